@@ -1,0 +1,136 @@
+package history
+
+import "sync"
+
+// Key names one record across all tables: a 64-bit hash of table and key is
+// good enough for checking (two keys that collide would be reported as one
+// record whose version chain forks, which the checker says in so many words).
+type Key uint64
+
+// Version is the version word of a record. Versions of a key never repeat.
+// The zero Version is the state of a key that has never had a record, or whose
+// record has been removed from the index without trace: an absent key.
+type Version uint64
+
+// Kind tells what an operation did.
+type Kind uint8
+
+const (
+	// Read saw version Version of a record that was present.
+	Read Kind = iota + 1
+	// ReadAbsent saw that the key has no record; Version is that of the
+	// tombstone that said so, or zero when there was none.
+	ReadAbsent
+	// Write replaced version Prev by Version, and the record is present after it.
+	Write
+	// Delete replaced version Prev by Version, and the record is absent after it.
+	Delete
+)
+
+// Op is one operation of a transaction.
+type Op struct {
+	Key     Key
+	Version Version // read or installed
+	Prev    Version // replaced, for Write and Delete; zero when the key had no record
+	Kind    Kind
+}
+
+// Outcome is how a transaction ended for its caller.
+type Outcome uint8
+
+const (
+	// Committed: the caller was told so.
+	Committed Outcome = iota + 1
+	// Unknown: the call ended without an answer; the transaction may or may not have taken effect.
+	Unknown
+)
+
+// Txn is one transaction. Start and End are points of one clock shared by all
+// sessions of a recorder: a transaction whose End is less than another's Start
+// came before it in real time.
+type Txn struct {
+	ID      uint64
+	Start   int64
+	End     int64
+	Outcome Outcome
+	Ops     []Op
+}
+
+// Recorder collects the sessions of a run. The zero value is ready for use.
+type Recorder struct {
+	mu       sync.Mutex
+	sessions []*Session
+}
+
+// Session starts recording for one more worker. Safe for concurrent use.
+func (r *Recorder) Session() *Session {
+	s := &Session{}
+	r.mu.Lock()
+	r.sessions = append(r.sessions, s)
+	r.mu.Unlock()
+	return s
+}
+
+// Txns returns everything recorded so far, session by session in program
+// order. The sessions must be quiet; the slices are theirs.
+func (r *Recorder) Txns() []Txn {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, s := range r.sessions {
+		n += len(s.txns)
+	}
+	out := make([]Txn, 0, n)
+	for _, s := range r.sessions {
+		for _, t := range s.txns {
+			out = append(out, Txn{ID: t.id, Start: t.start, End: t.end, Outcome: t.outcome, Ops: s.ops[t.first:t.last:t.last]})
+		}
+	}
+	return out
+}
+
+// Session is the history of one worker, in the order of its transactions.
+// Not safe for concurrent use. All methods of a nil *Session do nothing, so
+// that a caller that records nothing pays one comparison.
+type Session struct {
+	txns []entry
+	ops  []Op
+}
+
+type entry struct {
+	id          uint64
+	start, end  int64
+	first, last int
+	outcome     Outcome
+}
+
+// Op adds an operation to the transaction that the next End closes.
+func (s *Session) Op(op Op) {
+	if s != nil {
+		s.ops = append(s.ops, op)
+	}
+}
+
+// Drop forgets the operations since the last End: the transaction aborted.
+func (s *Session) Drop() {
+	if s == nil {
+		return
+	}
+	first := 0
+	if n := len(s.txns); n > 0 {
+		first = s.txns[n-1].last
+	}
+	s.ops = s.ops[:first]
+}
+
+// End closes the transaction made of the operations since the last End.
+func (s *Session) End(id uint64, start, end int64, outcome Outcome) {
+	if s == nil {
+		return
+	}
+	first := 0
+	if n := len(s.txns); n > 0 {
+		first = s.txns[n-1].last
+	}
+	s.txns = append(s.txns, entry{id: id, start: start, end: end, first: first, last: len(s.ops), outcome: outcome})
+}
