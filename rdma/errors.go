@@ -1,0 +1,55 @@
+package rdma
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors of this package; test with errors.Is.
+var (
+	// ErrVerb is what every VerbError is.
+	ErrVerb = errors.New("rdma: verb failed")
+	// ErrStaleKey: the blade's access key has changed: this client was fenced,
+	// or holds an old map. Get the current map, or rejoin.
+	ErrStaleKey = errors.New("rdma: stale access key")
+	// ErrBladeDown: the blade does not answer.
+	ErrBladeDown = errors.New("rdma: blade does not answer")
+	// ErrArenaFull: a thread's arena of registered memory has no room; raise ThreadOptions.Arena.
+	ErrArenaFull = errors.New("rdma: arena of registered memory is full")
+	// ErrNoMemory: a blade's backing store has no room.
+	ErrNoMemory = errors.New("rdma: blade is out of memory")
+	// ErrClosed: the fabric or thread was closed.
+	ErrClosed = errors.New("rdma: closed")
+)
+
+// VerbError says which verb failed, where and why.
+type VerbError struct {
+	Op     Op
+	Blade  BladeID
+	Off    uint64
+	Len    uint32
+	Size   uint64 // of the region; 0 when unknown
+	Status Status
+}
+
+// Error names blade, region offset, length and cause.
+func (e *VerbError) Error() string {
+	s := fmt.Sprintf("rdma: %v of %d bytes at offset %#x of blade %d: %v", e.Op, e.Len, e.Off, e.Blade, e.Status)
+	if e.Status == StatusBounds && e.Size > 0 {
+		s += fmt.Sprintf(" (size %#x)", e.Size)
+	}
+	return s
+}
+
+// Is matches ErrVerb, and ErrStaleKey or ErrBladeDown by status.
+func (e *VerbError) Is(target error) bool {
+	switch target {
+	case ErrVerb:
+		return true
+	case ErrStaleKey:
+		return e.Status == StatusKey
+	case ErrBladeDown:
+		return e.Status == StatusNoBlade || e.Status == StatusTimeout
+	}
+	return false
+}

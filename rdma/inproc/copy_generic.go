@@ -1,0 +1,18 @@
+//go:build !amd64
+
+package inproc
+
+import (
+	"sync/atomic"
+	"unsafe"
+)
+
+// copyWords copies n bytes, a multiple of 8, word by word in increasing address
+// order; loads and stores are ordered as sync/atomic orders them.
+func copyWords(dst, src unsafe.Pointer, n uintptr) {
+	for i := uintptr(0); i < n; i += 8 {
+		atomic.StoreUint64((*uint64)(unsafe.Add(dst, i)), atomic.LoadUint64((*uint64)(unsafe.Add(src, i))))
+	}
+}
+
+func prefetch(unsafe.Pointer, uintptr, unsafe.Pointer, uintptr) {}

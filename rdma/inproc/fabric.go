@@ -1,0 +1,146 @@
+package inproc
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"txnode/rdma"
+)
+
+// BladeOptions describe one blade.
+type BladeOptions struct {
+	// Size of the region in bytes: a multiple of 64 KiB. Memory is used as it
+	// is touched, disk as it is provisioned.
+	Size uint64
+	// Path of the file behind the region; empty: anonymous memory.
+	Path string
+	// HugePages asks for explicit huge pages (anonymous memory only), which
+	// must have been reserved. Transparent ones are used anyway.
+	HugePages bool
+	// ReadOnly rejects WRITEs and atomics.
+	ReadOnly bool
+	// Key is the initial access key.
+	Key rdma.Key
+}
+
+// Options configure a fabric.
+type Options struct {
+	Blades []BladeOptions
+	// Seed of all randomness; 0: from the clock.
+	Seed uint64
+}
+
+// Fabric is an in-process fabric. All methods are safe for concurrent use.
+type Fabric struct {
+	start   time.Time
+	seed    uint64
+	regions []*region
+	barrier barrier
+
+	mu    sync.Mutex
+	ports map[*port]struct{}
+}
+
+var _ rdma.Fabric = (*Fabric)(nil)
+
+// New maps the blades' memory.
+func New(o Options) (*Fabric, error) {
+	f := &Fabric{start: time.Now(), seed: o.Seed, ports: map[*port]struct{}{}}
+	if f.seed == 0 {
+		f.seed = uint64(f.start.UnixNano())
+	}
+	if len(o.Blades) == 0 || len(o.Blades) > 1<<12 {
+		return nil, fmt.Errorf("inproc: %d blades: at least 1 and at most 4096 are possible", len(o.Blades))
+	}
+	f.barrier.init()
+	for i, b := range o.Blades {
+		r, err := mapRegion(b)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("blade %d: %w", i, err), f.Close())
+		}
+		f.regions = append(f.regions, r)
+	}
+	return f, nil
+}
+
+// Name returns "inproc".
+func (f *Fabric) Name() string { return "inproc" }
+
+// Caps returns the promises: everything completes in Post, is placed then, and
+// lines are ordered.
+func (f *Fabric) Caps() rdma.Caps {
+	durable := true
+	for _, r := range f.regions {
+		durable = durable && r.file != nil
+	}
+	return rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true, Durable: durable, MaxBatch: 1 << 16}
+}
+
+// Blades lists the blades.
+func (f *Fabric) Blades() []rdma.BladeInfo {
+	out := make([]rdma.BladeInfo, len(f.regions))
+	for i, r := range f.regions {
+		out[i] = rdma.BladeInfo{ID: rdma.BladeID(i), Size: uint64(len(r.mem)), Key: rdma.Key(r.key.Load()), ReadOnly: r.readOnly}
+	}
+	return out
+}
+
+// Now is nanoseconds since New, monotonic.
+func (f *Fabric) Now() int64 { return int64(time.Since(f.start)) }
+
+// Seed returns the seed.
+func (f *Fabric) Seed() uint64 { return f.seed }
+
+// Run runs fn(0) ... fn(n-1) on a goroutine each.
+func (f *Fabric) Run(n int, fn func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { fn(i) })
+	}
+	wg.Wait()
+}
+
+// Provision reserves disk space behind a range of a file blade.
+func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
+	if int(b) >= len(f.regions) {
+		return fmt.Errorf("inproc: blade %d of %d: %w", b, len(f.regions), rdma.ErrBladeDown)
+	}
+	return f.regions[b].provision(off, n)
+}
+
+// SetKey changes a blade's access key and returns when no verb with the old one
+// is in progress.
+func (f *Fabric) SetKey(b rdma.BladeID, k rdma.Key) error {
+	if int(b) >= len(f.regions) {
+		return fmt.Errorf("inproc: blade %d of %d: %w", b, len(f.regions), rdma.ErrBladeDown)
+	}
+	f.regions[b].key.Store(uint32(k))
+	f.barrier.all()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for p := range f.ports {
+		for s := p.seq(); s%2 == 1 && p.seq() == s; {
+			runtime.Gosched()
+		}
+	}
+	return nil
+}
+
+// Close unmaps the memory. Every port must be closed.
+func (f *Fabric) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := len(f.ports); n > 0 {
+		return fmt.Errorf("inproc: %d ports are still open", n)
+	}
+	var errs []error
+	for _, r := range f.regions {
+		if r.mem != nil {
+			errs = append(errs, r.close())
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,129 @@
+package rdma
+
+import "fmt"
+
+// ThreadOptions configure a thread. The zero value is usable.
+type ThreadOptions struct {
+	// Index on this compute blade, from 0. Decides the doorbell and the random stream.
+	Index int
+	// Techniques to use.
+	Techniques Techniques
+	// Policy of queue pair allocation; PerThreadDoorbell needs Techniques.Doorbells.
+	Policy QPPolicy
+	// Arena is the registered memory in bytes; 0: 16 MiB, touched as used.
+	Arena int
+}
+
+// DefaultArena is the size of a thread's registered memory in bytes.
+const DefaultArena = 16 << 20
+
+// Thread posts work requests: a queue pair per blade, one completion queue, one
+// doorbell, an arena and credits. It belongs to the goroutine that runs it; no
+// method is safe for concurrent use.
+type Thread struct {
+	port   Port
+	fabric Fabric
+	caps   Caps
+	opts   ThreadOptions
+	arena  []byte
+	space  arenaSpace
+	rng    uint64
+
+	ready    coroRing  // coroutines that can go on
+	sleepers sleepHeap // coroutines that wait for a time
+	cur      *Coro
+	live     int
+	plain    *Coro
+
+	throttle throttle
+	conflict conflict
+	fences   fences
+
+	total Counters // of coroutines that have ended
+}
+
+// NewThread makes a thread on the fabric.
+func NewThread(f Fabric, o ThreadOptions) (*Thread, error) {
+	if o.Arena == 0 {
+		o.Arena = DefaultArena
+	}
+	if !o.Techniques.Doorbells && o.Policy == PerThreadDoorbell {
+		o.Policy = PerThreadQP
+	}
+	p, err := f.NewPort(PortConfig{Index: o.Index, Policy: o.Policy, Arena: o.Arena})
+	if err != nil {
+		return nil, fmt.Errorf("rdma: thread %d: %w", o.Index, err)
+	}
+	t := &Thread{port: p, fabric: f, caps: f.Caps(), opts: o, arena: p.Arena()}
+	t.space.init(uint32(len(t.arena)))
+	t.rng = mix64(f.Seed() ^ mix64(uint64(o.Index)+0x9e3779b97f4a7c15))
+	t.throttle.init(o.Techniques.Throttle && !t.caps.Synchronous, t.caps.MaxBatch)
+	t.conflict.init(o.Techniques)
+	t.fences.init(len(f.Blades()), t.caps.Placed)
+	t.plain = &Coro{t: t}
+	t.plain.Count = &t.plain.counters
+	return t, nil
+}
+
+// Fabric returns the fabric that the thread is on.
+func (t *Thread) Fabric() Fabric { return t.fabric }
+
+// Caps returns the fabric's promises.
+func (t *Thread) Caps() *Caps { return &t.caps }
+
+// Index returns the thread's number on its compute blade.
+func (t *Thread) Index() int { return t.opts.Index }
+
+// Now is the fabric's clock in nanoseconds.
+func (t *Thread) Now() int64 { return t.port.Now() }
+
+// Rand returns 64 random bits of the thread's own stream, which starts from the
+// fabric's seed and the thread's index.
+func (t *Thread) Rand() uint64 {
+	t.rng += 0x9e3779b97f4a7c15
+	return mix64(t.rng)
+}
+
+func mix64(z uint64) uint64 {
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// Reconnect takes the queue pair of a blade out of the error state, after the
+// requests that it flushed have completed.
+func (t *Thread) Reconnect(b BladeID) error { return t.port.Reset(b) }
+
+// Counters returns the totals of all coroutines of the thread.
+func (t *Thread) Counters() Counters {
+	c := t.total
+	c.Add(&t.plain.counters)
+	return c
+}
+
+// Close releases the port. Nothing may be outstanding and no coroutine alive.
+func (t *Thread) Close() error {
+	if t.live > 0 {
+		return fmt.Errorf("rdma: thread %d has %d coroutines left", t.opts.Index, t.live)
+	}
+	return t.port.Close()
+}
+
+// released gives back the credits of n completed requests.
+func (t *Thread) released(n int) {
+	if t.throttle.on {
+		t.throttle.release(t, n)
+	}
+}
+
+// poll drives the transport once; until bounds the wait when nothing is ready.
+func (t *Thread) wait(until int64) {
+	t.port.Wait(until)
+	t.tick()
+}
+
+func (t *Thread) tick() {
+	if t.throttle.on {
+		t.throttle.tick(t)
+	}
+}
