@@ -1,0 +1,74 @@
+package index
+
+import (
+	"errors"
+
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// Errors of indexes.
+var (
+	// ErrDuplicate: another block with the same key is linked; the caller's is not.
+	ErrDuplicate = errors.New("index: another block holds the key")
+	// ErrChanged: the slot no longer points to the expected block.
+	ErrChanged = errors.New("index: slot has changed")
+	// ErrFull: the index cannot grow any more.
+	ErrFull = errors.New("index: full")
+	// ErrCorrupt: the structure on the blades is damaged; wrapped with the place.
+	ErrCorrupt = errors.New("index: damaged structure")
+)
+
+// Candidate is a block that may hold the key.
+type Candidate struct {
+	Addr  memory.Addr
+	Class memory.Class
+}
+
+// Query is the lookup of one key. It is made once and reused; it belongs to one
+// coroutine. Key and Local must stay as they are from Search to the last call
+// that uses the query.
+type Query struct {
+	Key   []byte
+	Hash  uint64 // record.Hash of table and key
+	Local uint32 // arena buffer of Index.BufferSize bytes, 64-byte aligned
+	View  *memory.View
+
+	// Candidates are the blocks that may hold the key, after Resolve.
+	Candidates []Candidate
+
+	// State belongs to the index.
+	State [16]uint64
+	// First is the index in the batch of the lookup's first request; it belongs to the index.
+	First int
+}
+
+// Index finds blocks by key. One Index object is a compute-side handle that all
+// threads of a process may share; queries and coroutines are the caller's.
+type Index interface {
+	// BufferSize is how many bytes of arena a query needs.
+	BufferSize() int
+	// Search appends the READs of a lookup to b.
+	Search(b *rdma.Batch, q *Query)
+	// Resolve interprets the READs that have completed: it fills q.Candidates,
+	// none if the key has no block. again means that the structure has moved:
+	// the caller repeats Search (Resolve has refreshed what was stale, with
+	// round trips of its own if need be).
+	Resolve(c *rdma.Coro, q *Query) (again bool, err error)
+	// Validate appends READs that repeat what a resolved query saw, and Unchanged
+	// tells, when they have completed, whether its set of candidates is still the
+	// same: if it was empty, whether the key still has no block. buffer is arena of
+	// BufferSize bytes other than q.Local.
+	Validate(b *rdma.Batch, q *Query, buffer uint32)
+	Unchanged(q *Query, buffer uint32) bool
+	// Insert links the block a, which holds q's key and is locked by the caller,
+	// on every replica of the index. The query must have been resolved. It
+	// returns ErrDuplicate, with the block unlinked, when another block of the
+	// same key is linked: the caller searches again. It may grow the index.
+	Insert(c *rdma.Coro, q *Query, a memory.Addr, class memory.Class) error
+	// Replace makes the slot of block old point to block a: the record has moved.
+	// The caller holds the locks of both blocks.
+	Replace(c *rdma.Coro, q *Query, old, a memory.Addr, class memory.Class) error
+	// Remove unlinks the block, whose lock the caller holds, from every replica.
+	Remove(c *rdma.Coro, q *Query, a memory.Addr) error
+}

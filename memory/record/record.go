@@ -1,0 +1,285 @@
+package record
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"txnode/memory"
+)
+
+// Offsets of the words of a block.
+const (
+	VersionOff  = 0
+	MetaOff     = 8
+	ChecksumOff = 16
+	KeyOff      = 24
+	LockOff     = 56
+	LineSize    = 64
+
+	// inlineKey is the largest key that lives in line 0.
+	inlineKey = 32
+)
+
+// Limits.
+const (
+	MaxKey   = 1 << 10
+	MaxValue = 1 << 20
+	MaxTable = 1<<16 - 1
+)
+
+// TxID names a transaction: coordinator in the upper 24 bits, sequence number in
+// the lower 40. Zero is no transaction. It is the lock word while the
+// transaction holds a lock, and the version of what it wrote.
+type TxID uint64
+
+// Widths of a TxID.
+const (
+	SequenceBits    = 40
+	MaxCoordinators = 1 << 24
+)
+
+// MakeTxID composes an id.
+func MakeTxID(coordinator uint32, seq uint64) TxID {
+	return TxID(coordinator)<<SequenceBits | TxID(seq&(1<<SequenceBits-1))
+}
+
+// Coordinator returns the coordinator.
+func (t TxID) Coordinator() uint32 { return uint32(t >> SequenceBits) }
+
+// Seq returns the sequence number.
+func (t TxID) Seq() uint64 { return uint64(t) & (1<<SequenceBits - 1) }
+
+// String returns "c7.42".
+func (t TxID) String() string { return fmt.Sprintf("c%d.%d", t.Coordinator(), t.Seq()) }
+
+// State of a block.
+type State uint8
+
+// States.
+const (
+	Free   State = iota // not in use: no slot points to it
+	Live                // a record
+	Absent              // a slot points to it, but the key has no value: tombstone or insert in progress
+	numStates
+)
+
+// String names the state.
+func (s State) String() string {
+	if s < numStates {
+		return [...]string{"free", "live", "absent"}[s]
+	}
+	return fmt.Sprintf("state %d", uint8(s))
+}
+
+// Meta is the second word of a block.
+type Meta uint64
+
+// MakeMeta composes a meta word.
+func MakeMeta(state State, table uint16, class memory.Class, keyLen, valueLen int) Meta {
+	return Meta(valueLen) | Meta(keyLen)<<24 | Meta(state)<<36 | Meta(class)<<40 | Meta(table)<<48
+}
+
+// ValueLen is the length of the value in bytes.
+func (m Meta) ValueLen() int { return int(m & (1<<24 - 1)) }
+
+// KeyLen is the length of the key in bytes.
+func (m Meta) KeyLen() int { return int(m >> 24 & (1<<12 - 1)) }
+
+// State is the state of the block.
+func (m Meta) State() State { return State(m >> 36 & 15) }
+
+// Class is the size class of the block.
+func (m Meta) Class() memory.Class { return memory.Class(m >> 40 & 255) }
+
+// Table is the table that the record belongs to.
+func (m Meta) Table() uint16 { return uint16(m >> 48) }
+
+// KeyAt returns the offset of a key of keyLen bytes.
+func KeyAt(keyLen int) int {
+	if keyLen <= inlineKey {
+		return KeyOff
+	}
+	return LineSize
+}
+
+// ValueAt returns the offset of the value.
+func ValueAt(keyLen, valueLen int) int {
+	padded := (keyLen + 7) &^ 7
+	if keyLen > inlineKey {
+		return LineSize + padded
+	}
+	if KeyOff+padded+valueLen <= LockOff {
+		return KeyOff + padded
+	}
+	return LineSize
+}
+
+// Size is the number of bytes that a record needs: up to the end of its value,
+// rounded up to 8, and at least one line.
+func Size(keyLen, valueLen int) int {
+	at := ValueAt(keyLen, valueLen)
+	if at < LineSize && keyLen <= inlineKey {
+		return LineSize
+	}
+	return at + (valueLen+7)&^7
+}
+
+// ClassFor returns the class of block for a record; ok is false when there is none.
+func ClassFor(keyLen, valueLen int) (memory.Class, bool) {
+	return memory.ClassOf(uint32(Size(keyLen, valueLen)))
+}
+
+// Errors of Check.
+var (
+	// ErrTorn: the checksum does not match: the block was being written, or is damaged.
+	ErrTorn = errors.New("record: checksum mismatch")
+	// ErrForm: the header is impossible for a block of this size.
+	ErrForm = errors.New("record: impossible header")
+)
+
+// Image is the bytes of a block, or as many as hold the record; at least one line.
+type Image []byte
+
+// Version returns the version word.
+func (b Image) Version() TxID { return TxID(binary.LittleEndian.Uint64(b[VersionOff:])) }
+
+// Meta returns the meta word.
+func (b Image) Meta() Meta { return Meta(binary.LittleEndian.Uint64(b[MetaOff:])) }
+
+// Checksum returns the checksum word.
+func (b Image) Checksum() uint64 { return binary.LittleEndian.Uint64(b[ChecksumOff:]) }
+
+// Lock returns the lock word.
+func (b Image) Lock() TxID { return TxID(binary.LittleEndian.Uint64(b[LockOff:])) }
+
+// SetLock sets the lock word.
+func (b Image) SetLock(t TxID) { binary.LittleEndian.PutUint64(b[LockOff:], uint64(t)) }
+
+// Key returns the key; the image must have passed Check.
+func (b Image) Key() []byte {
+	n := b.Meta().KeyLen()
+	at := KeyAt(n)
+	return b[at : at+n : at+n]
+}
+
+// Value returns the value; the image must have passed Check.
+func (b Image) Value() []byte {
+	m := b.Meta()
+	at := ValueAt(m.KeyLen(), m.ValueLen())
+	return b[at : at+m.ValueLen() : at+m.ValueLen()]
+}
+
+// Check verifies the image of the block at a: nil, ErrForm or ErrTorn. need is
+// how many bytes the record has, valid when the header is possible, so that a
+// caller that read too little can read the rest (err is then ErrTorn).
+func (b Image) Check(a memory.Addr) (need int, err error) {
+	m := b.Meta()
+	if m.State() >= numStates || m.KeyLen() > MaxKey || m.ValueLen() > MaxValue || m.Class() >= memory.NumClasses {
+		return 0, ErrForm
+	}
+	need = Size(m.KeyLen(), m.ValueLen())
+	if need > int(m.Class().Size()) {
+		return 0, ErrForm
+	}
+	if need > len(b) {
+		return need, ErrTorn
+	}
+	if b.sum(a, m) != b.Checksum() {
+		if m == 0 && b.Version() == 0 && b.Checksum() == 0 {
+			return need, nil // never used
+		}
+		return need, ErrTorn
+	}
+	return need, nil
+}
+
+// Seal completes the header: version, meta and checksum. Key and value are in
+// place already, and the bytes that pad them to 8 are zero.
+func (b Image) Seal(a memory.Addr, v TxID, m Meta) {
+	binary.LittleEndian.PutUint64(b[VersionOff:], uint64(v))
+	binary.LittleEndian.PutUint64(b[MetaOff:], uint64(m))
+	binary.LittleEndian.PutUint64(b[ChecksumOff:], b.sum(a, m))
+}
+
+// Put writes a whole image: key and value with their padding, header, lock. It
+// returns the number of bytes that are to be written to the blade. b must have
+// room for Size(len(key), len(value)).
+func (b Image) Put(a memory.Addr, v TxID, state State, table uint16, class memory.Class, lock TxID, key, value []byte) int {
+	b.PutKey(key, len(value))
+	at := ValueAt(len(key), len(value))
+	copy(b[at:], value)
+	b.pad(at + len(value))
+	b.SetLock(lock)
+	b.Seal(a, v, MakeMeta(state, table, class, len(key), len(value)))
+	return Size(len(key), len(value))
+}
+
+// PutKey places the key and zeroes the rest of line 0.
+func (b Image) PutKey(key []byte, valueLen int) {
+	clear(b[KeyOff:LockOff])
+	at := KeyAt(len(key))
+	copy(b[at:], key)
+	if at != KeyOff {
+		b.pad(at + len(key))
+	}
+}
+
+func (b Image) pad(at int) {
+	for ; at&7 != 0; at++ {
+		b[at] = 0
+	}
+}
+
+const (
+	sumSeed = 0x9e3779b97f4a7c15
+	sumMul  = 0xff51afd7ed558ccd
+)
+
+// sum hashes version, meta, key, value and address, a word at a time with one
+// multiplication each.
+func (b Image) sum(a memory.Addr, m Meta) uint64 {
+	h := mum(uint64(a)^sumSeed, binary.LittleEndian.Uint64(b[VersionOff:])^sumMul)
+	h = mum(h^uint64(m), sumMul)
+	keyLen, valueLen := m.KeyLen(), m.ValueLen()
+	at := KeyAt(keyLen)
+	h = sumWords(h, b[at:at+(keyLen+7)&^7])
+	at = ValueAt(keyLen, valueLen)
+	return sumWords(h, b[at:at+(valueLen+7)&^7])
+}
+
+func sumWords(h uint64, p []byte) uint64 {
+	for len(p) >= 16 {
+		h = mum(binary.LittleEndian.Uint64(p)^h, binary.LittleEndian.Uint64(p[8:])^sumMul)
+		p = p[16:]
+	}
+	if len(p) >= 8 {
+		h = mum(binary.LittleEndian.Uint64(p)^h, sumSeed)
+	}
+	return h
+}
+
+func mum(x, y uint64) uint64 {
+	hi, lo := bits.Mul64(x, y)
+	return hi ^ lo
+}
+
+// Sum hashes bytes that are a multiple of 8 long, for the other structures that
+// live on blades (log records, headers).
+func Sum(seed uint64, p []byte) uint64 { return mum(sumWords(seed^sumSeed, p), sumMul) }
+
+// Hash is the hash of a key within a table, for indexes and caches.
+func Hash(table uint16, key []byte) uint64 {
+	h := mum(uint64(table)^0xa0761d6478bd642f, uint64(len(key))^0xe7037ed1a0b428db)
+	for len(key) >= 8 {
+		h = mum(binary.LittleEndian.Uint64(key)^h, 0x8ebc6af09c88c6e3)
+		key = key[8:]
+	}
+	if len(key) > 0 {
+		var last [8]byte
+		copy(last[:], key)
+		h = mum(binary.LittleEndian.Uint64(last[:])^h, 0x589965cc75374cc3)
+	}
+	return mum(h^0x1d8e4e27c47d124f, 0x8ebc6af09c88c6e3)
+}
