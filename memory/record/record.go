@@ -15,7 +15,7 @@ const (
 	MetaOff     = 8
 	ChecksumOff = 16
 	KeyOff      = 24
-	LockOff     = 56
+	GuardOff     = 56
 	LineSize    = 64
 
 	// inlineKey is the largest key that lives in line 0.
@@ -30,26 +30,62 @@ const (
 )
 
 // TxID names a transaction: coordinator in the upper 24 bits, sequence number in
-// the lower 40. Zero is no transaction. It is the lock word while the
-// transaction holds a lock, and the version of what it wrote.
+// bits 1 to 39, bit 0 clear. Zero is no transaction. It is the version of what
+// the transaction wrote, and names it in the guard words that it locks.
 type TxID uint64
 
 // Widths of a TxID.
 const (
-	SequenceBits    = 40
+	SequenceBits    = 39
 	MaxCoordinators = 1 << 24
+
+	coordinatorShift = SequenceBits + 1
 )
 
 // MakeTxID composes an id.
 func MakeTxID(coordinator uint32, seq uint64) TxID {
-	return TxID(coordinator)<<SequenceBits | TxID(seq&(1<<SequenceBits-1))
+	return TxID(coordinator)<<coordinatorShift | TxID(seq&(1<<SequenceBits-1))<<1
 }
 
 // Coordinator returns the coordinator.
-func (t TxID) Coordinator() uint32 { return uint32(t >> SequenceBits) }
+func (t TxID) Coordinator() uint32 { return uint32(t >> coordinatorShift) }
 
 // Seq returns the sequence number.
-func (t TxID) Seq() uint64 { return uint64(t) & (1<<SequenceBits - 1) }
+func (t TxID) Seq() uint64 { return uint64(t) >> 1 & (1<<SequenceBits - 1) }
+
+// Guard is the word that says at once whether a record is locked and, if not,
+// which version it has. Free, it is the version; held, it is the holder's TxID
+// with HeldBit set. One masked compare-and-swap under HeldBit locks whatever the
+// version is, and returns it.
+type Guard uint64
+
+// HeldBit distinguishes a lock from a version.
+const HeldBit = 1
+
+// HeldBy is the guard of a record locked by t.
+func HeldBy(t TxID) Guard { return Guard(t) | HeldBit }
+
+// FreeAt is the guard of an unlocked record of version v.
+func FreeAt(v TxID) Guard { return Guard(v) }
+
+// Held reports whether the record is locked.
+func (g Guard) Held() bool { return g&HeldBit != 0 }
+
+// Owner is the holder of the lock, 0 when free.
+func (g Guard) Owner() TxID {
+	if g.Held() {
+		return TxID(g &^ HeldBit)
+	}
+	return 0
+}
+
+// Version is the version of an unlocked record, 0 when it is held.
+func (g Guard) Version() TxID {
+	if g.Held() {
+		return 0
+	}
+	return TxID(g)
+}
 
 // String returns "c7.42".
 func (t TxID) String() string { return fmt.Sprintf("c%d.%d", t.Coordinator(), t.Seq()) }
@@ -110,7 +146,7 @@ func ValueAt(keyLen, valueLen int) int {
 	if keyLen > inlineKey {
 		return LineSize + padded
 	}
-	if KeyOff+padded+valueLen <= LockOff {
+	if KeyOff+padded+valueLen <= GuardOff {
 		return KeyOff + padded
 	}
 	return LineSize
@@ -151,11 +187,18 @@ func (b Image) Meta() Meta { return Meta(binary.LittleEndian.Uint64(b[MetaOff:])
 // Checksum returns the checksum word.
 func (b Image) Checksum() uint64 { return binary.LittleEndian.Uint64(b[ChecksumOff:]) }
 
-// Lock returns the lock word.
-func (b Image) Lock() TxID { return TxID(binary.LittleEndian.Uint64(b[LockOff:])) }
+// Guard returns the guard word.
+func (b Image) Guard() Guard { return Guard(binary.LittleEndian.Uint64(b[GuardOff:])) }
 
-// SetLock sets the lock word.
-func (b Image) SetLock(t TxID) { binary.LittleEndian.PutUint64(b[LockOff:], uint64(t)) }
+// SetGuard sets the guard word.
+func (b Image) SetGuard(g Guard) { binary.LittleEndian.PutUint64(b[GuardOff:], uint64(g)) }
+
+// Lock returns who holds the lock, 0: nobody.
+func (b Image) Lock() TxID { return b.Guard().Owner() }
+
+// Stable reports whether the image, which has passed Check, is the state of an
+// unlocked record: its guard is free and carries its version.
+func (b Image) Stable() bool { return b.Guard() == FreeAt(b.Version()) }
 
 // Key returns the key; the image must have passed Check.
 func (b Image) Key() []byte {
@@ -203,22 +246,27 @@ func (b Image) Seal(a memory.Addr, v TxID, m Meta) {
 	binary.LittleEndian.PutUint64(b[ChecksumOff:], b.sum(a, m))
 }
 
-// Put writes a whole image: key and value with their padding, header, lock. It
-// returns the number of bytes that are to be written to the blade. b must have
-// room for Size(len(key), len(value)).
+// Put writes a whole image: key and value with their padding, header, and a
+// guard that is free (lock 0) or held by lock. It returns the number of bytes
+// that are to be written to the blade. b must have room for
+// Size(len(key), len(value)).
 func (b Image) Put(a memory.Addr, v TxID, state State, table uint16, class memory.Class, lock TxID, key, value []byte) int {
 	b.PutKey(key, len(value))
 	at := ValueAt(len(key), len(value))
 	copy(b[at:], value)
 	b.pad(at + len(value))
-	b.SetLock(lock)
+	if lock == 0 {
+		b.SetGuard(FreeAt(v))
+	} else {
+		b.SetGuard(HeldBy(lock))
+	}
 	b.Seal(a, v, MakeMeta(state, table, class, len(key), len(value)))
 	return Size(len(key), len(value))
 }
 
 // PutKey places the key and zeroes the rest of line 0.
 func (b Image) PutKey(key []byte, valueLen int) {
-	clear(b[KeyOff:LockOff])
+	clear(b[KeyOff:GuardOff])
 	at := KeyAt(len(key))
 	copy(b[at:], key)
 	if at != KeyOff {
