@@ -1,0 +1,32 @@
+// Package addrcache remembers on the compute side where the blocks of keys are,
+// so that a warm lookup costs no READ of the index.
+//
+// An answer may be wrong: stale, because the block was moved or its key removed,
+// or of another key whose hash shares line and tag (about 8 in 65536 lookups of
+// keys that are not in the cache). The caller reads the block anyway and compares
+// its key, so a wrong answer costs a round trip and never a wrong result; it then
+// calls [Cache.Drop].
+//
+// # Layout
+//
+// A table is an array of lines of 64 bytes, each eight words:
+//
+//	 63      48 47                            6 5      0
+//	+----------+------------------------------+--------+
+//	|   tag    |        address >> 6          | class  |
+//	+----------+------------------------------+--------+
+//
+// The low bits of a hash choose the line, its high 16 bits are the tag. A zero
+// word is empty. Every access is an atomic load or store of a word: no locks, and
+// no ordering between words is needed, because each stands for itself.
+//
+// # Growth
+//
+// The table starts small and doubles until it has the size the caller allows,
+// when entries have been evicted as often as the table has room for. A word does
+// not tell which of the two lines it belongs to after the doubling, so it is
+// copied to both; the copy that is wrong is never looked up and is evicted in
+// time. The copying is spread over the Stores that follow (a few lines each);
+// lookups use the old table until it is done. While a doubling is in progress old
+// and new table exist together, which is at most one and a half times the limit.
+package addrcache

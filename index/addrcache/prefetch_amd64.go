@@ -1,0 +1,4 @@
+package addrcache
+
+//go:noescape
+func prefetch(l *line)
