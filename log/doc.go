@@ -1,0 +1,36 @@
+// Package log defines the records by which a transaction that stops half-way can
+// be finished or undone, and the log areas on the blades that hold them.
+//
+// A coordinator has a log area on every blade; each of its transactions writes
+// one record, a single contiguous WRITE, to the blades that its commit policy
+// chooses.
+//
+//	 0  magic 32 | format 8 | kind 8 | entries 16      (from bit 0)
+//	 8  transaction id
+//	16  length of the record in bytes 32 | epoch 32
+//	24  checksum of everything else
+//	32  entries, each:
+//	     0  block address 48 | entry kind 8
+//	     8  version that is replaced, 0: none
+//	    16  length of the image 32 | offset from the image to the next entry 32
+//	    24  address of the block that a Move leaves, or 0
+//	    32  image of the block
+//
+// Images lie in the record exactly as they go to the blade, so one buffer serves
+// the log WRITE and the WRITEs of the records.
+//
+// # Redo and undo
+//
+// Policy default writes a [Redo] record after validation: it holds the new
+// images, and its presence on any blade is the decision to commit. Policy ford
+// writes an [Undo] record before or beside validation, like FORD; it holds the
+// old images, and the decision is whether every replica carries the new version.
+//
+// # Truncation
+//
+// Space is reused in a ring when everything of a transaction is in place,
+// including the release of its locks. No mark is written: a record whose
+// transaction holds none of its locks and whose versions have been installed or
+// passed has nothing left to say. Versions never repeat, so an old record can not
+// be mistaken for a pending one.
+package log

@@ -1,0 +1,65 @@
+package log
+
+// Ring allocates the space of a coordinator's log areas, which all have the same
+// layout: a record has the same offset on every blade that it is written to.
+// Not safe for concurrent use.
+type Ring struct {
+	size  uint32
+	next  uint32
+	spans []span // oldest first
+	base  uint64 // token of spans[0]
+}
+
+type span struct {
+	off, n uint32
+	done   bool
+}
+
+// Token names a reservation.
+type Token uint64
+
+// recordAlign keeps records on lines of their own.
+const recordAlign = 64
+
+// NewRing makes a ring over areas of size bytes.
+func NewRing(size uint32) *Ring { return &Ring{size: size} }
+
+// Max is the length of the largest record that fits.
+func (r *Ring) Max() int { return int(r.size) }
+
+// Reserve finds n bytes, or ok is false: the caller waits until something was released.
+func (r *Ring) Reserve(n int) (off uint32, t Token, ok bool) {
+	if n > int(r.size) {
+		return 0, 0, false
+	}
+	need := (uint32(n) + recordAlign - 1) &^ (recordAlign - 1)
+	need = min(need, r.size)
+	if len(r.spans) == 0 {
+		r.next = 0 // nothing pending: stay on the lines that are warm
+	}
+	off = r.next
+	if off+need > r.size {
+		off = 0
+	}
+	for i := range r.spans {
+		if s := &r.spans[i]; off < s.off+s.n && s.off < off+need {
+			return 0, 0, false
+		}
+	}
+	r.next = off + need
+	r.spans = append(r.spans, span{off: off, n: need})
+	return off, Token(r.base + uint64(len(r.spans)) - 1), true
+}
+
+// Release gives a reservation back; in any order.
+func (r *Ring) Release(t Token) {
+	r.spans[uint64(t)-r.base].done = true
+	k := 0
+	for k < len(r.spans) && r.spans[k].done {
+		k++
+	}
+	if k > 0 {
+		r.base += uint64(k)
+		r.spans = r.spans[:copy(r.spans, r.spans[k:])]
+	}
+}
