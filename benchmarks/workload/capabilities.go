@@ -1,0 +1,81 @@
+package workload
+
+import "txnode/history"
+
+// The interfaces of this file are optional: a runner asks for them with a type
+// assertion and does without what a store does not offer.
+
+// Sleeper is a [Worker] that can wait without keeping its thread from running
+// other workers. The open loop needs it of every store whose workers share
+// threads, or whose clock is virtual.
+type Sleeper interface {
+	// Sleep returns when Store.Now has advanced by at least ns. It does nothing
+	// when ns is not positive.
+	Sleep(ns int64)
+}
+
+// Phase is a part of a transaction, in the order in which a commit protocol
+// goes through them.
+type Phase uint8
+
+// Phases, in the order in which reports print them.
+const (
+	PhaseRead     Phase = iota // find, read and lock records
+	PhaseValidate              // read again what was only read
+	PhaseLog                   // write the log
+	PhaseCommit                // write images to replicas, and flush
+	PhaseRelease               // unlock, after the commit point
+	PhaseOther                 // grow the index, fetch memory blocks, undo an abort
+	NumPhases
+)
+
+// String returns the phase in the words that reports use.
+func (p Phase) String() string {
+	return [...]string{"read+lock", "validate", "log", "commit", "release", "other"}[p]
+}
+
+// PhaseCounters are totals of one phase. A round trip that two phases share (the
+// log and the images under one doorbell) is counted once, in the later one; so
+// the sum over all phases is what [Counters] says.
+type PhaseCounters struct {
+	Verbs      uint64
+	RoundTrips uint64
+	BytesRead  uint64
+	BytesWrite uint64
+}
+
+// Sub returns c - d, field by field.
+func (c PhaseCounters) Sub(d PhaseCounters) PhaseCounters {
+	c.Verbs -= d.Verbs
+	c.RoundTrips -= d.RoundTrips
+	c.BytesRead -= d.BytesRead
+	c.BytesWrite -= d.BytesWrite
+	return c
+}
+
+// Add adds d to c, field by field.
+func (c *PhaseCounters) Add(d PhaseCounters) {
+	c.Verbs += d.Verbs
+	c.RoundTrips += d.RoundTrips
+	c.BytesRead += d.BytesRead
+	c.BytesWrite += d.BytesWrite
+}
+
+// PhaseCounter is a [Worker] that knows what each phase has cost.
+type PhaseCounter interface {
+	// Phases returns running totals of this worker since it was made. What a
+	// transaction posts in the background (its release) is in them when the
+	// call that ran the transaction returns.
+	Phases() [NumPhases]PhaseCounters
+}
+
+// Recorder is a [Store] that can record which versions its transactions read,
+// replace and install.
+type Recorder interface {
+	// Record makes the workers of later calls of Run record every transaction
+	// that commits, or whose outcome is unknown, into r; nil ends that. Start and
+	// End of a transaction are points of Now, the start not after its first
+	// read, the end not before the call that ran it returns success. Not to be
+	// called during Run.
+	Record(r *history.Recorder)
+}
