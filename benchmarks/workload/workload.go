@@ -1,9 +1,6 @@
 package workload
 
-import (
-	"context"
-	"errors"
-)
+import "context"
 
 // Mode says what a transaction will do with a key that it stages.
 type Mode uint8
@@ -13,14 +10,6 @@ const (
 	Read Mode = iota
 	// Update: the key is read and then probably written; a store that locks does it now.
 	Update
-)
-
-// Errors that a Tx returns and a transaction may test for with errors.Is.
-var (
-	// ErrNotFound: the key has no record.
-	ErrNotFound = errors.New("workload: key not found")
-	// ErrExists: Insert found a record.
-	ErrExists = errors.New("workload: key exists already")
 )
 
 // Tx is what a benchmark transaction may do inside Worker.Update or
@@ -48,7 +37,8 @@ type Tx interface {
 // coroutine) at a time.
 type Worker interface {
 	// Update runs fn in a transaction, again after each conflict until it
-	// commits, and returns fn's error if fn decides to roll back.
+	// commits, and returns fn's error if fn decides to roll back. After an error
+	// the transaction has had no effect, unless the error is ErrUncertain.
 	Update(ctx context.Context, fn func(Tx) error) error
 	// View is Update for transactions that write nothing.
 	View(ctx context.Context, fn func(Tx) error) error
@@ -112,7 +102,9 @@ type Store interface {
 	Name() string
 	// Run starts threads × coroutines workers, calls fn once in each with the
 	// worker's number, and returns when all calls have returned: the first
-	// error, if any. Stores without coroutines run goroutines.
+	// error, if any. Stores without coroutines run goroutines. It may be called
+	// again after it has returned, but not before. If one call fails the others
+	// go on: whoever needs them to stop tells them so.
 	Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w Worker) error) error
 	// Tables creates the tables, or opens them when they exist already;
 	// existed tells which.

@@ -1,0 +1,113 @@
+package runner
+
+import (
+	"fmt"
+	"time"
+)
+
+// Config says how to drive a workload. The zero value is one closed loop of one
+// worker for 10 s after a warm-up of none; see DefaultConfig.
+type Config struct {
+	// Threads and Coroutines per thread; their product is the number of
+	// workers. Default 1 and 1.
+	Threads    int
+	Coroutines int
+	// Warmup is driven but not measured, before each run.
+	Warmup time.Duration
+	// Duration of each run, without warm-up. Zero: 10 s, or no limit when Txns is set.
+	Duration time.Duration
+	// Txns ends each run after this many transactions, of whatever outcome. Zero: no limit.
+	Txns int64
+	// Runs over the same data. Default 1.
+	Runs int
+	// Rate is the number of arrivals per second of the open loop; zero: closed loop.
+	Rate float64
+	// Seed of all draws. Equal seeds and numbers of workers draw equal transactions.
+	Seed uint64
+	// LatencySample: the closed loop measures one transaction in so many.
+	// Zero: 8, or 1 with Verify. The open loop measures all.
+	LatencySample int
+	// Verify records and checks the history; see the package documentation.
+	Verify bool
+	// VerifyWindow is the number of transactions checked at a time. Default 1,000,000.
+	VerifyWindow int64
+	// Progress, if not nil, is called a few times a second, by one goroutine at a time.
+	Progress func(Progress)
+}
+
+// Defaults of Config.
+const (
+	DefaultDuration      = 10 * time.Second
+	DefaultLatencySample = 8
+	DefaultVerifyWindow  = 1_000_000
+
+	maxWorkers = 1 << 16
+	maxSample  = 1 << 20
+)
+
+// withDefaults replaces zero values, or lists every fault in a *ConfigError.
+func (c Config) withDefaults() (Config, error) {
+	var faults []string
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	if c.Threads == 0 {
+		c.Threads = 1
+	}
+	if c.Coroutines == 0 {
+		c.Coroutines = 1
+	}
+	if c.Threads < 0 || c.Coroutines < 0 || c.Threads > maxWorkers || c.Coroutines > maxWorkers || c.Threads*c.Coroutines > maxWorkers {
+		fault("%d threads of %d coroutines; both must be positive, and their product at most %d", c.Threads, c.Coroutines, maxWorkers)
+	}
+	if c.Warmup < 0 {
+		fault("warm-up of %v; it must not be negative", c.Warmup)
+	}
+	if c.Duration < 0 {
+		fault("duration of %v; it must be positive", c.Duration)
+	}
+	if c.Txns < 0 {
+		fault("%d transactions; it must be positive", c.Txns)
+	}
+	if c.Duration == 0 && c.Txns == 0 {
+		c.Duration = DefaultDuration
+	}
+	if c.Runs == 0 {
+		c.Runs = 1
+	}
+	if c.Runs < 0 {
+		fault("%d runs; it must be positive", c.Runs)
+	}
+	if !(c.Rate >= 0 && c.Rate <= 1e9) {
+		fault("rate of %v transactions/s; it must be from 0 (closed loop) to 1e9", c.Rate)
+	}
+	if c.LatencySample == 0 {
+		c.LatencySample = DefaultLatencySample
+		if c.Verify {
+			c.LatencySample = 1
+		}
+	}
+	if c.LatencySample < 0 || c.LatencySample > maxSample {
+		fault("latency of one transaction in %d; it must be from 1 to %d", c.LatencySample, maxSample)
+	}
+	if c.Rate > 0 {
+		c.LatencySample = 1
+	}
+	if c.VerifyWindow == 0 {
+		c.VerifyWindow = DefaultVerifyWindow
+	}
+	if c.VerifyWindow < 0 {
+		fault("window of %d transactions to check at a time; it must be positive", c.VerifyWindow)
+	}
+	if faults != nil {
+		return c, &ConfigError{faults}
+	}
+	return c, nil
+}
+
+// Validate returns nil, or a *ConfigError that lists every fault.
+func (c Config) Validate() error {
+	_, err := c.withDefaults()
+	return err
+}
+
+// workers is the number of workers.
+func (c *Config) workers() int { return c.Threads * c.Coroutines }

@@ -1,0 +1,26 @@
+package workload
+
+import "errors"
+
+// Errors that a Tx returns and a transaction may test for with errors.Is.
+var (
+	// ErrNotFound: the key has no record.
+	ErrNotFound = errors.New("workload: key not found")
+	// ErrExists: Insert found a record.
+	ErrExists = errors.New("workload: key exists already")
+)
+
+// ErrUncertain is wrapped by an error of Worker.Update after which nobody knows
+// whether the transaction has committed (its coordinator was cut off in the
+// middle of a commit). Every other error of Update says that it has not.
+// Drivers count such transactions, and Verify accepts either outcome of each.
+var ErrUncertain = errors.New("workload: transaction may or may not have committed")
+
+// ErrInconsistent is wrapped by the error of Driver.Verify, or of Driver.Load on
+// a database that existed, when the data breaks a rule of the workload: the
+// store has lost, invented or mixed up something. The report names the rule.
+var ErrInconsistent = errors.New("workload: data breaks a rule")
+
+// ErrForeign is wrapped by the error of Driver.Load on a database that existed
+// and was not loaded, or not completely, with the same options.
+var ErrForeign = errors.New("workload: existing data does not fit the options")
