@@ -1,0 +1,148 @@
+package depcheck
+
+import (
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+)
+
+const ruleLayering = "layering"
+
+// A Layer is one step of the stack: the packages whose directory is one of
+// Roots or lies below one.
+type Layer struct {
+	Name  string
+	Roots []string
+}
+
+// Layers lists the stack from the top down. A package may import its own
+// layer and every layer further down, never one further up.
+//
+// Two kinds of package lie outside the stack; both are free to be imported
+// from anywhere because they import no layer themselves: the leaves
+// ([Leaves]) and everything under internal.
+var Layers = []Layer{
+	{"commands", []string{"cmd"}},
+	{"benchmarks", []string{"benchmarks"}},
+	{"transactions", []string{"txn"}},
+	{"protocol", []string{"occ"}},
+	{"log", []string{"log"}},
+	{"indexes", []string{"index"}},
+	{"memory", []string{"memory"}},
+	{"channels", []string{"channel"}},
+	{"verbs", []string{"rdma"}},
+}
+
+// Leaves are the packages that the layers meet at without depending on each
+// other: a leaf imports no layer, only leaves listed after it.
+var Leaves = []string{"check", "history"}
+
+// Fabrics are the directories below rdma that implement its Fabric. They are
+// alternatives, so none may depend on another.
+var Fabrics = []string{"rdma/inproc", "rdma/sim", "rdma/shm", "rdma/tcp", "rdma/ibverbs"}
+
+// within says whether dir is root or lies below it.
+func within(dir, root string) bool {
+	return dir == root || strings.HasPrefix(dir, root+"/")
+}
+
+// indexWithin returns the position of the root that dir lies in, or -1.
+func indexWithin(dir string, roots []string) int {
+	for i, root := range roots {
+		if within(dir, root) {
+			return i
+		}
+	}
+	return -1
+}
+
+// layerOf returns the position of dir's layer in Layers, or -1.
+func layerOf(dir string) int {
+	for i, l := range Layers {
+		if indexWithin(dir, l.Roots) >= 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// isInternal says whether dir belongs to the shared internals at the top of
+// the module; an internal directory inside a layer belongs to that layer.
+func isInternal(dir string) bool { return within(dir, "internal") }
+
+// Layering checks that imports go downwards only. Packages of other modules
+// and of the standard library are of no concern to it.
+func Layering(module string, packages []Package) []Finding {
+	var findings []Finding
+	for _, p := range packages {
+		if len(p.Files) == 0 {
+			continue
+		}
+		if layerOf(p.Dir) < 0 && indexWithin(p.Dir, Leaves) < 0 && !isInternal(p.Dir) {
+			f := &p.Files[0]
+			findings = append(findings, f.finding(f.AST.Package, ruleLayering,
+				"package %s belongs to no layer; put it into one, or add its directory to Layers or Leaves in internal/depcheck", p.Dir))
+			continue
+		}
+		for i := range p.Files {
+			f := &p.Files[i]
+			for _, spec := range f.AST.Imports {
+				imported, err := strconv.Unquote(spec.Path.Value)
+				if err != nil {
+					continue // the parser accepts string literals only
+				}
+				dir, ours := strings.CutPrefix(imported, module+"/")
+				if !ours {
+					continue
+				}
+				if why := forbidden(&p, dir); why != "" {
+					findings = append(findings, f.finding(spec.Pos(), ruleLayering, "%s imports %s: %s", p.Dir, dir, why))
+				}
+			}
+		}
+	}
+	return findings
+}
+
+// forbidden says why a package may not import the package in directory to; it
+// is empty when it may.
+func forbidden(p *Package, to string) string {
+	toLayer := layerOf(to)
+	switch {
+	case p.testOnly():
+		// Stands outside the layers, like the test files that import it.
+		return ""
+	case strings.HasSuffix(path.Base(to), "test"):
+		return "a package for tests may be imported by tests only"
+	case isInternal(p.Dir):
+		if toLayer >= 0 {
+			return "internal packages serve every layer and import none"
+		}
+		return ""
+	case indexWithin(p.Dir, Leaves) >= 0:
+		return leafForbidden(p.Dir, to)
+	case toLayer < 0:
+		return "" // leaves and internals are open to all
+	}
+	fromLayer := layerOf(p.Dir)
+	if toLayer < fromLayer {
+		return fmt.Sprintf("imports go downwards only, and layer %q is above layer %q; let the upper layer pass in what is needed",
+			Layers[toLayer].Name, Layers[fromLayer].Name)
+	}
+	from, target := indexWithin(p.Dir, Fabrics), indexWithin(to, Fabrics)
+	if from >= 0 && target >= 0 && from != target {
+		return "fabrics are alternatives and do not depend on each other; move what they share into a package beside them"
+	}
+	return ""
+}
+
+func leafForbidden(from, to string) string {
+	if layerOf(to) >= 0 {
+		return "a leaf imports no layer, so that every layer can import it"
+	}
+	if target := indexWithin(to, Leaves); target >= 0 && target < indexWithin(from, Leaves) {
+		return "a leaf imports only the leaves listed after it"
+	}
+	return ""
+}
