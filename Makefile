@@ -1,0 +1,76 @@
+# Needs Go, git and make; -race also a C compiler. Other tools are installed
+# into ./bin by the targets that use them, at pinned versions, once.
+
+.DEFAULT_GOAL := help
+GO ?= go
+
+# bench: flags for both benchmarks, for one of them, and for the comparison.
+BENCH_FLAGS     ?=
+SMALLBANK_FLAGS ?=
+TATP_FLAGS      ?=
+COMPARE_FLAGS   ?=
+
+# bench-engine: flags for the peers program, and time and selection of the Go benchmarks.
+PEERS_FLAGS ?=
+BENCHTIME   ?= 1s
+BENCH       ?= .
+
+# test, race, cover: packages of the root module, flags for go test, limit per package.
+PKGS         ?= ./...
+TESTFLAGS    ?=
+TEST_TIMEOUT ?= 8m
+export PKGS TEST_TIMEOUT
+
+# fuzz: time for each fuzz test, and a pattern of their names.
+FUZZTIME ?= 10s
+FUZZ     ?= .
+export FUZZTIME
+
+.PHONY: help
+help: ## list the targets (this)
+	@echo 'make TARGET [VARIABLE=value ...]'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: build
+build: ## bin/txnode
+	$(GO) build -o bin/txnode ./cmd/txnode
+
+.PHONY: bench
+bench: ## SmallBank and TATP on the embedded engine, beside the published figures [BENCH_FLAGS= SMALLBANK_FLAGS= TATP_FLAGS=]
+	$(GO) run ./cmd/txnode bench smallbank $(BENCH_FLAGS) $(SMALLBANK_FLAGS)
+	$(GO) run ./cmd/txnode bench tatp $(BENCH_FLAGS) $(TATP_FLAGS)
+	$(GO) run ./cmd/txnode compare $(COMPARE_FLAGS)
+
+.PHONY: bench-engine
+bench-engine: ## the engine against other Go stores, as ratios, then the Go benchmarks [PEERS_FLAGS= BENCH=pattern BENCHTIME=1s]
+	cd benchmarks/peers && $(GO) run . $(PEERS_FLAGS)
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -timeout 30m ./rdma/... ./memory/... ./index/... ./log/... ./occ/... ./txn/...
+
+.PHONY: test
+test: ## gofmt, go vet, all tests of all modules, and again under -race, short [TESTFLAGS= PKGS=./...]
+	@sh scripts/test.sh all $(TESTFLAGS)
+
+.PHONY: race
+race: ## all tests under the race detector, in full length [TESTFLAGS= PKGS=./...]
+	@sh scripts/test.sh race $(TESTFLAGS)
+
+.PHONY: fuzz
+fuzz: ## every fuzz test, one after the other [FUZZTIME=10s FUZZ=pattern]
+	@sh scripts/fuzz.sh '$(FUZZ)'
+
+.PHONY: cover
+cover: ## coverage per package over all tests, lines in cover.html [TESTFLAGS=]
+	@sh scripts/cover.sh $(TESTFLAGS)
+
+.PHONY: lint
+lint: ## golangci-lint over every module, by .golangci.yml
+	@sh scripts/lint.sh
+
+.PHONY: fmt
+fmt: ## format all Go files
+	@"$$($(GO) env GOROOT)/bin/gofmt" -l -w .
+
+.PHONY: clean
+clean: ## remove bin, profiles and reports (saved benchmark results stay)
+	rm -rf bin
+	rm -f cover.out cover.html cover.log

@@ -1,0 +1,43 @@
+#!/bin/sh
+# Prints the path of a development tool, after installing it into ./bin when it
+# is missing there or was built at another version or by another Go release.
+#
+#   scripts/tool.sh gotestsum
+#
+# Nothing outside ./bin and Go's own caches is changed. Messages go to stderr.
+set -eu
+
+cd "$(dirname "$0")/.."
+
+case "${1-}" in
+gotestsum)
+	package=gotest.tools/gotestsum
+	version=v1.13.0
+	;;
+golangci-lint)
+	package=github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	version=v2.15.0
+	;;
+*)
+	echo "usage: scripts/tool.sh gotestsum|golangci-lint" >&2
+	exit 2
+	;;
+esac
+
+bin=$PWD/bin
+stamp=$bin/.$1.version
+# The Go release counts, because golangci-lint refuses modules that ask for a
+# newer one than it was built with.
+wanted="$version $(go env GOVERSION)"
+
+if [ ! -x "$bin/$1" ] || [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+	echo "installing $1 $version into ./bin (once; about a minute with a cold build cache) ..." >&2
+	mkdir -p "$bin"
+	# GOFLAGS of the caller (-race, -mod, -tags) are meant for this module, not for the tool.
+	if ! GOFLAGS= GOBIN=$bin go install "$package@$version" >&2; then
+		echo "could not install $1: 'go install $package@$version' failed; is the Go module proxy reachable?" >&2
+		exit 1
+	fi
+	echo "$wanted" >"$stamp"
+fi
+echo "$bin/$1"
