@@ -41,7 +41,7 @@ action == "pass" || action == "fail" || action == "skip" {
 			report = report "--- " package " " plain(test) "\n" output[id]
 		}
 	} else {
-		print action "\t" package
+		if (action != "skip") print action "\t" package # skip: a package without tests
 		if (action == "fail" && !failures[package]) {
 			count["fail"]++
 			build = field("FailedBuild")
