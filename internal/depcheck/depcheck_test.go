@@ -180,6 +180,8 @@ import (
 	"net/netip" // want import of net/netip
 	"syscall" // want import of syscall
 	"golang.org/x/sys/unix" // want import of golang.org/x/sys/unix
+	"golang.org/x/sys/cpu"
+	bolt "go.etcd.io/bbolt" // want import of go.etcd.io/bbolt
 	. "time" // want dot import of time
 	"network"
 )
