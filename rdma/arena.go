@@ -1,8 +1,11 @@
 package rdma
 
 import (
+	"cmp"
 	"encoding/binary"
+	"fmt"
 	"math/bits"
+	"slices"
 	"unsafe"
 )
 
@@ -31,11 +34,12 @@ func (t *Thread) Alloc(n int) (uint32, error) { return t.space.alloc(n) }
 // Free gives back what Alloc(n) returned.
 func (t *Thread) Free(local uint32, n int) { t.space.free(local, n) }
 
-// arenaSpace is a buddy-less power-of-two allocator: a bump pointer and a free
-// list per class.
+// arenaSpace allocates power-of-two pieces: a bump pointer and a free list per
+// class. Pieces are merged only when nothing fits: threads allocate a few
+// buffers and keep them.
 type arenaSpace struct {
 	next, end uint32
-	lists     [26][]uint32
+	lists     [26][]uint32 // by class: pieces of 64<<class bytes
 }
 
 func (s *arenaSpace) init(size uint32) { s.next, s.end = 0, size }
@@ -45,23 +49,28 @@ func arenaClass(n int) int { return bits.Len(uint(max(n, 64)-1)) - 6 }
 func (s *arenaSpace) alloc(n int) (uint32, error) {
 	k := arenaClass(n)
 	if k >= len(s.lists) {
-		return 0, ErrArenaFull
+		return 0, fmt.Errorf("%w: %d bytes asked for", ErrArenaFull, n)
 	}
-	if l := s.lists[k]; len(l) > 0 {
-		s.lists[k] = l[:len(l)-1]
-		return l[len(l)-1], nil
+	if a, ok := s.take(k); ok {
+		return a, nil
 	}
-	size := uint32(64) << k
-	if s.end-s.next < size {
-		return s.split(k)
+	s.merge()
+	if a, ok := s.take(k); ok {
+		return a, nil
 	}
-	a := s.next
-	s.next += size
-	return a, nil
+	return 0, fmt.Errorf("%w: %d bytes asked for, %d in all", ErrArenaFull, n, s.end)
 }
 
-// split takes a larger free piece apart.
-func (s *arenaSpace) split(k int) (uint32, error) {
+// take returns a piece of class k: a free one, new space, or part of a larger piece.
+func (s *arenaSpace) take(k int) (uint32, bool) {
+	if l := s.lists[k]; len(l) > 0 {
+		s.lists[k] = l[:len(l)-1]
+		return l[len(l)-1], true
+	}
+	if size := uint32(64) << k; s.end-s.next >= size {
+		s.next += size
+		return s.next - size, true
+	}
 	for j := k + 1; j < len(s.lists); j++ {
 		l := s.lists[j]
 		if len(l) == 0 {
@@ -72,9 +81,38 @@ func (s *arenaSpace) split(k int) (uint32, error) {
 		for j--; j >= k; j-- {
 			s.lists[j] = append(s.lists[j], a+uint32(64)<<j)
 		}
-		return a, nil
+		return a, true
 	}
-	return 0, ErrArenaFull
+	return 0, false
+}
+
+// merge joins free pieces that touch, and cuts the runs into pieces as large as
+// they go; a run that ends where new space begins becomes new space.
+func (s *arenaSpace) merge() {
+	type run struct{ a, size uint32 }
+	var runs []run
+	for k := range s.lists {
+		for _, a := range s.lists[k] {
+			runs = append(runs, run{a, 64 << k})
+		}
+		s.lists[k] = s.lists[k][:0]
+	}
+	slices.SortFunc(runs, func(x, y run) int { return cmp.Compare(x.a, y.a) })
+	for i := 0; i < len(runs); {
+		r := runs[i]
+		for i++; i < len(runs) && runs[i].a == r.a+r.size; i++ {
+			r.size += runs[i].size
+		}
+		if r.a+r.size == s.next {
+			s.next = r.a
+			continue
+		}
+		for r.size > 0 {
+			k := bits.Len32(r.size) - 7
+			s.lists[k] = append(s.lists[k], r.a)
+			r.a, r.size = r.a+uint32(64)<<k, r.size-uint32(64)<<k
+		}
+	}
 }
 
 func (s *arenaSpace) free(a uint32, n int) {

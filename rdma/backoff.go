@@ -3,21 +3,29 @@ package rdma
 // conflict is SMART's conflict avoidance (section 4.3): truncated exponential
 // backoff after a failed attempt (equation 1), whose limit t_max and the number
 // of coroutines c_max that may be in an operation at once follow the retry rate.
+//
+// Three rules are ours. A credit that comes free goes to the coroutine that has
+// waited longest, so that none starves. c_max shrinks from the number of
+// coroutines that there are: SMART's starts at 64 and is no limit at all for its
+// first halvings. And the rate is looked at when operations end too, as long as a
+// limit is in force: SMART looks only on retries, and keeps its limits when the
+// contention has gone.
 type conflict struct {
 	tech    Techniques
 	tmax    int64 // current limit of the exponential part, ns
 	cmax    int   // coroutine credits
-	active  int   // coroutines between BeginOp and EndOp
-	waiters coroRing
+	active  int   // credits in use: coroutines between BeginOp and EndOp
+	queue   coroRing
 	ops     int // attempts in this epoch
-	retries int // of these, how many failed
+	retries int // of these, how many were retries
 	epoch   int64
+	limited bool // tmax or cmax is not where it started
 }
 
 // Constants of equation 1, in nanoseconds: SMART's t_0 is 4096 cycles at 2.4 GHz.
 const (
-	backoffUnitNs  = 1707
-	backoffMaxNs   = backoffUnitNs << 10
+	backoffUnitNs  = 1707                // t_0
+	backoffMaxNs   = backoffUnitNs << 10 // t_M
 	backoffEpochNs = 1_000_000
 	retryRateHigh  = 0.5
 	retryRateLow   = 0.1
@@ -27,37 +35,42 @@ const (
 // opState is a coroutine's part of conflict avoidance.
 type opState struct {
 	retries int
-	in      bool
+	in      bool // holds a credit
 }
 
-func (x *conflict) init(tech Techniques) {
+func (x *conflict) init(tech Techniques, now int64) {
 	x.tech = tech
 	x.tmax = backoffUnitNs
 	if !tech.DynLimit {
 		x.tmax = backoffMaxNs
 	}
 	x.cmax = maxCoroCredits
+	x.epoch = now
 }
 
 // BeginOp starts an operation that may conflict with others and be retried; it
-// waits while as many coroutines as conflict avoidance allows are in one.
+// waits while as many coroutines as conflict avoidance allows are in one. Inside
+// an operation it starts over, with the same credit.
 func (c *Coro) BeginOp() {
 	x := &c.t.conflict
 	c.op.retries = 0
-	if c.yield != nil && x.tech.CoroLimit {
-		for x.active >= x.cmax {
-			x.waiters.push(c)
-			c.park()
-		}
+	x.ops++
+	if c.op.in {
+		return
+	}
+	if x.active >= x.cmax && x.tech.CoroLimit && c.yield != nil {
+		x.queue.push(c)
+		c.park() // whoever ends an operation passes the credit on
+		return
 	}
 	x.active++
 	c.op.in = true
-	x.ops++
 }
 
 // Backoff is called after an attempt failed because of a conflict, before the
-// next one: it waits min(t0*2^i, t_max) + rand(t0) for the i-th retry, and
-// adapts the limits. With backoff switched off it only yields.
+// next one: it waits min(t0*2^i, t_max) + rand(t0) for the i-th retry of the
+// operation, i from 0, and adapts the limits. With backoff switched off it only
+// yields.
 func (c *Coro) Backoff() {
 	t := c.t
 	x := &t.conflict
@@ -78,28 +91,32 @@ func (c *Coro) Backoff() {
 
 // EndOp ends what BeginOp began.
 func (c *Coro) EndOp() {
+	if !c.op.in {
+		return
+	}
 	c.op.in = false
-	c.t.conflict.release(c.t)
-}
-
-func (x *conflict) release(t *Thread) {
+	x := &c.t.conflict
 	x.active--
-	for x.waiters.size > 0 && x.active < x.cmax {
-		t.ready.push(x.waiters.pop())
-		break
+	if x.limited && x.ops&7 == 0 {
+		x.adapt(c.t)
+	}
+	if x.queue.size > 0 {
+		x.grant(c.t)
 	}
 }
 
-// left is called when a coroutine ended, perhaps inside an operation.
-func (x *conflict) left(t *Thread, c *Coro) {
-	if c.op.in {
-		c.op.in = false
-		x.release(t)
+// grant gives free credits to the coroutines that have waited longest.
+func (x *conflict) grant(t *Thread) {
+	for x.queue.size > 0 && x.active < x.cmax {
+		c := x.queue.pop()
+		c.op.in = true
+		x.active++
+		t.ready.push(c)
 	}
 }
 
-// adapt ends the epoch when its time has come. Like SMART's it is evaluated
-// only on retries: without retries there is nothing to adapt.
+// adapt ends the epoch when its time has come. t_max moves only when c_max has
+// reached its bound.
 func (x *conflict) adapt(t *Thread) {
 	now := t.port.Now()
 	if now-x.epoch < backoffEpochNs {
@@ -107,21 +124,24 @@ func (x *conflict) adapt(t *Thread) {
 	}
 	rate := float64(x.retries) / float64(max(x.ops, 1))
 	x.epoch, x.ops, x.retries = now, 0, 0
+	coros := 1 // in use at most
+	if x.tech.CoroLimit {
+		coros = min(x.cmax, max(t.live, 1))
+	}
 	switch {
 	case rate > retryRateHigh:
-		if x.tech.CoroLimit && x.cmax > 1 {
-			x.cmax /= 2
+		if coros > 1 {
+			x.cmax = coros / 2
 		} else if x.tech.DynLimit {
 			x.tmax = min(2*x.tmax, backoffMaxNs)
 		}
 	case rate < retryRateLow:
-		if x.tech.CoroLimit && x.cmax < maxCoroCredits {
+		if x.tech.CoroLimit && x.cmax < min(t.live, maxCoroCredits) {
 			x.cmax *= 2
-			for x.waiters.size > 0 {
-				t.ready.push(x.waiters.pop())
-			}
+			x.grant(t)
 		} else if x.tech.DynLimit {
 			x.tmax = max(x.tmax/2, backoffUnitNs)
 		}
 	}
+	x.limited = x.tech.CoroLimit && x.cmax < t.live || x.tech.DynLimit && x.tmax > backoffUnitNs
 }

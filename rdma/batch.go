@@ -15,12 +15,13 @@ type Batch struct {
 	pending int    // of these, how many have not completed
 	blades  uint64 // bit b mod 64: a request for blade b was appended since the last Post
 	failed  int    // 1 + index of the first request that failed; 0: none
-	c       *Coro  // who waits
+	first   int    // where the last Post began
+	c       *Coro  // who posted last, or waits
 	waiting bool
+	owed    bool           // posted since the last Wait: the next one is a round trip
 	n       [NumOps]uint32 // appended since the last Post, by verb
 	rbytes  uint64
 	wbytes  uint64
-	proofs  []proof // what completion will prove about placement
 }
 
 // WRs returns the requests, for fabrics.
@@ -47,7 +48,7 @@ func (b *Batch) Reset() {
 	b.posted, b.failed, b.blades = 0, 0, 0
 	b.rbytes, b.wbytes = 0, 0
 	b.n = [NumOps]uint32{}
-	b.proofs = b.proofs[:0]
+	b.owed = false
 }
 
 func (b *Batch) add(op Op, a RemoteAddr, local, n uint32) *WR {
@@ -119,29 +120,38 @@ func (b *Batch) Flush(a RemoteAddr, n uint32) int {
 func (b *Batch) Fence() { b.wrs[len(b.wrs)-1].Flags |= FlagFence }
 
 // Complete is called by the fabric for each posted request, once, from Post,
-// Poll or Wait of the port: request i ended with status s (and, for atomics,
-// its Result is set).
+// Poll or Wait of the port, in posted order within a queue pair: request i
+// ended with status s (and, for atomics, its Result is set).
 func (b *Batch) Complete(i int, s Status) {
-	b.wrs[i].Status = s
+	w := &b.wrs[i]
+	w.Status = s
 	if s != StatusOK && (b.failed == 0 || i < b.failed-1) {
 		b.failed = i + 1
+	}
+	if b.c.t.tracks {
+		b.c.t.completed(w)
 	}
 	b.completed(1)
 }
 
-// CompleteAll is Complete with StatusOK for all n posted requests at once.
-func (b *Batch) CompleteAll(n int) { b.completed(n) }
+// CompleteAll is Complete with StatusOK for the n requests of the Post in
+// progress that Complete was not called for. Only from within Post.
+func (b *Batch) CompleteAll(n int) {
+	if b.c.t.tracks {
+		for i := b.first; i < b.posted; i++ {
+			if b.wrs[i].Status == StatusOK {
+				b.c.t.completed(&b.wrs[i])
+			}
+		}
+	}
+	b.completed(n)
+}
 
 func (b *Batch) completed(n int) {
 	b.pending -= n
-	c := b.c
-	if c == nil {
-		return
-	}
-	c.t.released(n)
 	if b.pending == 0 && b.waiting {
 		b.waiting = false
-		c.t.ready.push(c)
+		b.c.t.ready.push(b.c)
 	}
 }
 
@@ -155,7 +165,11 @@ func (b *Batch) Err() error {
 
 func (b *Batch) verbError(i int) error {
 	w := &b.wrs[i]
-	return &VerbError{Op: w.Op, Blade: w.Blade, Off: w.Off, Len: w.Len, Status: w.Status}
+	e := &VerbError{Op: w.Op, Blade: w.Blade, Off: w.Off, Len: w.Len, Status: w.Status}
+	if int(w.Blade) < len(b.c.t.sizes) {
+		e.Size = b.c.t.sizes[w.Blade]
+	}
+	return e
 }
 
 // doorbells is the number of distinct blades (mod 64) since the last Post.

@@ -1,9 +1,6 @@
 package rdma
 
-import (
-	"iter"
-	"math"
-)
+import "iter"
 
 // Coro is one line of control on a thread: a transaction in progress. Its
 // methods may be called only by the function that Thread.Run runs on it, or,
@@ -13,7 +10,10 @@ type Coro struct {
 	id    int
 	yield func(struct{}) bool // nil: plain, waits poll
 	next  func() (struct{}, bool)
+	stop  func()
 	wake  int64 // while sleeping
+	need  int   // credits, while waiting for them
+	done  bool  // fn has returned
 	// Count is where posted verbs are counted; never nil. A caller that wants
 	// them by phase points it elsewhere, and adds up itself.
 	Count    *Counters
@@ -35,50 +35,85 @@ func (c *Coro) Multiplexed() bool { return c.yield != nil && c.t.live > 1 }
 func (t *Thread) Plain() *Coro { return t.plain }
 
 // Run runs n coroutines, fn once in each, until all have returned. They share
-// the calling goroutine, which must stay the same for all calls of Run.
+// the calling goroutine, which must stay the same for all calls of Run, and take
+// turns: one runs until it waits, then the one that has been ready longest. Run
+// does not nest.
+//
+// When fn panics (or ends its goroutine, as testing.T.FailNow does), Run stops the
+// other coroutines where they wait, running their deferred calls, and panics too.
+// Requests may then be outstanding: the thread is good for Close only, unless
+// the fabric is synchronous.
 func (t *Thread) Run(n int, fn func(c *Coro)) {
+	if t.live > 0 {
+		panic("rdma: Thread.Run inside Thread.Run")
+	}
+	defer t.abandon()
 	for i := range n {
 		c := &Coro{t: t, id: i}
 		c.Count = &c.counters
-		next, stop := iter.Pull(func(yield func(struct{}) bool) {
+		c.next, c.stop = iter.Pull(func(yield func(struct{}) bool) {
+			defer c.end()
 			c.yield = yield
 			fn(c)
 		})
-		defer stop()
-		c.next = next
+		t.coros = append(t.coros, c)
 		t.live++
 		t.ready.push(c)
 	}
 	for t.live > 0 {
 		c := t.ready.pop()
 		if c == nil {
-			until := int64(math.MaxInt64)
+			until := int64(forever)
 			if len(t.sleepers) > 0 {
 				until = t.sleepers[0].wake
 			}
 			t.wait(until)
-			t.wakeSleepers()
-			continue
+		} else {
+			c.next()
+			t.poll()
 		}
-		t.cur = c
-		if _, more := c.next(); !more {
-			t.live--
-			t.total.Add(&c.counters)
-			t.conflict.left(t, c)
-		}
-		t.port.Poll()
-		t.tick()
 		if len(t.sleepers) > 0 {
 			t.wakeSleepers()
 		}
 	}
-	t.cur = nil
+}
+
+// stopped is what unwinds a coroutine whose Run is being abandoned.
+type stopped struct{}
+
+// end is deferred by every coroutine.
+func (c *Coro) end() {
+	c.EndOp()
+	c.done = true
+	c.t.live--
+	if r := recover(); r != nil && r != (stopped{}) {
+		panic(r)
+	}
+}
+
+// abandon is deferred by Run: it collects the counters and, after a panic,
+// unwinds the coroutines that are left.
+func (t *Thread) abandon() {
+	defer func() {
+		clear(t.coros)
+		t.coros = t.coros[:0]
+		t.live = 0 // those that had not even begun
+		t.ready, t.throttle.queue, t.fences.queue, t.conflict.queue = coroRing{}, coroRing{}, coroRing{}, coroRing{}
+		t.sleepers = nil
+		t.conflict.active = 0
+		if t.plain.op.in {
+			t.conflict.active = 1
+		}
+	}()
+	for _, c := range t.coros {
+		if !c.done {
+			c.stop()
+		}
+		t.total.Add(&c.counters)
+	}
 }
 
 func (t *Thread) wakeSleepers() {
-	if len(t.sleepers) == 0 {
-		return
-	}
 	now := t.port.Now()
 	for len(t.sleepers) > 0 && t.sleepers[0].wake <= now {
 		t.ready.push(t.sleepers.pop())
@@ -86,18 +121,21 @@ func (t *Thread) wakeSleepers() {
 }
 
 // park gives up the thread until something has pushed c to the ready ring.
-func (c *Coro) park() { c.yield(struct{}{}) }
+func (c *Coro) park() {
+	if !c.yield(struct{}{}) {
+		panic(stopped{})
+	}
+}
 
-// Yield lets the other coroutines of the thread run. On a plain coroutine it polls once.
+// Yield lets the other coroutines of the thread run, and the transport make
+// progress.
 func (c *Coro) Yield() {
-	if c.yield == nil {
-		c.t.port.Poll()
+	if c.yield == nil || c.t.live == 1 {
+		c.t.poll()
 		return
 	}
-	if c.t.live > 1 {
-		c.t.ready.push(c)
-		c.park()
-	}
+	c.t.ready.push(c)
+	c.park()
 }
 
 // Post hands the requests appended since the last Post to their queue pairs,
@@ -121,24 +159,33 @@ func (c *Coro) Post(b *Batch) {
 	k.Doorbells += uint64(b.doorbells())
 	b.rbytes, b.wbytes, b.blades = 0, 0, 0
 	first := b.posted
+	b.first = first
 	b.posted = len(b.wrs)
 	b.pending += n
+	b.owed = true
 	b.c = c
 	if t.fences.on {
-		t.fences.posted(b, first)
+		t.fences.posting(b.wrs[first:])
 	}
 	t.port.Post(b, first)
 }
 
 // Wait returns when everything posted of the batch has completed: nil, or the
-// *VerbError of the first request that failed. It counts one round trip.
+// *VerbError of the first request that failed. It counts one round trip, unless
+// nothing was posted since the last Wait.
 func (c *Coro) Wait(b *Batch) error {
-	c.Count.RoundTrips++
+	if b.owed {
+		c.Count.RoundTrips++
+	}
+	return c.Drain(b)
+}
+
+// Drain is Wait without counting a round trip, for requests that nobody waited
+// for when they were posted.
+func (c *Coro) Drain(b *Batch) error {
+	b.owed = false
 	if b.pending > 0 {
 		c.await(b)
-	}
-	if c.t.fences.on {
-		c.t.fences.completed(b)
 	}
 	if b.failed != 0 {
 		return b.Err()
@@ -146,23 +193,11 @@ func (c *Coro) Wait(b *Batch) error {
 	return nil
 }
 
-// Drain is Wait without counting a round trip, for requests that nobody waited
-// for when they were posted.
-func (c *Coro) Drain(b *Batch) error {
-	if b.pending > 0 {
-		c.await(b)
-	}
-	if c.t.fences.on {
-		c.t.fences.completed(b)
-	}
-	return b.Err()
-}
-
 func (c *Coro) await(b *Batch) {
 	t := c.t
 	if c.yield == nil {
 		for b.pending > 0 {
-			t.wait(math.MaxInt64)
+			t.wait(forever)
 		}
 		return
 	}
@@ -184,7 +219,7 @@ func (c *Coro) Sleep(d int64) {
 	t := c.t
 	until := t.port.Now() + d
 	if c.yield == nil {
-		for t.port.Now() < until {
+		for t.poll(); t.port.Now() < until; {
 			t.wait(until)
 		}
 		return
@@ -197,7 +232,8 @@ func (c *Coro) Sleep(d int64) {
 // MaskedCAS executes a masked compare-and-swap of the word at a and returns the
 // prior value; it took effect if prior&cmpMask == compare&cmpMask. On a fabric
 // that lacks the verb it is emulated by READ and CAS, which is linearizable but
-// not wait-free. local is 24 bytes of arena for masks and result.
+// not wait-free. local is 24 bytes of arena, 8-byte aligned, for masks and
+// result; b is scratch.
 func (c *Coro) MaskedCAS(b *Batch, a RemoteAddr, compare, cmpMask, swap, swapMask uint64, local uint32) (uint64, error) {
 	t := c.t
 	b.Reset()
@@ -205,8 +241,14 @@ func (c *Coro) MaskedCAS(b *Batch, a RemoteAddr, compare, cmpMask, swap, swapMas
 		t.PutWord(local, cmpMask)
 		t.PutWord(local+8, swapMask)
 		i := b.MaskedCAS(a, compare, swap, local)
-		err := c.Do(b)
-		return b.wrs[i].Result, err
+		if err := c.Do(b); err != nil {
+			return 0, err
+		}
+		return b.wrs[i].Result, nil
+	}
+	if a.Off%8 != 0 {
+		b.CAS(a, 0, 0) // fails, as the verb itself would
+		return 0, c.Do(b)
 	}
 	b.Read(a, local+16, 8)
 	if err := c.Do(b); err != nil {
@@ -248,11 +290,14 @@ func (r *coroRing) push(c *Coro) {
 	r.size++
 }
 
+func (r *coroRing) peek() *Coro { return r.buf[r.head] }
+
 func (r *coroRing) pop() *Coro {
 	if r.size == 0 {
 		return nil
 	}
 	c := r.buf[r.head]
+	r.buf[r.head] = nil
 	r.head = (r.head + 1) & (len(r.buf) - 1)
 	r.size--
 	return c

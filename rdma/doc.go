@@ -13,8 +13,8 @@
 //     atomic or copies words in increasing address order. Across lines: any order.
 //  2. On one queue pair WRITEs and atomics take effect in posted order; a READ
 //     sees the WRITEs and atomics posted before it. A WRITE may take effect
-//     before an earlier READ returned, unless it carries [FlagFence]. Nothing is
-//     ordered between queue pairs.
+//     before an earlier READ returned, unless it carries [FlagFence]. Requests
+//     complete in posted order. Nothing is ordered between queue pairs.
 //  3. A completion of a WRITE says that it arrived, not that other readers see
 //     it yet; it is placed before any later READ or atomic of the same queue
 //     pair completes. Durability needs FLUSH.

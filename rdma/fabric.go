@@ -23,10 +23,11 @@ type Fabric interface {
 	// The rest is the control path: what a blade's CPU does.
 
 	// Provision makes sure that [off, off+n) of the blade's region has memory
-	// behind it, zeroed if never used, or returns ErrNoMemory.
+	// behind it, zeroed if never used. ErrNoMemory: there is none, or the range
+	// is not in the region; ErrBladeDown: no such blade.
 	Provision(b BladeID, off, n uint64) error
 	// SetKey changes the access key of a blade's region. When it returns, no
-	// verb with another key takes effect any more.
+	// verb with another key takes effect any more. ErrBladeDown: no such blade.
 	SetKey(b BladeID, k Key) error
 	// Close disconnects. Threads must be closed first.
 	Close() error
@@ -54,7 +55,8 @@ type Caps struct {
 	MaskedCAS bool
 	// Durable: FLUSH makes WRITEs survive the loss of power.
 	Durable bool
-	// MaxBatch is the largest number of work requests outstanding on a queue pair.
+	// MaxBatch is how many work requests a queue pair holds. Port.Post takes any
+	// number, and reaps completions itself until the rest has room.
 	MaxBatch int
 }
 
@@ -72,7 +74,9 @@ type PortConfig struct {
 type Port interface {
 	// Post hands b.WRs()[first:] to the queue pairs, one doorbell per blade, in
 	// order within each blade. Completions call Batch.Complete, during Post,
-	// Poll or Wait. The fabric may keep the batch until its last completion.
+	// Poll or Wait, in posted order within each queue pair. The fabric may keep
+	// the batch until its last completion. More requests may be appended and
+	// posted before that, so it keeps indices, not pointers to requests.
 	Post(b *Batch, first int)
 	// Poll reaps completions that are there, without waiting.
 	Poll()
@@ -82,7 +86,8 @@ type Port interface {
 	Now() int64
 	// Arena is the registered memory: 64-byte aligned, fixed.
 	Arena() []byte
-	// Reset takes the queue pair of a blade out of the error state.
+	// Reset takes the queue pair of a blade out of the error state, or returns an
+	// error when the blade cannot be reached.
 	Reset(b BladeID) error
 	// Close releases the resources. Nothing may be outstanding.
 	Close() error

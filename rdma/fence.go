@@ -1,24 +1,25 @@
 package rdma
 
-// fences tracks, per queue pair of the thread, whether WRITEs may have arrived
-// that are not placed yet, so that a fence costs a verb only when it has to
-// (LOCO, section 5.3). On a fabric with Caps.Placed nothing is tracked.
+// fences tracks, per queue pair of the thread, what is outstanding and whether
+// WRITEs may have arrived that are not placed yet, so that a fence waits, or
+// costs a verb, only when it has to (LOCO, section 5.3). On a synchronous
+// fabric with Caps.Placed there is nothing to track.
+//
+// The requests of a queue pair are numbered from 1 as they are posted. They
+// complete in that order, so a count of completions says which have.
 type fences struct {
-	on bool
-	qp []qpFence
+	on     bool
+	placed bool // Caps.Placed
+	qp     []qpFence
+	queue  coroRing // coroutines that wait for any completion
 }
 
-// qpFence numbers the WRITEs of one queue pair.
 type qpFence struct {
-	write  uint64 // number of the last WRITE posted, 0: none
-	placed uint64 // WRITEs up to this number are known to be placed
-}
-
-// proof says that, once its batch is done, the WRITEs of a blade's queue pair
-// up to number write are placed: a READ or atomic was posted behind them.
-type proof struct {
-	blade BladeID
-	write uint64
+	posted    uint64 // number of the last request posted
+	completed uint64 // number of the last request completed
+	write     uint64 // number of the last WRITE, 0: none
+	placed    uint64 // WRITEs before this number are placed
+	key       Key    // of the last WRITE
 }
 
 // Scope is how far a fence reaches.
@@ -30,73 +31,99 @@ const (
 	FenceThread              // this thread's verbs on all blades
 )
 
-func (f *fences) init(blades int, placed bool) {
-	f.on = !placed
+func (f *fences) init(blades int, caps *Caps) {
+	f.on = !caps.Placed || !caps.Synchronous
+	f.placed = caps.Placed
 	f.qp = make([]qpFence, blades)
 }
 
-// posted numbers the WRITEs of b.wrs[first:] and notes what the other requests
-// will prove.
-func (f *fences) posted(b *Batch, first int) {
-	for i := first; i < len(b.wrs); i++ {
-		w := &b.wrs[i]
+// posting numbers the requests of wrs.
+func (f *fences) posting(wrs []WR) {
+	for i := range wrs {
+		w := &wrs[i]
 		if int(w.Blade) >= len(f.qp) {
 			continue
 		}
 		q := &f.qp[w.Blade]
+		q.posted++
 		if w.Op == OpWrite {
-			q.write++
-			continue
-		}
-		if n := len(b.proofs); n > 0 && b.proofs[n-1].blade == w.Blade {
-			b.proofs[n-1].write = q.write
-		} else {
-			b.proofs = append(b.proofs, proof{w.Blade, q.write})
+			q.write, q.key = q.posted, w.Key
 		}
 	}
 }
 
-// completed is called when a batch is done.
-func (f *fences) completed(b *Batch) {
-	if b.failed == 0 {
-		for _, p := range b.proofs {
-			f.qp[p.blade].placed = max(f.qp[p.blade].placed, p.write)
-		}
+// completed takes note of the completion of w, whose Status is set. A READ or
+// atomic proves that the WRITEs before it are placed (contract, clause 3); a
+// FLUSH speaks of its own range only.
+func (f *fences) completed(t *Thread, w *WR) {
+	if int(w.Blade) >= len(f.qp) {
+		return
 	}
-	b.proofs = b.proofs[:0]
+	q := &f.qp[w.Blade]
+	q.completed++
+	if w.Status == StatusOK && w.Op != OpWrite && w.Op != OpFlush {
+		q.placed = q.completed
+	}
+	for f.queue.size > 0 {
+		t.ready.push(f.queue.pop())
+	}
 }
 
 // Fence returns when everything that the thread posted before, within the
 // scope, is complete and placed: visible to every verb of any client that is
-// posted afterwards. batch is scratch for the verbs of the fence, which are
-// none when nothing needs them.
+// posted afterwards. It waits for what is outstanding, and for a queue pair
+// whose last WRITE no later READ or atomic has proved to be placed, it posts a
+// READ of no bytes. On a synchronous fabric with Caps.Placed it does nothing.
+//
+// batch is scratch. An error is that of the fence's own verbs; what failed
+// before is told by the batch that it belongs to.
 func (c *Coro) Fence(scope Scope, blade BladeID, batch *Batch) error {
 	f := &c.t.fences
 	if !f.on {
 		return nil
 	}
 	batch.Reset()
-	blades := c.t.fabric.Blades()
 	for i := range f.qp {
 		q := &f.qp[i]
-		if scope == FencePair && BladeID(i) != blade || q.write <= q.placed {
+		if scope == FencePair && BladeID(i) != blade || f.placed || q.write <= q.placed {
 			continue
 		}
-		batch.Read(RemoteAddr{Blade: BladeID(i), Key: blades[i].Key}, 0, 0)
+		batch.Read(RemoteAddr{Blade: BladeID(i), Key: q.key}, 0, 0)
 	}
-	if batch.Len() == 0 {
-		return nil
+	var err error
+	if batch.Len() > 0 {
+		err = c.Do(batch)
 	}
-	return c.Do(batch)
+	waited := false
+	for i := range f.qp {
+		q := &f.qp[i]
+		if scope == FencePair && BladeID(i) != blade {
+			continue
+		}
+		for upto := q.posted; q.completed < upto; waited = true {
+			if c.yield == nil {
+				c.t.wait(forever)
+				continue
+			}
+			f.queue.push(c)
+			c.park()
+		}
+	}
+	if waited {
+		c.Count.RoundTrips++
+	}
+	return err
 }
 
 // GlobalFence fences the verbs of all given threads, which must be quiet while
-// it runs: it makes the WRITEs of each of them placed.
+// it runs: it makes the WRITEs of each of them placed. It goes on when one
+// fails, and returns the first error.
 func GlobalFence(threads []*Thread, batch *Batch) error {
+	var first error
 	for _, t := range threads {
-		if err := t.plain.Fence(FenceThread, 0, batch); err != nil {
-			return err
+		if err := t.plain.Fence(FenceThread, 0, batch); err != nil && first == nil {
+			first = err
 		}
 	}
-	return nil
+	return first
 }

@@ -1,6 +1,9 @@
 package rdma
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // ThreadOptions configure a thread. The zero value is usable.
 type ThreadOptions struct {
@@ -31,14 +34,16 @@ type Thread struct {
 
 	ready    coroRing  // coroutines that can go on
 	sleepers sleepHeap // coroutines that wait for a time
-	cur      *Coro
-	live     int
+	coros    []*Coro   // those of the Run in progress
+	live     int       // of these, how many have not returned
 	plain    *Coro
 
+	tracks   bool // completions are reported one by one: throttle or fences are on
 	throttle throttle
 	conflict conflict
 	fences   fences
 
+	sizes []uint64 // of the blades' regions, for errors
 	total Counters // of coroutines that have ended
 }
 
@@ -58,8 +63,12 @@ func NewThread(f Fabric, o ThreadOptions) (*Thread, error) {
 	t.space.init(uint32(len(t.arena)))
 	t.rng = mix64(f.Seed() ^ mix64(uint64(o.Index)+0x9e3779b97f4a7c15))
 	t.throttle.init(o.Techniques.Throttle && !t.caps.Synchronous, t.caps.MaxBatch)
-	t.conflict.init(o.Techniques)
-	t.fences.init(len(f.Blades()), t.caps.Placed)
+	t.conflict.init(o.Techniques, p.Now())
+	for _, b := range f.Blades() {
+		t.sizes = append(t.sizes, b.Size)
+	}
+	t.fences.init(len(t.sizes), &t.caps)
+	t.tracks = t.throttle.on || t.fences.on
 	t.plain = &Coro{t: t}
 	t.plain.Count = &t.plain.counters
 	return t, nil
@@ -94,31 +103,71 @@ func mix64(z uint64) uint64 {
 // requests that it flushed have completed.
 func (t *Thread) Reconnect(b BladeID) error { return t.port.Reset(b) }
 
-// Counters returns the totals of all coroutines of the thread.
+// Counters returns the totals of all coroutines of the thread, those that run
+// included. What a coroutine counts elsewhere (Coro.Count) is not in them.
 func (t *Thread) Counters() Counters {
 	c := t.total
 	c.Add(&t.plain.counters)
+	for _, r := range t.coros {
+		c.Add(&r.counters)
+	}
 	return c
 }
 
-// Close releases the port. Nothing may be outstanding and no coroutine alive.
+// Limits are what SMART's techniques have found to be best for a thread.
+type Limits struct {
+	WorkRequests int   // C_max: outstanding work requests; 0: not throttled
+	Coroutines   int   // c_max: coroutines in an operation; 0: not limited
+	BackoffNs    int64 // t_max: the longest backoff, but for its random part
+}
+
+// Limits returns the present limits.
+func (t *Thread) Limits() Limits {
+	l := Limits{BackoffNs: t.conflict.tmax}
+	if t.throttle.on {
+		l.WorkRequests = t.throttle.max
+	}
+	if t.opts.Techniques.CoroLimit {
+		l.Coroutines = t.conflict.cmax
+	}
+	return l
+}
+
+// Close releases the port. Nothing may be outstanding and no coroutine alive;
+// the arena's memory is gone. To close again does nothing.
 func (t *Thread) Close() error {
 	if t.live > 0 {
 		return fmt.Errorf("rdma: thread %d has %d coroutines left", t.opts.Index, t.live)
 	}
+	if t.arena == nil {
+		return nil
+	}
+	t.arena = nil
 	return t.port.Close()
 }
 
-// released gives back the credits of n completed requests.
-func (t *Thread) released(n int) {
+// forever is a time that never comes.
+const forever = math.MaxInt64
+
+// completed takes note of a completed request.
+func (t *Thread) completed(w *WR) {
+	if t.fences.on {
+		t.fences.completed(t, w)
+	}
 	if t.throttle.on {
-		t.throttle.release(t, n)
+		t.throttle.release(t)
 	}
 }
 
-// poll drives the transport once; until bounds the wait when nothing is ready.
+// wait drives the transport until a completion was reaped or the time has come.
 func (t *Thread) wait(until int64) {
 	t.port.Wait(until)
+	t.tick()
+}
+
+// poll drives the transport once, without waiting.
+func (t *Thread) poll() {
+	t.port.Poll()
 	t.tick()
 }
 

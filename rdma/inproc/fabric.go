@@ -18,9 +18,11 @@ type BladeOptions struct {
 	// Path of the file behind the region; empty: anonymous memory.
 	Path string
 	// HugePages asks for explicit huge pages (anonymous memory only), which
-	// must have been reserved. Transparent ones are used anyway.
+	// must have been reserved; Size is a multiple of theirs. Transparent ones are
+	// used anyway.
 	HugePages bool
-	// ReadOnly rejects WRITEs and atomics.
+	// ReadOnly rejects WRITEs and atomics. A file is opened for reading, and must
+	// be there in full size.
 	ReadOnly bool
 	// Key is the initial access key.
 	Key rdma.Key
@@ -40,8 +42,9 @@ type Fabric struct {
 	regions []*region
 	barrier barrier
 
-	mu    sync.Mutex
-	ports map[*port]struct{}
+	mu     sync.RWMutex
+	ports  map[*port]struct{}
+	closed bool
 }
 
 var _ rdma.Fabric = (*Fabric)(nil)
@@ -83,7 +86,7 @@ func (f *Fabric) Caps() rdma.Caps {
 func (f *Fabric) Blades() []rdma.BladeInfo {
 	out := make([]rdma.BladeInfo, len(f.regions))
 	for i, r := range f.regions {
-		out[i] = rdma.BladeInfo{ID: rdma.BladeID(i), Size: uint64(len(r.mem)), Key: rdma.Key(r.key.Load()), ReadOnly: r.readOnly}
+		out[i] = rdma.BladeInfo{ID: rdma.BladeID(i), Size: r.size, Key: rdma.Key(r.key.Load()), ReadOnly: r.readOnly}
 	}
 	return out
 }
@@ -105,42 +108,59 @@ func (f *Fabric) Run(n int, fn func(i int)) {
 
 // Provision reserves disk space behind a range of a file blade.
 func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
-	if int(b) >= len(f.regions) {
-		return fmt.Errorf("inproc: blade %d of %d: %w", b, len(f.regions), rdma.ErrBladeDown)
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	r, err := f.region(b)
+	if err != nil {
+		return err
 	}
-	return f.regions[b].provision(off, n)
+	return r.provision(off, n)
 }
 
-// SetKey changes a blade's access key and returns when no verb with the old one
-// is in progress.
+// SetKey changes a blade's access key and returns when no verb with another one
+// is in progress. It waits for each port that is inside Post, at most a batch long.
 func (f *Fabric) SetKey(b rdma.BladeID, k rdma.Key) error {
-	if int(b) >= len(f.regions) {
-		return fmt.Errorf("inproc: blade %d of %d: %w", b, len(f.regions), rdma.ErrBladeDown)
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	r, err := f.region(b)
+	if err != nil {
+		return err
 	}
-	f.regions[b].key.Store(uint32(k))
+	r.key.Store(uint32(k))
 	f.barrier.all()
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	for p := range f.ports {
-		for s := p.seq(); s%2 == 1 && p.seq() == s; {
+		for s := p.executing(); s%2 == 1 && p.executing() == s; {
 			runtime.Gosched()
 		}
 	}
 	return nil
 }
 
-// Close unmaps the memory. Every port must be closed.
+// region returns a blade's region; f.mu is held.
+func (f *Fabric) region(b rdma.BladeID) (*region, error) {
+	if f.closed {
+		return nil, rdma.ErrClosed
+	}
+	if int(b) >= len(f.regions) {
+		return nil, fmt.Errorf("inproc: blade %d of %d: %w", b, len(f.regions), rdma.ErrBladeDown)
+	}
+	return f.regions[b], nil
+}
+
+// Close unmaps the memory. Every port must be closed. To close again does nothing.
 func (f *Fabric) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if n := len(f.ports); n > 0 {
 		return fmt.Errorf("inproc: %d ports are still open", n)
 	}
+	if f.closed {
+		return nil
+	}
+	f.closed = true
 	var errs []error
 	for _, r := range f.regions {
-		if r.mem != nil {
-			errs = append(errs, r.close())
-		}
+		errs = append(errs, r.close())
 	}
 	return errors.Join(errs...)
 }

@@ -14,98 +14,92 @@ import (
 // region is the memory of one blade.
 type region struct {
 	mem      []byte
+	size     uint64
 	file     *os.File // nil: anonymous
 	readOnly bool
 	key      atomic.Uint32
 }
 
+// sizeUnit divides the size of every region: it is a multiple of any page size
+// in use, and of the word's.
+const sizeUnit = 1 << 16
+
 func mapRegion(o BladeOptions) (*region, error) {
-	r := &region{readOnly: o.ReadOnly}
-	prot := unix.PROT_READ | unix.PROT_WRITE
-	if o.Size == 0 || o.Size%(1<<16) != 0 || o.Size > 1<<47 {
-		return nil, fmt.Errorf("inproc: blade of %d bytes: the size must be a multiple of 64 KiB and at most 128 TiB", o.Size)
+	if o.Size == 0 || o.Size%sizeUnit != 0 || o.Size > 1<<46 {
+		return nil, fmt.Errorf("inproc: blade of %d bytes: the size must be a multiple of 64 KiB, from 64 KiB to 64 TiB", o.Size)
 	}
-	if o.Path == "" {
-		m, err := anonymous(o.Size, o.HugePages)
-		if err != nil {
-			return nil, err
-		}
-		r.mem = m
-	} else {
-		f, err := os.OpenFile(o.Path, os.O_RDWR|os.O_CREATE, 0o644)
-		if err != nil {
-			return nil, fmt.Errorf("inproc: blade file: %w", err)
-		}
-		st, err := f.Stat()
-		if err == nil && st.Size() > int64(o.Size) {
-			err = fmt.Errorf("file %s has %d bytes, more than the blade's %d", o.Path, st.Size(), o.Size)
-		}
-		if err == nil && st.Size() < int64(o.Size) {
-			err = f.Truncate(int64(o.Size))
-		}
-		if err == nil {
-			r.mem, err = unix.Mmap(int(f.Fd()), 0, int(o.Size), prot, unix.MAP_SHARED)
-		}
-		if err != nil {
-			f.Close()
-			return nil, fmt.Errorf("inproc: blade file %s: %w", o.Path, err)
-		}
-		r.file = f
-	}
+	r := &region{size: o.Size, readOnly: o.ReadOnly}
 	r.key.Store(uint32(o.Key))
+	var err error
+	switch {
+	case o.Path != "" && o.HugePages:
+		err = fmt.Errorf("inproc: blade file %s: a file cannot be on huge pages", o.Path)
+	case o.Path != "":
+		err = r.mapFile(o.Path)
+	case o.HugePages:
+		r.mem, err = hugePages(o.Size)
+	default:
+		r.mem, err = anonymous(o.Size)
+	}
+	if err != nil {
+		return nil, err
+	}
 	return r, nil
 }
 
-// anonymous maps zeroed memory, on explicit huge pages if asked for and
-// reserved, else on transparent ones where the kernel grants them.
-func anonymous(size uint64, explicit bool) ([]byte, error) {
-	prot := unix.PROT_READ | unix.PROT_WRITE
-	flags := unix.MAP_PRIVATE | unix.MAP_ANON | unix.MAP_NORESERVE
-	if explicit {
-		m, err := unix.Mmap(-1, 0, int(size), prot, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_HUGETLB)
-		if err != nil {
-			return nil, fmt.Errorf("inproc: %d bytes on reserved huge pages (see /proc/sys/vm/nr_hugepages): %w", size, err)
-		}
-		return m, nil
+// mapFile maps a file, made or extended as needed; of a read-only blade it must
+// be there, in full size.
+func (r *region) mapFile(path string) error {
+	mode, prot := os.O_RDWR|os.O_CREATE, unix.PROT_READ|unix.PROT_WRITE
+	if r.readOnly {
+		mode, prot = os.O_RDONLY, unix.PROT_READ
 	}
-	m, err := unix.Mmap(-1, 0, int(size), prot, flags)
+	f, err := os.OpenFile(path, mode, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("inproc: %d bytes of memory: %w", size, err)
+		return fmt.Errorf("inproc: blade file: %w", err)
 	}
-	_ = unix.Madvise(m, unix.MADV_HUGEPAGE) // a hint; small pages work too
-	return m, nil
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+	case !st.Mode().IsRegular():
+		err = errors.New("not a regular file")
+	case st.Size() > int64(r.size):
+		err = fmt.Errorf("it has %d bytes, more than the blade's %d", st.Size(), r.size)
+	case st.Size() < int64(r.size) && r.readOnly:
+		err = fmt.Errorf("it has %d bytes, fewer than the read-only blade's %d", st.Size(), r.size)
+	case st.Size() < int64(r.size):
+		err = f.Truncate(int64(r.size))
+	}
+	if err == nil {
+		r.mem, err = unix.Mmap(int(f.Fd()), 0, int(r.size), prot, unix.MAP_SHARED)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("inproc: blade file %s: %w", path, err), f.Close())
+	}
+	r.file = f
+	return nil
 }
 
 // provision gives [off, off+n) of a file disk blocks now, so that a full disk is
 // an error here and not a fault later.
 func (r *region) provision(off, n uint64) error {
-	if off > uint64(len(r.mem)) || n > uint64(len(r.mem))-off {
-		return fmt.Errorf("inproc: provisioning [%#x, +%#x) of a region of %#x bytes: %w", off, n, len(r.mem), rdma.ErrNoMemory)
+	if off > r.size || n > r.size-off {
+		return fmt.Errorf("inproc: provisioning [%#x, +%#x) of a region of %#x bytes: %w", off, n, r.size, rdma.ErrNoMemory)
 	}
-	if r.file == nil {
+	if r.file == nil || r.readOnly || n == 0 {
 		return nil
 	}
-	err := unix.Fallocate(int(r.file.Fd()), 0, int64(off), int64(n))
-	switch {
-	case err == nil || errors.Is(err, unix.EOPNOTSUPP):
-		return nil
-	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT):
-		return fmt.Errorf("inproc: %s: %w: %w", r.file.Name(), rdma.ErrNoMemory, err)
-	default:
-		return fmt.Errorf("inproc: %s: %w", r.file.Name(), err)
-	}
+	return reserve(r.file, off, n)
 }
 
+// flush writes the pages that [off, off+n) touches to the file's disk.
 func (r *region) flush(off, n uint64) error {
-	if r.file == nil {
+	if r.file == nil || n == 0 {
 		return nil
 	}
-	page := uint64(os.Getpagesize())
+	page := uint64(pageSize)
 	lo := off &^ (page - 1)
-	hi := min((off+n+page-1)&^(page-1), uint64(len(r.mem)))
-	if hi <= lo {
-		return nil
-	}
+	hi := (off + n + page - 1) &^ (page - 1)
 	return unix.Msync(r.mem[lo:hi], unix.MS_SYNC)
 }
 

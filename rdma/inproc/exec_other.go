@@ -5,7 +5,19 @@ package inproc
 import (
 	"sync/atomic"
 	"unsafe"
+
+	"txnode/rdma"
 )
+
+// fast: exec executes plain requests; here it executes none.
+const fast = false
+
+// storesOrdered: stores become visible in program order. Here sync/atomic sees to it.
+const storesOrdered = false
+
+func exec(*rdma.WR, int, *lanes) int { return 0 }
+
+func prefetch(*rdma.WR, int, *lanes) {}
 
 // copyWords copies n bytes, a multiple of 8, word by word in increasing address
 // order; loads and stores are ordered as sync/atomic orders them.
@@ -14,5 +26,3 @@ func copyWords(dst, src unsafe.Pointer, n uintptr) {
 		atomic.StoreUint64((*uint64)(unsafe.Add(dst, i)), atomic.LoadUint64((*uint64)(unsafe.Add(src, i))))
 	}
 }
-
-func prefetch(unsafe.Pointer, uintptr, unsafe.Pointer, uintptr) {}

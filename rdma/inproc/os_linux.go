@@ -1,0 +1,48 @@
+package inproc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+	"txnode/rdma"
+)
+
+// hugePage is the size of an explicit huge page in bytes.
+const hugePage = 2 << 20
+
+// hugePages maps zeroed memory on explicit huge pages.
+func hugePages(size uint64) ([]byte, error) {
+	if size%hugePage != 0 {
+		return nil, fmt.Errorf("inproc: %d bytes on reserved huge pages: the size must be a multiple of 2 MiB", size)
+	}
+	m, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_HUGETLB)
+	if err != nil {
+		return nil, fmt.Errorf("inproc: %d bytes on reserved huge pages (see /proc/sys/vm/nr_hugepages): %w", size, err)
+	}
+	return m, nil
+}
+
+// anonymous maps zeroed memory, on transparent huge pages where the kernel grants them.
+func anonymous(size uint64) ([]byte, error) {
+	m, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, fmt.Errorf("inproc: %d bytes of memory: %w", size, err)
+	}
+	_ = unix.Madvise(m, unix.MADV_HUGEPAGE) // a hint; small pages work too
+	return m, nil
+}
+
+// reserve gives [off, off+n) of a file disk blocks.
+func reserve(f *os.File, off, n uint64) error {
+	err := unix.Fallocate(int(f.Fd()), 0, int64(off), int64(n))
+	switch {
+	case err == nil || errors.Is(err, unix.EOPNOTSUPP):
+		return nil
+	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT):
+		return fmt.Errorf("inproc: %s: %w: %w", f.Name(), rdma.ErrNoMemory, err)
+	default:
+		return fmt.Errorf("inproc: %s: %w", f.Name(), err)
+	}
+}

@@ -1,0 +1,27 @@
+//go:build unix && !linux
+
+package inproc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+func hugePages(uint64) ([]byte, error) {
+	return nil, errors.New("inproc: explicit huge pages are known on Linux only")
+}
+
+// anonymous maps zeroed memory.
+func anonymous(size uint64) ([]byte, error) {
+	m, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return nil, fmt.Errorf("inproc: %d bytes of memory: %w", size, err)
+	}
+	return m, nil
+}
+
+// reserve is a wish that this system cannot fulfil: the file stays sparse.
+func reserve(*os.File, uint64, uint64) error { return nil }

@@ -1,0 +1,225 @@
+package inproc
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"unsafe"
+
+	"txnode/rdma"
+)
+
+// Bounds on what exec does at one go.
+const (
+	execMax   = 4096 // bytes of a request
+	postChunk = 64   // requests
+	copyChunk = 1 << 18
+)
+
+// Post executes the requests. exec does those that are plain; execute, its slow
+// and complete twin, does the others one by one.
+func (p *port) Post(b *rdma.Batch, first int) {
+	wrs := b.WRs()[first:]
+	p.enter()
+	failed := 0
+	for at := 0; at < len(wrs); {
+		n := min(len(wrs)-at, postChunk)
+		if fast {
+			if n > 1 {
+				prefetch(&wrs[at], n, &p.lanes)
+			}
+			done := exec(&wrs[at], n, &p.lanes)
+			at += done
+			if done == n {
+				continue
+			}
+			n -= done
+		}
+		for ; n > 0; n-- {
+			if s := p.execute(&wrs[at]); s != rdma.StatusOK {
+				failed++
+				b.Complete(first+at, s)
+			}
+			at++
+			if fast && n > 1 {
+				done := exec(&wrs[at], n-1, &p.lanes)
+				at += done
+				n -= done
+			}
+		}
+	}
+	p.leave()
+	b.CompleteAll(len(wrs) - failed)
+}
+
+// enter announces that the port executes: see doc.go.
+func (p *port) enter() {
+	if p.fenced {
+		atomic.AddUint64(p.announced, 1)
+	} else {
+		*p.announced++
+	}
+}
+
+func (p *port) leave() { p.enter() }
+
+// execute checks and executes one request.
+func (p *port) execute(w *rdma.WR) rdma.Status {
+	if int(w.Blade) >= len(p.qps) {
+		return rdma.StatusNoBlade
+	}
+	q := &p.qps[w.Blade]
+	if q.status != rdma.StatusOK {
+		return q.status
+	}
+	s := p.check(q, w)
+	if s == rdma.StatusOK {
+		s = p.perform(q, w)
+	}
+	if s != rdma.StatusOK {
+		q.status = rdma.StatusFlushed
+	}
+	return s
+}
+
+// check decides whether a request may execute (contract, clause 6).
+func (p *port) check(q *queuePair, w *rdma.WR) rdma.Status {
+	n := uint64(w.Len)
+	local := uint64(w.Local) + n
+	switch w.Op {
+	case rdma.OpRead, rdma.OpWrite:
+	case rdma.OpCAS, rdma.OpFAA:
+		local = 0
+	case rdma.OpMaskedCAS:
+		local = uint64(w.Local) + 16
+	case rdma.OpFlush:
+		local = 0
+	default:
+		return rdma.StatusBadOp
+	}
+	switch {
+	case local > uint64(len(p.arena)):
+		return rdma.StatusLocal
+	case w.Key != rdma.Key(q.key.Load()):
+		return rdma.StatusKey
+	case w.Off > q.size || n > q.size-w.Off:
+		return rdma.StatusBounds
+	}
+	switch w.Op {
+	case rdma.OpWrite:
+		if q.readOnly {
+			return rdma.StatusAccess
+		}
+	case rdma.OpCAS, rdma.OpFAA, rdma.OpMaskedCAS:
+		if q.readOnly {
+			return rdma.StatusAccess
+		}
+		if w.Off&7 != 0 || n != 8 {
+			return rdma.StatusAlign
+		}
+	}
+	return rdma.StatusOK
+}
+
+// perform executes a request that passed the checks.
+func (p *port) perform(q *queuePair, w *rdma.WR) rdma.Status {
+	remote := unsafe.Add(q.base, w.Off)
+	switch w.Op {
+	case rdma.OpRead:
+		p.read(q.base, w.Off, uint64(w.Local), uint64(w.Len))
+	case rdma.OpWrite:
+		p.write(q.base, w.Off, uint64(w.Local), uint64(w.Len))
+	case rdma.OpCAS:
+		w.Result = cas((*uint64)(remote), w.Cmp, w.Swap)
+	case rdma.OpFAA:
+		w.Result = atomic.AddUint64((*uint64)(remote), w.Swap) - w.Swap
+	case rdma.OpMaskedCAS:
+		masks := p.arena[w.Local:]
+		w.Result = maskedCAS((*uint64)(remote), w.Cmp, binary.LittleEndian.Uint64(masks), w.Swap, binary.LittleEndian.Uint64(masks[8:]))
+	case rdma.OpFlush:
+		if q.region.flush(w.Off, uint64(w.Len)) != nil {
+			return rdma.StatusIO
+		}
+	}
+	return rdma.StatusOK
+}
+
+// read copies from the region to the arena. Where the ends are not word-aligned
+// it goes through the bounce buffer, so that each word of the region is still
+// loaded once, whole; the region's size is a multiple of the word's.
+func (p *port) read(base unsafe.Pointer, off, local, n uint64) {
+	if (off|local|n)&7 == 0 {
+		for n > 0 {
+			k := min(n, copyChunk)
+			copyWords(unsafe.Pointer(&p.arena[local]), unsafe.Add(base, off), uintptr(k))
+			off, local, n = off+k, local+k, n-k
+		}
+		return
+	}
+	for n > 0 {
+		low := off &^ 7
+		high := min((off+n+7)&^7, low+bounceSize)
+		copyWords(unsafe.Pointer(&p.bounce[0]), unsafe.Add(base, low), uintptr(high-low))
+		k := min(n, high-off)
+		copy(p.arena[local:local+k], p.bounce[off-low:])
+		off, local, n = off+k, local+k, n-k
+	}
+}
+
+// write copies from the arena to the region: whole words are stored whole; a
+// word of which only some bytes are written is replaced atomically, so that
+// neither it nor a concurrent change of its other bytes is torn.
+func (p *port) write(base unsafe.Pointer, off, local, n uint64) {
+	if head := -off & 7; head != 0 && n > 0 {
+		head = min(head, n)
+		merge(unsafe.Add(base, off&^7), off&7, p.arena[local:local+head])
+		off, local, n = off+head, local+head, n-head
+	}
+	for n >= 8 {
+		src, k := unsafe.Pointer(&p.arena[local]), min(n&^7, copyChunk)
+		if local&7 != 0 {
+			k = min(k, bounceSize)
+			copy(p.bounce[:k], p.arena[local:])
+			src = unsafe.Pointer(&p.bounce[0])
+		}
+		copyWords(unsafe.Add(base, off), src, uintptr(k))
+		off, local, n = off+k, local+k, n-k
+	}
+	if n > 0 {
+		merge(unsafe.Add(base, off), 0, p.arena[local:local+n])
+	}
+}
+
+// merge replaces the bytes of the word at p from byte at on.
+func merge(p unsafe.Pointer, at uint64, bytes []byte) {
+	word := (*uint64)(p)
+	for {
+		old := atomic.LoadUint64(word)
+		var b [8]byte
+		binary.NativeEndian.PutUint64(b[:], old)
+		copy(b[at:], bytes)
+		if atomic.CompareAndSwapUint64(word, old, binary.NativeEndian.Uint64(b[:])) {
+			return
+		}
+	}
+}
+
+// cas is compare-and-swap that returns the prior value.
+func cas(p *uint64, old, swap uint64) uint64 {
+	for {
+		if atomic.CompareAndSwapUint64(p, old, swap) {
+			return old
+		}
+		if v := atomic.LoadUint64(p); v != old {
+			return v
+		}
+	}
+}
+
+func maskedCAS(p *uint64, compare, cmpMask, swap, swapMask uint64) uint64 {
+	for {
+		v := atomic.LoadUint64(p)
+		if v&cmpMask != compare&cmpMask || atomic.CompareAndSwapUint64(p, v, v&^swapMask|swap&swapMask) {
+			return v
+		}
+	}
+}
