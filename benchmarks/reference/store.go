@@ -14,12 +14,12 @@ import (
 // Options of a store. The zero value is the default.
 type Options struct {
 	// Shards is the number of maps (and locks) per table, rounded up to a power
-	// of two. Default 1024, most 65536.
+	// of two. Default 256, most 65536.
 	Shards int
 }
 
 const (
-	defaultShards = 1024
+	defaultShards = 256
 	maxShards     = 1 << 16
 	cacheLine     = 64
 )
