@@ -1,0 +1,211 @@
+package engine
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"txnode/benchmarks/workload"
+	"txnode/history"
+	"txnode/occ"
+	"txnode/txn"
+)
+
+// Store is a database under test. It implements workload.Store and
+// workload.Recorder.
+type Store struct {
+	db     *txn.DB
+	name   string
+	tables []*txn.Table[[]byte, []byte]
+}
+
+var (
+	_ workload.Store        = (*Store)(nil)
+	_ workload.Recorder     = (*Store)(nil)
+	_ workload.PhaseCounter = (*worker)(nil)
+	_ workload.Sleeper      = (*worker)(nil)
+)
+
+// Open opens a database with the engine's options.
+func Open(ctx context.Context, o txn.Options) (*Store, error) {
+	db, err := txn.Open(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{db: db, name: "txnode " + o.Policy.String()}, nil
+}
+
+// DB returns the database.
+func (s *Store) DB() *txn.DB { return s.db }
+
+// Name returns "txnode" and the policy.
+func (s *Store) Name() string { return s.name }
+
+// Now is the fabric's clock.
+func (s *Store) Now() int64 { return s.db.Now() }
+
+// Record makes later runs record their transactions.
+func (s *Store) Record(r *history.Recorder) { s.db.Record(r) }
+
+// Close closes the database.
+func (s *Store) Close(ctx context.Context) error { return s.db.Close(ctx) }
+
+// Tables creates or opens the tables; they exist all or not at all.
+func (s *Store) Tables(_ context.Context, tables []workload.Table) (bool, error) {
+	s.tables = s.tables[:0]
+	names, err := s.db.Tables()
+	if err != nil {
+		return false, err
+	}
+	has := map[string]bool{}
+	for _, n := range names {
+		has[n] = true
+	}
+	n := 0
+	for _, t := range tables {
+		if has[t.Name] {
+			n++
+		}
+		table, err := txn.CreateTable(s.db, t.Name, txn.BytesKey, txn.Bytes())
+		if err != nil {
+			return false, err
+		}
+		s.tables = append(s.tables, table)
+	}
+	if n != 0 && n != len(tables) {
+		return false, fmt.Errorf("engine: %d of %d tables exist: loading was interrupted; remove the database and load it again", n, len(tables))
+	}
+	return n > 0, nil
+}
+
+// Run runs workers: workload.Store.
+func (s *Store) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
+	return s.db.Run(ctx, threads, coroutines, func(ctx context.Context, id int, w *txn.Worker) error {
+		b := &worker{s: s, w: w}
+		b.tx.tables = s.tables
+		b.call = func(tx *txn.Tx) error {
+			b.tx.t = tx
+			return b.fn(&b.tx)
+		}
+		return fn(ctx, id, b)
+	})
+}
+
+// worker adapts a txn.Worker.
+type worker struct {
+	s    *Store
+	w    *txn.Worker
+	tx   transaction
+	fn   func(workload.Tx) error
+	call func(*txn.Tx) error
+}
+
+func (w *worker) Update(ctx context.Context, fn func(workload.Tx) error) error {
+	w.fn = fn
+	return w.w.Update(ctx, w.call)
+}
+
+func (w *worker) View(ctx context.Context, fn func(workload.Tx) error) error {
+	w.fn = fn
+	return w.w.View(ctx, w.call)
+}
+
+func (w *worker) Sleep(ns int64) {
+	if ns > 0 {
+		w.w.Sleep(ns)
+	}
+}
+
+// reasons maps the engine's abort reasons to the workload's.
+var reasons = [occ.NumAbortReasons]workload.AbortReason{
+	occ.AbortLocked:     workload.AbortLocked,
+	occ.AbortReadLocked: workload.AbortReadLocked,
+	occ.AbortValidation: workload.AbortValidation,
+	occ.AbortPhantom:    workload.AbortPhantom,
+	occ.AbortStale:      workload.AbortStale,
+}
+
+func (w *worker) Counters() workload.Counters {
+	committed, conflicts, phases := w.w.Counters()
+	c := workload.Counters{Committed: committed}
+	for r, n := range conflicts {
+		c.Aborts[reasons[r]] += n
+	}
+	for i := range phases {
+		p := &phases[i]
+		c.Verbs += p.Total()
+		c.RoundTrips += p.RoundTrips
+		c.BytesRead += p.BytesRead
+		c.BytesWrite += p.BytesWrite
+	}
+	return c
+}
+
+// phaseOf maps the engine's phases to the workload's.
+var phaseOf = [occ.NumPhases]workload.Phase{
+	occ.PhaseExecute:  workload.PhaseRead,
+	occ.PhaseValidate: workload.PhaseValidate,
+	occ.PhaseLog:      workload.PhaseLog,
+	occ.PhaseCommit:   workload.PhaseCommit,
+	occ.PhaseRelease:  workload.PhaseRelease,
+}
+
+func (w *worker) Phases() (out [workload.NumPhases]workload.PhaseCounters) {
+	for i, p := range w.w.Phases() {
+		out[phaseOf[i]].Add(workload.PhaseCounters{
+			Verbs: p.Total(), RoundTrips: p.RoundTrips, BytesRead: p.BytesRead, BytesWrite: p.BytesWrite,
+		})
+	}
+	return out
+}
+
+// transaction adapts a txn.Tx.
+type transaction struct {
+	t      *txn.Tx
+	tables []*txn.Table[[]byte, []byte]
+	key    [8]byte
+}
+
+func (t *transaction) k(key uint64) []byte {
+	binary.LittleEndian.PutUint64(t.key[:], key)
+	return t.key[:]
+}
+
+func (t *transaction) Stage(table int, key uint64, mode workload.Mode) {
+	m := txn.ForRead
+	if mode == workload.Update {
+		m = txn.ForUpdate
+	}
+	// A failure shows at the Get that follows: it stages the key again.
+	_ = t.tables[table].Stage(t.t, t.k(key), m)
+}
+
+func (t *transaction) Get(table int, key uint64) ([]byte, error) {
+	v, err := t.tables[table].Get(t.t, t.k(key))
+	return v, translate(err)
+}
+
+func (t *transaction) Put(table int, key uint64, value []byte) error {
+	return translate(t.tables[table].Put(t.t, t.k(key), value))
+}
+
+func (t *transaction) Insert(table int, key uint64, value []byte) error {
+	return translate(t.tables[table].Insert(t.t, t.k(key), value))
+}
+
+func (t *transaction) Delete(table int, key uint64) error {
+	return translate(t.tables[table].Delete(t.t, t.k(key)))
+}
+
+func translate(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, txn.ErrNotFound):
+		return workload.ErrNotFound
+	case errors.Is(err, txn.ErrExists):
+		return workload.ErrExists
+	}
+	return err
+}

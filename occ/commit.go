@@ -1,0 +1,459 @@
+package occ
+
+import (
+	"fmt"
+
+	"txnode/history"
+	"txnode/log"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// Commit makes the transaction's writes take effect at once, or not at all. It
+// returns nil when they have and will survive f failures, a *ConflictError when
+// they have not (the transaction is rolled back), or ErrOutcomeUnknown. The
+// transaction has ended in every case.
+func (tx *Tx) Commit() error {
+	if !tx.active {
+		return ErrDone
+	}
+	if err := tx.prepare(); err != nil {
+		return tx.abandon(err)
+	}
+	if tx.writes == 0 {
+		if err := tx.validateReads(); err != nil {
+			return tx.abandon(err)
+		}
+		tx.releaseLocks() // of what was staged for update and not written
+		tx.conclude(history.Committed)
+		return nil
+	}
+	var err error
+	if tx.s.eng.opts.Policy == PolicyFORD {
+		err = tx.commitFORD()
+	} else {
+		if err = tx.validateReads(); err != nil {
+			return tx.abandon(err)
+		}
+		err = tx.commitDefault()
+	}
+	return err
+}
+
+// prepare fetches what is still staged and locks what is written and not locked.
+func (tx *Tx) prepare() error {
+	if err := tx.Execute(); err != nil {
+		return err
+	}
+	if tx.writes == 0 {
+		return nil
+	}
+	c := tx.c
+	c.Count = &tx.phases[PhaseExecute]
+	b := &tx.batch
+	b.Reset()
+	locks, inserts := 0, 0
+	for i := range tx.items {
+		it := &tx.items[i]
+		it.cas = -1
+		if it.write == writeDelete && it.state != record.Live {
+			tx.dropWrite(it) // nothing is there to delete
+		}
+		if it.write == writeNone || it.locked {
+			continue
+		}
+		if it.addr == 0 {
+			inserts++
+			continue
+		}
+		it.step = stepLock
+		if err := tx.append(it); err != nil {
+			return err
+		}
+		locks++
+	}
+	if locks > 0 {
+		if err := c.Do(b); err != nil {
+			return tx.s.fail(err)
+		}
+		var failed error
+		for i := range tx.items {
+			if it := &tx.items[i]; it.cas >= 0 {
+				if err := tx.advance(it); err != nil {
+					failed = err
+				}
+			}
+		}
+		if failed != nil {
+			return failed
+		}
+	}
+	if inserts > 0 {
+		if err := tx.placeholders(); err != nil {
+			return err
+		}
+	}
+	if locks+inserts > 0 {
+		tx.valid = true // of what is locked
+		for i := range tx.items {
+			if !tx.items[i].locked {
+				tx.valid = false
+			}
+		}
+	}
+	return nil
+}
+
+func (tx *Tx) dropWrite(it *item) {
+	tx.log.Kill(tx.logBytes(), it.w)
+	it.write, it.w = writeNone, -1
+	tx.writes--
+}
+
+func (tx *Tx) validateReads() error {
+	if tx.valid {
+		return nil
+	}
+	return tx.validate()
+}
+
+// seal completes the new images and their log entries.
+func (tx *Tx) seal() error {
+	buf := tx.logBytes()
+	for i := range tx.items {
+		it := &tx.items[i]
+		if it.write == writeNone {
+			continue
+		}
+		img := record.Image(buf[it.w : it.w+it.wlen])
+		state := record.Live
+		if it.write == writeDelete {
+			state = record.Absent
+		}
+		kind := log.Update
+		if uint32(it.wlen) > it.class.Size() {
+			class, ok := memory.ClassOf(uint32(it.wlen))
+			if !ok {
+				return &TooLargeError{What: "record", Got: it.wlen, Limit: int(memory.MaxBlock)}
+			}
+			to, err := tx.s.alloc.Alloc(tx.c, class)
+			if err != nil {
+				return fmt.Errorf("occ: a larger block for a record of table %q: %w", it.table.Name, err)
+			}
+			if !tx.reaches(to) {
+				tx.s.alloc.Free(to, class)
+				return fmt.Errorf("%w: the memory map has changed", ErrConflict)
+			}
+			it.from, it.fromClass = it.addr, it.class
+			it.addr, it.class = to, class
+			kind = log.Move
+		}
+		img.SetGuard(record.FreeAt(tx.id))
+		img.Seal(it.addr, tx.id, record.MakeMeta(state, it.table.ID, it.class, len(it.key), it.vlen))
+		tx.log.Set(buf, it.w, kind, it.addr, it.version, it.from, it.wlen)
+	}
+	return nil
+}
+
+// unseal gives back the blocks that seal took for records that were to move.
+func (tx *Tx) unseal() {
+	for i := range tx.items {
+		if it := &tx.items[i]; it.from != 0 {
+			tx.s.alloc.Free(it.addr, it.class)
+			it.addr, it.class, it.from = it.from, it.fromClass, 0
+		}
+	}
+}
+
+// reserveLog takes space in the log ring, waiting for older transactions of the
+// session to come to rest if need be.
+func (tx *Tx) reserveLog(n int) (uint32, error) {
+	r := tx.s.ring.ring
+	f := &tx.flights[tx.flight]
+	for tries := 0; ; tries++ {
+		off, token, ok := r.Reserve(n)
+		if ok {
+			f.token, f.held = token, true
+			return off, nil
+		}
+		if n > r.Max() {
+			return 0, tx.tooLarge(n)
+		}
+		for _, o := range tx.s.txs {
+			for i := range o.flights {
+				if x := &o.flights[i]; x != f && x.held && x.bg.Len() > 0 && x.bg.Done() {
+					// Completed; its owner has not come by yet.
+					if err := x.bg.Err(); err != nil {
+						return 0, tx.s.fail(err)
+					}
+					x.bg.Reset()
+					r.Release(x.token)
+					x.held = false
+				}
+			}
+		}
+		if tries > 0 {
+			tx.c.Sleep(1000)
+		}
+	}
+}
+
+// commitDefault is the commit phase of PolicyDefault: every lock is held and
+// everything that was read is valid, so the transaction commits; the log record
+// says how.
+func (tx *Tx) commitDefault() error {
+	c, b, v := tx.c, &tx.batch, tx.view
+	c.Count = &tx.phases[PhaseCommit]
+	if err := tx.seal(); err != nil {
+		tx.unseal()
+		return tx.abandon(err)
+	}
+	n := tx.log.Finish(tx.logBytes(), log.Redo, tx.id, v.Epoch)
+	off, err := tx.reserveLog(n)
+	if err != nil {
+		tx.unseal()
+		return tx.abandon(err)
+	}
+	b.Reset()
+
+	// The log goes to every blade that gets a backup image, in front of it, and
+	// to others until there are f+1 copies.
+	var logs, backups bladeSet
+	for i := range tx.items {
+		it := &tx.items[i]
+		if it.write == writeNone || it.from != 0 {
+			continue
+		}
+		for k := 1; k < v.Copies(it.addr); k++ {
+			backups.add(v.At(it.addr, k).Blade)
+		}
+	}
+	logs = backups
+	want := min(tx.s.eng.space.Backups()+1, v.Blades())
+	for i := 0; i < len(tx.items) && logs.n < want; i++ {
+		if it := &tx.items[i]; it.write != writeNone {
+			logs.add(v.At(it.addr, 0).Blade)
+		}
+	}
+	for k := 0; logs.n < want; k++ {
+		logs.add(rdma.BladeID((int(tx.s.coord.ID) + k) % v.Blades()))
+	}
+	durable := tx.s.eng.opts.Flush == FlushDurable
+	for k := range logs.n {
+		a := tx.s.ring.at(v, logs.ids[k], off)
+		b.Write(a, tx.logAt, uint32(n))
+		if durable {
+			b.Flush(a, uint32(n))
+		}
+	}
+	var last [maxLogBlades]rdma.RemoteAddr
+	for i := range tx.items {
+		it := &tx.items[i]
+		if it.write == writeNone || it.from != 0 {
+			continue
+		}
+		for k := 1; k < v.Copies(it.addr); k++ {
+			a := v.At(it.addr, k)
+			b.Write(a, tx.logAt+uint32(it.w), uint32(it.wlen))
+			last[backups.index(a.Blade)] = a
+		}
+	}
+	if !tx.s.caps.Placed {
+		for k := range backups.n {
+			b.Flush(last[k], 8)
+		}
+	}
+	if err := c.Do(b); err != nil {
+		_ = tx.s.fail(err)
+		tx.conclude(history.Unknown)
+		return fmt.Errorf("%w: transaction %v: %w", ErrOutcomeUnknown, tx.id, err)
+	}
+	tx.conclude(history.Committed)
+	c.Count = &tx.phases[PhaseRelease]
+	return tx.installPrimaries()
+}
+
+// installPrimaries writes the primary images, each of which releases its lock,
+// without waiting; and moves the records that outgrew their blocks.
+func (tx *Tx) installPrimaries() error {
+	v := tx.view
+	f := &tx.flights[tx.flight]
+	bg := &f.bg
+	moves := false
+	for i := range tx.items {
+		it := &tx.items[i]
+		switch {
+		case it.write == writeNone:
+			if it.locked {
+				tx.appendRelease(it)
+			}
+		case it.from != 0:
+			moves = true
+		default:
+			tx.appendInstall(it, v.At(it.addr, 0))
+		}
+	}
+	if bg.Len() > 0 {
+		tx.c.Post(bg)
+	}
+	if moves {
+		if err := tx.moveRecords(); err != nil {
+			// The log has committed the transaction: what could not be finished here
+			// is finished by recovery, and the session takes no more.
+			_ = tx.s.fail(err)
+		}
+	}
+	return nil
+}
+
+// appendInstall appends the WRITEs that publish an image at one replica and,
+// last of all, set its guard free.
+func (tx *Tx) appendInstall(it *item, a rdma.RemoteAddr) {
+	bg := &tx.flights[tx.flight].bg
+	at, n := tx.logAt+uint32(it.w), uint32(it.wlen)
+	switch {
+	case !tx.s.caps.OrderedLine:
+		// The image keeps the lock, and the guard follows in a WRITE of its own.
+		img := record.Image(tx.bytes(at, n))
+		img.SetGuard(record.HeldBy(tx.id))
+		bg.Write(a, at, n)
+		free := it.buf // the image as read is no longer needed
+		tx.s.thread.PutWord(free, uint64(record.FreeAt(tx.id)))
+		a.Off += record.GuardOff
+		bg.Write(a, free, 8)
+	case n > record.LineSize:
+		body := a
+		body.Off += record.LineSize
+		bg.Write(body, at+record.LineSize, n-record.LineSize)
+		bg.Write(a, at, record.LineSize)
+	default:
+		bg.Write(a, at, n)
+	}
+}
+
+// appendRelease appends the WRITE that gives a lock back at the version found.
+func (tx *Tx) appendRelease(it *item) {
+	g := tx.view.At(it.addr, 0)
+	g.Off += record.GuardOff
+	at := it.buf + record.GuardOff
+	tx.s.thread.PutWord(at, uint64(it.prior))
+	tx.flights[tx.flight].bg.Write(g, at, 8)
+	it.locked = false
+}
+
+// releaseLocks releases every lock that the transaction holds, without waiting.
+func (tx *Tx) releaseLocks() {
+	tx.c.Count = &tx.phases[PhaseRelease]
+	for i := range tx.items {
+		if it := &tx.items[i]; it.locked && !it.inserted {
+			tx.appendRelease(it)
+		}
+	}
+	if bg := &tx.flights[tx.flight].bg; bg.Len() > 0 {
+		tx.c.Post(bg)
+	}
+}
+
+// Rollback ends the transaction without effect and releases its locks.
+func (tx *Tx) Rollback() error {
+	if !tx.active {
+		return nil
+	}
+	return tx.rollback()
+}
+
+func (tx *Tx) rollback() error {
+	err := tx.s.broken
+	if err == nil {
+		err = tx.removePlaceholders()
+		tx.releaseLocks()
+	}
+	tx.hist.Drop()
+	tx.finish()
+	return err
+}
+
+// abandon rolls back because of err, and returns it.
+func (tx *Tx) abandon(err error) error {
+	if e := tx.rollback(); e != nil {
+		return fmt.Errorf("%w (and rolling back: %w)", err, e)
+	}
+	return err
+}
+
+// conclude reports the transaction to the history, and ends it for its caller.
+func (tx *Tx) conclude(outcome history.Outcome) {
+	if tx.hist != nil {
+		tx.report(outcome)
+	}
+	if tx.s.eng.opts.Policy == PolicyDefault || outcome == history.Committed {
+		tx.afterCommit()
+	}
+	tx.finish()
+}
+
+// afterCommit remembers deleted records for reclaiming.
+func (tx *Tx) afterCommit() {
+	for i := range tx.items {
+		if it := &tx.items[i]; it.write == writeDelete {
+			tx.s.reclaim.add(it, tx.id)
+		}
+	}
+}
+
+func (tx *Tx) finish() {
+	tx.active = false
+	for i := range tx.items {
+		if q := tx.items[i].query; q != nil {
+			tx.queries = append(tx.queries, q)
+			tx.items[i].query = nil
+		}
+	}
+}
+
+// report writes the transaction's operations to the history.
+func (tx *Tx) report(outcome history.Outcome) {
+	h := tx.hist
+	for i := range tx.items {
+		it := &tx.items[i]
+		key := history.Key(it.hash)
+		kind := history.Read
+		if it.state != record.Live {
+			kind = history.ReadAbsent
+		}
+		h.Op(history.Op{Key: key, Version: history.Version(it.version), Kind: kind})
+		switch it.write {
+		case writePut:
+			h.Op(history.Op{Key: key, Version: history.Version(tx.id), Prev: history.Version(it.version), Kind: history.Write})
+		case writeDelete:
+			h.Op(history.Op{Key: key, Version: history.Version(tx.id), Prev: history.Version(it.version), Kind: history.Delete})
+		}
+	}
+	h.End(uint64(tx.id), tx.start, tx.clock(), outcome)
+}
+
+// maxLogBlades bounds how many blades one transaction's log goes to.
+const maxLogBlades = 64
+
+// bladeSet is a small set of blades in order of insertion.
+type bladeSet struct {
+	ids [maxLogBlades]rdma.BladeID
+	n   int
+}
+
+func (s *bladeSet) index(b rdma.BladeID) int {
+	for i := range s.n {
+		if s.ids[i] == b {
+			return i
+		}
+	}
+	return -1
+}
+
+func (s *bladeSet) add(b rdma.BladeID) {
+	if s.index(b) < 0 && s.n < maxLogBlades {
+		s.ids[s.n] = b
+		s.n++
+	}
+}

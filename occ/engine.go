@@ -1,0 +1,186 @@
+package occ
+
+import (
+	"fmt"
+
+	"txnode/index"
+	"txnode/index/addrcache"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// Policy decides which verbs commit a transaction.
+type Policy uint8
+
+// Commit policies: see the package comment.
+const (
+	PolicyDefault Policy = iota
+	PolicyFORD
+)
+
+// String returns the name used on the command line.
+func (p Policy) String() string {
+	if p == PolicyFORD {
+		return "ford"
+	}
+	return "default"
+}
+
+// Flush says when a commit spends FLUSH verbs.
+type Flush uint8
+
+// Flush modes.
+const (
+	// FlushAuto flushes what the fabric would otherwise not have placed.
+	FlushAuto Flush = iota
+	// FlushDurable also flushes the log on every blade that holds it before
+	// the commit is acknowledged, so that it survives power loss.
+	FlushDurable
+)
+
+// Options of an engine. The zero value is the default.
+type Options struct {
+	Policy Policy
+	// ReadBackups reads records that are only read from the first backup; they
+	// are always validated at the primary.
+	ReadBackups bool
+	Flush       Flush
+	// CacheBytes bounds the address cache; 0: 256 MiB.
+	CacheBytes int
+	// ReclaimAfter is how many deletes of a session pass before it reclaims the
+	// first one's block; 0: 1024. Until then a re-insert reuses the block.
+	ReclaimAfter int
+}
+
+// DefaultCacheBytes bounds the address cache by default.
+const DefaultCacheBytes = 256 << 20
+
+// Table is one table: its number and its index. Comparable by pointer.
+type Table struct {
+	ID    uint16
+	Name  string
+	Index index.Index
+}
+
+// Engine is what all sessions of a process share. Safe for concurrent use.
+type Engine struct {
+	space *memory.Space
+	cache *addrcache.Cache
+	opts  Options
+}
+
+// NewEngine makes an engine over a memory space.
+func NewEngine(space *memory.Space, o Options) *Engine {
+	if o.CacheBytes == 0 {
+		o.CacheBytes = DefaultCacheBytes
+	}
+	if o.ReclaimAfter == 0 {
+		o.ReclaimAfter = 1024
+	}
+	return &Engine{space: space, cache: addrcache.New(o.CacheBytes), opts: o}
+}
+
+// Space returns the memory space.
+func (e *Engine) Space() *memory.Space { return e.space }
+
+// Session is a coordinator on one thread. It belongs to the thread's goroutine.
+type Session struct {
+	eng     *Engine
+	thread  *rdma.Thread
+	caps    rdma.Caps
+	alloc   *memory.Allocator
+	coord   memory.Coordinator
+	seq     uint64
+	ring    logRing
+	masks   uint32 // arena: compare mask, swap mask of the lock verb; then a scratch word
+	backup  int    // which copy ReadBackups reads
+	broken  error
+	txs     []*Tx
+	reclaim reclaimer
+}
+
+// NewSession registers a new coordinator for the thread.
+func (e *Engine) NewSession(t *rdma.Thread) (*Session, error) {
+	s := &Session{eng: e, thread: t, caps: *t.Caps()}
+	var err error
+	if s.coord, err = e.space.NewCoordinator(); err != nil {
+		return nil, fmt.Errorf("occ: new session: %w", err)
+	}
+	if s.alloc, err = e.space.NewAllocator(t); err != nil {
+		return nil, fmt.Errorf("occ: new session: %w", err)
+	}
+	if s.masks, err = t.Alloc(64); err != nil {
+		return nil, fmt.Errorf("occ: new session: %w", err)
+	}
+	t.PutWord(s.masks, record.HeldBit)
+	t.PutWord(s.masks+8, ^uint64(0))
+	s.ring.init(s.coord)
+	return s, nil
+}
+
+// Thread returns the session's thread.
+func (s *Session) Thread() *rdma.Thread { return s.thread }
+
+// Coordinator returns the session's coordinator id.
+func (s *Session) Coordinator() uint32 { return s.coord.ID }
+
+// nextTx draws a transaction id; the session takes a new incarnation when the
+// sequence numbers of its coordinator are used up.
+func (s *Session) nextTx() (record.TxID, error) {
+	s.seq++
+	if s.seq < 1<<record.SequenceBits {
+		return record.MakeTxID(s.coord.ID, s.seq), nil
+	}
+	for _, tx := range s.txs {
+		if tx.active || tx.inFlight() {
+			s.seq--
+			return 0, fmt.Errorf("%w: transaction ids of coordinator %d are used up", ErrConflict, s.coord.ID)
+		}
+	}
+	old := s.coord.ID
+	coord, err := s.eng.space.NewCoordinator()
+	if err != nil {
+		s.seq--
+		return 0, err
+	}
+	s.coord, s.seq = coord, 1
+	s.ring.init(coord)
+	return record.MakeTxID(coord.ID, 1), s.eng.space.CloseCoordinator(old)
+}
+
+// Maintain does what is better done between transactions: it refills the
+// allocator and reclaims the blocks of deleted records. The caller runs no
+// transaction on the coroutine.
+func (s *Session) Maintain(c *rdma.Coro) error {
+	if err := s.alloc.Maintain(c); err != nil {
+		return err
+	}
+	return s.reclaim.run(s, c, false)
+}
+
+// Close waits for what is in flight and gives everything back. Every Tx must
+// have ended.
+func (s *Session) Close() error {
+	c := s.thread.Plain()
+	for _, tx := range s.txs {
+		if tx.active {
+			return fmt.Errorf("occ: close: transaction %v is still open", tx.id)
+		}
+		if err := tx.drain(c); err != nil && s.broken == nil {
+			s.broken = err
+		}
+		tx.free()
+	}
+	if s.broken != nil {
+		return s.broken // the coordinator stays registered: recovery takes over
+	}
+	if err := s.reclaim.run(s, c, true); err != nil {
+		return err
+	}
+	if err := s.alloc.Close(c); err != nil {
+		return err
+	}
+	s.thread.Free(s.masks, 64)
+	return s.eng.space.CloseCoordinator(s.coord.ID)
+}

@@ -1,0 +1,516 @@
+package occ
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"txnode/index"
+	"txnode/memory"
+	"txnode/memory/record"
+)
+
+// Execute fetches every staged item: the blocks whose addresses are cached, and
+// the index for the others, share one round trip, and so does every further step.
+// Items staged for update come back locked. When it returns nil, everything the
+// transaction has seen existed at one moment. After an error only Rollback is
+// allowed; a conflict is a *ConflictError.
+func (tx *Tx) Execute() error {
+	if !tx.active {
+		return ErrDone
+	}
+	if tx.fetched == len(tx.items) {
+		return nil
+	}
+	c := tx.c
+	c.Count = &tx.phases[PhaseExecute]
+	first := tx.fetched
+	for i := first; i < len(tx.items); i++ {
+		it := &tx.items[i]
+		if a, class, ok := tx.s.eng.cache.Lookup(it.hash); ok && tx.reaches(a) {
+			it.addr, it.class, it.cached = a, class, true
+			it.step = stepProbe
+		} else {
+			it.step = stepSearch
+		}
+	}
+	b := &tx.batch
+	for {
+		b.Reset()
+		for i := first; i < len(tx.items); i++ {
+			if it := &tx.items[i]; it.step != stepDone {
+				if err := tx.append(it); err != nil {
+					return err
+				}
+			}
+		}
+		if b.Len() == 0 {
+			break
+		}
+		if err := c.Do(b); err != nil {
+			return tx.s.fail(err)
+		}
+		// Every item takes its step, also behind a conflict: what was locked must be known.
+		var failed error
+		for i := first; i < len(tx.items); i++ {
+			it := &tx.items[i]
+			if it.step == stepDone {
+				continue
+			}
+			if err := tx.advance(it); err != nil && (failed == nil || errors.Is(failed, ErrConflict)) {
+				failed = err
+			}
+		}
+		if failed != nil {
+			tx.fetched = len(tx.items)
+			return failed
+		}
+	}
+	tx.fetched = len(tx.items)
+	unlocked, fromBackup := 0, false
+	for i := range tx.items {
+		if it := &tx.items[i]; !it.locked {
+			unlocked++
+			fromBackup = fromBackup || it.backup
+		}
+	}
+	tx.reads = unlocked
+	tx.valid = unlocked == 0 || len(tx.items) == 1 && !fromBackup
+	if !tx.valid && tx.s.eng.opts.Policy == PolicyDefault {
+		return tx.validate()
+	}
+	return nil
+}
+
+// reaches reports whether an address lies in a segment that exists. Segments are
+// added while transactions run: the transaction goes over to a newer map of the
+// same epoch when it meets one that its own lacks.
+func (tx *Tx) reaches(a memory.Addr) bool {
+	if tx.view.Valid(a) {
+		return true
+	}
+	if v := tx.s.eng.space.View(); v.Epoch == tx.view.Epoch {
+		tx.view = v
+	}
+	return tx.view.Valid(a)
+}
+
+// readLen is how much of a block is read at first.
+func readLen(c memory.Class) uint32 { return min(c.Size(), probeLen) }
+
+// append posts the requests of an item's step.
+func (tx *Tx) append(it *item) error {
+	b := &tx.batch
+	it.cas = -1
+	switch it.step {
+	case stepProbe, stepReread:
+		n := readLen(it.class)
+		if it.step == stepReread {
+			n = max(it.bufLen, n)
+		}
+		if it.bufLen < n {
+			at, err := tx.alloc(n)
+			if err != nil {
+				return err
+			}
+			it.buf, it.bufLen = at, n
+		}
+		copyNo := 0
+		if it.step == stepProbe && it.update {
+			if tx.s.caps.MaskedCAS {
+				g := tx.view.At(it.addr, 0)
+				g.Off += record.GuardOff
+				it.cas = b.MaskedCAS(g, 0, uint64(record.HeldBy(tx.id)), tx.s.masks)
+			}
+		} else if !it.update && tx.s.eng.opts.ReadBackups && tx.view.Copies(it.addr) > 1 {
+			copyNo = 1
+			it.backup = true
+		}
+		it.rd = b.Read(tx.view.At(it.addr, copyNo), it.buf, n)
+	case stepSearch:
+		q, err := tx.query(it)
+		if err != nil {
+			return err
+		}
+		it.table.Index.Search(b, q)
+	case stepMany:
+		for _, x := range it.query.Candidates {
+			if !tx.reaches(x.Addr) || x.Class >= memory.NumClasses {
+				return fmt.Errorf("%w: index of table %q points to %v", ErrCorrupt, it.table.Name, x.Addr)
+			}
+			n := readLen(x.Class)
+			at, err := tx.alloc(n)
+			if err != nil {
+				return err
+			}
+			it.rd = b.Read(tx.view.At(x.Addr, 0), at, n) // the last of len(Candidates)
+		}
+	case stepConfirm:
+		at, err := tx.alloc(uint32(it.table.Index.BufferSize()) + 64)
+		if err != nil {
+			return err
+		}
+		it.vbuf = (at + 63) &^ 63
+		it.table.Index.Validate(b, it.query, it.vbuf)
+	case stepLock:
+		g := tx.view.At(it.addr, 0)
+		g.Off += record.GuardOff
+		it.cas = b.CAS(g, uint64(record.FreeAt(it.version)), uint64(record.HeldBy(tx.id)))
+	}
+	return nil
+}
+
+// query gives the item a query object.
+func (tx *Tx) query(it *item) (*index.Query, error) {
+	if it.query != nil {
+		return it.query, nil
+	}
+	var q *index.Query
+	if n := len(tx.queries); n > 0 {
+		q, tx.queries = tx.queries[n-1], tx.queries[:n-1]
+	} else {
+		q = &index.Query{}
+	}
+	at, err := tx.alloc(uint32(it.table.Index.BufferSize()) + 64)
+	if err != nil {
+		return nil, err
+	}
+	q.Key, q.Hash, q.Local, q.View = it.key, it.hash, (at+63)&^63, tx.view
+	it.query = q
+	return q, nil
+}
+
+// advance interprets the results of an item's step and chooses the next.
+func (tx *Tx) advance(it *item) error {
+	switch it.step {
+	case stepProbe, stepReread:
+		return tx.probed(it)
+	case stepSearch:
+		return tx.searched(it)
+	case stepMany:
+		return tx.readMany(it)
+	case stepConfirm:
+		if it.table.Index.Unchanged(it.query, it.vbuf) {
+			return tx.absent(it)
+		}
+		return tx.searchAgain(it)
+	case stepLock:
+		prior := record.Guard(tx.batch.Result(it.cas))
+		switch {
+		case prior == record.FreeAt(it.version):
+			it.locked, it.prior = true, prior
+			it.step = stepDone
+			return nil
+		case prior.Held():
+			return tx.conflict(AbortLocked)
+		default:
+			return tx.conflict(AbortValidation)
+		}
+	}
+	return nil
+}
+
+// probed looks at a block that was read, perhaps locked.
+func (tx *Tx) probed(it *item) error {
+	held := it.locked
+	lost := false // the lock was wanted and somebody else has it
+	if it.cas >= 0 {
+		prior := record.Guard(tx.batch.Result(it.cas))
+		if prior.Held() {
+			lost = true
+		} else {
+			it.locked, it.prior = true, prior
+			held = true
+		}
+	}
+	img := tx.image(it)
+	need, err := img.Check(it.addr)
+	if err == nil && !tx.matches(it, img) {
+		// Another key's block, or nobody's: the address is stale.
+		if held {
+			if err := tx.unlockForeign(it); err != nil {
+				return err
+			}
+		}
+		if it.cached {
+			tx.s.eng.cache.Drop(it.hash, it.addr)
+			it.cached = false
+			it.addr = 0
+			it.step = stepSearch
+			return nil
+		}
+		it.addr = 0
+		it.step = stepConfirm
+		return nil
+	}
+	if lost {
+		if err != nil && it.tries < maxRereads {
+			// Being written by the holder of the lock: whose key it is decides whether that is a conflict.
+			return tx.reread(it, need)
+		}
+		return tx.conflict(AbortLocked)
+	}
+	g := img.Guard()
+	switch {
+	case errors.Is(err, record.ErrForm) && it.tries >= maxRereads:
+		return tx.damaged(it, err)
+	case err != nil:
+		return tx.reread(it, need)
+	case held:
+		if img.Version() != it.prior.Version() || g != record.HeldBy(tx.id) {
+			return tx.reread(it, need) // its last lines are still on their way
+		}
+	case g.Held():
+		if it.update {
+			return tx.conflict(AbortLocked)
+		}
+		return tx.conflict(AbortReadLocked)
+	case !img.Stable():
+		return tx.reread(it, need)
+	}
+	return tx.found(it, img)
+}
+
+// found accepts a verified image, and locks it if that is still to be done.
+func (tx *Tx) found(it *item, img record.Image) error {
+	m := img.Meta()
+	it.version, it.state, it.class = img.Version(), m.State(), m.Class()
+	if !it.cached {
+		tx.s.eng.cache.Store(it.hash, it.addr, it.class)
+		it.cached = true
+	}
+	it.step = stepDone
+	if it.update && !it.locked {
+		it.step = stepLock
+	}
+	return nil
+}
+
+// matches reports whether a verified image is that of the item's key.
+func (tx *Tx) matches(it *item, img record.Image) bool {
+	m := img.Meta()
+	return m.State() != record.Free && m.Table() == it.table.ID && m.KeyLen() == len(it.key) && bytes.Equal(img.Key(), it.key)
+}
+
+// reread reads the block again, all of it.
+func (tx *Tx) reread(it *item, need int) error {
+	if int(it.bufLen) < need {
+		at, err := tx.alloc(it.class.Size())
+		if need > int(it.class.Size()) {
+			at, err = tx.alloc(uint32(need))
+		}
+		if err != nil {
+			return err
+		}
+		it.buf, it.bufLen = at, max(it.class.Size(), uint32(need))
+	}
+	it.tries++
+	if it.tries > maxRereads {
+		if it.locked {
+			return tx.damaged(it, record.ErrTorn)
+		}
+		return tx.conflict(AbortReadLocked)
+	}
+	it.step = stepReread
+	if it.tries > 2 {
+		tx.c.Yield()
+	}
+	return nil
+}
+
+func (tx *Tx) damaged(it *item, err error) error {
+	return fmt.Errorf("%w: block %v of table %q: %w", ErrCorrupt, it.addr, it.table.Name, err)
+}
+
+func (tx *Tx) searched(it *item) error {
+	q := it.query
+	again, err := it.table.Index.Resolve(tx.c, q)
+	if err != nil {
+		return fmt.Errorf("occ: lookup in table %q: %w", it.table.Name, err)
+	}
+	if again {
+		return tx.searchAgain(it)
+	}
+	switch len(q.Candidates) {
+	case 0:
+		return tx.absent(it)
+	case 1:
+		it.addr, it.class = q.Candidates[0].Addr, q.Candidates[0].Class
+		if !tx.reaches(it.addr) || it.class >= memory.NumClasses {
+			return fmt.Errorf("%w: index of table %q points to %v", ErrCorrupt, it.table.Name, it.addr)
+		}
+		it.bufLen = 0
+		it.step = stepProbe
+	default:
+		it.step = stepMany
+	}
+	return nil
+}
+
+func (tx *Tx) searchAgain(it *item) error {
+	it.tries++
+	if it.tries > maxSearches {
+		return tx.conflict(AbortStale)
+	}
+	if it.tries > 2 {
+		tx.c.Yield()
+	}
+	it.step = stepSearch
+	return nil
+}
+
+// readMany looks for the key among several candidates, which were read without locks.
+func (tx *Tx) readMany(it *item) error {
+	first := it.rd - len(it.query.Candidates) + 1
+	torn := false
+	for k, x := range it.query.Candidates {
+		w := tx.batch.WR(first + k)
+		img := record.Image(tx.bytes(w.Local, w.Len))
+		_, err := img.Check(x.Addr)
+		if err != nil {
+			torn = true
+			continue
+		}
+		if tx.matches(it, img) {
+			it.addr, it.class = x.Addr, x.Class
+			it.buf, it.bufLen = w.Local, w.Len
+			if img.Guard().Held() || !img.Stable() {
+				it.step = stepProbe // decides by itself what that means
+				return nil
+			}
+			return tx.found(it, img)
+		}
+	}
+	if torn {
+		// One of them is being written, or longer than what was read: look at the
+		// one that may be ours by itself.
+		for k, x := range it.query.Candidates {
+			w := tx.batch.WR(first + k)
+			img := record.Image(tx.bytes(w.Local, w.Len))
+			if need, err := img.Check(x.Addr); err != nil && need > int(w.Len) && tx.mayMatch(it, img) {
+				it.addr, it.class, it.bufLen = x.Addr, x.Class, 0
+				return tx.reread(it, need)
+			}
+		}
+		return tx.searchAgain(it)
+	}
+	it.step = stepConfirm
+	return nil
+}
+
+// mayMatch compares the key of an image that is longer than what was read.
+func (tx *Tx) mayMatch(it *item, img record.Image) bool {
+	m := img.Meta()
+	at := record.KeyAt(len(it.key))
+	return m.KeyLen() == len(it.key) && at+len(it.key) <= len(img) && bytes.Equal(img[at:at+len(it.key)], it.key)
+}
+
+// absent accepts that the key has no block.
+func (tx *Tx) absent(it *item) error {
+	it.addr, it.version, it.state = 0, 0, record.Free
+	it.step = stepDone
+	return nil
+}
+
+func (tx *Tx) conflict(r AbortReason) error {
+	tx.aborts[r]++
+	return conflictErrors[r]
+}
+
+// unlockForeign releases a lock that was taken on a block that turned out not to
+// hold the key. The block may be in other hands by now, so it is a
+// compare-and-swap: only our own lock is replaced.
+func (tx *Tx) unlockForeign(it *item) error {
+	g := tx.view.At(it.addr, 0)
+	g.Off += record.GuardOff
+	f := &tx.flights[tx.flight]
+	f.bg.CAS(g, uint64(record.HeldBy(tx.id)), uint64(it.prior))
+	tx.c.Post(&f.bg)
+	it.locked = false
+	return nil
+}
+
+// validate repeats every read that is not protected by a lock: one READ of the
+// guard for a record, the index buckets for an absent key. All of them were read
+// before and all of them are found unchanged after, so they held together at the
+// moment between; and so did everything that is locked.
+func (tx *Tx) validate() error {
+	c := tx.c
+	c.Count = &tx.phases[PhaseValidate]
+	b := &tx.batch
+	b.Reset()
+	if err := tx.appendValidation(); err != nil {
+		return err
+	}
+	if b.Len() > 0 {
+		if err := c.Do(b); err != nil {
+			return tx.s.fail(err)
+		}
+	}
+	return tx.checkValidation()
+}
+
+func (tx *Tx) appendValidation() error {
+	b := &tx.batch
+	for i := range tx.items {
+		it := &tx.items[i]
+		if it.locked {
+			continue
+		}
+		if it.addr == 0 {
+			if it.vbuf == 0 {
+				at, err := tx.alloc(uint32(it.table.Index.BufferSize()) + 64)
+				if err != nil {
+					return err
+				}
+				it.vbuf = (at + 63) &^ 63
+			}
+			it.table.Index.Validate(b, it.query, it.vbuf)
+			continue
+		}
+		if it.vbuf == 0 {
+			at, err := tx.alloc(8)
+			if err != nil {
+				return err
+			}
+			it.vbuf = at
+		}
+		g := tx.view.At(it.addr, 0)
+		g.Off += record.GuardOff
+		b.Read(g, it.vbuf, 8)
+	}
+	return nil
+}
+
+func (tx *Tx) checkValidation() error {
+	for i := range tx.items {
+		it := &tx.items[i]
+		if it.locked {
+			continue
+		}
+		if it.addr == 0 {
+			if !it.table.Index.Unchanged(it.query, it.vbuf) {
+				return tx.conflict(AbortPhantom)
+			}
+			continue
+		}
+		if g := record.Guard(tx.s.thread.Word(it.vbuf)); g != record.FreeAt(it.version) {
+			if g.Held() {
+				return tx.conflict(AbortReadLocked)
+			}
+			return tx.conflict(AbortValidation)
+		}
+	}
+	tx.valid = true
+	return nil
+}
+
+// Certify makes sure that everything the transaction has read existed at one
+// moment: a caller that is about to act on it without committing asks. It posts
+// nothing when that is known already.
+func (tx *Tx) Certify() error {
+	if !tx.active || tx.fetched < len(tx.items) {
+		return nil
+	}
+	return tx.validateReads()
+}

@@ -1,0 +1,199 @@
+package occ
+
+import (
+	"errors"
+	"fmt"
+
+	"txnode/index"
+	"txnode/memory/record"
+)
+
+// placeholders links a locked block in state absent for every key that is to be
+// inserted and has no block. From then on the key's absence is a record like any
+// other: others that look for the key meet the lock, and a second insert of the
+// same key finds the block, so two can not both commit.
+func (tx *Tx) placeholders() error {
+	c, b := tx.c, &tx.batch
+	b.Reset()
+	for i := range tx.items {
+		it := &tx.items[i]
+		if it.write != writePut || it.addr != 0 {
+			continue
+		}
+		class, ok := record.ClassFor(len(it.key), it.vlen)
+		if !ok {
+			return &TooLargeError{What: "record", Got: it.wlen, Limit: record.MaxValue}
+		}
+		n := uint32(record.Size(len(it.key), 0))
+		at, err := tx.alloc(n)
+		if err != nil {
+			return err
+		}
+		a, err := tx.s.alloc.Alloc(c, class)
+		if err != nil {
+			return fmt.Errorf("occ: a block for a new record of table %q: %w", it.table.Name, err)
+		}
+		if !tx.reaches(a) {
+			tx.s.alloc.Free(a, class)
+			return fmt.Errorf("%w: the memory map has changed", ErrConflict)
+		}
+		it.addr, it.class, it.inserted = a, class, true
+		it.buf, it.bufLen, it.prior = at, n, record.FreeAt(tx.id)
+		record.Image(tx.bytes(at, n)).Put(a, tx.id, record.Absent, it.table.ID, class, tx.id, it.key, nil)
+		for k := range tx.view.Copies(a) {
+			b.Write(tx.view.At(a, k), at, n)
+		}
+	}
+	if err := c.Do(b); err != nil {
+		return tx.s.fail(err)
+	}
+	for i := range tx.items {
+		it := &tx.items[i]
+		if !it.inserted || it.locked {
+			continue
+		}
+		err := it.table.Index.Insert(c, it.query, it.addr, it.class)
+		if err == nil {
+			it.locked = true
+			tx.s.eng.cache.Store(it.hash, it.addr, it.class)
+			it.cached = true
+			continue
+		}
+		if errors.Is(err, index.ErrDuplicate) {
+			return tx.conflict(AbortPhantom)
+		}
+		return fmt.Errorf("occ: inserting into table %q: %w", it.table.Name, err)
+	}
+	return nil
+}
+
+// removePlaceholders unlinks the blocks that the transaction had linked, and frees
+// the ones that it had taken.
+func (tx *Tx) removePlaceholders() error {
+	any := false
+	for i := range tx.items {
+		any = any || tx.items[i].inserted
+	}
+	if !any {
+		return nil
+	}
+	c, b := tx.c, &tx.batch
+	c.Count = &tx.phases[PhaseRelease]
+	for i := range tx.items {
+		it := &tx.items[i]
+		if !it.inserted || !it.locked {
+			continue
+		}
+		tx.s.eng.cache.Drop(it.hash, it.addr)
+		if err := it.table.Index.Remove(c, it.query, it.addr); err != nil {
+			return tx.s.fail(fmt.Errorf("unlinking an aborted insert from table %q: %w", it.table.Name, err))
+		}
+	}
+	b.Reset()
+	for i := range tx.items {
+		if it := &tx.items[i]; it.inserted {
+			tx.appendFree(it)
+		}
+	}
+	if err := c.Do(b); err != nil {
+		return tx.s.fail(err)
+	}
+	for i := range tx.items {
+		if it := &tx.items[i]; it.inserted {
+			tx.s.alloc.Free(it.addr, it.class)
+			it.inserted, it.locked = false, false
+		}
+	}
+	return nil
+}
+
+// appendFree appends the WRITEs that make an inserted item's block free on all
+// replicas.
+func (tx *Tx) appendFree(it *item) {
+	n := uint32(record.LineSize)
+	record.Image(tx.bytes(it.buf, n)).Put(it.addr, tx.id, record.Free, it.table.ID, it.class, 0, nil, nil)
+	for k := range tx.view.Copies(it.addr) {
+		tx.batch.Write(tx.view.At(it.addr, k), it.buf, n)
+	}
+}
+
+// moveRecords finishes the records that outgrew their blocks, after the decision
+// to commit: the new block is written everywhere with the lock still on, the
+// slot is switched to it, the lock is released, and the old block becomes free.
+// Who comes by the old block meets the old lock; who comes by the slot, the new one.
+func (tx *Tx) moveRecords() error {
+	c, b, v := tx.c, &tx.batch, tx.view
+	b.Reset()
+	for i := range tx.items {
+		it := &tx.items[i]
+		if it.from == 0 || it.write == writeNone {
+			continue
+		}
+		img := record.Image(tx.logBytes()[it.w : it.w+it.wlen])
+		img.SetGuard(record.HeldBy(tx.id))
+		for k := range v.Copies(it.addr) {
+			b.Write(v.At(it.addr, k), tx.logAt+uint32(it.w), uint32(it.wlen))
+		}
+	}
+	if err := c.Do(b); err != nil {
+		return err
+	}
+	for i := range tx.items {
+		it := &tx.items[i]
+		if it.from == 0 || it.write == writeNone {
+			continue
+		}
+		q, err := tx.resolved(it)
+		if err == nil {
+			err = it.table.Index.Replace(c, q, it.from, it.addr, it.class)
+		}
+		if err != nil {
+			return fmt.Errorf("moving a record of table %q: %w", it.table.Name, err)
+		}
+	}
+	b.Reset()
+	for i := range tx.items {
+		it := &tx.items[i]
+		if it.from == 0 || it.write == writeNone {
+			continue
+		}
+		tx.s.eng.cache.Drop(it.hash, it.from)
+		tx.s.eng.cache.Store(it.hash, it.addr, it.class)
+		guard := it.buf
+		tx.s.thread.PutWord(guard, uint64(record.FreeAt(tx.id)))
+		freed, err := tx.alloc(record.LineSize)
+		if err != nil {
+			return err
+		}
+		record.Image(tx.bytes(freed, record.LineSize)).Put(it.from, tx.id, record.Free, it.table.ID, it.fromClass, 0, nil, nil)
+		for k := range v.Copies(it.addr) {
+			a := v.At(it.addr, k)
+			a.Off += record.GuardOff
+			b.Write(a, guard, 8)
+		}
+		for k := range v.Copies(it.from) {
+			b.Write(v.At(it.from, k), freed, record.LineSize)
+		}
+	}
+	if err := c.Do(b); err != nil {
+		return err
+	}
+	for i := range tx.items {
+		if it := &tx.items[i]; it.from != 0 && it.write != writeNone {
+			tx.s.alloc.Free(it.from, it.fromClass)
+		}
+	}
+	return nil
+}
+
+// resolved returns a query of the item that has been looked up.
+func (tx *Tx) resolved(it *item) (*index.Query, error) {
+	if it.query != nil {
+		return it.query, nil
+	}
+	q, err := tx.query(it)
+	if err != nil {
+		return nil, err
+	}
+	return q, lookup(tx.c, it.table, q)
+}

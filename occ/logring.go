@@ -1,0 +1,27 @@
+package occ
+
+import (
+	"txnode/log"
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// logRing is the space of the session's log areas, one per blade, all laid out
+// alike.
+type logRing struct {
+	ring  *log.Ring
+	areas []memory.LogArea
+}
+
+func (r *logRing) init(c memory.Coordinator) {
+	r.areas = c.Logs
+	r.ring = log.NewRing(c.Logs[0].Size)
+}
+
+// at is where a record at offset off is on a blade.
+func (r *logRing) at(v *memory.View, b rdma.BladeID, off uint32) rdma.RemoteAddr {
+	a := r.areas[b].Addr
+	a.Key = v.Key(b)
+	a.Off += uint64(off)
+	return a
+}

@@ -1,0 +1,146 @@
+package txn
+
+import (
+	"encoding"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"unsafe"
+)
+
+// Key encodes keys of type K. Use Uint64, Int64, String or Bytes, or make one: the
+// encoding must be injective, at least 1 byte and at most 1 KiB.
+type Key[K any] struct {
+	// Name is stored with the table and compared when it is opened.
+	Name string
+	// Append appends the encoding of k to dst.
+	Append func(dst []byte, k K) []byte
+}
+
+// Encodings of keys. Integers are big-endian, signed ones with the sign bit
+// flipped, so that the order of bytes is the order of values.
+var (
+	Uint64   = Key[uint64]{"uint64", func(dst []byte, k uint64) []byte { return binary.BigEndian.AppendUint64(dst, k) }}
+	Int64    = Key[int64]{"int64", func(dst []byte, k int64) []byte { return binary.BigEndian.AppendUint64(dst, uint64(k)^1<<63) }}
+	String   = Key[string]{"string", func(dst []byte, k string) []byte { return append(dst, k...) }}
+	BytesKey = Key[[]byte]{"bytes", func(dst []byte, k []byte) []byte { return append(dst, k...) }}
+)
+
+// Codec encodes values of type V.
+type Codec[V any] struct {
+	// Name is stored with the table and compared when it is opened.
+	Name string
+	// Append appends the encoding of v to dst.
+	Append func(dst []byte, v V) ([]byte, error)
+	// Decode decodes src, which is engine memory: what V keeps of it must be copied,
+	// unless it is used only inside the transaction.
+	Decode func(src []byte) (V, error)
+}
+
+// Bytes stores byte slices as they are. What Get returns aliases engine memory
+// and is valid until the transaction function returns.
+func Bytes() Codec[[]byte] {
+	return Codec[[]byte]{
+		Name:   "bytes",
+		Append: func(dst []byte, v []byte) ([]byte, error) { return append(dst, v...), nil },
+		Decode: func(src []byte) ([]byte, error) { return src, nil },
+	}
+}
+
+// Text stores strings.
+func Text() Codec[string] {
+	return Codec[string]{
+		Name:   "string",
+		Append: func(dst []byte, v string) ([]byte, error) { return append(dst, v...), nil },
+		Decode: func(src []byte) (string, error) { return string(src), nil },
+	}
+}
+
+// JSON stores values as encoding/json does.
+func JSON[V any]() Codec[V] {
+	return Codec[V]{
+		Name: "json",
+		Append: func(dst []byte, v V) ([]byte, error) {
+			p, err := json.Marshal(v)
+			return append(dst, p...), err
+		},
+		Decode: func(src []byte) (v V, err error) { return v, json.Unmarshal(src, &v) },
+	}
+}
+
+// Binary stores values that marshal themselves.
+func Binary[V any, P interface {
+	*V
+	encoding.BinaryMarshaler
+	encoding.BinaryUnmarshaler
+}]() Codec[V] {
+	return Codec[V]{
+		Name: "binary",
+		Append: func(dst []byte, v V) ([]byte, error) {
+			p, err := P(&v).MarshalBinary()
+			return append(dst, p...), err
+		},
+		Decode: func(src []byte) (v V, err error) { return v, P(&v).UnmarshalBinary(src) },
+	}
+}
+
+// Plain stores a struct of fixed size as it lies in memory, little-endian, without
+// allocating: numbers, booleans, arrays and structs of these. It panics, when it
+// is made and never later, if V holds anything else (pointers, strings, slices,
+// int, uint, uintptr) or padding, whose bytes would be undefined; the message
+// names the field.
+func Plain[V any]() Codec[V] {
+	t := reflect.TypeFor[V]()
+	if used, err := plainSize(t, t.String()); err != nil {
+		panic("txn.Plain: " + err.Error())
+	} else if used != t.Size() {
+		panic(fmt.Sprintf("txn.Plain: %v has %d bytes of padding: reorder its fields or add blank ones", t, t.Size()-used))
+	}
+	if !littleEndian {
+		panic("txn.Plain: this processor is big-endian; use another codec")
+	}
+	size := int(t.Size())
+	return Codec[V]{
+		Name: fmt.Sprintf("plain:%d", size),
+		Append: func(dst []byte, v V) ([]byte, error) {
+			return append(dst, unsafe.Slice((*byte)(unsafe.Pointer(&v)), size)...), nil
+		},
+		Decode: func(src []byte) (v V, err error) {
+			if len(src) != size {
+				return v, fmt.Errorf("txn: value of %d bytes where %v takes %d: %w", len(src), t, size, ErrCorrupt)
+			}
+			copy(unsafe.Slice((*byte)(unsafe.Pointer(&v)), size), src)
+			return v, nil
+		},
+	}
+}
+
+var littleEndian = func() bool {
+	x := uint16(1)
+	return *(*byte)(unsafe.Pointer(&x)) == 1
+}()
+
+// plainSize returns the bytes of t without padding, or which part has no fixed form.
+func plainSize(t reflect.Type, path string) (uintptr, error) {
+	switch t.Kind() {
+	case reflect.Bool, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint8, reflect.Uint16,
+		reflect.Uint32, reflect.Uint64, reflect.Float32, reflect.Float64, reflect.Complex64, reflect.Complex128:
+		return t.Size(), nil
+	case reflect.Array:
+		n, err := plainSize(t.Elem(), path+"[]")
+		return n * uintptr(t.Len()), err
+	case reflect.Struct:
+		var sum uintptr
+		for i := range t.NumField() {
+			f := t.Field(i)
+			n, err := plainSize(f.Type, path+"."+f.Name)
+			if err != nil {
+				return 0, err
+			}
+			sum += n
+		}
+		return sum, nil
+	}
+	return 0, fmt.Errorf("%s is a %v, which has no fixed form", path, t)
+}

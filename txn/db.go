@@ -1,0 +1,463 @@
+package txn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"go.uber.org/zap"
+	"txnode/history"
+	"txnode/index/race"
+	"txnode/memory"
+	"txnode/occ"
+	"txnode/rdma"
+)
+
+// DB is an open database. Safe for concurrent use.
+type DB struct {
+	opts    Options
+	fabric  rdma.Fabric
+	space   *memory.Space
+	engine  *occ.Engine
+	owned   io.Closer // fabric and catalog, when Open made them
+	threads atomic.Int64
+	closed  atomic.Bool
+
+	ctl *rdma.Thread // of the control path; under ctlMu
+	// ctlMu serializes what is rare: opening tables, closing.
+	ctlMu  sync.Mutex
+	tables map[string]*occ.Table
+
+	idle    []atomic.Pointer[Worker]
+	wanted  atomic.Int32 // borrowers that wait
+	handed  chan *Worker // a worker, or nil: look again
+	created int          // pool workers; under mu
+
+	mu      sync.Mutex
+	workers map[*Worker]struct{}
+	retired Metrics
+}
+
+// Open opens a database, or creates it.
+func Open(ctx context.Context, o Options) (*DB, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	o = o.withDefaults()
+	db := &DB{opts: o, fabric: o.Fabric, tables: map[string]*occ.Table{}, workers: map[*Worker]struct{}{}}
+	cat := o.Catalog
+	mo := memory.Options{Backups: *o.Backups, SegmentSize: o.SegmentSize, LogArea: o.LogArea, ReadOnly: o.ReadOnly}
+	if db.fabric == nil {
+		var err error
+		if db.fabric, cat, db.owned, err = openEmbedded(o, &mo); err != nil {
+			return nil, err
+		}
+	}
+	db.idle = make([]atomic.Pointer[Worker], o.Workers)
+	db.handed = make(chan *Worker, o.Workers)
+	err := db.start(cat, mo)
+	if err != nil {
+		if db.ctl != nil {
+			err = errors.Join(err, db.ctl.Close())
+		}
+		if db.owned != nil {
+			err = errors.Join(err, db.owned.Close())
+		}
+		return nil, err
+	}
+	return db, nil
+}
+
+func (db *DB) start(cat memory.Catalog, mo memory.Options) error {
+	var err error
+	// The control thread takes the last doorbell, not the first.
+	if db.ctl, err = rdma.NewThread(db.fabric, rdma.ThreadOptions{Index: controlThread, Techniques: *db.opts.Techniques}); err != nil {
+		return err
+	}
+	if db.space, err = memory.Open(db.ctl.Plain(), db.fabric, cat, mo); err != nil {
+		return err
+	}
+	flush := occ.FlushAuto
+	if db.opts.Durable {
+		if !db.fabric.Caps().Durable {
+			return fmt.Errorf("%w: Durable: fabric %q can not flush to anything durable", ErrOptions, db.fabric.Name())
+		}
+		flush = occ.FlushDurable
+	}
+	db.engine = occ.NewEngine(db.space, occ.Options{
+		Policy: db.opts.Policy, ReadBackups: db.opts.ReadBackups, Flush: flush, CacheBytes: db.opts.CacheBytes,
+	})
+	return nil
+}
+
+// controlThread is the index of the control path's thread.
+const controlThread = 1 << 16
+
+// Close ends the database. Transactions must have ended; those that wait for a
+// worker get ErrClosed. Workers of NewWorker must be closed before.
+func (db *DB) Close(ctx context.Context) error {
+	if db.closed.Swap(true) {
+		return ErrClosed
+	}
+	var errs []error
+	db.mu.Lock()
+	left := db.created
+	own := len(db.workers) - left
+	db.mu.Unlock()
+	if own > 0 {
+		db.closed.Store(false)
+		return fmt.Errorf("txn: close: %d workers are still open", own)
+	}
+	for left > 0 {
+		w := db.takeIdle()
+		if w == nil {
+			select {
+			case w = <-db.handed:
+				if w == nil {
+					continue
+				}
+			case <-ctx.Done():
+				db.closed.Store(false)
+				return fmt.Errorf("txn: close: transactions are still running: %w", context.Cause(ctx))
+			}
+		}
+		errs = append(errs, w.Close())
+		db.mu.Lock()
+		db.created--
+		db.mu.Unlock()
+		left--
+	}
+	db.ctlMu.Lock()
+	defer db.ctlMu.Unlock()
+	errs = append(errs, db.space.Close(db.ctl.Plain()), db.ctl.Close())
+	if db.owned != nil {
+		errs = append(errs, db.owned.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Now is the fabric's clock in nanoseconds. Safe for concurrent use.
+func (db *DB) Now() int64 { return db.fabric.Now() }
+
+// Record makes the workers that are made from now on record their transactions
+// into r, or, with nil, no more: Options.History for a part of a database's life.
+func (db *DB) Record(r *history.Recorder) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.opts.History = r
+}
+
+// Space returns the memory of the database, for tools.
+func (db *DB) Space() *memory.Space { return db.space }
+
+// tableOptions is what the catalog keeps of a table for this layer.
+type tableOptions struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+	Index string `json:"index"`
+}
+
+// CreateTable creates a table, or opens it if it exists with the same types of
+// key and value (else ErrTableType).
+func CreateTable[K, V any](db *DB, name string, key Key[K], value Codec[V]) (*Table[K, V], error) {
+	t, err := db.table(name, tableOptions{Key: key.Name, Value: value.Name, Index: "race"}, true)
+	if err != nil {
+		return nil, err
+	}
+	return &Table[K, V]{t: t, db: db, key: key, value: value}, nil
+}
+
+// OpenTable opens a table that exists, or returns ErrNoTable.
+func OpenTable[K, V any](db *DB, name string, key Key[K], value Codec[V]) (*Table[K, V], error) {
+	t, err := db.table(name, tableOptions{Key: key.Name, Value: value.Name, Index: "race"}, false)
+	if err != nil {
+		return nil, err
+	}
+	return &Table[K, V]{t: t, db: db, key: key, value: value}, nil
+}
+
+// Tables returns the names of all tables.
+func (db *DB) Tables() ([]string, error) {
+	if db.closed.Load() {
+		return nil, ErrClosed
+	}
+	ts, err := db.space.Tables()
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(ts))
+	for i := range ts {
+		names[i] = ts[i].Name
+	}
+	return names, nil
+}
+
+func (db *DB) table(name string, want tableOptions, create bool) (*occ.Table, error) {
+	db.ctlMu.Lock()
+	defer db.ctlMu.Unlock()
+	if db.closed.Load() {
+		return nil, ErrClosed
+	}
+	meta, err := db.findTable(name, want, create)
+	if err != nil {
+		return nil, fmt.Errorf("txn: table %q: %w", name, err)
+	}
+	var has tableOptions
+	if err := json.Unmarshal(meta.Options, &has); err != nil {
+		return nil, fmt.Errorf("txn: table %q: %w: its options: %w", name, ErrCorrupt, err)
+	}
+	if has != want {
+		return nil, fmt.Errorf("%w: table %q has keys %s, values %s, index %s; asked for %s, %s, %s",
+			ErrTableType, name, has.Key, has.Value, has.Index, want.Key, want.Value, want.Index)
+	}
+	if t := db.tables[name]; t != nil {
+		return t, nil
+	}
+	c := db.ctl.Plain()
+	var ix *race.Index
+	if meta.Root == 0 {
+		// Created now, or by someone who did not come further: the index is made
+		// first, then recorded.
+		var root memory.Addr
+		if root, ix, err = race.Create(c, db.space, meta.ID, race.Options{Groups: db.opts.IndexGroups}); err == nil {
+			err = db.space.SetTableRoot(meta.ID, root)
+		}
+	} else {
+		ix, err = race.Open(c, db.space, meta.Root, meta.ID)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("txn: index of table %q: %w", name, err)
+	}
+	t := &occ.Table{ID: meta.ID, Name: name, Index: ix}
+	db.tables[name] = t
+	return t, nil
+}
+
+func (db *DB) findTable(name string, want tableOptions, create bool) (memory.Table, error) {
+	ts, err := db.space.Tables()
+	if err != nil {
+		return memory.Table{}, err
+	}
+	for _, t := range ts {
+		if t.Name == name {
+			return t, nil
+		}
+	}
+	if !create {
+		return memory.Table{}, ErrNoTable
+	}
+	options, err := json.Marshal(want)
+	if err != nil {
+		return memory.Table{}, err
+	}
+	return db.space.CreateTable(name, options)
+}
+
+// Update runs fn in a transaction on a borrowed worker: see Worker.Update.
+func (db *DB) Update(ctx context.Context, fn func(tx *Tx) error) error {
+	w, err := db.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.put(w)
+	return w.run(ctx, fn, false)
+}
+
+// View runs fn in a transaction that writes nothing: see Worker.View.
+func (db *DB) View(ctx context.Context, fn func(tx *Tx) error) error {
+	w, err := db.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.put(w)
+	return w.run(ctx, fn, true)
+}
+
+// Begin starts a transaction that ends with Commit or Rollback. It holds a worker
+// until then: a program that begins more than Options.Workers at once waits.
+// ctx governs the whole transaction.
+func (db *DB) Begin(ctx context.Context, readOnly bool) (*Tx, error) {
+	w, err := db.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.o.Begin(); err != nil {
+		db.put(w)
+		return nil, err
+	}
+	return &Tx{w: w, o: w.o, ctx: ctx, readOnly: readOnly, borrowed: true}, nil
+}
+
+// NewWorker makes a worker of the caller's own, to be closed before the DB.
+func (db *DB) NewWorker() (*Worker, error) {
+	if db.closed.Load() {
+		return nil, ErrClosed
+	}
+	return db.newWorker()
+}
+
+// Run runs fn in threads x coroutines workers, and returns when all have
+// returned, with the first error. The coroutines of a thread share one goroutine
+// (on a simulated fabric, all threads do): fn must wait only through its worker.
+func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w *Worker) error) error {
+	if db.closed.Load() {
+		return ErrClosed
+	}
+	if threads < 1 || coroutines < 1 {
+		return fmt.Errorf("%w: %d threads x %d coroutines: at least one of each is needed", ErrOptions, threads, coroutines)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var mu sync.Mutex
+	var first error
+	report := func(err error) {
+		if err == nil {
+			return
+		}
+		mu.Lock()
+		if first == nil {
+			first = err
+		}
+		mu.Unlock()
+		cancel(err)
+	}
+	db.fabric.Run(threads, func(i int) {
+		t, s, err := db.newSession()
+		if err != nil {
+			report(err)
+			return
+		}
+		body := func(c *rdma.Coro) {
+			w, err := db.workerOn(t, s, c)
+			if err != nil {
+				report(err)
+				return
+			}
+			report(fn(ctx, i*coroutines+c.ID(), w))
+			report(w.Close())
+		}
+		if coroutines == 1 {
+			body(t.Plain())
+		} else {
+			t.Run(coroutines, body)
+		}
+		report(s.Close())
+		report(t.Close())
+	})
+	return first
+}
+
+// take borrows a worker from the pool, makes one, or waits for one.
+func (db *DB) take(ctx context.Context) (*Worker, error) {
+	if db.closed.Load() {
+		return nil, ErrClosed
+	}
+	if w := db.takeIdle(); w != nil {
+		return w, nil
+	}
+	for {
+		db.mu.Lock()
+		if db.created < len(db.idle) {
+			db.created++
+			db.mu.Unlock()
+			w, err := db.newWorker()
+			if err != nil {
+				db.mu.Lock()
+				db.created--
+				db.mu.Unlock()
+				return nil, err
+			}
+			return w, nil
+		}
+		db.mu.Unlock()
+		db.wanted.Add(1)
+		w := db.takeIdle() // one may have come back meanwhile
+		if w == nil {
+			select {
+			case w = <-db.handed:
+			case <-ctx.Done():
+				db.wanted.Add(-1)
+				return nil, context.Cause(ctx)
+			}
+		}
+		db.wanted.Add(-1)
+		if db.closed.Load() {
+			if w != nil {
+				db.put(w)
+			}
+			return nil, ErrClosed
+		}
+		if w != nil {
+			return w, nil
+		}
+	}
+}
+
+// takeIdle looks through the pool, from a place that depends on the goroutine's
+// stack, so that goroutines tend to get the same worker again and not to meet.
+func (db *DB) takeIdle() *Worker {
+	var here byte
+	n := uintptr(len(db.idle))
+	at := uintptr(unsafe.Pointer(&here)) >> 12 * 0x9e3779b1 >> 8 % n
+	for i := uintptr(0); i < n; i++ {
+		k := at + i
+		if k >= n {
+			k -= n
+		}
+		if db.idle[k].Load() != nil {
+			if w := db.idle[k].Swap(nil); w != nil {
+				return w
+			}
+		}
+	}
+	return nil
+}
+
+// put gives a worker back. One whose session is broken is replaced.
+func (db *DB) put(w *Worker) {
+	if err := w.session.Broken(); err != nil {
+		db.opts.Logger.Error("a worker has failed", errField(err))
+		_ = w.Close() // its coordinator stays for recovery
+		db.mu.Lock()
+		db.created--
+		db.mu.Unlock()
+		if db.wanted.Load() > 0 {
+			select {
+			case db.handed <- nil: // there is room for a new one
+			default:
+			}
+		}
+		return
+	}
+	if db.wanted.Load() > 0 || db.closed.Load() {
+		select {
+		case db.handed <- w:
+			return
+		default:
+		}
+	}
+	var here byte
+	n := uintptr(len(db.idle))
+	at := uintptr(unsafe.Pointer(&here)) >> 12 * 0x9e3779b1 >> 8 % n
+	for i := at; ; i++ {
+		if db.idle[i%n].CompareAndSwap(nil, w) {
+			break
+		}
+	}
+	// A borrower may have started to wait since we looked.
+	if db.wanted.Load() > 0 || db.closed.Load() {
+		if w := db.takeIdle(); w != nil {
+			db.handed <- w
+		}
+	}
+}
+
+func errField(err error) zap.Field { return zap.Error(err) }

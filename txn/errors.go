@@ -1,0 +1,40 @@
+package txn
+
+import (
+	"errors"
+
+	"txnode/memory"
+	"txnode/occ"
+)
+
+// Errors of transactions; test with errors.Is. Those that an engine below made
+// carry its words: what happened, to what, and what to do.
+var (
+	// ErrConflict: other transactions were in the way at every attempt.
+	ErrConflict = occ.ErrConflict
+	// ErrNotFound: the key has no value.
+	ErrNotFound = errors.New("txn: key not found")
+	// ErrExists: Insert found a value.
+	ErrExists = errors.New("txn: key exists already")
+	// ErrTooLarge: a key, value or transaction is beyond a limit; errors.As with
+	// *occ.TooLargeError gives size and limit.
+	ErrTooLarge = occ.ErrTooLarge
+	// ErrReadOnly: a write in View, or in a transaction begun read-only.
+	ErrReadOnly = errors.New("txn: transaction is read-only")
+	// ErrTxDone: the transaction has ended.
+	ErrTxDone = occ.ErrDone
+	// ErrClosed: the database was closed.
+	ErrClosed = errors.New("txn: database is closed")
+	// ErrNoSpace: the blades are full.
+	ErrNoSpace = memory.ErrNoSpace
+	// ErrOutcomeUnknown: the commit was under way when the fabric failed.
+	ErrOutcomeUnknown = occ.ErrOutcomeUnknown
+	// ErrNoTable: there is no table of this name.
+	ErrNoTable = errors.New("txn: no such table")
+	// ErrTableType: the table exists with other types of key or value.
+	ErrTableType = errors.New("txn: table has other types")
+	// ErrCorrupt: stored data is damaged.
+	ErrCorrupt = occ.ErrCorrupt
+	// ErrOptions: options are wrong; the message lists every fault.
+	ErrOptions = errors.New("txn: wrong options")
+)

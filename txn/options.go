@@ -1,0 +1,157 @@
+package txn
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"go.uber.org/zap"
+	"txnode/history"
+	"txnode/memory"
+	"txnode/occ"
+	"txnode/rdma"
+)
+
+// Options of a database. The zero value is a database of two blades in the memory
+// of this process, with one backup of everything.
+type Options struct {
+	// Dir keeps the blades in files of this directory, with the catalog: the data
+	// is there again when the directory is opened again. Empty: anonymous memory,
+	// gone with Close.
+	Dir string
+	// Blades is the number of memory blades; 0: 2, or what Dir has.
+	Blades int
+	// BladeSize is the size of a blade's region in bytes; 0: 8 GiB. Memory and disk
+	// are used as data comes.
+	BladeSize uint64
+	// SegmentSize is the unit in which blades hand out memory, in bytes: a power
+	// of two from 256 KiB to 64 MiB; 0: 64 MiB.
+	SegmentSize uint32
+	// Backups is f, the number of copies beside the primary: 0, 1 or 2. nil: 1.
+	Backups *int
+	// HugePages uses explicit huge pages, which must be reserved. Transparent ones
+	// are used anyway.
+	HugePages bool
+	// ReadOnly opens Dir without writing to it.
+	ReadOnly bool
+
+	// Fabric and Catalog run the database on blades of the caller's; Dir, Blades,
+	// BladeSize and HugePages must then be zero. The caller closes them after Close.
+	Fabric  rdma.Fabric
+	Catalog memory.Catalog
+
+	// Policy decides which verbs commit; default: PolicyDefault.
+	Policy occ.Policy
+	// Techniques of SMART; nil: all.
+	Techniques *rdma.Techniques
+	// QPPolicy allocates queue pairs and doorbells.
+	QPPolicy rdma.QPPolicy
+	// ReadBackups reads what is only read from the first backup.
+	ReadBackups bool
+	// Durable makes every commit survive power loss before it is acknowledged:
+	// it flushes the log. Needs Dir, or a fabric that can.
+	Durable bool
+
+	// Workers bounds the threads that Update and View borrow; 0: 4 per CPU.
+	Workers int
+	// Retries bounds how often Update tries again after conflicts; 0: 1000.
+	Retries int
+	// Arena is the registered memory of a worker's thread in bytes; 0: 16 MiB. A
+	// transaction's records, as read and as written, must fit.
+	Arena int
+	// CacheBytes bounds the cache of record addresses; 0: 256 MiB.
+	CacheBytes int
+	// LogArea is the log space of a worker on each blade in bytes, a power of two
+	// of at least 64 KiB; it bounds what one transaction can write; 0: 4 MiB.
+	LogArea uint32
+	// IndexGroups is the number of bucket groups in a sub-table of a new table's
+	// index; 0: the index's default. Small ones make tables resize often.
+	IndexGroups int
+	// Seed of all randomness; 0: from the clock.
+	Seed uint64
+	// History records what every committed transaction read and wrote, for package
+	// check. It costs memory without bound.
+	History *history.Recorder
+	// Logger of rare events; nil: none.
+	Logger *zap.Logger
+}
+
+// Defaults of options.
+const (
+	DefaultBlades    = 2
+	DefaultBladeSize = 8 << 30
+	DefaultBackups   = 1
+	DefaultRetries   = 1000
+	maxWorkers       = 1024
+)
+
+// F returns a pointer to n, for Options.Backups.
+func F(n int) *int { return &n }
+
+func (o Options) withDefaults() Options {
+	if o.Blades == 0 && o.Fabric == nil {
+		o.Blades = DefaultBlades
+	}
+	if o.BladeSize == 0 {
+		o.BladeSize = DefaultBladeSize
+	}
+	if o.Backups == nil {
+		o.Backups = F(DefaultBackups)
+	}
+	if o.Techniques == nil {
+		t := rdma.AllTechniques
+		o.Techniques = &t
+	}
+	if o.Workers == 0 {
+		o.Workers = min(4*runtime.GOMAXPROCS(0), maxWorkers)
+	}
+	if o.Retries == 0 {
+		o.Retries = DefaultRetries
+	}
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	return o
+}
+
+// Validate lists every fault of the options at once; its error is an ErrOptions.
+func (o Options) Validate() error {
+	var faults []error
+	bad := func(cond bool, format string, args ...any) {
+		if cond {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	if o.Fabric != nil {
+		bad(o.Catalog == nil, "Fabric needs a Catalog")
+		bad(o.Dir != "" || o.Blades != 0 || o.BladeSize != 0 || o.HugePages, "Dir, Blades, BladeSize and HugePages do not go with Fabric")
+	} else {
+		bad(o.Catalog != nil, "Catalog needs a Fabric")
+		blades := o.Blades
+		if blades == 0 {
+			blades = DefaultBlades
+		}
+		bad(o.Blades < 0 || o.Blades > 1024, "Blades is %d: 1 to 1024 are possible", o.Blades)
+		bad(o.BladeSize != 0 && o.BladeSize%(1<<16) != 0, "BladeSize is %d: a multiple of 64 KiB is needed", o.BladeSize)
+		bad(o.Backups != nil && *o.Backups >= blades, "Backups is %d: more blades than backups are needed, there are %d", deref(o.Backups), blades)
+	}
+	bad(o.Backups != nil && (*o.Backups < 0 || *o.Backups >= memory.MaxReplicas), "Backups is %d: 0, 1 and 2 are possible", deref(o.Backups))
+	bad(o.ReadOnly && o.Dir == "" && o.Fabric == nil, "ReadOnly needs Dir")
+	bad(o.Durable && o.Dir == "" && o.Fabric == nil, "Durable needs Dir: anonymous memory does not survive anything")
+	bad(o.Workers < 0 || o.Workers > maxWorkers, "Workers is %d: 1 to %d are possible", o.Workers, maxWorkers)
+	bad(o.Retries < 0, "Retries is %d: it must not be negative", o.Retries)
+	bad(o.Arena < 0 || o.Arena > 1<<30 || o.Arena > 0 && o.Arena < 1<<20, "Arena is %d: 1 MiB to 1 GiB are possible", o.Arena)
+	bad(o.CacheBytes < 0, "CacheBytes is %d: it must not be negative", o.CacheBytes)
+	bad(o.Policy > occ.PolicyFORD, "Policy %d is unknown", o.Policy)
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrOptions, errors.Join(faults...))
+}
+
+func deref(p *int) int {
+	if p == nil {
+		return 0
+	}
+	return *p
+}

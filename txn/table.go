@@ -1,0 +1,88 @@
+package txn
+
+import "txnode/occ"
+
+// Table is a table with keys of type K and values of type V. Safe for concurrent
+// use; its methods take the transaction they are part of.
+type Table[K, V any] struct {
+	t     *occ.Table
+	db    *DB
+	key   Key[K]
+	value Codec[V]
+}
+
+// Name returns the table's name.
+func (t *Table[K, V]) Name() string { return t.t.Name }
+
+// Stage announces a key: the next Get, or Execute, fetches all that were announced
+// in one round trip. ForUpdate also locks it.
+func (t *Table[K, V]) Stage(tx *Tx, k K, m Mode) error {
+	_, err := tx.stage(t.t, t.encode(tx, k), m == ForUpdate)
+	return err
+}
+
+// Get returns the value of k, or ErrNotFound.
+func (t *Table[K, V]) Get(tx *Tx, k K) (V, error) { return t.get(tx, k, false) }
+
+// GetForUpdate is Get with the intention to write: it locks the key.
+func (t *Table[K, V]) GetForUpdate(tx *Tx, k K) (V, error) { return t.get(tx, k, true) }
+
+func (t *Table[K, V]) get(tx *Tx, k K, update bool) (V, error) {
+	p, err := tx.get(t.t, t.encode(tx, k), update)
+	if err != nil {
+		var zero V
+		return zero, err
+	}
+	return t.value.Decode(p)
+}
+
+// Has reports whether k has a value.
+func (t *Table[K, V]) Has(tx *Tx, k K) (bool, error) {
+	i, err := tx.fetch(t.t, t.encode(tx, k), false)
+	if err != nil {
+		return false, err
+	}
+	return tx.o.Exists(i), nil
+}
+
+// Put sets the value of k, whether it has one or not. Without an earlier Get or
+// Stage it is a blind write: it is fetched and locked when the transaction commits.
+func (t *Table[K, V]) Put(tx *Tx, k K, v V) error {
+	p, err := t.encodeValue(tx, v)
+	if err != nil {
+		return err
+	}
+	return tx.put(t.t, t.encode(tx, k), p)
+}
+
+// Insert sets the value of a key that has none, or returns ErrExists.
+func (t *Table[K, V]) Insert(tx *Tx, k K, v V) error {
+	p, err := t.encodeValue(tx, v)
+	if err != nil {
+		return err
+	}
+	return tx.insert(t.t, t.encode(tx, k), p)
+}
+
+// Delete removes k, or returns ErrNotFound.
+func (t *Table[K, V]) Delete(tx *Tx, k K) error {
+	return tx.delete(t.t, t.encode(tx, k))
+}
+
+// encode uses the worker's scratch, which the next call overwrites.
+func (t *Table[K, V]) encode(tx *Tx, k K) []byte {
+	if tx.done {
+		return nil
+	}
+	tx.w.keyBuf = t.key.Append(tx.w.keyBuf[:0], k)
+	return tx.w.keyBuf
+}
+
+func (t *Table[K, V]) encodeValue(tx *Tx, v V) ([]byte, error) {
+	if tx.done {
+		return nil, ErrTxDone
+	}
+	p, err := t.value.Append(tx.w.valueBuf[:0], v)
+	tx.w.valueBuf = p
+	return p, err
+}

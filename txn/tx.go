@@ -1,0 +1,175 @@
+package txn
+
+import (
+	"context"
+
+	"txnode/occ"
+)
+
+// Tx is a transaction. It belongs to the function that it was passed to, or, from
+// DB.Begin, to one goroutine at a time.
+type Tx struct {
+	w        *Worker
+	o        *occ.Tx
+	ctx      context.Context
+	err      error // the conflict or failure that has ended the attempt
+	readOnly bool
+	done     bool
+	borrowed bool // by DB.Begin
+}
+
+// Mode says what a staged key is for.
+type Mode uint8
+
+// Modes of Stage.
+const (
+	ForRead   Mode = iota // only read
+	ForUpdate             // read and probably written: locked when it is fetched
+)
+
+// ID is the transaction's id: what DB.Update's error names when the outcome is
+// unknown. Each attempt has its own.
+func (tx *Tx) ID() uint64 { return uint64(tx.o.ID()) }
+
+// usable returns why the transaction can not go on, or nil.
+func (tx *Tx) usable() error {
+	if tx.done {
+		return ErrTxDone
+	}
+	return tx.err
+}
+
+// Execute fetches everything that was staged. Get does it by itself.
+func (tx *Tx) Execute() error {
+	if err := tx.usable(); err != nil {
+		return err
+	}
+	if err := tx.ctx.Err(); err != nil {
+		return tx.stop(context.Cause(tx.ctx))
+	}
+	if err := tx.o.Execute(); err != nil {
+		return tx.stop(err)
+	}
+	return nil
+}
+
+// stop makes err stick: whatever the caller does with it, the attempt is over.
+func (tx *Tx) stop(err error) error {
+	tx.err = err
+	return err
+}
+
+func (tx *Tx) stage(t *occ.Table, key []byte, update bool) (int, error) {
+	if err := tx.usable(); err != nil {
+		return 0, err
+	}
+	if update && tx.readOnly {
+		return 0, ErrReadOnly
+	}
+	return tx.o.Stage(t, key, update)
+}
+
+// fetch stages a key and makes sure that its state is known.
+func (tx *Tx) fetch(t *occ.Table, key []byte, update bool) (int, error) {
+	i, err := tx.stage(t, key, update)
+	if err != nil {
+		return 0, err
+	}
+	if !tx.o.Executed(i) {
+		if err := tx.Execute(); err != nil {
+			return 0, err
+		}
+	}
+	return i, nil
+}
+
+func (tx *Tx) get(t *occ.Table, key []byte, update bool) ([]byte, error) {
+	i, err := tx.fetch(t, key, update)
+	if err != nil {
+		return nil, err
+	}
+	v, ok := tx.o.Read(i)
+	if !ok {
+		return nil, ErrNotFound
+	}
+	return v, nil
+}
+
+func (tx *Tx) put(t *occ.Table, key, value []byte) error {
+	i, err := tx.stage(t, key, true)
+	if err != nil {
+		return err
+	}
+	return tx.o.Put(i, value)
+}
+
+func (tx *Tx) insert(t *occ.Table, key, value []byte) error {
+	i, err := tx.fetch(t, key, true)
+	if err != nil {
+		return err
+	}
+	if tx.o.Exists(i) {
+		return ErrExists
+	}
+	return tx.o.Put(i, value)
+}
+
+func (tx *Tx) delete(t *occ.Table, key []byte) error {
+	i, err := tx.fetch(t, key, true)
+	if err != nil {
+		return err
+	}
+	if !tx.o.Exists(i) {
+		return ErrNotFound
+	}
+	return tx.o.Delete(i)
+}
+
+// Commit ends a transaction of DB.Begin. A conflict is ErrConflict: nothing
+// happened, and the caller begins again. A canceled context aborts.
+func (tx *Tx) Commit() error {
+	if tx.done || !tx.borrowed {
+		return ErrTxDone
+	}
+	err := tx.commit()
+	tx.release()
+	return err
+}
+
+// Rollback ends a transaction of DB.Begin without effect. After Commit it does
+// nothing, so that it can be deferred.
+func (tx *Tx) Rollback() error {
+	if tx.done {
+		return nil
+	}
+	if !tx.borrowed {
+		return ErrTxDone
+	}
+	err := tx.o.Rollback()
+	tx.release()
+	return err
+}
+
+// commit is the end of an attempt whose function returned nil.
+func (tx *Tx) commit() error {
+	if err := tx.err; err != nil {
+		tx.rollback()
+		return err
+	}
+	if err := tx.ctx.Err(); err != nil {
+		tx.rollback()
+		return context.Cause(tx.ctx)
+	}
+	return tx.o.Commit()
+}
+
+// rollback releases what the attempt holds. An error in it has broken the
+// session, which the worker notices.
+func (tx *Tx) rollback() { _ = tx.o.Rollback() }
+
+func (tx *Tx) release() {
+	tx.done = true
+	w := tx.w
+	tx.w = nil
+	w.db.put(w)
+}

@@ -1,0 +1,205 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"txnode/occ"
+	"txnode/rdma"
+)
+
+// Worker runs transactions one after another, on a thread of the fabric that
+// belongs to it, or as a coroutine that shares its thread with others (DB.Run).
+// It belongs to one goroutine, or coroutine, at a time.
+type Worker struct {
+	db      *DB
+	thread  *rdma.Thread
+	session *occ.Session
+	coro    *rdma.Coro
+	tx      Tx
+	o       *occ.Tx
+	owner   bool // closes thread and session
+	ticks   uint32
+
+	keyBuf, valueBuf []byte
+
+	committed, rolledBack uint64
+	mu                    sync.Mutex
+	published             Metrics
+}
+
+// newWorker makes a worker on an own thread.
+func (db *DB) newWorker() (*Worker, error) {
+	t, s, err := db.newSession()
+	if err != nil {
+		return nil, err
+	}
+	w, err := db.workerOn(t, s, t.Plain())
+	if err != nil {
+		return nil, errors.Join(err, s.Close(), t.Close())
+	}
+	w.owner = true
+	return w, nil
+}
+
+// newSession makes a thread and its coordinator.
+func (db *DB) newSession() (*rdma.Thread, *occ.Session, error) {
+	index := int(db.threads.Add(1)) - 1
+	t, err := rdma.NewThread(db.fabric, rdma.ThreadOptions{
+		Index: index, Techniques: *db.opts.Techniques, Policy: db.opts.QPPolicy, Arena: db.opts.Arena,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := db.engine.NewSession(t)
+	if err != nil {
+		return nil, nil, errors.Join(err, t.Close())
+	}
+	return t, s, nil
+}
+
+func (db *DB) workerOn(t *rdma.Thread, s *occ.Session, c *rdma.Coro) (*Worker, error) {
+	o, err := s.NewTx(c)
+	if err != nil {
+		return nil, err
+	}
+	w := &Worker{db: db, thread: t, session: s, coro: c, o: o, keyBuf: make([]byte, 0, 64), valueBuf: make([]byte, 0, 256)}
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.closed.Load() {
+		return nil, ErrClosed
+	}
+	if r := db.opts.History; r != nil {
+		o.Record(r.Session(), db.fabric.Now)
+	}
+	db.workers[w] = struct{}{}
+	return w, nil
+}
+
+// Close ends the worker; no transaction of it may be open.
+func (w *Worker) Close() error {
+	w.publish()
+	db := w.db
+	db.mu.Lock()
+	delete(db.workers, w)
+	db.retired.add(&w.published)
+	db.mu.Unlock()
+	if !w.owner {
+		return nil
+	}
+	return errors.Join(w.session.Close(), w.thread.Close())
+}
+
+// Update runs fn in a transaction, again after each conflict (with backoff, at
+// most Options.Retries times, then the error is ErrConflict), and commits it when
+// fn returns nil. When fn returns an error the transaction is rolled back and the
+// error returned as it is. fn may run several times and must not keep tx.
+func (w *Worker) Update(ctx context.Context, fn func(tx *Tx) error) error {
+	return w.run(ctx, fn, false)
+}
+
+// View is Update for a function that writes nothing.
+func (w *Worker) View(ctx context.Context, fn func(tx *Tx) error) error {
+	return w.run(ctx, fn, true)
+}
+
+func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) error {
+	c := w.coro
+	c.BeginOp()
+	tx := &w.tx
+	tx.w, tx.o, tx.ctx, tx.readOnly = w, w.o, ctx, readOnly
+	finished := false
+	defer func() {
+		if !finished && w.o.Active() { // fn has panicked
+			tx.rollback()
+		}
+		tx.done = true
+		c.EndOp()
+	}()
+	var err error
+	for attempt := 0; ; attempt++ {
+		if err = w.o.Begin(); err != nil {
+			break
+		}
+		tx.err, tx.done = nil, false
+		if err = fn(tx); err == nil {
+			if err = tx.commit(); err == nil {
+				w.committed++
+				break
+			}
+		} else {
+			if tx.err == nil && !errors.Is(err, ErrConflict) {
+				// fn decided against itself: what it saw must have been true.
+				if certain := w.o.Certify(); certain != nil {
+					tx.err, err = certain, certain
+				}
+			}
+			tx.rollback()
+			if tx.err != nil {
+				err = tx.err
+			} else {
+				w.rolledBack++
+			}
+		}
+		if !errors.Is(err, ErrConflict) {
+			break
+		}
+		if attempt >= w.db.opts.Retries {
+			err = fmt.Errorf("txn: gave up after %d attempts: %w", attempt+1, err)
+			break
+		}
+		if canceled := ctx.Err(); canceled != nil {
+			err = context.Cause(ctx)
+			break
+		}
+		c.Backoff()
+	}
+	finished = true
+	w.ticks++
+	if w.ticks%maintainEvery == 0 {
+		w.publish()
+		if e := w.session.Maintain(c); e != nil && err == nil && w.session.Broken() == nil {
+			w.db.opts.Logger.Warn("maintenance between transactions failed", errField(e))
+		}
+	}
+	return err
+}
+
+// maintainEvery is how many transactions pass between two rounds of maintenance.
+const maintainEvery = 64
+
+// Sleep waits for d nanoseconds of the fabric's clock, while other coroutines of
+// the thread run.
+func (w *Worker) Sleep(d int64) { w.coro.Sleep(d) }
+
+// Now is the fabric's clock in nanoseconds.
+func (w *Worker) Now() int64 { return w.thread.Now() }
+
+// Metrics returns the totals of this worker.
+func (w *Worker) Metrics() Metrics {
+	var m Metrics
+	m.Committed, m.RolledBack = w.committed, w.rolledBack
+	m.Conflicts = *w.o.Aborts()
+	for _, p := range w.o.Phases() {
+		m.Verbs.Add(&p)
+	}
+	return m
+}
+
+// Phases returns running totals of verbs by phase of the protocol.
+func (w *Worker) Phases() [occ.NumPhases]rdma.Counters { return *w.o.Phases() }
+
+// Counters returns commits, conflicts by reason and verbs, cheaply.
+func (w *Worker) Counters() (committed uint64, conflicts *[occ.NumAbortReasons]uint64, phases *[occ.NumPhases]rdma.Counters) {
+	return w.committed, w.o.Aborts(), w.o.Phases()
+}
+
+// publish makes the totals visible to DB.Metrics.
+func (w *Worker) publish() {
+	m := w.Metrics()
+	w.mu.Lock()
+	w.published = m
+	w.mu.Unlock()
+}
