@@ -15,4 +15,32 @@
 // A segment has a primary and f backups on distinct blades, each at its own base
 // in that blade's region. A [View] maps segments to replicas under one epoch; it
 // is immutable, and a new epoch is a new View.
+//
+// # Regions
+//
+//	0        region header, twice, on pages of their own
+//	64 KiB   segments, all of one size, handed out in order and never taken back
+//
+// A [Segment] has one purpose for ever: the log areas of coordinators (one copy,
+// one segment on every blade), extents of index structures, or record blocks of
+// one class. Which is which, and where, is in the catalog; blades are asked for
+// memory (Fabric.Provision) before the catalog says that it is used.
+//
+// Which blocks of a segment are free is recorded nowhere but in the headers of
+// the blocks. What allocators hold is forgotten when the process ends; a later
+// session finds free blocks again by reading headers, as it needs them. Which
+// extents are allocated is recorded in a table at the start of their segment.
+//
+// # Control path and data path
+//
+// A [Space] is the control path: it changes the catalog, under a lock, and holds
+// no lock while a verb is under way. An [Allocator] is the data path of one
+// thread.
+//
+// # Crashes
+//
+// The catalog changes in atomic steps, and each step leaves a database that
+// opens, whatever of the verbs around it has happened: see [Open],
+// [Space.AllocExtent], [Space.CloseCoordinatorOn] and [Space.AdvanceEpoch] for
+// their orders.
 package memory

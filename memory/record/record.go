@@ -15,7 +15,7 @@ const (
 	MetaOff     = 8
 	ChecksumOff = 16
 	KeyOff      = 24
-	GuardOff     = 56
+	GuardOff    = 56
 	LineSize    = 64
 
 	// inlineKey is the largest key that lives in line 0.
@@ -251,10 +251,7 @@ func (b Image) Seal(a memory.Addr, v TxID, m Meta) {
 // that are to be written to the blade. b must have room for
 // Size(len(key), len(value)).
 func (b Image) Put(a memory.Addr, v TxID, state State, table uint16, class memory.Class, lock TxID, key, value []byte) int {
-	b.PutKey(key, len(value))
-	at := ValueAt(len(key), len(value))
-	copy(b[at:], value)
-	b.pad(at + len(value))
+	b.PutBody(key, value)
 	if lock == 0 {
 		b.SetGuard(FreeAt(v))
 	} else {
@@ -264,14 +261,18 @@ func (b Image) Put(a memory.Addr, v TxID, state State, table uint16, class memor
 	return Size(len(key), len(value))
 }
 
-// PutKey places the key and zeroes the rest of line 0.
-func (b Image) PutKey(key []byte, valueLen int) {
+// PutBody places key and value, with the padding that Seal wants, and leaves
+// the header and the guard alone.
+func (b Image) PutBody(key, value []byte) {
 	clear(b[KeyOff:GuardOff])
 	at := KeyAt(len(key))
 	copy(b[at:], key)
 	if at != KeyOff {
 		b.pad(at + len(key))
 	}
+	at = ValueAt(len(key), len(value))
+	copy(b[at:], value)
+	b.pad(at + len(value))
 }
 
 func (b Image) pad(at int) {

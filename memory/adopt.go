@@ -1,0 +1,227 @@
+package memory
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"txnode/rdma"
+)
+
+// Blocks of segments that an earlier session has filled are free if their header
+// says so. They are found by reading headers, a batch at a time, as blocks are
+// needed:
+//
+//  1. A few rounds of probes find where the part of a segment begins that was
+//     never used; the scan starts there (tails).
+//  2. It goes on with what lies before (holes): blocks whose records were
+//     deleted.
+//
+// A scan runs while transactions of this session free blocks in the same
+// segment. Those are not the scan's to hand out: whoever freed them calls
+// [Allocator.Free], perhaps later. It tells them by their version, whose upper
+// bits are the number of the coordinator that freed the block: the scan takes
+// only blocks that are blank, or were freed by a coordinator of an earlier
+// session. Each block is looked at once in a session, before it is ever handed
+// out, so no block is handed out twice.
+//
+// The words that a scan looks at, by their offset in the block; package record
+// defines them, and a test compares.
+const (
+	blockVersionOff = 0
+	blockMetaOff    = 8
+	blockGuardOff   = 56
+	blockHeader     = 64
+
+	blockStateShift  = 36
+	blockStateMask   = 15
+	blockStateFree   = 0
+	coordinatorShift = 40
+	guardHeld        = 1
+)
+
+const (
+	// scanBlocks is how many headers are read in one round trip.
+	scanBlocks = 128
+	// scanRounds is how many round trips a refill spends before it prefers a
+	// new segment.
+	scanRounds = 2
+	// spanRead is the largest block of which a contiguous READ fetches many
+	// headers; larger ones are read line by line, each with a READ of its own.
+	spanRead = 256
+)
+
+// scan is a part of a segment to be searched for free blocks.
+type scan struct {
+	seg     SegmentID
+	class   Class
+	at, end uint32 // numbers of blocks: the first that is left, and one past the last
+	probed  bool   // false: the whole segment, and where to start is not known
+}
+
+// adopt scans until it has found want free blocks, or after so many round trips,
+// or when nothing is left to scan (more is false). What it found is in the pool.
+func (s *Space) adopt(c *rdma.Coro, class Class, rounds, want int) (more bool, err error) {
+	for found := 0; rounds > 0 && found < want; rounds-- {
+		x, done := s.nextScan(class, want)
+		v := s.View()
+		switch {
+		case x == nil:
+			return !done, nil
+		case v.Placement(x.seg).N == 0: // lost since it was queued
+		case !x.probed:
+			err = s.probe(c, v, x)
+		default:
+			var k int
+			k, err = s.scan(c, v, x)
+			found += k
+		}
+		if err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}
+
+// nextScan takes what is to be looked at next off the pool: a segment to be
+// probed, or a range of blocks. It is nil when the pool has want blocks already,
+// or (done) nothing is left to look at.
+func (s *Space) nextScan(class Class, want int) (x *scan, done bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := &s.pools[class]
+	list := &p.tails
+	if len(*list) == 0 {
+		list = &p.holes
+	}
+	switch {
+	case len(*list) == 0:
+		return nil, true
+	case len(p.free) >= want || s.writable() != nil:
+		return nil, false
+	}
+	// In turns, so that the primaries of what is found are on different blades.
+	p.turn++
+	i := p.turn % len(*list)
+	x = (*list)[i]
+	if x.probed && x.end-x.at > scanBlocks {
+		part := *x
+		part.end = part.at + scanBlocks
+		x.at = part.end
+		return &part, false
+	}
+	(*list)[i] = (*list)[len(*list)-1]
+	*list = (*list)[:len(*list)-1]
+	return x, false
+}
+
+// scan reads the headers of a range and adds the free blocks to the pool. When
+// the verbs fail, the range is queued again.
+func (s *Space) scan(c *rdma.Coro, v *View, x *scan) (int, error) {
+	idx := make([]uint32, x.end-x.at)
+	for i := range idx {
+		idx[i] = x.at + uint32(i)
+	}
+	var free []Addr
+	err := readHeaders(c, v, x, idx, func(i uint32, header []byte) {
+		if s.adoptable(header) {
+			free = append(free, MakeAddr(x.seg, i*x.class.Size()))
+		}
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := &s.pools[x.class]
+	if err != nil {
+		p.holes = append(p.holes, x)
+		return 0, err
+	}
+	for i := len(free) - 1; i >= 0; i-- { // the lowest is handed out first
+		p.free = append(p.free, free[i])
+	}
+	return len(free), nil
+}
+
+// adoptable reports whether a block is free and nobody of this session has it.
+func (s *Space) adoptable(header []byte) bool {
+	version := binary.LittleEndian.Uint64(header[blockVersionOff:])
+	meta := binary.LittleEndian.Uint64(header[blockMetaOff:])
+	guard := binary.LittleEndian.Uint64(header[blockGuardOff:])
+	return meta>>blockStateShift&blockStateMask == blockStateFree && guard&guardHeld == 0 &&
+		version>>coordinatorShift < uint64(s.since)
+}
+
+// blank reports whether a block was never used.
+func blank(header []byte) bool {
+	return binary.LittleEndian.Uint64(header[blockVersionOff:])|binary.LittleEndian.Uint64(header[blockMetaOff:]) == 0
+}
+
+// probe finds about where the never-used part of a segment begins, by looking
+// at evenly spaced blocks of an ever smaller range, and queues the scan. Chunks
+// make the border ragged; as every block is looked at anyway, that does not matter.
+func (s *Space) probe(c *rdma.Coro, v *View, x *scan) error {
+	lo, hi := x.at, x.end // the first blank block is in [lo, hi]
+	for lo < hi {
+		k := min(hi-lo, scanBlocks)
+		idx := make([]uint32, k)
+		for i := range idx {
+			idx[i] = lo + uint32(uint64(i)*uint64(hi-lo)/uint64(k))
+		}
+		lastUsed, firstBlank := int64(lo)-1, hi
+		err := readHeaders(c, v, x, idx, func(i uint32, header []byte) {
+			switch {
+			case !blank(header):
+				lastUsed, firstBlank = int64(i), hi
+			case firstBlank == hi:
+				firstBlank = i
+			}
+		})
+		if err != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.pools[x.class].tails = append(s.pools[x.class].tails, x)
+			return err
+		}
+		lo, hi = uint32(lastUsed+1), firstBlank
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := &s.pools[x.class]
+	if lo > x.at {
+		p.holes = append(p.holes, &scan{x.seg, x.class, x.at, lo, true})
+	}
+	if lo < x.end {
+		p.tails = append(p.tails, &scan{x.seg, x.class, lo, x.end, true})
+	}
+	return nil
+}
+
+// readHeaders reads the headers of blocks of a segment, given by increasing
+// number, at most scanBlocks, from the primary, in one round trip.
+func readHeaders(c *rdma.Coro, v *View, x *scan, idx []uint32, each func(i uint32, header []byte)) error {
+	t, size := c.Thread(), x.class.Size()
+	first, n := idx[0], uint32(len(idx))
+	span := size <= spanRead && idx[n-1]-first == n-1
+	stride := uint32(blockHeader)
+	if span {
+		stride = size
+	}
+	buf, err := t.Alloc(int(n * stride))
+	if err != nil {
+		return fmt.Errorf("memory: scanning segment %d: %w", x.seg, err)
+	}
+	defer t.Free(buf, int(n*stride))
+	var batch rdma.Batch
+	if span {
+		batch.Read(v.At(MakeAddr(x.seg, first*size), 0), buf, n*size)
+	} else {
+		for i, k := range idx {
+			batch.Read(v.At(MakeAddr(x.seg, k*size), 0), buf+uint32(i)*stride, blockHeader)
+		}
+	}
+	if err := c.Do(&batch); err != nil {
+		return fmt.Errorf("memory: scanning segment %d for free blocks: %w", x.seg, err)
+	}
+	for i, k := range idx {
+		each(k, t.Bytes(buf+uint32(i)*stride, blockHeader))
+	}
+	return nil
+}

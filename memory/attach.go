@@ -1,0 +1,228 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+
+	"txnode/rdma"
+)
+
+// attach compares the headers of all regions with the layout, and writes
+// catalog and headers until both say what the layout says.
+func (s *Space) attach(c *rdma.Coro, fresh bool) error {
+	buf, err := c.Thread().Alloc(regionHeader * headerCopies)
+	if err != nil {
+		return fmt.Errorf("memory: open: %w", err)
+	}
+	defer c.Thread().Free(buf, regionHeader*headerCopies)
+	l := s.layout
+	infos := s.fabric.Blades()
+	stale := make([]bool, len(l.Blades)) // the header is to be written
+	for b := range l.Blades {
+		if l.Blades[b].State == BladeDown {
+			continue
+		}
+		id := rdma.BladeID(b)
+		if stale[b], err = s.inspect(c, id, infos[b].Key, buf, fresh); err != nil {
+			return err
+		}
+	}
+	if s.opts.ReadOnly {
+		if !l.Formatted {
+			return fmt.Errorf("%w: catalog %s: creating it was interrupted; open it once for writing", ErrNotFormatted, s.cat.Name())
+		}
+		return nil
+	}
+	if err := s.adoptSizes(infos, fresh, stale); err != nil {
+		return err
+	}
+	for b := range l.Blades {
+		if stale[b] {
+			if err := s.writeHeader(c, rdma.BladeID(b), infos[b].Key, buf); err != nil {
+				return err
+			}
+		}
+	}
+	if l.Formatted {
+		return nil
+	}
+	l.Formatted = true
+	return s.commit(l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)))
+}
+
+// adoptSizes records a new database, or blades that have grown, in the catalog.
+func (s *Space) adoptSizes(infos []rdma.BladeInfo, fresh bool, stale []bool) error {
+	l := s.layout
+	var changes []Entry
+	for b := range l.Blades {
+		if l.Blades[b].State == BladeUp && infos[b].Size > l.Blades[b].Size {
+			l.Blades[b].Size = infos[b].Size
+			changes = append(changes, bladeEntry(rdma.BladeID(b), l.Blades[b]))
+			stale[b] = true
+		}
+	}
+	if fresh {
+		changes = l.entries()
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	return s.commit(changes...)
+}
+
+// inspect reads the header of a blade's region and says whether it has to be written.
+func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, fresh bool) (stale bool, err error) {
+	fail := func(kind error, format string, args ...any) (bool, error) {
+		return false, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: kind, What: fmt.Sprintf(format, args...)}
+	}
+	var batch rdma.Batch
+	for i := range headerCopies {
+		batch.Read(rdma.RemoteAddr{Blade: b, Key: key, Off: headerOffset(i)}, buf+uint32(i)*regionHeader, regionHeader)
+	}
+	if err := c.Do(&batch); err != nil {
+		return fail(err, "reading the region header")
+	}
+	l := s.layout
+	want := l.headerOf(b)
+	var found *RegionHeader
+	var firstErr error
+	blanks := 0
+	for i := range headerCopies {
+		h, blank, err := decodeHeader(c.Thread().Bytes(buf+uint32(i)*regionHeader, regionHeader), i)
+		switch {
+		case blank:
+			blanks++
+		case err != nil:
+			firstErr = errors.Join(firstErr, err)
+		case h.UUID != l.UUID && fresh:
+			return fail(ErrForeign, "its region belongs to database %v, and the catalog %s is empty: was the catalog lost?", h.UUID, s.cat.Name())
+		case h.UUID != l.UUID:
+			return fail(ErrForeign, "its region belongs to database %v, the catalog %s to %v", h.UUID, s.cat.Name(), l.UUID)
+		case found == nil || h.Epoch > found.Epoch:
+			found = &h
+		}
+		stale = stale || err != nil || h != want
+	}
+	switch {
+	case blanks == headerCopies && l.Formatted:
+		return fail(ErrForeign, "its region is blank: was its memory or file lost or replaced?")
+	case blanks == headerCopies:
+		return true, nil
+	case found == nil && !l.Formatted && !fresh:
+		return true, nil // a header that was being written; the catalog knows that nobody else's was there
+	case found == nil && fresh:
+		return fail(ErrForeign, "its region is not blank, and the catalog %s is empty", s.cat.Name())
+	case found == nil:
+		return fail(firstErr, "no copy of its region header is intact")
+	case found.Blade != b || found.Blades != want.Blades:
+		return fail(ErrGeometry, "its region is that of blade %d of %d, not %d of %d", found.Blade, found.Blades, b, want.Blades)
+	case found.Backups != want.Backups || found.SegmentSize != want.SegmentSize:
+		return fail(ErrGeometry, "its region has %d backups and segments of %d bytes, the catalog says %d and %d",
+			found.Backups, found.SegmentSize, want.Backups, want.SegmentSize)
+	case found.Epoch > want.Epoch || found.Size > want.Size:
+		return fail(ErrGeometry, "its region is of epoch %d and %d bytes, the catalog %s of %d and %d: the catalog is an old copy",
+			found.Epoch, found.Size, s.cat.Name(), want.Epoch, want.Size)
+	}
+	return stale, nil
+}
+
+// writeHeader writes both copies of a region's header, one after the other, so
+// that one is whole at any moment.
+func (s *Space) writeHeader(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32) error {
+	err := s.fabric.Provision(b, 0, HeaderArea)
+	h := s.layout.headerOf(b)
+	for i := 0; i < headerCopies && err == nil; i++ {
+		h.encode(c.Thread().Bytes(buf, regionHeader), i)
+		a := rdma.RemoteAddr{Blade: b, Key: key, Off: headerOffset(i)}
+		var batch rdma.Batch
+		batch.Write(a, buf, regionHeader)
+		batch.Flush(a, regionHeader)
+		err = c.Do(&batch)
+	}
+	if err != nil {
+		return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: "writing the region header"}
+	}
+	return nil
+}
+
+// setKeys makes the keys of the current epoch those of all blades.
+func (s *Space) setKeys() error {
+	l := s.layout
+	var errs []error
+	for _, info := range s.fabric.Blades() {
+		want := l.key(info.ID)
+		if l.Blades[info.ID].State == BladeDown || info.Key == want {
+			continue
+		}
+		if err := s.fabric.SetKey(info.ID, want); err != nil {
+			errs = append(errs, &BladeError{Blade: info.ID, Name: s.opts.bladeName(info.ID), Err: err, What: "setting the access key"})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// AdvanceEpoch moves to the next epoch: it lets change adapt a copy of the
+// layout (nil: nothing changes), records it in the catalog, changes the access
+// keys of all blades that are up, and publishes the new view. When it returns
+// nil, no verb with a key of an older view takes effect any more.
+//
+// An error of change, or of the catalog, means that nothing happened. A blade
+// whose key could not be changed is reported when the epoch has already moved:
+// the caller declares it down, in another epoch, or calls again.
+//
+// change may move and drop replicas, and declare blades down; it must not touch
+// numbers, geometry, tables or coordinators.
+func (s *Space) AdvanceEpoch(change func(*Layout) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	old := s.layout
+	if old.Epoch == 1<<32-1 {
+		return fmt.Errorf("%w: epochs", ErrExhausted)
+	}
+	l := old.clone()
+	if change != nil {
+		if err := change(l); err != nil {
+			return err
+		}
+	}
+	l.Epoch = old.Epoch + 1
+	if l.Geometry != old.Geometry || l.Formatted != old.Formatted || l.NextCoordinator != old.NextCoordinator || len(l.Blades) != len(old.Blades) ||
+		len(l.Segments) != len(old.Segments) || len(l.Tables) != len(old.Tables) || len(l.Coordinators) != len(old.Coordinators) {
+		return fmt.Errorf("%w: a new epoch may only move replicas and change the state of blades", ErrLayout)
+	}
+	if err := l.Validate(); err != nil {
+		return err
+	}
+	if err := s.commit(difference(old.entries(), l.entries())...); err != nil {
+		return err
+	}
+	s.layout = l
+	err := s.setKeys()
+	s.derive()
+	s.dropLost()
+	return err
+}
+
+// difference is what changes old into new; both are in the order of keys.
+func difference(old, new []Entry) []Entry {
+	have := make(map[string]string, len(old))
+	for _, e := range old {
+		have[e.Key] = string(e.Value)
+	}
+	var out []Entry
+	for _, e := range new {
+		if v, ok := have[e.Key]; !ok || v != string(e.Value) {
+			out = append(out, e)
+		}
+		delete(have, e.Key)
+	}
+	for _, e := range old {
+		if _, gone := have[e.Key]; gone {
+			out = append(out, Entry{Key: e.Key})
+		}
+	}
+	return out
+}

@@ -1,0 +1,32 @@
+package memory
+
+// Catalog is the durable memory of the control path: a small ordered set of
+// entries, changed atomically and rarely, never on the data path. Package
+// memory/catalog has implementations, memory/catalog/catalogtest what each must
+// pass. All methods are safe for concurrent use.
+//
+// What the entries mean is the business of this package; a catalog keeps bytes.
+type Catalog interface {
+	// Name says what the catalog is, for errors: a path, or "in memory".
+	Name() string
+	// Load returns all entries in the order of their keys, and the revision that
+	// they are. The caller may keep and change what it gets.
+	Load() ([]Entry, Revision, error)
+	// Apply makes the changes durable, all or none, provided that the catalog is
+	// still at revision rev; otherwise it returns ErrRevision. An entry without
+	// a value is deleted. An error other than ErrRevision leaves open whether
+	// the changes were made.
+	Apply(rev Revision, changes []Entry) (Revision, error)
+	// Close releases the catalog's resources.
+	Close() error
+}
+
+// Entry is a key and its value.
+type Entry struct {
+	Key   string
+	Value []byte // nil: deleted
+}
+
+// Revision counts the changes of a catalog. It is comparable within one opening
+// of a catalog only.
+type Revision uint64

@@ -1,0 +1,208 @@
+package catalog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"txnode/memory"
+)
+
+// bucket holds all entries.
+var bucket = []byte("txnode catalog")
+
+// Bolt is a catalog in a bbolt file.
+type Bolt struct {
+	path string
+	mu   sync.Mutex
+	db   *bolt.DB
+	rev  memory.Revision
+}
+
+var _ memory.Catalog = (*Bolt)(nil)
+
+// OpenBolt opens the catalog at path, or creates it unless readOnly. It does not
+// wait for another process to close it: ErrLocked.
+func OpenBolt(path string, readOnly bool) (*Bolt, error) {
+	_, err := os.Stat(path)
+	switch {
+	case err == nil:
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("catalog: %w", err)
+	case readOnly:
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, path)
+	default:
+		if err := create(path); err != nil {
+			return nil, err
+		}
+	}
+	db, err := open(path, readOnly)
+	if err != nil {
+		return nil, err
+	}
+	return &Bolt{path: path, db: db}, nil
+}
+
+// create makes an empty catalog under another name and renames it.
+func create(path string) error {
+	tmp := path + ".new"
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("catalog: %w", err)
+	}
+	db, err := open(tmp, false)
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		_, err := tx.CreateBucket(bucket)
+		return err
+	})
+	if err = errors.Join(err, db.Close()); err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		return fmt.Errorf("catalog: creating %s: %w", path, err)
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// open opens a bbolt file without waiting for its lock.
+func open(path string, readOnly bool) (db *bolt.DB, err error) {
+	var file *os.File
+	defer func() {
+		if err != nil && db == nil && file != nil {
+			_ = file.Close() // bbolt panicked half-way: free the lock; twice does no harm
+		}
+	}()
+	defer guard(path, &err)()
+	db, err = bolt.Open(path, 0o644, &bolt.Options{
+		Timeout:  time.Nanosecond,
+		ReadOnly: readOnly,
+		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+			f, err := os.OpenFile(name, flag, mode)
+			file = f
+			return f, err
+		},
+	})
+	switch {
+	case err == nil:
+		return db, nil
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return nil, fmt.Errorf("%w: %s is open in another process, or twice in this one", ErrLocked, path)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("catalog: %w", err)
+	default:
+		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
+	}
+}
+
+// guard turns panics, and faults on pages of a file that is shorter than it
+// claims, into errors: bbolt trusts its pages. Call what it returns with defer.
+func guard(path string, err *error) func() {
+	old := debug.SetPanicOnFault(true)
+	return func() {
+		debug.SetPanicOnFault(old)
+		if r := recover(); r != nil {
+			*err = fmt.Errorf("%w: %s: %v", ErrDamaged, path, r)
+		}
+	}
+}
+
+// Name returns the path.
+func (b *Bolt) Name() string { return b.path }
+
+// Load reads all entries.
+func (b *Bolt) Load() (out []memory.Entry, rev memory.Revision, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.db == nil {
+		return nil, 0, memory.ErrClosed
+	}
+	defer guard(b.path, &err)()
+	tx, err := b.db.Begin(false)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = tx.Rollback() }()
+	top := tx.Bucket(bucket)
+	if top == nil {
+		return nil, 0, fmt.Errorf("%w: %s is a bbolt file of something else", ErrDamaged, b.path)
+	}
+	err = top.ForEach(func(k, v []byte) error {
+		if v == nil {
+			return fmt.Errorf("%w: %s has a bucket %q", ErrDamaged, b.path, k)
+		}
+		out = append(out, memory.Entry{Key: string(k), Value: slices.Clone(v)})
+		return nil
+	})
+	return out, b.rev, err
+}
+
+// Apply makes the changes in one transaction, which is on disk when it returns.
+func (b *Bolt) Apply(rev memory.Revision, changes []memory.Entry) (_ memory.Revision, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.db == nil {
+		return 0, memory.ErrClosed
+	}
+	if rev != b.rev {
+		return 0, fmt.Errorf("%w: at revision %d, not %d", memory.ErrRevision, b.rev, rev)
+	}
+	defer guard(b.path, &err)()
+	err = b.db.Update(func(tx *bolt.Tx) error {
+		top := tx.Bucket(bucket)
+		if top == nil {
+			return fmt.Errorf("%w: %s is a bbolt file of something else", ErrDamaged, b.path)
+		}
+		for _, e := range changes {
+			var err error
+			if e.Value == nil {
+				err = top.Delete([]byte(e.Key))
+			} else {
+				err = top.Put([]byte(e.Key), e.Value)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	b.rev++
+	return b.rev, nil
+}
+
+// Close closes the file.
+func (b *Bolt) Close() (err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.db == nil {
+		return nil
+	}
+	defer guard(b.path, &err)()
+	db := b.db
+	b.db = nil
+	return db.Close()
+}

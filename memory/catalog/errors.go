@@ -1,0 +1,14 @@
+package catalog
+
+import "errors"
+
+// Errors of this package; test with errors.Is.
+var (
+	// ErrLocked: another process, or another handle of this one, has the
+	// catalog open.
+	ErrLocked = errors.New("catalog: in use")
+	// ErrDamaged: the file is no catalog, or is damaged.
+	ErrDamaged = errors.New("catalog: damaged or not a catalog")
+	// ErrNotFound: there is no file, and it was to be opened read-only.
+	ErrNotFound = errors.New("catalog: no such file")
+)

@@ -1,0 +1,62 @@
+package catalog
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"txnode/memory"
+)
+
+// Mem is a catalog in memory. It outlives Close, so that what was attached to it
+// can be attached again. The zero Mem is empty and ready for use.
+type Mem struct {
+	mu      sync.Mutex
+	rev     memory.Revision
+	entries map[string][]byte
+}
+
+var _ memory.Catalog = (*Mem)(nil)
+
+// Name returns "in memory".
+func (m *Mem) Name() string { return "in memory" }
+
+// Load returns a copy of the entries.
+func (m *Mem) Load() ([]memory.Entry, memory.Revision, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	keys := make([]string, 0, len(m.entries))
+	for k := range m.entries {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	out := make([]memory.Entry, len(keys))
+	for i, k := range keys {
+		out[i] = memory.Entry{Key: k, Value: slices.Clone(m.entries[k])}
+	}
+	return out, m.rev, nil
+}
+
+// Apply makes the changes.
+func (m *Mem) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if rev != m.rev {
+		return 0, fmt.Errorf("%w: at revision %d, not %d", memory.ErrRevision, m.rev, rev)
+	}
+	if m.entries == nil {
+		m.entries = map[string][]byte{}
+	}
+	for _, e := range changes {
+		if e.Value == nil {
+			delete(m.entries, e.Key)
+		} else {
+			m.entries[e.Key] = append([]byte{}, e.Value...)
+		}
+	}
+	m.rev++
+	return m.rev, nil
+}
+
+// Close does nothing.
+func (m *Mem) Close() error { return nil }

@@ -1,0 +1,190 @@
+package memory
+
+import (
+	"fmt"
+	"slices"
+
+	"txnode/rdma"
+)
+
+// MaxCoordinators bounds the numbers of coordinators: a number fits the 24 bits
+// that transaction ids have for it, and is never used again.
+const MaxCoordinators = 1 << 24
+
+// Coordinator is an incarnation of somebody who runs transactions.
+type Coordinator struct {
+	ID   uint32
+	Logs []LogArea // by blade
+}
+
+// LogArea is a coordinator's log area on one blade. A blade that is down has none:
+// Size is 0.
+type LogArea struct {
+	Addr rdma.RemoteAddr // Key is that of the epoch in which it was asked for: take the view's
+	Size uint32          // bytes
+}
+
+// logSpace is where log areas are, and which are in use.
+type logSpace struct {
+	rows [][]SegmentID // by row, then blade; 0: none
+	used map[uint32]bool
+}
+
+// derive finds the rows and the slots in use.
+func (g *logSpace) derive(l *Layout) {
+	g.rows = nil
+	for i := range l.Segments {
+		if l.Segments[i].Kind == KindLog {
+			g.add(l, SegmentID(i))
+		}
+	}
+	g.used = map[uint32]bool{}
+	for _, c := range l.Coordinators {
+		g.used[c.Slot] = true
+	}
+}
+
+func (g *logSpace) add(l *Layout, id SegmentID) {
+	seg := &l.Segments[id]
+	for int(seg.Row) >= len(g.rows) {
+		g.rows = append(g.rows, make([]SegmentID, len(l.Blades)))
+	}
+	if seg.Placement.N > 0 {
+		g.rows[seg.Row][seg.Placement.Replicas[0].Blade] = id
+	}
+}
+
+// free finds an unused slot.
+func (g *logSpace) free(perSegment uint32) (slot uint32, ok bool) {
+	for slot := range uint32(len(g.rows)) * perSegment {
+		if !g.used[slot] {
+			return slot, true
+		}
+	}
+	return 0, false
+}
+
+// areas is the coordinator with its log areas; the caller holds the lock.
+func (s *Space) areas(e CoordinatorEntry) Coordinator {
+	l := s.layout
+	c := Coordinator{ID: e.ID, Logs: make([]LogArea, len(l.Blades))}
+	row, i := e.Slot/l.logsPerSegment(), e.Slot%l.logsPerSegment()
+	v := s.View()
+	for b := range l.Blades {
+		if id := s.logs.rows[row][b]; id != 0 && l.Blades[b].State == BladeUp {
+			c.Logs[b] = LogArea{Addr: v.At(MakeAddr(id, i*l.LogArea), 0), Size: l.LogArea}
+		}
+	}
+	return c
+}
+
+// NewCoordinator registers a coordinator, with a log area on every blade that is
+// up. All bytes of the areas are zero: those of a coordinator that is closed are
+// cleared before another may have them.
+//
+// Areas are carved from whole segments, so most calls cost one change of the
+// catalog and no verb.
+func (s *Space) NewCoordinator() (Coordinator, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writable(); err != nil {
+		return Coordinator{}, err
+	}
+	l := s.layout
+	if l.NextCoordinator >= MaxCoordinators {
+		return Coordinator{}, fmt.Errorf("%w: coordinators", ErrExhausted)
+	}
+	slot, ok := s.logs.free(l.logsPerSegment())
+	if !ok {
+		slot = uint32(len(s.logs.rows)) * l.logsPerSegment()
+		if err := s.addLogRow(); err != nil {
+			return Coordinator{}, err
+		}
+	}
+	e := CoordinatorEntry{ID: l.NextCoordinator, Slot: slot}
+	next := *l
+	next.NextCoordinator++
+	if err := s.commit(coordinatorEntry(e), next.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)+1)); err != nil {
+		return Coordinator{}, err
+	}
+	l.NextCoordinator++
+	l.Coordinators = append(l.Coordinators, e)
+	s.logs.used[slot] = true
+	return s.areas(e), nil
+}
+
+// CloseCoordinator is CloseCoordinatorOn for callers without a coroutine: it
+// makes a thread for the occasion.
+func (s *Space) CloseCoordinator(id uint32) error {
+	t, err := rdma.NewThread(s.fabric, rdma.ThreadOptions{Arena: 4 * zeroChunk})
+	if err != nil {
+		return fmt.Errorf("memory: closing coordinator %d: %w", id, err)
+	}
+	err = s.CloseCoordinatorOn(t.Plain(), id)
+	if closeErr := t.Close(); err == nil && closeErr != nil {
+		err = fmt.Errorf("memory: closing coordinator %d: %w", id, closeErr)
+	}
+	return err
+}
+
+// CloseCoordinatorOn ends a coordinator: nothing of its transactions is under
+// way or undecided, and it has no verb outstanding. Its log areas are cleared,
+// then it is forgotten and the areas are free for others. After an error it is
+// still registered.
+func (s *Space) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
+	s.mu.Lock()
+	i, err := s.findCoordinator(id)
+	if err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	areas := s.areas(s.layout.Coordinators[i])
+	v := s.View()
+	s.mu.Unlock()
+
+	if err := clearAreas(c, v, areas.Logs); err != nil {
+		return fmt.Errorf("memory: clearing the log areas of coordinator %d: %w", id, err)
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i, err = s.findCoordinator(id); err != nil {
+		return err
+	}
+	l := s.layout
+	gone := l.Coordinators[i]
+	if err := s.commit(Entry{Key: keyOf(prefixCoordinator, id)}, l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-1)); err != nil {
+		return err
+	}
+	l.Coordinators = slices.Delete(l.Coordinators, i, i+1)
+	delete(s.logs.used, gone.Slot)
+	return nil
+}
+
+func (s *Space) findCoordinator(id uint32) (int, error) {
+	if err := s.writable(); err != nil {
+		return 0, err
+	}
+	i, ok := slices.BinarySearchFunc(s.layout.Coordinators, id, func(c CoordinatorEntry, id uint32) int {
+		return int(c.ID) - int(id)
+	})
+	if !ok {
+		return 0, fmt.Errorf("%w: %d", ErrNoCoordinator, id)
+	}
+	return i, nil
+}
+
+// Coordinators lists the coordinators that were not closed, those that a crash
+// left behind included, by number.
+func (s *Space) Coordinators() ([]Coordinator, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed != nil {
+		return nil, s.closed
+	}
+	out := make([]Coordinator, 0, len(s.layout.Coordinators))
+	for _, e := range s.layout.Coordinators {
+		out = append(out, s.areas(e))
+	}
+	return out, nil
+}

@@ -1,0 +1,19 @@
+// Package embedded opens a database within the process: blades of package
+// inproc, a catalog, and the space over them.
+//
+// Without a directory, everything is anonymous memory and gone after Close. With
+// one, it holds
+//
+//	LOCK              locked while the database is open; names the process that has it
+//	catalog.db        the catalog, a bbolt file
+//	blade-000.region  the region of blade 0, a sparse file; and so on
+//
+// The directory is locked with flock: exclusively, or shared by read-only
+// openers. Whoever comes too late gets [ErrLocked] at once.
+//
+// # Caveats
+//
+// Region files are as long as BladeSize but take only the disk that has been
+// used; copy them with a tool that knows sparse files. flock is advisory, and
+// on some network file systems local to the host: do not put a database there.
+package embedded

@@ -1,0 +1,104 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+
+	"txnode/memory"
+)
+
+// Defaults of a new database.
+const (
+	DefaultBlades    = 2
+	DefaultBladeSize = 16 << 30
+	DefaultReplicas  = 2
+)
+
+// Options of a database. The zero value is an anonymous database with two
+// blades of 16 GiB (used as data arrives) and one backup. A database that exists
+// has its geometry: what is zero here is taken from it, and what is not must be
+// the same, but for BladeSize, which may be larger than it was.
+type Options struct {
+	// Dir is the directory; empty: anonymous memory. It is created if need be.
+	Dir string
+	// Blades is the number of memory blades; 0: 2.
+	Blades int
+	// BladeSize is the size of each blade's region in bytes, a multiple of 64
+	// KiB; 0: 16 GiB. Memory and disk are used as data arrives.
+	BladeSize uint64
+	// Replicas is the number of copies of each segment, f + 1: 1, 2 or 3; 0:
+	// 2, or 1 if there is only one blade.
+	Replicas int
+	// SegmentSize and LogArea in bytes: see memory.Options; 0: default.
+	SegmentSize uint32
+	LogArea     uint32
+	// ReadOnly opens a database that exists without changing it; other read-only
+	// openers may share it.
+	ReadOnly bool
+	// HugePages takes anonymous memory from the explicit huge pages that the
+	// system has reserved. Transparent ones are used anyway.
+	HugePages bool
+	// Durable makes the control path survive a loss of power: see memory.Options.
+	Durable bool
+	// Seed of all randomness; 0: from the clock.
+	Seed uint64
+}
+
+// Validate lists every fault of the options at once.
+func (o Options) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: %s", ErrOptions, fmt.Sprintf(format, args...)))
+	}
+	if o.Blades < 0 || o.Blades > 1<<12 {
+		bad("Blades is %d: 1 to 4096 are possible", o.Blades)
+	}
+	if o.BladeSize%(64<<10) != 0 {
+		bad("BladeSize is %d: a multiple of 64 KiB is needed", o.BladeSize)
+	}
+	if o.Replicas < 0 || o.Replicas > memory.MaxReplicas {
+		bad("Replicas is %d: 1, 2 and 3 are possible", o.Replicas)
+	}
+	if o.Blades > 0 && o.Replicas > o.Blades {
+		bad("Replicas is %d with %d Blades: each copy needs a blade of its own", o.Replicas, o.Blades)
+	}
+	if o.HugePages && o.Dir != "" {
+		bad("HugePages are for anonymous memory, and Dir is %q", o.Dir)
+	}
+	if o.ReadOnly && o.Dir == "" {
+		bad("ReadOnly needs a Dir")
+	}
+	if err := (memory.Options{SegmentSize: o.SegmentSize, LogArea: o.LogArea}).Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// withGeometry completes the options with what the database has (nil: none
+// exists), or the defaults. It returns memory's part.
+func (o *Options) withGeometry(l *memory.Layout) memory.Options {
+	if l != nil {
+		fill(&o.Blades, len(l.Blades))
+		fill(&o.Replicas, l.Backups+1)
+		fill(&o.SegmentSize, l.SegmentSize)
+		fill(&o.LogArea, l.LogArea)
+	}
+	if o.Blades == 0 {
+		o.Blades = max(DefaultBlades, o.Replicas)
+	}
+	fill(&o.Replicas, min(DefaultReplicas, o.Blades))
+	return memory.Options{
+		Backups:     o.Replicas - 1,
+		SegmentSize: o.SegmentSize,
+		LogArea:     o.LogArea,
+		ReadOnly:    o.ReadOnly,
+		Durable:     o.Durable,
+	}
+}
+
+func fill[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}

@@ -1,0 +1,357 @@
+package memory
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+
+	"txnode/memory/internal/mum"
+	"txnode/rdma"
+)
+
+// Every value in the catalog has the form
+//
+//	0  kind 8 | version 8 | 0 16 | length of the payload in bytes 32
+//	8  payload, little-endian, padded with zeroes to 8
+//	   checksum of all of it, seeded by the entry's key
+//
+// so that damage, and a value under the wrong key, are noticed. Segments, tables
+// and coordinators are counted in the state entry: a lost one is noticed too.
+const (
+	entryVersion  = 1
+	entryOverhead = 16
+)
+
+type entryKind uint8
+
+const (
+	entryGeometry entryKind = 1 + iota
+	entryState
+	entryBlade
+	entrySegment
+	entryTable
+	entryCoordinator
+)
+
+// Keys. Numbers are fixed-width hexadecimal, so that the order of keys is theirs.
+const (
+	keyGeometry = "geometry"
+	keyState    = "state"
+
+	prefixBlade       = "blade/"
+	prefixSegment     = "segment/"
+	prefixTable       = "table/"
+	prefixCoordinator = "coordinator/"
+)
+
+func keyOf(prefix string, n uint32) string { return fmt.Sprintf("%s%08x", prefix, n) }
+
+// entrySeed is the seed of the checksum of a key's value.
+func entrySeed(key string) uint64 {
+	h := uint64(len(key))
+	for i := range len(key) {
+		h = mum.Mix(h^uint64(key[i]), 0xe7037ed1a0b428db)
+	}
+	return h
+}
+
+// seal wraps a payload.
+func seal(key string, kind entryKind, payload []byte) Entry {
+	v := make([]byte, 8, len(payload)+entryOverhead+8)
+	v[0], v[1] = byte(kind), entryVersion
+	binary.LittleEndian.PutUint32(v[4:], uint32(len(payload)))
+	v = append(v, payload...)
+	for len(v)%8 != 0 {
+		v = append(v, 0)
+	}
+	v = binary.LittleEndian.AppendUint64(v, mum.Sum(entrySeed(key), v))
+	return Entry{key, v}
+}
+
+// unseal verifies a value and returns its payload.
+func unseal(e Entry, kind entryKind) ([]byte, error) {
+	v := e.Value
+	if len(v) < entryOverhead || len(v)%8 != 0 {
+		return nil, fmt.Errorf("%w: entry %q has %d bytes", ErrDamaged, e.Key, len(v))
+	}
+	body, sum := v[:len(v)-8], binary.LittleEndian.Uint64(v[len(v)-8:])
+	if mum.Sum(entrySeed(e.Key), body) != sum {
+		return nil, fmt.Errorf("%w: entry %q does not match its checksum", ErrDamaged, e.Key)
+	}
+	if v[1] != entryVersion {
+		return nil, fmt.Errorf("%w: entry %q has format %d, this program knows %d", ErrFormat, e.Key, v[1], entryVersion)
+	}
+	n := binary.LittleEndian.Uint32(v[4:])
+	if v[0] != byte(kind) || uint64(n) > uint64(len(body)-8) || len(body)-8-int(n) > 7 {
+		return nil, fmt.Errorf("%w: entry %q is of kind %d with %d of %d bytes", ErrDamaged, e.Key, v[0], n, len(body)-8)
+	}
+	return body[8 : 8+n], nil
+}
+
+// payload is a cursor over a value's payload. Reading past the end, or not up to
+// it, is remembered and reported by err.
+type payload struct {
+	key  string
+	p    []byte
+	fail bool
+}
+
+func (d *payload) take(n int) []byte {
+	if d.fail || n > len(d.p) {
+		d.fail = true
+		return make([]byte, min(n, 16))
+	}
+	v := d.p[:n]
+	d.p = d.p[n:]
+	return v
+}
+
+func (d *payload) u8() uint8   { return d.take(1)[0] }
+func (d *payload) u16() uint16 { return binary.LittleEndian.Uint16(d.take(2)) }
+func (d *payload) u32() uint32 { return binary.LittleEndian.Uint32(d.take(4)) }
+func (d *payload) u64() uint64 { return binary.LittleEndian.Uint64(d.take(8)) }
+
+func (d *payload) err() error {
+	if d.fail || len(d.p) != 0 {
+		return fmt.Errorf("%w: entry %q has a payload of the wrong length", ErrDamaged, d.key)
+	}
+	return nil
+}
+
+func (l *Layout) geometryEntry() Entry {
+	p := append([]byte(nil), l.UUID[:]...)
+	p = append(p, byte(l.Backups))
+	p = binary.LittleEndian.AppendUint32(p, l.SegmentSize)
+	p = binary.LittleEndian.AppendUint32(p, l.LogArea)
+	p = binary.LittleEndian.AppendUint16(p, uint16(len(l.Blades)))
+	return seal(keyGeometry, entryGeometry, p)
+}
+
+func (l *Layout) decodeGeometry(d *payload) {
+	copy(l.UUID[:], d.take(len(l.UUID)))
+	l.Backups = int(d.u8())
+	l.SegmentSize = d.u32()
+	l.LogArea = d.u32()
+	l.Blades = make([]Blade, min(d.u16(), maxBlades))
+}
+
+// stateEntry is of the layout, with so many segments, tables and coordinators.
+func (l *Layout) stateEntry(segments, tables, coordinators int) Entry {
+	var p []byte
+	if l.Formatted {
+		p = append(p, 1)
+	} else {
+		p = append(p, 0)
+	}
+	p = binary.LittleEndian.AppendUint32(p, uint32(l.Epoch))
+	p = binary.LittleEndian.AppendUint32(p, l.NextCoordinator)
+	p = binary.LittleEndian.AppendUint32(p, uint32(segments))
+	p = binary.LittleEndian.AppendUint32(p, uint32(tables))
+	p = binary.LittleEndian.AppendUint32(p, uint32(coordinators))
+	return seal(keyState, entryState, p)
+}
+
+type counts struct{ segments, tables, coordinators int }
+
+func (l *Layout) decodeState(d *payload) counts {
+	switch d.u8() {
+	case 0:
+	case 1:
+		l.Formatted = true
+	default:
+		d.fail = true
+	}
+	l.Epoch = Epoch(d.u32())
+	l.NextCoordinator = d.u32()
+	return counts{int(d.u32()), int(d.u32()), int(d.u32())}
+}
+
+func bladeEntry(id rdma.BladeID, b Blade) Entry {
+	p := binary.LittleEndian.AppendUint64(nil, b.Size)
+	p = binary.LittleEndian.AppendUint32(p, b.Used)
+	return seal(keyOf(prefixBlade, uint32(id)), entryBlade, append(p, byte(b.State)))
+}
+
+func decodeBlade(d *payload) Blade {
+	return Blade{Size: d.u64(), Used: d.u32(), State: BladeState(d.u8())}
+}
+
+func segmentEntry(id SegmentID, s Segment) Entry {
+	p := []byte{byte(s.Kind), byte(s.Class)}
+	p = binary.LittleEndian.AppendUint32(p, s.Row)
+	p = append(p, s.Placement.N)
+	for _, r := range s.Placement.Replicas[:s.Placement.N] {
+		p = binary.LittleEndian.AppendUint16(p, uint16(r.Blade))
+		p = binary.LittleEndian.AppendUint64(p, r.Base)
+	}
+	return seal(keyOf(prefixSegment, uint32(id)), entrySegment, p)
+}
+
+func decodeSegment(d *payload) Segment {
+	s := Segment{Kind: SegmentKind(d.u8()), Class: Class(d.u8()), Row: d.u32()}
+	s.Placement.N = d.u8()
+	if s.Placement.N > MaxReplicas {
+		d.fail = true
+		s.Placement.N = 0
+	}
+	for i := range s.Placement.N {
+		s.Placement.Replicas[i] = Replica{Blade: rdma.BladeID(d.u16()), Base: d.u64()}
+	}
+	return s
+}
+
+func tableEntry(t Table) Entry {
+	p := binary.LittleEndian.AppendUint64(nil, uint64(t.Root))
+	p = binary.LittleEndian.AppendUint16(p, uint16(len(t.Name)))
+	p = append(p, t.Name...)
+	p = binary.LittleEndian.AppendUint32(p, uint32(len(t.Options)))
+	return seal(keyOf(prefixTable, uint32(t.ID)), entryTable, append(p, t.Options...))
+}
+
+func decodeTable(d *payload) Table {
+	t := Table{Root: Addr(d.u64())}
+	t.Name = string(d.take(int(d.u16())))
+	t.Options = slices.Clone(d.take(int(d.u32())))
+	return t
+}
+
+func coordinatorEntry(c CoordinatorEntry) Entry {
+	return seal(keyOf(prefixCoordinator, c.ID), entryCoordinator, binary.LittleEndian.AppendUint32(nil, c.Slot))
+}
+
+func decodeCoordinator(d *payload) CoordinatorEntry { return CoordinatorEntry{Slot: d.u32()} }
+
+// entries is the whole layout, in the order of keys.
+func (l *Layout) entries() []Entry {
+	var out []Entry
+	for i, b := range l.Blades {
+		out = append(out, bladeEntry(rdma.BladeID(i), b))
+	}
+	for _, c := range l.Coordinators {
+		out = append(out, coordinatorEntry(c))
+	}
+	out = append(out, l.geometryEntry())
+	for i, s := range l.Segments[1:] {
+		out = append(out, segmentEntry(SegmentID(i+1), s))
+	}
+	out = append(out, l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)))
+	for _, t := range l.Tables {
+		out = append(out, tableEntry(t))
+	}
+	return out
+}
+
+// decodeLayout rebuilds the layout from the entries of a catalog: nil if there
+// are none. It accepts any bytes: what is not a sound layout is an error,
+// ErrDamaged or ErrFormat.
+func decodeLayout(entries []Entry) (*Layout, error) {
+	if len(entries) == 0 {
+		return nil, nil
+	}
+	l := &Layout{Segments: make([]Segment, 1)}
+	var n counts
+	blades := 0
+	for _, key := range []string{keyGeometry, keyState} {
+		if !slices.ContainsFunc(entries, func(e Entry) bool { return e.Key == key }) {
+			return nil, fmt.Errorf("%w: entry %q is missing", ErrDamaged, key)
+		}
+	}
+	one := func(e Entry, kind entryKind, decode func(*payload)) error {
+		p, err := unseal(e, kind)
+		if err != nil {
+			return err
+		}
+		d := &payload{key: e.Key, p: p}
+		decode(d)
+		return d.err()
+	}
+	// Geometry first: it says how many blades there are.
+	for _, e := range entries {
+		if e.Key == keyGeometry {
+			if err := one(e, entryGeometry, l.decodeGeometry); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for i, e := range entries {
+		if i > 0 && e.Key <= entries[i-1].Key {
+			return nil, fmt.Errorf("%w: entry %q follows %q", ErrDamaged, e.Key, entries[i-1].Key)
+		}
+		var err error
+		prefix, id, numbered := splitKey(e.Key)
+		switch {
+		case e.Key == keyGeometry:
+		case e.Key == keyState:
+			err = one(e, entryState, func(d *payload) { n = l.decodeState(d) })
+		case numbered && prefix == prefixBlade && int(id) < len(l.Blades):
+			blades++
+			err = one(e, entryBlade, func(d *payload) { l.Blades[id] = decodeBlade(d) })
+		case numbered && prefix == prefixSegment && int(id) == len(l.Segments):
+			err = one(e, entrySegment, func(d *payload) { l.Segments = append(l.Segments, decodeSegment(d)) })
+		case numbered && prefix == prefixTable && int(id) == len(l.Tables)+1 && id <= MaxTables:
+			err = one(e, entryTable, func(d *payload) {
+				t := decodeTable(d)
+				t.ID = uint16(id)
+				l.Tables = append(l.Tables, t)
+			})
+		case numbered && prefix == prefixCoordinator && id < MaxCoordinators:
+			err = one(e, entryCoordinator, func(d *payload) {
+				c := decodeCoordinator(d)
+				c.ID = id
+				l.Coordinators = append(l.Coordinators, c)
+			})
+		default:
+			err = fmt.Errorf("%w: entry %q does not belong here, or the one before it is missing", ErrDamaged, e.Key)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if have := (counts{len(l.Segments) - 1, len(l.Tables), len(l.Coordinators)}); blades != len(l.Blades) || have != n {
+		return nil, fmt.Errorf("%w: entries are missing: %d of %d blades, %d of %d segments, %d of %d tables, %d of %d coordinators", ErrDamaged,
+			blades, len(l.Blades), have.segments, n.segments, have.tables, n.tables, have.coordinators, n.coordinators)
+	}
+	if err := l.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: %v", ErrDamaged, err)
+	}
+	return l, nil
+}
+
+// splitKey takes "segment/0000000a" apart.
+func splitKey(key string) (prefix string, id uint32, ok bool) {
+	i := strings.IndexByte(key, '/') + 1
+	if len(key)-i != 8 {
+		return "", 0, false
+	}
+	for _, c := range []byte(key[i:]) {
+		switch {
+		case c >= '0' && c <= '9':
+			id = id<<4 | uint32(c-'0')
+		case c >= 'a' && c <= 'f':
+			id = id<<4 | uint32(c-'a'+10)
+		default:
+			return "", 0, false
+		}
+	}
+	return key[:i], id, true
+}
+
+// LoadLayout reads what a catalog says, without touching a blade: nil when it is
+// empty. Errors name the catalog.
+func LoadLayout(cat Catalog) (*Layout, error) {
+	l, _, err := loadLayout(cat)
+	return l, err
+}
+
+func loadLayout(cat Catalog) (*Layout, Revision, error) {
+	entries, rev, err := cat.Load()
+	if err != nil {
+		return nil, 0, fmt.Errorf("memory: catalog %s: %w", cat.Name(), err)
+	}
+	l, err := decodeLayout(entries)
+	if err != nil {
+		return nil, 0, fmt.Errorf("memory: catalog %s: %w", cat.Name(), err)
+	}
+	return l, rev, nil
+}

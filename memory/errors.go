@@ -1,0 +1,96 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"txnode/rdma"
+)
+
+// Errors of this package; test with errors.Is.
+var (
+	// ErrNoSpace: the blades have no room for another segment; what it is
+	// wrapped in, a *NoSpaceError, says how much is missing where.
+	ErrNoSpace = errors.New("memory: blades are full")
+	// ErrTooLarge: a block or extent is larger than a segment can hold: use a
+	// larger SegmentSize when the database is created.
+	ErrTooLarge = errors.New("memory: larger than a segment")
+	// ErrTableExists: there is a table of this name.
+	ErrTableExists = errors.New("memory: table exists")
+	// ErrNoTable: there is no table of this number.
+	ErrNoTable = errors.New("memory: no such table")
+	// ErrNoCoordinator: there is no open coordinator of this number.
+	ErrNoCoordinator = errors.New("memory: no such coordinator")
+	// ErrExhausted: numbers that are never reused (coordinators, tables,
+	// segments, epochs) are used up: copy the data into a new database.
+	ErrExhausted = errors.New("memory: numbers are used up")
+	// ErrDamaged: the catalog or a structure on a blade has bytes that cannot be.
+	ErrDamaged = errors.New("memory: damaged")
+	// ErrForeign: a blade belongs to another database, or to none that is known.
+	ErrForeign = errors.New("memory: foreign blade")
+	// ErrGeometry: the options contradict the database.
+	ErrGeometry = errors.New("memory: geometry differs")
+	// ErrNotFormatted: there is no database, and options forbid to create one.
+	ErrNotFormatted = errors.New("memory: no database here")
+	// ErrFormat: the database was written by a version that this one cannot read.
+	ErrFormat = errors.New("memory: unknown format version")
+	// ErrReadOnly: the database was attached read-only.
+	ErrReadOnly = errors.New("memory: attached read-only")
+	// ErrClosed: the space was closed.
+	ErrClosed = errors.New("memory: closed")
+	// ErrRevision: the catalog was changed by somebody else.
+	ErrRevision = errors.New("memory: catalog was changed by another process")
+	// ErrLayout: a change of the layout would break one of its invariants.
+	ErrLayout = errors.New("memory: impossible layout")
+)
+
+// NoSpaceError says which blades lack room for a segment. It is an ErrNoSpace.
+type NoSpaceError struct {
+	What    string   // what the segment was for
+	Need    uint64   // bytes of one copy of the segment
+	Copies  int      // how many blades must have room
+	Free    []uint64 // bytes left, by blade
+	Sizes   []uint64 // bytes of the region, by blade
+	Backing error    // why a blade could not provision, if that was it
+}
+
+// Error names the bytes per blade and the option to raise.
+func (e *NoSpaceError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "memory: blades are full: a segment for %s needs %d bytes on %d of %d blades; free:", e.What, e.Need, e.Copies, len(e.Free))
+	for i := range e.Free {
+		fmt.Fprintf(&b, " blade %d: %d of %d;", i, e.Free[i], e.Sizes[i])
+	}
+	if e.Backing != nil {
+		fmt.Fprintf(&b, " %v: make room on the disk", e.Backing)
+	} else {
+		b.WriteString(" raise BladeSize (a database in a directory grows when it is reopened), or delete data")
+	}
+	return b.String()
+}
+
+// Is matches ErrNoSpace.
+func (e *NoSpaceError) Is(target error) bool { return target == ErrNoSpace }
+
+// Unwrap returns why a blade could not provision.
+func (e *NoSpaceError) Unwrap() error { return e.Backing }
+
+// BladeError says what is wrong with a blade, by the name that the options give it.
+type BladeError struct {
+	Blade rdma.BladeID
+	Name  string
+	Err   error // ErrForeign, ErrDamaged, ErrGeometry, ErrFormat or a verb's error
+	What  string
+}
+
+// Error returns "blade 0 (file): what".
+func (e *BladeError) Error() string {
+	if e.What == "" {
+		return fmt.Sprintf("memory: %s: %v", e.Name, e.Err)
+	}
+	return fmt.Sprintf("%v: %s: %s", e.Err, e.Name, e.What)
+}
+
+// Unwrap returns the kind of error.
+func (e *BladeError) Unwrap() error { return e.Err }

@@ -1,0 +1,388 @@
+package memory
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"txnode/memory/internal/mum"
+	"txnode/rdma"
+)
+
+// An index segment starts with a table of one word for each granule, which says
+// how long the extent is that starts there, in granules; 0: none does.
+//
+//	63     32 31     24 23       0
+//	+--------+---------+----------+
+//	| check  |    0    |  length  |
+//	+--------+---------+----------+
+//
+// An extent is allocated and freed by one 8-byte WRITE on each replica, which
+// verifies itself, and no two extents share a word. The word of an extent is
+// written before the extent is handed out, and cleared before its place is used
+// again: whenever the process stops, the table names every extent that an index
+// may use, and none that overlap.
+const (
+	maxGranules = 1 << 14
+	minGranule  = 256 // bytes
+
+	lengthBits = 24
+)
+
+// granule is the unit of extents in bytes.
+func granule(segmentSize uint32) uint32 { return max(segmentSize/maxGranules, minGranule) }
+
+// tableGranules is how many granules the table takes.
+func tableGranules(segmentSize uint32) uint32 {
+	g := granule(segmentSize)
+	return (segmentSize/g*8 + g - 1) / g
+}
+
+// extentWord is the word for an extent of n granules at a.
+func extentWord(a Addr, n uint32) uint64 {
+	return uint64(uint32(mum.Mix(uint64(a)^0xa0761d6478bd642f, uint64(n)^0xe7037ed1a0b428db)))<<32 | uint64(n)
+}
+
+// extentSegment is an index segment in memory.
+type extentSegment struct {
+	id      SegmentID
+	starts  []uint32 // by granule: length of the extent that starts here
+	used    []uint64 // bitmap by granule
+	free    uint32   // granules
+	fresh   uint32   // granules from here on were never used
+	hint    uint32   // no granule below is free
+	primary rdma.BladeID
+}
+
+// extentSpace is all index segments.
+type extentSpace struct {
+	segs    []*extentSegment
+	byID    map[SegmentID]*extentSegment
+	pending []Addr // freed, with the word still on the blades
+	rotate  int    // blade whose turn it is
+}
+
+func (s *Space) newExtentSegment(id SegmentID) *extentSegment {
+	size := s.layout.SegmentSize
+	n := size / granule(size)
+	x := &extentSegment{id: id, starts: make([]uint32, n), used: make([]uint64, (n+63)/64), free: n}
+	x.mark(0, tableGranules(size), true)
+	x.fresh, x.hint = tableGranules(size), tableGranules(size)
+	if p := s.layout.Segments[id].Placement; p.N > 0 {
+		x.primary = p.Replicas[0].Blade
+	}
+	if s.extents.byID == nil {
+		s.extents.byID = map[SegmentID]*extentSegment{}
+	}
+	s.extents.segs = append(s.extents.segs, x)
+	s.extents.byID[id] = x
+	return x
+}
+
+func (x *extentSegment) taken(g uint32) bool { return x.used[g/64]>>(g%64)&1 != 0 }
+
+func (x *extentSegment) mark(at, n uint32, used bool) {
+	for g := at; g < at+n; g++ {
+		if used {
+			x.used[g/64] |= 1 << (g % 64)
+			x.free--
+		} else {
+			x.used[g/64] &^= 1 << (g % 64)
+			x.free++
+		}
+	}
+	if !used {
+		x.hint = min(x.hint, at)
+	}
+}
+
+// find returns the first run of n free granules.
+func (x *extentSegment) find(n uint32) (at uint32, ok bool) {
+	if n > x.free {
+		return 0, false
+	}
+	end := uint32(len(x.starts))
+	run := uint32(0)
+	first := true
+	for g := x.hint; g < end; g++ {
+		if g%64 == 0 && x.used[g/64] == ^uint64(0) {
+			run, g = 0, g+63
+			continue
+		}
+		if x.taken(g) {
+			run = 0
+			continue
+		}
+		if first {
+			x.hint, first = g, false
+		}
+		if run++; run == n {
+			return g + 1 - n, true
+		}
+	}
+	return 0, false
+}
+
+// MaxExtent is the size of the largest extent, in bytes.
+func (s *Space) MaxExtent() uint32 {
+	size := s.opts.SegmentSize
+	return size - tableGranules(size)*granule(size)
+}
+
+// AllocExtent returns a contiguous area of at least size bytes, 256-byte
+// aligned, all zero, on every replica of an index segment. Successive extents
+// have their primaries on different blades. It costs a round trip, and a change
+// of the catalog when a new segment is needed. An extent that is not yet
+// reachable from a table's root when the process dies stays allocated.
+func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
+	if size > s.MaxExtent() {
+		return 0, fmt.Errorf("%w: an extent of %d bytes; at most %d are possible with segments of %d", ErrTooLarge, size, s.MaxExtent(), s.opts.SegmentSize)
+	}
+	if err := s.settleFrees(c); err != nil {
+		return 0, err
+	}
+	unit := granule(s.opts.SegmentSize)
+	n := max(1, (size+unit-1)/unit)
+	a, dirty, err := s.reserveExtent(n)
+	if err != nil {
+		return 0, err
+	}
+	v := s.View()
+	if dirty {
+		err = clearExtent(c, v, a, n*unit, s.opts.Durable)
+	}
+	if err == nil {
+		err = s.writeWords(c, v, []Addr{a}, []uint64{extentWord(a, n)})
+	}
+	if err != nil {
+		s.mu.Lock()
+		x := s.extents.byID[a.Segment()]
+		x.starts[a.Offset()/unit] |= freed // the word may be there
+		s.extents.pending = append(s.extents.pending, a)
+		s.mu.Unlock()
+		return 0, fmt.Errorf("memory: allocating an extent of %d bytes at %v: %w", size, a, err)
+	}
+	return a, nil
+}
+
+// reserveExtent finds n granules and marks them. dirty: they may have been used
+// before.
+func (s *Space) reserveExtent(n uint32) (a Addr, dirty bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writable(); err != nil {
+		return 0, false, err
+	}
+	x, at, err := s.extentRoom(n)
+	if err != nil {
+		return 0, false, err
+	}
+	x.mark(at, n, true)
+	x.starts[at] = n
+	dirty = at < x.fresh
+	x.fresh = max(x.fresh, at+n)
+	s.extents.rotate = int(x.primary) + 1
+	return MakeAddr(x.id, at*granule(s.opts.SegmentSize)), dirty, nil
+}
+
+// extentRoom finds room on the blade whose turn it is, or next around the ring;
+// a blade that has none, but place for a segment, gets one.
+func (s *Space) extentRoom(n uint32) (*extentSegment, uint32, error) {
+	const what = "an index"
+	l := s.layout
+	blades := len(l.Blades)
+	var full error
+	for i := range blades {
+		b := rdma.BladeID((s.extents.rotate + i) % blades)
+		for _, x := range s.extents.segs {
+			if x.primary != b || l.Segments[x.id].Placement.N == 0 {
+				continue
+			}
+			if at, ok := x.find(n); ok {
+				return x, at, nil
+			}
+		}
+		p, err := s.place(KindIndex, 0, l.Backups+1, int(b), what)
+		if err == nil {
+			var id SegmentID
+			if id, err = s.addSegments(what, Segment{Kind: KindIndex, Placement: p}); err == nil {
+				x := s.newExtentSegment(id)
+				at, _ := x.find(n)
+				return x, at, nil
+			}
+		}
+		full = err
+	}
+	return nil, 0, full
+}
+
+// FreeExtent gives back what AllocExtent(size) returned, when no reader can hold
+// the address any more. The place is used again after a later AllocExtent or
+// Close has cleared the extent's word on the blades.
+func (s *Space) FreeExtent(a Addr, size uint32) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	unit := granule(s.opts.SegmentSize)
+	x := s.extents.byID[a.Segment()]
+	at, n := a.Offset()/unit, max(1, (size+unit-1)/unit)
+	if a>>AddrBits != 0 || x == nil || a.Offset()%unit != 0 || int(at) >= len(x.starts) || x.starts[at] != n {
+		return fmt.Errorf("memory: no extent of %d bytes starts at %v", size, a)
+	}
+	x.starts[at] |= freed // a second FreeExtent finds nothing
+	s.extents.pending = append(s.extents.pending, a)
+	return nil
+}
+
+// freed marks the start of an extent whose word is to be cleared.
+const freed = 1 << 31
+
+// settleFrees clears the words of freed extents on the blades, and then lets
+// their places be used again.
+func (s *Space) settleFrees(c *rdma.Coro) error {
+	s.mu.Lock()
+	pending := s.extents.pending
+	s.extents.pending = nil
+	v := s.View()
+	s.mu.Unlock()
+	if len(pending) == 0 {
+		return nil
+	}
+	err := s.writeWords(c, v, pending, make([]uint64, len(pending)))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.extents.pending = append(s.extents.pending, pending...)
+		return fmt.Errorf("memory: freeing extents: %w", err)
+	}
+	unit := granule(s.opts.SegmentSize)
+	for _, a := range pending {
+		x, at := s.extents.byID[a.Segment()], a.Offset()/unit
+		x.mark(at, x.starts[at]&^freed, false)
+		x.starts[at] = 0
+	}
+	return nil
+}
+
+// writeWords writes the words of the extents at addrs on all replicas.
+func (s *Space) writeWords(c *rdma.Coro, v *View, addrs []Addr, words []uint64) error {
+	t := c.Thread()
+	unit := granule(s.opts.SegmentSize)
+	buf, err := t.Alloc(8 * zeroBatch)
+	if err != nil {
+		return err
+	}
+	defer t.Free(buf, 8*zeroBatch)
+	var batch rdma.Batch
+	for len(addrs) > 0 {
+		k := min(len(addrs), zeroBatch)
+		batch.Reset()
+		for i, a := range addrs[:k] {
+			local := buf + uint32(8*i)
+			t.PutWord(local, words[i])
+			table := MakeAddr(a.Segment(), a.Offset()/unit*8)
+			for r := range v.Copies(a) {
+				batch.Write(v.At(table, r), local, 8)
+				if s.opts.Durable {
+					batch.Flush(v.At(table, r), 8)
+				}
+			}
+		}
+		if err := c.Do(&batch); err != nil {
+			return err
+		}
+		addrs, words = addrs[k:], words[k:]
+	}
+	return nil
+}
+
+// loadExtents reads the tables of all index segments.
+func (s *Space) loadExtents(c *rdma.Coro) error {
+	l := s.layout
+	v := s.View()
+	for id := 1; id < len(l.Segments); id++ {
+		if l.Segments[id].Kind != KindIndex {
+			continue
+		}
+		x := s.newExtentSegment(SegmentID(id))
+		x.fresh = uint32(len(x.starts))
+		var err error
+		for r := range v.Copies(MakeAddr(x.id, 0)) {
+			if err = s.loadTable(c, v, x, r); err == nil {
+				break
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loadTable reads the table of an index segment from one replica.
+func (s *Space) loadTable(c *rdma.Coro, v *View, x *extentSegment, replica int) error {
+	t := c.Thread()
+	unit := granule(s.opts.SegmentSize)
+	size := uint32(len(x.starts)) * 8
+	chunk := min(size, zeroChunk)
+	buf, err := t.Alloc(int(chunk))
+	if err != nil {
+		return fmt.Errorf("memory: reading the extents of segment %d: %w", x.id, err)
+	}
+	defer t.Free(buf, int(chunk))
+	starts := make([]uint32, len(x.starts))
+	end := tableGranules(s.opts.SegmentSize) // of the extent before
+	var batch rdma.Batch
+	for off := uint32(0); off < size; off += chunk {
+		batch.Reset()
+		at := v.At(MakeAddr(x.id, off), replica)
+		batch.Read(at, buf, min(chunk, size-off))
+		if err := c.Do(&batch); err != nil {
+			return &BladeError{Blade: at.Blade, Name: s.opts.bladeName(at.Blade), Err: err, What: fmt.Sprintf("reading the extents of segment %d", x.id)}
+		}
+		p := t.Bytes(buf, min(chunk, size-off))
+		for i := range uint32(len(p) / 8) {
+			w := binary.LittleEndian.Uint64(p[8*i:])
+			if w == 0 {
+				continue
+			}
+			g := off/8 + i
+			a, n := MakeAddr(x.id, g*unit), uint32(w&(1<<lengthBits-1))
+			if w != extentWord(a, n) || g < end || n == 0 || n > uint32(len(starts))-g {
+				return &BladeError{Blade: at.Blade, Name: s.opts.bladeName(at.Blade), Err: ErrDamaged,
+					What: fmt.Sprintf("the word %#x of the extent at %v, at offset %#x of the region", w, a, at.Off+uint64(8*i))}
+			}
+			starts[g], end = n, g+n
+		}
+	}
+	for g, n := range starts {
+		if n > 0 {
+			x.starts[g] = n
+			x.mark(uint32(g), n, true)
+		}
+	}
+	return nil
+}
+
+// Extent is an allocated extent.
+type Extent struct {
+	Addr Addr
+	Size uint32 // bytes, rounded up to granules
+}
+
+// Extents lists the extents that are allocated, for checks.
+func (s *Space) Extents() []Extent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unit := granule(s.opts.SegmentSize)
+	var out []Extent
+	for _, x := range s.extents.segs {
+		for g, n := range x.starts {
+			if n > 0 && n&freed == 0 {
+				out = append(out, Extent{MakeAddr(x.id, uint32(g)*unit), n * unit})
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,92 @@
+package memory
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"txnode/memory/internal/mum"
+	"txnode/rdma"
+)
+
+// The header of a region is one line. It is kept twice, in pages of their own,
+// so that a writer that is killed half-way leaves a whole one.
+//
+//	 0  magic "txnoderg"
+//	 8  format version 16 | blade 16 | blades 16 | backups 8 | 0 8   (from bit 0)
+//	16  segment size 32 | epoch when it was written 32
+//	24  database uuid, 16 bytes
+//	40  size of the region in bytes
+//	48  0
+//	56  checksum of the words before it, seeded by the copy's offset
+const (
+	regionMagic   = 0x67726564_6f6e7874 // "txnoderg"
+	regionVersion = 1
+	regionHeader  = 64
+	headerCopies  = 2
+	headerStride  = 4096
+)
+
+// RegionHeader is what a blade says of itself.
+type RegionHeader struct {
+	Blade       rdma.BladeID
+	Blades      int
+	Backups     int
+	SegmentSize uint32
+	Epoch       Epoch // when it was written; the current one may be later
+	UUID        UUID
+	Size        uint64
+}
+
+// headerOffset is where copy i of the header is.
+func headerOffset(i int) uint64 { return uint64(i) * headerStride }
+
+// encode writes copy i of the header to p.
+func (h *RegionHeader) encode(p []byte, i int) {
+	clear(p[:regionHeader])
+	binary.LittleEndian.PutUint64(p, regionMagic)
+	binary.LittleEndian.PutUint64(p[8:], regionVersion|uint64(h.Blade)<<16|uint64(h.Blades)<<32|uint64(h.Backups)<<48)
+	binary.LittleEndian.PutUint64(p[16:], uint64(h.SegmentSize)|uint64(h.Epoch)<<32)
+	copy(p[24:40], h.UUID[:])
+	binary.LittleEndian.PutUint64(p[40:], h.Size)
+	binary.LittleEndian.PutUint64(p[56:], mum.Sum(headerOffset(i), p[:56]))
+}
+
+// decodeHeader reads copy i of a header. blank means that all bytes are zero;
+// otherwise err is nil, ErrForeign (no header at all), ErrFormat or ErrDamaged.
+func decodeHeader(p []byte, i int) (h RegionHeader, blank bool, err error) {
+	p = p[:regionHeader]
+	blank = true
+	for _, b := range p {
+		blank = blank && b == 0
+	}
+	if blank {
+		return h, true, nil
+	}
+	sum := mum.Sum(headerOffset(i), p[:56]) == binary.LittleEndian.Uint64(p[56:])
+	if binary.LittleEndian.Uint64(p) != regionMagic {
+		return h, false, fmt.Errorf("%w: it does not start with a region header", ErrForeign)
+	}
+	if !sum {
+		return h, false, fmt.Errorf("%w: the region header does not match its checksum", ErrDamaged)
+	}
+	w := binary.LittleEndian.Uint64(p[8:])
+	if v := w & 0xffff; v != regionVersion {
+		return h, false, fmt.Errorf("%w: region header of version %d, this program knows %d", ErrFormat, v, regionVersion)
+	}
+	h.Blade = rdma.BladeID(w >> 16)
+	h.Blades = int(w >> 32 & 0xffff)
+	h.Backups = int(w >> 48 & 0xff)
+	w = binary.LittleEndian.Uint64(p[16:])
+	h.SegmentSize, h.Epoch = uint32(w), Epoch(w>>32)
+	copy(h.UUID[:], p[24:40])
+	h.Size = binary.LittleEndian.Uint64(p[40:])
+	return h, false, nil
+}
+
+// headerOf is the header that a blade should have.
+func (l *Layout) headerOf(b rdma.BladeID) RegionHeader {
+	return RegionHeader{
+		Blade: b, Blades: len(l.Blades), Backups: l.Backups, SegmentSize: l.SegmentSize,
+		Epoch: l.Epoch, UUID: l.UUID, Size: l.Blades[b].Size,
+	}
+}

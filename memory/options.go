@@ -1,0 +1,87 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"txnode/rdma"
+)
+
+// Limits and defaults of the geometry, in bytes.
+const (
+	MinSegmentSize     = 256 << 10
+	DefaultSegmentSize = MaxSegmentSize
+	MinLogArea         = 64 << 10
+	DefaultLogArea     = 4 << 20
+)
+
+// Options of a database's memory. The zero value is a database without backups.
+type Options struct {
+	// Backups is f, the number of copies of each segment beside its primary: 0,
+	// 1 or 2. There must be more blades than backups.
+	Backups int
+	// SegmentSize is the unit in which a blade's region is handed out, in bytes:
+	// a power of two from 256 KiB to 64 MiB; 0: 64 MiB.
+	SegmentSize uint32
+	// LogArea is the size of one coordinator's log area on each blade, in bytes:
+	// a power of two from 64 KiB to SegmentSize; 0: 4 MiB, or SegmentSize if
+	// that is smaller.
+	LogArea uint32
+	// Attach takes the geometry above from the catalog instead, and demands that
+	// the database exists.
+	Attach bool
+	// ReadOnly attaches without writing anything, neither to the blades nor to
+	// the catalog; whatever would have to returns ErrReadOnly.
+	ReadOnly bool
+	// Durable flushes what the control path writes to the blades before it goes
+	// on, so that extents survive a loss of power on a fabric whose memory does.
+	// Headers and cleared logs are flushed always.
+	Durable bool
+	// UUID names the database; zero: drawn from the fabric's seed and clock. It
+	// matters when the database is created, and never again.
+	UUID UUID
+	// BladeNames are what errors call the blades, by id: their files, their
+	// hosts. May be shorter than the number of blades.
+	BladeNames []string
+}
+
+// UUID identifies a database: its catalog and its regions carry the same.
+type UUID [16]byte
+
+// String returns 32 hexadecimal digits.
+func (u UUID) String() string { return fmt.Sprintf("%x", u[:]) }
+
+func (o Options) withDefaults() Options {
+	if o.SegmentSize == 0 {
+		o.SegmentSize = DefaultSegmentSize
+	}
+	if o.LogArea == 0 {
+		o.LogArea = min(DefaultLogArea, o.SegmentSize)
+	}
+	return o
+}
+
+// Validate lists every fault of the options at once.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	var errs []error
+	if o.Backups < 0 || o.Backups >= MaxReplicas {
+		errs = append(errs, fmt.Errorf("memory: Backups is %d: 0, 1 and 2 are possible", o.Backups))
+	}
+	if bits.OnesCount32(o.SegmentSize) != 1 || o.SegmentSize < MinSegmentSize || o.SegmentSize > MaxSegmentSize {
+		errs = append(errs, fmt.Errorf("memory: SegmentSize is %d: a power of two from %d to %d is needed", o.SegmentSize, MinSegmentSize, MaxSegmentSize))
+	}
+	if bits.OnesCount32(o.LogArea) != 1 || o.LogArea < MinLogArea || o.LogArea > o.SegmentSize {
+		errs = append(errs, fmt.Errorf("memory: LogArea is %d: a power of two from %d to SegmentSize (%d) is needed", o.LogArea, MinLogArea, o.SegmentSize))
+	}
+	return errors.Join(errs...)
+}
+
+// bladeName is how errors call a blade.
+func (o *Options) bladeName(b rdma.BladeID) string {
+	if int(b) < len(o.BladeNames) && o.BladeNames[b] != "" {
+		return fmt.Sprintf("blade %d (%s)", b, o.BladeNames[b])
+	}
+	return fmt.Sprintf("blade %d", b)
+}

@@ -1,0 +1,183 @@
+package memory
+
+import (
+	"fmt"
+)
+
+// pool is what a Space has of one class and allocators may take.
+type pool struct {
+	// free are blocks that were given back, or found free by a scan.
+	free []Addr
+	// open are segments of this session with blocks that were never handed out.
+	open []carve
+	// tails and holes are segments of earlier sessions, to be scanned: see adopt.go.
+	tails, holes []*scan
+	turn         int
+}
+
+// carve hands out the blocks of a segment one after the other.
+type carve struct {
+	seg     SegmentID
+	next, n uint32
+}
+
+// chunkBytes is about how many bytes of blocks an allocator takes at a time, and
+// maxChunk how many blocks at most.
+const (
+	chunkBytes = 64 << 10
+	maxChunk   = 64
+)
+
+// chunkBlocks is how many blocks of a class an allocator takes at a time.
+func chunkBlocks(class Class) int { return int(max(1, min(maxChunk, chunkBytes/class.Size()))) }
+
+// blocks is how many blocks of a class a segment holds.
+func (s *Space) blocks(class Class) uint32 { return s.opts.SegmentSize / class.Size() }
+
+// initPools notes the segments of earlier sessions.
+func (s *Space) initPools() {
+	for i := range s.layout.Segments {
+		if seg := &s.layout.Segments[i]; seg.Kind == KindBlocks {
+			p := &s.pools[seg.Class]
+			p.tails = append(p.tails, &scan{seg: SegmentID(i), class: seg.Class, end: s.blocks(seg.Class)})
+		}
+	}
+}
+
+// take appends up to want free blocks to out: those that were given back, then
+// blocks never used, from as many segments as there are blades, so that
+// neighbours have their primaries on different blades. It adds at most one
+// segment, when some blade has none, or there is nothing else. err says why no
+// segment could be added, if one was needed.
+func (s *Space) take(out []Addr, class Class, want int) (_ []Addr, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writable(); err != nil {
+		return out, err
+	}
+	p := &s.pools[class]
+	n := min(want, len(p.free))
+	at := len(p.free) - n
+	out = append(out, p.free[at:]...)
+	p.free = p.free[:at]
+	if n == want {
+		return out, nil
+	}
+	if len(p.open) < s.bladesUp() {
+		err = s.openSegment(class)
+	}
+	if len(p.open) > 0 {
+		out = p.carve(out, class, want-n)
+		return out, nil
+	}
+	return out, err
+}
+
+// carve takes blocks from the open segments in turn. The one to be allocated
+// first comes last.
+func (p *pool) carve(out []Addr, class Class, want int) []Addr {
+	from := len(out)
+	for i := 0; want > 0 && len(p.open) > 0; want-- {
+		c := &p.open[i]
+		out = append(out, MakeAddr(c.seg, c.next*class.Size()))
+		if c.next++; c.next == c.n {
+			p.open = append(p.open[:i], p.open[i+1:]...)
+			i--
+		}
+		if i++; i >= len(p.open) {
+			i = 0
+		}
+	}
+	if len(p.open) > 1 { // begin elsewhere the next time
+		p.open = append(p.open[1:], p.open[0])
+	}
+	for i, j := from, len(out)-1; i < j; i, j = i+1, j-1 {
+		out[i], out[j] = out[j], out[i]
+	}
+	return out
+}
+
+// openSegment adds a segment of the class.
+func (s *Space) openSegment(class Class) error {
+	id, err := s.addSegment(KindBlocks, class, fmt.Sprintf("blocks of %d bytes", class.Size()))
+	if err != nil {
+		return err
+	}
+	p := &s.pools[class]
+	p.open = append(p.open, carve{seg: id, n: s.blocks(class)})
+	return nil
+}
+
+// giveBack returns blocks to the pool.
+func (s *Space) giveBack(class Class, blocks []Addr) {
+	if len(blocks) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := &s.pools[class]
+	p.free = append(p.free, blocks...)
+}
+
+// bladesUp is how many blades take part.
+func (s *Space) bladesUp() int {
+	n := 0
+	for b := range s.layout.Blades {
+		if s.layout.Blades[b].State == BladeUp {
+			n++
+		}
+	}
+	return n
+}
+
+// dropLost forgets free places in segments that have lost all copies, and where
+// the primaries of index segments were. The caller holds the lock.
+func (s *Space) dropLost() {
+	v := s.View()
+	lost := func(id SegmentID) bool { return v.Placement(id).N == 0 }
+	for class := range s.pools {
+		p := &s.pools[class]
+		p.free = keep(p.free, func(a Addr) bool { return !lost(a.Segment()) })
+		p.open = keep(p.open, func(c carve) bool { return !lost(c.seg) })
+		p.tails = keep(p.tails, func(x *scan) bool { return !lost(x.seg) })
+		p.holes = keep(p.holes, func(x *scan) bool { return !lost(x.seg) })
+	}
+	for _, x := range s.extents.segs {
+		if pl := v.Placement(x.id); pl.N > 0 {
+			x.primary = pl.Replicas[0].Blade
+		}
+	}
+}
+
+// keep filters a slice in place.
+func keep[T any](list []T, ok func(T) bool) []T {
+	kept := list[:0]
+	for _, x := range list {
+		if ok(x) {
+			kept = append(kept, x)
+		}
+	}
+	return kept
+}
+
+// FreeBlocks is how many blocks of a class no allocator holds, as far as the
+// Space knows without looking at segments of earlier sessions, and how many of
+// those it has yet to look at.
+func (s *Space) FreeBlocks(class Class) (free, unscanned uint64) {
+	if class >= NumClasses {
+		return 0, 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := &s.pools[class]
+	free = uint64(len(p.free))
+	for _, c := range p.open {
+		free += uint64(c.n - c.next)
+	}
+	for _, list := range [][]*scan{p.tails, p.holes} {
+		for _, x := range list {
+			unscanned += uint64(x.end - x.at)
+		}
+	}
+	return free, unscanned
+}

@@ -1,0 +1,141 @@
+package memory
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"txnode/rdma"
+)
+
+// place chooses blades for the copies of a segment: the primary where its
+// purpose has the fewest primaries, backups where the fewest segments are; ties
+// go to the emptier blade, then around the ring of blades after the primary.
+// blade fixes the primary if it is not -1. The caller holds the lock.
+func (s *Space) place(kind SegmentKind, class Class, copies, blade int, what string) (Placement, error) {
+	l := s.layout
+	room := func(b int) bool { return l.Blades[b].State == BladeUp && l.Blades[b].Used < l.slots(rdma.BladeID(b)) }
+	var free []int
+	for b := range l.Blades {
+		if room(b) {
+			free = append(free, b)
+		}
+	}
+	if len(free) < copies || blade >= 0 && !room(blade) {
+		return Placement{}, s.noSpace(what, copies, nil)
+	}
+	primaries := s.primaries[spread{kind, class}]
+	if blade < 0 {
+		blade = slices.MinFunc(free, func(a, b int) int {
+			if primaries != nil && primaries[a] != primaries[b] {
+				return cmp.Compare(primaries[a], primaries[b])
+			}
+			return cmp.Compare(l.Blades[a].Used, l.Blades[b].Used)
+		})
+	}
+	p := Placement{N: uint8(copies)}
+	p.Replicas[0] = Replica{Blade: rdma.BladeID(blade), Base: l.base(l.Blades[blade].Used)}
+	ring := func(b int) int { return (b - blade + len(l.Blades)) % len(l.Blades) }
+	slices.SortFunc(free, func(a, b int) int {
+		return cmp.Or(cmp.Compare(l.Blades[a].Used, l.Blades[b].Used), cmp.Compare(ring(a), ring(b)))
+	})
+	i := 1
+	for _, b := range free {
+		if b != blade && i < copies {
+			p.Replicas[i] = Replica{Blade: rdma.BladeID(b), Base: l.base(l.Blades[b].Used)}
+			i++
+		}
+	}
+	return p, nil
+}
+
+func (s *Space) noSpace(what string, copies int, backing error) error {
+	l := s.layout
+	e := &NoSpaceError{What: what, Need: uint64(l.SegmentSize), Copies: copies, Backing: backing}
+	for b := range l.Blades {
+		var free uint64
+		if l.Blades[b].State == BladeUp {
+			free = uint64(l.slots(rdma.BladeID(b))-l.Blades[b].Used) * uint64(l.SegmentSize)
+		}
+		e.Free = append(e.Free, free)
+		e.Sizes = append(e.Sizes, l.Blades[b].Size)
+	}
+	return e
+}
+
+// addSegments gives new segments memory, records them in the catalog in one
+// change, and publishes a view that has them. The memory comes first: a crash in
+// between leaves places that are provisioned, blank and still free. The caller
+// holds the lock; it gets the number of the first.
+func (s *Space) addSegments(what string, segs ...Segment) (SegmentID, error) {
+	l := s.layout
+	first := SegmentID(len(l.Segments))
+	if len(l.Segments)+len(segs) > MaxSegments {
+		return 0, fmt.Errorf("%w: segments", ErrExhausted)
+	}
+	used := slices.Clone(l.Blades)
+	var changes []Entry
+	for i, seg := range segs {
+		for _, r := range seg.Placement.Replicas[:seg.Placement.N] {
+			if err := s.fabric.Provision(r.Blade, r.Base, uint64(l.SegmentSize)); err != nil {
+				if errors.Is(err, rdma.ErrNoMemory) {
+					return 0, s.noSpace(what, int(seg.Placement.N), err)
+				}
+				return 0, &BladeError{Blade: r.Blade, Name: s.opts.bladeName(r.Blade), Err: err, What: "providing memory for " + what}
+			}
+			used[r.Blade].Used++
+		}
+		changes = append(changes, segmentEntry(first+SegmentID(i), seg))
+	}
+	for b := range used {
+		if used[b] != l.Blades[b] {
+			changes = append(changes, bladeEntry(rdma.BladeID(b), used[b]))
+		}
+	}
+	changes = append(changes, l.stateEntry(len(l.Segments)-1+len(segs), len(l.Tables), len(l.Coordinators)))
+	if err := s.commit(changes...); err != nil {
+		return 0, err
+	}
+	l.Blades = used
+	l.Segments = append(l.Segments, segs...)
+	for i := range segs {
+		s.count(&segs[i])
+	}
+	s.publish()
+	return first, nil
+}
+
+// addSegment places and adds one segment.
+func (s *Space) addSegment(kind SegmentKind, class Class, what string) (SegmentID, error) {
+	p, err := s.place(kind, class, s.layout.Backups+1, -1, what)
+	if err != nil {
+		return 0, err
+	}
+	return s.addSegments(what, Segment{Kind: kind, Class: class, Placement: p})
+}
+
+// addLogRow adds a log segment on every blade that is up.
+func (s *Space) addLogRow() error {
+	const what = "the logs of coordinators"
+	l := s.layout
+	var segs []Segment
+	for b := range l.Blades {
+		if l.Blades[b].State != BladeUp {
+			continue
+		}
+		p, err := s.place(KindLog, 0, 1, b, what)
+		if err != nil {
+			return err
+		}
+		segs = append(segs, Segment{Kind: KindLog, Row: uint32(len(s.logs.rows)), Placement: p})
+	}
+	first, err := s.addSegments(what, segs...)
+	if err != nil {
+		return err
+	}
+	for i := range segs {
+		s.logs.add(l, first+SegmentID(i))
+	}
+	return nil
+}

@@ -1,0 +1,291 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"txnode/memory/internal/mum"
+	"txnode/rdma"
+)
+
+// Space is one database's memory on a fabric: what all threads of a process
+// share. Its methods are the control path and safe for concurrent use, unless
+// they take a coroutine: that one must be the caller's. No lock is held while a
+// verb is under way, so coroutines of one thread do not block each other.
+//
+// One Space at a time may be attached to a database, not counting read-only ones.
+type Space struct {
+	fabric rdma.Fabric
+	cat    Catalog
+	opts   Options
+	view   atomic.Pointer[View]
+
+	// since is the first coordinator number of this session: what carries a
+	// smaller one was written before the Space was opened.
+	since uint32
+
+	mu        sync.Mutex
+	closed    error // ErrClosed, or why the catalog cannot be trusted any more
+	rev       Revision
+	layout    *Layout
+	primaries map[spread][]uint32 // primaries by blade, of one purpose
+	pools     [NumClasses]pool
+	extents   extentSpace
+	logs      logSpace
+}
+
+// spread is what primaries are spread evenly over the blades for.
+type spread struct {
+	kind  SegmentKind
+	class Class
+}
+
+// Open attaches to the database that the catalog describes, or creates one when
+// catalog and blades are empty. The fabric's blades are those of the database,
+// in the same order. When it returns, the keys of all blades are those of the
+// current epoch.
+//
+// The order of steps makes a process that is killed at any of them leave a
+// database that opens: the catalog says "unformatted" until every header is
+// written, and whatever it says afterwards is repeated on the blades until it
+// has been done.
+//
+// The Space closes neither the fabric nor the catalog.
+func Open(c *rdma.Coro, f rdma.Fabric, cat Catalog, o Options) (*Space, error) {
+	l, rev, err := loadLayout(cat)
+	if err != nil {
+		return nil, err
+	}
+	if o.Attach && l != nil {
+		o.Backups, o.SegmentSize, o.LogArea = l.Backups, l.SegmentSize, l.LogArea
+	}
+	o = o.withDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Space{fabric: f, cat: cat, opts: o, rev: rev, layout: l}
+	fresh := l == nil
+	if fresh {
+		if o.Attach || o.ReadOnly {
+			return nil, fmt.Errorf("%w: catalog %s is empty", ErrNotFormatted, cat.Name())
+		}
+		if s.layout, err = newLayout(f, &o); err != nil {
+			return nil, err
+		}
+	} else if err := s.compare(); err != nil {
+		return nil, err
+	}
+	if err := s.attach(c, fresh); err != nil {
+		return nil, err
+	}
+	if err := s.setKeys(); err != nil {
+		return nil, err
+	}
+	s.since = s.layout.NextCoordinator
+	s.initPools()
+	s.derive()
+	if err := s.loadExtents(c); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// newLayout is the layout of a database without content.
+func newLayout(f rdma.Fabric, o *Options) (*Layout, error) {
+	l := &Layout{
+		Geometry:        Geometry{UUID: o.UUID, Backups: o.Backups, SegmentSize: o.SegmentSize, LogArea: o.LogArea},
+		Epoch:           1,
+		NextCoordinator: 1,
+		Segments:        make([]Segment, 1),
+	}
+	if l.UUID == (UUID{}) {
+		lo := mum.Mix(f.Seed()^0xa0761d6478bd642f, uint64(f.Now())^0x8ebc6af09c88c6e3)
+		hi := mum.Mix(lo^f.Seed(), 0x589965cc75374cc3)
+		for i := range 8 {
+			l.UUID[i], l.UUID[8+i] = byte(lo>>(8*i)), byte(hi>>(8*i))
+		}
+	}
+	infos := f.Blades()
+	if len(infos) <= o.Backups {
+		return nil, fmt.Errorf("%w: %d blades cannot hold %d backups of a segment on distinct blades: at least %d are needed", ErrGeometry, len(infos), o.Backups, o.Backups+1)
+	}
+	if len(infos) > maxBlades {
+		return nil, fmt.Errorf("%w: %d blades; at most %d are possible", ErrGeometry, len(infos), maxBlades)
+	}
+	for _, b := range infos {
+		l.Blades = append(l.Blades, Blade{Size: b.Size})
+		if b.Size < HeaderArea+uint64(o.SegmentSize) {
+			return nil, fmt.Errorf("%w: %s has %d bytes: too small for one segment of %d", ErrGeometry, o.bladeName(b.ID), b.Size, o.SegmentSize)
+		}
+	}
+	return l, nil
+}
+
+// compare checks fabric and options against the catalog, and notes blades that
+// have grown.
+func (s *Space) compare() error {
+	l, o := s.layout, &s.opts
+	var errs []error
+	differ := func(what string, have, want any) {
+		errs = append(errs, fmt.Errorf("%w: catalog %s: the database has %s %v, not %v", ErrGeometry, s.cat.Name(), what, have, want))
+	}
+	if l.Backups != o.Backups {
+		differ("Backups", l.Backups, o.Backups)
+	}
+	if l.SegmentSize != o.SegmentSize {
+		differ("SegmentSize", l.SegmentSize, o.SegmentSize)
+	}
+	if l.LogArea != o.LogArea {
+		differ("LogArea", l.LogArea, o.LogArea)
+	}
+	infos := s.fabric.Blades()
+	if len(infos) != len(l.Blades) {
+		differ("Blades", len(l.Blades), len(infos))
+		return errors.Join(errs...)
+	}
+	for i := range infos {
+		if infos[i].Size < l.Blades[i].Size {
+			differ(fmt.Sprintf("BladeSize of %s", o.bladeName(infos[i].ID)), l.Blades[i].Size, infos[i].Size)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// View returns the current segment map. A segment may be younger than a view
+// that a caller holds: an address that is not valid in it is looked up again in
+// a new view before it is called damaged.
+func (s *Space) View() *View { return s.view.Load() }
+
+// Fabric returns the fabric.
+func (s *Space) Fabric() rdma.Fabric { return s.fabric }
+
+// Backups is f.
+func (s *Space) Backups() int { return s.opts.Backups }
+
+// SegmentSize is the size of a segment in bytes.
+func (s *Space) SegmentSize() uint32 { return s.opts.SegmentSize }
+
+// Layout returns a copy of everything that the catalog says.
+func (s *Space) Layout() *Layout {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.layout.clone()
+}
+
+// Close detaches. Allocators must be closed first; coordinators that are still
+// open stay registered, as after a crash.
+func (s *Space) Close(c *rdma.Coro) error {
+	s.mu.Lock()
+	err := s.closed
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if !s.opts.ReadOnly {
+		if err := s.settleFrees(c); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = ErrClosed
+	return nil
+}
+
+// writable says why the layout cannot change; the caller holds the lock.
+func (s *Space) writable() error {
+	if s.opts.ReadOnly {
+		return ErrReadOnly
+	}
+	return s.closed
+}
+
+// commit makes changes of the catalog durable; the caller holds the lock and
+// changes the layout accordingly when nil is returned. If the catalog fails, it
+// is asked what became of the changes, so that memory and catalog agree.
+func (s *Space) commit(changes ...Entry) error {
+	rev, err := s.cat.Apply(s.rev, changes)
+	if err == nil {
+		s.rev = rev
+		return nil
+	}
+	err = fmt.Errorf("memory: catalog %s: %w", s.cat.Name(), err)
+	if errors.Is(err, ErrRevision) {
+		s.closed = err
+		return err
+	}
+	entries, rev, loadErr := s.cat.Load()
+	if loadErr != nil {
+		s.closed = fmt.Errorf("%w; and then: %w", err, loadErr)
+		return s.closed
+	}
+	s.rev = rev
+	if applied(entries, changes) {
+		return nil
+	}
+	return err
+}
+
+// applied reports whether all changes are in effect.
+func applied(entries, changes []Entry) bool {
+	have := make(map[string]string, len(entries))
+	for _, e := range entries {
+		have[e.Key] = string(e.Value)
+	}
+	for _, e := range changes {
+		if v, ok := have[e.Key]; ok != (e.Value != nil) || v != string(e.Value) {
+			return false
+		}
+	}
+	return true
+}
+
+// derive computes from the layout what the catalog does not say itself, and
+// publishes a view. The caller holds the lock, or is the only one.
+func (s *Space) derive() {
+	l := s.layout
+	s.primaries = map[spread][]uint32{}
+	for i := 1; i < len(l.Segments); i++ {
+		s.count(&l.Segments[i])
+	}
+	s.logs.derive(l)
+	s.publish()
+}
+
+// count notes where a segment's primary is.
+func (s *Space) count(seg *Segment) {
+	if seg.Placement.N == 0 {
+		return
+	}
+	k := spread{seg.Kind, seg.Class}
+	if s.primaries[k] == nil {
+		s.primaries[k] = make([]uint32, len(s.layout.Blades))
+	}
+	s.primaries[k][seg.Placement.Replicas[0].Blade]++
+}
+
+// publish makes the layout the current view.
+func (s *Space) publish() {
+	l := s.layout
+	segs := make([]Placement, len(l.Segments))
+	for i := range l.Segments {
+		segs[i] = l.Segments[i].Placement
+	}
+	keys := make([]rdma.Key, len(l.Blades))
+	for b := range l.Blades {
+		keys[b] = l.key(rdma.BladeID(b))
+	}
+	s.view.Store(NewView(l.Epoch, segs, keys))
+}
+
+// key is the access key of a blade in the layout's epoch: no two epochs of a
+// database share one.
+func (l *Layout) key(b rdma.BladeID) rdma.Key {
+	var base uint64
+	for i, x := range l.UUID {
+		base ^= uint64(x) << (8 * (i % 8))
+	}
+	return rdma.Key(mum.Mix(base^0x9e3779b97f4a7c15, uint64(b)+0xff51afd7ed558ccd)) + rdma.Key(l.Epoch)
+}

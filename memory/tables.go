@@ -1,0 +1,84 @@
+package memory
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Limits of tables.
+const (
+	MaxTables       = 1<<16 - 1
+	MaxTableName    = 255
+	MaxTableOptions = 1 << 16 // bytes
+)
+
+// Table is what the catalog knows of a table.
+type Table struct {
+	ID      uint16
+	Name    string
+	Root    Addr   // extent of the root of its index; 0 until set
+	Options []byte // opaque: the transaction layer's
+}
+
+// CreateTable records a table. Its number is never reused.
+func (s *Space) CreateTable(name string, options []byte) (Table, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writable(); err != nil {
+		return Table{}, err
+	}
+	if name == "" || len(name) > MaxTableName || len(options) > MaxTableOptions {
+		return Table{}, fmt.Errorf("memory: table name of %d bytes with options of %d: 1 to %d, and up to %d, are possible",
+			len(name), len(options), MaxTableName, MaxTableOptions)
+	}
+	l := s.layout
+	for i := range l.Tables {
+		if l.Tables[i].Name == name {
+			return Table{}, fmt.Errorf("%w: %q", ErrTableExists, name)
+		}
+	}
+	if len(l.Tables) == MaxTables {
+		return Table{}, fmt.Errorf("%w: tables", ErrExhausted)
+	}
+	t := Table{ID: uint16(len(l.Tables) + 1), Name: strings.Clone(name), Options: slices.Clone(options)}
+	if err := s.commit(tableEntry(t), l.stateEntry(len(l.Segments)-1, len(l.Tables)+1, len(l.Coordinators))); err != nil {
+		return Table{}, err
+	}
+	l.Tables = append(l.Tables, t)
+	t.Options = slices.Clone(options)
+	return t, nil
+}
+
+// SetTableRoot records where a table's index starts: an address in an extent.
+func (s *Space) SetTableRoot(id uint16, root Addr) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	l := s.layout
+	if id == 0 || int(id) > len(l.Tables) {
+		return fmt.Errorf("%w: %d", ErrNoTable, id)
+	}
+	if seg := root.Segment(); root != 0 && (root>>AddrBits != 0 || int(seg) >= len(l.Segments) || l.Segments[seg].Kind != KindIndex) {
+		return fmt.Errorf("memory: root %v of table %d is in no index segment", root, id)
+	}
+	t := l.Tables[id-1]
+	t.Root = root
+	if err := s.commit(tableEntry(t)); err != nil {
+		return err
+	}
+	l.Tables[id-1] = t
+	return nil
+}
+
+// Tables lists the tables by number.
+func (s *Space) Tables() ([]Table, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed != nil {
+		return nil, s.closed
+	}
+	return s.layout.clone().Tables, nil
+}
