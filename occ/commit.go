@@ -203,12 +203,13 @@ func (tx *Tx) reserveLog(n int) (uint32, error) {
 // everything that was read is valid, so the transaction commits; the log record
 // says how.
 func (tx *Tx) commitDefault() error {
-	c, b, v := tx.c, &tx.batch, tx.view
+	c, b := tx.c, &tx.batch
 	c.Count = &tx.phases[PhaseCommit]
 	if err := tx.seal(); err != nil {
 		tx.unseal()
 		return tx.abandon(err)
 	}
+	v := tx.view // after seal, which may have gone over to a newer one
 	n := tx.log.Finish(tx.logBytes(), log.Redo, tx.id, v.Epoch)
 	off, err := tx.reserveLog(n)
 	if err != nil {

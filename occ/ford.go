@@ -16,11 +16,12 @@ import (
 // were not in reach of the address cache are taken before the log, where FORD
 // takes them beside it: the price of not logging what is not locked.
 func (tx *Tx) commitFORD() error {
-	c, b, v := tx.c, &tx.batch, tx.view
+	c, b := tx.c, &tx.batch
 	if err := tx.seal(); err != nil {
 		tx.unseal()
 		return tx.abandon(err)
 	}
+	v := tx.view // after seal, which may have gone over to a newer one
 
 	// Log and validation, one round trip.
 	at, n, err := tx.undoRecord()

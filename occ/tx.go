@@ -494,3 +494,6 @@ func (tx *Tx) setImage(i int, w write, value []byte) error {
 	}
 	return nil
 }
+
+// Coro returns the coroutine that the transaction runs on.
+func (tx *Tx) Coro() *rdma.Coro { return tx.c }
