@@ -20,70 +20,104 @@ const catalogName = "catalog.db"
 // bladeName is the file of a blade.
 func bladeName(i int) string { return fmt.Sprintf("blade-%03d.region", i) }
 
-// Database is an open database. Its methods are safe for concurrent use.
-type Database struct {
-	space  *memory.Space
+// Host is the resources of a database: its memory, its catalog, and the lock on
+// its directory. It is for those who attach a [memory.Space] themselves; [Open]
+// does that.
+type Host struct {
+	Fabric  rdma.Fabric
+	Catalog memory.Catalog
+	// Options are for memory.Open: the geometry of the database that is there,
+	// or of the new one.
+	Options memory.Options
+
 	fabric *inproc.Fabric
-	cat    memory.Catalog
-	lock   *os.File     // nil: anonymous
-	thread *rdma.Thread // for opening and closing
+	lock   *os.File // nil: anonymous
 }
 
-// Open opens the database in the directory of the options, or creates it. On an
-// error nothing stays open, and nothing of a database that was there has changed.
-func Open(o Options) (*Database, error) {
+// Connect locks the directory of the options, opens or creates the catalog, and
+// maps the regions. On an error nothing stays open, and nothing of a database
+// that was there has changed.
+func Connect(o Options) (*Host, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	d := &Database{}
-	if err := d.open(o); err != nil {
-		return nil, errors.Join(err, d.release())
+	h := &Host{}
+	if err := h.connect(o); err != nil {
+		return nil, errors.Join(err, h.Close())
 	}
-	return d, nil
+	return h, nil
 }
 
-func (d *Database) open(o Options) error {
-	var l *memory.Layout
-	d.cat = &catalog.Mem{}
-	if o.Dir != "" {
-		if !o.ReadOnly {
-			if err := os.MkdirAll(o.Dir, 0o755); err != nil {
-				return fmt.Errorf("embedded: %w", err)
-			}
-		} else if _, err := os.Stat(o.Dir); err != nil {
-			return fmt.Errorf("embedded: %w", err)
-		}
-		var err error
-		if d.lock, err = lockDir(o.Dir, o.ReadOnly); err != nil {
-			return err
-		}
-		cat, err := catalog.OpenBolt(filepath.Join(o.Dir, catalogName), o.ReadOnly)
-		if err != nil {
-			return err
-		}
-		d.cat = cat
-		if l, err = memory.LoadLayout(cat); err != nil {
-			return err
-		}
+func (h *Host) connect(o Options) error {
+	l, err := h.openCatalog(&o)
+	if err != nil {
+		return err
 	}
-	if l == nil && o.ReadOnly {
-		return fmt.Errorf("%w: %s", memory.ErrNotFormatted, o.Dir)
-	}
-	mo := o.withGeometry(l)
-	blades, err := o.blades(l, &mo)
+	h.Options = o.withGeometry(l)
+	blades, err := o.blades(l, &h.Options)
 	if err != nil {
 		return err
 	}
 	if o.Seed == 0 || o.Dir != "" {
-		_, _ = rand.Read(mo.UUID[:]) // never fails
+		_, _ = rand.Read(h.Options.UUID[:]) // never fails
 	}
-	if d.fabric, err = inproc.New(inproc.Options{Blades: blades, Seed: o.Seed}); err != nil {
+	if h.fabric, err = inproc.New(inproc.Options{Blades: blades, Seed: o.Seed}); err != nil {
 		return err
 	}
-	if d.thread, err = rdma.NewThread(d.fabric, rdma.ThreadOptions{Arena: 4 << 20}); err != nil {
-		return err
+	h.Fabric = h.fabric
+	return nil
+}
+
+// openCatalog locks the directory and reads the layout of the database in it,
+// nil if there is none yet.
+func (h *Host) openCatalog(o *Options) (*memory.Layout, error) {
+	if o.Dir == "" {
+		h.Catalog = &catalog.Mem{}
+		return nil, nil
 	}
-	d.space, err = memory.Open(d.thread.Plain(), d.fabric, d.cat, mo)
+	var err error
+	if o.ReadOnly {
+		_, err = os.Stat(o.Dir)
+	} else {
+		err = os.MkdirAll(o.Dir, 0o755)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("embedded: %w", err)
+	}
+	if h.lock, err = lockDir(o.Dir, o.ReadOnly); err != nil {
+		return nil, err
+	}
+	cat, err := catalog.OpenBolt(filepath.Join(o.Dir, catalogName), o.ReadOnly)
+	if err != nil {
+		return nil, err
+	}
+	h.Catalog = cat
+	l, err := memory.LoadLayout(cat)
+	if err == nil && l == nil && o.ReadOnly {
+		err = fmt.Errorf("%w: %s", memory.ErrNotFormatted, o.Dir)
+	}
+	return l, err
+}
+
+// Close unmaps the regions, closes the catalog, and unlocks the directory.
+// Spaces and threads on the fabric must have been closed; if one was not,
+// nothing else is closed either, and Close may be called again.
+func (h *Host) Close() error {
+	if h.fabric != nil {
+		if err := h.fabric.Close(); err != nil {
+			return err
+		}
+		h.fabric = nil
+	}
+	var err error
+	if h.Catalog != nil {
+		err = h.Catalog.Close()
+		h.Catalog = nil
+	}
+	if h.lock != nil {
+		err = errors.Join(err, h.lock.Close())
+		h.lock = nil
+	}
 	return err
 }
 
@@ -164,15 +198,38 @@ func checkBlank(path string) error {
 	return nil
 }
 
+// Database is a host with a space attached to it. Its methods are safe for
+// concurrent use.
+type Database struct {
+	host   *Host
+	space  *memory.Space
+	thread *rdma.Thread // for opening and closing; nil once closed
+}
+
+// Open opens the database that the options name, or creates it.
+func Open(o Options) (*Database, error) {
+	h, err := Connect(o)
+	if err != nil {
+		return nil, err
+	}
+	d := &Database{host: h}
+	if d.thread, err = rdma.NewThread(h.Fabric, rdma.ThreadOptions{Arena: 4 << 20}); err == nil {
+		d.space, err = memory.Open(d.thread.Plain(), h.Fabric, h.Catalog, h.Options)
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.release())
+	}
+	return d, nil
+}
+
 // Space returns the memory.
 func (d *Database) Space() *memory.Space { return d.space }
 
 // Fabric returns the fabric.
-func (d *Database) Fabric() rdma.Fabric { return d.fabric }
+func (d *Database) Fabric() rdma.Fabric { return d.host.Fabric }
 
-// Close closes the space, the fabric and the catalog, and unlocks the directory.
-// All threads on the fabric must have been closed. After an error of the space
-// or the fabric it may be called again.
+// Close closes the space and its host. All threads on the fabric must have been
+// closed. After an error it may be called again.
 func (d *Database) Close() error {
 	if d.thread != nil {
 		if err := d.space.Close(d.thread.Plain()); err != nil && !errors.Is(err, memory.ErrClosed) {
@@ -182,7 +239,6 @@ func (d *Database) Close() error {
 	return d.release()
 }
 
-// release closes what is open, in order.
 func (d *Database) release() error {
 	if d.thread != nil {
 		if err := d.thread.Close(); err != nil {
@@ -190,20 +246,5 @@ func (d *Database) release() error {
 		}
 		d.thread = nil
 	}
-	if d.fabric != nil {
-		if err := d.fabric.Close(); err != nil {
-			return err
-		}
-		d.fabric = nil
-	}
-	var err error
-	if d.cat != nil {
-		err = d.cat.Close()
-		d.cat = nil
-	}
-	if d.lock != nil {
-		err = errors.Join(err, d.lock.Close())
-		d.lock = nil
-	}
-	return err
+	return d.host.Close()
 }
