@@ -17,6 +17,10 @@ var (
 	ErrFull = errors.New("index: full")
 	// ErrCorrupt: the structure on the blades is damaged; wrapped with the place.
 	ErrCorrupt = errors.New("index: damaged structure")
+	// ErrBusy: another client has begun a change that stands in the way and does
+	// not finish it, for much longer than it should take. Try again, or recover
+	// the index if that client is dead; wrapped with who and where.
+	ErrBusy = errors.New("index: unfinished change of another client")
 )
 
 // Candidate is a block that may hold the key.
@@ -32,7 +36,14 @@ type Query struct {
 	Key   []byte
 	Hash  uint64 // record.Hash of table and key
 	Local uint32 // arena buffer of Index.BufferSize bytes, 64-byte aligned
-	View  *memory.View
+
+	// View is the map by which the index and its candidates are addressed. The
+	// index replaces it by a newer one when what it finds lies in a segment that
+	// the view does not know, so that every candidate is Valid in it.
+	View *memory.View
+	// Thread is the thread that the query was resolved on: whose arena Local is
+	// in. Resolve sets it.
+	Thread *rdma.Thread
 
 	// Candidates are the blocks that may hold the key, after Resolve.
 	Candidates []Candidate

@@ -1,0 +1,255 @@
+package indextest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"txnode/index"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// Errors of a Client and a Memory.
+var (
+	ErrExists   = errors.New("indextest: the key has a record")
+	ErrNotFound = errors.New("indextest: the key has no record")
+	ErrLocked   = errors.New("indextest: the record is locked")
+	// ErrNoSpace: a Memory has no room.
+	ErrNoSpace = errors.New("indextest: memory is full")
+)
+
+// maxBlock is the largest block that a client writes, in bytes.
+const maxBlock = 4096
+
+// Client does single-key operations on a table whose index is Index, as a
+// transaction would. It belongs to one coroutine.
+type Client struct {
+	Index index.Index
+	Table uint16
+	C     *rdma.Coro
+	// Query of the last operation, resolved by it.
+	Query index.Query
+
+	m      *Memory
+	batch  rdma.Batch
+	local  uint32
+	size   int
+	vbuf   uint32
+	block  uint32
+	id     uint32
+	seq    uint64
+	before func(*Client) // called between writing a block and linking it
+}
+
+// NewClient makes a client on a coroutine. Close it before the coroutine ends.
+func (m *Memory) NewClient(c *rdma.Coro, ix index.Index, table uint16) (*Client, error) {
+	k := &Client{Index: ix, Table: table, C: c, m: m, id: m.clients.Add(1)}
+	k.size = (ix.BufferSize() + 63) &^ 63
+	at, err := c.Thread().Alloc(2*k.size + maxBlock)
+	if err != nil {
+		return nil, err
+	}
+	k.local, k.vbuf, k.block = at, at+uint32(k.size), at+uint32(2*k.size)
+	return k, nil
+}
+
+// Close gives back the client's buffers.
+func (k *Client) Close() { k.C.Thread().Free(k.local, 2*k.size+maxBlock) }
+
+func (k *Client) nextID() record.TxID {
+	k.seq++
+	return record.MakeTxID(k.id, k.seq)
+}
+
+// Resolve looks the key up in the index.
+func (k *Client) Resolve(key []byte) error {
+	q := &k.Query
+	q.Key, q.Hash, q.Local, q.View = key, record.Hash(k.Table, key), k.local, k.m.View()
+	for {
+		k.batch.Reset()
+		k.Index.Search(&k.batch, q)
+		if err := k.C.Do(&k.batch); err != nil {
+			return err
+		}
+		if again, err := k.Index.Resolve(k.C, q); err != nil || !again {
+			return err
+		}
+	}
+}
+
+// Unchanged repeats the lookup's READs and compares.
+func (k *Client) Unchanged() (bool, error) {
+	k.batch.Reset()
+	k.Index.Validate(&k.batch, &k.Query, k.vbuf)
+	if err := k.C.Do(&k.batch); err != nil {
+		return false, err
+	}
+	return k.Index.Unchanged(&k.Query, k.vbuf), nil
+}
+
+// Find looks for the block of a key: its address, zero when the key is absent,
+// and its image, which is valid until the next call.
+func (k *Client) Find(key []byte) (memory.Addr, record.Image, error) {
+	for {
+		if err := k.Resolve(key); err != nil {
+			return 0, nil, err
+		}
+		unclear := false
+		for _, b := range k.Query.Candidates {
+			if !k.Query.View.Valid(b.Addr) {
+				return 0, nil, fmt.Errorf("candidate %v is not valid in the query's view", b.Addr)
+			}
+			n := min(b.Class.Size(), maxBlock)
+			k.batch.Reset()
+			k.batch.Read(k.Query.View.At(b.Addr, 0), k.block, n)
+			if err := k.C.Do(&k.batch); err != nil {
+				return 0, nil, err
+			}
+			img := record.Image(k.C.Thread().Bytes(k.block, n))
+			switch _, err := img.Check(b.Addr); {
+			case err != nil || img.Meta().State() == record.Free:
+				unclear = true
+			case bytes.Equal(img.Key(), key) && img.Meta().Table() == k.Table:
+				return b.Addr, img, nil
+			}
+		}
+		if !unclear {
+			return 0, nil, nil
+		}
+		if same, err := k.Unchanged(); err != nil {
+			return 0, nil, err
+		} else if same && len(k.Query.Candidates) == 0 {
+			return 0, nil, nil
+		}
+		k.C.Yield()
+	}
+}
+
+// Get returns a copy of the key's value, nil if there is no record.
+func (k *Client) Get(key []byte) ([]byte, error) {
+	a, img, err := k.Find(key)
+	if err != nil || a == 0 || img.Meta().State() != record.Live {
+		return nil, err
+	}
+	return append([]byte{}, img.Value()...), nil
+}
+
+// NewBlock writes a block with the key on all copies: locked by id, and absent,
+// unless value is given.
+func (k *Client) NewBlock(id record.TxID, key, value []byte) (memory.Addr, memory.Class, error) {
+	class, ok := record.ClassFor(len(key), len(value))
+	if !ok || class.Size() > maxBlock {
+		return 0, 0, fmt.Errorf("a block for %d + %d bytes is too large for this test", len(key), len(value))
+	}
+	a, err := k.m.Alloc(class.Size())
+	if err != nil {
+		return 0, 0, err
+	}
+	state := record.Absent
+	if value != nil {
+		state = record.Live
+	}
+	return a, class, k.write(a, id, state, class, id, key, value)
+}
+
+func (k *Client) write(a memory.Addr, v record.TxID, state record.State, class memory.Class, lock record.TxID, key, value []byte) error {
+	img := record.Image(k.C.Thread().Bytes(k.block, maxBlock))
+	n := img.Put(a, v, state, k.Table, class, lock, key, value)
+	view := k.m.View()
+	k.batch.Reset()
+	for i := range view.Copies(a) {
+		k.batch.Write(view.At(a, i), k.block, uint32(n))
+	}
+	return k.C.Do(&k.batch)
+}
+
+// Insert makes a record, or returns ErrExists, or index.ErrDuplicate when another
+// client is inserting the key.
+func (k *Client) Insert(key, value []byte) (memory.Addr, error) {
+	a, _, err := k.Find(key)
+	if err != nil {
+		return 0, err
+	}
+	if a != 0 {
+		return a, ErrExists
+	}
+	id := k.nextID()
+	a, class, err := k.NewBlock(id, key, nil)
+	if err != nil {
+		return 0, err
+	}
+	if k.before != nil {
+		k.before(k)
+	}
+	if err := k.Index.Insert(k.C, &k.Query, a, class); err != nil {
+		return 0, err
+	}
+	need, _ := record.ClassFor(len(key), len(value))
+	if need > class {
+		return a, k.grow(key, value, a, class, id)
+	}
+	return a, k.write(a, id, record.Live, class, 0, key, value)
+}
+
+// lock locks the block of a key.
+func (k *Client) lock(key []byte) (a memory.Addr, class memory.Class, value []byte, id record.TxID, err error) {
+	a, img, err := k.Find(key)
+	if err != nil {
+		return
+	}
+	if a == 0 || img.Meta().State() != record.Live {
+		err = ErrNotFound
+		return
+	}
+	if img.Guard().Held() {
+		err = ErrLocked
+		return
+	}
+	class, value, id = img.Meta().Class(), append([]byte{}, img.Value()...), k.nextID()
+	g := k.Query.View.At(a, 0)
+	g.Off += record.GuardOff
+	k.batch.Reset()
+	i := k.batch.CAS(g, uint64(record.FreeAt(img.Version())), uint64(record.HeldBy(id)))
+	if err = k.C.Do(&k.batch); err == nil && k.batch.Result(i) != uint64(record.FreeAt(img.Version())) {
+		err = ErrLocked
+	}
+	return
+}
+
+// Delete removes a record.
+func (k *Client) Delete(key []byte) error {
+	a, class, _, id, err := k.lock(key)
+	if err != nil {
+		return err
+	}
+	if err := k.Index.Remove(k.C, &k.Query, a); err != nil {
+		return err
+	}
+	return k.write(a, id, record.Free, class, 0, nil, nil)
+}
+
+// Move puts a record into another block.
+func (k *Client) Move(key []byte) error {
+	a, class, value, id, err := k.lock(key)
+	if err != nil {
+		return err
+	}
+	return k.grow(key, value, a, class, id)
+}
+
+// grow moves the record that is locked by id to a new block with the value.
+func (k *Client) grow(key, value []byte, a memory.Addr, class memory.Class, id record.TxID) error {
+	to, toClass, err := k.NewBlock(id, key, value)
+	if err != nil {
+		return err
+	}
+	if err := k.Index.Replace(k.C, &k.Query, a, to, toClass); err != nil {
+		return err
+	}
+	if err := k.write(to, id, record.Live, toClass, 0, key, value); err != nil {
+		return err
+	}
+	return k.write(a, id, record.Free, class, 0, nil, nil)
+}

@@ -1,0 +1,170 @@
+package indextest
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"txnode/memory"
+	"txnode/rdma"
+	"txnode/rdma/inproc"
+)
+
+// MemoryOptions size a Memory. The zero value is usable.
+type MemoryOptions struct {
+	Blades      int    // default 3
+	Copies      int    // of every segment, default 2
+	SegmentSize uint32 // default 256 KiB
+	Segments    int    // most segments, default 512
+	Seed        uint64 // default 1
+}
+
+// Memory is a set of blades with segments, and an allocator that never reuses
+// anything. Its view grows as segments are used. It is safe for concurrent use.
+type Memory struct {
+	Fabric *inproc.Fabric
+	opts   MemoryOptions
+
+	mu    sync.Mutex
+	segs  []memory.Placement
+	used  uint32 // of the last segment
+	limit int    // segments that may be used
+	keys  []rdma.Key
+	epoch memory.Epoch
+
+	view    atomic.Pointer[memory.View]
+	threads atomic.Int32
+	clients atomic.Uint32
+	freed   atomic.Int64
+}
+
+// NewMemory makes a memory that is closed when the test ends.
+func NewMemory(tb testing.TB, o MemoryOptions) *Memory {
+	tb.Helper()
+	if o.Blades == 0 {
+		o.Blades = 3
+	}
+	if o.Copies == 0 {
+		o.Copies = min(2, o.Blades)
+	}
+	if o.SegmentSize == 0 {
+		o.SegmentSize = 256 << 10
+	}
+	if o.Segments == 0 {
+		o.Segments = 512
+	}
+	if o.Seed == 0 {
+		o.Seed = 1
+	}
+	size := (uint64(o.Segments)*uint64(o.Copies)/uint64(o.Blades) + 2) * uint64(o.SegmentSize)
+	fo := inproc.Options{Seed: o.Seed}
+	m := &Memory{opts: o, limit: o.Segments, epoch: 1, segs: make([]memory.Placement, 1)}
+	for i := range o.Blades {
+		k := rdma.Key(100 + i)
+		fo.Blades = append(fo.Blades, inproc.BladeOptions{Size: (size + 1<<16 - 1) &^ (1<<16 - 1), Key: k})
+		m.keys = append(m.keys, k)
+	}
+	f, err := inproc.New(fo)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	m.Fabric = f
+	m.view.Store(memory.NewView(1, m.segs, m.keys))
+	return m
+}
+
+// View returns the current map.
+func (m *Memory) View() *memory.View { return m.view.Load() }
+
+// AllocExtent returns a zeroed extent, or ErrNoSpace.
+func (m *Memory) AllocExtent(_ *rdma.Coro, size uint32) (memory.Addr, error) {
+	return m.Alloc(size)
+}
+
+// FreeExtent counts what is given back.
+func (m *Memory) FreeExtent(_ memory.Addr, size uint32) error {
+	m.freed.Add(int64(size))
+	return nil
+}
+
+// Freed is how many bytes of extents were given back.
+func (m *Memory) Freed() int64 { return m.freed.Load() }
+
+// SetLimit allows no more segments than are in use, plus extra.
+func (m *Memory) SetLimit(extra int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.limit = min(len(m.segs)-1+extra, m.opts.Segments)
+}
+
+// Alloc returns size zeroed bytes on all copies of a segment, 64-byte aligned.
+func (m *Memory) Alloc(size uint32) (memory.Addr, error) {
+	size = (size + memory.BlockAlign - 1) &^ (memory.BlockAlign - 1)
+	if size > m.opts.SegmentSize {
+		return 0, fmt.Errorf("indextest: extent of %d bytes, segments have %d: %w", size, m.opts.SegmentSize, ErrNoSpace)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.segs) == 1 || m.opts.SegmentSize-m.used < size {
+		n := len(m.segs)
+		if n > m.limit {
+			return 0, fmt.Errorf("indextest: %d segments are in use: %w", n-1, ErrNoSpace)
+		}
+		p := memory.Placement{N: uint8(m.opts.Copies)}
+		for k := range m.opts.Copies {
+			// Copy k of segment n is the i-th one on its blade; copies of
+			// neighbouring segments rotate over the blades.
+			j := (n-1)*m.opts.Copies + k
+			p.Replicas[k] = memory.Replica{Blade: rdma.BladeID(j % m.opts.Blades), Base: uint64(j/m.opts.Blades) * uint64(m.opts.SegmentSize)}
+		}
+		m.segs = append(append([]memory.Placement(nil), m.segs...), p)
+		m.used = 0
+		m.view.Store(memory.NewView(m.epoch, m.segs, m.keys))
+	}
+	a := memory.MakeAddr(memory.SegmentID(len(m.segs)-1), m.used)
+	m.used += size
+	return a, nil
+}
+
+// Thread makes a thread that is closed when the test ends.
+func (m *Memory) Thread(tb testing.TB) *rdma.Thread {
+	tb.Helper()
+	t, err := rdma.NewThread(m.Fabric, rdma.ThreadOptions{Index: int(m.threads.Add(1)) - 1, Techniques: rdma.AllTechniques, Arena: 4 << 20})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := t.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return t
+}
+
+// Copies reads all copies of n bytes at a.
+func (m *Memory) Copies(tb testing.TB, t *rdma.Thread, a memory.Addr, n uint32) [][]byte {
+	tb.Helper()
+	buf, err := t.Alloc(int(n))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer t.Free(buf, int(n))
+	var out [][]byte
+	var b rdma.Batch
+	v := m.View()
+	for i := range v.Copies(a) {
+		b.Reset()
+		b.Read(v.At(a, i), buf, n)
+		if err := t.Plain().Do(&b); err != nil {
+			tb.Fatal(err)
+		}
+		out = append(out, append([]byte(nil), t.Bytes(buf, n)...))
+	}
+	return out
+}

@@ -1,0 +1,51 @@
+package race
+
+import (
+	"txnode/index"
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// Remove clears the slot of block a (RACE, algorithm 2).
+func (ix *Index) Remove(c *rdma.Coro, q *index.Query, a memory.Addr) error {
+	return ix.change(c, q, a, 0)
+}
+
+// Replace makes the slot of block old point to block a (RACE, algorithm 3).
+func (ix *Index) Replace(c *rdma.Coro, q *index.Query, old, a memory.Addr, class memory.Class) error {
+	return ix.change(c, q, old, MakeSlot(fingerprint(q.Hash), class, a))
+}
+
+// change sets the slot of block a. Nobody else but the client that splits the
+// sub-table changes the slot, since the caller holds the block's lock. What the
+// query has seen is tried first.
+func (ix *Index) change(c *rdma.Coro, q *index.Query, a memory.Addr, to Slot) error {
+	s := ix.get()
+	defer ix.put(s)
+	wait := waiting{}
+	for fresh := false; ; fresh = true {
+		if fresh {
+			if err := ix.lookup(c, s, q); err != nil {
+				return err
+			}
+		}
+		own, n := ownSlot(ix.matches(c, s, q), a)
+		switch {
+		case n == 0:
+			if fresh {
+				return index.ErrChanged
+			}
+		case n > 1 || own.value.Moving():
+			if !fresh {
+				continue
+			}
+			if err := ix.waitFor(c, &wait, own.at, 0, "the move of a slot"); err != nil {
+				return err
+			}
+		default:
+			if ok, err := ix.one(c, s, q.View, own.at, uint64(own.value), uint64(to)); ok || err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package race
+
+import (
+	"encoding/binary"
+
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// directory is the part of the directory that is in use, as it was read. It is
+// immutable, shared by all threads, and may be stale (RACE, section 3.4.1).
+type directory struct {
+	depth   uint8 // global depth
+	mask    uint64
+	entries []Entry
+}
+
+func newDirectory(depth uint8) *directory {
+	return &directory{depth: depth, mask: 1<<depth - 1, entries: make([]Entry, 1<<depth)}
+}
+
+// parent is the sub-table that the filling sub-table of e is filled from: the one
+// of the same suffix without its first bit. A sub-table stays for ever at the
+// index that is its suffix, so even a stale directory knows it.
+func (d *directory) parent(hash uint64, e Entry) memory.Addr {
+	return d.entries[uint32(hash)&suffixMask(e.Depth()-1)].Table()
+}
+
+// tables returns the index of the first entry of each sub-table.
+func (d *directory) tables() []uint32 {
+	var out []uint32
+	for i, e := range d.entries {
+		if uint32(i)&^suffixMask(e.Depth()) == 0 {
+			out = append(out, uint32(i))
+		}
+	}
+	return out
+}
+
+// dirChunk is how much of the directory one READ brings at most, in bytes.
+const dirChunk = 32 << 10
+
+// entryAddr is where entry i is.
+func (ix *Index) entryAddr(i uint32) memory.Addr { return ix.root + dirOff + memory.Addr(i)*8 }
+
+// refresh reads the directory anew, because seen has turned out to be stale, and
+// makes it the one that lookups use, unless somebody else has done so meanwhile.
+func (ix *Index) refresh(c *rdma.Coro, seen *directory) (*directory, error) {
+	if d := ix.dir.Load(); d != seen {
+		return d, nil
+	}
+	d, err := ix.readDirectory(c, seen)
+	if err != nil || d == seen {
+		return d, err
+	}
+	ix.refreshes.Add(1)
+	if !ix.dir.CompareAndSwap(seen, d) {
+		return ix.dir.Load(), nil
+	}
+	return d, nil
+}
+
+// readDirectory returns the directory as it is now: seen itself if it is the same.
+func (ix *Index) readDirectory(c *rdma.Coro, seen *directory) (*directory, error) {
+	depth := uint8(0)
+	if seen != nil {
+		depth = seen.depth
+	}
+	for {
+		d := newDirectory(depth)
+		now, err := ix.readEntries(c, d)
+		if err != nil {
+			return nil, err
+		}
+		if now > ix.geo.MaxDepth || now < depth {
+			return nil, ix.corrupt(ix.root+depthOff, "global depth %d, it was %d and at most %d is possible", now, depth, ix.geo.MaxDepth)
+		}
+		if now > depth {
+			// The entries that were read are fewer than there are. They must be
+			// read after the depth that says that they are valid.
+			depth = now
+			continue
+		}
+		if same, err := ix.checkDirectory(d, seen); err != nil {
+			return nil, err
+		} else if same {
+			return seen, nil
+		}
+		return d, nil
+	}
+}
+
+// readEntries fills d with the entries and returns the global depth.
+func (ix *Index) readEntries(c *rdma.Coro, d *directory) (uint8, error) {
+	t := c.Thread()
+	total := uint32(len(d.entries)) * 8
+	size := int(min(total, dirChunk)) + lineSize
+	buf, err := t.Alloc(size)
+	if err != nil {
+		return 0, err
+	}
+	defer t.Free(buf, size)
+	s := ix.get()
+	defer ix.put(s)
+	v := ix.space.View()
+	if !v.Valid(ix.root) {
+		return 0, ix.corrupt(ix.root, "the root is in no segment")
+	}
+	depth := uint64(0)
+	for at := uint32(0); at < total; at += dirChunk {
+		n := min(total-at, dirChunk)
+		s.batch.Reset()
+		s.batch.Read(v.At(ix.root+depthOff, 0), buf, 8)
+		s.batch.Read(v.At(ix.root+dirOff+memory.Addr(at), 0), buf+lineSize, n)
+		if err := c.Do(&s.batch); err != nil {
+			return 0, err
+		}
+		depth = max(depth, t.Word(buf))
+		p := t.Bytes(buf+lineSize, n)
+		for i := range n / 8 {
+			d.entries[at/8+i] = Entry(binary.LittleEndian.Uint64(p[8*i:]))
+		}
+	}
+	return uint8(min(depth, 255)), nil
+}
+
+// checkDirectory checks what differs from seen, and reports whether nothing does.
+func (ix *Index) checkDirectory(d, seen *directory) (same bool, err error) {
+	same = seen != nil && seen.depth == d.depth
+	v := ix.space.View()
+	for i, e := range d.entries {
+		if seen != nil {
+			old := seen.entries[uint64(i)&seen.mask]
+			if old == e {
+				continue
+			}
+			if old.Table() == e.Table() && e.Check(d.depth) == nil {
+				same = false
+				continue
+			}
+		}
+		same = false
+		a := ix.entryAddr(uint32(i))
+		if err := e.Check(d.depth); err != nil {
+			return false, ix.corrupt(a, "directory: %w", err)
+		}
+		if !ix.fits(v, e.Table(), ix.size) {
+			return false, ix.corrupt(a, "directory: sub-table at %v is in no segment", e.Table())
+		}
+	}
+	return same, nil
+}

@@ -1,0 +1,48 @@
+package race
+
+import (
+	"fmt"
+
+	"txnode/index"
+	"txnode/memory"
+)
+
+// CorruptError says what is wrong where. It is an index.ErrCorrupt.
+type CorruptError struct {
+	Table uint16
+	Addr  memory.Addr // of the damaged word or line
+	Err   error
+}
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("race: index of table %d is damaged at %v: %v; check the database, restore it from a copy", e.Table, e.Addr, e.Err)
+}
+
+// Is matches index.ErrCorrupt.
+func (e *CorruptError) Is(target error) bool { return target == index.ErrCorrupt }
+
+// Unwrap returns what is wrong.
+func (e *CorruptError) Unwrap() error { return e.Err }
+
+// BusyError says whose change does not finish. It is an index.ErrBusy.
+type BusyError struct {
+	Table uint16
+	Addr  memory.Addr // of the lock or slot that was waited for
+	Owner uint64      // who holds the lock, as set by SetOwner; 0: not known
+	What  string
+}
+
+func (e *BusyError) Error() string {
+	who := "another client"
+	if e.Owner != 0 {
+		who = fmt.Sprintf("client %d", e.Owner)
+	}
+	return fmt.Sprintf("race: index of table %d: %s at %v, begun by %s, does not finish; try again, or recover the index if the client is dead", e.Table, e.What, e.Addr, who)
+}
+
+// Is matches index.ErrBusy.
+func (e *BusyError) Is(target error) bool { return target == index.ErrBusy }
+
+func (ix *Index) corrupt(a memory.Addr, format string, args ...any) error {
+	return &CorruptError{Table: ix.geo.Table, Addr: a, Err: fmt.Errorf(format, args...)}
+}

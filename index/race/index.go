@@ -1,0 +1,122 @@
+package race
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"txnode/index"
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// Space is where an index gets its memory from; memory's Space is one. Its
+// methods are safe for concurrent use.
+type Space interface {
+	// View returns the current map.
+	View() *memory.View
+	// AllocExtent returns a contiguous, zeroed, replicated extent, 64-byte
+	// aligned, of at most a segment's size.
+	AllocExtent(c *rdma.Coro, size uint32) (memory.Addr, error)
+	// FreeExtent gives an extent back that nobody has seen.
+	FreeExtent(a memory.Addr, size uint32) error
+}
+
+// Index is a handle on a RACE index. All threads of a process share one: it
+// holds the cached directory. Queries, coroutines and batches are the caller's.
+type Index struct {
+	geo   Geometry
+	size  uint32 // of a sub-table
+	root  memory.Addr
+	space Space
+	owner atomic.Uint64
+	stall int64 // ns to wait for somebody else's unfinished change
+
+	dir    atomic.Pointer[directory]
+	blades []uint64 // sizes of the regions
+	window int      // most work requests of a batch
+	pool   sync.Pool
+
+	splits, doublings, moved, refreshes, again atomic.Uint64
+}
+
+var _ index.Index = (*Index)(nil)
+
+// defaultStall is how long an operation waits for another client's change that
+// stands in its way, in nanoseconds of the fabric's clock. Such a change is a
+// handful of round trips, or a split of a sub-table.
+const defaultStall = 5_000_000_000
+
+// scratch is what an operation needs beside the query. It is reused, and belongs
+// to one operation at a time.
+type scratch struct {
+	batch rdma.Batch
+	steps []step
+	refs  []stepRef
+	found []found
+}
+
+func (ix *Index) get() *scratch {
+	if s, ok := ix.pool.Get().(*scratch); ok {
+		return s
+	}
+	return &scratch{}
+}
+
+func (ix *Index) put(s *scratch) {
+	if s.batch.Done() {
+		ix.pool.Put(s)
+	}
+}
+
+func newIndex(c *rdma.Coro, s Space, root memory.Addr, g Geometry) *Index {
+	t := c.Thread()
+	ix := &Index{geo: g, size: g.tableSize(), root: root, space: s, stall: defaultStall}
+	for _, b := range t.Fabric().Blades() {
+		ix.blades = append(ix.blades, b.Size)
+	}
+	ix.window = min(max(t.Caps().MaxBatch/2, 16), 1024)
+	ix.owner.Store(1)
+	return ix
+}
+
+// SetOwner sets the number, below 1<<48 and not zero, by which locks that this
+// handle takes name their owner. Recover frees the locks of owners that are dead.
+func (ix *Index) SetOwner(id uint64) { ix.owner.Store(id) }
+
+// lockWord is what a lock holds that c has taken.
+func (ix *Index) lockWord(c *rdma.Coro) uint64 {
+	return ix.owner.Load()<<16 | uint64(uint16(c.Thread().Index()))
+}
+
+// ownerOf is the owner that a lock word names.
+func ownerOf(lock uint64) uint64 { return lock >> 16 }
+
+// Root is where the index is; Open takes it.
+func (ix *Index) Root() memory.Addr { return ix.root }
+
+// Geometry of the index.
+func (ix *Index) Geometry() Geometry { return ix.geo }
+
+// BufferSize is the arena that a query needs, in bytes: the two combined buckets
+// of a key in the sub-table, and in the one that is being filled from it.
+func (ix *Index) BufferSize() int { return queryBytes }
+
+// fits reports whether n bytes at a are in the regions of all copies.
+func (ix *Index) fits(v *memory.View, a memory.Addr, n uint32) bool {
+	if !v.Valid(a) || a.Offset()+n > memory.MaxSegmentSize {
+		return false
+	}
+	for i := range v.Copies(a) {
+		r := v.At(a, i)
+		if int(r.Blade) < len(ix.blades) && (r.Off > ix.blades[r.Blade] || uint64(n) > ix.blades[r.Blade]-r.Off) {
+			return false
+		}
+	}
+	return true
+}
+
+// pause waits before try number i is repeated: a microsecond at first, at most 128.
+func pause(c *rdma.Coro, i int) {
+	d := int64(1000) << min(i, 7)
+	c.Sleep(d/2 + int64(c.Thread().Rand()%uint64(d)))
+}

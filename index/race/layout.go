@@ -1,0 +1,362 @@
+package race
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"txnode/memory"
+	"txnode/memory/record"
+)
+
+// Geometry of a bucket and a group (RACE, section 3.2, figures 4 and 6).
+const (
+	lineSize     = 64
+	slotsPerLine = 7
+	groupLines   = 3 // main bucket, overflow bucket, main bucket
+	groupSize    = groupLines * lineSize
+	combinedSize = 2 * lineSize // a main bucket and the overflow bucket beside it
+	groupSlots   = groupLines * slotsPerLine
+
+	// headerOff is the place of the header in its bucket: after the slots, so
+	// that a READ, which copies a line in increasing order, takes it last.
+	headerOff = slotsPerLine * 8
+
+	// tableHeader is the size of what precedes the groups of a sub-table.
+	tableHeader = lineSize
+)
+
+// Places in the root extent.
+const (
+	rootMagicOff    = 0
+	rootGeometryOff = 8
+	rootSumOff      = 56
+	depthOff        = 64 // the global depth
+	dirLockOff      = 72 // who is changing the directory, 0: nobody
+	dirOff          = 128
+	rootMagic       = 0x3145434152_4e5854 // "TXNRACE1"
+)
+
+// Places in the first line of a sub-table.
+const (
+	tableMagicOff    = 0
+	tableGeometryOff = 8
+	tableBirthOff    = 16 // the suffix that it was made for, and its depth then
+	tableParentOff   = 24 // the sub-table that it was split from, 0: none
+	tableRootOff     = 32
+	tableSumOff      = 40
+	tableLockOff     = 56                  // who is splitting it, 0: nobody
+	tableMagic       = 0x4254425553_4e5854 // "TXNSUBTB"
+)
+
+// The two magic words must differ, and everything that is locked must be aligned.
+var (
+	_ = [1]struct{}{}[tableLockOff%8+dirLockOff%8+depthOff%8+headerOff%8]
+	_ [rootMagic ^ tableMagic - 1]struct{}
+	_ [lineSize - headerOff - 8]struct{}
+)
+
+// Slot is a word of a bucket: where the block of a key is. Zero is empty.
+//
+//	 63         56 55     54 53    48 47                0
+//	+-------------+--------+--+------+-------------------+
+//	| fingerprint | moving | 0| class|      address      |
+//	+-------------+--------+--+------+-------------------+
+//
+// A slot is moving while the client that splits its sub-table carries it to the
+// new one; nobody else may change it then.
+type Slot uint64
+
+const (
+	slotMoving  Slot = 1 << 55
+	slotUnused  Slot = 1 << 54
+	fpShift          = 56
+	classShift       = 48
+	classMask        = 63
+	addrMask         = 1<<memory.AddrBits - 1
+	alignedMask      = memory.BlockAlign - 1
+)
+
+// MakeSlot composes a slot.
+func MakeSlot(fp uint8, class memory.Class, a memory.Addr) Slot {
+	return Slot(fp)<<fpShift | Slot(class)<<classShift | Slot(a)
+}
+
+// Fingerprint is 8 bits of the hash of the key.
+func (s Slot) Fingerprint() uint8 { return uint8(s >> fpShift) }
+
+// Class is the size class of the block.
+func (s Slot) Class() memory.Class { return memory.Class(s >> classShift & classMask) }
+
+// Addr is where the block is.
+func (s Slot) Addr() memory.Addr { return memory.Addr(s & addrMask) }
+
+// Moving reports whether the slot is being carried to another sub-table.
+func (s Slot) Moving() bool { return s&slotMoving != 0 }
+
+// Check reports what is impossible about a slot that is not empty.
+func (s Slot) Check() error {
+	switch {
+	case s.Addr() == 0:
+		return fmt.Errorf("slot %#016x has no address", uint64(s))
+	case s.Addr()&alignedMask != 0:
+		return fmt.Errorf("slot %#016x points into the middle of a line", uint64(s))
+	case s&slotUnused != 0:
+		return fmt.Errorf("slot %#016x has a bit that no version sets", uint64(s))
+	}
+	return nil
+}
+
+// String returns "fp 3f class 2 seg 1 +0x40".
+func (s Slot) String() string {
+	if s == 0 {
+		return "empty"
+	}
+	m := ""
+	if s.Moving() {
+		m = " moving"
+	}
+	return fmt.Sprintf("fp %02x class %d %v%s", s.Fingerprint(), s.Class(), s.Addr(), m)
+}
+
+// Header is the last word of a bucket: which keys the bucket is responsible for.
+//
+//	 63    56 55            40 39                    8 7      0
+//	+--------+----------------+-----------------------+--------+
+//	|  0xb5  |     table      |        suffix         | depth  |
+//	+--------+----------------+-----------------------+--------+
+type Header uint64
+
+const headerMark = 0xb5
+
+// MakeHeader composes a header; the suffix has depth bits.
+func MakeHeader(table uint16, depth uint8, suffix uint32) Header {
+	return headerMark<<56 | Header(table)<<40 | Header(suffix)<<8 | Header(depth)
+}
+
+// Depth is the local depth of the sub-table that the bucket belongs to.
+func (h Header) Depth() uint8 { return uint8(h) }
+
+// Suffix is what the hashes of the bucket's keys end with.
+func (h Header) Suffix() uint32 { return uint32(h >> 8) }
+
+// Table is the table that the bucket belongs to.
+func (h Header) Table() uint16 { return uint16(h >> 40) }
+
+// Covers reports whether the bucket is responsible for keys with this hash.
+func (h Header) Covers(hash uint64) bool {
+	return uint32(hash)&suffixMask(h.Depth()) == h.Suffix()
+}
+
+// Check reports what is impossible about a header of the table's index.
+func (h Header) Check(table uint16) error {
+	switch {
+	case h>>56 != headerMark || h.Depth() > MaxMaxDepth || h.Suffix()&^suffixMask(h.Depth()) != 0:
+		return fmt.Errorf("%#016x is no bucket header", uint64(h))
+	case h.Table() != table:
+		return fmt.Errorf("bucket belongs to table %d, not %d", h.Table(), table)
+	}
+	return nil
+}
+
+// String returns "depth 3 suffix 101 table 7".
+func (h Header) String() string {
+	return fmt.Sprintf("depth %d suffix %0*b table %d", h.Depth(), max(1, h.Depth()), h.Suffix(), h.Table())
+}
+
+// suffixMask has the low depth bits; depth is at most 32.
+func suffixMask(depth uint8) uint32 { return uint32(1<<depth - 1) }
+
+// Entry is a word of the directory: the sub-table of all keys whose hashes end
+// with the entry's index.
+//
+//	 63   57 56        55      48 47                0
+//	+-------+---------+----------+-------------------+
+//	|   0   | filling |  depth   |     sub-table     |
+//	+-------+---------+----------+-------------------+
+//
+// A sub-table is filling while the keys that it has been made for are carried to
+// it from the one that is split: they may be in either.
+type Entry uint64
+
+const entryFilling Entry = 1 << 56
+
+// MakeEntry composes an entry.
+func MakeEntry(t memory.Addr, depth uint8) Entry { return Entry(depth)<<memory.AddrBits | Entry(t) }
+
+// Table is where the sub-table is.
+func (e Entry) Table() memory.Addr { return memory.Addr(e & addrMask) }
+
+// Depth is the local depth of the sub-table.
+func (e Entry) Depth() uint8 { return uint8(e >> memory.AddrBits) }
+
+// Filling reports whether the sub-table is being filled by a split.
+func (e Entry) Filling() bool { return e&entryFilling != 0 }
+
+// Check reports what is impossible about an entry under a global depth.
+func (e Entry) Check(globalDepth uint8) error {
+	switch {
+	case e.Table() == 0 || e.Table()&alignedMask != 0 || e>>57 != 0:
+		return fmt.Errorf("%#016x is no directory entry", uint64(e))
+	case e.Depth() > globalDepth:
+		return fmt.Errorf("local depth %d exceeds the global depth %d", e.Depth(), globalDepth)
+	case e.Filling() && e.Depth() == 0:
+		return fmt.Errorf("sub-table of depth 0 cannot come from a split")
+	}
+	return nil
+}
+
+// String returns "depth 2 seg 1 +0x80".
+func (e Entry) String() string {
+	m := ""
+	if e.Filling() {
+		m = " filling"
+	}
+	return fmt.Sprintf("depth %d %v%s", e.Depth(), e.Table(), m)
+}
+
+// Geometry is what never changes of an index. It is stored in its root and in
+// every sub-table, and compared when it is opened.
+type Geometry struct {
+	Groups   uint32 // bucket groups of a sub-table
+	MaxDepth uint8  // the directory has room for 1<<MaxDepth entries
+	Table    uint16
+}
+
+func (g Geometry) word() uint64 {
+	return uint64(g.Groups) | uint64(g.MaxDepth)<<32 | slotsPerLine<<40 | uint64(g.Table)<<48
+}
+
+func parseGeometry(w uint64) (Geometry, error) {
+	g := Geometry{Groups: uint32(w), MaxDepth: uint8(w >> 32), Table: uint16(w >> 48)}
+	if w>>40&255 != slotsPerLine {
+		return g, fmt.Errorf("buckets of %d slots, this version has %d", w>>40&255, slotsPerLine)
+	}
+	return g, g.validate()
+}
+
+// tableSize is the size of a sub-table in bytes.
+func (g Geometry) tableSize() uint32 { return tableHeader + g.Groups*groupSize }
+
+// rootSize is the size of the root extent in bytes.
+func (g Geometry) rootSize() uint32 { return dirOff + max(uint32(8)<<g.MaxDepth, lineSize) }
+
+// putRoot writes the first line of a root.
+func (g Geometry) putRoot(p []byte) {
+	clear(p[:lineSize])
+	binary.LittleEndian.PutUint64(p[rootMagicOff:], rootMagic)
+	binary.LittleEndian.PutUint64(p[rootGeometryOff:], g.word())
+	binary.LittleEndian.PutUint64(p[rootSumOff:], record.Sum(rootMagic, p[:rootSumOff]))
+}
+
+// ParseRoot decodes the first line of a root extent.
+func ParseRoot(p []byte) (Geometry, error) {
+	if len(p) < lineSize || binary.LittleEndian.Uint64(p[rootMagicOff:]) != rootMagic {
+		return Geometry{}, fmt.Errorf("no RACE index here")
+	}
+	if binary.LittleEndian.Uint64(p[rootSumOff:]) != record.Sum(rootMagic, p[:rootSumOff]) {
+		return Geometry{}, fmt.Errorf("checksum of the root is wrong")
+	}
+	return parseGeometry(binary.LittleEndian.Uint64(p[rootGeometryOff:]))
+}
+
+// Birth is the first line of a sub-table: where it comes from.
+type Birth struct {
+	Geometry
+	Suffix uint32
+	Depth  uint8
+	Parent memory.Addr // 0: made with the index
+	Root   memory.Addr
+}
+
+func (t Birth) put(p []byte) {
+	clear(p[:lineSize])
+	binary.LittleEndian.PutUint64(p[tableMagicOff:], tableMagic)
+	binary.LittleEndian.PutUint64(p[tableGeometryOff:], t.word())
+	binary.LittleEndian.PutUint64(p[tableBirthOff:], uint64(t.Suffix)|uint64(t.Depth)<<32)
+	binary.LittleEndian.PutUint64(p[tableParentOff:], uint64(t.Parent))
+	binary.LittleEndian.PutUint64(p[tableRootOff:], uint64(t.Root))
+	binary.LittleEndian.PutUint64(p[tableSumOff:], record.Sum(tableMagic, p[:tableSumOff]))
+}
+
+// ParseBirth decodes the first line of a sub-table.
+func ParseBirth(p []byte) (Birth, error) {
+	var t Birth
+	if len(p) < lineSize || binary.LittleEndian.Uint64(p[tableMagicOff:]) != tableMagic {
+		return t, fmt.Errorf("no sub-table here")
+	}
+	if binary.LittleEndian.Uint64(p[tableSumOff:]) != record.Sum(tableMagic, p[:tableSumOff]) {
+		return t, fmt.Errorf("checksum of the sub-table's header is wrong")
+	}
+	g, err := parseGeometry(binary.LittleEndian.Uint64(p[tableGeometryOff:]))
+	if err != nil {
+		return t, err
+	}
+	b := binary.LittleEndian.Uint64(p[tableBirthOff:])
+	t = Birth{
+		Geometry: g, Suffix: uint32(b), Depth: uint8(b >> 32),
+		Parent: memory.Addr(binary.LittleEndian.Uint64(p[tableParentOff:])),
+		Root:   memory.Addr(binary.LittleEndian.Uint64(p[tableRootOff:])),
+	}
+	if b>>40 != 0 || t.Depth > g.MaxDepth || t.Suffix&^suffixMask(t.Depth) != 0 {
+		return t, fmt.Errorf("impossible suffix %#x of depth %d", t.Suffix, t.Depth)
+	}
+	return t, nil
+}
+
+// Bucket is one line of a sub-table.
+type Bucket struct {
+	Slots  [slotsPerLine]Slot
+	Header Header
+}
+
+func parseBucket(p []byte) (b Bucket) {
+	for i := range b.Slots {
+		b.Slots[i] = Slot(binary.LittleEndian.Uint64(p[8*i:]))
+	}
+	b.Header = Header(binary.LittleEndian.Uint64(p[headerOff:]))
+	return b
+}
+
+// ParseBucket decodes a line and reports the first thing that is impossible in it.
+func ParseBucket(p []byte, table uint16) (Bucket, error) {
+	if len(p) < lineSize {
+		return Bucket{}, fmt.Errorf("bucket of %d bytes", len(p))
+	}
+	b := parseBucket(p)
+	if err := b.Header.Check(table); err != nil {
+		return b, err
+	}
+	for i, s := range b.Slots {
+		if s == 0 {
+			continue
+		}
+		if err := s.Check(); err != nil {
+			return b, fmt.Errorf("slot %d: %w", i, err)
+		}
+	}
+	return b, nil
+}
+
+// fingerprint is the part of a hash that a slot holds.
+func fingerprint(hash uint64) uint8 { return uint8(hash >> fpShift) }
+
+// place returns the offsets in a sub-table of the two combined buckets of a hash.
+// They are in different groups. The directory uses the low bits of a hash and the
+// fingerprint its high 8; the places come from those between, and from a product
+// that mixes all of them.
+func (g Geometry) place(hash uint64) (o1, o2 uint32) {
+	n := uint64(g.Groups)
+	g1 := uint64(uint32(hash>>24)) * n >> 32
+	m := hash * 0x9e3779b97f4a7c15
+	g2 := g1 + 1 + (m>>32)*(n-1)>>32
+	if g2 >= n {
+		g2 -= n
+	}
+	o1 = tableHeader + uint32(g1)*groupSize + uint32(hash>>23&1)*lineSize
+	o2 = tableHeader + uint32(g2)*groupSize + uint32(m>>31&1)*lineSize
+	return o1, o2
+}
+
+// mainLine is which of the two lines of the combined bucket at o is the main
+// bucket; the other one is the overflow bucket, which lies in the middle of its group.
+func mainLine(o uint32) uint32 { return (o - tableHeader) / lineSize % groupLines }

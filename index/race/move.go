@@ -1,0 +1,275 @@
+package race
+
+import (
+	"txnode/memory"
+	"txnode/memory/record"
+)
+
+// mover carries slots from the old sub-table of a split to the new one, some
+// groups at a time. For each slot that moves:
+//
+//  1. it is marked as moving in the old sub-table: from now on nobody else
+//     changes it, and its block keeps its key;
+//  2. the block is read, again, to be sure of its key;
+//  3. the slot is set at the same place in the new sub-table, which others leave
+//     free as long as the old one's is in use;
+//  4. it is cleared in the old sub-table.
+//
+// A reader that looks into the old sub-table first and the new one afterwards
+// meets it at least once.
+type mover struct {
+	*split
+	items []item
+	lines []byte
+}
+
+// item is a slot of the old sub-table.
+type item struct {
+	off   uint32 // in the sub-table
+	value Slot
+	hash  uint64
+	known bool // the hash is that of the block's key
+}
+
+// maxUnclear is how often a slot is looked at whose block does not hold a key
+// that belongs there. The slot must be about to change, or is damaged.
+const maxUnclear = 16
+
+func (m *mover) run() error {
+	groups := max(uint32(m.ix.window)/groupSlots, 1)
+	for g := uint32(0); g < m.ix.geo.Groups; g += groups {
+		n := min(groups, m.ix.geo.Groups-g)
+		w := waiting{}
+		for tries := 0; ; tries++ {
+			done, err := m.groups(tableHeader+g*groupSize, n*groupSize, tries >= maxUnclear)
+			if err != nil {
+				return err
+			}
+			if done {
+				break
+			}
+			if err := m.ix.waitFor(m.c, &w, m.from, 0, "an insert into a sub-table that has been split"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// groups moves what moves of the n bytes at off of the old sub-table. It reports
+// false when something has changed meanwhile and it has to be done again. With
+// last, it leaves alone what it cannot understand.
+func (m *mover) groups(off, n uint32, last bool) (done bool, err error) {
+	if err := m.read(off, n); err != nil {
+		return false, err
+	}
+	if err := m.hashes(m.items); err != nil {
+		return false, err
+	}
+	done = true
+	moving := m.items[:0]
+	for _, it := range m.items {
+		switch {
+		case !it.known && last:
+			m.damage = m.ix.corrupt(m.from+memory.Addr(it.off), "%v: the block does not hold a key that belongs here", it.value)
+		case !it.known:
+			done = false
+		case uint32(it.hash)&m.bit() != 0:
+			moving = append(moving, it)
+		}
+	}
+	m.items = moving
+	all, err := m.carry()
+	return done && all, err
+}
+
+// read lists the slots in use of the n bytes at off.
+func (m *mover) read(off, n uint32) error {
+	t := m.c.Thread()
+	buf, err := t.Alloc(int(n))
+	if err != nil {
+		return err
+	}
+	defer t.Free(buf, int(n))
+	b := &m.s.batch
+	b.Reset()
+	b.Read(m.ix.space.View().At(m.from+memory.Addr(off), 0), buf, n)
+	if err := m.c.Do(b); err != nil {
+		return err
+	}
+	m.items = m.items[:0]
+	for o := uint32(0); o < n; o += 8 {
+		if w := t.Word(buf + o); w != 0 && o%lineSize != headerOff {
+			m.items = append(m.items, item{off: off + o, value: Slot(w)})
+		}
+	}
+	return nil
+}
+
+// hashes reads the keys of the items' blocks.
+func (m *mover) hashes(items []item) error {
+	if len(items) == 0 {
+		return nil
+	}
+	t := m.c.Thread()
+	v := m.ix.space.View()
+	size := len(items) * record.LineSize
+	buf, err := t.Alloc(size)
+	if err != nil {
+		return err
+	}
+	defer t.Free(buf, size)
+	b := &m.s.batch
+	b.Reset()
+	for i := range items {
+		it := &items[i]
+		it.known = false
+		a := it.value.Addr()
+		if it.value.Check() == nil && m.ix.fits(v, a, it.value.Class().Size()) {
+			b.Read(v.At(a, 0), buf+uint32(i)*record.LineSize, record.LineSize)
+		} else {
+			clear(t.Bytes(buf+uint32(i)*record.LineSize, record.LineSize))
+		}
+	}
+	if err := m.c.Do(b); err != nil {
+		return err
+	}
+	var long []int
+	for i := range items {
+		img := record.Image(t.Bytes(buf+uint32(i)*record.LineSize, record.LineSize))
+		n, ok := m.keyLen(img, items[i].value)
+		switch {
+		case !ok:
+		case record.KeyAt(n) < record.LineSize:
+			m.know(&items[i], img.Key())
+		default:
+			long = append(long, i)
+		}
+	}
+	return m.longKeys(items, long, buf)
+}
+
+// keyLen is the length of the key that the block of a slot holds, if it can be one.
+func (m *mover) keyLen(img record.Image, s Slot) (int, bool) {
+	meta := img.Meta()
+	n := meta.KeyLen()
+	return n, (meta.State() == record.Live || meta.State() == record.Absent) && meta.Table() == m.ix.geo.Table &&
+		n <= record.MaxKey && record.KeyAt(n)+n <= int(s.Class().Size())
+}
+
+// know notes the hash of an item's key, if the key belongs where the slot is.
+func (m *mover) know(it *item, key []byte) {
+	h := record.Hash(m.ix.geo.Table, key)
+	o1, o2 := m.ix.geo.place(h)
+	line := it.off &^ (lineSize - 1)
+	here := line-o1 < combinedSize || line-o2 < combinedSize
+	it.hash = h
+	it.known = here && fingerprint(h) == it.value.Fingerprint() && uint32(h)&suffixMask(m.depth) == m.suffix
+}
+
+// longKeys is hashes for the items whose keys are not in the first line of their
+// blocks; the first lines are at heads.
+func (m *mover) longKeys(items []item, long []int, heads uint32) error {
+	if len(long) == 0 {
+		return nil
+	}
+	const each = record.MaxKey
+	const room = 16
+	t := m.c.Thread()
+	v := m.ix.space.View()
+	buf, err := t.Alloc(room * each)
+	if err != nil {
+		return err
+	}
+	defer t.Free(buf, room*each)
+	for len(long) > 0 {
+		part := long[:min(len(long), room)]
+		long = long[len(part):]
+		b := &m.s.batch
+		b.Reset()
+		for k, i := range part {
+			n := record.Image(t.Bytes(heads+uint32(i)*record.LineSize, record.LineSize)).Meta().KeyLen()
+			b.Read(v.At(items[i].value.Addr()+record.LineSize, 0), buf+uint32(k*each), uint32(n+7)&^7)
+		}
+		if err := m.c.Do(b); err != nil {
+			return err
+		}
+		for k, i := range part {
+			n := record.Image(t.Bytes(heads+uint32(i)*record.LineSize, record.LineSize)).Meta().KeyLen()
+			m.know(&items[i], t.Bytes(buf+uint32(k*each), uint32(n)))
+		}
+	}
+	return nil
+}
+
+// carry moves the items. It reports false when one of them could not be moved now.
+func (m *mover) carry() (all bool, err error) {
+	if len(m.items) == 0 {
+		return true, nil
+	}
+	ix, c, s := m.ix, m.c, m.s
+	all = true
+
+	v := ix.space.View()
+	s.steps = s.steps[:0]
+	for _, it := range m.items {
+		s.steps = append(s.steps, step{addr: m.from + memory.Addr(it.off), old: uint64(it.value), new: uint64(it.value | slotMoving)})
+	}
+	if err := ix.apply(c, s, v, s.steps); err != nil {
+		return false, err
+	}
+	pinned := m.items[:0]
+	for i, it := range m.items {
+		if s.steps[i].ok() {
+			pinned = append(pinned, it)
+		} else {
+			all = false
+		}
+	}
+	m.items = pinned
+	return m.carryPinned(all)
+}
+
+func (m *mover) carryPinned(all bool) (bool, error) {
+	ix, c, s := m.ix, m.c, m.s
+	if err := m.hashes(m.items); err != nil {
+		return false, err
+	}
+	v := ix.space.View()
+	s.steps = s.steps[:0]
+	for _, it := range m.items {
+		if it.known && uint32(it.hash)&m.bit() != 0 {
+			s.steps = append(s.steps, step{addr: m.to + memory.Addr(it.off), old: 0, new: uint64(it.value)})
+		}
+	}
+	// The slots of the items that do not move now get their mark taken off: those
+	// whose block has turned out to hold another key, and those whose place is
+	// taken, by a key that its inserter will take back.
+	if err := ix.apply(c, s, v, s.steps); err != nil {
+		return false, err
+	}
+	k := 0
+	for i := range m.items {
+		it := &m.items[i]
+		if it.known && uint32(it.hash)&m.bit() != 0 {
+			it.known = s.steps[k].ok()
+			k++
+		} else {
+			it.known = false
+		}
+	}
+	s.steps = s.steps[:0]
+	for _, it := range m.items {
+		to := uint64(0)
+		if !it.known {
+			to = uint64(it.value)
+			all = false
+		}
+		s.steps = append(s.steps, step{addr: m.from + memory.Addr(it.off), old: uint64(it.value | slotMoving), new: to})
+	}
+	if err := m.transitions("moving slot"); err != nil {
+		return false, err
+	}
+	ix.moved.Add(uint64(len(m.items)))
+	return all, nil
+}

@@ -1,0 +1,134 @@
+package race
+
+import (
+	"fmt"
+
+	"txnode/index"
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// Create makes an empty index for the records of a table, and returns where its
+// root is: what Open takes.
+func Create(c *rdma.Coro, s Space, table uint16, o Options) (memory.Addr, *Index, error) {
+	o = o.withDefaults()
+	if err := o.Validate(); err != nil {
+		return 0, nil, err
+	}
+	g := Geometry{Groups: o.Groups, MaxDepth: o.MaxDepth, Table: table}
+	root, err := s.AllocExtent(c, g.rootSize())
+	if err != nil {
+		return 0, nil, fmt.Errorf("race: the root of an index for table %d: %w: %w", table, index.ErrFull, err)
+	}
+	ix := newIndex(c, s, root, g)
+	d := newDirectory(o.initialDepth())
+	if err := ix.create(c, d); err != nil {
+		return 0, nil, ix.abandon(d, err)
+	}
+	ix.dir.Store(d)
+	return root, ix, nil
+}
+
+// create makes the sub-tables of a new index, then its directory and root.
+func (ix *Index) create(c *rdma.Coro, d *directory) error {
+	sc := ix.get()
+	defer ix.put(sc)
+	for i := range d.entries {
+		a, err := ix.space.AllocExtent(c, ix.size)
+		if err != nil {
+			return fmt.Errorf("race: sub-table %d of %d for table %d: %w: %w", i+1, len(d.entries), ix.geo.Table, index.ErrFull, err)
+		}
+		d.entries[i] = MakeEntry(a, d.depth)
+		b := Birth{Geometry: ix.geo, Suffix: uint32(i), Depth: d.depth, Root: ix.root}
+		if err := ix.format(c, sc, b, a, 0); err != nil {
+			return err
+		}
+	}
+	return ix.writeRoot(c, sc, d)
+}
+
+func (ix *Index) writeRoot(c *rdma.Coro, sc *scratch, d *directory) error {
+	t := c.Thread()
+	v := ix.space.View()
+	total := uint32(len(d.entries)) * 8
+	size := int(dirOff + min(total, dirChunk))
+	buf, err := t.Alloc(size)
+	if err != nil {
+		return err
+	}
+	defer t.Free(buf, size)
+	for at := uint32(0); at < total; at += dirChunk {
+		n := min(total-at, dirChunk)
+		for i := range n / 8 {
+			t.PutWord(buf+dirOff+8*i, uint64(d.entries[at/8+i]))
+		}
+		sc.batch.Reset()
+		for k := range v.Copies(ix.root) {
+			sc.batch.Write(v.At(ix.root+dirOff+memory.Addr(at), k), buf+dirOff, n)
+		}
+		if err := c.Do(&sc.batch); err != nil {
+			return err
+		}
+	}
+	clear(t.Bytes(buf, dirOff))
+	ix.geo.putRoot(t.Bytes(buf, lineSize))
+	t.PutWord(buf+depthOff, uint64(d.depth))
+	sc.batch.Reset()
+	for k := range v.Copies(ix.root) {
+		sc.batch.Write(v.At(ix.root, k), buf, dirOff)
+	}
+	if err := c.Do(&sc.batch); err != nil {
+		return err
+	}
+	return c.Fence(rdma.FenceThread, 0, &sc.batch)
+}
+
+// abandon gives back the memory of an index that could not be made.
+func (ix *Index) abandon(d *directory, err error) error {
+	for _, e := range d.entries {
+		if e != 0 {
+			err = firstOf(err, ix.space.FreeExtent(e.Table(), ix.size))
+		}
+	}
+	return firstOf(err, ix.space.FreeExtent(ix.root, ix.geo.rootSize()))
+}
+
+// Open attaches to the index whose root is given, and checks that it is one of
+// the table's.
+func Open(c *rdma.Coro, s Space, root memory.Addr, table uint16) (*Index, error) {
+	v := s.View()
+	probe := newIndex(c, s, root, Geometry{Table: table})
+	if root&alignedMask != 0 || !probe.fits(v, root, dirOff) {
+		return nil, probe.corrupt(root, "the root is in no segment")
+	}
+	t := c.Thread()
+	buf, err := t.Alloc(lineSize)
+	if err != nil {
+		return nil, err
+	}
+	defer t.Free(buf, lineSize)
+	sc := probe.get()
+	defer probe.put(sc)
+	sc.batch.Reset()
+	sc.batch.Read(v.At(root, 0), buf, lineSize)
+	if err := c.Do(&sc.batch); err != nil {
+		return nil, err
+	}
+	g, err := ParseRoot(t.Bytes(buf, lineSize))
+	if err != nil {
+		return nil, probe.corrupt(root, "%w", err)
+	}
+	if g.Table != table {
+		return nil, probe.corrupt(root, "it is the index of table %d", g.Table)
+	}
+	ix := newIndex(c, s, root, g)
+	if !ix.fits(v, root, g.rootSize()) {
+		return nil, ix.corrupt(root, "the directory reaches past the end of its segment")
+	}
+	d, err := ix.readDirectory(c, nil)
+	if err != nil {
+		return nil, err
+	}
+	ix.dir.Store(d)
+	return ix, nil
+}

@@ -1,0 +1,78 @@
+package race
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"txnode/memory"
+)
+
+// Limits and defaults of the geometry.
+const (
+	DefaultGroups   = 1024 // 21504 slots, 192 KiB
+	DefaultMaxDepth = 14   // a directory of 128 KiB; 300 million keys with the default groups
+	MaxMaxDepth     = 20
+	MaxGroups       = (memory.MaxSegmentSize - tableHeader) / groupSize
+)
+
+// Options of a new index. The zero value is usable.
+type Options struct {
+	// Groups is the number of bucket groups of a sub-table, of 3 buckets and 21
+	// slots each; 0: DefaultGroups, at least 2. A sub-table is what one resize
+	// splits, and must fit a segment.
+	Groups uint32
+	// MaxDepth limits the index to 1<<MaxDepth sub-tables, whose directory is
+	// reserved from the start, 8 bytes each; 0: DefaultMaxDepth, at most MaxMaxDepth.
+	MaxDepth uint8
+	// Keys is how many keys the index has room for from the start, without
+	// splits; 0: one sub-table.
+	Keys uint64
+}
+
+func (o Options) withDefaults() Options {
+	if o.Groups == 0 {
+		o.Groups = DefaultGroups
+	}
+	if o.MaxDepth == 0 {
+		o.MaxDepth = DefaultMaxDepth
+	}
+	return o
+}
+
+// Validate lists every fault at once.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	err := Geometry{Groups: o.Groups, MaxDepth: o.MaxDepth}.validate()
+	if err == nil && o.Keys > uint64(o.Groups)*groupSlots<<o.MaxDepth {
+		err = fmt.Errorf("race: %d keys do not fit 1<<%d sub-tables of %d groups", o.Keys, o.MaxDepth, o.Groups)
+	}
+	return err
+}
+
+func (g Geometry) validate() error {
+	var faults []string
+	if g.Groups < 2 || g.Groups > MaxGroups {
+		faults = append(faults, fmt.Sprintf("%d groups: between 2 and %d are possible", g.Groups, MaxGroups))
+	}
+	if g.MaxDepth == 0 || g.MaxDepth > MaxMaxDepth {
+		faults = append(faults, fmt.Sprintf("maximum depth %d: between 1 and %d is possible", g.MaxDepth, MaxMaxDepth))
+	}
+	if len(faults) > 0 {
+		return errors.New("race: " + strings.Join(faults, "; "))
+	}
+	return nil
+}
+
+// plannedLoad is how full sub-tables get before they are split, in 1/16: what
+// sizes an index that is made for a number of keys.
+const plannedLoad = 12
+
+// initialDepth is the depth at which o.Keys keys fit.
+func (o Options) initialDepth() uint8 {
+	d := uint8(0)
+	for d < o.MaxDepth && uint64(o.Groups)*groupSlots*plannedLoad/16<<d < o.Keys {
+		d++
+	}
+	return d
+}

@@ -1,0 +1,297 @@
+package race
+
+import (
+	"fmt"
+
+	"txnode/index"
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// grow makes room for the query's key, whose buckets have none: it splits their
+// sub-table, or waits a little when somebody else is doing so. The caller then
+// looks again.
+func (ix *Index) grow(c *rdma.Coro, s *scratch, q *index.Query, w *waiting) error {
+	e := Entry(q.State[stEntry])
+	if e.Filling() {
+		return ix.waitFor(c, w, e.Table(), 0, "the split that fills the sub-table")
+	}
+	lock := e.Table() + tableLockOff
+	ok, err := ix.one(c, s, ix.space.View(), lock, 0, ix.lockWord(c))
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return ix.waitFor(c, w, lock, ownerOf(s.steps[0].prior), "a split of the sub-table")
+	}
+	*w = waiting{}
+	d, err := ix.readDirectory(c, ix.dir.Load())
+	if err != nil || d.entries[q.Hash&d.mask] != e { // somebody else has split it meanwhile
+		return firstOf(err, ix.unlock(c, s, lock))
+	}
+	sp := split{ix: ix, c: c, s: s, from: e.Table(), depth: e.Depth(), suffix: uint32(q.Hash) & suffixMask(e.Depth())}
+	return sp.run()
+}
+
+// split divides a sub-table, whose lock is held, in two (RACE, section 3.4.2).
+type split struct {
+	ix     *Index
+	c      *rdma.Coro
+	s      *scratch
+	from   memory.Addr
+	to     memory.Addr
+	depth  uint8 // of from before the split
+	suffix uint32
+	damage error // what was left where it was, since it makes no sense
+}
+
+// bit is what the hashes of the keys that move have and the others have not.
+func (p *split) bit() uint32 { return 1 << p.depth }
+
+func (p *split) run() error {
+	if err := p.prepare(); err != nil {
+		return firstOf(err, p.ix.unlock(p.c, p.s, p.from+tableLockOff))
+	}
+	if err := p.publish(); err != nil {
+		return err
+	}
+	if err := p.ix.unlock(p.c, p.s, p.ix.root+dirLockOff); err != nil {
+		return err
+	}
+	return p.fill()
+}
+
+// firstOf is the first error, since the second may be a consequence of it.
+func firstOf(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// prepare makes the new sub-table, and locks the directory. When it fails, nothing
+// has changed. From then on the split has to be finished, by Recover if need be.
+func (p *split) prepare() error {
+	ix := p.ix
+	if p.depth >= ix.geo.MaxDepth {
+		return fmt.Errorf("race: index of table %d has 1<<%d sub-tables and cannot split one more: make it with a larger MaxDepth or more groups: %w", ix.geo.Table, ix.geo.MaxDepth, index.ErrFull)
+	}
+	to, err := ix.space.AllocExtent(p.c, ix.size)
+	if err != nil {
+		return fmt.Errorf("race: a sub-table for table %d: %w: %w", ix.geo.Table, index.ErrFull, err)
+	}
+	p.to = to
+	err = ix.format(p.c, p.s, Birth{Geometry: ix.geo, Suffix: p.suffix | p.bit(), Depth: p.depth + 1, Parent: p.from, Root: ix.root}, to, ix.lockWord(p.c))
+	if err == nil {
+		err = ix.lockDirectory(p.c, p.s)
+	}
+	if err != nil {
+		return firstOf(err, ix.space.FreeExtent(to, ix.size))
+	}
+	return nil
+}
+
+// fill carries to the new sub-table what belongs there, and unlocks both.
+func (p *split) fill() error {
+	ix, c, s := p.ix, p.c, p.s
+	if err := p.setHeaders(); err != nil {
+		return err
+	}
+	m := mover{split: p}
+	if err := m.run(); err != nil {
+		return err
+	}
+	if err := ix.lockDirectory(c, s); err != nil {
+		return err
+	}
+	if err := p.filled(); err != nil {
+		return err
+	}
+	for _, l := range []memory.Addr{ix.root + dirLockOff, p.to + tableLockOff, p.from + tableLockOff} {
+		if err := ix.unlock(c, s, l); err != nil {
+			return err
+		}
+	}
+	ix.splits.Add(1)
+	if _, err := ix.refresh(c, ix.dir.Load()); err != nil {
+		return err
+	}
+	return p.damage
+}
+
+// format writes an empty sub-table to all copies; it is placed when format returns.
+func (ix *Index) format(c *rdma.Coro, s *scratch, b Birth, at memory.Addr, lock uint64) error {
+	const chunk = 64 * groupSize
+	t := c.Thread()
+	v := ix.space.View()
+	if !ix.fits(v, at, ix.size) {
+		return ix.corrupt(at, "the new sub-table is in no segment")
+	}
+	const size = lineSize + chunk
+	buf, err := t.Alloc(size)
+	if err != nil {
+		return err
+	}
+	defer t.Free(buf, size)
+	b.put(t.Bytes(buf, lineSize))
+	t.PutWord(buf+tableLockOff, lock)
+	lines := buf + lineSize
+	clear(t.Bytes(lines, chunk))
+	h := MakeHeader(ix.geo.Table, b.Depth, b.Suffix)
+	for o := uint32(0); o < chunk; o += lineSize {
+		t.PutWord(lines+o+headerOff, uint64(h))
+	}
+	s.batch.Reset()
+	for k := range v.Copies(at) {
+		s.batch.Write(v.At(at, k), buf, tableHeader)
+		for o := uint32(tableHeader); o < ix.size; o += chunk {
+			if s.batch.Len() >= ix.window {
+				if err := c.Do(&s.batch); err != nil {
+					return err
+				}
+				s.batch.Reset()
+			}
+			s.batch.Write(v.At(at+memory.Addr(o), k), lines, min(chunk, ix.size-o))
+		}
+	}
+	if err := c.Do(&s.batch); err != nil {
+		return err
+	}
+	return c.Fence(rdma.FenceThread, 0, &s.batch)
+}
+
+// lockDirectory waits for the right to change the directory, which others hold
+// for a few round trips only.
+func (ix *Index) lockDirectory(c *rdma.Coro, s *scratch) error {
+	w := waiting{}
+	for {
+		ok, err := ix.one(c, s, ix.space.View(), ix.root+dirLockOff, 0, ix.lockWord(c))
+		if ok || err != nil {
+			return err
+		}
+		if err := ix.waitFor(c, &w, ix.root+dirLockOff, ownerOf(s.steps[0].prior), "a change of the directory"); err != nil {
+			return err
+		}
+	}
+}
+
+// unlock clears a lock word that c holds.
+func (ix *Index) unlock(c *rdma.Coro, s *scratch, at memory.Addr) error {
+	ok, err := ix.one(c, s, ix.space.View(), at, ix.lockWord(c), 0)
+	if err == nil && !ok {
+		err = ix.corrupt(at, "lock holds %#x instead of the %#x of this client", s.steps[0].prior, ix.lockWord(c))
+	}
+	return err
+}
+
+// publish puts the new sub-table into the directory, which is locked: as filling,
+// so that lookups read the old one too.
+func (p *split) publish() error {
+	ix := p.ix
+	d, err := ix.readDirectory(p.c, nil)
+	if err != nil {
+		return err
+	}
+	if d.depth == p.depth {
+		if d, err = ix.double(p.c, p.s, d); err != nil {
+			return err
+		}
+	}
+	p.s.steps = p.s.steps[:0]
+	for i := p.suffix; uint64(i) <= d.mask; i += p.bit() {
+		to := MakeEntry(p.from, p.depth+1)
+		if i&p.bit() != 0 {
+			to = MakeEntry(p.to, p.depth+1) | entryFilling
+		}
+		p.s.steps = append(p.s.steps, step{addr: ix.entryAddr(i), old: uint64(MakeEntry(p.from, p.depth)), new: uint64(to), once: true})
+	}
+	return p.transitions("directory entry")
+}
+
+// transitions applies the steps in the scratch, of which every one must take effect.
+func (p *split) transitions(what string) error {
+	if err := p.ix.apply(p.c, p.s, p.ix.space.View(), p.s.steps); err != nil {
+		return err
+	}
+	for i := range p.s.steps {
+		if t := &p.s.steps[i]; !t.ok() {
+			return p.ix.corrupt(t.addr, "%s %#x instead of %#x, in a split that holds the lock", what, t.prior, t.old)
+		}
+	}
+	return nil
+}
+
+// double doubles the directory, which is locked: the upper half becomes a copy of
+// the lower, and then the global depth says that it is valid (RACE, figure 9).
+func (ix *Index) double(c *rdma.Coro, s *scratch, d *directory) (*directory, error) {
+	t := c.Thread()
+	v := ix.space.View()
+	total := uint32(len(d.entries)) * 8
+	size := int(min(total, dirChunk))
+	buf, err := t.Alloc(size)
+	if err != nil {
+		return nil, err
+	}
+	defer t.Free(buf, size)
+	for at := uint32(0); at < total; at += dirChunk {
+		n := min(total-at, dirChunk)
+		for i := range n / 8 {
+			t.PutWord(buf+8*i, uint64(d.entries[at/8+i]))
+		}
+		s.batch.Reset()
+		a := ix.root + dirOff + memory.Addr(total+at)
+		for k := range v.Copies(a) {
+			s.batch.Write(v.At(a, k), buf, n)
+		}
+		if err := c.Do(&s.batch); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.Fence(rdma.FenceThread, 0, &s.batch); err != nil {
+		return nil, err
+	}
+	ok, err := ix.one(c, s, v, ix.root+depthOff, uint64(d.depth), uint64(d.depth)+1)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, ix.corrupt(ix.root+depthOff, "global depth %d instead of %d under the lock of the directory", s.steps[0].prior, d.depth)
+	}
+	ix.doublings.Add(1)
+	n := newDirectory(d.depth + 1)
+	copy(n.entries, d.entries)
+	copy(n.entries[len(d.entries):], d.entries)
+	return n, nil
+}
+
+// setHeaders tells every bucket of the old sub-table that it is responsible for
+// half of its keys only.
+func (p *split) setHeaders() error {
+	ix := p.ix
+	from := uint64(MakeHeader(ix.geo.Table, p.depth, p.suffix))
+	to := uint64(MakeHeader(ix.geo.Table, p.depth+1, p.suffix))
+	for o := uint32(tableHeader); o < ix.size; {
+		p.s.steps = p.s.steps[:0]
+		for ; o < ix.size && len(p.s.steps) < ix.window; o += lineSize {
+			p.s.steps = append(p.s.steps, step{addr: p.from + memory.Addr(o) + headerOff, old: from, new: to, once: true})
+		}
+		if err := p.transitions("bucket header"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// filled tells the directory, which is locked, that the split is done.
+func (p *split) filled() error {
+	d, err := p.ix.readDirectory(p.c, nil)
+	if err != nil {
+		return err
+	}
+	e := MakeEntry(p.to, p.depth+1)
+	p.s.steps = p.s.steps[:0]
+	for i := p.suffix | p.bit(); uint64(i) <= d.mask; i += 2 * p.bit() {
+		p.s.steps = append(p.s.steps, step{addr: p.ix.entryAddr(i), old: uint64(e | entryFilling), new: uint64(e), once: true})
+	}
+	return p.transitions("directory entry")
+}

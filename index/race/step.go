@@ -1,0 +1,131 @@
+package race
+
+import (
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// step is the transition of one word from one value to another: by CAS on the
+// primary, and then by the same CAS on each backup.
+//
+// Who has changed the primary changes the backups before it lets go of what
+// entitled it to the change, so a value cannot come back to the primary before
+// every backup has had it, and a backup's CAS can only fail because an earlier
+// transition of somebody else is still on its way: every replica goes through the
+// same values, and the CAS is repeated until its turn has come.
+type step struct {
+	addr     memory.Addr
+	old, new uint64
+	prior    uint64 // what the primary held before
+	done     uint8  // bit i: copy i holds the new value
+	// once: the word never holds a value twice, and is changed under a lock, so
+	// that finding the new value means that a client before has got so far.
+	once bool
+}
+
+func (t *step) ok() bool { return t.done&1 != 0 }
+
+// took reports whether a copy that held prior before the CAS now has the new value.
+func (t *step) took(prior uint64) bool { return prior == t.old || t.once && prior == t.new }
+
+// stepRef says which step and copy a work request belongs to.
+type stepRef struct {
+	step, copy, wr int
+}
+
+// primary executes the first CAS of every step; it sets prior and ok.
+func (ix *Index) primary(c *rdma.Coro, s *scratch, v *memory.View, steps []step) error {
+	for len(steps) > 0 {
+		part := steps[:min(len(steps), ix.window)]
+		steps = steps[len(part):]
+		s.batch.Reset()
+		for i := range part {
+			s.batch.CAS(v.At(part[i].addr, 0), part[i].old, part[i].new)
+		}
+		if err := c.Do(&s.batch); err != nil {
+			return err
+		}
+		for i := range part {
+			part[i].prior = s.batch.Result(i)
+			if part[i].took(part[i].prior) {
+				part[i].done = 1
+			}
+		}
+	}
+	return nil
+}
+
+// appendBackups appends the CAS of those copies of the steps that are left, as far
+// as one batch goes, and reports whether there are any.
+func (ix *Index) appendBackups(s *scratch, v *memory.View, steps []step) bool {
+	s.refs = s.refs[:0]
+	for i := range steps {
+		t := &steps[i]
+		if !t.ok() {
+			continue
+		}
+		for k := 1; k < v.Copies(t.addr) && len(s.refs) < ix.window; k++ {
+			if t.done&(1<<k) == 0 {
+				s.refs = append(s.refs, stepRef{i, k, s.batch.CAS(v.At(t.addr, k), t.old, t.new)})
+			}
+		}
+	}
+	return len(s.refs) > 0
+}
+
+// settle notes which of the appended CAS have succeeded, and returns the number
+// of one that has not, or -1.
+func settle(s *scratch, steps []step) (failed int) {
+	failed = -1
+	for i, r := range s.refs {
+		if steps[r.step].took(s.batch.Result(r.wr)) {
+			steps[r.step].done |= 1 << r.copy
+		} else {
+			failed = i
+		}
+	}
+	return failed
+}
+
+// backups completes the steps that have succeeded on the primary.
+func (ix *Index) backups(c *rdma.Coro, s *scratch, v *memory.View, steps []step) error {
+	start := int64(0)
+	for tries := 0; ; {
+		s.batch.Reset()
+		if !ix.appendBackups(s, v, steps) {
+			return nil
+		}
+		if err := c.Do(&s.batch); err != nil {
+			return err
+		}
+		failed := settle(s, steps)
+		if failed < 0 {
+			continue // there may be more than one batch of them
+		}
+		now := c.Thread().Now()
+		if start == 0 {
+			start = now
+		} else if now-start > ix.stall {
+			r := s.refs[failed]
+			t := &steps[r.step]
+			return ix.corrupt(t.addr, "copy %d holds %#x instead of %#x: a client has stopped between the copies", r.copy, s.batch.Result(r.wr), t.old)
+		}
+		pause(c, tries)
+		tries++
+	}
+}
+
+// apply is primary and backups.
+func (ix *Index) apply(c *rdma.Coro, s *scratch, v *memory.View, steps []step) error {
+	if err := ix.primary(c, s, v, steps); err != nil {
+		return err
+	}
+	return ix.backups(c, s, v, steps)
+}
+
+// one executes a single step and reports whether it took effect.
+func (ix *Index) one(c *rdma.Coro, s *scratch, v *memory.View, a memory.Addr, old, new uint64) (bool, error) {
+	s.steps = append(s.steps[:0], step{addr: a, old: old, new: new})
+	err := ix.apply(c, s, v, s.steps)
+	return s.steps[0].ok(), err
+}

@@ -1,0 +1,139 @@
+package race
+
+import (
+	"txnode/index"
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// walkGroups is how many bucket groups Walk reads at once.
+const walkGroups = 64
+
+// Walk calls fn for every slot in use, with its address and the block that it
+// points to, sub-table by sub-table. A block that is linked throughout is visited
+// at least once, and a second time perhaps when a split moves it meanwhile. fn
+// may use the coroutine. Walk ends with the first error of fn.
+func (ix *Index) Walk(c *rdma.Coro, fn func(at memory.Addr, b index.Candidate) error) error {
+	return ix.walk(c, func(at memory.Addr, b *Bucket) error {
+		for j, s := range b.Slots {
+			if s == 0 {
+				continue
+			}
+			if err := s.Check(); err != nil {
+				return ix.corrupt(at+memory.Addr(8*j), "%w", err)
+			}
+			if err := fn(at+memory.Addr(8*j), index.Candidate{Addr: s.Addr(), Class: s.Class()}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// walk calls fn for every bucket. Sub-tables that appear meanwhile come last:
+// what a split has moved to them was either met before, or is met there.
+func (ix *Index) walk(c *rdma.Coro, fn func(at memory.Addr, b *Bucket) error) error {
+	seen := map[memory.Addr]bool{}
+	for {
+		d, err := ix.readDirectory(c, ix.dir.Load())
+		if err != nil {
+			return err
+		}
+		more := false
+		for _, i := range d.tables() {
+			a := d.entries[i].Table()
+			if seen[a] {
+				continue
+			}
+			seen[a], more = true, true
+			if err := ix.walkTable(c, a, fn); err != nil {
+				return err
+			}
+		}
+		if !more {
+			return nil
+		}
+	}
+}
+
+func (ix *Index) walkTable(c *rdma.Coro, table memory.Addr, fn func(at memory.Addr, b *Bucket) error) error {
+	t := c.Thread()
+	size := int(min(walkGroups, ix.geo.Groups) * groupSize)
+	buf, err := t.Alloc(size)
+	if err != nil {
+		return err
+	}
+	defer t.Free(buf, size)
+	s := ix.get()
+	defer ix.put(s)
+	for o := uint32(tableHeader); o < ix.size; o += uint32(size) {
+		n := min(uint32(size), ix.size-o)
+		s.batch.Reset()
+		s.batch.Read(ix.space.View().At(table+memory.Addr(o), 0), buf, n)
+		if err := c.Do(&s.batch); err != nil {
+			return err
+		}
+		for l := uint32(0); l < n; l += lineSize {
+			b := parseBucket(t.Bytes(buf+l, lineSize))
+			at := table + memory.Addr(o+l)
+			if err := b.Header.Check(ix.geo.Table); err != nil {
+				return ix.corrupt(at+headerOff, "%w", err)
+			}
+			if err := fn(at, &b); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Stats describe an index. Those that count events count the events of this
+// handle only.
+type Stats struct {
+	SubTables   int
+	GlobalDepth int
+	Slots       int // capacity
+	Used        int // slots in use
+	Bytes       uint64
+
+	Splits     uint64 // sub-tables split
+	Doublings  uint64 // of the directory
+	Moved      uint64 // slots carried to new sub-tables
+	Refreshes  uint64 // of the cached directory
+	StaleReads uint64 // lookups that had to start again
+}
+
+// LoadFactor is the part of the slots that is in use.
+func (s Stats) LoadFactor() float64 { return float64(s.Used) / float64(max(s.Slots, 1)) }
+
+// Events returns the statistics that cost no verbs: those of this handle.
+func (ix *Index) Events() Stats {
+	return Stats{
+		Splits: ix.splits.Load(), Doublings: ix.doublings.Load(), Moved: ix.moved.Load(),
+		Refreshes: ix.refreshes.Load(), StaleReads: ix.again.Load(),
+	}
+}
+
+// Stats reads the whole index and describes it.
+func (ix *Index) Stats(c *rdma.Coro) (Stats, error) {
+	s := ix.Events()
+	err := ix.walk(c, func(_ memory.Addr, b *Bucket) error {
+		s.Slots += slotsPerLine
+		for _, w := range b.Slots {
+			if w != 0 {
+				s.Used++
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return s, err
+	}
+	d, err := ix.readDirectory(c, ix.dir.Load())
+	if err != nil {
+		return s, err
+	}
+	s.SubTables, s.GlobalDepth = len(d.tables()), int(d.depth)
+	s.Bytes = uint64(s.SubTables)*uint64(ix.size) + uint64(ix.geo.rootSize())
+	return s, nil
+}
