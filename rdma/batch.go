@@ -36,6 +36,15 @@ func (b *Batch) Result(i int) uint64 { return b.wrs[i].Result }
 // Len is the number of requests.
 func (b *Batch) Len() int { return len(b.wrs) }
 
+// Coro is the number of the coroutine that posted the batch last (Coro.ID), for
+// fabrics that trace; -1 when it was a plain one, or nobody did.
+func (b *Batch) Coro() int {
+	if b.c == nil || b.c.yield == nil {
+		return -1
+	}
+	return b.c.id
+}
+
 // Done reports whether everything posted has completed.
 func (b *Batch) Done() bool { return b.pending == 0 }
 

@@ -1,0 +1,96 @@
+package sim
+
+import "txnode/rdma"
+
+// Atomics on words that share a slot of the responder wait for each other.
+const atomicSlots = 4096
+
+// blade is a memory blade: its region and its RNIC.
+type blade struct {
+	f        *Fabric
+	id       rdma.BladeID
+	mem      memory
+	key      rdma.Key
+	readOnly bool
+	epoch    uint32 // restarts so far: connections made before are gone
+
+	// Pipelines: when they are free, ps.
+	op, rx, tx, atomics int64
+	slots               [atomicSlots]int64
+	qpPs                int64
+
+	// Faults, in ps.
+	down    int64 // it does not answer before
+	slow    []window
+	parted  []window
+	latePut []*queuePair // with WRITEs that are not placed yet
+}
+
+// window is a time in which a fault lasts.
+type window struct {
+	from, to int64
+	x        float64
+	thread   int // -1: all
+}
+
+func newBlade(f *Fabric, id rdma.BladeID, o BladeOptions) *blade {
+	b := &blade{f: f, id: id, key: o.Key, readOnly: o.ReadOnly}
+	b.mem.init(o.Size)
+	return b
+}
+
+// factor is how much slower than normal the blade is at t.
+func (b *blade) factor(t int64) float64 {
+	x := 1.0
+	for _, w := range b.slow {
+		if w.from <= t && t < w.to {
+			x *= w.x
+		}
+	}
+	return x
+}
+
+// cut returns until when the blade is cut off from a thread at t; t when it is not.
+func (b *blade) cut(t int64, thread int) int64 {
+	end := t
+	for _, w := range b.parted {
+		if w.from <= t && t < w.to && (w.thread < 0 || w.thread == thread) {
+			end = max(end, w.to)
+		}
+	}
+	return end
+}
+
+// check decides what a request is at once, but for its key (contract, clause 6).
+func (b *blade) check(w *rdma.WR, arena uint64) rdma.Status {
+	n := uint64(w.Len)
+	if w.Off > b.mem.size || n > b.mem.size-w.Off {
+		return rdma.StatusBounds
+	}
+	switch w.Op {
+	case rdma.OpRead, rdma.OpWrite:
+		if uint64(w.Local)+n > arena {
+			return rdma.StatusLocal
+		}
+		if w.Op == rdma.OpWrite && b.readOnly {
+			return rdma.StatusAccess
+		}
+	case rdma.OpCAS, rdma.OpFAA, rdma.OpMaskedCAS:
+		if w.Op == rdma.OpMaskedCAS && b.f.opt.Profile.NoMaskedCAS {
+			return rdma.StatusBadOp
+		}
+		if b.readOnly {
+			return rdma.StatusAccess
+		}
+		if w.Off&7 != 0 || n != 8 {
+			return rdma.StatusAlign
+		}
+		if w.Op == rdma.OpMaskedCAS && (w.Local&7 != 0 || uint64(w.Local)+16 > arena) {
+			return rdma.StatusLocal
+		}
+	case rdma.OpFlush:
+	default:
+		return rdma.StatusBadOp
+	}
+	return rdma.StatusOK
+}

@@ -1,0 +1,187 @@
+package sim
+
+import (
+	"math"
+	"slices"
+
+	"txnode/rdma"
+)
+
+// armed is a fault about a verb of a thread, its number counted over the port.
+type armed struct {
+	verb uint64
+	Fault
+}
+
+// Inject arms faults from now on: their verbs are counted, and their times run,
+// from this call. A fault about a thread that has no port yet waits for its port.
+func (f *Fabric) Inject(faults ...Fault) error {
+	for _, x := range faults {
+		if err := x.validate(len(f.blades)); err != nil {
+			return err
+		}
+	}
+	now := f.proc().clock
+	for _, x := range faults {
+		switch x.Kind {
+		case FaultSlow, FaultPartition:
+			w := window{from: now + int64(x.At)*1000, to: forever, x: x.X, thread: x.Thread}
+			if x.For > 0 {
+				w.to = w.from + int64(x.For)*1000
+			}
+			b := f.blades[x.Blade]
+			if x.Kind == FaultSlow {
+				b.slow = append(b.slow, w)
+			} else {
+				b.parted = append(b.parted, w)
+			}
+			continue
+		case FaultStop, FaultRestart:
+			if x.Verb == 0 {
+				f.faults = append(f.faults, x)
+				f.push(now+int64(x.At)*1000, evFault, uint32(len(f.faults)-1), 0)
+				continue
+			}
+		}
+		f.waiting = append(f.waiting, x)
+	}
+	for _, c := range f.cpus {
+		if c == nil {
+			continue
+		}
+		for _, p := range c.ports {
+			f.arm(p)
+		}
+	}
+	return nil
+}
+
+// arm moves the faults that wait for the port's thread to the port.
+func (f *Fabric) arm(p *port) {
+	f.waiting = slices.DeleteFunc(f.waiting, func(x Fault) bool {
+		if x.Thread != p.index {
+			return false
+		}
+		p.faults = append(p.faults, armed{p.verbs + x.Verb, x})
+		return true
+	})
+	p.upcoming()
+}
+
+func (p *port) upcoming() {
+	p.next = math.MaxUint64
+	for _, a := range p.faults {
+		p.next = min(p.next, a.verb)
+	}
+}
+
+// stopsAt returns how many of the n requests about to be posted are, because the
+// thread stops behind them; n when it does not.
+func (p *port) stopsAt(n int) int {
+	last := n
+	for _, a := range p.faults {
+		if a.Kind == FaultStop && a.verb <= p.verbs+uint64(n) {
+			last = min(last, int(a.verb-p.verbs))
+			p.doomed = true
+		}
+	}
+	return last
+}
+
+// strikeVerb applies the faults about the verb just numbered.
+func (p *port) strikeVerb(v *verb) {
+	p.faults = slices.DeleteFunc(p.faults, func(a armed) bool {
+		if a.verb != p.verbs || a.Kind == FaultStop {
+			return false
+		}
+		v.fault, v.by = a.Kind, int64(a.By)*1000
+		p.f.trace.note(p.f.now, a.String(), uint64(p.index), p.verbs)
+		return true
+	})
+	p.upcoming()
+}
+
+// die stops the thread, whose code runs. It does not return when that is a body.
+func (p *port) die(pr *proc) {
+	p.f.stopThread(p, pr)
+	if pr.yield != nil {
+		panic(killed{})
+	}
+}
+
+// stopThread marks the thread, and every other port that its body uses.
+func (f *Fabric) stopThread(p *port, pr *proc) {
+	f.stopped = append(f.stopped, p.index)
+	f.trace.note(f.now, "stop", uint64(p.index), p.verbs)
+	p.dead = true
+	p.deactivate()
+	if pr == nil || pr.yield == nil {
+		return
+	}
+	pr.dead = true
+	for o := range f.ports {
+		if o.proc == pr && !o.dead {
+			o.dead = true
+			o.deactivate()
+		}
+	}
+}
+
+// strike begins a fault that was waiting for its time.
+func (f *Fabric) strike(x *Fault) {
+	switch x.Kind {
+	case FaultStop:
+		for _, c := range f.cpus {
+			if c == nil {
+				continue
+			}
+			for _, p := range slices.Clone(c.ports) {
+				if p.index == x.Thread && !p.dead {
+					pr := p.proc
+					f.stopThread(p, pr)
+					if pr != nil && pr.yield != nil && pr.stop != nil {
+						pr.kill()
+					}
+				}
+			}
+		}
+	case FaultRestart:
+		f.restart(f.blades[x.Blade], x)
+	}
+}
+
+// restart stops a blade: connections are gone, WRITEs that are not placed too,
+// and without memory everything. It is back with a key that nobody knows yet.
+func (f *Fabric) restart(b *blade, x *Fault) {
+	for len(b.latePut) > 0 {
+		q := b.latePut[0]
+		for _, l := range q.late {
+			l.g.verbs[l.i].state = verbDone
+		}
+		q.forget()
+	}
+	for _, e := range f.heap { // the second halves of divided WRITEs
+		if e.kind() == evEffect2 {
+			if g := f.groups.all[e.a()]; g.q.blade == b && g.verbs[e.b()].state == verbHalf {
+				g.verbs[e.b()].state = verbDone
+			}
+		}
+	}
+	if !x.Memory {
+		b.mem.reset()
+	}
+	b.epoch++
+	b.key = rdma.Key(mix64(f.opt.Seed+uint64(b.epoch)<<32+uint64(b.id)) | 1)
+	b.down = forever
+	if x.For > 0 {
+		b.down = f.now + int64(x.For)*1000
+	}
+	f.trace.note(f.now, x.String(), uint64(b.id), uint64(b.key))
+}
+
+// refuse ends requests of a stopped thread that reach nothing.
+func (p *port) refuse(pr *proc, b *rdma.Batch, first, n int) {
+	for i := range n {
+		b.Complete(first+i, rdma.StatusNoBlade)
+	}
+}

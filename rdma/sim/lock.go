@@ -1,0 +1,79 @@
+package sim
+
+import "math"
+
+// spinlock is a lock of the driver: of a queue pair that threads share, or of a
+// doorbell register. Whoever waits burns its processor. It is passed on in the
+// order of arrival, which costs time that grows with the number of threads that
+// spin on its cache line: that, more than the work done under it, is what makes
+// shared doorbells slow (SMART, section 3.1).
+type spinlock struct {
+	f     *Fabric
+	id    uint32
+	held  bool
+	queue []*proc
+	owner *proc // to whom it was passed, until that one goes on
+	base  int64 // ps to pass it on
+	each  int64 // ps more for each thread that spins
+}
+
+func (f *Fabric) newLock(base, each int64) *spinlock {
+	l := &spinlock{f: f, id: uint32(len(f.locks)), base: base, each: each}
+	f.locks = append(f.locks, l)
+	return l
+}
+
+// acquire returns when p has the lock; its clock says when that was.
+func (l *spinlock) acquire(p *proc) {
+	p.sync()
+	if !l.held {
+		l.held = true
+		return
+	}
+	l.queue = append(l.queue, p)
+	p.lock = l
+	granted := false
+	defer func() {
+		if !granted && l.owner == p { // stopped when it was its turn
+			l.releaseAt(l.f.now)
+		}
+	}()
+	p.suspend()
+	granted, l.owner = true, nil
+}
+
+// releaseAt frees the lock at t.
+func (l *spinlock) releaseAt(t int64) { l.f.push(t, evRelease, l.id, 0) }
+
+func (l *spinlock) release() {
+	for len(l.queue) > 0 {
+		n := len(l.queue)
+		p := l.queue[0]
+		copy(l.queue, l.queue[1:])
+		l.queue[n-1] = nil
+		l.queue = l.queue[:n-1]
+		if p.dead || p.stop == nil {
+			continue
+		}
+		l.owner = p
+		l.f.push(l.f.now+l.base+l.each*int64(n), evResume, uint32(p.id), p.gen)
+		return
+	}
+	l.held = false
+}
+
+// shared is a queue pair and completion queue that several threads use.
+type shared struct {
+	lock  *spinlock
+	users int   // active ones
+	perWR int64 // ps of serialized work for each request, at this number of users
+}
+
+func (s *shared) resize(d *device, by int) {
+	s.users += by
+	pr := &d.f.opt.Profile
+	s.perWR = 0
+	if s.users > 1 {
+		s.perWR = ps(pr.ShareNs * math.Pow(float64(s.users-1), pr.ShareExp))
+	}
+}

@@ -1,0 +1,225 @@
+package sim
+
+import "txnode/rdma"
+
+// submit is the doorbell reaching the device: it takes every request of the
+// group through the pipelines and decides when it takes effect and when it
+// completes. Pipelines are entered in the order of doorbells.
+//
+// Latencies are added behind the pipelines, so that a request that was delayed
+// on the wire does not hold up others.
+func (f *Fabric) submit(g *group) {
+	p, q := g.p, g.q
+	d, bl := p.d, q.blade
+	now, n := f.now, len(g.verbs)
+	d.out += n
+
+	x := 1.0
+	if len(bl.slow) > 0 {
+		x = bl.factor(now)
+	}
+	op := d.opPs + d.missPs() + d.qpPs
+	remote := scale(d.opPs+bl.qpPs, x)
+	fwd, back := scale(d.fwd, x), scale(d.back, x)
+	if n > 1 {
+		fwd += d.fetch // BlueFlame: a single WQE comes with its doorbell
+	}
+	prf := &f.opt.Profile
+	for i := range g.verbs {
+		v := &g.verbs[i]
+		q.seq++
+		v.seq, v.conn = q.seq, q.inc
+		w := &v.wr
+		if q.failAt <= v.seq {
+			w.Status = rdma.StatusFlushed
+			v.state = verbDone
+			q.done = max(q.done, now+fwd)
+			continue
+		}
+		if s := bl.check(w, uint64(len(p.arena))); s != rdma.StatusOK {
+			w.Status = s
+			v.state = verbDone
+			q.failAt = v.seq
+			q.done = max(q.done, now+fwd+back)
+			continue
+		}
+		if q.conn != bl.epoch || now < bl.down {
+			f.lost(v, q, rdma.StatusNoBlade, now+f.timeout)
+			continue
+		}
+		r := p.rand()
+
+		// Pipelines.
+		d.op = max(d.op, now) + op
+		at := d.op
+		bytes := prf.HeaderBytes + float64(w.Len)
+		if w.Op == rdma.OpFlush {
+			bytes = prf.HeaderBytes
+		}
+		wire := int64(bytes * 1000 / prf.BytesPerNs)
+		var reply int64
+		if w.Op == rdma.OpWrite {
+			d.tx = max(d.tx, now) + wire
+			bl.rx = max(bl.rx+wire, d.tx)
+			at = max(at, bl.rx)
+		}
+		bl.op = max(bl.op+remote, at)
+		at = bl.op
+		switch w.Op {
+		case rdma.OpRead:
+			bl.tx = max(bl.tx, at) + wire
+			d.rx = max(d.rx+wire, bl.tx)
+			reply = d.rx - at - wire + int64(float64(w.Len)*1000/prf.BytesPerNs)
+		case rdma.OpCAS, rdma.OpFAA, rdma.OpMaskedCAS:
+			slot := &bl.slots[w.Off>>3%atomicSlots]
+			bl.atomics = max(bl.atomics+scale(ps(1000/prf.AtomicsPerUs), x), at)
+			at = max(bl.atomics, *slot)
+			*slot = at + scale(ps(prf.AtomicAddrNs), x)
+			at += scale(ps(prf.AtomicNs), x)
+		}
+
+		// Arrival at the memory, in order on the queue pair.
+		arrive := at + fwd + int64((r&0xffff)*d.jitter>>16)
+		if w.Flags&rdma.FlagFence != 0 {
+			arrive = max(arrive, q.rdDone+fwd)
+		}
+		if v.fault == FaultLate {
+			arrive += v.by
+		}
+		arrive = max(arrive, q.arrive)
+		if end := bl.cut(arrive, p.index); end > arrive {
+			if end-arrive >= f.timeout {
+				f.lost(v, q, rdma.StatusTimeout, now+f.timeout)
+				continue
+			}
+			arrive = end // the transport tries again
+		}
+		if v.fault == FaultDrop {
+			f.lost(v, q, rdma.StatusTimeout, now+f.timeout)
+			continue
+		}
+		q.arrive = arrive
+		v.arrive = arrive
+		f.schedule(g, i, r>>16, back+reply)
+	}
+	g.refs++
+	g.done = q.done
+	f.push(g.done, evComplete, g.id, 0)
+	f.drop(g, 1)
+}
+
+// schedule decides when a request that arrives takes effect, which is where the
+// freedom of the contract is used, and when it completes.
+func (f *Fabric) schedule(g *group, i int, r uint64, back int64) {
+	v, q := &g.verbs[i], g.q
+	w := &v.wr
+	fr := &f.free
+	eff := max(v.arrive, q.ordered)
+	if w.Op == rdma.OpRead && fr.overtake > r&1023 {
+		r = mix64(r)
+		eff += int64(r >> 10 % uint64(fr.window))
+	}
+	end := eff
+	tear := fr.tear > r>>10&1023
+	if v.fault == FaultTear {
+		tear = true
+	}
+	if tear && w.Len > 8 && (w.Op == rdma.OpRead || w.Op == rdma.OpWrite) {
+		v.split = mix64(r + v.seq)
+		gap := v.by
+		if v.fault != FaultTear {
+			gap = int64(1 + v.split>>8%uint64(fr.window))
+		}
+		v.eff2 = eff + gap
+		end = v.eff2
+		g.refs++
+		f.push(v.eff2, evEffect2, g.id, uint32(i))
+	}
+	v.eff = eff
+	g.refs++
+	f.push(eff, evEffect, g.id, uint32(i))
+
+	done := end + back
+	if end := q.blade.cut(done, g.p.index); end > done {
+		if end-done < f.timeout {
+			done = end
+		} else if v.fault == FaultNone {
+			v.fault = FaultLose
+		}
+	}
+	late := v.fault == FaultLate && v.arrive-g.post > f.timeout
+	if v.fault == FaultLose || late {
+		w.Status = rdma.StatusTimeout
+		q.failAt = min(q.failAt, v.seq+1)
+		done = max(done, g.post+f.timeout)
+		if late {
+			done = g.post + f.timeout
+			f.keep(g.p, v)
+		}
+	}
+	if w.Op != rdma.OpWrite {
+		q.rdDone = max(q.rdDone, done)
+	}
+	if w.Op != rdma.OpRead && w.Op != rdma.OpFlush {
+		q.ordered = end
+	}
+	q.done = max(q.done, done)
+
+	placeBy := int64(0)
+	switch {
+	case w.Op != rdma.OpWrite || v.eff2 != 0 || f.opt.Placed:
+	case v.fault == FaultDelay:
+		placeBy = q.done + v.by
+	case fr.late > r>>20&1023:
+		placeBy = eff + 1 + int64(mix64(r)%uint64(2*fr.window+back))
+	}
+	if placeBy > 0 {
+		f.keep(g.p, v)
+		v.place = placeBy
+		g.refs++
+		f.push(placeBy, evPlace, g.id, uint32(i))
+	}
+}
+
+// lost ends a request that never arrives; those behind it fail too.
+func (f *Fabric) lost(v *verb, q *queuePair, s rdma.Status, done int64) {
+	v.wr.Status = s
+	v.state = verbDone
+	q.failAt = min(q.failAt, v.seq+1)
+	q.done = max(q.done, done)
+}
+
+// keep copies what a request that may take effect after its completion needs of
+// the arena.
+func (f *Fabric) keep(p *port, v *verb) {
+	switch v.wr.Op {
+	case rdma.OpWrite:
+		v.data = append([]byte(nil), p.arena[v.wr.Local:v.wr.Local+v.wr.Len]...)
+	case rdma.OpMaskedCAS:
+		v.data = append([]byte(nil), p.arena[v.wr.Local:v.wr.Local+16]...)
+	}
+}
+
+// complete puts the group on the completion queue of its port.
+func (f *Fabric) complete(g *group) {
+	p := g.p
+	p.d.out -= len(g.verbs)
+	for i := range g.verbs {
+		v := &g.verbs[i]
+		f.trace.verb(f, traceComplete, g, v)
+	}
+	if p.dead {
+		f.drop(g, 2) // nobody will reap it
+		return
+	}
+	p.cq.push(g)
+	f.drop(g, 1)
+	p.notify()
+}
+
+func scale(t int64, x float64) int64 {
+	if x == 1 {
+		return t
+	}
+	return int64(float64(t) * x)
+}

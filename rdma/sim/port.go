@@ -1,0 +1,364 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"txnode/rdma"
+)
+
+// port is the transport of one thread.
+type port struct {
+	f      *Fabric
+	d      *device
+	index  int // over all compute blades
+	local  int // on its own
+	policy rdma.QPPolicy
+	arena  []byte
+	mem    []byte // the mapping that arena is part of
+	qps    []queuePair
+	rng    uint64
+	proc   *proc // that used it last
+	cq     ring  // groups that completed
+	out    int   // requests not reaped
+	opened []*group
+
+	active bool  // counts as a thread that computes
+	worker *proc // in which it does
+	dead   bool  // stopped by a fault
+	closed bool
+
+	verbs  uint64 // posted since the port was made
+	faults []armed
+	next   uint64 // number of the verb that the next fault is about
+	doomed bool   // stops at the end of this Post
+}
+
+// queuePair is the connection of a port to a blade. A queue pair that threads
+// share shares its lock and its register; order and errors are kept for each
+// thread as if it were its own.
+type queuePair struct {
+	blade    *blade
+	number   int // in the order of creation
+	register int
+	bell     *spinlock // nil: no other thread uses the register
+	shared   *shared   // nil: no other thread uses the queue pair
+	open     *group    // being filled by Post
+	out      int       // requests not reaped
+
+	conn    uint32 // blade epoch at which it was connected
+	inc     uint32 // times it was reset
+	seq     uint64 // of the last request
+	failAt  uint64 // requests from this number on fail
+	arrive  int64  // of the last request
+	ordered int64  // effect of the last WRITE or atomic
+	rdDone  int64  // completion of the last READ or atomic
+	done    int64  // completion of the last group
+	late    []lateWrite
+}
+
+// lateWrite names a WRITE that has arrived and is not placed.
+type lateWrite struct {
+	g *group
+	i int
+}
+
+// NewPort connects a thread to all blades.
+func (f *Fabric) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
+	if cfg.Arena <= 0 || cfg.Arena > math.MaxInt32 || cfg.Index < 0 {
+		return nil, fmt.Errorf("sim: thread %d with an arena of %d bytes: between 1 and 2^31-1 are possible, and no negative index", cfg.Index, cfg.Arena)
+	}
+	mem, err := newArena((cfg.Arena + 63) &^ 63)
+	if err != nil {
+		return nil, err
+	}
+	tpb := f.opt.ThreadsPerBlade
+	p := &port{
+		f: f, d: f.device(cfg.Index / tpb), index: cfg.Index, local: cfg.Index % tpb, policy: min(cfg.Policy, rdma.SharedQP),
+		mem: mem, arena: mem, qps: make([]queuePair, len(f.blades)), next: math.MaxUint64,
+		rng: mix64(f.opt.Seed ^ mix64(uint64(cfg.Index)^0x5851f42d4c957f2d)),
+	}
+	for i := range p.qps {
+		p.qps[i] = queuePair{blade: f.blades[i], failAt: math.MaxUint64, conn: f.blades[i].epoch}
+	}
+	f.mu.Lock()
+	f.ports[p] = struct{}{}
+	f.mu.Unlock()
+	p.d.ports = append(p.d.ports, p)
+	p.d.stale = true
+	f.arm(p)
+	return p, nil
+}
+
+// Post charges the processor and rings a doorbell for each blade.
+func (p *port) Post(b *rdma.Batch, first int) {
+	f := p.f
+	pr := p.enter()
+	if p.d.stale {
+		p.d.map_()
+	}
+	if !p.active && pr.yield != nil && !p.dead {
+		p.activate(pr)
+	}
+	wrs := b.WRs()[first:]
+	if p.dead {
+		p.refuse(pr, b, first, len(wrs))
+		return
+	}
+	last := len(wrs) // what is behind is not posted: the thread stops
+	if p.verbs+uint64(len(wrs)) >= p.next {
+		last = p.stopsAt(len(wrs))
+	}
+	coro := 0
+	if f.opt.Record != nil {
+		coro = b.Coro()
+	}
+	pr.clock += p.d.batch + p.d.post*int64(len(wrs))
+	for i := range wrs[:last] {
+		w := &wrs[i]
+		if int(w.Blade) >= len(p.qps) {
+			p.verbs++
+			b.Complete(first+i, rdma.StatusNoBlade)
+			continue
+		}
+		q := &p.qps[w.Blade]
+		g := q.open
+		if g != nil && len(g.verbs) == f.opt.Profile.QueueDepth {
+			g = nil
+		}
+		if g == nil {
+			g = f.groups.get()
+			g.p, g.q, g.b, g.coro, g.refs = p, q, b, coro, 1
+			q.open = g
+			p.opened = append(p.opened, g)
+		}
+		g.verbs = append(g.verbs, verb{})
+		v := &g.verbs[len(g.verbs)-1]
+		v.wr, v.idx = *w, int32(first+i)
+		v.wr.Status = rdma.StatusOK
+		p.verbs++
+		if p.verbs >= p.next {
+			p.strikeVerb(v)
+		}
+	}
+	// Ringing may reap, and what is reaped may post; it never comes back here
+	// before this call has returned, because coroutines only run from Thread.Run.
+	for i := 0; i < len(p.opened); i++ {
+		g := p.opened[i]
+		g.q.open = nil
+		p.ring(pr, g)
+	}
+	p.opened = p.opened[:0]
+	if p.doomed {
+		p.die(pr)
+		p.refuse(pr, b, first+last, len(wrs)-last)
+	}
+}
+
+// ring waits for room on the queue pair, takes the locks, and rings.
+func (p *port) ring(pr *proc, g *group) {
+	f, q, n := p.f, g.q, len(g.verbs)
+	for q.out > 0 && q.out+n > f.opt.Profile.QueueDepth {
+		pr.await(p, forever)
+		p.reap(pr)
+	}
+	q.out += n
+	p.out += n
+	f.verbs += uint64(n)
+	if pr.yield != nil && (q.bell != nil || q.shared != nil) {
+		p.ringLocked(pr, g)
+		return
+	}
+	pr.clock += p.d.doorbell
+	p.announce(pr, g)
+}
+
+// ringLocked is ring on a queue pair or register that other threads use too.
+// The lock of the queue pair is held while the thread waits for the register.
+func (p *port) ringLocked(pr *proc, g *group) {
+	q := g.q
+	if s := q.shared; s != nil {
+		s.lock.acquire(pr)
+		defer func() { s.lock.releaseAt(max(pr.clock, p.f.now)) }()
+		pr.clock += s.perWR * int64(len(g.verbs))
+	}
+	if q.bell != nil {
+		q.bell.acquire(pr)
+		pr.clock += p.d.doorbell
+		q.bell.releaseAt(pr.clock)
+	} else {
+		pr.clock += p.d.doorbell
+	}
+	p.announce(pr, g)
+}
+
+// announce makes the doorbell an event, or when nothing can happen before it, now.
+func (p *port) announce(pr *proc, g *group) {
+	f := p.f
+	g.refs++
+	g.post = pr.clock
+	if len(f.heap) == 0 || f.heap[0].t > pr.clock {
+		f.now = max(f.now, pr.clock)
+		f.submit(g)
+		return
+	}
+	f.push(pr.clock, evSubmit, g.id, 0)
+}
+
+// reap takes what has completed off the completion queue.
+func (p *port) reap(pr *proc) {
+	for p.cq.n > 0 {
+		g := p.cq.pop()
+		pr.clock += p.d.reap
+		n := len(g.verbs)
+		g.q.out -= n
+		p.out -= n
+		wrs := g.b.WRs()
+		for i := range g.verbs {
+			v := &g.verbs[i]
+			wrs[v.idx].Result = v.wr.Result
+			g.b.Complete(int(v.idx), v.wr.Status)
+		}
+		if p.f.opt.Record != nil {
+			p.f.opt.Record.add(p.f, g, pr.clock)
+		}
+		p.f.drop(g, 1)
+	}
+}
+
+// Poll reaps, and charges for the switch of coroutines that surrounds it. A
+// thread too far ahead of the events lets them catch up.
+func (p *port) Poll() {
+	pr := p.enter()
+	pr.clock += p.d.swtch
+	if pr.clock-p.f.now > p.f.look {
+		pr.sync()
+	}
+	if p.cq.n > 0 {
+		p.reap(pr)
+	}
+}
+
+// Wait reaps, waiting if need be.
+func (p *port) Wait(until int64) {
+	pr := p.enter()
+	if p.cq.n == 0 {
+		end := int64(forever)
+		if until < math.MaxInt64/1000 {
+			end = max(until*1000, 0)
+		}
+		if pr.clock >= end {
+			pr.sync()
+			p.reap(pr)
+			return
+		}
+		if p.active && p.out == 0 && end-pr.clock > p.f.idle {
+			p.deactivate()
+		}
+		pr.await(p, end)
+	}
+	p.reap(pr)
+}
+
+// Now is the clock of the thread.
+func (p *port) Now() int64 { return p.f.proc().clock / 1000 }
+
+// Arena is the registered memory.
+func (p *port) Arena() []byte { return p.arena }
+
+// Reset connects the queue pair again. What was sent on the old connection and
+// has not arrived never will.
+func (p *port) Reset(b rdma.BladeID) error {
+	if int(b) >= len(p.qps) {
+		return &rdma.VerbError{Blade: b, Status: rdma.StatusNoBlade}
+	}
+	if p.enter(); p.dead {
+		return &rdma.VerbError{Blade: b, Status: rdma.StatusNoBlade}
+	}
+	if _, err := p.f.reach(b); err != nil {
+		return err
+	}
+	q := &p.qps[b]
+	if bl := q.blade; bl.cut(p.f.now, p.index) > p.f.now {
+		return fmt.Errorf("sim: blade %d does not answer thread %d: %w", b, p.index, rdma.ErrBladeDown)
+	}
+	p.f.placeAll(q)
+	q.failAt = math.MaxUint64
+	q.inc++
+	q.conn = q.blade.epoch
+	return nil
+}
+
+// Close releases the arena.
+func (p *port) Close() error {
+	if p.closed {
+		return nil
+	}
+	if p.out > 0 && !p.dead {
+		return fmt.Errorf("sim: thread %d still has %d requests outstanding", p.index, p.out)
+	}
+	if p.dead {
+		return nil // the fabric still delivers what is under way
+	}
+	p.f.mu.Lock()
+	delete(p.f.ports, p)
+	p.f.mu.Unlock()
+	return p.unmap()
+}
+
+func (p *port) unmap() error {
+	p.closed = true
+	for i := range p.qps {
+		p.f.placeAll(&p.qps[i])
+	}
+	if i := slices.Index(p.d.ports, p); i >= 0 {
+		p.d.ports = slices.Delete(p.d.ports, i, i+1)
+	}
+	p.d.stale = true
+	p.deactivate()
+	m := p.mem
+	p.mem, p.arena = nil, nil
+	return freeArena(m)
+}
+
+// enter returns whose code calls, and remembers it. It unwinds a stopped body.
+func (p *port) enter() *proc {
+	pr := p.f.proc()
+	if pr.dead && pr.yield != nil {
+		panic(killed{})
+	}
+	p.proc = pr
+	return pr
+}
+
+// activate counts the thread among those that compute.
+func (p *port) activate(pr *proc) {
+	p.active, p.worker = true, pr
+	pr.ports = append(pr.ports, p)
+	p.d.activate(1)
+	for i := range p.qps {
+		if s := p.qps[i].shared; s != nil {
+			s.resize(p.d, 1)
+		}
+	}
+}
+
+func (p *port) deactivate() {
+	if !p.active {
+		return
+	}
+	p.active = false
+	if i := slices.Index(p.worker.ports, p); i >= 0 {
+		p.worker.ports = slices.Delete(p.worker.ports, i, i+1)
+	}
+	p.d.activate(-1)
+	for i := range p.qps {
+		if s := p.qps[i].shared; s != nil {
+			s.resize(p.d, -1)
+		}
+	}
+}
+
+// rand returns 64 bits of the port's own stream.
+func (p *port) rand() uint64 { return splitmix64(&p.rng) }

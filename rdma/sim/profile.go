@@ -1,0 +1,245 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Profile is everything that the model knows about a machine: its processors,
+// its RNIC, the network. It is a value: copy one, change a field, use it. All
+// times are nanoseconds of virtual time. docs/simulator.md says where each
+// constant comes from: fitted to measurements, published, or assumed.
+type Profile struct {
+	Name string
+
+	// Latency.
+
+	RoundTripNs float64 // from doorbell to completion of an 8-byte READ on an idle device, its WQE passed with the doorbell
+	FetchNs     float64 // added when a doorbell announces several requests: the device fetches their WQEs over PCIe
+	JitterNs    float64 // added to each request: uniform, 0 to this
+	AtomicNs    float64 // added to an atomic
+	TimeoutNs   float64 // until a request that nobody answers fails
+	ControlNs   float64 // a call of the control path: SetKey, Provision
+
+	// Device, on either side.
+
+	OpsPerUs    float64 // requests per microsecond
+	BytesPerNs  float64 // each direction
+	HeaderBytes float64 // of bandwidth that each request takes beside its payload
+
+	WQECache  int     // outstanding requests whose WQEs the cache of the device holds
+	WQESpan   int     // this many more, and every request misses
+	WQEMissNs float64 // of the pipeline that a miss takes: a PCIe read
+	QPCache   int     // queue pairs whose contexts the device holds; 0: no limit
+	QPMissNs  float64 // of the pipeline that a missing context takes
+
+	AtomicsPerUs   float64 // atomics per microsecond and device
+	AtomicAddrNs   float64 // between two atomics on one word
+	NoMaskedCAS    bool    // the device lacks masked compare-and-swap
+	QueueDepth     int     // requests that a queue pair holds
+	ThreadDoorbell int     // doorbell registers of the device, for PerThreadDoorbell
+
+	// Doorbell registers as the driver hands them out: one device context has
+	// Doorbells of them. The first LowLatency queue pairs get one each; the others
+	// share the rest, round robin.
+
+	Doorbells  int
+	LowLatency int
+
+	// Spinlocks. To pass a contended lock on takes HandoverNs and, for every
+	// thread that spins on it, HandoverEachNs.
+
+	HandoverNs     float64
+	HandoverEachNs float64
+
+	// A queue pair and completion queue that n threads share serialize
+	// ShareNs*(n-1)^ShareExp of their time for each request.
+
+	ShareNs  float64
+	ShareExp float64
+
+	// Processor time. It grows by CPUSlope for every active thread of the compute
+	// blade beyond CPUFree: threads share cores, caches and the memory bus.
+
+	BatchNs     float64 // a call of Post: what leads to it, on average
+	PostNs      float64 // each request
+	DoorbellNs  float64 // each doorbell, in the register's critical section
+	ReapNs      float64 // each completion that is signaled: one per doorbell
+	SwitchNs    float64 // from one coroutine to the next
+	CPUFree     int
+	CPUSlope    float64
+	IdleNs      float64 // a thread that waits longer than this with nothing outstanding is not active
+	LookaheadNs float64 // how far a thread may run ahead of the events: a bound on how late it sees a completion
+}
+
+// Validate lists everything that cannot be.
+func (p *Profile) Validate() error {
+	var bad []string
+	check := func(ok bool, what string) {
+		if !ok {
+			bad = append(bad, what)
+		}
+	}
+	for _, f := range p.fields() {
+		v := *f.v
+		check(v >= 0 && v < 1e12 && !math.IsNaN(v), fmt.Sprintf("%s is %v", f.name, v))
+	}
+	check(p.OpsPerUs > 0 && p.BytesPerNs > 0 && p.AtomicsPerUs > 0, "a rate is not positive")
+	check(p.RoundTripNs > 0, "RoundTripNs is not positive")
+	check(p.Doorbells > p.LowLatency && p.LowLatency >= 0, fmt.Sprintf("%d of %d doorbells are low-latency: at least one must not be", p.LowLatency, p.Doorbells))
+	check(p.ThreadDoorbell > 0, "ThreadDoorbell is not positive")
+	check(p.QueueDepth > 0, "QueueDepth is not positive")
+	check(p.WQECache >= 0 && p.WQESpan > 0, "WQESpan is not positive")
+	check(p.QPCache >= 0 && p.CPUFree >= 0, "QPCache or CPUFree is negative")
+	if bad != nil {
+		return fmt.Errorf("%w: profile %q: %s", ErrOptions, p.Name, strings.Join(bad, "; "))
+	}
+	return nil
+}
+
+type field struct {
+	name string
+	v    *float64
+}
+
+// fields lists the constants that are real numbers, in the order of the type.
+func (p *Profile) fields() []field {
+	return []field{
+		{"RoundTripNs", &p.RoundTripNs}, {"FetchNs", &p.FetchNs}, {"JitterNs", &p.JitterNs}, {"AtomicNs", &p.AtomicNs},
+		{"TimeoutNs", &p.TimeoutNs}, {"ControlNs", &p.ControlNs},
+		{"OpsPerUs", &p.OpsPerUs}, {"BytesPerNs", &p.BytesPerNs}, {"HeaderBytes", &p.HeaderBytes},
+		{"WQEMissNs", &p.WQEMissNs}, {"QPMissNs", &p.QPMissNs},
+		{"AtomicsPerUs", &p.AtomicsPerUs}, {"AtomicAddrNs", &p.AtomicAddrNs},
+		{"HandoverNs", &p.HandoverNs}, {"HandoverEachNs", &p.HandoverEachNs},
+		{"ShareNs", &p.ShareNs}, {"ShareExp", &p.ShareExp},
+		{"BatchNs", &p.BatchNs}, {"PostNs", &p.PostNs}, {"DoorbellNs", &p.DoorbellNs}, {"ReapNs", &p.ReapNs}, {"SwitchNs", &p.SwitchNs},
+		{"CPUSlope", &p.CPUSlope}, {"IdleNs", &p.IdleNs}, {"LookaheadNs", &p.LookaheadNs},
+	}
+}
+
+// ConnectX6 is the machine of the SMART paper (section 6.1): two 24-core Xeon
+// Gold 6240R with two threads a core, a 200 Gb/s ConnectX-6 on PCIe 3.0 x16. The
+// constants marked "fit" are those that package calibrate finds.
+func ConnectX6() Profile {
+	return Profile{
+		Name: "connectx-6",
+
+		RoundTripNs: 1780, // fit
+		FetchNs:     540,  // fit
+		JitterNs:    100,
+		AtomicNs:    150,
+		TimeoutNs:   1e6,
+		ControlNs:   20e3,
+
+		OpsPerUs:    111,  // fit; SMART 6.1: 110.0
+		BytesPerNs:  13,   // PCIe 3.0 x16, as far as SMART 6.2.2 got: 104 Gb/s of 128
+		HeaderBytes: 30,   // RoCE or InfiniBand headers of a READ request or its response
+		WQECache:    420,  // fit
+		WQESpan:     1875, // fit
+		WQEMissNs:   9,    // fit
+
+		AtomicsPerUs:   50,
+		AtomicAddrNs:   400,
+		QueueDepth:     256, // SMART's configuration
+		ThreadDoorbell: 512, // SMART 4.1
+
+		Doorbells:  16, // SMART 2.2
+		LowLatency: 4,
+
+		HandoverNs:     1450, // fit
+		HandoverEachNs: 500,  // fit
+		ShareNs:        950,  // fit
+		ShareExp:       0.316,
+
+		BatchNs:     120,
+		PostNs:      213, // fit
+		DoorbellNs:  120, // fit: the sum of Batch, Doorbell and Reap
+		ReapNs:      120,
+		SwitchNs:    60,
+		CPUFree:     20,     // fit
+		CPUSlope:    0.0133, // fit
+		IdleNs:      1e6,
+		LookaheadNs: 4000,
+	}
+}
+
+// ConnectX5 is an assumption: a 100 Gb/s ConnectX-5 in the same hosts, with two
+// thirds of the message rate, half the WQE cache, and connection state that does
+// not fit its memory beyond some thousand queue pairs.
+func ConnectX5() Profile {
+	p := ConnectX6()
+	p.Name = "connectx-5"
+	p.RoundTripNs = 1950
+	p.FetchNs = 600
+	p.OpsPerUs = 75
+	p.BytesPerNs = 11.5
+	p.WQECache = 256
+	p.WQESpan = 1000
+	p.WQEMissNs = 13
+	p.QPCache = 2000
+	p.QPMissNs = 15
+	p.AtomicsPerUs = 35
+	p.AtomicAddrNs = 500
+	p.ThreadDoorbell = 256
+	return p
+}
+
+// RoCE25 is an assumption: a 25 Gb/s card on switched Ethernet, as rented
+// machines have it.
+func RoCE25() Profile {
+	p := ConnectX6()
+	p.Name = "roce-25g"
+	p.RoundTripNs = 3800
+	p.FetchNs = 700
+	p.JitterNs = 600
+	p.OpsPerUs = 30
+	p.BytesPerNs = 2.9
+	p.HeaderBytes = 58
+	p.WQECache = 128
+	p.WQESpan = 512
+	p.WQEMissNs = 33
+	p.QPCache = 1000
+	p.QPMissNs = 40
+	p.AtomicsPerUs = 12
+	p.AtomicAddrNs = 900
+	p.NoMaskedCAS = true
+	p.ThreadDoorbell = 256
+	return p
+}
+
+// Ideal is no machine: verbs cost a microsecond of latency and almost nothing
+// else. For tests of logic, where contention for hardware is noise.
+func Ideal() Profile {
+	p := ConnectX6()
+	p.Name = "ideal"
+	p.RoundTripNs = 1000
+	p.FetchNs = 0
+	p.OpsPerUs = 1e4
+	p.BytesPerNs = 1e4
+	p.AtomicsPerUs = 1e4
+	p.AtomicAddrNs = 1
+	p.WQEMissNs = 0
+	p.HandoverNs, p.HandoverEachNs, p.ShareNs = 0, 0, 0
+	p.BatchNs, p.PostNs, p.DoorbellNs, p.ReapNs, p.SwitchNs = 10, 1, 1, 1, 1
+	p.CPUSlope = 0
+	return p
+}
+
+// Profiles are the machines known by name.
+func Profiles() []Profile { return []Profile{ConnectX6(), ConnectX5(), RoCE25(), Ideal()} }
+
+// ProfileByName returns one of Profiles.
+func ProfileByName(name string) (Profile, error) {
+	var names []string
+	for _, p := range Profiles() {
+		if p.Name == name {
+			return p, nil
+		}
+		names = append(names, p.Name)
+	}
+	return Profile{}, fmt.Errorf("%w: no profile %q: there are %s", ErrOptions, name, strings.Join(names, ", "))
+}
+
+// ps converts nanoseconds of a profile.
+func ps(ns float64) int64 { return int64(math.Round(ns * 1000)) }

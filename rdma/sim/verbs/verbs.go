@@ -1,0 +1,233 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"txnode/rdma"
+	"txnode/rdma/sim"
+)
+
+// ErrConfig: a configuration that cannot run; the text lists every fault.
+var ErrConfig = errors.New("verbs: bad configuration")
+
+// Config says what to run. The zero value of a field has a default.
+type Config struct {
+	Profile sim.Profile   // zero: sim.ConnectX6
+	Op      rdma.Op       // OpRead, OpWrite, OpCAS or OpFAA
+	Policy  rdma.QPPolicy // of queue pairs and doorbells
+	Share   int           // threads per queue pair under MultiplexedQP; 0: 4
+	Threads int           // on one compute blade, at most 1024; 0: 1
+	Depth   int           // requests per doorbell (per thread); 0: 8
+	Size    int           // bytes of a READ or WRITE; 0: 8
+	// Throttle switches work request throttling on (SMART, section 4.2). Its first
+	// decision takes 48 ms of virtual time.
+	Throttle bool
+	// ChangeNs is the interval at which the number of active threads changes, to a
+	// random number from MinThreads to Threads; 0: never. SMART's table 1 has
+	// MinThreads 36 of 96 and depth 64.
+	ChangeNs   int64
+	MinThreads int
+	Blades     int    // 0: 1
+	Region     uint64 // bytes per blade that addresses are drawn from; 0: 1 GiB
+	WarmNs     int64  // not measured; 0: 20 us, or 60 ms when throttled
+	RunNs      int64  // measured; 0: 200 us, or 20 ms when throttled
+	Seed       uint64
+	// Record collects every verb, for a trace; nil: none.
+	Record *sim.Recording
+}
+
+func (c *Config) defaults() {
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&c.Threads, 1)
+	def(&c.Depth, 8)
+	def(&c.Size, 8)
+	def(&c.Blades, 1)
+	def(&c.Share, 4)
+	if c.Profile == (sim.Profile{}) {
+		c.Profile = sim.ConnectX6()
+	}
+	if c.Region == 0 {
+		c.Region = 1 << 30
+	}
+	if c.WarmNs == 0 {
+		c.WarmNs = 20_000
+		if c.Throttle {
+			c.WarmNs = 60_000_000
+		}
+	}
+	if c.RunNs == 0 {
+		c.RunNs = 200_000
+		if c.Throttle {
+			c.RunNs = 20_000_000
+		}
+	}
+	if c.MinThreads == 0 || c.ChangeNs == 0 {
+		c.MinThreads = c.Threads
+	}
+	if c.Op == rdma.OpCAS || c.Op == rdma.OpFAA {
+		c.Size = 8
+	}
+}
+
+// Validate lists everything that is wrong, after defaults.
+func (c Config) Validate() error {
+	c.defaults()
+	var errs []error
+	bad := func(ok bool, format string, a ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, a...)))
+		}
+	}
+	bad(c.Op == rdma.OpRead || c.Op == rdma.OpWrite || c.Op == rdma.OpCAS || c.Op == rdma.OpFAA, "%v is not READ, WRITE, CAS or FAA", c.Op)
+	bad(c.Threads > 0 && c.Threads <= 1024, "%d threads: from 1 to 1024 are possible", c.Threads)
+	bad(c.MinThreads > 0 && c.MinThreads <= c.Threads, "between %d and %d threads", c.MinThreads, c.Threads)
+	bad(c.Depth > 0 && c.Depth <= 1<<12, "depth %d: from 1 to 4096 is possible", c.Depth)
+	bad(c.Size > 0 && uint64(c.Size) <= min(c.Region, 1<<20), "%d bytes in a region of %d", c.Size, c.Region)
+	bad(c.Blades > 0 && c.Blades <= 64, "%d blades: from 1 to 64 are possible", c.Blades)
+	bad(c.WarmNs >= 0 && c.RunNs > 0 && c.ChangeNs >= 0, "a time is negative")
+	errs = append(errs, c.Profile.Validate())
+	return errors.Join(errs...)
+}
+
+// Result is what a run measured.
+type Result struct {
+	Verbs       uint64  // in the measured time
+	Mops        float64 // million verbs per second
+	MiBps       float64 // of payload
+	MeanNs      float64 // of a batch, from Post to the last completion
+	P50Ns       int64
+	P99Ns       int64
+	Doorbells   uint64
+	CMax        int // work request credits of thread 0 at the end; 0: not throttled
+	Connections int
+	Events      uint64 // of the simulator, the warm-up included
+	AllVerbs    uint64 // the warm-up included
+	TraceHash   uint64
+}
+
+// Run runs the benchmark. It is deterministic: equal configurations give equal results.
+func Run(c Config) (Result, error) {
+	if err := c.Validate(); err != nil {
+		return Result{}, err
+	}
+	c.defaults()
+	o := sim.Options{Profile: c.Profile, Seed: c.Seed, ThreadsPerBlade: 1024, Threads: c.Threads, Share: c.Share, Record: c.Record}
+	for range c.Blades {
+		o.Blades = append(o.Blades, sim.BladeOptions{Size: c.Region, Key: 1})
+	}
+	f, err := sim.New(o)
+	if err != nil {
+		return Result{}, err
+	}
+	defer f.Close()
+	b := bench{Config: c, f: f, start: f.Now() + c.WarmNs, end: f.Now() + c.WarmNs + c.RunNs}
+	// All threads connect before one starts.
+	var threads []*rdma.Thread
+	for i := range c.Threads {
+		t, err := rdma.NewThread(f, rdma.ThreadOptions{
+			Index: i, Policy: c.Policy, Arena: 64 * (1 + (c.Size*c.Depth+63)/64),
+			Techniques: rdma.Techniques{Doorbells: c.Policy == rdma.PerThreadDoorbell, Throttle: c.Throttle},
+		})
+		if err != nil {
+			return Result{}, err
+		}
+		threads = append(threads, t)
+	}
+	errs := make([]error, c.Threads)
+	f.Run(c.Threads, func(i int) { errs[i] = b.thread(threads[i]) })
+	r := Result{Verbs: b.verbs, Doorbells: b.doorbells, CMax: threads[0].Limits().WorkRequests, TraceHash: f.TraceHash()}
+	s := f.Stats()
+	r.Events, r.AllVerbs, r.Connections = s.Events, s.Verbs, s.Connections
+	for _, t := range threads {
+		errs = append(errs, t.Close())
+	}
+	r.Mops = float64(r.Verbs) * 1000 / float64(c.RunNs)
+	r.MiBps = r.Mops * 1e6 * float64(c.Size) / (1 << 20)
+	if n := len(b.latencies); n > 0 {
+		slices.Sort(b.latencies)
+		sum := 0.0
+		for _, l := range b.latencies {
+			sum += float64(l)
+		}
+		r.MeanNs, r.P50Ns, r.P99Ns = sum/float64(n), b.latencies[n/2], b.latencies[n*99/100]
+	}
+	return r, errors.Join(errs...)
+}
+
+// bench is a run in progress.
+type bench struct {
+	Config
+	f          *sim.Fabric
+	start, end int64
+	verbs      uint64
+	doorbells  uint64
+	latencies  []int64 // a sample when there are many
+	seen       uint64
+}
+
+// piece is how many requests a throttled thread posts at a time: the smallest
+// number of credits, so that no batch is larger than what it has.
+const piece = 4
+
+func (b *bench) thread(t *rdma.Thread) error {
+	c := t.Plain()
+	var batch rdma.Batch
+	span := (b.Region - uint64(b.Size)) / 8
+	for now := t.Now(); now < b.end; now = t.Now() {
+		if b.ChangeNs > 0 && !b.isActive(t.Index(), now) {
+			c.Sleep(b.ChangeNs - now%b.ChangeNs)
+			continue
+		}
+		batch.Reset()
+		for i := range b.Depth {
+			a := rdma.RemoteAddr{Key: 1, Off: t.Rand() % (span + 1) * 8}
+			if b.Blades > 1 {
+				a.Blade = rdma.BladeID(t.Rand() % uint64(b.Blades))
+			}
+			switch b.Op {
+			case rdma.OpRead:
+				batch.Read(a, uint32(i*b.Size), uint32(b.Size))
+			case rdma.OpWrite:
+				batch.Write(a, uint32(i*b.Size), uint32(b.Size))
+			case rdma.OpCAS:
+				batch.CAS(a, 0, 1)
+			default:
+				batch.FAA(a, 1)
+			}
+			if b.Throttle && i%piece == piece-1 {
+				c.Post(&batch)
+			}
+		}
+		if err := c.Do(&batch); err != nil {
+			return err
+		}
+		if done := t.Now(); done >= b.start && done < b.end {
+			b.verbs += uint64(b.Depth)
+			b.doorbells++
+			b.sample(done - now)
+		}
+	}
+	return nil
+}
+
+// isActive says whether a thread is one of those that run in this interval.
+func (b *bench) isActive(thread int, now int64) bool {
+	x := uint64(now/b.ChangeNs)*0x9e3779b97f4a7c15 + b.Seed
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return thread < b.MinThreads+int((x^x>>31)%uint64(b.Threads-b.MinThreads+1))
+}
+
+// sample keeps up to a million latencies: all, then every second one, and so on.
+func (b *bench) sample(ns int64) {
+	stride := uint64(1 + len(b.latencies)>>20)
+	if b.seen++; b.seen%stride == 0 {
+		b.latencies = append(b.latencies, ns)
+	}
+}
