@@ -14,6 +14,7 @@ import (
 	"txnode/history"
 	"txnode/index/race"
 	"txnode/memory"
+	"txnode/memory/embedded"
 	"txnode/occ"
 	"txnode/rdma"
 )
@@ -24,7 +25,7 @@ type DB struct {
 	fabric  rdma.Fabric
 	space   *memory.Space
 	engine  *occ.Engine
-	owned   io.Closer // fabric and catalog, when Open made them
+	owned   io.Closer // fabric, catalog and space, when Open made them
 	threads atomic.Int64
 	closed  atomic.Bool
 
@@ -53,18 +54,16 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	}
 	o = o.withDefaults()
 	db := &DB{opts: o, fabric: o.Fabric, tables: map[string]*occ.Table{}, workers: map[*Worker]struct{}{}}
-	cat := o.Catalog
-	mo := memory.Options{Backups: *o.Backups, SegmentSize: o.SegmentSize, LogArea: o.LogArea, ReadOnly: o.ReadOnly}
 	if db.fabric == nil {
-		var err error
-		if db.fabric, cat, db.owned, err = openEmbedded(o, &mo); err != nil {
+		e, err := embedded.Open(o.embedded())
+		if err != nil {
 			return nil, err
 		}
+		db.owned, db.fabric, db.space = e, e.Fabric(), e.Space()
 	}
 	db.idle = make([]atomic.Pointer[Worker], o.Workers)
 	db.handed = make(chan *Worker, o.Workers)
-	err := db.start(cat, mo)
-	if err != nil {
+	if err := db.start(); err != nil {
 		if db.ctl != nil {
 			err = errors.Join(err, db.ctl.Close())
 		}
@@ -76,14 +75,22 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	return db, nil
 }
 
-func (db *DB) start(cat memory.Catalog, mo memory.Options) error {
+// start makes what runs on the fabric.
+func (db *DB) start() error {
 	var err error
 	// The control thread takes the last doorbell, not the first.
 	if db.ctl, err = rdma.NewThread(db.fabric, rdma.ThreadOptions{Index: controlThread, Techniques: *db.opts.Techniques}); err != nil {
 		return err
 	}
-	if db.space, err = memory.Open(db.ctl.Plain(), db.fabric, cat, mo); err != nil {
-		return err
+	if db.space == nil {
+		o := &db.opts
+		mo := memory.Options{SegmentSize: o.SegmentSize, LogArea: o.LogArea, ReadOnly: o.ReadOnly, Durable: o.Durable, Backups: DefaultBackups}
+		if o.Backups != nil {
+			mo.Backups = *o.Backups
+		}
+		if db.space, err = memory.Open(db.ctl.Plain(), db.fabric, o.Catalog, mo); err != nil {
+			return err
+		}
 	}
 	flush := occ.FlushAuto
 	if db.opts.Durable {
@@ -137,7 +144,10 @@ func (db *DB) Close(ctx context.Context) error {
 	}
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
-	errs = append(errs, db.space.Close(db.ctl.Plain()), db.ctl.Close())
+	if db.owned == nil {
+		errs = append(errs, db.space.Close(db.ctl.Plain()))
+	}
+	errs = append(errs, db.ctl.Close())
 	if db.owned != nil {
 		errs = append(errs, db.owned.Close())
 	}

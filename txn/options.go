@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 	"txnode/history"
 	"txnode/memory"
+	"txnode/memory/embedded"
 	"txnode/occ"
 	"txnode/rdma"
 )
@@ -21,7 +22,7 @@ type Options struct {
 	Dir string
 	// Blades is the number of memory blades; 0: 2, or what Dir has.
 	Blades int
-	// BladeSize is the size of a blade's region in bytes; 0: 8 GiB. Memory and disk
+	// BladeSize is the size of a blade's region in bytes; 0: 16 GiB. Memory and disk
 	// are used as data comes.
 	BladeSize uint64
 	// SegmentSize is the unit in which blades hand out memory, in bytes: a power
@@ -66,7 +67,7 @@ type Options struct {
 	LogArea uint32
 	// IndexGroups is the number of bucket groups in a sub-table of a new table's
 	// index; 0: the index's default. Small ones make tables resize often.
-	IndexGroups int
+	IndexGroups uint32
 	// Seed of all randomness; 0: from the clock.
 	Seed uint64
 	// History records what every committed transaction read and wrote, for package
@@ -79,7 +80,7 @@ type Options struct {
 // Defaults of options.
 const (
 	DefaultBlades    = 2
-	DefaultBladeSize = 8 << 30
+	DefaultBladeSize = embedded.DefaultBladeSize
 	DefaultBackups   = 1
 	DefaultRetries   = 1000
 	maxWorkers       = 1024
@@ -88,16 +89,20 @@ const (
 // F returns a pointer to n, for Options.Backups.
 func F(n int) *int { return &n }
 
+// embedded is the part of the options that makes blades in this process. What is
+// zero is taken from the database in Dir, or its default.
+func (o Options) embedded() embedded.Options {
+	e := embedded.Options{
+		Dir: o.Dir, Blades: o.Blades, BladeSize: o.BladeSize, SegmentSize: o.SegmentSize, LogArea: o.LogArea,
+		ReadOnly: o.ReadOnly, HugePages: o.HugePages, Durable: o.Durable, Seed: o.Seed,
+	}
+	if o.Backups != nil {
+		e.Replicas = *o.Backups + 1
+	}
+	return e
+}
+
 func (o Options) withDefaults() Options {
-	if o.Blades == 0 && o.Fabric == nil {
-		o.Blades = DefaultBlades
-	}
-	if o.BladeSize == 0 {
-		o.BladeSize = DefaultBladeSize
-	}
-	if o.Backups == nil {
-		o.Backups = F(DefaultBackups)
-	}
 	if o.Techniques == nil {
 		t := rdma.AllTechniques
 		o.Techniques = &t
@@ -133,7 +138,7 @@ func (o Options) Validate() error {
 		}
 		bad(o.Blades < 0 || o.Blades > 1024, "Blades is %d: 1 to 1024 are possible", o.Blades)
 		bad(o.BladeSize != 0 && o.BladeSize%(1<<16) != 0, "BladeSize is %d: a multiple of 64 KiB is needed", o.BladeSize)
-		bad(o.Backups != nil && *o.Backups >= blades, "Backups is %d: more blades than backups are needed, there are %d", deref(o.Backups), blades)
+		bad(o.Backups != nil && o.Dir == "" && *o.Backups >= blades, "Backups is %d: more blades than backups are needed, there are %d", deref(o.Backups), blades)
 	}
 	bad(o.Backups != nil && (*o.Backups < 0 || *o.Backups >= memory.MaxReplicas), "Backups is %d: 0, 1 and 2 are possible", deref(o.Backups))
 	bad(o.ReadOnly && o.Dir == "" && o.Fabric == nil, "ReadOnly needs Dir")
