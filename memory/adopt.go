@@ -11,10 +11,11 @@ import (
 // says so. They are found by reading headers, a batch at a time, as blocks are
 // needed:
 //
-//  1. A few rounds of probes find where the part of a segment begins that was
-//     never used; the scan starts there (tails).
-//  2. It goes on with what lies before (holes): blocks whose records were
-//     deleted.
+//  1. A few round trips of probes find where the part of a segment begins that
+//     was never used; the scan starts there (tails). As many segments as there
+//     are blades are open in this way, the youngest first.
+//  2. When there are no more tails, it goes on with what lies before (holes):
+//     blocks whose records were deleted.
 //
 // A scan runs while transactions of this session free blocks in the same
 // segment. Those are not the scan's to hand out: whoever freed them calls
@@ -42,9 +43,9 @@ const (
 const (
 	// scanBlocks is how many headers are read in one round trip.
 	scanBlocks = 128
-	// scanRounds is how many round trips a refill spends before it prefers a
-	// new segment.
-	scanRounds = 2
+	// scanRounds is how many probes and scans a refill spends before it prefers
+	// a new segment.
+	scanRounds = 8
 	// spanRead is the largest block of which a contiguous READ fetches many
 	// headers; larger ones are read line by line, each with a READ of its own.
 	spanRead = 256
@@ -55,11 +56,10 @@ type scan struct {
 	seg     SegmentID
 	class   Class
 	at, end uint32 // numbers of blocks: the first that is left, and one past the last
-	probed  bool   // false: the whole segment, and where to start is not known
+	probed  bool   // false: the whole segment, and where its never-used part begins is not known
 }
 
-// adopt scans until it has found want free blocks, or after so many round trips,
-// or when nothing is left to scan (more is false). What it found is in the pool.
+// adopt scans until it has found want free blocks, or after so many rounds, or when nothing is left to scan (more is false). What it found is in the pool.
 func (s *Space) adopt(c *rdma.Coro, class Class, rounds, want int) (more bool, err error) {
 	for found := 0; rounds > 0 && found < want; rounds-- {
 		x, done := s.nextScan(class, want)
@@ -89,21 +89,26 @@ func (s *Space) nextScan(class Class, want int) (x *scan, done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := &s.pools[class]
+	if len(p.unseen)+len(p.tails)+len(p.holes) == 0 {
+		return nil, true
+	}
+	if len(p.free) >= want || s.writable() != nil {
+		return nil, false
+	}
+	if last := len(p.unseen) - 1; last >= 0 && len(p.tails) < s.bladesUp() {
+		x = p.unseen[last] // the youngest is the least used
+		p.unseen = p.unseen[:last]
+		return x, false
+	}
 	list := &p.tails
 	if len(*list) == 0 {
 		list = &p.holes
-	}
-	switch {
-	case len(*list) == 0:
-		return nil, true
-	case len(p.free) >= want || s.writable() != nil:
-		return nil, false
 	}
 	// In turns, so that the primaries of what is found are on different blades.
 	p.turn++
 	i := p.turn % len(*list)
 	x = (*list)[i]
-	if x.probed && x.end-x.at > scanBlocks {
+	if x.end-x.at > scanBlocks {
 		part := *x
 		part.end = part.at + scanBlocks
 		x.at = part.end

@@ -49,8 +49,8 @@ func (s *Space) NewAllocator(t *rdma.Thread) (*Allocator, error) {
 }
 
 // Alloc returns a block of the class. On the blades its header is zero, or says
-// that the block is free. The primaries of successive blocks are on different
-// blades, as far as there are segments on them.
+// that the block is free. Blocks come from segments with their primaries on all
+// blades in turn.
 func (a *Allocator) Alloc(c *rdma.Coro, class Class) (Addr, error) {
 	if class < NumClasses {
 		l := &a.lists[class]

@@ -26,7 +26,7 @@ func (c Class) Size() uint32 {
 // ClassOf returns the smallest class whose blocks hold n bytes; ok is false when
 // n is larger than MaxBlock.
 func ClassOf(n uint32) (c Class, ok bool) {
-	lines := (max(n, 1) + BlockAlign - 1) / BlockAlign
+	lines := (max(n, 1)-1)/BlockAlign + 1
 	if lines <= 4 {
 		return Class(lines - 1), true
 	}

@@ -51,7 +51,7 @@ type NoSpaceError struct {
 	Need    uint64   // bytes of one copy of the segment
 	Copies  int      // how many blades must have room
 	Free    []uint64 // bytes left, by blade
-	Sizes   []uint64 // bytes of the region, by blade
+	Sizes   []uint64 // bytes of the region, by blade; 0: the blade is down
 	Backing error    // why a blade could not provision, if that was it
 }
 
@@ -60,6 +60,10 @@ func (e *NoSpaceError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "memory: blades are full: a segment for %s needs %d bytes on %d of %d blades; free:", e.What, e.Need, e.Copies, len(e.Free))
 	for i := range e.Free {
+		if e.Sizes[i] == 0 {
+			fmt.Fprintf(&b, " blade %d: down;", i)
+			continue
+		}
 		fmt.Fprintf(&b, " blade %d: %d of %d;", i, e.Free[i], e.Sizes[i])
 	}
 	if e.Backing != nil {

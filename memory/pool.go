@@ -10,9 +10,10 @@ type pool struct {
 	free []Addr
 	// open are segments of this session with blocks that were never handed out.
 	open []carve
-	// tails and holes are segments of earlier sessions, to be scanned: see adopt.go.
-	tails, holes []*scan
-	turn         int
+	// unseen, tails and holes are what is left to be scanned of segments of
+	// earlier sessions: see adopt.go.
+	unseen, tails, holes []*scan
+	turn                 int
 }
 
 // carve hands out the blocks of a segment one after the other.
@@ -39,7 +40,7 @@ func (s *Space) initPools() {
 	for i := range s.layout.Segments {
 		if seg := &s.layout.Segments[i]; seg.Kind == KindBlocks {
 			p := &s.pools[seg.Class]
-			p.tails = append(p.tails, &scan{seg: SegmentID(i), class: seg.Class, end: s.blocks(seg.Class)})
+			p.unseen = append(p.unseen, &scan{seg: SegmentID(i), class: seg.Class, end: s.blocks(seg.Class)})
 		}
 	}
 }
@@ -139,8 +140,9 @@ func (s *Space) dropLost() {
 		p := &s.pools[class]
 		p.free = keep(p.free, func(a Addr) bool { return !lost(a.Segment()) })
 		p.open = keep(p.open, func(c carve) bool { return !lost(c.seg) })
-		p.tails = keep(p.tails, func(x *scan) bool { return !lost(x.seg) })
-		p.holes = keep(p.holes, func(x *scan) bool { return !lost(x.seg) })
+		for _, list := range []*[]*scan{&p.unseen, &p.tails, &p.holes} {
+			*list = keep(*list, func(x *scan) bool { return !lost(x.seg) })
+		}
 	}
 	for _, x := range s.extents.segs {
 		if pl := v.Placement(x.id); pl.N > 0 {
@@ -174,7 +176,7 @@ func (s *Space) FreeBlocks(class Class) (free, unscanned uint64) {
 	for _, c := range p.open {
 		free += uint64(c.n - c.next)
 	}
-	for _, list := range [][]*scan{p.tails, p.holes} {
+	for _, list := range [][]*scan{p.unseen, p.tails, p.holes} {
 		for _, x := range list {
 			unscanned += uint64(x.end - x.at)
 		}

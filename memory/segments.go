@@ -54,12 +54,11 @@ func (s *Space) noSpace(what string, copies int, backing error) error {
 	l := s.layout
 	e := &NoSpaceError{What: what, Need: uint64(l.SegmentSize), Copies: copies, Backing: backing}
 	for b := range l.Blades {
-		var free uint64
+		var free, size uint64
 		if l.Blades[b].State == BladeUp {
-			free = uint64(l.slots(rdma.BladeID(b))-l.Blades[b].Used) * uint64(l.SegmentSize)
+			free, size = uint64(l.slots(rdma.BladeID(b))-l.Blades[b].Used)*uint64(l.SegmentSize), l.Blades[b].Size
 		}
-		e.Free = append(e.Free, free)
-		e.Sizes = append(e.Sizes, l.Blades[b].Size)
+		e.Free, e.Sizes = append(e.Free, free), append(e.Sizes, size)
 	}
 	return e
 }

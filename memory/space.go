@@ -277,7 +277,9 @@ func (s *Space) publish() {
 	for b := range l.Blades {
 		keys[b] = l.key(rdma.BladeID(b))
 	}
-	s.view.Store(NewView(l.Epoch, segs, keys))
+	v := NewView(l.Epoch, segs, keys)
+	v.size = l.SegmentSize
+	s.view.Store(v)
 }
 
 // key is the access key of a blade in the layout's epoch: no two epochs of a

@@ -61,7 +61,7 @@ func (s *Space) SetTableRoot(id uint16, root Addr) error {
 	if id == 0 || int(id) > len(l.Tables) {
 		return fmt.Errorf("%w: %d", ErrNoTable, id)
 	}
-	if seg := root.Segment(); root != 0 && (root>>AddrBits != 0 || int(seg) >= len(l.Segments) || l.Segments[seg].Kind != KindIndex) {
+	if !l.validRoot(root) {
 		return fmt.Errorf("memory: root %v of table %d is in no index segment", root, id)
 	}
 	t := l.Tables[id-1]

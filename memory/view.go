@@ -23,19 +23,26 @@ type View struct {
 	Epoch Epoch
 	segs  []Placement
 	keys  []rdma.Key
+	size  uint32 // of a segment, in bytes
 }
 
 // NewView makes a view. segs is indexed by SegmentID and keys by BladeID; the
-// view keeps both.
+// view keeps both. Its segments are of the largest size.
 func NewView(e Epoch, segs []Placement, keys []rdma.Key) *View {
-	return &View{Epoch: e, segs: segs, keys: keys}
+	return &View{Epoch: e, segs: segs, keys: keys, size: MaxSegmentSize}
 }
 
 // Valid reports whether the address lies in a segment that exists. Addresses
 // read from remote memory must be checked with it before At.
 func (v *View) Valid(a Addr) bool {
-	s := a.Segment()
-	return a>>AddrBits == 0 && int(s) < len(v.segs) && v.segs[s].N > 0
+	s := a >> OffsetBits // more than a segment number if bits above AddrBits are set
+	return s < Addr(len(v.segs)) && v.segs[s].N > 0 && a.Offset() < v.size
+}
+
+// Contains reports whether [a, a+n) lies in one segment that exists: a READ of n
+// bytes at a is then within the blade's region.
+func (v *View) Contains(a Addr, n uint32) bool {
+	return v.Valid(a) && n <= v.size-a.Offset()
 }
 
 // Copies is the number of replicas of the address's segment, 0 if there is none.

@@ -1,0 +1,32 @@
+package memory
+
+// What tests outside of the package see of its inside.
+const (
+	BlockVersionOff  = blockVersionOff
+	BlockMetaOff     = blockMetaOff
+	BlockGuardOff    = blockGuardOff
+	BlockStateShift  = blockStateShift
+	BlockStateMask   = blockStateMask
+	BlockStateFree   = blockStateFree
+	CoordinatorShift = coordinatorShift
+	GuardHeld        = guardHeld
+	RegionHeaderSize = regionHeader
+	HeaderCopies     = headerCopies
+	HeaderStride     = headerStride
+)
+
+// SetNextCoordinator lets tests reach the end of the numbers.
+func (s *Space) SetNextCoordinator(n uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.layout.NextCoordinator = n
+}
+
+// Granule is the unit of extents in segments of a size.
+func Granule(segmentSize uint32) uint32 { return granule(segmentSize) }
+
+// TableGranules is how many granules of a segment the table of extents takes.
+func TableGranules(segmentSize uint32) uint32 { return tableGranules(segmentSize) }
+
+// ChunkBlocks is how many blocks an allocator takes at a time.
+func ChunkBlocks(class Class) int { return chunkBlocks(class) }

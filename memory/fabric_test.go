@@ -1,0 +1,318 @@
+package memory_test
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"txnode/memory"
+	"txnode/memory/catalog"
+	"txnode/rdma"
+	"txnode/rdma/inproc"
+)
+
+// fabric wraps the in-process fabric. It can stop at a chosen step, like a
+// process that is killed: a work request, a Provision or a SetKey beyond it has
+// no effect and fails. And it can hold completions back until somebody polls, so
+// that coroutines of a thread really take turns.
+type fabric struct {
+	rdma.Fabric
+	stop    *stop
+	delayed bool
+}
+
+// stop counts down to the step at which everything stops; nil never does.
+type stop struct {
+	left  int // steps that still take effect
+	taken int
+}
+
+var errStopped = errors.New("stopped")
+
+// step reports whether the next step still takes effect.
+func (s *stop) step() bool {
+	if s == nil {
+		return true
+	}
+	if s.left == 0 {
+		return false
+	}
+	s.left--
+	s.taken++
+	return true
+}
+
+func (f *fabric) Caps() rdma.Caps {
+	c := f.Fabric.Caps()
+	c.Synchronous = !f.delayed
+	return c
+}
+
+func (f *fabric) Provision(b rdma.BladeID, off, n uint64) error {
+	if !f.stop.step() {
+		return errStopped
+	}
+	return f.Fabric.Provision(b, off, n)
+}
+
+func (f *fabric) SetKey(b rdma.BladeID, k rdma.Key) error {
+	if !f.stop.step() {
+		return errStopped
+	}
+	return f.Fabric.SetKey(b, k)
+}
+
+func (f *fabric) NewPort(c rdma.PortConfig) (rdma.Port, error) {
+	t, err := rdma.NewThread(f.Fabric, rdma.ThreadOptions{Index: c.Index, Arena: c.Arena})
+	return &port{f: f, t: t, size: uint32(c.Arena)}, err
+}
+
+// port executes requests one by one on a thread of the wrapped fabric, whose
+// arena it lends.
+type port struct {
+	f    *fabric
+	t    *rdma.Thread
+	size uint32
+	held []completion
+}
+
+func (p *port) Now() int64                 { return p.t.Now() }
+func (p *port) Arena() []byte              { return p.t.Bytes(0, p.size) }
+func (p *port) Reset(b rdma.BladeID) error { return p.t.Reconnect(b) }
+func (p *port) Close() error               { return p.t.Close() }
+
+type completion struct {
+	b *rdma.Batch
+	i int
+	s rdma.Status
+}
+
+func (p *port) Post(b *rdma.Batch, first int) {
+	for i := first; i < b.Len(); i++ {
+		s := rdma.StatusNoBlade
+		if p.f.stop.step() {
+			s = p.one(b.WR(i))
+		}
+		if p.f.delayed {
+			p.held = append(p.held, completion{b, i, s})
+		} else {
+			b.Complete(i, s)
+		}
+	}
+}
+
+// one executes a single request in a batch of its own.
+func (p *port) one(w *rdma.WR) rdma.Status {
+	var b rdma.Batch
+	a := rdma.RemoteAddr{Blade: w.Blade, Key: w.Key, Off: w.Off}
+	switch w.Op {
+	case rdma.OpRead:
+		b.Read(a, w.Local, w.Len)
+	case rdma.OpWrite:
+		b.Write(a, w.Local, w.Len)
+	case rdma.OpCAS:
+		b.CAS(a, w.Cmp, w.Swap)
+	case rdma.OpFAA:
+		b.FAA(a, w.Swap)
+	case rdma.OpFlush:
+		b.Flush(a, w.Len)
+	default:
+		return rdma.StatusBadOp
+	}
+	_ = p.t.Plain().Do(&b)
+	w.Result = b.Result(0)
+	return b.WR(0).Status
+}
+
+func (p *port) release() {
+	held := p.held
+	p.held = nil
+	for _, c := range held {
+		c.b.Complete(c.i, c.s)
+	}
+}
+
+func (p *port) Poll() { p.release() }
+
+func (p *port) Wait(until int64) {
+	if len(p.held) == 0 && until != math.MaxInt64 {
+		p.t.Plain().Sleep(until - p.Now())
+	}
+	p.release()
+}
+
+// cat wraps a catalog: it stops like the fabric, and can claim to have failed.
+type cat struct {
+	memory.Catalog
+	stop *stop
+	// fail makes Apply fail; when also lie is set, after having made the change.
+	fail, lie bool
+}
+
+func (c *cat) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+	if !c.stop.step() {
+		return 0, errStopped
+	}
+	if !c.fail {
+		return c.Catalog.Apply(rev, changes)
+	}
+	if c.lie {
+		if _, err := c.Catalog.Apply(rev, changes); err != nil {
+			return 0, err
+		}
+	}
+	return 0, errStopped
+}
+
+func (c *cat) Load() ([]memory.Entry, memory.Revision, error) {
+	if c.stop != nil && c.stop.left == 0 {
+		return nil, 0, errStopped
+	}
+	return c.Catalog.Load()
+}
+
+// bed is blades and a catalog to attach spaces to, again and again.
+type bed struct {
+	tb      testing.TB
+	inner   *inproc.Fabric
+	fabric  *fabric
+	cat     *cat
+	threads []*rdma.Thread
+	opts    memory.Options
+}
+
+const (
+	testSegment = 256 << 10
+	testLog     = 64 << 10
+)
+
+// newBed makes blades that hold so many segments each.
+func newBed(tb testing.TB, blades, segments, backups int) *bed {
+	tb.Helper()
+	var o inproc.Options
+	o.Seed = 1
+	for range blades {
+		o.Blades = append(o.Blades, inproc.BladeOptions{Size: memory.HeaderArea + uint64(segments)*testSegment})
+	}
+	f, err := inproc.New(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	b := &bed{tb: tb, inner: f, cat: &cat{Catalog: &catalog.Mem{}},
+		opts: memory.Options{Backups: backups, SegmentSize: testSegment, LogArea: testLog, UUID: memory.UUID{15: 1}}}
+	b.fabric = &fabric{Fabric: f}
+	tb.Cleanup(func() {
+		b.dropThreads()
+		if err := f.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return b
+}
+
+func (b *bed) dropThreads() {
+	for _, t := range b.threads {
+		if err := t.Close(); err != nil {
+			b.tb.Error(err)
+		}
+	}
+	b.threads = nil
+}
+
+func (b *bed) thread() *rdma.Thread {
+	b.tb.Helper()
+	t, err := rdma.NewThread(b.fabric, rdma.ThreadOptions{Arena: 4 << 20, Index: len(b.threads)})
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	b.threads = append(b.threads, t)
+	return t
+}
+
+// open attaches a space on a thread of its own.
+func (b *bed) open() (*memory.Space, *rdma.Coro) {
+	b.tb.Helper()
+	c := b.thread().Plain()
+	s, err := memory.Open(c, b.fabric, b.cat, b.opts)
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	return s, c
+}
+
+// crash forgets the space and all threads, and lets a stopped fabric go on.
+func (b *bed) crash() {
+	b.dropThreads()
+	b.fabric.stop, b.cat.stop = nil, nil
+}
+
+func (b *bed) allocator(s *memory.Space, c *rdma.Coro) *memory.Allocator {
+	b.tb.Helper()
+	a, err := s.NewAllocator(c.Thread())
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	return a
+}
+
+// class is the smallest class for n bytes.
+func class(n uint32) memory.Class {
+	c, ok := memory.ClassOf(n)
+	if !ok {
+		panic("no class")
+	}
+	return c
+}
+
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return v
+	}
+}
+
+func check(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// write puts p at an address, on all replicas.
+func write(tb testing.TB, s *memory.Space, c *rdma.Coro, a memory.Addr, p []byte) {
+	tb.Helper()
+	t := c.Thread()
+	buf := must(t.Alloc(len(p)))(tb)
+	defer t.Free(buf, len(p))
+	copy(t.Bytes(buf, uint32(len(p))), p)
+	v := s.View()
+	var b rdma.Batch
+	for i := range v.Copies(a) {
+		b.Write(v.At(a, i), buf, uint32(len(p)))
+	}
+	check(tb, c.Do(&b))
+}
+
+// read gets n bytes of one copy.
+func read(tb testing.TB, c *rdma.Coro, a rdma.RemoteAddr, n int) []byte {
+	tb.Helper()
+	t := c.Thread()
+	buf := must(t.Alloc(n))(tb)
+	defer t.Free(buf, n)
+	var b rdma.Batch
+	b.Read(a, buf, uint32(n))
+	check(tb, c.Do(&b))
+	return append([]byte(nil), t.Bytes(buf, uint32(n))...)
+}
+
+func isZero(p []byte) bool {
+	for _, x := range p {
+		if x != 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,157 @@
+package memory
+
+import (
+	"fmt"
+
+	"txnode/rdma"
+)
+
+// Validate checks the invariants of a layout: numbers in range, the copies of a
+// segment on distinct blades, no two segments in one place, every log slot in
+// use backed by segments. Its errors are ErrLayout.
+func (l *Layout) Validate() error {
+	o := Options{Backups: l.Backups, SegmentSize: l.SegmentSize, LogArea: l.LogArea}
+	if err := o.Validate(); err != nil || l.SegmentSize == 0 || l.LogArea == 0 {
+		return unsound("geometry: %v", err)
+	}
+	if len(l.Blades) <= l.Backups || len(l.Blades) > maxBlades {
+		return unsound("%d blades for %d backups", len(l.Blades), l.Backups)
+	}
+	if l.Epoch == 0 || l.NextCoordinator == 0 || l.NextCoordinator > MaxCoordinators {
+		return unsound("epoch %d, next coordinator %d", l.Epoch, l.NextCoordinator)
+	}
+	for i, b := range l.Blades {
+		if b.Used > l.slots(rdma.BladeID(i)) || b.State >= numBladeStates {
+			return unsound("blade %d of %d bytes: %d segments placed, state %d", i, b.Size, b.Used, b.State)
+		}
+	}
+	rows, err := l.validateSegments()
+	if err == nil {
+		err = l.validateTables()
+	}
+	if err == nil {
+		err = l.validateCoordinators(rows)
+	}
+	return err
+}
+
+func unsound(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrLayout, fmt.Sprintf(format, args...))
+}
+
+// logPlace is a row of log segments on one blade.
+type logPlace struct {
+	row   uint32
+	blade rdma.BladeID
+}
+
+// validateSegments returns which log rows are where.
+func (l *Layout) validateSegments() (map[logPlace]SegmentID, error) {
+	if len(l.Segments) == 0 || l.Segments[0] != (Segment{}) || len(l.Segments) > MaxSegments {
+		return nil, unsound("%d segments, or segment 0 in use", len(l.Segments))
+	}
+	taken := make(map[Replica]SegmentID, len(l.Segments))
+	rows := map[logPlace]SegmentID{}
+	nextRow := uint32(0) // rows are added one after the other
+	for i := 1; i < len(l.Segments); i++ {
+		s := &l.Segments[i]
+		most := l.Backups + 1
+		if s.Kind == KindLog {
+			most = 1
+		}
+		if s.Kind == 0 || s.Kind >= numKinds || s.Class >= NumClasses || s.Kind == KindBlocks && s.Class.Size() > l.SegmentSize ||
+			s.Row > nextRow || int(s.Placement.N) > most {
+			return nil, unsound("segment %d: %v, class %d, row %d, %d copies", i, s.Kind, s.Class, s.Row, s.Placement.N)
+		}
+		if s.Kind == KindLog && s.Row == nextRow {
+			nextRow++
+		}
+		for j, r := range s.Placement.Replicas[:s.Placement.N] {
+			if err := l.validateReplica(r); err != nil {
+				return nil, unsound("segment %d, copy %d: %v", i, j, err)
+			}
+			if other, ok := taken[r]; ok {
+				return nil, unsound("segments %d and %d are both at offset %#x of blade %d", other, i, r.Base, r.Blade)
+			}
+			taken[r] = SegmentID(i)
+			for k := range j {
+				if s.Placement.Replicas[k].Blade == r.Blade {
+					return nil, unsound("segment %d: copies %d and %d are both on blade %d", i, k, j, r.Blade)
+				}
+			}
+			if s.Kind == KindLog {
+				at := logPlace{s.Row, r.Blade}
+				if other, ok := rows[at]; ok {
+					return nil, unsound("segments %d and %d are both log row %d of blade %d", other, i, s.Row, r.Blade)
+				}
+				rows[at] = SegmentID(i)
+			}
+		}
+	}
+	return rows, nil
+}
+
+func (l *Layout) validateReplica(r Replica) error {
+	if int(r.Blade) >= len(l.Blades) {
+		return fmt.Errorf("on blade %d of %d", r.Blade, len(l.Blades))
+	}
+	used := l.Blades[r.Blade].Used
+	if r.Base < HeaderArea || (r.Base-HeaderArea)%uint64(l.SegmentSize) != 0 || r.Base >= l.base(used) {
+		return fmt.Errorf("at offset %#x of blade %d, which has handed out %d segments", r.Base, r.Blade, used)
+	}
+	return nil
+}
+
+// validRoot reports whether an address may be the root of a table.
+func (l *Layout) validRoot(root Addr) bool {
+	return root == 0 || root>>AddrBits == 0 && int(root.Segment()) < len(l.Segments) &&
+		l.Segments[root.Segment()].Kind == KindIndex && root.Offset() < l.SegmentSize
+}
+
+func (l *Layout) validateTables() error {
+	names := map[string]bool{}
+	for i, t := range l.Tables {
+		if int(t.ID) != i+1 || t.Name == "" || len(t.Name) > MaxTableName || names[t.Name] {
+			return unsound("table %d: number %d, name %q", i+1, t.ID, t.Name)
+		}
+		if !l.validRoot(t.Root) {
+			return unsound("table %q: its root %v is in no index segment", t.Name, t.Root)
+		}
+		names[t.Name] = true
+	}
+	return nil
+}
+
+// logRows is the number of rows of log segments.
+func (l *Layout) logRows() uint32 {
+	n := uint32(0)
+	for i := range l.Segments {
+		if l.Segments[i].Kind == KindLog {
+			n = max(n, l.Segments[i].Row+1)
+		}
+	}
+	return n
+}
+
+func (l *Layout) validateCoordinators(rows map[logPlace]SegmentID) error {
+	inUse := map[uint32]uint32{}
+	last := l.logRows() * l.logsPerSegment()
+	for i, c := range l.Coordinators {
+		if c.ID == 0 || c.ID >= l.NextCoordinator || i > 0 && c.ID <= l.Coordinators[i-1].ID {
+			return unsound("coordinator %d, the next is %d", c.ID, l.NextCoordinator)
+		}
+		if other, ok := inUse[c.Slot]; ok {
+			return unsound("coordinators %d and %d both have log slot %d", other, c.ID, c.Slot)
+		}
+		inUse[c.Slot] = c.ID
+		if c.Slot >= last {
+			return unsound("coordinator %d: it has log slot %d of %d", c.ID, c.Slot, last)
+		}
+		for b := range l.Blades {
+			if _, ok := rows[logPlace{c.Slot / l.logsPerSegment(), rdma.BladeID(b)}]; !ok && l.Blades[b].State == BladeUp {
+				return unsound("coordinator %d: its log slot %d has no segment on blade %d", c.ID, c.Slot, b)
+			}
+		}
+	}
+	return nil
+}
