@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+	boptions "github.com/dgraph-io/badger/v4/options"
+
+	"txnode/benchmarks/workload"
+)
+
+// badgerStore is badger in memory.
+type badgerStore struct {
+	db      *badger.DB
+	start   time.Time
+	existed bool
+}
+
+func openBadger(context.Context, *options) (workload.Store, error) {
+	db, err := badger.Open(badger.DefaultOptions("").
+		WithInMemory(true).
+		WithLogger(nil).
+		WithMetricsEnabled(false).
+		WithCompression(boptions.None).
+		WithBlockCacheSize(0)) // it serves compressed and encrypted blocks only
+	if err != nil {
+		return nil, err
+	}
+	return &badgerStore{db: db, start: time.Now()}, nil
+}
+
+// Name implements workload.Store.
+func (s *badgerStore) Name() string { return "badger" }
+
+// Tables implements workload.Store. A table is the first byte of a key.
+func (s *badgerStore) Tables(context.Context, []workload.Table) (bool, error) {
+	existed := s.existed
+	s.existed = true
+	return existed, nil
+}
+
+// Run implements workload.Store.
+func (s *badgerStore) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
+	return runWorkers(ctx, threads*coroutines, func() workload.Worker { return &badgerWorker{db: s.db} }, fn)
+}
+
+// Now implements workload.Store.
+func (s *badgerStore) Now() int64 { return int64(time.Since(s.start)) }
+
+// Close implements workload.Store.
+func (s *badgerStore) Close(context.Context) error { return s.db.Close() }
+
+// badgerWorker is a worker and its transaction.
+type badgerWorker struct {
+	db       *badger.DB
+	txn      *badger.Txn
+	arena    arena // badger keeps what it is given until the transaction has ended
+	counters workload.Counters
+}
+
+// Counters implements workload.Worker.
+func (w *badgerWorker) Counters() workload.Counters { return w.counters }
+
+// Update implements workload.Worker.
+func (w *badgerWorker) Update(ctx context.Context, fn func(workload.Tx) error) error {
+	for {
+		w.arena.reset()
+		w.txn = w.db.NewTransaction(true)
+		if err := fn(w); err != nil {
+			w.txn.Discard()
+			return err
+		}
+		err := w.txn.Commit()
+		if err == nil {
+			w.counters.Committed++
+			return nil
+		}
+		if !errors.Is(err, badger.ErrConflict) {
+			return err
+		}
+		w.counters.Aborts[workload.AbortValidation]++
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// View implements workload.Worker.
+func (w *badgerWorker) View(_ context.Context, fn func(workload.Tx) error) error {
+	w.arena.reset()
+	w.txn = w.db.NewTransaction(false)
+	defer w.txn.Discard()
+	err := fn(w)
+	if err == nil {
+		w.counters.Committed++
+	}
+	return err
+}
+
+func (w *badgerWorker) key(table int, key uint64) []byte {
+	return appendKey(w.arena.take(keyBytes), table, key)
+}
+
+// Stage implements workload.Tx.
+func (w *badgerWorker) Stage(int, uint64, workload.Mode) {}
+
+func (w *badgerWorker) item(table int, key uint64) (*badger.Item, error) {
+	item, err := w.txn.Get(w.key(table, key))
+	if err == badger.ErrKeyNotFound {
+		err = workload.ErrNotFound
+	}
+	return item, err
+}
+
+// Get implements workload.Tx.
+func (w *badgerWorker) Get(table int, key uint64) ([]byte, error) {
+	item, err := w.item(table, key)
+	if err != nil {
+		return nil, err
+	}
+	return item.ValueCopy(w.arena.take(int(item.ValueSize())))
+}
+
+// Put implements workload.Tx.
+func (w *badgerWorker) Put(table int, key uint64, value []byte) error {
+	return w.txn.Set(w.key(table, key), append(w.arena.take(len(value)), value...))
+}
+
+// Insert implements workload.Tx.
+func (w *badgerWorker) Insert(table int, key uint64, value []byte) error {
+	switch _, err := w.item(table, key); err {
+	case workload.ErrNotFound:
+		return w.Put(table, key, value)
+	case nil:
+		return workload.ErrExists
+	default:
+		return err
+	}
+}
+
+// Delete implements workload.Tx.
+func (w *badgerWorker) Delete(table int, key uint64) error {
+	if _, err := w.item(table, key); err != nil {
+		return err
+	}
+	return w.txn.Delete(w.key(table, key))
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+)
+
+// Exit codes: 0 done, 1 a store failed or its books do not balance, 2 wrong
+// flags.
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], contenders, os.Stdout, os.Stderr))
+}
+
+// run is main with everything given, and returns the exit code.
+func run(ctx context.Context, args []string, all []contender, stdout, stderr io.Writer) int {
+	o, err := parse(args, all, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintln(stderr, "peers:", err)
+		return 2
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(o.threads))
+	var results []row
+	for _, name := range o.workloads {
+		entrants, err := compete(ctx, o, name, stderr)
+		if err != nil {
+			fmt.Fprintf(stderr, "peers: %s: %v\n", name, err)
+			return 1
+		}
+		results = append(results, rows(o, name, entrants)...)
+	}
+	if err := write(stdout, o, results); err != nil {
+		fmt.Fprintln(stderr, "peers:", err)
+		return 1
+	}
+	return 0
+}

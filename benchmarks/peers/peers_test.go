@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"txnode/benchmarks/reference"
+	"txnode/benchmarks/workload"
+	"txnode/benchmarks/workload/storetest"
+)
+
+// Every contender keeps the same promises.
+func TestContenders(t *testing.T) {
+	for _, c := range contenders {
+		t.Run(c.name, func(t *testing.T) {
+			storetest.Test(t, func(t *testing.T) workload.Store {
+				s, err := c.open(t.Context(), &options{threads: 2, coroutines: 2})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s
+			})
+		})
+	}
+}
+
+var short = []string{"--rounds", "2", "--duration", "20ms", "--accounts", "200", "--subscribers", "200"}
+
+func TestTable(t *testing.T) {
+	var out, progress bytes.Buffer
+	if code := run(t.Context(), short, contenders, &out, &progress); code != 0 {
+		t.Fatalf("exit code %d: %s", code, &progress)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 3+2*len(contenders) || !strings.HasSuffix(strings.TrimSpace(lines[2]), "sharded-map is") {
+		t.Fatalf("the table is\n%s", &out)
+	}
+	for i, line := range lines[3:] {
+		f := strings.Fields(line)
+		name, store := [...]string{"smallbank", "tatp"}[i/len(contenders)], contenders[i%len(contenders)].name
+		if f[0] != name || f[1] != store {
+			t.Errorf("line %d is about %s and %s, not %s and %s", i, f[0], f[1], name, store)
+		}
+		if i%len(contenders) == 0 && !strings.HasSuffix(strings.TrimSpace(line), " 1.00 x") {
+			t.Errorf("the first store differs from itself: %s", line)
+		}
+	}
+	if n := strings.Count(progress.String(), "round 2 of 2"); n != 2*len(contenders) {
+		t.Errorf("the progress tells of %d last rounds:\n%s", n, &progress)
+	}
+}
+
+func TestJSON(t *testing.T) {
+	var out, progress bytes.Buffer
+	args := append([]string{"--workload", "tatp", "--stores", "buntdb,sharded-map", "--threads", "1", "-o", "json"}, short...)
+	if code := run(t.Context(), args, contenders, &out, &progress); code != 0 {
+		t.Fatalf("exit code %d: %s", code, &progress)
+	}
+	var results []row
+	if err := json.Unmarshal(out.Bytes(), &results); err != nil {
+		t.Fatal(err)
+	}
+	if len(results) != 2 {
+		t.Fatalf("%d results: %s", len(results), &out)
+	}
+	r := results[0]
+	if r.Workload != "tatp" || r.Store != "buntdb" || r.Threads != 1 || r.Coroutines != 1 || r.Ratio != 1 || len(r.Rates) != 2 {
+		t.Errorf("the first result is %+v", r)
+	}
+	for _, r := range results {
+		if !(r.Lowest > 0 && r.Lowest <= r.Median && r.Median <= r.Highest) || !(r.NotDone > 0 && r.NotDone < 0.5) {
+			t.Errorf("result %+v", r)
+		}
+	}
+}
+
+// A store that loses money fails the run.
+func TestBooksAreChecked(t *testing.T) {
+	all := []contender{{name: "thief", coroutines: 1, open: func(context.Context, *options) (workload.Store, error) {
+		puts := 0
+		return storetest.Intercept(reference.Open(reference.Options{}), func(_ int, op storetest.Op) storetest.Verdict {
+			if op.Kind != storetest.Put {
+				return storetest.Verdict{}
+			}
+			puts++
+			return storetest.Verdict{Drop: puts == 1}
+		}), nil
+	}}}
+	var out, progress bytes.Buffer
+	args := append([]string{"--workload", "smallbank", "--threads", "1"}, short...)
+	if code := run(t.Context(), args, all, &out, &progress); code != 1 || !strings.Contains(progress.String(), "money is conserved") {
+		t.Errorf("exit code %d:\n%s", code, &progress)
+	}
+	if out.Len() > 0 {
+		t.Errorf("results are printed all the same:\n%s", &out)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	for _, test := range []struct {
+		args string
+		code int
+		text string
+	}{
+		{"--help", 0, "-duration"},
+		{"--wrong", 2, "wrong"},
+		{"more", 2, `unexpected argument "more"`},
+		{"--threads 0 --rounds 0 --coroutines 0 --duration 0s --output xml", 2, "--threads is 0"},
+		{"--threads 0 --rounds 0 --coroutines 0 --duration 0s --output xml", 2, `--output is "xml"`},
+		{"--workload tpcc", 2, `no workload "tpcc"`},
+		{"--workload tatp,tatp", 2, "named twice"},
+		{"--stores badger,sqlite", 2, `no store "sqlite"; there are sharded-map,badger,buntdb`},
+		{"--stores badger,badger", 2, "named twice"},
+		{"--accounts 1", 2, "Accounts is 1"},
+		{"--subscribers 0", 2, "Subscribers is 0"},
+	} {
+		var out, errs bytes.Buffer
+		code := run(t.Context(), strings.Fields(test.args), contenders, &out, &errs)
+		if code != test.code || !strings.Contains(errs.String(), test.text) {
+			t.Errorf("%s: exit code %d:\n%s", test.args, code, &errs)
+		}
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out, errs bytes.Buffer
+	if code := run(ctx, short, contenders, &out, &errs); code != 1 || !strings.Contains(errs.String(), "canceled") {
+		t.Errorf("exit code %d:\n%s", code, &errs)
+	}
+}
+
+func TestRatiosAreTakenWithinRounds(t *testing.T) {
+	enter := func(name string, rates ...uint64) *entrant {
+		e := &entrant{contender: contender{name: name}}
+		for _, n := range rates {
+			e.rounds = append(e.rounds, round{seconds: 2, outcomes: [workload.NumOutcomes]uint64{workload.Committed: 2 * n, workload.RolledBack: n}, aborts: 3 * n})
+		}
+		return e
+	}
+	got := rows(&options{}, "w", []*entrant{enter("a", 100, 10, 60), enter("b", 50, 5, 10)})
+	if got[0].Median != 60 || got[1].Median != 10 || got[1].Lowest != 5 || got[1].Highest != 50 {
+		t.Errorf("throughput: %+v", got)
+	}
+	if got[0].Ratio != 1 || got[1].Ratio != 2 {
+		t.Errorf("ratios %v and %v; within rounds b is 2, 2 and 6 times slower", got[0].Ratio, got[1].Ratio)
+	}
+	if math.Abs(got[0].NotDone-1.0/3) > 1e-12 || got[0].Conflicts != 1 {
+		t.Errorf("fractions: %+v", got[0])
+	}
+	if m := median([]float64{4, 1, 2, 3}); m != 2.5 {
+		t.Errorf("the median of 1, 2, 3, 4 is %v", m)
+	}
+}
+
+func TestArena(t *testing.T) {
+	var a arena
+	first := append(a.take(3), "abc"...)
+	second := append(a.take(arenaBytes), bytes.Repeat([]byte("x"), arenaBytes)...)
+	third := append(a.take(2), "de"...)
+	if string(first) != "abc" || string(third) != "de" || len(bytes.Trim(second, "x")) > 0 {
+		t.Errorf("slices overlap: %q, %q, %d bytes", first, third, len(second))
+	}
+	if grown := append(first, 'z'); &grown[0] == &first[0] {
+		t.Error("a slice can grow into the next one")
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		a.reset()
+		for range 50 {
+			a.take(100)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations per transaction", n)
+	}
+}
