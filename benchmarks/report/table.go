@@ -1,0 +1,177 @@
+package report
+
+import (
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// pageWidth is the width of a terminal that everything printed fits into.
+const pageWidth = 110
+
+// Theme says how to print for people. The zero value is plain text.
+type Theme struct {
+	Color bool // ANSI escapes for bold, green and red
+}
+
+func (t Theme) paint(s string, c ...text.Color) string {
+	if !t.Color {
+		return s
+	}
+	return text.Colors(c).EscapeSeq() + s + text.Reset.EscapeSeq()
+}
+
+func (t Theme) bold(s string) string  { return t.paint(s, text.Bold) }
+func (t Theme) faint(s string) string { return t.paint(s, text.Faint) }
+func (t Theme) good(s string) string  { return t.paint(s, text.FgGreen) }
+func (t Theme) bad(s string) string   { return t.paint(s, text.Bold, text.FgRed) }
+
+// grid is a table for people: a text column, then columns of numbers.
+type grid struct {
+	theme  Theme
+	groups []string // heading above the heads, one per column; equal neighbours are one
+	heads  []string
+	left   int // columns from the left that are text; at least one
+	rows   [][]string
+	rules  map[int]bool // a line before this row
+	strong map[int]bool // rows in bold
+}
+
+// column adds a column under a group heading, which may be empty.
+func (g *grid) column(group, head string) {
+	g.groups = append(g.groups, group)
+	g.heads = append(g.heads, head)
+}
+
+func (g *grid) row(cells ...string) { g.rows = append(g.rows, cells) }
+
+// rule draws a line before the next row.
+func (g *grid) rule() {
+	if g.rules == nil {
+		g.rules = make(map[int]bool)
+	}
+	g.rules[len(g.rows)] = true
+}
+
+// embolden makes the last row bold.
+func (g *grid) embolden() {
+	if g.strong == nil {
+		g.strong = make(map[int]bool)
+	}
+	g.strong[len(g.rows)-1] = true
+}
+
+// String renders the table; the last line ends with a line feed.
+func (g *grid) String() string {
+	w := table.NewWriter()
+	style := table.StyleLight
+	style.Box.Left, style.Box.Right, style.Box.MiddleVertical = "", "", ""
+	style.Options = table.Options{SeparateHeader: true}
+	style.Format.Header = text.FormatDefault
+	w.SetStyle(style)
+
+	grouped := false
+	for _, name := range g.groups {
+		grouped = grouped || name != ""
+	}
+	var configs []table.ColumnConfig
+	for i := range g.heads {
+		align := text.AlignRight
+		if i == 0 || i < g.left {
+			align = text.AlignLeft
+		}
+		configs = append(configs, table.ColumnConfig{Number: i + 1, Align: align, AlignHeader: align})
+	}
+	w.SetColumnConfigs(configs)
+	w.AppendHeader(g.cells(g.heads, false))
+	for i, r := range g.rows {
+		if g.rules[i] {
+			w.AppendSeparator()
+		}
+		w.AppendRow(g.cells(r, g.strong[i]))
+	}
+	lines := strings.Split(w.Render(), "\n")
+	if grouped {
+		lines = append([]string{g.groupLine(lines[0])}, lines...)
+	}
+	if g.theme.Color {
+		head := 1
+		if grouped {
+			head = 2
+		}
+		for i := range head {
+			lines[i] = g.theme.faint(lines[i])
+		}
+	}
+	var b strings.Builder
+	for _, l := range lines {
+		b.WriteString(strings.TrimRight(l, " ") + "\n")
+	}
+	return b.String()
+}
+
+func (g *grid) cells(row []string, bold bool) table.Row {
+	out := make(table.Row, len(row))
+	for i, c := range row {
+		if bold && c != "" {
+			c = g.theme.bold(c)
+		}
+		out[i] = c
+	}
+	return out
+}
+
+// groupLine centres each group heading over its columns, between lines, by
+// finding the columns' ends in the rendered line of heads.
+func (g *grid) groupLine(heads string) string {
+	line := []rune(strings.Repeat(" ", len([]rune(heads))))
+	ends := g.columnEnds([]rune(heads))
+	for i := 0; i < len(g.groups); {
+		j := i
+		for j+1 < len(g.groups) && g.groups[j+1] == g.groups[i] {
+			j++
+		}
+		if name := []rune(g.groups[i]); len(name) > 0 {
+			from := 0
+			if i > 0 {
+				from = ends[i-1] + 2
+			}
+			to := ends[j]
+			for k := from; k < to; k++ {
+				line[k] = '─'
+			}
+			label := name
+			if len(name)+2 <= to-from {
+				label = []rune(" " + g.groups[i] + " ")
+			}
+			copy(line[max(from, from+(to-from-len(label))/2):to], label)
+		}
+		i = j + 1
+	}
+	return string(line)
+}
+
+// width is that of the rendered table.
+func (g *grid) width() int {
+	ends := g.columnEnds(make([]rune, 1<<16))
+	return ends[len(ends)-1]
+}
+
+// columnEnds returns, per column, the position behind its last character, from
+// the widths of its cells: every cell has a space on both sides.
+func (g *grid) columnEnds(heads []rune) []int {
+	ends := make([]int, len(g.heads))
+	at := 0
+	for i, h := range g.heads {
+		width := text.StringWidthWithoutEscSequences(h)
+		for _, r := range g.rows {
+			if i < len(r) {
+				width = max(width, text.StringWidthWithoutEscSequences(r[i]))
+			}
+		}
+		at += width + 2
+		ends[i] = min(at-1, len(heads))
+	}
+	return ends
+}

@@ -1,0 +1,135 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"txnode/benchmarks/runner"
+)
+
+// benchOptions are the flags of txnode bench, besides the workload's own.
+type benchOptions struct {
+	Store   StoreOptions
+	Run     runner.Config
+	Output  outputFormat
+	Save    string // name in the history
+	NoSave  bool
+	History string // file
+	Profile string // file
+}
+
+// AddFlags registers the flags.
+func (o *benchOptions) AddFlags(cmd *cobra.Command) {
+	fs, c := cmd.Flags(), &o.Run
+	fs.IntVar(&c.Threads, "threads", runtime.NumCPU(), "number of threads; default: one per CPU")
+	fs.IntVar(&c.Coroutines, "coroutines", 8, "number of coroutines per thread")
+	fs.DurationVar(&c.Duration, "duration", runner.DefaultDuration, "`time` to measure per run, such as 30s; no limit by default when --txns is given")
+	fs.DurationVar(&c.Warmup, "warmup", time.Second, "`time` to run before each measurement")
+	fs.Int64Var(&c.Txns, "txns", 0, "number of transactions to measure per run; 0: no limit")
+	fs.IntVar(&c.Runs, "runs", 1, "number of runs over the same data; tables show medians and the spread")
+	fs.Float64Var(&c.Rate, "rate", 0, "transactions per second that arrive, whatever the store does (open loop);\n0: each worker begins one when its last has ended (closed loop)")
+	fs.Uint64Var(&c.Seed, "seed", 1, "seed of everything that is drawn; the next runs count up from it")
+	fs.IntVar(&c.LatencySample, "latency-sample", 0,
+		fmt.Sprintf("measure the latency of one transaction in so many, because reading the clock costs as much as several verbs;\n0: %d, or 1 with --verify; with --rate all are measured", runner.DefaultLatencySample))
+	fs.BoolVar(&c.Verify, "verify", false, "record the history of all transactions and check that it is strictly serializable (slower; the books are always checked)")
+	fs.Int64Var(&c.VerifyWindow, "verify-window", runner.DefaultVerifyWindow, "number of transactions whose history is checked at a time; about 1 KiB of memory each")
+	o.Store.AddFlags(cmd)
+	o.Output.addFlag(cmd)
+	fs.StringVar(&o.Save, "save", "", "`name` to keep the result under (without one it is kept under its number)")
+	fs.BoolVar(&o.NoSave, "no-save", false, "do not keep the result")
+	historyFlag(fs, &o.History)
+	fs.StringVar(&o.Profile, "cpuprofile", "", "`file` to write a CPU profile of the whole benchmark to, for go tool pprof")
+	completeFiles(cmd, "history-file", false)
+	completeFiles(cmd, "cpuprofile", false)
+}
+
+// Validate finds faults and completes what the flags leave open.
+func (o *benchOptions) Validate(cmd *cobra.Command) error {
+	if o.Run.Txns > 0 && !cmd.Flags().Changed("duration") {
+		o.Run.Duration = 0
+	}
+	var faults []string
+	add := func(err error) {
+		var usage *usageError
+		switch {
+		case errors.As(err, &usage):
+			faults = append(faults, usage.cause.Error())
+		case err != nil:
+			faults = append(faults, strings.TrimPrefix(err.Error(), "runner: "))
+		}
+	}
+	for _, name := range []string{"threads", "coroutines", "runs"} {
+		if n, _ := cmd.Flags().GetInt(name); n < 1 {
+			faults = append(faults, fmt.Sprintf("--%s is %d; it must be at least 1", name, n))
+		}
+	}
+	if len(faults) == 0 {
+		add(o.Run.Validate())
+	}
+	if cmd.Flags().Changed("duration") && o.Run.Duration <= 0 {
+		faults = append(faults, fmt.Sprintf("--duration is %v; it must be positive", o.Run.Duration))
+	}
+	if o.NoSave && o.Save != "" {
+		faults = append(faults, "--save and --no-save exclude each other")
+	}
+	add(o.Store.Validate(cmd))
+	if len(faults) > 0 {
+		return usagef("%s", strings.Join(faults, "; "))
+	}
+	o.Store.Seed = o.Run.Seed
+	return nil
+}
+
+func newBench(w *World) *cobra.Command {
+	var subcommands []*cobra.Command
+	for i := range workloads {
+		subcommands = append(subcommands, newBenchWorkload(w, i))
+	}
+	return choose("bench", "Run a benchmark on the embedded engine, and verify what it leaves",
+		`Runs a benchmark on the embedded engine: loads it, warms up, measures, and checks
+the books after every run, whatever has happened. The result is kept; see
+txnode history and txnode compare.`, subcommands...)
+}
+
+func newBenchWorkload(w *World, i int) *cobra.Command {
+	o := &benchOptions{}
+	wl := workloads[i]
+	parameters := wl.options()
+	var names map[string]bool
+	cmd := &cobra.Command{
+		Use:   wl.name,
+		Short: wl.short,
+		Long: wl.short + `.
+
+Workers (threads × coroutines) run transactions in a closed loop, or at a given
+--rate in an open loop, where latency counts from when a transaction should have
+begun. After every run the books are checked; --verify also records what every
+transaction read and wrote and checks that the history is strictly serializable.
+With --dir the data stays, and the next run goes on with it.`,
+		Example: fmt.Sprintf(`  txnode bench %[1]s --threads 2 --coroutines 8 --duration 10s --runs 5
+  txnode bench %[1]s --policy ford --techniques none --save ford
+  txnode bench %[1]s --rate 100000 --duration 1m -o json
+  txnode bench %[1]s --verify --duration 10s`, wl.name),
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.Validate(cmd); err != nil {
+				return err
+			}
+			driver, err := parameters.Driver()
+			if err != nil {
+				return err
+			}
+			b := &benchmark{w: w, o: o, driver: driver, parameters: parametersOf(cmd.Flags(), names), args: changedFlags(cmd)}
+			return b.run(cmd.Context())
+		},
+	}
+	o.AddFlags(cmd)
+	names = addWorkloadFlags(cmd, parameters, false)
+	return cmd
+}

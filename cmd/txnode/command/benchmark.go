@@ -1,0 +1,139 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/pprof"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"txnode/benchmarks/report"
+	"txnode/benchmarks/runner"
+	"txnode/benchmarks/workload"
+)
+
+// benchmark is one txnode bench.
+type benchmark struct {
+	w          *World
+	o          *benchOptions
+	driver     workload.Driver
+	parameters []report.Parameter
+	args       []string // for the record
+}
+
+// run opens the store, runs the benchmark, prints the result and keeps it.
+func (b *benchmark) run(ctx context.Context) error {
+	store, err := b.w.Open(ctx, b.o.Store)
+	if err != nil {
+		return interruptedOr(ctx, err)
+	}
+	result, err := b.measure(ctx, store)
+	if result != nil {
+		b.keep(result, err == nil)
+		if e := printResult(b.w, b.o.Output, result); e != nil {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}
+
+// measure runs the benchmark and closes the store. The result is nil if nothing
+// was measured.
+func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.Result, error) {
+	closeStore := func() error { return store.Close(context.WithoutCancel(ctx)) }
+	stopProfile, err := startProfile(b.o.Profile)
+	if err != nil {
+		return nil, errors.Join(err, closeStore())
+	}
+	progress := newProgress(b.w)
+	cfg := b.o.Run
+	cfg.Progress = progress.callback()
+	res, err := runner.Bench(ctx, store, b.driver, cfg)
+	progress.close()
+	description := b.o.Store.describe(store, b.w.Fabric)
+	// A directory is complete when it is closed: an error then spoils the result.
+	err = errors.Join(err, stopProfile(), closeStore())
+	if err == nil && res.Interrupted {
+		err = errInterrupted
+	}
+	if len(res.Runs) == 0 {
+		return nil, err
+	}
+	out := report.FromRunner(b.driver.Name(), res)
+	out.Time = b.w.Now().UTC()
+	out.Name = b.o.Save
+	out.Command = b.args
+	out.Store = description
+	out.Parameters = b.parameters
+	out.Environment = report.FromEnvironment(b.w.Environment())
+	switch {
+	case errors.Is(err, runner.ErrVerification):
+		out.Error = "verification failed" // the run says how
+	case err != nil && !errors.Is(err, errInterrupted):
+		out.Error = oneLine(err)
+	}
+	return out, err
+}
+
+// keep saves the result if it is whole, or has a name. A history that cannot be
+// written spoils nothing.
+func (b *benchmark) keep(r *report.Result, whole bool) {
+	if b.o.NoSave || !whole && b.o.Save == "" {
+		return
+	}
+	h, err := b.w.history(b.o.History)
+	if err == nil {
+		err = h.Save(r)
+	}
+	if err != nil {
+		fmt.Fprintf(b.w.Stderr, "txnode: warning: the result is not kept: %s\n", oneLine(err))
+	}
+}
+
+// printResult prints a result as asked for.
+func printResult(w *World, o outputFormat, r *report.Result) error {
+	switch o {
+	case outputJSON:
+		return report.WriteJSON(w.Stdout, r)
+	case outputCSV:
+		return report.WriteCSV(w.Stdout, r)
+	default:
+		return r.WriteTable(w.Stdout, w.theme())
+	}
+}
+
+// interruptedOr is errInterrupted if that is why err is there.
+func interruptedOr(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return errInterrupted
+	}
+	return err
+}
+
+// startProfile begins a CPU profile, if path is not empty, and returns what ends it.
+func startProfile(path string) (stop func() error, err error) {
+	if path == "" {
+		return func() error { return nil }, nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("no profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("no profile: %w", err), f.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return f.Close()
+	}, nil
+}
+
+// changedFlags returns the command and the flags that were given.
+func changedFlags(cmd *cobra.Command) []string {
+	out := []string{cmd.CommandPath()}
+	cmd.Flags().Visit(func(f *pflag.Flag) { out = append(out, "--"+f.Name+"="+f.Value.String()) })
+	return out
+}

@@ -1,0 +1,53 @@
+package command
+
+import (
+	"context"
+
+	"txnode/benchmarks/engine"
+	"txnode/benchmarks/workload"
+	"txnode/occ"
+	"txnode/txn"
+)
+
+// openEngine opens the embedded engine.
+func openEngine(ctx context.Context, o StoreOptions) (workload.Store, error) {
+	options := txn.Options{
+		Dir:        o.Dir,
+		BladeSize:  uint64(o.BladeSize),
+		Policy:     occ.PolicyDefault,
+		Techniques: &o.Techniques,
+		Seed:       o.Seed,
+	}
+	if o.Geometry {
+		options.Blades, options.Backups = o.Blades, &o.Replicas
+	}
+	if o.Policy == "ford" {
+		options.Policy = occ.PolicyFORD
+	}
+	s, err := engine.Open(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// geometry is what a database is laid out over.
+type geometry struct {
+	blades, backups int
+	bladeBytes      int64
+}
+
+// geometryOf asks the engine; other stores have none.
+func geometryOf(s workload.Store) (geometry, bool) {
+	e, ok := s.(*engine.Store)
+	if !ok {
+		return geometry{}, false
+	}
+	space := e.DB().Space()
+	blades := space.Fabric().Blades()
+	g := geometry{blades: len(blades), backups: space.Backups()}
+	if len(blades) > 0 {
+		g.bladeBytes = int64(blades[0].Size)
+	}
+	return g, true
+}

@@ -1,0 +1,84 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"txnode/benchmarks/runner"
+	"txnode/benchmarks/smallbank"
+	"txnode/benchmarks/tatp"
+	"txnode/txn"
+)
+
+// Exit codes; see the documentation of the program.
+const (
+	ExitOK           = 0
+	ExitFailure      = 1
+	ExitUsage        = 2
+	ExitVerification = 3
+	ExitInterrupted  = 130
+)
+
+// usageError is a fault in what the user asked for.
+type usageError struct {
+	cause error
+	help  string // the command whose help shows how to ask
+}
+
+func (e *usageError) Error() string {
+	if e.help == "" {
+		return e.cause.Error()
+	}
+	return fmt.Sprintf("%v; see: %s --help", e.cause, e.help)
+}
+
+func (e *usageError) Unwrap() error { return e.cause }
+
+// usagef returns a usageError.
+func usagef(format string, args ...any) error {
+	return &usageError{cause: fmt.Errorf(format, args...)}
+}
+
+// failf returns an error that is nobody's fault in particular.
+func failf(format string, args ...any) error { return fmt.Errorf(format, args...) }
+
+// errInterrupted ends a command that was interrupted after it has printed what it had.
+var errInterrupted = errors.New("interrupted")
+
+// exitCode classifies an error.
+func exitCode(err error) int {
+	var (
+		usage   *usageError
+		config  *runner.ConfigError
+		bank    *smallbank.OptionsError
+		telecom *tatp.OptionsError
+	)
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.Is(err, runner.ErrVerification):
+		return ExitVerification
+	case errors.As(err, &usage), errors.As(err, &config), errors.As(err, &bank), errors.As(err, &telecom), errors.Is(err, txn.ErrOptions):
+		return ExitUsage
+	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
+		return ExitInterrupted
+	}
+	return ExitFailure
+}
+
+// oneLine makes an error a single line: what went wrong comes first in a
+// message of several lines, so the rest is cut off after a while.
+func oneLine(err error) string {
+	const most = 600
+	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
+	for i := range lines {
+		lines[i] = strings.Join(strings.Fields(lines[i]), " ")
+	}
+	s := strings.Join(lines, "; ")
+	if r := []rune(s); len(r) > most {
+		s = string(r[:most]) + " ..."
+	}
+	return s
+}

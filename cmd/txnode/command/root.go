@@ -1,0 +1,119 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"txnode/benchmarks/runner"
+)
+
+// Main runs the command that args ask for, and returns the exit code. It
+// prints errors as one line, also those that are mistakes in this program.
+func Main(ctx context.Context, w World, args []string) (code int) {
+	defer func() {
+		if p := recover(); p != nil {
+			w.internalError(p, debug.Stack())
+			code = ExitFailure
+		}
+	}()
+	root := newRoot(&w)
+	root.SetArgs(args)
+	root.SetOut(w.Stdout)
+	root.SetErr(w.Stderr)
+	started := false
+	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return ExitOK
+	}
+	var panicked *runner.PanicError
+	if errors.As(err, &panicked) {
+		w.internalError(panicked.Value, panicked.Stack)
+		return ExitFailure
+	}
+	code = exitCode(err)
+	if !started { // cobra's complaint about arguments or flags
+		code = ExitUsage
+	}
+	var usage *usageError
+	if code == ExitUsage && !errors.As(err, &usage) {
+		err = &usageError{cause: err, help: cmd.CommandPath()}
+	}
+	fmt.Fprintf(w.Stderr, "txnode: %s\n", oneLine(err))
+	return code
+}
+
+// internalError reports a mistake in this program.
+func (w *World) internalError(value any, stack []byte) {
+	fmt.Fprintf(w.Stderr, "txnode: internal error: %s; please report this, with the output under TXNODE_DEBUG=1\n", oneLine(fmt.Errorf("%v", value)))
+	if w.Getenv("TXNODE_DEBUG") != "" {
+		_, _ = w.Stderr.Write(stack)
+	}
+}
+
+func newRoot(w *World) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "txnode",
+		Short: "A transaction engine on memory blades: run it, measure it, explain it",
+		Long: `txnode runs an embeddable, strictly serializable, replicated transaction engine
+whose data lives on memory blades and is reached by one-sided verbs.
+
+Results go to standard output; progress and warnings go to standard error,
+progress only if that is a terminal.
+
+Exit codes:
+  0    success
+  1    failure: one line on standard error says of what
+  2    wrong usage: an unknown command, flag or value
+  3    verification failed: the books do not balance, or the history is not
+       strictly serializable
+  130  interrupted (Ctrl-C): results until then are printed
+
+Environment:
+  TXNODE_HISTORY  file that keeps the results (default: txnode/history.db in the
+                  user's cache directory)
+  TXNODE_DEBUG    if set, an internal error prints where it happened
+  NO_COLOR        if set, tables on a terminal have no colors`,
+		Example: `  txnode bench smallbank
+  txnode bench tatp --policy ford --runs 5
+  txnode explain smallbank
+  txnode compare`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	root.AddCommand(
+		newBench(w),
+		newExplain(w),
+		newCompare(w),
+		newHistory(w),
+		newVersion(w),
+	)
+	return root
+}
+
+// choose is a command that only holds others.
+func choose(use, short, long string, subcommands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs}
+	names := ""
+	for i, s := range subcommands {
+		if i > 0 {
+			names += ", "
+		}
+		names += s.Name()
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usagef("%s: unknown command %q; there are %s", cmd.CommandPath(), args[0], names)
+		}
+		return usagef("%s needs a command: %s", cmd.CommandPath(), names)
+	}
+	cmd.AddCommand(subcommands...)
+	return cmd
+}

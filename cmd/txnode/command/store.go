@@ -1,0 +1,140 @@
+package command
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"txnode/benchmarks/report"
+	"txnode/benchmarks/workload"
+	"txnode/rdma"
+)
+
+// StoreOptions are the flags that say which store a workload runs on.
+type StoreOptions struct {
+	Policy     string // ford or default
+	Techniques rdma.Techniques
+	Replicas   int // backups of each record
+	Blades     int
+	BladeSize  int64 // bytes; 0: the engine's default
+	Dir        string
+	Seed       uint64
+	// Geometry: Replicas and Blades were asked for, and a database in Dir must have
+	// them. Without, it is taken as it is.
+	Geometry bool
+
+	techniques techniqueList
+	size       byteSize
+}
+
+var policies = []string{"default", "ford"}
+
+// AddFlags registers the flags.
+func (o *StoreOptions) AddFlags(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&o.Policy, "policy", "default", "commit `policy`: default (fewest verbs) or ford (FORD's verbs exactly, with its errors corrected)")
+	o.techniques = slices.Clone(techniqueNames)
+	fs.Var(&o.techniques, "techniques", "SMART's techniques to use, by commas: "+strings.Join(techniqueNames, ", ")+"; or all or none")
+	fs.IntVar(&o.Replicas, "replicas", 1, "number of backups of each record: 0, 1 or 2")
+	fs.IntVar(&o.Blades, "blades", 2, "number of memory blades, more than --replicas")
+	fs.Var(&o.size, "blade-size", "size of each blade, such as 4GiB, used as data comes; 0: the engine's default, 16GiB")
+	fs.StringVar(&o.Dir, "dir", "", "`directory` that keeps the blades in files, so that the next run finds its data (default: memory only)")
+	completeWith(cmd, "policy", policies...)
+	completeWith(cmd, "techniques", append([]string{"all", "none"}, techniqueNames...)...)
+	completeFiles(cmd, "dir", true)
+}
+
+// Validate finds every fault, and completes the options.
+func (o *StoreOptions) Validate(cmd *cobra.Command) error {
+	var faults []string
+	if !slices.Contains(policies, o.Policy) {
+		faults = append(faults, fmt.Sprintf("--policy is %q; it must be one of %s", o.Policy, strings.Join(policies, ", ")))
+	}
+	if o.Replicas < 0 || o.Replicas > 2 {
+		faults = append(faults, fmt.Sprintf("--replicas is %d; it must be 0, 1 or 2", o.Replicas))
+	}
+	if o.Blades < 1 || o.Blades > 256 {
+		faults = append(faults, fmt.Sprintf("--blades is %d; it must be from 1 to 256", o.Blades))
+	} else if o.Blades <= o.Replicas {
+		faults = append(faults, fmt.Sprintf("--blades is %d; a record and %d backups need %d blades", o.Blades, o.Replicas, o.Replicas+1))
+	}
+	if len(faults) > 0 {
+		return usagef("%s", strings.Join(faults, "; "))
+	}
+	o.Techniques = o.techniques.value()
+	o.BladeSize = int64(o.size)
+	o.Geometry = o.Dir == "" || cmd.Flags().Changed("replicas") || cmd.Flags().Changed("blades")
+	return nil
+}
+
+// describe returns the options as a result keeps them, with the geometry that
+// the store has if it says so.
+func (o *StoreOptions) describe(s workload.Store, fabric string) report.Store {
+	d := report.Store{
+		Name:       s.Name(),
+		Fabric:     fabric,
+		Policy:     o.Policy,
+		Techniques: slices.Clone(o.techniques),
+		Replicas:   o.Replicas,
+		Blades:     o.Blades,
+		BladeBytes: o.BladeSize,
+		Directory:  o.Dir,
+	}
+	if g, ok := geometryOf(s); ok {
+		d.Replicas, d.Blades, d.BladeBytes = g.backups, g.blades, g.bladeBytes
+	}
+	return d
+}
+
+// techniqueList is the value of --techniques: names in the order of techniqueNames.
+type techniqueList []string
+
+var techniqueNames = report.Techniques
+
+// String implements pflag.Value.
+func (t *techniqueList) String() string {
+	switch len(*t) {
+	case 0:
+		return "none"
+	case len(techniqueNames):
+		return "all"
+	}
+	return strings.Join(*t, ",")
+}
+
+// Type implements pflag.Value.
+func (t *techniqueList) Type() string { return "list" }
+
+// Set implements pflag.Value.
+func (t *techniqueList) Set(s string) error {
+	switch s {
+	case "all":
+		*t = slices.Clone(techniqueNames)
+		return nil
+	case "none", "":
+		*t = techniqueList{}
+		return nil
+	}
+	wanted := strings.Split(s, ",")
+	for i, w := range wanted {
+		wanted[i] = strings.TrimSpace(w)
+		if !slices.Contains(techniqueNames, wanted[i]) {
+			return fmt.Errorf("%q is no technique; there are %s, or all, or none", w, strings.Join(techniqueNames, ", "))
+		}
+	}
+	*t = slices.DeleteFunc(slices.Clone(techniqueNames), func(n string) bool { return !slices.Contains(wanted, n) })
+	return nil
+}
+
+func (t techniqueList) value() rdma.Techniques {
+	has := func(n string) bool { return slices.Contains(t, n) }
+	return rdma.Techniques{
+		Doorbells: has("doorbells"),
+		Throttle:  has("throttle"),
+		Backoff:   has("backoff"),
+		DynLimit:  has("dynlimit"),
+		CoroLimit: has("corolimit"),
+	}
+}

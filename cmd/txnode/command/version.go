@@ -1,0 +1,36 @@
+package command
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"txnode/benchmarks/report"
+)
+
+func newVersion(w *World) *cobra.Command {
+	var output outputFormat
+	cmd := &cobra.Command{
+		Use: "version", Short: "Print the version, the revision, and what this was built for",
+		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(*cobra.Command, []string) error { return runVersion(w, output) },
+	}
+	output.addFlag(cmd)
+	return cmd
+}
+
+func runVersion(w *World, output outputFormat) error {
+	e := report.FromEnvironment(w.Environment())
+	switch output {
+	case outputJSON:
+		return report.WriteJSON(w.Stdout, map[string]string{"version": e.Version, "revision": e.Revision, "go": e.Go, "os": e.OS})
+	case outputCSV:
+		return usagef("the version comes as table or json")
+	}
+	revision := e.Revision
+	if revision == "" {
+		revision = "unknown (go run does not record it; go build does)"
+	}
+	fmt.Fprintf(w.Stdout, "txnode %s\nrevision %s\n%s %s\n", e.Version, revision, e.Go, e.OS)
+	return nil
+}

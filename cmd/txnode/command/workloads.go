@@ -1,0 +1,188 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"txnode/benchmarks/report"
+	"txnode/benchmarks/smallbank"
+	"txnode/benchmarks/tatp"
+	"txnode/benchmarks/workload"
+)
+
+// workloadOptions are the parameters of one workload.
+type workloadOptions interface {
+	// AddFlags registers the parameters. small asks for defaults with few records.
+	AddFlags(cmd *cobra.Command, small bool)
+	// Driver returns the workload, or an error that lists every fault.
+	Driver() (workload.Driver, error)
+}
+
+// workloads are the benchmarks that there are.
+var workloads = []struct {
+	name, short string
+	options     func() workloadOptions
+}{
+	{"smallbank", "SmallBank: six bank transactions over savings and checking accounts, some of them hot", func() workloadOptions { return new(smallbankOptions) }},
+	{"tatp", "TATP: seven telecom transactions, most of which read one row, some of which find none", func() workloadOptions { return new(tatpOptions) }},
+}
+
+type smallbankOptions struct {
+	smallbank.Options
+	mix percentages
+}
+
+// smallbankFlags are the flags of the fields of smallbank.Options, for its errors.
+var smallbankFlags = []string{
+	"HotAccounts", "--hot-accounts", "HotProbability", "--hot-probability", "RecordPadding", "--padding",
+	"InitialBalance", "--initial-balance", "DepositAmount", "--deposit", "PaymentAmount", "--payment",
+	"SavingsAmount", "--savings", "CheckAmount", "--check", "CheckPenalty", "--penalty", "Accounts", "--accounts", "Mix", "--mix",
+}
+
+// AddFlags implements workloadOptions.
+func (o *smallbankOptions) AddFlags(cmd *cobra.Command, small bool) {
+	o.Options = smallbank.DefaultOptions()
+	if small {
+		o.Accounts, o.HotAccounts = 1000, 100
+	}
+	o.mix = o.Options.Mix[:]
+	fs := cmd.Flags()
+	fs.IntVar(&o.Accounts, "accounts", o.Accounts, "number of customers, each with a savings and a checking account")
+	fs.IntVar(&o.HotAccounts, "hot-accounts", o.HotAccounts, "number of customers that hot transactions draw from")
+	fs.Float64Var(&o.HotProbability, "hot-probability", o.HotProbability, "probability from 0 to 1 that a transaction draws its customers from the hot ones")
+	fs.Var(&o.mix, "mix", "percentages, by commas: Amalgamate, Balance, DepositChecking, SendPayment, TransactSaving, WriteCheck")
+	fs.IntVar(&o.RecordPadding, "padding", o.RecordPadding, "bytes after the 8-byte balance of each record")
+	fs.StringVar(&o.InitialBalance, "initial-balance", o.InitialBalance, "money in each account when it is loaded, decimal")
+	fs.StringVar(&o.DepositAmount, "deposit", o.DepositAmount, "money that DepositChecking adds")
+	fs.StringVar(&o.PaymentAmount, "payment", o.PaymentAmount, "money that SendPayment moves")
+	fs.StringVar(&o.SavingsAmount, "savings", o.SavingsAmount, "money that TransactSaving adds; negative to withdraw")
+	fs.StringVar(&o.CheckAmount, "check", o.CheckAmount, "money that WriteCheck subtracts")
+	fs.StringVar(&o.CheckPenalty, "penalty", o.CheckPenalty, "money that WriteCheck subtracts in addition when the check is not covered")
+}
+
+// Driver implements workloadOptions.
+func (o *smallbankOptions) Driver() (workload.Driver, error) {
+	if len(o.mix) != len(o.Options.Mix) {
+		return nil, usagef("--mix has %d percentages; SmallBank has %d transaction types", len(o.mix), len(o.Options.Mix))
+	}
+	copy(o.Options.Mix[:], o.mix)
+	d, err := smallbank.New(o.Options)
+	var faults *smallbank.OptionsError
+	if errors.As(err, &faults) {
+		return nil, &usageError{cause: errors.New(inFlags(faults.Faults, smallbankFlags))}
+	}
+	return d, err
+}
+
+type tatpOptions struct {
+	tatp.Options
+	mix percentages
+}
+
+// tatpFlags are the flags of the fields of tatp.Options.
+var tatpFlags = []string{"Subscribers", "--subscribers", "NonUniformA", "--non-uniform-a", "Mix", "--mix"}
+
+// AddFlags implements workloadOptions.
+func (o *tatpOptions) AddFlags(cmd *cobra.Command, small bool) {
+	o.Options = tatp.DefaultOptions()
+	if small {
+		o.Subscribers = 1000
+	}
+	o.mix = o.Options.Mix[:]
+	fs := cmd.Flags()
+	fs.IntVar(&o.Subscribers, "subscribers", o.Subscribers, "number of subscribers")
+	fs.IntVar(&o.NonUniformA, "non-uniform-a", o.NonUniformA,
+		"constant A of TATP's non-uniform draw of subscribers: 0 draws uniformly, -1 is what TATP prescribes for their number")
+	fs.Var(&o.mix, "mix", "percentages, by commas: GetSubscriberData, GetNewDestination, GetAccessData,\nUpdateSubscriberData, UpdateLocation, InsertCallForwarding, DeleteCallForwarding")
+	fs.BoolVar(&o.FORDRules, "ford-rules", o.FORDRules,
+		"GetNewDestination and InsertCallForwarding as FORD's program has them, instead of TATP's rules")
+}
+
+// Driver implements workloadOptions.
+func (o *tatpOptions) Driver() (workload.Driver, error) {
+	if len(o.mix) != len(o.Options.Mix) {
+		return nil, usagef("--mix has %d percentages; TATP has %d transaction types", len(o.mix), len(o.Options.Mix))
+	}
+	copy(o.Options.Mix[:], o.mix)
+	d, err := tatp.New(o.Options)
+	var faults *tatp.OptionsError
+	if errors.As(err, &faults) {
+		return nil, &usageError{cause: errors.New(inFlags(faults.Faults, tatpFlags))}
+	}
+	return d, err
+}
+
+// inFlags joins faults, each of which begins with a field, with the flags of
+// the fields instead.
+func inFlags(faults, flags []string) string {
+	out := make([]string, len(faults))
+	for i, f := range faults {
+		for j := 0; j < len(flags); j += 2 {
+			if rest, ok := strings.CutPrefix(f, flags[j]); ok {
+				f = flags[j+1] + rest
+				break
+			}
+		}
+		out[i] = f
+	}
+	return strings.Join(out, "; ")
+}
+
+// percentages is a flag: numbers by commas.
+type percentages []float64
+
+// String implements pflag.Value.
+func (p *percentages) String() string {
+	var out []string
+	for _, x := range *p {
+		out = append(out, strconv.FormatFloat(x, 'g', -1, 64))
+	}
+	return strings.Join(out, ",")
+}
+
+// Type implements pflag.Value.
+func (p *percentages) Type() string { return "percentages" }
+
+// Set implements pflag.Value.
+func (p *percentages) Set(s string) error {
+	var out percentages
+	for f := range strings.SplitSeq(s, ",") {
+		x, err := strconv.ParseFloat(strings.TrimSpace(f), 64)
+		if err != nil {
+			return fmt.Errorf("%q is no number", f)
+		}
+		out = append(out, x)
+	}
+	*p = out
+	return nil
+}
+
+// parametersOf returns the values of flags for the record, by name.
+func parametersOf(fs *pflag.FlagSet, names map[string]bool) []report.Parameter {
+	out := []report.Parameter{}
+	fs.VisitAll(func(f *pflag.Flag) {
+		if names[f.Name] {
+			out = append(out, report.Parameter{Name: f.Name, Value: f.Value.String(), Default: f.Value.String() == f.DefValue})
+		}
+	})
+	return out
+}
+
+// addWorkloadFlags registers a workload's flags and returns their names.
+func addWorkloadFlags(cmd *cobra.Command, o workloadOptions, small bool) map[string]bool {
+	before := make(map[string]bool)
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { before[f.Name] = true })
+	o.AddFlags(cmd, small)
+	names := make(map[string]bool)
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !before[f.Name] {
+			names[f.Name] = true
+		}
+	})
+	return names
+}

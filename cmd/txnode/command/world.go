@@ -1,0 +1,73 @@
+package command
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/vbauerster/mpb/v8/cwriter"
+
+	"txnode/benchmarks/report"
+	"txnode/benchmarks/runner"
+	"txnode/benchmarks/workload"
+)
+
+// World is what the commands see of the outside.
+type World struct {
+	Stdout, Stderr io.Writer
+	// StdoutTerminal and StderrTerminal say whether a person is looking: colors on
+	// standard output, progress on standard error.
+	StdoutTerminal, StderrTerminal bool
+
+	Getenv      func(string) string
+	Now         func() time.Time
+	Environment func() runner.Environment
+	CacheDir    func() (string, error)
+	// Open opens the store that benchmarks run on.
+	Open func(ctx context.Context, o StoreOptions) (workload.Store, error)
+	// Fabric says in words what the store's verbs go over.
+	Fabric string
+}
+
+// System returns the world of a real process, with the embedded engine.
+func System() World {
+	return World{
+		Stdout:         os.Stdout,
+		Stderr:         os.Stderr,
+		StdoutTerminal: cwriter.IsTerminal(int(os.Stdout.Fd())),
+		StderrTerminal: cwriter.IsTerminal(int(os.Stderr.Fd())),
+		Getenv:         os.Getenv,
+		Now:            time.Now,
+		Environment:    runner.ReadEnvironment,
+		CacheDir:       os.UserCacheDir,
+		Open:           openEngine,
+		Fabric:         "in-process fabric: verbs are memory accesses of this process, no network",
+	}
+}
+
+// theme returns how to print on standard output.
+func (w *World) theme() report.Theme {
+	return report.Theme{Color: w.StdoutTerminal && w.Getenv("NO_COLOR") == ""}
+}
+
+// historyEnv is the environment variable that names the history file.
+const historyEnv = "TXNODE_HISTORY"
+
+// history returns the history file: of the flag, the environment variable, or
+// the user's cache directory.
+func (w *World) history(flag string) (report.HistoryFile, error) {
+	path := flag
+	if path == "" {
+		path = w.Getenv(historyEnv)
+	}
+	if path == "" {
+		dir, err := w.CacheDir()
+		if err != nil {
+			return report.HistoryFile{}, failf("no place for the history of results: %v; name one with --history-file or %s", err, historyEnv)
+		}
+		path = filepath.Join(dir, "txnode", "history.db")
+	}
+	return report.HistoryFile{Path: path}, nil
+}
