@@ -61,8 +61,8 @@ type scan struct {
 
 // adopt scans until it has found want free blocks, or after so many rounds, or when nothing is left to scan (more is false). What it found is in the pool.
 func (s *Space) adopt(c *rdma.Coro, class Class, rounds, want int) (more bool, err error) {
-	for found := 0; rounds > 0 && found < want; rounds-- {
-		x, done := s.nextScan(class, want)
+	for found, round := 0, 0; round < rounds && found < want; round++ {
+		x, done := s.nextScan(class, want, round == 0)
 		v := s.View()
 		switch {
 		case x == nil:
@@ -84,8 +84,9 @@ func (s *Space) adopt(c *rdma.Coro, class Class, rounds, want int) (more bool, e
 
 // nextScan takes what is to be looked at next off the pool: a segment to be
 // probed, or a range of blocks. It is nil when the pool has want blocks already,
-// or (done) nothing is left to look at.
-func (s *Space) nextScan(class Class, want int) (x *scan, done bool) {
+// or (done) nothing is left to look at. spread: rather probe than scan when fewer
+// tails are known than there are blades.
+func (s *Space) nextScan(class Class, want int, spread bool) (x *scan, done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := &s.pools[class]
@@ -95,7 +96,7 @@ func (s *Space) nextScan(class Class, want int) (x *scan, done bool) {
 	if len(p.free) >= want || s.writable() != nil {
 		return nil, false
 	}
-	if last := len(p.unseen) - 1; last >= 0 && len(p.tails) < s.bladesUp() {
+	if last := len(p.unseen) - 1; last >= 0 && (len(p.tails) == 0 || spread && len(p.tails) < s.bladesUp()) {
 		x = p.unseen[last] // the youngest is the least used
 		p.unseen = p.unseen[:last]
 		return x, false

@@ -45,11 +45,11 @@ func (s *Space) initPools() {
 	}
 }
 
-// take appends up to want free blocks to out: those that were given back, then
-// blocks never used, from as many segments as there are blades, so that
-// neighbours have their primaries on different blades. It adds at most one
-// segment, when some blade has none, or there is nothing else. err says why no
-// segment could be added, if one was needed.
+// take appends up to want free blocks to out: those that were given back or,
+// when they are few, blocks never used, from as many segments as there are
+// blades, so that neighbours have their primaries on different blades. It adds
+// at most one segment, when there are fewer than that. err says why none could
+// be added, if nothing was found.
 func (s *Space) take(out []Addr, class Class, want int) (_ []Addr, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +61,7 @@ func (s *Space) take(out []Addr, class Class, want int) (_ []Addr, err error) {
 	at := len(p.free) - n
 	out = append(out, p.free[at:]...)
 	p.free = p.free[:at]
-	if n == want {
+	if n > want/4 {
 		return out, nil
 	}
 	if len(p.open) < s.bladesUp() {

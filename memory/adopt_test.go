@@ -1,0 +1,300 @@
+package memory_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// TestHeaderWordsAreRecords pins the words that a scan looks at to package record.
+func TestHeaderWordsAreRecords(t *testing.T) {
+	if memory.BlockVersionOff != record.VersionOff || memory.BlockMetaOff != record.MetaOff || memory.BlockGuardOff != record.GuardOff {
+		t.Error("offsets differ")
+	}
+	if memory.MaxCoordinators != record.MaxCoordinators {
+		t.Error("numbers of coordinators differ")
+	}
+	for _, s := range []record.State{record.Free, record.Live, record.Absent} {
+		m := record.MakeMeta(s, 65535, 63, record.MaxKey, record.MaxValue)
+		if got := m >> memory.BlockStateShift & memory.BlockStateMask; got != record.Meta(s) {
+			t.Errorf("state %v is seen as %d", s, got)
+		}
+	}
+	if record.Free != memory.BlockStateFree {
+		t.Error("the free state differs")
+	}
+	if id := record.MakeTxID(77, 1<<39-1); uint32(id>>memory.CoordinatorShift) != id.Coordinator() {
+		t.Error("coordinators differ")
+	}
+	if memory.GuardHeld != record.HeldBit {
+		t.Error("held bits differ")
+	}
+}
+
+// image is the first line of a block in a state.
+func image(a memory.Addr, v record.TxID, s record.State, k memory.Class, lock record.TxID) []byte {
+	p := make(record.Image, 64)
+	p.Put(a, v, s, 1, k, lock, nil, nil)
+	return p
+}
+
+// TestAdoption fills segments with blocks in every state and compares what a
+// later session hands out with what is free.
+func TestAdoption(t *testing.T) {
+	for _, x := range []struct {
+		size uint32
+		fill float64 // how much of the capacity is used in the first session
+		keep int     // of 10, how many records are live at its end
+	}{
+		{64, 1, 10}, {64, 0.4, 9}, {64, 1, 1}, {200, 0.7, 7}, {500, 0.9, 3}, {5000, 0.5, 5}, {100_000, 0.8, 5}, {testSegment, 1, 5}, {320, 0, 0},
+	} {
+		t.Run(fmt.Sprintf("size=%d,fill=%v,keep=%d", x.size, x.fill, x.keep), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(uint64(x.size), 5))
+			b := newBed(t, 2, 6, 1)
+			s, c := b.open()
+			a := b.allocator(s, c)
+			me := must(s.NewCoordinator())(t).ID
+			k := class(x.size)
+			perSegment := int(testSegment / k.Size())
+			total := 5 * perSegment // one segment of each blade has logs
+			used := map[memory.Addr]bool{}
+			seq := uint64(0)
+			id := func() record.TxID { seq++; return record.MakeTxID(me, seq) }
+			for range int(x.fill * float64(total)) {
+				addr := must(a.Alloc(c, k))(t)
+				used[addr] = true
+				switch n := r.IntN(10); {
+				case n < x.keep:
+					write(t, s, c, addr, image(addr, id(), []record.State{record.Live, record.Absent}[n%2], k, 0))
+				case n == x.keep: // locked by somebody who is dead: not ours to take
+					write(t, s, c, addr, image(addr, id(), record.Free, k, id()))
+				case n == x.keep+1: // a state that does not exist
+					p := image(addr, id(), record.Free, k, 0)
+					binary.LittleEndian.PutUint64(p[8:], 9<<36)
+					write(t, s, c, addr, p)
+				case n == x.keep+2: // allocated, never written
+					delete(used, addr)
+				default:
+					write(t, s, c, addr, image(addr, id(), record.Free, k, 0))
+					delete(used, addr)
+				}
+			}
+			// No Close: the process dies.
+			b.dropThreads()
+			s, c = b.open()
+			a = b.allocator(s, c)
+			blocks := drain(t, a, c, k)
+			checkBlocks(t, s, blocks, k)
+			for _, addr := range blocks {
+				if used[addr] {
+					t.Fatalf("%v is in use and handed out", addr)
+				}
+			}
+			if len(blocks) != total-len(used) {
+				t.Errorf("%d blocks are handed out, %d of %d are free", len(blocks), total-len(used), total)
+			}
+			if free, unscanned := s.FreeBlocks(k); free != 0 || unscanned != 0 {
+				t.Errorf("%d blocks are free, %d not scanned", free, unscanned)
+			}
+		})
+	}
+}
+
+// TestAdoptionBesideFrees: while segments are scanned, blocks in them are freed,
+// announced or not yet, before and behind the scan. No block is handed out twice.
+func TestAdoptionBesideFrees(t *testing.T) {
+	const k = memory.Class(1)
+	b := newBed(t, 2, 9, 1)
+	s, c := b.open()
+	a := b.allocator(s, c)
+	old := must(s.NewCoordinator())(t).ID
+	var live []memory.Addr
+	for range 8 * int(testSegment/k.Size()) * 3 / 4 {
+		x := must(a.Alloc(c, k))(t)
+		write(t, s, c, x, image(x, record.MakeTxID(old, 1), record.Live, k, 0))
+		live = append(live, x)
+	}
+	b.dropThreads()
+	s, _ = b.open()
+
+	const workers = 3
+	var mu sync.Mutex
+	owned := map[memory.Addr]bool{} // live, or freed on the blades but not yet announced
+	for _, x := range live {
+		owned[x] = true
+	}
+	var threads []*rdma.Thread
+	for range workers {
+		threads = append(threads, b.thread())
+	}
+	b.fabric.Run(workers, func(i int) {
+		th := threads[i]
+		c := th.Plain()
+		a := b.allocator(s, c)
+		coord, err := s.NewCoordinator()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		r := rand.New(rand.NewPCG(uint64(i), 6))
+		seq := uint64(0)
+		var mine, late []memory.Addr
+		for j := i; j < len(live); j += workers {
+			mine = append(mine, live[j])
+		}
+		r.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+		for range 4000 {
+			seq++
+			id := record.MakeTxID(coord.ID, seq)
+			switch r.IntN(4) {
+			case 0, 1:
+				x, err := a.Alloc(c, k)
+				if errors.Is(err, memory.ErrNoSpace) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				if owned[x] {
+					t.Errorf("%v is handed out twice", x)
+				}
+				owned[x] = true
+				mu.Unlock()
+				write(t, s, c, x, image(x, id, record.Live, k, 0))
+				mine = append(mine, x)
+			case 2:
+				if n := len(mine); n > 0 { // freed on the blades, announced later
+					x := mine[n-1]
+					mine = mine[:n-1]
+					write(t, s, c, x, image(x, id, record.Free, k, 0))
+					late = append(late, x)
+				}
+			case 3:
+				for _, x := range late {
+					mu.Lock()
+					delete(owned, x)
+					mu.Unlock()
+					a.Free(x, k)
+				}
+				late = nil
+			}
+		}
+		for _, x := range late {
+			mu.Lock()
+			delete(owned, x)
+			mu.Unlock()
+			a.Free(x, k)
+		}
+		if err := a.Close(c); err != nil {
+			t.Error(err)
+		}
+	})
+	c = b.thread().Plain()
+	rest := drain(t, b.allocator(s, c), c, k)
+	checkBlocks(t, s, rest, k)
+	for _, x := range rest {
+		if owned[x] {
+			t.Fatalf("%v is in use and handed out", x)
+		}
+	}
+	capacity := 0
+	for _, seg := range s.Layout().Segments {
+		if seg.Kind == memory.KindBlocks {
+			capacity += int(testSegment / k.Size())
+		}
+	}
+	if len(rest)+len(owned) != capacity {
+		t.Errorf("%d blocks are free and %d in use, of %d", len(rest), len(owned), capacity)
+	}
+}
+
+// TestAdoptionIsLazy: the first block after a reopen does not cost a scan of
+// everything, and no new segment while an old one has a never-used part.
+func TestAdoptionIsLazy(t *testing.T) {
+	const k = memory.Class(0)
+	b := newBed(t, 2, 40, 1)
+	s, c := b.open()
+	a := b.allocator(s, c)
+	for range 39 * int(testSegment/k.Size()) / 2 {
+		x := must(a.Alloc(c, k))(t)
+		write(t, s, c, x, image(x, record.MakeTxID(1, 1), record.Live, k, 0))
+	}
+	b.dropThreads()
+	s, c = b.open()
+	a = b.allocator(s, c)
+	segments := len(s.Layout().Segments)
+	var before rdma.Counters = *c.Count
+	must(a.Alloc(c, k))(t)
+	cost := c.Count.Sub(&before)
+	if cost.Verbs[rdma.OpRead] > 12*128 {
+		t.Errorf("the first block cost %d READs", cost.Verbs[rdma.OpRead])
+	}
+	// The two youngest segments are partly used; their rest comes first.
+	for range testSegment/k.Size()/2 - 1 {
+		must(a.Alloc(c, k))(t)
+	}
+	if n := len(s.Layout().Segments); n != segments {
+		t.Errorf("%d segments, then %d", segments, n)
+	}
+}
+
+// TestAdoptionVerbFails: a range whose READs failed is scanned again.
+func TestAdoptionVerbFails(t *testing.T) {
+	const k = memory.Class(2)
+	b := newBed(t, 1, 4, 0)
+	s, c := b.open()
+	a := b.allocator(s, c)
+	n := int(testSegment/k.Size()) * 3
+	for range n {
+		x := must(a.Alloc(c, k))(t)
+		state := record.Live
+		if x.Offset()/k.Size()%3 == 0 {
+			state = record.Free
+		}
+		write(t, s, c, x, image(x, record.MakeTxID(0, 1), state, k, 0))
+	}
+	b.dropThreads()
+	s, c = b.open()
+	a = b.allocator(s, c)
+	var got []memory.Addr
+	for fail := 0; ; fail++ {
+		b.fabric.stop = &stop{left: fail % 5}
+		x, err := a.Alloc(c, k)
+		stopped := b.fabric.stop.left == 0
+		b.fabric.stop = nil
+		if errors.Is(err, memory.ErrNoSpace) {
+			break
+		}
+		if err != nil {
+			if !stopped {
+				t.Fatal(err)
+			}
+			check(t, c.Thread().Reconnect(0))
+			if fail%5 == 4 {
+				x, err = a.Alloc(c, k)
+				if errors.Is(err, memory.ErrNoSpace) {
+					break
+				}
+				check(t, err)
+				got = append(got, x)
+			}
+			continue
+		}
+		got = append(got, x)
+	}
+	checkBlocks(t, s, got, k)
+	perSegment := int(testSegment / k.Size())
+	want := perSegment + 3*((perSegment+2)/3) // one segment was never opened
+	if len(got) != want {
+		t.Errorf("%d blocks, want %d", len(got), want)
+	}
+}

@@ -1,0 +1,321 @@
+package memory_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// drain allocates until there is no space.
+func drain(tb testing.TB, a *memory.Allocator, c *rdma.Coro, class memory.Class) []memory.Addr {
+	tb.Helper()
+	var out []memory.Addr
+	for {
+		x, err := a.Alloc(c, class)
+		if errors.Is(err, memory.ErrNoSpace) {
+			return out
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+		out = append(out, x)
+	}
+}
+
+// checkBlocks verifies that blocks are distinct, aligned and within segments of
+// their class.
+func checkBlocks(tb testing.TB, s *memory.Space, blocks []memory.Addr, class memory.Class) {
+	tb.Helper()
+	l := s.Layout()
+	seen := make(map[memory.Addr]bool, len(blocks))
+	for _, a := range blocks {
+		seg := l.Segments[a.Segment()]
+		if seen[a] || seg.Kind != memory.KindBlocks || seg.Class != class || a.Offset()%class.Size() != 0 || a.Offset()+class.Size() > l.SegmentSize {
+			tb.Fatalf("block %v of class %d in %+v, seen before: %v", a, class, seg, seen[a])
+		}
+		seen[a] = true
+	}
+}
+
+func TestAllocEveryClass(t *testing.T) {
+	b := newBed(t, 2, 150, 1)
+	s, c := b.open()
+	a := b.allocator(s, c)
+	for class := memory.Class(0); int(class) < 256; class++ {
+		x, err := a.Alloc(c, class)
+		fits := class < memory.NumClasses && class.Size() <= testSegment
+		if fits != (err == nil) || !fits && !errors.Is(err, memory.ErrTooLarge) {
+			t.Errorf("class %d: %v, %v", class, x, err)
+		}
+		if err := a.Refill(c, class); fits != (err == nil) {
+			t.Errorf("class %d: refill: %v", class, err)
+		}
+		if fits {
+			checkBlocks(t, s, []memory.Addr{x}, class)
+		}
+		if class == 255 {
+			break
+		}
+	}
+	if free, unscanned := s.FreeBlocks(200); free != 0 || unscanned != 0 {
+		t.Errorf("class 200 has %d free blocks, %d unscanned", free, unscanned)
+	}
+}
+
+// TestFull: everything that was ever free can be allocated, exactly once, and
+// then the error says how large the blades are and what to raise.
+func TestFull(t *testing.T) {
+	const segments = 5
+	for _, size := range []uint32{64, 320, 1000, 40_000, testSegment} {
+		b := newBed(t, 2, segments, 1)
+		s, c := b.open()
+		a := b.allocator(s, c)
+		k := class(size)
+		blocks := drain(t, a, c, k)
+		checkBlocks(t, s, blocks, k)
+		if want := segments * int(testSegment/k.Size()); len(blocks) != want {
+			t.Errorf("%d blocks of %d, want %d", len(blocks), k.Size(), want)
+		}
+		_, err := a.Alloc(c, k)
+		var full *memory.NoSpaceError
+		if !errors.As(err, &full) || full.Need != testSegment || full.Copies != 2 || len(full.Free) != 2 || full.Free[0] != 0 {
+			t.Errorf("%v", err)
+		}
+		for _, want := range []string{fmt.Sprintf("blocks of %d bytes", k.Size()), "BladeSize", fmt.Sprint(memory.HeaderArea + segments*testSegment)} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%v lacks %q", err, want)
+			}
+		}
+		check(t, a.Maintain(c)) // no error there
+		for _, x := range blocks {
+			a.Free(x, k)
+		}
+		if again := drain(t, a, c, k); len(again) != len(blocks) {
+			t.Errorf("%d of %d blocks after freeing", len(again), len(blocks))
+		}
+	}
+}
+
+// TestPrimariesAlternate: a table that is no longer tiny lies evenly on all blades.
+func TestPrimariesAlternate(t *testing.T) {
+	b := newBed(t, 4, 12, 1)
+	s, c := b.open()
+	a := b.allocator(s, c)
+	n := make([]int, 4)
+	for i := range 4000 {
+		x := must(a.Alloc(c, 1))(t)
+		if i >= 4*64 {
+			n[s.View().At(x, 0).Blade]++
+		}
+	}
+	for blade, k := range n {
+		if k < 800 || k > 1100 {
+			t.Errorf("blade %d has %d of %d primaries: %v", blade, k, 4000-4*64, n)
+		}
+	}
+}
+
+func TestMaintain(t *testing.T) {
+	b := newBed(t, 2, 8, 1)
+	s, c := b.open()
+	a := b.allocator(s, c)
+	if !a.Low(0) {
+		t.Error("an empty list is not low")
+	}
+	check(t, a.Refill(c, 0))
+	check(t, a.Refill(c, 0)) // now there is a segment on each blade
+	if a.Low(0) {
+		t.Error("a full list is low")
+	}
+	var blocks []memory.Addr
+	for !a.Low(0) {
+		blocks = append(blocks, must(a.Alloc(c, 0))(t))
+	}
+	free, _ := s.FreeBlocks(0)
+	check(t, a.Maintain(c))
+	if after, _ := s.FreeBlocks(0); a.Low(0) || after >= free {
+		t.Errorf("Maintain has not refilled: low %v, %d free blocks, then %d", a.Low(0), free, after)
+	}
+	for range 2000 {
+		blocks = append(blocks, must(a.Alloc(c, 0))(t))
+	}
+	for _, x := range blocks {
+		a.Free(x, 0)
+	}
+	free, _ = s.FreeBlocks(0)
+	check(t, a.Maintain(c))
+	after, _ := s.FreeBlocks(0)
+	check(t, a.Close(c))
+	all, _ := s.FreeBlocks(0)
+	if after < free || all-after > 5*maxChunk {
+		t.Errorf("free blocks: %d, %d after Maintain, %d after Close", free, after, all)
+	}
+	if uint64(len(blocks)) > all {
+		t.Errorf("%d blocks were allocated and given back, %d are free", len(blocks), all)
+	}
+}
+
+const maxChunk = 64
+
+// TestAllocatorsConserveBlocks: concurrent allocators, on threads with several
+// coroutines, never share a block and lose none.
+func TestAllocatorsConserveBlocks(t *testing.T) {
+	for _, delayed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("delayed=%v", delayed), func(t *testing.T) {
+			b := newBed(t, 3, 10, 1)
+			b.fabric.delayed = delayed
+			s, c := b.open()
+			const workers = 4
+			type worker struct {
+				t *rdma.Thread
+				a *memory.Allocator
+			}
+			var w []worker
+			for range workers {
+				th := b.thread()
+				w = append(w, worker{th, b.allocator(s, th.Plain())})
+			}
+			classes := []memory.Class{0, 3, 9, 20}
+			var mu sync.Mutex
+			owner := map[memory.Addr]int{}
+			b.fabric.Run(workers, func(i int) {
+				w[i].t.Run(3, func(c *rdma.Coro) {
+					r := rand.New(rand.NewPCG(uint64(i), uint64(c.ID())))
+					held := map[memory.Addr]memory.Class{}
+					for range 1500 {
+						k := classes[r.IntN(len(classes))]
+						if r.IntN(5) < 3 {
+							x, err := w[i].a.Alloc(c, k)
+							if errors.Is(err, memory.ErrNoSpace) {
+								continue
+							}
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							mu.Lock()
+							if o, taken := owner[x]; taken {
+								t.Errorf("%v is handed out to %d and %d", x, o, i)
+							}
+							owner[x] = i
+							mu.Unlock()
+							held[x] = k
+						} else {
+							for x, k := range held {
+								delete(held, x)
+								mu.Lock()
+								delete(owner, x)
+								mu.Unlock()
+								w[i].a.Free(x, k)
+								break
+							}
+						}
+						if r.IntN(10) == 0 {
+							if err := w[i].a.Maintain(c); err != nil {
+								t.Error(err)
+							}
+						}
+						if r.IntN(20) == 0 {
+							c.Yield()
+						}
+					}
+					for x, k := range held {
+						mu.Lock()
+						delete(owner, x)
+						mu.Unlock()
+						w[i].a.Free(x, k)
+					}
+				})
+				if err := w[i].a.Close(w[i].t.Plain()); err != nil {
+					t.Error(err)
+				}
+			})
+			// All blocks of all segments are free again.
+			l := s.Layout()
+			want := map[memory.Class]uint64{}
+			for _, seg := range l.Segments {
+				if seg.Kind == memory.KindBlocks {
+					want[seg.Class] += uint64(testSegment / seg.Class.Size())
+				}
+			}
+			for _, k := range classes {
+				if free, _ := s.FreeBlocks(k); free != want[k] {
+					t.Errorf("class %d: %d of %d blocks are free", k, free, want[k])
+				}
+			}
+			a := b.allocator(s, c)
+			for _, k := range classes {
+				checkBlocks(t, s, drain(t, a, c, k), k)
+			}
+		})
+	}
+}
+
+func TestAllocDoesNotAllocate(t *testing.T) {
+	b := newBed(t, 2, 8, 1)
+	s, c := b.open()
+	a := b.allocator(s, c)
+	var held [16]memory.Addr
+	cycle := func() {
+		for i := range held {
+			held[i], _ = a.Alloc(c, 2)
+		}
+		for _, x := range held {
+			a.Free(x, 2)
+		}
+		_ = a.Maintain(c)
+	}
+	cycle()
+	if n := testing.AllocsPerRun(1000, cycle); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestAllocatorOfAnotherFabric(t *testing.T) {
+	s, _ := newBed(t, 1, 2, 0).open()
+	if _, err := s.NewAllocator(newBed(t, 1, 2, 0).thread()); err == nil {
+		t.Error("a thread of another fabric is accepted")
+	}
+}
+
+func BenchmarkAllocFree(b *testing.B) {
+	bed := newBed(b, 2, 8, 1)
+	s, c := bed.open()
+	a := bed.allocator(s, c)
+	b.ReportAllocs()
+	for b.Loop() {
+		x, _ := a.Alloc(c, 2)
+		a.Free(x, 2)
+	}
+}
+
+// BenchmarkAllocFresh is the cost of a block when none is ever given back: a
+// chunk from the space for every 64.
+func BenchmarkAllocFresh(b *testing.B) {
+	bed := newBed(b, 2, 4000, 1)
+	s, c := bed.open()
+	a := bed.allocator(s, c)
+	var all []memory.Addr
+	b.ReportAllocs()
+	for b.Loop() {
+		x, err := a.Alloc(c, 0)
+		if err != nil {
+			b.Fatal(err)
+		}
+		all = append(all, x)
+		if len(all) == 1<<20 {
+			b.StopTimer()
+			for _, x := range all {
+				a.Free(x, 0)
+			}
+			all = all[:0]
+			b.StartTimer()
+		}
+	}
+}

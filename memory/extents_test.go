@@ -1,0 +1,214 @@
+package memory_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// checkExtents verifies that extents do not overlap each other or the tables.
+func checkExtents(t *testing.T, extents []memory.Extent) {
+	t.Helper()
+	slices.SortFunc(extents, func(a, b memory.Extent) int { return int(int64(a.Addr) - int64(b.Addr)) })
+	for i, x := range extents {
+		if x.Addr.Offset() < memory.TableGranules(testSegment)*memory.Granule(testSegment) || x.Addr.Offset()+x.Size > testSegment {
+			t.Errorf("extent %+v leaves its segment", x)
+		}
+		if i > 0 && extents[i-1].Addr+memory.Addr(extents[i-1].Size) > x.Addr {
+			t.Errorf("extents %+v and %+v overlap", extents[i-1], x)
+		}
+	}
+}
+
+// TestExtentsAgainstMap allocates and frees at random beside a map, reopening
+// now and then.
+func TestExtentsAgainstMap(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 4))
+			b := newBed(t, 3, 6, int(seed%3))
+			b.opts.Durable = seed%2 == 0
+			s, c := b.open()
+			live := map[memory.Addr]uint32{}
+			for range 400 {
+				switch r.IntN(20) {
+				default:
+					size := uint32(r.IntN(30_000))
+					a, err := s.AllocExtent(c, size)
+					if errors.Is(err, memory.ErrNoSpace) {
+						continue
+					}
+					check(t, err)
+					for i := range s.View().Copies(a) {
+						if !isZero(read(t, c, s.View().At(a, i), int(max(size, 8)))) {
+							t.Fatalf("copy %d of the extent at %v is not zero", i, a)
+						}
+					}
+					write(t, s, c, a, bytes.Repeat([]byte{0xaa}, int(max(size&^7, 8))))
+					live[a] = size
+				case 0, 1, 2, 3, 4, 5, 6:
+					for a, size := range live {
+						check(t, s.FreeExtent(a, size))
+						if err := s.FreeExtent(a, size); err == nil {
+							t.Fatalf("%v is freed twice", a)
+						}
+						delete(live, a)
+						break
+					}
+				case 7:
+					check(t, s.Close(c))
+					b.dropThreads()
+					s, c = b.open()
+				}
+			}
+			extents := s.Extents()
+			checkExtents(t, extents)
+			if len(extents) != len(live) {
+				t.Errorf("%d extents, %d are live", len(extents), len(live))
+			}
+			for _, x := range extents {
+				if size, ok := live[x.Addr]; !ok || x.Size < size || x.Size >= max(size, 1)+memory.Granule(testSegment) {
+					t.Errorf("extent %+v of %d bytes", x, size)
+				}
+			}
+		})
+	}
+}
+
+func TestExtentLimits(t *testing.T) {
+	b := newBed(t, 1, 2, 0)
+	s, c := b.open()
+	if _, err := s.AllocExtent(c, s.MaxExtent()+1); !errors.Is(err, memory.ErrTooLarge) {
+		t.Errorf("too large: %v", err)
+	}
+	if _, err := s.AllocExtent(c, 1<<32-1); !errors.Is(err, memory.ErrTooLarge) {
+		t.Errorf("far too large: %v", err)
+	}
+	a := must(s.AllocExtent(c, s.MaxExtent()))(t)
+	z := must(s.AllocExtent(c, 0))(t)
+	for _, x := range []struct {
+		a memory.Addr
+		n uint32
+	}{
+		{a, 1}, {a + 256, s.MaxExtent()}, {a + 1, s.MaxExtent()}, {0, 1}, {1 << 60, 1}, {memory.MakeAddr(77, 0), 1}, {memory.MakeAddr(1, 0), 1}, {z, 1000},
+	} {
+		if err := s.FreeExtent(x.a, x.n); err == nil {
+			t.Errorf("%d bytes at %v are freed", x.n, x.a)
+		}
+	}
+	check(t, s.FreeExtent(a, s.MaxExtent()))
+	check(t, s.FreeExtent(z, 0))
+	var b2 memory.Addr
+	if b2 = must(s.AllocExtent(c, s.MaxExtent()))(t); b2.Offset() != a.Offset() {
+		t.Errorf("the freed extent is not used again: %v", b2)
+	}
+}
+
+// TestDamagedExtentTable: a damaged word is read from a backup; when all copies
+// are, Open says where.
+func TestDamagedExtentTable(t *testing.T) {
+	b := newBed(t, 2, 4, 1)
+	s, c := b.open()
+	a := must(s.AllocExtent(c, 1000))(t)
+	word := memory.MakeAddr(a.Segment(), a.Offset()/memory.Granule(testSegment)*8)
+	at := []rdma.RemoteAddr{s.View().At(word, 0), s.View().At(word, 1)}
+	good := read(t, c, at[0], 8)
+	check(t, s.Close(c))
+	for bit := range 64 {
+		b.dropThreads()
+		bad := bytes.Clone(good)
+		bad[bit/8] ^= 1 << (bit % 8)
+		b.poke(at[0].Blade, at[0].Off, bad)
+		s, c := b.open()
+		if x := s.Extents(); len(x) != 1 || x[0].Addr != a {
+			t.Errorf("bit %d: extents %+v", bit, x)
+		}
+		check(t, s.Close(c))
+		b.poke(at[1].Blade, at[1].Off, bad)
+		_, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts)
+		var be *memory.BladeError
+		if !errors.Is(err, memory.ErrDamaged) || !errors.As(err, &be) || be.Blade != at[1].Blade {
+			t.Errorf("bit %d in both copies: %v", bit, err)
+		}
+		b.poke(at[0].Blade, at[0].Off, good)
+		b.poke(at[1].Blade, at[1].Off, good)
+	}
+	// A word that is right but for its place overlaps the extent.
+	b.dropThreads()
+	b.poke(at[0].Blade, at[0].Off+8, good)
+	b.poke(at[1].Blade, at[1].Off+8, good)
+	if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts); !errors.Is(err, memory.ErrDamaged) {
+		t.Errorf("a misplaced word: %v", err)
+	}
+}
+
+// TestExtentVerbFails: an extent whose verbs failed is not lost for ever.
+func TestExtentVerbFails(t *testing.T) {
+	b := newBed(t, 1, 1, 0)
+	s, c := b.open()
+	first := must(s.AllocExtent(c, 1000))(t)
+	b.fabric.stop = &stop{}
+	if _, err := s.AllocExtent(c, 1000); err == nil {
+		t.Fatal("allocated without verbs")
+	}
+	check(t, s.FreeExtent(first, 1000))
+	if _, err := s.AllocExtent(c, 1000); err == nil {
+		t.Fatal("allocated without verbs")
+	}
+	b.fabric.stop = nil
+	must(s.AllocExtent(c, s.MaxExtent()))(t)
+	if n := len(s.Extents()); n != 1 {
+		t.Errorf("%d extents", n)
+	}
+}
+
+func TestConcurrentExtents(t *testing.T) {
+	for _, delayed := range []bool{false, true} {
+		b := newBed(t, 2, 8, 1)
+		b.fabric.delayed = delayed
+		s, _ := b.open()
+		var mu sync.Mutex
+		live := map[memory.Addr]bool{}
+		var threads []*rdma.Thread
+		for range 4 {
+			threads = append(threads, b.thread())
+		}
+		b.fabric.Run(4, func(i int) {
+			threads[i].Run(4, func(c *rdma.Coro) {
+				for k := range 30 {
+					a, err := s.AllocExtent(c, 3000)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					if live[a] {
+						t.Errorf("%v is handed out twice", a)
+					}
+					live[a] = true
+					mu.Unlock()
+					if k%3 > 0 {
+						mu.Lock()
+						delete(live, a)
+						err := s.FreeExtent(a, 3000)
+						mu.Unlock()
+						if err != nil {
+							t.Error(err)
+						}
+					}
+				}
+			})
+		})
+		checkExtents(t, s.Extents())
+		if n := len(s.Extents()); n != len(live) || n != 4*4*10 {
+			t.Errorf("%d extents, %d are live", n, len(live))
+		}
+	}
+}
