@@ -221,7 +221,7 @@ func (b *bed) dropThreads() {
 
 func (b *bed) thread() *rdma.Thread {
 	b.tb.Helper()
-	t, err := rdma.NewThread(b.fabric, rdma.ThreadOptions{Arena: 4 << 20, Index: len(b.threads)})
+	t, err := rdma.NewThread(b.fabric, rdma.ThreadOptions{Arena: 1 << 20, Index: len(b.threads)})
 	if err != nil {
 		b.tb.Fatal(err)
 	}
