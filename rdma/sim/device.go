@@ -19,11 +19,13 @@ type device struct {
 	fwd, back   int64 // latency to the memory, and from there to the completion
 	fetch       int64
 	jitter      uint64 // ps
+	noise       int64  // of processor times, in 1/1024
 	miss        float64
 	cache, span float64
 
 	// Processors. Costs at the present number of active threads, ps.
 	active                             int
+	slow                               float64 // the factor
 	batch, post, doorbell, reap, swtch int64
 
 	// Doorbell registers.
@@ -41,7 +43,7 @@ func (f *Fabric) device(n int) *device {
 	if f.cpus[n] == nil {
 		pr := &f.opt.Profile
 		d := &device{
-			f: f, opPs: ps(1000 / pr.OpsPerUs), fetch: ps(pr.FetchNs), jitter: uint64(ps(pr.JitterNs)),
+			f: f, opPs: ps(1000 / pr.OpsPerUs), fetch: ps(pr.FetchNs), jitter: uint64(ps(pr.JitterNs)), noise: int64(1024 * pr.CPUNoise),
 			miss: pr.WQEMissNs * 1000, cache: float64(pr.WQECache), span: float64(pr.WQESpan),
 			sharers: map[sharedKey]*shared{},
 		}
@@ -59,7 +61,8 @@ func (f *Fabric) device(n int) *device {
 func (d *device) activate(by int) {
 	d.active += by
 	pr := &d.f.opt.Profile
-	s := 1 + pr.CPUSlope*float64(max(d.active-pr.CPUFree, 0))
+	d.slow = 1 + pr.CPUSlope*float64(max(d.active-pr.CPUFree, 0))
+	s := d.slow
 	d.batch, d.post, d.doorbell = ps(s*pr.BatchNs), ps(s*pr.PostNs), ps(s*pr.DoorbellNs)
 	d.reap, d.swtch = ps(s*pr.ReapNs), ps(s*pr.SwitchNs)
 }
@@ -164,7 +167,7 @@ func (d *device) map_() {
 			}
 			s := d.sharers[k]
 			if s == nil {
-				s = &shared{lock: f.newLock(0, 0)}
+				s = &shared{lock: d.newLock(0, 0)}
 				d.sharers[k] = s
 			}
 			q.shared = s
@@ -197,7 +200,7 @@ func (d *device) registerLock(r int) *spinlock {
 	}
 	if d.registers[r] == nil {
 		pr := &d.f.opt.Profile
-		d.registers[r] = d.f.newLock(ps(pr.HandoverNs), ps(pr.HandoverEachNs))
+		d.registers[r] = d.newLock(pr.HandoverNs, pr.HandoverEachNs)
 	}
 	return d.registers[r]
 }

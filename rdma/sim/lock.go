@@ -4,21 +4,24 @@ import "math"
 
 // spinlock is a lock of the driver: of a queue pair that threads share, or of a
 // doorbell register. Whoever waits burns its processor. It is passed on in the
-// order of arrival, which costs time that grows with the number of threads that
-// spin on its cache line: that, more than the work done under it, is what makes
-// shared doorbells slow (SMART, section 3.1).
+// order of arrival, and that, much more than the work done under it, takes the
+// time that makes shared doorbells slow (SMART, section 3.1): the store that frees
+// it, the write-combining buffer that must be flushed first, and the cache line
+// that every spinning thread pulls away.
 type spinlock struct {
 	f     *Fabric
+	d     *device
 	id    uint32
 	held  bool
 	queue []*proc
-	owner *proc // to whom it was passed, until that one goes on
-	base  int64 // ps to pass it on
-	each  int64 // ps more for each thread that spins
+	owner *proc   // to whom it was passed, until that one goes on
+	base  float64 // ps to pass it on, and
+	each  float64 // more for each thread that spins, at the speed of an idle processor
 }
 
-func (f *Fabric) newLock(base, each int64) *spinlock {
-	l := &spinlock{f: f, id: uint32(len(f.locks)), base: base, each: each}
+func (d *device) newLock(baseNs, eachNs float64) *spinlock {
+	f := d.f
+	l := &spinlock{f: f, d: d, id: uint32(len(f.locks)), base: 1000 * baseNs, each: 1000 * eachNs}
 	f.locks = append(f.locks, l)
 	return l
 }
@@ -56,7 +59,8 @@ func (l *spinlock) release() {
 			continue
 		}
 		l.owner = p
-		l.f.push(l.f.now+l.base+l.each*int64(n), evResume, uint32(p.id), p.gen)
+		took := int64(l.d.slow * (l.base + l.each*float64(n)))
+		l.f.push(l.f.now+took, evResume, uint32(p.id), p.gen)
 		return
 	}
 	l.held = false
@@ -74,6 +78,6 @@ func (s *shared) resize(d *device, by int) {
 	pr := &d.f.opt.Profile
 	s.perWR = 0
 	if s.users > 1 {
-		s.perWR = ps(pr.ShareNs * math.Pow(float64(s.users-1), pr.ShareExp))
+		s.perWR = ps(pr.ShareNs * math.Pow(float64(s.users)-1.5, pr.ShareExp))
 	}
 }

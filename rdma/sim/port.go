@@ -114,7 +114,7 @@ func (p *port) Post(b *rdma.Batch, first int) {
 	if f.opt.Record != nil {
 		coro = b.Coro()
 	}
-	pr.clock += p.d.batch + p.d.post*int64(len(wrs))
+	pr.clock += p.noisy(p.d.batch + p.d.post*int64(len(wrs)))
 	for i := range wrs[:last] {
 		w := &wrs[i]
 		if int(w.Blade) >= len(p.qps) {
@@ -181,7 +181,7 @@ func (p *port) ringLocked(pr *proc, g *group) {
 	if s := q.shared; s != nil {
 		s.lock.acquire(pr)
 		defer func() { s.lock.releaseAt(max(pr.clock, p.f.now)) }()
-		pr.clock += s.perWR * int64(len(g.verbs))
+		pr.clock += p.noisy(s.perWR * int64(len(g.verbs)))
 	}
 	if q.bell != nil {
 		q.bell.acquire(pr)
@@ -358,6 +358,13 @@ func (p *port) deactivate() {
 			s.resize(p.d, -1)
 		}
 	}
+}
+
+// noisy varies a processor time by the profile's CPUNoise. Without it threads
+// would keep the distances that they happen to have, and locks would be
+// contended always or never.
+func (p *port) noisy(t int64) int64 {
+	return t + t*(int64(p.rand()>>48)-1<<15)>>15*p.d.noise>>10
 }
 
 // rand returns 64 bits of the port's own stream.

@@ -48,13 +48,15 @@ type Profile struct {
 	LowLatency int
 
 	// Spinlocks. To pass a contended lock on takes HandoverNs and, for every
-	// thread that spins on it, HandoverEachNs.
+	// thread that spins on it, HandoverEachNs; like processor time it grows with
+	// the number of active threads.
 
 	HandoverNs     float64
 	HandoverEachNs float64
 
 	// A queue pair and completion queue that n threads share serialize
-	// ShareNs*(n-1)^ShareExp of their time for each request.
+	// ShareNs*(n-1.5)^ShareExp of their time for each request: of n threads one
+	// has the lock, the others spin on it, but for the time that the network takes.
 
 	ShareNs  float64
 	ShareExp float64
@@ -69,6 +71,7 @@ type Profile struct {
 	SwitchNs    float64 // from one coroutine to the next
 	CPUFree     int
 	CPUSlope    float64
+	CPUNoise    float64 // processor times vary by this fraction, uniformly
 	IdleNs      float64 // a thread that waits longer than this with nothing outstanding is not active
 	LookaheadNs float64 // how far a thread may run ahead of the events: a bound on how late it sees a completion
 }
@@ -87,6 +90,7 @@ func (p *Profile) Validate() error {
 	}
 	check(p.OpsPerUs > 0 && p.BytesPerNs > 0 && p.AtomicsPerUs > 0, "a rate is not positive")
 	check(p.RoundTripNs > 0, "RoundTripNs is not positive")
+	check(p.CPUNoise <= 1, "CPUNoise is above 1")
 	check(p.Doorbells > p.LowLatency && p.LowLatency >= 0, fmt.Sprintf("%d of %d doorbells are low-latency: at least one must not be", p.LowLatency, p.Doorbells))
 	check(p.ThreadDoorbell > 0, "ThreadDoorbell is not positive")
 	check(p.QueueDepth > 0, "QueueDepth is not positive")
@@ -114,7 +118,7 @@ func (p *Profile) fields() []field {
 		{"HandoverNs", &p.HandoverNs}, {"HandoverEachNs", &p.HandoverEachNs},
 		{"ShareNs", &p.ShareNs}, {"ShareExp", &p.ShareExp},
 		{"BatchNs", &p.BatchNs}, {"PostNs", &p.PostNs}, {"DoorbellNs", &p.DoorbellNs}, {"ReapNs", &p.ReapNs}, {"SwitchNs", &p.SwitchNs},
-		{"CPUSlope", &p.CPUSlope}, {"IdleNs", &p.IdleNs}, {"LookaheadNs", &p.LookaheadNs},
+		{"CPUSlope", &p.CPUSlope}, {"CPUNoise", &p.CPUNoise}, {"IdleNs", &p.IdleNs}, {"LookaheadNs", &p.LookaheadNs},
 	}
 }
 
@@ -125,8 +129,8 @@ func ConnectX6() Profile {
 	return Profile{
 		Name: "connectx-6",
 
-		RoundTripNs: 1780, // fit
-		FetchNs:     540,  // fit
+		RoundTripNs: 1780,  // fit
+		FetchNs:     475, // fit
 		JitterNs:    100,
 		AtomicNs:    150,
 		TimeoutNs:   1e6,
@@ -135,8 +139,8 @@ func ConnectX6() Profile {
 		OpsPerUs:    111,  // fit; SMART 6.1: 110.0
 		BytesPerNs:  13,   // PCIe 3.0 x16, as far as SMART 6.2.2 got: 104 Gb/s of 128
 		HeaderBytes: 30,   // RoCE or InfiniBand headers of a READ request or its response
-		WQECache:    420,  // fit
-		WQESpan:     1875, // fit
+		WQECache:    428,  // fit
+		WQESpan:     2069, // fit
 		WQEMissNs:   9,    // fit
 
 		AtomicsPerUs:   50,
@@ -147,18 +151,19 @@ func ConnectX6() Profile {
 		Doorbells:  16, // SMART 2.2
 		LowLatency: 4,
 
-		HandoverNs:     1450, // fit
-		HandoverEachNs: 500,  // fit
-		ShareNs:        950,  // fit
-		ShareExp:       0.316,
+		HandoverNs:     3229, // fit
+		HandoverEachNs: 85.5,   // fit
+		ShareNs:        1236, // fit
+		ShareExp:       0.2621, // fit
 
-		BatchNs:     120,
-		PostNs:      213, // fit
-		DoorbellNs:  120, // fit: the sum of Batch, Doorbell and Reap
-		ReapNs:      120,
+		BatchNs:     135,
+		PostNs:      213,   // fit
+		DoorbellNs:  135, // fit: the sum of Batch, Doorbell and Reap
+		ReapNs:      135,
 		SwitchNs:    60,
-		CPUFree:     20,     // fit
-		CPUSlope:    0.0133, // fit
+		CPUFree:     23,      // fit
+		CPUSlope:    0.01139, // fit
+		CPUNoise:    0.3,
 		IdleNs:      1e6,
 		LookaheadNs: 4000,
 	}

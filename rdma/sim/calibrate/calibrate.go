@@ -1,0 +1,141 @@
+package calibrate
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"txnode/rdma"
+	"txnode/rdma/sim"
+	"txnode/rdma/sim/verbs"
+)
+
+// Point is one measurement.
+type Point struct {
+	Figure  string // "3a" or "4a"
+	Name    string // of the allocation policy
+	Policy  rdma.QPPolicy
+	Share   int // threads per queue pair under MultiplexedQP
+	Threads int
+	Depth   int     // requests per doorbell
+	Mops    float64 // published
+}
+
+// Points returns all measurements, figure 3a first.
+func Points() []Point {
+	var out []Point
+	for _, s := range figure3 {
+		for i, m := range s.mops {
+			out = append(out, Point{"3a", s.name, s.policy, s.share, figure3Threads[i], 8, m})
+		}
+	}
+	for _, s := range figure4 {
+		for i, m := range s.mops {
+			out = append(out, Point{"4a", "doorbell per thread", rdma.PerThreadDoorbell, 0, s.threads, figure4Depths[i], m})
+		}
+	}
+	return out
+}
+
+// Measure runs the simulator on a point, for so long that about the given number
+// of requests is measured, and returns million requests per second.
+func (p Point) Measure(profile sim.Profile, requests float64) (float64, error) {
+	run := int64(max(requests/p.Mops*1000, 60_000))
+	r, err := verbs.Run(verbs.Config{
+		Profile: profile, Policy: p.Policy, Share: p.Share, Threads: p.Threads, Depth: p.Depth,
+		WarmNs: max(30_000, run/5), RunNs: run, Seed: 1,
+	})
+	return r.Mops, err
+}
+
+// Residual is a point and what the model says of it.
+type Residual struct {
+	Point
+	Model float64 // Mop/s
+}
+
+// Error is the relative error of the model.
+func (r Residual) Error() float64 { return r.Model/r.Mops - 1 }
+
+// Report is a profile and its residuals.
+type Report struct {
+	Profile   sim.Profile
+	Residuals []Residual
+}
+
+// Evaluate runs the model on the points. More requests are more exact.
+func Evaluate(profile sim.Profile, points []Point, requests float64) (Report, error) {
+	r := Report{Profile: profile}
+	for _, p := range points {
+		m, err := p.Measure(profile, requests)
+		if err != nil {
+			return r, fmt.Errorf("calibrate: figure %s, %s, %d threads, depth %d: %w", p.Figure, p.Name, p.Threads, p.Depth, err)
+		}
+		r.Residuals = append(r.Residuals, Residual{p, m})
+	}
+	return r, nil
+}
+
+// MedianError is the median of the absolute relative errors.
+func (r *Report) MedianError() float64 {
+	e := r.sorted()
+	if len(e) == 0 {
+		return 0
+	}
+	return e[len(e)/2]
+}
+
+// MaxError is the largest absolute relative error.
+func (r *Report) MaxError() float64 {
+	e := r.sorted()
+	if len(e) == 0 {
+		return 0
+	}
+	return e[len(e)-1]
+}
+
+func (r *Report) sorted() []float64 {
+	var e []float64
+	for _, x := range r.Residuals {
+		e = append(e, math.Abs(x.Error()))
+	}
+	slices.Sort(e)
+	return e
+}
+
+// cost is what the fit makes small: the mean squared logarithm of model over
+// measurement, in which being off by a factor counts the same in both directions.
+func (r *Report) cost() float64 {
+	sum := 0.0
+	for _, x := range r.Residuals {
+		if x.Model <= 0 {
+			return math.Inf(1)
+		}
+		l := math.Log(x.Model / x.Mops)
+		sum += l * l
+	}
+	return sum / float64(len(r.Residuals))
+}
+
+// WriteText prints the fitted constants and every residual.
+func (r *Report) WriteText(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "profile %s\n", r.Profile.Name)
+	for _, k := range knobs {
+		if err == nil {
+			_, err = fmt.Fprintf(w, "  %-16s %8.5g  %s\n", k.name, k.get(&r.Profile), k.what)
+		}
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(w, "\n%-6s %-20s %7s %5s %10s %10s %8s\n", "figure", "policy", "threads", "depth", "measured", "model", "error")
+	}
+	for _, x := range r.Residuals {
+		if err == nil {
+			_, err = fmt.Fprintf(w, "%-6s %-20s %7d %5d %10.3f %10.3f %+7.1f%%\n", x.Figure, x.Name, x.Threads, x.Depth, x.Mops, x.Model, 100*x.Error())
+		}
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(w, "\nabsolute error over %d points: median %.1f%%, largest %.1f%%\n", len(r.Residuals), 100*r.MedianError(), 100*r.MaxError())
+	}
+	return err
+}

@@ -1,0 +1,168 @@
+package calibrate
+
+import (
+	"fmt"
+	"math"
+
+	"txnode/rdma"
+	"txnode/rdma/sim"
+)
+
+// knob is a constant that is fitted.
+type knob struct {
+	name  string
+	what  string
+	stage int
+	get   func(*sim.Profile) float64
+	set   func(*sim.Profile, float64)
+}
+
+// real makes a knob of a float constant.
+func realKnob(name, what string, stage int, at func(*sim.Profile) *float64) knob {
+	return knob{name, what, stage,
+		func(p *sim.Profile) float64 { return *at(p) },
+		func(p *sim.Profile, v float64) { *at(p) = v }}
+}
+
+func intKnob(name, what string, stage int, at func(*sim.Profile) *int) knob {
+	return knob{name, what, stage,
+		func(p *sim.Profile) float64 { return float64(*at(p)) },
+		func(p *sim.Profile, v float64) { *at(p) = int(math.Round(v)) }}
+}
+
+// The stages of the fit: what no lock disturbs, doorbell registers that are
+// shared, queue pairs that are shared.
+const (
+	stageDevice = iota
+	stageDoorbell
+	stageShare
+	stages
+)
+
+// knobs, by stage. Constants that these measurements cannot tell apart go
+// together: the processor time of a batch is the sum of three, and a miss of the
+// WQE cache is a slope, so WQEMissNs stays one slot of the pipeline.
+var knobs = []knob{
+	realKnob("RoundTripNs", "idle READ, its WQE passed with the doorbell", stageDevice, func(p *sim.Profile) *float64 { return &p.RoundTripNs }),
+	realKnob("FetchNs", "fetching the WQEs of a longer batch", stageDevice, func(p *sim.Profile) *float64 { return &p.FetchNs }),
+	realKnob("PostNs", "processor, each request", stageDevice, func(p *sim.Profile) *float64 { return &p.PostNs }),
+	{"BatchNs", "processor, each batch; Doorbell and Reap each take as much", stageDevice,
+		func(p *sim.Profile) float64 { return p.BatchNs },
+		func(p *sim.Profile, v float64) { p.BatchNs, p.DoorbellNs, p.ReapNs = v, v, v }},
+	intKnob("CPUFree", "active threads that do not disturb each other", stageDevice, func(p *sim.Profile) *int { return &p.CPUFree }),
+	realKnob("CPUSlope", "processor time more for each further thread", stageDevice, func(p *sim.Profile) *float64 { return &p.CPUSlope }),
+	realKnob("OpsPerUs", "requests per microsecond of the device", stageDevice, func(p *sim.Profile) *float64 { return &p.OpsPerUs }),
+	intKnob("WQECache", "outstanding requests that the WQE cache holds", stageDevice, func(p *sim.Profile) *int { return &p.WQECache }),
+	intKnob("WQESpan", "this many more, and every request misses", stageDevice, func(p *sim.Profile) *int { return &p.WQESpan }),
+	realKnob("HandoverNs", "passing on a contended lock", stageDoorbell, func(p *sim.Profile) *float64 { return &p.HandoverNs }),
+	realKnob("HandoverEachNs", "more for each thread that spins", stageDoorbell, func(p *sim.Profile) *float64 { return &p.HandoverEachNs }),
+	realKnob("ShareNs", "serialized time of a request, two threads on a queue pair", stageShare, func(p *sim.Profile) *float64 { return &p.ShareNs }),
+	realKnob("ShareExp", "its growth with the number of threads", stageShare, func(p *sim.Profile) *float64 { return &p.ShareExp }),
+}
+
+// Options of Fit. The zero value is what sim.ConnectX6 was made with.
+type Options struct {
+	// Start of the search; zero: sim.ConnectX6.
+	Start sim.Profile
+	// Requests per point and evaluation; 0: 12,000.
+	Requests float64
+	// Progress is called after each round; nil: not.
+	Progress func(stage string, round int, cost float64)
+}
+
+// Fit searches for the constants, stage after stage, one constant after the
+// other: a step up or down by a fraction that halves when nothing helps any more.
+// It is deterministic. It returns the residuals of all points.
+func Fit(o Options) (Report, error) {
+	p := o.Start
+	if p == (sim.Profile{}) {
+		p = sim.ConnectX6()
+	}
+	if o.Requests == 0 {
+		o.Requests = 12_000
+	}
+	names := [stages]string{"device", "doorbells", "shared queue pairs"}
+	for stage := range stages {
+		var points []Point
+		for _, x := range Points() {
+			if stageOf(x) == stage {
+				points = append(points, x)
+			}
+		}
+		if err := search(&p, stage, points, &o, names[stage]); err != nil {
+			return Report{}, err
+		}
+	}
+	return Evaluate(p, Points(), 4*o.Requests)
+}
+
+func stageOf(p Point) int {
+	switch p.Policy {
+	case rdma.PerThreadDoorbell:
+		return stageDevice
+	case rdma.PerThreadQP:
+		return stageDoorbell
+	default:
+		return stageShare
+	}
+}
+
+// Steps of the search, as fractions of a constant.
+const (
+	firstStep = 0.16
+	lastStep  = 0.01
+)
+
+func search(p *sim.Profile, stage int, points []Point, o *Options, name string) error {
+	best, err := costOf(*p, points, o)
+	if err != nil {
+		return err
+	}
+	round := 0
+	for step := firstStep; step >= lastStep; step /= 2 {
+		for improved := true; improved; round++ {
+			improved = false
+			for _, k := range knobs {
+				if k.stage != stage {
+					continue
+				}
+				for _, by := range []float64{1 + step, 1 / (1 + step)} {
+					try := *p
+					k.set(&try, tidy(k.get(p)*by))
+					c, err := costOf(try, points, o)
+					if err != nil {
+						return err
+					}
+					if c < best*0.9995 {
+						best, *p, improved = c, try, true
+						break
+					}
+				}
+			}
+			if o.Progress != nil {
+				o.Progress(name, round, best)
+			}
+		}
+	}
+	return nil
+}
+
+func costOf(p sim.Profile, points []Point, o *Options) (float64, error) {
+	if err := p.Validate(); err != nil {
+		return math.Inf(1), nil //nolint:nilerr // a step into nonsense is merely a bad step
+	}
+	r, err := Evaluate(p, points, o.Requests)
+	if err != nil {
+		return 0, fmt.Errorf("calibrate: evaluating: %w", err)
+	}
+	return r.cost(), nil
+}
+
+// tidy rounds to four digits, which is more than the measurements have.
+func tidy(v float64) float64 {
+	if v == 0 {
+		return 0
+	}
+	m := math.Pow(10, 3-math.Floor(math.Log10(math.Abs(v))))
+	return math.Round(v*m) / m
+}
