@@ -103,8 +103,8 @@ type opPair struct {
 
 func newChecker(txns []history.Txn, o Options) *checker {
 	c := &checker{opt: o.withDefaults(), txns: txns, rep: &Report{Level: o.Level}}
-	if c.opt.Level != StrictSerializable {
-		c.opt.Level, c.rep.Level = Serializable, Serializable
+	if c.opt.Level != Serializable { // an unknown level gets the strongest verdict
+		c.opt.Level, c.rep.Level = StrictSerializable, StrictSerializable
 	}
 	return c
 }

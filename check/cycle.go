@@ -9,7 +9,7 @@ import (
 
 // searchBudget bounds the edges that the search for short cycles follows in one
 // check. A component always gets a cycle; beyond the budget it may not be the shortest.
-const searchBudget = 1 << 26
+const searchBudget = 1 << 24
 
 // layers are the sets of edges in which cycles are looked for, most specific
 // anomaly first: a cycle is blamed on real time only if there is none as short without it.

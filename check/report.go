@@ -19,7 +19,10 @@ const (
 )
 
 func (l Level) String() string {
-	return [...]string{"strict serializability", "serializability"}[l]
+	if l == Serializable {
+		return "serializability"
+	}
+	return "strict serializability"
 }
 
 // EdgeKind says why one transaction is before another.
@@ -34,7 +37,17 @@ const (
 )
 
 func (k EdgeKind) String() string {
-	return [...]string{"?", "ww", "wr", "rw", "rt"}[k]
+	switch k {
+	case WW:
+		return "ww"
+	case WR:
+		return "wr"
+	case RW:
+		return "rw"
+	case RT:
+		return "rt"
+	}
+	return "unknown kind"
 }
 
 // EdgeCounts counts the edges of the graph. RT counts the edges to, along and

@@ -105,7 +105,8 @@ func (c *checker) span(r *run, t int32, inside bool) {
 // precedes says that run a is before run b because of real time alone.
 func precedes(a, b *run) bool { return a.before < b.after }
 
-// sortRuns puts a run that nothing can follow last, and every pair that real time orders in one direction only in that order.
+// sortRuns puts a run that nothing can follow last, and every pair that real
+// time orders in one direction only in that order.
 //
 // The sum before+after does that: if a is before b and not b before a, then
 // a.before < b.after and b.before >= a.after, and adding the two gives
