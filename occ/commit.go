@@ -18,6 +18,23 @@ func (tx *Tx) Commit() error {
 	if !tx.active {
 		return ErrDone
 	}
+	err := tx.commit()
+	tx.settle()
+	return err
+}
+
+// settle ends the use of the current flight: from now on others may give back its
+// log space when its background requests have completed, as they have already on
+// a synchronous fabric.
+func (tx *Tx) settle() {
+	tx.busy = false
+	if f := &tx.flights[tx.flight]; f.held && f.bg.Done() && f.bg.Err() == nil {
+		tx.s.ring.ring.Release(f.token)
+		f.held = false
+	}
+}
+
+func (tx *Tx) commit() error {
 	if err := tx.prepare(); err != nil {
 		return tx.abandon(err)
 	}
@@ -182,12 +199,11 @@ func (tx *Tx) reserveLog(n int) (uint32, error) {
 		}
 		for _, o := range tx.s.txs {
 			for i := range o.flights {
-				if x := &o.flights[i]; x != f && x.held && x.bg.Len() > 0 && x.bg.Done() {
+				if x := &o.flights[i]; x.held && x.bg.Done() && !(o.busy && i == o.flight) {
 					// Completed; its owner has not come by yet.
 					if err := x.bg.Err(); err != nil {
 						return 0, tx.s.fail(err)
 					}
-					x.bg.Reset()
 					r.Release(x.token)
 					x.held = false
 				}
@@ -361,7 +377,9 @@ func (tx *Tx) Rollback() error {
 	if !tx.active {
 		return nil
 	}
-	return tx.rollback()
+	err := tx.rollback()
+	tx.settle()
+	return err
 }
 
 func (tx *Tx) rollback() error {

@@ -125,6 +125,7 @@ type Tx struct {
 	reads    int // executed items that are not locked
 	valid    bool
 	active   bool
+	busy     bool // from Begin until the last background request is posted
 	longKeys bool
 	index    itemIndex
 	keys     []byte
@@ -205,7 +206,7 @@ func (tx *Tx) Begin() error {
 	tx.keys = tx.keys[:0]
 	tx.index.reset()
 	tx.fetched, tx.writes, tx.reads = 0, 0, 0
-	tx.valid, tx.active = true, true
+	tx.valid, tx.active, tx.busy = true, true, true
 	if tx.hist != nil {
 		tx.start = tx.clock()
 	}
