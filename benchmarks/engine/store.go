@@ -103,12 +103,12 @@ type worker struct {
 
 func (w *worker) Update(ctx context.Context, fn func(workload.Tx) error) error {
 	w.fn = fn
-	return w.w.Update(ctx, w.call)
+	return ended(w.w.Update(ctx, w.call))
 }
 
 func (w *worker) View(ctx context.Context, fn func(workload.Tx) error) error {
 	w.fn = fn
-	return w.w.View(ctx, w.call)
+	return ended(w.w.View(ctx, w.call))
 }
 
 func (w *worker) Sleep(ns int64) {
@@ -206,6 +206,14 @@ func translate(err error) error {
 		return workload.ErrNotFound
 	case errors.Is(err, txn.ErrExists):
 		return workload.ErrExists
+	}
+	return err
+}
+
+// ended translates the error of a whole transaction.
+func ended(err error) error {
+	if errors.Is(err, txn.ErrOutcomeUnknown) {
+		return fmt.Errorf("%w: %w", workload.ErrUncertain, err)
 	}
 	return err
 }
