@@ -29,7 +29,7 @@ var (
 	resultsBucket = []byte("results") // big-endian ID -> Result in JSON
 )
 
-const lockTimeout = 2 * time.Second
+const lockTimeout = time.Second
 
 // Save keeps a result and sets its ID, the next number.
 func (h HistoryFile) Save(r *Result) error {

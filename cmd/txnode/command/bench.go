@@ -3,7 +3,6 @@ package command
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"time"
 
@@ -23,27 +22,27 @@ type benchOptions struct {
 	Profile string // file
 }
 
-// AddFlags registers the flags.
-func (o *benchOptions) AddFlags(cmd *cobra.Command) {
+// AddFlags registers the flags. cpus is the default number of threads.
+func (o *benchOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	fs, c := cmd.Flags(), &o.Run
-	fs.IntVar(&c.Threads, "threads", runtime.NumCPU(), "number of threads; default: one per CPU")
+	fs.IntVar(&c.Threads, "threads", cpus, "number of threads; the default is one per CPU")
 	fs.IntVar(&c.Coroutines, "coroutines", 8, "number of coroutines per thread")
-	fs.DurationVar(&c.Duration, "duration", runner.DefaultDuration, "`time` to measure per run, such as 30s; no limit by default when --txns is given")
+	fs.DurationVar(&c.Duration, "duration", runner.DefaultDuration, "`time` to measure per run, such as 30s; with --txns there is no limit by default")
 	fs.DurationVar(&c.Warmup, "warmup", time.Second, "`time` to run before each measurement")
-	fs.Int64Var(&c.Txns, "txns", 0, "number of transactions to measure per run; 0: no limit")
+	fs.Int64Var(&c.Txns, "txns", 0, "number of transactions to measure per run; 0, the default: no limit")
 	fs.IntVar(&c.Runs, "runs", 1, "number of runs over the same data; tables show medians and the spread")
-	fs.Float64Var(&c.Rate, "rate", 0, "transactions per second that arrive, whatever the store does (open loop);\n0: each worker begins one when its last has ended (closed loop)")
+	fs.Float64Var(&c.Rate, "rate", 0, "transactions per second that arrive, whatever the store does (open loop);\n0, the default: each worker begins one when its last has ended (closed loop)")
 	fs.Uint64Var(&c.Seed, "seed", 1, "seed of everything that is drawn; the next runs count up from it")
 	fs.IntVar(&c.LatencySample, "latency-sample", 0,
-		fmt.Sprintf("measure the latency of one transaction in so many, because reading the clock costs as much as several verbs;\n0: %d, or 1 with --verify; with --rate all are measured", runner.DefaultLatencySample))
-	fs.BoolVar(&c.Verify, "verify", false, "record the history of all transactions and check that it is strictly serializable (slower; the books are always checked)")
-	fs.Int64Var(&c.VerifyWindow, "verify-window", runner.DefaultVerifyWindow, "number of transactions whose history is checked at a time; about 1 KiB of memory each")
+		fmt.Sprintf("measure the latency of one transaction in so many, since reading the clock costs as much as several verbs;\n0, the default: %d, or 1 with --verify; with --rate all are measured", runner.DefaultLatencySample))
+	fs.BoolVar(&c.Verify, "verify", false, "record the history of all transactions and check that it is strictly serializable;\nslower (the books are always checked)")
+	fs.Int64Var(&c.VerifyWindow, "verify-window", runner.DefaultVerifyWindow, "number of transactions whose history is checked at a time; they take about 1 KiB of memory each")
 	o.Store.AddFlags(cmd)
 	o.Output.addFlag(cmd)
-	fs.StringVar(&o.Save, "save", "", "`name` to keep the result under (without one it is kept under its number)")
+	fs.StringVar(&o.Save, "save", "", "`name` to keep the result under; by default its number alone")
 	fs.BoolVar(&o.NoSave, "no-save", false, "do not keep the result")
 	historyFlag(fs, &o.History)
-	fs.StringVar(&o.Profile, "cpuprofile", "", "`file` to write a CPU profile of the whole benchmark to, for go tool pprof")
+	fs.StringVar(&o.Profile, "cpuprofile", "", "`file` to write a CPU profile of the whole benchmark to, for go tool pprof; by default none")
 	completeFiles(cmd, "history-file", false)
 	completeFiles(cmd, "cpuprofile", false)
 }
@@ -63,14 +62,18 @@ func (o *benchOptions) Validate(cmd *cobra.Command) error {
 			faults = append(faults, strings.TrimPrefix(err.Error(), "runner: "))
 		}
 	}
-	for _, name := range []string{"threads", "coroutines", "runs"} {
-		if n, _ := cmd.Flags().GetInt(name); n < 1 {
-			faults = append(faults, fmt.Sprintf("--%s is %d; it must be at least 1", name, n))
+	// Zero stands for the default in a Config, but not on a command line.
+	c := o.Run
+	for _, f := range []struct {
+		name string
+		n    *int
+	}{{"threads", &c.Threads}, {"coroutines", &c.Coroutines}, {"runs", &c.Runs}} {
+		if *f.n < 1 {
+			faults = append(faults, fmt.Sprintf("--%s is %d; it must be at least 1", f.name, *f.n))
+			*f.n = 1
 		}
 	}
-	if len(faults) == 0 {
-		add(o.Run.Validate())
-	}
+	add(c.Validate())
 	if cmd.Flags().Changed("duration") && o.Run.Duration <= 0 {
 		faults = append(faults, fmt.Sprintf("--duration is %v; it must be positive", o.Run.Duration))
 	}
@@ -129,7 +132,7 @@ With --dir the data stays, and the next run goes on with it.`,
 			return b.run(cmd.Context())
 		},
 	}
-	o.AddFlags(cmd)
+	o.AddFlags(cmd, w.CPUs)
 	names = addWorkloadFlags(cmd, parameters, false)
 	return cmd
 }

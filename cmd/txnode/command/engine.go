@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"math"
 
 	"txnode/benchmarks/engine"
 	"txnode/benchmarks/workload"
@@ -17,6 +18,9 @@ func openEngine(ctx context.Context, o StoreOptions) (workload.Store, error) {
 		Policy:     occ.PolicyDefault,
 		Techniques: &o.Techniques,
 		Seed:       o.Seed,
+		// A benchmark's worker tries until it commits: when a lock's holder is not
+		// running for a while, any number of attempts is too few.
+		Retries: math.MaxInt32,
 	}
 	if o.Geometry {
 		options.Blades, options.Backups = o.Blades, &o.Replicas

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -28,7 +29,7 @@ func (o *historyListOptions) AddFlags(cmd *cobra.Command) {
 	o.Output.addFlag(cmd)
 	historyFlag(cmd.Flags(), &o.History)
 	completeFiles(cmd, "history-file", false)
-	cmd.Flags().IntVarP(&o.Limit, "limit", "n", 0, "number of results to list, newest first; 0: all")
+	cmd.Flags().IntVarP(&o.Limit, "limit", "n", 0, "number of results to list, newest first; 0, the default: all")
 }
 
 func newHistoryList(w *World) *cobra.Command {
@@ -94,9 +95,14 @@ func newHistoryShow(w *World) *cobra.Command {
 	o := &historyShowOptions{}
 	cmd := &cobra.Command{
 		Use: "show result", Short: "Print a result as when it was measured",
-		Long:              "Prints the result of a number or name, in any format.",
-		Example:           "  txnode history show 12\n  txnode history show ford -o json",
-		Args:              cobra.ExactArgs(1),
+		Long:    "Prints the result of a number or name, in any format.",
+		Example: "  txnode history show 12\n  txnode history show ford -o json",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("name one result, by its number or name")
+			}
+			return nil
+		},
 		ValidArgsFunction: completeResults(w, &o.History, false),
 		RunE: func(_ *cobra.Command, args []string) error {
 			h, err := w.history(o.History)
@@ -163,7 +169,7 @@ func runHistoryDelete(w *World, o *historyDeleteOptions, args []string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w.Stdout, "deleted %d results\n", n)
+		fmt.Fprintf(w.Stdout, "deleted all results: %d\n", n)
 		return nil
 	}
 	for _, ref := range args {

@@ -64,5 +64,5 @@ func completeFiles(cmd *cobra.Command, flag string, directories bool) {
 
 // historyFlag registers the flag that names the history file.
 func historyFlag(fs *pflag.FlagSet, path *string) {
-	fs.StringVar(path, "history-file", "", "`file` that keeps the results (default: $"+historyEnv+", or txnode/history.db in the user's cache directory)")
+	fs.StringVar(path, "history-file", "", "`file` that keeps the results; by default $"+historyEnv+", or txnode/history.db\nin the user's cache directory")
 }

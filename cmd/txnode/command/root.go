@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -43,7 +44,11 @@ func Main(ctx context.Context, w World, args []string) (code int) {
 	if code == ExitUsage && !errors.As(err, &usage) {
 		err = &usageError{cause: err, help: cmd.CommandPath()}
 	}
-	fmt.Fprintf(w.Stderr, "txnode: %s\n", oneLine(err))
+	verdict := ""
+	if code == ExitVerification {
+		verdict = "verification failed: "
+	}
+	fmt.Fprintf(w.Stderr, "txnode: %s%s\n", verdict, oneLine(err))
 	return code
 }
 
@@ -54,6 +59,9 @@ func (w *World) internalError(value any, stack []byte) {
 		_, _ = w.Stderr.Write(stack)
 	}
 }
+
+// parsing is what package strconv says before what is wrong with a number.
+var parsing = regexp.MustCompile(`strconv\.\w+: parsing "(?:[^"\\]|\\.)*": `)
 
 func newRoot(w *World) *cobra.Command {
 	root := &cobra.Command{
@@ -87,6 +95,9 @@ Environment:
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return errors.New(parsing.ReplaceAllString(err.Error(), ""))
+	})
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.AddCommand(
 		newBench(w),

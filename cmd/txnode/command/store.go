@@ -34,13 +34,13 @@ var policies = []string{"default", "ford"}
 // AddFlags registers the flags.
 func (o *StoreOptions) AddFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&o.Policy, "policy", "default", "commit `policy`: default (fewest verbs) or ford (FORD's verbs exactly, with its errors corrected)")
+	fs.StringVar(&o.Policy, "policy", "default", "commit `policy`: default (fewest verbs) or ford (FORD's verbs, with its errors corrected)")
 	o.techniques = slices.Clone(techniqueNames)
-	fs.Var(&o.techniques, "techniques", "SMART's techniques to use, by commas: "+strings.Join(techniqueNames, ", ")+"; or all or none")
+	fs.Var(&o.techniques, "techniques", "SMART's techniques to use, by commas: "+strings.Join(techniqueNames, ", ")+";\nor all or none")
 	fs.IntVar(&o.Replicas, "replicas", 1, "number of backups of each record: 0, 1 or 2")
 	fs.IntVar(&o.Blades, "blades", 2, "number of memory blades, more than --replicas")
-	fs.Var(&o.size, "blade-size", "size of each blade, such as 4GiB, used as data comes; 0: the engine's default, 16GiB")
-	fs.StringVar(&o.Dir, "dir", "", "`directory` that keeps the blades in files, so that the next run finds its data (default: memory only)")
+	fs.Var(&o.size, "blade-size", "size of each blade, such as 4GiB, used as data comes; 0, the default: 16GiB, or what --dir has")
+	fs.StringVar(&o.Dir, "dir", "", "`directory` that keeps the blades in files, so that the next run finds its data; by default memory only")
 	completeWith(cmd, "policy", policies...)
 	completeWith(cmd, "techniques", append([]string{"all", "none"}, techniqueNames...)...)
 	completeFiles(cmd, "dir", true)

@@ -55,8 +55,8 @@ func (o *smallbankOptions) AddFlags(cmd *cobra.Command, small bool) {
 	fs.IntVar(&o.Accounts, "accounts", o.Accounts, "number of customers, each with a savings and a checking account")
 	fs.IntVar(&o.HotAccounts, "hot-accounts", o.HotAccounts, "number of customers that hot transactions draw from")
 	fs.Float64Var(&o.HotProbability, "hot-probability", o.HotProbability, "probability from 0 to 1 that a transaction draws its customers from the hot ones")
-	fs.Var(&o.mix, "mix", "percentages, by commas: Amalgamate, Balance, DepositChecking, SendPayment, TransactSaving, WriteCheck")
-	fs.IntVar(&o.RecordPadding, "padding", o.RecordPadding, "bytes after the 8-byte balance of each record")
+	fs.Var(&o.mix, "mix", "percentages, by commas: Amalgamate, Balance, DepositChecking,\nSendPayment, TransactSaving, WriteCheck")
+	fs.IntVar(&o.RecordPadding, "padding", o.RecordPadding, "bytes after the 8-byte balance of each record; by default 0")
 	fs.StringVar(&o.InitialBalance, "initial-balance", o.InitialBalance, "money in each account when it is loaded, decimal")
 	fs.StringVar(&o.DepositAmount, "deposit", o.DepositAmount, "money that DepositChecking adds")
 	fs.StringVar(&o.PaymentAmount, "payment", o.PaymentAmount, "money that SendPayment moves")
@@ -97,7 +97,7 @@ func (o *tatpOptions) AddFlags(cmd *cobra.Command, small bool) {
 	fs := cmd.Flags()
 	fs.IntVar(&o.Subscribers, "subscribers", o.Subscribers, "number of subscribers")
 	fs.IntVar(&o.NonUniformA, "non-uniform-a", o.NonUniformA,
-		"constant A of TATP's non-uniform draw of subscribers: 0 draws uniformly, -1 is what TATP prescribes for their number")
+		"constant A of TATP's non-uniform draw of subscribers: 0 draws uniformly,\n-1 is what TATP prescribes for their number")
 	fs.Var(&o.mix, "mix", "percentages, by commas: GetSubscriberData, GetNewDestination, GetAccessData,\nUpdateSubscriberData, UpdateLocation, InsertCallForwarding, DeleteCallForwarding")
 	fs.BoolVar(&o.FORDRules, "ford-rules", o.FORDRules,
 		"GetNewDestination and InsertCallForwarding as FORD's program has them, instead of TATP's rules")

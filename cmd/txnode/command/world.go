@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/vbauerster/mpb/v8/cwriter"
@@ -21,6 +22,7 @@ type World struct {
 	// standard output, progress on standard error.
 	StdoutTerminal, StderrTerminal bool
 
+	CPUs        int // that this process may use
 	Getenv      func(string) string
 	Now         func() time.Time
 	Environment func() runner.Environment
@@ -38,6 +40,7 @@ func System() World {
 		Stderr:         os.Stderr,
 		StdoutTerminal: cwriter.IsTerminal(int(os.Stdout.Fd())),
 		StderrTerminal: cwriter.IsTerminal(int(os.Stderr.Fd())),
+		CPUs:           runtime.NumCPU(),
 		Getenv:         os.Getenv,
 		Now:            time.Now,
 		Environment:    runner.ReadEnvironment,
