@@ -142,6 +142,7 @@ func (ix *Index) Insert(c *rdma.Coro, q *index.Query, a memory.Addr, class memor
 // and splits that were concurrent. It reports false when the slot had to be
 // cleared because its bucket is not responsible any more.
 func (ix *Index) confirm(c *rdma.Coro, s *scratch, q *index.Query, want Slot) (bool, error) {
+	at := s.steps[0].addr
 	s.batch.Reset()
 	ix.appendBackups(s, q.View, s.steps)
 	ix.Search(&s.batch, q)
@@ -169,7 +170,20 @@ func (ix *Index) confirm(c *rdma.Coro, s *scratch, q *index.Query, want Slot) (b
 		own, n := ownSlot(m, want.Addr())
 		switch {
 		case n == 0:
-			return false, ix.corrupt(memory.Addr(q.State[stFirst]), "slot of %v has vanished during its insertion", want.Addr())
+			// The directory has moved on, and lookups do not read the bucket any more
+			// that the slot was put into: take it back from there. If it is not there
+			// either, it was being moved while the buckets were read.
+			ok, err := ix.one(c, s, q.View, at, uint64(want), 0)
+			if err != nil {
+				return false, err
+			}
+			if ok {
+				return false, ix.lookup(c, s, q)
+			}
+			if err := ix.waitFor(c, &wait, at, 0, "a slot that has vanished during its insertion"); err != nil {
+				return false, err
+			}
+			continue
 		case n > 1 || own.value.Moving():
 			if err := ix.waitFor(c, &wait, own.at, 0, "the move of a slot"); err != nil {
 				return false, err
