@@ -93,7 +93,9 @@ func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 		case blank:
 			blanks++
 		case err != nil:
-			firstErr = errors.Join(firstErr, err)
+			if firstErr == nil {
+				firstErr = err
+			}
 		case h.UUID != l.UUID && fresh:
 			return fail(ErrForeign, "its region belongs to database %v, and the catalog %s is empty: was the catalog lost?", h.UUID, s.cat.Name())
 		case h.UUID != l.UUID:

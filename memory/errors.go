@@ -88,13 +88,8 @@ type BladeError struct {
 	What  string
 }
 
-// Error returns "blade 0 (file): what".
-func (e *BladeError) Error() string {
-	if e.What == "" {
-		return fmt.Sprintf("memory: %s: %v", e.Name, e.Err)
-	}
-	return fmt.Sprintf("%v: %s: %s", e.Err, e.Name, e.What)
-}
+// Error returns "memory: blade 0 (file): what: kind".
+func (e *BladeError) Error() string { return fmt.Sprintf("memory: %s: %s: %v", e.Name, e.What, e.Err) }
 
 // Unwrap returns the kind of error.
 func (e *BladeError) Unwrap() error { return e.Err }

@@ -13,6 +13,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+	"golang.org/x/sys/unix"
 
 	"txnode/memory"
 )
@@ -91,7 +92,10 @@ func open(path string, readOnly bool) (db *bolt.DB, err error) {
 	var file *os.File
 	defer func() {
 		if err != nil && db == nil && file != nil {
-			_ = file.Close() // bbolt panicked half-way: free the lock; twice does no harm
+			// bbolt has closed the file, or panicked before it could. Then its
+			// mapping stays and would keep the lock beyond the descriptor.
+			_ = unix.Flock(int(file.Fd()), unix.LOCK_UN)
+			_ = file.Close()
 		}
 	}()
 	defer guard(path, &err)()

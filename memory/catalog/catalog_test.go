@@ -1,0 +1,233 @@
+package catalog_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"txnode/memory"
+	"txnode/memory/catalog"
+	"txnode/memory/catalog/catalogtest"
+)
+
+func openBolt(t *testing.T, path string) *catalog.Bolt {
+	t.Helper()
+	c, err := catalog.OpenBolt(path, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func TestBolt(t *testing.T) {
+	catalogtest.Test(t,
+		func(t *testing.T) memory.Catalog { return openBolt(t, filepath.Join(t.TempDir(), "c.db")) },
+		func(t *testing.T, c memory.Catalog) memory.Catalog {
+			if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return openBolt(t, c.Name())
+		})
+}
+
+func TestMem(t *testing.T) {
+	catalogtest.Test(t,
+		func(t *testing.T) memory.Catalog { return &catalog.Mem{} },
+		func(t *testing.T, c memory.Catalog) memory.Catalog {
+			if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return c
+		})
+}
+
+// TestLocked: whoever comes second is told at once; two readers share.
+func TestLocked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.db")
+	c := openBolt(t, path)
+	for _, ro := range []bool{false, true} {
+		done := make(chan error, 1)
+		go func() {
+			_, err := catalog.OpenBolt(path, ro)
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if !errors.Is(err, catalog.ErrLocked) || !strings.Contains(err.Error(), path) {
+				t.Errorf("readOnly %v: %v", ro, err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("it waits for the lock")
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Errorf("closed twice: %v", err)
+	}
+	if _, _, err := c.Load(); !errors.Is(err, memory.ErrClosed) {
+		t.Errorf("Load after Close: %v", err)
+	}
+	if _, err := c.Apply(0, nil); !errors.Is(err, memory.ErrClosed) {
+		t.Errorf("Apply after Close: %v", err)
+	}
+	var readers []*catalog.Bolt
+	for range 2 {
+		r, err := catalog.OpenBolt(path, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		readers = append(readers, r)
+	}
+	_, rev, err := readers[0].Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readers[0].Apply(rev, []memory.Entry{{Key: "a", Value: []byte("b")}}); err == nil {
+		t.Error("a read-only catalog was changed")
+	}
+	if _, err := catalog.OpenBolt(path, false); !errors.Is(err, catalog.ErrLocked) {
+		t.Errorf("a writer beside readers: %v", err)
+	}
+	for _, r := range readers {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestNotACatalog(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := catalog.OpenBolt(filepath.Join(dir, "none.db"), true); !errors.Is(err, catalog.ErrNotFound) {
+		t.Errorf("nothing, read-only: %v", err)
+	}
+	for name, content := range map[string][]byte{
+		"empty": {}, "short": []byte("hello"), "text": bytes.Repeat([]byte("hello "), 20_000), "zeroes": make([]byte, 1<<16),
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		c, err := catalog.OpenBolt(path, false)
+		if err == nil {
+			_, _, err = c.Load()
+			_ = c.Close()
+		}
+		if !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	other := filepath.Join(dir, "other.db")
+	db, err := bolt.Open(other, 0o644, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Update(func(tx *bolt.Tx) error { _, err := tx.CreateBucket([]byte("theirs")); return err }), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	c := openBolt(t, other)
+	_, rev, err := c.Load()
+	if !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), "something else") {
+		t.Errorf("another program's: %v", err)
+	}
+	if _, err := c.Apply(rev, nil); !errors.Is(err, catalog.ErrDamaged) {
+		t.Errorf("another program's: %v", err)
+	}
+}
+
+// TestLeftover: a catalog that was being created when the process was killed is
+// created anew.
+func TestLeftover(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.db")
+	if err := os.WriteFile(path+".new", []byte("half a catalog"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c := openBolt(t, path)
+	if e, _, err := c.Load(); len(e) != 0 || err != nil {
+		t.Errorf("%v, %v", e, err)
+	}
+}
+
+// TestDamage flips a bit at every byte that a small catalog uses, and cuts the
+// file off at every page: opening and reading it is an error or gives what was
+// there, or less of it, and so is changing it; it never panics, hangs or keeps
+// the file locked.
+func TestDamage(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "c.db")
+	c := openBolt(t, path)
+	_, rev, _ := c.Load()
+	for round := range 3 {
+		var changes []memory.Entry
+		for i := range 120 {
+			changes = append(changes, memory.Entry{Key: fmt.Sprintf("key/%04d", i), Value: bytes.Repeat([]byte{byte(round)}, 90)})
+		}
+		var err error
+		if rev, err = c.Apply(rev, changes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := filepath.Join(dir, "bad.db")
+	harmless, noticed := 0, 0
+	try := func(what string, content []byte) {
+		t.Helper()
+		if err := os.WriteFile(bad, content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		writing := harmless%2 == 0
+		c, err := catalog.OpenBolt(bad, !writing)
+		if err == nil {
+			var rev memory.Revision
+			_, rev, err = c.Load()
+			if err == nil && writing {
+				_, err = c.Apply(rev, []memory.Entry{{Key: "key/0007"}, {Key: "more", Value: make([]byte, 5000)}})
+			}
+			if e := c.Close(); err == nil {
+				err = e
+			}
+		}
+		switch {
+		case err == nil:
+			harmless++
+		case errors.Is(err, catalog.ErrDamaged) && strings.Contains(err.Error(), bad):
+			noticed++
+		default:
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	step := 3
+	if testing.Short() {
+		step = 29
+	}
+	for at := 0; at < len(good); at += step {
+		if good[at] == 0 && at%16 != 3 {
+			continue // most of a page is blank
+		}
+		content := bytes.Clone(good)
+		content[at] ^= 1 << (at % 8)
+		try(fmt.Sprintf("a bit at %#x", at), content)
+	}
+	for n := 0; n < len(good); n += 1024 {
+		try(fmt.Sprintf("%d bytes of %d", n, len(good)), good[:n])
+	}
+	if noticed == 0 || harmless == 0 {
+		t.Errorf("%d harmless, %d noticed", harmless, noticed)
+	}
+	t.Logf("%d harmless, %d noticed, of a file of %d bytes", harmless, noticed, len(good))
+}

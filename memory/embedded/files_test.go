@@ -1,0 +1,270 @@
+package embedded_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"txnode/memory"
+	"txnode/memory/catalog"
+	"txnode/memory/embedded"
+	"txnode/rdma"
+)
+
+// copyDir copies a closed database.
+func copyDir(t *testing.T, from string) string {
+	t.Helper()
+	to := t.TempDir()
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil && !errors.Is(err, os.ErrExist) {
+		t.Fatal(err)
+	}
+	return to
+}
+
+func TestOptionsValidate(t *testing.T) {
+	for _, c := range []struct {
+		o    embedded.Options
+		want string
+	}{
+		{embedded.Options{Blades: -1}, "Blades is -1"},
+		{embedded.Options{Blades: 5000}, "Blades is 5000"},
+		{embedded.Options{BladeSize: 1000}, "BladeSize is 1000"},
+		{embedded.Options{Replicas: 4}, "Replicas is 4"},
+		{embedded.Options{Replicas: -1}, "Replicas is -1"},
+		{embedded.Options{Blades: 1, Replicas: 2}, "a blade of its own"},
+		{embedded.Options{HugePages: true, Dir: "x"}, "HugePages"},
+		{embedded.Options{ReadOnly: true}, "needs a Dir"},
+		{embedded.Options{SegmentSize: 7}, "SegmentSize is 7"},
+		{embedded.Options{LogArea: 7, Blades: -3}, "Blades is -3"},
+	} {
+		_, err := embedded.Open(c.o)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c.o, err)
+		}
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	for _, c := range []struct {
+		blades, replicas, wantBlades, wantBackups int
+	}{{0, 0, 2, 1}, {1, 0, 1, 0}, {3, 0, 3, 1}, {0, 1, 2, 0}, {0, 3, 3, 2}, {4, 3, 4, 2}} {
+		d := open(t, embedded.Options{Blades: c.blades, Replicas: c.replicas})
+		if b := d.Fabric().Blades(); len(b) != c.wantBlades || b[0].Size != embedded.DefaultBladeSize || d.Space().Backups() != c.wantBackups ||
+			d.Space().SegmentSize() != memory.DefaultSegmentSize {
+			t.Errorf("%+v: %d blades of %d, f=%d", c, len(b), b[0].Size, d.Space().Backups())
+		}
+		closeDB(t, d)
+	}
+}
+
+// TestConflicts: options that contradict a database, and files that are not its
+// own. Each is one clear error with the name of the file, and leaves everything
+// as it was: the database opens again afterwards.
+func TestConflicts(t *testing.T) {
+	o := small(t.TempDir())
+	d := open(t, o)
+	if _, err := d.Space().CreateTable("t", nil); err != nil {
+		t.Fatal(err)
+	}
+	closeDB(t, d)
+	foreign := small(t.TempDir())
+	closeDB(t, open(t, foreign))
+
+	region := func(dir string) string { return filepath.Join(dir, "blade-001.region") }
+	cat := func(dir string) string { return filepath.Join(dir, "catalog.db") }
+	overwrite := func(path string, at int64, p []byte) error {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteAt(p, at)
+		return errors.Join(err, f.Close())
+	}
+	from := func(path string) []byte {
+		p, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	junk := bytes.Repeat([]byte("junk"), 4096)
+	for name, c := range map[string]struct {
+		options func(*embedded.Options)
+		files   func(dir string) error
+		want    error
+		text    string
+	}{
+		"more blades":    {options: func(o *embedded.Options) { o.Blades = 3 }, want: memory.ErrGeometry, text: "has 2 blades, not 3"},
+		"fewer blades":   {options: func(o *embedded.Options) { o.Blades, o.Replicas = 1, 1 }, want: memory.ErrGeometry, text: "has 2 blades, not 1"},
+		"no backup":      {options: func(o *embedded.Options) { o.Replicas = 1 }, want: memory.ErrGeometry, text: "Backups 1, not 0"},
+		"other segments": {options: func(o *embedded.Options) { o.SegmentSize = 1 << 20 }, want: memory.ErrGeometry, text: "SegmentSize 262144, not 1048576"},
+		"other logs":     {options: func(o *embedded.Options) { o.LogArea = 128 << 10 }, want: memory.ErrGeometry, text: "LogArea 65536, not 131072"},
+		"smaller":        {options: func(o *embedded.Options) { o.BladeSize = 8 << 20 }, want: memory.ErrGeometry, text: "cannot shrink"},
+		"cut off":        {files: func(d string) error { return os.Truncate(region(d), 8<<20) }, want: embedded.ErrMissing, text: "has 8388608 bytes"},
+		"removed":        {files: func(d string) error { return os.Remove(region(d)) }, want: embedded.ErrMissing, text: "blade-001.region"},
+		"odd length":     {files: func(d string) error { return os.Truncate(region(d), 16<<20+1) }, text: "64 KiB"},
+		"blank": {files: func(d string) error { return errors.Join(os.Truncate(region(d), 0), os.Truncate(region(d), 16<<20)) },
+			want: memory.ErrForeign, text: "blade-001.region"},
+		"another's region": {files: func(d string) error { return overwrite(region(d), 0, from(region(foreign.Dir))) },
+			want: memory.ErrForeign, text: "blade-001.region"},
+		"junk in the header": {files: func(d string) error { return overwrite(region(d), 0, junk) }, want: memory.ErrForeign, text: "blade-001.region"},
+		"damaged header": {files: func(d string) error {
+			return errors.Join(overwrite(region(d), 16, []byte("xx")), overwrite(region(d), 4096+16, []byte("xx")))
+		}, want: memory.ErrDamaged, text: "blade-001.region"},
+		"swapped regions": {files: func(d string) error {
+			return errors.Join(os.Rename(region(d), d+"/x"), os.Rename(d+"/blade-000.region", region(d)), os.Rename(d+"/x", d+"/blade-000.region"))
+		}, want: memory.ErrGeometry, text: "blade-000.region"},
+		"no catalog":        {files: func(d string) error { return os.Remove(cat(d)) }, want: memory.ErrForeign, text: "was it lost?"},
+		"another's catalog": {files: func(d string) error { return overwrite(cat(d), 0, from(cat(foreign.Dir))) }, want: memory.ErrForeign, text: "catalog.db"},
+		"junk for catalog":  {files: func(d string) error { return os.WriteFile(cat(d), junk, 0o644) }, want: catalog.ErrDamaged, text: "catalog.db"},
+		"empty catalog":     {files: func(d string) error { return os.Truncate(cat(d), 0) }, want: catalog.ErrDamaged, text: "catalog.db"},
+		"cut off catalog":   {files: func(d string) error { return os.Truncate(cat(d), 8192) }, want: catalog.ErrDamaged, text: "catalog.db"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := copyDir(t, o.Dir)
+			if c.files != nil {
+				if err := c.files(dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+			o := o
+			o.Dir = dir
+			if c.options != nil {
+				c.options(&o)
+			}
+			for range 2 { // again: nothing stays locked
+				d, err := embedded.Open(o)
+				if err == nil {
+					closeDB(t, d)
+					t.Fatal("it opens")
+				}
+				if c.want != nil && !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("%v", err)
+				}
+			}
+			if c.files == nil {
+				o.Blades, o.BladeSize, o.Replicas, o.SegmentSize, o.LogArea = 0, 0, 0, 0, 0
+				closeDB(t, open(t, o))
+			}
+		})
+	}
+	d = open(t, o)
+	if tables, err := d.Space().Tables(); err != nil || len(tables) != 1 {
+		t.Errorf("%+v, %v", tables, err)
+	}
+	closeDB(t, d)
+}
+
+func TestGrow(t *testing.T) {
+	o := small(t.TempDir())
+	closeDB(t, open(t, o))
+	o.BladeSize *= 2
+	d := open(t, o)
+	if l := d.Space().Layout(); l.Blades[1].Size != o.BladeSize {
+		t.Errorf("blade 1 has %d bytes", l.Blades[1].Size)
+	}
+	closeDB(t, d)
+	// A process that was killed between the file and the catalog.
+	if err := os.Truncate(filepath.Join(o.Dir, "blade-000.region"), int64(o.BladeSize*2)); err != nil {
+		t.Fatal(err)
+	}
+	d = open(t, o)
+	if l := d.Space().Layout(); l.Blades[0].Size != 2*o.BladeSize || l.Blades[1].Size != o.BladeSize {
+		t.Errorf("blades have %d and %d bytes", l.Blades[0].Size, l.Blades[1].Size)
+	}
+	closeDB(t, d)
+}
+
+func TestReadOnly(t *testing.T) {
+	o := small(t.TempDir())
+	ro := embedded.Options{Dir: o.Dir, ReadOnly: true}
+	if _, err := embedded.Open(ro); !errors.Is(err, catalog.ErrNotFound) {
+		t.Errorf("an empty directory: %v", err)
+	}
+	if _, err := embedded.Open(embedded.Options{Dir: filepath.Join(o.Dir, "none"), ReadOnly: true}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no directory: %v", err)
+	}
+	d := open(t, o)
+	if _, err := d.Space().CreateTable("t", nil); err != nil {
+		t.Fatal(err)
+	}
+	closeDB(t, d)
+	first, second := open(t, ro), open(t, ro)
+	if _, err := embedded.Open(o); !errors.Is(err, embedded.ErrLocked) {
+		t.Errorf("a writer beside readers: %v", err)
+	}
+	for _, d := range []*embedded.Database{first, second} {
+		if tables, err := d.Space().Tables(); err != nil || len(tables) != 1 {
+			t.Errorf("%+v, %v", tables, err)
+		}
+		if _, err := d.Space().CreateTable("u", nil); !errors.Is(err, memory.ErrReadOnly) {
+			t.Errorf("%v", err)
+		}
+		closeDB(t, d)
+	}
+}
+
+// TestNoSpace: blades that are full leave a database that works, and that goes
+// on when it is reopened with larger ones.
+func TestNoSpace(t *testing.T) {
+	o := small(t.TempDir())
+	o.BladeSize = 1 << 20
+	d := open(t, o)
+	thread, err := rdma.NewThread(d.Fabric(), rdma.ThreadOptions{Arena: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err = d.Space().AllocExtent(thread.Plain(), d.Space().MaxExtent()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err = d.Space().AllocExtent(thread.Plain(), 1); !errors.Is(err, memory.ErrNoSpace) || !strings.Contains(err.Error(), "raise BladeSize") {
+		t.Errorf("%v", err)
+	}
+	if _, err := d.Space().CreateTable("t", nil); err != nil {
+		t.Error(err)
+	}
+	if err := thread.Close(); err != nil {
+		t.Fatal(err)
+	}
+	closeDB(t, d)
+	o.BladeSize = 2 << 20
+	d = open(t, o)
+	thread, err = rdma.NewThread(d.Fabric(), rdma.ThreadOptions{Arena: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = d.Space().AllocExtent(thread.Plain(), 1); err != nil {
+		t.Error(err)
+	}
+	if err := thread.Close(); err != nil {
+		t.Fatal(err)
+	}
+	closeDB(t, d)
+}
+
+// TestCloseNeedsThreads: a thread that is still open keeps the database open,
+// and closing it again works.
+func TestCloseNeedsThreads(t *testing.T) {
+	o := small(t.TempDir())
+	d := open(t, o)
+	thread, err := rdma.NewThread(d.Fabric(), rdma.ThreadOptions{Arena: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err == nil {
+		t.Fatal("closed with a thread on the fabric")
+	}
+	if _, err := embedded.Open(o); !errors.Is(err, embedded.ErrLocked) {
+		t.Errorf("%v", err)
+	}
+	if err := thread.Close(); err != nil {
+		t.Fatal(err)
+	}
+	closeDB(t, d)
+	closeDB(t, open(t, o))
+}
