@@ -57,7 +57,7 @@ func (o *StoreOptions) Validate(cmd *cobra.Command) error {
 	}
 	if o.Blades < 1 || o.Blades > 256 {
 		faults = append(faults, fmt.Sprintf("--blades is %d; it must be from 1 to 256", o.Blades))
-	} else if o.Blades <= o.Replicas {
+	} else if o.Replicas <= 2 && o.Blades <= o.Replicas {
 		faults = append(faults, fmt.Sprintf("--blades is %d; a record and %d backups need %d blades", o.Blades, o.Replicas, o.Replicas+1))
 	}
 	if len(faults) > 0 {
