@@ -1,0 +1,20 @@
+// Package fabrictest checks an implementation of [rdma.Fabric] against the
+// contract in the documentation of package rdma: every clause, every promise of
+// its [rdma.Caps], and what the layers above take for granted about completions,
+// coroutines and counters.
+//
+// A fabric's test calls [Run], and [ReadOnly] if it can have read-only blades:
+//
+//	func TestConformance(t *testing.T) {
+//		fabrictest.Run(t, func(tb testing.TB, blades int, size uint64) rdma.Fabric {
+//			...
+//		})
+//	}
+//
+// The suite works on fabrics that complete at once, later, or in virtual time on
+// one goroutine. It starts threads with Fabric.Run only, one per index, waits by
+// verbs, Coro.Yield and Coro.Sleep, and assumes nothing about time. Where threads
+// race, it looks for results that no correct fabric can give, so a pass is as
+// strong as the interleavings were: run it under load, with -count, and on a
+// simulator with several seeds.
+package fabrictest

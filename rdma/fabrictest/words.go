@@ -1,0 +1,151 @@
+package fabrictest
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"txnode/rdma"
+)
+
+const lineWords = rdma.LineSize / 8
+
+// words: an aligned word is never torn, whatever the alignment of the transfer
+// that reads or writes it. Every word that is ever written has eight equal bytes.
+func words(tb testing.TB, open Open) {
+	const off, n = 4096, 512
+	r := start(tb, open, 1, 1<<16, 3)
+	rounds := r.rounds(20_000)
+	writer := func(w *worker) {
+		for k := range rounds {
+			// The buffer begins anywhere in a word, the range is whole words.
+			local := w.buf + uint32(w.t.Rand()%9)
+			from := uint32(w.t.Rand() % (n / 8))
+			count := 1 + uint32(w.t.Rand()%uint64(n/8-from))
+			p := w.t.Bytes(local, 8*count)
+			for i := range p {
+				p[i] = byte(2*k + w.t.Index())
+			}
+			w.b.Reset()
+			w.b.Write(w.at(0, uint64(off+8*from)), local, 8*count)
+			w.do()
+		}
+	}
+	reader := func(w *worker) {
+		for range rounds {
+			if w.Failed() {
+				return
+			}
+			at := uint64(w.t.Rand() % 16)
+			local := w.buf + uint32(w.t.Rand()%9)
+			w.b.Reset()
+			w.b.Read(w.at(0, off+at), local, n-16)
+			w.do()
+			p := w.t.Bytes(local, n-16)
+			for i := -at & 7; i+8 <= uint64(len(p)); i += 8 {
+				if v := binary.LittleEndian.Uint64(p[i:]); v != v&0xff*0x0101010101010101 {
+					w.Errorf("word at %#x is torn: %#016x (READ of %d bytes at %#x to local %#x)", off+at+i, v, n-16, off+at, local)
+					return
+				}
+			}
+		}
+	}
+	r.run(writer, writer, reader)
+}
+
+// lines: a READ of (part of) a line is atomic or copies its words upwards. The
+// writer counts up every word of a line, the last word first; so at any time no
+// word is ahead of the one above it, and a READ upwards never finds that either.
+func lines(tb testing.TB, open Open) {
+	const off = 8192
+	r := start(tb, open, 1, 1<<16, 2)
+	rounds := uint64(r.rounds(20_000))
+	r.run(func(w *worker) {
+		for k := range rounds {
+			w.b.Reset()
+			w.t.PutWord(w.buf, k)
+			for i := lineWords - 1; i >= 0; i-- {
+				w.b.Write(w.at(0, off+uint64(i)*8), w.buf, 8)
+			}
+			w.do()
+		}
+	}, func(w *worker) {
+		for range rounds {
+			if w.Failed() {
+				return
+			}
+			first := w.t.Rand() % lineWords
+			count := 1 + w.t.Rand()%(lineWords-first)
+			p := w.buf + uint32(w.t.Rand()%9)
+			w.b.Reset()
+			w.b.Read(w.at(0, off+first*8), p, uint32(count)*8)
+			w.do()
+			for i := uint64(1); i < count; i++ {
+				if a, b := w.t.Word(p+uint32(i)*8-8), w.t.Word(p+uint32(i)*8); a > b {
+					w.Errorf("word %d of a line was read at %d, and word %d later at %d: the line was not read upwards", first+i-1, a, first+i, b)
+					return
+				}
+			}
+		}
+	})
+}
+
+// orderedLine checks Caps.OrderedLine: when the last word of a line is visible,
+// so are the others of the same WRITE.
+func orderedLine(tb testing.TB, open Open) {
+	const off = 8192
+	r := start(tb, open, 1, 1<<16, 2)
+	if !r.caps.OrderedLine {
+		tb.Skip("the fabric does not promise it")
+	}
+	rounds := uint64(r.rounds(20_000))
+	r.run(func(w *worker) {
+		for k := range rounds {
+			for i := range uint32(2 * lineWords) {
+				w.t.PutWord(w.buf+8*i, k)
+			}
+			w.b.Reset()
+			w.b.Write(w.at(0, off), w.buf, 2*rdma.LineSize)
+			w.do()
+		}
+	}, func(w *worker) {
+		for range rounds {
+			if w.Failed() {
+				return
+			}
+			line := off + w.t.Rand()%2*rdma.LineSize
+			last := w.word(w.at(0, line+rdma.LineSize-8))
+			w.read(w.at(0, line), rdma.LineSize)
+			for i := range uint32(lineWords) {
+				if v := w.t.Word(w.buf + 8*i); v < last {
+					w.Errorf("the last word of a line was seen at %d, then word %d still at %d", last, i, v)
+					return
+				}
+			}
+		}
+	})
+}
+
+// neighbours: a WRITE changes the bytes of its range and no others, also in a
+// word whose other bytes someone else writes at the same time.
+func neighbours(tb testing.TB, open Open) {
+	const off = 4096
+	r := start(tb, open, 1, 1<<16, 3)
+	rounds := r.rounds(5_000)
+	ranges := [3][2]uint64{{off + 5, off + 11}, {off + 11, off + 12}, {off + 12, off + 19}}
+	writer := func(w *worker) {
+		from, to := ranges[w.t.Index()][0], ranges[w.t.Index()][1]
+		n := uint32(to - from)
+		for k := range rounds {
+			if w.Failed() {
+				return
+			}
+			w.fill(0, n, uint64(k))
+			w.b.Reset()
+			w.b.Write(w.at(0, from), w.buf, n)
+			w.b.Read(w.at(0, from), w.buf+64, n)
+			w.do()
+			w.same("own bytes beside those of others", w.t.Bytes(w.buf+64, n), w.t.Bytes(w.buf, n))
+		}
+	}
+	r.run(writer, writer, writer)
+}

@@ -1,0 +1,229 @@
+package rdmatest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"txnode/rdma"
+)
+
+// port is the transport of one thread.
+type port struct {
+	f     *Fabric
+	qps   []*queuePair
+	arena []byte
+	busy  int64 // until then the device works
+	out   int   // outstanding
+	done  []completion
+	wake  func() // set while the thread waits
+}
+
+type completion struct {
+	b      *rdma.Batch
+	i      int
+	status rdma.Status
+	result uint64
+}
+
+// queuePair executes the requests to one blade in posted order.
+type queuePair struct {
+	p        *port
+	blade    rdma.BladeID
+	broken   bool
+	out      int
+	arrived  int64 // when the last request arrives
+	readDone int64 // when the last READ or atomic has done its work
+	finished int64 // when the last request completes
+	landing  []landing
+}
+
+// landing is a piece of a WRITE that has arrived and is not visible yet, in the
+// order in which they become so.
+type landing struct {
+	at   int64
+	off  uint64
+	data []byte
+}
+
+// pollNs is what a Poll takes.
+const pollNs = 20
+
+// NewPort makes a port. Queue pairs are never shared: Policy is ignored.
+func (f *Fabric) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
+	if cfg.Arena <= 0 || cfg.Arena > 1<<30 {
+		return nil, fmt.Errorf("rdmatest: arena of %d bytes", cfg.Arena)
+	}
+	p := &port{f: f, arena: make([]byte, (cfg.Arena+63)&^63)}
+	for i := range f.mem {
+		p.qps = append(p.qps, &queuePair{p: p, blade: rdma.BladeID(i)})
+	}
+	f.ports = append(f.ports, p)
+	return p, nil
+}
+
+func (p *port) Post(b *rdma.Batch, first int) {
+	for i := first; i < b.Len(); i++ {
+		w := b.WR(i)
+		p.out++
+		if int(w.Blade) >= len(p.qps) {
+			p.f.at(p.f.now, func() { p.complete(nil, completion{b: b, i: i, status: rdma.StatusNoBlade}) })
+			continue
+		}
+		q := p.qps[w.Blade]
+		for q.out >= p.f.o.Caps.MaxBatch {
+			p.Wait(forever)
+		}
+		q.out++
+		p.busy = max(p.busy, p.f.now) + p.f.o.ServiceNs(p.out)
+		q.arrived = max(q.arrived+1, p.busy+p.f.o.LatencyNs/2)
+		if w.Flags&rdma.FlagFence != 0 {
+			q.arrived = max(q.arrived, q.readDone)
+		}
+		if w.Op != rdma.OpWrite && w.Op != rdma.OpFlush {
+			q.readDone = max(q.readDone, q.arrived+p.f.o.SpreadNs)
+		}
+		p.f.at(q.arrived, func() { q.execute(b, i) })
+	}
+	for p.f.o.Caps.Synchronous && p.out > 0 {
+		p.Wait(forever)
+	}
+}
+
+// execute is the arrival of request i of b at the blade.
+func (q *queuePair) execute(b *rdma.Batch, i int) {
+	f, w := q.p.f, b.WR(i)
+	c := completion{b: b, i: i, status: rdma.StatusFlushed}
+	if !q.broken {
+		c.status = f.check(w, len(q.p.arena))
+		if c.status == rdma.StatusOK && f.o.Fail != nil {
+			c.status = f.o.Fail(w)
+		}
+		q.broken = c.status != rdma.StatusOK
+	}
+	end := f.now
+	if c.status == rdma.StatusOK {
+		switch w.Op {
+		case rdma.OpWrite:
+			end = q.write(w)
+		case rdma.OpRead:
+			end = q.read(w)
+		case rdma.OpFlush:
+			q.place(forever)
+		default:
+			q.place(forever)
+			c.result = f.atomic(w, q.p.arena)
+		}
+	}
+	q.finished = max(q.finished, end+f.o.LatencyNs/2)
+	f.at(q.finished, func() { q.p.complete(q, c) })
+}
+
+// write takes the data and plans when it becomes visible, not before what is
+// landing already; it returns when the WRITE completes.
+func (q *queuePair) write(w *rdma.WR) int64 {
+	f := q.p.f
+	at := f.now
+	if n := len(q.landing); n > 0 {
+		at = q.landing[n-1].at
+	}
+	data := slices.Clone(q.p.arena[w.Local : w.Local+w.Len])
+	for _, c := range f.cut(f.now, w.Off, uint64(w.Len), f.o.Caps.OrderedLine) {
+		at = max(at, c.at)
+		q.landing = append(q.landing, landing{at, w.Off + c.off, data[c.off : c.off+c.size]})
+		f.at(at, func() { q.place(f.now) })
+	}
+	if f.o.Caps.Placed {
+		return at
+	}
+	return f.now
+}
+
+// place makes what has arrived and is due visible.
+func (q *queuePair) place(due int64) {
+	n := 0
+	for n < len(q.landing) && q.landing[n].at <= due {
+		copy(q.p.f.mem[q.blade][q.landing[n].off:], q.landing[n].data)
+		n++
+	}
+	q.landing = slices.Delete(q.landing, 0, n)
+}
+
+// read sees the WRITEs before it, and copies piece by piece; it returns when it is done.
+func (q *queuePair) read(w *rdma.WR) int64 {
+	f := q.p.f
+	q.place(forever)
+	off, local := w.Off, uint64(w.Local)
+	end := f.now
+	for _, c := range f.cut(f.now, off, uint64(w.Len), true) {
+		f.at(c.at, func() {
+			copy(q.p.arena[local+c.off:local+c.off+c.size], f.mem[q.blade][off+c.off:])
+		})
+		end = c.at
+	}
+	return end
+}
+
+func (p *port) complete(q *queuePair, c completion) {
+	p.out--
+	if q != nil {
+		q.out--
+	}
+	p.done = append(p.done, c)
+	if p.wake != nil {
+		p.wake()
+	}
+}
+
+func (p *port) reap() {
+	for len(p.done) > 0 {
+		c := p.done[0]
+		p.done = slices.Delete(p.done, 0, 1)
+		if w := c.b.WR(c.i); c.status == rdma.StatusOK && w.Op != rdma.OpRead && w.Op != rdma.OpWrite {
+			w.Result = c.result
+		}
+		c.b.Complete(c.i, c.status)
+	}
+}
+
+func (p *port) Poll() {
+	for until := p.f.now + pollNs; p.f.now < until; {
+		p.f.wait(until, &p.wake)
+	}
+	p.reap()
+}
+
+func (p *port) Wait(until int64) {
+	for len(p.done) == 0 && p.f.now < until {
+		p.f.wait(until, &p.wake)
+	}
+	p.reap()
+}
+
+func (p *port) Now() int64 { return p.f.now }
+
+func (p *port) Arena() []byte { return p.arena }
+
+func (p *port) Reset(b rdma.BladeID) error {
+	if int(b) >= len(p.qps) {
+		return fmt.Errorf("rdmatest: blade %d: %w", b, rdma.ErrBladeDown)
+	}
+	if p.qps[b].out > 0 {
+		return errors.New("rdmatest: Reset of a queue pair with outstanding requests")
+	}
+	p.qps[b].broken = false
+	return nil
+}
+
+func (p *port) Close() error {
+	if p.out > 0 || len(p.done) > 0 {
+		return errors.New("rdmatest: Close of a port with outstanding requests")
+	}
+	for _, q := range p.qps {
+		q.place(forever)
+	}
+	if i := slices.Index(p.f.ports, p); i >= 0 {
+		p.f.ports = slices.Delete(p.f.ports, i, i+1)
+	}
+	return nil
+}
