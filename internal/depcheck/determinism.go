@@ -16,16 +16,17 @@ const ruleDeterminism = "determinism"
 var dataPath = []string{"occ", "log", "index", "memory", "rdma"}
 
 // seams are the places inside dataPath that exist to touch the outside world:
-// the catalog is a database file, and each fabric is the clock, the memory or
+// the catalog is a database file, an embedded database a directory, and each
+// fabric is the clock, the memory or
 // the network that the rest is spared.
-var seams = append([]string{"memory/catalog"}, Fabrics...)
+var seams = append([]string{"memory/catalog", "memory/embedded"}, Fabrics...)
 
 // insteadOf says where the data path gets the thing that it may not take from
 // the process around it.
 const (
 	insteadClock  = "the data path takes time and waiting from rdma.Thread"
 	insteadRandom = "the data path draws from the seeded source of rdma.Thread"
-	insteadIO     = "the data path reaches memory through the fabric alone; I/O belongs into a fabric or memory/catalog"
+	insteadIO     = "the data path reaches memory through the fabric alone; I/O belongs into a fabric, memory/catalog or memory/embedded"
 	insteadGo     = "the data path runs on the coroutines of rdma.Thread and starts no goroutine"
 )
 

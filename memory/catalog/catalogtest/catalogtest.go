@@ -1,4 +1,3 @@
-// Package catalogtest has what every memory.Catalog must pass.
 package catalogtest
 
 import (
