@@ -17,8 +17,7 @@ var dataPath = []string{"occ", "log", "index", "memory", "rdma"}
 
 // seams are the places inside dataPath that exist to touch the outside world:
 // the catalog is a database file, an embedded database a directory, and each
-// fabric is the clock, the memory or
-// the network that the rest is spared.
+// fabric is the clock, the memory or the network that the rest is spared.
 var seams = append([]string{"memory/catalog", "memory/embedded"}, Fabrics...)
 
 // insteadOf says where the data path gets the thing that it may not take from
