@@ -226,10 +226,10 @@ func (e *Explanation) totals(theme Theme) string {
 	for i := range e.Types {
 		t := &e.Types[i]
 		c := &t.PerCommitted
-		cells := []string{t.Name, exact(t.SharePercent)}
-		cells = append(cells, spanned(c.Verbs, t.MinVerbs, t.MaxVerbs), t.FORD.verbs(), t.Bound.verbs())
-		cells = append(cells, spanned(c.RoundTrips, t.MinTrips, t.MaxTrips), t.FORD.trips(), t.Bound.trips())
-		g.row(append(cells, whole(c.BytesRead), dotZero(c.BytesWritten, whole))...)
+		g.row(t.Name, exact(t.SharePercent),
+			spanned(c.Verbs, t.MinVerbs, t.MaxVerbs), t.FORD.verbs(), t.Bound.verbs(),
+			spanned(c.RoundTrips, t.MinTrips, t.MaxTrips), t.FORD.trips(), t.Bound.trips(),
+			whole(c.BytesRead), dotZero(c.BytesWritten, whole))
 	}
 	g.rule()
 	mix := func(name string, m *ExplainedMix) {

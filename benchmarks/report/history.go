@@ -92,7 +92,7 @@ func (h HistoryFile) Find(ref string) (*Result, error) {
 				if isID {
 					return err
 				}
-				return nil //nolint:nilerr // results that cannot be read have no name to look for
+				return nil // what cannot be read has no name to look for
 			}
 			if isID || r.Name == ref {
 				found = r

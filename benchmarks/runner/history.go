@@ -38,15 +38,15 @@ func (h *historyCheck) window(txns []history.Txn) error {
 	start := time.Now()
 	h.found.Windows++
 	all := txns
-	if t, ok := h.past(); ok {
-		all = append(txns, t)
+	if past, ok := h.past(); ok {
+		all = make([]history.Txn, 0, len(txns)+1)
+		all = append(append(all, past), txns...)
+		h.found.Txns--
+		h.found.Ops -= len(past.Ops)
 	}
 	report := check.Check(all, check.Options{})
-	h.found.Txns += report.Txns - (len(all) - len(txns))
+	h.found.Txns += report.Txns
 	h.found.Ops += report.Ops
-	if len(all) > len(txns) {
-		h.found.Ops -= len(all[len(txns)].Ops)
-	}
 	h.found.Edges.WW += report.Edges.WW
 	h.found.Edges.WR += report.Edges.WR
 	h.found.Edges.RW += report.Edges.RW

@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -79,6 +80,9 @@ func (o *benchOptions) Validate(cmd *cobra.Command) error {
 	}
 	if o.NoSave && o.Save != "" {
 		faults = append(faults, "--save and --no-save exclude each other")
+	}
+	if _, err := strconv.Atoi(strings.TrimPrefix(o.Save, "#")); err == nil {
+		faults = append(faults, fmt.Sprintf("--save is %q; a number names another result", o.Save))
 	}
 	add(o.Store.Validate(cmd))
 	if len(faults) > 0 {
