@@ -28,8 +28,9 @@ type Explanation struct {
 	Samples       int             `json:"samples"` // transactions per type
 	Phased        bool            `json:"phased"`  // phases are known
 	Types         []ExplainedType `json:"types"`
-	// Mix is the mean over the mix: of committed transactions, and of attempts of
-	// whatever outcome.
+	// MixCommitted is the mean of Types' committed transactions, weighted by their
+	// shares: as if all committed. MixAttempts is counted over transactions drawn by
+	// the mix, of whatever outcome.
 	MixCommitted ExplainedMix `json:"mix_committed"`
 	MixAttempts  ExplainedMix `json:"mix_attempts"`
 }
@@ -87,14 +88,14 @@ var fordPhases = [published.NumPhases]workload.Phase{
 
 // NewExplanation converts what runner.Explain has counted. The caller fills in
 // Parameters.
-func NewExplanation(name string, store Store, types []runner.Explained, phased bool) *Explanation {
+func NewExplanation(name string, store Store, x *runner.Explanation) *Explanation {
 	e := &Explanation{
 		Schema: ExplanationSchema, SchemaVersion: ExplanationVersion,
-		Workload: name, Store: store, Parameters: []Parameter{}, Phased: phased, Types: []ExplainedType{},
+		Workload: name, Store: store, Parameters: []Parameter{}, Phased: x.Phased, Types: []ExplainedType{},
 	}
 	layout := published.Layout{Backups: store.Replicas, Blades: store.Blades}
-	for i := range types {
-		t := explainedType(&types[i], phased)
+	for i := range x.Types {
+		t := explainedType(&x.Types[i], x.Phased)
 		if p, ok := published.Lookup(name, t.Name); ok {
 			t.FORD = publishedCost(p, func(x published.Transaction) published.Cost { return published.Sum(x.FORD(layout)) })
 			for ph, c := range p.FORD(layout) {
@@ -105,6 +106,8 @@ func NewExplanation(name string, store Store, types []runner.Explained, phased b
 		e.Samples = max(e.Samples, int(t.Committed+t.RolledBack+t.RowAbsent))
 		e.Types = append(e.Types, t)
 	}
+	drawn := explainedType(&x.Mix, false)
+	e.MixAttempts.Cost = drawn.PerAttempt
 	e.mix(layout)
 	return e
 }
@@ -151,7 +154,6 @@ func (e *Explanation) mix(layout published.Layout) {
 		t := &e.Types[i]
 		w := t.SharePercent / 100
 		e.MixCommitted.add(t.PerCommitted, w)
-		e.MixAttempts.add(t.PerAttempt, w)
 		known = known && t.FORD != nil
 		if t.FORD == nil {
 			continue

@@ -197,15 +197,16 @@ func explainCommand(t *testing.T, out *bytes.Buffer, d *datadriven.TestData) err
 	scan(t, d, "workload", &name)
 	scan(t, d, "replicas", &store.Replicas)
 	scan(t, d, "blades", &store.Blades)
-	types, phased, err := runner.Explain(context.Background(), runnertest.New(runnertest.Options{TxnNs: 1000}), driver(t, name),
+	x, err := runner.Explain(context.Background(), runnertest.New(runnertest.Options{TxnNs: 1000}), driver(t, name),
 		runner.ExplainConfig{Warmup: 1000, Samples: 500})
 	if err != nil {
 		return err
 	}
-	if !phased {
+	if !x.Phased {
 		t.Fatal("the virtual store knows its phases")
 	}
-	e := report.NewExplanation(name, store, types, phased && !d.HasArg("without-phases"))
+	x.Phased = !d.HasArg("without-phases")
+	e := report.NewExplanation(name, store, x)
 	if d.HasArg("csv") {
 		return e.WriteCSV(out)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 
 	"txnode/benchmarks/workload"
 )
@@ -43,12 +42,27 @@ type Explained struct {
 	MinTrips, MaxTrips uint64
 }
 
+// Explanation is what Explain has counted.
+type Explanation struct {
+	Types  []Explained
+	Mix    Explained // as many transactions, drawn by the mix
+	Phased bool      // phases are known
+}
+
+// The types take turns in blocks, so that those that insert and those that
+// delete keep each other going. What a store puts off (reclaiming what was
+// deleted) then falls to the type that caused it, but for what reaches into the
+// next block, of which the begin is not counted.
+const (
+	explainBlock  = 200
+	explainSettle = 100
+)
+
 // Explain loads the workload and counts, with one worker and therefore without
-// conflicts, what the transactions of each type cost. phased says whether
-// phases are known. Transactions of the types are drawn in turn, so that those
-// that insert and those that delete keep each other going. When ctx is
-// cancelled its error is returned.
-func Explain(ctx context.Context, store workload.Store, driver workload.Driver, cfg ExplainConfig) (types []Explained, phased bool, err error) {
+// conflicts, what the transactions of each type cost. The error is the store's,
+// ctx's when it was cancelled, or wraps ErrVerification when the books do not
+// balance afterwards.
+func Explain(ctx context.Context, store workload.Store, driver workload.Driver, cfg ExplainConfig) (*Explanation, error) {
 	if cfg.Warmup == 0 {
 		cfg.Warmup = DefaultExplainWarmup
 	}
@@ -56,114 +70,130 @@ func Explain(ctx context.Context, store workload.Store, driver workload.Driver, 
 		cfg.Samples = DefaultExplainSamples
 	}
 	if cfg.Warmup < 0 || cfg.Samples < 0 {
-		return nil, false, &ConfigError{[]string{fmt.Sprintf("%d transactions of each type after %d; both must be positive", cfg.Samples, cfg.Warmup)}}
+		return nil, &ConfigError{[]string{fmt.Sprintf("%d transactions of each type after %d; both must be positive", cfg.Samples, cfg.Warmup)}}
 	}
 	b := &bench{store: store, driver: driver, cfg: Config{Progress: cfg.Progress, Runs: 1}, res: &Result{}}
 	if err := b.load(ctx); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if b.res.Interrupted {
-		return nil, false, ctx.Err()
+		return nil, ctx.Err()
 	}
-	names, mix := driver.Types(), driver.Mix()
-	for i, name := range names {
-		types = append(types, Explained{Name: name, Share: mix[i], MinVerbs: math.MaxUint64, MinTrips: math.MaxUint64})
+	out := &Explanation{Mix: newExplained("mix", 100)}
+	mix := driver.Mix()
+	for i, name := range driver.Types() {
+		out.Types = append(out.Types, newExplained(name, mix[i]))
 	}
-	err = store.Run(ctx, 1, 1, func(ctx context.Context, id int, w workload.Worker) (err error) {
+	err := store.Run(ctx, 1, 1, func(ctx context.Context, id int, w workload.Worker) (err error) {
 		defer func() {
 			if p := recover(); p != nil {
 				err = newPanicError(p)
 			}
 		}()
-		x := &explainer{worker: w, client: driver.NewClient(id, cfg.Seed, w), types: types}
-		x.phases, phased = w.(workload.PhaseCounter)
-		return x.run(ctx, cfg)
+		x := &explainer{worker: w, client: driver.NewClient(id, cfg.Seed, w), out: out, cfg: cfg}
+		x.phases, out.Phased = w.(workload.PhaseCounter)
+		return x.run(ctx)
 	})
 	if err != nil {
-		return nil, phased, err
-	}
-	for i := range types {
-		if t := &types[i]; t.Outcomes[workload.Committed] == 0 {
-			t.MinVerbs, t.MinTrips = 0, 0
-		}
+		return nil, err
 	}
 	if _, err := driver.Verify(ctx, store); err != nil {
 		if errors.Is(err, workload.ErrInconsistent) {
 			err = &verificationError{err}
 		}
-		return types, phased, err
+		return nil, err
 	}
-	return types, phased, nil
+	return out, nil
 }
+
+func newExplained(name string, share float64) Explained { return Explained{Name: name, Share: share} }
 
 // explainer is the one worker of Explain.
 type explainer struct {
 	worker workload.Worker
 	phases workload.PhaseCounter // nil if the worker is none
 	client workload.Client
-	types  []Explained
+	out    *Explanation
+	cfg    ExplainConfig
+	done   int // transactions
 }
 
-func (x *explainer) run(ctx context.Context, cfg ExplainConfig) error {
-	total := cfg.Warmup + cfg.Samples*len(x.types)
-	for i := range cfg.Warmup {
+func (x *explainer) run(ctx context.Context) error {
+	for range x.cfg.Warmup {
 		x.client.Next()
-		if _, err := x.client.Run(ctx); err != nil {
-			return err
-		}
-		if err := x.pause(ctx, cfg, i, total); err != nil {
+		if err := x.count(ctx, nil); err != nil {
 			return err
 		}
 	}
-	for i := range cfg.Samples {
-		for typ := range x.types {
-			if err := x.count(ctx, typ); err != nil {
-				return err
+	for counted := 0; counted < x.cfg.Samples; counted += explainBlock {
+		for typ := range x.out.Types {
+			for i := range explainSettle + min(explainBlock, x.cfg.Samples-counted) {
+				x.client.Draw(typ)
+				into := &x.out.Types[typ]
+				if i < explainSettle {
+					into = nil
+				}
+				if err := x.count(ctx, into); err != nil {
+					return err
+				}
 			}
 		}
-		if err := x.pause(ctx, cfg, cfg.Warmup+i*len(x.types), total); err != nil {
+	}
+	for range x.cfg.Samples * len(x.out.Types) {
+		x.client.Next()
+		if err := x.count(ctx, &x.out.Mix); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// total is about how many transactions there will be.
+func (x *explainer) total() int {
+	return x.cfg.Warmup + len(x.out.Types)*x.cfg.Samples*(2*explainBlock+explainSettle)/explainBlock
+}
+
+// count runs the transaction that was drawn last, and counts it unless into is nil.
+func (x *explainer) count(ctx context.Context, into *Explained) error {
+	if err := x.pause(ctx); err != nil {
+		return err
+	}
+	var phasesBefore [workload.NumPhases]workload.PhaseCounters
+	if x.phases != nil {
+		phasesBefore = x.phases.Phases()
+	}
+	before := x.worker.Counters()
+	outcome, err := x.client.Run(ctx)
+	if err != nil || into == nil {
+		return err
+	}
+	cost := x.worker.Counters().Sub(before)
+	if outcome == workload.Committed {
+		if into.Outcomes[outcome] == 0 {
+			into.MinVerbs, into.MinTrips = cost.Verbs, cost.RoundTrips
+		}
+		into.MinVerbs, into.MaxVerbs = min(into.MinVerbs, cost.Verbs), max(into.MaxVerbs, cost.Verbs)
+		into.MinTrips, into.MaxTrips = min(into.MinTrips, cost.RoundTrips), max(into.MaxTrips, cost.RoundTrips)
+	}
+	into.Outcomes[outcome]++
+	addCounters(&into.Total[outcome], &cost)
+	if x.phases != nil {
+		for p, c := range x.phases.Phases() {
+			into.Phases[outcome][p].Add(c.Sub(phasesBefore[p]))
 		}
 	}
 	return nil
 }
 
 // pause looks, now and then, whether to go on, and reports.
-func (x *explainer) pause(ctx context.Context, cfg ExplainConfig, done, total int) error {
+func (x *explainer) pause(ctx context.Context) error {
 	const every = 1024
-	if done%every != 0 {
+	x.done++
+	if x.done%every != 0 {
 		return nil
 	}
-	if cfg.Progress != nil {
-		cfg.Progress(Progress{Stage: Measuring, Run: 1, Runs: 1, Done: int64(done), Total: int64(total)})
+	if x.cfg.Progress != nil {
+		x.cfg.Progress(Progress{Stage: Measuring, Run: 1, Runs: 1, Done: int64(min(x.done, x.total())), Total: int64(x.total())})
 	}
 	return ctx.Err()
-}
-
-// count runs one transaction of a type.
-func (x *explainer) count(ctx context.Context, typ int) error {
-	var phasesBefore [workload.NumPhases]workload.PhaseCounters
-	if x.phases != nil {
-		phasesBefore = x.phases.Phases()
-	}
-	before := x.worker.Counters()
-	x.client.Draw(typ)
-	outcome, err := x.client.Run(ctx)
-	if err != nil {
-		return err
-	}
-	cost := x.worker.Counters().Sub(before)
-	t := &x.types[typ]
-	t.Outcomes[outcome]++
-	addCounters(&t.Total[outcome], &cost)
-	if outcome == workload.Committed {
-		t.MinVerbs, t.MaxVerbs = min(t.MinVerbs, cost.Verbs), max(t.MaxVerbs, cost.Verbs)
-		t.MinTrips, t.MaxTrips = min(t.MinTrips, cost.RoundTrips), max(t.MaxTrips, cost.RoundTrips)
-	}
-	if x.phases != nil {
-		for p, c := range x.phases.Phases() {
-			t.Phases[outcome][p].Add(c.Sub(phasesBefore[p]))
-		}
-	}
-	return nil
 }

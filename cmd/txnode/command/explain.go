@@ -86,13 +86,13 @@ func runExplain(ctx context.Context, w *World, o *explainOptions, driver workloa
 	progress := newProgress(w)
 	cfg := o.Run
 	cfg.Progress = progress.callback()
-	types, phased, err := runner.Explain(ctx, store, driver, cfg)
+	x, err := runner.Explain(ctx, store, driver, cfg)
 	progress.close()
 	description := o.Store.describe(store, w.Fabric)
 	if err = errors.Join(err, store.Close(context.WithoutCancel(ctx))); err != nil {
 		return interruptedOr(ctx, err)
 	}
-	e := report.NewExplanation(driver.Name(), description, types, phased)
+	e := report.NewExplanation(driver.Name(), description, x)
 	e.Parameters = parameters
 	switch o.Output {
 	case outputJSON:
