@@ -265,7 +265,8 @@ func (s *Space) settleFrees(c *rdma.Coro) error {
 	return nil
 }
 
-// writeWords writes the words of the extents at addrs on all replicas.
+// writeWords writes the words of the extents at addrs on all replicas. When it
+// returns, they and all that the thread wrote before are placed.
 func (s *Space) writeWords(c *rdma.Coro, v *View, addrs []Addr, words []uint64) error {
 	t := c.Thread()
 	unit := granule(s.opts.SegmentSize)
@@ -294,7 +295,9 @@ func (s *Space) writeWords(c *rdma.Coro, v *View, addrs []Addr, words []uint64) 
 		}
 		addrs, words = addrs[k:], words[k:]
 	}
-	return nil
+	// Others, with queue pairs of their own, may write to the same places from
+	// now on: nothing of ours may be placed later.
+	return c.Fence(rdma.FenceThread, 0, &batch)
 }
 
 // loadExtents reads the tables of all index segments.
