@@ -61,7 +61,7 @@ func (f *Fabric) device(n int) *device {
 func (d *device) activate(by int) {
 	d.active += by
 	pr := &d.f.opt.Profile
-	d.slow = 1 + pr.CPUSlope*float64(max(d.active-pr.CPUFree, 0))
+	d.slow = 1 + float64(pr.CPUSlope*float64(max(d.active-pr.CPUFree, 0))) // conversion: not fused, the same on every machine
 	s := d.slow
 	d.batch, d.post, d.doorbell = ps(s*pr.BatchNs), ps(s*pr.PostNs), ps(s*pr.DoorbellNs)
 	d.reap, d.swtch = ps(s*pr.ReapNs), ps(s*pr.SwitchNs)

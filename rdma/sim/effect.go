@@ -115,7 +115,7 @@ func (q *queuePair) forget() {
 // force lets everything that has arrived at the blade take effect now.
 func (f *Fabric) force(bl *blade) {
 	var due []event
-	for _, e := range f.heap {
+	for _, e := range f.queue.all() {
 		if k := e.kind(); k != evEffect && k != evEffect2 {
 			continue
 		}
@@ -124,12 +124,6 @@ func (f *Fabric) force(bl *blade) {
 			due = append(due, e)
 		}
 	}
-	slices.SortFunc(due, func(a, b event) int {
-		if a.before(b) {
-			return -1
-		}
-		return 1
-	})
 	for _, e := range due {
 		g := f.groups.all[e.a()]
 		if e.kind() == evEffect {
@@ -153,7 +147,7 @@ func (f *Fabric) execute(p *port, v *verb, bl *blade) {
 			m.read(p.arena[w.Local:w.Local+w.Len], w.Off)
 		}
 	case rdma.OpWrite:
-		if v.data != nil {
+		if v.kept {
 			m.write(w.Off, v.data)
 		} else {
 			m.write(w.Off, p.arena[w.Local:w.Local+w.Len])
@@ -167,7 +161,7 @@ func (f *Fabric) execute(p *port, v *verb, bl *blade) {
 		m.setWord(w.Off, w.Result+w.Swap)
 	case rdma.OpMaskedCAS:
 		masks := v.data
-		if masks == nil {
+		if !v.kept {
 			masks = p.arena[w.Local : w.Local+16]
 		}
 		cmpMask, swapMask := binary.LittleEndian.Uint64(masks), binary.LittleEndian.Uint64(masks[8:])
@@ -187,7 +181,7 @@ func (f *Fabric) part(p *port, v *verb, bl *blade, which uint64) {
 	}
 	local := p.arena
 	base := uint64(w.Local)
-	if v.data != nil {
+	if v.kept {
 		local, base = v.data, 0
 	}
 	first, last := w.Off/rdma.LineSize, (w.Off+uint64(w.Len)-1)/rdma.LineSize

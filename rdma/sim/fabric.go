@@ -105,7 +105,7 @@ type Fabric struct {
 
 	now     int64 // ps
 	seq     uint64
-	heap    eventHeap
+	queue   eventQueue
 	groups  groupPool
 	locks   []*spinlock
 	blades  []*blade
@@ -238,7 +238,7 @@ func (f *Fabric) SetKey(b rdma.BladeID, k rdma.Key) error {
 // Settle runs events until none is left: everything in flight has arrived. Only
 // outside Run.
 func (f *Fabric) Settle() {
-	for len(f.heap) > 0 && !f.running {
+	for f.queue.len() > 0 && !f.running {
 		f.step()
 	}
 }

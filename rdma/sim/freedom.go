@@ -9,7 +9,8 @@ package sim
 //   - Overtaking: a READ takes effect after requests posted behind it.
 //   - Late placement: a WRITE is placed after its completion, unless a later
 //     request of its queue pair forces it.
-//   - Across queue pairs: latencies vary by the profile's jitter and the above.
+//   - Detours: a request, and those behind it on its queue pair, arrive later
+//     than those of other queue pairs.
 type Freedom uint8
 
 // Degrees of freedom.
@@ -19,7 +20,7 @@ const (
 	FreedomMild Freedom = iota
 	// FreedomNone takes none but the jitter of the profile.
 	FreedomNone
-	// FreedomHostile takes each for a third of the requests, within several
+	// FreedomHostile takes each for up to a third of the requests, within several
 	// round trips. For looking for bugs.
 	FreedomHostile
 )
@@ -39,8 +40,8 @@ func (d Freedom) String() string {
 // freedomTable: probabilities in 1/1024, and the time within which things
 // happen, in ps.
 type freedomTable struct {
-	tear, overtake, late uint64
-	window               int64
+	tear, overtake, late, detour uint64
+	window                       int64
 }
 
 func (d Freedom) table() freedomTable {
@@ -48,8 +49,8 @@ func (d Freedom) table() freedomTable {
 	case FreedomNone:
 		return freedomTable{}
 	case FreedomHostile:
-		return freedomTable{tear: 341, overtake: 341, late: 341, window: 8_000_000}
+		return freedomTable{tear: 341, overtake: 341, late: 341, detour: 102, window: 8_000_000}
 	default:
-		return freedomTable{tear: 64, overtake: 32, late: 64, window: 300_000}
+		return freedomTable{tear: 64, overtake: 32, late: 64, detour: 16, window: 300_000}
 	}
 }

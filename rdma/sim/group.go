@@ -30,7 +30,8 @@ type verb struct {
 	place  int64     // a WRITE that is placed late: when at the latest; 0: at eff
 	split  uint64    // which part a word belongs to
 	conn   uint32    // connection it was sent on
-	data   []byte    // what it needs of the arena, if it may outlive its completion
+	kept   bool      // data is what it needs of the arena: it may outlive its completion
+	data   []byte
 }
 
 type verbState uint8
@@ -57,6 +58,20 @@ func (gp *groupPool) get() *group {
 	g := &group{id: uint32(len(gp.all))}
 	gp.all = append(gp.all, g)
 	return g
+}
+
+// add appends a request.
+func (g *group) add(w *rdma.WR, idx int) *verb {
+	n := len(g.verbs)
+	if n == cap(g.verbs) {
+		g.verbs = append(g.verbs, verb{})
+	} else {
+		g.verbs = g.verbs[:n+1]
+	}
+	v := &g.verbs[n]
+	*v = verb{wr: *w, idx: int32(idx), data: v.data[:0]}
+	v.wr.Status = rdma.StatusOK
+	return v
 }
 
 // drop gives up n references.

@@ -118,10 +118,10 @@ func (f *Fabric) stopThread(p *port, pr *proc) {
 	if pr == nil || pr.yield == nil {
 		return
 	}
-	pr.dead = true
+	pr.dead, p.gone = true, true
 	for o := range f.ports {
-		if o.proc == pr && !o.dead {
-			o.dead = true
+		if o.proc == pr && !o.gone {
+			o.dead, o.gone = true, true
 			o.deactivate()
 		}
 	}
@@ -160,7 +160,7 @@ func (f *Fabric) restart(b *blade, x *Fault) {
 		}
 		q.forget()
 	}
-	for _, e := range f.heap { // the second halves of divided WRITEs
+	for _, e := range f.queue.all() { // the second halves of divided WRITEs
 		if e.kind() == evEffect2 {
 			if g := f.groups.all[e.a()]; g.q.blade == b && g.verbs[e.b()].state == verbHalf {
 				g.verbs[e.b()].state = verbDone

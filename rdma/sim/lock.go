@@ -59,7 +59,7 @@ func (l *spinlock) release() {
 			continue
 		}
 		l.owner = p
-		took := int64(l.d.slow * (l.base + l.each*float64(n)))
+		took := int64(l.d.slow * (l.base + float64(l.each*float64(n))))
 		l.f.push(l.f.now+took, evResume, uint32(p.id), p.gen)
 		return
 	}

@@ -1,6 +1,9 @@
 package sim
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"unsafe"
+)
 
 // Memory of a blade: a directory of tables of pages, all made when first
 // written. Reading what was never written gives zeros and costs nothing, so an
@@ -10,7 +13,8 @@ const (
 	pageSize  = 1 << pageBits
 	tableBits = 10
 	tableSize = 1 << tableBits // pages
-	slab      = 32             // pages that are allocated together
+	minSlab   = 8              // pages that are allocated together: a quarter of what there is
+	maxSlab   = 512            // 2 MiB, for huge pages
 )
 
 type page = [pageSize]byte
@@ -51,13 +55,22 @@ func (m *memory) make(off uint64) *page {
 	p := &(*t)[off>>pageBits%tableSize]
 	if *p == nil {
 		if len(m.fresh) == 0 {
-			m.fresh = make([]byte, slab*pageSize)
+			m.fresh = make([]byte, min(max(m.pages/4, minSlab), maxSlab)*pageSize)
 		}
 		*p = (*page)(m.fresh)
 		m.fresh = m.fresh[pageSize:]
 		m.pages++
 	}
 	return *p
+}
+
+// expect starts loading what a request is about to touch into the cache: between
+// doorbell and effect hundreds of other events run, and the memory is cold.
+func (m *memory) expect(off uint64, n uint32) {
+	if p := m.at(off); p != nil {
+		in := off % pageSize
+		prefetch(unsafe.Pointer(&p[in]), uintptr(min((uint64(n)+63)/64, (pageSize-in+63)/64, 4)))
+	}
 }
 
 func (m *memory) read(dst []byte, off uint64) {

@@ -48,6 +48,9 @@ func (f *Fabric) submit(g *group) {
 			continue
 		}
 		r := p.rand()
+		if w.Len > 0 {
+			bl.mem.expect(w.Off, w.Len)
+		}
 
 		// Pipelines.
 		d.op = max(d.op, now) + op
@@ -82,6 +85,9 @@ func (f *Fabric) submit(g *group) {
 		arrive := at + fwd + int64((r&0xffff)*d.jitter>>16)
 		if w.Flags&rdma.FlagFence != 0 {
 			arrive = max(arrive, q.rdDone+fwd)
+		}
+		if f.free.detour > r>>46&1023 {
+			arrive += int64(mix64(r) % uint64(f.free.window))
 		}
 		if v.fault == FaultLate {
 			arrive += v.by
@@ -192,11 +198,14 @@ func (f *Fabric) lost(v *verb, q *queuePair, s rdma.Status, done int64) {
 // keep copies what a request that may take effect after its completion needs of
 // the arena.
 func (f *Fabric) keep(p *port, v *verb) {
+	if v.kept {
+		return
+	}
 	switch v.wr.Op {
 	case rdma.OpWrite:
-		v.data = append([]byte(nil), p.arena[v.wr.Local:v.wr.Local+v.wr.Len]...)
+		v.data, v.kept = append(v.data, p.arena[v.wr.Local:v.wr.Local+v.wr.Len]...), true
 	case rdma.OpMaskedCAS:
-		v.data = append([]byte(nil), p.arena[v.wr.Local:v.wr.Local+16]...)
+		v.data, v.kept = append(v.data, p.arena[v.wr.Local:v.wr.Local+16]...), true
 	}
 }
 
@@ -208,9 +217,14 @@ func (f *Fabric) complete(g *group) {
 		v := &g.verbs[i]
 		f.trace.verb(f, traceComplete, g, v)
 	}
-	if p.dead {
+	if p.gone {
 		f.drop(g, 2) // nobody will reap it
 		return
+	}
+	if p.dead {
+		for i := range g.verbs {
+			g.verbs[i].wr.Status = rdma.StatusTimeout
+		}
 	}
 	p.cq.push(g)
 	f.drop(g, 1)

@@ -26,7 +26,8 @@ type port struct {
 
 	active bool  // counts as a thread that computes
 	worker *proc // in which it does
-	dead   bool  // stopped by a fault
+	dead   bool  // stopped by a fault: its verbs reach nothing
+	gone   bool  // and its body was unwound
 	closed bool
 
 	verbs  uint64 // posted since the port was made
@@ -133,10 +134,7 @@ func (p *port) Post(b *rdma.Batch, first int) {
 			q.open = g
 			p.opened = append(p.opened, g)
 		}
-		g.verbs = append(g.verbs, verb{})
-		v := &g.verbs[len(g.verbs)-1]
-		v.wr, v.idx = *w, int32(first+i)
-		v.wr.Status = rdma.StatusOK
+		v := g.add(w, first+i)
 		p.verbs++
 		if p.verbs >= p.next {
 			p.strikeVerb(v)
@@ -198,8 +196,8 @@ func (p *port) announce(pr *proc, g *group) {
 	f := p.f
 	g.refs++
 	g.post = pr.clock
-	if len(f.heap) == 0 || f.heap[0].t > pr.clock {
-		f.now = max(f.now, pr.clock)
+	if f.queue.next() > pr.clock {
+		f.turn(pr.clock)
 		f.submit(g)
 		return
 	}
@@ -217,7 +215,9 @@ func (p *port) reap(pr *proc) {
 		wrs := g.b.WRs()
 		for i := range g.verbs {
 			v := &g.verbs[i]
-			wrs[v.idx].Result = v.wr.Result
+			if v.wr.Status == rdma.StatusOK {
+				wrs[v.idx].Result = v.wr.Result
+			}
 			g.b.Complete(int(v.idx), v.wr.Status)
 		}
 		if p.f.opt.Record != nil {
@@ -325,6 +325,9 @@ func (p *port) unmap() error {
 // enter returns whose code calls, and remembers it. It unwinds a stopped body.
 func (p *port) enter() *proc {
 	pr := p.f.proc()
+	if p.dead && pr.yield != nil { // stopped before this body used it
+		pr.dead, p.gone = true, true
+	}
 	if pr.dead && pr.yield != nil {
 		panic(killed{})
 	}

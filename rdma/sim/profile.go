@@ -129,8 +129,8 @@ func ConnectX6() Profile {
 	return Profile{
 		Name: "connectx-6",
 
-		RoundTripNs: 1780,  // fit
-		FetchNs:     475, // fit
+		RoundTripNs: 1780, // fit
+		FetchNs:     475,  // fit
 		JitterNs:    100,
 		AtomicNs:    150,
 		TimeoutNs:   1e6,
@@ -151,13 +151,13 @@ func ConnectX6() Profile {
 		Doorbells:  16, // SMART 2.2
 		LowLatency: 4,
 
-		HandoverNs:     3229, // fit
+		HandoverNs:     3229,   // fit
 		HandoverEachNs: 85.5,   // fit
-		ShareNs:        1236, // fit
+		ShareNs:        1236,   // fit
 		ShareExp:       0.2621, // fit
 
 		BatchNs:     135,
-		PostNs:      213,   // fit
+		PostNs:      213, // fit
 		DoorbellNs:  135, // fit: the sum of Batch, Doorbell and Reap
 		ReapNs:      135,
 		SwitchNs:    60,

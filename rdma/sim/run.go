@@ -30,7 +30,7 @@ type killed struct{}
 
 // Run runs fn(0) ... fn(n-1) as processes under the virtual clock and returns
 // when all have returned or were stopped by a fault. A stopped body is unwound:
-// its deferred calls run, and their verbs reach nothing.
+// its deferred calls run, their verbs reach nothing, and their panics nobody.
 //
 // When a body panics the others are unwound and Run panics with the same value;
 // when all of them wait for what will never happen it panics with a
@@ -39,6 +39,7 @@ func (f *Fabric) Run(n int, fn func(i int)) {
 	if f.running {
 		panic("sim: Fabric.Run inside Fabric.Run")
 	}
+	f.proc().sync()
 	f.running = true
 	f.procs = make([]*proc, n)
 	f.live = n
@@ -48,19 +49,21 @@ func (f *Fabric) Run(n int, fn func(i int)) {
 		p.next, p.stop = iter.Pull(func(yield func(struct{}) bool) {
 			p.yield = yield
 			defer func() {
-				if r := recover(); r != nil && r != (killed{}) {
+				// A dead body's deferred calls may stumble over what it left undone.
+				if r := recover(); r != nil && !p.dead {
 					panic(r)
 				}
 			}()
 			if !p.dead {
 				fn(i)
+				p.sync() // time never goes backwards for what comes after Run
 			}
 		})
 		f.procs[i] = p
 		f.push(f.now, evResume, uint32(i), p.gen)
 	}
 	for f.live > 0 {
-		if len(f.heap) == 0 {
+		if f.queue.len() == 0 {
 			panic(f.deadlock())
 		}
 		f.step()
@@ -79,13 +82,7 @@ func (f *Fabric) abandon() {
 	}
 	f.cur, f.procs, f.running = nil, nil, false
 	// What is queued for bodies is for nobody now.
-	rest := f.heap
-	f.heap = nil
-	for _, e := range rest {
-		if k := e.kind(); k != evResume && k != evTimer {
-			f.heap.push(e)
-		}
-	}
+	f.queue.filter(func(e event) bool { return e.kind() != evResume && e.kind() != evTimer })
 }
 
 // finish is called when the body has returned.
@@ -131,12 +128,20 @@ func (f *Fabric) deadlock() *DeadlockError {
 
 func (f *Fabric) push(t int64, k eventKind, a, b uint32) {
 	f.seq++
-	f.heap.push(event{t: t, seq: f.seq, arg: uint64(k)<<(32+argB) | uint64(b&maskB)<<32 | uint64(a)})
+	f.queue.push(event{t: max(t, f.now), seq: f.seq, arg: uint64(k)<<(32+argB) | uint64(b&maskB)<<32 | uint64(a)})
+}
+
+// turn moves the clock to t, before which nothing happens.
+func (f *Fabric) turn(t int64) {
+	if t > f.now {
+		f.now = t
+		f.queue.turn(t)
+	}
 }
 
 // step takes the next event.
 func (f *Fabric) step() {
-	e := f.heap.pop()
+	e := f.queue.pop()
 	f.now = e.t
 	f.events++
 	switch e.kind() {
@@ -208,17 +213,17 @@ func (p *proc) suspend() {
 func (p *proc) sync() {
 	f := p.f
 	if p.yield == nil {
-		for len(f.heap) > 0 && f.heap[0].t < p.clock {
+		for f.queue.next() < p.clock {
 			f.step()
 		}
-		f.now = max(f.now, p.clock)
+		f.turn(p.clock)
 		return
 	}
 	if p.dead {
 		return
 	}
-	if len(f.heap) == 0 || f.heap[0].t >= p.clock {
-		f.now = max(f.now, p.clock)
+	if f.queue.next() >= p.clock {
+		f.turn(p.clock)
 		return
 	}
 	f.push(p.clock, evResume, uint32(p.id), p.gen)
@@ -231,13 +236,13 @@ func (p *proc) await(t *port, until int64) {
 	if p.yield == nil {
 		for t.cq.n == 0 && f.now < until {
 			switch {
-			case len(f.heap) > 0 && f.heap[0].t <= until:
+			case f.queue.len() > 0 && f.queue.next() <= until:
 				f.step()
 			case until == forever:
 				panic(&DeadlockError{Seed: f.opt.Seed, NowNs: f.now / 1000,
 					Waiting: []string{fmt.Sprintf("thread %d, outside Run, has %d requests outstanding", t.index, t.out)}})
 			default:
-				f.now = until
+				f.turn(until)
 			}
 		}
 		p.clock = max(p.clock, f.now)

@@ -1,0 +1,149 @@
+package sim
+
+import (
+	"testing"
+
+	"txnode/rdma"
+)
+
+func ports(t *testing.T, threads, blades int, policy rdma.QPPolicy, o Options) (*Fabric, []*port) {
+	t.Helper()
+	for range blades {
+		o.Blades = append(o.Blades, BladeOptions{Size: 1 << 20, Key: 1})
+	}
+	f, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ps []*port
+	for i := range threads {
+		p, err := f.NewPort(rdma.PortConfig{Index: i, Policy: policy, Arena: 4096})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ps = append(ps, p.(*port))
+	}
+	t.Cleanup(func() {
+		for _, p := range ps {
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	ps[0].d.map_()
+	return f, ps
+}
+
+// contenders is the largest number of threads that use one register.
+func contenders(ps []*port) int {
+	users := map[int]map[int]bool{}
+	most := 0
+	for _, p := range ps {
+		for _, q := range p.qps {
+			if users[q.register] == nil {
+				users[q.register] = map[int]bool{}
+			}
+			users[q.register][p.index] = true
+			most = max(most, len(users[q.register]))
+		}
+	}
+	return most
+}
+
+// What the SMART paper says of the driver's mapping: figure 2 (16 registers, 4
+// of them for one queue pair each; the 16th and the 28th queue pair meet), and
+// section 6.2.2 (two memory blades: with 48 threads at most 4 meet at a
+// register, with 47 or 49 it is 8).
+func TestDoorbellMapping(t *testing.T) {
+	_, ps := ports(t, 40, 1, rdma.PerThreadQP, Options{})
+	for i, p := range ps {
+		r := p.qps[0].register
+		if want := i; i < 16 && r != want {
+			t.Errorf("queue pair %d has register %d, want its own", i, r)
+		}
+		if i >= 16 && r != ps[i-12].qps[0].register {
+			t.Errorf("queue pair %d has register %d, not that of queue pair %d", i, r, i-12)
+		}
+		if locked := p.qps[0].bell != nil; locked != (i >= 4) {
+			t.Errorf("queue pair %d: lock %v", i, locked)
+		}
+	}
+	for threads, want := range map[int]int{24: 2, 47: 8, 48: 4, 49: 8, 72: 6, 96: 8} {
+		_, ps := ports(t, threads, 2, rdma.PerThreadQP, Options{})
+		if got := contenders(ps); got != want {
+			t.Errorf("%d threads on two blades: up to %d meet at a register, want %d", threads, got, want)
+		}
+	}
+	// With a fixed number of threads the mapping does not depend on who has come yet.
+	_, ps = ports(t, 47, 2, rdma.PerThreadQP, Options{Threads: 48})
+	if got := contenders(ps); got != 4 {
+		t.Errorf("47 of 48 threads on two blades: up to %d meet at a register, want 4", got)
+	}
+}
+
+func TestPolicies(t *testing.T) {
+	for _, c := range []struct {
+		policy      rdma.QPPolicy
+		connections int
+		contenders  int
+		shared      bool
+	}{
+		{rdma.PerThreadDoorbell, 192, 1, false},
+		{rdma.PerThreadQP, 192, 8, false},
+		{rdma.MultiplexedQP, 48, 8, true}, // per register two groups of 4 threads, on both blades
+		{rdma.SharedQP, 2, 96, true},
+	} {
+		f, ps := ports(t, 96, 2, c.policy, Options{})
+		if got := f.Stats().Connections; got != c.connections {
+			t.Errorf("%v: %d connections, want %d", c.policy, got, c.connections)
+		}
+		if got := contenders(ps); got != c.contenders {
+			t.Errorf("%v: up to %d threads at a register, want %d", c.policy, got, c.contenders)
+		}
+		for _, p := range ps {
+			if got := p.qps[0].shared != nil; got != c.shared {
+				t.Fatalf("%v: shared %v", c.policy, got)
+			}
+			if c.policy == rdma.MultiplexedQP && p.qps[1].shared != ps[p.index/4*4].qps[1].shared {
+				t.Fatalf("thread %d is not on the queue pair of its group", p.index)
+			}
+		}
+	}
+	// More threads than the device has registers share them.
+	pr := ConnectX6()
+	pr.ThreadDoorbell = 8
+	if _, ps := ports(t, 20, 1, rdma.PerThreadDoorbell, Options{Profile: pr}); contenders(ps) != 3 {
+		t.Errorf("20 threads on 8 registers: up to %d meet", contenders(ps))
+	}
+}
+
+// Threads of different compute blades meet at no register of theirs.
+func TestComputeBlades(t *testing.T) {
+	f, ps := ports(t, 24, 1, rdma.PerThreadQP, Options{ThreadsPerBlade: 12})
+	if len(f.cpus) != 2 || ps[0].d == ps[12].d || ps[12].local != 0 {
+		t.Fatalf("24 threads, 12 on a blade, make %d blades", len(f.cpus))
+	}
+	ps[12].d.map_()
+	for _, p := range ps {
+		if p.qps[0].bell != nil {
+			t.Errorf("thread %d shares its register", p.index)
+		}
+	}
+}
+
+// A device that connections do not fit is slower; one without that limit is not.
+func TestContextCache(t *testing.T) {
+	pr := RoCE25()
+	pr.QPCache = 10
+	_, ps := ports(t, 20, 1, rdma.PerThreadQP, Options{Profile: pr})
+	if want := int64(pr.QPMissNs * 1000 / 2); ps[0].d.qpPs != want || ps[0].qps[0].blade.qpPs != want {
+		t.Errorf("20 connections on a cache of 10 cost %d ps, want %d", ps[0].d.qpPs, want)
+	}
+	_, ps = ports(t, 20, 1, rdma.PerThreadQP, Options{})
+	if ps[0].d.qpPs != 0 {
+		t.Error("connections cost something without a limit")
+	}
+}

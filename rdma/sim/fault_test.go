@@ -1,0 +1,628 @@
+package sim_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"txnode/rdma"
+	"txnode/rdma/sim"
+)
+
+var expressions = []string{
+	"stop(thread=3,verb=17)",
+	"stop(thread=3,at=2ms)",
+	"lose(thread=1,verb=9)",
+	"drop(thread=1,verb=9)",
+	"late(thread=1,verb=9,by=5ms)",
+	"delay(thread=1,verb=9,by=10µs)",
+	"tear(thread=0,verb=1,by=2µs)",
+	"slow(blade=1,x=10,from=1ms,for=3ms)",
+	"slow(blade=0,x=2.5)",
+	"partition(blade=1)",
+	"partition(blade=1,from=1ms,for=3ms)",
+	"partition(blade=1,thread=2,from=1ms)",
+	"restart(blade=1,at=1ms,for=500µs)",
+	"restart(blade=0,at=1ms,for=500µs,memory=true)",
+}
+
+func TestFaultsPrintThemselves(t *testing.T) {
+	for _, s := range expressions {
+		x, err := sim.ParseFault(s)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if x.String() != s {
+			t.Errorf("%s prints as %v", s, x)
+		}
+	}
+	all, err := sim.ParseFaults(strings.Join(expressions, "; "))
+	if err != nil || len(all) != len(expressions) {
+		t.Errorf("a list of %d gives %d faults and error %v", len(expressions), len(all), err)
+	}
+	x, err := sim.ParseFault(" delay( verb=9, thread=1 ,by=10us) ")
+	if err != nil || x.String() != expressions[5] {
+		t.Errorf("with spaces: %v, %v", x, err)
+	}
+}
+
+func TestBadFaults(t *testing.T) {
+	for s, why := range map[string]string{
+		"":                                "write it as",
+		"stop":                            "write it as",
+		"stop(thread=1,verb=2":            "write it as",
+		"explode(thread=1)":               "no such fault",
+		"stop(thread=1)":                  "either verb",
+		"stop(thread=1,verb=1,at=1ms)":    "either verb",
+		"stop(verb=1)":                    "thread is missing",
+		"lose(thread=1,verb=0)":           "counted from 1",
+		"lose(thread=-1,verb=1)":          "negative",
+		"lose(thread=1,verb=x)":           "parameter verb",
+		"lose(thread=1,thread=1,verb=1)":  "twice",
+		"lose(thread=1,verb=1,by=1ms)":    "no parameter",
+		"slow(blade=-1,x=2)":              "no such blade",
+		"slow(blade=0,x=0.5)":             "from 1",
+		"slow(blade=0,x=NaN)":             "from 1",
+		"late(thread=1,verb=1,by=-1ms)":   "times",
+		"late(thread=1,verb=1,by=999h)":   "times",
+		"restart(blade=0,memory=perhaps)": "parameter memory",
+	} {
+		_, err := sim.ParseFault(s)
+		if !errors.Is(err, sim.ErrFault) || !strings.Contains(err.Error(), why) {
+			t.Errorf("%q: %v; want an error about %q", s, err, why)
+		}
+	}
+	f := newFabric(t, 1, sim.Options{})
+	if err := f.Inject(sim.Fault{Kind: sim.FaultSlow, Blade: 1, X: 2}); !errors.Is(err, sim.ErrFault) {
+		t.Errorf("a fault of a blade that is not there: %v", err)
+	}
+}
+
+func FuzzParseFault(f *testing.F) {
+	for _, s := range expressions {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		x, err := sim.ParseFault(s)
+		if err != nil {
+			return
+		}
+		again, err := sim.ParseFault(x.String())
+		if err != nil || again != x {
+			t.Fatalf("%q is %v, which reads as %v, %v", s, x, again, err)
+		}
+	})
+}
+
+func TestDrawnFaultsAreValid(t *testing.T) {
+	plan := sim.FaultPlan{Threads: 5, Blades: 3, Verbs: 100, Span: time.Millisecond, N: 50}
+	for k := sim.FaultStop; k <= sim.FaultRestart; k++ {
+		plan.Kinds = append(plan.Kinds, k)
+	}
+	seen := map[sim.FaultKind]bool{}
+	for seed := range uint64(20) {
+		faults := plan.Draw(seed)
+		if !slices.Equal(faults, plan.Draw(seed)) {
+			t.Fatal("one seed, two plans")
+		}
+		f := newFabric(t, 3, sim.Options{})
+		if err := f.Inject(faults...); err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range faults {
+			seen[x.Kind] = true
+			if y, err := sim.ParseFault(x.String()); err != nil || y != x {
+				t.Fatalf("%v reads as %v, %v", x, y, err)
+			}
+		}
+	}
+	if len(seen) != len(plan.Kinds) {
+		t.Errorf("only %d kinds of %d were drawn", len(seen), len(plan.Kinds))
+	}
+}
+
+// bench is one thread on two blades, with a fault, and what it needs to see what
+// became of its verbs.
+type bench struct {
+	*testing.T
+	f *sim.Fabric
+	t *rdma.Thread
+	c *rdma.Coro
+	b rdma.Batch
+}
+
+// with runs body on thread 0 under the faults, and observe outside of Run when
+// everything has arrived.
+func with(t *testing.T, faults string, body func(b *bench), observe func(b *bench)) {
+	t.Helper()
+	xs, err := sim.ParseFaults(faults)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(8) {
+		f := newFabric(t, 2, sim.Options{Seed: seed, Faults: xs, Freedom: sim.Freedom(seed % 3)})
+		th := newThread(t, f, rdma.ThreadOptions{Arena: 1 << 16})
+		b := &bench{T: t, f: f, t: th, c: th.Plain()}
+		f.Run(1, func(int) { body(b) })
+		f.Settle()
+		if observe != nil {
+			observe(b)
+		}
+		if err := th.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+func at(blade rdma.BladeID, off uint64) rdma.RemoteAddr {
+	return rdma.RemoteAddr{Blade: blade, Key: 1, Off: off}
+}
+
+// set appends a WRITE of a word.
+func (b *bench) set(a rdma.RemoteAddr, v uint64) {
+	local := uint32(64 + 8*b.b.Len())
+	b.t.PutWord(local, v)
+	b.b.Write(a, local, 8)
+}
+
+// word is what an observer sees.
+func (b *bench) word(blade rdma.BladeID, off uint64) uint64 {
+	b.Helper()
+	var w [8]byte
+	if err := b.f.ReadMemory(blade, off, w[:]); err != nil {
+		b.Fatal(err)
+	}
+	var v uint64
+	for i := range w {
+		v |= uint64(w[i]) << (8 * i)
+	}
+	return v
+}
+
+func (b *bench) want(blade rdma.BladeID, words ...uint64) {
+	b.Helper()
+	for i, v := range words {
+		if got := b.word(blade, uint64(8*i)); got != v {
+			b.Errorf("blade %d, word %d: %d, want %d", blade, i, got, v)
+		}
+	}
+}
+
+func (b *bench) status(i int, want rdma.Status) {
+	b.Helper()
+	if got := b.b.WR(i).Status; got != want {
+		b.Errorf("request %d ended with %q, want %q", i, got, want)
+	}
+}
+
+// A thread stops after its third verb: that one and those before take effect,
+// nothing later does, and its code does not go on, but its deferred calls run.
+func TestStop(t *testing.T) {
+	for _, coros := range []int{0, 3} {
+		went, deferred := 0, 0
+		body := func(b *bench, c *rdma.Coro) {
+			defer func() {
+				deferred++
+				b.b.Reset()
+				b.set(at(1, 0), 99) // reaches nothing
+				c.Post(&b.b)
+			}()
+			b.set(at(0, 0), 1)
+			b.set(at(1, 8), 2)
+			b.set(at(0, 16), 3)
+			b.set(at(1, 24), 4)
+			b.set(at(0, 32), 5)
+			if err := c.Do(&b.b); err != nil {
+				b.Error(err)
+			}
+			went++
+		}
+		with(t, "stop(thread=0,verb=3)", func(b *bench) {
+			if coros == 0 {
+				body(b, b.c)
+			} else {
+				b.t.Run(coros, func(c *rdma.Coro) {
+					if c.ID() == 0 {
+						body(b, c)
+						return
+					}
+					defer func() { deferred++ }()
+					c.Sleep(1e9)
+					went++
+				})
+			}
+			went++
+		}, func(b *bench) {
+			b.want(0, 1, 0, 3, 0, 0)
+			b.want(1, 0, 2, 0, 0, 0)
+			if !slices.Equal(b.f.Stopped(), []int{0}) {
+				t.Errorf("stopped threads: %v", b.f.Stopped())
+			}
+		})
+		if went != 0 {
+			t.Errorf("with %d coroutines a stopped thread went on", coros)
+		}
+		// A coroutine that never began has nothing to defer.
+		if deferred != 8 {
+			t.Errorf("with %d coroutines, %d deferred calls ran in 8 runs, want 8", coros, deferred)
+		}
+	}
+}
+
+// A thread stops at a time, wherever it waits; others go on.
+func TestStopAtATime(t *testing.T) {
+	f := newFabric(t, 1, sim.Options{Faults: []sim.Fault{{Kind: sim.FaultStop, Thread: 1, At: 50 * time.Microsecond}}})
+	var ts []*rdma.Thread
+	for i := range 3 {
+		ts = append(ts, newThread(t, f, rdma.ThreadOptions{Index: i, Arena: 1 << 12, Policy: rdma.SharedQP}))
+	}
+	var rounds [3]int
+	var deferred bool
+	f.Run(3, func(i int) {
+		if i == 1 {
+			defer func() { deferred = true }()
+		}
+		ts[i].Run(2, func(c *rdma.Coro) {
+			var b rdma.Batch
+			for c.Thread().Now() < 1_000_000 {
+				b.Reset()
+				b.Read(at(0, 0), 0, 64)
+				if err := c.Do(&b); err != nil {
+					t.Error(err)
+				}
+				rounds[i]++
+			}
+		})
+	})
+	if !deferred || !slices.Equal(f.Stopped(), []int{1}) {
+		t.Errorf("deferred call ran: %v; stopped: %v", deferred, f.Stopped())
+	}
+	if rounds[1] == 0 || rounds[1]*4 > rounds[0] || rounds[2] < rounds[0]/2 {
+		t.Errorf("rounds %v: thread 1 should have stopped after a twentieth of the time, and the others not", rounds)
+	}
+	for _, th := range ts {
+		if err := th.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A fault counts verbs from when it is injected.
+func TestInjectCountsFromNow(t *testing.T) {
+	with(t, "", func(b *bench) {
+		for v := range uint64(5) {
+			b.b.Reset()
+			b.set(at(0, 0), v)
+			if err := b.c.Do(&b.b); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := b.f.Inject(sim.Fault{Kind: sim.FaultDrop, Thread: 0, Verb: 2}); err != nil {
+			b.Fatal(err)
+		}
+		b.b.Reset()
+		b.set(at(0, 0), 10)
+		b.set(at(0, 8), 11)
+		if err := b.c.Do(&b.b); err == nil {
+			b.Error("the second verb was to be dropped")
+		}
+	}, func(b *bench) { b.want(0, 10, 0) })
+}
+
+// A lost completion: the verb has taken effect, those behind it have not; the
+// queue pair works again after a reset.
+func TestLose(t *testing.T) {
+	with(t, "lose(thread=0,verb=2)", func(b *bench) {
+		b.set(at(0, 0), 1)
+		i := b.b.FAA(at(0, 8), 7)
+		b.set(at(0, 16), 3)
+		b.set(at(1, 0), 4)
+		b.b.WR(i).Result = 4711
+		start := b.t.Now()
+		err := b.c.Do(&b.b)
+		if !errors.Is(err, rdma.ErrBladeDown) {
+			b.Errorf("error %v", err)
+		}
+		if b.t.Now()-start < int64(b.f.Profile().TimeoutNs) {
+			b.Error("it ended before the timeout")
+		}
+		b.status(0, rdma.StatusOK)
+		b.status(1, rdma.StatusTimeout)
+		b.status(2, rdma.StatusFlushed)
+		b.status(3, rdma.StatusOK)
+		if got := b.b.Result(i); got != 4711 {
+			b.Errorf("a completion that was lost told %d", got)
+		}
+		b.b.Reset()
+		b.set(at(0, 24), 5)
+		if err := b.c.Do(&b.b); err == nil {
+			b.Error("the queue pair works without a reset")
+		}
+		if err := b.t.Reconnect(0); err != nil {
+			b.Error(err)
+		}
+		b.b.Reset()
+		b.set(at(0, 32), 6)
+		if err := b.c.Do(&b.b); err != nil {
+			b.Error(err)
+		}
+	}, func(b *bench) {
+		b.want(0, 1, 7, 0, 0, 6)
+		b.want(1, 4)
+	})
+}
+
+func TestDrop(t *testing.T) {
+	with(t, "drop(thread=0,verb=2)", func(b *bench) {
+		for i := range uint64(3) {
+			b.set(at(0, 8*i), i+1)
+		}
+		if err := b.c.Do(&b.b); !errors.Is(err, rdma.ErrBladeDown) {
+			b.Errorf("error %v", err)
+		}
+		b.status(0, rdma.StatusOK)
+		b.status(1, rdma.StatusTimeout)
+		b.status(2, rdma.StatusFlushed)
+	}, func(b *bench) { b.want(0, 1, 0, 0) })
+}
+
+// A verb that is late but not given up: it and those behind take longer.
+func TestLate(t *testing.T) {
+	with(t, "late(thread=0,verb=1,by=300us)", func(b *bench) {
+		b.set(at(0, 0), 1)
+		b.set(at(0, 8), 2)
+		start := b.t.Now()
+		if err := b.c.Do(&b.b); err != nil {
+			b.Error(err)
+		}
+		if took := b.t.Now() - start; took < 300_000 {
+			b.Errorf("it took only %d ns", took)
+		}
+	}, func(b *bench) { b.want(0, 1, 2) })
+}
+
+// A late verb whose owner has given it up lands when nobody expects it, with what
+// the buffer held when it was posted; unless the key has changed, or the queue
+// pair was connected again.
+func TestLateBeyondTheTimeout(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		after func(b *bench) error
+		want  uint64
+	}{
+		{"nothing", func(b *bench) error { return nil }, 1},
+		{"fenced", func(b *bench) error { return b.f.SetKey(0, 2) }, 0},
+		{"reconnected", func(b *bench) error { return b.t.Reconnect(0) }, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			with(t, "late(thread=0,verb=1,by=5ms)", func(b *bench) {
+				b.set(at(0, 0), 1)
+				b.b.Read(at(0, 64), 512, 64)
+				err := b.c.Do(&b.b)
+				b.status(0, rdma.StatusTimeout)
+				b.status(1, rdma.StatusFlushed)
+				if err == nil || b.word(0, 0) != 0 {
+					b.Errorf("error %v, word %d", err, b.word(0, 0))
+				}
+				b.t.PutWord(64, 77)
+				if err := c.after(b); err != nil {
+					b.Error(err)
+				}
+			}, func(b *bench) { b.want(0, c.want) })
+		})
+	}
+}
+
+// A WRITE is placed long after its completion; a later READ of its queue pair
+// forces it, one of another queue pair does not.
+func TestDelay(t *testing.T) {
+	with(t, "delay(thread=0,verb=1,by=100us)", func(b *bench) {
+		b.set(at(0, 0), 1)
+		if err := b.c.Do(&b.b); err != nil {
+			b.Error(err)
+		}
+		b.t.PutWord(64, 77) // the buffer is ours again
+		b.b.Reset()
+		b.b.Read(at(1, 0), 512, 8)
+		if err := b.c.Do(&b.b); err != nil || b.word(0, 0) != 0 {
+			b.Errorf("error %v, word %d: want it unplaced", err, b.word(0, 0))
+		}
+		b.b.Reset()
+		b.b.Read(at(0, 0), 512, 8)
+		if err := b.c.Do(&b.b); err != nil || b.t.Word(512) != 1 || b.word(0, 0) != 1 {
+			b.Errorf("error %v, read %d, word %d: want it placed", err, b.t.Word(512), b.word(0, 0))
+		}
+	}, nil)
+	with(t, "delay(thread=0,verb=1,by=100us)", func(b *bench) {
+		b.set(at(0, 0), 1)
+		if err := b.c.Do(&b.b); err != nil {
+			b.Error(err)
+		}
+		b.c.Sleep(95_000)
+		if b.word(0, 0) != 0 {
+			b.Error("it was placed too early")
+		}
+		b.c.Sleep(20_000)
+		b.want(0, 1)
+	}, nil)
+}
+
+// A torn WRITE of two lines shows half of itself for a while.
+func TestTear(t *testing.T) {
+	const n = 512
+	torn := 0
+	with(t, "tear(thread=0,verb=1,by=50us)", func(b *bench) {
+		for i := range b.t.Bytes(1024, n) {
+			b.t.Bytes(1024, n)[i] = 7
+		}
+		b.b.Write(at(0, 0), 1024, n)
+		b.c.Post(&b.b)
+		b.c.Sleep(25_000)
+		seen := make([]byte, n)
+		if err := b.f.ReadMemory(0, 0, seen); err != nil {
+			b.Fatal(err)
+		}
+		if old, new := slices.Contains(seen, 0), slices.Contains(seen, 7); old && new {
+			torn++
+		}
+		if err := b.c.Wait(&b.b); err != nil {
+			b.Error(err)
+		}
+	}, func(b *bench) { b.want(0, slices.Repeat([]uint64{0x0707070707070707}, n/8)...) })
+	if torn < 4 {
+		t.Errorf("torn in %d runs of 8", torn)
+	}
+}
+
+// A slow blade is slow while it lasts, the other is not.
+func TestSlow(t *testing.T) {
+	with(t, "slow(blade=1,x=20,from=100us,for=200us)", func(b *bench) {
+		took := func(blade rdma.BladeID) int64 {
+			start := b.t.Now()
+			b.b.Reset()
+			b.b.Read(at(blade, 0), 512, 8)
+			if err := b.c.Do(&b.b); err != nil {
+				b.Error(err)
+			}
+			return b.t.Now() - start
+		}
+		before := took(1)
+		b.c.Sleep(120_000)
+		during, other := took(1), took(0)
+		b.c.Sleep(300_000)
+		after := took(1)
+		// Generous: mild and hostile freedom delay too.
+		if during < 10*min(before, after) || other > during {
+			b.Errorf("%d ns before, %d slow, %d after; %d on the other blade", before, during, after, other)
+		}
+	}, nil)
+}
+
+// A short partition delays, a long one ends in a timeout; nothing of what is
+// posted in it takes effect before its end.
+func TestPartition(t *testing.T) {
+	with(t, "partition(blade=1,for=400us)", func(b *bench) {
+		b.set(at(1, 0), 1)
+		if err := b.c.Do(&b.b); err != nil {
+			b.Errorf("a short partition: %v", err)
+		}
+		if b.t.Now() < 400_000 {
+			b.Errorf("it ended at %d ns, within the partition", b.t.Now())
+		}
+	}, func(b *bench) { b.want(1, 1) })
+	with(t, "partition(blade=1,for=8ms)", func(b *bench) {
+		b.set(at(1, 0), 1)
+		b.set(at(0, 0), 2)
+		if err := b.c.Do(&b.b); !errors.Is(err, rdma.ErrBladeDown) {
+			b.Errorf("a long partition: %v", err)
+		}
+		b.status(1, rdma.StatusOK)
+		if err := b.t.Reconnect(1); !errors.Is(err, rdma.ErrBladeDown) {
+			b.Errorf("reconnecting within it: %v", err)
+		}
+		if err := b.f.SetKey(1, 5); !errors.Is(err, rdma.ErrBladeDown) {
+			b.Errorf("control path within it: %v", err)
+		}
+		b.c.Sleep(8_000_000)
+		if err := b.t.Reconnect(1); err != nil {
+			b.Errorf("reconnecting after it: %v", err)
+		}
+		b.b.Reset()
+		b.set(at(1, 8), 3)
+		if err := b.c.Do(&b.b); err != nil {
+			b.Errorf("after it: %v", err)
+		}
+	}, func(b *bench) {
+		b.want(0, 2)
+		b.want(1, 0, 3)
+	})
+	with(t, "partition(blade=1,thread=5)", func(b *bench) {
+		b.set(at(1, 0), 1)
+		if err := b.c.Do(&b.b); err != nil {
+			b.Errorf("a partition of another thread: %v", err)
+		}
+	}, nil)
+}
+
+// A restart breaks every connection, changes the key, and keeps the memory or not.
+func TestRestart(t *testing.T) {
+	for memory, want := range map[bool]uint64{true: 1, false: 0} {
+		with(t, fmt.Sprintf("restart(blade=1,at=300us,for=2ms,memory=%v)", memory), func(b *bench) {
+			b.set(at(1, 0), 1)
+			b.b.Read(at(1, 0), 512, 8) // places it
+			if err := b.c.Do(&b.b); err != nil {
+				b.Error(err)
+			}
+			b.c.Sleep(400_000)
+			b.b.Reset()
+			b.set(at(1, 8), 2)
+			if err := b.c.Do(&b.b); !errors.Is(err, rdma.ErrBladeDown) {
+				b.Errorf("while it is down: %v", err)
+			}
+			if err := b.t.Reconnect(1); !errors.Is(err, rdma.ErrBladeDown) {
+				b.Errorf("reconnecting while it is down: %v", err)
+			}
+			b.c.Sleep(3_000_000)
+			b.b.Reset()
+			b.set(at(1, 16), 3)
+			if err := b.c.Do(&b.b); err == nil {
+				b.Error("an old connection works")
+			}
+			if err := b.t.Reconnect(1); err != nil {
+				b.Error(err)
+			}
+			b.b.Reset()
+			b.set(at(1, 24), 4)
+			if err := b.c.Do(&b.b); !errors.Is(err, rdma.ErrStaleKey) {
+				b.Errorf("the old key: %v", err)
+			}
+			if err := b.t.Reconnect(1); err != nil {
+				b.Error(err)
+			}
+			b.b.Reset()
+			b.t.PutWord(64, 5)
+			b.b.Write(rdma.RemoteAddr{Blade: 1, Key: b.f.Blades()[1].Key, Off: 32}, 64, 8)
+			if err := b.c.Do(&b.b); err != nil {
+				b.Error(err)
+			}
+		}, func(b *bench) { b.want(1, want, 0, 0, 0, 5) })
+	}
+}
+
+// Outside Run there is no body to unwind: the verbs of a stopped thread fail.
+func TestStopOutsideRun(t *testing.T) {
+	f := newFabric(t, 1, sim.Options{Faults: []sim.Fault{{Kind: sim.FaultStop, Thread: 0, Verb: 1}}})
+	th := newThread(t, f, rdma.ThreadOptions{Arena: 4096})
+	var b rdma.Batch
+	b.Write(at(0, 0), 0, 8)
+	b.Write(at(0, 8), 0, 8)
+	f.Settle()
+	err := th.Plain().Do(&b)
+	if !errors.Is(err, rdma.ErrBladeDown) {
+		t.Errorf("error %v", err)
+	}
+	b.Reset()
+	b.Read(at(0, 0), 0, 8)
+	if err := th.Plain().Do(&b); !errors.Is(err, rdma.ErrBladeDown) {
+		t.Errorf("error %v", err)
+	}
+	if err := th.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}
