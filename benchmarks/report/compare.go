@@ -46,6 +46,7 @@ type Compare struct {
 	Setting             string  `json:"setting"`
 	Hardware            string  `json:"hardware"` // what it was measured on
 	What                string  `json:"what"`     // which point of a curve
+	Failed              bool    `json:"failed"`   // its verification failed
 }
 
 const caveat = "These are different machines and different networks: throughput and latency compare a protocol, an implementation and a " +
@@ -106,11 +107,12 @@ func ourRow(r *Result, s *Summary) Compare {
 		shares = append(shares, 100*(1-ratio(float64(all.Committed), float64(all.Attempts))))
 	}
 	return Compare{
-		System: r.Store.Name, ID: r.ID, Name: r.Name, What: fmt.Sprintf("%s of %s", r.Time.UTC().Format("2006-01-02 15:04"), r.Load.Summary),
+		System: r.Store.Name, ID: r.ID, Name: r.Name, What: "measured " + r.Time.UTC().Format("2006-01-02 15:04"),
 		Threads: r.Drive.Threads, Coroutines: r.Drive.Coroutines,
 		CommittedPerS: s.CommittedPerS.Median, P50Ns: s.P50Ns.Median, P99Ns: s.P99Ns.Median,
 		NotCommittedPercent: newStat(shares).Median, VerbsPerAttempt: s.VerbsAttempt.Median,
-		Setting: r.driveLine() + "; " + r.Store.String(), Hardware: r.Environment.String(),
+		Setting: r.Load.Summary + "; " + r.driveLine() + "; " + r.Store.String(), Hardware: r.Environment.String(),
+		Failed: !r.Verified,
 	}
 }
 
@@ -168,6 +170,9 @@ func (c *ComparedWorkloads) write(b *strings.Builder, theme Theme) {
 			which = fmt.Sprintf("#%d", r.ID)
 			if r.Name != "" {
 				which += " " + r.Name
+			}
+			if r.Failed {
+				which += theme.bad(" FAILED")
 			}
 		}
 		g.row(r.System, which, fmt.Sprintf("%d × %d", r.Threads, r.Coroutines),

@@ -499,6 +499,20 @@ func TestInterruptionWhileLoading(t *testing.T) {
 	}
 }
 
+func TestInterruptionInTheWarmUp(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := runnertest.New(runnertest.Options{TxnNs: 1000, Fail: func(now int64) error {
+		if now > 1e9+5e5 {
+			cancel()
+		}
+		return nil
+	}})
+	res, err := runner.Bench(ctx, s, &counters{keys: 10}, runner.Config{Warmup: time.Hour})
+	if err != nil || !res.Interrupted || len(res.Runs) != 0 {
+		t.Errorf("error %v, interrupted %v, %d runs", err, res.Interrupted, len(res.Runs))
+	}
+}
+
 func TestConfigListsEveryFault(t *testing.T) {
 	err := runner.Config{
 		Threads: -1, Warmup: -1, Duration: -1, Txns: -1, Runs: -1, Rate: -1, LatencySample: -1, VerifyWindow: -1,
