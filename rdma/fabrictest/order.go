@@ -13,11 +13,11 @@ import (
 // with an array on which they are executed one by one. Where the contract leaves
 // it open what a READ sees, the later verbs carry FlagFence.
 func programs(tb testing.TB, open Open) {
-	const blades, size = 2, 256
+	const blades, size = 2, 128
 	r := start(tb, open, blades, 1<<16, 1)
 	r.run(func(w *worker) {
 		var model [blades][size]byte
-		for range r.rounds(500) {
+		for range r.rounds(3_000) {
 			if w.Failed() {
 				return
 			}
@@ -38,7 +38,7 @@ type expectation struct {
 	bytes []byte
 }
 
-func (w *worker) program(model *[2][256]byte) {
+func (w *worker) program(model *[2][128]byte) {
 	const size = uint64(len(model[0]))
 	rnd := func(n uint64) uint64 { return w.t.Rand() % n }
 	var expect []expectation

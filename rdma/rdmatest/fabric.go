@@ -32,6 +32,8 @@ type Options struct {
 	// Fail makes requests fail: a status other than StatusOK is that of the
 	// request, which is not executed.
 	Fail func(w *rdma.WR) rdma.Status
+	// Bug breaks the contract; "": nothing.
+	Bug Bug
 }
 
 // Fabric is the test fabric. Its methods are for the thread that runs, or for
@@ -115,7 +117,9 @@ func (f *Fabric) SetKey(b rdma.BladeID, k rdma.Key) error {
 		return fmt.Errorf("rdmatest: blade %d: %w", b, rdma.ErrBladeDown)
 	}
 	for _, p := range f.ports {
-		p.qps[b].place(forever)
+		if f.o.Bug != LandingAfterSetKey {
+			p.qps[b].place(forever)
+		}
 	}
 	f.keys[b] = k
 	return nil
@@ -146,24 +150,37 @@ func (f *Fabric) check(w *rdma.WR, arena int) rdma.Status {
 	writes := w.Op != rdma.OpRead && w.Op != rdma.OpFlush
 	switch {
 	case local > uint64(arena):
+		if f.o.Bug == LocalUnchecked {
+			w.Local, w.Len = uint32(arena)-16, 8
+			return rdma.StatusOK
+		}
 		return rdma.StatusLocal
-	case w.Key != f.keys[w.Blade]:
+	case w.Key != f.keys[w.Blade] && f.o.Bug != KeysUnchecked && f.o.Bug != KeysCheckedEarly:
 		return rdma.StatusKey
 	case w.Off > f.o.Size || n > f.o.Size-w.Off:
+		if f.o.Bug == BoundsOverflow && w.Off+n <= f.o.Size {
+			return rdma.StatusOK
+		}
 		return rdma.StatusBounds
 	case writes && f.o.ReadOnly:
 		return rdma.StatusAccess
-	case writes && w.Op != rdma.OpWrite && (w.Off%8 != 0 || n != 8):
+	case writes && w.Op != rdma.OpWrite && (w.Off%8 != 0 || n != 8) && f.o.Bug != AlignmentUnchecked:
 		return rdma.StatusAlign
 	}
 	return rdma.StatusOK
 }
 
-// atomic executes CAS, FAA or masked CAS and returns the prior value.
-func (f *Fabric) atomic(w *rdma.WR, arena []byte) uint64 {
-	word := f.mem[w.Blade][w.Off : w.Off+8]
-	old := binary.LittleEndian.Uint64(word)
-	next := old
+// bytes is [off, off+n) of a blade's region, or what there is of it.
+func (f *Fabric) bytes(b rdma.BladeID, off, n uint64) []byte {
+	off = min(off, f.o.Size)
+	return f.mem[b][off:min(off+n, f.o.Size)]
+}
+
+// atomic executes CAS, FAA or masked CAS on a word and returns what it finds and
+// what it leaves.
+func (f *Fabric) atomic(w *rdma.WR, word, arena []byte) (old, next uint64) {
+	old = binary.LittleEndian.Uint64(word)
+	next = old
 	switch w.Op {
 	case rdma.OpCAS:
 		if old == w.Cmp {
@@ -173,12 +190,14 @@ func (f *Fabric) atomic(w *rdma.WR, arena []byte) uint64 {
 		next = old + w.Swap
 	case rdma.OpMaskedCAS:
 		cmp, swap := binary.LittleEndian.Uint64(arena[w.Local:]), binary.LittleEndian.Uint64(arena[w.Local+8:])
+		if f.o.Bug == MasksIgnored {
+			cmp, swap = ^uint64(0), ^uint64(0)
+		}
 		if old&cmp == w.Cmp&cmp {
 			next = old&^swap | w.Swap&swap
 		}
 	}
-	binary.LittleEndian.PutUint64(word, next)
-	return old
+	return old, next
 }
 
 // piece is a part of a READ or WRITE that is copied at once.
@@ -200,7 +219,11 @@ func (f *Fabric) cut(start int64, off, n uint64, ordered bool) []piece {
 	}
 	for at := uint64(0); at < n; {
 		end := min(n, (off+at)/unit*unit+unit-off)
-		mid := (off+at+f.rng.Uint64N(end-at+1)+7)&^7 - off
+		mid := off + at + f.rng.Uint64N(end-at+1)
+		if f.o.Bug != TornWords {
+			mid = (mid + 7) &^ 7
+		}
+		mid -= off
 		low, high := start+f.rng.Int64N(f.o.SpreadNs), start+f.rng.Int64N(f.o.SpreadNs)
 		if ordered {
 			low, high = min(low, high), max(low, high)

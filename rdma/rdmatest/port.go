@@ -1,6 +1,7 @@
 package rdmatest
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -36,6 +37,7 @@ type queuePair struct {
 	readDone int64 // when the last READ or atomic has done its work
 	finished int64 // when the last request completes
 	landing  []landing
+	result   uint64 // of the last atomic
 }
 
 // landing is a piece of a WRITE that has arrived and is not visible yet, in the
@@ -77,11 +79,14 @@ func (p *port) Post(b *rdma.Batch, first int) {
 		q.out++
 		p.busy = max(p.busy, p.f.now) + p.f.o.ServiceNs(p.out)
 		q.arrived = max(q.arrived+1, p.busy+p.f.o.LatencyNs/2)
-		if w.Flags&rdma.FlagFence != 0 {
+		if w.Flags&rdma.FlagFence != 0 && p.f.o.Bug != FenceFlagIgnored {
 			q.arrived = max(q.arrived, q.readDone)
 		}
 		if w.Op != rdma.OpWrite && w.Op != rdma.OpFlush {
 			q.readDone = max(q.readDone, q.arrived+p.f.o.SpreadNs)
+		}
+		if p.f.o.Bug == KeysCheckedEarly && w.Key != p.f.keys[w.Blade] {
+			w.Op = rdma.NumOps
 		}
 		p.f.at(q.arrived, func() { q.execute(b, i) })
 	}
@@ -99,24 +104,60 @@ func (q *queuePair) execute(b *rdma.Batch, i int) {
 		if c.status == rdma.StatusOK && f.o.Fail != nil {
 			c.status = f.o.Fail(w)
 		}
-		q.broken = c.status != rdma.StatusOK
-	}
-	end := f.now
-	if c.status == rdma.StatusOK {
-		switch w.Op {
-		case rdma.OpWrite:
-			end = q.write(w)
-		case rdma.OpRead:
-			end = q.read(w)
-		case rdma.OpFlush:
-			q.place(forever)
-		default:
-			q.place(forever)
-			c.result = f.atomic(w, q.p.arena)
+		q.broken = c.status != rdma.StatusOK && f.o.Bug != NoErrorState
+		if q.broken && f.o.Bug == OneErrorState {
+			for _, other := range q.p.qps {
+				other.broken = true
+			}
 		}
 	}
+	end := f.now
+	switch {
+	case c.status != rdma.StatusOK:
+		if c.status == rdma.StatusBounds && f.o.Bug == BoundsLate && w.Op == rdma.OpWrite {
+			copy(f.bytes(w.Blade, w.Off, uint64(w.Len)), q.p.arena[w.Local:])
+		}
+	case w.Op == rdma.OpWrite:
+		end = q.write(w)
+	case w.Op == rdma.OpRead:
+		end = q.read(w)
+	case w.Op == rdma.OpFlush:
+		if f.o.Bug != FlushIgnored {
+			q.place(forever)
+		}
+	default:
+		c.result = q.atomic(w)
+	}
 	q.finished = max(q.finished, end+f.o.LatencyNs/2)
+	if f.o.Bug == CompletionsReordered {
+		q.finished = end + f.o.LatencyNs/2 + f.rng.Int64N(f.o.SpreadNs)
+	}
 	f.at(q.finished, func() { q.p.complete(q, c) })
+}
+
+// atomic executes an atomic and returns its result.
+func (q *queuePair) atomic(w *rdma.WR) uint64 {
+	f := q.p.f
+	if f.o.Bug != AtomicsOvertake {
+		q.place(forever)
+	}
+	word := f.bytes(w.Blade, w.Off, 8)
+	if len(word) < 8 {
+		return 0
+	}
+	old, next := f.atomic(w, word, q.p.arena)
+	put := func() { binary.LittleEndian.PutUint64(word, next) }
+	if f.o.Bug == AtomicsSplit && q.out == 1 {
+		f.at(f.now+f.o.LatencyNs/2, put)
+	} else {
+		put()
+	}
+	result := old
+	if f.o.Bug == ResultsMixedUp {
+		result = q.result
+	}
+	q.result = old
+	return result
 }
 
 // write takes the data and plans when it becomes visible, not before what is
@@ -127,10 +168,21 @@ func (q *queuePair) write(w *rdma.WR) int64 {
 	if n := len(q.landing); n > 0 {
 		at = q.landing[n-1].at
 	}
-	data := slices.Clone(q.p.arena[w.Local : w.Local+w.Len])
-	for _, c := range f.cut(f.now, w.Off, uint64(w.Len), f.o.Caps.OrderedLine) {
+	off, data := w.Off, slices.Clone(q.p.arena[w.Local:w.Local+w.Len])
+	switch f.o.Bug {
+	case WholeWords:
+		low := off &^ 7
+		whole := slices.Clone(f.bytes(w.Blade, low, (uint64(len(data))+off-low+7)&^7))
+		copy(whole[off-low:], data)
+		off, data = low, whole
+	case LongRequestsCut:
+		data = data[:min(len(data), 1<<16)]
+	case BlindToOddLengths:
+		data = data[:len(data)&^7]
+	}
+	for _, c := range f.cut(f.now, off, uint64(len(data)), f.o.Caps.OrderedLine) {
 		at = max(at, c.at)
-		q.landing = append(q.landing, landing{at, w.Off + c.off, data[c.off : c.off+c.size]})
+		q.landing = append(q.landing, landing{at, off + c.off, data[c.off : c.off+c.size]})
 		f.at(at, func() { q.place(f.now) })
 	}
 	if f.o.Caps.Placed {
@@ -141,9 +193,15 @@ func (q *queuePair) write(w *rdma.WR) int64 {
 
 // place makes what has arrived and is due visible.
 func (q *queuePair) place(due int64) {
+	if q.p.f.o.Bug == WritesReordered {
+		q.p.f.rng.Shuffle(len(q.landing), func(i, j int) {
+			x, y := &q.landing[i], &q.landing[j]
+			x.off, x.data, y.off, y.data = y.off, y.data, x.off, x.data
+		})
+	}
 	n := 0
 	for n < len(q.landing) && q.landing[n].at <= due {
-		copy(q.p.f.mem[q.blade][q.landing[n].off:], q.landing[n].data)
+		copy(q.p.f.bytes(q.blade, q.landing[n].off, forever), q.landing[n].data)
 		n++
 	}
 	q.landing = slices.Delete(q.landing, 0, n)
@@ -152,12 +210,14 @@ func (q *queuePair) place(due int64) {
 // read sees the WRITEs before it, and copies piece by piece; it returns when it is done.
 func (q *queuePair) read(w *rdma.WR) int64 {
 	f := q.p.f
-	q.place(forever)
+	if f.o.Bug != ReadsOvertake {
+		q.place(forever)
+	}
 	off, local := w.Off, uint64(w.Local)
 	end := f.now
-	for _, c := range f.cut(f.now, off, uint64(w.Len), true) {
+	for _, c := range f.cut(f.now, off, uint64(w.Len), f.o.Bug != LinesDownwards) {
 		f.at(c.at, func() {
-			copy(q.p.arena[local+c.off:local+c.off+c.size], f.mem[q.blade][off+c.off:])
+			copy(q.p.arena[local+c.off:local+c.off+c.size], f.bytes(q.blade, off+c.off, c.size))
 		})
 		end = c.at
 	}
@@ -211,7 +271,7 @@ func (p *port) Reset(b rdma.BladeID) error {
 	if p.qps[b].out > 0 {
 		return errors.New("rdmatest: Reset of a queue pair with outstanding requests")
 	}
-	p.qps[b].broken = false
+	p.qps[b].broken = p.f.o.Bug == NoRecovery && p.qps[b].broken
 	return nil
 }
 
