@@ -90,41 +90,59 @@ func (k *Client) Unchanged() (bool, error) {
 }
 
 // Find looks for the block of a key: its address, zero when the key is absent,
-// and its image, which is valid until the next call.
+// and its image, which is valid until the next call. While somebody tries in vain
+// to insert a key that has a record, there are two blocks of the key: a record
+// counts more than a block without a value.
 func (k *Client) Find(key []byte) (memory.Addr, record.Image, error) {
 	for {
 		if err := k.Resolve(key); err != nil {
 			return 0, nil, err
 		}
-		unclear := false
-		for _, b := range k.Query.Candidates {
-			if !k.Query.View.Valid(b.Addr) {
-				return 0, nil, fmt.Errorf("candidate %v is not valid in the query's view", b.Addr)
-			}
-			n := min(b.Class.Size(), maxBlock)
-			k.batch.Reset()
-			k.batch.Read(k.Query.View.At(b.Addr, 0), k.block, n)
-			if err := k.C.Do(&k.batch); err != nil {
+		pending, unclear := -1, false
+		for i, b := range k.Query.Candidates {
+			img, err := k.readBlock(b)
+			if err != nil {
 				return 0, nil, err
 			}
-			img := record.Image(k.C.Thread().Bytes(k.block, n))
 			switch _, err := img.Check(b.Addr); {
 			case err != nil || img.Meta().State() == record.Free:
 				unclear = true
-			case bytes.Equal(img.Key(), key) && img.Meta().Table() == k.Table:
+			case !bytes.Equal(img.Key(), key) || img.Meta().Table() != k.Table:
+			case img.Meta().State() == record.Live:
+				return b.Addr, img, nil
+			default:
+				pending = i
+			}
+		}
+		if pending >= 0 && !unclear {
+			b := k.Query.Candidates[pending]
+			img, err := k.readBlock(b)
+			if err != nil {
+				return 0, nil, err
+			}
+			if _, err := img.Check(b.Addr); err == nil && bytes.Equal(img.Key(), key) {
 				return b.Addr, img, nil
 			}
+			unclear = true
 		}
 		if !unclear {
 			return 0, nil, nil
 		}
-		if same, err := k.Unchanged(); err != nil {
-			return 0, nil, err
-		} else if same && len(k.Query.Candidates) == 0 {
-			return 0, nil, nil
-		}
 		k.C.Yield()
 	}
+}
+
+func (k *Client) readBlock(b index.Candidate) (record.Image, error) {
+	if !k.Query.View.Valid(b.Addr) {
+		return nil, fmt.Errorf("candidate %v is not valid in the query's view", b.Addr)
+	}
+	n := min(b.Class.Size(), maxBlock)
+	k.batch.Reset()
+	k.batch.Read(k.Query.View.At(b.Addr, 0), k.block, n)
+	if err := k.C.Do(&k.batch); err != nil {
+		return nil, err
+	}
+	return record.Image(k.C.Thread().Bytes(k.block, n)), nil
 }
 
 // Get returns a copy of the key's value, nil if there is no record.
@@ -162,17 +180,22 @@ func (k *Client) write(a memory.Addr, v record.TxID, state record.State, class m
 	for i := range view.Copies(a) {
 		k.batch.Write(view.At(a, i), k.block, uint32(n))
 	}
-	return k.C.Do(&k.batch)
+	if err := k.C.Do(&k.batch); err != nil {
+		return err
+	}
+	return k.C.Fence(rdma.FenceThread, 0, &k.batch)
 }
 
 // Insert makes a record, or returns ErrExists, or index.ErrDuplicate when another
 // client is inserting the key.
 func (k *Client) Insert(key, value []byte) (memory.Addr, error) {
-	a, _, err := k.Find(key)
-	if err != nil {
+	a, img, err := k.Find(key)
+	switch {
+	case err != nil:
 		return 0, err
-	}
-	if a != 0 {
+	case a != 0 && img.Meta().State() == record.Absent:
+		return a, index.ErrDuplicate
+	case a != 0:
 		return a, ErrExists
 	}
 	id := k.nextID()

@@ -18,12 +18,15 @@ type MemoryOptions struct {
 	SegmentSize uint32 // default 256 KiB
 	Segments    int    // most segments, default 512
 	Seed        uint64 // default 1
+	// Fabric connects to so many blades of so many bytes; nil: rdma/inproc. It is
+	// closed when the test ends.
+	Fabric func(tb testing.TB, blades int, size, seed uint64) rdma.Fabric
 }
 
 // Memory is a set of blades with segments, and an allocator that never reuses
 // anything. Its view grows as segments are used. It is safe for concurrent use.
 type Memory struct {
-	Fabric *inproc.Fabric
+	Fabric rdma.Fabric
 	opts   MemoryOptions
 
 	mu    sync.Mutex
@@ -57,26 +60,34 @@ func NewMemory(tb testing.TB, o MemoryOptions) *Memory {
 	if o.Seed == 0 {
 		o.Seed = 1
 	}
-	size := (uint64(o.Segments)*uint64(o.Copies)/uint64(o.Blades) + 2) * uint64(o.SegmentSize)
-	fo := inproc.Options{Seed: o.Seed}
-	m := &Memory{opts: o, limit: o.Segments, epoch: 1, segs: make([]memory.Placement, 1)}
-	for i := range o.Blades {
-		k := rdma.Key(100 + i)
-		fo.Blades = append(fo.Blades, inproc.BladeOptions{Size: (size + 1<<16 - 1) &^ (1<<16 - 1), Key: k})
-		m.keys = append(m.keys, k)
+	if o.Fabric == nil {
+		o.Fabric = inProcess
 	}
-	f, err := inproc.New(fo)
-	if err != nil {
-		tb.Fatal(err)
+	size := (uint64(o.Segments)*uint64(o.Copies)/uint64(o.Blades) + 2) * uint64(o.SegmentSize)
+	f := o.Fabric(tb, o.Blades, (size+1<<16-1)&^(1<<16-1), o.Seed)
+	m := &Memory{Fabric: f, opts: o, limit: o.Segments, epoch: 1, segs: make([]memory.Placement, 1)}
+	for _, b := range f.Blades() {
+		m.keys = append(m.keys, b.Key)
 	}
 	tb.Cleanup(func() {
 		if err := f.Close(); err != nil {
 			tb.Error(err)
 		}
 	})
-	m.Fabric = f
 	m.view.Store(memory.NewView(1, m.segs, m.keys))
 	return m
+}
+
+func inProcess(tb testing.TB, blades int, size, seed uint64) rdma.Fabric {
+	o := inproc.Options{Seed: seed}
+	for i := range blades {
+		o.Blades = append(o.Blades, inproc.BladeOptions{Size: size, Key: rdma.Key(100 + i)})
+	}
+	f, err := inproc.New(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return f
 }
 
 // View returns the current map.
@@ -135,7 +146,7 @@ func (m *Memory) Alloc(size uint32) (memory.Addr, error) {
 // Thread makes a thread that is closed when the test ends.
 func (m *Memory) Thread(tb testing.TB) *rdma.Thread {
 	tb.Helper()
-	t, err := rdma.NewThread(m.Fabric, rdma.ThreadOptions{Index: int(m.threads.Add(1)) - 1, Techniques: rdma.AllTechniques, Arena: 4 << 20})
+	t, err := rdma.NewThread(m.Fabric, rdma.ThreadOptions{Index: int(m.threads.Add(1)) - 1, Techniques: rdma.AllTechniques, Arena: 1 << 20})
 	if err != nil {
 		tb.Fatal(err)
 	}

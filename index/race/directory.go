@@ -60,13 +60,17 @@ func (ix *Index) refresh(c *rdma.Coro, seen *directory) (*directory, error) {
 	return d, nil
 }
 
+// maxRereads is how often a directory is read again because it has grown
+// meanwhile; each time it must have doubled.
+const maxRereads = 4 * MaxMaxDepth
+
 // readDirectory returns the directory as it is now: seen itself if it is the same.
 func (ix *Index) readDirectory(c *rdma.Coro, seen *directory) (*directory, error) {
 	depth := uint8(0)
 	if seen != nil {
 		depth = seen.depth
 	}
-	for {
+	for tries := 0; ; tries++ {
 		d := newDirectory(depth)
 		now, err := ix.readEntries(c, d)
 		if err != nil {
@@ -81,12 +85,19 @@ func (ix *Index) readDirectory(c *rdma.Coro, seen *directory) (*directory, error
 			depth = now
 			continue
 		}
-		if same, err := ix.checkDirectory(d, seen); err != nil {
+		verdict, err := ix.checkDirectory(d, seen)
+		if err != nil {
 			return nil, err
-		} else if same {
-			return seen, nil
 		}
-		return d, nil
+		switch {
+		case verdict == dirSame:
+			return seen, nil
+		case verdict == dirNew:
+			return d, nil
+		case tries >= maxRereads:
+			return nil, ix.corrupt(ix.root+depthOff, "global depth %d, but entries have larger local depths", now)
+		}
+		pause(c, tries)
 	}
 }
 
@@ -124,29 +135,40 @@ func (ix *Index) readEntries(c *rdma.Coro, d *directory) (uint8, error) {
 	return uint8(min(depth, 255)), nil
 }
 
-// checkDirectory checks what differs from seen, and reports whether nothing does.
-func (ix *Index) checkDirectory(d, seen *directory) (same bool, err error) {
-	same = seen != nil && seen.depth == d.depth
+// What a directory that was read is.
+type dirVerdict uint8
+
+const (
+	dirSame dirVerdict = iota
+	dirNew
+	dirTorn // doubled while it was read: some of its entries are newer than its depth
+)
+
+// checkDirectory checks what differs from seen.
+func (ix *Index) checkDirectory(d, seen *directory) (dirVerdict, error) {
+	result := dirNew
+	if seen != nil && seen.depth == d.depth {
+		result = dirSame
+	}
 	v := ix.space.View()
 	for i, e := range d.entries {
+		old := Entry(0)
 		if seen != nil {
-			old := seen.entries[uint64(i)&seen.mask]
-			if old == e {
-				continue
-			}
-			if old.Table() == e.Table() && e.Check(d.depth) == nil {
-				same = false
-				continue
-			}
+			old = seen.entries[uint64(i)&seen.mask]
 		}
-		same = false
+		if old == e {
+			continue
+		}
 		a := ix.entryAddr(uint32(i))
-		if err := e.Check(d.depth); err != nil {
-			return false, ix.corrupt(a, "directory: %w", err)
+		switch err := e.Check(ix.geo.MaxDepth); {
+		case err != nil:
+			return result, ix.corrupt(a, "directory: %w", err)
+		case old.Table() != e.Table() && !ix.fits(v, e.Table(), ix.size):
+			return result, ix.corrupt(a, "directory: sub-table at %v is in no segment", e.Table())
+		case e.Depth() > d.depth:
+			return dirTorn, nil
 		}
-		if !ix.fits(v, e.Table(), ix.size) {
-			return false, ix.corrupt(a, "directory: sub-table at %v is in no segment", e.Table())
-		}
+		result = dirNew
 	}
-	return same, nil
+	return result, nil
 }

@@ -16,6 +16,7 @@ const (
 	unique    verdict = iota // none of them has the key
 	loses                    // one of them has it, and stays
 	undecided                // one may have it, and may go: look again
+	likely                   // unique, if the slots still are as they were
 )
 
 // maxPolls is how often an inserter looks again before it gives in: for about a
@@ -34,9 +35,12 @@ const (
 
 // judge reads the blocks of the slots other than own, and compares their keys.
 //
-// A block that is linked keeps its key, whatever is being written to it, so the
-// key is compared without regard to the checksum. That a block is not freed and
-// used for another key while this operation runs is memory's promise.
+// A block that is linked keeps its key, whatever else is being written to it. That
+// it is not freed and used for another key while this operation runs is memory's
+// promise. So an intact image of another key is the last word; but when the
+// image is not intact, or not all of it was read, the block may be one that has
+// been unlinked and is just being wiped, while the key has moved to another: then
+// the slot has changed, too, and judge leaves it to the caller to see that.
 func (ix *Index) judge(c *rdma.Coro, s *scratch, q *index.Query, m []found, own *found) (verdict, error) {
 	t := c.Thread()
 	each := keyBytes(len(q.Key))
@@ -60,8 +64,12 @@ func (ix *Index) judge(c *rdma.Coro, s *scratch, q *index.Query, m []found, own 
 		if m[i].value.Addr() == own.value.Addr() {
 			continue
 		}
-		n := min(each, m[i].value.Class().Size())
-		switch ix.keyIn(record.Image(t.Bytes(buf+uint32(i)*each, n)), q.Key) {
+		img := record.Image(t.Bytes(buf+uint32(i)*each, min(each, m[i].value.Class().Size())))
+		switch ix.keyIn(img, q.Key) {
+		case keyOther:
+			if _, err := img.Check(m[i].value.Addr()); err != nil && v == unique {
+				v = likely
+			}
 		case keyStays:
 			return loses, nil
 		case keyPending:

@@ -53,6 +53,9 @@ type scratch struct {
 	steps []step
 	refs  []stepRef
 	found []found
+	// others are slots whose blocks were seen to hold keys other than that of
+	// the insert in progress.
+	others []found
 }
 
 func (ix *Index) get() *scratch {

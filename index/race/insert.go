@@ -1,6 +1,8 @@
 package race
 
 import (
+	"slices"
+
 	"txnode/index"
 	"txnode/memory"
 	"txnode/rdma"
@@ -159,6 +161,7 @@ func (ix *Index) confirm(c *rdma.Coro, s *scratch, q *index.Query, want Slot) (b
 	}
 	wait := waiting{}
 	polls := 0
+	s.others = s.others[:0]
 	for {
 		if again {
 			if err := ix.lookup(c, s, q); err != nil {
@@ -197,7 +200,7 @@ func (ix *Index) confirm(c *rdma.Coro, s *scratch, q *index.Query, want Slot) (b
 				return false, ix.lookup(c, s, q)
 			}
 			continue // it is being moved after all
-		case len(m) == 1:
+		case len(m) == 1 || s.foreign(m, own):
 			return true, nil
 		}
 		v, err := ix.judge(c, s, q, m, own)
@@ -207,6 +210,9 @@ func (ix *Index) confirm(c *rdma.Coro, s *scratch, q *index.Query, want Slot) (b
 		switch {
 		case v == unique:
 			return true, nil
+		case v == likely:
+			s.others = append(s.others[:0], m...)
+			continue
 		case v == undecided && polls < maxPolls:
 			pause(c, polls)
 			polls++
@@ -218,6 +224,17 @@ func (ix *Index) confirm(c *rdma.Coro, s *scratch, q *index.Query, want Slot) (b
 			return false, index.ErrDuplicate
 		}
 	}
+}
+
+// foreign reports whether all slots but own are as they were when their blocks
+// were seen to hold other keys.
+func (s *scratch) foreign(m []found, own *found) bool {
+	for i := range m {
+		if &m[i] != own && !slices.Contains(s.others, m[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 // ownSlot returns the slot of the block at a, and how many there are: two while

@@ -44,13 +44,14 @@ const (
 	tableParentOff   = 24 // the sub-table that it was split from, 0: none
 	tableRootOff     = 32
 	tableSumOff      = 40
+	tableChildOff    = 48                  // the sub-table that it is just being split into, 0: none
 	tableLockOff     = 56                  // who is splitting it, 0: nobody
 	tableMagic       = 0x4254425553_4e5854 // "TXNSUBTB"
 )
 
 // The two magic words must differ, and everything that is locked must be aligned.
 var (
-	_ = [1]struct{}{}[tableLockOff%8+dirLockOff%8+depthOff%8+headerOff%8]
+	_ = [1]struct{}{}[tableChildOff%8+tableLockOff%8+dirLockOff%8+depthOff%8+headerOff%8]
 	_ [rootMagic ^ tableMagic - 1]struct{}
 	_ [lineSize - headerOff - 8]struct{}
 )
@@ -192,13 +193,14 @@ func (e Entry) Depth() uint8 { return uint8(e >> memory.AddrBits) }
 // Filling reports whether the sub-table is being filled by a split.
 func (e Entry) Filling() bool { return e&entryFilling != 0 }
 
-// Check reports what is impossible about an entry under a global depth.
-func (e Entry) Check(globalDepth uint8) error {
+// Check reports what is impossible about an entry of a directory that has room
+// for 1<<maxDepth.
+func (e Entry) Check(maxDepth uint8) error {
 	switch {
 	case e.Table() == 0 || e.Table()&alignedMask != 0 || e>>57 != 0:
 		return fmt.Errorf("%#016x is no directory entry", uint64(e))
-	case e.Depth() > globalDepth:
-		return fmt.Errorf("local depth %d exceeds the global depth %d", e.Depth(), globalDepth)
+	case e.Depth() > maxDepth:
+		return fmt.Errorf("local depth %d, at most %d is possible", e.Depth(), maxDepth)
 	case e.Filling() && e.Depth() == 0:
 		return fmt.Errorf("sub-table of depth 0 cannot come from a split")
 	}

@@ -83,12 +83,21 @@ func (p *split) prepare() error {
 	p.to = to
 	err = ix.format(p.c, p.s, Birth{Geometry: ix.geo, Suffix: p.suffix | p.bit(), Depth: p.depth + 1, Parent: p.from, Root: ix.root}, to, ix.lockWord(p.c))
 	if err == nil {
-		err = ix.lockDirectory(p.c, p.s)
+		err = p.setChild(0, to)
 	}
-	if err != nil {
-		return firstOf(err, ix.space.FreeExtent(to, ix.size))
+	if err == nil {
+		if err = ix.lockDirectory(p.c, p.s); err == nil {
+			return nil
+		}
+		err = firstOf(err, p.setChild(to, 0))
 	}
-	return nil
+	return firstOf(err, ix.space.FreeExtent(to, ix.size))
+}
+
+// setChild notes in the old sub-table which one it is split into, for Recover.
+func (p *split) setChild(old, new memory.Addr) error {
+	p.s.steps = append(p.s.steps[:0], step{addr: p.from + tableChildOff, old: uint64(old), new: uint64(new), once: true})
+	return p.transitions("child")
 }
 
 // fill carries to the new sub-table what belongs there, and unlocks both.
@@ -105,6 +114,9 @@ func (p *split) fill() error {
 		return err
 	}
 	if err := p.filled(); err != nil {
+		return err
+	}
+	if err := p.setChild(p.to, 0); err != nil {
 		return err
 	}
 	for _, l := range []memory.Addr{ix.root + dirLockOff, p.to + tableLockOff, p.from + tableLockOff} {
@@ -198,12 +210,20 @@ func (p *split) publish() error {
 		}
 	}
 	p.s.steps = p.s.steps[:0]
-	for i := p.suffix; uint64(i) <= d.mask; i += p.bit() {
-		to := MakeEntry(p.from, p.depth+1)
-		if i&p.bit() != 0 {
-			to = MakeEntry(p.to, p.depth+1) | entryFilling
+	add := func(i uint32, to Entry) {
+		// Those that an interrupted publication has changed already are left alone.
+		if e := d.entries[i]; e.Table() != p.to && e.Depth() == p.depth {
+			p.s.steps = append(p.s.steps, step{addr: ix.entryAddr(i), old: uint64(MakeEntry(p.from, p.depth)), new: uint64(to), once: true})
 		}
-		p.s.steps = append(p.s.steps, step{addr: ix.entryAddr(i), old: uint64(MakeEntry(p.from, p.depth)), new: uint64(to), once: true})
+	}
+	first := p.suffix | p.bit()
+	// The first step decides: Recover completes a publication that has got so
+	// far, and takes back one that has not.
+	for i := first; uint64(i) <= d.mask; i += 2 * p.bit() {
+		add(i, MakeEntry(p.to, p.depth+1)|entryFilling)
+	}
+	for i := p.suffix; uint64(i) <= d.mask; i += 2 * p.bit() {
+		add(i, MakeEntry(p.from, p.depth+1))
 	}
 	return p.transitions("directory entry")
 }
@@ -290,8 +310,12 @@ func (p *split) filled() error {
 	}
 	e := MakeEntry(p.to, p.depth+1)
 	p.s.steps = p.s.steps[:0]
-	for i := p.suffix | p.bit(); uint64(i) <= d.mask; i += 2 * p.bit() {
+	first := p.suffix | p.bit()
+	last := first + uint32(d.mask)&^(2*p.bit()-1) // in descending order: as long as the first one is filling, it is not done
+	for i := last; ; i -= 2 * p.bit() {
 		p.s.steps = append(p.s.steps, step{addr: p.ix.entryAddr(i), old: uint64(e | entryFilling), new: uint64(e), once: true})
+		if i == first {
+			return p.transitions("directory entry")
+		}
 	}
-	return p.transitions("directory entry")
 }

@@ -25,9 +25,6 @@ type step struct {
 
 func (t *step) ok() bool { return t.done&1 != 0 }
 
-// took reports whether a copy that held prior before the CAS now has the new value.
-func (t *step) took(prior uint64) bool { return prior == t.old || t.once && prior == t.new }
-
 // stepRef says which step and copy a work request belongs to.
 type stepRef struct {
 	step, copy, wr int
@@ -47,7 +44,7 @@ func (ix *Index) primary(c *rdma.Coro, s *scratch, v *memory.View, steps []step)
 		}
 		for i := range part {
 			part[i].prior = s.batch.Result(i)
-			if part[i].took(part[i].prior) {
+			if t := &part[i]; t.prior == t.old || t.once && t.prior == t.new {
 				part[i].done = 1
 			}
 		}
@@ -78,7 +75,8 @@ func (ix *Index) appendBackups(s *scratch, v *memory.View, steps []step) bool {
 func settle(s *scratch, steps []step) (failed int) {
 	failed = -1
 	for i, r := range s.refs {
-		if steps[r.step].took(s.batch.Result(r.wr)) {
+		// The new value was put there by a recovery, which saw the primary.
+		if v := s.batch.Result(r.wr); v == steps[r.step].old || v == steps[r.step].new {
 			steps[r.step].done |= 1 << r.copy
 		} else {
 			failed = i
