@@ -29,7 +29,7 @@ func runVersion(w *World, output outputFormat) error {
 	}
 	revision := e.Revision
 	if revision == "" {
-		revision = "unknown (go run does not record it; go build does)"
+		revision = "unknown (go build records it, go run with -buildvcs=true)"
 	}
 	fmt.Fprintf(w.Stdout, "txnode %s\nrevision %s\n%s %s\n", e.Version, revision, e.Go, e.OS)
 	return nil
