@@ -123,7 +123,7 @@ func (tx *Tx) prepare() error {
 }
 
 func (tx *Tx) dropWrite(it *item) {
-	tx.log.Kill(tx.logBytes(), it.w)
+	tx.log.Kill(tx.logBytes(), int(it.w))
 	it.write, it.w = writeNone, -1
 	tx.writes--
 }
@@ -143,16 +143,16 @@ func (tx *Tx) seal() error {
 		if it.write == writeNone {
 			continue
 		}
-		img := record.Image(buf[it.w : it.w+it.wlen])
+		img := record.Image(buf[it.w : uint32(it.w)+it.wlen])
 		state := record.Live
 		if it.write == writeDelete {
 			state = record.Absent
 		}
 		kind := log.Update
-		if uint32(it.wlen) > it.class.Size() {
-			class, ok := memory.ClassOf(uint32(it.wlen))
+		if it.wlen > it.class.Size() {
+			class, ok := memory.ClassOf(it.wlen)
 			if !ok {
-				return &TooLargeError{What: "record", Got: it.wlen, Limit: int(memory.MaxBlock)}
+				return &TooLargeError{What: "record", Got: int(it.wlen), Limit: int(memory.MaxBlock)}
 			}
 			to, err := tx.s.alloc.Alloc(tx.c, class)
 			if err != nil {
@@ -167,8 +167,8 @@ func (tx *Tx) seal() error {
 			kind = log.Move
 		}
 		img.SetGuard(record.FreeAt(tx.id))
-		img.Seal(it.addr, tx.id, record.MakeMeta(state, it.table.ID, it.class, len(it.key), it.vlen))
-		tx.log.Set(buf, it.w, kind, it.addr, it.version, it.from, it.wlen)
+		img.Seal(it.addr, tx.id, record.MakeMeta(state, it.table.ID, it.class, len(it.key), int(it.vlen)))
+		tx.log.Set(buf, int(it.w), kind, it.addr, it.version, it.from, int(it.wlen))
 	}
 	return nil
 }
@@ -236,7 +236,8 @@ func (tx *Tx) commitDefault() error {
 
 	// The log goes to every blade that gets a backup image, in front of it, and
 	// to others until there are f+1 copies.
-	var logs, backups bladeSet
+	logs, backups := &tx.logs, &tx.backups
+	backups.n = 0
 	for i := range tx.items {
 		it := &tx.items[i]
 		if it.write == writeNone || it.from != 0 {
@@ -246,7 +247,7 @@ func (tx *Tx) commitDefault() error {
 			backups.add(v.At(it.addr, k).Blade)
 		}
 	}
-	logs = backups
+	logs.n = copy(logs.ids[:], backups.ids[:backups.n])
 	want := min(tx.s.eng.space.Backups()+1, v.Blades())
 	for i := 0; i < len(tx.items) && logs.n < want; i++ {
 		if it := &tx.items[i]; it.write != writeNone {
@@ -264,7 +265,7 @@ func (tx *Tx) commitDefault() error {
 			b.Flush(a, uint32(n))
 		}
 	}
-	var last [maxLogBlades]rdma.RemoteAddr
+	placed := tx.s.caps.Placed
 	for i := range tx.items {
 		it := &tx.items[i]
 		if it.write == writeNone || it.from != 0 {
@@ -272,13 +273,15 @@ func (tx *Tx) commitDefault() error {
 		}
 		for k := 1; k < v.Copies(it.addr); k++ {
 			a := v.At(it.addr, k)
-			b.Write(a, tx.logAt+uint32(it.w), uint32(it.wlen))
-			last[backups.index(a.Blade)] = a
+			b.Write(a, tx.logAt+uint32(it.w), it.wlen)
+			if !placed {
+				tx.lastImage[backups.index(a.Blade)] = a
+			}
 		}
 	}
-	if !tx.s.caps.Placed {
+	if !placed {
 		for k := range backups.n {
-			b.Flush(last[k], 8)
+			b.Flush(tx.lastImage[k], 8)
 		}
 	}
 	if err := c.Do(b); err != nil {
@@ -328,7 +331,7 @@ func (tx *Tx) installPrimaries() error {
 // last of all, set its guard free.
 func (tx *Tx) appendInstall(it *item, a rdma.RemoteAddr) {
 	bg := &tx.flights[tx.flight].bg
-	at, n := tx.logAt+uint32(it.w), uint32(it.wlen)
+	at, n := tx.logAt+uint32(it.w), it.wlen
 	switch {
 	case !tx.s.caps.OrderedLine:
 		// The image keeps the lock, and the guard follows in a WRITE of its own.

@@ -35,7 +35,7 @@ func (tx *Tx) Execute() error {
 		}
 	}
 	b := &tx.batch
-	for {
+	for left := len(tx.items) - first; left > 0; {
 		b.Reset()
 		for i := first; i < len(tx.items); i++ {
 			if it := &tx.items[i]; it.step != stepDone {
@@ -43,9 +43,6 @@ func (tx *Tx) Execute() error {
 					return err
 				}
 			}
-		}
-		if b.Len() == 0 {
-			break
 		}
 		if err := c.Do(b); err != nil {
 			return tx.s.fail(err)
@@ -59,6 +56,9 @@ func (tx *Tx) Execute() error {
 			}
 			if err := tx.advance(it); err != nil && (failed == nil || errors.Is(failed, ErrConflict)) {
 				failed = err
+			}
+			if it.step == stepDone {
+				left--
 			}
 		}
 		if failed != nil {
@@ -120,13 +120,13 @@ func (tx *Tx) append(it *item) error {
 			if tx.s.caps.MaskedCAS {
 				g := tx.view.At(it.addr, 0)
 				g.Off += record.GuardOff
-				it.cas = b.MaskedCAS(g, 0, uint64(record.HeldBy(tx.id)), tx.s.masks)
+				it.cas = int32(b.MaskedCAS(g, 0, uint64(record.HeldBy(tx.id)), tx.s.masks))
 			}
 		} else if !it.update && tx.s.eng.opts.ReadBackups && tx.view.Copies(it.addr) > 1 {
 			copyNo = 1
 			it.backup = true
 		}
-		it.rd = b.Read(tx.view.At(it.addr, copyNo), it.buf, n)
+		it.rd = int32(b.Read(tx.view.At(it.addr, copyNo), it.buf, n))
 	case stepSearch:
 		q, err := tx.query(it)
 		if err != nil {
@@ -143,7 +143,7 @@ func (tx *Tx) append(it *item) error {
 			if err != nil {
 				return err
 			}
-			it.rd = b.Read(tx.view.At(x.Addr, 0), at, n) // the last of len(Candidates)
+			it.rd = int32(b.Read(tx.view.At(x.Addr, 0), at, n)) // the last of len(Candidates)
 		}
 	case stepConfirm:
 		at, err := tx.alloc(uint32(it.table.Index.BufferSize()) + 64)
@@ -155,7 +155,7 @@ func (tx *Tx) append(it *item) error {
 	case stepLock:
 		g := tx.view.At(it.addr, 0)
 		g.Off += record.GuardOff
-		it.cas = b.CAS(g, uint64(record.FreeAt(it.version)), uint64(record.HeldBy(tx.id)))
+		it.cas = int32(b.CAS(g, uint64(record.FreeAt(it.version)), uint64(record.HeldBy(tx.id))))
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ func (tx *Tx) advance(it *item) error {
 		}
 		return tx.searchAgain(it)
 	case stepLock:
-		prior := record.Guard(tx.batch.Result(it.cas))
+		prior := record.Guard(tx.batch.Result(int(it.cas)))
 		switch {
 		case prior == record.FreeAt(it.version):
 			it.locked, it.prior = true, prior
@@ -215,7 +215,7 @@ func (tx *Tx) probed(it *item) error {
 	held := it.locked
 	lost := false // the lock was wanted and somebody else has it
 	if it.cas >= 0 {
-		prior := record.Guard(tx.batch.Result(it.cas))
+		prior := record.Guard(tx.batch.Result(int(it.cas)))
 		if prior.Held() {
 			lost = true
 		} else {
@@ -224,6 +224,16 @@ func (tx *Tx) probed(it *item) error {
 		}
 	}
 	img := tx.image(it)
+	if len(it.key) == 8 && !lost {
+		if m, ok := img.CheckShort(it.addr, it.table.ID, it.short); ok && accepts(img, it, held, tx.id) {
+			it.version, it.state, it.class = img.Version(), m.State(), m.Class()
+			if it.cached && (held || !it.update) {
+				it.step = stepDone
+				return nil
+			}
+			return tx.found(it, img)
+		}
+	}
 	need, err := img.Check(it.addr)
 	if err == nil && !tx.matches(it, img) {
 		// Another key's block, or nobody's: the address is stale.
@@ -269,6 +279,15 @@ func (tx *Tx) probed(it *item) error {
 		return tx.reread(it, need)
 	}
 	return tx.found(it, img)
+}
+
+// accepts reports whether the guard of a verified image lets it be used: free at
+// its version, or held by this transaction since that version.
+func accepts(img record.Image, it *item, held bool, id record.TxID) bool {
+	if held {
+		return img.Guard() == record.HeldBy(id) && img.Version() == it.prior.Version()
+	}
+	return img.Stable()
 }
 
 // found accepts a verified image, and locks it if that is still to be done.
@@ -361,7 +380,7 @@ func (tx *Tx) searchAgain(it *item) error {
 
 // readMany looks for the key among several candidates, which were read without locks.
 func (tx *Tx) readMany(it *item) error {
-	first := it.rd - len(it.query.Candidates) + 1
+	first := int(it.rd) - len(it.query.Candidates) + 1
 	torn := false
 	for k, x := range it.query.Candidates {
 		w := tx.batch.WR(first + k)

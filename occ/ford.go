@@ -79,13 +79,13 @@ func (tx *Tx) commitFORD() error {
 			continue
 		}
 		lastWritten = i
-		record.Image(tx.logBytes()[it.w : it.w+it.wlen]).SetGuard(record.HeldBy(tx.id))
+		record.Image(tx.logBytes()[it.w : uint32(it.w)+it.wlen]).SetGuard(record.HeldBy(tx.id))
 		for k := range v.Copies(it.addr) {
 			a := v.At(it.addr, k)
 			g := a
 			g.Off += record.GuardOff
 			b.Write(g, held, 8)
-			b.Write(a, tx.logAt+uint32(it.w), uint32(it.wlen))
+			b.Write(a, tx.logAt+uint32(it.w), it.wlen)
 		}
 	}
 	if lastWritten >= 0 {

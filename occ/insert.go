@@ -20,9 +20,9 @@ func (tx *Tx) placeholders() error {
 		if it.write != writePut || it.addr != 0 {
 			continue
 		}
-		class, ok := record.ClassFor(len(it.key), it.vlen)
+		class, ok := record.ClassFor(len(it.key), int(it.vlen))
 		if !ok {
-			return &TooLargeError{What: "record", Got: it.wlen, Limit: record.MaxValue}
+			return &TooLargeError{What: "record", Got: int(it.wlen), Limit: record.MaxValue}
 		}
 		n := uint32(record.Size(len(it.key), 0))
 		at, err := tx.alloc(n)
@@ -129,10 +129,10 @@ func (tx *Tx) moveRecords() error {
 		if it.from == 0 || it.write == writeNone {
 			continue
 		}
-		img := record.Image(tx.logBytes()[it.w : it.w+it.wlen])
+		img := record.Image(tx.logBytes()[it.w : uint32(it.w)+it.wlen])
 		img.SetGuard(record.HeldBy(tx.id))
 		for k := range v.Copies(it.addr) {
-			b.Write(v.At(it.addr, k), tx.logAt+uint32(it.w), uint32(it.wlen))
+			b.Write(v.At(it.addr, k), tx.logAt+uint32(it.w), it.wlen)
 		}
 	}
 	if err := c.Do(b); err != nil {

@@ -2,6 +2,7 @@ package occ
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 
 	"txnode/history"
@@ -56,8 +57,9 @@ const (
 // item is one key that the transaction uses.
 type item struct {
 	table *Table
-	hash  uint64
 	key   []byte
+	short uint64 // the key, if it has 8 bytes
+	hash  uint64
 	query *index.Query
 
 	addr    memory.Addr // block, 0: the key has none
@@ -67,10 +69,10 @@ type item struct {
 	buf     uint32 // arena: image as read
 	bufLen  uint32
 	vbuf    uint32 // arena: what validation reads; 0: not allocated
-	w       int    // offset in the log buffer of the new image, -1: none
-	wlen    int    // bytes of the new image
-	vlen    int    // bytes of the new value
-	cas, rd int    // requests in the batch
+	w       int32  // offset in the log buffer of the new image, -1: none
+	wlen    uint32 // bytes of the new image
+	vlen    uint32 // bytes of the new value
+	cas, rd int32  // requests in the batch, -1: none
 
 	class     memory.Class
 	fromClass memory.Class
@@ -139,6 +141,9 @@ type Tx struct {
 	log     log.Builder
 	logAt   uint32 // arena: log buffer
 	logCap  int
+
+	logs, backups bladeSet // where commit writes
+	lastImage     [maxLogBlades]rdma.RemoteAddr
 
 	phases [NumPhases]rdma.Counters
 	aborts [NumAbortReasons]uint64
@@ -316,8 +321,7 @@ func (tx *Tx) Stage(t *Table, key []byte, update bool) (int, error) {
 		}
 		return 0, &TooLargeError{What: "key", Got: len(key), Limit: record.MaxKey}
 	}
-	hash := record.Hash(t.ID, key)
-	if i := tx.find(t, hash, key); i >= 0 {
+	if i := tx.find(t, key); i >= 0 {
 		if update && i >= tx.fetched {
 			tx.items[i].update = true
 		}
@@ -333,24 +337,39 @@ func (tx *Tx) Stage(t *Table, key []byte, update bool) (int, error) {
 		tx.items = append(tx.items, item{})
 	}
 	it := &tx.items[n]
-	*it = item{table: t, hash: hash, w: -1, update: update}
+	*it = item{table: t, hash: record.Hash(t.ID, key), w: -1, update: update}
+	tx.s.eng.cache.Prefetch(it.hash)
+	if len(key) == 8 {
+		it.short = binary.LittleEndian.Uint64(key)
+	}
 	tx.keys = append(tx.keys, key...)
 	it.key = tx.keys[len(tx.keys)-len(key):]
-	tx.index.add(tx.items, n)
+	if n >= linearItems {
+		tx.index.add(tx.items, n)
+	}
 	return n, nil
 }
 
 // find returns the number of a key, -1: not in the transaction.
-func (tx *Tx) find(t *Table, hash uint64, key []byte) int {
-	if len(tx.items) <= linearItems {
+func (tx *Tx) find(t *Table, key []byte) int {
+	switch {
+	case len(tx.items) > linearItems:
+		return tx.index.find(tx.items, t, record.Hash(t.ID, key), key)
+	case len(key) == 8:
+		k := binary.LittleEndian.Uint64(key)
 		for i := range tx.items {
-			if it := &tx.items[i]; it.hash == hash && it.table == t && bytes.Equal(it.key, key) {
+			if it := &tx.items[i]; it.short == k && it.table == t && len(it.key) == 8 {
 				return i
 			}
 		}
-		return -1
+	default:
+		for i := range tx.items {
+			if it := &tx.items[i]; it.table == t && bytes.Equal(it.key, key) {
+				return i
+			}
+		}
 	}
-	return tx.index.find(tx.items, t, hash, key)
+	return -1
 }
 
 // itemIndex finds items of large transactions: open addressing over item numbers.
@@ -367,9 +386,6 @@ func (x *itemIndex) reset() {
 }
 
 func (x *itemIndex) add(items []item, n int) {
-	if len(items) <= linearItems {
-		return
-	}
 	if x.n == 0 || 2*(x.n+1) > len(x.slots) {
 		x.slots = make([]int32, max(4*linearItems, 4*len(items)))
 		x.n = 0
@@ -407,8 +423,9 @@ func (tx *Tx) Read(i int) (value []byte, live bool) {
 	it := &tx.items[i]
 	switch it.write {
 	case writePut:
-		at := it.w + record.ValueAt(len(it.key), it.vlen)
-		return tx.logBytes()[at : at+it.vlen : at+it.vlen], true
+		at := int(it.w) + record.ValueAt(len(it.key), int(it.vlen))
+		end := at + int(it.vlen)
+		return tx.logBytes()[at:end:end], true
 	case writeDelete:
 		return nil, false
 	}
@@ -474,8 +491,8 @@ func (tx *Tx) Delete(i int) error {
 func (tx *Tx) setImage(i int, w write, value []byte) error {
 	it := &tx.items[i]
 	n := record.Size(len(it.key), len(value))
-	if it.w >= 0 && log.Room(tx.logBytes(), it.w) < n {
-		tx.log.Kill(tx.logBytes(), it.w)
+	if it.w >= 0 && log.Room(tx.logBytes(), int(it.w)) < n {
+		tx.log.Kill(tx.logBytes(), int(it.w))
 		it.w = -1
 	}
 	if it.w < 0 {
@@ -483,13 +500,13 @@ func (tx *Tx) setImage(i int, w write, value []byte) error {
 		if err != nil {
 			return err
 		}
-		it.w = at
+		it.w = int32(at)
 	}
 	if it.write == writeNone {
 		tx.writes++
 	}
-	record.Image(tx.logBytes()[it.w:it.w+n]).PutBody(it.key, value)
-	it.write, it.vlen, it.wlen = w, len(value), n
+	record.Image(tx.logBytes()[it.w:int(it.w)+n]).PutBody(it.key, value)
+	it.write, it.vlen, it.wlen = w, uint32(len(value)), uint32(n)
 	if i >= tx.fetched {
 		it.update = true
 	}

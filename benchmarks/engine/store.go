@@ -17,7 +17,7 @@ import (
 type Store struct {
 	db     *txn.DB
 	name   string
-	tables []*txn.Table[[]byte, []byte]
+	tables []*txn.RawTable
 }
 
 var (
@@ -67,7 +67,7 @@ func (s *Store) Tables(_ context.Context, tables []workload.Table) (bool, error)
 		if has[t.Name] {
 			n++
 		}
-		table, err := txn.CreateTable(s.db, t.Name, txn.BytesKey, txn.Bytes())
+		table, err := txn.CreateRawTable(s.db, t.Name)
 		if err != nil {
 			return false, err
 		}
@@ -163,7 +163,7 @@ func (w *worker) Phases() (out [workload.NumPhases]workload.PhaseCounters) {
 // transaction adapts a txn.Tx.
 type transaction struct {
 	t      *txn.Tx
-	tables []*txn.Table[[]byte, []byte]
+	tables []*txn.RawTable
 	key    [8]byte
 }
 

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"strings"
 
+	"txnode/benchmarks/engine"
 	"txnode/benchmarks/reference"
 	"txnode/benchmarks/workload"
+	"txnode/txn"
 )
 
 // contender is a store that takes part.
@@ -20,9 +22,15 @@ type contender struct {
 // contenders are all stores, in the order of reports. Ratios compare the first
 // one asked for with the others.
 var contenders = []contender{
+	{name: "txnode", open: openEngine},
 	{name: "sharded-map", open: openReference, coroutines: 1},
 	{name: "badger", open: openBadger},
 	{name: "buntdb", open: openBuntDB, coroutines: 1},
+}
+
+// openEngine opens the embedded default: two blades, one backup of everything.
+func openEngine(ctx context.Context, _ *options) (workload.Store, error) {
+	return engine.Open(ctx, txn.Options{})
 }
 
 func openReference(context.Context, *options) (workload.Store, error) {

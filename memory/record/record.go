@@ -238,6 +238,34 @@ func (b Image) Check(a memory.Addr) (need int, err error) {
 	return need, nil
 }
 
+// CheckShort is Check and the comparison of key and table, for a block at a whose
+// key is expected to be the 8 bytes of key (little-endian) and whose value fits
+// line 0: the common case, in a few instructions. b is at least one line. When ok
+// is false nothing is known, and Check decides.
+func (b Image) CheckShort(a memory.Addr, table uint16, key uint64) (m Meta, ok bool) {
+	_ = b[LineSize-1]
+	m = b.Meta()
+	n := m.ValueLen()
+	const fixed = 0xffff<<48 | (1<<12-1)<<24 // table and length of the key
+	if m&fixed != Meta(table)<<48|8<<24 || n > GuardOff-KeyOff-8 || binary.LittleEndian.Uint64(b[KeyOff:]) != key {
+		return m, false
+	}
+	h := mum(uint64(a)^sumSeed, binary.LittleEndian.Uint64(b[VersionOff:])^sumMul)
+	h = mum(h^uint64(m), sumMul)
+	h = mum(key^h, sumSeed)
+	switch (n + 7) >> 3 {
+	case 1:
+		h = mum(binary.LittleEndian.Uint64(b[KeyOff+8:])^h, sumSeed)
+	case 2:
+		h = mum(binary.LittleEndian.Uint64(b[KeyOff+8:])^h, binary.LittleEndian.Uint64(b[KeyOff+16:])^sumMul)
+	case 3:
+		h = mum(binary.LittleEndian.Uint64(b[KeyOff+8:])^h, binary.LittleEndian.Uint64(b[KeyOff+16:])^sumMul)
+		h = mum(binary.LittleEndian.Uint64(b[KeyOff+24:])^h, sumSeed)
+	}
+	state := m.State()
+	return m, h == b.Checksum() && (state == Live || state == Absent) && m.Class() < memory.NumClasses
+}
+
 // Seal completes the header: version, meta and checksum. Key and value are in
 // place already, and the bytes that pad them to 8 are zero.
 func (b Image) Seal(a memory.Addr, v TxID, m Meta) {

@@ -1,0 +1,43 @@
+package txn
+
+import "txnode/occ"
+
+// RawTable is a table of byte strings under byte strings, without codecs: for
+// programs that encode by themselves. It is the same table as
+// CreateTable(db, name, BytesKey, Bytes()). Safe for concurrent use.
+type RawTable struct{ t *occ.Table }
+
+// CreateRawTable creates a table of bytes, or opens it if it exists.
+func CreateRawTable(db *DB, name string) (*RawTable, error) {
+	t, err := CreateTable(db, name, BytesKey, Bytes())
+	if err != nil {
+		return nil, err
+	}
+	return &RawTable{t.t}, nil
+}
+
+// Name returns the table's name.
+func (r *RawTable) Name() string { return r.t.Name }
+
+// Stage announces a key: the next Get, or Execute, fetches all that were announced
+// in one round trip. ForUpdate also locks it.
+func (r *RawTable) Stage(tx *Tx, key []byte, m Mode) error {
+	_, err := tx.stage(r.t, key, m == ForUpdate)
+	return err
+}
+
+// Get returns the value of key, or ErrNotFound. The bytes are the engine's, and
+// valid until the transaction function returns.
+func (r *RawTable) Get(tx *Tx, key []byte) ([]byte, error) { return tx.get(r.t, key, false) }
+
+// GetForUpdate is Get with the intention to write: it locks the key.
+func (r *RawTable) GetForUpdate(tx *Tx, key []byte) ([]byte, error) { return tx.get(r.t, key, true) }
+
+// Put sets the value of key, whether it has one or not. Both are copied.
+func (r *RawTable) Put(tx *Tx, key, value []byte) error { return tx.put(r.t, key, value) }
+
+// Insert sets the value of a key that has none, or returns ErrExists.
+func (r *RawTable) Insert(tx *Tx, key, value []byte) error { return tx.insert(r.t, key, value) }
+
+// Delete removes key, or returns ErrNotFound.
+func (r *RawTable) Delete(tx *Tx, key []byte) error { return tx.delete(r.t, key) }
