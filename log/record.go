@@ -23,9 +23,9 @@ type EntryKind uint8
 
 // Kinds of entries.
 const (
-	Update EntryKind = 1 // the block's image changes; insert and delete are changes of state
-	Move   EntryKind = 2 // the record moves here from block From, whose slot is replaced
-	Dead   EntryKind = 3 // superseded within the transaction: ignore
+	Update EntryKind = 1 + iota // the block's image changes; insert and delete are changes of state
+	Move                        // the record moves here from block From, whose slot is replaced
+	Dead                        // superseded within the transaction: ignore
 	numEntryKinds
 )
 
@@ -178,10 +178,11 @@ func Decode(p []byte) (Record, error) {
 		e := p[at:]
 		w := binary.LittleEndian.Uint64(e)
 		size, room := int(binary.LittleEndian.Uint32(e[16:])), int(binary.LittleEndian.Uint32(e[20:]))
-		kind := EntryKind(w >> 48)
-		if kind == 0 || kind >= numEntryKinds || room&7 != 0 || size > room || room > n-at-EntryHeaderSize ||
-			kind != Dead && size < record.LineSize {
-			return Record{}, fmt.Errorf("%w: entry %d has kind %d, image of %d bytes in %d", ErrTorn, i, kind, size, room)
+		from := binary.LittleEndian.Uint64(e[24:])
+		kind := EntryKind(w >> memory.AddrBits)
+		if kind == 0 || w>>memory.AddrBits >= uint64(numEntryKinds) || from>>memory.AddrBits != 0 || room&7 != 0 || size > room ||
+			room > n-at-EntryHeaderSize || kind != Dead && size < record.LineSize {
+			return Record{}, fmt.Errorf("%w: entry %d has kind %d, image of %d bytes in %d", ErrTorn, i, w>>memory.AddrBits, size, room)
 		}
 		at += EntryHeaderSize
 		if kind != Dead {
@@ -189,7 +190,7 @@ func Decode(p []byte) (Record, error) {
 				Kind:  kind,
 				Addr:  memory.Addr(w & (1<<memory.AddrBits - 1)),
 				Prev:  record.TxID(binary.LittleEndian.Uint64(e[8:])),
-				From:  memory.Addr(binary.LittleEndian.Uint64(e[24:])),
+				From:  memory.Addr(from),
 				Image: record.Image(p[at : at+size]),
 			})
 		}

@@ -1,0 +1,351 @@
+package log_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"txnode/log"
+	"txnode/memory"
+	"txnode/memory/record"
+)
+
+// entry is what a test puts into a record.
+type entry struct {
+	kind  log.EntryKind
+	addr  memory.Addr
+	prev  record.TxID
+	from  memory.Addr
+	image []byte
+	room  int // bytes reserved, at least len(image)
+}
+
+// build lays out a record the way a transaction does: images first, entries when
+// it commits.
+func build(kind log.Kind, tx record.TxID, epoch memory.Epoch, entries []entry) []byte {
+	var b log.Builder
+	b.Reset()
+	var buf []byte
+	at := make([]int, len(entries))
+	for i, e := range entries {
+		room := max(e.room, len(e.image))
+		buf = append(buf, make([]byte, b.Need(room)-len(buf))...)
+		for k := b.Len(); k < len(buf); k++ {
+			buf[k] = 0xee // what was there before
+		}
+		at[i] = b.Add(buf, room)
+		copy(buf[at[i]:], e.image)
+	}
+	if len(buf) == 0 {
+		buf = make([]byte, log.HeaderSize)
+	}
+	for i, e := range entries {
+		if e.kind == log.Dead {
+			b.Kill(buf, at[i])
+		} else {
+			b.Set(buf, at[i], e.kind, e.addr, e.prev, e.from, len(e.image))
+		}
+	}
+	return buf[:b.Finish(buf, kind, tx, epoch)]
+}
+
+// image is the image of a small record.
+func image(a memory.Addr, v record.TxID, state record.State, key, value string) []byte {
+	n := record.Size(len(key), len(value))
+	img := make(record.Image, n)
+	class, _ := record.ClassFor(len(key), len(value))
+	img.Put(a, v, state, 3, class, 0, []byte(key), []byte(value))
+	return img
+}
+
+// sample is a record with an entry of every kind.
+func sample(kind log.Kind) []byte {
+	at := func(seg, off uint32) memory.Addr { return memory.MakeAddr(memory.SegmentID(seg), off) }
+	tx, before := record.MakeTxID(7, 42), record.MakeTxID(3, 9)
+	v := tx
+	if kind == log.Undo {
+		v = before
+	}
+	return build(kind, tx, 5, []entry{
+		{kind: log.Update, addr: at(2, 0x80), prev: before, image: image(at(2, 0x80), v, record.Live, "account1", "00001000")},
+		{kind: log.Dead, image: nil, room: 72},
+		{kind: log.Move, addr: at(4, 0x100), prev: before, from: at(2, 0xc0), image: image(at(4, 0x100), v, record.Live, "grown", strings.Repeat("v", 30)), room: 200},
+		{kind: log.Update, addr: at(2, 0x40), image: image(at(2, 0x40), v, record.Absent, "gone", "")},
+	})
+}
+
+func TestDecode(t *testing.T) {
+	p := sample(log.Redo)
+	for _, behind := range []int{0, 8, 1000} { // in a ring, something follows
+		r, err := log.Decode(append(bytes.Clone(p), make([]byte, behind)...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Kind != log.Redo || r.Tx != record.MakeTxID(7, 42) || r.Epoch != 5 || r.Length != len(p) || len(r.Entries) != 3 {
+			t.Fatalf("%+v", r)
+		}
+		for i, want := range []struct {
+			kind log.EntryKind
+			key  string
+			from memory.Addr
+			prev record.TxID
+		}{
+			{log.Update, "account1", 0, record.MakeTxID(3, 9)},
+			{log.Move, "grown", memory.MakeAddr(2, 0xc0), record.MakeTxID(3, 9)},
+			{log.Update, "gone", 0, 0},
+		} {
+			e := r.Entries[i]
+			if e.Kind != want.kind || e.From != want.from || e.Prev != want.prev {
+				t.Errorf("entry %d: %+v", i, e)
+			}
+			if need, err := e.Image.Check(e.Addr); err != nil || need != len(e.Image) || string(e.Image.Key()) != want.key {
+				t.Errorf("entry %d: image of %q: %d of %d bytes, %v", i, e.Image.Key(), need, len(e.Image), err)
+			}
+		}
+	}
+}
+
+// TestEveryBit flips every bit of a record: none of them is without meaning.
+func TestEveryBit(t *testing.T) {
+	p := sample(log.Undo)
+	for i := range p {
+		for bit := range 8 {
+			p[i] ^= 1 << bit
+			if r, err := log.Decode(p); err == nil {
+				t.Fatalf("bit %d of byte %d is flipped, and the record is accepted: %+v", bit, i, r)
+			} else if !errors.Is(err, log.ErrTorn) && !errors.Is(err, log.ErrNoRecord) {
+				t.Fatalf("bit %d of byte %d: %v", bit, i, err)
+			}
+			p[i] ^= 1 << bit
+		}
+	}
+	if _, err := log.Decode(p); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTornRecords: whatever prefix of a record has arrived over an older one, it
+// is not taken for a record.
+func TestTornRecords(t *testing.T) {
+	older, newer := sample(log.Undo), sample(log.Redo)
+	binary.LittleEndian.PutUint64(older[8:], uint64(record.MakeTxID(7, 41)))
+	log.Reseal(older)
+	for n := 0; n <= len(newer); n += 8 {
+		p := append(bytes.Clone(newer[:n]), older[n:]...)
+		r, err := log.Decode(p)
+		switch {
+		case n == 0 && (err != nil || r.Tx.Seq() != 41),
+			n == len(newer) && (err != nil || r.Tx.Seq() != 42),
+			n > 0 && n < len(newer) && !bytes.Equal(p, newer) && !bytes.Equal(p, older) && err == nil:
+			t.Errorf("%d of %d bytes have arrived: %v, %v", n, len(newer), r.Tx, err)
+		}
+	}
+	for n := range len(newer) {
+		if _, err := log.Decode(newer[:n:n]); !errors.Is(err, log.ErrNoRecord) && !errors.Is(err, log.ErrTorn) {
+			t.Fatalf("the first %d bytes: %v", n, err)
+		}
+	}
+}
+
+// TestImpossible: headers and entries that no builder makes, under a checksum
+// that is right.
+func TestImpossible(t *testing.T) {
+	const first = log.HeaderSize // the first entry
+	u64 := binary.LittleEndian.PutUint64
+	u32 := binary.LittleEndian.PutUint32
+	for _, c := range []struct {
+		name, want string
+		damage     func(p []byte)
+	}{
+		{"unknown kind", "kind 9", func(p []byte) { p[5] = 9 }},
+		{"unknown format", "no record", func(p []byte) { p[4] = 2 }},
+		{"other magic", "no record", func(p []byte) { p[0]++ }},
+		{"length of nothing", "no record", func(p []byte) { u32(p[16:], 24) }},
+		{"uneven length", "no record", func(p []byte) { u32(p[16:], uint32(len(p))-1) }},
+		{"longer than what is there", "claims", func(p []byte) { u32(p[16:], 1<<31) }},
+		{"shorter than its entries", "entry", func(p []byte) { u32(p[16:], uint32(len(p))-64) }},
+		{"fewer entries", "behind the last entry", func(p []byte) { p[6]-- }},
+		{"more entries", "cut off", func(p []byte) { p[6]++ }},
+		{"entry of kind 0", "entry 0 has kind 0", func(p []byte) { p[first+6] = 0 }},
+		{"entry of unknown kind", "entry 0 has kind 4", func(p []byte) { p[first+6] = 4 }},
+		{"bits above the kind", "entry 0", func(p []byte) { p[first+7] = 1 }},
+		{"image of half a line", "image of 32 bytes", func(p []byte) { u32(p[first+16:], 32) }},
+		{"image longer than its room", "image of 72 bytes in 64", func(p []byte) { u32(p[first+16:], 72) }},
+		{"room beyond the end", "in 4294967288", func(p []byte) { u32(p[first+20:], 1<<32-8) }},
+		{"uneven room", "in 65", func(p []byte) { u32(p[first+20:], 65) }},
+		{"old block of 64 bits", "entry 0", func(p []byte) { u64(p[first+24:], 1<<63) }},
+	} {
+		p := sample(log.Redo)
+		c.damage(p)
+		log.Reseal(p)
+		if r, err := log.Decode(p); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %+v, %v", c.name, r, err)
+		}
+	}
+	if _, err := log.Peek(make([]byte, 4096)); !errors.Is(err, log.ErrNoRecord) {
+		t.Errorf("zeros: %v", err)
+	}
+}
+
+func TestPeek(t *testing.T) {
+	p := sample(log.Redo)
+	if n, err := log.Peek(p[:log.HeaderSize]); n != len(p) || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if _, err := log.Peek(p[:log.HeaderSize-1]); !errors.Is(err, log.ErrNoRecord) {
+		t.Errorf("%v", err)
+	}
+}
+
+// drawEntries makes random entries.
+func drawEntries(t *rapid.T) []entry {
+	addr := rapid.Custom(func(t *rapid.T) memory.Addr {
+		return memory.MakeAddr(memory.SegmentID(rapid.Uint32Range(1, memory.MaxSegments-1).Draw(t, "segment")),
+			rapid.Uint32Range(0, memory.MaxSegmentSize/64-1).Draw(t, "block")*64)
+	})
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) entry {
+		e := entry{kind: log.EntryKind(rapid.IntRange(int(log.Update), int(log.Dead)).Draw(t, "kind"))}
+		e.room = rapid.IntRange(0, 300).Draw(t, "room")
+		if e.kind == log.Dead {
+			return e
+		}
+		e.image = bytes.Repeat([]byte{rapid.Byte().Draw(t, "fill")}, rapid.IntRange(64, 300).Draw(t, "image"))
+		e.addr = addr.Draw(t, "address")
+		e.prev = record.MakeTxID(rapid.Uint32Range(0, 1<<24-1).Draw(t, "coordinator"), rapid.Uint64().Draw(t, "sequence"))
+		if e.kind == log.Move {
+			e.from = addr.Draw(t, "from")
+		}
+		return e
+	}), 0, 12).Draw(t, "entries")
+}
+
+// TestRoundTrip: what was built is what is decoded, without the dead.
+func TestRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		entries := drawEntries(t)
+		kind := rapid.SampledFrom([]log.Kind{log.Redo, log.Undo}).Draw(t, "record")
+		tx, epoch := record.MakeTxID(1, rapid.Uint64().Draw(t, "tx")), memory.Epoch(rapid.Uint32().Draw(t, "epoch"))
+		p := build(kind, tx, epoch, entries)
+		r, err := log.Decode(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Kind != kind || r.Tx != tx || r.Epoch != epoch || r.Length != len(p) {
+			t.Fatalf("%+v", r)
+		}
+		for _, want := range entries {
+			if want.kind == log.Dead {
+				continue
+			}
+			if len(r.Entries) == 0 {
+				t.Fatalf("%+v is missing", want)
+			}
+			got := r.Entries[0]
+			r.Entries = r.Entries[1:]
+			if got.Kind != want.kind || got.Addr != want.addr || got.Prev != want.prev || got.From != want.from || !bytes.Equal(got.Image, want.image) {
+				t.Fatalf("%+v\n%+v", got, want)
+			}
+		}
+		if len(r.Entries) != 0 {
+			t.Fatalf("%d entries too many", len(r.Entries))
+		}
+	})
+}
+
+// TestBuilder: room, replacement, and what a builder says of itself.
+func TestBuilder(t *testing.T) {
+	var b log.Builder
+	b.Reset()
+	if b.Len() != log.HeaderSize || b.Entries() != 0 {
+		t.Fatalf("an empty record has %d bytes, %d entries", b.Len(), b.Entries())
+	}
+	buf := make([]byte, 4096)
+	need := b.Need(65)
+	one := b.Add(buf, 65)
+	if b.Len() != need || need != log.HeaderSize+log.EntryHeaderSize+72 || log.Room(buf, one) != 72 {
+		t.Fatalf("room of %d for 65 bytes, record of %d, needed %d", log.Room(buf, one), b.Len(), need)
+	}
+	// An entry that is never set is dead.
+	two := b.Add(buf, 64)
+	if two != one+72+log.EntryHeaderSize || b.Entries() != 2 {
+		t.Fatalf("second image at %d, first at %d", two, one)
+	}
+	copy(buf[one:], image(64, 2, record.Live, "k", "v"))
+	b.Set(buf, one, log.Update, 64, 1, 0, 64)
+	n := b.Finish(buf, log.Redo, 2, 1)
+	if r, err := log.Decode(buf[:n]); err != nil || len(r.Entries) != 1 || r.Entries[0].Addr != 64 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	b.Kill(buf, one)
+	if log.Room(buf, one) != 72 {
+		t.Errorf("a killed entry has room of %d", log.Room(buf, one))
+	}
+	n = b.Finish(buf, log.Redo, 2, 1)
+	if r, err := log.Decode(buf[:n]); err != nil || len(r.Entries) != 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+}
+
+// TestMostEntries fills a record with as many entries as it can count.
+func TestMostEntries(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a record of 6 MiB")
+	}
+	img := image(64, 2, record.Live, "k", "v")
+	buf := make([]byte, log.HeaderSize+log.MaxEntries*(log.EntryHeaderSize+len(img)))
+	var b log.Builder
+	b.Reset()
+	for range log.MaxEntries {
+		at := b.Add(buf, len(img))
+		copy(buf[at:], img)
+		b.Set(buf, at, log.Update, 64, 1, 0, len(img))
+	}
+	if r, err := log.Decode(buf[:b.Finish(buf, log.Redo, 2, 1)]); err != nil || len(r.Entries) != log.MaxEntries {
+		t.Fatalf("%d entries, %v", len(r.Entries), err)
+	}
+}
+
+func TestBuildDoesNotAllocate(t *testing.T) {
+	buf := make([]byte, 1024)
+	img := image(64, 2, record.Live, "k", "v")
+	var b log.Builder
+	if n := testing.AllocsPerRun(100, func() {
+		b.Reset()
+		at := b.Add(buf, len(img))
+		copy(buf[at:], img)
+		b.Set(buf, at, log.Update, 64, 1, 0, len(img))
+		b.Finish(buf, log.Redo, 2, 1)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// Example writes a record and reads it back.
+func Example() {
+	addr := memory.MakeAddr(2, 0x80)
+	tx, before := record.MakeTxID(7, 42), record.MakeTxID(3, 9)
+	key, value := []byte("account1"), []byte("00001000")
+	size := record.Size(len(key), len(value))
+
+	var b log.Builder
+	b.Reset()
+	buf := make([]byte, b.Need(size)) // of a registered arena, usually
+	at := b.Add(buf, size)
+	record.Image(buf[at:at+size]).Put(addr, tx, record.Live, 3, 0, 0, key, value)
+	b.Set(buf, at, log.Update, addr, before, 0, size)
+	n := b.Finish(buf, log.Redo, tx, 1)
+
+	r, err := log.Decode(buf[:n])
+	if err != nil {
+		panic(err)
+	}
+	for _, e := range r.Entries {
+		fmt.Printf("transaction %v replaces %v of %s by %s\n", r.Tx, e.Prev, e.Image.Key(), e.Image.Value())
+	}
+	// Output: transaction c7.42 replaces c3.9 of account1 by 00001000
+}
