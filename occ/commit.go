@@ -107,7 +107,7 @@ func (tx *Tx) prepare() error {
 		}
 	}
 	if inserts > 0 {
-		if err := tx.placeholders(); err != nil {
+		if err := tx.placeholders(0); err != nil {
 			return err
 		}
 	}
@@ -132,7 +132,7 @@ func (tx *Tx) validateReads() error {
 	if tx.valid {
 		return nil
 	}
-	return tx.validate()
+	return tx.validate(len(tx.items))
 }
 
 // seal completes the new images and their log entries.

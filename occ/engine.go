@@ -49,7 +49,7 @@ type Options struct {
 	// CacheBytes bounds the address cache; 0: 256 MiB.
 	CacheBytes int
 	// ReclaimAfter is how many deletes of a session pass before it reclaims the
-	// first one's block; 0: 1024. Until then a re-insert reuses the block.
+	// first one's block; 0: 16384. Until then a re-insert reuses the block.
 	ReclaimAfter int
 }
 
@@ -76,7 +76,7 @@ func NewEngine(space *memory.Space, o Options) *Engine {
 		o.CacheBytes = DefaultCacheBytes
 	}
 	if o.ReclaimAfter == 0 {
-		o.ReclaimAfter = 1024
+		o.ReclaimAfter = 16384
 	}
 	return &Engine{space: space, cache: addrcache.New(o.CacheBytes), opts: o}
 }

@@ -67,19 +67,60 @@ func (tx *Tx) Execute() error {
 		}
 	}
 	tx.fetched = len(tx.items)
-	unlocked, fromBackup := 0, false
-	for i := range tx.items {
-		if it := &tx.items[i]; !it.locked {
-			unlocked++
-			fromBackup = fromBackup || it.backup
+	if tx.inserts > 0 {
+		tx.inserts = 0
+		if err := tx.placeholders(first); err != nil {
+			return err
 		}
 	}
-	tx.reads = unlocked
-	tx.valid = unlocked == 0 || len(tx.items) == 1 && !fromBackup
-	if !tx.valid && tx.s.eng.opts.Policy == PolicyDefault {
-		return tx.validate()
+	return tx.certify(first)
+}
+
+// certify makes sure that what has been read by now existed at one moment, after
+// the items from number first on were fetched. Often that needs no validation, or
+// not of everything:
+//
+//   - what is locked stays as it was read;
+//   - a single unlocked record, alone, needs nothing;
+//   - when a single unlocked record is all that was fetched now, the moment is that
+//     of its READ: the older ones were read before, and are validated after it;
+//   - otherwise the moment is after all READs, and everything unlocked is validated.
+func (tx *Tx) certify(first int) error {
+	old, fresh, locked, fromBackup := 0, 0, 0, false
+	for i := range tx.items {
+		it := &tx.items[i]
+		switch {
+		case it.locked:
+			if i >= first {
+				locked++
+			}
+			continue
+		case i < first:
+			old++
+		default:
+			fresh++
+		}
+		fromBackup = fromBackup || it.backup
 	}
-	return nil
+	if tx.s.eng.opts.Policy == PolicyFORD || fromBackup {
+		tx.valid = old+fresh == 0 || len(tx.items) == 1 && !fromBackup
+		if tx.valid || tx.s.eng.opts.Policy == PolicyFORD {
+			return nil
+		}
+		return tx.validate(len(tx.items))
+	}
+	if fresh == 1 && locked == 0 {
+		if old == 0 {
+			tx.valid = true
+			return nil
+		}
+		return tx.validate(first)
+	}
+	tx.valid = old+fresh == 0
+	if tx.valid {
+		return nil
+	}
+	return tx.validate(len(tx.items))
 }
 
 // reaches reports whether an address lies in a segment that exists. Segments are
@@ -453,12 +494,14 @@ func (tx *Tx) unlockForeign(it *item) error {
 // guard for a record, the index buckets for an absent key. All of them were read
 // before and all of them are found unchanged after, so they held together at the
 // moment between; and so did everything that is locked.
-func (tx *Tx) validate() error {
+//
+// Only the items with a number less than n are validated: see certify.
+func (tx *Tx) validate(n int) error {
 	c := tx.c
 	c.Count = &tx.phases[PhaseValidate]
 	b := &tx.batch
 	b.Reset()
-	if err := tx.appendValidation(); err != nil {
+	if err := tx.appendValidation(n); err != nil {
 		return err
 	}
 	if b.Len() > 0 {
@@ -466,12 +509,12 @@ func (tx *Tx) validate() error {
 			return tx.s.fail(err)
 		}
 	}
-	return tx.checkValidation()
+	return tx.checkValidation(n)
 }
 
-func (tx *Tx) appendValidation() error {
+func (tx *Tx) appendValidation(n int) error {
 	b := &tx.batch
-	for i := range tx.items {
+	for i := range tx.items[:n] {
 		it := &tx.items[i]
 		if it.locked {
 			continue
@@ -501,8 +544,8 @@ func (tx *Tx) appendValidation() error {
 	return nil
 }
 
-func (tx *Tx) checkValidation() error {
-	for i := range tx.items {
+func (tx *Tx) checkValidation(n int) error {
+	for i := range tx.items[:n] {
 		it := &tx.items[i]
 		if it.locked {
 			continue

@@ -42,7 +42,7 @@ func (tx *Tx) commitFORD() error {
 	c.Post(b)
 	if !tx.valid {
 		c.Count = &tx.phases[PhaseValidate]
-		if err := tx.appendValidation(); err != nil {
+		if err := tx.appendValidation(len(tx.items)); err != nil {
 			tx.unseal()
 			return tx.abandon(err)
 		}
@@ -52,7 +52,7 @@ func (tx *Tx) commitFORD() error {
 		return tx.abandon(tx.s.fail(err))
 	}
 	if !tx.valid {
-		if err := tx.checkValidation(); err != nil {
+		if err := tx.checkValidation(len(tx.items)); err != nil {
 			tx.unseal()
 			return tx.abandon(err)
 		}

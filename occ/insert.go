@@ -8,14 +8,14 @@ import (
 	"txnode/memory/record"
 )
 
-// placeholders links a locked block in state absent for every key that is to be
-// inserted and has no block. From then on the key's absence is a record like any
+// placeholders links a locked block in state absent for every key, of the items
+// from number first on, that is to be inserted and has no block. From then on the key's absence is a record like any
 // other: others that look for the key meet the lock, and a second insert of the
 // same key finds the block, so two can not both commit.
-func (tx *Tx) placeholders() error {
+func (tx *Tx) placeholders(first int) error {
 	c, b := tx.c, &tx.batch
 	b.Reset()
-	for i := range tx.items {
+	for i := first; i < len(tx.items); i++ {
 		it := &tx.items[i]
 		if it.write != writePut || it.addr != 0 {
 			continue
@@ -40,14 +40,15 @@ func (tx *Tx) placeholders() error {
 		it.addr, it.class, it.inserted = a, class, true
 		it.buf, it.bufLen, it.prior = at, n, record.FreeAt(tx.id)
 		record.Image(tx.bytes(at, n)).Put(a, tx.id, record.Absent, it.table.ID, class, tx.id, it.key, nil)
-		for k := range tx.view.Copies(a) {
-			b.Write(tx.view.At(a, k), at, n)
-		}
+		b.Write(tx.view.At(a, 0), at, n) // only primaries carry locks; backups get the image
+	}
+	if b.Len() == 0 {
+		return nil
 	}
 	if err := c.Do(b); err != nil {
 		return tx.s.fail(err)
 	}
-	for i := range tx.items {
+	for i := first; i < len(tx.items); i++ {
 		it := &tx.items[i]
 		if !it.inserted || it.locked {
 			continue
@@ -107,14 +108,12 @@ func (tx *Tx) removePlaceholders() error {
 	return nil
 }
 
-// appendFree appends the WRITEs that make an inserted item's block free on all
-// replicas.
+// appendFree appends the WRITE that makes an inserted item's block free again; the
+// backups never had it.
 func (tx *Tx) appendFree(it *item) {
 	n := uint32(record.LineSize)
 	record.Image(tx.bytes(it.buf, n)).Put(it.addr, tx.id, record.Free, it.table.ID, it.class, 0, nil, nil)
-	for k := range tx.view.Copies(it.addr) {
-		tx.batch.Write(tx.view.At(it.addr, k), it.buf, n)
-	}
+	tx.batch.Write(tx.view.At(it.addr, 0), it.buf, n)
 }
 
 // moveRecords finishes the records that outgrew their blocks, after the decision

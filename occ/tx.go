@@ -82,6 +82,7 @@ type item struct {
 	update    bool // to be locked when fetched
 	cached    bool // addr came from the address cache
 	locked    bool
+	insert    bool // by Insert: link a block when the key turns out to have none
 	inserted  bool // this transaction linked the block
 	backup    bool // read from a backup
 	tries     uint8
@@ -124,7 +125,7 @@ type Tx struct {
 	items    []item
 	fetched  int // items[:fetched] have been executed
 	writes   int
-	reads    int // executed items that are not locked
+	inserts  int // staged items of Insert that have not been executed
 	valid    bool
 	active   bool
 	busy     bool // from Begin until the last background request is posted
@@ -210,7 +211,7 @@ func (tx *Tx) Begin() error {
 	tx.items = tx.items[:0]
 	tx.keys = tx.keys[:0]
 	tx.index.reset()
-	tx.fetched, tx.writes, tx.reads = 0, 0, 0
+	tx.fetched, tx.writes, tx.inserts = 0, 0, 0
 	tx.valid, tx.active, tx.busy = true, true, true
 	if tx.hist != nil {
 		tx.start = tx.clock()
@@ -478,6 +479,32 @@ func (tx *Tx) Put(i int, value []byte) error {
 		return &TooLargeError{What: "value", Got: len(value), Limit: record.MaxValue}
 	}
 	return tx.setImage(i, writePut, value)
+}
+
+// Insert sets the value of item i, which has not been executed, on the condition
+// that it has none: Execute then links a block for it at once, so that the lock is
+// taken with the fetch and not by a later step of Commit. If after Execute Exists
+// still is what was stored before, the caller takes the write back with Withdraw.
+func (tx *Tx) Insert(i int, value []byte) error {
+	if err := tx.Put(i, value); err != nil {
+		return err
+	}
+	if it := &tx.items[i]; i >= tx.fetched && !it.insert {
+		it.insert = true
+		tx.inserts++
+	}
+	return nil
+}
+
+// Found reports whether item i, which has been executed, had a value when it was
+// fetched, whatever the transaction has written since.
+func (tx *Tx) Found(i int) bool { return tx.items[i].state == record.Live }
+
+// Withdraw forgets what the transaction has written to item i.
+func (tx *Tx) Withdraw(i int) {
+	if it := &tx.items[i]; it.write != writeNone && !it.inserted {
+		tx.dropWrite(it)
+	}
 }
 
 // Delete removes the value of item i; a key without one stays without.

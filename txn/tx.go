@@ -104,9 +104,25 @@ func (tx *Tx) put(t *occ.Table, key, value []byte) error {
 }
 
 func (tx *Tx) insert(t *occ.Table, key, value []byte) error {
-	i, err := tx.fetch(t, key, true)
+	i, err := tx.stage(t, key, true)
 	if err != nil {
 		return err
+	}
+	if !tx.o.Executed(i) {
+		if tx.o.Exists(i) { // put blindly before
+			return ErrExists
+		}
+		if err := tx.o.Insert(i, value); err != nil {
+			return err
+		}
+		if err := tx.Execute(); err != nil {
+			return err
+		}
+		if tx.o.Found(i) {
+			tx.o.Withdraw(i)
+			return ErrExists
+		}
+		return nil
 	}
 	if tx.o.Exists(i) {
 		return ErrExists

@@ -15,6 +15,10 @@ const (
 	initialBytes = 64 << 10
 	// copyLines is how many lines a Store copies while the table doubles.
 	copyLines = 32
+	// growAfter makes the table double when a sixteenth of what it holds has been
+	// evicted: sets overflow long before the table is full, and an eviction of an
+	// entry that is in use costs its next reader a lookup in the index.
+	growAfter = 16
 	// sample is how many evictions one counted eviction stands for.
 	sample = 16
 
@@ -92,7 +96,7 @@ func (c *Cache) Store(hash uint64, a memory.Addr, class memory.Class) {
 	t := c.tab.Load()
 	e := hash>>tagShift<<tagShift | uint64(a) | uint64(class)
 	if t.put(hash, e) && len(t.lines) < c.maxLines && e>>6%sample == 0 {
-		if t.evicted.Add(sample) >= uint64(len(t.lines)*ways) && t.next.Load() == nil {
+		if t.evicted.Add(sample) >= uint64(len(t.lines)*ways/growAfter) && t.next.Load() == nil {
 			t.next.CompareAndSwap(nil, newTable(2*len(t.lines)*lineSize))
 		}
 	}
