@@ -49,7 +49,11 @@ func chaos(t *testing.T, s Subject, seed uint64) {
 		stable  = 32
 		churned = 6
 	)
-	m := NewMemory(t, MemoryOptions{Seed: seed, Fabric: disorderly, SegmentSize: 64 << 10, Segments: 64, Copies: 1 + int(seed%3)})
+	fabric := disorderly
+	if seed%2 == 1 {
+		fabric = newStepwise
+	}
+	m := NewMemory(t, MemoryOptions{Seed: seed, Fabric: fabric, SegmentSize: 64 << 10, Segments: 64, Copies: 1 + int(seed%3)})
 	c0 := m.Thread(t).Plain()
 	root, ix, err := s.Create(c0, m, table)
 	if err != nil {

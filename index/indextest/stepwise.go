@@ -1,0 +1,180 @@
+package indextest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"txnode/rdma"
+)
+
+// stepwise is a fabric on which a seed decides, at every line of every verb, which
+// client goes on: the schedules between verbs of several clients, without the
+// noise of latencies. Clients run in bursts whose length depends on the seed, so
+// that one may do whole operations between two verbs of another.
+type stepwise struct {
+	mem    [][]byte
+	rng    *rand.Rand
+	seed   uint64
+	stay   int // of 1024: how likely the same client goes on
+	now    int64
+	actors []*actor
+	cur    *actor
+}
+
+// actor is a client within Run.
+type actor struct {
+	yield func(struct{}) bool
+	next  func() (struct{}, bool)
+	until int64 // it waits
+}
+
+func newStepwise(_ testing.TB, blades int, size, seed uint64) rdma.Fabric {
+	f := &stepwise{rng: rand.New(rand.NewPCG(seed, 77)), seed: seed, stay: [...]int{0, 512, 900, 1000, 1016, 1021}[seed/2%6]}
+	for range blades {
+		f.mem = append(f.mem, make([]byte, size))
+	}
+	return f
+}
+
+func (f *stepwise) Name() string { return "stepwise" }
+
+func (f *stepwise) Caps() rdma.Caps {
+	return rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaxBatch: 32}
+}
+
+func (f *stepwise) Blades() []rdma.BladeInfo {
+	var all []rdma.BladeInfo
+	for i := range f.mem {
+		all = append(all, rdma.BladeInfo{ID: rdma.BladeID(i), Size: uint64(len(f.mem[i])), Key: 1})
+	}
+	return all
+}
+
+func (f *stepwise) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
+	return &stepPort{f: f, arena: make([]byte, cfg.Arena)}, nil
+}
+
+func (f *stepwise) Now() int64                                   { return f.now }
+func (f *stepwise) Seed() uint64                                 { return f.seed }
+func (f *stepwise) Provision(rdma.BladeID, uint64, uint64) error { return nil }
+func (f *stepwise) SetKey(rdma.BladeID, rdma.Key) error          { return nil }
+func (f *stepwise) Close() error                                 { return nil }
+
+// Run runs the bodies as coroutines of the calling goroutine.
+func (f *stepwise) Run(n int, fn func(i int)) {
+	f.actors = nil
+	for i := range n {
+		a := &actor{}
+		next, stop := iter.Pull(func(yield func(struct{}) bool) {
+			a.yield = yield
+			fn(i)
+		})
+		defer stop()
+		a.next = next
+		f.actors = append(f.actors, a)
+	}
+	for len(f.actors) > 0 {
+		i := f.choose()
+		f.cur = f.actors[i]
+		if _, more := f.cur.next(); !more {
+			f.actors = append(f.actors[:i], f.actors[i+1:]...)
+			f.cur = nil
+		}
+	}
+}
+
+// choose returns which actor goes on; if all wait, time passes until one need not.
+func (f *stepwise) choose() int {
+	var ready []int
+	soonest := int64(math.MaxInt64)
+	for i, a := range f.actors {
+		if a.until <= f.now {
+			if a == f.cur && f.rng.IntN(1024) < f.stay {
+				return i
+			}
+			ready = append(ready, i)
+		}
+		soonest = min(soonest, a.until)
+	}
+	if len(ready) == 0 {
+		f.now = soonest
+		return f.choose()
+	}
+	return ready[f.rng.IntN(len(ready))]
+}
+
+// step lets others go on.
+func (f *stepwise) step() {
+	f.now += 10
+	if f.cur != nil {
+		f.cur.yield(struct{}{})
+	}
+}
+
+type stepPort struct {
+	f     *stepwise
+	arena []byte
+}
+
+func (p *stepPort) Post(b *rdma.Batch, first int) {
+	for i := first; i < b.Len(); i++ {
+		w := b.WR(i)
+		mem := p.f.mem[w.Blade]
+		if w.Off > uint64(len(mem)) || uint64(w.Len) > uint64(len(mem))-w.Off {
+			panic(fmt.Sprintf("stepwise: %v of [%#x, +%#x) of %#x bytes", w.Op, w.Off, w.Len, len(mem)))
+		}
+		switch w.Op {
+		case rdma.OpRead, rdma.OpWrite:
+			for _, at := range p.lines(w) {
+				p.f.step()
+				n := min(rdma.LineSize-(w.Off+at)%rdma.LineSize, uint64(w.Len)-at)
+				local, remote := p.arena[uint64(w.Local)+at:][:n], mem[w.Off+at:][:n]
+				if w.Op == rdma.OpRead {
+					copy(local, remote)
+				} else {
+					copy(remote, local)
+				}
+			}
+		case rdma.OpCAS:
+			p.f.step()
+			if w.Result = binary.LittleEndian.Uint64(mem[w.Off:]); w.Result == w.Cmp {
+				binary.LittleEndian.PutUint64(mem[w.Off:], w.Swap)
+			}
+		default:
+			panic("stepwise: " + w.Op.String())
+		}
+	}
+	b.CompleteAll(b.Len() - first)
+}
+
+// lines are the offsets of a request's lines, in any order.
+func (p *stepPort) lines(w *rdma.WR) []uint64 {
+	var all []uint64
+	for at := uint64(0); at < uint64(w.Len); at += rdma.LineSize - (w.Off+at)%rdma.LineSize {
+		all = append(all, at)
+	}
+	p.f.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}
+
+func (p *stepPort) Poll() {}
+
+func (p *stepPort) Wait(until int64) {
+	a := p.f.cur
+	if a == nil {
+		p.f.now = max(p.f.now, until)
+		return
+	}
+	a.until = until
+	p.f.step()
+	a.until = 0
+}
+
+func (p *stepPort) Now() int64               { return p.f.now }
+func (p *stepPort) Arena() []byte            { return p.arena }
+func (p *stepPort) Reset(rdma.BladeID) error { return nil }
+func (p *stepPort) Close() error             { return nil }
