@@ -74,7 +74,7 @@ func (tx *Tx) prepare() error {
 	for i := range tx.items {
 		it := &tx.items[i]
 		it.cas = -1
-		if it.write == writeDelete && it.state != record.Live {
+		if it.write == writeDelete && it.state != record.Live && !it.inserted {
 			tx.dropWrite(it) // nothing is there to delete
 		}
 		if it.write == writeNone || it.locked {

@@ -85,7 +85,9 @@ func forAll(t *testing.T, work func(t *testing.T, db *txn.DB, s setting)) {
 			if err := check.Check(txns, check.Options{FromEmpty: true}).Err(); err != nil {
 				t.Fatal(err)
 			}
-			quiet(t, db)
+			if quiet(t, db) == 0 {
+				t.Error("no block is in use")
+			}
 		})
 	}
 }

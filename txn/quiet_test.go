@@ -2,7 +2,6 @@ package txn_test
 
 import (
 	"bytes"
-	"testing"
 
 	"txnode/memory"
 	"txnode/memory/record"
@@ -12,8 +11,8 @@ import (
 
 // quiet holds the blades of a database without transactions against what must be
 // true of them: no lock is held, every image is intact, the replicas of every block
-// and of every index structure are equal.
-func quiet(t *testing.T, db *txn.DB) {
+// and of every index structure are equal. It returns how many blocks are in use.
+func quiet(t tester, db *txn.DB) (live int) {
 	t.Helper()
 	space := db.Space()
 	th, err := rdma.NewThread(space.Fabric(), rdma.ThreadOptions{Index: 77, Arena: 16 << 20})
@@ -31,7 +30,6 @@ func quiet(t *testing.T, db *txn.DB) {
 		}
 	}
 	l, v := space.Layout(), space.View()
-	live := 0
 	for id := range l.Segments {
 		seg := &l.Segments[id]
 		if seg.Kind != memory.KindBlocks && seg.Kind != memory.KindIndex {
@@ -85,9 +83,14 @@ func quiet(t *testing.T, db *txn.DB) {
 			}
 		}
 	}
-	if live == 0 {
-		t.Error("no block is in use")
-	}
+	return live
+}
+
+// tester is a testing.TB or a rapid.T.
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+	Errorf(format string, args ...any)
 }
 
 func firstDifference(a, b []byte) int {
