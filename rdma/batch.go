@@ -1,6 +1,6 @@
 package rdma
 
-import "math/bits"
+import "slices"
 
 // Batch collects work requests that are posted together. It belongs to one
 // coroutine at a time; it may be reused after Wait (or once Done) and Reset.
@@ -11,18 +11,32 @@ import "math/bits"
 // until the batch is done.
 type Batch struct {
 	wrs     []WR
-	posted  int    // wrs[:posted] were handed to the fabric
-	pending int    // of these, how many have not completed
-	blades  uint64 // bit b mod 64: a request for blade b was appended since the last Post
-	failed  int    // 1 + index of the first request that failed; 0: none
-	first   int    // where the last Post began
-	c       *Coro  // who posted last, or waits
-	waiting bool
-	owed    bool           // posted since the last Wait: the next one is a round trip
-	n       [NumOps]uint32 // appended since the last Post, by verb
-	rbytes  uint64
-	wbytes  uint64
+	posted  int   // wrs[:posted] were handed to the fabric
+	failed  int   // 1 + index of the first request that failed; 0: none
+	pending int   // posted and not completed
+	first   int   // where the last Post began, when tracked
+	c       *Coro // who posted last, or waits
+	tally   tally // of wrs[posted:]
+	owed    bool  // posted since the last Wait: the next one is a round trip
+	tracked bool  // its thread wants to know of each completion
+	waiting bool  // c is parked until pending is 0
 }
+
+// tally counts the requests appended since the last Post.
+type tally struct {
+	ops    uint64 // how many, by verb: fields of opBits bits
+	blades uint64 // bit b mod 64: one is for blade b
+	read   uint64 // bytes
+	write  uint64
+}
+
+// Verbs are counted in fields of one word while they are appended; more than
+// opMask of them at once are counted again when they are posted.
+const (
+	opBits = 10
+	opMask = 1<<opBits - 1
+	_      = -uint(NumOps * opBits / 64) // they fit
+)
 
 // WRs returns the requests, for fabrics.
 func (b *Batch) WRs() []WR { return b.wrs }
@@ -50,60 +64,101 @@ func (b *Batch) Done() bool { return b.pending == 0 }
 
 // Reset empties the batch. Nothing may be outstanding.
 func (b *Batch) Reset() {
-	if b.pending != 0 {
-		panic("rdma: Reset of a batch with outstanding work requests")
+	if b.pending|b.failed != 0 {
+		b.clean()
 	}
 	b.wrs = b.wrs[:0]
-	b.posted, b.failed, b.blades = 0, 0, 0
-	b.rbytes, b.wbytes = 0, 0
-	b.n = [NumOps]uint32{}
+	b.posted = 0
+	b.tally = tally{}
 	b.owed = false
 }
 
-func (b *Batch) add(op Op, a RemoteAddr, local, n uint32) *WR {
-	i := len(b.wrs)
-	if i < cap(b.wrs) {
-		b.wrs = b.wrs[:i+1]
-	} else {
-		b.wrs = append(b.wrs, WR{})
+// clean makes every Status StatusOK again, which the append methods rely on.
+func (b *Batch) clean() {
+	if b.pending != 0 {
+		panic("rdma: Reset of a batch with outstanding work requests")
 	}
-	w := &b.wrs[i]
-	w.Op, w.Flags, w.Status = op, 0, StatusOK
-	w.Blade, w.Key, w.Off = a.Blade, a.Key, a.Off
-	w.Local, w.Len = local, n
-	b.blades |= 1 << (a.Blade & 63)
-	b.n[op]++
-	return w
+	for i := range b.wrs {
+		b.wrs[i].Status = StatusOK
+	}
+	b.failed = 0
+}
+
+// grown makes room for a request. The append methods are written out below, and
+// come back here when there is none, so that they call nothing else and check no
+// bounds: with the fabric's share, appending is what a verb costs.
+//
+//go:noinline
+func (b *Batch) grown() *Batch {
+	b.wrs = slices.Grow(b.wrs, max(8, len(b.wrs)))
+	return b
+}
+
+// set fills in what all verbs have.
+func (w *WR) set(op Op, a RemoteAddr, local, n uint32) {
+	w.Op, w.Flags, w.Blade, w.Key = op, 0, a.Blade, a.Key
+	w.Off, w.Local, w.Len = a.Off, local, n
+}
+
+func (y *tally) add(op Op, b BladeID) {
+	y.ops += 1 << (op * opBits)
+	y.blades |= 1 << (b & 63)
 }
 
 // Read appends a READ of n bytes at a into the arena at local.
 func (b *Batch) Read(a RemoteAddr, local, n uint32) int {
-	b.add(OpRead, a, local, n)
-	b.rbytes += uint64(n)
-	return len(b.wrs) - 1
+	i := len(b.wrs)
+	if i >= cap(b.wrs) {
+		return b.grown().Read(a, local, n)
+	}
+	b.wrs = b.wrs[:i+1]
+	b.wrs[i].set(OpRead, a, local, n)
+	b.tally.add(OpRead, a.Blade)
+	b.tally.read += uint64(n)
+	return i
 }
 
 // Write appends a WRITE of n bytes from the arena at local to a.
 func (b *Batch) Write(a RemoteAddr, local, n uint32) int {
-	b.add(OpWrite, a, local, n)
-	b.wbytes += uint64(n)
-	return len(b.wrs) - 1
+	i := len(b.wrs)
+	if i >= cap(b.wrs) {
+		return b.grown().Write(a, local, n)
+	}
+	b.wrs = b.wrs[:i+1]
+	b.wrs[i].set(OpWrite, a, local, n)
+	b.tally.add(OpWrite, a.Blade)
+	b.tally.write += uint64(n)
+	return i
 }
 
 // CAS appends a compare-and-swap of the word at a.
 func (b *Batch) CAS(a RemoteAddr, compare, swap uint64) int {
-	w := b.add(OpCAS, a, 0, 8)
+	i := len(b.wrs)
+	if i >= cap(b.wrs) {
+		return b.grown().CAS(a, compare, swap)
+	}
+	b.wrs = b.wrs[:i+1]
+	w := &b.wrs[i]
+	w.set(OpCAS, a, 0, 8)
 	w.Cmp, w.Swap = compare, swap
-	b.wbytes += 8
-	return len(b.wrs) - 1
+	b.tally.add(OpCAS, a.Blade)
+	b.tally.write += 8
+	return i
 }
 
 // FAA appends a fetch-and-add to the word at a.
 func (b *Batch) FAA(a RemoteAddr, add uint64) int {
-	w := b.add(OpFAA, a, 0, 8)
+	i := len(b.wrs)
+	if i >= cap(b.wrs) {
+		return b.grown().FAA(a, add)
+	}
+	b.wrs = b.wrs[:i+1]
+	w := &b.wrs[i]
+	w.set(OpFAA, a, 0, 8)
 	w.Swap = add
-	b.wbytes += 8
-	return len(b.wrs) - 1
+	b.tally.add(OpFAA, a.Blade)
+	b.tally.write += 8
+	return i
 }
 
 // MaskedCAS appends a masked compare-and-swap: if old&cmpMask ==
@@ -111,18 +166,31 @@ func (b *Batch) FAA(a RemoteAddr, add uint64) int {
 // of the arena at local hold the masks, compare mask first. Only on a fabric
 // with Caps.MaskedCAS; Coro.MaskedCAS works on all.
 func (b *Batch) MaskedCAS(a RemoteAddr, compare, swap uint64, local uint32) int {
-	w := b.add(OpMaskedCAS, a, local, 8)
+	i := len(b.wrs)
+	if i >= cap(b.wrs) {
+		return b.grown().MaskedCAS(a, compare, swap, local)
+	}
+	b.wrs = b.wrs[:i+1]
+	w := &b.wrs[i]
+	w.set(OpMaskedCAS, a, local, 8)
 	w.Cmp, w.Swap = compare, swap
-	b.wbytes += 8
-	return len(b.wrs) - 1
+	b.tally.add(OpMaskedCAS, a.Blade)
+	b.tally.write += 8
+	return i
 }
 
 // Flush appends a FLUSH of the n bytes at a: when it completes, the WRITEs to
 // them that were posted before it on the same queue pair are visible to all
 // and, on a durable fabric, survive power loss.
 func (b *Batch) Flush(a RemoteAddr, n uint32) int {
-	b.add(OpFlush, a, 0, n)
-	return len(b.wrs) - 1
+	i := len(b.wrs)
+	if i >= cap(b.wrs) {
+		return b.grown().Flush(a, n)
+	}
+	b.wrs = b.wrs[:i+1]
+	b.wrs[i].set(OpFlush, a, 0, n)
+	b.tally.add(OpFlush, a.Blade)
+	return i
 }
 
 // Fence sets FlagFence on the request appended last.
@@ -137,7 +205,7 @@ func (b *Batch) Complete(i int, s Status) {
 	if s != StatusOK && (b.failed == 0 || i < b.failed-1) {
 		b.failed = i + 1
 	}
-	if b.c.t.tracks {
+	if b.tracked {
 		b.c.t.completed(w)
 	}
 	b.completed(1)
@@ -146,11 +214,17 @@ func (b *Batch) Complete(i int, s Status) {
 // CompleteAll is Complete with StatusOK for the n requests of the Post in
 // progress that Complete was not called for. Only from within Post.
 func (b *Batch) CompleteAll(n int) {
-	if b.c.t.tracks {
-		for i := b.first; i < b.posted; i++ {
-			if b.wrs[i].Status == StatusOK {
-				b.c.t.completed(&b.wrs[i])
-			}
+	if b.tracked {
+		b.completeTracked(n)
+		return
+	}
+	b.pending -= n // nobody waits: an untracked thread's fabric is synchronous
+}
+
+func (b *Batch) completeTracked(n int) {
+	for i := b.first; i < b.posted; i++ {
+		if b.wrs[i].Status == StatusOK {
+			b.c.t.completed(&b.wrs[i])
 		}
 	}
 	b.completed(n)
@@ -180,6 +254,3 @@ func (b *Batch) verbError(i int) error {
 	}
 	return e
 }
-
-// doorbells is the number of distinct blades (mod 64) since the last Post.
-func (b *Batch) doorbells() int { return bits.OnesCount64(b.blades) }

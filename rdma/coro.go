@@ -141,33 +141,33 @@ func (c *Coro) Yield() {
 // Post hands the requests appended since the last Post to their queue pairs,
 // one doorbell per blade. It waits for credits when the thread is throttled.
 func (c *Coro) Post(b *Batch) {
-	n := len(b.wrs) - b.posted
+	first := b.posted
+	n := len(b.wrs) - first
 	if n == 0 {
 		return
 	}
 	t := c.t
-	if t.throttle.on {
-		t.throttle.acquire(c, n)
+	if t.tracks {
+		t.admit(c, b)
 	}
-	k := c.Count
-	for i := range b.n {
-		k.Verbs[i] += uint64(b.n[i])
-		b.n[i] = 0
-	}
-	k.BytesRead += b.rbytes
-	k.BytesWrite += b.wbytes
-	k.Doorbells += uint64(b.doorbells())
-	b.rbytes, b.wbytes, b.blades = 0, 0, 0
-	first := b.posted
-	b.first = first
-	b.posted = len(b.wrs)
+	c.Count.posted(b)
+	b.posted = first + n
 	b.pending += n
-	b.owed = true
+	b.owed, b.tracked = true, t.tracks
 	b.c = c
-	if t.fences.on {
-		t.fences.posting(b.wrs[first:])
-	}
 	t.port.Post(b, first)
+}
+
+// admit does before a Post what a tracked thread has to do.
+func (t *Thread) admit(c *Coro, b *Batch) {
+	b.first = b.posted
+	wrs := b.wrs[b.posted:]
+	if t.throttle.on {
+		t.throttle.acquire(c, len(wrs))
+	}
+	if t.fences.on {
+		t.fences.posting(wrs)
+	}
 }
 
 // Wait returns when everything posted of the batch has completed: nil, or the
@@ -184,13 +184,17 @@ func (c *Coro) Wait(b *Batch) error {
 // for when they were posted.
 func (c *Coro) Drain(b *Batch) error {
 	b.owed = false
+	if b.pending|b.failed == 0 {
+		return nil
+	}
+	return c.drain(b)
+}
+
+func (c *Coro) drain(b *Batch) error {
 	if b.pending > 0 {
 		c.await(b)
 	}
-	if b.failed != 0 {
-		return b.Err()
-	}
-	return nil
+	return b.Err()
 }
 
 func (c *Coro) await(b *Batch) {

@@ -10,31 +10,30 @@ import (
 // exec executes the first n of wrs in order, as (*port).execute does, and
 // returns how many it has: it stops at the first that is not plain. Plain is a
 // READ or WRITE of at most execMax bytes whose ends are word-aligned on both
-// sides, a CAS or a FAA, that passes every check.
+// sides, a CAS or a FAA, that passes every check. It announces itself as enter
+// and leave do.
+//
+// Before that it brings the first two lines of the targets of the first ahead
+// requests into the cache, for reading or for writing, so that the batch waits
+// for memory about once. It checks nothing but the blade: a prefetch never faults.
 //
 // exec cannot be preempted; execMax and postChunk bound how long it takes.
 //
 //go:noescape
-func exec(wrs *rdma.WR, n int, l *lanes) int
-
-// prefetch brings the first two lines of the target of each of n requests into
-// the cache, for reading or for writing. It checks nothing but the blade: a
-// prefetch never faults.
-//
-//go:noescape
-func prefetch(wrs *rdma.WR, n int, l *lanes)
+func exec(wrs *rdma.WR, n, ahead int, l *lanes) int
 
 // copyWords copies n bytes, a multiple of 8, in words and in increasing address order.
 //
 //go:noescape
 func copyWords(dst, src unsafe.Pointer, n uintptr)
 
-// storesOrdered: stores become visible in program order.
+// storesOrdered: stores become visible in program order, so exec may announce
+// itself with plain ones.
 const storesOrdered = true
 
-// fast: 16-byte moves of aligned memory are single accesses, which the
+// wide: 16-byte moves of aligned memory are single accesses, which the
 // processor's makers promise wherever there is AVX.
-var fast = cpu.X86.HasAVX
+var wide = cpu.X86.HasAVX
 
 // Layout that the assembly relies on.
 const (

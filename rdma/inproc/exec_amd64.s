@@ -1,20 +1,48 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// func exec(wrs *rdma.WR, n int, l *lanes) int
+// func exec(wrs *rdma.WR, n, ahead int, l *lanes) int
 //
 // SI request, CX requests left, DI queue pairs, R8 their number, R9 arena,
 // R10 its size, AX queue pair, BX remote address, DX length, R12 local address.
-TEXT ·exec(SB), NOSPLIT, $0-32
-	MOVQ wrs+0(FP), SI
-	MOVQ n+8(FP), CX
-	MOVQ l+16(FP), AX
+TEXT ·exec(SB), NOSPLIT, $0-40
+	MOVQ l+24(FP), AX
+	MOVQ lanes_announced(AX), BX
 	MOVQ lanes_qps(AX), DI
 	MOVQ lanes_blades(AX), R8
 	MOVQ lanes_arena(AX), R9
 	MOVQ lanes_size(AX), R10
-	TESTQ CX, CX
-	JZ   stop
+	INCQ (BX)
+	MOVQ wrs+0(FP), SI
+	MOVQ ahead+16(FP), CX
+	SUBQ $1, CX
+	JLE  run
+
+	// Prefetch, but for a single request: it would only be in its own way.
+	ADDQ $1, CX
+
+touch:
+	MOVWLZX const_wrBlade(SI), AX
+	CMPQ    AX, R8
+	JAE     touched
+	SHLQ    $6, AX
+	MOVQ    queuePair_base(DI)(AX*1), BX
+	ADDQ    const_wrOff(SI), BX
+	CMPB    const_wrOp(SI), $const_opRead
+	JNE     own
+	PREFETCHT0 (BX)
+	CMPL    const_wrLen(SI), $64
+	JLS     touched
+	PREFETCHT0 64(BX)
+
+touched:
+	ADDQ $const_wrSize, SI
+	DECQ CX
+	JNZ  touch
+	MOVQ wrs+0(FP), SI
+
+run:
+	MOVQ n+8(FP), CX
 
 next:
 	// The checks of (*port).check.
@@ -51,16 +79,42 @@ next:
 	ORQ     DX, R13
 	TESTQ   $7, R13
 	JNZ     stop
-	CMPL    DX, $const_execMax
-	JA      stop
-	TESTL   R11, R11
-	JNZ     write
+	CMPL    R11, $const_opRead
+	JNE     write
 
 	// READ. Sixteen bytes at a time where the line is aligned so.
 	TESTQ $15, BX
 	JNZ   readWords
-	SUBQ  $64, DX
-	JB    readTail
+	CMPL  DX, $64
+	JNE   readLines
+	MOVOU (BX), X0
+	MOVOU 16(BX), X1
+	MOVOU 32(BX), X2
+	MOVOU 48(BX), X3
+	MOVOU X0, (R12)
+	MOVOU X1, 16(R12)
+	MOVOU X2, 32(R12)
+	MOVOU X3, 48(R12)
+
+done:
+	ADDQ $const_wrSize, SI
+	DECQ CX
+	JNZ  next
+
+stop:
+	MOVQ l+24(FP), BX
+	MOVQ lanes_announced(BX), BX
+	INCQ (BX)
+	MOVQ n+8(FP), AX
+	SUBQ CX, AX
+	MOVQ AX, ret+32(FP)
+	RET
+
+readLines:
+	CMPL DX, $const_execMax
+	JA   stop
+	SUBQ $64, DX
+	JB   readTail
 
 readLine:
 	MOVOU (BX), X0
@@ -81,6 +135,8 @@ readTail:
 	JZ   done
 
 readWords:
+	CMPL DX, $const_execMax
+	JA   stop
 	SUBQ $8, DX
 	JB   done
 
@@ -91,23 +147,22 @@ readWord:
 	ADDQ $8, R12
 	SUBQ $8, DX
 	JAE  readWord
+	JMP  done
 
-done:
-	ADDQ $const_wrSize, SI
-	DECQ CX
-	JNZ  next
-
-stop:
-	MOVQ n+8(FP), AX
-	SUBQ CX, AX
-	MOVQ AX, ret+24(FP)
-	RET
+own:
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x0b             // PREFETCHW (BX)
+	CMPL const_wrLen(SI), $64
+	JLS  touched
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x4b; BYTE $0x40 // PREFETCHW 64(BX)
+	JMP  touched
 
 	// WRITE. What is written was mostly composed just now, word by word: wider
 	// loads would have to wait until those stores have left the store buffer.
 write:
 	CMPB queuePair_readOnly(AX), $0
 	JNE  stop
+	CMPL DX, $const_execMax
+	JA   stop
 	SUBQ $64, DX
 	JB   writeTail
 
@@ -171,45 +226,6 @@ faa:
 	MOVQ  R11, const_wrResult(SI)
 	JMP   done
 
-// func prefetch(wrs *rdma.WR, n int, l *lanes)
-TEXT ·prefetch(SB), NOSPLIT, $0-24
-	MOVQ wrs+0(FP), SI
-	MOVQ n+8(FP), CX
-	MOVQ l+16(FP), AX
-	MOVQ lanes_qps(AX), DI
-	MOVQ lanes_blades(AX), R8
-	TESTQ CX, CX
-	JZ   out
-
-each:
-	MOVWLZX const_wrBlade(SI), AX
-	CMPQ    AX, R8
-	JAE     skip
-	SHLQ    $6, AX
-	MOVQ    queuePair_base(DI)(AX*1), BX
-	ADDQ    const_wrOff(SI), BX
-	CMPB    const_wrOp(SI), $const_opRead
-	JNE     own
-	PREFETCHT0 (BX)
-	CMPL    const_wrLen(SI), $64
-	JLS     skip
-	PREFETCHT0 64(BX)
-
-skip:
-	ADDQ $const_wrSize, SI
-	DECQ CX
-	JNZ  each
-
-out:
-	RET
-
-own:
-	BYTE $0x0f; BYTE $0x0d; BYTE $0x0b             // PREFETCHW (BX)
-	CMPL const_wrLen(SI), $64
-	JLS  skip
-	BYTE $0x0f; BYTE $0x0d; BYTE $0x4b; BYTE $0x40 // PREFETCHW 64(BX)
-	JMP  skip
-
 // func copyWords(dst, src unsafe.Pointer, n uintptr)
 //
 // When both sides are 16-byte aligned, sixteen bytes at a time, where those are
@@ -222,7 +238,7 @@ TEXT ·copyWords(SB), NOSPLIT, $0-24
 	ORQ  DI, AX
 	TESTQ $15, AX
 	JNZ  words
-	CMPB ·fast(SB), $0
+	CMPB ·wide(SB), $0
 	JEQ  words
 	SUBQ $64, CX
 	JB   tail

@@ -9,15 +9,14 @@ import (
 	"txnode/rdma"
 )
 
-// fast: exec executes plain requests; here it executes none.
-const fast = false
-
 // storesOrdered: stores become visible in program order. Here sync/atomic sees to it.
 const storesOrdered = false
 
-func exec(*rdma.WR, int, *lanes) int { return 0 }
+// wide: exec can be used.
+const wide = false
 
-func prefetch(*rdma.WR, int, *lanes) {}
+// exec executes no request: all are left to (*port).execute.
+func exec(*rdma.WR, int, int, *lanes) int { return 0 }
 
 // copyWords copies n bytes, a multiple of 8, word by word in increasing address
 // order; loads and stores are ordered as sync/atomic orders them.

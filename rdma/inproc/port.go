@@ -24,24 +24,24 @@ type queuePair struct {
 	_        [24]byte // to 64 bytes
 }
 
-// lanes is what the data path needs to know of a port.
+// lanes is what exec needs to know of a port.
 type lanes struct {
-	qps    unsafe.Pointer // of queuePair
-	blades uint64         // how many
-	arena  unsafe.Pointer
-	size   uint64 // of the arena
+	qps       unsafe.Pointer // of queuePair
+	blades    uint64         // how many; 0: exec executes nothing
+	arena     unsafe.Pointer
+	size      uint64  // of the arena
+	announced *uint64 // odd while the port executes; outside the Go heap
 }
 
 // port executes what is posted, at once, on the caller's goroutine.
 type port struct {
 	lanes
-	fenced    bool    // announce with fences: no membarrier, or stores are not ordered
-	announced *uint64 // odd while the port executes; outside the Go heap
-	qps       []queuePair
-	arena     []byte
-	bounce    []byte // of bounceSize, outside the Go heap
-	mem       []byte // the announcement's page, the bounce buffer, the arena
-	f         *Fabric
+	fenced bool // announce with fences: no membarrier, or stores are not ordered
+	qps    []queuePair
+	arena  []byte
+	bounce []byte // of bounceSize, outside the Go heap
+	mem    []byte // the announcement's page, the bounce buffer, the arena
+	f      *Fabric
 }
 
 // bounceSize is how much of an unaligned request is copied at a time.
@@ -66,12 +66,18 @@ func (f *Fabric) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
 	p := &port{
 		mem: mem, arena: mem[front:], bounce: mem[pageSize : pageSize+bounceSize],
 		f: f, fenced: !f.barrier.asymmetric || !storesOrdered,
-		announced: (*uint64)(unsafe.Pointer(&mem[0])),
 	}
 	for _, r := range f.regions {
 		p.qps = append(p.qps, queuePair{base: r.base(), size: r.size, key: &r.key, readOnly: r.readOnly, region: r})
 	}
-	p.lanes = lanes{unsafe.Pointer(&p.qps[0]), uint64(len(p.qps)), unsafe.Pointer(&p.arena[0]), uint64(len(p.arena))}
+	p.lanes = lanes{
+		qps: unsafe.Pointer(&p.qps[0]), blades: uint64(len(p.qps)),
+		arena: unsafe.Pointer(&p.arena[0]), size: uint64(len(p.arena)),
+		announced: (*uint64)(unsafe.Pointer(&mem[0])),
+	}
+	if p.fenced || !wide {
+		p.lanes.blades = 0
+	}
 	f.ports[p] = struct{}{}
 	return p, nil
 }
@@ -123,8 +129,8 @@ func (p *port) Close() error {
 	}
 	delete(p.f.ports, p)
 	mem := p.mem
-	p.mem, p.arena, p.bounce, p.qps, p.lanes = nil, nil, nil, nil, lanes{}
-	p.announced = new(uint64)
+	p.mem, p.arena, p.bounce, p.qps = nil, nil, nil, nil
+	p.lanes = lanes{announced: new(uint64)}
 	if err := unix.Munmap(mem); err != nil {
 		return errors.Join(errors.New("inproc: arena"), err)
 	}

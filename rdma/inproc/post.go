@@ -19,35 +19,37 @@ const (
 // and complete twin, does the others one by one.
 func (p *port) Post(b *rdma.Batch, first int) {
 	wrs := b.WRs()[first:]
-	p.enter()
-	failed := 0
-	for at := 0; at < len(wrs); {
-		n := min(len(wrs)-at, postChunk)
-		if fast {
-			if n > 1 {
-				prefetch(&wrs[at], n, &p.lanes)
-			}
-			done := exec(&wrs[at], n, &p.lanes)
-			at += done
-			if done == n {
-				continue
-			}
-			n -= done
-		}
-		for ; n > 0; n-- {
-			if s := p.execute(&wrs[at]); s != rdma.StatusOK {
-				failed++
-				b.Complete(first+at, s)
-			}
-			at++
-			if fast && n > 1 {
-				done := exec(&wrs[at], n-1, &p.lanes)
-				at += done
-				n -= done
-			}
-		}
+	n := min(len(wrs), postChunk)
+	if done := exec(unsafe.SliceData(wrs), n, n, &p.lanes); done < len(wrs) {
+		p.post(b, first, done)
+		return
 	}
-	p.leave()
+	b.CompleteAll(len(wrs))
+}
+
+// post executes what is left of a Post.
+func (p *port) post(b *rdma.Batch, first, done int) {
+	wrs := b.WRs()[first:]
+	ahead := min(done, postChunk) // so many were prefetched, at least
+	failed := 0
+	for done < len(wrs) {
+		n, touch := min(len(wrs)-done, postChunk), 0
+		if done >= ahead {
+			touch, ahead = n, done+n
+		}
+		if k := exec(&wrs[done], n, touch, &p.lanes); k > 0 {
+			done += k
+			continue
+		}
+		p.enter()
+		s := p.execute(&wrs[done])
+		p.leave()
+		if s != rdma.StatusOK {
+			failed++
+			b.Complete(first+done, s)
+		}
+		done++
+	}
 	b.CompleteAll(len(wrs) - failed)
 }
 
