@@ -11,11 +11,12 @@ import (
 	"txnode/rdma"
 )
 
-// stepwise is a fabric on which a seed decides, at every line of every verb, which
+// Stepwise is a fabric on which a seed decides, at every line of every verb, which
 // client goes on: the schedules between verbs of several clients, without the
 // noise of latencies. Clients run in bursts whose length depends on the seed, so
-// that one may do whole operations between two verbs of another.
-type stepwise struct {
+// that one may do whole operations between two verbs of another. A client can be
+// stopped for ever between two of its verbs. It is for one goroutine.
+type Stepwise struct {
 	mem    [][]byte
 	rng    *rand.Rand
 	seed   uint64
@@ -23,6 +24,7 @@ type stepwise struct {
 	now    int64
 	actors []*actor
 	cur    *actor
+	ports  []*stepPort
 }
 
 // actor is a client within Run.
@@ -32,21 +34,22 @@ type actor struct {
 	until int64 // it waits
 }
 
-func newStepwise(_ testing.TB, blades int, size, seed uint64) rdma.Fabric {
-	f := &stepwise{rng: rand.New(rand.NewPCG(seed, 77)), seed: seed, stay: [...]int{0, 512, 900, 1000, 1016, 1021}[seed/2%6]}
+// NewStepwise makes a fabric; see MemoryOptions.
+func NewStepwise(_ testing.TB, blades int, size, seed uint64) rdma.Fabric {
+	f := &Stepwise{rng: rand.New(rand.NewPCG(seed, 77)), seed: seed, stay: [...]int{0, 512, 900, 1000, 1016, 1021}[seed/2%6]}
 	for range blades {
 		f.mem = append(f.mem, make([]byte, size))
 	}
 	return f
 }
 
-func (f *stepwise) Name() string { return "stepwise" }
+func (f *Stepwise) Name() string { return "stepwise" }
 
-func (f *stepwise) Caps() rdma.Caps {
+func (f *Stepwise) Caps() rdma.Caps {
 	return rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaxBatch: 32}
 }
 
-func (f *stepwise) Blades() []rdma.BladeInfo {
+func (f *Stepwise) Blades() []rdma.BladeInfo {
 	var all []rdma.BladeInfo
 	for i := range f.mem {
 		all = append(all, rdma.BladeInfo{ID: rdma.BladeID(i), Size: uint64(len(f.mem[i])), Key: 1})
@@ -54,18 +57,27 @@ func (f *stepwise) Blades() []rdma.BladeInfo {
 	return all
 }
 
-func (f *stepwise) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
-	return &stepPort{f: f, arena: make([]byte, cfg.Arena)}, nil
+func (f *Stepwise) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
+	p := &stepPort{f: f, arena: make([]byte, cfg.Arena), left: -1}
+	f.ports = append(f.ports, p)
+	return p, nil
 }
 
-func (f *stepwise) Now() int64                                   { return f.now }
-func (f *stepwise) Seed() uint64                                 { return f.seed }
-func (f *stepwise) Provision(rdma.BladeID, uint64, uint64) error { return nil }
-func (f *stepwise) SetKey(rdma.BladeID, rdma.Key) error          { return nil }
-func (f *stepwise) Close() error                                 { return nil }
+// Stop makes the thread's verbs fail, without effect, after n more of them; a
+// negative n lets it live. Threads are numbered in the order in which they were made.
+func (f *Stepwise) Stop(thread, n int) { f.ports[thread].left = n }
+
+// Left is how many verbs a thread still has, negative if it is not to be stopped.
+func (f *Stepwise) Left(thread int) int { return f.ports[thread].left }
+
+func (f *Stepwise) Now() int64                                   { return f.now }
+func (f *Stepwise) Seed() uint64                                 { return f.seed }
+func (f *Stepwise) Provision(rdma.BladeID, uint64, uint64) error { return nil }
+func (f *Stepwise) SetKey(rdma.BladeID, rdma.Key) error          { return nil }
+func (f *Stepwise) Close() error                                 { return nil }
 
 // Run runs the bodies as coroutines of the calling goroutine.
-func (f *stepwise) Run(n int, fn func(i int)) {
+func (f *Stepwise) Run(n int, fn func(i int)) {
 	f.actors = nil
 	for i := range n {
 		a := &actor{}
@@ -88,7 +100,7 @@ func (f *stepwise) Run(n int, fn func(i int)) {
 }
 
 // choose returns which actor goes on; if all wait, time passes until one need not.
-func (f *stepwise) choose() int {
+func (f *Stepwise) choose() int {
 	var ready []int
 	soonest := int64(math.MaxInt64)
 	for i, a := range f.actors {
@@ -108,7 +120,7 @@ func (f *stepwise) choose() int {
 }
 
 // step lets others go on.
-func (f *stepwise) step() {
+func (f *Stepwise) step() {
 	f.now += 10
 	if f.cur != nil {
 		f.cur.yield(struct{}{})
@@ -116,13 +128,21 @@ func (f *stepwise) step() {
 }
 
 type stepPort struct {
-	f     *stepwise
+	f     *Stepwise
 	arena []byte
+	left  int
 }
 
 func (p *stepPort) Post(b *rdma.Batch, first int) {
+	failed := 0
 	for i := first; i < b.Len(); i++ {
 		w := b.WR(i)
+		if p.left == 0 {
+			failed++
+			b.Complete(i, rdma.StatusTimeout)
+			continue
+		}
+		p.left--
 		mem := p.f.mem[w.Blade]
 		if w.Off > uint64(len(mem)) || uint64(w.Len) > uint64(len(mem))-w.Off {
 			panic(fmt.Sprintf("stepwise: %v of [%#x, +%#x) of %#x bytes", w.Op, w.Off, w.Len, len(mem)))
@@ -148,7 +168,7 @@ func (p *stepPort) Post(b *rdma.Batch, first int) {
 			panic("stepwise: " + w.Op.String())
 		}
 	}
-	b.CompleteAll(b.Len() - first)
+	b.CompleteAll(b.Len() - first - failed)
 }
 
 // lines are the offsets of a request's lines, in any order.

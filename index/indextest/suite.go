@@ -17,6 +17,8 @@ type Subject struct {
 	Create func(c *rdma.Coro, m *Memory, table uint16) (memory.Addr, index.Index, error)
 	// Open makes another handle on an index.
 	Open func(c *rdma.Coro, m *Memory, root memory.Addr, table uint16) (index.Index, error)
+	// Verify reports what is wrong with an index that nobody uses, with its copies, too.
+	Verify func(c *rdma.Coro, ix index.Index) error
 }
 
 const table = 7
@@ -51,7 +53,7 @@ func chaos(t *testing.T, s Subject, seed uint64) {
 	)
 	fabric := disorderly
 	if seed%2 == 1 {
-		fabric = newStepwise
+		fabric = NewStepwise
 	}
 	m := NewMemory(t, MemoryOptions{Seed: seed, Fabric: fabric, SegmentSize: 64 << 10, Segments: 64, Copies: 1 + int(seed%3)})
 	c0 := m.Thread(t).Plain()
@@ -122,4 +124,7 @@ func chaos(t *testing.T, s Subject, seed uint64) {
 		}
 	})
 	checkHistories(t, histories)
+	if err := s.Verify(c0, ix); err != nil && !t.Failed() {
+		t.Error(err)
+	}
 }

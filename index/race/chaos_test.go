@@ -18,6 +18,7 @@ var subject = indextest.Subject{
 	Open: func(c *rdma.Coro, m *indextest.Memory, root memory.Addr, table uint16) (index.Index, error) {
 		return Open(c, m, root, table)
 	},
+	Verify: func(c *rdma.Coro, ix index.Index) error { return ix.(*Index).Verify(c) },
 }
 
 var seeds = flag.Int("seeds", 0, "how many seeds of the disorderly runs; 0: a few")

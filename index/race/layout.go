@@ -362,3 +362,6 @@ func (g Geometry) place(hash uint64) (o1, o2 uint32) {
 // mainLine is which of the two lines of the combined bucket at o is the main
 // bucket; the other one is the overflow bucket, which lies in the middle of its group.
 func mainLine(o uint32) uint32 { return (o - tableHeader) / lineSize % groupLines }
+
+// word is the little-endian word of p at off.
+func word(p []byte, off int) uint64 { return binary.LittleEndian.Uint64(p[off:]) }

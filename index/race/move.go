@@ -70,6 +70,8 @@ func (m *mover) groups(off, n uint32, last bool) (done bool, err error) {
 	moving := m.items[:0]
 	for _, it := range m.items {
 		switch {
+		case it.value.Moving():
+			moving = append(moving, it) // from a split that was interrupted
 		case !it.known && last:
 			m.damage = m.ix.corrupt(m.from+memory.Addr(it.off), "%v: the block does not hold a key that belongs here", it.value)
 		case !it.known:
@@ -210,12 +212,12 @@ func (m *mover) carry() (all bool, err error) {
 	ix, c, s := m.ix, m.c, m.s
 	all = true
 
-	v := ix.space.View()
 	s.steps = s.steps[:0]
 	for _, it := range m.items {
+		// Marks that are there already, from a split that was interrupted, stay.
 		s.steps = append(s.steps, step{addr: m.from + memory.Addr(it.off), old: uint64(it.value), new: uint64(it.value | slotMoving)})
 	}
-	if err := ix.apply(c, s, v, s.steps); err != nil {
+	if err := ix.apply(c, s, ix.space.View(), s.steps); err != nil {
 		return false, err
 	}
 	pinned := m.items[:0]
@@ -239,7 +241,7 @@ func (m *mover) carryPinned(all bool) (bool, error) {
 	s.steps = s.steps[:0]
 	for _, it := range m.items {
 		if it.known && uint32(it.hash)&m.bit() != 0 {
-			s.steps = append(s.steps, step{addr: m.to + memory.Addr(it.off), old: 0, new: uint64(it.value)})
+			s.steps = append(s.steps, step{addr: m.to + memory.Addr(it.off), old: 0, new: uint64(it.value &^ slotMoving), once: it.value.Moving()})
 		}
 	}
 	// The slots of the items that do not move now get their mark taken off: those
@@ -262,7 +264,7 @@ func (m *mover) carryPinned(all bool) (bool, error) {
 	for _, it := range m.items {
 		to := uint64(0)
 		if !it.known {
-			to = uint64(it.value)
+			to = uint64(it.value &^ slotMoving)
 			all = false
 		}
 		s.steps = append(s.steps, step{addr: m.from + memory.Addr(it.off), old: uint64(it.value | slotMoving), new: to})

@@ -1,0 +1,275 @@
+package race
+
+import (
+	"fmt"
+
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// Recover brings back into order what clients that have died in the middle of a
+// change have left: splits are finished or taken back, copies made equal to their
+// primaries, locks released. dead tells whose locks may be broken: the owners
+// that were set with SetOwner. Their verbs must be fenced: none may arrive any
+// more. Other clients may go on meanwhile, and two may recover at once if each
+// has an owner number of its own.
+//
+// What a dead client's transaction has linked or not unlinked is not Recover's
+// business.
+func (ix *Index) Recover(c *rdma.Coro, dead func(owner uint64) bool) error {
+	s := ix.get()
+	defer ix.put(s)
+	r := recovery{ix: ix, c: c, s: s, dead: dead}
+	if err := r.directory(); err != nil {
+		return err
+	}
+	d, err := ix.readDirectory(c, nil)
+	if err != nil {
+		return err
+	}
+	for _, i := range d.tables() {
+		if err := r.level(d.entries[i].Table(), ix.size); err != nil {
+			return err
+		}
+	}
+	// A sub-table comes before those that were split from it.
+	for _, i := range d.tables() {
+		if err := r.table(d.entries[i].Table(), i); err != nil {
+			return err
+		}
+	}
+	_, err = ix.refresh(c, ix.dir.Load())
+	return err
+}
+
+type recovery struct {
+	ix   *Index
+	c    *rdma.Coro
+	s    *scratch
+	dead func(owner uint64) bool
+}
+
+// directory frees the directory if it is locked by the dead.
+func (r *recovery) directory() error {
+	ix := r.ix
+	lock := ix.root + dirLockOff
+	mine, err := r.takeOver(lock)
+	if err != nil {
+		return err
+	}
+	if err := r.level(ix.root, dirOff); err != nil {
+		return err
+	}
+	d, err := ix.readDirectory(r.c, nil)
+	if err != nil {
+		return err
+	}
+	if err := r.level(ix.root+dirOff, uint32(len(d.entries))*8); err != nil || !mine {
+		return err
+	}
+	return ix.unlock(r.c, r.s, lock)
+}
+
+// takeOver makes the lock word of a dead client this client's.
+func (r *recovery) takeOver(lock memory.Addr) (bool, error) {
+	w, err := r.word(lock)
+	if err != nil || w == 0 || !r.dead(ownerOf(w)) {
+		return false, err
+	}
+	r.s.steps = append(r.s.steps[:0], step{addr: lock, old: w, new: r.ix.lockWord(r.c)})
+	if err := r.ix.primary(r.c, r.s, r.ix.space.View(), r.s.steps); err != nil || !r.s.steps[0].ok() {
+		return false, err // somebody else has been faster
+	}
+	return true, r.level(lock, 8)
+}
+
+// word reads a word of the primary.
+func (r *recovery) word(a memory.Addr) (uint64, error) {
+	p, err := r.read(a, 8, 0)
+	if err != nil {
+		return 0, err
+	}
+	return word(p, 0), nil
+}
+
+// read returns n bytes of copy k.
+func (r *recovery) read(a memory.Addr, n uint32, k int) ([]byte, error) {
+	t := r.c.Thread()
+	buf, err := t.Alloc(int(n))
+	if err != nil {
+		return nil, err
+	}
+	defer t.Free(buf, int(n))
+	r.s.batch.Reset()
+	r.s.batch.Read(r.ix.space.View().At(a, k), buf, n)
+	if err := r.c.Do(&r.s.batch); err != nil {
+		return nil, err
+	}
+	return append([]byte(nil), t.Bytes(buf, n)...), nil
+}
+
+// difference is a word whose copies differ.
+type difference struct {
+	addr    memory.Addr
+	copy    int
+	primary uint64
+	backup  uint64
+}
+
+const (
+	// levelChunk is how much level compares at once, in bytes.
+	levelChunk = walkGroups * groupSize
+	// levelPauses is for how many pauses a difference must last to be one that
+	// nobody is about to remove: some milliseconds.
+	levelPauses = 32
+	maxLevels   = 64
+)
+
+// level makes the copies of n bytes at a equal to the primary, word by word, where
+// they stay different for longer than a client needs from one copy to the next.
+//
+// A difference that a slow client removes in the very moment can be turned over;
+// level then meets it again, the other way round, until there is none.
+func (r *recovery) level(a memory.Addr, n uint32) error {
+	v := r.ix.space.View()
+	for k := 1; k < v.Copies(a); k++ {
+		for o := uint32(0); o < n; o += levelChunk {
+			at, size := a+memory.Addr(o), min(n-o, levelChunk)
+			for tries := 0; ; tries++ {
+				diffs, err := r.compare(at, size, k)
+				if err != nil {
+					return err
+				}
+				if len(diffs) == 0 {
+					break
+				}
+				if tries > maxLevels {
+					return &BusyError{Table: r.ix.geo.Table, Addr: diffs[0].addr, What: fmt.Sprintf("a change of copy %d", k)}
+				}
+				for i := range levelPauses {
+					pause(r.c, i)
+				}
+				if err := r.force(diffs); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (r *recovery) compare(a memory.Addr, n uint32, k int) ([]difference, error) {
+	primary, err := r.read(a, n, 0)
+	if err != nil {
+		return nil, err
+	}
+	backup, err := r.read(a, n, k)
+	if err != nil {
+		return nil, err
+	}
+	var out []difference
+	for o := 0; o < int(n); o += 8 {
+		if p, b := word(primary, o), word(backup, o); p != b {
+			out = append(out, difference{a + memory.Addr(o), k, p, b})
+		}
+	}
+	return out, nil
+}
+
+// force sets the backups of those words that are as they were.
+func (r *recovery) force(diffs []difference) error {
+	v := r.ix.space.View()
+	for _, d := range diffs {
+		w, err := r.word(d.addr)
+		if err != nil {
+			return err
+		}
+		if w != d.primary {
+			continue
+		}
+		r.s.batch.Reset()
+		r.s.batch.CAS(v.At(d.addr, d.copy), d.backup, d.primary)
+		if err := r.c.Do(&r.s.batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// table finishes or takes back the split of a sub-table that a dead client has begun.
+func (r *recovery) table(from memory.Addr, suffix uint32) error {
+	ix, c, s := r.ix, r.c, r.s
+	lock := from + tableLockOff
+	mine, err := r.takeOver(lock)
+	if err != nil || !mine {
+		return err
+	}
+	child, err := r.word(from + tableChildOff)
+	if err != nil {
+		return err
+	}
+	to := memory.Addr(child)
+	if to == 0 {
+		return ix.unlock(c, s, lock)
+	}
+	if !ix.fits(ix.space.View(), to, ix.size) {
+		return ix.corrupt(from+tableChildOff, "sub-table at %v is in no segment", to)
+	}
+	head, err := r.read(to, tableHeader, 0)
+	if err != nil {
+		return err
+	}
+	b, err := ParseBirth(head)
+	if err != nil || b.Parent != from || b.Depth == 0 || b.Suffix != suffix|1<<(b.Depth-1) || b.Geometry != ix.geo {
+		return ix.corrupt(to, "not the sub-table that the one at %v is split into: %+v, %v", from, b, err)
+	}
+	sp := split{ix: ix, c: c, s: s, from: from, to: to, depth: b.Depth - 1, suffix: suffix}
+	return r.finish(&sp)
+}
+
+func (r *recovery) finish(sp *split) error {
+	ix, c, s := r.ix, r.c, r.s
+	if err := ix.lockDirectory(c, s); err != nil {
+		return err
+	}
+	d, err := ix.readDirectory(c, nil)
+	if err != nil {
+		return err
+	}
+	e := Entry(0)
+	if d.depth > sp.depth {
+		e = d.entries[sp.suffix|sp.bit()]
+	}
+	if e.Table() != sp.to {
+		// Nobody has seen it.
+		if err := firstOf(ix.unlock(c, s, ix.root+dirLockOff), sp.setChild(sp.to, 0)); err != nil {
+			return err
+		}
+		return firstOf(ix.space.FreeExtent(sp.to, ix.size), ix.unlock(c, s, sp.from+tableLockOff))
+	}
+	if e.Filling() {
+		if err := sp.publish(); err != nil {
+			return err
+		}
+	}
+	if err := ix.unlock(c, s, ix.root+dirLockOff); err != nil {
+		return err
+	}
+	if _, err := r.takeOver(sp.to + tableLockOff); err != nil {
+		return err
+	}
+	if err := r.level(sp.to, ix.size); err != nil {
+		return err
+	}
+	if e.Filling() {
+		return sp.fill()
+	}
+	if err := sp.setChild(sp.to, 0); err != nil {
+		return err
+	}
+	w, err := r.word(sp.to + tableLockOff)
+	if err == nil && w != 0 {
+		err = ix.unlock(c, s, sp.to+tableLockOff)
+	}
+	return firstOf(err, ix.unlock(c, s, sp.from+tableLockOff))
+}
