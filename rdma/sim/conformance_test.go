@@ -33,9 +33,15 @@ func TestConformance(t *testing.T) {
 		"roce":      {Seed: 5, Profile: sim.RoCE25()},
 		"ideal":     {Seed: 6, Profile: sim.Ideal()},
 	} {
+		if testing.Short() && name != "mild" && name != "unordered" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) { fabrictest.Run(t, open(o)) })
 	}
 	for seed := range uint64(3) {
+		if testing.Short() && seed > 0 {
+			break
+		}
 		t.Run(fmt.Sprintf("hostile-%d", seed), func(t *testing.T) {
 			fabrictest.Run(t, open(sim.Options{Seed: seed, Freedom: sim.FreedomHostile}))
 		})

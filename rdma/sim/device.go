@@ -19,6 +19,9 @@ type device struct {
 	fwd, back   int64 // latency to the memory, and from there to the completion
 	fetch       int64
 	jitter      uint64 // ps
+	atomicPs    int64  // between two atomics
+	addrPs      int64  // on one word
+	atomicLat   int64  // latency more than a READ's
 	noise       int64  // of processor times, in 1/1024
 	miss        float64
 	cache, span float64
@@ -44,6 +47,7 @@ func (f *Fabric) device(n int) *device {
 		pr := &f.opt.Profile
 		d := &device{
 			f: f, opPs: ps(1000 / pr.OpsPerUs), fetch: ps(pr.FetchNs), jitter: uint64(ps(pr.JitterNs)), noise: int64(1024 * pr.CPUNoise),
+			atomicPs: ps(1000 / pr.AtomicsPerUs), addrPs: ps(pr.AtomicAddrNs), atomicLat: ps(pr.AtomicNs),
 			miss: pr.WQEMissNs * 1000, cache: float64(pr.WQECache), span: float64(pr.WQESpan),
 			sharers: map[sharedKey]*shared{},
 		}
@@ -76,13 +80,13 @@ func (d *device) missPs() int64 {
 	return int64(d.miss * min(over/d.span, 1))
 }
 
-// map_ gives each queue pair of the device its doorbell register, as the driver
+// assign gives each queue pair of the device its doorbell register, as the driver
 // does: queue pairs in the order of creation, blade after blade, the first
 // LowLatency ones on a register of their own and the others round robin on the
 // rest. PerThreadDoorbell knows this order and picks a register for each thread.
 //
 // A register that one thread alone uses needs no lock that could be contended.
-func (d *device) map_() {
+func (d *device) assign() {
 	if !d.stale {
 		return
 	}

@@ -33,7 +33,7 @@ func ports(t *testing.T, threads, blades int, policy rdma.QPPolicy, o Options) (
 			t.Error(err)
 		}
 	})
-	ps[0].d.map_()
+	ps[0].d.assign()
 	return f, ps
 }
 
@@ -126,7 +126,7 @@ func TestComputeBlades(t *testing.T) {
 	if len(f.cpus) != 2 || ps[0].d == ps[12].d || ps[12].local != 0 {
 		t.Fatalf("24 threads, 12 on a blade, make %d blades", len(f.cpus))
 	}
-	ps[12].d.map_()
+	ps[12].d.assign()
 	for _, p := range ps {
 		if p.qps[0].bell != nil {
 			t.Errorf("thread %d shares its register", p.index)

@@ -121,6 +121,7 @@ type Fabric struct {
 
 	trace   tracer
 	stopped []int
+	past    map[int]uint64 // verbs posted by threads whose ports are closed
 	verbs   uint64
 	events  uint64
 
@@ -140,7 +141,7 @@ func New(o Options) (*Fabric, error) {
 	f := &Fabric{
 		opt: o, free: o.Freedom.table(),
 		timeout: ps(pr.TimeoutNs), control: ps(pr.ControlNs), look: ps(pr.LookaheadNs), idle: ps(pr.IdleNs),
-		ports: map[*port]struct{}{},
+		ports: map[*port]struct{}{}, past: map[int]uint64{},
 	}
 	f.trace.init(o.Trace, o.Seed)
 	f.main.f = f
@@ -275,11 +276,28 @@ func (f *Fabric) Stats() Stats {
 	}
 	for _, d := range f.cpus {
 		if d != nil {
-			d.map_()
+			d.assign()
 			s.Connections += d.qps
 		}
 	}
 	return s
+}
+
+// Posted is how many verbs a thread has posted since the fabric was made. A fault
+// injected now counts from here: the k-th verb from now on has number k.
+func (f *Fabric) Posted(thread int) uint64 {
+	n := f.past[thread]
+	for _, d := range f.cpus {
+		if d == nil {
+			continue
+		}
+		for _, p := range d.ports {
+			if p.index == thread {
+				n += p.verbs
+			}
+		}
+	}
+	return n
 }
 
 // TraceHash sums up every effect and every completion so far, in order, with

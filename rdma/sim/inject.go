@@ -113,7 +113,10 @@ func (p *port) die(pr *proc) {
 func (f *Fabric) stopThread(p *port, pr *proc) {
 	f.stopped = append(f.stopped, p.index)
 	f.trace.note(f.now, "stop", uint64(p.index), p.verbs)
-	p.dead = true
+	p.dead, p.deadAt = true, f.now
+	if pr != nil && f.cur == pr {
+		p.deadAt = pr.clock
+	}
 	p.deactivate()
 	if pr == nil || pr.yield == nil {
 		return
@@ -121,7 +124,7 @@ func (f *Fabric) stopThread(p *port, pr *proc) {
 	pr.dead, p.gone = true, true
 	for o := range f.ports {
 		if o.proc == pr && !o.gone {
-			o.dead, o.gone = true, true
+			o.dead, o.gone, o.deadAt = true, true, p.deadAt
 			o.deactivate()
 		}
 	}
@@ -180,7 +183,7 @@ func (f *Fabric) restart(b *blade, x *Fault) {
 }
 
 // refuse ends requests of a stopped thread that reach nothing.
-func (p *port) refuse(pr *proc, b *rdma.Batch, first, n int) {
+func (p *port) refuse(b *rdma.Batch, first, n int) {
 	for i := range n {
 		b.Complete(first+i, rdma.StatusNoBlade)
 	}

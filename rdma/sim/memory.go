@@ -14,7 +14,7 @@ const (
 	tableBits = 10
 	tableSize = 1 << tableBits // pages
 	minSlab   = 8              // pages that are allocated together: a quarter of what there is
-	maxSlab   = 512            // 2 MiB, for huge pages
+	maxSlab   = 4096           // 16 MiB, so that huge pages fit
 )
 
 type page = [pageSize]byte
@@ -56,6 +56,9 @@ func (m *memory) make(off uint64) *page {
 	if *p == nil {
 		if len(m.fresh) == 0 {
 			m.fresh = make([]byte, min(max(m.pages/4, minSlab), maxSlab)*pageSize)
+			if len(m.fresh) >= 4<<20 {
+				hugePages(m.fresh)
+			}
 		}
 		*p = (*page)(m.fresh)
 		m.fresh = m.fresh[pageSize:]

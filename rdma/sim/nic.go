@@ -2,116 +2,141 @@ package sim
 
 import "txnode/rdma"
 
+// course is what the requests of one doorbell have in common on their way.
+type course struct {
+	d         *device
+	bl        *blade
+	now       int64
+	op        int64 // each takes this long in the requester's pipeline
+	remote    int64 // and in the responder's
+	fwd, back int64 // latency there and back
+	x         float64
+}
+
 // submit is the doorbell reaching the device: it takes every request of the
 // group through the pipelines and decides when it takes effect and when it
 // completes. Pipelines are entered in the order of doorbells.
-//
-// Latencies are added behind the pipelines, so that a request that was delayed
-// on the wire does not hold up others.
 func (f *Fabric) submit(g *group) {
 	p, q := g.p, g.q
 	d, bl := p.d, q.blade
-	now, n := f.now, len(g.verbs)
-	d.out += n
-
-	x := 1.0
+	if p.dead && g.post > p.deadAt {
+		f.drop(g, 2) // its body had run ahead of the time at which it was stopped
+		return
+	}
+	d.out += len(g.verbs)
+	c := course{d: d, bl: bl, now: f.now, op: d.opPs + d.missPs() + d.qpPs, x: 1}
 	if len(bl.slow) > 0 {
-		x = bl.factor(now)
+		c.x = bl.factor(f.now)
 	}
-	op := d.opPs + d.missPs() + d.qpPs
-	remote := scale(d.opPs+bl.qpPs, x)
-	fwd, back := scale(d.fwd, x), scale(d.back, x)
-	if n > 1 {
-		fwd += d.fetch // BlueFlame: a single WQE comes with its doorbell
+	c.remote = scale(d.opPs+bl.qpPs, c.x)
+	c.fwd, c.back = scale(d.fwd, c.x), scale(d.back, c.x)
+	if len(g.verbs) > 1 {
+		c.fwd += d.fetch // BlueFlame: a single WQE comes with its doorbell
 	}
-	prf := &f.opt.Profile
 	for i := range g.verbs {
 		v := &g.verbs[i]
 		q.seq++
 		v.seq, v.conn = q.seq, q.inc
-		w := &v.wr
-		if q.failAt <= v.seq {
-			w.Status = rdma.StatusFlushed
-			v.state = verbDone
-			q.done = max(q.done, now+fwd)
-			continue
-		}
-		if s := bl.check(w, uint64(len(p.arena))); s != rdma.StatusOK {
-			w.Status = s
-			v.state = verbDone
-			q.failAt = v.seq
-			q.done = max(q.done, now+fwd+back)
-			continue
-		}
-		if q.conn != bl.epoch || now < bl.down {
-			f.lost(v, q, rdma.StatusNoBlade, now+f.timeout)
+		if f.turnedAway(p, q, v, &c) {
 			continue
 		}
 		r := p.rand()
-		if w.Len > 0 {
-			bl.mem.expect(w.Off, w.Len)
+		at, reply := c.pipelines(&f.opt.Profile, &v.wr)
+		if f.arrives(p, q, v, &c, at, r) {
+			f.schedule(g, i, r>>16, c.back+reply)
 		}
-
-		// Pipelines.
-		d.op = max(d.op, now) + op
-		at := d.op
-		bytes := prf.HeaderBytes + float64(w.Len)
-		if w.Op == rdma.OpFlush {
-			bytes = prf.HeaderBytes
-		}
-		wire := int64(bytes * 1000 / prf.BytesPerNs)
-		var reply int64
-		if w.Op == rdma.OpWrite {
-			d.tx = max(d.tx, now) + wire
-			bl.rx = max(bl.rx+wire, d.tx)
-			at = max(at, bl.rx)
-		}
-		bl.op = max(bl.op+remote, at)
-		at = bl.op
-		switch w.Op {
-		case rdma.OpRead:
-			bl.tx = max(bl.tx, at) + wire
-			d.rx = max(d.rx+wire, bl.tx)
-			reply = d.rx - at - wire + int64(float64(w.Len)*1000/prf.BytesPerNs)
-		case rdma.OpCAS, rdma.OpFAA, rdma.OpMaskedCAS:
-			slot := &bl.slots[w.Off>>3%atomicSlots]
-			bl.atomics = max(bl.atomics+scale(ps(1000/prf.AtomicsPerUs), x), at)
-			at = max(bl.atomics, *slot)
-			*slot = at + scale(ps(prf.AtomicAddrNs), x)
-			at += scale(ps(prf.AtomicNs), x)
-		}
-
-		// Arrival at the memory, in order on the queue pair.
-		arrive := at + fwd + int64((r&0xffff)*d.jitter>>16)
-		if w.Flags&rdma.FlagFence != 0 {
-			arrive = max(arrive, q.rdDone+fwd)
-		}
-		if f.free.detour > r>>46&1023 {
-			arrive += int64(mix64(r) % uint64(f.free.window))
-		}
-		if v.fault == FaultLate {
-			arrive += v.by
-		}
-		arrive = max(arrive, q.arrive)
-		if end := bl.cut(arrive, p.index); end > arrive {
-			if end-arrive >= f.timeout {
-				f.lost(v, q, rdma.StatusTimeout, now+f.timeout)
-				continue
-			}
-			arrive = end // the transport tries again
-		}
-		if v.fault == FaultDrop {
-			f.lost(v, q, rdma.StatusTimeout, now+f.timeout)
-			continue
-		}
-		q.arrive = arrive
-		v.arrive = arrive
-		f.schedule(g, i, r>>16, back+reply)
 	}
 	g.refs++
 	g.done = q.done
 	f.push(g.done, evComplete, g.id, 0)
 	f.drop(g, 1)
+}
+
+// turnedAway ends a request that is never sent, or that the blade refuses
+// whatever its memory holds.
+func (f *Fabric) turnedAway(p *port, q *queuePair, v *verb, c *course) bool {
+	w := &v.wr
+	switch {
+	case q.failAt <= v.seq:
+		w.Status = rdma.StatusFlushed
+		q.done = max(q.done, c.now+c.fwd)
+	case q.conn != c.bl.epoch || c.now < c.bl.down:
+		f.lost(v, q, rdma.StatusNoBlade, c.now+f.timeout)
+	default:
+		if w.Status = c.bl.check(w, uint64(len(p.arena))); w.Status == rdma.StatusOK {
+			return false
+		}
+		q.failAt = v.seq
+		q.done = max(q.done, c.now+c.fwd+c.back)
+	}
+	v.state = verbDone
+	return true
+}
+
+// pipelines returns when a request reaches the memory, but for latency, and what
+// its reply takes beside latency. Latencies are added behind the pipelines, so
+// that a request that is delayed on the wire does not hold up others.
+func (c *course) pipelines(pr *Profile, w *rdma.WR) (at, reply int64) {
+	d, bl := c.d, c.bl
+	payload := float64(w.Len)
+	if w.Op == rdma.OpFlush {
+		payload = 0
+	} else if w.Len > 0 {
+		bl.mem.expect(w.Off, w.Len)
+	}
+	wire := int64((pr.HeaderBytes + payload) * 1000 / pr.BytesPerNs)
+	d.op = max(d.op, c.now) + c.op
+	at = d.op
+	if w.Op == rdma.OpWrite {
+		d.tx = max(d.tx, c.now) + wire
+		bl.rx = max(bl.rx+wire, d.tx)
+		at = max(at, bl.rx)
+	}
+	bl.op = max(bl.op+c.remote, at)
+	at = bl.op
+	switch w.Op {
+	case rdma.OpRead:
+		bl.tx = max(bl.tx, at) + wire
+		d.rx = max(d.rx+wire, bl.tx)
+		reply = d.rx - at - wire + int64(payload*1000/pr.BytesPerNs)
+	case rdma.OpCAS, rdma.OpFAA, rdma.OpMaskedCAS:
+		slot := &bl.slots[w.Off>>3%atomicSlots]
+		bl.atomics = max(bl.atomics+scale(d.atomicPs, c.x), at)
+		at = max(bl.atomics, *slot)
+		*slot = at + scale(d.addrPs, c.x)
+		at += scale(d.atomicLat, c.x)
+	}
+	return at, reply
+}
+
+// arrives decides when a request arrives at the memory, in order on its queue
+// pair, and whether it does.
+func (f *Fabric) arrives(p *port, q *queuePair, v *verb, c *course, at int64, r uint64) bool {
+	arrive := at + c.fwd + int64((r&0xffff)*c.d.jitter>>16)
+	if v.wr.Flags&rdma.FlagFence != 0 {
+		arrive = max(arrive, q.rdDone+c.fwd)
+	}
+	if f.free.detour > r>>46&1023 {
+		arrive += int64(mix64(r) % uint64(f.free.window))
+	}
+	if v.fault == FaultLate {
+		arrive += v.by
+	}
+	arrive = max(arrive, q.arrive)
+	if end := c.bl.cut(arrive, p.index); end > arrive {
+		if end-arrive >= f.timeout {
+			f.lost(v, q, rdma.StatusTimeout, c.now+f.timeout)
+			return false
+		}
+		arrive = end // the transport tries again
+	}
+	if v.fault == FaultDrop {
+		f.lost(v, q, rdma.StatusTimeout, c.now+f.timeout)
+		return false
+	}
+	q.arrive = arrive
+	v.arrive = arrive
+	return true
 }
 
 // schedule decides when a request that arrives takes effect, which is where the

@@ -129,8 +129,8 @@ func ConnectX6() Profile {
 	return Profile{
 		Name: "connectx-6",
 
-		RoundTripNs: 1780, // fit
-		FetchNs:     475,  // fit
+		RoundTripNs: 1780,  // fit
+		FetchNs:     431.1, // fit
 		JitterNs:    100,
 		AtomicNs:    150,
 		TimeoutNs:   1e6,
@@ -139,7 +139,7 @@ func ConnectX6() Profile {
 		OpsPerUs:    111,  // fit; SMART 6.1: 110.0
 		BytesPerNs:  13,   // PCIe 3.0 x16, as far as SMART 6.2.2 got: 104 Gb/s of 128
 		HeaderBytes: 30,   // RoCE or InfiniBand headers of a READ request or its response
-		WQECache:    428,  // fit
+		WQECache:    437,  // fit
 		WQESpan:     2069, // fit
 		WQEMissNs:   9,    // fit
 
@@ -151,18 +151,18 @@ func ConnectX6() Profile {
 		Doorbells:  16, // SMART 2.2
 		LowLatency: 4,
 
-		HandoverNs:     3229,   // fit
-		HandoverEachNs: 85.5,   // fit
+		HandoverNs:     3197,   // fit
+		HandoverEachNs: 80.41,  // fit
 		ShareNs:        1236,   // fit
-		ShareExp:       0.2621, // fit
+		ShareExp:       0.2647, // fit
 
-		BatchNs:     135,
-		PostNs:      213, // fit
-		DoorbellNs:  135, // fit: the sum of Batch, Doorbell and Reap
-		ReapNs:      135,
+		BatchNs:     136.4,
+		PostNs:      213,   // fit
+		DoorbellNs:  136.4, // fit: the sum of Batch, Doorbell and Reap
+		ReapNs:      136.4,
 		SwitchNs:    60,
 		CPUFree:     23,      // fit
-		CPUSlope:    0.01139, // fit
+		CPUSlope:    0.01162, // fit
 		CPUNoise:    0.3,
 		IdleNs:      1e6,
 		LookaheadNs: 4000,

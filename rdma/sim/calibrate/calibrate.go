@@ -139,3 +139,54 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	return err
 }
+
+// WriteMarkdown writes the residuals as the tables of docs/simulator.md: threads
+// down, policies or depths across, each cell measured, model and error.
+func (r *Report) WriteMarkdown(w io.Writer) error {
+	var figures []string
+	cells := map[[3]string]string{}
+	with := func(l []string, s string) []string {
+		if slices.Contains(l, s) {
+			return l
+		}
+		return append(l, s)
+	}
+	columns, rows := map[string][]string{}, map[string][]string{} // of a figure
+	for _, x := range r.Residuals {
+		col := x.Name
+		if x.Figure == "4a" {
+			col = fmt.Sprintf("depth %d", x.Depth)
+		}
+		row := fmt.Sprint(x.Threads)
+		figures = with(figures, x.Figure)
+		columns[x.Figure] = with(columns[x.Figure], col)
+		rows[x.Figure] = with(rows[x.Figure], row)
+		cells[[3]string{x.Figure, row, col}] = fmt.Sprintf("%.3g / %.3g (%+.0f %%)", x.Mops, x.Model, 100*x.Error())
+	}
+	var err error
+	put := func(format string, a ...any) {
+		if err == nil {
+			_, err = fmt.Fprintf(w, format, a...)
+		}
+	}
+	for _, f := range figures {
+		put("\nFigure %s:\n\n| threads |", f)
+		for _, c := range columns[f] {
+			put(" %s |", c)
+		}
+		put("\n|---|")
+		for range columns[f] {
+			put("---|")
+		}
+		put("\n")
+		for _, row := range rows[f] {
+			put("| %s |", row)
+			for _, c := range columns[f] {
+				put(" %s |", cells[[3]string{f, row, c}])
+			}
+			put("\n")
+		}
+	}
+	put("\nAbsolute error over %d points: median %.1f %%, largest %.1f %%.\n", len(r.Residuals), 100*r.MedianError(), 100*r.MaxError())
+	return err
+}
