@@ -155,9 +155,15 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 			break
 		}
 		c.Backoff()
+		if attempt >= patientAfter {
+			c.Sleep(min(backoffStepNs<<((attempt-patientAfter)/patientAfter), backoffLimitNs))
+		}
 	}
 	finished = true
 	w.ticks++
+	if w.ticks%yieldEvery == 0 {
+		c.Yield()
+	}
 	if w.ticks%maintainEvery == 0 {
 		w.publish()
 		if e := w.session.Maintain(c); e != nil && err == nil && w.session.Broken() == nil {
@@ -166,6 +172,21 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 	}
 	return err
 }
+
+// yieldEvery is how many transactions a coroutine runs before the others of its
+// thread get a turn, on a fabric whose verbs complete at once: there nothing else
+// makes it wait.
+const yieldEvery = 8
+
+// After patientAfter conflicts in a row the reason is hardly another transaction at
+// work: whoever holds the lock has been put off its processor. Attempts are then
+// spread out more and more, up to a millisecond, so that Options.Retries of them
+// outlast that.
+const (
+	patientAfter   = 32
+	backoffStepNs  = 2_000
+	backoffLimitNs = 1_000_000
+)
 
 // maintainEvery is how many transactions pass between two rounds of maintenance.
 const maintainEvery = 64
