@@ -156,7 +156,7 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		}
 		c.Backoff()
 		if attempt >= patientAfter {
-			c.Sleep(min(backoffStepNs<<((attempt-patientAfter)/patientAfter), backoffLimitNs))
+			c.Sleep(min(backoffStepNs<<min((attempt-patientAfter)/patientAfter, 16), backoffLimitNs))
 		}
 	}
 	finished = true
@@ -184,7 +184,7 @@ const yieldEvery = 8
 // outlast that.
 const (
 	patientAfter   = 32
-	backoffStepNs  = 2_000
+	backoffStepNs  = int64(2_000)
 	backoffLimitNs = 1_000_000
 )
 
