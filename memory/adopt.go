@@ -67,7 +67,7 @@ func (s *Space) adopt(c *rdma.Coro, class Class, rounds, want int) (more bool, e
 		switch {
 		case x == nil:
 			return !done, nil
-		case v.Placement(x.seg).N == 0: // lost since it was queued
+		case v.Placement(x.seg).N == 0: // it has lost all its copies
 		case !x.probed:
 			err = s.probe(c, v, x)
 		default:

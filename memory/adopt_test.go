@@ -150,11 +150,19 @@ func TestAdoptionBesideFrees(t *testing.T) {
 			mine = append(mine, live[j])
 		}
 		r.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
-		for range 4000 {
-			seq++
-			id := record.MakeTxID(coord.ID, seq)
-			switch r.IntN(4) {
-			case 0, 1:
+		free := func(n int) { // on the blades, to be announced later
+			for range min(n, len(mine)) {
+				x := mine[len(mine)-1]
+				mine = mine[:len(mine)-1]
+				seq++
+				write(t, s, c, x, image(x, record.MakeTxID(coord.ID, seq), record.Free, k, 0))
+				late = append(late, x)
+			}
+		}
+		free(len(mine) / 3)
+		for range 3000 {
+			switch r.IntN(60) {
+			default:
 				x, err := a.Alloc(c, k)
 				if errors.Is(err, memory.ErrNoSpace) {
 					continue
@@ -169,23 +177,20 @@ func TestAdoptionBesideFrees(t *testing.T) {
 				}
 				owned[x] = true
 				mu.Unlock()
-				write(t, s, c, x, image(x, id, record.Live, k, 0))
+				seq++
+				write(t, s, c, x, image(x, record.MakeTxID(coord.ID, seq), record.Live, k, 0))
 				mine = append(mine, x)
-			case 2:
-				if n := len(mine); n > 0 { // freed on the blades, announced later
-					x := mine[n-1]
-					mine = mine[:n-1]
-					write(t, s, c, x, image(x, id, record.Free, k, 0))
-					late = append(late, x)
-				}
-			case 3:
-				for _, x := range late {
+			case 0:
+				r.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+				free(60)
+			case 1:
+				for _, x := range late[:len(late)/4] {
 					mu.Lock()
 					delete(owned, x)
 					mu.Unlock()
 					a.Free(x, k)
 				}
-				late = nil
+				late = late[len(late)/4:]
 			}
 		}
 		for _, x := range late {

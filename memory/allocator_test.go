@@ -87,7 +87,7 @@ func TestFull(t *testing.T) {
 		if !errors.As(err, &full) || full.Need != testSegment || full.Copies != 2 || len(full.Free) != 2 || full.Free[0] != 0 {
 			t.Errorf("%v", err)
 		}
-		for _, want := range []string{fmt.Sprintf("blocks of %d bytes", k.Size()), "BladeSize", fmt.Sprint(memory.HeaderArea + segments*testSegment)} {
+		for _, want := range []string{fmt.Sprintf("blocks of %d bytes", k.Size()), "BladeSize", "needs 256 KiB on 2 of 2 blades", "blade 1: 0 bytes of 1344 KiB"} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%v lacks %q", err, want)
 			}
@@ -318,4 +318,30 @@ func BenchmarkAllocFresh(b *testing.B) {
 			b.StartTimer()
 		}
 	}
+}
+
+// TestNoBacking: blades whose backing store is full say so, and go on when it is not.
+func TestNoBacking(t *testing.T) {
+	b := newBed(t, 2, 4, 1)
+	s, c := b.open()
+	a := b.allocator(s, c)
+	b.fabric.full = true
+	before := s.Layout()
+	for name, err := range map[string]error{
+		"Alloc":          errOf(a.Alloc(c, 3)),
+		"AllocExtent":    errOf(s.AllocExtent(c, 100)),
+		"NewCoordinator": errOf(s.NewCoordinator()),
+	} {
+		if !errors.Is(err, memory.ErrNoSpace) || !errors.Is(err, rdma.ErrNoMemory) || !strings.Contains(err.Error(), "make room on the disk") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	must(s.CreateTable("t", nil))(t)
+	if after := s.Layout(); len(after.Segments) != len(before.Segments) {
+		t.Errorf("%d segments", len(after.Segments))
+	}
+	b.fabric.full = false
+	must(a.Alloc(c, 3))(t)
+	must(s.AllocExtent(c, 100))(t)
+	must(s.NewCoordinator())(t)
 }

@@ -159,3 +159,27 @@ func TestLostSegments(t *testing.T) {
 		}
 	}
 }
+
+// TestLostSegmentsAreNotScanned: nor are those of an earlier session.
+func TestLostSegmentsAreNotScanned(t *testing.T) {
+	for _, scanned := range []bool{false, true} {
+		b := newBed(t, 2, 8, 0)
+		s, c := b.open()
+		a := b.allocator(s, c)
+		for range 6 * int(testSegment/memory.Class(4).Size()) {
+			must(a.Alloc(c, 4))(t)
+		}
+		b.dropThreads()
+		s, c = b.open()
+		a = b.allocator(s, c)
+		if scanned {
+			must(a.Alloc(c, 4))(t)
+		}
+		check(t, s.AdvanceEpoch(func(l *memory.Layout) error { l.TakeDown(0); return nil }))
+		for _, x := range drain(t, a, c, 4) {
+			if !s.View().Valid(x) {
+				t.Fatalf("scanned %v: %v is lost, and handed out", scanned, x)
+			}
+		}
+	}
+}

@@ -58,13 +58,13 @@ type NoSpaceError struct {
 // Error names the bytes per blade and the option to raise.
 func (e *NoSpaceError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "memory: blades are full: a segment for %s needs %d bytes on %d of %d blades; free:", e.What, e.Need, e.Copies, len(e.Free))
+	fmt.Fprintf(&b, "memory: blades are full: a segment for %s needs %s on %d of %d blades; free:", e.What, byteCount(e.Need), e.Copies, len(e.Free))
 	for i := range e.Free {
 		if e.Sizes[i] == 0 {
 			fmt.Fprintf(&b, " blade %d: down;", i)
 			continue
 		}
-		fmt.Fprintf(&b, " blade %d: %d of %d;", i, e.Free[i], e.Sizes[i])
+		fmt.Fprintf(&b, " blade %d: %s of %s;", i, byteCount(e.Free[i]), byteCount(e.Sizes[i]))
 	}
 	if e.Backing != nil {
 		fmt.Fprintf(&b, " %v: make room on the disk", e.Backing)
@@ -72,6 +72,19 @@ func (e *NoSpaceError) Error() string {
 		b.WriteString(" raise BladeSize (a database in a directory grows when it is reopened), or delete data")
 	}
 	return b.String()
+}
+
+// byteCount is n in the largest unit of which it is a multiple.
+func byteCount(n uint64) string {
+	for _, u := range []struct {
+		shift uint
+		name  string
+	}{{30, "GiB"}, {20, "MiB"}, {10, "KiB"}} {
+		if n > 0 && n&(1<<u.shift-1) == 0 {
+			return fmt.Sprintf("%d %s", n>>u.shift, u.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
 }
 
 // Is matches ErrNoSpace.

@@ -30,3 +30,6 @@ func TableGranules(segmentSize uint32) uint32 { return tableGranules(segmentSize
 
 // ChunkBlocks is how many blocks an allocator takes at a time.
 func ChunkBlocks(class Class) int { return chunkBlocks(class) }
+
+// ExtentWord is the word for an extent of n granules at a.
+func ExtentWord(a Addr, n uint32) uint64 { return extentWord(a, n) }

@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -140,12 +141,41 @@ func TestDamagedExtentTable(t *testing.T) {
 		b.poke(at[0].Blade, at[0].Off, good)
 		b.poke(at[1].Blade, at[1].Off, good)
 	}
-	// A word that is right but for its place overlaps the extent.
-	b.dropThreads()
-	b.poke(at[0].Blade, at[0].Off+8, good)
-	b.poke(at[1].Blade, at[1].Off+8, good)
-	if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts); !errors.Is(err, memory.ErrDamaged) {
-		t.Errorf("a misplaced word: %v", err)
+	// Words that are right in themselves, but not beside the others.
+	unit := memory.Granule(testSegment)
+	for name, x := range map[string]struct{ granule, n uint32 }{
+		"in the table":  {0, 1},
+		"in the extent": {a.Offset()/unit + 1, 1},
+		"past the end":  {testSegment/unit - 1, 2},
+		"of no length":  {testSegment/unit - 1, 0},
+	} {
+		b.dropThreads()
+		p := binary.LittleEndian.AppendUint64(nil, memory.ExtentWord(memory.MakeAddr(a.Segment(), x.granule*unit), x.n))
+		for i := range at {
+			b.poke(at[i].Blade, at[i].Off-uint64(word.Offset())+uint64(8*x.granule), p)
+		}
+		if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts); !errors.Is(err, memory.ErrDamaged) {
+			t.Errorf("a word for an extent %s: %v", name, err)
+		}
+		for i := range at {
+			b.poke(at[i].Blade, at[i].Off-uint64(word.Offset())+uint64(8*x.granule), make([]byte, 8))
+		}
+	}
+}
+
+// TestExtentWord pins the words on the blades.
+func TestExtentWord(t *testing.T) {
+	for _, x := range []struct {
+		a    memory.Addr
+		n    uint32
+		want uint64
+	}{
+		{memory.MakeAddr(4, 0x2000), 1, 0x6e8f444d_00000001},
+		{memory.MakeAddr(1<<21, 1<<25), 16383, 0x5e5902ca_00003fff},
+	} {
+		if got := memory.ExtentWord(x.a, x.n); got != x.want {
+			t.Errorf("%d granules at %v: %#x", x.n, x.a, got)
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ type fabric struct {
 	rdma.Fabric
 	stop    *stop
 	delayed bool
+	full    bool // nothing can be provisioned
 }
 
 // stop counts down to the step at which everything stops; nil never does.
@@ -51,6 +52,9 @@ func (f *fabric) Caps() rdma.Caps {
 func (f *fabric) Provision(b rdma.BladeID, off, n uint64) error {
 	if !f.stop.step() {
 		return errStopped
+	}
+	if f.full {
+		return rdma.ErrNoMemory
 	}
 	return f.Fabric.Provision(b, off, n)
 }

@@ -83,6 +83,37 @@ func decodeHeader(p []byte, i int) (h RegionHeader, blank bool, err error) {
 	return h, false, nil
 }
 
+// ParseRegionHeader reads the header at the start of a region, of which p has
+// the first 8 KiB at least, from the copy that was written last. A region that
+// was never formatted is ErrNotFormatted; ErrForeign, ErrFormat and ErrDamaged say
+// that neither copy can be read. It accepts any bytes.
+func ParseRegionHeader(p []byte) (RegionHeader, error) {
+	var best RegionHeader
+	var first error
+	found := false
+	for i := range headerCopies {
+		at := headerOffset(i)
+		if uint64(len(p)) < at+regionHeader {
+			return best, fmt.Errorf("%w: %d bytes are too few for a region header", ErrDamaged, len(p))
+		}
+		h, blank, err := decodeHeader(p[at:], i)
+		switch {
+		case blank:
+		case err == nil && (!found || h.Epoch > best.Epoch):
+			best, found = h, true
+		case err != nil && first == nil:
+			first = err
+		}
+	}
+	if !found && first == nil {
+		first = fmt.Errorf("%w: the region header is blank", ErrNotFormatted)
+	}
+	if found {
+		first = nil
+	}
+	return best, first
+}
+
 // headerOf is the header that a blade should have.
 func (l *Layout) headerOf(b rdma.BladeID) RegionHeader {
 	return RegionHeader{

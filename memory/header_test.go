@@ -82,6 +82,47 @@ func TestHeaderFaults(t *testing.T) {
 	}
 }
 
+func TestParseRegionHeader(t *testing.T) {
+	old, cur := testHeader(), testHeader()
+	cur.Epoch++
+	region := func(a, b *RegionHeader) []byte {
+		p := make([]byte, 8192)
+		for i, h := range []*RegionHeader{a, b} {
+			if h != nil {
+				h.encode(p[headerOffset(i):], i)
+			}
+		}
+		return p
+	}
+	damaged := func(p []byte, at ...int) []byte {
+		for _, i := range at {
+			p[i] ^= 1
+		}
+		return p
+	}
+	for name, c := range map[string]struct {
+		p    []byte
+		want RegionHeader
+		err  error
+	}{
+		"both":           {region(&cur, &cur), cur, nil},
+		"first is newer": {region(&cur, &old), cur, nil},
+		"first only":     {region(&old, nil), old, nil},
+		"second only":    {region(nil, &old), old, nil},
+		"first damaged":  {damaged(region(&cur, &old), 20), old, nil},
+		"second damaged": {damaged(region(&old, &cur), 4096), old, nil},
+		"both damaged":   {damaged(region(&old, &cur), 20, 4116), RegionHeader{}, ErrDamaged},
+		"no header":      {damaged(region(&old, &cur), 0, 4096), RegionHeader{}, ErrForeign},
+		"blank":          {region(nil, nil), RegionHeader{}, ErrNotFormatted},
+		"short":          {region(&cur, &cur)[:4100], RegionHeader{}, ErrDamaged},
+		"nothing":        {nil, RegionHeader{}, ErrDamaged},
+	} {
+		if h, err := ParseRegionHeader(c.p); !errors.Is(err, c.err) || c.err == nil && (err != nil || h != c.want) {
+			t.Errorf("%s: %+v, %v", name, h, err)
+		}
+	}
+}
+
 func FuzzHeader(f *testing.F) {
 	h := testHeader()
 	var p [regionHeader]byte
@@ -111,5 +152,43 @@ func FuzzHeader(f *testing.F) {
 		if string(again[:]) != string(p) {
 			t.Fatalf("% x is decoded as %+v, which is % x", p, h, again)
 		}
+	})
+}
+
+// TestCatalogDump pins the bytes of the catalog's entries.
+func TestCatalogDump(t *testing.T) {
+	l := &Layout{
+		Geometry:  Geometry{UUID: testHeader().UUID, Backups: 1, SegmentSize: 1 << 20, LogArea: 1 << 20},
+		Formatted: true, Epoch: 3, NextCoordinator: 18,
+		Blades: []Blade{{Size: HeaderArea + 4<<20, Used: 3}, {Size: HeaderArea + 4<<20, Used: 3, State: BladeDown}},
+		Segments: []Segment{
+			{},
+			{Kind: KindLog, Placement: Placement{N: 1, Replicas: [3]Replica{{0, HeaderArea}}}},
+			{Kind: KindLog, Placement: Placement{}},
+			{Kind: KindIndex, Placement: Placement{N: 2, Replicas: [3]Replica{{0, HeaderArea + 1<<20}, {1, HeaderArea + 1<<20}}}},
+			{Kind: KindBlocks, Class: 9, Placement: Placement{N: 2, Replicas: [3]Replica{{1, HeaderArea + 2<<20}, {0, HeaderArea + 2<<20}}}},
+		},
+		Tables:       []Table{{ID: 1, Name: "accounts", Root: MakeAddr(3, 8192), Options: []byte("opaque")}},
+		Coordinators: []CoordinatorEntry{{ID: 17, Slot: 0}},
+	}
+	if err := l.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	datadriven.RunTest(t, "testdata/catalog", func(t *testing.T, d *datadriven.TestData) string {
+		var b strings.Builder
+		for _, e := range l.entries() {
+			fmt.Fprintf(&b, "%s\n", e.Key)
+			for at := 0; at < len(e.Value); at += 8 {
+				note := ""
+				switch at {
+				case 0:
+					note = "  kind, version, length"
+				case len(e.Value) - 8:
+					note = "  checksum"
+				}
+				fmt.Fprintf(&b, "  %04x  % x%s\n", at, e.Value[at:at+8], note)
+			}
+		}
+		return b.String()
 	})
 }

@@ -131,7 +131,7 @@ func (s *Space) bladesUp() int {
 	return n
 }
 
-// dropLost forgets free places in segments that have lost all copies, and where
+// dropLost forgets free blocks of segments that have lost all copies, and where
 // the primaries of index segments were. The caller holds the lock.
 func (s *Space) dropLost() {
 	v := s.View()
@@ -140,9 +140,6 @@ func (s *Space) dropLost() {
 		p := &s.pools[class]
 		p.free = keep(p.free, func(a Addr) bool { return !lost(a.Segment()) })
 		p.open = keep(p.open, func(c carve) bool { return !lost(c.seg) })
-		for _, list := range []*[]*scan{&p.unseen, &p.tails, &p.holes} {
-			*list = keep(*list, func(x *scan) bool { return !lost(x.seg) })
-		}
 	}
 	for _, x := range s.extents.segs {
 		if pl := v.Placement(x.id); pl.N > 0 {
