@@ -63,6 +63,11 @@ func (k *Client) nextID() record.TxID {
 	return record.MakeTxID(k.id, k.seq)
 }
 
+// newQuery makes a query with a buffer.
+func (k *Client) newQuery(key []byte, local uint32) index.Query {
+	return index.Query{Key: key, Hash: record.Hash(k.Table, key), Local: local, View: k.m.View()}
+}
+
 // Resolve looks the key up in the index.
 func (k *Client) Resolve(key []byte) error {
 	q := &k.Query
@@ -211,7 +216,7 @@ func (k *Client) Insert(key, value []byte) (memory.Addr, error) {
 	}
 	need, _ := record.ClassFor(len(key), len(value))
 	if need > class {
-		return a, k.grow(key, value, a, class, id)
+		return k.grow(key, value, a, class, id)
 	}
 	return a, k.write(a, id, record.Live, class, 0, key, value)
 }
@@ -259,20 +264,21 @@ func (k *Client) Move(key []byte) error {
 	if err != nil {
 		return err
 	}
-	return k.grow(key, value, a, class, id)
+	_, err = k.grow(key, value, a, class, id)
+	return err
 }
 
 // grow moves the record that is locked by id to a new block with the value.
-func (k *Client) grow(key, value []byte, a memory.Addr, class memory.Class, id record.TxID) error {
+func (k *Client) grow(key, value []byte, a memory.Addr, class memory.Class, id record.TxID) (memory.Addr, error) {
 	to, toClass, err := k.NewBlock(id, key, value)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if err := k.Index.Replace(k.C, &k.Query, a, to, toClass); err != nil {
-		return err
+		return 0, err
 	}
 	if err := k.write(to, id, record.Live, toClass, 0, key, value); err != nil {
-		return err
+		return 0, err
 	}
-	return k.write(a, id, record.Free, class, 0, nil, nil)
+	return to, k.write(a, id, record.Free, class, 0, nil, nil)
 }

@@ -1,4 +1,152 @@
 // Package race is RACE hashing (Zuo et al., "One-sided RDMA-Conscious Extendible
-// Hashing for Disaggregated Memory"): an extendible hash table on the memory
-// blades that clients search, change and grow with one-sided verbs alone.
+// Hashing for Disaggregated Memory", sections 3.2 to 3.4): an extendible hash
+// table in the memory of the blades, which clients search, change and grow with
+// one-sided verbs alone. A lookup is one round trip of two READs; the slots of a
+// bucket point to record blocks.
+//
+// # Layout
+//
+// The root extent:
+//
+//	  0  magic "TXNRACE1"
+//	  8  geometry: groups 32 | maximum depth 8 | slots per bucket 8 | table 16   (from bit 0)
+//	 56  checksum of the line
+//	 64  global depth
+//	 72  who is changing the directory, 0: nobody
+//	128  directory: 1<<maxDepth entries, of which 1<<globalDepth are in use ([Entry])
+//
+// Its place never changes; doubling the directory fills in the upper half (RACE,
+// figure 9). A sub-table is an extent of its own:
+//
+//	 0  magic "TXNSUBTB"
+//	 8  geometry
+//	16  suffix 32 | depth 8, with which it was made
+//	24  the sub-table that it was split from, 0: none
+//	32  the root
+//	40  checksum of the line up to here
+//	48  the sub-table that it is being split into, 0: none
+//	56  who is splitting it, 0: nobody
+//	64  groups of three buckets of 64 bytes: main, overflow, main
+//
+// A bucket is seven slots ([Slot]) and a header ([Header]), which says for which
+// hashes it is responsible. Unlike in the paper the header comes last: see below.
+//
+// A hash has 64 bits. Its low bits, as many as the local depth of the sub-table,
+// are the suffix that chooses the sub-table; the high 8 are the fingerprint; the
+// places of the two combined buckets (a main bucket and the overflow bucket that
+// it shares with the other main bucket of its group) come from those between and
+// from a product. They are in different groups.
+//
+// # Replicas
+//
+// All of it is replicated. A change of a word is a CAS on the primary, and when
+// that has succeeded the same CAS on every backup, repeated until it succeeds:
+// see step. Operations return when the backups are done. Only the primary is read.
+//
+// # Lookups are linearizable
+//
+// A key is linked when a slot points to its block. Claim: a lookup during which
+// the key was linked all the time has the block among its candidates; so a lookup
+// without it proves that there was a moment when the key was not linked. Slots
+// change by inserts (0 to a), removes (a to 0), replaces (a to b, in place), and by
+// the moves of a split. Only moves can hide a key from a reader, whose READs are
+// four lines that are copied at any times, each in increasing order of its words.
+//
+// A split of sub-table T of depth d and suffix s makes T1 of suffix s+2^d. Its steps,
+// each complete on the primary before the next begins:
+//
+//	S1  T1 is written, empty, with headers of depth d+1.
+//	S2  The directory entries of the suffix of T1 point to it, marked as filling.
+//	S3  The headers of T change to depth d+1: it is not responsible any more for
+//	    the keys that are to move.
+//	S4  For each slot that moves: it is marked in T; set at the same place in T1;
+//	    cleared in T.
+//	S5  The entries lose their mark.
+//
+// Consider a key K that moves. Where it may be:
+//
+//	(i)   An insert puts K into a line of T only if it saw, after its CAS, that the
+//	      line's header was still responsible; else it takes the slot back. It puts
+//	      K into T1 only if it saw before that none of K's four lines in T was.
+//	(ii)  A move takes K out of a line of T after the line's header has changed, and
+//	      it is in T1 then.
+//	(iii) Nobody but the mover changes a marked slot, and T1 is not split before S5.
+//
+// A reader whose directory says T, stale or not, accepts what it has read if all
+// four headers are responsible for K. In each line the header was copied last, so
+// when any of the line's slots was copied the header had not changed (it never
+// changes back), and nothing had been moved out of the line (ii). Nor was K in T1
+// when the first slot was copied: by (i) and (ii) some header would have been
+// changed by then, and would have been read after. So K was in a line of T, and
+// stayed there until that line had been copied. Had the header been the first word
+// of its line, as in the paper, a reader could see the old header, and then miss the
+// slots that were moved out between the two.
+//
+// If a header is not responsible, S2 is over: the reader reads the directory anew,
+// which says T1 now. A reader whose entry is marked as filling reads K's lines in
+// T, and when these READs are complete, those in T1, and takes the union. If K was
+// in T while its line was copied, it is found; if not, it had been moved or
+// inserted into T1 before the second READs were posted, and stays there. (The paper,
+// algorithm 6, reads T1, T, and T1 again.) That T1 is itself split
+// meanwhile, after S5, shows in its headers, which are checked as above. A reader
+// whose entry is not marked reads T1 alone: S4 was over when the entry was read.
+//
+// The paper lets inserts into T1 begin with S2. A reader with a stale directory
+// then finds all of K's headers in T responsible, and misses a K that was inserted
+// into T1 and whose insert has returned. Hence the second half of (i).
+//
+// Keys that stay in T are covered by the old headers and the new; the mover does
+// not touch their slots.
+//
+// # Absence that is validated
+//
+// Unchanged tells from a second copy of the same lines whether an insert that
+// returned after the lookup could have been missed. If only T was read: the headers
+// must be responsible still, so by (i) and (ii) such an insert left its slot in these
+// lines. If T1 was being filled: the headers of T must be the same as before. If
+// all of K's were changed then, later inserts are in T1 when they return,
+// whatever line they went through; if some were not, such an insert is in one of
+// those, or has been moved, which would have changed a header.
+//
+// # Two inserts of a key never both succeed
+//
+// An insert sets its slot, and then looks up the key. Of two inserts the one that
+// set its slot later meets the other's slot, since that stays until its owner
+// clears it (lookups do not miss it, in T or T1). Who meets another slot of its key
+// gives in, unless its own comes first in the order of bucket and slot numbers and
+// the other's block is an insert in progress: then it looks again, and gives in
+// after a while. It returns nil only after a lookup that found no other slot of the
+// key. So if both returned nil, each looked before the other had set its slot,
+// which is impossible. That a record with a value is never removed in favour of a
+// newer slot is a refinement of the paper's rule.
+//
+// Keys are compared by reading the blocks of slots with equal fingerprints. A block
+// that is linked keeps its key; one that has been unlinked may be wiped meanwhile
+// while its record lives on in another block, to which the slot points now: so a
+// mismatch counts only if the block was intact, or if its slot is unchanged
+// afterwards.
+//
+// # Splits do not stop others
+//
+// Searches, replaces and removes go on, and inserts, but for those that find their
+// buckets full. A remove or replace waits while its slot is marked, for a few round
+// trips of the mover. In T1 the mover needs the place that the slot has in T: while
+// T1 is filled, inserts leave alone those places whose like in T is in use.
+//
+// The lock of a split is a word of T's first line, and names its owner. T stays for
+// ever at the directory index that is its suffix, and is never freed, so a stale
+// directory leads nowhere else. The entries of the directory change under a lock of
+// their own, which is held for a few round trips; readers ignore it.
+//
+// A client that dies within a split leaves marks and locks. Lookups go on, and so
+// does everything that does not need the marked slots or more room, which fails
+// with index.ErrBusy after some seconds; [Index.Recover] finishes the split or
+// takes it back.
+//
+// # What is asked of others
+//
+// Blocks must be placed before they are linked ([rdma.Coro.Fence], where the fabric
+// does not promise it), with key and table, and keep both while they are linked. A block
+// that was unlinked must not be used again while an operation runs that may have
+// read its slot. Who removes or replaces a block holds its lock.
 package race

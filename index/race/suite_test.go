@@ -13,7 +13,7 @@ import (
 var subject = indextest.Subject{
 	Name: "race",
 	Create: func(c *rdma.Coro, m *indextest.Memory, table uint16) (memory.Addr, index.Index, error) {
-		return Create(c, m, table, Options{Groups: 2, MaxDepth: 8})
+		return Create(c, m, table, Options{Groups: 2, MaxDepth: 12})
 	},
 	Open: func(c *rdma.Coro, m *indextest.Memory, root memory.Addr, table uint16) (index.Index, error) {
 		return Open(c, m, root, table)
@@ -22,6 +22,8 @@ var subject = indextest.Subject{
 }
 
 var seeds = flag.Int("seeds", 0, "how many seeds of the disorderly runs; 0: a few")
+
+func TestSuite(t *testing.T) { indextest.Run(t, subject) }
 
 func TestChaos(t *testing.T) {
 	n := 300

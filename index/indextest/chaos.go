@@ -1,0 +1,92 @@
+package indextest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"txnode/rdma"
+)
+
+// Chaos runs clients that insert, delete, move and look for a few keys on a
+// disorderly fabric while the index grows, and checks that what each saw is
+// linearizable, that keys which are always there are always found, and that keys
+// which never are never seem to be.
+func Chaos(t *testing.T, s Subject, seeds int) {
+	for seed := range seeds {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { chaos(t, s, uint64(seed)) })
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+func chaos(t *testing.T, s Subject, seed uint64) {
+	const (
+		clients = 4
+		steps   = 80
+		stable  = 32
+		churned = 6
+	)
+	fabric := disorderly
+	if seed%2 == 1 {
+		fabric = NewStepwise
+	}
+	m, root, k0 := start(t, s, MemoryOptions{Seed: seed, Fabric: fabric, SegmentSize: 64 << 10, Segments: 64, Copies: 1 + int(seed%3)})
+	for i := range stable {
+		if _, err := k0.Insert(name(i), name(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	histories := make([]History, clients)
+	var threads []*rdma.Thread
+	for range clients {
+		threads = append(threads, m.Thread(t))
+	}
+	m.Fabric.Run(clients, func(id int) {
+		r := rand.New(rand.NewPCG(seed, uint64(id)))
+		c := threads[id].Plain()
+		k := another(t, s, m, root, c)
+		if k == nil {
+			return
+		}
+		defer k.Close()
+		fresh := 1000 * (id + 1)
+		for range steps {
+			if t.Failed() {
+				return
+			}
+			var err error
+			switch n := r.IntN(10); {
+			case n < 3: // keys that make the index grow
+				fresh++
+				_, err = k.Insert(name(fresh), name(fresh))
+			case n < 5:
+				i := r.IntN(stable)
+				v, e := k.Get(name(i))
+				if err = e; err == nil && v == nil {
+					err = fmt.Errorf("key %d, which is always there, was not found", i)
+				}
+			case n < 6:
+				if err = k.Move(name(r.IntN(stable))); err == ErrLocked {
+					err = nil
+				}
+			case n < 7:
+				v, e := k.Get(name(-1 - r.IntN(10)))
+				if err = e; err == nil && v != nil {
+					err = fmt.Errorf("a key that was never inserted was found")
+				}
+			default:
+				i := stable + r.IntN(churned)
+				err = histories[id].do(k, id, call{i, opKind(r.IntN(4))}, name(i))
+			}
+			if err != nil {
+				t.Errorf("client %d: %v", id, err)
+			}
+		}
+	})
+	checkHistories(t, histories)
+	if !t.Failed() {
+		verify(t, s, k0)
+	}
+}
