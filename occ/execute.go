@@ -163,7 +163,7 @@ func (tx *Tx) append(it *item) error {
 				g.Off += record.GuardOff
 				it.cas = int32(b.MaskedCAS(g, 0, uint64(record.HeldBy(tx.id)), tx.s.masks))
 			}
-		} else if !it.update && tx.s.eng.opts.ReadBackups && tx.view.Copies(it.addr) > 1 {
+		} else if !it.update && !it.primary && tx.s.eng.opts.ReadBackups && tx.view.Copies(it.addr) > 1 {
 			copyNo = 1
 			it.backup = true
 		}
@@ -277,6 +277,12 @@ func (tx *Tx) probed(it *item) error {
 	}
 	need, err := img.Check(it.addr)
 	if err == nil && !tx.matches(it, img) {
+		if it.backup {
+			// A block that is being inserted is on the primary alone, until it is committed.
+			it.backup, it.primary = false, true
+			it.step = stepProbe
+			return nil
+		}
 		// Another key's block, or nobody's: the address is stale.
 		if held {
 			if err := tx.unlockForeign(it); err != nil {

@@ -85,6 +85,7 @@ type item struct {
 	insert    bool // by Insert: link a block when the key turns out to have none
 	inserted  bool // this transaction linked the block
 	backup    bool // read from a backup
+	primary   bool // not to be read from a backup
 	tries     uint8
 }
 
