@@ -59,7 +59,8 @@ type scan struct {
 	probed  bool   // false: the whole segment, and where its never-used part begins is not known
 }
 
-// adopt scans until it has found want free blocks, or after so many rounds, or when nothing is left to scan (more is false). What it found is in the pool.
+// adopt scans until it has found want free blocks, or after so many rounds, or
+// when nothing is left to scan (more is false). What it found is in the pool.
 func (s *Space) adopt(c *rdma.Coro, class Class, rounds, want int) (more bool, err error) {
 	for found, round := 0, 0; round < rounds && found < want; round++ {
 		x, done := s.nextScan(class, want, round == 0)
@@ -183,7 +184,7 @@ func (s *Space) probe(c *rdma.Coro, v *View, x *scan) error {
 		if err != nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.pools[x.class].tails = append(s.pools[x.class].tails, x)
+			s.pools[x.class].unseen = append(s.pools[x.class].unseen, x)
 			return err
 		}
 		lo, hi = uint32(lastUsed+1), firstBlank

@@ -50,7 +50,7 @@ func (s *Space) NewAllocator(t *rdma.Thread) (*Allocator, error) {
 
 // Alloc returns a block of the class. On the blades its header is zero, or says
 // that the block is free. Blocks come from segments with their primaries on all
-// blades in turn.
+// blades in turn. The segment may be younger than the view that the caller holds.
 func (a *Allocator) Alloc(c *rdma.Coro, class Class) (Addr, error) {
 	if class < NumClasses {
 		l := &a.lists[class]

@@ -31,6 +31,9 @@ const (
 // granule is the unit of extents in bytes.
 func granule(segmentSize uint32) uint32 { return max(segmentSize/maxGranules, minGranule) }
 
+// granulesFor is how many granules hold size bytes, at least one.
+func granulesFor(size, unit uint32) uint32 { return (max(size, 1)-1)/unit + 1 }
+
 // tableGranules is how many granules the table takes.
 func tableGranules(segmentSize uint32) uint32 {
 	g := granule(segmentSize)
@@ -133,6 +136,9 @@ func (s *Space) MaxExtent() uint32 {
 // have their primaries on different blades. It costs a round trip, and a change
 // of the catalog when a new segment is needed. An extent that is not yet
 // reachable from a table's root when the process dies stays allocated.
+//
+// When the epoch moves meanwhile it fails with rdma.ErrStaleKey, and may be called
+// again after [rdma.Thread.Reconnect]; nothing is lost.
 func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
 	if size > s.MaxExtent() {
 		return 0, fmt.Errorf("%w: an extent of %d bytes; at most %d are possible with segments of %d", ErrTooLarge, size, s.MaxExtent(), s.opts.SegmentSize)
@@ -141,7 +147,7 @@ func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
 		return 0, err
 	}
 	unit := granule(s.opts.SegmentSize)
-	n := max(1, (size+unit-1)/unit)
+	n := granulesFor(size, unit)
 	a, dirty, err := s.reserveExtent(n)
 	if err != nil {
 		return 0, err
@@ -226,7 +232,7 @@ func (s *Space) FreeExtent(a Addr, size uint32) error {
 	}
 	unit := granule(s.opts.SegmentSize)
 	x := s.extents.byID[a.Segment()]
-	at, n := a.Offset()/unit, max(1, (size+unit-1)/unit)
+	at, n := a.Offset()/unit, granulesFor(size, unit)
 	if a>>AddrBits != 0 || x == nil || a.Offset()%unit != 0 || int(at) >= len(x.starts) || x.starts[at] != n {
 		return fmt.Errorf("memory: no extent of %d bytes starts at %v", size, a)
 	}

@@ -98,7 +98,7 @@ func TestExtentLimits(t *testing.T) {
 		a memory.Addr
 		n uint32
 	}{
-		{a, 1}, {a + 256, s.MaxExtent()}, {a + 1, s.MaxExtent()}, {0, 1}, {1 << 60, 1}, {memory.MakeAddr(77, 0), 1}, {memory.MakeAddr(1, 0), 1}, {z, 1000},
+		{a, 1}, {a + 256, s.MaxExtent()}, {a + 1, s.MaxExtent()}, {0, 1}, {1 << 60, 1}, {memory.MakeAddr(77, 0), 1}, {memory.MakeAddr(1, 0), 1}, {z, 1000}, {z, 1<<32 - 1},
 	} {
 		if err := s.FreeExtent(x.a, x.n); err == nil {
 			t.Errorf("%d bytes at %v are freed", x.n, x.a)
