@@ -154,6 +154,9 @@ func (tx *Tx) seal() error {
 			if !ok {
 				return &TooLargeError{What: "record", Got: int(it.wlen), Limit: int(memory.MaxBlock)}
 			}
+			if err := tx.resolve(it); err != nil { // now, since nothing may fail after the decision
+				return err
+			}
 			to, err := tx.s.alloc.Alloc(tx.c, class)
 			if err != nil {
 				return fmt.Errorf("occ: a larger block for a record of table %q: %w", it.table.Name, err)
@@ -195,7 +198,7 @@ func (tx *Tx) reserveLog(n int) (uint32, error) {
 			return off, nil
 		}
 		if n > r.Max() {
-			return 0, tx.tooLarge(n)
+			return 0, tx.logTooLarge(n)
 		}
 		for _, o := range tx.s.txs {
 			for i := range o.flights {
@@ -427,11 +430,15 @@ func (tx *Tx) afterCommit() {
 func (tx *Tx) finish() {
 	tx.active = false
 	for i := range tx.items {
-		if q := tx.items[i].query; q != nil {
-			tx.queries = append(tx.queries, q)
-			tx.items[i].query = nil
+		if it := &tx.items[i]; it.query != nil && (it.from == 0 || it.write == writeNone) {
+			tx.freeQuery(it) // those of records that move are used once more
 		}
 	}
+}
+
+func (tx *Tx) freeQuery(it *item) {
+	tx.queries = append(tx.queries, it.query)
+	it.query = nil
 }
 
 // report writes the transaction's operations to the history.

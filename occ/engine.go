@@ -86,16 +86,21 @@ func (e *Engine) Space() *memory.Space { return e.space }
 
 // Session is a coordinator on one thread. It belongs to the thread's goroutine.
 type Session struct {
-	eng     *Engine
-	thread  *rdma.Thread
-	caps    rdma.Caps
-	alloc   *memory.Allocator
-	coord   memory.Coordinator
-	seq     uint64
-	ring    logRing
-	masks   uint32 // arena: compare mask, swap mask of the lock verb; then a scratch word
-	backup  int    // which copy ReadBackups reads
-	broken  error
+	eng    *Engine
+	thread *rdma.Thread
+	caps   rdma.Caps
+	alloc  *memory.Allocator
+	coord  memory.Coordinator
+	seq    uint64
+	ring   logRing
+	masks  uint32 // arena: compare mask, swap mask of the lock verb; then a scratch word
+	spare  uint32 // arena: see openSpare
+	backup int    // which copy ReadBackups reads
+	broken error
+
+	spareUsers int
+	spareHeld  bool
+
 	txs     []*Tx
 	reclaim reclaimer
 }
@@ -113,6 +118,10 @@ func (e *Engine) NewSession(t *rdma.Thread) (*Session, error) {
 	if s.masks, err = t.Alloc(64); err != nil {
 		return nil, fmt.Errorf("occ: new session: %w", err)
 	}
+	if s.spare, err = t.Alloc(spareSize); err != nil {
+		return nil, fmt.Errorf("occ: new session: %w", err)
+	}
+	s.spareHeld = true
 	t.PutWord(s.masks, record.HeldBit)
 	t.PutWord(s.masks+8, ^uint64(0))
 	s.ring.init(s.coord)
@@ -182,5 +191,8 @@ func (s *Session) Close() error {
 		return err
 	}
 	s.thread.Free(s.masks, 64)
+	if s.spareHeld {
+		s.thread.Free(s.spare, spareSize)
+	}
 	return s.eng.space.CloseCoordinator(s.coord.ID)
 }

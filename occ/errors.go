@@ -61,13 +61,18 @@ func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 
 // TooLargeError is an ErrTooLarge with figures.
 type TooLargeError struct {
-	What       string // "key", "value", "transaction"
+	What       string // "key", "value", "log record", "transaction"
 	Got, Limit int    // bytes
+	Remedy     string // what to do; empty: the limit is fixed
 }
 
-// Error gives what, size and limit.
+// Error gives what, size and limit, and what to do.
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("occ: %s of %d bytes is too large: the limit is %d", e.What, e.Got, e.Limit)
+	s := fmt.Sprintf("occ: %s of %d bytes is too large: the limit is %d", e.What, e.Got, e.Limit)
+	if e.Remedy != "" {
+		s += "; " + e.Remedy
+	}
+	return s
 }
 
 // Is matches ErrTooLarge.

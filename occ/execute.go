@@ -392,7 +392,7 @@ func (tx *Tx) searched(it *item) error {
 	q := it.query
 	again, err := it.table.Index.Resolve(tx.c, q)
 	if err != nil {
-		return fmt.Errorf("occ: lookup in table %q: %w", it.table.Name, err)
+		return tx.indexError(it, "looking up in", err)
 	}
 	if again {
 		return tx.searchAgain(it)

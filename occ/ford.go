@@ -139,7 +139,7 @@ func (tx *Tx) undoRecord() (at uint32, n int, err error) {
 		}
 	}
 	if size > tx.s.ring.ring.Max() {
-		return 0, 0, tx.tooLarge(size)
+		return 0, 0, tx.logTooLarge(size)
 	}
 	if at, err = tx.alloc(uint32(size)); err != nil {
 		return 0, 0, err

@@ -9,9 +9,10 @@ import (
 )
 
 // placeholders links a locked block in state absent for every key, of the items
-// from number first on, that is to be inserted and has no block. From then on the key's absence is a record like any
-// other: others that look for the key meet the lock, and a second insert of the
-// same key finds the block, so two can not both commit.
+// from number first on, that is to be inserted and has no block. From then on the
+// key's absence is a record like any other: others that look for the key meet the
+// lock, and a second insert of the same key finds the block, so two can not both
+// commit.
 func (tx *Tx) placeholders(first int) error {
 	c, b := tx.c, &tx.batch
 	b.Reset()
@@ -48,6 +49,8 @@ func (tx *Tx) placeholders(first int) error {
 	if err := c.Do(b); err != nil {
 		return tx.s.fail(err)
 	}
+	tx.s.openSpare()
+	defer tx.s.closeSpare()
 	for i := first; i < len(tx.items); i++ {
 		it := &tx.items[i]
 		if !it.inserted || it.locked {
@@ -63,7 +66,7 @@ func (tx *Tx) placeholders(first int) error {
 		if errors.Is(err, index.ErrDuplicate) {
 			return tx.conflict(AbortPhantom)
 		}
-		return fmt.Errorf("occ: inserting into table %q: %w", it.table.Name, err)
+		return tx.indexError(it, "inserting into", err)
 	}
 	return nil
 }
@@ -80,6 +83,8 @@ func (tx *Tx) removePlaceholders() error {
 	}
 	c, b := tx.c, &tx.batch
 	c.Count = &tx.phases[PhaseRelease]
+	tx.s.openSpare()
+	defer tx.s.closeSpare()
 	for i := range tx.items {
 		it := &tx.items[i]
 		if !it.inserted || !it.locked {
@@ -120,6 +125,7 @@ func (tx *Tx) appendFree(it *item) {
 // to commit: the new block is written everywhere with the lock still on, the
 // slot is switched to it, the lock is released, and the old block becomes free.
 // Who comes by the old block meets the old lock; who comes by the slot, the new one.
+// It needs no memory of the transaction's.
 func (tx *Tx) moveRecords() error {
 	c, b, v := tx.c, &tx.batch, tx.view
 	b.Reset()
@@ -137,15 +143,15 @@ func (tx *Tx) moveRecords() error {
 	if err := c.Do(b); err != nil {
 		return err
 	}
+	tx.s.openSpare()
+	defer tx.s.closeSpare()
 	for i := range tx.items {
 		it := &tx.items[i]
 		if it.from == 0 || it.write == writeNone {
 			continue
 		}
-		q, err := tx.resolved(it)
-		if err == nil {
-			err = it.table.Index.Replace(c, q, it.from, it.addr, it.class)
-		}
+		err := it.table.Index.Replace(c, it.query, it.from, it.addr, it.class)
+		tx.freeQuery(it)
 		if err != nil {
 			return fmt.Errorf("moving a record of table %q: %w", it.table.Name, err)
 		}
@@ -158,12 +164,9 @@ func (tx *Tx) moveRecords() error {
 		}
 		tx.s.eng.cache.Drop(it.hash, it.from)
 		tx.s.eng.cache.Store(it.hash, it.addr, it.class)
-		guard := it.buf
+		guard := tx.logAt + uint32(it.w) + record.GuardOff // of the image, which is in place by now
 		tx.s.thread.PutWord(guard, uint64(record.FreeAt(tx.id)))
-		freed, err := tx.alloc(record.LineSize)
-		if err != nil {
-			return err
-		}
+		freed := it.buf // and that as read is of no more use
 		record.Image(tx.bytes(freed, record.LineSize)).Put(it.from, tx.id, record.Free, it.table.ID, it.fromClass, 0, nil, nil)
 		for k := range v.Copies(it.addr) {
 			a := v.At(it.addr, k)
@@ -185,14 +188,17 @@ func (tx *Tx) moveRecords() error {
 	return nil
 }
 
-// resolved returns a query of the item that has been looked up.
-func (tx *Tx) resolved(it *item) (*index.Query, error) {
+// resolve makes sure that the item has a query that has been looked up.
+func (tx *Tx) resolve(it *item) error {
 	if it.query != nil {
-		return it.query, nil
+		return nil
 	}
 	q, err := tx.query(it)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return q, lookup(tx.c, it.table, q)
+	if err := lookup(tx.c, it.table, q); err != nil {
+		return tx.indexError(it, "looking up in", err)
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"unsafe"
 
 	"txnode/history"
 	"txnode/index"
@@ -233,10 +234,7 @@ func (tx *Tx) land(f *flight) error {
 		tx.s.ring.ring.Release(f.token)
 		f.held = false
 	}
-	for _, x := range f.extra {
-		tx.s.thread.Free(x.at, x.n)
-	}
-	f.extra = f.extra[:0]
+	tx.s.freeExtra(f)
 	return nil
 }
 
@@ -289,20 +287,14 @@ func (tx *Tx) alloc(n uint32) (uint32, error) {
 		return at, nil
 	}
 	size := int(max(n, 4<<10))
-	at, err := tx.s.thread.Alloc(size)
+	at, err := tx.extra(size)
 	if err != nil {
-		return 0, tx.tooLarge(int(n))
+		return 0, err
 	}
-	f := &tx.flights[tx.flight]
-	f.extra = append(f.extra, chunk{at, size})
 	if n < 4<<10 {
 		tx.next, tx.end = at+n, at+uint32(size)
 	}
 	return at, nil
-}
-
-func (tx *Tx) tooLarge(n int) error {
-	return &TooLargeError{What: "transaction", Got: n, Limit: tx.s.ring.ring.Max()}
 }
 
 // bytes returns arena memory.
@@ -451,24 +443,49 @@ func (tx *Tx) logBytes() []byte { return tx.bytes(tx.logAt, uint32(tx.logCap)) }
 // reserve makes room in the log buffer for an image of size bytes.
 func (tx *Tx) reserve(size int) (int, error) {
 	need := tx.log.Need(size)
-	if need > tx.s.ring.ring.Max() {
-		return 0, tx.tooLarge(need)
+	if need > tx.s.ring.ring.Max() || tx.log.Entries() == log.MaxEntries {
+		return 0, tx.logTooLarge(need)
 	}
 	if need > tx.logCap {
 		grown := 2 * tx.logCap
 		for grown < need {
 			grown *= 2
 		}
-		at, err := tx.s.thread.Alloc(grown)
+		at, err := tx.extra(grown)
 		if err != nil {
-			return 0, tx.tooLarge(need)
+			return 0, err
 		}
-		f := &tx.flights[tx.flight]
-		f.extra = append(f.extra, chunk{at, grown})
 		copy(tx.bytes(at, uint32(grown)), tx.logBytes()[:tx.log.Len()])
 		tx.logAt, tx.logCap = at, grown
 	}
 	return tx.log.Add(tx.logBytes(), size), nil
+}
+
+// place finds room in the log buffer for a new image of n bytes. When there is
+// none, the item stays as it was.
+func (tx *Tx) place(it *item, n int) error {
+	size := n
+	if it.w >= 0 { // it grows: perhaps again
+		size = max(n, 2*log.Room(tx.logBytes(), int(it.w)))
+	}
+	at, err := tx.reserve(size)
+	if err != nil && size > n {
+		at, err = tx.reserve(n)
+	}
+	if err != nil {
+		return err
+	}
+	if it.w >= 0 {
+		tx.log.Kill(tx.logBytes(), int(it.w))
+	}
+	it.w = int32(at)
+	return nil
+}
+
+// overlap reports whether two slices share memory.
+func overlap(a, b []byte) bool {
+	x, y := uintptr(unsafe.Pointer(unsafe.SliceData(a))), uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	return len(a) > 0 && x < y+uintptr(len(b)) && y < x+uintptr(len(a))
 }
 
 // Put sets the value of item i. The value is copied.
@@ -519,16 +536,12 @@ func (tx *Tx) Delete(i int) error {
 func (tx *Tx) setImage(i int, w write, value []byte) error {
 	it := &tx.items[i]
 	n := record.Size(len(it.key), len(value))
-	if it.w >= 0 && log.Room(tx.logBytes(), int(it.w)) < n {
-		tx.log.Kill(tx.logBytes(), int(it.w))
-		it.w = -1
-	}
-	if it.w < 0 {
-		at, err := tx.reserve(n)
-		if err != nil {
+	if it.w < 0 || log.Room(tx.logBytes(), int(it.w)) < n {
+		if err := tx.place(it, n); err != nil {
 			return err
 		}
-		it.w = int32(at)
+	} else if it.write == writePut && overlap(value, tx.logBytes()) {
+		value = bytes.Clone(value) // what Read has returned of the image that is replaced
 	}
 	if it.write == writeNone {
 		tx.writes++

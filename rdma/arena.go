@@ -27,6 +27,9 @@ func (t *Thread) PutWord(local uint32, v uint64) {
 // Base is the address of the arena's first byte; it is not on the Go heap.
 func (t *Thread) Base() unsafe.Pointer { return unsafe.Pointer(&t.arena[0]) }
 
+// ArenaSize is the size of the arena in bytes.
+func (t *Thread) ArenaSize() int { return len(t.arena) }
+
 // Alloc returns the offset of n bytes of arena, 64-byte aligned, or
 // ErrArenaFull. Sizes are rounded up to powers of two from 64 bytes.
 func (t *Thread) Alloc(n int) (uint32, error) { return t.space.alloc(n) }
