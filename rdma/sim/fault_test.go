@@ -493,6 +493,41 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// What a restart finds unplaced is lost, even if it had completed, and a WRITE
+// that it cuts in two stays half.
+func TestRestartLosesWhatIsUnplaced(t *testing.T) {
+	with(t, "delay(thread=0,verb=1,by=5ms) restart(blade=1,at=100us,for=10us,memory=true)", func(b *bench) {
+		b.set(at(1, 0), 1)
+		if err := b.c.Do(&b.b); err != nil || b.t.Now() > 90_000 {
+			b.Errorf("error %v at %d", err, b.t.Now())
+		}
+	}, func(b *bench) { b.want(1, 0) })
+	halves := 0
+	with(t, "tear(thread=0,verb=1,by=500us) restart(blade=1,at=100us,for=10us,memory=true)", func(b *bench) {
+		for i := range b.t.Bytes(1024, 512) {
+			b.t.Bytes(1024, 512)[i] = 7
+		}
+		b.b.Write(at(1, 0), 1024, 512)
+		if err := b.c.Do(&b.b); err == nil || !b.b.WR(0).Status.Uncertain() {
+			b.Errorf("a WRITE that was cut in two ended with %v", err)
+		}
+	}, func(b *bench) {
+		all := make([]byte, 512)
+		if err := b.f.ReadMemory(1, 0, all); err != nil {
+			b.Fatal(err)
+		}
+		if !slices.Contains(all, 0) {
+			b.Error("its second half was placed after the restart")
+		}
+		if slices.Contains(all, 7) {
+			halves++
+		}
+	})
+	if halves < 4 {
+		t.Errorf("the first half was placed in %d runs of 8", halves)
+	}
+}
+
 // Outside Run there is no body to unwind: the verbs of a stopped thread fail.
 func TestStopOutsideRun(t *testing.T) {
 	f := newFabric(t, 1, sim.Options{Faults: []sim.Fault{{Kind: sim.FaultStop, Thread: 0, Verb: 1}}})

@@ -165,8 +165,10 @@ func (f *Fabric) restart(b *blade, x *Fault) {
 	}
 	for _, e := range f.queue.all() { // the second halves of divided WRITEs
 		if e.kind() == evEffect2 {
-			if g := f.groups.all[e.a()]; g.q.blade == b && g.verbs[e.b()].state == verbHalf {
-				g.verbs[e.b()].state = verbDone
+			g := f.groups.all[e.a()]
+			if v := &g.verbs[e.b()]; g.q.blade == b && v.state == verbHalf {
+				v.state, v.wr.Status = verbDone, rdma.StatusTimeout
+				f.fail(g.q, v)
 			}
 		}
 	}

@@ -68,3 +68,19 @@ func TestMemoryIsSparse(t *testing.T) {
 		t.Fatalf("100 scattered writes made %d pages", m.pages)
 	}
 }
+
+// A large memory, on huge pages where there are some, is as empty as a small one.
+func TestLargeMemory(t *testing.T) {
+	var m memory
+	m.init(64 << 20)
+	for off := uint64(0); off < 24<<20; off += pageSize {
+		if m.setWord(off+8, off); m.word(off) != 0 || m.word(off+16) != 0 {
+			t.Fatalf("a fresh page at %#x is not empty", off)
+		}
+	}
+	for off := uint64(0); off < 24<<20; off += pageSize {
+		if m.word(off+8) != off {
+			t.Fatalf("word at %#x is %#x", off+8, m.word(off+8))
+		}
+	}
+}

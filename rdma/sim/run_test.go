@@ -284,6 +284,11 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%v does not name %s", err, what)
 		}
 	}
+	for d, name := range map[sim.Freedom]string{sim.FreedomMild: "mild", sim.FreedomNone: "none", sim.FreedomHostile: "hostile"} {
+		if d.String() != name {
+			t.Errorf("freedom %d is %v, not %s", d, d, name)
+		}
+	}
 	for _, p := range sim.Profiles() {
 		if err := p.Validate(); err != nil {
 			t.Error(err)
@@ -316,5 +321,46 @@ func TestAllocations(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(2000, round); n != 0 {
 		t.Errorf("%v allocations a round trip", n)
+	}
+}
+
+func TestBadCalls(t *testing.T) {
+	f := newFabric(t, 1, sim.Options{})
+	for _, cfg := range []rdma.PortConfig{{Index: -1, Arena: 64}, {Index: 1 << 30, Arena: 64}, {Arena: 0}, {Arena: 1 << 40}} {
+		if _, err := f.NewPort(cfg); !errors.Is(err, sim.ErrOptions) {
+			t.Errorf("port %+v: %v", cfg, err)
+		}
+	}
+	var b [8]byte
+	if err := f.ReadMemory(1, 0, b[:]); !errors.Is(err, rdma.ErrBladeDown) {
+		t.Errorf("memory of a blade that is not there: %v", err)
+	}
+	if err := f.ReadMemory(0, 64<<20-7, b[:]); !errors.Is(err, rdma.ErrNoMemory) {
+		t.Errorf("memory beyond the end: %v", err)
+	}
+	if err := f.Provision(0, 64<<20, 1); !errors.Is(err, rdma.ErrNoMemory) {
+		t.Errorf("provisioning beyond the end: %v", err)
+	}
+	p, err := f.NewPort(rdma.PortConfig{Arena: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err == nil {
+		t.Error("closed with an open port")
+	}
+	for range 2 {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	g := newFabric(t, 1, sim.Options{Trace: broken{}})
+	if err := g.SetKey(0, 3); err != nil {
+		t.Error(err)
+	}
+	if err := g.Close(); !errors.Is(err, errBroken) {
+		t.Errorf("a trace that cannot be written: %v", err)
 	}
 }

@@ -44,20 +44,20 @@ func TestFit(t *testing.T) {
 }
 
 // The default profile is what the fit found: the residuals are what
-// docs/simulator.md says. In short mode, a sixth of the points.
+// docs/simulator.md says. In short mode, a few points.
 func TestDefaultProfileIsCalibrated(t *testing.T) {
-	points := Points()
+	points, requests := Points(), 20_000.0
 	if len(points) != 113 {
 		t.Fatalf("%d points, want 65 of figure 3a and 48 of figure 4a", len(points))
 	}
 	if testing.Short() {
 		var some []Point
-		for i := 0; i < len(points); i += 6 {
+		for i := 0; i < len(points); i += 16 {
 			some = append(some, points[i])
 		}
-		points = some
+		points, requests = some, 5000
 	}
-	r, err := Evaluate(sim.ConnectX6(), points, 20_000)
+	r, err := Evaluate(sim.ConnectX6(), points, requests)
 	if err != nil {
 		t.Fatal(err)
 	}
