@@ -141,6 +141,44 @@ func TestDamagedEntries(t *testing.T) {
 	damaged("an unknown entry", "zebra", append(slices.Clone(entries), seal("zebra", entryTable, nil)))
 }
 
+// TestWrongPayloads: values whose checksum is right, but nothing else.
+func TestWrongPayloads(t *testing.T) {
+	var l *Layout
+	for seed := uint64(0); l == nil || len(l.Tables) < 1 || len(l.Coordinators) < 1 || len(l.Segments) < 4; seed++ {
+		l = randomLayout(rand.New(rand.NewPCG(seed, 9)))
+	}
+	entries := l.entries()
+	for i, good := range entries {
+		kind := entryKind(good.Value[0])
+		p, err := unseal(good, kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		try := func(what string, bad Entry, want error) {
+			t.Helper()
+			e := slices.Clone(entries)
+			e[i] = bad
+			if _, err := decodeLayout(e); !errors.Is(err, want) {
+				t.Errorf("%q %s: %v", good.Key, what, err)
+			}
+		}
+		for n := range p {
+			try("cut short", seal(good.Key, kind, p[:n]), ErrDamaged)
+		}
+		try("extended", seal(good.Key, kind, append(bytes.Clone(p), 0)), ErrDamaged)
+		try("of another kind", seal(good.Key, kind+1, p), ErrDamaged)
+		later := seal(good.Key, kind, p)
+		later.Value[1]++
+		n := len(later.Value) - 8
+		binary.LittleEndian.PutUint64(later.Value[n:], mum.Sum(entrySeed(good.Key), later.Value[:n]))
+		try("of a later version", later, ErrFormat)
+		long := seal(good.Key, kind, p)
+		binary.LittleEndian.PutUint32(long.Value[4:], 1<<31)
+		binary.LittleEndian.PutUint64(long.Value[n:], mum.Sum(entrySeed(good.Key), long.Value[:n]))
+		try("that claims to be long", long, ErrDamaged)
+	}
+}
+
 func TestDecodeNothing(t *testing.T) {
 	if l, err := decodeLayout(nil); l != nil || err != nil {
 		t.Errorf("%+v, %v", l, err)

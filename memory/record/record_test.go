@@ -158,6 +158,51 @@ func TestTorn(t *testing.T) {
 	}
 }
 
+// TestCheckShort compares the fast check with Check and the comparisons that it
+// stands for.
+func TestCheckShort(t *testing.T) {
+	a := memory.MakeAddr(9, 448)
+	for _, nk := range []int{0, 7, 8, 9, 16, 33} {
+		for nv := range 60 {
+			for _, state := range []record.State{record.Free, record.Live, record.Absent} {
+				key := fill(nk, 1)
+				b := build(t, a, record.MakeTxID(1, 2), state, key, fill(nv, 2), 0)
+				var k uint64
+				if nk >= 8 {
+					k = binary.LittleEndian.Uint64(key)
+				}
+				fits := nk == 8 && nv <= 24 && state != record.Free
+				m, ok := b.CheckShort(a, 7, k)
+				if ok != fits || m != b.Meta() {
+					t.Errorf("key %d, value %d, %v: %v, meta %#x", nk, nv, state, ok, m)
+				}
+				if !fits {
+					continue
+				}
+				for name, ok := range map[string]bool{
+					"another address": second(b.CheckShort(a+64, 7, k)),
+					"another table":   second(b.CheckShort(a, 8, k)),
+					"another key":     second(b.CheckShort(a, 7, k+1)),
+				} {
+					if ok {
+						t.Errorf("value %d, %v: it takes %s", nv, state, name)
+					}
+				}
+				for bit := range record.LineSize * 8 {
+					b[bit/8] ^= 1 << (bit % 8)
+					_, err := b.Check(a)
+					if _, ok := b.CheckShort(a, 7, k); ok != (err == nil) {
+						t.Errorf("value %d, %v: with bit %d of byte %d flipped: %v, Check says %v", nv, state, bit%8, bit/8, ok, err)
+					}
+					b[bit/8] ^= 1 << (bit % 8)
+				}
+			}
+		}
+	}
+}
+
+func second[T any](_ T, ok bool) bool { return ok }
+
 func TestNeverUsed(t *testing.T) {
 	b := make(record.Image, 64)
 	if need, err := b.Check(memory.MakeAddr(1, 0)); err != nil || need != 64 {
@@ -298,6 +343,10 @@ func FuzzCheck(f *testing.F) {
 		b := record.Image(bytes.Clone(p))
 		a := memory.Addr(addr)
 		need, err := b.Check(a)
+		k := binary.LittleEndian.Uint64(b[record.KeyOff:])
+		if m, ok := b.CheckShort(a, b.Meta().Table(), k); ok && (err != nil || m.State() == record.Free || m.KeyLen() != 8) {
+			t.Fatalf("the short check passes, the long one says %v", err)
+		}
 		if err != nil && fix && need > 0 && need <= len(b) {
 			b.Seal(a, b.Version(), b.Meta()) // get past the checksum
 			need, err = b.Check(a)
