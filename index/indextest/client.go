@@ -68,10 +68,17 @@ func (k *Client) newQuery(key []byte, local uint32) index.Query {
 	return index.Query{Key: key, Hash: record.Hash(k.Table, key), Local: local, View: k.m.View()}
 }
 
+// Reuse gives the query another key, and leaves its view.
+func (k *Client) Reuse(key []byte) {
+	q := &k.Query
+	q.Key, q.Hash, q.Local = key, record.Hash(k.Table, key), k.local
+}
+
 // Resolve looks the key up in the index.
 func (k *Client) Resolve(key []byte) error {
+	k.Reuse(key)
 	q := &k.Query
-	q.Key, q.Hash, q.Local, q.View = key, record.Hash(k.Table, key), k.local, k.m.View()
+	q.View = k.m.View()
 	for {
 		k.batch.Reset()
 		k.Index.Search(&k.batch, q)

@@ -90,7 +90,7 @@ func (ix *Index) choose(c *rdma.Coro, q *index.Query) (memory.Addr, bool) {
 		return 0, false
 	}
 	o := uint32(q.State[stPlaces] >> (32 * best))
-	main := int(mainLine(o) / 2) // 0: the first line is the main bucket; else the second
+	main := int(mainLine(o))
 	for _, i := range [2]int{2*best + main, 2*best + 1 - main} {
 		for j := range slotsPerLine {
 			if old[i] && free(i, j) {
