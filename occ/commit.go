@@ -132,7 +132,7 @@ func (tx *Tx) validateReads() error {
 	if tx.valid {
 		return nil
 	}
-	return tx.validate(len(tx.items))
+	return tx.validate(tx.fetched)
 }
 
 // seal completes the new images and their log entries.

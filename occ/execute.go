@@ -136,6 +136,15 @@ func (tx *Tx) reaches(a memory.Addr) bool {
 	return tx.view.Valid(a)
 }
 
+// lost is the error of an index that points to no segment: it is damaged, or the
+// segment is one of a later epoch than that of the transaction.
+func (tx *Tx) lost(it *item, a memory.Addr) error {
+	if tx.s.eng.space.View().Epoch != tx.view.Epoch {
+		return tx.conflict(AbortStale)
+	}
+	return fmt.Errorf("%w: index of table %q points to %v", ErrCorrupt, it.table.Name, a)
+}
+
 // readLen is how much of a block is read at first.
 func readLen(c memory.Class) uint32 { return min(c.Size(), probeLen) }
 
@@ -177,7 +186,7 @@ func (tx *Tx) append(it *item) error {
 	case stepMany:
 		for _, x := range it.query.Candidates {
 			if !tx.reaches(x.Addr) || x.Class >= memory.NumClasses {
-				return fmt.Errorf("%w: index of table %q points to %v", ErrCorrupt, it.table.Name, x.Addr)
+				return tx.lost(it, x.Addr)
 			}
 			n := readLen(x.Class)
 			at, err := tx.alloc(n)
@@ -403,7 +412,7 @@ func (tx *Tx) searched(it *item) error {
 	case 1:
 		it.addr, it.class = q.Candidates[0].Addr, q.Candidates[0].Class
 		if !tx.reaches(it.addr) || it.class >= memory.NumClasses {
-			return fmt.Errorf("%w: index of table %q points to %v", ErrCorrupt, it.table.Name, it.addr)
+			return tx.lost(it, it.addr)
 		}
 		it.bufLen = 0
 		it.step = stepProbe
@@ -577,7 +586,7 @@ func (tx *Tx) checkValidation(n int) error {
 // moment: a caller that is about to act on it without committing asks. It posts
 // nothing when that is known already.
 func (tx *Tx) Certify() error {
-	if !tx.active || tx.fetched < len(tx.items) {
+	if !tx.active {
 		return nil
 	}
 	return tx.validateReads()

@@ -43,6 +43,9 @@ func (tx *Tx) commitFORD() error {
 	if !tx.valid {
 		c.Count = &tx.phases[PhaseValidate]
 		if err := tx.appendValidation(len(tx.items)); err != nil {
+			if e := c.Wait(b); e != nil {
+				err = tx.s.fail(e)
+			}
 			tx.unseal()
 			return tx.abandon(err)
 		}
@@ -63,6 +66,7 @@ func (tx *Tx) commitFORD() error {
 	b.Reset()
 	held, err := tx.alloc(16)
 	if err != nil {
+		tx.unseal()
 		return tx.abandon(err)
 	}
 	tx.s.thread.PutWord(held, uint64(record.HeldBy(tx.id)))
