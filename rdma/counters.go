@@ -1,7 +1,5 @@
 package rdma
 
-import "math/bits"
-
 // Counters are running totals of one coroutine, thread or phase; subtract two
 // snapshots to get an interval.
 type Counters struct {
@@ -21,30 +19,13 @@ func (c *Counters) Total() uint64 {
 	return n
 }
 
-// posted counts b.wrs[b.posted:].
-func (c *Counters) posted(b *Batch) {
-	y := &b.tally
-	ops := y.ops
-	if len(b.wrs)-b.posted > opMask {
-		for _, w := range b.wrs[b.posted:] {
-			if w.Op < NumOps {
-				c.Verbs[w.Op]++
-			}
+// recount counts the verbs of wrs, one by one.
+func (c *Counters) recount(wrs []WR) {
+	for i := range wrs {
+		if op := wrs[i].Op; op < NumOps {
+			c.Verbs[op]++
 		}
-		ops = 0
 	}
-	c.Verbs[OpRead] += ops >> (OpRead * opBits) & opMask
-	c.Verbs[OpWrite] += ops >> (OpWrite * opBits) & opMask
-	c.Verbs[OpCAS] += ops >> (OpCAS * opBits) & opMask
-	if ops >= 1<<(OpFAA*opBits) {
-		c.Verbs[OpFAA] += ops >> (OpFAA * opBits) & opMask
-		c.Verbs[OpMaskedCAS] += ops >> (OpMaskedCAS * opBits) & opMask
-		c.Verbs[OpFlush] += ops >> (OpFlush * opBits) & opMask
-	}
-	c.BytesRead += y.read
-	c.BytesWrite += y.write
-	c.Doorbells += uint64(bits.OnesCount64(y.blades))
-	*y = tally{}
 }
 
 // Add adds d to c.
