@@ -38,7 +38,9 @@ func (r *Recording) add(f *Fabric, g *group, now int64) {
 	if limit == 0 {
 		limit = 1 << 20
 	}
-	r.tpb = f.opt.ThreadsPerBlade
+	if r.tpb = f.opt.ThreadsPerBlade; r.tpb == 0 {
+		r.tpb = maxThreads
+	}
 	for i := range g.verbs {
 		if len(r.Spans) >= limit {
 			r.Dropped++

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"testing"
 
 	"txnode/rdma"
@@ -21,6 +22,7 @@ func ports(t *testing.T, threads, blades int, policy rdma.QPPolicy, o Options) (
 		if err != nil {
 			t.Fatal(err)
 		}
+		p.(*port).worked = true
 		ps = append(ps, p.(*port))
 	}
 	t.Cleanup(func() {
@@ -58,13 +60,13 @@ func contenders(ps []*port) int {
 // section 6.2.2 (two memory blades: with 48 threads at most 4 meet at a
 // register, with 47 or 49 it is 8).
 func TestDoorbellMapping(t *testing.T) {
-	_, ps := ports(t, 40, 1, rdma.PerThreadQP, Options{})
-	for i, p := range ps {
+	_, first := ports(t, 40, 1, rdma.PerThreadQP, Options{})
+	for i, p := range first {
 		r := p.qps[0].register
 		if want := i; i < 16 && r != want {
 			t.Errorf("queue pair %d has register %d, want its own", i, r)
 		}
-		if i >= 16 && r != ps[i-12].qps[0].register {
+		if i >= 16 && r != first[i-12].qps[0].register {
 			t.Errorf("queue pair %d has register %d, not that of queue pair %d", i, r, i-12)
 		}
 		if locked := p.qps[0].bell != nil; locked != (i >= 4) {
@@ -76,6 +78,19 @@ func TestDoorbellMapping(t *testing.T) {
 		if got := contenders(ps); got != want {
 			t.Errorf("%d threads on two blades: up to %d meet at a register, want %d", threads, got, want)
 		}
+	}
+	// Threads for setting up, and gaps between indices, change nothing.
+	f, ps := ports(t, 50, 2, rdma.PerThreadQP, Options{})
+	for i, p := range ps {
+		p.worked = i != 0 && i != 7
+	}
+	ps[0].d.stale = true
+	ps[0].d.assign()
+	if got := contenders(slices.Concat(ps[1:7], ps[8:])); got != 4 {
+		t.Errorf("48 threads among 50: up to %d meet at a register, want 4", got)
+	}
+	if got := f.Stats().Connections; got != 96 {
+		t.Errorf("%d connections, want 96", got)
 	}
 	// With a fixed number of threads the mapping does not depend on who has come yet.
 	_, ps = ports(t, 47, 2, rdma.PerThreadQP, Options{Threads: 48})

@@ -29,11 +29,12 @@ type Options struct {
 	// Seed of everything random; 0 is a seed like any other.
 	Seed uint64
 	// ThreadsPerBlade maps threads to compute blades: the thread of index i
-	// (rdma.PortConfig.Index) runs on compute blade i/ThreadsPerBlade. 0: 96.
+	// (rdma.PortConfig.Index) runs on compute blade i/ThreadsPerBlade. 0: all on one.
 	ThreadsPerBlade int
 	// Threads is how many threads of a compute blade connect when it starts, which
 	// decides the doorbell register that each queue pair gets: all threads to the
-	// first blade, all threads to the second, and so on. 0: those with an open port.
+	// first blade, all threads to the second, and so on. 0: the open ports that
+	// bodies of Run have used, in the order of their indices.
 	Threads int
 	// Share is how many threads share a queue pair under MultiplexedQP; 0: 4.
 	Share int
@@ -58,9 +59,6 @@ type Options struct {
 func (o *Options) defaults() {
 	if o.Profile == (Profile{}) {
 		o.Profile = ConnectX6()
-	}
-	if o.ThreadsPerBlade == 0 {
-		o.ThreadsPerBlade = 96
 	}
 	if o.Share == 0 {
 		o.Share = 4

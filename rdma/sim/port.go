@@ -24,6 +24,7 @@ type port struct {
 	out    int   // requests not reaped
 	opened []*group
 
+	worked bool  // a body of Run has used it
 	active bool  // counts as a thread that computes
 	worker *proc // in which it does
 	dead   bool  // stopped by a fault: its verbs reach nothing
@@ -67,7 +68,7 @@ type lateWrite struct {
 }
 
 // maxThreads bounds the index of a thread, over all compute blades.
-const maxThreads = 1 << 16
+const maxThreads = 1 << 20
 
 // NewPort connects a thread to all blades.
 func (f *Fabric) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
@@ -82,6 +83,9 @@ func (f *Fabric) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
 		return nil, err
 	}
 	tpb := f.opt.ThreadsPerBlade
+	if tpb == 0 {
+		tpb = maxThreads
+	}
 	p := &port{
 		f: f, d: f.device(cfg.Index / tpb), index: cfg.Index, local: cfg.Index % tpb, policy: min(cfg.Policy, rdma.SharedQP),
 		mem: mem, arena: mem, qps: make([]queuePair, len(f.blades)), next: math.MaxUint64,
@@ -234,6 +238,9 @@ func (p *port) enter() *proc {
 // activate counts the thread among those that compute.
 func (p *port) activate(pr *proc) {
 	p.active, p.worker = true, pr
+	if !p.worked {
+		p.worked, p.d.stale = true, true
+	}
 	pr.ports = append(pr.ports, p)
 	p.d.activate(1)
 	for i := range p.qps {

@@ -6,11 +6,11 @@ import "txnode/rdma"
 func (p *port) Post(b *rdma.Batch, first int) {
 	f := p.f
 	pr := p.enter()
-	if p.d.stale {
-		p.d.assign()
-	}
 	if !p.active && pr.yield != nil && !p.dead {
 		p.activate(pr)
+	}
+	if p.d.stale {
+		p.d.assign()
 	}
 	wrs := b.WRs()[first:]
 	if p.dead {
@@ -91,10 +91,10 @@ func (p *port) ringLocked(pr *proc, g *group) {
 		defer func() { s.lock.releaseAt(max(pr.clock, p.f.now)) }()
 		pr.clock += p.noisy(s.perWR * int64(len(g.verbs)))
 	}
-	if q.bell != nil {
-		q.bell.acquire(pr)
+	if bell := q.bell; bell != nil { // the mapping may change while this thread waits
+		bell.acquire(pr)
 		pr.clock += p.d.doorbell
-		q.bell.releaseAt(pr.clock)
+		bell.releaseAt(pr.clock)
 	} else {
 		pr.clock += p.d.doorbell
 	}

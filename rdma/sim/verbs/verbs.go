@@ -117,7 +117,7 @@ func Run(c Config) (Result, error) {
 		return Result{}, err
 	}
 	c.defaults()
-	o := sim.Options{Profile: c.Profile, Seed: c.Seed, ThreadsPerBlade: 1024, Threads: c.Threads, Share: c.Share, Record: c.Record}
+	o := sim.Options{Profile: c.Profile, Seed: c.Seed, Threads: c.Threads, Share: c.Share, Record: c.Record}
 	for range c.Blades {
 		o.Blades = append(o.Blades, sim.BladeOptions{Size: c.Region, Key: 1})
 	}
