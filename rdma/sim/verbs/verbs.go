@@ -18,7 +18,8 @@ type Config struct {
 	Op      rdma.Op       // OpRead, OpWrite, OpCAS or OpFAA
 	Policy  rdma.QPPolicy // of queue pairs and doorbells
 	Share   int           // threads per queue pair under MultiplexedQP; 0: 4
-	Threads int           // on one compute blade, at most 1024; 0: 1
+	Threads int           // on each compute blade, at most 1024; 0: 1
+	Compute int           // compute blades; 0: 1
 	Depth   int           // requests per doorbell (per thread); 0: 8
 	Size    int           // bytes of a READ or WRITE; 0: 8
 	// Throttle switches work request throttling on (SMART, section 4.2). Its first
@@ -29,7 +30,7 @@ type Config struct {
 	// MinThreads 36 of 96 and depth 64.
 	ChangeNs   int64
 	MinThreads int
-	Blades     int    // 0: 1
+	Blades     int    // memory blades; 0: 1
 	Region     uint64 // bytes per blade that addresses are drawn from; 0: 1 GiB
 	WarmNs     int64  // not measured; 0: 20 us, or 60 ms when throttled
 	RunNs      int64  // measured; 0: 200 us, or 20 ms when throttled
@@ -45,6 +46,7 @@ func (c *Config) defaults() {
 		}
 	}
 	def(&c.Threads, 1)
+	def(&c.Compute, 1)
 	def(&c.Depth, 8)
 	def(&c.Size, 8)
 	def(&c.Blades, 1)
@@ -86,6 +88,7 @@ func (c Config) Validate() error {
 	}
 	bad(c.Op == rdma.OpRead || c.Op == rdma.OpWrite || c.Op == rdma.OpCAS || c.Op == rdma.OpFAA, "%v is not READ, WRITE, CAS or FAA", c.Op)
 	bad(c.Threads > 0 && c.Threads <= 1024, "%d threads: from 1 to 1024 are possible", c.Threads)
+	bad(c.Compute > 0 && c.Compute <= 64, "%d compute blades: from 1 to 64 are possible", c.Compute)
 	bad(c.MinThreads > 0 && c.MinThreads <= c.Threads, "between %d and %d threads", c.MinThreads, c.Threads)
 	bad(c.Depth > 0 && c.Depth <= 1<<12, "depth %d: from 1 to 4096 is possible", c.Depth)
 	bad(c.Size > 0 && uint64(c.Size) <= min(c.Region, 1<<20), "%d bytes in a region of %d", c.Size, c.Region)
@@ -117,7 +120,7 @@ func Run(c Config) (Result, error) {
 		return Result{}, err
 	}
 	c.defaults()
-	o := sim.Options{Profile: c.Profile, Seed: c.Seed, Threads: c.Threads, Share: c.Share, Record: c.Record}
+	o := sim.Options{Profile: c.Profile, Seed: c.Seed, Threads: c.Threads, ThreadsPerBlade: c.Threads, Share: c.Share, Record: c.Record}
 	for range c.Blades {
 		o.Blades = append(o.Blades, sim.BladeOptions{Size: c.Region, Key: 1})
 	}
@@ -129,7 +132,7 @@ func Run(c Config) (Result, error) {
 	b := bench{Config: c, f: f, start: f.Now() + c.WarmNs, end: f.Now() + c.WarmNs + c.RunNs}
 	// All threads connect before one starts.
 	var threads []*rdma.Thread
-	for i := range c.Threads {
+	for i := range c.Threads * c.Compute {
 		t, err := rdma.NewThread(f, rdma.ThreadOptions{
 			Index: i, Policy: c.Policy, Arena: 64 * (1 + (c.Size*c.Depth+63)/64),
 			Techniques: rdma.Techniques{Doorbells: c.Policy == rdma.PerThreadDoorbell, Throttle: c.Throttle},
@@ -139,8 +142,8 @@ func Run(c Config) (Result, error) {
 		}
 		threads = append(threads, t)
 	}
-	errs := make([]error, c.Threads)
-	f.Run(c.Threads, func(i int) { errs[i] = b.thread(threads[i]) })
+	errs := make([]error, len(threads))
+	f.Run(len(threads), func(i int) { errs[i] = b.thread(threads[i]) })
 	r := Result{Verbs: b.verbs, Doorbells: b.doorbells, CMax: threads[0].Limits().WorkRequests, TraceHash: f.TraceHash()}
 	s := f.Stats()
 	r.Events, r.AllVerbs, r.Connections = s.Events, s.Verbs, s.Connections
@@ -221,7 +224,7 @@ func (b *bench) isActive(thread int, now int64) bool {
 	x := uint64(now/b.ChangeNs)*0x9e3779b97f4a7c15 + b.Seed
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return thread < b.MinThreads+int((x^x>>31)%uint64(b.Threads-b.MinThreads+1))
+	return thread%b.Threads < b.MinThreads+int((x^x>>31)%uint64(b.Threads-b.MinThreads+1))
 }
 
 // sample keeps up to a million latencies: all, then every second one, and so on.

@@ -110,6 +110,23 @@ func TestAtomics(t *testing.T) {
 	}
 }
 
+// Devices are bound each for itself: two compute blades do twice as much on two
+// memory blades, and on one as much as that can.
+func TestComputeBlades(t *testing.T) {
+	limit := sim.ConnectX6().OpsPerUs
+	if r := run(t, Config{Threads: 96, Compute: 2, Blades: 2}); r.Mops < 1.8*limit || r.Connections != 384 {
+		t.Errorf("two on two: %.1f Mop/s of %.1f, %d connections", r.Mops, 2*limit, r.Connections)
+	}
+	if r := run(t, Config{Threads: 96, Compute: 2}); r.Mops > 1.01*limit || r.Mops < 0.9*limit {
+		t.Errorf("two on one: %.1f Mop/s of %.1f", r.Mops, limit)
+	}
+	// A register is not shared between compute blades.
+	one, four := run(t, Config{Threads: 12, Policy: rdma.PerThreadQP}), run(t, Config{Threads: 12, Compute: 4, Policy: rdma.PerThreadQP})
+	if four.Mops < 3.8*one.Mops {
+		t.Errorf("12 threads: %.1f Mop/s; on each of four blades: %.1f", one.Mops, four.Mops)
+	}
+}
+
 func TestRecord(t *testing.T) {
 	rec := &sim.Recording{}
 	r := run(t, Config{Threads: 2, RunNs: 50_000, Record: rec})
@@ -122,6 +139,7 @@ func TestBadConfig(t *testing.T) {
 	for what, c := range map[string]Config{
 		"READ, WRITE":  {Op: rdma.OpFlush},
 		"threads":      {Threads: -1},
+		"compute":      {Compute: 65},
 		"between":      {Threads: 4, MinThreads: 9, ChangeNs: 1},
 		"depth":        {Depth: 1 << 20},
 		"region":       {Size: 64, Region: 32},
