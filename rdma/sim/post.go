@@ -52,8 +52,7 @@ func (p *port) Post(b *rdma.Batch, first int) {
 	}
 	// Ringing may reap, and what is reaped may post; it never comes back here
 	// before this call has returned, because coroutines only run from Thread.Run.
-	for i := 0; i < len(p.opened); i++ {
-		g := p.opened[i]
+	for _, g := range p.opened {
 		g.q.open = nil
 		p.ring(pr, g)
 	}

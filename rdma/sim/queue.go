@@ -209,7 +209,7 @@ func (q *eventQueue) turn(t int64) { q.now = max(q.now, t) }
 // all returns the events to come, in order.
 func (q *eventQueue) all() []event {
 	var out []event
-	for _, i := range q.heads {
+	for _, i := range &q.heads {
 		for ; i != 0; i = q.nodes[i-1].next {
 			out = append(out, q.nodes[i-1].event)
 		}

@@ -259,18 +259,17 @@ func (p *proc) await(t *port, until int64) {
 	p.suspend()
 }
 
-// notify tells a process that waits for t that a completion has arrived. One
+// notify tells a process that waits for p that a completion has arrived. One
 // that is ahead of the event goes on at its own time.
-func (t *port) notify() {
-	f := t.f
-	p := t.proc
-	if p == nil || p.port != t {
+func (p *port) notify() {
+	f, w := p.f, p.proc
+	if w == nil || w.port != p {
 		return
 	}
-	if p.clock <= f.now {
-		f.resume(p)
+	if w.clock <= f.now {
+		f.resume(w)
 		return
 	}
-	p.port, p.until = nil, 0
-	f.push(p.clock, evResume, uint32(p.id), p.gen)
+	w.port, w.until = nil, 0
+	f.push(w.clock, evResume, uint32(w.id), w.gen)
 }

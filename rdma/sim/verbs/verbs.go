@@ -9,7 +9,7 @@ import (
 	"txnode/rdma/sim"
 )
 
-// ErrConfig: a configuration that cannot run; the text lists every fault.
+// ErrConfig is a configuration that cannot run; the text lists every fault.
 var ErrConfig = errors.New("verbs: bad configuration")
 
 // Config says what to run. The zero value of a field has a default.
@@ -147,8 +147,8 @@ func Run(c Config) (Result, error) {
 	r := Result{Verbs: b.verbs, Doorbells: b.doorbells, CMax: threads[0].Limits().WorkRequests, TraceHash: f.TraceHash()}
 	s := f.Stats()
 	r.Events, r.AllVerbs, r.Connections = s.Events, s.Verbs, s.Connections
-	for _, t := range threads {
-		errs = append(errs, t.Close())
+	for i, t := range threads {
+		errs[i] = errors.Join(errs[i], t.Close())
 	}
 	r.Mops = float64(r.Verbs) * 1000 / float64(c.RunNs)
 	r.MiBps = r.Mops * 1e6 * float64(c.Size) / (1 << 20)
