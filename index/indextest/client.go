@@ -16,6 +16,8 @@ var (
 	ErrExists   = errors.New("indextest: the key has a record")
 	ErrNotFound = errors.New("indextest: the key has no record")
 	ErrLocked   = errors.New("indextest: the record is locked")
+	// ErrUnclear: a block that a slot points to is never intact.
+	ErrUnclear = errors.New("indextest: block is damaged")
 	// ErrNoSpace: a Memory has no room.
 	ErrNoSpace = errors.New("indextest: memory is full")
 )
@@ -106,7 +108,7 @@ func (k *Client) Unchanged() (bool, error) {
 // to insert a key that has a record, there are two blocks of the key: a record
 // counts more than a block without a value.
 func (k *Client) Find(key []byte) (memory.Addr, record.Image, error) {
-	for {
+	for range maxUnclear {
 		if err := k.Resolve(key); err != nil {
 			return 0, nil, err
 		}
@@ -142,7 +144,11 @@ func (k *Client) Find(key []byte) (memory.Addr, record.Image, error) {
 		}
 		k.C.Yield()
 	}
+	return 0, nil, ErrUnclear
 }
+
+// maxUnclear is how often Find looks again because a block was being written.
+const maxUnclear = 10_000
 
 func (k *Client) readBlock(b index.Candidate) (record.Image, error) {
 	if !k.Query.View.Valid(b.Addr) {

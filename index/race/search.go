@@ -24,7 +24,7 @@ const (
 	stPlaces         // offsets of the two combined buckets
 	stEntry          // the directory entry
 	stHeader         // the header that the buckets are expected to have
-	stStale          // how often in a row the directory was stale
+	stStale          // how often in a row directory and buckets disagreed
 	stHeaders        // the headers found in the first sub-table, 4 words
 )
 
@@ -240,29 +240,34 @@ func (ix *Index) candidate(q *index.Query, s Slot, i, j int) error {
 	return nil
 }
 
-// maxStale is how often a lookup may find its directory stale before the index
-// must be damaged: each time, somebody else has split a sub-table.
-const maxStale = 1000
+// maxStale is how often in a row a directory that was read after the buckets may
+// contradict them.
+const maxStale = 3
 
 // stale refreshes the directory, because buckets have said that they are not
-// responsible for the key.
+// responsible for the key. A split changes the directory before the buckets, so
+// what is read now says otherwise than before, unless the index is damaged.
 func (ix *Index) stale(c *rdma.Coro, q *index.Query) (again bool, err error) {
 	ix.again.Add(1)
 	q.Candidates = q.Candidates[:0]
-	n := q.State[stStale]
-	q.State[stStale]++
-	if n > maxStale {
-		return false, ix.corrupt(memory.Addr(q.State[stFirst]), "sub-table is not responsible for suffix %b, but the directory says so",
-			uint32(q.Hash)&suffixMask(Entry(q.State[stEntry]).Depth()))
-	}
-	if n > 4 {
-		pause(c, int(n))
-	}
+	e := Entry(q.State[stEntry])
 	d := ix.dir.Load()
-	if d.entries[q.Hash&d.mask] == Entry(q.State[stEntry]) {
-		_, err = ix.refresh(c, d)
+	if d.entries[q.Hash&d.mask] != e {
+		return true, nil
 	}
-	return err == nil, err
+	if d, err = ix.refresh(c, d); err != nil {
+		return false, err
+	}
+	if d.entries[q.Hash&d.mask] != e {
+		return true, nil
+	}
+	q.State[stStale]++
+	if q.State[stStale] > maxStale {
+		q.State[stStale] = 0
+		return false, ix.corrupt(memory.Addr(q.State[stFirst]), "sub-table is not responsible for suffix %b, but the directory says so",
+			uint32(q.Hash)&suffixMask(e.Depth()))
+	}
+	return true, nil
 }
 
 // Validate appends READs of the same buckets.
