@@ -48,10 +48,11 @@ const (
 	wrSwap   = unsafe.Offsetof(rdma.WR{}.Swap)
 	wrResult = unsafe.Offsetof(rdma.WR{}.Result)
 
-	opRead  = uint8(rdma.OpRead)
-	opWrite = uint8(rdma.OpWrite)
-	opCAS   = uint8(rdma.OpCAS)
-	opFAA   = uint8(rdma.OpFAA)
+	opRead      = uint8(rdma.OpRead)
+	opWrite     = uint8(rdma.OpWrite)
+	opCAS       = uint8(rdma.OpCAS)
+	opFAA       = uint8(rdma.OpFAA)
+	opMaskedCAS = uint8(rdma.OpMaskedCAS)
 )
 
 // The assembly finds a queue pair by shifting the blade's number by 6.

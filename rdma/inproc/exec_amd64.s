@@ -202,7 +202,7 @@ writeWord:
 	JMP  done
 
 atomic:
-	CMPL  R11, $const_opFAA
+	CMPL  R11, $const_opMaskedCAS
 	JA    stop
 	CMPB  queuePair_readOnly(AX), $0
 	JNE   stop
@@ -220,11 +220,41 @@ atomic:
 	JMP   done
 
 faa:
+	CMPL  R11, $const_opFAA
+	JNE   masked
 	MOVQ  const_wrSwap(SI), R11
 	LOCK
 	XADDQ R11, (BX)
 	MOVQ  R11, const_wrResult(SI)
 	JMP   done
+
+	// The masks are in the arena: compare, then swap.
+masked:
+	MOVL const_wrLocal(SI), R12
+	LEAQ 16(R12), R13
+	CMPQ R10, R13
+	JB   stop
+	ADDQ R9, R12
+	MOVQ (R12), R13
+	MOVQ 8(R12), R12
+
+again:
+	MOVQ  (BX), AX
+	MOVQ  AX, R11
+	XORQ  const_wrCmp(SI), R11
+	TESTQ R13, R11
+	JNZ   result
+	MOVQ  AX, R11
+	XORQ  const_wrSwap(SI), R11
+	ANDQ  R12, R11
+	XORQ  AX, R11
+	LOCK
+	CMPXCHGQ R11, (BX)
+	JNE   again
+
+result:
+	MOVQ AX, const_wrResult(SI)
+	JMP  done
 
 // func copyWords(dst, src unsafe.Pointer, n uintptr)
 //
