@@ -161,6 +161,9 @@ func (s *Space) View() *View { return s.view.Load() }
 // Fabric returns the fabric.
 func (s *Space) Fabric() rdma.Fabric { return s.fabric }
 
+// ReadOnly reports whether the database was attached read-only.
+func (s *Space) ReadOnly() bool { return s.opts.ReadOnly }
+
 // Backups is f.
 func (s *Space) Backups() int { return s.opts.Backups }
 

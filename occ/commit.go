@@ -462,8 +462,11 @@ func (tx *Tx) report(outcome history.Outcome) {
 	h.End(uint64(tx.id), tx.start, tx.clock(), outcome)
 }
 
+// MaxBlades is how many blades a database that transactions run on may have.
+const MaxBlades = 64
+
 // maxLogBlades bounds how many blades one transaction's log goes to.
-const maxLogBlades = 64
+const maxLogBlades = MaxBlades
 
 // bladeSet is a small set of blades in order of insertion.
 type bladeSet struct {

@@ -2,6 +2,7 @@ package occ
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"txnode/index"
 	"txnode/index/addrcache"
@@ -65,9 +66,10 @@ type Table struct {
 
 // Engine is what all sessions of a process share. Safe for concurrent use.
 type Engine struct {
-	space *memory.Space
-	cache *addrcache.Cache
-	opts  Options
+	space   *memory.Space
+	cache   *addrcache.Cache
+	opts    Options
+	readers atomic.Uint32 // sessions that have no coordinator, since the space is read-only
 }
 
 // NewEngine makes an engine over a memory space.
@@ -89,7 +91,7 @@ type Session struct {
 	eng    *Engine
 	thread *rdma.Thread
 	caps   rdma.Caps
-	alloc  *memory.Allocator
+	alloc  *memory.Allocator // nil: the space is read-only, and so is the session
 	coord  memory.Coordinator
 	seq    uint64
 	ring   logRing
@@ -105,27 +107,39 @@ type Session struct {
 	reclaim reclaimer
 }
 
-// NewSession registers a new coordinator for the thread.
+// NewSession registers a new coordinator for the thread. In a space that is
+// attached read-only there is none, and the session takes no writes.
 func (e *Engine) NewSession(t *rdma.Thread) (*Session, error) {
 	s := &Session{eng: e, thread: t, caps: *t.Caps()}
-	var err error
-	if s.coord, err = e.space.NewCoordinator(); err != nil {
+	if err := s.init(); err != nil {
 		return nil, fmt.Errorf("occ: new session: %w", err)
 	}
-	if s.alloc, err = e.space.NewAllocator(t); err != nil {
-		return nil, fmt.Errorf("occ: new session: %w", err)
-	}
+	return s, nil
+}
+
+func (s *Session) init() (err error) {
+	t, space := s.thread, s.eng.space
 	if s.masks, err = t.Alloc(64); err != nil {
-		return nil, fmt.Errorf("occ: new session: %w", err)
+		return err
 	}
 	if s.spare, err = t.Alloc(spareSize); err != nil {
-		return nil, fmt.Errorf("occ: new session: %w", err)
+		return err
 	}
 	s.spareHeld = true
 	t.PutWord(s.masks, record.HeldBit)
 	t.PutWord(s.masks+8, ^uint64(0))
+	if space.ReadOnly() {
+		s.coord.ID = s.eng.readers.Add(1)
+		return nil
+	}
+	if s.alloc, err = space.NewAllocator(t); err != nil {
+		return err
+	}
+	if s.coord, err = space.NewCoordinator(); err != nil {
+		return err
+	}
 	s.ring.init(s.coord)
-	return s, nil
+	return nil
 }
 
 // Thread returns the session's thread.
@@ -162,6 +176,9 @@ func (s *Session) nextTx() (record.TxID, error) {
 // allocator and reclaims the blocks of deleted records. The caller runs no
 // transaction on the coroutine.
 func (s *Session) Maintain(c *rdma.Coro) error {
+	if s.alloc == nil {
+		return nil
+	}
 	if err := s.alloc.Maintain(c); err != nil {
 		return err
 	}
@@ -184,15 +201,18 @@ func (s *Session) Close() error {
 	if s.broken != nil {
 		return s.broken // the coordinator stays registered: recovery takes over
 	}
+	s.thread.Free(s.masks, 64)
+	if s.spareHeld {
+		s.thread.Free(s.spare, spareSize)
+	}
+	if s.alloc == nil {
+		return nil
+	}
 	if err := s.reclaim.run(s, c, true); err != nil {
 		return err
 	}
 	if err := s.alloc.Close(c); err != nil {
 		return err
-	}
-	s.thread.Free(s.masks, 64)
-	if s.spareHeld {
-		s.thread.Free(s.spare, spareSize)
 	}
 	return s.eng.space.CloseCoordinator(s.coord.ID)
 }

@@ -11,8 +11,10 @@ var (
 	ErrConflict = errors.New("occ: conflict with another transaction")
 	// ErrTooLarge: key, value or transaction is beyond a limit; see TooLargeError.
 	ErrTooLarge = errors.New("occ: too large")
+	// ErrReadOnly: the space is attached read-only.
+	ErrReadOnly = errors.New("occ: database is attached read-only")
 	// ErrDone: the transaction has ended.
-	ErrDone = errors.New("occ: transaction has ended")
+	ErrDone = errors.New("occ: transaction has ended: begin another")
 	// ErrOutcomeUnknown: the transaction may or may not have committed.
 	ErrOutcomeUnknown = errors.New("occ: outcome unknown")
 	// ErrCorrupt: a record on a blade is damaged.

@@ -317,6 +317,9 @@ func (tx *Tx) Stage(t *Table, key []byte, update bool) (int, error) {
 		}
 		return 0, &TooLargeError{What: "key", Got: len(key), Limit: record.MaxKey}
 	}
+	if update && tx.s.alloc == nil {
+		return 0, ErrReadOnly
+	}
 	if i := tx.find(t, key); i >= 0 {
 		if update && i >= tx.fetched {
 			tx.items[i].update = true
@@ -483,6 +486,9 @@ func (tx *Tx) reserve(size int) (int, error) {
 // place finds room in the log buffer for a new image of n bytes. When there is
 // none, the item stays as it was.
 func (tx *Tx) place(it *item, n int) error {
+	if tx.s.alloc == nil {
+		return ErrReadOnly
+	}
 	size := n
 	if it.w >= 0 { // it grows: perhaps again
 		size = max(n, 2*log.Room(tx.logBytes(), int(it.w)))
