@@ -8,7 +8,6 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
-	"unsafe"
 
 	"go.uber.org/zap"
 	"txnode/history"
@@ -34,10 +33,7 @@ type DB struct {
 	ctlMu  sync.Mutex
 	tables map[string]*occ.Table
 
-	idle    []atomic.Pointer[Worker]
-	wanted  atomic.Int32 // borrowers that wait
-	handed  chan *Worker // a worker, or nil: look again
-	created int          // pool workers; under mu
+	pool pool
 
 	mu      sync.Mutex
 	workers map[*Worker]struct{}
@@ -61,8 +57,7 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 		}
 		db.owned, db.fabric, db.space = e, e.Fabric(), e.Space()
 	}
-	db.idle = make([]atomic.Pointer[Worker], o.Workers)
-	db.handed = make(chan *Worker, o.Workers)
+	db.pool.init(o.Workers)
 	if err := db.start(); err != nil {
 		if db.ctl != nil {
 			err = errors.Join(err, db.ctl.Close())
@@ -108,52 +103,6 @@ func (db *DB) start() error {
 // controlThread is the index of the control path's thread.
 const controlThread = 1 << 16
 
-// Close ends the database. Transactions must have ended; those that wait for a
-// worker get ErrClosed. Workers of NewWorker must be closed before.
-func (db *DB) Close(ctx context.Context) error {
-	if db.closed.Swap(true) {
-		return ErrClosed
-	}
-	var errs []error
-	db.mu.Lock()
-	left := db.created
-	own := len(db.workers) - left
-	db.mu.Unlock()
-	if own > 0 {
-		db.closed.Store(false)
-		return fmt.Errorf("txn: close: %d workers are still open", own)
-	}
-	for left > 0 {
-		w := db.takeIdle()
-		if w == nil {
-			select {
-			case w = <-db.handed:
-				if w == nil {
-					continue
-				}
-			case <-ctx.Done():
-				db.closed.Store(false)
-				return fmt.Errorf("txn: close: transactions are still running: %w", context.Cause(ctx))
-			}
-		}
-		errs = append(errs, w.Close())
-		db.mu.Lock()
-		db.created--
-		db.mu.Unlock()
-		left--
-	}
-	db.ctlMu.Lock()
-	defer db.ctlMu.Unlock()
-	if db.owned == nil {
-		errs = append(errs, db.space.Close(db.ctl.Plain()))
-	}
-	errs = append(errs, db.ctl.Close())
-	if db.owned != nil {
-		errs = append(errs, db.owned.Close())
-	}
-	return errors.Join(errs...)
-}
-
 // Now is the fabric's clock in nanoseconds. Safe for concurrent use.
 func (db *DB) Now() int64 { return db.fabric.Now() }
 
@@ -173,6 +122,14 @@ type tableOptions struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 	Index string `json:"index"`
+}
+
+// decodeTableOptions reads what the catalog keeps of a table, whatever it is.
+func decodeTableOptions(p []byte) (o tableOptions, err error) {
+	if err := json.Unmarshal(p, &o); err != nil {
+		return o, fmt.Errorf("%w: its options in the catalog: %w", ErrCorrupt, err)
+	}
+	return o, nil
 }
 
 // CreateTable creates a table, or opens it if it exists with the same types of
@@ -217,12 +174,15 @@ func (db *DB) table(name string, want tableOptions, create bool) (*occ.Table, er
 		return nil, ErrClosed
 	}
 	meta, err := db.findTable(name, want, create)
+	if errors.Is(err, memory.ErrReadOnly) {
+		return nil, fmt.Errorf("%w: table %q can not be created: %w", ErrReadOnly, name, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("txn: table %q: %w", name, err)
 	}
-	var has tableOptions
-	if err := json.Unmarshal(meta.Options, &has); err != nil {
-		return nil, fmt.Errorf("txn: table %q: %w: its options: %w", name, ErrCorrupt, err)
+	has, err := decodeTableOptions(meta.Options)
+	if err != nil {
+		return nil, fmt.Errorf("txn: table %q: %w", name, err)
 	}
 	if has != want {
 		return nil, fmt.Errorf("%w: table %q has keys %s, values %s, index %s; asked for %s, %s, %s",
@@ -303,7 +263,7 @@ func (db *DB) Begin(ctx context.Context, readOnly bool) (*Tx, error) {
 		db.put(w)
 		return nil, err
 	}
-	return &Tx{w: w, o: w.o, ctx: ctx, readOnly: readOnly, borrowed: true}, nil
+	return &Tx{w: w, o: w.o, ctx: ctx, readOnly: readOnly || db.opts.ReadOnly, borrowed: true}, nil
 }
 
 // NewWorker makes a worker of the caller's own, to be closed before the DB.
@@ -311,7 +271,7 @@ func (db *DB) NewWorker() (*Worker, error) {
 	if db.closed.Load() {
 		return nil, ErrClosed
 	}
-	return db.newWorker()
+	return db.newWorker(false)
 }
 
 // Run runs fn in threads x coroutines workers, and returns when all have
@@ -346,7 +306,7 @@ func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx cont
 			return
 		}
 		body := func(c *rdma.Coro) {
-			w, err := db.workerOn(t, s, c)
+			w, err := db.workerOn(t, s, c, false)
 			if err != nil {
 				report(err)
 				return
@@ -363,111 +323,6 @@ func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx cont
 		report(t.Close())
 	})
 	return first
-}
-
-// take borrows a worker from the pool, makes one, or waits for one.
-func (db *DB) take(ctx context.Context) (*Worker, error) {
-	if db.closed.Load() {
-		return nil, ErrClosed
-	}
-	if w := db.takeIdle(); w != nil {
-		return w, nil
-	}
-	for {
-		db.mu.Lock()
-		if db.created < len(db.idle) {
-			db.created++
-			db.mu.Unlock()
-			w, err := db.newWorker()
-			if err != nil {
-				db.mu.Lock()
-				db.created--
-				db.mu.Unlock()
-				return nil, err
-			}
-			return w, nil
-		}
-		db.mu.Unlock()
-		db.wanted.Add(1)
-		w := db.takeIdle() // one may have come back meanwhile
-		if w == nil {
-			select {
-			case w = <-db.handed:
-			case <-ctx.Done():
-				db.wanted.Add(-1)
-				return nil, context.Cause(ctx)
-			}
-		}
-		db.wanted.Add(-1)
-		if db.closed.Load() {
-			if w != nil {
-				db.put(w)
-			}
-			return nil, ErrClosed
-		}
-		if w != nil {
-			return w, nil
-		}
-	}
-}
-
-// takeIdle looks through the pool, from a place that depends on the goroutine's
-// stack, so that goroutines tend to get the same worker again and not to meet.
-func (db *DB) takeIdle() *Worker {
-	var here byte
-	n := uintptr(len(db.idle))
-	at := uintptr(unsafe.Pointer(&here)) >> 12 * 0x9e3779b1 >> 8 % n
-	for i := uintptr(0); i < n; i++ {
-		k := at + i
-		if k >= n {
-			k -= n
-		}
-		if db.idle[k].Load() != nil {
-			if w := db.idle[k].Swap(nil); w != nil {
-				return w
-			}
-		}
-	}
-	return nil
-}
-
-// put gives a worker back. One whose session is broken is replaced.
-func (db *DB) put(w *Worker) {
-	if err := w.session.Broken(); err != nil {
-		db.opts.Logger.Error("a worker has failed", errField(err))
-		_ = w.Close() // its coordinator stays for recovery
-		db.mu.Lock()
-		db.created--
-		db.mu.Unlock()
-		if db.wanted.Load() > 0 {
-			select {
-			case db.handed <- nil: // there is room for a new one
-			default:
-			}
-		}
-		return
-	}
-	if db.wanted.Load() > 0 || db.closed.Load() {
-		select {
-		case db.handed <- w:
-			return
-		default:
-		}
-	}
-	var here byte
-	n := uintptr(len(db.idle))
-	at := uintptr(unsafe.Pointer(&here)) >> 12 * 0x9e3779b1 >> 8 % n
-	for i := at; ; i++ {
-		if db.idle[i%n].CompareAndSwap(nil, w) {
-			break
-		}
-	}
-	// A borrower may have started to wait since we looked.
-	if db.wanted.Load() > 0 || db.closed.Load() {
-		if w := db.takeIdle(); w != nil {
-			db.handed <- w
-		}
-	}
 }
 
 func errField(err error) zap.Field { return zap.Error(err) }

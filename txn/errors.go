@@ -19,8 +19,9 @@ var (
 	// ErrTooLarge: a key, value or transaction is beyond a limit; errors.As with
 	// *occ.TooLargeError gives size and limit.
 	ErrTooLarge = occ.ErrTooLarge
-	// ErrReadOnly: a write in View, or in a transaction begun read-only.
-	ErrReadOnly = errors.New("txn: transaction is read-only")
+	// ErrReadOnly: a write in View, in a transaction begun read-only, or to a
+	// database that was opened with ReadOnly.
+	ErrReadOnly = errors.New("txn: read-only: write in Update, of a database that was not opened with ReadOnly")
 	// ErrTxDone: the transaction has ended.
 	ErrTxDone = occ.ErrDone
 	// ErrClosed: the database was closed.
@@ -29,12 +30,18 @@ var (
 	ErrNoSpace = memory.ErrNoSpace
 	// ErrOutcomeUnknown: the commit was under way when the fabric failed.
 	ErrOutcomeUnknown = occ.ErrOutcomeUnknown
+	// ErrBroken: the fabric failed under the worker, before the transaction was
+	// committed. The locks that it held stay until its coordinator is recovered. DB
+	// replaces such workers; those of NewWorker take no more transactions.
+	ErrBroken = occ.ErrBroken
 	// ErrNoTable: there is no table of this name.
-	ErrNoTable = errors.New("txn: no such table")
+	ErrNoTable = errors.New("txn: no such table; CreateTable makes it")
 	// ErrTableType: the table exists with other types of key or value.
 	ErrTableType = errors.New("txn: table has other types")
 	// ErrCorrupt: stored data is damaged.
 	ErrCorrupt = occ.ErrCorrupt
 	// ErrOptions: options are wrong; the message lists every fault.
 	ErrOptions = errors.New("txn: wrong options")
+
+	errNested = errors.New("txn: the worker is in a transaction already: use DB.Update, or another worker, inside of it")
 )

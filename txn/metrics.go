@@ -27,8 +27,8 @@ func (m *Metrics) add(d *Metrics) {
 // Metrics returns the totals of all workers, past and present. What a worker did in its
 // last few dozen transactions may be missing while it is at work.
 func (db *DB) Metrics() Metrics {
-	for i := range db.idle {
-		if w := db.idle[i].Swap(nil); w != nil {
+	for i := range db.pool.idle {
+		if w := db.pool.idle[i].Swap(nil); w != nil {
 			w.publish()
 			db.put(w)
 		}

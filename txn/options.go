@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 	"txnode/history"
+	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/embedded"
 	"txnode/occ"
@@ -129,6 +130,8 @@ func (o Options) Validate() error {
 	}
 	if o.Fabric != nil {
 		bad(o.Catalog == nil, "Fabric needs a Catalog")
+		n := len(o.Fabric.Blades())
+		bad(n > occ.MaxBlades, "Fabric has %d blades: at most %d are possible", n, occ.MaxBlades)
 		bad(o.Dir != "" || o.Blades != 0 || o.BladeSize != 0 || o.HugePages, "Dir, Blades, BladeSize and HugePages do not go with Fabric")
 	} else {
 		bad(o.Catalog != nil, "Catalog needs a Fabric")
@@ -136,11 +139,12 @@ func (o Options) Validate() error {
 		if blades == 0 {
 			blades = DefaultBlades
 		}
-		bad(o.Blades < 0 || o.Blades > 1024, "Blades is %d: 1 to 1024 are possible", o.Blades)
+		bad(o.Blades < 0 || o.Blades > occ.MaxBlades, "Blades is %d: 1 to %d are possible", o.Blades, occ.MaxBlades)
 		bad(o.BladeSize != 0 && o.BladeSize%(1<<16) != 0, "BladeSize is %d: a multiple of 64 KiB is needed", o.BladeSize)
 		bad(o.Backups != nil && o.Dir == "" && *o.Backups >= blades, "Backups is %d: more blades than backups are needed, there are %d", deref(o.Backups), blades)
 	}
 	bad(o.Backups != nil && (*o.Backups < 0 || *o.Backups >= memory.MaxReplicas), "Backups is %d: 0, 1 and 2 are possible", deref(o.Backups))
+	bad(o.HugePages && o.Dir != "", "HugePages are for anonymous memory, and Dir is %q", o.Dir)
 	bad(o.ReadOnly && o.Dir == "" && o.Fabric == nil, "ReadOnly needs Dir")
 	bad(o.Durable && o.Dir == "" && o.Fabric == nil, "Durable needs Dir: anonymous memory does not survive anything")
 	bad(o.Workers < 0 || o.Workers > maxWorkers, "Workers is %d: 1 to %d are possible", o.Workers, maxWorkers)
@@ -148,6 +152,14 @@ func (o Options) Validate() error {
 	bad(o.Arena < 0 || o.Arena > 1<<30 || o.Arena > 0 && o.Arena < 1<<20, "Arena is %d: 1 MiB to 1 GiB are possible", o.Arena)
 	bad(o.CacheBytes < 0, "CacheBytes is %d: it must not be negative", o.CacheBytes)
 	bad(o.Policy > occ.PolicyFORD, "Policy %d is unknown", o.Policy)
+	if err := (memory.Options{SegmentSize: o.SegmentSize, LogArea: o.LogArea}).Validate(); err != nil {
+		faults = append(faults, err)
+	}
+	if o.IndexGroups != 0 {
+		if err := (race.Options{Groups: o.IndexGroups}).Validate(); err != nil {
+			faults = append(faults, fmt.Errorf("IndexGroups: %w", err))
+		}
+	}
 	if len(faults) == 0 {
 		return nil
 	}

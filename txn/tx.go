@@ -15,7 +15,8 @@ type Tx struct {
 	err      error // the conflict or failure that has ended the attempt
 	readOnly bool
 	done     bool
-	borrowed bool // by DB.Begin
+	borrowed bool   // by DB.Begin
+	id       uint64 // once done
 }
 
 // Mode says what a staged key is for.
@@ -29,7 +30,12 @@ const (
 
 // ID is the transaction's id: what DB.Update's error names when the outcome is
 // unknown. Each attempt has its own.
-func (tx *Tx) ID() uint64 { return uint64(tx.o.ID()) }
+func (tx *Tx) ID() uint64 {
+	if tx.done {
+		return tx.id
+	}
+	return uint64(tx.o.ID())
+}
 
 // usable returns why the transaction can not go on, or nil.
 func (tx *Tx) usable() error {
@@ -148,6 +154,9 @@ func (tx *Tx) Commit() error {
 		return ErrTxDone
 	}
 	err := tx.commit()
+	if err == nil {
+		tx.w.committed++
+	}
 	tx.release()
 	return err
 }
@@ -162,6 +171,9 @@ func (tx *Tx) Rollback() error {
 		return ErrTxDone
 	}
 	err := tx.o.Rollback()
+	if tx.err == nil {
+		tx.w.rolledBack++
+	}
 	tx.release()
 	return err
 }
@@ -183,9 +195,12 @@ func (tx *Tx) commit() error {
 // session, which the worker notices.
 func (tx *Tx) rollback() { _ = tx.o.Rollback() }
 
+// release ends a transaction of DB.Begin for its caller, and gives the worker back.
 func (tx *Tx) release() {
-	tx.done = true
 	w := tx.w
-	tx.w = nil
+	tx.done, tx.id, tx.w, tx.o = true, uint64(tx.o.ID()), nil, nil
+	if w.ticks++; w.ticks%maintainEvery == 0 {
+		w.maintain()
+	}
 	w.db.put(w)
 }

@@ -21,6 +21,7 @@ type Worker struct {
 	tx      Tx
 	o       *occ.Tx
 	owner   bool // closes thread and session
+	pooled  bool // of DB.pool
 	ticks   uint32
 
 	keyBuf, valueBuf []byte
@@ -30,13 +31,13 @@ type Worker struct {
 	published             Metrics
 }
 
-// newWorker makes a worker on an own thread.
-func (db *DB) newWorker() (*Worker, error) {
+// newWorker makes a worker on an own thread, for the pool or for the caller.
+func (db *DB) newWorker(pooled bool) (*Worker, error) {
 	t, s, err := db.newSession()
 	if err != nil {
 		return nil, err
 	}
-	w, err := db.workerOn(t, s, t.Plain())
+	w, err := db.workerOn(t, s, t.Plain(), pooled)
 	if err != nil {
 		return nil, errors.Join(err, s.Close(), t.Close())
 	}
@@ -60,12 +61,15 @@ func (db *DB) newSession() (*rdma.Thread, *occ.Session, error) {
 	return t, s, nil
 }
 
-func (db *DB) workerOn(t *rdma.Thread, s *occ.Session, c *rdma.Coro) (*Worker, error) {
+func (db *DB) workerOn(t *rdma.Thread, s *occ.Session, c *rdma.Coro, pooled bool) (*Worker, error) {
 	o, err := s.NewTx(c)
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{db: db, thread: t, session: s, coro: c, o: o, keyBuf: make([]byte, 0, 64), valueBuf: make([]byte, 0, 256)}
+	w := &Worker{
+		db: db, thread: t, session: s, coro: c, o: o, pooled: pooled,
+		keyBuf: make([]byte, 0, 64), valueBuf: make([]byte, 0, 256),
+	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if db.closed.Load() {
@@ -106,16 +110,19 @@ func (w *Worker) View(ctx context.Context, fn func(tx *Tx) error) error {
 }
 
 func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) error {
+	if w.o.Active() {
+		return errNested
+	}
 	c := w.coro
 	c.BeginOp()
 	tx := &w.tx
-	tx.w, tx.o, tx.ctx, tx.readOnly = w, w.o, ctx, readOnly
+	tx.w, tx.o, tx.ctx, tx.readOnly = w, w.o, ctx, readOnly || w.db.opts.ReadOnly
 	finished := false
 	defer func() {
 		if !finished && w.o.Active() { // fn has panicked
 			tx.rollback()
 		}
-		tx.done = true
+		tx.done, tx.id = true, uint64(w.o.ID())
 		c.EndOp()
 	}()
 	var err error
@@ -165,12 +172,17 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		c.Yield()
 	}
 	if w.ticks%maintainEvery == 0 {
-		w.publish()
-		if e := w.session.Maintain(c); e != nil && err == nil && w.session.Broken() == nil {
-			w.db.opts.Logger.Warn("maintenance between transactions failed", errField(e))
-		}
+		w.maintain()
 	}
 	return err
+}
+
+// maintain does what is done between transactions, now and then.
+func (w *Worker) maintain() {
+	w.publish()
+	if err := w.session.Maintain(w.coro); err != nil && w.session.Broken() == nil {
+		w.db.opts.Logger.Warn("maintenance between transactions failed", errField(err))
+	}
 }
 
 // yieldEvery is how many transactions a coroutine runs before the others of its

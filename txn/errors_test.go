@@ -1,0 +1,566 @@
+package txn_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"txnode/memory"
+	"txnode/memory/embedded"
+	"txnode/occ"
+	"txnode/rdma"
+	"txnode/txn"
+)
+
+// tiny are options of a database that tests can afford, and fill.
+func tiny() txn.Options {
+	return txn.Options{SegmentSize: 256 << 10, LogArea: 64 << 10, BladeSize: 16 << 20, Arena: 1 << 20, CacheBytes: 64 << 10, IndexGroups: 4, Workers: 4, Seed: 7}
+}
+
+func mustOpen(t testing.TB, o txn.Options) *txn.DB {
+	t.Helper()
+	db, err := txn.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(context.Background()); err != nil && !errors.Is(err, txn.ErrClosed) {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return db
+}
+
+// says demands that an error is the sentinel and has all the texts.
+func says(t testing.TB, what string, err, sentinel error, texts ...string) {
+	t.Helper()
+	if !errors.Is(err, sentinel) {
+		t.Errorf("%s: %v, want %v", what, err, sentinel)
+		return
+	}
+	for _, x := range texts {
+		if !strings.Contains(err.Error(), x) {
+			t.Errorf("%s: %q does not say %q", what, err, x)
+		}
+	}
+}
+
+// as runs fn in an Update, and returns the error of the operation, not of Update.
+func as(t testing.TB, db *txn.DB, fn func(tx *txn.Tx) error) (op error) {
+	t.Helper()
+	if err := db.Update(t.Context(), func(tx *txn.Tx) error {
+		op = fn(tx)
+		return nil
+	}); err != nil {
+		t.Errorf("the transaction of a refused operation: %v", err)
+	}
+	return op
+}
+
+// TestOperationErrors: an operation that is refused says so, leaves everything as
+// it was, and leaves the transaction usable.
+func TestOperationErrors(t *testing.T) {
+	db := mustOpen(t, tiny())
+	tab, err := txn.CreateTable(db, "t", txn.String, txn.Text())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, "k", "v") }); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("k", 1025)
+	says(t, "Get", as(t, db, func(tx *txn.Tx) error { _, err := tab.Get(tx, "none"); return err }), txn.ErrNotFound, "not found")
+	says(t, "GetForUpdate", as(t, db, func(tx *txn.Tx) error { _, err := tab.GetForUpdate(tx, "none"); return err }), txn.ErrNotFound)
+	says(t, "Delete", as(t, db, func(tx *txn.Tx) error { return tab.Delete(tx, "none") }), txn.ErrNotFound)
+	says(t, "Insert", as(t, db, func(tx *txn.Tx) error { return tab.Insert(tx, "k", "w") }), txn.ErrExists, "exists")
+	for what, op := range map[string]func(tx *txn.Tx) error{
+		"Get of a long key":    func(tx *txn.Tx) error { _, err := tab.Get(tx, long); return err },
+		"Has of a long key":    func(tx *txn.Tx) error { _, err := tab.Has(tx, long); return err },
+		"Put of a long key":    func(tx *txn.Tx) error { return tab.Put(tx, long, "") },
+		"Stage of a long key":  func(tx *txn.Tx) error { return tab.Stage(tx, long, txn.ForRead) },
+		"Delete of a long key": func(tx *txn.Tx) error { return tab.Delete(tx, long) },
+	} {
+		err := as(t, db, op)
+		says(t, what, err, txn.ErrTooLarge, "key", "1025", "1024")
+		var e *occ.TooLargeError
+		if !errors.As(err, &e) || e.Got != 1025 || e.Limit != 1024 || e.What != "key" {
+			t.Errorf("%s: %+v", what, e)
+		}
+	}
+	for what, op := range map[string]func(tx *txn.Tx, v string) error{
+		"Put":    func(tx *txn.Tx, v string) error { return tab.Put(tx, "k", v) },
+		"Insert": func(tx *txn.Tx, v string) error { return tab.Insert(tx, "new", v) },
+		"Put after GetForUpdate": func(tx *txn.Tx, v string) error {
+			if _, err := tab.GetForUpdate(tx, "k"); err != nil {
+				return err
+			}
+			return tab.Put(tx, "k", v)
+		},
+	} {
+		says(t, what, as(t, db, func(tx *txn.Tx) error { return op(tx, strings.Repeat("v", 1<<20+1)) }), txn.ErrTooLarge, "value", "1048577", "1048576")
+		says(t, what, as(t, db, func(tx *txn.Tx) error { return op(tx, strings.Repeat("v", 70<<10)) }), txn.ErrTooLarge, "log record", "65536", "LogArea")
+	}
+	if err := as(t, db, func(tx *txn.Tx) error { _, err := tab.Get(tx, ""); return err }); err == nil || !strings.Contains(err.Error(), "empty key") {
+		t.Errorf("an empty key: %v", err)
+	}
+	if err := db.View(t.Context(), func(tx *txn.Tx) error {
+		if v, err := tab.Get(tx, "k"); err != nil || v != "v" {
+			t.Errorf("k is %q, %v", v, err)
+		}
+		if has, err := tab.Has(tx, "new"); err != nil || has {
+			t.Errorf("new is there: %v, %v", has, err)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	quiet(t, db)
+}
+
+func TestReadOnlyTransactions(t *testing.T) {
+	db := mustOpen(t, tiny())
+	tab := table(t, db, "t")
+	fill(t, db, tab, 2, val(1))
+	writes := map[string]func(tx *txn.Tx) error{
+		"Put":              func(tx *txn.Tx) error { return tab.Put(tx, 1, val(2)) },
+		"Insert":           func(tx *txn.Tx) error { return tab.Insert(tx, 9, val(2)) },
+		"Delete":           func(tx *txn.Tx) error { return tab.Delete(tx, 1) },
+		"GetForUpdate":     func(tx *txn.Tx) error { _, err := tab.GetForUpdate(tx, 1); return err },
+		"Stage for update": func(tx *txn.Tx) error { return tab.Stage(tx, 1, txn.ForUpdate) },
+	}
+	for what, op := range writes {
+		says(t, what+" in View", db.View(t.Context(), op), txn.ErrReadOnly, "Update")
+		if err := db.View(t.Context(), func(tx *txn.Tx) error {
+			_ = op(tx)
+			_, err := tab.Get(tx, 1)
+			return err
+		}); err != nil {
+			t.Errorf("reading after %s in View: %v", what, err)
+		}
+		tx, err := db.Begin(t.Context(), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		says(t, what+" in Begin(readOnly)", op(tx), txn.ErrReadOnly)
+		if err := tx.Commit(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := db.View(t.Context(), func(tx *txn.Tx) error {
+		if p, err := tab.Get(tx, 1); err != nil || num(p) != 1 {
+			t.Errorf("1 is %v, %v", p, err)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	quiet(t, db)
+}
+
+// TestDone: what has ended says so, and nothing happens.
+func TestDone(t *testing.T) {
+	db := mustOpen(t, tiny())
+	tab := table(t, db, "t")
+	fill(t, db, tab, 2, val(1))
+	uses := map[string]func(tx *txn.Tx) error{
+		"Get":     func(tx *txn.Tx) error { _, err := tab.Get(tx, 1); return err },
+		"Has":     func(tx *txn.Tx) error { _, err := tab.Has(tx, 1); return err },
+		"Put":     func(tx *txn.Tx) error { return tab.Put(tx, 1, val(2)) },
+		"Insert":  func(tx *txn.Tx) error { return tab.Insert(tx, 7, val(2)) },
+		"Delete":  func(tx *txn.Tx) error { return tab.Delete(tx, 1) },
+		"Stage":   func(tx *txn.Tx) error { return tab.Stage(tx, 1, txn.ForUpdate) },
+		"Execute": func(tx *txn.Tx) error { return tx.Execute() },
+		"Commit":  func(tx *txn.Tx) error { return tx.Commit() },
+	}
+	var kept *txn.Tx
+	var id uint64
+	if err := db.Update(t.Context(), func(tx *txn.Tx) error {
+		says(t, "Commit inside of Update", tx.Commit(), txn.ErrTxDone)
+		says(t, "Rollback inside of Update", tx.Rollback(), txn.ErrTxDone)
+		kept, id = tx, tx.ID()
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for what, use := range uses {
+		says(t, what+" after Update", use(kept), txn.ErrTxDone, "ended")
+	}
+	if kept.ID() != id {
+		t.Errorf("the id was %d, and is %d after Update", id, kept.ID())
+	}
+	for _, commit := range []bool{true, false} {
+		tx, err := db.Begin(t.Context(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := tx.ID()
+		if commit {
+			err = tx.Commit()
+		} else {
+			err = tx.Rollback()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, use := range uses {
+			says(t, what+" after the end", use(tx), txn.ErrTxDone)
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Errorf("Rollback after the end: %v", err)
+		}
+		fill(t, db, tab, 0, nil) // others use the worker
+		if tx.ID() != id || id == 0 {
+			t.Errorf("the id was %d, and is %d after the end", id, tx.ID())
+		}
+	}
+	quiet(t, db)
+}
+
+func TestConflictAfterRetries(t *testing.T) {
+	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
+		o := tiny()
+		o.Policy, o.Retries = p, 3
+		db := mustOpen(t, o)
+		tab := table(t, db, "t")
+		fill(t, db, tab, 2, val(1))
+		tx, err := db.Begin(t.Context(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tab.GetForUpdate(tx, 1); err != nil {
+			t.Fatal(err)
+		}
+		attempts := 0
+		before := db.Metrics().Conflicts[occ.AbortLocked]
+		err = db.Update(t.Context(), func(tx *txn.Tx) error {
+			attempts++
+			return tab.Put(tx, 1, val(2))
+		})
+		says(t, "Update of a locked key", err, txn.ErrConflict, "4 attempts", "locked")
+		var c *occ.ConflictError
+		if !errors.As(err, &c) || c.Reason != occ.AbortLocked {
+			t.Errorf("reason %v", c)
+		}
+		if attempts != 4 || db.Metrics().Conflicts[occ.AbortLocked]-before != 4 {
+			t.Errorf("%d attempts, %d conflicts counted", attempts, db.Metrics().Conflicts[occ.AbortLocked]-before)
+		}
+		err = db.View(t.Context(), func(tx *txn.Tx) error { _, err := tab.Get(tx, 1); return err })
+		says(t, "View of a locked key", err, txn.ErrConflict, "read-locked")
+		if err := tx.Rollback(); err != nil {
+			t.Error(err)
+		}
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 1, val(3)) }); err != nil {
+			t.Error(err)
+		}
+		quiet(t, db)
+	}
+}
+
+func TestTableErrors(t *testing.T) {
+	db := mustOpen(t, tiny())
+	_, err := txn.OpenTable(db, "accounts", txn.Uint64, txn.Text())
+	says(t, "OpenTable", err, txn.ErrNoTable, "accounts", "CreateTable")
+	if _, err := txn.CreateTable(db, "accounts", txn.Uint64, txn.Text()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = txn.CreateTable(db, "accounts", txn.String, txn.Text())
+	says(t, "another key", err, txn.ErrTableType, "accounts", "uint64", "string")
+	_, err = txn.OpenTable(db, "accounts", txn.Uint64, txn.Plain[[3]uint64]())
+	says(t, "another value", err, txn.ErrTableType, "accounts", "plain:24")
+	if _, err := txn.OpenTable(db, "accounts", txn.Uint64, txn.Text()); err != nil {
+		t.Error(err)
+	}
+	if names, err := db.Tables(); err != nil || len(names) != 1 || names[0] != "accounts" {
+		t.Errorf("tables %v, %v", names, err)
+	}
+}
+
+func TestClosed(t *testing.T) {
+	db, err := txn.Open(t.Context(), tiny())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tab := table(t, db, "t")
+	fill(t, db, tab, 3, val(1))
+	w, err := db.NewWorker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(t.Context()); err == nil || !strings.Contains(err.Error(), "1 workers") {
+		t.Errorf("Close with a worker: %v", err)
+	}
+	fill(t, db, table(t, db, "u"), 3, val(1)) // still open
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	nothing := func(*txn.Tx) error { t.Error("a transaction of a closed database"); return nil }
+	says(t, "Close", db.Close(t.Context()), txn.ErrClosed)
+	says(t, "Update", db.Update(t.Context(), nothing), txn.ErrClosed, "closed")
+	says(t, "View", db.View(t.Context(), nothing), txn.ErrClosed)
+	_, err = db.Begin(t.Context(), false)
+	says(t, "Begin", err, txn.ErrClosed)
+	_, err = db.NewWorker()
+	says(t, "NewWorker", err, txn.ErrClosed)
+	says(t, "Run", db.Run(t.Context(), 1, 1, func(context.Context, int, *txn.Worker) error { return nil }), txn.ErrClosed)
+	_, err = txn.CreateTable(db, "v", txn.Uint64, txn.Bytes())
+	says(t, "CreateTable", err, txn.ErrClosed)
+	_, err = db.Tables()
+	says(t, "Tables", err, txn.ErrClosed)
+	if m := db.Metrics(); m.Committed == 0 {
+		t.Error("the metrics are gone")
+	}
+}
+
+func TestOptionErrors(t *testing.T) {
+	fabric := mustOpen(t, tiny()).Space().Fabric()
+	for _, c := range []struct {
+		o     txn.Options
+		texts []string
+	}{
+		{txn.Options{Blades: -1, Workers: -2, Retries: -3, Arena: -4, CacheBytes: -5, BladeSize: 1000, SegmentSize: 7, LogArea: 9, IndexGroups: 1, Policy: 9, ReadOnly: true, Durable: true},
+			[]string{"Blades is -1", "Workers is -2", "Retries is -3", "Arena is -4", "CacheBytes is -5", "BladeSize is 1000", "SegmentSize is 7", "LogArea is 9", "IndexGroups", "Policy 9", "ReadOnly needs Dir", "Durable needs Dir"}},
+		{txn.Options{Blades: 65}, []string{"Blades is 65", "64"}},
+		{txn.Options{Backups: txn.F(2)}, []string{"Backups is 2", "there are 2"}},
+		{txn.Options{Backups: txn.F(3), Blades: 8}, []string{"Backups is 3"}},
+		{txn.Options{Backups: txn.F(-1)}, []string{"Backups is -1"}},
+		{txn.Options{Workers: 1 << 20}, []string{"Workers is 1048576"}},
+		{txn.Options{Arena: 1000}, []string{"Arena is 1000", "1 MiB"}},
+		{txn.Options{HugePages: true, Dir: "somewhere"}, []string{"HugePages", "somewhere"}},
+		{txn.Options{Fabric: fabric}, []string{"Catalog"}},
+		{txn.Options{Fabric: fabric, Blades: 3, Dir: "x"}, []string{"Catalog", "do not go with Fabric"}},
+	} {
+		_, err := txn.Open(t.Context(), c.o)
+		says(t, strings.Join(c.texts, ", "), err, txn.ErrOptions, c.texts...)
+	}
+	db := mustOpen(t, tiny())
+	says(t, "Run", db.Run(t.Context(), 0, 1, nil), txn.ErrOptions, "0 threads")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errRollback)
+	if _, err := txn.Open(ctx, tiny()); !errors.Is(err, errRollback) {
+		t.Errorf("Open with a context that is done: %v", err)
+	}
+}
+
+// TestWaitingBorrowers: who waits for a worker gets one, or an error, in every case.
+func TestWaitingBorrowers(t *testing.T) {
+	o := tiny()
+	o.Workers = 1
+	db := mustOpen(t, o)
+	hold := func() *txn.Tx {
+		t.Helper()
+		tx, err := db.Begin(t.Context(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tx
+	}
+	nothing := func(*txn.Tx) error { return nil }
+
+	// A deadline, and a cancellation with a cause, while all workers are in use.
+	tx := hold()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	says(t, "waiting beyond the deadline", db.Update(ctx, nothing), context.DeadlineExceeded, "1 workers", "in use")
+	cause, stop := context.WithCancelCause(t.Context())
+	stop(errRollback)
+	if _, err := db.Begin(cause, false); !errors.Is(err, errRollback) {
+		t.Errorf("waiting with a context that is done: %v", err)
+	}
+
+	// Many wait, and get the worker one after the other.
+	const n = 20
+	got := make(chan error, n)
+	for range n {
+		go func() { got <- db.Update(context.Background(), nothing) }()
+	}
+	time.Sleep(5 * time.Millisecond)
+	if err := tx.Commit(); err != nil {
+		t.Error(err)
+	}
+	for range n {
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+	}
+
+	// Close waits no longer than it may, and then the database is open as before.
+	tx = hold()
+	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	says(t, "Close beyond the deadline", db.Close(ctx), context.DeadlineExceeded, "still running")
+	if err := tx.Commit(); err != nil {
+		t.Error(err)
+	}
+	if err := db.Update(t.Context(), nothing); err != nil {
+		t.Errorf("after a Close that has failed: %v", err)
+	}
+
+	// Who waits while the database is closed is told so, and Close ends.
+	tx = hold()
+	for range n {
+		go func() { got <- db.Update(context.Background(), nothing) }()
+	}
+	time.Sleep(5 * time.Millisecond)
+	closed := make(chan error)
+	go func() { closed <- db.Close(context.Background()) }()
+	for range n {
+		if err := <-got; err != nil && !errors.Is(err, txn.ErrClosed) {
+			t.Error(err)
+		}
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Error(err)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCloseWhileBusy closes databases while many goroutines use them.
+func TestCloseWhileBusy(t *testing.T) {
+	for round := range 20 {
+		o := tiny()
+		o.Workers = 1 + round%4
+		db, err := txn.Open(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tab := table(t, db, "t")
+		const n = 8
+		done := make(chan error, n)
+		for g := range uint64(n) {
+			go func() {
+				for {
+					if err := db.Update(context.Background(), func(tx *txn.Tx) error { return tab.Put(tx, g%3, val(g)) }); err != nil {
+						done <- err
+						return
+					}
+				}
+			}()
+		}
+		time.Sleep(time.Duration(round%5) * time.Millisecond)
+		if err := db.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		for range n {
+			says(t, "Update", <-done, txn.ErrClosed)
+		}
+	}
+}
+
+// TestFenced: when the epoch moves under a transaction, its verbs fail. The caller
+// is told, nothing panics, and the next one gets another worker.
+func TestFenced(t *testing.T) {
+	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
+		o := tiny()
+		o.Policy = p
+		db := mustOpen(t, o)
+		tab := table(t, db, "t")
+		fill(t, db, tab, 10, val(1))
+		fence := func() {
+			if err := db.Space().AdvanceEpoch(nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Between two reads: nothing has happened.
+		err := db.Update(t.Context(), func(tx *txn.Tx) error {
+			if _, err := tab.Get(tx, 1); err != nil {
+				return err
+			}
+			fence()
+			_, err := tab.Get(tx, 2)
+			return err
+		})
+		says(t, "reading", err, txn.ErrBroken, "READ", "key")
+		if !errors.Is(err, rdma.ErrStaleKey) || errors.Is(err, txn.ErrOutcomeUnknown) {
+			t.Errorf("reading when fenced: %v", err)
+		}
+		// At the commit: the log record may have arrived.
+		err = db.Update(t.Context(), func(tx *txn.Tx) error {
+			if _, err := tab.GetForUpdate(tx, 3); err != nil {
+				return err
+			}
+			defer fence()
+			return tab.Put(tx, 3, val(2))
+		})
+		if p == occ.PolicyDefault {
+			says(t, "committing", err, txn.ErrOutcomeUnknown, "transaction c")
+		} else {
+			says(t, "committing", err, txn.ErrBroken) // the undo log has not been written
+		}
+		// A transaction of Begin, and a worker of the caller's.
+		tx, err := db.Begin(t.Context(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tab.Get(tx, 1); err != nil {
+			t.Fatal(err)
+		}
+		w, err := db.NewWorker()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fence()
+		_, err = tab.Get(tx, 2)
+		says(t, "Get", err, txn.ErrBroken)
+		says(t, "Commit", tx.Commit(), txn.ErrBroken)
+		for range 2 { // idle workers go on with the new epoch
+			if err := w.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 4, val(4)) }); err != nil {
+				t.Error(err)
+			}
+		}
+		err = w.Update(t.Context(), func(tx *txn.Tx) error {
+			if _, err := tab.Get(tx, 5); err != nil {
+				return err
+			}
+			fence()
+			_, err := tab.Get(tx, 6)
+			return err
+		})
+		says(t, "Worker.Update", err, txn.ErrBroken)
+		says(t, "Worker.Update after that", w.Update(t.Context(), func(*txn.Tx) error { return nil }), txn.ErrBroken)
+		says(t, "Worker.Close", w.Close(), txn.ErrBroken)
+
+		// All others go on; only what is locked stays locked.
+		for k := range uint64(10) {
+			if k == 3 {
+				continue
+			}
+			if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, k, val(k)) }); err != nil {
+				t.Errorf("key %d: %v", k, err)
+			}
+		}
+	}
+}
+
+// TestForeign: directories that are no databases, or in use, or different.
+func TestForeign(t *testing.T) {
+	o := tiny()
+	o.Dir = t.TempDir()
+	db := mustOpen(t, o)
+	_, err := txn.Open(t.Context(), o)
+	says(t, "opened twice", err, embedded.ErrLocked, o.Dir)
+	if err := db.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for what, change := range map[string]func(o *txn.Options){
+		"Blades 3":           func(o *txn.Options) { o.Blades = 3 },
+		"Backups 0":          func(o *txn.Options) { o.Backups = txn.F(0) },
+		"SegmentSize 524288": func(o *txn.Options) { o.SegmentSize = 512 << 10 },
+		"LogArea 131072":     func(o *txn.Options) { o.LogArea = 128 << 10 },
+	} {
+		x := o
+		change(&x)
+		_, err := txn.Open(t.Context(), x)
+		says(t, what, err, memory.ErrGeometry, what[strings.IndexByte(what, ' ')+1:])
+	}
+	empty := t.TempDir()
+	if _, err = txn.Open(t.Context(), txn.Options{Dir: empty, ReadOnly: true}); err == nil || !strings.Contains(err.Error(), empty) {
+		t.Errorf("read-only and empty: %v", err)
+	}
+}

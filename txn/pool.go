@@ -1,0 +1,242 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// pool is the workers that Update, View and Begin borrow. They are made when they
+// are first needed. A worker that nobody uses is in a slot of idle, or, when
+// somebody has been waiting, in handed; to borrow and give back costs a
+// compare-and-swap each.
+type pool struct {
+	idle   []atomic.Pointer[Worker]
+	wanted atomic.Int32 // borrowers that wait
+	handed chan *Worker // a worker, or nil: look again
+
+	// Under DB.mu:
+	created int           // workers of the pool, borrowed ones and those being made included
+	limit   int           // how many may be
+	shut    chan struct{} // closed while the database is, or is being, closed
+}
+
+func (p *pool) init(workers int) {
+	p.idle = make([]atomic.Pointer[Worker], workers)
+	p.handed = make(chan *Worker, workers)
+	p.limit = workers
+	p.shut = make(chan struct{})
+}
+
+// place is where in the pool the calling goroutine looks first. It depends on its
+// stack, so that goroutines tend to get the same worker again and not to meet.
+func (p *pool) place() uintptr {
+	var here byte
+	return uintptr(unsafe.Pointer(&here)) >> 12 * 0x9e3779b1 >> 8 % uintptr(len(p.idle))
+}
+
+// takeIdle takes a worker that nobody uses, nil: there is none.
+func (p *pool) takeIdle() *Worker {
+	n := uintptr(len(p.idle))
+	at := p.place()
+	for i := uintptr(0); i < n; i++ {
+		k := at + i
+		if k >= n {
+			k -= n
+		}
+		if p.idle[k].Load() != nil {
+			if w := p.idle[k].Swap(nil); w != nil {
+				return w
+			}
+		}
+	}
+	return nil
+}
+
+// putIdle puts a worker into a slot. There are as many as there can be workers.
+func (p *pool) putIdle(w *Worker) {
+	n := uintptr(len(p.idle))
+	for i := p.place(); ; i++ {
+		if p.idle[i%n].CompareAndSwap(nil, w) {
+			return
+		}
+	}
+}
+
+// hand gives w, or nil, to somebody who waits, and reports whether there was room
+// for it: if not, there is something there already for everybody who waits.
+func (p *pool) hand(w *Worker) bool {
+	select {
+	case p.handed <- w:
+		return true
+	default:
+		return false
+	}
+}
+
+// take borrows a worker from the pool, makes one, or waits for one.
+func (db *DB) take(ctx context.Context) (*Worker, error) {
+	if db.closed.Load() {
+		return nil, ErrClosed
+	}
+	if w := db.pool.takeIdle(); w != nil {
+		return w, nil
+	}
+	return db.takeSlow(ctx)
+}
+
+func (db *DB) takeSlow(ctx context.Context) (*Worker, error) {
+	p := &db.pool
+	for {
+		db.mu.Lock()
+		if db.closed.Load() {
+			db.mu.Unlock()
+			return nil, ErrClosed
+		}
+		if p.created < p.limit {
+			p.created++
+			db.mu.Unlock()
+			if w, err := db.makeWorker(); w != nil || err != nil {
+				return w, err
+			}
+			continue
+		}
+		shut, n := p.shut, p.created
+		db.mu.Unlock()
+		p.wanted.Add(1)
+		w := p.takeIdle() // one may have come back meanwhile
+		if w == nil {
+			select {
+			case w = <-p.handed:
+			case <-shut:
+			case <-ctx.Done():
+				p.wanted.Add(-1)
+				return nil, fmt.Errorf("txn: waiting for one of %d workers, which are all in use: %w", n, context.Cause(ctx))
+			}
+		}
+		p.wanted.Add(-1)
+		if db.closed.Load() {
+			if w != nil {
+				db.put(w)
+			}
+			return nil, ErrClosed
+		}
+		if w != nil {
+			return w, nil
+		}
+	}
+}
+
+// makeWorker makes a worker that has been counted. When there is no space for it,
+// the pool stays as large as it is, and the caller shares it: both results are nil.
+func (db *DB) makeWorker() (*Worker, error) {
+	w, err := db.newWorker(true)
+	if err == nil {
+		return w, nil
+	}
+	p := &db.pool
+	db.mu.Lock()
+	p.created--
+	share := p.created > 0 && errors.Is(err, ErrNoSpace)
+	if share {
+		p.limit = p.created
+	}
+	db.mu.Unlock()
+	p.hand(nil) // Close, too, may have been waiting for it
+	if share {
+		return nil, nil
+	}
+	return nil, err
+}
+
+// put gives a worker back. One whose session is broken is replaced.
+func (db *DB) put(w *Worker) {
+	p := &db.pool
+	if err := w.session.Broken(); err != nil {
+		db.opts.Logger.Error("a worker has failed", errField(err))
+		_ = w.Close() // its coordinator stays for recovery
+		db.mu.Lock()
+		p.created--
+		db.mu.Unlock()
+		p.hand(nil) // there is room for a new one
+		return
+	}
+	if p.waiting(db) && p.hand(w) {
+		return
+	}
+	p.putIdle(w)
+	// A borrower may have started to wait since we looked.
+	if p.waiting(db) {
+		if w := p.takeIdle(); w != nil && !p.hand(w) {
+			p.putIdle(w)
+		}
+	}
+}
+
+// waiting reports whether borrowers wait, or Close.
+func (p *pool) waiting(db *DB) bool { return p.wanted.Load() > 0 || db.closed.Load() }
+
+// Close ends the database. It waits for transactions that are running, until ctx is
+// done: then the database stays open. Borrowers that wait for a worker get
+// ErrClosed. Workers of NewWorker and of Run must be closed before.
+func (db *DB) Close(ctx context.Context) error {
+	p := &db.pool
+	db.mu.Lock()
+	if db.closed.Load() {
+		db.mu.Unlock()
+		return ErrClosed
+	}
+	own := 0
+	for w := range db.workers {
+		if !w.pooled {
+			own++
+		}
+	}
+	if own > 0 {
+		db.mu.Unlock()
+		return fmt.Errorf("txn: close: %d workers of NewWorker or Run are still open: close them first", own)
+	}
+	db.closed.Store(true)
+	close(p.shut)
+	db.mu.Unlock()
+
+	var errs []error
+	for db.poolSize() > 0 {
+		w := p.takeIdle()
+		if w == nil {
+			select {
+			case w = <-p.handed:
+			case <-ctx.Done():
+				db.mu.Lock()
+				db.closed.Store(false)
+				p.shut = make(chan struct{})
+				db.mu.Unlock()
+				return errors.Join(append(errs, fmt.Errorf("txn: close: transactions are still running, the database stays open: %w", context.Cause(ctx)))...)
+			}
+		}
+		if w != nil {
+			errs = append(errs, w.Close())
+			db.mu.Lock()
+			p.created--
+			db.mu.Unlock()
+		}
+	}
+	db.ctlMu.Lock()
+	defer db.ctlMu.Unlock()
+	if db.owned == nil {
+		errs = append(errs, db.space.Close(db.ctl.Plain()))
+	}
+	errs = append(errs, db.ctl.Close())
+	if db.owned != nil {
+		errs = append(errs, db.owned.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (db *DB) poolSize() int {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.pool.created
+}
