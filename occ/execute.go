@@ -27,7 +27,7 @@ func (tx *Tx) Execute() error {
 	first := tx.fetched
 	for i := first; i < len(tx.items); i++ {
 		it := &tx.items[i]
-		if a, class, ok := tx.s.eng.cache.Lookup(it.hash); ok && tx.reaches(a) {
+		if a, class, ok := tx.s.eng.cache.Lookup(it.spot); ok && tx.reaches(a) {
 			it.addr, it.class, it.cached = a, class, true
 			it.step = stepProbe
 		} else {
@@ -299,7 +299,7 @@ func (tx *Tx) probed(it *item) error {
 			}
 		}
 		if it.cached {
-			tx.s.eng.cache.Drop(it.hash, it.addr)
+			tx.s.eng.cache.Drop(it.spot, it.addr)
 			it.cached = false
 			it.addr = 0
 			it.step = stepSearch
@@ -351,7 +351,7 @@ func (tx *Tx) found(it *item, img record.Image) error {
 	m := img.Meta()
 	it.version, it.state, it.class = img.Version(), m.State(), m.Class()
 	if !it.cached {
-		tx.s.eng.cache.Store(it.hash, it.addr, it.class)
+		tx.s.eng.cache.Store(it.spot, it.addr, it.class)
 		it.cached = true
 	}
 	it.step = stepDone

@@ -59,7 +59,7 @@ func (tx *Tx) placeholders(first int) error {
 		err := it.table.Index.Insert(c, it.query, it.addr, it.class)
 		if err == nil {
 			it.locked = true
-			tx.s.eng.cache.Store(it.hash, it.addr, it.class)
+			tx.s.eng.cache.Store(it.spot, it.addr, it.class)
 			it.cached = true
 			continue
 		}
@@ -90,7 +90,7 @@ func (tx *Tx) removePlaceholders() error {
 		if !it.inserted || !it.locked {
 			continue
 		}
-		tx.s.eng.cache.Drop(it.hash, it.addr)
+		tx.s.eng.cache.Drop(it.spot, it.addr)
 		if err := it.table.Index.Remove(c, it.query, it.addr); err != nil {
 			return tx.s.fail(fmt.Errorf("unlinking an aborted insert from table %q: %w", it.table.Name, err))
 		}
@@ -162,8 +162,8 @@ func (tx *Tx) moveRecords() error {
 		if it.from == 0 || it.write == writeNone {
 			continue
 		}
-		tx.s.eng.cache.Drop(it.hash, it.from)
-		tx.s.eng.cache.Store(it.hash, it.addr, it.class)
+		tx.s.eng.cache.Drop(it.spot, it.from)
+		tx.s.eng.cache.Store(it.spot, it.addr, it.class)
 		guard := tx.logAt + uint32(it.w) + record.GuardOff // of the image, which is in place by now
 		tx.s.thread.PutWord(guard, uint64(record.FreeAt(tx.id)))
 		freed := it.buf // and that as read is of no more use

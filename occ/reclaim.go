@@ -25,6 +25,7 @@ type tombstone struct {
 	table   *Table
 	key     []byte
 	hash    uint64
+	spot    uint64
 	addr    memory.Addr
 	class   memory.Class
 	version record.TxID
@@ -34,7 +35,7 @@ type tombstone struct {
 const reclaimBatch = 16
 
 func (r *reclaimer) add(it *item, v record.TxID) {
-	r.queue = append(r.queue, tombstone{it.table, append([]byte(nil), it.key...), it.hash, it.addr, it.class, v})
+	r.queue = append(r.queue, tombstone{it.table, append([]byte(nil), it.key...), it.hash, it.spot, it.addr, it.class, v})
 }
 
 // run reclaims what is due: what exceeds Options.ReclaimAfter, or everything.
@@ -98,7 +99,7 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) error {
 	q.Key, q.Hash, q.Local, q.View = t.key, t.hash, r.buf+record.LineSize, v
 	err = lookup(c, t.table, q)
 	if err == nil {
-		s.eng.cache.Drop(t.hash, t.addr)
+		s.eng.cache.Drop(t.spot, t.addr)
 		err = t.table.Index.Remove(c, q, t.addr)
 	}
 	if err != nil {
