@@ -72,6 +72,15 @@ func (c *Cache) Lookup(hash uint64) (memory.Addr, memory.Class, bool) {
 	t := c.tab.Load()
 	l := &t.lines[hash&t.mask]
 	tag := hash >> tagShift
+	if e := atomic.LoadUint64(&l[tag%ways]); e>>tagShift == tag && e != 0 {
+		return memory.Addr(e & addrMask), memory.Class(e & classMask), true
+	}
+	return l.search(tag)
+}
+
+// search looks for a tag in all ways of a line. An entry prefers the way that its
+// tag names, so most lookups end before.
+func (l *line) search(tag uint64) (memory.Addr, memory.Class, bool) {
 	for i := range l {
 		if e := atomic.LoadUint64(&l[i]); e>>tagShift == tag && e != 0 {
 			return memory.Addr(e & addrMask), memory.Class(e & classMask), true
@@ -127,7 +136,7 @@ func (t *table) put(hash, e uint64) (evicted bool) {
 	for i := range l {
 		old := atomic.LoadUint64(&l[i])
 		if old == 0 {
-			if empty < 0 {
+			if empty < 0 || i == int(hash>>tagShift%ways) {
 				empty = i
 			}
 			continue

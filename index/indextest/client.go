@@ -43,6 +43,8 @@ type Client struct {
 	id     uint32
 	seq    uint64
 	before func(*Client) // called between writing a block and linking it
+
+	versions []record.TxID // of the query's candidates
 }
 
 // NewClient makes a client on a coroutine. Close it before the coroutine ends.
@@ -107,17 +109,23 @@ func (k *Client) Unchanged() (bool, error) {
 // and its image, which is valid until the next call. While somebody tries in vain
 // to insert a key that has a record, there are two blocks of the key: a record
 // counts more than a block without a value.
+//
+// That no candidate holds a value of the key is certain only when the lookup and
+// the versions of the candidates have been validated: a block that was freed may
+// be used again at once, and the key may have moved.
 func (k *Client) Find(key []byte) (memory.Addr, record.Image, error) {
 	for range maxUnclear {
 		if err := k.Resolve(key); err != nil {
 			return 0, nil, err
 		}
 		pending, unclear := -1, false
+		k.versions = k.versions[:0]
 		for i, b := range k.Query.Candidates {
 			img, err := k.readBlock(b)
 			if err != nil {
 				return 0, nil, err
 			}
+			k.versions = append(k.versions, img.Version())
 			switch _, err := img.Check(b.Addr); {
 			case err != nil || img.Meta().State() == record.Free:
 				unclear = true
@@ -128,23 +136,42 @@ func (k *Client) Find(key []byte) (memory.Addr, record.Image, error) {
 				pending = i
 			}
 		}
-		if pending >= 0 && !unclear {
-			b := k.Query.Candidates[pending]
-			img, err := k.readBlock(b)
-			if err != nil {
-				return 0, nil, err
-			}
-			if _, err := img.Check(b.Addr); err == nil && bytes.Equal(img.Key(), key) {
-				return b.Addr, img, nil
-			}
-			unclear = true
-		}
 		if !unclear {
-			return 0, nil, nil
+			if same, err := k.stillSo(); err != nil {
+				return 0, nil, err
+			} else if same && pending < 0 {
+				return 0, nil, nil
+			} else if same {
+				b := k.Query.Candidates[pending]
+				img, err := k.readBlock(b)
+				if err != nil {
+					return 0, nil, err
+				}
+				if _, err := img.Check(b.Addr); err == nil && img.Version() == k.versions[pending] {
+					return b.Addr, img, nil
+				}
+			}
 		}
 		k.C.Yield()
 	}
 	return 0, nil, ErrUnclear
+}
+
+// stillSo validates what Find has seen.
+func (k *Client) stillSo() (bool, error) {
+	if len(k.Query.Candidates) == 0 {
+		return true, nil
+	}
+	if same, err := k.Unchanged(); err != nil || !same {
+		return false, err
+	}
+	for i, b := range k.Query.Candidates {
+		img, err := k.readBlock(b)
+		if err != nil || img.Version() != k.versions[i] {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // maxUnclear is how often Find looks again because a block was being written.
@@ -179,7 +206,7 @@ func (k *Client) NewBlock(id record.TxID, key, value []byte) (memory.Addr, memor
 	if !ok || class.Size() > maxBlock {
 		return 0, 0, fmt.Errorf("a block for %d + %d bytes is too large for this test", len(key), len(value))
 	}
-	a, err := k.m.Alloc(class.Size())
+	a, err := k.m.AllocBlock(k.C, class)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -225,6 +252,9 @@ func (k *Client) Insert(key, value []byte) (memory.Addr, error) {
 		k.before(k)
 	}
 	if err := k.Index.Insert(k.C, &k.Query, a, class); err != nil {
+		if errors.Is(err, index.ErrDuplicate) {
+			err = errors.Join(err, k.free(a, id, class))
+		}
 		return 0, err
 	}
 	need, _ := record.ClassFor(len(key), len(value))
@@ -268,7 +298,7 @@ func (k *Client) Delete(key []byte) error {
 	if err := k.Index.Remove(k.C, &k.Query, a); err != nil {
 		return err
 	}
-	return k.write(a, id, record.Free, class, 0, nil, nil)
+	return k.free(a, id, class)
 }
 
 // Move puts a record into another block.
@@ -293,5 +323,14 @@ func (k *Client) grow(key, value []byte, a memory.Addr, class memory.Class, id r
 	if err := k.write(to, id, record.Live, toClass, 0, key, value); err != nil {
 		return 0, err
 	}
-	return to, k.write(a, id, record.Free, class, 0, nil, nil)
+	return to, k.free(a, id, class)
+}
+
+// free wipes a block that was unlinked, and gives it back.
+func (k *Client) free(a memory.Addr, id record.TxID, class memory.Class) error {
+	if err := k.write(a, id, record.Free, class, 0, nil, nil); err != nil {
+		return err
+	}
+	k.m.FreeBlock(a, class)
+	return nil
 }

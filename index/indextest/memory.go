@@ -23,8 +23,10 @@ type MemoryOptions struct {
 	Fabric func(tb testing.TB, blades int, size, seed uint64) rdma.Fabric
 }
 
-// Memory is a set of blades with segments, and an allocator that never reuses
-// anything. Its view grows as segments are used. It is safe for concurrent use.
+// Memory is a set of blades with segments, and an allocator that hands out again
+// at once the block that was freed last, as the worst of allocators may; extents
+// are never reused. Its view grows as segments are used. It is safe for
+// concurrent use.
 type Memory struct {
 	Fabric rdma.Fabric
 	opts   MemoryOptions
@@ -35,6 +37,7 @@ type Memory struct {
 	limit int    // segments that may be used
 	keys  []rdma.Key
 	epoch memory.Epoch
+	free  [memory.NumClasses][]memory.Addr
 
 	view    atomic.Pointer[memory.View]
 	threads atomic.Int32
@@ -141,6 +144,25 @@ func (m *Memory) Alloc(size uint32) (memory.Addr, error) {
 	a := memory.MakeAddr(memory.SegmentID(len(m.segs)-1), m.used)
 	m.used += size
 	return a, nil
+}
+
+// AllocBlock returns a block, with what its last user has left in it.
+func (m *Memory) AllocBlock(_ *rdma.Coro, class memory.Class) (memory.Addr, error) {
+	m.mu.Lock()
+	if l := m.free[class]; len(l) > 0 {
+		m.free[class] = l[:len(l)-1]
+		m.mu.Unlock()
+		return l[len(l)-1], nil
+	}
+	m.mu.Unlock()
+	return m.Alloc(class.Size())
+}
+
+// FreeBlock gives a block back.
+func (m *Memory) FreeBlock(a memory.Addr, class memory.Class) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.free[class] = append(m.free[class], a)
 }
 
 // Thread makes a thread that is closed when the test ends.

@@ -2,6 +2,7 @@ package race
 
 import (
 	"bytes"
+	"slices"
 
 	"txnode/index"
 	"txnode/memory"
@@ -16,7 +17,7 @@ const (
 	unique    verdict = iota // none of them has the key
 	loses                    // one of them has it, and stays
 	undecided                // one may have it, and may go: look again
-	likely                   // unique, if the slots still are as they were
+	likely                   // none seems to have it: look again to be sure
 )
 
 // maxPolls is how often an inserter looks again before it gives in: for about a
@@ -35,12 +36,13 @@ const (
 
 // judge reads the blocks of the slots other than own, and compares their keys.
 //
-// A block that is linked keeps its key, whatever else is being written to it. That
-// it is not freed and used for another key while this operation runs is memory's
-// promise. So an intact image of another key is the last word; but when the
-// image is not intact, or not all of it was read, the block may be one that has
-// been unlinked and is just being wiped, while the key has moved to another: then
-// the slot has changed, too, and judge leaves it to the caller to see that.
+// A block that is linked keeps its key, whatever else is being written to it, so
+// that it holds the key is seen from any image. That it does not is another
+// matter: the key's record may have been moved to another block, and this one
+// wiped or used again, since the slot was read. So a block counts as another
+// key's when it was seen to be so before and after a lookup that found its slot
+// unchanged, with the same version, which no two images share: then it was so
+// at the time of that lookup. s.others is what was seen before.
 func (ix *Index) judge(c *rdma.Coro, s *scratch, q *index.Query, m []found, own *found) (verdict, error) {
 	t := c.Thread()
 	each := keyBytes(len(q.Key))
@@ -67,7 +69,8 @@ func (ix *Index) judge(c *rdma.Coro, s *scratch, q *index.Query, m []found, own 
 		img := record.Image(t.Bytes(buf+uint32(i)*each, min(each, m[i].value.Class().Size())))
 		switch ix.keyIn(img, q.Key) {
 		case keyOther:
-			if _, err := img.Check(m[i].value.Addr()); err != nil && v == unique {
+			m[i].version = img.Version()
+			if v == unique && !slices.Contains(s.others, m[i]) {
 				v = likely
 			}
 		case keyStays:
@@ -113,9 +116,10 @@ func (ix *Index) keyIn(img record.Image, key []byte) keyState {
 
 // found is a slot with the key's fingerprint.
 type found struct {
-	line  int // in the query's buffer
-	at    memory.Addr
-	value Slot
+	line    int // in the query's buffer
+	at      memory.Addr
+	value   Slot
+	version record.TxID // of the block, when it was seen to hold another key
 }
 
 // after orders the slots that a key can have, alike for everybody: by bucket

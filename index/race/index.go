@@ -54,7 +54,7 @@ type scratch struct {
 	refs  []stepRef
 	found []found
 	// others are slots whose blocks were seen to hold keys other than that of
-	// the insert in progress.
+	// the insert in progress: see judge.
 	others []found
 }
 

@@ -1,8 +1,6 @@
 package race
 
 import (
-	"slices"
-
 	"txnode/index"
 	"txnode/memory"
 	"txnode/rdma"
@@ -33,7 +31,7 @@ func (ix *Index) matches(c *rdma.Coro, s *scratch, q *index.Query) []found {
 	for i := range lines {
 		for j := range slotsPerLine {
 			if w := l[i*lineWords+j]; w != 0 && w>>fpShift == q.Hash>>fpShift {
-				s.found = append(s.found, found{i, slotAddr(q, i, j), Slot(w)})
+				s.found = append(s.found, found{line: i, at: slotAddr(q, i, j), value: Slot(w)})
 			}
 		}
 	}
@@ -200,7 +198,7 @@ func (ix *Index) confirm(c *rdma.Coro, s *scratch, q *index.Query, want Slot) (b
 				return false, ix.lookup(c, s, q)
 			}
 			continue // it is being moved after all
-		case len(m) == 1 || s.foreign(m, own):
+		case len(m) == 1:
 			return true, nil
 		}
 		v, err := ix.judge(c, s, q, m, own)
@@ -224,17 +222,6 @@ func (ix *Index) confirm(c *rdma.Coro, s *scratch, q *index.Query, want Slot) (b
 			return false, index.ErrDuplicate
 		}
 	}
-}
-
-// foreign reports whether all slots but own are as they were when their blocks
-// were seen to hold other keys.
-func (s *scratch) foreign(m []found, own *found) bool {
-	for i := range m {
-		if &m[i] != own && !slices.Contains(s.others, m[i]) {
-			return false
-		}
-	}
-	return true
 }
 
 // ownSlot returns the slot of the block at a, and how many there are: two while

@@ -1,6 +1,9 @@
 package race
 
 import (
+	"cmp"
+	"slices"
+
 	"txnode/memory"
 	"txnode/memory/record"
 )
@@ -17,18 +20,25 @@ import (
 //
 // A reader that looks into the old sub-table first and the new one afterwards
 // meets it at least once.
+//
+// A slot stays if its block holds a key that stays. The block may have been freed
+// and used for another key since the slot was read, so a slot that stays must be
+// seen twice, with the same version of its block, which no two images share: in
+// between, it was what it seemed to be.
 type mover struct {
 	*split
 	items []item
-	lines []byte
+	stay  []item // those of the groups in work that were seen to stay
+	spare []item
 }
 
 // item is a slot of the old sub-table.
 type item struct {
-	off   uint32 // in the sub-table
-	value Slot
-	hash  uint64
-	known bool // the hash is that of the block's key
+	off     uint32 // in the sub-table
+	value   Slot
+	version record.TxID // of the block
+	hash    uint64
+	known   bool // the hash is that of the block's key
 }
 
 // maxUnclear is how often a slot is looked at whose block does not hold a key
@@ -40,6 +50,7 @@ func (m *mover) run() error {
 	for g := uint32(0); g < m.ix.geo.Groups; g += groups {
 		n := min(groups, m.ix.geo.Groups-g)
 		w := waiting{}
+		m.stay = m.stay[:0]
 		for tries := 0; ; tries++ {
 			done, err := m.groups(tableHeader+g*groupSize, n*groupSize, tries >= maxUnclear)
 			if err != nil {
@@ -47,6 +58,9 @@ func (m *mover) run() error {
 			}
 			if done {
 				break
+			}
+			if tries == 0 {
+				continue
 			}
 			if err := m.ix.waitFor(m.c, &w, m.from, 0, "an insert into a sub-table that has been split"); err != nil {
 				return err
@@ -67,6 +81,7 @@ func (m *mover) groups(off, n uint32, last bool) (done bool, err error) {
 		return false, err
 	}
 	done = true
+	stay := m.spare[:0]
 	moving := m.items[:0]
 	for _, it := range m.items {
 		switch {
@@ -78,11 +93,21 @@ func (m *mover) groups(off, n uint32, last bool) (done bool, err error) {
 			done = false
 		case uint32(it.hash)&m.bit() != 0:
 			moving = append(moving, it)
+		default:
+			done = done && m.stayed(it)
+			stay = append(stay, it)
 		}
 	}
+	m.stay, m.spare = stay, m.stay
 	m.items = moving
 	all, err := m.carry()
 	return done && all, err
+}
+
+// stayed reports whether the pass before has seen the same of a slot.
+func (m *mover) stayed(it item) bool {
+	i, ok := slices.BinarySearchFunc(m.stay, it.off, func(x item, off uint32) int { return cmp.Compare(x.off, off) })
+	return ok && m.stay[i] == it
 }
 
 // read lists the slots in use of the n bytes at off.
@@ -139,6 +164,7 @@ func (m *mover) hashes(items []item) error {
 	var long []int
 	for i := range items {
 		img := record.Image(t.Bytes(buf+uint32(i)*record.LineSize, record.LineSize))
+		items[i].version = img.Version()
 		n, ok := m.keyLen(img, items[i].value)
 		switch {
 		case !ok:
