@@ -63,6 +63,17 @@ func errorState(tb testing.TB, open Open) {
 			if err := b.Err(); err != nil {
 				w.Errorf("an empty batch has the error %v", err)
 			}
+			for range 7 {
+				b.Read(w.at(0, 0), w.buf+128, 64)
+			}
+			if err := w.c.Do(&b); err != nil {
+				w.Errorf("after Reconnect: %v", err)
+			}
+			for i := range b.Len() {
+				if s := b.WR(i).Status; s != rdma.StatusOK {
+					w.Errorf("request %d of a batch used again: %q", i, s)
+				}
+			}
 			w.same("memory after Reconnect", w.contents(0), want)
 		}
 	})

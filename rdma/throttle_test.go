@@ -1,0 +1,263 @@
+package rdma_test
+
+import (
+	"slices"
+	"testing"
+
+	"txnode/rdma"
+	"txnode/rdma/rdmatest"
+)
+
+var throttled = rdma.Techniques{Throttle: true}
+
+// TestThrottleCredits: never more requests outstanding than C_max, and no fewer
+// when there are takers.
+func TestThrottleCredits(t *testing.T) {
+	for _, limit := range []int{1, 4, 7, 12} {
+		most := 0
+		th := newThread(t, rig{tech: throttled, Options: rdmatest.Options{ServiceNs: func(out int) int64 {
+			most = max(most, out)
+			return 30
+		}}})
+		th.FixLimit(limit)
+		th.Run(9, func(c *rdma.Coro) {
+			var b rdma.Batch
+			for range 50 {
+				b.Reset()
+				for range 1 + int(th.Rand()%uint64(limit)) {
+					b.Read(at(rdma.BladeID(th.Rand()%4), 0), 0, 8)
+				}
+				must(t, c.Do(&b))
+				if n := th.Outstanding(); n > limit {
+					t.Errorf("limit %d: %d credits in use", limit, n)
+				}
+			}
+		})
+		if most != limit || th.Outstanding() != 0 {
+			t.Errorf("limit %d: at most %d outstanding, %d in the end", limit, most, th.Outstanding())
+		}
+	}
+}
+
+// TestThrottleOversizeAlone: a batch larger than C_max waits until nothing else
+// is outstanding, and nothing joins it.
+func TestThrottleOversizeAlone(t *testing.T) {
+	const limit, large = 4, 20
+	var outs []int
+	th := newThread(t, rig{tech: throttled, Options: rdmatest.Options{ServiceNs: func(out int) int64 {
+		outs = append(outs, out)
+		return 30
+	}}})
+	th.FixLimit(limit)
+	th.Run(5, func(c *rdma.Coro) {
+		n := 3
+		if c.ID() == 2 {
+			n = large
+		}
+		var b rdma.Batch
+		for range 10 {
+			b.Reset()
+			for range n {
+				b.Read(at(0, 0), 0, 8)
+			}
+			must(t, c.Do(&b))
+		}
+	})
+	runs := 0
+	for i, out := range outs {
+		switch {
+		case out > limit && outs[i-1] != out-1:
+			t.Fatalf("request %d is the %dth outstanding, after the %dth", i, out, outs[i-1])
+		case out == large:
+			runs++
+		case out > large:
+			t.Fatalf("%d outstanding", out)
+		}
+	}
+	if runs != 10 {
+		t.Errorf("%d oversize batches went through; want 10", runs)
+	}
+}
+
+// TestThrottleIsFair: a batch that needs all credits gets its turn, although
+// others ask for few all the time.
+func TestThrottleIsFair(t *testing.T) {
+	th := newThread(t, rig{tech: throttled})
+	th.FixLimit(8)
+	var done [9]int
+	stop := false
+	th.Run(len(done), func(c *rdma.Coro) {
+		n := 1
+		if c.ID() == 0 {
+			n = 8
+		}
+		var b rdma.Batch
+		for !stop {
+			b.Reset()
+			for range n {
+				b.Read(at(0, 0), 0, 8)
+			}
+			must(t, c.Do(&b))
+			if done[c.ID()]++; done[c.ID()] == 1000 {
+				stop = true
+			}
+		}
+	})
+	if lowest := slices.Min(done[:]); lowest < 900 {
+		t.Errorf("rounds by coroutine: %v", done)
+	}
+}
+
+// thrash is a device that serves a request every microsecond, and ever slower
+// when more than best are outstanding; with fewer the round trip is the limit.
+func thrash(best *int) rdmatest.Options {
+	return rdmatest.Options{
+		LatencyNs: 1000 * int64(min(*best, 12)),
+		ServiceNs: func(out int) int64 { return 1000 * int64(1+max(0, out-*best)) },
+	}
+}
+
+// keepBusy runs n coroutines of single READs until the given time.
+func keepBusy(t *testing.T, th *rdma.Thread, n int, until int64, each func()) {
+	th.Run(n, func(c *rdma.Coro) {
+		var b rdma.Batch
+		for th.Now() < until {
+			b.Reset()
+			b.Read(at(0, 0), 0, 8)
+			must(t, c.Do(&b))
+			each()
+		}
+	})
+}
+
+// TestThrottleTuner: the candidate that completes most requests is found, or no
+// limit when none is better, and found again when the workload has changed.
+func TestThrottleTuner(t *testing.T) {
+	const update = int64(len("?46820")+1) * rdma.TuneSpanNs // no limit, five candidates, and some
+	for _, want := range []int{4, 6, 8, 10, 12} {
+		best := want
+		th := newThread(t, rig{tech: throttled, Options: thrash(&best)})
+		keepBusy(t, th, 40, update, func() {})
+		if got := th.Limits().WorkRequests; got != want {
+			t.Errorf("best with %d outstanding: the tuner chose %d", want, got)
+		}
+	}
+	best := 1000
+	th := newThread(t, rig{tech: throttled, Options: thrash(&best)})
+	keepBusy(t, th, 40, update, func() {})
+	if got, want := th.Limits().WorkRequests, th.Caps().MaxBatch; got != want {
+		t.Errorf("best without limit: the tuner chose %d; want %d", got, want)
+	}
+	best = 8
+	keepBusy(t, th, 40, 2*update+rdma.StableSpans*rdma.TuneSpanNs, func() {})
+	if got := th.Limits().WorkRequests; got != 8 {
+		t.Errorf("after the workload changed, the tuner chose %d; want 8", got)
+	}
+}
+
+// TestThrottleEpochs: each candidate is tried for 8 ms, in order; then the best
+// one is kept for 480 ms.
+func TestThrottleEpochs(t *testing.T) {
+	best := 6
+	th := newThread(t, rig{tech: throttled, Options: thrash(&best)})
+	type change struct {
+		limit int
+		at    int64
+	}
+	changes := []change{{th.Limits().WorkRequests, 0}}
+	keepBusy(t, th, 30, 75*rdma.TuneSpanNs, func() {
+		if l := th.Limits().WorkRequests; l != changes[len(changes)-1].limit {
+			changes = append(changes, change{l, th.Now()})
+		}
+	})
+	unlimited := th.Caps().MaxBatch
+	want := []change{{unlimited, 0}}
+	for i, c := range rdma.ThrottleCandidates {
+		want = append(want, change{c, int64(i+1) * rdma.TuneSpanNs})
+	}
+	want = append(want, change{6, 6 * rdma.TuneSpanNs}, change{unlimited, 66 * rdma.TuneSpanNs}, change{4, 67 * rdma.TuneSpanNs})
+	for i, w := range want {
+		if i >= len(changes) || changes[i].limit != w.limit || changes[i].at < w.at || changes[i].at > w.at+rdma.TuneSpanNs/2 {
+			t.Fatalf("C_max changed so: %v; want %v", changes, want)
+		}
+	}
+}
+
+// TestThrottleBonus: no limit is kept, unless a candidate is clearly better.
+func TestThrottleBonus(t *testing.T) {
+	for slower, want := range map[int64]int{30: 0, 80: 8} {
+		o := rdmatest.Options{LatencyNs: 6500, ServiceNs: func(out int) int64 {
+			if out > 8 {
+				return 1000 + slower
+			}
+			return 1000
+		}}
+		th := newThread(t, rig{tech: throttled, Options: o})
+		if want == 0 {
+			want = th.Caps().MaxBatch
+		}
+		keepBusy(t, th, 40, 8*rdma.TuneSpanNs, func() {})
+		if got := th.Limits().WorkRequests; got != want {
+			t.Errorf("no limit being %d/1000 slower, the tuner chose %d; want %d", slower, got, want)
+		}
+	}
+}
+
+// TestThrottleMaxBatch: candidates above Caps.MaxBatch are none.
+func TestThrottleMaxBatch(t *testing.T) {
+	best := 1000
+	o := thrash(&best)
+	o.Caps.MaxBatch = 5
+	th := newThread(t, rig{tech: throttled, Options: o})
+	keepBusy(t, th, 20, 80*rdma.TuneSpanNs, func() {
+		if l := th.Limits().WorkRequests; l > 5 {
+			t.Fatalf("C_max is %d, on a queue pair that holds 5 requests", l)
+		}
+	})
+}
+
+// TestThrottleOff: without the technique, or where completions are immediate,
+// nothing is limited.
+func TestThrottleOff(t *testing.T) {
+	for _, r := range []rig{
+		{tech: rdma.Techniques{Doorbells: true, Backoff: true, DynLimit: true, CoroLimit: true}},
+		{tech: throttled, Options: rdmatest.Options{Caps: rdma.Caps{Synchronous: true}}},
+	} {
+		best, most := 4, 0
+		o := thrash(&best)
+		r.ServiceNs = func(out int) int64 {
+			most = max(most, out)
+			return o.ServiceNs(out)
+		}
+		th := newThread(t, r)
+		if l := th.Limits().WorkRequests; l != 0 {
+			t.Errorf("%+v: limit %d", r.tech, l)
+		}
+		keepBusy(t, th, 20, 10*rdma.TuneSpanNs, func() {})
+		if want := 20; !r.Caps.Synchronous && most != want {
+			t.Errorf("%+v: at most %d outstanding; want %d", r.tech, most, want)
+		}
+	}
+}
+
+// TestThrottlePlain: without coroutines the plain one waits for credits, too.
+func TestThrottlePlain(t *testing.T) {
+	most := 0
+	th := newThread(t, rig{tech: throttled, Options: rdmatest.Options{ServiceNs: func(out int) int64 {
+		most = max(most, out)
+		return 10
+	}}})
+	th.FixLimit(5)
+	var b [20]rdma.Batch
+	for i := range b {
+		b[i].Read(at(0, 0), 0, 8)
+		b[i].Read(at(1, 0), 0, 8)
+		th.Plain().Post(&b[i])
+	}
+	for i := range b {
+		must(t, th.Plain().Wait(&b[i]))
+	}
+	if most != 5 || th.Outstanding() != 0 {
+		t.Errorf("at most %d of 5 outstanding, %d in the end", most, th.Outstanding())
+	}
+}
