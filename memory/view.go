@@ -60,6 +60,16 @@ func (v *View) At(a Addr, i int) rdma.RemoteAddr {
 	return rdma.RemoteAddr{Blade: r.Blade, Key: v.keys[r.Blade], Off: r.Base + uint64(a.Offset())}
 }
 
+// Where returns the placement of a valid address's segment, for On. It is the
+// view's own.
+func (v *View) Where(a Addr) *Placement { return &v.segs[a.Segment()] }
+
+// On is At for a placement that Where returned.
+func (v *View) On(p *Placement, a Addr, i int) rdma.RemoteAddr {
+	r := &p.Replicas[i]
+	return rdma.RemoteAddr{Blade: r.Blade, Key: v.keys[r.Blade], Off: r.Base + uint64(a.Offset())}
+}
+
 // Placement returns where the copies of a segment are.
 func (v *View) Placement(s SegmentID) Placement {
 	if int(s) < len(v.segs) {

@@ -239,18 +239,23 @@ func (tx *Tx) commitDefault() error {
 
 	// The log goes to every blade that gets a backup image, in front of it, and
 	// to others until there are f+1 copies.
-	logs, backups := &tx.logs, &tx.backups
-	backups.n = 0
+	logs := &tx.logs
+	logs.n, logs.full = 0, false
+	tx.images = tx.images[:0]
 	for i := range tx.items {
 		it := &tx.items[i]
 		if it.write == writeNone || it.from != 0 {
 			continue
 		}
-		for k := 1; k < v.Copies(it.addr); k++ {
-			backups.add(v.At(it.addr, k).Blade)
+		p := v.Where(it.addr)
+		it.home = v.On(p, it.addr, 0)
+		for k := 1; k < int(p.N); k++ {
+			a := v.On(p, it.addr, k)
+			logs.add(a.Blade)
+			tx.images = append(tx.images, imageWrite{a, tx.logAt + uint32(it.w), it.wlen})
 		}
 	}
-	logs.n = copy(logs.ids[:], backups.ids[:backups.n])
+	backups := logs.n
 	want := min(tx.s.eng.space.Backups()+1, v.Blades())
 	for i := 0; i < len(tx.items) && logs.n < want; i++ {
 		if it := &tx.items[i]; it.write != writeNone {
@@ -260,6 +265,10 @@ func (tx *Tx) commitDefault() error {
 	for k := 0; logs.n < want; k++ {
 		logs.add(rdma.BladeID((int(tx.s.coord.ID) + k) % v.Blades()))
 	}
+	if logs.full {
+		tx.unseal()
+		return tx.abandon(fmt.Errorf("occ: transaction that spans more than %d blades: %w", maxLogBlades, ErrTooLarge))
+	}
 	durable := tx.s.eng.opts.Flush == FlushDurable
 	for k := range logs.n {
 		a := tx.s.ring.at(v, logs.ids[k], off)
@@ -268,23 +277,13 @@ func (tx *Tx) commitDefault() error {
 			b.Flush(a, uint32(n))
 		}
 	}
-	placed := tx.s.caps.Placed
-	for i := range tx.items {
-		it := &tx.items[i]
-		if it.write == writeNone || it.from != 0 {
-			continue
-		}
-		for k := 1; k < v.Copies(it.addr); k++ {
-			a := v.At(it.addr, k)
-			b.Write(a, tx.logAt+uint32(it.w), it.wlen)
-			if !placed {
-				tx.lastImage[backups.index(a.Blade)] = a
-			}
-		}
+	for i := range tx.images {
+		w := &tx.images[i]
+		b.Write(w.to, w.at, w.n)
 	}
-	if !placed {
-		for k := range backups.n {
-			b.Flush(tx.lastImage[k], 8)
+	if !tx.s.caps.Placed {
+		for k := range backups {
+			b.Flush(tx.lastImageOn(logs.ids[k]), 8)
 		}
 	}
 	if err := c.Do(b); err != nil {
@@ -300,7 +299,6 @@ func (tx *Tx) commitDefault() error {
 // installPrimaries writes the primary images, each of which releases its lock,
 // without waiting; and moves the records that outgrew their blocks.
 func (tx *Tx) installPrimaries() error {
-	v := tx.view
 	f := &tx.flights[tx.flight]
 	bg := &f.bg
 	moves := false
@@ -314,7 +312,7 @@ func (tx *Tx) installPrimaries() error {
 		case it.from != 0:
 			moves = true
 		default:
-			tx.appendInstall(it, v.At(it.addr, 0))
+			tx.appendInstall(it, it.home)
 		}
 	}
 	if bg.Len() > 0 {
@@ -468,24 +466,40 @@ const MaxBlades = 64
 // maxLogBlades bounds how many blades one transaction's log goes to.
 const maxLogBlades = MaxBlades
 
-// bladeSet is a small set of blades in order of insertion.
-type bladeSet struct {
-	ids [maxLogBlades]rdma.BladeID
-	n   int
+// imageWrite is a WRITE of an image to a backup.
+type imageWrite struct {
+	to rdma.RemoteAddr
+	at uint32 // arena
+	n  uint32
 }
 
-func (s *bladeSet) index(b rdma.BladeID) int {
-	for i := range s.n {
-		if s.ids[i] == b {
-			return i
+// lastImageOn is where the last image went that was written to a blade.
+func (tx *Tx) lastImageOn(b rdma.BladeID) rdma.RemoteAddr {
+	for i := len(tx.images) - 1; i >= 0; i-- {
+		if tx.images[i].to.Blade == b {
+			return tx.images[i].to
 		}
 	}
-	return -1
+	panic("occ: no image was written to the blade") // its caller has them from the images
+}
+
+// bladeSet is a small set of blades in order of insertion.
+type bladeSet struct {
+	n    int
+	full bool // one more was to be added
+	ids  [maxLogBlades]rdma.BladeID
 }
 
 func (s *bladeSet) add(b rdma.BladeID) {
-	if s.index(b) < 0 && s.n < maxLogBlades {
-		s.ids[s.n] = b
-		s.n++
+	for i := range s.n {
+		if s.ids[i] == b {
+			return
+		}
 	}
+	if s.n == maxLogBlades {
+		s.full = true
+		return
+	}
+	s.ids[s.n] = b
+	s.n++
 }

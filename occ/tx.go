@@ -65,9 +65,10 @@ type item struct {
 	spot  uint64 // where the address cache keeps the key
 	query *index.Query
 
-	addr    memory.Addr // block, 0: the key has none
-	from    memory.Addr // where a record that moves comes from
-	version record.TxID // as read, and as held while locked
+	addr    memory.Addr     // block, 0: the key has none
+	home    rdma.RemoteAddr // of the primary, when the transaction commits
+	from    memory.Addr     // where a record that moves comes from
+	version record.TxID     // as read, and as held while locked
 	prior   record.Guard
 	buf     uint32 // arena: image as read
 	bufLen  uint32
@@ -147,8 +148,8 @@ type Tx struct {
 	logAt   uint32 // arena: log buffer
 	logCap  int
 
-	logs, backups bladeSet // where commit writes
-	lastImage     [maxLogBlades]rdma.RemoteAddr
+	logs   bladeSet     // where commit writes the log
+	images []imageWrite // what it writes to backups
 
 	phases [NumPhases]rdma.Counters
 	aborts [NumAbortReasons]uint64
