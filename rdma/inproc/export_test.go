@@ -1,0 +1,19 @@
+package inproc
+
+import "txnode/rdma"
+
+// Fence makes ports that are made from now on announce themselves with fences,
+// as where there is no membarrier; they do not use exec.
+func (f *Fabric) Fence() { f.barrier.asymmetric = false }
+
+// Fast reports whether ports use exec.
+func (f *Fabric) Fast() bool { return wide && f.barrier.asymmetric && storesOrdered }
+
+// ExecMax is the longest request that exec executes.
+const ExecMax = execMax
+
+// PostChunk is how many requests exec executes at one go.
+const PostChunk = postChunk
+
+// Executing reports whether any port of the fabric is executing.
+func Executing(p rdma.Port) bool { return p.(*port).executing()%2 == 1 }

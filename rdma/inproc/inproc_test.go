@@ -1,0 +1,386 @@
+package inproc_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+	"txnode/rdma"
+	"txnode/rdma/inproc"
+)
+
+// client is a thread on a fabric.
+type client struct {
+	*rdma.Thread
+	t testing.TB
+	f *inproc.Fabric
+	b rdma.Batch
+}
+
+func connect(t testing.TB, f *inproc.Fabric) *client {
+	t.Helper()
+	th, err := rdma.NewThread(f, rdma.ThreadOptions{Arena: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &client{Thread: th, t: t, f: f}
+}
+
+// close closes the thread and the fabric.
+func (c *client) close() {
+	c.t.Helper()
+	if err := errors.Join(c.Thread.Close(), c.f.Close()); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *client) at(b rdma.BladeID, off uint64) rdma.RemoteAddr {
+	return rdma.RemoteAddr{Blade: b, Key: c.f.Blades()[b].Key, Off: off}
+}
+
+func (c *client) write(b rdma.BladeID, off uint64, p string) error {
+	copy(c.Bytes(0, uint32(len(p))), p)
+	c.b.Reset()
+	c.b.Write(c.at(b, off), 0, uint32(len(p)))
+	c.b.Flush(c.at(b, off), uint32(len(p)))
+	return c.Plain().Do(&c.b)
+}
+
+func (c *client) read(b rdma.BladeID, off uint64, n uint32) string {
+	c.t.Helper()
+	c.b.Reset()
+	c.b.Read(c.at(b, off), 4096, n)
+	if err := c.Plain().Do(&c.b); err != nil {
+		c.t.Fatal(err)
+	}
+	return string(c.Bytes(4096, n))
+}
+
+// TestFilesPersist: a fabric on files has its data again, also in larger regions.
+func TestFilesPersist(t *testing.T) {
+	dir := t.TempDir()
+	c := connect(t, open(t, inproc.Options{Blades: blades(2, 1<<20, dir)}))
+	if !c.Caps().Durable {
+		t.Error("a fabric on files is not durable")
+	}
+	for b := range rdma.BladeID(2) {
+		if got := c.read(b, 1<<20-8, 8); got != strings.Repeat("\x00", 8) {
+			t.Errorf("a new file begins with %q", got)
+		}
+		if err := c.write(b, 1<<20-8, "blade-"+string('0'+rune(b))+"!"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.close()
+
+	c = connect(t, open(t, inproc.Options{Blades: blades(2, 1<<21, dir)}))
+	for b := range rdma.BladeID(2) {
+		if got, want := c.read(b, 1<<20-8, 9), "blade-"+string('0'+rune(b))+"!\x00"; got != want {
+			t.Errorf("blade %d has %q; want %q", b, got, want)
+		}
+	}
+	c.close()
+	if st, err := os.Stat(filepath.Join(dir, "1")); err != nil || st.Size() != 1<<21 {
+		t.Errorf("the file of an extended blade: %v, %v", st.Size(), err)
+	}
+}
+
+// TestFilesAreSparse: disk is used as it is provisioned.
+func TestFilesAreSparse(t *testing.T) {
+	dir := t.TempDir()
+	f := open(t, inproc.Options{Blades: blades(1, 1<<30, dir)})
+	used := func() int64 {
+		var st unix.Stat_t
+		if err := unix.Stat(filepath.Join(dir, "0"), &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Blocks * 512
+	}
+	if n := used(); n > 1<<20 {
+		t.Skipf("the file system gives a sparse file %d bytes", n)
+	}
+	before := used()
+	if err := f.Provision(0, 1<<29, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	if n := used() - before; n < 1<<20 {
+		t.Errorf("after provisioning a megabyte the file has %d bytes more", n)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestReadOnlyFile: a read-only blade needs no more than permission to read.
+func TestReadOnlyFile(t *testing.T) {
+	dir := t.TempDir()
+	c := connect(t, open(t, inproc.Options{Blades: blades(1, 1<<16, dir)}))
+	if err := c.write(0, 64, "written before"); err != nil {
+		t.Fatal(err)
+	}
+	c.close()
+	path := filepath.Join(dir, "0")
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o400); err != nil {
+		t.Fatal(err)
+	}
+
+	o := blades(1, 1<<16, dir)
+	o[0].ReadOnly = true
+	c = connect(t, open(t, inproc.Options{Blades: o}))
+	if got := c.read(0, 64, 14); got != "written before" {
+		t.Errorf("read %q", got)
+	}
+	var v *rdma.VerbError
+	if err := c.write(0, 64, "after"); !errors.As(err, &v) || v.Status != rdma.StatusAccess {
+		t.Errorf("WRITE: %v", err)
+	}
+	if err := c.f.Provision(0, 0, 1<<16); err != nil {
+		t.Errorf("Provision: %v", err)
+	}
+	c.close()
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the file changed, or %v", err)
+	}
+
+	o[0].Size = 1 << 17
+	if _, err := inproc.New(inproc.Options{Blades: o}); err == nil || !strings.Contains(err.Error(), "fewer than the read-only blade's") {
+		t.Errorf("read-only, the file too small: %v", err)
+	}
+	o[0].Path = filepath.Join(dir, "none")
+	if _, err := inproc.New(inproc.Options{Blades: o}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("read-only, without a file: %v", err)
+	}
+	if _, err := os.Stat(o[0].Path); !errors.Is(err, os.ErrNotExist) {
+		t.Error("opening a read-only blade made a file")
+	}
+}
+
+func TestNewErrors(t *testing.T) {
+	dir := t.TempDir()
+	long := filepath.Join(dir, "long")
+	if err := os.WriteFile(long, make([]byte, 1<<17), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		name   string
+		blades []inproc.BladeOptions
+		say    string
+	}{
+		{"no blades", nil, "0 blades"},
+		{"too many blades", make([]inproc.BladeOptions, 4097), "4097 blades"},
+		{"no size", []inproc.BladeOptions{{}}, "multiple of 64 KiB"},
+		{"odd size", []inproc.BladeOptions{{Size: 1<<16 + 64}}, "multiple of 64 KiB"},
+		{"too large", []inproc.BladeOptions{{Size: 1 << 47}}, "64 TiB"},
+		{"a larger file", []inproc.BladeOptions{{Size: 1 << 16, Path: long}}, "has 131072 bytes, more than the blade's 65536"},
+		{"a directory", []inproc.BladeOptions{{Size: 1 << 16, Path: dir}}, dir},
+		{"a path that is not", []inproc.BladeOptions{{Size: 1 << 16, Path: filepath.Join(dir, "a", "b")}}, "no such file"},
+		{"a file on huge pages", []inproc.BladeOptions{{Size: 1 << 21, Path: long, HugePages: true}}, "cannot be on huge pages"},
+		{"the second blade", []inproc.BladeOptions{{Size: 1 << 16}, {Size: 1}}, "blade 1: "},
+		{"half a huge page", []inproc.BladeOptions{{Size: 1 << 20, HugePages: true}}, "huge pages"},
+		{"more huge pages than anyone has", []inproc.BladeOptions{{Size: 1 << 45, HugePages: true}}, "huge pages"},
+	} {
+		if f, err := inproc.New(inproc.Options{Blades: x.blades}); err == nil || !strings.Contains(err.Error(), x.say) {
+			t.Errorf("%s: %v; want an error that says %q", x.name, err, x.say)
+			if f != nil {
+				f.Close()
+			}
+		}
+	}
+	if st, err := os.Stat(long); err != nil || st.Size() != 1<<17 {
+		t.Errorf("the larger file was changed: %v", err)
+	}
+}
+
+// TestClosed: a closed fabric says so; a thread that was closed posts nothing.
+func TestClosed(t *testing.T) {
+	f := open(t, inproc.Options{Blades: blades(2, 1<<16, "")})
+	c := connect(t, f)
+	if err := f.Close(); err == nil || !strings.Contains(err.Error(), "1 ports are still open") {
+		t.Errorf("Close with a port open: %v", err)
+	}
+	if err := c.Thread.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.b.Read(c.at(1, 0), 0, 8)
+	if err := c.Plain().Do(&c.b); !errors.Is(err, rdma.ErrBladeDown) {
+		t.Errorf("a verb on a closed thread: %v; want ErrBladeDown", err)
+	}
+	if err := c.Reconnect(1); !errors.Is(err, rdma.ErrBladeDown) {
+		t.Errorf("Reconnect on a closed thread: %v; want ErrBladeDown", err)
+	}
+	for range 2 {
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := rdma.NewThread(f, rdma.ThreadOptions{}); !errors.Is(err, rdma.ErrClosed) {
+		t.Errorf("NewThread: %v; want ErrClosed", err)
+	}
+	if err := f.Provision(0, 0, 64); !errors.Is(err, rdma.ErrClosed) {
+		t.Errorf("Provision: %v; want ErrClosed", err)
+	}
+	if err := f.SetKey(0, 1); !errors.Is(err, rdma.ErrClosed) {
+		t.Errorf("SetKey: %v; want ErrClosed", err)
+	}
+}
+
+func TestArenaLimits(t *testing.T) {
+	f := open(t, inproc.Options{Blades: blades(1, 1<<16, "")})
+	for _, n := range []int{0, -1, 1 << 31, 1 << 40} {
+		if _, err := f.NewPort(rdma.PortConfig{Arena: n}); err == nil {
+			t.Errorf("an arena of %d bytes: no error", n)
+		}
+	}
+	p, err := f.NewPort(rdma.PortConfig{Arena: 1<<31 - 1<<16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if inproc.Executing(p) {
+		t.Error("a new port is executing")
+	}
+	if err := errors.Join(p.Close(), p.Close(), f.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFallocateFull: a full disk is an error of Provision, not a fault later.
+func TestFallocateFull(t *testing.T) {
+	var st unix.Statfs_t
+	dir := t.TempDir()
+	if err := unix.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	free := uint64(st.Bfree) * uint64(st.Bsize)
+	size := (free*2 + 1<<40) &^ (1<<16 - 1)
+	f, err := inproc.New(inproc.Options{Blades: blades(1, size, dir)})
+	if err != nil {
+		t.Skipf("no sparse file of %d bytes: %v", size, err)
+	}
+	defer f.Close()
+	if err := f.Provision(0, 0, size); !errors.Is(err, rdma.ErrNoMemory) {
+		t.Errorf("provisioning %d bytes with %d free: %v; want ErrNoMemory", size, free, err)
+	}
+}
+
+// TestExecAgainstExecute runs random requests, good and bad, on a port that
+// executes plain ones in assembly and on one that never does. Results, statuses,
+// memory and arenas must be the same.
+func TestExecAgainstExecute(t *testing.T) {
+	const size, arena = 1 << 16, 1 << 17
+	var c [2]*client
+	for i := range c {
+		f := open(t, inproc.Options{Blades: blades(3, size, ""), Seed: 7})
+		if i == 1 {
+			f.Fence()
+		} else if !f.Fast() {
+			t.Skip("no assembly here")
+		}
+		th, err := rdma.NewThread(f, rdma.ThreadOptions{Arena: arena})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c[i] = &client{Thread: th, t: t, f: f}
+		defer c[i].close()
+	}
+	near := func(edges ...uint64) *rapid.Generator[uint64] {
+		return rapid.Custom(func(t *rapid.T) uint64 {
+			e := rapid.SampledFrom(edges).Draw(t, "edge")
+			unit := rapid.SampledFrom([]uint64{1, 8, 16, 64}).Draw(t, "unit")
+			return e + rapid.Uint64Range(0, 40).Draw(t, "plus")*unit - rapid.Uint64Range(0, 40).Draw(t, "minus")*unit
+		})
+	}
+	offs := near(0, 64, 256, 4096, size/2, size, ^uint64(0))
+	locals := near(0, 256, 8192, arena, 1<<32-1)
+	lens := near(0, 8, 64, 128, inproc.ExecMax, size)
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 3*inproc.PostChunk).Draw(t, "requests")
+		seed := rapid.Uint64().Draw(t, "seed")
+		mostlyGood := rapid.Bool().Draw(t, "mostly good")
+		for _, c := range c {
+			for i := uint32(0); i < arena; i += 8 {
+				c.PutWord(i, uint64(i)*seed)
+			}
+			c.b.Reset()
+		}
+		for range n {
+			a := rdma.RemoteAddr{
+				Blade: rdma.BladeID(rapid.IntRange(0, 2).Draw(t, "blade")),
+				Off:   offs.Draw(t, "off"),
+			}
+			a.Key = rdma.Key(100 + a.Blade)
+			local, length := uint32(locals.Draw(t, "local")), uint32(lens.Draw(t, "len"))
+			if mostlyGood {
+				a.Off, local, length = a.Off%(size/2)&^7, local%(arena/2)&^7, length%8192&^7
+			}
+			if rapid.IntRange(0, 99).Draw(t, "odd") == 0 {
+				a.Blade, a.Key = rapid.SampledFrom([]rdma.BladeID{0, 2, 3, 65535}).Draw(t, "odd blade"), a.Key^1
+			}
+			x, y := rapid.Uint64Range(0, 3).Draw(t, "x"), rapid.Uint64().Draw(t, "y")
+			op := rdma.Op(rapid.SampledFrom([]int{0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6}).Draw(t, "op"))
+			for _, c := range c {
+				i := c.b.CAS(a, x, y)
+				w := c.b.WR(i)
+				w.Op, w.Local = op, local
+				if op <= rdma.OpWrite || op == rdma.OpFlush || length == 7 {
+					w.Len = length
+				}
+			}
+		}
+		fast, slow := c[0].Plain().Do(&c[0].b), c[1].Plain().Do(&c[1].b)
+		if (fast == nil) != (slow == nil) || fast != nil && fast.Error() != slow.Error() {
+			t.Fatalf("errors differ: %v, %v", fast, slow)
+		}
+		for i := range n {
+			x, y := c[0].b.WR(i), c[1].b.WR(i)
+			if x.Status != y.Status || x.Status == rdma.StatusOK && x.Result != y.Result && x.Op >= rdma.OpCAS && x.Op < rdma.OpFlush {
+				t.Fatalf("request %d, %v of %d bytes at %v, local %#x: %q %#x and %q %#x",
+					i, x.Op, x.Len, rdma.RemoteAddr{Blade: x.Blade, Key: x.Key, Off: x.Off}, x.Local, x.Status, x.Result, y.Status, y.Result)
+			}
+		}
+		if !bytes.Equal(c[0].Bytes(0, arena), c[1].Bytes(0, arena)) {
+			t.Fatal("the arenas differ")
+		}
+		for b := range rdma.BladeID(3) {
+			for _, c := range c {
+				if err := c.Reconnect(b); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if x, y := c[0].read(b, 0, size), c[1].read(b, 0, size); x != y {
+				t.Fatalf("the memory of blade %d differs", b)
+			}
+		}
+	})
+}
+
+// TestSetKeyIsPrompt: SetKey does not wait for ports that are idle, whatever they
+// did before.
+func TestSetKeyIsPrompt(t *testing.T) {
+	f := open(t, inproc.Options{Blades: blades(1, 1<<16, "")})
+	c := connect(t, f)
+	for i := range 100 {
+		c.b.Reset()
+		for range i {
+			c.b.Read(c.at(0, 1), 1, 3) // one at a time
+			c.b.Read(c.at(0, 0), 0, 64)
+			c.b.Write(c.at(0, uint64(i*1000)), 0, 8) // fails in the end
+		}
+		_ = c.Plain().Do(&c.b)
+		if err := f.SetKey(0, rdma.Key(i)); err != nil { // hangs if a port seems busy
+			t.Fatal(err)
+		}
+		if err := c.Reconnect(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.close()
+}
