@@ -2,6 +2,7 @@ package occ
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"txnode/index"
@@ -70,6 +71,9 @@ type Engine struct {
 	cache   *addrcache.Cache
 	opts    Options
 	readers atomic.Uint32 // sessions that have no coordinator, since the space is read-only
+
+	mu       sync.Mutex
+	sessions map[*Session]struct{} // that have a coordinator
 }
 
 // NewEngine makes an engine over a memory space.
@@ -80,7 +84,7 @@ func NewEngine(space *memory.Space, o Options) *Engine {
 	if o.ReclaimAfter == 0 {
 		o.ReclaimAfter = 16384
 	}
-	return &Engine{space: space, cache: addrcache.New(o.CacheBytes), opts: o}
+	return &Engine{space: space, cache: addrcache.New(o.CacheBytes), opts: o, sessions: map[*Session]struct{}{}}
 }
 
 // Space returns the memory space.
@@ -139,6 +143,9 @@ func (s *Session) init() (err error) {
 		return err
 	}
 	s.ring.init(s.coord)
+	s.eng.mu.Lock()
+	defer s.eng.mu.Unlock()
+	s.eng.sessions[s] = struct{}{}
 	return nil
 }
 
@@ -182,13 +189,17 @@ func (s *Session) Maintain(c *rdma.Coro) error {
 	if err := s.alloc.Maintain(c); err != nil {
 		return err
 	}
-	return s.reclaim.run(s, c, false)
+	_, err := s.reclaim.run(s, c, s.eng.opts.ReclaimAfter, reclaimBatch)
+	return err
 }
 
 // Close waits for what is in flight and gives everything back. Every Tx must
 // have ended.
 func (s *Session) Close() error {
 	c := s.thread.Plain()
+	s.eng.mu.Lock()
+	delete(s.eng.sessions, s)
+	s.eng.mu.Unlock()
 	for _, tx := range s.txs {
 		if tx.active {
 			return fmt.Errorf("occ: close: transaction %v is still open", tx.id)
@@ -201,15 +212,18 @@ func (s *Session) Close() error {
 	if s.broken != nil {
 		return s.broken // the coordinator stays registered: recovery takes over
 	}
+	if s.alloc != nil {
+		if _, err := s.reclaim.run(s, c, 0, s.reclaim.len()); err != nil {
+			return err
+		}
+		s.reclaim.close(s)
+	}
 	s.thread.Free(s.masks, 64)
 	if s.spareHeld {
 		s.thread.Free(s.spare, spareSize)
 	}
 	if s.alloc == nil {
 		return nil
-	}
-	if err := s.reclaim.run(s, c, true); err != nil {
-		return err
 	}
 	if err := s.alloc.Close(c); err != nil {
 		return err

@@ -1,8 +1,10 @@
 package occ
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"sync"
 
 	"txnode/index"
 	"txnode/memory"
@@ -14,7 +16,10 @@ import (
 // key that is deleted and inserted again soon keeps its block and its slot, which
 // makes the insert as cheap as an update.
 type reclaimer struct {
+	mu    sync.Mutex  // for queue, of which other sessions help themselves when space is short
 	queue []tombstone // oldest first
+
+	busy  bool // a coroutine is reclaiming
 	batch rdma.Batch
 	query *index.Query
 	buf   uint32
@@ -35,42 +40,120 @@ type tombstone struct {
 const reclaimBatch = 16
 
 func (r *reclaimer) add(it *item, v record.TxID) {
-	r.queue = append(r.queue, tombstone{it.table, append([]byte(nil), it.key...), it.hash, it.spot, it.addr, it.class, v})
+	r.push(tombstone{it.table, bytes.Clone(it.key), it.hash, it.spot, it.addr, it.class, v})
 }
 
-// run reclaims what is due: what exceeds Options.ReclaimAfter, or everything.
-func (r *reclaimer) run(s *Session, c *rdma.Coro, all bool) error {
-	keep := s.eng.opts.ReclaimAfter
-	if all {
-		keep = 0
+func (r *reclaimer) push(t tombstone) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queue = append(r.queue, t)
+}
+
+// pop takes the oldest tombstone, unless there are no more than keep.
+func (r *reclaimer) pop(keep int) (t tombstone, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.queue) <= keep {
+		return t, false
 	}
-	for n := 0; len(r.queue) > keep && (all || n < reclaimBatch); n++ {
-		t := r.queue[0]
-		if err := r.one(s, c, &t); err != nil {
-			return fmt.Errorf("occ: reclaiming a deleted record of table %q: %w", t.table.Name, err)
-		}
-		r.queue = r.queue[1:]
-	}
-	if len(r.queue) == 0 {
+	t = r.queue[0]
+	r.queue[0] = tombstone{}
+	if r.queue = r.queue[1:]; len(r.queue) == 0 {
 		r.queue = nil
 	}
-	if all && r.size > 0 {
+	return t, true
+}
+
+func (r *reclaimer) len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.queue)
+}
+
+// MakeRoom reclaims all deleted records, also those of other sessions, instead of
+// keeping them for a while, and returns how many blocks it has freed. The caller has
+// run out of space, and runs no transaction on the coroutine.
+func (s *Session) MakeRoom(c *rdma.Coro) (freed int, err error) {
+	if s.alloc == nil || s.broken != nil {
+		return 0, s.broken
+	}
+	s.inherit()
+	return s.reclaim.run(s, c, 0, s.reclaim.len())
+}
+
+// inherit takes the tombstones of all other sessions.
+func (s *Session) inherit() {
+	e := s.eng
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for o := range e.sessions {
+		if o == s {
+			continue
+		}
+		for n := o.reclaim.len(); n > 0; n-- {
+			if t, ok := o.reclaim.pop(0); ok {
+				s.reclaim.push(t)
+			}
+		}
+	}
+}
+
+// run reclaims at most n tombstones, the oldest first, and leaves keep. What is
+// locked just now is tried again another time.
+func (r *reclaimer) run(s *Session, c *rdma.Coro, keep, n int) (freed int, err error) {
+	if r.busy {
+		return 0, nil
+	}
+	r.busy = true
+	s.openSpare()
+	defer func() {
+		s.closeSpare()
+		r.busy = false
+	}()
+	for ; n > 0; n-- {
+		t, ok := r.pop(keep)
+		if !ok {
+			break
+		}
+		result, err := r.one(s, c, &t)
+		switch result {
+		case reclaimLater:
+			r.push(t)
+		case reclaimed:
+			freed++
+		}
+		if err != nil {
+			return freed, fmt.Errorf("occ: reclaiming a deleted record of table %q: %w", t.table.Name, err)
+		}
+	}
+	return freed, nil
+}
+
+// close frees what run needs.
+func (r *reclaimer) close(s *Session) {
+	if r.size > 0 {
 		s.thread.Free(r.buf, r.size)
 		r.size = 0
 	}
-	return nil
 }
 
-func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) error {
+// reclaimResult is what has become of a tombstone.
+type reclaimResult uint8
+
+const (
+	reclaimLater reclaimResult = iota // it is locked, or could not be reclaimed
+	reclaimNever                      // the key was used again
+	reclaimed
+)
+
+func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) (reclaimResult, error) {
 	need := t.table.Index.BufferSize() + record.LineSize
 	if r.size < need {
 		at, err := s.thread.Alloc(need)
 		if err != nil {
-			return err
+			return reclaimLater, err
 		}
-		if r.size > 0 {
-			s.thread.Free(r.buf, r.size)
-		}
+		r.close(s)
 		r.buf, r.size = at, need
 	}
 	if r.query == nil {
@@ -78,32 +161,41 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) error {
 	}
 	id, err := s.nextTx()
 	if errors.Is(err, ErrConflict) {
-		return nil
+		return reclaimLater, nil
 	}
 	if err != nil {
-		return err
+		return reclaimLater, err
 	}
 	v := s.eng.space.View()
+	if !v.Valid(t.addr) {
+		return reclaimNever, nil // lost with its blade
+	}
 	b := &r.batch
 	g := v.At(t.addr, 0)
 	g.Off += record.GuardOff
 	b.Reset()
 	cas := b.CAS(g, uint64(record.FreeAt(t.version)), uint64(record.HeldBy(id)))
 	if err := c.Do(b); err != nil {
-		return s.fail(err)
+		return reclaimLater, s.fail(err)
 	}
-	if record.Guard(b.Result(cas)) != record.FreeAt(t.version) {
-		return nil // used again since, or locked: not ours to free
+	if prior := record.Guard(b.Result(cas)); prior.Held() {
+		return reclaimLater, nil
+	} else if prior != record.FreeAt(t.version) {
+		return reclaimNever, nil
 	}
 	q := r.query
 	q.Key, q.Hash, q.Local, q.View = t.key, t.hash, r.buf+record.LineSize, v
-	err = lookup(c, t.table, q)
-	if err == nil {
-		s.eng.cache.Drop(t.spot, t.addr)
-		err = t.table.Index.Remove(c, q, t.addr)
+	if err := lookup(c, t.table, q); err != nil {
+		b.Reset()
+		b.CAS(g, uint64(record.HeldBy(id)), uint64(record.FreeAt(t.version)))
+		if e := c.Do(b); e != nil {
+			err = s.fail(e)
+		}
+		return reclaimLater, err
 	}
-	if err != nil {
-		return s.fail(err) // the lock stays
+	s.eng.cache.Drop(t.spot, t.addr)
+	if err := t.table.Index.Remove(c, q, t.addr); err != nil {
+		return reclaimLater, s.fail(err) // the lock stays
 	}
 	b.Reset()
 	record.Image(s.thread.Bytes(r.buf, record.LineSize)).Put(t.addr, id, record.Free, t.table.ID, t.class, 0, nil, nil)
@@ -111,10 +203,10 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) error {
 		b.Write(v.At(t.addr, k), r.buf, record.LineSize)
 	}
 	if err := c.Do(b); err != nil {
-		return s.fail(err)
+		return reclaimLater, s.fail(err)
 	}
 	s.alloc.Free(t.addr, t.class)
-	return nil
+	return reclaimed, nil
 }
 
 // lookup runs a query to its end.

@@ -28,26 +28,28 @@ func close1(t testing.TB, db *txn.DB) {
 	}
 }
 
-// contents reads keys 0 to n-1 of a table.
+// contents reads keys 0 to n-1 of a table that nobody writes to.
 func contents(t testing.TB, db *txn.DB, tab *txn.Table[uint64, []byte], n uint64) map[uint64][]byte {
 	t.Helper()
+	const part = 30
 	out := map[uint64][]byte{}
-	err := db.View(t.Context(), func(tx *txn.Tx) error {
-		clear(out)
-		for k := range n {
-			v, err := tab.Get(tx, k)
-			if errors.Is(err, txn.ErrNotFound) {
-				continue
+	for first := uint64(0); first < n; first += part {
+		err := db.View(t.Context(), func(tx *txn.Tx) error {
+			for k := first; k < min(first+part, n); k++ {
+				v, err := tab.Get(tx, k)
+				if errors.Is(err, txn.ErrNotFound) {
+					continue
+				}
+				if err != nil {
+					return err
+				}
+				out[k] = bytes.Clone(v)
 			}
-			if err != nil {
-				return err
-			}
-			out[k] = bytes.Clone(v)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package txn
 
 import (
 	"context"
+	"errors"
 
 	"txnode/occ"
 )
@@ -157,7 +158,7 @@ func (tx *Tx) Commit() error {
 	if err == nil {
 		tx.w.committed++
 	}
-	tx.release()
+	tx.release(err)
 	return err
 }
 
@@ -174,7 +175,7 @@ func (tx *Tx) Rollback() error {
 	if tx.err == nil {
 		tx.w.rolledBack++
 	}
-	tx.release()
+	tx.release(tx.err)
 	return err
 }
 
@@ -196,8 +197,12 @@ func (tx *Tx) commit() error {
 func (tx *Tx) rollback() { _ = tx.o.Rollback() }
 
 // release ends a transaction of DB.Begin for its caller, and gives the worker back.
-func (tx *Tx) release() {
+// err is what it has failed with.
+func (tx *Tx) release(err error) {
 	w := tx.w
+	if errors.Is(err, ErrNoSpace) {
+		w.makeRoom() // for the next attempt
+	}
 	tx.done, tx.id, tx.w, tx.o = true, uint64(tx.o.ID()), nil, nil
 	if w.ticks++; w.ticks%maintainEvery == 0 {
 		w.maintain()

@@ -150,6 +150,9 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 				w.rolledBack++
 			}
 		}
+		if errors.Is(err, ErrNoSpace) && w.makeRoom() && attempt < w.db.opts.Retries {
+			continue
+		}
 		if !errors.Is(err, ErrConflict) {
 			break
 		}
@@ -175,6 +178,16 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		w.maintain()
 	}
 	return err
+}
+
+// makeRoom frees, after a transaction has found no space, what deleted records
+// still hold, and reports whether that was anything.
+func (w *Worker) makeRoom() bool {
+	freed, err := w.session.MakeRoom(w.coro)
+	if err != nil && w.session.Broken() == nil {
+		w.db.opts.Logger.Warn("making room has failed", errField(err))
+	}
+	return freed > 0
 }
 
 // maintain does what is done between transactions, now and then.
