@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"time"
+
+	"txnode/benchmarks/engine"
+	"txnode/benchmarks/smallbank"
+	"txnode/benchmarks/workload"
+	"txnode/txn"
+)
+
+func main() {
+	rounds := flag.Int("rounds", 15, "`rounds` of each measurement, in turn; the median counts")
+	txns := flag.Int("txns", 100_000, "transactions of one round")
+	many := flag.Int("accounts", 10_000_000, "accounts of the large table; 0: leave that part out")
+	coroutines := flag.Int("coroutines", 8, "coroutines of the one thread, for the comparison of table sizes")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *rounds, *txns, *many, *coroutines); err != nil {
+		fmt.Fprintln(os.Stderr, "ratios:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, rounds, txns, many, coroutines int) error {
+	v, err := newVerbs(1<<30, 1)
+	if err != nil {
+		return err
+	}
+	var batch, loop []float64
+	for range rounds {
+		batch = append(batch, v.reads(20_000))
+		loop = append(loop, v.loop(20_000))
+	}
+	if err := v.close(); err != nil {
+		return err
+	}
+	fmt.Printf("16 random 64-byte READs over 1 GiB   %7.1f ns as one batch   %7.1f ns as a plain loop   %5.2f x\n",
+		median(batch), median(loop), paired(batch, loop))
+
+	small, err := openBank(ctx, 100_000)
+	if err != nil {
+		return err
+	}
+	bare, err := newVerbs(64<<20, 2)
+	if err != nil {
+		return err
+	}
+	var eng, raw []float64
+	for i := range rounds {
+		ns, err := small.round(ctx, txns, 1, uint64(i))
+		if err != nil {
+			return err
+		}
+		eng = append(eng, ns)
+		raw = append(raw, bare.smallbank(txns, uint64(i)))
+	}
+	if err := bare.close(); err != nil {
+		return err
+	}
+	fmt.Printf("SmallBank, 1 thread, 100,000 accounts %6.1f ns on the engine   %7.1f ns its bare verbs     %4.0f %% of the verbs' rate\n",
+		median(eng), median(raw), 100*paired(raw, eng))
+
+	if many > 0 {
+		fmt.Fprintf(os.Stderr, "loading %d accounts\n", many)
+		large, err := openBank(ctx, many)
+		if err != nil {
+			return err
+		}
+		var few, lots []float64
+		for i := range rounds {
+			a, err := small.round(ctx, txns, coroutines, uint64(i))
+			if err != nil {
+				return err
+			}
+			b, err := large.round(ctx, txns, coroutines, uint64(i))
+			if err != nil {
+				return err
+			}
+			few, lots = append(few, a), append(lots, b)
+		}
+		fmt.Printf("SmallBank, 1 x %d, %d accounts %6.1f ns           %7.1f ns with 100,000       %5.2f of the rate\n",
+			coroutines, many, median(lots), median(few), paired(few, lots))
+		if err := large.store.Close(ctx); err != nil {
+			return err
+		}
+	}
+	return small.store.Close(ctx)
+}
+
+func median(x []float64) float64 {
+	x = slices.Clone(x)
+	slices.Sort(x)
+	return x[len(x)/2]
+}
+
+// paired is the median of a/b, round by round.
+func paired(a, b []float64) float64 {
+	r := make([]float64, len(a))
+	for i := range a {
+		r[i] = a[i] / b[i]
+	}
+	return median(r)
+}
+
+// bank is a SmallBank database.
+type bank struct {
+	store  *engine.Store
+	driver workload.Driver
+}
+
+func openBank(ctx context.Context, accounts int) (*bank, error) {
+	store, err := engine.Open(ctx, txn.Options{Seed: 1})
+	if err != nil {
+		return nil, err
+	}
+	o := smallbank.DefaultOptions()
+	o.Accounts = accounts
+	o.HotAccounts = accounts / 25
+	driver, err := smallbank.New(o)
+	if err != nil {
+		return nil, err
+	}
+	_, err = driver.Load(ctx, store, nil)
+	return &bank{store, driver}, err
+}
+
+// round runs n transactions on one thread and returns nanoseconds of each.
+func (b *bank) round(ctx context.Context, n, coroutines int, seed uint64) (float64, error) {
+	start, end := make([]time.Time, coroutines), make([]time.Time, coroutines)
+	err := b.store.Run(ctx, 1, coroutines, func(ctx context.Context, id int, w workload.Worker) error {
+		c := b.driver.NewClient(id, seed, w)
+		start[id] = time.Now()
+		for range n / coroutines {
+			c.Next()
+			if _, err := c.Run(ctx); err != nil {
+				return err
+			}
+		}
+		end[id] = time.Now()
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	first, last := slices.MinFunc(start, time.Time.Compare), slices.MaxFunc(end, time.Time.Compare)
+	return float64(last.Sub(first)) / float64(n/coroutines*coroutines), nil
+}
