@@ -10,8 +10,6 @@ const (
 	BlockStateFree   = blockStateFree
 	CoordinatorShift = coordinatorShift
 	GuardHeld        = guardHeld
-	RegionHeaderSize = regionHeader
-	HeaderCopies     = headerCopies
 	HeaderStride     = headerStride
 )
 
