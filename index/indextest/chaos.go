@@ -12,8 +12,11 @@ import (
 // disorderly fabric while the index grows, and checks that what each saw is
 // linearizable, that keys which are always there are always found, and that keys
 // which never are never seem to be.
-func Chaos(t *testing.T, s Subject, seeds int) {
+func Chaos(t *testing.T, s Subject, from, seeds int) {
 	for seed := range seeds {
+		if seed < from {
+			continue
+		}
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { chaos(t, s, uint64(seed)) })
 		if t.Failed() {
 			return
@@ -78,7 +81,7 @@ func chaos(t *testing.T, s Subject, seed uint64) {
 				}
 			default:
 				i := stable + r.IntN(churned)
-				err = histories[id].do(k, id, call{i, opKind(r.IntN(4))}, name(i))
+				err = histories[id].do(k, id, call{i, opKind(r.IntN(int(numOps)))}, name(i))
 			}
 			if err != nil {
 				t.Errorf("client %d: %v", id, err)

@@ -137,7 +137,11 @@ func (k *Client) Find(key []byte) (memory.Addr, record.Image, error) {
 			}
 		}
 		if !unclear {
-			if same, err := k.stillSo(); err != nil {
+			same, err := true, error(nil)
+			if len(k.Query.Candidates) > 0 {
+				same, err = k.Confirm()
+			}
+			if err != nil {
 				return 0, nil, err
 			} else if same && pending < 0 {
 				return 0, nil, nil
@@ -157,11 +161,9 @@ func (k *Client) Find(key []byte) (memory.Addr, record.Image, error) {
 	return 0, nil, ErrUnclear
 }
 
-// stillSo validates what Find has seen.
-func (k *Client) stillSo() (bool, error) {
-	if len(k.Query.Candidates) == 0 {
-		return true, nil
-	}
+// Confirm validates what Find has seen, as a transaction does that has found a key
+// absent: the lookup, and the versions of the blocks of other keys.
+func (k *Client) Confirm() (bool, error) {
 	if same, err := k.Unchanged(); err != nil || !same {
 		return false, err
 	}
@@ -174,7 +176,7 @@ func (k *Client) stillSo() (bool, error) {
 	return true, nil
 }
 
-// maxUnclear is how often Find looks again because a block was being written.
+// maxUnclear is how often Find looks again because something has changed.
 const maxUnclear = 10_000
 
 func (k *Client) readBlock(b index.Candidate) (record.Image, error) {
@@ -217,13 +219,30 @@ func (k *Client) NewBlock(id record.TxID, key, value []byte) (memory.Addr, memor
 	return a, class, k.write(a, id, state, class, id, key, value)
 }
 
+// write writes a block on all copies. A block of several lines is written under
+// the lock before the lock is released, since its lines arrive in any order.
 func (k *Client) write(a memory.Addr, v record.TxID, state record.State, class memory.Class, lock record.TxID, key, value []byte) error {
 	img := record.Image(k.C.Thread().Bytes(k.block, maxBlock))
-	n := img.Put(a, v, state, k.Table, class, lock, key, value)
+	n := uint32(img.Put(a, v, state, k.Table, class, lock, key, value))
+	if lock != 0 || n == record.LineSize {
+		return k.place(a, 0, n)
+	}
+	img.SetGuard(record.HeldBy(v))
+	if err := k.place(a, 0, n); err != nil {
+		return err
+	}
+	img.SetGuard(record.FreeAt(v))
+	return k.place(a, record.GuardOff, 8)
+}
+
+// place writes n bytes of the block buffer at an offset to all copies.
+func (k *Client) place(a memory.Addr, off, n uint32) error {
 	view := k.m.View()
 	k.batch.Reset()
 	for i := range view.Copies(a) {
-		k.batch.Write(view.At(a, i), k.block, uint32(n))
+		at := view.At(a, i)
+		at.Off += uint64(off)
+		k.batch.Write(at, k.block+off, n)
 	}
 	if err := k.C.Do(&k.batch); err != nil {
 		return err

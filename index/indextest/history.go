@@ -20,6 +20,8 @@ const (
 	opInsert
 	opDelete
 	opMove
+	opConfirm // a get that found nothing, and its validation some time later
+	numOps
 )
 
 type call struct {
@@ -45,6 +47,8 @@ func (h *History) do(k *Client, id int, in call, name []byte) error {
 	start := k.C.Thread().Now()
 	out, err := outUnknown, error(nil)
 	switch in.kind {
+	case opConfirm:
+		return h.confirm(k, id, in, name)
 	case opGet:
 		var v []byte
 		v, err = k.Get(name)
@@ -75,6 +79,25 @@ func (h *History) do(k *Client, id int, in call, name []byte) error {
 		out = outDone
 	}
 	h.ops = append(h.ops, porcupine.Operation{ClientId: id, Input: in, Call: start, Output: out, Return: k.C.Thread().Now()})
+	return nil
+}
+
+// confirm looks for a key and, when it is absent, whether it still is: two gets
+// of the same result, if that is what Confirm says.
+func (h *History) confirm(k *Client, id int, in call, name []byte) error {
+	start := k.C.Thread().Now()
+	a, _, err := k.Find(name)
+	if err != nil || a != 0 {
+		return err
+	}
+	in.kind = opGet
+	h.ops = append(h.ops, porcupine.Operation{ClientId: id, Input: in, Call: start, Output: outAbsent, Return: k.C.Thread().Now()})
+	k.C.Sleep(int64(k.C.Thread().Rand() % 20_000))
+	start = k.C.Thread().Now()
+	if same, err := k.Confirm(); err != nil || !same {
+		return err
+	}
+	h.ops = append(h.ops, porcupine.Operation{ClientId: id, Input: in, Call: start, Output: outAbsent, Return: k.C.Thread().Now()})
 	return nil
 }
 

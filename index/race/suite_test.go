@@ -25,6 +25,8 @@ var seeds = flag.Int("seeds", 0, "how many seeds of the disorderly runs; 0: a fe
 
 func TestSuite(t *testing.T) { indextest.Run(t, subject) }
 
+var from = flag.Int("from", 0, "first seed of the disorderly runs")
+
 func TestChaos(t *testing.T) {
 	n := 300
 	if testing.Short() {
@@ -33,5 +35,5 @@ func TestChaos(t *testing.T) {
 	if *seeds > 0 {
 		n = *seeds
 	}
-	indextest.Chaos(t, subject, n)
+	indextest.Chaos(t, subject, *from, n)
 }
