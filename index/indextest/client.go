@@ -34,7 +34,7 @@ type Client struct {
 	// Query of the last operation, resolved by it.
 	Query index.Query
 
-	m      *Memory
+	m      Blocks
 	batch  rdma.Batch
 	local  uint32
 	size   int
@@ -47,9 +47,22 @@ type Client struct {
 	versions []record.TxID // of the query's candidates
 }
 
+// Blocks is where a client gets its record blocks.
+type Blocks interface {
+	View() *memory.View
+	AllocBlock(c *rdma.Coro, class memory.Class) (memory.Addr, error)
+	FreeBlock(a memory.Addr, class memory.Class)
+}
+
 // NewClient makes a client on a coroutine. Close it before the coroutine ends.
 func (m *Memory) NewClient(c *rdma.Coro, ix index.Index, table uint16) (*Client, error) {
-	k := &Client{Index: ix, Table: table, C: c, m: m, id: m.clients.Add(1)}
+	return NewClient(c, m, m.clients.Add(1), ix, table)
+}
+
+// NewClient makes a client with blocks from elsewhere; the coordinator is that of
+// the versions that it writes.
+func NewClient(c *rdma.Coro, m Blocks, coordinator uint32, ix index.Index, table uint16) (*Client, error) {
+	k := &Client{Index: ix, Table: table, C: c, m: m, id: coordinator}
 	k.size = (ix.BufferSize() + 63) &^ 63
 	at, err := c.Thread().Alloc(2*k.size + maxBlock)
 	if err != nil {

@@ -2,6 +2,7 @@ package race
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"txnode/index/indextest"
@@ -10,13 +11,13 @@ import (
 
 func key(i int) []byte { return fmt.Appendf(nil, "key %d", i) }
 
-// rig is an index on a stepwise fabric with two handles: that of client 1, on
-// thread 0, which will be stopped, and that of client 2.
+// rig is an index on a stepwise fabric with three handles: that of client 1, on
+// thread 0, which will be stopped, and those of clients 2 and 3.
 type rig struct {
 	m      *indextest.Memory
 	f      *indextest.Stepwise
-	ix     [2]*Index
-	k      [2]*indextest.Client
+	ix     [3]*Index
+	k      [3]*indextest.Client
 	stable int
 }
 
@@ -25,16 +26,21 @@ func newRig(t *testing.T, copies int, keys int) *rig {
 	r := &rig{stable: keys}
 	r.m = indextest.NewMemory(t, indextest.MemoryOptions{Fabric: indextest.NewStepwise, Copies: copies, SegmentSize: 64 << 10, Segments: 16})
 	r.f = r.m.Fabric.(*indextest.Stepwise)
-	c := [2]*rdma.Coro{r.m.Thread(t).Plain(), r.m.Thread(t).Plain()}
+	var c [3]*rdma.Coro
+	for i := range c {
+		c[i] = r.m.Thread(t).Plain()
+	}
 	root, ix, err := Create(c[0], r.m, 7, Options{Groups: 2, MaxDepth: 6})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.ix[0] = ix
-	if r.ix[1], err = Open(c[1], r.m, root, 7); err != nil {
-		t.Fatal(err)
+	for i := 1; i < len(c); i++ {
+		if r.ix[i], err = Open(c[i], r.m, root, 7); err != nil {
+			t.Fatal(err)
+		}
+		r.ix[i].SetOwner(uint64(i + 1))
 	}
-	r.ix[1].SetOwner(2)
 	for i := range r.k {
 		r.ix[i].stall = 1_000_000
 		if r.k[i], err = r.m.NewClient(c[i], r.ix[i], 7); err != nil {
@@ -66,14 +72,27 @@ func (r *rig) found(t *testing.T, except ...int) {
 	}
 }
 
-// recovered has client 2 recover from client 1, and checks that nothing is left
-// to be done and that the index goes on growing.
-func (r *rig) recovered(t *testing.T) {
+// recovered has client i recover from those before it, and checks that nothing is
+// left to be done.
+func (r *rig) recovered(t *testing.T, i int) {
 	t.Helper()
-	if err := r.ix[1].Recover(r.k[1].C, func(owner uint64) bool { return owner == 1 }); err != nil {
+	if err := r.ix[i].Recover(r.k[i].C, func(owner uint64) bool { return owner <= uint64(i) }); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.ix[1].Verify(r.k[1].C); err != nil {
+	if err := r.ix[i].Verify(r.k[i].C); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// grows checks that client i can insert and that the index goes on growing.
+func (r *rig) grows(t *testing.T, i int) {
+	t.Helper()
+	for n := range 60 {
+		if _, err := r.k[i].Insert(key(1000+n), key(1000+n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.ix[i].Verify(r.k[i].C); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -117,25 +136,51 @@ func TestRecover(t *testing.T) {
 						if n < 6 {
 							t.Fatalf("%d verbs did all", n)
 						}
-						r.recovered(t)
+						r.recovered(t, 1)
 						return
 					}
 					r.found(t, op.key)
-					r.recovered(t)
+					r.recovered(t, 1)
 					r.found(t, op.key)
-					for i := range 60 {
-						if _, err := r.k[1].Insert(key(1000+i), key(1000+i)); err != nil {
-							t.Fatalf("after verb %d: %v", n, err)
-						}
-					}
-					if err := r.ix[1].Verify(r.k[1].C); err != nil {
-						t.Fatalf("after verb %d: %v", n, err)
-					}
-					if t.Failed() {
-						return
-					}
+					r.grows(t, 1)
 				}
 			})
 		}
+	}
+}
+
+// TestRecoverRecovery stops a client within a split, stops the one that recovers
+// at some verb, and has a third one recover from both.
+func TestRecoverRecovery(t *testing.T) {
+	last := splitAt(t)
+	rng := rand.New(rand.NewPCG(11, 12))
+	rounds := 300
+	if testing.Short() {
+		rounds = 50
+	}
+	both := 0
+	for range rounds {
+		n, m := rng.IntN(400), rng.IntN(300)
+		r := newRig(t, 2, last)
+		r.f.Stop(0, n)
+		_, first := r.k[0].Insert(key(last), key(last))
+		r.f.Stop(1, m)
+		second := r.ix[1].Recover(r.k[1].C, func(owner uint64) bool { return owner == 1 })
+		if first != nil && second != nil {
+			both++
+		}
+		for i := range last {
+			if v, err := r.k[2].Get(key(i)); err != nil || string(v) != string(key(i)) {
+				t.Fatalf("verbs %d, %d: key %d: %q, %v", n, m, i, v, err)
+			}
+		}
+		r.recovered(t, 2)
+		r.grows(t, 2)
+		if t.Failed() {
+			t.Fatalf("stopped after verbs %d and %d", n, m)
+		}
+	}
+	if both < rounds/4 {
+		t.Errorf("both clients were stopped in %d of %d rounds", both, rounds)
 	}
 }
