@@ -36,7 +36,7 @@ func TestTable(t *testing.T) {
 		t.Fatalf("exit code %d: %s", code, &progress)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 3+2*len(contenders) || !strings.HasSuffix(strings.TrimSpace(lines[2]), "sharded-map is") {
+	if len(lines) != 3+2*len(contenders) || !strings.HasSuffix(strings.TrimSpace(lines[2]), contenders[0].name+" is") {
 		t.Fatalf("the table is\n%s", &out)
 	}
 	for i, line := range lines[3:] {
@@ -113,7 +113,7 @@ func TestFlags(t *testing.T) {
 		{"--threads 0 --rounds 0 --coroutines 0 --duration 0s --output xml", 2, `--output is "xml"`},
 		{"--workload tpcc", 2, `no workload "tpcc"`},
 		{"--workload tatp,tatp", 2, "named twice"},
-		{"--stores badger,sqlite", 2, `no store "sqlite"; there are sharded-map,badger,buntdb`},
+		{"--stores badger,sqlite", 2, `no store "sqlite"; there are txnode,sharded-map,badger,buntdb`},
 		{"--stores badger,badger", 2, "named twice"},
 		{"--accounts 1", 2, "Accounts is 1"},
 		{"--subscribers 0", 2, "Subscribers is 0"},

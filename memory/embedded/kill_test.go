@@ -169,7 +169,9 @@ func TestKill(t *testing.T) {
 			t.Fatalf("round %d", round)
 		}
 	}
-	if epoch < memory.Epoch(rounds) {
+	// How far a child gets before it is killed depends on the machine; in a full
+	// run they get somewhere.
+	if epoch < memory.Epoch(rounds) && !testing.Short() {
 		t.Errorf("%d rounds have reached epoch %d only", rounds, epoch)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 
@@ -35,12 +36,21 @@ func TestSuiteFindsFaults(t *testing.T) {
 		t.Run(fault.name, func(t *testing.T) {
 			failed := map[string]error{}
 			for _, c := range checks {
-				s := fault.open(reference.Open(reference.Options{}))
-				if _, err := s.Tables(t.Context(), tables); err != nil {
-					t.Fatal(err)
+				// Some faults show only when workers really run at the same time,
+				// which a machine with few processors does not promise of each run.
+				tries := 1
+				if slices.Contains(fault.found, c.name) {
+					tries = 50
 				}
-				if err := c.run(t.Context(), s); err != nil {
-					failed[c.name] = err
+				for range tries {
+					s := fault.open(reference.Open(reference.Options{}))
+					if _, err := s.Tables(t.Context(), tables); err != nil {
+						t.Fatal(err)
+					}
+					if err := c.run(t.Context(), s); err != nil {
+						failed[c.name] = err
+						break
+					}
 				}
 			}
 			for _, name := range fault.found {
