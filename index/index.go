@@ -45,12 +45,14 @@ type Query struct {
 	// in. Resolve sets it.
 	Thread *rdma.Thread
 
-	// Candidates are the blocks that may hold the key, after Resolve.
+	// Candidates are the blocks that may hold the key, after Resolve: those of
+	// other keys with a similar hash, too, and while somebody inserts a key
+	// that is there already, two of the key. A record counts more than a block
+	// that is locked and has no value.
 	Candidates []Candidate
 
-	// State belongs to the index.
+	// State belongs to the index, and so does First, for the number of a work request.
 	State [16]uint64
-	// First is the index in the batch of the lookup's first request; it belongs to the index.
 	First int
 }
 
@@ -68,18 +70,22 @@ type Index interface {
 	Resolve(c *rdma.Coro, q *Query) (again bool, err error)
 	// Validate appends READs that repeat what a resolved query saw, and Unchanged
 	// tells, when they have completed, whether its set of candidates is still the
-	// same: if it was empty, whether the key still has no block. buffer is arena of
-	// BufferSize bytes other than q.Local.
+	// same: if it was empty, whether the key still has no block. If it was not, and
+	// the blocks held other keys, the caller validates their versions, too,
+	// with READs posted after: a block that is freed may be used again at once,
+	// for this very key. buffer is arena of BufferSize bytes other than q.Local.
 	Validate(b *rdma.Batch, q *Query, buffer uint32)
 	Unchanged(q *Query, buffer uint32) bool
-	// Insert links the block a, which holds q's key and is locked by the caller,
-	// on every replica of the index. The query must have been resolved. It
-	// returns ErrDuplicate, with the block unlinked, when another block of the
-	// same key is linked: the caller searches again. It may grow the index.
+	// Insert links the block a, which holds q's key and is locked by the caller
+	// and placed on the primary, on every replica of the index. The query must have
+	// been resolved. It returns ErrDuplicate, with the block unlinked, when
+	// another block of the same key is linked: the caller searches again. It may
+	// grow the index. After any other error the block may be linked: Remove tells.
 	Insert(c *rdma.Coro, q *Query, a memory.Addr, class memory.Class) error
 	// Replace makes the slot of block old point to block a: the record has moved.
-	// The caller holds the locks of both blocks.
+	// The caller holds the locks of both blocks. ErrChanged: old is not linked.
 	Replace(c *rdma.Coro, q *Query, old, a memory.Addr, class memory.Class) error
 	// Remove unlinks the block, whose lock the caller holds, from every replica.
+	// ErrChanged: it is not linked.
 	Remove(c *rdma.Coro, q *Query, a memory.Addr) error
 }

@@ -291,71 +291,80 @@ func (k *Client) Insert(key, value []byte) (memory.Addr, error) {
 	}
 	need, _ := record.ClassFor(len(key), len(value))
 	if need > class {
-		return k.grow(key, value, a, class, id)
+		return k.grow(key, value, held{a, class, nil, id})
 	}
 	return a, k.write(a, id, record.Live, class, 0, key, value)
 }
 
-// lock locks the block of a key.
-func (k *Client) lock(key []byte) (a memory.Addr, class memory.Class, value []byte, id record.TxID, err error) {
+// held is a record that a client has locked.
+type held struct {
+	addr  memory.Addr
+	class memory.Class
+	value []byte
+	id    record.TxID
+}
+
+// lock locks the record of a key.
+func (k *Client) lock(key []byte) (held, error) {
 	a, img, err := k.Find(key)
-	if err != nil {
-		return
+	switch {
+	case err != nil:
+		return held{}, err
+	case a == 0 || img.Meta().State() != record.Live:
+		return held{}, ErrNotFound
+	case img.Guard().Held():
+		return held{}, ErrLocked
 	}
-	if a == 0 || img.Meta().State() != record.Live {
-		err = ErrNotFound
-		return
-	}
-	if img.Guard().Held() {
-		err = ErrLocked
-		return
-	}
-	class, value, id = img.Meta().Class(), append([]byte{}, img.Value()...), k.nextID()
+	h := held{a, img.Meta().Class(), append([]byte{}, img.Value()...), k.nextID()}
+	free := uint64(record.FreeAt(img.Version()))
 	g := k.Query.View.At(a, 0)
 	g.Off += record.GuardOff
 	k.batch.Reset()
-	i := k.batch.CAS(g, uint64(record.FreeAt(img.Version())), uint64(record.HeldBy(id)))
-	if err = k.C.Do(&k.batch); err == nil && k.batch.Result(i) != uint64(record.FreeAt(img.Version())) {
-		err = ErrLocked
+	i := k.batch.CAS(g, free, uint64(record.HeldBy(h.id)))
+	if err := k.C.Do(&k.batch); err != nil {
+		return held{}, err
 	}
-	return
+	if k.batch.Result(i) != free {
+		return held{}, ErrLocked
+	}
+	return h, nil
 }
 
 // Delete removes a record.
 func (k *Client) Delete(key []byte) error {
-	a, class, _, id, err := k.lock(key)
+	h, err := k.lock(key)
 	if err != nil {
 		return err
 	}
-	if err := k.Index.Remove(k.C, &k.Query, a); err != nil {
+	if err := k.Index.Remove(k.C, &k.Query, h.addr); err != nil {
 		return err
 	}
-	return k.free(a, id, class)
+	return k.free(h.addr, h.id, h.class)
 }
 
 // Move puts a record into another block.
 func (k *Client) Move(key []byte) error {
-	a, class, value, id, err := k.lock(key)
+	h, err := k.lock(key)
 	if err != nil {
 		return err
 	}
-	_, err = k.grow(key, value, a, class, id)
+	_, err = k.grow(key, h.value, h)
 	return err
 }
 
-// grow moves the record that is locked by id to a new block with the value.
-func (k *Client) grow(key, value []byte, a memory.Addr, class memory.Class, id record.TxID) (memory.Addr, error) {
-	to, toClass, err := k.NewBlock(id, key, value)
+// grow moves the record that is locked to a new block with the value.
+func (k *Client) grow(key, value []byte, h held) (memory.Addr, error) {
+	to, class, err := k.NewBlock(h.id, key, value)
 	if err != nil {
 		return 0, err
 	}
-	if err := k.Index.Replace(k.C, &k.Query, a, to, toClass); err != nil {
+	if err := k.Index.Replace(k.C, &k.Query, h.addr, to, class); err != nil {
 		return 0, err
 	}
-	if err := k.write(to, id, record.Live, toClass, 0, key, value); err != nil {
+	if err := k.write(to, h.id, record.Live, class, 0, key, value); err != nil {
 		return 0, err
 	}
-	return to, k.free(a, id, class)
+	return to, k.free(h.addr, h.id, h.class)
 }
 
 // free wipes a block that was unlinked, and gives it back.

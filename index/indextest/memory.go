@@ -148,14 +148,21 @@ func (m *Memory) Alloc(size uint32) (memory.Addr, error) {
 
 // AllocBlock returns a block, with what its last user has left in it.
 func (m *Memory) AllocBlock(_ *rdma.Coro, class memory.Class) (memory.Addr, error) {
-	m.mu.Lock()
-	if l := m.free[class]; len(l) > 0 {
-		m.free[class] = l[:len(l)-1]
-		m.mu.Unlock()
-		return l[len(l)-1], nil
+	if a := m.reuse(class); a != 0 {
+		return a, nil
 	}
-	m.mu.Unlock()
 	return m.Alloc(class.Size())
+}
+
+func (m *Memory) reuse(class memory.Class) memory.Addr {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := m.free[class]
+	if len(l) == 0 {
+		return 0
+	}
+	m.free[class] = l[:len(l)-1]
+	return l[len(l)-1]
 }
 
 // FreeBlock gives a block back.

@@ -43,12 +43,15 @@ func NewStepwise(_ testing.TB, blades int, size, seed uint64) rdma.Fabric {
 	return f
 }
 
+// Name returns "stepwise".
 func (f *Stepwise) Name() string { return "stepwise" }
 
+// Caps are those of a synchronous fabric.
 func (f *Stepwise) Caps() rdma.Caps {
 	return rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaxBatch: 32}
 }
 
+// Blades lists the blades.
 func (f *Stepwise) Blades() []rdma.BladeInfo {
 	var all []rdma.BladeInfo
 	for i := range f.mem {
@@ -57,6 +60,7 @@ func (f *Stepwise) Blades() []rdma.BladeInfo {
 	return all
 }
 
+// NewPort makes a port.
 func (f *Stepwise) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
 	p := &stepPort{f: f, arena: make([]byte, cfg.Arena), left: -1}
 	f.ports = append(f.ports, p)
@@ -70,11 +74,20 @@ func (f *Stepwise) Stop(thread, n int) { f.ports[thread].left = n }
 // Left is how many verbs a thread still has, negative if it is not to be stopped.
 func (f *Stepwise) Left(thread int) int { return f.ports[thread].left }
 
-func (f *Stepwise) Now() int64                                   { return f.now }
-func (f *Stepwise) Seed() uint64                                 { return f.seed }
+// Now is a clock that each line of each verb moves on.
+func (f *Stepwise) Now() int64 { return f.now }
+
+// Seed returns the seed.
+func (f *Stepwise) Seed() uint64 { return f.seed }
+
+// Provision does nothing: all memory is there.
 func (f *Stepwise) Provision(rdma.BladeID, uint64, uint64) error { return nil }
-func (f *Stepwise) SetKey(rdma.BladeID, rdma.Key) error          { return nil }
-func (f *Stepwise) Close() error                                 { return nil }
+
+// SetKey does nothing: keys are not checked.
+func (f *Stepwise) SetKey(rdma.BladeID, rdma.Key) error { return nil }
+
+// Close does nothing.
+func (f *Stepwise) Close() error { return nil }
 
 // Run runs the bodies as coroutines of the calling goroutine.
 func (f *Stepwise) Run(n int, fn func(i int)) {

@@ -95,8 +95,8 @@ func (p *split) prepare() error {
 }
 
 // setChild notes in the old sub-table which one it is split into, for Recover.
-func (p *split) setChild(old, new memory.Addr) error {
-	p.s.steps = append(p.s.steps[:0], step{addr: p.from + tableChildOff, old: uint64(old), new: uint64(new), once: true})
+func (p *split) setChild(was, to memory.Addr) error {
+	p.s.steps = append(p.s.steps[:0], step{addr: p.from + tableChildOff, old: uint64(was), new: uint64(to), once: true})
 	return p.transitions("child")
 }
 

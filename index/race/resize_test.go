@@ -217,7 +217,7 @@ func TestWalk(t *testing.T) {
 			return stop
 		}
 		return nil
-	}); err != stop || n != 10 {
+	}); !errors.Is(err, stop) || n != 10 {
 		t.Errorf("%d slots, %v", n, err)
 	}
 	if err := ix.Walk(k.C, func(at memory.Addr, b index.Candidate) error {

@@ -122,8 +122,8 @@ func (ix *Index) apply(c *rdma.Coro, s *scratch, v *memory.View, steps []step) e
 }
 
 // one executes a single step and reports whether it took effect.
-func (ix *Index) one(c *rdma.Coro, s *scratch, v *memory.View, a memory.Addr, old, new uint64) (bool, error) {
-	s.steps = append(s.steps[:0], step{addr: a, old: old, new: new})
+func (ix *Index) one(c *rdma.Coro, s *scratch, v *memory.View, a memory.Addr, was, to uint64) (bool, error) {
+	s.steps = append(s.steps[:0], step{addr: a, old: was, new: to})
 	err := ix.apply(c, s, v, s.steps)
 	return s.steps[0].ok(), err
 }
