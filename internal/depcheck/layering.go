@@ -25,7 +25,7 @@ type Layer struct {
 var Layers = []Layer{
 	{"commands", []string{"cmd"}},
 	{"benchmarks", []string{"benchmarks"}},
-	{"transactions", []string{"txn"}},
+	{"transactions", []string{"txn", "verify"}},
 	{"protocol", []string{"occ"}},
 	{"log", []string{"log"}},
 	{"indexes", []string{"index"}},

@@ -1,0 +1,156 @@
+package verify
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// read reads n bytes of one copy at a into the arena; nil: it failed, which has
+// been reported.
+func (w *walker) read(a memory.Addr, copy int, local, n uint32) []byte {
+	at := w.v.At(a, copy)
+	p, err := w.Database.read(at, local, n)
+	if err != nil {
+		w.found(Finding{Kind: KindUnreadable, Addr: a, Blade: at.Blade, Off: at.Off, Copy: copy, What: fmt.Sprintf("%d bytes: %v", n, err)})
+		return nil
+	}
+	w.sum.Bytes += uint64(n)
+	return p
+}
+
+// copies reads n bytes at a of all replicas, into buffers that are used again by
+// the next call with the same ones. A copy that cannot be read is nil.
+func (w *walker) copies(a memory.Addr, n uint32, local *[memory.MaxReplicas]uint32) [][]byte {
+	var out [memory.MaxReplicas][]byte
+	k := w.v.Copies(a)
+	for i := range k {
+		out[i] = w.read(a, i, local[i], n)
+	}
+	return out[:k]
+}
+
+// read reads bytes of a blade into the arena.
+func (d *Database) read(at rdma.RemoteAddr, local, n uint32) ([]byte, error) {
+	var b rdma.Batch
+	b.Read(at, local, n)
+	if err := d.c.Do(&b); err != nil {
+		return nil, errors.Join(err, d.t.Reconnect(at.Blade))
+	}
+	return d.t.Bytes(local, n), nil
+}
+
+// write writes p to a copy, flushed. p may be in the arena or not.
+func (w *walker) write(at rdma.RemoteAddr, p []byte) error {
+	local, err := w.t.Alloc(len(p))
+	if err != nil {
+		return err
+	}
+	defer w.t.Free(local, len(p))
+	copy(w.t.Bytes(local, uint32(len(p))), p)
+	var b rdma.Batch
+	b.Write(at, local, uint32(len(p)))
+	b.Flush(at, uint32(len(p)))
+	if err := w.c.Do(&b); err != nil {
+		return errors.Join(err, w.t.Reconnect(at.Blade))
+	}
+	return nil
+}
+
+// found reports a finding as it is.
+func (w *walker) found(f Finding) {
+	if w.err != nil {
+		return
+	}
+	w.sum.Findings++
+	w.sum.ByKind[f.Kind]++
+	if f.Repaired {
+		w.sum.Repaired++
+	}
+	if w.o.Report != nil {
+		w.err = w.o.Report(f)
+	}
+}
+
+// at completes the place of a finding.
+func (w *walker) at(f Finding, a memory.Addr, copy int) Finding {
+	f.Addr, f.Copy = a, copy
+	if w.v.Valid(a) && copy < w.v.Copies(a) {
+		r := w.v.At(a, copy)
+		f.Blade, f.Off = r.Blade, r.Off
+	}
+	return f
+}
+
+// mend reports a finding, after it has applied the remedy if repairs are wanted:
+// p is written to the finding's place.
+func (w *walker) mend(f Finding, remedy string, p []byte) {
+	f.Remedy = remedy
+	if w.o.Repair && w.err == nil {
+		f.Failed = w.write(w.v.At(f.Addr, f.Copy), p)
+		f.Repaired = f.Failed == nil
+	}
+	w.found(f)
+}
+
+// fault is what is wrong with a word.
+type fault struct {
+	kind Kind
+	what string
+	// theirs: what is wrong is something that recovery is to finish: no copy may be
+	// changed.
+	theirs bool
+}
+
+// faultf makes a fault.
+func faultf(kind Kind, format string, args ...any) *fault {
+	return &fault{kind: kind, what: fmt.Sprintf(format, args...)}
+}
+
+// words judges every word of the primary, and compares the backups with it. A word
+// that is at fault is written from the first backup whose word is not; a backup
+// that differs from a word without fault is written from that.
+func (w *walker) words(a memory.Addr, table uint16, copies [][]byte, judge func(off uint32, word uint64) *fault) {
+	if copies[0] == nil {
+		return
+	}
+	for off := uint32(0); off+8 <= uint32(len(copies[0])) && w.err == nil; off += 8 {
+		word := binary.LittleEndian.Uint64(copies[0][off:])
+		at := a + memory.Addr(off)
+		if x := judge(off, word); x != nil {
+			w.faulty(at, table, copies, off, x, judge)
+			continue
+		}
+		for k := 1; k < len(copies); k++ {
+			if copies[k] == nil {
+				continue
+			}
+			if other := binary.LittleEndian.Uint64(copies[k][off:]); other != word {
+				f := Finding{Kind: KindReplica, Table: table, What: fmt.Sprintf("copy %d holds %#x, the primary %#x", k, other, word)}
+				w.mend(w.at(f, at, k), "the primary's word is written to the copy", copies[0][off:off+8])
+			}
+		}
+	}
+}
+
+// faulty reports a word of the primary that is at fault.
+func (w *walker) faulty(at memory.Addr, table uint16, copies [][]byte, off uint32, x *fault, judge func(uint32, uint64) *fault) {
+	f := w.at(Finding{Kind: x.kind, Table: table, What: x.what}, at, 0)
+	for k := 1; k < len(copies) && !x.theirs; k++ {
+		if copies[k] == nil {
+			continue
+		}
+		other := binary.LittleEndian.Uint64(copies[k][off:])
+		if judge(off, other) == nil && other != binary.LittleEndian.Uint64(copies[0][off:]) {
+			w.mend(f, fmt.Sprintf("the word %#x of copy %d is written to the primary", other, k), copies[k][off:off+8])
+			return
+		}
+	}
+	w.found(f)
+}
+
+// word is the little-endian word of p at off.
+func word(p []byte, off uint32) uint64 { return binary.LittleEndian.Uint64(p[off:]) }

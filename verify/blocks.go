@@ -1,0 +1,244 @@
+package verify
+
+import (
+	"bytes"
+	"fmt"
+
+	"txnode/memory"
+	"txnode/memory/record"
+)
+
+// blocks checks every block of every segment, on all copies.
+func (w *walker) blocks() {
+	for id := range w.l.Segments {
+		s := &w.l.Segments[id]
+		if s.Kind != memory.KindBlocks || s.Placement.N == 0 {
+			continue
+		}
+		size := s.Class.Size()
+		step := max(chunk/size, 1) * size
+		end := w.l.SegmentSize / size * size
+		for off := uint32(0); off < end; off += step {
+			if w.stopped() {
+				return
+			}
+			n := min(step, end-off)
+			at := memory.MakeAddr(memory.SegmentID(id), off)
+			copies := w.copies(at, n, &w.chunks)
+			if copies[0] == nil {
+				continue
+			}
+			for o := uint32(0); o < n && w.err == nil; o += size {
+				b := block{addr: at + memory.Addr(o), class: s.Class, n: len(copies)}
+				b.linked = w.isLinked(b.addr, s.Class)
+				for k, p := range copies {
+					if p != nil {
+						b.copies[k] = record.Image(p[o : o+size])
+					}
+				}
+				w.block(&b)
+			}
+			w.advance(uint64(n))
+		}
+		w.advance(uint64(w.l.SegmentSize - end))
+	}
+}
+
+// block is a block on all its copies; nil where it could not be read.
+type block struct {
+	addr   memory.Addr
+	class  memory.Class
+	linked bool
+	n      int
+	copies [memory.MaxReplicas]record.Image
+}
+
+// block checks one block.
+func (w *walker) block(b *block) {
+	img := b.copies[0]
+	need, x := w.image(b, img)
+	if x != nil {
+		w.damaged(b, x)
+		return
+	}
+	m := img.Meta()
+	w.count(b, m)
+	if g := img.Guard(); g.Held() {
+		if owner := g.Owner(); !w.alive(owner.Coordinator()) {
+			w.locked(b, owner)
+		}
+		return // its replicas are whoever finishes the transaction's
+	}
+	if m.State() != record.Free && !b.linked && !w.unwalkedTable(m.Table()) {
+		w.found(w.at(Finding{
+			Kind: KindOrphan, Table: m.Table(),
+			What: fmt.Sprintf("no slot points to the block: %v", describe(img)),
+		}, b.addr, 0))
+	}
+	for k := 1; k < b.n; k++ {
+		if b.copies[k] != nil {
+			w.backup(b, k, need)
+		}
+	}
+}
+
+// image checks a copy of a block by itself. need is how many of its bytes count.
+func (w *walker) image(b *block, img record.Image) (need int, x *fault) {
+	need, err := img.Check(b.addr)
+	m := img.Meta()
+	g := img.Guard()
+	switch {
+	case err != nil:
+		return 0, faultf(KindRecord, "%v (version %v, %v, key of %d and value of %d bytes)", err, img.Version(), m.State(), m.KeyLen(), m.ValueLen())
+	case m == 0 && img.Version() == 0 && g == 0:
+		return need, nil // never used
+	case m.Class() != b.class && (m != 0 || img.Version() != 0):
+		return 0, faultf(KindRecord, "the block says that it is of class %d, in a segment of class %d", m.Class(), b.class)
+	case m.State() != record.Free && w.table(m.Table()) == nil:
+		return 0, faultf(KindRecord, "a record of %s", w.tableName(m.Table()))
+	case img.Version().Coordinator() == 0 || img.Version().Coordinator() >= w.l.NextCoordinator:
+		return 0, faultf(KindRecord, "version %v, but there was no coordinator %d", img.Version(), img.Version().Coordinator())
+	case g.Held() && !w.plausible(g.Owner()):
+		return 0, faultf(KindGuard, "the guard is %#x: held by %v, but there was no such coordinator", uint64(g), g.Owner())
+	case !g.Held() && !img.Stable():
+		return 0, faultf(KindGuard, "the guard is free at version %v, the image has version %v", g.Version(), img.Version())
+	}
+	return need, nil
+}
+
+// plausible reports whether a transaction of this name can have been.
+func (w *walker) plausible(t txid) bool {
+	return t.Coordinator() > 0 && t.Coordinator() < w.l.NextCoordinator && t.Seq() > 0
+}
+
+// count counts a block whose primary is intact.
+func (w *walker) count(b *block, m record.Meta) {
+	switch m.State() {
+	case record.Free:
+		w.sum.Free++
+		return
+	case record.Live:
+		w.sum.Live++
+	default:
+		w.sum.Absent++
+	}
+	t := w.table(m.Table())
+	if !b.linked || t == nil {
+		return
+	}
+	t.Bytes += uint64(m.KeyLen() + m.ValueLen())
+	if m.State() == record.Live {
+		t.Records++
+	} else {
+		t.Tombstones++
+	}
+}
+
+// unwalkedTable reports whether slots of a table may have been overlooked.
+func (w *walker) unwalkedTable(id uint16) bool {
+	t := w.table(id)
+	return t == nil || t.Unwalked
+}
+
+// locked reports a lock without a live owner.
+func (w *walker) locked(b *block, owner txid) {
+	img := b.copies[0]
+	what := fmt.Sprintf("locked by %v, whose coordinator is not alive; the image: %v", owner, describe(img))
+	if why, ok := w.pending[owner]; ok {
+		what += "; " + why
+	} else {
+		what += "; no log has a record of it"
+	}
+	if !b.linked && img.Meta().State() != record.Free {
+		what += "; no slot points to the block"
+	}
+	w.found(w.at(Finding{Kind: KindLock, Table: img.Meta().Table(), What: what}, b.addr, 0))
+}
+
+// damaged reports a block whose primary is at fault, and restores it if the backups
+// say with one voice what it was.
+func (w *walker) damaged(b *block, x *fault) {
+	f := w.at(Finding{Kind: x.kind, What: x.what}, b.addr, 0)
+	if !b.linked {
+		f.What += "; no slot points to the block"
+	}
+	if g := b.copies[0].Guard(); g.Held() && w.plausible(g.Owner()) {
+		f.What += fmt.Sprintf("; the guard says that %v holds the lock", g.Owner())
+		w.found(f)
+		return
+	}
+	from, need := 0, 0
+	for k := 1; k < b.n; k++ {
+		img := b.copies[k]
+		if img == nil {
+			continue
+		}
+		n, bad := w.image(b, img)
+		if bad != nil || img.Guard().Held() || (img.Meta().State() != record.Free) != b.linked {
+			continue
+		}
+		if from > 0 && (n != need || !bytes.Equal(img[:n], b.copies[from][:need])) {
+			f.What += fmt.Sprintf("; copies %d and %d are intact, and differ", from, k)
+			w.found(f)
+			return
+		}
+		if from == 0 {
+			from, need = k, n
+		}
+	}
+	if from == 0 {
+		w.found(f)
+		return
+	}
+	good := b.copies[from]
+	f.Table = good.Meta().Table()
+	w.mend(f, fmt.Sprintf("copy %d, %v, is written to the primary", from, describe(good)), good[:need])
+	w.count(b, good.Meta())
+	if w.o.Repair { // now it can serve as the model of the others
+		copy(b.copies[0], good[:need])
+		for k := 1; k < b.n; k++ {
+			if b.copies[k] != nil {
+				w.backup(b, k, need)
+			}
+		}
+	}
+}
+
+// backup compares a copy with the primary, which is intact and unlocked. Of a free
+// block only that it is free matters: blocks are freed on the primary alone when
+// the backups never knew that they were used.
+func (w *walker) backup(b *block, k, need int) {
+	img, other := b.copies[0], b.copies[k]
+	if bytes.Equal(img[:need], other[:need]) {
+		return
+	}
+	if img.Meta().State() == record.Free {
+		if _, x := w.image(b, other); x == nil && other.Meta().State() == record.Free && !other.Guard().Held() {
+			return
+		}
+	}
+	at := 0
+	for img[at] == other[at] {
+		at++
+	}
+	what := fmt.Sprintf("copy %d differs from the primary from byte %d on: ", k, at)
+	if _, x := w.image(b, other); x != nil {
+		what += x.what
+	} else {
+		what += describe(other)
+	}
+	f := Finding{Kind: KindReplica, Table: img.Meta().Table(), What: what + "; the primary has " + describe(img)}
+	w.mend(w.at(f, b.addr, k), "the primary is written to the copy", img[:need])
+}
+
+// describe is what an intact image holds, in words.
+func describe(img record.Image) string {
+	m := img.Meta()
+	if m == 0 && img.Version() == 0 {
+		return "never used"
+	}
+	if m.State() == record.Free {
+		return fmt.Sprintf("free since %v", img.Version())
+	}
+	return fmt.Sprintf("%v, version %v, table %d, key %s, value of %d bytes", m.State(), img.Version(), m.Table(), keyText(img.Key()), m.ValueLen())
+}

@@ -1,0 +1,41 @@
+// Package verify walks a database and holds every byte that the engine relies on
+// against what must be true of it while no transaction runs. It is what the
+// commands txnode check and txnode inspect are made of.
+//
+// A [Database] is attached to the blades and to what the catalog says of them,
+// not to a memory.Space: a database whose headers or extents are damaged cannot be
+// opened, and is looked at all the same. Bytes of a blade are never trusted:
+// whatever they are, the walk ends, and nothing panics.
+//
+// # What is checked
+//
+// [Database.Check] goes over, in this order:
+//
+//	regions   both copies of every header, against the catalog
+//	extents   the words of the extents in use, on every copy
+//	logs      areas in use: transactions that are undecided; areas not in use: blank
+//	indexes   root, directory, sub-tables, bucket headers and slots, on every copy;
+//	          the block behind each slot: does it hold a key that a lookup finds here
+//	blocks    every block of every copy: header, checksum, guard, replicas, and
+//	          whether the slots that point to it and its state agree
+//
+// Each fault is a [Finding], given to Options.Report at once. One fault gives one
+// finding where possible: a damaged record is not a faulty slot as well.
+//
+// # Memory and verbs
+//
+// What is remembered is a bit for each block, the directory of one index and the
+// hashes of the keys of one sub-table. READs are batched: buckets in chunks, the
+// blocks behind a chunk's slots with one doorbell, blocks a mebibyte of each copy
+// at a time.
+//
+// Package race has a check of its own for one index, which remembers every block and
+// stops after a number of faults; the tests hold the two against each other.
+//
+// # Repair
+//
+// A replica is written again if another one proves what it should hold: see
+// Options.Repair and [Finding.Remedy]. Whatever a recovery may still need (a held
+// lock, an unfinished split, a log record) is left alone, and so is whatever no
+// copy proves.
+package verify

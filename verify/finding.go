@@ -1,0 +1,149 @@
+package verify
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// Kind is what a finding is about.
+type Kind string
+
+// Kinds of findings.
+const (
+	KindHeader     Kind = "header"     // a copy of a region's header
+	KindExtent     Kind = "extent"     // the word of an extent, or an index that is in none
+	KindRoot       Kind = "root"       // the root of an index, or its directory
+	KindSubTable   Kind = "subtable"   // the first line of a sub-table
+	KindBucket     Kind = "bucket"     // the header of a bucket
+	KindSlot       Kind = "slot"       // a slot that cannot be, or that no lookup of the key comes by
+	KindDangling   Kind = "dangling"   // a slot that points to a free block
+	KindDuplicate  Kind = "duplicate"  // two slots of one block, or of one key
+	KindOrphan     Kind = "orphan"     // a block in use without a slot, an extent without an index
+	KindRecord     Kind = "record"     // a block with an impossible header or the wrong checksum
+	KindGuard      Kind = "guard"      // a guard that is free, but not with the version of the image
+	KindLock       Kind = "lock"       // a lock whose owner is not alive
+	KindSplit      Kind = "split"      // a resize of an index that was not finished
+	KindReplica    Kind = "replica"    // a backup that differs from its primary
+	KindLog        Kind = "log"        // a log area with bytes that do not belong there
+	KindPending    Kind = "pending"    // a transaction that was neither finished nor undone
+	KindUnreadable Kind = "unreadable" // a READ failed
+)
+
+// Kinds lists all kinds, in the order of the layers that they are about.
+func Kinds() []Kind {
+	return []Kind{
+		KindUnreadable, KindHeader, KindExtent, KindLog, KindPending, KindRoot, KindSubTable, KindBucket, KindSplit,
+		KindSlot, KindDangling, KindDuplicate, KindRecord, KindGuard, KindLock, KindReplica, KindOrphan,
+	}
+}
+
+// Finding is one thing that is wrong.
+type Finding struct {
+	Kind Kind
+	// Table is the table concerned, 0: none, or not known.
+	Table uint16
+	// Addr is the logical address, 0: what is concerned has none (a region's header).
+	Addr memory.Addr
+	// Blade and Off are where in the blades' memory it is; Copy is the number of the
+	// replica, 0: the primary.
+	Blade rdma.BladeID
+	Off   uint64
+	Copy  int
+	// What says what is there, and what should be.
+	What string
+	// Remedy says what a repair does, or did; empty: nothing can be done here.
+	Remedy string
+	// Repaired: the remedy has been applied.
+	Repaired bool
+	// Failed is why the remedy could not be applied.
+	Failed error
+}
+
+// String is one line: kind, place, what, and the remedy.
+func (f Finding) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s at %s: %s", f.Kind, f.Place(), f.What)
+	switch {
+	case f.Failed != nil:
+		fmt.Fprintf(&b, "; NOT repaired: %v", f.Failed)
+	case f.Repaired:
+		fmt.Fprintf(&b, "; repaired: %s", f.Remedy)
+	case f.Remedy != "":
+		fmt.Fprintf(&b, "; a repair can help: %s", f.Remedy)
+	}
+	return b.String()
+}
+
+// Place is "seg 3 +0x40 (blade 1 +0x50040)".
+func (f Finding) Place() string {
+	at := rdma.RemoteAddr{Blade: f.Blade, Off: f.Off}.String()
+	if f.Addr == 0 {
+		return at
+	}
+	return fmt.Sprintf("%v (%s)", f.Addr, at)
+}
+
+// findingJSON is a Finding in JSON.
+type findingJSON struct {
+	Kind     Kind   `json:"kind"`
+	Table    uint16 `json:"table,omitempty"`
+	Segment  uint32 `json:"segment,omitempty"`
+	Offset   uint32 `json:"offset"`
+	Copy     int    `json:"copy"`
+	Blade    uint16 `json:"blade"`
+	BladeOff uint64 `json:"blade_offset"`
+	What     string `json:"what"`
+	Remedy   string `json:"remedy,omitempty"`
+	Repaired bool   `json:"repaired,omitempty"`
+	Failed   string `json:"failed,omitempty"`
+}
+
+// MarshalJSON makes an object with the place as numbers.
+func (f Finding) MarshalJSON() ([]byte, error) {
+	j := findingJSON{
+		Kind: f.Kind, Table: f.Table, Segment: uint32(f.Addr.Segment()), Offset: f.Addr.Offset(), Copy: f.Copy,
+		Blade: uint16(f.Blade), BladeOff: f.Off, What: f.What, Remedy: f.Remedy, Repaired: f.Repaired,
+	}
+	if f.Failed != nil {
+		j.Failed = f.Failed.Error()
+	}
+	return json.Marshal(j)
+}
+
+// TableSummary is what was counted of one table.
+type TableSummary struct {
+	ID         uint16 `json:"id"`
+	Name       string `json:"name"`
+	Records    uint64 `json:"records"`
+	Tombstones uint64 `json:"tombstones"` // keys without a value whose block is still linked
+	Bytes      uint64 `json:"bytes"`      // of keys and values
+	Slots      uint64 `json:"slots"`      // in use
+	SubTables  uint64 `json:"sub_tables"`
+	// Unwalked: the index could not be followed to its end, so blocks of the table
+	// are not called orphans.
+	Unwalked bool `json:"unwalked,omitempty"`
+}
+
+// Summary is what a check has counted.
+type Summary struct {
+	Blades       int             `json:"blades"`
+	Segments     int             `json:"segments"`
+	Bytes        uint64          `json:"bytes_read"`
+	Tables       []TableSummary  `json:"tables"`
+	Live         uint64          `json:"blocks_live"`
+	Absent       uint64          `json:"blocks_absent"`
+	Free         uint64          `json:"blocks_free"` // those never used included
+	Coordinators int             `json:"coordinators_not_closed"`
+	LogRecords   uint64          `json:"log_records"` // in the areas of coordinators that were not closed
+	Findings     uint64          `json:"findings"`
+	Repaired     uint64          `json:"repaired"`
+	ByKind       map[Kind]uint64 `json:"by_kind"`
+}
+
+// Clean reports whether nothing is wrong any more: there were no findings, or all
+// have been repaired.
+func (s *Summary) Clean() bool { return s.Findings == s.Repaired }

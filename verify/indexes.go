@@ -1,0 +1,329 @@
+package verify
+
+import (
+	"bytes"
+	"fmt"
+
+	"txnode/index"
+	"txnode/index/race"
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// indexes walks the indexes of all tables.
+func (w *walker) indexes() {
+	for i := range w.l.Tables {
+		if w.stopped() {
+			return
+		}
+		t := &w.l.Tables[i]
+		if t.Root == 0 {
+			continue // whoever created the table did not come further; the next who opens it does
+		}
+		x := &indexWalk{walker: w, id: t.ID, root: t.Root, sum: &w.sum.Tables[i]}
+		if !x.walk() {
+			x.sum.Unwalked = true
+		}
+	}
+	w.unclaimed()
+	for id := range w.l.Segments {
+		if s := &w.l.Segments[id]; s.Kind == memory.KindIndex && s.Placement.N > 0 {
+			w.advance(uint64(w.l.SegmentSize))
+		}
+	}
+}
+
+// indexWalk is the walk over one index.
+type indexWalk struct {
+	*walker
+	id   uint16
+	root memory.Addr
+	sum  *TableSummary
+	g    race.Geometry
+	dir  []race.Entry
+	ix   *race.Index // nil: its directory is damaged: where a lookup looks is not known
+
+	query  index.Query
+	search rdma.Batch
+	keys   []linkedKey // of the sub-table
+	only   []onlyBackup
+}
+
+func (x *indexWalk) found(kind Kind, a memory.Addr, copy int, format string, args ...any) {
+	x.walker.found(x.at(Finding{Kind: kind, Table: x.id, What: fmt.Sprintf(format, args...)}, a, copy))
+}
+
+// walk returns false if a part of the index could not be followed.
+func (x *indexWalk) walk() (complete bool) {
+	if x.root%lineSize != 0 || !x.contains(x.root, rootLines, memory.KindIndex) {
+		x.found(KindRoot, x.root, 0, "the catalog says that the index of %s is here: no such place", x.tableName(x.id))
+		return false
+	}
+	if !x.readRoot() || !x.readDirectory() {
+		return false
+	}
+	complete = true
+	ix, err := race.Open(x.c, frozen{x.v}, x.root, x.id)
+	if err == nil {
+		x.ix = ix
+	}
+	for i, e := range x.dir {
+		if x.stopped() {
+			return false
+		}
+		switch {
+		case e == 0:
+			complete = false
+		case uint32(i)>>e.Depth() == 0:
+			complete = x.subTable(e, uint32(i)) && complete
+		}
+	}
+	x.settleBackups()
+	return complete
+}
+
+// readRoot finds the geometry, and checks the words before the directory.
+func (x *indexWalk) readRoot() bool {
+	copies := x.copies(x.root, rootLines, &x.chunks)
+	if !x.sealedLine(x.root, KindRoot, copies, lineSize, func(p []byte) error {
+		g, err := race.ParseRoot(p)
+		if err == nil && g.Table != x.id {
+			err = fmt.Errorf("it is the root of table %d", g.Table)
+		}
+		if err == nil && !x.contains(x.root, rootSize(g), memory.KindIndex) {
+			err = fmt.Errorf("its directory of depth %d ends past the segment", g.MaxDepth)
+		}
+		if err == nil {
+			x.g = g
+		}
+		return err
+	}) {
+		return false
+	}
+	if f := x.claim(x.root, rootSize(x.g)); f != nil {
+		x.found(f.kind, x.root, 0, "the root of the index of %s: %s", x.tableName(x.id), f.what)
+	}
+	depth := uint64(0)
+	tails := tails(copies, lineSize)
+	x.words(x.root+lineSize, x.id, tails, func(off uint32, v uint64) *fault {
+		switch {
+		case off+lineSize == depthOff && v > uint64(x.g.MaxDepth):
+			return faultf(KindRoot, "global depth %d, at most %d is possible", v, x.g.MaxDepth)
+		case off+lineSize == depthOff && differ(tails, off) && !x.depthFits(uint8(v)):
+			return faultf(KindRoot, "global depth %d, but the directory has entries for another one", v)
+		case off+lineSize == depthOff:
+			depth = v
+		case off+lineSize == dirLockOff && v != 0 && !x.alive(uint32(v>>lockOwner)):
+			f := faultf(KindLock, "the directory is locked by client %d", v>>lockOwner)
+			f.theirs = true
+			return f
+		}
+		return nil
+	})
+	if tails[0] == nil {
+		return false
+	}
+	x.dir = make([]race.Entry, 1<<depth)
+	return true
+}
+
+// tails is the copies without their first n bytes.
+func tails(copies [][]byte, n int) [][]byte {
+	out := make([][]byte, len(copies))
+	for k, p := range copies {
+		if p != nil {
+			out[k] = p[n:]
+		}
+	}
+	return out
+}
+
+// sealedLine checks the first n bytes of all copies, which carry a checksum, with
+// parse, and compares them. It returns whether any copy is intact; parse was called
+// for that one last.
+func (x *indexWalk) sealedLine(a memory.Addr, kind Kind, copies [][]byte, n int, parse func(p []byte) error) bool {
+	errs := make([]error, len(copies))
+	good := -1
+	for k := len(copies) - 1; k >= 0; k-- {
+		if copies[k] == nil {
+			continue
+		}
+		if errs[k] = parse(copies[k]); errs[k] == nil {
+			good = k
+		}
+	}
+	if good < 0 {
+		if copies[0] != nil {
+			x.found(kind, a, 0, "%v", errs[0])
+		}
+		return false
+	}
+	for k := range copies {
+		switch {
+		case copies[k] == nil || k == good:
+		case errs[k] != nil:
+			f := Finding{Kind: kind, Table: x.id, What: errs[k].Error()}
+			x.mend(x.at(f, a, k), fmt.Sprintf("copy %d is written to it", good), copies[good][:n])
+		case !bytes.Equal(copies[k][:n], copies[good][:n]):
+			f := Finding{Kind: KindReplica, Table: x.id, What: fmt.Sprintf("copy %d is intact, but another line than that of copy %d", k, good)}
+			x.mend(x.at(f, a, k), fmt.Sprintf("copy %d is written to it", good), copies[good][:n])
+		}
+	}
+	return parse(copies[good]) == nil
+}
+
+// readDirectory reads the entries that are in use. One that is at fault, on every
+// copy, becomes 0.
+func (x *indexWalk) readDirectory() bool {
+	size := uint32(len(x.dir)) * 8
+	depth := uint8(0)
+	for 1<<depth < len(x.dir) {
+		depth++
+	}
+	for from := uint32(0); from < size; from += chunk {
+		n := min(chunk, size-from)
+		at := x.root + rootLines + memory.Addr(from)
+		copies := x.copies(at, n, &x.chunks)
+		if copies[0] == nil {
+			return false
+		}
+		x.words(at, x.id, copies, func(off uint32, v uint64) *fault {
+			i := (from + off) / 8
+			e := race.Entry(v)
+			if err := e.Check(min(x.g.MaxDepth, depth)); err != nil {
+				return faultf(KindRoot, "directory entry %d: %v", i, err)
+			}
+			if !x.contains(e.Table(), subTableSize(x.g), memory.KindIndex) {
+				return faultf(KindRoot, "directory entry %d: %v: no sub-table has room there", i, e)
+			}
+			if e.Filling() {
+				x.dir[i] = e
+				f := faultf(KindSplit, "directory entry %d: %v: a split was not finished", i, e)
+				f.theirs = true
+				return f
+			}
+			if first := i & (1<<e.Depth() - 1); first < i && x.dir[first] != 0 && x.dir[first] != e {
+				return faultf(KindRoot, "directory entry %d is %v, but entry %d, of the same suffix, is %v", i, e, first, x.dir[first])
+			}
+			if differ(copies, off) {
+				if f := x.confirmEntry(i, e); f != nil {
+					return f
+				}
+			}
+			x.dir[i] = e
+			return nil
+		})
+	}
+	owner := map[memory.Addr]uint32{}
+	for i, e := range x.dir {
+		if e == 0 {
+			continue
+		}
+		first := uint32(i) & (1<<e.Depth() - 1)
+		if o, ok := owner[e.Table()]; ok && o != first {
+			x.found(KindRoot, x.root+rootLines+memory.Addr(8*i), 0, "directory entry %d: %v is the sub-table of entry %d, too", i, e, o)
+			x.dir[i] = 0
+			continue
+		}
+		owner[e.Table()] = first
+	}
+	return !x.stopped()
+}
+
+// differ reports whether the copies of the word at off are not all the same.
+func differ(copies [][]byte, off uint32) bool {
+	for _, p := range copies[1:] {
+		if p != nil && copies[0] != nil && word(p, off) != word(copies[0], off) {
+			return true
+		}
+	}
+	return false
+}
+
+// depthFits asks the directory which of several global depths is right: all entries
+// that are then in use have at most this depth, and the next one is blank.
+func (x *indexWalk) depthFits(depth uint8) bool {
+	n := uint32(8) << depth
+	for from := uint32(0); from < n; from += smallSize {
+		k := min(smallSize, n-from)
+		p := x.read(x.root+rootLines+memory.Addr(from), 0, x.small, k)
+		for off := uint32(0); off < k; off += 8 {
+			if p == nil || race.Entry(word(p, off)).Check(depth) != nil {
+				return false
+			}
+		}
+	}
+	if depth == x.g.MaxDepth {
+		return true
+	}
+	p := x.read(x.root+rootLines+memory.Addr(n), 0, x.small, 8)
+	return p != nil && word(p, 0) == 0
+}
+
+// confirmEntry asks the first bucket of a sub-table whether a directory entry is
+// right: for those whose copies differ.
+func (x *indexWalk) confirmEntry(i uint32, e race.Entry) *fault {
+	p := x.read(e.Table()+tableHeader, 0, x.small, lineSize)
+	if p == nil {
+		return nil
+	}
+	h := race.Header(word(p, bucketHeader))
+	if h.Check(x.id) != nil || h.Depth() != e.Depth() || h.Suffix() != i&(1<<e.Depth()-1) {
+		return faultf(KindRoot, "directory entry %d is %v, but the first bucket there says %v", i, e, h)
+	}
+	return nil
+}
+
+// walkGroups is how many groups of buckets are read at once.
+const walkGroups = 64
+
+// subTable walks a sub-table; false: it could not be followed.
+func (x *indexWalk) subTable(e race.Entry, suffix uint32) bool {
+	at := e.Table()
+	if f := x.claim(at, subTableSize(x.g)); f != nil {
+		x.found(f.kind, at, 0, "the sub-table of suffix %b of %s: %s", suffix, x.tableName(x.id), f.what)
+		if f.kind == KindDuplicate {
+			return false
+		}
+	}
+	x.sum.SubTables++
+	copies := x.copies(at, tableHeader, &x.chunks)
+	if copies[0] == nil {
+		return false
+	}
+	intact := x.sealedLine(at, KindSubTable, copies, tableSealed, func(p []byte) error {
+		b, err := race.ParseBirth(p)
+		switch {
+		case err != nil:
+			return err
+		case b.Geometry != x.g || b.Root != x.root:
+			return fmt.Errorf("a sub-table of the index at %v, with geometry %+v", b.Root, b.Geometry)
+		case b.Suffix != suffix || b.Depth > e.Depth():
+			return fmt.Errorf("a sub-table made for suffix %b of depth %d, used for %b of depth %d", b.Suffix, b.Depth, suffix, e.Depth())
+		}
+		return nil
+	})
+	x.words(at+tableChild, x.id, tails(copies, tableChild), func(off uint32, v uint64) *fault {
+		var f *fault
+		switch {
+		case v == 0:
+			return nil
+		case off+tableChild == tableLock && x.alive(uint32(v>>lockOwner)):
+			return nil
+		case off+tableChild == tableLock:
+			f = faultf(KindLock, "the sub-table is locked by client %d, which splits it", v>>lockOwner)
+		default:
+			f = faultf(KindSplit, "the sub-table is being split into that at %v", memory.Addr(v))
+		}
+		f.theirs = true
+		return f
+	})
+	header := race.MakeHeader(x.id, e.Depth(), suffix)
+	x.keys = x.keys[:0]
+	complete := true
+	for o := uint32(tableHeader); o < subTableSize(x.g) && !x.stopped(); o += walkGroups * groupSize {
+		complete = x.buckets(at, o, min(walkGroups*groupSize, subTableSize(x.g)-o), header, e.Filling() || !intact) && complete
+	}
+	x.twins()
+	return complete
+}

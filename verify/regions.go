@@ -1,0 +1,215 @@
+package verify
+
+import (
+	"fmt"
+	"slices"
+
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// regions checks both copies of the header of every region.
+func (w *walker) regions() {
+	for i := range w.l.Blades {
+		if w.l.Blades[i].State == memory.BladeDown {
+			continue
+		}
+		for k := range memory.HeaderCopies {
+			w.header(rdma.BladeID(i), k)
+		}
+	}
+}
+
+// headerRemedy is what becomes of the fault of one copy of a header.
+const headerRemedy = "opening the database for writing writes it again from the catalog"
+
+func (w *walker) header(b rdma.BladeID, k int) {
+	at := rdma.RemoteAddr{Blade: b, Key: w.v.Key(b), Off: memory.HeaderOffset(k)}
+	f := Finding{Kind: KindHeader, Blade: b, Off: at.Off, Copy: k}
+	p, err := w.Database.read(at, w.small, memory.RegionHeaderSize)
+	if err != nil {
+		f.Kind, f.What = KindUnreadable, err.Error()
+		w.found(f)
+		return
+	}
+	want := w.l.HeaderOf(b)
+	h, blank, err := memory.ParseHeaderCopy(p, k)
+	same := h
+	same.Epoch, same.Size = want.Epoch, want.Size // those of the time when it was written
+	switch {
+	case blank:
+		f.What = fmt.Sprintf("copy %d of the region header is blank", k)
+	case err != nil:
+		f.What = fmt.Sprintf("copy %d of the region header: %v", k, err)
+	case same != want:
+		f.What = fmt.Sprintf("copy %d of the region header is %+v, the catalog says %+v", k, h, want)
+	case h.Epoch > want.Epoch || h.Size > want.Size:
+		f.What = fmt.Sprintf("copy %d of the region header is of epoch %d and %d bytes, the catalog of %d and %d: is the catalog an old copy?", k, h.Epoch, h.Size, want.Epoch, want.Size)
+	default:
+		return
+	}
+	if blank || err != nil {
+		if _, _, other := w.otherHeader(b, 1-k); other {
+			f.Remedy = headerRemedy
+		}
+	}
+	w.found(f)
+}
+
+// otherHeader tells whether a copy of a header is intact.
+func (w *walker) otherHeader(b rdma.BladeID, k int) (memory.RegionHeader, error, bool) {
+	p, err := w.Database.read(rdma.RemoteAddr{Blade: b, Key: w.v.Key(b), Off: memory.HeaderOffset(k)}, w.small, memory.RegionHeaderSize)
+	if err != nil {
+		return memory.RegionHeader{}, err, false
+	}
+	h, blank, err := memory.ParseHeaderCopy(p, k)
+	return h, err, err == nil && !blank && h.UUID == w.l.UUID
+}
+
+// extentTable is what is known of the extents of a segment.
+type extentTable struct {
+	starts  []uint32 // by granule: length of the extent that starts here, in granules
+	claimed []bool   // by granule: an index uses the extent that starts here
+	// doubtful are granules whose extent only a backup knows: copy number.
+	doubtful map[uint32]int
+}
+
+// extentTables reads the tables of all index segments.
+func (w *walker) extentTables() {
+	w.extents = map[memory.SegmentID]*extentTable{}
+	for id := range w.l.Segments {
+		if s := &w.l.Segments[id]; s.Kind == memory.KindIndex && s.Placement.N > 0 {
+			w.extentTable(memory.SegmentID(id))
+		}
+	}
+}
+
+func (w *walker) extentTable(id memory.SegmentID) {
+	size := w.l.SegmentSize
+	unit := memory.ExtentUnit(size)
+	n := size / unit
+	x := &extentTable{starts: make([]uint32, n), claimed: make([]bool, n), doubtful: map[uint32]int{}}
+	w.extents[id] = x
+	table := memory.MakeAddr(id, 0)
+	copies := w.copies(table, memory.ExtentTable(size), &w.chunks)
+	end := memory.FirstExtent(size) / unit // of the extent before
+	judge := func(off uint32, v uint64) *fault {
+		g := off / 8
+		k, ok := memory.ParseExtentWord(memory.MakeAddr(id, g*unit), v)
+		switch {
+		case !ok:
+			return faultf(KindExtent, "%#x is no word of an extent at granule %d", v, g)
+		case k > 0 && (g < end || k > n-g):
+			return faultf(KindExtent, "an extent of %d granules at granule %d overlaps the one before it, or ends past the segment", k, g)
+		}
+		return nil
+	}
+	// A word that is zero on the primary and not on a backup is settled when it is
+	// known whether an index uses the extent.
+	if copies[0] != nil {
+		for g := range n {
+			if word(copies[0], 8*g) != 0 {
+				continue
+			}
+			for k := 1; k < len(copies); k++ {
+				if copies[k] == nil {
+					continue
+				}
+				if v := word(copies[k], 8*g); v != 0 {
+					if len, ok := memory.ParseExtentWord(memory.MakeAddr(id, g*unit), v); ok && len <= n-g {
+						x.doubtful[g], x.starts[g] = k, len
+					}
+				}
+			}
+		}
+	}
+	w.words(table, 0, copies, func(off uint32, v uint64) *fault {
+		g := off / 8
+		f := judge(off, v)
+		if _, doubt := x.doubtful[g]; doubt && f == nil {
+			// Compared later: make the copies look alike.
+			for k := 1; k < len(copies); k++ {
+				clear(copies[k][off : off+8])
+			}
+			return nil
+		}
+		if k, _ := memory.ParseExtentWord(memory.MakeAddr(id, g*unit), v); f == nil && k > 0 {
+			x.starts[g] = k
+			end = g + k
+		}
+		return f
+	})
+}
+
+// claim notes that an index uses n bytes at a. It returns what is wrong with that.
+func (w *walker) claim(a memory.Addr, n uint32) *fault {
+	unit := memory.ExtentUnit(w.l.SegmentSize)
+	x := w.extents[a.Segment()]
+	if !w.contains(a, n, memory.KindIndex) || x == nil || a.Offset()%unit != 0 {
+		return faultf(KindExtent, "%d bytes at %v lie in no index segment", n, a)
+	}
+	g := a.Offset() / unit
+	switch {
+	case x.claimed[g]:
+		return faultf(KindDuplicate, "the extent at %v is used twice", a)
+	case x.starts[g] == 0:
+		return faultf(KindExtent, "no extent starts at %v", a)
+	case uint64(x.starts[g])*uint64(unit) < uint64(n):
+		return faultf(KindExtent, "the extent at %v has %d bytes, %d are used", a, x.starts[g]*unit, n)
+	}
+	x.claimed[g] = true
+	return nil
+}
+
+// unclaimed reports the extents that no index uses, and settles the doubtful ones.
+func (w *walker) unclaimed() {
+	unit := memory.ExtentUnit(w.l.SegmentSize)
+	ids := make([]memory.SegmentID, 0, len(w.extents))
+	for id := range w.extents {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		x := w.extents[id]
+		for g, n := range x.starts {
+			if n == 0 || w.stopped() {
+				continue
+			}
+			at := memory.MakeAddr(id, uint32(g)*8)
+			k, doubt := x.doubtful[uint32(g)]
+			if doubt {
+				w.doubtfulExtent(at, k, x.claimed[g])
+				continue
+			}
+			if !x.claimed[g] && !w.anyUnwalked() {
+				f := Finding{Kind: KindOrphan, What: fmt.Sprintf("no index uses the extent of %d bytes at %v", n*unit, memory.MakeAddr(id, uint32(g)*unit))}
+				w.found(w.at(f, at, 0))
+			}
+		}
+	}
+}
+
+// doubtfulExtent settles a word that copy k has and the primary has not.
+func (w *walker) doubtfulExtent(at memory.Addr, k int, used bool) {
+	p := w.read(at, k, w.small, 8)
+	if p == nil {
+		return
+	}
+	if used {
+		f := Finding{Kind: KindExtent, What: fmt.Sprintf("the primary has no extent where an index is; copy %d has", k)}
+		w.mend(w.at(f, at, 0), fmt.Sprintf("the word of copy %d is written to the primary", k), p)
+		return
+	}
+	f := Finding{Kind: KindReplica, What: fmt.Sprintf("copy %d has an extent, %#x, the primary none, and no index uses it", k, word(p, 0))}
+	w.mend(w.at(f, at, k), "the primary's word is written to the copy", make([]byte, 8))
+}
+
+// anyUnwalked reports whether an index could not be followed to its end.
+func (w *walker) anyUnwalked() bool {
+	for i := range w.sum.Tables {
+		if w.sum.Tables[i].Unwalked {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,427 @@
+package verify
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+
+	"txnode/index/race"
+	"txnode/memory"
+	"txnode/memory/record"
+)
+
+// linkedKey is a key of the sub-table that is walked.
+type linkedKey struct {
+	hash  uint64
+	slot  memory.Addr
+	block memory.Addr
+}
+
+// onlyBackup is a slot that a backup has and the primary has not, with a block that
+// seems to belong there.
+type onlyBackup struct {
+	slot memory.Addr
+	copy int
+	word race.Slot
+	hash uint64
+}
+
+// candidate is a value of a slot, on one copy at least.
+type candidate struct {
+	off    uint32 // of the slot, from the first bucket of the chunk
+	word   race.Slot
+	fault  *fault
+	state  record.State
+	hash   uint64
+	long   int  // bytes of the block that hold the key, if line 0 does not
+	known  bool // hash is that of the block's key
+	locked bool
+	line   uint32 // arena: the first line of the block
+}
+
+// place is a candidate's key in a map.
+type place struct {
+	off  uint32
+	word race.Slot
+}
+
+// buckets checks n bytes of buckets at offset o of the sub-table at table.
+func (x *indexWalk) buckets(table memory.Addr, o, n uint32, header race.Header, elsewhere bool) bool {
+	at := table + memory.Addr(o)
+	copies := x.copies(at, n, &x.chunks)
+	if copies[0] == nil {
+		return false
+	}
+	cands, byPlace := x.candidates(copies)
+	for len(cands) > 0 {
+		k := min(len(cands), smallSize/lineSize)
+		if !x.resolve(at, cands[:k], header, elsewhere) {
+			return false
+		}
+		cands = cands[k:]
+	}
+	x.words(at, x.id, copies, func(off uint32, v uint64) *fault {
+		if off%lineSize == bucketHeader {
+			if race.Header(v) != header {
+				return faultf(KindBucket, "the bucket's header is %#x (%v) instead of %v", v, race.Header(v), header)
+			}
+			return nil
+		}
+		if v == 0 {
+			x.onlyOnBackup(at, off, copies, byPlace)
+			return nil
+		}
+		return byPlace[place{off, race.Slot(v)}].fault
+	})
+	for off := uint32(0); off < n; off += 8 {
+		if off%lineSize == bucketHeader {
+			continue
+		}
+		// After repair: the value that counts is the primary's, or what replaced it.
+		v := race.Slot(word(copies[0], off))
+		if v == 0 {
+			continue
+		}
+		c := byPlace[place{off, v}]
+		if c.fault != nil && x.o.Repair {
+			for k := 1; k < len(copies); k++ {
+				if copies[k] == nil {
+					continue
+				}
+				if other := byPlace[place{off, race.Slot(word(copies[k], off))}]; other != nil && other.fault == nil {
+					c = other
+					break
+				}
+			}
+		}
+		x.sum.Slots++
+		x.link(at+memory.Addr(off), c)
+	}
+	return true
+}
+
+// candidates collects the values of the slots of all copies.
+func (x *indexWalk) candidates(copies [][]byte) ([]*candidate, map[place]*candidate) {
+	var list []*candidate
+	byPlace := map[place]*candidate{}
+	for off := uint32(0); off < uint32(len(copies[0])); off += 8 {
+		if off%lineSize == bucketHeader {
+			continue
+		}
+		for k := range copies {
+			if copies[k] == nil {
+				continue
+			}
+			s := race.Slot(word(copies[k], off))
+			if s == 0 || byPlace[place{off, s}] != nil {
+				continue
+			}
+			c := &candidate{off: off, word: s}
+			byPlace[place{off, s}] = c
+			list = append(list, c)
+		}
+	}
+	return list, byPlace
+}
+
+// form checks a slot without looking at its block.
+func (x *indexWalk) form(s race.Slot) *fault {
+	if err := s.Check(); err != nil {
+		return faultf(KindSlot, "%v", err)
+	}
+	a := s.Addr()
+	if s.Class() >= memory.NumClasses || !x.contains(a, s.Class().Size(), memory.KindBlocks) {
+		return faultf(KindSlot, "%v: no block is there", s)
+	}
+	if class := x.l.Segments[a.Segment()].Class; class != s.Class() || a.Offset()%class.Size() != 0 {
+		return faultf(KindSlot, "%v: the segment has blocks of class %d, of %d bytes", s, class, class.Size())
+	}
+	if s.Moving() {
+		f := faultf(KindSplit, "%v: a split was not finished", s)
+		f.theirs = true
+		return f
+	}
+	return nil
+}
+
+// resolve reads the blocks of the candidates, with one doorbell, and judges them.
+func (x *indexWalk) resolve(at memory.Addr, cands []*candidate, header race.Header, elsewhere bool) bool {
+	x.batch.Reset()
+	for i, c := range cands {
+		if c.fault = x.form(c.word); c.fault != nil && c.fault.kind != KindSplit {
+			continue
+		}
+		c.line = x.small + uint32(i)*lineSize
+		x.batch.Read(x.v.At(c.word.Addr(), 0), c.line, lineSize)
+	}
+	if err := x.c.Do(&x.batch); err != nil {
+		x.found(KindUnreadable, at, 0, "the blocks of its slots: %v", err)
+		for b := range x.v.Blades() {
+			_ = x.t.Reconnect(x.f.Blades()[b].ID)
+		}
+		return false
+	}
+	x.walker.sum.Bytes += uint64(x.batch.Len()) * lineSize
+	for _, c := range cands {
+		if c.line != 0 {
+			x.shortKey(at, c, header, elsewhere)
+		}
+	}
+	return x.longKeys(at, cands, header, elsewhere)
+}
+
+// shortKey judges a slot by the first line of its block, if that has the key;
+// otherwise it notes how much is to be read. A doubt leads to the whole block.
+func (x *indexWalk) shortKey(at memory.Addr, c *candidate, header race.Header, elsewhere bool) {
+	img := record.Image(x.t.Bytes(c.line, lineSize))
+	m := img.Meta()
+	c.state, c.locked = m.State(), img.Lock() != 0
+	if c.state == record.Free {
+		if _, err := img.Check(c.word.Addr()); err == nil {
+			c.fault = dangling(c.word)
+			return
+		}
+		x.byWholeBlock(at, c, header, elsewhere)
+		return
+	}
+	n := m.KeyLen()
+	switch {
+	case n > record.MaxKey || m.Class() != c.word.Class() || record.Size(n, 0) > int(c.word.Class().Size()):
+		x.byWholeBlock(at, c, header, elsewhere)
+	case record.KeyAt(n) >= record.LineSize:
+		c.long = record.KeyAt(n) + n
+	default:
+		x.key(at, c, m.Table(), img.Key(), header, elsewhere, false)
+	}
+}
+
+func dangling(s race.Slot) *fault {
+	return faultf(KindDangling, "%v: the block is free", s)
+}
+
+// longKeys reads the keys that are not in the first lines.
+func (x *indexWalk) longKeys(at memory.Addr, cands []*candidate, header race.Header, elsewhere bool) bool {
+	for i := 0; i < len(cands); {
+		x.batch.Reset()
+		from, used := i, uint32(0)
+		for ; i < len(cands) && used+record.LineSize+record.MaxKey <= smallSize; i++ {
+			if c := cands[i]; c.long > 0 {
+				c.line = x.small + used
+				x.batch.Read(x.v.At(c.word.Addr(), 0), c.line, uint32(c.long))
+				used += (uint32(c.long) + lineSize - 1) &^ (lineSize - 1)
+			}
+		}
+		if x.batch.Len() == 0 {
+			continue
+		}
+		if err := x.c.Do(&x.batch); err != nil {
+			x.found(KindUnreadable, at, 0, "the keys of its slots: %v", err)
+			return false
+		}
+		for _, c := range cands[from:i] {
+			if c.long > 0 {
+				img := record.Image(x.t.Bytes(c.line, uint32(c.long)))
+				m := img.Meta()
+				x.key(at, c, m.Table(), img.Key(), header, elsewhere, false)
+			}
+		}
+	}
+	return true
+}
+
+// key judges a slot by the key of its block. sure: the block has been seen to be
+// intact; otherwise a fault may be that of the block, which is looked at as a whole.
+func (x *indexWalk) key(at memory.Addr, c *candidate, table uint16, key []byte, header race.Header, elsewhere, sure bool) {
+	what := x.misplaced(at+memory.Addr(c.off), c, table, key, header, elsewhere)
+	if what == "" {
+		c.known, c.hash = true, record.Hash(x.id, key)
+		return
+	}
+	if !sure {
+		x.byWholeBlock(at, c, header, elsewhere)
+		return
+	}
+	c.fault = faultf(KindSlot, "%v: %s", c.word, what)
+}
+
+// misplaced says why a key does not belong to a slot; empty: it does.
+func (x *indexWalk) misplaced(slot memory.Addr, c *candidate, table uint16, key []byte, header race.Header, elsewhere bool) string {
+	if table != x.id {
+		return fmt.Sprintf("its block is of %s", x.tableName(table))
+	}
+	hash := record.Hash(x.id, key)
+	switch {
+	case uint8(hash>>56) != c.word.Fingerprint():
+		return fmt.Sprintf("its block has key %s with fingerprint %02x", keyText(key), uint8(hash>>56))
+	case !header.Covers(hash):
+		return fmt.Sprintf("its block has key %s, which belongs to another sub-table", keyText(key))
+	case x.ix == nil || elsewhere:
+		return ""
+	}
+	x.query.Key, x.query.Hash, x.query.View = key, hash, x.v
+	x.search.Reset()
+	x.ix.Search(&x.search, &x.query)
+	here := x.v.At(slot, 0)
+	for _, r := range x.search.WRs() {
+		if r.Blade == here.Blade && here.Off >= r.Off && here.Off < r.Off+combined {
+			return ""
+		}
+	}
+	if x.search.Len() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("its block has key %s, whose lookups do not come by here", keyText(key))
+}
+
+// byWholeBlock judges a slot by the whole of its block: by the first copy that is intact.
+// If there is none, the slot passes, and the block is reported with the blocks.
+func (x *indexWalk) byWholeBlock(at memory.Addr, c *candidate, header race.Header, elsewhere bool) {
+	a := c.word.Addr()
+	for k := range x.v.Copies(a) {
+		p := x.read(a, k, x.whole[k], c.word.Class().Size())
+		if p == nil {
+			continue
+		}
+		img := record.Image(p)
+		if _, err := img.Check(a); err != nil || k > 0 && img.Meta().State() == record.Free {
+			continue
+		}
+		m := img.Meta()
+		if m.State() == record.Free {
+			c.fault = dangling(c.word)
+			return
+		}
+		c.state, c.locked = m.State(), img.Lock() != 0
+		if m.Class() != c.word.Class() {
+			c.fault = faultf(KindSlot, "%v: its block says that it is of class %d", c.word, m.Class())
+			return
+		}
+		x.key(at, c, m.Table(), img.Key(), header, elsewhere, true)
+		return
+	}
+}
+
+// link notes that a slot points to its block.
+func (x *indexWalk) link(slot memory.Addr, c *candidate) {
+	if c.fault != nil && c.fault.kind != KindDangling && c.fault.kind != KindSplit {
+		return
+	}
+	a := c.word.Addr()
+	bits := x.linked[a.Segment()]
+	i := a.Offset() / c.word.Class().Size()
+	if bits[i/64]>>(i%64)&1 != 0 {
+		if c.fault == nil {
+			x.found(KindDuplicate, slot, 0, "%v: another slot points to this block, too", c.word)
+		}
+		return
+	}
+	bits[i/64] |= 1 << (i % 64)
+	if c.known {
+		x.keys = append(x.keys, linkedKey{c.hash, slot, a})
+	}
+}
+
+// isLinked reports whether a slot points to a block.
+func (w *walker) isLinked(a memory.Addr, class memory.Class) bool {
+	i := a.Offset() / class.Size()
+	return w.linked[a.Segment()][i/64]>>(i%64)&1 != 0
+}
+
+// twins reports keys that the sub-table has twice. A key has only one sub-table.
+func (x *indexWalk) twins() {
+	slices.SortFunc(x.keys, func(a, b linkedKey) int { return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.slot, b.slot)) })
+	for i := 1; i < len(x.keys); i++ {
+		a, b := &x.keys[i-1], &x.keys[i]
+		if a.hash != b.hash {
+			continue
+		}
+		p, q := x.keyOf(a.block, 0), x.keyOf(b.block, 1)
+		if p != nil && bytes.Equal(p, q) {
+			x.found(KindDuplicate, b.slot, 0, "the slot at %v has the same key, %s, with the block at %v; this one has that at %v", a.slot, keyText(p), a.block, b.block)
+		}
+	}
+}
+
+// keyOf reads the key of a block into buffer i.
+func (x *indexWalk) keyOf(a memory.Addr, i int) []byte {
+	size := x.l.Segments[a.Segment()].Class.Size()
+	img := record.Image(x.read(a, 0, x.whole[i], size))
+	if img == nil {
+		return nil
+	}
+	if n := img.Meta().KeyLen(); n > record.MaxKey || record.KeyAt(n)+n > len(img) {
+		return nil
+	}
+	return img.Key()
+}
+
+// onlyOnBackup looks at the copies of a slot that is empty on the primary. One with
+// a block to which it fits is put aside until all slots of the index are known, and
+// made to look empty.
+func (x *indexWalk) onlyOnBackup(at memory.Addr, off uint32, copies [][]byte, byPlace map[place]*candidate) {
+	for k := 1; k < len(copies); k++ {
+		if copies[k] == nil {
+			continue
+		}
+		s := race.Slot(word(copies[k], off))
+		if s == 0 {
+			continue
+		}
+		if c := byPlace[place{off, s}]; c.fault == nil && c.known && len(x.only) < maxOnly {
+			x.only = append(x.only, onlyBackup{at + memory.Addr(off), k, s, c.hash})
+			clear(copies[k][off : off+8])
+		}
+	}
+}
+
+// maxOnly bounds what is remembered of slots that only backups have.
+const maxOnly = 1 << 20
+
+// settleBackups settles them: where the block has no other slot and is unlocked, the
+// primary's has been lost, since whoever removes a slot holds the lock of its
+// block. Where it has one, the backup's is a remnant.
+func (x *indexWalk) settleBackups() {
+	for _, o := range x.only {
+		if x.stopped() {
+			return
+		}
+		a := o.word.Addr()
+		linked := x.isLinked(a, o.word.Class())
+		p := x.read(a, 0, x.small, lineSize)
+		if p == nil {
+			continue
+		}
+		img := record.Image(p)
+		var bytes [8]byte
+		switch {
+		case !linked && img.Guard().Held():
+			x.found(KindReplica, o.slot, o.copy, "copy %d has %v, the primary nothing; the block is locked by %v", o.copy, o.word, img.Lock())
+		case !linked:
+			f := Finding{Kind: KindSlot, Table: x.id, What: fmt.Sprintf("the slot is empty, but copy %d has %v, a block in use that no other slot points to", o.copy, o.word)}
+			for i := range bytes {
+				bytes[i] = byte(o.word >> (8 * i))
+			}
+			x.mend(x.at(f, o.slot, 0), fmt.Sprintf("the slot of copy %d is written to the primary", o.copy), bytes[:])
+			x.link(o.slot, &candidate{word: o.word, hash: o.hash})
+		default:
+			f := Finding{Kind: KindReplica, Table: x.id, What: fmt.Sprintf("copy %d has %v, the primary nothing; the block has its slot elsewhere", o.copy, o.word)}
+			x.mend(x.at(f, o.slot, o.copy), "the primary's word is written to the copy", bytes[:])
+		}
+	}
+}
+
+// keyText is a key for people: as text if it is printable, else in hexadecimal.
+func keyText(key []byte) string {
+	const most = 40
+	cut := ""
+	if len(key) > most {
+		key, cut = key[:most], "..."
+	}
+	for _, c := range key {
+		if c < ' ' || c > '~' {
+			return fmt.Sprintf("%x%s", key, cut)
+		}
+	}
+	return fmt.Sprintf("%q%s", key, cut)
+}

@@ -1,0 +1,239 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// Database is attached to the blades of a database. It belongs to one goroutine.
+type Database struct {
+	f rdma.Fabric
+	l *memory.Layout
+	t *rdma.Thread
+	c *rdma.Coro
+	v *memory.View
+}
+
+const (
+	// chunk is how many bytes of a copy are read at once.
+	chunk = 1 << 20
+	// arenaSpare is arena for the small buffers, and those of package race.
+	arenaSpare = 4 << 20
+)
+
+// Attach attaches to the blades that a catalog's layout describes. It reads and
+// changes nothing, so the headers of the regions may be anything. The database
+// must not be in use by anybody who writes.
+func Attach(f rdma.Fabric, l *memory.Layout) (*Database, error) {
+	infos := f.Blades()
+	if len(infos) != len(l.Blades) {
+		return nil, fmt.Errorf("%w: %d are there, the catalog names %d", ErrGeometry, len(infos), len(l.Blades))
+	}
+	keys := make([]rdma.Key, len(infos))
+	for i := range infos {
+		if infos[i].Size < l.Blades[i].Size {
+			return nil, fmt.Errorf("%w: blade %d has %d bytes, the catalog says %d", ErrGeometry, i, infos[i].Size, l.Blades[i].Size)
+		}
+		keys[i] = infos[i].Key
+	}
+	if err := l.Validate(); err != nil {
+		return nil, err
+	}
+	segs := make([]memory.Placement, len(l.Segments))
+	largest := uint32(chunk)
+	for i := range l.Segments {
+		segs[i] = l.Segments[i].Placement
+		if l.Segments[i].Kind == memory.KindBlocks {
+			largest = max(largest, l.Segments[i].Class.Size())
+		}
+	}
+	arena := 2*memory.MaxReplicas<<bits.Len32(largest-1) + arenaSpare
+	t, err := rdma.NewThread(f, rdma.ThreadOptions{Index: toolThread, Arena: arena})
+	if err != nil {
+		return nil, err
+	}
+	return &Database{f: f, l: l, t: t, c: t.Plain(), v: memory.NewView(l.Epoch, segs, keys)}, nil
+}
+
+// toolThread is a number that no thread of the engine has.
+const toolThread = 1<<16 + 1
+
+// Close releases the thread. The fabric is the caller's.
+func (d *Database) Close() error { return d.t.Close() }
+
+// contains reports whether n bytes at a lie in a segment of the kind.
+func (d *Database) contains(a memory.Addr, n uint32, kind memory.SegmentKind) bool {
+	if a>>memory.AddrBits != 0 || int(a.Segment()) >= len(d.l.Segments) {
+		return false
+	}
+	s := &d.l.Segments[a.Segment()]
+	return s.Kind == kind && s.Placement.N > 0 && a.Offset() < d.l.SegmentSize && n <= d.l.SegmentSize-a.Offset()
+}
+
+// tableName is the name of a table, or its number.
+func (d *Database) tableName(id uint16) string {
+	if id > 0 && int(id) <= len(d.l.Tables) {
+		return fmt.Sprintf("table %d %q", id, d.l.Tables[id-1].Name)
+	}
+	return fmt.Sprintf("table %d, which does not exist", id)
+}
+
+// Progress is how far a check is.
+type Progress struct {
+	Stage       string
+	Done, Total uint64 // bytes of segments, of all stages
+}
+
+// Options of a check. The zero value only counts.
+type Options struct {
+	// Report is called for each finding; an error from it ends the check.
+	Report func(Finding) error
+	// Progress is called now and then; nil: never.
+	Progress func(Progress)
+	// Alive tells which coordinators are alive: their locks are in order. nil: none.
+	Alive func(coordinator uint32) bool
+	// Repair writes the replicas that others prove to be wrong:
+	//
+	//   - a block that is damaged on the primary, if its guard names no holder and
+	//     all intact backups agree, is written from a backup;
+	//   - a backup that differs from an intact, unlocked primary is written from it;
+	//   - so are words of indexes and extents, if the word of the primary is sound,
+	//     and the other way round if only that of a backup is.
+	//
+	// The fabric must be writable and nobody else may use the database.
+	Repair bool
+}
+
+// Check walks the database. The error says why the walk could not go on: that of
+// ctx or Report, or no arena; what is wrong with the database is in the findings.
+func (d *Database) Check(ctx context.Context, o Options) (Summary, error) {
+	w := &walker{Database: d, ctx: ctx, o: o, pending: map[txid]string{}}
+	defer w.release()
+	if err := w.prepare(); err != nil {
+		return w.sum, err
+	}
+	for _, s := range []struct {
+		name string
+		run  func()
+	}{
+		{"regions", w.regions}, {"extents", w.extentTables}, {"logs", w.logs}, {"indexes", w.indexes}, {"blocks", w.blocks},
+	} {
+		w.stage = s.name
+		w.advance(0)
+		s.run()
+		if w.err != nil {
+			return w.sum, w.err
+		}
+	}
+	return w.sum, nil
+}
+
+// walker is a check in progress.
+type walker struct {
+	*Database
+	ctx   context.Context
+	o     Options
+	err   error // why the walk ends
+	sum   Summary
+	stage string
+	done  uint64
+	total uint64
+
+	chunks [memory.MaxReplicas]uint32 // arena: a chunk of each copy
+	whole  [memory.MaxReplicas]uint32 // arena: a block of each copy
+	size   int                        // of each of these
+	small  uint32                     // arena: smallSize bytes
+	batch  rdma.Batch
+
+	linked   [][]uint64 // by segment: a bit for each block that a slot points to
+	extents  map[memory.SegmentID]*extentTable
+	pending  map[txid]string // transactions that are undecided: what is known of them
+	unwalked bool            // an index could not be followed, of a table that is not known
+}
+
+// smallSize is the size of the small buffer.
+const smallSize = 64 << 10
+
+// prepare takes the buffers.
+func (w *walker) prepare() error {
+	w.size = chunk
+	w.linked = make([][]uint64, len(w.l.Segments))
+	for i := range w.l.Segments {
+		s := &w.l.Segments[i]
+		if s.Placement.N == 0 {
+			continue
+		}
+		w.sum.Segments++
+		w.total += uint64(w.l.SegmentSize)
+		if s.Kind == memory.KindBlocks {
+			w.size = max(w.size, int(s.Class.Size()))
+			w.linked[i] = make([]uint64, (w.l.SegmentSize/s.Class.Size()+63)/64)
+		}
+	}
+	w.sum.Blades = len(w.l.Blades)
+	w.sum.Coordinators = len(w.l.Coordinators)
+	w.sum.ByKind = map[Kind]uint64{}
+	for i := range w.l.Tables {
+		w.sum.Tables = append(w.sum.Tables, TableSummary{ID: w.l.Tables[i].ID, Name: w.l.Tables[i].Name})
+	}
+	var errs []error
+	take := func(n int) uint32 {
+		a, err := w.t.Alloc(n)
+		errs = append(errs, err)
+		return a
+	}
+	for k := range memory.MaxReplicas {
+		w.chunks[k], w.whole[k] = take(w.size), take(w.size)
+	}
+	w.small = take(smallSize)
+	if err := errors.Join(errs...); err != nil {
+		w.size = 0
+		return err
+	}
+	return nil
+}
+
+func (w *walker) release() {
+	if w.size == 0 {
+		return
+	}
+	for k := range memory.MaxReplicas {
+		w.t.Free(w.chunks[k], w.size)
+		w.t.Free(w.whole[k], w.size)
+	}
+	w.t.Free(w.small, smallSize)
+}
+
+// stopped reports whether the walk is to end.
+func (w *walker) stopped() bool {
+	if w.err == nil && w.ctx.Err() != nil {
+		w.err = context.Cause(w.ctx)
+	}
+	return w.err != nil
+}
+
+// advance notes that n bytes of segments are done.
+func (w *walker) advance(n uint64) {
+	w.done += n
+	if w.o.Progress != nil {
+		w.o.Progress(Progress{Stage: w.stage, Done: min(w.done, w.total), Total: w.total})
+	}
+}
+
+// alive reports whether a coordinator is.
+func (w *walker) alive(coordinator uint32) bool {
+	return w.o.Alive != nil && w.o.Alive(coordinator)
+}
+
+// table is the summary of a table, nil if there is none of this number.
+func (w *walker) table(id uint16) *TableSummary {
+	if id == 0 || int(id) > len(w.sum.Tables) {
+		return nil
+	}
+	return &w.sum.Tables[id-1]
+}
