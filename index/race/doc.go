@@ -121,10 +121,13 @@
 // newer slot is a refinement of the paper's rule.
 //
 // Keys are compared by reading the blocks of slots with equal fingerprints. A block
-// that is linked keeps its key; one that has been unlinked may be wiped meanwhile
-// while its record lives on in another block, to which the slot points now: so a
-// mismatch counts only if the block was intact, or if its slot is unchanged
-// afterwards.
+// that is linked keeps its key; but when it is read, its record may have been moved to
+// another block since its slot was read, and the block wiped, or used again: blocks
+// are used again at once. So "another key" is believed when it was read twice,
+// with the same version, before and after a lookup that found the slot as it
+// was. Versions never repeat, so it was true when that lookup read the slot.
+// The mover of a split believes in the same way that a slot stays; of those that
+// move it reads the block again when the slot is marked, which pins the key.
 //
 // # Splits do not stop others
 //
@@ -146,7 +149,8 @@
 // # What is asked of others
 //
 // Blocks must be placed before they are linked ([rdma.Coro.Fence], where the fabric
-// does not promise it), with key and table, and keep both while they are linked. A block
-// that was unlinked must not be used again while an operation runs that may have
-// read its slot. Who removes or replaces a block holds its lock.
+// does not promise it), with table and key, and keep both while they are linked. Who
+// removes or replaces a block holds its lock. Who concludes from a candidate that
+// it is another key's, and that therefore the key is absent, has to validate the
+// candidate's version after Unchanged, for the reason given above.
 package race
