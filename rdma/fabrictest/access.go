@@ -3,6 +3,7 @@ package fabrictest
 import (
 	"bytes"
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"txnode/rdma"
@@ -108,4 +109,57 @@ func fencing(tb testing.TB, open Open) {
 		}
 	}
 	r.run(victim, victim, fencer)
+}
+
+// fencingWords: threads write words that name the key they were written with, one
+// by one, and go on with the new key when it has changed. Once SetKey has
+// returned, no word appears any more that names an older key.
+func fencingWords(tb testing.TB, open Open) {
+	const victims, off = 2, 4096
+	r := start(tb, open, 1, 1<<16, victims+1)
+	rounds := rdma.Key(r.rounds(2_000))
+	var stop atomic.Bool
+	victim := func(w *worker) {
+		a := w.at(0, off+64*uint64(w.t.Index()))
+		for n := uint64(0); !stop.Load() && !w.Failed(); n++ {
+			w.t.PutWord(w.buf, uint64(a.Key)<<32|n&0xffffffff)
+			w.b.Reset()
+			w.b.Write(a, w.buf, 8)
+			switch err := w.c.Do(&w.b); {
+			case err == nil:
+			case errors.Is(err, rdma.ErrStaleKey):
+				if err := w.t.Reconnect(0); err != nil {
+					w.Fatal(err)
+				}
+				a.Key = w.f.Blades()[0].Key
+			default:
+				w.Fatal(err)
+			}
+			if n%64 == 63 {
+				w.pause()
+			}
+		}
+	}
+	r.run(victim, victim, func(w *worker) {
+		defer stop.Store(true)
+		for key := rdma.Key(1); key <= rounds && !w.Failed(); key++ {
+			if err := w.f.SetKey(0, key); err != nil {
+				w.Fatal(err)
+			}
+			var first [victims]uint64
+			for range 4 {
+				w.read(rdma.RemoteAddr{Key: key, Off: off}, 64*victims)
+				for i := range first {
+					v := w.t.Word(w.buf + 64*uint32(i))
+					if first[i] == 0 {
+						first[i] = v
+					}
+					if wrote := rdma.Key(v >> 32); wrote != key && v != first[i] {
+						w.Errorf("after SetKey(%d) a word appeared that was written with key %d", key, wrote)
+					}
+				}
+			}
+			w.pause()
+		}
+	})
 }

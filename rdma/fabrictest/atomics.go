@@ -11,17 +11,22 @@ import (
 func fetchAndAdd(tb testing.TB, open Open) {
 	const threads = 3
 	r := start(tb, open, 2, 1<<16, threads)
-	rounds := r.rounds(3_000)
+	rounds := r.rounds(10_000)
+	up, down := r.at(1, 72), r.at(0, 64)
 	var found [threads][]uint64
 	adder := func(w *worker) {
-		mine := make([]uint64, 0, 2*rounds)
-		for range rounds {
+		var mine []uint64
+		met := 0
+		for k := 0; w.racing(k, rounds, met); k++ {
 			w.b.Reset()
-			i := w.b.FAA(w.at(1, 72), 1)
-			j := w.b.FAA(w.at(1, 72), 1)
-			w.b.FAA(w.at(0, 64), ^uint64(0))
+			i := w.b.FAA(up, 1)
+			j := w.b.FAA(up, 1)
+			w.b.FAA(down, ^uint64(0))
 			w.do()
 			mine = append(mine, w.b.Result(i), w.b.Result(j))
+			if k > 0 && mine[2*k] != mine[2*k-1]+1 {
+				met++
+			}
 		}
 		found[w.t.Index()] = mine
 	}
@@ -40,38 +45,56 @@ func fetchAndAdd(tb testing.TB, open Open) {
 		}
 	}
 	r.run(func(w *worker) {
-		if v := w.word(w.at(1, 72)); v != uint64(len(all)) {
+		if v := w.word(up); v != uint64(len(all)) {
 			w.Errorf("after %d FAAs of 1 the word is %d", len(all), v)
 		}
-		if v, want := w.word(w.at(0, 64)), -uint64(threads*rounds); v != want {
-			w.Errorf("after %d FAAs of -1 the word is %#x; want %#x", threads*rounds, v, want)
+		if v, want := w.word(down), -uint64(len(all)/2); v != want {
+			w.Errorf("after %d FAAs of -1 the word is %#x; want %#x", len(all)/2, v, want)
 		}
 	})
 }
 
-// compareAndSwap: concurrent increments by CAS are exact.
+// compareAndSwap: concurrent increments by CAS are exact, on the words of a line.
 func compareAndSwap(tb testing.TB, open Open) {
-	const threads = 3
+	const threads, off = 3, 1024
 	r := start(tb, open, 1, 1<<16, threads)
-	rounds := uint64(r.rounds(2_000))
+	rounds := r.rounds(2_000)
+	var total [threads][lineWords]uint64
 	adder := func(w *worker) {
-		a := w.at(0, 1024)
-		expect := uint64(0)
-		for done := uint64(0); done < rounds && !w.Failed(); {
-			prior := w.cas(a, expect, expect+1)
-			if prior == expect {
-				done++
-				prior++
-			} else if prior < expect {
-				w.Errorf("CAS found %d after %d had been there", prior, expect)
+		done := &total[w.t.Index()]
+		var expect [lineWords]uint64
+		met := 0
+		for k := 0; w.racing(k, rounds, met); k++ {
+			w.b.Reset()
+			for i, v := range expect {
+				w.b.CAS(w.at(0, off+8*uint64(i)), v, v+1)
 			}
-			expect = prior
+			w.do()
+			for i, v := range expect {
+				prior := w.b.Result(i)
+				if prior < v {
+					w.Errorf("CAS found %d after %d had been there", prior, v)
+					return
+				}
+				if expect[i] = prior; prior == v {
+					expect[i]++
+					done[i]++
+				} else {
+					met++
+				}
+			}
+			if w.t.Rand()%64 == 0 {
+				w.pause() // else, where time is virtual, the same thread may win for ever
+			}
 		}
 	}
 	r.run(adder, adder, adder)
 	r.run(func(w *worker) {
-		if v := w.word(w.at(0, 1024)); v != threads*rounds {
-			w.Errorf("after %d increments by CAS the word is %d", threads*rounds, v)
+		for i := range total[0] {
+			want := total[0][i] + total[1][i] + total[2][i]
+			if v := w.word(w.at(0, off+8*uint64(i))); v != want {
+				w.Errorf("after %d+%d+%d increments by CAS word %d is %d", total[0][i], total[1][i], total[2][i], i, v)
+			}
 		}
 	})
 }
@@ -107,29 +130,37 @@ func maskedCompareAndSwap(tb testing.TB, open Open) {
 		}
 	})
 
-	rounds := uint64(r.rounds(1_000))
-	adder := func(w *worker) { // each in its own 16 bits
+	// Each thread counts in 16 bits of its own, and all in the upper ones.
+	rounds := r.rounds(5_000)
+	var total [threads]uint64
+	adder := func(w *worker) {
 		shift := 16 * w.t.Index()
 		mask := uint64(0xffff) << shift
-		for k := range rounds {
+		last, met := uint64(0), 0
+		for k := uint64(0); w.racing(int(k), rounds, met); k++ {
 			prior, err := w.c.MaskedCAS(&w.b, a, k<<shift, mask, (k+1)<<shift, mask, w.buf)
 			if err != nil {
 				w.Fatal(err)
 			}
-			if got := prior & mask >> shift; got != k {
-				w.Errorf("MaskedCAS of bits %d to %d found %d there; want %d", shift, shift+15, got, k)
+			if got := prior & mask >> shift; got != k&0xffff {
+				w.Errorf("MaskedCAS of bits %d to %d found %d there; want %d", shift, shift+15, got, k&0xffff)
 				return
 			}
+			if prior&^mask != last&^mask+1<<48 {
+				met++
+			}
+			last = prior
 			w.b.Reset()
 			w.b.FAA(a, 1<<48)
 			w.do()
+			total[w.t.Index()] = k + 1
 		}
 	}
 	r.run(adder, adder, adder)
 	r.run(func(w *worker) {
-		want := rounds | rounds<<16 | rounds<<32 | threads*rounds<<48
+		want := total[0]&0xffff | total[1]&0xffff<<16 | total[2]&0xffff<<32 | (total[0]+total[1]+total[2])<<48
 		if v := w.word(a); v != want {
-			w.Errorf("after concurrent masked increments the word is %#x; want %#x", v, want)
+			w.Errorf("after %d masked increments the word is %#x; want %#x", total, v, want)
 		}
 	})
 }
@@ -138,12 +169,13 @@ func maskedCompareAndSwap(tb testing.TB, open Open) {
 // happen one after the other: no atomic brings back what a WRITE replaced.
 func atomicsAgainstWrites(tb testing.TB, open Open) {
 	r := start(tb, open, 1, 1<<16, 3)
-	rounds := uint64(r.rounds(10_000))
+	rounds := r.rounds(10_000)
 	marked, summed := r.at(0, 64), r.at(0, 128)
 	// The stamps that the writer writes are even; another thread sets bit 0 of
 	// what it finds, by CAS, and a third one adds to the upper half.
 	r.run(func(w *worker) {
-		for k := uint64(2); k < 2*rounds && !w.Failed(); k += 2 {
+		for n := 1; w.racing(n, rounds, always); n++ {
+			k := 2 * uint64(n)
 			w.t.PutWord(w.buf, k)
 			w.b.Reset()
 			w.b.Write(marked, w.buf, 8)
@@ -159,15 +191,23 @@ func atomicsAgainstWrites(tb testing.TB, open Open) {
 			}
 		}
 	}, func(w *worker) {
-		for range rounds {
+		met := 0
+		for k := 0; w.racing(k, rounds, met); k++ {
 			v := w.word(marked)
-			w.cas(marked, v, v|1)
+			if w.cas(marked, v, v|1) != v {
+				met++
+			}
 		}
 	}, func(w *worker) {
-		for range rounds {
+		last, met := uint64(0), 0
+		for k := 0; w.racing(k, rounds, met); k++ {
 			w.b.Reset()
-			w.b.FAA(summed, 1<<32)
+			i := w.b.FAA(summed, 1<<32)
 			w.do()
+			if v := w.b.Result(i); uint32(v) != uint32(last) {
+				last = v
+				met++
+			}
 		}
 	})
 }

@@ -3,6 +3,7 @@ package fabrictest
 import (
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"txnode/rdma"
@@ -42,6 +43,7 @@ var clauses = []clause{
 	{"6-bad-verbs-harm-nothing", badVerbs},
 	{"6-access-keys", accessKeys},
 	{"6-fencing-under-load", fencing},
+	{"6-fencing-word-by-word", fencingWords},
 	{"caps-synchronous", synchronous},
 	{"caps-ordered-line", orderedLine},
 	{"caps-max-batch", maxBatch},
@@ -108,9 +110,17 @@ func attach(tb testing.TB, f rdma.Fabric, size uint64, threads int) *rig {
 	return r
 }
 
-// run runs the bodies, each on a thread of its own.
+// run runs the bodies, each on a thread of its own, from when all are there.
 func (r *rig) run(bodies ...func(w *worker)) {
-	r.f.Run(len(bodies), func(i int) { bodies[i](r.worker(i, r.threads[i].Plain())) })
+	var here, content atomic.Int32
+	r.f.Run(len(bodies), func(i int) {
+		w := r.worker(i, r.threads[i].Plain())
+		w.content, w.of = &content, len(bodies)
+		for here.Add(1); int(here.Load()) < len(bodies) && !r.Failed(); {
+			w.pause()
+		}
+		bodies[i](w)
+	})
 }
 
 // at is a place on a blade, with the key that it had at the start.
@@ -133,7 +143,26 @@ type worker struct {
 	t   *rdma.Thread
 	b   rdma.Batch
 	buf uint32
+
+	content *atomic.Int32 // workers of this run that have raced enough
+	of      int           // all of them
+	enough  bool          // this one is among them
 }
+
+// racing says whether to go on. Threads that race do so until each has done its
+// rounds and has met the others often enough: how often that was, the caller
+// tells. Where threads hardly ever run at the same time, as on a busy machine,
+// they give up after many more rounds.
+func (w *worker) racing(round, rounds, met int) bool {
+	if !w.enough && round >= rounds && (met >= w.rounds(1000) || round >= 20*rounds) {
+		w.enough = true
+		w.content.Add(1)
+	}
+	return int(w.content.Load()) < w.of && !w.Failed()
+}
+
+// always is for threads to which it does not matter whom they meet.
+const always = 1 << 30
 
 const bufSize = 64 << 10
 

@@ -126,9 +126,9 @@ func (w *worker) program(model *[2][128]byte) {
 func messages(tb testing.TB, open Open) {
 	const data, flag, n = 4096, 64, 320
 	r := start(tb, open, 1, 1<<16, 2)
-	rounds := uint64(r.rounds(10_000))
+	rounds := r.rounds(10_000)
 	r.run(func(w *worker) {
-		for k := uint64(1); k <= rounds; k++ {
+		for k := uint64(1); w.racing(int(k), rounds, always); k++ {
 			for i := uint32(0); i < n; i += 8 {
 				w.t.PutWord(w.buf+i, k)
 			}
@@ -145,11 +145,13 @@ func messages(tb testing.TB, open Open) {
 			w.do()
 		}
 	}, func(w *worker) {
-		for range rounds {
-			if w.Failed() {
-				return
-			}
+		last, met := uint64(0), 0
+		for k := 0; w.racing(k, rounds, met); k++ {
 			seen := w.word(w.at(0, flag))
+			if seen != last {
+				last = seen
+				met++
+			}
 			w.read(w.at(0, data), n)
 			for i := uint32(0); i < n; i += 8 {
 				if v := w.t.Word(w.buf + i); v < seen {

@@ -76,11 +76,10 @@ const data, dataSize = 4096, 320
 func visible(tb testing.TB, open Open, told func(w *worker, k uint64)) {
 	tb.Helper()
 	r := start(tb, open, 1, 1<<16, 2)
-	rounds := uint64(r.rounds(2_000))
+	rounds := r.rounds(1_000)
 	var stamp atomic.Uint64
 	r.run(func(w *worker) {
-		defer stamp.Store(rounds + 1)
-		for k := uint64(1); k <= rounds && !w.Failed(); k++ {
+		for k := uint64(1); w.racing(int(k), rounds, always); k++ {
 			for i := uint32(0); i < dataSize; i += 8 {
 				w.t.PutWord(w.buf+i, k)
 			}
@@ -93,16 +92,22 @@ func visible(tb testing.TB, open Open, told func(w *worker, k uint64)) {
 			}
 		}
 	}, func(w *worker) {
-		for seen := uint64(0); seen <= rounds && !w.Failed(); w.pause() {
-			if seen = stamp.Load(); seen > rounds {
-				return
-			}
+		last, met := uint64(0), 0
+		for k := 0; w.racing(k, rounds, met); k++ {
+			seen := stamp.Load()
 			w.read(w.at(0, data), dataSize)
 			for i := uint32(0); i < dataSize; i += 8 {
 				if v := w.t.Word(w.buf + i); v < seen {
 					w.Errorf("WRITE %d should be visible, but word %d is still at %d", seen, i/8, v)
 					return
 				}
+			}
+			if seen != last {
+				last = seen
+				met++
+			}
+			if k%8 == 0 {
+				w.pause()
 			}
 		}
 	})

@@ -16,7 +16,7 @@ func words(tb testing.TB, open Open) {
 	r := start(tb, open, 1, 1<<16, 3)
 	rounds := r.rounds(20_000)
 	writer := func(w *worker) {
-		for k := range rounds {
+		for k := 0; w.racing(k, rounds, always); k++ {
 			// The buffer begins anywhere in a word, the range is whole words.
 			local := w.buf + uint32(w.t.Rand()%9)
 			from := uint32(w.t.Rand() % (n / 8))
@@ -31,16 +31,18 @@ func words(tb testing.TB, open Open) {
 		}
 	}
 	reader := func(w *worker) {
-		for range rounds {
-			if w.Failed() {
-				return
-			}
+		last, met := byte(0), 0
+		for k := 0; w.racing(k, rounds, met); k++ {
 			at := uint64(w.t.Rand() % 16)
 			local := w.buf + uint32(w.t.Rand()%9)
 			w.b.Reset()
 			w.b.Read(w.at(0, off+at), local, n-16)
 			w.do()
 			p := w.t.Bytes(local, n-16)
+			if p[n/2] != last {
+				last = p[n/2]
+				met++
+			}
 			for i := -at & 7; i+8 <= uint64(len(p)); i += 8 {
 				if v := binary.LittleEndian.Uint64(p[i:]); v != v&0xff*0x0101010101010101 {
 					w.Errorf("word at %#x is torn: %#016x (READ of %d bytes at %#x to local %#x)", off+at+i, v, n-16, off+at, local)
@@ -58,27 +60,28 @@ func words(tb testing.TB, open Open) {
 func lines(tb testing.TB, open Open) {
 	const off = 8192
 	r := start(tb, open, 1, 1<<16, 2)
-	rounds := uint64(r.rounds(20_000))
+	rounds := r.rounds(20_000)
 	r.run(func(w *worker) {
-		for k := range rounds {
+		for k := 0; w.racing(k, rounds, always); k++ {
 			w.b.Reset()
-			w.t.PutWord(w.buf, k)
+			w.t.PutWord(w.buf, uint64(k))
 			for i := lineWords - 1; i >= 0; i-- {
 				w.b.Write(w.at(0, off+uint64(i)*8), w.buf, 8)
 			}
 			w.do()
 		}
 	}, func(w *worker) {
-		for range rounds {
-			if w.Failed() {
-				return
-			}
+		met := 0
+		for k := 0; w.racing(k, rounds, met); k++ {
 			first := w.t.Rand() % lineWords
 			count := 1 + w.t.Rand()%(lineWords-first)
 			p := w.buf + uint32(w.t.Rand()%9)
 			w.b.Reset()
 			w.b.Read(w.at(0, off+first*8), p, uint32(count)*8)
 			w.do()
+			if w.t.Word(p) != w.t.Word(p+uint32(count)*8-8) {
+				met++ // in the middle of it
+			}
 			for i := uint64(1); i < count; i++ {
 				if a, b := w.t.Word(p+uint32(i)*8-8), w.t.Word(p+uint32(i)*8); a > b {
 					w.Errorf("word %d of a line was read at %d, and word %d later at %d: the line was not read upwards", first+i-1, a, first+i, b)
@@ -97,23 +100,25 @@ func orderedLine(tb testing.TB, open Open) {
 	if !r.caps.OrderedLine {
 		tb.Skip("the fabric does not promise it")
 	}
-	rounds := uint64(r.rounds(20_000))
+	rounds := r.rounds(20_000)
 	r.run(func(w *worker) {
-		for k := range rounds {
+		for k := 0; w.racing(k, rounds, always); k++ {
 			for i := range uint32(2 * lineWords) {
-				w.t.PutWord(w.buf+8*i, k)
+				w.t.PutWord(w.buf+8*i, uint64(k))
 			}
 			w.b.Reset()
 			w.b.Write(w.at(0, off), w.buf, 2*rdma.LineSize)
 			w.do()
 		}
 	}, func(w *worker) {
-		for range rounds {
-			if w.Failed() {
-				return
-			}
+		seen, met := uint64(0), 0
+		for k := 0; w.racing(k, rounds, met); k++ {
 			line := off + w.t.Rand()%2*rdma.LineSize
 			last := w.word(w.at(0, line+rdma.LineSize-8))
+			if last != seen {
+				seen = last
+				met++
+			}
 			w.read(w.at(0, line), rdma.LineSize)
 			for i := range uint32(lineWords) {
 				if v := w.t.Word(w.buf + 8*i); v < last {
@@ -130,15 +135,12 @@ func orderedLine(tb testing.TB, open Open) {
 func neighbours(tb testing.TB, open Open) {
 	const off = 4096
 	r := start(tb, open, 1, 1<<16, 3)
-	rounds := r.rounds(5_000)
+	rounds := r.rounds(20_000)
 	ranges := [3][2]uint64{{off + 5, off + 11}, {off + 11, off + 12}, {off + 12, off + 19}}
 	writer := func(w *worker) {
 		from, to := ranges[w.t.Index()][0], ranges[w.t.Index()][1]
 		n := uint32(to - from)
-		for k := range rounds {
-			if w.Failed() {
-				return
-			}
+		for k := 0; w.racing(k, rounds, always); k++ {
 			w.fill(0, n, uint64(k))
 			w.b.Reset()
 			w.b.Write(w.at(0, from), w.buf, n)

@@ -326,13 +326,13 @@ func TestExecAgainstExecute(t *testing.T) {
 			}
 			x, y := rapid.Uint64Range(0, 3).Draw(t, "x"), rapid.Uint64().Draw(t, "y")
 			op := rdma.Op(rapid.SampledFrom([]int{0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6}).Draw(t, "op"))
+			if op > rdma.OpWrite && op != rdma.OpFlush && rapid.IntRange(0, 9).Draw(t, "length as it is") > 0 {
+				length = 8
+			}
 			for _, c := range c {
 				i := c.b.CAS(a, x, y)
 				w := c.b.WR(i)
-				w.Op, w.Local = op, local
-				if op <= rdma.OpWrite || op == rdma.OpFlush || length == 7 {
-					w.Len = length
-				}
+				w.Op, w.Local, w.Len = op, local, length
 			}
 		}
 		fast, slow := c[0].Plain().Do(&c[0].b), c[1].Plain().Do(&c[1].b)

@@ -88,6 +88,21 @@ var pageSize = unix.Getpagesize()
 // one each time.
 func (p *port) executing() uint64 { return atomic.LoadUint64(p.announced) }
 
+// Touch prefetches lines of a region: rdma.Toucher.
+func (p *port) Touch(a rdma.RemoteAddr, n uint32, write bool) {
+	if int(a.Blade) >= len(p.qps) {
+		return
+	}
+	q := &p.qps[a.Blade]
+	if a.Off > q.size || uint64(n) > q.size-a.Off {
+		return
+	}
+	touch(unsafe.Add(q.base, a.Off), uintptr(min(n, touchMax)), write)
+}
+
+// touchMax bounds what one Touch loads, in bytes: the caches hold more useful things.
+const touchMax = 1024
+
 func (p *port) Poll() {}
 
 // spinNs is how long before its end Wait stops sleeping and spins.

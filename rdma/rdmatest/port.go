@@ -147,7 +147,7 @@ func (q *queuePair) atomic(w *rdma.WR) uint64 {
 	}
 	old, next := f.atomic(w, word, q.p.arena)
 	put := func() { binary.LittleEndian.PutUint64(word, next) }
-	if f.o.Bug == AtomicsSplit && q.out == 1 {
+	if f.o.Bug == AtomicsSplit {
 		f.at(f.now+f.o.LatencyNs/2, put)
 	} else {
 		put()
