@@ -11,15 +11,13 @@ import (
 	"txnode/rdma"
 )
 
-// Errors of a Client and a Memory.
+// Errors of a Client.
 var (
 	ErrExists   = errors.New("indextest: the key has a record")
 	ErrNotFound = errors.New("indextest: the key has no record")
 	ErrLocked   = errors.New("indextest: the record is locked")
 	// ErrUnclear: a block that a slot points to is never intact.
 	ErrUnclear = errors.New("indextest: block is damaged")
-	// ErrNoSpace: a Memory has no room.
-	ErrNoSpace = errors.New("indextest: memory is full")
 )
 
 // maxBlock is the largest block that a client writes, in bytes.

@@ -96,7 +96,7 @@ func inProcess(tb testing.TB, blades int, size, seed uint64) rdma.Fabric {
 // View returns the current map.
 func (m *Memory) View() *memory.View { return m.view.Load() }
 
-// AllocExtent returns a zeroed extent, or ErrNoSpace.
+// AllocExtent returns a zeroed extent, or memory.ErrNoSpace.
 func (m *Memory) AllocExtent(_ *rdma.Coro, size uint32) (memory.Addr, error) {
 	return m.Alloc(size)
 }
@@ -121,14 +121,14 @@ func (m *Memory) SetLimit(extra int) {
 func (m *Memory) Alloc(size uint32) (memory.Addr, error) {
 	size = (size + memory.BlockAlign - 1) &^ (memory.BlockAlign - 1)
 	if size > m.opts.SegmentSize {
-		return 0, fmt.Errorf("indextest: extent of %d bytes, segments have %d: %w", size, m.opts.SegmentSize, ErrNoSpace)
+		return 0, fmt.Errorf("indextest: extent of %d bytes, segments have %d: %w", size, m.opts.SegmentSize, memory.ErrTooLarge)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.segs) == 1 || m.opts.SegmentSize-m.used < size {
 		n := len(m.segs)
 		if n > m.limit {
-			return 0, fmt.Errorf("indextest: %d segments are in use: %w", n-1, ErrNoSpace)
+			return 0, fmt.Errorf("indextest: %d segments are in use: %w", n-1, memory.ErrNoSpace)
 		}
 		p := memory.Placement{N: uint8(m.opts.Copies)}
 		for k := range m.opts.Copies {

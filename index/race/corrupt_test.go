@@ -143,7 +143,7 @@ func TestDamage(t *testing.T) {
 		allowed := func(what string, err error) {
 			t.Helper()
 			for _, e := range []error{index.ErrCorrupt, index.ErrBusy, index.ErrFull, index.ErrChanged, index.ErrDuplicate,
-				indextest.ErrExists, indextest.ErrNotFound, indextest.ErrLocked, indextest.ErrNoSpace, indextest.ErrUnclear} {
+				indextest.ErrExists, indextest.ErrNotFound, indextest.ErrLocked, memory.ErrNoSpace, indextest.ErrUnclear} {
 				if err == nil || errors.Is(err, e) {
 					return
 				}

@@ -1,6 +1,7 @@
 package race
 
 import (
+	"errors"
 	"fmt"
 
 	"txnode/index"
@@ -42,6 +43,15 @@ func (e *BusyError) Error() string {
 
 // Is matches index.ErrBusy.
 func (e *BusyError) Is(target error) bool { return target == index.ErrBusy }
+
+// noExtent is the error of an allocation that failed: an index.ErrFull when there
+// is no room.
+func noExtent(what string, table uint16, err error) error {
+	if errors.Is(err, memory.ErrNoSpace) || errors.Is(err, memory.ErrTooLarge) {
+		return fmt.Errorf("race: %s for table %d: %w: %w", what, table, index.ErrFull, err)
+	}
+	return fmt.Errorf("race: %s for table %d: %w", what, table, err)
+}
 
 func (ix *Index) corrupt(a memory.Addr, format string, args ...any) error {
 	return &CorruptError{Table: ix.geo.Table, Addr: a, Err: fmt.Errorf(format, args...)}

@@ -3,7 +3,6 @@ package race
 import (
 	"fmt"
 
-	"txnode/index"
 	"txnode/memory"
 	"txnode/rdma"
 )
@@ -18,7 +17,7 @@ func Create(c *rdma.Coro, s Space, table uint16, o Options) (memory.Addr, *Index
 	g := Geometry{Groups: o.Groups, MaxDepth: o.MaxDepth, Table: table}
 	root, err := s.AllocExtent(c, g.rootSize())
 	if err != nil {
-		return 0, nil, fmt.Errorf("race: the root of an index for table %d: %w: %w", table, index.ErrFull, err)
+		return 0, nil, noExtent("the root of an index", table, err)
 	}
 	ix := newIndex(c, s, root, g)
 	d := newDirectory(o.initialDepth())
@@ -36,7 +35,7 @@ func (ix *Index) create(c *rdma.Coro, d *directory) error {
 	for i := range d.entries {
 		a, err := ix.space.AllocExtent(c, ix.size)
 		if err != nil {
-			return fmt.Errorf("race: sub-table %d of %d for table %d: %w: %w", i+1, len(d.entries), ix.geo.Table, index.ErrFull, err)
+			return noExtent(fmt.Sprintf("sub-table %d of %d", i+1, len(d.entries)), ix.geo.Table, err)
 		}
 		d.entries[i] = MakeEntry(a, d.depth)
 		b := Birth{Geometry: ix.geo, Suffix: uint32(i), Depth: d.depth, Root: ix.root}

@@ -78,7 +78,7 @@ func (p *split) prepare() error {
 	}
 	to, err := ix.space.AllocExtent(p.c, ix.size)
 	if err != nil {
-		return fmt.Errorf("race: a sub-table for table %d: %w: %w", ix.geo.Table, index.ErrFull, err)
+		return noExtent("a sub-table", ix.geo.Table, err)
 	}
 	p.to = to
 	err = ix.format(p.c, p.s, Birth{Geometry: ix.geo, Suffix: p.suffix | p.bit(), Depth: p.depth + 1, Parent: p.from, Root: ix.root}, to, ix.lockWord(p.c))

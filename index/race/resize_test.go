@@ -121,7 +121,7 @@ func TestFullWithoutSpace(t *testing.T) {
 	for i := 0; i < 100 && !errors.Is(err, index.ErrFull); i++ { // it was a block that did not fit
 		_, err = k.Insert(key(n), nil)
 	}
-	if !errors.Is(err, index.ErrFull) && !errors.Is(err, indextest.ErrNoSpace) {
+	if !errors.Is(err, index.ErrFull) && !errors.Is(err, memory.ErrNoSpace) {
 		t.Fatalf("after %d keys: %v", n, err)
 	}
 	m.SetLimit(100)
@@ -144,7 +144,7 @@ func TestCreateWithoutSpace(t *testing.T) {
 	m := indextest.NewMemory(t, indextest.MemoryOptions{SegmentSize: 64 << 10})
 	m.SetLimit(2)
 	_, _, err := Create(m.Thread(t).Plain(), m, 7, Options{Groups: 64, MaxDepth: 8, Keys: 50_000})
-	if !errors.Is(err, index.ErrFull) || !errors.Is(err, indextest.ErrNoSpace) {
+	if !errors.Is(err, index.ErrFull) || !errors.Is(err, memory.ErrNoSpace) {
 		t.Fatal(err)
 	}
 	if m.Freed() < 64<<10 {
