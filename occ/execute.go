@@ -25,6 +25,10 @@ func (tx *Tx) Execute() error {
 	c := tx.c
 	c.Count = &tx.phases[PhaseExecute]
 	first := tx.fetched
+	hide := tx.hide && c.Multiplexed()
+	if hide {
+		c.Yield() // Stage has begun to load the lines of the address cache
+	}
 	for i := first; i < len(tx.items); i++ {
 		it := &tx.items[i]
 		if a, class, ok := tx.s.eng.cache.Lookup(it.spot); ok && tx.reaches(a) {
@@ -33,6 +37,10 @@ func (tx *Tx) Execute() error {
 		} else {
 			it.step = stepSearch
 		}
+	}
+	if hide {
+		tx.touchBlocks(first)
+		c.Yield()
 	}
 	b := &tx.batch
 	for left := len(tx.items) - first; left > 0; {
@@ -74,6 +82,26 @@ func (tx *Tx) Execute() error {
 		}
 	}
 	return tx.certify(first)
+}
+
+// touchBlocks begins to load the blocks of the items from number first on, where
+// the blades are memory of this machine: while it comes, the other coroutines of the
+// thread run. What will be written is loaded on the backups too.
+func (tx *Tx) touchBlocks(first int) {
+	t := tx.s.thread
+	for i := first; i < len(tx.items); i++ {
+		it := &tx.items[i]
+		if it.step != stepProbe {
+			continue
+		}
+		n := readLen(it.class)
+		t.Touch(tx.view.At(it.addr, 0), n, it.update)
+		if it.update {
+			for k := 1; k < tx.view.Copies(it.addr); k++ {
+				t.Touch(tx.view.At(it.addr, k), n, true)
+			}
+		}
+	}
 }
 
 // certify makes sure that what has been read by now existed at one moment, after

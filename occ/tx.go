@@ -93,6 +93,11 @@ type item struct {
 	tries     uint8
 }
 
+// hideAbove is the size of the address cache, in bytes, from which on lookups and
+// records are taken to be out of the processor's caches, so that switching to
+// another coroutine twice costs less than waiting for them.
+const hideAbove = 16 << 20
+
 // flight is the buffers of one transaction, kept until its background requests
 // have completed.
 type flight struct {
@@ -133,6 +138,7 @@ type Tx struct {
 	inserts  int // staged items of Insert that have not been executed
 	valid    bool
 	active   bool
+	hide     bool // let others run while memory comes: see touchBlocks
 	busy     bool // from Begin until the last background request is posted
 	longKeys bool
 	index    itemIndex
@@ -218,6 +224,7 @@ func (tx *Tx) Begin() error {
 	tx.index.reset()
 	tx.fetched, tx.writes, tx.inserts = 0, 0, 0
 	tx.valid, tx.active, tx.busy = true, true, true
+	tx.hide = s.thread.Touches() && s.eng.cache.Bytes() >= hideAbove
 	if tx.hist != nil {
 		tx.start = tx.clock()
 	}
