@@ -10,7 +10,8 @@ SMALLBANK_FLAGS ?=
 TATP_FLAGS      ?=
 COMPARE_FLAGS   ?=
 
-# bench-engine: flags for the peers program, and time and selection of the Go benchmarks.
+# bench-engine: flags for the ratios and the peers programs, and time and selection of the Go benchmarks.
+RATIOS_FLAGS ?=
 PEERS_FLAGS ?=
 BENCHTIME   ?= 1s
 BENCH       ?= .
@@ -42,7 +43,8 @@ bench: ## SmallBank and TATP on the embedded engine, beside the published figure
 	$(GO) run ./cmd/txnode compare $(COMPARE_FLAGS)
 
 .PHONY: bench-engine
-bench-engine: ## the engine against other Go stores, as ratios, then the Go benchmarks [PEERS_FLAGS= BENCH=pattern BENCHTIME=1s]
+bench-engine: ## the engine against its verbs and other Go stores, as ratios, then the Go benchmarks [RATIOS_FLAGS= PEERS_FLAGS= BENCH=pattern BENCHTIME=1s]
+	$(GO) run ./benchmarks/ratios $(RATIOS_FLAGS)
 	cd benchmarks/peers && $(GO) run . $(PEERS_FLAGS)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -timeout 30m ./rdma/... ./memory/... ./index/... ./log/... ./occ/... ./txn/...
 
