@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"txnode/memory"
+	"txnode/memory/record"
 	"txnode/rdma"
 )
 
@@ -27,6 +28,11 @@ var (
 type Candidate struct {
 	Addr  memory.Addr
 	Class memory.Class
+	// Version is for the caller to set: that of the block when it was seen to hold
+	// another key. A block that is freed may be used again at once, even for
+	// the key of the query, so Validate and Unchanged look at the version, too.
+	// Resolve sets it to zero, which says that the block was not looked at.
+	Version record.TxID
 }
 
 // Query is the lookup of one key. It is made once and reused; it belongs to one
@@ -69,11 +75,10 @@ type Index interface {
 	// round trips of its own if need be).
 	Resolve(c *rdma.Coro, q *Query) (again bool, err error)
 	// Validate appends READs that repeat what a resolved query saw, and Unchanged
-	// tells, when they have completed, whether its set of candidates is still the
-	// same: if it was empty, whether the key still has no block. If it was not, and
-	// the blocks held other keys, the caller validates their versions, too,
-	// with READs posted after: a block that is freed may be used again at once,
-	// for this very key. buffer is arena of BufferSize bytes other than q.Local.
+	// tells, when they have completed, whether its candidates are still the same,
+	// with the versions that the caller has set: if none of them held the key,
+	// whether the key still has no block. buffer is arena of BufferSize bytes
+	// other than q.Local.
 	Validate(b *rdma.Batch, q *Query, buffer uint32)
 	Unchanged(q *Query, buffer uint32) bool
 	// Insert links the block a, which holds q's key and is locked by the caller

@@ -41,8 +41,6 @@ type Client struct {
 	id     uint32
 	seq    uint64
 	before func(*Client) // called between writing a block and linking it
-
-	versions []record.TxID // of the query's candidates
 }
 
 // Blocks is where a client gets its record blocks.
@@ -121,8 +119,8 @@ func (k *Client) Unchanged() (bool, error) {
 // to insert a key that has a record, there are two blocks of the key: a record
 // counts more than a block without a value.
 //
-// That no candidate holds a value of the key is certain only when the lookup and
-// the versions of the candidates have been validated: a block that was freed may
+// That no candidate holds a value of the key is certain only when the lookup has
+// been validated, with the versions of the candidates: a block that was freed may
 // be used again at once, and the key may have moved.
 func (k *Client) Find(key []byte) (memory.Addr, record.Image, error) {
 	for range maxUnclear {
@@ -130,13 +128,12 @@ func (k *Client) Find(key []byte) (memory.Addr, record.Image, error) {
 			return 0, nil, err
 		}
 		pending, unclear := -1, false
-		k.versions = k.versions[:0]
 		for i, b := range k.Query.Candidates {
 			img, err := k.readBlock(b)
 			if err != nil {
 				return 0, nil, err
 			}
-			k.versions = append(k.versions, img.Version())
+			k.Query.Candidates[i].Version = img.Version()
 			switch _, err := img.Check(b.Addr); {
 			case err != nil || img.Meta().State() == record.Free:
 				unclear = true
@@ -150,7 +147,7 @@ func (k *Client) Find(key []byte) (memory.Addr, record.Image, error) {
 		if !unclear {
 			same, err := true, error(nil)
 			if len(k.Query.Candidates) > 0 {
-				same, err = k.Confirm()
+				same, err = k.Unchanged()
 			}
 			if err != nil {
 				return 0, nil, err
@@ -162,7 +159,7 @@ func (k *Client) Find(key []byte) (memory.Addr, record.Image, error) {
 				if err != nil {
 					return 0, nil, err
 				}
-				if _, err := img.Check(b.Addr); err == nil && img.Version() == k.versions[pending] {
+				if _, err := img.Check(b.Addr); err == nil && img.Version() == b.Version {
 					return b.Addr, img, nil
 				}
 			}
@@ -170,21 +167,6 @@ func (k *Client) Find(key []byte) (memory.Addr, record.Image, error) {
 		k.C.Yield()
 	}
 	return 0, nil, ErrUnclear
-}
-
-// Confirm validates what Find has seen, as a transaction does that has found a key
-// absent: the lookup, and the versions of the blocks of other keys.
-func (k *Client) Confirm() (bool, error) {
-	if same, err := k.Unchanged(); err != nil || !same {
-		return false, err
-	}
-	for i, b := range k.Query.Candidates {
-		img, err := k.readBlock(b)
-		if err != nil || img.Version() != k.versions[i] {
-			return false, err
-		}
-	}
-	return true, nil
 }
 
 // maxUnclear is how often Find looks again because something has changed.

@@ -83,7 +83,7 @@ func (h *History) do(k *Client, id int, in call, name []byte) error {
 }
 
 // confirm looks for a key and, when it is absent, whether it still is: two gets
-// of the same result, if that is what Confirm says.
+// of the same result, if that is what Unchanged says.
 func (h *History) confirm(k *Client, id int, in call, name []byte) error {
 	start := k.C.Thread().Now()
 	a, _, err := k.Find(name)
@@ -94,7 +94,7 @@ func (h *History) confirm(k *Client, id int, in call, name []byte) error {
 	h.ops = append(h.ops, porcupine.Operation{ClientId: id, Input: in, Call: start, Output: outAbsent, Return: k.C.Thread().Now()})
 	k.C.Sleep(int64(k.C.Thread().Rand() % 20_000))
 	start = k.C.Thread().Now()
-	if same, err := k.Confirm(); err != nil || !same {
+	if same, err := k.Unchanged(); err != nil || !same {
 		return err
 	}
 	h.ops = append(h.ops, porcupine.Operation{ClientId: id, Input: in, Call: start, Output: outAbsent, Return: k.C.Thread().Now()})

@@ -151,6 +151,7 @@
 // Blocks must be placed before they are linked ([rdma.Coro.Fence], where the fabric
 // does not promise it), with table and key, and keep both while they are linked. Who
 // removes or replaces a block holds its lock. Who concludes from a candidate that
-// it is another key's, and that therefore the key is absent, has to validate the
-// candidate's version after Unchanged, for the reason given above.
+// it is another key's, and that therefore the key is absent, sets the candidate's
+// version for Validate: if the block has been used again for this key since, by
+// an insert that has returned, its version is another one.
 package race

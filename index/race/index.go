@@ -100,9 +100,8 @@ func (ix *Index) Root() memory.Addr { return ix.root }
 // Geometry of the index.
 func (ix *Index) Geometry() Geometry { return ix.geo }
 
-// BufferSize is the arena that a query needs, in bytes: the two combined buckets
-// of a key in the sub-table, and in the one that is being filled from it.
-func (ix *Index) BufferSize() int { return queryBytes }
+// BufferSize is the arena that a query needs, in bytes.
+func (ix *Index) BufferSize() int { return bufferSize }
 
 // fits reports whether n bytes at a are in the regions of all copies.
 func (ix *Index) fits(v *memory.View, a memory.Addr, n uint32) bool {

@@ -5,14 +5,17 @@ import (
 
 	"txnode/index"
 	"txnode/memory"
+	"txnode/memory/record"
 	"txnode/rdma"
 )
 
 // The buffer of a query: the four lines of its key in the sub-table that is read
-// first, then the four in the one that is being filled from it, if there is one.
+// first, then the four in the one that is being filled from it, if there is one,
+// then room for the versions of as many candidates as there are slots.
 const (
 	queryLines = 4
 	queryBytes = 2 * queryLines * lineSize
+	bufferSize = queryBytes + 2*queryLines*slotsPerLine*8
 	lineWords  = lineSize / 8
 	halfWords  = queryLines * lineWords
 )
@@ -270,12 +273,19 @@ func (ix *Index) stale(c *rdma.Coro, q *index.Query) (again bool, err error) {
 	return true, nil
 }
 
-// Validate appends READs of the same buckets.
+// Validate appends READs of the same buckets, and of the candidates' versions.
 func (ix *Index) Validate(b *rdma.Batch, q *index.Query, buffer uint32) {
 	o1, o2 := uint32(q.State[stPlaces]), uint32(q.State[stPlaces]>>32)
 	readPlaces(b, q.View.At(memory.Addr(q.State[stFirst]), 0), o1, o2, buffer)
 	if a := memory.Addr(q.State[stSecond]); a != 0 {
 		readPlaces(b, q.View.At(a, 0), o1, o2, buffer+queryBytes/2)
+	}
+	for i, x := range q.Candidates {
+		if x.Version != 0 {
+			at := q.View.At(x.Addr, 0)
+			at.Off += record.VersionOff
+			b.Read(at, buffer+queryBytes+uint32(8*i), 8)
+		}
 	}
 }
 
@@ -298,6 +308,11 @@ func (ix *Index) Unchanged(q *index.Query, buffer uint32) bool {
 			if h := Header(l[(queryLines+i)*lineWords+slotsPerLine]); h.Check(ix.geo.Table) != nil || !h.Covers(q.Hash) {
 				return false
 			}
+		}
+	}
+	for i, x := range q.Candidates {
+		if x.Version != 0 && q.Thread.Word(buffer+queryBytes+uint32(8*i)) != uint64(x.Version) {
+			return false
 		}
 	}
 	fp := q.Hash >> fpShift
