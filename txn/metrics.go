@@ -27,10 +27,23 @@ func (m *Metrics) add(d *Metrics) {
 // Metrics returns the totals of all workers, past and present. What a worker did in its
 // last few dozen transactions may be missing while it is at work.
 func (db *DB) Metrics() Metrics {
-	for i := range db.pool.idle {
-		if w := db.pool.idle[i].Swap(nil); w != nil {
+	p := &db.pool
+	for i := range p.idle {
+		if w := p.idle[i].Swap(nil); w != nil {
 			w.publish()
 			db.put(w)
+		}
+	}
+	for n := len(p.handed); n > 0; n-- { // for borrowers who have found another one
+		select {
+		case w := <-p.handed:
+			if w == nil {
+				p.hand(nil)
+				continue
+			}
+			w.publish()
+			db.put(w)
+		default:
 		}
 	}
 	db.mu.Lock()

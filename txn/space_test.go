@@ -21,6 +21,14 @@ func spaceOptions(p occ.Policy, segments uint64) txn.Options {
 	return o
 }
 
+// times is how often something is repeated: n times, or less with -short.
+func times(n int) int {
+	if testing.Short() {
+		return n / 20
+	}
+	return n
+}
+
 func eachPolicy(t *testing.T, fn func(t *testing.T, p occ.Policy)) {
 	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
 		t.Run(p.String(), func(t *testing.T) {
@@ -70,7 +78,7 @@ func TestFull(t *testing.T) {
 		quiet(t, db)
 
 		// Many failures, each with a part that would have succeeded.
-		for i := range uint64(2000) {
+		for i := range uint64(times(2000)) {
 			err := db.Update(t.Context(), func(tx *txn.Tx) error {
 				if err := tab.Put(tx, i%n, value(i+1)); err != nil {
 					return err
@@ -159,7 +167,7 @@ func TestFullByGrowth(t *testing.T) {
 		full(t, "growth", err)
 		same(t, "when full", contents(t, db, tab, 64), want)
 		quiet(t, db)
-		for range 2000 { // several records that move, of which the last has no room
+		for range times(2000) { // several records that move, of which the last has no room
 			err := db.Update(t.Context(), func(tx *txn.Tx) error {
 				for k := range uint64(4) {
 					if err := tab.Put(tx, k, make([]byte, 50<<10>>2)); err != nil {
@@ -192,8 +200,8 @@ func TestFullByGrowth(t *testing.T) {
 // TestFullBySplits: inserts of which the index can not grow any more.
 func TestFullBySplits(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, p occ.Policy) {
-		o := spaceOptions(p, 12)
-		o.IndexGroups = 400 // 76 KiB: three in a segment
+		o := spaceOptions(p, 10)
+		o.IndexGroups = 200 // 38 KiB: six in a segment
 		db := mustOpen(t, o)
 		tab := table(t, db, "t")
 		var err error
@@ -206,7 +214,7 @@ func TestFullBySplits(t *testing.T) {
 		}
 		n--
 		full(t, "insert", err)
-		for k := range uint64(1000) {
+		for k := range uint64(times(1000)) {
 			_ = insert(n + k) // some find a slot
 		}
 		if got := contents(t, db, tab, n); uint64(len(got)) != n {
@@ -315,7 +323,7 @@ func TestTransactionTooLarge(t *testing.T) {
 		fill(t, db, tab, 400, make([]byte, 2000))
 		tooLarge := func(what, remedy string, fn func(tx *txn.Tx) error) {
 			t.Helper()
-			for range 300 {
+			for range times(200) {
 				err := db.Update(t.Context(), fn)
 				var e *occ.TooLargeError
 				if !errors.As(err, &e) || e.Got <= e.Limit/2 {
