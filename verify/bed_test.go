@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	testSegment = 1 << 20
+	testSegment = 256 << 10
 	testLog     = 64 << 10
 )
 
@@ -35,7 +35,7 @@ func populate(t testing.TB, dir string, v variant, rounds int) {
 	t.Helper()
 	ctx := context.Background()
 	db, err := txn.Open(ctx, txn.Options{
-		Dir: dir, Blades: v.blades, Backups: txn.F(v.backups), Policy: v.policy, BladeSize: 64 << 20,
+		Dir: dir, Blades: v.blades, Backups: txn.F(v.backups), Policy: v.policy, BladeSize: 32 << 20,
 		SegmentSize: testSegment, LogArea: testLog, IndexGroups: 8, CacheBytes: 1 << 20, Arena: 4 << 20, Seed: 7,
 	})
 	if err != nil {

@@ -62,6 +62,10 @@ func (w *walker) block(b *block) {
 		return
 	}
 	m := img.Meta()
+	if k := w.usedOnBackup(b, m); k > 0 {
+		w.damaged(b, faultf(KindRecord, "the block is free (%s), but a slot points to it, and copy %d is in use", describe(img), k))
+		return
+	}
 	w.count(b, m)
 	if g := img.Guard(); g.Held() {
 		if owner := g.Owner(); !w.alive(owner.Coordinator()) {
@@ -82,6 +86,22 @@ func (w *walker) block(b *block) {
 	}
 }
 
+// usedOnBackup returns the copy on which a block is in use that is free on the
+// primary although a slot points to it; 0: none, or it is not so.
+func (w *walker) usedOnBackup(b *block, m record.Meta) int {
+	if m.State() != record.Free || !b.linked {
+		return 0
+	}
+	for k := 1; k < b.n; k++ {
+		if img := b.copies[k]; img != nil && img.Meta().State() != record.Free {
+			if _, x := w.image(b, img); x == nil && !img.Guard().Held() {
+				return k
+			}
+		}
+	}
+	return 0
+}
+
 // image checks a copy of a block by itself. need is how many of its bytes count.
 func (w *walker) image(b *block, img record.Image) (need int, x *fault) {
 	need, err := img.Check(b.addr)
@@ -98,12 +118,32 @@ func (w *walker) image(b *block, img record.Image) (need int, x *fault) {
 		return 0, faultf(KindRecord, "a record of %s", w.tableName(m.Table()))
 	case img.Version().Coordinator() == 0 || img.Version().Coordinator() >= w.l.NextCoordinator:
 		return 0, faultf(KindRecord, "version %v, but there was no coordinator %d", img.Version(), img.Version().Coordinator())
+	case !unusedZero(img, m):
+		return 0, faultf(KindRecord, "bytes of the first line that belong neither to the key nor to the value are not zero")
 	case g.Held() && !w.plausible(g.Owner()):
 		return 0, faultf(KindGuard, "the guard is %#x: held by %v, but there was no such coordinator", uint64(g), g.Owner())
 	case !g.Held() && !img.Stable():
 		return 0, faultf(KindGuard, "the guard is free at version %v, the image has version %v", g.Version(), img.Version())
 	}
 	return need, nil
+}
+
+// unusedZero reports whether the bytes of the first line that the checksum does not
+// cover, those between key or value and guard, are zero, as every writer leaves them.
+func unusedZero(img record.Image, m record.Meta) bool {
+	end := record.KeyOff
+	if at := record.KeyAt(m.KeyLen()); at < record.GuardOff {
+		end = at + m.KeyLen()
+	}
+	if at := record.ValueAt(m.KeyLen(), m.ValueLen()); at < record.GuardOff {
+		end = at + m.ValueLen()
+	}
+	for _, c := range img[end:record.GuardOff] {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // plausible reports whether a transaction of this name can have been.

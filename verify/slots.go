@@ -29,15 +29,13 @@ type onlyBackup struct {
 
 // candidate is a value of a slot, on one copy at least.
 type candidate struct {
-	off    uint32 // of the slot, from the first bucket of the chunk
-	word   race.Slot
-	fault  *fault
-	state  record.State
-	hash   uint64
-	long   int  // bytes of the block that hold the key, if line 0 does not
-	known  bool // hash is that of the block's key
-	locked bool
-	line   uint32 // arena: the first line of the block
+	off   uint32 // of the slot, from the first bucket of the chunk
+	word  race.Slot
+	fault *fault
+	hash  uint64
+	long  int    // bytes of the block that hold the key, if line 0 does not
+	known bool   // hash is that of the block's key
+	line  uint32 // arena: the first line of the block
 }
 
 // place is a candidate's key in a map.
@@ -78,13 +76,13 @@ func (x *indexWalk) buckets(table memory.Addr, o, n uint32, header race.Header, 
 		if off%lineSize == bucketHeader {
 			continue
 		}
-		// After repair: the value that counts is the primary's, or what replaced it.
+		// The value that counts is the primary's, or what should replace it.
 		v := race.Slot(word(copies[0], off))
 		if v == 0 {
 			continue
 		}
 		c := byPlace[place{off, v}]
-		if c.fault != nil && x.o.Repair {
+		if c.fault != nil {
 			for k := 1; k < len(copies); k++ {
 				if copies[k] == nil {
 					continue
@@ -176,18 +174,9 @@ func (x *indexWalk) resolve(at memory.Addr, cands []*candidate, header race.Head
 func (x *indexWalk) shortKey(at memory.Addr, c *candidate, header race.Header, elsewhere bool) {
 	img := record.Image(x.t.Bytes(c.line, lineSize))
 	m := img.Meta()
-	c.state, c.locked = m.State(), img.Lock() != 0
-	if c.state == record.Free {
-		if _, err := img.Check(c.word.Addr()); err == nil {
-			c.fault = dangling(c.word)
-			return
-		}
-		x.byWholeBlock(at, c, header, elsewhere)
-		return
-	}
 	n := m.KeyLen()
 	switch {
-	case n > record.MaxKey || m.Class() != c.word.Class() || record.Size(n, 0) > int(c.word.Class().Size()):
+	case m.State() == record.Free || n > record.MaxKey || m.Class() != c.word.Class() || record.Size(n, 0) > int(c.word.Class().Size()):
 		x.byWholeBlock(at, c, header, elsewhere)
 	case record.KeyAt(n) >= record.LineSize:
 		c.long = record.KeyAt(n) + n
@@ -274,31 +263,37 @@ func (x *indexWalk) misplaced(slot memory.Addr, c *candidate, table uint16, key 
 	return fmt.Sprintf("its block has key %s, whose lookups do not come by here", keyText(key))
 }
 
-// byWholeBlock judges a slot by the whole of its block: by the first copy that is intact.
-// If there is none, the slot passes, and the block is reported with the blocks.
+// byWholeBlock judges a slot by the whole of its block: by the first copy that is
+// intact and in use. That it is free on the primary alone is the block's fault: a
+// slot is cleared before its block is freed, and blocks are freed on all copies that
+// had them. If no copy can be judged by, the slot passes, and the block is reported
+// with the blocks.
 func (x *indexWalk) byWholeBlock(at memory.Addr, c *candidate, header race.Header, elsewhere bool) {
 	a := c.word.Addr()
+	free := false
 	for k := range x.v.Copies(a) {
 		p := x.read(a, k, x.whole[k], c.word.Class().Size())
 		if p == nil {
 			continue
 		}
 		img := record.Image(p)
-		if _, err := img.Check(a); err != nil || k > 0 && img.Meta().State() == record.Free {
+		if _, err := img.Check(a); err != nil {
 			continue
 		}
 		m := img.Meta()
 		if m.State() == record.Free {
-			c.fault = dangling(c.word)
-			return
+			free = free || k == 0
+			continue
 		}
-		c.state, c.locked = m.State(), img.Lock() != 0
 		if m.Class() != c.word.Class() {
 			c.fault = faultf(KindSlot, "%v: its block says that it is of class %d", c.word, m.Class())
 			return
 		}
 		x.key(at, c, m.Table(), img.Key(), header, elsewhere, true)
 		return
+	}
+	if free {
+		c.fault = dangling(c.word)
 	}
 }
 
@@ -382,11 +377,15 @@ const maxOnly = 1 << 20
 // primary's has been lost, since whoever removes a slot holds the lock of its
 // block. Where it has one, the backup's is a remnant.
 func (x *indexWalk) settleBackups() {
+	restored := map[memory.Addr]race.Slot{}
 	for _, o := range x.only {
 		if x.stopped() {
 			return
 		}
 		a := o.word.Addr()
+		if restored[o.slot] == o.word {
+			continue // this copy agrees with what the primary should have
+		}
 		linked := x.isLinked(a, o.word.Class())
 		p := x.read(a, 0, x.small, lineSize)
 		if p == nil {
@@ -403,6 +402,7 @@ func (x *indexWalk) settleBackups() {
 				bytes[i] = byte(o.word >> (8 * i))
 			}
 			x.mend(x.at(f, o.slot, 0), fmt.Sprintf("the slot of copy %d is written to the primary", o.copy), bytes[:])
+			restored[o.slot] = o.word
 			x.link(o.slot, &candidate{word: o.word, hash: o.hash})
 		default:
 			f := Finding{Kind: KindReplica, Table: x.id, What: fmt.Sprintf("copy %d has %v, the primary nothing; the block has its slot elsewhere", o.copy, o.word)}
