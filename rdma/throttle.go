@@ -100,7 +100,7 @@ func (th *throttle) tick(t *Thread) {
 		th.best, th.bestMax = rate*unlimitedBonus, th.limit
 	case th.phase < len(throttleCandidates):
 		if rate > th.best {
-			th.best, th.bestMax = rate, throttleCandidates[th.phase]
+			th.best, th.bestMax = rate, th.max
 		}
 	case span < stableSpans*tuneSpanNs:
 		return

@@ -108,12 +108,12 @@ func TestThrottleIsFair(t *testing.T) {
 	}
 }
 
-// thrash is a device that serves a request every microsecond, and ever slower
+// thrash is a device that serves a request every 10 µs, and up to four times slower
 // when more than best are outstanding; with fewer the round trip is the limit.
 func thrash(best *int) rdmatest.Options {
 	return rdmatest.Options{
-		LatencyNs: 1000 * int64(min(*best, 12)),
-		ServiceNs: func(out int) int64 { return 1000 * int64(1+max(0, out-*best)) },
+		LatencyNs: 10_000 * int64(min(*best, 12)),
+		ServiceNs: func(out int) int64 { return 10_000 * int64(1+min(3, max(0, out-*best))) },
 	}
 }
 
@@ -186,11 +186,11 @@ func TestThrottleEpochs(t *testing.T) {
 // TestThrottleBonus: no limit is kept, unless a candidate is clearly better.
 func TestThrottleBonus(t *testing.T) {
 	for slower, want := range map[int64]int{30: 0, 80: 8} {
-		o := rdmatest.Options{LatencyNs: 6500, ServiceNs: func(out int) int64 {
+		o := rdmatest.Options{LatencyNs: 65_000, ServiceNs: func(out int) int64 {
 			if out > 8 {
-				return 1000 + slower
+				return 10_000 + 10*slower
 			}
-			return 1000
+			return 10_000
 		}}
 		th := newThread(t, rig{tech: throttled, Options: o})
 		if want == 0 {
