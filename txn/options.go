@@ -58,6 +58,11 @@ type Options struct {
 	Workers int
 	// Retries bounds how often Update tries again after conflicts; 0: 1000.
 	Retries int
+	// SingleAttempt makes Update and View try once: a conflict is returned, as
+	// ErrConflict, and after whatever ended the attempt without a commit, the
+	// function's own error included, the worker backs off. FORD's and SMART's
+	// benchmarks count and retry so.
+	SingleAttempt bool
 	// Arena is the registered memory of a worker's thread in bytes; 0: 16 MiB. A
 	// transaction's records, as read and as written, must fit.
 	Arena int

@@ -150,6 +150,10 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 				w.rolledBack++
 			}
 		}
+		if w.db.opts.SingleAttempt {
+			c.Backoff()
+			break
+		}
 		if errors.Is(err, ErrNoSpace) && w.makeRoom() && attempt < w.db.opts.Retries {
 			continue
 		}

@@ -36,6 +36,9 @@ type window struct {
 func newBlade(f *Fabric, id rdma.BladeID, o BladeOptions) *blade {
 	b := &blade{f: f, id: id, key: o.Key, readOnly: o.ReadOnly}
 	b.mem.init(o.Size)
+	if o.Image != nil {
+		b.mem.copyFrom(&o.Image.m)
+	}
 	return b
 }
 

@@ -19,6 +19,8 @@ type BladeOptions struct {
 	Key rdma.Key
 	// ReadOnly rejects WRITEs and atomics.
 	ReadOnly bool
+	// Image is what the memory holds at the start, at most Size bytes; nil: zeros.
+	Image *Image
 }
 
 // Options configure a fabric. Only Blades has to be set.
@@ -75,6 +77,9 @@ func (o Options) Validate() error {
 	for i, b := range o.Blades {
 		if b.Size == 0 || b.Size > 1<<47 {
 			bad = append(bad, fmt.Sprintf("blade %d of %d bytes: at least 1 and at most 2^47 are possible", i, b.Size))
+		}
+		if b.Image != nil && b.Image.m.size > b.Size {
+			bad = append(bad, fmt.Sprintf("blade %d of %d bytes: its image is of a blade of %d", i, b.Size, b.Image.m.size))
 		}
 	}
 	if o.ThreadsPerBlade < 0 || o.Threads < 0 || o.Share < 0 {
@@ -209,11 +214,17 @@ func (f *Fabric) reach(b rdma.BladeID) (*blade, error) {
 	return bl, nil
 }
 
-// Provision checks the range: pages are made when they are written.
+// Provision checks the range: pages are made when they are written. It takes its
+// time, but gives control to nobody else: its caller may hold a mutex that
+// another body, on the same goroutine, is about to ask for.
 func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
-	bl, err := f.reach(b)
-	if err != nil {
-		return err
+	if int(b) >= len(f.blades) {
+		return fmt.Errorf("sim: blade %d of %d: %w", b, len(f.blades), rdma.ErrBladeDown)
+	}
+	f.proc().clock += f.control
+	bl := f.blades[b]
+	if f.now < bl.down || bl.cut(f.now, -1) > f.now {
+		return fmt.Errorf("sim: blade %d does not answer: %w", b, rdma.ErrBladeDown)
 	}
 	if off > bl.mem.size || n > bl.mem.size-off {
 		return fmt.Errorf("sim: provisioning [%#x, +%#x) of a region of %#x bytes: %w", off, n, bl.mem.size, rdma.ErrNoMemory)
@@ -256,6 +267,18 @@ func (f *Fabric) ReadMemory(b rdma.BladeID, off uint64, dst []byte) error {
 		m.read(dst, off)
 	}
 	return nil
+}
+
+// Image returns a copy of a blade's memory, to start other fabrics from. Only
+// outside Run, when nothing is in flight (Settle); nil for a blade that is not there.
+func (f *Fabric) Image(b rdma.BladeID) *Image {
+	if int(b) >= len(f.blades) {
+		return nil
+	}
+	i := &Image{}
+	i.m.init(f.blades[b].mem.size)
+	i.m.copyFrom(&f.blades[b].mem)
+	return i
 }
 
 // Stats are what a fabric has done since it was made.

@@ -112,3 +112,21 @@ func (m *memory) word(off uint64) uint64 {
 func (m *memory) setWord(off, v uint64) {
 	binary.LittleEndian.PutUint64(m.make(off)[off%pageSize:], v)
 }
+
+// Image is what the memory of a blade held, to make other blades from. It does
+// not change; any number of fabrics, on any goroutines, may start from it.
+type Image struct{ m memory }
+
+// copyFrom makes m, which is empty, hold what src does.
+func (m *memory) copyFrom(src *memory) {
+	for t, pages := range src.tables {
+		if pages == nil || t >= len(m.tables) {
+			continue
+		}
+		for i, p := range pages {
+			if p != nil {
+				*m.make(uint64(t*tableSize+i) << pageBits) = *p
+			}
+		}
+	}
+}

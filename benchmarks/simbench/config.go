@@ -1,0 +1,139 @@
+package simbench
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"txnode/benchmarks/smallbank"
+	"txnode/benchmarks/tatp"
+	"txnode/benchmarks/workload"
+	"txnode/occ"
+	"txnode/rdma"
+	"txnode/rdma/sim"
+)
+
+// ErrConfig is a configuration that cannot run; the text lists every fault.
+var ErrConfig = errors.New("simbench: bad configuration")
+
+// Workloads are the benchmarks that there are.
+var Workloads = []string{"smallbank", "tatp"}
+
+// Config says what to run. The zero value of a field has a default, but for
+// Workload and Techniques.
+type Config struct {
+	Workload   string // of Workloads
+	Policy     occ.Policy
+	Techniques rdma.Techniques
+	// LikeDTX counts and retries as FORD's and SMART's programs do; see the
+	// package documentation.
+	LikeDTX bool
+
+	Profile sim.Profile // zero: sim.ConnectX6
+	Freedom sim.Freedom
+	Seed    uint64
+
+	Threads    int // 0: 1
+	Coroutines int // per thread; 0: 8
+	Blades     int // memory blades; 0: 2
+	Backups    int // as it is: 0, 1 or 2
+
+	// Rows is the number of accounts or subscribers; 0: 100,000.
+	Rows int
+	// Warmup is virtual time before the measurement. 0: DefaultWarmup.
+	Warmup time.Duration
+	// Txns is the number of attempts to measure; 0: DefaultTxns.
+	Txns int64
+	// Verify checks the books at the end: every row is read.
+	Verify bool
+	// Record collects the verbs of the measured part, for a trace; nil: none.
+	Record *sim.Recording
+}
+
+// Defaults of Config.
+const (
+	DefaultRows = 100_000
+	DefaultTxns = 60_000
+	// DefaultWarmup is what the throttle needs to find its limit, six epochs of 8 ms,
+	// and conflict avoidance to follow.
+	DefaultWarmup = 52 * time.Millisecond
+)
+
+func (c *Config) defaults() {
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&c.Threads, 1)
+	def(&c.Coroutines, 8)
+	def(&c.Blades, 2)
+	def(&c.Rows, DefaultRows)
+	if c.Warmup == 0 {
+		c.Warmup = DefaultWarmup
+	}
+	if c.Txns == 0 {
+		c.Txns = DefaultTxns
+	}
+	if c.Profile == (sim.Profile{}) {
+		c.Profile = sim.ConnectX6()
+	}
+}
+
+// Validate lists everything that is wrong, after defaults.
+func (c Config) Validate() error {
+	c.defaults()
+	var bad []string
+	check := func(ok bool, format string, a ...any) {
+		if !ok {
+			bad = append(bad, fmt.Sprintf(format, a...))
+		}
+	}
+	check(slices.Contains(Workloads, c.Workload), "workload %q: there are %s", c.Workload, strings.Join(Workloads, ", "))
+	check(c.Threads > 0 && c.Threads <= 1024, "%d threads: from 1 to 1024 are possible", c.Threads)
+	check(c.Coroutines > 0 && c.Coroutines <= 64, "%d coroutines: from 1 to 64 are possible", c.Coroutines)
+	check(c.Backups >= 0 && c.Backups <= 2, "%d backups: 0, 1 and 2 are possible", c.Backups)
+	check(c.Blades > c.Backups && c.Blades <= occ.MaxBlades, "%d blades: more than backups (%d) are needed, at most %d are possible", c.Blades, c.Backups, occ.MaxBlades)
+	check(c.Rows >= minRows && c.Rows <= 100_000_000, "%d rows: from %d to 100000000 are possible", c.Rows, minRows)
+	check(c.Warmup > 0, "a warm-up of %v: it must be positive", c.Warmup)
+	check(c.Txns > 0, "%d transactions: it must be positive", c.Txns)
+	errs := []error{c.Profile.Validate()}
+	if bad != nil {
+		errs = append(errs, fmt.Errorf("%w: %s", ErrConfig, strings.Join(bad, "; ")))
+	}
+	return errors.Join(errs...)
+}
+
+// minRows leaves hot accounts to draw from.
+const minRows = 100
+
+// driver makes the workload, with the published parameters.
+func (c *Config) driver() (workload.Driver, error) {
+	if c.Workload == "tatp" {
+		o := tatp.DefaultOptions()
+		o.Subscribers = c.Rows
+		o.FORDRules = c.LikeDTX
+		d, err := tatp.New(o)
+		if err != nil {
+			return nil, err
+		}
+		return d, nil
+	}
+	o := smallbank.DefaultOptions()
+	// Fewer accounts keep the share of the hot ones.
+	o.HotAccounts = max(o.HotAccounts*c.Rows/o.Accounts, 2)
+	o.Accounts = c.Rows
+	if c.LikeDTX {
+		// In their runs of 60 million attempts Amalgamate has emptied almost every
+		// account; from there, what TransactSaving and DepositChecking bring in
+		// decides how many payments fail.
+		o.InitialBalance = "0"
+	}
+	d, err := smallbank.New(o)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}

@@ -1,0 +1,109 @@
+package simbench
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// WriteTable prints the curves, each point beside the published one.
+func WriteTable(w io.Writer, curves []Curve) error {
+	for i := range curves {
+		if err := writeCurve(w, &curves[i]); err != nil {
+			return err
+		}
+	}
+	if e := Errors(curves); len(e) > 0 {
+		_, err := fmt.Fprintf(w, "Committed transactions: absolute error over %d points: median %.1f %%, largest %.1f %%.\n",
+			len(e), 100*MedianError(curves), 100*e[len(e)-1])
+		return err
+	}
+	return nil
+}
+
+func writeCurve(w io.Writer, c *Curve) error {
+	t := table.NewWriter()
+	t.SetStyle(table.StyleLight)
+	t.Style().Options.SeparateRows = false
+	t.Style().Format.Header = text.FormatDefault
+	t.AppendHeader(table.Row{"threads", "M txn/s", "published", "error", "p50 us", "publ.", "p99 us", "publ.", "not committed", "publ.", "verbs/attempt", "publ."})
+	cell := func(format string, v float64, there bool) string {
+		if !there || math.IsNaN(v) {
+			return "-"
+		}
+		return fmt.Sprintf(format, v)
+	}
+	for i := range c.Points {
+		p, f := &c.Points[i], &c.Figure[i]
+		has := f.Threads != 0
+		t.AppendRow(table.Row{
+			p.Threads,
+			fmt.Sprintf("%.3f", p.CommittedMps), cell("%.3f", f.CommittedMps, has), cell("%+.1f %%", 100*c.Error(i), has),
+			fmt.Sprintf("%.1f", p.P50us), cell("%.1f", f.P50us, has),
+			fmt.Sprintf("%.1f", p.P99us), cell("%.1f", f.P99us, has),
+			fmt.Sprintf("%.1f %%", 100*p.NotCommitted), cell("%.1f %%", 100*f.NotCommitted, has),
+			fmt.Sprintf("%.2f", p.VerbsPerAttempt), cell("%.2f", f.VerbsPerAttempt, has),
+		})
+	}
+	var right []table.ColumnConfig
+	for i := 1; i <= 12; i++ {
+		right = append(right, table.ColumnConfig{Number: i, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	}
+	t.SetColumnConfigs(right)
+	beside := "published: " + c.Published
+	if c.Published == "" {
+		beside = "beside it SMART-DTX as published, which counts differently"
+	}
+	_, err := fmt.Fprintf(w, "%s, %s (%s)\n%s\n\n", c.Workload, c.Name, beside, t.Render())
+	return err
+}
+
+// WriteJSON writes the curves with all their numbers.
+func WriteJSON(w io.Writer, curves []Curve) error {
+	out := struct {
+		Curves      []Curve  `json:"curves"`
+		MedianError *float64 `json:"median_error"`
+	}{Curves: curves}
+	if m := MedianError(curves); !math.IsNaN(m) {
+		out.MedianError = &m
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(out)
+}
+
+// WriteCSV writes a line per point.
+func WriteCSV(w io.Writer, curves []Curve) error {
+	out := csv.NewWriter(w)
+	num := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
+	rows := [][]string{{
+		"workload", "system", "published_as", "threads", "attempted_mps", "committed_mps", "p50_us", "p99_us", "not_committed", "conflicts",
+		"verbs_per_attempt", "verbs_mps", "published_committed_mps", "error", "trace_hash",
+	}}
+	for i := range curves {
+		c := &curves[i]
+		for j := range c.Points {
+			p, pub, e := &c.Points[j], "", ""
+			if c.Figure[j].Threads != 0 {
+				pub = num(c.Figure[j].CommittedMps)
+			}
+			if x := c.Error(j); !math.IsNaN(x) {
+				e = num(x)
+			}
+			rows = append(rows, []string{
+				c.Workload, c.Name, c.Published, strconv.Itoa(p.Threads), num(p.AttemptedMps), num(p.CommittedMps), num(p.P50us), num(p.P99us),
+				num(p.NotCommitted), num(p.Conflicts), num(p.VerbsPerAttempt), num(p.VerbsMps), pub, e, fmt.Sprintf("%016x", p.TraceHash),
+			})
+		}
+	}
+	if err := out.WriteAll(rows); err != nil {
+		return fmt.Errorf("simbench: writing CSV: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package simbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"txnode/benchmarks/runner"
+	"txnode/benchmarks/workload"
+)
+
+// Point is what a run measured.
+type Point struct {
+	Threads         int     `json:"threads"`
+	AttemptedMps    float64 `json:"attempted_mps"` // million attempts per second of virtual time
+	CommittedMps    float64 `json:"committed_mps"`
+	P50us           float64 `json:"p50_us"` // of committed transactions
+	P99us           float64 `json:"p99_us"`
+	NotCommitted    float64 `json:"not_committed"` // share of the attempts
+	Conflicts       float64 `json:"conflicts"`     // of these, those that met a conflict, as a share of the attempts
+	VerbsPerAttempt float64 `json:"verbs_per_attempt"`
+	TripsPerAttempt float64 `json:"round_trips_per_attempt"`
+	VerbsMps        float64 `json:"verbs_mps"`
+
+	Attempts  uint64  `json:"attempts"`
+	VirtualMs float64 `json:"virtual_ms"` // measured
+	Verbs     uint64  `json:"verbs"`      // of the whole run: loading, warm-up and check
+	Events    uint64  `json:"events"`     // of the simulator
+	TraceHash uint64  `json:"trace_hash"`
+}
+
+// Run measures one point on data of the same workload, rows, blades, backups and
+// accounting; nil loads it. It is deterministic: equal configurations give equal
+// points, down to the trace hash.
+func Run(ctx context.Context, c Config, data *Data) (Point, error) {
+	if err := c.Validate(); err != nil {
+		return Point{}, err
+	}
+	c.defaults()
+	if data == nil {
+		var err error
+		if data, err = Load(ctx, c); err != nil {
+			return Point{}, err
+		}
+	}
+	if data.shape != c.shape() {
+		return Point{}, fmt.Errorf("%w: the data loaded is %+v, not %+v", ErrConfig, data.shape, c.shape())
+	}
+	inner, err := c.driver()
+	if err != nil {
+		return Point{}, err
+	}
+	w, err := c.open(ctx, data)
+	if err != nil {
+		return Point{}, err
+	}
+	d := &driver{Driver: inner, single: c.LikeDTX, verify: c.Verify}
+	res, err := runner.Bench(ctx, w.store, d, runner.Config{
+		Threads: c.Threads, Coroutines: c.Coroutines, Warmup: c.Warmup, Txns: c.Txns, Seed: c.Seed, LatencySample: 1,
+	})
+	s := w.fabric.Stats()
+	p := Point{Threads: c.Threads, Verbs: s.Verbs, Events: s.Events, TraceHash: w.fabric.TraceHash()}
+	err = errors.Join(err, w.close(context.WithoutCancel(ctx)))
+	if err == nil && res.Interrupted {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return Point{}, err
+	}
+	p.fill(&res.Runs[0], c.LikeDTX)
+	return p, nil
+}
+
+// fill takes over what the runner measured.
+func (p *Point) fill(r *runner.Run, single bool) {
+	t := r.Total()
+	cost := t.TotalCost()
+	conflicts := t.Conflicts()
+	committed := t.Outcomes[workload.Committed]
+	// With single attempts a conflict is an ending of its own and among Ended; with
+	// retries each is an attempt more.
+	attempts := t.Ended()
+	if !single {
+		attempts += conflicts
+	}
+	seconds := r.Elapsed.Seconds()
+	p.Attempts = attempts
+	p.VirtualMs = seconds * 1e3
+	p.AttemptedMps = float64(attempts) / seconds / 1e6
+	p.CommittedMps = float64(committed) / seconds / 1e6
+	p.VerbsMps = float64(cost.Verbs) / seconds / 1e6
+	p.P50us = float64(t.Latency.ValueAtQuantile(50)) / 1e3
+	p.P99us = float64(t.Latency.ValueAtQuantile(99)) / 1e3
+	p.NotCommitted = 1 - float64(committed)/float64(attempts)
+	p.Conflicts = float64(conflicts) / float64(attempts)
+	p.VerbsPerAttempt = float64(cost.Verbs) / float64(attempts)
+	p.TripsPerAttempt = float64(cost.RoundTrips) / float64(attempts)
+}

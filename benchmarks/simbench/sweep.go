@@ -1,0 +1,162 @@
+package simbench
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+
+	"txnode/benchmarks/report/published"
+	"txnode/occ"
+	"txnode/rdma"
+)
+
+// Curve is the points of one system by threads, and what was published of it.
+type Curve struct {
+	Name      string            `json:"name"`
+	Workload  string            `json:"workload"`
+	Policy    string            `json:"policy"`
+	LikeDTX   bool              `json:"like_dtx"`
+	Published string            `json:"published"` // system of figure 10; empty: none
+	Points    []Point           `json:"points"`
+	Figure    []published.Point `json:"figure"` // by the same threads; Threads 0: not published
+}
+
+// SystemOf names the system of figure 10 that a configuration is comparable with:
+// FORD's policy with one backup on two blades, and all of SMART's techniques or none.
+func SystemOf(c Config) (published.System, bool) {
+	c.defaults()
+	if c.Policy != occ.PolicyFORD || c.Backups != 1 || c.Blades != 2 || c.Coroutines != 8 {
+		return "", false
+	}
+	switch c.Techniques {
+	case rdma.Techniques{}:
+		return published.FORDPlus, true
+	case rdma.AllTechniques:
+		return published.SMARTDTX, true
+	}
+	return "", false
+}
+
+// Name says what a configuration is, for a table.
+func (c *Config) Name() string {
+	if s, ok := SystemOf(*c); ok {
+		return string(s)
+	}
+	t := "some techniques"
+	switch c.Techniques {
+	case rdma.Techniques{}:
+		t = "no techniques"
+	case rdma.AllTechniques:
+		t = "all techniques"
+	}
+	return fmt.Sprintf("policy %v, %s", c.Policy, t)
+}
+
+// Figure10Threads are the thread counts of the published figure.
+func Figure10Threads() []int {
+	var out []int
+	for _, p := range published.Curve("smallbank", published.FORDPlus) {
+		out = append(out, p.Threads)
+	}
+	return out
+}
+
+// Sweep measures a configuration with each of the thread counts, several at a time
+// on several processors. done, if not nil, is called after each point, by one
+// goroutine at a time.
+func Sweep(ctx context.Context, c Config, data *Data, threads []int, done func(Point)) (Curve, error) {
+	curve := Curve{
+		Name: c.Name(), Workload: c.Workload, Policy: c.Policy.String(), LikeDTX: c.LikeDTX,
+		Points: make([]Point, len(threads)), Figure: make([]published.Point, len(threads)),
+	}
+	system, comparable := SystemOf(c)
+	if comparable {
+		curve.Published = string(system)
+	} else {
+		system = published.SMARTDTX // the best that was published, to put ours beside
+	}
+	for i, n := range threads {
+		if p, ok := published.At(published.Curve(c.Workload, system), n); ok {
+			curve.Figure[i] = p
+		}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		next = len(threads) // the largest first: they take longest
+	)
+	workers := min(runtime.GOMAXPROCS(0), len(threads))
+	if c.Record != nil {
+		workers = 1
+	}
+	for range workers {
+		wg.Go(func() {
+			for {
+				mu.Lock()
+				next--
+				i := next
+				mu.Unlock()
+				if i < 0 || ctx.Err() != nil {
+					return
+				}
+				one := c
+				one.Threads = threads[i]
+				p, err := Run(ctx, one, data)
+				if err != nil {
+					cancel(fmt.Errorf("%d threads: %w", threads[i], err))
+					return
+				}
+				mu.Lock()
+				curve.Points[i] = p
+				if done != nil {
+					done(p)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return curve, context.Cause(ctx)
+}
+
+// Error is the relative error of a point's throughput; NaN if nothing comparable
+// was published.
+func (c *Curve) Error(i int) float64 {
+	if c.Published == "" || c.Figure[i].Threads == 0 {
+		return math.NaN()
+	}
+	return c.Points[i].CommittedMps/c.Figure[i].CommittedMps - 1
+}
+
+// Errors are the absolute errors of all points of the curves that have one, sorted.
+func Errors(curves []Curve) []float64 {
+	var out []float64
+	for i := range curves {
+		for j := range curves[i].Points {
+			if e := curves[i].Error(j); !math.IsNaN(e) {
+				out = append(out, math.Abs(e))
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// MedianError is the median absolute error over all points of the curves; NaN
+// without any.
+func MedianError(curves []Curve) float64 {
+	e := Errors(curves)
+	switch n := len(e); {
+	case n == 0:
+		return math.NaN()
+	case n%2 == 1:
+		return e[n/2]
+	default:
+		return (e[n/2-1] + e[n/2]) / 2
+	}
+}
