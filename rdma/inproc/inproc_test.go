@@ -252,25 +252,6 @@ func TestArenaLimits(t *testing.T) {
 	}
 }
 
-// TestFallocateFull: a full disk is an error of Provision, not a fault later.
-func TestFallocateFull(t *testing.T) {
-	var st unix.Statfs_t
-	dir := t.TempDir()
-	if err := unix.Statfs(dir, &st); err != nil {
-		t.Fatal(err)
-	}
-	free := uint64(st.Bfree) * uint64(st.Bsize)
-	size := (free*2 + 1<<40) &^ (1<<16 - 1)
-	f, err := inproc.New(inproc.Options{Blades: blades(1, size, dir)})
-	if err != nil {
-		t.Skipf("no sparse file of %d bytes: %v", size, err)
-	}
-	defer f.Close()
-	if err := f.Provision(0, 0, size); !errors.Is(err, rdma.ErrNoMemory) {
-		t.Errorf("provisioning %d bytes with %d free: %v; want ErrNoMemory", size, free, err)
-	}
-}
-
 // TestExecAgainstExecute runs random requests, good and bad, on a port that
 // executes plain ones in assembly and on one that never does. Results, statuses,
 // memory and arenas must be the same.

@@ -36,13 +36,18 @@ func anonymous(size uint64) ([]byte, error) {
 
 // reserve gives [off, off+n) of a file disk blocks.
 func reserve(f *os.File, off, n uint64) error {
-	err := unix.Fallocate(int(f.Fd()), 0, int64(off), int64(n))
+	return reserveError(f.Name(), unix.Fallocate(int(f.Fd()), 0, int64(off), int64(n)))
+}
+
+// reserveError says what an error of fallocate means. A file system that cannot
+// reserve is no error: the file stays sparse.
+func reserveError(name string, err error) error {
 	switch {
 	case err == nil || errors.Is(err, unix.EOPNOTSUPP):
 		return nil
 	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT):
-		return fmt.Errorf("inproc: %s: %w: %w", f.Name(), rdma.ErrNoMemory, err)
+		return fmt.Errorf("inproc: %s: %w: %w", name, rdma.ErrNoMemory, err)
 	default:
-		return fmt.Errorf("inproc: %s: %w", f.Name(), err)
+		return fmt.Errorf("inproc: %s: %w", name, err)
 	}
 }

@@ -1,0 +1,4 @@
+package inproc
+
+// ReserveError is what Provision makes of an error of fallocate.
+var ReserveError = reserveError
