@@ -21,6 +21,13 @@ func ParseHeaderCopy(p []byte, i int) (h RegionHeader, blank bool, err error) {
 	return decodeHeader(p, i)
 }
 
+// Encode returns the bytes of copy i of the header.
+func (h RegionHeader) Encode(i int) []byte {
+	p := make([]byte, regionHeader)
+	h.encode(p, i)
+	return p
+}
+
 // HeaderOf is the header that the region of a blade should have. The epoch in a
 // region may be smaller: that in which it was written.
 func (l *Layout) HeaderOf(b rdma.BladeID) RegionHeader { return l.headerOf(b) }

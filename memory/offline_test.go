@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 
@@ -37,6 +38,9 @@ func TestOffline(t *testing.T) {
 			h, blank, err := memory.ParseHeaderCopy(p, i)
 			if err != nil || blank || h != l.HeaderOf(blade) {
 				t.Errorf("blade %d, copy %d: %+v, %v, %v", blade, i, h, blank, err)
+			}
+			if !bytes.Equal(h.Encode(i), p) {
+				t.Errorf("blade %d, copy %d: encoded again it differs", blade, i)
 			}
 			if _, _, err := memory.ParseHeaderCopy(p, 1-i); !errors.Is(err, memory.ErrDamaged) {
 				t.Errorf("copy %d passes as the other: %v", i, err)

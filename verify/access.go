@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -41,6 +42,17 @@ func (d *Database) read(at rdma.RemoteAddr, local, n uint32) ([]byte, error) {
 		return nil, errors.Join(err, d.t.Reconnect(at.Blade))
 	}
 	return d.t.Bytes(local, n), nil
+}
+
+// copyOf returns bytes of a blade, on the heap.
+func (d *Database) copyOf(at rdma.RemoteAddr, n uint32) ([]byte, error) {
+	local, err := d.t.Alloc(int(n))
+	if err != nil {
+		return nil, err
+	}
+	defer d.t.Free(local, int(n))
+	p, err := d.read(at, local, n)
+	return bytes.Clone(p), err
 }
 
 // write writes p to a copy, flushed. p may be in the arena or not.
@@ -90,7 +102,7 @@ func (w *walker) at(f Finding, a memory.Addr, copy int) Finding {
 func (w *walker) mend(f Finding, remedy string, p []byte) {
 	f.Remedy = remedy
 	if w.o.Repair && w.err == nil {
-		f.Failed = w.write(w.v.At(f.Addr, f.Copy), p)
+		f.Failed = w.write(rdma.RemoteAddr{Blade: f.Blade, Key: w.v.Key(f.Blade), Off: f.Off}, p)
 		f.Repaired = f.Failed == nil
 	}
 	w.found(f)

@@ -626,6 +626,11 @@ func TestHeaders(t *testing.T) {
 				t.Errorf("%v: %+v", c, f)
 			}
 		}
+		if c.remedy {
+			if sum, _ := check(t, dir, true); sum.Repaired != 1 || !m.whole() {
+				t.Errorf("repair: %+v", sum)
+			}
+		}
 		m.heal()
 	}
 	m.poke(0, 0, m.raw(1, 0, 64)) // another blade's

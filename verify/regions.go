@@ -20,9 +20,6 @@ func (w *walker) regions() {
 	}
 }
 
-// headerRemedy is what becomes of the fault of one copy of a header.
-const headerRemedy = "opening the database for writing writes it again from the catalog"
-
 func (w *walker) header(b rdma.BladeID, k int) {
 	at := rdma.RemoteAddr{Blade: b, Key: w.v.Key(b), Off: memory.HeaderOffset(k)}
 	f := Finding{Kind: KindHeader, Blade: b, Off: at.Off, Copy: k}
@@ -48,22 +45,21 @@ func (w *walker) header(b rdma.BladeID, k int) {
 	default:
 		return
 	}
-	if blank || err != nil {
-		if _, _, other := w.otherHeader(b, 1-k); other {
-			f.Remedy = headerRemedy
-		}
+	if (blank || err != nil) && w.provesBlade(b, 1-k) {
+		w.mend(f, fmt.Sprintf("it is written again as the catalog says: copy %d is that of this blade", 1-k), want.Encode(k))
+		return
 	}
 	w.found(f)
 }
 
-// otherHeader tells whether a copy of a header is intact.
-func (w *walker) otherHeader(b rdma.BladeID, k int) (memory.RegionHeader, error, bool) {
+// provesBlade reports whether a copy of a blade's header is intact, and the blade's.
+func (w *walker) provesBlade(b rdma.BladeID, k int) bool {
 	p, err := w.Database.read(rdma.RemoteAddr{Blade: b, Key: w.v.Key(b), Off: memory.HeaderOffset(k)}, w.small, memory.RegionHeaderSize)
 	if err != nil {
-		return memory.RegionHeader{}, err, false
+		return false
 	}
 	h, blank, err := memory.ParseHeaderCopy(p, k)
-	return h, err, err == nil && !blank && h.UUID == w.l.UUID
+	return err == nil && !blank && h.UUID == w.l.UUID && h.Blade == b
 }
 
 // extentTable is what is known of the extents of a segment.

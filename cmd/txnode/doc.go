@@ -9,7 +9,7 @@
 //	0    success
 //	1    failure: one line on standard error says of what
 //	2    wrong usage: an unknown command, flag or value
-//	3    verification failed: the books do not balance, or the history is not
-//	     strictly serializable
+//	3    verification failed: the books do not balance, the history is not
+//	     strictly serializable, or a check has found damage
 //	130  interrupted (Ctrl-C): results until then are printed
 package main

@@ -1,0 +1,281 @@
+package command
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+
+	"txnode/benchmarks/runner"
+	"txnode/verify"
+)
+
+// checkOptions are the flags of txnode check.
+type checkOptions struct {
+	Output outputFormat
+	Repair bool
+	Limit  int
+}
+
+// AddFlags registers the flags.
+func (o *checkOptions) AddFlags(cmd *cobra.Command) {
+	o.Output.addFlag(cmd)
+	cmd.Flags().BoolVar(&o.Repair, "repair", false, "write what intact replicas prove, and report it; the database must not be open elsewhere")
+	cmd.Flags().IntVarP(&o.Limit, "limit", "n", 0, "number of findings to print, all are counted; 0, the default: all")
+}
+
+// Validate finds faults.
+func (o *checkOptions) Validate() error {
+	if o.Limit < 0 {
+		return usagef("--limit is %d; it must not be negative", o.Limit)
+	}
+	return nil
+}
+
+// findingsError says that a check has found something. It is a failed verification.
+type findingsError struct {
+	dir  string
+	left uint64
+}
+
+func (e *findingsError) Error() string {
+	if e.left == 1 {
+		return fmt.Sprintf("%s: 1 finding", e.dir)
+	}
+	return fmt.Sprintf("%s: %d findings", e.dir, e.left)
+}
+
+// Is makes it an ErrVerification, for the exit code.
+func (e *findingsError) Is(target error) bool { return target == runner.ErrVerification }
+
+func newCheck(w *World) *cobra.Command {
+	o := &checkOptions{}
+	cmd := &cobra.Command{
+		Use:   "check directory",
+		Short: "Walk a database and report everything that is wrong with it",
+		Long: `Reads the database in a directory, which no other process may have open for
+writing, and holds all of it against what must be true: headers of the blades,
+extents, log areas, the structure of every index, the block behind every slot,
+every record's checksum and lock, and that all replicas are equal.
+
+Each finding is a line: its kind, where it is (segment and offset, blade and
+offset), what is wrong, and what a repair could do. With -o json each is an
+object on a line of its own, and the summary is the last. The exit code is 3 if
+anything was found that has not been repaired.
+
+--repair writes a replica again if another one proves what it should hold: a
+damaged record from a backup, a backup from its primary, words of an index.
+What a recovery may need (locks, unfinished splits, logs) and what no copy
+proves is left as it is. Findings can be looked at with txnode inspect.`,
+		Example: "  txnode check data\n  txnode check data -o json | jq .kind\n  txnode check data --repair",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("name one directory")
+			}
+			return nil
+		},
+		ValidArgsFunction: completeDirectory,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			return runCheck(cmd.Context(), w, o, args[0])
+		},
+	}
+	o.AddFlags(cmd)
+	return cmd
+}
+
+// completeDirectory completes the first argument with directories.
+func completeDirectory(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+func runCheck(ctx context.Context, w *World, o *checkOptions, dir string) error {
+	db, err := attachOffline(dir, o.Repair)
+	if err != nil {
+		return err
+	}
+	out := &findingWriter{w: w, o: o}
+	bar := newCheckProgress(w)
+	printed := 0
+	sum, err := db.Check(ctx, verify.Options{
+		Repair:   o.Repair,
+		Progress: bar.callback(),
+		Report: func(f verify.Finding) error {
+			if printed++; o.Limit > 0 && printed > o.Limit {
+				return nil
+			}
+			if w.StdoutTerminal {
+				bar.close() // the lines would run into each other
+			}
+			return out.finding(f)
+		},
+	})
+	bar.close()
+	if closeErr := db.Close(); err == nil || errors.Is(err, context.Canceled) {
+		err = errors.Join(err, closeErr)
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	if e := out.summary(dir, &sum, err != nil); e != nil {
+		return e
+	}
+	switch {
+	case err != nil:
+		return errInterrupted
+	case !sum.Clean():
+		return &findingsError{dir, sum.Findings - sum.Repaired}
+	}
+	return nil
+}
+
+// findingWriter prints findings as they come.
+type findingWriter struct {
+	w     *World
+	o     *checkOptions
+	begun bool
+}
+
+func (p *findingWriter) finding(f verify.Finding) error {
+	switch p.o.Output {
+	case outputJSON:
+		return json.NewEncoder(p.w.Stdout).Encode(f)
+	case outputCSV:
+		c := csv.NewWriter(p.w.Stdout)
+		p.header(c)
+		failed := ""
+		if f.Failed != nil {
+			failed = f.Failed.Error()
+		}
+		_ = c.Write([]string{
+			string(f.Kind), strconv.Itoa(int(f.Table)), strconv.Itoa(int(f.Addr.Segment())), strconv.Itoa(int(f.Addr.Offset())), strconv.Itoa(f.Copy),
+			strconv.Itoa(int(f.Blade)), strconv.FormatUint(f.Off, 10), f.What, f.Remedy, strconv.FormatBool(f.Repaired), failed,
+		})
+		c.Flush()
+		return c.Error()
+	default:
+		_, err := fmt.Fprintln(p.w.Stdout, f)
+		return err
+	}
+}
+
+// header writes the names of the columns, once.
+func (p *findingWriter) header(c *csv.Writer) {
+	if !p.begun {
+		p.begun = true
+		_ = c.Write([]string{"kind", "table", "segment", "offset", "copy", "blade", "blade_offset", "what", "remedy", "repaired", "failed"})
+	}
+}
+
+// summary prints what was counted.
+func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool) error {
+	switch p.o.Output {
+	case outputJSON:
+		return json.NewEncoder(p.w.Stdout).Encode(map[string]any{"summary": s, "interrupted": interrupted})
+	case outputCSV:
+		c := csv.NewWriter(p.w.Stdout)
+		p.header(c)
+		c.Flush()
+		return c.Error()
+	}
+	t := tabwriter.NewWriter(p.w.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	if p.o.Limit > 0 && s.Findings > uint64(p.o.Limit) {
+		fmt.Fprintf(t, "... and %d more findings\n", s.Findings-uint64(p.o.Limit))
+	}
+	verb := "checked"
+	if interrupted {
+		verb = "interrupted; until then, checked"
+	}
+	fmt.Fprintf(t, "%s %s: %d blades, %d segments, %d MiB read\n", verb, dir, s.Blades, s.Segments, s.Bytes>>20)
+	if len(s.Tables) > 0 {
+		fmt.Fprintf(t, "  table\trecords\ttombstones\tbytes\tsub-tables\t\n")
+		for _, x := range s.Tables {
+			fmt.Fprintf(t, "  %s\t%d\t%d\t%d\t%d\t\n", x.Name, x.Records, x.Tombstones, x.Bytes, x.SubTables)
+		}
+	}
+	fmt.Fprintf(t, "blocks: %d live, %d absent, %d free\n", s.Live, s.Absent, s.Free)
+	if s.Coordinators > 0 {
+		fmt.Fprintf(t, "coordinators that were not closed: %d, with %d records in their logs\n", s.Coordinators, s.LogRecords)
+	}
+	if s.Findings == 0 {
+		fmt.Fprintf(t, "no findings\n")
+		return t.Flush()
+	}
+	fmt.Fprintf(t, "findings: %d", s.Findings)
+	separator := ":"
+	for _, k := range verify.Kinds() {
+		if n := s.ByKind[k]; n > 0 {
+			fmt.Fprintf(t, "%s %d %s", separator, n, k)
+			separator = ","
+		}
+	}
+	if p.o.Repair {
+		fmt.Fprintf(t, "; repaired: %d", s.Repaired)
+	}
+	fmt.Fprintln(t)
+	return t.Flush()
+}
+
+// checkProgress shows how far a check is, on one line of a terminal. The zero value
+// shows nothing.
+type checkProgress struct {
+	bars *mpb.Progress
+	bar  *mpb.Bar
+
+	mu    sync.Mutex
+	stage string
+}
+
+func newCheckProgress(w *World) *checkProgress {
+	if !w.StderrTerminal {
+		return &checkProgress{}
+	}
+	p := &checkProgress{bars: mpb.New(mpb.WithOutput(w.Stderr), mpb.WithWidth(40), mpb.WithAutoRefresh())}
+	p.bar = p.bars.New(barSteps,
+		mpb.BarStyle().Lbound("").Filler("━").Tip("━").Padding("─").Rbound(""),
+		mpb.BarRemoveOnComplete(),
+		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return fmt.Sprintf("checking %-8s ", p.stage)
+		})),
+	)
+	return p
+}
+
+func (p *checkProgress) callback() func(verify.Progress) {
+	if p.bars == nil {
+		return nil
+	}
+	return func(now verify.Progress) {
+		p.mu.Lock()
+		p.stage = now.Stage
+		p.mu.Unlock()
+		if p.bar != nil && now.Total > 0 {
+			p.bar.SetCurrent(int64(now.Done * (barSteps - 1) / now.Total))
+		}
+	}
+}
+
+// close removes the line; to close again does nothing.
+func (p *checkProgress) close() {
+	if p.bar == nil {
+		return
+	}
+	p.bar.Abort(true)
+	p.bars.Wait()
+	p.bar = nil
+}

@@ -1,0 +1,54 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"txnode/memory"
+	"txnode/memory/embedded"
+	"txnode/verify"
+)
+
+// offline is a database in a directory that is looked at without being opened.
+type offline struct {
+	*verify.Database
+	host *embedded.Host
+}
+
+// attachOffline attaches to the database in a directory: shared with other readers
+// or, to write, exclusively. Its catalog must be intact, and its files be there.
+func attachOffline(dir string, write bool) (*offline, error) {
+	// A directory without a database stays as it is.
+	if _, err := os.Stat(filepath.Join(dir, "catalog.db")); errors.Is(err, fs.ErrNotExist) {
+		return nil, failf("no database in %s: there is no catalog.db", dir)
+	} else if err != nil {
+		return nil, err
+	}
+	h, err := embedded.Connect(embedded.Options{Dir: dir, ReadOnly: true})
+	if err == nil && write { // it is a database; nothing is created below
+		if err = h.Close(); err == nil {
+			h, err = embedded.Connect(embedded.Options{Dir: dir})
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	o := &offline{host: h}
+	l, err := memory.LoadLayout(h.Catalog)
+	if err == nil && l == nil {
+		err = fmt.Errorf("%w: %s", memory.ErrNotFormatted, dir)
+	}
+	if err == nil {
+		o.Database, err = verify.Attach(h.Fabric, l)
+	}
+	if err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	return o, nil
+}
+
+// Close detaches and unlocks the directory.
+func (o *offline) Close() error { return errors.Join(o.Database.Close(), o.host.Close()) }

@@ -1,0 +1,426 @@
+package verify
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"txnode/index/race"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// Dump writes annotated bytes of a database: a line has an offset, the bytes, and what
+// they mean. It accepts any bytes.
+type Dump struct {
+	d   *Database
+	w   io.Writer
+	err error
+	// Copy is which replica is shown; 0: the primary.
+	Copy int
+	// Limit is how many bytes of a value, and how many entries of a list, are shown;
+	// 0: all.
+	Limit int
+}
+
+// NewDump makes a dump of the database's parts to w.
+func (d *Database) NewDump(w io.Writer) *Dump { return &Dump{d: d, w: w} }
+
+func (p *Dump) printf(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	}
+}
+
+// line writes up to 8 bytes and what they mean.
+func (p *Dump) line(off int, b []byte, format string, args ...any) {
+	s := fmt.Sprintf("%04x  %-23s  %s", off, fmt.Sprintf("% x", b), fmt.Sprintf(format, args...))
+	p.printf("%s", strings.TrimRight(s, " "))
+}
+
+// read returns bytes of a blade, on the heap.
+func (p *Dump) read(at rdma.RemoteAddr, n uint32) ([]byte, error) { return p.d.copyOf(at, n) }
+
+// place checks an address and returns where the copy that is asked for is.
+func (p *Dump) place(a memory.Addr, n uint32, kinds ...memory.SegmentKind) (rdma.RemoteAddr, error) {
+	for _, k := range kinds {
+		if !p.d.contains(a, n, k) {
+			continue
+		}
+		if p.Copy < 0 || p.Copy >= p.d.v.Copies(a) {
+			return rdma.RemoteAddr{}, fmt.Errorf("%w: copy %d of %v: there are %d, from 0", ErrNoSuch, p.Copy, a, p.d.v.Copies(a))
+		}
+		return p.d.v.At(a, p.Copy), nil
+	}
+	if p.d.v.Valid(a) && int(a.Segment()) < len(p.d.l.Segments) {
+		return rdma.RemoteAddr{}, fmt.Errorf("%w: %v is in a segment of kind %v, of %d bytes", ErrNoSuch, a, p.d.l.Segments[a.Segment()].Kind, p.d.l.SegmentSize)
+	}
+	return rdma.RemoteAddr{}, fmt.Errorf("%w: %v: there are segments 1 to %d", ErrNoSuch, a, len(p.d.l.Segments)-1)
+}
+
+// more says how many entries of a list are left out, if i is the first of them.
+func (p *Dump) more(i, n int) bool {
+	if p.Limit > 0 && i == p.Limit {
+		p.printf("... and %d more", n-i)
+		return true
+	}
+	return false
+}
+
+// Region shows the header of a blade's region, and which segments are on it.
+func (p *Dump) Region(b rdma.BladeID) error {
+	l := p.d.l
+	if int(b) >= len(l.Blades) {
+		return fmt.Errorf("%w: blade %d: there are %d, from 0", ErrNoSuch, b, len(l.Blades))
+	}
+	x := l.Blades[b]
+	state := "up"
+	if x.State == memory.BladeDown {
+		state = "down"
+	}
+	p.printf("blade %d: %d bytes, %s, %d segments placed; catalog: epoch %d, database %v", b, x.Size, state, x.Used, l.Epoch, l.UUID)
+	for i := range memory.HeaderCopies {
+		q, err := p.read(rdma.RemoteAddr{Blade: b, Key: p.d.v.Key(b), Off: memory.HeaderOffset(i)}, memory.RegionHeaderSize)
+		if err != nil {
+			return err
+		}
+		p.header(q, i, b)
+	}
+	p.printf("")
+	var all []string
+	for id := range l.Segments {
+		s := &l.Segments[id]
+		for k, r := range s.Placement.Replicas[:s.Placement.N] {
+			if r.Blade == b {
+				all = append(all, fmt.Sprintf("%010x  segment %d, copy %d: %s", r.Base, id, k, p.d.purpose(memory.SegmentID(id))))
+			}
+		}
+	}
+	for i, s := range all {
+		if p.more(i, len(all)) {
+			break
+		}
+		p.printf("%s", s)
+	}
+	return p.err
+}
+
+func (p *Dump) header(q []byte, i int, b rdma.BladeID) {
+	base := int(memory.HeaderOffset(i))
+	h, blank, err := memory.ParseHeaderCopy(q, i)
+	verdict := "intact"
+	switch {
+	case blank:
+		verdict = "blank"
+	case err != nil:
+		verdict = err.Error()
+	case h != p.d.l.HeaderOf(b):
+		verdict = "intact, but not what the catalog says now"
+	}
+	p.printf("\nregion header, copy %d: %s", i, verdict)
+	w := func(off uint32) uint64 { return word(q, off) }
+	p.line(base, q[:8], "magic %q", q[:8])
+	p.line(base+8, q[8:16], "format %d, blade %d of %d, %d backups", w(8)&0xffff, w(8)>>16&0xffff, w(8)>>32&0xffff, w(8)>>48&0xff)
+	p.line(base+16, q[16:24], "segments of %d bytes, written in epoch %d", uint32(w(16)), w(16)>>32)
+	p.line(base+24, q[24:32], "database %x...", q[24:32])
+	p.line(base+32, q[32:40], "    ... %x", q[32:40])
+	p.line(base+40, q[40:48], "region of %d bytes", w(40))
+	p.line(base+48, q[48:56], "")
+	p.line(base+56, q[56:64], "checksum")
+}
+
+// purpose says what a segment is for.
+func (d *Database) purpose(id memory.SegmentID) string {
+	s := &d.l.Segments[id]
+	switch s.Kind {
+	case memory.KindLog:
+		return fmt.Sprintf("log, row %d", s.Row)
+	case memory.KindBlocks:
+		return fmt.Sprintf("blocks of %d bytes (class %d)", s.Class.Size(), s.Class)
+	}
+	return s.Kind.String()
+}
+
+// Segment shows where a segment is and what is in it.
+func (p *Dump) Segment(id memory.SegmentID) error {
+	l := p.d.l
+	at, err := p.place(memory.MakeAddr(id, 0), 1, memory.KindLog, memory.KindIndex, memory.KindBlocks)
+	if err != nil {
+		return err
+	}
+	p.printf("segment %d: %s, %d bytes", id, p.d.purpose(id), l.SegmentSize)
+	for k, r := range l.Segments[id].Placement.Replicas[:l.Segments[id].Placement.N] {
+		p.printf("  copy %d: blade %d +%#x", k, r.Blade, r.Base)
+	}
+	p.printf("")
+	switch s := &l.Segments[id]; s.Kind {
+	case memory.KindLog:
+		return p.logSegment(s)
+	case memory.KindIndex:
+		return p.indexSegment(id, at)
+	default:
+		return p.blockSegment(id, s.Class)
+	}
+}
+
+func (p *Dump) logSegment(s *memory.Segment) error {
+	per := p.d.l.SegmentSize / p.d.l.LogArea
+	for i := range per {
+		owner := "nobody"
+		for _, c := range p.d.l.Coordinators {
+			if c.Slot == s.Row*per+i {
+				owner = fmt.Sprintf("coordinator %d", c.ID)
+			}
+		}
+		p.printf("%08x  log area of %s", i*p.d.l.LogArea, owner)
+	}
+	return p.err
+}
+
+// indexSegment lists the extents.
+func (p *Dump) indexSegment(id memory.SegmentID, at rdma.RemoteAddr) error {
+	size := p.d.l.SegmentSize
+	unit := memory.ExtentUnit(size)
+	table, err := p.read(at, memory.ExtentTable(size))
+	if err != nil {
+		return err
+	}
+	var used []uint32
+	for g := range size / unit {
+		if word(table, 8*g) != 0 {
+			used = append(used, g)
+		}
+	}
+	for i, g := range used {
+		if p.more(i, len(used)) {
+			break
+		}
+		w := word(table, 8*g)
+		a := memory.MakeAddr(id, g*unit)
+		n, ok := memory.ParseExtentWord(a, w)
+		if !ok || n > size/unit-g {
+			p.line(int(8*g), table[8*g:8*g+8], "no word of an extent at %v", a)
+			continue
+		}
+		first := at
+		first.Off += uint64(a.Offset())
+		q, err := p.read(first, lineSize)
+		if err != nil {
+			return err
+		}
+		p.line(int(8*g), table[8*g:8*g+8], "%d bytes at %v: %s", n*unit, a, extentUse(q))
+	}
+	return p.err
+}
+
+// extentUse says what the first line of an extent is.
+func extentUse(q []byte) string {
+	if g, err := race.ParseRoot(q); err == nil {
+		return fmt.Sprintf("root of the index of table %d, %d groups, depth at most %d", g.Table, g.Groups, g.MaxDepth)
+	}
+	if b, err := race.ParseBirth(q); err == nil {
+		return fmt.Sprintf("sub-table of table %d, made for suffix %0*b", b.Table, max(1, int(b.Depth)), b.Suffix)
+	}
+	return "neither a root nor a sub-table"
+}
+
+// blockSegment counts the blocks and lists those in use.
+func (p *Dump) blockSegment(id memory.SegmentID, class memory.Class) error {
+	size := class.Size()
+	n := p.d.l.SegmentSize / size
+	step := max(chunk/size, 1)
+	var blank, free, damaged, used int
+	for from := uint32(0); from < n; from += step {
+		k := min(step, n-from)
+		at, err := p.place(memory.MakeAddr(id, from*size), k*size, memory.KindBlocks)
+		if err != nil {
+			return err
+		}
+		q, err := p.read(at, k*size)
+		if err != nil {
+			return err
+		}
+		for i := range k {
+			a := memory.MakeAddr(id, (from+i)*size)
+			img := record.Image(q[i*size : (i+1)*size])
+			_, err := img.Check(a)
+			switch {
+			case err != nil:
+				damaged++
+				p.printf("%08x  %v", a.Offset(), err)
+			case img.Meta() == 0 && img.Version() == 0:
+				blank++
+			case img.Meta().State() == record.Free:
+				free++
+			default:
+				if used++; p.Limit == 0 || used <= p.Limit {
+					p.printf("%08x  %s%s", a.Offset(), describe(img), lockText(img))
+				}
+			}
+		}
+	}
+	if p.Limit > 0 && used > p.Limit {
+		p.printf("... and %d more in use", used-p.Limit)
+	}
+	p.printf("%d blocks: %d in use, %d free, %d never used, %d damaged", n, used, free, blank, damaged)
+	return p.err
+}
+
+// lockText says who holds the lock, if somebody does.
+func lockText(img record.Image) string {
+	if img.Guard().Held() {
+		return fmt.Sprintf(", locked by %v", img.Lock())
+	}
+	if !img.Stable() {
+		return fmt.Sprintf(", guard free at %v: not the version", img.Guard().Version())
+	}
+	return ""
+}
+
+// Bucket shows a line of an index: a bucket, the first line of a sub-table, or the
+// root with its directory.
+func (p *Dump) Bucket(a memory.Addr) error {
+	a &^= lineSize - 1
+	at, err := p.place(a, lineSize, memory.KindIndex)
+	if err != nil {
+		return err
+	}
+	q, err := p.read(at, lineSize)
+	if err != nil {
+		return err
+	}
+	p.printf("%v, copy %d: %v", a, p.Copy, at)
+	switch {
+	case word(q, 0) != 0 && isRoot(q):
+		return p.root(a, q)
+	case isSubTable(q):
+		return p.subTable(q)
+	}
+	h := race.Header(word(q, bucketHeader))
+	if err := h.Check(h.Table()); err != nil {
+		p.printf("no bucket of an index: %v", err)
+	}
+	for j := range uint32(slotsPerLine) {
+		s := race.Slot(word(q, 8*j))
+		p.line(int(8*j), q[8*j:8*j+8], "slot %d: %s", j, p.slot(s))
+	}
+	p.line(bucketHeader, q[bucketHeader:], "header: %v", h)
+	return p.err
+}
+
+func isRoot(q []byte) bool {
+	_, err := race.ParseRoot(q)
+	return err == nil || string(q[:8]) == "TXNRACE1"
+}
+
+func isSubTable(q []byte) bool {
+	_, err := race.ParseBirth(q)
+	return err == nil || string(q[:8]) == "TXNSUBTB"
+}
+
+// slot describes a slot and its block.
+func (p *Dump) slot(s race.Slot) string {
+	if s == 0 {
+		return "empty"
+	}
+	if err := s.Check(); err != nil {
+		return err.Error()
+	}
+	size := s.Class().Size()
+	if !p.d.contains(s.Addr(), size, memory.KindBlocks) {
+		return fmt.Sprintf("%v: no block is there", s)
+	}
+	q, err := p.read(p.d.v.At(s.Addr(), 0), size)
+	if err != nil {
+		return fmt.Sprintf("%v: %v", s, err)
+	}
+	img := record.Image(q)
+	if _, err := img.Check(s.Addr()); err != nil {
+		return fmt.Sprintf("%v: %v", s, err)
+	}
+	return fmt.Sprintf("%v: %s%s", s, describe(img), lockText(img))
+}
+
+func (p *Dump) root(a memory.Addr, q []byte) error {
+	g, err := race.ParseRoot(q)
+	p.line(0, q[:8], "magic %q: root of an index", q[:8])
+	w := word(q, 8)
+	p.line(8, q[8:16], "table %d, %d groups, maximum depth %d, %d slots per bucket", w>>48, uint32(w), uint8(w>>32), uint8(w>>40))
+	verdict := ""
+	if err != nil {
+		verdict = ": " + err.Error()
+	}
+	p.line(56, q[56:64], "checksum%s", verdict)
+	if err != nil || !p.d.contains(a, rootSize(g), memory.KindIndex) {
+		return p.err
+	}
+	at := p.d.v.At(a, p.Copy)
+	d, err := p.read(at, rootLines)
+	if err != nil {
+		return err
+	}
+	depth := word(d, depthOff)
+	p.line(depthOff, d[depthOff:depthOff+8], "global depth %d", depth)
+	p.line(dirLockOff, d[dirLockOff:dirLockOff+8], "lock of the directory%s", lockOwnerText(word(d, dirLockOff)))
+	n := 1 << min(depth, uint64(g.MaxDepth))
+	for i := range n {
+		if p.more(i, n) {
+			break
+		}
+		at.Off = p.d.v.At(a, p.Copy).Off + rootLines + uint64(8*i)
+		e, err := p.read(at, 8)
+		if err != nil {
+			return err
+		}
+		p.line(rootLines+8*i, e, "entry %d: %v", i, race.Entry(word(e, 0)))
+	}
+	return p.err
+}
+
+func lockOwnerText(w uint64) string {
+	if w == 0 {
+		return ": free"
+	}
+	return fmt.Sprintf(": client %d, thread %d", w>>lockOwner, uint16(w))
+}
+
+func (p *Dump) subTable(q []byte) error {
+	_, err := race.ParseBirth(q)
+	p.line(0, q[:8], "magic %q: sub-table", q[:8])
+	w := word(q, 8)
+	p.line(8, q[8:16], "table %d, %d groups, maximum depth %d, %d slots per bucket", w>>48, uint32(w), uint8(w>>32), uint8(w>>40))
+	w = word(q, 16)
+	p.line(16, q[16:24], "made for suffix %b of depth %d", uint32(w), uint8(w>>32))
+	p.line(24, q[24:32], "split from: %v", addrText(word(q, 24)))
+	p.line(32, q[32:40], "root: %v", addrText(word(q, 32)))
+	verdict := ""
+	if err != nil {
+		verdict = ": " + err.Error()
+	}
+	p.line(40, q[40:48], "checksum%s", verdict)
+	p.line(tableChild, q[48:56], "being split into: %v", addrText(word(q, tableChild)))
+	p.line(tableLock, q[56:64], "lock%s", lockOwnerText(word(q, tableLock)))
+	return p.err
+}
+
+func addrText(w uint64) string {
+	if w == 0 {
+		return "none"
+	}
+	if w>>memory.AddrBits != 0 {
+		return fmt.Sprintf("%#x, no address", w)
+	}
+	return memory.Addr(w).String()
+}
+
+// Key shows the record of a table that has a key, and the slot that points to it. The
+// error is an ErrNoSuch when no slot does.
+func (p *Dump) Key(t memory.Table, key []byte) error {
+	slot, a, err := p.d.lookup(t, key)
+	if err != nil {
+		return err
+	}
+	p.printf("key %s of table %d %q: the slot at %v points to %v", keyText(key), t.ID, t.Name, slot, a)
+	return p.Record(a)
+}
