@@ -43,6 +43,11 @@ func (s *Space) attach(c *rdma.Coro, fresh bool) error {
 			}
 		}
 	}
+	// Later fences must not have to ask for these WRITEs: the keys are about to change.
+	var batch rdma.Batch
+	if err := c.Fence(rdma.FenceThread, 0, &batch); err != nil {
+		return fmt.Errorf("memory: open: %w", err)
+	}
 	if l.Formatted {
 		return nil
 	}

@@ -40,7 +40,9 @@ func (tx *Tx) placeholders(first int) error {
 		}
 		it.addr, it.class, it.inserted = a, class, true
 		it.buf, it.bufLen, it.prior = at, n, record.FreeAt(tx.id)
-		record.Image(tx.bytes(at, n)).Put(a, tx.id, record.Absent, it.table.ID, class, tx.id, it.key, nil)
+		// Version 0: no two images of a block may have the same, or a READ that is
+		// copied while the second is written takes the first one for it.
+		record.Image(tx.bytes(at, n)).Put(a, 0, record.Absent, it.table.ID, class, tx.id, it.key, nil)
 		b.Write(tx.view.At(a, 0), at, n) // only primaries carry locks; backups get the image
 	}
 	if b.Len() == 0 {

@@ -4,13 +4,17 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"sync/atomic"
 	"testing"
 
 	"txnode/check"
 	"txnode/history"
+	"txnode/memory/catalog"
 	"txnode/occ"
+	"txnode/rdma"
+	"txnode/rdma/rdmatest"
 	"txnode/txn"
 )
 
@@ -20,41 +24,70 @@ type setting struct {
 	backups             int
 	threads, coroutines int
 	readBackups         bool
+	// caps, if not nil, are those of a fabric that is as disorderly as they allow.
+	caps *rdma.Caps
+	seed uint64
 }
 
 func (s setting) String() string {
-	return fmt.Sprintf("%v/f=%d/%dx%d/backups=%v", s.policy, s.backups, s.threads, s.coroutines, s.readBackups)
+	name := fmt.Sprintf("%v/f=%d/%dx%d/backups=%v", s.policy, s.backups, s.threads, s.coroutines, s.readBackups)
+	if s.caps != nil {
+		name += fmt.Sprintf("/placed=%v,ordered=%v,masked=%v/seed=%d", s.caps.Placed, s.caps.OrderedLine, s.caps.MaskedCAS, s.seed)
+	}
+	return name
 }
 
 // settings cover both policies, every number of backups, and 1 to 4 threads of 1
 // to 64 coroutines, pairwise.
 func settings(short bool) []setting {
 	all := []setting{
-		{occ.PolicyDefault, 1, 2, 1, false},
-		{occ.PolicyDefault, 0, 4, 8, false},
-		{occ.PolicyDefault, 2, 3, 4, true},
-		{occ.PolicyDefault, 1, 1, 64, false},
-		{occ.PolicyDefault, 1, 4, 16, true},
-		{occ.PolicyFORD, 1, 2, 1, false},
-		{occ.PolicyFORD, 0, 4, 4, false},
-		{occ.PolicyFORD, 2, 2, 16, true},
-		{occ.PolicyFORD, 1, 1, 64, false},
+		{policy: occ.PolicyDefault, backups: 1, threads: 2, coroutines: 1, readBackups: false},
+		{policy: occ.PolicyDefault, backups: 0, threads: 4, coroutines: 8, readBackups: false},
+		{policy: occ.PolicyDefault, backups: 2, threads: 3, coroutines: 4, readBackups: true},
+		{policy: occ.PolicyDefault, backups: 1, threads: 1, coroutines: 64, readBackups: false},
+		{policy: occ.PolicyDefault, backups: 1, threads: 4, coroutines: 16, readBackups: true},
+		{policy: occ.PolicyFORD, backups: 1, threads: 2, coroutines: 1, readBackups: false},
+		{policy: occ.PolicyFORD, backups: 0, threads: 4, coroutines: 4, readBackups: false},
+		{policy: occ.PolicyFORD, backups: 2, threads: 2, coroutines: 16, readBackups: true},
+		{policy: occ.PolicyFORD, backups: 1, threads: 1, coroutines: 64, readBackups: false},
+	}
+	seed := uint64(0)
+	for _, placed := range []bool{true, false} {
+		for _, ordered := range []bool{true, false} {
+			for _, masked := range []bool{true, false} {
+				for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
+					seed++
+					all = append(all, setting{
+						policy: p, backups: int(seed % 3), threads: 1 + int(seed%4), coroutines: 1 + int(seed*7%5), readBackups: seed%2 == 0,
+						caps: &rdma.Caps{Placed: placed, OrderedLine: ordered, MaskedCAS: masked}, seed: *firstSeed + seed,
+					})
+				}
+			}
+		}
 	}
 	if short {
-		return []setting{all[0], all[4], all[7]}
+		return []setting{all[0], all[4], all[7], all[9], all[len(all)-2]}
 	}
 	return all
 }
+
+var firstSeed = flag.Uint64("seed", 0, "added to the seeds of the disorderly fabrics")
 
 // open opens a database of small segments and sub-tables, so that tables resize
 // and segments fill while the workload runs.
 func open(t testing.TB, s setting, rec *history.Recorder) *txn.DB {
 	t.Helper()
-	db, err := txn.Open(t.Context(), txn.Options{
+	o := txn.Options{
 		Blades: 3, Backups: txn.F(s.backups), Policy: s.policy, ReadBackups: s.readBackups,
 		SegmentSize: 1 << 20, LogArea: 64 << 10, BladeSize: 256 << 20, Arena: 8 << 20, IndexGroups: 4,
 		CacheBytes: 1 << 20, History: rec, Seed: 7,
-	})
+	}
+	if s.caps != nil {
+		o.Blades, o.BladeSize, o.SegmentSize, o.Arena = 0, 0, 256<<10, 2<<20
+		o.Fabric = rdmatest.New(rdmatest.Options{Blades: 3, Size: 8 << 20, Caps: *s.caps, Seed: s.seed})
+		o.Catalog = &catalog.Mem{}
+	}
+	db, err := txn.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,6 +136,9 @@ func run(t *testing.T, db *txn.DB, s setting, fn func(ctx context.Context, id in
 func perWorker(s setting, n int) int {
 	if testing.Short() {
 		n /= 4
+	}
+	if s.caps != nil {
+		n /= 10
 	}
 	return max(n/(s.threads*s.coroutines), 4)
 }
