@@ -151,7 +151,7 @@ func TestCoroutineCredits(t *testing.T) {
 		if in != 0 || th.Active() != 0 {
 			t.Errorf("%d coroutines and %d credits are left in operations", in, th.Active())
 		}
-		return
+		return least, most
 	}
 	if l := th.Limits(); l.Coroutines != rdma.MaxCoroCredits || l.BackoffNs != rdma.BackoffUnitNs {
 		t.Errorf("at the start: %+v", l)

@@ -55,7 +55,7 @@ func (t *Thread) Run(n int, fn func(c *Coro)) {
 		c := &Coro{t: t, id: i}
 		c.Count = &c.counters
 		c.next, c.stop = iter.Pull(func(yield func(struct{}) bool) {
-			defer c.end()
+			defer func() { c.end(recover()) }()
 			c.yield = yield
 			fn(c)
 		})
@@ -84,12 +84,12 @@ func (t *Thread) Run(n int, fn func(c *Coro)) {
 // stopped is what unwinds a coroutine whose Run is being abandoned.
 type stopped struct{}
 
-// end is deferred by every coroutine.
-func (c *Coro) end() {
+// end is deferred by every coroutine; r is what it panicked with.
+func (c *Coro) end(r any) {
 	c.EndOp()
 	c.done = true
 	c.t.live--
-	if r := recover(); r != nil && r != (stopped{}) {
+	if r != nil && r != (stopped{}) {
 		panic(r)
 	}
 }
@@ -289,11 +289,11 @@ func (c *Coro) MaskedCAS(b *Batch, a RemoteAddr, compare, cmpMask, swap, swapMas
 		if err := c.Do(b); err != nil {
 			return 0, err
 		}
-		if prior := b.wrs[i].Result; prior == old {
+		prior := b.wrs[i].Result
+		if prior == old {
 			return old, nil
-		} else {
-			old = prior
 		}
+		old = prior
 	}
 }
 

@@ -69,7 +69,7 @@ func TestVerbError(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", x.err.Error(), x.text)
 		}
 		for _, target := range []error{rdma.ErrVerb, rdma.ErrStaleKey, rdma.ErrBladeDown, rdma.ErrNoMemory} {
-			if want := target == rdma.ErrVerb || target == x.is; errors.Is(&x.err, target) != want {
+			if want := errors.Is(target, rdma.ErrVerb) || errors.Is(target, x.is); errors.Is(&x.err, target) != want {
 				t.Errorf("%v is %v: %v; want %v", &x.err, target, !want, want)
 			}
 		}

@@ -18,7 +18,7 @@ func fabricItself(tb testing.TB, open Open) {
 	if f.Name() == "" || strings.ToLower(f.Name()) != f.Name() {
 		tb.Errorf("Name is %q; want a short lower-case name", f.Name())
 	}
-	if f.Seed() != f.Seed() {
+	if seed := f.Seed(); seed != f.Seed() {
 		tb.Error("Seed changes")
 	}
 	if r.caps.MaxBatch < 1 {

@@ -19,8 +19,8 @@ func unaligned(tb testing.TB, open Open) {
 		}
 		seed := uint64(0)
 		for _, n := range lengths {
-			for off := uint64(0); off <= 16; off++ {
-				for local := uint32(0); local < 9; local++ {
+			for off := range uint64(17) {
+				for local := range uint32(9) {
 					seed++
 					span := n + 64 // what is compared
 					at := 8192 + off
@@ -31,7 +31,7 @@ func unaligned(tb testing.TB, open Open) {
 					w.fill(local, n, seed)
 					copy(model[at:], w.t.Bytes(w.buf+local, n))
 					back := w.buf + bufSize/2 + (local+uint32(seed))%11
-					w.fill(uint32(back-w.buf)-8, n+16, ^seed)
+					w.fill(back-w.buf-8, n+16, ^seed)
 					guard := bytes.Clone(w.t.Bytes(back-8, n+16))
 					w.b.Reset()
 					w.b.Write(w.at(0, at), w.buf+local, n)

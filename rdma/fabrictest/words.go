@@ -33,7 +33,7 @@ func words(tb testing.TB, open Open) {
 	reader := func(w *worker) {
 		last, met := byte(0), 0
 		for k := 0; w.racing(k, rounds, met); k++ {
-			at := uint64(w.t.Rand() % 16)
+			at := w.t.Rand() % 16
 			local := w.buf + uint32(w.t.Rand()%9)
 			w.b.Reset()
 			w.b.Read(w.at(0, off+at), local, n-16)

@@ -35,7 +35,9 @@ const storesOrdered = true
 // processor's makers promise wherever there is AVX.
 var wide = cpu.X86.HasAVX
 
-// Layout that the assembly relies on.
+// Layout that the assembly relies on; it finds the names in go_asm.h.
+//
+//nolint:unused // by Go
 const (
 	wrSize   = unsafe.Sizeof(rdma.WR{})
 	wrOp     = unsafe.Offsetof(rdma.WR{}.Op)
