@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"unsafe"
 
@@ -68,7 +69,9 @@ func (r *region) mapFile(path string) error {
 	case st.Size() < int64(r.size) && r.readOnly:
 		err = fmt.Errorf("it has %d bytes, fewer than the read-only blade's %d", st.Size(), r.size)
 	case st.Size() < int64(r.size):
-		err = f.Truncate(int64(r.size))
+		if err = f.Truncate(int64(r.size)); err == nil {
+			err = syncNew(f)
+		}
 	}
 	if err == nil {
 		r.mem, err = unix.Mmap(int(f.Fd()), 0, int(r.size), prot, unix.MAP_SHARED)
@@ -78,6 +81,18 @@ func (r *region) mapFile(path string) error {
 	}
 	r.file = f
 	return nil
+}
+
+// syncNew makes size and name of a file durable: FLUSH speaks of contents only.
+func syncNew(f *os.File) error {
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(f.Name()))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // provision gives [off, off+n) of a file disk blocks now, so that a full disk is
