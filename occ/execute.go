@@ -333,9 +333,7 @@ func (tx *Tx) probed(it *item) error {
 			it.step = stepSearch
 			return nil
 		}
-		it.addr = 0
-		it.step = stepConfirm
-		return nil
+		return tx.notThis(it, 0, img)
 	}
 	if lost {
 		if err != nil && it.tries < maxRereads {
@@ -372,6 +370,20 @@ func accepts(img record.Image, it *item, held bool, id record.TxID) bool {
 		return img.Guard() == record.HeldBy(id) && img.Version() == it.prior.Version()
 	}
 	return img.Stable()
+}
+
+// notThis notes that candidate k of the item's key has been seen not to hold it. A
+// block that is free is about to leave its slot, or its slot to get another: the
+// lookup is repeated. One of another key stays what it is as long as slot and
+// version do, which is confirmed before the absence is believed.
+func (tx *Tx) notThis(it *item, k int, img record.Image) error {
+	it.addr = 0
+	if img.Meta().State() == record.Free {
+		return tx.searchAgain(it)
+	}
+	it.query.Candidates[k].Version = img.Version()
+	it.step = stepConfirm
+	return nil
 }
 
 // found accepts a verified image, and locks it if that is still to be done.
@@ -483,6 +495,10 @@ func (tx *Tx) readMany(it *item) error {
 			}
 			return tx.found(it, img)
 		}
+		if img.Meta().State() == record.Free {
+			torn = true
+		}
+		it.query.Candidates[k].Version = img.Version()
 	}
 	if torn {
 		// One of them is being written, or longer than what was read: look at the
