@@ -204,6 +204,10 @@ func (w *walker) damaged(b *block, x *fault) {
 	}
 	if g := b.copies[0].Guard(); g.Held() && w.plausible(g.Owner()) {
 		f.What += fmt.Sprintf("; the guard says that %v holds the lock", g.Owner())
+		if why, ok := w.pending[g.Owner()]; ok { // its image was being written
+			f.Kind = KindLock
+			f.What += "; " + why
+		}
 		w.found(f)
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"txnode/index"
@@ -455,6 +456,13 @@ var damages = []struct {
 		m.everywhere(a+48, uint64(race.Entry(m.word(m.entry(1), 0)).Table()))
 		return []want{{verify.KindSplit, a + 48, 0}}
 	}},
+	{"a split that was not finished, half of its headers changed", false, func(m *anatomy) []want {
+		e := race.Entry(m.word(m.entry(0), 0))
+		m.everywhere(e.Table()+48, uint64(race.Entry(m.word(m.entry(1), 0)).Table()))
+		m.everywhere(e.Table()+56, 9<<16)
+		m.everywhere(e.Table()+64+56, uint64(race.MakeHeader(1, e.Depth()+1, 0)))
+		return []want{{verify.KindSplit, e.Table() + 48, 0}, {verify.KindLock, e.Table() + 56, 0}}
+	}},
 	{"a lock of the directory", false, func(m *anatomy) []want {
 		m.everywhere(m.ix.Root()+72, 9<<16)
 		return []want{{verify.KindLock, m.ix.Root() + 72, 0}}
@@ -690,6 +698,22 @@ func TestPending(t *testing.T) {
 	for _, repair := range []bool{false, true} {
 		_, found := check(t, dir, repair)
 		compare(t, []want{{verify.KindPending, logs + 512, 0}, {verify.KindPending, logs + 1024, 0}, {verify.KindLock, a, 0}}, found)
+	}
+	for name, c := range map[string]struct {
+		run  func(d *verify.Dump, _ *verify.Database) error
+		want []string
+	}{
+		"log": {func(d *verify.Dump, _ *verify.Database) error { return d.Log(coord.ID, 1) },
+			[]string{"transaction " + old.String(), "undo, 1 entries", "update of the block at " + a.String(), "transaction " + lost.String(), "  guard: free at version " + tx.String()}},
+		"tx": {func(d *verify.Dump, _ *verify.Database) error { return d.Tx(tx) },
+			[]string{"was not closed", "its record in the log on blade 0", "its record in the log on blade 1", ", locked by " + tx.String(), "1 blocks have"}},
+	} {
+		out, err := dump(t, dir, 0, c.run)
+		for _, w := range c.want {
+			if err != nil || !strings.Contains(out, w) {
+				t.Errorf("%s: %v, %q is not in\n%s", name, err, w, out)
+			}
+		}
 	}
 	put(2048, log.Redo, record.MakeTxID(coord.ID+1, 1), a, 1)
 	if _, found := check(t, dir, false); len(found) != 5 || found[2].Kind != verify.KindLog {

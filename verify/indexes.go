@@ -46,7 +46,10 @@ type indexWalk struct {
 	query  index.Query
 	search rdma.Batch
 	keys   []linkedKey // of the sub-table
-	only   []onlyBackup
+	// splitting: the sub-table is being split, or filled: its buckets may be
+	// responsible for the keys of both halves, and slots be in both.
+	splitting bool
+	only      []onlyBackup
 }
 
 func (x *indexWalk) found(kind Kind, a memory.Addr, copy int, format string, args ...any) {
@@ -303,6 +306,7 @@ func (x *indexWalk) subTable(e race.Entry, suffix uint32) bool {
 		}
 		return nil
 	})
+	x.splitting = e.Filling()
 	x.words(at+tableChild, x.id, tails(copies, tableChild), func(off uint32, v uint64) *fault {
 		var f *fault
 		switch {
@@ -316,13 +320,14 @@ func (x *indexWalk) subTable(e race.Entry, suffix uint32) bool {
 			f = faultf(KindSplit, "the sub-table is being split into that at %v", memory.Addr(v))
 		}
 		f.theirs = true
+		x.splitting = true
 		return f
 	})
 	header := race.MakeHeader(x.id, e.Depth(), suffix)
 	x.keys = x.keys[:0]
 	complete := true
 	for o := uint32(tableHeader); o < subTableSize(x.g) && !x.stopped(); o += walkGroups * groupSize {
-		complete = x.buckets(at, o, min(walkGroups*groupSize, subTableSize(x.g)-o), header, e.Filling() || !intact) && complete
+		complete = x.buckets(at, o, min(walkGroups*groupSize, subTableSize(x.g)-o), header, !intact) && complete
 	}
 	x.twins()
 	return complete

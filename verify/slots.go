@@ -61,7 +61,7 @@ func (x *indexWalk) buckets(table memory.Addr, o, n uint32, header race.Header, 
 	}
 	x.words(at, x.id, copies, func(off uint32, v uint64) *fault {
 		if off%lineSize == bucketHeader {
-			if race.Header(v) != header {
+			if h := race.Header(v); h != header && !(x.splitting && h.Check(x.id) == nil && related(h, header)) {
 				return faultf(KindBucket, "the bucket's header is %#x (%v) instead of %v", v, race.Header(v), header)
 			}
 			return nil
@@ -98,6 +98,15 @@ func (x *indexWalk) buckets(table memory.Addr, o, n uint32, header race.Header, 
 	}
 	return true
 }
+
+// parent is the header before the last split of its bucket.
+func parent(h race.Header) race.Header {
+	d := h.Depth() - min(h.Depth(), 1)
+	return race.MakeHeader(h.Table(), d, h.Suffix()&(1<<d-1))
+}
+
+// related reports whether a bucket may have either header while it is split.
+func related(a, b race.Header) bool { return parent(a) == b || a == parent(b) }
 
 // candidates collects the values of the slots of all copies.
 func (x *indexWalk) candidates(copies [][]byte) ([]*candidate, map[place]*candidate) {
@@ -243,9 +252,9 @@ func (x *indexWalk) misplaced(slot memory.Addr, c *candidate, table uint16, key 
 	switch {
 	case uint8(hash>>56) != c.word.Fingerprint():
 		return fmt.Sprintf("its block has key %s with fingerprint %02x", keyText(key), uint8(hash>>56))
-	case !header.Covers(hash):
+	case !header.Covers(hash) && !(x.splitting && parent(header).Covers(hash)):
 		return fmt.Sprintf("its block has key %s, which belongs to another sub-table", keyText(key))
-	case x.ix == nil || elsewhere:
+	case x.ix == nil || elsewhere || x.splitting:
 		return ""
 	}
 	x.query.Key, x.query.Hash, x.query.View = key, hash, x.v
@@ -306,7 +315,7 @@ func (x *indexWalk) link(slot memory.Addr, c *candidate) {
 	bits := x.linked[a.Segment()]
 	i := a.Offset() / c.word.Class().Size()
 	if bits[i/64]>>(i%64)&1 != 0 {
-		if c.fault == nil {
+		if c.fault == nil && !x.splitting {
 			x.found(KindDuplicate, slot, 0, "%v: another slot points to this block, too", c.word)
 		}
 		return
