@@ -1,0 +1,245 @@
+package command_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"txnode/cmd/txnode/command"
+	"txnode/txn"
+)
+
+// makeDatabase makes a database with three accounts in the bed's directory.
+func makeDatabase(t *testing.T, b *bed) {
+	t.Helper()
+	ctx := context.Background()
+	db, err := txn.Open(ctx, txn.Options{Dir: filepath.Join(b.dir, "data"), BladeSize: 16 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10, IndexGroups: 8, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	accounts, err := txn.CreateTable(db, "accounts", txn.Uint64, txn.Text())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(ctx, func(tx *txn.Tx) error {
+		for k := range uint64(3) {
+			if err := accounts.Put(tx, k, fmt.Sprintf("balance %d", 100*k)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// place is where a record is, as txnode prints it.
+var place = regexp.MustCompile(`points to (seg \d+ \+0x[0-9a-f]+)\n.*?: blade (\d+) \+(0x[0-9a-f]+),`)
+
+// whereIs asks txnode inspect where a record is.
+func whereIs(t *testing.T, b *bed, key string) (addr string, blade int, off int64) {
+	t.Helper()
+	code, out, stderr := b.run("inspect", "record", "$DIR/data", "--table", "accounts", "--key", key)
+	m := place.FindStringSubmatch(out)
+	if code != 0 || m == nil {
+		t.Fatalf("exit code %d, %s%s", code, stderr, out)
+	}
+	if _, err := fmt.Sscanf(m[2]+" "+m[3], "%d 0x%x", &blade, &off); err != nil {
+		t.Fatal(err)
+	}
+	return m[1], blade, off
+}
+
+// flip inverts a byte of a blade's file.
+func flip(t *testing.T, b *bed, blade int, off int64) {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(b.dir, "data", fmt.Sprintf("blade-%03d.region", blade)), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	p := make([]byte, 1)
+	if _, err := f.ReadAt(p, off); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte{^p[0]}, off); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	b := newBed(t)
+	makeDatabase(t, b)
+	code, out, stderr := b.run("check", "$DIR/data")
+	if code != 0 || stderr != "" || !strings.Contains(out, "no findings\n") || !strings.Contains(out, "accounts        3") || !strings.HasPrefix(out, "checked $DIR/data: 2 blades") {
+		t.Fatalf("exit code %d, stderr %q\n%s", code, stderr, out)
+	}
+	addr, blade, off := whereIs(t, b, "1")
+	flip(t, b, blade, off+24) // the key
+	flip(t, b, 1, 16)         // a header
+	for range 2 {             // a check without --repair changes nothing
+		code, out, stderr = b.run("check", "$DIR/data")
+		if code != command.ExitVerification || stderr != "txnode: verification failed: $DIR/data: 2 findings\n" ||
+			!strings.Contains(out, "record at "+addr+" (") || !strings.Contains(out, "header at blade 1 +0x0: ") || !strings.Contains(out, "findings: 2: 1 header, 1 record\n") {
+			t.Errorf("exit code %d, stderr %q\n%s", code, stderr, out)
+		}
+	}
+	if code, out, _ = b.run("check", "$DIR/data", "--limit", "1"); code != command.ExitVerification || strings.Contains(out, "record at") || !strings.Contains(out, "... and 1 more findings\n") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+
+	code, out, _ = b.run("check", "$DIR/data", "-o", "json")
+	var objects []map[string]any
+	for s := bufio.NewScanner(strings.NewReader(out)); s.Scan(); {
+		var o map[string]any
+		if err := json.Unmarshal(s.Bytes(), &o); err != nil {
+			t.Fatalf("%v: %s", err, s.Text())
+		}
+		objects = append(objects, o)
+	}
+	if code != command.ExitVerification || len(objects) != 3 || objects[0]["kind"] != "header" || objects[1]["kind"] != "record" || objects[1]["blade_offset"] != float64(off) ||
+		objects[2]["summary"].(map[string]any)["findings"] != 2.0 {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	code, out, _ = b.run("check", "$DIR/data", "-o", "csv")
+	if rows, err := csv.NewReader(strings.NewReader(out)).ReadAll(); err != nil || code != command.ExitVerification || len(rows) != 3 || rows[0][0] != "kind" || rows[2][0] != "record" {
+		t.Errorf("exit code %d, %v\n%s", code, err, out)
+	}
+
+	code, out, stderr = b.run("check", "$DIR/data", "--repair")
+	if code != 0 || stderr != "" || strings.Count(out, "; repaired: ") != 3 || !strings.Contains(out, "findings: 2: 1 header, 1 record; repaired: 2\n") {
+		t.Errorf("exit code %d, stderr %q\n%s", code, stderr, out)
+	}
+	if code, out, _ = b.run("check", "$DIR/data"); code != 0 {
+		t.Errorf("after repair: exit code %d\n%s", code, out)
+	}
+}
+
+func TestCheckTellsWhatStandsInTheWay(t *testing.T) {
+	b := newBed(t)
+	makeDatabase(t, b)
+	data := filepath.Join(b.dir, "data")
+	db, err := txn.Open(context.Background(), txn.Options{Dir: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"check", "$DIR/data"}, {"check", "$DIR/data", "--repair"}, {"inspect", "region", "$DIR/data", "0"}} {
+		if code, _, stderr := b.run(args...); code != command.ExitFailure || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "in use") {
+			t.Errorf("%v: exit code %d: %s", args, code, stderr)
+		}
+	}
+	if err := db.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(b.dir, "empty"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		want string
+	}{
+		"no directory":   {[]string{"check", "$DIR/nowhere"}, 1, "no database in $DIR/nowhere"},
+		"empty":          {[]string{"check", "$DIR/empty", "--repair"}, 1, "no database in $DIR/empty"},
+		"no argument":    {[]string{"check"}, 2, "name one directory"},
+		"limit":          {[]string{"check", "$DIR/data", "-n", "-1"}, 2, "must not be negative"},
+		"no blade":       {[]string{"inspect", "region", "$DIR/data", "7"}, 1, "blade 7"},
+		"blade":          {[]string{"inspect", "region", "$DIR/data", "x"}, 2, `"x" is no number of a blade`},
+		"address":        {[]string{"inspect", "bucket", "$DIR/data", "x"}, 2, `"x" is no address`},
+		"transaction":    {[]string{"inspect", "tx", "$DIR/data", "x"}, 2, `"x" is no transaction`},
+		"half a key":     {[]string{"inspect", "record", "$DIR/data", "--key", "1"}, 2, "belong together"},
+		"nothing":        {[]string{"inspect", "record", "$DIR/data"}, 2, "give the address"},
+		"no table":       {[]string{"inspect", "record", "$DIR/data", "--table", "x", "--key", "1"}, 1, `there are "accounts"`},
+		"key":            {[]string{"inspect", "record", "$DIR/data", "--table", "accounts", "--key", "x"}, 2, "uint64"},
+		"no key":         {[]string{"inspect", "record", "$DIR/data", "--table", "accounts", "--key", "77"}, 1, "not in this database"},
+		"no copy":        {[]string{"inspect", "segment", "$DIR/data", "1", "--copy", "9"}, 1, "copy 9"},
+		"no coordinator": {[]string{"inspect", "log", "$DIR/data", "1"}, 1, "was closed"},
+		"no command":     {[]string{"inspect", "nothing", "$DIR/data"}, 2, "unknown command"},
+	} {
+		code, out, stderr := b.run(c.args...)
+		if code != c.code || out != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, c.want) {
+			t.Errorf("%s: exit code %d, %q, %q", name, code, stderr, out)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Join(b.dir, "empty")); err != nil || len(left) > 0 {
+		t.Errorf("a directory without a database has got %v", left)
+	}
+
+	// Files that are garbage, cut off or gone: one line.
+	for name, spoil := range map[string]func(string) error{
+		"garbage catalog": func(d string) error {
+			return os.WriteFile(filepath.Join(d, "catalog.db"), []byte(strings.Repeat("garbage ", 10000)), 0o644)
+		},
+		"empty catalog": func(d string) error { return os.Truncate(filepath.Join(d, "catalog.db"), 0) },
+		"cut blade":     func(d string) error { return os.Truncate(filepath.Join(d, "blade-001.region"), 4096) },
+		"no blade":      func(d string) error { return os.Remove(filepath.Join(d, "blade-000.region")) },
+	} {
+		spoiled := filepath.Join(b.dir, strings.ReplaceAll(name, " ", "-"))
+		if err := os.CopyFS(spoiled, os.DirFS(data)); err != nil {
+			t.Fatal(err)
+		}
+		if err := spoil(spoiled); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"check", spoiled}, {"check", spoiled, "--repair"}, {"inspect", "segment", spoiled, "1"}} {
+			if code, out, stderr := b.run(args...); code != command.ExitFailure || out != "" || strings.Count(stderr, "\n") != 1 || strings.Contains(stderr, "internal error") {
+				t.Errorf("%s: %v: exit code %d, %q, %q", name, args, code, stderr, out)
+			}
+		}
+	}
+	// A blade that is all garbage, or blank, is a database with findings.
+	for name, fill := range map[string]byte{"garbage": 0xa5, "blank": 0} {
+		spoiled := filepath.Join(b.dir, name+"-blade")
+		if err := os.CopyFS(spoiled, os.DirFS(data)); err != nil {
+			t.Fatal(err)
+		}
+		p := make([]byte, 16<<20)
+		for i := range p {
+			p[i] = fill
+		}
+		if err := os.WriteFile(filepath.Join(spoiled, "blade-000.region"), p, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if code, out, stderr := b.run("check", spoiled, "-n", "3"); code != command.ExitVerification || strings.Count(stderr, "\n") != 1 || !strings.Contains(out, "header at blade 0") {
+			t.Errorf("%s: exit code %d, %q\n%s", name, code, stderr, out)
+		}
+	}
+}
+
+func TestInspect(t *testing.T) {
+	b := newBed(t)
+	makeDatabase(t, b)
+	addr, _, _ := whereIs(t, b, "2")
+	for _, c := range []struct {
+		args string
+		want []string
+	}{
+		{"region $DIR/data 1", []string{"region header, copy 1: intact", "blocks of 64 bytes"}},
+		{"segment $DIR/data 1", []string{"segment 1: ", "copy 0: blade"}},
+		{"record $DIR/data " + addr, []string{"live, table 1", "guard: free at version c", "copy 1: blade", "the same bytes"}},
+		{"record $DIR/data --copy 1 " + addr, []string{", copy 1: blade", "copy 0: blade"}},
+		{"tx $DIR/data c1.1", []string{"whose", "blocks"}[1:]},
+		{"record $DIR/data --table accounts --key 0x0000000000000002", []string{"points to " + addr}},
+	} {
+		code, out, stderr := b.run(append([]string{"inspect"}, strings.Fields(c.args)...)...)
+		if code != 0 || stderr != "" {
+			t.Errorf("%s: exit code %d: %s", c.args, code, stderr)
+		}
+		for _, w := range c.want {
+			if !strings.Contains(out, w) {
+				t.Errorf("%s: %q is not in\n%s", c.args, w, out)
+			}
+		}
+	}
+}
