@@ -13,8 +13,14 @@
 //
 // The suite works on fabrics that complete at once, later, or in virtual time on
 // one goroutine. It starts threads with Fabric.Run only, one per index, waits by
-// verbs, Coro.Yield and Coro.Sleep, and assumes nothing about time. Where threads
-// race, it looks for results that no correct fabric can give, so a pass is as
-// strong as the interleavings were: run it under load, with -count, and on a
-// simulator with several seeds.
+// verbs, Coro.Yield and Coro.Sleep, and assumes nothing about time. Ports are made
+// and closed outside Fabric.Run; Fabric.SetKey, Blades and Now are called inside,
+// too, by a thread that has the control path to itself.
+//
+// Where threads race, the suite looks for results that no correct fabric can
+// give, so a pass is as strong as the interleavings were. Threads race until they
+// have met a thousand times, or give up: on a machine with one idle processor
+// they hardly meet. Run it on several, with -count, and on a simulator with
+// several seeds. The suite's own test breaks a fabric in each way that package
+// rdmatest knows.
 package fabrictest
