@@ -411,3 +411,71 @@ func TestArenaShared(t *testing.T) {
 	}
 	quiet(t, db)
 }
+
+// TestSplitInFullArena: the index splits and doubles in the middle of transactions
+// that have left next to nothing of the arena. Each either commits or is too large,
+// and the index goes on.
+func TestSplitInFullArena(t *testing.T) {
+	eachPolicy(t, func(t *testing.T, p occ.Policy) {
+		o := tiny()
+		o.Policy, o.LogArea, o.BladeSize, o.IndexGroups = p, 256<<10, 64<<20, 50
+		db := mustOpen(t, o)
+		big, tab := table(t, db, "big"), table(t, db, "t")
+		fill(t, db, big, 400, make([]byte, 1900))
+		want := map[uint64][]byte{}
+		committed, refused := 0, 0
+		const each = 10
+		read := func(tx *txn.Tx, n uint64) error {
+			for k := range n {
+				if err := big.Stage(tx, k, txn.ForRead); err != nil {
+					return err
+				}
+			}
+			_, err := big.Get(tx, 0)
+			return err
+		}
+		most := uint64(400)
+		for db.View(t.Context(), func(tx *txn.Tx) error { return read(tx, most) }) != nil {
+			most--
+		}
+		for i := range uint64(600) {
+			n := most - i%9
+			long := i%3 == 0
+			err := db.Update(t.Context(), func(tx *txn.Tx) error {
+				if err := read(tx, n); err != nil {
+					return err
+				}
+				for j := range uint64(each) {
+					if err := tab.Insert(tx, each*i+j, val(i)); err != nil {
+						return err
+					}
+				}
+				if long { // a record that moves
+					return big.Put(tx, i%400, make([]byte, 1900+i))
+				}
+				return nil
+			})
+			switch {
+			case err == nil:
+				committed++
+				for j := range uint64(each) {
+					want[each*i+j] = val(i)
+				}
+			case errors.Is(err, txn.ErrTooLarge):
+				refused++
+			default:
+				t.Fatalf("%d records and an insert: %v", n, err)
+			}
+		}
+		if committed < 50 || refused < 50 {
+			t.Errorf("%d have committed, %d were refused", committed, refused)
+		}
+		same(t, "in the end", contents(t, db, tab, 600*each), want)
+		for k := range uint64(500) {
+			if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Insert(tx, 100_000+k, val(k)) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		quiet(t, db)
+	})
+}
