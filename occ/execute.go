@@ -217,6 +217,9 @@ func (tx *Tx) append(it *item) error {
 				return tx.lost(it, x.Addr)
 			}
 			n := readLen(x.Class)
+			if it.whole {
+				n = x.Class.Size()
+			}
 			at, err := tx.alloc(n)
 			if err != nil {
 				return err
@@ -333,7 +336,7 @@ func (tx *Tx) probed(it *item) error {
 			it.step = stepSearch
 			return nil
 		}
-		return tx.notThis(it, 0, img)
+		return tx.notThis(it, img)
 	}
 	if lost {
 		if err != nil && it.tries < maxRereads {
@@ -372,16 +375,17 @@ func accepts(img record.Image, it *item, held bool, id record.TxID) bool {
 	return img.Stable()
 }
 
-// notThis notes that candidate k of the item's key has been seen not to hold it. A
-// block that is free is about to leave its slot, or its slot to get another: the
+// notThis notes that the only candidate of the item's key has been seen not to hold
+// it. A block that is free is about to leave its slot, or its slot to get another: the
 // lookup is repeated. One of another key stays what it is as long as slot and
-// version do, which is confirmed before the absence is believed.
-func (tx *Tx) notThis(it *item, k int, img record.Image) error {
+// version do, which is confirmed before the absence is believed. One of several
+// candidates, that seemed to be the one, tells nothing about the others.
+func (tx *Tx) notThis(it *item, img record.Image) error {
 	it.addr = 0
-	if img.Meta().State() == record.Free {
+	if img.Meta().State() == record.Free || len(it.query.Candidates) > 1 {
 		return tx.searchAgain(it)
 	}
-	it.query.Candidates[k].Version = img.Version()
+	it.query.Candidates[0].Version = img.Version()
 	it.step = stepConfirm
 	return nil
 }
@@ -477,13 +481,14 @@ func (tx *Tx) searchAgain(it *item) error {
 // readMany looks for the key among several candidates, which were read without locks.
 func (tx *Tx) readMany(it *item) error {
 	first := int(it.rd) - len(it.query.Candidates) + 1
-	torn := false
+	torn, long := false, false // being written; longer than what was read
 	for k, x := range it.query.Candidates {
 		w := tx.batch.WR(first + k)
 		img := record.Image(tx.bytes(w.Local, w.Len))
-		_, err := img.Check(x.Addr)
+		need, err := img.Check(x.Addr)
 		if err != nil {
 			torn = true
+			long = long || need > int(w.Len)
 			continue
 		}
 		if tx.matches(it, img) {
@@ -501,27 +506,14 @@ func (tx *Tx) readMany(it *item) error {
 		it.query.Candidates[k].Version = img.Version()
 	}
 	if torn {
-		// One of them is being written, or longer than what was read: look at the
-		// one that may be ours by itself.
-		for k, x := range it.query.Candidates {
-			w := tx.batch.WR(first + k)
-			img := record.Image(tx.bytes(w.Local, w.Len))
-			if need, err := img.Check(x.Addr); err != nil && need > int(w.Len) && tx.mayMatch(it, img) {
-				it.addr, it.class, it.bufLen = x.Addr, x.Class, 0
-				return tx.reread(it, need)
-			}
+		if long && !it.whole {
+			it.whole = true // and stays at this step
+			return nil
 		}
 		return tx.searchAgain(it)
 	}
 	it.step = stepConfirm
 	return nil
-}
-
-// mayMatch compares the key of an image that is longer than what was read.
-func (tx *Tx) mayMatch(it *item, img record.Image) bool {
-	m := img.Meta()
-	at := record.KeyAt(len(it.key))
-	return m.KeyLen() == len(it.key) && at+len(it.key) <= len(img) && bytes.Equal(img[at:at+len(it.key)], it.key)
 }
 
 // absent accepts that the key has no block.

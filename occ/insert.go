@@ -16,6 +16,9 @@ import (
 func (tx *Tx) placeholders(first int) error {
 	c, b := tx.c, &tx.batch
 	b.Reset()
+	// No two images of a block may have the same version: a READ that is copied while
+	// the second is written would take the first one for it.
+	version := record.TxID(0)
 	for i := first; i < len(tx.items); i++ {
 		it := &tx.items[i]
 		if it.write != writePut || it.addr != 0 {
@@ -30,6 +33,11 @@ func (tx *Tx) placeholders(first int) error {
 		if err != nil {
 			return err
 		}
+		if version == 0 {
+			if version, err = tx.s.nextTx(); err != nil {
+				return err
+			}
+		}
 		a, err := tx.s.alloc.Alloc(c, class)
 		if err != nil {
 			return fmt.Errorf("occ: a block for a new record of table %q: %w", it.table.Name, err)
@@ -40,9 +48,7 @@ func (tx *Tx) placeholders(first int) error {
 		}
 		it.addr, it.class, it.inserted = a, class, true
 		it.buf, it.bufLen, it.prior = at, n, record.FreeAt(tx.id)
-		// Version 0: no two images of a block may have the same, or a READ that is
-		// copied while the second is written takes the first one for it.
-		record.Image(tx.bytes(at, n)).Put(a, 0, record.Absent, it.table.ID, class, tx.id, it.key, nil)
+		record.Image(tx.bytes(at, n)).Put(a, version, record.Absent, it.table.ID, class, tx.id, it.key, nil)
 		b.Write(tx.view.At(a, 0), at, n) // only primaries carry locks; backups get the image
 	}
 	if b.Len() == 0 {

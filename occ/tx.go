@@ -90,6 +90,7 @@ type item struct {
 	inserted  bool // this transaction linked the block
 	backup    bool // read from a backup
 	primary   bool // not to be read from a backup
+	whole     bool // candidates are read to their ends
 	tries     uint8
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"txnode/memory"
 	"txnode/occ"
+	"txnode/rdma"
 	"txnode/txn"
 )
 
@@ -474,6 +475,40 @@ func TestSplitInFullArena(t *testing.T) {
 		for k := range uint64(500) {
 			if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Insert(tx, 100_000+k, val(k)) }); err != nil {
 				t.Fatal(err)
+			}
+		}
+		quiet(t, db)
+	})
+}
+
+// TestLogIsShared: the coroutines of a thread write records that nearly fill the log,
+// on a fabric where that takes time: they wait for each other, and all get through.
+func TestLogIsShared(t *testing.T) {
+	eachPolicy(t, func(t *testing.T, p occ.Policy) {
+		s := setting{policy: p, backups: 1, threads: 2, coroutines: 6, caps: &rdma.Caps{MaskedCAS: true, OrderedLine: true}, seed: 5}
+		db := open(t, s, nil)
+		tab := table(t, db, "t")
+		run(t, db, s, func(ctx context.Context, id int, w *txn.Worker) error {
+			r := rng(id)
+			for i := range times(60) {
+				k, size := uint64(id), 1+int(r.n(28<<10))
+				if i%4 == 0 {
+					k = 100 // of all
+				}
+				if err := w.Update(ctx, func(tx *txn.Tx) error {
+					if err := tab.Put(tx, k+1000, val(uint64(i))); err != nil {
+						return err
+					}
+					return tab.Put(tx, k, bytes.Repeat([]byte{byte(i)}, size))
+				}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		for k, v := range contents(t, db, tab, 101) {
+			if len(v) == 0 || len(bytes.Trim(v, string(v[:1]))) != 0 {
+				t.Errorf("key %d has %d bytes, not all alike", k, len(v))
 			}
 		}
 		quiet(t, db)
