@@ -1,6 +1,7 @@
 package txn_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -514,6 +515,58 @@ func TestChurn(t *testing.T) {
 					}
 				})
 				if err != nil && !errors.Is(err, txn.ErrNotFound) && !errors.Is(err, txn.ErrExists) {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// TestLargeValues writes, grows, deletes and reads values of up to several times what
+// is read of a block at first. Each value is one byte repeated, so a reader sees
+// whether it is whole.
+func TestLargeValues(t *testing.T) {
+	const keys = 16
+	forAll(t, func(t *testing.T, db *txn.DB, s setting) {
+		tab := table(t, db, "large")
+		whole := func(p []byte) error {
+			for i := range p {
+				if p[i] != p[0] {
+					return fmt.Errorf("byte %d of %d is %d, the first is %d", i, len(p), p[i], p[0])
+				}
+			}
+			return nil
+		}
+		run(t, db, s, func(ctx context.Context, id int, w *txn.Worker) error {
+			r := rng(id)
+			for i := range perWorker(s, 2000) {
+				a, b, what, size := r.n(keys), r.n(keys), r.n(8), int(r.n(12_000))
+				if what > 5 {
+					size = int(r.n(100))
+				}
+				err := w.Update(ctx, func(tx *txn.Tx) error {
+					x, err := tab.Get(tx, a)
+					if err == nil {
+						err = whole(x)
+					}
+					if err != nil && !errors.Is(err, txn.ErrNotFound) {
+						return err
+					}
+					switch what {
+					case 0:
+						return tab.Delete(tx, b)
+					case 1, 2:
+						y, err := tab.GetForUpdate(tx, b)
+						if err != nil {
+							return err
+						}
+						return whole(y)
+					default:
+						return tab.Put(tx, b, bytes.Repeat([]byte{byte(id*31 + i)}, size))
+					}
+				})
+				if err != nil && !errors.Is(err, txn.ErrNotFound) {
 					return err
 				}
 			}
