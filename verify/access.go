@@ -12,11 +12,11 @@ import (
 
 // read reads n bytes of one copy at a into the arena; nil: it failed, which has
 // been reported.
-func (w *walker) read(a memory.Addr, copy int, local, n uint32) []byte {
-	at := w.v.At(a, copy)
+func (w *walker) read(a memory.Addr, replica int, local, n uint32) []byte {
+	at := w.v.At(a, replica)
 	p, err := w.Database.read(at, local, n)
 	if err != nil {
-		w.found(Finding{Kind: KindUnreadable, Addr: a, Blade: at.Blade, Off: at.Off, Copy: copy, What: fmt.Sprintf("%d bytes: %v", n, err)})
+		w.found(Finding{Kind: KindUnreadable, Addr: a, Blade: at.Blade, Off: at.Off, Copy: replica, What: fmt.Sprintf("%d bytes: %v", n, err)})
 		return nil
 	}
 	w.sum.Bytes += uint64(n)
@@ -88,10 +88,10 @@ func (w *walker) found(f Finding) {
 }
 
 // at completes the place of a finding.
-func (w *walker) at(f Finding, a memory.Addr, copy int) Finding {
-	f.Addr, f.Copy = a, copy
-	if w.v.Valid(a) && copy < w.v.Copies(a) {
-		r := w.v.At(a, copy)
+func (w *walker) at(f Finding, a memory.Addr, replica int) Finding {
+	f.Addr, f.Copy = a, replica
+	if w.v.Valid(a) && replica < w.v.Copies(a) {
+		r := w.v.At(a, replica)
 		f.Blade, f.Off = r.Blade, r.Off
 	}
 	return f

@@ -272,6 +272,12 @@ func (w *walker) backup(b *block, k, need int) {
 		what += describe(other)
 	}
 	f := Finding{Kind: KindReplica, Table: img.Meta().Table(), What: what + "; the primary has " + describe(img)}
+	if img.Meta().State() == record.Free && other.Meta().State() != record.Free && w.anyUnwalked() {
+		// Perhaps a slot that could not be reached points to the block, and the
+		// backup is the only good copy.
+		w.found(w.at(f, b.addr, k))
+		return
+	}
 	w.mend(w.at(f, b.addr, k), "the primary is written to the copy", img[:need])
 }
 

@@ -151,22 +151,22 @@ type spotKey struct {
 	off   uint64
 }
 
-func (m *anatomy) get(a memory.Addr, copy, n int) []byte {
-	at := m.v.At(a, copy)
+func (m *anatomy) get(a memory.Addr, k, n int) []byte {
+	at := m.v.At(a, k)
 	return m.raw(at.Blade, at.Off, n)
 }
 
-func (m *anatomy) word(a memory.Addr, copy int) uint64 {
-	return binary.LittleEndian.Uint64(m.get(a, copy, 8))
+func (m *anatomy) word(a memory.Addr, k int) uint64 {
+	return binary.LittleEndian.Uint64(m.get(a, k, 8))
 }
 
-func (m *anatomy) put(a memory.Addr, copy int, p []byte) {
-	at := m.v.At(a, copy)
+func (m *anatomy) put(a memory.Addr, k int, p []byte) {
+	at := m.v.At(a, k)
 	m.poke(at.Blade, at.Off, p)
 }
 
-func (m *anatomy) putWord(a memory.Addr, copy int, w uint64) {
-	m.put(a, copy, binary.LittleEndian.AppendUint64(nil, w))
+func (m *anatomy) putWord(a memory.Addr, k int, w uint64) {
+	m.put(a, k, binary.LittleEndian.AppendUint64(nil, w))
 }
 
 // everywhere sets a word on all copies.
@@ -177,8 +177,8 @@ func (m *anatomy) everywhere(a memory.Addr, w uint64) {
 }
 
 // flip inverts a byte.
-func (m *anatomy) flip(a memory.Addr, copy int) {
-	m.put(a, copy, []byte{m.get(a, copy, 1)[0] ^ 0xff})
+func (m *anatomy) flip(a memory.Addr, k int) {
+	m.put(a, k, []byte{m.get(a, k, 1)[0] ^ 0xff})
 }
 
 // live is the number of a slot with a live record, unlike those before it.
@@ -384,6 +384,15 @@ var damages = []struct {
 		m.putWord(e, 1, m.word(m.slots[i], 0))
 		return []want{{verify.KindReplica, e, 1}}
 	}},
+	{"a slot with the word of its neighbour", false, func(m *anatomy) []want {
+		for i := m.live(-1); ; i = m.live(i) {
+			j := m.live(i)
+			if m.slots[i]&^63 == m.slots[j]&^63 {
+				m.putWord(m.slots[i], 0, m.word(m.slots[j], 0))
+				return []want{{verify.KindSlot, m.slots[i], 0}, {verify.KindDuplicate, m.slots[j], 0}}
+			}
+		}
+	}},
 	{"a slot lost on all copies", false, func(m *anatomy) []want {
 		i := m.live(-1)
 		m.everywhere(m.slots[i], 0)
@@ -550,12 +559,12 @@ func (m *anatomy) far(i int, e memory.Addr) bool {
 	return true
 }
 
-func (m *anatomy) everyByte(a memory.Addr, copy, n int) {
-	p := m.get(a, copy, n)
+func (m *anatomy) everyByte(a memory.Addr, k, n int) {
+	p := m.get(a, k, n)
 	for i := range p {
 		p[i] ^= 0xff
 	}
-	m.put(a, copy, p)
+	m.put(a, k, p)
 }
 
 // TestDamageIsFound damages a database in one way after another: each is found where
@@ -610,6 +619,26 @@ func compare(t *testing.T, wants []want, found []verify.Finding) {
 	}
 	if !ok {
 		t.Errorf("want %v, found\n%s", wants, show(found))
+	}
+}
+
+// TestRepairKeepsTheLastCopy wipes a record on the primary and, beside it, what is
+// needed to know that it was one: its backup must survive a repair.
+func TestRepairKeepsTheLastCopy(t *testing.T) {
+	dir := t.TempDir()
+	populate(t, dir, variant{2, 1, occ.PolicyDefault}, 100)
+	m := dissect(t, dir)
+	i := m.live(-1)
+	a := m.blocks[i].Addr
+	backup := m.get(a, 1, 64)
+	m.put(a, 0, make([]byte, 64))
+	m.everywhere(m.ix.Root(), 0) // the index cannot be walked
+	for range 2 {
+		_, found := check(t, dir, true)
+		compare(t, []want{{verify.KindRoot, m.ix.Root(), 0}, {verify.KindReplica, a, 1}}, found)
+		if got := m.get(a, 1, 64); !slices.Equal(got, backup) {
+			t.Fatal("the last copy of a record was overwritten")
+		}
 	}
 }
 

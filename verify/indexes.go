@@ -20,7 +20,7 @@ func (w *walker) indexes() {
 		if t.Root == 0 {
 			continue // whoever created the table did not come further; the next who opens it does
 		}
-		x := &indexWalk{walker: w, id: t.ID, root: t.Root, sum: &w.sum.Tables[i]}
+		x := &indexWalk{walker: w, id: t.ID, root: t.Root, sum: &w.sum.Tables[i], twice: map[memory.Addr]bool{}}
 		if !x.walk() {
 			x.sum.Unwalked = true
 		}
@@ -50,10 +50,11 @@ type indexWalk struct {
 	// responsible for the keys of both halves, and slots be in both.
 	splitting bool
 	only      []onlyBackup
+	twice     map[memory.Addr]bool // blocks with two slots
 }
 
-func (x *indexWalk) found(kind Kind, a memory.Addr, copy int, format string, args ...any) {
-	x.walker.found(x.at(Finding{Kind: kind, Table: x.id, What: fmt.Sprintf(format, args...)}, a, copy))
+func (x *indexWalk) found(kind Kind, a memory.Addr, replica int, format string, args ...any) {
+	x.walker.found(x.at(Finding{Kind: kind, Table: x.id, What: fmt.Sprintf(format, args...)}, a, replica))
 }
 
 // walk returns false if a part of the index could not be followed.

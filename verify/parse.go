@@ -81,7 +81,7 @@ func (d *Database) ParseKey(table memory.Table, s string) ([]byte, error) {
 		}
 		return nil, fmt.Errorf("%w: keys have 1 to %d bytes", ErrSyntax, record.MaxKey)
 	}
-	return nil, fmt.Errorf("%w: table %q has keys of type %q: give their bytes as 0x...", ErrSyntax, table.Name, o.Key)
+	return nil, fmt.Errorf("%w: table %q has keys of type %q: give the bytes of the key, after 0x", ErrSyntax, table.Name, o.Key)
 }
 
 // Table finds a table by its name, or its number.

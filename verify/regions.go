@@ -112,8 +112,8 @@ func (w *walker) extentTable(id memory.SegmentID) {
 					continue
 				}
 				if v := word(copies[k], 8*g); v != 0 {
-					if len, ok := memory.ParseExtentWord(memory.MakeAddr(id, g*unit), v); ok && len <= n-g {
-						x.doubtful[g], x.starts[g] = k, len
+					if length, ok := memory.ParseExtentWord(memory.MakeAddr(id, g*unit), v); ok && length <= n-g {
+						x.doubtful[g], x.starts[g] = k, length
 					}
 				}
 			}

@@ -3,6 +3,7 @@ package verify
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -21,10 +22,11 @@ type linkedKey struct {
 // onlyBackup is a slot that a backup has and the primary has not, with a block that
 // seems to belong there.
 type onlyBackup struct {
-	slot memory.Addr
-	copy int
-	word race.Slot
-	hash uint64
+	slot    memory.Addr
+	copy    int
+	word    race.Slot
+	primary race.Slot // what the primary has; 0: nothing
+	hash    uint64
 }
 
 // candidate is a value of a slot, on one copy at least.
@@ -66,11 +68,13 @@ func (x *indexWalk) buckets(table memory.Addr, o, n uint32, header race.Header, 
 			}
 			return nil
 		}
-		if v == 0 {
-			x.onlyOnBackup(at, off, copies, byPlace)
-			return nil
+		if v != 0 {
+			if f := byPlace[place{off, race.Slot(v)}].fault; f != nil {
+				return f
+			}
 		}
-		return byPlace[place{off, race.Slot(v)}].fault
+		x.onlyOnBackup(at, off, race.Slot(v), copies, byPlace)
+		return nil
 	})
 	for off := uint32(0); off < n; off += 8 {
 		if off%lineSize == bucketHeader {
@@ -249,9 +253,10 @@ func (x *indexWalk) misplaced(slot memory.Addr, c *candidate, table uint16, key 
 		return fmt.Sprintf("its block is of %s", x.tableName(table))
 	}
 	hash := record.Hash(x.id, key)
+	fp := uint8(hash >> 56)
 	switch {
-	case uint8(hash>>56) != c.word.Fingerprint():
-		return fmt.Sprintf("its block has key %s with fingerprint %02x", keyText(key), uint8(hash>>56))
+	case fp != c.word.Fingerprint():
+		return fmt.Sprintf("its block has key %s with fingerprint %02x", keyText(key), fp)
 	case !header.Covers(hash) && !(x.splitting && parent(header).Covers(hash)):
 		return fmt.Sprintf("its block has key %s, which belongs to another sub-table", keyText(key))
 	case x.ix == nil || elsewhere || x.splitting:
@@ -316,6 +321,7 @@ func (x *indexWalk) link(slot memory.Addr, c *candidate) {
 	i := a.Offset() / c.word.Class().Size()
 	if bits[i/64]>>(i%64)&1 != 0 {
 		if c.fault == nil && !x.splitting {
+			x.twice[a] = true
 			x.found(KindDuplicate, slot, 0, "%v: another slot points to this block, too", c.word)
 		}
 		return
@@ -360,21 +366,21 @@ func (x *indexWalk) keyOf(a memory.Addr, i int) []byte {
 	return img.Key()
 }
 
-// onlyOnBackup looks at the copies of a slot that is empty on the primary. One with
-// a block to which it fits is put aside until all slots of the index are known, and
-// made to look empty.
-func (x *indexWalk) onlyOnBackup(at memory.Addr, off uint32, copies [][]byte, byPlace map[place]*candidate) {
+// onlyOnBackup looks at the copies of a slot that is empty on the primary, or sound.
+// Another one with a block to which it fits is put aside until all slots of the index
+// are known, and made to look like the primary's.
+func (x *indexWalk) onlyOnBackup(at memory.Addr, off uint32, primary race.Slot, copies [][]byte, byPlace map[place]*candidate) {
 	for k := 1; k < len(copies); k++ {
 		if copies[k] == nil {
 			continue
 		}
 		s := race.Slot(word(copies[k], off))
-		if s == 0 {
+		if s == 0 || s == primary {
 			continue
 		}
-		if c := byPlace[place{off, s}]; c.fault == nil && c.known && len(x.only) < maxOnly {
-			x.only = append(x.only, onlyBackup{at + memory.Addr(off), k, s, c.hash})
-			clear(copies[k][off : off+8])
+		if c := byPlace[place{off, s}]; c != nil && c.fault == nil && c.known && len(x.only) < maxOnly {
+			x.only = append(x.only, onlyBackup{at + memory.Addr(off), k, s, primary, c.hash})
+			binary.LittleEndian.PutUint64(copies[k][off:], uint64(primary))
 		}
 	}
 }
@@ -382,9 +388,9 @@ func (x *indexWalk) onlyOnBackup(at memory.Addr, off uint32, copies [][]byte, by
 // maxOnly bounds what is remembered of slots that only backups have.
 const maxOnly = 1 << 20
 
-// settleBackups settles them: where the block has no other slot and is unlocked, the
-// primary's has been lost, since whoever removes a slot holds the lock of its
-// block. Where it has one, the backup's is a remnant.
+// settleBackups settles them. Where the block has no other slot and is unlocked, the
+// primary's has been lost, since whoever removes or replaces a slot holds the lock of
+// its block. Where it has one, the backup's is a remnant.
 func (x *indexWalk) settleBackups() {
 	restored := map[memory.Addr]race.Slot{}
 	for _, o := range x.only {
@@ -403,19 +409,20 @@ func (x *indexWalk) settleBackups() {
 		img := record.Image(p)
 		var bytes [8]byte
 		switch {
-		case !linked && img.Guard().Held():
-			x.found(KindReplica, o.slot, o.copy, "copy %d has %v, the primary nothing; the block is locked by %v", o.copy, o.word, img.Lock())
-		case !linked:
-			f := Finding{Kind: KindSlot, Table: x.id, What: fmt.Sprintf("the slot is empty, but copy %d has %v, a block in use that no other slot points to", o.copy, o.word)}
-			for i := range bytes {
-				bytes[i] = byte(o.word >> (8 * i))
-			}
+		case linked:
+			f := Finding{Kind: KindReplica, Table: x.id, What: fmt.Sprintf("copy %d has %v, the primary %v; the block has its slot elsewhere", o.copy, o.word, o.primary)}
+			binary.LittleEndian.PutUint64(bytes[:], uint64(o.primary))
+			x.mend(x.at(f, o.slot, o.copy), "the primary's word is written to the copy", bytes[:])
+		case img.Guard().Held():
+			x.found(KindReplica, o.slot, o.copy, "copy %d has %v, the primary %v; the block is locked by %v", o.copy, o.word, o.primary, img.Lock())
+		case o.primary != 0 && !x.twice[o.primary.Addr()]: // each may be the only slot of a record
+			x.found(KindReplica, o.slot, o.copy, "copy %d has %v, a block in use that no other slot points to, and the primary %v", o.copy, o.word, o.primary)
+		default:
+			f := Finding{Kind: KindSlot, Table: x.id, What: fmt.Sprintf("the slot is %v, but copy %d has %v, a block in use that no other slot points to", o.primary, o.copy, o.word)}
+			binary.LittleEndian.PutUint64(bytes[:], uint64(o.word))
 			x.mend(x.at(f, o.slot, 0), fmt.Sprintf("the slot of copy %d is written to the primary", o.copy), bytes[:])
 			restored[o.slot] = o.word
 			x.link(o.slot, &candidate{word: o.word, hash: o.hash})
-		default:
-			f := Finding{Kind: KindReplica, Table: x.id, What: fmt.Sprintf("copy %d has %v, the primary nothing; the block has its slot elsewhere", o.copy, o.word)}
-			x.mend(x.at(f, o.slot, o.copy), "the primary's word is written to the copy", bytes[:])
 		}
 	}
 }

@@ -150,10 +150,9 @@ type walker struct {
 	small  uint32                     // arena: smallSize bytes
 	batch  rdma.Batch
 
-	linked   [][]uint64 // by segment: a bit for each block that a slot points to
-	extents  map[memory.SegmentID]*extentTable
-	pending  map[txid]string // transactions that are undecided: what is known of them
-	unwalked bool            // an index could not be followed, of a table that is not known
+	linked  [][]uint64 // by segment: a bit for each block that a slot points to
+	extents map[memory.SegmentID]*extentTable
+	pending map[txid]string // transactions that are undecided: what is known of them
 }
 
 // smallSize is the size of the small buffer.
