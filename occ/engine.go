@@ -48,7 +48,7 @@ type Options struct {
 	// are always validated at the primary.
 	ReadBackups bool
 	Flush       Flush
-	// CacheBytes bounds the address cache; 0: 256 MiB.
+	// CacheBytes bounds the address cache; 0: 512 MiB.
 	CacheBytes int
 	// ReclaimAfter is how many deletes of a session pass before it reclaims the
 	// first one's block; 0: 16384. Until then a re-insert reuses the block.
@@ -56,7 +56,7 @@ type Options struct {
 }
 
 // DefaultCacheBytes bounds the address cache by default.
-const DefaultCacheBytes = 256 << 20
+const DefaultCacheBytes = 512 << 20
 
 // Table is one table: its number and its index. Comparable by pointer.
 type Table struct {

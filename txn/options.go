@@ -66,7 +66,7 @@ type Options struct {
 	// Arena is the registered memory of a worker's thread in bytes; 0: 16 MiB. A
 	// transaction's records, as read and as written, must fit.
 	Arena int
-	// CacheBytes bounds the cache of record addresses; 0: 256 MiB.
+	// CacheBytes bounds the cache of record addresses; 0: 512 MiB.
 	CacheBytes int
 	// LogArea is the log space of a worker on each blade in bytes, a power of two
 	// of at least 64 KiB; it bounds what one transaction can write; 0: 4 MiB.

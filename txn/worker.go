@@ -205,7 +205,7 @@ func (w *Worker) maintain() {
 // yieldEvery is how many transactions a coroutine runs before the others of its
 // thread get a turn, on a fabric whose verbs complete at once: there nothing else
 // makes it wait.
-const yieldEvery = 8
+const yieldEvery = 32
 
 // After patientAfter conflicts in a row the reason is hardly another transaction at
 // work: whoever holds the lock has been put off its processor. Attempts are then

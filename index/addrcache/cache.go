@@ -13,12 +13,10 @@ const (
 
 	// initialBytes is the size of the first table.
 	initialBytes = 64 << 10
-	// copyLines is how many lines a Store copies while the table doubles.
-	copyLines = 32
-	// growAfter makes the table double when a sixteenth of what it holds has been
-	// evicted: sets overflow long before the table is full, and an eviction of an
+	// growAfter makes the table double when a 32nd of what it has room for has been
+	// evicted: lines overflow long before the table is full, and an eviction of an
 	// entry that is in use costs its next reader a lookup in the index.
-	growAfter = 16
+	growAfter = 32
 	// sample is how many evictions one counted eviction stands for.
 	sample = 16
 
@@ -37,10 +35,9 @@ type table struct {
 	lines []line
 	mask  uint64
 
-	evicted atomic.Uint64 // approximately
-	next    atomic.Pointer[table]
-	cursor  atomic.Uint64 // lines before it are copied to next, or being copied
-	copied  atomic.Uint64 // number of lines that have been copied
+	evicted atomic.Uint64         // approximately
+	stored  atomic.Uint64         // approximately, while there is an older table
+	older   atomic.Pointer[table] // of half the size, whose entries come over as they are asked for
 }
 
 func newTable(bytes int) *table {
@@ -75,7 +72,27 @@ func (c *Cache) Lookup(hash uint64) (memory.Addr, memory.Class, bool) {
 	if e := atomic.LoadUint64(&l[tag%ways]); e>>tagShift == tag && e != 0 {
 		return memory.Addr(e & addrMask), memory.Class(e & classMask), true
 	}
-	return l.search(tag)
+	if a, class, ok := l.search(tag); ok {
+		return a, class, true
+	}
+	if t.older.Load() == nil {
+		return 0, 0, false
+	}
+	return c.lookupOlder(t, hash)
+}
+
+// lookupOlder looks into the table that t has taken the place of, and brings over
+// what it finds.
+func (c *Cache) lookupOlder(t *table, hash uint64) (memory.Addr, memory.Class, bool) {
+	o := t.older.Load()
+	if o == nil {
+		return 0, 0, false
+	}
+	a, class, ok := o.lines[hash&o.mask].search(hash >> tagShift)
+	if ok {
+		c.Store(hash, a, class)
+	}
+	return a, class, ok
 }
 
 // search looks for a tag in all ways of a line. An entry prefers the way that its
@@ -104,14 +121,18 @@ func (c *Cache) Store(hash uint64, a memory.Addr, class memory.Class) {
 	}
 	t := c.tab.Load()
 	e := hash>>tagShift<<tagShift | uint64(a) | uint64(class)
-	if t.put(hash, e) && len(t.lines) < c.maxLines && e>>6%sample == 0 {
-		if t.evicted.Add(sample) >= uint64(len(t.lines)*ways/growAfter) && t.next.Load() == nil {
-			t.next.CompareAndSwap(nil, newTable(2*len(t.lines)*lineSize))
-		}
+	evicted := t.put(hash, e)
+	if e>>6%sample != 0 {
+		return
 	}
-	if n := t.next.Load(); n != nil {
-		n.put(hash, e)
-		c.copySome(t, n)
+	if o := t.older.Load(); o != nil && t.stored.Add(sample) >= uint64(2*len(o.lines)*ways) {
+		t.older.Store(nil) // what is asked for at all has come over
+	}
+	if evicted && len(t.lines) < c.maxLines && t.evicted.Add(sample) >= uint64(len(t.lines)*ways/growAfter) {
+		n := newTable(2 * len(t.lines) * lineSize)
+		t.older.Store(nil)
+		n.older.Store(t)
+		c.tab.CompareAndSwap(t, n)
 	}
 }
 
@@ -119,8 +140,8 @@ func (c *Cache) Store(hash uint64, a memory.Addr, class memory.Class) {
 func (c *Cache) Drop(hash uint64, a memory.Addr) {
 	t := c.tab.Load()
 	t.drop(hash, a)
-	if n := t.next.Load(); n != nil {
-		n.drop(hash, a)
+	if o := t.older.Load(); o != nil {
+		o.drop(hash, a)
 	}
 }
 
@@ -166,30 +187,5 @@ func (t *table) drop(hash uint64, a memory.Addr) {
 		if e>>tagShift == hash>>tagShift && memory.Addr(e&addrMask) == a {
 			atomic.CompareAndSwapUint64(&l[i], e, 0)
 		}
-	}
-}
-
-// copySome copies a few lines of t to the table of twice its size, and makes that
-// one current when every line has been copied.
-func (c *Cache) copySome(t, n *table) {
-	lines := uint64(len(t.lines))
-	first := t.cursor.Add(copyLines) - copyLines
-	if first >= lines {
-		return
-	}
-	last := min(first+copyLines, lines)
-	for i := first; i < last; i++ {
-		for j := range t.lines[i] {
-			e := atomic.LoadUint64(&t.lines[i][j])
-			if e == 0 {
-				continue
-			}
-			// What a Store has put there meanwhile is newer.
-			atomic.CompareAndSwapUint64(&n.lines[i][j], 0, e)
-			atomic.CompareAndSwapUint64(&n.lines[i+lines][j], 0, e)
-		}
-	}
-	if t.copied.Add(last-first) == lines {
-		c.tab.CompareAndSwap(t, n)
 	}
 }

@@ -23,10 +23,11 @@
 // # Growth
 //
 // The table starts small and doubles until it has the size the caller allows,
-// when entries have been evicted as often as the table has room for. A word does
-// not tell which of the two lines it belongs to after the doubling, so it is
-// copied to both; the copy that is wrong is never looked up and is evicted in
-// time. The copying is spread over the Stores that follow (a few lines each);
-// lookups use the old table until it is done. While a doubling is in progress old
-// and new table exist together, which is at most one and a half times the limit.
+// each time as many entries have been evicted as a thirty-second of it has room for. The
+// new table starts empty, and looks into the old one for what it does not find:
+// entries come over as they are asked for, the old table is dropped when twice its
+// room has been stored since, and nothing stalls. A word does not tell which of the
+// two new lines it belongs to, so copying would fill half of the new table with
+// entries that are never looked up. While a doubling is in progress old and new
+// table exist together, which is at most one and a half times the limit.
 package addrcache
