@@ -3,6 +3,7 @@ package txn
 import (
 	"errors"
 
+	"txnode/index"
 	"txnode/memory"
 	"txnode/occ"
 )
@@ -28,6 +29,9 @@ var (
 	ErrClosed = errors.New("txn: database is closed")
 	// ErrNoSpace: the blades are full.
 	ErrNoSpace = memory.ErrNoSpace
+	// ErrIndexFull: the index of a table can not grow: for want of space, which is
+	// ErrNoSpace too, or because it has as many sub-tables as it may.
+	ErrIndexFull = index.ErrFull
 	// ErrOutcomeUnknown: the commit was under way when the fabric failed.
 	ErrOutcomeUnknown = occ.ErrOutcomeUnknown
 	// ErrBroken: the fabric failed under the worker, before the transaction was

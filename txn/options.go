@@ -54,7 +54,8 @@ type Options struct {
 	// it flushes the log. Needs Dir, or a fabric that can.
 	Durable bool
 
-	// Workers bounds the threads that Update and View borrow; 0: 4 per CPU.
+	// Workers bounds the threads that Update and View borrow; 0: 4 per CPU. There are
+	// fewer when the blades have no room for the logs of more.
 	Workers int
 	// Retries bounds how often Update tries again after conflicts; 0: 1000.
 	Retries int
