@@ -418,6 +418,9 @@ func (tx *Tx) conclude(outcome history.Outcome) {
 
 // afterCommit remembers deleted records for reclaiming.
 func (tx *Tx) afterCommit() {
+	if !tx.deletes {
+		return
+	}
 	for i := range tx.items {
 		if it := &tx.items[i]; it.write == writeDelete {
 			tx.s.reclaim.add(it, tx.id)
@@ -427,6 +430,9 @@ func (tx *Tx) afterCommit() {
 
 func (tx *Tx) finish() {
 	tx.active = false
+	if !tx.queried {
+		return
+	}
 	for i := range tx.items {
 		if it := &tx.items[i]; it.query != nil && (it.from == 0 || it.write == writeNone) {
 			tx.freeQuery(it) // those of records that move are used once more

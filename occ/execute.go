@@ -258,6 +258,7 @@ func (tx *Tx) query(it *item) (*index.Query, error) {
 	}
 	q.Key, q.Hash, q.Local, q.View = it.key, it.hash, (at+63)&^63, tx.view
 	it.query = q
+	tx.queried = true
 	return q, nil
 }
 

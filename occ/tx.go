@@ -140,6 +140,8 @@ type Tx struct {
 	valid    bool
 	active   bool
 	hide     bool // let others run while memory comes: see touchBlocks
+	queried  bool // an item has a query
+	deletes  bool // an item has been deleted
 	busy     bool // from Begin until the last background request is posted
 	longKeys bool
 	index    itemIndex
@@ -227,6 +229,7 @@ func (tx *Tx) Begin() error {
 	tx.index.reset()
 	tx.fetched, tx.writes, tx.inserts = 0, 0, 0
 	tx.valid, tx.active, tx.busy = true, true, true
+	tx.queried, tx.deletes = false, false
 	tx.hide = s.thread.Touches() && s.eng.cache.Bytes() >= hideAbove
 	if tx.hist != nil {
 		tx.start = tx.clock()
@@ -567,6 +570,7 @@ func (tx *Tx) Delete(i int) error {
 	if !tx.active {
 		return ErrDone
 	}
+	tx.deletes = true
 	return tx.setImage(i, writeDelete, nil)
 }
 
