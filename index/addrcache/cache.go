@@ -81,18 +81,16 @@ func (c *Cache) Lookup(hash uint64) (memory.Addr, memory.Class, bool) {
 	return c.lookupOlder(t, hash)
 }
 
-// lookupOlder looks into the table that t has taken the place of, and brings over
+// lookupOlder looks into the tables that t has taken the place of, and brings over
 // what it finds.
 func (c *Cache) lookupOlder(t *table, hash uint64) (memory.Addr, memory.Class, bool) {
-	o := t.older.Load()
-	if o == nil {
-		return 0, 0, false
+	for o := t.older.Load(); o != nil; o = o.older.Load() {
+		if a, class, ok := o.lines[hash&o.mask].search(hash >> tagShift); ok {
+			c.Store(hash, a, class)
+			return a, class, true
+		}
 	}
-	a, class, ok := o.lines[hash&o.mask].search(hash >> tagShift)
-	if ok {
-		c.Store(hash, a, class)
-	}
-	return a, class, ok
+	return 0, 0, false
 }
 
 // search looks for a tag in all ways of a line. An entry prefers the way that its
@@ -130,7 +128,6 @@ func (c *Cache) Store(hash uint64, a memory.Addr, class memory.Class) {
 	}
 	if evicted && len(t.lines) < c.maxLines && t.evicted.Add(sample) >= uint64(len(t.lines)*ways/growAfter) {
 		n := newTable(2 * len(t.lines) * lineSize)
-		t.older.Store(nil)
 		n.older.Store(t)
 		c.tab.CompareAndSwap(t, n)
 	}
@@ -140,7 +137,7 @@ func (c *Cache) Store(hash uint64, a memory.Addr, class memory.Class) {
 func (c *Cache) Drop(hash uint64, a memory.Addr) {
 	t := c.tab.Load()
 	t.drop(hash, a)
-	if o := t.older.Load(); o != nil {
+	for o := t.older.Load(); o != nil; o = o.older.Load() {
 		o.drop(hash, a)
 	}
 }

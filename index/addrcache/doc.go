@@ -24,10 +24,9 @@
 //
 // The table starts small and doubles until it has the size the caller allows,
 // each time as many entries have been evicted as a thirty-second of it has room for. The
-// new table starts empty, and looks into the old one for what it does not find:
-// entries come over as they are asked for, the old table is dropped when twice its
-// room has been stored since, and nothing stalls. A word does not tell which of the
+// new table starts empty, and looks into the older ones for what it does not find:
+// entries come over as they are asked for, the older tables are dropped when twice the
+// room of the last has been stored since, and nothing stalls. A word does not tell which of the
 // two new lines it belongs to, so copying would fill half of the new table with
-// entries that are never looked up. While a doubling is in progress old and new
-// table exist together, which is at most one and a half times the limit.
+// entries that are never looked up. Together the tables take at most twice the limit.
 package addrcache
