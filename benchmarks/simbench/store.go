@@ -55,7 +55,7 @@ func (c *Config) open(ctx context.Context, d *Data) (*world, error) {
 // Sizes of what each thread has: no transaction of these workloads needs more,
 // and a hundred threads come and go.
 const (
-	arena      = 4 << 20
+	arena      = 16 << 20
 	logArea    = 1 << 20
 	cacheBytes = 256 << 20
 )

@@ -122,6 +122,30 @@ func (p *Profile) fields() []field {
 	}
 }
 
+// Constant is a constant of a profile, to be shown.
+type Constant struct {
+	Name  string
+	Value float64
+}
+
+// Constants lists what a profile says, in the order of the type.
+func (p Profile) Constants() []Constant {
+	var out []Constant
+	for _, f := range p.fields() {
+		out = append(out, Constant{f.name, *f.v})
+	}
+	for _, c := range []struct {
+		name string
+		v    int
+	}{
+		{"WQECache", p.WQECache}, {"WQESpan", p.WQESpan}, {"QPCache", p.QPCache}, {"QueueDepth", p.QueueDepth},
+		{"ThreadDoorbell", p.ThreadDoorbell}, {"Doorbells", p.Doorbells}, {"LowLatency", p.LowLatency}, {"CPUFree", p.CPUFree},
+	} {
+		out = append(out, Constant{c.name, float64(c.v)})
+	}
+	return out
+}
+
 // ConnectX6 is the machine of the SMART paper (section 6.1): two 24-core Xeon
 // Gold 6240R with two threads a core, a 200 Gb/s ConnectX-6 on PCIe 3.0 x16. The
 // constants marked "fit" are those that package calibrate finds.

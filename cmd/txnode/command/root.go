@@ -102,6 +102,7 @@ Environment:
 	root.AddCommand(
 		newBench(w),
 		newExplain(w),
+		newSim(w),
 		newCompare(w),
 		newHistory(w),
 		newCheck(w),

@@ -1,0 +1,66 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"txnode/benchmarks/simbench"
+	"txnode/rdma/sim"
+)
+
+func newSim(w *World) *cobra.Command {
+	var subcommands []*cobra.Command
+	for i := range simbench.Workloads {
+		subcommands = append(subcommands, newSimWorkload(w, simbench.Workloads[i]))
+	}
+	subcommands = append(subcommands, newSimVerbs(w), newSimCalibrate(w), newSimSeeds(w))
+	return choose("sim", "Run the engine on the simulated RNIC: predictions, and schedules from seeds",
+		`Runs the engine, unchanged, on a simulated RNIC in virtual time: how it would do on
+the hardware of the published measurements, with up to 96 threads, and whether it is
+right under schedules and memory orders that hardware rarely shows. Everything is
+repeatable: one seed, one run. docs/simulator.md explains the model.`, subcommands...)
+}
+
+// machineFlag registers --machine.
+func machineFlag(cmd *cobra.Command, name *string) {
+	var names []string
+	for _, p := range sim.Profiles() {
+		names = append(names, p.Name)
+	}
+	cmd.Flags().StringVar(name, "machine", names[0], "`profile` of the machine that is simulated: "+strings.Join(names, ", "))
+	completeWith(cmd, "machine", names...)
+}
+
+// machine looks a profile up.
+func machine(name string) (sim.Profile, error) {
+	p, err := sim.ProfileByName(name)
+	if err != nil {
+		return p, usagef("--machine: %v", err)
+	}
+	return p, nil
+}
+
+// writeFile writes a file by a function. An error spoils the file, which stays.
+func writeFile(path string, write func(io.Writer) error) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := write(f); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}
+
+// note prints how far a simulation is, on a terminal.
+func (w *World) note(format string, args ...any) {
+	if w.StderrTerminal {
+		fmt.Fprintf(w.Stderr, "\r\x1b[K"+format, args...)
+	}
+}

@@ -1,0 +1,249 @@
+package command
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"txnode/rdma"
+	"txnode/rdma/sim"
+	"txnode/rdma/sim/calibrate"
+	"txnode/rdma/sim/verbs"
+)
+
+var verbOps = map[string]rdma.Op{"read": rdma.OpRead, "write": rdma.OpWrite, "cas": rdma.OpCAS, "faa": rdma.OpFAA}
+
+var qpPolicies = map[string]rdma.QPPolicy{
+	"doorbell": rdma.PerThreadDoorbell, "qp": rdma.PerThreadQP, "multiplexed": rdma.MultiplexedQP, "shared": rdma.SharedQP,
+}
+
+func keysOf[V any](m map[string]V) []string {
+	var out []string
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// simVerbsOptions are the flags of txnode sim verbs.
+type simVerbsOptions struct {
+	verbs.Config
+	op, policy, machine, figure string
+	change, run, warm           time.Duration
+	output                      outputFormat
+	trace                       string
+	requests                    int
+}
+
+// AddFlags registers the flags.
+func (o *simVerbsOptions) AddFlags(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&o.figure, "figure", "", "repeat a `figure` of the SMART paper: 3a or 4a, beside what was published")
+	fs.StringVar(&o.op, "op", "read", "verb: "+strings.Join(keysOf(verbOps), ", "))
+	fs.StringVar(&o.policy, "qp", "doorbell", "allocation: doorbell (one per thread), qp (one per thread, doorbells as the driver\nmaps them), multiplexed (--share threads on one), shared (one for all)")
+	fs.IntVar(&o.Share, "share", 4, "threads per queue pair, with --qp multiplexed")
+	fs.IntVar(&o.Threads, "threads", 96, "number of threads on each compute blade")
+	fs.IntVar(&o.Compute, "compute", 1, "number of compute blades")
+	fs.IntVar(&o.Blades, "blades", 1, "number of memory blades")
+	fs.IntVar(&o.Depth, "depth", 8, "requests per doorbell")
+	fs.IntVar(&o.Size, "size", 8, "bytes of a READ or WRITE")
+	fs.BoolVar(&o.Throttle, "throttle", false, "limit the outstanding requests as SMART does; its first decision takes 48 ms of virtual time")
+	fs.DurationVar(&o.change, "change", 0, "`interval` at which the number of threads changes, from --min-threads to --threads (table 1); 0: never")
+	fs.IntVar(&o.MinThreads, "min-threads", 36, "least number of threads, with --change")
+	fs.DurationVar(&o.warm, "warmup", 0, "virtual `time` before the measurement; 0: 20us, or 60ms with --throttle")
+	fs.DurationVar(&o.run, "duration", 0, "virtual `time` to measure; 0: 200us, or 20ms with --throttle")
+	fs.Uint64Var(&o.Seed, "seed", 1, "seed of everything that is drawn")
+	fs.IntVar(&o.requests, "requests", 20_000, "with --figure: requests to measure at each point")
+	machineFlag(cmd, &o.machine)
+	o.output.addFlag(cmd)
+	fs.StringVar(&o.trace, "trace", "", "`file` to write every verb to, in the Chrome trace format")
+	completeWith(cmd, "figure", "3a", "4a")
+	completeWith(cmd, "op", keysOf(verbOps)...)
+	completeWith(cmd, "qp", keysOf(qpPolicies)...)
+	completeFiles(cmd, "trace", false)
+}
+
+// complete checks the flags.
+func (o *simVerbsOptions) complete() error {
+	var ok bool
+	if o.Op, ok = verbOps[o.op]; !ok {
+		return usagef("--op is %q; it must be one of %s", o.op, strings.Join(keysOf(verbOps), ", "))
+	}
+	if o.Policy, ok = qpPolicies[o.policy]; !ok {
+		return usagef("--qp is %q; it must be one of %s", o.policy, strings.Join(keysOf(qpPolicies), ", "))
+	}
+	if o.figure != "" && o.figure != "3a" && o.figure != "4a" {
+		return usagef("--figure is %q; it must be 3a or 4a", o.figure)
+	}
+	if o.requests < 1 || o.Threads < 1 || o.Compute < 1 || o.Blades < 1 || o.Depth < 1 || o.Size < 1 || o.Share < 1 {
+		return usagef("--requests, --threads, --compute, --blades, --depth, --size and --share must be positive")
+	}
+	o.ChangeNs, o.WarmNs, o.RunNs = int64(o.change), int64(o.warm), int64(o.run)
+	var err error
+	if o.Profile, err = machine(o.machine); err != nil {
+		return err
+	}
+	if err := o.Validate(); err != nil {
+		return &usageError{cause: err}
+	}
+	return nil
+}
+
+func newSimVerbs(w *World) *cobra.Command {
+	o := &simVerbsOptions{}
+	cmd := &cobra.Command{
+		Use:   "verbs",
+		Short: "Single verbs in a loop: figures 3 and 4 of the SMART paper, or any other setting",
+		Example: `  txnode sim verbs --figure 4a
+  txnode sim verbs --op write --size 64 --threads 96 --depth 16 --throttle
+  txnode sim verbs --threads 96 --depth 64 --throttle --change 32ms --duration 2s`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(*cobra.Command, []string) error {
+			if err := o.complete(); err != nil {
+				return err
+			}
+			if o.figure != "" {
+				return o.runFigure(w)
+			}
+			return o.runOne(w)
+		},
+	}
+	o.AddFlags(cmd)
+	return cmd
+}
+
+// runOne measures the setting of the flags.
+func (o *simVerbsOptions) runOne(w *World) error {
+	if o.trace != "" {
+		o.Record = &sim.Recording{}
+	}
+	r, err := verbs.Run(o.Config)
+	if err != nil {
+		return err
+	}
+	if o.trace != "" {
+		if err := writeFile(o.trace, o.Record.WriteChrome); err != nil {
+			return err
+		}
+	}
+	switch o.output {
+	case outputJSON:
+		e := json.NewEncoder(w.Stdout)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	case outputCSV:
+		out := csv.NewWriter(w.Stdout)
+		return out.WriteAll([][]string{
+			{"op", "qp", "threads", "depth", "bytes", "mops", "mean_ns", "p50_ns", "p99_ns", "trace_hash"},
+			{
+				o.op, o.policy, strconv.Itoa(o.Threads), strconv.Itoa(o.Depth), strconv.Itoa(o.Size), fmt.Sprintf("%.3f", r.Mops),
+				fmt.Sprintf("%.0f", r.MeanNs), strconv.FormatInt(r.P50Ns, 10), strconv.FormatInt(r.P99Ns, 10), fmt.Sprintf("%016x", r.TraceHash),
+			},
+		})
+	}
+	limit := "not throttled"
+	if r.CMax > 0 {
+		limit = fmt.Sprintf("throttled, at the end to %d requests a thread", r.CMax)
+	}
+	_, err = fmt.Fprintf(w.Stdout, `%d threads, %d requests of %d bytes a doorbell, queue pairs: %s, %s
+%.2f M %s/s, %.0f MiB/s
+from doorbell to last completion: mean %.2f us, p50 %.2f us, p99 %.2f us
+%d queue pairs, %d verbs simulated, trace %016x
+`, o.Threads, o.Depth, o.Size, o.policy, limit, r.Mops, strings.ToUpper(o.op), r.MiBps,
+		r.MeanNs/1e3, float64(r.P50Ns)/1e3, float64(r.P99Ns)/1e3, r.Connections, r.AllVerbs, r.TraceHash)
+	return err
+}
+
+// runFigure measures a published figure.
+func (o *simVerbsOptions) runFigure(w *World) error {
+	points := slices.DeleteFunc(calibrate.Points(), func(p calibrate.Point) bool { return p.Figure != o.figure })
+	r := calibrate.Report{Profile: o.Profile}
+	for i, p := range points {
+		w.note("%d of %d points", i, len(points))
+		one, err := calibrate.Evaluate(o.Profile, []calibrate.Point{p}, float64(o.requests))
+		if err != nil {
+			w.note("")
+			return err
+		}
+		r.Residuals = append(r.Residuals, one.Residuals...)
+	}
+	w.note("")
+	return writeCalibration(w, o.output, &r)
+}
+
+// writeCalibration prints a profile and its residuals.
+func writeCalibration(w *World, o outputFormat, r *calibrate.Report) error {
+	switch o {
+	case outputJSON:
+		e := json.NewEncoder(w.Stdout)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	case outputCSV:
+		rows := [][]string{{"figure", "allocation", "threads", "depth", "published_mops", "model_mops", "error"}}
+		for _, x := range r.Residuals {
+			rows = append(rows, []string{
+				x.Figure, x.Name, strconv.Itoa(x.Threads), strconv.Itoa(x.Depth),
+				fmt.Sprintf("%.3f", x.Mops), fmt.Sprintf("%.3f", x.Model), fmt.Sprintf("%.4f", x.Error()),
+			})
+		}
+		return csv.NewWriter(w.Stdout).WriteAll(rows)
+	default:
+		return r.WriteText(w.Stdout)
+	}
+}
+
+func newSimCalibrate(w *World) *cobra.Command {
+	var (
+		output   outputFormat
+		check    bool
+		from     string
+		requests int
+	)
+	cmd := &cobra.Command{
+		Use:   "calibrate",
+		Short: "Fit the simulator's constants to figures 3a and 4a, and print every residual",
+		Long: `Fits the constants of the simulated RNIC to two published measurements, figures 3a
+and 4a of the SMART paper and nothing else, by running the simulator on their
+micro-benchmark. It starts from the present constants and prints what it finds with
+the residual of every point: some minutes. --check prints the residuals of the
+present constants only.`,
+		Example:           "  txnode sim calibrate\n  txnode sim calibrate --check -o csv",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(*cobra.Command, []string) error {
+			if requests < 1 {
+				return usagef("--requests is %d; it must be positive", requests)
+			}
+			profile, err := machine(from)
+			if err != nil {
+				return err
+			}
+			var r calibrate.Report
+			if check {
+				r, err = calibrate.Evaluate(profile, calibrate.Points(), float64(requests))
+			} else {
+				r, err = calibrate.Fit(calibrate.Options{Start: profile, Requests: float64(requests), Progress: func(stage string, round int, cost float64) {
+					w.note("%s, round %d: mean squared logarithm of the error %.5f", stage, round, cost)
+				}})
+				w.note("")
+			}
+			if err != nil {
+				return err
+			}
+			return writeCalibration(w, output, &r)
+		},
+	}
+	cmd.Flags().BoolVar(&check, "check", false, "do not fit")
+	cmd.Flags().IntVar(&requests, "requests", 12_000, "requests to measure at each point")
+	machineFlag(cmd, &from)
+	output.addFlag(cmd)
+	return cmd
+}
