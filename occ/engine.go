@@ -101,7 +101,6 @@ type Session struct {
 	ring   logRing
 	masks  uint32 // arena: compare mask, swap mask of the lock verb; then a scratch word
 	spare  uint32 // arena: see openSpare
-	backup int    // which copy ReadBackups reads
 	broken error
 
 	spareUsers int

@@ -82,11 +82,11 @@ func (tx *Tx) placeholders(first int) error {
 // removePlaceholders unlinks the blocks that the transaction had linked, and frees
 // the ones that it had taken.
 func (tx *Tx) removePlaceholders() error {
-	any := false
+	found := false
 	for i := range tx.items {
-		any = any || tx.items[i].inserted
+		found = found || tx.items[i].inserted
 	}
-	if !any {
+	if !found {
 		return nil
 	}
 	c, b := tx.c, &tx.batch

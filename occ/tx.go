@@ -132,21 +132,20 @@ type Tx struct {
 	c  *rdma.Coro
 	id record.TxID
 
-	view     *memory.View
-	items    []item
-	fetched  int // items[:fetched] have been executed
-	writes   int
-	inserts  int // staged items of Insert that have not been executed
-	valid    bool
-	active   bool
-	hide     bool // let others run while memory comes: see touchBlocks
-	queried  bool // an item has a query
-	deletes  bool // an item has been deleted
-	busy     bool // from Begin until the last background request is posted
-	longKeys bool
-	index    itemIndex
-	keys     []byte
-	queries  []*index.Query // free
+	view    *memory.View
+	items   []item
+	fetched int // items[:fetched] have been executed
+	writes  int
+	inserts int // staged items of Insert that have not been executed
+	valid   bool
+	active  bool
+	hide    bool // let others run while memory comes: see touchBlocks
+	queried bool // an item has a query
+	deletes bool // an item has been deleted
+	busy    bool // from Begin until the last background request is posted
+	index   itemIndex
+	keys    []byte
+	queries []*index.Query // free
 
 	batch   rdma.Batch
 	flights [numFlights]flight

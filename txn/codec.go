@@ -65,7 +65,10 @@ func JSON[V any]() Codec[V] {
 			p, err := json.Marshal(v)
 			return append(dst, p...), err
 		},
-		Decode: func(src []byte) (v V, err error) { return v, json.Unmarshal(src, &v) },
+		Decode: func(src []byte) (v V, err error) {
+			err = json.Unmarshal(src, &v)
+			return v, err
+		},
 	}
 }
 
@@ -81,7 +84,10 @@ func Binary[V any, P interface {
 			p, err := P(&v).MarshalBinary()
 			return append(dst, p...), err
 		},
-		Decode: func(src []byte) (v V, err error) { return v, P(&v).UnmarshalBinary(src) },
+		Decode: func(src []byte) (v V, err error) {
+			err = P(&v).UnmarshalBinary(src)
+			return v, err
+		},
 	}
 }
 

@@ -22,8 +22,9 @@ func main() {
 	coroutines := flag.Int("coroutines", 8, "coroutines of the one thread, for the comparison of table sizes")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *rounds, *txns, *many, *coroutines); err != nil {
+	err := run(ctx, *rounds, *txns, *many, *coroutines)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "ratios:", err)
 		os.Exit(1)
 	}

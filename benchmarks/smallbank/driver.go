@@ -157,7 +157,8 @@ func (d *Driver) Verify(ctx context.Context, store workload.Store) (workload.Ver
 	r.Add("no savings balance is negative", a.negative.count == 0, "%v", &a.negative)
 	r.Add("money is conserved", books.explains(a.total-books.expected(d.baseline, value), value, deposited),
 		"%s, %s found", books.statement(d.baseline, value), a.total)
-	return r, r.Err()
+	err = r.Err()
+	return r, err
 }
 
 // newRecord returns a record with a balance.

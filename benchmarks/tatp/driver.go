@@ -203,7 +203,8 @@ func (d *Driver) Verify(ctx context.Context, store workload.Store) (workload.Ver
 		least <= a.rows[CallForwarding] && a.rows[CallForwarding] <= most,
 		"%d at the start, %d inserted, %d deleted; %s, %d found", d.baseline[CallForwarding],
 		books.committed[inserted], books.committed[deleted], expected, a.rows[CallForwarding])
-	return r, r.Err()
+	err = r.Err()
+	return r, err
 }
 
 var _ workload.Driver = (*Driver)(nil)
