@@ -6,6 +6,7 @@ import (
 
 	"txnode/index"
 	"txnode/memory/record"
+	"txnode/rdma"
 )
 
 // placeholders links a locked block in state absent for every key, of the items
@@ -55,6 +56,10 @@ func (tx *Tx) placeholders(first int) error {
 		return nil
 	}
 	if err := c.Do(b); err != nil {
+		return tx.s.fail(err)
+	}
+	// A slot must not lead anybody to a block that is not there yet.
+	if err := c.Fence(rdma.FenceThread, 0, b); err != nil {
 		return tx.s.fail(err)
 	}
 	tx.s.openSpare()
@@ -112,6 +117,9 @@ func (tx *Tx) removePlaceholders() error {
 	if err := c.Do(b); err != nil {
 		return tx.s.fail(err)
 	}
+	if err := c.Fence(rdma.FenceThread, 0, b); err != nil { // before anybody has the block again
+		return tx.s.fail(err)
+	}
 	for i := range tx.items {
 		if it := &tx.items[i]; it.inserted {
 			tx.s.alloc.Free(it.addr, it.class)
@@ -151,6 +159,9 @@ func (tx *Tx) moveRecords() error {
 	if err := c.Do(b); err != nil {
 		return err
 	}
+	if err := c.Fence(rdma.FenceThread, 0, b); err != nil {
+		return err
+	}
 	tx.s.openSpare()
 	defer tx.s.closeSpare()
 	for i := range tx.items {
@@ -186,6 +197,9 @@ func (tx *Tx) moveRecords() error {
 		}
 	}
 	if err := c.Do(b); err != nil {
+		return err
+	}
+	if err := c.Fence(rdma.FenceThread, 0, b); err != nil { // before anybody has the old block again
 		return err
 	}
 	for i := range tx.items {

@@ -205,6 +205,9 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) (reclaimResult, 
 	if err := c.Do(b); err != nil {
 		return reclaimLater, s.fail(err)
 	}
+	if err := c.Fence(rdma.FenceThread, 0, b); err != nil { // before anybody has the block again
+		return reclaimLater, s.fail(err)
+	}
 	s.alloc.Free(t.addr, t.class)
 	return reclaimed, nil
 }

@@ -9,7 +9,7 @@ import (
 
 type Account struct{ Balance int64 }
 
-// Fifteen lines embed the engine: two memory blades in this process, everything
+// A few lines embed the engine: two memory blades in this process, everything
 // replicated, strictly serializable transactions over a struct of the program's own.
 func Example() {
 	ctx := context.Background()

@@ -85,7 +85,7 @@ func open(t testing.TB, s setting, rec *history.Recorder) *txn.DB {
 	}
 	if s.caps != nil {
 		o.Blades, o.BladeSize, o.SegmentSize, o.Arena = 0, 0, 256<<10, 2<<20
-		o.Fabric = rdmatest.New(rdmatest.Options{Blades: 3, Size: 8 << 20, Caps: *s.caps, Seed: s.seed})
+		o.Fabric = rdmatest.New(rdmatest.Options{Blades: 3, Size: 8 << 20, Caps: *s.caps, Seed: s.seed, SpreadNs: 20_000})
 		o.Catalog = &catalog.Mem{}
 	}
 	db, err := txn.Open(t.Context(), o)
