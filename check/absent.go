@@ -222,7 +222,7 @@ func (c *checker) findBlocks(a *absences) {
 		}
 	}
 	latest := int64(math.MinInt64) // latest "before" up to a place, without the first run
-	for i := 0; i < n-1; i++ {
+	for i := range n - 1 {
 		a.block[i] = int32(len(a.first) - 1)
 		if i > 0 {
 			latest = max(latest, runs[i].before)

@@ -184,11 +184,11 @@ func (b *brute) apply(t int) (undo []bruteUndo, ok bool) {
 
 // withoutPlaceholders renames versions that are neither installed nor read as present to zero.
 func withoutPlaceholders(txns []history.Txn) []history.Txn {
-	real := map[bruteVersion]bool{}
+	genuine := map[bruteVersion]bool{}
 	for _, txn := range txns {
 		for _, op := range txn.Ops {
 			if op.Kind != history.ReadAbsent {
-				real[bruteVersion{op.Key, op.Version}] = true
+				genuine[bruteVersion{op.Key, op.Version}] = true
 			}
 		}
 	}
@@ -197,10 +197,10 @@ func withoutPlaceholders(txns []history.Txn) []history.Txn {
 		out[i] = txn
 		out[i].Ops = nil
 		for _, op := range txn.Ops {
-			if !real[bruteVersion{op.Key, op.Version}] {
+			if !genuine[bruteVersion{op.Key, op.Version}] {
 				op.Version = 0
 			}
-			if !real[bruteVersion{op.Key, op.Prev}] {
+			if !genuine[bruteVersion{op.Key, op.Prev}] {
 				op.Prev = 0
 			}
 			out[i].Ops = append(out[i].Ops, op)

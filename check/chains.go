@@ -80,7 +80,7 @@ func (c *checker) checkForks() {
 func (c *checker) checkVersions() {
 	var rootless []int32 // second and further versions without installer of a key
 	n := int32(len(c.versions.all))
-	for v := int32(0); v < n; v++ {
+	for v := range n {
 		e := &c.versions.all[v]
 		if e.ver == 0 || e.readers < 0 && e.successor < 0 {
 			continue

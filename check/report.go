@@ -176,7 +176,7 @@ func (v *Violation) String() string {
 	}
 	keys := v.keys()
 	for i := range v.txns {
-		text := ""
+		var text string
 		if v.lists != nil {
 			text = formatListTxn(&v.lists[i], v.keyName, keys)
 		} else {
@@ -223,14 +223,15 @@ func (v *Violation) edge(e Edge) string {
 	from, to, key := v.label(e.From), v.label(e.To), v.keyName(e.Key)
 	s := fmt.Sprintf("%s -%s-> %s: ", from, e.Kind, to)
 	state := fmt.Sprintf("version %d of %s", e.Version, key)
-	if v.lists != nil {
+	switch {
+	case v.lists != nil:
 		state = fmt.Sprintf("%s up to element %d", key, e.Version)
 		if e.Version == 0 {
 			state = key + " empty"
 		}
-	} else if e.Version == 0 {
+	case e.Version == 0:
 		state = key + " absent"
-	} else if e.Absent {
+	case e.Absent:
 		state = fmt.Sprintf("%s absent (version %d)", key, e.Version)
 	}
 	switch e.Kind {

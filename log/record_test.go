@@ -145,7 +145,7 @@ func TestTornRecords(t *testing.T) {
 			t.Errorf("%d of %d bytes have arrived: %v, %v", n, len(newer), r.Tx, err)
 		}
 	}
-	for n := range len(newer) {
+	for n := range newer {
 		if _, err := log.Decode(newer[:n:n]); !errors.Is(err, log.ErrNoRecord) && !errors.Is(err, log.ErrTorn) {
 			t.Fatalf("the first %d bytes: %v", n, err)
 		}

@@ -237,7 +237,7 @@ func TestAdoptionIsLazy(t *testing.T) {
 	s, c = b.open()
 	a = b.allocator(s, c)
 	segments := len(s.Layout().Segments)
-	var before rdma.Counters = *c.Count
+	before := *c.Count
 	must(a.Alloc(c, k))(t)
 	cost := c.Count.Sub(&before)
 	if cost.Verbs[rdma.OpRead] > 12*128 {

@@ -213,20 +213,20 @@ func (s *Space) AdvanceEpoch(change func(*Layout) error) error {
 	return err
 }
 
-// difference is what changes old into new; both are in the order of keys.
-func difference(old, new []Entry) []Entry {
-	have := make(map[string]string, len(old))
-	for _, e := range old {
+// difference is what changes one layout's entries into another's; both are in the order of keys.
+func difference(from, to []Entry) []Entry {
+	have := make(map[string]string, len(from))
+	for _, e := range from {
 		have[e.Key] = string(e.Value)
 	}
 	var out []Entry
-	for _, e := range new {
+	for _, e := range to {
 		if v, ok := have[e.Key]; !ok || v != string(e.Value) {
 			out = append(out, e)
 		}
 		delete(have, e.Key)
 	}
-	for _, e := range old {
+	for _, e := range from {
 		if _, gone := have[e.Key]; gone {
 			out = append(out, Entry{Key: e.Key})
 		}

@@ -313,7 +313,7 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 			blades, len(l.Blades), have.segments, n.segments, have.tables, n.tables, have.coordinators, n.coordinators)
 	}
 	if err := l.Validate(); err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrDamaged, err)
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	return l, nil
 }

@@ -50,7 +50,7 @@ func TestOffline(t *testing.T) {
 	size, unit := s.SegmentSize(), memory.ExtentUnit(s.SegmentSize())
 	table := read(v.At(memory.MakeAddr(a.Segment(), 0), 0), memory.ExtentTable(size))
 	found := 0
-	for g := uint32(0); g < uint32(len(table))/8; g++ {
+	for g := range uint32(len(table)) / 8 {
 		w := uint64(0)
 		for k := range 8 {
 			w |= uint64(table[8*g+uint32(k)]) << (8 * k)

@@ -152,9 +152,7 @@ func TestGeometryMismatch(t *testing.T) {
 	if !errors.Is(err, memory.ErrGeometry) || !strings.Contains(err.Error(), "BladeSize of blade 0") {
 		t.Errorf("smaller blades: %v", err)
 	}
-	o := good
-	o = memory.Options{Attach: true}
-	s, err = memory.Open(c, b.fabric, b.cat, o)
+	s, err = memory.Open(c, b.fabric, b.cat, memory.Options{Attach: true})
 	if err != nil || s.Backups() != 1 || s.SegmentSize() != testSegment {
 		t.Errorf("Attach: %v", err)
 	}

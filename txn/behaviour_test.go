@@ -71,7 +71,7 @@ func TestPanic(t *testing.T) {
 			for range 10 { // more than there are workers
 				func() {
 					defer func() {
-						if r := recover(); r != errRollback {
+						if r := recover(); r != any(errRollback) {
 							t.Errorf("%s: recovered %v", what, r)
 						}
 					}()

@@ -55,7 +55,7 @@ func BenchmarkMix(b *testing.B) {
 				b.ResetTimer()
 				err = store.Run(ctx, 1, s.coroutines, func(ctx context.Context, id int, w workload.Worker) error {
 					c := driver.NewClient(id, 1, w)
-					for n := 0; n < b.N/s.coroutines; n++ {
+					for range b.N / s.coroutines {
 						c.Next()
 						if _, err := c.Run(ctx); err != nil {
 							return err

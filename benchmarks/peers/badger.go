@@ -108,7 +108,7 @@ func (w *badgerWorker) Stage(int, uint64, workload.Mode) {}
 
 func (w *badgerWorker) item(table int, key uint64) (*badger.Item, error) {
 	item, err := w.txn.Get(w.key(table, key))
-	if err == badger.ErrKeyNotFound {
+	if errors.Is(err, badger.ErrKeyNotFound) {
 		err = workload.ErrNotFound
 	}
 	return item, err
@@ -130,10 +130,10 @@ func (w *badgerWorker) Put(table int, key uint64, value []byte) error {
 
 // Insert implements workload.Tx.
 func (w *badgerWorker) Insert(table int, key uint64, value []byte) error {
-	switch _, err := w.item(table, key); err {
-	case workload.ErrNotFound:
+	switch _, err := w.item(table, key); {
+	case errors.Is(err, workload.ErrNotFound):
 		return w.Put(table, key, value)
-	case nil:
+	case err == nil:
 		return workload.ErrExists
 	default:
 		return err

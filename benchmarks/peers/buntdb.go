@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 	"unsafe"
 
@@ -96,7 +97,7 @@ func (w *buntWorker) Stage(int, uint64, workload.Mode) {}
 func (w *buntWorker) get(table int, key uint64) (string, error) {
 	k := appendKey(w.arena.take(keyBytes), table, key)
 	v, err := w.tx.Get(unsafe.String(&k[0], len(k))) // buntdb does not keep it
-	if err == buntdb.ErrNotFound {
+	if errors.Is(err, buntdb.ErrNotFound) {
 		err = workload.ErrNotFound
 	}
 	return v, err
@@ -120,10 +121,10 @@ func (w *buntWorker) Put(table int, key uint64, value []byte) error {
 
 // Insert implements workload.Tx.
 func (w *buntWorker) Insert(table int, key uint64, value []byte) error {
-	switch _, err := w.get(table, key); err {
-	case workload.ErrNotFound:
+	switch _, err := w.get(table, key); {
+	case errors.Is(err, workload.ErrNotFound):
 		return w.Put(table, key, value)
-	case nil:
+	case err == nil:
 		return workload.ErrExists
 	default:
 		return err
@@ -134,7 +135,7 @@ func (w *buntWorker) Insert(table int, key uint64, value []byte) error {
 func (w *buntWorker) Delete(table int, key uint64) error {
 	var k [keyBytes]byte
 	_, err := w.tx.Delete(string(appendKey(k[:0], table, key)))
-	if err == buntdb.ErrNotFound {
+	if errors.Is(err, buntdb.ErrNotFound) {
 		err = workload.ErrNotFound
 	}
 	return err

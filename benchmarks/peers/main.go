@@ -15,8 +15,9 @@ import (
 // flags.
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	os.Exit(run(ctx, os.Args[1:], contenders, os.Stdout, os.Stderr))
+	code := run(ctx, os.Args[1:], contenders, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
 }
 
 // run is main with everything given, and returns the exit code.

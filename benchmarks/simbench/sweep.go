@@ -72,8 +72,8 @@ func Sweep(ctx context.Context, c Config, data *Data, threads []int, done func(P
 		Name: c.Name(), Workload: c.Workload, Policy: c.Policy.String(), LikeDTX: c.LikeDTX,
 		Points: make([]Point, len(threads)), Figure: make([]published.Point, len(threads)),
 	}
-	system, comparable := SystemOf(c)
-	if comparable {
+	system, known := SystemOf(c)
+	if known {
 		curve.Published = string(system)
 	} else {
 		system = published.SMARTDTX // the best that was published, to put ours beside

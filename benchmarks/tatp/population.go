@@ -73,9 +73,9 @@ func drawKinds(r *workload.Rand) (has [numKinds]bool) {
 }
 
 // draw sets a row of call forwarding.
-func (f *forwardingRow) draw(r *workload.Rand) {
-	f[cfEnds] = drawHour(r)
-	fill(f[cfNumber:cfEnd], r, '0', 10)
+func (r *forwardingRow) draw(from *workload.Rand) {
+	r[cfEnds] = drawHour(from)
+	fill(r[cfNumber:cfEnd], from, '0', 10)
 }
 
 func drawHour(r *workload.Rand) byte { return byte(1 + r.Intn(numHours)) }

@@ -166,23 +166,24 @@ func (r *register) apply(s state, a *access) (state, bool) {
 		return s, false
 	}
 	for _, o := range a.observed {
-		if !s.known {
+		switch {
+		case !s.known:
 			if o.ver != 0 && r.installed[o.ver] && !s.any {
 				return s, false
 			}
 			s = state{known: true, ver: o.ver, absent: o.kind == history.ReadAbsent || o.ver == 0, gone: o.ver == 0, any: s.any}
-		} else if o.ver == 0 {
+		case o.ver == 0:
 			if !s.absent {
 				return s, false
 			}
 			s.gone = true
-		} else if s.ver != o.ver {
+		case s.ver != o.ver:
 			// An absence of unknown origin may turn out to be that of a tombstone.
 			if s.ver != 0 || o.replace || r.installed[o.ver] && !s.any {
 				return s, false
 			}
 			s.ver = o.ver
-		} else if o.replace && s.gone {
+		case o.replace && s.gone:
 			return s, false
 		}
 		if !o.replace && s.absent != (o.kind == history.ReadAbsent) {
@@ -280,12 +281,12 @@ func (r *register) settle() {
 	}
 }
 
-// cut returns the length of the first window: at least min accesses, and none
+// cut returns the length of the first window: at least minimum accesses, and none
 // under way at its end.
-func cut(accesses []access, min int) int {
+func cut(accesses []access, minimum int) int {
 	latest := int64(math.MinInt64)
 	for i := range accesses {
-		if i >= min && accesses[i].start > latest {
+		if i >= minimum && accesses[i].start > latest {
 			return i
 		}
 		latest = max(latest, accesses[i].end)

@@ -59,7 +59,7 @@ func againstMap(t *testing.T, c memory.Catalog, reopen func(*testing.T, memory.C
 				want[key] = v
 			}
 		}
-		if rev, err = c.Apply(rev, changes); err != nil {
+		if _, err := c.Apply(rev, changes); err != nil {
 			t.Fatal(err)
 		}
 		if reopen != nil && round%20 == 19 {
