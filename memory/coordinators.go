@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"txnode/internal/mutant"
 	"txnode/rdma"
 )
 
@@ -107,7 +108,9 @@ func (s *Space) NewCoordinator() (Coordinator, error) {
 	if err := s.commit(coordinatorEntry(e), next.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)+1)); err != nil {
 		return Coordinator{}, err
 	}
-	l.NextCoordinator++
+	if !mutant.RecycleCoordinator {
+		l.NextCoordinator++
+	}
 	l.Coordinators = append(l.Coordinators, e)
 	s.logs.used[slot] = true
 	return s.areas(e), nil
@@ -142,6 +145,9 @@ func (s *Space) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 	v := s.View()
 	s.mu.Unlock()
 
+	if mutant.LogAreaNotCleared {
+		areas.Logs = nil
+	}
 	if err := clearAreas(c, v, areas.Logs); err != nil {
 		return fmt.Errorf("memory: clearing the log areas of coordinator %d: %w", id, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"txnode/internal/mutant"
 	"txnode/memory/internal/mum"
 	"txnode/rdma"
 )
@@ -291,6 +292,9 @@ func (l *Layout) key(b rdma.BladeID) rdma.Key {
 	var base uint64
 	for i, x := range l.UUID {
 		base ^= uint64(x) << (8 * (i % 8))
+	}
+	if mutant.KeepKeys {
+		return rdma.Key(mum.Mix(base, uint64(b)))
 	}
 	return rdma.Key(mum.Mix(base^0x9e3779b97f4a7c15, uint64(b)+0xff51afd7ed558ccd)) + rdma.Key(l.Epoch)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"txnode/history"
+	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/memory/record"
@@ -28,7 +29,7 @@ func (tx *Tx) Commit() error {
 // a synchronous fabric.
 func (tx *Tx) settle() {
 	tx.busy = false
-	if f := &tx.flights[tx.flight]; f.held && f.bg.Done() && f.bg.Err() == nil {
+	if f := &tx.flights[tx.flight]; f.held && (f.bg.Done() || mutant.LogSpaceBeforeRelease) && f.bg.Err() == nil {
 		tx.s.ring.ring.Release(f.token)
 		f.held = false
 	}
@@ -250,6 +251,9 @@ func (tx *Tx) commitDefault() error {
 		p := v.Where(it.addr)
 		it.home = v.On(p, it.addr, 0)
 		for k := 1; k < int(p.N); k++ {
+			if mutant.FirstBackupOnly && k > 1 {
+				break
+			}
 			a := v.On(p, it.addr, k)
 			logs.add(a.Blade)
 			tx.images = append(tx.images, imageWrite{a, tx.logAt + uint32(it.w), it.wlen})
@@ -257,6 +261,9 @@ func (tx *Tx) commitDefault() error {
 	}
 	backups := logs.n
 	want := min(tx.s.eng.space.Backups()+1, v.Blades())
+	if mutant.LogOnFBlades {
+		want = max(want-1, 1)
+	}
 	for i := 0; i < len(tx.items) && logs.n < want; i++ {
 		if it := &tx.items[i]; it.write != writeNone {
 			logs.add(v.At(it.addr, 0).Blade)
@@ -270,6 +277,15 @@ func (tx *Tx) commitDefault() error {
 		return tx.abandon(fmt.Errorf("occ: transaction that spans more than %d blades: %w", maxLogBlades, ErrTooLarge))
 	}
 	durable := tx.s.eng.opts.Flush == FlushDurable
+	if mutant.BackupImageBeforeLog {
+		for i := range tx.images {
+			w := &tx.images[i]
+			b.Write(w.to, w.at, w.n)
+		}
+	}
+	if mutant.AcknowledgeBeforeLog {
+		b = &tx.flights[tx.flight].bg
+	}
 	for k := range logs.n {
 		a := tx.s.ring.at(v, logs.ids[k], off)
 		b.Write(a, tx.logAt, uint32(n))
@@ -281,12 +297,21 @@ func (tx *Tx) commitDefault() error {
 		w := &tx.images[i]
 		b.Write(w.to, w.at, w.n)
 	}
-	if !tx.s.caps.Placed {
+	if mutant.UnlockBeforeBackups {
+		for i := range tx.items {
+			if it := &tx.items[i]; it.write != writeNone && it.from == 0 {
+				b.Write(it.home, tx.logAt+uint32(it.w), it.wlen)
+			}
+		}
+	}
+	if !tx.s.caps.Placed && !mutant.NoFlush {
 		for k := range backups {
 			b.Flush(tx.lastImageOn(logs.ids[k]), 8)
 		}
 	}
-	if err := c.Do(b); err != nil {
+	if mutant.AcknowledgeBeforeLog {
+		c.Post(b)
+	} else if err := c.Do(b); err != nil {
 		_ = tx.s.fail(err)
 		tx.conclude(history.Unknown)
 		return fmt.Errorf("%w: transaction %v: %w", ErrOutcomeUnknown, tx.id, err)
@@ -306,11 +331,12 @@ func (tx *Tx) installPrimaries() error {
 		it := &tx.items[i]
 		switch {
 		case it.write == writeNone:
-			if it.locked {
+			if it.locked && !mutant.KeepUnwrittenLocks {
 				tx.appendRelease(it)
 			}
 		case it.from != 0:
 			moves = true
+		case mutant.UnlockBeforeBackups:
 		default:
 			tx.appendInstall(it, it.home)
 		}
@@ -343,6 +369,11 @@ func (tx *Tx) appendInstall(it *item, a rdma.RemoteAddr) {
 		tx.s.thread.PutWord(free, uint64(record.FreeAt(tx.id)))
 		a.Off += record.GuardOff
 		bg.Write(a, free, 8)
+	case n > record.LineSize && mutant.GuardBeforeBody:
+		body := a
+		body.Off += record.LineSize
+		bg.Write(a, at, record.LineSize)
+		bg.Write(body, at+record.LineSize, n-record.LineSize)
 	case n > record.LineSize:
 		body := a
 		body.Off += record.LineSize
@@ -358,6 +389,9 @@ func (tx *Tx) appendRelease(it *item) {
 	g := tx.view.At(it.addr, 0)
 	g.Off += record.GuardOff
 	at := it.buf + record.GuardOff
+	if mutant.AbortChangesVersion {
+		it.prior = record.FreeAt(tx.id)
+	}
 	tx.s.thread.PutWord(at, uint64(it.prior))
 	tx.flights[tx.flight].bg.Write(g, at, 8)
 	it.locked = false

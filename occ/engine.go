@@ -7,6 +7,7 @@ import (
 
 	"txnode/index"
 	"txnode/index/addrcache"
+	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -158,6 +159,9 @@ func (s *Session) Coordinator() uint32 { return s.coord.ID }
 // sequence numbers of its coordinator are used up.
 func (s *Session) nextTx() (record.TxID, error) {
 	s.seq++
+	if mutant.ReuseVersion {
+		return record.MakeTxID(s.coord.ID, s.seq/2+1), nil
+	}
 	if s.seq < 1<<record.SequenceBits {
 		return record.MakeTxID(s.coord.ID, s.seq), nil
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"txnode/index"
+	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 )
@@ -64,6 +65,9 @@ func (tx *Tx) Execute() error {
 			}
 			if err := tx.advance(it); err != nil && (failed == nil || errors.Is(failed, ErrConflict)) {
 				failed = err
+			}
+			if mutant.ForgetLocksBehindConflict && failed != nil {
+				break
 			}
 			if it.step == stepDone {
 				left--
@@ -128,7 +132,7 @@ func (tx *Tx) certify(first int) error {
 		default:
 			fresh++
 		}
-		fromBackup = fromBackup || it.backup
+		fromBackup = fromBackup || it.backup && !mutant.TrustBackup
 	}
 	if tx.s.eng.opts.Policy == PolicyFORD || fromBackup {
 		tx.valid = old+fresh == 0 || len(tx.items) == 1 && !fromBackup
@@ -138,7 +142,7 @@ func (tx *Tx) certify(first int) error {
 		return tx.validate(len(tx.items))
 	}
 	if fresh == 1 && locked == 0 {
-		if old == 0 {
+		if old == 0 || mutant.LateReadCertifiesAll {
 			tx.valid = true
 			return nil
 		}
@@ -279,7 +283,7 @@ func (tx *Tx) advance(it *item) error {
 	case stepLock:
 		prior := record.Guard(tx.batch.Result(int(it.cas)))
 		switch {
-		case prior == record.FreeAt(it.version):
+		case prior == record.FreeAt(it.version), mutant.LockByHope && !prior.Held():
 			it.locked, it.prior = true, prior
 			it.step = stepDone
 			return nil
@@ -300,6 +304,9 @@ func (tx *Tx) probed(it *item) error {
 		prior := record.Guard(tx.batch.Result(int(it.cas)))
 		if prior.Held() {
 			lost = true
+			if mutant.ReleaseForeignLock {
+				it.locked, it.prior = true, record.FreeAt(tx.image(it).Version())
+			}
 		} else {
 			it.locked, it.prior = true, prior
 			held = true
@@ -325,7 +332,9 @@ func (tx *Tx) probed(it *item) error {
 			return nil
 		}
 		// Another key's block, or nobody's: the address is stale.
-		if held {
+		if held && mutant.KeepLockOfStaleAddress {
+			it.locked = false
+		} else if held {
 			if err := tx.unlockForeign(it); err != nil {
 				return err
 			}
@@ -347,6 +356,9 @@ func (tx *Tx) probed(it *item) error {
 		return tx.conflict(AbortLocked)
 	}
 	g := img.Guard()
+	if mutant.ReadLocked && err == nil && !it.update && g.Held() {
+		return tx.found(it, img)
+	}
 	switch {
 	case errors.Is(err, record.ErrForm) && it.tries >= maxRereads:
 		return tx.damaged(it, err)
@@ -361,7 +373,7 @@ func (tx *Tx) probed(it *item) error {
 			return tx.conflict(AbortLocked)
 		}
 		return tx.conflict(AbortReadLocked)
-	case !img.Stable():
+	case !img.Stable() && !mutant.GuardNotCompared:
 		return tx.reread(it, need)
 	}
 	return tx.found(it, img)
@@ -373,7 +385,7 @@ func accepts(img record.Image, it *item, held bool, id record.TxID) bool {
 	if held {
 		return img.Guard() == record.HeldBy(id) && img.Version() == it.prior.Version()
 	}
-	return img.Stable()
+	return img.Stable() || mutant.GuardNotCompared && !img.Guard().Held()
 }
 
 // notThis notes that the only candidate of the item's key has been seen not to hold
@@ -383,6 +395,9 @@ func accepts(img record.Image, it *item, held bool, id record.TxID) bool {
 // candidates, that seemed to be the one, tells nothing about the others.
 func (tx *Tx) notThis(it *item, img record.Image) error {
 	it.addr = 0
+	if mutant.BelieveOtherKey {
+		return tx.absent(it)
+	}
 	if img.Meta().State() == record.Free || len(it.query.Candidates) > 1 {
 		return tx.searchAgain(it)
 	}
@@ -409,6 +424,9 @@ func (tx *Tx) found(it *item, img record.Image) error {
 // matches reports whether a verified image is that of the item's key.
 func (tx *Tx) matches(it *item, img record.Image) bool {
 	m := img.Meta()
+	if mutant.TrustStaleAddress && it.cached {
+		return true
+	}
 	return m.State() != record.Free && m.Table() == it.table.ID && m.KeyLen() == len(it.key) && bytes.Equal(img.Key(), it.key)
 }
 
@@ -549,6 +567,10 @@ func (tx *Tx) unlockForeign(it *item) error {
 //
 // Only the items with a number less than n are validated: see certify.
 func (tx *Tx) validate(n int) error {
+	if mutant.SkipValidation {
+		tx.valid = true
+		return nil
+	}
 	c := tx.c
 	c.Count = &tx.phases[PhaseValidate]
 	b := &tx.batch
@@ -603,12 +625,15 @@ func (tx *Tx) checkValidation(n int) error {
 			continue
 		}
 		if it.addr == 0 {
-			if !it.table.Index.Unchanged(it.query, it.vbuf) {
+			if !it.table.Index.Unchanged(it.query, it.vbuf) && !mutant.SkipAbsenceValidation {
 				return tx.conflict(AbortPhantom)
 			}
 			continue
 		}
 		if g := record.Guard(tx.s.thread.Word(it.vbuf)); g != record.FreeAt(it.version) {
+			if mutant.ValidationIgnoresLocks && g.Held() {
+				continue
+			}
 			if g.Held() {
 				return tx.conflict(AbortReadLocked)
 			}

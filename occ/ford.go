@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"txnode/history"
+	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -36,10 +37,16 @@ func (tx *Tx) commitFORD() error {
 	}
 	b.Reset()
 	for k := range v.Blades() {
+		if mutant.FordLogOnOneBlade && k > 0 {
+			break
+		}
 		b.Write(tx.s.ring.at(v, rdma.BladeID(k), off), at, uint32(n))
 	}
 	c.Count = &tx.phases[PhaseLog]
 	c.Post(b)
+	if mutant.SkipValidation {
+		tx.valid = true
+	}
 	if !tx.valid {
 		c.Count = &tx.phases[PhaseValidate]
 		if err := tx.appendValidation(len(tx.items)); err != nil {
@@ -84,6 +91,9 @@ func (tx *Tx) commitFORD() error {
 		}
 		lastWritten = i
 		record.Image(tx.logBytes()[it.w : uint32(it.w)+it.wlen]).SetGuard(record.HeldBy(tx.id))
+		if mutant.FordImageUnlocked {
+			record.Image(tx.logBytes()[it.w : uint32(it.w)+it.wlen]).SetGuard(record.FreeAt(tx.id))
+		}
 		for k := range v.Copies(it.addr) {
 			a := v.At(it.addr, k)
 			g := a
@@ -122,6 +132,9 @@ func (tx *Tx) commitFORD() error {
 		switch {
 		case it.write != writeNone && it.from == 0:
 			for k := range v.Copies(it.addr) {
+				if mutant.FordReleaseWithoutBackups && k > 0 {
+					break
+				}
 				g := v.At(it.addr, k)
 				g.Off += record.GuardOff
 				bg.Write(g, held+8, 8)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"txnode/index"
+	"txnode/internal/mutant"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -38,6 +39,9 @@ func (tx *Tx) placeholders(first int) error {
 			if version, err = tx.s.nextTx(); err != nil {
 				return err
 			}
+			if mutant.PlaceholderHasFinalVersion {
+				version = tx.id
+			}
 		}
 		a, err := tx.s.alloc.Alloc(c, class)
 		if err != nil {
@@ -50,6 +54,9 @@ func (tx *Tx) placeholders(first int) error {
 		it.addr, it.class, it.inserted = a, class, true
 		it.buf, it.bufLen, it.prior = at, n, record.FreeAt(tx.id)
 		record.Image(tx.bytes(at, n)).Put(a, version, record.Absent, it.table.ID, class, tx.id, it.key, nil)
+		if mutant.PlaceholderUnlocked {
+			record.Image(tx.bytes(at, n)).SetGuard(record.FreeAt(version))
+		}
 		b.Write(tx.view.At(a, 0), at, n) // only primaries carry locks; backups get the image
 	}
 	if b.Len() == 0 {
@@ -59,7 +66,9 @@ func (tx *Tx) placeholders(first int) error {
 		return tx.s.fail(err)
 	}
 	// A slot must not lead anybody to a block that is not there yet.
-	if err := c.Fence(rdma.FenceThread, 0, b); err != nil {
+	if mutant.PlaceholderNotPlaced {
+		b.Reset()
+	} else if err := c.Fence(rdma.FenceThread, 0, b); err != nil {
 		return tx.s.fail(err)
 	}
 	tx.s.openSpare()
@@ -104,6 +113,9 @@ func (tx *Tx) removePlaceholders() error {
 			continue
 		}
 		tx.s.eng.cache.Drop(it.spot, it.addr)
+		if mutant.AbortKeepsSlot {
+			continue
+		}
 		if err := it.table.Index.Remove(c, it.query, it.addr); err != nil {
 			return tx.s.fail(fmt.Errorf("unlinking an aborted insert from table %q: %w", it.table.Name, err))
 		}
@@ -117,7 +129,9 @@ func (tx *Tx) removePlaceholders() error {
 	if err := c.Do(b); err != nil {
 		return tx.s.fail(err)
 	}
-	if err := c.Fence(rdma.FenceThread, 0, b); err != nil { // before anybody has the block again
+	if mutant.FreeNotPlaced {
+		b.Reset()
+	} else if err := c.Fence(rdma.FenceThread, 0, b); err != nil { // before anybody has the block again
 		return tx.s.fail(err)
 	}
 	for i := range tx.items {
@@ -152,6 +166,9 @@ func (tx *Tx) moveRecords() error {
 		}
 		img := record.Image(tx.logBytes()[it.w : uint32(it.w)+it.wlen])
 		img.SetGuard(record.HeldBy(tx.id))
+		if mutant.MoveUnlocked {
+			img.SetGuard(record.FreeAt(tx.id))
+		}
 		for k := range v.Copies(it.addr) {
 			b.Write(v.At(it.addr, k), tx.logAt+uint32(it.w), it.wlen)
 		}
@@ -193,6 +210,9 @@ func (tx *Tx) moveRecords() error {
 			b.Write(a, guard, 8)
 		}
 		for k := range v.Copies(it.from) {
+			if mutant.MoveKeepsOldBlock {
+				break
+			}
 			b.Write(v.At(it.from, k), freed, record.LineSize)
 		}
 	}

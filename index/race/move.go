@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 )
@@ -266,13 +267,23 @@ func (m *mover) carryPinned(all bool) (bool, error) {
 	v := ix.space.View()
 	s.steps = s.steps[:0]
 	for _, it := range m.items {
-		if it.known && uint32(it.hash)&m.bit() != 0 {
+		if it.known && uint32(it.hash)&m.bit() != 0 && !mutant.DropMarkedSlot {
 			s.steps = append(s.steps, step{addr: m.to + memory.Addr(it.off), old: 0, new: uint64(it.value &^ slotMoving), once: it.value.Moving()})
 		}
 	}
 	// The slots of the items that do not move now get their mark taken off: those
 	// whose block has turned out to hold another key, and those whose place is
 	// taken, by a key that its inserter will take back.
+	if mutant.ClearBeforeSet {
+		clearFirst := &scratch{}
+		for _, t := range s.steps {
+			from := m.from + t.addr - m.to
+			clearFirst.steps = append(clearFirst.steps, step{addr: from, old: t.new | uint64(slotMoving)})
+		}
+		if err := ix.apply(c, clearFirst, v, clearFirst.steps); err != nil {
+			return false, err
+		}
+	}
 	if err := ix.apply(c, s, v, s.steps); err != nil {
 		return false, err
 	}
@@ -280,6 +291,9 @@ func (m *mover) carryPinned(all bool) (bool, error) {
 	for i := range m.items {
 		it := &m.items[i]
 		if it.known && uint32(it.hash)&m.bit() != 0 {
+			if mutant.DropMarkedSlot {
+				continue
+			}
 			it.known = s.steps[k].ok()
 			k++
 		} else {
@@ -292,6 +306,9 @@ func (m *mover) carryPinned(all bool) (bool, error) {
 		if !it.known {
 			to = uint64(it.value &^ slotMoving)
 			all = false
+		}
+		if mutant.ClearBeforeSet && it.known {
+			continue
 		}
 		s.steps = append(s.steps, step{addr: m.from + memory.Addr(it.off), old: uint64(it.value | slotMoving), new: to})
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"txnode/index"
+	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/rdma"
 )
@@ -103,12 +104,19 @@ func (p *split) setChild(was, to memory.Addr) error {
 // fill carries to the new sub-table what belongs there, and unlocks both.
 func (p *split) fill() error {
 	ix, c, s := p.ix, p.c, p.s
-	if err := p.setHeaders(); err != nil {
-		return err
+	if !mutant.HeadersAfterMove {
+		if err := p.setHeaders(); err != nil {
+			return err
+		}
 	}
 	m := mover{split: p}
 	if err := m.run(); err != nil {
 		return err
+	}
+	if mutant.HeadersAfterMove {
+		if err := p.setHeaders(); err != nil {
+			return err
+		}
 	}
 	if err := ix.lockDirectory(c, s); err != nil {
 		return err

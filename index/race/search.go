@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"txnode/index"
+	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -61,10 +62,28 @@ func (ix *Index) Search(b *rdma.Batch, q *index.Query) {
 // readPlaces appends the READs of two combined buckets of a sub-table.
 func readPlaces(b *rdma.Batch, at rdma.RemoteAddr, o1, o2, local uint32) {
 	base := at.Off
+	if mutant.BucketHeaderFirst {
+		readHeadersFirst(b, at, o1, local)
+		readHeadersFirst(b, at, o2, local+combinedSize)
+		return
+	}
 	at.Off = base + uint64(o1)
 	b.Read(at, local, combinedSize)
 	at.Off = base + uint64(o2)
 	b.Read(at, local+combinedSize, combinedSize)
+}
+
+// readHeadersFirst is a wrong readPlaces.
+func readHeadersFirst(b *rdma.Batch, at rdma.RemoteAddr, o, local uint32) {
+	base := at.Off + uint64(o)
+	for i := uint32(0); i < combinedSize; i += lineSize {
+		at.Off = base + uint64(i) + headerOff
+		b.Read(at, local+i+headerOff, 8)
+	}
+	for i := uint32(0); i < combinedSize; i += lineSize {
+		at.Off = base + uint64(i)
+		b.Read(at, local+i, headerOff)
+	}
 }
 
 // Resolve looks at the buckets. See the package comment for why a key that is
@@ -93,7 +112,7 @@ func (ix *Index) Resolve(c *rdma.Coro, q *index.Query) (again bool, err error) {
 	if err := ix.collect(q, l[:halfWords], 0); err != nil {
 		return false, err
 	}
-	if q.State[stSecond] != 0 {
+	if q.State[stSecond] != 0 && !mutant.SkipSecondSubTable {
 		if again, err := ix.resolveFilling(c, q, l); err != nil || again {
 			return again, err
 		}
@@ -125,7 +144,7 @@ func (ix *Index) covered(q *index.Query, table memory.Addr, h [queryLines]uint64
 		if err := Header(w).Check(ix.geo.Table); err != nil {
 			return false, ix.corrupt(lineAddr(q, table, i)+headerOff, "%w", err)
 		}
-		all = all && Header(w).Covers(q.Hash)
+		all = all && (Header(w).Covers(q.Hash) || mutant.TrustStaleDirectory)
 	}
 	return all, nil
 }
@@ -293,7 +312,11 @@ func (ix *Index) Validate(b *rdma.Batch, q *index.Query, buffer uint32) {
 func (ix *Index) Unchanged(q *index.Query, buffer uint32) bool {
 	l := words(q.Thread, buffer)
 	lines := queryLines
-	if q.State[stSecond] == 0 {
+	if mutant.AbsenceIgnoresHeaders {
+		if q.State[stSecond] != 0 {
+			lines = 2 * queryLines
+		}
+	} else if q.State[stSecond] == 0 {
 		for i := range queryLines {
 			if h := Header(l[i*lineWords+slotsPerLine]); uint64(h) != q.State[stHeader] && (h.Check(ix.geo.Table) != nil || !h.Covers(q.Hash)) {
 				return false

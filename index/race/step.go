@@ -1,6 +1,7 @@
 package race
 
 import (
+	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/rdma"
 )
@@ -56,6 +57,9 @@ func (ix *Index) primary(c *rdma.Coro, s *scratch, v *memory.View, steps []step)
 // as one batch goes, and reports whether there are any.
 func (ix *Index) appendBackups(s *scratch, v *memory.View, steps []step) bool {
 	s.refs = s.refs[:0]
+	if mutant.SlotOnPrimaryOnly {
+		return false
+	}
 	for i := range steps {
 		t := &steps[i]
 		if !t.ok() {

@@ -1,0 +1,109 @@
+//go:build mutants
+
+package mutant
+
+// Every mutation, by what it breaks. Exactly the one that was chosen is true.
+var (
+	SkipValidation = mutation("skip-validation",
+		"What a transaction has only read is not read again before it is believed: two reads need not be of one moment.")
+	ValidationIgnoresLocks = mutation("validation-ignores-locks",
+		"Validation compares versions and not locks (FORD's second mistake): two writers may each read what the other replaces.")
+	SkipAbsenceValidation = mutation("skip-absence-validation",
+		"An absent key is not looked up again: another transaction may have inserted it meanwhile (phantom).")
+	ReadLocked = mutation("read-locked",
+		"A reader accepts an image whose guard is held: its writer may have been acknowledged with the next one.")
+	GuardNotCompared = mutation("guard-not-compared",
+		"A reader accepts an image whose guard has another version: a value that was replaced before the read was over.")
+	ReleaseForeignLock = mutation("release-foreign-lock",
+		"A conflict releases the lock that it ran into (FORD's first mistake).")
+	ForgetLocksBehindConflict = mutation("forget-locks-behind-conflict",
+		"After the first conflict of a batch the locks that the rest of it took are not noted, and never released.")
+	KeepLockOfStaleAddress = mutation("keep-lock-of-stale-address",
+		"A lock that was taken by a stale address on another key's block is kept.")
+	TrustStaleAddress = mutation("trust-stale-address",
+		"The key of a block that the address cache led to is not compared.")
+	BelieveOtherKey = mutation("believe-other-key",
+		"A candidate that holds another key proves the absence of the key, although it may have been used again since its slot was read.")
+	LateReadCertifiesAll = mutation("late-read-certifies-all",
+		"A single record that is read last is taken to prove that the earlier ones still are what they were.")
+	TrustBackup = mutation("trust-backup",
+		"A record that was read from a backup is not validated at the primary.")
+	LockByHope = mutation("lock-by-hope",
+		"Locking at commit does not compare the version: an update between read and lock is lost.")
+	UnlockBeforeBackups = mutation("unlock-before-backups",
+		"The primary is published and unlocked while the backup images are under way: the next writer may overtake them.")
+	BackupImageBeforeLog = mutation("backup-image-before-log",
+		"Images go to the backups in front of the log record: a stop between the two leaves an image that no log explains.")
+	LogOnFBlades = mutation("log-on-f-blades",
+		"The log record is on f blades, not f+1, when the commit is acknowledged: f failures lose it.")
+	AcknowledgeBeforeLog = mutation("acknowledge-before-log",
+		"The commit is acknowledged when the log is posted, not when it has arrived.")
+	NoFlush = mutation("no-flush",
+		"On a fabric where completion is not placement, locks are released before the backup images are placed.")
+	AbortChangesVersion = mutation("abort-changes-version",
+		"An aborted transaction releases its locks with its own id for a version.")
+	LogSpaceBeforeRelease = mutation("log-space-before-release",
+		"The log space of a transaction is given back while its locks are still being released.")
+	RingOverlap = mutation("ring-overlap",
+		"The log ring does not look at what is in use: a record is overwritten while its transaction is under way.")
+	KeepUnwrittenLocks = mutation("keep-unwritten-locks",
+		"A commit releases the locks of what it has written, and not of what it has only locked.")
+	GuardBeforeBody = mutation("guard-before-body",
+		"Of an image of several lines the one with the guard is written first.")
+	FirstBackupOnly = mutation("first-backup-only",
+		"Only the first backup gets the image.")
+	ReuseVersion = mutation("reuse-version",
+		"Two transactions in a row get the same id, and so the same version.")
+	NoChecksum = mutation("no-checksum",
+		"The checksum of an image is not compared: a torn read is taken for a record.")
+	FordLogOnOneBlade = mutation("ford-log-on-one-blade",
+		"Policy ford: the undo log is written to one blade only.")
+	FordImageUnlocked = mutation("ford-image-unlocked",
+		"Policy ford: images are written with the lock off, before the commit is decided.")
+	FordReleaseWithoutBackups = mutation("ford-release-without-backups",
+		"Policy ford: only the primary's lock is released.")
+	PlaceholderHasFinalVersion = mutation("placeholder-has-final-version",
+		"The block that an insert links carries the version that the commit will install.")
+	PlaceholderNotPlaced = mutation("placeholder-not-placed",
+		"A slot leads to the block of an insert before the block is placed.")
+	PlaceholderUnlocked = mutation("placeholder-unlocked",
+		"The block that an insert links is not locked.")
+	AbortKeepsSlot = mutation("abort-keeps-slot",
+		"An insert that aborts frees its block and leaves the slot that leads to it.")
+	FreeNotPlaced = mutation("free-not-placed",
+		"A block is used again before the WRITE that freed it is placed.")
+	MoveUnlocked = mutation("move-unlocked",
+		"A record that moves is unlocked in its new block before the move is over.")
+	MoveKeepsOldBlock = mutation("move-keeps-old-block",
+		"The block that a record has left is given back and still says that it is the record.")
+	ReclaimWithoutLock = mutation("reclaim-without-lock",
+		"The block of a deleted record is freed without its lock, although the key may have been inserted again.")
+	SkipDuplicateCheck = mutation("skip-duplicate-check",
+		"An insert does not look for other slots of its key: two inserts of one key both succeed.")
+	BucketHeaderFirst = mutation("bucket-header-first",
+		"A lookup reads the header of a bucket before its slots, as the paper does: it may miss slots that a split moves between the two.")
+	DropMarkedSlot = mutation("drop-marked-slot",
+		"A split clears a marked slot that it has not set in the new sub-table.")
+	ClearBeforeSet = mutation("clear-before-set",
+		"A split clears a slot in the old sub-table before it sets it in the new one.")
+	InsertIntoFilling = mutation("insert-into-filling",
+		"Inserts go to the new sub-table as soon as the directory names it.")
+	TrustStaleDirectory = mutation("trust-stale-directory",
+		"A lookup does not compare the headers of the buckets with the directory that led to them.")
+	AbsenceIgnoresHeaders = mutation("absence-ignores-headers",
+		"The validation of an absence does not compare the headers of the buckets.")
+	HeadersAfterMove = mutation("headers-after-move",
+		"A split carries the slots before it changes the headers.")
+	SkipSecondSubTable = mutation("skip-second-sub-table",
+		"A lookup in a sub-table that is being filled reads the old one only.")
+	SlotOnPrimaryOnly = mutation("slot-on-primary-only",
+		"A change of a slot is not copied to the backups.")
+	KeepKeys = mutation("keep-keys",
+		"A new epoch leaves the blades' access keys as they are: late verbs of the fenced land.")
+	AdoptAnythingFree = mutation("adopt-anything-free",
+		"A scan hands out free blocks that this session has freed itself: one block in two hands.")
+	RecycleCoordinator = mutation("recycle-coordinator",
+		"The number of a coordinator is used again: its transaction ids repeat.")
+	LogAreaNotCleared = mutation("log-area-not-cleared",
+		"The log area of a closed coordinator goes to the next one as it is.")
+)
