@@ -133,7 +133,7 @@ func (l *Layout) decodeGeometry(d *payload) {
 	l.Backups = int(d.u8())
 	l.SegmentSize = d.u32()
 	l.LogArea = d.u32()
-	l.Blades = make([]Blade, min(d.u16(), maxBlades))
+	l.Blades = make([]Blade, min(d.u16(), MaxBlades))
 }
 
 // stateEntry is of the layout, with so many segments, tables and coordinators.

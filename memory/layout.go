@@ -7,8 +7,8 @@ import (
 	"txnode/rdma"
 )
 
-// maxBlades bounds the number of blades of a database.
-const maxBlades = 1 << 12
+// MaxBlades is the largest number of blades of a database, whatever it runs on.
+const MaxBlades = 64
 
 // HeaderArea is the part of a blade's region that segments may not use, in
 // bytes, at its start. The header is in it.

@@ -112,8 +112,8 @@ func newLayout(f rdma.Fabric, o *Options) (*Layout, error) {
 	if len(infos) <= o.Backups {
 		return nil, fmt.Errorf("%w: %d blades cannot hold %d backups of a segment on distinct blades: at least %d are needed", ErrGeometry, len(infos), o.Backups, o.Backups+1)
 	}
-	if len(infos) > maxBlades {
-		return nil, fmt.Errorf("%w: %d blades; at most %d are possible", ErrGeometry, len(infos), maxBlades)
+	if len(infos) > MaxBlades {
+		return nil, fmt.Errorf("%w: %d blades; at most %d are possible", ErrGeometry, len(infos), MaxBlades)
 	}
 	for _, b := range infos {
 		l.Blades = append(l.Blades, Blade{Size: b.Size})

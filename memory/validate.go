@@ -14,7 +14,7 @@ func (l *Layout) Validate() error {
 	if err := o.Validate(); err != nil || l.SegmentSize == 0 || l.LogArea == 0 {
 		return unsound("geometry: %v", err)
 	}
-	if len(l.Blades) <= l.Backups || len(l.Blades) > maxBlades {
+	if len(l.Blades) <= l.Backups || len(l.Blades) > MaxBlades {
 		return unsound("%d blades for %d backups", len(l.Blades), l.Backups)
 	}
 	if l.Epoch == 0 || l.NextCoordinator == 0 || l.NextCoordinator > MaxCoordinators {

@@ -500,11 +500,8 @@ func (tx *Tx) report(outcome history.Outcome) {
 	h.End(uint64(tx.id), tx.start, tx.clock(), outcome)
 }
 
-// MaxBlades is how many blades a database that transactions run on may have.
-const MaxBlades = 64
-
 // maxLogBlades bounds how many blades one transaction's log goes to.
-const maxLogBlades = MaxBlades
+const maxLogBlades = memory.MaxBlades
 
 // imageWrite is a WRITE of an image to a backup.
 type imageWrite struct {

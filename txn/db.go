@@ -79,7 +79,7 @@ func (db *DB) start() error {
 	}
 	if db.space == nil {
 		o := &db.opts
-		mo := memory.Options{SegmentSize: o.SegmentSize, LogArea: o.LogArea, ReadOnly: o.ReadOnly, Durable: o.Durable, Backups: DefaultBackups}
+		mo := memory.Options{SegmentSize: o.SegmentSize, LogArea: o.LogArea, ReadOnly: o.ReadOnly, Durable: o.Durable, Backups: min(DefaultBackups, len(db.fabric.Blades())-1)}
 		if o.Backups != nil {
 			mo.Backups = *o.Backups
 		}

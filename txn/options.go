@@ -21,15 +21,19 @@ type Options struct {
 	// is there again when the directory is opened again. Empty: anonymous memory,
 	// gone with Close.
 	Dir string
-	// Blades is the number of memory blades; 0: 2, or what Dir has.
+	// Blades is the number of memory blades, at most memory.MaxBlades (64); 0: 2,
+	// or what Dir has.
 	Blades int
 	// BladeSize is the size of a blade's region in bytes; 0: 16 GiB. Memory and disk
 	// are used as data comes.
 	BladeSize uint64
 	// SegmentSize is the unit in which blades hand out memory, in bytes: a power
-	// of two from 256 KiB to 64 MiB; 0: 64 MiB.
+	// of two from 256 KiB to 64 MiB; 0: 64 MiB, or in Dir 8 MiB, or what Dir has. In
+	// files a segment takes its disk space when it is handed out; a table of small
+	// records, its index and the logs of two workers take about 5 on each blade.
 	SegmentSize uint32
-	// Backups is f, the number of copies beside the primary: 0, 1 or 2. nil: 1.
+	// Backups is f, the number of copies beside the primary: 0, 1 or 2, each on a
+	// blade of its own. nil: 1, or 0 with one blade, or what Dir has.
 	Backups *int
 	// HugePages uses explicit huge pages, which must be reserved. Transparent ones
 	// are used anyway.
@@ -70,7 +74,8 @@ type Options struct {
 	// CacheBytes bounds the cache of record addresses; 0: 512 MiB.
 	CacheBytes int
 	// LogArea is the log space of a worker on each blade in bytes, a power of two
-	// of at least 64 KiB; it bounds what one transaction can write; 0: 4 MiB.
+	// of at least 64 KiB; it bounds what one transaction can write; 0: 4 MiB, or
+	// SegmentSize if that is smaller.
 	LogArea uint32
 	// IndexGroups is the number of bucket groups in a sub-table of a new table's
 	// index; 0: the index's default. Small ones make tables resize often.
@@ -137,7 +142,7 @@ func (o Options) Validate() error {
 	if o.Fabric != nil {
 		bad(o.Catalog == nil, "Fabric needs a Catalog")
 		n := len(o.Fabric.Blades())
-		bad(n > occ.MaxBlades, "Fabric has %d blades: at most %d are possible", n, occ.MaxBlades)
+		bad(n > memory.MaxBlades, "Fabric has %d blades: at most %d are possible", n, memory.MaxBlades)
 		bad(o.Dir != "" || o.Blades != 0 || o.BladeSize != 0 || o.HugePages, "Dir, Blades, BladeSize and HugePages do not go with Fabric")
 	} else {
 		bad(o.Catalog != nil, "Catalog needs a Fabric")
@@ -145,7 +150,7 @@ func (o Options) Validate() error {
 		if blades == 0 {
 			blades = DefaultBlades
 		}
-		bad(o.Blades < 0 || o.Blades > occ.MaxBlades, "Blades is %d: 1 to %d are possible", o.Blades, occ.MaxBlades)
+		bad(o.Blades < 0 || o.Blades > memory.MaxBlades, "Blades is %d: 1 to %d are possible", o.Blades, memory.MaxBlades)
 		bad(o.BladeSize != 0 && o.BladeSize%(1<<16) != 0, "BladeSize is %d: a multiple of 64 KiB is needed", o.BladeSize)
 		bad(o.Backups != nil && o.Dir == "" && *o.Backups >= blades, "Backups is %d: more blades than backups are needed, there are %d", deref(o.Backups), blades)
 	}

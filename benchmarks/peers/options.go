@@ -34,7 +34,6 @@ var drivers = map[string]func(o *options) (workload.Driver, error){
 	"smallbank": func(o *options) (workload.Driver, error) {
 		bank := smallbank.DefaultOptions()
 		bank.Accounts = o.accounts
-		bank.HotAccounts = max(2, o.accounts/25) // FORD's 4 %
 		return smallbank.New(bank)
 	},
 	"tatp": func(o *options) (workload.Driver, error) {

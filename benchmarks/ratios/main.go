@@ -124,7 +124,6 @@ func openBank(ctx context.Context, accounts int) (*bank, error) {
 	}
 	o := smallbank.DefaultOptions()
 	o.Accounts = accounts
-	o.HotAccounts = accounts / 25
 	driver, err := smallbank.New(o)
 	if err != nil {
 		return nil, err

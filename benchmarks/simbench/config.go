@@ -10,6 +10,7 @@ import (
 	"txnode/benchmarks/smallbank"
 	"txnode/benchmarks/tatp"
 	"txnode/benchmarks/workload"
+	"txnode/memory"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/rdma/sim"
@@ -95,7 +96,7 @@ func (c Config) Validate() error {
 	check(c.Threads > 0 && c.Threads <= 1024, "%d threads: from 1 to 1024 are possible", c.Threads)
 	check(c.Coroutines > 0 && c.Coroutines <= 64, "%d coroutines: from 1 to 64 are possible", c.Coroutines)
 	check(c.Backups >= 0 && c.Backups <= 2, "%d backups: 0, 1 and 2 are possible", c.Backups)
-	check(c.Blades > c.Backups && c.Blades <= occ.MaxBlades, "%d blades: more than backups (%d) are needed, at most %d are possible", c.Blades, c.Backups, occ.MaxBlades)
+	check(c.Blades > c.Backups && c.Blades <= memory.MaxBlades, "%d blades: more than backups (%d) are needed, at most %d are possible", c.Blades, c.Backups, memory.MaxBlades)
 	check(c.Rows >= minRows && c.Rows <= 100_000_000, "%d rows: from %d to 100000000 are possible", c.Rows, minRows)
 	check(c.Warmup > 0, "a warm-up of %v: it must be positive", c.Warmup)
 	check(c.Txns > 0, "%d transactions: it must be positive", c.Txns)
@@ -123,7 +124,6 @@ func (c *Config) driver() (workload.Driver, error) {
 	}
 	o := smallbank.DefaultOptions()
 	// Fewer accounts keep the share of the hot ones.
-	o.HotAccounts = max(o.HotAccounts*c.Rows/o.Accounts, 2)
 	o.Accounts = c.Rows
 	if c.LikeDTX {
 		// In their runs of 60 million attempts Amalgamate has emptied almost every

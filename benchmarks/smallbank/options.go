@@ -13,7 +13,7 @@ type Options struct {
 	// record. Default 100,000; at least 2.
 	Accounts int
 	// HotAccounts is the number of customers that hot transactions draw from.
-	// Default 4,000; from 2 to Accounts.
+	// Default 0: HotOf(Accounts); otherwise from 2 to Accounts.
 	HotAccounts int
 	// HotProbability is the probability that a transaction draws all its
 	// customers from the hot ones. Default 0.9; 0 draws all customers
@@ -48,7 +48,6 @@ type Options struct {
 func DefaultOptions() Options {
 	return Options{
 		Accounts:       100_000,
-		HotAccounts:    4_000,
 		HotProbability: 0.9,
 		Mix:            [NumTypes]float64{15, 15, 15, 25, 15, 15},
 		InitialBalance: "10000",
@@ -59,6 +58,10 @@ func DefaultOptions() Options {
 		CheckPenalty:   "1",
 	}
 }
+
+// HotOf returns how many of so many customers are hot in FORD's benchmark: 4 %
+// (4,000 of its 100,000), but at least 2, which a transaction may need.
+func HotOf(accounts int) int { return max(accounts/25, 2) }
 
 const (
 	balanceBytes = 8
@@ -78,10 +81,12 @@ type amounts struct {
 
 // Validate returns nil, or an *OptionsError that lists every fault.
 func (o *Options) Validate() error {
-	_, err := o.parse()
+	complete := *o
+	_, err := complete.parse()
 	return err
 }
 
+// parse completes and checks the options.
 func (o *Options) parse() (amounts, error) {
 	var faults []string
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
@@ -89,7 +94,9 @@ func (o *Options) parse() (amounts, error) {
 	if o.Accounts < 2 || o.Accounts > maxAccounts {
 		fault("Accounts is %d; it must be from 2 to %d", o.Accounts, maxAccounts)
 	}
-	if o.HotAccounts < 2 || o.HotAccounts > o.Accounts {
+	if o.HotAccounts == 0 {
+		o.HotAccounts = HotOf(o.Accounts)
+	} else if o.HotAccounts < 2 || o.HotAccounts > o.Accounts {
 		fault("HotAccounts is %d; it must be from 2 to Accounts (%d)", o.HotAccounts, o.Accounts)
 	}
 	if !(o.HotProbability >= 0 && o.HotProbability <= 1) {

@@ -63,6 +63,7 @@ func TestValidateLimits(t *testing.T) {
 		change func(o *Options)
 		valid  bool
 	}{
+		{"two accounts, hot by default", func(o *Options) { o.Accounts, o.HotAccounts = 2, 0 }, true},
 		{"two accounts", func(o *Options) { o.Accounts, o.HotAccounts = 2, 2 }, true},
 		{"all hot", func(o *Options) { o.HotAccounts = o.Accounts }, true},
 		{"more hot than all", func(o *Options) { o.HotAccounts = o.Accounts + 1 }, false},
@@ -129,4 +130,15 @@ func FuzzParseMoney(f *testing.F) {
 			t.Errorf("%q is %d, which prints as %s, which is %d, %v", text, int64(m), m, int64(again), err)
 		}
 	})
+}
+
+func TestHotAccountsDefault(t *testing.T) {
+	for accounts, want := range map[int]int{2: 2, 40: 2, 75: 3, 2000: 80, 100_000: 4000} {
+		o := DefaultOptions()
+		o.Accounts = accounts
+		d, err := New(o)
+		if err != nil || d.options.HotAccounts != want {
+			t.Errorf("%d accounts: %v hot ones, want %d; %v", accounts, d.options.HotAccounts, want, err)
+		}
+	}
 }

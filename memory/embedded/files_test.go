@@ -60,6 +60,25 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// TestFileDefaults: a segment of a file takes its disk space at once, so a new
+// database in a directory has small ones, unless its log areas are larger.
+func TestFileDefaults(t *testing.T) {
+	for _, c := range []struct{ segment, log, wantSegment, wantLog uint32 }{
+		{0, 0, embedded.DefaultFileSegment, memory.DefaultLogArea},
+		{0, 16 << 20, 16 << 20, 16 << 20},
+		{1 << 20, 0, 1 << 20, 1 << 20},
+		{64 << 20, 0, 64 << 20, memory.DefaultLogArea},
+	} {
+		o := embedded.Options{Dir: t.TempDir(), SegmentSize: c.segment, LogArea: c.log, BladeSize: 256 << 20}
+		closeDB(t, open(t, o))
+		d := open(t, embedded.Options{Dir: o.Dir}) // which has what it was created with
+		if l := d.Space().Layout(); l.SegmentSize != c.wantSegment || l.LogArea != c.wantLog {
+			t.Errorf("%+v: segments of %d, log areas of %d", c, l.SegmentSize, l.LogArea)
+		}
+		closeDB(t, d)
+	}
+}
+
 // TestConflicts: options that contradict a database, and files that are not its
 // own. Each is one clear error with the name of the file, and leaves everything
 // as it was: the database opens again afterwards.

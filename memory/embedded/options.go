@@ -12,6 +12,11 @@ const (
 	DefaultBlades    = 2
 	DefaultBladeSize = 16 << 30
 	DefaultReplicas  = 2
+	// DefaultFileSegment is the SegmentSize of a new database in a directory, where a
+	// segment takes its disk space at once, so that a full disk is an error and not a
+	// fault in the middle of a transaction. Memory comes page by page: anonymous
+	// databases have memory.DefaultSegmentSize.
+	DefaultFileSegment = 8 << 20
 )
 
 // Options of a database. The zero value is an anonymous database with two
@@ -21,7 +26,7 @@ const (
 type Options struct {
 	// Dir is the directory; empty: anonymous memory. It is created if need be.
 	Dir string
-	// Blades is the number of memory blades; 0: 2.
+	// Blades is the number of memory blades, at most memory.MaxBlades; 0: 2.
 	Blades int
 	// BladeSize is the size of each blade's region in bytes, a multiple of 64
 	// KiB; 0: 16 GiB. Memory and disk are used as data arrives.
@@ -29,9 +34,12 @@ type Options struct {
 	// Replicas is the number of copies of each segment, f + 1: 1, 2 or 3; 0:
 	// 2, or 1 if there is only one blade.
 	Replicas int
-	// SegmentSize and LogArea in bytes: see memory.Options; 0: default.
+	// SegmentSize in bytes: see memory.Options; 0: 64 MiB, or in a directory 8 MiB
+	// (but not less than LogArea).
 	SegmentSize uint32
-	LogArea     uint32
+	// LogArea in bytes: see memory.Options; 0: 4 MiB, or SegmentSize if that is
+	// smaller.
+	LogArea uint32
 	// ReadOnly opens a database that exists without changing it; other read-only
 	// openers may share it.
 	ReadOnly bool
@@ -50,8 +58,8 @@ func (o Options) Validate() error {
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: %s", ErrOptions, fmt.Sprintf(format, args...)))
 	}
-	if o.Blades < 0 || o.Blades > 1<<12 {
-		bad("Blades is %d: 1 to 4096 are possible", o.Blades)
+	if o.Blades < 0 || o.Blades > memory.MaxBlades {
+		bad("Blades is %d: 1 to %d are possible", o.Blades, memory.MaxBlades)
 	}
 	if o.BladeSize%(64<<10) != 0 {
 		bad("BladeSize is %d: a multiple of 64 KiB is needed", o.BladeSize)
@@ -87,6 +95,9 @@ func (o *Options) withGeometry(l *memory.Layout) memory.Options {
 		o.Blades = max(DefaultBlades, o.Replicas)
 	}
 	fill(&o.Replicas, min(DefaultReplicas, o.Blades))
+	if o.Dir != "" {
+		fill(&o.SegmentSize, max(DefaultFileSegment, o.LogArea))
+	}
 	return memory.Options{
 		Backups:     o.Replicas - 1,
 		SegmentSize: o.SegmentSize,

@@ -163,12 +163,12 @@ func (b *bed) configure(t *testing.T, d *datadriven.TestData) {
 func TestStoreOptionsReachTheStore(t *testing.T) {
 	b := newBed(t)
 	code, _, stderr := b.run("bench", "smallbank", "--txns", "10", "--accounts", "10", "--hot-accounts", "5", "--no-save",
-		"--policy", "ford", "--warmup", "1ms", "--techniques", "throttle, doorbells", "--replicas", "2", "--blades", "4", "--blade-size", "1.5gib", "--dir", "$DIR/data", "--seed", "9")
+		"--policy", "ford", "--warmup", "1ms", "--techniques", "throttle, doorbells", "--replicas", "2", "--blades", "4", "--blade-size", "1.5gib", "--segment-size", "2MiB", "--dir", "$DIR/data", "--seed", "9")
 	if code != 0 {
 		t.Fatal(code, stderr)
 	}
 	o := b.opened
-	if o.Policy != "ford" || o.Replicas != 2 || o.Blades != 4 || o.BladeSize != 3<<29 || !strings.HasSuffix(o.Dir, "/data") || o.Seed != 9 || !o.Geometry ||
+	if o.Policy != "ford" || o.Replicas != 2 || o.Blades != 4 || o.BladeSize != 3<<29 || o.SegmentSize != 2<<20 || !strings.HasSuffix(o.Dir, "/data") || o.Seed != 9 || !o.Geometry ||
 		!o.Techniques.Throttle || !o.Techniques.Doorbells || o.Techniques.Backoff || o.Techniques.DynLimit || o.Techniques.CoroLimit {
 		t.Errorf("%+v", o)
 	}

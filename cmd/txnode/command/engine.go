@@ -15,11 +15,12 @@ import (
 // openEngine opens the embedded engine.
 func openEngine(ctx context.Context, o StoreOptions) (workload.Store, error) {
 	options := txn.Options{
-		Dir:        o.Dir,
-		BladeSize:  uint64(o.BladeSize),
-		Policy:     occ.PolicyDefault,
-		Techniques: &o.Techniques,
-		Seed:       o.Seed,
+		Dir:         o.Dir,
+		BladeSize:   uint64(o.BladeSize),
+		SegmentSize: uint32(o.SegmentSize),
+		Policy:      occ.PolicyDefault,
+		Techniques:  &o.Techniques,
+		Seed:        o.Seed,
 		// A benchmark's worker tries until it commits: when a lock's holder is not
 		// running for a while, any number of attempts is too few.
 		Retries: math.MaxInt32,

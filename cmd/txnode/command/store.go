@@ -9,24 +9,26 @@ import (
 
 	"txnode/benchmarks/report"
 	"txnode/benchmarks/workload"
+	"txnode/memory"
 	"txnode/rdma"
 )
 
 // StoreOptions are the flags that say which store a workload runs on.
 type StoreOptions struct {
-	Policy     string // ford or default
-	Techniques rdma.Techniques
-	Replicas   int // backups of each record
-	Blades     int
-	BladeSize  int64 // bytes; 0: the engine's default
-	Dir        string
-	Seed       uint64
+	Policy      string // ford or default
+	Techniques  rdma.Techniques
+	Replicas    int // backups of each record
+	Blades      int
+	BladeSize   int64 // bytes; 0: the engine's default, or what Dir has
+	SegmentSize int64 // likewise
+	Dir         string
+	Seed        uint64
 	// Geometry: Replicas and Blades were asked for, and a database in Dir must have
 	// them. Without, it is taken as it is.
 	Geometry bool
 
-	techniques techniqueList
-	size       byteSize
+	techniques    techniqueList
+	size, segment byteSize
 }
 
 var policies = []string{"default", "ford"}
@@ -40,6 +42,7 @@ func (o *StoreOptions) AddFlags(cmd *cobra.Command) {
 	fs.IntVar(&o.Replicas, "replicas", 1, "number of backups of each record: 0, 1 or 2")
 	fs.IntVar(&o.Blades, "blades", 2, "number of memory blades, more than --replicas")
 	fs.Var(&o.size, "blade-size", "size of each blade, such as 4GiB, used as data comes; 0, the default: 16GiB, or what --dir has")
+	fs.Var(&o.segment, "segment-size", "unit in which blades hand out memory, a power of two from 256KiB to 64MiB;\n0, the default: 64MiB, with --dir 8MiB or what is there")
 	fs.StringVar(&o.Dir, "dir", "", "`directory` that keeps the blades in files, so that the next run finds its data; by default memory only")
 	completeWith(cmd, "policy", policies...)
 	completeWith(cmd, "techniques", append([]string{"all", "none"}, techniqueNames...)...)
@@ -55,16 +58,22 @@ func (o *StoreOptions) Validate(cmd *cobra.Command) error {
 	if o.Replicas < 0 || o.Replicas > 2 {
 		faults = append(faults, fmt.Sprintf("--replicas is %d; it must be 0, 1 or 2", o.Replicas))
 	}
-	if o.Blades < 1 || o.Blades > 256 {
-		faults = append(faults, fmt.Sprintf("--blades is %d; it must be from 1 to 256", o.Blades))
+	if o.Blades < 1 || o.Blades > memory.MaxBlades {
+		faults = append(faults, fmt.Sprintf("--blades is %d; it must be from 1 to %d", o.Blades, memory.MaxBlades))
 	} else if o.Replicas <= 2 && o.Blades <= o.Replicas {
 		faults = append(faults, fmt.Sprintf("--blades is %d; a record and %d backups need %d blades", o.Blades, o.Replicas, o.Replicas+1))
+	}
+	if o.size%(64<<10) != 0 {
+		faults = append(faults, fmt.Sprintf("--blade-size is %s; it must be a multiple of 64KiB", o.size.String()))
+	}
+	if s := o.segment; s != 0 && (s&(s-1) != 0 || s < memory.MinSegmentSize || s > memory.MaxSegmentSize) {
+		faults = append(faults, fmt.Sprintf("--segment-size is %s; it must be a power of two from 256KiB to 64MiB", s.String()))
 	}
 	if len(faults) > 0 {
 		return usagef("%s", strings.Join(faults, "; "))
 	}
 	o.Techniques = o.techniques.value()
-	o.BladeSize = int64(o.size)
+	o.BladeSize, o.SegmentSize = int64(o.size), int64(o.segment)
 	o.Geometry = o.Dir == "" || cmd.Flags().Changed("replicas") || cmd.Flags().Changed("blades")
 	return nil
 }

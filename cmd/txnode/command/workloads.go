@@ -48,12 +48,12 @@ var smallbankFlags = []string{
 func (o *smallbankOptions) AddFlags(cmd *cobra.Command, small bool) {
 	o.Options = smallbank.DefaultOptions()
 	if small {
-		o.Accounts, o.HotAccounts = 1000, 100
+		o.Accounts = 1000
 	}
 	o.mix = o.Options.Mix[:]
 	fs := cmd.Flags()
 	fs.IntVar(&o.Accounts, "accounts", o.Accounts, "number of customers, each with a savings and a checking account")
-	fs.IntVar(&o.HotAccounts, "hot-accounts", o.HotAccounts, "number of customers that hot transactions draw from")
+	fs.IntVar(&o.HotAccounts, "hot-accounts", o.HotAccounts, "number of customers that hot transactions draw from; 0, the default: 4 % of --accounts, as in FORD")
 	fs.Float64Var(&o.HotProbability, "hot-probability", o.HotProbability, "probability from 0 to 1 that a transaction draws its customers from the hot ones")
 	fs.Var(&o.mix, "mix", "percentages, by commas: Amalgamate, Balance, DepositChecking,\nSendPayment, TransactSaving, WriteCheck")
 	fs.IntVar(&o.RecordPadding, "padding", o.RecordPadding, "bytes after the 8-byte balance of each record; by default 0")
@@ -72,6 +72,9 @@ func (o *smallbankOptions) Driver() (workload.Driver, error) {
 	}
 	copy(o.Options.Mix[:], o.mix)
 	d, err := smallbank.New(o.Options)
+	if o.HotAccounts == 0 {
+		o.HotAccounts = smallbank.HotOf(o.Accounts) // the record of the run has what was used
+	}
 	var faults *smallbank.OptionsError
 	if errors.As(err, &faults) {
 		return nil, &usageError{cause: errors.New(inFlags(faults.Faults, smallbankFlags))}
@@ -167,7 +170,7 @@ func parametersOf(fs *pflag.FlagSet, names map[string]bool) []report.Parameter {
 	out := []report.Parameter{}
 	fs.VisitAll(func(f *pflag.Flag) {
 		if names[f.Name] {
-			out = append(out, report.Parameter{Name: f.Name, Value: f.Value.String(), Default: f.Value.String() == f.DefValue})
+			out = append(out, report.Parameter{Name: f.Name, Value: f.Value.String(), Default: !f.Changed || f.Value.String() == f.DefValue})
 		}
 	})
 	return out
