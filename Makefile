@@ -52,6 +52,15 @@ bench-engine: ## the engine against its verbs and other Go stores, as ratios, th
 test: ## gofmt, go vet, all tests of all modules, and again under -race, short [TESTFLAGS= PKGS=./...]
 	@sh scripts/test.sh all $(TESTFLAGS)
 
+# simulate: how many seeds, the first of them, and more flags for txnode sim seeds.
+SEEDS          ?= 20000
+FROM           ?= 1
+SIMULATE_FLAGS ?=
+
+.PHONY: simulate
+simulate: ## the tests of isolation on the simulated RNIC, schedules from seeds; stops at a violation [SEEDS=20000 FROM=1 SIMULATE_FLAGS=]
+	$(GO) run ./cmd/txnode sim seeds --count $(SEEDS) --from $(FROM) $(SIMULATE_FLAGS)
+
 .PHONY: race
 race: ## all tests under the race detector, in full length [TESTFLAGS= PKGS=./...]
 	@sh scripts/test.sh race $(TESTFLAGS)

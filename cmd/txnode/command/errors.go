@@ -58,7 +58,7 @@ func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return ExitOK
-	case errors.Is(err, runner.ErrVerification):
+	case errors.Is(err, runner.ErrVerification), errors.Is(err, errViolation):
 		return ExitVerification
 	case errors.As(err, &usage), errors.As(err, &config), errors.As(err, &bank), errors.As(err, &telecom), errors.Is(err, txn.ErrOptions):
 		return ExitUsage
