@@ -231,5 +231,5 @@ func (s *Session) Close() error {
 	if err := s.alloc.Close(c); err != nil {
 		return err
 	}
-	return s.eng.space.CloseCoordinator(s.coord.ID)
+	return s.eng.space.CloseCoordinatorOn(c, s.coord.ID)
 }

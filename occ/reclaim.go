@@ -2,8 +2,10 @@ package occ
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"txnode/index"
@@ -87,10 +89,15 @@ func (s *Session) inherit() {
 	e := s.eng
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	others := make([]*Session, 0, len(e.sessions))
 	for o := range e.sessions {
-		if o == s {
-			continue
+		if o != s {
+			others = append(others, o)
 		}
+	}
+	// In one order, so that a simulated run is the same each time.
+	slices.SortFunc(others, func(a, b *Session) int { return cmp.Compare(a.thread.Index(), b.thread.Index()) })
+	for _, o := range others {
 		for n := o.reclaim.len(); n > 0; n-- {
 			if t, ok := o.reclaim.pop(0); ok {
 				s.reclaim.push(t)

@@ -25,7 +25,7 @@ type DB struct {
 	space   *memory.Space
 	engine  *occ.Engine
 	owned   io.Closer // fabric, catalog and space, when Open made them
-	threads atomic.Int64
+	threads threadNumbers
 	closed  atomic.Bool
 
 	ctl *rdma.Thread // of the control path; under ctlMu
@@ -319,8 +319,7 @@ func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx cont
 		} else {
 			t.Run(coroutines, body)
 		}
-		report(s.Close())
-		report(t.Close())
+		report(db.endSession(t, s))
 	})
 	return first
 }

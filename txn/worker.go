@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"txnode/occ"
@@ -39,7 +40,7 @@ func (db *DB) newWorker(pooled bool) (*Worker, error) {
 	}
 	w, err := db.workerOn(t, s, t.Plain(), pooled)
 	if err != nil {
-		return nil, errors.Join(err, s.Close(), t.Close())
+		return nil, errors.Join(err, db.endSession(t, s))
 	}
 	w.owner = true
 	return w, nil
@@ -47,18 +48,54 @@ func (db *DB) newWorker(pooled bool) (*Worker, error) {
 
 // newSession makes a thread and its coordinator.
 func (db *DB) newSession() (*rdma.Thread, *occ.Session, error) {
-	index := int(db.threads.Add(1)) - 1
+	index := db.threads.take()
 	t, err := rdma.NewThread(db.fabric, rdma.ThreadOptions{
 		Index: index, Techniques: *db.opts.Techniques, Policy: db.opts.QPPolicy, Arena: db.opts.Arena,
 	})
 	if err != nil {
+		db.threads.free(index)
 		return nil, nil, err
 	}
 	s, err := db.engine.NewSession(t)
 	if err != nil {
-		return nil, nil, errors.Join(err, t.Close())
+		err = errors.Join(err, t.Close())
+		db.threads.free(index)
+		return nil, nil, err
 	}
 	return t, s, nil
+}
+
+// endSession ends what newSession has made.
+func (db *DB) endSession(t *rdma.Thread, s *occ.Session) error {
+	err := errors.Join(s.Close(), t.Close())
+	db.threads.free(t.Index())
+	return err
+}
+
+// threadNumbers hands out the numbers of threads, always the least that is free: a
+// thread's number decides its doorbell and, on a simulated fabric, its compute
+// blade, whatever threads there were before.
+type threadNumbers struct {
+	mu   sync.Mutex
+	used []bool
+}
+
+func (n *threadNumbers) take() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	i := slices.Index(n.used, false)
+	if i < 0 {
+		i = len(n.used)
+		n.used = append(n.used, false)
+	}
+	n.used[i] = true
+	return i
+}
+
+func (n *threadNumbers) free(i int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.used[i] = false
 }
 
 func (db *DB) workerOn(t *rdma.Thread, s *occ.Session, c *rdma.Coro, pooled bool) (*Worker, error) {
@@ -93,7 +130,7 @@ func (w *Worker) Close() error {
 	if !w.owner {
 		return nil
 	}
-	return errors.Join(w.session.Close(), w.thread.Close())
+	return db.endSession(w.thread, w.session)
 }
 
 // Update runs fn in a transaction, again after each conflict (with backoff, at
@@ -170,7 +207,9 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		}
 		c.Backoff()
 		if attempt >= patientAfter {
-			c.Sleep(min(backoffStepNs<<min((attempt-patientAfter)/patientAfter, 16), backoffLimitNs))
+			// Drawn: two transactions that wait equally long meet again, for ever.
+			d := min(backoffStepNs<<min((attempt-patientAfter)/patientAfter, 16), backoffLimitNs)
+			c.Sleep(d/2 + int64(w.thread.Rand()%uint64(d)))
 		}
 	}
 	finished = true

@@ -70,7 +70,7 @@ func (g *group) add(w *rdma.WR, idx int) *verb {
 	}
 	v := &g.verbs[n]
 	*v = verb{wr: *w, idx: int32(idx), data: v.data[:0]}
-	v.wr.Status = rdma.StatusOK
+	v.wr.Status, v.wr.Result = rdma.StatusOK, 0 // whatever the batch was used for before
 	return v
 }
 
