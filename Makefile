@@ -58,8 +58,8 @@ FROM           ?= 1
 SIMULATE_FLAGS ?=
 
 .PHONY: simulate
-simulate: ## the tests of isolation on the simulated RNIC, schedules from seeds; stops at a violation [SEEDS=20000 FROM=1 SIMULATE_FLAGS=]
-	$(GO) run ./cmd/txnode sim seeds --count $(SEEDS) --from $(FROM) $(SIMULATE_FLAGS)
+simulate: ## the engine on schedules drawn from seeds, on the simulated RNIC; stops at a violation [SEEDS=20000 FROM=1 SIMULATE_FLAGS=]
+	@$(GO) run ./cmd/txnode sim seeds --seeds $(SEEDS) --from $(FROM) $(SIMULATE_FLAGS)
 
 .PHONY: race
 race: ## all tests under the race detector, in full length [TESTFLAGS= PKGS=./...]

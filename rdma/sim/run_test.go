@@ -364,3 +364,36 @@ func TestBadCalls(t *testing.T) {
 		t.Errorf("a trace that cannot be written: %v", err)
 	}
 }
+
+// What a batch was used for before, its memory, is not part of the run: batches are
+// pooled, and pools emptied, when the garbage collector likes.
+func TestHashForgetsWhatWasBefore(t *testing.T) {
+	run := func(reuse bool) uint64 {
+		f := newFabric(t, 1, sim.Options{Seed: 3, Freedom: sim.FreedomNone})
+		th := newThread(t, f, rdma.ThreadOptions{Arena: 1 << 16})
+		var first, second rdma.Batch
+		first.FAA(rdma.RemoteAddr{Key: 1}, 7)
+		first.FAA(rdma.RemoteAddr{Key: 1}, 7)
+		if err := th.Plain().Do(&first); err != nil {
+			t.Fatal(err)
+		}
+		b := &second
+		if reuse {
+			first.Reset()
+			b = &first
+		}
+		b.Read(rdma.RemoteAddr{Key: 1}, 0, 8)
+		b.Write(rdma.RemoteAddr{Key: 1, Off: 64}, 0, 8)
+		if err := th.Plain().Do(b); err != nil {
+			t.Fatal(err)
+		}
+		sum := f.TraceHash()
+		if err := errors.Join(th.Close(), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return sum
+	}
+	if run(false) != run(true) {
+		t.Error("the hash of a run depends on what a batch was used for before")
+	}
+}

@@ -7,9 +7,8 @@ import (
 	"io"
 	"math"
 	"runtime/debug"
-	"sync"
-	"sync/atomic"
 
+	"txnode/benchmarks/engine"
 	"txnode/check"
 	"txnode/history"
 	"txnode/memory/catalog"
@@ -23,6 +22,8 @@ type Options struct {
 	Workload string
 	// Trace gets a line for each effect and each completion; nil: none.
 	Trace io.Writer
+	// Record collects every verb, for a trace in Chrome's format; nil: none.
+	Record *sim.Recording
 }
 
 // Result is what a run did.
@@ -57,7 +58,7 @@ func (v *Violation) Replay() string {
 	if v.Workload != "" {
 		w = " --workload " + v.Workload
 	}
-	return fmt.Sprintf("txnode sim seeds --from %d --count 1%s --log trace.txt", v.Seed, w)
+	return fmt.Sprintf("txnode sim seeds --from %d --seeds 1%s --trace trace.txt", v.Seed, w)
 }
 
 // ErrUnknown is a workload that there is not.
@@ -71,12 +72,12 @@ const limitNs = 3_000_000_000
 
 // Run runs a seed. The error is a *Violation, or says what is wrong with the options.
 func Run(seed uint64, o Options) (Result, error) {
-	k, err := draw(seed, o.Workload)
+	p, err := draw(seed, o.Workload)
 	if err != nil {
 		return Result{}, err
 	}
-	r := Result{Seed: seed, Case: k.String()}
-	if err := k.run(&r, o.Trace); err != nil {
+	r := Result{Seed: seed, Case: p.String()}
+	if err := p.run(&r, &o); err != nil {
 		return r, &Violation{seed, o.Workload, r.Case, err}
 	}
 	return r, nil
@@ -91,23 +92,17 @@ const (
 	cacheBytes  = 64 << 10
 )
 
-func (k *kase) run(r *Result, trace io.Writer) (err error) {
+func (p *plan) run(r *Result, o *Options) (err error) {
 	defer func() {
-		if p := recover(); p != nil {
-			if e, ok := p.(*sim.DeadlockError); ok {
+		if x := recover(); x != nil {
+			if e, ok := x.(*sim.DeadlockError); ok {
 				err = e
 				return
 			}
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			err = fmt.Errorf("panic: %v\n%s", x, debug.Stack())
 		}
 	}()
-	so := sim.Options{
-		Profile: k.profile, Seed: k.seed, Freedom: k.freedom, Placed: k.placed, UnorderedLines: k.unordered, Trace: trace,
-	}
-	for range k.blades {
-		so.Blades = append(so.Blades, sim.BladeOptions{Size: bladeSize, Key: 1})
-	}
-	f, err := sim.New(so)
+	f, err := sim.New(p.fabric(o))
 	if err != nil {
 		return err
 	}
@@ -116,17 +111,17 @@ func (k *kase) run(r *Result, trace io.Writer) (err error) {
 		r.Verbs, r.VirtualNs, r.TraceHash = s.Verbs, f.Now(), f.TraceHash()
 		err = errors.Join(err, f.Close())
 	}()
-	rec := &history.Recorder{}
-	db, err := txn.Open(context.Background(), txn.Options{
-		Fabric: f, Catalog: &catalog.Mem{}, Backups: &k.backups, Policy: k.policy, Techniques: &k.techniques, QPPolicy: k.qp,
-		ReadBackups: k.readBackups, Workers: 2, Retries: math.MaxInt32, Arena: arena, CacheBytes: cacheBytes, LogArea: logArea,
-		SegmentSize: segmentSize, IndexGroups: k.groups, Seed: k.seed, History: rec,
+	rec, cat := &history.Recorder{}, &catalog.Mem{}
+	store, err := engine.Open(context.Background(), txn.Options{
+		Fabric: f, Catalog: cat, Backups: &p.backups, Policy: p.policy, Techniques: &p.techniques, QPPolicy: p.qp,
+		ReadBackups: p.readBackups, Workers: 1, Retries: math.MaxInt32, Arena: arena, CacheBytes: cacheBytes, LogArea: logArea,
+		SegmentSize: segmentSize, IndexGroups: p.groups, Seed: p.seed, History: rec,
 	})
 	if err != nil {
 		return err
 	}
-	b := &bench{kase: k, db: db, rng: rng(k.seed)}
-	err = k.work.run(b)
+	b := &bench{plan: p, store: store, db: store.DB(), rng: rng(p.seed)}
+	err = p.work.run(b)
 	txns := rec.Txns()
 	r.Txns = len(txns)
 	if err == nil && len(txns) == 0 {
@@ -136,49 +131,21 @@ func (k *kase) run(r *Result, trace io.Writer) (err error) {
 	if e := check.Check(txns, check.Options{FromEmpty: true}).Err(); e != nil {
 		err = errors.Join(e, err)
 	}
-	if err == nil {
-		f.Settle()
-		err = quiet(db)
+	if err != nil {
+		return errors.Join(err, store.Close(context.Background()))
 	}
-	return errors.Join(err, db.Close(context.Background()))
+	return b.close(f, cat, f.Settle)
 }
 
-// RunMany runs the seeds from, from+1, ... on several processors, until one
-// violates something; it returns how many were run, and that violation. progress,
-// if not nil, is called now and then.
-func RunMany(ctx context.Context, from, count uint64, workers int, o Options, progress func(done uint64)) (done uint64, err error) {
-	var (
-		next, ran atomic.Uint64
-		stop      atomic.Bool
-		mu        sync.Mutex
-		found     error
-		at        uint64
-		wg        sync.WaitGroup
-	)
-	for range max(workers, 1) {
-		wg.Go(func() {
-			for !stop.Load() && ctx.Err() == nil {
-				i := next.Add(1) - 1
-				if i >= count {
-					return
-				}
-				_, err := Run(from+i, o)
-				n := ran.Add(1)
-				mu.Lock()
-				if err != nil && (found == nil || i < at) {
-					found, at = err, i
-					stop.Store(true)
-				}
-				if progress != nil {
-					progress(n)
-				}
-				mu.Unlock()
-			}
-		})
+// fabric makes the options of the simulated fabric.
+func (p *plan) fabric(o *Options) sim.Options {
+	so := sim.Options{
+		Profile: p.profile, Seed: p.seed, Freedom: p.freedom, Placed: p.placed, UnorderedLines: p.unordered,
+		ThreadsPerBlade: (p.threads + p.compute) / p.compute, // one more: who sets up
+		Trace:           o.Trace, Record: o.Record,
 	}
-	wg.Wait()
-	if found == nil {
-		found = context.Cause(ctx)
+	for range p.blades {
+		so.Blades = append(so.Blades, sim.BladeOptions{Size: bladeSize, Key: 1})
 	}
-	return ran.Load(), found
+	return so
 }

@@ -1,18 +1,24 @@
 package seeds_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"runtime"
+	"runtime/debug"
+	"strings"
 	"testing"
 
 	"txnode/benchmarks/simbench/seeds"
+	"txnode/rdma/sim"
 )
 
 var count = flag.Uint64("seeds", 2000, "how many seeds TestSeeds runs")
 
-// TestSeeds holds the engine against a part of what make simulate runs.
+// TestSeeds holds the engine against a part of what make simulate runs, on all
+// processors.
 func TestSeeds(t *testing.T) {
 	n := *count
 	if testing.Short() {
@@ -27,26 +33,61 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// The same seed is the same run, whatever ran before it.
+// trace runs a seed and returns its result and its trace.
+func trace(t *testing.T, seed uint64) (seeds.Result, []byte) {
+	t.Helper()
+	var out bytes.Buffer
+	r, err := seeds.Run(seed, seeds.Options{Trace: &out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, out.Bytes()
+}
+
+// The same seed is the same run, to the byte: whatever ran before it, beside it, and
+// whenever the garbage collector takes away what is pooled.
 func TestSeedsRepeat(t *testing.T) {
+	const n = 60
+	var want [n]seeds.Result
+	traces := make([][]byte, n)
 	hashes := map[uint64]bool{}
-	for seed := range uint64(20) {
-		a, err := seeds.Run(seed, seeds.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := seeds.Run(seed, seeds.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if a != b {
-			t.Errorf("seed %d is two runs:\n%+v\n%+v", seed, a, b)
-		}
-		hashes[a.TraceHash] = true
+	for seed := range uint64(n) {
+		want[seed], traces[seed] = trace(t, seed)
+		hashes[want[seed].TraceHash] = true
 	}
-	if len(hashes) != 20 {
-		t.Errorf("20 seeds are %d runs", len(hashes))
+	if len(hashes) != n {
+		t.Errorf("%d seeds are %d runs", n, len(hashes))
 	}
+	defer debug.SetGCPercent(debug.SetGCPercent(1))
+	// In a group of their own, so that the garbage collector stays busy until all are done.
+	t.Run("again", func(t *testing.T) {
+		for seed := range uint64(n) {
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				t.Parallel()
+				got, again := trace(t, n-1-seed)
+				if got != want[n-1-seed] {
+					t.Errorf("seed %d is two runs:\n%+v\n%+v", n-1-seed, want[n-1-seed], got)
+				}
+				if a, b, differ := difference(traces[n-1-seed], again); differ {
+					t.Errorf("seed %d has two traces, which differ first in\n%s\n%s", n-1-seed, a, b)
+				}
+			})
+		}
+	})
+}
+
+// difference returns the first lines that differ.
+func difference(a, b []byte) (x, y string, differ bool) {
+	if bytes.Equal(a, b) {
+		return "", "", false
+	}
+	p, q := strings.Split(string(a), "\n"), strings.Split(string(b), "\n")
+	for i := range min(len(p), len(q)) {
+		if p[i] != q[i] {
+			return p[i], q[i], true
+		}
+	}
+	return fmt.Sprint(len(p), " lines"), fmt.Sprint(len(q), " lines"), true
 }
 
 // Every workload runs, and records transactions.
@@ -58,6 +99,9 @@ func TestWorkloads(t *testing.T) {
 		}
 		if r.Txns < 20 || r.Verbs < 500 {
 			t.Errorf("%s: %d transactions, %d verbs", w, r.Txns, r.Verbs)
+		}
+		if !strings.HasPrefix(r.Case, w+" ") {
+			t.Errorf("%s: the case is %s", w, r.Case)
 		}
 	}
 	if _, err := seeds.Run(1, seeds.Options{Workload: "chess"}); !errors.Is(err, seeds.ErrUnknown) {
@@ -74,5 +118,22 @@ func TestRunManyStopsWhenCanceled(t *testing.T) {
 	})
 	if !errors.Is(err, context.Canceled) || done < 3 || done > 10 {
 		t.Errorf("%d seeds, %v", done, err)
+	}
+}
+
+// A run that is recorded is the same run.
+func TestRecord(t *testing.T) {
+	plain, _ := trace(t, 3)
+	rec := &sim.Recording{}
+	r, err := seeds.Run(3, seeds.Options{Record: rec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r != plain {
+		t.Errorf("recorded, seed 3 is\n%+v\notherwise\n%+v", r, plain)
+	}
+	var out bytes.Buffer
+	if err := rec.WriteChrome(&out); err != nil || !strings.Contains(out.String(), "MCAS") && !strings.Contains(out.String(), "CAS") {
+		t.Errorf("%d bytes of trace, %v", out.Len(), err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"txnode/benchmarks/simbench/seeds"
+	"txnode/rdma/sim"
 )
 
 // seedsOptions are the flags of txnode sim seeds.
@@ -19,33 +20,35 @@ type seedsOptions struct {
 	from, count uint64
 	threads     int
 	workload    string
-	log         string
+	trace       string
 }
 
 // AddFlags registers the flags.
 func (o *seedsOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	fs := cmd.Flags()
 	fs.Uint64Var(&o.from, "from", 1, "first seed")
-	fs.Uint64Var(&o.count, "count", 2000, "number of seeds")
+	fs.Uint64Var(&o.count, "seeds", 2000, "number of seeds")
 	fs.IntVar(&o.threads, "parallel", cpus, "number of seeds that run at a time")
-	fs.StringVar(&o.workload, "workload", "", "workload instead of the one that each seed draws: "+strings.Join(seeds.Workloads(), ", "))
-	fs.StringVar(&o.log, "log", "", "`file` to write every effect and completion to; one seed only")
+	fs.StringVar(&o.workload, "workload", "", "workload instead of the one that each seed draws: "+strings.Join(seeds.Workloads(), ", ")+";\nby default what is drawn")
+	fs.StringVar(&o.trace, "trace", "", "`file` to write a trace of one seed to: every effect and completion, a line each, or,\nif its name ends in .json, every verb in the Chrome trace format; by default none")
 	completeWith(cmd, "workload", seeds.Workloads()...)
-	completeFiles(cmd, "log", false)
+	completeFiles(cmd, "trace", false)
 }
 
 func newSimSeeds(w *World) *cobra.Command {
 	o := &seedsOptions{}
 	cmd := &cobra.Command{
 		Use:   "seeds",
-		Short: "Run the engine's tests of isolation on schedules drawn from seeds",
-		Long: `Runs small workloads (bank, write skew, long fork, list append, counter, insert race,
-churn) on the simulated RNIC. Each seed draws workload, threads, policy, replication,
-promises of the fabric and how hostile its memory is. Every history is checked to be
-strictly serializable, and the blades are looked at afterwards: no lock left, all
-replicas equal. Stops at the first violation, with the command that runs it again.`,
-		Example: `  txnode sim seeds --count 20000
-  txnode sim seeds --from 17 --count 1 --log trace.txt`,
+		Short: "Hold the engine against schedules drawn from seeds",
+		Long: `Runs small workloads (SmallBank, TATP, bank, write skew, long fork, list append,
+counter, insert race, churn) on the simulated RNIC. Each seed draws workload, compute
+blades, threads, policy, techniques, replication, promises of the fabric and how
+hostile its memory is. Every history is checked to be strictly serializable, the books
+must balance, and the blades are walked as by txnode check: no lock left, all replicas
+equal, no block lost. Stops at the first violation (exit code 3) and prints the command
+that runs it again: a seed is the same run everywhere, down to the byte.`,
+		Example: `  txnode sim seeds --seeds 20000
+  txnode sim seeds --from 17 --seeds 1 --trace trace.txt`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -58,36 +61,53 @@ replicas equal. Stops at the first violation, with the command that runs it agai
 
 func (o *seedsOptions) run(ctx context.Context, w *World) error {
 	if o.count < 1 || o.threads < 1 {
-		return usagef("--count and --parallel must be positive")
+		return usagef("--seeds and --parallel must be positive")
 	}
 	options := seeds.Options{Workload: o.workload}
-	if o.log != "" {
-		if o.count > 1 {
-			return usagef("--log shows one seed: use it with --count 1")
-		}
-		return o.verdict(w, writeFile(o.log, func(f io.Writer) error {
-			options.Trace = f
-			r, err := seeds.Run(o.from, options)
-			if err == nil {
-				fmt.Fprintf(w.Stdout, "seed %d: %s\n%d transactions, %d verbs, %.3f ms of virtual time, trace %016x\n",
-					r.Seed, r.Case, r.Txns, r.Verbs, float64(r.VirtualNs)/1e6, r.TraceHash)
-			}
-			return err
-		}))
+	if o.trace != "" && o.count > 1 {
+		return usagef("--trace shows one seed: use it with --seeds 1")
+	}
+	if o.count == 1 {
+		return o.verdict(w, o.one(w, options))
 	}
 	start := w.Now()
 	var last atomic.Int64
 	done, err := seeds.RunMany(ctx, o.from, o.count, o.threads, options, func(n uint64) {
-		if now := w.Now().UnixMilli(); now-last.Load() >= 200 {
-			last.Store(now)
-			w.note("%d of %d seeds", n, o.count)
+		if now := w.Now(); now.UnixMilli()-last.Load() >= 200 {
+			last.Store(now.UnixMilli())
+			w.note("%d of %d seeds, %.0f/s", n, o.count, float64(n)/max(now.Sub(start).Seconds(), 1e-3))
 		}
 	})
 	w.note("")
 	if err == nil {
-		fmt.Fprintf(w.Stdout, "%d seeds, from %d: no violation (%v)\n", done, o.from, w.Now().Sub(start).Round(time.Millisecond))
+		took := w.Now().Sub(start)
+		fmt.Fprintf(w.Stdout, "%d seeds, from %d: no violation (%v, %.0f seeds/s)\n", done, o.from, took.Round(time.Millisecond), float64(done)/max(took.Seconds(), 1e-3))
 	}
 	return o.verdict(w, interruptedOr(ctx, err))
+}
+
+// one runs one seed, and tells what it was.
+func (o *seedsOptions) one(w *World, options seeds.Options) error {
+	run := func() error {
+		r, err := seeds.Run(o.from, options)
+		if err == nil {
+			fmt.Fprintf(w.Stdout, "seed %d: %s\n%d transactions, %d verbs, %.3f ms of virtual time, trace %016x\n",
+				r.Seed, r.Case, r.Txns, r.Verbs, float64(r.VirtualNs)/1e6, r.TraceHash)
+		}
+		return err
+	}
+	switch {
+	case o.trace == "":
+		return run()
+	case strings.HasSuffix(o.trace, ".json"):
+		options.Record = &sim.Recording{}
+		err := run()
+		return errors.Join(err, writeFile(o.trace, options.Record.WriteChrome))
+	}
+	return writeFile(o.trace, func(f io.Writer) error {
+		options.Trace = f
+		return run()
+	})
 }
 
 // verdict prints a violation in full: the line on standard error is cut off.

@@ -1,0 +1,66 @@
+package seeds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"txnode/memory"
+	"txnode/rdma"
+	"txnode/verify"
+)
+
+// mostFindings is how many findings a violation shows.
+const mostFindings = 8
+
+// audit walks a database that was closed, as txnode check does: no lock is left,
+// every image is intact, all replicas are equal, every block in use is one that a
+// slot points to, no log has anything to be done. And every block that is free was
+// given back, so that somebody can have it.
+func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space) (err error) {
+	l, err := memory.LoadLayout(cat)
+	if err != nil {
+		return err
+	}
+	d, err := verify.Attach(f, l)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	var found []string
+	sum, err := d.Check(context.Background(), verify.Options{Report: func(x verify.Finding) error {
+		if len(found) < mostFindings {
+			found = append(found, x.String())
+		}
+		return nil
+	}})
+	if err != nil {
+		return err
+	}
+	if sum.Findings > 0 {
+		return fmt.Errorf("the walk over the blades has %d findings:\n\t\t%s", sum.Findings, strings.Join(found, "\n\t\t"))
+	}
+	if sum.Coordinators > 0 {
+		return fmt.Errorf("%d coordinators are registered after all were closed", sum.Coordinators)
+	}
+	free := uint64(0)
+	for class := range memory.Class(memory.NumClasses) {
+		n, unseen := space.FreeBlocks(class)
+		free += n + unseen
+	}
+	if free != sum.Free {
+		return fmt.Errorf("%d blocks are free on the blades, the allocator knows %d", sum.Free, free)
+	}
+	return nil
+}
+
+// close ends the database and audits what it leaves.
+func (b *bench) close(f rdma.Fabric, cat memory.Catalog, settle func()) error {
+	space := b.db.Space()
+	if err := b.db.Close(context.Background()); err != nil {
+		return fmt.Errorf("closing: %w", err)
+	}
+	settle()
+	return audit(f, cat, space)
+}

@@ -1,0 +1,121 @@
+package seeds
+
+import (
+	"fmt"
+	"strings"
+
+	"txnode/occ"
+	"txnode/rdma"
+	"txnode/rdma/sim"
+)
+
+// rng draws what a seed decides.
+type rng uint64
+
+func (r *rng) n(n uint64) uint64 {
+	*r += 0x9e3779b97f4a7c15
+	z := uint64(*r)
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return (z ^ z>>31) % n
+}
+
+func (r *rng) chance(percent uint64) bool { return r.n(100) < percent }
+
+// plan is what a seed decides before anything runs.
+type plan struct {
+	seed                uint64
+	work                *work
+	policy              occ.Policy
+	techniques          rdma.Techniques
+	qp                  rdma.QPPolicy
+	blades, backups     int
+	compute             int // compute blades
+	threads, coroutines int // threads of all compute blades
+	readBackups         bool
+	groups              uint32 // of a sub-table: few, so that tables resize
+	grow                bool   // rows are added beside the workload, so that its table resizes
+	profile             sim.Profile
+	freedom             sim.Freedom
+	placed, unordered   bool
+	noMaskedCAS         bool
+	txns                int // per worker
+}
+
+// String tells the plan, for a report.
+func (p *plan) String() string {
+	yes := func(b bool, s string) string {
+		if b {
+			return s
+		}
+		return ""
+	}
+	list := func(s ...string) string {
+		var out []string
+		for _, x := range s {
+			if x != "" {
+				out = append(out, x)
+			}
+		}
+		if out == nil {
+			return "none"
+		}
+		return strings.Join(out, ",")
+	}
+	t := p.techniques
+	return fmt.Sprintf("%s policy=%v f=%d blades=%d compute=%d threads=%d coroutines=%d txns=%d groups=%d grow=%v read-backups=%v "+
+		"techniques=%s qp=%s machine=%s freedom=%v caps=%s",
+		p.work.name, p.policy, p.backups, p.blades, p.compute, p.threads, p.coroutines, p.txns, p.groups, p.grow, p.readBackups,
+		list(yes(t.Doorbells, "doorbells"), yes(t.Throttle, "throttle"), yes(t.Backoff, "backoff"), yes(t.DynLimit, "limit"), yes(t.CoroLimit, "coroutines")),
+		qpNames[p.qp], p.profile.Name, p.freedom,
+		list(yes(p.placed, "placed"), yes(!p.unordered, "ordered-line"), yes(!p.noMaskedCAS, "masked-cas")))
+}
+
+var qpNames = map[rdma.QPPolicy]string{
+	rdma.PerThreadDoorbell: "doorbell", rdma.PerThreadQP: "thread", rdma.MultiplexedQP: "multiplexed", rdma.SharedQP: "shared",
+}
+
+// txnsPerSeed is about how many transactions a run has: few, so that many seeds
+// can be looked at, and those that fail be understood.
+const txnsPerSeed = 240
+
+// draw decides a plan. A workload that is named is taken instead of the one drawn.
+func draw(seed uint64, workload string) (*plan, error) {
+	r := rng(seed*0x9e3779b97f4a7c15 + 0x5eed)
+	p := &plan{
+		seed: seed, work: pick(&r),
+		policy: occ.Policy(r.n(2)), backups: int(r.n(3)),
+		compute: 1 + int(r.n(3)), coroutines: 1 + int(r.n(4)),
+		readBackups: r.chance(25), groups: 4 << r.n(3), grow: r.chance(40),
+		profile: sim.ConnectX6(), freedom: sim.FreedomHostile,
+		placed: r.chance(30), unordered: r.chance(30), noMaskedCAS: r.chance(20),
+	}
+	p.threads = max(2, p.compute) + int(r.n(3))
+	p.blades = p.backups + 1 + int(r.n(2))
+	p.qp = []rdma.QPPolicy{rdma.PerThreadDoorbell, rdma.PerThreadQP, rdma.MultiplexedQP, rdma.SharedQP}[r.n(4)]
+	p.techniques = rdma.Techniques{
+		Doorbells: r.chance(50), Throttle: r.chance(30), Backoff: r.chance(60), DynLimit: r.chance(40), CoroLimit: r.chance(40),
+	}
+	switch r.n(4) {
+	case 0:
+		p.profile = sim.Ideal()
+	case 1:
+		p.profile = sim.RoCE25()
+	}
+	p.profile.NoMaskedCAS = p.noMaskedCAS
+	switch r.n(8) {
+	case 0:
+		p.freedom = sim.FreedomMild
+	case 1:
+		p.freedom = sim.FreedomNone
+	}
+	p.txns = max(txnsPerSeed/(p.threads*p.coroutines), 8)
+	if workload != "" {
+		w, err := lookup(workload)
+		if err != nil {
+			return nil, err
+		}
+		p.work = w
+	}
+	return p, nil
+}

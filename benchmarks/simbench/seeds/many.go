@@ -1,0 +1,47 @@
+package seeds
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// RunMany runs the seeds from, from+1, ... on several processors, until one
+// violates something; it returns how many were run, and that violation. progress,
+// if not nil, is called now and then.
+func RunMany(ctx context.Context, from, count uint64, workers int, o Options, progress func(done uint64)) (done uint64, err error) {
+	var (
+		next, ran atomic.Uint64
+		stop      atomic.Bool
+		mu        sync.Mutex
+		found     error
+		at        uint64
+		wg        sync.WaitGroup
+	)
+	for range max(workers, 1) {
+		wg.Go(func() {
+			for !stop.Load() && ctx.Err() == nil {
+				i := next.Add(1) - 1
+				if i >= count {
+					return
+				}
+				_, err := Run(from+i, o)
+				n := ran.Add(1)
+				mu.Lock()
+				if err != nil && (found == nil || i < at) {
+					found, at = err, i
+					stop.Store(true)
+				}
+				if progress != nil {
+					progress(n)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if found == nil {
+		found = context.Cause(ctx)
+	}
+	return ran.Load(), found
+}
