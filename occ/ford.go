@@ -2,6 +2,7 @@ package occ
 
 import (
 	"fmt"
+	"slices"
 
 	"txnode/history"
 	"txnode/internal/mutant"
@@ -13,7 +14,10 @@ import (
 // commitFORD posts FORD's verbs (FAST'22; SMART-DTX's setting): the undo log to
 // every blade beside validation; then, for each written record and replica, the
 // lock word and the image, and a READ of one byte from each backup of the last
-// record; then, not awaited, the release of every replica. Locks of records that
+// record; then, not awaited, the release of every replica. Other than FORD's, backups
+// are released in the doorbell of the images, ahead of that READ: were they not
+// awaited, such a WRITE could arrive after the images of the next writer, who needs
+// the primary's lock alone, and spoil the backup for good. Locks of records that
 // were not in reach of the address cache are taken before the log, where FORD
 // takes them beside it: the price of not logging what is not locked.
 func (tx *Tx) commitFORD() error {
@@ -79,7 +83,7 @@ func (tx *Tx) commitFORD() error {
 	tx.s.thread.PutWord(held, uint64(record.HeldBy(tx.id)))
 	tx.s.thread.PutWord(held+8, uint64(record.FreeAt(tx.id)))
 	moves := false
-	lastWritten := -1
+	lastWritten, released := -1, uint64(0)
 	for i := range tx.items {
 		it := &tx.items[i]
 		if it.write == writeNone {
@@ -100,16 +104,19 @@ func (tx *Tx) commitFORD() error {
 			g.Off += record.GuardOff
 			b.Write(g, held, 8)
 			b.Write(a, tx.logAt+uint32(it.w), it.wlen)
+			if k > 0 && !mutant.FordReleaseWithoutBackups {
+				b.Write(g, held+8, 8)
+				released++
+			}
 		}
 	}
 	if lastWritten >= 0 {
-		it := &tx.items[lastWritten]
-		for k := 1; k < v.Copies(it.addr); k++ {
-			b.Read(v.At(it.addr, k), it.buf, 1)
-		}
+		tx.appendFORDFlush(lastWritten)
 	}
 	if b.Len() > 0 {
-		if err := c.Do(b); err != nil {
+		c.Post(b)
+		tx.countAsRelease(released)
+		if err := c.Wait(b); err != nil {
 			_ = tx.s.fail(err)
 			tx.conclude(history.Unknown)
 			return fmt.Errorf("%w: transaction %v: %w", ErrOutcomeUnknown, tx.id, err)
@@ -131,20 +138,53 @@ func (tx *Tx) commitFORD() error {
 		it := &tx.items[i]
 		switch {
 		case it.write != writeNone && it.from == 0:
-			for k := range v.Copies(it.addr) {
-				if mutant.FordReleaseWithoutBackups && k > 0 {
-					break
-				}
-				g := v.At(it.addr, k)
-				g.Off += record.GuardOff
-				bg.Write(g, held+8, 8)
-			}
+			g := v.At(it.addr, 0)
+			g.Off += record.GuardOff
+			bg.Write(g, held+8, 8)
 		case it.write == writeNone && it.locked:
 			tx.appendRelease(it)
 		}
 	}
 	c.Post(bg)
 	return nil
+}
+
+// appendFORDFlush reads a byte from each backup of the last record, and on a fabric
+// where completed WRITEs need not be placed also one from every other blade that a
+// backup was written on: the next writer of a record uses another queue pair.
+func (tx *Tx) appendFORDFlush(last int) {
+	b, v := &tx.batch, tx.view
+	from := b.Len()
+	flush := func(it *item) {
+		for k := 1; k < v.Copies(it.addr); k++ {
+			b.Read(v.At(it.addr, k), it.buf, 1)
+		}
+	}
+	flush(&tx.items[last])
+	if tx.s.thread.Caps().Placed {
+		return
+	}
+	for i := range tx.items[:last] {
+		it := &tx.items[i]
+		if it.write == writeNone || it.from != 0 {
+			continue
+		}
+		for k := 1; k < v.Copies(it.addr); k++ {
+			a := v.At(it.addr, k)
+			if !slices.ContainsFunc(b.WRs()[from:], func(w rdma.WR) bool { return w.Blade == a.Blade }) {
+				b.Read(a, it.buf, 1)
+			}
+		}
+	}
+}
+
+// countAsRelease counts n WRITEs of a guard, posted with the commit, as what they are.
+func (tx *Tx) countAsRelease(n uint64) {
+	from, to := &tx.phases[PhaseCommit], &tx.phases[PhaseRelease]
+	from.Verbs[rdma.OpWrite] -= n
+	to.Verbs[rdma.OpWrite] += n
+	from.BytesWrite -= 8 * n
+	to.BytesWrite += 8 * n
 }
 
 // undoRecord builds a log record of the images as they were read.

@@ -29,7 +29,7 @@ func (o *seedsOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	fs.Uint64Var(&o.from, "from", 1, "first seed")
 	fs.Uint64Var(&o.count, "seeds", 2000, "number of seeds")
 	fs.IntVar(&o.threads, "parallel", cpus, "number of seeds that run at a time")
-	fs.StringVar(&o.workload, "workload", "", "workload instead of the one that each seed draws: "+strings.Join(seeds.Workloads(), ", ")+";\nby default what is drawn")
+	fs.StringVar(&o.workload, "workload", "", "workload instead of the one that each seed draws, by default none:\n"+strings.Join(seeds.Workloads(), ", "))
 	fs.StringVar(&o.trace, "trace", "", "`file` to write a trace of one seed to: every effect and completion, a line each, or,\nif its name ends in .json, every verb in the Chrome trace format; by default none")
 	completeWith(cmd, "workload", seeds.Workloads()...)
 	completeFiles(cmd, "trace", false)
