@@ -47,6 +47,9 @@ func (tx *Tx) commit() error {
 		tx.conclude(history.Committed)
 		return nil
 	}
+	if t := tx.s.eng.tap.Load(); t != nil {
+		t.draw(tx)
+	}
 	var err error
 	if tx.s.eng.opts.Policy == PolicyFORD {
 		err = tx.commitFORD()
@@ -426,6 +429,9 @@ func (tx *Tx) rollback() error {
 		err = tx.removePlaceholders()
 		tx.releaseLocks()
 	}
+	if tx.tap != nil {
+		tx.untap()
+	}
 	tx.hist.Drop()
 	tx.finish()
 	return err
@@ -441,6 +447,9 @@ func (tx *Tx) abandon(err error) error {
 
 // conclude reports the transaction to the history, and ends it for its caller.
 func (tx *Tx) conclude(outcome history.Outcome) {
+	if tx.tap != nil {
+		tx.tell(outcome == history.Committed)
+	}
 	if tx.hist != nil {
 		tx.report(outcome)
 	}

@@ -72,6 +72,7 @@ type Engine struct {
 	cache   *addrcache.Cache
 	opts    Options
 	readers atomic.Uint32 // sessions that have no coordinator, since the space is read-only
+	tap     atomic.Pointer[Tap]
 
 	mu       sync.Mutex
 	sessions map[*Session]struct{} // that have a coordinator

@@ -159,6 +159,9 @@ type Tx struct {
 	logs   bladeSet     // where commit writes the log
 	images []imageWrite // what it writes to backups
 
+	tap    *Tap   // nil: nobody asks, or the transaction has not drawn its number
+	number uint64 // of the tap's
+
 	phases [NumPhases]rdma.Counters
 	aborts [NumAbortReasons]uint64
 	hist   *history.Session

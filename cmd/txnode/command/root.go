@@ -107,6 +107,8 @@ Environment:
 		newHistory(w),
 		newCheck(w),
 		newInspect(w),
+		newBackup(w),
+		newRestore(w),
 		newVersion(w),
 	)
 	return root

@@ -1,0 +1,265 @@
+package command
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/spf13/cobra"
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+
+	"txnode/txn"
+	"txnode/txn/snapshot"
+)
+
+// backupOptions are the flags of txnode backup.
+type backupOptions struct {
+	Output textOrJSON
+	Force  bool
+}
+
+// AddFlags registers the flags.
+func (o *backupOptions) AddFlags(cmd *cobra.Command) {
+	o.Output.addFlag(cmd)
+	cmd.Flags().BoolVar(&o.Force, "force", false, "replace the file if it exists; default: it is left alone")
+}
+
+func newBackup(w *World) *cobra.Command {
+	o := &backupOptions{}
+	cmd := &cobra.Command{
+		Use:   "backup directory file",
+		Short: "Copy a database in a directory to one file",
+		Long: `Opens the database in a directory, which no other process may have open, and
+writes a consistent copy of all its tables to a file; "-" is standard output.
+What a dead process left half-done in the directory is decided first, as at
+every opening. Every part of the file has a checksum; txnode restore verifies
+them all before it uses any.
+
+The file appears, complete and flushed to disk, when the copy has succeeded.
+
+A program that has the database open copies it with DB.Backup of package txn,
+while its transactions run.`,
+		Example:           "  txnode backup data data.backup\n  txnode backup data - | zstd > data.backup.zst",
+		Args:              exactly(2, "name a directory and a file"),
+		ValidArgsFunction: completeDirectory,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runBackup(cmd.Context(), w, o, args[0], args[1])
+		},
+	}
+	o.AddFlags(cmd)
+	return cmd
+}
+
+// exactly demands n arguments.
+func exactly(n int, complaint string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != n {
+			return errors.New(complaint)
+		}
+		return nil
+	}
+}
+
+func runBackup(ctx context.Context, w *World, o *backupOptions, dir, file string) (err error) {
+	// A directory without a database stays as it is.
+	if _, err := os.Stat(filepath.Join(dir, "catalog.db")); errors.Is(err, fs.ErrNotExist) {
+		return failf("no database in %s: there is no catalog.db", dir)
+	} else if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(file); err == nil && !o.Force && file != "-" {
+		return failf("%s exists: name another file, or replace it with --force", file)
+	}
+	db, err := txn.Open(ctx, txn.Options{Dir: dir})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close(context.WithoutCancel(ctx))) }()
+	count := newCounter(w, "copied")
+	defer count.close()
+	bo := txn.BackupOptions{Progress: count.set}
+	if file == "-" {
+		out := bufio.NewWriter(w.Stdout)
+		if _, err := db.Backup(ctx, out, bo); err != nil {
+			return interrupted(err)
+		}
+		return out.Flush()
+	}
+	info, err := backupFile(ctx, db, file, bo)
+	if err != nil {
+		return interrupted(err)
+	}
+	count.close()
+	return o.Output.report(w, "copied "+dir+" to "+file, info)
+}
+
+// backupFile writes a backup that appears under its name when it is complete.
+func backupFile(ctx context.Context, db *txn.DB, file string, bo txn.BackupOptions) (info snapshot.Info, err error) {
+	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*.partial")
+	if err != nil {
+		return info, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+		}
+	}()
+	out := bufio.NewWriterSize(f, 1<<20)
+	if info, err = db.Backup(ctx, out, bo); err != nil {
+		return info, err
+	}
+	for _, step := range []func() error{
+		out.Flush,
+		f.Sync,
+		func() error { return f.Chmod(0o644) },
+		func() error { return os.Rename(f.Name(), file) },
+		f.Close,
+	} {
+		if err := step(); err != nil {
+			return info, err
+		}
+	}
+	return info, nil
+}
+
+// restoreOptions are the flags of txnode restore.
+type restoreOptions struct {
+	Output   textOrJSON
+	Blades   int
+	Replicas int
+}
+
+// AddFlags registers the flags.
+func (o *restoreOptions) AddFlags(cmd *cobra.Command) {
+	o.Output.addFlag(cmd)
+	cmd.Flags().IntVar(&o.Blades, "blades", 0, "number of memory blades of the new database; 0, the default: as many as the copied one had")
+	cmd.Flags().IntVar(&o.Replicas, "replicas", 0, "copies of every record, 1 to 3; 0, the default: as many as the copied one had")
+}
+
+// Validate finds faults.
+func (o *restoreOptions) Validate() error {
+	if o.Blades < 0 || o.Replicas < 0 || o.Replicas > 3 {
+		return usagef("--blades is %d and --replicas %d: 1 or more blades and 1 to 3 replicas are possible, or 0 for those of the copy", o.Blades, o.Replicas)
+	}
+	return nil
+}
+
+func newRestore(w *World) *cobra.Command {
+	o := &restoreOptions{}
+	cmd := &cobra.Command{
+		Use:   "restore file directory",
+		Short: "Make a database in a directory from a backup",
+		Long: `Verifies a file that txnode backup or DB.Backup has written, to its last byte,
+and makes a new database from it in a directory, which must not exist or be
+empty. The directory appears when everything is in it.`,
+		Example: "  txnode restore data.backup data2\n  txnode restore data.backup data2 --blades 4 --replicas 3",
+		Args:    exactly(2, "name a file and a directory"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			return runRestore(cmd.Context(), w, o, args[0], args[1])
+		},
+	}
+	o.AddFlags(cmd)
+	return cmd
+}
+
+func runRestore(ctx context.Context, w *World, o *restoreOptions, file, dir string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	count := newCounter(w, "loaded")
+	defer count.close()
+	to := txn.Options{Blades: o.Blades}
+	if o.Replicas > 0 {
+		to.Backups = txn.F(o.Replicas - 1)
+	}
+	info, err := txn.RestoreDir(ctx, f, dir, to, txn.BackupOptions{Progress: count.set})
+	if err != nil {
+		return interrupted(err)
+	}
+	count.close()
+	return o.Output.report(w, "restored "+file+" to "+dir, info)
+}
+
+// interrupted makes an error that Ctrl-C has caused one.
+func interrupted(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return errInterrupted
+	}
+	return err
+}
+
+// textOrJSON is the value of -o where there is nothing to tabulate.
+type textOrJSON string
+
+func (o *textOrJSON) addFlag(cmd *cobra.Command) {
+	*o = "text"
+	cmd.Flags().VarP(o, "output", "o", "what to print: text or json")
+	completeWith(cmd, "output", "text", "json")
+}
+
+// String implements pflag.Value.
+func (o *textOrJSON) String() string { return string(*o) }
+
+// Type implements pflag.Value.
+func (o *textOrJSON) Type() string { return "format" }
+
+// Set implements pflag.Value.
+func (o *textOrJSON) Set(s string) error {
+	if s != "text" && s != "json" {
+		return fmt.Errorf("want text or json")
+	}
+	*o = textOrJSON(s)
+	return nil
+}
+
+// report says what was copied.
+func (o *textOrJSON) report(w *World, done string, info snapshot.Info) error {
+	if *o == "json" {
+		return json.NewEncoder(w.Stdout).Encode(info)
+	}
+	_, err := fmt.Fprintf(w.Stdout, "%s: %d records, %d transactions that committed meanwhile, %d bytes\n", done, info.Records, info.Changes, info.Bytes)
+	return err
+}
+
+// counter shows a number that grows, on one line of a terminal.
+type counter struct {
+	bars *mpb.Progress
+	bar  *mpb.Bar
+	n    atomic.Uint64
+}
+
+func newCounter(w *World, verb string) *counter {
+	c := &counter{}
+	if !w.StderrTerminal {
+		return c
+	}
+	c.bars = mpb.New(mpb.WithOutput(io.Writer(w.Stderr)), mpb.WithAutoRefresh())
+	c.bar = c.bars.New(1, mpb.SpinnerStyle(), mpb.BarRemoveOnComplete(),
+		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string { return fmt.Sprintf("%s %d records", verb, c.n.Load()) })))
+	return c
+}
+
+func (c *counter) set(n uint64) { c.n.Store(n) }
+
+// close removes the line; to close again does nothing.
+func (c *counter) close() {
+	if c.bar == nil {
+		return
+	}
+	c.bar.Abort(true)
+	c.bars.Wait()
+	c.bar = nil
+}

@@ -1,0 +1,59 @@
+package command_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestBackupAndRestore(t *testing.T) {
+	b := newBed(t)
+	makeDatabase(t, b)
+	run := func(want int, says string, args ...string) string {
+		t.Helper()
+		code, out, stderr := b.run(args...)
+		if code != want || !strings.Contains(out+stderr, says) {
+			t.Errorf("%q: exit code %d, %s%s; want %d and %q", args, code, out, stderr, want, says)
+		}
+		return out
+	}
+	out := run(0, "", "backup", "$DIR/data", "$DIR/file", "-o", "json")
+	var info struct{ Records, Bytes uint64 }
+	if err := json.Unmarshal([]byte(out), &info); err != nil || info.Records != 3 {
+		t.Errorf("%s: %v", out, err)
+	}
+	p, err := os.ReadFile(filepath.Join(b.dir, "file"))
+	if err != nil || uint64(len(p)) != info.Bytes {
+		t.Fatalf("%d bytes, %v", len(p), err)
+	}
+	if streamed := run(0, "", "backup", "$DIR/data", "-"); len(streamed) != len(p) {
+		t.Errorf("standard output gets %d bytes, the file has %d", len(streamed), len(p))
+	}
+	run(0, "3 records", "restore", "$DIR/file", "$DIR/again")
+	run(0, "no findings", "check", "$DIR/again")
+	run(0, "balance 200", "inspect", "record", "$DIR/again", "--table", "accounts", "--key", "2")
+
+	run(1, "exists", "backup", "$DIR/data", "$DIR/file")
+	run(0, "3 records", "backup", "$DIR/data", "$DIR/file", "--force")
+	run(1, "not empty", "restore", "$DIR/file", "$DIR/again")
+	run(1, "no database", "backup", "$DIR", "$DIR/other")
+	run(1, "no such file", "restore", "$DIR/none", "$DIR/new")
+	run(2, "name a directory", "backup", "$DIR/data")
+	run(2, "--replicas", "restore", "$DIR/file", "$DIR/new", "--replicas", "4")
+	p[len(p)/2] ^= 1
+	if err := os.WriteFile(filepath.Join(b.dir, "damaged"), p, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	run(1, "checksum mismatch", "restore", "$DIR/damaged", "$DIR/new")
+	files, err := os.ReadDir(b.dir)
+	for _, f := range files {
+		if name := f.Name(); strings.HasPrefix(name, "new") || strings.HasPrefix(name, "other") || strings.Contains(name, "partial") {
+			t.Errorf("%s was left behind", name)
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,317 @@
+package txn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"txnode/index"
+	"txnode/index/race"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/occ"
+	"txnode/rdma"
+	"txnode/txn/snapshot"
+)
+
+// BackupOptions are options of DB.Backup and DB.Restore. The zero value is the
+// default.
+type BackupOptions struct {
+	// Progress, if not nil, is called now and then with the number of records done
+	// so far, from the goroutine of the caller.
+	Progress func(records uint64)
+}
+
+// Backup writes a copy of the whole database to w, in the format of package
+// txn/snapshot, while transactions run: the state after a set of transactions that
+// a serial order has before all others, every one that committed before the call
+// included, and none that began after it returned. It blocks nobody; while it runs,
+// transactions that write also validate what they have only read a second time and
+// write what they changed to w, so w should be a file rather than a network.
+// It takes one worker, and memory that does not depend on the size of the database.
+//
+// One backup runs at a time. After an error what was written is not a backup, and
+// Restore refuses it.
+func (db *DB) Backup(ctx context.Context, w io.Writer, o BackupOptions) (snapshot.Info, error) {
+	info, err := db.backup(ctx, w, o)
+	if err != nil {
+		return info, fmt.Errorf("txn: backup: %w", err)
+	}
+	return info, nil
+}
+
+func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info snapshot.Info, err error) {
+	worker, err := db.NewWorker()
+	if err != nil {
+		return info, err
+	}
+	defer func() { err = errors.Join(err, worker.Close()) }()
+	l := db.space.Layout()
+	h := snapshot.Header{
+		Created: time.Now().UTC(), Blades: len(l.Blades),
+		SegmentSize: l.SegmentSize, LogArea: l.LogArea, Backups: l.Backups,
+	}
+	for i := range l.Blades {
+		h.BladeSize = max(h.BladeSize, l.Blades[i].Size)
+	}
+	out, err := snapshot.NewWriter(w, h)
+	if err != nil {
+		return info, err
+	}
+	var changes []snapshot.Change
+	tap := occ.NewTap(func(number uint64, writes []occ.TapWrite) error {
+		changes = changes[:0]
+		for i := range writes {
+			c := &writes[i]
+			changes = append(changes, snapshot.Change{Table: c.Table.ID, Key: c.Key, Value: c.Value, Deleted: c.Deleted})
+		}
+		return out.Commit(number, changes)
+	})
+	if err := db.engine.Attach(tap); err != nil {
+		return info, err
+	}
+	defer db.engine.Detach(tap)
+
+	// Tables that are made from now on have changes only.
+	tables, err := db.space.Tables()
+	if err != nil {
+		return info, err
+	}
+	s := copier{ctx: ctx, w: worker, out: out, progress: o.Progress}
+	for _, t := range tables {
+		if t.Root == 0 {
+			continue // nobody has used it yet
+		}
+		if err := s.table(t); err != nil {
+			return info, fmt.Errorf("table %q: %w", t.Name, err)
+		}
+	}
+
+	cut := tap.Cut()
+	for {
+		done, err := tap.Settled(cut)
+		if err != nil {
+			return info, err
+		}
+		if done {
+			break
+		}
+		if ctx.Err() != nil {
+			return info, context.Cause(ctx)
+		}
+		worker.Sleep(settleNs)
+	}
+	db.engine.Detach(tap)
+	if tables, err = db.space.Tables(); err != nil {
+		return info, err
+	}
+	list := make([]snapshot.Table, len(tables))
+	for i, t := range tables {
+		list[i] = snapshot.Table{ID: t.ID, Name: t.Name, Options: json.RawMessage(t.Options)}
+	}
+	return out.Finish(cut, list)
+}
+
+const (
+	settleNs   = 10_000
+	copyBatch  = 32      // blocks that are read in one round trip
+	copyProbe  = 1 << 10 // bytes of each that are read at first
+	patience   = 64      // rereads of a locked block before a transaction is sent to it
+	reportStep = 1 << 8
+)
+
+// copier copies the records of tables.
+type copier struct {
+	ctx      context.Context
+	w        *Worker
+	out      *snapshot.Writer
+	progress func(uint64)
+	records  uint64
+
+	t     *occ.Table
+	batch rdma.Batch
+	buf   uint32 // copyBatch * copyProbe
+	todo  []slotBlock
+}
+
+// slotBlock is a block and the slot that leads to it.
+type slotBlock struct {
+	at memory.Addr
+	c  index.Candidate
+}
+
+func (s *copier) table(t memory.Table) error {
+	o, err := decodeTableOptions(t.Options)
+	if err != nil {
+		return err
+	}
+	if s.t, err = s.w.db.table(t.Name, o, false); err != nil {
+		return err
+	}
+	ix, ok := s.t.Index.(*race.Index)
+	if !ok {
+		return fmt.Errorf("its index, a %T, can not be walked", s.t.Index)
+	}
+	th := s.w.thread
+	if s.buf, err = th.Alloc(copyBatch * copyProbe); err != nil {
+		return err
+	}
+	defer th.Free(s.buf, copyBatch*copyProbe)
+	s.todo = s.todo[:0]
+	err = ix.Walk(s.w.coro, func(at memory.Addr, c index.Candidate) error {
+		s.todo = append(s.todo, slotBlock{at, c})
+		if len(s.todo) < copyBatch {
+			return nil
+		}
+		return s.flush()
+	})
+	if err != nil {
+		return err
+	}
+	return s.flush()
+}
+
+// flush reads the collected blocks, and writes the records that are in them.
+func (s *copier) flush() error {
+	if s.ctx.Err() != nil {
+		return context.Cause(s.ctx)
+	}
+	th, b, v := s.w.thread, &s.batch, s.w.db.space.View()
+	b.Reset()
+	for i, e := range s.todo {
+		if !v.Valid(e.c.Addr) {
+			continue // a segment that is younger than the view; copied one by one below
+		}
+		b.Read(v.At(e.c.Addr, 0), s.buf+uint32(i*copyProbe), min(e.c.Class.Size(), copyProbe))
+	}
+	if b.Len() > 0 {
+		if err := s.w.coro.Do(b); err != nil {
+			return err
+		}
+	}
+	for i, e := range s.todo {
+		if v.Valid(e.c.Addr) {
+			img := record.Image(th.Bytes(s.buf+uint32(i*copyProbe), min(e.c.Class.Size(), copyProbe)))
+			if done, _, err := s.take(img, e.c.Addr); err != nil {
+				return err
+			} else if done {
+				continue
+			}
+		}
+		if err := s.one(e); err != nil {
+			return err
+		}
+	}
+	s.todo = s.todo[:0]
+	return nil
+}
+
+// take writes the record in an image if it is the state of an unlocked record,
+// and reports whether that is so; need is how many bytes it takes to know, 0: unknown.
+func (s *copier) take(img record.Image, a memory.Addr) (done bool, need int, err error) {
+	need, err = img.Check(a)
+	if err != nil || !img.Stable() || img.Meta().Table() != s.t.ID {
+		return false, need, nil
+	}
+	switch img.Meta().State() {
+	case record.Absent:
+		return true, need, nil
+	case record.Live:
+		if err := s.out.Base(s.t.ID, img.Key(), img.Value()); err != nil {
+			return false, need, err
+		}
+		s.records++
+		if s.progress != nil && s.records%reportStep == 0 {
+			s.progress(s.records)
+		}
+		return true, need, nil
+	}
+	return false, need, nil // freed: the slot leads elsewhere by now, or nowhere
+}
+
+// one copies what a slot leads to, and waits until it is not locked.
+func (s *copier) one(e slotBlock) error {
+	th, c, b := s.w.thread, s.w.coro, &s.batch
+	word, err := th.Alloc(8)
+	if err != nil {
+		return err
+	}
+	defer th.Free(word, 8)
+	size := copyProbe
+	for tries := 1; ; tries++ {
+		if s.ctx.Err() != nil {
+			return context.Cause(s.ctx)
+		}
+		v := s.w.db.space.View()
+		b.Reset()
+		b.Read(v.At(e.at, 0), word, 8)
+		if err := c.Do(b); err != nil {
+			return err
+		}
+		slot := race.Slot(th.Word(word))
+		if slot == 0 {
+			return nil // deleted; or moved to a sub-table that Walk comes to
+		}
+		if err := slot.Check(); err != nil {
+			return fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+		e.c = index.Candidate{Addr: slot.Addr(), Class: slot.Class()}
+		if v.Valid(e.c.Addr) {
+			size = min(size, int(e.c.Class.Size()))
+			done, need, key, err := s.read(v, e.c, size)
+			if err != nil || done {
+				return err
+			}
+			if need > size {
+				size = need
+				continue
+			}
+			if tries%patience == 0 && len(key) > 0 {
+				// Its owner may be dead: a transaction that meets the lock knows what to do.
+				if err := s.visit(key); err != nil {
+					return err
+				}
+			}
+		}
+		c.Sleep(int64(min(tries, patience)) * 1000)
+	}
+}
+
+// read reads size bytes of a block. If they are a record that is locked, it
+// returns its key.
+func (s *copier) read(v *memory.View, cand index.Candidate, size int) (done bool, need int, key []byte, err error) {
+	th, b := s.w.thread, &s.batch
+	buf, err := th.Alloc(size)
+	if err != nil {
+		return false, 0, nil, err
+	}
+	defer th.Free(buf, size)
+	b.Reset()
+	b.Read(v.At(cand.Addr, 0), buf, uint32(size))
+	if err := s.w.coro.Do(b); err != nil {
+		return false, 0, nil, err
+	}
+	img := record.Image(th.Bytes(buf, uint32(size)))
+	if done, need, err = s.take(img, cand.Addr); done || err != nil || need == 0 || need > size {
+		return done, need, nil, err
+	}
+	if _, torn := img.Check(cand.Addr); torn == nil && img.Guard().Held() {
+		key = append([]byte(nil), img.Key()...)
+	}
+	return false, need, key, nil
+}
+
+// visit reads a key in a transaction.
+func (s *copier) visit(key []byte) error {
+	err := s.w.View(s.ctx, func(tx *Tx) error {
+		_, err := tx.get(s.t, key, false)
+		return err
+	})
+	if err == nil || errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,294 @@
+package txn_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"txnode/check"
+	"txnode/history"
+	"txnode/memory/record"
+	"txnode/occ"
+	"txnode/txn"
+	"txnode/txn/snapshot"
+)
+
+func openMemory(t *testing.T, o txn.Options) *txn.DB {
+	t.Helper()
+	if o.BladeSize == 0 {
+		o.BladeSize, o.SegmentSize, o.LogArea, o.CacheBytes = 256<<20, 1<<20, 1<<17, 1<<20
+	}
+	db, err := txn.Open(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+// A backup that is taken while transactions run is the state at one moment of a
+// serial order that agrees with what they have read: it takes part in the history
+// as a transaction that read everything. Values are the ids of their writers.
+func TestBackupIsOneMoment(t *testing.T) {
+	for _, policy := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
+		for round := range 4 {
+			t.Run(fmt.Sprintf("%v/%d", policy, round), func(t *testing.T) { backupRound(t, policy, uint64(round)) })
+		}
+	}
+}
+
+func backupRound(t *testing.T, policy occ.Policy, seed uint64) {
+	const keys, writers = 3000, 4
+	ctx := context.Background()
+	var rec history.Recorder
+	db := openMemory(t, txn.Options{Policy: policy, IndexGroups: 16, History: &rec})
+	table, err := txn.CreateTable(db, "t", txn.Uint64, txn.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(tx *txn.Tx, k uint64, pad int) error {
+		v := make([]byte, 8+pad)
+		binary.LittleEndian.PutUint64(v, tx.ID())
+		return table.Put(tx, k, v)
+	}
+	for k := uint64(0); k < keys; k++ {
+		if err := db.Update(ctx, func(tx *txn.Tx) error { return write(tx, k, 0) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var wg sync.WaitGroup
+	var committed atomic.Uint64
+	stop := make(chan struct{})
+	for id := range writers {
+		wg.Go(func() {
+			w, err := db.NewWorker()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer w.Close()
+			r := rand.New(rand.NewPCG(seed, uint64(id)))
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				err := w.Update(ctx, func(tx *txn.Tx) error {
+					// Neighbours of a hot spot: what one reads others replace.
+					hot := r.Uint64N(64)
+					for range 2 {
+						if _, err := table.Get(tx, (hot+r.Uint64N(4))%keys); err != nil && !errors.Is(err, txn.ErrNotFound) {
+							return err
+						}
+					}
+					if err := write(tx, (hot+r.Uint64N(4))%keys, 0); err != nil {
+						return err
+					}
+					switch k := r.Uint64N(2 * keys); r.IntN(4) {
+					case 0:
+						return write(tx, k, r.IntN(300)) // new, or it moves
+					case 1:
+						if err := table.Delete(tx, k); err != nil && !errors.Is(err, txn.ErrNotFound) {
+							return err
+						}
+					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				committed.Add(1)
+			}
+		})
+	}
+	var file bytes.Buffer
+	start := db.Now()
+	info, err := db.Backup(ctx, &file, txn.BackupOptions{Progress: func(uint64) {
+		for n := committed.Load() + 100; committed.Load() < n && !t.Failed(); { // the others get on meanwhile
+			runtime.Gosched()
+		}
+	}})
+	end := db.Now()
+	close(stop)
+	wg.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Bytes != uint64(file.Len()) || info.Records < keys/2 {
+		t.Fatalf("a file of %d bytes: %+v", file.Len(), info)
+	}
+
+	copied := openMemory(t, txn.Options{})
+	if _, err := copied.Restore(ctx, bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	restored, err := txn.OpenTable(copied, "t", txn.Uint64, txn.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ops []history.Op
+	for k := range uint64(2 * keys) {
+		err := copied.View(ctx, func(tx *txn.Tx) error {
+			v, err := restored.Get(tx, k)
+			if err != nil {
+				return err
+			}
+			var key [8]byte
+			binary.BigEndian.PutUint64(key[:], k)
+			ops = append(ops, history.Op{Key: history.Key(record.Hash(1, key[:])), Version: history.Version(binary.LittleEndian.Uint64(v)), Kind: history.Read})
+			return nil
+		})
+		if err != nil && !errors.Is(err, txn.ErrNotFound) {
+			t.Fatal(err)
+		}
+	}
+	txns := append(slices.Clone(rec.Txns()), history.Txn{ID: 1, Start: start, End: end, Outcome: history.Committed, Ops: ops})
+	t.Logf("%d transactions, %d of them while the backup ran, %d keys in it", len(txns)-1, info.Changes, len(ops))
+	if err := check.Check(txns, check.Options{FromEmpty: true}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if info.Changes == 0 {
+		t.Error("nothing was written while the backup ran")
+	}
+}
+
+func TestBackupOfDirectory(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+	db, err := txn.Open(ctx, txn.Options{Dir: from, BladeSize: 64 << 20, SegmentSize: 1 << 20, LogArea: 1 << 18, Blades: 3, Backups: txn.F(2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := txn.CreateTable(db, "names", txn.String, txn.Text())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := txn.CreateRawTable(db, "empty"); err != nil {
+		t.Fatal(err)
+	}
+	long := string(bytes.Repeat([]byte("long"), 4000))
+	for i := range 500 {
+		err := db.Update(ctx, func(tx *txn.Tx) error {
+			if i%50 == 0 {
+				return names.Put(tx, fmt.Sprint(i), long)
+			}
+			return names.Put(tx, fmt.Sprint(i), fmt.Sprint("value of ", i))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, "backup")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := db.Backup(ctx, f, txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := txn.RestoreDir(ctx, f, to, txn.Options{}, txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := txn.RestoreDir(ctx, f, to, txn.Options{}, txn.BackupOptions{}); err == nil {
+		t.Error("restored over a database")
+	}
+	back, err := txn.Open(ctx, txn.Options{Dir: to})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer back.Close(ctx)
+	if l := back.Space().Layout(); len(l.Blades) != 3 || l.Backups != 2 || l.SegmentSize != 1<<20 {
+		t.Errorf("the geometry has changed: %d blades, %d backups, segments of %d", len(l.Blades), l.Backups, l.SegmentSize)
+	}
+	if tables, err := back.Tables(); err != nil || !slices.Equal(tables, []string{"names", "empty"}) {
+		t.Errorf("tables %q, %v", tables, err)
+	}
+	again, err := txn.OpenTable(back, "names", txn.String, txn.Text())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 500 {
+		err := back.View(ctx, func(tx *txn.Tx) error {
+			want := fmt.Sprint("value of ", i)
+			if i%50 == 0 {
+				want = long
+			}
+			if v, err := again.Get(tx, fmt.Sprint(i)); err != nil || v != want {
+				t.Errorf("key %d: %.20q, %v", i, v, err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A directory appears only when its restore is complete, and a damaged backup
+// leaves nothing behind.
+func TestRestoreRefuses(t *testing.T) {
+	ctx := context.Background()
+	db := openMemory(t, txn.Options{})
+	raw, err := txn.CreateRawTable(db, "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Update(ctx, func(tx *txn.Tx) error { return raw.Put(tx, []byte("k"), []byte("v")) }); err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if _, err := db.Backup(ctx, &file, txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Restore(ctx, bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err == nil {
+		t.Error("restored into a database that has tables")
+	}
+	dir := t.TempDir()
+	for name, damaged := range map[string][]byte{
+		"cut":     file.Bytes()[:file.Len()-1],
+		"changed": append(append(slices.Clone(file.Bytes()[:40]), file.Bytes()[40]^1), file.Bytes()[41:]...),
+		"longer":  append(slices.Clone(file.Bytes()), 0),
+		"foreign": []byte("something else"),
+		"empty":   nil,
+	} {
+		_, err := txn.RestoreDir(ctx, bytes.NewReader(damaged), filepath.Join(dir, name), txn.Options{}, txn.BackupOptions{})
+		if !errors.Is(err, snapshot.ErrDamaged) && !errors.Is(err, snapshot.ErrFormat) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+		t.Errorf("left behind: %v, %v", files, err)
+	}
+	// One at a time, and a writer that fails is reported.
+	if _, err := db.Backup(ctx, failingWriter{}, txn.BackupOptions{}); !errors.Is(err, os.ErrPermission) {
+		t.Errorf("a backup to a file that can not be written: %v", err)
+	}
+	if _, err := db.Backup(ctx, &file, txn.BackupOptions{}); err != nil {
+		t.Errorf("a backup after one that failed: %v", err)
+	}
+}
+
+type failingWriter struct{}
+
+func (failingWriter) Write([]byte) (int, error) { return 0, os.ErrPermission }

@@ -1,0 +1,180 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"txnode/occ"
+	"txnode/txn/snapshot"
+)
+
+// Limits of the transactions that load a backup.
+const (
+	restoreRecords = 64
+	restoreBytes   = 32 << 10
+)
+
+// Restore loads a backup that Backup has written into the database, which must
+// have no tables. The backup is verified to its last byte before anything is
+// written. After another error a part of it may have been loaded: the database is
+// to be thrown away (RestoreDir does so).
+func (db *DB) Restore(ctx context.Context, src io.ReadSeeker, o BackupOptions) (snapshot.Info, error) {
+	r, err := snapshot.Open(src, nil)
+	if err == nil {
+		err = db.restore(ctx, r, o)
+	}
+	if err != nil {
+		return snapshot.Info{}, fmt.Errorf("txn: restore: %w", err)
+	}
+	return r.Info(), nil
+}
+
+// RestoreDir makes a database in the directory dir, which must not exist or be
+// empty, from a backup. What o leaves open of the geometry is as in the database
+// that was copied. The directory appears when everything is there: until then, or
+// for good after a crash, it is called dir.restoring.
+func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, ro BackupOptions) (info snapshot.Info, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("txn: restore to %s: %w", dir, err)
+		}
+	}()
+	switch files, err := os.ReadDir(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return info, err
+	case len(files) > 0:
+		return info, fmt.Errorf("the directory is not empty: name a new one, or remove what is in it")
+	}
+	r, err := snapshot.Open(src, nil)
+	if err != nil {
+		return info, err
+	}
+	h := r.Header()
+	part := dir + ".restoring"
+	if err := os.Mkdir(part, 0o777); errors.Is(err, fs.ErrExist) {
+		return info, fmt.Errorf("%s exists: another restore is at work or has died; remove it if there is none", part)
+	} else if err != nil {
+		return info, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(part))
+		}
+	}()
+	o.Dir, o.ReadOnly = part, false
+	if o.Blades == 0 {
+		o.Blades = h.Blades
+	}
+	if o.BladeSize == 0 {
+		o.BladeSize = h.BladeSize
+	}
+	if o.SegmentSize == 0 {
+		o.SegmentSize = h.SegmentSize
+	}
+	if o.LogArea == 0 {
+		o.LogArea = h.LogArea
+	}
+	if o.Backups == nil {
+		o.Backups = F(h.Backups)
+	}
+	db, err := Open(ctx, o)
+	if err != nil {
+		return info, err
+	}
+	err = db.restore(ctx, r, ro)
+	if e := db.Close(context.WithoutCancel(ctx)); err == nil {
+		err = e
+	}
+	if err != nil {
+		return info, err
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return info, err
+	}
+	return r.Info(), os.Rename(part, dir)
+}
+
+func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) error {
+	switch names, err := db.Tables(); {
+	case err != nil:
+		return err
+	case len(names) > 0:
+		return fmt.Errorf("the database has tables already: restore into a new one")
+	}
+	tables := map[uint16]*occ.Table{}
+	for _, t := range r.Tables() {
+		want, err := decodeTableOptions(t.Options)
+		if err != nil {
+			return fmt.Errorf("table %q: %w", t.Name, err)
+		}
+		if tables[t.ID], err = db.table(t.Name, want, true); err != nil {
+			return err
+		}
+	}
+	w, err := db.NewWorker()
+	if err != nil {
+		return err
+	}
+	l := loader{ctx: ctx, w: w, tables: tables, progress: o.Progress}
+	err = r.Records(nil, l.add)
+	if err == nil {
+		err = l.flush()
+	}
+	return errors.Join(err, w.Close())
+}
+
+// loader puts records into tables, some in each transaction.
+type loader struct {
+	ctx      context.Context
+	w        *Worker
+	tables   map[uint16]*occ.Table
+	progress func(uint64)
+
+	done    uint64
+	bytes   []byte
+	pending []pendingRecord
+}
+
+type pendingRecord struct {
+	t         *occ.Table
+	at, split int // key and value begin here in loader.bytes
+	end       int
+}
+
+func (l *loader) add(table uint16, key, value []byte) error {
+	at := len(l.bytes)
+	l.bytes = append(append(l.bytes, key...), value...)
+	l.pending = append(l.pending, pendingRecord{l.tables[table], at, at + len(key), len(l.bytes)})
+	if len(l.pending) < restoreRecords && len(l.bytes) < restoreBytes {
+		return nil
+	}
+	return l.flush()
+}
+
+func (l *loader) flush() error {
+	if len(l.pending) == 0 {
+		return nil
+	}
+	err := l.w.Update(l.ctx, func(tx *Tx) error {
+		for _, p := range l.pending {
+			if err := tx.put(p.t, l.bytes[p.at:p.split], l.bytes[p.split:p.end]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	l.done += uint64(len(l.pending))
+	l.pending, l.bytes = l.pending[:0], l.bytes[:0]
+	if l.progress != nil {
+		l.progress(l.done)
+	}
+	return nil
+}

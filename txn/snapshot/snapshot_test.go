@@ -1,0 +1,176 @@
+package snapshot_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"txnode/txn/snapshot"
+)
+
+var header = snapshot.Header{Created: time.Unix(1, 0).UTC(), Blades: 3, BladeSize: 1 << 30, SegmentSize: 1 << 20, LogArea: 1 << 18, Backups: 1}
+
+func tables(ids ...uint16) []snapshot.Table {
+	var ts []snapshot.Table
+	for _, id := range ids {
+		ts = append(ts, snapshot.Table{ID: id, Name: fmt.Sprint("table ", id), Options: json.RawMessage(`{"a":1}`)})
+	}
+	return ts
+}
+
+// contents reads a backup like a restore does.
+func contents(p []byte) (map[string]string, *snapshot.Reader, error) {
+	r, err := snapshot.Open(bytes.NewReader(p), nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	got := map[string]string{}
+	err = r.Records(nil, func(table uint16, key, value []byte) error {
+		got[fmt.Sprint(table, " ", string(key))] = string(value)
+		return nil
+	})
+	return got, r, err
+}
+
+// For every key the change with the highest number up to the cut counts, in
+// whatever order the file has them, and its base record only without one.
+func TestModel(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var file bytes.Buffer
+		w, err := snapshot.NewWriter(&file, header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cut := uint64(r.IntN(60))
+		want, last := map[string]string{}, map[string]uint64{}
+		numbers := r.Perm(80)
+		for _, n := range numbers {
+			number := uint64(n + 1)
+			for range r.IntN(3) {
+				table, key, value := uint16(1+r.IntN(2)), fmt.Sprint(r.IntN(20)), fmt.Sprint("base", r.Int())
+				if err := w.Base(table, []byte(key), []byte(value)); err != nil {
+					t.Fatal(err)
+				}
+				if id := fmt.Sprint(table, " ", key); last[id] == 0 {
+					want[id] = value
+				}
+			}
+			var changes []snapshot.Change
+			seen := map[string]bool{}
+			for range r.IntN(4) {
+				c := snapshot.Change{Table: uint16(1 + r.IntN(2)), Key: fmt.Append(nil, r.IntN(20)), Value: fmt.Append(nil, "change", r.Int()), Deleted: r.IntN(4) == 0}
+				id := fmt.Sprint(c.Table, " ", string(c.Key))
+				if seen[id] {
+					continue
+				}
+				seen[id] = true
+				changes = append(changes, c)
+				if number <= cut && number > last[id] {
+					last[id] = number
+					if want[id] = string(c.Value); c.Deleted {
+						delete(want, id)
+					}
+				}
+			}
+			if err := w.Commit(number, changes); err != nil {
+				t.Fatal(err)
+			}
+		}
+		info, err := w.Finish(cut, tables(1, 2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.Base(1, nil, nil) == nil && w.Commit(1, nil) == nil {
+			t.Error("a finished backup takes more")
+		}
+		got, rd, err := contents(file.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !maps.Equal(got, want) {
+			t.Fatalf("seed %d: %v, want %v", seed, got, want)
+		}
+		if rd.Info() != info || info.Bytes != uint64(file.Len()) {
+			t.Fatalf("seed %d: %+v, written %+v", seed, rd.Info(), info)
+		}
+		if h := *rd.Header(); h.Blades != 3 || !h.Created.Equal(header.Created) || h.Format != snapshot.Format {
+			t.Fatalf("header %+v", h)
+		}
+	}
+}
+
+func small(t testing.TB) []byte {
+	var file bytes.Buffer
+	w, err := snapshot.NewWriter(&file, header)
+	for _, f := range []func() error{
+		func() error { return err },
+		func() error { return w.Base(1, []byte("key"), []byte("value")) },
+		func() error { return w.Commit(1, []snapshot.Change{{Table: 2, Key: []byte("k"), Value: []byte("v")}}) },
+		func() error { _, err := w.Finish(1, tables(1, 2)); return err },
+	} {
+		if err := f(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return file.Bytes()
+}
+
+// Every bit counts, and so does every byte at the end.
+func TestDamage(t *testing.T) {
+	p := small(t)
+	refused := func(p []byte, what string) {
+		t.Helper()
+		if _, _, err := contents(p); !errors.Is(err, snapshot.ErrDamaged) && !errors.Is(err, snapshot.ErrFormat) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for i := range p {
+		for bit := range 8 {
+			q := bytes.Clone(p)
+			q[i] ^= 1 << bit
+			refused(q, fmt.Sprintf("byte %d bit %d", i, bit))
+		}
+		refused(p[:i], fmt.Sprintf("cut off at %d", i))
+	}
+	refused(append(bytes.Clone(p), 0), "one byte more")
+	refused(append(bytes.Clone(p), p[8:]...), "twice")
+}
+
+func TestUnlistedTable(t *testing.T) {
+	var file bytes.Buffer
+	w, err := snapshot.NewWriter(&file, header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Base(3, []byte("k"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Finish(0, tables(1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := contents(file.Bytes()); !errors.Is(err, snapshot.ErrDamaged) {
+		t.Error(err)
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	p := small(f)
+	f.Add(p)
+	f.Add(p[:len(p)/2])
+	f.Add([]byte("TXNSNAP1"))
+	f.Fuzz(func(t *testing.T, p []byte) {
+		got, r, err := contents(p)
+		if err != nil {
+			return
+		}
+		if uint64(len(got)) > r.Info().Records+uint64(len(p)) {
+			t.Errorf("%d records in %d bytes", len(got), len(p))
+		}
+	})
+}
