@@ -33,7 +33,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	run(0, "3 records", "restore", "$DIR/file", "$DIR/again")
 	run(0, "no findings", "check", "$DIR/again")
-	run(0, "balance 200", "inspect", "record", "$DIR/again", "--table", "accounts", "--key", "2")
+	run(0, "32 30 30 00", "inspect", "record", "$DIR/again", "--table", "accounts", "--key", "2")
 
 	run(1, "exists", "backup", "$DIR/data", "$DIR/file")
 	run(0, "3 records", "backup", "$DIR/data", "$DIR/file", "--force")
