@@ -21,6 +21,8 @@ type driver struct {
 	single bool
 	aged   bool // the bank starts with the balances of one that has been used
 	verify bool
+	meter  *meter // nil: nothing is measured
+	warmup int64  // ns
 }
 
 // Load loads.
@@ -63,23 +65,60 @@ func (d *driver) Verify(ctx context.Context, s workload.Store) (workload.VerifyR
 
 // NewClient makes a client.
 func (d *driver) NewClient(id int, seed uint64, w workload.Worker) workload.Client {
-	c := d.Driver.NewClient(id, seed, w)
-	if d.single {
-		return single{c}
+	if m := d.meter; m != nil && m.from == 0 {
+		m.from = m.now() + d.warmup // as the runner does: from when the first worker begins
 	}
-	return c
+	return &client{d.Driver.NewClient(id, seed, w), d}
 }
 
-// single is a client for whom a conflict is an outcome like any other.
-type single struct{ workload.Client }
+// client counts what ends in the measured time. With single attempts, a conflict is
+// an outcome like any other.
+type client struct {
+	workload.Client
+	d *driver
+}
 
-// Run runs one attempt.
-func (s single) Run(ctx context.Context) (workload.Outcome, error) {
-	o, err := s.Client.Run(ctx)
-	if errors.Is(err, txn.ErrConflict) {
-		return workload.RolledBack, nil
+// Run runs a transaction, or one attempt.
+func (c *client) Run(ctx context.Context) (workload.Outcome, error) {
+	o, err := c.Client.Run(ctx)
+	if c.d.single && errors.Is(err, txn.ErrConflict) {
+		o, err = workload.RolledBack, nil
+	}
+	if c.d.meter != nil && err == nil {
+		c.d.meter.count(o == workload.Committed)
 	}
 	return o, err
+}
+
+// meter measures throughput from the end of the warm-up until almost all
+// transactions have ended. The last of them would count for more than they are: a
+// few that have backed off for long end when everybody else has gone. The simulator
+// runs everything on one goroutine, so it needs no lock.
+type meter struct {
+	now       func() int64
+	from      int64  // the end of the warm-up
+	limit     uint64 // transactions to count
+	ended     uint64
+	committed uint64
+	end       int64
+}
+
+// meterShare is the part of the transactions that is measured, in percent.
+const meterShare = 90
+
+func (m *meter) count(committed bool) {
+	if m.ended >= m.limit {
+		return
+	}
+	now := m.now()
+	if now < m.from {
+		return
+	}
+	m.ended++
+	if committed {
+		m.committed++
+	}
+	m.end = now
 }
 
 // loadAged loads a bank whose accounts hold what those of a long run do.

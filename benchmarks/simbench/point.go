@@ -55,6 +55,8 @@ func Run(ctx context.Context, c Config, data *Data) (Point, error) {
 		return Point{}, err
 	}
 	d := &driver{Driver: inner, single: c.LikeDTX, verify: c.Verify}
+	d.meter = &meter{now: w.store.Now, limit: uint64(max(c.Txns*meterShare/100, 1))}
+	d.warmup = c.Warmup.Nanoseconds()
 	res, err := runner.Bench(ctx, w.store, d, runner.Config{
 		Threads: c.Threads, Coroutines: c.Coroutines, Warmup: c.Warmup, Txns: c.Txns, Seed: c.Seed, LatencySample: 1,
 	})
@@ -67,12 +69,12 @@ func Run(ctx context.Context, c Config, data *Data) (Point, error) {
 	if err != nil {
 		return Point{}, err
 	}
-	p.fill(&res.Runs[0], c.LikeDTX)
+	p.fill(&res.Runs[0], c.LikeDTX, d.meter)
 	return p, nil
 }
 
 // fill takes over what the runner measured.
-func (p *Point) fill(r *runner.Run, single bool) {
+func (p *Point) fill(r *runner.Run, single bool, m *meter) {
 	t := r.Total()
 	cost := t.TotalCost()
 	conflicts := t.Conflicts()
@@ -83,16 +85,16 @@ func (p *Point) fill(r *runner.Run, single bool) {
 	if !single {
 		attempts += conflicts
 	}
-	seconds := r.Elapsed.Seconds()
+	seconds := float64(m.end-m.from) / 1e9
 	p.Attempts = attempts
 	p.VirtualMs = seconds * 1e3
-	p.AttemptedMps = float64(attempts) / seconds / 1e6
-	p.CommittedMps = float64(committed) / seconds / 1e6
-	p.VerbsMps = float64(cost.Verbs) / seconds / 1e6
+	p.NotCommitted = 1 - float64(committed)/float64(attempts)
+	p.CommittedMps = float64(m.committed) / seconds / 1e6
+	p.AttemptedMps = p.CommittedMps / (1 - p.NotCommitted)
 	p.P50us = float64(t.Latency.ValueAtQuantile(50)) / 1e3
 	p.P99us = float64(t.Latency.ValueAtQuantile(99)) / 1e3
-	p.NotCommitted = 1 - float64(committed)/float64(attempts)
 	p.Conflicts = float64(conflicts) / float64(attempts)
 	p.VerbsPerAttempt = float64(cost.Verbs) / float64(attempts)
+	p.VerbsMps = p.VerbsPerAttempt * p.AttemptedMps
 	p.TripsPerAttempt = float64(cost.RoundTrips) / float64(attempts)
 }

@@ -30,8 +30,8 @@ func (f *Fabric) submit(g *group) {
 	}
 	c.remote = scale(d.opPs+bl.qpPs, c.x)
 	c.fwd, c.back = scale(d.fwd, c.x), scale(d.back, c.x)
-	if len(g.verbs) > 1 {
-		c.fwd += d.fetch // BlueFlame: a single WQE comes with its doorbell
+	if len(g.verbs) > 1 || q.done > f.now {
+		c.fwd += d.fetch // BlueFlame: a single WQE on an idle queue pair comes with its doorbell
 	}
 	for i := range g.verbs {
 		v := &g.verbs[i]

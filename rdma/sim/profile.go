@@ -16,7 +16,7 @@ type Profile struct {
 	// Latency.
 
 	RoundTripNs float64 // from doorbell to completion of an 8-byte READ on an idle device, its WQE passed with the doorbell
-	FetchNs     float64 // added when a doorbell announces several requests: the device fetches their WQEs over PCIe
+	FetchNs     float64 // added unless a doorbell announces a single request on an idle queue pair: the device fetches WQEs over PCIe
 	JitterNs    float64 // added to each request: uniform, 0 to this
 	AtomicNs    float64 // added to an atomic
 	TimeoutNs   float64 // until a request that nobody answers fails
@@ -153,8 +153,8 @@ func ConnectX6() Profile {
 	return Profile{
 		Name: "connectx-6",
 
-		RoundTripNs: 1780,  // fit
-		FetchNs:     431.1, // fit
+		RoundTripNs: 2331,  // fit
+		FetchNs:     603.5, // fit
 		JitterNs:    100,
 		AtomicNs:    150,
 		TimeoutNs:   1e6,
@@ -163,8 +163,8 @@ func ConnectX6() Profile {
 		OpsPerUs:    111,  // fit; SMART 6.1: 110.0
 		BytesPerNs:  13,   // PCIe 3.0 x16, as far as SMART 6.2.2 got: 104 Gb/s of 128
 		HeaderBytes: 30,   // RoCE or InfiniBand headers of a READ request or its response
-		WQECache:    437,  // fit
-		WQESpan:     2069, // fit
+		WQECache:    472,  // fit
+		WQESpan:     1498, // fit
 		WQEMissNs:   9,    // fit
 
 		AtomicsPerUs:   50,
@@ -175,18 +175,18 @@ func ConnectX6() Profile {
 		Doorbells:  16, // SMART 2.2
 		LowLatency: 4,
 
-		HandoverNs:     3197,   // fit
-		HandoverEachNs: 80.41,  // fit
-		ShareNs:        1236,   // fit
-		ShareExp:       0.2647, // fit
+		HandoverNs:     358.6,  // fit
+		HandoverEachNs: 8.139,  // fit
+		ShareNs:        1176,   // fit
+		ShareExp:       0.2809, // fit
 
-		BatchNs:     136.4,
-		PostNs:      213,   // fit
-		DoorbellNs:  136.4, // fit: the sum of Batch, Doorbell and Reap
-		ReapNs:      136.4,
+		BatchNs:     56,
+		PostNs:      56, // fit: the sum of the four
+		DoorbellNs:  56,
+		ReapNs:      56,
 		SwitchNs:    60,
-		CPUFree:     23,      // fit
-		CPUSlope:    0.01162, // fit
+		CPUFree:     24,      // fit
+		CPUSlope:    0.01473, // fit
 		CPUNoise:    0.3,
 		IdleNs:      1e6,
 		LookaheadNs: 4000,
@@ -199,8 +199,8 @@ func ConnectX6() Profile {
 func ConnectX5() Profile {
 	p := ConnectX6()
 	p.Name = "connectx-5"
-	p.RoundTripNs = 1950
-	p.FetchNs = 600
+	p.RoundTripNs = 2550
+	p.FetchNs = 750
 	p.OpsPerUs = 75
 	p.BytesPerNs = 11.5
 	p.WQECache = 256
@@ -219,8 +219,8 @@ func ConnectX5() Profile {
 func RoCE25() Profile {
 	p := ConnectX6()
 	p.Name = "roce-25g"
-	p.RoundTripNs = 3800
-	p.FetchNs = 700
+	p.RoundTripNs = 4400
+	p.FetchNs = 800
 	p.JitterNs = 600
 	p.OpsPerUs = 30
 	p.BytesPerNs = 2.9

@@ -18,7 +18,7 @@ type Point struct {
 	Policy  rdma.QPPolicy
 	Share   int // threads per queue pair under MultiplexedQP
 	Threads int
-	Depth   int     // requests per doorbell
+	Depth   int     // requests that a thread posts, a doorbell each, before it waits
 	Mops    float64 // published
 }
 

@@ -40,15 +40,15 @@ const (
 )
 
 // knobs, by stage. Constants that these measurements cannot tell apart go
-// together: the processor time of a batch is the sum of three, and a miss of the
+// together: the processor time of a request that rings its own doorbell is the sum
+// of four, and a miss of the
 // WQE cache is a slope, so WQEMissNs stays one slot of the pipeline.
 var knobs = []knob{
 	realKnob("RoundTripNs", "idle READ, its WQE passed with the doorbell", stageDevice, func(p *sim.Profile) *float64 { return &p.RoundTripNs }),
 	realKnob("FetchNs", "fetching the WQEs of a longer batch", stageDevice, func(p *sim.Profile) *float64 { return &p.FetchNs }),
-	realKnob("PostNs", "processor, each request", stageDevice, func(p *sim.Profile) *float64 { return &p.PostNs }),
-	{"BatchNs", "processor, each batch; Doorbell and Reap each take as much", stageDevice,
-		func(p *sim.Profile) float64 { return p.BatchNs },
-		func(p *sim.Profile, v float64) { p.BatchNs, p.DoorbellNs, p.ReapNs = v, v, v }},
+	{"PostNs", "processor, each request; Batch, Doorbell and Reap each take as much", stageDevice,
+		func(p *sim.Profile) float64 { return p.PostNs },
+		func(p *sim.Profile, v float64) { p.PostNs, p.BatchNs, p.DoorbellNs, p.ReapNs = v, v, v, v }},
 	intKnob("CPUFree", "active threads that do not disturb each other", stageDevice, func(p *sim.Profile) *int { return &p.CPUFree }),
 	realKnob("CPUSlope", "processor time more for each further thread", stageDevice, func(p *sim.Profile) *float64 { return &p.CPUSlope }),
 	realKnob("OpsPerUs", "requests per microsecond of the device", stageDevice, func(p *sim.Profile) *float64 { return &p.OpsPerUs }),
