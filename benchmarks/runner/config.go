@@ -3,6 +3,8 @@ package runner
 import (
 	"fmt"
 	"time"
+
+	"txnode/history"
 )
 
 // Config says how to drive a workload. The zero value is one closed loop of one
@@ -31,6 +33,9 @@ type Config struct {
 	Verify bool
 	// VerifyWindow is the number of transactions checked at a time. Default 1,000,000.
 	VerifyWindow int64
+	// History, if not nil, gets the recorded transactions of each window before they
+	// are checked; an error ends the benchmark. Needs Verify.
+	History func(txns []history.Txn) error
 	// Progress, if not nil, is called a few times a second, by one goroutine at a time.
 	Progress func(Progress)
 }

@@ -49,7 +49,13 @@ func (r *run) measure() error {
 		driven, err := r.round()
 		r.recorder.Record(nil)
 		r.progress(CheckingHistory, r.number)
-		if e := r.history.window(rec.Txns()); e != nil {
+		txns := rec.Txns()
+		if r.cfg.History != nil {
+			if e := r.cfg.History(txns); e != nil {
+				return e
+			}
+		}
+		if e := r.history.window(txns); e != nil {
 			return &verificationError{e}
 		}
 		if err != nil || driven == 0 || r.over() {

@@ -21,6 +21,7 @@ type benchOptions struct {
 	NoSave  bool
 	History string // file
 	Profile string // file
+	EDN     string // file of the history of transactions
 }
 
 // AddFlags registers the flags. cpus is the default number of threads.
@@ -38,6 +39,7 @@ func (o *benchOptions) AddFlags(cmd *cobra.Command, cpus int) {
 		fmt.Sprintf("measure the latency of one transaction in so many, since reading the clock costs as much as several verbs;\n0, the default: %d, or 1 with --verify; with --rate all are measured", runner.DefaultLatencySample))
 	fs.BoolVar(&c.Verify, "verify", false, "record the history of all transactions and check that it is strictly serializable;\nslower (the books are always checked)")
 	fs.Int64Var(&c.VerifyWindow, "verify-window", runner.DefaultVerifyWindow, "number of transactions whose history is checked at a time; they take about 1 KiB of memory each")
+	fs.StringVar(&o.EDN, "history", "", "`file` to write the history of all transactions to, with --verify, for Jepsen's checker Elle: EDN, for its model\nrw-register; each --verify-window is a file of its own (h.edn, h.2.edn, ...); by default none")
 	o.Store.AddFlags(cmd)
 	o.Output.addFlag(cmd)
 	fs.StringVar(&o.Save, "save", "", "`name` to keep the result under; by default its number alone")
@@ -46,6 +48,7 @@ func (o *benchOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	fs.StringVar(&o.Profile, "cpuprofile", "", "`file` to write a CPU profile of the whole benchmark to, for go tool pprof; by default none")
 	completeFiles(cmd, "history-file", false)
 	completeFiles(cmd, "cpuprofile", false)
+	completeFiles(cmd, "history", false)
 }
 
 // Validate finds faults and completes what the flags leave open.
@@ -77,6 +80,9 @@ func (o *benchOptions) Validate(cmd *cobra.Command) error {
 	add(c.Validate())
 	if cmd.Flags().Changed("duration") && o.Run.Duration <= 0 {
 		faults = append(faults, fmt.Sprintf("--duration is %v; it must be positive", o.Run.Duration))
+	}
+	if o.EDN != "" && !o.Run.Verify {
+		faults = append(faults, "--history writes what --verify records: give both")
 	}
 	if o.NoSave && o.Save != "" {
 		faults = append(faults, "--save and --no-save exclude each other")

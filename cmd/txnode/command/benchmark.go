@@ -51,6 +51,10 @@ func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.
 	progress := newProgress(b.w)
 	cfg := b.o.Run
 	cfg.Progress = progress.callback()
+	if b.o.EDN != "" {
+		edn := &ednWriter{path: b.o.EDN}
+		cfg.History = edn.window
+	}
 	res, err := runner.Bench(ctx, store, b.driver, cfg)
 	progress.close()
 	description := b.o.Store.describe(store, b.w.Fabric)
