@@ -152,8 +152,8 @@ func (tx *Tx) appendFree(it *item) {
 }
 
 // moveRecords finishes the records that outgrew their blocks, after the decision
-// to commit: the new block is written everywhere with the lock still on, the
-// slot is switched to it, the lock is released, and the old block becomes free.
+// to commit: the new block is written everywhere, on the primary with the lock still
+// on, the slot is switched to it, the lock is released, and the old block becomes free.
 // Who comes by the old block meets the old lock; who comes by the slot, the new one.
 // It needs no memory of the transaction's.
 func (tx *Tx) moveRecords() error {
@@ -169,8 +169,17 @@ func (tx *Tx) moveRecords() error {
 		if mutant.MoveUnlocked {
 			img.SetGuard(record.FreeAt(tx.id))
 		}
+		// Backups carry no locks, and are not written again: once the primary is unlocked,
+		// a WRITE to a backup that is not placed yet could spoil the next writer's image.
+		free := it.buf // the image as read is of no more use
+		tx.s.thread.PutWord(free, uint64(record.FreeAt(tx.id)))
 		for k := range v.Copies(it.addr) {
-			b.Write(v.At(it.addr, k), tx.logAt+uint32(it.w), it.wlen)
+			a := v.At(it.addr, k)
+			b.Write(a, tx.logAt+uint32(it.w), it.wlen)
+			if k > 0 {
+				a.Off += record.GuardOff
+				b.Write(a, free, 8)
+			}
 		}
 	}
 	if err := c.Do(b); err != nil {
@@ -202,13 +211,11 @@ func (tx *Tx) moveRecords() error {
 		tx.s.eng.cache.Store(it.spot, it.addr, it.class)
 		guard := tx.logAt + uint32(it.w) + record.GuardOff // of the image, which is in place by now
 		tx.s.thread.PutWord(guard, uint64(record.FreeAt(tx.id)))
-		freed := it.buf // and that as read is of no more use
+		freed := it.buf
 		record.Image(tx.bytes(freed, record.LineSize)).Put(it.from, tx.id, record.Free, it.table.ID, it.fromClass, 0, nil, nil)
-		for k := range v.Copies(it.addr) {
-			a := v.At(it.addr, k)
-			a.Off += record.GuardOff
-			b.Write(a, guard, 8)
-		}
+		home := v.At(it.addr, 0)
+		home.Off += record.GuardOff
+		b.Write(home, guard, 8)
 		for k := range v.Copies(it.from) {
 			if mutant.MoveKeepsOldBlock {
 				break
