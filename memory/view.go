@@ -21,22 +21,41 @@ type Placement struct {
 // view and uses it from begin to end.
 type View struct {
 	Epoch Epoch
-	segs  []Placement
+	segs  []segment
 	keys  []rdma.Key
 	size  uint32 // of a segment, in bytes
 }
 
+// segment is a Placement as the data path wants it: with the access keys, in one
+// cache line.
+type segment struct {
+	copies [MaxReplicas]rdma.RemoteAddr // of the first byte
+	n      uint32
+	_      [12]byte // to 64 bytes
+}
+
 // NewView makes a view. segs is indexed by SegmentID and keys by BladeID; the
-// view keeps both. Its segments are of the largest size.
+// view keeps the latter. Its segments are of the largest size.
 func NewView(e Epoch, segs []Placement, keys []rdma.Key) *View {
-	return &View{Epoch: e, segs: segs, keys: keys, size: MaxSegmentSize}
+	v := &View{Epoch: e, segs: make([]segment, len(segs)), keys: keys, size: MaxSegmentSize}
+	for i := range segs {
+		p, s := &segs[i], &v.segs[i]
+		s.n = uint32(p.N)
+		for k, r := range p.Replicas[:p.N] {
+			s.copies[k] = rdma.RemoteAddr{Blade: r.Blade, Off: r.Base}
+			if int(r.Blade) < len(keys) {
+				s.copies[k].Key = keys[r.Blade]
+			}
+		}
+	}
+	return v
 }
 
 // Valid reports whether the address lies in a segment that exists. Addresses
 // read from remote memory must be checked with it before At.
 func (v *View) Valid(a Addr) bool {
 	s := a >> OffsetBits // more than a segment number if bits above AddrBits are set
-	return s < Addr(len(v.segs)) && v.segs[s].N > 0 && a.Offset() < v.size
+	return s < Addr(len(v.segs)) && v.segs[s].n > 0 && a.Offset() < v.size
 }
 
 // Contains reports whether [a, a+n) lies in one segment that exists: a READ of n
@@ -48,7 +67,7 @@ func (v *View) Contains(a Addr, n uint32) bool {
 // Copies is the number of replicas of the address's segment, 0 if there is none.
 func (v *View) Copies(a Addr) int {
 	if s := a.Segment(); int(s) < len(v.segs) {
-		return int(v.segs[s].N)
+		return int(v.segs[s].n)
 	}
 	return 0
 }
@@ -56,26 +75,22 @@ func (v *View) Copies(a Addr) int {
 // At returns where copy i of the address is; 0 is the primary. The address must
 // be valid and i less than Copies.
 func (v *View) At(a Addr, i int) rdma.RemoteAddr {
-	r := &v.segs[a.Segment()].Replicas[i]
-	return rdma.RemoteAddr{Blade: r.Blade, Key: v.keys[r.Blade], Off: r.Base + uint64(a.Offset())}
-}
-
-// Where returns the placement of a valid address's segment, for On. It is the
-// view's own.
-func (v *View) Where(a Addr) *Placement { return &v.segs[a.Segment()] }
-
-// On is At for a placement that Where returned.
-func (v *View) On(p *Placement, a Addr, i int) rdma.RemoteAddr {
-	r := &p.Replicas[i]
-	return rdma.RemoteAddr{Blade: r.Blade, Key: v.keys[r.Blade], Off: r.Base + uint64(a.Offset())}
+	r := v.segs[a>>OffsetBits].copies[i]
+	r.Off += uint64(a.Offset())
+	return r
 }
 
 // Placement returns where the copies of a segment are.
 func (v *View) Placement(s SegmentID) Placement {
-	if int(s) < len(v.segs) {
-		return v.segs[s]
+	if int(s) >= len(v.segs) {
+		return Placement{}
 	}
-	return Placement{}
+	x := &v.segs[s]
+	p := Placement{N: uint8(x.n)}
+	for k, a := range x.copies[:x.n] {
+		p.Replicas[k] = Replica{Blade: a.Blade, Base: a.Off}
+	}
+	return p
 }
 
 // Segments is one more than the largest segment number in use.

@@ -2,6 +2,7 @@ package occ
 
 import (
 	"fmt"
+	"math/bits"
 
 	"txnode/history"
 	"txnode/internal/mutant"
@@ -128,7 +129,10 @@ func (tx *Tx) prepare() error {
 
 func (tx *Tx) dropWrite(it *item) {
 	tx.log.Kill(tx.logBytes(), int(it.w))
-	it.write, it.w = writeNone, -1
+	it.write, it.w, it.has = writeNone, -1, false
+	if it.state == record.Live {
+		it.sees(tx.image(it).Meta())
+	}
 	tx.writes--
 }
 
@@ -141,47 +145,68 @@ func (tx *Tx) validateReads() error {
 
 // seal completes the new images and their log entries.
 func (tx *Tx) seal() error {
-	buf := tx.logBytes()
 	for i := range tx.items {
 		it := &tx.items[i]
 		if it.write == writeNone {
 			continue
 		}
-		img := record.Image(buf[it.w : uint32(it.w)+it.wlen])
-		state := record.Live
-		if it.write == writeDelete {
-			state = record.Absent
-		}
-		kind := log.Update
 		if it.wlen > it.class.Size() {
-			class, ok := memory.ClassOf(it.wlen)
-			if !ok {
-				return &TooLargeError{What: "record", Got: int(it.wlen), Limit: int(memory.MaxBlock)}
-			}
-			if err := tx.resolve(it); err != nil { // now, since nothing may fail after the decision
+			if err := tx.sealMove(it); err != nil {
 				return err
 			}
-			to, err := tx.s.alloc.Alloc(tx.c, class)
-			if err != nil {
-				return fmt.Errorf("occ: a larger block for a record of table %q: %w", it.table.Name, err)
-			}
-			if !tx.reaches(to) {
-				tx.s.alloc.Free(to, class)
-				return fmt.Errorf("%w: the memory map has changed", ErrConflict)
-			}
-			it.from, it.fromClass = it.addr, it.class
-			it.addr, it.class = to, class
-			kind = log.Move
+			continue
 		}
-		img.SetGuard(record.FreeAt(tx.id))
-		img.Seal(it.addr, tx.id, record.MakeMeta(state, it.table.ID, it.class, len(it.key), int(it.vlen)))
-		tx.log.Set(buf, int(it.w), kind, it.addr, it.version, it.from, int(it.wlen))
+		tx.sealImage(it)
+		tx.log.Set(tx.logBytes(), int(it.w), log.Update, it.addr, it.version, 0, int(it.wlen))
 	}
+	return nil
+}
+
+// sealImage completes an item's new image, for the block at it.addr.
+func (tx *Tx) sealImage(it *item) {
+	state := record.Live
+	if it.write == writeDelete {
+		state = record.Absent
+	}
+	m := record.MakeMeta(state, it.table.ID, it.class, int(it.klen), int(it.vlen))
+	at := tx.logAt + uint32(it.w)
+	if it.klen == 8 && it.wlen == record.LineSize {
+		record.SealShort(tx.s.thread.Line(at), it.addr, tx.id, m, it.short)
+		return
+	}
+	img := record.Image(tx.bytes(at, it.wlen))
+	img.SetGuard(record.FreeAt(tx.id))
+	img.Seal(it.addr, tx.id, m)
+}
+
+// sealMove is seal for a record that outgrows its block.
+func (tx *Tx) sealMove(it *item) error {
+	class, ok := memory.ClassOf(it.wlen)
+	if !ok {
+		return &TooLargeError{What: "record", Got: int(it.wlen), Limit: int(memory.MaxBlock)}
+	}
+	if err := tx.resolve(it); err != nil { // now, since nothing may fail after the decision
+		return err
+	}
+	to, err := tx.s.alloc.Alloc(tx.c, class)
+	if err != nil {
+		return fmt.Errorf("occ: a larger block for a record of table %q: %w", it.table.Name, err)
+	}
+	if !tx.reaches(to) {
+		tx.s.alloc.Free(to, class)
+		return fmt.Errorf("%w: the memory map has changed", ErrConflict)
+	}
+	it.from, it.fromClass = it.addr, it.class
+	it.addr, it.class = to, class
+	tx.moves = true
+	tx.sealImage(it)
+	tx.log.Set(tx.logBytes(), int(it.w), log.Move, it.addr, it.version, it.from, int(it.wlen))
 	return nil
 }
 
 // unseal gives back the blocks that seal took for records that were to move.
 func (tx *Tx) unseal() {
+	tx.moves = false
 	for i := range tx.items {
 		if it := &tx.items[i]; it.from != 0 {
 			tx.s.alloc.Free(it.addr, it.class)
@@ -243,73 +268,52 @@ func (tx *Tx) commitDefault() error {
 
 	// The log goes to every blade that gets a backup image, in front of it, and
 	// to others until there are f+1 copies.
-	logs := &tx.logs
-	logs.n, logs.full = 0, false
-	tx.images = tx.images[:0]
+	var logs bladeSet
 	for i := range tx.items {
-		it := &tx.items[i]
-		if it.write == writeNone || it.from != 0 {
-			continue
-		}
-		p := v.Where(it.addr)
-		it.home = v.On(p, it.addr, 0)
-		for k := 1; k < int(p.N); k++ {
-			if mutant.FirstBackupOnly && k > 1 {
-				break
+		if it := &tx.items[i]; it.write != writeNone && it.from == 0 {
+			for k := 1; k < tx.backups(it); k++ {
+				logs.add(v.At(it.addr, k).Blade)
 			}
-			a := v.On(p, it.addr, k)
-			logs.add(a.Blade)
-			tx.images = append(tx.images, imageWrite{a, tx.logAt + uint32(it.w), it.wlen})
 		}
 	}
-	backups := logs.n
+	backups := logs
 	want := min(tx.s.eng.space.Backups()+1, v.Blades())
 	if mutant.LogOnFBlades {
 		want = max(want-1, 1)
 	}
-	for i := 0; i < len(tx.items) && logs.n < want; i++ {
+	for i := 0; i < len(tx.items) && logs.len() < want; i++ {
 		if it := &tx.items[i]; it.write != writeNone {
 			logs.add(v.At(it.addr, 0).Blade)
 		}
 	}
-	for k := 0; logs.n < want; k++ {
+	for k := 0; logs.len() < want; k++ {
 		logs.add(rdma.BladeID((int(tx.s.coord.ID) + k) % v.Blades()))
-	}
-	if logs.full {
-		tx.unseal()
-		return tx.abandon(fmt.Errorf("occ: transaction that spans more than %d blades: %w", maxLogBlades, ErrTooLarge))
 	}
 	durable := tx.s.eng.opts.Flush == FlushDurable
 	if mutant.BackupImageBeforeLog {
-		for i := range tx.images {
-			w := &tx.images[i]
-			b.Write(w.to, w.at, w.n)
-		}
+		tx.appendBackups(b)
 	}
 	if mutant.AcknowledgeBeforeLog {
 		b = &tx.flights[tx.flight].bg
 	}
-	for k := range logs.n {
-		a := tx.s.ring.at(v, logs.ids[k], off)
+	for rest := logs; rest != 0; {
+		a := tx.s.ring.at(v, rest.take(), off)
 		b.Write(a, tx.logAt, uint32(n))
 		if durable {
 			b.Flush(a, uint32(n))
 		}
 	}
-	for i := range tx.images {
-		w := &tx.images[i]
-		b.Write(w.to, w.at, w.n)
-	}
+	tx.appendBackups(b)
 	if mutant.UnlockBeforeBackups {
 		for i := range tx.items {
 			if it := &tx.items[i]; it.write != writeNone && it.from == 0 {
-				b.Write(it.home, tx.logAt+uint32(it.w), it.wlen)
+				b.Write(v.At(it.addr, 0), tx.logAt+uint32(it.w), it.wlen)
 			}
 		}
 	}
 	if !tx.s.caps.Placed && !mutant.NoFlush {
-		for k := range backups {
-			b.Flush(tx.lastImageOn(logs.ids[k]), 8)
+		for backups != 0 {
+			b.Flush(tx.lastImageOn(backups.take()), 8)
 		}
 	}
 	if mutant.AcknowledgeBeforeLog {
@@ -324,12 +328,30 @@ func (tx *Tx) commitDefault() error {
 	return tx.installPrimaries()
 }
 
+// appendBackups appends the WRITEs of the new images to the backups.
+func (tx *Tx) appendBackups(b *rdma.Batch) {
+	for i := range tx.items {
+		if it := &tx.items[i]; it.write != writeNone && it.from == 0 {
+			for k := 1; k < tx.backups(it); k++ {
+				b.Write(tx.view.At(it.addr, k), tx.logAt+uint32(it.w), it.wlen)
+			}
+		}
+	}
+}
+
+// backups is one more than how many backups an item's image goes to.
+func (tx *Tx) backups(it *item) int {
+	n := tx.view.Copies(it.addr)
+	if mutant.FirstBackupOnly {
+		n = min(n, 2)
+	}
+	return n
+}
+
 // installPrimaries writes the primary images, each of which releases its lock,
 // without waiting; and moves the records that outgrew their blocks.
 func (tx *Tx) installPrimaries() error {
-	f := &tx.flights[tx.flight]
-	bg := &f.bg
-	moves := false
+	bg := &tx.flights[tx.flight].bg
 	for i := range tx.items {
 		it := &tx.items[i]
 		switch {
@@ -337,17 +359,18 @@ func (tx *Tx) installPrimaries() error {
 			if it.locked && !mutant.KeepUnwrittenLocks {
 				tx.appendRelease(it)
 			}
-		case it.from != 0:
-			moves = true
+		case it.from != 0: // below
 		case mutant.UnlockBeforeBackups:
+		case it.wlen == record.LineSize && tx.s.caps.OrderedLine:
+			bg.Write(tx.view.At(it.addr, 0), tx.logAt+uint32(it.w), record.LineSize)
 		default:
-			tx.appendInstall(it, it.home)
+			tx.appendInstall(it, tx.view.At(it.addr, 0))
 		}
 	}
 	if bg.Len() > 0 {
 		tx.c.Post(bg)
 	}
-	if moves {
+	if tx.moves {
 		if err := tx.moveRecords(); err != nil {
 			// The log has committed the transaction: what could not be finished here
 			// is finished by recovery, and the session takes no more.
@@ -377,13 +400,13 @@ func (tx *Tx) appendInstall(it *item, a rdma.RemoteAddr) {
 		body.Off += record.LineSize
 		bg.Write(a, at, record.LineSize)
 		bg.Write(body, at+record.LineSize, n-record.LineSize)
-	case n > record.LineSize:
-		body := a
-		body.Off += record.LineSize
-		bg.Write(body, at+record.LineSize, n-record.LineSize)
-		bg.Write(a, at, record.LineSize)
 	default:
-		bg.Write(a, at, n)
+		if n > record.LineSize {
+			body := a
+			body.Off += record.LineSize
+			bg.Write(body, at+record.LineSize, n-record.LineSize)
+		}
+		bg.Write(a, at, record.LineSize)
 	}
 }
 
@@ -493,7 +516,7 @@ func (tx *Tx) report(outcome history.Outcome) {
 	h := tx.hist
 	for i := range tx.items {
 		it := &tx.items[i]
-		key := history.Key(it.hash)
+		key := history.Key(it.keyHash())
 		kind := history.Read
 		if it.state != record.Live {
 			kind = history.ReadAbsent
@@ -509,43 +532,30 @@ func (tx *Tx) report(outcome history.Outcome) {
 	h.End(uint64(tx.id), tx.start, tx.clock(), outcome)
 }
 
-// maxLogBlades bounds how many blades one transaction's log goes to.
-const maxLogBlades = memory.MaxBlades
-
-// imageWrite is a WRITE of an image to a backup.
-type imageWrite struct {
-	to rdma.RemoteAddr
-	at uint32 // arena
-	n  uint32
-}
-
-// lastImageOn is where the last image went that was written to a blade.
-func (tx *Tx) lastImageOn(b rdma.BladeID) rdma.RemoteAddr {
-	for i := len(tx.images) - 1; i >= 0; i-- {
-		if tx.images[i].to.Blade == b {
-			return tx.images[i].to
+// lastImageOn is where the last image goes that is written to a blade as a backup.
+func (tx *Tx) lastImageOn(b rdma.BladeID) (to rdma.RemoteAddr) {
+	for i := range tx.items {
+		if it := &tx.items[i]; it.write != writeNone && it.from == 0 {
+			for k := 1; k < tx.backups(it); k++ {
+				if a := tx.view.At(it.addr, k); a.Blade == b {
+					to = a
+				}
+			}
 		}
 	}
-	panic("occ: no image was written to the blade") // its caller has them from the images
+	return to
 }
 
-// bladeSet is a small set of blades in order of insertion.
-type bladeSet struct {
-	n    int
-	full bool // one more was to be added
-	ids  [maxLogBlades]rdma.BladeID
-}
+// bladeSet is a set of blades with less than memory.MaxBlades: one bit each.
+type bladeSet uint64
 
-func (s *bladeSet) add(b rdma.BladeID) {
-	for i := range s.n {
-		if s.ids[i] == b {
-			return
-		}
-	}
-	if s.n == maxLogBlades {
-		s.full = true
-		return
-	}
-	s.ids[s.n] = b
-	s.n++
+func (s *bladeSet) add(b rdma.BladeID) { *s |= 1 << (b % memory.MaxBlades) }
+
+func (s bladeSet) len() int { return bits.OnesCount64(uint64(s)) }
+
+// take removes the lowest blade from a set that is not empty.
+func (s *bladeSet) take() rdma.BladeID {
+	b := bits.TrailingZeros64(uint64(*s))
+	*s &= *s - 1
+	return rdma.BladeID(b)
 }

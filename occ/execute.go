@@ -26,33 +26,27 @@ func (tx *Tx) Execute() error {
 	c := tx.c
 	c.Count = &tx.phases[PhaseExecute]
 	first := tx.fetched
-	hide := tx.hide && c.Multiplexed()
-	if hide {
+	if tx.hide && c.Multiplexed() {
 		c.Yield() // Stage has begun to load the lines of the address cache
-	}
-	for i := first; i < len(tx.items); i++ {
-		it := &tx.items[i]
-		if a, class, ok := tx.s.eng.cache.Lookup(it.spot); ok && tx.reaches(a) {
-			it.addr, it.class, it.cached = a, class, true
-			it.step = stepProbe
-		} else {
-			it.step = stepSearch
+		for i := first; i < len(tx.items); i++ {
+			tx.locate(&tx.items[i])
 		}
-	}
-	if hide {
 		tx.touchBlocks(first)
 		c.Yield()
 	}
 	b := &tx.batch
-	for left := len(tx.items) - first; left > 0; {
-		b.Reset()
-		for i := first; i < len(tx.items); i++ {
-			if it := &tx.items[i]; it.step != stepDone {
-				if err := tx.append(it); err != nil {
-					return err
-				}
-			}
+	b.Reset()
+	for i := first; i < len(tx.items); i++ {
+		it := &tx.items[i]
+		if it.step == stepNew {
+			tx.locate(it)
 		}
+		if err := tx.append(it); err != nil {
+			return err
+		}
+	}
+	unlocked := 0
+	for left := len(tx.items) - first; ; {
 		if err := c.Do(b); err != nil {
 			return tx.s.fail(err)
 		}
@@ -60,22 +54,39 @@ func (tx *Tx) Execute() error {
 		var failed error
 		for i := first; i < len(tx.items); i++ {
 			it := &tx.items[i]
-			if it.step == stepDone {
+			switch {
+			case it.step == stepDone:
 				continue
-			}
-			if err := tx.advance(it); err != nil && (failed == nil || errors.Is(failed, ErrConflict)) {
-				failed = err
+			case it.step == stepProbe && tx.accept(it):
+			default:
+				if err := tx.advance(it); err != nil && (failed == nil || errors.Is(failed, ErrConflict)) {
+					failed = err
+				}
 			}
 			if mutant.ForgetLocksBehindConflict && failed != nil {
 				break
 			}
 			if it.step == stepDone {
 				left--
+				if !it.locked {
+					unlocked++
+				}
 			}
 		}
 		if failed != nil {
 			tx.fetched = len(tx.items)
 			return failed
+		}
+		if left == 0 {
+			break
+		}
+		b.Reset()
+		for i := first; i < len(tx.items); i++ {
+			if it := &tx.items[i]; it.step != stepDone {
+				if err := tx.append(it); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	tx.fetched = len(tx.items)
@@ -85,7 +96,21 @@ func (tx *Tx) Execute() error {
 			return err
 		}
 	}
+	if first == 0 && unlocked == 0 {
+		tx.valid = true // everything is locked
+		return nil
+	}
 	return tx.certify(first)
+}
+
+// locate asks the address cache for an item's block.
+func (tx *Tx) locate(it *item) {
+	if a, class, ok := tx.s.eng.cache.Lookup(it.spot); ok && tx.reaches(a) {
+		it.addr, it.class, it.cached = a, class, true
+		it.step = stepProbe
+		return
+	}
+	it.step = stepSearch
 }
 
 // touchBlocks begins to load the blocks of the items from number first on, where
@@ -197,18 +222,18 @@ func (tx *Tx) append(it *item) error {
 			}
 			it.buf, it.bufLen = at, n
 		}
-		copyNo := 0
-		if it.step == stepProbe && it.update {
-			if tx.s.caps.MaskedCAS {
-				g := tx.view.At(it.addr, 0)
+		from := tx.view.At(it.addr, 0)
+		if it.update {
+			if it.step == stepProbe && tx.s.caps.MaskedCAS {
+				g := from
 				g.Off += record.GuardOff
 				it.cas = int32(b.MaskedCAS(g, 0, uint64(record.HeldBy(tx.id)), tx.s.masks))
 			}
-		} else if !it.update && !it.primary && tx.s.eng.opts.ReadBackups && tx.view.Copies(it.addr) > 1 {
-			copyNo = 1
+		} else if tx.s.eng.opts.ReadBackups && !it.primary && tx.view.Copies(it.addr) > 1 {
+			from = tx.view.At(it.addr, 1)
 			it.backup = true
 		}
-		it.rd = int32(b.Read(tx.view.At(it.addr, copyNo), it.buf, n))
+		it.rd = int32(b.Read(from, it.buf, n))
 	case stepSearch:
 		q, err := tx.query(it)
 		if err != nil {
@@ -260,7 +285,7 @@ func (tx *Tx) query(it *item) (*index.Query, error) {
 	if err != nil {
 		return nil, err
 	}
-	q.Key, q.Hash, q.Local, q.View = it.key, it.hash, (at+63)&^63, tx.view
+	q.Key, q.Hash, q.Local, q.View = it.key(), it.keyHash(), (at+63)&^63, tx.view
 	it.query = q
 	tx.queried = true
 	return q, nil
@@ -296,6 +321,40 @@ func (tx *Tx) advance(it *item) error {
 	return nil
 }
 
+// accept looks at a block that was read, perhaps locked, in the common case: its
+// address was cached, it is a record of one line, and everything is as it should be.
+// If not, it changes nothing, and probed has to look.
+func (tx *Tx) accept(it *item) bool {
+	if it.klen != 8 || !it.cached || it.locked {
+		return false
+	}
+	line := tx.s.thread.Line(it.buf)
+	v, m, ok := record.CheckShort(line, it.addr, it.table.ID, it.short)
+	if !ok {
+		return false
+	}
+	want := record.FreeAt(v)
+	if it.update {
+		if it.cas < 0 {
+			return false
+		}
+		prior := record.Guard(tx.batch.Result(int(it.cas)))
+		if prior != want {
+			return false // held by another, or its last lines are still on their way
+		}
+		want = record.HeldBy(tx.id)
+	}
+	if record.GuardOf(line) != want {
+		return false
+	}
+	it.version, it.class, it.step = v, m.Class(), stepDone
+	if it.update {
+		it.locked, it.prior = true, record.FreeAt(v)
+	}
+	it.sees(m)
+	return true
+}
+
 // probed looks at a block that was read, perhaps locked.
 func (tx *Tx) probed(it *item) error {
 	held := it.locked
@@ -313,13 +372,8 @@ func (tx *Tx) probed(it *item) error {
 		}
 	}
 	img := tx.image(it)
-	if len(it.key) == 8 && !lost {
-		if m, ok := img.CheckShort(it.addr, it.table.ID, it.short); ok && accepts(img, it, held, tx.id) {
-			it.version, it.state, it.class = img.Version(), m.State(), m.Class()
-			if it.cached && (held || !it.update) {
-				it.step = stepDone
-				return nil
-			}
+	if it.klen == 8 && !lost {
+		if _, _, ok := record.CheckShort((*record.Line)(img), it.addr, it.table.ID, it.short); ok && accepts(img, it, held, tx.id) {
 			return tx.found(it, img)
 		}
 	}
@@ -409,7 +463,8 @@ func (tx *Tx) notThis(it *item, img record.Image) error {
 // found accepts a verified image, and locks it if that is still to be done.
 func (tx *Tx) found(it *item, img record.Image) error {
 	m := img.Meta()
-	it.version, it.state, it.class = img.Version(), m.State(), m.Class()
+	it.version, it.class = img.Version(), m.Class()
+	it.sees(m)
 	if !it.cached {
 		tx.s.eng.cache.Store(it.spot, it.addr, it.class)
 		it.cached = true
@@ -427,7 +482,7 @@ func (tx *Tx) matches(it *item, img record.Image) bool {
 	if mutant.TrustStaleAddress && it.cached {
 		return true
 	}
-	return m.State() != record.Free && m.Table() == it.table.ID && m.KeyLen() == len(it.key) && bytes.Equal(img.Key(), it.key)
+	return m.State() != record.Free && m.Table() == it.table.ID && m.KeyLen() == int(it.klen) && bytes.Equal(img.Key(), it.key())
 }
 
 // reread reads the block again, all of it.

@@ -26,11 +26,11 @@ func (tx *Tx) placeholders(first int) error {
 		if it.write != writePut || it.addr != 0 {
 			continue
 		}
-		class, ok := record.ClassFor(len(it.key), int(it.vlen))
+		class, ok := record.ClassFor(int(it.klen), int(it.vlen))
 		if !ok {
 			return &TooLargeError{What: "record", Got: int(it.wlen), Limit: record.MaxValue}
 		}
-		n := uint32(record.Size(len(it.key), 0))
+		n := uint32(record.Size(int(it.klen), 0))
 		at, err := tx.alloc(n)
 		if err != nil {
 			return err
@@ -53,7 +53,7 @@ func (tx *Tx) placeholders(first int) error {
 		}
 		it.addr, it.class, it.inserted = a, class, true
 		it.buf, it.bufLen, it.prior = at, n, record.FreeAt(tx.id)
-		record.Image(tx.bytes(at, n)).Put(a, version, record.Absent, it.table.ID, class, tx.id, it.key, nil)
+		record.Image(tx.bytes(at, n)).Put(a, version, record.Absent, it.table.ID, class, tx.id, it.key(), nil)
 		if mutant.PlaceholderUnlocked {
 			record.Image(tx.bytes(at, n)).SetGuard(record.FreeAt(version))
 		}

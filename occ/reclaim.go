@@ -43,7 +43,7 @@ type tombstone struct {
 const reclaimBatch = 16
 
 func (r *reclaimer) add(it *item, v record.TxID) {
-	r.push(tombstone{it.table, bytes.Clone(it.key), it.hash, it.spot, it.addr, it.class, v})
+	r.push(tombstone{it.table, bytes.Clone(it.key()), it.keyHash(), it.spot, it.addr, it.class, v})
 }
 
 func (r *reclaimer) push(t tombstone) {

@@ -132,9 +132,9 @@ func (tx *Tx) tell(known bool) {
 		switch it.write {
 		case writePut:
 			img := record.Image(buf[it.w : uint32(it.w)+it.wlen])
-			w = append(w, TapWrite{Table: it.table, Key: it.key, Value: img.Value()})
+			w = append(w, TapWrite{Table: it.table, Key: it.key(), Value: img.Value()})
 		case writeDelete:
-			w = append(w, TapWrite{Table: it.table, Key: it.key, Deleted: true})
+			w = append(w, TapWrite{Table: it.table, Key: it.key(), Deleted: true})
 		}
 	}
 	t.failed = t.sink(tx.number, w)

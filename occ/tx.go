@@ -56,33 +56,32 @@ const (
 	writeDelete
 )
 
-// item is one key that the transaction uses.
+// item is one key that the transaction uses. What every transaction needs comes
+// first: two cache lines of it.
 type item struct {
 	table *Table
-	key   []byte
-	short uint64 // the key, if it has 8 bytes
-	hash  uint64
+	short uint64 // the key as a little-endian number, if klen is 8
 	spot  uint64 // where the address cache keeps the key
-	query *index.Query
 
-	addr    memory.Addr     // block, 0: the key has none
-	home    rdma.RemoteAddr // of the primary, when the transaction commits
-	from    memory.Addr     // where a record that moves comes from
-	version record.TxID     // as read, and as held while locked
-	prior   record.Guard
-	buf     uint32 // arena: image as read
+	addr    memory.Addr  // block, 0: the key has none
+	version record.TxID  // as read, and as held while locked
+	prior   record.Guard // as the lock was taken
+	buf     uint32       // arena: image as read
 	bufLen  uint32
-	vbuf    uint32 // arena: what validation reads; 0: not allocated
+	cas, rd int32  // requests in the batch, -1: none
+	val     uint32 // arena: the value as the transaction sees it, if has
+	vlen    uint32 // its length in bytes
 	w       int32  // offset in the log buffer of the new image, -1: none
 	wlen    uint32 // bytes of the new image
-	vlen    uint32 // bytes of the new value
-	cas, rd int32  // requests in the batch, -1: none
+	vbuf    uint32 // arena: what validation reads; 0: not allocated
 
+	klen      uint16
 	class     memory.Class
 	fromClass memory.Class
 	step      step
 	state     record.State
 	write     write
+	has       bool // the key has a value, as the transaction sees it
 	update    bool // to be locked when fetched
 	cached    bool // addr came from the address cache
 	locked    bool
@@ -92,6 +91,33 @@ type item struct {
 	primary   bool // not to be read from a backup
 	whole     bool // candidates are read to their ends
 	tries     uint8
+
+	long  []byte // the key, if klen is not 8
+	hash  uint64 // of table and key, 0: not asked for yet
+	query *index.Query
+	from  memory.Addr // where a record that moves comes from
+}
+
+// key returns the key. It does not change as long as the transaction.
+func (it *item) key() []byte {
+	if it.klen == 8 && littleEndian {
+		return unsafe.Slice((*byte)(unsafe.Pointer(&it.short)), 8)
+	}
+	if it.klen == 8 && it.long == nil {
+		it.long = binary.LittleEndian.AppendUint64(nil, it.short)
+	}
+	return it.long
+}
+
+// littleEndian: the bytes of item.short are the key.
+var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
+// keyHash returns the record.Hash of table and key.
+func (it *item) keyHash() uint64 {
+	if it.hash == 0 {
+		it.hash = record.Hash(it.table.ID, it.key())
+	}
+	return it.hash
 }
 
 // hideAbove is the size of the address cache, in bytes, from which on lookups and
@@ -137,11 +163,13 @@ type Tx struct {
 	fetched int // items[:fetched] have been executed
 	writes  int
 	inserts int // staged items of Insert that have not been executed
+	turn    int // the item that is probably asked for next
 	valid   bool
 	active  bool
 	hide    bool // let others run while memory comes: see touchBlocks
 	queried bool // an item has a query
 	deletes bool // an item has been deleted
+	moves   bool // an item moves to a larger block
 	busy    bool // from Begin until the last background request is posted
 	index   itemIndex
 	keys    []byte
@@ -155,9 +183,6 @@ type Tx struct {
 	log     log.Builder
 	logAt   uint32 // arena: log buffer
 	logCap  int
-
-	logs   bladeSet     // where commit writes the log
-	images []imageWrite // what it writes to backups
 
 	tap    *Tap   // nil: nobody asks, or the transaction has not drawn its number
 	number uint64 // of the tap's
@@ -229,9 +254,9 @@ func (tx *Tx) Begin() error {
 	tx.items = tx.items[:0]
 	tx.keys = tx.keys[:0]
 	tx.index.reset()
-	tx.fetched, tx.writes, tx.inserts = 0, 0, 0
+	tx.fetched, tx.writes, tx.inserts, tx.turn = 0, 0, 0, 0
 	tx.valid, tx.active, tx.busy = true, true, true
-	tx.queried, tx.deletes = false, false
+	tx.queried, tx.deletes, tx.moves = false, false, false
 	tx.hide = s.thread.Touches() && s.eng.cache.Bytes() >= hideAbove
 	if tx.hist != nil {
 		tx.start = tx.clock()
@@ -327,20 +352,26 @@ func (tx *Tx) Stage(t *Table, key []byte, update bool) (int, error) {
 	if !tx.active {
 		return 0, ErrDone
 	}
+	if update && tx.s.alloc == nil {
+		return 0, ErrReadOnly
+	}
+	i := tx.find(t, key)
+	if i < 0 {
+		return tx.stage(t, key, update)
+	}
+	if update && i >= tx.fetched {
+		tx.items[i].update = true
+	}
+	return i, nil
+}
+
+// stage adds a key that the transaction does not have.
+func (tx *Tx) stage(t *Table, key []byte, update bool) (int, error) {
 	if len(key) > record.MaxKey || len(key) == 0 {
 		if len(key) == 0 {
 			return 0, fmt.Errorf("occ: empty key in table %q", t.Name)
 		}
 		return 0, &TooLargeError{What: "key", Got: len(key), Limit: record.MaxKey}
-	}
-	if update && tx.s.alloc == nil {
-		return 0, ErrReadOnly
-	}
-	if i := tx.find(t, key); i >= 0 {
-		if update && i >= tx.fetched {
-			tx.items[i].update = true
-		}
-		return i, nil
 	}
 	n := len(tx.items)
 	if n == log.MaxEntries {
@@ -352,18 +383,21 @@ func (tx *Tx) Stage(t *Table, key []byte, update bool) (int, error) {
 		tx.items = append(tx.items, item{})
 	}
 	it := &tx.items[n]
-	*it = item{table: t, hash: record.Hash(t.ID, key), w: -1, update: update}
-	it.spot = it.hash
+	*it = item{}
+	it.table, it.klen, it.w, it.update = t, uint16(len(key)), -1, update
 	if len(key) == 8 {
 		it.short = binary.LittleEndian.Uint64(key)
-		it.spot = spot(it.hash, t.ID, it.short)
+		it.spot = spot(t.ID, it.short)
+	} else {
+		tx.keys = append(tx.keys, key...)
+		it.long = tx.keys[len(tx.keys)-len(key):]
+		it.spot = it.keyHash()
 	}
 	tx.s.eng.cache.Prefetch(it.spot)
-	tx.keys = append(tx.keys, key...)
-	it.key = tx.keys[len(tx.keys)-len(key):]
 	if n >= linearItems {
 		tx.index.add(tx.items, n)
 	}
+	tx.turn = 0
 	return n, nil
 }
 
@@ -371,35 +405,54 @@ func (tx *Tx) Stage(t *Table, key []byte, update bool) (int, error) {
 // other as integers, of either byte order, are kept close: 128 of them share a page
 // of 64 lines, two a line, so that keys that are hot together touch few pages and
 // lines, and yet a line overflows hardly more often than with keys all over. Pages,
-// and where in a page a run of keys begins, are chosen by a hash; the tag is that of
-// the whole key.
-func spot(hash uint64, table uint16, key uint64) uint64 {
+// and where in a page a run of keys begins, are chosen by a hash; the tag is another
+// one, of the whole key.
+func spot(table uint16, key uint64) uint64 {
 	const tag = 0xffff << 48
 	k := key ^ bits.ReverseBytes64(key) // alike for both byte orders; the ends are the fast bytes
-	h := (k&^(0x7f|0xff<<56) ^ uint64(table)<<56) * 0x9e3779b97f4a7c15
-	h ^= h >> 32
-	h *= 0xbf58476d1ce4e5b9
-	h ^= h >> 29
-	return hash&tag | (h^k>>1&63)&^tag
+	hi, lo := bits.Mul64(k&^(0x7f|0xff<<56)^uint64(table)<<56^0xa0761d6478bd642f, 0xe7037ed1a0b428db)
+	h := hi ^ lo
+	hi, lo = bits.Mul64(key^uint64(table)^0x8ebc6af09c88c6e3, 0x589965cc75374cc3)
+	return (hi^lo)&tag | (h^k>>1&63)&^tag
 }
 
-// find returns the number of a key, -1: not in the transaction.
+// find returns the number of a key, -1: not in the transaction. Keys are mostly asked
+// for in the order in which they were staged, over and over.
 func (tx *Tx) find(t *Table, key []byte) int {
-	switch {
-	case len(tx.items) > linearItems:
-		return tx.index.find(tx.items, t, record.Hash(t.ID, key), key)
-	case len(key) == 8:
-		k := binary.LittleEndian.Uint64(key)
-		for i := range tx.items {
-			if it := &tx.items[i]; it.short == k && it.table == t && len(it.key) == 8 {
-				return i
-			}
+	if len(key) != 8 {
+		return tx.findLong(t, key)
+	}
+	k := binary.LittleEndian.Uint64(key)
+	n := tx.turn
+	if n >= len(tx.items) {
+		n = 0
+	}
+	if n < len(tx.items) {
+		if it := &tx.items[n]; it.short == k && it.table == t && it.klen == 8 {
+			tx.turn = n + 1
+			return n
 		}
-	default:
-		for i := range tx.items {
-			if it := &tx.items[i]; it.table == t && bytes.Equal(it.key, key) {
-				return i
-			}
+	}
+	if len(tx.items) > linearItems {
+		return tx.index.find(tx.items, t, record.Hash(t.ID, key), key)
+	}
+	for i := range tx.items {
+		if it := &tx.items[i]; it.short == k && it.table == t && it.klen == 8 {
+			tx.turn = i + 1
+			return i
+		}
+	}
+	return -1
+}
+
+// findLong is find for keys that are not 8 bytes long.
+func (tx *Tx) findLong(t *Table, key []byte) int {
+	if len(tx.items) > linearItems {
+		return tx.index.find(tx.items, t, record.Hash(t.ID, key), key)
+	}
+	for i := range tx.items {
+		if it := &tx.items[i]; it.table == t && int(it.klen) == len(key) && bytes.Equal(it.long, key) {
+			return i
 		}
 	}
 	return -1
@@ -430,7 +483,7 @@ func (x *itemIndex) add(items []item, n int) {
 }
 
 func (x *itemIndex) put(items []item, i int) {
-	for k := items[i].hash % uint64(len(x.slots)); ; k = (k + 1) % uint64(len(x.slots)) {
+	for k := items[i].keyHash() % uint64(len(x.slots)); ; k = (k + 1) % uint64(len(x.slots)) {
 		if x.slots[k] == 0 {
 			x.slots[k] = int32(i) + 1
 			x.n++
@@ -442,7 +495,7 @@ func (x *itemIndex) put(items []item, i int) {
 func (x *itemIndex) find(items []item, t *Table, hash uint64, key []byte) int {
 	for k := hash % uint64(len(x.slots)); x.slots[k] != 0; k = (k + 1) % uint64(len(x.slots)) {
 		i := int(x.slots[k]) - 1
-		if it := &items[i]; it.hash == hash && it.table == t && bytes.Equal(it.key, key) {
+		if it := &items[i]; it.keyHash() == hash && it.table == t && bytes.Equal(it.key(), key) {
 			return i
 		}
 	}
@@ -454,18 +507,20 @@ func (x *itemIndex) find(items []item, t *Table, hash uint64, key []byte) int {
 // executed or written.
 func (tx *Tx) Read(i int) (value []byte, live bool) {
 	it := &tx.items[i]
-	switch it.write {
-	case writePut:
-		at := int(it.w) + record.ValueAt(len(it.key), int(it.vlen))
-		end := at + int(it.vlen)
-		return tx.logBytes()[at:end:end], true
-	case writeDelete:
+	if !it.has {
 		return nil, false
 	}
-	if it.state != record.Live {
+	return tx.bytes(it.val, it.vlen), true
+}
+
+// Get is Stage and Read of a key that has been executed and has a value; else ok is
+// false.
+func (tx *Tx) Get(t *Table, key []byte) (value []byte, ok bool) {
+	i := tx.find(t, key)
+	if i < 0 || i >= tx.fetched || !tx.active {
 		return nil, false
 	}
-	return tx.image(it).Value(), true
+	return tx.Read(i)
 }
 
 // Executed reports whether item i has been fetched.
@@ -473,8 +528,7 @@ func (tx *Tx) Executed(i int) bool { return i < tx.fetched }
 
 // Exists reports whether item i, which has been executed or written, has a value.
 func (tx *Tx) Exists(i int) bool {
-	it := &tx.items[i]
-	return it.write == writePut || it.write == writeNone && it.state == record.Live
+	return tx.items[i].has
 }
 
 func (tx *Tx) logBytes() []byte { return tx.bytes(tx.logAt, uint32(tx.logCap)) }
@@ -495,6 +549,11 @@ func (tx *Tx) reserve(size int) (int, error) {
 			return 0, err
 		}
 		copy(tx.bytes(at, uint32(grown)), tx.logBytes()[:tx.log.Len()])
+		for i := range tx.items {
+			if it := &tx.items[i]; it.write == writePut {
+				it.val += at - tx.logAt
+			}
+		}
 		tx.logAt, tx.logCap = at, grown
 	}
 	return tx.log.Add(tx.logBytes(), size), nil
@@ -578,7 +637,7 @@ func (tx *Tx) Delete(i int) error {
 
 func (tx *Tx) setImage(i int, w write, value []byte) error {
 	it := &tx.items[i]
-	n := record.Size(len(it.key), len(value))
+	n := record.Size(int(it.klen), len(value))
 	if it.w < 0 || log.Room(tx.logBytes(), int(it.w)) < n {
 		if err := tx.place(it, n); err != nil {
 			return err
@@ -589,12 +648,31 @@ func (tx *Tx) setImage(i int, w write, value []byte) error {
 	if it.write == writeNone {
 		tx.writes++
 	}
-	record.Image(tx.logBytes()[it.w:int(it.w)+n]).PutBody(it.key, value)
-	it.write, it.vlen, it.wlen = w, uint32(len(value)), uint32(n)
+	img := record.Image(tx.logBytes()[it.w : int(it.w)+n])
+	if it.klen == 8 && n == record.LineSize {
+		record.PutShort((*record.Line)(img), it.short, value)
+	} else {
+		img.PutBody(it.key(), value)
+	}
+	it.write, it.wlen = w, uint32(n)
+	it.val, it.vlen = tx.logAt+uint32(it.w)+uint32(record.ValueAt(int(it.klen), len(value))), uint32(len(value))
+	it.has = w == writePut
 	if i >= tx.fetched {
 		it.update = true
 	}
 	return nil
+}
+
+// sees notes what the transaction has read of an item: a verified image. That is the
+// value that it sees, unless it has written one.
+func (it *item) sees(m record.Meta) {
+	it.state = m.State()
+	if it.write != writeNone {
+		return
+	}
+	it.vlen = uint32(m.ValueLen())
+	it.val = it.buf + uint32(record.ValueAt(int(it.klen), m.ValueLen()))
+	it.has = it.state == record.Live
 }
 
 // Coro returns the coroutine that the transaction runs on.

@@ -239,32 +239,68 @@ func (b Image) Check(a memory.Addr) (need int, err error) {
 	return need, nil
 }
 
+// Line is the first line of a block.
+type Line = [LineSize]byte
+
+// GuardOf returns the guard word of a block's first line.
+func GuardOf(b *Line) Guard { return Guard(binary.LittleEndian.Uint64(b[GuardOff:])) }
+
 // CheckShort is Check and the comparison of key and table, for a block at a whose
 // key is expected to be the 8 bytes of key (little-endian) and whose value fits
-// line 0: the common case, in a few instructions. b is at least one line. When ok
-// is false nothing is known, and Check decides.
-func (b Image) CheckShort(a memory.Addr, table uint16, key uint64) (m Meta, ok bool) {
-	_ = b[LineSize-1]
-	m = b.Meta()
-	n := m.ValueLen()
+// line 0: the common case, in a few instructions. When ok is false nothing is known,
+// and Check decides.
+func CheckShort(b *Line, a memory.Addr, table uint16, key uint64) (v TxID, m Meta, ok bool) {
+	v, m = TxID(binary.LittleEndian.Uint64(b[VersionOff:])), Meta(binary.LittleEndian.Uint64(b[MetaOff:]))
 	const fixed = 0xffff<<48 | (1<<12-1)<<24 // table and length of the key
-	if m&fixed != Meta(table)<<48|8<<24 || n > GuardOff-KeyOff-8 || binary.LittleEndian.Uint64(b[KeyOff:]) != key {
-		return m, false
-	}
-	h := mum(uint64(a)^sumSeed, binary.LittleEndian.Uint64(b[VersionOff:])^sumMul)
-	h = mum(h^uint64(m), sumMul)
-	h = mum(key^h, sumSeed)
-	switch (n + 7) >> 3 {
-	case 1:
-		h = mum(binary.LittleEndian.Uint64(b[KeyOff+8:])^h, sumSeed)
-	case 2:
-		h = mum(binary.LittleEndian.Uint64(b[KeyOff+8:])^h, binary.LittleEndian.Uint64(b[KeyOff+16:])^sumMul)
-	case 3:
-		h = mum(binary.LittleEndian.Uint64(b[KeyOff+8:])^h, binary.LittleEndian.Uint64(b[KeyOff+16:])^sumMul)
-		h = mum(binary.LittleEndian.Uint64(b[KeyOff+24:])^h, sumSeed)
+	if m&fixed != Meta(table)<<48|8<<24 || m.ValueLen() > ShortValue || binary.LittleEndian.Uint64(b[KeyOff:]) != key {
+		return v, m, false
 	}
 	state := m.State()
-	return m, (h == b.Checksum() || mutant.NoChecksum) && (state == Live || state == Absent) && m.Class() < memory.NumClasses
+	return v, m, (sumShort(b, a, v, m, key) == binary.LittleEndian.Uint64(b[ChecksumOff:]) || mutant.NoChecksum) &&
+		(state == Live || state == Absent) && m.Class() < memory.NumClasses
+}
+
+// sumShort is Image.sum for an 8-byte key and a value in line 0.
+func sumShort(b *Line, a memory.Addr, v TxID, m Meta, key uint64) uint64 {
+	h := mum(uint64(a)^sumSeed, uint64(v)^sumMul)
+	h = mum(h^uint64(m), sumMul)
+	h = mum(key^h, sumSeed)
+	if n := m.ValueLen(); n > 8 {
+		h = mum(binary.LittleEndian.Uint64(b[KeyOff+8:])^h, binary.LittleEndian.Uint64(b[KeyOff+16:])^sumMul)
+		if n > 16 {
+			h = mum(binary.LittleEndian.Uint64(b[KeyOff+24:])^h, sumSeed)
+		}
+	} else if n > 0 {
+		h = mum(binary.LittleEndian.Uint64(b[KeyOff+8:])^h, sumSeed)
+	}
+	return h
+}
+
+// ShortValue is the longest value, in bytes, that fits line 0 behind an 8-byte key.
+const ShortValue = GuardOff - KeyOff - 8
+
+// PutShort is Image.PutBody for an 8-byte key, as a little-endian number, and a
+// value of at most ShortValue bytes.
+func PutShort(b *Line, key uint64, value []byte) {
+	first := uint64(0)
+	if len(value) == 8 {
+		first = binary.LittleEndian.Uint64(value)
+	}
+	binary.LittleEndian.PutUint64(b[KeyOff:], key)
+	binary.LittleEndian.PutUint64(b[KeyOff+8:], first)
+	binary.LittleEndian.PutUint64(b[KeyOff+16:], 0)
+	binary.LittleEndian.PutUint64(b[KeyOff+24:], 0)
+	if len(value) != 8 {
+		copy(b[KeyOff+8:GuardOff], value)
+	}
+}
+
+// SealShort is Image.Seal for what PutShort has made, with a guard that is free at v.
+func SealShort(b *Line, a memory.Addr, v TxID, m Meta, key uint64) {
+	binary.LittleEndian.PutUint64(b[VersionOff:], uint64(v))
+	binary.LittleEndian.PutUint64(b[MetaOff:], uint64(m))
+	binary.LittleEndian.PutUint64(b[ChecksumOff:], sumShort(b, a, v, m, key))
+	binary.LittleEndian.PutUint64(b[GuardOff:], uint64(FreeAt(v)))
 }
 
 // Seal completes the header: version, meta and checksum. Key and value are in

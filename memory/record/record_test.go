@@ -172,7 +172,7 @@ func TestCheckShort(t *testing.T) {
 					k = binary.LittleEndian.Uint64(key)
 				}
 				fits := nk == 8 && nv <= 24 && state != record.Free
-				m, ok := b.CheckShort(a, 7, k)
+				_, m, ok := record.CheckShort((*record.Line)(b), a, 7, k)
 				if ok != fits || m != b.Meta() {
 					t.Errorf("key %d, value %d, %v: %v, meta %#x", nk, nv, state, ok, m)
 				}
@@ -180,9 +180,9 @@ func TestCheckShort(t *testing.T) {
 					continue
 				}
 				for name, ok := range map[string]bool{
-					"another address": second(b.CheckShort(a+64, 7, k)),
-					"another table":   second(b.CheckShort(a, 8, k)),
-					"another key":     second(b.CheckShort(a, 7, k+1)),
+					"another address": second(record.CheckShort((*record.Line)(b), a+64, 7, k)),
+					"another table":   second(record.CheckShort((*record.Line)(b), a, 8, k)),
+					"another key":     second(record.CheckShort((*record.Line)(b), a, 7, k+1)),
 				} {
 					if ok {
 						t.Errorf("value %d, %v: it takes %s", nv, state, name)
@@ -191,7 +191,7 @@ func TestCheckShort(t *testing.T) {
 				for bit := range record.LineSize * 8 {
 					b[bit/8] ^= 1 << (bit % 8)
 					_, err := b.Check(a)
-					if _, ok := b.CheckShort(a, 7, k); ok != (err == nil) {
+					if _, _, ok := record.CheckShort((*record.Line)(b), a, 7, k); ok != (err == nil) {
 						t.Errorf("value %d, %v: with bit %d of byte %d flipped: %v, Check says %v", nv, state, bit%8, bit/8, ok, err)
 					}
 					b[bit/8] ^= 1 << (bit % 8)
@@ -201,7 +201,25 @@ func TestCheckShort(t *testing.T) {
 	}
 }
 
-func second[T any](_ T, ok bool) bool { return ok }
+func second(_ record.TxID, _ record.Meta, ok bool) bool { return ok }
+
+// TestSealShort compares the fast way to make a short record with the slow one.
+func TestSealShort(t *testing.T) {
+	a, v := memory.MakeAddr(9, 448), record.MakeTxID(3, 5)
+	for nv := range record.ShortValue + 1 {
+		want := build(t, a, v, record.Live, fill(8, 1), fill(nv, 2), 0)
+		var got record.Line
+		for i := range got {
+			got[i] = 0xa5
+		}
+		k := binary.LittleEndian.Uint64(fill(8, 1))
+		record.PutShort(&got, k, fill(nv, 2))
+		record.SealShort(&got, a, v, want.Meta(), k)
+		if !bytes.Equal(got[:], want[:record.LineSize]) {
+			t.Errorf("value of %d bytes:\n%x\nwant\n%x", nv, got, want[:record.LineSize])
+		}
+	}
+}
 
 func TestNeverUsed(t *testing.T) {
 	b := make(record.Image, 64)
@@ -344,7 +362,7 @@ func FuzzCheck(f *testing.F) {
 		a := memory.Addr(addr)
 		need, err := b.Check(a)
 		k := binary.LittleEndian.Uint64(b[record.KeyOff:])
-		if m, ok := b.CheckShort(a, b.Meta().Table(), k); ok && (err != nil || m.State() == record.Free || m.KeyLen() != 8) {
+		if _, m, ok := record.CheckShort((*record.Line)(b), a, b.Meta().Table(), k); ok && (err != nil || m.State() == record.Free || m.KeyLen() != 8) {
 			t.Fatalf("the short check passes, the long one says %v", err)
 		}
 		if err != nil && fix && need > 0 && need <= len(b) {
