@@ -44,6 +44,8 @@ var clauses = []clause{
 	{"6-access-keys", accessKeys},
 	{"6-fencing-under-load", fencing},
 	{"6-fencing-word-by-word", fencingWords},
+	{"6-stopped-blades", stoppedBlades},
+	{"6-stopped-under-load", stoppedUnderLoad},
 	{"caps-synchronous", synchronous},
 	{"caps-ordered-line", orderedLine},
 	{"caps-max-batch", maxBatch},

@@ -60,7 +60,7 @@ next:
 	JB      stop
 	MOVQ    queuePair_key(AX), R11
 	MOVL    const_wrKey(SI), R13
-	CMPL    R13, (R11)
+	CMPQ    R13, (R11)
 	JNE     stop
 	CMPB    queuePair_status(AX), $0
 	JNE     stop

@@ -86,7 +86,7 @@ func (f *Fabric) Caps() rdma.Caps {
 func (f *Fabric) Blades() []rdma.BladeInfo {
 	out := make([]rdma.BladeInfo, len(f.regions))
 	for i, r := range f.regions {
-		out[i] = rdma.BladeInfo{ID: rdma.BladeID(i), Size: r.size, Key: rdma.Key(r.key.Load()), ReadOnly: r.readOnly}
+		out[i] = rdma.BladeInfo{ID: rdma.BladeID(i), Size: r.size, Key: r.accessKey(), ReadOnly: r.readOnly}
 	}
 	return out
 }
@@ -114,6 +114,11 @@ func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
 	if err != nil {
 		return err
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopped() {
+		return stoppedError(b)
+	}
 	return r.provision(off, n)
 }
 
@@ -126,14 +131,25 @@ func (f *Fabric) SetKey(b rdma.BladeID, k rdma.Key) error {
 	if err != nil {
 		return err
 	}
-	r.key.Store(uint32(k))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopped() {
+		return stoppedError(b)
+	}
+	r.key.Store(uint64(k))
+	f.settle()
+	return nil
+}
+
+// settle returns when no verb is in progress that was let in by the keys as they
+// were before; f.mu is held.
+func (f *Fabric) settle() {
 	f.barrier.all()
 	for p := range f.ports {
 		for s := p.executing(); s%2 == 1 && p.executing() == s; {
 			runtime.Gosched()
 		}
 	}
-	return nil
 }
 
 // region returns a blade's region; f.mu is held.

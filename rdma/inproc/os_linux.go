@@ -51,3 +51,17 @@ func reserveError(name string, err error) error {
 		return fmt.Errorf("inproc: %s: %w", name, err)
 	}
 }
+
+// discard makes all memory of a region zero, and gives it back: disk blocks too,
+// until they are provisioned again.
+func (r *region) discard() error {
+	if r.file == nil {
+		return unix.Madvise(r.mem, unix.MADV_DONTNEED)
+	}
+	err := unix.Fallocate(int(r.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(r.size))
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		clearPages(r.mem)
+		return nil
+	}
+	return err
+}

@@ -25,3 +25,9 @@ func anonymous(size uint64) ([]byte, error) {
 
 // reserve is a wish that this system cannot fulfil: the file stays sparse.
 func reserve(*os.File, uint64, uint64) error { return nil }
+
+// discard makes all memory of a region zero.
+func (r *region) discard() error {
+	clearPages(r.mem)
+	return nil
+}

@@ -17,7 +17,7 @@ import (
 type queuePair struct {
 	base     unsafe.Pointer
 	size     uint64
-	key      *atomic.Uint32
+	key      *atomic.Uint64
 	status   rdma.Status // StatusFlushed: error state
 	readOnly bool
 	region   *region
@@ -130,6 +130,9 @@ func (p *port) Arena() []byte { return p.arena }
 func (p *port) Reset(b rdma.BladeID) error {
 	if int(b) >= len(p.qps) {
 		return fmt.Errorf("inproc: blade %d of %d: %w", b, len(p.qps), rdma.ErrBladeDown)
+	}
+	if p.qps[b].region.stopped() {
+		return stoppedError(b)
 	}
 	p.qps[b].status = rdma.StatusOK
 	return nil

@@ -101,7 +101,9 @@ func (p *port) check(q *queuePair, w *rdma.WR) rdma.Status {
 	switch {
 	case local > uint64(len(p.arena)):
 		return rdma.StatusLocal
-	case w.Key != rdma.Key(q.key.Load()):
+	case q.region.stopped():
+		return rdma.StatusNoBlade
+	case uint64(w.Key) != q.key.Load():
 		return rdma.StatusKey
 	case w.Off > q.size || n > q.size-w.Off:
 		return rdma.StatusBounds

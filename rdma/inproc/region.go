@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -18,8 +19,19 @@ type region struct {
 	size     uint64
 	file     *os.File // nil: anonymous
 	readOnly bool
-	key      atomic.Uint32
+	// key is the access key; with keyStopped, no request carries it.
+	key   atomic.Uint64
+	mu    sync.Mutex // for changes of key, and what follows
+	stops uint32     // how often it was stopped
 }
+
+// keyStopped in a region's key: the blade is stopped.
+const keyStopped = 1 << 32
+
+func (r *region) stopped() bool { return r.key.Load()&keyStopped != 0 }
+
+// accessKey is the key of the region, the last one if it is stopped.
+func (r *region) accessKey() rdma.Key { return rdma.Key(r.key.Load()) }
 
 // sizeUnit divides the size of every region: it is a multiple of any page size
 // in use, and of the word's.
@@ -30,7 +42,7 @@ func mapRegion(o BladeOptions) (*region, error) {
 		return nil, fmt.Errorf("inproc: blade of %d bytes: the size must be a multiple of 64 KiB, from 64 KiB to 64 TiB", o.Size)
 	}
 	r := &region{size: o.Size, readOnly: o.ReadOnly}
-	r.key.Store(uint32(o.Key))
+	r.key.Store(uint64(o.Key))
 	var err error
 	switch {
 	case o.Path != "" && o.HugePages:

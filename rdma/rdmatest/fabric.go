@@ -44,6 +44,8 @@ type Fabric struct {
 	rng   *rand.Rand
 	mem   [][]byte
 	keys  []rdma.Key
+	down  []bool
+	stops uint32 // of any blade
 	ports []*port
 }
 
@@ -68,6 +70,7 @@ func New(o Options) *Fabric {
 	for i := range o.Blades {
 		f.mem = append(f.mem, make([]byte, o.Size))
 		f.keys = append(f.keys, rdma.Key(1000+i))
+		f.down = append(f.down, false)
 	}
 	return f
 }
@@ -102,7 +105,7 @@ func (f *Fabric) Run(n int, fn func(i int)) { f.run(n, fn) }
 
 // Provision checks the range: all memory is there.
 func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
-	if int(b) >= len(f.mem) {
+	if int(b) >= len(f.mem) || f.down[b] {
 		return fmt.Errorf("rdmatest: blade %d: %w", b, rdma.ErrBladeDown)
 	}
 	if off > f.o.Size || n > f.o.Size-off {
@@ -113,7 +116,7 @@ func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
 
 // SetKey changes a blade's access key; WRITEs that have arrived are placed before.
 func (f *Fabric) SetKey(b rdma.BladeID, k rdma.Key) error {
-	if int(b) >= len(f.mem) {
+	if int(b) >= len(f.mem) || f.down[b] {
 		return fmt.Errorf("rdmatest: blade %d: %w", b, rdma.ErrBladeDown)
 	}
 	for _, p := range f.ports {
@@ -149,6 +152,8 @@ func (f *Fabric) check(w *rdma.WR, arena int) rdma.Status {
 	}
 	writes := w.Op != rdma.OpRead && w.Op != rdma.OpFlush
 	switch {
+	case f.down[w.Blade]:
+		return rdma.StatusNoBlade
 	case local > uint64(arena):
 		if f.o.Bug == LocalUnchecked {
 			w.Local, w.Len = uint32(arena)-16, 8

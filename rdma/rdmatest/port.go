@@ -265,7 +265,7 @@ func (p *port) Now() int64 { return p.f.now }
 func (p *port) Arena() []byte { return p.arena }
 
 func (p *port) Reset(b rdma.BladeID) error {
-	if int(b) >= len(p.qps) {
+	if int(b) >= len(p.qps) || p.f.down[b] {
 		return fmt.Errorf("rdmatest: blade %d: %w", b, rdma.ErrBladeDown)
 	}
 	if p.qps[b].out > 0 {

@@ -99,12 +99,12 @@ func (o Options) Validate() error {
 // Fabric is a simulated fabric. It belongs to one goroutine: the one that calls
 // Run, whose bodies are coroutines on it; outside Run one at a time.
 type Fabric struct {
-	opt     Options
-	free    freedomTable
-	timeout int64 // ps
-	control int64
-	look    int64
-	idle    int64
+	opt       Options
+	free      freedomTable
+	timeout   int64 // ps
+	controlPs int64
+	look      int64
+	idle      int64
 
 	now     int64 // ps
 	seq     uint64
@@ -143,7 +143,7 @@ func New(o Options) (*Fabric, error) {
 	pr := &o.Profile
 	f := &Fabric{
 		opt: o, free: o.Freedom.table(),
-		timeout: ps(pr.TimeoutNs), control: ps(pr.ControlNs), look: ps(pr.LookaheadNs), idle: ps(pr.IdleNs),
+		timeout: ps(pr.TimeoutNs), controlPs: ps(pr.ControlNs), look: ps(pr.LookaheadNs), idle: ps(pr.IdleNs),
 		ports: map[*port]struct{}{}, past: map[int]uint64{},
 	}
 	f.trace.init(o.Trace, o.Seed)
@@ -199,13 +199,27 @@ func (f *Fabric) proc() *proc {
 	return &f.main
 }
 
-// control returns the blade after a call of the control path has reached it.
+// control returns the blade that a call of the control path reaches. The call takes
+// its time, but is carried out now.
+func (f *Fabric) control(b rdma.BladeID) (*blade, error) {
+	if int(b) >= len(f.blades) {
+		return nil, fmt.Errorf("sim: blade %d of %d: %w", b, len(f.blades), rdma.ErrBladeDown)
+	}
+	f.proc().clock += f.controlPs
+	bl := f.blades[b]
+	if f.now < bl.down || bl.cut(f.now, -1) > f.now {
+		return nil, fmt.Errorf("sim: blade %d does not answer: %w", b, rdma.ErrBladeDown)
+	}
+	return bl, nil
+}
+
+// reach returns the blade after a call of the control path has reached it.
 func (f *Fabric) reach(b rdma.BladeID) (*blade, error) {
 	if int(b) >= len(f.blades) {
 		return nil, fmt.Errorf("sim: blade %d of %d: %w", b, len(f.blades), rdma.ErrBladeDown)
 	}
 	p := f.proc()
-	p.clock += f.control
+	p.clock += f.controlPs
 	p.sync()
 	bl := f.blades[b]
 	if f.now < bl.down || bl.cut(f.now, -1) > f.now {
@@ -218,13 +232,9 @@ func (f *Fabric) reach(b rdma.BladeID) (*blade, error) {
 // time, but gives control to nobody else: its caller may hold a mutex that
 // another body, on the same goroutine, is about to ask for.
 func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
-	if int(b) >= len(f.blades) {
-		return fmt.Errorf("sim: blade %d of %d: %w", b, len(f.blades), rdma.ErrBladeDown)
-	}
-	f.proc().clock += f.control
-	bl := f.blades[b]
-	if f.now < bl.down || bl.cut(f.now, -1) > f.now {
-		return fmt.Errorf("sim: blade %d does not answer: %w", b, rdma.ErrBladeDown)
+	bl, err := f.control(b)
+	if err != nil {
+		return err
 	}
 	if off > bl.mem.size || n > bl.mem.size-off {
 		return fmt.Errorf("sim: provisioning [%#x, +%#x) of a region of %#x bytes: %w", off, n, bl.mem.size, rdma.ErrNoMemory)
@@ -233,9 +243,9 @@ func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
 }
 
 // SetKey changes a blade's access key. What has arrived there with the old one
-// takes effect first.
+// takes effect first. Like Provision it gives control to nobody else.
 func (f *Fabric) SetKey(b rdma.BladeID, k rdma.Key) error {
-	bl, err := f.reach(b)
+	bl, err := f.control(b)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,82 @@
+package inproc
+
+import (
+	"bytes"
+	"fmt"
+
+	"txnode/rdma"
+)
+
+var _ rdma.Stopper = (*Fabric)(nil)
+
+func stoppedError(b rdma.BladeID) error {
+	return fmt.Errorf("inproc: blade %d is stopped: %w", b, rdma.ErrBladeDown)
+}
+
+// StopBlade stops a blade: rdma.Stopper. Its memory, or file, stays mapped.
+func (f *Fabric) StopBlade(b rdma.BladeID) error {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	r, err := f.region(b)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopped() {
+		return nil
+	}
+	r.stops++
+	r.key.Store(r.key.Load() | keyStopped)
+	f.settle()
+	return nil
+}
+
+// RestartBlade brings a blade back: rdma.Stopper.
+func (f *Fabric) RestartBlade(b rdma.BladeID, memory bool) error {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	r, err := f.region(b)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.stopped() {
+		return nil
+	}
+	if !memory {
+		if err := r.wipe(); err != nil {
+			return fmt.Errorf("inproc: blade %d: giving up what its memory held: %w", b, err)
+		}
+	}
+	// A key that no client has: the one it had is known to all of them.
+	z := f.seed + (uint64(b)+1)<<32 + uint64(r.stops)
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	k := uint32(z ^ z>>31)
+	if k == uint32(r.key.Load()) {
+		k++
+	}
+	r.key.Store(uint64(k))
+	return nil
+}
+
+// wipe makes all of a region's memory zero.
+func (r *region) wipe() error {
+	if r.readOnly {
+		return nil
+	}
+	return r.discard()
+}
+
+// clearPages clears the pages that are not zero already: memory that was never
+// touched stays untouched.
+func clearPages(mem []byte) {
+	zero := make([]byte, pageSize)
+	for ; len(mem) > 0; mem = mem[min(pageSize, len(mem)):] {
+		if p := mem[:min(pageSize, len(mem))]; !bytes.Equal(p, zero[:len(p)]) {
+			clear(p)
+		}
+	}
+}

@@ -1,0 +1,43 @@
+package rdmatest
+
+import (
+	"fmt"
+
+	"txnode/rdma"
+)
+
+var _ rdma.Stopper = (*Fabric)(nil)
+
+// StopBlade stops a blade: rdma.Stopper. What has arrived and is not placed is
+// lost; a READ or WRITE that is being copied is completed, like one that was
+// faster than the failure.
+func (f *Fabric) StopBlade(b rdma.BladeID) error {
+	if int(b) >= len(f.mem) {
+		return fmt.Errorf("rdmatest: blade %d: %w", b, rdma.ErrBladeDown)
+	}
+	if f.down[b] {
+		return nil
+	}
+	f.down[b] = true
+	f.stops++
+	for _, p := range f.ports {
+		p.qps[b].landing = nil
+	}
+	return nil
+}
+
+// RestartBlade brings a blade back: rdma.Stopper.
+func (f *Fabric) RestartBlade(b rdma.BladeID, memory bool) error {
+	if int(b) >= len(f.mem) {
+		return fmt.Errorf("rdmatest: blade %d: %w", b, rdma.ErrBladeDown)
+	}
+	if !f.down[b] {
+		return nil
+	}
+	if !memory {
+		clear(f.mem[b])
+	}
+	f.down[b] = false
+	f.keys[b] = rdma.Key(1<<20 + f.stops<<8 + uint32(b))
+	return nil
+}
