@@ -17,8 +17,8 @@ type Options struct {
 	Blades   int
 	Size     uint64 // of each blade's region in bytes, a multiple of 64
 	ReadOnly bool   // all blades
-	// Caps that the fabric keeps, and no more. Durable is ignored, since nothing
-	// is ever lost. MaxBatch 0: 128.
+	// Caps that the fabric keeps, and no more. Durable is always set: FLUSH does what
+	// it promises, and without Volatile there is nothing to do. MaxBatch 0: 128.
 	Caps rdma.Caps
 	Seed uint64
 	// LatencyNs is the round trip of a request without queueing; 0: 2000.
@@ -34,6 +34,8 @@ type Options struct {
 	Fail func(w *rdma.WR) rdma.Status
 	// Bug breaks the contract; "": nothing.
 	Bug Bug
+	// Volatile remembers what FLUSH has not made durable: see LosePower.
+	Volatile bool
 }
 
 // Fabric is the test fabric. Its methods are for the thread that runs, or for
@@ -47,6 +49,7 @@ type Fabric struct {
 	down  []bool
 	stops uint32 // of any blade
 	ports []*port
+	power *power // nil without Volatile
 }
 
 var _ rdma.Fabric = (*Fabric)(nil)
@@ -72,6 +75,7 @@ func New(o Options) *Fabric {
 		f.keys = append(f.keys, rdma.Key(1000+i))
 		f.down = append(f.down, false)
 	}
+	f.initPower()
 	return f
 }
 

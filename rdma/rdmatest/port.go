@@ -124,6 +124,7 @@ func (q *queuePair) execute(b *rdma.Batch, i int) {
 	case w.Op == rdma.OpFlush:
 		if f.o.Bug != FlushIgnored {
 			q.place(forever)
+			f.persist(w.Blade, w.Off, uint64(w.Len))
 		}
 	default:
 		c.result = q.atomic(w)
@@ -146,7 +147,10 @@ func (q *queuePair) atomic(w *rdma.WR) uint64 {
 		return 0
 	}
 	old, next := f.atomic(w, word, q.p.arena)
-	put := func() { binary.LittleEndian.PutUint64(word, next) }
+	put := func() {
+		binary.LittleEndian.PutUint64(word, next)
+		f.changed(w.Blade, w.Off, 8)
+	}
 	if f.o.Bug == AtomicsSplit {
 		f.at(f.now+f.o.LatencyNs/2, put)
 	} else {
@@ -201,7 +205,9 @@ func (q *queuePair) place(due int64) {
 	}
 	n := 0
 	for n < len(q.landing) && q.landing[n].at <= due {
-		copy(q.p.f.bytes(q.blade, q.landing[n].off, forever), q.landing[n].data)
+		l := &q.landing[n]
+		copy(q.p.f.bytes(q.blade, l.off, forever), l.data)
+		q.p.f.changed(q.blade, l.off, uint64(len(l.data)))
 		n++
 	}
 	q.landing = slices.Delete(q.landing, 0, n)
