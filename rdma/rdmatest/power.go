@@ -72,8 +72,9 @@ func (f *Fabric) persistLine(b rdma.BladeID, l uint64) {
 // LosePower ends the fabric, which had Options.Volatile, and returns the one that
 // is there when the power is back, with the same options but for Fail, and the
 // clock going on: every line of memory that was changed since it was last flushed
-// holds what it held then, or any of the last contents that it had since,
-// independently of all others, drawn from seed. Nothing that ran on the old fabric
+// holds what it held then, or any of the last contents that it had since (that of
+// a WRITE which had come half-way included), independently of all others, drawn from
+// seed. Nothing that ran on the old fabric
 // may use it any more.
 func (f *Fabric) LosePower(seed uint64) *Fabric {
 	if f.power == nil {

@@ -1,6 +1,7 @@
 package rdmatest_test
 
 import (
+	"bytes"
 	"testing"
 
 	"txnode/rdma"
@@ -55,17 +56,14 @@ func TestLosePower(t *testing.T) {
 		}
 		m := f.LosePower(seed).Memory(0)
 		for l, allowed := range [][]byte{{1, 2, 3}, {1, 2}, {1}, {0}} {
-			ok := false
-			for _, v := range allowed {
-				ok = ok || m[l*line] == v && m[l*line+line-1] == v
-			}
-			if !ok {
+			// A WRITE that is cut within a line has been there in part.
+			if !bytes.Contains(allowed, m[l*line:][:1]) || !bytes.Contains(allowed, m[l*line+line-1:][:1]) {
 				t.Fatalf("seed %d: line %d holds %d ... %d, allowed are %v", seed, l, m[l*line], m[l*line+line-1], allowed)
 			}
 		}
 		outcomes[[2]byte{m[0], m[line]}]++
 	}
-	if len(outcomes) != 6 {
+	if len(outcomes) < 6 {
 		t.Errorf("the lines are not independent: %v", outcomes)
 	}
 }
