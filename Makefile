@@ -74,7 +74,7 @@ cover: ## coverage per package over all tests, lines in cover.html [TESTFLAGS=]
 	@sh scripts/cover.sh $(TESTFLAGS)
 
 .PHONY: lint
-lint: ## golangci-lint over every module, by .golangci.yml
+lint: ## golangci-lint over every module, by .golangci.yml; CI fails on findings
 	@sh scripts/lint.sh
 
 .PHONY: fmt

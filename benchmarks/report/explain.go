@@ -147,7 +147,7 @@ func publishedCost(p published.Transaction, cost func(published.Transaction) pub
 }
 
 // mix computes the means. FORD's mean over committed transactions is known where
-// no type is a range; its mean over attempts was measured for TATP.
+// no type is a range; its mean over attempts was measured for its own mix.
 func (e *Explanation) mix(layout published.Layout) {
 	known, ranged := len(e.Types) > 0, false
 	for i := range e.Types {
@@ -168,8 +168,8 @@ func (e *Explanation) mix(layout published.Layout) {
 		m := &e.MixCommitted
 		m.FORDVerbs, m.FORDRoundTrips, m.BoundVerbs, m.BoundRoundTrips = 0, 0, 0, 0
 	}
-	if e.Workload == "tatp" && layout == (published.Layout{Backups: 1, Blades: 2}) && e.fordMix() {
-		e.MixAttempts.FORDVerbs, e.MixAttempts.BoundVerbs = published.TATPAttemptFORD, published.TATPAttemptBound
+	if layout == (published.Layout{Backups: 1, Blades: 2}) && e.fordMix() {
+		e.MixAttempts.FORDVerbs, e.MixAttempts.BoundVerbs = published.PerAttempt(e.Workload)
 	}
 }
 
@@ -293,6 +293,9 @@ func (e *Explanation) notes() []string {
 			plural(int64(e.Store.Replicas), "backup"), plural(int64(e.Store.Blades), "blade")),
 		"bound: the most that the default policy may need by design, 2r + 2n + (f+1) + n(f+1) + n verbs.",
 		"A round trip is waited for before the client may say committed; releasing is not.",
+	}
+	if e.MixAttempts.FORDVerbs > 0 {
+		notes = append(notes, "All attempts: those that end for lack of funds, or of a row, are counted, too; FORD's as measured at one thread, figure 10 of SMART.")
 	}
 	if slices.ContainsFunc(e.Types, func(t ExplainedType) bool { return t.Phases != nil && t.FORD != nil }) {
 		notes = append(notes, "A round trip that phases share is counted in the later one.")

@@ -32,5 +32,5 @@
 //
 // Blocks never change their class or purpose, so a verb that comes late or from
 // a stale address meets a record header, and is detected by state, key, table or
-// checksum (DESIGN section 6; RACE, section 3.3).
+// checksum (docs/layout.md, section 2; RACE, section 3.3).
 package record

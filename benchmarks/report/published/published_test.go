@@ -149,3 +149,11 @@ func Example() {
 	// 2.12 M/s with 24 threads
 	// Amalgamate 27 verbs, ours at most 17
 }
+
+func TestPerAttempt(t *testing.T) {
+	for workload, want := range map[string][2]float64{"smallbank": {13.107, 0}, "tatp": {3.347, 2.9}, "tpcc": {0, 0}} {
+		if ford, bound := published.PerAttempt(workload); [2]float64{ford, bound} != want {
+			t.Errorf("%s: %v and %v, want %v", workload, ford, bound, want)
+		}
+	}
+}
