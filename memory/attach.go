@@ -3,6 +3,7 @@ package memory
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"txnode/rdma"
 )
@@ -182,6 +183,23 @@ func (s *Space) setKeys() error {
 func (s *Space) AdvanceEpoch(change func(*Layout) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.advance(func(l *Layout) error {
+		was := slices.Clone(l.Coordinators)
+		if change != nil {
+			if err := change(l); err != nil {
+				return err
+			}
+		}
+		if !slices.Equal(was, l.Coordinators) {
+			return fmt.Errorf("%w: a new epoch may not change coordinators", ErrLayout)
+		}
+		return nil
+	})
+}
+
+// advance is AdvanceEpoch for a change that may also declare coordinators dead. The
+// caller holds the lock.
+func (s *Space) advance(change func(*Layout) error) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
@@ -190,10 +208,8 @@ func (s *Space) AdvanceEpoch(change func(*Layout) error) error {
 		return fmt.Errorf("%w: epochs", ErrExhausted)
 	}
 	l := old.clone()
-	if change != nil {
-		if err := change(l); err != nil {
-			return err
-		}
+	if err := change(l); err != nil {
+		return err
 	}
 	l.Epoch = old.Epoch + 1
 	if l.Geometry != old.Geometry || l.Formatted != old.Formatted || l.NextCoordinator != old.NextCoordinator || len(l.Blades) != len(old.Blades) ||

@@ -85,7 +85,10 @@ func (s *Space) areas(e CoordinatorEntry) Coordinator {
 //
 // Areas are carved from whole segments, so most calls cost one change of the
 // catalog and no verb.
-func (s *Space) NewCoordinator() (Coordinator, error) {
+func (s *Space) NewCoordinator() (Coordinator, error) { return s.NewCoordinatorUntil(0) }
+
+// NewCoordinatorUntil is NewCoordinator with a lease: see Renew.
+func (s *Space) NewCoordinatorUntil(until int64) (Coordinator, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.writable(); err != nil {
@@ -102,7 +105,7 @@ func (s *Space) NewCoordinator() (Coordinator, error) {
 			return Coordinator{}, err
 		}
 	}
-	e := CoordinatorEntry{ID: l.NextCoordinator, Slot: slot}
+	e := CoordinatorEntry{ID: l.NextCoordinator, Slot: slot, Until: max(until, 0)}
 	next := *l
 	next.NextCoordinator++
 	if err := s.commit(coordinatorEntry(e), next.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)+1)); err != nil {
@@ -113,6 +116,7 @@ func (s *Space) NewCoordinator() (Coordinator, error) {
 	}
 	l.Coordinators = append(l.Coordinators, e)
 	s.logs.used[slot] = true
+	s.register()
 	return s.areas(e), nil
 }
 
@@ -164,6 +168,7 @@ func (s *Space) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 	}
 	l.Coordinators = slices.Delete(l.Coordinators, i, i+1)
 	delete(s.logs.used, gone.Slot)
+	s.register()
 	return nil
 }
 

@@ -32,17 +32,21 @@ const (
 	entrySegment
 	entryTable
 	entryCoordinator
+	entryVerdict
+	entrySweep
 )
 
 // Keys. Numbers are fixed-width hexadecimal, so that the order of keys is theirs.
 const (
 	keyGeometry = "geometry"
 	keyState    = "state"
+	keySweep    = "sweep"
 
 	prefixBlade       = "blade/"
 	prefixSegment     = "segment/"
 	prefixTable       = "table/"
 	prefixCoordinator = "coordinator/"
+	prefixVerdict     = "verdict/"
 )
 
 func keyOf(prefix string, n uint32) string { return fmt.Sprintf("%s%08x", prefix, n) }
@@ -217,10 +221,31 @@ func decodeTable(d *payload) Table {
 }
 
 func coordinatorEntry(c CoordinatorEntry) Entry {
-	return seal(keyOf(prefixCoordinator, c.ID), entryCoordinator, binary.LittleEndian.AppendUint32(nil, c.Slot))
+	p := binary.LittleEndian.AppendUint32(nil, c.Slot)
+	if c.Until != 0 || c.Recovering {
+		p = binary.LittleEndian.AppendUint64(p, uint64(c.Until))
+		p = append(p, 0)
+		if c.Recovering {
+			p[len(p)-1] = 1
+		}
+		p = binary.LittleEndian.AppendUint32(p, c.By)
+	}
+	return seal(keyOf(prefixCoordinator, c.ID), entryCoordinator, p)
 }
 
-func decodeCoordinator(d *payload) CoordinatorEntry { return CoordinatorEntry{Slot: d.u32()} }
+// decodeCoordinator accepts entries without a lease, too: those that have none, and
+// those of before there were leases.
+func decodeCoordinator(d *payload) CoordinatorEntry {
+	c := CoordinatorEntry{Slot: d.u32()}
+	if len(d.p) > 0 {
+		c.Until = int64(d.u64())
+		state := d.u8()
+		c.Recovering = state == 1
+		c.By = d.u32()
+		d.fail = d.fail || state > 1 || c.Until < 0
+	}
+	return c
+}
 
 // entries is the whole layout, in the order of keys.
 func (l *Layout) entries() []Entry {
@@ -236,8 +261,14 @@ func (l *Layout) entries() []Entry {
 		out = append(out, segmentEntry(SegmentID(i+1), s))
 	}
 	out = append(out, l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)))
+	if l.Unswept {
+		out = append(out, sweepEntry())
+	}
 	for _, t := range l.Tables {
 		out = append(out, tableEntry(t))
+	}
+	for i := range l.Verdicts {
+		out = append(out, verdictEntry(&l.Verdicts[i]))
 	}
 	return out
 }
@@ -295,6 +326,10 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 				t.ID = uint16(id)
 				l.Tables = append(l.Tables, t)
 			})
+		case e.Key == keySweep:
+			err = one(e, entrySweep, func(*payload) { l.Unswept = true })
+		case numbered && prefix == prefixVerdict && id < MaxCoordinators:
+			err = one(e, entryVerdict, func(d *payload) { l.Verdicts = append(l.Verdicts, decodeVerdict(d, id)) })
 		case numbered && prefix == prefixCoordinator && id < MaxCoordinators:
 			err = one(e, entryCoordinator, func(d *payload) {
 				c := decodeCoordinator(d)

@@ -22,6 +22,9 @@ var (
 	ErrNoTable = errors.New("memory: no such table")
 	// ErrNoCoordinator: there is no open coordinator of this number.
 	ErrNoCoordinator = errors.New("memory: no such coordinator")
+	// ErrClaimed: somebody else is recovering the coordinator: wait until it is gone,
+	// or his claim has expired.
+	ErrClaimed = errors.New("memory: coordinator is being recovered")
 	// ErrExhausted: numbers that are never reused (coordinators, tables,
 	// segments, epochs) are used up: copy the data into a new database.
 	ErrExhausted = errors.New("memory: numbers are used up")

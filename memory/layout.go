@@ -27,6 +27,10 @@ type Layout struct {
 	Segments        []Segment // by id; the first is unused
 	Tables          []Table   // by id - 1
 	Coordinators    []CoordinatorEntry
+	Verdicts        []Verdict // by coordinator: of those that were recovered
+	// Unswept is true from the moment that a dead coordinator is forgotten until the
+	// blades have been swept for what its log did not tell of.
+	Unswept bool
 }
 
 // Geometry is what never changes.
@@ -86,6 +90,13 @@ type Segment struct {
 type CoordinatorEntry struct {
 	ID   uint32
 	Slot uint32
+	// Until is when its lease ends, or, while it is being recovered, the claim of
+	// who does that: in nanoseconds of the fabric's clock; 0: never.
+	Until int64
+	// Recovering: it was declared dead, and By decides its transactions; 0: somebody
+	// who is no coordinator.
+	Recovering bool
+	By         uint32
 }
 
 // slots is how many segments a region has room for.
@@ -113,6 +124,7 @@ func (l *Layout) clone() *Layout {
 		n.Tables[i].Options = slices.Clone(n.Tables[i].Options)
 	}
 	n.Coordinators = slices.Clone(l.Coordinators)
+	n.Verdicts = slices.Clone(l.Verdicts)
 	return &n
 }
 

@@ -22,6 +22,7 @@ type Space struct {
 	cat    Catalog
 	opts   Options
 	view   atomic.Pointer[View]
+	regs   atomic.Pointer[registry]
 
 	// since is the first coordinator number of this session: what carries a
 	// smaller one was written before the Space was opened.
@@ -35,6 +36,7 @@ type Space struct {
 	pools     [NumClasses]pool
 	extents   extentSpace
 	logs      logSpace
+	sweeps    uint64 // grows when something is left to be swept
 }
 
 // spread is what primaries are spread evenly over the blades for.
@@ -255,6 +257,7 @@ func (s *Space) derive() {
 		s.count(&l.Segments[i])
 	}
 	s.logs.derive(l)
+	s.register()
 	s.publish()
 }
 

@@ -163,7 +163,7 @@ func (s *Session) nextTx() (record.TxID, error) {
 	if mutant.ReuseVersion {
 		return record.MakeTxID(s.coord.ID, s.seq/2+1), nil
 	}
-	if s.seq < 1<<record.SequenceBits {
+	if s.seq < record.MaxSequence {
 		return record.MakeTxID(s.coord.ID, s.seq), nil
 	}
 	for _, tx := range s.txs {

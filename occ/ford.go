@@ -191,7 +191,7 @@ func (tx *Tx) countAsRelease(n uint64) {
 func (tx *Tx) undoRecord() (at uint32, n int, err error) {
 	size := log.HeaderSize
 	for i := range tx.items {
-		if it := &tx.items[i]; it.write != writeNone && !it.inserted {
+		if it := &tx.items[i]; it.write != writeNone {
 			size += log.EntryHeaderSize + int(it.bufLen)
 		}
 	}
@@ -206,10 +206,10 @@ func (tx *Tx) undoRecord() (at uint32, n int, err error) {
 	undo.Reset()
 	for i := range tx.items {
 		it := &tx.items[i]
-		if it.write == writeNone || it.inserted {
+		if it.write == writeNone {
 			continue
 		}
-		img := tx.image(it)
+		img := tx.image(it) // of what is inserted, the placeholder
 		m := img.Meta()
 		k := record.Size(m.KeyLen(), m.ValueLen())
 		w := undo.Add(buf, k)
@@ -219,7 +219,7 @@ func (tx *Tx) undoRecord() (at uint32, n int, err error) {
 		if it.from != 0 {
 			addr, kind = it.from, log.Move
 		}
-		undo.Set(buf, w, kind, addr, it.version, it.addr, k)
+		undo.Set(buf, w, kind, addr, img.Version(), it.addr, k)
 	}
 	return at, undo.Finish(buf, log.Undo, tx.id, tx.view.Epoch), nil
 }

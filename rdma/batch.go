@@ -202,13 +202,23 @@ func (b *Batch) Fence() { b.wrs[len(b.wrs)-1].Flags |= FlagFence }
 func (b *Batch) Complete(i int, s Status) {
 	w := &b.wrs[i]
 	w.Status = s
-	if s != StatusOK && (b.failed == 0 || i < b.failed-1) {
-		b.failed = i + 1
+	if s != StatusOK {
+		b.fail(i, s)
 	}
 	if b.tracked {
 		b.c.t.completed(w)
 	}
 	b.completed(1)
+}
+
+// fail notes that request i has failed.
+func (b *Batch) fail(i int, s Status) {
+	if b.failed == 0 || i < b.failed-1 {
+		b.failed = i + 1
+	}
+	if s.Uncertain() {
+		b.c.t.uncertain = true
+	}
 }
 
 // CompleteAll is Complete with StatusOK for the n requests of the Post in

@@ -39,6 +39,9 @@ type Thread struct {
 	live     int       // of these, how many have not returned
 	plain    *Coro
 
+	owner     uint64 // see SetOwner
+	uncertain bool   // see Uncertain
+
 	tracks   bool // completions are reported one by one: throttle or fences are on
 	throttle throttle
 	conflict conflict
@@ -104,6 +107,22 @@ func mix64(z uint64) uint64 {
 // Reconnect takes the queue pair of a blade out of the error state, after the
 // requests that it flushed have completed.
 func (t *Thread) Reconnect(b BladeID) error { return t.port.Reset(b) }
+
+// Uncertain reports whether a request of the thread has failed, since the last call,
+// of which it is not known whether it has taken effect, or still will. Only a new
+// access key makes sure that it does not.
+func (t *Thread) Uncertain() bool {
+	was := t.uncertain
+	t.uncertain = false
+	return was
+}
+
+// SetOwner sets the number under which the thread takes locks in structures of the
+// blades, so that it can be told who died with them; 0, the default: none.
+func (t *Thread) SetOwner(id uint64) { t.owner = id }
+
+// Owner returns the number that SetOwner has set.
+func (t *Thread) Owner() uint64 { return t.owner }
 
 // Counters returns the totals of all coroutines of the thread, those that run
 // included. What a coroutine counts elsewhere (Coro.Count) is not in them.

@@ -94,6 +94,9 @@ func (db *DB) start() error {
 		}
 		flush = occ.FlushDurable
 	}
+	if err := db.recover(); err != nil {
+		return err
+	}
 	db.engine = occ.NewEngine(db.space, occ.Options{
 		Policy: db.opts.Policy, ReadBackups: db.opts.ReadBackups, Flush: flush, CacheBytes: db.opts.CacheBytes,
 	})

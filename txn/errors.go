@@ -44,6 +44,9 @@ var (
 	ErrTableType = errors.New("txn: table has other types")
 	// ErrCorrupt: stored data is damaged.
 	ErrCorrupt = occ.ErrCorrupt
+	// ErrUnrecovered: the database was left by a process that died, and is opened
+	// ReadOnly: open it once for writing.
+	ErrUnrecovered = errors.New("txn: database was not closed, and not recovered since")
 	// ErrOptions: options are wrong; the message lists every fault.
 	ErrOptions = errors.New("txn: wrong options")
 

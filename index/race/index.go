@@ -86,9 +86,15 @@ func newIndex(c *rdma.Coro, s Space, root memory.Addr, g Geometry) *Index {
 // handle takes name their owner. Recover frees the locks of owners that are dead.
 func (ix *Index) SetOwner(id uint64) { ix.owner.Store(id) }
 
-// lockWord is what a lock holds that c has taken.
+// lockWord is what a lock holds that c has taken. The owner is the thread's, if it
+// has one, else the handle's.
 func (ix *Index) lockWord(c *rdma.Coro) uint64 {
-	return ix.owner.Load()<<16 | uint64(uint16(c.Thread().Index()))
+	t := c.Thread()
+	owner := t.Owner()
+	if owner == 0 {
+		owner = ix.owner.Load()
+	}
+	return owner<<16 | uint64(uint16(t.Index()))
 }
 
 // ownerOf is the owner that a lock word names.

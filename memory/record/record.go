@@ -40,6 +40,9 @@ const (
 	SequenceBits    = 39
 	MaxCoordinators = 1 << 24
 
+	// MaxSequence is no transaction's number: from it on, they are for recovery.
+	MaxSequence = 1<<SequenceBits - 2
+
 	coordinatorShift = SequenceBits + 1
 )
 

@@ -2,8 +2,6 @@ package command
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
 
 	"txnode/benchmarks/engine"
@@ -34,15 +32,6 @@ func openEngine(ctx context.Context, o StoreOptions) (workload.Store, error) {
 	s, err := engine.Open(ctx, options)
 	if err != nil {
 		return nil, err
-	}
-	// Before the first worker there are no coordinators but those of a process that
-	// died. Its locks would be waited for without end.
-	left, err := s.DB().Space().Coordinators()
-	if err == nil && len(left) > 0 {
-		err = fmt.Errorf("the database in %s was not closed: a process died while it used it, and may have left locks and half-done commits, which this version cannot recover yet; see them with \"txnode check %s\", or start with an empty directory", o.Dir, o.Dir)
-	}
-	if err != nil {
-		return nil, errors.Join(err, s.Close(ctx))
 	}
 	return s, nil
 }

@@ -1,0 +1,104 @@
+package race
+
+import (
+	"txnode/index"
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// SetStall sets how long an operation waits for another client's change that stands
+// in its way, in nanoseconds of the fabric's clock, before it fails with
+// index.ErrBusy. The handle is not in use yet.
+func (ix *Index) SetStall(ns int64) { ix.stall = ns }
+
+// Mend completes a change of the slot of a block that its client has left half-done
+// between the copies: it has stopped, and is fenced. It makes the backups of every
+// slot of the key that points to block a like the primary, takes a out of backups
+// whose primary does not point to it any more, and tells whether the primary does.
+//
+// The caller has resolved q and holds the lock of a, or is the only one who may
+// decide what becomes of it; so nobody changes such a slot but the mover of a
+// split, who may be at work. was is the block that the slot pointed to before, if
+// the change was a Replace; 0: it was an Insert or a Remove.
+//
+// A word of a backup that holds neither a nor what was there before is in the middle
+// of a transition of somebody else, whose turn comes first: see step.
+func (ix *Index) Mend(c *rdma.Coro, q *index.Query, was, a memory.Addr) (linked bool, err error) {
+	s := ix.get()
+	defer ix.put(s)
+	t := c.Thread()
+	lines := queryLines
+	if q.State[stSecond] != 0 {
+		lines = 2 * queryLines
+	}
+	copies := 0
+	for i := range lines {
+		copies = max(copies, q.View.Copies(slotAddr(q, i, 0)))
+	}
+	size := lines * copies * lineSize
+	buf, err := t.Alloc(size)
+	if err != nil {
+		return false, err
+	}
+	defer t.Free(buf, size)
+	at := func(i, k, j int) uint32 { return buf + uint32((i*copies+k)*lineSize+8*j) }
+	wait := waiting{}
+	for {
+		s.batch.Reset()
+		for i := range lines {
+			line := slotAddr(q, i, 0)
+			for k := range q.View.Copies(line) {
+				s.batch.Read(q.View.At(line, k), at(i, k, 0), lineSize)
+			}
+		}
+		if err := c.Do(&s.batch); err != nil {
+			return false, err
+		}
+		linked = false
+		left := 0
+		s.batch.Reset()
+		for i := range lines {
+			line := slotAddr(q, i, 0)
+			for j := range slotsPerLine {
+				p := t.Word(at(i, 0, j))
+				here := p != 0 && Slot(p).Addr() == a
+				linked = linked || here
+				for k := 1; k < q.View.Copies(line); k++ {
+					b := t.Word(at(i, k, j))
+					there := b != 0 && Slot(b).Addr() == a
+					if b == p || !here && !there {
+						continue
+					}
+					to := uint64(0)
+					switch {
+					case here && !there:
+						left++
+						if b != 0 && Slot(b).Addr() != was || b == 0 && was != 0 {
+							continue // somebody else's turn
+						}
+						to = p
+					case here: // the mark of a split, whose mover sees to it
+						continue
+					default:
+						left++
+					}
+					g := q.View.At(line, k)
+					g.Off += uint64(8 * j)
+					s.batch.CAS(g, b, to)
+				}
+			}
+		}
+		if left == 0 {
+			return linked, nil
+		}
+		if s.batch.Len() == 0 {
+			if err := ix.waitFor(c, &wait, a, 0, "a change of a copy of a slot"); err != nil {
+				return linked, err
+			}
+			continue
+		}
+		if err := c.Do(&s.batch); err != nil {
+			return linked, err
+		}
+	}
+}

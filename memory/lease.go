@@ -1,0 +1,335 @@
+package memory
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"txnode/rdma"
+)
+
+// registry is what is asked of the open coordinators without a lock.
+type registry struct {
+	ids   []uint32 // in order
+	until []int64
+	dead  []bool // being recovered
+}
+
+// register publishes the open coordinators; the caller holds the lock.
+func (s *Space) register() {
+	n := len(s.layout.Coordinators)
+	r := &registry{ids: make([]uint32, n), until: make([]int64, n), dead: make([]bool, n)}
+	for i, c := range s.layout.Coordinators {
+		r.ids[i], r.until[i], r.dead[i] = c.ID, c.Until, c.Recovering
+	}
+	s.regs.Store(r)
+}
+
+// Registered reports whether a coordinator has not been closed: it is alive, or
+// its transactions are not all decided. A lock of one that is not registered
+// belongs to a transaction that has had no effect. It takes no lock.
+func (s *Space) Registered(id uint32) bool {
+	_, ok := slices.BinarySearch(s.regs.Load().ids, id)
+	return ok
+}
+
+// LeaseState says whether somebody stands for a coordinator.
+type LeaseState uint8
+
+// States of a lease.
+const (
+	LeaseGone    LeaseState = iota // the coordinator was closed
+	LeaseLive                      // it has a lease, or needs none
+	LeaseExpired                   // it may be declared dead
+	LeaseClaimed                   // somebody recovers it
+)
+
+// Lease says how things stand with a coordinator at a time of the fabric's clock.
+// A claim that has expired is LeaseExpired. It takes no lock.
+func (s *Space) Lease(id uint32, now int64) LeaseState {
+	r := s.regs.Load()
+	i, ok := slices.BinarySearch(r.ids, id)
+	switch {
+	case !ok:
+		return LeaseGone
+	case r.until[i] != 0 && now > r.until[i]:
+		return LeaseExpired
+	case r.dead[i]:
+		return LeaseClaimed
+	}
+	return LeaseLive
+}
+
+// Expired lists the coordinators whose lease, or the claim on them, has expired.
+func (s *Space) Expired(now int64) []uint32 {
+	r := s.regs.Load()
+	var out []uint32
+	for i, id := range r.ids {
+		if r.until[i] != 0 && now > r.until[i] {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// Renew extends leases to a time of the fabric's clock, in one change of the
+// catalog. A coordinator that was declared dead keeps its claim, and one that is
+// gone is passed over: who was declared dead learns it from its verbs.
+//
+// The bound on the drift of clocks is in the caller's arithmetic: until lies
+// behind the moment from which others may declare the coordinator dead. Nothing
+// but liveness depends on it.
+func (s *Space) Renew(until int64, ids ...uint32) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	l := s.layout
+	var changes []Entry
+	var at []int
+	for _, id := range ids {
+		if i, err := s.findCoordinator(id); err == nil && !l.Coordinators[i].Recovering && l.Coordinators[i].Until < until {
+			c := l.Coordinators[i]
+			c.Until = until
+			changes, at = append(changes, coordinatorEntry(c)), append(at, i)
+		}
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	if err := s.commit(changes...); err != nil {
+		return err
+	}
+	for _, i := range at {
+		l.Coordinators[i].Until = until
+	}
+	s.register()
+	return nil
+}
+
+// Current is View, but waits for a change of the epoch that is under way: blades
+// have new keys before the view that has them is published.
+func (s *Space) Current() *View {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.View()
+}
+
+// ReturnBlock gives a block to the pool that a dead client has held, or left
+// half-used, and whose header says by now that it is free, under a version of that
+// coordinator. Blocks of coordinators of earlier sessions are found by their
+// headers instead, like all that those have freed.
+func (s *Space) ReturnBlock(coordinator uint32, a Addr, class Class) {
+	if coordinator >= s.since {
+		s.giveBack(class, []Addr{a})
+	}
+}
+
+// Claim is the right to decide the transactions of coordinators that were declared
+// dead, and the epoch in which that is done. It belongs to one coroutine. Its
+// methods fail with ErrClaimed when somebody else has claimed them since; his
+// epoch makes the verbs under this one fail, too.
+type Claim struct {
+	Coordinators []Coordinator
+
+	space *Space
+	by    uint32
+	until int64
+	view  atomic.Pointer[View]
+}
+
+// ClaimOptions say who recovers, and for how long the claim is good.
+type ClaimOptions struct {
+	By    uint32 // the coordinator of who recovers; 0: it has none
+	Now   int64  // nanoseconds of the fabric's clock
+	Until int64  // when others may take over; 0: never
+	// Steal takes over claims that have not expired: their holders are known to be dead.
+	Steal bool
+	// Stay does not advance the epoch: no verb of the coordinators can be on its way.
+	Stay bool
+}
+
+// Claim declares coordinators dead, whatever their leases say, in one change of the
+// catalog that also advances the epoch: when it returns nil, no verb of theirs
+// takes effect any more, nor of anybody who had claimed them before. Whoever else
+// is at work finds his access keys stale.
+//
+// ErrNoCoordinator: one of them is closed. ErrClaimed: somebody recovers one, and
+// his claim has not expired. Then nothing has changed.
+func (s *Space) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	mark := func(l *Layout) ([]int, error) {
+		var at []int
+		for _, id := range ids {
+			i, err := s.findCoordinator(id)
+			if err != nil {
+				return nil, err
+			}
+			e := &l.Coordinators[i]
+			if e.Recovering && !o.Steal && (e.Until == 0 || o.Now <= e.Until) && !(e.By == o.By && o.By != 0) {
+				return nil, fmt.Errorf("%w: %d, by %d", ErrClaimed, id, e.By)
+			}
+			e.Recovering, e.By, e.Until = true, o.By, o.Until
+			at = append(at, i)
+		}
+		return at, nil
+	}
+	var at []int
+	if o.Stay {
+		l := s.layout.clone()
+		var err error
+		if at, err = mark(l); err != nil {
+			return nil, err
+		}
+		var changes []Entry
+		for _, i := range at {
+			changes = append(changes, coordinatorEntry(l.Coordinators[i]))
+		}
+		if err := s.commit(changes...); err != nil {
+			return nil, err
+		}
+		s.layout = l
+		s.register()
+	} else {
+		err := s.advance(func(l *Layout) (err error) {
+			at, err = mark(l)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	c := &Claim{space: s, by: o.By, until: o.Until}
+	c.view.Store(s.View())
+	for _, i := range at {
+		c.Coordinators = append(c.Coordinators, s.areas(s.layout.Coordinators[i]))
+	}
+	return c, nil
+}
+
+// View is the newest view of the claim's epoch.
+func (c *Claim) View() *View {
+	v, old := c.space.View(), c.view.Load()
+	if v == old || v.Epoch != old.Epoch {
+		return old
+	}
+	c.view.Store(v)
+	return v
+}
+
+// AllocExtent is Space.AllocExtent: an index can be opened over a claim.
+func (c *Claim) AllocExtent(co *rdma.Coro, size uint32) (Addr, error) {
+	return c.space.AllocExtent(co, size)
+}
+
+// FreeExtent is Space.FreeExtent.
+func (c *Claim) FreeExtent(a Addr, size uint32) error { return c.space.FreeExtent(a, size) }
+
+// stands returns where in the catalog the claimed coordinators are; the caller
+// holds the lock of the space.
+func (c *Claim) stands() ([]int, error) {
+	var at []int
+	for _, x := range c.Coordinators {
+		i, err := c.space.findCoordinator(x.ID)
+		if err != nil {
+			return nil, err
+		}
+		if e := c.space.layout.Coordinators[i]; !e.Recovering || e.By != c.by || e.Until != c.until {
+			return nil, fmt.Errorf("%w: %d, by %d since", ErrClaimed, x.ID, e.By)
+		}
+		at = append(at, i)
+	}
+	if c.space.layout.Epoch != c.view.Load().Epoch {
+		return nil, fmt.Errorf("%w: the epoch is %d, not %d", rdma.ErrStaleKey, c.space.layout.Epoch, c.view.Load().Epoch)
+	}
+	return at, nil
+}
+
+// Decide makes verdicts durable, together with those that an earlier claimant
+// has made: before anything is done about them.
+func (c *Claim) Decide(verdicts []Verdict) error {
+	s := c.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := c.stands(); err != nil {
+		return err
+	}
+	all := slices.Clone(s.layout.Verdicts)
+	var changes []Entry
+	for _, v := range verdicts {
+		i, ok := findVerdict(all, v.Coordinator)
+		if ok {
+			v = all[i].merge(v)
+			all[i] = v
+		} else {
+			all = slices.Insert(all, i, v)
+		}
+		changes = append(changes, verdictEntry(&v))
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	if err := s.commit(changes...); err != nil {
+		return err
+	}
+	s.layout.Verdicts = all
+	return nil
+}
+
+// Forget closes the claimed coordinators: all of their transactions are at rest,
+// and their log areas are clear. Others may have the areas from now on. What the
+// logs did not tell of is left for a sweep.
+func (c *Claim) Forget() error {
+	s := c.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, err := c.stands()
+	if err != nil {
+		return err
+	}
+	l := s.layout
+	changes := []Entry{l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-len(at)), sweepEntry()}
+	for _, i := range at {
+		changes = append(changes, Entry{Key: keyOf(prefixCoordinator, l.Coordinators[i].ID)})
+	}
+	if err := s.commit(changes...); err != nil {
+		return err
+	}
+	gone := map[uint32]bool{}
+	for _, i := range at {
+		gone[l.Coordinators[i].ID] = true
+		delete(s.logs.used, l.Coordinators[i].Slot)
+	}
+	l.Coordinators = slices.DeleteFunc(slices.Clone(l.Coordinators), func(e CoordinatorEntry) bool { return gone[e.ID] })
+	l.Unswept = true
+	s.sweeps++
+	s.register()
+	return nil
+}
+
+// Unswept reports whether something of dead coordinators may be left on the blades,
+// and a number for Swept: which sweep would find it.
+func (s *Space) Unswept() (generation uint64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sweeps, s.layout.Unswept
+}
+
+// Swept notes that a sweep is over which began when Unswept returned the number.
+func (s *Space) Swept(generation uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	if !s.layout.Unswept || s.sweeps != generation {
+		return nil
+	}
+	if err := s.commit(Entry{Key: keySweep}); err != nil {
+		return err
+	}
+	s.layout.Unswept = false
+	return nil
+}

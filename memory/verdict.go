@@ -1,0 +1,126 @@
+package memory
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// Verdict is what became of the last transactions of a coordinator that was
+// recovered. It is kept for ever. Numbers are sequence numbers.
+type Verdict struct {
+	Coordinator uint32
+	// Last is the largest number that was found in the coordinator's logs. Who asks
+	// about a larger one that is not listed: it never got as far, and was aborted. A
+	// smaller one that is not listed had its answer before the coordinator died.
+	Last      uint64
+	Committed []uint64 // in order
+	Aborted   []uint64 // in order
+}
+
+// Outcome is how a transaction ended.
+type Outcome uint8
+
+// Outcomes.
+const (
+	OutcomeUnknown   Outcome = iota // the verdict does not tell
+	OutcomeCommitted                // it has taken effect
+	OutcomeAborted                  // it has had no effect
+)
+
+// String names the outcome.
+func (o Outcome) String() string { return [...]string{"unknown", "committed", "aborted"}[o%3] }
+
+// Of says what became of the transaction with a sequence number.
+func (v *Verdict) Of(seq uint64) Outcome {
+	if _, ok := slices.BinarySearch(v.Committed, seq); ok {
+		return OutcomeCommitted
+	}
+	if _, ok := slices.BinarySearch(v.Aborted, seq); ok || seq > v.Last {
+		return OutcomeAborted
+	}
+	return OutcomeUnknown
+}
+
+// merge is v with what a later recovery of the same coordinator has found: what
+// was decided stays decided.
+func (v Verdict) merge(w Verdict) Verdict {
+	out := Verdict{Coordinator: v.Coordinator, Last: max(v.Last, w.Last), Committed: slices.Clone(v.Committed), Aborted: slices.Clone(v.Aborted)}
+	add := func(list *[]uint64, seq uint64) {
+		if _, ok := slices.BinarySearch(out.Committed, seq); ok {
+			return
+		}
+		if _, ok := slices.BinarySearch(out.Aborted, seq); ok {
+			return
+		}
+		i, _ := slices.BinarySearch(*list, seq)
+		*list = slices.Insert(*list, i, seq)
+	}
+	for _, seq := range w.Committed {
+		add(&out.Committed, seq)
+	}
+	for _, seq := range w.Aborted {
+		add(&out.Aborted, seq)
+	}
+	return out
+}
+
+// Verdict returns the verdict on a coordinator that was recovered; ok is false for
+// one that was not: it is open, was closed by itself, or never was.
+func (s *Space) Verdict(coordinator uint32) (v Verdict, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, ok := findVerdict(s.layout.Verdicts, coordinator)
+	if !ok {
+		return v, false
+	}
+	return s.layout.Verdicts[i], true
+}
+
+func findVerdict(all []Verdict, coordinator uint32) (int, bool) {
+	return slices.BinarySearchFunc(all, coordinator, func(v Verdict, id uint32) int { return int(v.Coordinator) - int(id) })
+}
+
+func verdictEntry(v *Verdict) Entry {
+	p := binary.LittleEndian.AppendUint64(nil, v.Last)
+	for _, list := range [][]uint64{v.Committed, v.Aborted} {
+		p = binary.AppendUvarint(p, uint64(len(list)))
+		last := uint64(0)
+		for _, seq := range list {
+			p = binary.AppendUvarint(p, seq-last)
+			last = seq
+		}
+	}
+	return seal(keyOf(prefixVerdict, v.Coordinator), entryVerdict, p)
+}
+
+func decodeVerdict(d *payload, coordinator uint32) Verdict {
+	v := Verdict{Coordinator: coordinator, Last: d.u64()}
+	for _, list := range []*[]uint64{&v.Committed, &v.Aborted} {
+		last := uint64(0)
+		for n := d.uvarint(); n > 0 && !d.fail; n-- {
+			step := d.uvarint()
+			if step == 0 && len(*list) > 0 || last+step < last {
+				d.fail = true
+				break
+			}
+			last += step
+			*list = append(*list, last)
+		}
+	}
+	return v
+}
+
+// uvarint reads a number in the form of binary.AppendUvarint.
+func (d *payload) uvarint() uint64 {
+	v, n := binary.Uvarint(d.p)
+	if d.fail || n <= 0 {
+		d.fail = true
+		return 0
+	}
+	d.p = d.p[n:]
+	return v
+}
+
+// sweepEntry says that dead coordinators were recovered and not all of the blades
+// has been swept since.
+func sweepEntry() Entry { return seal(keySweep, entrySweep, nil) }

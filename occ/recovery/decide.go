@@ -1,0 +1,351 @@
+package recovery
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"txnode/index"
+	"txnode/log"
+	"txnode/memory"
+	"txnode/memory/record"
+)
+
+// inspect reads what the blades say of the records that the logs name: of a redo
+// log's Update the guard of the primary, of everything else the first line of all
+// copies.
+func (r *run) inspect() error {
+	var list []*fetch
+	var to []*[]byte
+	want := func(dst *[]byte, a memory.Addr, k int, off, n uint32) {
+		at := r.v.At(a, k)
+		at.Off += uint64(off)
+		f := &fetch{at: at, n: n, out: make([]byte, n)}
+		*dst = f.out
+		list, to = append(list, f), append(to, dst)
+	}
+	for _, x := range r.txs {
+		for _, e := range x.Record.Entries {
+			m := e.Image.Meta()
+			n := entry{Entry: e, class: m.Class(), table: m.Table()}
+			if !r.sound(e.Addr, n.class) || e.Kind == log.Move && !r.sound(e.From, 0) {
+				n.lost = true
+			}
+			x.entries = append(x.entries, n)
+		}
+		for i := range x.entries {
+			e := &x.entries[i]
+			switch {
+			case e.lost:
+			case x.Kind == log.Redo && e.Kind == log.Update:
+				want(&e.lines[0], e.Addr, 0, record.GuardOff, 8)
+			default:
+				for k := range r.v.Copies(e.Addr) {
+					want(&e.lines[k], e.Addr, k, 0, record.LineSize)
+				}
+				if e.Kind == log.Move {
+					for k := range r.v.Copies(e.From) {
+						want(&e.old[k], e.From, k, 0, record.LineSize)
+					}
+				}
+			}
+		}
+	}
+	return r.read(list)
+}
+
+// sound reports whether an address of a log can be that of a block. Segments whose
+// last copy is gone are lost, and what was in them.
+func (r *run) sound(a memory.Addr, class memory.Class) bool {
+	return a%memory.BlockAlign == 0 && class < memory.NumClasses && r.v.Contains(a, class.Size())
+}
+
+// guardOf is the guard in a line, or in a guard that was read alone.
+func guardOf(p []byte) record.Guard {
+	return record.Guard(binary.LittleEndian.Uint64(p[len(p)-8:]))
+}
+
+// decide finds out which transactions are not at rest, and what is to become of them.
+func (r *run) decide() error {
+	if err := r.locate(); err != nil {
+		return err
+	}
+	if err := r.compare(); err != nil {
+		return err
+	}
+	for _, x := range r.txs {
+		if x.Kind == log.Redo {
+			x.state = x.redo()
+		} else {
+			x.state = r.sustain(x, x.undo())
+		}
+	}
+	return nil
+}
+
+// redo: the record is the decision; is everything in place?
+func (x *tx) redo() state {
+	for i := range x.entries {
+		if e := &x.entries[i]; !e.lost && (e.held || e.Kind == log.Move && x.moving(e, e.lines[:], e.old[:])) {
+			return toFinish
+		}
+	}
+	return atRest
+}
+
+// moving reports whether a move whose old block is not locked any more has still
+// to be finished: a copy of the new block is locked, or one of the old block, which
+// nobody can have got since, is not free yet.
+func (x *tx) moving(e *entry, to, from [][]byte) bool {
+	for _, p := range to {
+		if p != nil && guardOf(p) == record.HeldBy(x.Tx) {
+			return true
+		}
+	}
+	if !freedBy(from[0], x.Tx) {
+		return false
+	}
+	for _, p := range from[1:] {
+		if p != nil && !freedBy(p, x.Tx) {
+			return true
+		}
+	}
+	return false
+}
+
+// freedBy reports whether a line is that of a block which a transaction has freed,
+// and which has not been used since.
+func freedBy(p []byte, t record.TxID) bool {
+	img := record.Image(p)
+	return img.Meta().State() == record.Free && img.Version() == t && img.Stable()
+}
+
+// undo decides by what is in place: if every copy of every record that the
+// transaction still holds has the new image, it is committed. Records that it does
+// not hold were released, after either decision, and say nothing; if there are no
+// others, and a copy still has its lock, it was released after a commit, since only
+// that has written to backups.
+func (x *tx) undo() state {
+	holds, whole, trace := false, true, false
+	for i := range x.entries {
+		e := &x.entries[i]
+		if e.lost {
+			continue
+		}
+		if e.held {
+			holds = true
+			whole = whole && e.whole
+			continue
+		}
+		to, from := e.lines[:], e.old[:]
+		if e.Kind == log.Move { // of an undo log, Addr is the old block
+			to, from = from, to
+			trace = trace || x.moving(e, to, from)
+			continue
+		}
+		for _, p := range to {
+			trace = trace || p != nil && guardOf(p) == record.HeldBy(x.Tx)
+		}
+	}
+	switch {
+	case holds && whole, !holds && trace:
+		return toFinish
+	case holds:
+		return toUndo
+	}
+	return atRest
+}
+
+// sustain keeps to what an earlier recoverer has decided and made durable: without
+// backups, a transaction that is half undone can look like one that is whole.
+func (r *run) sustain(x *tx, s state) state {
+	if s == atRest {
+		return s
+	}
+	v, ok := r.o.Space.Verdict(x.Tx.Coordinator())
+	if !ok {
+		return s
+	}
+	if slices.Contains(v.Aborted, x.Tx.Seq()) {
+		return toUndo
+	}
+	if slices.Contains(v.Committed, x.Tx.Seq()) {
+		return toFinish
+	}
+	return s
+}
+
+// locate finds out which records are still locked by their transactions, and, of
+// those that move, whether their slots have been switched.
+func (r *run) locate() error {
+	for _, x := range r.txs {
+		for i := range x.entries {
+			e := &x.entries[i]
+			if e.lost {
+				continue
+			}
+			old := e.lines[0]
+			if e.Kind == log.Move && x.Kind == log.Redo {
+				old = e.old[0]
+			}
+			e.held = guardOf(old) == record.HeldBy(x.Tx)
+			if e.Kind == log.Move && e.held {
+				linked, err := r.linked(e, x.leaves(e))
+				if err != nil {
+					return err
+				}
+				e.switched = !linked
+			}
+		}
+	}
+	return nil
+}
+
+// leaves is the block that a move leaves.
+func (x *tx) leaves(e *entry) memory.Addr {
+	if x.Kind == log.Redo {
+		return e.From
+	}
+	return e.Addr
+}
+
+// goes is the block that a move goes to.
+func (x *tx) goes(e *entry) memory.Addr {
+	if x.Kind == log.Redo {
+		return e.Addr
+	}
+	return e.From
+}
+
+// linked reports whether a slot of the entry's key points to a block.
+func (r *run) linked(e *entry, a memory.Addr) (bool, error) {
+	q, err := r.lookup(e.table, e.Image)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(q.Candidates, func(x index.Candidate) bool { return x.Addr == a }), nil
+}
+
+// maxLookups bounds how often a lookup starts again.
+const maxLookups = 64
+
+// lookup looks up the key of an image. The query is good until the next lookup.
+func (r *run) lookup(table uint16, img record.Image) (*index.Query, error) {
+	ix, err := r.index(table)
+	if err != nil {
+		return nil, err
+	}
+	if need := ix.BufferSize() + record.LineSize; r.qsize < need {
+		if r.qsize > 0 {
+			r.t.Free(r.query, r.qsize)
+			r.qsize = 0
+		}
+		if r.query, err = r.t.Alloc(need); err != nil {
+			return nil, fmt.Errorf("recovery: buffer of a lookup: %w", err)
+		}
+		r.qsize = need
+	}
+	key := img.Key()
+	q := &index.Query{Key: key, Hash: record.Hash(table, key), Local: (r.query + record.LineSize - 1) &^ (record.LineSize - 1), View: r.v}
+	for range maxLookups {
+		r.batch.Reset()
+		ix.Search(&r.batch, q)
+		if err := r.do(); err != nil {
+			return nil, err
+		}
+		again, err := ix.Resolve(r.c, q)
+		if err != nil {
+			return nil, fmt.Errorf("recovery: looking up in the index of table %d: %w", table, err)
+		}
+		if !again {
+			return q, nil
+		}
+	}
+	return nil, fmt.Errorf("recovery: looking up in the index of table %d: %w", table, index.ErrBusy)
+}
+
+// compare verifies, for records of undo logs that are still held, whether all copies
+// have the new image.
+func (r *run) compare() error {
+	type image struct {
+		e    *entry
+		addr memory.Addr
+		f    *fetch
+	}
+	var images []image
+	var list []*fetch
+	for _, x := range r.txs {
+		if x.Kind != log.Undo {
+			continue
+		}
+		for i := range x.entries {
+			e := &x.entries[i]
+			if e.lost || !e.held {
+				continue
+			}
+			if e.whole = e.switched; e.whole {
+				continue
+			}
+			a, lines := e.Addr, &e.lines
+			if e.Kind == log.Move {
+				a, lines = e.From, &e.old
+			}
+			n := r.v.Copies(a)
+			e.whole = n > 0
+			for k := range n {
+				img := record.Image(lines[k])
+				m := img.Meta()
+				if img.Version() != x.Tx || m.Class() >= memory.NumClasses || m.KeyLen() > record.MaxKey || m.ValueLen() > record.MaxValue {
+					e.whole = false
+					break
+				}
+				size := uint32(record.Size(m.KeyLen(), m.ValueLen()))
+				if !r.v.Contains(a, size) {
+					e.whole = false
+					break
+				}
+				f := &fetch{at: r.v.At(a, k), n: size}
+				images, list = append(images, image{e, a, f}), append(list, f)
+			}
+		}
+	}
+	if err := r.read(list); err != nil {
+		return err
+	}
+	for _, x := range images {
+		if _, err := record.Image(x.f.out).Check(x.addr); err != nil {
+			x.e.whole = false
+		}
+	}
+	return nil
+}
+
+// persist makes the verdicts durable, before anything is done about them.
+func (r *run) persist() error {
+	byID := map[uint32]*memory.Verdict{}
+	var ids []uint32
+	for _, co := range r.claim.Coordinators {
+		byID[co.ID] = &memory.Verdict{Coordinator: co.ID}
+		ids = append(ids, co.ID)
+	}
+	for _, x := range r.txs {
+		v := byID[x.Tx.Coordinator()]
+		v.Last = max(v.Last, x.Tx.Seq())
+		switch {
+		case x.Kind == log.Redo || x.state == toFinish:
+			v.Committed = append(v.Committed, x.Tx.Seq())
+			r.committed = append(r.committed, x.Tx)
+		case x.state == toUndo:
+			v.Aborted = append(v.Aborted, x.Tx.Seq())
+			r.aborted = append(r.aborted, x.Tx)
+		}
+	}
+	var all []memory.Verdict
+	for _, id := range ids {
+		all = append(all, *byID[id])
+	}
+	if err := r.claim.Decide(all); err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	return nil
+}

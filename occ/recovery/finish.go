@@ -1,0 +1,344 @@
+package recovery
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"txnode/index"
+	"txnode/log"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// lastVersion is the version of what recovery frees in the name of a dead
+// coordinator: no transaction of it has it, and a block gets it once at most.
+func lastVersion(coordinator uint32) record.TxID {
+	return record.MakeTxID(coordinator, record.MaxSequence+1)
+}
+
+// finish does what was decided: for all transactions together, in steps, each
+// complete and placed before the next begins.
+func (r *run) finish() error {
+	for _, step := range []func() error{r.replicateLogs, r.backups, r.primaries, r.moves} {
+		if err := step(); err != nil {
+			return err
+		}
+		if err := r.fence(); err != nil {
+			return err
+		}
+	}
+	for _, x := range r.txs {
+		if x.state == toFinish {
+			r.finished++
+		}
+	}
+	for _, b := range r.blocks {
+		r.o.Space.ReturnBlock(b.coordinator, b.addr, b.class)
+	}
+	return nil
+}
+
+// replicateLogs brings the records of committed transactions to f+1 blades, so that
+// no stop of a recoverer together with one of a blade makes half of one vanish.
+func (r *run) replicateLogs() error {
+	w := uint32(0)
+	for _, x := range r.txs {
+		if x.state != toFinish || x.Kind != log.Redo {
+			continue
+		}
+		want := r.o.Space.Backups() + 1 - len(x.on)
+		for b := 0; b < len(x.areas) && want > 0; b++ {
+			l := x.areas[b]
+			if l.Size == 0 || slices.Contains(x.on, rdma.BladeID(b)) || uint64(x.off)+uint64(len(x.raw)) > uint64(l.Size) {
+				continue
+			}
+			a := l.Addr
+			a.Off += uint64(x.off)
+			if err := r.write(&w, a, x.raw); err != nil {
+				return err
+			}
+			r.dirtyAlso(l, x.off, uint32(len(x.raw)))
+			want--
+		}
+	}
+	return r.flush(&w)
+}
+
+// dirtyAlso notes that a part of a log area has to be cleared.
+func (r *run) dirtyAlso(l memory.LogArea, off, n uint32) {
+	for at := off &^ (clearUnit - 1); at < off+n; at += clearUnit {
+		a := l.Addr
+		a.Off += uint64(at)
+		d := dirty{a, min(clearUnit, l.Size-at)}
+		if !slices.Contains(r.dirty, d) {
+			r.dirty = append(r.dirty, d)
+		}
+	}
+}
+
+// backups writes images to the backups of what is still locked on the primary: new
+// ones of committed transactions, old ones of those that are undone.
+func (r *run) backups() error {
+	w := uint32(0)
+	for _, x := range r.txs {
+		for i := range x.entries {
+			e := &x.entries[i]
+			if x.state == atRest || e.lost || e.Kind != log.Update {
+				continue
+			}
+			switch {
+			case x.Kind == log.Undo && x.state == toFinish: // they have the new image
+				r.unlock(x, e.Addr, e.lines[1:], 1)
+			case e.held:
+				img := e.free()
+				for k := 1; k < r.v.Copies(e.Addr); k++ {
+					if err := r.write(&w, r.v.At(e.Addr, k), img); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	return r.flush(&w)
+}
+
+// free is the image of the log, unlocked.
+func (e *entry) free() record.Image {
+	e.Image.SetGuard(record.FreeAt(e.Image.Version()))
+	return e.Image
+}
+
+// unlock appends the CAS that set the guards of copies, from number first on, free
+// at the transaction's version, where they are held by it.
+func (r *run) unlock(x *tx, a memory.Addr, lines [][]byte, first int) {
+	for i, p := range lines {
+		if p != nil && guardOf(p) == record.HeldBy(x.Tx) {
+			g := r.v.At(a, first+i)
+			g.Off += record.GuardOff
+			r.batch.CAS(g, uint64(record.HeldBy(x.Tx)), uint64(record.FreeAt(x.Tx)))
+		}
+	}
+}
+
+// primaries writes the images to the primaries, which releases their locks.
+func (r *run) primaries() error {
+	w := uint32(0)
+	for _, x := range r.txs {
+		for i := range x.entries {
+			e := &x.entries[i]
+			if x.state == atRest || e.lost || e.Kind != log.Update || !e.held {
+				continue
+			}
+			if x.Kind == log.Undo && x.state == toFinish {
+				r.unlock(x, e.Addr, e.lines[:1], 0)
+				continue
+			}
+			if err := r.install(&w, r.v.At(e.Addr, 0), e.free(), x.Tx); err != nil {
+				return err
+			}
+		}
+	}
+	return r.flush(&w)
+}
+
+// install writes an image to a primary so that the guard comes last.
+func (r *run) install(w *uint32, a rdma.RemoteAddr, img record.Image, holder record.TxID) error {
+	if len(img) > record.LineSize {
+		body := a
+		body.Off += record.LineSize
+		if err := r.write(w, body, img[record.LineSize:]); err != nil {
+			return err
+		}
+	}
+	if *w+record.LineSize > r.size { // the line goes in one piece
+		if err := r.flush(w); err != nil {
+			return err
+		}
+	}
+	if r.t.Caps().OrderedLine {
+		return r.write(w, a, img[:record.LineSize])
+	}
+	free := record.FreeAt(img.Version())
+	img.SetGuard(record.HeldBy(holder))
+	if err := r.write(w, a, img[:record.LineSize]); err != nil {
+		return err
+	}
+	img.SetGuard(free)
+	a.Off += record.GuardOff
+	return r.write(w, a, img[record.GuardOff:record.LineSize])
+}
+
+// mender is an index that can complete a change of a slot which somebody has left
+// half-done between the copies.
+type mender interface {
+	// Mend makes the copies of the slots of q's key equal that point to block a, or
+	// did, and tells whether the primary still does. The caller holds the lock of a, and
+	// of was, which is the block that the slot pointed to before; 0: to none.
+	Mend(c *rdma.Coro, q *index.Query, was, a memory.Addr) (linked bool, err error)
+	// Recover is that of race.Index.
+	Recover(c *rdma.Coro, dead func(owner uint64) bool) error
+}
+
+// moves finishes the records that outgrew their blocks, or takes that back.
+func (r *run) moves() error {
+	for _, x := range r.txs {
+		for i := range x.entries {
+			e := &x.entries[i]
+			if x.state == atRest || e.lost || e.Kind != log.Move {
+				continue
+			}
+			to, from := e.lines[:], e.old[:]
+			if x.Kind == log.Undo {
+				to, from = from, to
+			}
+			var err error
+			if x.state == toUndo {
+				err = r.moveBack(x, e, to)
+			} else {
+				err = r.move(x, e, to, from)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// move finishes a move, from wherever it has got to: see occ's moveRecords.
+func (r *run) move(x *tx, e *entry, to, from [][]byte) error {
+	a, old := x.goes(e), x.leaves(e)
+	class := classOf(from[0])
+	if e.held {
+		if !e.switched {
+			// Nobody but the dead knows the new block.
+			if x.Kind == log.Redo {
+				w := uint32(0)
+				for k := range r.v.Copies(a) { // only the primary carries the lock
+					e.Image.SetGuard(record.FreeAt(x.Tx))
+					if k == 0 {
+						e.Image.SetGuard(record.HeldBy(x.Tx))
+					}
+					if err := r.write(&w, r.v.At(a, k), e.Image); err != nil {
+						return err
+					}
+				}
+				if err := r.flush(&w); err != nil {
+					return err
+				}
+				if err := r.fence(); err != nil {
+					return err
+				}
+			}
+			class := e.class
+			if x.Kind == log.Undo {
+				class = classOf(to[0])
+			}
+			if err := r.replace(e, old, a, class); err != nil {
+				return err
+			}
+			g := r.v.At(a, 0)
+			g.Off += record.GuardOff
+			r.batch.CAS(g, uint64(record.HeldBy(x.Tx)), uint64(record.FreeAt(x.Tx)))
+		} else {
+			if err := r.mend(e, old, a); err != nil {
+				return err
+			}
+			r.unlock(x, a, to, 0)
+		}
+	} else {
+		r.unlock(x, a, to, 0)
+	}
+	if err := r.do(); err != nil {
+		return err
+	}
+	if err := r.freeBlock(old, e.table, class, x.Tx, from); err != nil {
+		return err
+	}
+	r.blocks = append(r.blocks, block{x.Tx.Coordinator(), old, class})
+	return nil
+}
+
+// moveBack frees the new block of a record that does not move, and unlocks the old one.
+func (r *run) moveBack(x *tx, e *entry, to [][]byte) error {
+	a, old := x.goes(e), x.leaves(e)
+	if guardOf(to[0]) == record.HeldBy(x.Tx) || written(to, x.Tx) {
+		class := e.class
+		for _, p := range to {
+			if p != nil && record.Image(p).Version() == x.Tx {
+				class = classOf(p)
+			}
+		}
+		if err := r.freeBlock(a, e.table, class, lastVersion(x.Tx.Coordinator()), nil); err != nil {
+			return err
+		}
+		r.blocks = append(r.blocks, block{x.Tx.Coordinator(), a, class})
+	}
+	if e.held {
+		g := r.v.At(old, 0)
+		g.Off += record.GuardOff
+		r.batch.CAS(g, uint64(record.HeldBy(x.Tx)), uint64(record.FreeAt(e.Image.Version())))
+	}
+	return r.do()
+}
+
+// written reports whether a copy has an image of the transaction's.
+func written(lines [][]byte, t record.TxID) bool {
+	return slices.ContainsFunc(lines, func(p []byte) bool { return p != nil && record.Image(p).Version() == t })
+}
+
+func classOf(line []byte) memory.Class {
+	return record.Meta(binary.LittleEndian.Uint64(line[record.MetaOff:])).Class()
+}
+
+// block is a block that has come free.
+type block struct {
+	coordinator uint32
+	addr        memory.Addr
+	class       memory.Class
+}
+
+// freeBlock makes a block free on all copies, or on those that are not yet; nil: all.
+func (r *run) freeBlock(a memory.Addr, table uint16, class memory.Class, v record.TxID, lines [][]byte) error {
+	var p [record.LineSize]byte
+	record.Image(p[:]).Put(a, v, record.Free, table, class, 0, nil, nil)
+	w := uint32(0)
+	for k := range r.v.Copies(a) {
+		if lines != nil && freedBy(lines[k], v) {
+			continue
+		}
+		if err := r.write(&w, r.v.At(a, k), p[:]); err != nil {
+			return err
+		}
+	}
+	return r.flush(&w)
+}
+
+// replace switches the slot of a record that moves.
+func (r *run) replace(e *entry, old, a memory.Addr, class memory.Class) error {
+	q, err := r.lookup(e.table, e.Image)
+	if err != nil {
+		return err
+	}
+	ix := r.tables[e.table]
+	if err = ix.Replace(r.c, q, old, a, class); err != nil {
+		err = fmt.Errorf("recovery: switching the slot of a record of table %d: %w", e.table, err)
+	}
+	return err
+}
+
+// mend completes the switch of a slot on the backups.
+func (r *run) mend(e *entry, was, a memory.Addr) error {
+	q, err := r.lookup(e.table, e.Image)
+	if err != nil {
+		return err
+	}
+	if m, ok := r.tables[e.table].(mender); ok {
+		if _, err := m.Mend(r.c, q, was, a); err != nil {
+			return fmt.Errorf("recovery: the slot of a record of table %d: %w", e.table, err)
+		}
+	}
+	return nil
+}

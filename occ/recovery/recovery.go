@@ -1,0 +1,347 @@
+package recovery
+
+import (
+	"errors"
+	"fmt"
+
+	"txnode/index"
+	"txnode/index/race"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// Options say how to recover. Only Space has to be set.
+type Options struct {
+	Space *memory.Space
+	// Open makes a handle on the index of a table, over the view of a claim. nil: the
+	// RACE index whose root the catalog has.
+	Open func(c *rdma.Coro, s race.Space, table uint16) (index.Index, error)
+	// By is the coordinator on whose thread this runs; 0: it has none. Who has none
+	// must be the only one that recovers, as when a database is opened.
+	By uint32
+	// Term is how long a claim is good, in nanoseconds of the fabric's clock; 0: until
+	// somebody steals it.
+	Term int64
+	// Steal takes over claims that have not expired.
+	Steal bool
+	// Durable flushes what is written.
+	Durable bool
+}
+
+// Report says what a recovery has done.
+type Report struct {
+	Coordinators []uint32      // that were closed
+	Committed    []record.TxID // transactions that were found to be committed, finished ones of the logs included
+	Aborted      []record.TxID // transactions that were undone
+	Finished     int           // of Committed, how many were not at rest
+	Blocks       int           // that came free
+	Attempts     int           // that a changing epoch or a broken queue pair made necessary
+	ScanTrips    uint64        // round trips for the reading of logs
+	RoundTrips   uint64        // all others
+}
+
+// maxAttempts bounds how often Recover starts again because its verbs have failed.
+const maxAttempts = 16
+
+// Recover declares coordinators dead and decides and finishes their transactions:
+// those that are committed take effect everywhere, the others nowhere; then their
+// verdicts are in the catalog, their log areas clear, and they are forgotten. Locks
+// that no log tells of are left: see Unlock and Sweep.
+//
+// It is idempotent: when it fails, or whoever runs it dies, it is to be called
+// again, by anybody. Coordinators that are not registered are passed over. It fails
+// with memory.ErrClaimed while somebody else is at it.
+func Recover(c *rdma.Coro, o Options, ids ...uint32) (Report, error) {
+	var rep Report
+	for {
+		var left []uint32
+		for _, id := range ids {
+			if o.Space.Registered(id) {
+				left = append(left, id)
+			}
+		}
+		if len(left) == 0 {
+			return rep, nil
+		}
+		t := c.Thread()
+		co := memory.ClaimOptions{By: o.By, Now: t.Now(), Steal: o.Steal}
+		if o.Term > 0 {
+			co.Until = co.Now + o.Term
+		}
+		// What failed in an attempt before, and is not uncertain, cannot arrive any more.
+		co.Stay = rep.Attempts > 0 && !t.Uncertain()
+		claim, err := o.Space.Claim(co, left...)
+		if errors.Is(err, memory.ErrNoCoordinator) {
+			continue
+		}
+		if err != nil {
+			return rep, fmt.Errorf("recovery: coordinators %v: %w", left, err)
+		}
+		rep.Attempts++
+		if err = Run(c, o, claim, &rep); err == nil {
+			rep.Coordinators = append(rep.Coordinators, left...)
+			return rep, nil
+		}
+		if !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrStaleKey) || rep.Attempts >= maxAttempts {
+			return rep, err
+		}
+		if e := Reconnect(c, o.Space); e != nil {
+			return rep, errors.Join(err, e)
+		}
+	}
+}
+
+// Reconnect takes the queue pairs of a thread to all blades that are up out of the
+// error state. It waits, if need be, until what the thread's other coroutines have
+// under way has failed.
+func Reconnect(c *rdma.Coro, s *memory.Space) error {
+	const tries = 200
+	l := s.Layout()
+	for b := range l.Blades {
+		if l.Blades[b].State == memory.BladeDown {
+			continue
+		}
+		for i := 0; ; i++ {
+			err := c.Thread().Reconnect(rdma.BladeID(b))
+			if err == nil {
+				break
+			}
+			if i == tries {
+				return fmt.Errorf("recovery: connecting again: %w", err)
+			}
+			c.Sleep(10_000)
+		}
+	}
+	return nil
+}
+
+// Run is Recover for who has the claim already. What it finds is added to rep.
+func Run(c *rdma.Coro, o Options, claim *memory.Claim, rep *Report) error {
+	r := &run{c: c, t: c.Thread(), o: &o, claim: claim, v: claim.View(), rep: rep, tables: map[uint16]index.Index{}}
+	var counters rdma.Counters
+	was := c.Count
+	c.Count = &counters
+	defer func() { c.Count = was; was.Add(&counters) }()
+	if err := r.open(); err != nil {
+		return err
+	}
+	defer r.close()
+	if err := r.scan(); err != nil {
+		return err
+	}
+	scan := counters.RoundTrips
+	rep.ScanTrips += scan
+	defer func() { rep.RoundTrips += counters.RoundTrips - scan }()
+	for _, step := range []func() error{r.inspect, r.decide, r.persist, r.finish, r.clear} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	if err := claim.Forget(); err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	rep.Committed, rep.Aborted = append(rep.Committed, r.committed...), append(rep.Aborted, r.aborted...)
+	rep.Finished += r.finished
+	rep.Blocks += len(r.blocks)
+	return nil
+}
+
+// run is one attempt.
+type run struct {
+	c     *rdma.Coro
+	t     *rdma.Thread
+	o     *Options
+	claim *memory.Claim
+	v     *memory.View
+	rep   *Report
+
+	batch  rdma.Batch
+	buf    uint32 // arena: scratch
+	size   uint32
+	query  uint32 // arena: buffer of lookups
+	qsize  int
+	tables map[uint16]index.Index
+
+	txs   []*tx   // in the order of their ids
+	dirty []dirty // parts of the log areas that are not clear
+
+	committed, aborted []record.TxID
+	finished           int
+	blocks             []block // that have come free
+}
+
+const (
+	maxScratch = 1 << 20
+	minScratch = 64 << 10
+)
+
+// open gets the memory of the attempt.
+func (r *run) open() error {
+	for size := maxScratch; ; size /= 2 {
+		at, err := r.t.Alloc(size)
+		if err == nil {
+			r.buf, r.size = at, uint32(size)
+			return nil
+		}
+		if size == minScratch {
+			return fmt.Errorf("recovery: scratch memory: %w", err)
+		}
+	}
+}
+
+func (r *run) close() {
+	// What has failed on a queue pair may still be outstanding on another.
+	_ = r.c.Drain(&r.batch)
+	r.t.Free(r.buf, int(r.size))
+	if r.qsize > 0 {
+		r.t.Free(r.query, r.qsize)
+	}
+}
+
+// do posts the batch and waits.
+func (r *run) do() error {
+	if r.batch.Len() == 0 {
+		return nil
+	}
+	err := r.c.Do(&r.batch)
+	if err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	r.batch.Reset()
+	return nil
+}
+
+// fence makes what was written visible to whoever comes by another queue pair.
+func (r *run) fence() error {
+	if err := r.c.Fence(rdma.FenceThread, 0, &r.batch); err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	r.batch.Reset()
+	return nil
+}
+
+// fetch is a READ to be done.
+type fetch struct {
+	at  rdma.RemoteAddr
+	n   uint32
+	out []byte
+}
+
+// read does the READs of a list, as many at once as the scratch memory holds.
+func (r *run) read(list []*fetch) error {
+	for len(list) > 0 {
+		n, used := 0, uint32(0)
+		r.batch.Reset()
+		for n < len(list) && (n == 0 || used+list[n].n <= r.size) {
+			f := list[n]
+			if f.out == nil {
+				f.out = make([]byte, f.n)
+			}
+			k := min(f.n, r.size)
+			r.batch.Read(f.at, r.buf+used, k)
+			used += (k + 7) &^ 7
+			n++
+		}
+		if err := r.do(); err != nil {
+			return err
+		}
+		used = 0
+		for _, f := range list[:n] {
+			k := min(f.n, r.size)
+			copy(f.out, r.t.Bytes(r.buf+used, k))
+			used += (k + 7) &^ 7
+			for at := k; at < f.n; { // larger than the scratch memory
+				k := min(f.n-at, r.size)
+				a := f.at
+				a.Off += uint64(at)
+				r.batch.Read(a, r.buf, k)
+				if err := r.do(); err != nil {
+					return err
+				}
+				copy(f.out[at:], r.t.Bytes(r.buf, k))
+				at += k
+			}
+		}
+		list = list[n:]
+	}
+	return nil
+}
+
+// write appends the WRITE of p to a; flush ends what it begins. Pieces of one call
+// arrive in order.
+func (r *run) write(w *uint32, a rdma.RemoteAddr, p []byte) error {
+	for len(p) > 0 {
+		if *w == r.size {
+			if err := r.flush(w); err != nil {
+				return err
+			}
+		}
+		k := min(uint32(len(p)), r.size-*w)
+		copy(r.t.Bytes(r.buf+*w, k), p)
+		r.batch.Write(a, r.buf+*w, k)
+		if r.o.Durable {
+			r.batch.Flush(a, k)
+		}
+		*w = min(*w+(k+7)&^7, r.size)
+		a.Off += uint64(k)
+		p = p[k:]
+	}
+	return nil
+}
+
+// flush posts what was appended, and waits.
+func (r *run) flush(w *uint32) error {
+	*w = 0
+	return r.do()
+}
+
+// index returns the handle on a table's index.
+func (r *run) index(table uint16) (index.Index, error) {
+	if ix := r.tables[table]; ix != nil {
+		return ix, nil
+	}
+	ix, err := r.o.open(r.c, r.claim, table)
+	if err != nil {
+		return nil, fmt.Errorf("recovery: index of table %d: %w", table, err)
+	}
+	r.tables[table] = ix
+	return ix, nil
+}
+
+// open makes a handle on the index of a table.
+func (o *Options) open(c *rdma.Coro, s race.Space, table uint16) (index.Index, error) {
+	if o.Open != nil {
+		return o.Open(c, s, table)
+	}
+	ts, err := o.Space.Tables()
+	if err != nil {
+		return nil, err
+	}
+	if table == 0 || int(table) > len(ts) || ts[table-1].Root == 0 {
+		return nil, fmt.Errorf("%w: %d", memory.ErrNoTable, table)
+	}
+	ix, err := race.Open(c, s, ts[table-1].Root, table)
+	if err != nil {
+		return nil, err
+	}
+	ix.SetOwner(o.owner(s.View()))
+	return ix, nil
+}
+
+// owner is the number under which the recoverer takes locks in an index.
+func (o *Options) owner(v *memory.View) uint64 {
+	if o.By != 0 {
+		return uint64(o.By)
+	}
+	return anonymous | uint64(v.Epoch)
+}
+
+// anonymous marks owners of locks that are no coordinators: recoverers, of which
+// only one at a time is at work. The rest is the epoch.
+const anonymous = 1 << 40
+
+// deadOwner tells which locks in an index may be broken.
+func (o *Options) deadOwner(owner uint64) bool {
+	return owner != uint64(o.By) && (owner >= memory.MaxCoordinators || !o.Space.Registered(uint32(owner)))
+}

@@ -1,0 +1,176 @@
+package recovery
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"txnode/log"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// tx is a transaction that a log has a record of.
+type tx struct {
+	log.Record
+	raw     []byte // the record
+	off     uint32 // in the log areas
+	areas   []memory.LogArea
+	on      []rdma.BladeID // where an intact copy was found
+	entries []entry
+	state   state
+}
+
+// state is what is to be done about a transaction.
+type state uint8
+
+const (
+	atRest   state = iota // nothing
+	toFinish              // it is committed
+	toUndo                // it is not
+)
+
+// entry is a record that a transaction has written, and what was found of it.
+type entry struct {
+	log.Entry
+	class memory.Class
+	table uint16
+	lost  bool // the segment has no copy left
+	// lines are the first lines of the copies of Addr, or, of a redo log's Update,
+	// the guard of the primary alone; old are those of From.
+	lines, old [memory.MaxReplicas][]byte
+	held       bool // the transaction has the lock: of Addr; of a move, of the block that the record leaves
+	switched   bool // of a move: the slot has the new block
+	// whole: every copy of the new image is in place.
+	whole bool
+}
+
+// dirty is a part of a log area that has something in it.
+type dirty struct {
+	at rdma.RemoteAddr
+	n  uint32
+}
+
+// clearUnit is how log areas are divided for clearing, in bytes.
+const clearUnit = 16 << 10
+
+// scan reads the log areas of all claimed coordinators.
+func (r *run) scan() error {
+	found := map[record.TxID]*tx{}
+	for _, co := range r.claim.Coordinators {
+		var areas [][]byte
+		var list []*fetch
+		for b := range co.Logs {
+			l := &co.Logs[b]
+			l.Addr.Key = r.v.Key(rdma.BladeID(b))
+			areas = append(areas, make([]byte, l.Size))
+		}
+		// The same part of all areas in one round trip.
+		part := r.size / uint32(max(len(co.Logs), 1)) &^ (clearUnit - 1)
+		part = max(part, clearUnit)
+		for off := uint32(0); off < maxSize(co.Logs); off += part {
+			for b, l := range co.Logs {
+				if off >= l.Size {
+					continue
+				}
+				a, n := l.Addr, min(part, l.Size-off)
+				a.Off += uint64(off)
+				list = append(list, &fetch{at: a, n: n, out: areas[b][off : off+n]})
+			}
+		}
+		if err := r.read(list); err != nil {
+			return err
+		}
+		for b := range areas {
+			r.noteDirty(co.Logs[b], areas[b])
+			records(areas[b], co.ID, func(off uint32, raw []byte) {
+				x := found[txOf(raw)]
+				if x == nil {
+					raw = bytes.Clone(raw)
+					rec, err := log.Decode(raw)
+					if err != nil {
+						return // it was decoded a moment ago
+					}
+					x = &tx{Record: rec, raw: raw, off: off, areas: co.Logs}
+					found[rec.Tx] = x
+					r.txs = append(r.txs, x)
+				}
+				if x.off == off && bytes.Equal(x.raw, raw) {
+					x.on = append(x.on, rdma.BladeID(b))
+				}
+			})
+		}
+	}
+	slices.SortFunc(r.txs, func(a, b *tx) int { return cmp.Compare(a.Tx, b.Tx) })
+	return nil
+}
+
+func maxSize(logs []memory.LogArea) uint32 {
+	n := uint32(0)
+	for _, l := range logs {
+		n = max(n, l.Size)
+	}
+	return n
+}
+
+func txOf(raw []byte) record.TxID { return record.TxID(binary.LittleEndian.Uint64(raw[8:])) }
+
+// records calls fn for every intact record of a coordinator in a log area. Records
+// start on lines. One that is intact has not been overwritten anywhere, so what
+// looks like a record inside of it is a part of an image.
+func records(area []byte, coordinator uint32, fn func(off uint32, raw []byte)) {
+	for off := 0; off+log.HeaderSize <= len(area); {
+		next := off + record.LineSize
+		if rec, err := log.Decode(area[off:]); err == nil && rec.Tx.Coordinator() == coordinator {
+			fn(uint32(off), area[off:off+rec.Length])
+			next = off + (rec.Length+record.LineSize-1)&^(record.LineSize-1)
+		}
+		off = next
+	}
+}
+
+// noteDirty remembers which parts of a log area are to be cleared.
+func (r *run) noteDirty(l memory.LogArea, area []byte) {
+	for off := uint32(0); off < l.Size; off += clearUnit {
+		n := min(clearUnit, l.Size-off)
+		if !allZero(area[off : off+n]) {
+			a := l.Addr
+			a.Off += uint64(off)
+			r.dirty = append(r.dirty, dirty{a, n})
+		}
+	}
+}
+
+func allZero(p []byte) bool {
+	for len(p) >= 8 {
+		if binary.LittleEndian.Uint64(p) != 0 {
+			return false
+		}
+		p = p[8:]
+	}
+	for _, x := range p {
+		if x != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// clear makes the log areas zero: all of their transactions are at rest.
+func (r *run) clear() error {
+	if len(r.dirty) == 0 {
+		return nil
+	}
+	zero := r.t.Bytes(r.buf, clearUnit)
+	clear(zero)
+	for _, d := range r.dirty {
+		r.batch.Write(d.at, r.buf, d.n)
+		r.batch.Flush(d.at, d.n)
+	}
+	if err := r.do(); err != nil {
+		return err
+	}
+	return r.fence()
+}

@@ -1,0 +1,207 @@
+package recovery
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"txnode/index"
+	"txnode/index/race"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// SweepReport says what a sweep has found.
+type SweepReport struct {
+	Blocks int // headers looked at
+	Locks  int // of nobody, resolved
+	Freed  int // blocks that came free
+}
+
+// Sweep walks over the whole database and brings into order what dead coordinators
+// have left behind that their logs do not tell of: half-done changes of the
+// indexes, and locks of transactions that had not come to their logs. Transactions
+// may run meanwhile. It is idempotent; when it has come to its end, the catalog no
+// longer says that the database has to be swept.
+func Sweep(c *rdma.Coro, o Options) (SweepReport, error) {
+	s := NewSweeper(o)
+	for {
+		done, err := s.Step(c)
+		if done || err != nil {
+			return s.Report, err
+		}
+	}
+}
+
+// Sweeper is a sweep in small steps. It belongs to one goroutine at a time.
+type Sweeper struct {
+	Report SweepReport
+
+	o          Options
+	begun      bool
+	generation uint64
+	tables     []memory.Table
+	indexes    map[uint16]index.Index
+	table      int // the next to be recovered
+	seg        memory.SegmentID
+	block      uint32
+}
+
+// NewSweeper begins a sweep.
+func NewSweeper(o Options) *Sweeper {
+	return &Sweeper{o: o, indexes: map[uint16]index.Index{}, seg: 1}
+}
+
+// Step does the next part of the sweep: an index, or a few hundred blocks. done: that
+// was all. After an error the same part may be tried again.
+func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
+	if !s.begun {
+		s.generation, _ = s.o.Space.Unswept()
+		if s.tables, err = s.o.Space.Tables(); err != nil {
+			return false, err
+		}
+		s.begun = true
+	}
+	if s.table < len(s.tables) {
+		if err := s.index(c, s.tables[s.table].ID); err != nil {
+			return false, err
+		}
+		s.table++
+		return false, nil
+	}
+	more, err := s.blocks(c)
+	if more || err != nil {
+		return false, err
+	}
+	return true, s.o.Space.Swept(s.generation)
+}
+
+// index brings an index into order.
+func (s *Sweeper) index(c *rdma.Coro, table uint16) error {
+	ix, err := s.open(c, table)
+	if errors.Is(err, memory.ErrNoTable) {
+		return nil // it has no index yet
+	}
+	if err != nil {
+		return fmt.Errorf("recovery: index of table %d: %w", table, err)
+	}
+	if m, ok := ix.(mender); ok {
+		if err := m.Recover(c, s.o.deadOwner); err != nil {
+			return fmt.Errorf("recovery: index of table %d: %w", table, err)
+		}
+	}
+	return nil
+}
+
+// open returns the handle on a table's index.
+func (s *Sweeper) open(c *rdma.Coro, table uint16) (index.Index, error) {
+	if ix := s.indexes[table]; ix != nil {
+		return ix, nil
+	}
+	ix, err := s.o.open(c, s.o.Space, table)
+	if err == nil {
+		s.indexes[table] = ix
+	}
+	return ix, err
+}
+
+var _ mender = (*race.Index)(nil)
+
+// sweepBytes is how many bytes of blocks a step reads at most, and sweepBlocks how
+// many blocks.
+const (
+	sweepBytes  = 64 << 10
+	sweepBlocks = 256
+	// spanBlock is the largest block of which neighbours are read with one READ.
+	spanBlock = 256
+)
+
+// blocks looks at the next blocks. more: there are others.
+func (s *Sweeper) blocks(c *rdma.Coro) (more bool, err error) {
+	l := s.o.Space.Layout()
+	for int(s.seg) < len(l.Segments) {
+		g := &l.Segments[s.seg]
+		if g.Kind == memory.KindBlocks && g.Placement.N > 0 && s.block < l.SegmentSize/g.Class.Size() {
+			break
+		}
+		s.seg, s.block = s.seg+1, 0
+	}
+	if int(s.seg) >= len(l.Segments) {
+		return false, nil
+	}
+	size := l.Segments[s.seg].Class.Size()
+	n := min(l.SegmentSize/size-s.block, sweepBlocks)
+	stride := uint32(record.LineSize)
+	if size <= spanBlock {
+		stride = size
+		n = min(n, sweepBytes/size)
+	}
+	held, err := s.held(c, size, stride, n)
+	if err != nil {
+		return false, err
+	}
+	if len(held) > 0 {
+		if err := s.resolve(c, held); err != nil {
+			return false, err
+		}
+	}
+	s.block += n
+	s.Report.Blocks += int(n)
+	return true, nil
+}
+
+// held lists those of the next n blocks that nobody's transaction has locked.
+func (s *Sweeper) held(c *rdma.Coro, size, stride, n uint32) ([]memory.Addr, error) {
+	t := c.Thread()
+	buf, err := t.Alloc(int(n * stride))
+	if err != nil {
+		return nil, fmt.Errorf("recovery: sweeping: %w", err)
+	}
+	defer t.Free(buf, int(n*stride))
+	v := s.o.Space.View()
+	first := memory.MakeAddr(s.seg, s.block*size)
+	if !v.Contains(first, n*size) {
+		return nil, nil
+	}
+	var b rdma.Batch
+	if stride == size {
+		b.Read(v.At(first, 0), buf, n*size)
+	} else {
+		for i := range n {
+			b.Read(v.At(first+memory.Addr(i*size), 0), buf+i*stride, stride)
+		}
+	}
+	if err := c.Do(&b); err != nil {
+		return nil, fmt.Errorf("recovery: sweeping: %w", err)
+	}
+	var out []memory.Addr
+	p := t.Bytes(buf, n*stride)
+	for i := range n {
+		g := record.Guard(binary.LittleEndian.Uint64(p[i*stride+record.GuardOff:]))
+		if g.Held() && !s.o.Space.Registered(g.Owner().Coordinator()) {
+			out = append(out, first+memory.Addr(i*size))
+		}
+	}
+	return out, nil
+}
+
+// resolve unlocks blocks.
+func (s *Sweeper) resolve(c *rdma.Coro, held []memory.Addr) error {
+	u, err := newUnlocker(c, &s.o, func(table uint16) (index.Index, error) { return s.open(c, table) })
+	if err != nil {
+		return err
+	}
+	defer u.close()
+	for _, a := range held {
+		ok, err := u.unlock(a)
+		if err != nil {
+			return err
+		}
+		if ok {
+			s.Report.Locks++
+		}
+	}
+	s.Report.Freed += u.freed
+	return nil
+}

@@ -1,0 +1,232 @@
+package recovery
+
+import (
+	"errors"
+	"fmt"
+
+	"txnode/index"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// holder is the name under which a recoverer holds locks that it has taken over.
+func (o *Options) holder() record.TxID {
+	return record.MakeTxID(o.By, record.MaxSequence)
+}
+
+// Unlock resolves the lock of the block at a, if it belongs to a transaction that
+// nobody will ever finish: its coordinator is not registered, so no log tells of
+// it, and it has had no effect. Others may do the same at the same time.
+//
+// A record, live or free, is unlocked at the version it has. A block in state
+// absent is a placeholder of an insert that did not come to its end, perhaps one
+// beside a record of the same key that it had not met yet, or a tombstone that was
+// to be used again or to be reclaimed. All of them are reclaimed: the lock is
+// taken over, so that there is one who does it, the block unlinked and freed.
+//
+// It reports whether the lock is gone. An error is that of a verb, or of the index.
+func Unlock(c *rdma.Coro, o Options, a memory.Addr) (bool, error) {
+	u, err := newUnlocker(c, &o, func(table uint16) (index.Index, error) { return o.open(c, o.Space, table) })
+	if err != nil {
+		return false, err
+	}
+	defer u.close()
+	return u.unlock(a)
+}
+
+// unlocker resolves orphan locks.
+type unlocker struct {
+	c     *rdma.Coro
+	o     *Options
+	index func(table uint16) (index.Index, error)
+	batch rdma.Batch
+	buf   uint32 // arena: a key's worth of a block, then one of another
+	query uint32
+	qsize int
+	freed int
+}
+
+const keyRoom = record.LineSize + record.MaxKey
+
+func newUnlocker(c *rdma.Coro, o *Options, ix func(uint16) (index.Index, error)) (*unlocker, error) {
+	at, err := c.Thread().Alloc(keyRoom)
+	if err != nil {
+		return nil, fmt.Errorf("recovery: buffer for a block: %w", err)
+	}
+	return &unlocker{c: c, o: o, index: ix, buf: at}, nil
+}
+
+func (u *unlocker) close() {
+	t := u.c.Thread()
+	t.Free(u.buf, keyRoom)
+	if u.qsize > 0 {
+		t.Free(u.query, u.qsize)
+	}
+}
+
+func (u *unlocker) do() error {
+	err := u.c.Do(&u.batch)
+	if err != nil {
+		return fmt.Errorf("recovery: resolving a lock: %w", err)
+	}
+	return nil
+}
+
+// cas replaces the guard of a block's primary and reports whether it was old.
+func (u *unlocker) cas(v *memory.View, a memory.Addr, old, to record.Guard) (bool, error) {
+	g := v.At(a, 0)
+	g.Off += record.GuardOff
+	u.batch.Reset()
+	i := u.batch.CAS(g, uint64(old), uint64(to))
+	if err := u.do(); err != nil {
+		return false, err
+	}
+	return u.batch.Result(i) == uint64(old), nil
+}
+
+func (u *unlocker) unlock(a memory.Addr) (bool, error) {
+	v := u.o.Space.View()
+	if !v.Contains(a, record.LineSize) {
+		return true, nil
+	}
+	img, err := u.read(v, a)
+	if err != nil {
+		return false, err
+	}
+	g := img.Guard()
+	if !g.Held() {
+		return true, nil
+	}
+	if u.o.Space.Registered(g.Owner().Coordinator()) {
+		return false, nil
+	}
+	if img.Meta().State() != record.Absent {
+		return u.cas(v, a, g, record.FreeAt(img.Version()))
+	}
+	if u.o.By != 0 { // others may be at it
+		mine := record.HeldBy(u.o.holder())
+		if ok, err := u.cas(v, a, g, mine); !ok || err != nil {
+			return false, err
+		}
+		g = mine
+	}
+	return u.reclaim(v, a, img)
+}
+
+// read reads a block of the primary as far as its key may reach.
+func (u *unlocker) read(v *memory.View, a memory.Addr) (record.Image, error) {
+	t := u.c.Thread()
+	n := uint32(record.LineSize)
+	for {
+		u.batch.Reset()
+		u.batch.Read(v.At(a, 0), u.buf, n)
+		if err := u.do(); err != nil {
+			return nil, err
+		}
+		img := record.Image(t.Bytes(u.buf, n))
+		m := img.Meta()
+		end := uint32(record.KeyAt(m.KeyLen()) + m.KeyLen())
+		if n > record.LineSize || record.KeyAt(m.KeyLen()) == record.KeyOff || m.KeyLen() > record.MaxKey || !v.Contains(a, end) {
+			return img, nil
+		}
+		n = (end + 7) &^ 7
+	}
+}
+
+// reclaim unlinks a block in state absent, whose lock is ours, and frees it.
+func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) (bool, error) {
+	m, t := img.Meta(), u.c.Thread()
+	if _, err := img.Check(a); err == nil { // else it was being written, and never linked
+		if err := u.unlink(v, m.Table(), a, img); err != nil {
+			return false, err
+		}
+	}
+	class := m.Class()
+	if s := u.o.Space.Layout(); int(a.Segment()) < len(s.Segments) {
+		class = s.Segments[a.Segment()].Class // of a torn header nothing is sure
+	}
+	coordinator := u.owner(img)
+	u.batch.Reset()
+	record.Image(t.Bytes(u.buf, record.LineSize)).Put(a, lastVersion(coordinator), record.Free, m.Table(), class, 0, nil, nil)
+	// Backups first: the primary holds the lock.
+	for k := v.Copies(a) - 1; k >= 0; k-- {
+		u.batch.Write(v.At(a, k), u.buf, record.LineSize)
+		if k == 1 {
+			if err := u.place(); err != nil {
+				return false, err
+			}
+		}
+	}
+	if err := u.place(); err != nil {
+		return false, err
+	}
+	u.o.Space.ReturnBlock(coordinator, a, class)
+	u.freed++
+	return true, nil
+}
+
+// owner is the coordinator in whose name a block is freed: the dead one that held it.
+func (u *unlocker) owner(img record.Image) uint32 { return img.Guard().Owner().Coordinator() }
+
+// place posts what was appended, and waits until it is visible.
+func (u *unlocker) place() error {
+	if err := u.do(); err != nil {
+		return err
+	}
+	if err := u.c.Fence(rdma.FenceThread, 0, &u.batch); err != nil {
+		return fmt.Errorf("recovery: resolving a lock: %w", err)
+	}
+	u.batch.Reset()
+	return nil
+}
+
+// unlink takes a block out of its table's index, on every copy.
+func (u *unlocker) unlink(v *memory.View, table uint16, a memory.Addr, img record.Image) error {
+	ix, err := u.index(table)
+	if errors.Is(err, memory.ErrNoTable) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("recovery: index of table %d: %w", table, err)
+	}
+	t := u.c.Thread()
+	if need := ix.BufferSize() + record.LineSize; u.qsize < need {
+		if u.qsize > 0 {
+			t.Free(u.query, u.qsize)
+			u.qsize = 0
+		}
+		if u.query, err = t.Alloc(need); err != nil {
+			return fmt.Errorf("recovery: buffer of a lookup: %w", err)
+		}
+		u.qsize = need
+	}
+	key := img.Key()
+	q := &index.Query{Key: key, Hash: record.Hash(table, key), Local: (u.query + record.LineSize - 1) &^ (record.LineSize - 1), View: v}
+	lookup := func() error {
+		for range maxLookups {
+			u.batch.Reset()
+			ix.Search(&u.batch, q)
+			if err := u.do(); err != nil {
+				return err
+			}
+			again, err := ix.Resolve(u.c, q)
+			if err != nil || !again {
+				return err
+			}
+		}
+		return index.ErrBusy
+	}
+	if err := lookup(); err != nil {
+		return fmt.Errorf("recovery: looking up in the index of table %d: %w", table, err)
+	}
+	if m, ok := ix.(mender); ok {
+		if _, err := m.Mend(u.c, q, 0, a); err != nil {
+			return fmt.Errorf("recovery: the slot of an insert into table %d: %w", table, err)
+		}
+	}
+	if err := ix.Remove(u.c, q, a); err != nil && !errors.Is(err, index.ErrChanged) {
+		return fmt.Errorf("recovery: unlinking an insert from table %d: %w", table, err)
+	}
+	return nil
+}
