@@ -1,0 +1,311 @@
+package steptest
+
+import (
+	"iter"
+	"math"
+	"slices"
+
+	"txnode/rdma"
+)
+
+// Client is a coroutine that uses the fabric.
+type Client struct {
+	f     *Fabric
+	next  func() (struct{}, bool)
+	stop  func()
+	yield func(struct{}) bool
+	port  *port // that it waits on
+	until int64
+	ended bool
+	panic any
+}
+
+// stopped unwinds a client that was stopped.
+type stopped struct{}
+
+// Go starts a client: fn runs until it waits for the first time. A panic in it comes
+// out of the call that lets it run: Go, Do or Stop.
+func (f *Fabric) Go(fn func()) *Client {
+	c := &Client{f: f}
+	c.next, c.stop = iter.Pull(func(yield func(struct{}) bool) {
+		defer func() {
+			c.ended = true
+			if r := recover(); r != nil && r != (stopped{}) {
+				c.panic = r
+			}
+		}()
+		c.yield = yield
+		fn()
+	})
+	f.clients = append(f.clients, c)
+	c.resume()
+	f.settle()
+	return c
+}
+
+// Ended reports whether the client's function has returned, or was stopped.
+func (c *Client) Ended() bool { return c.ended }
+
+// resume lets the client run until it waits or ends.
+func (c *Client) resume() {
+	was := c.f.cur
+	c.f.cur = c
+	c.next()
+	c.f.cur = was
+	if r := c.panic; r != nil {
+		c.panic = nil
+		panic(r)
+	}
+}
+
+// wait gives up the client's turn.
+func (c *Client) wait(p *port, until int64) {
+	c.port, c.until = p, until
+	if !c.yield(struct{}{}) {
+		panic(stopped{})
+	}
+	c.port = nil
+}
+
+// Stop ends a client for ever where it waits: nothing that it has posted and that
+// has not happened yet will. WRITEs that are complete are placed.
+func (c *Client) Stop() {
+	for _, p := range c.f.ports {
+		if p.client != c {
+			continue
+		}
+		p.dead = true
+		for _, q := range p.qps {
+			q.queue = nil
+			q.place()
+		}
+	}
+	was := c.f.cur
+	c.f.cur = c
+	c.stop()
+	c.f.cur = was
+	c.ended = true
+	if r := c.panic; r != nil {
+		c.panic = nil
+		panic(r)
+	}
+}
+
+// Lose makes the n-th request from now on, from 0, of all ports of the client take
+// effect and complete with rdma.StatusTimeout.
+func (c *Client) Lose(n int) {
+	for _, p := range c.f.ports {
+		if p.client == c {
+			p.lose = p.ran + n
+		}
+	}
+}
+
+// LoseFrom is Lose for a thread that has been made last and not used yet.
+func (f *Fabric) LoseFrom(n int) { p := f.ports[len(f.ports)-1]; p.lose = p.ran + n }
+
+// Executed is how many requests of the port that was made n-th have been executed.
+func (f *Fabric) Executed(n int) int { return f.ports[n].ran }
+
+// Ports is how many ports were made since the last Restore.
+func (f *Fabric) Ports() int { return len(f.ports) }
+
+// End stops all clients.
+func (f *Fabric) End() {
+	for _, c := range f.clients {
+		if !c.ended {
+			c.Stop()
+		}
+	}
+	f.clients = f.clients[:0]
+}
+
+// Move is something that may happen next: requests at the head of a queue pair are
+// executed, or its completed WRITEs become visible. Equal moves in runs with the same
+// decisions before them are the same.
+type Move struct {
+	Port  int
+	Blade rdma.BladeID // of the first request, with grain Batches
+	Step  int          // how many of the queue pair's came before
+	Place bool
+	// Post is the number of the Post that the requests are of.
+	Post int
+}
+
+// Moves lists what may happen now, in a fixed order. It is empty when every client has
+// ended and nothing is left to be done.
+func (f *Fabric) Moves() []Move {
+	for {
+		var all []Move
+		for _, p := range f.ports {
+			if p.dead {
+				continue
+			}
+			first := true
+			for _, q := range p.qps {
+				if len(q.queue) > 0 && (f.o.Grain != Batches || first && q.queue[0].post == p.oldest()) {
+					all = append(all, Move{Port: p.id, Blade: q.blade, Step: q.moved, Post: q.queue[0].post})
+					first = false
+				}
+				if len(q.landing) > 0 {
+					all = append(all, Move{Port: p.id, Blade: q.blade, Step: q.moved, Place: true})
+				}
+			}
+		}
+		if len(all) > 0 {
+			return all
+		}
+		if !f.pass() {
+			return nil
+		}
+	}
+}
+
+// oldest is the number of the oldest Post that is not done.
+func (p *port) oldest() int {
+	n := math.MaxInt
+	for _, q := range p.qps {
+		if len(q.queue) > 0 {
+			n = min(n, q.queue[0].post)
+		}
+	}
+	return n
+}
+
+// pass lets time pass until a client goes on; false: there is none.
+func (f *Fabric) pass() bool {
+	var first *Client
+	for _, c := range f.clients {
+		if !c.ended && (first == nil || c.until < first.until) {
+			first = c
+		}
+	}
+	if first == nil {
+		return false
+	}
+	if first.until == math.MaxInt64 {
+		panic("steptest: every client waits, and nothing is outstanding")
+	}
+	f.now = max(f.now, first.until)
+	first.resume()
+	f.settle()
+	return true
+}
+
+// Do makes a move happen, and lets the client go on whose it is.
+func (f *Fabric) Do(m Move) {
+	p := f.ports[m.Port]
+	f.now += 10
+	q := p.qps[m.Blade]
+	switch {
+	case m.Place:
+		q.place()
+	case f.o.Grain == Batches:
+		post := q.queue[0].post
+		for _, q := range p.qps {
+			q.run(post)
+		}
+	case f.o.Grain == Queues:
+		q.run(q.queue[0].post)
+	default:
+		q.step(f.o.Grain)
+	}
+	f.settle()
+}
+
+// run executes the requests of one Post.
+func (q *queuePair) run(post int) {
+	for len(q.queue) > 0 && q.queue[0].post == post {
+		q.step(Verbs)
+	}
+}
+
+// settle lets every client run that has a completion, and READs that are eager.
+func (f *Fabric) settle() {
+	if f.cur != nil {
+		return
+	}
+	for again := true; again; {
+		again = false
+		if f.o.EagerReads {
+			for _, p := range f.ports {
+				for _, q := range p.qps {
+					for len(q.queue) > 0 && q.queue[0].b.WR(q.queue[0].i).Op == rdma.OpRead {
+						q.step(Verbs)
+					}
+				}
+			}
+		}
+		for _, c := range f.clients {
+			if !c.ended && c.port != nil && len(c.port.done) > 0 {
+				c.resume()
+				again = true
+			}
+		}
+	}
+}
+
+// Access is a range of a blade's memory that a move reads or changes.
+type Access struct {
+	Blade  rdma.BladeID
+	Off, N uint64
+	Writes bool
+}
+
+// Footprint appends what a move that is possible now will touch.
+func (f *Fabric) Footprint(m Move, to []Access) []Access {
+	p := f.ports[m.Port]
+	add := func(q *queuePair, w *rdma.WR) {
+		a := Access{Blade: q.blade, Off: w.Off, N: uint64(w.Len), Writes: w.Op != rdma.OpRead && w.Op != rdma.OpFlush}
+		if w.Op == rdma.OpWrite && !f.o.Caps.Placed {
+			return // it is the placing that others can see
+		}
+		to = append(to, a)
+	}
+	landed := func(q *queuePair) {
+		for _, l := range q.landing {
+			to = append(to, Access{Blade: q.blade, Off: l.off, N: uint64(len(l.data)), Writes: true})
+		}
+	}
+	take := func(q *queuePair, post int) {
+		landed(q)
+		for _, r := range q.queue {
+			if r.post != post {
+				break
+			}
+			w := r.b.WR(r.i)
+			add(q, w)
+			if w.Op == rdma.OpWrite && !f.o.Caps.Placed {
+				to = append(to, Access{Blade: q.blade, Off: w.Off, N: uint64(w.Len), Writes: true})
+			}
+		}
+	}
+	q := p.qps[m.Blade]
+	switch {
+	case m.Place:
+		landed(q)
+	case f.o.Grain == Batches:
+		post := q.queue[0].post
+		for _, q := range p.qps {
+			take(q, post)
+		}
+	case f.o.Grain == Queues:
+		take(q, q.queue[0].post)
+	default:
+		w := q.queue[0].b.WR(q.queue[0].i)
+		if w.Op != rdma.OpWrite {
+			landed(q)
+		}
+		add(q, w)
+	}
+	return to
+}
+
+// Overlap reports whether two footprints touch a byte that one of them changes.
+func Overlap(a, b []Access) bool {
+	return slices.ContainsFunc(a, func(x Access) bool {
+		return slices.ContainsFunc(b, func(y Access) bool {
+			return x.Blade == y.Blade && (x.Writes || y.Writes) && x.Off < y.Off+y.N && y.Off < x.Off+x.N
+		})
+	})
+}

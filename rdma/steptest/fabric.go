@@ -1,0 +1,191 @@
+package steptest
+
+import (
+	"fmt"
+	"hash/maphash"
+
+	"txnode/rdma"
+)
+
+// Grain is how much happens in one move.
+type Grain uint8
+
+// Grains, from coarse to fine.
+const (
+	Batches Grain = iota // what a client has posted at once, on all blades
+	Queues               // the part of it that is for one blade
+	Verbs                // one request
+	Words                // half a request, if it is a READ or WRITE of more than a word
+)
+
+// Options of a fabric.
+type Options struct {
+	Blades int
+	Size   uint64 // of each blade's region, a multiple of 4096
+	Grain  Grain
+	// Caps that the fabric keeps; Synchronous and Durable are ignored.
+	Caps rdma.Caps
+	// EagerReads makes READs happen as soon as nothing of their queue pair is in
+	// front of them. No schedule is lost by it while there is one client.
+	EagerReads bool
+}
+
+const pageSize = 4096
+
+// Fabric is the fabric. It belongs to one goroutine.
+type Fabric struct {
+	o     Options
+	now   int64
+	mem   [][]byte
+	keys  []rdma.Key
+	ports []*port
+	cur   *Client
+
+	clients []*Client
+	posts   int
+
+	saved     [][]byte
+	savedKeys []rdma.Key
+	savedNow  int64
+	dirty     []page
+	isDirty   []bool // by blade and page
+}
+
+type page struct {
+	blade rdma.BladeID
+	n     uint32
+}
+
+var _ rdma.Fabric = (*Fabric)(nil)
+
+// New makes a fabric.
+func New(o Options) *Fabric {
+	o.Caps.Synchronous, o.Caps.Durable = false, true
+	if o.Caps.MaxBatch == 0 {
+		o.Caps.MaxBatch = 64
+	}
+	f := &Fabric{o: o}
+	for i := range o.Blades {
+		f.mem = append(f.mem, make([]byte, o.Size))
+		f.keys = append(f.keys, rdma.Key(100+i))
+	}
+	f.isDirty = make([]bool, uint64(o.Blades)*f.pages())
+	f.Save()
+	return f
+}
+
+func (f *Fabric) pages() uint64 { return f.o.Size / pageSize }
+
+// SetGrain changes what a move is, from the next one on, and whether READs are eager.
+func (f *Fabric) SetGrain(g Grain, eagerReads bool) { f.o.Grain, f.o.EagerReads = g, eagerReads }
+
+// Name returns "step".
+func (f *Fabric) Name() string { return "step" }
+
+// Caps returns those of the options.
+func (f *Fabric) Caps() rdma.Caps { return f.o.Caps }
+
+// Blades lists the blades.
+func (f *Fabric) Blades() []rdma.BladeInfo {
+	var all []rdma.BladeInfo
+	for i, k := range f.keys {
+		all = append(all, rdma.BladeInfo{ID: rdma.BladeID(i), Size: f.o.Size, Key: k})
+	}
+	return all
+}
+
+// Now is a clock that every move advances.
+func (f *Fabric) Now() int64 { return f.now }
+
+// Seed returns 1: nothing is random.
+func (f *Fabric) Seed() uint64 { return 1 }
+
+// Run calls the functions one after another, synchronously.
+func (f *Fabric) Run(n int, fn func(i int)) {
+	for i := range n {
+		fn(i)
+	}
+}
+
+// Provision checks the range: all memory is there.
+func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
+	if int(b) >= len(f.mem) {
+		return fmt.Errorf("steptest: blade %d: %w", b, rdma.ErrBladeDown)
+	}
+	if off > f.o.Size || n > f.o.Size-off {
+		return fmt.Errorf("steptest: blade %d: %w", b, rdma.ErrNoMemory)
+	}
+	return nil
+}
+
+// SetKey changes a blade's access key; WRITEs that have completed are placed before.
+func (f *Fabric) SetKey(b rdma.BladeID, k rdma.Key) error {
+	if int(b) >= len(f.mem) {
+		return fmt.Errorf("steptest: blade %d: %w", b, rdma.ErrBladeDown)
+	}
+	for _, p := range f.ports {
+		p.qps[b].place()
+	}
+	f.keys[b] = k
+	return nil
+}
+
+// Close does nothing.
+func (f *Fabric) Close() error { return nil }
+
+// Memory is a blade's region as it is now. It must not be written to.
+func (f *Fabric) Memory(b rdma.BladeID) []byte { return f.mem[b] }
+
+// Save makes the present memory, keys and time what Restore goes back to. No
+// client runs.
+func (f *Fabric) Save() {
+	f.saved = nil
+	for _, m := range f.mem {
+		f.saved = append(f.saved, append([]byte(nil), m...))
+	}
+	f.savedKeys = append([]rdma.Key(nil), f.keys...)
+	f.savedNow = f.now
+	for _, p := range f.dirty {
+		f.isDirty[uint64(p.blade)*f.pages()+uint64(p.n)] = false
+	}
+	f.dirty = f.dirty[:0]
+}
+
+// Restore puts memory, keys and time back to those saved, and forgets all ports and
+// clients.
+func (f *Fabric) Restore() {
+	f.End()
+	for _, p := range f.dirty {
+		at := uint64(p.n) * pageSize
+		copy(f.mem[p.blade][at:at+pageSize], f.saved[p.blade][at:])
+		f.isDirty[uint64(p.blade)*f.pages()+uint64(p.n)] = false
+	}
+	f.dirty = f.dirty[:0]
+	copy(f.keys, f.savedKeys)
+	f.now, f.posts = f.savedNow, 0
+	f.ports = f.ports[:0]
+}
+
+// Hash tells states of the memory apart, as far as it differs from what was saved,
+// within one process.
+func (f *Fabric) Hash() uint64 {
+	var h uint64
+	for _, p := range f.dirty {
+		at := uint64(p.n) * pageSize
+		now, was := f.mem[p.blade][at:at+pageSize], f.saved[p.blade][at:at+pageSize]
+		h += (maphash.Bytes(seed, now) - maphash.Bytes(seed, was)) * (maphash.Comparable(seed, p) | 1)
+	}
+	return h
+}
+
+var seed = maphash.MakeSeed()
+
+// touch notes that [off, off+n) of a blade's region changes.
+func (f *Fabric) touch(b rdma.BladeID, off, n uint64) {
+	for p := off / pageSize; p <= (off+n-1)/pageSize; p++ {
+		if i := uint64(b)*f.pages() + p; !f.isDirty[i] {
+			f.isDirty[i] = true
+			f.dirty = append(f.dirty, page{b, uint32(p)})
+		}
+	}
+}
