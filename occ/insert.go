@@ -176,7 +176,7 @@ func (tx *Tx) moveRecords() error {
 		for k := range v.Copies(it.addr) {
 			a := v.At(it.addr, k)
 			b.Write(a, tx.logAt+uint32(it.w), it.wlen)
-			if k > 0 {
+			if k > 0 && !mutant.MoveUnlocksBackupsLate {
 				a.Off += record.GuardOff
 				b.Write(a, free, 8)
 			}
@@ -216,6 +216,11 @@ func (tx *Tx) moveRecords() error {
 		home := v.At(it.addr, 0)
 		home.Off += record.GuardOff
 		b.Write(home, guard, 8)
+		for k := 1; mutant.MoveUnlocksBackupsLate && k < v.Copies(it.addr); k++ {
+			a := v.At(it.addr, k)
+			a.Off += record.GuardOff
+			b.Write(a, guard, 8)
+		}
 		for k := range v.Copies(it.from) {
 			if mutant.MoveKeepsOldBlock {
 				break

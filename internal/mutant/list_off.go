@@ -40,6 +40,7 @@ const (
 	AbortKeepsSlot             = false
 	FreeNotPlaced              = false
 	MoveUnlocked               = false
+	MoveUnlocksBackupsLate     = false
 	MoveKeepsOldBlock          = false
 	ReclaimWithoutLock         = false
 	SkipDuplicateCheck         = false

@@ -74,6 +74,8 @@ var (
 		"A block is used again before the WRITE that freed it is placed.")
 	MoveUnlocked = mutation("move-unlocked",
 		"A record that moves is unlocked in its new block before the move is over.")
+	MoveUnlocksBackupsLate = mutation("move-unlocks-backups-late",
+		"The backups of a record that moves are unlocked together with the primary, not before it.")
 	MoveKeepsOldBlock = mutation("move-keeps-old-block",
 		"The block that a record has left is given back and still says that it is the record.")
 	ReclaimWithoutLock = mutation("reclaim-without-lock",
