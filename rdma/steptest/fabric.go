@@ -43,6 +43,7 @@ type Fabric struct {
 
 	clients []*Client
 	posts   int
+	spare   [][]byte // arenas of ports that are gone
 
 	saved     [][]byte
 	savedKeys []rdma.Key
@@ -163,6 +164,9 @@ func (f *Fabric) Restore() {
 	f.dirty = f.dirty[:0]
 	copy(f.keys, f.savedKeys)
 	f.now, f.posts = f.savedNow, 0
+	for _, p := range f.ports {
+		f.spare = append(f.spare, p.arena)
+	}
 	f.ports = f.ports[:0]
 }
 

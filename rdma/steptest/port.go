@@ -50,12 +50,28 @@ type landing struct {
 	data []byte
 }
 
+// arena takes one from a run before, or makes one. It is clear, so that runs with the
+// same moves are the same, unless it is so large that only a tool can want it.
+func (f *Fabric) arena(n int) []byte {
+	for i, a := range f.spare {
+		if len(a) == n {
+			f.spare[i] = f.spare[len(f.spare)-1]
+			f.spare = f.spare[:len(f.spare)-1]
+			if n <= 1<<20 {
+				clear(a)
+			}
+			return a
+		}
+	}
+	return make([]byte, n)
+}
+
 // NewPort makes a port. Queue pairs are never shared.
 func (f *Fabric) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
 	if cfg.Arena <= 0 || cfg.Arena > 1<<30 {
 		return nil, fmt.Errorf("steptest: arena of %d bytes", cfg.Arena)
 	}
-	p := &port{f: f, id: len(f.ports), arena: make([]byte, (cfg.Arena+63)&^63), lose: -1}
+	p := &port{f: f, id: len(f.ports), arena: f.arena((cfg.Arena + 63) &^ 63), lose: -1}
 	for i := range f.mem {
 		p.qps = append(p.qps, &queuePair{p: p, blade: rdma.BladeID(i)})
 	}

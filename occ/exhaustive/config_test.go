@@ -1,0 +1,20 @@
+package exhaustive
+
+import (
+	"txnode/occ"
+	"txnode/rdma"
+)
+
+// configs are both policies with one and two backups, on a fabric that promises
+// much, and on one that promises nothing.
+func configs() []config {
+	var all []config
+	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
+		for f := 1; f <= 2; f++ {
+			for _, caps := range []rdma.Caps{strong, weak} {
+				all = append(all, config{policy: p, backups: f, caps: caps})
+			}
+		}
+	}
+	return all
+}

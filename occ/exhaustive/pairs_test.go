@@ -1,0 +1,227 @@
+package exhaustive
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+	"testing"
+
+	"txnode/check"
+	"txnode/occ"
+	"txnode/rdma/steptest"
+)
+
+var (
+	full   = flag.Bool("full", false, "all schedules instead of a part of them")
+	only   = flag.String("schedule", "", "run this schedule alone, in the one case that -run selects")
+	single = flag.Bool("replay", false, "run only what -schedule says, which may be empty")
+)
+
+// txn is a small transaction.
+type txn struct {
+	name string
+	ops  []op
+}
+
+// conflicting are transactions that are in each other's way: a and b have values, gone
+// had one, none never had.
+var conflicting = []txn{
+	{"read-ab", []op{get("a"), get("b")}},
+	{"read-a-then-b", []op{get("a"), then(), get("b")}},
+	{"write-a", []op{put("a", "1")}},
+	{"write-ab", []op{put("a", "2"), put("b", "2")}},
+	{"read-a-write-b", []op{get("a"), put("b", "3")}},
+	{"read-b-write-a", []op{get("b"), put("a", "4")}},
+	{"late-a", []op{late("a", "5")}},
+	{"lock-a-write-b", []op{lock("a"), put("b", "6")}},
+	{"insert", []op{insert("none", "7")}},
+	{"put-absent", []op{put("none", "8")}},
+	{"read-absent-write-a", []op{get("none"), put("a", "9")}},
+	{"delete", []op{del("a")}},
+	{"insert-over-tombstone", []op{put("gone", "10")}},
+	{"move", []op{put("a", big("m", 100))}},
+	{"insert-roll-back", []op{insert("none", "11"), roll()}},
+}
+
+var pairKeys = []string{k("a"), k("b"), k("none"), k("gone")}
+
+func loadPairs(s *client) error {
+	return s.do(put("a", "a0"), put("b", "b0"), put("gone", "x"), next(), del("gone"))
+}
+
+// TestPairs runs pairs of transactions that are in each other's way in every order of
+// their requests.
+func TestPairs(t *testing.T) {
+	total := 0
+	for _, c := range configs() {
+		t.Run(c.String(), func(t *testing.T) {
+			w := newWorld(t, c, loadPairs)
+			for i, x := range conflicting {
+				for _, y := range conflicting[i:] {
+					for _, cold := range []bool{false, true} {
+						name := x.name + "+" + y.name
+						if cold {
+							name += "/cold"
+						}
+						t.Run(name, func(t *testing.T) { total += pair(t, w, cold, x, y) })
+					}
+				}
+			}
+		})
+	}
+	t.Logf("%d schedules", total)
+}
+
+// pair runs two transactions in every order; it returns in how many.
+func pair(t *testing.T, w *world, cold bool, txns ...txn) int {
+	w.t = t
+	defer w.f.End()
+	var clients []*client
+	start := func() { clients = w.startPair(cold, txns...) }
+	end := func(sched schedule) error { return w.endOfPair(clients) }
+	if *only != "" || *single {
+		s, err := parseSchedule(*only)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start()
+		replay(w.f, s)
+		if err := end(s); err != nil {
+			t.Fatal(err)
+		}
+		return 1
+	}
+	limit := 12
+	switch {
+	case *full:
+		limit = 200_000
+	case testing.Short():
+		limit = 3
+	}
+	var at schedule
+	n, all, err := guarded(func() (int, bool, error) {
+		return interleave(w.f, limit, true, start, func(s schedule) error { at = s; return end(s) })
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, again(t, at))
+	}
+	if *full && !all {
+		t.Logf("stopped after %d schedules", n)
+	}
+	return n
+}
+
+// startPair begins a run of transactions, each of a client of its own.
+func (w *world) startPair(cold bool, txns ...txn) (clients []*client) {
+	w.restart()
+	w.f.SetGrain(pairGrain(), false)
+	for _, x := range txns {
+		s := w.client()
+		if cold {
+			s.warm()
+		} else {
+			s.warm(keysOf(x.ops)...)
+		}
+		clients = append(clients, s)
+	}
+	for i, s := range clients {
+		s.run = w.f.Go(func() {
+			if err := s.do(txns[i].ops...); err != nil {
+				panic(err)
+			}
+		})
+	}
+	return clients
+}
+
+// TestReduction holds the schedules that are left out against those that are run:
+// both have the same outcomes.
+func TestReduction(t *testing.T) {
+	for _, c := range []config{{policy: occ.PolicyDefault, backups: 1, caps: strong}, {policy: occ.PolicyFORD, backups: 1, caps: strong}} {
+		w := newWorld(t, c, loadPairs)
+		for _, p := range [][2]string{{"read-ab", "write-a"}, {"read-ab", "read-b-write-a"}, {"write-a", "late-a"}, {"read-a-write-b", "read-b-write-a"}} {
+			var outcomes [2]map[string]int
+			var runs [2]int
+			for i := range outcomes {
+				outcomes[i] = map[string]int{}
+				var clients []*client
+				var err error
+				runs[i], _, err = interleave(w.f, 20_000, i == 0,
+					func() { clients = w.startPair(false, named(p[0]), named(p[1])) },
+					func(schedule) error {
+						v := w.judge(pairKeys)
+						outcomes[i][fmt.Sprint(clients[0].told, clients[1].told, v)]++
+						return nil
+					})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Logf("%v, %v and %v: %d schedules stand for %d; %d outcomes", c, p[0], p[1], runs[0], runs[1], len(outcomes[0]))
+			for o := range outcomes[1] {
+				if outcomes[0][o] == 0 {
+					t.Errorf("%v, %v: an outcome is missed: %s", c, p, o)
+				}
+			}
+			w.f.End()
+		}
+	}
+}
+
+func named(name string) txn {
+	for _, x := range conflicting {
+		if x.name == name {
+			return x
+		}
+	}
+	panic("no transaction " + name)
+}
+
+// guarded makes an error of a panic.
+func guarded(fn func() (int, bool, error)) (n int, all bool, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	return fn()
+}
+
+// again is how a schedule is repeated.
+func again(t *testing.T, s schedule) string {
+	name := "'^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$'"
+	name = strings.NewReplacer("+", "[+]").Replace(name)
+	flags := ""
+	if *fine {
+		flags = " -fine"
+	}
+	return fmt.Sprintf("go test ./occ/exhaustive -run %s -replay -schedule '%v'%s", name, s, flags)
+}
+
+var fine = flag.Bool("fine", false, "interleave pairs word by word, not queue pair by queue pair")
+
+func pairGrain() steptest.Grain {
+	if *fine {
+		return steptest.Words
+	}
+	return steptest.Queues
+}
+
+// endOfPair checks what two clients have left.
+func (w *world) endOfPair(clients []*client) error {
+	for i, s := range clients {
+		if !s.run.Ended() {
+			return fmt.Errorf("client %d has not come to its end", i)
+		}
+	}
+	v := w.judge(pairKeys)
+	if v.findings != "" {
+		return fmt.Errorf("the database is damaged:\n%s", v.findings)
+	}
+	w.content(w.client(), pairKeys)
+	txns := append(w.initial[:len(w.initial):len(w.initial)], w.rec.Txns()...)
+	if err := check.Check(txns, check.Options{FromEmpty: true}).Err(); err != nil {
+		return fmt.Errorf("%w\nfound: %s\ntold: %v, %v", err, v.content, clients[0].told, clients[1].told)
+	}
+	return nil
+}
