@@ -84,6 +84,12 @@ func (b *Builder) Entries() int { return b.entries }
 // Need is how long the record will be after an entry with an image of size bytes.
 func (b *Builder) Need(size int) int { return b.n + EntryHeaderSize + (size+7)&^7 }
 
+// Fits reports whether an entry with an image of size bytes, a multiple of 8, still
+// fits a buffer of capacity bytes.
+func (b *Builder) Fits(size, capacity int) bool {
+	return b.n+EntryHeaderSize+size <= capacity && b.entries < MaxEntries
+}
+
 // Add reserves an entry whose image has room for size bytes and returns the
 // offset of the image. buf must have Need(size) bytes. The entry is Dead until Set.
 func (b *Builder) Add(buf []byte, size int) int {

@@ -55,6 +55,11 @@ func (r *Ring) Reserve(n int) (off uint32, t Token, ok bool) {
 
 // Release gives a reservation back; in any order.
 func (r *Ring) Release(t Token) {
+	if len(r.spans) == 1 { // the usual case, and then it is t's
+		r.base++
+		r.spans = r.spans[:0]
+		return
+	}
 	r.spans[uint64(t)-r.base].done = true
 	k := 0
 	for k < len(r.spans) && r.spans[k].done {

@@ -65,11 +65,13 @@ func (tx *Tx) commit() error {
 
 // prepare fetches what is still staged and locks what is written and not locked.
 func (tx *Tx) prepare() error {
-	if err := tx.Execute(); err != nil {
-		return err
+	if tx.fetched < len(tx.items) {
+		if err := tx.Execute(); err != nil {
+			return err
+		}
 	}
-	if tx.writes == 0 {
-		return nil
+	if tx.writes == 0 || !tx.late && !tx.deletes {
+		return nil // everything written is locked
 	}
 	c := tx.c
 	c.Count = &tx.phases[PhaseExecute]
@@ -145,6 +147,7 @@ func (tx *Tx) validateReads() error {
 
 // seal completes the new images and their log entries.
 func (tx *Tx) seal() error {
+	buf := tx.logBytes()
 	for i := range tx.items {
 		it := &tx.items[i]
 		if it.write == writeNone {
@@ -157,7 +160,7 @@ func (tx *Tx) seal() error {
 			continue
 		}
 		tx.sealImage(it)
-		tx.log.Set(tx.logBytes(), int(it.w), log.Update, it.addr, it.version, 0, int(it.wlen))
+		tx.log.Set(buf, int(it.w), log.Update, it.addr, it.version, 0, int(it.wlen))
 	}
 	return nil
 }
@@ -171,7 +174,7 @@ func (tx *Tx) sealImage(it *item) {
 	m := record.MakeMeta(state, it.table.ID, it.class, int(it.klen), int(it.vlen))
 	at := tx.logAt + uint32(it.w)
 	if it.klen == 8 && it.wlen == record.LineSize {
-		record.SealShort(tx.s.thread.Line(at), it.addr, tx.id, m, it.short)
+		record.SealShort(tx.line(at), it.addr, tx.id, m, it.short)
 		return
 	}
 	img := record.Image(tx.bytes(at, it.wlen))
@@ -268,10 +271,15 @@ func (tx *Tx) commitDefault() error {
 
 	// The log goes to every blade that gets a backup image, in front of it, and
 	// to others until there are f+1 copies.
-	var logs bladeSet
+	var logs, homes bladeSet
 	for i := range tx.items {
-		if it := &tx.items[i]; it.write != writeNone && it.from == 0 {
-			for k := 1; k < tx.backups(it); k++ {
+		it := &tx.items[i]
+		if it.write == writeNone {
+			continue
+		}
+		homes.add(v.At(it.addr, 0).Blade)
+		if it.from == 0 {
+			for k := tx.backups(it) - 1; k > 0; k-- {
 				logs.add(v.At(it.addr, k).Blade)
 			}
 		}
@@ -281,10 +289,8 @@ func (tx *Tx) commitDefault() error {
 	if mutant.LogOnFBlades {
 		want = max(want-1, 1)
 	}
-	for i := 0; i < len(tx.items) && logs.len() < want; i++ {
-		if it := &tx.items[i]; it.write != writeNone {
-			logs.add(v.At(it.addr, 0).Blade)
-		}
+	for homes &^= logs; homes != 0 && logs.len() < want; {
+		logs.add(homes.take())
 	}
 	for k := 0; logs.len() < want; k++ {
 		logs.add(rdma.BladeID((int(tx.s.coord.ID) + k) % v.Blades()))
@@ -330,11 +336,14 @@ func (tx *Tx) commitDefault() error {
 
 // appendBackups appends the WRITEs of the new images to the backups.
 func (tx *Tx) appendBackups(b *rdma.Batch) {
+	v := tx.view
 	for i := range tx.items {
-		if it := &tx.items[i]; it.write != writeNone && it.from == 0 {
-			for k := 1; k < tx.backups(it); k++ {
-				b.Write(tx.view.At(it.addr, k), tx.logAt+uint32(it.w), it.wlen)
-			}
+		it := &tx.items[i]
+		if it.write == writeNone || it.from != 0 {
+			continue
+		}
+		for k, n := 1, tx.backups(it); k < n; k++ {
+			b.Write(v.At(it.addr, k), tx.logAt+uint32(it.w), it.wlen)
 		}
 	}
 }

@@ -103,6 +103,7 @@ type Session struct {
 	ring   logRing
 	masks  uint32 // arena: compare mask, swap mask of the lock verb; then a scratch word
 	spare  uint32 // arena: see openSpare
+	plain  bool   // see Tx.probe
 	broken error
 
 	spareUsers int
@@ -131,6 +132,7 @@ func (s *Session) init() (err error) {
 		return err
 	}
 	s.spareHeld = true
+	s.plain = s.caps.MaskedCAS && !s.eng.opts.ReadBackups
 	t.PutWord(s.masks, record.HeldBit)
 	t.PutWord(s.masks+8, ^uint64(0))
 	if space.ReadOnly() {

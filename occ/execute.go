@@ -26,7 +26,7 @@ func (tx *Tx) Execute() error {
 	c := tx.c
 	c.Count = &tx.phases[PhaseExecute]
 	first := tx.fetched
-	if tx.hide && c.Multiplexed() {
+	if tx.hide {
 		c.Yield() // Stage has begun to load the lines of the address cache
 		for i := first; i < len(tx.items); i++ {
 			tx.locate(&tx.items[i])
@@ -36,24 +36,28 @@ func (tx *Tx) Execute() error {
 	}
 	b := &tx.batch
 	b.Reset()
-	for i := first; i < len(tx.items); i++ {
-		it := &tx.items[i]
+	items := tx.items[first:]
+	for i := range items {
+		it := &items[i]
 		if it.step == stepNew {
 			tx.locate(it)
+		}
+		if it.step == stepProbe && tx.probe(it) {
+			continue
 		}
 		if err := tx.append(it); err != nil {
 			return err
 		}
 	}
 	unlocked := 0
-	for left := len(tx.items) - first; ; {
+	for left := len(items); ; {
 		if err := c.Do(b); err != nil {
 			return tx.s.fail(err)
 		}
 		// Every item takes its step, also behind a conflict: what was locked must be known.
 		var failed error
-		for i := first; i < len(tx.items); i++ {
-			it := &tx.items[i]
+		for i := range items {
+			it := &items[i]
 			switch {
 			case it.step == stepDone:
 				continue
@@ -81,8 +85,8 @@ func (tx *Tx) Execute() error {
 			break
 		}
 		b.Reset()
-		for i := first; i < len(tx.items); i++ {
-			if it := &tx.items[i]; it.step != stepDone {
+		for i := range items {
+			if it := &items[i]; it.step != stepDone {
 				if err := tx.append(it); err != nil {
 					return err
 				}
@@ -102,6 +106,10 @@ func (tx *Tx) Execute() error {
 	}
 	return tx.certify(first)
 }
+
+// hides reports whether it is better to let other coroutines run than to wait for
+// memory.
+func (s *Session) hides() bool { return s.thread.Touches() && s.eng.cache.Bytes() >= hideAbove }
 
 // locate asks the address cache for an item's block.
 func (tx *Tx) locate(it *item) {
@@ -204,6 +212,26 @@ func (tx *Tx) lost(it *item, a memory.Addr) error {
 
 // readLen is how much of a block is read at first.
 func readLen(c memory.Class) uint32 { return min(c.Size(), probeLen) }
+
+// probe is append for stepProbe in the common case; if it is another one, probe does
+// nothing and reports false.
+func (tx *Tx) probe(it *item) bool {
+	n := readLen(it.class)
+	at := tx.next
+	if !tx.s.plain || at+n > tx.end || it.bufLen > 0 {
+		return false
+	}
+	tx.next = at + n
+	it.buf, it.bufLen, it.cas = at, n, -1
+	from := tx.view.At(it.addr, 0)
+	if it.update {
+		guard := from
+		guard.Off += record.GuardOff
+		it.cas = int32(tx.batch.MaskedCAS(guard, 0, uint64(record.HeldBy(tx.id)), tx.s.masks))
+	}
+	tx.batch.Read(from, at, n)
+	return true
+}
 
 // append posts the requests of an item's step.
 func (tx *Tx) append(it *item) error {
@@ -328,30 +356,28 @@ func (tx *Tx) accept(it *item) bool {
 	if it.klen != 8 || !it.cached || it.locked {
 		return false
 	}
-	line := tx.s.thread.Line(it.buf)
+	line := tx.line(it.buf)
 	v, m, ok := record.CheckShort(line, it.addr, it.table.ID, it.short)
 	if !ok {
 		return false
 	}
-	want := record.FreeAt(v)
-	if it.update {
-		if it.cas < 0 {
+	if !it.update {
+		if record.GuardOf(line) != record.FreeAt(v) {
 			return false
 		}
-		prior := record.Guard(tx.batch.Result(int(it.cas)))
-		if prior != want {
+	} else {
+		if it.cas < 0 || record.GuardOf(line) != record.HeldBy(tx.id) {
+			return false
+		}
+		if prior := record.Guard(tx.batch.Result(int(it.cas))); prior != record.FreeAt(v) {
 			return false // held by another, or its last lines are still on their way
 		}
-		want = record.HeldBy(tx.id)
-	}
-	if record.GuardOf(line) != want {
-		return false
-	}
-	it.version, it.class, it.step = v, m.Class(), stepDone
-	if it.update {
 		it.locked, it.prior = true, record.FreeAt(v)
 	}
-	it.sees(m)
+	it.version, it.class, it.step, it.state = v, m.Class(), stepDone, m.State()
+	if it.write == writeNone {
+		it.val, it.vlen, it.has = it.buf+record.KeyOff+8, uint32(m.ValueLen()), m.State() == record.Live
+	}
 	return true
 }
 

@@ -98,6 +98,11 @@ type item struct {
 	from  memory.Addr // where a record that moves comes from
 }
 
+// is reports whether the item is that of an 8-byte key.
+func (it *item) is(t *Table, short uint64) bool {
+	return it.short == short && it.table == t && it.klen == 8
+}
+
 // key returns the key. It does not change as long as the transaction.
 func (it *item) key() []byte {
 	if it.klen == 8 && littleEndian {
@@ -150,27 +155,34 @@ const (
 	linearItems = 16
 )
 
-// Tx is a transaction on a coroutine, reused for one after another. All byte
-// slices that it returns alias the thread's arena and are valid until Commit or
-// Rollback.
-type Tx struct {
-	s  *Session
-	c  *rdma.Coro
-	id record.TxID
-
-	view    *memory.View
-	items   []item
+// state is what Begin sets back.
+type state struct {
 	fetched int // items[:fetched] have been executed
 	writes  int
 	inserts int // staged items of Insert that have not been executed
 	turn    int // the item that is probably asked for next
 	valid   bool
 	active  bool
-	hide    bool // let others run while memory comes: see touchBlocks
 	queried bool // an item has a query
 	deletes bool // an item has been deleted
 	moves   bool // an item moves to a larger block
+	late    bool // an item was written that was not locked
+	hide    bool // it is better to let other coroutines run than to wait for memory
 	busy    bool // from Begin until the last background request is posted
+}
+
+// Tx is a transaction on a coroutine, reused for one after another. All byte
+// slices that it returns alias the thread's arena and are valid until Commit or
+// Rollback.
+type Tx struct {
+	s    *Session
+	c    *rdma.Coro
+	id   record.TxID
+	base unsafe.Pointer // of the thread's arena
+
+	view  *memory.View
+	items []item
+	state
 	index   itemIndex
 	keys    []byte
 	queries []*index.Query // free
@@ -196,7 +208,7 @@ type Tx struct {
 
 // NewTx makes a transaction slot for a coroutine of the session's thread.
 func (s *Session) NewTx(c *rdma.Coro) (*Tx, error) {
-	tx := &Tx{s: s, c: c}
+	tx := &Tx{s: s, c: c, base: s.thread.Base()}
 	for i := range tx.flights {
 		at, err := s.thread.Alloc(slabSize)
 		if err != nil {
@@ -239,8 +251,10 @@ func (tx *Tx) Begin() error {
 		tx.flight = (tx.flight + 1) % numFlights
 	}
 	f := &tx.flights[tx.flight]
-	if err := tx.land(f); err != nil {
-		return err
+	if f.used() {
+		if err := tx.land(f); err != nil {
+			return err
+		}
 	}
 	id, err := s.nextTx()
 	if err != nil {
@@ -253,16 +267,18 @@ func (tx *Tx) Begin() error {
 	tx.log.Reset()
 	tx.items = tx.items[:0]
 	tx.keys = tx.keys[:0]
-	tx.index.reset()
-	tx.fetched, tx.writes, tx.inserts, tx.turn = 0, 0, 0, 0
-	tx.valid, tx.active, tx.busy = true, true, true
-	tx.queried, tx.deletes, tx.moves = false, false, false
-	tx.hide = s.thread.Touches() && s.eng.cache.Bytes() >= hideAbove
+	if tx.index.n > 0 {
+		tx.index.reset()
+	}
+	tx.state = state{valid: true, active: true, busy: true, hide: tx.c.Multiplexed() && s.hides()}
 	if tx.hist != nil {
 		tx.start = tx.clock()
 	}
 	return nil
 }
+
+// used reports whether something of the flight's last transaction is left to do.
+func (f *flight) used() bool { return f.bg.Len() > 0 || len(f.extra) > 0 || f.held }
 
 // land waits for the background requests of a flight and frees its buffers.
 func (tx *Tx) land(f *flight) error {
@@ -343,6 +359,10 @@ func (tx *Tx) alloc(n uint32) (uint32, error) {
 // bytes returns arena memory.
 func (tx *Tx) bytes(at, n uint32) []byte { return tx.s.thread.Bytes(at, n) }
 
+// line is the line of arena at an offset that alloc has returned, or one in a log
+// buffer.
+func (tx *Tx) line(at uint32) *record.Line { return (*record.Line)(unsafe.Add(tx.base, at)) }
+
 func (tx *Tx) image(it *item) record.Image { return record.Image(tx.bytes(it.buf, it.bufLen)) }
 
 // Stage adds a key to the transaction and returns its number, the same for the
@@ -393,7 +413,11 @@ func (tx *Tx) stage(t *Table, key []byte, update bool) (int, error) {
 		it.long = tx.keys[len(tx.keys)-len(key):]
 		it.spot = it.keyHash()
 	}
-	tx.s.eng.cache.Prefetch(it.spot)
+	if tx.hide {
+		tx.s.eng.cache.Prefetch(it.spot)
+	} else if e := tx.s.eng.cache.First(it.spot); e.Is(it.spot) && tx.view.Valid(e.Addr()) {
+		it.addr, it.class, it.cached, it.step = e.Addr(), e.Class(), true, stepProbe
+	}
 	if n >= linearItems {
 		tx.index.add(tx.items, n)
 	}
@@ -427,17 +451,15 @@ func (tx *Tx) find(t *Table, key []byte) int {
 	if n >= len(tx.items) {
 		n = 0
 	}
-	if n < len(tx.items) {
-		if it := &tx.items[n]; it.short == k && it.table == t && it.klen == 8 {
-			tx.turn = n + 1
-			return n
-		}
+	if n < len(tx.items) && tx.items[n].is(t, k) {
+		tx.turn = n + 1
+		return n
 	}
 	if len(tx.items) > linearItems {
 		return tx.index.find(tx.items, t, record.Hash(t.ID, key), key)
 	}
 	for i := range tx.items {
-		if it := &tx.items[i]; it.short == k && it.table == t && it.klen == 8 {
+		if tx.items[i].is(t, k) {
 			tx.turn = i + 1
 			return i
 		}
@@ -516,11 +538,55 @@ func (tx *Tx) Read(i int) (value []byte, live bool) {
 // Get is Stage and Read of a key that has been executed and has a value; else ok is
 // false.
 func (tx *Tx) Get(t *Table, key []byte) (value []byte, ok bool) {
+	if len(key) == 8 {
+		if tx.turn >= len(tx.items) {
+			tx.turn = 0
+		}
+		if items := tx.items[:tx.fetched]; tx.turn < len(items) {
+			if it := &items[tx.turn]; it.is(t, binary.LittleEndian.Uint64(key)) && it.has {
+				tx.turn++
+				return unsafe.Slice((*byte)(unsafe.Add(tx.base, it.val)), it.vlen), tx.active
+			}
+		}
+	}
 	i := tx.find(t, key)
 	if i < 0 || i >= tx.fetched || !tx.active {
 		return nil, false
 	}
 	return tx.Read(i)
+}
+
+// Set is Stage for update, and Put.
+func (tx *Tx) Set(t *Table, key, value []byte) error {
+	if len(key) == 8 && len(value) <= record.ShortValue {
+		if tx.turn >= len(tx.items) {
+			tx.turn = 0
+		}
+		if items := tx.items[:tx.fetched]; tx.turn < len(items) {
+			it := &items[tx.turn]
+			if it.locked && it.write == writeNone && it.is(t, binary.LittleEndian.Uint64(key)) && tx.log.Fits(record.LineSize, tx.logCap) && tx.active {
+				tx.turn++
+				tx.putShort(it, value)
+				return nil
+			}
+		}
+	}
+	i, err := tx.Stage(t, key, true)
+	if err != nil {
+		return err
+	}
+	return tx.Put(i, value)
+}
+
+// putShort is setImage for a locked item's first value, that fits a line.
+func (tx *Tx) putShort(it *item, value []byte) {
+	w := tx.log.Add(tx.logBytes(), record.LineSize)
+	at := tx.logAt + uint32(w)
+	record.PutShort(tx.line(at), it.short, value)
+	it.write, it.has = writePut, true
+	it.w, it.wlen = int32(w), record.LineSize
+	it.val, it.vlen = at+record.KeyOff+8, uint32(len(value))
+	tx.writes++
 }
 
 // Executed reports whether item i has been fetched.
@@ -647,6 +713,7 @@ func (tx *Tx) setImage(i int, w write, value []byte) error {
 	}
 	if it.write == writeNone {
 		tx.writes++
+		tx.late = tx.late || !it.locked
 	}
 	img := record.Image(tx.logBytes()[it.w : int(it.w)+n])
 	if it.klen == 8 && n == record.LineSize {

@@ -91,6 +91,11 @@ func (tx *Tx) fetch(t *occ.Table, key []byte, update bool) (int, error) {
 }
 
 func (tx *Tx) get(t *occ.Table, key []byte, update bool) ([]byte, error) {
+	if !tx.done && tx.err == nil && !(update && tx.readOnly) {
+		if v, ok := tx.o.Get(t, key); ok {
+			return v, nil
+		}
+	}
 	i, err := tx.fetch(t, key, update)
 	if err != nil {
 		return nil, err
@@ -103,11 +108,13 @@ func (tx *Tx) get(t *occ.Table, key []byte, update bool) ([]byte, error) {
 }
 
 func (tx *Tx) put(t *occ.Table, key, value []byte) error {
-	i, err := tx.stage(t, key, true)
-	if err != nil {
+	if err := tx.usable(); err != nil {
 		return err
 	}
-	return tx.o.Put(i, value)
+	if tx.readOnly {
+		return ErrReadOnly
+	}
+	return tx.o.Set(t, key, value)
 }
 
 func (tx *Tx) insert(t *occ.Table, key, value []byte) error {

@@ -183,11 +183,17 @@ func (t *transaction) Stage(table int, key uint64, mode workload.Mode) {
 
 func (t *transaction) Get(table int, key uint64) ([]byte, error) {
 	v, err := t.tables[table].Get(t.t, t.k(key))
-	return v, translate(err)
+	if err != nil {
+		err = translate(err)
+	}
+	return v, err
 }
 
 func (t *transaction) Put(table int, key uint64, value []byte) error {
-	return translate(t.tables[table].Put(t.t, t.k(key), value))
+	if err := t.tables[table].Put(t.t, t.k(key), value); err != nil {
+		return translate(err)
+	}
+	return nil
 }
 
 func (t *transaction) Insert(table int, key uint64, value []byte) error {
@@ -212,7 +218,7 @@ func translate(err error) error {
 
 // ended translates the error of a whole transaction.
 func ended(err error) error {
-	if errors.Is(err, txn.ErrOutcomeUnknown) {
+	if err != nil && errors.Is(err, txn.ErrOutcomeUnknown) {
 		return fmt.Errorf("%w: %w", workload.ErrUncertain, err)
 	}
 	return err

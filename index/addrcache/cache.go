@@ -63,6 +63,26 @@ func New(maxBytes int) *Cache {
 	return c
 }
 
+// Entry is what a word of the cache says: a place and a class, for a key with some
+// hash. Zero is none.
+type Entry uint64
+
+// Is reports whether the entry is that of a key with this hash.
+func (e Entry) Is(hash uint64) bool { return (uint64(e)^hash)>>tagShift == 0 && e != 0 }
+
+// Addr returns the address of the block.
+func (e Entry) Addr() memory.Addr { return memory.Addr(e & addrMask) }
+
+// Class returns the class of the block.
+func (e Entry) Class() memory.Class { return memory.Class(e & classMask) }
+
+// First is Lookup in the word where most entries are: if what it returns Is not that
+// of the hash, Lookup has to look.
+func (c *Cache) First(hash uint64) Entry {
+	t := c.tab.Load()
+	return Entry(atomic.LoadUint64(&t.lines[hash&t.mask][hash>>tagShift%ways]))
+}
+
 // Lookup returns where the block of the key with this hash was last seen. The
 // caller verifies the block.
 func (c *Cache) Lookup(hash uint64) (memory.Addr, memory.Class, bool) {

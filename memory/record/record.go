@@ -268,15 +268,10 @@ func sumShort(b *Line, a memory.Addr, v TxID, m Meta, key uint64) uint64 {
 	h := mum(uint64(a)^sumSeed, uint64(v)^sumMul)
 	h = mum(h^uint64(m), sumMul)
 	h = mum(key^h, sumSeed)
-	if n := m.ValueLen(); n > 8 {
-		h = mum(binary.LittleEndian.Uint64(b[KeyOff+8:])^h, binary.LittleEndian.Uint64(b[KeyOff+16:])^sumMul)
-		if n > 16 {
-			h = mum(binary.LittleEndian.Uint64(b[KeyOff+24:])^h, sumSeed)
-		}
-	} else if n > 0 {
-		h = mum(binary.LittleEndian.Uint64(b[KeyOff+8:])^h, sumSeed)
+	if n := m.ValueLen(); n-1 < 8 && n > 0 {
+		return mum(binary.LittleEndian.Uint64(b[KeyOff+8:])^h, sumSeed)
 	}
-	return h
+	return sumWords(h, b[KeyOff+8:KeyOff+8+(m.ValueLen()+7)&^7])
 }
 
 // ShortValue is the longest value, in bytes, that fits line 0 behind an 8-byte key.
@@ -367,6 +362,11 @@ func (b Image) sum(a memory.Addr, m Meta) uint64 {
 }
 
 func sumWords(h uint64, p []byte) uint64 {
+	for len(p) >= 32 {
+		h = mum(binary.LittleEndian.Uint64(p)^h, binary.LittleEndian.Uint64(p[8:])^sumMul)
+		h = mum(binary.LittleEndian.Uint64(p[16:])^h, binary.LittleEndian.Uint64(p[24:])^sumMul)
+		p = p[32:]
+	}
 	for len(p) >= 16 {
 		h = mum(binary.LittleEndian.Uint64(p)^h, binary.LittleEndian.Uint64(p[8:])^sumMul)
 		p = p[16:]
