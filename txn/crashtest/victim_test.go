@@ -1,0 +1,157 @@
+package crashtest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"txnode/txn"
+)
+
+// victim opens the database and writes to it until it is killed. It says on
+// standard output what it does.
+func victim(spec string) int {
+	var l life
+	if err := json.Unmarshal([]byte(spec), &l); err != nil {
+		fmt.Fprintln(os.Stderr, "victim:", err)
+		return 2
+	}
+	if err := write(&l); err != nil {
+		fmt.Fprintln(os.Stderr, "victim:", err)
+		return 1
+	}
+	return 0
+}
+
+func write(l *life) error {
+	ctx := context.Background()
+	db, err := txn.Open(ctx, l.options())
+	if err != nil {
+		return err
+	}
+	table, err := txn.CreateTable(db, "records", txn.Uint64, txn.Bytes())
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, l.Workers)
+	for id := range l.Workers {
+		wg.Go(func() {
+			w, err := db.NewWorker()
+			if err != nil {
+				errs[id] = err
+				return
+			}
+			c := &client{l: l, id: int64(id), w: w, table: table, rand: rand.New(rand.NewPCG(l.Seed, uint64(id)))}
+			for errs[id] == nil && c.done < 20_000 { // whoever is not killed by then ends well
+				errs[id] = c.step(ctx)
+			}
+			errs[id] = errors.Join(errs[id], w.Close())
+		})
+	}
+	wg.Wait()
+	return errors.Join(append(errs, db.Close(ctx))...)
+}
+
+// client runs one transaction after another.
+type client struct {
+	l     *life
+	id    int64
+	w     *txn.Worker
+	table *txn.Table[uint64, []byte]
+	rand  *rand.Rand
+	done  int
+}
+
+// step runs a transaction: it reads some keys, writes some of them, says so, and
+// commits.
+func (c *client) step(ctx context.Context) error {
+	c.done++
+	r := c.rand
+	kind := r.IntN(10)
+	n := c.l.Accounts
+	var keys []uint64
+	for len(keys) < 1+r.IntN(3) {
+		k := r.Uint64N(n)
+		if kind >= 6 { // keys that come and go
+			k += n
+		}
+		twice := false
+		for _, o := range keys {
+			twice = twice || o == k
+		}
+		if !twice {
+			keys = append(keys, k)
+		}
+	}
+	x := frame{Worker: c.id}
+	run := c.w.Update
+	if kind == 0 {
+		run = c.w.View
+	}
+	amount, pad, gone := r.Int64N(100), r.IntN(8)*r.IntN(60), r.IntN(2) == 0
+	err := run(ctx, func(tx *txn.Tx) error {
+		x.ID, x.Time, x.Deposit, x.Ops = tx.ID(), time.Now().UnixNano(), 0, x.Ops[:0]
+		mode := txn.ForUpdate
+		if kind == 0 {
+			mode = txn.ForRead
+		}
+		for _, k := range keys {
+			if err := c.table.Stage(tx, k, mode); err != nil {
+				return err
+			}
+		}
+		for i, k := range keys {
+			o := op{Key: k, Kind: 'r'}
+			var balance int64
+			p, err := c.table.Get(tx, k)
+			switch {
+			case err == nil:
+				if o.Seen, balance, _, err = parse(p); err != nil {
+					return err
+				}
+			case !errors.Is(err, txn.ErrNotFound):
+				return err
+			}
+			switch {
+			case kind == 0: // reads only
+			case kind >= 6 && gone && o.Seen != 0:
+				o.Kind = 'd'
+				if err := c.table.Delete(tx, k); err != nil {
+					return err
+				}
+			case kind >= 6 && gone:
+			default:
+				o.Kind, o.Balance, o.Pad = 'w', balance, int64(pad)
+				switch {
+				case kind >= 6:
+					o.Balance = 0
+				case len(keys) == 1: // a deposit
+					o.Balance += amount
+					x.Deposit = amount
+				case i == 0: // from the first to the second; the third is written as it is
+					o.Balance -= amount
+				case i == 1:
+					o.Balance += amount
+				}
+				if err := c.table.Put(tx, k, value(x.ID, o.Balance, pad)); err != nil {
+					return err
+				}
+			}
+			x.Ops = append(x.Ops, o)
+		}
+		return send(os.Stdout, &x)
+	})
+	if errors.Is(err, txn.ErrConflict) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return send(os.Stdout, &frame{Worker: c.id, Commit: true, ID: x.ID, Time: time.Now().UnixNano()})
+}
