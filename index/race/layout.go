@@ -33,7 +33,7 @@ const (
 	depthOff        = 64 // the global depth
 	dirLockOff      = 72 // who is changing the directory, 0: nobody
 	dirOff          = 128
-	rootMagic       = 0x3145434152_4e5854 // "TXNRACE1"
+	rootMagic       = 0x3245434152_4e5854 // "TXNRACE2": the last digit is the version of the format
 )
 
 // Places in the first line of a sub-table.
@@ -118,54 +118,6 @@ func (s Slot) String() string {
 	}
 	return fmt.Sprintf("fp %02x class %d %v%s", s.Fingerprint(), s.Class(), s.Addr(), m)
 }
-
-// Header is the last word of a bucket: which keys the bucket is responsible for.
-//
-//	 63    56 55            40 39                    8 7      0
-//	+--------+----------------+-----------------------+--------+
-//	|  0xb5  |     table      |        suffix         | depth  |
-//	+--------+----------------+-----------------------+--------+
-type Header uint64
-
-const headerMark = 0xb5
-
-// MakeHeader composes a header; the suffix has depth bits.
-func MakeHeader(table uint16, depth uint8, suffix uint32) Header {
-	return headerMark<<56 | Header(table)<<40 | Header(suffix)<<8 | Header(depth)
-}
-
-// Depth is the local depth of the sub-table that the bucket belongs to.
-func (h Header) Depth() uint8 { return uint8(h) }
-
-// Suffix is what the hashes of the bucket's keys end with.
-func (h Header) Suffix() uint32 { return uint32(h >> 8) }
-
-// Table is the table that the bucket belongs to.
-func (h Header) Table() uint16 { return uint16(h >> 40) }
-
-// Covers reports whether the bucket is responsible for keys with this hash.
-func (h Header) Covers(hash uint64) bool {
-	return uint32(hash)&suffixMask(h.Depth()) == h.Suffix()
-}
-
-// Check reports what is impossible about a header of the table's index.
-func (h Header) Check(table uint16) error {
-	switch {
-	case h>>56 != headerMark || h.Depth() > MaxMaxDepth || h.Suffix()&^suffixMask(h.Depth()) != 0:
-		return fmt.Errorf("%#016x is no bucket header", uint64(h))
-	case h.Table() != table:
-		return fmt.Errorf("bucket belongs to table %d, not %d", h.Table(), table)
-	}
-	return nil
-}
-
-// String returns "depth 3 suffix 101 table 7".
-func (h Header) String() string {
-	return fmt.Sprintf("depth %d suffix %0*b table %d", h.Depth(), max(1, h.Depth()), h.Suffix(), h.Table())
-}
-
-// suffixMask has the low depth bits; depth is at most 32.
-func suffixMask(depth uint8) uint32 { return uint32(1<<depth - 1) }
 
 // Entry is a word of the directory: the sub-table of all keys whose hashes end
 // with the entry's index.
@@ -252,7 +204,13 @@ func (g Geometry) putRoot(p []byte) {
 
 // ParseRoot decodes the first line of a root extent.
 func ParseRoot(p []byte) (Geometry, error) {
-	if len(p) < lineSize || binary.LittleEndian.Uint64(p[rootMagicOff:]) != rootMagic {
+	if len(p) < lineSize {
+		return Geometry{}, fmt.Errorf("no RACE index here")
+	}
+	if m := binary.LittleEndian.Uint64(p[rootMagicOff:]); m != rootMagic {
+		if m&^(0xff<<56) == rootMagic&^(0xff<<56) {
+			return Geometry{}, fmt.Errorf("RACE index of format %q, this version reads %q: load the data anew", p[7:8], byte(rootMagic>>56))
+		}
 		return Geometry{}, fmt.Errorf("no RACE index here")
 	}
 	if binary.LittleEndian.Uint64(p[rootSumOff:]) != record.Sum(rootMagic, p[:rootSumOff]) {
@@ -362,6 +320,19 @@ func (g Geometry) place(hash uint64) (o1, o2 uint32) {
 // mainLine is which of the two lines of the combined bucket at o is the main
 // bucket; the other one is the overflow bucket, which lies in the middle of its group.
 func mainLine(o uint32) uint32 { return (o - tableHeader) / lineSize % groupLines }
+
+// Places returns the offsets in a sub-table of the two combined buckets, of 128
+// bytes each, of the keys with this hash: the first choice and the second.
+func (g Geometry) Places(hash uint64) (first, second uint32) { return g.place(hash) }
+
+// MarkAt returns the offset in a sub-table of the header that says, with the bits
+// of [SpillBit], which keys of this first choice are to be looked for in their
+// second.
+func MarkAt(first uint32) uint32 { return first + mainLine(first)*lineSize + headerOff }
+
+// spilled reports whether the slot at offset off is in the second choice of its
+// key, whose first choice is at o1.
+func spilled(off, o1 uint32) bool { return off&^(lineSize-1)-o1 >= combinedSize }
 
 // word is the little-endian word of p at off.
 func word(p []byte, off int) uint64 { return binary.LittleEndian.Uint64(p[off:]) }

@@ -47,7 +47,7 @@ func TestGoldenBucket(t *testing.T) {
 	put(0, MakeSlot(0x3f, 2, memory.MakeAddr(1, 0x40)))
 	put(1, MakeSlot(0x00, 63, memory.MakeAddr(memory.MaxSegments-1, memory.MaxSegmentSize-64)))
 	put(4, MakeSlot(0xff, 0, memory.MakeAddr(5, 0))|slotMoving)
-	binary.LittleEndian.PutUint64(p[headerOff:], uint64(MakeHeader(7, 3, 0b101)))
+	binary.LittleEndian.PutUint64(p[headerOff:], uint64(MakeHeader(7, 3, 0b101)|SpillBit(0x3f)|SpillBit(0xff)|headerRecount))
 	if _, err := ParseBucket(p, 7); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func FuzzBucket(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if b.Header != MakeHeader(table, b.Header.Depth(), b.Header.Suffix()) || !b.Header.Covers(uint64(b.Header.Suffix())) {
+		if b.Header.Base() != MakeHeader(table, b.Header.Depth(), b.Header.Suffix()) || !b.Header.Covers(uint64(b.Header.Suffix())) {
 			t.Fatalf("header %#x", uint64(b.Header))
 		}
 		for _, s := range b.Slots {

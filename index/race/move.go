@@ -15,7 +15,8 @@ import (
 //  1. it is marked as moving in the old sub-table: from now on nobody else
 //     changes it, and its block keeps its key;
 //  2. the block is read, again, to be sure of its key;
-//  3. the slot is set at the same place in the new sub-table, which others leave
+//  3. if it is in its second choice, the mark that says so is made in the new
+//     sub-table; then the slot is set there, at the same place, which others leave
 //     free as long as the old one's is in use;
 //  4. it is cleared in the old sub-table.
 //
@@ -31,6 +32,8 @@ type mover struct {
 	items []item
 	stay  []item // those of the groups in work that were seen to stay
 	spare []item
+	// needed are the marks that the slots which stay need, by bucket.
+	needed []Header
 }
 
 // item is a slot of the old sub-table.
@@ -47,6 +50,7 @@ type item struct {
 const maxUnclear = 16
 
 func (m *mover) run() error {
+	m.needed = make([]Header, m.ix.geo.Groups*groupLines)
 	groups := max(uint32(m.ix.window)/groupSlots, 1)
 	for g := uint32(0); g < m.ix.geo.Groups; g += groups {
 		n := min(groups, m.ix.geo.Groups-g)
@@ -58,6 +62,7 @@ func (m *mover) run() error {
 				return err
 			}
 			if done {
+				m.count()
 				break
 			}
 			if tries == 0 {
@@ -103,6 +108,16 @@ func (m *mover) groups(off, n uint32, last bool) (done bool, err error) {
 	m.items = moving
 	all, err := m.carry()
 	return done && all, err
+}
+
+// count notes the marks that the slots of the groups in work need which stay.
+func (m *mover) count() {
+	for i := range m.stay {
+		it := &m.stay[i]
+		if o1, _ := m.ix.geo.place(it.hash); it.known && spilled(it.off, o1) {
+			m.needed[(MarkAt(o1)-tableHeader)/lineSize] |= SpillBit(it.value.Fingerprint())
+		}
+	}
 }
 
 // stayed reports whether the pass before has seen the same of a slot.
@@ -265,6 +280,9 @@ func (m *mover) carryPinned(all bool) (bool, error) {
 		return false, err
 	}
 	v := ix.space.View()
+	if err := m.mark(v); err != nil {
+		return false, err
+	}
 	s.steps = s.steps[:0]
 	for _, it := range m.items {
 		if it.known && uint32(it.hash)&m.bit() != 0 && !mutant.DropMarkedSlot {

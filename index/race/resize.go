@@ -118,6 +118,9 @@ func (p *split) fill() error {
 			return err
 		}
 	}
+	if err := m.recount(); err != nil {
+		return err
+	}
 	if err := ix.lockDirectory(c, s); err != nil {
 		return err
 	}
@@ -293,17 +296,80 @@ func (ix *Index) double(c *rdma.Coro, s *scratch, d *directory) (*directory, err
 }
 
 // setHeaders tells every bucket of the old sub-table that it is responsible for
-// half of its keys only.
+// half of its keys only; those that have marks, that it is being found out which of
+// them are still needed.
 func (p *split) setHeaders() error {
-	ix := p.ix
-	from := uint64(MakeHeader(ix.geo.Table, p.depth, p.suffix))
-	to := uint64(MakeHeader(ix.geo.Table, p.depth+1, p.suffix))
-	for o := uint32(tableHeader); o < ix.size; {
-		p.s.steps = p.s.steps[:0]
-		for ; o < ix.size && len(p.s.steps) < ix.window; o += lineSize {
-			p.s.steps = append(p.s.steps, step{addr: p.from + memory.Addr(o) + headerOff, old: from, new: to, once: true})
+	ix, s := p.ix, p.s
+	from, to := p.headers()
+	return p.eachHeader(func(at memory.Addr, h Header) (Header, error) {
+		switch {
+		case h.Base() == to:
+			return h, nil // done by a split that was interrupted
+		case h.Base() != from:
+			return 0, ix.corrupt(at, "bucket header %#x instead of %#x, in a split that holds the lock", uint64(h), uint64(from))
+		case h&spillMask != 0:
+			return to | h&spillMask | headerRecount, nil
 		}
-		if err := p.transitions("bucket header"); err != nil {
+		return to, nil
+	}, func() error {
+		for len(s.steps) > 0 { // the header of some may have got one more mark
+			if err := ix.apply(p.c, s, ix.space.View(), s.steps); err != nil {
+				return err
+			}
+			left := s.steps[:0]
+			for _, t := range s.steps {
+				if t.ok() {
+					continue
+				}
+				h := Header(t.prior)
+				if h.Base() != from {
+					return ix.corrupt(t.addr, "bucket header %#x instead of %#x, in a split that holds the lock", uint64(h), uint64(from))
+				}
+				left = append(left, step{addr: t.addr, old: t.prior, new: uint64(to | h&spillMask | headerRecount), header: true})
+			}
+			s.steps = left
+		}
+		return nil
+	})
+}
+
+// headers are what the buckets of the old sub-table say before the split and after
+// it, without marks.
+func (p *split) headers() (before, after Header) {
+	return MakeHeader(p.ix.geo.Table, p.depth, p.suffix), MakeHeader(p.ix.geo.Table, p.depth+1, p.suffix)
+}
+
+// eachHeader reads the headers of the old sub-table, collects in the scratch the steps
+// to what fn makes of them, and has apply do these, some at a time.
+func (p *split) eachHeader(fn func(at memory.Addr, h Header) (Header, error), apply func() error) error {
+	ix := p.ix
+	t := p.c.Thread()
+	size := int(min(max(uint32(ix.window)/groupLines, 1), ix.geo.Groups) * groupSize)
+	buf, err := t.Alloc(size)
+	if err != nil {
+		return err
+	}
+	defer t.Free(buf, size)
+	for o := uint32(tableHeader); o < ix.size; o += uint32(size) {
+		n := min(uint32(size), ix.size-o)
+		b := &p.s.batch
+		b.Reset()
+		b.Read(ix.space.View().At(p.from+memory.Addr(o), 0), buf, n)
+		if err := p.c.Do(b); err != nil {
+			return err
+		}
+		p.s.steps = p.s.steps[:0]
+		for i := uint32(headerOff); i < n; i += lineSize {
+			at, h := p.from+memory.Addr(o+i), Header(t.Word(buf+i))
+			to, err := fn(at, h)
+			if err != nil {
+				return err
+			}
+			if to != h {
+				p.s.steps = append(p.s.steps, step{addr: at, old: uint64(h), new: uint64(to), header: true})
+			}
+		}
+		if err := apply(); err != nil {
 			return err
 		}
 	}

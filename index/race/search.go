@@ -6,15 +6,16 @@ import (
 	"txnode/index"
 	"txnode/internal/mutant"
 	"txnode/memory"
-	"txnode/memory/record"
 	"txnode/rdma"
 )
 
 // The buffer of a query: the four lines of its key in the sub-table that is read
-// first, then the four in the one that is being filled from it, if there is one,
-// then room for the versions of as many candidates as there are slots.
+// first, two of its first choice and two of its second; then the four in the one
+// that is being filled from it, if there is one; then room for the versions of as
+// many candidates as there are slots.
 const (
 	queryLines = 4
+	firstLines = 2
 	queryBytes = 2 * queryLines * lineSize
 	bufferSize = queryBytes + 2*queryLines*slotsPerLine*8
 	lineWords  = lineSize / 8
@@ -29,6 +30,7 @@ const (
 	stEntry          // the directory entry
 	stHeader         // the header that the buckets are expected to have
 	stStale          // how often in a row directory and buckets disagreed
+	stBoth           // whether both choices were read, or the first alone
 	stHeaders        // the headers found in the first sub-table, 4 words
 )
 
@@ -38,13 +40,19 @@ func words(t *rdma.Thread, local uint32) *[2 * halfWords]uint64 {
 	return (*[2 * halfWords]uint64)(unsafe.Pointer(unsafe.SliceData(t.Bytes(local, queryBytes))))
 }
 
-// Search appends two READs of 128 bytes (RACE, section 3.2, D3; algorithm 4).
-func (ix *Index) Search(b *rdma.Batch, q *index.Query) {
+// Search appends one READ of 128 bytes, of the combined bucket that is the key's
+// first choice: its header tells whether the second has to be read, too. While the
+// sub-table is being filled both are read.
+func (ix *Index) Search(b *rdma.Batch, q *index.Query) { ix.search(b, q, false) }
+
+// search is Search, of both choices if so wanted (RACE, section 3.2, D3; algorithm 4).
+func (ix *Index) search(b *rdma.Batch, q *index.Query, both bool) {
 	d := ix.dir.Load()
 	e := d.entries[q.Hash&d.mask]
 	first, second := e.Table(), memory.Addr(0)
 	if e.Filling() {
 		first, second = d.parent(q.Hash, e), e.Table()
+		both = true
 	}
 	if !q.View.Valid(first) || second != 0 && !q.View.Valid(second) {
 		q.State[stFirst] = 0
@@ -56,24 +64,32 @@ func (ix *Index) Search(b *rdma.Batch, q *index.Query) {
 	q.State[stPlaces] = uint64(o1) | uint64(o2)<<32
 	q.State[stEntry] = uint64(e)
 	q.State[stHeader] = uint64(MakeHeader(ix.geo.Table, e.Depth(), uint32(q.Hash)&suffixMask(e.Depth())))
-	readPlaces(b, q.View.At(first, 0), o1, o2, q.Local)
+	q.State[stBoth] = 0
+	at := q.View.At(first, 0)
+	readPlace(b, at, o1, q.Local)
+	if both {
+		q.State[stBoth] = 1
+		readPlace(b, at, o2, q.Local+combinedSize)
+	}
 }
 
 // readPlaces appends the READs of two combined buckets of a sub-table.
 func readPlaces(b *rdma.Batch, at rdma.RemoteAddr, o1, o2, local uint32) {
-	base := at.Off
-	if mutant.BucketHeaderFirst {
-		readHeadersFirst(b, at, o1, local)
-		readHeadersFirst(b, at, o2, local+combinedSize)
-		return
-	}
-	at.Off = base + uint64(o1)
-	b.Read(at, local, combinedSize)
-	at.Off = base + uint64(o2)
-	b.Read(at, local+combinedSize, combinedSize)
+	readPlace(b, at, o1, local)
+	readPlace(b, at, o2, local+combinedSize)
 }
 
-// readHeadersFirst is a wrong readPlaces.
+// readPlace appends the READ of the combined bucket at offset o of a sub-table.
+func readPlace(b *rdma.Batch, at rdma.RemoteAddr, o, local uint32) {
+	if mutant.BucketHeaderFirst {
+		readHeadersFirst(b, at, o, local)
+		return
+	}
+	at.Off += uint64(o)
+	b.Read(at, local, combinedSize)
+}
+
+// readHeadersFirst is a wrong readPlace.
 func readHeadersFirst(b *rdma.Batch, at rdma.RemoteAddr, o, local uint32) {
 	base := at.Off + uint64(o)
 	for i := uint32(0); i < combinedSize; i += lineSize {
@@ -96,29 +112,80 @@ func (ix *Index) Resolve(c *rdma.Coro, q *index.Query) (again bool, err error) {
 		return ix.newView(q)
 	}
 	l := words(t, q.Local)
-	h0, h1, h2, h3 := l[7], l[15], l[23], l[31]
-	q.State[stHeaders], q.State[stHeaders+1], q.State[stHeaders+2], q.State[stHeaders+3] = h0, h1, h2, h3
-	if want := q.State[stHeader]; (h0^want)|(h1^want)|(h2^want)|(h3^want) != 0 {
-		if q.State[stSecond] != 0 {
-			if err := ix.checkParent(q); err != nil {
-				return false, err
-			}
-		} else if all, err := ix.covered(q, memory.Addr(q.State[stFirst]), [4]uint64{h0, h1, h2, h3}); err != nil {
+	if q.State[stSecond] != 0 {
+		return ix.resolveFilling(c, q, l)
+	}
+	lines := ix.lines(q)
+	if again, err := ix.responsible(c, q, l, 0, lines); again || err != nil {
+		return again, err
+	}
+	if lines == firstLines && marked(q, l) {
+		if err := ix.readSecond(c, q); err != nil {
 			return false, err
-		} else if !all {
-			return ix.stale(c, q)
 		}
-	}
-	if err := ix.collect(q, l[:halfWords], 0); err != nil {
-		return false, err
-	}
-	if q.State[stSecond] != 0 && !mutant.SkipSecondSubTable {
-		if again, err := ix.resolveFilling(c, q, l); err != nil || again {
+		if again, err := ix.responsible(c, q, l, firstLines, queryLines); again || err != nil {
 			return again, err
 		}
+		lines = queryLines
+	}
+	if err := ix.collect(q, l[:lines*lineWords], 0); err != nil {
+		return false, err
 	}
 	q.State[stStale] = 0
 	return false, nil
+}
+
+// lines is how many lines of a query's buffer belong to the sub-table read first.
+func (ix *Index) lines(q *index.Query) int {
+	if q.State[stBoth] != 0 {
+		return queryLines
+	}
+	return firstLines
+}
+
+// responsible checks the headers of the lines from..to of the sub-table that was
+// read; if not all of them are responsible for the key, the lookup starts again.
+func (ix *Index) responsible(c *rdma.Coro, q *index.Query, l *[2 * halfWords]uint64, from, to int) (again bool, err error) {
+	want := Header(q.State[stHeader])
+	differ := Header(0)
+	for i := from; i < to; i++ {
+		differ |= Header(l[i*lineWords+slotsPerLine]) ^ want
+	}
+	if differ.Base() == 0 {
+		return false, nil
+	}
+	all, err := ix.covered(q, memory.Addr(q.State[stFirst]), l, 0, from, to)
+	if err != nil || all {
+		return false, err
+	}
+	return ix.stale(c, q)
+}
+
+// marked reports whether the first choice of the query's key, of the sub-table that
+// was read first, says that the second is to be read, too.
+func marked(q *index.Query, l *[2 * halfWords]uint64) bool {
+	return markOf(q, l, 0).Spills(fingerprint(q.Hash))
+}
+
+// markOf is the header of the main bucket of the key's first choice; line is the
+// first of the sub-table in the buffer.
+func markOf(q *index.Query, l *[2 * halfWords]uint64, line int) Header {
+	main := int(mainLine(uint32(q.State[stPlaces])))
+	return Header(l[(line+main)*lineWords+slotsPerLine])
+}
+
+// readSecond reads the second choice of a query of which only the first was read.
+func (ix *Index) readSecond(c *rdma.Coro, q *index.Query) error {
+	s := ix.get()
+	defer ix.put(s)
+	s.batch.Reset()
+	readPlace(&s.batch, q.View.At(memory.Addr(q.State[stFirst]), 0), uint32(q.State[stPlaces]>>32), q.Local+combinedSize)
+	if err := c.Do(&s.batch); err != nil {
+		return err
+	}
+	q.State[stBoth] = 1
+	ix.seconds.Add(1)
+	return nil
 }
 
 // newView gives the query a view that knows the sub-table's segment.
@@ -137,14 +204,16 @@ func (ix *Index) newView(q *index.Query) (again bool, err error) {
 	return true, nil
 }
 
-// covered reports whether all four headers are responsible for the query's key.
-func (ix *Index) covered(q *index.Query, table memory.Addr, h [queryLines]uint64) (bool, error) {
+// covered reports whether the headers of the lines from..to of a sub-table, whose
+// lines are in the buffer from line base on, are all responsible for the query's key.
+func (ix *Index) covered(q *index.Query, table memory.Addr, l *[2 * halfWords]uint64, base, from, to int) (bool, error) {
 	all := true
-	for i, w := range h {
-		if err := Header(w).Check(ix.geo.Table); err != nil {
+	for i := from; i < to; i++ {
+		h := Header(l[(base+i)*lineWords+slotsPerLine])
+		if err := h.Check(ix.geo.Table); err != nil {
 			return false, ix.corrupt(lineAddr(q, table, i)+headerOff, "%w", err)
 		}
-		all = all && (Header(w).Covers(q.Hash) || mutant.TrustStaleDirectory)
+		all = all && (h.Covers(q.Hash) || mutant.TrustStaleDirectory)
 	}
 	return all, nil
 }
@@ -180,6 +249,15 @@ func (ix *Index) checkParent(q *index.Query) error {
 // that it is filled from has been read, now comes itself (RACE, algorithm 6, in
 // the order that needs two reads instead of three).
 func (ix *Index) resolveFilling(c *rdma.Coro, q *index.Query, l *[2 * halfWords]uint64) (again bool, err error) {
+	for i := range queryLines {
+		q.State[stHeaders+i] = uint64(Header(l[i*lineWords+slotsPerLine]).Base())
+	}
+	if err := ix.checkParent(q); err != nil {
+		return false, err
+	}
+	if err := ix.collect(q, l[:halfWords], 0); err != nil || mutant.SkipSecondSubTable {
+		return false, err
+	}
 	t := c.Thread()
 	buf, err := t.Alloc(lineSize)
 	if err != nil {
@@ -196,7 +274,7 @@ func (ix *Index) resolveFilling(c *rdma.Coro, q *index.Query, l *[2 * halfWords]
 	if err := c.Do(&s.batch); err != nil {
 		return false, err
 	}
-	all, err := ix.covered(q, second, [4]uint64{l[39], l[47], l[55], l[63]})
+	all, err := ix.covered(q, second, l, queryLines, 0, queryLines)
 	if err != nil {
 		return false, err
 	}
@@ -206,6 +284,7 @@ func (ix *Index) resolveFilling(c *rdma.Coro, q *index.Query, l *[2 * halfWords]
 	if err := ix.collect(q, l[halfWords:], queryLines); err != nil {
 		return false, err
 	}
+	q.State[stStale] = 0
 	if Entry(t.Word(buf)) != e {
 		// The split is done: the next lookup needs no second read.
 		if d := ix.dir.Load(); d.entries[q.Hash&d.mask] == e {
@@ -219,7 +298,7 @@ func (ix *Index) resolveFilling(c *rdma.Coro, q *index.Query, l *[2 * halfWords]
 // line is the number in the query of the first of them.
 func (ix *Index) collect(q *index.Query, l []uint64, line int) error {
 	fp := q.Hash >> fpShift
-	for i := range queryLines {
+	for i := range len(l) / lineWords {
 		w := l[i*lineWords : i*lineWords+lineWords : i*lineWords+lineWords]
 		for j := range slotsPerLine {
 			if w[j]>>fpShift == fp && w[j] != 0 {
@@ -290,71 +369,4 @@ func (ix *Index) stale(c *rdma.Coro, q *index.Query) (again bool, err error) {
 			uint32(q.Hash)&suffixMask(e.Depth()))
 	}
 	return true, nil
-}
-
-// Validate appends READs of the same buckets, and of the candidates' versions.
-func (ix *Index) Validate(b *rdma.Batch, q *index.Query, buffer uint32) {
-	o1, o2 := uint32(q.State[stPlaces]), uint32(q.State[stPlaces]>>32)
-	readPlaces(b, q.View.At(memory.Addr(q.State[stFirst]), 0), o1, o2, buffer)
-	if a := memory.Addr(q.State[stSecond]); a != 0 {
-		readPlaces(b, q.View.At(a, 0), o1, o2, buffer+queryBytes/2)
-	}
-	for i, x := range q.Candidates {
-		if x.Version != 0 {
-			at := q.View.At(x.Addr, 0)
-			at.Off += record.VersionOff
-			b.Read(at, buffer+queryBytes+uint32(8*i), 8)
-		}
-	}
-}
-
-// Unchanged compares the buckets that Validate has read with what Resolve found.
-func (ix *Index) Unchanged(q *index.Query, buffer uint32) bool {
-	l := words(q.Thread, buffer)
-	lines := queryLines
-	if mutant.AbsenceIgnoresHeaders {
-		if q.State[stSecond] != 0 {
-			lines = 2 * queryLines
-		}
-	} else if q.State[stSecond] == 0 {
-		for i := range queryLines {
-			if h := Header(l[i*lineWords+slotsPerLine]); uint64(h) != q.State[stHeader] && (h.Check(ix.geo.Table) != nil || !h.Covers(q.Hash)) {
-				return false
-			}
-		}
-	} else {
-		lines = 2 * queryLines
-		for i := range queryLines {
-			if l[i*lineWords+slotsPerLine] != q.State[stHeaders+i] {
-				return false
-			}
-			if h := Header(l[(queryLines+i)*lineWords+slotsPerLine]); h.Check(ix.geo.Table) != nil || !h.Covers(q.Hash) {
-				return false
-			}
-		}
-	}
-	for i, x := range q.Candidates {
-		if x.Version != 0 && q.Thread.Word(buffer+queryBytes+uint32(8*i)) != uint64(x.Version) {
-			return false
-		}
-	}
-	fp := q.Hash >> fpShift
-	seen := uint64(0)
-	for i := range lines {
-		w := l[i*lineWords : i*lineWords+lineWords : i*lineWords+lineWords]
-	slots:
-		for j := range slotsPerLine {
-			if w[j]>>fpShift != fp || w[j] == 0 {
-				continue
-			}
-			for k := range q.Candidates {
-				if q.Candidates[k].Addr == Slot(w[j]).Addr() {
-					seen |= 1 << k
-					continue slots
-				}
-			}
-			return false
-		}
-	}
-	return seen == 1<<len(q.Candidates)-1
 }

@@ -22,6 +22,9 @@ type step struct {
 	// once: the word never holds a value twice, and is changed under a lock, so
 	// that finding the new value means that a client before has got so far.
 	once bool
+	// header: the word is a bucket's header, which several clients may change one
+	// after the other before the first of them comes to the backups.
+	header bool
 }
 
 func (t *step) ok() bool { return t.done&1 != 0 }
@@ -79,9 +82,11 @@ func (ix *Index) appendBackups(s *scratch, v *memory.View, steps []step) bool {
 func settle(s *scratch, steps []step) (failed int) {
 	failed = -1
 	for i, r := range s.refs {
-		// The new value was put there by a recovery, which saw the primary.
-		if v := s.batch.Result(r.wr); v == steps[r.step].old || v == steps[r.step].new {
-			steps[r.step].done |= 1 << r.copy
+		// The new value was put there by a recovery, which saw the primary; so was
+		// one that comes later.
+		t := &steps[r.step]
+		if v := s.batch.Result(r.wr); v == t.old || v == t.new || t.header && Header(v).after(Header(t.new)) {
+			t.done |= 1 << r.copy
 		} else {
 			failed = i
 		}

@@ -14,8 +14,8 @@ const maxFaults = 20
 
 // Verify checks everything that holds of an index that nobody is changing: its
 // directory, headers and locks, that every slot points to a block whose key
-// belongs there, that no block and no key is linked twice, and that all copies
-// are equal. It reads the first lines of all blocks. The error lists what is
+// belongs there, that keys in their second choice are marked in their first, that
+// no block and no key is linked twice, and that all copies are equal. It reads the first lines of all blocks. The error lists what is
 // wrong, each an index.ErrCorrupt.
 func (ix *Index) Verify(c *rdma.Coro) error {
 	s := ix.get()
@@ -32,7 +32,9 @@ type verifier struct {
 	c      *rdma.Coro
 	s      *scratch
 	blocks map[memory.Addr]memory.Addr // block -> slot
-	faults []error
+
+	headers []Header // of the sub-table that is being checked
+	faults  []error
 }
 
 func (v *verifier) fault(a memory.Addr, format string, args ...any) {
@@ -120,6 +122,8 @@ func (v *verifier) table(e Entry, suffix uint32) error {
 	if err != nil {
 		return err
 	}
+	v.headers = v.headers[:0]
+	needs := map[uint32][]item{} // by bucket: the slots that need a mark in its header
 	m := mover{split: &split{ix: ix, c: v.c, s: v.s, from: at, depth: e.Depth(), suffix: suffix}}
 	keys := map[uint64]uint32{}
 	for o := uint32(tableHeader); o < ix.size; o += walkGroups * groupSize {
@@ -143,10 +147,24 @@ func (v *verifier) table(e Entry, suffix uint32) error {
 				v.fault(slot, "%v: the slot at %v points to this block, too", it.value, other)
 			}
 			v.blocks[it.value.Addr()] = slot
+			if o1, _ := ix.geo.place(it.hash); spilled(it.off, o1) {
+				needs[MarkAt(o1)] = append(needs[MarkAt(o1)], it)
+			}
 			if other, ok := keys[it.hash]; ok {
 				v.fault(slot, "%v: the slot at %v holds this key, too", it.value, at+memory.Addr(other))
 			}
 			keys[it.hash] = it.off
+		}
+	}
+	for i, h := range v.headers {
+		off := uint32(tableHeader + i*lineSize + headerOff)
+		for _, it := range needs[off] {
+			if !h.Spills(it.value.Fingerprint()) {
+				v.fault(at+memory.Addr(off), "header is %v, but the key of %v at %v is in its second choice: lookups do not find it", h, it.value, at+memory.Addr(it.off))
+			}
+		}
+		if len(needs[off]) == 0 && h&spillMask != 0 && mainLine(tableHeader+uint32(i)*lineSize) == 1 {
+			v.fault(at+memory.Addr(off), "header is %v: an overflow bucket has no marks", h)
 		}
 	}
 	return nil
@@ -155,8 +173,12 @@ func (v *verifier) table(e Entry, suffix uint32) error {
 func (v *verifier) lines(p []byte, at memory.Addr, want Header) {
 	for o := 0; o < len(p); o += lineSize {
 		b := parseBucket(p[o:])
-		if b.Header != want {
+		v.headers = append(v.headers, b.Header)
+		switch {
+		case b.Header.Base() != want:
 			v.fault(at+memory.Addr(o)+headerOff, "header is %v instead of %v", b.Header, want)
+		case b.Header.Recount():
+			v.fault(at+memory.Addr(o)+headerOff, "header is %v: unfinished split", b.Header)
 		}
 		for j, s := range b.Slots {
 			a := at + memory.Addr(o+8*j)

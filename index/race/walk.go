@@ -101,6 +101,7 @@ type Stats struct {
 	Moved      uint64 // slots carried to new sub-tables
 	Refreshes  uint64 // of the cached directory
 	StaleReads uint64 // lookups that had to start again
+	Seconds    uint64 // lookups that read the second choice after the first
 }
 
 // LoadFactor is the part of the slots that is in use.
@@ -110,7 +111,7 @@ func (s Stats) LoadFactor() float64 { return float64(s.Used) / float64(max(s.Slo
 func (ix *Index) Events() Stats {
 	return Stats{
 		Splits: ix.splits.Load(), Doublings: ix.doublings.Load(), Moved: ix.moved.Load(),
-		Refreshes: ix.refreshes.Load(), StaleReads: ix.again.Load(),
+		Refreshes: ix.refreshes.Load(), StaleReads: ix.again.Load(), Seconds: ix.seconds.Load(),
 	}
 }
 

@@ -52,6 +52,12 @@ const (
 	AbsenceIgnoresHeaders      = false
 	HeadersAfterMove           = false
 	SkipSecondSubTable         = false
+	SpillWithoutMark           = false
+	MarkOnPrimaryOnly          = false
+	MoveWithoutMark            = false
+	AbsenceIgnoresMarks        = false
+	TrustRecountedMark         = false
+	RecountForgets             = false
 	SlotOnPrimaryOnly          = false
 	KeepKeys                   = false
 	AdoptAnythingFree          = false

@@ -98,6 +98,18 @@ var (
 		"A split carries the slots before it changes the headers.")
 	SkipSecondSubTable = mutation("skip-second-sub-table",
 		"A lookup in a sub-table that is being filled reads the old one only.")
+	SpillWithoutMark = mutation("spill-without-mark",
+		"An insert into the second choice makes no mark in the first.")
+	MarkOnPrimaryOnly = mutation("mark-on-primary-only",
+		"A mark is made on the primary alone.")
+	MoveWithoutMark = mutation("move-without-mark",
+		"A split makes no marks for the slots that it carries to the new sub-table.")
+	AbsenceIgnoresMarks = mutation("absence-ignores-marks",
+		"The validation of an absence does not look whether the first choice has got a mark.")
+	TrustRecountedMark = mutation("trust-recounted-mark",
+		"An insert does not look whether a split has taken back the mark that it relies on.")
+	RecountForgets = mutation("recount-forgets",
+		"A split takes back all marks, also those that slots need which stay.")
 	SlotOnPrimaryOnly = mutation("slot-on-primary-only",
 		"A change of a slot is not copied to the backups.")
 	KeepKeys = mutation("keep-keys",
