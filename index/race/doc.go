@@ -1,14 +1,14 @@
 // Package race is RACE hashing (Zuo et al., "One-sided RDMA-Conscious Extendible
 // Hashing for Disaggregated Memory", sections 3.2 to 3.4): an extendible hash
 // table in the memory of the blades, which clients search, change and grow with
-// one-sided verbs alone. A lookup is one round trip of two READs; the slots of a
-// bucket point to record blocks.
+// one-sided verbs alone. A lookup is one READ, rarely two (below, "Marks"); the slots
+// of a bucket point to record blocks.
 //
 // # Layout
 //
 // The root extent:
 //
-//	  0  magic "TXNRACE1"
+//	  0  magic "TXNRACE2"; the last letter is the version of the format
 //	  8  geometry: groups 32 | maximum depth 8 | slots per bucket 8 | table 16   (from bit 0)
 //	 56  checksum of the line
 //	 64  global depth
@@ -29,13 +29,14 @@
 //	64  groups of three buckets of 64 bytes: main, overflow, main
 //
 // A bucket is seven slots ([Slot]) and a header ([Header]), which says for which
-// hashes it is responsible. Unlike in the paper the header comes last: see below.
+// hashes it is responsible, and has the marks. Unlike in the paper the header comes
+// last: see below.
 //
 // A hash has 64 bits. Its low bits, as many as the local depth of the sub-table,
 // are the suffix that chooses the sub-table; the high 8 are the fingerprint; the
 // places of the two combined buckets (a main bucket and the overflow bucket that
-// it shares with the other main bucket of its group) come from those between and
-// from a product. They are in different groups.
+// it shares with the other main bucket of its group), the first choice and the
+// second, come from those between and from a product. They are in different groups.
 //
 // # Replicas
 //
@@ -73,7 +74,7 @@
 //	(iii) Nobody but the mover changes a marked slot, and T1 is not split before S5.
 //
 // A reader whose directory says T, stale or not, accepts what it has read if all
-// four headers are responsible for K. In each line the header was copied last, so
+// headers are responsible for K. Let it read all four lines. In each line the header was copied last, so
 // when any of the line's slots was copied the header had not changed (it never
 // changes back), and nothing had been moved out of the line (ii). Nor was K in T1
 // when the first slot was copied: by (i) and (ii) some header would have been
@@ -98,12 +99,55 @@
 // Keys that stay in T are covered by the old headers and the new; the mover does
 // not touch their slots.
 //
+// # Marks
+//
+// In the paper a key goes to the less loaded of its two combined buckets, so a lookup
+// reads both. Here it goes to its first choice while that is not full by half, and
+// to the less loaded one after that ([Index.Insert]). Before a slot is set in a second
+// choice, a bit in the header of the main bucket of the first choice is: that of
+// the key's fingerprint, one of eleven. That is its mark. A lookup reads the first
+// choice; if it finds the bit clear, it does not read the second. So a key counts
+// as linked when its slot is set and, in its second choice, its mark is, too.
+//
+// A mark is made on all copies before its slot is set on any, so it comes with its
+// slot whatever copy survives; who dies between the two leaves a mark that nobody
+// needs, which costs READs and nothing else. Nor are marks taken back when keys go:
+// only a split does that, for the buckets of T. It has to see all slots of T anyway.
+//
+//	S3  A header that has marks gets the flag "recount" with its new depth.
+//	S4  The mover notes which marks the slots need that stay. In T1 it makes the
+//	    mark of a slot before it sets the slot.
+//	S4' A header that still has the flag gets the marks that were noted, and loses it.
+//
+// An insert that relies on a mark clears the flag if it meets it. When it has set
+// its slot it reads the header again, in the lookup that every insert ends with, and
+// returns only if the mark is there, without the flag, and the depth is that at which
+// it made the mark or saw it (else it makes it again, and looks again). Claim: no mark
+// is lost that a slot needs whose insert has returned. If S4' takes it back, the flag
+// was on the header from S3 to S4', and the mover did not see the slot in between:
+// so the slot was set after S3. Its insert saw the header without the flag later
+// than that: not before S4', since the flag was on; so after it, without the mark, or
+// with one that was made at this depth after S4', which stays until the next S3.
+//
+// The argument for lookups holds with marks. Let a reader read the two lines M and O
+// of the first choice of K, and both headers be responsible. All moves begin when all
+// headers have changed, so it is enough that that of M had not when it was copied: K
+// was in a line of T, and was not moved until then. If that line was M or O, K is
+// found there. If not, K's mark was in M when it was copied, and the lines of the
+// second choice are read now; if their headers are responsible, K was still there
+// when they were copied. While T1 is filled, lookups read both choices of both.
+//
+// Those who change slots read both choices whatever the marks say (the second look of
+// an insert, removes, replaces), so that two inserts of one key meet each other even
+// when the mark of one of them is not there yet.
+//
 // # Absence that is validated
 //
 // Unchanged tells from a second copy of the same lines whether an insert that
 // returned after the lookup could have been missed. If only T was read: the headers
-// must be responsible still, so by (i) and (ii) such an insert left its slot in these
-// lines. If T1 was being filled: the headers of T must be the same as before. If
+// must be responsible still, so by (i) and (ii) such an insert left its slot in K's
+// lines; if only those of the first choice were read, its mark must still be clear,
+// so the slot is in these. If T1 was being filled: the headers of T must be the same as before. If
 // all of K's were changed then, later inserts are in T1 when they return,
 // whatever line they went through; if some were not, such an insert is in one of
 // those, or has been moved, which would have changed a header.
