@@ -41,7 +41,7 @@ func (p *Dump) Bucket(a memory.Addr) error {
 
 func isRoot(q []byte) bool {
 	_, err := race.ParseRoot(q)
-	return err == nil || string(q[:8]) == "TXNRACE1"
+	return err == nil || string(q[:7]) == "TXNRACE"
 }
 
 func isSubTable(q []byte) bool {

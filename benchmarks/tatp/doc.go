@@ -59,7 +59,8 @@
 // type drawn (37.5 % of those draws), no special facility, no row to delete, no
 // active facility or no number for GetNewDestination. InsertCallForwarding
 // reports workload.RolledBack if the row exists. Nothing of such a transaction
-// takes effect, and nothing that it read is validated.
+// takes effect; what it read existed at one moment, which costs a validation where
+// more than one row was read.
 //
 // GetNewDestination succeeds, as TATP defines it, if any of the call forwarding
 // rows that start no later than the hour drawn ends after the other hour drawn.
