@@ -1,0 +1,189 @@
+package hashbench
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"txnode/index/race"
+	"txnode/memory"
+	"txnode/memory/catalog"
+	"txnode/memory/record"
+	"txnode/rdma"
+	"txnode/rdma/sim"
+)
+
+// Data is a loaded table, as the blades and the catalog have it. Points start from
+// copies of it, any number at a time.
+type Data struct {
+	keys    uint64
+	blades  int
+	images  []*sim.Image
+	catalog []memory.Entry
+	root    memory.Addr
+}
+
+// The table, and the sizes of what each thread has.
+const (
+	tableID   = 1
+	bladeSize = 256 << 30 // address space: memory is taken as data comes
+	arena     = 1 << 20
+
+	loaders     = 4 // threads that load
+	loaderCoros = 8
+)
+
+// recordClass is the class of every block: one line.
+var recordClass = func() memory.Class {
+	class, ok := record.ClassFor(8, 8)
+	if !ok || class.Size() != record.LineSize {
+		panic("hashbench: a record of 8 and 8 bytes is not a line")
+	}
+	return class
+}()
+
+// world is a table on a fabric of its own.
+type world struct {
+	fabric  *sim.Fabric
+	catalog *catalog.Mem
+	control *rdma.Thread
+	space   *memory.Space
+	index   *race.Index
+}
+
+// controlThread is the index of the thread that sets up: no other has it.
+const controlThread = 1 << 16
+
+func (c *Config) open(d *Data) (w *world, err error) {
+	o := sim.Options{
+		Profile: c.Profile, Seed: c.Seed, Freedom: c.Freedom, Record: c.Record,
+		ThreadsPerBlade: (c.Threads + c.Compute - 1) / c.Compute,
+	}
+	w = &world{catalog: &catalog.Mem{}}
+	for i := range c.Blades {
+		b := sim.BladeOptions{Size: bladeSize, Key: 1}
+		if d != nil {
+			b.Image = d.images[i]
+		}
+		o.Blades = append(o.Blades, b)
+	}
+	if d != nil {
+		if _, err := w.catalog.Apply(0, d.catalog); err != nil {
+			return nil, err
+		}
+	}
+	if w.fabric, err = sim.New(o); err != nil {
+		return nil, err
+	}
+	if w.control, err = rdma.NewThread(w.fabric, rdma.ThreadOptions{Index: controlThread, Arena: 4 << 20}); err != nil {
+		return nil, err
+	}
+	control := w.control.Plain()
+	if w.space, err = memory.Open(control, w.fabric, w.catalog, memory.Options{}); err != nil {
+		return nil, err
+	}
+	if d == nil {
+		_, w.index, err = race.Create(control, w.space, tableID, race.Options{Keys: c.Keys})
+	} else {
+		w.index, err = race.Open(control, w.space, d.root, tableID)
+	}
+	return w, err
+}
+
+func (w *world) close() error {
+	return errors.Join(w.space.Close(w.control.Plain()), w.control.Close(), w.fabric.Close())
+}
+
+// Load loads the table of a configuration, on a machine that loses no time.
+// Techniques, threads and seed do not matter to what is loaded.
+func Load(ctx context.Context, c Config, progress func(done, total uint64)) (*Data, error) {
+	c.defaults()
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	c.Profile, c.Freedom, c.Seed, c.Record = sim.Ideal(), sim.FreedomNone, 0, nil
+	c.Techniques = rdma.Techniques{Doorbells: true}
+	c.Threads, c.Compute = loaders, 1
+	w, err := c.open(nil)
+	if err != nil {
+		return nil, fmt.Errorf("hashbench: loading: %w", err)
+	}
+	d := &Data{keys: c.Keys, blades: c.Blades, root: w.index.Root()}
+	next := uint64(0)
+	err = w.run(&c, loaders, loaderCoros, func(k *client) error {
+		for next < c.Keys {
+			rank := next
+			next++
+			if err := k.insert(keyOf(rank), rank); err != nil {
+				return err
+			}
+			if rank&0xfff == 0 {
+				if progress != nil {
+					progress(rank, c.Keys)
+				}
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		w.fabric.Settle()
+		for i := range c.Blades {
+			d.images = append(d.images, w.fabric.Image(rdma.BladeID(i)))
+		}
+		d.catalog, _, err = w.catalog.Load()
+	}
+	if err = errors.Join(err, w.close()); err != nil {
+		return nil, fmt.Errorf("hashbench: loading %d keys: %w", c.Keys, err)
+	}
+	return d, nil
+}
+
+// run runs fn in clients on threads x coroutines.
+func (w *world) run(c *Config, threads, coroutines int, fn func(k *client) error) error {
+	var first error
+	report := func(err error) {
+		if first == nil {
+			first = err
+		}
+	}
+	policy := rdma.PerThreadQP
+	if c.Techniques.Doorbells {
+		policy = rdma.PerThreadDoorbell
+	}
+	all := make([]*rdma.Thread, threads) // all connect before one starts
+	for i := range all {
+		t, err := rdma.NewThread(w.fabric, rdma.ThreadOptions{Index: i, Techniques: c.Techniques, Policy: policy, Arena: arena})
+		if err != nil {
+			return err
+		}
+		all[i] = t
+	}
+	w.fabric.Run(threads, func(i int) {
+		blocks, err := w.space.NewAllocator(all[i])
+		if err != nil {
+			report(err)
+			return
+		}
+		all[i].Run(coroutines, func(co *rdma.Coro) {
+			k, err := newClient(w, co, blocks)
+			if err == nil {
+				err = errors.Join(fn(k), k.close())
+			}
+			report(err)
+		})
+		report(blocks.Close(all[i].Plain()))
+	})
+	for _, t := range all {
+		report(t.Close())
+	}
+	return first
+}
+
+func putKey(p []byte, key uint64) []byte {
+	binary.LittleEndian.PutUint64(p, key)
+	return p
+}

@@ -1,0 +1,312 @@
+package hashbench
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"txnode/rdma"
+	"txnode/rdma/sim"
+)
+
+func small() Config {
+	return Config{
+		Mix: Mixes[0], Theta: 0.99, Keys: 3000, Techniques: rdma.AllTechniques, Threads: 8, Coroutines: 4,
+		Warmup: 200 * time.Microsecond, Duration: time.Millisecond,
+	}
+}
+
+func load(t *testing.T, c Config) *Data {
+	t.Helper()
+	d, err := Load(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func point(t *testing.T, c Config, d *Data) Point {
+	t.Helper()
+	p, err := Run(t.Context(), c, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// Requests per operation, where nobody is in the way, are those of RACE: 3 for a
+// lookup, 5 for an update. Fingerprints that two keys share cost a little more.
+func TestVerbs(t *testing.T) {
+	c := small()
+	c.Threads, c.Coroutines, c.Theta = 1, 1, 0
+	d := load(t, c)
+	for _, x := range []struct {
+		mix  Mix
+		want float64
+	}{{Mixes[2], 3}, {Mixes[3], 5}} {
+		c.Mix = x.mix
+		if p := point(t, c, d); p.VerbsPerOp < x.want || p.VerbsPerOp > x.want+0.15 || p.Retries != 0 {
+			t.Errorf("mix %s: %.2f verbs an operation and %.2f retries, want %v and none", x.mix.Name, p.VerbsPerOp, p.Retries, x.want)
+		}
+	}
+}
+
+// Equal configurations are equal points, to the byte; another seed is another.
+func TestRepeats(t *testing.T) {
+	c := small()
+	d := load(t, c)
+	a, b := point(t, c, d), point(t, c, load(t, c))
+	c.Seed++
+	other := point(t, c, d)
+	if a.TraceHash != b.TraceHash || a.Ops != b.Ops || a.Mops != b.Mops {
+		t.Errorf("two runs of one configuration:\n%+v\n%+v", a, b)
+	}
+	if a.TraceHash == other.TraceHash {
+		t.Error("two seeds are one run")
+	}
+}
+
+// Updates are never lost: whoever wins the slot last, its block is what a lookup
+// finds; blocks that were replaced are used again, and no two slots share one.
+func TestUpdatesTakeEffect(t *testing.T) {
+	c := small()
+	c.Mix, c.Keys = Mixes[3], 40
+	c.defaults()
+	d := load(t, c)
+	w, err := c.open(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type write struct {
+		start, end int64
+		value      uint64
+	}
+	writes := map[uint64][]write{}
+	retried := 0
+	z := newZipf(c.Keys, c.Theta)
+	err = w.run(&c, c.Threads, c.Coroutines, func(k *client) error {
+		th := k.c.Thread()
+		for n := range uint64(60) {
+			key, value := keyOf(z.rank(th.Rand())), uint64(k.id)<<32|n
+			start := th.Now()
+			r, err := k.update(key, value)
+			if err != nil {
+				return err
+			}
+			retried += r
+			writes[key] = append(writes[key], write{start, th.Now(), value})
+			got, err := k.lookup(key)
+			if err != nil {
+				return err
+			}
+			if got != value { // then somebody else's, who was not done when ours began
+				found := false
+				for _, x := range writes[key] {
+					found = found || x.value == got && x.end >= start
+				}
+				if !found && got>>32 == uint64(k.id) {
+					t.Errorf("key %#x: read %#x of this client after it wrote %#x", key, got, value)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if retried < 100 {
+		t.Errorf("%d retries: nothing was contended", retried)
+	}
+	// What is left is the value of a write that no other one followed.
+	c.Threads, c.Coroutines = 1, 1
+	err = w.run(&c, 1, 1, func(k *client) error {
+		for rank := range c.Keys {
+			key := keyOf(rank)
+			got, err := k.lookup(key)
+			if err != nil {
+				return err
+			}
+			if len(writes[key]) == 0 {
+				if got != rank {
+					t.Errorf("key %#x, which nobody wrote, has %#x instead of %#x", key, got, rank)
+				}
+				continue
+			}
+			last := int64(math.MinInt64)
+			for _, x := range writes[key] {
+				last = max(last, x.start)
+			}
+			ok := false
+			for _, x := range writes[key] {
+				ok = ok || x.value == got && x.end >= last
+			}
+			if !ok {
+				t.Errorf("key %#x has %#x, which was not among the last writes", key, got)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.index.Verify(w.control.Plain()); err != nil {
+		t.Error(err)
+	}
+	if err := w.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Conflict avoidance does what it is for: fewer retries, more operations.
+func TestConflictAvoidance(t *testing.T) {
+	c := small()
+	c.Mix, c.Threads, c.Coroutines = Mixes[3], 48, 8
+	c.Warmup, c.Duration = 16*time.Millisecond, 3*time.Millisecond // the limits move once a millisecond
+	d := load(t, c)
+	var ps []Point
+	for _, a := range Avoidances {
+		c.Techniques = rdma.Techniques{Doorbells: true}
+		a.Set(&c.Techniques)
+		ps = append(ps, point(t, c, d))
+	}
+	for i, p := range ps[1:] {
+		if p.Mops < 2*ps[0].Mops || p.Retries > ps[0].Retries/2 {
+			t.Errorf("%s: %.2f Mop/s with %.2f retries, without any %.2f with %.2f", Avoidances[i+1].Name, p.Mops, p.Retries, ps[0].Mops, ps[0].Retries)
+		}
+	}
+	for i, p := range ps {
+		sum := 0.0
+		for _, x := range p.Distribution {
+			sum += x
+		}
+		if math.Abs(sum-1) > 1e-9 {
+			t.Errorf("%s: the distribution of retries sums up to %v", Avoidances[i].Name, sum)
+		}
+	}
+}
+
+// Drawn often, ranks are as frequent as the distribution says.
+func TestZipf(t *testing.T) {
+	for _, theta := range []float64{0, 0.5, 0.99} {
+		const n, draws = 1000, 400_000
+		z := newZipf(n, theta)
+		var counts [n]int
+		r := uint64(1)
+		for range draws {
+			counts[z.rank(keyOf(r))]++
+			r++
+		}
+		for _, band := range [][2]int{{0, 1}, {1, 2}, {2, 10}, {10, 100}, {100, n}} {
+			want, got := 0.0, 0
+			for i := band[0]; i < band[1]; i++ {
+				want += draws / math.Pow(float64(i+1), theta) / z.zetan
+				got += counts[i]
+			}
+			// The method is exact for the first two ranks and within a few percent beyond.
+			if math.Abs(float64(got)/want-1) > 0.12 {
+				t.Errorf("theta %v: ranks from %d to %d were drawn %d times, want %.0f", theta, band[0], band[1], got, want)
+			}
+		}
+	}
+	if a, b := zeta(exactTerms+5000, 0.99), zeta(exactTerms, 0.99); a <= b || math.Abs(a-b-5000/math.Pow(exactTerms, 0.99)) > 1e-4 {
+		t.Errorf("the sum goes on from %v with %v", b, a)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	c := small()
+	c.Theta, c.Threads, c.Coroutines, c.Mix.Updates = 1, 5000, 65, 101
+	err := c.Validate()
+	if !errors.Is(err, ErrConfig) {
+		t.Fatalf("got %v", err)
+	}
+	for _, part := range []string{"Zipf", "5000 threads", "65 coroutines", "101 % updates"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not say %q", err, part)
+		}
+	}
+	d := load(t, small())
+	c = small()
+	c.Keys = 7
+	if _, err := Run(t.Context(), c, d); !errors.Is(err, ErrConfig) {
+		t.Errorf("data of another size: %v", err)
+	}
+	for _, err := range []error{second(MixByName("z")), second(AvoidanceByName("z")), second(Figure("z", c))} {
+		if !errors.Is(err, ErrConfig) {
+			t.Errorf("got %v", err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Run(ctx, small(), d); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: %v", err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// Figures have the curves that their statements ask for.
+func TestFigures(t *testing.T) {
+	c := small()
+	c.Keys, c.Threads, c.Coroutines, c.Duration = 500, 4, 2, 300*time.Microsecond
+	d := load(t, c)
+	for name, want := range map[string]int{"5a": 2, "5b": 2, "7": 9, "8": 0, "14": 8} {
+		curves, err := Figure(name, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := 0
+		for i := range curves {
+			for j := range curves[i].Config {
+				curves[i].Config[j].Threads = min(curves[i].Config[j].Threads, 4)
+			}
+		}
+		if err := Measure(t.Context(), curves, d, func(*Curve, *Point) { done++ }); err != nil {
+			t.Fatal(err)
+		}
+		r := Report{Figure: name, Keys: c.Keys, Curves: curves, Statements: Statements(name, curves)}
+		if len(r.Statements) != want {
+			t.Errorf("figure %s: %d statements, want %d", name, len(r.Statements), want)
+		}
+		var table, list, object bytes.Buffer
+		if err := errors.Join(r.WriteTable(&table), r.WriteCSV(&list), r.WriteJSON(&object)); err != nil {
+			t.Error(err)
+		}
+		if n := strings.Count(list.String(), "\n"); n != done+1 {
+			t.Errorf("figure %s: %d lines for %d points", name, n, done)
+		}
+		if !strings.Contains(table.String(), curves[0].Name) || !strings.Contains(object.String(), `"mops"`) {
+			t.Errorf("figure %s:\n%s", name, &table)
+		}
+	}
+}
+
+// A trace of a run is a trace of its verbs.
+func TestRecord(t *testing.T) {
+	c := small()
+	c.Record = &sim.Recording{}
+	point(t, c, load(t, c))
+	var out bytes.Buffer
+	if err := c.Record.WriteChrome(&out); err != nil || !strings.Contains(out.String(), "CAS") {
+		t.Errorf("%d bytes, %v", out.Len(), err)
+	}
+}
+
+// A bijection: no two ranks have one key.
+func TestKeys(t *testing.T) {
+	seen := map[uint64]bool{}
+	for i := range uint64(100_000) {
+		seen[keyOf(i)] = true
+	}
+	if len(seen) != 100_000 {
+		t.Errorf("100000 ranks have %d keys", len(seen))
+	}
+	if p := putKey(make([]byte, 8), 258); binary.LittleEndian.Uint64(p) != 258 {
+		t.Errorf("key 258 is %x", p)
+	}
+}

@@ -1,0 +1,195 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"txnode/benchmarks/hashbench"
+	"txnode/rdma/sim"
+)
+
+// hashOptions are the flags of txnode sim hash.
+type hashOptions struct {
+	figure, mix, sweep  string
+	avoidance           []string
+	techniques          techniqueList
+	theta               float64
+	keys                uint64
+	threads, coroutines int
+	compute, blades     int
+	warmup, duration    time.Duration
+	seed                uint64
+	machine             string
+	output              outputFormat
+	trace               string
+}
+
+// What --sweep of txnode sim hash can vary.
+var hashSweeps = []string{sweepThreads, "zipf"}
+
+// AddFlags registers the flags.
+func (o *hashOptions) AddFlags(cmd *cobra.Command) {
+	var mixes, avoidances []string
+	for _, m := range hashbench.Mixes {
+		mixes = append(mixes, m.Name)
+	}
+	for _, a := range hashbench.Avoidances {
+		avoidances = append(avoidances, a.Name)
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&o.figure, "figure", "", "repeat a `figure` of the SMART paper: "+strings.Join(hashbench.FigureNames, ", ")+"; by default none")
+	fs.StringVar(&o.mix, "mix", "a", "`mix` of YCSB: a (half of it updates), b (5 % updates), c (lookups), or update-only")
+	fs.StringSliceVar(&o.avoidance, "conflict-avoidance", []string{"all"}, "what is done about retries, a curve each: none, backoff (truncated exponential),\ndynamic (its limit follows the retries), all (coroutines are throttled too)")
+	o.techniques = techniqueList{"doorbells", "throttle"}
+	fs.Var(&o.techniques, "techniques", "SMART's techniques beneath: doorbells and throttle, one of them, or none")
+	fs.Float64Var(&o.theta, "zipf", 0.99, "parameter of the distribution of keys, 0 (uniform) to 0.99")
+	fs.StringVar(&o.sweep, "sweep", "", "what to vary: threads, up to --threads, or zipf, from 0 to 0.99; by default nothing")
+	fs.Uint64Var(&o.keys, "keys", hashbench.DefaultKeys, "number of keys, 8 bytes each, with values of 8 bytes; some 180 bytes of memory each")
+	fs.IntVar(&o.threads, "threads", 96, "number of threads, over all compute blades")
+	fs.IntVar(&o.coroutines, "coroutines", 8, "number of coroutines per thread")
+	fs.IntVar(&o.compute, "compute", 1, "number of compute blades")
+	fs.IntVar(&o.blades, "blades", 2, "number of memory blades")
+	fs.DurationVar(&o.warmup, "warmup", hashbench.DefaultWarmup, "virtual `time` before the measurement")
+	fs.DurationVar(&o.duration, "duration", hashbench.DefaultDuration, "virtual `time` to measure")
+	fs.Uint64Var(&o.seed, "seed", 1, "seed of everything that is drawn")
+	machineFlag(cmd, &o.machine)
+	o.output.addFlag(cmd)
+	fs.StringVar(&o.trace, "trace", "", "`file` to write every verb to, in the Chrome trace format; one point only; by default none")
+	completeWith(cmd, "figure", hashbench.FigureNames...)
+	completeWith(cmd, "mix", mixes...)
+	completeWith(cmd, "conflict-avoidance", avoidances...)
+	completeWith(cmd, "techniques", "none", "doorbells", "throttle")
+	completeWith(cmd, "sweep", hashSweeps...)
+	completeFiles(cmd, "trace", false)
+}
+
+// plan checks the flags, and returns what is to be loaded and measured.
+func (o *hashOptions) plan() (hashbench.Config, []hashbench.Curve, error) {
+	c := hashbench.Config{
+		Theta: o.theta, Keys: o.keys, Seed: o.seed, Threads: o.threads, Coroutines: o.coroutines, Compute: o.compute,
+		Blades: o.blades, Warmup: o.warmup, Duration: o.duration, Techniques: o.techniques.value(),
+	}
+	fail := func(err error) (hashbench.Config, []hashbench.Curve, error) { return c, nil, &usageError{cause: err} }
+	for _, n := range []int{o.threads, o.coroutines, o.compute, o.blades, int(min(o.keys, 1)), int(min(o.warmup, 1)), int(min(o.duration, 1))} {
+		if n < 1 { // zero is a default in a Config, but not on a command line
+			return fail(errors.New("--keys, --threads, --coroutines, --compute, --blades, --warmup and --duration must be positive"))
+		}
+	}
+	if o.sweep != "" && !slices.Contains(hashSweeps, o.sweep) {
+		return fail(fmt.Errorf("--sweep is %q; it must be one of %s", o.sweep, strings.Join(hashSweeps, ", ")))
+	}
+	if c.Techniques.Backoff || c.Techniques.DynLimit || c.Techniques.CoroLimit {
+		return fail(errors.New("--techniques are doorbells and throttle here; the others are those of --conflict-avoidance"))
+	}
+	var err error
+	if c.Profile, err = machine(o.machine); err != nil {
+		return c, nil, err
+	}
+	if c.Mix, err = hashbench.MixByName(o.mix); err != nil {
+		return fail(err)
+	}
+	if err := c.Validate(); err != nil {
+		return fail(err)
+	}
+	if o.figure != "" {
+		curves, err := hashbench.Figure(o.figure, c)
+		if err != nil {
+			return fail(err)
+		}
+		return c, curves, nil
+	}
+	var curves []hashbench.Curve
+	for _, name := range o.avoidance {
+		a, err := hashbench.AvoidanceByName(strings.TrimSpace(name))
+		if err != nil {
+			return fail(err)
+		}
+		one := c
+		a.Set(&one.Techniques)
+		switch o.sweep {
+		case sweepThreads:
+			curves = append(curves, hashbench.Vary(a.Name, one, hashbench.ThreadCounts(o.threads), hashbench.SetThreads))
+		case "":
+			curves = append(curves, hashbench.Vary(a.Name, one, []int{o.threads}, hashbench.SetThreads))
+		default:
+			curves = append(curves, hashbench.Vary(a.Name, one, hashbench.Thetas, hashbench.SetTheta))
+		}
+	}
+	return c, curves, nil
+}
+
+// run measures and prints.
+func (o *hashOptions) run(ctx context.Context, w *World) error {
+	c, curves, err := o.plan()
+	if err != nil {
+		return err
+	}
+	total := 0
+	for i := range curves {
+		total += len(curves[i].Config)
+	}
+	var record *sim.Recording
+	if o.trace != "" {
+		if total != 1 {
+			return usagef("--trace shows one point: use it without --figure and --sweep, with one --conflict-avoidance")
+		}
+		record = &sim.Recording{}
+		curves[0].Config[0].Record = record
+	}
+	data, err := hashbench.Load(ctx, c, func(done, total uint64) { w.note("loading: %d of %d keys", done, total) })
+	n := 0
+	if err == nil {
+		w.note("0 of %d points", total)
+		err = hashbench.Measure(ctx, curves, data, func(c *hashbench.Curve, p *hashbench.Point) {
+			n++
+			w.note("%d of %d points: %s, %d threads: %.2f M operations/s", n, total, c.Name, p.Threads, p.Mops)
+		})
+	}
+	w.note("")
+	if err != nil {
+		return interruptedOr(ctx, err)
+	}
+	if record != nil {
+		if err := writeFile(o.trace, record.WriteChrome); err != nil {
+			return err
+		}
+	}
+	r := &hashbench.Report{Figure: o.figure, Keys: o.keys, Curves: curves, Statements: hashbench.Statements(o.figure, curves)}
+	switch o.output {
+	case outputJSON:
+		return r.WriteJSON(w.Stdout)
+	case outputCSV:
+		return r.WriteCSV(w.Stdout)
+	default:
+		return r.WriteTable(w.Stdout)
+	}
+}
+
+func newSimHash(w *World) *cobra.Command {
+	o := &hashOptions{}
+	cmd := &cobra.Command{
+		Use:   "hash",
+		Short: "The RACE index alone, under YCSB's mixes: figures 5, 7, 8 and 14 of the SMART paper",
+		Long: `Looks up and updates keys in the RACE index of the engine on the simulated RNIC, as
+section 6.2.1 of the SMART paper does: 8-byte keys and values, no locks, a key drawn
+from a Zipf distribution; an update whose compare-and-swap fails is tried again.
+Prints throughput, latency, verbs and retries with their distribution. The paper's
+RACE is --techniques none --conflict-avoidance none, its SMART-HT is the default.`,
+		Example: `  txnode sim hash --mix update-only --threads 96 --conflict-avoidance none,backoff,dynamic,all
+  txnode sim hash --figure 14
+  txnode sim hash --mix c --sweep threads --techniques none --conflict-avoidance none`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.Context(), w)
+		},
+	}
+	o.AddFlags(cmd)
+	return cmd
+}
