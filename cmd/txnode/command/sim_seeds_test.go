@@ -1,0 +1,67 @@
+package command_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"txnode/cmd/txnode/command"
+)
+
+func TestSimSeeds(t *testing.T) {
+	b := newBed(t)
+	code, stdout, stderr := b.run("sim", "seeds", "--from", "5", "--seeds", "8")
+	if code != 0 || !strings.HasPrefix(stdout, "8 seeds, from 5: no violation (") {
+		t.Fatal(code, stdout, stderr)
+	}
+	// The trace of a seed, and the same twice.
+	var traces [2]string
+	for i := range traces {
+		code, stdout, stderr := b.run("sim", "seeds", "--from", "5", "--seeds", "1", "--trace", filepath.Join(b.dir, "trace.txt"))
+		p, err := os.ReadFile(filepath.Join(b.dir, "trace.txt"))
+		if code != 0 || err != nil || !strings.HasPrefix(stdout, "seed 5: ") {
+			t.Fatal(code, err, stdout, stderr)
+		}
+		traces[i] = stdout + string(p)
+	}
+	if traces[0] != traces[1] || len(traces[0]) < 10_000 {
+		t.Errorf("traces of %d and %d bytes", len(traces[0]), len(traces[1]))
+	}
+	code, _, stderr = b.run("sim", "seeds", "--from", "5", "--seeds", "1", "--workload", "bank", "--trace", filepath.Join(b.dir, "trace.json"))
+	if p, err := os.ReadFile(filepath.Join(b.dir, "trace.json")); code != 0 || err != nil || !strings.HasPrefix(string(p), "{") {
+		t.Errorf("%d, %v, %s: %.40s", code, err, stderr, p)
+	}
+	for _, args := range [][]string{
+		{"--seeds", "0"}, {"--parallel", "0"}, {"--seeds", "2", "--trace", "x"}, {"--seeds", "1", "--workload", "chess"},
+	} {
+		if code, _, stderr := b.run(append([]string{"sim", "seeds"}, args...)...); code != command.ExitUsage {
+			t.Errorf("%v: exit code %d, %s", args, code, stderr)
+		}
+	}
+}
+
+func TestSimHash(t *testing.T) {
+	b := newBed(t)
+	small := []string{"sim", "hash", "--keys", "500", "--threads", "4", "--coroutines", "2", "--warmup", "100us", "--duration", "300us"}
+	code, stdout, stderr := b.run(append(small, "--mix", "update-only", "--conflict-avoidance", "none,all")...)
+	if code != 0 || strings.Count(stdout, "retries/update") != 2 || !strings.Contains(stdout, "none, mix update-only") {
+		t.Error(code, stdout, stderr)
+	}
+	code, stdout, stderr = b.run(append(small, "--sweep", "zipf", "-o", "csv", "--techniques", "none", "--mix", "c")...)
+	if code != 0 || strings.Count(stdout, "\nall,c,4,") != 8 {
+		t.Error(code, stdout, stderr)
+	}
+	code, stdout, stderr = b.run(append(small, "--trace", filepath.Join(b.dir, "hash.json"), "-o", "json")...)
+	if p, err := os.ReadFile(filepath.Join(b.dir, "hash.json")); code != 0 || err != nil || !strings.Contains(string(p), "CAS") || !strings.Contains(stdout, `"trace_hash"`) {
+		t.Error(code, err, stdout, stderr)
+	}
+	for _, args := range [][]string{
+		{"--mix", "d"}, {"--zipf", "1"}, {"--sweep", "moon"}, {"--figure", "9"}, {"--conflict-avoidance", "some"}, {"--techniques", "backoff"},
+		{"--threads", "0"}, {"--machine", "abacus"}, {"--sweep", "threads", "--trace", "x"},
+	} {
+		if code, _, stderr := b.run(append(small, args...)...); code != command.ExitUsage {
+			t.Errorf("%v: exit code %d, %s", args, code, stderr)
+		}
+	}
+}
