@@ -229,6 +229,9 @@ func (h HistoryFile) wrap(err error) error {
 	case errors.As(err, &path):
 		err = path.Err
 	}
+	if st, e := os.Stat(h.Path); e == nil && st.IsDir() {
+		err, hint = errors.New("is a directory"), "name a file in it with --history-file or TXNODE_HISTORY"
+	}
 	return &HistoryError{Path: h.Path, Err: err, Hint: hint}
 }
 

@@ -87,16 +87,30 @@ func (h *Host) openCatalog(o *Options) (*memory.Layout, error) {
 	if h.lock, err = lockDir(o.Dir, o.ReadOnly); err != nil {
 		return nil, err
 	}
-	cat, err := catalog.OpenBolt(filepath.Join(o.Dir, catalogName), o.ReadOnly)
+	path := filepath.Join(o.Dir, catalogName)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && !o.ReadOnly {
+		// No new catalog beside the regions of a database that has lost its own.
+		for i := range memory.MaxBlades {
+			if err := checkBlank(filepath.Join(o.Dir, bladeName(i))); err != nil {
+				return nil, err
+			}
+		}
+	}
+	cat, err := catalog.OpenBolt(path, o.ReadOnly)
 	if err != nil {
 		return nil, err
 	}
 	h.Catalog = cat
 	l, err := memory.LoadLayout(cat)
-	if err == nil && l == nil && o.ReadOnly {
-		err = fmt.Errorf("%w: %s", memory.ErrNotFormatted, o.Dir)
+	switch {
+	case err != nil:
+		return nil, err
+	case l == nil && o.ReadOnly:
+		return nil, fmt.Errorf("%w: %s", memory.ErrNotFormatted, o.Dir)
+	case l != nil && o.SegmentSize != 0 && o.SegmentSize != l.SegmentSize:
+		return nil, fmt.Errorf("%w: the database in %s has SegmentSize %d, not %d", memory.ErrGeometry, o.Dir, l.SegmentSize, o.SegmentSize)
 	}
-	return l, err
+	return l, nil
 }
 
 // Close unmaps the regions, closes the catalog, and unlocks the directory.
@@ -178,10 +192,13 @@ func (o *Options) fileSize(path string, exists bool, stored uint64) (uint64, err
 	return max(size, stored, o.BladeSize), nil
 }
 
-// checkBlank makes sure that a region file without a catalog is one that was
-// being created: nothing is in its header area.
+// checkBlank makes sure that a region file without a catalog, if there is one, was
+// only being created: nothing is in its header area.
 func checkBlank(path string) error {
 	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("embedded: %w", err)
 	}

@@ -119,7 +119,7 @@ func TestConflicts(t *testing.T) {
 		"more blades":    {options: func(o *embedded.Options) { o.Blades = 3 }, want: memory.ErrGeometry, text: "has 2 blades, not 3"},
 		"fewer blades":   {options: func(o *embedded.Options) { o.Blades, o.Replicas = 1, 1 }, want: memory.ErrGeometry, text: "has 2 blades, not 1"},
 		"no backup":      {options: func(o *embedded.Options) { o.Replicas = 1 }, want: memory.ErrGeometry, text: "Backups 1, not 0"},
-		"other segments": {options: func(o *embedded.Options) { o.SegmentSize = 1 << 20 }, want: memory.ErrGeometry, text: "SegmentSize 262144, not 1048576"},
+		"other segments": {options: func(o *embedded.Options) { o.SegmentSize = 1 << 20 }, want: memory.ErrGeometry, text: "has SegmentSize 262144, not 1048576"},
 		"other logs":     {options: func(o *embedded.Options) { o.LogArea = 128 << 10 }, want: memory.ErrGeometry, text: "LogArea 65536, not 131072"},
 		"smaller":        {options: func(o *embedded.Options) { o.BladeSize = 8 << 20 }, want: memory.ErrGeometry, text: "cannot shrink"},
 		"cut off":        {files: func(d string) error { return os.Truncate(region(d), 8<<20) }, want: embedded.ErrMissing, text: "has 8388608 bytes"},

@@ -78,7 +78,7 @@ func (o *benchOptions) Validate(cmd *cobra.Command) error {
 		}
 	}
 	add(c.Validate())
-	if cmd.Flags().Changed("duration") && o.Run.Duration <= 0 {
+	if cmd.Flags().Changed("duration") && o.Run.Duration == 0 { // less than that is a fault of the configuration
 		faults = append(faults, fmt.Sprintf("--duration is %v; it must be positive", o.Run.Duration))
 	}
 	if o.EDN != "" && !o.Run.Verify {
@@ -128,7 +128,7 @@ With --dir the data stays, and the next run goes on with it.`,
   txnode bench %[1]s --policy ford --techniques none --save ford
   txnode bench %[1]s --rate 100000 --duration 1m -o json
   txnode bench %[1]s --verify --duration 10s`, wl.name),
-		Args:              cobra.NoArgs,
+		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Validate(cmd); err != nil {

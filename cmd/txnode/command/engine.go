@@ -2,10 +2,13 @@ package command
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
 
 	"txnode/benchmarks/engine"
 	"txnode/benchmarks/workload"
+	"txnode/memory"
 	"txnode/occ"
 	"txnode/txn"
 )
@@ -30,8 +33,11 @@ func openEngine(ctx context.Context, o StoreOptions) (workload.Store, error) {
 		options.Policy = occ.PolicyFORD
 	}
 	s, err := engine.Open(ctx, options)
+	if errors.Is(err, memory.ErrGeometry) && o.Dir != "" {
+		err = fmt.Errorf("%w; --blades, --replicas, --blade-size and --segment-size may be left out: then what is there is taken", err)
+	}
 	if err != nil {
-		return nil, err
+		return nil, err // and no *engine.Store that is nil
 	}
 	return s, nil
 }

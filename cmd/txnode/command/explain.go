@@ -60,7 +60,7 @@ func newExplainWorkload(w *World, i int) *cobra.Command {
 		Short: wl.short,
 		Example: fmt.Sprintf(`  txnode explain %[1]s
   txnode explain %[1]s --policy ford --replicas 2 --blades 3`, wl.name),
-		Args:              cobra.NoArgs,
+		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Validate(cmd); err != nil {

@@ -10,11 +10,16 @@ import (
 )
 
 func newHistory(w *World) *cobra.Command {
-	return choose("history", "List, show and delete the results that were kept",
+	cmd := choose("history", "List, show and delete the results that were kept",
 		`Every benchmark that ran to its end is kept in a file, under a number, and under
 a name if --save gave it one. The file is $TXNODE_HISTORY, or txnode/history.db
-in the user's cache directory.`,
+in the user's cache directory. Without a command the results are listed.`,
 		newHistoryList(w), newHistoryShow(w), newHistoryDelete(w))
+	o := &historyListOptions{}
+	o.AddFlags(cmd)
+	cmd.Args = noArguments
+	cmd.RunE = func(*cobra.Command, []string) error { return runHistoryList(w, o) }
+	return cmd
 }
 
 // historyListOptions are the flags of txnode history list.
@@ -36,7 +41,7 @@ func newHistoryList(w *World) *cobra.Command {
 	o := &historyListOptions{}
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the results, newest first",
-		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Args: noArguments, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error { return runHistoryList(w, o) },
 	}
 	o.AddFlags(cmd)

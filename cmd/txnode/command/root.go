@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -60,9 +59,6 @@ func (w *World) internalError(value any, stack []byte) {
 	}
 }
 
-// parsing is what package strconv says before what is wrong with a number.
-var parsing = regexp.MustCompile(`strconv\.\w+: parsing "(?:[^"\\]|\\.)*": `)
-
 func newRoot(w *World) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "txnode",
@@ -92,12 +88,11 @@ Environment:
   txnode compare`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          noArguments,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return errors.New(parsing.ReplaceAllString(err.Error(), ""))
-	})
+	root.SetFlagErrorFunc(flagError)
+	root.SetHelpCommand(newHelp())
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.AddCommand(
 		newBench(w),
@@ -114,6 +109,49 @@ Environment:
 	return root
 }
 
+// newHelp is cobra's help, but for what it says of a command that there is not.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [command]",
+		Short: "Explain a command and its flags",
+		Long:  "Explains a command and its flags, as --help behind the command does.",
+		Args: func(cmd *cobra.Command, args []string) error {
+			_, err := helped(cmd, args)
+			return err
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			about, err := helped(cmd, args)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var out []cobra.Completion
+			for _, c := range about.Commands() {
+				if c.IsAvailableCommand() {
+					out = append(out, cobra.CompletionWithDesc(c.Name(), c.Short))
+				}
+			}
+			return out, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, err := helped(cmd, args)
+			if err != nil {
+				return err
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+	}
+}
+
+// helped finds the command that help is asked for.
+func helped(help *cobra.Command, path []string) (*cobra.Command, error) {
+	about, rest, err := help.Root().Find(path)
+	if len(rest) > 0 || err != nil {
+		return nil, unknownCommand(about, rest[0])
+	}
+	return about, nil
+}
+
 // choose is a command that only holds others.
 func choose(use, short, long string, subcommands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs}
@@ -126,7 +164,7 @@ func choose(use, short, long string, subcommands ...*cobra.Command) *cobra.Comma
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return usagef("%s: unknown command %q; there are %s", cmd.CommandPath(), args[0], names)
+			return unknownCommand(cmd, args[0])
 		}
 		return usagef("%s needs a command: %s", cmd.CommandPath(), names)
 	}

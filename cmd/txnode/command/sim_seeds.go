@@ -49,7 +49,7 @@ equal, no block lost. Stops at the first violation (exit code 3) and prints the 
 that runs it again: a seed is the same run everywhere, down to the byte.`,
 		Example: `  txnode sim seeds --seeds 20000
   txnode sim seeds --from 17 --seeds 1 --trace trace.txt`,
-		Args:              cobra.NoArgs,
+		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.Context(), w)

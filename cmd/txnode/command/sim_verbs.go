@@ -104,7 +104,7 @@ func newSimVerbs(w *World) *cobra.Command {
 		Example: `  txnode sim verbs --figure 4a
   txnode sim verbs --op write --size 64 --threads 96 --depth 16 --throttle
   txnode sim verbs --threads 96 --depth 64 --throttle --change 32ms --duration 2s`,
-		Args:              cobra.NoArgs,
+		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			if err := o.complete(); err != nil {
@@ -216,7 +216,7 @@ micro-benchmark. It starts from the present constants and prints what it finds w
 the residual of every point: some minutes. --check prints the residuals of the
 present constants only.`,
 		Example:           "  txnode sim calibrate\n  txnode sim calibrate --check -o csv",
-		Args:              cobra.NoArgs,
+		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			if requests < 1 {

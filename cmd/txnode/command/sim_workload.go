@@ -199,7 +199,7 @@ SMART-DTX is --policy ford --techniques all, ours is --policy default.`, workloa
 		Example: fmt.Sprintf(`  txnode sim %[1]s --sweep threads --report %[1]s.html
   txnode sim %[1]s --policy ford --techniques none --threads 48
   txnode sim %[1]s --threads 2 --txns 1000 --policy default --trace trace.json`, workload),
-		Args:              cobra.NoArgs,
+		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			configs, err := o.configs(cmd)

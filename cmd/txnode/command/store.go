@@ -63,6 +63,9 @@ func (o *StoreOptions) Validate(cmd *cobra.Command) error {
 	} else if o.Replicas <= 2 && o.Blades <= o.Replicas {
 		faults = append(faults, fmt.Sprintf("--blades is %d; a record and %d backups need %d blades", o.Blades, o.Replicas, o.Replicas+1))
 	}
+	if o.Dir == "" && cmd.Flags().Changed("dir") {
+		faults = append(faults, "--dir is empty; name a directory, or leave it out to use memory only")
+	}
 	if o.size%(64<<10) != 0 {
 		faults = append(faults, fmt.Sprintf("--blade-size is %s; it must be a multiple of 64KiB", o.size.String()))
 	}

@@ -12,7 +12,7 @@ func newVersion(w *World) *cobra.Command {
 	var output outputFormat
 	cmd := &cobra.Command{
 		Use: "version", Short: "Print the version, the revision, and what this was built for",
-		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Args: noArguments, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error { return runVersion(w, output) },
 	}
 	output.addFlag(cmd)
