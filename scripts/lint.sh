@@ -14,7 +14,7 @@ status=0
 for module in . $(find . -mindepth 2 -name go.mod -not -path '*/testdata/*' -exec dirname {} \; | sort); do
 	echo "golangci-lint in $module ..."
 	code=0
-	(cd "$module" && "$lint" run --config "$config" "$@" ./...) || code=$?
+	(cd "$module" && "$lint" run --allow-parallel-runners --config "$config" "$@" ./...) || code=$?
 	case $code in
 	0) ;;
 	1) [ "$status" = 2 ] || status=1 ;;
