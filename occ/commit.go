@@ -193,7 +193,7 @@ func (tx *Tx) sealMove(it *item) error {
 	}
 	to, err := tx.s.alloc.Alloc(tx.c, class)
 	if err != nil {
-		return fmt.Errorf("occ: a larger block for a record of table %q: %w", it.table.Name, err)
+		return tx.s.failed(fmt.Errorf("occ: a larger block for a record of table %q: %w", it.table.Name, err))
 	}
 	if !tx.reaches(to) {
 		tx.s.alloc.Free(to, class)

@@ -45,7 +45,7 @@ func (tx *Tx) placeholders(first int) error {
 		}
 		a, err := tx.s.alloc.Alloc(c, class)
 		if err != nil {
-			return fmt.Errorf("occ: a block for a new record of table %q: %w", it.table.Name, err)
+			return tx.s.failed(fmt.Errorf("occ: a block for a new record of table %q: %w", it.table.Name, err))
 		}
 		if !tx.reaches(a) {
 			tx.s.alloc.Free(a, class)
@@ -88,6 +88,7 @@ func (tx *Tx) placeholders(first int) error {
 		if errors.Is(err, index.ErrDuplicate) {
 			return tx.conflict(AbortPhantom)
 		}
+		it.locked = true // it may be linked: see removePlaceholders
 		return tx.indexError(it, "inserting into", err)
 	}
 	return nil
@@ -116,7 +117,7 @@ func (tx *Tx) removePlaceholders() error {
 		if mutant.AbortKeepsSlot {
 			continue
 		}
-		if err := it.table.Index.Remove(c, it.query, it.addr); err != nil {
+		if err := it.table.Index.Remove(c, it.query, it.addr); err != nil && !errors.Is(err, index.ErrChanged) {
 			return tx.s.fail(fmt.Errorf("unlinking an aborted insert from table %q: %w", it.table.Name, err))
 		}
 	}

@@ -3,6 +3,7 @@ package occ
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/bits"
 	"unsafe"
@@ -332,6 +333,15 @@ func (s *Session) fail(err error) error {
 		s.broken = fmt.Errorf("%w: %w", ErrBroken, err)
 	}
 	return s.broken
+}
+
+// failed is fail for an error of somebody who posts verbs for the transaction and
+// also returns errors of other kinds, which break nothing.
+func (s *Session) failed(err error) error {
+	if errors.Is(err, rdma.ErrVerb) {
+		return s.fail(err)
+	}
+	return err
 }
 
 // Broken returns why the session takes no more transactions, or nil.

@@ -18,3 +18,14 @@ func configs() []config {
 	}
 	return all
 }
+
+// stopConfigs are both policies with one and two backups.
+func stopConfigs() []config {
+	var all []config
+	for _, c := range configs() {
+		if c.caps == strong {
+			all = append(all, c)
+		}
+	}
+	return all
+}

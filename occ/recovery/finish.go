@@ -239,6 +239,9 @@ func (r *run) move(x *tx, e *entry, to, from [][]byte) error {
 			if err := r.replace(e, old, a, class); err != nil {
 				return err
 			}
+			if x.Kind == log.Undo {
+				r.unlock(x, a, to[1:], 1) // whose image the dead had not unlocked yet
+			}
 			g := r.v.At(a, 0)
 			g.Off += record.GuardOff
 			r.batch.CAS(g, uint64(record.HeldBy(x.Tx)), uint64(record.FreeAt(x.Tx)))

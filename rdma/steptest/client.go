@@ -1,6 +1,7 @@
 package steptest
 
 import (
+	"encoding/binary"
 	"iter"
 	"math"
 	"slices"
@@ -106,6 +107,19 @@ func (f *Fabric) LoseFrom(n int) { p := f.ports[len(f.ports)-1]; p.lose = p.ran 
 
 // Executed is how many requests of the port that was made n-th have been executed.
 func (f *Fabric) Executed(n int) int { return f.ports[n].ran }
+
+// Progress says how far the queue pairs of all ports have come: runs with the same
+// beginning that agree in it are in the same state.
+func (f *Fabric) Progress() string {
+	var b []byte
+	for _, p := range f.ports {
+		for _, q := range p.qps {
+			b = binary.AppendUvarint(b, uint64(q.moved))
+			b = append(b, byte(len(q.landing)))
+		}
+	}
+	return string(b)
+}
 
 // Ports is how many ports were made since the last Restore.
 func (f *Fabric) Ports() int { return len(f.ports) }

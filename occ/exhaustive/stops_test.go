@@ -1,0 +1,441 @@
+package exhaustive
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"txnode/occ"
+	"txnode/occ/recovery"
+	"txnode/rdma/steptest"
+)
+
+var (
+	stopAt    = flag.String("stop", "-", "stop the coordinator here, and nowhere else, in the one case that -run selects")
+	stopAgain = flag.String("again", "-", "stop the recovery here, and nowhere else")
+)
+
+// canonical are the transactions that are stopped, on the database of load: every type
+// of SmallBank (account c, checking and savings as keys) and TATP, and what they do not do.
+var canonical = []txn{
+	{"Amalgamate", []op{put("a", "1"), put("b", "1"), put("c", "1")}},
+	{"Balance", []op{get("a"), get("b")}},
+	{"DepositChecking", []op{put("a", "2")}},
+	{"SendPayment", []op{put("a", "3"), put("b", "3")}},
+	{"TransactSaving", []op{put("b", "4")}},
+	{"WriteCheck", []op{get("a"), put("b", "5")}},
+	{"GetSubscriberData", []op{get("a")}},
+	{"GetNewDestination", []op{get("a"), then(), get("b"), get("c")}},
+	{"GetAccessData-absent", []op{get("none")}},
+	{"UpdateSubscriberData", []op{put("b", "6"), put("c", "6")}},
+	{"UpdateLocation", []op{get("a"), then(), put("c", "7")}},
+	{"InsertCallForwarding", []op{get("a"), then(), get("b"), then(), insert("none", "8")}},
+	{"InsertCallForwarding-exists", []op{get("a"), then(), insert("c", "8")}},
+	{"DeleteCallForwarding", []op{get("a"), then(), del("c")}},
+	{"insert", []op{insert("none", "9")}},
+	{"put-absent", []op{put("none", "9")}},
+	{"insert-large", []op{insert("none", big("i", 200))}},
+	{"insert-roll-back", []op{insert("none", "9"), put("a", "9"), roll()}},
+	{"insert-over-delete", []op{put("gone", "10")}},
+	{"delete", []op{del("a")}},
+	{"late", []op{get("b"), late("a", "11")}},
+	{"lock-only", []op{lock("a"), put("b", "12")}},
+	{"large-update", []op{put("large", big("l", 180))}},
+	{"move", []op{put("a", big("m", 100))}},
+	{"move-and-more", []op{put("a", big("m", 100)), put("b", "13"), del("c"), insert("none", "13")}},
+	{"move-two", []op{put("a", big("m", 100)), put("b", big("n", 100))}},
+	{"two", []op{put("a", "14"), put("b", "14"), next(), put("b", "15"), put("c", "15")}},
+	{"delete-insert", []op{del("a"), next(), put("a", "16")}},
+	{"move-back-and-forth", []op{put("a", big("m", 100)), next(), put("a", big("n", 300))}},
+	{"reclaim", []op{del("a"), next(), rest(), next(), put("b", "17")}},
+}
+
+var stopKeys = []string{k("a"), k("b"), k("c"), k("none"), k("gone"), k("large")}
+
+func loadStops(s *client) error {
+	return s.do(put("a", "a0"), put("b", "b0"), next(), put("c", "c0"), put("large", big("x", 200)), next(), put("gone", "x"), next(), del("gone"))
+}
+
+// stops tries one transaction on one kind of database.
+type stops struct {
+	*world
+	keys   []string
+	ops    []op
+	cold   bool
+	grain  steptest.Grain
+	stride int // of the states of the first stop, every one of this many gets a second
+
+	states []string // content after so many attempts
+
+	victim   *client
+	recorder *client // who recovers
+	seen     map[string]bool
+	counts   counts
+}
+
+// counts are what was done.
+type counts struct{ stops, paused, lost, again, states int }
+
+func (c *counts) add(o counts) {
+	c.stops += o.stops
+	c.paused += o.paused
+	c.lost += o.lost
+	c.again += o.again
+	c.states += o.states
+}
+
+func (c counts) String() string {
+	return fmt.Sprintf("%d schedules: %d stops, %d pauses, %d lost completions, %d stops of the recovery; %d states walked",
+		c.stops+c.paused+c.lost+c.again, c.stops, c.paused, c.lost, c.again, c.states)
+}
+
+// begin begins a run with the victim waiting for its first verb.
+func (s *stops) begin() {
+	s.restart()
+	s.f.SetGrain(s.grain, true)
+	s.recorder = s.client()
+	s.victim = s.client()
+	if s.cold {
+		s.victim.warm()
+	} else {
+		s.victim.warm(keysOf(s.ops)...)
+	}
+	s.victim.run = s.f.Go(func() { _ = s.victim.do(s.ops...) })
+}
+
+// expect finds out what there may be, after each attempt that had effect.
+func (s *stops) expect() {
+	now := maps.Clone(s.contents)
+	s.states = []string{print(now)}
+	for rest := s.ops; len(rest) > 0; {
+		n := slices.IndexFunc(rest, func(o op) bool { return o.what == opNext })
+		one := rest
+		if rest = nil; n >= 0 {
+			one, rest = one[:n], one[n+1:]
+		}
+		if len(one) == 1 && one[0].what == opRest {
+			continue
+		}
+		after := maps.Clone(now)
+		for _, o := range one {
+			switch {
+			case o.what == opPut, o.what == opLate, o.what == opInsert && now[o.key] == "":
+				after[o.key] = o.value
+			case o.what == opDelete:
+				delete(after, o.key)
+			case o.what == opRoll, o.what == opInsert:
+				after = maps.Clone(now)
+			}
+		}
+		now = after
+		s.states = append(s.states, print(now))
+	}
+}
+
+// recover recovers from the dead, synchronously.
+func (s *stops) recover(by *client, dead ...uint32) error {
+	o := recovery.Options{Space: s.space, By: by.session.Coordinator(), Steal: true}
+	if _, err := recovery.Recover(by.c, o, dead...); err != nil {
+		return err
+	}
+	_, err := recovery.Sweep(by.c, o)
+	return err
+}
+
+// check holds what is there against what the victim was told in its attempts: an
+// attempt that has failed, and whose outcome is not unknown, had no effect, nor has
+// any after it, since its coordinator does not go on.
+func (s *stops) check(told []error) error {
+	v := s.judge(s.keys)
+	if v.findings != "" {
+		return fmt.Errorf("the database is damaged:\n%s", v.findings)
+	}
+	n := 0 // attempts that are over
+	for n < len(told) && (told[n] == nil || told[n] == errRolled || told[n] == errExists) {
+		n++
+	}
+	open := n == len(told) || errors.Is(told[n], occ.ErrOutcomeUnknown)
+	if v.content == s.states[n] || open && n+1 < len(s.states) && v.content == s.states[n+1] {
+		return nil
+	}
+	return fmt.Errorf("there is %s\nafter %d attempts (told %v) that lead to\n%s", v.content, n, told, strings.Join(s.states, "\n"))
+}
+
+// cuts visits every state that a client can be stopped in. start begins a run; visit
+// is called in the state, and may destroy it.
+func (s *stops) cuts(start func(), visit func(at schedule) error) error {
+	seen := map[string]bool{}
+	todo := []schedule{nil}
+	for len(todo) > 0 {
+		at := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		start()
+		for _, i := range at {
+			s.f.Do(s.f.Moves()[i])
+		}
+		n := len(s.f.Moves())
+		p := s.f.Progress()
+		if seen[p] {
+			continue
+		}
+		seen[p] = true
+		if err := visit(at); err != nil {
+			return err
+		}
+		for i := range n {
+			todo = append(todo, append(at[:len(at):len(at)], i))
+		}
+	}
+	return nil
+}
+
+// goTo is the state of a first stop.
+func (s *stops) goTo(at schedule) {
+	s.begin()
+	for _, i := range at {
+		s.f.Do(s.f.Moves()[i])
+	}
+	s.f.Moves()
+}
+
+// all tries everything.
+func (s *stops) all() error {
+	s.expect()
+	s.seen = map[string]bool{}
+	n := 0
+	err := s.cuts(s.begin, func(at schedule) error {
+		if err := s.stop(at); err != nil {
+			return fmt.Errorf("%w\n%s", err, s.replay(at, "-"))
+		}
+		n++
+		if s.stride == 0 || n%s.stride != 0 {
+			return nil
+		}
+		s.goTo(at)
+		if err := s.pause(at); err != nil {
+			return fmt.Errorf("a paused coordinator goes on when it has been declared dead: %w\n%s", err, s.replay(at, "-"))
+		}
+		return s.stopTwice(at)
+	})
+	if err != nil {
+		return err
+	}
+	return s.lose()
+}
+
+// replay is how a case is repeated.
+func (s *stops) replay(at schedule, again string) string {
+	name := s.t.(*testing.T).Name()
+	name = "'^" + strings.ReplaceAll(name, "/", "$/^") + "$'"
+	out := fmt.Sprintf("go test ./occ/exhaustive -run %s -stop '%v'", name, at)
+	if again != "-" {
+		out += fmt.Sprintf(" -again '%s'", again)
+	}
+	if s.grain == steptest.Words {
+		out += " -fine"
+	}
+	return out
+}
+
+// stop stops the victim where it is, and recovers.
+func (s *stops) stop(at schedule) error {
+	s.counts.stops++
+	s.victim.run.Stop()
+	if !s.fresh() {
+		return nil
+	}
+	if err := s.recover(s.recorder, s.victim.session.Coordinator()); err != nil {
+		return err
+	}
+	return s.check(s.victim.told)
+}
+
+// fresh reports whether the state after a stop was not met before, when it need not be
+// recovered again.
+func (s *stops) fresh() bool {
+	key := fmt.Sprint(s.state(), len(s.victim.told))
+	if s.seen[key] {
+		return false
+	}
+	s.seen[key] = true
+	s.counts.states++
+	return true
+}
+
+// pause declares the victim dead where it is, recovers, and then lets it go on: its
+// verbs are late.
+func (s *stops) pause(at schedule) error {
+	s.counts.paused++
+	n := len(s.victim.told)
+	if err := s.recover(s.recorder, s.victim.session.Coordinator()); err != nil {
+		return err
+	}
+	if err := s.check(s.victim.told); err != nil {
+		return err
+	}
+	was := s.state()
+	for m := s.f.Moves(); len(m) > 0; m = s.f.Moves() {
+		s.f.Do(m[0])
+	}
+	if s.state() != was {
+		return errors.New("a late verb has changed something")
+	}
+	// What it says now must be what was decided.
+	if told := s.victim.told; len(told) > n && told[len(told)-1] == nil {
+		if v := s.judge(s.keys); v.content != s.states[len(told)] {
+			return fmt.Errorf("told that attempt %d has committed, but there is %s", len(told), v.content)
+		}
+	}
+	return nil
+}
+
+// stopTwice stops the recovery in every state of it.
+func (s *stops) stopTwice(at schedule) error {
+	start := func() {
+		s.goTo(at)
+		s.victim.run.Stop()
+		s.f.SetGrain(steptest.Verbs, true)
+		s.recorder.run = s.f.Go(func() {
+			if err := s.recover(s.recorder, s.victim.session.Coordinator()); err != nil {
+				panic(err)
+			}
+		})
+	}
+	return s.cuts(start, func(again schedule) error {
+		if err := s.second(); err != nil {
+			return fmt.Errorf("recovery was stopped: %w\n%s", err, s.replay(at, again.String()))
+		}
+		return nil
+	})
+}
+
+// second stops the recovery where it is, and has another one.
+func (s *stops) second() error {
+	s.counts.again++
+	s.recorder.run.Stop()
+	if !s.fresh() {
+		return nil
+	}
+	if err := s.recover(s.client(), s.victim.session.Coordinator(), s.recorder.session.Coordinator()); err != nil {
+		return err
+	}
+	return s.check(s.victim.told)
+}
+
+// lose loses each completion once.
+func (s *stops) lose() error {
+	for n := 0; ; n++ {
+		s.restart()
+		s.f.SetGrain(s.grain, true)
+		s.recorder = s.client()
+		s.victim = s.client()
+		if s.cold {
+			s.victim.warm()
+		} else {
+			s.victim.warm(keysOf(s.ops)...)
+		}
+		s.f.LoseFrom(n)
+		port := s.f.Ports() - 1
+		before := s.f.Executed(port)
+		s.victim.run = s.f.Go(func() { _ = s.victim.do(s.ops...) })
+		for m := s.f.Moves(); len(m) > 0; m = s.f.Moves() {
+			s.f.Do(m[0])
+		}
+		if s.f.Executed(port)-before <= n {
+			return nil
+		}
+		s.counts.lost++
+		err := s.recover(s.recorder, s.victim.session.Coordinator())
+		if err == nil {
+			err = s.check(s.victim.told)
+		}
+		if err != nil {
+			return fmt.Errorf("completion %d was lost: %w\n%s", n, err, s.t.(*testing.T).Name())
+		}
+	}
+}
+
+// one repeats one case.
+func (s *stops) one() error {
+	s.expect()
+	s.seen = map[string]bool{}
+	at, err := parseSchedule(*stopAt)
+	if err != nil {
+		return err
+	}
+	s.goTo(at)
+	if *stopAgain == "-" {
+		if err := s.stop(at); err != nil {
+			return err
+		}
+		s.goTo(at)
+		return s.pause(at)
+	}
+	again, err := parseSchedule(*stopAgain)
+	if err != nil {
+		return err
+	}
+	s.victim.run.Stop()
+	s.f.SetGrain(steptest.Verbs, true)
+	s.recorder.run = s.f.Go(func() {
+		if err := s.recover(s.recorder, s.victim.session.Coordinator()); err != nil {
+			panic(err)
+		}
+	})
+	for _, i := range again {
+		s.f.Do(s.f.Moves()[i])
+	}
+	s.f.Moves()
+	return s.second()
+}
+
+// TestStops stops the coordinator of every canonical transaction everywhere.
+func TestStops(t *testing.T) {
+	var total counts
+	for _, c := range stopConfigs() {
+		t.Run(c.String(), func(t *testing.T) {
+			w := newWorld(t, c, loadStops)
+			w.restart()
+			w.contents = w.content(w.client(), stopKeys)
+			for _, x := range canonical {
+				t.Run(x.name, func(t *testing.T) {
+					w.t = t
+					defer w.f.End()
+					s := &stops{world: w, keys: stopKeys, ops: x.ops, grain: stopGrain(), stride: stride()}
+					run := s.all
+					if *stopAt != "-" {
+						run = s.one
+					}
+					_, _, err := guarded(func() (int, bool, error) { return 0, false, run() })
+					if err != nil {
+						t.Fatal(err)
+					}
+					total.add(s.counts)
+				})
+			}
+		})
+	}
+	t.Log(total)
+}
+
+func stopGrain() steptest.Grain {
+	if *fine {
+		return steptest.Words
+	}
+	return steptest.Verbs
+}
+
+// stride is for how many first stops there is one whose recovery is stopped.
+func stride() int {
+	switch {
+	case *full:
+		return 1
+	case testing.Short():
+		return 40
+	}
+	return 8
+}
