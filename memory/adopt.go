@@ -65,7 +65,7 @@ type scan struct {
 func (s *Space) adopt(c *rdma.Coro, class Class, rounds, want int) (more bool, err error) {
 	for found, round := 0, 0; round < rounds && found < want; round++ {
 		x, done := s.nextScan(class, want, round == 0)
-		v := s.View()
+		v := s.ViewOn(c.Thread())
 		switch {
 		case x == nil:
 			return !done, nil

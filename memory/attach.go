@@ -178,8 +178,8 @@ func (s *Space) setKeys() error {
 // whose key could not be changed is reported when the epoch has already moved:
 // the caller declares it down, in another epoch, or calls again.
 //
-// change may move and drop replicas, and declare blades down; it must not touch
-// numbers, geometry, tables or coordinators.
+// change may move and drop replicas, add segments of logs, and declare blades down
+// or up; it must not touch numbers, geometry, tables or coordinators.
 func (s *Space) AdvanceEpoch(change func(*Layout) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,11 +209,14 @@ func (s *Space) advance(change func(*Layout) error) error {
 	}
 	l := old.clone()
 	if err := change(l); err != nil {
+		if errors.Is(err, errUnchanged) {
+			return nil
+		}
 		return err
 	}
 	l.Epoch = old.Epoch + 1
 	if l.Geometry != old.Geometry || l.Formatted != old.Formatted || l.NextCoordinator != old.NextCoordinator || len(l.Blades) != len(old.Blades) ||
-		len(l.Segments) != len(old.Segments) || len(l.Tables) != len(old.Tables) || len(l.Coordinators) != len(old.Coordinators) {
+		len(l.Segments) < len(old.Segments) || len(l.Tables) != len(old.Tables) || len(l.Coordinators) != len(old.Coordinators) {
 		return fmt.Errorf("%w: a new epoch may only move replicas and change the state of blades", ErrLayout)
 	}
 	if err := l.Validate(); err != nil {
@@ -223,6 +226,15 @@ func (s *Space) advance(change func(*Layout) error) error {
 		return err
 	}
 	s.layout = l
+	for i := range l.Segments {
+		p := &l.Segments[i].Placement
+		s.occupy(p.Replicas[:p.Written()])
+	}
+	for b := range l.Blades {
+		if l.Blades[b].State == BladeDown {
+			delete(s.clean, rdma.BladeID(b)) // who knows what is there when it comes back
+		}
+	}
 	err := s.setKeys()
 	s.derive()
 	s.dropLost()

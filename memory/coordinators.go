@@ -95,6 +95,9 @@ func (s *Space) NewCoordinatorUntil(until int64) (Coordinator, error) {
 		return Coordinator{}, err
 	}
 	l := s.layout
+	if s.failover {
+		return Coordinator{}, ErrFailover
+	}
 	if l.NextCoordinator >= MaxCoordinators {
 		return Coordinator{}, fmt.Errorf("%w: coordinators", ErrExhausted)
 	}
@@ -170,6 +173,22 @@ func (s *Space) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 	delete(s.logs.used, gone.Slot)
 	s.register()
 	return nil
+}
+
+// Coordinator returns an open coordinator with the log areas that it has now: those
+// on blades that came up since it was registered included. ErrNoCoordinator: it was
+// closed, or declared dead.
+func (s *Space) Coordinator(id uint32) (Coordinator, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, err := s.findCoordinator(id)
+	if err != nil {
+		return Coordinator{}, err
+	}
+	if e := s.layout.Coordinators[i]; e.Recovering {
+		return Coordinator{}, fmt.Errorf("%w: %d was declared dead", ErrNoCoordinator, id)
+	}
+	return s.areas(s.layout.Coordinators[i]), nil
 }
 
 func (s *Space) findCoordinator(id uint32) (int, error) {

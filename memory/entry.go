@@ -184,22 +184,31 @@ func decodeBlade(d *payload) Blade {
 func segmentEntry(id SegmentID, s Segment) Entry {
 	p := []byte{byte(s.Kind), byte(s.Class)}
 	p = binary.LittleEndian.AppendUint32(p, s.Row)
-	p = append(p, s.Placement.N)
-	for _, r := range s.Placement.Replicas[:s.Placement.N] {
+	n := s.Placement.Written() + int(s.Placement.Lost)
+	p = append(p, s.Placement.N|s.Placement.Building<<copiesBits|s.Placement.Lost<<(2*copiesBits))
+	for _, r := range s.Placement.Replicas[:n] {
 		p = binary.LittleEndian.AppendUint16(p, uint16(r.Blade))
 		p = binary.LittleEndian.AppendUint64(p, r.Base)
 	}
 	return seal(keyOf(prefixSegment, uint32(id)), entrySegment, p)
 }
 
+// The byte that tells how many copies a segment has: full ones, those being built,
+// lost ones.
+const (
+	copiesBits = 2
+	copiesMask = 1<<copiesBits - 1
+)
+
 func decodeSegment(d *payload) Segment {
 	s := Segment{Kind: SegmentKind(d.u8()), Class: Class(d.u8()), Row: d.u32()}
-	s.Placement.N = d.u8()
-	if s.Placement.N > MaxReplicas {
+	n := d.u8()
+	s.Placement.N, s.Placement.Building, s.Placement.Lost = n&copiesMask, n>>copiesBits&copiesMask, n>>(2*copiesBits)&copiesMask
+	if total := s.Placement.Written() + int(s.Placement.Lost); total > MaxReplicas || n>>(3*copiesBits) != 0 {
 		d.fail = true
-		s.Placement.N = 0
+		s.Placement = Placement{}
 	}
-	for i := range s.Placement.N {
+	for i := range s.Placement.Written() + int(s.Placement.Lost) {
 		s.Placement.Replicas[i] = Replica{Blade: rdma.BladeID(d.u16()), Base: d.u64()}
 	}
 	return s

@@ -44,6 +44,11 @@ var (
 	ErrClosed = errors.New("memory: closed")
 	// ErrRevision: the catalog was changed by somebody else.
 	ErrRevision = errors.New("memory: catalog was changed by another process")
+	// ErrFailover: a blade was declared dead, and transactions are being decided; in a
+	// moment coordinators can be registered again.
+	ErrFailover = errors.New("memory: transactions are being decided after the loss of a blade: try again")
+	// ErrLost: every copy of a segment died with its blade; a *LostError says which.
+	ErrLost = errors.New("memory: data is lost")
 	// ErrLayout: a change of the layout would break one of its invariants.
 	ErrLayout = errors.New("memory: impossible layout")
 )
@@ -95,6 +100,25 @@ func (e *NoSpaceError) Is(target error) bool { return target == ErrNoSpace }
 
 // Unwrap returns why a blade could not provision.
 func (e *NoSpaceError) Unwrap() error { return e.Backing }
+
+// LostError says which segment has no copy left. It is an ErrLost.
+type LostError struct {
+	Segment SegmentID
+	Kind    SegmentKind
+	Blades  []string // that had the last copies, the last to die first
+}
+
+// Error names the segment and the blades, and says what is left to do.
+func (e *LostError) Error() string {
+	where := "its blade"
+	if len(e.Blades) > 0 {
+		where = strings.Join(e.Blades, " and ")
+	}
+	return fmt.Sprintf("memory: segment %d (%v) is lost: every copy died, with %s; everything outside of it goes on. Restore the database from a backup", e.Segment, e.Kind, where)
+}
+
+// Is matches ErrLost.
+func (e *LostError) Is(target error) bool { return target == ErrLost }
 
 // BladeError says what is wrong with a blade, by the name that the options give it.
 type BladeError struct {

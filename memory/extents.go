@@ -152,7 +152,7 @@ func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
 	if err != nil {
 		return 0, err
 	}
-	v := s.View()
+	v := s.ViewOn(c.Thread())
 	if dirty {
 		err = clearExtent(c, v, a, n*unit, s.opts.Durable)
 	}
@@ -250,7 +250,7 @@ func (s *Space) settleFrees(c *rdma.Coro) error {
 	s.mu.Lock()
 	pending := s.extents.pending
 	s.extents.pending = nil
-	v := s.View()
+	v := s.ViewOn(c.Thread())
 	s.mu.Unlock()
 	if len(pending) == 0 {
 		return nil
@@ -299,6 +299,18 @@ func (s *Space) writeWords(c *rdma.Coro, v *View, addrs []Addr, words []uint64) 
 		if err := c.Do(&batch); err != nil {
 			return err
 		}
+		for _, a := range addrs[:k] {
+			table := MakeAddr(a.Segment(), a.Offset()/unit*8)
+			if v.Written(table) == v.Copies(table) {
+				continue
+			}
+			if err := c.Fence(rdma.FenceThread, 0, &batch); err != nil { // the primary's word is there
+				return err
+			}
+			if err := SyncWords(c, v, table, 8); err != nil {
+				return err
+			}
+		}
 		addrs, words = addrs[k:], words[k:]
 	}
 	// Others, with queue pairs of their own, may write to the same places from
@@ -309,7 +321,7 @@ func (s *Space) writeWords(c *rdma.Coro, v *View, addrs []Addr, words []uint64) 
 // loadExtents reads the tables of all index segments.
 func (s *Space) loadExtents(c *rdma.Coro) error {
 	l := s.layout
-	v := s.View()
+	v := s.ViewOn(c.Thread())
 	for id := 1; id < len(l.Segments); id++ {
 		if l.Segments[id].Kind != KindIndex {
 			continue

@@ -54,7 +54,7 @@ const (
 // Blade is what the catalog knows of a blade.
 type Blade struct {
 	Size  uint64 // bytes of the region
-	Used  uint32 // segments ever placed on it; their places are not used again
+	Used  uint32 // places ever taken, the first ones; those of copies that are gone are used again
 	State BladeState
 }
 
@@ -129,14 +129,51 @@ func (l *Layout) clone() *Layout {
 }
 
 // TakeDown declares a blade dead: it drops the blade's copies of all segments, so
-// that the next copy in order becomes the primary. It is a change for
-// [Space.AdvanceEpoch]. Segments whose last copy was there exist no more; those
-// of coordinators' logs are among them.
+// that the next full copy in order becomes the primary. It is a change for
+// [Space.AdvanceEpoch]. Segments whose last copy was there are lost; those of
+// coordinators' logs are among them.
 func (l *Layout) TakeDown(b rdma.BladeID) {
 	l.Blades[b].State = BladeDown
 	for i := range l.Segments {
 		p := &l.Segments[i].Placement
-		kept := slices.DeleteFunc(p.Replicas[:p.N], func(r Replica) bool { return r.Blade == b })
-		p.N = uint8(len(kept))
+		for k := 0; k < p.Written(); k++ {
+			if p.Replicas[k].Blade == b {
+				p.dropped(k)
+				k--
+			}
+		}
+		for p.N == 0 && p.Building > 0 { // what it was built from is gone
+			p.dropped(0)
+		}
+		if l.Segments[i].Kind == KindLog && p.N == 0 {
+			*p = Placement{}
+		}
 	}
+}
+
+// Finish makes the copies of a segment that are being built full ones. It is a
+// change for [Space.AdvanceEpoch].
+func (l *Layout) Finish(id SegmentID) {
+	p := &l.Segments[id].Placement
+	p.N, p.Building = p.N+p.Building, 0
+}
+
+// Missing is how many copies of a segment there are too few.
+func (l *Layout) Missing(id SegmentID) int {
+	s := &l.Segments[id]
+	if s.Kind == 0 || s.Kind == KindLog || s.Placement.N == 0 {
+		return 0
+	}
+	return max(l.Backups+1-s.Placement.Written(), 0)
+}
+
+// upBlades is how many blades take part.
+func (l *Layout) upBlades() int {
+	n := 0
+	for b := range l.Blades {
+		if l.Blades[b].State == BladeUp {
+			n++
+		}
+	}
+	return n
 }

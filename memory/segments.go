@@ -15,7 +15,8 @@ import (
 // blade fixes the primary if it is not -1. The caller holds the lock.
 func (s *Space) place(kind SegmentKind, class Class, copies, blade int, what string) (Placement, error) {
 	l := s.layout
-	room := func(b int) bool { return l.Blades[b].State == BladeUp && l.Blades[b].Used < l.slots(rdma.BladeID(b)) }
+	room := func(b int) bool { return l.Blades[b].State == BladeUp && s.vacant(l, b) }
+	copies = min(copies, max(l.upBlades(), 1)) // the others follow when there are blades for them: see rebuild.go
 	var free []int
 	for b := range l.Blades {
 		if room(b) {
@@ -35,7 +36,7 @@ func (s *Space) place(kind SegmentKind, class Class, copies, blade int, what str
 		})
 	}
 	p := Placement{N: uint8(copies)}
-	p.Replicas[0] = Replica{Blade: rdma.BladeID(blade), Base: l.base(l.Blades[blade].Used)}
+	p.Replicas[0] = Replica{Blade: rdma.BladeID(blade), Base: s.vacancy(l, blade)}
 	ring := func(b int) int { return (b - blade + len(l.Blades)) % len(l.Blades) }
 	slices.SortFunc(free, func(a, b int) int {
 		return cmp.Or(cmp.Compare(l.Blades[a].Used, l.Blades[b].Used), cmp.Compare(ring(a), ring(b)))
@@ -43,7 +44,7 @@ func (s *Space) place(kind SegmentKind, class Class, copies, blade int, what str
 	i := 1
 	for _, b := range free {
 		if b != blade && i < copies {
-			p.Replicas[i] = Replica{Blade: rdma.BladeID(b), Base: l.base(l.Blades[b].Used)}
+			p.Replicas[i] = Replica{Blade: rdma.BladeID(b), Base: s.vacancy(l, b)}
 			i++
 		}
 	}
@@ -56,11 +57,35 @@ func (s *Space) noSpace(what string, copies int, backing error) error {
 	for b := range l.Blades {
 		var free, size uint64
 		if l.Blades[b].State == BladeUp {
-			free, size = uint64(l.slots(rdma.BladeID(b))-l.Blades[b].Used)*uint64(l.SegmentSize), l.Blades[b].Size
+			free, size = (uint64(l.slots(rdma.BladeID(b))-l.Blades[b].Used)+uint64(len(s.clean[rdma.BladeID(b)])))*uint64(l.SegmentSize), l.Blades[b].Size
 		}
 		e.Free, e.Sizes = append(e.Free, free), append(e.Sizes, size)
 	}
 	return e
+}
+
+// vacant reports whether a blade has a place for a segment.
+func (s *Space) vacant(l *Layout, b int) bool {
+	return len(s.clean[rdma.BladeID(b)]) > 0 || l.Blades[b].Used < l.slots(rdma.BladeID(b))
+}
+
+// vacancy is where the next segment of a blade goes that has a place for it: one
+// that was used before and has been cleared, or the first that never was.
+func (s *Space) vacancy(l *Layout, b int) uint64 {
+	if c := s.clean[rdma.BladeID(b)]; len(c) > 0 {
+		return c[len(c)-1]
+	}
+	return l.base(l.Blades[b].Used)
+}
+
+// occupy notes that places are taken.
+func (s *Space) occupy(places []Replica) {
+	for _, r := range places {
+		c := s.clean[r.Blade]
+		if i := slices.Index(c, r.Base); i >= 0 {
+			s.clean[r.Blade] = slices.Delete(c, i, i+1)
+		}
+	}
 }
 
 // addSegments gives new segments memory, records them in the catalog in one
@@ -83,7 +108,9 @@ func (s *Space) addSegments(what string, segs ...Segment) (SegmentID, error) {
 				}
 				return 0, &BladeError{Blade: r.Blade, Name: s.opts.bladeName(r.Blade), Err: err, What: "providing memory for " + what}
 			}
-			used[r.Blade].Used++
+			if r.Base == l.base(used[r.Blade].Used) {
+				used[r.Blade].Used++
+			}
 		}
 		changes = append(changes, segmentEntry(first+SegmentID(i), seg))
 	}
@@ -100,6 +127,7 @@ func (s *Space) addSegments(what string, segs ...Segment) (SegmentID, error) {
 	l.Segments = append(l.Segments, segs...)
 	for i := range segs {
 		s.count(&segs[i])
+		s.occupy(segs[i].Placement.Replicas[:segs[i].Placement.N])
 	}
 	s.publish()
 	return first, nil

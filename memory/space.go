@@ -37,6 +37,12 @@ type Space struct {
 	extents   extentSpace
 	logs      logSpace
 	sweeps    uint64 // grows when something is left to be swept
+	failover  bool   // a blade was taken down, and not all transactions are decided
+	// clean are places of blades that are up that a segment has had and lost, and
+	// that have been cleared since: see rebuild.go.
+	clean map[rdma.BladeID][]uint64
+
+	threads sync.Map // *rdma.Thread to *joined: see Join
 }
 
 // spread is what primaries are spread evenly over the blades for.
@@ -286,6 +292,13 @@ func (s *Space) publish() {
 	}
 	v := NewView(l.Epoch, segs, keys)
 	v.size = l.SegmentSize
+	v.down = make([]bool, len(l.Blades))
+	for b := range l.Blades {
+		if l.Blades[b].State == BladeDown {
+			v.down[b] = true
+			v.ups--
+		}
+	}
 	s.view.Store(v)
 }
 

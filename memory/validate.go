@@ -60,13 +60,14 @@ func (l *Layout) validateSegments() (map[logPlace]SegmentID, error) {
 			most = 1
 		}
 		if s.Kind == 0 || s.Kind >= numKinds || s.Class >= NumClasses || s.Kind == KindBlocks && s.Class.Size() > l.SegmentSize ||
-			s.Row > nextRow || int(s.Placement.N) > most {
-			return nil, unsound("segment %d: %v, class %d, row %d, %d copies", i, s.Kind, s.Class, s.Row, s.Placement.N)
+			s.Row > nextRow || s.Placement.Written()+int(s.Placement.Lost) > most || s.Placement.N == 0 && s.Placement.Building > 0 {
+			return nil, unsound("segment %d: %v, class %d, row %d, copies: %d, %d being built, %d lost", i, s.Kind, s.Class, s.Row,
+				s.Placement.N, s.Placement.Building, s.Placement.Lost)
 		}
 		if s.Kind == KindLog && s.Row == nextRow {
 			nextRow++
 		}
-		for j, r := range s.Placement.Replicas[:s.Placement.N] {
+		for j, r := range s.Placement.Replicas[:s.Placement.Written()] {
 			if err := l.validateReplica(r); err != nil {
 				return nil, unsound("segment %d, copy %d: %v", i, j, err)
 			}

@@ -11,10 +11,33 @@ type Replica struct {
 	Base  uint64 // offset in the blade's region of the segment's first byte
 }
 
-// Placement is where the copies of a segment are; the primary comes first.
+// Placement is where the copies of a segment are. In Replicas the full copies
+// come first, the primary as the first of them; then the copies that are being
+// built; then places of copies that died with their blades, the last to die first.
 type Placement struct {
-	N        uint8 // number of copies, 0: the segment does not exist
+	N        uint8 // full copies; 0: the segment does not exist, or is lost
+	Building uint8 // copies that are written like backups, and not complete yet
+	Lost     uint8 // copies that died and were not replaced: for error messages
 	Replicas [MaxReplicas]Replica
+}
+
+// Written is how many copies are written.
+func (p *Placement) Written() int { return int(p.N + p.Building) }
+
+// dropped makes a copy that is written a lost one.
+func (p *Placement) dropped(i int) {
+	r := p.Replicas[i]
+	w := p.Written()
+	copy(p.Replicas[i:w-1], p.Replicas[i+1:w])
+	p.Replicas[w-1] = r
+	if i < int(p.N) {
+		p.N--
+		p.Lost++
+		return
+	}
+	p.Building-- // it never was a copy
+	copy(p.Replicas[w-1:], p.Replicas[w:])
+	p.Replicas[MaxReplicas-1] = Replica{}
 }
 
 // View is the segment map of one epoch. It is immutable: a transaction takes one
@@ -24,24 +47,27 @@ type View struct {
 	segs  []segment
 	keys  []rdma.Key
 	size  uint32 // of a segment, in bytes
+	down  []bool // by blade; nil: all are up
+	ups   int
 }
 
 // segment is a Placement as the data path wants it: with the access keys, in one
 // cache line.
 type segment struct {
 	copies [MaxReplicas]rdma.RemoteAddr // of the first byte
-	n      uint32
-	_      [12]byte // to 64 bytes
+	n      uint32                       // full ones
+	w      uint32                       // those that are written
+	_      [8]byte                      // to 64 bytes
 }
 
 // NewView makes a view. segs is indexed by SegmentID and keys by BladeID; the
 // view keeps the latter. Its segments are of the largest size.
 func NewView(e Epoch, segs []Placement, keys []rdma.Key) *View {
-	v := &View{Epoch: e, segs: make([]segment, len(segs)), keys: keys, size: MaxSegmentSize}
+	v := &View{Epoch: e, segs: make([]segment, len(segs)), keys: keys, size: MaxSegmentSize, ups: len(keys)}
 	for i := range segs {
 		p, s := &segs[i], &v.segs[i]
-		s.n = uint32(p.N)
-		for k, r := range p.Replicas[:p.N] {
+		s.n, s.w = uint32(p.N), uint32(p.Written())
+		for k, r := range p.Replicas[:p.Written()] {
 			s.copies[k] = rdma.RemoteAddr{Blade: r.Blade, Off: r.Base}
 			if int(r.Blade) < len(keys) {
 				s.copies[k].Key = keys[r.Blade]
@@ -64,7 +90,8 @@ func (v *View) Contains(a Addr, n uint32) bool {
 	return v.Valid(a) && n <= v.size-a.Offset()
 }
 
-// Copies is the number of replicas of the address's segment, 0 if there is none.
+// Copies is the number of full replicas of the address's segment, 0 if there is
+// none: those that may be read, compared and counted on.
 func (v *View) Copies(a Addr) int {
 	if s := a.Segment(); int(s) < len(v.segs) {
 		return int(v.segs[s].n)
@@ -72,8 +99,24 @@ func (v *View) Copies(a Addr) int {
 	return 0
 }
 
+// Written is the number of replicas of the address's segment that are written: the
+// full ones, and behind them those that are being built. Record images go to all of
+// them; the words of an index reach those that are being built by [SyncWords] alone.
+func (v *View) Written(a Addr) int {
+	if s := a.Segment(); int(s) < len(v.segs) {
+		return int(v.segs[s].w)
+	}
+	return 0
+}
+
+// Lost reports whether an address lies in a segment of which no copy is left.
+func (v *View) Lost(a Addr) bool {
+	s := a >> OffsetBits
+	return s > 0 && s < Addr(len(v.segs)) && v.segs[s].n == 0
+}
+
 // At returns where copy i of the address is; 0 is the primary. The address must
-// be valid and i less than Copies.
+// be valid and i less than Written.
 func (v *View) At(a Addr, i int) rdma.RemoteAddr {
 	r := v.segs[a>>OffsetBits].copies[i]
 	r.Off += uint64(a.Offset())
@@ -86,8 +129,8 @@ func (v *View) Placement(s SegmentID) Placement {
 		return Placement{}
 	}
 	x := &v.segs[s]
-	p := Placement{N: uint8(x.n)}
-	for k, a := range x.copies[:x.n] {
+	p := Placement{N: uint8(x.n), Building: uint8(x.w - x.n)}
+	for k, a := range x.copies[:x.w] {
 		p.Replicas[k] = Replica{Blade: a.Blade, Base: a.Off}
 	}
 	return p
@@ -101,3 +144,9 @@ func (v *View) Key(b rdma.BladeID) rdma.Key { return v.keys[b] }
 
 // Blades is the number of blades.
 func (v *View) Blades() int { return len(v.keys) }
+
+// Up reports whether a blade takes part.
+func (v *View) Up(b rdma.BladeID) bool { return int(b) >= len(v.down) || !v.down[b] }
+
+// UpBlades is how many blades take part.
+func (v *View) UpBlades() int { return v.ups }

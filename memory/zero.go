@@ -76,10 +76,18 @@ func clearExtent(c *rdma.Coro, v *View, a Addr, n uint32, durable bool) error {
 			}
 		}
 	}
-	if batch.Len() == 0 {
+	if batch.Len() > 0 {
+		if err := c.Do(&batch); err != nil {
+			return err
+		}
+	}
+	if v.Written(a) == v.Copies(a) {
 		return nil
 	}
-	return c.Do(&batch)
+	if err := c.Fence(rdma.FenceThread, 0, &batch); err != nil { // the primary is clear
+		return err
+	}
+	return SyncWords(c, v, a, n)
 }
 
 func isZero(p []byte) bool {

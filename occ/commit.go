@@ -285,7 +285,7 @@ func (tx *Tx) commitDefault() error {
 		}
 	}
 	backups := logs
-	want := min(tx.s.eng.space.Backups()+1, v.Blades())
+	want := min(tx.s.eng.space.Backups()+1, v.UpBlades())
 	if mutant.LogOnFBlades {
 		want = max(want-1, 1)
 	}
@@ -293,7 +293,9 @@ func (tx *Tx) commitDefault() error {
 		logs.add(homes.take())
 	}
 	for k := 0; logs.len() < want; k++ {
-		logs.add(rdma.BladeID((int(tx.s.coord.ID) + k) % v.Blades()))
+		if x := rdma.BladeID((int(tx.s.coord.ID) + k) % v.Blades()); v.Up(x) {
+			logs.add(x)
+		}
 	}
 	durable := tx.s.eng.opts.Flush == FlushDurable
 	if mutant.BackupImageBeforeLog {
@@ -350,7 +352,7 @@ func (tx *Tx) appendBackups(b *rdma.Batch) {
 
 // backups is one more than how many backups an item's image goes to.
 func (tx *Tx) backups(it *item) int {
-	n := tx.view.Copies(it.addr)
+	n := tx.view.Written(it.addr)
 	if mutant.FirstBackupOnly {
 		n = min(n, 2)
 	}

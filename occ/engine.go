@@ -105,6 +105,7 @@ type Session struct {
 	spare  uint32 // arena: see openSpare
 	plain  bool   // see Tx.probe
 	broken error
+	epoch  memory.Epoch // in which the log areas were asked for
 
 	spareUsers int
 	spareHeld  bool
@@ -142,10 +143,11 @@ func (s *Session) init() (err error) {
 	if s.alloc, err = space.NewAllocator(t); err != nil {
 		return err
 	}
-	if s.coord, err = space.NewCoordinator(); err != nil {
+	coord, err := space.NewCoordinator()
+	if err != nil {
 		return err
 	}
-	s.ring.init(s.coord)
+	s.join(coord)
 	s.eng.mu.Lock()
 	defer s.eng.mu.Unlock()
 	s.eng.sessions[s] = struct{}{}
@@ -180,8 +182,8 @@ func (s *Session) nextTx() (record.TxID, error) {
 		s.seq--
 		return 0, err
 	}
-	s.coord, s.seq = coord, 1
-	s.ring.init(coord)
+	s.join(coord)
+	s.seq = 1
 	return record.MakeTxID(coord.ID, 1), s.eng.space.CloseCoordinator(old)
 }
 
@@ -206,6 +208,7 @@ func (s *Session) Close() error {
 	s.eng.mu.Lock()
 	delete(s.eng.sessions, s)
 	s.eng.mu.Unlock()
+	defer s.eng.space.Leave(s.thread)
 	for _, tx := range s.txs {
 		if tx.active {
 			return fmt.Errorf("occ: close: transaction %v is still open", tx.id)

@@ -134,7 +134,7 @@ func (tx *Tx) touchBlocks(first int) {
 		n := readLen(it.class)
 		t.Touch(tx.view.At(it.addr, 0), n, it.update)
 		if it.update {
-			for k := 1; k < tx.view.Copies(it.addr); k++ {
+			for k := 1; k < tx.view.Written(it.addr); k++ {
 				t.Touch(tx.view.At(it.addr, k), n, true)
 			}
 		}
@@ -206,6 +206,9 @@ func (tx *Tx) reaches(a memory.Addr) bool {
 func (tx *Tx) lost(it *item, a memory.Addr) error {
 	if tx.s.eng.space.View().Epoch != tx.view.Epoch {
 		return tx.conflict(AbortStale)
+	}
+	if err := tx.s.eng.space.LostError(a); err != nil {
+		return fmt.Errorf("occ: table %q: %w", it.table.Name, err)
 	}
 	return fmt.Errorf("%w: index of table %q points to %v", ErrCorrupt, it.table.Name, a)
 }

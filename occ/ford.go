@@ -44,7 +44,9 @@ func (tx *Tx) commitFORD() error {
 		if mutant.FordLogOnOneBlade && k > 0 {
 			break
 		}
-		b.Write(tx.s.ring.at(v, rdma.BladeID(k), off), at, uint32(n))
+		if v.Up(rdma.BladeID(k)) {
+			b.Write(tx.s.ring.at(v, rdma.BladeID(k), off), at, uint32(n))
+		}
 	}
 	c.Count = &tx.phases[PhaseLog]
 	c.Post(b)
@@ -98,7 +100,7 @@ func (tx *Tx) commitFORD() error {
 		if mutant.FordImageUnlocked {
 			record.Image(tx.logBytes()[it.w : uint32(it.w)+it.wlen]).SetGuard(record.FreeAt(tx.id))
 		}
-		for k := range v.Copies(it.addr) {
+		for k := range v.Written(it.addr) {
 			a := v.At(it.addr, k)
 			g := a
 			g.Off += record.GuardOff
@@ -156,7 +158,7 @@ func (tx *Tx) appendFORDFlush(last int) {
 	b, v := &tx.batch, tx.view
 	from := b.Len()
 	flush := func(it *item) {
-		for k := 1; k < v.Copies(it.addr); k++ {
+		for k := 1; k < v.Written(it.addr); k++ {
 			b.Read(v.At(it.addr, k), it.buf, 1)
 		}
 	}
@@ -169,7 +171,7 @@ func (tx *Tx) appendFORDFlush(last int) {
 		if it.write == writeNone || it.from != 0 {
 			continue
 		}
-		for k := 1; k < v.Copies(it.addr); k++ {
+		for k := 1; k < v.Written(it.addr); k++ {
 			a := v.At(it.addr, k)
 			if !slices.ContainsFunc(b.WRs()[from:], func(w rdma.WR) bool { return w.Blade == a.Blade }) {
 				b.Read(a, it.buf, 1)

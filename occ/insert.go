@@ -174,7 +174,7 @@ func (tx *Tx) moveRecords() error {
 		// a WRITE to a backup that is not placed yet could spoil the next writer's image.
 		free := it.buf // the image as read is of no more use
 		tx.s.thread.PutWord(free, uint64(record.FreeAt(tx.id)))
-		for k := range v.Copies(it.addr) {
+		for k := range v.Written(it.addr) {
 			a := v.At(it.addr, k)
 			b.Write(a, tx.logAt+uint32(it.w), it.wlen)
 			if k > 0 && !mutant.MoveUnlocksBackupsLate {
@@ -222,7 +222,7 @@ func (tx *Tx) moveRecords() error {
 			a.Off += record.GuardOff
 			b.Write(a, guard, 8)
 		}
-		for k := range v.Copies(it.from) {
+		for k := range v.Written(it.from) {
 			if mutant.MoveKeepsOldBlock {
 				break
 			}

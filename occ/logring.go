@@ -15,7 +15,11 @@ type logRing struct {
 
 func (r *logRing) init(c memory.Coordinator) {
 	r.areas = c.Logs
-	r.ring = log.NewRing(c.Logs[0].Size)
+	size := uint32(0)
+	for _, a := range c.Logs {
+		size = max(size, a.Size) // blades that are down have none
+	}
+	r.ring = log.NewRing(size)
 }
 
 // at is where a record at offset off is on a blade.

@@ -174,7 +174,7 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) (reclaimResult, 
 	if err != nil {
 		return reclaimLater, err
 	}
-	v := s.eng.space.View()
+	v := s.eng.space.ViewOn(s.thread)
 	if !v.Valid(t.addr) {
 		return reclaimNever, nil // lost with its blade
 	}
@@ -208,7 +208,7 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) (reclaimResult, 
 	}
 	b.Reset()
 	record.Image(s.thread.Bytes(r.buf, record.LineSize)).Put(t.addr, id, record.Free, t.table.ID, t.class, 0, nil, nil)
-	for k := range v.Copies(t.addr) {
+	for k := range v.Written(t.addr) {
 		b.Write(v.At(t.addr, k), r.buf, record.LineSize)
 	}
 	if err := c.Do(b); err != nil {

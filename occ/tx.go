@@ -263,6 +263,11 @@ func (tx *Tx) Begin() error {
 	}
 	tx.id = id
 	tx.view = s.eng.space.View()
+	if tx.view.Epoch != s.epoch {
+		if err := s.moved(tx.view); err != nil {
+			return err
+		}
+	}
 	tx.logAt, tx.logCap = f.slab, slabLog
 	tx.next, tx.end = f.slab+slabLog, f.slab+slabSize
 	tx.log.Reset()

@@ -37,5 +37,6 @@ type frozen struct{ v *memory.View }
 var errFrozen = errors.New("verify: an index that is being verified does not grow")
 
 func (f frozen) View() *memory.View                                  { return f.v }
+func (f frozen) ViewOn(*rdma.Thread) *memory.View                    { return f.v }
 func (f frozen) AllocExtent(*rdma.Coro, uint32) (memory.Addr, error) { return 0, errFrozen }
 func (f frozen) FreeExtent(memory.Addr, uint32) error                { return errFrozen }

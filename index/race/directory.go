@@ -113,7 +113,7 @@ func (ix *Index) readEntries(c *rdma.Coro, d *directory) (uint8, error) {
 	defer t.Free(buf, size)
 	s := ix.get()
 	defer ix.put(s)
-	v := ix.space.View()
+	v := ix.space.ViewOn(t)
 	if !v.Valid(ix.root) {
 		return 0, ix.corrupt(ix.root, "the root is in no segment")
 	}

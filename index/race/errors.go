@@ -54,5 +54,10 @@ func noExtent(what string, table uint16, err error) error {
 }
 
 func (ix *Index) corrupt(a memory.Addr, format string, args ...any) error {
+	if s, ok := ix.space.(interface{ LostError(a memory.Addr) error }); ok {
+		if err := s.LostError(a); err != nil {
+			return fmt.Errorf("race: index of table %d: %w", ix.geo.Table, err)
+		}
+	}
 	return &CorruptError{Table: ix.geo.Table, Addr: a, Err: fmt.Errorf(format, args...)}
 }

@@ -12,8 +12,10 @@ import (
 // Space is where an index gets its memory from; memory's Space is one. Its
 // methods are safe for concurrent use.
 type Space interface {
-	// View returns the current map.
+	// View returns the current map, and ViewOn the one by which a thread goes on with
+	// what it has begun: the same, unless the thread is fenced.
 	View() *memory.View
+	ViewOn(t *rdma.Thread) *memory.View
 	// AllocExtent returns a contiguous, zeroed, replicated extent, 64-byte
 	// aligned, of at most a segment's size.
 	AllocExtent(c *rdma.Coro, size uint32) (memory.Addr, error)

@@ -207,6 +207,6 @@ func (m *mover) recount() error {
 		}
 		return h.Base() | m.needed[(at-m.from-tableHeader)/lineSize], nil
 	}, func() error {
-		return ix.apply(m.c, s, ix.space.View(), s.steps)
+		return ix.apply(m.c, s, ix.space.ViewOn(m.c.Thread()), s.steps)
 	})
 }

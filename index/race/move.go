@@ -136,7 +136,7 @@ func (m *mover) read(off, n uint32) error {
 	defer t.Free(buf, int(n))
 	b := &m.s.batch
 	b.Reset()
-	b.Read(m.ix.space.View().At(m.from+memory.Addr(off), 0), buf, n)
+	b.Read(m.ix.space.ViewOn(m.c.Thread()).At(m.from+memory.Addr(off), 0), buf, n)
 	if err := m.c.Do(b); err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (m *mover) hashes(items []item) error {
 		return nil
 	}
 	t := m.c.Thread()
-	v := m.ix.space.View()
+	v := m.ix.space.ViewOn(m.c.Thread())
 	size := len(items) * record.LineSize
 	buf, err := t.Alloc(size)
 	if err != nil {
@@ -220,7 +220,7 @@ func (m *mover) longKeys(items []item, long []int, heads uint32) error {
 	const each = record.MaxKey
 	const room = 16
 	t := m.c.Thread()
-	v := m.ix.space.View()
+	v := m.ix.space.ViewOn(m.c.Thread())
 	buf, err := t.Alloc(room * each)
 	if err != nil {
 		return err
@@ -259,7 +259,7 @@ func (m *mover) carry() (all bool, err error) {
 		// Marks that are there already, from a split that was interrupted, stay.
 		s.steps = append(s.steps, step{addr: m.from + memory.Addr(it.off), old: uint64(it.value), new: uint64(it.value | slotMoving)})
 	}
-	if err := ix.apply(c, s, ix.space.View(), s.steps); err != nil {
+	if err := ix.apply(c, s, ix.space.ViewOn(c.Thread()), s.steps); err != nil {
 		return false, err
 	}
 	pinned := m.items[:0]
@@ -279,7 +279,7 @@ func (m *mover) carryPinned(all bool) (bool, error) {
 	if err := m.hashes(m.items); err != nil {
 		return false, err
 	}
-	v := ix.space.View()
+	v := ix.space.ViewOn(c.Thread())
 	if err := m.mark(v); err != nil {
 		return false, err
 	}

@@ -48,7 +48,7 @@ func (ix *Index) create(c *rdma.Coro, d *directory) error {
 
 func (ix *Index) writeRoot(c *rdma.Coro, sc *scratch, d *directory) error {
 	t := c.Thread()
-	v := ix.space.View()
+	v := ix.space.ViewOn(c.Thread())
 	total := uint32(len(d.entries)) * 8
 	size := int(dirOff + min(total, dirChunk))
 	buf, err := t.Alloc(size)
@@ -79,7 +79,10 @@ func (ix *Index) writeRoot(c *rdma.Coro, sc *scratch, d *directory) error {
 	if err := c.Do(&sc.batch); err != nil {
 		return err
 	}
-	return c.Fence(rdma.FenceThread, 0, &sc.batch)
+	if err := c.Fence(rdma.FenceThread, 0, &sc.batch); err != nil {
+		return err
+	}
+	return memory.SyncWords(c, v, ix.root, dirOff+total)
 }
 
 // abandon gives back the memory of an index that could not be made.
@@ -95,7 +98,7 @@ func (ix *Index) abandon(d *directory, err error) error {
 // Open attaches to the index whose root is given, and checks that it is one of
 // the table's.
 func Open(c *rdma.Coro, s Space, root memory.Addr, table uint16) (*Index, error) {
-	v := s.View()
+	v := s.ViewOn(c.Thread())
 	probe := newIndex(c, s, root, Geometry{Table: table})
 	if root&alignedMask != 0 || !probe.fits(v, root, dirOff) {
 		return nil, probe.corrupt(root, "the root is in no segment")

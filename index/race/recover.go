@@ -77,7 +77,7 @@ func (r *recovery) takeOver(lock memory.Addr) (bool, error) {
 		return false, err
 	}
 	r.s.steps = append(r.s.steps[:0], step{addr: lock, old: w, new: r.ix.lockWord(r.c)})
-	if err := r.ix.primary(r.c, r.s, r.ix.space.View(), r.s.steps); err != nil || !r.s.steps[0].ok() {
+	if err := r.ix.primary(r.c, r.s, r.ix.space.ViewOn(r.c.Thread()), r.s.steps); err != nil || !r.s.steps[0].ok() {
 		return false, err // somebody else has been faster
 	}
 	return true, r.level(lock, 8)
@@ -101,7 +101,7 @@ func (r *recovery) read(a memory.Addr, n uint32, k int) ([]byte, error) {
 	}
 	defer t.Free(buf, int(n))
 	r.s.batch.Reset()
-	r.s.batch.Read(r.ix.space.View().At(a, k), buf, n)
+	r.s.batch.Read(r.ix.space.ViewOn(r.c.Thread()).At(a, k), buf, n)
 	if err := r.c.Do(&r.s.batch); err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ const (
 // A difference that a slow client removes in the very moment can be turned over;
 // level then meets it again, the other way round, until there is none.
 func (r *recovery) level(a memory.Addr, n uint32) error {
-	v := r.ix.space.View()
+	v := r.ix.space.ViewOn(r.c.Thread())
 	for k := 1; k < v.Copies(a); k++ {
 		for o := uint32(0); o < n; o += levelChunk {
 			at, size := a+memory.Addr(o), min(n-o, levelChunk)
@@ -178,7 +178,7 @@ func (r *recovery) compare(a memory.Addr, n uint32, k int) ([]difference, error)
 
 // force sets the backups of those words that are as they were.
 func (r *recovery) force(diffs []difference) error {
-	v := r.ix.space.View()
+	v := r.ix.space.ViewOn(r.c.Thread())
 	for _, d := range diffs {
 		w, err := r.word(d.addr)
 		if err != nil {
@@ -212,7 +212,7 @@ func (r *recovery) table(from memory.Addr, suffix uint32) error {
 	if to == 0 {
 		return ix.unlock(c, s, lock)
 	}
-	if !ix.fits(ix.space.View(), to, ix.size) {
+	if !ix.fits(ix.space.ViewOn(c.Thread()), to, ix.size) {
 		return ix.corrupt(from+tableChildOff, "sub-table at %v is in no segment", to)
 	}
 	head, err := r.read(to, tableHeader, 0)

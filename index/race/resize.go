@@ -18,7 +18,7 @@ func (ix *Index) grow(c *rdma.Coro, s *scratch, q *index.Query, w *waiting) erro
 		return ix.waitFor(c, w, e.Table(), 0, "the split that fills the sub-table")
 	}
 	lock := e.Table() + tableLockOff
-	ok, err := ix.one(c, s, ix.space.View(), lock, 0, ix.lockWord(c))
+	ok, err := ix.one(c, s, ix.space.ViewOn(c.Thread()), lock, 0, ix.lockWord(c))
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (p *split) fill() error {
 func (ix *Index) format(c *rdma.Coro, s *scratch, b Birth, at memory.Addr, lock uint64) error {
 	const chunk = 64 * groupSize
 	t := c.Thread()
-	v := ix.space.View()
+	v := ix.space.ViewOn(c.Thread())
 	if !ix.fits(v, at, ix.size) {
 		return ix.corrupt(at, "the new sub-table is in no segment")
 	}
@@ -180,7 +180,10 @@ func (ix *Index) format(c *rdma.Coro, s *scratch, b Birth, at memory.Addr, lock 
 	if err := c.Do(&s.batch); err != nil {
 		return err
 	}
-	return c.Fence(rdma.FenceThread, 0, &s.batch)
+	if err := c.Fence(rdma.FenceThread, 0, &s.batch); err != nil {
+		return err
+	}
+	return memory.SyncWords(c, v, at, ix.size)
 }
 
 // lockDirectory waits for the right to change the directory, which others hold
@@ -188,7 +191,7 @@ func (ix *Index) format(c *rdma.Coro, s *scratch, b Birth, at memory.Addr, lock 
 func (ix *Index) lockDirectory(c *rdma.Coro, s *scratch) error {
 	w := waiting{}
 	for {
-		ok, err := ix.one(c, s, ix.space.View(), ix.root+dirLockOff, 0, ix.lockWord(c))
+		ok, err := ix.one(c, s, ix.space.ViewOn(c.Thread()), ix.root+dirLockOff, 0, ix.lockWord(c))
 		if ok || err != nil {
 			return err
 		}
@@ -200,7 +203,7 @@ func (ix *Index) lockDirectory(c *rdma.Coro, s *scratch) error {
 
 // unlock clears a lock word that c holds.
 func (ix *Index) unlock(c *rdma.Coro, s *scratch, at memory.Addr) error {
-	ok, err := ix.one(c, s, ix.space.View(), at, ix.lockWord(c), 0)
+	ok, err := ix.one(c, s, ix.space.ViewOn(c.Thread()), at, ix.lockWord(c), 0)
 	if err == nil && !ok {
 		err = ix.corrupt(at, "lock holds %#x instead of the %#x of this client", s.steps[0].prior, ix.lockWord(c))
 	}
@@ -241,7 +244,7 @@ func (p *split) publish() error {
 
 // transitions applies the steps in the scratch, of which every one must take effect.
 func (p *split) transitions(what string) error {
-	if err := p.ix.apply(p.c, p.s, p.ix.space.View(), p.s.steps); err != nil {
+	if err := p.ix.apply(p.c, p.s, p.ix.space.ViewOn(p.c.Thread()), p.s.steps); err != nil {
 		return err
 	}
 	for i := range p.s.steps {
@@ -256,7 +259,7 @@ func (p *split) transitions(what string) error {
 // the lower, and then the global depth says that it is valid (RACE, figure 9).
 func (ix *Index) double(c *rdma.Coro, s *scratch, d *directory) (*directory, error) {
 	t := c.Thread()
-	v := ix.space.View()
+	v := ix.space.ViewOn(c.Thread())
 	total := uint32(len(d.entries)) * 8
 	size := int(min(total, dirChunk))
 	buf, err := t.Alloc(size)
@@ -279,6 +282,9 @@ func (ix *Index) double(c *rdma.Coro, s *scratch, d *directory) (*directory, err
 		}
 	}
 	if err := c.Fence(rdma.FenceThread, 0, &s.batch); err != nil {
+		return nil, err
+	}
+	if err := memory.SyncWords(c, v, ix.root+dirOff+memory.Addr(total), total); err != nil {
 		return nil, err
 	}
 	ok, err := ix.one(c, s, v, ix.root+depthOff, uint64(d.depth), uint64(d.depth)+1)
@@ -313,7 +319,7 @@ func (p *split) setHeaders() error {
 		return to, nil
 	}, func() error {
 		for len(s.steps) > 0 { // the header of some may have got one more mark
-			if err := ix.apply(p.c, s, ix.space.View(), s.steps); err != nil {
+			if err := ix.apply(p.c, s, ix.space.ViewOn(p.c.Thread()), s.steps); err != nil {
 				return err
 			}
 			left := s.steps[:0]
@@ -354,7 +360,7 @@ func (p *split) eachHeader(fn func(at memory.Addr, h Header) (Header, error), ap
 		n := min(uint32(size), ix.size-o)
 		b := &p.s.batch
 		b.Reset()
-		b.Read(ix.space.View().At(p.from+memory.Addr(o), 0), buf, n)
+		b.Read(ix.space.ViewOn(p.c.Thread()).At(p.from+memory.Addr(o), 0), buf, n)
 		if err := p.c.Do(b); err != nil {
 			return err
 		}

@@ -190,7 +190,7 @@ func (ix *Index) readSecond(c *rdma.Coro, q *index.Query) error {
 
 // newView gives the query a view that knows the sub-table's segment.
 func (ix *Index) newView(q *index.Query) (again bool, err error) {
-	v := ix.space.View()
+	v := ix.space.ViewOn(q.Thread)
 	d := ix.dir.Load()
 	e := d.entries[q.Hash&d.mask]
 	a := e.Table()
@@ -326,7 +326,7 @@ func (ix *Index) candidate(q *index.Query, s Slot, i, j int) error {
 	}
 	a, class := s.Addr(), s.Class()
 	if !ix.fits(q.View, a, class.Size()) {
-		v := ix.space.View()
+		v := ix.space.ViewOn(q.Thread)
 		if !ix.fits(v, a, class.Size()) {
 			return ix.corrupt(slotAddr(q, i, j), "%v: the block is in no segment", s)
 		}

@@ -100,7 +100,7 @@ func (ix *Index) backups(c *rdma.Coro, s *scratch, v *memory.View, steps []step)
 	for tries := 0; ; {
 		s.batch.Reset()
 		if !ix.appendBackups(s, v, steps) {
-			return nil
+			return syncSteps(c, v, steps)
 		}
 		if err := c.Do(&s.batch); err != nil {
 			return err
@@ -120,6 +120,27 @@ func (ix *Index) backups(c *rdma.Coro, s *scratch, v *memory.View, steps []step)
 		pause(c, tries)
 		tries++
 	}
+}
+
+// syncSpan is how far apart words may be that syncSteps compares together, in bytes.
+const syncSpan = 4 << 10
+
+// syncSteps brings what has changed on the primary to copies that are being built,
+// which go through values of their own: see memory.SyncWords.
+func syncSteps(c *rdma.Coro, v *memory.View, steps []step) error {
+	for i := 0; i < len(steps); {
+		first, last := steps[i].addr, steps[i].addr
+		building := v.Written(first) > v.Copies(first) && steps[i].ok()
+		for i++; building && i < len(steps) && steps[i].addr > last && steps[i].addr-first < syncSpan; i++ {
+			last = steps[i].addr
+		}
+		if building {
+			if err := memory.SyncWords(c, v, first, uint32(last-first)+8); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // apply is primary and backups.

@@ -203,7 +203,7 @@ func (v *verifier) copies(a memory.Addr, n uint32, fn func(p []byte)) error {
 		return err
 	}
 	defer t.Free(buf, int(2*n))
-	view := v.ix.space.View()
+	view := v.ix.space.ViewOn(v.c.Thread())
 	for k := range view.Copies(a) {
 		local := buf
 		if k > 0 {

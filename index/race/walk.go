@@ -69,7 +69,7 @@ func (ix *Index) walkTable(c *rdma.Coro, table memory.Addr, fn func(at memory.Ad
 	for o := uint32(tableHeader); o < ix.size; o += uint32(size) {
 		n := min(uint32(size), ix.size-o)
 		s.batch.Reset()
-		s.batch.Read(ix.space.View().At(table+memory.Addr(o), 0), buf, n)
+		s.batch.Read(ix.space.ViewOn(c.Thread()).At(table+memory.Addr(o), 0), buf, n)
 		if err := c.Do(&s.batch); err != nil {
 			return err
 		}

@@ -1,0 +1,438 @@
+package memory
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"txnode/rdma"
+)
+
+// Copies that died with their blades are replaced in three steps:
+//
+//  1. A new epoch gives the segment a copy that is being built, on another blade, in
+//     a place that is all zero. From then on whoever writes the segment writes that
+//     copy too, before it lets go of the lock under which it writes. Nobody reads it,
+//     and nobody counts on it.
+//  2. Package rebuild copies what was there before.
+//  3. Another epoch makes it a full copy.
+//
+// The first step is part of the epoch that takes a blade down or up, so that service
+// is interrupted as seldom as possible.
+
+// TakeDown declares a blade dead, and claims all coordinators, in one change of the
+// catalog and one new epoch: the blade's copies are gone, backups are promoted, and
+// new copies begin where other blades have room. The change has as many entries as
+// segments and coordinators are concerned, and no verb is posted.
+//
+// The locks that the dead blade held are gone, and so is what only its logs knew.
+// So nobody may touch a record before the transactions of all coordinators are
+// decided: until the claim that it returns is forgotten, in which all of them are,
+// no coordinator can be registered (ErrFailover), and those that were are dead.
+//
+// A blade that is down already is not taken down again; if that was not brought to
+// its end, the coordinators are claimed again, else the claim is nil. A blade whose key
+// could not be changed is an error when all that is done; that one has to be taken
+// down too.
+func (s *Space) TakeDown(o ClaimOptions, b rdma.BladeID) (*Claim, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, was := s.layout.Epoch, s.failover
+	err := s.advance(func(l *Layout) error {
+		if int(b) >= len(l.Blades) {
+			return fmt.Errorf("memory: blade %d of %d: %w", b, len(l.Blades), rdma.ErrBladeDown)
+		}
+		down := l.Blades[b].State == BladeDown
+		switch {
+		case down && !s.failover:
+			return errUnchanged
+		case !down && l.upBlades() == 1:
+			return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: ErrLost, What: "it was the last one, and no blade is left"}
+		case !down:
+			l.TakeDown(b)
+			s.buildMissing(l)
+		}
+		for i := range l.Coordinators {
+			e := &l.Coordinators[i]
+			e.Recovering, e.By, e.Until = true, o.By, o.Until
+		}
+		s.failover = true
+		return nil
+	})
+	if s.layout.Epoch == before {
+		s.failover = was
+		return nil, err
+	}
+	c := &Claim{space: s, by: o.By, until: o.Until, all: true}
+	c.view.Store(s.View())
+	for _, e := range s.layout.Coordinators {
+		c.Coordinators = append(c.Coordinators, s.areas(e))
+	}
+	return c, err
+}
+
+// errUnchanged makes AdvanceEpoch stop without an epoch and without an error.
+var errUnchanged = errors.New("memory: nothing to change")
+
+// Build begins copies, in a new epoch, of segments that have too few, where blades
+// have room for them. It returns how many; without any there is no new epoch.
+func (s *Space) Build() (n int, err error) {
+	err = s.AdvanceEpoch(func(l *Layout) error {
+		if n = s.buildMissing(l); n == 0 {
+			return errUnchanged
+		}
+		return nil
+	})
+	return n, err
+}
+
+// CanBuild is how many copies Build would begin.
+func (s *Space) CanBuild() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writable() != nil {
+		return 0
+	}
+	n := 0
+	l := s.layout
+	for id := 1; id < len(l.Segments); id++ {
+		if l.Missing(SegmentID(id)) == 0 {
+			continue
+		}
+		p := &l.Segments[id].Placement
+		for b := range l.Blades {
+			if l.Blades[b].State == BladeUp && s.vacant(l, b) && !p.on(rdma.BladeID(b)) {
+				n++
+				break
+			}
+		}
+	}
+	return n
+}
+
+// on reports whether a written copy is on a blade.
+func (p *Placement) on(b rdma.BladeID) bool {
+	return slices.ContainsFunc(p.Replicas[:p.Written()], func(r Replica) bool { return r.Blade == b })
+}
+
+// buildMissing adds copies to be built to a layout that is about to be the next: on
+// the blades with the fewest segments. The caller holds the lock.
+func (s *Space) buildMissing(l *Layout) int {
+	load := make([]int, len(l.Blades))
+	taken := map[Replica]bool{}
+	for i := range l.Segments {
+		p := &l.Segments[i].Placement
+		for _, r := range p.Replicas[:p.Written()] {
+			load[r.Blade]++
+			taken[r] = true
+		}
+	}
+	clean := make([][]uint64, len(l.Blades))
+	for b := range clean {
+		for _, base := range s.clean[rdma.BladeID(b)] {
+			if !taken[Replica{rdma.BladeID(b), base}] {
+				clean[b] = append(clean[b], base)
+			}
+		}
+	}
+	begun := 0
+	for id := 1; id < len(l.Segments); id++ {
+		p := &l.Segments[id].Placement
+		for range l.Missing(SegmentID(id)) {
+			best := -1
+			for b := range l.Blades {
+				room := len(clean[b]) > 0 || l.Blades[b].Used < l.slots(rdma.BladeID(b))
+				if l.Blades[b].State == BladeUp && room && !p.on(rdma.BladeID(b)) && (best < 0 || load[b] < load[best]) {
+					best = b
+				}
+			}
+			if best < 0 {
+				break
+			}
+			r := Replica{Blade: rdma.BladeID(best), Base: l.base(l.Blades[best].Used)}
+			if n := len(clean[best]); n > 0 {
+				r.Base = clean[best][n-1]
+			}
+			if s.fabric.Provision(r.Blade, r.Base, uint64(l.SegmentSize)) != nil {
+				load[best] = 1 << 30 // the disk is full, or it has died too: rather another one
+				break
+			}
+			if n := len(clean[best]); n > 0 {
+				clean[best] = clean[best][:n-1]
+			} else {
+				l.Blades[best].Used++
+			}
+			p.build(r)
+			load[best]++
+			begun++
+		}
+	}
+	return begun
+}
+
+// build adds a copy that is being built.
+func (p *Placement) build(r Replica) {
+	w := p.Written()
+	copy(p.Replicas[w+1:], p.Replicas[w:]) // lost ones, of which the oldest may fall out
+	p.Replicas[w] = r
+	p.Building++
+	p.Lost = min(p.Lost, uint8(MaxReplicas-p.Written()))
+	clear(p.Replicas[p.Written()+int(p.Lost):])
+}
+
+// Finish makes copies that have been built full ones, in a new epoch.
+func (s *Space) Finish(ids []SegmentID) error {
+	return s.AdvanceEpoch(func(l *Layout) error {
+		n := 0
+		for _, id := range ids {
+			if int(id) < len(l.Segments) && l.Segments[id].Placement.Building > 0 {
+				l.Finish(id)
+				n++
+			}
+		}
+		if n == 0 {
+			return errUnchanged
+		}
+		return nil
+	})
+}
+
+// Redundancy is how well the segments are copied.
+type Redundancy struct {
+	Segments int // that hold data: all but those of logs
+	Missing  int // copies that there are too few, those being built included
+	Building int // copies that are being built
+	Lost     int // segments without a copy
+	Down     []rdma.BladeID
+}
+
+// Redundancy counts copies.
+func (s *Space) Redundancy() Redundancy {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.layout.Redundancy()
+}
+
+// Redundancy counts copies.
+func (l *Layout) Redundancy() (r Redundancy) {
+	for b := range l.Blades {
+		if l.Blades[b].State == BladeDown {
+			r.Down = append(r.Down, rdma.BladeID(b))
+		}
+	}
+	for id := 1; id < len(l.Segments); id++ {
+		s := &l.Segments[id]
+		if s.Kind == KindLog {
+			continue
+		}
+		r.Segments++
+		if s.Placement.N == 0 {
+			r.Lost++
+			continue
+		}
+		r.Building += int(s.Placement.Building)
+		r.Missing += max(l.Backups+1-int(s.Placement.N), 0)
+	}
+	return r
+}
+
+// dirty lists the places of a blade that a segment has had and lost, and that have
+// not been cleared since. The caller holds the lock.
+func (s *Space) dirty(b rdma.BladeID) []uint64 {
+	l := s.layout
+	taken := map[uint64]bool{}
+	for i := range l.Segments {
+		p := &l.Segments[i].Placement
+		for _, r := range p.Replicas[:p.Written()] {
+			if r.Blade == b {
+				taken[r.Base] = true
+			}
+		}
+	}
+	for _, base := range s.clean[b] {
+		taken[base] = true
+	}
+	var out []uint64
+	for i := range l.Blades[b].Used {
+		if base := l.base(i); !taken[base] {
+			out = append(out, base)
+		}
+	}
+	return out
+}
+
+// Scrub clears one place of a blade that a segment has had and lost, so that it can
+// be used again, and reports whether there may be more. key opens the blade.
+func (s *Space) Scrub(c *rdma.Coro, b rdma.BladeID, key rdma.Key) (more bool, err error) {
+	s.mu.Lock()
+	if err := s.writable(); err != nil {
+		s.mu.Unlock()
+		return false, err
+	}
+	dirty := s.dirty(b)
+	s.mu.Unlock()
+	if len(dirty) == 0 {
+		return false, nil
+	}
+	base := dirty[0]
+	if err := s.fabric.Provision(b, base, uint64(s.opts.SegmentSize)); err != nil {
+		return false, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: "providing memory for a segment"}
+	}
+	v := &View{keys: make([]rdma.Key, b+1)}
+	v.keys[b] = key
+	area := LogArea{Addr: rdma.RemoteAddr{Blade: b, Off: base}, Size: s.opts.SegmentSize}
+	if err := clearAreas(c, v, []LogArea{area}); err != nil {
+		return false, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: fmt.Sprintf("clearing the place at offset %#x", base)}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.clean == nil {
+		s.clean = map[rdma.BladeID][]uint64{}
+	}
+	if slices.Contains(s.dirty(b), base) { // nobody else has been at it
+		s.clean[b] = append(s.clean[b], base)
+		slices.SortFunc(s.clean[b], func(x, y uint64) int { return cmp.Compare(y, x) }) // the first place is taken first
+	}
+	return len(dirty) > 1, nil
+}
+
+// Admit takes a blade in again that was declared dead, in a new epoch. What its
+// memory holds, if it is this database's, is out of date and is cleared. Coordinators
+// that register from now on have log areas on it; copies begin to be built
+// there. A blade that is up is left alone; one that does not answer is
+// rdma.ErrBladeDown, one of another database ErrForeign.
+func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID) error {
+	s.mu.Lock()
+	err := s.writable()
+	if err == nil && int(b) >= len(s.layout.Blades) {
+		err = fmt.Errorf("memory: blade %d of %d: %w", b, len(s.layout.Blades), rdma.ErrBladeDown)
+	}
+	up := err == nil && s.layout.Blades[b].State == BladeUp
+	s.mu.Unlock()
+	if err != nil || up {
+		return err
+	}
+	key, err := s.greet(c, b)
+	if err != nil {
+		return err
+	}
+	for more := true; more; {
+		if more, err = s.Scrub(c, b, key); err != nil {
+			return err
+		}
+	}
+	var batch rdma.Batch
+	if err := c.Fence(rdma.FenceThread, 0, &batch); err != nil {
+		return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: "clearing its memory"}
+	}
+	return s.AdvanceEpoch(func(l *Layout) error {
+		if l.Blades[b].State == BladeUp {
+			return errUnchanged
+		}
+		l.Blades[b].State = BladeUp
+		if err := s.addLogs(l, b); err != nil {
+			return err
+		}
+		s.buildMissing(l)
+		return nil
+	})
+}
+
+// greet connects to a blade that was down, looks whose it is, and writes its header.
+func (s *Space) greet(c *rdma.Coro, b rdma.BladeID) (rdma.Key, error) {
+	fail := func(err error, what string) (rdma.Key, error) {
+		return 0, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: what}
+	}
+	if err := c.Thread().Reconnect(b); err != nil {
+		return fail(err, "taking it in again")
+	}
+	info := s.fabric.Blades()[b]
+	s.mu.Lock()
+	size, slots := s.layout.Blades[b].Size, s.layout.Blades[b].Used
+	uuid := s.layout.UUID
+	s.mu.Unlock()
+	if info.Size < size {
+		return fail(ErrGeometry, fmt.Sprintf("taking it in again: it has %d bytes, it had %d and %d segments", info.Size, size, slots))
+	}
+	buf, err := c.Thread().Alloc(regionHeader * headerCopies)
+	if err != nil {
+		return fail(err, "taking it in again")
+	}
+	defer c.Thread().Free(buf, regionHeader*headerCopies)
+	var batch rdma.Batch
+	for i := range headerCopies {
+		batch.Read(rdma.RemoteAddr{Blade: b, Key: info.Key, Off: headerOffset(i)}, buf+uint32(i)*regionHeader, regionHeader)
+	}
+	if err := c.Do(&batch); err != nil {
+		return fail(err, "reading the region header")
+	}
+	for i := range headerCopies {
+		h, blank, err := decodeHeader(c.Thread().Bytes(buf+uint32(i)*regionHeader, regionHeader), i)
+		switch {
+		case blank || errors.Is(err, ErrDamaged): // it may have died while it was written
+		case err != nil:
+			return fail(err, "taking it in again")
+		case h.UUID != uuid || h.Blade != b:
+			return fail(ErrForeign, fmt.Sprintf("taking it in again: its region is that of blade %d of database %v", h.Blade, h.UUID))
+		}
+	}
+	return info.Key, s.writeHeader(c, b, info.Key, buf)
+}
+
+// addLogs gives a blade that comes up again a segment in every row of logs.
+func (s *Space) addLogs(l *Layout, b rdma.BladeID) error {
+	has := map[uint32]bool{}
+	lost := map[uint32]SegmentID{} // that died with a blade: used again
+	for id := 1; id < len(l.Segments); id++ {
+		seg := &l.Segments[id]
+		switch {
+		case seg.Kind != KindLog:
+		case seg.Placement.N == 0:
+			lost[seg.Row] = SegmentID(id)
+		case seg.Placement.Replicas[0].Blade == b:
+			has[seg.Row] = true
+		}
+	}
+	clean := slices.Clone(s.clean[b])
+	for row := range l.logRows() {
+		if has[row] {
+			continue
+		}
+		r := Replica{Blade: b, Base: l.base(l.Blades[b].Used)}
+		if n := len(clean); n > 0 {
+			r.Base, clean = clean[n-1], clean[:n-1]
+		} else if l.Blades[b].Used < l.slots(b) {
+			l.Blades[b].Used++
+		} else {
+			return s.noSpace("the logs of coordinators", 1, nil)
+		}
+		if err := s.fabric.Provision(b, r.Base, uint64(l.SegmentSize)); err != nil {
+			return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: "providing memory for the logs of coordinators"}
+		}
+		p := Placement{N: 1, Replicas: [MaxReplicas]Replica{r}}
+		if id, ok := lost[row]; ok {
+			l.Segments[id].Placement = p
+		} else {
+			l.Segments = append(l.Segments, Segment{Kind: KindLog, Row: row, Placement: p})
+		}
+	}
+	return nil
+}
+
+// LostError returns why an address cannot be reached: a *LostError if every copy of
+// its segment is gone, else nil.
+func (s *Space) LostError(a Addr) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := a.Segment()
+	if a>>AddrBits != 0 || id == 0 || int(id) >= len(s.layout.Segments) || s.layout.Segments[id].Placement.N > 0 {
+		return nil
+	}
+	seg := &s.layout.Segments[id]
+	e := &LostError{Segment: id, Kind: seg.Kind}
+	for _, r := range seg.Placement.Replicas[:seg.Placement.Lost] {
+		e.Blades = append(e.Blades, s.opts.bladeName(r.Blade))
+	}
+	return e
+}

@@ -1,0 +1,96 @@
+package memory
+
+import (
+	"encoding/binary"
+
+	"txnode/rdma"
+)
+
+// syncChunk is how many bytes of a copy SyncWords compares at a time, at most.
+const syncChunk = 8 << 10
+
+// SyncWords makes the n bytes at a, of an index segment, equal to the primary's on
+// the copies that are being built. Words of an index change by compare-and-swap on
+// the primary first, under no lock that a copier could take. So whoever changes one
+// calls SyncWords afterwards, as the copier does for every word, instead of
+// carrying its change over; both do the same:
+//
+//	repeat: read the copy's word b and the primary's p; if b = p, done;
+//	        compare-and-swap the copy's word from b to p
+//
+// Claim: when all calls have returned, the words are equal. Let T be the time of the
+// last change of the primary's word, to P; its author's call ended, after T, with b
+// = p, hence with b = P at some time t > T. If no compare-and-swap changes the copy
+// after t, it stays P. If some do, the author of the last one went on and ended with
+// b = p after it, hence after T, so with p = P, and b did not change any more.
+//
+// Copies that are being built are never written to in another way; a and n are
+// multiples of 8.
+func SyncWords(c *rdma.Coro, v *View, a Addr, n uint32) error {
+	if v.Written(a) == v.Copies(a) || n == 0 {
+		return nil
+	}
+	t := c.Thread()
+	chunk := min(n, syncChunk)
+	buf, err := t.Alloc(int(2 * chunk))
+	if err != nil {
+		return err
+	}
+	defer t.Free(buf, int(2*chunk))
+	var batch rdma.Batch
+	for k := v.Copies(a); k < v.Written(a); k++ {
+		for o := uint32(0); o < n; o += chunk {
+			if err := syncRange(c, v, a+Addr(o), min(chunk, n-o), k, buf, &batch); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// syncRange is SyncWords for what fits the buffer and one copy.
+func syncRange(c *rdma.Coro, v *View, a Addr, n uint32, copyNo int, buf uint32, b *rdma.Batch) error {
+	t := c.Thread()
+	for tries := 0; ; tries++ {
+		b.Reset()
+		b.Read(v.At(a, copyNo), buf, n)
+		b.Read(v.At(a, 0), buf+n, n)
+		if err := c.Do(b); err != nil {
+			return err
+		}
+		b.Reset()
+		has, want := t.Bytes(buf, n), t.Bytes(buf+n, n)
+		at := v.At(a, copyNo)
+		for o := uint32(0); o < n; o += 8 {
+			x, y := binary.LittleEndian.Uint64(has[o:]), binary.LittleEndian.Uint64(want[o:])
+			if x == y {
+				continue
+			}
+			w := at
+			w.Off += uint64(o)
+			b.CAS(w, x, y)
+			if b.Len() == syncBatch {
+				if err := c.Do(b); err != nil {
+					return err
+				}
+				b.Reset()
+			}
+		}
+		if b.Len() == 0 && isSame(has, want) {
+			return nil
+		}
+		if b.Len() > 0 {
+			if err := c.Do(b); err != nil {
+				return err
+			}
+		}
+		if tries > 4 { // somebody changes the same words all the time
+			c.Sleep(int64(t.Rand() % 10_000))
+		}
+	}
+}
+
+// syncBatch bounds the compare-and-swaps under way.
+const syncBatch = 256
+
+func isSame(p, q []byte) bool { return string(p) == string(q) }

@@ -1,0 +1,32 @@
+package occ
+
+import (
+	"fmt"
+
+	"txnode/memory"
+)
+
+// join makes c the session's coordinator: nothing of another one's is under way.
+func (s *Session) join(c memory.Coordinator) {
+	s.coord = c
+	s.ring.init(c)
+	s.eng.space.Join(s.thread, c.ID)
+	s.epoch = s.eng.space.View().Epoch
+}
+
+// moved takes note of a new epoch. Blades may have come up, on which the session
+// now has log areas; or it was declared dead itself, although none of its verbs has
+// failed, and has to rejoin.
+func (s *Session) moved(v *memory.View) error {
+	if s.alloc == nil {
+		s.epoch = v.Epoch
+		return nil
+	}
+	c, err := s.eng.space.Coordinator(s.coord.ID)
+	if err != nil {
+		return s.fail(fmt.Errorf("in epoch %d: %w", v.Epoch, err))
+	}
+	s.ring.areas = c.Logs
+	s.epoch = v.Epoch
+	return nil
+}
