@@ -64,6 +64,7 @@ func (o Options) withDefaults() Options {
 
 // Validate lists every fault of the options at once.
 func (o Options) Validate() error {
+	logs := o.LogArea != 0 // a default fits whatever segments are possible
 	o = o.withDefaults()
 	var errs []error
 	if o.Backups < 0 || o.Backups >= MaxReplicas {
@@ -72,7 +73,7 @@ func (o Options) Validate() error {
 	if bits.OnesCount32(o.SegmentSize) != 1 || o.SegmentSize < MinSegmentSize || o.SegmentSize > MaxSegmentSize {
 		errs = append(errs, fmt.Errorf("memory: SegmentSize is %d: a power of two from %d to %d is needed", o.SegmentSize, MinSegmentSize, MaxSegmentSize))
 	}
-	if bits.OnesCount32(o.LogArea) != 1 || o.LogArea < MinLogArea || o.LogArea > o.SegmentSize {
+	if logs && (bits.OnesCount32(o.LogArea) != 1 || o.LogArea < MinLogArea || o.LogArea > o.SegmentSize) {
 		errs = append(errs, fmt.Errorf("memory: LogArea is %d: a power of two from %d to SegmentSize (%d) is needed", o.LogArea, MinLogArea, o.SegmentSize))
 	}
 	return errors.Join(errs...)

@@ -9,8 +9,9 @@ import (
 	"unsafe"
 )
 
-// Key encodes keys of type K. Use Uint64, Int64, String or Bytes, or make one: the
-// encoding must be injective, at least 1 byte and at most 1 KiB.
+// Key encodes keys of type K. Use Uint64, Int64, String or BytesKey, or make one:
+// the encoding must be injective, at least 1 byte and at most 1 KiB. A table belongs
+// to the name of its key: change the encoding, change the name.
 type Key[K any] struct {
 	// Name is stored with the table and compared when it is opened.
 	Name string

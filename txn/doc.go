@@ -12,26 +12,69 @@
 //		return accounts.Put(tx, 42, a)
 //	})
 //
+// # Transactions
+//
 // [DB.Update] and [DB.View] run a function in a transaction, again after each
-// conflict; what the function has seen existed at one moment, always, so it may
-// trust its reads. [DB.Begin] is for frameworks that can not pass a function.
+// conflict. The function may therefore run several times: it must not keep tx, and
+// what it does outside the database happens with every run. What it has seen
+// existed at one moment, always, so it may trust its reads; it sees its own writes.
+// When it returns nil the transaction commits; an error of its own rolls back and is
+// returned as it is. A conflict, or a failure of the fabric, that a table's method
+// returns ends the attempt, whatever the function makes of it.
+//
+// Keys that are absent are protected like those that are present: two transactions
+// cannot both insert a key that both found absent. Locks are tried and never waited
+// for, so there are no deadlocks. Inside a transaction function do not call the DB's
+// Update or View: that is a second transaction, which may meet the locks of the first.
+//
+// [DB.Begin] is for frameworks that can not pass a function: its caller commits or
+// rolls back, and begins again after ErrConflict.
+//
+// # Tables
+//
+// A [Table] maps keys of one Go type to values of another, by a [Key] and a [Codec]:
+// [Plain] stores a struct of fixed size as it lies in memory and allocates nothing;
+// [JSON], [Binary], [Text] and [Bytes] store anything else, or make a codec. The names
+// of both are kept with the table, which opens with no others. [RawTable] is bytes
+// under bytes. Tables need no schema, are made at any time, and can not be dropped.
+//
+// Limits: keys of 1 to 1,024 bytes, values of at most 1 MiB, 65,535 keys in a
+// transaction, whose writes fit Options.LogArea, and 65,535 tables with names of 1 to
+// 255 bytes.
 //
 // # Round trips
 //
-// Every Get of a key that the transaction has not touched costs a round trip.
-// [Table.Stage] announces keys, and the next Get fetches all that were announced in
-// one. A key that will be written should be staged, or got, for update: then the
-// lock is taken by the same round trip; otherwise Commit spends another on it.
+// Every Get of a key that the transaction has not touched costs a round trip, and
+// another that makes sure that what was read before is still so. [Table.Stage]
+// announces keys, and the next Get fetches all that were announced in one. A key that
+// will be written should be staged, or got, for update: then the lock is taken by the
+// same round trip, and nothing is left to be made sure of; otherwise Commit spends
+// another on it.
 //
 // # Concurrency
 //
-// A DB is safe for concurrent use. A Tx belongs to the function it is passed to.
-// Values are copied out by the codec; those of tables of bytes alias engine
-// memory and are valid until the function returns.
-//
-// # Workers
+// A DB and its tables are safe for concurrent use. A Tx belongs to the function it is
+// passed to. Values are copied out by the codec; those of tables of bytes alias engine
+// memory and are valid until the function returns. The context of a transaction that
+// is canceled before the commit aborts it and releases every lock; once the commit has
+// begun it completes.
 //
 // Update and View borrow a [Worker] (a thread of the fabric with its queue pairs)
 // for one transaction. A program with its own long-running loops takes its own
 // with [DB.NewWorker], or runs threads x coroutines with [DB.Run].
+//
+// # What lasts
+//
+// When Update or Commit returns nil, the changes are in the logs of as many blades as
+// there are copies of a record. With Options.Dir blades are files, and the database is
+// there again, with exactly what was committed, when its directory is opened again:
+// after Close, and after the process was killed at any moment. What a loss of power, or
+// of a blade, leaves is said with Options.Durable and in docs/promises.md.
+//
+// # Errors
+//
+// Errors are tested with errors.Is against the variables of this package; their texts
+// say what happened, to what, and what to do. After ErrConflict, ErrNoSpace, or a
+// canceled context nothing of the transaction has happened. Only ErrOutcomeUnknown
+// leaves that open.
 package txn

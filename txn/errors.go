@@ -5,6 +5,7 @@ import (
 
 	"txnode/index"
 	"txnode/memory"
+	"txnode/memory/embedded"
 	"txnode/occ"
 )
 
@@ -18,7 +19,7 @@ var (
 	// ErrExists: Insert found a value.
 	ErrExists = errors.New("txn: key exists already")
 	// ErrTooLarge: a key, value or transaction is beyond a limit; errors.As with
-	// *occ.TooLargeError gives size and limit.
+	// *TooLargeError gives size and limit.
 	ErrTooLarge = occ.ErrTooLarge
 	// ErrReadOnly: a write in View, in a transaction begun read-only, or to a
 	// database that was opened with ReadOnly.
@@ -50,5 +51,18 @@ var (
 	// ErrOptions: options are wrong; the message lists every fault.
 	ErrOptions = errors.New("txn: wrong options")
 
+	// ErrLocked: another process has the directory open, or this one twice.
+	ErrLocked = embedded.ErrLocked
+	// ErrGeometry: the database in the directory has other blades, backups or sizes
+	// than the options ask for. What they leave zero is taken as it is.
+	ErrGeometry = memory.ErrGeometry
+	// ErrMissing: a file of the database is gone, or shorter than it was.
+	ErrMissing = embedded.ErrMissing
+	// ErrForeign: a file belongs to another database, or to none.
+	ErrForeign = memory.ErrForeign
+
 	errNested = errors.New("txn: the worker is in a transaction already: use DB.Update, or another worker, inside of it")
 )
+
+// TooLargeError is an ErrTooLarge with what was too large, its size, and the limit.
+type TooLargeError = occ.TooLargeError

@@ -2,93 +2,43 @@ package txn_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log"
 
 	"txnode/txn"
 )
 
 type Account struct{ Balance int64 }
 
-// A few lines embed the engine: two memory blades in this process, everything
-// replicated, strictly serializable transactions over a struct of the program's own.
-func Example() {
-	ctx := context.Background()
-	db, err := txn.Open(ctx, txn.Options{})
+func deposit(ctx context.Context, name string, amount int64) (balance int64, err error) {
+	db, err := txn.Open(ctx, txn.Options{}) // two memory blades in this process, a backup of every record
 	if err != nil {
-		panic(err)
+		return 0, err
 	}
 	defer db.Close(ctx)
 	accounts, err := txn.CreateTable(db, "accounts", txn.String, txn.Plain[Account]())
 	if err != nil {
-		panic(err)
+		return 0, err
 	}
-	err = db.Update(ctx, func(tx *txn.Tx) error {
-		if err := accounts.Put(tx, "alice", Account{Balance: 70}); err != nil {
+	err = db.Update(ctx, func(tx *txn.Tx) error { // strictly serializable; again after a conflict
+		a, err := accounts.GetForUpdate(tx, name) // one round trip reads and locks
+		if err != nil && !errors.Is(err, txn.ErrNotFound) {
 			return err
 		}
-		return accounts.Put(tx, "bob", Account{Balance: 30})
+		balance = a.Balance + amount
+		return accounts.Put(tx, name, Account{balance})
 	})
-	if err != nil {
-		panic(err)
-	}
-	err = db.View(ctx, func(tx *txn.Tx) error {
-		a, err := accounts.Get(tx, "alice")
-		fmt.Println("alice has", a.Balance)
-		return err
-	})
-	if err != nil {
-		panic(err)
-	}
-	// Output: alice has 70
+	return balance, err
 }
 
-// Stage announces keys, so that one round trip fetches and locks them all.
-func ExampleTable_Stage() {
-	ctx := context.Background()
-	db, err := txn.Open(ctx, txn.Options{})
+// A few lines embed the engine: two memory blades in this process, everything
+// replicated, strictly serializable transactions over a struct of the program's own.
+func Example() {
+	balance, err := deposit(context.Background(), "alice", 100)
 	if err != nil {
-		panic(err)
+		log.Fatal(err)
 	}
-	defer db.Close(ctx)
-	stock, err := txn.CreateTable(db, "stock", txn.Uint64, txn.Plain[int64]())
-	if err != nil {
-		panic(err)
-	}
-	move := func(tx *txn.Tx) error {
-		for _, k := range []uint64{1, 2} {
-			if err := stock.Stage(tx, k, txn.ForUpdate); err != nil {
-				return err
-			}
-		}
-		a, err := stock.Get(tx, 1)
-		if err != nil {
-			return err
-		}
-		b, err := stock.Get(tx, 2)
-		if err != nil {
-			return err
-		}
-		if err := stock.Put(tx, 1, a-1); err != nil {
-			return err
-		}
-		return stock.Put(tx, 2, b+1)
-	}
-	if err := db.Update(ctx, func(tx *txn.Tx) error {
-		if err := stock.Insert(tx, 1, 10); err != nil {
-			return err
-		}
-		return stock.Insert(tx, 2, 0)
-	}); err != nil {
-		panic(err)
-	}
-	if err := db.Update(ctx, move); err != nil {
-		panic(err)
-	}
-	_ = db.View(ctx, func(tx *txn.Tx) error {
-		a, _ := stock.Get(tx, 1)
-		b, _ := stock.Get(tx, 2)
-		fmt.Println(a, b)
-		return nil
-	})
-	// Output: 9 1
+	fmt.Println("alice has", balance)
+	// Output: alice has 100
 }

@@ -46,13 +46,18 @@ type Options struct {
 	Fabric  rdma.Fabric
 	Catalog memory.Catalog
 
-	// Policy decides which verbs commit; default: PolicyDefault.
-	Policy occ.Policy
-	// Techniques of SMART; nil: all.
+	// Policy decides which verbs commit: PolicyDefault, as few as possible, or
+	// PolicyFORD, those of FORD, to compare.
+	Policy Policy
+	// Techniques of SMART, which adapt how many verbs are under way and how often a
+	// conflict is tried again; nil: all.
 	Techniques *rdma.Techniques
-	// QPPolicy allocates queue pairs and doorbells.
+	// QPPolicy allocates queue pairs and doorbells, on fabrics where that matters; the
+	// zero value is a doorbell for each thread.
 	QPPolicy rdma.QPPolicy
-	// ReadBackups reads what is only read from the first backup.
+	// ReadBackups reads what is only read from the first backup, which spreads the load
+	// over the blades. It is then validated at the primary, also where a read alone
+	// would need no validation.
 	ReadBackups bool
 	// Durable makes every commit survive power loss before it is acknowledged:
 	// it flushes the log. Needs Dir, or a fabric that can.
@@ -88,6 +93,15 @@ type Options struct {
 	// Logger of rare events; nil: none.
 	Logger *zap.Logger
 }
+
+// Policy is a way to commit; see docs/protocol.md.
+type Policy = occ.Policy
+
+// Policies.
+const (
+	PolicyDefault = occ.PolicyDefault
+	PolicyFORD    = occ.PolicyFORD
+)
 
 // Defaults of options.
 const (

@@ -16,6 +16,15 @@ func CreateRawTable(db *DB, name string) (*RawTable, error) {
 	return &RawTable{t.t}, nil
 }
 
+// OpenRawTable opens a table of bytes that exists, or returns ErrNoTable.
+func OpenRawTable(db *DB, name string) (*RawTable, error) {
+	t, err := OpenTable(db, name, BytesKey, Bytes())
+	if err != nil {
+		return nil, err
+	}
+	return &RawTable{t.t}, nil
+}
+
 // Name returns the table's name.
 func (r *RawTable) Name() string { return r.t.Name }
 
@@ -26,12 +35,31 @@ func (r *RawTable) Stage(tx *Tx, key []byte, m Mode) error {
 	return err
 }
 
+// StageAll is Stage of several keys.
+func (r *RawTable) StageAll(tx *Tx, m Mode, keys ...[]byte) error {
+	for _, k := range keys {
+		if err := r.Stage(tx, k, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Get returns the value of key, or ErrNotFound. The bytes are the engine's, and
 // valid until the transaction function returns.
 func (r *RawTable) Get(tx *Tx, key []byte) ([]byte, error) { return tx.get(r.t, key, false) }
 
 // GetForUpdate is Get with the intention to write: it locks the key.
 func (r *RawTable) GetForUpdate(tx *Tx, key []byte) ([]byte, error) { return tx.get(r.t, key, true) }
+
+// Has reports whether key has a value.
+func (r *RawTable) Has(tx *Tx, key []byte) (bool, error) {
+	i, err := tx.fetch(r.t, key, false)
+	if err != nil {
+		return false, err
+	}
+	return tx.o.Exists(i), nil
+}
 
 // Put sets the value of key, whether it has one or not. Both are copied.
 func (r *RawTable) Put(tx *Tx, key, value []byte) error { return tx.put(r.t, key, value) }

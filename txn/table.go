@@ -15,16 +15,29 @@ type Table[K, V any] struct {
 func (t *Table[K, V]) Name() string { return t.t.Name }
 
 // Stage announces a key: the next Get, or Execute, fetches all that were announced
-// in one round trip. ForUpdate also locks it.
+// in one round trip. ForUpdate also locks it. Staging a key again costs nothing.
 func (t *Table[K, V]) Stage(tx *Tx, k K, m Mode) error {
 	_, err := tx.stage(t.t, t.encode(tx, k), m == ForUpdate)
 	return err
 }
 
-// Get returns the value of k, or ErrNotFound.
+// StageAll is Stage of several keys.
+func (t *Table[K, V]) StageAll(tx *Tx, m Mode, keys ...K) error {
+	for _, k := range keys {
+		if err := t.Stage(tx, k, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Get returns the value of k as the transaction would leave it (its own writes
+// included), or ErrNotFound. A key that it has not met yet costs a round trip, with
+// everything that was staged.
 func (t *Table[K, V]) Get(tx *Tx, k K) (V, error) { return t.get(tx, k, false) }
 
-// GetForUpdate is Get with the intention to write: it locks the key.
+// GetForUpdate is Get with the intention to write: it locks the key until the
+// transaction ends, whether it has a value or not.
 func (t *Table[K, V]) GetForUpdate(tx *Tx, k K) (V, error) { return t.get(tx, k, true) }
 
 func (t *Table[K, V]) get(tx *Tx, k K, update bool) (V, error) {
@@ -36,7 +49,7 @@ func (t *Table[K, V]) get(tx *Tx, k K, update bool) (V, error) {
 	return t.value.Decode(p)
 }
 
-// Has reports whether k has a value.
+// Has reports whether k has a value, at the cost of Get.
 func (t *Table[K, V]) Has(tx *Tx, k K) (bool, error) {
 	i, err := tx.fetch(t.t, t.encode(tx, k), false)
 	if err != nil {
