@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"txnode/benchmarks/workload"
 	"txnode/history"
 )
 
@@ -50,7 +51,7 @@ const (
 	maxSample  = 1 << 20
 )
 
-// withDefaults replaces zero values, or lists every fault in a *ConfigError.
+// withDefaults replaces zero values, or lists every fault in a *workload.OptionsError.
 func (c Config) withDefaults() (Config, error) {
 	var faults []string
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
@@ -103,12 +104,12 @@ func (c Config) withDefaults() (Config, error) {
 		fault("window of %d transactions to check at a time; it must be positive", c.VerifyWindow)
 	}
 	if faults != nil {
-		return c, &ConfigError{faults}
+		return c, &workload.OptionsError{Of: "runner", Faults: faults}
 	}
 	return c, nil
 }
 
-// Validate returns nil, or a *ConfigError that lists every fault.
+// Validate returns nil, or a *workload.OptionsError that lists every fault.
 func (c Config) Validate() error {
 	_, err := c.withDefaults()
 	return err

@@ -3,7 +3,6 @@ package runner
 import (
 	"errors"
 	"fmt"
-	"strings"
 )
 
 // Errors of this package; test with errors.Is.
@@ -17,13 +16,6 @@ var (
 	// cut off.
 	ErrStuck = errors.New("runner: transactions did not end after the interruption")
 )
-
-// ConfigError lists everything that is wrong with a Config.
-type ConfigError struct {
-	Faults []string // each names a field, its value, and what it must be
-}
-
-func (e *ConfigError) Error() string { return "runner: " + strings.Join(e.Faults, "; ") }
 
 // PanicError is a panic in a worker: an error in the store or the workload.
 type PanicError struct {

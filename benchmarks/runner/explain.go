@@ -70,7 +70,7 @@ func Explain(ctx context.Context, store workload.Store, driver workload.Driver, 
 		cfg.Samples = DefaultExplainSamples
 	}
 	if cfg.Warmup < 0 || cfg.Samples < 0 {
-		return nil, &ConfigError{[]string{fmt.Sprintf("%d transactions of each type after %d; both must be positive", cfg.Samples, cfg.Warmup)}}
+		return nil, &workload.OptionsError{Of: "runner", Faults: []string{fmt.Sprintf("%d transactions of each type after %d; both must be positive", cfg.Samples, cfg.Warmup)}}
 	}
 	b := &bench{store: store, driver: driver, cfg: Config{Progress: cfg.Progress, Runs: 1}, res: &Result{}}
 	if err := b.load(ctx); err != nil {

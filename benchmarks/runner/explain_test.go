@@ -62,7 +62,7 @@ func TestExplainErrors(t *testing.T) {
 	if _, err = runner.Explain(ctx, runnertest.New(runnertest.Options{}), &counters{keys: 7}, runner.ExplainConfig{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	var c *runner.ConfigError
+	var c *workload.OptionsError
 	if _, err = runner.Explain(context.Background(), runnertest.New(runnertest.Options{}), &counters{keys: 7}, runner.ExplainConfig{Samples: -1}); !errors.As(err, &c) {
 		t.Errorf("a wrong option: %v", err)
 	}

@@ -15,7 +15,7 @@ import (
 const grace = 5 * time.Second
 
 // Bench loads the workload and makes the runs that cfg asks for. It returns
-// what it has measured, also with an error: a *ConfigError (then nothing has
+// what it has measured, also with an error: a *workload.OptionsError (then nothing has
 // been touched), ErrVerification, an error of the store or the workload.
 //
 // When ctx is cancelled the transactions that have begun end, the run so far is

@@ -517,7 +517,7 @@ func TestConfigListsEveryFault(t *testing.T) {
 	err := runner.Config{
 		Threads: -1, Warmup: -1, Duration: -1, Txns: -1, Runs: -1, Rate: -1, LatencySample: -1, VerifyWindow: -1,
 	}.Validate()
-	var c *runner.ConfigError
+	var c *workload.OptionsError
 	if !errors.As(err, &c) || len(c.Faults) != 8 {
 		t.Errorf("error %v", err)
 	}

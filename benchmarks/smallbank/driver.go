@@ -21,7 +21,7 @@ type Driver struct {
 	ledgers []*ledger  // one per client ever made
 }
 
-// New returns the benchmark with valid options, else an *OptionsError.
+// New returns the benchmark with valid options, else an *workload.OptionsError.
 func New(o Options) (*Driver, error) {
 	a, err := o.parse()
 	if err != nil {

@@ -11,22 +11,6 @@ import (
 // Client turns it into the outcome workload.RolledBack.
 var ErrInsufficientFunds = errors.New("smallbank: insufficient funds")
 
-// OptionsError lists everything that is wrong with Options.
-type OptionsError struct {
-	Faults []string // each names a field, its value, and what it must be
-}
-
-func (e *OptionsError) Error() string {
-	text := "smallbank: "
-	for i, f := range e.Faults {
-		if i > 0 {
-			text += "; "
-		}
-		text += f
-	}
-	return text
-}
-
 // RecordError is returned by a transaction that finds an account's record
 // missing or too short. It is a workload.ErrInconsistent: no transaction
 // removes a record, so the store has.

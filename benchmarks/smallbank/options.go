@@ -79,7 +79,7 @@ type amounts struct {
 	initial, deposit, payment, savings, check, penalty Money
 }
 
-// Validate returns nil, or an *OptionsError that lists every fault.
+// Validate returns nil, or an *workload.OptionsError that lists every fault.
 func (o *Options) Validate() error {
 	complete := *o
 	_, err := complete.parse()
@@ -137,7 +137,7 @@ func (o *Options) parse() (amounts, error) {
 			a.initial, o.Accounts, Money(maxTotal))
 	}
 	if faults != nil {
-		return amounts{}, &OptionsError{faults}
+		return amounts{}, &workload.OptionsError{Of: "smallbank", Faults: faults}
 	}
 	return a, nil
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"txnode/benchmarks/workload"
 )
 
 func TestDefaultOptionsAreValid(t *testing.T) {
@@ -34,7 +36,7 @@ func TestValidateListsEveryFault(t *testing.T) {
 		CheckPenalty:   "-0.5",
 	}
 	err := o.Validate()
-	var oe *OptionsError
+	var oe *workload.OptionsError
 	if !errors.As(err, &oe) {
 		t.Fatalf("Validate returned %v", err)
 	}

@@ -374,7 +374,7 @@ func TestValidate(t *testing.T) {
 		t.Fatal(err)
 	}
 	o = Options{Subscribers: 0, NonUniformA: -2, Mix: [NumTypes]float64{1}}
-	var oe *OptionsError
+	var oe *workload.OptionsError
 	if err := o.Validate(); !errors.As(err, &oe) || len(oe.Faults) != 3 {
 		t.Errorf("Validate returned %v", err)
 	}

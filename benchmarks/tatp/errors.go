@@ -3,7 +3,6 @@ package tatp
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"txnode/benchmarks/workload"
 )
@@ -17,13 +16,6 @@ var (
 	// ErrRowExists: the row to insert exists (workload.RolledBack).
 	ErrRowExists = errors.New("tatp: row exists")
 )
-
-// OptionsError lists everything that is wrong with Options.
-type OptionsError struct {
-	Faults []string // each names a field, its value, and what it must be
-}
-
-func (e *OptionsError) Error() string { return "tatp: " + strings.Join(e.Faults, "; ") }
 
 // RowError is returned by a transaction that finds a row missing that no
 // transaction removes, or a row of the wrong length. It is a

@@ -42,7 +42,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// Validate returns nil, or an *OptionsError that lists every fault.
+// Validate returns nil, or an *workload.OptionsError that lists every fault.
 func (o *Options) Validate() error {
 	var faults []string
 	if o.Subscribers < 1 || o.Subscribers > maxSubscribers {
@@ -56,7 +56,7 @@ func (o *Options) Validate() error {
 		faults = append(faults, fmt.Sprintf("Mix: %v", err))
 	}
 	if faults != nil {
-		return &OptionsError{faults}
+		return &workload.OptionsError{Of: "tatp", Faults: faults}
 	}
 	return nil
 }

@@ -1,6 +1,9 @@
 package workload
 
-import "errors"
+import (
+	"errors"
+	"strings"
+)
 
 // Errors that a Tx returns and a transaction may test for with errors.Is.
 var (
@@ -24,3 +27,12 @@ var ErrInconsistent = errors.New("workload: data breaks a rule")
 // ErrForeign is wrapped by the error of Driver.Load on a database that existed
 // and was not loaded, or not completely, with the same options.
 var ErrForeign = errors.New("workload: existing data does not fit the options")
+
+// OptionsError lists everything that is wrong with the options of a workload, or
+// of a run of one.
+type OptionsError struct {
+	Of     string   // whose options: "smallbank"
+	Faults []string // each names a field, its value, and what it must be
+}
+
+func (e *OptionsError) Error() string { return e.Of + ": " + strings.Join(e.Faults, "; ") }

@@ -44,9 +44,8 @@ func (o *benchOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	o.Output.addFlag(cmd)
 	fs.StringVar(&o.Save, "save", "", "`name` to keep the result under; by default its number alone")
 	fs.BoolVar(&o.NoSave, "no-save", false, "do not keep the result")
-	historyFlag(fs, &o.History)
+	historyFlag(cmd, &o.History)
 	fs.StringVar(&o.Profile, "cpuprofile", "", "`file` to write a CPU profile of the whole benchmark to, for go tool pprof; by default none")
-	completeFiles(cmd, "history-file", false)
 	completeFiles(cmd, "cpuprofile", false)
 	completeFiles(cmd, "history", false)
 }

@@ -11,21 +11,20 @@ import (
 	"txnode/benchmarks/report"
 )
 
-// compareOptions are the flags of txnode compare.
-type compareOptions struct {
+// resultOptions are the flags of commands that print results of the history.
+type resultOptions struct {
 	Output  outputFormat
 	History string
 }
 
 // AddFlags registers the flags.
-func (o *compareOptions) AddFlags(cmd *cobra.Command) {
+func (o *resultOptions) AddFlags(cmd *cobra.Command) {
 	o.Output.addFlag(cmd)
-	historyFlag(cmd.Flags(), &o.History)
-	completeFiles(cmd, "history-file", false)
+	historyFlag(cmd, &o.History)
 }
 
 func newCompare(w *World) *cobra.Command {
-	o := &compareOptions{}
+	o := &resultOptions{}
 	cmd := &cobra.Command{
 		Use:   "compare [result ...]",
 		Short: "Set results beside FORD+'s and SMART-DTX's published figures",
@@ -43,7 +42,7 @@ each workload is taken.`,
 	return cmd
 }
 
-func runCompare(w *World, o *compareOptions, args []string) error {
+func runCompare(w *World, o *resultOptions, args []string) error {
 	h, err := w.history(o.History)
 	if err != nil {
 		return err

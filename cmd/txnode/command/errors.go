@@ -7,8 +7,7 @@ import (
 	"strings"
 
 	"txnode/benchmarks/runner"
-	"txnode/benchmarks/smallbank"
-	"txnode/benchmarks/tatp"
+	"txnode/benchmarks/workload"
 	"txnode/txn"
 )
 
@@ -51,16 +50,14 @@ var errInterrupted = errors.New("interrupted")
 func exitCode(err error) int {
 	var (
 		usage   *usageError
-		config  *runner.ConfigError
-		bank    *smallbank.OptionsError
-		telecom *tatp.OptionsError
+		options *workload.OptionsError
 	)
 	switch {
 	case err == nil:
 		return ExitOK
 	case errors.Is(err, runner.ErrVerification), errors.Is(err, errViolation):
 		return ExitVerification
-	case errors.As(err, &usage), errors.As(err, &config), errors.As(err, &bank), errors.As(err, &telecom), errors.Is(err, txn.ErrOptions):
+	case errors.As(err, &usage), errors.As(err, &options), errors.Is(err, txn.ErrOptions):
 		return ExitUsage
 	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
 		return ExitInterrupted

@@ -24,16 +24,13 @@ in the user's cache directory. Without a command the results are listed.`,
 
 // historyListOptions are the flags of txnode history list.
 type historyListOptions struct {
-	Output  outputFormat
-	History string
-	Limit   int
+	resultOptions
+	Limit int
 }
 
 // AddFlags registers the flags.
 func (o *historyListOptions) AddFlags(cmd *cobra.Command) {
-	o.Output.addFlag(cmd)
-	historyFlag(cmd.Flags(), &o.History)
-	completeFiles(cmd, "history-file", false)
+	o.resultOptions.AddFlags(cmd)
 	cmd.Flags().IntVarP(&o.Limit, "limit", "n", 0, "number of results to list, newest first; 0, the default: all")
 }
 
@@ -83,21 +80,8 @@ func runHistoryList(w *World, o *historyListOptions) error {
 	}
 }
 
-// historyShowOptions are the flags of txnode history show.
-type historyShowOptions struct {
-	Output  outputFormat
-	History string
-}
-
-// AddFlags registers the flags.
-func (o *historyShowOptions) AddFlags(cmd *cobra.Command) {
-	o.Output.addFlag(cmd)
-	historyFlag(cmd.Flags(), &o.History)
-	completeFiles(cmd, "history-file", false)
-}
-
 func newHistoryShow(w *World) *cobra.Command {
-	o := &historyShowOptions{}
+	o := &resultOptions{}
 	cmd := &cobra.Command{
 		Use: "show result", Short: "Print a result as when it was measured",
 		Long:    "Prints the result of a number or name, in any format.",
@@ -133,8 +117,7 @@ type historyDeleteOptions struct {
 
 // AddFlags registers the flags.
 func (o *historyDeleteOptions) AddFlags(cmd *cobra.Command) {
-	historyFlag(cmd.Flags(), &o.History)
-	completeFiles(cmd, "history-file", false)
+	historyFlag(cmd, &o.History)
 	cmd.Flags().BoolVar(&o.All, "all", false, "delete every result")
 }
 

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // outputFormat is the value of -o.
@@ -63,6 +62,7 @@ func completeFiles(cmd *cobra.Command, flag string, directories bool) {
 }
 
 // historyFlag registers the flag that names the history file.
-func historyFlag(fs *pflag.FlagSet, path *string) {
-	fs.StringVar(path, "history-file", "", "`file` that keeps the results; by default $"+historyEnv+", or txnode/history.db\nin the user's cache directory")
+func historyFlag(cmd *cobra.Command, path *string) {
+	cmd.Flags().StringVar(path, "history-file", "", "`file` that keeps the results; by default $"+historyEnv+", or txnode/history.db\nin the user's cache directory")
+	completeFiles(cmd, "history-file", false)
 }

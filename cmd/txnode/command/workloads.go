@@ -75,11 +75,7 @@ func (o *smallbankOptions) Driver() (workload.Driver, error) {
 	if o.HotAccounts == 0 {
 		o.HotAccounts = smallbank.HotOf(o.Accounts) // the record of the run has what was used
 	}
-	var faults *smallbank.OptionsError
-	if errors.As(err, &faults) {
-		return nil, &usageError{cause: errors.New(inFlags(faults.Faults, smallbankFlags))}
-	}
-	return d, err
+	return orUsage(d, err, smallbankFlags)
 }
 
 type tatpOptions struct {
@@ -113,9 +109,14 @@ func (o *tatpOptions) Driver() (workload.Driver, error) {
 	}
 	copy(o.Options.Mix[:], o.mix)
 	d, err := tatp.New(o.Options)
-	var faults *tatp.OptionsError
+	return orUsage(d, err, tatpFlags)
+}
+
+// orUsage returns the driver, or its fault in the words of the flags.
+func orUsage(d workload.Driver, err error, flags []string) (workload.Driver, error) {
+	var faults *workload.OptionsError
 	if errors.As(err, &faults) {
-		return nil, &usageError{cause: errors.New(inFlags(faults.Faults, tatpFlags))}
+		return nil, &usageError{cause: errors.New(inFlags(faults.Faults, flags))}
 	}
 	return d, err
 }
