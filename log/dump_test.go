@@ -43,7 +43,7 @@ func dump(p []byte) string {
 	entries := int(word(0) >> 48)
 	line(0, fmt.Sprintf("magic %q, format %d, kind %d, %d entries", p[:4], p[4], p[5], entries))
 	line(8, fmt.Sprintf("transaction %v", record.TxID(word(8))))
-	line(16, fmt.Sprintf("%d bytes, epoch %d", half(16), half(20)))
+	line(16, fmt.Sprintf("%d bytes, generation %d", half(16), half(20)))
 	line(24, "checksum")
 	at := log.HeaderSize
 	for i := range entries {

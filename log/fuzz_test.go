@@ -36,11 +36,11 @@ func FuzzDecode(f *testing.F) {
 			_, _ = e.Image.Check(e.Addr) // what recovery asks of it
 			entries = append(entries, entry{kind: e.Kind, addr: e.Addr, prev: e.Prev, from: e.From, image: e.Image})
 		}
-		again, err := log.Decode(build(r.Kind, r.Tx, r.Epoch, entries))
+		again, err := log.Decode(build(r.Kind, r.Tx, r.Generation, entries))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again.Kind != r.Kind || again.Tx != r.Tx || again.Epoch != r.Epoch || len(again.Entries) != len(r.Entries) {
+		if again.Kind != r.Kind || again.Tx != r.Tx || again.Generation != r.Generation || len(again.Entries) != len(r.Entries) {
 			t.Fatalf("%+v\n%+v", again, r)
 		}
 		for i, e := range r.Entries {

@@ -58,11 +58,13 @@ type Entry struct {
 
 // Record is one decoded record.
 type Record struct {
-	Kind    Kind
-	Tx      record.TxID
-	Epoch   memory.Epoch
-	Length  int
-	Entries []Entry
+	Kind Kind
+	Tx   record.TxID
+	// Generation is that of the checkpoint before which the transaction's images may
+	// not be durable (memory.Space.Checkpoint); 0: nobody has promised that they are.
+	Generation uint32
+	Length     int
+	Entries    []Entry
 }
 
 // Builder lays out a record in a buffer that is registered memory. Offsets it
@@ -125,10 +127,10 @@ func Room(buf []byte, image int) int {
 }
 
 // Finish writes the header and returns the length of the record in bytes.
-func (b *Builder) Finish(buf []byte, kind Kind, tx record.TxID, epoch memory.Epoch) int {
+func (b *Builder) Finish(buf []byte, kind Kind, tx record.TxID, generation uint32) int {
 	binary.LittleEndian.PutUint64(buf, magic|format<<32|uint64(kind)<<40|uint64(b.entries)<<48)
 	binary.LittleEndian.PutUint64(buf[8:], uint64(tx))
-	binary.LittleEndian.PutUint64(buf[16:], uint64(b.n)|uint64(epoch)<<32)
+	binary.LittleEndian.PutUint64(buf[16:], uint64(b.n)|uint64(generation)<<32)
 	binary.LittleEndian.PutUint64(buf[24:], checksum(buf[:b.n]))
 	return b.n
 }
@@ -176,10 +178,10 @@ func Decode(p []byte) (Record, error) {
 	}
 	h := binary.LittleEndian.Uint64(p)
 	r := Record{
-		Kind:   Kind(h >> 40),
-		Tx:     record.TxID(binary.LittleEndian.Uint64(p[8:])),
-		Epoch:  memory.Epoch(binary.LittleEndian.Uint32(p[20:])),
-		Length: n,
+		Kind:       Kind(h >> 40),
+		Tx:         record.TxID(binary.LittleEndian.Uint64(p[8:])),
+		Generation: binary.LittleEndian.Uint32(p[20:]),
+		Length:     n,
 	}
 	if r.Kind != Redo && r.Kind != Undo {
 		return Record{}, fmt.Errorf("%w: kind %d", ErrTorn, r.Kind)

@@ -27,7 +27,7 @@ type entry struct {
 
 // build lays out a record the way a transaction does: images first, entries when
 // it commits.
-func build(kind log.Kind, tx record.TxID, epoch memory.Epoch, entries []entry) []byte {
+func build(kind log.Kind, tx record.TxID, generation uint32, entries []entry) []byte {
 	var b log.Builder
 	b.Reset()
 	var buf []byte
@@ -51,7 +51,7 @@ func build(kind log.Kind, tx record.TxID, epoch memory.Epoch, entries []entry) [
 			b.Set(buf, at[i], e.kind, e.addr, e.prev, e.from, len(e.image))
 		}
 	}
-	return buf[:b.Finish(buf, kind, tx, epoch)]
+	return buf[:b.Finish(buf, kind, tx, generation)]
 }
 
 // image is the image of a small record.
@@ -86,7 +86,7 @@ func TestDecode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Kind != log.Redo || r.Tx != record.MakeTxID(7, 42) || r.Epoch != 5 || r.Length != len(p) || len(r.Entries) != 3 {
+		if r.Kind != log.Redo || r.Tx != record.MakeTxID(7, 42) || r.Generation != 5 || r.Length != len(p) || len(r.Entries) != 3 {
 			t.Fatalf("%+v", r)
 		}
 		for i, want := range []struct {
@@ -229,13 +229,13 @@ func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		entries := drawEntries(t)
 		kind := rapid.SampledFrom([]log.Kind{log.Redo, log.Undo}).Draw(t, "record")
-		tx, epoch := record.MakeTxID(1, rapid.Uint64().Draw(t, "tx")), memory.Epoch(rapid.Uint32().Draw(t, "epoch"))
-		p := build(kind, tx, epoch, entries)
+		tx, generation := record.MakeTxID(1, rapid.Uint64().Draw(t, "tx")), rapid.Uint32().Draw(t, "generation")
+		p := build(kind, tx, generation, entries)
 		r, err := log.Decode(p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Kind != kind || r.Tx != tx || r.Epoch != epoch || r.Length != len(p) {
+		if r.Kind != kind || r.Tx != tx || r.Generation != generation || r.Length != len(p) {
 			t.Fatalf("%+v", r)
 		}
 		for _, want := range entries {

@@ -34,6 +34,7 @@ const (
 	entryCoordinator
 	entryVerdict
 	entrySweep
+	entryCheckpoint
 )
 
 // Keys. Numbers are fixed-width hexadecimal, so that the order of keys is theirs.
@@ -262,6 +263,9 @@ func (l *Layout) entries() []Entry {
 	for i, b := range l.Blades {
 		out = append(out, bladeEntry(rdma.BladeID(i), b))
 	}
+	if l.Checkpoint != 0 {
+		out = append(out, checkpointEntry(l.Checkpoint))
+	}
 	for _, c := range l.Coordinators {
 		out = append(out, coordinatorEntry(c))
 	}
@@ -322,6 +326,8 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 		prefix, id, numbered := splitKey(e.Key)
 		switch {
 		case e.Key == keyGeometry:
+		case e.Key == keyCheckpoint:
+			err = one(e, entryCheckpoint, func(d *payload) { l.Checkpoint = d.u32() })
 		case e.Key == keyState:
 			err = one(e, entryState, func(d *payload) { n = l.decodeState(d) })
 		case numbered && prefix == prefixBlade && int(id) < len(l.Blades):

@@ -21,6 +21,7 @@ func randomLayout(r *rand.Rand) *Layout {
 		Formatted:       r.IntN(4) > 0,
 		Epoch:           Epoch(1 + r.IntN(9)),
 		NextCoordinator: 1,
+		Checkpoint:      r.Uint32N(2) * r.Uint32(),
 		Segments:        make([]Segment, 1),
 	}
 	for i := range l.UUID {

@@ -23,6 +23,7 @@ type Layout struct {
 	Epoch     Epoch
 	// NextCoordinator is the number of the next coordinator.
 	NextCoordinator uint32
+	Checkpoint      uint32    // generation of the last checkpoint; 0: none is needed
 	Blades          []Blade   // by id
 	Segments        []Segment // by id; the first is unused
 	Tables          []Table   // by id - 1

@@ -31,8 +31,7 @@ func (tx *Tx) Commit() error {
 func (tx *Tx) settle() {
 	tx.busy = false
 	if f := &tx.flights[tx.flight]; f.held && (f.bg.Done() || mutant.LogSpaceBeforeRelease) && f.bg.Err() == nil {
-		tx.s.ring.ring.Release(f.token)
-		f.held = false
+		tx.s.release(f)
 	}
 }
 
@@ -239,10 +238,17 @@ func (tx *Tx) reserveLog(n int) (uint32, error) {
 					if err := x.bg.Err(); err != nil {
 						return 0, tx.s.fail(err)
 					}
-					r.Release(x.token)
-					x.held = false
+					tx.s.release(x)
 				}
 			}
+		}
+		if len(tx.s.held) > 0 {
+			if !tx.s.releaseCovered() {
+				if err := tx.s.eng.checkpoint(tx.c); err != nil {
+					return 0, err
+				}
+			}
+			continue
 		}
 		if tries > 0 {
 			tx.c.Sleep(1000)
@@ -261,12 +267,17 @@ func (tx *Tx) commitDefault() error {
 		return tx.abandon(err)
 	}
 	v := tx.view // after seal, which may have gone over to a newer one
-	n := tx.log.Finish(tx.logBytes(), log.Redo, tx.id, v.Epoch)
-	off, err := tx.reserveLog(n)
+	off, err := tx.reserveLog(tx.log.Len())
 	if err != nil {
 		tx.unseal()
 		return tx.abandon(err)
 	}
+	durable := tx.s.eng.opts.Flush == FlushDurable
+	f := &tx.flights[tx.flight]
+	if durable {
+		f.generation = tx.s.enter()
+	}
+	n := tx.log.Finish(tx.logBytes(), log.Redo, tx.id, f.generation)
 	b.Reset()
 
 	// The log goes to every blade that gets a backup image, in front of it, and
@@ -297,7 +308,6 @@ func (tx *Tx) commitDefault() error {
 			logs.add(x)
 		}
 	}
-	durable := tx.s.eng.opts.Flush == FlushDurable
 	if mutant.BackupImageBeforeLog {
 		tx.appendBackups(b)
 	}
@@ -307,8 +317,8 @@ func (tx *Tx) commitDefault() error {
 	for rest := logs; rest != 0; {
 		a := tx.s.ring.at(v, rest.take(), off)
 		b.Write(a, tx.logAt, uint32(n))
-		if durable {
-			b.Flush(a, uint32(n))
+		if durable && !tx.s.caps.Synchronous {
+			b.Flush(a, uint32(n)) // no round trip of its own
 		}
 	}
 	tx.appendBackups(b)
@@ -331,9 +341,27 @@ func (tx *Tx) commitDefault() error {
 		tx.conclude(history.Unknown)
 		return fmt.Errorf("%w: transaction %v: %w", ErrOutcomeUnknown, tx.id, err)
 	}
+	if durable && tx.s.caps.Synchronous {
+		if err := tx.s.eng.flushLogs(c); err != nil {
+			_ = tx.s.fail(err)
+			tx.conclude(history.Unknown)
+			return fmt.Errorf("%w: transaction %v: %w", ErrOutcomeUnknown, tx.id, err)
+		}
+	}
 	tx.conclude(history.Committed)
 	c.Count = &tx.phases[PhaseRelease]
-	return tx.installPrimaries()
+	if err := tx.installPrimaries(); err != nil || !durable {
+		return err
+	}
+	// A checkpoint waits for the images, so nobody may forget that they are in place.
+	err = c.Wait(&f.bg)
+	if err == nil && !tx.s.caps.Placed {
+		err = c.Fence(rdma.FenceThread, 0, &f.bg)
+	}
+	if err != nil {
+		_ = tx.s.fail(err)
+	}
+	return nil
 }
 
 // appendBackups appends the WRITEs of the new images to the backups.

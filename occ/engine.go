@@ -76,6 +76,8 @@ type Engine struct {
 
 	mu       sync.Mutex
 	sessions map[*Session]struct{} // that have a coordinator
+	commits  []*commits            // with FlushDurable
+	durable  durability
 }
 
 // NewEngine makes an engine over a memory space.
@@ -86,7 +88,12 @@ func NewEngine(space *memory.Space, o Options) *Engine {
 	if o.ReclaimAfter == 0 {
 		o.ReclaimAfter = 16384
 	}
-	return &Engine{space: space, cache: addrcache.New(o.CacheBytes), opts: o, sessions: map[*Session]struct{}{}}
+	e := &Engine{space: space, cache: addrcache.New(o.CacheBytes), opts: o, sessions: map[*Session]struct{}{}}
+	if o.Flush == FlushDurable {
+		e.durable.generation.Store(space.Checkpoint())
+		e.durable.covered.Store(space.Checkpoint())
+	}
+	return e
 }
 
 // Space returns the memory space.
@@ -94,18 +101,20 @@ func (e *Engine) Space() *memory.Space { return e.space }
 
 // Session is a coordinator on one thread. It belongs to the thread's goroutine.
 type Session struct {
-	eng    *Engine
-	thread *rdma.Thread
-	caps   rdma.Caps
-	alloc  *memory.Allocator // nil: the space is read-only, and so is the session
-	coord  memory.Coordinator
-	seq    uint64
-	ring   logRing
-	masks  uint32 // arena: compare mask, swap mask of the lock verb; then a scratch word
-	spare  uint32 // arena: see openSpare
-	plain  bool   // see Tx.probe
-	broken error
-	epoch  memory.Epoch // in which the log areas were asked for
+	eng     *Engine
+	thread  *rdma.Thread
+	caps    rdma.Caps
+	alloc   *memory.Allocator // nil: the space is read-only, and so is the session
+	coord   memory.Coordinator
+	seq     uint64
+	ring    logRing
+	masks   uint32 // arena: compare mask, swap mask of the lock verb; then a scratch word
+	spare   uint32 // arena: see openSpare
+	plain   bool   // see Tx.probe
+	broken  error
+	epoch   memory.Epoch // in which the log areas were asked for
+	held    []heldToken  // with FlushDurable: log space to be covered by a checkpoint
+	commits *commits     // with FlushDurable
 
 	spareUsers int
 	spareHeld  bool
@@ -182,6 +191,12 @@ func (s *Session) nextTx() (record.TxID, error) {
 		s.seq--
 		return 0, err
 	}
+	if s.commits != nil {
+		if err := s.eng.Checkpoint(s.thread.Plain()); err != nil {
+			return 0, err
+		}
+		s.commits.closed.Store(true)
+	}
 	s.join(coord)
 	s.seq = 1
 	return record.MakeTxID(coord.ID, 1), s.eng.space.CloseCoordinator(old)
@@ -236,6 +251,12 @@ func (s *Session) Close() error {
 	}
 	if err := s.alloc.Close(c); err != nil {
 		return err
+	}
+	if s.commits != nil { // its log area is cleared now
+		if err := s.eng.Checkpoint(c); err != nil {
+			return err
+		}
+		s.commits.closed.Store(true)
 	}
 	return s.eng.space.CloseCoordinatorOn(c, s.coord.ID)
 }

@@ -223,5 +223,5 @@ func (tx *Tx) undoRecord() (at uint32, n int, err error) {
 		}
 		undo.Set(buf, w, kind, addr, img.Version(), it.addr, k)
 	}
-	return at, undo.Finish(buf, log.Undo, tx.id, tx.view.Epoch), nil
+	return at, undo.Finish(buf, log.Undo, tx.id, 0), nil
 }

@@ -10,6 +10,7 @@ import (
 func (s *Session) join(c memory.Coordinator) {
 	s.coord = c
 	s.ring.init(c)
+	s.count()
 	s.eng.space.Join(s.thread, c.ID)
 	s.epoch = s.eng.space.View().Epoch
 }

@@ -139,6 +139,8 @@ type flight struct {
 	extra []chunk
 	token log.Token
 	held  bool // token is a reservation
+
+	generation uint32 // of the record, with FlushDurable; else 0
 }
 
 type chunk struct {
@@ -296,8 +298,7 @@ func (tx *Tx) land(f *flight) error {
 		}
 	}
 	if f.held {
-		tx.s.ring.ring.Release(f.token)
-		f.held = false
+		tx.s.release(f)
 	}
 	tx.s.freeExtra(f)
 	return nil

@@ -97,6 +97,9 @@ func (db *DB) start() error {
 	if err := db.recover(); err != nil {
 		return err
 	}
+	if err := db.promise(db.opts.Durable); err != nil {
+		return err
+	}
 	db.engine = occ.NewEngine(db.space, occ.Options{
 		Policy: db.opts.Policy, ReadBackups: db.opts.ReadBackups, Flush: flush, CacheBytes: db.opts.CacheBytes,
 	})

@@ -59,8 +59,11 @@ type Options struct {
 	// over the blades. It is then validated at the primary, also where a read alone
 	// would need no validation.
 	ReadBackups bool
-	// Durable makes every commit survive power loss before it is acknowledged:
-	// it flushes the log. Needs Dir, or a fabric that can.
+	// Durable makes every commit survive the loss of power before it is acknowledged:
+	// its log record is durable on Backups+1 blades then. The flush is shared by
+	// everybody who commits at the time. After a loss of power the next Open restores
+	// what was in place and rebuilds the indexes, in time in proportion to the data.
+	// Needs PolicyDefault, and Dir, or a fabric that can flush.
 	Durable bool
 
 	// Workers bounds the threads that Update and View borrow; 0: 4 per CPU. There are
@@ -171,6 +174,7 @@ func (o Options) Validate() error {
 	bad(o.Backups != nil && (*o.Backups < 0 || *o.Backups >= memory.MaxReplicas), "Backups is %d: 0, 1 and 2 are possible", deref(o.Backups))
 	bad(o.HugePages && o.Dir != "", "HugePages are for anonymous memory, and Dir is %q", o.Dir)
 	bad(o.ReadOnly && o.Dir == "" && o.Fabric == nil, "ReadOnly needs Dir")
+	bad(o.Durable && o.Policy == occ.PolicyFORD, "Durable needs PolicyDefault: FORD's undo log would have to be durable before every image")
 	bad(o.Durable && o.Dir == "" && o.Fabric == nil, "Durable needs Dir: anonymous memory does not survive anything")
 	bad(o.Workers < 0 || o.Workers > maxWorkers, "Workers is %d: 1 to %d are possible", o.Workers, maxWorkers)
 	bad(o.Retries < 0, "Retries is %d: it must not be negative", o.Retries)

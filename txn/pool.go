@@ -225,6 +225,9 @@ func (db *DB) Close(ctx context.Context) error {
 	}
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
+	if errors.Join(errs...) == nil {
+		errs = append(errs, db.fulfil())
+	}
 	if db.owned == nil {
 		errs = append(errs, db.space.Close(db.ctl.Plain()))
 	}

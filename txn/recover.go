@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"go.uber.org/zap"
+	"txnode/memory"
 	"txnode/occ/recovery"
 )
 
@@ -13,6 +14,9 @@ func (db *DB) recover() error {
 	left, err := db.space.Coordinators()
 	if err != nil {
 		return err
+	}
+	if db.space.Checkpoint() != 0 {
+		return db.recoverPower()
 	}
 	_, unswept := db.space.Unswept()
 	if len(left) == 0 && !unswept {
@@ -38,4 +42,47 @@ func (db *DB) recover() error {
 	db.opts.Logger.Info("recovered a database that was not closed", zap.Int("coordinators", len(left)),
 		zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)), zap.Int("locks", swept.Locks), zap.Int("blocks", rep.Blocks+swept.Freed))
 	return nil
+}
+
+// recoverPower is recover for a database that promised to survive the loss of power,
+// and was not closed.
+func (db *DB) recoverPower() error {
+	if db.space.ReadOnly() {
+		return fmt.Errorf("%w: it was open with Durable: open the database once for writing, which recovers it", ErrUnrecovered)
+	}
+	rep, err := recovery.Power(db.ctl.Plain(), recovery.Options{Space: db.space})
+	if err != nil {
+		return fmt.Errorf("txn: recovering a database that was open with Durable: %w", err)
+	}
+	db.opts.Logger.Info("recovered a database that was open with Durable and not closed", zap.Int("coordinators", len(rep.Coordinators)),
+		zap.Int("records", rep.Records), zap.Int("restored", rep.Restored), zap.Int("copied", rep.Copied))
+	return nil
+}
+
+// promise notes in the catalog that the database survives the loss of power from
+// now on, or that it does not.
+func (db *DB) promise(durable bool) error {
+	s := db.space
+	if s.ReadOnly() || durable == (s.Checkpoint() != 0) {
+		return nil
+	}
+	if !durable {
+		return s.SetCheckpoint(0)
+	}
+	if err := s.FlushSegments(db.ctl.Plain(), memory.KindBlocks, memory.KindIndex, memory.KindLog); err != nil {
+		return err
+	}
+	return s.SetCheckpoint(1)
+}
+
+// fulfil ends the promise when the database is closed: everything is durable.
+func (db *DB) fulfil() error {
+	s := db.space
+	if s.ReadOnly() || s.Checkpoint() == 0 {
+		return nil
+	}
+	if err := s.FlushSegments(db.ctl.Plain(), memory.KindBlocks, memory.KindIndex, memory.KindLog); err != nil {
+		return err
+	}
+	return s.SetCheckpoint(0)
 }

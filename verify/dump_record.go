@@ -275,7 +275,7 @@ func (p *Dump) record(q []byte, base int, r *log.Record) {
 	entries := int(w(0) >> 48)
 	p.line(base, q[:8], "magic %q, format %d, %s, %d entries", q[:4], q[4], logKind(r.Kind), entries)
 	p.line(base+8, q[8:16], "transaction %v", r.Tx)
-	p.line(base+16, q[16:24], "%d bytes, epoch %d", r.Length, r.Epoch)
+	p.line(base+16, q[16:24], "%d bytes, generation %d", r.Length, r.Generation)
 	p.line(base+24, q[24:32], "checksum: matches")
 	at := log.HeaderSize
 	for i := range entries {

@@ -166,7 +166,7 @@ func (w *walker) decided(at memory.Addr, r *log.Record) {
 	if len(held)+len(lost) == 0 {
 		return
 	}
-	what := fmt.Sprintf("transaction %v has a record (%s, epoch %d, %d entries)", r.Tx, logKind(r.Kind), r.Epoch, len(r.Entries))
+	what := fmt.Sprintf("transaction %v has a record (%s, generation %d, %d entries)", r.Tx, logKind(r.Kind), r.Generation, len(r.Entries))
 	if r.Kind == log.Redo {
 		what += ": it is committed"
 	}

@@ -18,6 +18,18 @@ func lastVersion(coordinator uint32) record.TxID {
 	return record.MakeTxID(coordinator, record.MaxSequence+1)
 }
 
+// checkpoint makes what is in place durable.
+func (r *run) checkpoint() error {
+	if r.o.Checkpoint == nil {
+		return nil
+	}
+	ids := make([]uint32, len(r.claim.Coordinators))
+	for i := range ids {
+		ids[i] = r.claim.Coordinators[i].ID
+	}
+	return r.o.Checkpoint(r.c, ids)
+}
+
 // finish does what was decided: for all transactions together, in steps, each
 // complete and placed before the next begins.
 func (r *run) finish() error {

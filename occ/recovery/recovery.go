@@ -27,6 +27,10 @@ type Options struct {
 	Steal bool
 	// Durable flushes what is written.
 	Durable bool
+	// Checkpoint, with Durable, is called when the transactions of the coordinators
+	// are at rest, before their logs are cleared: what the logs of others say may
+	// depend on them until a checkpoint has been made (occ.Engine.CheckpointOf).
+	Checkpoint func(c *rdma.Coro, ids []uint32) error
 }
 
 // Report says what a recovery has done.
@@ -133,7 +137,7 @@ func Run(c *rdma.Coro, o Options, claim *memory.Claim, rep *Report) error {
 	scan := counters.RoundTrips
 	rep.ScanTrips += scan
 	defer func() { rep.RoundTrips += counters.RoundTrips - scan }()
-	for _, step := range []func() error{r.inspect, r.decide, r.persist, r.finish, r.clear} {
+	for _, step := range []func() error{r.inspect, r.decide, r.persist, r.finish, r.checkpoint, r.clear} {
 		if err := step(); err != nil {
 			return err
 		}

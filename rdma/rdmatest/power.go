@@ -102,11 +102,16 @@ func (f *Fabric) LosePower(seed uint64) *Fabric {
 			}
 		}
 	}
-	n := &Fabric{o: o, rng: rand.New(rand.NewPCG(seed, 1)), mem: mem, keys: slices.Clone(f.keys)}
+	o.Volatile = false
+	n := New(o)
+	n.mem, n.o.Volatile = mem, true
 	n.now = f.now + 1
 	n.initPower()
 	return n
 }
+
+// Fail sets Options.Fail.
+func (f *Fabric) Fail(fn func(w *rdma.WR) rdma.Status) { f.o.Fail = fn }
 
 // Unflushed is how many lines of a blade would be lost, or not, with the power.
 func (f *Fabric) Unflushed(b rdma.BladeID) int {

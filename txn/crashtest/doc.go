@@ -12,5 +12,8 @@
 //   - a walk over the whole database finds nothing wrong (package verify): no lock,
 //     no undecided log, equal replicas, no orphan block.
 //
-// "make crash KILLS=300" is the long form of the test.
+// TestPower does the same with the loss of power, on a simulated fabric that forgets
+// what was not flushed, line by line, of databases that are open with Durable.
+//
+// "make crash KILLS=300 POWERS=500" is the long form of both.
 package crashtest

@@ -39,7 +39,7 @@ func TestKill(t *testing.T) {
 	for n := 0; sum.kills < kills; n++ {
 		l := life{
 			Dir: filepath.Join(t.TempDir(), "db"), Policy: []occ.Policy{occ.PolicyDefault, occ.PolicyFORD}[n%2],
-			Blades: 3, Backups: []int{1, 2, 0}[n/2%3], Workers: 1 + r.IntN(4), Accounts: 40 + r.Uint64N(2000), Seed: r.Uint64(),
+			Blades: 3, Backups: []int{1, 2, 0}[n/2%3], Workers: 1 + r.IntN(4), Accounts: 40 + r.Uint64N(2000), Seed: r.Uint64(), Durable: n%4 == 2,
 		}
 		live(t, &l, r, min(perLife, kills-sum.kills), sum)
 		if t.Failed() {
@@ -143,9 +143,18 @@ func look(l *life, base map[uint64]state) (map[uint64]state, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening it again: %w", err)
 	}
-	table, err := txn.CreateTable(db, "records", txn.Uint64, txn.Bytes())
+	found, err := readAll(ctx, db, l)
 	if err != nil {
 		return nil, errors.Join(err, db.Close(ctx))
+	}
+	return found, db.Close(ctx)
+}
+
+// readAll reads every key, and writes it as it is.
+func readAll(ctx context.Context, db *txn.DB, l *life) (map[uint64]state, error) {
+	table, err := txn.CreateTable(db, "records", txn.Uint64, txn.Bytes())
+	if err != nil {
+		return nil, err
 	}
 	found := map[uint64]state{}
 	for k := range 2 * l.Accounts {
@@ -159,7 +168,7 @@ func look(l *life, base map[uint64]state) (map[uint64]state, error) {
 			return err
 		})
 		if err != nil && !errors.Is(err, txn.ErrNotFound) {
-			return nil, errors.Join(fmt.Errorf("key %d: %w", k, err), db.Close(ctx))
+			return nil, fmt.Errorf("key %d: %w", k, err)
 		}
 	}
 	// It is not only there, it can be written to: every key, as it is.
@@ -171,10 +180,10 @@ func look(l *life, base map[uint64]state) (map[uint64]state, error) {
 			return table.Put(tx, k, value(s.writer, s.balance, s.pad))
 		})
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("writing key %d: %w", k, err), db.Close(ctx))
+			return nil, fmt.Errorf("writing key %d: %w", k, err)
 		}
 	}
-	return found, db.Close(ctx)
+	return found, nil
 }
 
 // judge holds what was found against what was there before and what was said since.
@@ -339,6 +348,10 @@ func walk(dir string) (err error) {
 	if err != nil {
 		return err
 	}
+	return errors.Join(noFindings(db), db.Close())
+}
+
+func noFindings(db *verify.Database) error {
 	var findings []string
 	s, err := db.Check(context.Background(), verify.Options{Report: func(f verify.Finding) error {
 		if len(findings) < 10 {
@@ -346,7 +359,7 @@ func walk(dir string) (err error) {
 		}
 		return nil
 	}})
-	if err = errors.Join(err, db.Close()); err != nil {
+	if err != nil {
 		return err
 	}
 	if s.Findings > 0 || s.Coordinators > 0 {

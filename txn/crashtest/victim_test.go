@@ -47,7 +47,10 @@ func write(l *life) error {
 				errs[id] = err
 				return
 			}
-			c := &client{l: l, id: int64(id), w: w, table: table, rand: rand.New(rand.NewPCG(l.Seed, uint64(id)))}
+			c := &client{
+				l: l, id: int64(id), w: w, table: table, rand: rand.New(rand.NewPCG(l.Seed, uint64(id))),
+				say: func(x *frame) error { return send(os.Stdout, x) }, now: func() int64 { return time.Now().UnixNano() },
+			}
 			for errs[id] == nil && c.done < 20_000 { // whoever is not killed by then ends well
 				errs[id] = c.step(ctx)
 			}
@@ -65,6 +68,8 @@ type client struct {
 	w     *txn.Worker
 	table *txn.Table[uint64, []byte]
 	rand  *rand.Rand
+	say   func(*frame) error
+	now   func() int64
 	done  int
 }
 
@@ -96,7 +101,7 @@ func (c *client) step(ctx context.Context) error {
 	}
 	amount, pad, gone := r.Int64N(100), r.IntN(8)*r.IntN(60), r.IntN(2) == 0
 	err := run(ctx, func(tx *txn.Tx) error {
-		x.ID, x.Time, x.Deposit, x.Ops = tx.ID(), time.Now().UnixNano(), 0, x.Ops[:0]
+		x.ID, x.Time, x.Deposit, x.Ops = tx.ID(), c.now(), 0, nil
 		mode := txn.ForUpdate
 		if kind == 0 {
 			mode = txn.ForRead
@@ -145,7 +150,8 @@ func (c *client) step(ctx context.Context) error {
 			}
 			x.Ops = append(x.Ops, o)
 		}
-		return send(os.Stdout, &x)
+		said := x
+		return c.say(&said)
 	})
 	if errors.Is(err, txn.ErrConflict) {
 		return nil
@@ -153,5 +159,5 @@ func (c *client) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return send(os.Stdout, &frame{Worker: c.id, Commit: true, ID: x.ID, Time: time.Now().UnixNano()})
+	return c.say(&frame{Worker: c.id, Commit: true, ID: x.ID, Time: c.now()})
 }

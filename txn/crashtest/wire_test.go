@@ -21,6 +21,7 @@ type life struct {
 	Workers  int
 	Accounts uint64 // keys below are accounts, with money; the next as many come and go
 	Seed     uint64
+	Durable  bool
 }
 
 func (l *life) options() txn.Options {
@@ -29,11 +30,12 @@ func (l *life) options() txn.Options {
 		BladeSize: 256 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10, // a ring that comes round soon
 		IndexGroups: 8, // an index that splits soon
 		CacheBytes:  1 << 20,
+		Durable:     l.Durable,
 	}
 }
 
 func (l *life) String() string {
-	return fmt.Sprintf("policy %v, %d blades, %d backups, %d workers, seed %d", l.Policy, l.Blades, l.Backups, l.Workers, l.Seed)
+	return fmt.Sprintf("policy %v, %d blades, %d backups, %d workers, durable %v, seed %d", l.Policy, l.Blades, l.Backups, l.Workers, l.Durable, l.Seed)
 }
 
 func (l *life) spec() string {

@@ -1,0 +1,74 @@
+package memory
+
+import (
+	"encoding/binary"
+
+	"txnode/rdma"
+)
+
+// A database whose commits survive the loss of power keeps a number in its catalog
+// while it is open: the generation of the last checkpoint. What transactions wrote
+// whose log records carry a lower generation is durable on every replica; what
+// those of this generation and later wrote may be durable, lost or torn, line by
+// line, and is in their log records. Zero: the database was closed, and all of it is
+// durable, or nobody has promised anything.
+
+const keyCheckpoint = "checkpoint"
+
+func checkpointEntry(generation uint32) Entry {
+	if generation == 0 {
+		return Entry{Key: keyCheckpoint}
+	}
+	return seal(keyCheckpoint, entryCheckpoint, binary.LittleEndian.AppendUint32(nil, generation))
+}
+
+// Checkpoint returns the generation of the last checkpoint, 0: none.
+func (s *Space) Checkpoint() uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.layout.Checkpoint
+}
+
+// SetCheckpoint records that everything that log records of generations below
+// this one have installed is durable; 0: that everything is. The caller has
+// flushed it: see FlushBlocks.
+func (s *Space) SetCheckpoint(generation uint32) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	if err := s.commit(checkpointEntry(generation)); err != nil {
+		return err
+	}
+	s.layout.Checkpoint = generation
+	return nil
+}
+
+// flushSegments is how many segments FlushSegments flushes in one round trip.
+const flushSegments = 32
+
+// FlushSegments makes durable whatever has been placed in the segments of the given
+// kinds, on every replica.
+func (s *Space) FlushSegments(c *rdma.Coro, kinds ...SegmentKind) error {
+	l, v := s.Layout(), s.View()
+	var b rdma.Batch
+	for id := range l.Segments {
+		wanted := false
+		for _, k := range kinds {
+			wanted = wanted || l.Segments[id].Kind == k
+		}
+		if p := v.Placement(SegmentID(id)); wanted && id > 0 {
+			for _, r := range p.Replicas[:p.N] {
+				b.Flush(rdma.RemoteAddr{Blade: r.Blade, Key: v.Key(r.Blade), Off: r.Base}, l.SegmentSize)
+			}
+		}
+		if b.Len() >= flushSegments || id == len(l.Segments)-1 && b.Len() > 0 {
+			if err := c.Do(&b); err != nil {
+				return err
+			}
+			b.Reset()
+		}
+	}
+	return nil
+}

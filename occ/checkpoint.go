@@ -1,0 +1,202 @@
+package occ
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"txnode/log"
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// With FlushDurable a commit is acknowledged when its log record is durable on f+1
+// blades; the images that it installs are not flushed. So its log space may be used
+// again only after a checkpoint has flushed them. Checkpoints divide transactions
+// into generations: a log record carries that in which it was written, and the
+// catalog that of the last checkpoint (memory.Space.Checkpoint). Records of lower
+// generations are dead. After a loss of power, the blades hold for each line what it
+// was at the checkpoint or anything since, and the living records have every image
+// that was installed since (package occ/recovery).
+//
+// A checkpoint begins a new generation, waits until the transactions of the old one
+// have installed their images, flushes all blocks, and records the new generation.
+// Nobody waits for it but those who need log space.
+
+// durability is what sessions share for it.
+type durability struct {
+	generation atomic.Uint32 // that records carry which are written now
+	covered    atomic.Uint32 // of the last checkpoint; generation, or generation-1 while one is being made
+	busy       atomic.Bool   // somebody makes a checkpoint
+
+	asked, flushed atomic.Uint64 // commits whose logs were to be flushed, and were
+	flushing       atomic.Bool
+}
+
+// commits counts the transactions of a coordinator whose log records may have been
+// written and whose images are not installed yet, by the lowest bit of their
+// generation.
+type commits struct {
+	coordinator uint32
+	closed      atomic.Bool // nothing of the coordinator is undecided, or will be
+	n           [2]atomic.Int64
+}
+
+// heldToken is log space whose record a checkpoint must cover before it is used
+// again.
+type heldToken struct {
+	token      log.Token
+	generation uint32
+}
+
+// checkpointWaitNs is how long a checkpoint waits for transactions to come to rest
+// before it is put off.
+const checkpointWaitNs = 1_000_000_000
+
+// count begins to count the commits of the session's new coordinator.
+func (s *Session) count() {
+	s.held = s.held[:0]
+	if s.eng.opts.Flush != FlushDurable {
+		return
+	}
+	s.commits = &commits{coordinator: s.coord.ID}
+	s.eng.mu.Lock()
+	defer s.eng.mu.Unlock()
+	s.eng.commits = append(s.eng.commits, s.commits)
+}
+
+// enter begins the part of a commit that a checkpoint waits for, and returns the
+// generation it is in.
+func (s *Session) enter() uint32 {
+	d := &s.eng.durable
+	for {
+		g := d.generation.Load()
+		s.commits.n[g&1].Add(1)
+		if d.generation.Load() == g {
+			return g
+		}
+		s.commits.n[g&1].Add(-1)
+	}
+}
+
+// release gives back the log space of a flight whose transaction is at rest.
+func (s *Session) release(f *flight) {
+	f.held = false
+	if f.generation == 0 {
+		s.ring.ring.Release(f.token)
+		return
+	}
+	s.commits.n[f.generation&1].Add(-1)
+	s.held = append(s.held, heldToken{f.token, f.generation})
+	f.generation = 0
+}
+
+// releaseCovered gives back the log space that the last checkpoint covers, and
+// reports whether there was any.
+func (s *Session) releaseCovered() bool {
+	covered := s.eng.durable.covered.Load()
+	n := 0
+	for n < len(s.held) && s.held[n].generation < covered {
+		s.ring.ring.Release(s.held[n].token)
+		n++
+	}
+	s.held = s.held[:copy(s.held, s.held[n:])]
+	return n > 0
+}
+
+// checkpoint makes a checkpoint, or waits a little for whoever makes one.
+func (e *Engine) checkpoint(c *rdma.Coro) error {
+	d := &e.durable
+	if !d.busy.CompareAndSwap(false, true) {
+		c.Sleep(10_000)
+		return nil
+	}
+	defer d.busy.Store(false)
+	old := d.covered.Load()
+	d.generation.Store(old + 1)
+	for end := c.Thread().Now() + checkpointWaitNs; !e.atRest(old); c.Sleep(2000) {
+		if c.Thread().Now() > end {
+			return fmt.Errorf("%w: log space is needed, and a checkpoint waits for transactions of another session to come to rest, or be recovered", ErrConflict)
+		}
+	}
+	if err := e.space.FlushSegments(c, memory.KindBlocks); err != nil {
+		return err
+	}
+	if err := e.space.SetCheckpoint(old + 1); err != nil {
+		return err
+	}
+	d.covered.Store(old + 1)
+	return nil
+}
+
+// Checkpoint makes sure that everything that has been committed when it is called
+// is durable in place: the logs are not needed for it any more. Without FlushDurable
+// it does nothing.
+func (e *Engine) Checkpoint(c *rdma.Coro) error {
+	if e.opts.Flush != FlushDurable {
+		return nil
+	}
+	for g := e.durable.generation.Load(); e.durable.covered.Load() <= g; {
+		if err := e.checkpoint(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckpointOf is Checkpoint for who has recovered coordinators: their transactions
+// are at rest, though their sessions could not say so.
+func (e *Engine) CheckpointOf(c *rdma.Coro, ids []uint32) error {
+	e.mu.Lock()
+	for _, x := range e.commits {
+		if slices.Contains(ids, x.coordinator) {
+			x.closed.Store(true)
+		}
+	}
+	e.mu.Unlock()
+	return e.Checkpoint(c)
+}
+
+// atRest reports whether every transaction of a generation has installed its images.
+func (e *Engine) atRest(generation uint32) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	kept := e.commits[:0]
+	quiet := true
+	for _, x := range e.commits {
+		if x.closed.Load() {
+			continue
+		}
+		kept = append(kept, x)
+		quiet = quiet && x.n[generation&1].Load() == 0
+	}
+	clear(e.commits[len(kept):])
+	e.commits = kept
+	return quiet
+}
+
+// flushLogs makes the log records durable that have been written when it is called.
+// One flush serves everybody who waits when it begins (group commit).
+func (e *Engine) flushLogs(c *rdma.Coro) error {
+	d := &e.durable
+	mine := d.asked.Add(1)
+	if c.Multiplexed() {
+		c.Yield() // the thread's other coroutines come to their commits, and share the flush
+	}
+	for d.flushed.Load() < mine {
+		if !d.flushing.CompareAndSwap(false, true) {
+			c.Sleep(10_000)
+			continue
+		}
+		upTo := d.asked.Load()
+		err := e.space.FlushSegments(c, memory.KindLog)
+		if err == nil {
+			d.flushed.Store(upTo)
+		}
+		d.flushing.Store(false)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,384 @@
+package recovery
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"txnode/index"
+	"txnode/index/race"
+	"txnode/log"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// PowerReport says what a recovery from the loss of power has done.
+type PowerReport struct {
+	Report
+	Restored int // records whose image is that of a log
+	Copied   int // replicas that differed from their primary
+	Records  int // that the database has
+}
+
+// Power brings a database into order that promised to survive the loss of power
+// (memory.Space.Checkpoint is not 0) and was not closed. The caller is its only
+// user. What was written since the last checkpoint may be on the blades, or not, line
+// by line and replica by replica; only log records that were acknowledged, extents'
+// words and the catalog are certain. From them follows everything else:
+//
+//   - A record that was written since the checkpoint is in the log of each transaction
+//     that wrote it. Its state is the image that no other one replaces: entries name the
+//     version that they replace. A block can have had several records one after another,
+//     but all but the last have ended in a delete or a move.
+//   - Any other block with a live record is as the checkpoint has flushed it, but for
+//     its lock, since images are written to primaries only when their log is durable.
+//     Backups may have images of transactions whose log is lost, and are made equal.
+//   - All other blocks are free.
+//   - The indexes are built again, from the blocks.
+//
+// It takes time in proportion to the database. It is idempotent: until it ends the
+// catalog says that it is needed, and whatever it finds of an earlier attempt is
+// treated as the above.
+func Power(c *rdma.Coro, o Options) (PowerReport, error) {
+	var rep PowerReport
+	left, err := o.Space.Coordinators()
+	if err != nil {
+		return rep, err
+	}
+	p := &power{o: &o, rep: &rep, latest: map[memory.Addr]log.Entry{}, touched: map[memory.Addr]bool{}, indexes: map[uint16]*race.Index{}}
+	ids := make([]uint32, len(left))
+	for i := range left {
+		ids[i] = left[i].ID
+	}
+	o.Steal, o.Durable = true, true
+	var claim *memory.Claim
+	if len(ids) > 0 {
+		t := c.Thread()
+		if claim, err = o.Space.Claim(memory.ClaimOptions{By: o.By, Now: t.Now(), Steal: true}, ids...); err != nil {
+			return rep, fmt.Errorf("recovery: coordinators %v: %w", ids, err)
+		}
+		p.run = &run{c: c, t: t, o: &o, claim: claim, v: claim.View(), rep: &rep.Report, tables: map[uint16]index.Index{}}
+		if err := p.open(); err != nil {
+			return rep, err
+		}
+		defer p.close()
+		if err := p.scan(); err != nil {
+			return rep, err
+		}
+		if err := p.persist(); err != nil {
+			return rep, err
+		}
+		if err := p.resolve(); err != nil {
+			return rep, err
+		}
+		rep.Coordinators, rep.Committed = ids, p.committed
+	}
+	if err := p.rebuild(c); err != nil {
+		return rep, err
+	}
+	if err := o.Space.FlushSegments(c, memory.KindBlocks, memory.KindIndex); err != nil {
+		return rep, fmt.Errorf("recovery: %w", err)
+	}
+	for _, id := range p.order {
+		if err := o.Space.SetTableRoot(id, p.indexes[id].Root()); err != nil {
+			return rep, fmt.Errorf("recovery: %w", err)
+		}
+	}
+	// Everything is in place: the logs are no longer needed.
+	if err := o.Space.SetCheckpoint(o.Space.Checkpoint() + 1); err != nil {
+		return rep, fmt.Errorf("recovery: %w", err)
+	}
+	if claim != nil {
+		if err := p.clear(); err != nil {
+			return rep, err
+		}
+		if err := claim.Forget(); err != nil {
+			return rep, fmt.Errorf("recovery: %w", err)
+		}
+	}
+	generation, _ := o.Space.Unswept()
+	return rep, o.Space.Swept(generation)
+}
+
+// power is one attempt.
+type power struct {
+	*run
+	o   *Options
+	rep *PowerReport
+
+	latest  map[memory.Addr]log.Entry // the last live record of blocks that have one
+	touched map[memory.Addr]bool      // blocks that the logs tell of
+	tables  []memory.Table
+	indexes map[uint16]*race.Index
+	order   []uint16 // tables with an index
+}
+
+// resolve finds out which images of the logs are the last ones.
+func (p *power) resolve() error {
+	type place struct {
+		at      memory.Addr
+		version record.TxID
+	}
+	since := p.o.Space.Checkpoint()
+	replaced := map[place]bool{}
+	var entries []log.Entry
+	for _, x := range p.txs {
+		if x.Kind != log.Redo || x.Generation < since {
+			continue
+		}
+		for _, e := range x.Record.Entries {
+			entries = append(entries, e)
+			p.touched[e.Addr] = true
+			replaced[place{e.Addr, e.Prev}] = true
+			if e.Kind == log.Move {
+				p.touched[e.From] = true
+				replaced[place{e.From, e.Prev}] = true
+			}
+		}
+	}
+	for _, e := range entries {
+		if e.Image.Meta().State() != record.Live || replaced[place{e.Addr, e.Image.Version()}] {
+			continue
+		}
+		if other, ok := p.latest[e.Addr]; ok {
+			return fmt.Errorf("%w: the logs have two last records of block %v: of transactions %v and %v", ErrCorrupt, e.Addr, other.Image.Version(), e.Image.Version())
+		}
+		p.latest[e.Addr] = e
+	}
+	return nil
+}
+
+// ErrCorrupt: what is stored is damaged beyond what a loss of power does.
+var ErrCorrupt = errors.New("recovery: stored data is damaged")
+
+// rebuild brings every block into its state, and makes new indexes.
+func (p *power) rebuild(c *rdma.Coro) error {
+	s := p.o.Space
+	var err error
+	if p.tables, err = s.Tables(); err != nil {
+		return err
+	}
+	options := map[uint16]race.Options{}
+	for _, t := range p.tables {
+		if t.Root == 0 {
+			continue
+		}
+		options[t.ID] = race.Options{}
+		if ix, err := race.Open(c, s, t.Root, t.ID); err == nil {
+			g := ix.Geometry()
+			options[t.ID] = race.Options{Groups: g.Groups, MaxDepth: g.MaxDepth}
+		}
+	}
+	for _, x := range s.Extents() {
+		if err := s.FreeExtent(x.Addr, x.Size); err != nil {
+			return fmt.Errorf("recovery: %w", err)
+		}
+	}
+	for _, t := range p.tables {
+		if t.Root == 0 {
+			continue
+		}
+		_, ix, err := race.Create(c, s, t.ID, options[t.ID])
+		if err != nil {
+			return fmt.Errorf("recovery: a new index for table %q: %w", t.Name, err)
+		}
+		ix.SetOwner(p.o.owner(s.View()))
+		p.indexes[t.ID] = ix
+		p.order = append(p.order, t.ID)
+	}
+	b := &builder{power: p, c: c, t: c.Thread()}
+	if err := b.open(); err != nil {
+		return err
+	}
+	defer b.close()
+	l := s.Layout()
+	for id := range l.Segments {
+		if g := &l.Segments[id]; g.Kind == memory.KindBlocks && g.Placement.N > 0 {
+			if err := b.segment(memory.SegmentID(id), g.Class, l.SegmentSize); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// builder goes over all blocks.
+type builder struct {
+	*power
+	c     *rdma.Coro
+	t     *rdma.Thread
+	batch rdma.Batch
+	bufs  [memory.MaxReplicas]uint32 // arena: a span of blocks of each copy
+	span  uint32
+	out   uint32 // arena: an image to be written
+	local uint32 // arena: buffer of lookups
+	query index.Query
+	zero  []byte
+}
+
+// spanBytes is how much of each copy is read at once; blocks that are larger are
+// read alone.
+const spanBytes = 128 << 10
+
+func (b *builder) open() (err error) {
+	b.span = spanBytes
+	l := b.o.Space.Layout()
+	for i := range l.Segments {
+		if l.Segments[i].Kind == memory.KindBlocks {
+			b.span = max(b.span, l.Segments[i].Class.Size())
+		}
+	}
+	for k := range b.bufs {
+		if b.bufs[k], err = b.t.Alloc(int(b.span)); err != nil {
+			return fmt.Errorf("recovery: memory for blocks: %w", err)
+		}
+	}
+	if b.out, err = b.t.Alloc(int(b.span)); err != nil {
+		return fmt.Errorf("recovery: memory for blocks: %w", err)
+	}
+	for _, id := range b.order {
+		if b.local, err = b.t.Alloc(b.indexes[id].BufferSize()); err != nil {
+			return fmt.Errorf("recovery: memory for lookups: %w", err)
+		}
+		break
+	}
+	b.zero = make([]byte, record.LineSize)
+	return nil
+}
+
+func (b *builder) close() {
+	_ = b.c.Drain(&b.batch)
+	for _, at := range b.bufs {
+		if at != 0 {
+			b.t.Free(at, int(b.span))
+		}
+	}
+	if b.out != 0 {
+		b.t.Free(b.out, int(b.span))
+	}
+	if b.local != 0 {
+		b.t.Free(b.local, b.indexes[b.order[0]].BufferSize())
+	}
+}
+
+func (b *builder) segment(id memory.SegmentID, class memory.Class, segmentSize uint32) error {
+	size := class.Size()
+	v := b.o.Space.View()
+	per := max(spanBytes/size, 1)
+	for first, n := uint32(0), segmentSize/size; first < n; first += per {
+		k := min(per, n-first)
+		at := memory.MakeAddr(id, first*size)
+		copies := v.Copies(at)
+		b.batch.Reset()
+		for i := range copies {
+			b.batch.Read(v.At(at, i), b.bufs[i], k*size)
+		}
+		if err := b.c.Do(&b.batch); err != nil {
+			return fmt.Errorf("recovery: reading blocks: %w", err)
+		}
+		for j := range k {
+			if err := b.block(v, at+memory.Addr(j*size), class, j*size, copies); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// block brings one block into its state; its copies are in the buffers, at off.
+func (b *builder) block(v *memory.View, a memory.Addr, class memory.Class, off uint32, copies int) error {
+	size := class.Size()
+	img := func(k int) record.Image { return record.Image(b.t.Bytes(b.bufs[k]+off, size)) }
+	var image record.Image
+	if e, ok := b.latest[a]; ok {
+		image = e.Image
+		b.rep.Restored++
+	} else if !b.touched[a] && img(0).Meta().State() == record.Live {
+		from := -1
+		for k := 0; k < copies && from < 0; k++ {
+			if m := img(k).Meta(); m.State() == record.Live && m.Class() == class {
+				if need, err := img(k).Check(a); err == nil {
+					from, image = k, record.Image(bytes.Clone(img(k)[:need])) // its guard changes
+				}
+			}
+		}
+		if from < 0 {
+			return fmt.Errorf("%w: the record in block %v matches its checksum on none of its %d copies", ErrCorrupt, a, copies)
+		}
+	}
+	if image == nil {
+		for k := range copies {
+			if err := b.blank(v, a, k, img(k)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if m := image.Meta(); m.Class() != class || len(image) > int(size) {
+		return fmt.Errorf("%w: a record of class %d in block %v of class %d", ErrCorrupt, m.Class(), a, class)
+	}
+	image.SetGuard(record.FreeAt(image.Version()))
+	for k := range copies {
+		if bytes.Equal(img(k)[:len(image)], image) {
+			continue
+		}
+		if k > 0 {
+			b.rep.Copied++
+		}
+		if err := b.write(v.At(a, k), image); err != nil {
+			return err
+		}
+	}
+	b.rep.Records++
+	return b.link(a, class, image)
+}
+
+// blank makes a block one that was never used.
+func (b *builder) blank(v *memory.View, a memory.Addr, k int, img record.Image) error {
+	if bytes.Equal(img[:record.LineSize], b.zero) {
+		return nil
+	}
+	return b.write(v.At(a, k), b.zero)
+}
+
+func (b *builder) write(to rdma.RemoteAddr, p []byte) error {
+	copy(b.t.Bytes(b.out, uint32(len(p))), p)
+	b.batch.Reset()
+	b.batch.Write(to, b.out, uint32(len(p)))
+	if err := b.c.Do(&b.batch); err != nil {
+		return fmt.Errorf("recovery: writing blocks: %w", err)
+	}
+	return nil
+}
+
+// link enters a record into the index of its table.
+func (b *builder) link(a memory.Addr, class memory.Class, image record.Image) error {
+	table := image.Meta().Table()
+	ix := b.indexes[table]
+	if ix == nil {
+		return fmt.Errorf("%w: the record in block %v is of table %d, which has no index", ErrCorrupt, a, table)
+	}
+	q := &b.query
+	*q = index.Query{Key: append(q.Key[:0], image.Key()...), Local: b.local, View: b.o.Space.View(), Candidates: q.Candidates[:0]}
+	q.Hash = record.Hash(table, q.Key)
+	for again := true; again; {
+		b.batch.Reset()
+		ix.Search(&b.batch, q)
+		if err := b.c.Do(&b.batch); err != nil {
+			return fmt.Errorf("recovery: building an index: %w", err)
+		}
+		var err error
+		if again, err = ix.Resolve(b.c, q); err != nil {
+			return fmt.Errorf("recovery: building an index: %w", err)
+		}
+	}
+	err := ix.Insert(b.c, q, a, class)
+	if errors.Is(err, index.ErrDuplicate) {
+		return fmt.Errorf("%w: block %v has a key of table %d that another block has, too", ErrCorrupt, a, table)
+	}
+	if err != nil {
+		return fmt.Errorf("recovery: building an index: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package crashtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"txnode/memory"
+	"txnode/memory/catalog"
+	"txnode/rdma"
+	"txnode/rdma/rdmatest"
+	"txnode/txn"
+	"txnode/verify"
+)
+
+// TestPower takes the power from databases that are open with Durable: whatever was
+// not flushed is lost, or not, line by line, on every blade. Sometimes the power goes
+// again while the database is recovered.
+func TestPower(t *testing.T) {
+	seeds := uint64(25)
+	if testing.Short() {
+		seeds = 5
+	}
+	if *powerFlag > 0 {
+		seeds = *powerFlag
+	}
+	sum := &totals{}
+	var again int
+	for seed := *seedFlag; seed < *seedFlag+seeds; seed++ {
+		if err := powerRun(seed, sum, &again); err != nil {
+			t.Fatalf("seed %d: %v; repeat with -powers 1 -seed %d", seed, err, seed)
+		}
+		if n := seed - *seedFlag + 1; n%100 == 0 {
+			t.Logf("%d of %d seeds", n, seeds) // shown at once with -v
+		}
+	}
+	t.Logf("%d losses of power, %d of them during recovery; %d transactions acknowledged, %d under way, %d of which had taken effect",
+		sum.kills, again, sum.committed, sum.unknown, sum.effective)
+}
+
+func powerRun(seed uint64, sum *totals, again *int) error {
+	r := rand.New(rand.NewPCG(seed, 9))
+	caps := rdma.Caps{Placed: r.IntN(3) > 0, OrderedLine: r.IntN(3) > 0, MaskedCAS: r.IntN(2) == 0, Synchronous: r.IntN(2) == 0}
+	l := &life{Blades: 3, Backups: r.IntN(3), Workers: 1 + r.IntN(3), Accounts: 10 + r.Uint64N(100), Seed: seed}
+	cat := &catalog.Mem{}
+	down := false // nothing is executed any more
+	left := 0     // requests until then
+	fail := func(*rdma.WR) rdma.Status {
+		if left--; left < 0 {
+			down = true
+		}
+		if down {
+			return rdma.StatusNoBlade
+		}
+		return rdma.StatusOK
+	}
+	f := rdmatest.New(rdmatest.Options{Blades: 3, Size: 16 << 20, Caps: caps, Seed: seed, Volatile: true, Fail: fail})
+	base := map[uint64]state{}
+	for life := range 3 {
+		var frames []*frame
+		down, left = false, 500+r.IntN(8000)
+		clean := r.IntN(6) == 0
+		if clean {
+			left = 1 << 30
+		}
+		err := powerLife(f, cat, l, func(x *frame) error { frames = append(frames, x); return nil }, clean)
+		if clean != (err == nil) {
+			return fmt.Errorf("life %d: clean %v, but %w", life, clean, err)
+		}
+		for {
+			f = f.LosePower(r.Uint64())
+			f.Fail(fail)
+			sum.kills++
+			down, left = false, 1<<30
+			if r.IntN(2) == 0 {
+				left = r.IntN(8000)
+			}
+			found, err := powerLook(f, cat, l)
+			if err != nil {
+				if down {
+					*again++
+					continue
+				}
+				return fmt.Errorf("life %d, power has come back: %w", life, err)
+			}
+			if err := judge(base, frames, found, sum); err != nil {
+				return fmt.Errorf("life %d: %w", life, err)
+			}
+			left = 1 << 30
+			if err := walkFabric(f, cat); err != nil {
+				return fmt.Errorf("life %d: %w", life, err)
+			}
+			base = found
+			break
+		}
+		l.Seed += 1000
+	}
+	return nil
+}
+
+func (l *life) onFabric(f rdma.Fabric, cat memory.Catalog) txn.Options {
+	o := l.options()
+	o.Dir, o.Blades, o.BladeSize = "", 0, 0
+	o.Fabric, o.Catalog, o.Durable, o.SegmentSize = f, cat, true, 256<<10
+	return o
+}
+
+// powerLife runs clients until nothing works any more, or, if clean, until they have
+// done enough and the database is closed.
+func powerLife(f *rdmatest.Fabric, cat memory.Catalog, l *life, say func(*frame) error, clean bool) error {
+	ctx := context.Background()
+	db, err := txn.Open(ctx, l.onFabric(f, cat))
+	if err != nil {
+		return err
+	}
+	table, err := txn.CreateTable(db, "records", txn.Uint64, txn.Bytes())
+	if err != nil {
+		return err
+	}
+	err = db.Run(ctx, l.Workers, 1+int(l.Seed%3), func(ctx context.Context, id int, w *txn.Worker) error {
+		c := &client{l: l, id: int64(id), w: w, table: table, rand: rand.New(rand.NewPCG(l.Seed, uint64(id))), say: say, now: f.Now}
+		for !clean || c.done < 50 {
+			if err := c.step(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return db.Close(ctx)
+}
+
+// powerLook opens the database and reads all of it.
+func powerLook(f *rdmatest.Fabric, cat memory.Catalog, l *life) (map[uint64]state, error) {
+	ctx := context.Background()
+	db, err := txn.Open(ctx, l.onFabric(f, cat))
+	if err != nil {
+		return nil, err
+	}
+	found, err := readAll(ctx, db, l)
+	if err != nil {
+		return nil, err
+	}
+	return found, db.Close(ctx)
+}
+
+func walkFabric(f rdma.Fabric, cat memory.Catalog) error {
+	l, err := memory.LoadLayout(cat)
+	if err != nil {
+		return err
+	}
+	db, err := verify.Attach(f, l)
+	if err != nil {
+		return err
+	}
+	return errors.Join(noFindings(db), db.Close())
+}
