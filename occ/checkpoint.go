@@ -164,7 +164,7 @@ func (e *Engine) atRest(generation uint32) bool {
 	kept := e.commits[:0]
 	quiet := true
 	for _, x := range e.commits {
-		if x.closed.Load() {
+		if x.closed.Load() || !e.space.Registered(x.coordinator) {
 			continue
 		}
 		kept = append(kept, x)
