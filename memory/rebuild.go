@@ -181,10 +181,13 @@ func (p *Placement) build(r Replica) {
 	clear(p.Replicas[p.Written()+int(p.Lost):])
 }
 
-// Finish makes copies that have been built full ones, in a new epoch.
-func (s *Space) Finish(ids []SegmentID) error {
-	return s.AdvanceEpoch(func(l *Layout) error {
-		n := 0
+// finishIn makes copies that have been built full ones, in a new epoch, and returns of
+// how many segments; of none, if the epoch is not the given one any more.
+func (s *Space) finishIn(epoch Epoch, ids []SegmentID) (n int, err error) {
+	err = s.AdvanceEpoch(func(l *Layout) error {
+		if l.Epoch != epoch {
+			return errUnchanged
+		}
 		for _, id := range ids {
 			if int(id) < len(l.Segments) && l.Segments[id].Placement.Building > 0 {
 				l.Finish(id)
@@ -196,6 +199,7 @@ func (s *Space) Finish(ids []SegmentID) error {
 		}
 		return nil
 	})
+	return n, err
 }
 
 // Redundancy is how well the segments are copied.

@@ -60,7 +60,7 @@ func (l *Layout) validateSegments() (map[logPlace]SegmentID, error) {
 			most = 1
 		}
 		if s.Kind == 0 || s.Kind >= numKinds || s.Class >= NumClasses || s.Kind == KindBlocks && s.Class.Size() > l.SegmentSize ||
-			s.Row > nextRow || s.Placement.Written()+int(s.Placement.Lost) > most || s.Placement.N == 0 && s.Placement.Building > 0 {
+			s.Row > nextRow || s.Placement.Written() > most || s.Placement.Written()+int(s.Placement.Lost) > MaxReplicas || s.Placement.N == 0 && s.Placement.Building > 0 {
 			return nil, unsound("segment %d: %v, class %d, row %d, copies: %d, %d being built, %d lost", i, s.Kind, s.Class, s.Row,
 				s.Placement.N, s.Placement.Building, s.Placement.Lost)
 		}

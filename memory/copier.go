@@ -1,0 +1,352 @@
+package memory
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"txnode/rdma"
+)
+
+// Copier fills the copies of segments that are being built, while transactions run,
+// and makes them full ones. It needs no lock:
+//
+// Words of an index it brings over with [SyncWords], like whoever changes one.
+//
+// A block is copied when its guard is free, and counts as copied when the guard is the
+// same after the copy has been placed. A guard names the image, and no two images
+// of a block share one. So nobody has installed another image in between, and who
+// does so later writes the copy, too, after ours: he locks the block first. Who
+// had locked the block and given up has written nothing. A block that is free
+// on the primary is made free on the copy, in the same way. What is locked, or
+// has changed, is looked at again.
+//
+// All this holds for what happens in one epoch, in which everybody writes the copies
+// that are being built: those who do not live to finish are followed by a new one.
+// Then the copier compares everything again. It finishes in the epoch in which
+// it has compared everything.
+//
+// A copier belongs to one goroutine at a time.
+type Copier struct {
+	space *Space
+	epoch Epoch
+	work  []SegmentID
+	at    int    // in work
+	off   uint32 // in the segment
+	later []Addr // blocks to be looked at again
+	idle  int    // steps in a row that have brought nothing
+	p     CopyProgress
+}
+
+// CopyProgress is how far a copier is.
+type CopyProgress struct {
+	Segments int    // that are being built
+	Total    uint64 // bytes to be compared
+	Done     uint64 // bytes compared
+	Copied   uint64 // bytes of blocks written, in all passes
+	Passes   int    // begun, one for each epoch
+	Finished int    // segments that became full again, since the copier was made
+}
+
+// NewCopier makes a copier. It is made once: it finds its work by itself.
+func (s *Space) NewCopier() *Copier { return &Copier{space: s} }
+
+// Progress returns how far the copier is.
+func (k *Copier) Progress() CopyProgress { return k.p }
+
+const (
+	copyChunk   = 64 << 10 // bytes of a segment in a step
+	copyRetries = 256      // blocks looked at again in a step
+)
+
+// Step does a part of the work: some hundred microseconds on a fast fabric. idle
+// means that nothing is being built. After an error, of a verb or of the catalog, the
+// thread's queue pairs may have to be connected again; nothing is lost.
+func (k *Copier) Step(c *rdma.Coro) (idle bool, err error) {
+	v := k.space.ViewOn(c.Thread())
+	if v.Epoch != k.epoch {
+		k.restart(v)
+	}
+	switch {
+	case len(k.work) == 0:
+		return true, nil
+	case k.at < len(k.work):
+		err = k.forward(c, v)
+	case len(k.later) > 0:
+		err = k.again(c, v)
+	default:
+		n, err := k.space.finishIn(k.epoch, k.work)
+		k.p.Finished += n
+		k.epoch = 0 // look for more
+		return false, err
+	}
+	if err != nil {
+		k.epoch = 0 // what was under way is not known
+	}
+	return false, err
+}
+
+// restart makes a list of what is to be done.
+func (k *Copier) restart(v *View) {
+	k.epoch, k.work, k.at, k.off, k.later, k.idle = v.Epoch, k.work[:0], 0, 0, k.later[:0], 0
+	for id := 1; id < v.Segments(); id++ {
+		if a := MakeAddr(SegmentID(id), 0); v.Written(a) > v.Copies(a) {
+			k.work = append(k.work, SegmentID(id))
+		}
+	}
+	k.p.Segments, k.p.Done, k.p.Total = len(k.work), 0, uint64(len(k.work))*uint64(k.space.opts.SegmentSize)
+	if len(k.work) > 0 {
+		k.p.Passes++
+	}
+}
+
+// forward does the next part of a segment.
+func (k *Copier) forward(c *rdma.Coro, v *View) error {
+	id := k.work[k.at]
+	kind, class := k.space.purpose(id)
+	size := k.space.opts.SegmentSize
+	n := uint32(copyChunk)
+	var err error
+	if kind == KindIndex {
+		err = SyncWords(c, v, MakeAddr(id, k.off), n)
+	} else {
+		block := class.Size()
+		n = max(copyChunk/block, 1) * block
+		end := size / block * block
+		n = min(n, end-k.off)
+		err = k.blocks(c, v, MakeAddr(id, k.off), n, block)
+		if k.off+n == end {
+			n = size - k.off
+		}
+	}
+	if err != nil {
+		return err
+	}
+	k.p.Done += uint64(n)
+	if k.off += n; k.off >= size {
+		k.at, k.off = k.at+1, 0
+	}
+	return nil
+}
+
+// purpose is what a segment is for.
+func (s *Space) purpose(id SegmentID) (SegmentKind, Class) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.layout.Segments[id].Kind, s.layout.Segments[id].Class
+}
+
+// again looks at blocks once more that were locked, or have changed.
+func (k *Copier) again(c *rdma.Coro, v *View) error {
+	list := k.later
+	rest := []Addr(nil)
+	if len(list) > copyRetries {
+		list, rest = list[:copyRetries], list[copyRetries:]
+	}
+	before := len(k.later)
+	list = append([]Addr(nil), list...)
+	k.later = append([]Addr(nil), rest...)
+	for i, a := range list {
+		_, class := k.space.purpose(a.Segment())
+		if err := k.blocks(c, v, a, class.Size(), class.Size()); err != nil {
+			k.later = append(k.later, list[i:]...)
+			return err
+		}
+	}
+	if len(k.later) < before {
+		k.idle = 0
+	} else {
+		k.idle++
+		c.Sleep(min(int64(1000)<<min(k.idle, 20), 1_000_000))
+	}
+	return nil
+}
+
+// blocks copies the blocks of n bytes at a, n a multiple of the size of one.
+func (k *Copier) blocks(c *rdma.Coro, v *View, a Addr, n, block uint32) error {
+	for i := v.Copies(a); i < v.Written(a); i++ {
+		if block > copyChunk {
+			if err := k.large(c, v, a, block, i); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := k.compare(c, v, a, n, block, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// what is to be done about a block
+type verdict uint8
+
+const (
+	blockSame  verdict = iota
+	blockCopy          // all of it
+	blockFree          // its header
+	blockLater         // it is locked
+)
+
+// judge compares a block of the primary with its copy. used is the whole of it.
+func judge(p, copied []byte) verdict {
+	guard := binary.LittleEndian.Uint64(p[blockGuardOff:])
+	if guard&guardHeld != 0 {
+		return blockLater
+	}
+	free := func(p []byte) bool {
+		return binary.LittleEndian.Uint64(p[blockMetaOff:])>>blockStateShift&blockStateMask == blockStateFree
+	}
+	if free(p) {
+		if free(copied) && binary.LittleEndian.Uint64(copied[blockGuardOff:])&guardHeld == 0 {
+			return blockSame
+		}
+		return blockFree
+	}
+	if bytes.Equal(p, copied) {
+		return blockSame
+	}
+	return blockCopy
+}
+
+// compare reads a run of blocks from the primary and from copy i, and copies what
+// differs.
+func (k *Copier) compare(c *rdma.Coro, v *View, a Addr, n, block uint32, i int) error {
+	t := c.Thread()
+	buf, err := t.Alloc(int(2 * n))
+	if err != nil {
+		return err
+	}
+	defer t.Free(buf, int(2*n))
+	var b rdma.Batch
+	b.Read(v.At(a, 0), buf, n)
+	b.Read(v.At(a, i), buf+n, n)
+	if err := c.Do(&b); err != nil {
+		return err
+	}
+	var todo []copying
+	for o := uint32(0); o < n; o += block {
+		p := t.Bytes(buf+o, block)
+		x := copying{at: a + Addr(o), buf: buf + o, n: block, guard: binary.LittleEndian.Uint64(p[blockGuardOff:])}
+		switch judge(p, t.Bytes(buf+n+o, block)) {
+		case blockLater:
+			k.later = append(k.later, x.at)
+		case blockFree:
+			x.n = blockHeader
+			todo = append(todo, x)
+		case blockCopy:
+			todo = append(todo, x)
+		}
+	}
+	if len(todo) == 0 {
+		return nil
+	}
+	return k.transfer(c, v, todo, i)
+}
+
+// copying is a block on its way.
+type copying struct {
+	at    Addr
+	buf   uint32 // arena, for n bytes
+	n     uint32
+	guard uint64 // when it was first seen
+}
+
+// transfer reads the blocks once more, now that their guards are known, writes those
+// that have kept them to copy i, and looks whether they still have.
+func (k *Copier) transfer(c *rdma.Coro, v *View, todo []copying, i int) error {
+	t := c.Thread()
+	var b rdma.Batch
+	for _, x := range todo {
+		b.Read(v.At(x.at, 0), x.buf, x.n)
+	}
+	if err := c.Do(&b); err != nil {
+		return err
+	}
+	b.Reset()
+	kept := todo[:0]
+	for _, x := range todo {
+		if t.Word(x.buf+blockGuardOff) != x.guard {
+			k.later = append(k.later, x.at)
+			continue
+		}
+		b.Write(v.At(x.at, i), x.buf, x.n)
+		if k.space.opts.Durable {
+			b.Flush(v.At(x.at, i), x.n)
+		}
+		k.p.Copied += uint64(x.n)
+		kept = append(kept, x)
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	if err := c.Do(&b); err != nil {
+		return err
+	}
+	if err := c.Fence(rdma.FenceThread, 0, &b); err != nil {
+		return err
+	}
+	b.Reset()
+	for _, x := range kept {
+		g := v.At(x.at, 0)
+		g.Off += blockGuardOff
+		b.Read(g, x.buf, 8)
+	}
+	if err := c.Do(&b); err != nil {
+		return err
+	}
+	for _, x := range kept {
+		if t.Word(x.buf) != x.guard {
+			k.later = append(k.later, x.at)
+		}
+	}
+	return nil
+}
+
+// large copies a block to copy i piece by piece, the first line last.
+func (k *Copier) large(c *rdma.Coro, v *View, a Addr, block uint32, i int) error {
+	t := c.Thread()
+	buf, err := t.Alloc(2 * copyChunk)
+	if err != nil {
+		return err
+	}
+	defer t.Free(buf, 2*copyChunk)
+	var b rdma.Batch
+	b.Read(v.At(a, 0), buf, blockHeader)
+	b.Read(v.At(a, i), buf+copyChunk, blockHeader)
+	if err := c.Do(&b); err != nil {
+		return err
+	}
+	head := copying{at: a, buf: buf, n: blockHeader, guard: t.Word(buf + blockGuardOff)}
+	switch judge(t.Bytes(buf, blockHeader), t.Bytes(buf+copyChunk, blockHeader)) {
+	case blockLater:
+		k.later = append(k.later, a)
+		return nil
+	case blockFree:
+		return k.transfer(c, v, []copying{head}, i)
+	}
+	if binary.LittleEndian.Uint64(t.Bytes(buf+blockMetaOff, 8))>>blockStateShift&blockStateMask == blockStateFree {
+		return nil
+	}
+	for o := uint32(blockHeader); o < block; o += copyChunk {
+		n := min(copyChunk, block-o)
+		b.Reset()
+		b.Read(v.At(a+Addr(o), 0), buf, n)
+		b.Read(v.At(a+Addr(o), i), buf+copyChunk, n)
+		if err := c.Do(&b); err != nil {
+			return err
+		}
+		if bytes.Equal(t.Bytes(buf, n), t.Bytes(buf+copyChunk, n)) {
+			continue
+		}
+		b.Reset()
+		b.Write(v.At(a+Addr(o), i), buf, n)
+		if k.space.opts.Durable {
+			b.Flush(v.At(a+Addr(o), i), n)
+		}
+		if err := c.Do(&b); err != nil {
+			return err
+		}
+		k.p.Copied += uint64(n)
+	}
+	return k.transfer(c, v, []copying{head}, i)
+}
