@@ -115,6 +115,9 @@ func (st *Store) String() string {
 	s += fmt.Sprintf(", %s per record, policy %s, techniques %s", plural(int64(st.Replicas), "backup"), st.Policy, techniques)
 	if st.Directory != "" {
 		s += ", in " + st.Directory
+		if st.Power {
+			s += ", flushed before a commit is acknowledged"
+		}
 	}
 	return s + "; " + st.Fabric
 }

@@ -48,6 +48,7 @@ type Store struct {
 	Blades     int      `json:"blades"`
 	BladeBytes int64    `json:"blade_bytes"`
 	Directory  string   `json:"directory,omitempty"` // empty: memory only
+	Power      bool     `json:"survives_power_loss,omitempty"`
 }
 
 // Techniques are the names of all of SMART's techniques that a store may use.

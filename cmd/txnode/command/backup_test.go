@@ -57,3 +57,23 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestDurabilityFlag(t *testing.T) {
+	b := newBed(t)
+	for _, c := range []struct {
+		want int
+		says string
+		args []string
+	}{
+		{2, "must be one of process, power", []string{"--durability", "disk"}},
+		{2, "needs --dir", []string{"--durability", "power"}},
+		{2, "needs --policy default", []string{"--durability", "power", "--dir", "$DIR/db", "--policy", "ford"}},
+		{0, "flushed before a commit is acknowledged", []string{"--durability", "power", "--dir", "$DIR/db"}},
+	} {
+		args := append([]string{"bench", "smallbank", "--accounts", "500", "--hot-accounts", "20", "--warmup", "0s", "--txns", "50", "--no-save"}, c.args...)
+		code, out, stderr := b.run(args...)
+		if text := strings.Join(strings.Fields(out+stderr), " "); code != c.want || !strings.Contains(text, c.says) {
+			t.Errorf("%q: exit code %d, %s; want %d and %q", args, code, text, c.want, c.says)
+		}
+	}
+}

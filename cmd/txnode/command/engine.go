@@ -17,6 +17,7 @@ import (
 func openEngine(ctx context.Context, o StoreOptions) (workload.Store, error) {
 	options := txn.Options{
 		Dir:         o.Dir,
+		Durable:     o.Durability == "power",
 		BladeSize:   uint64(o.BladeSize),
 		SegmentSize: uint32(o.SegmentSize),
 		Policy:      occ.PolicyDefault,

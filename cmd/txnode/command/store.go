@@ -22,6 +22,7 @@ type StoreOptions struct {
 	BladeSize   int64 // bytes; 0: the engine's default, or what Dir has
 	SegmentSize int64 // likewise
 	Dir         string
+	Durability  string // what an acknowledged commit survives: process or power
 	Seed        uint64
 	// Geometry: Replicas and Blades were asked for, and a database in Dir must have
 	// them. Without, it is taken as it is.
@@ -31,7 +32,10 @@ type StoreOptions struct {
 	size, segment byteSize
 }
 
-var policies = []string{"default", "ford"}
+var (
+	policies     = []string{"default", "ford"}
+	durabilities = []string{"process", "power"}
+)
 
 // AddFlags registers the flags.
 func (o *StoreOptions) AddFlags(cmd *cobra.Command) {
@@ -44,7 +48,9 @@ func (o *StoreOptions) AddFlags(cmd *cobra.Command) {
 	fs.Var(&o.size, "blade-size", "size of each blade, such as 4GiB, used as data comes; 0, the default: 16GiB, or what --dir has")
 	fs.Var(&o.segment, "segment-size", "unit in which blades hand out memory, a power of two from 256KiB to 64MiB;\n0, the default: 64MiB, with --dir 8MiB or what is there")
 	fs.StringVar(&o.Dir, "dir", "", "`directory` that keeps the blades in files, so that the next run finds its data; by default memory only")
+	fs.StringVar(&o.Durability, "durability", "process", "what a commit in --dir survives: the end of the `process`, however it comes, or the loss of power\n(the log is flushed before a commit is acknowledged)")
 	completeWith(cmd, "policy", policies...)
+	completeWith(cmd, "durability", durabilities...)
 	completeWith(cmd, "techniques", append([]string{"all", "none"}, techniqueNames...)...)
 	completeFiles(cmd, "dir", true)
 }
@@ -62,6 +68,14 @@ func (o *StoreOptions) Validate(cmd *cobra.Command) error {
 		faults = append(faults, fmt.Sprintf("--blades is %d; it must be from 1 to %d", o.Blades, memory.MaxBlades))
 	} else if o.Replicas <= 2 && o.Blades <= o.Replicas {
 		faults = append(faults, fmt.Sprintf("--blades is %d; a record and %d backups need %d blades", o.Blades, o.Replicas, o.Replicas+1))
+	}
+	switch {
+	case !slices.Contains(durabilities, o.Durability):
+		faults = append(faults, fmt.Sprintf("--durability is %q; it must be one of %s", o.Durability, strings.Join(durabilities, ", ")))
+	case o.Durability == "power" && o.Dir == "":
+		faults = append(faults, "--durability power needs --dir: memory alone survives nothing")
+	case o.Durability == "power" && o.Policy == "ford":
+		faults = append(faults, "--durability power needs --policy default")
 	}
 	if o.Dir == "" && cmd.Flags().Changed("dir") {
 		faults = append(faults, "--dir is empty; name a directory, or leave it out to use memory only")
@@ -93,6 +107,7 @@ func (o *StoreOptions) describe(s workload.Store, fabric string) report.Store {
 		Blades:     o.Blades,
 		BladeBytes: o.BladeSize,
 		Directory:  o.Dir,
+		Power:      o.Durability == "power",
 	}
 	if g, ok := geometryOf(s); ok {
 		d.Replicas, d.Blades, d.BladeBytes = g.backups, g.blades, g.bladeBytes
