@@ -24,6 +24,7 @@ func (r *Result) WriteTable(w io.Writer, theme Theme) error {
 		if len(r.Runs) > 1 {
 			b.WriteString("\n" + r.runTable(theme))
 		}
+		b.WriteString(r.failoverTable(theme))
 	}
 	if notes := r.notes(theme); len(notes) > 0 {
 		b.WriteString("\n")

@@ -108,6 +108,7 @@ type Run struct {
 	Backlog     int64     `json:"backlog,omitempty"`  // of them not begun at the end
 	Books       Books     `json:"books"`
 	History     *History  `json:"history,omitempty"`
+	Failover    *Failover `json:"failover,omitempty"` // of a run in which blades were stopped
 }
 
 // Measure is what was measured of a transaction type, or of all.

@@ -37,6 +37,9 @@ type Config struct {
 	// History, if not nil, gets the recorded transactions of each window before they
 	// are checked; an error ends the benchmark. Needs Verify.
 	History func(txns []history.Txn) error
+	// Events happen in the order in which they are given, in each run once, and make it
+	// keep a Timeline. They need a Duration and a store whose clock is wall time.
+	Events []Event
 	// Progress, if not nil, is called a few times a second, by one goroutine at a time.
 	Progress func(Progress)
 }
@@ -96,6 +99,14 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Rate > 0 {
 		c.LatencySample = 1
+	}
+	if len(c.Events) > 0 && c.Duration == 0 {
+		fault("events without a duration")
+	}
+	for i, e := range c.Events {
+		if e.At < 0 || e.Do == nil || i > 0 && e.At < c.Events[i-1].At || c.Duration > 0 && e.At >= c.Duration {
+			fault("event %q at %v; events must be in order and within the duration of %v", e.Name, e.At, c.Duration)
+		}
 	}
 	if c.VerifyWindow == 0 {
 		c.VerifyWindow = DefaultVerifyWindow

@@ -33,8 +33,9 @@ type Run struct {
 	// Interrupted: the run was cut short.
 	Interrupted bool
 	Books       workload.VerifyReport
-	BooksErr    error    // wraps workload.ErrInconsistent, or says why nothing could be verified
-	History     *History // nil without Config.Verify
+	BooksErr    error     // wraps workload.ErrInconsistent, or says why nothing could be verified
+	History     *History  // nil without Config.Verify
+	Timeline    *Timeline // nil without Config.Events
 }
 
 // Type is what was measured of one transaction type.

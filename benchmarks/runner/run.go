@@ -26,6 +26,7 @@ type run struct {
 	backlog  int64
 	rounds   int
 	history  *historyCheck
+	timeline *timeline // nil: no events
 }
 
 // measure drives the workload until the run is over. After an error, what was
@@ -37,6 +38,9 @@ func (r *run) measure() error {
 		h := newHistogram()
 		r.latency.byType = append(r.latency.byType, h)
 		r.types = append(r.types, Type{Name: name, Share: mix[i], Latency: h})
+	}
+	if len(r.cfg.Events) > 0 {
+		r.timeline = newTimeline(r.cfg.Events, r.cfg.Duration)
 	}
 	if !r.cfg.Verify {
 		_, err := r.round()
@@ -74,12 +78,13 @@ func (r *run) over() bool {
 // round starts the workers once, and returns how many transactions have ended.
 func (r *run) round() (driven int64, err error) {
 	rd := &round{
-		run:    r,
-		warmup: max(r.cfg.Warmup-r.warm, 0),
-		seed:   r.seed + uint64(r.rounds)<<32,
-		board:  newBoard(r.cfg.workers()),
-		begin:  math.MaxInt64,
-		end:    math.MinInt64,
+		run:           r,
+		warmup:        max(r.cfg.Warmup-r.warm, 0),
+		seed:          r.seed + uint64(r.rounds)<<32,
+		board:         newBoard(r.cfg.workers()),
+		begin:         math.MaxInt64,
+		elapsedBefore: r.elapsed,
+		end:           math.MinInt64,
 	}
 	r.rounds++
 	rd.base.Store(notYet)
@@ -96,7 +101,9 @@ func (r *run) round() (driven int64, err error) {
 		rd.windowBatch = batchOf(r.cfg.VerifyWindow, r.cfg.workers())
 	}
 	stopReport := r.report(rd)
+	stopEvents := rd.playEvents()
 	err = r.store.Run(r.ctx, r.cfg.Threads, r.cfg.Coroutines, rd.work)
+	stopEvents()
 	stopReport()
 	if err != nil && r.ctx.Err() != nil {
 		err = ErrStuck
@@ -118,6 +125,9 @@ func (r *run) result() Run {
 	if r.history != nil {
 		out.History = &r.history.found
 	}
+	if r.timeline != nil {
+		out.Timeline = r.timeline.result()
+	}
 	return out
 }
 
@@ -133,6 +143,8 @@ type round struct {
 	txns     int64         // to measure; zero: no limit
 	seed     uint64
 	board    *board
+
+	elapsedBefore time.Duration // measured by earlier rounds of the run
 
 	base     atomic.Int64 // clock when the first worker began
 	arrived  atomic.Int64 // open loop: arrivals taken from the queue

@@ -100,6 +100,9 @@ func (w *worker) transaction(ctx context.Context) (typ int, outcome workload.Out
 	t := &w.types[typ]
 	t.outcomes[outcome]++
 	addDifference(&t.cost[outcome], after, before)
+	if w.round.timeline != nil && outcome == workload.Committed {
+		w.round.commit(w.now())
+	}
 	w.ended++
 	w.window--
 	if w.measuring {
