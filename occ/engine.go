@@ -93,6 +93,9 @@ func NewEngine(space *memory.Space, o Options) *Engine {
 		e.durable.generation.Store(space.Checkpoint())
 		e.durable.covered.Store(space.Checkpoint())
 	}
+	if f, ok := space.Fabric().(rdma.PageAdvisor); ok {
+		e.cache.Advise(f.AdviseHuge)
+	}
 	return e
 }
 

@@ -18,3 +18,9 @@ func (t *Thread) Touch(a RemoteAddr, n uint32, write bool) {
 		t.touch.Touch(a, n, write)
 	}
 }
+
+// PageAdvisor is a Fabric that can ask the operating system for huge pages.
+type PageAdvisor interface {
+	// AdviseHuge tells that p, which is not used yet, will be accessed all over.
+	AdviseHuge(p []byte)
+}

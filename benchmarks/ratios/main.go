@@ -19,10 +19,11 @@ func main() {
 	rounds := flag.Int("rounds", 15, "`rounds` of each measurement, in turn; the median counts")
 	txns := flag.Int("txns", 100_000, "transactions of one round")
 	many := flag.Int("accounts", 10_000_000, "accounts of the large table; 0: leave that part out")
+	warm := flag.Int("warm", 2_000_000, "transactions on the large table before its first round")
 	coroutines := flag.Int("coroutines", 8, "coroutines of the one thread, for the comparison of table sizes")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, *rounds, *txns, *many, *coroutines)
+	err := run(ctx, *rounds, *txns, *many, *warm, *coroutines)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "ratios:", err)
@@ -30,7 +31,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, rounds, txns, many, coroutines int) error {
+func run(ctx context.Context, rounds, txns, many, warm, coroutines int) error {
 	v, err := newVerbs(1<<30, 1)
 	if err != nil {
 		return err
@@ -73,6 +74,9 @@ func run(ctx context.Context, rounds, txns, many, coroutines int) error {
 		fmt.Fprintf(os.Stderr, "loading %d accounts\n", many)
 		large, err := openBank(ctx, many)
 		if err != nil {
+			return err
+		}
+		if _, err := large.round(ctx, warm, coroutines, 1<<32); err != nil {
 			return err
 		}
 		var few, lots []float64

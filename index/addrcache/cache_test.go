@@ -125,6 +125,30 @@ func TestGrows(t *testing.T) {
 	}
 }
 
+// TestKeepsAcrossDoublings: what was stored once is there when the table has doubled,
+// again and again.
+func TestKeepsAcrossDoublings(t *testing.T) {
+	const keys = 300_000
+	c := addrcache.New(64 << 20)
+	var advised int
+	c.Advise(func(p []byte) { advised = len(p) })
+	for i := range uint64(keys) {
+		c.Store(mix(i), addr(i), class(i))
+	}
+	if c.Bytes() < 4<<20 || advised != c.Bytes() {
+		t.Fatalf("%d bytes for %d keys, advised of %d", c.Bytes(), keys, advised)
+	}
+	found := 0
+	for i := range uint64(keys) {
+		if a, k, ok := c.Lookup(mix(i)); ok && a == addr(i) && k == class(i) {
+			found++
+		}
+	}
+	if found < keys*94/100 {
+		t.Fatalf("of %d keys that were stored once %d are there", keys, found)
+	}
+}
+
 func TestOff(t *testing.T) {
 	c := addrcache.New(0)
 	c.Store(1, 64, 0)

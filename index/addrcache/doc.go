@@ -23,10 +23,12 @@
 // # Growth
 //
 // The table starts small and doubles until it has the size the caller allows,
-// each time as many entries have been evicted as a thirty-second of it has room for. The
-// new table starts empty, and looks into the older ones for what it does not find:
-// entries come over as they are asked for, the older tables are dropped when twice the
-// room of the last has been stored since, and nothing stalls. A word does not tell which of the
-// two new lines it belongs to, so copying would fill half of the new table with
-// entries that are never looked up. Together the tables take at most twice the limit.
+// each time as many entries have been evicted as a sixty-fourth of it has room for.
+// The new table starts empty and every Store brings over a few lines of the older
+// one, so nothing stalls; meanwhile a lookup that finds nothing looks there, too. A
+// word does not tell which of the two new lines it belongs to, nor does the tag: so
+// eight more bits of each hash are kept beside the lines, one word for each line, and
+// touched by stores only. They are enough for eight doublings from when the entry was
+// stored; older entries go astray half of the time, and are looked up in the index
+// again. Together the tables take at most 27/16 of the limit.
 package addrcache

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 	"txnode/rdma"
@@ -32,6 +33,13 @@ func anonymous(size uint64) ([]byte, error) {
 	}
 	_ = unix.Madvise(m, unix.MADV_HUGEPAGE) // a hint; small pages work too
 	return m, nil
+}
+
+// AdviseHuge asks for transparent huge pages: rdma.PageAdvisor.
+func (f *Fabric) AdviseHuge(p []byte) {
+	if skip := -uintptr(unsafe.Pointer(unsafe.SliceData(p))) & uintptr(pageSize-1); skip < uintptr(len(p)) {
+		_ = unix.Madvise(p[skip:], unix.MADV_HUGEPAGE) // a hint
+	}
 }
 
 // reserve gives [off, off+n) of a file disk blocks.

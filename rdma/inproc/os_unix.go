@@ -23,6 +23,9 @@ func anonymous(size uint64) ([]byte, error) {
 	return m, nil
 }
 
+// AdviseHuge does nothing: rdma.PageAdvisor.
+func (f *Fabric) AdviseHuge([]byte) {}
+
 // reserve is a wish that this system cannot fulfil: the file stays sparse.
 func reserve(*os.File, uint64, uint64) error { return nil }
 
