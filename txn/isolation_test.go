@@ -72,7 +72,10 @@ func settings(short bool) []setting {
 	return all
 }
 
-var firstSeed = flag.Uint64("seed", 0, "added to the seeds of the disorderly fabrics")
+var (
+	firstSeed  = flag.Uint64("seed", 0, "added to the seeds of the disorderly fabrics")
+	disorderly = flag.Bool("disorderly", false, "leave the in-process fabric out")
+)
 
 // open opens a database of small segments and sub-tables, so that tables resize
 // and segments fill while the workload runs.
@@ -104,6 +107,9 @@ func open(t testing.TB, s setting, rec *history.Recorder) *txn.DB {
 // serializability.
 func forAll(t *testing.T, work func(t *testing.T, db *txn.DB, s setting)) {
 	for _, s := range settings(testing.Short()) {
+		if *disorderly && s.caps == nil {
+			continue
+		}
 		t.Run(s.String(), func(t *testing.T) {
 			t.Parallel()
 			rec := &history.Recorder{}

@@ -50,7 +50,10 @@ type split struct {
 func (p *split) bit() uint32 { return 1 << p.depth }
 
 func (p *split) run() error {
-	if err := p.prepare(); err != nil {
+	if named, err := p.prepare(); err != nil {
+		if named {
+			return err
+		}
 		return firstOf(err, p.ix.unlock(p.c, p.s, p.from+tableLockOff))
 	}
 	if err := p.publish(); err != nil {
@@ -71,28 +74,32 @@ func firstOf(a, b error) error {
 }
 
 // prepare makes the new sub-table, and locks the directory. When it fails, nothing
-// has changed. From then on the split has to be finished, by Recover if need be.
-func (p *split) prepare() error {
+// has changed, unless the old sub-table may already name the new one: then, as from
+// then on, the split has to be finished or taken back by Recover, and the lock stays.
+func (p *split) prepare() (named bool, err error) {
 	ix := p.ix
 	if p.depth >= ix.geo.MaxDepth {
-		return fmt.Errorf("race: index of table %d has 1<<%d sub-tables and cannot split one more: make it with a larger MaxDepth or more groups: %w", ix.geo.Table, ix.geo.MaxDepth, index.ErrFull)
+		return false, fmt.Errorf("race: index of table %d has 1<<%d sub-tables and cannot split one more: make it with a larger MaxDepth or more groups: %w", ix.geo.Table, ix.geo.MaxDepth, index.ErrFull)
 	}
 	to, err := ix.space.AllocExtent(p.c, ix.size)
 	if err != nil {
-		return noExtent("a sub-table", ix.geo.Table, err)
+		return false, noExtent("a sub-table", ix.geo.Table, err)
 	}
 	p.to = to
 	err = ix.format(p.c, p.s, Birth{Geometry: ix.geo, Suffix: p.suffix | p.bit(), Depth: p.depth + 1, Parent: p.from, Root: ix.root}, to, ix.lockWord(p.c))
-	if err == nil {
-		err = p.setChild(0, to)
+	if err != nil {
+		return false, firstOf(err, ix.space.FreeExtent(to, ix.size))
 	}
-	if err == nil {
-		if err = ix.lockDirectory(p.c, p.s); err == nil {
-			return nil
+	if err := p.setChild(0, to); err != nil {
+		return true, err
+	}
+	if err := ix.lockDirectory(p.c, p.s); err != nil {
+		if p.setChild(to, 0) != nil {
+			return true, err
 		}
-		err = firstOf(err, p.setChild(to, 0))
+		return false, firstOf(err, ix.space.FreeExtent(to, ix.size))
 	}
-	return firstOf(err, ix.space.FreeExtent(to, ix.size))
+	return false, nil
 }
 
 // setChild notes in the old sub-table which one it is split into, for Recover.
