@@ -138,11 +138,11 @@ func (g *grid) groupLine(heads string) string {
 				from = ends[i-1] + 2
 			}
 			to := ends[j]
-			for k := from; k < to; k++ {
-				line[k] = '─'
-			}
 			label := name
-			if len(name)+2 <= to-from {
+			if len(name)+4 <= to-from { // a line on either side
+				for k := from; k < to; k++ {
+					line[k] = '─'
+				}
 				label = []rune(" " + g.groups[i] + " ")
 			}
 			copy(line[max(from, from+(to-from-len(label))/2):to], label)
