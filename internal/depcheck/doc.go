@@ -4,7 +4,7 @@
 //
 // It reads source files and nothing else: no build, no go list, every file
 // whatever its build constraints, so a rule cannot hide behind a tag. [Load]
-// collects the packages below a root, and three rules look at them:
+// collects the packages below a root, and these rules look at them:
 //
 //   - [Layering]: imports go downwards only. The order is the table [Layers];
 //     a package that is in no layer is a finding too, so that a new top-level
@@ -15,6 +15,9 @@
 //     random source, no file, no socket, and starts no goroutine.
 //   - [Documentation]: every package has a doc.go whose comment says what the
 //     package is, and no package is named after what it is not about.
+//
+// A fourth, [References], reads the Markdown pages: their links lead somewhere, and
+// the files that they name are there.
 //
 // Test files (_test.go) and packages that exist only for tests (named with
 // the suffix "test", after testing/fstest) are free of the first two rules:
