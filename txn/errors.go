@@ -43,6 +43,8 @@ var (
 	ErrNoTable = errors.New("txn: no such table; CreateTable makes it")
 	// ErrTableType: the table exists with other types of key or value.
 	ErrTableType = errors.New("txn: table has other types")
+	// ErrOtherDatabase: a table was used in a transaction of another database.
+	ErrOtherDatabase = errors.New("txn: table of another database than the transaction's")
 	// ErrCorrupt: stored data is damaged.
 	ErrCorrupt = occ.ErrCorrupt
 	// ErrUnrecovered: the database was left by a process that died, and is opened

@@ -564,3 +564,42 @@ func TestForeign(t *testing.T) {
 		t.Errorf("read-only and empty: %v", err)
 	}
 }
+
+// TestTableOfAnotherDatabase: a table belongs to its database, whatever numbers the
+// tables of another one have; nothing is read or written through it, and the
+// transaction ends with the error even if the function ignores it.
+func TestTableOfAnotherDatabase(t *testing.T) {
+	a, ta := bank(t, occ.PolicyDefault)
+	b, tb := bank(t, occ.PolicyDefault)
+	raw, err := txn.CreateRawTable(b, "raw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, use := range map[string]func(tx *txn.Tx) error{
+		"Get":       func(tx *txn.Tx) error { _, err := tb.Get(tx, 0); return err },
+		"Has":       func(tx *txn.Tx) error { _, err := tb.Has(tx, 0); return err },
+		"Stage":     func(tx *txn.Tx) error { return tb.Stage(tx, 0, txn.ForUpdate) },
+		"Put":       func(tx *txn.Tx) error { return tb.Put(tx, 0, val(1)) },
+		"Insert":    func(tx *txn.Tx) error { return tb.Insert(tx, 99, val(1)) },
+		"Delete":    func(tx *txn.Tx) error { return tb.Delete(tx, 0) },
+		"raw Get":   func(tx *txn.Tx) error { _, err := raw.Get(tx, []byte("k")); return err },
+		"raw Has":   func(tx *txn.Tx) error { _, err := raw.Has(tx, []byte("k")); return err },
+		"raw Put":   func(tx *txn.Tx) error { return raw.Put(tx, []byte("k"), nil) },
+		"raw Stage": func(tx *txn.Tx) error { return raw.StageAll(tx, txn.ForRead, []byte("k")) },
+	} {
+		err := a.Update(t.Context(), func(tx *txn.Tx) error {
+			if err := ta.Put(tx, 0, val(5)); err != nil {
+				return err
+			}
+			if err := use(tx); !errors.Is(err, txn.ErrOtherDatabase) {
+				t.Errorf("%s: %v", name, err)
+			}
+			return nil
+		})
+		if !errors.Is(err, txn.ErrOtherDatabase) {
+			t.Errorf("%s, ignored: %v", name, err)
+		}
+	}
+	untouched(t, a, ta)
+	untouched(t, b, tb)
+}

@@ -5,7 +5,10 @@ import "txnode/occ"
 // RawTable is a table of byte strings under byte strings, without codecs: for
 // programs that encode by themselves. It is the same table as
 // CreateTable(db, name, BytesKey, Bytes()). Safe for concurrent use.
-type RawTable struct{ t *occ.Table }
+type RawTable struct {
+	t  *occ.Table
+	db *DB
+}
 
 // CreateRawTable creates a table of bytes, or opens it if it exists.
 func CreateRawTable(db *DB, name string) (*RawTable, error) {
@@ -13,7 +16,7 @@ func CreateRawTable(db *DB, name string) (*RawTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &RawTable{t.t}, nil
+	return &RawTable{t.t, db}, nil
 }
 
 // OpenRawTable opens a table of bytes that exists, or returns ErrNoTable.
@@ -22,7 +25,7 @@ func OpenRawTable(db *DB, name string) (*RawTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &RawTable{t.t}, nil
+	return &RawTable{t.t, db}, nil
 }
 
 // Name returns the table's name.
@@ -31,7 +34,7 @@ func (r *RawTable) Name() string { return r.t.Name }
 // Stage announces a key: the next Get, or Execute, fetches all that were announced
 // in one round trip. ForUpdate also locks it.
 func (r *RawTable) Stage(tx *Tx, key []byte, m Mode) error {
-	_, err := tx.stage(r.t, key, m == ForUpdate)
+	_, err := tx.stage(r.t, r.key(tx, key), m == ForUpdate)
 	return err
 }
 
@@ -47,14 +50,16 @@ func (r *RawTable) StageAll(tx *Tx, m Mode, keys ...[]byte) error {
 
 // Get returns the value of key, or ErrNotFound. The bytes are the engine's, and
 // valid until the transaction function returns.
-func (r *RawTable) Get(tx *Tx, key []byte) ([]byte, error) { return tx.get(r.t, key, false) }
+func (r *RawTable) Get(tx *Tx, key []byte) ([]byte, error) { return tx.get(r.t, r.key(tx, key), false) }
 
 // GetForUpdate is Get with the intention to write: it locks the key.
-func (r *RawTable) GetForUpdate(tx *Tx, key []byte) ([]byte, error) { return tx.get(r.t, key, true) }
+func (r *RawTable) GetForUpdate(tx *Tx, key []byte) ([]byte, error) {
+	return tx.get(r.t, r.key(tx, key), true)
+}
 
 // Has reports whether key has a value.
 func (r *RawTable) Has(tx *Tx, key []byte) (bool, error) {
-	i, err := tx.fetch(r.t, key, false)
+	i, err := tx.fetch(r.t, r.key(tx, key), false)
 	if err != nil {
 		return false, err
 	}
@@ -62,10 +67,20 @@ func (r *RawTable) Has(tx *Tx, key []byte) (bool, error) {
 }
 
 // Put sets the value of key, whether it has one or not. Both are copied.
-func (r *RawTable) Put(tx *Tx, key, value []byte) error { return tx.put(r.t, key, value) }
+func (r *RawTable) Put(tx *Tx, key, value []byte) error { return tx.put(r.t, r.key(tx, key), value) }
 
 // Insert sets the value of a key that has none, or returns ErrExists.
-func (r *RawTable) Insert(tx *Tx, key, value []byte) error { return tx.insert(r.t, key, value) }
+func (r *RawTable) Insert(tx *Tx, key, value []byte) error {
+	return tx.insert(r.t, r.key(tx, key), value)
+}
 
 // Delete removes key, or returns ErrNotFound.
-func (r *RawTable) Delete(tx *Tx, key []byte) error { return tx.delete(r.t, key) }
+func (r *RawTable) Delete(tx *Tx, key []byte) error { return tx.delete(r.t, r.key(tx, key)) }
+
+// key is the key, unless the transaction cannot go on with this table.
+func (r *RawTable) key(tx *Tx, key []byte) []byte {
+	if !tx.in(r.db, r.t) {
+		return nil
+	}
+	return key
+}

@@ -84,7 +84,7 @@ func (t *Table[K, V]) Delete(tx *Tx, k K) error {
 
 // encode uses the worker's scratch, which the next call overwrites.
 func (t *Table[K, V]) encode(tx *Tx, k K) []byte {
-	if tx.done {
+	if !tx.in(t.db, t.t) {
 		return nil
 	}
 	tx.w.keyBuf = t.key.Append(tx.w.keyBuf[:0], k)

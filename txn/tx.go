@@ -3,6 +3,7 @@ package txn
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"txnode/occ"
 )
@@ -44,6 +45,25 @@ func (tx *Tx) usable() error {
 		return ErrTxDone
 	}
 	return tx.err
+}
+
+// in reports whether the transaction can go on with a table of db: if it is one of
+// another database, no more.
+func (tx *Tx) in(db *DB, t *occ.Table) bool {
+	if tx.done {
+		return false
+	}
+	if tx.w.db != db {
+		tx.refuse(t)
+		return false
+	}
+	return true
+}
+
+func (tx *Tx) refuse(t *occ.Table) {
+	if tx.err == nil {
+		tx.err = fmt.Errorf("%w: %q", ErrOtherDatabase, t.Name)
+	}
 }
 
 // Execute fetches everything that was staged. Get does it by itself.
