@@ -52,14 +52,15 @@ bench-engine: ## the engine against its verbs and other Go stores, as ratios, th
 test: ## gofmt, go vet, all tests of all modules, and again under -race, short [TESTFLAGS= PKGS=./...]
 	@sh scripts/test.sh all $(TESTFLAGS)
 
-# simulate: how many seeds, the first of them, and more flags for txnode sim seeds.
+# simulate: how many seeds, the first of them, the faults that they draw (all, or stop, lose, ...), and more flags for txnode sim seeds.
 SEEDS          ?= 20000
 FROM           ?= 1
+FAULTS         ?= none
 SIMULATE_FLAGS ?=
 
 .PHONY: simulate
-simulate: ## the engine on schedules drawn from seeds, on the simulated RNIC; stops at a violation [SEEDS=20000 FROM=1 SIMULATE_FLAGS=]
-	@$(GO) run ./cmd/txnode sim seeds --seeds $(SEEDS) --from $(FROM) $(SIMULATE_FLAGS)
+simulate: ## the engine on schedules drawn from seeds, on the simulated RNIC; stops at a violation [SEEDS=20000 FROM=1 FAULTS=all SIMULATE_FLAGS=]
+	@$(GO) run ./cmd/txnode sim seeds --seeds $(SEEDS) --from $(FROM) --faults $(FAULTS) $(SIMULATE_FLAGS)
 
 .PHONY: race
 race: ## all tests under the race detector, in full length [TESTFLAGS= PKGS=./...]

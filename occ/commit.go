@@ -410,7 +410,7 @@ func (tx *Tx) installPrimaries() error {
 		tx.c.Post(bg)
 	}
 	if tx.moves {
-		if err := tx.moveRecords(); err != nil {
+		if err := tx.moveRecords(true); err != nil {
 			// The log has committed the transaction: what could not be finished here
 			// is finished by recovery, and the session takes no more.
 			_ = tx.s.fail(err)
@@ -505,6 +505,14 @@ func (tx *Tx) abandon(err error) error {
 		return fmt.Errorf("%w (and rolling back: %w)", err, e)
 	}
 	return err
+}
+
+// Forsake records a transaction that has not ended as one of unknown outcome: its
+// thread is gone, as a simulated one that was stopped, and nobody will ever be told.
+func (tx *Tx) Forsake() {
+	if tx.active && tx.hist != nil {
+		tx.report(history.Unknown)
+	}
 }
 
 // conclude reports the transaction to the history, and ends it for its caller.

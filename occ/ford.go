@@ -125,7 +125,9 @@ func (tx *Tx) commitFORD() error {
 		}
 	}
 	if moves {
-		if err := tx.moveRecords(); err != nil {
+		// They stay locked until the transaction is concluded: with an undo log, a lock is
+		// what shows that its images were written by somebody who committed.
+		if err := tx.moveRecords(false); err != nil {
 			_ = tx.s.fail(err)
 			tx.conclude(history.Unknown)
 			return fmt.Errorf("%w: transaction %v: %w", ErrOutcomeUnknown, tx.id, err)
@@ -139,7 +141,7 @@ func (tx *Tx) commitFORD() error {
 	for i := range tx.items {
 		it := &tx.items[i]
 		switch {
-		case it.write != writeNone && it.from == 0:
+		case it.write != writeNone:
 			g := v.At(it.addr, 0)
 			g.Off += record.GuardOff
 			bg.Write(g, held+8, 8)

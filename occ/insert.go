@@ -156,8 +156,8 @@ func (tx *Tx) appendFree(it *item) {
 // to commit: the new block is written everywhere, on the primary with the lock still
 // on, the slot is switched to it, the lock is released, and the old block becomes free.
 // Who comes by the old block meets the old lock; who comes by the slot, the new one.
-// It needs no memory of the transaction's.
-func (tx *Tx) moveRecords() error {
+// It needs no memory of the transaction's. Without unlock the new blocks stay locked.
+func (tx *Tx) moveRecords(unlock bool) error {
 	c, b, v := tx.c, &tx.batch, tx.view
 	b.Reset()
 	for i := range tx.items {
@@ -216,7 +216,9 @@ func (tx *Tx) moveRecords() error {
 		record.Image(tx.bytes(freed, record.LineSize)).Put(it.from, tx.id, record.Free, it.table.ID, it.fromClass, 0, nil, nil)
 		home := v.At(it.addr, 0)
 		home.Off += record.GuardOff
-		b.Write(home, guard, 8)
+		if unlock {
+			b.Write(home, guard, 8)
+		}
 		for k := 1; mutant.MoveUnlocksBackupsLate && k < v.Copies(it.addr); k++ {
 			a := v.At(it.addr, k)
 			a.Off += record.GuardOff

@@ -110,10 +110,18 @@ func (t *Thread) abandon() {
 	}()
 	for _, c := range t.coros {
 		if !c.done {
-			c.stop()
+			c.unwind()
 		}
 		t.total.Add(&c.counters)
 	}
+}
+
+// unwind stops the coroutine where it waits. Its deferred calls may panic, on a thread
+// that is gone: the panic that is under way already is the one that counts, and the
+// other coroutines are to be stopped, too.
+func (c *Coro) unwind() {
+	defer func() { _ = recover() }()
+	c.stop()
 }
 
 func (t *Thread) wakeSleepers() {
@@ -372,3 +380,7 @@ func (h *sleepHeap) pop() *Coro {
 	}
 	return top
 }
+
+// Unwinds reports whether a panic is that which unwinds the coroutines of a Run that
+// is being abandoned. Who recovers from it must return at once, and not wait again.
+func Unwinds(r any) bool { _, ok := r.(stopped); return ok }

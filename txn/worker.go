@@ -156,7 +156,8 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 	tx.w, tx.o, tx.ctx, tx.readOnly = w, w.o, ctx, readOnly || w.db.opts.ReadOnly
 	finished := false
 	defer func() {
-		if !finished && w.o.Active() { // fn has panicked
+		if !finished && w.o.Active() { // fn has panicked, or the thread was stopped
+			defer w.o.Forsake()
 			tx.rollback()
 		}
 		tx.done, tx.id = true, uint64(w.o.ID())

@@ -131,3 +131,16 @@ func pause(c *rdma.Coro, i int) {
 	d := int64(1000) << min(i, 7)
 	c.Sleep(d/2 + int64(c.Thread().Rand()%uint64(d)))
 }
+
+// linger is pause for somebody else's unfinished change. When that has not come for
+// some milliseconds its client is hardly alive: tries then become rarer, up to one in
+// 4 ms.
+func linger(c *rdma.Coro, i int) {
+	const eager = 64
+	if i < eager {
+		pause(c, i)
+		return
+	}
+	d := int64(1000) << min(7+(i-eager)/16, 12)
+	c.Sleep(d/2 + int64(c.Thread().Rand()%uint64(d)))
+}

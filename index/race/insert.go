@@ -312,7 +312,7 @@ func (ix *Index) waitFor(c *rdma.Coro, w *waiting, at memory.Addr, owner uint64,
 	} else if now-w.since > ix.stall {
 		return &BusyError{Table: ix.geo.Table, Addr: at, Owner: owner, What: what}
 	}
-	pause(c, w.tries)
+	linger(c, w.tries)
 	w.tries++
 	return nil
 }

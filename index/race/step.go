@@ -1,6 +1,8 @@
 package race
 
 import (
+	"fmt"
+
 	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/rdma"
@@ -115,9 +117,9 @@ func (ix *Index) backups(c *rdma.Coro, s *scratch, v *memory.View, steps []step)
 		} else if now-start > ix.stall {
 			r := s.refs[failed]
 			t := &steps[r.step]
-			return ix.corrupt(t.addr, "copy %d holds %#x instead of %#x: a client has stopped between the copies", r.copy, s.batch.Result(r.wr), t.old)
+			return &BusyError{Table: ix.geo.Table, Addr: t.addr, What: fmt.Sprintf("a change of copy %d, which holds %#x instead of %#x", r.copy, s.batch.Result(r.wr), t.old)}
 		}
-		pause(c, tries)
+		linger(c, tries)
 		tries++
 	}
 }

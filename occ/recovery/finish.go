@@ -2,6 +2,7 @@ package recovery
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -33,7 +34,7 @@ func (r *run) checkpoint() error {
 // finish does what was decided: for all transactions together, in steps, each
 // complete and placed before the next begins.
 func (r *run) finish() error {
-	for _, step := range []func() error{r.replicateLogs, r.backups, r.primaries, r.moves} {
+	for _, step := range []func() error{r.replicateLogs, r.backups, r.primaries, r.moves, r.placeholders} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -97,7 +98,7 @@ func (r *run) backups() error {
 	for _, x := range r.txs {
 		for i := range x.entries {
 			e := &x.entries[i]
-			if x.state == atRest || e.lost || e.Kind != log.Update {
+			if x.state == atRest || e.lost || e.Kind != log.Update || e.vanishes(x) {
 				continue
 			}
 			switch {
@@ -140,7 +141,7 @@ func (r *run) primaries() error {
 	for _, x := range r.txs {
 		for i := range x.entries {
 			e := &x.entries[i]
-			if x.state == atRest || e.lost || e.Kind != log.Update || !e.held {
+			if x.state == atRest || e.lost || e.Kind != log.Update || !e.held || e.vanishes(x) {
 				continue
 			}
 			if x.Kind == log.Undo && x.state == toFinish {
@@ -153,6 +154,53 @@ func (r *run) primaries() error {
 		}
 	}
 	return r.flush(&w)
+}
+
+// vanishes reports whether what an undone transaction leaves of a record is nothing: it
+// has locked a tombstone, or linked a placeholder, whose slot it may have cleared
+// again. Both are reclaimed, as by Unlock.
+func (e *entry) vanishes(x *tx) bool {
+	return x.state == toUndo && e.Kind == log.Update && e.held && e.Image.Meta().State() == record.Absent
+}
+
+// placeholders unlinks and frees the blocks of inserts that are undone.
+func (r *run) placeholders() error {
+	var u *unlocker
+	for _, x := range r.txs {
+		for i := range x.entries {
+			e := &x.entries[i]
+			if e.lost || !e.vanishes(x) {
+				continue
+			}
+			if u == nil {
+				var err error
+				if u, err = newUnlocker(r.c, r.o, r.index); err != nil {
+					return err
+				}
+				defer u.close()
+			}
+			img, err := u.read(r.v, e.Addr)
+			if err != nil {
+				return err
+			}
+			if img.Guard() != record.HeldBy(x.Tx) {
+				continue
+			}
+			// The log's image, which is whole: the block may have half of the new one.
+			was := e.free()
+			was.SetGuard(img.Guard())
+			_, err = u.reclaim(r.v, e.Addr, was)
+			if errors.Is(err, index.ErrBusy) {
+				if err = r.unblock(e.table); err == nil {
+					_, err = u.reclaim(r.v, e.Addr, was)
+				}
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // install writes an image to a primary so that the guard comes last.
@@ -338,10 +386,29 @@ func (r *run) replace(e *entry, old, a memory.Addr, class memory.Class) error {
 		return err
 	}
 	ix := r.tables[e.table]
-	if err = ix.Replace(r.c, q, old, a, class); err != nil {
+	err = ix.Replace(r.c, q, old, a, class)
+	if errors.Is(err, index.ErrBusy) {
+		if err = r.unblock(e.table); err == nil {
+			if q, err = r.lookup(e.table, e.Image); err == nil {
+				err = ix.Replace(r.c, q, old, a, class)
+			}
+		}
+	}
+	if err != nil {
 		err = fmt.Errorf("recovery: switching the slot of a record of table %d: %w", e.table, err)
 	}
 	return err
+}
+
+// unblock brings an index into order in which a change of the dead is in the way.
+func (r *run) unblock(table uint16) error {
+	m, ok := r.tables[table].(mender)
+	if !ok {
+		return nil
+	}
+	return m.Recover(r.c, func(owner uint64) bool {
+		return r.o.deadOwner(owner) || slices.ContainsFunc(r.claim.Coordinators, func(c memory.Coordinator) bool { return uint64(c.ID) == owner })
+	})
 }
 
 // mend completes the switch of a slot on the backups.

@@ -39,7 +39,7 @@ func skew(b *bench) error {
 				return t.Put(tx, p, val(1))
 			}
 			return t.Put(tx, p+1, val(1))
-		})
+		}, nil)
 	})
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func fork(b *bench) error {
 	err := b.steps(b.txns, func(c *client, i int) error {
 		if c.rng.n(2) == 0 {
 			k := c.rng.n(n)
-			return c.update(func(tx *txn.Tx) error { return c.t.Put(tx, k, val(uint64(c.id)<<32|uint64(i))) })
+			return c.update(func(tx *txn.Tx) error { return c.t.Put(tx, k, val(uint64(c.id)<<32|uint64(i))) }, nil)
 		}
 		step := 1 + c.rng.n(3)
 		return c.view(func(tx *txn.Tx) error {

@@ -57,7 +57,7 @@ func bank(b *bench) error {
 				return err
 			}
 			return t.Put(tx, y, val(to+amount))
-		})
+		}, nil)
 	})
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func counter(b *bench) error {
 	done := make([]uint64, n)
 	err := b.steps(b.txns, func(c *client, _ int) error {
 		k, late := c.rng.n(n), c.rng.n(2) == 0
-		err := c.update(func(tx *txn.Tx) error {
+		return c.update(func(tx *txn.Tx) error {
 			get := c.t.GetForUpdate
 			if late {
 				get = c.t.Get // and lock at commit
@@ -92,11 +92,7 @@ func counter(b *bench) error {
 				return err
 			}
 			return c.t.Put(tx, k, val(num(p)+1))
-		})
-		if err == nil {
-			done[k]++
-		}
-		return err
+		}, func() { done[k]++ })
 	})
 	if err != nil {
 		return err

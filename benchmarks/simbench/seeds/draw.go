@@ -40,6 +40,7 @@ type plan struct {
 	placed, unordered   bool
 	noMaskedCAS         bool
 	txns                int // per worker
+	faults              []sim.Fault
 }
 
 // String tells the plan, for a report.
@@ -68,7 +69,16 @@ func (p *plan) String() string {
 		p.work.name, p.policy, p.backups, p.blades, p.compute, p.threads, p.coroutines, p.txns, p.groups, p.grow, p.readBackups,
 		list(yes(t.Doorbells, "doorbells"), yes(t.Throttle, "throttle"), yes(t.Backoff, "backoff"), yes(t.DynLimit, "limit"), yes(t.CoroLimit, "coroutines")),
 		qpNames[p.qp], p.profile.Name, p.freedom,
-		list(yes(p.placed, "placed"), yes(!p.unordered, "ordered-line"), yes(!p.noMaskedCAS, "masked-cas")))
+		list(yes(p.placed, "placed"), yes(!p.unordered, "ordered-line"), yes(!p.noMaskedCAS, "masked-cas"))) + p.faultText()
+}
+
+// faultText is the faults as expressions.
+func (p *plan) faultText() string {
+	s := ""
+	for i, x := range p.faults {
+		s += map[bool]string{true: " faults=", false: ";"}[i == 0] + x.String()
+	}
+	return s
 }
 
 var qpNames = map[rdma.QPPolicy]string{
@@ -79,8 +89,8 @@ var qpNames = map[rdma.QPPolicy]string{
 // can be looked at, and those that fail be understood.
 const txnsPerSeed = 240
 
-// draw decides a plan. A workload that is named is taken instead of the one drawn.
-func draw(seed uint64, workload string) (*plan, error) {
+// draw decides a plan. What the options name is taken instead of what is drawn.
+func draw(seed uint64, o *Options) (*plan, error) {
 	r := rng(seed*0x9e3779b97f4a7c15 + 0x5eed)
 	p := &plan{
 		seed: seed, work: pick(&r),
@@ -110,12 +120,18 @@ func draw(seed uint64, workload string) (*plan, error) {
 		p.freedom = sim.FreedomNone
 	}
 	p.txns = max(txnsPerSeed/(p.threads*p.coroutines), 8)
-	if workload != "" {
-		w, err := lookup(workload)
+	if o.Workload != "" {
+		w, err := lookup(o.Workload)
 		if err != nil {
 			return nil, err
 		}
 		p.work = w
+	}
+	switch {
+	case o.Only != nil:
+		p.faults = o.Only
+	case o.Faults != nil:
+		p.faults = p.drawFaults(o.Faults)
 	}
 	return p, nil
 }

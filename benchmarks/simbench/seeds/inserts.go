@@ -18,11 +18,10 @@ func insertRace(b *bench) error {
 	winner := make([]uint64, keys)
 	err := b.steps(int(keys), func(c *client, i int) error {
 		k := (uint64(i) + uint64(c.id%3)) % keys
-		err := c.update(func(tx *txn.Tx) error { return c.t.Insert(tx, k, val(uint64(c.id))) })
-		if err == nil {
+		err := c.update(func(tx *txn.Tx) error { return c.t.Insert(tx, k, val(uint64(c.id))) }, func() {
 			won[k]++
 			winner[k] = uint64(c.id)
-		}
+		})
 		if errors.Is(err, txn.ErrExists) {
 			return nil
 		}
@@ -31,21 +30,26 @@ func insertRace(b *bench) error {
 	if err != nil {
 		return err
 	}
+	total := 0
 	for k, n := range won {
-		if n != 1 {
+		if n > 1 || n == 0 && b.faults == nil {
 			return fmt.Errorf("key %d was inserted %d times", k, n)
 		}
+		total += n
 	}
-	found := uint64(0)
+	found := 0
 	err = b.finally(keys, func(k uint64, p []byte) error {
 		found++
+		if won[k] == 0 {
+			return fmt.Errorf("key %d is there, which nobody has inserted", k)
+		}
 		if num(p) != winner[k] {
 			return fmt.Errorf("key %d was inserted by worker %d, and has the value of worker %d", k, winner[k], num(p))
 		}
 		return nil
 	})
-	if err == nil && found != keys {
-		err = fmt.Errorf("%d of %d keys are there", found, keys)
+	if err == nil && found != total {
+		err = fmt.Errorf("%d of %d keys are there", found, total)
 	}
 	return err
 }
@@ -84,7 +88,7 @@ func churn(b *bench) error {
 			}
 			_, err := t.Get(tx, y)
 			return err
-		})
+		}, nil)
 		if errors.Is(err, txn.ErrNotFound) || errors.Is(err, txn.ErrExists) {
 			return nil
 		}

@@ -23,8 +23,8 @@ func lists(b *bench) error {
 		for j := range many {
 			keys[j], kinds[j] = c.rng.n(n), c.rng.n(2)
 		}
-		err := c.update(func(tx *txn.Tx) error {
-			ops = ops[:0]
+		return c.update(func(tx *txn.Tx) error {
+			ops = nil
 			for j := range many {
 				k := keys[j]
 				p, err := c.t.Get(tx, k)
@@ -42,11 +42,9 @@ func lists(b *bench) error {
 				}
 			}
 			return nil
+		}, func() {
+			log = append(log, check.ListTxn{ID: uint64(c.id)<<32 | uint64(i), Start: start, End: b.db.Now(), Outcome: history.Committed, Ops: ops})
 		})
-		if err == nil {
-			log = append(log, check.ListTxn{ID: uint64(c.id)<<32 | uint64(i), Start: start, End: c.w.Now(), Outcome: history.Committed, Ops: ops})
-		}
-		return err
 	})
 	if err == nil {
 		last := check.ListTxn{ID: 1 << 63, Start: b.db.Now(), Outcome: history.Committed}

@@ -2,6 +2,8 @@ package seeds
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -44,4 +46,21 @@ func RunMany(ctx context.Context, from, count uint64, workers int, o Options, pr
 		found = context.Cause(ctx)
 	}
 	return ran.Load(), found
+}
+
+// Minimize runs the seed of a violation again, with ever fewer of its faults, and
+// returns the violation with the fewest that is found.
+func Minimize(v *Violation) *Violation {
+	v.Options.Trace, v.Options.Record = nil, nil // they have what the caller wanted to see
+	for i := 0; i < len(v.Faults) && len(v.Faults) > 1; {
+		o := v.Options
+		o.Only = slices.Delete(slices.Clone(v.Faults), i, i+1)
+		var less *Violation
+		if _, err := Run(v.Seed, o); errors.As(err, &less) {
+			v = less
+			continue
+		}
+		i++
+	}
+	return v
 }

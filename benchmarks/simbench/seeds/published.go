@@ -2,10 +2,13 @@ package seeds
 
 import (
 	"context"
+	"fmt"
 
 	"txnode/benchmarks/smallbank"
 	"txnode/benchmarks/tatp"
 	"txnode/benchmarks/workload"
+	"txnode/rdma"
+	"txnode/rdma/sim"
 )
 
 // smallBank is the benchmark on few accounts, with its own check of the books.
@@ -39,24 +42,28 @@ func telecom(b *bench) error {
 // drive loads a benchmark, runs its clients, and lets it check what they leave.
 func (b *bench) drive(d workload.Driver) error {
 	ctx := context.Background()
-	s := &narrow{b.store, b.plan}
-	if _, err := d.Load(ctx, s, nil); err != nil {
+	if _, err := d.Load(ctx, narrow{b.store, b}, nil); err != nil {
 		return err
 	}
-	err := b.store.Run(ctx, b.threads, b.coroutines, func(ctx context.Context, id int, w workload.Worker) error {
-		c := d.NewClient(id, b.seed, impatient{w, s})
-		for range b.txns {
-			c.Next()
-			if _, err := c.Run(ctx); err != nil {
-				return err
+	err := b.run(func() error {
+		return b.store.Run(ctx, b.threads, b.coroutines, func(ctx context.Context, id int, w workload.Worker) error {
+			c := d.NewClient(id, b.seed, impatient{w, b})
+			for range b.txns {
+				c.Next()
+				if _, err := c.Run(ctx); b.forgive(err) != nil {
+					return b.forgive(err)
+				}
 			}
-		}
-		return nil
+			return nil
+		})
+	}, func() error {
+		_, err := b.store.Tables(ctx, d.Schema())
+		return err
 	})
 	if err != nil {
 		return err
 	}
-	_, err = d.Verify(ctx, s)
+	_, err = d.Verify(ctx, narrow{b.store, b})
 	return err
 }
 
@@ -64,23 +71,55 @@ func (b *bench) drive(d workload.Driver) error {
 // whatever the number of processors that simulate it.
 type narrow struct {
 	workload.Store
-	p *plan
+	b *bench
 }
 
 // Run runs workers, however many are asked for.
-func (s *narrow) Run(ctx context.Context, _, _ int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
-	return s.Store.Run(ctx, s.p.threads, 1, fn)
+func (s narrow) Run(ctx context.Context, _, _ int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
+	return s.Store.Run(ctx, s.b.threads, 1, func(ctx context.Context, id int, w workload.Worker) error {
+		return fn(ctx, id, bounded{w, s.b})
+	})
+}
+
+// bounded is a worker whose transactions end soon: nothing is in their way for long.
+type bounded struct {
+	workload.Worker
+	b *bench
+}
+
+// Update runs a transaction.
+func (w bounded) Update(ctx context.Context, fn func(workload.Tx) error) error {
+	return w.Worker.Update(ctx, w.soon(fn))
+}
+
+// View runs a transaction that writes nothing.
+func (w bounded) View(ctx context.Context, fn func(workload.Tx) error) error {
+	return w.Worker.View(ctx, w.soon(fn))
+}
+
+func (w bounded) soon(fn func(workload.Tx) error) func(workload.Tx) error {
+	start := w.b.db.Now()
+	return func(tx workload.Tx) error {
+		if w.b.db.Now()-start > quietNs {
+			return errStuck
+		}
+		return fn(tx)
+	}
 }
 
 // impatient is a worker whose transactions must come to an end.
 type impatient struct {
 	workload.Worker
-	s workload.Store
+	b *bench
 }
 
 // Update runs a transaction.
-func (w impatient) Update(ctx context.Context, fn func(workload.Tx) error) error {
-	return w.Worker.Update(ctx, w.within(fn))
+func (w impatient) Update(ctx context.Context, fn func(workload.Tx) error) (err error) {
+	answered := false
+	defer func() { w.stopped(answered, &err, recover()) }()
+	err = w.Worker.Update(ctx, w.within(fn))
+	answered = true
+	return err
 }
 
 // View runs a transaction that writes nothing.
@@ -88,10 +127,23 @@ func (w impatient) View(ctx context.Context, fn func(workload.Tx) error) error {
 	return w.Worker.View(ctx, w.within(fn))
 }
 
+// stopped makes a transaction whose thread was stopped, which unwinds its caller, one
+// of unknown outcome: its client keeps books.
+func (w impatient) stopped(answered bool, err *error, x any) {
+	switch {
+	case answered:
+	case x != nil && (w.b.faults == nil || !sim.Unwinds(x) && !rdma.Unwinds(x)):
+		panic(x)
+	default:
+		*err = fmt.Errorf("%w: %w", workload.ErrUncertain, errEnded)
+	}
+}
+
 func (w impatient) within(fn func(workload.Tx) error) func(workload.Tx) error {
+	start := w.b.db.Now()
 	return func(tx workload.Tx) error {
-		if w.s.Now() > limitNs {
-			return errStuck
+		if err := w.b.stuck(w.b.db.Now(), start); err != nil {
+			return err
 		}
 		return fn(tx)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"runtime/debug"
+	"strings"
 
 	"txnode/benchmarks/engine"
 	"txnode/check"
@@ -20,6 +21,10 @@ import (
 type Options struct {
 	// Workload instead of the one that the seed draws.
 	Workload string
+	// Faults are the kinds of faults that the seed draws from; nil: there are none.
+	Faults []sim.FaultKind
+	// Only are faults to be injected instead of those that the seed draws.
+	Only []sim.Fault
 	// Trace gets a line for each effect and each completion; nil: none.
 	Trace io.Writer
 	// Record collects every verb, for a trace in Chrome's format; nil: none.
@@ -38,10 +43,11 @@ type Result struct {
 
 // Violation is something that must not happen, and how to see it again.
 type Violation struct {
-	Seed     uint64
-	Workload string // as in Options
-	Case     string
-	Err      error
+	Seed    uint64
+	Options Options
+	Case    string
+	Faults  []sim.Fault // injected
+	Err     error
 }
 
 // Error tells seed, case and command.
@@ -55,14 +61,21 @@ func (v *Violation) Unwrap() error { return v.Err }
 // Replay is the command that runs the seed again.
 func (v *Violation) Replay() string {
 	w := ""
-	if v.Workload != "" {
-		w = " --workload " + v.Workload
+	if v.Options.Workload != "" {
+		w += " --workload " + v.Options.Workload
+	}
+	if v.Faults != nil {
+		var list []string
+		for _, x := range v.Faults {
+			list = append(list, x.String())
+		}
+		w += " --only '" + strings.Join(list, ";") + "'"
 	}
 	return fmt.Sprintf("txnode sim seeds --from %d --seeds 1%s --trace trace.txt", v.Seed, w)
 }
 
-// ErrUnknown is a workload that there is not.
-var ErrUnknown = errors.New("seeds: no such workload")
+// ErrUnknown is a workload or a fault that there is not.
+var ErrUnknown = errors.New("seeds: no such thing")
 
 // errStuck: the run does not come to an end.
 var errStuck = errors.New("no end in sight: a transaction still conflicts after the whole run should be over")
@@ -72,13 +85,13 @@ const limitNs = 3_000_000_000
 
 // Run runs a seed. The error is a *Violation, or says what is wrong with the options.
 func Run(seed uint64, o Options) (Result, error) {
-	p, err := draw(seed, o.Workload)
+	p, err := draw(seed, &o)
 	if err != nil {
 		return Result{}, err
 	}
 	r := Result{Seed: seed, Case: p.String()}
 	if err := p.run(&r, &o); err != nil {
-		return r, &Violation{seed, o.Workload, r.Case, err}
+		return r, &Violation{seed, o, r.Case, p.faults, err}
 	}
 	return r, nil
 }
@@ -111,30 +124,59 @@ func (p *plan) run(r *Result, o *Options) (err error) {
 		r.Verbs, r.VirtualNs, r.TraceHash = s.Verbs, f.Now(), f.TraceHash()
 		err = errors.Join(err, f.Close())
 	}()
-	rec, cat := &history.Recorder{}, &catalog.Mem{}
-	store, err := engine.Open(context.Background(), txn.Options{
-		Fabric: f, Catalog: cat, Backups: &p.backups, Policy: p.policy, Techniques: &p.techniques, QPPolicy: p.qp,
-		ReadBackups: p.readBackups, Workers: 1, Retries: math.MaxInt32, Arena: arena, CacheBytes: cacheBytes, LogArea: logArea,
-		SegmentSize: segmentSize, IndexGroups: p.groups, Seed: p.seed, History: rec,
-	})
-	if err != nil {
+	b := &bench{plan: p, rng: rng(p.seed), world: &world{fabric: f, catalog: &catalog.Mem{}, recorder: &history.Recorder{}}}
+	if err := b.openDB(); err != nil {
 		return err
 	}
-	b := &bench{plan: p, store: store, db: store.DB(), rng: rng(p.seed)}
 	err = p.work.run(b)
-	txns := rec.Txns()
+	txns := b.history()
 	r.Txns = len(txns)
 	if err == nil && len(txns) == 0 {
 		err = errors.New("nothing was recorded")
 	}
 	// What was read decides, not what went wrong after it.
-	if e := check.Check(txns, check.Options{FromEmpty: true}).Err(); e != nil {
+	// Inserts that a recovery has undone leave an absence with a version of its own.
+	if e := check.Check(txns, check.Options{FromEmpty: true, Placeholders: b.faults != nil}).Err(); e != nil {
 		err = errors.Join(e, err)
 	}
 	if err != nil {
-		return errors.Join(err, store.Close(context.Background()))
+		return errors.Join(err, b.abandon(err))
 	}
-	return b.close(f, cat, f.Settle)
+	return b.close()
+}
+
+// world is what outlives a database handle.
+type world struct {
+	fabric   *sim.Fabric
+	catalog  *catalog.Mem
+	recorder *history.Recorder
+}
+
+// openDB opens the database, or opens it again.
+func (b *bench) openDB() error {
+	store, err := engine.Open(context.Background(), txn.Options{
+		Fabric: b.world.fabric, Catalog: b.world.catalog, Backups: &b.backups, Policy: b.policy, Techniques: &b.techniques, QPPolicy: b.qp,
+		ReadBackups: b.readBackups, Workers: 1, Retries: math.MaxInt32, Arena: arena, CacheBytes: cacheBytes, LogArea: logArea,
+		SegmentSize: segmentSize, IndexGroups: b.groups, Seed: b.seed, History: b.world.recorder,
+	})
+	if err != nil {
+		return fmt.Errorf("opening: %w", err)
+	}
+	b.store, b.db = store, store.DB()
+	// Thread 0 is that of the pool, whatever the workload does: the others are 1 and up.
+	return b.db.View(context.Background(), func(*txn.Tx) error { return nil })
+}
+
+// abandon gives the database up after an error, and says what stands in the way of
+// one who waits in vain.
+func (b *bench) abandon(err error) error {
+	b.world.fabric.Heal()
+	b.world.fabric.StopAll()
+	if !errors.Is(err, errStuck) {
+		return nil
+	}
+	b.world.fabric.Settle()
+	return audit(b.world.fabric, b.world.catalog, nil, b.faults != nil)
 }
 
 // fabric makes the options of the simulated fabric.

@@ -15,7 +15,7 @@ import (
 	"txnode/rdma/sim"
 )
 
-var count = flag.Uint64("seeds", 2000, "how many seeds TestSeeds runs")
+var count = flag.Uint64("seeds", 2000, "how many seeds TestSeeds and TestSeedsWithFaults run")
 
 // TestSeeds holds the engine against a part of what make simulate runs, on all
 // processors.
@@ -33,6 +33,83 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
+// TestSeedsWithFaults holds recovery against the same.
+func TestSeedsWithFaults(t *testing.T) {
+	kinds, err := seeds.ParseFaultKinds("all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := *count
+	if testing.Short() {
+		n = min(n, 100)
+	}
+	done, err := seeds.RunMany(t.Context(), 1, n, runtime.GOMAXPROCS(0), seeds.Options{Faults: kinds}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done != n {
+		t.Errorf("%d seeds were run, want %d", done, n)
+	}
+}
+
+// Every kind of fault can be drawn, a seed with faults is one run, too, and coordinators
+// that stop or lose a verb leave transactions undone.
+func TestFaultsStrike(t *testing.T) {
+	for _, name := range seeds.FaultNames() {
+		kinds, err := seeds.ParseFaultKinds(name)
+		if err != nil || len(kinds) != 1 || kinds[0].String() != name {
+			t.Fatal(kinds, err)
+		}
+		changed := 0
+		for seed := range uint64(4) {
+			with, err := seeds.Run(seed, seeds.Options{Faults: kinds})
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := seeds.Run(seed, seeds.Options{Faults: kinds})
+			if err != nil {
+				t.Fatal(err)
+			}
+			without, err := seeds.Run(seed, seeds.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if with != again {
+				t.Errorf("%s: seed %d is two runs:\n%+v\n%+v", name, seed, with, again)
+			}
+			if !strings.Contains(with.Case, " faults="+name+"(") {
+				t.Errorf("%s: the case is %s", name, with.Case)
+			}
+			if with.Txns != without.Txns {
+				changed++
+			}
+		}
+		if changed == 0 && (name == "stop" || name == "lose" || name == "drop") {
+			t.Errorf("%s changes nothing that is recorded", name)
+		}
+	}
+	if _, err := seeds.ParseFaultKinds("stop,flood"); !errors.Is(err, seeds.ErrUnknown) {
+		t.Errorf("a fault that is unknown: %v", err)
+	}
+}
+
+// A violation prints the command that repeats it, and stays as it is when fewer faults
+// show nothing.
+func TestViolationTellsHowToRepeatIt(t *testing.T) {
+	only, err := sim.ParseFaults("stop(thread=1,verb=4);slow(blade=0,x=2)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &seeds.Violation{Seed: 9, Options: seeds.Options{Workload: "bank", Only: only}, Case: "bank", Faults: only, Err: errors.New("wrong")}
+	want := "txnode sim seeds --from 9 --seeds 1 --workload bank --only 'stop(thread=1,verb=4);slow(blade=0,x=2)' --trace trace.txt"
+	if v.Replay() != want || !strings.Contains(v.Error(), "seed 9: wrong") {
+		t.Errorf("%v\n%s", v, v.Replay())
+	}
+	if got := seeds.Minimize(v); got.Err.Error() != "wrong" || len(got.Faults) != 2 {
+		t.Errorf("a seed without violation was minimized to %v", got)
+	}
+}
+
 // trace runs a seed and returns its result and its trace.
 func trace(t *testing.T, seed uint64) (seeds.Result, []byte) {
 	t.Helper()
@@ -47,7 +124,7 @@ func trace(t *testing.T, seed uint64) (seeds.Result, []byte) {
 // The same seed is the same run, to the byte: whatever ran before it, beside it, and
 // whenever the garbage collector takes away what is pooled.
 func TestSeedsRepeat(t *testing.T) {
-	const n = 60
+	const n = 24
 	var want [n]seeds.Result
 	traces := make([][]byte, n)
 	hashes := map[uint64]bool{}

@@ -63,6 +63,9 @@ func lookup(name string) (*work, error) {
 	return nil, fmt.Errorf("%w: %q; there are %v", ErrUnknown, name, Workloads())
 }
 
+// batchOfRows is how many rows are added beside the workload at a time.
+const batchOfRows = 4
+
 // bench is a workload in progress. The simulator runs everything on one goroutine,
 // so its variables need no locks.
 type bench struct {
@@ -71,7 +74,10 @@ type bench struct {
 	db    *txn.DB
 	rng   rng
 	t     *rows
-	last  uint64 // key of the row that was added last beside the workload
+	last  uint64          // key of the row that was added last beside the workload
+	added map[uint64]bool // first keys of the rows that were
+	world *world
+	open  []pending // transactions whose outcome nobody was told
 }
 
 type rows = txn.Table[uint64, []byte]
@@ -85,7 +91,7 @@ const extraRows = 1 << 40
 
 // fill makes the workload's table, with keys 0 to n-1.
 func (b *bench) fill(n uint64, value []byte) (err error) {
-	b.last = extraRows
+	b.last, b.added = extraRows, map[uint64]bool{}
 	if b.t, err = txn.CreateTable(b.db, b.work.name, txn.Uint64, txn.Bytes()); err != nil || n == 0 {
 		return err
 	}
@@ -107,64 +113,95 @@ type client struct {
 	rng rng
 }
 
-// steps runs n steps in every worker.
+// steps runs n steps in every worker, and then lets the faults end.
 func (b *bench) steps(n int, step func(c *client, i int) error) error {
-	return b.db.Run(context.Background(), b.threads, b.coroutines, func(_ context.Context, id int, w *txn.Worker) error {
-		c := &client{b, w, id, rng(b.seed ^ uint64(id+1)<<48)}
-		for i := range n {
-			if b.grow && c.rng.chance(30) {
-				if err := c.add(); err != nil {
+	return b.run(func() error {
+		return b.db.Run(context.Background(), b.threads, b.coroutines, func(_ context.Context, id int, w *txn.Worker) error {
+			c := &client{b, w, id, rng(b.seed ^ uint64(id+1)<<48)}
+			for i := range n {
+				if b.grow && c.rng.chance(30) {
+					if err := b.forgive(c.add()); err != nil {
+						return err
+					}
+				}
+				if err := b.forgive(step(c, i)); err != nil {
 					return err
 				}
 			}
-			if err := step(c, i); err != nil {
-				return err
-			}
-		}
-		return nil
+			return nil
+		})
+	}, func() (err error) {
+		b.t, err = txn.OpenTable(b.db, b.work.name, txn.Uint64, txn.Bytes())
+		return err
 	})
 }
 
 // add inserts a few rows that nobody else uses, so that the table grows.
 func (c *client) add() error {
 	first := c.last + 1
-	c.last += 4
+	c.last += batchOfRows
 	return c.update(func(tx *txn.Tx) error {
-		for k := first; k < first+4; k++ {
+		for k := first; k < first+batchOfRows; k++ {
 			if err := c.t.Insert(tx, k, val(k)); err != nil {
 				return err
 			}
 		}
 		return nil
-	})
+	}, func() { c.added[first] = true })
 }
 
-// update runs a transaction that must come to an end.
-func (c *client) update(fn func(tx *txn.Tx) error) error {
-	return c.w.Update(context.Background(), func(tx *txn.Tx) error {
-		if c.w.Now() > limitNs {
-			return errStuck
+// update runs a transaction that must come to an end. done, unless it is nil, is
+// called when the transaction has committed: now, or when its outcome is known.
+func (c *client) update(fn func(tx *txn.Tx) error, done func()) error {
+	var id uint64
+	answered := false
+	defer func() {
+		if !answered { // the thread was stopped
+			c.open = append(c.open, pending{id, done})
+		}
+	}()
+	start := c.w.Now()
+	err := c.w.Update(context.Background(), func(tx *txn.Tx) error {
+		id = tx.ID()
+		if err := c.stuck(c.w.Now(), start); err != nil {
+			return err
 		}
 		return fn(tx)
 	})
+	switch {
+	case errors.Is(err, txn.ErrOutcomeUnknown) && c.faults != nil:
+		c.open = append(c.open, pending{id, done})
+	case err == nil && done != nil:
+		done()
+	}
+	answered = true
+	return err
 }
 
 // view runs a transaction that writes nothing, and must come to an end.
 func (c *client) view(fn func(tx *txn.Tx) error) error {
+	start := c.w.Now()
 	return c.w.View(context.Background(), func(tx *txn.Tx) error {
-		if c.w.Now() > limitNs {
-			return errStuck
+		if err := c.stuck(c.w.Now(), start); err != nil {
+			return err
 		}
 		return fn(tx)
 	})
 }
+
+// quietNs is how long a transaction may take when nobody else is there.
+const quietNs = 50_000_000
 
 // finally reads all rows, so that the history ends with what is there, and hands
 // each row of the workload that exists to look.
 func (b *bench) finally(n uint64, look func(k uint64, value []byte) error) error {
 	const batch = 16
 	read := func(lo, hi uint64, look func(k uint64, value []byte) error) error {
+		start := b.db.Now()
 		return b.db.View(context.Background(), func(tx *txn.Tx) error {
+			if b.db.Now()-start > quietNs {
+				return errStuck
+			}
 			for k := lo; k < hi; k++ {
 				_ = b.t.Stage(tx, k, txn.ForRead)
 			}
@@ -188,10 +225,9 @@ func (b *bench) finally(n uint64, look func(k uint64, value []byte) error) error
 			return err
 		}
 	}
-	found := uint64(0)
-	for k := uint64(extraRows) + 1; k <= b.last; k += batch {
-		got := uint64(0)
-		err := read(k, min(k+batch, b.last+1), func(k uint64, p []byte) error {
+	for first := uint64(extraRows) + 1; first <= b.last; first += batchOfRows {
+		got := 0
+		err := read(first, first+batchOfRows, func(k uint64, p []byte) error {
 			got++
 			if len(p) != 8 || num(p) != k {
 				return fmt.Errorf("the row %#x that was added is %x", k, p)
@@ -201,10 +237,9 @@ func (b *bench) finally(n uint64, look func(k uint64, value []byte) error) error
 		if err != nil {
 			return err
 		}
-		found += got
-	}
-	if found != b.last-extraRows {
-		return fmt.Errorf("%d of the %d rows are there that were added", found, b.last-extraRows)
+		if want := batchOfRows; b.added[first] && got != want || !b.added[first] && got != 0 {
+			return fmt.Errorf("%d of %d rows from %#x on are there, and adding them was a success: %v", got, want, first, b.added[first])
+		}
 	}
 	return nil
 }

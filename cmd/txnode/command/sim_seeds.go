@@ -20,6 +20,8 @@ type seedsOptions struct {
 	from, count uint64
 	threads     int
 	workload    string
+	faults      string
+	only        string
 	trace       string
 }
 
@@ -30,8 +32,11 @@ func (o *seedsOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	fs.Uint64Var(&o.count, "seeds", 2000, "number of seeds")
 	fs.IntVar(&o.threads, "parallel", cpus, "number of seeds that run at a time")
 	fs.StringVar(&o.workload, "workload", "", "workload instead of the one that each seed draws, by default none:\n"+strings.Join(seeds.Workloads(), ", "))
+	fs.StringVar(&o.faults, "faults", "none", "kinds of faults that each seed draws from, by commas: all, none, or of\n"+strings.Join(seeds.FaultNames(), ", "))
+	fs.StringVar(&o.only, "only", "", "`faults` to inject instead of what is drawn, as expressions separated by semicolons; by default none")
 	fs.StringVar(&o.trace, "trace", "", "`file` to write a trace of one seed to: every effect and completion, a line each, or,\nif its name ends in .json, every verb in the Chrome trace format; by default none")
 	completeWith(cmd, "workload", seeds.Workloads()...)
+	completeWith(cmd, "faults", append([]string{"all", "none"}, seeds.FaultNames()...)...)
 	completeFiles(cmd, "trace", false)
 }
 
@@ -45,10 +50,15 @@ counter, insert race, churn) on the simulated RNIC. Each seed draws workload, co
 blades, threads, policy, techniques, replication, promises of the fabric and how
 hostile its memory is. Every history is checked to be strictly serializable, the books
 must balance, and the blades are walked as by txnode check: no lock left, all replicas
-equal, no block lost. Stops at the first violation (exit code 3) and prints the command
+equal, no block lost. With --faults, coordinators stop, verbs and completions are lost,
+delayed or torn, blades are slow, cut off or restarted, as each seed draws; then the
+faults end, the database is recovered, and all of this must hold, and every transaction
+whose client was not told have one answer. Stops at the first violation (exit code 3) and prints the command
 that runs it again: a seed is the same run everywhere, down to the byte.`,
 		Example: `  txnode sim seeds --seeds 20000
-  txnode sim seeds --from 17 --seeds 1 --trace trace.txt`,
+  txnode sim seeds --seeds 20000 --faults all
+  txnode sim seeds --from 17 --seeds 1 --trace trace.txt
+  txnode sim seeds --from 17 --seeds 1 --only 'stop(thread=2,verb=40)'`,
 		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -64,6 +74,13 @@ func (o *seedsOptions) run(ctx context.Context, w *World) error {
 		return usagef("--seeds and --parallel must be positive")
 	}
 	options := seeds.Options{Workload: o.workload}
+	var err error
+	if options.Faults, err = seeds.ParseFaultKinds(o.faults); err != nil {
+		return usagef("--faults: %v", err)
+	}
+	if options.Only, err = sim.ParseFaults(o.only); err != nil {
+		return usagef("--only: %v", err)
+	}
 	if o.trace != "" && o.count > 1 {
 		return usagef("--trace shows one seed: use it with --seeds 1")
 	}
@@ -115,7 +132,7 @@ func (o *seedsOptions) verdict(w *World, err error) error {
 	var v *seeds.Violation
 	switch {
 	case errors.As(err, &v):
-		fmt.Fprintln(w.Stdout, v)
+		fmt.Fprintln(w.Stdout, seeds.Minimize(v))
 		return fmt.Errorf("seed %d violates what must hold: %w", v.Seed, errViolation)
 	case errors.Is(err, seeds.ErrUnknown):
 		return &usageError{cause: err}

@@ -1,0 +1,187 @@
+package seeds
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"txnode/history"
+	"txnode/index"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+	"txnode/rdma/sim"
+	"txnode/txn"
+)
+
+// faultKinds are the faults that can be drawn. A blade that restarts is not among
+// them: WRITEs that were not placed are gone with it, which asks for a promotion of
+// backups, not for a recovery of coordinators.
+var faultKinds = []sim.FaultKind{
+	sim.FaultStop, sim.FaultLose, sim.FaultDrop, sim.FaultLate, sim.FaultDelay, sim.FaultTear, sim.FaultSlow, sim.FaultPartition,
+}
+
+// FaultNames are the names of the faults that can be drawn.
+func FaultNames() []string {
+	var out []string
+	for _, k := range faultKinds {
+		out = append(out, k.String())
+	}
+	return out
+}
+
+// ParseFaultKinds reads names by commas; "all" is all of them, "" or "none" none.
+func ParseFaultKinds(s string) ([]sim.FaultKind, error) {
+	switch s {
+	case "", "none":
+		return nil, nil
+	case "all":
+		return faultKinds, nil
+	}
+	var out []sim.FaultKind
+	for _, name := range strings.Split(s, ",") {
+		i := slices.Index(FaultNames(), strings.TrimSpace(name))
+		if i < 0 {
+			return nil, fmt.Errorf("%w: fault %q; there are %v, and all", ErrUnknown, name, FaultNames())
+		}
+		if !slices.Contains(out, faultKinds[i]) {
+			out = append(out, faultKinds[i])
+		}
+	}
+	return out, nil
+}
+
+// verbsPerTxn is about what a transaction posts, with what goes wrong on its way.
+const verbsPerTxn = 24
+
+// drawFaults draws the faults of a run. The threads of the workload have numbers
+// from 1 on: 0 sets up.
+func (p *plan) drawFaults(kinds []sim.FaultKind) []sim.Fault {
+	r := rng(p.seed*0x9e3779b97f4a7c15 + 0xfa17)
+	perThread := uint64(p.txns * p.coroutines)
+	d := sim.FaultPlan{
+		Threads: p.threads, Blades: p.blades, Verbs: perThread * verbsPerTxn, N: 1 + int(r.n(4)), Kinds: kinds,
+		Span: time.Duration(perThread) * 10 * time.Microsecond,
+	}
+	list := d.Draw(p.seed)
+	for i := range list {
+		x := &list[i]
+		switch x.Kind {
+		case sim.FaultSlow, sim.FaultRestart:
+		case sim.FaultPartition:
+			if x.Thread >= 0 {
+				x.Thread++
+			}
+		default:
+			x.Thread++
+		}
+	}
+	return list
+}
+
+// pending is a transaction whose outcome its client was not told.
+type pending struct {
+	id   uint64
+	done func()
+}
+
+// run does the work, under the plan's faults. When there are any, they then end, and
+// everybody is killed; the database is opened again, which recovers it, and
+// every open question has its answer.
+func (b *bench) run(work, reopen func() error) error {
+	f := b.world.fabric
+	if b.faults == nil {
+		return work()
+	}
+	if err := f.Inject(b.faults...); err != nil {
+		return err
+	}
+	err := work()
+	if err := b.forgive(err); err != nil && !b.forgiven(err) {
+		return err
+	}
+	f.Heal()
+	f.StopAll()
+	if err := b.openDB(); err != nil {
+		return err
+	}
+	if err := reopen(); err != nil {
+		return err
+	}
+	for _, x := range b.open {
+		if x.done != nil && b.committed(x.id) {
+			x.done()
+		}
+	}
+	return nil
+}
+
+// errEnded ends a worker whose thread a fault has cut off.
+var errEnded = errors.New("a fault has ended the worker")
+
+// patienceNs is how long a transaction tries when there are faults: what stands in
+// its way may be dead.
+const patienceNs = 4_000_000
+
+// stuck says that a transaction that began at start has been tried for too long.
+func (b *bench) stuck(now, start int64) error {
+	if b.faults != nil && now-start > patienceNs {
+		return errEnded
+	}
+	if now > limitNs {
+		return errStuck
+	}
+	return nil
+}
+
+// forgiven reports whether an error is one that a fault may cause.
+func (b *bench) forgiven(err error) bool {
+	if b.faults == nil || errors.Is(err, txn.ErrCorrupt) {
+		return false
+	}
+	for _, x := range []error{errEnded, txn.ErrBroken, txn.ErrOutcomeUnknown, rdma.ErrVerb, rdma.ErrBladeDown, rdma.ErrStaleKey, index.ErrBusy} {
+		if errors.Is(err, x) {
+			return true
+		}
+	}
+	return false
+}
+
+// forgive ends a worker quietly on an error that a fault may cause, and is err otherwise.
+func (b *bench) forgive(err error) error {
+	if err == nil || !b.forgiven(err) {
+		return err
+	}
+	return errEnded
+}
+
+// committed is the answer to the question what became of a transaction.
+func (b *bench) committed(id uint64) bool {
+	for _, t := range b.world.recorder.Txns() {
+		if t.ID == id && t.Outcome == history.Committed {
+			return true // it was told, and its thread stopped before it listened
+		}
+	}
+	t := record.TxID(id)
+	v, ok := b.db.Space().Verdict(t.Coordinator())
+	return ok && v.Of(t.Seq()) == memory.OutcomeCommitted
+}
+
+// history is what was recorded, with an answer for every transaction of unknown
+// outcome: the committed ones end now, the others never were.
+func (b *bench) history() []history.Txn {
+	txns := b.world.recorder.Txns()
+	out := txns[:0]
+	for _, t := range txns {
+		if t.Outcome == history.Unknown && b.faults != nil {
+			if !b.committed(t.ID) {
+				continue
+			}
+			t.Outcome, t.End = history.Committed, b.db.Now()
+		}
+		out = append(out, t)
+	}
+	return out
+}
