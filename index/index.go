@@ -77,7 +77,8 @@ type Index interface {
 	// Validate appends READs that repeat what a resolved query saw, and Unchanged
 	// tells, when they have completed, whether its candidates are still the same,
 	// with the versions that the caller has set: if none of them held the key,
-	// whether the key still has no block. buffer is arena of BufferSize bytes
+	// whether the key still has no block, and has had none in between that was
+	// linked and unlinked. It may say no when only other keys have changed. buffer is arena of BufferSize bytes
 	// other than q.Local.
 	Validate(b *rdma.Batch, q *Query, buffer uint32)
 	Unchanged(q *Query, buffer uint32) bool

@@ -252,7 +252,7 @@ func (s *copier) one(e slotBlock) error {
 			return err
 		}
 		slot := race.Slot(th.Word(word))
-		if slot == 0 {
+		if slot.Empty() {
 			return nil // deleted; or moved to a sub-table that Walk comes to
 		}
 		if err := slot.Check(); err != nil {

@@ -42,7 +42,6 @@ func (d *Database) lookup(t memory.Table, key []byte) (slot, block memory.Addr, 
 			return 0, 0, err
 		}
 	}
-	lines := b.WRs()
 	for _, c := range q.Candidates {
 		if !d.contains(c.Addr, c.Class.Size(), memory.KindBlocks) {
 			continue
@@ -55,22 +54,9 @@ func (d *Database) lookup(t memory.Table, key []byte) (slot, block memory.Addr, 
 		if _, err := img.Check(c.Addr); err != nil || !bytes.Equal(img.Key(), key) || img.Meta().Table() != t.ID {
 			continue
 		}
-		return d.slotOf(lines, c), c.Addr, nil
+		return ix.SlotOf(&q, c.Addr), c.Addr, nil
 	}
 	return 0, 0, missing
-}
-
-// slotOf finds the slot of a block among the lines that a lookup has read.
-func (d *Database) slotOf(lines []rdma.WR, c index.Candidate) memory.Addr {
-	for _, r := range lines {
-		p := d.t.Bytes(r.Local, r.Len)
-		for off := uint32(0); off < r.Len; off += 8 {
-			if off%lineSize != bucketHeader && race.Slot(word(p, off)).Addr() == c.Addr {
-				return d.addrOf(r.Blade, r.Off+uint64(off))
-			}
-		}
-	}
-	return 0
 }
 
 // addrOf is the logical address of a place on a blade, of which it is the primary.

@@ -65,7 +65,7 @@ func (x *indexWalk) buckets(table memory.Addr, o, n uint32, header race.Header, 
 		if off%lineSize == bucketHeader {
 			return x.header(race.Header(v), header)
 		}
-		if v != 0 {
+		if !race.Slot(v).Empty() {
 			if f := byPlace[place{off, race.Slot(v)}].fault; f != nil {
 				return f
 			}
@@ -80,7 +80,7 @@ func (x *indexWalk) buckets(table memory.Addr, o, n uint32, header race.Header, 
 		}
 		// The value that counts is the primary's, or what should replace it.
 		v := race.Slot(word(copies[0], off))
-		if v == 0 {
+		if v.Empty() {
 			continue
 		}
 		c := byPlace[place{off, v}]
@@ -172,7 +172,7 @@ func (x *indexWalk) candidates(copies [][]byte) ([]*candidate, map[place]*candid
 				continue
 			}
 			s := race.Slot(word(copies[k], off))
-			if s == 0 || byPlace[place{off, s}] != nil {
+			if s.Empty() || byPlace[place{off, s}] != nil {
 				continue
 			}
 			c := &candidate{off: off, word: s}
@@ -414,7 +414,7 @@ func (x *indexWalk) onlyOnBackup(at memory.Addr, off uint32, primary race.Slot, 
 			continue
 		}
 		s := race.Slot(word(copies[k], off))
-		if s == 0 || s == primary {
+		if s.Empty() || s == primary {
 			continue
 		}
 		if c := byPlace[place{off, s}]; c != nil && c.fault == nil && c.known && len(x.only) < maxOnly {

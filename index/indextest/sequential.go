@@ -92,6 +92,17 @@ func absence(t *testing.T, s Subject) {
 		if same, err := k.Unchanged(); same || err != nil {
 			t.Fatalf("the insert of key %d was not noticed: %v", i, err)
 		}
+		if i%2 == 0 {
+			if err := other.Delete(name(i)); err != nil {
+				t.Fatal(err)
+			}
+			if same, err := k.Unchanged(); same || err != nil {
+				t.Fatalf("it was not noticed that key %d was inserted and deleted: %v", i, err)
+			}
+			if _, err := other.Insert(name(i), name(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if err := k.Resolve(name(i)); err != nil || len(k.Query.Candidates) == 0 {
 			t.Fatalf("key %d: %v, %v", i, k.Query.Candidates, err)
 		}

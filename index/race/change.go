@@ -8,18 +8,18 @@ import (
 
 // Remove clears the slot of block a (RACE, algorithm 2).
 func (ix *Index) Remove(c *rdma.Coro, q *index.Query, a memory.Addr) error {
-	return ix.change(c, q, a, 0)
+	return ix.change(c, q, a, trace(c))
 }
 
 // Replace makes the slot of block old point to block a (RACE, algorithm 3).
 func (ix *Index) Replace(c *rdma.Coro, q *index.Query, old, a memory.Addr, class memory.Class) error {
-	return ix.change(c, q, old, MakeSlot(fingerprint(q.Hash), class, a))
+	return ix.change(c, q, old, uint64(MakeSlot(fingerprint(q.Hash), class, a)))
 }
 
 // change sets the slot of block a. Nobody else but the client that splits the
 // sub-table changes the slot, since the caller holds the block's lock. What the
 // query has seen is tried first.
-func (ix *Index) change(c *rdma.Coro, q *index.Query, a memory.Addr, to Slot) error {
+func (ix *Index) change(c *rdma.Coro, q *index.Query, a memory.Addr, to uint64) error {
 	s := ix.get()
 	defer ix.put(s)
 	wait := waiting{}
@@ -43,7 +43,7 @@ func (ix *Index) change(c *rdma.Coro, q *index.Query, a memory.Addr, to Slot) er
 				return err
 			}
 		default:
-			if ok, err := ix.one(c, s, q.View, own.at, uint64(own.value), uint64(to)); ok || err != nil {
+			if ok, err := ix.one(c, s, q.View, own.at, uint64(own.value), to); ok || err != nil {
 				return err
 			}
 		}

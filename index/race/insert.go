@@ -32,7 +32,7 @@ func (ix *Index) matches(c *rdma.Coro, s *scratch, q *index.Query) []found {
 	}
 	for i := range lines {
 		for j := range slotsPerLine {
-			if w := l[i*lineWords+j]; w != 0 && w>>fpShift == q.Hash>>fpShift {
+			if w := l[i*lineWords+j]; w>>fpShift == q.Hash>>fpShift && !Slot(w).Empty() {
 				s.found = append(s.found, found{line: i, at: slotAddr(q, i, j), value: Slot(w)})
 			}
 		}
@@ -56,6 +56,7 @@ const firstUpTo = 8
 // chosen is where a key can be put.
 type chosen struct {
 	at   memory.Addr // the slot, 0: there is no room
+	was  uint64      // what it holds
 	line int         // of the query's buffer
 	// unsure: the second choice has to be read before that can be said.
 	unsure bool
@@ -85,7 +86,7 @@ func (ix *Index) choose(c *rdma.Coro, q *index.Query) chosen {
 		}
 	}
 	free := func(i, j int) bool {
-		return l[(base+i)*lineWords+j] == 0 && (base == 0 || l[i*lineWords+j] == 0)
+		return Slot(l[(base+i)*lineWords+j]).Empty() && (base == 0 || Slot(l[i*lineWords+j]).Empty())
 	}
 	best, bestUsed := -1, 0
 	for k := range 2 {
@@ -116,7 +117,7 @@ func (ix *Index) choose(c *rdma.Coro, q *index.Query) chosen {
 	for _, i := range [2]int{2*best + main, 2*best + 1 - main} {
 		for j := range slotsPerLine {
 			if old[i] && free(i, j) {
-				return chosen{at: slotAddr(q, base+i, j), line: base + i}
+				return chosen{at: slotAddr(q, base+i, j), was: l[(base+i)*lineWords+j], line: base + i}
 			}
 		}
 	}
@@ -165,7 +166,7 @@ func (ix *Index) Insert(c *rdma.Coro, q *index.Query, a memory.Addr, class memor
 				continue
 			}
 		}
-		s.steps = append(s.steps[:0], step{addr: to.at, new: uint64(want)})
+		s.steps = append(s.steps[:0], step{addr: to.at, old: to.was, new: uint64(want)})
 		if err := ix.primary(c, s, q.View, s.steps); err != nil {
 			return err
 		}
@@ -224,7 +225,7 @@ func (ix *Index) confirm(c *rdma.Coro, s *scratch, q *index.Query, want Slot, m 
 			// The directory has moved on, and lookups do not read the bucket any more
 			// that the slot was put into: take it back from there. If it is not there
 			// either, it was being moved while the buckets were read.
-			ok, err := ix.one(c, s, q.View, at, uint64(want), 0)
+			ok, err := ix.one(c, s, q.View, at, uint64(want), trace(c))
 			if err != nil {
 				return false, err
 			}
@@ -242,7 +243,7 @@ func (ix *Index) confirm(c *rdma.Coro, s *scratch, q *index.Query, want Slot, m 
 			continue
 		case !ix.covers(c, q, own.line):
 			// The split of the sub-table has passed by: the slot is in the wrong one.
-			if ok, err := ix.one(c, s, q.View, own.at, uint64(own.value), 0); err != nil {
+			if ok, err := ix.one(c, s, q.View, own.at, uint64(own.value), trace(c)); err != nil {
 				return false, err
 			} else if ok {
 				return false, ix.lookup(c, s, q)
@@ -274,7 +275,7 @@ func (ix *Index) confirm(c *rdma.Coro, s *scratch, q *index.Query, want Slot, m 
 			polls++
 			continue
 		}
-		if ok, err := ix.one(c, s, q.View, own.at, uint64(own.value), 0); err != nil {
+		if ok, err := ix.one(c, s, q.View, own.at, uint64(own.value), trace(c)); err != nil {
 			return false, err
 		} else if ok {
 			return false, index.ErrDuplicate

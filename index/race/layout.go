@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
+	"txnode/rdma"
 )
 
 // Geometry of a bucket and a group (RACE, section 3.2, figures 4 and 6).
@@ -56,7 +58,8 @@ var (
 	_ [lineSize - headerOff - 8]struct{}
 )
 
-// Slot is a word of a bucket: where the block of a key is. Zero is empty.
+// Slot is a word of a bucket: where the block of a key is. A slot is empty if it is
+// zero, or a trace: what is left of a key that was removed.
 //
 //	 63         56 55     54 53    48 47                0
 //	+-------------+--------+--+------+-------------------+
@@ -65,11 +68,19 @@ var (
 //
 // A slot is moving while the client that splits its sub-table carries it to the
 // new one; nobody else may change it then.
+//
+//	 63   55    54    53  48 47                0
+//	+-------+-------+-------+-------------------+
+//	|   0   |   1   |   0   |  random number    |    a trace
+//	+-------+-------+-------+-------------------+
+//
+// Traces differ from each other and from zero, so that who finds a slot as it was
+// knows that nothing has been there in between (see Unchanged).
 type Slot uint64
 
 const (
 	slotMoving  Slot = 1 << 55
-	slotUnused  Slot = 1 << 54
+	slotTrace   Slot = 1 << 54
 	fpShift          = 56
 	classShift       = 48
 	classMask        = 63
@@ -88,8 +99,24 @@ func (s Slot) Fingerprint() uint8 { return uint8(s >> fpShift) }
 // Class is the size class of the block.
 func (s Slot) Class() memory.Class { return memory.Class(s >> classShift & classMask) }
 
-// Addr is where the block is.
-func (s Slot) Addr() memory.Addr { return memory.Addr(s & addrMask) }
+// Addr is where the block is; 0 for an empty slot.
+func (s Slot) Addr() memory.Addr {
+	if s&slotTrace != 0 {
+		return 0
+	}
+	return memory.Addr(s & addrMask)
+}
+
+// Empty reports whether the slot points to no block.
+func (s Slot) Empty() bool { return s == 0 || s>>classShift == slotTrace>>classShift }
+
+// trace returns what a slot holds that is emptied.
+func trace(c *rdma.Coro) uint64 {
+	if mutant.RemoveWithoutTrace {
+		return 0
+	}
+	return uint64(slotTrace) | c.Thread().Rand()&addrMask
+}
 
 // Moving reports whether the slot is being carried to another sub-table.
 func (s Slot) Moving() bool { return s&slotMoving != 0 }
@@ -97,20 +124,23 @@ func (s Slot) Moving() bool { return s&slotMoving != 0 }
 // Check reports what is impossible about a slot that is not empty.
 func (s Slot) Check() error {
 	switch {
+	case s&slotTrace != 0:
+		return fmt.Errorf("slot %#016x is a trace, but not only that", uint64(s))
 	case s.Addr() == 0:
 		return fmt.Errorf("slot %#016x has no address", uint64(s))
 	case s.Addr()&alignedMask != 0:
 		return fmt.Errorf("slot %#016x points into the middle of a line", uint64(s))
-	case s&slotUnused != 0:
-		return fmt.Errorf("slot %#016x has a bit that no version sets", uint64(s))
 	}
 	return nil
 }
 
 // String returns "fp 3f class 2 seg 1 +0x40".
 func (s Slot) String() string {
-	if s == 0 {
+	switch {
+	case s == 0:
 		return "empty"
+	case s.Empty():
+		return fmt.Sprintf("empty, trace %012x", uint64(s&addrMask))
 	}
 	m := ""
 	if s.Moving() {
@@ -287,7 +317,7 @@ func ParseBucket(p []byte, table uint16) (Bucket, error) {
 		return b, err
 	}
 	for i, s := range b.Slots {
-		if s == 0 {
+		if s.Empty() {
 			continue
 		}
 		if err := s.Check(); err != nil {

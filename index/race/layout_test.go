@@ -46,6 +46,7 @@ func TestGoldenBucket(t *testing.T) {
 	put := func(i int, s Slot) { binary.LittleEndian.PutUint64(p[8*i:], uint64(s)) }
 	put(0, MakeSlot(0x3f, 2, memory.MakeAddr(1, 0x40)))
 	put(1, MakeSlot(0x00, 63, memory.MakeAddr(memory.MaxSegments-1, memory.MaxSegmentSize-64)))
+	put(2, slotTrace|0x123456789abc)
 	put(4, MakeSlot(0xff, 0, memory.MakeAddr(5, 0))|slotMoving)
 	binary.LittleEndian.PutUint64(p[headerOff:], uint64(MakeHeader(7, 3, 0b101)|SpillBit(0x3f)|SpillBit(0xff)|headerRecount))
 	if _, err := ParseBucket(p, 7); err != nil {
@@ -196,6 +197,12 @@ func FuzzBucket(f *testing.F) {
 			t.Fatalf("header %#x", uint64(b.Header))
 		}
 		for _, s := range b.Slots {
+			if s.Empty() {
+				if s.Addr() != 0 {
+					t.Fatalf("trace %#x", uint64(s))
+				}
+				continue
+			}
 			m := MakeSlot(s.Fingerprint(), s.Class(), s.Addr())
 			if s.Moving() {
 				m |= slotMoving

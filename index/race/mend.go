@@ -61,22 +61,20 @@ func (ix *Index) Mend(c *rdma.Coro, q *index.Query, was, a memory.Addr) (linked 
 			line := slotAddr(q, i, 0)
 			for j := range slotsPerLine {
 				p := t.Word(at(i, 0, j))
-				here := p != 0 && Slot(p).Addr() == a
+				here := Slot(p).Addr() == a
 				linked = linked || here
 				for k := 1; k < q.View.Copies(line); k++ {
 					b := t.Word(at(i, k, j))
-					there := b != 0 && Slot(b).Addr() == a
+					there := Slot(b).Addr() == a
 					if b == p || !here && !there {
 						continue
 					}
-					to := uint64(0)
 					switch {
 					case here && !there:
 						left++
-						if b != 0 && Slot(b).Addr() != was || b == 0 && was != 0 {
+						if Slot(b).Addr() != was {
 							continue // somebody else's turn
 						}
-						to = p
 					case here: // the mark of a split, whose mover sees to it
 						continue
 					default:
@@ -84,7 +82,7 @@ func (ix *Index) Mend(c *rdma.Coro, q *index.Query, was, a memory.Addr) (linked 
 					}
 					g := q.View.At(line, k)
 					g.Off += uint64(8 * j)
-					s.batch.CAS(g, b, to)
+					s.batch.CAS(g, b, p)
 				}
 			}
 		}

@@ -142,7 +142,7 @@ func (m *mover) read(off, n uint32) error {
 	}
 	m.items = m.items[:0]
 	for o := uint32(0); o < n; o += 8 {
-		if w := t.Word(buf + o); w != 0 && o%lineSize != headerOff {
+		if w := t.Word(buf + o); o%lineSize != headerOff && !Slot(w).Empty() {
 			m.items = append(m.items, item{off: off + o, value: Slot(w)})
 		}
 	}
@@ -274,6 +274,32 @@ func (m *mover) carry() (all bool, err error) {
 	return m.carryPinned(all)
 }
 
+// set applies the steps in the scratch, which set slots of the new sub-table: those
+// that are empty, whatever trace is in them.
+func (m *mover) set(v *memory.View) error {
+	ix, c, s := m.ix, m.c, m.s
+	if err := ix.primary(c, s, v, s.steps); err != nil {
+		return err
+	}
+	var again []step
+	for _, t := range s.steps {
+		if !t.ok() && Slot(t.prior).Empty() {
+			t.old = t.prior
+			again = append(again, t)
+		}
+	}
+	if len(again) > 0 {
+		if err := ix.primary(c, s, v, again); err != nil {
+			return err
+		}
+		for _, t := range again {
+			i := slices.IndexFunc(s.steps, func(x step) bool { return x.addr == t.addr })
+			s.steps[i] = t
+		}
+	}
+	return ix.backups(c, s, v, s.steps)
+}
+
 func (m *mover) carryPinned(all bool) (bool, error) {
 	ix, c, s := m.ix, m.c, m.s
 	if err := m.hashes(m.items); err != nil {
@@ -302,7 +328,7 @@ func (m *mover) carryPinned(all bool) (bool, error) {
 			return false, err
 		}
 	}
-	if err := ix.apply(c, s, v, s.steps); err != nil {
+	if err := m.set(v); err != nil {
 		return false, err
 	}
 	k := 0
@@ -320,7 +346,7 @@ func (m *mover) carryPinned(all bool) (bool, error) {
 	}
 	s.steps = s.steps[:0]
 	for _, it := range m.items {
-		to := uint64(0)
+		to := trace(c)
 		if !it.known {
 			to = uint64(it.value &^ slotMoving)
 			all = false

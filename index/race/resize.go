@@ -26,7 +26,13 @@ func (ix *Index) grow(c *rdma.Coro, s *scratch, q *index.Query, w *waiting) erro
 		return ix.waitFor(c, w, lock, ownerOf(s.steps[0].prior), "a split of the sub-table")
 	}
 	*w = waiting{}
-	d, err := ix.readDirectory(c, ix.dir.Load())
+	seen := ix.dir.Load()
+	d, err := ix.readDirectory(c, seen) // now that nobody else can split the sub-table
+	if err == nil && d != seen {
+		// Lookups of keys that have stayed work with the old one: they would never
+		// refresh it, and this would come to pass again and again.
+		ix.dir.CompareAndSwap(seen, d)
+	}
 	if err != nil || d.entries[q.Hash&d.mask] != e { // somebody else has split it meanwhile
 		return firstOf(err, ix.unlock(c, s, lock))
 	}

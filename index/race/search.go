@@ -24,14 +24,13 @@ const (
 
 // What a query remembers.
 const (
-	stFirst   = iota // the sub-table that Search reads; 0: nothing was read
-	stSecond         // the sub-table that is filled from it and that Resolve reads, or 0
-	stPlaces         // offsets of the two combined buckets
-	stEntry          // the directory entry
-	stHeader         // the header that the buckets are expected to have
-	stStale          // how often in a row directory and buckets disagreed
-	stBoth           // whether both choices were read, or the first alone
-	stHeaders        // the headers found in the first sub-table, 4 words
+	stFirst  = iota // the sub-table that Search reads; 0: nothing was read
+	stSecond        // the sub-table that is filled from it and that Resolve reads, or 0
+	stPlaces        // offsets of the two combined buckets
+	stEntry         // the directory entry
+	stHeader        // the header that the buckets are expected to have
+	stStale         // how often in a row directory and buckets disagreed
+	stBoth          // whether both choices were read, or the first alone
 )
 
 // words are the lines of a query's buffer, in the host's byte order, which is
@@ -230,10 +229,10 @@ func lineAddr(q *index.Query, table memory.Addr, i int) memory.Addr {
 // checkParent checks the headers of the sub-table that another is filled from:
 // the split may or may not have reached these buckets, and later splits may have
 // changed them again, but they agree in the suffix that both descend from.
-func (ix *Index) checkParent(q *index.Query) error {
+func (ix *Index) checkParent(q *index.Query, l *[2 * halfWords]uint64) error {
 	depth := Entry(q.State[stEntry]).Depth() - 1
-	for i, w := range q.State[stHeaders : stHeaders+queryLines] {
-		h := Header(w)
+	for i := range queryLines {
+		h := Header(l[i*lineWords+slotsPerLine])
 		at := lineAddr(q, memory.Addr(q.State[stFirst]), i) + headerOff
 		if err := h.Check(ix.geo.Table); err != nil {
 			return ix.corrupt(at, "%w", err)
@@ -249,10 +248,7 @@ func (ix *Index) checkParent(q *index.Query) error {
 // that it is filled from has been read, now comes itself (RACE, algorithm 6, in
 // the order that needs two reads instead of three).
 func (ix *Index) resolveFilling(c *rdma.Coro, q *index.Query, l *[2 * halfWords]uint64) (again bool, err error) {
-	for i := range queryLines {
-		q.State[stHeaders+i] = uint64(Header(l[i*lineWords+slotsPerLine]).Base())
-	}
-	if err := ix.checkParent(q); err != nil {
+	if err := ix.checkParent(q, l); err != nil {
 		return false, err
 	}
 	if err := ix.collect(q, l[:halfWords], 0); err != nil || mutant.SkipSecondSubTable {
@@ -301,7 +297,7 @@ func (ix *Index) collect(q *index.Query, l []uint64, line int) error {
 	for i := range len(l) / lineWords {
 		w := l[i*lineWords : i*lineWords+lineWords : i*lineWords+lineWords]
 		for j := range slotsPerLine {
-			if w[j]>>fpShift == fp && w[j] != 0 {
+			if w[j]>>fpShift == fp && !Slot(w[j]).Empty() {
 				if err := ix.candidate(q, Slot(w[j]), line+i, j); err != nil {
 					return err
 				}
@@ -309,6 +305,23 @@ func (ix *Index) collect(q *index.Query, l []uint64, line int) error {
 		}
 	}
 	return nil
+}
+
+// SlotOf returns where the slot is in which a resolved query has met block a; 0: in none.
+func (ix *Index) SlotOf(q *index.Query, a memory.Addr) memory.Addr {
+	l := words(q.Thread, q.Local)
+	lines := ix.lines(q)
+	if q.State[stSecond] != 0 {
+		lines = 2 * queryLines
+	}
+	for i := range lines {
+		for j := range slotsPerLine {
+			if Slot(l[i*lineWords+j]).Addr() == a {
+				return slotAddr(q, i, j)
+			}
+		}
+	}
+	return 0
 }
 
 // slotAddr is where slot j of line i of a query is; lines from queryLines on are

@@ -111,7 +111,7 @@ func TestSuiteCatches(t *testing.T) {
 				if to.at == 0 || isSecond(to.line) {
 					return ix.Insert(c, q, a, class)
 				}
-				ok, err := ix.one(c, s, q.View, to.at, 0, uint64(MakeSlot(fingerprint(q.Hash), class, a)))
+				ok, err := ix.one(c, s, q.View, to.at, to.was, uint64(MakeSlot(fingerprint(q.Hash), class, a)))
 				if ok || err != nil {
 					return err
 				}

@@ -28,56 +28,36 @@ func (ix *Index) Validate(b *rdma.Batch, q *index.Query, buffer uint32) {
 	}
 }
 
-// Unchanged compares the buckets that Validate has read with what Resolve found.
+// Unchanged compares the buckets that Validate has read with those of the lookup, of
+// which the query's buffer has the copy: word by word, except for the marks of other
+// keys. That is more than whether the candidates are the same: since no word comes
+// back to a slot (but the slot of a block that was freed, used again, and linked at
+// the same place), a key that was absent has been absent all the time, too.
 func (ix *Index) Unchanged(q *index.Query, buffer uint32) bool {
-	l := words(q.Thread, buffer)
-	lines := ix.lines(q)
-	if mutant.AbsenceIgnoresHeaders {
-		if q.State[stSecond] != 0 {
-			lines = 2 * queryLines
-		}
-	} else if q.State[stSecond] == 0 {
-		for i := range lines {
-			if h := Header(l[i*lineWords+slotsPerLine]); uint64(h) != q.State[stHeader] && (h.Check(ix.geo.Table) != nil || !h.Covers(q.Hash)) {
-				return false
-			}
-		}
-		if lines == firstLines && marked(q, l) && !mutant.AbsenceIgnoresMarks {
-			return false
-		}
-	} else {
-		lines = 2 * queryLines
-		for i := range queryLines {
-			if uint64(Header(l[i*lineWords+slotsPerLine]).Base()) != q.State[stHeaders+i] {
-				return false
-			}
-			if h := Header(l[(queryLines+i)*lineWords+slotsPerLine]); h.Check(ix.geo.Table) != nil || !h.Covers(q.Hash) {
-				return false
-			}
-		}
-	}
+	now, was := words(q.Thread, buffer), words(q.Thread, q.Local)
 	for i, x := range q.Candidates {
 		if x.Version != 0 && q.Thread.Word(buffer+queryBytes+uint32(8*i)) != uint64(x.Version) {
 			return false
 		}
 	}
-	fp := q.Hash >> fpShift
-	seen := uint64(0)
-	for i := range lines {
-		w := l[i*lineWords : i*lineWords+lineWords : i*lineWords+lineWords]
-	slots:
-		for j := range slotsPerLine {
-			if w[j]>>fpShift != fp || w[j] == 0 {
-				continue
-			}
-			for k := range q.Candidates {
-				if q.Candidates[k].Addr == Slot(w[j]).Addr() {
-					seen |= 1 << k
-					continue slots
-				}
-			}
-			return false
-		}
+	if lines := ix.lines(q); !same(now[:lines*lineWords], was[:lines*lineWords]) {
+		return false
+	} else if lines == firstLines && marked(q, now) && !mutant.AbsenceIgnoresMarks {
+		return false
 	}
-	return seen == 1<<len(q.Candidates)-1
+	return q.State[stSecond] == 0 || same(now[halfWords:], was[halfWords:])
+}
+
+// same reports whether the slots of lines are as they were, and whether the lines
+// have the same responsibility.
+func same(now, was []uint64) bool {
+	slots, headers := uint64(0), Header(0)
+	for i := 0; i < len(now); i += lineWords {
+		a, b := now[i:i+lineWords:i+lineWords], was[i:i+lineWords:i+lineWords]
+		for j := range slotsPerLine {
+			slots |= a[j] ^ b[j]
+		}
+		headers |= Header(a[slotsPerLine] ^ b[slotsPerLine])
+	}
+	return slots == 0 && (headers.Base() == 0 || mutant.AbsenceIgnoresHeaders)
 }

@@ -182,7 +182,7 @@ func (v *verifier) lines(p []byte, at memory.Addr, want Header) {
 		}
 		for j, s := range b.Slots {
 			a := at + memory.Addr(o+8*j)
-			if s == 0 {
+			if s.Empty() {
 				continue
 			}
 			if err := s.Check(); err != nil {

@@ -16,7 +16,7 @@ const walkGroups = 64
 func (ix *Index) Walk(c *rdma.Coro, fn func(at memory.Addr, b index.Candidate) error) error {
 	return ix.walk(c, func(at memory.Addr, b *Bucket) error {
 		for j, s := range b.Slots {
-			if s == 0 {
+			if s.Empty() {
 				continue
 			}
 			if err := s.Check(); err != nil {
@@ -121,7 +121,7 @@ func (ix *Index) Stats(c *rdma.Coro) (Stats, error) {
 	err := ix.walk(c, func(_ memory.Addr, b *Bucket) error {
 		s.Slots += slotsPerLine
 		for _, w := range b.Slots {
-			if w != 0 {
+			if !w.Empty() {
 				s.Used++
 			}
 		}

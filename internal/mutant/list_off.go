@@ -58,6 +58,7 @@ const (
 	AbsenceIgnoresMarks        = false
 	TrustRecountedMark         = false
 	RecountForgets             = false
+	RemoveWithoutTrace         = false
 	SlotOnPrimaryOnly          = false
 	KeepKeys                   = false
 	AdoptAnythingFree          = false

@@ -110,6 +110,8 @@ var (
 		"An insert does not look whether a split has taken back the mark that it relies on.")
 	RecountForgets = mutation("recount-forgets",
 		"A split takes back all marks, also those that slots need which stay.")
+	RemoveWithoutTrace = mutation("remove-without-trace",
+		"A slot that is emptied holds what it held before anything was in it.")
 	SlotOnPrimaryOnly = mutation("slot-on-primary-only",
 		"A change of a slot is not copied to the backups.")
 	KeepKeys = mutation("keep-keys",
