@@ -215,3 +215,53 @@ func TestHeaderAfter(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnInsert: a transaction that has found one key absent, and inserts another one
+// into the same bucket, does not take its own slot for somebody else's.
+func TestOwnInsert(t *testing.T) {
+	m, ix, k := fixture(t, indextest.MemoryOptions{Copies: 2}, Options{Groups: 2})
+	absent := key(0)
+	o1, _ := ix.geo.place(record.Hash(7, absent))
+	n := 1
+	for ; ; n++ {
+		if p, _ := ix.geo.place(record.Hash(7, key(n))); p == o1 {
+			break
+		}
+	}
+	if err := k.Resolve(absent); err != nil {
+		t.Fatal(err)
+	}
+	other, err := m.NewClient(k.C, ix, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := other.Insert(key(n), key(n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if same, err := k.Unchanged(); same || err != nil {
+		t.Fatal("somebody's insert was not noticed", err)
+	}
+	k.Query.Own = append(k.Query.Own, &other.Query)
+	if same, err := k.Unchanged(); !same || err != nil {
+		t.Fatal("the own insert was not overlooked", err)
+	}
+	// The same block in the same slot, which has been emptied in between.
+	k.Query.Own = nil
+	if err := other.Resolve(key(n)); err != nil {
+		t.Fatal(err)
+	}
+	if err := ix.Remove(k.C, &other.Query, a); err != nil {
+		t.Fatal(err)
+	}
+	k.Query.Own = append(k.Query.Own, &other.Query)
+	if same, err := k.Unchanged(); same || err != nil {
+		t.Fatal("a trace was overlooked", err)
+	}
+	if err := ix.Insert(k.C, &other.Query, a, 0); err != nil {
+		t.Fatal(err)
+	}
+	if same, err := k.Unchanged(); same || err != nil {
+		t.Fatal("what was there before the own insert was overlooked", err)
+	}
+}

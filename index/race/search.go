@@ -24,13 +24,15 @@ const (
 
 // What a query remembers.
 const (
-	stFirst  = iota // the sub-table that Search reads; 0: nothing was read
-	stSecond        // the sub-table that is filled from it and that Resolve reads, or 0
-	stPlaces        // offsets of the two combined buckets
-	stEntry         // the directory entry
-	stHeader        // the header that the buckets are expected to have
-	stStale         // how often in a row directory and buckets disagreed
-	stBoth          // whether both choices were read, or the first alone
+	stFirst    = iota // the sub-table that Search reads; 0: nothing was read
+	stSecond          // the sub-table that is filled from it and that Resolve reads, or 0
+	stPlaces          // offsets of the two combined buckets
+	stEntry           // the directory entry
+	stHeader          // the header that the buckets are expected to have
+	stStale           // how often in a row directory and buckets disagreed
+	stBoth            // whether both choices were read, or the first alone
+	stLinked          // the block that was linked by the insert of the query
+	stReplaced        // what was in its slot before
 )
 
 // words are the lines of a query's buffer, in the host's byte order, which is
