@@ -205,7 +205,7 @@ func (m *anatomy) long() memory.Addr {
 func (m *anatomy) emptySlot(i int) memory.Addr {
 	bucket := m.slots[i] &^ 63
 	for k := range memory.Addr(7) {
-		if m.word(bucket+8*k, 0) == 0 {
+		if race.Slot(m.word(bucket+8*k, 0)).Empty() {
 			return bucket + 8*k
 		}
 	}
