@@ -1,0 +1,45 @@
+package txn_test
+
+import (
+	"fmt"
+	"testing"
+
+	"txnode/occ"
+	"txnode/txn"
+)
+
+// TestInsertsShareBuckets: a transaction that inserts many keys, or looks for keys that
+// are not there and inserts others, does not take its own blocks, in the buckets that
+// it has seen, for somebody else's. It would do so again in every attempt.
+func TestInsertsShareBuckets(t *testing.T) {
+	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
+		t.Run(p.String(), func(t *testing.T) { insertsShareBuckets(t, p) })
+	}
+}
+
+func insertsShareBuckets(t *testing.T, p occ.Policy) {
+	db := mustOpen(t, txn.Options{Retries: 3, IndexGroups: 16, Policy: p})
+	for n := range 30 {
+		table := must(txn.CreateTable(db, fmt.Sprint("t", n), txn.Uint64, txn.Plain[uint64]()))
+		for lo := uint64(0); lo < 1024; lo += 64 {
+			if err := db.Update(t.Context(), func(tx *txn.Tx) error {
+				for k := lo; k < lo+64; k++ {
+					if err := table.Stage(tx, k, txn.ForUpdate); err != nil {
+						return err
+					}
+				}
+				for k := lo; k < lo+64; k++ {
+					if k%8 == 7 { // stays absent, and is validated
+						continue
+					}
+					if err := table.Insert(tx, k, k); err != nil {
+						return err
+					}
+				}
+				return nil
+			}); err != nil {
+				t.Fatalf("table %d, keys from %d: %v", n, lo, err)
+			}
+		}
+	}
+}
