@@ -68,11 +68,7 @@ func (tx *Tx) commitFORD() error {
 		return tx.abandon(tx.s.fail(err))
 	}
 	if !tx.valid {
-		err := tx.checkValidation(len(tx.items))
-		if err == errOwnBlocks {
-			err = tx.validate(len(tx.items))
-		}
-		if err != nil {
+		if err := tx.checkValidation(len(tx.items)); err != nil {
 			tx.unseal()
 			return tx.abandon(err)
 		}
