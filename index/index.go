@@ -57,10 +57,6 @@ type Query struct {
 	// that is locked and has no value.
 	Candidates []Candidate
 
-	// Own are queries by which the caller itself has linked blocks since this one was
-	// resolved: Unchanged overlooks their slots. The caller sets and clears it.
-	Own []*Query
-
 	// State belongs to the index, and so does First, for the number of a work request.
 	State [16]uint64
 	First int

@@ -546,7 +546,6 @@ func (tx *Tx) finish() {
 	if !tx.queried {
 		return
 	}
-	tx.own = tx.own[:0]
 	for i := range tx.items {
 		if it := &tx.items[i]; it.query != nil && (it.from == 0 || it.write == writeNone) {
 			tx.freeQuery(it) // those of records that move are used once more

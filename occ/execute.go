@@ -317,7 +317,6 @@ func (tx *Tx) query(it *item) (*index.Query, error) {
 		return nil, err
 	}
 	q.Key, q.Hash, q.Local, q.View = it.key(), it.keyHash(), (at+63)&^63, tx.view
-	q.Own = nil
 	it.query = q
 	tx.queried = true
 	return q, nil
@@ -710,7 +709,6 @@ func (tx *Tx) checkValidation(n int) error {
 			continue
 		}
 		if it.addr == 0 {
-			it.query.Own = tx.own
 			if !it.table.Index.Unchanged(it.query, it.vbuf) && !mutant.SkipAbsenceValidation {
 				return tx.conflict(AbortPhantom)
 			}

@@ -81,7 +81,6 @@ func (tx *Tx) placeholders(first int) error {
 		err := it.table.Index.Insert(c, it.query, it.addr, it.class)
 		if err == nil {
 			it.locked = true
-			tx.own = append(tx.own, it.query)
 			tx.s.eng.cache.Store(it.spot, it.addr, it.class)
 			it.cached = true
 			continue

@@ -189,7 +189,6 @@ type Tx struct {
 	index   itemIndex
 	keys    []byte
 	queries []*index.Query // free
-	own     []*index.Query // by which the transaction has linked blocks: see index.Query
 
 	batch   rdma.Batch
 	flights [numFlights]flight

@@ -88,6 +88,9 @@ func (c *Config) open(d *Data) (w *world, err error) {
 	} else {
 		w.index, err = race.Open(control, w.space, d.root, tableID)
 	}
+	if err == nil {
+		w.index.ReadBoth(true) // what is compared is the paper's lookup
+	}
 	return w, err
 }
 

@@ -131,7 +131,7 @@
 //
 // The argument for lookups holds with marks. Let a reader read the two lines M and O
 // of the first choice of K, and both headers be responsible. All moves begin when all
-// headers have changed, so it is enough that that of M had not when it was copied: K
+// headers have changed, so it is enough that M's had not when it was copied: K
 // was in a line of T, and was not moved until then. If that line was M or O, K is
 // found there. If not, K's mark was in M when it was copied, and the lines of the
 // second choice are read now; if their headers are responsible, K was still there

@@ -36,6 +36,7 @@ type Index struct {
 	dir    atomic.Pointer[directory]
 	blades []uint64 // sizes of the regions
 	window int      // most work requests of a batch
+	both   bool     // lookups read both choices at once
 	pool   sync.Pool
 
 	splits, doublings, moved, refreshes, again, seconds atomic.Uint64
@@ -88,6 +89,11 @@ func newIndex(c *rdma.Coro, s Space, root memory.Addr, g Geometry) *Index {
 // SetOwner sets the number, below 1<<48 and not zero, by which locks that this
 // handle takes name their owner. Recover frees the locks of owners that are dead.
 func (ix *Index) SetOwner(id uint64) { ix.owner.Store(id) }
+
+// ReadBoth makes lookups of this handle read both choices of a key at once, as those
+// of the paper do, whatever the marks say: one READ more, and never a second round
+// trip. The handle is not in use yet.
+func (ix *Index) ReadBoth(on bool) { ix.both = on }
 
 // lockWord is what a lock holds that c has taken. The owner is the thread's, if it
 // has one, else the handle's.

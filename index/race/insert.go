@@ -181,12 +181,8 @@ func (ix *Index) Insert(c *rdma.Coro, q *index.Query, a memory.Addr, class memor
 			continue
 		}
 		linked, err := ix.confirm(c, s, q, want, m)
-		if err != nil {
+		if err != nil || linked {
 			return err
-		}
-		if linked {
-			q.State[stLinked], q.State[stReplaced] = uint64(a), to.was
-			return nil
 		}
 	}
 }

@@ -196,10 +196,10 @@ func (m *mover) mark(v *memory.View) error {
 func (m *mover) recount() error {
 	ix, s := m.ix, m.s
 	return m.eachHeader(func(at memory.Addr, h Header) (Header, error) {
-		switch {
-		case !h.Recount():
+		if !h.Recount() {
 			return h, nil
-		case m.damage != nil:
+		}
+		if m.damage != nil {
 			return h &^ headerRecount, nil
 		}
 		if mutant.RecountForgets {

@@ -24,15 +24,13 @@ const (
 
 // What a query remembers.
 const (
-	stFirst    = iota // the sub-table that Search reads; 0: nothing was read
-	stSecond          // the sub-table that is filled from it and that Resolve reads, or 0
-	stPlaces          // offsets of the two combined buckets
-	stEntry           // the directory entry
-	stHeader          // the header that the buckets are expected to have
-	stStale           // how often in a row directory and buckets disagreed
-	stBoth            // whether both choices were read, or the first alone
-	stLinked          // the block that was linked by the insert of the query
-	stReplaced        // what was in its slot before
+	stFirst  = iota // the sub-table that Search reads; 0: nothing was read
+	stSecond        // the sub-table that is filled from it and that Resolve reads, or 0
+	stPlaces        // offsets of the two combined buckets
+	stEntry         // the directory entry
+	stHeader        // the header that the buckets are expected to have
+	stStale         // how often in a row directory and buckets disagreed
+	stBoth          // whether both choices were read, or the first alone
 )
 
 // words are the lines of a query's buffer, in the host's byte order, which is
@@ -44,7 +42,7 @@ func words(t *rdma.Thread, local uint32) *[2 * halfWords]uint64 {
 // Search appends one READ of 128 bytes, of the combined bucket that is the key's
 // first choice: its header tells whether the second has to be read, too. While the
 // sub-table is being filled both are read.
-func (ix *Index) Search(b *rdma.Batch, q *index.Query) { ix.search(b, q, false) }
+func (ix *Index) Search(b *rdma.Batch, q *index.Query) { ix.search(b, q, ix.both) }
 
 // search is Search, of both choices if so wanted (RACE, section 3.2, D3; algorithm 4).
 func (ix *Index) search(b *rdma.Batch, q *index.Query, both bool) {

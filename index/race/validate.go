@@ -40,17 +40,17 @@ func (ix *Index) Unchanged(q *index.Query, buffer uint32) bool {
 			return false
 		}
 	}
-	if lines := ix.lines(q); !same(q, now[:lines*lineWords], was[:lines*lineWords]) {
+	if lines := ix.lines(q); !same(now[:lines*lineWords], was[:lines*lineWords]) {
 		return false
 	} else if lines == firstLines && marked(q, now) && !mutant.AbsenceIgnoresMarks {
 		return false
 	}
-	return q.State[stSecond] == 0 || same(q, now[halfWords:], was[halfWords:])
+	return q.State[stSecond] == 0 || same(now[halfWords:], was[halfWords:])
 }
 
-// same reports whether the slots of lines are as they were, but for those of the
-// caller's own, and whether the lines have the same responsibility.
-func same(q *index.Query, now, was []uint64) bool {
+// same reports whether the slots of lines are as they were, and whether the lines
+// have the same responsibility.
+func same(now, was []uint64) bool {
 	slots, headers := uint64(0), Header(0)
 	for i := 0; i < len(now); i += lineWords {
 		a, b := now[i:i+lineWords:i+lineWords], was[i:i+lineWords:i+lineWords]
@@ -59,26 +59,5 @@ func same(q *index.Query, now, was []uint64) bool {
 		}
 		headers |= Header(a[slotsPerLine] ^ b[slotsPerLine])
 	}
-	if headers.Base() != 0 && !mutant.AbsenceIgnoresHeaders {
-		return false
-	}
-	if slots == 0 {
-		return true
-	}
-	for i := range now {
-		if i%lineWords != slotsPerLine && now[i] != was[i] && !own(q, now[i], was[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-// own reports whether the caller has itself made a slot what it is of what it was.
-func own(q *index.Query, now, was uint64) bool {
-	for _, o := range q.Own {
-		if a := Slot(now).Addr(); a != 0 && uint64(a) == o.State[stLinked] && was == o.State[stReplaced] {
-			return true
-		}
-	}
-	return false
+	return slots == 0 && (headers.Base() == 0 || mutant.AbsenceIgnoresHeaders)
 }
