@@ -311,11 +311,17 @@ func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx cont
 			report(err)
 			return
 		}
+		made := 0 // coroutines of this thread that have their buffers, or cannot
 		body := func(c *rdma.Coro) {
 			w, err := db.workerOn(t, s, c, false)
+			made++
 			if err != nil {
 				report(err)
 				return
+			}
+			// All of them before the first transaction takes what is left of the arena.
+			for made < coroutines {
+				c.Yield()
 			}
 			report(fn(ctx, i*coroutines+c.ID(), w))
 			report(w.Close())

@@ -28,9 +28,10 @@ type Options struct {
 	// are used as data comes.
 	BladeSize uint64
 	// SegmentSize is the unit in which blades hand out memory, in bytes: a power
-	// of two from 256 KiB to 64 MiB; 0: 64 MiB, or in Dir 8 MiB, or what Dir has. In
-	// files a segment takes its disk space when it is handed out; a table of small
-	// records, its index and the logs of two workers take about 5 on each blade.
+	// of two from 256 KiB to 64 MiB; 0: 64 MiB, or in Dir 8 MiB, or less if the blades
+	// are small, or what Dir has. In files a segment takes its disk space when it is
+	// handed out; a table of small records, its index and the logs of two workers take
+	// about 5 on each blade.
 	SegmentSize uint32
 	// Backups is f, the number of copies beside the primary: 0, 1 or 2, each on a
 	// blade of its own. nil: 1, or 0 with one blade, or what Dir has.

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/rdma"
@@ -62,6 +64,9 @@ func (h *Host) connect(o Options) error {
 		_, _ = rand.Read(h.Options.UUID[:]) // never fails
 	}
 	if h.fabric, err = inproc.New(inproc.Options{Blades: blades, Seed: o.Seed}); err != nil {
+		if errors.Is(err, unix.ENOMEM) {
+			err = fmt.Errorf("%w: the address space that a blade reserves is limited here; choose a smaller BladeSize", err)
+		}
 		return err
 	}
 	h.Fabric = h.fabric

@@ -61,15 +61,24 @@ func TestDefaults(t *testing.T) {
 }
 
 // TestFileDefaults: a segment of a file takes its disk space at once, so a new
-// database in a directory has small ones, unless its log areas are larger.
+// database in a directory has small ones, unless its log areas are larger; and blades
+// that are small have smaller ones.
 func TestFileDefaults(t *testing.T) {
-	for _, c := range []struct{ segment, log, wantSegment, wantLog uint32 }{
-		{0, 0, embedded.DefaultFileSegment, memory.DefaultLogArea},
-		{0, 16 << 20, 16 << 20, 16 << 20},
-		{1 << 20, 0, 1 << 20, 1 << 20},
-		{64 << 20, 0, 64 << 20, memory.DefaultLogArea},
+	for _, c := range []struct {
+		segment, log, wantSegment, wantLog uint32
+		blade                              uint64
+	}{
+		{0, 0, embedded.DefaultFileSegment, memory.DefaultLogArea, 0},
+		{0, 16 << 20, 16 << 20, 16 << 20, 0},
+		{1 << 20, 0, 1 << 20, 1 << 20, 0},
+		{64 << 20, 0, 64 << 20, memory.DefaultLogArea, 0},
+		{0, 0, 2 << 20, 2 << 20, 63 << 20},
+		{0, 128 << 10, 256 << 10, 128 << 10, 1 << 20},
 	} {
 		o := embedded.Options{Dir: t.TempDir(), SegmentSize: c.segment, LogArea: c.log, BladeSize: 256 << 20}
+		if c.blade != 0 {
+			o.BladeSize = c.blade
+		}
 		closeDB(t, open(t, o))
 		d := open(t, embedded.Options{Dir: o.Dir}) // which has what it was created with
 		if l := d.Space().Layout(); l.SegmentSize != c.wantSegment || l.LogArea != c.wantLog {

@@ -3,6 +3,7 @@ package embedded
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 
 	"txnode/memory"
 )
@@ -34,8 +35,8 @@ type Options struct {
 	// Replicas is the number of copies of each segment, f + 1: 1, 2 or 3; 0:
 	// 2, or 1 if there is only one blade.
 	Replicas int
-	// SegmentSize in bytes: see memory.Options; 0: 64 MiB, or in a directory 8 MiB
-	// (but not less than LogArea).
+	// SegmentSize in bytes: see memory.Options; 0: 64 MiB, or in a directory 8 MiB, but
+	// at most a 16th of BladeSize, and at least LogArea.
 	SegmentSize uint32
 	// LogArea in bytes: see memory.Options; 0: 4 MiB, or SegmentSize if that is
 	// smaller.
@@ -95,9 +96,7 @@ func (o *Options) withGeometry(l *memory.Layout) memory.Options {
 		o.Blades = max(DefaultBlades, o.Replicas)
 	}
 	fill(&o.Replicas, min(DefaultReplicas, o.Blades))
-	if o.Dir != "" {
-		fill(&o.SegmentSize, max(DefaultFileSegment, o.LogArea))
-	}
+	fill(&o.SegmentSize, o.defaultSegment())
 	return memory.Options{
 		Backups:     o.Replicas - 1,
 		SegmentSize: o.SegmentSize,
@@ -105,6 +104,20 @@ func (o *Options) withGeometry(l *memory.Layout) memory.Options {
 		ReadOnly:    o.ReadOnly,
 		Durable:     o.Durable,
 	}
+}
+
+// defaultSegment is the SegmentSize of a new database: blades have room for 16
+// segments and more, if they are not smaller than 4 MiB.
+func (o *Options) defaultSegment() uint32 {
+	most := uint64(memory.DefaultSegmentSize)
+	if o.Dir != "" {
+		most = DefaultFileSegment
+	}
+	if o.BladeSize != 0 {
+		share := uint64(1) << (bits.Len64(o.BladeSize/16|1) - 1) // rounded down to a power of two
+		most = min(most, max(share, memory.MinSegmentSize))
+	}
+	return max(uint32(most), o.LogArea)
 }
 
 func fill[T comparable](p *T, v T) {
