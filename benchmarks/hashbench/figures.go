@@ -40,7 +40,7 @@ func SetTheta(c *Config, theta float64) { c.Theta = theta }
 
 // ThreadCounts are those of the figures, up to most, which is among them.
 func ThreadCounts(most int) []int {
-	counts := slices.DeleteFunc([]int{1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96}, func(n int) bool { return n >= most })
+	counts := slices.DeleteFunc([]int{1, 4, 8, 16, 32, 48, 64, 80, 96}, func(n int) bool { return n >= most })
 	return append(counts, most)
 }
 
