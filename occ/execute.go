@@ -655,19 +655,69 @@ func (tx *Tx) validate(n int) error {
 		tx.valid = true
 		return nil
 	}
-	c := tx.c
-	c.Count = &tx.phases[PhaseValidate]
-	b := &tx.batch
-	b.Reset()
-	if err := tx.appendValidation(n); err != nil {
-		return err
+	for round := 0; ; round++ {
+		c, b := tx.c, &tx.batch
+		c.Count = &tx.phases[PhaseValidate]
+		b.Reset()
+		if err := tx.appendValidation(n); err != nil {
+			return err
+		}
+		if b.Len() > 0 {
+			if err := c.Do(b); err != nil {
+				return tx.s.fail(err)
+			}
+		}
+		err := tx.checkValidation(n)
+		if err != errOwnBlocks {
+			return err
+		}
+		if round == maxOwnRounds {
+			return tx.conflict(AbortPhantom)
+		}
+		if err := tx.lookAgain(n); err != nil {
+			return err
+		}
+		n = len(tx.items)
 	}
-	if b.Len() > 0 {
-		if err := c.Do(b); err != nil {
-			return tx.s.fail(err)
+}
+
+// errOwnBlocks is what checkValidation returns when all that has changed is buckets of
+// absent keys, perhaps because the transaction itself has linked blocks there: the same
+// keys would meet in the same buckets in every further attempt.
+var errOwnBlocks = errors.New("occ: buckets have changed")
+
+// maxOwnRounds bounds how often such keys are looked up again.
+const maxOwnRounds = 4
+
+// lookAgain looks up the absent ones of the first n items whose buckets have changed,
+// with the transaction's own blocks in them. They have been read anew then, and
+// everything is to be validated after that.
+func (tx *Tx) lookAgain(n int) error {
+	c, b := tx.c, &tx.batch
+	c.Count = &tx.phases[PhaseExecute]
+	for i := range tx.items[:n] {
+		it := &tx.items[i]
+		if !it.changed {
+			continue
+		}
+		it.changed, it.step, it.tries = false, stepSearch, 0
+		for it.step != stepDone {
+			b.Reset()
+			if err := tx.append(it); err != nil {
+				return err
+			}
+			if err := c.Do(b); err != nil {
+				return tx.s.fail(err)
+			}
+			if err := tx.advance(it); err != nil {
+				return err
+			}
+		}
+		if it.addr != 0 {
+			return tx.conflict(AbortPhantom)
 		}
 	}
-	return tx.checkValidation(n)
+	return nil
 }
 
 func (tx *Tx) appendValidation(n int) error {
@@ -702,7 +752,10 @@ func (tx *Tx) appendValidation(n int) error {
 	return nil
 }
 
+// checkValidation compares what appendValidation has read: nil, a conflict, or
+// errOwnBlocks.
 func (tx *Tx) checkValidation(n int) error {
+	var own error
 	for i := range tx.items[:n] {
 		it := &tx.items[i]
 		if it.locked {
@@ -710,7 +763,10 @@ func (tx *Tx) checkValidation(n int) error {
 		}
 		if it.addr == 0 {
 			if !it.table.Index.Unchanged(it.query, it.vbuf) && !mutant.SkipAbsenceValidation {
-				return tx.conflict(AbortPhantom)
+				if !tx.linked {
+					return tx.conflict(AbortPhantom)
+				}
+				it.changed, own = true, errOwnBlocks
 			}
 			continue
 		}
@@ -724,8 +780,8 @@ func (tx *Tx) checkValidation(n int) error {
 			return tx.conflict(AbortValidation)
 		}
 	}
-	tx.valid = true
-	return nil
+	tx.valid = own == nil
+	return own
 }
 
 // Certify makes sure that everything the transaction has read existed at one

@@ -68,7 +68,11 @@ func (tx *Tx) commitFORD() error {
 		return tx.abandon(tx.s.fail(err))
 	}
 	if !tx.valid {
-		if err := tx.checkValidation(len(tx.items)); err != nil {
+		err := tx.checkValidation(len(tx.items))
+		if err == errOwnBlocks {
+			err = tx.validate(len(tx.items))
+		}
+		if err != nil {
 			tx.unseal()
 			return tx.abandon(err)
 		}

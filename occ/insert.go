@@ -71,6 +71,7 @@ func (tx *Tx) placeholders(first int) error {
 	} else if err := c.Fence(rdma.FenceThread, 0, b); err != nil {
 		return tx.s.fail(err)
 	}
+	tx.linked = true
 	tx.s.openSpare()
 	defer tx.s.closeSpare()
 	for i := first; i < len(tx.items); i++ {

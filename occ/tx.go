@@ -91,6 +91,7 @@ type item struct {
 	backup    bool // read from a backup
 	primary   bool // not to be read from a backup
 	whole     bool // candidates are read to their ends
+	changed   bool // absent, and its buckets are not as they were
 	tries     uint8
 
 	long  []byte // the key, if klen is not 8
@@ -169,6 +170,7 @@ type state struct {
 	queried bool // an item has a query
 	deletes bool // an item has been deleted
 	moves   bool // an item moves to a larger block
+	linked  bool // the transaction has linked a block
 	late    bool // an item was written that was not locked
 	hide    bool // it is better to let other coroutines run than to wait for memory
 	busy    bool // from Begin until the last background request is posted
