@@ -553,9 +553,12 @@ func (tx *Tx) Read(i int) (value []byte, live bool) {
 	return tx.bytes(it.val, it.vlen), true
 }
 
-// Get is Stage and Read of a key that has been executed and has a value; else ok is
-// false.
+// Get is Stage and Read of a key that has a value, when everything staged has been
+// executed; else ok is false.
 func (tx *Tx) Get(t *Table, key []byte) (value []byte, ok bool) {
+	if tx.fetched < len(tx.items) {
+		return nil, false // it may be one of those, and most likely is
+	}
 	if len(key) == 8 {
 		if tx.turn >= len(tx.items) {
 			tx.turn = 0

@@ -79,7 +79,8 @@ func (r *RawTable) Delete(tx *Tx, key []byte) error { return tx.delete(r.t, r.ke
 
 // key is the key, unless the transaction cannot go on with this table.
 func (r *RawTable) key(tx *Tx, key []byte) []byte {
-	if !tx.in(r.db, r.t) {
+	if tx.done || tx.w.db != r.db {
+		tx.refuse(r.t)
 		return nil
 	}
 	return key

@@ -84,7 +84,8 @@ func (t *Table[K, V]) Delete(tx *Tx, k K) error {
 
 // encode uses the worker's scratch, which the next call overwrites.
 func (t *Table[K, V]) encode(tx *Tx, k K) []byte {
-	if !tx.in(t.db, t.t) {
+	if tx.done || tx.w.db != t.db {
+		tx.refuse(t.t)
 		return nil
 	}
 	tx.w.keyBuf = t.key.Append(tx.w.keyBuf[:0], k)

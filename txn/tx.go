@@ -47,21 +47,9 @@ func (tx *Tx) usable() error {
 	return tx.err
 }
 
-// in reports whether the transaction can go on with a table of db: if it is one of
-// another database, no more.
-func (tx *Tx) in(db *DB, t *occ.Table) bool {
-	if tx.done {
-		return false
-	}
-	if tx.w.db != db {
-		tx.refuse(t)
-		return false
-	}
-	return true
-}
-
+// refuse ends the attempt, if it has not ended, because t is a table of another database.
 func (tx *Tx) refuse(t *occ.Table) {
-	if tx.err == nil {
+	if !tx.done && tx.err == nil {
 		tx.err = fmt.Errorf("%w: %q", ErrOtherDatabase, t.Name)
 	}
 }
