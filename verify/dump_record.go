@@ -59,16 +59,6 @@ func (d *Database) lookup(t memory.Table, key []byte) (slot, block memory.Addr, 
 	return 0, 0, missing
 }
 
-// addrOf is the logical address of a place on a blade, of which it is the primary.
-func (d *Database) addrOf(b rdma.BladeID, off uint64) memory.Addr {
-	for id := range d.l.Segments {
-		if r := d.l.Segments[id].Placement.Replicas[0]; d.l.Segments[id].Placement.N > 0 && r.Blade == b && off >= r.Base && off-r.Base < uint64(d.l.SegmentSize) {
-			return memory.MakeAddr(memory.SegmentID(id), uint32(off-r.Base))
-		}
-	}
-	return 0
-}
-
 // Record shows the block that an address lies in.
 func (p *Dump) Record(a memory.Addr) error {
 	if _, err := p.place(a, 1, memory.KindBlocks); err != nil {

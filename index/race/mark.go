@@ -195,11 +195,12 @@ func (m *mover) mark(v *memory.View) error {
 // made use of a mark since then has cleared that (see confirm), and its marks stay.
 func (m *mover) recount() error {
 	ix, s := m.ix, m.s
+	unknown := m.damage != nil // there are slots whose keys are not known
 	return m.eachHeader(func(at memory.Addr, h Header) (Header, error) {
 		if !h.Recount() {
 			return h, nil
 		}
-		if m.damage != nil {
+		if unknown {
 			return h &^ headerRecount, nil
 		}
 		if mutant.RecountForgets {
