@@ -94,6 +94,9 @@ func (s *Space) NewCoordinatorUntil(until int64) (Coordinator, error) {
 	if err := s.writable(); err != nil {
 		return Coordinator{}, err
 	}
+	if s.Gated() {
+		return Coordinator{}, ErrGated
+	}
 	l := s.layout
 	if s.failover {
 		return Coordinator{}, ErrFailover

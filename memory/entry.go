@@ -238,6 +238,9 @@ func coordinatorEntry(c CoordinatorEntry) Entry {
 		if c.Recovering {
 			p[len(p)-1] = 1
 		}
+		if c.Promoted {
+			p[len(p)-1] = 2
+		}
 		p = binary.LittleEndian.AppendUint32(p, c.By)
 	}
 	return seal(keyOf(prefixCoordinator, c.ID), entryCoordinator, p)
@@ -250,9 +253,9 @@ func decodeCoordinator(d *payload) CoordinatorEntry {
 	if len(d.p) > 0 {
 		c.Until = int64(d.u64())
 		state := d.u8()
-		c.Recovering = state == 1
+		c.Recovering, c.Promoted = state > 0, state == 2
 		c.By = d.u32()
-		d.fail = d.fail || state > 1 || c.Until < 0
+		d.fail = d.fail || state > 2 || c.Until < 0
 	}
 	return c
 }

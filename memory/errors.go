@@ -25,6 +25,9 @@ var (
 	// ErrClaimed: somebody else is recovering the coordinator: wait until it is gone,
 	// or his claim has expired.
 	ErrClaimed = errors.New("memory: coordinator is being recovered")
+	// ErrGated: a blade has died, and the transactions that were at work are not all
+	// decided yet: wait until they are.
+	ErrGated = errors.New("memory: a blade has died, and its transactions are being decided")
 	// ErrExhausted: numbers that are never reused (coordinators, tables,
 	// segments, epochs) are used up: copy the data into a new database.
 	ErrExhausted = errors.New("memory: numbers are used up")

@@ -98,6 +98,10 @@ type CoordinatorEntry struct {
 	// who is no coordinator.
 	Recovering bool
 	By         uint32
+	// Promoted: it was declared dead together with a blade. Locks and images may be
+	// lost with that, and until all such coordinators are recovered nobody may begin a
+	// transaction.
+	Promoted bool
 }
 
 // slots is how many segments a region has room for.

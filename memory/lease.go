@@ -13,6 +13,7 @@ type registry struct {
 	ids   []uint32 // in order
 	until []int64
 	dead  []bool // being recovered
+	gated bool   // one of them was declared dead together with a blade
 }
 
 // register publishes the open coordinators; the caller holds the lock.
@@ -21,6 +22,7 @@ func (s *Space) register() {
 	r := &registry{ids: make([]uint32, n), until: make([]int64, n), dead: make([]bool, n)}
 	for i, c := range s.layout.Coordinators {
 		r.ids[i], r.until[i], r.dead[i] = c.ID, c.Until, c.Recovering
+		r.gated = r.gated || c.Promoted
 	}
 	s.regs.Store(r)
 }
@@ -59,6 +61,10 @@ func (s *Space) Lease(id uint32, now int64) LeaseState {
 	}
 	return LeaseLive
 }
+
+// Gated reports whether coordinators that were declared dead together with a blade
+// are still to be recovered: until then there are no new ones. It takes no lock.
+func (s *Space) Gated() bool { return s.regs.Load().gated }
 
 // Expired lists the coordinators whose lease, or the claim on them, has expired.
 func (s *Space) Expired(now int64) []uint32 {
@@ -132,6 +138,8 @@ func (s *Space) ReturnBlock(coordinator uint32, a Addr, class Class) {
 // epoch makes the verbs under this one fail, too.
 type Claim struct {
 	Coordinators []Coordinator
+	// Promoted: of one of them at least, locks and images may be lost with a blade.
+	Promoted bool
 
 	space *Space
 	by    uint32
@@ -147,6 +155,10 @@ type ClaimOptions struct {
 	Until int64  // when others may take over; 0: never
 	// Steal takes over claims that have not expired: their holders are known to be dead.
 	Steal bool
+	// Change adapts the layout in the same step, as for AdvanceEpoch: it declares a
+	// blade dead. All open coordinators must be claimed then, and NewCoordinator fails
+	// with ErrGated until they are forgotten.
+	Change func(*Layout) error
 	// Stay does not advance the epoch: no verb of the coordinators can be on its way.
 	Stay bool
 }
@@ -173,12 +185,19 @@ func (s *Space) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
 				return nil, fmt.Errorf("%w: %d, by %d", ErrClaimed, id, e.By)
 			}
 			e.Recovering, e.By, e.Until = true, o.By, o.Until
+			e.Promoted = e.Promoted || o.Change != nil
 			at = append(at, i)
+		}
+		if o.Change != nil {
+			if len(at) != len(l.Coordinators) {
+				return nil, fmt.Errorf("%w: %d of %d coordinators are claimed with a change of the blades", ErrLayout, len(at), len(l.Coordinators))
+			}
+			return at, o.Change(l)
 		}
 		return at, nil
 	}
 	var at []int
-	if o.Stay {
+	if o.Stay && o.Change == nil {
 		l := s.layout.clone()
 		var err error
 		if at, err = mark(l); err != nil {
@@ -206,6 +225,7 @@ func (s *Space) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
 	c.view.Store(s.View())
 	for _, i := range at {
 		c.Coordinators = append(c.Coordinators, s.areas(s.layout.Coordinators[i]))
+		c.Promoted = c.Promoted || s.layout.Coordinators[i].Promoted
 	}
 	return c, nil
 }

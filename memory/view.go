@@ -150,3 +150,10 @@ func (v *View) Up(b rdma.BladeID) bool { return int(b) >= len(v.down) || !v.down
 
 // UpBlades is how many blades take part.
 func (v *View) UpBlades() int { return v.ups }
+
+// Rekey tells a thread the keys of the view: see [rdma.Thread.Rekeyed].
+func (v *View) Rekey(t *rdma.Thread) {
+	for b := range v.Blades() {
+		t.Rekeyed(rdma.BladeID(b), v.Key(rdma.BladeID(b)))
+	}
+}

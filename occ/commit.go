@@ -337,9 +337,9 @@ func (tx *Tx) commitDefault() error {
 	if mutant.AcknowledgeBeforeLog {
 		c.Post(b)
 	} else if err := c.Do(b); err != nil {
-		_ = tx.s.fail(err)
+		err = tx.unknown(err)
 		tx.conclude(history.Unknown)
-		return fmt.Errorf("%w: transaction %v: %w", ErrOutcomeUnknown, tx.id, err)
+		return err
 	}
 	if durable && tx.s.caps.Synchronous {
 		if err := tx.s.eng.flushLogs(c); err != nil {

@@ -10,6 +10,7 @@ import (
 	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
+	"txnode/occ/recovery"
 	"txnode/rdma"
 )
 
@@ -54,6 +55,20 @@ type Options struct {
 	// ReclaimAfter is how many deletes of a session pass before it reclaims the
 	// first one's block; 0: 16384. Until then a re-insert reuses the block.
 	ReclaimAfter int
+	// LeaseTerm is for how long a session is not declared dead, in nanoseconds of the
+	// fabric's clock, after its lease was renewed: see Session.Renew and
+	// Engine.RenewAll. 0: for ever.
+	LeaseTerm int64
+	// ClockDrift bounds how much faster another's clock may run, as a part of
+	// LeaseTerm. Leases make sure that things go on; nothing else depends on them.
+	ClockDrift float64
+	// BladeDown is called, on the session's coroutine, when a session that rejoins has
+	// met err, a blade that does not answer: it declares the blade dead, or waits for
+	// who does, and returns nil when it is worth trying again. nil: nobody sees to it,
+	// and the session stays broken.
+	BladeDown func(c *rdma.Coro, err error) error
+	// OpenIndex is how recovery opens the index of a table; nil: as a RACE index.
+	OpenIndex recovery.OpenIndex
 }
 
 // DefaultCacheBytes bounds the address cache by default.
@@ -75,8 +90,8 @@ type Engine struct {
 	tap     atomic.Pointer[Tap]
 
 	mu       sync.Mutex
-	sessions map[*Session]struct{} // that have a coordinator
-	commits  []*commits            // with FlushDurable
+	sessions map[*Session]uint32 // their coordinators; 0: the session is broken
+	commits  []*commits          // with FlushDurable
 	durable  durability
 }
 
@@ -88,7 +103,7 @@ func NewEngine(space *memory.Space, o Options) *Engine {
 	if o.ReclaimAfter == 0 {
 		o.ReclaimAfter = 16384
 	}
-	e := &Engine{space: space, cache: addrcache.New(o.CacheBytes), opts: o, sessions: map[*Session]struct{}{}}
+	e := &Engine{space: space, cache: addrcache.New(o.CacheBytes), opts: o, sessions: map[*Session]uint32{}}
 	if o.Flush == FlushDurable {
 		e.durable.generation.Store(space.Checkpoint())
 		e.durable.covered.Store(space.Checkpoint())
@@ -115,9 +130,13 @@ type Session struct {
 	spare   uint32 // arena: see openSpare
 	plain   bool   // see Tx.probe
 	broken  error
-	epoch   memory.Epoch // in which the log areas were asked for
-	held    []heldToken  // with FlushDurable: log space to be covered by a checkpoint
-	commits *commits     // with FlushDurable
+	held    []heldToken // with FlushDurable: log space to be covered by a checkpoint
+	commits *commits    // with FlushDurable
+
+	epoch     memory.Epoch  // that the session has joined, and in which the log areas were asked for
+	renewAt   int64         // when its lease should be renewed
+	asked     []record.TxID // transactions whose outcome it does not know
+	rejoining bool
 
 	spareUsers int
 	spareHeld  bool
@@ -148,6 +167,7 @@ func (s *Session) init() (err error) {
 	s.plain = s.caps.MaskedCAS && !s.eng.opts.ReadBackups
 	t.PutWord(s.masks, record.HeldBit)
 	t.PutWord(s.masks+8, ^uint64(0))
+	s.epoch = space.Current().Epoch
 	if space.ReadOnly() {
 		s.coord.ID = s.eng.readers.Add(1)
 		return nil
@@ -155,15 +175,7 @@ func (s *Session) init() (err error) {
 	if s.alloc, err = space.NewAllocator(t); err != nil {
 		return err
 	}
-	coord, err := space.NewCoordinator()
-	if err != nil {
-		return err
-	}
-	s.join(coord)
-	s.eng.mu.Lock()
-	defer s.eng.mu.Unlock()
-	s.eng.sessions[s] = struct{}{}
-	return nil
+	return s.enroll(t.Now())
 }
 
 // Thread returns the session's thread.
@@ -188,21 +200,22 @@ func (s *Session) nextTx() (record.TxID, error) {
 			return 0, fmt.Errorf("%w: transaction ids of coordinator %d are used up", ErrConflict, s.coord.ID)
 		}
 	}
-	old := s.coord.ID
-	coord, err := s.eng.space.NewCoordinator()
-	if err != nil {
+	old, commits := s.coord.ID, s.commits
+	if commits != nil {
+		if err := s.eng.Checkpoint(s.thread.Plain()); err != nil {
+			s.seq--
+			return 0, err
+		}
+	}
+	if err := s.enroll(s.thread.Now()); err != nil {
 		s.seq--
 		return 0, err
 	}
-	if s.commits != nil {
-		if err := s.eng.Checkpoint(s.thread.Plain()); err != nil {
-			return 0, err
-		}
-		s.commits.closed.Store(true)
+	if commits != nil {
+		commits.closed.Store(true)
 	}
-	s.join(coord)
 	s.seq = 1
-	return record.MakeTxID(coord.ID, 1), s.eng.space.CloseCoordinator(old)
+	return record.MakeTxID(s.coord.ID, 1), s.eng.space.CloseCoordinator(old)
 }
 
 // Maintain does what is better done between transactions: it refills the

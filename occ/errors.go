@@ -3,6 +3,8 @@ package occ
 import (
 	"errors"
 	"fmt"
+
+	"txnode/memory/record"
 )
 
 // Errors of this package; test with errors.Is.
@@ -15,11 +17,17 @@ var (
 	ErrReadOnly = errors.New("occ: database is attached read-only")
 	// ErrDone: the transaction has ended.
 	ErrDone = errors.New("occ: transaction has ended: begin another")
-	// ErrOutcomeUnknown: the transaction may or may not have committed.
+	// ErrOutcomeUnknown: the transaction may or may not have committed; what it is
+	// wrapped in, an *UnknownError, names it.
 	ErrOutcomeUnknown = errors.New("occ: outcome unknown")
+	// ErrFenced: the session was declared dead, or lost its blades, while the
+	// transaction was at work. Nothing of it has happened. It is an ErrConflict, too:
+	// try again.
+	ErrFenced error = fenced{}
 	// ErrCorrupt: a record on a blade is damaged.
 	ErrCorrupt = errors.New("occ: damaged record")
-	// ErrBroken: the session met an error in the background and takes no more transactions.
+	// ErrBroken: a verb of the session has failed, and it takes no more transactions
+	// until it has rejoined.
 	ErrBroken = errors.New("occ: session is broken")
 )
 
@@ -79,3 +87,31 @@ func (e *TooLargeError) Error() string {
 
 // Is matches ErrTooLarge.
 func (e *TooLargeError) Is(target error) bool { return target == ErrTooLarge }
+
+// fenced is the type of ErrFenced.
+type fenced struct{}
+
+// Error says what happened.
+func (fenced) Error() string {
+	return "occ: the session was fenced, and its transaction has had no effect: try again"
+}
+
+// Is matches ErrConflict.
+func (fenced) Is(target error) bool { return target == ErrConflict }
+
+// UnknownError is an ErrOutcomeUnknown of a transaction.
+type UnknownError struct {
+	Tx  record.TxID
+	Err error // the verb that failed
+}
+
+// Error names transaction and verb.
+func (e *UnknownError) Error() string {
+	return fmt.Sprintf("%v: transaction %v (id %d): %v", ErrOutcomeUnknown, e.Tx, uint64(e.Tx), e.Err)
+}
+
+// Is matches ErrOutcomeUnknown.
+func (e *UnknownError) Is(target error) bool { return target == ErrOutcomeUnknown }
+
+// Unwrap returns the verb's error.
+func (e *UnknownError) Unwrap() error { return e.Err }

@@ -344,7 +344,7 @@ func (tx *Tx) advance(it *item) error {
 			it.step = stepDone
 			return nil
 		case prior.Held():
-			return tx.conflict(AbortLocked)
+			return tx.meet(AbortLocked, it.addr, prior)
 		default:
 			return tx.conflict(AbortValidation)
 		}
@@ -436,7 +436,7 @@ func (tx *Tx) probed(it *item) error {
 			// Being written by the holder of the lock: whose key it is decides whether that is a conflict.
 			return tx.reread(it, need)
 		}
-		return tx.conflict(AbortLocked)
+		return tx.meet(AbortLocked, it.addr, record.Guard(tx.batch.Result(int(it.cas))))
 	}
 	g := img.Guard()
 	if mutant.ReadLocked && err == nil && !it.update && g.Held() {
@@ -453,9 +453,9 @@ func (tx *Tx) probed(it *item) error {
 		}
 	case g.Held():
 		if it.update {
-			return tx.conflict(AbortLocked)
+			return tx.meet(AbortLocked, it.addr, g)
 		}
-		return tx.conflict(AbortReadLocked)
+		return tx.meet(AbortReadLocked, it.addr, g)
 	case !img.Stable() && !mutant.GuardNotCompared:
 		return tx.reread(it, need)
 	}
@@ -531,7 +531,7 @@ func (tx *Tx) reread(it *item, need int) error {
 		if it.locked {
 			return tx.damaged(it, record.ErrTorn)
 		}
-		return tx.conflict(AbortReadLocked)
+		return tx.meet(AbortReadLocked, it.addr, tx.image(it).Guard())
 	}
 	it.step = stepReread
 	if it.tries > 2 {
@@ -775,7 +775,7 @@ func (tx *Tx) checkValidation(n int) error {
 				continue
 			}
 			if g.Held() {
-				return tx.conflict(AbortReadLocked)
+				return tx.meet(AbortReadLocked, it.addr, g)
 			}
 			return tx.conflict(AbortValidation)
 		}

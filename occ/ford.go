@@ -1,7 +1,6 @@
 package occ
 
 import (
-	"fmt"
 	"slices"
 
 	"txnode/history"
@@ -123,18 +122,18 @@ func (tx *Tx) commitFORD() error {
 		c.Post(b)
 		tx.countAsRelease(released)
 		if err := c.Wait(b); err != nil {
-			_ = tx.s.fail(err)
+			err = tx.unknown(err)
 			tx.conclude(history.Unknown)
-			return fmt.Errorf("%w: transaction %v: %w", ErrOutcomeUnknown, tx.id, err)
+			return err
 		}
 	}
 	if moves {
 		// They stay locked until the transaction is concluded: with an undo log, a lock is
 		// what shows that its images were written by somebody who committed.
 		if err := tx.moveRecords(false); err != nil {
-			_ = tx.s.fail(err)
+			err = tx.unknown(err)
 			tx.conclude(history.Unknown)
-			return fmt.Errorf("%w: transaction %v: %w", ErrOutcomeUnknown, tx.id, err)
+			return err
 		}
 	}
 	tx.conclude(history.Committed)

@@ -12,7 +12,9 @@ func (s *Session) join(c memory.Coordinator) {
 	s.ring.init(c)
 	s.count()
 	s.eng.space.Join(s.thread, c.ID)
-	s.epoch = s.eng.space.View().Epoch
+	v := s.eng.space.Current()
+	s.epoch = v.Epoch
+	v.Rekey(s.thread)
 }
 
 // moved takes note of a new epoch. Blades may have come up, on which the session
@@ -25,9 +27,10 @@ func (s *Session) moved(v *memory.View) error {
 	}
 	c, err := s.eng.space.Coordinator(s.coord.ID)
 	if err != nil {
-		return s.fail(fmt.Errorf("in epoch %d: %w", v.Epoch, err))
+		return s.fail(fmt.Errorf("%w: in epoch %d: %w", ErrFenced, v.Epoch, err))
 	}
 	s.ring.areas = c.Logs
 	s.epoch = v.Epoch
+	v.Rekey(s.thread)
 	return nil
 }

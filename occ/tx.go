@@ -204,6 +204,8 @@ type Tx struct {
 	tap    *Tap   // nil: nobody asks, or the transaction has not drawn its number
 	number uint64 // of the tap's
 
+	met meeting // the lock that the last conflict was with
+
 	phases [NumPhases]rdma.Counters
 	aborts [NumAbortReasons]uint64
 	hist   *history.Session
@@ -261,17 +263,18 @@ func (tx *Tx) Begin() error {
 			return err
 		}
 	}
+	v := s.eng.space.View()
+	if v.Epoch != s.epoch {
+		if err := s.moved(v); err != nil {
+			return err
+		}
+	}
 	id, err := s.nextTx()
 	if err != nil {
 		return err
 	}
 	tx.id = id
-	tx.view = s.eng.space.View()
-	if tx.view.Epoch != s.epoch {
-		if err := s.moved(tx.view); err != nil {
-			return err
-		}
-	}
+	tx.view = v
 	tx.logAt, tx.logCap = f.slab, slabLog
 	tx.next, tx.end = f.slab+slabLog, f.slab+slabSize
 	tx.log.Reset()
@@ -335,14 +338,6 @@ func (tx *Tx) free() {
 	}
 }
 
-// fail marks the session as broken: a request failed whose effect is not known.
-func (s *Session) fail(err error) error {
-	if s.broken == nil {
-		s.broken = fmt.Errorf("%w: %w", ErrBroken, err)
-	}
-	return s.broken
-}
-
 // failed is fail for an error of somebody who posts verbs for the transaction and
 // also returns errors of other kinds, which break nothing.
 func (s *Session) failed(err error) error {
@@ -351,9 +346,6 @@ func (s *Session) failed(err error) error {
 	}
 	return err
 }
-
-// Broken returns why the session takes no more transactions, or nil.
-func (s *Session) Broken() error { return s.broken }
 
 // alloc returns n bytes of arena that live as long as the transaction's buffers.
 func (tx *Tx) alloc(n uint32) (uint32, error) {

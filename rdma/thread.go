@@ -108,14 +108,14 @@ func mix64(z uint64) uint64 {
 // requests that it flushed have completed.
 func (t *Thread) Reconnect(b BladeID) error { return t.port.Reset(b) }
 
-// Uncertain reports whether a request of the thread has failed, since the last call,
-// of which it is not known whether it has taken effect, or still will. Only a new
-// access key makes sure that it does not.
-func (t *Thread) Uncertain() bool {
-	was := t.uncertain
-	t.uncertain = false
-	return was
-}
+// Uncertain reports whether a request of the thread has failed, since the last call
+// of Certain, of which it is not known whether it has taken effect, or still will.
+// Only a new access key makes sure that it does not.
+func (t *Thread) Uncertain() bool { return t.uncertain }
+
+// Certain notes that the keys have changed since, with which requests were posted
+// that are uncertain.
+func (t *Thread) Certain() { t.uncertain = false }
 
 // SetOwner sets the number under which the thread takes locks in structures of the
 // blades, so that it can be told who died with them; 0, the default: none.

@@ -33,7 +33,8 @@ type DB struct {
 	ctlMu  sync.Mutex
 	tables map[string]*occ.Table
 
-	pool pool
+	pool        pool
+	maintenance maintainer
 
 	mu      sync.Mutex
 	workers map[*Worker]struct{}
@@ -102,7 +103,9 @@ func (db *DB) start() error {
 	}
 	db.engine = occ.NewEngine(db.space, occ.Options{
 		Policy: db.opts.Policy, ReadBackups: db.opts.ReadBackups, Flush: flush, CacheBytes: db.opts.CacheBytes,
+		LeaseTerm: int64(max(db.opts.LeaseTerm, 0)), ClockDrift: db.opts.ClockDrift,
 	})
+	db.startMaintenance()
 	return nil
 }
 
@@ -265,7 +268,7 @@ func (db *DB) Begin(ctx context.Context, readOnly bool) (*Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.o.Begin(); err != nil {
+	if err := w.begin(); err != nil {
 		db.put(w)
 		return nil, err
 	}

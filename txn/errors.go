@@ -33,12 +33,22 @@ var (
 	// ErrIndexFull: the index of a table can not grow: for want of space, which is
 	// ErrNoSpace too, or because it has as many sub-tables as it may.
 	ErrIndexFull = index.ErrFull
-	// ErrOutcomeUnknown: the commit was under way when the fabric failed.
+	// ErrOutcomeUnknown: the commit was under way when the fabric failed, and the
+	// worker could not rejoin. errors.As with *occ.UnknownError gives the id, and
+	// DB.Outcome what became of it.
 	ErrOutcomeUnknown = occ.ErrOutcomeUnknown
+	// ErrFenced: the worker was declared dead, or the fabric has failed under it, before
+	// the transaction was committed, and it has rejoined: nothing of the transaction has
+	// happened. It is an ErrConflict, too; Update and View try again by themselves.
+	ErrFenced = occ.ErrFenced
 	// ErrBroken: the fabric failed under the worker, before the transaction was
-	// committed. The locks that it held stay until its coordinator is recovered. DB
-	// replaces such workers; those of NewWorker take no more transactions.
+	// committed, and it could not rejoin. The locks that it held stay until it can, or
+	// until its coordinator is recovered by others. DB replaces such workers; those of
+	// NewWorker try to rejoin before their next transaction.
 	ErrBroken = occ.ErrBroken
+	// ErrNoOutcome: nothing is known of the outcome of this transaction, since nobody
+	// needs to ask: it is running, or was answered.
+	ErrNoOutcome = errors.New("txn: no outcome is kept")
 	// ErrNoTable: there is no table of this name.
 	ErrNoTable = errors.New("txn: no such table; CreateTable makes it")
 	// ErrTableType: the table exists with other types of key or value.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"time"
 
 	"go.uber.org/zap"
 	"txnode/history"
@@ -67,6 +68,15 @@ type Options struct {
 	// Needs PolicyDefault, and Dir, or a fabric that can flush.
 	Durable bool
 
+	// LeaseTerm is how long a worker that has stopped is waited for before its
+	// transactions are decided by others; 0: 10 seconds; negative: for ever, or until the
+	// database is opened again. Everything but how soon a dead one's locks are gone
+	// is independent of it, and of clocks.
+	LeaseTerm time.Duration
+	// ClockDrift bounds how much faster another's clock may run, as a part of
+	// LeaseTerm; 0: 0.1.
+	ClockDrift float64
+
 	// Workers bounds the threads that Update and View borrow; 0: 4 per CPU. There are
 	// fewer when the blades have no room for the logs of more.
 	Workers int
@@ -113,6 +123,7 @@ const (
 	DefaultBladeSize = embedded.DefaultBladeSize
 	DefaultBackups   = 1
 	DefaultRetries   = 1000
+	DefaultLeaseTerm = 10 * time.Second
 	maxWorkers       = 1024
 )
 
@@ -139,6 +150,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Workers == 0 {
 		o.Workers = min(4*runtime.GOMAXPROCS(0), maxWorkers)
+	}
+	if o.LeaseTerm == 0 {
+		o.LeaseTerm = DefaultLeaseTerm
+	}
+	if o.ClockDrift == 0 {
+		o.ClockDrift = 0.1
 	}
 	if o.Retries == 0 {
 		o.Retries = DefaultRetries
@@ -178,6 +195,7 @@ func (o Options) Validate() error {
 	bad(o.Durable && o.Policy == occ.PolicyFORD, "Durable needs PolicyDefault: FORD's undo log would have to be durable before every image")
 	bad(o.Durable && o.Dir == "" && o.Fabric == nil, "Durable needs Dir: anonymous memory does not survive anything")
 	bad(o.Workers < 0 || o.Workers > maxWorkers, "Workers is %d: 1 to %d are possible", o.Workers, maxWorkers)
+	bad(o.ClockDrift < 0 || o.ClockDrift > 10, "ClockDrift is %v: it must be from 0 to 10", o.ClockDrift)
 	bad(o.Retries < 0, "Retries is %d: it must not be negative", o.Retries)
 	bad(o.Arena < 0 || o.Arena > 1<<30 || o.Arena > 0 && o.Arena < 1<<20, "Arena is %d: 1 MiB to 1 GiB are possible", o.Arena)
 	bad(o.CacheBytes < 0, "CacheBytes is %d: it must not be negative", o.CacheBytes)

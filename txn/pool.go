@@ -151,9 +151,11 @@ func (db *DB) makeWorker() (*Worker, error) {
 	return nil, err
 }
 
-// put gives a worker back. One whose session is broken is replaced.
+// put gives a worker back. One whose session is broken, and cannot rejoin, is
+// replaced.
 func (db *DB) put(w *Worker) {
 	p := &db.pool
+	_ = w.settle(nil)
 	if err := w.session.Broken(); err != nil {
 		db.opts.Logger.Error("a worker has failed", errField(err))
 		_ = w.Close() // its coordinator stays for recovery
@@ -223,6 +225,7 @@ func (db *DB) Close(ctx context.Context) error {
 			db.mu.Unlock()
 		}
 	}
+	db.stopMaintenance()
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
 	if errors.Join(errs...) == nil {

@@ -170,6 +170,9 @@ func (tx *Tx) Commit() error {
 		return ErrTxDone
 	}
 	err := tx.commit()
+	if err != nil {
+		err = tx.w.settle(tx.w.unblock(err))
+	}
 	if err == nil {
 		tx.w.committed++
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"txnode/occ"
+	"txnode/occ/recovery"
 	"txnode/rdma"
 )
 
@@ -24,6 +25,8 @@ type Worker struct {
 	owner   bool // closes thread and session
 	pooled  bool // of DB.pool
 	ticks   uint32
+	sweeper *recovery.Sweeper // in progress, of coordinator swept
+	swept   uint32
 
 	keyBuf, valueBuf []byte
 
@@ -165,7 +168,7 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 	}()
 	var err error
 	for attempt := 0; ; attempt++ {
-		if err = w.o.Begin(); err != nil {
+		if err = w.begin(); err != nil {
 			break
 		}
 		tx.err, tx.done = nil, false
@@ -187,6 +190,10 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 			} else {
 				w.rolledBack++
 			}
+		}
+		if err = w.settle(w.unblock(err)); err == nil {
+			w.committed++ // as it has turned out
+			break
 		}
 		if w.db.opts.SingleAttempt {
 			c.Backoff()
@@ -237,10 +244,26 @@ func (w *Worker) makeRoom() bool {
 // maintain does what is done between transactions, now and then.
 func (w *Worker) maintain() {
 	w.publish()
-	if err := w.session.Maintain(w.coro); err != nil && w.session.Broken() == nil {
-		w.db.opts.Logger.Warn("maintenance between transactions failed", errField(err))
+	if err := w.maintainAll(); err != nil && w.session.Broken() == nil {
+		w.failed(err, "maintenance between transactions failed")
 	}
 }
+
+// begin begins an attempt, after the session has rejoined if it is broken.
+func (w *Worker) begin() error {
+	for tries := 0; ; tries++ {
+		err := w.o.Begin()
+		if err == nil {
+			return nil
+		}
+		if err = w.settle(err); !errors.Is(err, ErrFenced) || tries >= maxRejoins {
+			return err
+		}
+	}
+}
+
+// maxRejoins is how often in a row a worker rejoins before it gives up.
+const maxRejoins = 100
 
 // yieldEvery is how many transactions a coroutine runs before the others of its
 // thread get a turn, on a fabric whose verbs complete at once: there nothing else

@@ -37,7 +37,7 @@ func (r *run) inspect() error {
 			e := &x.entries[i]
 			switch {
 			case e.lost:
-			case x.Kind == log.Redo && e.Kind == log.Update:
+			case x.Kind == log.Redo && e.Kind == log.Update && (e.Prev != 0 || !r.claim.Promoted):
 				want(&e.lines[0], e.Addr, 0, record.GuardOff, 8)
 			default:
 				for k := range r.v.Copies(e.Addr) {
@@ -178,6 +178,7 @@ func (r *run) sustain(x *tx, s state) state {
 // locate finds out which records are still locked by their transactions, and, of
 // those that move, whether their slots have been switched.
 func (r *run) locate() error {
+	r.findSuccessors()
 	for _, x := range r.txs {
 		for i := range x.entries {
 			e := &x.entries[i]
@@ -188,7 +189,10 @@ func (r *run) locate() error {
 			if e.Kind == log.Move && x.Kind == log.Redo {
 				old = e.old[0]
 			}
-			e.held = guardOf(old) == record.HeldBy(x.Tx)
+			var err error
+			if e.held, err = r.holds(x, e, old); err != nil {
+				return err
+			}
 			if e.Kind == log.Move && e.held {
 				linked, err := r.linked(e, x.leaves(e))
 				if err != nil {
@@ -201,20 +205,68 @@ func (r *run) locate() error {
 	return nil
 }
 
-// leaves is the block that a move leaves.
+// image is a version of a block.
+type image struct {
+	addr    memory.Addr
+	version record.TxID
+}
+
+// findSuccessors notes which images were read, and locked, by a transaction that has
+// come to its log.
+func (r *run) findSuccessors() {
+	if !r.claim.Promoted {
+		return
+	}
+	r.successors = map[image]bool{}
+	for _, x := range r.txs {
+		for i := range x.entries {
+			e := &x.entries[i]
+			r.successors[image{x.leaves(e), e.Prev}] = true
+		}
+	}
+}
+
+// holds reports whether a transaction still has the lock of what it was about to
+// write, whose line, or guard, is given.
+//
+// When a blade has been lost, the primary may be one that was a backup, and never had
+// the lock. Then the transaction would have it if the image is the one that it was to
+// replace; or its own, which may be on some of the copies only; or if the block is free
+// although a slot points to it, since its placeholder was on the lost primary alone.
+// What another transaction has locked since, the first had released. Nobody has
+// touched anything since the blade was lost, and no version comes back.
+func (r *run) holds(x *tx, e *entry, line []byte) (bool, error) {
+	g := guardOf(line)
+	switch {
+	case g == record.HeldBy(x.Tx):
+		return true, nil
+	case !r.claim.Promoted || g.Held() || r.successors[image{x.goes(e), x.Tx}]:
+		return false, nil
+	case e.Prev != 0 && g == record.FreeAt(e.Prev):
+		return true, nil
+	case e.Kind == log.Update && g == record.FreeAt(x.Tx):
+		return x.Kind == log.Undo || len(e.Image) > record.LineSize || r.v.Written(e.Addr) > 1, nil
+	case e.Kind == log.Update && len(line) == record.LineSize && record.Image(line).Meta().State() == record.Free &&
+		(e.Prev == 0 || e.Image.Meta().State() == record.Absent):
+		return r.linked(e, e.Addr)
+	}
+	return false, nil
+}
+
+// leaves is the block that a record was in, and that a move leaves.
 func (x *tx) leaves(e *entry) memory.Addr {
-	if x.Kind == log.Redo {
+	if e.Kind == log.Move && x.Kind == log.Redo {
 		return e.From
 	}
 	return e.Addr
 }
 
-// goes is the block that a move goes to.
+// goes is the block that a record will be in, to which it moves if it does.
 func (x *tx) goes(e *entry) memory.Addr {
-	if x.Kind == log.Redo {
-		return e.Addr
+	if e.Kind == log.Move && x.Kind == log.Undo {
+		return e.From
 	}
-	return e.From
+	return e.Addr
 }
 
 // linked reports whether a slot of the entry's key points to a block.
@@ -267,12 +319,12 @@ func (r *run) lookup(table uint16, img record.Image) (*index.Query, error) {
 // compare verifies, for records of undo logs that are still held, whether all copies
 // have the new image.
 func (r *run) compare() error {
-	type image struct {
+	type candidate struct {
 		e    *entry
 		addr memory.Addr
 		f    *fetch
 	}
-	var images []image
+	var images []candidate
 	var list []*fetch
 	for _, x := range r.txs {
 		if x.Kind != log.Undo {
@@ -305,7 +357,7 @@ func (r *run) compare() error {
 					break
 				}
 				f := &fetch{at: r.v.At(a, k), n: size}
-				images, list = append(images, image{e, a, f}), append(list, f)
+				images, list = append(images, candidate{e, a, f}), append(list, f)
 			}
 		}
 	}
@@ -340,8 +392,16 @@ func (r *run) persist() error {
 			r.aborted = append(r.aborted, x.Tx)
 		}
 	}
+	for _, t := range r.o.Asked {
+		v := byID[t.Coordinator()]
+		if v != nil && !slices.Contains(v.Committed, t.Seq()) && !slices.Contains(v.Aborted, t.Seq()) {
+			v.Aborted = append(v.Aborted, t.Seq())
+			r.aborted = append(r.aborted, t)
+		}
+	}
 	var all []memory.Verdict
 	for _, id := range ids {
+		slices.Sort(byID[id].Aborted)
 		all = append(all, *byID[id])
 	}
 	if err := r.claim.Decide(all); err != nil {

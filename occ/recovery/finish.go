@@ -106,7 +106,7 @@ func (r *run) backups() error {
 				r.unlock(x, e.Addr, e.lines[1:], 1)
 			case e.held:
 				img := e.free()
-				for k := 1; k < r.v.Copies(e.Addr); k++ {
+				for k := 1; k < r.v.Written(e.Addr); k++ {
 					if err := r.write(&w, r.v.At(e.Addr, k), img); err != nil {
 						return err
 					}
@@ -183,16 +183,16 @@ func (r *run) placeholders() error {
 			if err != nil {
 				return err
 			}
-			if img.Guard() != record.HeldBy(x.Tx) {
+			if img.Guard() != record.HeldBy(x.Tx) && !r.claim.Promoted { // else the lock may be lost
 				continue
 			}
 			// The log's image, which is whole: the block may have half of the new one.
 			was := e.free()
-			was.SetGuard(img.Guard())
-			_, err = u.reclaim(r.v, e.Addr, was)
+			was.SetGuard(record.HeldBy(x.Tx))
+			err = u.reclaim(r.v, e.Addr, was)
 			if errors.Is(err, index.ErrBusy) {
 				if err = r.unblock(e.table); err == nil {
-					_, err = u.reclaim(r.v, e.Addr, was)
+					err = u.reclaim(r.v, e.Addr, was)
 				}
 			}
 			if err != nil {
@@ -276,7 +276,7 @@ func (r *run) move(x *tx, e *entry, to, from [][]byte) error {
 			// Nobody but the dead knows the new block.
 			if x.Kind == log.Redo {
 				w := uint32(0)
-				for k := range r.v.Copies(a) { // only the primary carries the lock
+				for k := range r.v.Written(a) { // only the primary carries the lock
 					e.Image.SetGuard(record.FreeAt(x.Tx))
 					if k == 0 {
 						e.Image.SetGuard(record.HeldBy(x.Tx))
@@ -368,8 +368,8 @@ func (r *run) freeBlock(a memory.Addr, table uint16, class memory.Class, v recor
 	var p [record.LineSize]byte
 	record.Image(p[:]).Put(a, v, record.Free, table, class, 0, nil, nil)
 	w := uint32(0)
-	for k := range r.v.Copies(a) {
-		if lines != nil && freedBy(lines[k], v) {
+	for k := range r.v.Written(a) {
+		if lines != nil && k < len(lines) && lines[k] != nil && freedBy(lines[k], v) {
 			continue
 		}
 		if err := r.write(&w, r.v.At(a, k), p[:]); err != nil {

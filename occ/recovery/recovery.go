@@ -11,12 +11,15 @@ import (
 	"txnode/rdma"
 )
 
+// OpenIndex opens the index of a table.
+type OpenIndex func(c *rdma.Coro, s race.Space, table uint16) (index.Index, error)
+
 // Options say how to recover. Only Space has to be set.
 type Options struct {
 	Space *memory.Space
 	// Open makes a handle on the index of a table, over the view of a claim. nil: the
 	// RACE index whose root the catalog has.
-	Open func(c *rdma.Coro, s race.Space, table uint16) (index.Index, error)
+	Open OpenIndex
 	// By is the coordinator on whose thread this runs; 0: it has none. Who has none
 	// must be the only one that recovers, as when a database is opened.
 	By uint32
@@ -25,6 +28,13 @@ type Options struct {
 	Term int64
 	// Steal takes over claims that have not expired.
 	Steal bool
+	// Fenced: no verb of the coordinators can be on its way, so the epoch stays.
+	Fenced bool
+	// Change declares a blade dead in the same step: see FailOver.
+	Change func(*memory.Layout) error
+	// Asked are transactions whose fate somebody wants to know: those that no log
+	// tells of get a verdict, too.
+	Asked []record.TxID
 	// Durable flushes what is written.
 	Durable bool
 	// Checkpoint, with Durable, is called when the transactions of the coordinators
@@ -74,7 +84,11 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (Report, error) {
 			co.Until = co.Now + o.Term
 		}
 		// What failed in an attempt before, and is not uncertain, cannot arrive any more.
-		co.Stay = rep.Attempts > 0 && !t.Uncertain()
+		co.Stay = (rep.Attempts > 0 || o.Fenced) && !t.Uncertain()
+		co.Steal = o.Steal || rep.Attempts > 0
+		if rep.Attempts == 0 {
+			co.Change = o.Change
+		}
 		claim, err := o.Space.Claim(co, left...)
 		if errors.Is(err, memory.ErrNoCoordinator) {
 			continue
@@ -83,6 +97,9 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (Report, error) {
 			return rep, fmt.Errorf("recovery: coordinators %v: %w", left, err)
 		}
 		rep.Attempts++
+		if !co.Stay {
+			t.Certain()
+		}
 		if err = Run(c, o, claim, &rep); err == nil {
 			rep.Coordinators = append(rep.Coordinators, left...)
 			return rep, nil
@@ -93,6 +110,38 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (Report, error) {
 		if e := Reconnect(c, o.Space); e != nil {
 			return rep, errors.Join(err, e)
 		}
+	}
+}
+
+// FailOver declares a blade dead, by change, and with it all coordinators: locks
+// are on primaries alone, so whoever was at work may have lost some. When it
+// returns nil, all of their transactions are decided and finished on the blades that
+// are left, and whoever is alive may begin again, as a new coordinator. After an
+// error it is to be called again, with nil for what has been done already.
+func FailOver(c *rdma.Coro, o Options, change func(*memory.Layout) error) (Report, error) {
+	o.Change, o.Steal = change, true
+	for {
+		cs, err := o.Space.Coordinators()
+		if err != nil {
+			return Report{}, err
+		}
+		if len(cs) == 0 {
+			if o.Change == nil {
+				return Report{}, nil
+			}
+			return Report{}, o.Space.AdvanceEpoch(o.Change)
+		}
+		ids := make([]uint32, len(cs))
+		for i := range cs {
+			ids[i] = cs[i].ID
+		}
+		rep, err := Recover(c, o, ids...)
+		if errors.Is(err, memory.ErrLayout) && o.Change != nil && len(rep.Coordinators) == 0 {
+			if now, e := o.Space.Coordinators(); e == nil && len(now) != len(cs) {
+				continue // somebody has begun meanwhile
+			}
+		}
+		return rep, err
 	}
 }
 
@@ -122,6 +171,7 @@ func Reconnect(c *rdma.Coro, s *memory.Space) error {
 
 // Run is Recover for who has the claim already. What it finds is added to rep.
 func Run(c *rdma.Coro, o Options, claim *memory.Claim, rep *Report) error {
+	claim.View().Rekey(c.Thread())
 	r := &run{c: c, t: c.Thread(), o: &o, claim: claim, v: claim.View(), rep: rep, tables: map[uint16]index.Index{}}
 	var counters rdma.Counters
 	was := c.Count
@@ -167,8 +217,9 @@ type run struct {
 	qsize  int
 	tables map[uint16]index.Index
 
-	txs   []*tx   // in the order of their ids
-	dirty []dirty // parts of the log areas that are not clear
+	txs        []*tx          // in the order of their ids
+	successors map[image]bool // after the loss of a blade: images that were locked by somebody later
+	dirty      []dirty        // parts of the log areas that are not clear
 
 	committed, aborted []record.TxID
 	finished           int

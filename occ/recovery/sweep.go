@@ -198,7 +198,7 @@ func (s *Sweeper) resolve(c *rdma.Coro, held []memory.Addr) error {
 		if err != nil {
 			return err
 		}
-		if ok {
+		if ok != UnlockedNot {
 			s.Report.Locks++
 		}
 	}

@@ -15,6 +15,16 @@ func (o *Options) holder() record.TxID {
 	return record.MakeTxID(o.By, record.MaxSequence)
 }
 
+// Unlocked is what Unlock has found, or made of it.
+type Unlocked uint8
+
+// What becomes of a lock.
+const (
+	UnlockedNot    Unlocked = iota // somebody alive has it
+	UnlockedNow                    // nobody has it any more, or had
+	UnlockedUnused                 // nobody had it, and the block is free; not since a recovery has freed it
+)
+
 // Unlock resolves the lock of the block at a, if it belongs to a transaction that
 // nobody will ever finish: its coordinator is not registered, so no log tells of
 // it, and it has had no effect. Others may do the same at the same time.
@@ -25,11 +35,11 @@ func (o *Options) holder() record.TxID {
 // to be used again or to be reclaimed. All of them are reclaimed: the lock is
 // taken over, so that there is one who does it, the block unlinked and freed.
 //
-// It reports whether the lock is gone. An error is that of a verb, or of the index.
-func Unlock(c *rdma.Coro, o Options, a memory.Addr) (bool, error) {
+// An error is that of a verb, or of the index.
+func Unlock(c *rdma.Coro, o Options, a memory.Addr) (Unlocked, error) {
 	u, err := newUnlocker(c, &o, func(table uint16) (index.Index, error) { return o.open(c, o.Space, table) })
 	if err != nil {
-		return false, err
+		return UnlockedNot, err
 	}
 	defer u.close()
 	return u.unlock(a)
@@ -85,33 +95,44 @@ func (u *unlocker) cas(v *memory.View, a memory.Addr, old, to record.Guard) (boo
 	return u.batch.Result(i) == uint64(old), nil
 }
 
-func (u *unlocker) unlock(a memory.Addr) (bool, error) {
+func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 	v := u.o.Space.View()
 	if !v.Contains(a, record.LineSize) {
-		return true, nil
+		return UnlockedNow, nil
 	}
 	img, err := u.read(v, a)
 	if err != nil {
-		return false, err
+		return UnlockedNot, err
 	}
 	g := img.Guard()
-	if !g.Held() {
-		return true, nil
-	}
-	if u.o.Space.Registered(g.Owner().Coordinator()) {
-		return false, nil
+	switch {
+	case !g.Held() && img.Meta().State() == record.Free && img.Version().Seq() <= record.MaxSequence:
+		return UnlockedUnused, nil
+	case !g.Held():
+		return UnlockedNow, nil
+	case u.o.Space.Registered(g.Owner().Coordinator()):
+		return UnlockedNot, nil
 	}
 	if img.Meta().State() != record.Absent {
-		return u.cas(v, a, g, record.FreeAt(img.Version()))
+		return u.now(u.cas(v, a, g, record.FreeAt(img.Version())))
 	}
 	if u.o.By != 0 { // others may be at it
 		mine := record.HeldBy(u.o.holder())
 		if ok, err := u.cas(v, a, g, mine); !ok || err != nil {
-			return false, err
+			return UnlockedNot, err
 		}
-		g = mine
 	}
-	return u.reclaim(v, a, img)
+	if err := u.reclaim(v, a, img); err != nil {
+		return UnlockedNot, err
+	}
+	return UnlockedNow, nil
+}
+
+func (u *unlocker) now(ok bool, err error) (Unlocked, error) {
+	if !ok || err != nil {
+		return UnlockedNot, err
+	}
+	return UnlockedNow, nil
 }
 
 // read reads a block of the primary as far as its key may reach.
@@ -135,11 +156,11 @@ func (u *unlocker) read(v *memory.View, a memory.Addr) (record.Image, error) {
 }
 
 // reclaim unlinks a block in state absent, whose lock is ours, and frees it.
-func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) (bool, error) {
+func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) error {
 	m, t := img.Meta(), u.c.Thread()
 	if _, err := img.Check(a); err == nil { // else it was being written, and never linked
 		if err := u.unlink(v, m.Table(), a, img); err != nil {
-			return false, err
+			return err
 		}
 	}
 	class := m.Class()
@@ -150,20 +171,20 @@ func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) (boo
 	u.batch.Reset()
 	record.Image(t.Bytes(u.buf, record.LineSize)).Put(a, lastVersion(coordinator), record.Free, m.Table(), class, 0, nil, nil)
 	// Backups first: the primary holds the lock.
-	for k := v.Copies(a) - 1; k >= 0; k-- {
+	for k := v.Written(a) - 1; k >= 0; k-- {
 		u.batch.Write(v.At(a, k), u.buf, record.LineSize)
 		if k == 1 {
 			if err := u.place(); err != nil {
-				return false, err
+				return err
 			}
 		}
 	}
 	if err := u.place(); err != nil {
-		return false, err
+		return err
 	}
 	u.o.Space.ReturnBlock(coordinator, a, class)
 	u.freed++
-	return true, nil
+	return nil
 }
 
 // owner is the coordinator in whose name a block is freed: the dead one that held it.

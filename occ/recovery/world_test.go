@@ -1,0 +1,282 @@
+package recovery_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"txnode/index/race"
+	"txnode/memory"
+	"txnode/memory/catalog"
+	"txnode/occ"
+	"txnode/occ/recovery"
+	"txnode/rdma"
+	"txnode/rdma/rdmatest"
+	"txnode/verify"
+)
+
+// setting is what a world is made of.
+type setting struct {
+	policy  occ.Policy
+	backups int
+	caps    rdma.Caps
+}
+
+func (s setting) String() string {
+	return fmt.Sprintf("%v f=%d placed=%v ordered=%v", s.policy, s.backups, s.caps.Placed, s.caps.OrderedLine)
+}
+
+// strong and weak are the fabrics at both ends of the contract.
+var (
+	strong = rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true}
+	weak   = rdma.Caps{}
+)
+
+func settings() []setting {
+	var out []setting
+	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
+		for f := range 3 {
+			out = append(out, setting{p, f, strong})
+		}
+		out = append(out, setting{p, 1, weak})
+	}
+	return out
+}
+
+// world is a database on a fabric whose verbs can be made to fail from one on.
+type world struct {
+	t      testing.TB
+	f      *rdmatest.Fabric
+	stop   stop
+	ctl    *rdma.Thread
+	space  *memory.Space
+	eng    *occ.Engine
+	table  *occ.Table
+	thread int
+	last   *verify.Summary
+}
+
+// stop makes the verbs behind the first left ones fail, like those of a process
+// that was killed; negative: never.
+type stop struct {
+	left int
+	hit  bool
+}
+
+func (s *stop) fail(*rdma.WR) rdma.Status {
+	switch {
+	case s.left < 0:
+		return rdma.StatusOK
+	case s.left == 0:
+		s.hit = true
+		return rdma.StatusNoBlade
+	}
+	s.left--
+	return rdma.StatusOK
+}
+
+func (w *world) arm(n int) { w.stop = stop{left: n} }
+
+// disarm ends it, and reports whether a verb has failed.
+func (w *world) disarm() bool {
+	hit := w.stop.hit
+	w.stop = stop{left: -1}
+	return hit
+}
+
+func newWorld(t testing.TB, s setting, o occ.Options) *world {
+	t.Helper()
+	w := &world{t: t, stop: stop{left: -1}}
+	w.f = rdmatest.New(rdmatest.Options{Blades: 3, Size: 8 << 20, Caps: s.caps, Seed: 7, Fail: func(wr *rdma.WR) rdma.Status { return w.stop.fail(wr) }})
+	w.ctl = w.newThread()
+	var err error
+	w.space, err = memory.Open(w.ctl.Plain(), w.f, &catalog.Mem{}, memory.Options{Backups: s.backups, SegmentSize: 256 << 10, LogArea: 64 << 10})
+	must(t, err)
+	o.Policy, o.CacheBytes = s.policy, 64<<10
+	w.eng = occ.NewEngine(w.space, o)
+	meta, err := w.space.CreateTable("t", []byte(`{"key":"bytes","value":"bytes","index":"race"}`))
+	must(t, err)
+	root, ix, err := race.Create(w.ctl.Plain(), w.space, meta.ID, race.Options{Groups: 16})
+	must(t, err)
+	must(t, w.space.SetTableRoot(meta.ID, root))
+	w.table = &occ.Table{ID: meta.ID, Name: "t", Index: ix}
+	return w
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) newThread() *rdma.Thread {
+	th, err := rdma.NewThread(w.f, rdma.ThreadOptions{Index: w.thread, Techniques: rdma.AllTechniques, Arena: 4 << 20})
+	must(w.t, err)
+	w.thread++
+	return th
+}
+
+// session is a coordinator with a transaction.
+func (w *world) session() (*occ.Session, *occ.Tx) {
+	s, err := w.eng.NewSession(w.newThread())
+	must(w.t, err)
+	tx, err := s.NewTx(s.Thread().Plain())
+	must(w.t, err)
+	return s, tx
+}
+
+// op is a step of a transaction: put a value, delete (""), or get.
+type op struct {
+	key   string
+	value string
+	get   bool
+}
+
+func put(k, v string) op { return op{key: k, value: v} }
+func del(k string) op    { return op{key: k} }
+func get(k string) op    { return op{key: k, get: true} }
+
+// do runs a transaction.
+func (w *world) do(tx *occ.Tx, ops ...op) error {
+	if err := tx.Begin(); err != nil {
+		return err
+	}
+	n := make([]int, len(ops))
+	run := func() (err error) {
+		for i, o := range ops {
+			if n[i], err = tx.Stage(w.table, []byte(o.key), !o.get); err != nil {
+				return err
+			}
+		}
+		if err := tx.Execute(); err != nil {
+			return err
+		}
+		for i, o := range ops {
+			switch {
+			case o.get:
+			case o.value == "":
+				err = tx.Delete(n[i])
+			default:
+				err = tx.Put(n[i], []byte(o.value))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := run(); err != nil {
+		_ = tx.Rollback()
+		return err
+	}
+	return tx.Commit()
+}
+
+// sure runs a transaction until it commits, as a worker of package txn does.
+func (w *world) sure(s *occ.Session, tx *occ.Tx, ops ...op) {
+	w.t.Helper()
+	w.try(s, tx, func() error { return w.do(tx, ops...) })
+}
+
+// try repeats what has met conflicts, or has been fenced.
+func (w *world) try(s *occ.Session, tx *occ.Tx, fn func() error) {
+	w.t.Helper()
+	for range 100 {
+		err := fn()
+		if err == nil {
+			return
+		}
+		if errors.Is(err, occ.ErrConflict) {
+			_, err = tx.Unblock()
+		}
+		if err != nil {
+			s.Break(err)
+		}
+		if s.Broken() != nil {
+			must(w.t, s.Rejoin(s.Thread().Plain()))
+		}
+		tx.Coro().Sleep(3000)
+	}
+	w.t.Fatal("it does not come to an end")
+}
+
+// values reads keys in one transaction; "": no value.
+func (w *world) values(s *occ.Session, tx *occ.Tx, keys ...string) (out []string) {
+	w.t.Helper()
+	w.try(s, tx, func() error {
+		if err := tx.Begin(); err != nil {
+			return err
+		}
+		var n []int
+		for _, k := range keys {
+			i, err := tx.Stage(w.table, []byte(k), false)
+			must(w.t, err)
+			n = append(n, i)
+		}
+		if err := tx.Execute(); err != nil {
+			_ = tx.Rollback()
+			return err
+		}
+		out = out[:0]
+		for _, i := range n {
+			v, _ := tx.Read(i)
+			out = append(out, string(v))
+		}
+		return tx.Commit()
+	})
+	return out
+}
+
+// check demands that the database is as if nobody had ever died: nothing is locked,
+// all copies are equal, no block is lost. The open coordinators are at rest.
+func (w *world) check(what string) {
+	w.t.Helper()
+	d, err := verify.Attach(w.f, w.space.Layout())
+	must(w.t, err)
+	_, err = d.Check(context.Background(), verify.Options{Report: func(f verify.Finding) error {
+		w.t.Errorf("%s: %v", what, f)
+		return nil
+	}})
+	must(w.t, err)
+	must(w.t, d.Close())
+	if err := w.table.Index.(*race.Index).Verify(w.ctl.Plain()); err != nil {
+		w.t.Errorf("%s: %v", what, err)
+	}
+}
+
+// recover recovers a coordinator on a thread of its own, which is stopped after so
+// many verbs, negative: not. It reports whether it was.
+func (w *world) recover(id uint32, stop int) (rep recovery.Report, stopped bool) {
+	w.t.Helper()
+	th := w.newThread()
+	o := w.eng.Recovery()
+	o.Steal = true
+	w.arm(stop)
+	rep, err := recovery.Recover(th.Plain(), o, id)
+	if err == nil {
+		_, err = recovery.Sweep(th.Plain(), o)
+	}
+	stopped = w.disarm()
+	if !stopped {
+		must(w.t, err)
+		must(w.t, th.Close())
+	}
+	return rep, stopped
+}
+
+// decideUntil is recover without a sweep.
+func (w *world) decideUntil(id uint32, stop int) (stopped bool) {
+	w.t.Helper()
+	th := w.newThread()
+	o := w.eng.Recovery()
+	o.Steal = true
+	w.arm(stop)
+	_, err := recovery.Recover(th.Plain(), o, id)
+	if stopped = w.disarm(); !stopped {
+		must(w.t, err)
+		must(w.t, th.Close())
+	}
+	return stopped
+}

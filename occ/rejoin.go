@@ -1,0 +1,345 @@
+package occ
+
+import (
+	"errors"
+	"fmt"
+
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/occ/recovery"
+	"txnode/rdma"
+)
+
+// A session whose verbs have failed, for whatever reason, takes no more transactions
+// as the coordinator that it was: it is broken. Nor does one that was declared dead,
+// or was idle while a blade was. Rejoin makes it a new coordinator, after the
+// transactions of the old one were decided, by itself or by who has declared it dead.
+
+// enroll registers the session as a new coordinator.
+func (s *Session) enroll(now int64) error {
+	space := s.eng.space
+	coord, err := space.NewCoordinatorUntil(s.eng.leaseEnd(now))
+	if err != nil {
+		return err
+	}
+	s.join(coord)
+	s.seq = 0
+	s.renewAt = s.eng.renewal(now)
+	s.thread.SetOwner(uint64(coord.ID))
+	s.eng.mu.Lock()
+	defer s.eng.mu.Unlock()
+	s.eng.sessions[s] = coord.ID
+	return nil
+}
+
+// leaseEnd is until when a lease is taken out; 0: for ever.
+func (e *Engine) leaseEnd(now int64) int64 {
+	if e.opts.LeaseTerm == 0 {
+		return 0
+	}
+	return now + e.opts.LeaseTerm + int64(float64(e.opts.LeaseTerm)*e.opts.ClockDrift)
+}
+
+// renewal is when a lease should be renewed.
+func (e *Engine) renewal(now int64) int64 { return now + e.opts.LeaseTerm/3 }
+
+// Renew renews the session's lease, if it is time. It costs a change of the catalog
+// then, and no verb.
+func (s *Session) Renew() error {
+	e := s.eng
+	if e.opts.LeaseTerm == 0 || s.alloc == nil || s.broken != nil {
+		return nil
+	}
+	now := s.thread.Now()
+	if now < s.renewAt {
+		return nil
+	}
+	s.renewAt = e.renewal(now)
+	return e.space.Renew(e.leaseEnd(now), s.coord.ID)
+}
+
+// RenewAll renews the leases of all sessions of the process that are not broken, in
+// one change of the catalog. Safe for concurrent use.
+func (e *Engine) RenewAll(now int64) error {
+	if e.opts.LeaseTerm == 0 || e.space.ReadOnly() {
+		return nil
+	}
+	e.mu.Lock()
+	var ids []uint32
+	for _, id := range e.sessions {
+		if id != 0 {
+			ids = append(ids, id)
+		}
+	}
+	e.mu.Unlock()
+	return e.space.Renew(e.leaseEnd(now), ids...)
+}
+
+// Serving reports whether a coordinator is that of a session which is not broken.
+// Safe for concurrent use.
+func (e *Engine) Serving(id uint32) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, x := range e.sessions {
+		if x == id {
+			return true
+		}
+	}
+	return false
+}
+
+// fail marks the session as broken: a request failed whose effect is not known.
+func (s *Session) fail(err error) error {
+	if s.broken == nil {
+		s.broken = fmt.Errorf("%w: %w", ErrBroken, err)
+		if s.alloc != nil {
+			s.eng.mu.Lock()
+			defer s.eng.mu.Unlock()
+			if _, ok := s.eng.sessions[s]; ok {
+				s.eng.sessions[s] = 0 // its lease is not renewed
+			}
+		}
+	}
+	return s.broken
+}
+
+// Break marks the session as broken because of err, a failed verb.
+func (s *Session) Break(err error) { _ = s.fail(err) }
+
+// Broken returns why the session takes no more transactions until it has rejoined,
+// or nil.
+func (s *Session) Broken() error { return s.broken }
+
+// unknown ends a transaction of which the session cannot know whether it is
+// committed: its session has to rejoin.
+func (tx *Tx) unknown(err error) error {
+	_ = tx.s.fail(err)
+	tx.s.asked = append(tx.s.asked, tx.id)
+	return &UnknownError{Tx: tx.id, Err: err}
+}
+
+// Recovery returns how the session recovers what others have left behind.
+func (s *Session) Recovery() recovery.Options {
+	o := s.eng.Recovery()
+	o.By = s.coord.ID
+	return o
+}
+
+// Recovery returns how those recover that are no sessions of the engine.
+func (e *Engine) Recovery() recovery.Options {
+	o := recovery.Options{Space: e.space, Open: e.opts.OpenIndex, Term: e.opts.LeaseTerm}
+	if e.opts.Flush == FlushDurable {
+		o.Durable, o.Checkpoint = true, e.CheckpointOf
+	}
+	return o
+}
+
+// Rejoin makes a broken session a new coordinator. It waits until every transaction
+// of the session has ended; the caller's has. Then it connects again, has the
+// transactions of the old coordinator decided, and unlocks what they had locked:
+// Space.Verdict says what became of those that returned ErrOutcomeUnknown. When it
+// fails, the session stays broken, and it may be called again.
+//
+// A verb that may still arrive makes it advance the epoch, which others notice.
+func (s *Session) Rejoin(c *rdma.Coro) error {
+	for s.rejoining || s.active() {
+		c.Sleep(rejoinPollNs)
+	}
+	if s.broken == nil {
+		return nil
+	}
+	s.rejoining = true
+	defer func() { s.rejoining = false }()
+	if err := s.rejoin(c); err != nil {
+		return fmt.Errorf("occ: rejoining: %w", err)
+	}
+	return nil
+}
+
+// rejoinPollNs is how long a wait for others lasts at least.
+const rejoinPollNs = 5_000
+
+// active reports whether a transaction is open, or something else under way.
+func (s *Session) active() bool {
+	for _, tx := range s.txs {
+		if tx.active {
+			return true
+		}
+	}
+	return s.reclaim.busy
+}
+
+func (s *Session) rejoin(c *rdma.Coro) error {
+	space := s.eng.space
+	for _, tx := range s.txs {
+		for i := range tx.flights {
+			f := &tx.flights[i]
+			_ = c.Drain(&f.bg) // what has failed in it is recovered below
+			f.bg.Reset()
+			f.held, f.generation = false, 0 // the ring is made anew
+			s.freeExtra(f)
+		}
+	}
+	if err := s.reconnect(c); err != nil {
+		return err
+	}
+	if s.alloc == nil { // it only reads
+		s.epoch, s.broken = space.Current().Epoch, nil
+		return nil
+	}
+	old := s.coord.ID
+	own, err := s.settleOld(c, old)
+	if err != nil {
+		return err
+	}
+	for {
+		err := s.enroll(c.Thread().Now())
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, memory.ErrGated) && !errors.Is(err, memory.ErrFailover) {
+			return err
+		}
+		c.Sleep(rejoinPollNs)
+	}
+	s.asked = s.asked[:0]
+	if err := s.releaseOld(c, old, own); err != nil {
+		return err
+	}
+	s.broken = nil
+	return nil
+}
+
+// reconnect takes the thread's queue pairs out of the error state. When a blade does
+// not answer, whoever sees to dead blades is asked before.
+func (s *Session) reconnect(c *rdma.Coro) error {
+	space, down := s.eng.space, s.eng.opts.BladeDown
+	err := s.broken
+	for {
+		if down != nil && errors.Is(err, rdma.ErrBladeDown) {
+			if err := down(c, err); err != nil {
+				return err
+			}
+		}
+		if err = recovery.Reconnect(c, space); err == nil || down == nil || !errors.Is(err, rdma.ErrBladeDown) {
+			return err
+		}
+	}
+}
+
+// settleOld returns when the transactions of the old coordinator are decided. own:
+// the session has done it itself.
+func (s *Session) settleOld(c *rdma.Coro, old uint32) (own bool, err error) {
+	space := s.eng.space
+	for {
+		switch space.Lease(old, c.Thread().Now()) {
+		case memory.LeaseGone:
+			if !own && s.thread.Uncertain() {
+				if err := space.AdvanceEpoch(nil); err != nil {
+					return false, err
+				}
+				s.thread.Certain()
+			}
+			return own, nil
+		case memory.LeaseClaimed:
+			if !own {
+				c.Sleep(rejoinPollNs)
+				continue
+			}
+		}
+		o := s.Recovery()
+		o.Fenced, o.Asked = true, s.asked
+		_, err := recovery.Recover(c, o, old)
+		if errors.Is(err, memory.ErrClaimed) {
+			c.Sleep(rejoinPollNs)
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		own = true
+	}
+}
+
+// releaseOld unlocks what the transactions of the old coordinator may have left
+// locked, as far as the session remembers, and takes back blocks that they had not
+// come to use. The coordinator is gone, so others may do the same.
+func (s *Session) releaseOld(c *rdma.Coro, old uint32, own bool) error {
+	o := s.Recovery()
+	for _, tx := range s.txs {
+		for i := range tx.items {
+			it := &tx.items[i]
+			if it.addr == 0 || tx.id.Coordinator() != old || !it.update && !it.locked && !it.inserted && it.from == 0 {
+				continue
+			}
+			fresh := it.inserted || it.from != 0 // the block was the session's alone
+			free, err := recovery.Unlock(c, o, it.addr)
+			if err != nil {
+				return err
+			}
+			if fresh && own && free == recovery.UnlockedUnused {
+				s.alloc.Free(it.addr, it.class)
+			}
+			if it.from != 0 {
+				if _, err := recovery.Unlock(c, o, it.from); err != nil {
+					return err
+				}
+			}
+		}
+		tx.items = tx.items[:0]
+	}
+	return nil
+}
+
+// Unblock looks after the lock that the transaction's last conflict was with: if
+// nobody alive stands for it, it is resolved, or its owner recovered. It reports
+// whether that was so. The transaction has ended.
+func (tx *Tx) Unblock() (bool, error) {
+	m := tx.met
+	tx.met = meeting{}
+	if !m.guard.Held() || tx.s.alloc == nil || tx.s.broken != nil {
+		return false, nil
+	}
+	space := tx.s.eng.space
+	owner := m.guard.Owner().Coordinator()
+	if owner == tx.s.coord.ID {
+		return false, tx.s.reap()
+	}
+	switch space.Lease(owner, tx.s.thread.Now()) {
+	case memory.LeaseGone:
+		left, err := recovery.Unlock(tx.c, tx.s.Recovery(), m.addr)
+		return left != recovery.UnlockedNot, err
+	case memory.LeaseExpired:
+		_, err := recovery.Recover(tx.c, tx.s.Recovery(), owner)
+		if errors.Is(err, memory.ErrClaimed) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	return false, nil
+}
+
+// reap looks whether a release of the session's has failed in the background, which
+// breaks it: a transaction of its own is in the way.
+func (s *Session) reap() error {
+	for _, tx := range s.txs {
+		for i := range tx.flights {
+			if bg := &tx.flights[i].bg; bg.Done() && bg.Err() != nil {
+				return s.fail(bg.Err())
+			}
+		}
+	}
+	return nil
+}
+
+// meeting is a lock that was met.
+type meeting struct {
+	addr  memory.Addr
+	guard record.Guard
+}
+
+// meet notes a lock that is in the way, and is the conflict with its holder.
+func (tx *Tx) meet(r AbortReason, a memory.Addr, g record.Guard) error {
+	tx.met = meeting{a, g}
+	return tx.conflict(r)
+}

@@ -1,0 +1,291 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"txnode/index"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/occ"
+	"txnode/occ/recovery"
+	"txnode/rdma"
+)
+
+// maintainer is what a database does beside its transactions: it renews leases,
+// recovers coordinators whose leases have expired, and sweeps what they have left. A
+// database of this process has a goroutine for that. On a fabric of the caller's,
+// which may be a simulated one, the workers do it between their transactions, and
+// DB.Maintain does.
+type maintainer struct {
+	stop    chan struct{} // nil: there is no goroutine
+	done    sync.WaitGroup
+	sweeper *recovery.Sweeper // of the goroutine, under DB.ctlMu
+}
+
+// Bounds on what the goroutine does at once.
+const (
+	minMaintenance = 10 * time.Millisecond
+	sweepPart      = 64 // steps
+	sweepPause     = 2 * time.Millisecond
+)
+
+// startMaintenance starts the goroutine.
+func (db *DB) startMaintenance() {
+	if db.owned == nil || db.space.ReadOnly() || db.opts.LeaseTerm < 0 {
+		return
+	}
+	m := &db.maintenance
+	m.stop = make(chan struct{})
+	every := max(db.opts.LeaseTerm/3, minMaintenance)
+	m.done.Go(func() {
+		t := time.NewTimer(every)
+		defer t.Stop()
+		for {
+			select {
+			case <-m.stop:
+				return
+			case <-t.C:
+			}
+			more, err := db.maintainOnce()
+			if err != nil {
+				db.opts.Logger.Warn("maintenance has failed, and will be tried again", errField(err))
+			}
+			if more && err == nil {
+				t.Reset(min(sweepPause, every))
+			} else {
+				t.Reset(every)
+			}
+		}
+	})
+}
+
+// stopMaintenance ends the goroutine.
+func (db *DB) stopMaintenance() {
+	if m := &db.maintenance; m.stop != nil {
+		close(m.stop)
+		m.done.Wait()
+		m.stop = nil
+	}
+}
+
+// maintainOnce is one round of maintenance. more: there is something left to sweep.
+func (db *DB) maintainOnce() (more bool, err error) {
+	if err := db.engine.RenewAll(db.fabric.Now()); err != nil {
+		return false, err
+	}
+	if len(db.space.Expired(db.fabric.Now())) == 0 {
+		if _, ok := db.space.Unswept(); !ok {
+			return false, nil
+		}
+	}
+	db.ctlMu.Lock()
+	defer db.ctlMu.Unlock()
+	if db.closed.Load() {
+		return false, nil
+	}
+	return db.maintainOn(db.ctl.Plain(), db.engine.Recovery(), &db.maintenance.sweeper, sweepPart)
+}
+
+// maintainOn recovers coordinators whose leases have expired, and does some steps of
+// a sweep if there is something to be swept.
+func (db *DB) maintainOn(c *rdma.Coro, o recovery.Options, sweeper **recovery.Sweeper, steps int) (more bool, err error) {
+	defer func() {
+		if errors.Is(err, rdma.ErrVerb) {
+			*sweeper = nil
+			err = errors.Join(err, recovery.Reconnect(c, db.space))
+		}
+	}()
+	if err := db.recoverExpired(c, o); err != nil {
+		return false, err
+	}
+	if _, ok := db.space.Unswept(); !ok {
+		*sweeper = nil
+		return false, nil
+	}
+	if *sweeper == nil {
+		*sweeper = recovery.NewSweeper(o)
+	}
+	for range steps {
+		done, err := (*sweeper).Step(c)
+		if done {
+			*sweeper = nil
+		}
+		if done || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// recoverExpired recovers the coordinators whose leases have expired.
+func (db *DB) recoverExpired(c *rdma.Coro, o recovery.Options) error {
+	dead := db.space.Expired(c.Thread().Now())
+	for i, id := range dead {
+		if id == o.By {
+			dead = append(dead[:i:i], dead[i+1:]...)
+			break
+		}
+	}
+	if len(dead) == 0 {
+		return nil
+	}
+	rep, err := recovery.Recover(c, o, dead...)
+	if errors.Is(err, memory.ErrClaimed) {
+		return nil
+	}
+	if err == nil && len(rep.Coordinators) > 0 {
+		db.opts.Logger.Warn("coordinators were declared dead and recovered", zap.Uint32s("coordinators", rep.Coordinators),
+			zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)))
+	}
+	return err
+}
+
+// Maintain renews the worker's lease, recovers coordinators whose leases have
+// expired, and sweeps a little of what they have left. Workers do it by themselves
+// every few dozen transactions; one that is idle for longer than Options.LeaseTerm,
+// on a fabric of the caller's, may call it. No transaction of the worker is open.
+func (w *Worker) Maintain() error {
+	if w.o.Active() {
+		return errNested
+	}
+	return w.settle(w.maintainAll())
+}
+
+// maintainAll is Maintain, and stops at the first error.
+func (w *Worker) maintainAll() error {
+	if w.session.Broken() != nil {
+		return w.session.Broken()
+	}
+	if err := w.session.Maintain(w.coro); err != nil {
+		return err
+	}
+	if err := w.session.Renew(); err != nil {
+		return err
+	}
+	if w.db.maintenance.stop != nil || w.db.space.ReadOnly() {
+		return nil
+	}
+	if w.swept != w.session.Coordinator() {
+		w.sweeper, w.swept = nil, w.session.Coordinator()
+	}
+	_, err := w.db.maintainOn(w.coro, w.session.Recovery(), &w.sweeper, 1)
+	return err
+}
+
+// settle has the worker's session rejoin if it is broken, and returns what err has
+// become by that: nil if the transaction is committed after all, ErrFenced if it has
+// had no effect and can be tried again. The attempt has ended.
+func (w *Worker) settle(err error) error {
+	s := w.session
+	if err == nil && s.Broken() == nil {
+		return nil
+	}
+	if errors.Is(err, rdma.ErrVerb) {
+		s.Break(err)
+	}
+	if s.Broken() == nil {
+		return err
+	}
+	if e := s.Rejoin(w.coro); e != nil {
+		if errors.Is(err, ErrOutcomeUnknown) {
+			return err
+		}
+		return errors.Join(s.Broken(), e)
+	}
+	w.db.opts.Logger.Warn("a worker has rejoined", zap.Uint32("coordinator", s.Coordinator()), errField(err))
+	var u *occ.UnknownError
+	switch {
+	case errors.As(err, &u):
+		switch w.db.verdict(u.Tx) {
+		case memory.OutcomeCommitted:
+			return nil
+		case memory.OutcomeAborted:
+			return ErrFenced
+		}
+		return err
+	case errors.Is(err, ErrBroken), errors.Is(err, rdma.ErrVerb):
+		return ErrFenced
+	}
+	return err
+}
+
+// verdict is what a recovery has found out about a transaction.
+func (db *DB) verdict(t record.TxID) memory.Outcome {
+	v, _ := db.space.Verdict(t.Coordinator())
+	return v.Of(t.Seq())
+}
+
+// unblock sees to it that what the attempt has met does not stay in the way, when it
+// is a dead one's. It returns err, or why the session is broken now.
+func (w *Worker) unblock(err error) error {
+	switch {
+	case errors.Is(err, ErrConflict):
+		if _, e := w.o.Unblock(); e != nil {
+			w.failed(e, "a lock of nobody's is in the way")
+		}
+	case errors.Is(err, index.ErrBusy):
+		// A change of the index is in the way that was not finished. If whoever began it
+		// is alive, the next attempt waits for him again.
+		var sweeper *recovery.Sweeper
+		more, e := w.db.maintainOn(w.coro, w.session.Recovery(), &sweeper, len(w.db.tableNames()))
+		if e != nil {
+			w.failed(e, "a change of an index is in the way")
+		} else if more {
+			return occ.ErrFenced
+		}
+	}
+	return err
+}
+
+// failed notes that repairs have failed: a session that is broken by that rejoins
+// before its next transaction.
+func (w *Worker) failed(err error, what string) {
+	if errors.Is(err, rdma.ErrVerb) {
+		w.session.Break(err)
+	}
+	if w.session.Broken() != nil {
+		return // which is told when it rejoins
+	}
+	w.db.opts.Logger.Warn(what, errField(err))
+}
+
+// tableNames lists the tables, nil if the catalog cannot be read.
+func (db *DB) tableNames() []string {
+	names, _ := db.Tables()
+	return names
+}
+
+// Recover declares coordinators dead, decides their transactions, and sweeps what is
+// left of them. Without ids, it does so with all that there are: no worker may be at
+// work then, and those that are open rejoin. The database does by itself what is
+// necessary: this is for tests, which know better than leases who is dead.
+func (db *DB) Recover(ctx context.Context, ids ...uint32) (recovery.Report, error) {
+	db.ctlMu.Lock()
+	defer db.ctlMu.Unlock()
+	if db.closed.Load() {
+		return recovery.Report{}, ErrClosed
+	}
+	if len(ids) == 0 {
+		all, err := db.space.Coordinators()
+		if err != nil {
+			return recovery.Report{}, err
+		}
+		for _, c := range all {
+			ids = append(ids, c.ID)
+		}
+	}
+	c := db.ctl.Plain()
+	o := db.engine.Recovery()
+	o.Steal = true
+	rep, err := recovery.Recover(c, o, ids...)
+	if err == nil {
+		if err = ctx.Err(); err == nil {
+			_, err = recovery.Sweep(c, o)
+		}
+	}
+	return rep, err
+}
