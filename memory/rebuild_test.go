@@ -176,14 +176,14 @@ func TestEveryCopyGone(t *testing.T) {
 	// Both at once: the second one before anything could be built.
 	check(t, b.inner.StopBlade(0))
 	check(t, b.inner.StopBlade(1))
-	claim, err := s.TakeDown(memory.ClaimOptions{}, 0)
+	_, err := s.TakeDown(memory.ClaimOptions{}, 0)
 	if !errors.Is(err, rdma.ErrBladeDown) {
 		t.Errorf("two blades are gone, one was taken down: %v", err)
 	}
 	if _, err := s.NewCoordinator(); !errors.Is(err, memory.ErrFailover) {
 		t.Errorf("a coordinator before all is decided: %v", err)
 	}
-	claim, err = s.TakeDown(memory.ClaimOptions{}, 1)
+	claim, err := s.TakeDown(memory.ClaimOptions{}, 1)
 	check(t, err)
 	check(t, claim.Forget())
 	lost := 0

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"encoding/binary"
 
 	"txnode/rdma"
@@ -76,7 +77,7 @@ func syncRange(c *rdma.Coro, v *View, a Addr, n uint32, copyNo int, buf uint32, 
 				b.Reset()
 			}
 		}
-		if b.Len() == 0 && isSame(has, want) {
+		if b.Len() == 0 && bytes.Equal(has, want) {
 			return nil
 		}
 		if b.Len() > 0 {
@@ -92,5 +93,3 @@ func syncRange(c *rdma.Coro, v *View, a Addr, n uint32, copyNo int, buf uint32, 
 
 // syncBatch bounds the compare-and-swaps under way.
 const syncBatch = 256
-
-func isSame(p, q []byte) bool { return string(p) == string(q) }

@@ -214,7 +214,7 @@ func (s *copier) flush() error {
 func (s *copier) take(img record.Image, a memory.Addr) (done bool, need int, err error) {
 	need, err = img.Check(a)
 	if err != nil || !img.Stable() || img.Meta().Table() != s.t.ID {
-		return false, need, nil
+		return false, need, nil //nolint:nilerr // not readable yet: it is read again, or found to be damaged there
 	}
 	switch img.Meta().State() {
 	case record.Absent:

@@ -65,7 +65,7 @@ func backupRound(t *testing.T, policy occ.Policy, seed uint64) {
 		binary.LittleEndian.PutUint64(v, tx.ID())
 		return table.Put(tx, k, v)
 	}
-	for k := uint64(0); k < keys; k++ {
+	for k := range uint64(keys) {
 		if err := db.Update(ctx, func(tx *txn.Tx) error { return write(tx, k, 0) }); err != nil {
 			t.Fatal(err)
 		}

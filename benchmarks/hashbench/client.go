@@ -156,7 +156,7 @@ func (k *client) update(key, value uint64) (retries int, err error) {
 	if err := k.seal(value); err != nil {
 		return 0, err
 	}
-	for look := 0; look < mostLooks; look++ {
+	for look := range mostLooks {
 		if err := k.resolve(true); err != nil {
 			return retries, err
 		}

@@ -58,7 +58,7 @@ func Run(ctx context.Context, c Config, d *Data) (Point, error) {
 	err = w.run(&c, c.Threads, c.Coroutines, func(k *client) error { return m.loop(ctx, &c, &z, k) })
 	s := w.fabric.Stats()
 	p := Point{Threads: c.Threads, Theta: c.Theta, AllVerbs: s.Verbs, Events: s.Events, TraceHash: w.fabric.TraceHash()}
-	if err = errors.Join(err, w.close()); err != nil {
+	if err := errors.Join(err, w.close()); err != nil {
 		return Point{}, err
 	}
 	if m.ops == 0 {

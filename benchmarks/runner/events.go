@@ -2,7 +2,6 @@ package runner
 
 import (
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -78,7 +77,6 @@ func (t *Timeline) Each(d time.Duration) []uint64 {
 // timeline collects one.
 type timeline struct {
 	commits []atomic.Uint32
-	mu      sync.Mutex
 	due     []Event // not yet happened
 	events  []Happened
 }

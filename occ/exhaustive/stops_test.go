@@ -110,7 +110,7 @@ func (s *stops) begin() {
 // expect finds out what there may be, after each attempt that had effect.
 func (s *stops) expect() {
 	now := maps.Clone(s.contents)
-	s.states = []string{print(now)}
+	s.states = []string{printed(now)}
 	for rest := s.ops; len(rest) > 0; {
 		n := slices.IndexFunc(rest, func(o op) bool { return o.what == opNext })
 		one := rest
@@ -132,7 +132,7 @@ func (s *stops) expect() {
 			}
 		}
 		now = after
-		s.states = append(s.states, print(now))
+		s.states = append(s.states, printed(now))
 	}
 }
 
@@ -155,7 +155,7 @@ func (s *stops) check(told []error) error {
 		return fmt.Errorf("the database is damaged:\n%s", v.findings)
 	}
 	n := 0 // attempts that are over
-	for n < len(told) && (told[n] == nil || told[n] == errRolled || told[n] == errExists) {
+	for n < len(told) && (told[n] == nil || errors.Is(told[n], errRolled) || errors.Is(told[n], errExists)) {
 		n++
 	}
 	open := n == len(told) || errors.Is(told[n], occ.ErrOutcomeUnknown)

@@ -327,7 +327,7 @@ func (s *client) warm(keys ...string) {
 	s.w.t.Helper()
 	s.tx.Record(nil, nil)
 	for _, v := range []string{"", big("x", 100)} {
-		if err := s.once([]op{insert("fresh", v), roll()}); err != errRolled {
+		if err := s.once([]op{insert("fresh", v), roll()}); !errors.Is(err, errRolled) {
 			s.w.t.Fatal(err)
 		}
 	}
@@ -378,7 +378,7 @@ func (w *world) content(s *client, keys []string) map[string]string {
 }
 
 // print makes a content comparable, and short.
-func print(content map[string]string) string {
+func printed(content map[string]string) string {
 	var b strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(content)) {
 		v := content[key]
@@ -400,7 +400,7 @@ func (w *world) judge(keys []string) verdict {
 	}
 	var v verdict
 	v.findings = w.walk()
-	v.content = print(w.content(w.client(), keys))
+	v.content = printed(w.content(w.client(), keys))
 	w.judged[h] = v
 	return v
 }

@@ -149,7 +149,7 @@ func (p *power) resolve() error {
 	return nil
 }
 
-// ErrCorrupt: what is stored is damaged beyond what a loss of power does.
+// ErrCorrupt says that what is stored is damaged beyond what a loss of power does.
 var ErrCorrupt = errors.New("recovery: stored data is damaged")
 
 // rebuild brings every block into its state, and makes new indexes.
@@ -237,11 +237,10 @@ func (b *builder) open() (err error) {
 	if b.out, err = b.t.Alloc(int(b.span)); err != nil {
 		return fmt.Errorf("recovery: memory for blocks: %w", err)
 	}
-	for _, id := range b.order {
-		if b.local, err = b.t.Alloc(b.indexes[id].BufferSize()); err != nil {
+	if len(b.order) > 0 {
+		if b.local, err = b.t.Alloc(b.indexes[b.order[0]].BufferSize()); err != nil {
 			return fmt.Errorf("recovery: memory for lookups: %w", err)
 		}
-		break
 	}
 	b.zero = make([]byte, record.LineSize)
 	return nil

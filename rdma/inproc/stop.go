@@ -3,6 +3,7 @@ package inproc
 import (
 	"bytes"
 	"fmt"
+	"math"
 
 	"txnode/rdma"
 )
@@ -55,7 +56,7 @@ func (f *Fabric) RestartBlade(b rdma.BladeID, memory bool) error {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	k := uint32(z ^ z>>31)
-	if k == uint32(r.key.Load()) {
+	if uint64(k) == r.key.Load()&math.MaxUint32 {
 		k++
 	}
 	r.key.Store(uint64(k))

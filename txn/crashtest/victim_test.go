@@ -58,7 +58,7 @@ func write(l *life) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(append(errs, db.Close(ctx))...)
+	return errors.Join(errors.Join(errs...), db.Close(ctx))
 }
 
 // client runs one transaction after another.

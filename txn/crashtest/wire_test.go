@@ -110,11 +110,11 @@ func receive(r io.Reader, fn func(*frame)) error {
 	for {
 		var n uint32
 		if err := binary.Read(in, binary.LittleEndian, &n); err != nil {
-			return nil
+			return nil //nolint:nilerr // the victim is gone
 		}
 		p := make([]byte, n)
 		if _, err := io.ReadFull(in, p); err != nil {
-			return nil
+			return nil //nolint:nilerr // cut off: not said
 		}
 		x := &frame{}
 		var ops uint32

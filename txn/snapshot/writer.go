@@ -68,7 +68,8 @@ func (s *Writer) write(k kind, payload []byte) error {
 		s.err = fmt.Errorf("%w: a frame of %d bytes, the limit is %d", ErrTooLarge, len(payload), maxPayload)
 		return s.err
 	}
-	f := append(s.frame[:0], byte(k), 0, 0, 0)
+	f := s.frame[:0]
+	f = append(f, byte(k), 0, 0, 0)
 	f = binary.LittleEndian.AppendUint32(f, uint32(len(payload)))
 	f = append(f, payload...)
 	f = binary.LittleEndian.AppendUint64(f, sum(s.frames, f))

@@ -50,8 +50,9 @@ func (b *bench) drive(d workload.Driver) error {
 			c := d.NewClient(id, b.seed, impatient{w, b})
 			for range b.txns {
 				c.Next()
-				if _, err := c.Run(ctx); b.forgive(err) != nil {
-					return b.forgive(err)
+				_, err := c.Run(ctx)
+				if err := b.forgive(err); err != nil {
+					return err
 				}
 			}
 			return nil

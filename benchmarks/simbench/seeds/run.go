@@ -42,7 +42,7 @@ type Result struct {
 }
 
 // Violation is something that must not happen, and how to see it again.
-type Violation struct {
+type Violation struct { //nolint:errname // what is found is called so everywhere
 	Seed    uint64
 	Options Options
 	Case    string

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -246,7 +245,7 @@ func newCounter(w *World, verb string) *counter {
 	if !w.StderrTerminal {
 		return c
 	}
-	c.bars = mpb.New(mpb.WithOutput(io.Writer(w.Stderr)), mpb.WithAutoRefresh())
+	c.bars = mpb.New(mpb.WithOutput(w.Stderr), mpb.WithAutoRefresh())
 	c.bar = c.bars.New(1, mpb.SpinnerStyle(), mpb.BarRemoveOnComplete(),
 		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string { return fmt.Sprintf("%s %d records", verb, c.n.Load()) })))
 	return c
