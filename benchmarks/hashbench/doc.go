@@ -8,20 +8,18 @@
 // The index is that of the engine (package race), without backups. A record is a
 // block of 64 bytes with an 8-byte key and an 8-byte value.
 //
-//	lookup   READ a combined bucket; READ the block         two round trips, 2 requests
-//	update   WRITE a new block beside the READ of the       three round trips, 4 requests
-//	         bucket; READ the block, to know the key;
+//	lookup   READ both combined buckets; READ the block     two round trips, 3 requests
+//	update   WRITE a new block beside the READs of the      three round trips, 5 requests
+//	         buckets; READ the block, to know the key;
 //	         CAS the slot
-//	again    WRITE the block beside the READ of the         two round trips, 3 requests
-//	         bucket; CAS the slot                           for each retry
+//	again    WRITE the block beside the READs of the        two round trips, 4 requests
+//	         buckets; CAS the slot                          for each retry
 //
-// That is RACE's algorithm 3, with the 3 requests for a retry that section 3.3 counts.
-// The paper's lookup READs both combined buckets of a key; this index knows from a
-// mark in the first when the second has to be read, too (package race), so lookups
-// cost a request less than the 3 of section 6.2.1. The block that an update has
-// replaced is what the same client writes next, so updates need no memory; a reader
-// that comes by it late finds another key or a broken checksum, and looks the key up
-// again.
+// That is RACE's algorithm 3 (race.Index.ReadBoth: the engine itself reads a key's
+// second choice only when a mark says so). Section 3.3 counts 3 requests for a retry,
+// one READ less. The block that an update has replaced is what the same client writes
+// next, so updates need no memory; a reader that comes by it late finds another key
+// or a broken checksum, and looks the key up again.
 //
 // An update is an operation of conflict avoidance (rdma.Coro.BeginOp): a CAS that
 // fails is a retry, and is followed by the backoff.

@@ -39,8 +39,8 @@ func point(t *testing.T, c Config, d *Data) Point {
 	return p
 }
 
-// Requests per operation, where nobody is in the way: 2 for a lookup, 4 for an update.
-// Fingerprints that two keys share, and keys in their second choice, cost a little more.
+// Requests per operation, where nobody is in the way, are those of RACE: 3 for a
+// lookup, 5 for an update. Fingerprints that two keys share cost a little more.
 func TestVerbs(t *testing.T) {
 	c := small()
 	c.Threads, c.Coroutines, c.Theta = 1, 1, 0
@@ -48,7 +48,7 @@ func TestVerbs(t *testing.T) {
 	for _, x := range []struct {
 		mix  Mix
 		want float64
-	}{{Mixes[2], 2}, {Mixes[3], 4}} {
+	}{{Mixes[2], 3}, {Mixes[3], 5}} {
 		c.Mix = x.mix
 		if p := point(t, c, d); p.VerbsPerOp < x.want || p.VerbsPerOp > x.want+0.15 || p.Retries != 0 {
 			t.Errorf("mix %s: %.2f verbs an operation and %.2f retries, want %v and none", x.mix.Name, p.VerbsPerOp, p.Retries, x.want)
