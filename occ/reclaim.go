@@ -208,14 +208,25 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) (reclaimResult, 
 	}
 	b.Reset()
 	record.Image(s.thread.Bytes(r.buf, record.LineSize)).Put(t.addr, id, record.Free, t.table.ID, t.class, 0, nil, nil)
-	for k := range v.Written(t.addr) {
+	// The primary has the lock, and comes last: whoever finishes this for a dead session
+	// knows by it that there is something to be finished.
+	for k := 1; k < v.Written(t.addr); k++ {
 		b.Write(v.At(t.addr, k), r.buf, record.LineSize)
 	}
-	if err := c.Do(b); err != nil {
-		return reclaimLater, s.fail(err)
-	}
-	if err := c.Fence(rdma.FenceThread, 0, b); err != nil { // before anybody has the block again
-		return reclaimLater, s.fail(err)
+	for last := false; ; last = true {
+		if last {
+			b.Reset()
+			b.Write(v.At(t.addr, 0), r.buf, record.LineSize)
+		}
+		if err := c.Do(b); err != nil {
+			return reclaimLater, s.fail(err)
+		}
+		if err := c.Fence(rdma.FenceThread, 0, b); err != nil { // before anybody has the block again
+			return reclaimLater, s.fail(err)
+		}
+		if last {
+			break
+		}
 	}
 	s.alloc.Free(t.addr, t.class)
 	return reclaimed, nil
