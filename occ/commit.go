@@ -146,7 +146,7 @@ func (tx *Tx) validateReads() error {
 
 // seal completes the new images and their log entries.
 func (tx *Tx) seal() error {
-	buf := tx.logBytes()
+	buf, v := tx.logBytes(), tx.view
 	for i := range tx.items {
 		it := &tx.items[i]
 		if it.write == writeNone {
@@ -160,8 +160,24 @@ func (tx *Tx) seal() error {
 		}
 		tx.sealImage(it)
 		tx.log.Set(buf, int(it.w), log.Update, it.addr, it.version, 0, int(it.wlen))
+		tx.spread(it)
+	}
+	if tx.view != v { // a move has met a segment that is newer than the map
+		for i := range tx.items {
+			if it := &tx.items[i]; it.write != writeNone && it.from == 0 {
+				tx.spread(it)
+			}
+		}
 	}
 	return nil
+}
+
+// spread notes which blades an item's image goes to.
+func (tx *Tx) spread(it *item) {
+	tx.homes.add(tx.view.At(it.addr, 0).Blade)
+	for k := tx.backups(it) - 1; k > 0; k-- {
+		tx.behind.add(tx.view.At(it.addr, k).Blade)
+	}
 }
 
 // sealImage completes an item's new image, for the block at it.addr.
@@ -201,6 +217,7 @@ func (tx *Tx) sealMove(it *item) error {
 	it.from, it.fromClass = it.addr, it.class
 	it.addr, it.class = to, class
 	tx.moves = true
+	tx.homes.add(tx.view.At(to, 0).Blade)
 	tx.sealImage(it)
 	tx.log.Set(tx.logBytes(), int(it.w), log.Move, it.addr, it.version, it.from, int(it.wlen))
 	return nil
@@ -282,20 +299,8 @@ func (tx *Tx) commitDefault() error {
 
 	// The log goes to every blade that gets a backup image, in front of it, and
 	// to others until there are f+1 copies.
-	var logs, homes bladeSet
-	for i := range tx.items {
-		it := &tx.items[i]
-		if it.write == writeNone {
-			continue
-		}
-		homes.add(v.At(it.addr, 0).Blade)
-		if it.from == 0 {
-			for k := tx.backups(it) - 1; k > 0; k-- {
-				logs.add(v.At(it.addr, k).Blade)
-			}
-		}
-	}
-	backups := logs
+	backups, homes := tx.behind, tx.homes
+	logs := backups
 	want := min(tx.s.eng.space.Backups()+1, v.UpBlades())
 	if mutant.LogOnFBlades {
 		want = max(want-1, 1)

@@ -167,13 +167,15 @@ type state struct {
 	turn    int // the item that is probably asked for next
 	valid   bool
 	active  bool
-	queried bool // an item has a query
-	deletes bool // an item has been deleted
-	moves   bool // an item moves to a larger block
-	linked  bool // the transaction has linked a block
-	late    bool // an item was written that was not locked
-	hide    bool // it is better to let other coroutines run than to wait for memory
-	busy    bool // from Begin until the last background request is posted
+	queried bool     // an item has a query
+	deletes bool     // an item has been deleted
+	moves   bool     // an item moves to a larger block
+	linked  bool     // the transaction has linked a block
+	late    bool     // an item was written that was not locked
+	hide    bool     // it is better to let other coroutines run than to wait for memory
+	homes   bladeSet // of the primaries of what is written, once that is sealed
+	behind  bladeSet // of the backups
+	busy    bool     // from Begin until the last background request is posted
 }
 
 // Tx is a transaction on a coroutine, reused for one after another. All byte
