@@ -68,13 +68,14 @@
 // When Update or Commit returns nil, the changes are in the logs of as many blades as
 // there are copies of a record. With Options.Dir blades are files, and the database is
 // there again, with exactly what was committed, when its directory is opened again:
-// after Close, and after the process was killed at any moment. What a loss of power, or
-// of a blade, leaves is said with Options.Durable and in docs/promises.md.
+// after Close, and after the process was killed at any moment; with Options.Durable
+// after a loss of power, too. A worker that stops in the middle of a transaction is
+// recovered by others: nothing that was acknowledged is lost, and no lock stays.
 //
 // # Errors
 //
 // Errors are tested with errors.Is against the variables of this package; their texts
 // say what happened, to what, and what to do. After ErrConflict, ErrNoSpace, or a
 // canceled context nothing of the transaction has happened. Only ErrOutcomeUnknown
-// leaves that open.
+// leaves that open, and [DB.Outcome] answers it.
 package txn

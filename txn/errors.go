@@ -34,7 +34,7 @@ var (
 	// ErrNoSpace too, or because it has as many sub-tables as it may.
 	ErrIndexFull = index.ErrFull
 	// ErrOutcomeUnknown: the commit was under way when the fabric failed, and the
-	// worker could not rejoin. errors.As with *occ.UnknownError gives the id, and
+	// worker could not rejoin. errors.As with *UnknownError gives the id, and
 	// DB.Outcome what became of it.
 	ErrOutcomeUnknown = occ.ErrOutcomeUnknown
 	// ErrFenced: the worker was declared dead, or the fabric has failed under it, before
@@ -78,3 +78,6 @@ var (
 
 // TooLargeError is an ErrTooLarge with what was too large, its size, and the limit.
 type TooLargeError = occ.TooLargeError
+
+// UnknownError is an ErrOutcomeUnknown with the transaction to ask DB.Outcome for.
+type UnknownError = occ.UnknownError
