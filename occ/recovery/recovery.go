@@ -381,8 +381,14 @@ func (o *Options) open(c *rdma.Coro, s race.Space, table uint16) (index.Index, e
 		return nil, err
 	}
 	ix.SetOwner(o.owner(s.View()))
+	ix.SetStall(stallNs)
 	return ix, nil
 }
+
+// stallNs is how long recovery waits for another's change of an index before it asks
+// whether he is dead: much longer than one takes, and much shorter than
+// transactions wait.
+const stallNs = 20_000_000
 
 // owner is the number under which the recoverer takes locks in an index.
 func (o *Options) owner(v *memory.View) uint64 {

@@ -111,8 +111,10 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func (w *world) newThread() *rdma.Thread {
-	th, err := rdma.NewThread(w.f, rdma.ThreadOptions{Index: w.thread, Techniques: rdma.AllTechniques, Arena: 4 << 20})
+func (w *world) newThread() *rdma.Thread { return w.newThreadOf(4 << 20) }
+
+func (w *world) newThreadOf(arena int) *rdma.Thread {
+	th, err := rdma.NewThread(w.f, rdma.ThreadOptions{Index: w.thread, Techniques: rdma.AllTechniques, Arena: arena})
 	must(w.t, err)
 	w.thread++
 	return th

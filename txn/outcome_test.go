@@ -1,0 +1,153 @@
+package txn_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"txnode/memory/catalog"
+	"txnode/occ"
+	"txnode/rdma"
+	"txnode/rdma/rdmatest"
+	"txnode/txn"
+)
+
+// TestOutcome: each of the verbs of a transaction is lost; the caller is told what became
+// of it, or asks, and the answer is that which the data gives, also later.
+func TestOutcome(t *testing.T) {
+	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
+		left := -2
+		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true}, Seed: 1,
+			Fail: func(*rdma.WR) rdma.Status {
+				if left--; left != -1 {
+					left = max(left, -2)
+					return rdma.StatusOK
+				}
+				return rdma.StatusTimeout
+			}})
+		cat := &catalog.Mem{}
+		open := func() *txn.DB {
+			o := tiny()
+			o.BladeSize, o.Fabric, o.Catalog, o.Policy, o.Workers = 0, f, cat, p, 1
+			return mustOpen(t, o)
+		}
+		db := open()
+		tab := table(t, db, "t")
+		told := map[uint64]txn.Outcome{}
+		for n := range 40 {
+			err := db.Update(t.Context(), func(tx *txn.Tx) error {
+				for k := range uint64(3) {
+					if err := tab.Put(tx, k, val(uint64(n))); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tx, err := db.Begin(t.Context(), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := tx.ID()
+			left = n
+			for k := range uint64(3) {
+				if err = tab.Put(tx, k, val(1000+uint64(n))); err != nil {
+					break
+				}
+			}
+			if err == nil {
+				err = tx.Commit()
+			} else {
+				_ = tx.Rollback()
+			}
+			left = -2
+			var now uint64
+			must := db.View(t.Context(), func(tx *txn.Tx) error {
+				v, err := tab.Get(tx, 0)
+				if err == nil {
+					now = uint64(v[0]) | uint64(v[1])<<8
+				}
+				return err
+			})
+			if must != nil {
+				t.Fatal(must)
+			}
+			happened := now == 1000+uint64(n)
+			if (err == nil) != happened && !errors.Is(err, txn.ErrOutcomeUnknown) {
+				t.Fatalf("%v, verb %d: told %v, and the value is %d", p, n, err, now)
+			}
+			var u *occ.UnknownError
+			if errors.As(err, &u) && uint64(u.Tx) != id {
+				t.Errorf("%v is about %d, not %d", err, u.Tx, id)
+			}
+			if o, err := db.Outcome(t.Context(), id); err == nil {
+				if (o == txn.Committed) != happened {
+					t.Fatalf("%v, verb %d: the outcome is %v, and the value is %d", p, n, o, now)
+				}
+				told[id] = o
+			} else if !errors.Is(err, txn.ErrNoOutcome) {
+				t.Fatalf("%v, verb %d: %v", p, n, err)
+			}
+		}
+		if len(told) < 5 {
+			t.Errorf("%v: only %d outcomes", p, len(told))
+		}
+		if err := db.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		db = open()
+		for id, o := range told {
+			if again, err := db.Outcome(t.Context(), id); err != nil || again != o {
+				t.Errorf("%v: the outcome of %d was %v, and is %v, %v", p, id, o, again, err)
+			}
+		}
+		for _, id := range []uint64{0, 1, 1 << 60} {
+			if _, err := db.Outcome(t.Context(), id); !errors.Is(err, txn.ErrNoOutcome) {
+				t.Errorf("outcome of %d: %v", id, err)
+			}
+		}
+	}
+}
+
+// TestLease: a worker that has stopped while it holds a lock is declared dead by who
+// meets the lock, when its lease has expired; it learns that, and goes on.
+func TestLease(t *testing.T) {
+	o := tiny()
+	o.LeaseTerm = 30 * time.Millisecond
+	db := mustOpen(t, o)
+	tab := table(t, db, "t")
+	fill(t, db, tab, 3, val(1))
+	tx, err := db.Begin(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tab.GetForUpdate(tx, 1); err != nil {
+		t.Fatal(err)
+	}
+	id := tx.ID()
+	if _, err := db.Outcome(t.Context(), id); !errors.Is(err, txn.ErrNoOutcome) {
+		t.Errorf("while it runs: %v", err)
+	}
+	if _, err := db.Recover(t.Context(), uint32(id>>40)); err != nil { // as if the lease had expired
+		t.Fatal(err)
+	}
+	if err := db.Update(context.Background(), func(tx *txn.Tx) error { return tab.Put(tx, 1, val(2)) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := tab.Put(tx, 1, val(3)); err != nil {
+		t.Fatal(err)
+	}
+	says(t, "Commit", tx.Commit(), txn.ErrFenced)
+	if o, err := db.Outcome(t.Context(), id); err != nil || o != txn.Aborted {
+		t.Errorf("%v, %v", o, err)
+	}
+	time.Sleep(2 * o.LeaseTerm) // idle workers are not declared dead: the database renews their leases
+	for k := range uint64(3) {
+		if err := db.Update(context.Background(), func(tx *txn.Tx) error { return tab.Put(tx, k, val(4)) }); err != nil {
+			t.Error(err)
+		}
+	}
+}
