@@ -364,19 +364,20 @@ func (b Image) sum(a memory.Addr, m Meta) uint64 {
 
 // sumWords walks p by pointer, as bounds checks would be half of it.
 func sumWords(h uint64, p []byte) uint64 {
-	at, n := unsafe.Pointer(unsafe.SliceData(p)), len(p)
-	for ; n >= 16; n -= 16 {
-		h = mum(word(at)^h, word(unsafe.Add(at, 8))^sumMul)
-		at = unsafe.Add(at, 16)
+	from, i := unsafe.Pointer(unsafe.SliceData(p)), 0
+	for ; i+16 <= len(p); i += 16 {
+		h = mum(word(from, i)^h, word(from, i+8)^sumMul)
 	}
-	if n >= 8 {
-		h = mum(word(at)^h, sumSeed)
+	if i+8 <= len(p) {
+		h = mum(word(from, i)^h, sumSeed)
 	}
 	return h
 }
 
-// word loads the little-endian word at p.
-func word(p unsafe.Pointer) uint64 { return binary.LittleEndian.Uint64((*[8]byte)(p)[:]) }
+// word loads the little-endian word at offset i.
+func word(from unsafe.Pointer, i int) uint64 {
+	return binary.LittleEndian.Uint64((*[8]byte)(unsafe.Add(from, i))[:])
+}
 
 func mum(x, y uint64) uint64 {
 	hi, lo := bits.Mul64(x, y)
