@@ -25,7 +25,7 @@ type onlyBackup struct {
 	slot    memory.Addr
 	copy    int
 	word    race.Slot
-	primary race.Slot // what the primary has; 0: nothing
+	primary race.Slot // what the primary has
 	hash    uint64
 }
 
@@ -454,7 +454,7 @@ func (x *indexWalk) settleBackups() {
 			x.mend(x.at(f, o.slot, o.copy), "the primary's word is written to the copy", bytes[:])
 		case img.Guard().Held():
 			x.found(KindReplica, o.slot, o.copy, "copy %d has %v, the primary %v; the block is locked by %v", o.copy, o.word, o.primary, img.Lock())
-		case o.primary != 0 && !x.twice[o.primary.Addr()]: // each may be the only slot of a record
+		case !o.primary.Empty() && !x.twice[o.primary.Addr()]: // each may be the only slot of a record
 			x.found(KindReplica, o.slot, o.copy, "copy %d has %v, a block in use that no other slot points to, and the primary %v", o.copy, o.word, o.primary)
 		default:
 			f := Finding{Kind: KindSlot, Table: x.id, What: fmt.Sprintf("the slot is %v, but copy %d has %v, a block in use that no other slot points to", o.primary, o.copy, o.word)}

@@ -8,7 +8,6 @@ import (
 	"txnode/index"
 	"txnode/index/indextest"
 	"txnode/memory"
-	"txnode/memory/record"
 	"txnode/rdma"
 )
 
@@ -307,44 +306,4 @@ func TestVerbs(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("remove after lookup", 2, 2)
-}
-
-// TestAbsenceAcrossSplit: the buckets of an absent key are empty, so a split changes
-// none of their slots, and the key is inserted into the new sub-table: the headers alone
-// tell.
-func TestAbsenceAcrossSplit(t *testing.T) {
-	m, ix, k := fixture(t, indextest.MemoryOptions{}, Options{Groups: 64})
-	c := m.Thread(t).Plain()
-	other, err := Open(c, m, ix.Root(), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := m.NewClient(c, other, 7)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for record.Hash(7, key(n))&1 == 0 {
-		n++
-	}
-	if err := k.Resolve(key(n)); err != nil {
-		t.Fatal(err)
-	}
-	if err := o.Resolve(key(n)); err != nil {
-		t.Fatal(err)
-	}
-	s := other.get()
-	if err := other.grow(c, s, &o.Query, &waiting{}); err != nil {
-		t.Fatal(err)
-	}
-	other.put(s)
-	if _, err := o.Insert(key(n), nil); err != nil {
-		t.Fatal(err)
-	}
-	if same, err := k.Unchanged(); same || err != nil {
-		t.Errorf("the insert was not noticed: %v", err)
-	}
-	if a, _, err := k.Find(key(n)); a == 0 || err != nil {
-		t.Errorf("the key was not found in the new sub-table: %v", err)
-	}
 }

@@ -1,0 +1,100 @@
+package race
+
+import (
+	"testing"
+
+	"txnode/index/indextest"
+	"txnode/memory/record"
+)
+
+// TestAbsenceAcrossSplit: the buckets of an absent key are empty, so a split changes
+// none of their slots, and the key is inserted into the new sub-table: the headers alone
+// tell.
+func TestAbsenceAcrossSplit(t *testing.T) {
+	m, ix, k := fixture(t, indextest.MemoryOptions{}, Options{Groups: 64})
+	c := m.Thread(t).Plain()
+	other, err := Open(c, m, ix.Root(), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := m.NewClient(c, other, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for record.Hash(7, key(n))&1 == 0 {
+		n++
+	}
+	if err := k.Resolve(key(n)); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Resolve(key(n)); err != nil {
+		t.Fatal(err)
+	}
+	s := other.get()
+	if err := other.grow(c, s, &o.Query, &waiting{}); err != nil {
+		t.Fatal(err)
+	}
+	other.put(s)
+	if _, err := o.Insert(key(n), nil); err != nil {
+		t.Fatal(err)
+	}
+	if same, err := k.Unchanged(); same || err != nil {
+		t.Errorf("the insert was not noticed: %v", err)
+	}
+	if a, _, err := k.Find(key(n)); a == 0 || err != nil {
+		t.Errorf("the key was not found in the new sub-table: %v", err)
+	}
+}
+
+// TestInsertBeforeHeaders: a split has published the new sub-table, and not changed
+// the headers of the old one. Who inserts a key that is to move then puts it where a
+// reader with an old directory looks; and the split moves it.
+func TestInsertBeforeHeaders(t *testing.T) {
+	m, ix, k := fixture(t, indextest.MemoryOptions{Copies: 2}, Options{Groups: 64})
+	c := m.Thread(t).Plain()
+	other, err := Open(c, m, ix.Root(), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := m.NewClient(c, other, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for record.Hash(7, key(n))&1 == 0 {
+		n++
+	}
+	s := other.get()
+	sp := split{ix: other, c: c, s: s, from: ix.dir.Load().entries[0].Table()}
+	ok, err := other.one(c, s, m.View(), sp.from+tableLockOff, 0, other.lockWord(c))
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	for _, do := range []func() error{func() error { _, err := sp.prepare(); return err }, sp.publish, func() error { return other.unlock(c, s, other.root+dirLockOff) },
+		func() error { _, err := other.refresh(c, other.dir.Load()); return err },
+		func() error { _, err := o.Insert(key(n), key(n)); return err }} {
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !other.dir.Load().entries[1].Filling() || ix.dir.Load().depth != 0 {
+		t.Fatal("the reader knows of the split, or the inserter does not")
+	}
+	for range 2 {
+		if v, err := k.Get(key(n)); err != nil || string(v) != string(key(n)) {
+			t.Errorf("the key has value %q, %v", v, err)
+		}
+		if ix.dir.Load().depth == 0 { // the first time
+			if err := sp.fill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if ix.dir.Load().depth != 1 {
+		t.Error("the reader has found a key that has moved without reading the directory")
+	}
+	if err := ix.Verify(k.C); err != nil {
+		t.Error(err)
+	}
+}
