@@ -98,9 +98,6 @@ func (s *Space) NewCoordinatorUntil(until int64) (Coordinator, error) {
 		return Coordinator{}, ErrGated
 	}
 	l := s.layout
-	if s.failover {
-		return Coordinator{}, ErrFailover
-	}
 	if l.NextCoordinator >= MaxCoordinators {
 		return Coordinator{}, fmt.Errorf("%w: coordinators", ErrExhausted)
 	}

@@ -47,9 +47,8 @@ var (
 	ErrClosed = errors.New("memory: closed")
 	// ErrRevision: the catalog was changed by somebody else.
 	ErrRevision = errors.New("memory: catalog was changed by another process")
-	// ErrFailover: a blade was declared dead, and transactions are being decided; in a
-	// moment coordinators can be registered again.
-	ErrFailover = errors.New("memory: transactions are being decided after the loss of a blade: try again")
+	// ErrDown: the blade was declared dead already.
+	ErrDown = errors.New("memory: blade was declared dead before")
 	// ErrLost: every copy of a segment died with its blade; a *LostError says which.
 	ErrLost = errors.New("memory: data is lost")
 	// ErrLayout: a change of the layout would break one of its invariants.

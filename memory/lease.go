@@ -145,7 +145,6 @@ type Claim struct {
 	by    uint32
 	until int64
 	view  atomic.Pointer[View]
-	all   bool // of TakeDown: every coordinator there is
 }
 
 // ClaimOptions say who recovers, and for how long the claim is good.
@@ -326,9 +325,6 @@ func (c *Claim) Forget() error {
 	l.Coordinators = slices.DeleteFunc(slices.Clone(l.Coordinators), func(e CoordinatorEntry) bool { return gone[e.ID] })
 	l.Unswept = true
 	s.sweeps++
-	if c.all {
-		s.failover = false
-	}
 	s.register()
 	return nil
 }

@@ -21,55 +21,30 @@ import (
 // The first step is part of the epoch that takes a blade down or up, so that service
 // is interrupted as seldom as possible.
 
-// TakeDown declares a blade dead, and claims all coordinators, in one change of the
-// catalog and one new epoch: the blade's copies are gone, backups are promoted, and
-// new copies begin where other blades have room. The change has as many entries as
-// segments and coordinators are concerned, and no verb is posted.
+// Demise is the change by which a blade is declared dead: its copies are gone, backups
+// are promoted, and new copies begin where other blades have room. It has as many
+// entries in the catalog as segments are concerned, and posts no verb.
 //
 // The locks that the dead blade held are gone, and so is what only its logs knew.
-// So nobody may touch a record before the transactions of all coordinators are
-// decided: until the claim that it returns is forgotten, in which all of them are,
-// no coordinator can be registered (ErrFailover), and those that were are dead.
+// So it is to be made by a claim of all coordinators, ClaimOptions.Change: until that
+// one is forgotten, nobody may touch a record. What is down already is ErrDown.
 //
-// A blade that is down already is not taken down again; if that was not brought to
-// its end, the coordinators are claimed again, else the claim is nil. A blade whose key
-// could not be changed is an error when all that is done; that one has to be taken
-// down too.
-func (s *Space) TakeDown(o ClaimOptions, b rdma.BladeID) (*Claim, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before, was := s.layout.Epoch, s.failover
-	err := s.advance(func(l *Layout) error {
-		if int(b) >= len(l.Blades) {
-			return fmt.Errorf("memory: blade %d of %d: %w", b, len(l.Blades), rdma.ErrBladeDown)
-		}
-		down := l.Blades[b].State == BladeDown
+// A blade whose key could not be changed is an error when all that is done; that
+// one has to be declared dead too.
+func (s *Space) Demise(b rdma.BladeID) func(*Layout) error {
+	return func(l *Layout) error {
 		switch {
-		case down && !s.failover:
-			return errUnchanged
-		case !down && l.upBlades() == 1:
+		case int(b) >= len(l.Blades):
+			return fmt.Errorf("memory: blade %d of %d: %w", b, len(l.Blades), rdma.ErrBladeDown)
+		case l.Blades[b].State == BladeDown:
+			return ErrDown
+		case l.upBlades() == 1:
 			return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: ErrLost, What: "it was the last one, and no blade is left"}
-		case !down:
-			l.TakeDown(b)
-			s.buildMissing(l)
 		}
-		for i := range l.Coordinators {
-			e := &l.Coordinators[i]
-			e.Recovering, e.By, e.Until = true, o.By, o.Until
-		}
-		s.failover = true
+		l.TakeDown(b)
+		s.buildMissing(l)
 		return nil
-	})
-	if s.layout.Epoch == before {
-		s.failover = was
-		return nil, err
 	}
-	c := &Claim{space: s, by: o.By, until: o.Until, all: true}
-	c.view.Store(s.View())
-	for _, e := range s.layout.Coordinators {
-		c.Coordinators = append(c.Coordinators, s.areas(e))
-	}
-	return c, err
 }
 
 // errUnchanged makes AdvanceEpoch stop without an epoch and without an error.

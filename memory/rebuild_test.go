@@ -51,9 +51,17 @@ func alike(t *testing.T, c *rdma.Coro, s *memory.Space) (copies int) {
 func lose(t *testing.T, b *bed, s *memory.Space, blade rdma.BladeID) {
 	t.Helper()
 	check(t, b.inner.StopBlade(blade))
-	claim, err := s.TakeDown(memory.ClaimOptions{}, blade)
-	check(t, err)
-	check(t, claim.Forget())
+	check(t, must(demise(t, s, blade))(t).Forget())
+}
+
+// demise declares a blade dead, and claims all coordinators.
+func demise(t *testing.T, s *memory.Space, blade rdma.BladeID) (*memory.Claim, error) {
+	t.Helper()
+	var ids []uint32
+	for _, c := range must(s.Coordinators())(t) {
+		ids = append(ids, c.ID)
+	}
+	return s.Claim(memory.ClaimOptions{Steal: true, Change: s.Demise(blade)}, ids...)
 }
 
 // copyAll runs a copier to its end.
@@ -173,19 +181,20 @@ func TestEveryCopyGone(t *testing.T) {
 		x, y := fill(t, c, s, a)
 		blocks = append(blocks, x, y)
 	}
+	must(s.NewCoordinator())(t)
 	// Both at once: the second one before anything could be built.
 	check(t, b.inner.StopBlade(0))
 	check(t, b.inner.StopBlade(1))
-	_, err := s.TakeDown(memory.ClaimOptions{}, 0)
-	if !errors.Is(err, rdma.ErrBladeDown) {
-		t.Errorf("two blades are gone, one was taken down: %v", err)
+	if _, err := demise(t, s, 0); !errors.Is(err, rdma.ErrBladeDown) {
+		t.Errorf("two blades are gone, one was declared dead: %v", err)
 	}
-	if _, err := s.NewCoordinator(); !errors.Is(err, memory.ErrFailover) {
+	if _, err := s.NewCoordinator(); !errors.Is(err, memory.ErrGated) {
 		t.Errorf("a coordinator before all is decided: %v", err)
 	}
-	claim, err := s.TakeDown(memory.ClaimOptions{}, 1)
-	check(t, err)
-	check(t, claim.Forget())
+	if _, err := demise(t, s, 0); !errors.Is(err, memory.ErrDown) {
+		t.Errorf("declared dead twice: %v", err)
+	}
+	check(t, must(demise(t, s, 1))(t).Forget())
 	lost := 0
 	for _, x := range blocks {
 		err := s.LostError(x)
@@ -203,8 +212,8 @@ func TestEveryCopyGone(t *testing.T) {
 	if lost == 0 || lost == len(blocks) {
 		t.Errorf("%d of %d blocks are lost", lost, len(blocks))
 	}
-	if _, err := s.TakeDown(memory.ClaimOptions{}, 2); !errors.Is(err, memory.ErrLost) {
-		t.Errorf("the last blade was taken down: %v", err)
+	if _, err := demise(t, s, 2); !errors.Is(err, memory.ErrLost) {
+		t.Errorf("the last blade was declared dead: %v", err)
 	}
 	fill(t, c, s, a) // what is left takes data
 	check(t, b.inner.RestartBlade(0, true))

@@ -37,7 +37,6 @@ type Space struct {
 	extents   extentSpace
 	logs      logSpace
 	sweeps    uint64 // grows when something is left to be swept
-	failover  bool   // a blade was taken down, and not all transactions are decided
 	// clean are places of blades that are up that a segment has had and lost, and
 	// that have been cleared since: see rebuild.go.
 	clean map[rdma.BladeID][]uint64

@@ -525,6 +525,7 @@ func (tx *Tx) conclude(outcome history.Outcome) {
 	if tx.tap != nil {
 		tx.tell(outcome == history.Committed)
 	}
+	tx.concluded = outcome == history.Committed
 	if tx.hist != nil {
 		tx.report(outcome)
 	}

@@ -249,6 +249,17 @@ func (s *Session) Close() error {
 		}
 		tx.free()
 	}
+	if s.broken == nil && s.outlived() != nil {
+		for _, tx := range s.txs {
+			tx.items = tx.items[:0]
+		}
+		if err := s.Rejoin(c); err != nil {
+			return err
+		}
+		s.eng.mu.Lock()
+		delete(s.eng.sessions, s)
+		s.eng.mu.Unlock()
+	}
 	if s.broken != nil {
 		return s.broken // the coordinator stays registered: recovery takes over
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"txnode/memory"
+	"txnode/rdma"
 )
 
 // join makes c the session's coordinator: nothing of another one's is under way.
@@ -29,8 +30,23 @@ func (s *Session) moved(v *memory.View) error {
 	if err != nil {
 		return s.fail(fmt.Errorf("%w: in epoch %d: %w", ErrFenced, v.Epoch, err))
 	}
+	for b := range c.Logs {
+		if c.Logs[b].Size > 0 && s.ring.areas[b].Size == 0 {
+			// The queue pair is that to the blade before it died. A failure shows at the next verb.
+			_ = s.thread.Reconnect(rdma.BladeID(b))
+		}
+	}
 	s.ring.areas = c.Logs
 	s.epoch = v.Epoch
 	v.Rekey(s.thread)
+	return nil
+}
+
+// outlived returns nil, or breaks the session because it was declared dead while it
+// was idle.
+func (s *Session) outlived() error {
+	if v := s.eng.space.Current(); v.Epoch != s.epoch {
+		return s.moved(v)
+	}
 	return nil
 }

@@ -150,11 +150,21 @@ func (s *Session) Rejoin(c *rdma.Coro) error {
 	}
 	s.rejoining = true
 	defer func() { s.rejoining = false }()
-	if err := s.rejoin(c); err != nil {
-		return fmt.Errorf("occ: rejoining: %w", err)
+	for tries := 0; ; tries++ {
+		err := s.rejoin(c)
+		if err == nil {
+			return nil
+		}
+		// A blade, or the epoch, may have gone meanwhile.
+		if !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) || s.eng.opts.BladeDown == nil || tries >= maxRejoins {
+			return fmt.Errorf("occ: rejoining: %w", err)
+		}
+		c.Sleep(rejoinPollNs)
 	}
-	return nil
 }
+
+// maxRejoins bounds how often in a row something goes wrong.
+const maxRejoins = 100
 
 // rejoinPollNs is how long a wait for others lasts at least.
 const rejoinPollNs = 5_000
@@ -197,13 +207,13 @@ func (s *Session) rejoin(c *rdma.Coro) error {
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, memory.ErrGated) && !errors.Is(err, memory.ErrFailover) {
+		if !errors.Is(err, memory.ErrGated) {
 			return err
 		}
 		c.Sleep(rejoinPollNs)
 	}
 	s.asked = s.asked[:0]
-	if err := s.releaseOld(c, old, own); err != nil {
+	if err := s.releaseOld(c, own); err != nil {
 		return err
 	}
 	s.broken = nil
@@ -250,7 +260,7 @@ func (s *Session) settleOld(c *rdma.Coro, old uint32) (own bool, err error) {
 		o := s.Recovery()
 		o.Fenced, o.Asked = true, s.asked
 		_, err := recovery.Recover(c, o, old)
-		if errors.Is(err, memory.ErrClaimed) {
+		if errors.Is(err, memory.ErrClaimed) || errors.Is(err, memory.ErrNoCoordinator) {
 			c.Sleep(rejoinPollNs)
 			continue
 		}
@@ -264,12 +274,12 @@ func (s *Session) settleOld(c *rdma.Coro, old uint32) (own bool, err error) {
 // releaseOld unlocks what the transactions of the old coordinator may have left
 // locked, as far as the session remembers, and takes back blocks that they had not
 // come to use. The coordinator is gone, so others may do the same.
-func (s *Session) releaseOld(c *rdma.Coro, old uint32, own bool) error {
+func (s *Session) releaseOld(c *rdma.Coro, own bool) error {
 	o := s.Recovery()
 	for _, tx := range s.txs {
 		for i := range tx.items {
 			it := &tx.items[i]
-			if it.addr == 0 || tx.id.Coordinator() != old || !it.update && !it.locked && !it.inserted && it.from == 0 {
+			if it.addr == 0 || tx.concluded || tx.id.Coordinator() == s.coord.ID || !it.update && !it.locked && !it.inserted && it.from == 0 {
 				continue
 			}
 			fresh := it.inserted || it.from != 0 // the block was the session's alone
@@ -277,9 +287,16 @@ func (s *Session) releaseOld(c *rdma.Coro, old uint32, own bool) error {
 			if err != nil {
 				return err
 			}
+			if it.inserted && free == recovery.UnlockedUnused {
+				// Its placeholder may have died with a blade, and its slot not.
+				if err := recovery.Unlink(c, o, it.table.ID, it.key(), it.addr); err != nil {
+					return err
+				}
+			}
 			if fresh && own && free == recovery.UnlockedUnused {
 				s.alloc.Free(it.addr, it.class)
 			}
+			it.addr = 0
 			if it.from != 0 {
 				if _, err := recovery.Unlock(c, o, it.from); err != nil {
 					return err

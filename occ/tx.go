@@ -176,6 +176,8 @@ type state struct {
 	homes   bladeSet // of the primaries of what is written, once that is sealed
 	behind  bladeSet // of the backups
 	busy    bool     // from Begin until the last background request is posted
+	// concluded: it is committed, and what is left of it is in its log.
+	concluded bool
 }
 
 // Tx is a transaction on a coroutine, reused for one after another. All byte

@@ -35,6 +35,7 @@ type DB struct {
 
 	pool        pool
 	maintenance maintainer
+	failover    failover
 
 	mu      sync.Mutex
 	workers map[*Worker]struct{}
@@ -103,8 +104,11 @@ func (db *DB) start() error {
 	}
 	db.engine = occ.NewEngine(db.space, occ.Options{
 		Policy: db.opts.Policy, ReadBackups: db.opts.ReadBackups, Flush: flush, CacheBytes: db.opts.CacheBytes,
-		LeaseTerm: int64(max(db.opts.LeaseTerm, 0)), ClockDrift: db.opts.ClockDrift,
+		LeaseTerm: int64(max(db.opts.LeaseTerm, 0)), ClockDrift: db.opts.ClockDrift, BladeDown: db.bladeDown,
 	})
+	if err := db.startFailover(); err != nil {
+		return err
+	}
 	db.startMaintenance()
 	return nil
 }

@@ -96,7 +96,11 @@ func (db *DB) maintainOn(c *rdma.Coro, o recovery.Options, sweeper **recovery.Sw
 	defer func() {
 		if errors.Is(err, rdma.ErrVerb) {
 			*sweeper = nil
-			err = errors.Join(err, recovery.Reconnect(c, db.space))
+			e := recovery.Reconnect(c, db.space)
+			if errors.Is(e, rdma.ErrBladeDown) {
+				e = db.bladeDown(c, e)
+			}
+			err = errors.Join(err, e)
 		}
 	}()
 	if err := db.recoverExpired(c, o); err != nil {
@@ -172,7 +176,10 @@ func (w *Worker) maintainAll() error {
 	if w.swept != w.session.Coordinator() {
 		w.sweeper, w.swept = nil, w.session.Coordinator()
 	}
-	_, err := w.db.maintainOn(w.coro, w.session.Recovery(), &w.sweeper, 1)
+	if _, err := w.db.maintainOn(w.coro, w.session.Recovery(), &w.sweeper, 1); err != nil {
+		return err
+	}
+	_, err := w.db.keep(w.coro, 1)
 	return err
 }
 

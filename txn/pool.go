@@ -226,6 +226,7 @@ func (db *DB) Close(ctx context.Context) error {
 		}
 	}
 	db.stopMaintenance()
+	errs = append(errs, db.stopFailover())
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
 	if errors.Join(errs...) == nil {

@@ -43,6 +43,7 @@ type item struct {
 	version record.TxID // of the block
 	hash    uint64
 	known   bool // the hash is that of the block's key
+	free    bool // the block is free
 }
 
 // maxUnclear is how often a slot is looked at whose block does not hold a key
@@ -93,6 +94,12 @@ func (m *mover) groups(off, n uint32, last bool) (done bool, err error) {
 		switch {
 		case it.value.Moving():
 			moving = append(moving, it) // from a split that was interrupted
+		case !it.known && last && it.free:
+			// Nobody frees a block that is linked, or links one that is free: its
+			// insert was undone after the block had died with a blade.
+			if _, err := m.ix.one(m.c, m.s, m.ix.space.ViewOn(m.c.Thread()), m.from+memory.Addr(it.off), uint64(it.value), 0); err != nil {
+				return false, err
+			}
 		case !it.known && last:
 			m.damage = m.ix.corrupt(m.from+memory.Addr(it.off), "%v: the block does not hold a key that belongs here", it.value)
 		case !it.known:
@@ -180,7 +187,7 @@ func (m *mover) hashes(items []item) error {
 	var long []int
 	for i := range items {
 		img := record.Image(t.Bytes(buf+uint32(i)*record.LineSize, record.LineSize))
-		items[i].version = img.Version()
+		items[i].version, items[i].free = img.Version(), img.Meta().State() == record.Free
 		n, ok := m.keyLen(img, items[i].value)
 		switch {
 		case !ok:

@@ -45,6 +45,18 @@ func Unlock(c *rdma.Coro, o Options, a memory.Addr) (Unlocked, error) {
 	return u.unlock(a)
 }
 
+// Unlink takes a block out of the index of a table that was linked for a key by an
+// insert which is undone, and whose placeholder died with a blade: the block is free.
+// Whoever calls has the block.
+func Unlink(c *rdma.Coro, o Options, table uint16, key []byte, a memory.Addr) error {
+	u, err := newUnlocker(c, &o, func(table uint16) (index.Index, error) { return o.open(c, o.Space, table) })
+	if err != nil {
+		return err
+	}
+	defer u.close()
+	return u.unlink(o.Space.View(), table, a, key)
+}
+
 // unlocker resolves orphan locks.
 type unlocker struct {
 	c     *rdma.Coro
@@ -159,7 +171,7 @@ func (u *unlocker) read(v *memory.View, a memory.Addr) (record.Image, error) {
 func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) error {
 	m, t := img.Meta(), u.c.Thread()
 	if _, err := img.Check(a); err == nil { // else it was being written, and never linked
-		if err := u.unlink(v, m.Table(), a, img); err != nil {
+		if err := u.unlink(v, m.Table(), a, img.Key()); err != nil {
 			return err
 		}
 	}
@@ -203,7 +215,7 @@ func (u *unlocker) place() error {
 }
 
 // unlink takes a block out of its table's index, on every copy.
-func (u *unlocker) unlink(v *memory.View, table uint16, a memory.Addr, img record.Image) error {
+func (u *unlocker) unlink(v *memory.View, table uint16, a memory.Addr, key []byte) error {
 	ix, err := u.index(table)
 	if errors.Is(err, memory.ErrNoTable) {
 		return nil
@@ -222,7 +234,6 @@ func (u *unlocker) unlink(v *memory.View, table uint16, a memory.Addr, img recor
 		}
 		u.qsize = need
 	}
-	key := img.Key()
 	q := &index.Query{Key: key, Hash: record.Hash(table, key), Local: (u.query + record.LineSize - 1) &^ (record.LineSize - 1), View: v}
 	lookup := func() error {
 		for range maxLookups {

@@ -16,6 +16,7 @@ import (
 type benchOptions struct {
 	Store   StoreOptions
 	Run     runner.Config
+	Kill    killOptions
 	Output  outputFormat
 	Save    string // name in the history
 	NoSave  bool
@@ -40,6 +41,7 @@ func (o *benchOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	fs.BoolVar(&c.Verify, "verify", false, "record the history of all transactions and check that it is strictly serializable;\nslower (the books are always checked)")
 	fs.Int64Var(&c.VerifyWindow, "verify-window", runner.DefaultVerifyWindow, "number of transactions whose history is checked at a time; they take about 1 KiB of memory each")
 	fs.StringVar(&o.EDN, "history", "", "`file` to write the history of all transactions to, with --verify, for Jepsen's checker Elle: EDN, for its model\nrw-register; each --verify-window is a file of its own (h.edn, h.2.edn, ...); by default none")
+	o.Kill.AddFlags(cmd)
 	o.Store.AddFlags(cmd)
 	o.Output.addFlag(cmd)
 	fs.StringVar(&o.Save, "save", "", "`name` to keep the result under; by default its number alone")
@@ -90,6 +92,7 @@ func (o *benchOptions) Validate(cmd *cobra.Command) error {
 		faults = append(faults, fmt.Sprintf("--save is %q; a number names another result", o.Save))
 	}
 	add(o.Store.Validate(cmd))
+	faults = append(faults, o.Kill.faults(cmd, &o.Store, &o.Run)...)
 	if len(faults) > 0 {
 		return usagef("%s", strings.Join(faults, "; "))
 	}
@@ -126,7 +129,8 @@ With --dir the data stays, and the next run goes on with it.`,
 		Example: fmt.Sprintf(`  txnode bench %[1]s --threads 2 --coroutines 8 --duration 10s --runs 5
   txnode bench %[1]s --policy ford --techniques none --save ford
   txnode bench %[1]s --rate 100000 --duration 1m -o json
-  txnode bench %[1]s --verify --duration 10s`, wl.name),
+  txnode bench %[1]s --verify --duration 10s
+  txnode bench %[1]s --blades 4 --kill-blade 5s --restore-blade 8s --duration 12s`, wl.name),
 		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -55,10 +55,18 @@ func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.
 		edn := &ednWriter{path: b.o.EDN}
 		cfg.History = edn.window
 	}
+	if cfg.Events, err = b.o.Kill.events(store); err != nil {
+		return nil, errors.Join(err, stopProfile(), closeStore())
+	}
 	res, err := runner.Bench(ctx, store, b.driver, cfg)
 	progress.close()
+	if len(res.Runs) > 0 {
+		err = errors.Join(err, b.o.Kill.settle(store))
+	}
 	description := b.o.Store.describe(store, b.w.Fabric)
 	// A directory is complete when it is closed: an error then spoils the result.
+	out := report.FromRunner(b.driver.Name(), res)
+	outages(out, res, store)
 	err = errors.Join(err, stopProfile(), closeStore())
 	if err == nil && res.Interrupted {
 		err = errInterrupted
@@ -66,7 +74,6 @@ func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.
 	if len(res.Runs) == 0 {
 		return nil, err
 	}
-	out := report.FromRunner(b.driver.Name(), res)
 	out.Time = b.w.Now().UTC()
 	out.Name = b.o.Save
 	out.Command = b.args

@@ -1,0 +1,380 @@
+package txn
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"txnode/memory"
+	"txnode/occ/recovery"
+	"txnode/rdma"
+)
+
+// failover sees to blades that die and come back. Whoever meets one that does not
+// answer declares it dead, on his own thread, and has all transactions decided; the
+// others wait for him. What can wait is done in small steps beside the transactions:
+// blades that are back are taken in again, copies are built. A database of this
+// process has a goroutine for that; on a fabric of the caller's the workers do it
+// between their transactions.
+type failover struct {
+	deciding atomic.Bool // somebody looks after blades that do not answer
+	keeping  atomic.Bool // somebody does the next step of what can wait
+	degraded atomic.Bool // there is something that can wait
+	kick     chan struct{}
+	stop     chan struct{} // nil: there is no goroutine
+	done     sync.WaitGroup
+	thread   *rdma.Thread // of the goroutine
+	copier   *memory.Copier
+	copied   atomic.Pointer[memory.CopyProgress]
+	lookAt   int64 // when to look next whether a blade is back
+
+	mu      sync.Mutex
+	outages []Outage
+}
+
+// Outage is the story of a blade that was lost. Times are nanoseconds of the fabric's
+// clock; 0: not yet.
+type Outage struct {
+	Blade    int
+	Noticed  int64 // a verb had failed
+	Promoted int64 // the blade was declared dead, and its backups are primaries
+	Decided  int64 // all transactions are decided, and others can begin
+	Back     int64 // the blade takes part again
+	Whole    int64 // every segment has all of its copies again
+	Primary  int   // segments whose primary it had
+	Built    int   // segments of which copies were built since
+	Copied   uint64
+	Finished int // transactions that were found committed and were completed
+	Undone   int // and that were taken back
+}
+
+// Redundancy is how well the data is copied just now.
+type Redundancy struct {
+	memory.Redundancy
+	// Building is how far the copies are that are being built, in bytes looked at.
+	BuildDone, BuildTotal uint64
+	// Outages are the last blades that were lost, the oldest first.
+	Outages []Outage
+}
+
+// maxOutages is how many outages are remembered.
+const maxOutages = 64
+
+// Redundancy tells how well the data is copied, which blades are missing, and how far
+// their replacement is.
+func (db *DB) Redundancy() Redundancy {
+	r := Redundancy{Redundancy: db.space.Redundancy()}
+	if p := db.failover.copied.Load(); p != nil && r.Redundancy.Building > 0 {
+		r.BuildDone, r.BuildTotal = p.Done, p.Total
+	}
+	db.failover.mu.Lock()
+	defer db.failover.mu.Unlock()
+	r.Outages = slices.Clone(db.failover.outages)
+	return r
+}
+
+// Bounds on how patient failover is.
+const (
+	probes       = 3
+	probePause   = int64(20_000)
+	awaitPause   = int64(10_000)
+	lookPause    = int64(50_000_000) // between two looks whether a blade is back
+	keepSteps    = 8                 // of a copier in a row
+	keeperThread = controlThread + 1
+)
+
+// bladeDown is called on a thread that has met a blade which does not answer. When it
+// returns nil, it is worth while to connect again: the blade answers after all, or
+// is declared dead and everything is decided.
+func (db *DB) bladeDown(c *rdma.Coro, _ error) error {
+	f := &db.failover
+	noticed := c.Thread().Now()
+	if !f.deciding.CompareAndSwap(false, true) {
+		for f.deciding.Load() {
+			c.Sleep(awaitPause)
+		}
+		return nil
+	}
+	defer f.deciding.Store(false)
+	for range memory.MaxReplicas * probes {
+		dead, err := db.probe(c)
+		if err != nil {
+			return err
+		}
+		if len(dead) == 0 && !db.space.Gated() {
+			return nil
+		}
+		for _, b := range dead {
+			err = errors.Join(err, db.declareDead(c, b, noticed))
+		}
+		if len(dead) == 0 { // somebody has stopped in the middle
+			_, err = recovery.FailOver(c, db.failOptions(), nil)
+		}
+		if err != nil && !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) {
+			return err
+		}
+	}
+	return errors.Join(rdma.ErrBladeDown, errors.New("txn: blades come and go"))
+}
+
+func (db *DB) failOptions() recovery.Options {
+	o := db.engine.Recovery()
+	o.Steal = true
+	return o
+}
+
+// declareDead declares a blade dead and has all transactions decided.
+func (db *DB) declareDead(c *rdma.Coro, b rdma.BladeID, noticed int64) error {
+	x := Outage{Blade: int(b), Noticed: noticed}
+	l := db.space.Layout()
+	for i := range l.Segments {
+		if p := &l.Segments[i].Placement; p.N > 0 && l.Segments[i].Kind != memory.KindLog && p.Replicas[0].Blade == b {
+			x.Primary++
+		}
+	}
+	demise := db.space.Demise(b)
+	rep, err := recovery.FailOver(c, db.failOptions(), func(l *memory.Layout) error {
+		err := demise(l)
+		x.Promoted = c.Thread().Now()
+		return err
+	})
+	if errors.Is(err, memory.ErrDown) {
+		return nil
+	}
+	x.Decided = c.Thread().Now()
+	x.Finished, x.Undone = rep.Finished, len(rep.Aborted)
+	f := &db.failover
+	f.mu.Lock()
+	if f.outages = append(f.outages, x); len(f.outages) > maxOutages {
+		f.outages = f.outages[1:]
+	}
+	f.mu.Unlock()
+	f.degraded.Store(true)
+	select {
+	case f.kick <- struct{}{}:
+	default:
+	}
+	r := db.space.Redundancy()
+	db.opts.Logger.Error("a blade does not answer and was declared dead; its backups have taken over", zap.Int("blade", int(b)),
+		zap.Duration("after", time.Duration(x.Decided-x.Noticed)), zap.Int("promoted", x.Primary), zap.Int("copies missing", r.Missing),
+		zap.Int("being built", r.Building), zap.Int("segments lost", r.Lost), zap.Int("finished", x.Finished), zap.Int("undone", x.Undone), zap.Error(err))
+	return err
+}
+
+// probe lists the blades that do not answer, though they should.
+func (db *DB) probe(c *rdma.Coro) ([]rdma.BladeID, error) {
+	var dead []rdma.BladeID
+	v := db.space.Current()
+	for b := range rdma.BladeID(v.Blades()) {
+		if !v.Up(b) {
+			continue
+		}
+		ok, err := db.answers(c, b)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			dead = append(dead, b)
+		}
+	}
+	return dead, nil
+}
+
+// answers asks a blade, several times if need be.
+func (db *DB) answers(c *rdma.Coro, b rdma.BladeID) (bool, error) {
+	t := c.Thread()
+	buf, err := t.Alloc(8)
+	if err != nil {
+		return false, err
+	}
+	defer t.Free(buf, 8)
+	var batch rdma.Batch
+	for try := 0; ; try++ {
+		if err = t.Reconnect(b); err == nil {
+			batch.Reset()
+			batch.Read(rdma.RemoteAddr{Blade: b, Key: db.space.Current().Key(b)}, buf, 8)
+			err = c.Do(&batch)
+		}
+		switch {
+		case err == nil, errors.Is(err, rdma.ErrStaleKey): // the epoch moves on: it is alive
+			return true, t.Reconnect(b)
+		case errors.Is(err, rdma.ErrBladeDown) && try >= probes:
+			return false, nil
+		case try >= 100*probes: // what others have under way on the thread does not end
+			return false, err
+		}
+		c.Sleep(probePause)
+	}
+}
+
+// startFailover starts the goroutine that looks after what can wait.
+func (db *DB) startFailover() error {
+	f := &db.failover
+	f.kick = make(chan struct{}, 1)
+	f.copier = db.space.NewCopier()
+	r := db.space.Redundancy()
+	f.degraded.Store(len(r.Down) > 0 || r.Missing > 0)
+	if db.owned == nil || db.space.ReadOnly() {
+		return nil
+	}
+	var err error
+	if f.thread, err = rdma.NewThread(db.fabric, rdma.ThreadOptions{Index: keeperThread, Techniques: *db.opts.Techniques, Arena: 4 << 20}); err != nil {
+		return err
+	}
+	f.stop = make(chan struct{})
+	f.done.Go(func() {
+		wait := time.NewTimer(0)
+		defer wait.Stop()
+		for {
+			select {
+			case <-f.stop:
+				return
+			case <-f.kick:
+			case <-wait.C:
+			}
+			if !f.degraded.Load() {
+				wait.Reset(time.Hour) // or until the kick
+				continue
+			}
+			from := time.Now()
+			busy, err := db.keep(f.thread.Plain(), keepSteps)
+			if err != nil {
+				db.opts.Logger.Warn("replacing what a lost blade had has failed, and will be tried again", errField(err))
+			}
+			pause := time.Since(from) // half of a processor at most
+			if !busy || err != nil {
+				pause = max(pause, 10*time.Millisecond)
+			}
+			wait.Reset(pause)
+		}
+	})
+	return nil
+}
+
+// stopFailover ends the goroutine.
+func (db *DB) stopFailover() error {
+	f := &db.failover
+	if f.stop == nil {
+		return nil
+	}
+	close(f.stop)
+	f.done.Wait()
+	f.stop = nil
+	return f.thread.Close()
+}
+
+// keep does some steps of what can wait: it takes in blades that are back, and builds
+// copies. busy: there is more to be done at once.
+func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
+	f := &db.failover
+	if !f.degraded.Load() || !f.keeping.CompareAndSwap(false, true) {
+		return false, nil
+	}
+	defer f.keeping.Store(false)
+	defer func() {
+		if err == nil || !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) {
+			return
+		}
+		if errors.Is(err, rdma.ErrStaleKey) {
+			err = nil // the epoch has moved: once more
+		}
+		e := recovery.Reconnect(c, db.space)
+		if errors.Is(e, rdma.ErrBladeDown) {
+			e = db.bladeDown(c, e)
+		}
+		err = errors.Join(err, e)
+	}()
+	if now := c.Thread().Now(); now >= f.lookAt {
+		f.lookAt = now + lookPause
+		if err := db.welcome(c); err != nil {
+			return false, err
+		}
+		if db.space.CanBuild() > 0 {
+			if _, err := db.space.Build(); err != nil {
+				return false, err
+			}
+		}
+	}
+	if _, unswept := db.space.Unswept(); unswept && f.stop != nil {
+		// Soon, since half-done changes of an index are in the way of others.
+		db.ctlMu.Lock()
+		more, err := db.maintainOn(c, db.engine.Recovery(), &db.maintenance.sweeper, sweepPart)
+		db.ctlMu.Unlock()
+		if more || err != nil {
+			return true, err
+		}
+	}
+	for range steps {
+		idle, err := f.copier.Step(c)
+		p := f.copier.Progress()
+		f.copied.Store(&p)
+		if err != nil {
+			return true, err
+		}
+		if idle {
+			return false, db.wholeAgain()
+		}
+	}
+	return true, nil
+}
+
+// welcome takes blades in again that answer.
+func (db *DB) welcome(c *rdma.Coro) error {
+	for _, b := range db.space.Redundancy().Down {
+		if c.Thread().Reconnect(b) != nil {
+			continue
+		}
+		if err := db.space.Admit(c, b); err != nil {
+			if errors.Is(err, rdma.ErrBladeDown) {
+				continue
+			}
+			return err
+		}
+		db.failover.note(func(x *Outage) {
+			if x.Blade == int(b) && x.Back == 0 {
+				x.Back = c.Thread().Now()
+			}
+		})
+		db.opts.Logger.Info("a blade is back and was taken in again", zap.Int("blade", int(b)))
+	}
+	return nil
+}
+
+// wholeAgain notes that nothing is being built, and whether anything is missing.
+func (db *DB) wholeAgain() error {
+	r := db.space.Redundancy()
+	if r.Missing > 0 {
+		return nil
+	}
+	p := db.failover.copier.Progress()
+	news := false
+	now := db.fabric.Now()
+	db.failover.note(func(x *Outage) {
+		if x.Whole == 0 {
+			x.Whole, x.Built, x.Copied = now, p.Finished, p.Copied
+			news = true
+		}
+	})
+	if news {
+		db.opts.Logger.Info("every segment has all of its copies again", zap.Int("segments", r.Segments), zap.Int("built", p.Finished))
+	}
+	if len(r.Down) == 0 {
+		db.failover.degraded.Store(false)
+		if r = db.space.Redundancy(); r.Missing > 0 || len(r.Down) > 0 { // another one has died meanwhile
+			db.failover.degraded.Store(true)
+		}
+	}
+	return nil
+}
+
+// note changes what is known of the outages.
+func (f *failover) note(change func(x *Outage)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.outages {
+		change(&f.outages[i])
+	}
+}

@@ -1,0 +1,188 @@
+package txn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"txnode/occ"
+	"txnode/rdma"
+	"txnode/txn"
+	"txnode/verify"
+)
+
+// stopper is the switch of a database's blades.
+func stopper(t *testing.T, db *txn.DB) rdma.Stopper {
+	t.Helper()
+	s, ok := db.Space().Fabric().(rdma.Stopper)
+	if !ok {
+		t.Fatal("blades cannot be stopped")
+	}
+	return s
+}
+
+// whole waits until every segment has all its copies.
+func whole(t *testing.T, db *txn.DB, down int) {
+	t.Helper()
+	for range 3000 {
+		if r := db.Redundancy(); r.Missing == 0 && len(r.Down) == down {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("copies are still missing: %+v", db.Redundancy())
+}
+
+// TestBladeDies: while accounts are moved, made and closed, blades die and come back.
+// Transactions go on, none is lost or halved, and in the end all copies are there
+// and equal.
+func TestBladeDies(t *testing.T) {
+	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
+		for _, c := range []struct{ blades, backups int }{{3, 1}, {2, 1}, {4, 2}} {
+			t.Run(fmt.Sprintf("%v, %d blades, f=%d", p, c.blades, c.backups), func(t *testing.T) {
+				bladeDies(t, txn.Options{Policy: p, Blades: c.blades, Backups: txn.F(c.backups), BladeSize: 256 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10, IndexGroups: 16})
+			})
+		}
+	}
+}
+
+func bladeDies(t *testing.T, o txn.Options) {
+	ctx := context.Background()
+	db, err := txn.Open(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	accounts, err := txn.CreateTable(db, "accounts", txn.Uint64, txn.Plain[int64]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n, each = 200, 1000
+	for i := range uint64(n) {
+		if err := db.Update(ctx, func(tx *txn.Tx) error { return accounts.Put(tx, i, each) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var stop sync.WaitGroup
+	quit := make(chan struct{})
+	counts := make([]int, 4)
+	for g := range counts {
+		stop.Go(func() {
+			for i := uint64(g); ; i++ {
+				select {
+				case <-quit:
+					return
+				default:
+				}
+				a, b, fresh := i*7919%n, (i*104729+1)%n, n+uint64(g)*1_000_000+i
+				err := db.Update(ctx, func(tx *txn.Tx) error {
+					if a == b {
+						return nil
+					}
+					x, err := accounts.GetForUpdate(tx, a)
+					if err != nil {
+						return err
+					}
+					y, err := accounts.GetForUpdate(tx, b)
+					if err != nil {
+						return err
+					}
+					if err := errors.Join(accounts.Put(tx, a, x-1), accounts.Put(tx, b, y+1)); err != nil {
+						return err
+					}
+					if i%3 == 0 { // a new account takes its money from the first
+						return errors.Join(accounts.Put(tx, a, x-2), accounts.Insert(tx, fresh, 1))
+					}
+					return nil
+				})
+				if err != nil {
+					t.Errorf("transaction %d of %d: %v", i, g, err)
+					return
+				}
+				counts[g]++
+			}
+		})
+	}
+	sw := stopper(t, db)
+	for round, b := range []rdma.BladeID{0, 1, rdma.BladeID(o.Blades - 1)} {
+		time.Sleep(30 * time.Millisecond)
+		if err := sw.StopBlade(b); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(60 * time.Millisecond)
+		if o.Blades > *o.Backups+1 {
+			whole(t, db, 1)
+		}
+		if err := sw.RestartBlade(b, round%2 == 0); err != nil {
+			t.Fatal(err)
+		}
+		whole(t, db, 0)
+	}
+	close(quit)
+	stop.Wait()
+	sum := int64(0)
+	if err := db.View(ctx, func(tx *txn.Tx) error {
+		sum = 0
+		for i := range uint64(n) {
+			v, err := accounts.Get(tx, i)
+			if err != nil {
+				return err
+			}
+			sum += v
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	fresh := int64(0)
+	for g := range counts {
+		for i := uint64(g); i < uint64(g+counts[g]); i++ {
+			a, b := i*7919%n, (i*104729+1)%n
+			err := db.View(ctx, func(tx *txn.Tx) error {
+				_, err := accounts.Get(tx, n+uint64(g)*1_000_000+i)
+				return err
+			})
+			if want := i%3 == 0 && a != b; (err == nil) != want {
+				t.Errorf("account %d of %d: %v; want %v", i, g, err, want)
+			}
+			if err == nil {
+				fresh++
+			}
+		}
+	}
+	if sum+fresh != n*each {
+		t.Errorf("%d and %d are %d; want %d", sum, fresh, sum+fresh, n*each)
+	}
+	r := db.Redundancy()
+	if len(r.Outages) != 3 {
+		t.Errorf("outages %+v", r.Outages)
+	}
+	for _, x := range r.Outages {
+		if x.Promoted < x.Noticed || x.Decided < x.Promoted || x.Back == 0 || x.Whole == 0 {
+			t.Errorf("%+v", x)
+		}
+	}
+	audit(t, db)
+	if err := db.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// audit checks the whole database, whose workers are idle.
+func audit(t *testing.T, db *txn.DB) {
+	t.Helper()
+	d, err := verify.Attach(db.Space().Fabric(), db.Space().Layout())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	sum, err := d.Check(context.Background(), verify.Options{
+		Alive:  func(uint32) bool { return true },
+		Report: func(f verify.Finding) error { t.Errorf("%v", f); return nil },
+	})
+	if err != nil || sum.Live == 0 {
+		t.Errorf("%+v, %v", sum, err)
+	}
+}
