@@ -668,7 +668,7 @@ func (tx *Tx) validate(n int) error {
 			}
 		}
 		err := tx.checkValidation(n)
-		if err != errOwnBlocks {
+		if !errors.Is(err, errOwnBlocks) {
 			return err
 		}
 		if round == maxOwnRounds {

@@ -1,6 +1,7 @@
 package occ
 
 import (
+	"errors"
 	"slices"
 
 	"txnode/history"
@@ -68,7 +69,7 @@ func (tx *Tx) commitFORD() error {
 	}
 	if !tx.valid {
 		err := tx.checkValidation(len(tx.items))
-		if err == errOwnBlocks {
+		if errors.Is(err, errOwnBlocks) {
 			err = tx.validate(len(tx.items))
 		}
 		if err != nil {

@@ -48,7 +48,7 @@ func (e *Engine) renewal(now int64) int64 { return now + e.opts.LeaseTerm/3 }
 func (s *Session) Renew() error {
 	e := s.eng
 	if e.opts.LeaseTerm == 0 || s.alloc == nil || s.broken != nil {
-		return nil
+		return nil //nolint:nilerr // a broken session's lease runs out, unless it rejoins
 	}
 	now := s.thread.Now()
 	if now < s.renewAt {
@@ -315,7 +315,7 @@ func (tx *Tx) Unblock() (bool, error) {
 	m := tx.met
 	tx.met = meeting{}
 	if !m.guard.Held() || tx.s.alloc == nil || tx.s.broken != nil {
-		return false, nil
+		return false, nil //nolint:nilerr // a broken session rejoins first
 	}
 	space := tx.s.eng.space
 	owner := m.guard.Owner().Coordinator()

@@ -143,7 +143,7 @@ func TestRecovererStops(t *testing.T) {
 				w := newWorld(t, s, occ.Options{})
 				ours, own := w.session()
 				for k, n := 3, 0; ; k += 7 {
-					hit := false
+					var hit bool
 					for j := n % 5; ; j += 5 {
 						n++
 						what := fmt.Sprintf("%s, stopped after %d verbs, its recovery after %d", c.name, k, j)

@@ -54,7 +54,6 @@ type world struct {
 	eng    *occ.Engine
 	table  *occ.Table
 	thread int
-	last   *verify.Summary
 }
 
 // stop makes the verbs behind the first left ones fail, like those of a process
