@@ -677,7 +677,7 @@ func (tx *Tx) validate(n int) error {
 		if err := tx.lookAgain(n); err != nil {
 			return err
 		}
-		n = len(tx.items)
+		n = tx.fetched // what was staged since has not been looked up
 	}
 }
 
