@@ -22,6 +22,11 @@ TESTFLAGS    ?=
 TEST_TIMEOUT ?= 8m
 export PKGS TEST_TIMEOUT
 
+# exhaustive: flags for its tests; mutants: which (a pattern of names), and flags.
+EXHAUSTIVE_FLAGS ?=
+MUTANTS          ?= .
+MUTANTS_FLAGS    ?=
+
 # fuzz: time for each fuzz test, and a pattern of their names.
 FUZZTIME ?= 10s
 FUZZ     ?= .
@@ -61,6 +66,14 @@ SIMULATE_FLAGS ?=
 .PHONY: simulate
 simulate: ## the engine on schedules drawn from seeds, on the simulated RNIC; stops at a violation [SEEDS=20000 FROM=1 FAULTS=all SIMULATE_FLAGS=]
 	@$(GO) run ./cmd/txnode sim seeds --seeds $(SEEDS) --from $(FROM) --faults $(FAULTS) $(SIMULATE_FLAGS)
+
+.PHONY: exhaustive
+exhaustive: ## every schedule of small cases: stops at every verb, and of the recovery; pairs in every order [EXHAUSTIVE_FLAGS="-run TestStops"]
+	$(GO) test ./occ/exhaustive -count 1 -timeout 10h -full $(EXHAUSTIVE_FLAGS)
+
+.PHONY: mutants
+mutants: ## wrong versions of the protocol, each of which a test has to catch [MUTANTS=pattern MUTANTS_FLAGS="-quick -show"]
+	$(GO) run -tags mutants ./internal/mutant/hunt -only '$(MUTANTS)' $(MUTANTS_FLAGS)
 
 .PHONY: race
 race: ## all tests under the race detector, in full length [TESTFLAGS= PKGS=./...]

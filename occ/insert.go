@@ -131,9 +131,7 @@ func (tx *Tx) removePlaceholders() error {
 	if err := c.Do(b); err != nil {
 		return tx.s.fail(err)
 	}
-	if mutant.FreeNotPlaced {
-		b.Reset()
-	} else if err := c.Fence(rdma.FenceThread, 0, b); err != nil { // before anybody has the block again
+	if err := c.Fence(rdma.FenceThread, 0, b); err != nil { // before anybody has the block again
 		return tx.s.fail(err)
 	}
 	for i := range tx.items {

@@ -38,7 +38,6 @@ const (
 	PlaceholderNotPlaced       = false
 	PlaceholderUnlocked        = false
 	AbortKeepsSlot             = false
-	FreeNotPlaced              = false
 	MoveUnlocked               = false
 	MoveUnlocksBackupsLate     = false
 	MoveKeepsOldBlock          = false

@@ -70,8 +70,6 @@ var (
 		"The block that an insert links is not locked.")
 	AbortKeepsSlot = mutation("abort-keeps-slot",
 		"An insert that aborts frees its block and leaves the slot that leads to it.")
-	FreeNotPlaced = mutation("free-not-placed",
-		"A block is used again before the WRITE that freed it is placed.")
 	MoveUnlocked = mutation("move-unlocked",
 		"A record that moves is unlocked in its new block before the move is over.")
 	MoveUnlocksBackupsLate = mutation("move-unlocks-backups-late",

@@ -12,7 +12,7 @@ func configs() []config {
 	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
 		for f := 1; f <= 2; f++ {
 			for _, caps := range []rdma.Caps{strong, weak} {
-				all = append(all, config{policy: p, backups: f, caps: caps})
+				all = append(all, config{policy: p, backups: f, caps: caps, reclaim: 1})
 			}
 		}
 	}

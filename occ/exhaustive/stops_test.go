@@ -51,9 +51,10 @@ var canonical = []txn{
 	{"move-and-more", []op{put("a", big("m", 100)), put("b", "13"), del("c"), insert("none", "13")}},
 	{"move-two", []op{put("a", big("m", 100)), put("b", big("n", 100))}},
 	{"two", []op{put("a", "14"), put("b", "14"), next(), put("b", "15"), put("c", "15")}},
+	{"three-apart", []op{put("a", "14"), next(), put("b", "15"), next(), put("c", "16")}},
 	{"delete-insert", []op{del("a"), next(), put("a", "16")}},
 	{"move-back-and-forth", []op{put("a", big("m", 100)), next(), put("a", big("n", 300))}},
-	{"reclaim", []op{del("a"), next(), rest(), next(), put("b", "17")}},
+	{"reclaim", []op{del("a"), del("b"), next(), rest(), next(), put("c", "17")}},
 }
 
 var stopKeys = []string{k("a"), k("b"), k("c"), k("none"), k("gone"), k("large")}
@@ -248,6 +249,9 @@ func (s *stops) stop(at schedule) error {
 	if !s.fresh() {
 		return nil
 	}
+	if err := s.evidence(); err != nil {
+		return err
+	}
 	if err := s.recover(s.recorder, s.victim.session.Coordinator()); err != nil {
 		return err
 	}
@@ -433,6 +437,36 @@ func splitAt(t *testing.T, c config) (n int) {
 			return n
 		}
 	}
+}
+
+// TestStopsWithFullLog stops a coordinator whose log holds one transaction at a time.
+func TestStopsWithFullLog(t *testing.T) {
+	var total counts
+	keys := []string{k("a"), k("b")}
+	for _, c := range stopConfigs() {
+		if c.policy != occ.PolicyDefault {
+			continue // of policy ford, a transaction is at rest when it is over
+		}
+		t.Run(c.String(), func(t *testing.T) {
+			w := newWorld(t, c, func(s *client) error {
+				return s.do(put("a", big("a", 40_000)), next(), put("b", big("b", 40_000)))
+			})
+			w.restart()
+			w.contents = w.content(w.client(), keys)
+			defer w.f.End()
+			s := &stops{world: w, keys: keys, grain: stopGrain(), stride: stride(),
+				ops: []op{put("a", big("c", 40_000)), next(), put("b", big("d", 40_000)), next(), put("a", "e")}}
+			run := s.all
+			if *stopAt != "-" {
+				run = s.one
+			}
+			if _, _, err := guarded(func() (int, bool, error) { return 0, false, run() }); err != nil {
+				t.Fatal(err)
+			}
+			total.add(s.counts)
+		})
+	}
+	t.Log(total)
 }
 
 func numbered(i int) string { return fmt.Sprintf("key%d", i) }

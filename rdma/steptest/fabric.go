@@ -193,3 +193,9 @@ func (f *Fabric) touch(b rdma.BladeID, off, n uint64) {
 		}
 	}
 }
+
+// Changed reports whether the page of a blade's region that off is in may differ from
+// what was saved.
+func (f *Fabric) Changed(b rdma.BladeID, off uint64) bool {
+	return f.isDirty[uint64(b)*f.pages()+off/pageSize]
+}

@@ -19,7 +19,7 @@ const isolation = "Test(Bank|WriteSkew|LongFork|ListAppend|Counter|InsertRace|Ch
 var suites = []suite{
 	{"isolation", "txn", []string{"-test.run", isolation, "-disorderly"}, 60, false},
 	{"index", "index/race", []string{"-test.run", "TestChaos|TestAbsenceAcrossSplit|TestInsertBeforeHeaders|TestSuite/Absence"}, 60, false},
-	{"stops, few", "occ/exhaustive", []string{"-test.run", "TestStops/(default|ford)/f=1$", "-test.short"}, 60, false},
+	{"stops, few", "occ/exhaustive", []string{"-test.run", "TestStops(WithFullLog)?/(default|ford)/f=1$", "-test.short"}, 60, false},
 	{"pairs, few", "occ/exhaustive", []string{"-test.run", "TestPairs/(default|ford)/f=1", "-test.short"}, 60, false},
 	{"simulator", "benchmarks/simbench/seeds", []string{"-test.run", "TestSeeds$", "-seeds", "200"}, 60, false},
 	{"memory", "memory", []string{"-test.run", "Test(Crash|Epoch|Advance|Fenc|Adopt|Coordinator|Reopen|Kill|Late|Key|Claim)"}, 60, false},
