@@ -70,7 +70,8 @@
 // there again, with exactly what was committed, when its directory is opened again:
 // after Close, and after the process was killed at any moment; with Options.Durable
 // after a loss of power, too. A worker that stops in the middle of a transaction is
-// recovered by others: nothing that was acknowledged is lost, and no lock stays.
+// recovered by others: nothing that was acknowledged is lost, and no lock stays. A
+// blade that stops is replaced by its backups ([DB.Redundancy]).
 //
 // # Errors
 //
