@@ -134,3 +134,23 @@ func (s *Session) End(id uint64, start, end int64, outcome Outcome) {
 	}
 	s.txns = append(s.txns, entry{id: id, start: start, end: end, first: first, last: len(s.ops), outcome: outcome})
 }
+
+// Resolve tells what has become of the last transaction, which had ended with an
+// unknown outcome: it is committed, and its caller learns it now, or it has had no
+// effect, and is forgotten. Of another transaction it tells nothing.
+func (s *Session) Resolve(id uint64, now int64, committed bool) {
+	if s == nil || len(s.txns) == 0 {
+		return
+	}
+	n := len(s.txns) - 1
+	t := &s.txns[n]
+	if t.id != id || t.outcome != Unknown || t.last != len(s.ops) {
+		return
+	}
+	if committed {
+		t.end, t.outcome = now, Committed
+		return
+	}
+	s.ops = s.ops[:t.first]
+	s.txns = s.txns[:n]
+}

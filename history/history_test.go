@@ -128,3 +128,21 @@ func Example() {
 	// Output:
 	// 99 1000 2000 [{1 42 0 1} {1 99 42 3}]
 }
+
+// TestResolve: what is learnt later of a transaction with an unknown outcome.
+func TestResolve(t *testing.T) {
+	var r history.Recorder
+	s := r.Session()
+	for id := range uint64(3) {
+		s.Op(history.Op{Key: history.Key(id), Version: history.Version(id + 1), Kind: history.Write})
+		s.End(id, int64(id), int64(id)+1, history.Unknown)
+		s.Resolve(id+7, 90, true) // another one
+		if id > 0 {
+			s.Resolve(id, 100, id == 2)
+		}
+	}
+	got := r.Txns()
+	if len(got) != 2 || got[0].Outcome != history.Unknown || got[0].End != 1 || got[1].ID != 2 || got[1].Outcome != history.Committed || got[1].End != 100 || len(got[1].Ops) != 1 || got[1].Ops[0].Key != 2 {
+		t.Errorf("%+v", got)
+	}
+}

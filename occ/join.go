@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"txnode/memory"
+	"txnode/memory/record"
 	"txnode/rdma"
 )
 
@@ -49,4 +50,12 @@ func (s *Session) outlived() error {
 		return s.moved(v)
 	}
 	return nil
+}
+
+// Resolved tells the history what has become of a transaction that had ended with
+// ErrOutcomeUnknown, and that is the last one that ended here.
+func (tx *Tx) Resolved(id record.TxID, committed bool) {
+	if tx.hist != nil {
+		tx.hist.Resolve(uint64(id), tx.clock(), committed)
+	}
 }

@@ -209,8 +209,10 @@ func (w *Worker) settle(err error) error {
 	case errors.As(err, &u):
 		switch w.db.verdict(u.Tx) {
 		case memory.OutcomeCommitted:
+			w.o.Resolved(u.Tx, true)
 			return nil
 		case memory.OutcomeAborted:
+			w.o.Resolved(u.Tx, false)
 			return ErrFenced
 		}
 		return err

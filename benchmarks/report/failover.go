@@ -76,8 +76,8 @@ func failoverOf(t *runner.Timeline, elapsed time.Duration) *Failover {
 		if len(t.Events) > 1 {
 			until = t.Events[1].At
 		}
-		from := max(first, min(at+gap, until))
-		f.DegradedPerS = t.PerSecond(from, until)
+		gap, at := t.GapIn(first, until)
+		f.DegradedPerS = t.PerSecond(max(first, at+gap), until)
 	}
 	return f
 }

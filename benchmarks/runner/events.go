@@ -36,9 +36,15 @@ const timelineBucket = 100 * time.Microsecond
 // Gap returns the longest time without a commit, and when it began; times before
 // the first commit and after the last do not count.
 func (t *Timeline) Gap() (longest, at time.Duration) {
+	return t.GapIn(0, time.Duration(len(t.Commits))*t.Bucket)
+}
+
+// GapIn is Gap for the time from one moment to another.
+func (t *Timeline) GapIn(from, to time.Duration) (longest, at time.Duration) {
 	first, last := -1, -1
-	for i, n := range t.Commits {
-		if n == 0 {
+	lo, hi := max(int(from/t.Bucket), 0), min(int(to/t.Bucket), len(t.Commits))
+	for i := lo; i < hi; i++ {
+		if t.Commits[i] == 0 {
 			continue
 		}
 		if first < 0 {

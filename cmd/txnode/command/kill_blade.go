@@ -26,7 +26,7 @@ type killOptions struct {
 func (o *killOptions) AddFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.DurationVar(&o.Kill, "kill-blade", 0, "`time` into each run at which a memory blade stops, such as 5s; by default none does")
-	fs.IntVar(&o.Blade, "blade", 0, "`number` of the blade that --kill-blade stops, from 0")
+	fs.IntVar(&o.Blade, "blade", 0, "`number` of the blade that --kill-blade stops, from 0; by default the first, 0")
 	fs.DurationVar(&o.Restore, "restore-blade", 0, "`time` into each run at which that blade comes back; by default it does not before the end of the run")
 	fs.BoolVar(&o.Memory, "restore-memory", false, "the blade comes back with what its memory held, which is out of date, and not empty")
 }
