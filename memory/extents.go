@@ -407,3 +407,34 @@ func (s *Space) Extents() []Extent {
 	}
 	return out
 }
+
+// LevelExtents makes the copies of the tables of extents equal to their primaries:
+// whoever was changing them has died. The caller is the only user of the database.
+func (s *Space) LevelExtents(c *rdma.Coro) error {
+	v := s.View()
+	t := c.Thread()
+	buf, err := t.Alloc(2 * syncChunk)
+	if err != nil {
+		return fmt.Errorf("memory: comparing the tables of extents: %w", err)
+	}
+	defer t.Free(buf, 2*syncChunk)
+	s.mu.Lock()
+	var ids []SegmentID
+	for _, x := range s.extents.segs {
+		ids = append(ids, x.id)
+	}
+	s.mu.Unlock()
+	size := tableGranules(s.opts.SegmentSize) * granule(s.opts.SegmentSize)
+	var batch rdma.Batch
+	for _, id := range ids {
+		a := MakeAddr(id, 0)
+		for k := 1; k < v.Copies(a); k++ {
+			for o := uint32(0); o < size; o += syncChunk {
+				if err := syncRange(c, v, a+Addr(o), min(syncChunk, size-o), k, buf, &batch); err != nil {
+					return fmt.Errorf("memory: comparing the tables of extents: %w", err)
+				}
+			}
+		}
+	}
+	return nil
+}

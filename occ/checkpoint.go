@@ -82,6 +82,12 @@ func (s *Session) enter() uint32 {
 // release gives back the log space of a flight whose transaction is at rest.
 func (s *Session) release(f *flight) {
 	f.held = false
+	if len(f.freed) > 0 {
+		for _, x := range f.freed {
+			s.alloc.Free(x.addr, x.class)
+		}
+		f.freed = f.freed[:0]
+	}
 	if f.generation == 0 {
 		s.ring.ring.Release(f.token)
 		return

@@ -211,8 +211,8 @@ func (tx *Tx) moveRecords(unlock bool) error {
 		tx.s.eng.cache.Store(it.spot, it.addr, it.class)
 		guard := tx.logAt + uint32(it.w) + record.GuardOff // of the image, which is in place by now
 		tx.s.thread.PutWord(guard, uint64(record.FreeAt(tx.id)))
-		freed := it.buf
-		record.Image(tx.bytes(freed, record.LineSize)).Put(it.from, tx.id, record.Free, it.table.ID, it.fromClass, 0, nil, nil)
+		wiped := it.buf
+		record.Image(tx.bytes(wiped, record.LineSize)).Put(it.from, tx.id, record.Free, it.table.ID, it.fromClass, 0, nil, nil)
 		home := v.At(it.addr, 0)
 		home.Off += record.GuardOff
 		if unlock {
@@ -227,7 +227,7 @@ func (tx *Tx) moveRecords(unlock bool) error {
 			if mutant.MoveKeepsOldBlock {
 				break
 			}
-			b.Write(v.At(it.from, k), freed, record.LineSize)
+			b.Write(v.At(it.from, k), wiped, record.LineSize)
 		}
 	}
 	if err := c.Do(b); err != nil {
@@ -238,6 +238,11 @@ func (tx *Tx) moveRecords(unlock bool) error {
 	}
 	for i := range tx.items {
 		if it := &tx.items[i]; it.from != 0 && it.write != writeNone {
+			if !unlock {
+				f := &tx.flights[tx.flight]
+				f.freed = append(f.freed, freed{it.from, it.fromClass})
+				continue
+			}
 			tx.s.alloc.Free(it.from, it.fromClass)
 		}
 	}

@@ -90,6 +90,7 @@ func (e *Engine) Serving(id uint32) bool {
 
 // fail marks the session as broken: a request failed whose effect is not known.
 func (s *Session) fail(err error) error {
+	s.torn = s.torn || s.spareUsers > 0
 	if s.broken == nil {
 		s.broken = fmt.Errorf("%w: %w", ErrBroken, err)
 		if s.alloc != nil {
@@ -187,6 +188,7 @@ func (s *Session) rejoin(c *rdma.Coro) error {
 			_ = c.Drain(&f.bg) // what has failed in it is recovered below
 			f.bg.Reset()
 			f.held, f.generation = false, 0 // the ring is made anew
+			f.freed = f.freed[:0]
 			s.freeExtra(f)
 		}
 	}
@@ -215,6 +217,12 @@ func (s *Session) rejoin(c *rdma.Coro) error {
 	s.asked = s.asked[:0]
 	if err := s.releaseOld(c, own); err != nil {
 		return err
+	}
+	if s.torn { // others wait for it
+		if err := recovery.SweepIndexes(c, s.Recovery()); err != nil {
+			return err
+		}
+		s.torn = false
 	}
 	s.broken = nil
 	return nil
@@ -283,6 +291,7 @@ func (s *Session) releaseOld(c *rdma.Coro, own bool) error {
 				continue
 			}
 			fresh := it.inserted || it.from != 0 // the block was the session's alone
+			s.torn = s.torn || fresh
 			free, err := recovery.Unlock(c, o, it.addr)
 			if err != nil {
 				return err

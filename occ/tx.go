@@ -142,6 +142,14 @@ type flight struct {
 	held  bool // token is a reservation
 
 	generation uint32 // of the record, with FlushDurable; else 0
+	freed      []freed
+}
+
+// freed is a block that a record has left. As long as the transaction that moved it
+// is not at rest, recovery may come by and free it again.
+type freed struct {
+	addr  memory.Addr
+	class memory.Class
 }
 
 type chunk struct {
@@ -346,6 +354,7 @@ func (tx *Tx) free() {
 // also returns errors of other kinds, which break nothing.
 func (s *Session) failed(err error) error {
 	if errors.Is(err, rdma.ErrVerb) {
+		s.torn = true
 		return s.fail(err)
 	}
 	return err

@@ -3,6 +3,7 @@ package txn
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -240,12 +241,11 @@ func (w *Worker) unblock(err error) error {
 		// A change of the index is in the way that was not finished. If whoever began it
 		// is alive, the next attempt waits for him again.
 		var sweeper *recovery.Sweeper
-		more, e := w.db.maintainOn(w.coro, w.session.Recovery(), &sweeper, len(w.db.tableNames()))
+		_, e := w.db.maintainOn(w.coro, w.session.Recovery(), &sweeper, len(w.db.tableNames()))
 		if e != nil {
 			w.failed(e, "a change of an index is in the way")
-		} else if more {
-			return occ.ErrFenced
 		}
+		return fmt.Errorf("%w: %w", ErrConflict, err) // he may be declared dead before long
 	}
 	return err
 }

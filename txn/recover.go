@@ -39,7 +39,11 @@ func (db *DB) recover() error {
 	if err != nil {
 		return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
 	}
-	db.opts.Logger.Info("recovered a database that was not closed", zap.Int("coordinators", len(left)),
+	extents, err := recovery.FreeExtents(c, o)
+	if err != nil {
+		return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
+	}
+	db.opts.Logger.Info("recovered a database that was not closed", zap.Int("extents", extents), zap.Int("coordinators", len(left)),
 		zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)), zap.Int("locks", swept.Locks), zap.Int("blocks", rep.Blocks+swept.Freed))
 	return nil
 }

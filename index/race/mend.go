@@ -100,3 +100,17 @@ func (ix *Index) Mend(c *rdma.Coro, q *index.Query, was, a memory.Addr) (linked 
 		}
 	}
 }
+
+// Extents returns the extents that the index consists of: the root and the
+// sub-tables that its directory names. While nobody splits one, these are all.
+func (ix *Index) Extents(c *rdma.Coro) ([]memory.Addr, error) {
+	d, err := ix.readDirectory(c, nil)
+	if err != nil {
+		return nil, err
+	}
+	out := []memory.Addr{ix.root}
+	for _, i := range d.tables() {
+		out = append(out, d.entries[i].Table())
+	}
+	return out, nil
+}

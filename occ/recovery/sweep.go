@@ -34,6 +34,21 @@ func Sweep(c *rdma.Coro, o Options) (SweepReport, error) {
 	}
 }
 
+// SweepIndexes is the part of Sweep that is about indexes.
+func SweepIndexes(c *rdma.Coro, o Options) error {
+	tables, err := o.Space.Tables()
+	if err != nil {
+		return err
+	}
+	s := NewSweeper(o)
+	for _, t := range tables {
+		if err := s.index(c, t.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Sweeper is a sweep in small steps. It belongs to one goroutine at a time.
 type Sweeper struct {
 	Report SweepReport

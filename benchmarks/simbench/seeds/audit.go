@@ -18,7 +18,7 @@ const mostFindings = 8
 // every image is intact, all replicas are equal, every block in use is one that a
 // slot points to, no log has anything to be done. And every block that is free was
 // given back to space, so that somebody can have it. A space that is nil is not asked.
-func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space, deaths bool) (err error) {
+func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space) (err error) {
 	l, err := memory.LoadLayout(cat)
 	if err != nil {
 		return err
@@ -31,9 +31,6 @@ func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space, deaths bool) 
 	var found []string
 	findings := 0
 	sum, err := d.Check(context.Background(), verify.Options{Report: func(x verify.Finding) error {
-		if deaths && aboutExtent(l, &x) {
-			return nil
-		}
 		if findings++; len(found) < mostFindings {
 			found = append(found, x.String())
 		}
@@ -62,20 +59,6 @@ func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space, deaths bool) 
 	return nil
 }
 
-// aboutExtent tells the trace of a split that nobody has finished: the memory of the
-// new sub-table stays allocated, on all copies or on some, when its client dies before
-// the index leads to it (memory.Space.AllocExtent says so). It is lost, and harms nobody.
-func aboutExtent(l *memory.Layout, x *verify.Finding) bool {
-	switch x.Kind {
-	case verify.KindOrphan:
-		return strings.Contains(x.What, "no index uses the extent")
-	case verify.KindReplica:
-		seg := int(x.Addr.Segment())
-		return seg < len(l.Segments) && l.Segments[seg].Kind == memory.KindIndex && x.Addr.Offset() < memory.ExtentTable(l.SegmentSize)
-	}
-	return false
-}
-
 // close ends the database and audits what it leaves.
 func (b *bench) close() error {
 	space := b.db.Space()
@@ -86,5 +69,5 @@ func (b *bench) close() error {
 	if b.faults != nil {
 		space = nil // it finds the free blocks of earlier sessions when it needs them
 	}
-	return audit(b.world.fabric, b.world.catalog, space, b.faults != nil)
+	return audit(b.world.fabric, b.world.catalog, space)
 }

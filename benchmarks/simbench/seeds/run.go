@@ -176,7 +176,7 @@ func (b *bench) abandon(err error) error {
 		return nil
 	}
 	b.world.fabric.Settle()
-	return audit(b.world.fabric, b.world.catalog, nil, b.faults != nil)
+	return audit(b.world.fabric, b.world.catalog, nil)
 }
 
 // fabric makes the options of the simulated fabric.
