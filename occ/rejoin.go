@@ -170,10 +170,11 @@ const maxRejoins = 100
 // rejoinPollNs is how long a wait for others lasts at least.
 const rejoinPollNs = 5_000
 
-// active reports whether a transaction is open, or something else under way.
+// active reports whether a transaction is open, or something else under way: one that
+// has been concluded may still wait for what it has posted.
 func (s *Session) active() bool {
 	for _, tx := range s.txs {
-		if tx.active {
+		if tx.active || tx.busy {
 			return true
 		}
 	}
