@@ -78,6 +78,7 @@ type stops struct {
 	recorder *client // who recovers
 	seen     map[string]bool
 	counts   counts
+	most     int // attempts that came to the end that was meant
 }
 
 // counts are what was done.
@@ -225,8 +226,14 @@ func (s *stops) all() error {
 	if err != nil {
 		return err
 	}
+	if s.most+1 < len(s.states) {
+		return fmt.Errorf("undisturbed, %d of %d attempts come to their ends: %v", s.most, len(s.states)-1, s.victim.told)
+	}
 	return s.lose()
 }
+
+// meant reports whether an attempt ended as it does undisturbed.
+func meant(err error) bool { return err == nil || err == errRolled || err == errExists }
 
 // replay is how a case is repeated.
 func (s *stops) replay(at schedule, again string) string {
@@ -246,6 +253,11 @@ func (s *stops) replay(at schedule, again string) string {
 func (s *stops) stop(at schedule) error {
 	s.counts.stops++
 	s.victim.run.Stop()
+	done := 0
+	for done < len(s.victim.told) && meant(s.victim.told[done]) {
+		done++
+	}
+	s.most = max(s.most, done)
 	if !s.fresh() {
 		return nil
 	}
@@ -449,7 +461,7 @@ func TestStopsWithFullLog(t *testing.T) {
 		}
 		t.Run(c.String(), func(t *testing.T) {
 			w := newWorld(t, c, func(s *client) error {
-				return s.do(put("a", big("a", 40_000)), next(), put("b", big("b", 40_000)))
+				return s.do(put("a", big("a", 40_000)), next(), put("between", big("b", 40_000)), next(), put("b", big("b", 40_000)))
 			})
 			w.restart()
 			w.contents = w.content(w.client(), keys)

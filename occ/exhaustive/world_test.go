@@ -51,7 +51,7 @@ const (
 	bladeSize  = 8 << 20
 	segment    = 256 << 10
 	logArea    = 64 << 10
-	arena      = 384 << 10
+	arena      = 640 << 10
 	cacheBytes = 64 << 10
 )
 
@@ -107,8 +107,22 @@ func newWorld(t testing.TB, c config, load func(s *client) error) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// An allocator takes its blocks from as many segments as there are, up to the number of
+	// blades, and makes one more: so that records have their primaries on all blades.
+	others := []*client{w.client(), w.client()}
+	for _, o := range others {
+		o.warm()
+	}
 	s := w.client()
-	if err := errors.Join(load(s), s.session.Close(), w.space.Close(w.ctl.Plain())); err != nil {
+	if err := load(s); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range append(others, s) {
+		if err := o.session.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.space.Close(w.ctl.Plain()); err != nil {
 		t.Fatal(err)
 	}
 	w.initial = w.rec.Txns()
@@ -326,7 +340,7 @@ func (s *client) steps(ops []op) error {
 func (s *client) warm(keys ...string) {
 	s.w.t.Helper()
 	s.tx.Record(nil, nil)
-	for _, v := range []string{"", big("x", 100)} {
+	for _, v := range []string{"", big("x", 100), big("x", 200)} {
 		if err := s.once([]op{insert("fresh", v), roll()}); !errors.Is(err, errRolled) {
 			s.w.t.Fatal(err)
 		}
