@@ -485,6 +485,9 @@ func (tx *Tx) Rollback() error {
 	if !tx.active {
 		return nil
 	}
+	if tx.s.eng.opts.LikeFORD {
+		tx.logRolledBack()
+	}
 	err := tx.rollback()
 	tx.settle()
 	return err

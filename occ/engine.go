@@ -46,6 +46,9 @@ const (
 // Options of an engine. The zero value is the default.
 type Options struct {
 	Policy Policy
+	// LikeFORD makes a transaction that its user rolls back post the log that FORD's
+	// has posted by then. For comparisons of verbs: nothing needs it.
+	LikeFORD bool
 	// ReadBackups reads records that are only read from the first backup; they
 	// are always validated at the primary.
 	ReadBackups bool

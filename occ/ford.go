@@ -195,6 +195,32 @@ func (tx *Tx) countAsRelease(n uint64) {
 	to.BytesWrite += 8 * n
 }
 
+// logRolledBack appends to what the rollback posts a log record for each blade, if
+// the transaction has locked something: FORD logs as soon as it has read. The record
+// has no entries, so that nobody undoes anything by it.
+func (tx *Tx) logRolledBack() {
+	if tx.s.broken != nil || !slices.ContainsFunc(tx.items, func(it item) bool { return it.locked && !it.inserted }) {
+		return
+	}
+	at, err := tx.alloc(log.HeaderSize)
+	if err != nil {
+		return // it is not needed
+	}
+	var undo log.Builder
+	undo.Reset()
+	n := undo.Finish(tx.bytes(at, log.HeaderSize), log.Undo, tx.id, 0)
+	off, err := tx.reserveLog(n)
+	if err != nil {
+		return
+	}
+	bg := &tx.flights[tx.flight].bg
+	for k := range tx.view.Blades() {
+		if tx.view.Up(rdma.BladeID(k)) {
+			bg.Write(tx.s.ring.at(tx.view, rdma.BladeID(k), off), at, uint32(n))
+		}
+	}
+}
+
 // undoRecord builds a log record of the images as they were read.
 func (tx *Tx) undoRecord() (at uint32, n int, err error) {
 	size := log.HeaderSize

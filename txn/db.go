@@ -103,7 +103,7 @@ func (db *DB) start() error {
 		return err
 	}
 	db.engine = occ.NewEngine(db.space, occ.Options{
-		Policy: db.opts.Policy, ReadBackups: db.opts.ReadBackups, Flush: flush, CacheBytes: db.opts.CacheBytes,
+		Policy: db.opts.Policy, LikeFORD: db.likeFORD(), ReadBackups: db.opts.ReadBackups, Flush: flush, CacheBytes: db.opts.CacheBytes,
 		LeaseTerm: int64(max(db.opts.LeaseTerm, 0)), ClockDrift: db.opts.ClockDrift, BladeDown: db.bladeDown,
 	})
 	if err := db.startFailover(); err != nil {

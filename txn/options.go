@@ -85,7 +85,9 @@ type Options struct {
 	// SingleAttempt makes Update and View try once: a conflict is returned, as
 	// ErrConflict, and after whatever ended the attempt without a commit, the
 	// function's own error included, the worker backs off. FORD's and SMART's
-	// benchmarks count and retry so.
+	// benchmarks count and retry so. With PolicyFORD it also posts the verbs that a
+	// transaction of FORD's has posted when it ends itself: it logs what it locked, and
+	// does not check that what it saw was true at one moment. For comparisons only.
 	SingleAttempt bool
 	// Arena is the registered memory of a worker's thread in bytes; 0: 16 MiB. A
 	// transaction's records, as read and as written, must fit.

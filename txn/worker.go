@@ -178,7 +178,7 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 				break
 			}
 		} else {
-			if tx.err == nil && !errors.Is(err, ErrConflict) {
+			if tx.err == nil && !errors.Is(err, ErrConflict) && !w.db.likeFORD() {
 				// fn decided against itself: what it saw must have been true.
 				if certain := w.o.Certify(); certain != nil {
 					tx.err, err = certain, certain
@@ -316,3 +316,7 @@ func (w *Worker) publish() {
 	w.published = m
 	w.mu.Unlock()
 }
+
+// likeFORD says that transactions are counted as FORD's programs do, who believe
+// whatever a transaction saw that ends itself.
+func (db *DB) likeFORD() bool { return db.opts.SingleAttempt && db.opts.Policy == PolicyFORD }

@@ -32,8 +32,10 @@ type Config struct {
 	// package documentation.
 	LikeDTX bool
 
-	Profile sim.Profile // zero: sim.ConnectX6
+	Profile sim.Profile // zero: sim.ConnectX6 with persistent memory
 	Freedom sim.Freedom
+	// Program that the machine runs; zero: sim.Engine, with LikeDTX sim.SMARTDTX.
+	Program sim.Program
 	Seed    uint64
 
 	Threads    int // 0: 1
@@ -79,7 +81,13 @@ func (c *Config) defaults() {
 		c.Txns = DefaultTxns
 	}
 	if c.Profile == (sim.Profile{}) {
-		c.Profile = sim.ConnectX6()
+		c.Profile = sim.ConnectX6().WithPersistentMemory()
+	}
+	if c.Program == (sim.Program{}) {
+		c.Program = sim.Engine()
+		if c.LikeDTX {
+			c.Program = sim.SMARTDTX(c.Techniques)
+		}
 	}
 }
 

@@ -39,6 +39,7 @@ func Load(ctx context.Context, c Config) (*Data, error) {
 	}
 	c.Profile, c.Freedom, c.Seed, c.Record = sim.Ideal(), sim.FreedomNone, 0, nil
 	c.Techniques = rdma.Techniques{Doorbells: true}
+	c.Program = sim.Program{Name: "none"}
 	inner, err := c.driver()
 	if err != nil {
 		return nil, err

@@ -23,6 +23,7 @@ type driver struct {
 	verify bool
 	meter  *meter // nil: nothing is measured
 	warmup int64  // ns
+	work   func() // what each transaction costs the processor; nil: nothing
 }
 
 // Load loads.
@@ -80,6 +81,9 @@ type client struct {
 
 // Run runs a transaction, or one attempt.
 func (c *client) Run(ctx context.Context) (workload.Outcome, error) {
+	if c.d.work != nil {
+		c.d.work()
+	}
 	o, err := c.Client.Run(ctx)
 	if c.d.single && errors.Is(err, txn.ErrConflict) {
 		o, err = workload.RolledBack, nil

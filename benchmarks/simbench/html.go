@@ -43,7 +43,7 @@ func WriteHTML(w io.Writer, p sim.Profile, curves []Curve) error {
 		{"Median latency of committed transactions, us", func(p Point) float64 { return p.P50us }, func(p published.Point) float64 { return p.P50us }},
 		{"99th percentile of latency, us", func(p Point) float64 { return p.P99us }, func(p published.Point) float64 { return p.P99us }},
 		{"Attempts that do not commit, percent", func(p Point) float64 { return 100 * p.NotCommitted }, func(p published.Point) float64 { return 100 * p.NotCommitted }},
-		{"Work requests per attempt", func(p Point) float64 { return p.VerbsPerAttempt }, func(p published.Point) float64 { return p.VerbsPerAttempt }},
+		{"Work requests per attempt", func(p Point) float64 { return p.VerbsCounted }, func(p published.Point) float64 { return p.VerbsPerAttempt }},
 	} {
 		page.Figures = append(page.Figures, figure{f.title, plot(curves, f.ours, f.theirs)})
 	}
@@ -154,7 +154,7 @@ svg text{font:11px system-ui,sans-serif;fill:#444} .grid{stroke:#e4e4e4}
 {{range .Figures}}<h2>{{.Title}}</h2>{{.SVG}}<div>threads, of 8 coroutines each unless told otherwise</div>{{end}}
 {{range $c := .Curves}}<h2>{{$c.Name}}</h2>
 <table><tr><th>threads<th>M txn/s<th class="theirs">published<th>error<th>p50 us<th class="theirs">published<th>p99 us<th class="theirs">published<th>not committed<th class="theirs">published<th>verbs/attempt<th class="theirs">published</tr>
-{{range $i, $p := $c.Points}}{{$f := index $c.Figure $i}}<tr><td>{{$p.Threads}}<td>{{f3 $p.CommittedMps}}<td class="theirs">{{if $f.Threads}}{{f3 $f.CommittedMps}}{{end}}<td>{{error $c $i}}<td>{{f1 $p.P50us}}<td class="theirs">{{if $f.Threads}}{{f1 $f.P50us}}{{end}}<td>{{f1 $p.P99us}}<td class="theirs">{{if $f.Threads}}{{f1 $f.P99us}}{{end}}<td>{{percent $p.NotCommitted}}<td class="theirs">{{if $f.Threads}}{{percent $f.NotCommitted}}{{end}}<td>{{f2 $p.VerbsPerAttempt}}<td class="theirs">{{if $f.Threads}}{{f2 $f.VerbsPerAttempt}}{{end}}</tr>
+{{range $i, $p := $c.Points}}{{$f := index $c.Figure $i}}<tr><td>{{$p.Threads}}<td>{{f3 $p.CommittedMps}}<td class="theirs">{{if $f.Threads}}{{f3 $f.CommittedMps}}{{end}}<td>{{error $c $i}}<td>{{f1 $p.P50us}}<td class="theirs">{{if $f.Threads}}{{f1 $f.P50us}}{{end}}<td>{{f1 $p.P99us}}<td class="theirs">{{if $f.Threads}}{{f1 $f.P99us}}{{end}}<td>{{percent $p.NotCommitted}}<td class="theirs">{{if $f.Threads}}{{percent $f.NotCommitted}}{{end}}<td>{{f2 $p.VerbsCounted}}<td class="theirs">{{if $f.Threads}}{{f2 $f.VerbsPerAttempt}}{{end}}</tr>
 {{end}}</table>{{if not $c.Published}}<p>Beside it, SMART-DTX as published, which counts differently: the errors are not told.</p>{{end}}{{end}}
 <h2>The model's constants</h2>
 <table>{{range .Constant}}<tr><td class="name">{{.Name}}<td>{{.Value}}</tr>{{end}}</table>

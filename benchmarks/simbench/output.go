@@ -48,7 +48,7 @@ func writeCurve(w io.Writer, c *Curve) error {
 			fmt.Sprintf("%.1f", p.P50us), cell("%.1f", f.P50us, has),
 			fmt.Sprintf("%.1f", p.P99us), cell("%.1f", f.P99us, has),
 			fmt.Sprintf("%.1f %%", 100*p.NotCommitted), cell("%.1f %%", 100*f.NotCommitted, has),
-			fmt.Sprintf("%.2f", p.VerbsPerAttempt), cell("%.2f", f.VerbsPerAttempt, has),
+			fmt.Sprintf("%.2f", p.VerbsCounted), cell("%.2f", f.VerbsPerAttempt, has),
 		})
 	}
 	var right []table.ColumnConfig
@@ -84,7 +84,7 @@ func WriteCSV(w io.Writer, curves []Curve) error {
 	num := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 	rows := [][]string{{
 		"workload", "system", "published_as", "threads", "attempted_mps", "committed_mps", "p50_us", "p99_us", "not_committed", "conflicts",
-		"verbs_per_attempt", "verbs_mps", "published_committed_mps", "error", "trace_hash",
+		"verbs_per_attempt", "verbs_counted", "verbs_mps", "published_committed_mps", "error", "trace_hash",
 	}}
 	for i := range curves {
 		c := &curves[i]
@@ -98,7 +98,7 @@ func WriteCSV(w io.Writer, curves []Curve) error {
 			}
 			rows = append(rows, []string{
 				c.Workload, c.Name, c.Published, strconv.Itoa(p.Threads), num(p.AttemptedMps), num(p.CommittedMps), num(p.P50us), num(p.P99us),
-				num(p.NotCommitted), num(p.Conflicts), num(p.VerbsPerAttempt), num(p.VerbsMps), pub, e, fmt.Sprintf("%016x", p.TraceHash),
+				num(p.NotCommitted), num(p.Conflicts), num(p.VerbsPerAttempt), num(p.VerbsCounted), num(p.VerbsMps), pub, e, fmt.Sprintf("%016x", p.TraceHash),
 			})
 		}
 	}

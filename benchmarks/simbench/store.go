@@ -24,7 +24,7 @@ const bladeSize = 64 << 30
 
 // open makes a world: an empty one, or with the data loaded.
 func (c *Config) open(ctx context.Context, d *Data) (*world, error) {
-	o := sim.Options{Profile: c.Profile, Seed: c.Seed, Freedom: c.Freedom, Record: c.Record}
+	o := sim.Options{Profile: c.Profile, Seed: c.Seed, Freedom: c.Freedom, Record: c.Record, Program: c.Program}
 	cat := &catalog.Mem{}
 	for i := range c.Blades {
 		b := sim.BladeOptions{Size: bladeSize, Key: 1}

@@ -15,9 +15,9 @@ type blade struct {
 	epoch    uint32 // restarts so far: connections made before are gone
 
 	// Pipelines: when they are free, ps.
-	op, rx, tx, atomics int64
-	slots               [atomicSlots]int64
-	qpPs                int64
+	op, rx, tx, atomics, media int64
+	slots                      [atomicSlots]int64
+	qpPs                       int64
 
 	// Faults, in ps.
 	down    int64 // it does not answer before

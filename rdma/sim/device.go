@@ -23,6 +23,7 @@ type device struct {
 	active                             int
 	slow                               float64 // the factor
 	batch, post, doorbell, reap, swtch int64
+	wait, yield, poll                  int64 // of the Program
 
 	// Doorbell registers.
 	stale     bool // threads have come or gone since they were mapped
@@ -62,6 +63,8 @@ func (d *device) activate(by int) {
 	s := d.slow
 	d.batch, d.post, d.doorbell = ps(s*pr.BatchNs), ps(s*pr.PostNs), ps(s*pr.DoorbellNs)
 	d.reap, d.swtch = ps(s*pr.ReapNs), ps(s*pr.SwitchNs)
+	prog := &d.f.opt.Program
+	d.wait, d.yield, d.poll = ps(s*prog.WaitNs), ps(s*prog.YieldNs), ps(s*prog.PollNs)
 }
 
 // missPs is what WQE cache misses add to each request.

@@ -28,6 +28,8 @@ type Options struct {
 	Blades []BladeOptions
 	// Profile of the machines; the zero value is ConnectX6.
 	Profile Profile
+	// Program that runs there, where it is not this one.
+	Program Program
 	// Seed of everything random; 0 is a seed like any other.
 	Seed uint64
 	// ThreadsPerBlade maps threads to compute blades: the thread of index i
@@ -89,7 +91,7 @@ func (o Options) Validate() error {
 	if bad != nil {
 		errs = append(errs, fmt.Errorf("%w: %s", ErrOptions, strings.Join(bad, "; ")))
 	}
-	errs = append(errs, o.Profile.Validate())
+	errs = append(errs, o.Profile.Validate(), o.Program.Validate())
 	for _, x := range o.Faults {
 		errs = append(errs, x.validate(len(o.Blades)))
 	}

@@ -74,6 +74,13 @@ func (g *group) add(w *rdma.WR, idx int) *verb {
 	return v
 }
 
+// apart says that a request does not overlap the last one of the group: it is
+// about another record.
+func (g *group) apart(w *rdma.WR) bool {
+	l := &g.verbs[len(g.verbs)-1].wr
+	return w.Off >= l.Off+uint64(l.Len) || l.Off >= w.Off+uint64(w.Len)
+}
+
 // drop gives up n references.
 func (f *Fabric) drop(g *group, n int) {
 	g.refs -= n

@@ -94,6 +94,9 @@ func (c *course) pipelines(pr *Profile, w *rdma.WR) (at, reply int64) {
 	}
 	bl.op = max(bl.op+c.remote, at)
 	at = bl.op
+	if pr.MediaGrain > 0 {
+		at = c.media(pr, w, at)
+	}
 	switch w.Op {
 	case rdma.OpRead:
 		bl.tx = max(bl.tx, at) + wire
@@ -107,6 +110,30 @@ func (c *course) pipelines(pr *Profile, w *rdma.WR) (at, reply int64) {
 		at += scale(d.atomicLat, c.x)
 	}
 	return at, reply
+}
+
+// media returns when the memory of the blade has served a request that reaches it
+// at a time.
+func (c *course) media(pr *Profile, w *rdma.WR, at int64) int64 {
+	if w.Op == rdma.OpFlush || w.Len == 0 {
+		return at
+	}
+	grain := uint64(pr.MediaGrain)
+	bytes := float64(((w.Off+uint64(w.Len)-1)/grain - w.Off/grain + 1) * grain)
+	busy := func(rate float64) {
+		if rate > 0 {
+			c.bl.media = max(c.bl.media, at) + scale(int64(bytes*1000/rate), c.x)
+			at = c.bl.media
+		}
+	}
+	if w.Op != rdma.OpWrite {
+		busy(pr.MediaReadBytesPerNs)
+		at += scale(ps(pr.MediaReadNs), c.x)
+	}
+	if w.Op != rdma.OpRead {
+		busy(pr.MediaWriteBytesPerNs)
+	}
+	return at
 }
 
 // arrives decides when a request arrives at the memory, in order on its queue

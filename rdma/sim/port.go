@@ -32,6 +32,7 @@ type port struct {
 	deadAt int64 // when it was stopped
 	closed bool
 
+	tasks  *tasks // nil: package rdma schedules
 	verbs  uint64 // posted since the port was made
 	faults []armed
 	next   uint64 // number of the verb that the next fault is about
@@ -94,6 +95,9 @@ func (f *Fabric) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
 	for i := range p.qps {
 		p.qps[i] = queuePair{blade: f.blades[i], failAt: math.MaxUint64, conn: f.blades[i].epoch}
 	}
+	if f.opt.Program.Force > 0 {
+		p.tasks = newTasks(len(p.qps))
+	}
 	f.mu.Lock()
 	f.ports[p] = struct{}{}
 	f.mu.Unlock()
@@ -108,28 +112,41 @@ func (p *port) reap(pr *proc) {
 	for p.cq.n > 0 {
 		g := p.cq.pop()
 		pr.clock += p.d.reap
-		n := len(g.verbs)
-		g.q.out -= n
-		p.out -= n
-		wrs := g.b.WRs()
-		for i := range g.verbs {
-			v := &g.verbs[i]
-			if v.wr.Status == rdma.StatusOK {
-				wrs[v.idx].Result = v.wr.Result
-			}
-			g.b.Complete(int(v.idx), v.wr.Status)
-		}
-		if p.f.opt.Record != nil {
-			p.f.opt.Record.add(p.f, g, pr.clock)
-		}
-		p.f.drop(g, 1)
+		p.take(g)
+		p.deliver(pr, g)
 	}
+}
+
+// take makes room for other requests: the completion of these has been polled.
+func (p *port) take(g *group) {
+	g.q.out -= len(g.verbs)
+	p.out -= len(g.verbs)
+}
+
+// deliver tells the owner of a group of its completion.
+func (p *port) deliver(pr *proc, g *group) {
+	wrs := g.b.WRs()
+	for i := range g.verbs {
+		v := &g.verbs[i]
+		if v.wr.Status == rdma.StatusOK {
+			wrs[v.idx].Result = v.wr.Result
+		}
+		g.b.Complete(int(v.idx), v.wr.Status)
+	}
+	if p.f.opt.Record != nil {
+		p.f.opt.Record.add(p.f, g, pr.clock)
+	}
+	p.f.drop(g, 1)
 }
 
 // Poll reaps, and charges for the switch of coroutines that surrounds it. A
 // thread too far ahead of the events lets them catch up.
 func (p *port) Poll() {
 	pr := p.enter()
+	if p.tasks != nil && pr.yield != nil {
+		p.turn(pr)
+		return
+	}
 	pr.clock += p.d.swtch
 	if pr.clock-p.f.now > p.f.look {
 		pr.sync()
@@ -142,6 +159,14 @@ func (p *port) Poll() {
 // Wait reaps, waiting if need be.
 func (p *port) Wait(until int64) {
 	pr := p.enter()
+	if p.tasks != nil && pr.yield != nil {
+		end := int64(forever)
+		if until < math.MaxInt64/1000 {
+			end = max(until*1000, 0)
+		}
+		p.waitTasks(pr, end)
+		return
+	}
 	if p.cq.n == 0 {
 		end := int64(forever)
 		if until < math.MaxInt64/1000 {

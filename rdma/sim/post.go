@@ -22,7 +22,7 @@ func (p *port) Post(b *rdma.Batch, first int) {
 		last = p.stopsAt(len(wrs))
 	}
 	coro := 0
-	if f.opt.Record != nil {
+	if f.opt.Record != nil || p.tasks != nil {
 		coro = b.Coro()
 	}
 	pr.clock += p.noisy(p.d.batch + p.d.post*int64(len(wrs)))
@@ -35,7 +35,8 @@ func (p *port) Post(b *rdma.Batch, first int) {
 		}
 		q := &p.qps[w.Blade]
 		g := q.open
-		if g != nil && len(g.verbs) == f.opt.Profile.QueueDepth {
+		if g != nil && (len(g.verbs) == f.opt.Profile.QueueDepth || f.opt.Program.PerRecord && g.apart(w)) {
+			pr.clock += p.d.batch
 			g = nil
 		}
 		if g == nil {
@@ -57,6 +58,9 @@ func (p *port) Post(b *rdma.Batch, first int) {
 		p.ring(pr, g)
 	}
 	p.opened = p.opened[:0]
+	if p.tasks != nil && coro >= 0 {
+		p.tasks.post(coro)
+	}
 	if p.doomed {
 		p.die(pr)
 		p.refuse(b, first+last, len(wrs)-last)
@@ -68,11 +72,18 @@ func (p *port) ring(pr *proc, g *group) {
 	f, q, n := p.f, g.q, len(g.verbs)
 	for q.out > 0 && q.out+n > f.opt.Profile.QueueDepth {
 		pr.await(p, forever)
-		p.reap(pr)
+		if p.tasks != nil && pr.yield != nil {
+			p.pollTasks(pr)
+		} else {
+			p.reap(pr)
+		}
 	}
 	q.out += n
 	p.out += n
 	f.verbs += uint64(n)
+	if p.tasks != nil {
+		p.tasks.posted[q.blade.id] += uint64(n)
+	}
 	if pr.yield != nil && (q.bell != nil || q.shared != nil) {
 		p.ringLocked(pr, g)
 		return

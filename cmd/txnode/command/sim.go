@@ -26,13 +26,17 @@ right under schedules and memory orders that hardware rarely shows. Everything i
 repeatable: one seed, one run. docs/simulator.md explains the model.`, subcommands...)
 }
 
-// machineFlag registers --machine.
-func machineFlag(cmd *cobra.Command, name *string) {
+// machineFlag registers --machine; the default is the first profile, or the one given.
+func machineFlag(cmd *cobra.Command, name *string, byDefault ...sim.Profile) {
 	var names []string
 	for _, p := range sim.Profiles() {
 		names = append(names, p.Name)
 	}
-	cmd.Flags().StringVar(name, "machine", names[0], "`profile` of the machine that is simulated: "+strings.Join(names, ", "))
+	first := names[0]
+	for _, p := range byDefault {
+		first = p.Name
+	}
+	cmd.Flags().StringVar(name, "machine", first, "`profile` of the machine that is simulated:\n"+strings.Join(names, ", "))
 	completeWith(cmd, "machine", names...)
 }
 

@@ -53,7 +53,7 @@ func (o *simOptions) AddFlags(cmd *cobra.Command) {
 	fs.Var(&o.techniques, "techniques", "SMART's techniques to use, by commas, or all or none")
 	fs.StringVar(&o.sweep, "sweep", "", "what to vary: threads, as in the published figure, up to --threads; by default nothing")
 	fs.BoolVar(&o.likeDTX, "like-dtx", false, "count and retry as FORD's and SMART's programs do: one attempt, another transaction\nafter an abort, backoff after every abort; the default with --policy ford")
-	machineFlag(cmd, &o.machine)
+	machineFlag(cmd, &o.machine, sim.ConnectX6().WithPersistentMemory())
 	fs.IntVar(&o.rows, rows, simbench.DefaultRows, "number of "+rows)
 	fs.Int64Var(&o.txns, "txns", simbench.DefaultTxns, "number of transactions to measure at each point")
 	fs.DurationVar(&o.warmup, "warmup", simbench.DefaultWarmup, "virtual `time` before the measurement")

@@ -1,0 +1,245 @@
+package sim_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"txnode/rdma"
+	"txnode/rdma/sim"
+)
+
+// quiet is a machine without variation.
+func quiet() sim.Profile {
+	p := sim.ConnectX6()
+	p.JitterNs, p.CPUNoise = 0, 0
+	return p
+}
+
+// oneThread runs fn on coroutines of one thread and returns the fabric.
+func oneThread(t *testing.T, o sim.Options, blades, coros int, fn func(c *rdma.Coro)) *sim.Fabric {
+	t.Helper()
+	f := newFabric(t, blades, o)
+	th := newThread(t, f, rdma.ThreadOptions{Arena: 1 << 16})
+	f.Run(1, func(int) { th.Run(coros, fn) })
+	return f
+}
+
+func read(t *testing.T, c *rdma.Coro, b *rdma.Batch, blade rdma.BladeID, n uint32) {
+	t.Helper()
+	b.Reset()
+	b.Read(at(blade, 64*uint64(c.ID())), uint32(c.ID())*4096, n)
+	if err := c.Do(b); err != nil {
+		t.Error(err)
+	}
+}
+
+// Work moves the clock of the body that calls, by as much as active threads make of it.
+func TestWork(t *testing.T) {
+	p := quiet()
+	p.CPUFree, p.CPUSlope = 0, 1
+	var idle, active int64
+	f := newFabric(t, 1, sim.Options{Profile: p, Freedom: sim.FreedomNone})
+	th := newThread(t, f, rdma.ThreadOptions{Arena: 4096})
+	f.Work(1000) // outside Run nobody computes
+	before := f.Now()
+	f.Run(1, func(int) {
+		from := f.Now()
+		f.Work(1000)
+		idle = f.Now() - from
+		var b rdma.Batch
+		read(t, th.Plain(), &b, 0, 8)
+		from = f.Now()
+		f.Work(1000)
+		f.Work(-1)
+		active = f.Now() - from
+	})
+	if before != 0 || idle != 1000 || active != 2000 {
+		t.Errorf("work of 1000 ns took %d outside Run, %d on an idle machine, %d with a thread active on one that is half as fast then", before, idle, active)
+	}
+}
+
+// PerRecord rings a doorbell for each record: requests that overlap belong together.
+func TestPerRecord(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		append func(b *rdma.Batch)
+		want   int
+	}{
+		{"lock and read", func(b *rdma.Batch) { b.CAS(at(0, 40), 0, 1); b.Read(at(0, 0), 0, 64) }, 1},
+		{"two reads", func(b *rdma.Batch) { b.Read(at(0, 0), 0, 64); b.Read(at(0, 64), 64, 64) }, 2},
+		{"guard, image, flush, another", func(b *rdma.Batch) {
+			b.Write(at(0, 56), 0, 8)
+			b.Write(at(0, 0), 64, 64)
+			b.Read(at(0, 0), 0, 1)
+			b.Write(at(0, 128), 0, 8)
+		}, 2},
+		{"two blades", func(b *rdma.Batch) { b.Read(at(0, 0), 0, 64); b.Read(at(1, 0), 64, 64) }, 2},
+	} {
+		for _, split := range []bool{false, true} {
+			p := quiet()
+			p.BatchNs, p.PostNs, p.SwitchNs = 0, 0, 0
+			p.DoorbellNs = 1e6
+			var took int64
+			var b rdma.Batch
+			o := sim.Options{Profile: p, Freedom: sim.FreedomNone, Program: sim.Program{PerRecord: split}}
+			oneThread(t, o, 2, 1, func(c *rdma.Coro) {
+				test.append(&b)
+				from := c.Thread().Now()
+				c.Post(&b)
+				took = c.Thread().Now() - from
+				if err := c.Wait(&b); err != nil {
+					t.Error(err)
+				}
+			})
+			want := int64(test.want)
+			if !split {
+				want = 1
+				if test.name == "two blades" {
+					want = 2
+				}
+			}
+			if took != want*1e6 {
+				t.Errorf("%s, a doorbell per record %v: %d doorbells, want %d", test.name, split, took/1e6, want)
+			}
+		}
+	}
+}
+
+// With Force a coroutine wants everything acknowledged that its thread had posted,
+// and one that was looked at too early is looked at again after Force switches only;
+// with CreditWakes, at the next completion.
+func TestForce(t *testing.T) {
+	latency := func(prog sim.Program) int64 {
+		var took int64
+		slow, err := sim.ParseFaults("slow(blade=0,x=2,for=1s)")
+		if err != nil {
+			t.Fatal(err)
+		}
+		oneThread(t, sim.Options{Profile: quiet(), Freedom: sim.FreedomNone, Program: prog, Faults: slow}, 2, 2, func(c *rdma.Coro) {
+			var b rdma.Batch
+			if c.ID() == 0 { // from the slow blade, posted first
+				read(t, c, &b, 0, 8)
+				return
+			}
+			from := c.Thread().Now()
+			read(t, c, &b, 1, 8)
+			took = c.Thread().Now() - from
+		})
+		return took
+	}
+	own := latency(sim.Program{})
+	prog := sim.SMARTDTX(rdma.Techniques{})
+	prog.WaitNs = 0
+	lost := latency(prog)
+	prog.Force = 256
+	sooner := latency(prog)
+	prog.Force, prog.CreditWakes = 1024, true
+	woken := latency(prog)
+	round := 2*prog.YieldNs + 2*prog.PollNs // main, poller of two queues
+	if full := int64(512 * round); own > 4000 || lost < full || lost > full+6000 {
+		t.Errorf("a READ of 8 bytes took %d ns; behind another coroutine's slow one %d, want about 512 rounds: %d", own, lost, full)
+	}
+	if sooner > lost/2 || sooner < own {
+		t.Errorf("with a quarter of the switches it took %d ns of %d", sooner, lost)
+	}
+	if woken > own+8000 || woken < own {
+		t.Errorf("woken by the other completion it took %d ns, alone %d", woken, own)
+	}
+}
+
+// A coroutine pays WaitNs each time that it goes on.
+func TestWaitNs(t *testing.T) {
+	run := func(wait float64) int64 {
+		prog := sim.SMARTDTX(rdma.AllTechniques)
+		prog.WaitNs = wait
+		f := oneThread(t, sim.Options{Profile: quiet(), Freedom: sim.FreedomNone, Program: prog}, 1, 1, func(c *rdma.Coro) {
+			var b rdma.Batch
+			for range 10 {
+				read(t, c, &b, 0, 8)
+			}
+		})
+		return f.Now()
+	}
+	if cheap, dear := run(0), run(5000); dear-cheap < 49_000 || dear-cheap > 51_000 {
+		t.Errorf("ten waits of 5 us more took %d ns more", dear-cheap)
+	}
+}
+
+// A thread whose queue pair is full polls for room, and everything is still told.
+func TestTasksOnAFullQueue(t *testing.T) {
+	p := quiet()
+	p.QueueDepth = 4
+	told := 0
+	oneThread(t, sim.Options{Profile: p, Seed: 3, Program: sim.SMARTDTX(rdma.Techniques{})}, 2, 6, func(c *rdma.Coro) {
+		var b rdma.Batch
+		for i := range 50 {
+			b.Reset()
+			for k := range 3 {
+				b.Read(at(rdma.BladeID((i+k)%2), uint64(64*k)), uint32(c.ID()*4096+64*k), 64)
+			}
+			if err := c.Do(&b); err != nil {
+				t.Error(err)
+			}
+			if i%7 == 0 {
+				c.Sleep(3000)
+			}
+			told++
+		}
+	})
+	if told != 300 {
+		t.Errorf("%d of 300 batches ended", told)
+	}
+}
+
+// Persistent memory: its latency for READs and atomics, and its bandwidth in grains.
+func TestMedia(t *testing.T) {
+	one := func(p sim.Profile, append func(b *rdma.Batch)) int64 {
+		var took int64
+		oneThread(t, sim.Options{Profile: p, Freedom: sim.FreedomNone}, 1, 1, func(c *rdma.Coro) {
+			var b rdma.Batch
+			append(&b)
+			from := c.Thread().Now()
+			if err := c.Do(&b); err != nil {
+				t.Error(err)
+			}
+			took = c.Thread().Now() - from
+		})
+		return took
+	}
+	pm := quiet().WithPersistentMemory()
+	for _, test := range []struct {
+		name   string
+		append func(b *rdma.Batch)
+		extra  float64
+	}{
+		{"READ", func(b *rdma.Batch) { b.Read(at(0, 0), 0, 64) }, pm.MediaReadNs + 256/pm.MediaReadBytesPerNs},
+		{"READ of two grains", func(b *rdma.Batch) { b.Read(at(0, 224), 0, 64) }, pm.MediaReadNs + 512/pm.MediaReadBytesPerNs},
+		{"WRITE", func(b *rdma.Batch) { b.Write(at(0, 0), 0, 8) }, 256 / pm.MediaWriteBytesPerNs},
+		{"CAS", func(b *rdma.Batch) { b.CAS(at(0, 0), 0, 1) }, pm.MediaReadNs + 256/pm.MediaReadBytesPerNs + 256/pm.MediaWriteBytesPerNs},
+		{"FLUSH", func(b *rdma.Batch) { b.Flush(at(0, 0), 64) }, 0},
+	} {
+		if more := one(pm, test.append) - one(quiet(), test.append); math.Abs(float64(more)-test.extra) > 2 {
+			t.Errorf("%s takes %d ns more on persistent memory, want %.0f", test.name, more, test.extra)
+		}
+	}
+}
+
+func TestProgramValidate(t *testing.T) {
+	bad := sim.Program{Name: "bad", TxnNs: -1, WaitNs: math.NaN(), Force: 3}
+	err := bad.Validate()
+	if !errors.Is(err, sim.ErrOptions) {
+		t.Fatalf("%v", err)
+	}
+	for _, s := range []string{"TxnNs", "WaitNs", "Force without"} {
+		if !strings.Contains(err.Error(), s) {
+			t.Errorf("%q does not say %s", err, s)
+		}
+	}
+	for _, p := range []sim.Program{{}, sim.Engine(), sim.SMARTDTX(rdma.AllTechniques), sim.SMARTDTX(rdma.Techniques{})} {
+		if err := p.Validate(); err != nil {
+			t.Error(err)
+		}
+	}
+}
