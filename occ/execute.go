@@ -113,7 +113,13 @@ func (s *Session) hides() bool { return s.thread.Touches() && s.eng.cache.Bytes(
 
 // locate asks the address cache for an item's block.
 func (tx *Tx) locate(it *item) {
-	if a, class, ok := tx.s.eng.cache.Lookup(it.spot); ok && tx.reaches(a) {
+	cache := tx.s.eng.cache
+	if e := cache.First(it.spot); e.Is(it.spot) && tx.view.Valid(e.Addr()) {
+		it.addr, it.class, it.cached = e.Addr(), e.Class(), true
+		it.step = stepProbe
+		return
+	}
+	if a, class, ok := cache.Lookup(it.spot); ok && tx.reaches(a) {
 		it.addr, it.class, it.cached = a, class, true
 		it.step = stepProbe
 		return

@@ -436,11 +436,7 @@ func (tx *Tx) stage(t *Table, key []byte, update bool) (int, error) {
 		it.long = tx.keys[len(tx.keys)-len(key):]
 		it.spot = it.keyHash()
 	}
-	if tx.hide {
-		tx.s.eng.cache.Prefetch(it.spot)
-	} else if e := tx.s.eng.cache.First(it.spot); e.Is(it.spot) && tx.view.Valid(e.Addr()) {
-		it.addr, it.class, it.cached, it.step = e.Addr(), e.Class(), true, stepProbe
-	}
+	tx.s.eng.cache.Prefetch(it.spot)
 	if n >= linearItems {
 		tx.index.add(tx.items, n)
 	}

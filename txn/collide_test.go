@@ -1,6 +1,7 @@
 package txn_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -22,7 +23,7 @@ func insertsShareBuckets(t *testing.T, p occ.Policy) {
 	for n := range 30 {
 		table := must(txn.CreateTable(db, fmt.Sprint("t", n), txn.Uint64, txn.Plain[uint64]()))
 		for lo := uint64(0); lo < 1024; lo += 64 {
-			if err := db.Update(t.Context(), func(tx *txn.Tx) error {
+			insert := func(tx *txn.Tx) error {
 				for k := lo; k < lo+64; k++ {
 					if err := table.Stage(tx, k, txn.ForUpdate); err != nil {
 						return err
@@ -37,7 +38,21 @@ func insertsShareBuckets(t *testing.T, p occ.Policy) {
 					}
 				}
 				return nil
-			}); err != nil {
+			}
+			// One that changes its mind is validated too, without the key that it never fetched.
+			stop := errors.New("stop")
+			if err := db.Update(t.Context(), func(tx *txn.Tx) error {
+				if err := insert(tx); err != nil {
+					return err
+				}
+				if err := table.Stage(tx, 1<<40, txn.ForRead); err != nil {
+					return err
+				}
+				return stop
+			}); err != stop {
+				t.Fatalf("table %d, keys from %d: %v", n, lo, err)
+			}
+			if err := db.Update(t.Context(), insert); err != nil {
 				t.Fatalf("table %d, keys from %d: %v", n, lo, err)
 			}
 		}
