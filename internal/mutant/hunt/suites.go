@@ -19,6 +19,7 @@ const isolation = "Test(Bank|WriteSkew|LongFork|ListAppend|Counter|InsertRace|Ch
 var suites = []suite{
 	{"isolation", "txn", []string{"-test.run", isolation, "-disorderly"}, 60, false},
 	{"index", "index/race", []string{"-test.run", "TestChaos|TestAbsenceAcrossSplit|TestInsertBeforeHeaders|TestSuite/Absence"}, 60, false},
+	{"index, seed 715", "index/race", []string{"-test.run", "TestChaos", "-from", "700", "-seeds", "730"}, 60, false},
 	{"stops, few", "occ/exhaustive", []string{"-test.run", "TestStops(WithFullLog)?/(default|ford)/f=1$", "-test.short"}, 60, false},
 	{"pairs, few", "occ/exhaustive", []string{"-test.run", "TestPairs/(default|ford)/f=1", "-test.short"}, 60, false},
 	{"pairs, colliding", "occ/exhaustive", []string{"-test.run", "TestPairsOfColliding"}, 60, false},
