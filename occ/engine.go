@@ -179,7 +179,7 @@ func (s *Session) init() (err error) {
 	if s.alloc, err = space.NewAllocator(t); err != nil {
 		return err
 	}
-	return s.enroll(t.Now())
+	return s.enlist(t.Plain())
 }
 
 // Thread returns the session's thread.

@@ -1,6 +1,7 @@
 package occ
 
 import (
+	"errors"
 	"fmt"
 
 	"txnode/memory"
@@ -57,5 +58,16 @@ func (s *Session) outlived() error {
 func (tx *Tx) Resolved(id record.TxID, committed bool) {
 	if tx.hist != nil {
 		tx.hist.Resolve(uint64(id), tx.clock(), committed)
+	}
+}
+
+// enlist is enroll that waits while the transactions of a lost blade are decided.
+func (s *Session) enlist(c *rdma.Coro) error {
+	for {
+		err := s.enroll(c.Thread().Now())
+		if !errors.Is(err, memory.ErrGated) {
+			return err
+		}
+		c.Sleep(rejoinPollNs)
 	}
 }

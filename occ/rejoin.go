@@ -205,15 +205,8 @@ func (s *Session) rejoin(c *rdma.Coro) error {
 	if err != nil {
 		return err
 	}
-	for {
-		err := s.enroll(c.Thread().Now())
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, memory.ErrGated) {
-			return err
-		}
-		c.Sleep(rejoinPollNs)
+	if err := s.enlist(c); err != nil {
+		return err
 	}
 	s.asked = s.asked[:0]
 	if err := s.releaseOld(c, own); err != nil {

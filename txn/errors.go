@@ -55,6 +55,9 @@ var (
 	ErrTableType = errors.New("txn: table has other types")
 	// ErrOtherDatabase: a table was used in a transaction of another database.
 	ErrOtherDatabase = errors.New("txn: table of another database than the transaction's")
+	// ErrLost: every copy of what is asked for died with its blade; errors.As with
+	// *memory.LostError names segment and blades. Everything else goes on.
+	ErrLost = memory.ErrLost
 	// ErrCorrupt: stored data is damaged.
 	ErrCorrupt = occ.ErrCorrupt
 	// ErrUnrecovered: the database was left by a process that died, and is opened

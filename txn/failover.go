@@ -79,6 +79,7 @@ func (db *DB) Redundancy() Redundancy {
 // Bounds on how patient failover is.
 const (
 	probes       = 3
+	maxFailovers = 100 // in a row
 	probePause   = int64(20_000)
 	awaitPause   = int64(10_000)
 	lookPause    = int64(50_000_000) // between two looks whether a blade is back
@@ -99,7 +100,7 @@ func (db *DB) bladeDown(c *rdma.Coro, _ error) error {
 		return nil
 	}
 	defer f.deciding.Store(false)
-	for range memory.MaxReplicas * probes {
+	for range maxFailovers {
 		dead, err := db.probe(c)
 		if err != nil {
 			return err
@@ -113,11 +114,25 @@ func (db *DB) bladeDown(c *rdma.Coro, _ error) error {
 		if len(dead) == 0 { // somebody has stopped in the middle
 			_, err = recovery.FailOver(c, db.failOptions(), nil)
 		}
-		if err != nil && !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) {
-			return err
+		if err != nil {
+			if !again(err) {
+				return err
+			}
+			c.Sleep(probePause)
 		}
 	}
 	return errors.Join(rdma.ErrBladeDown, errors.New("txn: blades come and go"))
+}
+
+// again reports whether a failover that has failed is to be tried again: another blade
+// has died, or somebody has recovered a coordinator, or registered one, meanwhile.
+func again(err error) bool {
+	for _, e := range []error{rdma.ErrVerb, rdma.ErrBladeDown, memory.ErrNoCoordinator, memory.ErrClaimed, memory.ErrLayout, memory.ErrDown} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 func (db *DB) failOptions() recovery.Options {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"txnode/memory"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/txn"
@@ -184,5 +185,62 @@ func audit(t *testing.T, db *txn.DB) {
 	})
 	if err != nil || sum.Live == 0 {
 		t.Errorf("%+v, %v", sum, err)
+	}
+}
+
+// TestDataLost: with every copy of some segments gone, what was there says so, in one
+// error with the names of table and blades; the rest goes on.
+func TestDataLost(t *testing.T) {
+	ctx := context.Background()
+	db, err := txn.Open(ctx, txn.Options{Blades: 4, Backups: txn.F(1), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := txn.CreateTable(db, "words", txn.Uint64, txn.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 3000
+	for i := range uint64(n) {
+		if err := db.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, i, make([]byte, 200)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sw := stopper(t, db)
+	for _, b := range []rdma.BladeID{0, 1} { // both before anything could be built
+		if err := sw.StopBlade(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lost, read, written := 0, 0, 0
+	for i := range uint64(n) {
+		err := db.View(ctx, func(tx *txn.Tx) error {
+			_, err := table.Get(tx, i)
+			return err
+		})
+		switch {
+		case err == nil:
+			read++
+			if err := db.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, i, []byte("again")) }); err == nil {
+				written++
+			}
+		case errors.Is(err, txn.ErrLost):
+			lost++
+			var e *memory.LostError
+			if !errors.As(err, &e) || len(e.Blades) == 0 {
+				t.Fatalf("key %d: %v", i, err)
+			}
+		default:
+			t.Fatalf("key %d: %v", i, err)
+		}
+	}
+	if lost == 0 || read == 0 || written != read {
+		t.Errorf("%d lost, %d read, %d written", lost, read, written)
+	}
+	if r := db.Redundancy(); r.Lost == 0 || len(r.Down) != 2 {
+		t.Errorf("%+v", r)
+	}
+	if err := db.Close(ctx); err != nil {
+		t.Fatal(err)
 	}
 }

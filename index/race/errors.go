@@ -53,11 +53,19 @@ func noExtent(what string, table uint16, err error) error {
 	return fmt.Errorf("race: %s for table %d: %w", what, table, err)
 }
 
-func (ix *Index) corrupt(a memory.Addr, format string, args ...any) error {
+// lost returns why an address cannot be reached whose segment has no copy left, else nil.
+func (ix *Index) lost(a memory.Addr) error {
 	if s, ok := ix.space.(interface{ LostError(a memory.Addr) error }); ok {
 		if err := s.LostError(a); err != nil {
 			return fmt.Errorf("race: index of table %d: %w", ix.geo.Table, err)
 		}
+	}
+	return nil
+}
+
+func (ix *Index) corrupt(a memory.Addr, format string, args ...any) error {
+	if err := ix.lost(a); err != nil {
+		return err
 	}
 	return &CorruptError{Table: ix.geo.Table, Addr: a, Err: fmt.Errorf(format, args...)}
 }
