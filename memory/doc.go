@@ -19,7 +19,7 @@
 // # Regions
 //
 //	0        region header, twice, on pages of their own
-//	64 KiB   segments, all of one size, handed out in order and never taken back
+//	64 KiB   segments, all of one size, handed out in order; see rebuild.go for reuse
 //
 // A [Segment] has one purpose for ever: the log areas of coordinators (one copy,
 // one segment on every blade), extents of index structures, or record blocks of

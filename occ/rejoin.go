@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"txnode/index"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ/recovery"
@@ -157,7 +158,11 @@ func (s *Session) Rejoin(c *rdma.Coro) error {
 			return nil
 		}
 		// A blade, or the epoch, may have gone meanwhile.
-		if !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) || s.eng.opts.BladeDown == nil || tries >= maxRejoins {
+		busy := errors.Is(err, index.ErrBusy) && tries < maxBusy
+		if busy { // another session has left it half-done when the blade died
+			_ = recovery.SweepIndexes(c, s.Recovery())
+		}
+		if !busy && !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) || s.eng.opts.BladeDown == nil || tries >= maxRejoins {
 			return fmt.Errorf("occ: rejoining: %w", err)
 		}
 		c.Sleep(rejoinPollNs)
@@ -165,7 +170,10 @@ func (s *Session) Rejoin(c *rdma.Coro) error {
 }
 
 // maxRejoins bounds how often in a row something goes wrong.
-const maxRejoins = 100
+const (
+	maxRejoins = 100
+	maxBusy    = 3
+)
 
 // rejoinPollNs is how long a wait for others lasts at least.
 const rejoinPollNs = 5_000
@@ -213,10 +221,11 @@ func (s *Session) rejoin(c *rdma.Coro) error {
 		return err
 	}
 	if s.torn { // others wait for it
-		if err := recovery.SweepIndexes(c, s.Recovery()); err != nil {
+		err := recovery.SweepIndexes(c, s.Recovery())
+		if errors.Is(err, rdma.ErrVerb) {
 			return err
 		}
-		s.torn = false
+		s.torn = err != nil // somebody else was at it, or the sweep will find what is wrong
 	}
 	s.broken = nil
 	return nil

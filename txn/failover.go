@@ -318,8 +318,13 @@ func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
 		db.ctlMu.Lock()
 		more, err := db.maintainOn(c, db.engine.Recovery(), &db.maintenance.sweeper, sweepPart)
 		db.ctlMu.Unlock()
-		if more || err != nil {
+		switch {
+		case errors.Is(err, rdma.ErrVerb):
 			return true, err
+		case err != nil: // it is tried again by and by; copies can be built meanwhile
+			db.opts.Logger.Warn("sweeping after the loss of a blade has failed, and will be tried again", errField(err))
+		case more:
+			return true, nil
 		}
 	}
 	for range steps {
