@@ -91,6 +91,12 @@ func (c *Config) defaults() {
 	}
 }
 
+// Runs returns the program that the configuration runs, after defaults.
+func (c Config) Runs() sim.Program {
+	c.defaults()
+	return c.Program
+}
+
 // Validate lists everything that is wrong, after defaults.
 func (c Config) Validate() error {
 	c.defaults()

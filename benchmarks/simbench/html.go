@@ -12,8 +12,8 @@ import (
 )
 
 // WriteHTML writes one page with the curves, ours and theirs, the errors, and the
-// constants of the model. It needs no network and no script.
-func WriteHTML(w io.Writer, p sim.Profile, curves []Curve) error {
+// constants of the model and of the programs. It needs no network and no script.
+func WriteHTML(w io.Writer, p sim.Profile, curves []Curve, programs ...sim.Program) error {
 	type figure struct {
 		Title string
 		SVG   template.HTML
@@ -27,6 +27,11 @@ func WriteHTML(w io.Writer, p sim.Profile, curves []Curve) error {
 		Median   string
 		Constant []sim.Constant
 	}{Machine: p.Name, Hardware: published.Hardware + "; " + published.Setting, Curves: curves, Constant: p.Constants()}
+	for _, prog := range programs {
+		for _, c := range prog.Constants() {
+			page.Constant = append(page.Constant, sim.Constant{Name: prog.Name + ": " + c.Name, Value: c.Value})
+		}
+	}
 	if len(curves) > 0 {
 		page.Workload = curves[0].Workload
 	}

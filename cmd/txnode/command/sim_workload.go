@@ -167,8 +167,14 @@ func (o *simOptions) run(ctx context.Context, w *World, configs []simbench.Confi
 		curves = append(curves, curve)
 	}
 	w.note("")
+	var programs []sim.Program
+	for _, c := range configs {
+		if p := c.Runs(); !slices.Contains(programs, p) {
+			programs = append(programs, p)
+		}
+	}
 	if o.report != "" {
-		if err := writeFile(o.report, func(f io.Writer) error { return simbench.WriteHTML(f, configs[0].Profile, curves) }); err != nil {
+		if err := writeFile(o.report, func(f io.Writer) error { return simbench.WriteHTML(f, configs[0].Profile, curves, programs...) }); err != nil {
 			return err
 		}
 	}
