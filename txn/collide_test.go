@@ -49,7 +49,7 @@ func insertsShareBuckets(t *testing.T, p occ.Policy) {
 					return err
 				}
 				return stop
-			}); err != stop {
+			}); !errors.Is(err, stop) {
 				t.Fatalf("table %d, keys from %d: %v", n, lo, err)
 			}
 			if err := db.Update(t.Context(), insert); err != nil {
