@@ -195,11 +195,11 @@ func TestTasksOnAFullQueue(t *testing.T) {
 
 // Persistent memory: its latency for READs and atomics, and its bandwidth in grains.
 func TestMedia(t *testing.T) {
-	one := func(p sim.Profile, append func(b *rdma.Batch)) int64 {
+	one := func(p sim.Profile, fill func(b *rdma.Batch)) int64 {
 		var took int64
 		oneThread(t, sim.Options{Profile: p, Freedom: sim.FreedomNone}, 1, 1, func(c *rdma.Coro) {
 			var b rdma.Batch
-			append(&b)
+			fill(&b)
 			from := c.Thread().Now()
 			if err := c.Do(&b); err != nil {
 				t.Error(err)
