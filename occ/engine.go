@@ -265,6 +265,9 @@ func (s *Session) Close() error {
 		s.eng.mu.Unlock()
 	}
 	if s.broken != nil {
+		if s.alloc != nil {
+			_ = s.alloc.Close(c) // it posts nothing
+		}
 		return s.broken // the coordinator stays registered: recovery takes over
 	}
 	if s.alloc != nil {
