@@ -40,12 +40,35 @@ func TestPower(t *testing.T) {
 		sum.kills, again, sum.committed, sum.unknown, sum.effective)
 }
 
+// powered is a catalog that fails when there is no power: who has lost it must not go
+// on to declare the blades dead.
+type powered struct {
+	catalog.Mem
+	down *bool
+}
+
+var errNoPower = errors.New("no power")
+
+func (p *powered) Load() ([]memory.Entry, memory.Revision, error) {
+	if *p.down {
+		return nil, 0, errNoPower
+	}
+	return p.Mem.Load()
+}
+
+func (p *powered) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+	if *p.down {
+		return 0, errNoPower
+	}
+	return p.Mem.Apply(rev, changes)
+}
+
 func powerRun(seed uint64, sum *totals, again *int) error {
 	r := rand.New(rand.NewPCG(seed, 9))
 	caps := rdma.Caps{Placed: r.IntN(3) > 0, OrderedLine: r.IntN(3) > 0, MaskedCAS: r.IntN(2) == 0, Synchronous: r.IntN(2) == 0}
 	l := &life{Blades: 3, Backups: r.IntN(3), Workers: 1 + r.IntN(3), Accounts: 10 + r.Uint64N(100), Seed: seed}
-	cat := &catalog.Mem{}
 	down := false // nothing is executed any more
+	cat := &powered{down: &down}
 	left := 0     // requests until then
 	fail := func(*rdma.WR) rdma.Status {
 		if left--; left < 0 {
