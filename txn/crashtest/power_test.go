@@ -69,7 +69,7 @@ func powerRun(seed uint64, sum *totals, again *int) error {
 	l := &life{Blades: 3, Backups: r.IntN(3), Workers: 1 + r.IntN(3), Accounts: 10 + r.Uint64N(100), Seed: seed}
 	down := false // nothing is executed any more
 	cat := &powered{down: &down}
-	left := 0     // requests until then
+	left := 0 // requests until then
 	fail := func(*rdma.WR) rdma.Status {
 		if left--; left < 0 {
 			down = true
