@@ -39,8 +39,9 @@ func Points() []Point {
 }
 
 // Measure runs the simulator on a point, for so long that about the given number
-// of requests is measured, and returns million requests per second.
+// of requests is measured, and some batches of each thread, and returns million requests per second.
 func (p Point) Measure(profile sim.Profile, requests float64) (float64, error) {
+	requests = max(requests, float64(8*p.Threads*p.Depth)) // of each thread some batches
 	run := int64(max(requests/p.Mops*1000, 60_000))
 	r, err := verbs.Run(verbs.Config{
 		Profile: profile, Policy: p.Policy, Share: p.Share, Threads: p.Threads, Depth: p.Depth,
