@@ -30,8 +30,11 @@ func TestPairsOfColliding(t *testing.T) {
 			var clients []*client
 			var at schedule
 			limit := 400
-			if *full {
+			switch {
+			case *full:
 				limit = 100_000
+			case testing.Short():
+				limit = 50
 			}
 			n, _, err := guarded(func() (int, bool, error) {
 				return interleave(w.f, limit, true,
