@@ -140,7 +140,8 @@ type Session struct {
 	renewAt   int64         // when its lease should be renewed
 	asked     []record.TxID // transactions whose outcome it does not know
 	rejoining bool
-	torn      bool // it may have left a change of an index half-done
+	tried     uint32 // the coordinator that it has begun to recover
+	torn      bool   // it may have left a change of an index half-done
 
 	spareUsers int
 	spareHeld  bool

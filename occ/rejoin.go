@@ -263,11 +263,12 @@ func (s *Session) settleOld(c *rdma.Coro, old uint32) (own bool, err error) {
 			}
 			return own, nil
 		case memory.LeaseClaimed:
-			if !own {
+			if s.tried != old { // by somebody else
 				c.Sleep(rejoinPollNs)
 				continue
 			}
 		}
+		s.tried = old // if it fails, the claim stays, and is the session's own
 		o := s.Recovery()
 		o.Fenced, o.Asked = true, s.asked
 		_, err := recovery.Recover(c, o, old)
