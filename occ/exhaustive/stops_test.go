@@ -233,7 +233,9 @@ func (s *stops) all() error {
 }
 
 // meant reports whether an attempt ended as it does undisturbed.
-func meant(err error) bool { return err == nil || errors.Is(err, errRolled) || errors.Is(err, errExists) }
+func meant(err error) bool {
+	return err == nil || errors.Is(err, errRolled) || errors.Is(err, errExists)
+}
 
 // replay is how a case is repeated.
 func (s *stops) replay(at schedule, again string) string {
