@@ -47,8 +47,8 @@ func (tx *Tx) commit() error {
 		tx.conclude(history.Committed)
 		return nil
 	}
-	if t := tx.s.eng.tap.Load(); t != nil {
-		t.draw(tx)
+	if n := tx.s.eng.taps.Load(); n != tx.taps || n&1 != 0 {
+		tx.s.eng.number(tx)
 	}
 	var err error
 	if tx.s.eng.opts.Policy == PolicyFORD {

@@ -91,6 +91,7 @@ type Engine struct {
 	opts    Options
 	readers atomic.Uint32 // sessions that have no coordinator, since the space is read-only
 	tap     atomic.Pointer[Tap]
+	taps    atomic.Uint32 // how often one was attached or detached; odd: one is attached
 
 	mu       sync.Mutex
 	sessions map[*Session]uint32 // their coordinators; 0: the session is broken

@@ -33,6 +33,9 @@ type TapWrite struct {
 // copying pass that begins after Attach and takes only records that are not locked
 // has it.
 //
+// A transaction that was running when the tap was detached has no number, and validates
+// again as well: its point is after all numbers then.
+//
 // The numbers are those of one engine: transactions of other processes on the same
 // blades are not seen.
 type Tap struct {
@@ -57,11 +60,28 @@ func (e *Engine) Attach(t *Tap) error {
 	if !e.tap.CompareAndSwap(nil, t) {
 		return fmt.Errorf("occ: another copy of the database is being made: wait until it has ended")
 	}
+	e.taps.Add(1)
 	return nil
 }
 
 // Detach disconnects the tap. Transactions that have drawn numbers still tell it.
-func (e *Engine) Detach(t *Tap) { e.tap.CompareAndSwap(t, nil) }
+func (e *Engine) Detach(t *Tap) {
+	if e.tap.CompareAndSwap(t, nil) {
+		e.taps.Add(1)
+	}
+}
+
+// number gives the transaction a number if somebody asks. A tap was attached or
+// detached since the transaction began, or is attached.
+func (e *Engine) number(tx *Tx) {
+	if t := e.tap.Load(); t != nil {
+		t.draw(tx)
+		return
+	}
+	// It has no number, and comes after all that have one: so it must not have read
+	// what one of them has replaced, though it may have validated that before.
+	tx.again()
+}
 
 // Cut returns the highest number drawn so far.
 func (t *Tap) Cut() uint64 {
@@ -94,9 +114,14 @@ func (t *Tap) draw(tx *Tx) {
 	t.drawn++
 	t.open[t.drawn] = struct{}{}
 	tx.tap, tx.number = t, t.drawn
+	tx.again() // whatever was validated before the number was drawn
+}
+
+// again has what was only read validated once more.
+func (tx *Tx) again() {
 	for i := range tx.items {
 		if !tx.items[i].locked {
-			tx.valid = false // was validated before the number was drawn
+			tx.valid = false
 			return
 		}
 	}

@@ -107,3 +107,31 @@ func TestTapOrdersReads(t *testing.T) {
 		}
 	})
 }
+
+// A transaction that commits after the tap was detached comes after all that have a
+// number, so what it has read must hold then.
+func TestTapDetached(t *testing.T) {
+	eachPolicy(t, func(t *testing.T, b *bed) {
+		var k collector
+		_, one := b.session()
+		_, two := b.session()
+		must(t, b.do(one, put("x", "1"), put("y", "1")))
+		for _, before := range []bool{true, false} { // began before the tap was attached, or after
+			tap := occ.NewTap(k.sink)
+			if !before {
+				must(t, b.eng.Attach(tap))
+			}
+			must(t, one.Begin())
+			must(t, b.apply(one, get("x"), put("y", "2")))
+			if before {
+				must(t, b.eng.Attach(tap))
+			}
+			must(t, b.do(two, put("x", "2")))
+			b.eng.Detach(tap)
+			var c *occ.ConflictError
+			if err := one.Commit(); !errors.As(err, &c) || c.Reason != occ.AbortValidation {
+				t.Errorf("began before the tap %v: commits after a copy that has what it must come before: %v", before, err)
+			}
+		}
+	})
+}

@@ -215,6 +215,7 @@ type Tx struct {
 
 	tap    *Tap   // nil: nobody asks, or the transaction has not drawn its number
 	number uint64 // of the tap's
+	taps   uint32 // Engine.taps when it began
 
 	met meeting // the lock that the last conflict was with
 
@@ -286,6 +287,7 @@ func (tx *Tx) Begin() error {
 		return err
 	}
 	tx.id = id
+	tx.taps = s.eng.taps.Load()
 	tx.view = v
 	tx.logAt, tx.logCap = f.slab, slabLog
 	tx.next, tx.end = f.slab+slabLog, f.slab+slabSize
