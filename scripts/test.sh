@@ -34,11 +34,12 @@ nested() {
 	find . -mindepth 2 -name go.mod -not -path '*/testdata/*' -not -path './bin/*' -exec dirname {} \; | sort
 }
 
-# What is worth the race detector's price: all but the command line and the
-# tools that read source code, which have no concurrency of their own.
+# What is worth the race detector's price: all but the command line, the tools that
+# read source code, and the exhaustive schedules, which have no concurrency of
+# their own: one goroutine runs them, step by step.
 race_pkgs() {
 	# shellcheck disable=SC2086 # a list of patterns
-	go list $pkgs | grep -v -e '/cmd/' -e '/internal/depcheck$'
+	go list $pkgs | grep -v -e '/cmd/' -e '/internal/depcheck$' -e '/occ/exhaustive$'
 }
 
 # stream writes the events of one 'go test' to stdout and notes its failure in
