@@ -276,7 +276,7 @@ func (db *DB) Begin(ctx context.Context, readOnly bool) (*Tx, error) {
 		db.put(w)
 		return nil, err
 	}
-	return &Tx{w: w, o: w.o, ctx: ctx, readOnly: readOnly || db.opts.ReadOnly, borrowed: true}, nil
+	return &Tx{w: w, o: w.o, open: db, ctx: ctx, readOnly: readOnly || db.opts.ReadOnly, borrowed: true}, nil
 }
 
 // NewWorker makes a worker of the caller's own, to be closed before the DB.

@@ -34,6 +34,10 @@ func (r *RawTable) Name() string { return r.t.Name }
 // Stage announces a key: the next Get, or Execute, fetches all that were announced
 // in one round trip. ForUpdate also locks it.
 func (r *RawTable) Stage(tx *Tx, key []byte, m Mode) error {
+	if tx.open == r.db && (m == ForRead || !tx.readOnly) {
+		_, err := tx.o.Stage(r.t, key, m == ForUpdate)
+		return tx.note(err)
+	}
 	_, err := tx.stage(r.t, r.key(tx, key), m == ForUpdate)
 	return err
 }
@@ -50,10 +54,22 @@ func (r *RawTable) StageAll(tx *Tx, m Mode, keys ...[]byte) error {
 
 // Get returns the value of key, or ErrNotFound. The bytes are the engine's, and
 // valid until the transaction function returns.
-func (r *RawTable) Get(tx *Tx, key []byte) ([]byte, error) { return tx.get(r.t, r.key(tx, key), false) }
+func (r *RawTable) Get(tx *Tx, key []byte) ([]byte, error) {
+	if tx.open == r.db {
+		if v, ok := tx.o.Get(r.t, key); ok {
+			return v, nil
+		}
+	}
+	return tx.get(r.t, r.key(tx, key), false)
+}
 
 // GetForUpdate is Get with the intention to write: it locks the key.
 func (r *RawTable) GetForUpdate(tx *Tx, key []byte) ([]byte, error) {
+	if tx.open == r.db && !tx.readOnly {
+		if v, ok := tx.o.Get(r.t, key); ok {
+			return v, nil
+		}
+	}
 	return tx.get(r.t, r.key(tx, key), true)
 }
 
@@ -67,7 +83,12 @@ func (r *RawTable) Has(tx *Tx, key []byte) (bool, error) {
 }
 
 // Put sets the value of key, whether it has one or not. Both are copied.
-func (r *RawTable) Put(tx *Tx, key, value []byte) error { return tx.put(r.t, r.key(tx, key), value) }
+func (r *RawTable) Put(tx *Tx, key, value []byte) error {
+	if tx.open == r.db && !tx.readOnly {
+		return tx.note(tx.o.Set(r.t, key, value))
+	}
+	return tx.put(r.t, r.key(tx, key), value)
+}
 
 // Insert sets the value of a key that has none, or returns ErrExists.
 func (r *RawTable) Insert(tx *Tx, key, value []byte) error {
@@ -79,7 +100,7 @@ func (r *RawTable) Delete(tx *Tx, key []byte) error { return tx.delete(r.t, r.ke
 
 // key is the key, unless the transaction cannot go on with this table.
 func (r *RawTable) key(tx *Tx, key []byte) []byte {
-	if tx.done || tx.w.db != r.db {
+	if tx.open != r.db && (tx.done || tx.w.db != r.db) {
 		tx.refuse(r.t)
 		return nil
 	}

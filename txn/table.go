@@ -17,7 +17,12 @@ func (t *Table[K, V]) Name() string { return t.t.Name }
 // Stage announces a key: the next Get, or Execute, fetches all that were announced
 // in one round trip. ForUpdate also locks it. Staging a key again costs nothing.
 func (t *Table[K, V]) Stage(tx *Tx, k K, m Mode) error {
-	_, err := tx.stage(t.t, t.encode(tx, k), m == ForUpdate)
+	key := t.encode(tx, k)
+	if tx.open == t.db && (m == ForRead || !tx.readOnly) {
+		_, err := tx.o.Stage(t.t, key, m == ForUpdate)
+		return tx.note(err)
+	}
+	_, err := tx.stage(t.t, key, m == ForUpdate)
 	return err
 }
 
@@ -41,7 +46,13 @@ func (t *Table[K, V]) Get(tx *Tx, k K) (V, error) { return t.get(tx, k, false) }
 func (t *Table[K, V]) GetForUpdate(tx *Tx, k K) (V, error) { return t.get(tx, k, true) }
 
 func (t *Table[K, V]) get(tx *Tx, k K, update bool) (V, error) {
-	p, err := tx.get(t.t, t.encode(tx, k), update)
+	key := t.encode(tx, k)
+	if tx.open == t.db && !(update && tx.readOnly) {
+		if p, ok := tx.o.Get(t.t, key); ok {
+			return t.value.Decode(p)
+		}
+	}
+	p, err := tx.get(t.t, key, update)
 	if err != nil {
 		var zero V
 		return zero, err
@@ -84,7 +95,7 @@ func (t *Table[K, V]) Delete(tx *Tx, k K) error {
 
 // encode uses the worker's scratch, which the next call overwrites.
 func (t *Table[K, V]) encode(tx *Tx, k K) []byte {
-	if tx.done || tx.w.db != t.db {
+	if tx.open != t.db && (tx.done || tx.w.db != t.db) {
 		tx.refuse(t.t)
 		return nil
 	}

@@ -11,11 +11,13 @@ import (
 // Tx is a transaction. It belongs to the function that it was passed to, or, from
 // DB.Begin, to one goroutine at a time.
 type Tx struct {
-	w        *Worker
 	o        *occ.Tx
+	open     *DB // the database, as long as the attempt can go on
+	readOnly bool
+	told     bool // an error of the engine's was returned that has not ended the attempt
+	w        *Worker
 	ctx      context.Context
 	err      error // the conflict or failure that has ended the attempt
-	readOnly bool
 	done     bool
 	borrowed bool   // by DB.Begin
 	id       uint64 // once done
@@ -50,8 +52,14 @@ func (tx *Tx) usable() error {
 // refuse ends the attempt, if it has not ended, because t is a table of another database.
 func (tx *Tx) refuse(t *occ.Table) {
 	if !tx.done && tx.err == nil {
-		tx.err = fmt.Errorf("%w: %q", ErrOtherDatabase, t.Name)
+		_ = tx.stop(fmt.Errorf("%w: %q", ErrOtherDatabase, t.Name))
 	}
+}
+
+// note remembers that the engine has returned err.
+func (tx *Tx) note(err error) error {
+	tx.told = tx.told || err != nil
+	return err
 }
 
 // Execute fetches everything that was staged. Get does it by itself.
@@ -70,7 +78,7 @@ func (tx *Tx) Execute() error {
 
 // stop makes err stick: whatever the caller does with it, the attempt is over.
 func (tx *Tx) stop(err error) error {
-	tx.err = err
+	tx.err, tx.open = err, nil
 	return err
 }
 
@@ -81,7 +89,8 @@ func (tx *Tx) stage(t *occ.Table, key []byte, update bool) (int, error) {
 	if update && tx.readOnly {
 		return 0, ErrReadOnly
 	}
-	return tx.o.Stage(t, key, update)
+	i, err := tx.o.Stage(t, key, update)
+	return i, tx.note(err)
 }
 
 // fetch stages a key and makes sure that its state is known.
@@ -99,11 +108,6 @@ func (tx *Tx) fetch(t *occ.Table, key []byte, update bool) (int, error) {
 }
 
 func (tx *Tx) get(t *occ.Table, key []byte, update bool) ([]byte, error) {
-	if !tx.done && tx.err == nil && !(update && tx.readOnly) {
-		if v, ok := tx.o.Get(t, key); ok {
-			return v, nil
-		}
-	}
 	i, err := tx.fetch(t, key, update)
 	if err != nil {
 		return nil, err
@@ -122,7 +126,7 @@ func (tx *Tx) put(t *occ.Table, key, value []byte) error {
 	if tx.readOnly {
 		return ErrReadOnly
 	}
-	return tx.o.Set(t, key, value)
+	return tx.note(tx.o.Set(t, key, value))
 }
 
 func (tx *Tx) insert(t *occ.Table, key, value []byte) error {
@@ -135,7 +139,7 @@ func (tx *Tx) insert(t *occ.Table, key, value []byte) error {
 			return ErrExists
 		}
 		if err := tx.o.Insert(i, value); err != nil {
-			return err
+			return tx.note(err)
 		}
 		if err := tx.Execute(); err != nil {
 			return err
@@ -149,7 +153,7 @@ func (tx *Tx) insert(t *occ.Table, key, value []byte) error {
 	if tx.o.Exists(i) {
 		return ErrExists
 	}
-	return tx.o.Put(i, value)
+	return tx.note(tx.o.Put(i, value))
 }
 
 func (tx *Tx) delete(t *occ.Table, key []byte) error {
@@ -160,7 +164,7 @@ func (tx *Tx) delete(t *occ.Table, key []byte) error {
 	if !tx.o.Exists(i) {
 		return ErrNotFound
 	}
-	return tx.o.Delete(i)
+	return tx.note(tx.o.Delete(i))
 }
 
 // Commit ends a transaction of DB.Begin. A conflict is ErrConflict: nothing
@@ -221,7 +225,7 @@ func (tx *Tx) release(err error) {
 	if errors.Is(err, ErrNoSpace) {
 		w.makeRoom() // for the next attempt
 	}
-	tx.done, tx.id, tx.w, tx.o = true, uint64(tx.o.ID()), nil, nil
+	tx.done, tx.id, tx.w, tx.o, tx.open = true, uint64(tx.o.ID()), nil, nil, nil
 	if w.ticks++; w.ticks%maintainEvery == 0 {
 		w.maintain()
 	}

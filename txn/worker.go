@@ -163,7 +163,7 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 			defer w.o.Forsake()
 			tx.rollback()
 		}
-		tx.done, tx.id = true, uint64(w.o.ID())
+		tx.open, tx.done, tx.id = nil, true, uint64(w.o.ID())
 		c.EndOp()
 	}()
 	var err error
@@ -171,17 +171,20 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		if err = w.begin(); err != nil {
 			break
 		}
-		tx.err, tx.done = nil, false
+		tx.open, tx.err, tx.done, tx.told = w.db, nil, false, false
 		if err = fn(tx); err == nil {
 			if err = tx.commit(); err == nil {
 				w.committed++
 				break
 			}
 		} else {
-			if tx.err == nil && !errors.Is(err, ErrConflict) && !w.db.likeFORD() {
-				// fn decided against itself: what it saw must have been true.
+			// Who has met no error of the engine's has decided against himself.
+			own := tx.err == nil && !errors.Is(err, ErrConflict)
+			if own && !w.db.likeFORD() {
+				// What it saw must have been true.
 				if certain := w.o.Certify(); certain != nil {
 					tx.err, err = certain, certain
+					own = false
 				}
 			}
 			tx.rollback()
@@ -189,6 +192,9 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 				err = tx.err
 			} else {
 				w.rolledBack++
+			}
+			if own && !tx.told && w.session.Broken() == nil && !w.db.opts.SingleAttempt {
+				break
 			}
 		}
 		if err = w.settle(w.unblock(err)); err == nil {
@@ -251,13 +257,20 @@ func (w *Worker) maintain() {
 
 // begin begins an attempt, after the session has rejoined if it is broken.
 func (w *Worker) begin() error {
+	err := w.o.Begin()
+	if err != nil {
+		err = w.beginAgain(err)
+	}
+	return err
+}
+
+func (w *Worker) beginAgain(err error) error {
 	for tries := 0; ; tries++ {
-		err := w.o.Begin()
-		if err == nil {
-			return nil
-		}
 		if err = w.settle(err); !errors.Is(err, ErrFenced) || tries >= maxRejoins {
 			return err
+		}
+		if err = w.o.Begin(); err == nil {
+			return nil
 		}
 	}
 }
