@@ -18,7 +18,8 @@ const mostFindings = 8
 // every image is intact, all replicas are equal, every block in use is one that a
 // slot points to, no log has anything to be done. And every block that is free was
 // given back to space, so that somebody can have it. A space that is nil is not asked.
-func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space) (err error) {
+// open: it was not closed, and there are coordinators.
+func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space, open bool) (err error) {
 	l, err := memory.LoadLayout(cat)
 	if err != nil {
 		return err
@@ -31,6 +32,9 @@ func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space) (err error) {
 	var found []string
 	findings := 0
 	sum, err := d.Check(context.Background(), verify.Options{Report: func(x verify.Finding) error {
+		if open && aboutExtent(l, &x) {
+			return nil
+		}
 		if findings++; len(found) < mostFindings {
 			found = append(found, x.String())
 		}
@@ -42,7 +46,7 @@ func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space) (err error) {
 	if findings > 0 {
 		return fmt.Errorf("the walk over the blades has %d findings:\n\t\t%s", findings, strings.Join(found, "\n\t\t"))
 	}
-	if sum.Coordinators > 0 {
+	if sum.Coordinators > 0 && !open {
 		return fmt.Errorf("%d coordinators are registered after all were closed", sum.Coordinators)
 	}
 	if space == nil {
@@ -59,15 +63,42 @@ func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space) (err error) {
 	return nil
 }
 
-// close ends the database and audits what it leaves.
+// aboutExtent tells the trace of a split that nobody has finished: the memory of the
+// new sub-table stays allocated, on all copies or on some, when its client dies before
+// the index leads to it, until the database is opened again.
+func aboutExtent(l *memory.Layout, x *verify.Finding) bool {
+	switch x.Kind {
+	case verify.KindOrphan:
+		return strings.Contains(x.What, "no index uses the extent")
+	case verify.KindReplica:
+		seg := int(x.Addr.Segment())
+		return seg < len(l.Segments) && l.Segments[seg].Kind == memory.KindIndex && x.Addr.Offset() < memory.ExtentTable(l.SegmentSize)
+	}
+	return false
+}
+
+// close ends the database and audits what it leaves. Where others have recovered the
+// dead, nothing of them may be left before: it is then opened once more, since
+// workers whose threads were stopped keep a handle from being closed.
 func (b *bench) close() error {
+	f := b.world.fabric
+	if b.survive {
+		f.Settle()
+		if err := audit(f, b.world.catalog, nil, true); err != nil {
+			return fmt.Errorf("before the database was closed: %w", err)
+		}
+		f.StopAll()
+		if err := b.openDB(); err != nil {
+			return err
+		}
+	}
 	space := b.db.Space()
 	if err := b.db.Close(context.Background()); err != nil {
 		return fmt.Errorf("closing: %w", err)
 	}
-	b.world.fabric.Settle()
+	f.Settle()
 	if b.faults != nil {
 		space = nil // it finds the free blocks of earlier sessions when it needs them
 	}
-	return audit(b.world.fabric, b.world.catalog, space)
+	return audit(f, b.world.catalog, space, false)
 }

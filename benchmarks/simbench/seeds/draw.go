@@ -3,6 +3,7 @@ package seeds
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"txnode/occ"
 	"txnode/rdma"
@@ -41,6 +42,8 @@ type plan struct {
 	noMaskedCAS         bool
 	txns                int // per worker
 	faults              []sim.Fault
+	survive             bool          // whoever is not stopped goes on, and recovers the dead
+	lease               time.Duration // of coordinators, then
 }
 
 // String tells the plan, for a report.
@@ -75,6 +78,9 @@ func (p *plan) String() string {
 // faultText is the faults as expressions.
 func (p *plan) faultText() string {
 	s := ""
+	if p.survive {
+		s = " lease=" + p.lease.String()
+	}
 	for i, x := range p.faults {
 		s += map[bool]string{true: " faults=", false: ";"}[i == 0] + x.String()
 	}
@@ -132,6 +138,10 @@ func draw(seed uint64, o *Options) (*plan, error) {
 		p.faults = o.Only
 	case o.Faults != nil:
 		p.faults = p.drawFaults(o.Faults)
+	}
+	if p.faults != nil {
+		r := rng(seed ^ 0x5a7e)
+		p.survive, p.lease = r.chance(60), []time.Duration{300, 1000, 5000}[r.n(3)]*time.Microsecond
 	}
 	return p, nil
 }

@@ -1,6 +1,7 @@
 package seeds
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,8 +10,6 @@ import (
 
 	"txnode/history"
 	"txnode/index"
-	"txnode/memory"
-	"txnode/memory/record"
 	"txnode/rdma"
 	"txnode/rdma/sim"
 	"txnode/txn"
@@ -87,9 +86,9 @@ type pending struct {
 	done func()
 }
 
-// run does the work, under the plan's faults. When there are any, they then end, and
-// everybody is killed; the database is opened again, which recovers it, and
-// every open question has its answer.
+// run does the work, under the plan's faults. When there are any, they then end: either
+// somebody who is alive brings everything into order, or everybody is killed and the
+// database is opened again, which recovers it. Then every open question has its answer.
 func (b *bench) run(work, reopen func() error) error {
 	f := b.world.fabric
 	if b.faults == nil {
@@ -103,12 +102,18 @@ func (b *bench) run(work, reopen func() error) error {
 		return err
 	}
 	f.Heal()
-	f.StopAll()
-	if err := b.openDB(); err != nil {
-		return err
-	}
-	if err := reopen(); err != nil {
-		return err
+	if b.survive {
+		if err := b.converge(); err != nil {
+			return err
+		}
+	} else {
+		f.StopAll()
+		if err := b.openDB(); err != nil {
+			return err
+		}
+		if err := reopen(); err != nil {
+			return err
+		}
 	}
 	for _, x := range b.open {
 		if x.done != nil && b.committed(x.id) {
@@ -116,6 +121,33 @@ func (b *bench) run(work, reopen func() error) error {
 		}
 	}
 	return nil
+}
+
+// convergeNs is how long it may take, without faults, until nothing is left to do.
+const convergeNs = 1_000_000_000
+
+// converge has a worker do nothing but maintenance until all others are gone, and
+// swept up after.
+func (b *bench) converge() error {
+	space := b.db.Space()
+	return b.db.Run(context.Background(), 1, 1, func(_ context.Context, _ int, w *txn.Worker) error {
+		for start := w.Now(); ; w.Sleep(b.lease.Nanoseconds() / 2) {
+			err := w.Maintain()
+			if err != nil && !b.forgiven(err) {
+				return fmt.Errorf("maintenance: %w", err)
+			}
+			all, e := space.Coordinators()
+			if e != nil {
+				return e
+			}
+			if _, unswept := space.Unswept(); err == nil && !unswept && len(all) == 1 {
+				return nil
+			}
+			if w.Now()-start > convergeNs {
+				return fmt.Errorf("%d coordinators are left %v after the faults have ended: %w", len(all), time.Duration(w.Now()-start), errors.Join(errStuck, err))
+			}
+		}
+	})
 }
 
 // errEnded ends a worker whose thread a fault has cut off.
@@ -141,7 +173,7 @@ func (b *bench) forgiven(err error) bool {
 	if b.faults == nil || errors.Is(err, txn.ErrCorrupt) {
 		return false
 	}
-	for _, x := range []error{errEnded, txn.ErrBroken, txn.ErrOutcomeUnknown, rdma.ErrVerb, rdma.ErrBladeDown, rdma.ErrStaleKey, index.ErrBusy} {
+	for _, x := range []error{errEnded, txn.ErrBroken, txn.ErrFenced, txn.ErrOutcomeUnknown, rdma.ErrVerb, rdma.ErrBladeDown, rdma.ErrStaleKey, index.ErrBusy} {
 		if errors.Is(err, x) {
 			return true
 		}
@@ -164,9 +196,8 @@ func (b *bench) committed(id uint64) bool {
 			return true // it was told, and its thread stopped before it listened
 		}
 	}
-	t := record.TxID(id)
-	v, ok := b.db.Space().Verdict(t.Coordinator())
-	return ok && v.Of(t.Seq()) == memory.OutcomeCommitted
+	o, err := b.db.Outcome(context.Background(), id)
+	return err == nil && o == txn.Committed
 }
 
 // history is what was recorded, with an answer for every transaction of unknown

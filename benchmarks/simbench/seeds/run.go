@@ -8,6 +8,7 @@ import (
 	"math"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"txnode/benchmarks/engine"
 	"txnode/check"
@@ -154,8 +155,13 @@ type world struct {
 
 // openDB opens the database, or opens it again.
 func (b *bench) openDB() error {
+	lease := time.Duration(-1) // nobody is declared dead but by whoever opens the database
+	if b.survive {
+		lease = b.lease
+	}
 	store, err := engine.Open(context.Background(), txn.Options{
-		Fabric: b.world.fabric, Catalog: b.world.catalog, Backups: &b.backups, Policy: b.policy, Techniques: &b.techniques, QPPolicy: b.qp,
+		LeaseTerm: lease,
+		Fabric:    b.world.fabric, Catalog: b.world.catalog, Backups: &b.backups, Policy: b.policy, Techniques: &b.techniques, QPPolicy: b.qp,
 		ReadBackups: b.readBackups, Workers: 1, Retries: math.MaxInt32, Arena: arena, CacheBytes: cacheBytes, LogArea: logArea,
 		SegmentSize: segmentSize, IndexGroups: b.groups, Seed: b.seed, History: b.world.recorder,
 	})
@@ -176,7 +182,7 @@ func (b *bench) abandon(err error) error {
 		return nil
 	}
 	b.world.fabric.Settle()
-	return audit(b.world.fabric, b.world.catalog, nil)
+	return audit(b.world.fabric, b.world.catalog, nil, true)
 }
 
 // fabric makes the options of the simulated fabric.
