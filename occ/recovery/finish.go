@@ -317,10 +317,15 @@ func (r *run) move(x *tx, e *entry, to, from [][]byte) error {
 	if err := r.do(); err != nil {
 		return err
 	}
+	freed := slices.ContainsFunc(from[:r.v.Copies(old)], func(p []byte) bool { return p == nil || !freedBy(p, x.Tx) })
 	if err := r.freeBlock(old, e.table, class, x.Tx, from); err != nil {
 		return err
 	}
-	r.blocks = append(r.blocks, block{x.Tx.Coordinator(), old, class})
+	// If it was free everywhere, its coordinator, who may be alive, may have it already;
+	// whoever opens the database next finds it.
+	if freed {
+		r.blocks = append(r.blocks, block{x.Tx.Coordinator(), old, class})
+	}
 	return nil
 }
 

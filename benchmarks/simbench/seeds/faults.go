@@ -159,8 +159,11 @@ const patienceNs = 4_000_000
 
 // stuck says that a transaction that began at start has been tried for too long.
 func (b *bench) stuck(now, start int64) error {
-	if b.faults != nil && now-start > patienceNs {
-		return errEnded
+	if b.faults != nil {
+		if now-start > patienceNs {
+			return errEnded
+		}
+		return nil // one that waits for the dead in an index waits for seconds
 	}
 	if now > limitNs {
 		return errStuck
