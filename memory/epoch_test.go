@@ -183,3 +183,26 @@ func TestLostSegmentsAreNotScanned(t *testing.T) {
 		}
 	}
 }
+
+// A segment that is newer than the map of a thread that was fenced is no damage: the
+// thread's verbs would fail.
+func TestMissing(t *testing.T) {
+	b := newBed(t, 2, 4, 1)
+	s, c := b.open()
+	must(s.AllocExtent(c, 64))(t)
+	old := s.View()
+	check(t, s.AdvanceEpoch(nil))
+	var a memory.Addr
+	for a == 0 || old.Valid(a) {
+		a = must(s.AllocExtent(c, 8<<10))(t)
+	}
+	if err := s.Missing(old, a); !errors.Is(err, rdma.ErrStaleKey) || !errors.Is(err, rdma.ErrVerb) {
+		t.Errorf("a segment that was added later: %v", err)
+	}
+	if err := s.Missing(s.View(), a); err != nil {
+		t.Errorf("a segment of the map: %v", err)
+	}
+	if err := s.Missing(old, memory.Addr(1000)<<memory.OffsetBits); err != nil {
+		t.Errorf("a segment that there is not: %v", err)
+	}
+}

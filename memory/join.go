@@ -44,3 +44,9 @@ func (s *Space) ViewOn(t *rdma.Thread) *View {
 
 // ViewOn is View: who has claimed has no other one.
 func (c *Claim) ViewOn(*rdma.Thread) *View { return c.View() }
+
+// Missing is Space.Missing.
+func (c *Claim) Missing(v *View, a Addr) error { return c.space.Missing(v, a) }
+
+// LostError is Space.LostError.
+func (c *Claim) LostError(a Addr) error { return c.space.LostError(a) }

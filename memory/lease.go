@@ -143,7 +143,7 @@ type Claim struct {
 
 	space *Space
 	by    uint32
-	until int64
+	until []int64 // of each coordinator; no two claims on one by one claimant have the same
 	view  atomic.Pointer[View]
 }
 
@@ -158,7 +158,12 @@ type ClaimOptions struct {
 	// blade dead. All open coordinators must be claimed then, and NewCoordinator fails
 	// with ErrGated until they are forgotten.
 	Change func(*Layout) error
-	// Stay does not advance the epoch: no verb of the coordinators can be on its way.
+	// Again is a claim of the caller's own whose attempt has failed: as far as nobody
+	// has claimed its coordinators since, it gives way to the new one.
+	Again *Claim
+	// Stay does not advance the epoch: no verb of the coordinators can be on its way,
+	// nor one under Again. Where somebody else has had a claim the epoch moves all the
+	// same, since his verbs may be.
 	Stay bool
 }
 
@@ -172,18 +177,31 @@ type ClaimOptions struct {
 func (s *Space) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.claim(o, ids)
+}
+
+// claim is Claim; the caller holds the lock.
+func (s *Space) claim(o ClaimOptions, ids []uint32) (*Claim, error) {
+	others := false // who were at it may have verbs on their way
 	mark := func(l *Layout) ([]int, error) {
 		var at []int
+		others = false
 		for _, id := range ids {
 			i, err := s.findCoordinator(id)
 			if err != nil {
 				return nil, err
 			}
 			e := &l.Coordinators[i]
-			if e.Recovering && !o.Steal && (e.Until == 0 || o.Now <= e.Until) && !(e.By == o.By && o.By != 0) {
+			again := o.Again != nil && o.Again.has(e)
+			if e.Recovering && !again && !o.Steal && (e.Until == 0 || o.Now <= e.Until) && !(e.By == o.By && o.By != 0) {
 				return nil, fmt.Errorf("%w: %d, by %d", ErrClaimed, id, e.By)
 			}
-			e.Recovering, e.By, e.Until = true, o.By, o.Until
+			others = others || e.Recovering && !again
+			until := o.Until
+			if e.Recovering && until != 0 && until <= e.Until {
+				until = e.Until + 1 // no two claims are alike
+			}
+			e.Recovering, e.By, e.Until = true, o.By, until
 			e.Promoted = e.Promoted || o.Change != nil
 			at = append(at, i)
 		}
@@ -201,6 +219,10 @@ func (s *Space) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
 		var err error
 		if at, err = mark(l); err != nil {
 			return nil, err
+		}
+		if others {
+			o.Stay = false
+			return s.claim(o, ids)
 		}
 		var changes []Entry
 		for _, i := range at {
@@ -220,9 +242,10 @@ func (s *Space) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
 			return nil, err
 		}
 	}
-	c := &Claim{space: s, by: o.By, until: o.Until}
+	c := &Claim{space: s, by: o.By}
 	c.view.Store(s.View())
 	for _, i := range at {
+		c.until = append(c.until, s.layout.Coordinators[i].Until)
 		c.Coordinators = append(c.Coordinators, s.areas(s.layout.Coordinators[i]))
 		c.Promoted = c.Promoted || s.layout.Coordinators[i].Promoted
 	}
@@ -247,6 +270,16 @@ func (c *Claim) AllocExtent(co *rdma.Coro, size uint32) (Addr, error) {
 // FreeExtent is Space.FreeExtent.
 func (c *Claim) FreeExtent(a Addr, size uint32) error { return c.space.FreeExtent(a, size) }
 
+// has reports whether the claim on a coordinator is this one still.
+func (c *Claim) has(e *CoordinatorEntry) bool {
+	for i := range c.Coordinators {
+		if c.Coordinators[i].ID == e.ID {
+			return e.Recovering && e.By == c.by && e.Until == c.until[i]
+		}
+	}
+	return false
+}
+
 // stands returns where in the catalog the claimed coordinators are; the caller
 // holds the lock of the space.
 func (c *Claim) stands() ([]int, error) {
@@ -256,7 +289,7 @@ func (c *Claim) stands() ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		if e := c.space.layout.Coordinators[i]; !e.Recovering || e.By != c.by || e.Until != c.until {
+		if e := &c.space.layout.Coordinators[i]; !c.has(e) {
 			return nil, fmt.Errorf("%w: %d, by %d since", ErrClaimed, x.ID, e.By)
 		}
 		at = append(at, i)

@@ -399,6 +399,23 @@ func (s *Space) addLogs(l *Layout, b rdma.BladeID) error {
 	return nil
 }
 
+// Missing returns why a view does not have an address, if nothing is damaged by that:
+// a *LostError if every copy of its segment is gone; an error that matches
+// rdma.ErrVerb and rdma.ErrStaleKey if the segment is newer than the view, which is
+// that of a thread that was fenced: its verbs would fail. Else nil.
+func (s *Space) Missing(v *View, a Addr) error {
+	if err := s.LostError(a); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	now := s.View()
+	s.mu.Unlock()
+	if now != v && now.Valid(a) && !v.Valid(a) {
+		return fmt.Errorf("memory: segment %d is newer than the map of epoch %d: %w: %w", a.Segment(), v.Epoch, rdma.ErrVerb, rdma.ErrStaleKey)
+	}
+	return nil
+}
+
 // LostError returns why an address cannot be reached: a *LostError if every copy of
 // its segment is gone, else nil.
 func (s *Space) LostError(a Addr) error {

@@ -115,7 +115,7 @@ func (ix *Index) readEntries(c *rdma.Coro, d *directory) (uint8, error) {
 	defer ix.put(s)
 	v := ix.space.ViewOn(t)
 	if !v.Valid(ix.root) {
-		return 0, ix.corrupt(ix.root, "the root is in no segment")
+		return 0, ix.outside(v, ix.root, ix.root, "the root is in no segment")
 	}
 	depth := uint64(0)
 	for at := uint32(0); at < total; at += dirChunk {
@@ -164,7 +164,7 @@ func (ix *Index) checkDirectory(d, seen *directory) (dirVerdict, error) {
 		case err != nil:
 			return result, ix.corrupt(a, "directory: %w", err)
 		case old.Table() != e.Table() && !ix.fits(v, e.Table(), ix.size):
-			return result, ix.corrupt(a, "directory: sub-table at %v is in no segment", e.Table())
+			return result, ix.outside(v, a, e.Table(), "directory: sub-table at %v is in no segment", e.Table())
 		case e.Depth() > d.depth:
 			return dirTorn, nil
 		}

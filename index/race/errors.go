@@ -63,6 +63,19 @@ func (ix *Index) lost(a memory.Addr) error {
 	return nil
 }
 
+// outside is what is wrong when a view does not have address to, which word a names:
+// nothing that is damaged if its segment is lost, or newer than the view.
+func (ix *Index) outside(v *memory.View, a, to memory.Addr, format string, args ...any) error {
+	if s, ok := ix.space.(interface {
+		Missing(v *memory.View, a memory.Addr) error
+	}); ok {
+		if err := s.Missing(v, to); err != nil {
+			return fmt.Errorf("race: index of table %d: %w", ix.geo.Table, err)
+		}
+	}
+	return ix.corrupt(a, format, args...)
+}
+
 func (ix *Index) corrupt(a memory.Addr, format string, args ...any) error {
 	if err := ix.lost(a); err != nil {
 		return err

@@ -101,7 +101,7 @@ func Open(c *rdma.Coro, s Space, root memory.Addr, table uint16) (*Index, error)
 	v := s.ViewOn(c.Thread())
 	probe := newIndex(c, s, root, Geometry{Table: table})
 	if root&alignedMask != 0 || !probe.fits(v, root, dirOff) {
-		return nil, probe.corrupt(root, "the root is in no segment")
+		return nil, probe.outside(v, root, root, "the root is in no segment")
 	}
 	t := c.Thread()
 	buf, err := t.Alloc(lineSize)

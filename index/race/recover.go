@@ -212,8 +212,8 @@ func (r *recovery) table(from memory.Addr, suffix uint32) error {
 	if to == 0 {
 		return ix.unlock(c, s, lock)
 	}
-	if !ix.fits(ix.space.ViewOn(c.Thread()), to, ix.size) {
-		return ix.corrupt(from+tableChildOff, "sub-table at %v is in no segment", to)
+	if v := ix.space.ViewOn(c.Thread()); !ix.fits(v, to, ix.size) {
+		return ix.outside(v, from+tableChildOff, to, "sub-table at %v is in no segment", to)
 	}
 	head, err := r.read(to, tableHeader, 0)
 	if err != nil {

@@ -161,7 +161,7 @@ func (ix *Index) format(c *rdma.Coro, s *scratch, b Birth, at memory.Addr, lock 
 	t := c.Thread()
 	v := ix.space.ViewOn(c.Thread())
 	if !ix.fits(v, at, ix.size) {
-		return ix.corrupt(at, "the new sub-table is in no segment")
+		return ix.outside(v, at, at, "the new sub-table is in no segment")
 	}
 	const size = lineSize + chunk
 	buf, err := t.Alloc(size)

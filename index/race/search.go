@@ -341,10 +341,7 @@ func (ix *Index) candidate(q *index.Query, s Slot, i, j int) error {
 	if !ix.fits(q.View, a, class.Size()) {
 		v := ix.space.ViewOn(q.Thread)
 		if !ix.fits(v, a, class.Size()) {
-			if err := ix.lost(a); err != nil {
-				return err
-			}
-			return ix.corrupt(slotAddr(q, i, j), "%v: the block is in no segment", s)
+			return ix.outside(v, slotAddr(q, i, j), a, "%v: the block is in no segment", s)
 		}
 		q.View = v
 	}

@@ -107,3 +107,37 @@ func TestClaims(t *testing.T) {
 		t.Errorf("claimed when it was gone: %v", err)
 	}
 }
+
+// TestClaimAfterSomebodyElse: who claims what somebody else has had a claim on moves the
+// epoch, even if no verb of the coordinators can be on its way: his may be. Who claims
+// again what is his still, after an attempt that has failed, need not.
+func TestClaimAfterSomebodyElse(t *testing.T) {
+	w := newWorld(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{})
+	se, _ := w.session()
+	id := se.Coordinator()
+	before := w.space.View().Epoch
+	own, err := w.space.Claim(memory.ClaimOptions{By: id, Now: 100, Until: 200, Stay: true}, id)
+	must(t, err)
+	own, err = w.space.Claim(memory.ClaimOptions{By: id, Now: 100, Until: 200, Stay: true, Again: own}, id)
+	must(t, err)
+	if e := w.space.View().Epoch; e != before {
+		t.Errorf("epoch %d after %d, without anybody else", e, before)
+	}
+	second, err := w.space.Claim(memory.ClaimOptions{By: 8, Now: 210, Until: 300, Stay: true}, id)
+	must(t, err)
+	if e := w.space.View().Epoch; e != before+1 {
+		t.Errorf("epoch %d after %d: verbs of the first one can arrive still", e, before)
+	}
+	if _, err := w.space.Claim(memory.ClaimOptions{By: id, Now: 220, Until: 400, Stay: true, Again: own}, id); !errors.Is(err, memory.ErrClaimed) {
+		t.Errorf("the first one takes back what the second has: %v", err)
+	}
+	// One more of the second's session: without the claim, it is somebody else.
+	_, err = w.space.Claim(memory.ClaimOptions{By: 8, Now: 210, Until: 300, Stay: true}, id)
+	must(t, err)
+	if e := w.space.View().Epoch; e != before+2 {
+		t.Errorf("epoch %d after %d", e, before+1)
+	}
+	if err := second.Forget(); !errors.Is(err, memory.ErrClaimed) {
+		t.Errorf("a claim that was taken over: %v", err)
+	}
+}

@@ -68,6 +68,7 @@ const maxAttempts = 16
 // with memory.ErrClaimed while somebody else is at it.
 func Recover(c *rdma.Coro, o Options, ids ...uint32) (Report, error) {
 	var rep Report
+	var claim *memory.Claim
 	for {
 		var left []uint32
 		for _, id := range ids {
@@ -79,23 +80,23 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (Report, error) {
 			return rep, nil
 		}
 		t := c.Thread()
-		co := memory.ClaimOptions{By: o.By, Now: t.Now(), Steal: o.Steal}
+		co := memory.ClaimOptions{By: o.By, Now: t.Now(), Steal: o.Steal, Again: claim}
 		if o.Term > 0 {
 			co.Until = co.Now + o.Term
 		}
 		// What failed in an attempt before, and is not uncertain, cannot arrive any more.
 		co.Stay = (rep.Attempts > 0 || o.Fenced) && !t.Uncertain()
-		co.Steal = o.Steal || rep.Attempts > 0
 		if rep.Attempts == 0 {
 			co.Change = o.Change
 		}
-		claim, err := o.Space.Claim(co, left...)
+		next, err := o.Space.Claim(co, left...)
 		if errors.Is(err, memory.ErrNoCoordinator) {
 			continue
 		}
 		if err != nil {
 			return rep, fmt.Errorf("recovery: coordinators %v: %w", left, err)
 		}
+		claim = next
 		rep.Attempts++
 		if !co.Stay {
 			t.Certain()
