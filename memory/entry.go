@@ -35,6 +35,7 @@ const (
 	entryVerdict
 	entrySweep
 	entryCheckpoint
+	entryLoose
 )
 
 // Keys. Numbers are fixed-width hexadecimal, so that the order of keys is theirs.
@@ -42,6 +43,7 @@ const (
 	keyGeometry = "geometry"
 	keyState    = "state"
 	keySweep    = "sweep"
+	keyLoose    = "loose"
 
 	prefixBlade       = "blade/"
 	prefixSegment     = "segment/"
@@ -273,6 +275,9 @@ func (l *Layout) entries() []Entry {
 		out = append(out, coordinatorEntry(c))
 	}
 	out = append(out, l.geometryEntry())
+	if l.Loose {
+		out = append(out, looseEntry())
+	}
 	for i, s := range l.Segments[1:] {
 		out = append(out, segmentEntry(SegmentID(i+1), s))
 	}
@@ -344,6 +349,8 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 				t.ID = uint16(id)
 				l.Tables = append(l.Tables, t)
 			})
+		case e.Key == keyLoose:
+			err = one(e, entryLoose, func(*payload) { l.Loose = true })
 		case e.Key == keySweep:
 			err = one(e, entrySweep, func(*payload) { l.Unswept = true })
 		case numbered && prefix == prefixVerdict && id < MaxCoordinators:

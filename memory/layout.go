@@ -32,6 +32,9 @@ type Layout struct {
 	// Unswept is true from the moment that a dead coordinator is forgotten until the
 	// blades have been swept for what its log did not tell of.
 	Unswept bool
+	// Loose is true from the same moment until somebody who is alone with the database
+	// has freed the extents that nothing leads to.
+	Loose bool
 }
 
 // Geometry is what never changes.

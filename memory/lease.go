@@ -343,7 +343,7 @@ func (c *Claim) Forget() error {
 		return err
 	}
 	l := s.layout
-	changes := []Entry{l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-len(at)), sweepEntry()}
+	changes := []Entry{l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-len(at)), sweepEntry(), looseEntry()}
 	for _, i := range at {
 		changes = append(changes, Entry{Key: keyOf(prefixCoordinator, l.Coordinators[i].ID)})
 	}
@@ -356,7 +356,7 @@ func (c *Claim) Forget() error {
 		delete(s.logs.used, l.Coordinators[i].Slot)
 	}
 	l.Coordinators = slices.DeleteFunc(slices.Clone(l.Coordinators), func(e CoordinatorEntry) bool { return gone[e.ID] })
-	l.Unswept = true
+	l.Unswept, l.Loose = true, true
 	s.sweeps++
 	s.register()
 	return nil
@@ -384,5 +384,31 @@ func (s *Space) Swept(generation uint64) error {
 		return err
 	}
 	s.layout.Unswept = false
+	return nil
+}
+
+// Loose reports whether extents may be allocated that nothing leads to: a coordinator
+// has died since Fastened was called last.
+func (s *Space) Loose() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.layout.Loose
+}
+
+// Fastened notes that there are no such extents: whoever calls was alone with the
+// database while he has looked for them, and has freed them.
+func (s *Space) Fastened() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	if !s.layout.Loose {
+		return nil
+	}
+	if err := s.commit(Entry{Key: keyLoose}); err != nil {
+		return err
+	}
+	s.layout.Loose = false
 	return nil
 }

@@ -124,3 +124,6 @@ func (d *payload) uvarint() uint64 {
 // sweepEntry says that dead coordinators were recovered and not all of the blades
 // has been swept since.
 func sweepEntry() Entry { return seal(keySweep, entrySweep, nil) }
+
+// looseEntry says that extents may be allocated which nothing leads to.
+func looseEntry() Entry { return seal(keyLoose, entryLoose, nil) }

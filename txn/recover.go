@@ -19,7 +19,7 @@ func (db *DB) recover() error {
 		return db.recoverPower()
 	}
 	_, unswept := db.space.Unswept()
-	if len(left) == 0 && !unswept {
+	if len(left) == 0 && !unswept && (!db.space.Loose() || db.space.ReadOnly()) {
 		return nil
 	}
 	if db.space.ReadOnly() {
@@ -35,15 +35,17 @@ func (db *DB) recover() error {
 	if err != nil {
 		return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
 	}
-	swept, err := recovery.Sweep(c, o)
-	if err != nil {
-		return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
+	var swept recovery.SweepReport
+	if _, unswept := db.space.Unswept(); unswept {
+		if swept, err = recovery.Sweep(c, o); err != nil {
+			return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
+		}
 	}
 	extents, err := recovery.FreeExtents(c, o)
 	if err != nil {
 		return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
 	}
-	db.opts.Logger.Info("recovered a database that was not closed", zap.Int("extents", extents), zap.Int("coordinators", len(left)),
+	db.opts.Logger.Info("recovered what coordinators have left that died", zap.Int("extents", extents), zap.Int("coordinators", len(left)),
 		zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)), zap.Int("locks", swept.Locks), zap.Int("blocks", rep.Blocks+swept.Freed))
 	return nil
 }

@@ -157,10 +157,14 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 	c.BeginOp()
 	tx := &w.tx
 	tx.w, tx.o, tx.ctx, tx.readOnly = w, w.o, ctx, readOnly || w.db.opts.ReadOnly
-	finished := false
+	finished, committing := false, false
 	defer func() {
 		if !finished && w.o.Active() { // fn has panicked, or the thread was stopped
-			defer w.o.Forsake()
+			if committing {
+				w.o.Forsake() // whatever the rollback will say
+			} else {
+				defer w.o.Forsake()
+			}
 			tx.rollback()
 		}
 		tx.open, tx.done, tx.id = nil, true, uint64(w.o.ID())
@@ -173,7 +177,10 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		}
 		tx.open, tx.err, tx.done, tx.told = w.db, nil, false, false
 		if err = fn(tx); err == nil {
-			if err = tx.commit(); err == nil {
+			committing = true
+			err = tx.commit()
+			committing = false
+			if err == nil {
 				w.committed++
 				break
 			}

@@ -50,5 +50,5 @@ func FreeExtents(c *rdma.Coro, o Options) (int, error) {
 		}
 		n++
 	}
-	return n, nil
+	return n, o.Space.Fastened()
 }
