@@ -348,9 +348,9 @@ func (tx *Tx) commitDefault() error {
 	}
 	if durable && tx.s.caps.Synchronous {
 		if err := tx.s.eng.flushLogs(c); err != nil {
-			_ = tx.s.fail(err)
+			err = tx.unknown(err)
 			tx.conclude(history.Unknown)
-			return fmt.Errorf("%w: transaction %v: %w", ErrOutcomeUnknown, tx.id, err)
+			return err
 		}
 	}
 	tx.conclude(history.Committed)

@@ -217,6 +217,8 @@ func (w *Worker) settle(err error) error {
 			return ErrFenced
 		}
 		return err
+	case errors.Is(err, ErrOutcomeUnknown):
+		return err
 	case errors.Is(err, ErrBroken), errors.Is(err, rdma.ErrVerb):
 		return ErrFenced
 	}
@@ -230,9 +232,12 @@ func (db *DB) verdict(t record.TxID) memory.Outcome {
 }
 
 // unblock sees to it that what the attempt has met does not stay in the way, when it
-// is a dead one's. It returns err, or why the session is broken now.
+// is a dead one's. It returns err, or why the session is broken now. An outcome that
+// is unknown stays unknown: what has failed then was a commit, and trying again could
+// be doing it twice.
 func (w *Worker) unblock(err error) error {
 	switch {
+	case errors.Is(err, ErrOutcomeUnknown):
 	case errors.Is(err, ErrConflict):
 		if _, e := w.o.Unblock(); e != nil {
 			w.failed(e, "a lock of nobody's is in the way")

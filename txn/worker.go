@@ -215,7 +215,7 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		if errors.Is(err, ErrNoSpace) && w.makeRoom() && attempt < w.db.opts.Retries {
 			continue
 		}
-		if !errors.Is(err, ErrConflict) {
+		if !errors.Is(err, ErrConflict) || errors.Is(err, ErrOutcomeUnknown) {
 			break
 		}
 		if attempt >= w.db.opts.Retries {
