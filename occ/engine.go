@@ -128,6 +128,7 @@ type Session struct {
 	caps    rdma.Caps
 	alloc   *memory.Allocator // nil: the space is read-only, and so is the session
 	coord   memory.Coordinator
+	chores  int // under way: see Chore
 	seq     uint64
 	ring    logRing
 	masks   uint32 // arena: compare mask, swap mask of the lock verb; then a scratch word

@@ -186,7 +186,21 @@ func (s *Session) active() bool {
 			return true
 		}
 	}
-	return s.reclaim.busy
+	return s.reclaim.busy || s.chores > 0
+}
+
+// Chore runs fn, which does something in the name of the session's coordinator beside
+// its transactions: recovers others, or sweeps. The session does not become another
+// coordinator before fn has returned, since what fn has locked in an index would be a
+// dead one's then, and open to everybody. fn must not call Rejoin. A session that is
+// broken does no chores.
+func (s *Session) Chore(fn func() error) error {
+	if s.broken != nil {
+		return s.broken
+	}
+	s.chores++
+	defer func() { s.chores-- }()
+	return fn()
 }
 
 func (s *Session) rejoin(c *rdma.Coro) error {
@@ -335,6 +349,8 @@ func (tx *Tx) Unblock() (bool, error) {
 	if owner == tx.s.coord.ID {
 		return false, tx.s.reap()
 	}
+	tx.s.chores++
+	defer func() { tx.s.chores-- }()
 	switch space.Lease(owner, tx.s.thread.Now()) {
 	case memory.LeaseGone:
 		left, err := recovery.Unlock(tx.c, tx.s.Recovery(), m.addr)

@@ -177,11 +177,19 @@ func (w *Worker) maintainAll() error {
 	if w.swept != w.session.Coordinator() {
 		w.sweeper, w.swept = nil, w.session.Coordinator()
 	}
-	if _, err := w.db.maintainOn(w.coro, w.session.Recovery(), &w.sweeper, 1); err != nil {
+	if err := w.maintainOn(&w.sweeper, 1); err != nil {
 		return err
 	}
 	_, err := w.db.keep(w.coro, 1)
 	return err
+}
+
+// maintainOn is DB.maintainOn in the name of the worker's coordinator.
+func (w *Worker) maintainOn(sweeper **recovery.Sweeper, steps int) error {
+	return w.session.Chore(func() error {
+		_, err := w.db.maintainOn(w.coro, w.session.Recovery(), sweeper, steps)
+		return err
+	})
 }
 
 // settle has the worker's session rejoin if it is broken, and returns what err has
@@ -246,8 +254,7 @@ func (w *Worker) unblock(err error) error {
 		// A change of the index is in the way that was not finished. If whoever began it
 		// is alive, the next attempt waits for him again.
 		var sweeper *recovery.Sweeper
-		_, e := w.db.maintainOn(w.coro, w.session.Recovery(), &sweeper, len(w.db.tableNames()))
-		if e != nil {
+		if e := w.maintainOn(&sweeper, len(w.db.tableNames())); e != nil {
 			w.failed(e, "a change of an index is in the way")
 		}
 		return fmt.Errorf("%w: %w", ErrConflict, err) // he may be declared dead before long
