@@ -17,6 +17,7 @@ type Coro struct {
 	wake  int64 // while sleeping
 	need  int   // credits, while waiting for them
 	done  bool  // fn has returned
+	child bool  // of an Each
 	// Count is where posted verbs are counted; never nil. A caller that wants
 	// them by phase points it elsewhere, and adds up itself.
 	Count    *Counters
@@ -52,16 +53,7 @@ func (t *Thread) Run(n int, fn func(c *Coro)) {
 	}
 	defer t.abandon()
 	for i := range n {
-		c := &Coro{t: t, id: i}
-		c.Count = &c.counters
-		c.next, c.stop = iter.Pull(func(yield func(struct{}) bool) {
-			defer func() { c.end(recover()) }()
-			c.yield = yield
-			fn(c)
-		})
-		t.coros = append(t.coros, c)
-		t.live++
-		t.ready.push(c)
+		t.spawn(i, fn)
 	}
 	for t.live > 0 {
 		c := t.ready.pop()
@@ -79,6 +71,21 @@ func (t *Thread) Run(n int, fn func(c *Coro)) {
 			t.wakeSleepers()
 		}
 	}
+}
+
+// spawn makes a coroutine, which runs when its turn comes.
+func (t *Thread) spawn(id int, fn func(c *Coro)) *Coro {
+	c := &Coro{t: t, id: id}
+	c.Count = &c.counters
+	c.next, c.stop = iter.Pull(func(yield func(struct{}) bool) {
+		defer func() { c.end(recover()) }()
+		c.yield = yield
+		fn(c)
+	})
+	t.coros = append(t.coros, c)
+	t.live++
+	t.ready.push(c)
+	return c
 }
 
 // stopped is what unwinds a coroutine whose Run is being abandoned.

@@ -18,56 +18,93 @@ const inFlight = 64
 // of the log.
 const mostTrips = 50
 
-// TestRoundTrips: the transactions of a coordinator are recovered together.
+// TestRoundTrips: the transactions of a coordinator are recovered together, whatever
+// they were about to do, and wherever they were stopped.
 func TestRoundTrips(t *testing.T) {
-	for _, s := range []setting{
-		{occ.PolicyDefault, 1, weak}, {occ.PolicyDefault, 2, weak}, {occ.PolicyFORD, 1, weak}, {occ.PolicyFORD, 2, weak},
+	const stops = 12
+	for _, kind := range []struct {
+		name   string
+		before bool // the records exist
+		value  string
+	}{
+		{"updates", true, "2"},
+		{"moves", true, long},
+		{"inserts", false, "2"},
 	} {
-		w := newWorld(t, s, occ.Options{})
-		ours, own := w.session()
-		for i := range inFlight {
+		for _, s := range []setting{
+			{occ.PolicyDefault, 1, weak}, {occ.PolicyDefault, 2, weak}, {occ.PolicyFORD, 1, weak}, {occ.PolicyFORD, 2, weak},
+		} {
+			_, verbs := roundTrips(t, s, kind.before, kind.value, never)
+			most, trips := 0, uint64(0)
+			for i := range stops {
+				rep, _ := roundTrips(t, s, kind.before, kind.value, verbs*i/stops)
+				most = max(most, rep.Finished+len(rep.Aborted))
+				trips = max(trips, rep.RoundTrips)
+			}
+			t.Logf("%s, %v: at most %d to finish or undo, %d round trips", kind.name, s, most, trips)
+			if most < inFlight*2/3 {
+				t.Errorf("%s, %v: at most %d transactions were in flight", kind.name, s, most)
+			}
+			if trips > mostTrips {
+				t.Errorf("%s, %v: %d round trips, more than %d", kind.name, s, trips, mostTrips)
+			}
+		}
+	}
+}
+
+// never is a number of verbs that no test comes to.
+const never = 1 << 30
+
+// roundTrips lets 64 transactions begin to commit, each of which puts value to two
+// keys, stops them after a number of verbs, and recovers them. It returns how many
+// verbs there were.
+func roundTrips(t *testing.T, s setting, before bool, value string, stop int) (recovery.Report, int) {
+	t.Helper()
+	w := newWorld(t, s, occ.Options{})
+	ours, own := w.session()
+	for i := range inFlight {
+		if before {
 			w.sure(ours, own, put(fmt.Sprintf("%da", i), "1"), put(fmt.Sprintf("%db", i), "1"))
 		}
-		own.Coro().Sleep(10_000)
-		th := w.newThreadOf(16 << 20)
-		se, err := w.eng.NewSession(th)
-		must(t, err)
-		// Every transaction runs until it has written its images, and none is released.
-		left := inFlight
-		th.Run(inFlight, func(c *rdma.Coro) {
-			tx, err := se.NewTx(c)
-			must(t, err)
-			must(t, tx.Begin())
-			for _, k := range []string{"a", "b"} {
-				i, err := tx.Stage(w.table, fmt.Appendf(nil, "%d%s", c.ID(), k), true)
-				must(t, err)
-				must(t, tx.Put(i, []byte("2")))
-			}
-			must(t, tx.Execute())
-			for left--; left > 0; {
-				c.Yield()
-			}
-			if c.ID() == 0 {
-				w.arm(inFlight * (3*s.backups + 1)) // the log records and, more or less, the images
-			}
-			if err := tx.Commit(); err != nil && !errors.Is(err, occ.ErrBroken) && !errors.Is(err, occ.ErrOutcomeUnknown) {
-				t.Error(err)
-			}
-		})
-		w.disarm()
-		rep, err := recovery.Recover(w.ctl.Plain(), w.eng.Recovery(), se.Coordinator())
-		must(t, err)
-		t.Logf("%v: %d finished, %d undone: %d round trips, and %d for the log", s, rep.Finished, len(rep.Aborted), rep.RoundTrips, rep.ScanTrips)
-		if n := rep.Finished + len(rep.Aborted); n < inFlight/2 {
-			t.Errorf("%v: %d transactions were in flight", s, n)
-		}
-		if rep.RoundTrips > mostTrips {
-			t.Errorf("%v: %d round trips, more than %d", s, rep.RoundTrips, mostTrips)
-		}
-		_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
-		must(t, err)
-		w.check(s.String())
 	}
+	own.Coro().Sleep(10_000)
+	th := w.newThreadOf(16 << 20)
+	se, err := w.eng.NewSession(th)
+	must(t, err)
+	// All have executed before the first one commits.
+	left := inFlight
+	th.Run(inFlight, func(c *rdma.Coro) {
+		tx, err := se.NewTx(c)
+		must(t, err)
+		must(t, tx.Begin())
+		for _, k := range []string{"a", "b"} {
+			i, err := tx.Stage(w.table, fmt.Appendf(nil, "%d%s", c.ID(), k), true)
+			must(t, err)
+			if before {
+				must(t, tx.Put(i, []byte(value)))
+			} else {
+				must(t, tx.Insert(i, []byte(value))) // Execute links a block
+			}
+		}
+		must(t, tx.Execute())
+		for left--; left > 0; {
+			c.Yield()
+		}
+		if c.ID() == 0 {
+			w.arm(stop)
+		}
+		if err := tx.Commit(); err != nil && !errors.Is(err, occ.ErrBroken) && !errors.Is(err, occ.ErrOutcomeUnknown) {
+			t.Error(err)
+		}
+	})
+	verbs := stop - w.stop.left
+	w.disarm()
+	rep, err := recovery.Recover(w.ctl.Plain(), w.eng.Recovery(), se.Coordinator())
+	must(t, err)
+	_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
+	must(t, err)
+	w.check(fmt.Sprintf("%v, stopped after %d verbs", s, stop))
+	return rep, verbs
 }
 
 // TestClaims: one recovers, others wait, until he is dead himself.

@@ -189,20 +189,22 @@ func (r *run) locate() error {
 			if e.Kind == log.Move && x.Kind == log.Redo {
 				old = e.old[0]
 			}
-			var err error
-			if e.held, err = r.holds(x, e, old); err != nil {
-				return err
-			}
-			if e.Kind == log.Move && e.held {
-				linked, err := r.linked(e, x.leaves(e))
-				if err != nil {
-					return err
-				}
-				e.switched = !linked
-			}
+			e.held, e.asks = r.holds(x, e, old)
 		}
 	}
-	return nil
+	return r.each(func(_ *tx, e *entry) bool { return e.asks || e.Kind == log.Move && e.held }, func(r *run, x *tx, e *entry) error {
+		a := e.Addr
+		if e.held {
+			a = x.leaves(e)
+		}
+		linked, err := r.linked(e, a)
+		if e.held {
+			e.switched = !linked
+		} else {
+			e.held = linked
+		}
+		return err
+	})
 }
 
 // image is a version of a block.
@@ -235,22 +237,23 @@ func (r *run) findSuccessors() {
 // although a slot points to it, since its placeholder was on the lost primary alone.
 // What another transaction has locked since, the first had released. Nobody has
 // touched anything since the blade was lost, and no version comes back.
-func (r *run) holds(x *tx, e *entry, line []byte) (bool, error) {
+//
+// asks: that is so if a slot points to e.Addr.
+func (r *run) holds(x *tx, e *entry, line []byte) (held, asks bool) {
 	g := guardOf(line)
 	switch {
 	case g == record.HeldBy(x.Tx):
-		return true, nil
+		return true, false
 	case !r.claim.Promoted || g.Held() || r.successors[image{x.goes(e), x.Tx}]:
-		return false, nil
+		return false, false
 	case e.Prev != 0 && g == record.FreeAt(e.Prev):
-		return true, nil
+		return true, false
 	case e.Kind == log.Update && g == record.FreeAt(x.Tx):
-		return x.Kind == log.Undo || len(e.Image) > record.LineSize || r.v.Written(e.Addr) > 1, nil
-	case e.Kind == log.Update && len(line) == record.LineSize && record.Image(line).Meta().State() == record.Free &&
-		(e.Prev == 0 || e.Image.Meta().State() == record.Absent):
-		return r.linked(e, e.Addr)
+		return x.Kind == log.Undo || len(e.Image) > record.LineSize || r.v.Written(e.Addr) > 1, false
+	case e.Kind == log.Update && len(line) == record.LineSize && record.Image(line).Meta().State() == record.Free:
+		return false, e.Prev == 0 || e.Image.Meta().State() == record.Absent
 	}
-	return false, nil
+	return false, false
 }
 
 // leaves is the block that a record was in, and that a move leaves.
@@ -275,7 +278,12 @@ func (r *run) linked(e *entry, a memory.Addr) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(q.Candidates, func(x index.Candidate) bool { return x.Addr == a }), nil
+	return leadsTo(q, a), nil
+}
+
+// leadsTo reports whether a slot of a resolved query points to a block.
+func leadsTo(q *index.Query, a memory.Addr) bool {
+	return slices.ContainsFunc(q.Candidates, func(x index.Candidate) bool { return x.Addr == a })
 }
 
 // maxLookups bounds how often a lookup starts again.

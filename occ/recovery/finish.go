@@ -2,7 +2,6 @@ package recovery
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -165,42 +164,24 @@ func (e *entry) vanishes(x *tx) bool {
 
 // placeholders unlinks and frees the blocks of inserts that are undone.
 func (r *run) placeholders() error {
-	var u *unlocker
-	for _, x := range r.txs {
-		for i := range x.entries {
-			e := &x.entries[i]
-			if e.lost || !e.vanishes(x) {
-				continue
-			}
-			if u == nil {
-				var err error
-				if u, err = newUnlocker(r.c, r.o, r.index); err != nil {
-					return err
-				}
-				defer u.close()
-			}
-			img, err := u.read(r.v, e.Addr)
-			if err != nil {
-				return err
-			}
-			if img.Guard() != record.HeldBy(x.Tx) && !r.claim.Promoted { // else the lock may be lost
-				continue
-			}
-			// The log's image, which is whole: the block may have half of the new one.
-			was := e.free()
-			was.SetGuard(record.HeldBy(x.Tx))
-			err = u.reclaim(r.v, e.Addr, was)
-			if errors.Is(err, index.ErrBusy) {
-				if err = r.unblock(e.table); err == nil {
-					err = u.reclaim(r.v, e.Addr, was)
-				}
-			}
-			if err != nil {
-				return err
-			}
+	return r.each(func(x *tx, e *entry) bool { return e.vanishes(x) }, func(r *run, x *tx, e *entry) error {
+		u, err := newUnlocker(r.c, r.o, r.index)
+		if err != nil {
+			return err
 		}
-	}
-	return nil
+		defer u.close()
+		img, err := u.read(r.v, e.Addr)
+		if err != nil {
+			return err
+		}
+		if img.Guard() != record.HeldBy(x.Tx) && !r.claim.Promoted { // else the lock may be lost
+			return nil
+		}
+		// The log's image, which is whole: the block may have half of the new one.
+		was := e.free()
+		was.SetGuard(record.HeldBy(x.Tx))
+		return u.reclaim(r.v, e.Addr, was)
+	})
 }
 
 // install writes an image to a primary so that the guard comes last.
@@ -243,24 +224,23 @@ type mender interface {
 
 // moves finishes the records that outgrew their blocks, or takes that back.
 func (r *run) moves() error {
+	err := r.each(func(x *tx, e *entry) bool { return x.state != atRest && e.Kind == log.Move }, func(r *run, x *tx, e *entry) error {
+		to, from := e.lines[:], e.old[:]
+		if x.Kind == log.Undo {
+			to, from = from, to
+		}
+		if x.state == toUndo {
+			return r.moveBack(x, e, to)
+		}
+		return r.move(x, e, to, from)
+	})
+	if err != nil {
+		return err
+	}
 	for _, x := range r.txs {
 		for i := range x.entries {
-			e := &x.entries[i]
-			if x.state == atRest || e.lost || e.Kind != log.Move {
-				continue
-			}
-			to, from := e.lines[:], e.old[:]
-			if x.Kind == log.Undo {
-				to, from = from, to
-			}
-			var err error
-			if x.state == toUndo {
-				err = r.moveBack(x, e, to)
-			} else {
-				err = r.move(x, e, to, from)
-			}
-			if err != nil {
-				return err
+			if e := &x.entries[i]; e.freed != (block{}) {
+				r.blocks = append(r.blocks, e.freed)
 			}
 		}
 	}
@@ -324,7 +304,7 @@ func (r *run) move(x *tx, e *entry, to, from [][]byte) error {
 	// If it was free everywhere, its coordinator, who may be alive, may have it already;
 	// whoever opens the database next finds it.
 	if freed {
-		r.blocks = append(r.blocks, block{x.Tx.Coordinator(), old, class})
+		e.freed = block{x.Tx.Coordinator(), old, class}
 	}
 	return nil
 }
@@ -342,7 +322,7 @@ func (r *run) moveBack(x *tx, e *entry, to [][]byte) error {
 		if err := r.freeBlock(a, e.table, class, lastVersion(x.Tx.Coordinator()), nil); err != nil {
 			return err
 		}
-		r.blocks = append(r.blocks, block{x.Tx.Coordinator(), a, class})
+		e.freed = block{x.Tx.Coordinator(), a, class}
 	}
 	if e.held {
 		g := r.v.At(old, 0)
@@ -390,15 +370,10 @@ func (r *run) replace(e *entry, old, a memory.Addr, class memory.Class) error {
 	if err != nil {
 		return err
 	}
-	ix := r.tables[e.table]
-	err = ix.Replace(r.c, q, old, a, class)
-	if errors.Is(err, index.ErrBusy) {
-		if err = r.unblock(e.table); err == nil {
-			if q, err = r.lookup(e.table, e.Image); err == nil {
-				err = ix.Replace(r.c, q, old, a, class)
-			}
-		}
+	if leadsTo(q, a) && !leadsTo(q, old) { // an attempt has got so far, and no further
+		return r.mend(e, old, a)
 	}
+	err = r.tables[e.table].Replace(r.c, q, old, a, class)
 	if err != nil {
 		err = fmt.Errorf("recovery: switching the slot of a record of table %d: %w", e.table, err)
 	}

@@ -250,8 +250,15 @@ func (r *run) close() {
 	// What has failed on a queue pair may still be outstanding on another.
 	_ = r.c.Drain(&r.batch)
 	r.t.Free(r.buf, int(r.size))
+	r.closeQuery()
+}
+
+// closeQuery gives the buffer of lookups back.
+func (r *run) closeQuery() {
+	_ = r.c.Drain(&r.batch)
 	if r.qsize > 0 {
 		r.t.Free(r.query, r.qsize)
+		r.qsize = 0
 	}
 }
 

@@ -45,6 +45,8 @@ type entry struct {
 	switched   bool // of a move: the slot has the new block
 	// whole: every copy of the new image is in place.
 	whole bool
+	asks  bool  // the transaction has the lock if a slot points to Addr
+	freed block // that the record has left, or did not come to
 }
 
 // dirty is a part of a log area that has something in it.
