@@ -81,7 +81,7 @@ func (db *DB) start() error {
 	}
 	if db.space == nil {
 		o := &db.opts
-		mo := memory.Options{SegmentSize: o.SegmentSize, LogArea: o.LogArea, ReadOnly: o.ReadOnly, Durable: o.Durable, Backups: min(DefaultBackups, len(db.fabric.Blades())-1)}
+		mo := memory.Options{SegmentSize: o.SegmentSize, LogArea: o.LogArea, ReadOnly: o.ReadOnly, Durable: o.Durability == DurabilityPower, Backups: min(DefaultBackups, len(db.fabric.Blades())-1)}
 		if o.Backups != nil {
 			mo.Backups = *o.Backups
 		}
@@ -90,16 +90,17 @@ func (db *DB) start() error {
 		}
 	}
 	flush := occ.FlushAuto
-	if db.opts.Durable {
+	power := db.opts.Durability == DurabilityPower
+	if power {
 		if !db.fabric.Caps().Durable {
-			return fmt.Errorf("%w: Durable: fabric %q can not flush to anything durable", ErrOptions, db.fabric.Name())
+			return fmt.Errorf("%w: Durability power: fabric %q can not flush to anything durable", ErrOptions, db.fabric.Name())
 		}
 		flush = occ.FlushDurable
 	}
 	if err := db.recover(); err != nil {
 		return err
 	}
-	if err := db.promise(db.opts.Durable); err != nil {
+	if err := db.promise(power); err != nil {
 		return err
 	}
 	db.engine = occ.NewEngine(db.space, occ.Options{

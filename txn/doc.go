@@ -68,8 +68,8 @@
 // When Update or Commit returns nil, the changes are in the logs of as many blades as
 // there are copies of a record. With Options.Dir blades are files, and the database is
 // there again, with exactly what was committed, when its directory is opened again:
-// after Close, and after the process was killed at any moment; with Options.Durable
-// after a loss of power, too. A worker that stops in the middle of a transaction is
+// after Close, and after the process was killed at any moment; with
+// [DurabilityPower] after a loss of power, too. A worker that stops in the middle of a transaction is
 // recovered by others: nothing that was acknowledged is lost, and no lock stays. A
 // blade that stops is replaced by its backups ([DB.Redundancy]).
 //

@@ -322,8 +322,8 @@ func TestOptionErrors(t *testing.T) {
 		o     txn.Options
 		texts []string
 	}{
-		{txn.Options{Blades: -1, Workers: -2, Retries: -3, Arena: -4, CacheBytes: -5, BladeSize: 1000, SegmentSize: 7, LogArea: 9, IndexGroups: 1, Policy: 9, ReadOnly: true, Durable: true},
-			[]string{"Blades is -1", "Workers is -2", "Retries is -3", "Arena is -4", "CacheBytes is -5", "BladeSize is 1000", "SegmentSize is 7", "LogArea is 9", "IndexGroups", "Policy 9", "ReadOnly needs Dir", "Durable needs Dir"}},
+		{txn.Options{Blades: -1, Workers: -2, Retries: -3, Arena: -4, CacheBytes: -5, BladeSize: 1000, SegmentSize: 7, LogArea: 9, IndexGroups: 1, Policy: 9, ReadOnly: true, Durability: 7},
+			[]string{"Blades is -1", "Workers is -2", "Retries is -3", "Arena is -4", "CacheBytes is -5", "BladeSize is 1000", "SegmentSize is 7", "LogArea is 9", "IndexGroups", "Policy 9", "ReadOnly needs Dir", "Durability 7 is unknown"}},
 		{txn.Options{Blades: 65}, []string{"Blades is 65", "64"}},
 		{txn.Options{Backups: txn.F(2)}, []string{"Backups is 2", "there are 2"}},
 		{txn.Options{Backups: txn.F(3), Blades: 8}, []string{"Backups is 3"}},

@@ -61,12 +61,9 @@ type Options struct {
 	// over the blades. It is then validated at the primary, also where a read alone
 	// would need no validation.
 	ReadBackups bool
-	// Durable makes every commit survive the loss of power before it is acknowledged:
-	// its log record is durable on Backups+1 blades then. The flush is shared by
-	// everybody who commits at the time. After a loss of power the next Open restores
-	// what was in place and rebuilds the indexes, in time in proportion to the data.
-	// Needs PolicyDefault, and Dir, or a fabric that can flush.
-	Durable bool
+	// Durability is what a commit survives before it is acknowledged: DurabilityProcess,
+	// the zero value, or DurabilityPower. It is of this opening, not of the database.
+	Durability Durability
 
 	// LeaseTerm is how long a worker that has stopped is waited for before its
 	// transactions are decided by others; 0: 10 seconds; negative: for ever, or until the
@@ -137,7 +134,7 @@ func F(n int) *int { return &n }
 func (o Options) embedded() embedded.Options {
 	e := embedded.Options{
 		Dir: o.Dir, Blades: o.Blades, BladeSize: o.BladeSize, SegmentSize: o.SegmentSize, LogArea: o.LogArea,
-		ReadOnly: o.ReadOnly, HugePages: o.HugePages, Durable: o.Durable, Seed: o.Seed,
+		ReadOnly: o.ReadOnly, HugePages: o.HugePages, Durable: o.Durability == DurabilityPower, Seed: o.Seed,
 	}
 	if o.Backups != nil {
 		e.Replicas = *o.Backups + 1
@@ -194,8 +191,9 @@ func (o Options) Validate() error {
 	bad(o.Backups != nil && (*o.Backups < 0 || *o.Backups >= memory.MaxReplicas), "Backups is %d: 0, 1 and 2 are possible", deref(o.Backups))
 	bad(o.HugePages && o.Dir != "", "HugePages are for anonymous memory, and Dir is %q", o.Dir)
 	bad(o.ReadOnly && o.Dir == "" && o.Fabric == nil, "ReadOnly needs Dir")
-	bad(o.Durable && o.Policy == occ.PolicyFORD, "Durable needs PolicyDefault: FORD's undo log would have to be durable before every image")
-	bad(o.Durable && o.Dir == "" && o.Fabric == nil, "Durable needs Dir: anonymous memory does not survive anything")
+	bad(o.Durability > DurabilityPower, "Durability %d is unknown", o.Durability)
+	bad(o.Durability == DurabilityPower && o.Policy == occ.PolicyFORD, "Durability power needs PolicyDefault: FORD's undo log would have to be durable before every image")
+	bad(o.Durability == DurabilityPower && o.Dir == "" && o.Fabric == nil, "Durability power needs Dir: anonymous memory does not survive anything")
 	bad(o.Workers < 0 || o.Workers > maxWorkers, "Workers is %d: 1 to %d are possible", o.Workers, maxWorkers)
 	bad(o.ClockDrift < 0 || o.ClockDrift > 10, "ClockDrift is %v: it must be from 0 to 10", o.ClockDrift)
 	bad(o.Retries < 0, "Retries is %d: it must not be negative", o.Retries)

@@ -30,7 +30,7 @@ func (db *DB) recover() error {
 		ids[i] = left[i].ID
 	}
 	c := db.ctl.Plain()
-	o := recovery.Options{Space: db.space, Steal: true, Durable: db.opts.Durable}
+	o := recovery.Options{Space: db.space, Steal: true, Durable: db.opts.Durability == DurabilityPower}
 	rep, err := recovery.Recover(c, o, ids...)
 	if err != nil {
 		return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
@@ -54,13 +54,13 @@ func (db *DB) recover() error {
 // and was not closed.
 func (db *DB) recoverPower() error {
 	if db.space.ReadOnly() {
-		return fmt.Errorf("%w: it was open with Durable: open the database once for writing, which recovers it", ErrUnrecovered)
+		return fmt.Errorf("%w: it was open with Durability power: open the database once for writing, which recovers it", ErrUnrecovered)
 	}
 	rep, err := recovery.Power(db.ctl.Plain(), recovery.Options{Space: db.space})
 	if err != nil {
-		return fmt.Errorf("txn: recovering a database that was open with Durable: %w", err)
+		return fmt.Errorf("txn: recovering a database that was open with Durability power: %w", err)
 	}
-	db.opts.Logger.Info("recovered a database that was open with Durable and not closed", zap.Int("coordinators", len(rep.Coordinators)),
+	db.opts.Logger.Info("recovered a database that was open with Durability power and not closed", zap.Int("coordinators", len(rep.Coordinators)),
 		zap.Int("records", rep.Records), zap.Int("restored", rep.Restored), zap.Int("copied", rep.Copied))
 	return nil
 }

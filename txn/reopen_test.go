@@ -320,12 +320,12 @@ func fillUp(t testing.TB, db *txn.DB, tab *txn.Table[uint64, []byte], n, size in
 	return nil
 }
 
-// TestDurable: every commit flushes its log on each blade that has it, and only then
+// TestDurabilityPower: every commit flushes its log on each blade that has it, and only then
 // is acknowledged.
-func TestDurable(t *testing.T) {
+func TestDurabilityPower(t *testing.T) {
 	for _, f := range []int{0, 1} {
 		o := tiny()
-		o.Dir, o.Durable, o.Backups = t.TempDir(), true, txn.F(f)
+		o.Dir, o.Durability, o.Backups = t.TempDir(), txn.DurabilityPower, txn.F(f)
 		db := mustOpen(t, o)
 		tab := table(t, db, "t")
 		fill(t, db, tab, 3, val(1))
@@ -358,7 +358,7 @@ func TestDurable(t *testing.T) {
 		}
 		close1(t, db)
 	}
-	_, err := txn.Open(t.Context(), txn.Options{Durable: true})
+	_, err := txn.Open(t.Context(), txn.Options{Durability: txn.DurabilityPower})
 	says(t, "without a directory", err, txn.ErrOptions)
 }
 
@@ -366,7 +366,7 @@ func TestDurable(t *testing.T) {
 func TestGroupCommit(t *testing.T) {
 	const workers, each = 8, 50
 	o := tiny()
-	o.Dir, o.Durable = t.TempDir(), true
+	o.Dir, o.Durability = t.TempDir(), txn.DurabilityPower
 	db := mustOpen(t, o)
 	tab := table(t, db, "t")
 	fill(t, db, tab, workers, val(1))

@@ -13,7 +13,7 @@
 //     no undecided log, equal replicas, no orphan block.
 //
 // TestPower does the same with the loss of power, on a simulated fabric that forgets
-// what was not flushed, line by line, of databases that are open with Durable.
+// what was not flushed, line by line, of databases that are open with txn.DurabilityPower.
 //
 // "make crash KILLS=300 POWERS=500" is the long form of both.
 package crashtest

@@ -39,7 +39,8 @@ func TestKill(t *testing.T) {
 	for n := 0; sum.kills < kills; n++ {
 		l := life{
 			Dir: filepath.Join(t.TempDir(), "db"), Policy: []occ.Policy{occ.PolicyDefault, occ.PolicyFORD}[n%2],
-			Blades: 3, Backups: []int{1, 2, 0}[n/2%3], Workers: 1 + r.IntN(4), Accounts: 40 + r.Uint64N(2000), Seed: r.Uint64(), Durable: n%4 == 2,
+			Blades: 3, Backups: []int{1, 2, 0}[n/2%3], Workers: 1 + r.IntN(4), Accounts: 40 + r.Uint64N(2000), Seed: r.Uint64(),
+			Durability: []txn.Durability{txn.DurabilityProcess, txn.DurabilityProcess, txn.DurabilityPower, txn.DurabilityProcess}[n%4],
 		}
 		live(t, &l, r, min(perLife, kills-sum.kills), sum)
 		if t.Failed() {

@@ -15,7 +15,7 @@ import (
 	"txnode/verify"
 )
 
-// TestPower takes the power from databases that are open with Durable: whatever was
+// TestPower takes the power from databases that are open with DurabilityPower: whatever was
 // not flushed is lost, or not, line by line, on every blade. Sometimes the power goes
 // again while the database is recovered.
 func TestPower(t *testing.T) {
@@ -126,7 +126,7 @@ func powerRun(seed uint64, sum *totals, again *int) error {
 func (l *life) onFabric(f rdma.Fabric, cat memory.Catalog) txn.Options {
 	o := l.options()
 	o.Dir, o.Blades, o.BladeSize = "", 0, 0
-	o.Fabric, o.Catalog, o.Durable, o.SegmentSize = f, cat, true, 256<<10
+	o.Fabric, o.Catalog, o.Durability, o.SegmentSize = f, cat, txn.DurabilityPower, 256<<10
 	return o
 }
 

@@ -14,14 +14,14 @@ import (
 
 // life is the settings of a database and of who writes to it.
 type life struct {
-	Dir      string
-	Policy   occ.Policy
-	Blades   int
-	Backups  int
-	Workers  int
-	Accounts uint64 // keys below are accounts, with money; the next as many come and go
-	Seed     uint64
-	Durable  bool
+	Dir        string
+	Policy     occ.Policy
+	Blades     int
+	Backups    int
+	Workers    int
+	Accounts   uint64 // keys below are accounts, with money; the next as many come and go
+	Seed       uint64
+	Durability txn.Durability
 }
 
 func (l *life) options() txn.Options {
@@ -30,12 +30,12 @@ func (l *life) options() txn.Options {
 		BladeSize: 256 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10, // a ring that comes round soon
 		IndexGroups: 8, // an index that splits soon
 		CacheBytes:  1 << 20,
-		Durable:     l.Durable,
+		Durability:  l.Durability,
 	}
 }
 
 func (l *life) String() string {
-	return fmt.Sprintf("policy %v, %d blades, %d backups, %d workers, durable %v, seed %d", l.Policy, l.Blades, l.Backups, l.Workers, l.Durable, l.Seed)
+	return fmt.Sprintf("policy %v, %d blades, %d backups, %d workers, durability %v, seed %d", l.Policy, l.Blades, l.Backups, l.Workers, l.Durability, l.Seed)
 }
 
 func (l *life) spec() string {

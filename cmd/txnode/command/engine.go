@@ -17,7 +17,7 @@ import (
 func openEngine(ctx context.Context, o StoreOptions) (workload.Store, error) {
 	options := txn.Options{
 		Dir:         o.Dir,
-		Durable:     o.Durability == "power",
+		Durability:  o.Durability,
 		BladeSize:   uint64(o.BladeSize),
 		SegmentSize: uint32(o.SegmentSize),
 		Policy:      occ.PolicyDefault,

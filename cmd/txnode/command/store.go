@@ -11,6 +11,7 @@ import (
 	"txnode/benchmarks/workload"
 	"txnode/memory"
 	"txnode/rdma"
+	"txnode/txn"
 )
 
 // StoreOptions are the flags that say which store a workload runs on.
@@ -22,7 +23,7 @@ type StoreOptions struct {
 	BladeSize   int64 // bytes; 0: the engine's default, or what Dir has
 	SegmentSize int64 // likewise
 	Dir         string
-	Durability  string // what an acknowledged commit survives: process or power
+	Durability  txn.Durability
 	Seed        uint64
 	// Geometry: Replicas and Blades were asked for, and a database in Dir must have
 	// them. Without, it is taken as it is.
@@ -34,7 +35,7 @@ type StoreOptions struct {
 
 var (
 	policies     = []string{"default", "ford"}
-	durabilities = []string{"process", "power"}
+	durabilities = []string{txn.DurabilityProcess.String(), txn.DurabilityPower.String()}
 )
 
 // AddFlags registers the flags.
@@ -48,7 +49,7 @@ func (o *StoreOptions) AddFlags(cmd *cobra.Command) {
 	fs.Var(&o.size, "blade-size", "size of each blade, such as 4GiB, used as data comes; 0, the default: 16GiB, or what --dir has")
 	fs.Var(&o.segment, "segment-size", "unit in which blades hand out memory, a power of two from 256KiB to 64MiB;\n0, the default: 64MiB, with --dir 8MiB or what is there; less if the blades are small")
 	fs.StringVar(&o.Dir, "dir", "", "`directory` that keeps the blades in files, so that the next run finds its data; by default memory only")
-	fs.StringVar(&o.Durability, "durability", "process", "what a commit in --dir survives: the end of the `process`, however it comes, or the loss of power\n(the log is flushed before a commit is acknowledged)")
+	fs.Var(&o.Durability, "durability", "what a commit in --dir survives: the end of the `process`, however it comes, or the loss of power\n(the log is flushed before a commit is acknowledged)")
 	completeWith(cmd, "policy", policies...)
 	completeWith(cmd, "durability", durabilities...)
 	completeWith(cmd, "techniques", append([]string{"all", "none"}, techniqueNames...)...)
@@ -70,11 +71,9 @@ func (o *StoreOptions) Validate(cmd *cobra.Command) error {
 		faults = append(faults, fmt.Sprintf("--blades is %d; a record and %d backups need %d blades", o.Blades, o.Replicas, o.Replicas+1))
 	}
 	switch {
-	case !slices.Contains(durabilities, o.Durability):
-		faults = append(faults, fmt.Sprintf("--durability is %q; it must be one of %s", o.Durability, strings.Join(durabilities, ", ")))
-	case o.Durability == "power" && o.Dir == "":
+	case o.Durability == txn.DurabilityPower && o.Dir == "":
 		faults = append(faults, "--durability power needs --dir: memory alone survives nothing")
-	case o.Durability == "power" && o.Policy == "ford":
+	case o.Durability == txn.DurabilityPower && o.Policy == "ford":
 		faults = append(faults, "--durability power needs --policy default")
 	}
 	if o.Dir == "" && cmd.Flags().Changed("dir") {
@@ -107,7 +106,7 @@ func (o *StoreOptions) describe(s workload.Store, fabric string) report.Store {
 		Blades:     o.Blades,
 		BladeBytes: o.BladeSize,
 		Directory:  o.Dir,
-		Power:      o.Durability == "power",
+		Power:      o.Durability == txn.DurabilityPower,
 	}
 	if g, ok := geometryOf(s); ok {
 		d.Replicas, d.Blades, d.BladeBytes = g.backups, g.blades, g.bladeBytes
