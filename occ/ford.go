@@ -196,10 +196,19 @@ func (tx *Tx) countAsRelease(n uint64) {
 }
 
 // logRolledBack appends to what the rollback posts a log record for each blade, if
-// the transaction has locked something: FORD logs as soon as it has read. The record
-// has no entries, so that nobody undoes anything by it.
+// the transaction has locked something and found all that it looked for: FORD logs
+// as soon as it has read, and aborts before that at a row that is not there. The
+// record has no entries, so that nobody undoes anything by it.
 func (tx *Tx) logRolledBack() {
-	if tx.s.broken != nil || !slices.ContainsFunc(tx.items, func(it item) bool { return it.locked && !it.inserted }) {
+	locked := false
+	for i := range tx.items {
+		it := &tx.items[i]
+		if it.write == writeNone && !it.has && !it.insert {
+			return
+		}
+		locked = locked || it.locked && !it.inserted
+	}
+	if !locked || tx.s.broken != nil {
 		return
 	}
 	at, err := tx.alloc(log.HeaderSize)

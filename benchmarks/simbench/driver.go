@@ -41,20 +41,25 @@ func (d *driver) Load(ctx context.Context, s workload.Store, progress func(done,
 	// The published runs are long: every address that is ever used has been cached.
 	// Load has read everything once. The cache grows by its evictions, so a small
 	// database is read again.
-	for range warmPasses {
-		if err == nil && report.Records <= warmLimit {
+	for range passes(report.Records) {
+		if err == nil {
 			_, err = d.Driver.Verify(ctx, b)
 		}
 	}
 	return report, err
 }
 
-// warmPasses is how often a database of up to warmLimit records is read once more
-// before the warm-up.
-const (
-	warmPasses = 2
-	warmLimit  = 300_000
-)
+// passes is how often a database is read once more before the warm-up.
+func passes(records int) int {
+	switch {
+	case records <= 300_000:
+		return 2
+	case records <= 2_000_000:
+		return 1
+	default:
+		return 0
+	}
+}
 
 // Verify checks the books, if asked for.
 func (d *driver) Verify(ctx context.Context, s workload.Store) (workload.VerifyReport, error) {

@@ -30,6 +30,22 @@ type Point struct {
 	Verbs     uint64  `json:"verbs"`      // of the whole run: loading, warm-up and check
 	Events    uint64  `json:"events"`     // of the simulator
 	TraceHash uint64  `json:"trace_hash"`
+
+	Types [MaxTypes]TypePoint `json:"types"` // in the workload's order; the rest empty
+}
+
+// MaxTypes is how many transaction types a workload may have.
+const MaxTypes = 8
+
+// TypePoint is what a run measured of one transaction type.
+type TypePoint struct {
+	Name            string  `json:"name"`
+	Attempts        uint64  `json:"attempts"`
+	NotCommitted    float64 `json:"not_committed"` // share of the attempts
+	Conflicts       float64 `json:"conflicts"`     // of these, those that met a conflict, as a share of the attempts
+	VerbsPerAttempt float64 `json:"verbs_per_attempt"`
+	ReadBytes       float64 `json:"read_bytes"` // per attempt, as the engine lays out its records
+	WrittenBytes    float64 `json:"written_bytes"`
 }
 
 // Run measures one point on data of the same workload, rows, blades, backups and
@@ -113,4 +129,25 @@ func (p *Point) fill(r *runner.Run, single bool, m *meter) {
 		p.VerbsCounted *= 1 + dtxWarmup*float64(p.Threads)/dtxAttempts
 	}
 	p.TripsPerAttempt = float64(cost.RoundTrips) / float64(attempts)
+	for i := range min(len(r.Types), MaxTypes) {
+		p.Types[i] = typePoint(&r.Types[i], single)
+	}
+}
+
+func typePoint(t *runner.Type, single bool) TypePoint {
+	cost, conflicts := t.TotalCost(), t.Conflicts()
+	n := t.Ended()
+	if !single {
+		n += conflicts
+	}
+	p := TypePoint{Name: t.Name, Attempts: n}
+	if n == 0 {
+		return p
+	}
+	per := func(v uint64) float64 { return float64(v) / float64(n) }
+	p.NotCommitted = 1 - per(t.Outcomes[workload.Committed])
+	p.Conflicts = per(conflicts)
+	p.VerbsPerAttempt = per(cost.Verbs)
+	p.ReadBytes, p.WrittenBytes = per(cost.BytesRead), per(cost.BytesWrite)
+	return p
 }
