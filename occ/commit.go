@@ -189,7 +189,7 @@ func (tx *Tx) sealImage(it *item) {
 	m := record.MakeMeta(state, it.table.ID, it.class, int(it.klen), int(it.vlen))
 	at := tx.logAt + uint32(it.w)
 	if it.klen == 8 && it.wlen == record.LineSize {
-		record.SealShort(tx.line(at), it.addr, tx.id, m, it.short)
+		record.SealShort(tx.line(at), it.addr, tx.id, m)
 		return
 	}
 	img := record.Image(tx.bytes(at, it.wlen))

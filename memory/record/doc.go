@@ -4,7 +4,7 @@
 //	line 0
 //	  0  version    TxID of the transaction that wrote this image
 //	  8  meta       value length 24 | key length 12 | state 4 | class 8 | table 16   (from bit 0)
-//	 16  checksum   of version, meta, key, value and the block's address
+//	 16  checksum   of everything else but the guard, and of the block's address
 //	 24  key, if at most 32 bytes, padded to 8; then the value if it fits before 56
 //	 56  guard      free: the version; held: TxID of the holder with bit 0 set
 //	lines 1...

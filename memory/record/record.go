@@ -234,7 +234,7 @@ func (b Image) Check(a memory.Addr) (need int, err error) {
 	if need > len(b) {
 		return need, ErrTorn
 	}
-	if b.sum(a, m) != b.Checksum() && !mutant.NoChecksum {
+	if b.sum(a, need) != b.Checksum() && !mutant.NoChecksum {
 		if m == 0 && b.Version() == 0 && b.Checksum() == 0 {
 			return need, nil // never used
 		}
@@ -255,25 +255,19 @@ func GuardOf(b *Line) Guard { return Guard(binary.LittleEndian.Uint64(b[GuardOff
 // and Check decides.
 func CheckShort(b *Line, a memory.Addr, table uint16, key uint64) (v TxID, m Meta, ok bool) {
 	v, m = TxID(binary.LittleEndian.Uint64(b[VersionOff:])), Meta(binary.LittleEndian.Uint64(b[MetaOff:]))
-	const fixed = 0xffff<<48 | (1<<12-1)<<24 // table and length of the key
-	if m&fixed != Meta(table)<<48|8<<24 || m.ValueLen() > ShortValue || binary.LittleEndian.Uint64(b[KeyOff:]) != key {
+	const (
+		fixed = 0xffff<<48 | (1<<12-1)<<24 // table and length of the key
+		class = 0xff &^ (memory.NumClasses - 1) << 40
+	)
+	if m&(fixed|class) != Meta(table)<<48|8<<24 || m&(1<<24-1) > ShortValue || m.State()-Live > Absent-Live {
 		return v, m, false
 	}
-	state := m.State()
-	return v, m, (sumShort(b, a, v, m, key) == binary.LittleEndian.Uint64(b[ChecksumOff:]) || mutant.NoChecksum) &&
-		(state == Live || state == Absent) && m.Class() < memory.NumClasses
+	k := binary.LittleEndian.Uint64(b[KeyOff:])
+	return v, m, k == key && (lineSum(b, a) == binary.LittleEndian.Uint64(b[ChecksumOff:]) || mutant.NoChecksum)
 }
 
-// sumShort is Image.sum for an 8-byte key and a value in line 0.
-func sumShort(b *Line, a memory.Addr, v TxID, m Meta, key uint64) uint64 {
-	h := mum(uint64(a)^sumSeed, uint64(v)^sumMul)
-	h = mum(h^uint64(m), sumMul)
-	h = mum(key^h, sumSeed)
-	if n := m.ValueLen(); n-1 < 8 && n > 0 {
-		return mum(binary.LittleEndian.Uint64(b[KeyOff+8:])^h, sumSeed)
-	}
-	return sumWords(h, b[KeyOff+8:KeyOff+8+(m.ValueLen()+7)&^7])
-}
+// A class is one of those that exist when the bits above theirs are zero.
+var _ [0]byte = [memory.NumClasses & (memory.NumClasses - 1)]byte{}
 
 // ShortValue is the longest value, in bytes, that fits line 0 behind an 8-byte key.
 const ShortValue = GuardOff - KeyOff - 8
@@ -281,24 +275,27 @@ const ShortValue = GuardOff - KeyOff - 8
 // PutShort is Image.PutBody for an 8-byte key, as a little-endian number, and a
 // value of at most ShortValue bytes.
 func PutShort(b *Line, key uint64, value []byte) {
-	first := uint64(0)
-	if len(value) == 8 {
+	first, second := uint64(0), uint64(0)
+	switch len(value) {
+	case 8:
 		first = binary.LittleEndian.Uint64(value)
+	case 16:
+		first, second = binary.LittleEndian.Uint64(value), binary.LittleEndian.Uint64(value[8:])
 	}
 	binary.LittleEndian.PutUint64(b[KeyOff:], key)
 	binary.LittleEndian.PutUint64(b[KeyOff+8:], first)
-	binary.LittleEndian.PutUint64(b[KeyOff+16:], 0)
+	binary.LittleEndian.PutUint64(b[KeyOff+16:], second)
 	binary.LittleEndian.PutUint64(b[KeyOff+24:], 0)
-	if len(value) != 8 {
+	if len(value) != 8 && len(value) != 16 {
 		copy(b[KeyOff+8:GuardOff], value)
 	}
 }
 
 // SealShort is Image.Seal for what PutShort has made, with a guard that is free at v.
-func SealShort(b *Line, a memory.Addr, v TxID, m Meta, key uint64) {
+func SealShort(b *Line, a memory.Addr, v TxID, m Meta) {
 	binary.LittleEndian.PutUint64(b[VersionOff:], uint64(v))
 	binary.LittleEndian.PutUint64(b[MetaOff:], uint64(m))
-	binary.LittleEndian.PutUint64(b[ChecksumOff:], sumShort(b, a, v, m, key))
+	binary.LittleEndian.PutUint64(b[ChecksumOff:], lineSum(b, a))
 	binary.LittleEndian.PutUint64(b[GuardOff:], uint64(FreeAt(v)))
 }
 
@@ -307,7 +304,7 @@ func SealShort(b *Line, a memory.Addr, v TxID, m Meta, key uint64) {
 func (b Image) Seal(a memory.Addr, v TxID, m Meta) {
 	binary.LittleEndian.PutUint64(b[VersionOff:], uint64(v))
 	binary.LittleEndian.PutUint64(b[MetaOff:], uint64(m))
-	binary.LittleEndian.PutUint64(b[ChecksumOff:], b.sum(a, m))
+	binary.LittleEndian.PutUint64(b[ChecksumOff:], b.sum(a, Size(m.KeyLen(), m.ValueLen())))
 }
 
 // Put writes a whole image: key and value with their padding, header, and a
@@ -350,32 +347,42 @@ const (
 	sumMul  = 0xff51afd7ed558ccd
 )
 
-// sum hashes version, meta, key, value and address, a word at a time with one
-// multiplication each.
-func (b Image) sum(a memory.Addr, m Meta) uint64 {
-	h := mum(uint64(a)^sumSeed, binary.LittleEndian.Uint64(b[VersionOff:])^sumMul)
-	h = mum(h^uint64(m), sumMul)
-	keyLen, valueLen := m.KeyLen(), m.ValueLen()
-	at := KeyAt(keyLen)
-	h = sumWords(h, b[at:at+(keyLen+7)&^7])
-	at = ValueAt(keyLen, valueLen)
-	return sumWords(h, b[at:at+(valueLen+7)&^7])
+// sum hashes address, version, meta, key and value, whole words at a time: those of
+// line 0 by lineSum, what lies behind it by sumWords.
+func (b Image) sum(a memory.Addr, need int) uint64 {
+	h := lineSum((*Line)(b), a)
+	if need > LineSize {
+		h = sumWords(h, b[LineSize:need])
+	}
+	return h
 }
+
+// lineSum hashes line 0 of the block at a, but for checksum and guard. What it does
+// not use is zero. The three multiplications depend on nothing but the line, so that
+// the processor does them at once: a commit waits for this, and so does a read.
+func lineSum(b *Line, a memory.Addr) uint64 {
+	h := mum(word(b, VersionOff)^uint64(a)*sumSeed, word(b, MetaOff)^0xa0761d6478bd642f)
+	h ^= mum(word(b, KeyOff)^0xe7037ed1a0b428db, word(b, KeyOff+8)^0x8ebc6af09c88c6e3)
+	return h ^ mum(word(b, KeyOff+16)^0x589965cc75374cc3, word(b, KeyOff+24)^0x1d8e4e27c47d124f)
+}
+
+// word is the little-endian word of a line at an offset.
+func word(b *Line, at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
 
 // sumWords walks p by pointer, as bounds checks would be half of it.
 func sumWords(h uint64, p []byte) uint64 {
 	from, i := unsafe.Pointer(unsafe.SliceData(p)), 0
 	for ; i+16 <= len(p); i += 16 {
-		h = mum(word(from, i)^h, word(from, i+8)^sumMul)
+		h = mum(load(from, i)^h, load(from, i+8)^sumMul)
 	}
 	if i+8 <= len(p) {
-		h = mum(word(from, i)^h, sumSeed)
+		h = mum(load(from, i)^h, sumSeed)
 	}
 	return h
 }
 
-// word loads the little-endian word at offset i.
-func word(from unsafe.Pointer, i int) uint64 {
+// load is the little-endian word at offset i.
+func load(from unsafe.Pointer, i int) uint64 {
 	return binary.LittleEndian.Uint64((*[8]byte)(unsafe.Add(from, i))[:])
 }
 
