@@ -5,7 +5,7 @@
 // one record, a single contiguous WRITE, to the blades that its commit policy
 // chooses.
 //
-//	 0  magic 32 | format 8 | kind 8 | entries 16      (from bit 0)
+//	 0  magic 32 | format 8 | kind 2 | ahead 6 | entries 16      (from bit 0)
 //	 8  transaction id
 //	16  length of the record in bytes 32 | generation 32, see memory.Space.Checkpoint
 //	24  checksum of everything else

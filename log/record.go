@@ -63,8 +63,12 @@ type Record struct {
 	// Generation is that of the checkpoint before which the transaction's images may
 	// not be durable (memory.Space.Checkpoint); 0: nobody has promised that they are.
 	Generation uint32
-	Length     int
-	Entries    []Entry
+	// Ahead: when the record was written, the coordinator had drawn at most so many ids
+	// larger than Tx; a power of two less one, rounded up. Their transactions may have
+	// committed before, and their records may be overwritten.
+	Ahead   uint64
+	Length  int
+	Entries []Entry
 }
 
 // Builder lays out a record in a buffer that is registered memory. Offsets it
@@ -126,9 +130,10 @@ func Room(buf []byte, image int) int {
 	return int(binary.LittleEndian.Uint32(buf[image-EntryHeaderSize+20:]))
 }
 
-// Finish writes the header and returns the length of the record in bytes.
-func (b *Builder) Finish(buf []byte, kind Kind, tx record.TxID, generation uint32) int {
-	binary.LittleEndian.PutUint64(buf, magic|format<<32|uint64(kind)<<40|uint64(b.entries)<<48)
+// Finish writes the header and returns the length of the record in bytes. ahead is how
+// many transaction ids the coordinator has drawn since that of tx, see Record.Ahead.
+func (b *Builder) Finish(buf []byte, kind Kind, tx record.TxID, generation uint32, ahead uint64) int {
+	binary.LittleEndian.PutUint64(buf, magic|format<<32|uint64(kind)<<40|uint64(bits.Len64(ahead))<<42|uint64(b.entries)<<48)
 	binary.LittleEndian.PutUint64(buf[8:], uint64(tx))
 	binary.LittleEndian.PutUint64(buf[16:], uint64(b.n)|uint64(generation)<<32)
 	binary.LittleEndian.PutUint64(buf[24:], checksum(buf[:b.n]))
@@ -178,9 +183,10 @@ func Decode(p []byte) (Record, error) {
 	}
 	h := binary.LittleEndian.Uint64(p)
 	r := Record{
-		Kind:       Kind(h >> 40),
+		Kind:       Kind(h >> 40 & 3),
 		Tx:         record.TxID(binary.LittleEndian.Uint64(p[8:])),
 		Generation: binary.LittleEndian.Uint32(p[20:]),
+		Ahead:      1<<(h>>42&63) - 1,
 		Length:     n,
 	}
 	if r.Kind != Redo && r.Kind != Undo {

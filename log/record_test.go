@@ -51,7 +51,7 @@ func build(kind log.Kind, tx record.TxID, generation uint32, entries []entry) []
 			b.Set(buf, at[i], e.kind, e.addr, e.prev, e.from, len(e.image))
 		}
 	}
-	return buf[:b.Finish(buf, kind, tx, generation)]
+	return buf[:b.Finish(buf, kind, tx, generation, 0)]
 }
 
 // image is the image of a small record.
@@ -277,7 +277,7 @@ func TestBuilder(t *testing.T) {
 	}
 	copy(buf[one:], image(64, 2, record.Live, "k", "v"))
 	b.Set(buf, one, log.Update, 64, 1, 0, 64)
-	n := b.Finish(buf, log.Redo, 2, 1)
+	n := b.Finish(buf, log.Redo, 2, 1, 0)
 	if r, err := log.Decode(buf[:n]); err != nil || len(r.Entries) != 1 || r.Entries[0].Addr != 64 {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -285,7 +285,7 @@ func TestBuilder(t *testing.T) {
 	if log.Room(buf, one) != 72 {
 		t.Errorf("a killed entry has room of %d", log.Room(buf, one))
 	}
-	n = b.Finish(buf, log.Redo, 2, 1)
+	n = b.Finish(buf, log.Redo, 2, 1, 0)
 	if r, err := log.Decode(buf[:n]); err != nil || len(r.Entries) != 0 {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -305,7 +305,7 @@ func TestMostEntries(t *testing.T) {
 		copy(buf[at:], img)
 		b.Set(buf, at, log.Update, 64, 1, 0, len(img))
 	}
-	if r, err := log.Decode(buf[:b.Finish(buf, log.Redo, 2, 1)]); err != nil || len(r.Entries) != log.MaxEntries {
+	if r, err := log.Decode(buf[:b.Finish(buf, log.Redo, 2, 1, 0)]); err != nil || len(r.Entries) != log.MaxEntries {
 		t.Fatalf("%d entries, %v", len(r.Entries), err)
 	}
 }
@@ -319,7 +319,7 @@ func TestBuildDoesNotAllocate(t *testing.T) {
 		at := b.Add(buf, len(img))
 		copy(buf[at:], img)
 		b.Set(buf, at, log.Update, 64, 1, 0, len(img))
-		b.Finish(buf, log.Redo, 2, 1)
+		b.Finish(buf, log.Redo, 2, 1, 0)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -338,7 +338,7 @@ func Example() {
 	at := b.Add(buf, size)
 	record.Image(buf[at:at+size]).Put(addr, tx, record.Live, 3, 0, 0, key, value)
 	b.Set(buf, at, log.Update, addr, before, 0, size)
-	n := b.Finish(buf, log.Redo, tx, 1)
+	n := b.Finish(buf, log.Redo, tx, 1, 0)
 
 	r, err := log.Decode(buf[:n])
 	if err != nil {
@@ -348,4 +348,20 @@ func Example() {
 		fmt.Printf("transaction %v replaces %v of %s by %s\n", r.Tx, e.Prev, e.Image.Key(), e.Image.Value())
 	}
 	// Output: transaction c7.42 replaces c3.9 of account1 by 00001000
+}
+
+// TestAhead: a record says how many ids were drawn since its own, never less, and less
+// than twice as many.
+func TestAhead(t *testing.T) {
+	var b log.Builder
+	for _, ahead := range []uint64{0, 1, 2, 3, 4, 7, 8, 100, record.MaxSequence} {
+		for _, kind := range []log.Kind{log.Redo, log.Undo} {
+			b.Reset()
+			buf := make([]byte, log.HeaderSize)
+			r, err := log.Decode(buf[:b.Finish(buf, kind, 2, 1, ahead)])
+			if err != nil || r.Kind != kind || r.Ahead < ahead || r.Ahead > 2*ahead {
+				t.Errorf("%d ids ahead of a record of kind %d: %+v, %v", ahead, kind, r, err)
+			}
+		}
+	}
 }

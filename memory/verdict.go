@@ -9,9 +9,10 @@ import (
 // recovered. It is kept for ever. Numbers are sequence numbers.
 type Verdict struct {
 	Coordinator uint32
-	// Last is the largest number that was found in the coordinator's logs. Who asks
-	// about a larger one that is not listed: it never got as far, and was aborted. A
-	// smaller one that is not listed had its answer before the coordinator died.
+	// Last bounds the numbers that the coordinator had drawn when it wrote the last
+	// record to its logs. Who asks about a larger one that is not listed: it never got as
+	// far, and was aborted. One that is not larger, and not listed, had its answer before
+	// the coordinator died; or was under way beside others of its thread.
 	Last      uint64
 	Committed []uint64 // in order
 	Aborted   []uint64 // in order

@@ -294,7 +294,7 @@ func (tx *Tx) commitDefault() error {
 	if durable {
 		f.generation = tx.s.enter()
 	}
-	n := tx.log.Finish(tx.logBytes(), log.Redo, tx.id, f.generation)
+	n := tx.log.Finish(tx.logBytes(), log.Redo, tx.id, f.generation, tx.s.ahead(tx.id))
 	b.Reset()
 
 	// The log goes to every blade that gets a backup image, in front of it, and

@@ -225,6 +225,9 @@ func (s *Session) nextTx() (record.TxID, error) {
 	return record.MakeTxID(s.coord.ID, 1), s.eng.space.CloseCoordinator(old)
 }
 
+// ahead is how many ids were drawn since that of a transaction under way.
+func (s *Session) ahead(id record.TxID) uint64 { return s.seq - id.Seq() }
+
 // Maintain does what is better done between transactions: it refills the
 // allocator and reclaims the blocks of deleted records. The caller runs no
 // transaction on the coroutine.

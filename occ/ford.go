@@ -217,7 +217,7 @@ func (tx *Tx) logRolledBack() {
 	}
 	var undo log.Builder
 	undo.Reset()
-	n := undo.Finish(tx.bytes(at, log.HeaderSize), log.Undo, tx.id, 0)
+	n := undo.Finish(tx.bytes(at, log.HeaderSize), log.Undo, tx.id, 0, tx.s.ahead(tx.id))
 	off, err := tx.reserveLog(n)
 	if err != nil {
 		return
@@ -264,5 +264,5 @@ func (tx *Tx) undoRecord() (at uint32, n int, err error) {
 		}
 		undo.Set(buf, w, kind, addr, img.Version(), it.addr, k)
 	}
-	return at, undo.Finish(buf, log.Undo, tx.id, 0), nil
+	return at, undo.Finish(buf, log.Undo, tx.id, 0, tx.s.ahead(tx.id)), nil
 }

@@ -46,8 +46,8 @@ var (
 	// until its coordinator is recovered by others. DB replaces such workers; those of
 	// NewWorker try to rejoin before their next transaction.
 	ErrBroken = occ.ErrBroken
-	// ErrNoOutcome: nothing is known of the outcome of this transaction, since nobody
-	// needs to ask: it is running, or was answered.
+	// ErrNoOutcome: the outcome of this transaction is not kept: it is running, or was
+	// answered; see DB.Outcome.
 	ErrNoOutcome = errors.New("txn: no outcome is kept")
 	// ErrNoTable: there is no table of this name.
 	ErrNoTable = errors.New("txn: no such table; CreateTable makes it")

@@ -26,8 +26,13 @@ const (
 // opened again.
 //
 // It is kept of those that need it: transactions that ended in ErrOutcomeUnknown, and
-// those that were under way when their process or their thread died. Of others it
-// says ErrNoOutcome: they are still running, or were answered. While their worker is
+// those that were under way when their process or their thread died. One that had
+// changed nothing counts as aborted. Of others it says ErrNoOutcome: they are still
+// running, or were answered, and it does not keep what everybody was told. Of a thread
+// that ran several transactions at a time (the coroutines of DB.Run) it says so,
+// too, of those that had not come to their commit when the process died and began before
+// a neighbour's last commit: none of these has taken effect, but they can not be told
+// from some that were answered. While their worker is
 // rejoining, or not declared dead yet, it waits, until ctx is done; on a fabric of the
 // caller's, where waiting is the caller's business, the error is ErrOutcomeUnknown.
 func (db *DB) Outcome(ctx context.Context, id uint64) (Outcome, error) {
@@ -43,7 +48,7 @@ func (db *DB) Outcome(ctx context.Context, id uint64) (Outcome, error) {
 			if o := v.Of(t.Seq()); o != memory.OutcomeUnknown {
 				return o, nil
 			}
-			return 0, fmt.Errorf("%w: %v was answered before its coordinator was recovered", ErrNoOutcome, t)
+			return 0, fmt.Errorf("%w: %v was answered before its coordinator was recovered, or had not come to its commit beside others of its thread", ErrNoOutcome, t)
 		}
 		switch state := db.space.Lease(t.Coordinator(), db.fabric.Now()); {
 		case state == memory.LeaseGone:

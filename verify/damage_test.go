@@ -747,7 +747,7 @@ func TestPending(t *testing.T) {
 		copy(buf[w:], m.get(a, 0, 64))
 		record.Image(buf[w:]).SetGuard(record.FreeAt(tx))
 		b.Set(buf, w, log.Update, a, prev, 0, 64)
-		n := b.Finish(buf, kind, tx, 0)
+		n := b.Finish(buf, kind, tx, 0, 0)
 		for _, area := range coord.Logs {
 			m.poke(area.Addr.Blade, area.Addr.Off+off, buf[:n])
 		}

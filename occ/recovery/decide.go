@@ -390,7 +390,7 @@ func (r *run) persist() error {
 	}
 	for _, x := range r.txs {
 		v := byID[x.Tx.Coordinator()]
-		v.Last = max(v.Last, x.Tx.Seq())
+		v.Last = max(v.Last, x.Tx.Seq()+x.Ahead)
 		switch {
 		case x.Kind == log.Redo || x.state == toFinish:
 			v.Committed = append(v.Committed, x.Tx.Seq())

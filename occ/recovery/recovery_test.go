@@ -302,3 +302,45 @@ func TestWhoMeetsALock(t *testing.T) {
 		}
 	}
 }
+
+// TestVerdictContradictsNobody: a transaction that began early is the last that logs, so
+// its record lies where those of its neighbours were, which were acknowledged. They are
+// not said to be aborted; one that began after it and had not come as far is.
+func TestVerdictContradictsNobody(t *testing.T) {
+	for _, s := range settings() {
+		w := newWorld(t, s, occ.Options{})
+		ours, own := w.session()
+		w.sure(ours, own, put("a", "1"), put("b", "1"))
+		se, early := w.session()
+		c := se.Thread().Plain()
+		late, err := se.NewTx(c)
+		must(t, err)
+		c.Sleep(10_000) // until the locks are released
+		must(t, early.Begin())
+		var acknowledged []record.TxID
+		for range 5 {
+			must(t, w.do(late, put("b", "2")))
+			acknowledged = append(acknowledged, late.ID())
+			c.Sleep(10_000) // until its log space may be used again
+		}
+		i, err := early.Stage(w.table, []byte("a"), true)
+		must(t, err)
+		must(t, early.Put(i, []byte("2")))
+		must(t, early.Execute())
+		must(t, early.Commit())
+		w.recover(se.Coordinator(), -1)
+		v, ok := w.space.Verdict(se.Coordinator())
+		if !ok {
+			t.Fatalf("%v: there is no verdict", s)
+		}
+		for _, id := range acknowledged {
+			if o := v.Of(id.Seq()); o == memory.OutcomeAborted {
+				t.Errorf("%v: %v was acknowledged, and is said to be %v: %+v", s, id, o, v)
+			}
+		}
+		if o := v.Of(acknowledged[4].Seq() + 4); o != memory.OutcomeAborted {
+			t.Errorf("%v: one that was never there is said to be %v: %+v", s, o, v)
+		}
+		w.check(s.String())
+	}
+}
