@@ -189,8 +189,8 @@ func Decode(p []byte) (Record, error) {
 		Ahead:      1<<(h>>42&63) - 1,
 		Length:     n,
 	}
-	if r.Kind != Redo && r.Kind != Undo {
-		return Record{}, fmt.Errorf("%w: kind %d", ErrTorn, r.Kind)
+	if r.Kind != Redo && r.Kind != Undo || r.Ahead>>record.SequenceBits != 0 {
+		return Record{}, fmt.Errorf("%w: kind %d, %d ids ahead", ErrTorn, r.Kind, r.Ahead)
 	}
 	at := HeaderSize
 	for i := range int(h >> 48) {

@@ -162,7 +162,9 @@ func TestImpossible(t *testing.T) {
 		name, want string
 		damage     func(p []byte)
 	}{
-		{"unknown kind", "kind 9", func(p []byte) { p[5] = 9 }},
+		{"unknown kind", "kind 3", func(p []byte) { p[5] = 3 }},
+		{"no kind", "kind 0", func(p []byte) { p[5] = 0 }},
+		{"ahead of all ids there are", "ids ahead", func(p []byte) { p[5] = 1 | 40<<2 }},
 		{"unknown format", "no record", func(p []byte) { p[4] = 2 }},
 		{"other magic", "no record", func(p []byte) { p[0]++ }},
 		{"length of nothing", "no record", func(p []byte) { u32(p[16:], 24) }},

@@ -28,13 +28,14 @@ const (
 // It is kept of those that need it: transactions that ended in ErrOutcomeUnknown, and
 // those that were under way when their process or their thread died. One that had
 // changed nothing counts as aborted. Of others it says ErrNoOutcome: they are still
-// running, or were answered, and it does not keep what everybody was told. Of a thread
-// that ran several transactions at a time (the coroutines of DB.Run) it says so,
-// too, of those that had not come to their commit when the process died and began before
-// a neighbour's last commit: none of these has taken effect, but they can not be told
-// from some that were answered. While their worker is
-// rejoining, or not declared dead yet, it waits, until ctx is done; on a fabric of the
-// caller's, where waiting is the caller's business, the error is ErrOutcomeUnknown.
+// running, or were answered. Of a thread that ran several transactions at a time (the
+// coroutines of DB.Run) it says so, too, of those that had not come to their commit when
+// the thread died and began before a neighbour's last commit: none of these has taken
+// effect, but they can not be told from some that were answered.
+//
+// While their worker is rejoining, or not declared dead yet, it waits, until ctx is
+// done; on a fabric of the caller's, where waiting is the caller's business, the error
+// is ErrOutcomeUnknown.
 func (db *DB) Outcome(ctx context.Context, id uint64) (Outcome, error) {
 	t := record.TxID(id)
 	if id == 0 || id&record.HeldBit != 0 {
