@@ -79,14 +79,16 @@ mutants: ## wrong versions of the protocol, each of which a test has to catch [M
 race: ## all tests under the race detector, in full length [TESTFLAGS= PKGS=./...]
 	@sh scripts/test.sh race $(TESTFLAGS)
 
-# crash: how many writers are killed, how many seeds of losses of power, and the first seed.
+# crash: how many writers are killed, how many of them around the loss of a blade, how many
+# seeds of losses of power, and the first seed.
 KILLS  ?= 300
+LOSSES ?= 0
 POWERS ?= 300
 SEED   ?= 1
 
 .PHONY: crash
-crash: ## processes that write to a database are killed with SIGKILL, or lose power, and what they leave is checked [KILLS=300 POWERS=300 SEED=1]
-	$(GO) test ./txn/crashtest -run 'TestKill|TestPower' -count=1 -v -timeout 0 -kills $(KILLS) -powers $(POWERS) -seed $(SEED)
+crash: ## processes that write to a database are killed with SIGKILL, or lose power, and what they leave is checked [KILLS=300 LOSSES=0 POWERS=300 SEED=1]
+	$(GO) test ./txn/crashtest -run 'TestKill|TestPower' -count=1 -v -timeout 0 -kills $(KILLS) -losses $(LOSSES) -powers $(POWERS) -seed $(SEED)
 
 .PHONY: fuzz
 fuzz: ## every fuzz test, one after the other [FUZZTIME=10s FUZZ=pattern]

@@ -352,10 +352,11 @@ func (tx *Tx) free() {
 	}
 }
 
-// failed is fail for an error of somebody who posts verbs for the transaction and
-// also returns errors of other kinds, which break nothing.
+// failed is fail for an error of somebody who posts verbs for the transaction, or asks
+// blades for memory, and also returns errors of other kinds, which break nothing. A
+// blade that has not answered is seen to when the session rejoins.
 func (s *Session) failed(err error) error {
-	if errors.Is(err, rdma.ErrVerb) {
+	if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrBladeDown) {
 		s.torn = true
 		return s.fail(err)
 	}

@@ -200,7 +200,7 @@ func (w *Worker) settle(err error) error {
 	if err == nil && s.Broken() == nil {
 		return nil
 	}
-	if errors.Is(err, rdma.ErrVerb) {
+	if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrBladeDown) {
 		s.Break(err)
 	}
 	if s.Broken() == nil {

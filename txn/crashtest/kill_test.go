@@ -34,13 +34,31 @@ func TestKill(t *testing.T) {
 		kills = min(kills, 8)
 	}
 	perLife := min(killsPerLife, max(kills/4, 1))
+	killing(t, kills, perLife, false)
+}
+
+// TestKillAfterLoss is TestKill of writers that lose a blade before, or that have it
+// back: copies are being promoted, built, and cleared when they are killed.
+func TestKillAfterLoss(t *testing.T) {
+	if *lossFlag == 0 {
+		t.Skip("on request: -losses")
+	}
+	killing(t, *lossFlag, min(killsPerLife, max(*lossFlag/4, 1)), true)
+}
+
+// killing kills writers of one directory after another.
+func killing(t *testing.T, kills, perLife int, loss bool) {
 	r := rand.New(rand.NewPCG(*seedFlag, 0))
 	sum := &totals{}
 	for n := 0; sum.kills < kills; n++ {
 		l := life{
-			Dir: filepath.Join(t.TempDir(), "db"), Policy: []occ.Policy{occ.PolicyDefault, occ.PolicyFORD}[n%2],
+			Loss: loss,
+			Dir:  filepath.Join(t.TempDir(), "db"), Policy: []occ.Policy{occ.PolicyDefault, occ.PolicyFORD}[n%2],
 			Blades: 3, Backups: []int{1, 2, 0}[n/2%3], Workers: 1 + r.IntN(4), Accounts: 40 + r.Uint64N(2000), Seed: r.Uint64(),
 			Durability: []txn.Durability{txn.DurabilityProcess, txn.DurabilityProcess, txn.DurabilityPower, txn.DurabilityProcess}[n%4],
+		}
+		if loss {
+			l.Blades, l.Backups, l.Durability = 4, 1+n/2%2, txn.DurabilityProcess
 		}
 		live(t, &l, r, min(perLife, kills-sum.kills), sum)
 		if t.Failed() {
@@ -145,10 +163,27 @@ func look(l *life, base map[uint64]state) (map[uint64]state, error) {
 		return nil, fmt.Errorf("opening it again: %w", err)
 	}
 	found, err := readAll(ctx, db, l)
+	if err == nil && l.Loss {
+		err = whole(db)
+	}
 	if err != nil {
 		return nil, errors.Join(err, db.Close(ctx))
 	}
 	return found, db.Close(ctx)
+}
+
+// whole waits until every copy is there again: all blades are.
+func whole(db *txn.DB) error {
+	const patience = time.Minute
+	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		r := db.Redundancy()
+		if r.Missing == 0 && len(r.Down) == 0 {
+			return nil
+		}
+		if time.Since(begun) > patience {
+			return fmt.Errorf("after %v copies are still missing: %d of %d segments, blades that are down: %v", patience, r.Missing, r.Segments, r.Down)
+		}
+	}
 }
 
 // readAll reads every key, and writes it as it is.

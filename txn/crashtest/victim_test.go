@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"sync"
 	"time"
 
+	"txnode/rdma"
 	"txnode/txn"
 )
 
@@ -38,6 +40,9 @@ func write(l *life) error {
 	if err != nil {
 		return err
 	}
+	if l.Loss {
+		go lose(db, l)
+	}
 	var wg sync.WaitGroup
 	errs := make([]error, l.Workers)
 	for id := range l.Workers {
@@ -59,6 +64,33 @@ func write(l *life) error {
 	}
 	wg.Wait()
 	return errors.Join(errors.Join(errs...), db.Close(ctx))
+}
+
+// lose stops a blade, and in half of the cases brings it back, with its memory, or
+// without when it was declared dead. The process is killed at some moment of that.
+func lose(db *txn.DB, l *life) {
+	r := rand.New(rand.NewPCG(l.Seed, 1000))
+	f, ok := db.Space().Fabric().(rdma.Stopper)
+	if !ok {
+		panic("the blades of this fabric cannot be stopped")
+	}
+	pause := func(most int) { time.Sleep(time.Duration(r.IntN(most)) * time.Microsecond) }
+	b := rdma.BladeID(r.IntN(l.Blades))
+	pause(60_000)
+	if err := f.StopBlade(b); err != nil {
+		panic(err)
+	}
+	if r.IntN(2) == 0 {
+		return
+	}
+	memory := r.IntN(2) == 0
+	for !memory && len(db.Redundancy().Down) == 0 {
+		time.Sleep(time.Millisecond) // a directory whose file has become blank behind its back is refused
+	}
+	pause(80_000)
+	if err := f.RestartBlade(b, memory); err != nil {
+		panic(err)
+	}
 }
 
 // client runs one transaction after another.
@@ -154,6 +186,10 @@ func (c *client) step(ctx context.Context) error {
 		return c.say(&said)
 	})
 	if errors.Is(err, txn.ErrConflict) {
+		return nil
+	}
+	if c.l.Loss && errors.Is(err, txn.ErrOutcomeUnknown) {
+		c.done = math.MaxInt // it is the last that is said of it
 		return nil
 	}
 	if err != nil {

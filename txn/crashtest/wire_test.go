@@ -22,6 +22,7 @@ type life struct {
 	Accounts   uint64 // keys below are accounts, with money; the next as many come and go
 	Seed       uint64
 	Durability txn.Durability
+	Loss       bool // a blade stops while the writer runs, and may come back
 }
 
 func (l *life) options() txn.Options {
@@ -35,7 +36,7 @@ func (l *life) options() txn.Options {
 }
 
 func (l *life) String() string {
-	return fmt.Sprintf("policy %v, %d blades, %d backups, %d workers, durability %v, seed %d", l.Policy, l.Blades, l.Backups, l.Workers, l.Durability, l.Seed)
+	return fmt.Sprintf("policy %v, %d blades, %d backups, %d workers, durability %v, loss of a blade %v, seed %d", l.Policy, l.Blades, l.Backups, l.Workers, l.Durability, l.Loss, l.Seed)
 }
 
 func (l *life) spec() string {
