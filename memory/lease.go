@@ -173,7 +173,8 @@ type ClaimOptions struct {
 // is at work finds his access keys stale.
 //
 // ErrNoCoordinator: one of them is closed. ErrClaimed: somebody recovers one, and
-// his claim has not expired. Then nothing has changed.
+// his claim has not expired; or By was declared dead itself, and is not among them:
+// locks that it took in an index would be open to everybody. Then nothing has changed.
 func (s *Space) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,6 +187,11 @@ func (s *Space) claim(o ClaimOptions, ids []uint32) (*Claim, error) {
 	mark := func(l *Layout) ([]int, error) {
 		var at []int
 		others = false
+		if o.By != 0 && !slices.Contains(ids, o.By) {
+			if i, err := s.findCoordinator(o.By); err != nil || l.Coordinators[i].Recovering {
+				return nil, fmt.Errorf("%w: coordinator %d cannot recover others, it was declared dead itself", ErrClaimed, o.By)
+			}
+		}
 		for _, id := range ids {
 			i, err := s.findCoordinator(id)
 			if err != nil {
@@ -358,6 +364,7 @@ func (c *Claim) Forget() error {
 	l.Coordinators = slices.DeleteFunc(slices.Clone(l.Coordinators), func(e CoordinatorEntry) bool { return gone[e.ID] })
 	l.Unswept, l.Loose = true, true
 	s.sweeps++
+	s.torn.Store(true)
 	s.register()
 	return nil
 }
@@ -368,6 +375,32 @@ func (s *Space) Unswept() (generation uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sweeps, s.layout.Unswept
+}
+
+// Torn reports whether changes of indexes may be half-done whose clients are gone: a
+// coordinator was forgotten since the indexes were swept last, or may be declared dead
+// at the time given. It takes no lock.
+func (s *Space) Torn(now int64) bool {
+	if s.torn.Load() {
+		return true
+	}
+	r := s.regs.Load()
+	for i := range r.ids {
+		if r.until[i] != 0 && now > r.until[i] {
+			return true
+		}
+	}
+	return false
+}
+
+// SweptIndexes notes that the indexes were swept for what coordinators have left that
+// were gone when Unswept returned the number.
+func (s *Space) SweptIndexes(generation uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sweeps == generation {
+		s.torn.Store(false)
+	}
 }
 
 // Swept notes that a sweep is over which began when Unswept returned the number.

@@ -36,7 +36,8 @@ type Space struct {
 	pools     [NumClasses]pool
 	extents   extentSpace
 	logs      logSpace
-	sweeps    uint64 // grows when something is left to be swept
+	sweeps    uint64      // grows when something is left to be swept
+	torn      atomic.Bool // see Torn
 	// clean are places of blades that are up that a segment has had and lost, and
 	// that have been cleared since: see rebuild.go.
 	clean map[rdma.BladeID][]uint64

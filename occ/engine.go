@@ -1,6 +1,7 @@
 package occ
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -257,39 +258,52 @@ func (s *Session) Close() error {
 		if err := tx.drain(c); err != nil && s.broken == nil {
 			s.broken = err
 		}
-		tx.free()
 	}
 	if s.broken == nil && s.outlived() != nil {
 		for _, tx := range s.txs {
 			tx.items = tx.items[:0]
 		}
-		if err := s.Rejoin(c); err != nil {
-			return err
-		}
-		s.eng.mu.Lock()
-		delete(s.eng.sessions, s)
-		s.eng.mu.Unlock()
 	}
-	if s.broken != nil {
-		if s.alloc != nil {
-			_ = s.alloc.Close(c) // it posts nothing
+	err := s.broken
+	for tries := 0; ; tries++ {
+		if err != nil && s.broken == nil {
+			_ = s.fail(err)
 		}
-		return s.broken // the coordinator stays registered: recovery takes over
+		if s.broken != nil {
+			err = s.Rejoin(c)
+			s.eng.mu.Lock()
+			delete(s.eng.sessions, s)
+			s.eng.mu.Unlock()
+			if err != nil {
+				err = s.broken
+				break // the coordinator stays registered: recovery takes over
+			}
+		}
+		// The epoch may move meanwhile, as others are declared dead.
+		if err = s.end(c); !errors.Is(err, rdma.ErrVerb) || tries >= maxRejoins {
+			break
+		}
 	}
+	for _, tx := range s.txs {
+		tx.free()
+	}
+	s.reclaim.close(s)
 	if s.alloc != nil {
-		if _, err := s.reclaim.run(s, c, 0, s.reclaim.len()); err != nil {
-			return err
-		}
-		s.reclaim.close(s)
+		_ = s.alloc.Close(c) // it posts nothing
 	}
 	s.thread.Free(s.masks, 64)
 	if s.spareHeld {
 		s.thread.Free(s.spare, spareSize)
 	}
+	return err
+}
+
+// end closes the coordinator of a session whose transactions have ended.
+func (s *Session) end(c *rdma.Coro) error {
 	if s.alloc == nil {
 		return nil
 	}
-	if err := s.alloc.Close(c); err != nil {
+	if _, err := s.reclaim.run(s, c, 0, s.reclaim.len()); err != nil {
 		return err
 	}
 	if s.commits != nil { // its log area is cleared now
@@ -298,5 +312,9 @@ func (s *Session) Close() error {
 		}
 		s.commits.closed.Store(true)
 	}
-	return s.eng.space.CloseCoordinatorOn(c, s.coord.ID)
+	err := s.eng.space.CloseCoordinatorOn(c, s.coord.ID)
+	if errors.Is(err, memory.ErrNoCoordinator) {
+		return nil // somebody else has closed it
+	}
+	return err
 }

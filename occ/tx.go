@@ -272,7 +272,13 @@ func (tx *Tx) Begin() error {
 	}
 	f := &tx.flights[tx.flight]
 	if f.used() {
-		if err := tx.land(f); err != nil {
+		tx.busy = true // nobody else waits for these requests: see Session.Rejoin
+		err := tx.land(f)
+		tx.busy = false
+		if err == nil {
+			err = s.broken
+		}
+		if err != nil {
 			return err
 		}
 	}

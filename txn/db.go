@@ -220,6 +220,7 @@ func (db *DB) table(name string, want tableOptions, create bool) (*occ.Table, er
 	if err != nil {
 		return nil, fmt.Errorf("txn: index of table %q: %w", name, err)
 	}
+	ix.SetGone(db.gone)
 	t := &occ.Table{ID: meta.ID, Name: name, Index: ix}
 	db.tables[name] = t
 	return t, nil

@@ -274,6 +274,20 @@ func (w *Worker) failed(err error, what string) {
 	w.db.opts.Logger.Warn(what, errField(err))
 }
 
+// gone reports whether a change of an index that stands in the way will not be
+// finished by whoever began it; owner 0: nobody knows who that is.
+func (db *DB) gone(owner uint64) bool {
+	now := db.fabric.Now()
+	switch {
+	case owner == 0:
+		return db.space.Torn(now)
+	case owner >= memory.MaxCoordinators: // a recoverer without number
+		return false
+	}
+	s := db.space.Lease(uint32(owner), now)
+	return s == memory.LeaseGone || s == memory.LeaseExpired
+}
+
 // tableNames lists the tables, nil if the catalog cannot be read.
 func (db *DB) tableNames() []string {
 	names, _ := db.Tables()

@@ -32,6 +32,7 @@ type Index struct {
 	space Space
 	owner atomic.Uint64
 	stall int64 // ns to wait for somebody else's unfinished change
+	gone  func(owner uint64) bool
 
 	dir    atomic.Pointer[directory]
 	blades []uint64 // sizes of the regions

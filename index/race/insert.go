@@ -310,7 +310,7 @@ func (ix *Index) waitFor(c *rdma.Coro, w *waiting, at memory.Addr, owner uint64,
 	now := c.Thread().Now()
 	if w.since == 0 {
 		w.since = now
-	} else if now-w.since > ix.stall {
+	} else if now-w.since > ix.stall || ix.hopeless(owner, w.tries) {
 		return &BusyError{Table: ix.geo.Table, Addr: at, Owner: owner, What: what}
 	}
 	linger(c, w.tries)

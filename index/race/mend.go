@@ -11,6 +11,29 @@ import (
 // index.ErrBusy. The handle is not in use yet.
 func (ix *Index) SetStall(ns int64) { ix.stall = ns }
 
+// SetGone sets a function that tells whether somebody whose change stands in the way
+// will not finish it: a lock's owner is dead, or, where the owner is not known (0), some
+// client is whose changes nobody has looked after yet. An operation that has waited for
+// a little then fails with index.ErrBusy at once, so that the caller can have the index
+// recovered. It is called often, by any thread. The handle is not in use yet.
+func (ix *Index) SetGone(f func(owner uint64) bool) { ix.gone = f }
+
+// After so many pauses it is asked whether who stands in the way is dead: some 60
+// microseconds where the owner is known, about a millisecond where it is not.
+const (
+	askOwner   = 6
+	askAnybody = 14
+)
+
+// hopeless reports whether waiting on is in vain, after so many pauses.
+func (ix *Index) hopeless(owner uint64, tries int) bool {
+	least := askOwner
+	if owner == 0 {
+		least = askAnybody
+	}
+	return ix.gone != nil && tries >= least && ix.gone(owner)
+}
+
 // Mend completes a change of the slot of a block that its client has left half-done
 // between the copies: it has stopped, and is fenced. It makes the backups of every
 // slot of the key that points to block a like the primary, takes a out of backups

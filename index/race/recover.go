@@ -34,6 +34,17 @@ func (ix *Index) Recover(c *rdma.Coro, dead func(owner uint64) bool) error {
 	}
 	// A sub-table comes before those that were split from it.
 	for _, i := range d.tables() {
+		if d.entries[i].Filling() {
+			// Its lock is the business of whoever finishes the split that fills it: if not
+			// this client, just now, then another one that recovers.
+			w, err := r.word(ix.entryAddr(i))
+			if err != nil {
+				return err
+			}
+			if Entry(w).Filling() {
+				continue
+			}
+		}
 		if err := r.table(d.entries[i].Table(), i); err != nil {
 			return err
 		}
@@ -267,8 +278,9 @@ func (r *recovery) finish(sp *split) error {
 	if err := sp.setChild(sp.to, 0); err != nil {
 		return err
 	}
+	// It is filled: another client that recovers may have its lock, or have released it.
 	w, err := r.word(sp.to + tableLockOff)
-	if err == nil && w != 0 {
+	if err == nil && w == ix.lockWord(c) {
 		err = ix.unlock(c, s, sp.to+tableLockOff)
 	}
 	return firstOf(err, ix.unlock(c, s, sp.from+tableLockOff))

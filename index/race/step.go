@@ -114,7 +114,7 @@ func (ix *Index) backups(c *rdma.Coro, s *scratch, v *memory.View, steps []step)
 		now := c.Thread().Now()
 		if start == 0 {
 			start = now
-		} else if now-start > ix.stall {
+		} else if now-start > ix.stall || ix.hopeless(0, tries) {
 			r := s.refs[failed]
 			t := &steps[r.step]
 			return &BusyError{Table: ix.geo.Table, Addr: t.addr, What: fmt.Sprintf("a change of copy %d, which holds %#x instead of %#x", r.copy, s.batch.Result(r.wr), t.old)}

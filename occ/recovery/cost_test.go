@@ -112,19 +112,26 @@ func TestClaims(t *testing.T) {
 	w := newWorld(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{})
 	se, _ := w.session()
 	id := se.Coordinator()
+	se, _ = w.session()
+	seven := se.Coordinator()
+	se, _ = w.session()
+	eight := se.Coordinator()
 	before := w.space.View().Epoch
-	first, err := w.space.Claim(memory.ClaimOptions{By: 7, Now: 100, Until: 200}, id)
+	if _, err := w.space.Claim(memory.ClaimOptions{By: 1 << 20, Now: 100, Until: 200}, id); !errors.Is(err, memory.ErrClaimed) {
+		t.Errorf("claimed by a coordinator that there is not: %v", err)
+	}
+	first, err := w.space.Claim(memory.ClaimOptions{By: seven, Now: 100, Until: 200}, id)
 	must(t, err)
 	if e := w.space.View().Epoch; e != before+1 {
 		t.Errorf("epoch %d after %d", e, before)
 	}
-	if _, err := w.space.Claim(memory.ClaimOptions{By: 8, Now: 200, Until: 300}, id); !errors.Is(err, memory.ErrClaimed) {
+	if _, err := w.space.Claim(memory.ClaimOptions{By: eight, Now: 200, Until: 300}, id); !errors.Is(err, memory.ErrClaimed) {
 		t.Errorf("claimed twice: %v", err)
 	}
 	if st := w.space.Lease(id, 150); st != memory.LeaseClaimed {
 		t.Errorf("lease: %v", st)
 	}
-	second, err := w.space.Claim(memory.ClaimOptions{By: 8, Now: 201, Until: 300}, id)
+	second, err := w.space.Claim(memory.ClaimOptions{By: eight, Now: 201, Until: 300}, id)
 	must(t, err)
 	if err := first.Forget(); !errors.Is(err, memory.ErrClaimed) {
 		t.Errorf("the first one forgets what the second has claimed: %v", err)
@@ -140,7 +147,7 @@ func TestClaims(t *testing.T) {
 	if w.space.Registered(id) {
 		t.Error("it is still there")
 	}
-	if _, err := w.space.Claim(memory.ClaimOptions{By: 8}, id); !errors.Is(err, memory.ErrNoCoordinator) {
+	if _, err := w.space.Claim(memory.ClaimOptions{By: eight}, id); !errors.Is(err, memory.ErrNoCoordinator) {
 		t.Errorf("claimed when it was gone: %v", err)
 	}
 }
@@ -152,6 +159,8 @@ func TestClaimAfterSomebodyElse(t *testing.T) {
 	w := newWorld(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{})
 	se, _ := w.session()
 	id := se.Coordinator()
+	se, _ = w.session()
+	eight := se.Coordinator()
 	before := w.space.View().Epoch
 	own, err := w.space.Claim(memory.ClaimOptions{By: id, Now: 100, Until: 200, Stay: true}, id)
 	must(t, err)
@@ -160,7 +169,7 @@ func TestClaimAfterSomebodyElse(t *testing.T) {
 	if e := w.space.View().Epoch; e != before {
 		t.Errorf("epoch %d after %d, without anybody else", e, before)
 	}
-	second, err := w.space.Claim(memory.ClaimOptions{By: 8, Now: 210, Until: 300, Stay: true}, id)
+	second, err := w.space.Claim(memory.ClaimOptions{By: eight, Now: 210, Until: 300, Stay: true}, id)
 	must(t, err)
 	if e := w.space.View().Epoch; e != before+1 {
 		t.Errorf("epoch %d after %d: verbs of the first one can arrive still", e, before)
@@ -169,7 +178,7 @@ func TestClaimAfterSomebodyElse(t *testing.T) {
 		t.Errorf("the first one takes back what the second has: %v", err)
 	}
 	// One more of the second's session: without the claim, it is somebody else.
-	_, err = w.space.Claim(memory.ClaimOptions{By: 8, Now: 210, Until: 300, Stay: true}, id)
+	_, err = w.space.Claim(memory.ClaimOptions{By: eight, Now: 210, Until: 300, Stay: true}, id)
 	must(t, err)
 	if e := w.space.View().Epoch; e != before+2 {
 		t.Errorf("epoch %d after %d", e, before+1)

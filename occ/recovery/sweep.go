@@ -41,11 +41,13 @@ func SweepIndexes(c *rdma.Coro, o Options) error {
 		return err
 	}
 	s := NewSweeper(o)
+	generation, _ := o.Space.Unswept()
 	for _, t := range tables {
 		if err := s.index(c, t.ID); err != nil {
 			return err
 		}
 	}
+	o.Space.SweptIndexes(generation)
 	return nil
 }
 
@@ -76,13 +78,17 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 		if s.tables, err = s.o.Space.Tables(); err != nil {
 			return false, err
 		}
-		s.begun = true
+		if s.begun = true; len(s.tables) == 0 {
+			s.o.Space.SweptIndexes(s.generation)
+		}
 	}
 	if s.table < len(s.tables) {
 		if err := s.index(c, s.tables[s.table].ID); err != nil {
 			return false, err
 		}
-		s.table++
+		if s.table++; s.table == len(s.tables) {
+			s.o.Space.SweptIndexes(s.generation)
+		}
 		return false, nil
 	}
 	more, err := s.blocks(c)
