@@ -142,6 +142,18 @@ func Figure(name string, c Config) ([]Curve, error) {
 	return out, nil
 }
 
+// Measured is the curve without the points that an interrupted Measure has not come to.
+func (c *Curve) Measured() Curve {
+	out := *c
+	out.Points, out.Config = nil, nil
+	for i := range c.Points {
+		if c.Points[i].Threads > 0 {
+			out.Points, out.Config = append(out.Points, c.Points[i]), append(out.Config, c.Config[i])
+		}
+	}
+	return out
+}
+
 // Measure measures all points of the curves, several at a time on several
 // processors. done, if not nil, is called after each point, by one goroutine at a time.
 func Measure(ctx context.Context, curves []Curve, d *Data, done func(c *Curve, p *Point)) error {

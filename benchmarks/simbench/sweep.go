@@ -124,6 +124,18 @@ func Sweep(ctx context.Context, c Config, data *Data, threads []int, done func(P
 	return curve, context.Cause(ctx)
 }
 
+// Measured is the curve without the points that an interrupted Sweep has not come to.
+func (c *Curve) Measured() Curve {
+	out := *c
+	out.Points, out.Figure = nil, nil
+	for i := range c.Points {
+		if c.Points[i].Threads > 0 {
+			out.Points, out.Figure = append(out.Points, c.Points[i]), append(out.Figure, c.Figure[i])
+		}
+	}
+	return out
+}
+
 // Error is the relative error of a point's throughput; NaN if nothing comparable
 // was published.
 func (c *Curve) Error(i int) float64 {

@@ -15,6 +15,7 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
+	"txnode/memory"
 	"txnode/txn"
 	"txnode/txn/snapshot"
 )
@@ -68,6 +69,9 @@ func exactly(n int, complaint string) cobra.PositionalArgs {
 }
 
 func runBackup(ctx context.Context, w *World, o *backupOptions, dir, file string) (err error) {
+	if file == "-" && w.StdoutTerminal {
+		return usagef("a backup is not text, and standard output is a terminal: name a file, or send it on (txnode backup %s - | zstd > file)", dir)
+	}
 	// A directory without a database stays as it is.
 	if _, err := os.Stat(filepath.Join(dir, "catalog.db")); errors.Is(err, fs.ErrNotExist) {
 		return failf("no database in %s: there is no catalog.db", dir)
@@ -140,13 +144,16 @@ type restoreOptions struct {
 func (o *restoreOptions) AddFlags(cmd *cobra.Command) {
 	o.Output.addFlag(cmd)
 	cmd.Flags().IntVar(&o.Blades, "blades", 0, "number of memory blades of the new database; 0, the default: as many as the copied one had")
-	cmd.Flags().IntVar(&o.Replicas, "replicas", 0, "copies of every record, 1 to 3; 0, the default: as many as the copied one had")
+	cmd.Flags().IntVar(&o.Replicas, "replicas", -1, "number of backups of each record: 0, 1 or 2; -1, the default: as many as the copied one had")
 }
 
 // Validate finds faults.
 func (o *restoreOptions) Validate() error {
-	if o.Blades < 0 || o.Replicas < 0 || o.Replicas > 3 {
-		return usagef("--blades is %d and --replicas %d: 1 or more blades and 1 to 3 replicas are possible, or 0 for those of the copy", o.Blades, o.Replicas)
+	switch {
+	case o.Blades < 0 || o.Blades > memory.MaxBlades:
+		return usagef("--blades is %d; it must be from 1 to %d, or 0 for as many as the copied one had", o.Blades, memory.MaxBlades)
+	case o.Replicas < -1 || o.Replicas > 2:
+		return usagef("--replicas is %d; it must be 0, 1 or 2, or -1 for as many as the copied one had", o.Replicas)
 	}
 	return nil
 }
@@ -159,7 +166,7 @@ func newRestore(w *World) *cobra.Command {
 		Long: `Verifies a file that txnode backup or DB.Backup has written, to its last byte,
 and makes a new database from it in a directory, which must not exist or be
 empty. The directory appears when everything is in it.`,
-		Example: "  txnode restore data.backup data2\n  txnode restore data.backup data2 --blades 4 --replicas 3",
+		Example: "  txnode restore data.backup data2\n  txnode restore data.backup data2 --blades 4 --replicas 2",
 		Args:    exactly(2, "name a file and a directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.Validate(); err != nil {
@@ -173,6 +180,9 @@ empty. The directory appears when everything is in it.`,
 }
 
 func runRestore(ctx context.Context, w *World, o *restoreOptions, file, dir string) error {
+	if file == "-" {
+		return usagef("a backup is read twice, to be verified first, and standard input is not: unpack it to a file")
+	}
 	f, err := os.Open(file)
 	if err != nil {
 		return err
@@ -181,8 +191,8 @@ func runRestore(ctx context.Context, w *World, o *restoreOptions, file, dir stri
 	count := newCounter(w, "loaded")
 	defer count.close()
 	to := txn.Options{Blades: o.Blades}
-	if o.Replicas > 0 {
-		to.Backups = txn.F(o.Replicas - 1)
+	if o.Replicas >= 0 {
+		to.Backups = txn.F(o.Replicas)
 	}
 	info, err := txn.RestoreDir(ctx, f, dir, to, txn.BackupOptions{Progress: count.set})
 	if err != nil {

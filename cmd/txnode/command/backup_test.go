@@ -42,7 +42,16 @@ func TestBackupAndRestore(t *testing.T) {
 	run(1, "no database", "backup", "$DIR", "$DIR/other")
 	run(1, "no such file", "restore", "$DIR/none", "$DIR/new")
 	run(2, "name a directory", "backup", "$DIR/data")
-	run(2, "--replicas", "restore", "$DIR/file", "$DIR/new", "--replicas", "4")
+	run(2, "--replicas", "restore", "$DIR/file", "$DIR/new", "--replicas", "3")
+	run(2, "--blades", "restore", "$DIR/file", "$DIR/new", "--blades", "-1")
+	run(2, "unpack it to a file", "restore", "-", "$DIR/new")
+	run(0, "3 records", "restore", "$DIR/file", "$DIR/alone", "--blades", "1", "--replicas", "0")
+	run(0, "1 blades", "check", "$DIR/alone")
+	b.terminal = true
+	if out := run(2, "standard output is a terminal", "backup", "$DIR/data", "-"); out != "" {
+		t.Errorf("%d bytes go to the terminal", len(out))
+	}
+	b.terminal = false
 	p[len(p)/2] ^= 1
 	if err := os.WriteFile(filepath.Join(b.dir, "damaged"), p, 0o666); err != nil {
 		t.Fatal(err)

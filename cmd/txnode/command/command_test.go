@@ -37,7 +37,25 @@ type bed struct {
 	opened  command.StoreOptions // at the last call
 	// interruptAt is the time of the store at which the command is interrupted; 0: never.
 	interruptAt int64
-	hours       int // since the clock was set
+	// interruptOn is what a command has to show on standard error, a terminal then, to be
+	// interrupted.
+	interruptOn string
+	terminal    bool // standard output is one
+	hours       int  // since the clock was set
+}
+
+// watcher cancels when what is written to it has a text in it.
+type watcher struct {
+	bytes.Buffer
+	on     string
+	cancel func()
+}
+
+func (w *watcher) Write(p []byte) (int, error) {
+	if w.on != "" && bytes.Contains(p, []byte(w.on)) {
+		w.cancel()
+	}
+	return w.Buffer.Write(p)
 }
 
 func newBed(t *testing.T) *bed {
@@ -48,10 +66,15 @@ func newBed(t *testing.T) *bed {
 func (b *bed) run(args ...string) (code int, stdout, stderr string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	var out, err bytes.Buffer
+	var out bytes.Buffer
+	err := watcher{on: b.interruptOn, cancel: cancel}
 	w := command.World{
 		Stdout: &out,
 		Stderr: &err,
+
+		StdoutTerminal: b.terminal,
+		StderrTerminal: b.interruptOn != "",
+
 		CPUs:   2,
 		Getenv: func(k string) string { return b.env[k] },
 		Now: func() time.Time {

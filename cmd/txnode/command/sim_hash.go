@@ -152,23 +152,37 @@ func (o *hashOptions) run(ctx context.Context, w *World) error {
 		})
 	}
 	w.note("")
-	if err != nil {
-		return interruptedOr(ctx, err)
+	stopped := interruptedOr(ctx, err)
+	if stopped != nil {
+		if n == 0 || !errors.Is(stopped, errInterrupted) {
+			return stopped
+		}
+		for i := range curves {
+			curves[i] = curves[i].Measured()
+		}
+		curves = slices.DeleteFunc(curves, func(c hashbench.Curve) bool { return len(c.Points) == 0 })
+		stopped = fmt.Errorf("%w: %d of %d points were measured", stopped, n, total)
 	}
 	if record != nil {
 		if err := writeFile(o.trace, record.WriteChrome); err != nil {
 			return err
 		}
 	}
-	r := &hashbench.Report{Figure: o.figure, Keys: o.keys, Curves: curves, Statements: hashbench.Statements(o.figure, curves)}
+	r := &hashbench.Report{Figure: o.figure, Keys: o.keys, Curves: curves}
+	if stopped == nil {
+		r.Statements = hashbench.Statements(o.figure, curves)
+	}
+	write := r.WriteTable
 	switch o.output {
 	case outputJSON:
-		return r.WriteJSON(w.Stdout)
+		write = r.WriteJSON
 	case outputCSV:
-		return r.WriteCSV(w.Stdout)
-	default:
-		return r.WriteTable(w.Stdout)
+		write = r.WriteCSV
 	}
+	if err := write(w.Stdout); err != nil {
+		return err
+	}
+	return stopped
 }
 
 func newSimHash(w *World) *cobra.Command {

@@ -96,11 +96,15 @@ func (o *seedsOptions) run(ctx context.Context, w *World) error {
 		}
 	})
 	w.note("")
-	if err == nil {
-		took := w.Now().Sub(start)
-		fmt.Fprintf(w.Stdout, "%d seeds, from %d: no violation (%v, %.0f seeds/s)\n", done, o.from, took.Round(time.Millisecond), float64(done)/max(took.Seconds(), 1e-3))
+	err = interruptedOr(ctx, err)
+	if err == nil || errors.Is(err, errInterrupted) {
+		took, of := w.Now().Sub(start), ""
+		if err != nil {
+			of = fmt.Sprintf(" of %d", o.count)
+		}
+		fmt.Fprintf(w.Stdout, "%d%s seeds, from %d: no violation (%v, %.0f seeds/s)\n", done, of, o.from, took.Round(time.Millisecond), float64(done)/max(took.Seconds(), 1e-3))
 	}
-	return o.verdict(w, interruptedOr(ctx, err))
+	return o.verdict(w, err)
 }
 
 // one runs one seed, and tells what it was.

@@ -65,3 +65,43 @@ func TestSimHash(t *testing.T) {
 		}
 	}
 }
+
+// TestSimInterrupted: Ctrl-C in the middle of many points or seeds leaves those that
+// were done.
+func TestSimInterrupted(t *testing.T) {
+	for _, c := range []struct {
+		on, stdout, stderr string
+		args               []string
+	}{
+		{"1 of 2 points", "SMART-DTX", "interrupted: 1 of 2 points were measured",
+			[]string{"sim", "smallbank", "--threads", "1..2", "--accounts", "100", "--txns", "2000", "--warmup", "20us", "--policy", "ford", "--report", "$DIR/r.html"}},
+		{"1 of 8 points", "retries/update", " of 8 points were measured",
+			[]string{"sim", "hash", "--keys", "500", "--threads", "4", "--coroutines", "2", "--warmup", "100us", "--duration", "300us", "--sweep", "zipf"}},
+		{" of 100000 seeds", " of 100000 seeds, from 1: no violation", "interrupted", []string{"sim", "seeds", "--seeds", "100000"}},
+	} {
+		b := newBed(t)
+		b.interruptOn = c.on
+		code, stdout, stderr := b.run(c.args...)
+		if code != command.ExitInterrupted || !strings.Contains(stdout, c.stdout) || !strings.Contains(stderr, c.stderr) {
+			t.Errorf("%v: exit code %d\n%s\n%s", c.args, code, stdout, stderr)
+		}
+		if strings.Contains(stdout, " 0.000 │") {
+			t.Errorf("%v prints points that were not measured:\n%s", c.args, stdout)
+		}
+	}
+}
+
+func TestThreadRange(t *testing.T) {
+	b := newBed(t)
+	small := []string{"sim", "smallbank", "--accounts", "100", "--txns", "500", "--warmup", "20us", "--policy", "ford", "-o", "csv", "--threads"}
+	for r, want := range map[string]int{"3": 1, "2..3": 2, "3..3": 1, "1..10": 3} { // of the published 1, 8, ...
+		if code, stdout, stderr := b.run(append(small, r)...); code != 0 || strings.Count(stdout, "\n")-1 != want {
+			t.Errorf("--threads %s: exit code %d, %s\n%s", r, code, stderr, stdout)
+		}
+	}
+	for _, r := range []string{"", "x", "2..1", "0..3", "0", "-1", "1..", "..2", "1-2"} {
+		if code, _, stderr := b.run(append(small, r)...); code != command.ExitUsage || !strings.Contains(stderr, "--threads") {
+			t.Errorf("--threads %q: exit code %d, %s", r, code, stderr)
+		}
+	}
+}

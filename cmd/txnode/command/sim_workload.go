@@ -2,9 +2,12 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +21,7 @@ import (
 // simOptions are the flags of txnode sim smallbank and txnode sim tatp.
 type simOptions struct {
 	workload   string
-	threads    int
+	threads    threadRange
 	coroutines int
 	policy     string
 	techniques techniqueList
@@ -46,12 +49,13 @@ func (o *simOptions) AddFlags(cmd *cobra.Command) {
 		rows = "subscribers"
 	}
 	fs := cmd.Flags()
-	fs.IntVar(&o.threads, "threads", 96, "number of threads")
+	o.threads = threadRange{most: 96}
+	fs.Var(&o.threads, "threads", "number of threads, or a range such as 1..96: those of the published figure that are in it")
 	fs.IntVar(&o.coroutines, "coroutines", 8, "number of coroutines per thread")
 	fs.StringVar(&o.policy, "policy", "", "commit `policy`: default or ford; without this flag and --techniques:\nford without techniques, ford with all, default with all, one after the other")
 	o.techniques = slices.Clone(techniqueNames)
 	fs.Var(&o.techniques, "techniques", "SMART's techniques to use, by commas, or all or none")
-	fs.StringVar(&o.sweep, "sweep", "", "what to vary: threads, as in the published figure, up to --threads; by default nothing")
+	fs.StringVar(&o.sweep, "sweep", "", "what to vary: threads, as in the published figure, up to --threads (the same as --threads 1..96); by default nothing")
 	fs.BoolVar(&o.likeDTX, "like-dtx", false, "count and retry as FORD's and SMART's programs do: one attempt, another transaction\nafter an abort, backoff after every abort; the default with --policy ford")
 	machineFlag(cmd, &o.machine, sim.ConnectX6().WithPersistentMemory())
 	fs.IntVar(&o.rows, rows, simbench.DefaultRows, "number of "+rows)
@@ -84,7 +88,7 @@ func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
 		return nil, err
 	}
 	base := simbench.Config{
-		Workload: o.workload, Profile: profile, Seed: o.seed, Threads: o.threads, Coroutines: o.coroutines,
+		Workload: o.workload, Profile: profile, Seed: o.seed, Threads: o.threads.most, Coroutines: o.coroutines,
 		Blades: o.blades, Backups: o.replicas, Rows: o.rows, Warmup: o.warmup, Txns: o.txns, Verify: o.verify,
 	}
 	var out []simbench.Config
@@ -106,7 +110,7 @@ func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
 		add(occ.PolicyFORD, rdma.AllTechniques)
 		add(occ.PolicyDefault, rdma.AllTechniques)
 	}
-	for _, n := range []int{o.threads, o.coroutines, o.rows, int(min(o.txns, 1)), int(min(o.warmup, 1))} {
+	for _, n := range []int{o.threads.most, o.coroutines, o.rows, int(min(o.txns, 1)), int(min(o.warmup, 1))} {
 		if n < 1 { // zero is a default in a Config, but not on a command line
 			return nil, usagef("--threads, --coroutines, --txns, --warmup and the number of rows must be positive")
 		}
@@ -121,14 +125,16 @@ func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
 
 // counts are the thread counts to measure.
 func (o *simOptions) counts() []int {
-	if o.sweep == "" {
-		return []int{o.threads}
+	t := o.threads
+	if o.sweep == "" && t.least == 0 {
+		return []int{t.most}
 	}
-	counts := slices.DeleteFunc(simbench.Figure10Threads(), func(n int) bool { return n > o.threads })
-	if len(counts) == 0 || counts[len(counts)-1] != o.threads {
-		counts = append(counts, o.threads)
+	counts := slices.DeleteFunc(simbench.Figure10Threads(), func(n int) bool { return n < t.least || n > t.most })
+	if t.least > 0 {
+		counts = append(counts, t.least)
 	}
-	return counts
+	slices.Sort(counts)
+	return slices.Compact(append(counts, t.most))
 }
 
 // run measures and prints.
@@ -143,6 +149,7 @@ func (o *simOptions) run(ctx context.Context, w *World, configs []simbench.Confi
 		configs[0].Record = record
 	}
 	total, done := len(counts)*len(configs), 0
+	var stopped error // by Ctrl-C, in the middle
 	var curves []simbench.Curve
 	var data *simbench.Data
 	like := false
@@ -151,8 +158,8 @@ func (o *simOptions) run(ctx context.Context, w *World, configs []simbench.Confi
 			w.note("loading")
 			var err error
 			if data, err = simbench.Load(ctx, c); err != nil {
-				w.note("")
-				return interruptedOr(ctx, err)
+				stopped = interruptedOr(ctx, err)
+				break
 			}
 			like = c.LikeDTX
 		}
@@ -160,13 +167,18 @@ func (o *simOptions) run(ctx context.Context, w *World, configs []simbench.Confi
 			done++
 			w.note("%d of %d points: %s, %d threads: %.2f M transactions/s", done, total, c.Name(), p.Threads, p.CommittedMps)
 		})
-		if err != nil {
-			w.note("")
-			return interruptedOr(ctx, err)
+		if curve = curve.Measured(); len(curve.Points) > 0 {
+			curves = append(curves, curve)
 		}
-		curves = append(curves, curve)
+		if err != nil {
+			stopped = interruptedOr(ctx, err)
+			break
+		}
 	}
 	w.note("")
+	if len(curves) == 0 || stopped != nil && !errors.Is(stopped, errInterrupted) {
+		return stopped
+	}
 	var programs []sim.Program
 	for _, c := range configs {
 		if p := c.Runs(); !slices.Contains(programs, p) {
@@ -183,14 +195,52 @@ func (o *simOptions) run(ctx context.Context, w *World, configs []simbench.Confi
 			return err
 		}
 	}
+	write := simbench.WriteTable
 	switch o.output {
 	case outputJSON:
-		return simbench.WriteJSON(w.Stdout, curves)
+		write = simbench.WriteJSON
 	case outputCSV:
-		return simbench.WriteCSV(w.Stdout, curves)
-	default:
-		return simbench.WriteTable(w.Stdout, curves)
+		write = simbench.WriteCSV
 	}
+	if err := write(w.Stdout, curves); err != nil {
+		return err
+	}
+	if stopped != nil {
+		return fmt.Errorf("%w: %d of %d points were measured", stopped, done, total)
+	}
+	return nil
+}
+
+// threadRange is the value of --threads where it can be a range.
+type threadRange struct{ least, most int } // least 0: most alone
+
+// String implements pflag.Value.
+func (r *threadRange) String() string {
+	if r.least == 0 {
+		return strconv.Itoa(r.most)
+	}
+	return fmt.Sprintf("%d..%d", r.least, r.most)
+}
+
+// Type implements pflag.Value.
+func (r *threadRange) Type() string { return "int" }
+
+// Set implements pflag.Value.
+func (r *threadRange) Set(s string) error {
+	var out threadRange
+	least, most, isRange := strings.Cut(s, "..")
+	if !isRange {
+		least, most = "", s
+	}
+	var err error
+	if out.most, err = strconv.Atoi(most); err == nil && isRange {
+		out.least, err = strconv.Atoi(least)
+	}
+	if err != nil || isRange && (out.least < 1 || out.least > out.most) {
+		return errors.New("it must be a number, or a range such as 1..96")
+	}
+	*r = out
+	return nil
 }
 
 func newSimWorkload(w *World, workload string) *cobra.Command {
