@@ -193,6 +193,9 @@ func (b *Batch) Flush(a RemoteAddr, n uint32) int {
 	return i
 }
 
+// Lookup sets FlagLookup on the request appended last.
+func (b *Batch) Lookup() { b.wrs[len(b.wrs)-1].Flags |= FlagLookup }
+
 // Fence sets FlagFence on the request appended last.
 func (b *Batch) Fence() { b.wrs[len(b.wrs)-1].Flags |= FlagFence }
 

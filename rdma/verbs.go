@@ -31,6 +31,10 @@ type Flags uint8
 // queue pair have completed (the fence bit of ibverbs).
 const FlagFence Flags = 1 << 0
 
+// FlagLookup says that a READ is part of a lookup in an index. It changes nothing; a
+// fabric may account for it.
+const FlagLookup Flags = 1 << 1
+
 // BladeID names a memory blade, from 0.
 type BladeID uint16
 

@@ -49,6 +49,9 @@ type Config struct {
 	Warmup time.Duration
 	// Txns is the number of attempts to measure; 0: DefaultTxns.
 	Txns int64
+	// Idle is how long a worker waits after each transaction that it has committed, as
+	// in figure 11; its thread goes on.
+	Idle time.Duration
 	// Verify checks the books at the end: every row is read.
 	Verify bool
 	// Record collects the verbs of the measured part, for a trace; nil: none.
@@ -86,7 +89,7 @@ func (c *Config) defaults() {
 	if c.Program == (sim.Program{}) {
 		c.Program = sim.Engine()
 		if c.LikeDTX {
-			c.Program = sim.SMARTDTX(c.Techniques)
+			c.Program = c.dtxProgram()
 		}
 	}
 }
@@ -113,6 +116,7 @@ func (c Config) Validate() error {
 	check(c.Blades > c.Backups && c.Blades <= memory.MaxBlades, "%d blades: more than backups (%d) are needed, at most %d are possible", c.Blades, c.Backups, memory.MaxBlades)
 	check(c.Rows >= minRows && c.Rows <= 100_000_000, "%d rows: from %d to 100000000 are possible", c.Rows, minRows)
 	check(c.Warmup > 0, "a warm-up of %v: it must be positive", c.Warmup)
+	check(c.Idle >= 0 && c.Idle <= time.Second, "idle for %v: from 0 to 1s are possible", c.Idle)
 	check(c.Txns > 0, "%d transactions: it must be positive", c.Txns)
 	errs := []error{c.Profile.Validate()}
 	if bad != nil {

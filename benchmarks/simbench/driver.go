@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"txnode/benchmarks/reference"
@@ -23,6 +24,7 @@ type driver struct {
 	verify bool
 	meter  *meter // nil: nothing is measured
 	warmup int64  // ns
+	idle   int64  // ns after each committed transaction
 	work   func() // what each transaction costs the processor; nil: nothing
 }
 
@@ -74,18 +76,32 @@ func (d *driver) NewClient(id int, seed uint64, w workload.Worker) workload.Clie
 	if m := d.meter; m != nil && m.from == 0 {
 		m.from = m.now() + d.warmup // as the runner does: from when the first worker begins
 	}
-	return &client{d.Driver.NewClient(id, seed, w), d}
+	c := &client{Client: d.Driver.NewClient(id, seed, w), d: d}
+	if d.idle > 0 {
+		c.sleeper = w.(workload.Sleeper)
+	}
+	return c
 }
 
 // client counts what ends in the measured time. With single attempts, a conflict is
 // an outcome like any other.
 type client struct {
 	workload.Client
-	d *driver
+	d       *driver
+	sleeper workload.Sleeper
+	idle    bool // the last transaction committed, and who did it is to wait
 }
 
 // Run runs a transaction, or one attempt.
 func (c *client) Run(ctx context.Context) (workload.Outcome, error) {
+	if c.idle {
+		c.idle = false
+		c.sleeper.Sleep(c.d.idle)
+	}
+	m, from := c.d.meter, int64(0)
+	if m != nil {
+		from = m.now()
+	}
 	if c.d.work != nil {
 		c.d.work()
 	}
@@ -93,9 +109,10 @@ func (c *client) Run(ctx context.Context) (workload.Outcome, error) {
 	if c.d.single && errors.Is(err, txn.ErrConflict) {
 		o, err = workload.RolledBack, nil
 	}
-	if c.d.meter != nil && err == nil {
-		c.d.meter.count(o == workload.Committed)
+	if m != nil && err == nil {
+		m.count(o == workload.Committed, from)
 	}
+	c.idle = c.sleeper != nil && o == workload.Committed && err == nil
 	return o, err
 }
 
@@ -110,12 +127,14 @@ type meter struct {
 	ended     uint64
 	committed uint64
 	end       int64
+	latencies []int64 // ns, of the committed ones, without idling
 }
 
 // meterShare is the part of the transactions that is measured, in percent.
 const meterShare = 90
 
-func (m *meter) count(committed bool) {
+// count counts a transaction that began at from.
+func (m *meter) count(committed bool, from int64) {
 	if m.ended >= m.limit {
 		return
 	}
@@ -126,8 +145,19 @@ func (m *meter) count(committed bool) {
 	m.ended++
 	if committed {
 		m.committed++
+		m.latencies = append(m.latencies, now-from)
 	}
 	m.end = now
+}
+
+// quantile returns the latency that a share of the committed transactions stayed
+// below, in microseconds.
+func (m *meter) quantile(q float64) float64 {
+	if len(m.latencies) == 0 {
+		return 0
+	}
+	slices.Sort(m.latencies)
+	return float64(m.latencies[int(q*float64(len(m.latencies)))]) / 1e3
 }
 
 // loadAged loads a bank whose accounts hold what those of a long run do.

@@ -26,7 +26,13 @@ func WriteHTML(w io.Writer, p sim.Profile, curves []Curve, programs ...sim.Progr
 		Curves   []Curve
 		Median   string
 		Constant []sim.Constant
-	}{Machine: p.Name, Hardware: published.Hardware + "; " + published.Setting, Curves: curves, Constant: p.Constants()}
+		Source   string // of what was published
+		Below    string // the axis
+	}{Machine: p.Name, Hardware: published.Hardware + "; " + published.Setting, Curves: curves, Constant: p.Constants(),
+		Source: "figure 10", Below: "threads, of 8 coroutines each unless told otherwise"}
+	if len(curves) > 0 && curves[0].idles() {
+		page.Source, page.Below = "figure 11", "microseconds that each coroutine waits after a committed transaction"
+	}
 	for _, prog := range programs {
 		for _, c := range prog.Constants() {
 			page.Constant = append(page.Constant, sim.Constant{Name: prog.Name + ": " + c.Name, Value: c.Value})
@@ -74,7 +80,7 @@ func plot(curves []Curve, ours func(Point) float64, theirs func(published.Point)
 	maxX, maxY := 1.0, 0.0
 	for i := range curves {
 		for j, p := range curves[i].Points {
-			maxX = max(maxX, float64(p.Threads))
+			maxX = max(maxX, curves[i].x(j))
 			maxY = max(maxY, ours(p))
 			if f := curves[i].Figure[j]; curves[i].Published != "" && f.Threads != 0 {
 				maxY = max(maxY, theirs(f))
@@ -83,13 +89,20 @@ func plot(curves []Curve, ours func(Point) float64, theirs func(published.Point)
 	}
 	step := niceStep(maxY / plotTicks)
 	maxY = max(math.Ceil(maxY/step)*step, step)
-	x := func(v float64) float64 { return plotLeft + v/maxX*plotInnerW }
+	width := maxX
+	x := func(v float64) float64 { return plotLeft + v/width*plotInnerW }
 	y := func(v float64) float64 { return plotTop + (1-v/maxY)*plotInnerH }
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" width="%d" height="%d" role="img">`, plotWidth, plotHeight, plotWidth, plotHeight)
 	for v := 0.0; v <= maxY+step/2; v += step {
 		fmt.Fprintf(&b, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/><text x="%d" y="%.1f" text-anchor="end">%g</text>`,
 			plotLeft, plotWidth-plotRight, y(v), y(v), plotLeft-6, y(v)+4, math.Round(v/step)*step)
+	}
+	if len(curves) > 0 && curves[0].idles() {
+		for j := range curves[0].Points {
+			fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%g</text>`, x(float64(j)), plotHeight-8, curves[0].Points[j].IdleUs)
+		}
+		maxX = -1
 	}
 	for v := 0.0; v <= maxX; v += max(plotThreads24, math.Ceil(maxX/8/plotThreads24)*plotThreads24) {
 		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%g</text>`, x(v), plotHeight-8, v)
@@ -99,9 +112,9 @@ func plot(curves []Curve, ours func(Point) float64, theirs func(published.Point)
 		color := plotColors[i%len(plotColors)]
 		var us, them []string
 		for j, p := range c.Points {
-			us = append(us, fmt.Sprintf("%.1f,%.1f", x(float64(p.Threads)), y(ours(p))))
+			us = append(us, fmt.Sprintf("%.1f,%.1f", x(c.x(j)), y(ours(p))))
 			if f := c.Figure[j]; c.Published != "" && f.Threads != 0 {
-				them = append(them, fmt.Sprintf("%.1f,%.1f", x(float64(f.Threads)), y(theirs(f))))
+				them = append(them, fmt.Sprintf("%.1f,%.1f", x(c.x(j)), y(theirs(f))))
 			}
 		}
 		fmt.Fprintf(&b, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`, strings.Join(us, " "), color)
@@ -115,6 +128,15 @@ func plot(curves []Curve, ours func(Point) float64, theirs func(published.Point)
 	}
 	b.WriteString(`</svg>`)
 	return template.HTML(b.String()) //nolint:gosec // numbers and constants only
+}
+
+// x is where a point is on the axis: by threads, or, of idle times, which double from one
+// to the next, by number.
+func (c *Curve) x(j int) float64 {
+	if c.idles() {
+		return float64(j)
+	}
+	return float64(c.Points[j].Threads)
 }
 
 // niceStep rounds up to 1, 2 or 5 times a power of ten.
@@ -153,13 +175,13 @@ svg text{font:11px system-ui,sans-serif;fill:#444} .grid{stroke:#e4e4e4}
 .theirs{color:#777} h2{margin-top:2em} .name{text-align:left}
 </style></head><body>
 <h1>{{.Workload}} on the simulated RNIC</h1>
-<p>Solid lines: the engine on the simulator, machine {{.Machine}}. Dashed lines: published measurements (SMART, figure 10) on {{.Hardware}}.</p>
+<p>Solid lines: the engine on the simulator, machine {{.Machine}}. Dashed lines: published measurements (SMART, {{.Source}}) on {{.Hardware}}.</p>
 <p>{{range $i, $c := .Curves}}<b style="{{color $i}}">■ {{$c.Name}}</b> &nbsp; {{end}}</p>
 {{if .Median}}<p>{{.Median}}</p>{{end}}
-{{range .Figures}}<h2>{{.Title}}</h2>{{.SVG}}<div>threads, of 8 coroutines each unless told otherwise</div>{{end}}
+{{range .Figures}}<h2>{{.Title}}</h2>{{.SVG}}<div>{{$.Below}}</div>{{end}}
 {{range $c := .Curves}}<h2>{{$c.Name}}</h2>
-<table><tr><th>threads<th>M txn/s<th class="theirs">published<th>error<th>p50 us<th class="theirs">published<th>p99 us<th class="theirs">published<th>not committed<th class="theirs">published<th>verbs/attempt<th class="theirs">published</tr>
-{{range $i, $p := $c.Points}}{{$f := index $c.Figure $i}}<tr><td>{{$p.Threads}}<td>{{f3 $p.CommittedMps}}<td class="theirs">{{if $f.Threads}}{{f3 $f.CommittedMps}}{{end}}<td>{{error $c $i}}<td>{{f1 $p.P50us}}<td class="theirs">{{if $f.Threads}}{{f1 $f.P50us}}{{end}}<td>{{f1 $p.P99us}}<td class="theirs">{{if $f.Threads}}{{f1 $f.P99us}}{{end}}<td>{{percent $p.NotCommitted}}<td class="theirs">{{if $f.Threads}}{{percent $f.NotCommitted}}{{end}}<td>{{f2 $p.VerbsCounted}}<td class="theirs">{{if $f.Threads}}{{f2 $f.VerbsPerAttempt}}{{end}}</tr>
+<table><tr><th>{{$c.Axis}}<th>M txn/s<th class="theirs">published<th>error<th>p50 us<th class="theirs">published<th>p99 us<th class="theirs">published<th>not committed<th class="theirs">published<th>verbs/attempt<th class="theirs">published</tr>
+{{range $i, $p := $c.Points}}{{$f := index $c.Figure $i}}<tr><td>{{$c.At $i}}<td>{{f3 $p.CommittedMps}}<td class="theirs">{{if $f.Threads}}{{f3 $f.CommittedMps}}{{end}}<td>{{error $c $i}}<td>{{f1 $p.P50us}}<td class="theirs">{{if $f.Threads}}{{f1 $f.P50us}}{{end}}<td>{{f1 $p.P99us}}<td class="theirs">{{if $f.Threads}}{{f1 $f.P99us}}{{end}}<td>{{percent $p.NotCommitted}}<td class="theirs">{{if $f.Threads}}{{percent $f.NotCommitted}}{{end}}<td>{{f2 $p.VerbsCounted}}<td class="theirs">{{if $f.Threads}}{{f2 $f.VerbsPerAttempt}}{{end}}</tr>
 {{end}}</table>{{if not $c.Published}}<p>Beside it, SMART-DTX as published, which counts differently: the errors are not told.</p>{{end}}{{end}}
 <h2>The model's constants</h2>
 <table>{{range .Constant}}<tr><td class="name">{{.Name}}<td>{{.Value}}</tr>{{end}}</table>

@@ -27,12 +27,33 @@ func WriteTable(w io.Writer, curves []Curve) error {
 	return nil
 }
 
+// idles reports whether the curve is one of idle times.
+func (c *Curve) idles() bool {
+	return len(c.Points) > 1 && c.Points[0].IdleUs != c.Points[1].IdleUs
+}
+
+// Axis names what the points of the curve differ in.
+func (c *Curve) Axis() string {
+	if c.idles() {
+		return "idle us"
+	}
+	return "threads"
+}
+
+// At is where point i is on the axis.
+func (c *Curve) At(i int) float64 {
+	if c.idles() {
+		return c.Points[i].IdleUs
+	}
+	return float64(c.Points[i].Threads)
+}
+
 func writeCurve(w io.Writer, c *Curve) error {
 	t := table.NewWriter()
 	t.SetStyle(table.StyleLight)
 	t.Style().Options.SeparateRows = false
 	t.Style().Format.Header = text.FormatDefault
-	t.AppendHeader(table.Row{"threads", "M txn/s", "published", "error", "p50 us", "publ.", "p99 us", "publ.", "not committed", "publ.", "verbs/attempt", "publ."})
+	t.AppendHeader(table.Row{c.Axis(), "M txn/s", "published", "error", "p50 us", "publ.", "p99 us", "publ.", "not committed", "publ.", "verbs/attempt", "publ."})
 	cell := func(format string, v float64, there bool) string {
 		if !there || math.IsNaN(v) {
 			return "-"
@@ -43,7 +64,7 @@ func writeCurve(w io.Writer, c *Curve) error {
 		p, f := &c.Points[i], &c.Figure[i]
 		has := f.Threads != 0
 		t.AppendRow(table.Row{
-			p.Threads,
+			c.At(i),
 			fmt.Sprintf("%.3f", p.CommittedMps), cell("%.3f", f.CommittedMps, has), cell("%+.1f %%", 100*c.Error(i), has),
 			fmt.Sprintf("%.1f", p.P50us), cell("%.1f", f.P50us, has),
 			fmt.Sprintf("%.1f", p.P99us), cell("%.1f", f.P99us, has),
@@ -83,7 +104,7 @@ func WriteCSV(w io.Writer, curves []Curve) error {
 	out := csv.NewWriter(w)
 	num := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 	rows := [][]string{{
-		"workload", "system", "published_as", "threads", "attempted_mps", "committed_mps", "p50_us", "p99_us", "not_committed", "conflicts",
+		"workload", "system", "published_as", "threads", "idle_us", "attempted_mps", "committed_mps", "p50_us", "p99_us", "not_committed", "conflicts",
 		"verbs_per_attempt", "verbs_counted", "verbs_mps", "published_committed_mps", "error", "trace_hash",
 	}}
 	for i := range curves {
@@ -97,7 +118,7 @@ func WriteCSV(w io.Writer, curves []Curve) error {
 				e = num(x)
 			}
 			rows = append(rows, []string{
-				c.Workload, c.Name, c.Published, strconv.Itoa(p.Threads), num(p.AttemptedMps), num(p.CommittedMps), num(p.P50us), num(p.P99us),
+				c.Workload, c.Name, c.Published, strconv.Itoa(p.Threads), num(p.IdleUs), num(p.AttemptedMps), num(p.CommittedMps), num(p.P50us), num(p.P99us),
 				num(p.NotCommitted), num(p.Conflicts), num(p.VerbsPerAttempt), num(p.VerbsCounted), num(p.VerbsMps), pub, e, fmt.Sprintf("%016x", p.TraceHash),
 			})
 		}

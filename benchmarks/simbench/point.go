@@ -12,6 +12,7 @@ import (
 // Point is what a run measured.
 type Point struct {
 	Threads         int     `json:"threads"`
+	IdleUs          float64 `json:"idle_us"`       // waited after each committed transaction
 	AttemptedMps    float64 `json:"attempted_mps"` // million attempts per second of virtual time
 	CommittedMps    float64 `json:"committed_mps"`
 	P50us           float64 `json:"p50_us"` // of committed transactions
@@ -75,7 +76,7 @@ func Run(ctx context.Context, c Config, data *Data) (Point, error) {
 	}
 	d := &driver{Driver: inner, single: c.LikeDTX, verify: c.Verify}
 	d.meter = &meter{now: w.store.Now, limit: uint64(max(c.Txns*meterShare/100, 1))}
-	d.warmup = c.Warmup.Nanoseconds()
+	d.warmup, d.idle = c.Warmup.Nanoseconds(), c.Idle.Nanoseconds()
 	if ns := c.Program.TxnNs; ns > 0 {
 		d.work = func() { w.fabric.Work(ns) }
 	}
@@ -83,7 +84,7 @@ func Run(ctx context.Context, c Config, data *Data) (Point, error) {
 		Threads: c.Threads, Coroutines: c.Coroutines, Warmup: c.Warmup, Txns: c.Txns, Seed: c.Seed, LatencySample: 1,
 	})
 	s := w.fabric.Stats()
-	p := Point{Threads: c.Threads, Verbs: s.Verbs, Events: s.Events, TraceHash: w.fabric.TraceHash()}
+	p := Point{Threads: c.Threads, IdleUs: float64(c.Idle.Nanoseconds()) / 1e3, Verbs: s.Verbs, Events: s.Events, TraceHash: w.fabric.TraceHash()}
 	err = errors.Join(err, w.close(context.WithoutCancel(ctx)))
 	if err == nil && res.Interrupted {
 		err = context.Cause(ctx)
@@ -119,8 +120,7 @@ func (p *Point) fill(r *runner.Run, single bool, m *meter) {
 	p.NotCommitted = 1 - float64(committed)/float64(attempts)
 	p.CommittedMps = float64(m.committed) / seconds / 1e6
 	p.AttemptedMps = p.CommittedMps / (1 - p.NotCommitted)
-	p.P50us = float64(t.Latency.ValueAtQuantile(50)) / 1e3
-	p.P99us = float64(t.Latency.ValueAtQuantile(99)) / 1e3
+	p.P50us, p.P99us = m.quantile(0.50), m.quantile(0.99)
 	p.Conflicts = float64(conflicts) / float64(attempts)
 	p.VerbsPerAttempt = float64(cost.Verbs) / float64(attempts)
 	p.VerbsMps = p.VerbsPerAttempt * p.AttemptedMps

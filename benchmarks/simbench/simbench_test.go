@@ -3,6 +3,7 @@ package simbench_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -110,6 +111,68 @@ func TestWriteHTML(t *testing.T) {
 	for _, not := range []string{"http:", "https:", "src=", "<script"} {
 		if strings.Contains(s, not) {
 			t.Errorf("the page has %q", not)
+		}
+	}
+}
+
+// Idle times make the throughput smaller, and leave the latency; an interrupted sweep
+// has the points that it had measured.
+func TestSweepIdle(t *testing.T) {
+	c := small(occ.PolicyFORD, rdma.Techniques{})
+	data, err := simbench.Load(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	idle := []time.Duration{0, 50 * time.Microsecond, 500 * time.Microsecond}
+	curve, err := simbench.SweepIdle(ctx, c, data, idle, nil)
+	if err != nil || len(curve.Points) != len(idle) || curve.Axis() != "idle us" || curve.At(2) != 500 {
+		t.Fatalf("%d points by %s, %v", len(curve.Points), curve.Axis(), err)
+	}
+	p := curve.Points
+	if p[0].CommittedMps < 1.5*p[1].CommittedMps || p[1].CommittedMps < 3*p[2].CommittedMps {
+		t.Errorf("%.3f, %.3f and %.3f M/s", p[0].CommittedMps, p[1].CommittedMps, p[2].CommittedMps)
+	}
+	if p[2].P50us > p[0].P50us || p[2].P50us < 5 {
+		t.Errorf("median latency %.1f us, with long idle times %.1f", p[0].P50us, p[2].P50us)
+	}
+	var page bytes.Buffer
+	if err := simbench.WriteHTML(&page, c.Profile, []simbench.Curve{curve}, c.Runs()); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(page.String(), "figure 11") || !strings.Contains(page.String(), ">500</text>") {
+		t.Error("the page does not say what it shows")
+	}
+
+	n := 0
+	curve, err = simbench.SweepIdle(ctx, c, data, append(idle, idle...), func(simbench.Point) {
+		if n++; n == 1 {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || len(curve.Points) == 0 || len(curve.Points) > len(idle) || len(curve.Figure) != len(curve.Points) {
+		t.Errorf("interrupted after the first of six points: %d points, %d published, %v", len(curve.Points), len(curve.Figure), err)
+	}
+}
+
+// The published program's memory: what a thread has not used yet grows with the number
+// of threads, who share the attempts, and so does what each waits for its memory.
+func TestDTXProgram(t *testing.T) {
+	for _, w := range simbench.Workloads {
+		var last sim.Program
+		for _, n := range []int{1, 8, 32, 96} {
+			p := simbench.Config{Workload: w, LikeDTX: true, Threads: n}.Runs()
+			if err := p.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			if p.Cold <= last.Cold || p.Cold > 0.3 || p.TxnNs <= last.TxnNs || p.TxnNs > 2000 {
+				t.Errorf("%s with %d threads: %.3f of the records are new, %.0f ns of memory a transaction; before %.3f and %.0f", w, n, p.Cold, p.TxnNs, last.Cold, last.TxnNs)
+			}
+			last = p
+		}
+		if want := map[string][2]int{"smallbank": {64, 1416}, "tatp": {96, 2120}}[w]; last.Item != want[0] || last.Bucket != want[1] {
+			t.Errorf("%s: records of %d and buckets of %d bytes, want %v", w, last.Item, last.Bucket, want)
 		}
 	}
 }

@@ -40,6 +40,9 @@ func (c *Config) open(ctx context.Context, d *Data) (*world, error) {
 			return nil, err
 		}
 	}
+	if c.Idle > 0 {
+		o.Profile.IdleNs = 1e11 // the published program's threads spin while their coroutines wait
+	}
 	f, err := sim.New(o)
 	if err != nil {
 		return nil, err

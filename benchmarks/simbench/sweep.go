@@ -7,13 +7,14 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"txnode/benchmarks/report/published"
 	"txnode/occ"
 	"txnode/rdma"
 )
 
-// Curve is the points of one system by threads, and what was published of it.
+// Curve is the points of one system by threads, or by idle time, and what was published of it.
 type Curve struct {
 	Name      string            `json:"name"`
 	Workload  string            `json:"workload"`
@@ -21,7 +22,7 @@ type Curve struct {
 	LikeDTX   bool              `json:"like_dtx"`
 	Published string            `json:"published"` // system of figure 10; empty: none
 	Points    []Point           `json:"points"`
-	Figure    []published.Point `json:"figure"` // by the same threads; Threads 0: not published
+	Figure    []published.Point `json:"figure"` // of the same points; Threads 0: not published
 }
 
 // SystemOf names the system of figure 10 that a configuration is comparable with:
@@ -64,33 +65,69 @@ func Figure10Threads() []int {
 	return out
 }
 
+// Figure11Idle are the idle times of the published figure.
+func Figure11Idle() []time.Duration {
+	var out []time.Duration
+	for _, p := range published.IdleCurve("smallbank", published.FORDPlus) {
+		out = append(out, time.Duration(p.Us)*time.Microsecond)
+	}
+	return out
+}
+
 // Sweep measures a configuration with each of the thread counts, several at a time
 // on several processors. done, if not nil, is called after each point, by one
-// goroutine at a time.
+// goroutine at a time. When it is interrupted, or fails, it returns the points that it has.
 func Sweep(ctx context.Context, c Config, data *Data, threads []int, done func(Point)) (Curve, error) {
-	curve := Curve{
-		Name: c.Name(), Workload: c.Workload, Policy: c.Policy.String(), LikeDTX: c.LikeDTX,
-		Points: make([]Point, len(threads)), Figure: make([]published.Point, len(threads)),
+	configs := make([]Config, len(threads))
+	for i, n := range threads {
+		configs[i] = c
+		configs[i].Threads = n
 	}
+	return sweep(ctx, c, data, configs, done)
+}
+
+// SweepIdle is Sweep over idle times, as in figure 11.
+func SweepIdle(ctx context.Context, c Config, data *Data, idle []time.Duration, done func(Point)) (Curve, error) {
+	configs := make([]Config, len(idle))
+	for i, d := range idle {
+		configs[i] = c
+		configs[i].Idle = d
+	}
+	return sweep(ctx, c, data, configs, done)
+}
+
+// figure returns what was published of a configuration: of figure 11 with idle
+// times, of figure 10 without.
+func (c *Config) figure(s published.System) published.Point {
+	if c.Idle > 0 {
+		for _, p := range published.IdleCurve(c.Workload, s) {
+			if time.Duration(p.Us)*time.Microsecond == c.Idle && p.Threads == c.Threads {
+				return p.Point
+			}
+		}
+		return published.Point{}
+	}
+	p, _ := published.At(published.Curve(c.Workload, s), c.Threads)
+	return p
+}
+
+func sweep(ctx context.Context, c Config, data *Data, configs []Config, done func(Point)) (Curve, error) {
+	curve := Curve{Name: c.Name(), Workload: c.Workload, Policy: c.Policy.String(), LikeDTX: c.LikeDTX}
 	system, known := SystemOf(c)
 	if known {
 		curve.Published = string(system)
 	} else {
 		system = published.SMARTDTX // the best that was published, to put ours beside
 	}
-	for i, n := range threads {
-		if p, ok := published.At(published.Curve(c.Workload, system), n); ok {
-			curve.Figure[i] = p
-		}
-	}
+	points := make([]Point, len(configs))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var (
 		wg   sync.WaitGroup
 		mu   sync.Mutex
-		next = len(threads) // the largest first: they take longest
+		next = len(configs) // the largest first: they take longest
 	)
-	workers := min(runtime.GOMAXPROCS(0), len(threads))
+	workers := min(runtime.GOMAXPROCS(0), len(configs))
 	if c.Record != nil {
 		workers = 1
 	}
@@ -104,15 +141,13 @@ func Sweep(ctx context.Context, c Config, data *Data, threads []int, done func(P
 				if i < 0 || ctx.Err() != nil {
 					return
 				}
-				one := c
-				one.Threads = threads[i]
-				p, err := Run(ctx, one, data)
+				p, err := Run(ctx, configs[i], data)
 				if err != nil {
-					cancel(fmt.Errorf("%d threads: %w", threads[i], err))
+					cancel(fmt.Errorf("%d threads: %w", configs[i].Threads, err))
 					return
 				}
 				mu.Lock()
-				curve.Points[i] = p
+				points[i] = p
 				if done != nil {
 					done(p)
 				}
@@ -121,19 +156,13 @@ func Sweep(ctx context.Context, c Config, data *Data, threads []int, done func(P
 		})
 	}
 	wg.Wait()
-	return curve, context.Cause(ctx)
-}
-
-// Measured is the curve without the points that an interrupted Sweep has not come to.
-func (c *Curve) Measured() Curve {
-	out := *c
-	out.Points, out.Figure = nil, nil
-	for i := range c.Points {
-		if c.Points[i].Threads > 0 {
-			out.Points, out.Figure = append(out.Points, c.Points[i]), append(out.Figure, c.Figure[i])
+	for i := range configs {
+		if points[i].Attempts > 0 {
+			curve.Points = append(curve.Points, points[i])
+			curve.Figure = append(curve.Figure, configs[i].figure(system))
 		}
 	}
-	return out
+	return curve, context.Cause(ctx)
 }
 
 // Error is the relative error of a point's throughput; NaN if nothing comparable

@@ -86,6 +86,7 @@ func readPlace(b *rdma.Batch, at rdma.RemoteAddr, o, local uint32) {
 	}
 	at.Off += uint64(o)
 	b.Read(at, local, combinedSize)
+	b.Lookup()
 }
 
 // readHeadersFirst is a wrong readPlace.

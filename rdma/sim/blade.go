@@ -18,6 +18,7 @@ type blade struct {
 	op, rx, tx, atomics, media int64
 	slots                      [atomicSlots]int64
 	qpPs                       int64
+	cache                      mediaCache
 
 	// Faults, in ps.
 	down    int64 // it does not answer before
@@ -36,6 +37,9 @@ type window struct {
 func newBlade(f *Fabric, id rdma.BladeID, o BladeOptions) *blade {
 	b := &blade{f: f, id: id, key: o.Key, readOnly: o.ReadOnly}
 	b.mem.init(o.Size)
+	if f.opt.Profile.MediaGrain > 0 {
+		b.cache = newMediaCache(f.opt.Profile.MediaCache)
+	}
 	if o.Image != nil {
 		b.mem.copyFrom(&o.Image.m)
 	}

@@ -19,7 +19,8 @@ type group struct {
 // after a completion it belongs to its owner again.
 type verb struct {
 	wr     rdma.WR
-	idx    int32 // in the batch
+	idx    int32  // in the batch
+	size   uint32 // bytes that it counts for on the wire and in the blade's memory
 	state  verbState
 	fault  FaultKind // FaultNone
 	seq    uint64    // on its queue pair
@@ -69,15 +70,23 @@ func (g *group) add(w *rdma.WR, idx int) *verb {
 		g.verbs = g.verbs[:n+1]
 	}
 	v := &g.verbs[n]
-	*v = verb{wr: *w, idx: int32(idx), data: v.data[:0]}
+	*v = verb{wr: *w, idx: int32(idx), size: w.Len, data: v.data[:0]}
 	v.wr.Status, v.wr.Result = rdma.StatusOK, 0 // whatever the batch was used for before
 	return v
 }
 
-// apart says that a request does not overlap the last one of the group: it is
-// about another record.
+// apart says that a request begins a doorbell of its own where each record has one: it
+// does not overlap the last one of the group, so it is about another record, or it is
+// the WRITE of a lock word behind an image, which releases the record. A READ of one
+// byte, the flush, goes with what is before it.
 func (g *group) apart(w *rdma.WR) bool {
 	l := &g.verbs[len(g.verbs)-1].wr
+	if w.Op == rdma.OpRead && w.Len == 1 {
+		return false
+	}
+	if w.Op == rdma.OpWrite && w.Len == 8 && l.Op == rdma.OpWrite && l.Len > 8 {
+		return true
+	}
 	return w.Off >= l.Off+uint64(l.Len) || l.Off >= w.Off+uint64(w.Len)
 }
 

@@ -41,7 +41,7 @@ func (f *Fabric) submit(g *group) {
 			continue
 		}
 		r := p.rand()
-		at, reply := c.pipelines(&f.opt.Profile, &v.wr)
+		at, reply := c.pipelines(&f.opt.Profile, v)
 		if f.arrives(p, q, v, &c, at, r) {
 			f.schedule(g, i, r>>16, c.back+reply)
 		}
@@ -76,15 +76,18 @@ func (f *Fabric) turnedAway(p *port, q *queuePair, v *verb, c *course) bool {
 // pipelines returns when a request reaches the memory, but for latency, and what
 // its reply takes beside latency. Latencies are added behind the pipelines, so
 // that a request that is delayed on the wire does not hold up others.
-func (c *course) pipelines(pr *Profile, w *rdma.WR) (at, reply int64) {
-	d, bl := c.d, c.bl
-	payload := float64(w.Len)
+func (c *course) pipelines(pr *Profile, v *verb) (at, reply int64) {
+	d, bl, w := c.d, c.bl, &v.wr
+	payload, packets := float64(v.size), 1
 	if w.Op == rdma.OpFlush {
 		payload = 0
 	} else if w.Len > 0 {
 		bl.mem.expect(w.Off, w.Len)
 	}
-	wire := int64((pr.HeaderBytes + payload) * 1000 / pr.BytesPerNs)
+	if pr.MTU > 0 {
+		packets = max((int(v.size)+pr.MTU-1)/pr.MTU, 1)
+	}
+	wire := int64((float64(pr.HeaderBytes*float64(packets)) + payload) * 1000 / pr.BytesPerNs)
 	d.op = max(d.op, c.now) + c.op
 	at = d.op
 	if w.Op == rdma.OpWrite {
@@ -95,7 +98,7 @@ func (c *course) pipelines(pr *Profile, w *rdma.WR) (at, reply int64) {
 	bl.op = max(bl.op+c.remote, at)
 	at = bl.op
 	if pr.MediaGrain > 0 {
-		at = c.media(pr, w, at)
+		at = c.media(pr, v, at)
 	}
 	switch w.Op {
 	case rdma.OpRead:
@@ -110,30 +113,6 @@ func (c *course) pipelines(pr *Profile, w *rdma.WR) (at, reply int64) {
 		at += scale(d.atomicLat, c.x)
 	}
 	return at, reply
-}
-
-// media returns when the memory of the blade has served a request that reaches it
-// at a time.
-func (c *course) media(pr *Profile, w *rdma.WR, at int64) int64 {
-	if w.Op == rdma.OpFlush || w.Len == 0 {
-		return at
-	}
-	grain := uint64(pr.MediaGrain)
-	bytes := float64(((w.Off+uint64(w.Len)-1)/grain - w.Off/grain + 1) * grain)
-	busy := func(rate float64) {
-		if rate > 0 {
-			c.bl.media = max(c.bl.media, at) + scale(int64(bytes*1000/rate), c.x)
-			at = c.bl.media
-		}
-	}
-	if w.Op != rdma.OpWrite {
-		busy(pr.MediaReadBytesPerNs)
-		at += scale(ps(pr.MediaReadNs), c.x)
-	}
-	if w.Op != rdma.OpRead {
-		busy(pr.MediaWriteBytesPerNs)
-	}
-	return at
 }
 
 // arrives decides when a request arrives at the memory, in order on its queue

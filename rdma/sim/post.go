@@ -46,6 +46,9 @@ func (p *port) Post(b *rdma.Batch, first int) {
 			p.opened = append(p.opened, g)
 		}
 		v := g.add(w, first+i)
+		if f.opt.Program.Bucket > 0 && pr.yield != nil {
+			v.size = p.counts(w)
+		}
 		p.verbs++
 		if p.verbs >= p.next {
 			p.strikeVerb(v)

@@ -26,7 +26,8 @@ type Profile struct {
 
 	OpsPerUs    float64 // requests per microsecond
 	BytesPerNs  float64 // each direction
-	HeaderBytes float64 // of bandwidth that each request takes beside its payload
+	HeaderBytes float64 // of bandwidth that each packet takes beside its payload
+	MTU         int     // payload of a packet, bytes; 0: any size
 
 	WQECache  int     // outstanding requests whose WQEs the cache of the device holds
 	WQESpan   int     // this many more, and every request misses
@@ -49,6 +50,7 @@ type Profile struct {
 	MediaGrain           int
 	MediaReadBytesPerNs  float64
 	MediaWriteBytesPerNs float64
+	MediaCache           int // bytes of the blade's cache that its RNIC writes to, in front of that memory; 0: none
 
 	// Doorbell registers as the driver hands them out: one device context has
 	// Doorbells of them. The first LowLatency queue pairs get one each; the others
@@ -103,7 +105,9 @@ func (p *Profile) Validate() error {
 	check(p.CPUNoise <= 1, "CPUNoise is above 1")
 	check(p.Doorbells > p.LowLatency && p.LowLatency >= 0, fmt.Sprintf("%d of %d doorbells are low-latency: at least one must not be", p.LowLatency, p.Doorbells))
 	check(p.ThreadDoorbell > 0, "ThreadDoorbell is not positive")
+	check(p.MTU >= 0, "MTU is negative")
 	check(p.MediaGrain >= 0 && p.MediaGrain <= 1<<20, "MediaGrain is negative or above a MiB")
+	check(p.MediaCache >= 0 && p.MediaCache <= 1<<32, "MediaCache is negative or above 4 GiB")
 	check(p.QueueDepth > 0, "QueueDepth is not positive")
 	check(p.WQECache >= 0 && p.WQESpan > 0, "WQESpan is not positive")
 	check(p.QPCache >= 0 && p.CPUFree >= 0, "QPCache or CPUFree is negative")
@@ -150,7 +154,7 @@ func (p Profile) Constants() []Constant {
 		name string
 		v    int
 	}{
-		{"MediaGrain", p.MediaGrain}, {"WQECache", p.WQECache}, {"WQESpan", p.WQESpan}, {"QPCache", p.QPCache}, {"QueueDepth", p.QueueDepth},
+		{"MTU", p.MTU}, {"MediaGrain", p.MediaGrain}, {"MediaCache", p.MediaCache}, {"WQECache", p.WQECache}, {"WQESpan", p.WQESpan}, {"QPCache", p.QPCache}, {"QueueDepth", p.QueueDepth},
 		{"ThreadDoorbell", p.ThreadDoorbell}, {"Doorbells", p.Doorbells}, {"LowLatency", p.LowLatency}, {"CPUFree", p.CPUFree},
 	} {
 		out = append(out, Constant{c.name, float64(c.v)})
@@ -174,7 +178,8 @@ func ConnectX6() Profile {
 
 		OpsPerUs:    111,  // fit; SMART 6.1: 110.0
 		BytesPerNs:  13,   // PCIe 3.0 x16, as far as SMART 6.2.2 got: 104 Gb/s of 128
-		HeaderBytes: 30,   // RoCE or InfiniBand headers of a READ request or its response
+		HeaderBytes: 30,   // InfiniBand headers of a READ request or of a packet of its response
+		MTU:         512,  // SMART's programs
 		WQECache:    472,  // fit
 		WQESpan:     1498, // fit
 		WQEMissNs:   9,    // fit
@@ -209,13 +214,15 @@ func ConnectX6() Profile {
 // modules, as those of figures 10 and 11 (SMART 6.1 and 6.2.2). The values are
 // those that Izraelevitz et al. measured (arXiv:1903.05714): a random load takes 305
 // ns where DRAM takes 101, six modules read 39.4 GB/s and write 13.9, in grains of
-// 256 bytes. That the caches of the blade's processor may answer instead is left out.
+// 256 bytes. The RNIC writes to two of the eleven ways of a Xeon Gold 6240R's
+// last-level cache, 35.75 MB (Intel's data sheet, and its DDIO).
 func (p Profile) WithPersistentMemory() Profile {
 	p.Name += "+pm"
 	p.MediaReadNs = 204
 	p.MediaGrain = 256
 	p.MediaReadBytesPerNs = 39.4
 	p.MediaWriteBytesPerNs = 13.9
+	p.MediaCache = 35_750_000 * 2 / 11
 	return p
 }
 

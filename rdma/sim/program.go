@@ -28,7 +28,16 @@ type Program struct {
 	TxnNs  float64 // processor time of each transaction, beside its requests; charged by who runs them, with Fabric.Work
 	WaitNs float64 // of each time that a coroutine waited and goes on, with Force: what the framework and its user do between two waits, beside requests and polls
 
-	PerRecord bool // a Post rings a doorbell for each record: a request that does not overlap the one before it begins another
+	// Its data, where that is not what package rdma sees: a READ of a lookup in the
+	// index counts Bucket bytes on the wire and in memory, a READ or WRITE of a whole
+	// record Item; and of the READs of records a share of Cold are lookups, of keys that
+	// their thread uses for the first time. 0: as they are. To look through a bucket takes
+	// ScanNs of processor time.
+	Item, Bucket int
+	Cold         float64
+	ScanNs       float64
+
+	PerRecord bool // a Post rings a doorbell for each record, and for each release of one: see group.apart
 
 	Force    int     // switches after which all that wait are looked at; 0: package rdma schedules
 	YieldNs  float64 // from one coroutine to the next
@@ -41,7 +50,9 @@ type Program struct {
 }
 
 // SMARTDTX is the program of figures 10 and 11, with SMART's techniques or, as
-// FORD+, without. docs/simulator.md says where the values are from; none is fitted to
+// FORD+, without, but for what depends on the workload: TxnNs, Item, Bucket, Cold and
+// ScanNs. Completions bring back credits, and wake a coroutine, also where nothing limits
+// the credits. docs/simulator.md says where the values are from; none is fitted to
 // those figures.
 func SMARTDTX(t rdma.Techniques) Program {
 	return Program{
@@ -49,7 +60,7 @@ func SMARTDTX(t rdma.Techniques) Program {
 		WaitNs:    580,
 		PerRecord: true,
 		Force:     1024, YieldNs: 20, PollNs: 15, PollMost: 16,
-		Queues: !t.Doorbells, CreditWakes: t.Throttle,
+		Queues: !t.Doorbells, CreditWakes: true,
 	}
 }
 
@@ -69,6 +80,9 @@ func (p *Program) Validate() error {
 	if p.Force > 0 && (p.YieldNs <= 0 || p.PollMost <= 0) {
 		bad = append(bad, "Force without YieldNs and PollMost: time would stand still")
 	}
+	if p.Cold > 1 || p.Bucket > 1<<20 || p.Item > 1<<20 {
+		bad = append(bad, "Cold is above 1, or Item or Bucket above a MiB")
+	}
 	if bad != nil {
 		return fmt.Errorf("%w: program %q: %s", ErrOptions, p.Name, strings.Join(bad, "; "))
 	}
@@ -79,8 +93,26 @@ func (p *Program) Validate() error {
 func (p *Program) Constants() []Constant {
 	return []Constant{
 		{"TxnNs", p.TxnNs}, {"WaitNs", p.WaitNs}, {"Force", float64(p.Force)}, {"YieldNs", p.YieldNs}, {"PollNs", p.PollNs},
-		{"PollMost", float64(p.PollMost)},
+		{"PollMost", float64(p.PollMost)}, {"Item", float64(p.Item)}, {"Bucket", float64(p.Bucket)}, {"Cold", p.Cold}, {"ScanNs", p.ScanNs},
 	}
+}
+
+// counts is how many bytes a request counts for, with Bucket set.
+func (p *port) counts(w *rdma.WR) uint32 {
+	prog := &p.f.opt.Program
+	whole := w.Len == 64 || w.Len == 128 // a record of these workloads; nothing else but a log record may have such a length
+	switch {
+	case w.Op == rdma.OpRead && w.Flags&rdma.FlagLookup != 0:
+		return uint32(prog.Bucket)
+	case w.Op == rdma.OpRead && whole:
+		if prog.Cold > 0 && float64(p.rand()>>11)/(1<<53) < prog.Cold {
+			return uint32(prog.Bucket)
+		}
+		return uint32(prog.Item)
+	case w.Op == rdma.OpWrite && whole:
+		return uint32(prog.Item)
+	}
+	return w.Len
 }
 
 // Work consumes processor time of the body that calls: ns on an idle machine, and
@@ -260,6 +292,13 @@ func (p *port) pollTasks(pr *proc) (told bool) {
 func (p *port) tell(pr *proc, t *task) {
 	for i, g := range t.held {
 		t.held[i] = nil
+		if scan := p.f.opt.Program.ScanNs; scan > 0 {
+			for k := range g.verbs {
+				if int(g.verbs[k].size) == p.f.opt.Program.Bucket {
+					pr.clock += int64(float64(ps(scan)) * p.d.slow)
+				}
+			}
+		}
 		p.deliver(pr, g)
 	}
 	s := p.tasks

@@ -75,6 +75,7 @@ func TestPerRecord(t *testing.T) {
 			b.Read(at(0, 0), 0, 1)
 			b.Write(at(0, 128), 0, 8)
 		}, 2},
+		{"image, release", func(b *rdma.Batch) { b.Write(at(0, 0), 0, 64); b.Write(at(0, 56), 64, 8) }, 2},
 		{"two blades", func(b *rdma.Batch) { b.Read(at(0, 0), 0, 64); b.Read(at(1, 0), 64, 64) }, 2},
 	} {
 		for _, split := range []bool{false, true} {
@@ -131,7 +132,7 @@ func TestForce(t *testing.T) {
 	}
 	own := latency(sim.Program{})
 	prog := sim.SMARTDTX(rdma.Techniques{})
-	prog.WaitNs = 0
+	prog.WaitNs, prog.CreditWakes = 0, false
 	lost := latency(prog)
 	prog.Force = 256
 	sooner := latency(prog)
@@ -216,12 +217,98 @@ func TestMedia(t *testing.T) {
 	}{
 		{"READ", func(b *rdma.Batch) { b.Read(at(0, 0), 0, 64) }, pm.MediaReadNs + 256/pm.MediaReadBytesPerNs},
 		{"READ of two grains", func(b *rdma.Batch) { b.Read(at(0, 224), 0, 64) }, pm.MediaReadNs + 512/pm.MediaReadBytesPerNs},
-		{"WRITE", func(b *rdma.Batch) { b.Write(at(0, 0), 0, 8) }, 256 / pm.MediaWriteBytesPerNs},
-		{"CAS", func(b *rdma.Batch) { b.CAS(at(0, 0), 0, 1) }, pm.MediaReadNs + 256/pm.MediaReadBytesPerNs + 256/pm.MediaWriteBytesPerNs},
+		{"WRITE", func(b *rdma.Batch) { b.Write(at(0, 0), 0, 8) }, 0}, // it stays in the cache
+		{"CAS", func(b *rdma.Batch) { b.CAS(at(0, 0), 0, 1) }, pm.MediaReadNs + 256/pm.MediaReadBytesPerNs},
 		{"FLUSH", func(b *rdma.Batch) { b.Flush(at(0, 0), 64) }, 0},
 	} {
 		if more := one(pm, test.append) - one(quiet(), test.append); math.Abs(float64(more)-test.extra) > 2 {
 			t.Errorf("%s takes %d ns more on persistent memory, want %.0f", test.name, more, test.extra)
+		}
+	}
+	bare := pm
+	bare.MediaCache = 0
+	write := func(b *rdma.Batch) { b.Write(at(0, 0), 0, 8) }
+	if more, want := one(bare, write)-one(quiet(), write), 256/bare.MediaWriteBytesPerNs; math.Abs(float64(more)-want) > 2 {
+		t.Errorf("without a cache a WRITE takes %d ns more on persistent memory, want %.0f", more, want)
+	}
+}
+
+// The cache in front of persistent memory answers for what was written last, and
+// what it has no room for goes to the memory, which WRITEs wait for when there is too much of it.
+func TestMediaCache(t *testing.T) {
+	pm := quiet().WithPersistentMemory()
+	pm.MediaCache = 64 << 10
+	pm.MediaReadNs, pm.MediaWriteBytesPerNs = 1e6, 0.1
+	f := func(lines int, thenRead uint64) (writing, reading int64) {
+		oneThread(t, sim.Options{Profile: pm, Freedom: sim.FreedomNone}, 1, 1, func(c *rdma.Coro) {
+			var b rdma.Batch
+			now := c.Thread().Now
+			from := now()
+			for i := range lines {
+				b.Reset()
+				b.Write(at(0, uint64(i)*256), 0, 64)
+				if err := c.Do(&b); err != nil {
+					t.Error(err)
+				}
+			}
+			writing, from = now()-from, now()
+			b.Reset()
+			b.Read(at(0, thenRead), 0, 64)
+			if err := c.Do(&b); err != nil {
+				t.Error(err)
+			}
+			reading = now() - from
+		})
+		return writing / int64(lines), reading
+	}
+	few, hit := f(16, 256)
+	many, miss := f(4096, 0)
+	if hit > 100_000 || miss < 1_000_000 {
+		t.Errorf("a READ of what was just written takes %d ns, of what has left the cache %d: the memory takes a millisecond", hit, miss)
+	}
+	if many < few+1000 {
+		t.Errorf("a WRITE takes %d ns with room in the cache, and %d when each puts out another: the memory takes 2560", few, many)
+	}
+}
+
+// A program's records and buckets count as it says: a READ of a lookup takes the wire
+// for a bucket.
+func TestProgramSizes(t *testing.T) {
+	p := quiet()
+	p.BytesPerNs = 0.1
+	took := func(prog sim.Program, lookup bool, n uint32) (ns int64) {
+		oneThread(t, sim.Options{Profile: p, Freedom: sim.FreedomNone, Program: prog}, 1, 1, func(c *rdma.Coro) {
+			var b rdma.Batch
+			b.Read(at(0, 0), 0, n)
+			if lookup {
+				b.Lookup()
+			}
+			from := c.Thread().Now()
+			if err := c.Do(&b); err != nil {
+				t.Error(err)
+			}
+			ns = c.Thread().Now() - from
+		})
+		return ns
+	}
+	sized := sim.Program{Item: 96, Bucket: 2120}
+	for _, test := range []struct {
+		name   string
+		prog   sim.Program
+		lookup bool
+		n      uint32
+		bytes  float64 // more than of a READ as it is
+	}{
+		{"as it is", sim.Program{}, true, 128, 0},
+		{"lookup", sized, true, 128, 2120 - 128},
+		{"record", sized, false, 64, 96 - 64},
+		{"large record", sized, false, 128, 96 - 128},
+		{"version", sized, false, 8, 0},
+		{"record of a key that is new to its thread", sim.Program{Item: 96, Bucket: 2120, Cold: 1}, false, 64, 2120 - 64},
+	} {
+		want := test.bytes / p.BytesPerNs
+		if more := took(test.prog, test.lookup, test.n) - took(sim.Program{}, false, test.n); math.Abs(float64(more)-want) > 2 {
+			t.Errorf("%s: %d ns more, want %.0f", test.name, more, want)
 		}
 	}
 }

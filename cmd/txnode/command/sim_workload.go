@@ -31,6 +31,7 @@ type simOptions struct {
 	rows       int
 	txns       int64
 	warmup     time.Duration
+	idle       time.Duration
 	replicas   int
 	blades     int
 	seed       uint64
@@ -40,7 +41,11 @@ type simOptions struct {
 	trace      string
 }
 
-const sweepThreads = "threads"
+// What --sweep varies.
+const (
+	sweepThreads = "threads"
+	sweepIdle    = "idle"
+)
 
 // AddFlags registers the flags.
 func (o *simOptions) AddFlags(cmd *cobra.Command) {
@@ -55,11 +60,12 @@ func (o *simOptions) AddFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.policy, "policy", "", "commit `policy`: default or ford; without this flag and --techniques:\nford without techniques, ford with all, default with all, one after the other")
 	o.techniques = slices.Clone(techniqueNames)
 	fs.Var(&o.techniques, "techniques", "SMART's techniques to use, by commas, or all or none")
-	fs.StringVar(&o.sweep, "sweep", "", "what to vary: threads, as in the published figure, up to --threads (the same as --threads 1..96); by default nothing")
+	fs.StringVar(&o.sweep, "sweep", "", "what to vary: threads, as in figure 10, up to --threads (the same as --threads 1..96);\nidle, as in figure 11; by default nothing")
 	fs.BoolVar(&o.likeDTX, "like-dtx", false, "count and retry as FORD's and SMART's programs do: one attempt, another transaction\nafter an abort, backoff after every abort; the default with --policy ford")
 	machineFlag(cmd, &o.machine, sim.ConnectX6().WithPersistentMemory())
 	fs.IntVar(&o.rows, rows, simbench.DefaultRows, "number of "+rows)
 	fs.Int64Var(&o.txns, "txns", simbench.DefaultTxns, "number of transactions to measure at each point")
+	fs.DurationVar(&o.idle, "idle", 0, "virtual `time` that a worker waits after each committed transaction; by default none")
 	fs.DurationVar(&o.warmup, "warmup", simbench.DefaultWarmup, "virtual `time` before the measurement")
 	fs.IntVar(&o.replicas, "replicas", 1, "number of backups of each record: 0, 1 or 2")
 	fs.IntVar(&o.blades, "blades", 2, "number of memory blades, more than --replicas")
@@ -70,15 +76,18 @@ func (o *simOptions) AddFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.trace, "trace", "", "`file` to write every verb to, in the Chrome trace format; one point only; by default none")
 	completeWith(cmd, "policy", policies...)
 	completeWith(cmd, "techniques", append([]string{"all", "none"}, techniqueNames...)...)
-	completeWith(cmd, "sweep", sweepThreads)
+	completeWith(cmd, "sweep", sweepThreads, sweepIdle)
 	completeFiles(cmd, "report", false)
 	completeFiles(cmd, "trace", false)
 }
 
 // configs are the systems to measure.
 func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
-	if o.sweep != "" && o.sweep != sweepThreads {
-		return nil, usagef("--sweep is %q; it must be %s", o.sweep, sweepThreads)
+	if o.sweep != "" && o.sweep != sweepThreads && o.sweep != sweepIdle {
+		return nil, usagef("--sweep is %q; it must be %s or %s", o.sweep, sweepThreads, sweepIdle)
+	}
+	if o.sweep == sweepIdle && (cmd.Flags().Changed("idle") || o.threads.least > 0) {
+		return nil, usagef("--sweep idle varies --idle alone; --threads must be one number, and --idle not be given")
 	}
 	if o.policy != "" && !slices.Contains(policies, o.policy) {
 		return nil, usagef("--policy is %q; it must be default or ford", o.policy)
@@ -89,7 +98,7 @@ func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
 	}
 	base := simbench.Config{
 		Workload: o.workload, Profile: profile, Seed: o.seed, Threads: o.threads.most, Coroutines: o.coroutines,
-		Blades: o.blades, Backups: o.replicas, Rows: o.rows, Warmup: o.warmup, Txns: o.txns, Verify: o.verify,
+		Blades: o.blades, Backups: o.replicas, Rows: o.rows, Warmup: o.warmup, Txns: o.txns, Verify: o.verify, Idle: o.idle,
 	}
 	var out []simbench.Config
 	add := func(policy occ.Policy, t rdma.Techniques) {
@@ -126,7 +135,7 @@ func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
 // counts are the thread counts to measure.
 func (o *simOptions) counts() []int {
 	t := o.threads
-	if o.sweep == "" && t.least == 0 {
+	if o.sweep != sweepThreads && t.least == 0 {
 		return []int{t.most}
 	}
 	counts := slices.DeleteFunc(simbench.Figure10Threads(), func(n int) bool { return n < t.least || n > t.most })
@@ -137,18 +146,29 @@ func (o *simOptions) counts() []int {
 	return slices.Compact(append(counts, t.most))
 }
 
-// run measures and prints.
+// measure measures a configuration at all points.
+func (o *simOptions) measure(ctx context.Context, c simbench.Config, data *simbench.Data, done func(simbench.Point)) (simbench.Curve, error) {
+	if o.sweep == sweepIdle {
+		return simbench.SweepIdle(ctx, c, data, simbench.Figure11Idle(), done)
+	}
+	return simbench.Sweep(ctx, c, data, o.counts(), done)
+}
+
+// run measures and prints. When it is interrupted it prints what it has.
 func (o *simOptions) run(ctx context.Context, w *World, configs []simbench.Config) error {
-	counts := o.counts()
+	each := len(o.counts())
+	if o.sweep == sweepIdle {
+		each = len(simbench.Figure11Idle())
+	}
 	var record *sim.Recording
 	if o.trace != "" {
-		if len(counts)*len(configs) > 1 {
+		if each*len(configs) > 1 {
 			return usagef("--trace shows one point; choose --policy and --techniques, without --sweep")
 		}
 		record = &sim.Recording{}
 		configs[0].Record = record
 	}
-	total, done := len(counts)*len(configs), 0
+	total, done := each*len(configs), 0
 	var stopped error // by Ctrl-C, in the middle
 	var curves []simbench.Curve
 	var data *simbench.Data
@@ -163,11 +183,11 @@ func (o *simOptions) run(ctx context.Context, w *World, configs []simbench.Confi
 			}
 			like = c.LikeDTX
 		}
-		curve, err := simbench.Sweep(ctx, c, data, counts, func(p simbench.Point) {
+		curve, err := o.measure(ctx, c, data, func(p simbench.Point) {
 			done++
 			w.note("%d of %d points: %s, %d threads: %.2f M transactions/s", done, total, c.Name(), p.Threads, p.CommittedMps)
 		})
-		if curve = curve.Measured(); len(curve.Points) > 0 {
+		if len(curve.Points) > 0 {
 			curves = append(curves, curve)
 		}
 		if err != nil {
@@ -181,7 +201,8 @@ func (o *simOptions) run(ctx context.Context, w *World, configs []simbench.Confi
 	}
 	var programs []sim.Program
 	for _, c := range configs {
-		if p := c.Runs(); !slices.Contains(programs, p) {
+		p := c.Runs() // with so many threads
+		if !slices.ContainsFunc(programs, func(q sim.Program) bool { return q.Name == p.Name }) {
 			programs = append(programs, p)
 		}
 	}
@@ -253,6 +274,7 @@ transactions, latency, what did not commit and work requests beside figure 10 of
 SMART paper, with the error of every point. FORD+ is --policy ford --techniques none,
 SMART-DTX is --policy ford --techniques all, ours is --policy default.`, workload),
 		Example: fmt.Sprintf(`  txnode sim %[1]s --sweep threads --report %[1]s.html
+  txnode sim %[1]s --sweep idle --policy ford
   txnode sim %[1]s --policy ford --techniques none --threads 48
   txnode sim %[1]s --threads 2 --txns 1000 --policy default --trace trace.json`, workload),
 		Args:              noArguments,
