@@ -118,8 +118,8 @@ func (d *Driver) adopt(ctx context.Context, store workload.Store, progress func(
 	}
 	switch {
 	case a.missing.count > 0:
-		return fmt.Errorf("%w: of the %d accounts asked for, %v; the database was loaded with fewer accounts, or loading was interrupted: "+
-			"ask for as many as were loaded, or load an empty database", workload.ErrForeign, d.options.Accounts, &a.missing)
+		return fmt.Errorf("%w: of the %d accounts asked for, %v; the database was loaded with fewer accounts, then ask for as many, "+
+			"or loading was interrupted, then remove it and load an empty one", workload.ErrForeign, d.options.Accounts, &a.missing)
 	case a.beyond:
 		return fmt.Errorf("%w: it has more accounts than the %d asked for; ask for as many as were loaded, or load an empty database",
 			workload.ErrForeign, d.options.Accounts)

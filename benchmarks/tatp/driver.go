@@ -151,8 +151,8 @@ func (d *Driver) adopt(ctx context.Context, store workload.Store, progress func(
 	}
 	switch {
 	case a.rows[Subscriber] < d.options.Subscribers:
-		return fmt.Errorf("%w: %d of the %d subscribers asked for are there; the database was loaded with fewer, or loading was interrupted: "+
-			"ask for as many as were loaded, or load an empty database", workload.ErrForeign, a.rows[Subscriber], d.options.Subscribers)
+		return fmt.Errorf("%w: %d of the %d subscribers asked for are there; the database was loaded with fewer, then ask for as many, "+
+			"or loading was interrupted, then remove it and load an empty one", workload.ErrForeign, a.rows[Subscriber], d.options.Subscribers)
 	case a.beyond:
 		return fmt.Errorf("%w: it has more than the %d subscribers asked for; ask for as many as were loaded, or load an empty database",
 			workload.ErrForeign, d.options.Subscribers)

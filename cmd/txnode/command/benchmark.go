@@ -70,6 +70,15 @@ func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.
 	err = errors.Join(err, stopProfile(), closeStore())
 	if err == nil && res.Interrupted {
 		err = errInterrupted
+		switch {
+		case len(res.Runs) > 0:
+		case res.Load.Records > 0:
+			err = fmt.Errorf("%w before anything was measured", err)
+		case b.o.Store.Dir != "":
+			err = fmt.Errorf("%w while loading: unless the data was in %s before, it has a part of it now; remove it before the next run", err, b.o.Store.Dir)
+		default:
+			err = fmt.Errorf("%w while loading", err)
+		}
 	}
 	if len(res.Runs) == 0 {
 		return nil, err

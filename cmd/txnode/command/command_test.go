@@ -246,8 +246,14 @@ func TestInterruptionPrintsWhatThereIs(t *testing.T) {
 		t.Errorf("a result that was cut short was kept:\n%s", list)
 	}
 	b.interruptAt = 1e9
-	if code, stdout, _ := b.run("bench", "smallbank"); code != command.ExitInterrupted || stdout != "" {
-		t.Errorf("while loading: exit code %d\n%s", code, stdout)
+	for _, args := range [][]string{{"bench", "smallbank"}, {"bench", "smallbank", "--dir", "$DIR/db"}} {
+		says := "interrupted while loading\n"
+		if len(args) > 2 {
+			says = "while loading: unless the data was in $DIR/db before, it has a part of it now; remove it"
+		}
+		if code, stdout, stderr := b.run(args...); code != command.ExitInterrupted || stdout != "" || !strings.Contains(stderr, says) {
+			t.Errorf("%v: exit code %d\n%s\n%s", args, code, stdout, stderr)
+		}
 	}
 	if code, stdout, _ := b.run("explain", "tatp"); code != command.ExitInterrupted || stdout != "" {
 		t.Errorf("explaining: exit code %d\n%s", code, stdout)
