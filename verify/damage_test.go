@@ -1,6 +1,7 @@
 package verify_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -717,6 +718,47 @@ func TestHeaders(t *testing.T) {
 		t.Errorf("another blade's header:\n%s", show(found))
 	}
 	m.heal()
+}
+
+// TestStrangeBlade: a region that is blank, or somebody else's, is neither damage, of
+// which there would be a line for every word, nor proof of anything: a repair that
+// believed it would write it over the last good copy.
+func TestStrangeBlade(t *testing.T) {
+	dir := t.TempDir()
+	populate(t, dir, variant{2, 1, occ.PolicyDefault}, 50)
+	m := dissect(t, dir)
+	own := m.l.HeaderOf(1)
+	encode := func(change func(h *memory.RegionHeader)) func(k int) []byte {
+		h := own
+		change(&h)
+		return h.Encode
+	}
+	others := map[string]func(k int) []byte{
+		"blank":           func(int) []byte { return make([]byte, memory.RegionHeaderSize) },
+		"text":            func(int) []byte { return bytes.Repeat([]byte("text"), memory.RegionHeaderSize/4) },
+		"another's":       encode(func(h *memory.RegionHeader) { h.UUID[3] ^= 1 }),
+		"another blade's": encode(func(h *memory.RegionHeader) { h.Blade = 0 }),
+	}
+	for name, header := range others {
+		for k := range memory.HeaderCopies {
+			m.poke(1, memory.HeaderOffset(k), header(k))
+		}
+		for b := range m.l.Blades { // and damage elsewhere, which is not mended now
+			m.poke(rdma.BladeID(b), uint64(m.l.SegmentSize), []byte{0x55})
+		}
+		for _, repair := range []bool{false, true} {
+			sum, found := check(t, dir, repair)
+			if len(found) != memory.HeaderCopies || !slices.Equal(sum.Strange, []rdma.BladeID{1}) || sum.Repaired != 0 || sum.Clean() {
+				t.Errorf("%s, repair %v: %+v\n%s", name, repair, sum, show(found))
+			}
+		}
+		m.heal()
+	}
+	// One copy that proves the blade is enough.
+	m.poke(1, memory.HeaderOffset(0), others["blank"](0))
+	if sum, found := check(t, dir, true); len(found) != 1 || len(sum.Strange) != 0 || sum.Repaired != 1 {
+		t.Errorf("one blank copy: %+v\n%s", sum, show(found))
+	}
 }
 
 // TestPending leaves a coordinator behind with a transaction that is decided and one

@@ -130,7 +130,12 @@ type TableSummary struct {
 
 // Summary is what a check has counted.
 type Summary struct {
-	Blades       int             `json:"blades"`
+	Blades int `json:"blades"`
+	// Strange are blades whose headers say that what they hold is not this database's,
+	// that it is of another format version, or that nothing was ever there. If there are
+	// any, nothing but the headers was checked: another's bytes are no damage, and no
+	// proof of anything.
+	Strange      []rdma.BladeID  `json:"strange_blades,omitempty"`
 	Segments     int             `json:"segments"`
 	Bytes        uint64          `json:"bytes_read"`
 	Tables       []TableSummary  `json:"tables"`

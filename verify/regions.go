@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -8,26 +9,36 @@ import (
 	"txnode/rdma"
 )
 
-// regions checks both copies of the header of every region.
+// regions checks both copies of the header of every region, and finds blades that are
+// strange: what they hold is not this database's, or not for this program to read.
 func (w *walker) regions() {
 	for i := range w.l.Blades {
 		if w.l.Blades[i].State == memory.BladeDown {
 			continue
 		}
+		b := rdma.BladeID(i)
+		strange := 0
 		for k := range memory.HeaderCopies {
-			w.header(rdma.BladeID(i), k)
+			if w.header(b, k) {
+				strange++
+			}
+		}
+		if strange > 0 && !w.provesBlade(b, 0) && !w.provesBlade(b, 1) {
+			w.sum.Strange = append(w.sum.Strange, b)
 		}
 	}
 }
 
-func (w *walker) header(b rdma.BladeID, k int) {
+// header checks a copy of a blade's header. strange: it says that the region is not
+// this database's, or of another format version, or that nothing was ever there.
+func (w *walker) header(b rdma.BladeID, k int) (strange bool) {
 	at := rdma.RemoteAddr{Blade: b, Key: w.v.Key(b), Off: memory.HeaderOffset(k)}
 	f := Finding{Kind: KindHeader, Blade: b, Off: at.Off, Copy: k}
 	p, err := w.Database.read(at, w.small, memory.RegionHeaderSize)
 	if err != nil {
 		f.Kind, f.What = KindUnreadable, err.Error()
 		w.found(f)
-		return
+		return false
 	}
 	want := w.l.HeaderOf(b)
 	h, blank, err := memory.ParseHeaderCopy(p, k)
@@ -43,13 +54,15 @@ func (w *walker) header(b rdma.BladeID, k int) {
 	case h.Epoch > want.Epoch || h.Size > want.Size:
 		f.What = fmt.Sprintf("copy %d of the region header is of epoch %d and %d bytes, the catalog of %d and %d: is the catalog an old copy?", k, h.Epoch, h.Size, want.Epoch, want.Size)
 	default:
-		return
+		return false
 	}
+	strange = blank || errors.Is(err, memory.ErrFormat) || errors.Is(err, memory.ErrForeign) || err == nil && (h.UUID != want.UUID || h.Blade != b)
 	if (blank || err != nil) && w.provesBlade(b, 1-k) {
 		w.mend(f, fmt.Sprintf("it is written again as the catalog says: copy %d is that of this blade", 1-k), want.Encode(k))
-		return
+		return strange
 	}
 	w.found(f)
+	return strange
 }
 
 // provesBlade reports whether a copy of a blade's header is intact, and the blade's.

@@ -105,7 +105,8 @@ type Options struct {
 	//   - so are words of indexes and extents, if the word of the primary is sound,
 	//     and the other way round if only that of a backup is.
 	//
-	// The fabric must be writable and nobody else may use the database.
+	// Nothing is written if a blade is strange (Summary.Strange), but for headers. The
+	// fabric must be writable and nobody else may use the database.
 	Repair bool
 }
 
@@ -128,6 +129,9 @@ func (d *Database) Check(ctx context.Context, o Options) (Summary, error) {
 		s.run()
 		if w.err != nil {
 			return w.sum, w.err
+		}
+		if len(w.sum.Strange) > 0 {
+			break
 		}
 	}
 	return w.sum, nil

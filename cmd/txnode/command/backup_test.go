@@ -46,7 +46,12 @@ func TestBackupAndRestore(t *testing.T) {
 	run(2, "--blades", "restore", "$DIR/file", "$DIR/new", "--blades", "-1")
 	run(2, "unpack it to a file", "restore", "-", "$DIR/new")
 	run(0, "3 records", "restore", "$DIR/file", "$DIR/alone", "--blades", "1", "--replicas", "0")
-	run(0, "1 blades", "check", "$DIR/alone")
+	run(0, "alone: 1 blade, ", "check", "$DIR/alone")
+	if err := os.Truncate(filepath.Join(b.dir, "alone", "blade-000.region"), 0); err != nil {
+		t.Fatal(err)
+	}
+	run(1, "missing or cut off", "check", "$DIR/alone")
+	run(1, "missing or cut off", "backup", "$DIR/alone", "$DIR/other")
 	b.terminal = true
 	if out := run(2, "standard output is a terminal", "backup", "$DIR/data", "-"); out != "" {
 		t.Errorf("%d bytes go to the terminal", len(out))

@@ -15,6 +15,7 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 
 	"txnode/benchmarks/runner"
+	"txnode/rdma"
 	"txnode/verify"
 )
 
@@ -47,10 +48,7 @@ type findingsError struct {
 }
 
 func (e *findingsError) Error() string {
-	if e.left == 1 {
-		return fmt.Sprintf("%s: 1 finding", e.dir)
-	}
-	return fmt.Sprintf("%s: %d findings", e.dir, e.left)
+	return fmt.Sprintf("%s: %s", e.dir, count(int(e.left), "finding"))
 }
 
 // Is makes it an ErrVerification, for the exit code.
@@ -74,7 +72,8 @@ anything was found that has not been repaired.
 --repair writes a replica again if another one proves what it should hold: a
 damaged record from a backup, a backup from its primary, words of an index.
 What a recovery may need (locks, unfinished splits, logs) and what no copy
-proves is left as it is. Findings can be looked at with txnode inspect.`,
+proves is left as it is. Nothing is checked, or repaired, behind the headers of the
+blades if the file of one is blank, another database's, or of another format. Findings can be looked at with txnode inspect.`,
 		Example: "  txnode check data\n  txnode check data -o json | jq .kind\n  txnode check data --repair",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -180,6 +179,26 @@ func (p *findingWriter) header(c *csv.Writer) {
 	}
 }
 
+// count is a number of things.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// bladeFiles names the files of blades.
+func bladeFiles(blades []rdma.BladeID) string {
+	s := ""
+	for i, b := range blades {
+		if i > 0 {
+			s += " and "
+		}
+		s += fmt.Sprintf("blade-%03d.region", b)
+	}
+	return s
+}
+
 // summary prints what was counted.
 func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool) error {
 	switch p.o.Output {
@@ -199,7 +218,13 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 	if interrupted {
 		verb = "interrupted; until then, checked"
 	}
-	fmt.Fprintf(t, "%s %s: %d blades, %d segments, %d MiB read\n", verb, dir, s.Blades, s.Segments, s.Bytes>>20)
+	if len(s.Strange) > 0 {
+		// Their numbers are those of the files.
+		fmt.Fprintf(t, "%s %s: only the headers, since what is in %s is not this database, or not of a format that this program reads\n", verb, dir, bladeFiles(s.Strange))
+		fmt.Fprintf(t, "findings: %d\n", s.Findings)
+		return t.Flush()
+	}
+	fmt.Fprintf(t, "%s %s: %s, %s, %d MiB read\n", verb, dir, count(s.Blades, "blade"), count(s.Segments, "segment"), s.Bytes>>20)
 	if len(s.Tables) > 0 {
 		fmt.Fprintf(t, "  table\trecords\ttombstones\tbytes\tsub-tables\t\n")
 		for _, x := range s.Tables {

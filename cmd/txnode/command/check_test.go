@@ -2,9 +2,11 @@ package command_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -241,5 +243,28 @@ func TestInspect(t *testing.T) {
 				t.Errorf("%s: %q is not in\n%s", c.args, w, out)
 			}
 		}
+	}
+}
+
+// TestCheckStrangeBlade: the file of a blade was lost, and somebody has made an empty one.
+func TestCheckStrangeBlade(t *testing.T) {
+	b := newBed(t)
+	makeDatabase(t, b)
+	file := filepath.Join(b.dir, "data", "blade-001.region")
+	if err := errors.Join(os.Truncate(file, 0), os.Truncate(file, 16<<20)); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(b.dir, "data", "blade-000.region")
+	before, err := os.ReadFile(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, out, stderr := b.run("check", "$DIR/data", "--repair")
+	if code != command.ExitVerification || stderr != "txnode: verification failed: $DIR/data: 2 findings\n" ||
+		!strings.Contains(out, "only the headers, since what is in blade-001.region is not this database") {
+		t.Errorf("exit code %d, stderr %q\n%s", code, stderr, out)
+	}
+	if after, err := os.ReadFile(other); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the other blade was changed: %v", err)
 	}
 }
