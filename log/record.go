@@ -64,7 +64,7 @@ type Record struct {
 	// not be durable (memory.Space.Checkpoint); 0: nobody has promised that they are.
 	Generation uint32
 	// Ahead: when the record was written, the coordinator had drawn at most so many ids
-	// larger than Tx; a power of two less one, rounded up. Their transactions may have
+	// larger than Tx; exact up to 31, then a power of two less one, rounded up. Their transactions may have
 	// committed before, and their records may be overwritten.
 	Ahead   uint64
 	Length  int
@@ -133,11 +133,35 @@ func Room(buf []byte, image int) int {
 // Finish writes the header and returns the length of the record in bytes. ahead is how
 // many transaction ids the coordinator has drawn since that of tx, see Record.Ahead.
 func (b *Builder) Finish(buf []byte, kind Kind, tx record.TxID, generation uint32, ahead uint64) int {
-	binary.LittleEndian.PutUint64(buf, magic|format<<32|uint64(kind)<<40|uint64(bits.Len64(ahead))<<42|uint64(b.entries)<<48)
+	binary.LittleEndian.PutUint64(buf, magic|format<<32|uint64(kind)<<40|packAhead(ahead)<<42|uint64(b.entries)<<48)
 	binary.LittleEndian.PutUint64(buf[8:], uint64(tx))
 	binary.LittleEndian.PutUint64(buf[16:], uint64(b.n)|uint64(generation)<<32)
 	binary.LittleEndian.PutUint64(buf[24:], checksum(buf[:b.n]))
 	return b.n
+}
+
+// Six bits for a number of ids: itself up to exactAhead, and how many bits it has if it
+// is larger, up to all that there are.
+const (
+	exactAhead = 31
+	aheadBits  = 5 // of exactAhead
+)
+
+func packAhead(n uint64) uint64 {
+	if n <= exactAhead {
+		return n
+	}
+	return min(exactAhead+uint64(bits.Len64(n))-aheadBits, 63)
+}
+
+func unpackAhead(p uint64) uint64 {
+	switch {
+	case p <= exactAhead:
+		return p
+	case p == 63:
+		return record.MaxSequence
+	}
+	return 1<<(p-exactAhead+aheadBits) - 1
 }
 
 // MaxEntries is the largest number of entries of a record.
@@ -186,11 +210,11 @@ func Decode(p []byte) (Record, error) {
 		Kind:       Kind(h >> 40 & 3),
 		Tx:         record.TxID(binary.LittleEndian.Uint64(p[8:])),
 		Generation: binary.LittleEndian.Uint32(p[20:]),
-		Ahead:      1<<(h>>42&63) - 1,
+		Ahead:      unpackAhead(h >> 42 & 63),
 		Length:     n,
 	}
-	if r.Kind != Redo && r.Kind != Undo || r.Ahead>>record.SequenceBits != 0 {
-		return Record{}, fmt.Errorf("%w: kind %d, %d ids ahead", ErrTorn, r.Kind, r.Ahead)
+	if r.Kind != Redo && r.Kind != Undo {
+		return Record{}, fmt.Errorf("%w: kind %d", ErrTorn, r.Kind)
 	}
 	at := HeaderSize
 	for i := range int(h >> 48) {
