@@ -385,6 +385,11 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%s: exit code %d, %d bytes", shell, code, len(out))
 		}
 	}
+	for _, args := range [][]string{{"completion"}, {"completion", "csh"}} {
+		if code, out, stderr := b.run(args...); code != command.ExitUsage || out != "" || !strings.Contains(stderr, "bash, fish, powershell, zsh") {
+			t.Errorf("%v: exit code %d, %s%s", args, code, out, stderr)
+		}
+	}
 }
 
 func TestEmbeddedEngine(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,6 +25,7 @@ func Main(ctx context.Context, w World, args []string) (code int) {
 	root.SetArgs(args)
 	root.SetOut(w.Stdout)
 	root.SetErr(w.Stderr)
+	completeShells(root) // which takes the standard output of now
 	started := false
 	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
 	cmd, err := root.ExecuteContextC(ctx)
@@ -109,6 +111,17 @@ Environment:
 	return root
 }
 
+// completeShells makes cobra's completion command say what is wrong, as others do,
+// when it is given no shell, or one that it does not know.
+func completeShells(root *cobra.Command) {
+	root.InitDefaultCompletionCmd("completion") // it is there if it is asked for
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			demandSubcommand(c)
+		}
+	}
+}
+
 // newHelp is cobra's help, but for what it says of a command that there is not.
 func newHelp() *cobra.Command {
 	return &cobra.Command{
@@ -154,20 +167,23 @@ func helped(help *cobra.Command, path []string) (*cobra.Command, error) {
 
 // choose is a command that only holds others.
 func choose(use, short, long string, subcommands ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs}
-	names := ""
-	for i, s := range subcommands {
-		if i > 0 {
-			names += ", "
-		}
-		names += s.Name()
+	cmd := &cobra.Command{Use: use, Short: short, Long: long}
+	cmd.AddCommand(subcommands...)
+	demandSubcommand(cmd)
+	return cmd
+}
+
+// demandSubcommand makes a command an error without one of those that it holds.
+func demandSubcommand(cmd *cobra.Command) {
+	var names []string
+	for _, s := range cmd.Commands() {
+		names = append(names, s.Name())
 	}
+	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return unknownCommand(cmd, args[0])
 		}
-		return usagef("%s needs a command: %s", cmd.CommandPath(), names)
+		return usagef("%s needs a command: %s", cmd.CommandPath(), strings.Join(names, ", "))
 	}
-	cmd.AddCommand(subcommands...)
-	return cmd
 }
