@@ -5,26 +5,33 @@ import (
 
 	"txnode/index/indextest"
 	"txnode/memory/record"
+	"txnode/rdma"
 )
+
+// another is a client with its own view of the index, and the first key that moves when
+// the only sub-table is split.
+func another(t *testing.T, m *indextest.Memory, ix *Index) (c *rdma.Coro, other *Index, o *indextest.Client, n int) {
+	t.Helper()
+	c = m.Thread(t).Plain()
+	other, err := Open(c, m, ix.Root(), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, err = m.NewClient(c, other, 7); err != nil {
+		t.Fatal(err)
+	}
+	for record.Hash(7, key(n))&1 == 0 {
+		n++
+	}
+	return c, other, o, n
+}
 
 // TestAbsenceAcrossSplit: the buckets of an absent key are empty, so a split changes
 // none of their slots, and the key is inserted into the new sub-table: the headers alone
 // tell.
 func TestAbsenceAcrossSplit(t *testing.T) {
 	m, ix, k := fixture(t, indextest.MemoryOptions{}, Options{Groups: 64})
-	c := m.Thread(t).Plain()
-	other, err := Open(c, m, ix.Root(), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := m.NewClient(c, other, 7)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for record.Hash(7, key(n))&1 == 0 {
-		n++
-	}
+	c, other, o, n := another(t, m, ix)
 	if err := k.Resolve(key(n)); err != nil {
 		t.Fatal(err)
 	}
@@ -52,19 +59,7 @@ func TestAbsenceAcrossSplit(t *testing.T) {
 // reader with an old directory looks; and the split moves it.
 func TestInsertBeforeHeaders(t *testing.T) {
 	m, ix, k := fixture(t, indextest.MemoryOptions{Copies: 2}, Options{Groups: 64})
-	c := m.Thread(t).Plain()
-	other, err := Open(c, m, ix.Root(), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := m.NewClient(c, other, 7)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for record.Hash(7, key(n))&1 == 0 {
-		n++
-	}
+	c, other, o, n := another(t, m, ix)
 	s := other.get()
 	sp := split{ix: other, c: c, s: s, from: ix.dir.Load().entries[0].Table()}
 	ok, err := other.one(c, s, m.View(), sp.from+tableLockOff, 0, other.lockWord(c))

@@ -108,23 +108,30 @@ func (f *Fabric) Run(n int, fn func(i int)) {
 
 // Provision reserves disk space behind a range of a file blade.
 func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	r, err := f.region(b)
-	if err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.stopped() {
-		return stoppedError(b)
-	}
-	return r.provision(off, n)
+	return f.control(b, func(r *region) error {
+		if r.stopped() {
+			return stoppedError(b)
+		}
+		return r.provision(off, n)
+	})
 }
 
 // SetKey changes a blade's access key and returns when no verb with another one
 // is in progress. It waits for each port that is inside Post, at most a batch long.
 func (f *Fabric) SetKey(b rdma.BladeID, k rdma.Key) error {
+	return f.control(b, func(r *region) error {
+		if r.stopped() {
+			return stoppedError(b)
+		}
+		r.key.Store(uint64(k))
+		f.settle()
+		return nil
+	})
+}
+
+// control runs fn on a blade's region, alone on that blade's control path; the fabric
+// stays open meanwhile.
+func (f *Fabric) control(b rdma.BladeID, fn func(r *region) error) error {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	r, err := f.region(b)
@@ -133,12 +140,7 @@ func (f *Fabric) SetKey(b rdma.BladeID, k rdma.Key) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.stopped() {
-		return stoppedError(b)
-	}
-	r.key.Store(uint64(k))
-	f.settle()
-	return nil
+	return fn(r)
 }
 
 // settle returns when no verb is in progress that was let in by the keys as they

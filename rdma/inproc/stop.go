@@ -16,51 +16,39 @@ func stoppedError(b rdma.BladeID) error {
 
 // StopBlade stops a blade: rdma.Stopper. Its memory, or file, stays mapped.
 func (f *Fabric) StopBlade(b rdma.BladeID) error {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	r, err := f.region(b)
-	if err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.stopped() {
+	return f.control(b, func(r *region) error {
+		if r.stopped() {
+			return nil
+		}
+		r.stops++
+		r.key.Store(r.key.Load() | keyStopped)
+		f.settle()
 		return nil
-	}
-	r.stops++
-	r.key.Store(r.key.Load() | keyStopped)
-	f.settle()
-	return nil
+	})
 }
 
 // RestartBlade brings a blade back: rdma.Stopper.
 func (f *Fabric) RestartBlade(b rdma.BladeID, memory bool) error {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	r, err := f.region(b)
-	if err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.stopped() {
-		return nil
-	}
-	if !memory {
-		if err := r.wipe(); err != nil {
-			return fmt.Errorf("inproc: blade %d: giving up what its memory held: %w", b, err)
+	return f.control(b, func(r *region) error {
+		if !r.stopped() {
+			return nil
 		}
-	}
-	// A key that no client has: the one it had is known to all of them.
-	z := f.seed + (uint64(b)+1)<<32 + uint64(r.stops)
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	k := uint32(z ^ z>>31)
-	if uint64(k) == r.key.Load()&math.MaxUint32 {
-		k++
-	}
-	r.key.Store(uint64(k))
-	return nil
+		if !memory {
+			if err := r.wipe(); err != nil {
+				return fmt.Errorf("inproc: blade %d: giving up what its memory held: %w", b, err)
+			}
+		}
+		// A key that no client has: the one it had is known to all of them.
+		z := f.seed + (uint64(b)+1)<<32 + uint64(r.stops)
+		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+		z = (z ^ z>>27) * 0x94d049bb133111eb
+		k := uint32(z ^ z>>31)
+		if uint64(k) == r.key.Load()&math.MaxUint32 {
+			k++
+		}
+		r.key.Store(uint64(k))
+		return nil
+	})
 }
 
 // wipe makes all of a region's memory zero.

@@ -1,0 +1,55 @@
+package txn_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"txnode/txn"
+)
+
+// tiny are options of a database that tests can afford, and fill.
+func tiny() txn.Options {
+	return txn.Options{SegmentSize: 256 << 10, LogArea: 64 << 10, BladeSize: 16 << 20, Arena: 1 << 20, CacheBytes: 64 << 10, IndexGroups: 4, Workers: 4, Seed: 7}
+}
+
+func mustOpen(t testing.TB, o txn.Options) *txn.DB {
+	t.Helper()
+	db, err := txn.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(context.Background()); err != nil && !errors.Is(err, txn.ErrClosed) {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return db
+}
+
+// says demands that an error is the sentinel and has all the texts.
+func says(t testing.TB, what string, err, sentinel error, texts ...string) {
+	t.Helper()
+	if !errors.Is(err, sentinel) {
+		t.Errorf("%s: %v, want %v", what, err, sentinel)
+		return
+	}
+	for _, x := range texts {
+		if !strings.Contains(err.Error(), x) {
+			t.Errorf("%s: %q does not say %q", what, err, x)
+		}
+	}
+}
+
+// as runs fn in an Update, and returns the error of the operation, not of Update.
+func as(t testing.TB, db *txn.DB, fn func(tx *txn.Tx) error) (op error) {
+	t.Helper()
+	if err := db.Update(t.Context(), func(tx *txn.Tx) error {
+		op = fn(tx)
+		return nil
+	}); err != nil {
+		t.Errorf("the transaction of a refused operation: %v", err)
+	}
+	return op
+}
