@@ -114,6 +114,12 @@ func (st *Store) String() string {
 		s += " of " + bytesSize(st.BladeBytes)
 	}
 	s += fmt.Sprintf(", %s per record, policy %s, techniques %s", plural(int64(st.Replicas), "backup"), st.Policy, techniques)
+	if st.ReadBackups {
+		s += ", reads from backups"
+	}
+	if st.HugePages {
+		s += ", explicit huge pages"
+	}
 	if st.Directory != "" {
 		s += ", in " + st.Directory
 		if st.Power {

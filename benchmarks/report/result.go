@@ -40,15 +40,17 @@ type Result struct {
 
 // Store is what ran the transactions.
 type Store struct {
-	Name       string   `json:"name"`
-	Fabric     string   `json:"fabric"` // what the verbs go over, for people
-	Policy     string   `json:"policy"`
-	Techniques []string `json:"techniques"` // of SMART's, those that are on
-	Replicas   int      `json:"replicas"`   // backups of each record (f)
-	Blades     int      `json:"blades"`
-	BladeBytes int64    `json:"blade_bytes"`
-	Directory  string   `json:"directory,omitempty"` // empty: memory only
-	Power      bool     `json:"survives_power_loss,omitempty"`
+	Name        string   `json:"name"`
+	Fabric      string   `json:"fabric"` // what the verbs go over, for people
+	Policy      string   `json:"policy"`
+	Techniques  []string `json:"techniques"` // of SMART's, those that are on
+	Replicas    int      `json:"replicas"`   // backups of each record (f)
+	Blades      int      `json:"blades"`
+	BladeBytes  int64    `json:"blade_bytes"`
+	Directory   string   `json:"directory,omitempty"` // empty: memory only
+	Power       bool     `json:"survives_power_loss,omitempty"`
+	ReadBackups bool     `json:"read_backups,omitempty"` // what is only read
+	HugePages   bool     `json:"huge_pages,omitempty"`   // explicit ones
 }
 
 // Techniques are the names of all of SMART's techniques that a store may use.

@@ -64,7 +64,11 @@ func (h *Host) connect(o Options) error {
 		_, _ = rand.Read(h.Options.UUID[:]) // never fails
 	}
 	if h.fabric, err = inproc.New(inproc.Options{Blades: blades, Seed: o.Seed}); err != nil {
-		if errors.Is(err, unix.ENOMEM) {
+		switch {
+		case !errors.Is(err, unix.ENOMEM):
+		case o.HugePages:
+			err = fmt.Errorf("%w: too few are reserved; reserve more of 2 MiB, or choose a smaller BladeSize", err)
+		default:
 			err = fmt.Errorf("%w: the address space that a blade reserves is limited here; choose a smaller BladeSize", err)
 		}
 		return err

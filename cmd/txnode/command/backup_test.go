@@ -73,7 +73,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 }
 
-func TestDurabilityFlag(t *testing.T) {
+func TestStoreFlags(t *testing.T) {
 	b := newBed(t)
 	for _, c := range []struct {
 		want int
@@ -84,6 +84,10 @@ func TestDurabilityFlag(t *testing.T) {
 		{2, "needs --dir", []string{"--durability", "power"}},
 		{2, "needs --policy default", []string{"--durability", "power", "--dir", "$DIR/db", "--policy", "ford"}},
 		{0, "flushed before a commit is acknowledged", []string{"--durability", "power", "--dir", "$DIR/db"}},
+		{0, "reads from backups", []string{"--read-backups"}},
+		{2, "needs --replicas 1 or 2", []string{"--read-backups", "--blades", "1", "--replicas", "0"}},
+		{0, "explicit huge pages", []string{"--huge-pages"}},
+		{2, "without --dir", []string{"--huge-pages", "--dir", "$DIR/other"}},
 	} {
 		args := append([]string{"bench", "smallbank", "--accounts", "500", "--hot-accounts", "20", "--warmup", "0s", "--txns", "50", "--no-save"}, c.args...)
 		code, out, stderr := b.run(args...)

@@ -18,6 +18,8 @@ func openEngine(ctx context.Context, o StoreOptions) (workload.Store, error) {
 	options := txn.Options{
 		Dir:         o.Dir,
 		Durability:  o.Durability,
+		ReadBackups: o.ReadBackups,
+		HugePages:   o.HugePages,
 		BladeSize:   uint64(o.BladeSize),
 		SegmentSize: uint32(o.SegmentSize),
 		Policy:      occ.PolicyDefault,

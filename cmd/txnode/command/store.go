@@ -24,6 +24,8 @@ type StoreOptions struct {
 	SegmentSize int64 // likewise
 	Dir         string
 	Durability  txn.Durability
+	ReadBackups bool // what is only read
+	HugePages   bool // explicit ones
 	Seed        uint64
 	// Geometry: Replicas and Blades were asked for, and a database in Dir must have
 	// them. Without, it is taken as it is.
@@ -50,6 +52,8 @@ func (o *StoreOptions) AddFlags(cmd *cobra.Command) {
 	fs.Var(&o.segment, "segment-size", "unit in which blades hand out memory, a power of two from 256KiB to 64MiB;\n0, the default: 64MiB, with --dir 8MiB or what is there; less if the blades are small")
 	fs.StringVar(&o.Dir, "dir", "", "`directory` that keeps the blades in files, so that the next run finds its data; by default memory only")
 	fs.Var(&o.Durability, "durability", "what a commit in --dir survives: the end of the `process`, however it comes, or the loss of power\n(the log is flushed before a commit is acknowledged)")
+	fs.BoolVar(&o.ReadBackups, "read-backups", false, "read what is only read from the first backup, and validate it at the primary; default: from the primary")
+	fs.BoolVar(&o.HugePages, "huge-pages", false, "put the blades on explicit huge pages, of which enough for --blades of --blade-size must be reserved;\ndefault: on transparent ones, if the kernel grants them")
 	completeWith(cmd, "policy", policies...)
 	completeWith(cmd, "durability", durabilities...)
 	completeWith(cmd, "techniques", append([]string{"all", "none"}, techniqueNames...)...)
@@ -76,6 +80,12 @@ func (o *StoreOptions) Validate(cmd *cobra.Command) error {
 	case o.Durability == txn.DurabilityPower && o.Policy == "ford":
 		faults = append(faults, "--durability power needs --policy default")
 	}
+	if o.HugePages && o.Dir != "" {
+		faults = append(faults, "--huge-pages are for blades in memory, without --dir")
+	}
+	if o.ReadBackups && o.Replicas == 0 && (o.Dir == "" || cmd.Flags().Changed("replicas")) {
+		faults = append(faults, "--read-backups needs --replicas 1 or 2")
+	}
 	if o.Dir == "" && cmd.Flags().Changed("dir") {
 		faults = append(faults, "--dir is empty; name a directory, or leave it out to use memory only")
 	}
@@ -98,15 +108,17 @@ func (o *StoreOptions) Validate(cmd *cobra.Command) error {
 // the store has if it says so.
 func (o *StoreOptions) describe(s workload.Store, fabric string) report.Store {
 	d := report.Store{
-		Name:       s.Name(),
-		Fabric:     fabric,
-		Policy:     o.Policy,
-		Techniques: slices.Clone(o.techniques),
-		Replicas:   o.Replicas,
-		Blades:     o.Blades,
-		BladeBytes: o.BladeSize,
-		Directory:  o.Dir,
-		Power:      o.Durability == txn.DurabilityPower,
+		Name:        s.Name(),
+		Fabric:      fabric,
+		Policy:      o.Policy,
+		Techniques:  slices.Clone(o.techniques),
+		Replicas:    o.Replicas,
+		Blades:      o.Blades,
+		BladeBytes:  o.BladeSize,
+		Directory:   o.Dir,
+		Power:       o.Durability == txn.DurabilityPower,
+		ReadBackups: o.ReadBackups,
+		HugePages:   o.HugePages,
 	}
 	if g, ok := geometryOf(s); ok {
 		d.Replicas, d.Blades, d.BladeBytes = g.backups, g.blades, g.bladeBytes
