@@ -148,7 +148,8 @@ func (k *client) lookup(key uint64) (uint64, error) {
 
 // update sets the value of a key that is there, and returns how often the CAS of the
 // slot has failed. No key is ever removed, so a single candidate is the key's own,
-// whatever block it is by now: only the first attempt reads it.
+// whatever block it is by now: only the first attempt reads it, unless SMART's program
+// is to be followed, which reads it each time, but writes the new block only once.
 func (k *client) update(key, value uint64) (retries int, err error) {
 	k.aim(key)
 	k.c.BeginOp()
@@ -157,11 +158,12 @@ func (k *client) update(key, value uint64) (retries int, err error) {
 		return 0, err
 	}
 	for look := range mostLooks {
-		if err := k.resolve(true); err != nil {
+		first := look == 0
+		if err := k.resolve(first || !k.w.like); err != nil {
 			return retries, err
 		}
 		var old index.Candidate
-		if first := look == 0; !first && len(k.query.Candidates) == 1 {
+		if !first && !k.w.like && len(k.query.Candidates) == 1 {
 			old = k.query.Candidates[0]
 		} else {
 			var ok bool
@@ -182,6 +184,7 @@ func (k *client) update(key, value uint64) (retries int, err error) {
 			return retries, nil
 		}
 		retries++
+		k.w.failed[k.c.Thread().Index()]++
 		k.c.Backoff()
 	}
 	return retries, fmt.Errorf("%w: key %#x", errLost, key)

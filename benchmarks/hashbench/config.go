@@ -1,11 +1,11 @@
 package hashbench
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
-	"strings"
 	"time"
 
+	"txnode/internal/validate"
 	"txnode/rdma"
 	"txnode/rdma/sim"
 )
@@ -24,23 +24,23 @@ var Mixes = []Mix{{"a", 50}, {"b", 5}, {"c", 0}, {"update-only", 100}}
 
 // MixByName returns one of Mixes.
 func MixByName(name string) (Mix, error) {
-	var names []string
-	for _, m := range Mixes {
-		if m.Name == name {
-			return m, nil
-		}
-		names = append(names, m.Name)
-	}
-	return Mix{}, fmt.Errorf("%w: no mix %q: there are %s", ErrConfig, name, strings.Join(names, ", "))
+	return validate.ByName(ErrConfig, "mix", name, Mixes, func(m Mix) string { return m.Name })
 }
 
 // Config says what to run. The zero value of a field has a default, but for Mix,
 // Theta and Techniques.
 type Config struct {
-	Mix        Mix
-	Theta      float64 // of the Zipf distribution: 0 (uniform) to 0.99
-	Keys       uint64  // loaded; 0: DefaultKeys
+	Mix   Mix
+	Theta float64 // of the Zipf distribution: 0 (uniform) to 0.99
+	Keys  uint64  // loaded; 0: DefaultKeys
+	// Drawn is how many keys the distribution is over. Ranks beyond Keys are folded onto
+	// those that are loaded, so that the frequent keys are as frequent as in a table of
+	// that size. 0: DefaultDrawn.
+	Drawn      uint64
 	Techniques rdma.Techniques
+	// LikeSMART posts the requests of SMART's program, takes its time and counts as it
+	// does; see the package documentation. Otherwise it is this engine's index.
+	LikeSMART bool
 
 	Profile sim.Profile // zero: sim.ConnectX6
 	Freedom sim.Freedom
@@ -61,7 +61,8 @@ type Config struct {
 
 // Defaults of Config.
 const (
-	DefaultKeys = 1_000_000
+	DefaultKeys  = 1_000_000
+	DefaultDrawn = 100_000_000 // as published
 	// DefaultWarmup is what the throttle needs to find its limit, six epochs of 8 ms,
 	// and conflict avoidance to follow.
 	DefaultWarmup   = 52 * time.Millisecond
@@ -75,49 +76,37 @@ const (
 )
 
 func (c *Config) defaults() {
-	def := func(p *int, v int) {
-		if *p == 0 {
-			*p = v
-		}
-	}
-	def(&c.Threads, 1)
-	def(&c.Compute, 1)
-	def(&c.Coroutines, 8)
-	def(&c.Blades, 2)
-	if c.Keys == 0 {
-		c.Keys = DefaultKeys
-	}
-	if c.Warmup == 0 {
-		c.Warmup = DefaultWarmup
-	}
-	if c.Duration == 0 {
-		c.Duration = DefaultDuration
-	}
-	if c.Profile == (sim.Profile{}) {
-		c.Profile = sim.ConnectX6()
-	}
+	c.Threads, c.Compute = cmp.Or(c.Threads, 1), cmp.Or(c.Compute, 1)
+	c.Coroutines, c.Blades = cmp.Or(c.Coroutines, 8), cmp.Or(c.Blades, 2)
+	c.Keys, c.Drawn = cmp.Or(c.Keys, DefaultKeys), cmp.Or(c.Drawn, DefaultDrawn)
+	c.Warmup, c.Duration = cmp.Or(c.Warmup, DefaultWarmup), cmp.Or(c.Duration, DefaultDuration)
+	c.Profile = cmp.Or(c.Profile, sim.ConnectX6())
 }
 
 // Validate lists everything that is wrong, after defaults.
 func (c Config) Validate() error {
 	c.defaults()
-	var bad []string
-	check := func(ok bool, format string, a ...any) {
-		if !ok {
-			bad = append(bad, fmt.Sprintf(format, a...))
-		}
+	var bad validate.Faults
+	bad.Check(c.Mix.Updates >= 0 && c.Mix.Updates <= 100, "%d %% updates", c.Mix.Updates)
+	bad.Check(c.Theta >= 0 && c.Theta <= 0.99, "a Zipf parameter of %v: from 0 to 0.99 are possible", c.Theta)
+	bad.Check(c.Keys > 0 && c.Keys <= maxKeys, "%d keys: from 1 to %d are possible", c.Keys, maxKeys)
+	bad.Check(c.Drawn <= maxKeys, "%d keys to draw from: at most %d are possible", c.Drawn, maxKeys)
+	bad.Check(c.Compute > 0 && c.Compute <= c.Threads, "%d compute blades for %d threads", c.Compute, c.Threads)
+	bad.Check(c.Threads > 0 && c.Threads <= maxThreads, "%d threads: from 1 to %d are possible", c.Threads, maxThreads)
+	bad.Check(c.Coroutines > 0 && c.Coroutines <= 64, "%d coroutines: from 1 to 64 are possible", c.Coroutines)
+	bad.Check(c.Blades > 0 && c.Blades <= 64, "%d blades: from 1 to 64 are possible", c.Blades)
+	bad.Check(c.Warmup > 0 && c.Duration > 0, "warm-up and duration must be positive")
+	return errors.Join(c.Profile.Validate(), bad.Err(ErrConfig))
+}
+
+// program is what runs around the verbs: of SMART's table, for whose sake
+// sim.SMARTDTX's framework was read, or nothing, because this engine's index has not
+// been measured apart from its transactions.
+func (c *Config) program() sim.Program {
+	if !c.LikeSMART {
+		return sim.Program{}
 	}
-	check(c.Mix.Updates >= 0 && c.Mix.Updates <= 100, "%d %% updates", c.Mix.Updates)
-	check(c.Theta >= 0 && c.Theta <= 0.99, "a Zipf parameter of %v: from 0 to 0.99 are possible", c.Theta)
-	check(c.Keys > 0 && c.Keys <= maxKeys, "%d keys: from 1 to %d are possible", c.Keys, maxKeys)
-	check(c.Compute > 0 && c.Compute <= c.Threads, "%d compute blades for %d threads", c.Compute, c.Threads)
-	check(c.Threads > 0 && c.Threads <= maxThreads, "%d threads: from 1 to %d are possible", c.Threads, maxThreads)
-	check(c.Coroutines > 0 && c.Coroutines <= 64, "%d coroutines: from 1 to 64 are possible", c.Coroutines)
-	check(c.Blades > 0 && c.Blades <= 64, "%d blades: from 1 to 64 are possible", c.Blades)
-	check(c.Warmup > 0 && c.Duration > 0, "warm-up and duration must be positive")
-	errs := []error{c.Profile.Validate()}
-	if bad != nil {
-		errs = append(errs, fmt.Errorf("%w: %s", ErrConfig, strings.Join(bad, "; ")))
-	}
-	return errors.Join(errs...)
+	p := sim.SMARTDTX(c.Techniques)
+	p.Name, p.PerRecord = "smart-ht", false // requests are posted when their coroutine waits
+	return p
 }

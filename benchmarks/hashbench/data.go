@@ -50,6 +50,8 @@ type world struct {
 	control *rdma.Thread
 	space   *memory.Space
 	index   *race.Index
+	like    bool  // Config.LikeSMART
+	failed  []int // attempts of each thread since an update of it ended
 }
 
 // controlThread is the index of the thread that sets up: no other has it.
@@ -58,9 +60,9 @@ const controlThread = 1 << 16
 func (c *Config) open(d *Data) (w *world, err error) {
 	o := sim.Options{
 		Profile: c.Profile, Seed: c.Seed, Freedom: c.Freedom, Record: c.Record,
-		ThreadsPerBlade: (c.Threads + c.Compute - 1) / c.Compute,
+		ThreadsPerBlade: (c.Threads + c.Compute - 1) / c.Compute, Program: c.program(),
 	}
-	w = &world{catalog: &catalog.Mem{}}
+	w = &world{catalog: &catalog.Mem{}, like: c.LikeSMART, failed: make([]int, max(c.Threads, loaders))}
 	for i := range c.Blades {
 		b := sim.BladeOptions{Size: bladeSize, Key: 1}
 		if d != nil {
@@ -89,7 +91,7 @@ func (c *Config) open(d *Data) (w *world, err error) {
 		w.index, err = race.Open(control, w.space, d.root, tableID)
 	}
 	if err == nil {
-		w.index.ReadBoth(true) // what is compared is the paper's lookup
+		w.index.ReadBoth(c.LikeSMART)
 	}
 	return w, err
 }
@@ -105,7 +107,7 @@ func Load(ctx context.Context, c Config, progress func(done, total uint64)) (*Da
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	c.Profile, c.Freedom, c.Seed, c.Record = sim.Ideal(), sim.FreedomNone, 0, nil
+	c.Profile, c.Freedom, c.Seed, c.Record, c.LikeSMART = sim.Ideal(), sim.FreedomNone, 0, nil, false
 	c.Techniques = rdma.Techniques{Doorbells: true}
 	c.Threads, c.Compute = loaders, 1
 	w, err := c.open(nil)

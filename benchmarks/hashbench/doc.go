@@ -6,27 +6,40 @@
 // # Operations
 //
 // The index is that of the engine (package race), without backups. A record is a
-// block of 64 bytes with an 8-byte key and an 8-byte value.
+// block of 64 bytes with an 8-byte key and an 8-byte value. With [Config].LikeSMART the
+// requests are those of SMART's program (madsys-dev/smart, hashtable/hashtable.cpp), which
+// are RACE's but for the retry:
 //
 //	lookup   READ both combined buckets; READ the block     two round trips, 3 requests
 //	update   WRITE a new block beside the READs of the      three round trips, 5 requests
 //	         buckets; READ the block, to know the key;
 //	         CAS the slot
-//	again    WRITE the block beside the READs of the        two round trips, 4 requests
-//	         buckets; CAS the slot                          for each retry
+//	again    READ both buckets; READ the block; CAS         three round trips, 4 requests
 //
-// That is RACE's algorithm 3 (race.Index.ReadBoth: the engine itself reads a key's
-// second choice only when a mark says so). Section 3.3 counts 3 requests for a retry,
-// one READ less. The block that an update has replaced is what the same client writes
-// next, so updates need no memory; a reader that comes by it late finds another key
-// or a broken checksum, and looks the key up again.
+// Its time is that of its framework (sim.SMARTDTX, but a batch is one doorbell for each
+// blade), and retries are distributed as it counts them: per thread, so what one
+// coroutine retries is put down to whichever update of the thread ends next.
+//
+// Otherwise it is ours: lookups read the second choice only when a mark says so, 2
+// requests for most keys, 4 for an update; a retry WRITEs the block again beside the READ
+// and does not read the old one, because no key is ever removed here: two round trips, 3
+// requests. No program's time is charged beside the profile's.
+//
+// The block that an update has replaced is what the same client writes next, so updates
+// need no memory; a reader that comes by it late finds another key or a broken
+// checksum, and looks the key up again.
 //
 // An update is an operation of conflict avoidance (rdma.Coro.BeginOp): a CAS that
-// fails is a retry, and is followed by the backoff.
+// fails is a retry, and is followed by the backoff. It is that of package rdma, whose
+// epochs are those of the paper, a millisecond, and whose backoff has the paper's limit
+// of 2^10 units where it is not dynamic. SMART's program has epochs of 20 ms, and no limit
+// in the curve "+Backoff" of figure 14.
 //
 // # Repeatable
 //
 // A point is a function of its [Config]: its own fabric, a copy of the loaded table,
 // one seed. Keys are drawn from a Zipf distribution over the ranks (Gray et al.,
-// SIGMOD'94, as YCSB does), and scattered by a bijection of the ranks.
+// SIGMOD'94, as YCSB does), and scattered by a bijection of the ranks. The distribution
+// is over [Config].Drawn keys, of which the first [Config].Keys are there: ranks beyond
+// are folded onto these, where they are too rare to matter.
 package hashbench

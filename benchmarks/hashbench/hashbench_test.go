@@ -39,20 +39,63 @@ func point(t *testing.T, c Config, d *Data) Point {
 	return p
 }
 
-// Requests per operation, where nobody is in the way, are those of RACE: 3 for a
-// lookup, 5 for an update. Fingerprints that two keys share cost a little more.
+// Requests per operation, where nobody is in the way: 3 for a lookup and 5 for an update
+// are RACE's; ours reads one bucket less where the first choice is enough. Fingerprints
+// that two keys share cost a little more.
 func TestVerbs(t *testing.T) {
 	c := small()
 	c.Threads, c.Coroutines, c.Theta = 1, 1, 0
 	d := load(t, c)
 	for _, x := range []struct {
 		mix  Mix
+		like bool
 		want float64
-	}{{Mixes[2], 3}, {Mixes[3], 5}} {
-		c.Mix = x.mix
+	}{{Mixes[2], true, 3}, {Mixes[3], true, 5}, {Mixes[2], false, 2}, {Mixes[3], false, 4}} {
+		c.Mix, c.LikeSMART = x.mix, x.like
 		if p := point(t, c, d); p.VerbsPerOp < x.want || p.VerbsPerOp > x.want+0.15 || p.Retries != 0 {
-			t.Errorf("mix %s: %.2f verbs an operation and %.2f retries, want %v and none", x.mix.Name, p.VerbsPerOp, p.Retries, x.want)
+			t.Errorf("mix %s, like SMART %v: %.2f verbs an operation and %.2f retries, want %v and none", x.mix.Name, x.like, p.VerbsPerOp, p.Retries, x.want)
 		}
+	}
+}
+
+// A retry of SMART's program is four requests (READs of both buckets and of the block, the
+// CAS); ours are three (the block is written again beside one READ, and not read).
+// Few keys: every update conflicts, and nearly all requests are those of retries.
+func TestVerbsOfRetries(t *testing.T) {
+	c := small()
+	c.Mix, c.Keys, c.Drawn, c.Theta = Mixes[3], 2, 2, 0
+	c.Techniques = rdma.Techniques{Doorbells: true}
+	d := load(t, c)
+	for like, each := range map[bool][2]float64{true: {5, 4}, false: {4, 3}} {
+		c.LikeSMART = like
+		p := point(t, c, d)
+		per := (p.VerbsPerOp - each[0]) / p.Retries
+		if p.Retries < 2 || math.Abs(per/each[1]-1) > 0.1 {
+			t.Errorf("like SMART %v: %.2f retries of %.2f requests each, want %v", like, p.Retries, per, each[1])
+		}
+	}
+}
+
+// Keys beyond those that are loaded do not change how frequent the first ones are, and
+// SMART's count of retries moves them between updates of a thread, but loses none.
+func TestDrawn(t *testing.T) {
+	c := small()
+	c.Mix, c.Drawn, c.LikeSMART = Mixes[3], 1<<20, true
+	d := load(t, c)
+	few := c
+	few.Drawn = c.Keys
+	a, b := point(t, c, d), point(t, few, d)
+	if a.Retries <= 0 || a.Retries >= b.Retries {
+		t.Errorf("%.3f retries an update of 2^20 keys, %.3f of %d: the frequent ones are rarer among more", a.Retries, b.Retries, c.Keys)
+	}
+	sum, mean := 0.0, 0.0
+	for i, x := range a.Distribution {
+		sum += x
+		mean += float64(i) * x
+	}
+	// Updates that are under way when the time is over have retried, too.
+	if math.Abs(sum-1) > 1e-9 || mean < 0.9*a.Retries {
+		t.Errorf("the distribution sums up to %v, its mean is %.3f of %.3f", sum, mean, a.Retries)
 	}
 }
 
@@ -269,7 +312,7 @@ func TestFigures(t *testing.T) {
 		if err := Measure(t.Context(), curves, d, func(*Curve, *Point) { done++ }); err != nil {
 			t.Fatal(err)
 		}
-		r := Report{Figure: name, Keys: c.Keys, Curves: curves, Statements: Statements(name, curves)}
+		r := NewReport(name, c, curves)
 		if len(r.Statements) != want {
 			t.Errorf("figure %s: %d statements, want %d", name, len(r.Statements), want)
 		}

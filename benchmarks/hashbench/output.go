@@ -5,18 +5,56 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strconv"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+
+	"txnode/benchmarks/report/published"
 )
 
 // Report is what a run of several curves has found.
 type Report struct {
 	Figure     string      `json:"figure,omitempty"`
 	Keys       uint64      `json:"keys"`
+	Drawn      uint64      `json:"drawn"`
 	Curves     []Curve     `json:"curves"`
 	Statements []Statement `json:"statements,omitempty"`
+}
+
+// NewReport returns the report of measured curves; figure is empty when they are of none.
+func NewReport(figure string, c Config, curves []Curve) *Report {
+	c.defaults()
+	return &Report{Figure: figure, Keys: c.Keys, Drawn: max(c.Keys, c.Drawn), Curves: curves, Statements: Statements(figure, curves)}
+}
+
+// published returns what was published of a point of a curve.
+func (r *Report) published(c *Curve, p *Point) (published.HashPoint, bool) {
+	name := c.Name
+	if name == smartName {
+		name = breakdown[len(breakdown)-1].name
+	}
+	return published.HashAt(published.HashCurve(r.Figure, c.Mix, name), p.Threads, p.Theta)
+}
+
+// Errors returns the median and the largest absolute error of the throughputs of a
+// curve against those published, and of how many points.
+func (r *Report) Errors(curves ...*Curve) (median, largest float64, n int) {
+	var all []float64
+	for _, c := range curves {
+		for i := range c.Points {
+			if x, ok := r.published(c, &c.Points[i]); ok {
+				all = append(all, math.Abs(c.Points[i].Mops/x.Mops-1))
+			}
+		}
+	}
+	if len(all) == 0 {
+		return 0, 0, 0
+	}
+	slices.Sort(all)
+	return (all[(len(all)-1)/2] + all[len(all)/2]) / 2, all[len(all)-1], len(all)
 }
 
 // share is the part of the updates that had from lo to hi retries.
@@ -38,8 +76,15 @@ var bands = []struct {
 
 // WriteTable prints the curves, with the distribution of retries, and the statements.
 func (r *Report) WriteTable(w io.Writer) error {
+	var all []*Curve
 	for i := range r.Curves {
-		if err := r.Curves[i].writeTable(w); err != nil {
+		if err := r.writeCurve(w, &r.Curves[i]); err != nil {
+			return err
+		}
+		all = append(all, &r.Curves[i])
+	}
+	if median, largest, n := r.Errors(all...); n > 0 {
+		if _, err := fmt.Fprintf(w, "Absolute error of the throughput over %d points: median %.0f %%, largest %.0f %%.\n\n", n, 100*median, 100*largest); err != nil {
 			return err
 		}
 	}
@@ -51,20 +96,24 @@ func (r *Report) WriteTable(w io.Writer) error {
 	for _, s := range r.Statements {
 		t.AppendRow(table.Row{s.What, s.Published, fmt.Sprintf("%.4g %s", s.Model, s.Unit)})
 	}
-	_, err := fmt.Fprintf(w, "%s\nThe published table has 100 million keys, this one %d.\n", t.Render(), r.Keys)
+	_, err := fmt.Fprintf(w, "%s\nThe published table has 100 million keys; this one has %d, drawn as if there were %d.\n", t.Render(), r.Keys, r.Drawn)
 	return err
 }
 
-func (c *Curve) writeTable(w io.Writer) error {
+func (r *Report) writeCurve(w io.Writer, c *Curve) error {
 	t := plain()
-	head := table.Row{"threads", "theta", "M op/s", "p50 us", "p99 us", "verbs/op", "retries/update", "most"}
+	head := table.Row{"threads", "theta", "M op/s", "published", "error", "p50 us", "p99 us", "verbs/op", "retries/update", "most"}
 	for _, b := range bands {
 		head = append(head, b.name)
 	}
 	t.AppendHeader(head)
 	for i := range c.Points {
 		p := &c.Points[i]
-		row := table.Row{p.Threads, p.Theta, fmt.Sprintf("%.3f", p.Mops), fmt.Sprintf("%.1f", p.P50us), fmt.Sprintf("%.1f", p.P99us), fmt.Sprintf("%.2f", p.VerbsPerOp)}
+		was, off := "-", "-"
+		if x, ok := r.published(c, p); ok {
+			was, off = fmt.Sprintf("%.3f", x.Mops), fmt.Sprintf("%+.0f %%", 100*(p.Mops/x.Mops-1))
+		}
+		row := table.Row{p.Threads, p.Theta, fmt.Sprintf("%.3f", p.Mops), was, off, fmt.Sprintf("%.1f", p.P50us), fmt.Sprintf("%.1f", p.P99us), fmt.Sprintf("%.2f", p.VerbsPerOp)}
 		if p.Updates == 0 {
 			row = append(row, "-", "-")
 		} else {
@@ -84,7 +133,15 @@ func (c *Curve) writeTable(w io.Writer) error {
 		right = append(right, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
 	}
 	t.SetColumnConfigs(right)
-	_, err := fmt.Fprintf(w, "%s, mix %s; the last columns: updates by their retries\n%s\n\n", c.Name, c.Mix, t.Render())
+	err := error(nil)
+	if median, largest, n := r.Errors(c); n > 0 {
+		_, err = fmt.Fprintf(w, "%s, mix %s; error of the throughput: median %.0f %%, largest %.0f %%\n", c.Name, c.Mix, 100*median, 100*largest)
+	} else {
+		_, err = fmt.Fprintf(w, "%s, mix %s\n", c.Name, c.Mix)
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(w, "the last columns: updates by their retries\n%s\n\n", t.Render())
+	}
 	return err
 }
 
@@ -106,7 +163,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 // WriteCSV writes a line for each point.
 func (r *Report) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
-	head := []string{"curve", "mix", "threads", "theta", "mops", "p50_us", "p99_us", "verbs_per_op", "retries_per_update", "most_retries"}
+	head := []string{"curve", "mix", "threads", "theta", "mops", "published_mops", "p50_us", "p99_us", "verbs_per_op", "retries_per_update", "most_retries"}
 	for i := range distribution {
 		head = append(head, "share_"+strconv.Itoa(i))
 	}
@@ -116,7 +173,11 @@ func (r *Report) WriteCSV(w io.Writer) error {
 		for j := range c.Points {
 			p := &c.Points[j]
 			f := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
-			row := []string{c.Name, c.Mix, strconv.Itoa(p.Threads), f(p.Theta), f(p.Mops), f(p.P50us), f(p.P99us), f(p.VerbsPerOp), f(p.Retries), strconv.Itoa(p.MostRetries)}
+			was := ""
+			if x, ok := r.published(c, p); ok {
+				was = f(x.Mops)
+			}
+			row := []string{c.Name, c.Mix, strconv.Itoa(p.Threads), f(p.Theta), f(p.Mops), was, f(p.P50us), f(p.P99us), f(p.VerbsPerOp), f(p.Retries), strconv.Itoa(p.MostRetries)}
 			for k := range distribution {
 				row = append(row, f(p.share(k, k)))
 			}

@@ -16,7 +16,9 @@ type Point struct {
 	P99us   float64 `json:"p99_us"`
 	// Retries per update, and how the updates are distributed over the number of their
 	// retries: Distribution[i] is the share that had i, the last one that had so many or
-	// more. Empty without updates.
+	// more. With LikeSMART as that program has it: what a thread has retried since the
+	// last one of its updates ended belongs to the one that ends next. Empty without
+	// updates.
 	Retries      float64   `json:"retries"`
 	MostRetries  int       `json:"most_retries"`
 	Distribution []float64 `json:"retry_distribution,omitempty"`
@@ -54,7 +56,7 @@ func Run(ctx context.Context, c Config, d *Data) (Point, error) {
 	}
 	m := &meter{from: w.fabric.Now() + c.Warmup.Nanoseconds()}
 	m.end = m.from + c.Duration.Nanoseconds()
-	z := newZipf(c.Keys, c.Theta)
+	z := newZipf(max(c.Drawn, c.Keys), c.Theta)
 	err = w.run(&c, c.Threads, c.Coroutines, func(k *client) error { return m.loop(ctx, &c, &z, k) })
 	s := w.fabric.Stats()
 	p := Point{Threads: c.Threads, Theta: c.Theta, AllVerbs: s.Verbs, Events: s.Events, TraceHash: w.fabric.TraceHash()}
@@ -92,7 +94,7 @@ func (m *meter) loop(ctx context.Context, c *Config, z *zipf, k *client) error {
 		if n&0xff == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		key, update := keyOf(z.rank(t.Rand())), t.Rand()%100 < uint64(c.Mix.Updates)
+		key, update := keyOf(z.rank(t.Rand())%c.Keys), t.Rand()%100 < uint64(c.Mix.Updates)
 		before := k.c.Count.Total()
 		retries := 0
 		var err error
@@ -105,6 +107,11 @@ func (m *meter) loop(ctx context.Context, c *Config, z *zipf, k *client) error {
 			return err
 		}
 		end := t.Now()
+		had := retries
+		if update && c.LikeSMART {
+			had = k.w.failed[t.Index()]
+			k.w.failed[t.Index()] = 0
+		}
 		if end < m.from || end >= m.end {
 			continue
 		}
@@ -117,7 +124,7 @@ func (m *meter) loop(ctx context.Context, c *Config, z *zipf, k *client) error {
 			m.updates++
 			m.retries += uint64(retries)
 			m.most = max(m.most, retries)
-			m.counts[min(retries, distribution-1)]++
+			m.counts[min(had, distribution-1)]++
 		}
 	}
 }

@@ -1,8 +1,8 @@
 package simbench
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +10,7 @@ import (
 	"txnode/benchmarks/smallbank"
 	"txnode/benchmarks/tatp"
 	"txnode/benchmarks/workload"
+	"txnode/internal/validate"
 	"txnode/memory"
 	"txnode/occ"
 	"txnode/rdma"
@@ -68,24 +69,10 @@ const (
 )
 
 func (c *Config) defaults() {
-	def := func(p *int, v int) {
-		if *p == 0 {
-			*p = v
-		}
-	}
-	def(&c.Threads, 1)
-	def(&c.Coroutines, 8)
-	def(&c.Blades, 2)
-	def(&c.Rows, DefaultRows)
-	if c.Warmup == 0 {
-		c.Warmup = DefaultWarmup
-	}
-	if c.Txns == 0 {
-		c.Txns = DefaultTxns
-	}
-	if c.Profile == (sim.Profile{}) {
-		c.Profile = sim.ConnectX6().WithPersistentMemory()
-	}
+	c.Threads, c.Coroutines = cmp.Or(c.Threads, 1), cmp.Or(c.Coroutines, 8)
+	c.Blades, c.Rows = cmp.Or(c.Blades, 2), cmp.Or(c.Rows, DefaultRows)
+	c.Warmup, c.Txns = cmp.Or(c.Warmup, DefaultWarmup), cmp.Or(c.Txns, DefaultTxns)
+	c.Profile = cmp.Or(c.Profile, sim.ConnectX6().WithPersistentMemory())
 	if c.Program == (sim.Program{}) {
 		c.Program = sim.Engine()
 		if c.LikeDTX {
@@ -103,26 +90,17 @@ func (c Config) Runs() sim.Program {
 // Validate lists everything that is wrong, after defaults.
 func (c Config) Validate() error {
 	c.defaults()
-	var bad []string
-	check := func(ok bool, format string, a ...any) {
-		if !ok {
-			bad = append(bad, fmt.Sprintf(format, a...))
-		}
-	}
-	check(slices.Contains(Workloads, c.Workload), "workload %q: there are %s", c.Workload, strings.Join(Workloads, ", "))
-	check(c.Threads > 0 && c.Threads <= 1024, "%d threads: from 1 to 1024 are possible", c.Threads)
-	check(c.Coroutines > 0 && c.Coroutines <= 64, "%d coroutines: from 1 to 64 are possible", c.Coroutines)
-	check(c.Backups >= 0 && c.Backups <= 2, "%d backups: 0, 1 and 2 are possible", c.Backups)
-	check(c.Blades > c.Backups && c.Blades <= memory.MaxBlades, "%d blades: more than backups (%d) are needed, at most %d are possible", c.Blades, c.Backups, memory.MaxBlades)
-	check(c.Rows >= minRows && c.Rows <= 100_000_000, "%d rows: from %d to 100000000 are possible", c.Rows, minRows)
-	check(c.Warmup > 0, "a warm-up of %v: it must be positive", c.Warmup)
-	check(c.Idle >= 0 && c.Idle <= time.Second, "idle for %v: from 0 to 1s are possible", c.Idle)
-	check(c.Txns > 0, "%d transactions: it must be positive", c.Txns)
-	errs := []error{c.Profile.Validate()}
-	if bad != nil {
-		errs = append(errs, fmt.Errorf("%w: %s", ErrConfig, strings.Join(bad, "; ")))
-	}
-	return errors.Join(errs...)
+	var bad validate.Faults
+	bad.Check(slices.Contains(Workloads, c.Workload), "workload %q: there are %s", c.Workload, strings.Join(Workloads, ", "))
+	bad.Check(c.Threads > 0 && c.Threads <= 1024, "%d threads: from 1 to 1024 are possible", c.Threads)
+	bad.Check(c.Coroutines > 0 && c.Coroutines <= 64, "%d coroutines: from 1 to 64 are possible", c.Coroutines)
+	bad.Check(c.Backups >= 0 && c.Backups <= 2, "%d backups: 0, 1 and 2 are possible", c.Backups)
+	bad.Check(c.Blades > c.Backups && c.Blades <= memory.MaxBlades, "%d blades: more than backups (%d) are needed, at most %d are possible", c.Blades, c.Backups, memory.MaxBlades)
+	bad.Check(c.Rows >= minRows && c.Rows <= 100_000_000, "%d rows: from %d to 100000000 are possible", c.Rows, minRows)
+	bad.Check(c.Warmup > 0, "a warm-up of %v: it must be positive", c.Warmup)
+	bad.Check(c.Idle >= 0 && c.Idle <= time.Second, "idle for %v: from 0 to 1s are possible", c.Idle)
+	bad.Check(c.Txns > 0, "%d transactions: it must be positive", c.Txns)
+	return errors.Join(c.Profile.Validate(), bad.Err(ErrConfig))
 }
 
 // minRows leaves hot accounts to draw from.

@@ -157,3 +157,44 @@ func TestPerAttempt(t *testing.T) {
 		}
 	}
 }
+
+// The curves of the hash table say what the text of the paper does (sections 3.3, 6.2.1
+// and 6.3), as far as one run of the artifact repeats another.
+func TestHash(t *testing.T) {
+	peak := func(c []published.HashPoint) (best published.HashPoint) {
+		for _, p := range c {
+			if p.Mops > best.Mops {
+				best = p
+			}
+		}
+		return best
+	}
+	for _, x := range []struct {
+		figure, mix, curve string
+		mops               float64
+		threads            int
+	}{
+		{"7", "a", "RACE", 2.8, 8}, {"8", "a", "+ConflictAvoid", 5.7, 48}, {"8", "b", "+ConflictAvoid", 21.2, 96}, {"8", "c", "+ConflictAvoid", 23.7, 96}, {"5a", "update-only", "RACE", 1.574, 8},
+	} {
+		if p := peak(published.HashCurve(x.figure, x.mix, x.curve)); p.Threads != x.threads || math.Abs(p.Mops/x.mops-1) > 0.02 {
+			t.Errorf("figure %s, mix %s, %s: at most %v at %d threads, the text says %v", x.figure, x.mix, x.curve, p.Mops, p.Threads, x.mops)
+		}
+	}
+	none, ok := published.HashAt(published.HashCurve("14", "update-only", "none"), 96, 0.99)
+	if !ok || math.Abs(none.Attempts-11.5) > 0.6 || math.Abs(none.NotFollowed-(1-0.679)) > 0.04 {
+		t.Errorf("figure 14 without conflict avoidance, 96 threads: %+v, %v", none, ok)
+	}
+	theta := published.HashCurve("5b", "update-only", "RACE")
+	first, last := theta[0], theta[len(theta)-1]
+	if r := last.P99us / first.P99us; r < 60 || r > 80 {
+		t.Errorf("figure 5b: the 99 %% latency grows %v times", r)
+	}
+	for _, c := range []struct{ figure, mix, curve string }{{"9", "c", "RACE"}, {"14", "a", "none"}, {"5a", "a", "RACE"}, {"8", "a", "none"}} {
+		if p := published.HashCurve(c.figure, c.mix, c.curve); p != nil {
+			t.Errorf("figure %s, mix %s, %s: %v", c.figure, c.mix, c.curve, p)
+		}
+	}
+	if _, ok := published.HashAt(theta, 17, 0); ok {
+		t.Error("a point that was not measured")
+	}
+}

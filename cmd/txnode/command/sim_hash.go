@@ -20,7 +20,8 @@ type hashOptions struct {
 	avoidance           []string
 	techniques          techniqueList
 	theta               float64
-	keys                uint64
+	keys, drawn         uint64
+	likeSMART           bool
 	threads, coroutines int
 	compute, blades     int
 	warmup, duration    time.Duration
@@ -50,7 +51,9 @@ func (o *hashOptions) AddFlags(cmd *cobra.Command) {
 	fs.Var(&o.techniques, "techniques", "SMART's techniques beneath: doorbells and throttle, one of them, or none")
 	fs.Float64Var(&o.theta, "zipf", 0.99, "parameter of the distribution of keys, 0 (uniform) to 0.99")
 	fs.StringVar(&o.sweep, "sweep", "", "what to vary: threads, up to --threads, or zipf, from 0 to 0.99; by default nothing")
-	fs.Uint64Var(&o.keys, "keys", hashbench.DefaultKeys, "number of keys, 8 bytes each, with values of 8 bytes; some 180 bytes of memory each")
+	fs.Uint64Var(&o.keys, "keys", hashbench.DefaultKeys, "number of keys, 8 bytes each, with values of 8 bytes; some 160 bytes of memory each")
+	fs.Uint64Var(&o.drawn, "drawn", hashbench.DefaultDrawn, "number of keys that the distribution is over; those beyond --keys are folded onto the others,\nso that frequent keys are as frequent as in a table of that size")
+	fs.BoolVar(&o.likeSMART, "like-smart", true, "post, spend and count what SMART's program does, of which the figures are; with =false, this engine's lookups,\nof one bucket where that is enough")
 	fs.IntVar(&o.threads, "threads", 96, "number of threads, over all compute blades")
 	fs.IntVar(&o.coroutines, "coroutines", 8, "number of coroutines per thread")
 	fs.IntVar(&o.compute, "compute", 1, "number of compute blades")
@@ -73,12 +76,12 @@ func (o *hashOptions) AddFlags(cmd *cobra.Command) {
 func (o *hashOptions) plan() (hashbench.Config, []hashbench.Curve, error) {
 	c := hashbench.Config{
 		Theta: o.theta, Keys: o.keys, Seed: o.seed, Threads: o.threads, Coroutines: o.coroutines, Compute: o.compute,
-		Blades: o.blades, Warmup: o.warmup, Duration: o.duration, Techniques: o.techniques.value(),
+		Drawn: o.drawn, LikeSMART: o.likeSMART, Blades: o.blades, Warmup: o.warmup, Duration: o.duration, Techniques: o.techniques.value(),
 	}
 	fail := func(err error) (hashbench.Config, []hashbench.Curve, error) { return c, nil, &usageError{cause: err} }
-	for _, n := range []int{o.threads, o.coroutines, o.compute, o.blades, int(min(o.keys, 1)), int(min(o.warmup, 1)), int(min(o.duration, 1))} {
+	for _, n := range []int{o.threads, o.coroutines, o.compute, o.blades, int(min(o.keys, 1)), int(min(o.drawn, 1)), int(min(o.warmup, 1)), int(min(o.duration, 1))} {
 		if n < 1 { // zero is a default in a Config, but not on a command line
-			return fail(errors.New("--keys, --threads, --coroutines, --compute, --blades, --warmup and --duration must be positive"))
+			return fail(errors.New("--keys, --drawn, --threads, --coroutines, --compute, --blades, --warmup and --duration must be positive"))
 		}
 	}
 	if o.sweep != "" && !slices.Contains(hashSweeps, o.sweep) {
@@ -168,9 +171,9 @@ func (o *hashOptions) run(ctx context.Context, w *World) error {
 			return err
 		}
 	}
-	r := &hashbench.Report{Figure: o.figure, Keys: o.keys, Curves: curves}
-	if stopped == nil {
-		r.Statements = hashbench.Statements(o.figure, curves)
+	r := hashbench.NewReport(o.figure, c, curves)
+	if stopped != nil {
+		r.Statements = nil // they are about whole curves
 	}
 	write := r.WriteTable
 	switch o.output {
@@ -193,8 +196,9 @@ func newSimHash(w *World) *cobra.Command {
 		Long: `Looks up and updates keys in the RACE index of the engine on the simulated RNIC, as
 section 6.2.1 of the SMART paper does: 8-byte keys and values, no locks, a key drawn
 from a Zipf distribution; an update whose compare-and-swap fails is tried again.
-Prints throughput, latency, verbs and retries with their distribution. The paper's
-RACE is --techniques none --conflict-avoidance none, its SMART-HT is the default.`,
+Prints throughput, latency, verbs and retries with their distribution, and with
+--figure what was published. The paper's RACE is --techniques none
+--conflict-avoidance none, its SMART-HT is the default, ours is --like-smart=false.`,
 		Example: `  txnode sim hash --mix update-only --threads 96 --conflict-avoidance none,backoff,dynamic,all
   txnode sim hash --figure 14
   txnode sim hash --mix c --sweep threads --techniques none --conflict-avoidance none`,
