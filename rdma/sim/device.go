@@ -9,6 +9,7 @@ type device struct {
 	op, rx, tx  int64
 	out         int // requests between doorbell and completion
 	opPs        int64
+	writePs     int64 // more for a WRITE
 	fwd, back   int64 // latency to the memory, and from there to the completion
 	fetch       int64
 	jitter      uint64 // ps
@@ -44,6 +45,9 @@ func (f *Fabric) device(n int) *device {
 			atomicPs: ps(1000 / pr.AtomicsPerUs), addrPs: ps(pr.AtomicAddrNs), atomicLat: ps(pr.AtomicNs),
 			miss: pr.WQEMissNs * 1000, cache: float64(pr.WQECache), span: float64(pr.WQESpan),
 			sharers: map[sharedKey]*shared{},
+		}
+		if pr.WritesPerUs > 0 {
+			d.writePs = max(ps(1000/pr.WritesPerUs)-d.opPs, 0)
 		}
 		// Half of the round trip each way, after what the pipelines and the jitter take on average.
 		rest := ps(pr.RoundTripNs) - 2*d.opPs - ps(pr.JitterNs)/2

@@ -91,6 +91,8 @@ func (c *course) pipelines(pr *Profile, v *verb) (at, reply int64) {
 	d.op = max(d.op, c.now) + c.op
 	at = d.op
 	if w.Op == rdma.OpWrite {
+		d.op += d.writePs
+		at = d.op
 		d.tx = max(d.tx, c.now) + wire
 		bl.rx = max(bl.rx+wire, d.tx)
 		at = max(at, bl.rx)
