@@ -153,20 +153,53 @@ func (s *Space) writeHeader(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint
 	return nil
 }
 
-// setKeys makes the keys of the current epoch those of all blades.
+// setKeys makes the keys of the current epoch those of all blades. A blade that has
+// restarted does not get its key, so that nobody takes it for the one that it was.
 func (s *Space) setKeys() error {
 	l := s.layout
+	if s.keyed == nil {
+		s.keyed = map[rdma.BladeID]rdma.Key{}
+	}
 	var errs []error
 	for _, info := range s.fabric.Blades() {
 		want := l.key(info.ID)
-		if l.Blades[info.ID].State == BladeDown || info.Key == want {
+		if l.Blades[info.ID].State == BladeDown {
 			continue
 		}
-		if err := s.fabric.SetKey(info.ID, want); err != nil {
-			errs = append(errs, &BladeError{Blade: info.ID, Name: s.opts.bladeName(info.ID), Err: err, What: "setting the access key"})
+		fail := func(err error, what string) {
+			errs = append(errs, &BladeError{Blade: info.ID, Name: s.opts.bladeName(info.ID), Err: err, What: what})
 		}
+		if s.restarted(info) {
+			fail(rdma.ErrBladeDown, "setting the access key: it has restarted")
+			continue
+		}
+		if info.Key != want {
+			if err := s.fabric.SetKey(info.ID, want); err != nil {
+				fail(err, "setting the access key")
+				continue
+			}
+		}
+		s.keyed[info.ID] = want
 	}
 	return errors.Join(errs...)
+}
+
+// restarted reports whether a blade has a key that it did not get from here; the
+// caller holds the lock.
+func (s *Space) restarted(info rdma.BladeInfo) bool {
+	had, ok := s.keyed[info.ID]
+	return ok && info.Key != had
+}
+
+// Restarted reports whether a blade that is up has stopped and come back since the
+// Space has set its key: what it had not placed is lost, or all that it had, so it has
+// to be declared dead, whether it answers or not. Before any use of it, its old key
+// opens nothing.
+func (s *Space) Restarted(b rdma.BladeID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	blades := s.fabric.Blades()
+	return int(b) < len(blades) && s.layout.Blades[b].State == BladeUp && s.restarted(blades[b])
 }
 
 // AdvanceEpoch moves to the next epoch: it lets change adapt a copy of the

@@ -16,6 +16,9 @@ const MaxCoordinators = 1 << 24
 type Coordinator struct {
 	ID   uint32
 	Logs []LogArea // by blade
+	// Closing: it had ended in order when it died, all transactions answered, and its
+	// log areas may be half cleared.
+	Closing bool
 }
 
 // LogArea is a coordinator's log area on one blade. A blade that is down has none:
@@ -68,7 +71,7 @@ func (g *logSpace) free(perSegment uint32) (slot uint32, ok bool) {
 // areas is the coordinator with its log areas; the caller holds the lock.
 func (s *Space) areas(e CoordinatorEntry) Coordinator {
 	l := s.layout
-	c := Coordinator{ID: e.ID, Logs: make([]LogArea, len(l.Blades))}
+	c := Coordinator{ID: e.ID, Logs: make([]LogArea, len(l.Blades)), Closing: e.Closing}
 	row, i := e.Slot/l.logsPerSegment(), e.Slot%l.logsPerSegment()
 	v := s.View()
 	for b := range l.Blades {
@@ -150,6 +153,15 @@ func (s *Space) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 	}
 	areas := s.areas(s.layout.Coordinators[i])
 	v := s.View()
+	// Whoever recovers it from now on knows that a log with holes says nothing.
+	if e := s.layout.Coordinators[i]; !e.Closing {
+		e.Closing = true
+		if err := s.commit(coordinatorEntry(e)); err != nil {
+			s.mu.Unlock()
+			return err
+		}
+		s.layout.Coordinators[i] = e
+	}
 	s.mu.Unlock()
 
 	if mutant.LogAreaNotCleared {

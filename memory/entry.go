@@ -234,7 +234,7 @@ func decodeTable(d *payload) Table {
 
 func coordinatorEntry(c CoordinatorEntry) Entry {
 	p := binary.LittleEndian.AppendUint32(nil, c.Slot)
-	if c.Until != 0 || c.Recovering {
+	if c.Until != 0 || c.Recovering || c.Closing {
 		p = binary.LittleEndian.AppendUint64(p, uint64(c.Until))
 		p = append(p, 0)
 		if c.Recovering {
@@ -242,6 +242,9 @@ func coordinatorEntry(c CoordinatorEntry) Entry {
 		}
 		if c.Promoted {
 			p[len(p)-1] = 2
+		}
+		if c.Closing {
+			p[len(p)-1] |= 4
 		}
 		p = binary.LittleEndian.AppendUint32(p, c.By)
 	}
@@ -255,6 +258,8 @@ func decodeCoordinator(d *payload) CoordinatorEntry {
 	if len(d.p) > 0 {
 		c.Until = int64(d.u64())
 		state := d.u8()
+		c.Closing = state&4 != 0
+		state &^= 4
 		c.Recovering, c.Promoted = state > 0, state == 2
 		c.By = d.u32()
 		d.fail = d.fail || state > 2 || c.Until < 0

@@ -105,6 +105,9 @@ type CoordinatorEntry struct {
 	// lost with that, and until all such coordinators are recovered nobody may begin a
 	// transaction.
 	Promoted bool
+	// Closing: all of its transactions were answered, and its log areas are being
+	// cleared, so that they say nothing any more.
+	Closing bool
 }
 
 // slots is how many segments a region has room for.

@@ -356,6 +356,11 @@ func (s *Space) greet(c *rdma.Coro, b rdma.BladeID) (rdma.Key, error) {
 			return fail(ErrForeign, fmt.Sprintf("taking it in again: its region is that of blade %d of database %v", h.Blade, h.UUID))
 		}
 	}
+	s.mu.Lock()
+	if s.keyed != nil {
+		s.keyed[b] = info.Key // as it is now: it is taken in if it stays so
+	}
+	s.mu.Unlock()
 	return info.Key, s.writeHeader(c, b, info.Key, buf)
 }
 

@@ -227,6 +227,17 @@ func (s *Session) rejoin(c *rdma.Coro) error {
 	if err != nil {
 		return err
 	}
+	if len(s.asked) > 0 { // who has recovered it may not have known of them
+		asked := make([]uint64, 0, len(s.asked))
+		for _, t := range s.asked {
+			if t.Coordinator() == old {
+				asked = append(asked, t.Seq())
+			}
+		}
+		if err := space.Answer(asked, old); err != nil {
+			return err
+		}
+	}
 	if err := s.enlist(c); err != nil {
 		return err
 	}

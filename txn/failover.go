@@ -29,6 +29,7 @@ type failover struct {
 	thread   *rdma.Thread // of the goroutine
 	copier   *memory.Copier
 	copied   atomic.Pointer[memory.CopyProgress]
+	looked   atomic.Uint32 // the epoch in which it was looked whether anything is missing
 	lookAt   int64 // when to look next whether a blade is back
 
 	mu      sync.Mutex
@@ -100,6 +101,7 @@ func (db *DB) bladeDown(c *rdma.Coro, _ error) error {
 		return nil
 	}
 	defer f.deciding.Store(false)
+	defer db.lookForGaps() // whoever has declared a blade dead may have died then
 	for range maxFailovers {
 		dead, err := db.probe(c)
 		if err != nil {
@@ -122,6 +124,23 @@ func (db *DB) bladeDown(c *rdma.Coro, _ error) error {
 		}
 	}
 	return errors.Join(rdma.ErrBladeDown, errors.New("txn: blades come and go"))
+}
+
+// lookForGaps sees to it that what is missing is replaced: copies, or a blade, whoever
+// has declared it dead.
+func (db *DB) lookForGaps() {
+	f := &db.failover
+	e := uint32(db.space.View().Epoch)
+	if f.looked.Swap(e) == e || f.degraded.Load() {
+		return
+	}
+	if r := db.space.Redundancy(); len(r.Down) > 0 || r.Missing > 0 {
+		f.degraded.Store(true)
+		select {
+		case f.kick <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // again reports whether a failover that has failed is to be tried again: another blade
@@ -201,6 +220,9 @@ func (db *DB) probe(c *rdma.Coro) ([]rdma.BladeID, error) {
 // answers asks a blade, several times if need be.
 func (db *DB) answers(c *rdma.Coro, b rdma.BladeID) (bool, error) {
 	t := c.Thread()
+	if db.space.Restarted(b) {
+		return false, nil // it would answer, but not for what it had
+	}
 	buf, err := t.Alloc(8)
 	if err != nil {
 		return false, err
@@ -285,6 +307,7 @@ func (db *DB) stopFailover() error {
 // copies. busy: there is more to be done at once.
 func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
 	f := &db.failover
+	db.lookForGaps()
 	if !f.degraded.Load() || !f.keeping.CompareAndSwap(false, true) {
 		return false, nil
 	}

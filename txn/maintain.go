@@ -95,7 +95,7 @@ func (db *DB) maintainOnce() (more bool, err error) {
 // a sweep if there is something to be swept.
 func (db *DB) maintainOn(c *rdma.Coro, o recovery.Options, sweeper **recovery.Sweeper, steps int) (more bool, err error) {
 	defer func() {
-		if errors.Is(err, rdma.ErrVerb) {
+		if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrBladeDown) {
 			*sweeper = nil
 			e := recovery.Reconnect(c, db.space)
 			if errors.Is(e, rdma.ErrBladeDown) {

@@ -248,6 +248,8 @@ func (r *run) holds(x *tx, e *entry, line []byte) (held, asks bool) {
 		return false, false
 	case e.Prev != 0 && g == record.FreeAt(e.Prev):
 		return true, false
+	case e.Kind == log.Update && g == record.FreeAt(x.Tx) && len(line) == record.LineSize && record.Image(line).Meta().State() == record.Free:
+		return false, false // it has taken back its insert, and freed the block
 	case e.Kind == log.Update && g == record.FreeAt(x.Tx):
 		return x.Kind == log.Undo || len(e.Image) > record.LineSize || r.v.Written(e.Addr) > 1, false
 	case e.Kind == log.Update && len(line) == record.LineSize && record.Image(line).Meta().State() == record.Free:
@@ -386,6 +388,9 @@ func (r *run) persist() error {
 	var ids []uint32
 	for _, co := range r.claim.Coordinators {
 		byID[co.ID] = &memory.Verdict{Coordinator: co.ID}
+		if co.Closing { // its clients have their answers
+			byID[co.ID].Last = record.MaxSequence
+		}
 		ids = append(ids, co.ID)
 	}
 	for _, x := range r.txs {

@@ -156,6 +156,9 @@ func Reconnect(c *rdma.Coro, s *memory.Space) error {
 		if l.Blades[b].State == memory.BladeDown {
 			continue
 		}
+		if s.Restarted(rdma.BladeID(b)) {
+			return fmt.Errorf("recovery: connecting again: blade %d has restarted: %w", b, rdma.ErrBladeDown)
+		}
 		for i := 0; ; i++ {
 			err := c.Thread().Reconnect(rdma.BladeID(b))
 			if err == nil {

@@ -116,7 +116,8 @@ type Fabric struct {
 	blades  []*blade
 	cpus    []*device // compute blades, by number
 	faults  []Fault   // timed ones, by number
-	waiting []Fault   // for the port of their thread
+	struck  [faultKinds]uint64
+	waiting []Fault // for the port of their thread
 
 	running bool
 	cur     *proc // whose code runs; nil: the caller of Run or of a port outside it
@@ -314,6 +315,15 @@ func (f *Fabric) Stats() Stats {
 		}
 	}
 	return s
+}
+
+// Struck is how often faults of a kind have struck: threads or blades that have stopped,
+// verbs that were lost, delayed or divided by one, or were slow or cut off by one.
+func (f *Fabric) Struck(k FaultKind) uint64 {
+	if k >= faultKinds {
+		return 0
+	}
+	return f.struck[k]
 }
 
 // Posted is how many verbs a thread has posted since the fabric was made. A fault

@@ -95,6 +95,7 @@ func (p *port) strikeVerb(v *verb) {
 			return false
 		}
 		v.fault, v.by = a.Kind, int64(a.By)*1000
+		p.f.struck[a.Kind]++
 		p.f.trace.note(p.f.now, a.String(), uint64(p.index), p.verbs)
 		return true
 	})
@@ -103,6 +104,7 @@ func (p *port) strikeVerb(v *verb) {
 
 // die stops the thread, whose code runs. It does not return when that is a body.
 func (p *port) die(pr *proc) {
+	p.f.struck[FaultStop]++
 	p.f.stopThread(p, pr)
 	if pr.yield != nil {
 		panic(killed{})
@@ -141,6 +143,7 @@ func (f *Fabric) strike(x *Fault) {
 			for _, p := range slices.Clone(c.ports) {
 				if p.index == x.Thread && !p.dead {
 					pr := p.proc
+					f.struck[FaultStop]++
 					f.stopThread(p, pr)
 					if pr != nil && pr.yield != nil && pr.stop != nil {
 						pr.kill()
@@ -156,6 +159,7 @@ func (f *Fabric) strike(x *Fault) {
 // restart stops a blade: connections are gone, WRITEs that are not placed too,
 // and without memory everything. It is back with a key that nobody knows yet.
 func (f *Fabric) restart(b *blade, x *Fault) {
+	f.struck[FaultRestart]++
 	for len(b.latePut) > 0 {
 		q := b.latePut[0]
 		for _, l := range q.late {

@@ -26,7 +26,9 @@ func (f *Fabric) submit(g *group) {
 	d.out += len(g.verbs)
 	c := course{d: d, bl: bl, now: f.now, op: d.opPs + d.missPs() + d.qpPs, x: 1}
 	if len(bl.slow) > 0 {
-		c.x = bl.factor(f.now)
+		if c.x = bl.factor(f.now); c.x > 1 {
+			f.struck[FaultSlow]++
+		}
 	}
 	c.remote = scale(d.opPs+bl.qpPs, c.x)
 	c.fwd, c.back = scale(d.fwd, c.x), scale(d.back, c.x)
@@ -132,6 +134,7 @@ func (f *Fabric) arrives(p *port, q *queuePair, v *verb, c *course, at int64, r 
 	}
 	arrive = max(arrive, q.arrive)
 	if end := c.bl.cut(arrive, p.index); end > arrive {
+		f.struck[FaultPartition]++
 		if end-arrive >= f.timeout {
 			f.lost(v, q, rdma.StatusTimeout, c.now+f.timeout)
 			return false

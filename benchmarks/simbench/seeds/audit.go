@@ -17,21 +17,21 @@ const mostFindings = 8
 // audit walks a database that was closed, as txnode check does: no lock is left,
 // every image is intact, all replicas are equal, every block in use is one that a
 // slot points to, no log has anything to be done. And every block that is free was
-// given back to space, so that somebody can have it. A space that is nil is not asked.
-// open: it was not closed, and there are coordinators.
-func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space, open bool) (err error) {
-	l, err := memory.LoadLayout(cat)
-	if err != nil {
-		return err
+// given back to space, so that somebody can have it. A space that is nil is not asked:
+// one that was opened after a crash finds free blocks by their headers, so that what
+// the walk calls free it can have, too. open: it was not closed, and there are coordinators.
+func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space, open bool) (l *memory.Layout, sum verify.Summary, err error) {
+	if l, err = memory.LoadLayout(cat); err != nil {
+		return l, sum, err
 	}
 	d, err := verify.Attach(f, l)
 	if err != nil {
-		return err
+		return l, sum, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	var found []string
 	findings := 0
-	sum, err := d.Check(context.Background(), verify.Options{Report: func(x verify.Finding) error {
+	sum, err = d.Check(context.Background(), verify.Options{Report: func(x verify.Finding) error {
 		if open && aboutExtent(l, &x) {
 			return nil
 		}
@@ -41,16 +41,16 @@ func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space, open bool) (e
 		return nil
 	}})
 	if err != nil {
-		return err
+		return l, sum, err
 	}
 	if findings > 0 {
-		return fmt.Errorf("the walk over the blades has %d findings:\n\t\t%s", findings, strings.Join(found, "\n\t\t"))
+		return l, sum, fmt.Errorf("the walk over the blades has %d findings:\n\t\t%s", findings, strings.Join(found, "\n\t\t"))
 	}
 	if sum.Coordinators > 0 && !open {
-		return fmt.Errorf("%d coordinators are registered after all were closed", sum.Coordinators)
+		return l, sum, fmt.Errorf("%d coordinators are registered after all were closed", sum.Coordinators)
 	}
 	if space == nil {
-		return nil
+		return l, sum, nil
 	}
 	free := uint64(0)
 	for class := range memory.Class(memory.NumClasses) {
@@ -58,9 +58,9 @@ func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space, open bool) (e
 		free += n + unseen
 	}
 	if free != sum.Free {
-		return fmt.Errorf("%d blocks are free on the blades, the allocator knows %d", sum.Free, free)
+		err = fmt.Errorf("%d blocks are free on the blades, the allocator knows %d", sum.Free, free)
 	}
-	return nil
+	return l, sum, err
 }
 
 // aboutExtent tells the trace of a split that nobody has finished: the memory of the
@@ -79,16 +79,22 @@ func aboutExtent(l *memory.Layout, x *verify.Finding) bool {
 
 // close ends the database and audits what it leaves. Where others have recovered the
 // dead, nothing of them may be left before: it is then opened once more, since
-// workers whose threads were stopped keep a handle from being closed.
+// workers whose threads were stopped keep a handle from being closed. Every outcome is
+// what it was.
 func (b *bench) close() error {
 	f := b.world.fabric
 	if b.survive {
 		f.Settle()
-		if err := audit(f, b.world.catalog, nil, true); err != nil {
+		if _, _, err := audit(f, b.world.catalog, nil, true); err != nil {
 			return fmt.Errorf("before the database was closed: %w", err)
 		}
+	}
+	if b.survive || b.faults != nil && b.seed%reopenEvery == 0 {
 		f.StopAll()
 		if err := b.openDB(); err != nil {
+			return err
+		}
+		if err := b.ledger.again(b.db); err != nil {
 			return err
 		}
 	}
@@ -98,7 +104,16 @@ func (b *bench) close() error {
 	}
 	f.Settle()
 	if b.faults != nil {
-		space = nil // it finds the free blocks of earlier sessions when it needs them
+		space = nil
 	}
-	return audit(f, b.world.catalog, space, false)
+	l, sum, err := audit(f, b.world.catalog, space, false)
+	if err != nil {
+		return err
+	}
+	b.cover(l, &sum)
+	return nil
 }
+
+// reopenEvery is in how many runs in which everybody was killed the database is opened
+// a second time.
+const reopenEvery = 8

@@ -44,6 +44,7 @@ type plan struct {
 	faults              []sim.Fault
 	survive             bool          // whoever is not stopped goes on, and recovers the dead
 	lease               time.Duration // of coordinators, then
+	gone                int           // the blade that never comes back; -1: none
 }
 
 // String tells the plan, for a report.
@@ -81,6 +82,9 @@ func (p *plan) faultText() string {
 	if p.survive {
 		s = " lease=" + p.lease.String()
 	}
+	if p.gone >= 0 {
+		s += fmt.Sprintf(" gone=%d", p.gone)
+	}
 	for i, x := range p.faults {
 		s += map[bool]string{true: " faults=", false: ";"}[i == 0] + x.String()
 	}
@@ -99,7 +103,7 @@ const txnsPerSeed = 240
 func draw(seed uint64, o *Options) (*plan, error) {
 	r := rng(seed*0x9e3779b97f4a7c15 + 0x5eed)
 	p := &plan{
-		seed: seed, work: pick(&r),
+		seed: seed, work: pick(&r), gone: -1,
 		policy: occ.Policy(r.n(2)), backups: int(r.n(3)),
 		compute: 1 + int(r.n(3)), coroutines: 1 + int(r.n(4)),
 		readBackups: r.chance(25), groups: 4 << r.n(3), grow: r.chance(40),
@@ -142,6 +146,14 @@ func draw(seed uint64, o *Options) (*plan, error) {
 	if p.faults != nil {
 		r := rng(seed ^ 0x5a7e)
 		p.survive, p.lease = r.chance(60), []time.Duration{300, 1000, 5000}[r.n(3)]*time.Microsecond
+		for i := range p.faults {
+			if x := &p.faults[i]; x.Kind == sim.FaultRestart {
+				p.survive = true // only who is at work can see to a blade that is lost
+				if x.For == 0 && p.blades > p.backups+1 {
+					p.gone = x.Blade
+				}
+			}
+		}
 	}
 	return p, nil
 }

@@ -9,9 +9,10 @@ import (
 )
 
 // RunMany runs the seeds from, from+1, ... on several processors, until one
-// violates something; it returns how many were run, and that violation. progress,
-// if not nil, is called now and then.
-func RunMany(ctx context.Context, from, count uint64, workers int, o Options, progress func(done uint64)) (done uint64, err error) {
+// violates something; it returns what they have come to, of which Runs is how many
+// were run to their ends, and that violation. progress, if not nil, is called now and
+// then.
+func RunMany(ctx context.Context, from, count uint64, workers int, o Options, progress func(done uint64)) (seen Coverage, err error) {
 	var (
 		next, ran atomic.Uint64
 		stop      atomic.Bool
@@ -27,9 +28,10 @@ func RunMany(ctx context.Context, from, count uint64, workers int, o Options, pr
 				if i >= count {
 					return
 				}
-				_, err := Run(from+i, o)
+				r, err := Run(from+i, o)
 				n := ran.Add(1)
 				mu.Lock()
+				seen.Add(&r.Coverage)
 				if err != nil && (found == nil || i < at) {
 					found, at = err, i
 					stop.Store(true)
@@ -45,7 +47,7 @@ func RunMany(ctx context.Context, from, count uint64, workers int, o Options, pr
 	if found == nil {
 		found = context.Cause(ctx)
 	}
-	return ran.Load(), found
+	return seen, found
 }
 
 // Minimize runs the seed of a violation again, with ever fewer of its faults, and

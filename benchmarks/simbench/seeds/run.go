@@ -40,6 +40,7 @@ type Result struct {
 	Verbs     uint64
 	VirtualNs int64
 	TraceHash uint64
+	Coverage  Coverage
 }
 
 // Violation is something that must not happen, and how to see it again.
@@ -129,6 +130,10 @@ func (p *plan) run(r *Result, o *Options) (err error) {
 	if err := b.openDB(); err != nil {
 		return err
 	}
+	defer func() {
+		b.cov.Txns, b.cov.Verbs = uint64(r.Txns), f.Stats().Verbs
+		r.Coverage = b.cov
+	}()
 	err = p.work.run(b)
 	txns := b.history()
 	r.Txns = len(txns)
@@ -139,6 +144,9 @@ func (p *plan) run(r *Result, o *Options) (err error) {
 	// Inserts that a recovery has undone leave an absence with a version of its own.
 	if e := check.Check(txns, check.Options{FromEmpty: true, Placeholders: b.faults != nil}).Err(); e != nil {
 		err = errors.Join(e, err)
+	}
+	if err == nil {
+		err = b.compare(txns)
 	}
 	if err != nil {
 		return errors.Join(err, b.abandon(err))
@@ -182,7 +190,8 @@ func (b *bench) abandon(err error) error {
 		return nil
 	}
 	b.world.fabric.Settle()
-	return audit(b.world.fabric, b.world.catalog, nil, true)
+	_, _, found := audit(b.world.fabric, b.world.catalog, nil, true)
+	return found
 }
 
 // fabric makes the options of the simulated fabric.

@@ -24,12 +24,33 @@ func TestSeeds(t *testing.T) {
 	if testing.Short() {
 		n = min(n, 150)
 	}
-	done, err := seeds.RunMany(t.Context(), 1, n, runtime.GOMAXPROCS(0), seeds.Options{}, nil)
+	seen, err := seeds.RunMany(t.Context(), 1, n, runtime.GOMAXPROCS(0), seeds.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if done != n {
-		t.Errorf("%d seeds were run, want %d", done, n)
+	t.Log(&seen)
+	enough(t, n, &seen)
+}
+
+// enough fails unless n seeds have been run, and have come to every workload, policy
+// and replication, often enough for a proof.
+func enough(t *testing.T, n uint64, seen *seeds.Coverage) {
+	t.Helper()
+	if seen.Runs != n {
+		t.Errorf("%d seeds were run, want %d", seen.Runs, n)
+	}
+	for i, w := range seeds.Workloads() {
+		if seen.Workloads[i] < n/60 {
+			t.Errorf("workload %s in %d of %d runs", w, seen.Workloads[i], n)
+		}
+	}
+	for f, k := range seen.Backups {
+		if k < n/5 {
+			t.Errorf("f=%d in %d of %d runs", f, k, n)
+		}
+	}
+	if min(seen.Policies[0], seen.Policies[1]) < n/4 || seen.Grown < n/12 {
+		t.Errorf("policies in %v runs, indexes split in %d, of %d", seen.Policies, seen.Grown, n)
 	}
 }
 
@@ -43,12 +64,23 @@ func TestSeedsWithFaults(t *testing.T) {
 	if testing.Short() {
 		n = min(n, 100)
 	}
-	done, err := seeds.RunMany(t.Context(), 1, n, runtime.GOMAXPROCS(0), seeds.Options{Faults: kinds}, nil)
+	seen, err := seeds.RunMany(t.Context(), 1, n, runtime.GOMAXPROCS(0), seeds.Options{Faults: kinds}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if done != n {
-		t.Errorf("%d seeds were run, want %d", done, n)
+	t.Log(&seen)
+	enough(t, n, &seen)
+	for _, k := range kinds {
+		if seen.Struck[k] < n/20 {
+			t.Errorf("%v has struck in %d of %d runs", k, seen.Struck[k], n)
+		}
+	}
+	if seen.Survived < n/3 || seen.Survived > n-n/4 {
+		t.Errorf("survivors went on in %d of %d runs", seen.Survived, n)
+	}
+	if seen.Coordinators < n || seen.Finished < n/2 || seen.Undone < n/3 || seen.Unknown < n/25 {
+		t.Errorf("%d coordinators were recovered, %d transactions finished, %d undone, %d unknown outcomes answered, in %d runs",
+			seen.Coordinators, seen.Finished, seen.Undone, seen.Unknown, n)
 	}
 }
 
@@ -60,7 +92,7 @@ func TestFaultsStrike(t *testing.T) {
 		if err != nil || len(kinds) != 1 || kinds[0].String() != name {
 			t.Fatal(kinds, err)
 		}
-		changed := 0
+		changed, drawn := 0, 0
 		for seed := range uint64(4) {
 			with, err := seeds.Run(seed, seeds.Options{Faults: kinds})
 			if err != nil {
@@ -77,12 +109,15 @@ func TestFaultsStrike(t *testing.T) {
 			if with != again {
 				t.Errorf("%s: seed %d is two runs:\n%+v\n%+v", name, seed, with, again)
 			}
-			if !strings.Contains(with.Case, " faults="+name+"(") {
-				t.Errorf("%s: the case is %s", name, with.Case)
+			if strings.Contains(with.Case, " faults="+name+"(") {
+				drawn++
 			}
 			if with.Txns != without.Txns {
 				changed++
 			}
+		}
+		if drawn == 0 || drawn < 4 && name != "restart" { // no blade of the only copy stops
+			t.Errorf("%s: drawn by %d of 4 seeds", name, drawn)
 		}
 		if changed == 0 && (name == "stop" || name == "lose" || name == "drop") {
 			t.Errorf("%s changes nothing that is recorded", name)
@@ -114,7 +149,11 @@ func TestViolationTellsHowToRepeatIt(t *testing.T) {
 func trace(t *testing.T, seed uint64) (seeds.Result, []byte) {
 	t.Helper()
 	var out bytes.Buffer
-	r, err := seeds.Run(seed, seeds.Options{Trace: &out})
+	o := seeds.Options{Trace: &out}
+	if seed%2 == 1 { // with faults: killed, or survived
+		o.Faults, _ = seeds.ParseFaultKinds("all")
+	}
+	r, err := seeds.Run(seed, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,13 +227,13 @@ func TestWorkloads(t *testing.T) {
 
 func TestRunManyStopsWhenCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	done, err := seeds.RunMany(ctx, 1, 1<<40, 2, seeds.Options{}, func(n uint64) {
+	seen, err := seeds.RunMany(ctx, 1, 1<<40, 2, seeds.Options{}, func(n uint64) {
 		if n >= 3 {
 			cancel()
 		}
 	})
-	if !errors.Is(err, context.Canceled) || done < 3 || done > 10 {
-		t.Errorf("%d seeds, %v", done, err)
+	if !errors.Is(err, context.Canceled) || seen.Runs < 3 || seen.Runs > 10 {
+		t.Errorf("%d seeds, %v", seen.Runs, err)
 	}
 }
 
@@ -202,7 +241,8 @@ func TestRunManyStopsWhenCanceled(t *testing.T) {
 func TestRecord(t *testing.T) {
 	plain, _ := trace(t, 3)
 	rec := &sim.Recording{}
-	r, err := seeds.Run(3, seeds.Options{Record: rec})
+	kinds, _ := seeds.ParseFaultKinds("all")
+	r, err := seeds.Run(3, seeds.Options{Record: rec, Faults: kinds})
 	if err != nil {
 		t.Fatal(err)
 	}

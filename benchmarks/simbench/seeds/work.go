@@ -70,14 +70,16 @@ const batchOfRows = 4
 // so its variables need no locks.
 type bench struct {
 	*plan
-	store *engine.Store
-	db    *txn.DB
-	rng   rng
-	t     *rows
-	last  uint64          // key of the row that was added last beside the workload
-	added map[uint64]bool // first keys of the rows that were
-	world *world
-	open  []pending // transactions whose outcome nobody was told
+	store  *engine.Store
+	db     *txn.DB
+	rng    rng
+	t      *rows
+	last   uint64          // key of the row that was added last beside the workload
+	added  map[uint64]bool // first keys of the rows that were
+	world  *world
+	open   []pending // transactions whose outcome nobody was told
+	ledger ledger
+	cov    Coverage
 }
 
 type rows = txn.Table[uint64, []byte]
@@ -157,11 +159,13 @@ func (c *client) update(fn func(tx *txn.Tx) error, done func()) error {
 	answered := false
 	defer func() {
 		if !answered { // the thread was stopped
+			c.ledger.note(id, toldNothing)
 			c.open = append(c.open, pending{id, done})
 		}
 	}()
 	start := c.w.Now()
 	err := c.w.Update(context.Background(), func(tx *txn.Tx) error {
+		c.ledger.note(id, toldAborted) // the attempt before
 		id = tx.ID()
 		if err := c.stuck(c.w.Now(), start); err != nil {
 			return err
@@ -170,9 +174,15 @@ func (c *client) update(fn func(tx *txn.Tx) error, done func()) error {
 	})
 	switch {
 	case errors.Is(err, txn.ErrOutcomeUnknown) && c.faults != nil:
+		c.ledger.note(id, toldUnknown)
 		c.open = append(c.open, pending{id, done})
-	case err == nil && done != nil:
-		done()
+	case err != nil:
+		c.ledger.note(id, toldAborted)
+	default:
+		c.ledger.note(id, toldCommitted)
+		if done != nil {
+			done()
+		}
 	}
 	answered = true
 	return err

@@ -32,7 +32,7 @@ func (o *seedsOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	fs.Uint64Var(&o.count, "seeds", 2000, "number of seeds")
 	fs.IntVar(&o.threads, "parallel", cpus, "number of seeds that run at a time")
 	fs.StringVar(&o.workload, "workload", "", "workload instead of the one that each seed draws, by default none:\n"+strings.Join(seeds.Workloads(), ", "))
-	fs.StringVar(&o.faults, "faults", "none", "kinds of faults that each seed draws from, by commas: all, none, or of\n"+strings.Join(seeds.FaultNames(), ", "))
+	fs.StringVar(&o.faults, "faults", "none", "kinds of faults that each seed draws from, by commas: all (but restart), none, or of\n"+strings.Join(seeds.FaultNames(), ", "))
 	fs.StringVar(&o.only, "only", "", "`faults` to inject instead of what is drawn, as expressions separated by semicolons; by default none")
 	fs.StringVar(&o.trace, "trace", "", "`file` to write a trace of one seed to: every effect and completion, a line each, or,\nif its name ends in .json, every verb in the Chrome trace format; by default none")
 	completeWith(cmd, "workload", seeds.Workloads()...)
@@ -89,7 +89,7 @@ func (o *seedsOptions) run(ctx context.Context, w *World) error {
 	}
 	start := w.Now()
 	var last atomic.Int64
-	done, err := seeds.RunMany(ctx, o.from, o.count, o.threads, options, func(n uint64) {
+	seen, err := seeds.RunMany(ctx, o.from, o.count, o.threads, options, func(n uint64) {
 		if now := w.Now(); now.UnixMilli()-last.Load() >= 200 {
 			last.Store(now.UnixMilli())
 			w.note("%d of %d seeds, %.0f/s", n, o.count, float64(n)/max(now.Sub(start).Seconds(), 1e-3))
@@ -102,7 +102,8 @@ func (o *seedsOptions) run(ctx context.Context, w *World) error {
 		if err != nil {
 			of = fmt.Sprintf(" of %d", o.count)
 		}
-		fmt.Fprintf(w.Stdout, "%d%s seeds, from %d: no violation (%v, %.0f seeds/s)\n", done, of, o.from, took.Round(time.Millisecond), float64(done)/max(took.Seconds(), 1e-3))
+		fmt.Fprintf(w.Stdout, "%d%s seeds, from %d: no violation (%v, %.0f seeds/s)\n", seen.Runs, of, o.from, took.Round(time.Millisecond), float64(seen.Runs)/max(took.Seconds(), 1e-3))
+		fmt.Fprintln(w.Stdout, &seen)
 	}
 	return o.verdict(w, err)
 }

@@ -1,0 +1,135 @@
+package seeds
+
+import (
+	"fmt"
+	"strings"
+
+	"txnode/memory"
+	"txnode/verify"
+)
+
+// Coverage is what a run, or many, has come to: a fault that never strikes and a path
+// that is never taken prove nothing.
+type Coverage struct {
+	Runs     uint64
+	Txns     uint64 // recorded
+	Verbs    uint64
+	Survived uint64 // runs in which whoever was left recovered the dead
+
+	Workloads [16]uint64                 // runs, by number of the workload
+	Struck    [16]uint64                 // runs in which a fault has struck, by sim.FaultKind
+	Policies  [2]uint64                  // runs
+	Backups   [memory.MaxReplicas]uint64 // runs, by f
+
+	Grown        uint64 // runs in which an index was split
+	SubTables    uint64 // of the indexes at the end
+	Coordinators uint64 // that were recovered
+	Finished     uint64 // transactions that recovery has found committed
+	Undone       uint64 // and that it has undone, or was asked for
+	Unknown      uint64 // transactions whose clients were not told, and that have an answer
+	NoAnswer     uint64 // and that have none: on threads with several coroutines
+	Epochs       uint64
+	Outages      uint64 // blades that were declared dead
+	Built        uint64 // copies that were built in their place
+	Gone         uint64 // runs that ended without a blade
+}
+
+// Add adds what another run has come to.
+func (c *Coverage) Add(d *Coverage) {
+	c.Runs += d.Runs
+	c.Txns += d.Txns
+	c.Verbs += d.Verbs
+	c.Survived += d.Survived
+	for i := range c.Workloads {
+		c.Workloads[i] += d.Workloads[i]
+	}
+	for i := range c.Struck {
+		c.Struck[i] += d.Struck[i]
+	}
+	for i := range c.Policies {
+		c.Policies[i] += d.Policies[i]
+	}
+	for i := range c.Backups {
+		c.Backups[i] += d.Backups[i]
+	}
+	c.Grown += d.Grown
+	c.SubTables += d.SubTables
+	c.Coordinators += d.Coordinators
+	c.Finished += d.Finished
+	c.Undone += d.Undone
+	c.Unknown += d.Unknown
+	c.NoAnswer += d.NoAnswer
+	c.Epochs += d.Epochs
+	c.Outages += d.Outages
+	c.Built += d.Built
+	c.Gone += d.Gone
+}
+
+// String tells it in a few lines.
+func (c *Coverage) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d transactions, %d verbs; workloads:", c.Txns, c.Verbs)
+	for i := range works {
+		fmt.Fprintf(&b, " %s %d", works[i].name, c.Workloads[i])
+	}
+	fmt.Fprintf(&b, "\nf:")
+	for i, n := range c.Backups {
+		if n > 0 {
+			fmt.Fprintf(&b, " %d in %d", i, n)
+		}
+	}
+	fmt.Fprintf(&b, "; policy default in %d, ford in %d; indexes split in %d", c.Policies[0], c.Policies[1], c.Grown)
+	faults := ""
+	for _, k := range faultKinds {
+		if c.Struck[k] > 0 {
+			faults += fmt.Sprintf(" %v %d", k, c.Struck[k])
+		}
+	}
+	if faults == "" {
+		return b.String()
+	}
+	fmt.Fprintf(&b, "\nruns that a fault has struck:%s; survivors went on in %d", faults, c.Survived)
+	fmt.Fprintf(&b, "\nrecovered: %d coordinators, %d transactions finished or found committed, %d undone; %d unknown outcomes answered, %d not", c.Coordinators,
+		c.Finished, c.Undone, c.Unknown, c.NoAnswer)
+	if c.Outages > 0 {
+		fmt.Fprintf(&b, "\nblades declared dead: %d, copies built: %d, runs that ended without one: %d", c.Outages, c.Built, c.Gone)
+	}
+	return b.String()
+}
+
+// cover notes what the plan was, and what catalog, fabric and walk tell.
+func (b *bench) cover(l *memory.Layout, sum *verify.Summary) {
+	c := &b.cov
+	c.Runs = 1
+	for i := range works {
+		if &works[i] == b.work {
+			c.Workloads[i] = 1
+		}
+	}
+	c.Policies[b.policy&1], c.Backups[b.backups] = 1, 1
+	for _, k := range faultKinds {
+		if b.world.fabric.Struck(k) > 0 {
+			c.Struck[k] = 1
+		}
+	}
+	if b.survive {
+		c.Survived = 1
+	}
+	if b.gone >= 0 {
+		c.Gone = 1
+	}
+	c.Epochs, c.Coordinators = uint64(l.Epoch), uint64(len(l.Verdicts))
+	for i := range l.Verdicts {
+		c.Finished += uint64(len(l.Verdicts[i].Committed))
+		c.Undone += uint64(len(l.Verdicts[i].Aborted))
+	}
+	for i := range sum.Tables {
+		c.SubTables += sum.Tables[i].SubTables
+		if sum.Tables[i].SubTables > startTables {
+			c.Grown = 1
+		}
+	}
+}
+
+// startTables is how many sub-tables a new index has.
+const startTables = 1
