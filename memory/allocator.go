@@ -49,8 +49,8 @@ func (s *Space) NewAllocator(t *rdma.Thread) (*Allocator, error) {
 }
 
 // Alloc returns a block of the class. On the blades its header is zero, or says
-// that the block is free. Blocks come from segments with their primaries on all
-// blades in turn. The segment may be younger than the view that the caller holds.
+// that the block is free. Blocks that are allocated one after the other lie one
+// after the other, a chunk of up to 64 of them; the primaries of chunks are on all blades in turn. The segment may be younger than the view that the caller holds.
 func (a *Allocator) Alloc(c *rdma.Coro, class Class) (Addr, error) {
 	if class < NumClasses {
 		l := &a.lists[class]

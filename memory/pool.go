@@ -2,6 +2,7 @@ package memory
 
 import (
 	"fmt"
+	"slices"
 )
 
 // pool is what a Space has of one class and allocators may take.
@@ -46,9 +47,9 @@ func (s *Space) initPools() {
 }
 
 // take appends up to want free blocks to out: those that were given back or,
-// when they are few, blocks never used, from as many segments as there are
-// blades, so that neighbours have their primaries on different blades. It adds
-// at most one segment, when there are fewer than that. err says why none could
+// when they are few, blocks never used, each time from another of as many segments
+// as there are blades, so that all have primaries of a table's records. It adds at
+// most one segment, when there are fewer than that. err says why none could
 // be added, if nothing was found.
 func (s *Space) take(out []Addr, class Class, want int) (_ []Addr, err error) {
 	s.mu.Lock()
@@ -74,27 +75,24 @@ func (s *Space) take(out []Addr, class Class, want int) (_ []Addr, err error) {
 	return out, err
 }
 
-// carve takes blocks from the open segments in turn. The one to be allocated
-// first comes last.
+// carve takes blocks of one open segment, so that what is allocated together lies
+// together, and the next time of another. The one to be allocated first comes last.
 func (p *pool) carve(out []Addr, class Class, want int) []Addr {
 	from := len(out)
-	for i := 0; want > 0 && len(p.open) > 0; want-- {
-		c := &p.open[i]
-		out = append(out, MakeAddr(c.seg, c.next*class.Size()))
-		if c.next++; c.next == c.n {
-			p.open = append(p.open[:i], p.open[i+1:]...)
-			i--
+	for want > 0 && len(p.open) > 0 {
+		c := &p.open[0]
+		for ; want > 0 && c.next < c.n; want-- {
+			out = append(out, MakeAddr(c.seg, c.next*class.Size()))
+			c.next++
 		}
-		if i++; i >= len(p.open) {
-			i = 0
+		if full := c.next == c.n; full {
+			p.open = p.open[:copy(p.open, p.open[1:])]
 		}
 	}
-	if len(p.open) > 1 { // begin elsewhere the next time
+	if len(p.open) > 1 {
 		p.open = append(p.open[1:], p.open[0])
 	}
-	for i, j := from, len(out)-1; i < j; i, j = i+1, j-1 {
-		out[i], out[j] = out[j], out[i]
-	}
+	slices.Reverse(out[from:])
 	return out
 }
 

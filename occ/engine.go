@@ -89,6 +89,7 @@ type Table struct {
 type Engine struct {
 	space   *memory.Space
 	cache   *addrcache.Cache
+	runs    *addrcache.Runs
 	opts    Options
 	readers atomic.Uint32 // sessions that have no coordinator, since the space is read-only
 	tap     atomic.Pointer[Tap]
@@ -108,13 +109,14 @@ func NewEngine(space *memory.Space, o Options) *Engine {
 	if o.ReclaimAfter == 0 {
 		o.ReclaimAfter = 16384
 	}
-	e := &Engine{space: space, cache: addrcache.New(o.CacheBytes), opts: o, sessions: map[*Session]uint32{}}
+	e := &Engine{space: space, cache: addrcache.New(o.CacheBytes), runs: addrcache.NewRuns(o.CacheBytes), opts: o, sessions: map[*Session]uint32{}}
 	if o.Flush == FlushDurable {
 		e.durable.generation.Store(space.Checkpoint())
 		e.durable.covered.Store(space.Checkpoint())
 	}
 	if f, ok := space.Fabric().(rdma.PageAdvisor); ok {
 		e.cache.Advise(f.AdviseHuge)
+		e.runs.Advise(f.AdviseHuge)
 	}
 	return e
 }

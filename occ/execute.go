@@ -26,14 +26,6 @@ func (tx *Tx) Execute() error {
 	c := tx.c
 	c.Count = &tx.phases[PhaseExecute]
 	first := tx.fetched
-	if tx.hide {
-		c.Yield() // Stage has begun to load the lines of the address cache
-		for i := first; i < len(tx.items); i++ {
-			tx.locate(&tx.items[i])
-		}
-		tx.touchBlocks(first)
-		c.Yield()
-	}
 	b := &tx.batch
 	b.Reset()
 	items := tx.items[first:]
@@ -105,46 +97,6 @@ func (tx *Tx) Execute() error {
 		return nil
 	}
 	return tx.certify(first)
-}
-
-// hides reports whether it is better to let other coroutines run than to wait for
-// memory.
-func (s *Session) hides() bool { return s.thread.Touches() && s.eng.cache.Bytes() >= hideAbove }
-
-// locate asks the address cache for an item's block.
-func (tx *Tx) locate(it *item) {
-	cache := tx.s.eng.cache
-	if e := cache.First(it.spot); e.Is(it.spot) && tx.view.Valid(e.Addr()) {
-		it.addr, it.class, it.cached = e.Addr(), e.Class(), true
-		it.step = stepProbe
-		return
-	}
-	if a, class, ok := cache.Lookup(it.spot); ok && tx.reaches(a) {
-		it.addr, it.class, it.cached = a, class, true
-		it.step = stepProbe
-		return
-	}
-	it.step = stepSearch
-}
-
-// touchBlocks begins to load the blocks of the items from number first on, where
-// the blades are memory of this machine: while it comes, the other coroutines of the
-// thread run. What will be written is loaded on the backups too.
-func (tx *Tx) touchBlocks(first int) {
-	t := tx.s.thread
-	for i := first; i < len(tx.items); i++ {
-		it := &tx.items[i]
-		if it.step != stepProbe {
-			continue
-		}
-		n := readLen(it.class)
-		t.Touch(tx.view.At(it.addr, 0), n, it.update)
-		if it.update {
-			for k := 1; k < tx.view.Written(it.addr); k++ {
-				t.Touch(tx.view.At(it.addr, k), n, true)
-			}
-		}
-	}
 }
 
 // certify makes sure that what has been read by now existed at one moment, after
@@ -429,8 +381,7 @@ func (tx *Tx) probed(it *item) error {
 			}
 		}
 		if it.cached {
-			tx.s.eng.cache.Drop(it.spot, it.addr)
-			it.cached = false
+			tx.forget(it, it.addr)
 			it.addr = 0
 			it.step = stepSearch
 			return nil
@@ -501,8 +452,7 @@ func (tx *Tx) found(it *item, img record.Image) error {
 	it.version, it.class = img.Version(), m.Class()
 	it.sees(m)
 	if !it.cached {
-		tx.s.eng.cache.Store(it.spot, it.addr, it.class)
-		it.cached = true
+		tx.remember(it)
 	}
 	it.step = stepDone
 	if it.update && !it.locked {

@@ -82,8 +82,7 @@ func (tx *Tx) placeholders(first int) error {
 		err := it.table.Index.Insert(c, it.query, it.addr, it.class)
 		if err == nil {
 			it.locked = true
-			tx.s.eng.cache.Store(it.spot, it.addr, it.class)
-			it.cached = true
+			tx.remember(it)
 			continue
 		}
 		if errors.Is(err, index.ErrDuplicate) {
@@ -114,7 +113,7 @@ func (tx *Tx) removePlaceholders() error {
 		if !it.inserted || !it.locked {
 			continue
 		}
-		tx.s.eng.cache.Drop(it.spot, it.addr)
+		tx.forget(it, it.addr)
 		if mutant.AbortKeepsSlot {
 			continue
 		}
@@ -207,8 +206,8 @@ func (tx *Tx) moveRecords(unlock bool) error {
 		if it.from == 0 || it.write == writeNone {
 			continue
 		}
-		tx.s.eng.cache.Drop(it.spot, it.from)
-		tx.s.eng.cache.Store(it.spot, it.addr, it.class)
+		tx.forget(it, it.from)
+		tx.remember(it)
 		guard := tx.logAt + uint32(it.w) + record.GuardOff // of the image, which is in place by now
 		tx.s.thread.PutWord(guard, uint64(record.FreeAt(tx.id)))
 		wiped := it.buf

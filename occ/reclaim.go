@@ -43,7 +43,7 @@ type tombstone struct {
 const reclaimBatch = 16
 
 func (r *reclaimer) add(it *item, v record.TxID) {
-	r.push(tombstone{it.table, bytes.Clone(it.key()), it.keyHash(), it.spot, it.addr, it.class, v})
+	r.push(tombstone{it.table, bytes.Clone(it.key()), it.keyHash(), it.place(), it.addr, it.class, v})
 }
 
 func (r *reclaimer) push(t tombstone) {
@@ -202,7 +202,7 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) (reclaimResult, 
 		}
 		return reclaimLater, err
 	}
-	s.eng.cache.Drop(t.spot, t.addr)
+	s.eng.forget(t.table.ID, t.key, t.spot, t.addr)
 	if err := t.table.Index.Remove(c, q, t.addr); err != nil {
 		return reclaimLater, s.fail(err) // the lock stays
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/bits"
 	"unsafe"
 
 	"txnode/history"
@@ -62,7 +61,7 @@ const (
 type item struct {
 	table *Table
 	short uint64 // the key as a little-endian number, if klen is 8
-	spot  uint64 // where the address cache keeps the key
+	spot  uint64 // where the address cache keeps the key, 0: not asked for yet
 
 	addr    memory.Addr  // block, 0: the key has none
 	version record.TxID  // as read, and as held while locked
@@ -127,11 +126,6 @@ func (it *item) keyHash() uint64 {
 	return it.hash
 }
 
-// hideAbove is the size of the address cache, in bytes, from which on lookups and
-// records are taken to be out of the processor's caches, so that switching to
-// another coroutine twice costs less than waiting for them.
-const hideAbove = 64 << 20
-
 // flight is the buffers of one transaction, kept until its background requests
 // have completed.
 type flight struct {
@@ -180,7 +174,7 @@ type state struct {
 	moves   bool     // an item moves to a larger block
 	linked  bool     // the transaction has linked a block
 	late    bool     // an item was written that was not locked
-	hide    bool     // it is better to let other coroutines run than to wait for memory
+	far     bool     // blocks are loaded before they are asked for
 	homes   bladeSet // of the primaries of what is written, once that is sealed
 	behind  bladeSet // of the backups
 	busy    bool     // from Begin until the last background request is posted
@@ -303,7 +297,7 @@ func (tx *Tx) Begin() error {
 	if tx.index.n > 0 {
 		tx.index.reset()
 	}
-	tx.state = state{valid: true, active: true, busy: true, hide: tx.c.Multiplexed() && s.hides()}
+	tx.state = state{valid: true, active: true, busy: true, far: s.far()}
 	if tx.hist != nil {
 		tx.start = tx.clock()
 	}
@@ -439,33 +433,16 @@ func (tx *Tx) stage(t *Table, key []byte, update bool) (int, error) {
 	it.table, it.klen, it.w, it.update = t, uint16(len(key)), -1, update
 	if len(key) == 8 {
 		it.short = binary.LittleEndian.Uint64(key)
-		it.spot = spot(t.ID, it.short)
 	} else {
 		tx.keys = append(tx.keys, key...)
 		it.long = tx.keys[len(tx.keys)-len(key):]
-		it.spot = it.keyHash()
 	}
-	tx.s.eng.cache.Prefetch(it.spot)
+	tx.ahead(it)
 	if n >= linearItems {
 		tx.index.add(tx.items, n)
 	}
 	tx.turn = 0
 	return n, nil
-}
-
-// spot is where the address cache keeps an 8-byte key. Keys that are close to each
-// other as integers, of either byte order, are kept close: 128 of them share a page
-// of 64 lines, two a line, so that keys that are hot together touch few pages and
-// lines, and yet a line overflows hardly more often than with keys all over. Pages,
-// and where in a page a run of keys begins, are chosen by a hash; the tag is another
-// one, of the whole key.
-func spot(table uint16, key uint64) uint64 {
-	const tag = 0xffff << 48
-	k := key ^ bits.ReverseBytes64(key) // alike for both byte orders; the ends are the fast bytes
-	hi, lo := bits.Mul64(k&^(0x7f|0xff<<56)^uint64(table)<<56^0xa0761d6478bd642f, 0xe7037ed1a0b428db)
-	h := hi ^ lo
-	hi, lo = bits.Mul64(key^uint64(table)^0x8ebc6af09c88c6e3, 0x589965cc75374cc3)
-	return (hi^lo)&tag | (h^k>>1&63)&^tag
 }
 
 // find returns the number of a key, -1: not in the transaction. Keys are mostly asked

@@ -25,7 +25,7 @@ const DefaultArena = 16 << 20
 // method is safe for concurrent use.
 type Thread struct {
 	port   Port
-	touch  Toucher // the port, if it can
+	maps   []Mapping // of the blades, if they are memory of this process
 	fabric Fabric
 	caps   Caps
 	opts   ThreadOptions
@@ -64,7 +64,9 @@ func NewThread(f Fabric, o ThreadOptions) (*Thread, error) {
 		return nil, fmt.Errorf("rdma: thread %d: %w", o.Index, err)
 	}
 	t := &Thread{port: p, fabric: f, caps: f.Caps(), opts: o, arena: p.Arena()}
-	t.touch, _ = p.(Toucher)
+	if m, ok := p.(Mapped); ok {
+		t.maps = m.Mappings()
+	}
 	t.space.init(uint32(len(t.arena)))
 	t.rng = mix64(f.Seed() ^ mix64(uint64(o.Index)+0x9e3779b97f4a7c15))
 	t.throttle.init(o.Techniques.Throttle && !t.caps.Synchronous, t.caps.MaxBatch)

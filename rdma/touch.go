@@ -1,21 +1,33 @@
 package rdma
 
-// Toucher is a Port that can start to load a blade's memory into the processor's
-// caches, because the blade is memory of this machine. What it is told is a hint,
-// and checked like one: an address that leads nowhere is ignored.
-type Toucher interface {
-	// Touch loads the lines of [a.Off, a.Off+n), to be written if write.
-	Touch(a RemoteAddr, n uint32, write bool)
+import "unsafe"
+
+// Mapped is a Port of which the blades' regions are memory of this process. The
+// mappings, by blade, are those of the time when the thread was made.
+type Mapped interface {
+	Mappings() []Mapping
+}
+
+// Mapping is where a region is. What is posted goes through the port all the same.
+type Mapping struct {
+	Base unsafe.Pointer
+	Size uint64
 }
 
 // Touches reports whether Touch does anything.
-func (t *Thread) Touches() bool { return t.touch != nil }
+func (t *Thread) Touches() bool { return canPrefetch && t.maps != nil }
 
-// Touch starts to load memory that the thread will use soon, while it does
-// something else: see Toucher. It is no verb and is not counted.
+// touchMax bounds what one Touch loads, in bytes: the caches hold more useful things.
+const touchMax = 1024
+
+// Touch starts to load memory that the thread will use soon into the processor's
+// caches, to be written if write, while it does something else. It is no verb and is
+// not counted; an address that leads nowhere is ignored.
 func (t *Thread) Touch(a RemoteAddr, n uint32, write bool) {
-	if t.touch != nil {
-		t.touch.Touch(a, n, write)
+	if int(a.Blade) < len(t.maps) {
+		if m := &t.maps[a.Blade]; a.Off < m.Size {
+			prefetch(unsafe.Add(m.Base, a.Off), min(n, touchMax), write)
+		}
 	}
 }
 

@@ -31,4 +31,17 @@
 // touched by stores only. They are enough for eight doublings from when the entry was
 // stored; older entries go astray half of the time, and are looked up in the index
 // again. Together the tables take at most 27/16 of the limit.
+//
+// # Runs
+//
+// [Runs] keeps the addresses of integer keys that were inserted in order, in half a
+// byte to a byte each where the cache needs eight to twenty: of keys that are used all
+// the time, it then is what the processor's second-level cache can hold, and their
+// blocks can be loaded without a miss before. An entry stands for 32 consecutive keys
+// of a table: where the first of them is, or would be, by how many lines each is
+// further on than the one before, and which are known to be there. The first key of a
+// run begins an entry, the second one decides on the stride, and those that lie
+// elsewhere are left to the cache, or begin a second entry. A table whose keys do so
+// mostly is not looked for: a score says whether the last keys stored were where their
+// runs had them, and of such a table every sixteenth run is kept on trial.
 package addrcache

@@ -62,6 +62,3 @@ var (
 	_ [64 - unsafe.Sizeof(queuePair{})]byte
 	_ [unsafe.Sizeof(queuePair{}) - 64]byte
 )
-
-//go:noescape
-func touch(p unsafe.Pointer, n uintptr, write bool)

@@ -304,25 +304,3 @@ word:
 
 end:
 	RET
-
-// func touch(p unsafe.Pointer, n uintptr, write bool)
-TEXT ·touch(SB), NOSPLIT, $0-17
-	MOVQ p+0(FP), BX
-	MOVQ n+8(FP), CX
-	MOVBLZX write+16(FP), AX
-	TESTL AX, AX
-	JNZ  owned
-
-shared:
-	PREFETCHT0 (BX)
-	ADDQ $64, BX
-	SUBQ $64, CX
-	JA   shared
-	RET
-
-owned:
-	BYTE $0x0f; BYTE $0x0d; BYTE $0x0b // PREFETCHW (BX)
-	ADDQ $64, BX
-	SUBQ $64, CX
-	JA   owned
-	RET

@@ -25,5 +25,3 @@ func copyWords(dst, src unsafe.Pointer, n uintptr) {
 		atomic.StoreUint64((*uint64)(unsafe.Add(dst, i)), atomic.LoadUint64((*uint64)(unsafe.Add(src, i))))
 	}
 }
-
-func touch(unsafe.Pointer, uintptr, bool) {}

@@ -88,20 +88,14 @@ var pageSize = unix.Getpagesize()
 // one each time.
 func (p *port) executing() uint64 { return atomic.LoadUint64(p.announced) }
 
-// Touch prefetches lines of a region: rdma.Toucher.
-func (p *port) Touch(a rdma.RemoteAddr, n uint32, write bool) {
-	if int(a.Blade) >= len(p.qps) {
-		return
+// Mappings tells where the regions are: rdma.Mapped.
+func (p *port) Mappings() []rdma.Mapping {
+	maps := make([]rdma.Mapping, len(p.qps))
+	for i := range p.qps {
+		maps[i] = rdma.Mapping{Base: p.qps[i].base, Size: p.qps[i].size}
 	}
-	q := &p.qps[a.Blade]
-	if a.Off > q.size || uint64(n) > q.size-a.Off {
-		return
-	}
-	touch(unsafe.Add(q.base, a.Off), uintptr(min(n, touchMax)), write)
+	return maps
 }
-
-// touchMax bounds what one Touch loads, in bytes: the caches hold more useful things.
-const touchMax = 1024
 
 func (p *port) Poll() {}
 

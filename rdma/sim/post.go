@@ -74,7 +74,9 @@ func (p *port) Post(b *rdma.Batch, first int) {
 func (p *port) ring(pr *proc, g *group) {
 	f, q, n := p.f, g.q, len(g.verbs)
 	for q.out > 0 && q.out+n > f.opt.Profile.QueueDepth {
-		pr.await(p, forever)
+		if p.tasks == nil || p.cq.n == 0 { // pollTasks may leave some
+			pr.await(p, forever)
+		}
 		if p.tasks != nil && pr.yield != nil {
 			p.pollTasks(pr)
 		} else {
