@@ -15,5 +15,8 @@
 // TestPower does the same with the loss of power, on a simulated fabric that forgets
 // what was not flushed, line by line, of databases that are open with txn.DurabilityPower.
 //
-// "make crash KILLS=300 POWERS=500" is the long form of both.
+// TestKillAfterLoss is TestKill of writers that lose a blade, and may have it back.
+//
+// "make crash KILLS=300 LOSSES=200 POWERS=500" is the long form of all. The directory of
+// a failed run is kept, for txnode check and txnode inspect.
 package crashtest

@@ -62,7 +62,7 @@ func killing(t *testing.T, kills, perLife int, loss bool) {
 		}
 		live(t, &l, r, min(perLife, kills-sum.kills), sum)
 		if t.Failed() {
-			t.Fatalf("%v: the directory was %s; repeat with -seed %d", &l, l.Dir, *seedFlag)
+			t.Fatalf("%v; %s; repeat with -seed %d", &l, keep(l.Dir), *seedFlag)
 		}
 		if err := os.RemoveAll(l.Dir); err != nil {
 			t.Fatal(err)
@@ -71,6 +71,16 @@ func killing(t *testing.T, kills, perLife int, loss bool) {
 	}
 	t.Logf("%d kills, %d of them while the database was being opened; %d transactions acknowledged, %d under way when their process was killed, %d of which had taken effect",
 		sum.kills, sum.early, sum.committed, sum.unknown, sum.effective)
+}
+
+// keep saves a directory from being removed with the test's others, so that txnode check
+// and txnode inspect can show what is wrong in it.
+func keep(dir string) string {
+	to := filepath.Join(os.TempDir(), fmt.Sprintf("txnode-crash-%d", os.Getpid()))
+	if err := os.Rename(dir, to); err != nil {
+		return fmt.Sprintf("the directory could not be kept: %v", err)
+	}
+	return "the directory is kept in " + to
 }
 
 type totals struct{ kills, early, committed, unknown, effective int }
