@@ -30,7 +30,7 @@ type failover struct {
 	copier   *memory.Copier
 	copied   atomic.Pointer[memory.CopyProgress]
 	looked   atomic.Uint32 // the epoch in which it was looked whether anything is missing
-	lookAt   int64 // when to look next whether a blade is back
+	lookAt   int64         // when to look next whether a blade is back
 
 	mu      sync.Mutex
 	outages []Outage
