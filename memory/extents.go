@@ -60,8 +60,9 @@ type extentSegment struct {
 type extentSpace struct {
 	segs    []*extentSegment
 	byID    map[SegmentID]*extentSegment
-	pending []Addr // freed, with the word still on the blades
-	rotate  int    // blade whose turn it is
+	pending []Addr          // freed, with the word still on the blades
+	owners  map[Addr]uint64 // who has allocated an extent, since the database was opened
+	rotate  int             // blade whose turn it is
 }
 
 func (s *Space) newExtentSegment(id SegmentID) *extentSegment {
@@ -148,7 +149,7 @@ func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
 	}
 	unit := granule(s.opts.SegmentSize)
 	n := granulesFor(size, unit)
-	a, dirty, err := s.reserveExtent(n)
+	a, dirty, err := s.reserveExtent(n, c.Thread().Owner())
 	if err != nil {
 		return 0, err
 	}
@@ -170,9 +171,9 @@ func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
 	return a, nil
 }
 
-// reserveExtent finds n granules and marks them. dirty: they may have been used
-// before.
-func (s *Space) reserveExtent(n uint32) (a Addr, dirty bool, err error) {
+// reserveExtent finds n granules for an owner and marks them. dirty: they may have
+// been used before.
+func (s *Space) reserveExtent(n uint32, owner uint64) (a Addr, dirty bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.writable(); err != nil {
@@ -187,7 +188,12 @@ func (s *Space) reserveExtent(n uint32) (a Addr, dirty bool, err error) {
 	dirty = at < x.fresh
 	x.fresh = max(x.fresh, at+n)
 	s.extents.rotate = int(x.primary) + 1
-	return MakeAddr(x.id, at*granule(s.opts.SegmentSize)), dirty, nil
+	a = MakeAddr(x.id, at*granule(s.opts.SegmentSize))
+	if s.extents.owners == nil {
+		s.extents.owners = map[Addr]uint64{}
+	}
+	s.extents.owners[a] = owner
+	return a, dirty, nil
 }
 
 // extentRoom finds room on the blade whose turn it is, or next around the ring;
@@ -267,6 +273,7 @@ func (s *Space) settleFrees(c *rdma.Coro) error {
 		x, at := s.extents.byID[a.Segment()], a.Offset()/unit
 		x.mark(at, x.starts[at]&^freed, false)
 		x.starts[at] = 0
+		delete(s.extents.owners, a)
 	}
 	return nil
 }
@@ -407,6 +414,32 @@ func (s *Space) Extents() []Extent {
 	}
 	return out
 }
+
+// DeadExtents lists the extents that were allocated since the database was opened by
+// coordinators that are not registered any more (rdma.Thread.Owner): those that no index
+// leads to, when the index changes of the dead are finished or taken back, are lost.
+func (s *Space) DeadExtents() []Extent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unit := granule(s.opts.SegmentSize)
+	var out []Extent
+	for _, x := range s.extents.segs {
+		for g, n := range x.starts {
+			if n == 0 || n&freed != 0 {
+				continue
+			}
+			a := MakeAddr(x.id, uint32(g)*unit)
+			if owner := s.extents.owners[a]; owner != 0 && owner < MaxCoordinators && !s.Registered(uint32(owner)) {
+				out = append(out, Extent{a, n * unit})
+			}
+		}
+	}
+	return out
+}
+
+// SettleExtents clears on the blades the words of extents that were freed, so that
+// their places can be used again. AllocExtent and Close do it, too.
+func (s *Space) SettleExtents(c *rdma.Coro) error { return s.settleFrees(c) }
 
 // LevelExtents makes the copies of the tables of extents equal to their primaries:
 // whoever was changing them has died. The caller is the only user of the database.

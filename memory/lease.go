@@ -428,15 +428,15 @@ func (s *Space) Loose() bool {
 	return s.layout.Loose
 }
 
-// Fastened notes that there are no such extents: whoever calls was alone with the
-// database while he has looked for them, and has freed them.
-func (s *Space) Fastened() error {
+// Fastened notes that there are no such extents, of the deaths up to the generation
+// that Unswept had returned before they were looked for and freed.
+func (s *Space) Fastened(generation uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.writable(); err != nil {
 		return err
 	}
-	if !s.layout.Loose {
+	if !s.layout.Loose || s.sweeps != generation {
 		return nil
 	}
 	if err := s.commit(Entry{Key: keyLoose}); err != nil {

@@ -28,9 +28,17 @@ func (tx *Tx) Commit() error {
 // settle ends the use of the current flight: from now on others may give back its
 // log space when its background requests have completed, as they have already on
 // a synchronous fabric.
+//
+// A release that has failed breaks the session: what it was to unlock stays locked
+// until the session has rejoined.
 func (tx *Tx) settle() {
 	tx.busy = false
-	if f := &tx.flights[tx.flight]; f.held && (f.bg.Done() || mutant.LogSpaceBeforeRelease) && f.bg.Err() == nil {
+	f := &tx.flights[tx.flight]
+	if err := f.bg.Err(); err != nil && f.bg.Done() {
+		_ = tx.s.fail(err)
+		return
+	}
+	if f.held && (f.bg.Done() || mutant.LogSpaceBeforeRelease) {
 		tx.s.release(f)
 	}
 }

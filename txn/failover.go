@@ -217,12 +217,20 @@ func (db *DB) probe(c *rdma.Coro) ([]rdma.BladeID, error) {
 	return dead, nil
 }
 
-// answers asks a blade, several times if need be.
+// reconnect takes the queue pairs of a thread out of the error state, and sees to
+// blades that do not answer.
+func (db *DB) reconnect(c *rdma.Coro) error {
+	err := recovery.Reconnect(c, db.space)
+	if errors.Is(err, rdma.ErrBladeDown) {
+		err = db.bladeDown(c, err)
+	}
+	return err
+}
+
+// answers asks a blade, several times if need be. One that has been restarted since it
+// was last given a key has not kept what it was told: it counts as dead.
 func (db *DB) answers(c *rdma.Coro, b rdma.BladeID) (bool, error) {
 	t := c.Thread()
-	if db.space.Restarted(b) {
-		return false, nil // it would answer, but not for what it had
-	}
 	buf, err := t.Alloc(8)
 	if err != nil {
 		return false, err
@@ -230,6 +238,9 @@ func (db *DB) answers(c *rdma.Coro, b rdma.BladeID) (bool, error) {
 	defer t.Free(buf, 8)
 	var batch rdma.Batch
 	for try := 0; ; try++ {
+		if db.space.Restarted(b) {
+			return false, nil // it would answer, but not for what it had
+		}
 		if err = t.Reconnect(b); err == nil {
 			batch.Reset()
 			batch.Read(rdma.RemoteAddr{Blade: b, Key: db.space.Current().Key(b)}, buf, 8)
@@ -319,11 +330,7 @@ func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
 		if errors.Is(err, rdma.ErrStaleKey) {
 			err = nil // the epoch has moved: once more
 		}
-		e := recovery.Reconnect(c, db.space)
-		if errors.Is(e, rdma.ErrBladeDown) {
-			e = db.bladeDown(c, e)
-		}
-		err = errors.Join(err, e)
+		err = errors.Join(err, db.reconnect(c))
 	}()
 	if now := c.Thread().Now(); now >= f.lookAt {
 		f.lookAt = now + lookPause
@@ -336,7 +343,7 @@ func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
 			}
 		}
 	}
-	if _, unswept := db.space.Unswept(); unswept && f.stop != nil {
+	if _, unswept := db.space.Unswept(); (unswept || db.space.Loose()) && f.stop != nil {
 		// Soon, since half-done changes of an index are in the way of others.
 		db.ctlMu.Lock()
 		more, err := db.maintainOn(c, db.engine.Recovery(), &db.maintenance.sweeper, sweepPart)
@@ -404,7 +411,7 @@ func (db *DB) wholeAgain() error {
 	if news {
 		db.opts.Logger.Info("every segment has all of its copies again", zap.Int("segments", r.Segments), zap.Int("built", p.Finished))
 	}
-	if len(r.Down) == 0 {
+	if _, unswept := db.space.Unswept(); len(r.Down) == 0 && !unswept && !db.space.Loose() {
 		db.failover.degraded.Store(false)
 		if r = db.space.Redundancy(); r.Missing > 0 || len(r.Down) > 0 { // another one has died meanwhile
 			db.failover.degraded.Store(true)

@@ -3,7 +3,6 @@ package txn_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"sync"
 	"testing"
@@ -38,26 +37,38 @@ func whole(t *testing.T, db *txn.DB, down int) {
 	t.Fatalf("copies are still missing: %+v", db.Redundancy())
 }
 
+// swept waits until what the dead have left is swept up.
+func swept(t *testing.T, db *txn.DB) {
+	t.Helper()
+	for range 3000 {
+		if _, unswept := db.Space().Unswept(); !unswept && !db.Space().Loose() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("there is still something to be swept up")
+}
+
 // TestBladeDies: while accounts are moved, made and closed, blades die and come back.
 // Transactions go on, none is lost or halved, and in the end all copies are there
 // and equal.
-// openFaults runs what shows faults that are known and not repaired.
-var openFaults = flag.Bool("open", false, "run tests that show faults which are not repaired yet")
+func TestBladeDies(t *testing.T) { eachRedundancy(t, 60*time.Millisecond) }
 
-func TestBladeDies(t *testing.T) {
+// TestBladeRestarts: the same with blades that are back before anybody can have noticed,
+// with what they had, which may be too old, or with nothing.
+func TestBladeRestarts(t *testing.T) { eachRedundancy(t, 0) }
+
+func eachRedundancy(t *testing.T, down time.Duration) {
 	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
 		for _, c := range []struct{ blades, backups int }{{3, 1}, {2, 1}, {4, 2}} {
 			t.Run(fmt.Sprintf("%v, %d blades, f=%d", p, c.blades, c.backups), func(t *testing.T) {
-				if !*openFaults {
-					t.Skip("in some runs the service stays away for half a minute or for good: docs/failover.md, What is weak; -open runs it")
-				}
-				bladeDies(t, txn.Options{Policy: p, Retries: 1 << 20, Blades: c.blades, Backups: txn.F(c.backups), BladeSize: 256 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10, IndexGroups: 16})
+				bladeDies(t, down, txn.Options{Policy: p, Retries: 1 << 20, Blades: c.blades, Backups: txn.F(c.backups), BladeSize: 256 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: 3 * time.Second})
 			})
 		}
 	}
 }
 
-func bladeDies(t *testing.T, o txn.Options) {
+func bladeDies(t *testing.T, down time.Duration, o txn.Options) {
 	ctx := context.Background()
 	db, err := txn.Open(ctx, o)
 	if err != nil {
@@ -119,12 +130,18 @@ func bladeDies(t *testing.T, o txn.Options) {
 		if err := sw.StopBlade(b); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(60 * time.Millisecond)
-		if o.Blades > *o.Backups+1 {
+		time.Sleep(down)
+		if o.Blades > *o.Backups+1 && down > 0 {
 			whole(t, db, 1)
 		}
 		if err := sw.RestartBlade(b, round%2 == 0); err != nil {
 			t.Fatal(err)
+		}
+		for range 3000 {
+			if len(db.Redundancy().Outages) > round {
+				break
+			}
+			time.Sleep(time.Millisecond)
 		}
 		whole(t, db, 0)
 	}
@@ -172,6 +189,7 @@ func bladeDies(t *testing.T, o txn.Options) {
 			t.Errorf("%+v", x)
 		}
 	}
+	swept(t, db)
 	audit(t, db)
 	if err := db.Close(ctx); err != nil {
 		t.Fatal(err)

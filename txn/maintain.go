@@ -79,7 +79,7 @@ func (db *DB) maintainOnce() (more bool, err error) {
 		return false, err
 	}
 	if len(db.space.Expired(db.fabric.Now())) == 0 {
-		if _, ok := db.space.Unswept(); !ok {
+		if _, ok := db.space.Unswept(); !ok && !db.space.Loose() {
 			return false, nil
 		}
 	}
@@ -97,11 +97,7 @@ func (db *DB) maintainOn(c *rdma.Coro, o recovery.Options, sweeper **recovery.Sw
 	defer func() {
 		if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrBladeDown) {
 			*sweeper = nil
-			e := recovery.Reconnect(c, db.space)
-			if errors.Is(e, rdma.ErrBladeDown) {
-				e = db.bladeDown(c, e)
-			}
-			err = errors.Join(err, e)
+			err = errors.Join(err, db.reconnect(c))
 		}
 	}()
 	if err := db.recoverExpired(c, o); err != nil {
@@ -109,7 +105,8 @@ func (db *DB) maintainOn(c *rdma.Coro, o recovery.Options, sweeper **recovery.Sw
 	}
 	if _, ok := db.space.Unswept(); !ok {
 		*sweeper = nil
-		return false, nil
+		_, err := recovery.FreeDeadExtents(c, o)
+		return false, err
 	}
 	if *sweeper == nil {
 		*sweeper = recovery.NewSweeper(o)

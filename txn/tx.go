@@ -225,6 +225,7 @@ func (tx *Tx) release(err error) {
 	if errors.Is(err, ErrNoSpace) {
 		w.makeRoom() // for the next attempt
 	}
+	w.mend()
 	tx.done, tx.id, tx.w, tx.o, tx.open = true, uint64(tx.o.ID()), nil, nil, nil
 	if w.ticks++; w.ticks%maintainEvery == 0 {
 		w.maintain()

@@ -234,6 +234,7 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		}
 	}
 	finished = true
+	w.mend()
 	w.ticks++
 	if w.ticks%yieldEvery == 0 {
 		c.Yield()
@@ -252,6 +253,18 @@ func (w *Worker) makeRoom() bool {
 		w.db.opts.Logger.Warn("making room has failed", errField(err))
 	}
 	return freed > 0
+}
+
+// mend has the session rejoin if it is broken after all, by what a transaction had
+// left to be done when its outcome was known. Nobody knows when the worker is used
+// next, and until then others would meet its locks.
+func (w *Worker) mend() {
+	if w.session.Broken() == nil {
+		return
+	}
+	if err := w.settle(nil); err != nil {
+		w.db.opts.Logger.Warn("rejoining has failed, and will be tried again", errField(err))
+	}
 }
 
 // maintain does what is done between transactions, now and then.

@@ -12,9 +12,46 @@ import (
 // the making of a table, that had not come far enough for anybody to know of them. It
 // returns how many. The caller is the only user of the database, and has swept it.
 func FreeExtents(c *rdma.Coro, o Options) (int, error) {
+	generation, _ := o.Space.Unswept()
+	used, err := reached(c, o)
+	if err != nil || used == nil {
+		return 0, err
+	}
+	if err := o.Space.LevelExtents(c); err != nil {
+		return 0, err
+	}
+	return freeExtents(c, o, o.Space.Extents(), used, generation)
+}
+
+// FreeDeadExtents is FreeExtents beside transactions: of what coordinators have
+// allocated that have died since the database was opened. Nobody will link that any
+// more, once everything is swept; until then it does nothing. An extent of a live
+// coordinator is left alone, reached or not.
+func FreeDeadExtents(c *rdma.Coro, o Options) (int, error) {
+	generation, unswept := o.Space.Unswept()
+	if unswept || !o.Space.Loose() {
+		return 0, nil
+	}
+	dead := o.Space.DeadExtents()
+	used := map[memory.Addr]bool{}
+	if len(dead) > 0 {
+		var err error
+		if used, err = reached(c, o); err != nil || used == nil {
+			return 0, err
+		}
+		if now, _ := o.Space.Unswept(); now != generation {
+			return 0, nil // somebody else has died: what he has left in an index comes first
+		}
+	}
+	return freeExtents(c, o, dead, used, generation)
+}
+
+// reached returns the extents that the indexes consist of; nil: there is one of
+// another kind, which does not tell.
+func reached(c *rdma.Coro, o Options) (map[memory.Addr]bool, error) {
 	tables, err := o.Space.Tables()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	used := map[memory.Addr]bool{}
 	for _, t := range tables {
@@ -23,25 +60,27 @@ func FreeExtents(c *rdma.Coro, o Options) (int, error) {
 		}
 		ix, err := o.open(c, o.Space, t.ID)
 		if err != nil {
-			return 0, fmt.Errorf("recovery: index of table %q: %w", t.Name, err)
+			return nil, fmt.Errorf("recovery: index of table %q: %w", t.Name, err)
 		}
 		r, ok := ix.(*race.Index)
 		if !ok {
-			return 0, nil
+			return nil, nil
 		}
 		all, err := r.Extents(c)
 		if err != nil {
-			return 0, fmt.Errorf("recovery: index of table %q: %w", t.Name, err)
+			return nil, fmt.Errorf("recovery: index of table %q: %w", t.Name, err)
 		}
 		for _, a := range all {
 			used[a] = true
 		}
 	}
-	if err := o.Space.LevelExtents(c); err != nil {
-		return 0, err
-	}
+	return used, nil
+}
+
+// freeExtents frees those of a list that are not used.
+func freeExtents(c *rdma.Coro, o Options, list []memory.Extent, used map[memory.Addr]bool, generation uint64) (int, error) {
 	n := 0
-	for _, x := range o.Space.Extents() {
+	for _, x := range list {
 		if used[x.Addr] {
 			continue
 		}
@@ -50,5 +89,8 @@ func FreeExtents(c *rdma.Coro, o Options) (int, error) {
 		}
 		n++
 	}
-	return n, o.Space.Fastened()
+	if err := o.Space.SettleExtents(c); err != nil {
+		return n, err
+	}
+	return n, o.Space.Fastened(generation)
 }
