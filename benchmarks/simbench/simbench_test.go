@@ -51,17 +51,17 @@ func TestRepeatable(t *testing.T) {
 // FORD's lines count verbs as its program does: by type, from its code, and where
 // FORD.md gives what it measured, what its index needs beside.
 func TestLikeDTX(t *testing.T) {
-	const any = -1
+	const other = -1
 	for _, c := range []struct {
 		workload string
 		rows     int
 		txns     int64
-		verbs    []float64 // by type; any: see below
+		verbs    []float64 // by type; other: see below
 		near     float64   // relative
 		mix      float64   // published, at one thread
 	}{
-		{"smallbank", 20_000, 8000, []float64{27, 4, 11, any, 11, 13}, 0.002, 13.107}, // some addresses are not cached
-		{"tatp", 5000, 20_000, []float64{1, 2.33, 1, 13.48, 13, any, 5.63}, 0.1, 3.347},
+		{"smallbank", 20_000, 8000, []float64{27, 4, 11, other, 11, 13}, 0.002, 13.107}, // some addresses are not cached
+		{"tatp", 5000, 20_000, []float64{1, 2.33, 1, 13.48, 13, other, 5.63}, 0.1, 3.347},
 	} {
 		cfg := small(occ.PolicyFORD, rdma.Techniques{})
 		cfg.Workload, cfg.Threads, cfg.Coroutines, cfg.Rows, cfg.Txns, cfg.Freedom = c.workload, 1, 1, c.rows, c.txns, sim.FreedomNone
@@ -70,7 +70,7 @@ func TestLikeDTX(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, want := range c.verbs {
-			if got := p.Types[i]; want != any && math.Abs(got.VerbsPerAttempt/want-1) > c.near {
+			if got := p.Types[i]; want != other && math.Abs(got.VerbsPerAttempt/want-1) > c.near {
 				t.Errorf("%s: %.3f verbs an attempt, want %.2f", got.Name, got.VerbsPerAttempt, want)
 			}
 		}
