@@ -353,7 +353,7 @@ func (tx *Tx) Unblock() (bool, error) {
 	m := tx.met
 	tx.met = meeting{}
 	if !m.guard.Held() || tx.s.alloc == nil || tx.s.broken != nil {
-		return false, nil //nolint:nilerr // a broken session rejoins first
+		return false, nil // a broken session rejoins first
 	}
 	space := tx.s.eng.space
 	owner := m.guard.Owner().Coordinator()

@@ -133,7 +133,7 @@ func (r *Report) writeCurve(w io.Writer, c *Curve) error {
 		right = append(right, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
 	}
 	t.SetColumnConfigs(right)
-	err := error(nil)
+	var err error
 	if median, largest, n := r.Errors(c); n > 0 {
 		_, err = fmt.Fprintf(w, "%s, mix %s; error of the throughput: median %.0f %%, largest %.0f %%\n", c.Name, c.Mix, 100*median, 100*largest)
 	} else {

@@ -145,7 +145,7 @@ func draw(seed uint64, o *Options) (*plan, error) {
 	}
 	if p.faults != nil {
 		r := rng(seed ^ 0x5a7e)
-		p.survive, p.lease = r.chance(60), []time.Duration{300, 1000, 5000}[r.n(3)]*time.Microsecond
+		p.survive, p.lease = r.chance(60), []time.Duration{300 * time.Microsecond, time.Millisecond, 5 * time.Millisecond}[r.n(3)]
 		for i := range p.faults {
 			if x := &p.faults[i]; x.Kind == sim.FaultRestart {
 				p.survive = true // only who is at work can see to a blade that is lost
