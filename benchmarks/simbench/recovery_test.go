@@ -28,13 +28,13 @@ const (
 // on every machine. Nearly all of it is the reading of the log areas, which is why
 // those of three blades are smaller here (with 4 MiB on each it is 1.15 to 1.3 ms).
 func TestRecoveryTime(t *testing.T) {
-	stops := []time.Duration{4, 8, 10, 12, 14, 16, 18, 20, 24, 30}
+	stopsUs := []int64{4, 8, 10, 12, 14, 16, 18, 20, 24, 30}
 	for _, p := range []sim.Profile{sim.ConnectX6(), sim.ConnectX6().WithPersistentMemory()} {
 		for _, policy := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
 			for _, f := range []int{1, 2} {
 				longest, most := time.Duration(0), 0
-				for _, at := range stops {
-					took, n := recoverOnSim(t, p, policy, f, at*time.Microsecond)
+				for _, at := range stopsUs {
+					took, n := recoverOnSim(t, p, policy, f, time.Duration(at*1000))
 					longest, most = max(longest, took), max(most, n)
 				}
 				t.Logf("%s, %v, f=%d: at most %d transactions to finish or undo, %v after the end of the lease", p.Name, policy, f, most, longest)
