@@ -51,7 +51,7 @@ func (o *hashOptions) AddFlags(cmd *cobra.Command) {
 	fs.Var(&o.techniques, "techniques", "SMART's techniques beneath: doorbells and throttle, one of them, or none")
 	fs.Float64Var(&o.theta, "zipf", 0.99, "parameter of the distribution of keys, 0 (uniform) to 0.99")
 	fs.StringVar(&o.sweep, "sweep", "", "what to vary: threads, up to --threads, or zipf, from 0 to 0.99; by default nothing")
-	fs.Uint64Var(&o.keys, "keys", hashbench.DefaultKeys, "number of keys, 8 bytes each, with values of 8 bytes; some 160 bytes of memory each")
+	fs.Uint64Var(&o.keys, "keys", hashbench.DefaultKeys, "number of keys, 8 bytes each, with values of 8 bytes; some 190 bytes of memory each and copy")
 	fs.Uint64Var(&o.drawn, "drawn", hashbench.DefaultDrawn, "number of keys that the distribution is over; those beyond --keys are folded onto the others,\nso that frequent keys are as frequent as in a table of that size")
 	fs.BoolVar(&o.likeSMART, "like-smart", true, "post, spend and count what SMART's program does, of which the figures are; with =false, this engine's lookups,\nof one bucket where that is enough")
 	fs.IntVar(&o.threads, "threads", 96, "number of threads, over all compute blades")
