@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 
+	"txnode/internal/mutant"
 	"txnode/rdma"
 )
 
@@ -71,7 +72,7 @@ func (k *Copier) Step(c *rdma.Coro) (idle bool, err error) {
 		return true, nil
 	case k.at < len(k.work):
 		err = k.forward(c, v)
-	case len(k.later) > 0:
+	case len(k.later) > 0 && !mutant.CopySkipsLocked:
 		err = k.again(c, v)
 	default:
 		n, err := k.space.finishIn(k.epoch, k.work)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"txnode/internal/mutant"
 	"txnode/rdma"
 )
 
@@ -207,6 +208,10 @@ func (s *Space) claim(o ClaimOptions, ids []uint32) (*Claim, error) {
 			if e.Recovering && until != 0 && until <= e.Until {
 				until = e.Until + 1 // no two claims are alike
 			}
+			if mutant.ClaimUnmarked {
+				at = append(at, i)
+				continue
+			}
 			e.Recovering, e.By, e.Until = true, o.By, until
 			e.Promoted = e.Promoted || o.Change != nil
 			at = append(at, i)
@@ -220,13 +225,13 @@ func (s *Space) claim(o ClaimOptions, ids []uint32) (*Claim, error) {
 		return at, nil
 	}
 	var at []int
-	if o.Stay && o.Change == nil {
+	if (o.Stay || mutant.ClaimKeepsEpoch) && o.Change == nil {
 		l := s.layout.clone()
 		var err error
 		if at, err = mark(l); err != nil {
 			return nil, err
 		}
-		if others {
+		if others && !mutant.ClaimInSameEpoch && !mutant.ClaimKeepsEpoch {
 			o.Stay = false
 			return s.claim(o, ids)
 		}
@@ -295,7 +300,7 @@ func (c *Claim) stands() ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		if e := &c.space.layout.Coordinators[i]; !c.has(e) {
+		if e := &c.space.layout.Coordinators[i]; !c.has(e) && !mutant.ClaimUnmarked {
 			return nil, fmt.Errorf("%w: %d, by %d since", ErrClaimed, x.ID, e.By)
 		}
 		at = append(at, i)
@@ -314,6 +319,9 @@ func (c *Claim) Decide(verdicts []Verdict) error {
 	defer s.mu.Unlock()
 	if _, err := c.stands(); err != nil {
 		return err
+	}
+	if mutant.VerdictNotKept {
+		return nil
 	}
 	all := slices.Clone(s.layout.Verdicts)
 	var changes []Entry

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"txnode/internal/mutant"
 	"txnode/rdma"
 )
 
@@ -151,7 +152,9 @@ func (p *Placement) build(r Replica) {
 	w := p.Written()
 	copy(p.Replicas[w+1:], p.Replicas[w:]) // lost ones, of which the oldest may fall out
 	p.Replicas[w] = r
-	p.Building++
+	if p.Building++; mutant.CopyCountsAtOnce {
+		p.N, p.Building = p.N+p.Building, 0
+	}
 	p.Lost = min(p.Lost, uint8(MaxReplicas-p.Written()))
 	clear(p.Replicas[p.Written()+int(p.Lost):])
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/rdma"
@@ -88,7 +89,11 @@ func (s *Session) release(f *flight) {
 		}
 		f.freed = f.freed[:0]
 	}
-	if f.generation == 0 {
+	if f.generation == 0 || mutant.LogSpaceBeforeCheckpoint {
+		if f.generation != 0 {
+			s.commits.n[f.generation&1].Add(-1)
+			f.generation = 0
+		}
 		s.ring.ring.Release(f.token)
 		return
 	}
@@ -125,8 +130,10 @@ func (e *Engine) checkpoint(c *rdma.Coro) error {
 			return fmt.Errorf("%w: log space is needed, and a checkpoint waits for transactions of another session to come to rest, or be recovered", ErrConflict)
 		}
 	}
-	if err := e.space.FlushSegments(c, memory.KindBlocks); err != nil {
-		return err
+	if !mutant.CheckpointWithoutFlush {
+		if err := e.space.FlushSegments(c, memory.KindBlocks); err != nil {
+			return err
+		}
 	}
 	if err := e.space.SetCheckpoint(old + 1); err != nil {
 		return err
@@ -178,7 +185,7 @@ func (e *Engine) atRest(generation uint32) bool {
 	}
 	clear(e.commits[len(kept):])
 	e.commits = kept
-	return quiet
+	return quiet || mutant.CheckpointDoesNotWait
 }
 
 // flushLogs makes the log records durable that have been written when it is called.

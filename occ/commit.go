@@ -330,7 +330,7 @@ func (tx *Tx) commitDefault() error {
 	for rest := logs; rest != 0; {
 		a := tx.s.ring.at(v, rest.take(), off)
 		b.Write(a, tx.logAt, uint32(n))
-		if durable && !tx.s.caps.Synchronous {
+		if durable && !tx.s.caps.Synchronous && !mutant.LogNotFlushed {
 			b.Flush(a, uint32(n)) // no round trip of its own
 		}
 	}
@@ -354,7 +354,7 @@ func (tx *Tx) commitDefault() error {
 		tx.conclude(history.Unknown)
 		return err
 	}
-	if durable && tx.s.caps.Synchronous {
+	if durable && tx.s.caps.Synchronous && !mutant.LogNotFlushed {
 		if err := tx.s.eng.flushLogs(c); err != nil {
 			err = tx.unknown(err)
 			tx.conclude(history.Unknown)
@@ -394,6 +394,9 @@ func (tx *Tx) appendBackups(b *rdma.Batch) {
 // backups is one more than how many backups an item's image goes to.
 func (tx *Tx) backups(it *item) int {
 	n := tx.view.Written(it.addr)
+	if mutant.NewCopyNotWritten {
+		n = tx.view.Copies(it.addr)
+	}
 	if mutant.FirstBackupOnly {
 		n = min(n, 2)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"txnode/index"
+	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ/recovery"
@@ -362,6 +363,10 @@ func (tx *Tx) Unblock() (bool, error) {
 	}
 	tx.s.chores++
 	defer func() { tx.s.chores-- }()
+	if mutant.StealLiveLock {
+		_, err := recovery.Unlock(tx.c, tx.s.Recovery(), m.addr)
+		return err == nil, err
+	}
 	switch space.Lease(owner, tx.s.thread.Now()) {
 	case memory.LeaseGone:
 		left, err := recovery.Unlock(tx.c, tx.s.Recovery(), m.addr)

@@ -63,4 +63,27 @@ const (
 	AdoptAnythingFree          = false
 	RecycleCoordinator         = false
 	LogAreaNotCleared          = false
+	ClaimUnmarked              = false
+	ClaimKeepsEpoch            = false
+	ClaimInSameEpoch           = false
+	VerdictNotKept             = false
+	UndoCommitted              = false
+	DismissLoneLog             = false
+	LogNotReplicated           = false
+	ClearBeforeFinish          = false
+	BackupNotRepaired          = false
+	PrimariesBeforeBackups     = false
+	RecoveryNotPlaced          = false
+	SlotNotMended              = false
+	StealLiveLock              = false
+	PromotedAsFound            = false
+	CopyCountsAtOnce           = false
+	CopySkipsLocked            = false
+	NewCopyNotWritten          = false
+	MoveFreesAtOnce            = false
+	LogNotFlushed              = false
+	CheckpointWithoutFlush     = false
+	CheckpointDoesNotWait      = false
+	LogSpaceBeforeCheckpoint   = false
+	IgnoreGenerations          = false
 )

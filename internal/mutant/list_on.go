@@ -120,4 +120,50 @@ var (
 		"The number of a coordinator is used again: its transaction ids repeat.")
 	LogAreaNotCleared = mutation("log-area-not-cleared",
 		"The log area of a closed coordinator goes to the next one as it is.")
+	ClaimUnmarked = mutation("claim-unmarked",
+		"Recovery without a claim: the epoch moves, and the catalog does not say that somebody decides the transactions of the dead; others do, too.")
+	ClaimKeepsEpoch = mutation("claim-keeps-epoch",
+		"A claim does not move the epoch: late verbs of the dead land in the middle of their recovery, or after it.")
+	ClaimInSameEpoch = mutation("claim-in-same-epoch",
+		"A claim that takes over somebody else's keeps his epoch: two recoverers write at once.")
+	VerdictNotKept = mutation("verdict-not-kept",
+		"What recovery decides is not made durable before it is done: whoever asks is told that he was answered, or aborted.")
+	UndoCommitted = mutation("undo-committed",
+		"Policy ford: a transaction whose images are in place everywhere is undone, although its client may have been told.")
+	DismissLoneLog = mutation("dismiss-lone-log",
+		"A redo record that is not on f+1 blades is not taken for a decision, although backups may have its images.")
+	LogNotReplicated = mutation("log-not-replicated",
+		"Recovery installs images whose log record is on fewer than f+1 blades: the loss of one, and of the recoverer, halves the transaction.")
+	ClearBeforeFinish = mutation("clear-before-finish",
+		"Recovery clears the logs before what they decide is in place.")
+	BackupNotRepaired = mutation("backup-not-repaired",
+		"Recovery writes images to the primaries and not to the backups.")
+	PrimariesBeforeBackups = mutation("primaries-before-backups",
+		"Recovery unlocks primaries before the backups have their images: who recovers next finds nothing to do.")
+	RecoveryNotPlaced = mutation("recovery-not-placed",
+		"Recovery unlocks, clears and forgets while what it has written is not placed yet.")
+	SlotNotMended = mutation("slot-not-mended",
+		"A slot that the dead has switched on some of its copies is left like that.")
+	StealLiveLock = mutation("steal-live-lock",
+		"A lock that is met is taken for an orphan although its owner is alive.")
+	PromotedAsFound = mutation("promoted-as-found",
+		"A backup that becomes the primary is taken as it is found: it never carried the locks, so nothing seems to be left to decide.")
+	CopyCountsAtOnce = mutation("copy-counts-at-once",
+		"A new copy of a segment counts as one before it has been filled.")
+	CopySkipsLocked = mutation("copy-skips-locked",
+		"The copier does not come back to blocks that were locked, or had changed, when it came by.")
+	NewCopyNotWritten = mutation("new-copy-not-written",
+		"Commits do not write to copies that are being built.")
+	MoveFreesAtOnce = mutation("move-frees-at-once",
+		"Policy ford: the block that a record has left is used again before its transaction is at rest.")
+	LogNotFlushed = mutation("log-not-flushed",
+		"DurabilityPower: a commit is acknowledged before its log is durable.")
+	CheckpointWithoutFlush = mutation("checkpoint-without-flush",
+		"DurabilityPower: a checkpoint does not flush the blocks.")
+	CheckpointDoesNotWait = mutation("checkpoint-does-not-wait",
+		"DurabilityPower: a checkpoint does not wait for transactions that are installing their images.")
+	LogSpaceBeforeCheckpoint = mutation("log-space-before-checkpoint",
+		"DurabilityPower: log space is used again when its transaction is at rest, without a checkpoint.")
+	IgnoreGenerations = mutation("ignore-generations",
+		"DurabilityPower: log records from before the last checkpoint are replayed.")
 )

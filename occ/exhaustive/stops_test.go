@@ -19,6 +19,7 @@ import (
 var (
 	stopAt    = flag.String("stop", "-", "stop the coordinator here, and nowhere else, in the one case that -run selects")
 	stopAgain = flag.String("again", "-", "stop the recovery here, and nowhere else")
+	bladeFlag = flag.Int("blade", 0, "of TestBladeLost, with -stop: the blade that is lost")
 )
 
 // canonical are the transactions that are stopped, on the database of load: every type
@@ -82,13 +83,14 @@ type stops struct {
 }
 
 // counts are what was done.
-type counts struct{ stops, paused, lost, again, states int }
+type counts struct{ stops, paused, lost, again, blades, states int }
 
 func (c *counts) add(o counts) {
 	c.stops += o.stops
 	c.paused += o.paused
 	c.lost += o.lost
 	c.again += o.again
+	c.blades += o.blades
 	c.states += o.states
 }
 
@@ -162,9 +164,32 @@ func (s *stops) check(told []error) error {
 	}
 	open := n == len(told) || errors.Is(told[n], occ.ErrOutcomeUnknown)
 	if v.content == s.states[n] || open && n+1 < len(s.states) && v.content == s.states[n+1] {
-		return nil
+		return s.verdict(n, v.content)
 	}
 	return fmt.Errorf("there is %s\nafter %d attempts (told %v) that lead to\n%s", v.content, n, told, strings.Join(s.states, "\n"))
+}
+
+// verdict holds what the catalog says of the victim's attempts against what they were
+// told, and, of the one that was under way after n others, against what is there.
+func (s *stops) verdict(n int, content string) error {
+	v, ok := s.space.Verdict(s.victim.session.Coordinator())
+	if !ok {
+		return errors.New("there is no verdict on the coordinator")
+	}
+	for i, id := range s.victim.ids {
+		o := v.Of(id.Seq())
+		switch {
+		case i+1 >= len(s.states) || s.states[i] == s.states[i+1]: // without effect, so it makes no difference
+		case i < n && o == memory.OutcomeAborted:
+			return fmt.Errorf("attempt %d was told that it has committed, and the verdict on it is %v", i, o)
+		case i != n:
+		case content == s.states[i] && o == memory.OutcomeCommitted, content == s.states[i+1] && o != memory.OutcomeCommitted:
+			return fmt.Errorf("the verdict on attempt %d is %v, but there is %s", i, o, content)
+		case o == memory.OutcomeUnknown:
+			return fmt.Errorf("attempt %d is undecided, and the catalog does not say how it ended", i)
+		}
+	}
+	return nil
 }
 
 // cuts visits every state that a client can be stopped in. start begins a run; visit
@@ -337,6 +362,9 @@ func (s *stops) second() error {
 	s.recorder.run.Stop()
 	if !s.fresh() {
 		return nil
+	}
+	if err := s.evidence(); err != nil {
+		return err
 	}
 	if err := s.recover(s.client(), s.victim.session.Coordinator(), s.recorder.session.Coordinator()); err != nil {
 		return err

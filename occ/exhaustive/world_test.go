@@ -14,6 +14,7 @@ import (
 	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/rdma/steptest"
@@ -165,7 +166,9 @@ type client struct {
 	session *occ.Session
 	tx      *occ.Tx
 	table   *occ.Table
-	told    []error // by attempt: what Commit, or the step that failed, said
+	counted bool          // what runs is an attempt
+	told    []error       // by attempt: what Commit, or the step that failed, said
+	ids     []record.TxID // of the attempts, by the same number
 	run     *steptest.Client
 }
 
@@ -258,7 +261,9 @@ func (s *client) do(ops ...op) error {
 			}
 			continue
 		}
+		s.counted = true
 		err := s.once(one)
+		s.counted = false
 		s.told = append(s.told, err)
 		if s.session.Broken() != nil {
 			return s.session.Broken()
@@ -274,6 +279,9 @@ func (s *client) once(ops []op) error {
 	tx := s.tx
 	if err := tx.Begin(); err != nil {
 		return err
+	}
+	if s.counted {
+		s.ids = append(s.ids, tx.ID())
 	}
 	err := s.steps(ops)
 	if err == nil {
@@ -366,6 +374,22 @@ func keysOf(ops []op) (keys []string) {
 // content is what the given keys hold, read by a transaction; "" is absence.
 func (w *world) content(s *client, keys []string) map[string]string {
 	w.t.Helper()
+	out := w.contentOnce(s, keys)
+	for range 8 {
+		if out["error"] == "" {
+			break
+		}
+		if ok, err := s.tx.Unblock(); !ok || err != nil {
+			break
+		}
+		out = w.contentOnce(s, keys)
+	}
+	return out
+}
+
+// contentOnce is content, without help for who is in somebody's way that is gone.
+func (w *world) contentOnce(s *client, keys []string) map[string]string {
+	w.t.Helper()
 	out := map[string]string{}
 	if err := s.tx.Begin(); err != nil {
 		w.t.Fatal(err)
@@ -378,6 +402,7 @@ func (w *world) content(s *client, keys []string) map[string]string {
 		}
 	}
 	if err := s.tx.Execute(); err != nil {
+		_ = s.tx.Rollback()
 		return map[string]string{"error": err.Error()}
 	}
 	for i, key := range keys {

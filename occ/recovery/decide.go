@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"txnode/index"
+	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/memory/record"
@@ -75,6 +76,9 @@ func (r *run) decide() error {
 	}
 	for _, x := range r.txs {
 		if x.Kind == log.Redo {
+			if mutant.DismissLoneLog && len(x.on) <= r.o.Space.Backups() {
+				continue
+			}
 			x.state = x.redo()
 		} else {
 			x.state = r.sustain(x, x.undo())
@@ -140,7 +144,9 @@ func (x *tx) undo() state {
 		to, from := e.lines[:], e.old[:]
 		if e.Kind == log.Move { // of an undo log, Addr is the old block
 			to, from = from, to
-			trace = trace || x.moving(e, to, from)
+			// An old block is freed by who has committed; that nothing else is left to be seen
+			// may be because the lock of the new one is lost with its blade.
+			trace = trace || x.moving(e, to, from) || freedBy(from[0], x.Tx)
 			continue
 		}
 		for _, p := range to {
@@ -148,6 +154,8 @@ func (x *tx) undo() state {
 		}
 	}
 	switch {
+	case holds && whole && mutant.UndoCommitted:
+		return toUndo
 	case holds && whole, !holds && trace:
 		return toFinish
 	case holds:
@@ -244,7 +252,7 @@ func (r *run) holds(x *tx, e *entry, line []byte) (held, asks bool) {
 	switch {
 	case g == record.HeldBy(x.Tx):
 		return true, false
-	case !r.claim.Promoted || g.Held() || r.successors[image{x.goes(e), x.Tx}]:
+	case !r.claim.Promoted || mutant.PromotedAsFound || g.Held() || r.successors[image{x.goes(e), x.Tx}]:
 		return false, false
 	case e.Prev != 0 && g == record.FreeAt(e.Prev):
 		return true, false

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"txnode/index"
+	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/memory/record"
@@ -33,7 +34,11 @@ func (r *run) checkpoint() error {
 // finish does what was decided: for all transactions together, in steps, each
 // complete and placed before the next begins.
 func (r *run) finish() error {
-	for _, step := range []func() error{r.replicateLogs, r.backups, r.primaries, r.moves, r.placeholders} {
+	steps := []func() error{r.replicateLogs, r.backups, r.primaries, r.moves, r.placeholders}
+	if mutant.PrimariesBeforeBackups {
+		steps = []func() error{r.replicateLogs, r.primaries, r.backups, r.moves, r.placeholders}
+	}
+	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
 		}
@@ -57,7 +62,7 @@ func (r *run) finish() error {
 func (r *run) replicateLogs() error {
 	w := uint32(0)
 	for _, x := range r.txs {
-		if x.state != toFinish || x.Kind != log.Redo {
+		if x.state != toFinish || x.Kind != log.Redo || mutant.LogNotReplicated {
 			continue
 		}
 		want := r.o.Space.Backups() + 1 - len(x.on)
@@ -105,7 +110,7 @@ func (r *run) backups() error {
 				r.unlock(x, e.Addr, e.lines[1:], 1)
 			case e.held:
 				img := e.free()
-				for k := 1; k < r.v.Written(e.Addr); k++ {
+				for k := 1; k < r.v.Written(e.Addr) && !mutant.BackupNotRepaired; k++ {
 					if err := r.write(&w, r.v.At(e.Addr, k), img); err != nil {
 						return err
 					}
@@ -397,7 +402,7 @@ func (r *run) mend(e *entry, was, a memory.Addr) error {
 	if err != nil {
 		return err
 	}
-	if m, ok := r.tables[e.table].(mender); ok {
+	if m, ok := r.tables[e.table].(mender); ok && !mutant.SlotNotMended {
 		if _, err := m.Mend(r.c, q, was, a); err != nil {
 			return fmt.Errorf("recovery: the slot of a record of table %d: %w", e.table, err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"txnode/index"
 	"txnode/index/race"
+	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/memory/record"
@@ -124,7 +125,7 @@ func (p *power) resolve() error {
 	replaced := map[place]bool{}
 	var entries []log.Entry
 	for _, x := range p.txs {
-		if x.Kind != log.Redo || x.Generation < since {
+		if x.Kind != log.Redo || x.Generation < since && !mutant.IgnoreGenerations {
 			continue
 		}
 		for _, e := range x.Record.Entries {

@@ -6,6 +6,7 @@ import (
 
 	"txnode/index"
 	"txnode/index/race"
+	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -191,7 +192,11 @@ func Run(c *rdma.Coro, o Options, claim *memory.Claim, rep *Report) error {
 	scan := counters.RoundTrips
 	rep.ScanTrips += scan
 	defer func() { rep.RoundTrips += counters.RoundTrips - scan }()
-	for _, step := range []func() error{r.inspect, r.decide, r.persist, r.finish, r.checkpoint, r.clear} {
+	steps := []func() error{r.inspect, r.decide, r.persist, r.finish, r.checkpoint, r.clear}
+	if mutant.ClearBeforeFinish {
+		steps = []func() error{r.inspect, r.decide, r.persist, r.clear, r.finish, r.checkpoint}
+	}
+	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
 		}
@@ -280,6 +285,9 @@ func (r *run) do() error {
 
 // fence makes what was written visible to whoever comes by another queue pair.
 func (r *run) fence() error {
+	if mutant.RecoveryNotPlaced {
+		return nil
+	}
 	if err := r.c.Fence(rdma.FenceThread, 0, &r.batch); err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"txnode/index"
 	"txnode/index/race"
+	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -200,7 +201,7 @@ func (s *Sweeper) held(c *rdma.Coro, size, stride, n uint32) ([]memory.Addr, err
 	p := t.Bytes(buf, n*stride)
 	for i := range n {
 		g := record.Guard(binary.LittleEndian.Uint64(p[i*stride+record.GuardOff:]))
-		if g.Held() && !s.o.Space.Registered(g.Owner().Coordinator()) {
+		if g.Held() && (!s.o.Space.Registered(g.Owner().Coordinator()) || mutant.StealLiveLock) {
 			out = append(out, first+memory.Addr(i*size))
 		}
 	}

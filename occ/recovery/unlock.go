@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"txnode/index"
+	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -122,7 +123,7 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 		return UnlockedUnused, nil
 	case !g.Held():
 		return UnlockedNow, nil
-	case u.o.Space.Registered(g.Owner().Coordinator()):
+	case u.o.Space.Registered(g.Owner().Coordinator()) && !mutant.StealLiveLock:
 		return UnlockedNot, nil
 	}
 	if img.Meta().State() != record.Absent {

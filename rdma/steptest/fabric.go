@@ -38,6 +38,7 @@ type Fabric struct {
 	now   int64
 	mem   [][]byte
 	keys  []rdma.Key
+	down  []bool // blades that are stopped
 	ports []*port
 	cur   *Client
 
@@ -71,6 +72,7 @@ func New(o Options) *Fabric {
 		f.keys = append(f.keys, rdma.Key(100+i))
 	}
 	f.isDirty = make([]bool, uint64(o.Blades)*f.pages())
+	f.down = make([]bool, o.Blades)
 	f.Save()
 	return f
 }
@@ -113,6 +115,9 @@ func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
 	if int(b) >= len(f.mem) {
 		return fmt.Errorf("steptest: blade %d: %w", b, rdma.ErrBladeDown)
 	}
+	if f.down[b] {
+		return stoppedBlade(b)
+	}
 	if off > f.o.Size || n > f.o.Size-off {
 		return fmt.Errorf("steptest: blade %d: %w", b, rdma.ErrNoMemory)
 	}
@@ -124,11 +129,27 @@ func (f *Fabric) SetKey(b rdma.BladeID, k rdma.Key) error {
 	if int(b) >= len(f.mem) {
 		return fmt.Errorf("steptest: blade %d: %w", b, rdma.ErrBladeDown)
 	}
+	if f.down[b] {
+		return stoppedBlade(b)
+	}
 	for _, p := range f.ports {
 		p.qps[b].place()
 	}
 	f.keys[b] = k
 	return nil
+}
+
+func stoppedBlade(b rdma.BladeID) error {
+	return fmt.Errorf("steptest: blade %d is stopped: %w", b, rdma.ErrBladeDown)
+}
+
+// StopBlade stops a blade until Restore: requests to it fail from now on, and WRITEs
+// that are not placed are lost.
+func (f *Fabric) StopBlade(b rdma.BladeID) {
+	f.down[b] = true
+	for _, p := range f.ports {
+		p.qps[b].landing = p.qps[b].landing[:0]
+	}
 }
 
 // Close does nothing.
@@ -163,6 +184,7 @@ func (f *Fabric) Restore() {
 	}
 	f.dirty = f.dirty[:0]
 	copy(f.keys, f.savedKeys)
+	clear(f.down)
 	f.now, f.posts = f.savedNow, 0
 	for _, p := range f.ports {
 		f.spare = append(f.spare, p.arena)

@@ -123,6 +123,8 @@ func (q *queuePair) check(w *rdma.WR) rdma.Status {
 		return rdma.StatusBadOp
 	}
 	switch {
+	case f.down[q.blade]:
+		return rdma.StatusNoBlade
 	case local > uint64(len(q.p.arena)):
 		return rdma.StatusLocal
 	case w.Key != f.keys[q.blade]:
@@ -297,6 +299,9 @@ func (p *port) Reset(b rdma.BladeID) error {
 	}
 	if len(p.qps[b].queue) > 0 {
 		return errors.New("steptest: Reset of a queue pair with outstanding requests")
+	}
+	if p.f.down[b] {
+		return stoppedBlade(b)
 	}
 	p.qps[b].broken = false
 	return nil

@@ -1,6 +1,7 @@
 package steptest_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -112,5 +113,47 @@ func TestStopAndLose(t *testing.T) {
 	f.Restore()
 	if f.Memory(0)[0] != 0 || f.Hash() != 0 {
 		t.Fatal("not restored")
+	}
+}
+
+// TestStopBlade: what was under way to a blade that stops fails, until it is restored.
+func TestStopBlade(t *testing.T) {
+	f := steptest.New(steptest.Options{Blades: 2, Size: 4096, Grain: steptest.Verbs})
+	var th *rdma.Thread
+	var err error
+	run := func() {
+		if th, err = rdma.NewThread(f, rdma.ThreadOptions{Arena: 4096}); err != nil {
+			return
+		}
+		th.PutWord(0, 7)
+		var b rdma.Batch
+		b.Write(rdma.RemoteAddr{Key: 100}, 0, 8)
+		b.Write(rdma.RemoteAddr{Key: 100, Off: 8}, 0, 8)
+		err = th.Plain().Do(&b)
+	}
+	f.Go(run)
+	f.Do(f.Moves()[0]) // the first one is complete, and not placed
+	f.StopBlade(0)
+	for m := f.Moves(); len(m) > 0; m = f.Moves() {
+		f.Do(m[0])
+	}
+	if !errors.Is(err, rdma.ErrVerb) || f.Memory(0)[0] != 0 || f.Memory(0)[8] != 0 {
+		t.Errorf("%v, and the memory is %v", err, f.Memory(0)[:16])
+	}
+	for _, e := range []error{th.Reconnect(0), f.SetKey(0, 5), f.Provision(0, 0, 8)} {
+		if !errors.Is(e, rdma.ErrBladeDown) {
+			t.Errorf("of a blade that is stopped: %v", e)
+		}
+	}
+	if e := f.SetKey(1, 5); e != nil {
+		t.Error(e)
+	}
+	f.Restore()
+	f.Go(run)
+	for m := f.Moves(); len(m) > 0; m = f.Moves() {
+		f.Do(m[0])
+	}
+	if err != nil || f.Memory(0)[0] != 7 || f.Memory(0)[8] != 7 {
+		t.Errorf("restored: %v, and the memory is %v", err, f.Memory(0)[:16])
 	}
 }

@@ -15,7 +15,10 @@ import (
 	"txnode/rdma/sim"
 )
 
-var count = flag.Uint64("seeds", 2000, "how many seeds TestSeeds and TestSeedsWithFaults run")
+var (
+	count = flag.Uint64("seeds", 2000, "how many seeds TestSeeds and TestSeedsWithFaults run")
+	first = flag.Uint64("from", 1, "the first of them")
+)
 
 // TestSeeds holds the engine against a part of what make simulate runs, on all
 // processors.
@@ -24,7 +27,7 @@ func TestSeeds(t *testing.T) {
 	if testing.Short() {
 		n = min(n, 150)
 	}
-	seen, err := seeds.RunMany(t.Context(), 1, n, runtime.GOMAXPROCS(0), seeds.Options{}, nil)
+	seen, err := seeds.RunMany(t.Context(), *first, n, runtime.GOMAXPROCS(0), seeds.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +67,7 @@ func TestSeedsWithFaults(t *testing.T) {
 	if testing.Short() {
 		n = min(n, 100)
 	}
-	seen, err := seeds.RunMany(t.Context(), 1, n, runtime.GOMAXPROCS(0), seeds.Options{Faults: kinds}, nil)
+	seen, err := seeds.RunMany(t.Context(), *first, n, runtime.GOMAXPROCS(0), seeds.Options{Faults: kinds}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

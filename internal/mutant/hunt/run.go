@@ -1,0 +1,205 @@
+//go:build mutants
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"txnode/internal/mutant"
+)
+
+// packages lists those that suites are in.
+func packages() (all []string) {
+	for _, s := range suites {
+		if p := "./" + s.pkg; !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// build compiles the tests of every package that a suite is in, once for all
+// mutations: each process is told which one it has.
+func build(ctx context.Context, dir string) error {
+	args := append([]string{"test", "-c", "-tags", "mutants", "-o", dir + string(filepath.Separator)}, packages()...)
+	cmd := exec.CommandContext(ctx, "go", args...)
+	if p, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w\n%s", cmd, err, p)
+	}
+	return nil
+}
+
+// runner runs suites.
+type runner struct {
+	dir   string // of the binaries
+	first map[string]suite
+
+	mu       sync.Mutex
+	controls map[string]*control
+}
+
+// control is what a suite says of the engine as it is.
+type control struct {
+	once   sync.Once
+	failed bool
+}
+
+// result is what became of a mutation.
+type result struct {
+	name   string
+	over   bool // it was tried to the end
+	caught bool
+	by     suite
+	test   string // that failed
+	seed   string
+	took   time.Duration
+	output string
+}
+
+// what is the test that failed, and what repeats it.
+func (r *result) what() string {
+	if r.seed != "" {
+		return r.test + " (" + r.seed + ")"
+	}
+	return r.test
+}
+
+func (r *result) line() string {
+	if !r.caught {
+		return fmt.Sprintf("%s SURVIVED, %v", r.name, round(r.took))
+	}
+	return fmt.Sprintf("%s: %s, %s, %v", r.name, r.by.pkg, r.what(), round(r.took))
+}
+
+// hunt tries the known catcher, and then the suites, until one fails that does not fail
+// without the mutation.
+func (r *runner) hunt(ctx context.Context, m mutant.Mutation) result {
+	x := result{name: m.Name}
+	start := time.Now()
+	try := slices.Clone(suites)
+	if k, ok := r.first[m.Name]; ok && *learn == "" {
+		try = append([]suite{k}, try...)
+	}
+	for _, s := range try {
+		if s.long && *quick {
+			continue
+		}
+		failed, output := r.run(ctx, s, m.Name)
+		if ctx.Err() != nil {
+			return x
+		}
+		if !failed {
+			continue
+		}
+		test, seed := culprit(output)
+		if *learn != "" && strings.HasPrefix(test, "Test") && !strings.Contains(test, " ") {
+			n := s.narrowed(test, seed)
+			n.seconds = 30
+			if failed, out := r.run(ctx, n, m.Name); failed {
+				s, output = n, out
+			}
+		}
+		if r.control(ctx, s) {
+			fmt.Fprintf(os.Stderr, "%s: %s %s fails without it, too: it does not count\n", m.Name, s.pkg, strings.Join(s.args, " "))
+			continue
+		}
+		if ctx.Err() != nil {
+			return x
+		}
+		x.by, x.caught, x.output, x.test, x.seed = s, true, output, test, seed
+		break
+	}
+	x.over, x.took = true, time.Since(start)
+	return x
+}
+
+// control reports whether a suite fails without any mutation.
+func (r *runner) control(ctx context.Context, s suite) bool {
+	key := s.pkg + " " + strings.Join(s.args, " ")
+	r.mu.Lock()
+	c := r.controls[key]
+	if c == nil {
+		c = &control{}
+		r.controls[key] = c
+	}
+	r.mu.Unlock()
+	c.once.Do(func() {
+		s.seconds = 20 * 60 // it is to end by itself
+		c.failed, _ = r.run(ctx, s, "")
+	})
+	return c.failed
+}
+
+// slack is how much longer a run may take by the clock than by the processor, in case it
+// waits for ever.
+const slack = 10
+
+// run runs one suite. Its time is that of the processor, not of the clock: others may
+// be at work on the machine.
+func (r *runner) run(ctx context.Context, s suite, name string) (failed bool, output string) {
+	bin := filepath.Join(r.dir, filepath.Base(s.pkg)+".test")
+	args := append([]string{"-c", `ulimit -t "$0"; exec "$@"`, fmt.Sprint(s.seconds), bin,
+		"-test.failfast", "-test.timeout", fmt.Sprintf("%ds", slack*s.seconds)}, s.args...)
+	cmd := exec.CommandContext(ctx, "sh", args...)
+	cmd.Dir = s.pkg
+	cmd.Env = append(os.Environ(), mutant.Variable+"="+name, "GOMAXPROCS=1")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	if err == nil || ctx.Err() != nil {
+		return false, ""
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && !exit.Exited() {
+		fmt.Fprintf(&out, "\n%s: no end after %d s\n", s.name, s.seconds)
+	}
+	return true, out.String()
+}
+
+var (
+	failLine  = regexp.MustCompile(`--- FAIL: (\S+)`)
+	panicLine = regexp.MustCompile(`(?m)^(panic: .*|fatal error: .*)$`)
+	hangLine  = regexp.MustCompile(`(?m)^\s+(Test\S+) \(`)
+	seedText  = regexp.MustCompile(`seed[= ]\d+|-(schedule|stop) '[^']*'( -again '[^']*')?|completion \d+ was lost`)
+)
+
+// culprit is the test that failed, the innermost of the first, and what chose its
+// schedule.
+func culprit(output string) (test, seed string) {
+	for _, m := range failLine.FindAllStringSubmatch(output, -1) {
+		if test != "" && !strings.HasPrefix(m[1], test+"/") {
+			break
+		}
+		test = m[1]
+	}
+	switch m := panicLine.FindString(output); {
+	case test != "":
+	case strings.Contains(m, "test timed out"):
+		if t := hangLine.FindStringSubmatch(output); t != nil {
+			test = t[1] + " "
+		}
+		test += "waits for ever"
+	case m != "":
+		test = m[:min(len(m), 60)]
+	case strings.Contains(output, ": no end after "):
+		test = "does not end"
+	}
+	if test == "" {
+		test = "something"
+	}
+	if m := seedText.FindString(output); m != "" && !strings.Contains(test, m) {
+		seed = m
+	}
+	return test, seed
+}
