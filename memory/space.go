@@ -46,7 +46,20 @@ type Space struct {
 	keyed map[rdma.BladeID]rdma.Key
 
 	threads sync.Map // *rdma.Thread to *joined: see Join
+	orphans sync.Map // Addr: blocks whose locks are being resolved
 }
+
+// BeginResolve reports whether the caller may resolve the lock of a block that
+// belongs to nobody any more; then it calls EndResolve when it has. Without that, two
+// who have met it could both free the block, and the second one free what a transaction
+// has put there since. Safe for concurrent use.
+func (s *Space) BeginResolve(a Addr) bool {
+	_, busy := s.orphans.LoadOrStore(a, struct{}{})
+	return !busy
+}
+
+// EndResolve ends what BeginResolve has begun.
+func (s *Space) EndResolve(a Addr) { s.orphans.Delete(a) }
 
 // spread is what primaries are spread evenly over the blades for.
 type spread struct {

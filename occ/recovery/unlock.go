@@ -113,6 +113,11 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 	if !v.Contains(a, record.LineSize) {
 		return UnlockedNow, nil
 	}
+	// From here on nobody else resolves it: what is read now stays so.
+	if !u.o.Space.BeginResolve(a) {
+		return UnlockedNot, nil
+	}
+	defer u.o.Space.EndResolve(a)
 	img, err := u.read(v, a)
 	if err != nil {
 		return UnlockedNot, err
