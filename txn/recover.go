@@ -20,6 +20,13 @@ func (db *DB) recover() error {
 	}
 	_, unswept := db.space.Unswept()
 	if len(left) == 0 && !unswept && (!db.space.Loose() || db.space.ReadOnly()) {
+		if db.space.ReadOnly() {
+			return nil
+		}
+		// Who makes a table needs no coordinator, and may have died before anybody knew of it.
+		if _, err := recovery.FreeExtents(db.ctl.Plain(), recovery.Options{Space: db.space, Durable: db.opts.Durability == DurabilityPower}); err != nil {
+			return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
+		}
 		return nil
 	}
 	if db.space.ReadOnly() {
@@ -41,11 +48,15 @@ func (db *DB) recover() error {
 			return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
 		}
 	}
+	slots, err := recovery.PruneSlots(c, o)
+	if err != nil {
+		return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
+	}
 	extents, err := recovery.FreeExtents(c, o)
 	if err != nil {
 		return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
 	}
-	db.opts.Logger.Info("recovered what coordinators have left that died", zap.Int("extents", extents), zap.Int("coordinators", len(left)),
+	db.opts.Logger.Info("recovered what coordinators have left that died", zap.Int("extents", extents), zap.Int("slots", slots), zap.Int("coordinators", len(left)),
 		zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)), zap.Int("locks", swept.Locks), zap.Int("blocks", rep.Blocks+swept.Freed))
 	return nil
 }

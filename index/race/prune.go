@@ -1,0 +1,63 @@
+package race
+
+import (
+	"txnode/index"
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// pruneBlocks is how many blocks Prune asks for at once.
+const pruneBlocks = 128
+
+// Prune empties the slots that point to blocks which vacant says nobody has, on all
+// copies, and returns how many. The caller is the only user of the index, which has been
+// recovered: nobody is about to put anything into these blocks.
+func (ix *Index) Prune(c *rdma.Coro, vacant func(blocks []memory.Addr) ([]bool, error)) (int, error) {
+	t := c.Thread()
+	zero, err := t.Alloc(8)
+	if err != nil {
+		return 0, err
+	}
+	defer t.Free(zero, 8)
+	t.PutWord(zero, 0)
+	n := 0
+	var slots, blocks []memory.Addr
+	var b rdma.Batch
+	empty := func() error {
+		gone, err := vacant(blocks)
+		if err != nil {
+			return err
+		}
+		v := ix.space.ViewOn(t)
+		for i := range gone {
+			if !gone[i] {
+				continue
+			}
+			n++
+			for k := range v.Written(slots[i]) {
+				b.Write(v.At(slots[i], k), zero, 8)
+			}
+		}
+		slots, blocks = slots[:0], blocks[:0]
+		if b.Len() == 0 {
+			return nil
+		}
+		err = c.Do(&b)
+		b.Reset()
+		return err
+	}
+	err = ix.Walk(c, func(at memory.Addr, x index.Candidate) error {
+		slots, blocks = append(slots, at), append(blocks, x.Addr)
+		if len(slots) < pruneBlocks {
+			return nil
+		}
+		return empty()
+	})
+	if err == nil {
+		err = empty()
+	}
+	if err == nil {
+		err = c.Fence(rdma.FenceThread, 0, &b)
+	}
+	return n, err
+}
