@@ -89,6 +89,10 @@ func (tx *Tx) placeholders(first int) error {
 			return tx.conflict(AbortPhantom)
 		}
 		it.locked = true // it may be linked: see removePlaceholders
+		if errors.Is(err, index.ErrBusy) {
+			// It may have left locks of the index behind: they are a dead one's from now on.
+			_ = tx.s.fail(err)
+		}
 		return tx.indexError(it, "inserting into", err)
 	}
 	return nil

@@ -278,8 +278,8 @@ func (db *DB) gone(owner uint64) bool {
 	switch {
 	case owner == 0:
 		return db.space.Torn(now)
-	case owner >= memory.MaxCoordinators: // a recoverer without number
-		return false
+	case owner >= memory.MaxCoordinators: // a recoverer without number, fenced with its epoch
+		return recovery.Outdated(owner, db.space.View().Epoch)
 	}
 	s := db.space.Lease(uint32(owner), now)
 	return s == memory.LeaseGone || s == memory.LeaseExpired

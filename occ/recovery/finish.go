@@ -302,6 +302,11 @@ func (r *run) move(x *tx, e *entry, to, from [][]byte) error {
 	if err := r.do(); err != nil {
 		return err
 	}
+	// A move that was complete is met again when another entry of its transaction is to
+	// be finished. The old block may be somebody else's by then.
+	if !e.held && !freedBy(from[0], x.Tx) {
+		return nil
+	}
 	freed := slices.ContainsFunc(from[:r.v.Copies(old)], func(p []byte) bool { return p == nil || !freedBy(p, x.Tx) })
 	if err := r.freeBlock(old, e.table, class, x.Tx, from); err != nil {
 		return err

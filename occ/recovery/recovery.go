@@ -421,6 +421,12 @@ func (o *Options) owner(v *memory.View) uint64 {
 // only one at a time is at work. The rest is the epoch.
 const anonymous = 1 << 40
 
+// Outdated reports whether a lock in an index was taken by a recoverer without number
+// in an epoch before the given one: its verbs fail, and nobody finishes what it began.
+func Outdated(owner uint64, now memory.Epoch) bool {
+	return owner&anonymous != 0 && memory.Epoch(owner&^anonymous) < now
+}
+
 // deadOwner tells which locks in an index may be broken.
 func (o *Options) deadOwner(owner uint64) bool {
 	return owner != uint64(o.By) && (owner >= memory.MaxCoordinators || !o.Space.Registered(uint32(owner)))
