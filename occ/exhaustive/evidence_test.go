@@ -3,6 +3,7 @@ package exhaustive
 import (
 	"fmt"
 
+	"txnode/history"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/memory/record"
@@ -13,7 +14,8 @@ import (
 // evidence looks, after a stop and before recovery, for what recovery may happen to make
 // good, but could not if a blade had been lost as well:
 //
-//   - what a client was told to be committed and is not at rest has its log on f+1 blades;
+//   - what a client was told to be committed and has not released what it has written has
+//     its log on f+1 blades (what it has only locked, no log tells of);
 //   - policy default: a new image on a backup is explained by a log on that blade, or on f+1;
 //   - policy ford: an image that is not released yet can be undone from f+1 blades.
 func (s *stops) evidence() error {
@@ -21,14 +23,27 @@ func (s *stops) evidence() error {
 	if err != nil {
 		return err
 	}
-	told := map[record.TxID]bool{}
+	type written struct {
+		by  record.TxID
+		key history.Key
+	}
+	told := map[written]bool{}
 	for _, t := range s.rec.Txns() {
-		told[record.TxID(t.ID)] = true
+		for _, o := range t.Ops {
+			if o.Kind == history.Write || o.Kind == history.Delete {
+				told[written{record.TxID(t.ID), o.Key}] = true
+			}
+		}
 	}
 	enough := s.space.Backups() + 1
 	return s.blocks(func(a memory.Addr, copies []record.Image) error {
 		owner := copies[0].Lock()
-		if told[owner] && len(logs[owner]) < enough {
+		m := copies[0].Meta()
+		if record.KeyAt(m.KeyLen())+m.KeyLen() > len(copies[0]) {
+			return fmt.Errorf("%v: a key of %d bytes in %d", a, m.KeyLen(), len(copies[0]))
+		}
+		key := history.Key(record.Hash(m.Table(), copies[0].Key()))
+		if told[written{owner, key}] && len(logs[owner]) < enough {
 			return fmt.Errorf("%v was acknowledged, has not released %v, and its log is on %d blades: %v", owner, a, len(logs[owner]), logs[owner])
 		}
 		for k, img := range copies {
