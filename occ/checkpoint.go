@@ -80,8 +80,13 @@ func (s *Session) enter() uint32 {
 	}
 }
 
-// release gives back the log space of a flight whose transaction is at rest.
+// release gives back the log space of a flight whose transaction is at rest. That of
+// a broken session stays until it has rejoined: nobody knows which transactions are, and
+// their records are what they are decided by.
 func (s *Session) release(f *flight) {
+	if s.broken != nil && !mutant.LogSpaceOfUnknown {
+		return
+	}
 	f.held = false
 	if len(f.freed) > 0 {
 		for _, x := range f.freed {

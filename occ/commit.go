@@ -248,6 +248,9 @@ func (tx *Tx) reserveLog(n int) (uint32, error) {
 	r := tx.s.ring.ring
 	f := &tx.flights[tx.flight]
 	for tries := 0; ; tries++ {
+		if tx.s.broken != nil && !mutant.LogSpaceOfUnknown {
+			return 0, tx.s.broken // no space comes free
+		}
 		off, token, ok := r.Reserve(n)
 		if ok {
 			f.token, f.held = token, true

@@ -25,6 +25,7 @@ const (
 	NoFlush                    = false
 	AbortChangesVersion        = false
 	LogSpaceBeforeRelease      = false
+	LogSpaceOfUnknown          = false
 	RingOverlap                = false
 	KeepUnwrittenLocks         = false
 	GuardBeforeBody            = false
@@ -76,6 +77,7 @@ const (
 	RecoveryNotPlaced          = false
 	SlotNotMended              = false
 	StealLiveLock              = false
+	SlotSwitchedByAnybody      = false
 	PromotedAsFound            = false
 	CopyCountsAtOnce           = false
 	CopySkipsLocked            = false

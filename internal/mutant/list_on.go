@@ -44,6 +44,8 @@ var (
 		"An aborted transaction releases its locks with its own id for a version.")
 	LogSpaceBeforeRelease = mutation("log-space-before-release",
 		"The log space of a transaction is given back while its locks are still being released.")
+	LogSpaceOfUnknown = mutation("log-space-of-unknown",
+		"A broken session goes on writing its log, over the records of transactions whose outcome nobody knows yet.")
 	RingOverlap = mutation("ring-overlap",
 		"The log ring does not look at what is in use: a record is overwritten while its transaction is under way.")
 	KeepUnwrittenLocks = mutation("keep-unwritten-locks",
@@ -146,6 +148,8 @@ var (
 		"A slot that the dead has switched on some of its copies is left like that.")
 	StealLiveLock = mutation("steal-live-lock",
 		"A lock that is met is taken for an orphan although its owner is alive.")
+	SlotSwitchedByAnybody = mutation("slot-switched-by-anybody",
+		"Policy ford: after the loss of a blade a slot that does not lead to the old block of a record is taken for switched by whoever was about to move it.")
 	PromotedAsFound = mutation("promoted-as-found",
 		"A backup that becomes the primary is taken as it is found: it never carried the locks, so nothing seems to be left to decide.")
 	CopyCountsAtOnce = mutation("copy-counts-at-once",

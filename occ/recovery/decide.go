@@ -201,16 +201,20 @@ func (r *run) locate() error {
 		}
 	}
 	return r.each(func(_ *tx, e *entry) bool { return e.asks || e.Kind == log.Move && e.held }, func(r *run, x *tx, e *entry) error {
-		a := e.Addr
-		if e.held {
-			a = x.leaves(e)
-		}
-		linked, err := r.linked(e, a)
-		if e.held {
-			e.switched = !linked
-		} else {
+		switch {
+		case !e.held:
+			linked, err := r.linked(e, e.Addr)
 			e.held = linked
+			return err
+		case x.Kind == log.Redo || mutant.SlotSwitchedByAnybody:
+			linked, err := r.linked(e, x.leaves(e))
+			e.switched = !linked
+			return err
 		}
+		// With an undo log the transaction may have given up, and another one have switched
+		// the slot since, even to the block that the first had been about to use.
+		linked, err := r.linked(e, x.goes(e))
+		e.switched = linked && !slices.ContainsFunc(e.old[:r.v.Copies(e.From)], func(p []byte) bool { return record.Image(p).Version() != x.Tx })
 		return err
 	})
 }

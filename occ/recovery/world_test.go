@@ -60,6 +60,7 @@ type world struct {
 // that was killed; negative: never.
 type stop struct {
 	left int
+	once bool // one verb alone fails, and what its queue pair has behind it
 	hit  bool
 }
 
@@ -69,6 +70,9 @@ func (s *stop) fail(*rdma.WR) rdma.Status {
 		return rdma.StatusOK
 	case s.left == 0:
 		s.hit = true
+		if s.once {
+			s.left = -1
+		}
 		return rdma.StatusNoBlade
 	}
 	s.left--
