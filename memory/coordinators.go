@@ -22,11 +22,14 @@ type Coordinator struct {
 }
 
 // LogArea is a coordinator's log area on one blade. A blade that is down has none:
-// Size is 0.
+// Size is 0, and Addr is an address of that blade which no verb can reach.
 type LogArea struct {
 	Addr rdma.RemoteAddr // Key is that of the epoch in which it was asked for: take the view's
 	Size uint32          // bytes
 }
+
+// nowhere is an offset behind the end of every region, with room for an area.
+const nowhere = 1 << 62
 
 // logSpace is where log areas are, and which are in use.
 type logSpace struct {
@@ -75,6 +78,7 @@ func (s *Space) areas(e CoordinatorEntry) Coordinator {
 	row, i := e.Slot/l.logsPerSegment(), e.Slot%l.logsPerSegment()
 	v := s.View()
 	for b := range l.Blades {
+		c.Logs[b].Addr = rdma.RemoteAddr{Blade: rdma.BladeID(b), Off: nowhere}
 		if id := s.logs.rows[row][b]; id != 0 && l.Blades[b].State == BladeUp {
 			c.Logs[b] = LogArea{Addr: v.At(MakeAddr(id, i*l.LogArea), 0), Size: l.LogArea}
 		}
@@ -187,20 +191,20 @@ func (s *Space) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 	return nil
 }
 
-// Coordinator returns an open coordinator with the log areas that it has now: those
-// on blades that came up since it was registered included. ErrNoCoordinator: it was
-// closed, or declared dead.
-func (s *Space) Coordinator(id uint32) (Coordinator, error) {
+// Coordinator returns an open coordinator with the log areas that it has now, those
+// on blades that came up since it was registered included, and the view whose blades
+// these are. ErrNoCoordinator: it was closed, or declared dead.
+func (s *Space) Coordinator(id uint32) (Coordinator, *View, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i, err := s.findCoordinator(id)
 	if err != nil {
-		return Coordinator{}, err
+		return Coordinator{}, nil, err
 	}
 	if e := s.layout.Coordinators[i]; e.Recovering {
-		return Coordinator{}, fmt.Errorf("%w: %d was declared dead", ErrNoCoordinator, id)
+		return Coordinator{}, nil, fmt.Errorf("%w: %d was declared dead", ErrNoCoordinator, id)
 	}
-	return s.areas(s.layout.Coordinators[i]), nil
+	return s.areas(s.layout.Coordinators[i]), s.View(), nil
 }
 
 func (s *Space) findCoordinator(id uint32) (int, error) {

@@ -146,7 +146,9 @@ func TestRebuild(t *testing.T) {
 					check(t, b.inner.RestartBlade(blade, keep))
 					check(t, s.Admit(co, blade))
 					check(t, s.Admit(co, blade)) // it is up
-					if coord = must(s.Coordinator(coord.ID))(t); coord.Logs[blade].Size == 0 {
+					coord, v, err := s.Coordinator(coord.ID)
+					check(t, err)
+					if coord.Logs[blade].Size == 0 || !v.Up(blade) {
 						t.Error("no log area on a blade that is back")
 					}
 					if p := read(t, co, coord.Logs[blade].Addr, int(coord.Logs[blade].Size)); len(bytes.Trim(p, "\x00")) > 0 {

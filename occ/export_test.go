@@ -1,8 +1,17 @@
 package occ
 
-import "txnode/index/addrcache"
+import (
+	"txnode/index/addrcache"
+	"txnode/memory"
+)
 
 // ForgetAddresses empties the address cache.
 func (e *Engine) ForgetAddresses() {
 	e.cache, e.runs = addrcache.New(e.opts.CacheBytes), addrcache.NewRuns(e.opts.CacheBytes)
 }
+
+// Join makes c the session's coordinator.
+func (s *Session) Join(c memory.Coordinator) { s.join(c) }
+
+// LogAreas are the log areas that the session writes to, by blade.
+func (s *Session) LogAreas() []memory.LogArea { return s.ring.areas }

@@ -11,26 +11,33 @@ import (
 
 // join makes c the session's coordinator: nothing of another one's is under way.
 func (s *Session) join(c memory.Coordinator) {
+	space := s.eng.space
+	v := space.Current()
+	s.epoch = 0 // if it is dead already, the next transaction finds out
+	// A blade may have come up since c was registered: its log area is not in c.
+	if now, of, err := space.Coordinator(c.ID); err == nil {
+		c, v = now, of
+		s.epoch = v.Epoch
+	}
 	s.coord = c
 	s.ring.init(c)
 	s.count()
-	s.eng.space.Join(s.thread, c.ID)
-	v := s.eng.space.Current()
-	s.epoch = v.Epoch
+	space.Join(s.thread, c.ID)
 	v.Rekey(s.thread)
 }
 
-// moved takes note of a new epoch. Blades may have come up, on which the session
-// now has log areas; or it was declared dead itself, although none of its verbs has
-// failed, and has to rejoin.
-func (s *Session) moved(v *memory.View) error {
+// moved takes note of a new epoch, and returns its view. Blades may have come up, on
+// which the session now has log areas; or it was declared dead itself, although none of
+// its verbs has failed, and has to rejoin.
+func (s *Session) moved() (*memory.View, error) {
 	if s.alloc == nil {
+		v := s.eng.space.Current()
 		s.epoch = v.Epoch
-		return nil
+		return v, nil
 	}
-	c, err := s.eng.space.Coordinator(s.coord.ID)
+	c, v, err := s.eng.space.Coordinator(s.coord.ID)
 	if err != nil {
-		return s.fail(fmt.Errorf("%w: in epoch %d: %w", ErrFenced, v.Epoch, err))
+		return nil, s.fail(fmt.Errorf("%w: after epoch %d: %w", ErrFenced, s.epoch, err))
 	}
 	for b := range c.Logs {
 		if c.Logs[b].Size > 0 && s.ring.areas[b].Size == 0 {
@@ -41,16 +48,17 @@ func (s *Session) moved(v *memory.View) error {
 	s.ring.areas = c.Logs
 	s.epoch = v.Epoch
 	v.Rekey(s.thread)
-	return nil
+	return v, nil
 }
 
 // outlived returns nil, or breaks the session because it was declared dead while it
 // was idle.
 func (s *Session) outlived() error {
-	if v := s.eng.space.Current(); v.Epoch != s.epoch {
-		return s.moved(v)
+	if s.eng.space.Current().Epoch == s.epoch {
+		return nil
 	}
-	return nil
+	_, err := s.moved()
+	return err
 }
 
 // Resolved tells the history what has become of a transaction that had ended with

@@ -278,7 +278,8 @@ func (tx *Tx) Begin() error {
 	}
 	v := s.eng.space.View()
 	if v.Epoch != s.epoch {
-		if err := s.moved(v); err != nil {
+		var err error
+		if v, err = s.moved(); err != nil {
 			return err
 		}
 	}

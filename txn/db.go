@@ -205,18 +205,20 @@ func (db *DB) table(name string, want tableOptions, create bool) (*occ.Table, er
 	if t := db.tables[name]; t != nil {
 		return t, nil
 	}
-	c := db.ctl.Plain()
 	var ix *race.Index
-	if meta.Root == 0 {
+	err = db.withBlades(func(c *rdma.Coro) (err error) {
+		if meta.Root != 0 {
+			ix, err = race.Open(c, db.space, meta.Root, meta.ID)
+			return err
+		}
 		// Created now, or by someone who did not come further: the index is made
 		// first, then recorded.
 		var root memory.Addr
 		if root, ix, err = race.Create(c, db.space, meta.ID, race.Options{Groups: db.opts.IndexGroups}); err == nil {
 			err = db.space.SetTableRoot(meta.ID, root)
 		}
-	} else {
-		ix, err = race.Open(c, db.space, meta.Root, meta.ID)
-	}
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("txn: index of table %q: %w", name, err)
 	}

@@ -227,6 +227,27 @@ func (db *DB) reconnect(c *rdma.Coro) error {
 	return err
 }
 
+// withBlades runs fn on the control thread, and again after a verb, or a call to a
+// blade, has failed in it: the blade is declared dead, or answers again, or the epoch
+// has moved. The caller holds ctlMu.
+func (db *DB) withBlades(fn func(c *rdma.Coro) error) error {
+	c := db.ctl.Plain()
+	for tries := 0; ; tries++ {
+		err := fn(c)
+		if err == nil || tries >= maxFailovers || !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) {
+			return err
+		}
+		if errors.Is(err, rdma.ErrBladeDown) {
+			if e := db.bladeDown(c, err); e != nil {
+				return errors.Join(err, e)
+			}
+		}
+		if e := db.reconnect(c); e != nil {
+			return errors.Join(err, e)
+		}
+	}
+}
+
 // answers asks a blade, several times if need be. One that has been restarted since it
 // was last given a key has not kept what it was told: it counts as dead.
 func (db *DB) answers(c *rdma.Coro, b rdma.BladeID) (bool, error) {

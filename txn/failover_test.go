@@ -86,6 +86,8 @@ func bladeDies(t *testing.T, down time.Duration, o txn.Options) {
 	}
 	var stop sync.WaitGroup
 	quit := make(chan struct{})
+	working, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	counts := make([]int, 4)
 	for g := range counts {
 		stop.Go(func() {
@@ -96,7 +98,7 @@ func bladeDies(t *testing.T, down time.Duration, o txn.Options) {
 				default:
 				}
 				a, b, fresh := i*7919%n, (i*104729+1)%n, n+uint64(g)*1_000_000+i
-				err := db.Update(ctx, func(tx *txn.Tx) error {
+				err := db.Update(working, func(tx *txn.Tx) error {
 					if a == b {
 						return nil
 					}
@@ -146,7 +148,12 @@ func bladeDies(t *testing.T, down time.Duration, o txn.Options) {
 		whole(t, db, 0)
 	}
 	close(quit)
+	late := time.AfterFunc(time.Minute, giveUp) // then the transactions say what they wait for
 	stop.Wait()
+	late.Stop()
+	if t.Failed() {
+		t.FailNow()
+	}
 	sum := int64(0)
 	if err := db.View(ctx, func(tx *txn.Tx) error {
 		sum = 0
@@ -267,5 +274,75 @@ func TestDataLost(t *testing.T) {
 	}
 	if err := db.Close(ctx); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestFirstToMeetTheLoss: whoever makes a worker or a table is told nothing of a blade
+// that nobody has missed so far.
+func TestFirstToMeetTheLoss(t *testing.T) {
+	ctx := context.Background()
+	for b := range 3 {
+		db, err := txn.Open(ctx, txn.Options{Blades: 4, Backups: txn.F(1), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 256 << 10, IndexGroups: 16, LeaseTerm: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		put := func(w *txn.Worker, table *txn.Table[uint64, int64]) {
+			t.Helper()
+			if err := w.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, 7, 7) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		words, err := txn.CreateTable(db, "words", txn.Uint64, txn.Plain[int64]())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := db.NewWorker()
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(w, words)
+		sw := stopper(t, db)
+		if err := sw.StopBlade(rdma.BladeID(b)); err != nil {
+			t.Fatal(err)
+		}
+		other, err := db.NewWorker() // its log area is a new segment on every blade
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(other, words)
+		if err := sw.RestartBlade(rdma.BladeID(b), true); err != nil {
+			t.Fatal(err)
+		}
+		whole(t, db, 0)
+		if err := sw.StopBlade(rdma.BladeID(b + 1)); err != nil {
+			t.Fatal(err)
+		}
+		more := []*txn.Table[uint64, int64]{words}
+		for i := range 3 {
+			x, err := txn.CreateTable(db, fmt.Sprint("more ", i), txn.Uint64, txn.Plain[int64]())
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(w, x)
+			more = append(more, x)
+		}
+		if err := sw.RestartBlade(rdma.BladeID(b+1), false); err != nil {
+			t.Fatal(err)
+		}
+		whole(t, db, 0)
+		for _, x := range more {
+			put(other, x)
+		}
+		if n := len(db.Redundancy().Outages); n != 2 {
+			t.Errorf("%d outages", n)
+		}
+		if err := errors.Join(w.Close(), other.Close()); err != nil {
+			t.Fatal(err)
+		}
+		swept(t, db)
+		audit(t, db)
+		if err := db.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

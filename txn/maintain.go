@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 	"txnode/index"
+	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ"
@@ -254,9 +255,29 @@ func (w *Worker) unblock(err error) error {
 		if e := w.maintainOn(&sweeper, len(w.db.tableNames())); e != nil {
 			w.failed(e, "a change of an index is in the way")
 		}
-		return fmt.Errorf("%w: %w", ErrConflict, err) // he may be declared dead before long
+		return fmt.Errorf("%w: %w%s", ErrConflict, err, w.db.standing(err)) // he may be declared dead before long
 	}
 	return err
+}
+
+// standing says how things are with whoever has begun the change of an index that an
+// error is about.
+func (db *DB) standing(err error) string {
+	var e *race.BusyError
+	if !errors.As(err, &e) || e.Owner == 0 {
+		return ""
+	}
+	how := "alive"
+	switch {
+	case db.gone(e.Owner):
+		how = "dead"
+	case e.Owner >= memory.MaxCoordinators:
+		how = "a recoverer"
+	case !db.engine.Serving(uint32(e.Owner)):
+		how = "registered, but of no session that is at work"
+	}
+	_, unswept := db.space.Unswept()
+	return fmt.Sprintf(" (client %#x is %s; epoch %d, to be swept: %v)", e.Owner, how, db.space.View().Epoch, unswept)
 }
 
 // failed notes that repairs have failed: a session that is broken by that rejoins

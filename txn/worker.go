@@ -49,23 +49,40 @@ func (db *DB) newWorker(pooled bool) (*Worker, error) {
 	return w, nil
 }
 
-// newSession makes a thread and its coordinator.
+// newSession makes a thread and its coordinator. It may be the first that meets a
+// blade which does not answer.
 func (db *DB) newSession() (*rdma.Thread, *occ.Session, error) {
+	for tries := 0; ; tries++ {
+		t, s, again, err := db.trySession()
+		if !again || tries >= maxFailovers {
+			return t, s, err
+		}
+	}
+}
+
+// trySession is one attempt of newSession. again: it has failed because of a blade,
+// which has been seen to.
+func (db *DB) trySession() (_ *rdma.Thread, _ *occ.Session, again bool, _ error) {
 	index := db.threads.take()
 	t, err := rdma.NewThread(db.fabric, rdma.ThreadOptions{
 		Index: index, Techniques: *db.opts.Techniques, Policy: db.opts.QPPolicy, Arena: db.opts.Arena,
 	})
 	if err != nil {
 		db.threads.free(index)
-		return nil, nil, err
+		return nil, nil, false, err
 	}
 	s, err := db.engine.NewSession(t)
 	if err != nil {
+		if errors.Is(err, rdma.ErrBladeDown) {
+			e := db.bladeDown(t.Plain(), err)
+			again = e == nil
+			err = errors.Join(err, e)
+		}
 		err = errors.Join(err, t.Close())
 		db.threads.free(index)
-		return nil, nil, err
+		return nil, nil, again, err
 	}
-	return t, s, nil
+	return t, s, false, nil
 }
 
 // endSession ends what newSession has made.
@@ -223,7 +240,7 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 			break
 		}
 		if canceled := ctx.Err(); canceled != nil {
-			err = context.Cause(ctx)
+			err = fmt.Errorf("txn: given up after %d attempts: %w; the last attempt: %v", attempt+1, context.Cause(ctx), err)
 			break
 		}
 		c.Backoff()

@@ -14,10 +14,18 @@ import (
 // looks again.
 func (ix *Index) grow(c *rdma.Coro, s *scratch, q *index.Query, w *waiting) error {
 	e := Entry(q.State[stEntry])
-	if e.Filling() {
-		return ix.waitFor(c, w, e.Table(), 0, "the split that fills the sub-table")
-	}
 	lock := e.Table() + tableLockOff
+	if e.Filling() {
+		// Whoever fills it holds its lock. That can be told when it is asked how long to wait.
+		owner := uint64(0)
+		if w.tries >= askOwner {
+			var err error
+			if owner, err = ix.holder(c, s, lock); err != nil {
+				return err
+			}
+		}
+		return ix.waitFor(c, w, lock, owner, "the split that fills the sub-table")
+	}
 	ok, err := ix.one(c, s, ix.space.ViewOn(c.Thread()), lock, 0, ix.lockWord(c))
 	if err != nil {
 		return err
@@ -38,6 +46,21 @@ func (ix *Index) grow(c *rdma.Coro, s *scratch, q *index.Query, w *waiting) erro
 	}
 	sp := split{ix: ix, c: c, s: s, from: e.Table(), depth: e.Depth(), suffix: uint32(q.Hash) & suffixMask(e.Depth())}
 	return sp.run()
+}
+
+// holder reads who holds a lock; 0: nobody.
+func (ix *Index) holder(c *rdma.Coro, s *scratch, lock memory.Addr) (uint64, error) {
+	buf, err := c.Thread().Alloc(8)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Thread().Free(buf, 8)
+	s.batch.Reset()
+	s.batch.Read(ix.space.ViewOn(c.Thread()).At(lock, 0), buf, 8)
+	if err := c.Do(&s.batch); err != nil {
+		return 0, err
+	}
+	return ownerOf(c.Thread().Word(buf)), nil
 }
 
 // split divides a sub-table, whose lock is held, in two (RACE, section 3.4.2).

@@ -104,10 +104,11 @@ func live(t *testing.T, l *life, r *rand.Rand, kills int, sum *totals) {
 		for i := range rounds {
 			l.Seed++
 			after := time.Duration(40+r.IntN(200)) * time.Millisecond
-			if i == 1 || r.IntN(4) == 0 {
+			early := i == 1 || r.IntN(4) == 0
+			if early {
 				after = time.Duration(r.IntN(25_000)) * time.Microsecond
 			}
-			said, stderr, err := killed(l, after)
+			said, stderr, err := killed(l, after, l.Loss && !early)
 			if err != nil {
 				t.Fatalf("kill %d after %v: %v\n%s", k, after, err, stderr)
 			}
@@ -137,8 +138,9 @@ func live(t *testing.T, l *life, r *rand.Rand, kills int, sum *totals) {
 	}
 }
 
-// killed runs a writer, kills it, and returns what it had said.
-func killed(l *life, after time.Duration) (frames []*frame, stderr string, err error) {
+// killed runs a writer, kills it, and returns what it had said. With talking, the time
+// counts from its first word on, not from its start: it loses its blade at work.
+func killed(l *life, after time.Duration, talking bool) (frames []*frame, stderr string, err error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, "", err
@@ -154,10 +156,23 @@ func killed(l *life, after time.Duration) (frames []*frame, stderr string, err e
 	if err := cmd.Start(); err != nil {
 		return nil, "", err
 	}
-	timer := time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
+	const silent = time.Minute // who has not said a word by then hangs
+	first := after
+	if talking {
+		first = silent
+	}
+	timer := time.AfterFunc(first, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
-	err = receive(out, func(f *frame) { frames = append(frames, f) })
+	err = receive(out, func(f *frame) {
+		if talking && len(frames) == 0 {
+			timer.Reset(after)
+		}
+		frames = append(frames, f)
+	})
 	exit := cmd.Wait()
+	if talking && len(frames) == 0 {
+		err = errors.Join(err, errors.New("it has not said a word"))
+	}
 	var status *exec.ExitError
 	if errors.As(exit, &status) && status.ExitCode() == -1 { // by a signal
 		exit = nil
