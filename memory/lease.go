@@ -371,6 +371,7 @@ func (c *Claim) Forget() error {
 	}
 	l.Coordinators = slices.DeleteFunc(slices.Clone(l.Coordinators), func(e CoordinatorEntry) bool { return gone[e.ID] })
 	l.Unswept, l.Loose = true, true
+	s.hollow = s.hollow || c.Promoted
 	s.sweeps++
 	s.torn.Store(true)
 	s.register()
@@ -383,6 +384,15 @@ func (s *Space) Unswept() (generation uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sweeps, s.layout.Unswept
+}
+
+// Hollow reports whether a blade was lost since the database was opened: slots of an
+// index may lead to blocks whose placeholders it had, and that are free. Sessions of
+// that time may leave such slots behind later, so it stays true.
+func (s *Space) Hollow() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hollow
 }
 
 // Torn reports whether changes of indexes may be half-done whose clients are gone: a

@@ -37,6 +37,7 @@ type Space struct {
 	extents   extentSpace
 	logs      logSpace
 	sweeps    uint64      // grows when something is left to be swept
+	hollow    bool        // see Hollow
 	torn      atomic.Bool // see Torn
 	// clean are places of blades that are up that a segment has had and lost, and
 	// that have been cleared since: see rebuild.go.

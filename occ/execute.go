@@ -438,7 +438,11 @@ func (tx *Tx) notThis(it *item, img record.Image) error {
 	if mutant.BelieveOtherKey {
 		return tx.absent(it)
 	}
-	if img.Meta().State() == record.Free || len(it.query.Candidates) > 1 {
+	if img.Meta().State() == record.Free {
+		tx.hollow = it.query.Candidates[0].Addr
+		return tx.searchAgain(it)
+	}
+	if len(it.query.Candidates) > 1 {
 		return tx.searchAgain(it)
 	}
 	it.query.Candidates[0].Version = img.Version()
@@ -528,6 +532,7 @@ func (tx *Tx) searched(it *item) error {
 func (tx *Tx) searchAgain(it *item) error {
 	it.tries++
 	if it.tries > maxSearches {
+		tx.met, tx.hollow = meeting{addr: tx.hollow, table: it.table, key: it.key()}, 0
 		return tx.conflict(AbortStale)
 	}
 	if it.tries > 2 {
@@ -560,7 +565,7 @@ func (tx *Tx) readMany(it *item) error {
 			return tx.found(it, img)
 		}
 		if img.Meta().State() == record.Free {
-			torn = true
+			torn, tx.hollow = true, x.Addr
 		}
 		it.query.Candidates[k].Version = img.Version()
 	}

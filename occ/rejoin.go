@@ -348,11 +348,15 @@ func (s *Session) releaseOld(c *rdma.Coro, own bool) error {
 }
 
 // Unblock looks after the lock that the transaction's last conflict was with: if
-// nobody alive stands for it, it is resolved, or its owner recovered. It reports
+// nobody alive stands for it, it is resolved, or its owner recovered. If it was a slot
+// that leads to a block which nobody has, the slot is emptied. It reports
 // whether that was so. The transaction has ended.
 func (tx *Tx) Unblock() (bool, error) {
 	m := tx.met
 	tx.met = meeting{}
+	if m.table != nil {
+		return tx.vacate(m)
+	}
 	if !m.guard.Held() || tx.s.alloc == nil || tx.s.broken != nil {
 		return false, nil // a broken session rejoins first
 	}
@@ -394,14 +398,36 @@ func (s *Session) reap() error {
 	return nil
 }
 
-// meeting is a lock that was met.
+// vacate empties a slot that leads to a block which nobody has, as far as can be seen.
+func (tx *Tx) vacate(m meeting) (bool, error) {
+	s := tx.s
+	if m.addr == 0 || s.alloc == nil || s.broken != nil {
+		return false, nil
+	}
+	s.chores++
+	s.openSpare()
+	defer func() {
+		s.closeSpare()
+		s.chores--
+	}()
+	done, err := recovery.Vacate(tx.c, s.Recovery(), m.table.ID, m.key, m.addr)
+	if errors.Is(err, rdma.ErrVerb) || errors.Is(err, index.ErrBusy) {
+		_ = s.fail(err) // it may have left locks of the index behind
+	}
+	return done, err
+}
+
+// meeting is what has ended an attempt: a lock that was met, or a slot whose block
+// stayed free however often the key was looked up.
 type meeting struct {
 	addr  memory.Addr
 	guard record.Guard
+	table *Table // of the key, if it is a slot
+	key   []byte
 }
 
 // meet notes a lock that is in the way, and is the conflict with its holder.
 func (tx *Tx) meet(r AbortReason, a memory.Addr, g record.Guard) error {
-	tx.met = meeting{a, g}
+	tx.met = meeting{addr: a, guard: g}
 	return tx.conflict(r)
 }

@@ -211,7 +211,8 @@ type Tx struct {
 	number uint64 // of the tap's
 	taps   uint32 // Engine.taps when it began
 
-	met meeting // the lock that the last conflict was with
+	met    meeting     // what the last conflict was with
+	hollow memory.Addr // a block that is free, and a slot led to it
 
 	phases [NumPhases]rdma.Counters
 	aborts [NumAbortReasons]uint64

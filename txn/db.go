@@ -15,6 +15,7 @@ import (
 	"txnode/memory"
 	"txnode/memory/embedded"
 	"txnode/occ"
+	"txnode/occ/recovery"
 	"txnode/rdma"
 )
 
@@ -223,6 +224,7 @@ func (db *DB) table(name string, want tableOptions, create bool) (*occ.Table, er
 		return nil, fmt.Errorf("txn: index of table %q: %w", name, err)
 	}
 	ix.SetGone(db.gone)
+	ix.SetVacant(recovery.Vacant(db.space))
 	t := &occ.Table{ID: meta.ID, Name: name, Index: ix}
 	db.tables[name] = t
 	return t, nil

@@ -114,6 +114,11 @@ func chaos(t testing.TB, s Subject, seed uint64) {
 				return
 			}
 			var err error
+			if s.Chore != nil && r.IntN(3) == 0 {
+				if err := s.Chore(k.C, k.Index); err != nil {
+					t.Errorf("client %d: %v", id, err)
+				}
+			}
 			switch n := r.IntN(10); {
 			case n < 3: // keys that make the index grow
 				fresh++

@@ -18,6 +18,9 @@ type Subject struct {
 	Open func(c *rdma.Coro, m *Memory, root memory.Addr, table uint16) (index.Index, error)
 	// Verify reports what is wrong with an index that nobody uses, with its copies, too.
 	Verify func(c *rdma.Coro, ix index.Index) error
+	// Chore is something that clients of Chaos do now and then beside all others, and that
+	// changes nothing for them; nil: nothing.
+	Chore func(c *rdma.Coro, ix index.Index) error
 }
 
 // Run is the suite.

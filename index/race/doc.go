@@ -190,6 +190,10 @@
 // with index.ErrBusy after some seconds; [Index.Recover] finishes the split or
 // takes it back.
 //
+// Slots that lead to blocks which nobody has, and never will have, are emptied under the
+// same lock, with the same marks ([Index.Vacate], [Index.Scour]): an insert that is undone can
+// leave them behind when its block is lost with a blade.
+//
 // # What is asked of others
 //
 // Blocks must be placed before they are linked ([rdma.Coro.Fence], where the fabric

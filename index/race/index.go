@@ -33,6 +33,8 @@ type Index struct {
 	owner atomic.Uint64
 	stall int64 // ns to wait for somebody else's unfinished change
 	gone  func(owner uint64) bool
+	// vacant tells which blocks nobody has, nil: see SetVacant.
+	vacant func(c *rdma.Coro, blocks []memory.Addr) ([]bool, error)
 
 	dir    atomic.Pointer[directory]
 	blades []uint64 // sizes of the regions

@@ -44,6 +44,7 @@ type item struct {
 	hash    uint64
 	known   bool // the hash is that of the block's key
 	free    bool // the block is free
+	hollow  bool // it was when everything else had been moved: see vacate.go
 }
 
 // maxUnclear is how often a slot is looked at whose block does not hold a key
@@ -97,9 +98,8 @@ func (m *mover) groups(off, n uint32, last bool) (done bool, err error) {
 		case !it.known && last && it.free:
 			// Nobody frees a block that is linked, or links one that is free: its
 			// insert was undone after the block had died with a blade.
-			if _, err := m.ix.one(m.c, m.s, m.ix.space.ViewOn(m.c.Thread()), m.from+memory.Addr(it.off), uint64(it.value), 0); err != nil {
-				return false, err
-			}
+			it.hollow = true
+			moving = append(moving, it)
 		case !it.known && last:
 			m.damage = m.ix.corrupt(m.from+memory.Addr(it.off), "%v: the block does not hold a key that belongs here", it.value)
 		case !it.known:
@@ -281,6 +281,26 @@ func (m *mover) carry() (all bool, err error) {
 	return m.carryPinned(all)
 }
 
+// vacant tells which of the items, all of which are marked, lead to blocks that nobody has.
+func (m *mover) vacant() ([]bool, error) {
+	gone := make([]bool, len(m.items))
+	var at []int
+	var blocks []memory.Addr
+	for i := range m.items {
+		if it := &m.items[i]; it.hollow && it.free {
+			at, blocks = append(at, i), append(blocks, it.value.Addr())
+		}
+	}
+	if len(blocks) == 0 {
+		return gone, nil
+	}
+	known, err := m.ix.vacancy(m.c, blocks)
+	for i, k := range known {
+		gone[at[i]] = k
+	}
+	return gone, err
+}
+
 // set applies the steps in the scratch, which set slots of the new sub-table: those
 // that are empty, whatever trace is in them.
 func (m *mover) set(v *memory.View) error {
@@ -351,12 +371,17 @@ func (m *mover) carryPinned(all bool) (bool, error) {
 			it.known = false
 		}
 	}
+	gone, err := m.vacant()
+	if err != nil {
+		return false, err
+	}
 	s.steps = s.steps[:0]
-	for _, it := range m.items {
+	for i, it := range m.items {
 		to := trace(c)
-		if !it.known {
+		if !it.known && !gone[i] {
 			to = uint64(it.value &^ slotMoving)
-			all = false
+			// One whose block is free, and may yet be needed, is left where it is.
+			all = all && it.hollow && it.free
 		}
 		if mutant.ClearBeforeSet && it.known {
 			continue

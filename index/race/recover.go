@@ -221,7 +221,7 @@ func (r *recovery) table(from memory.Addr, suffix uint32) error {
 	}
 	to := memory.Addr(child)
 	if to == 0 {
-		return ix.unlock(c, s, lock)
+		return firstOf(r.unmark(from), ix.unlock(c, s, lock))
 	}
 	if v := ix.space.ViewOn(c.Thread()); !ix.fits(v, to, ix.size) {
 		return ix.outside(v, from+tableChildOff, to, "sub-table at %v is in no segment", to)

@@ -38,6 +38,29 @@ func TestChaos(t *testing.T) {
 	indextest.Chaos(t, subject, *from, n)
 }
 
+// TestChaosBesideScouring is TestChaos while slots are looked for that lead to free
+// blocks. There are none, but blocks are freed and used again all the time, for the same
+// keys and in the same slots.
+func TestChaosBesideScouring(t *testing.T) {
+	n := 150
+	if testing.Short() {
+		n = 20
+	}
+	if *seeds > 0 {
+		n = *seeds
+	}
+	beside := subject
+	beside.Chore = func(c *rdma.Coro, ix index.Index) error {
+		x := ix.(*Index).Scour()
+		for {
+			if done, err := x.Step(c); done || err != nil {
+				return err
+			}
+		}
+	}
+	indextest.Chaos(t, beside, *from, n)
+}
+
 // broken is an index with a bug.
 type broken struct {
 	*Index

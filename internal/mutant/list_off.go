@@ -77,6 +77,9 @@ const (
 	RecoveryNotPlaced          = false
 	SlotNotMended              = false
 	StealLiveLock              = false
+	VacateUnmarked             = false
+	VacateUndecided            = false
+	SlotsNotScoured            = false
 	SlotSwitchedByAnybody      = false
 	PromotedAsFound            = false
 	CopyCountsAtOnce           = false

@@ -148,6 +148,12 @@ var (
 		"A slot that the dead has switched on some of its copies is left like that.")
 	StealLiveLock = mutation("steal-live-lock",
 		"A lock that is met is taken for an orphan although its owner is alive.")
+	VacateUnmarked = mutation("vacate-unmarked",
+		"A slot whose block was free is emptied without a mark: the block may have been linked there again since.")
+	VacateUndecided = mutation("vacate-undecided",
+		"A slot whose block is free is emptied while transactions are undecided that may have lost their placeholders with a blade.")
+	SlotsNotScoured = mutation("slots-not-scoured",
+		"After the loss of a blade nobody looks for slots of dead inserters that lead to free blocks.")
 	SlotSwitchedByAnybody = mutation("slot-switched-by-anybody",
 		"Policy ford: after the loss of a blade a slot that does not lead to the old block of a record is taken for switched by whoever was about to move it.")
 	PromotedAsFound = mutation("promoted-as-found",

@@ -1,13 +1,60 @@
 package recovery
 
 import (
+	"errors"
 	"fmt"
 
+	"txnode/index"
 	"txnode/index/race"
+	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
+
+// Vacant returns the function for race.Index.SetVacant of who works beside others: it
+// tells which blocks are free on every copy. While transactions are undecided that may
+// have lost something with a blade it says of none that it is; and when one is lost
+// later, the READs fail in the epoch that begins then.
+func Vacant(s *memory.Space) func(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
+	return func(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
+		v := s.ViewOn(c.Thread()) // before it is asked who is undecided
+		if s.Gated() && !mutant.VacateUndecided {
+			return make([]bool, len(blocks)), nil
+		}
+		return vacant(c, v, blocks)
+	}
+}
+
+// Vacate empties the slot that leads to block a, which somebody has met who was looking
+// for a key, if nobody has the block (race.Index.Vacate). It reports whether that was so.
+func Vacate(c *rdma.Coro, o Options, table uint16, key []byte, a memory.Addr) (bool, error) {
+	u, err := newUnlocker(c, &o, func(table uint16) (index.Index, error) { return o.open(c, o.Space, table) })
+	if err != nil {
+		return false, err
+	}
+	defer u.close()
+	ix, err := u.index(table)
+	if errors.Is(err, memory.ErrNoTable) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("recovery: index of table %d: %w", table, err)
+	}
+	r, ok := ix.(*race.Index)
+	if !ok {
+		return false, nil
+	}
+	q, err := u.lookup(r, o.Space.View(), table, key)
+	if err != nil {
+		return false, fmt.Errorf("recovery: looking up in the index of table %d: %w", table, err)
+	}
+	done, err := r.Vacate(c, q, a)
+	if err != nil {
+		err = fmt.Errorf("recovery: emptying a slot of table %d: %w", table, err)
+	}
+	return done, err
+}
 
 // PruneSlots empties the slots of all indexes that lead to blocks which are free on all
 // copies, and returns how many: those of inserts whose placeholders were on a blade that

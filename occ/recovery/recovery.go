@@ -379,8 +379,29 @@ func (r *run) index(table uint16) (index.Index, error) {
 	if err != nil {
 		return nil, fmt.Errorf("recovery: index of table %d: %w", table, err)
 	}
+	if x, ok := ix.(*race.Index); ok && r.claim.Promoted {
+		x.SetVacant(r.vacant)
+	}
 	r.tables[table] = ix
 	return ix, nil
+}
+
+// vacant tells which blocks nobody has after the loss of a blade, while the run, which
+// is alone then, decides: one that a log names may have lost its placeholder, and
+// will have an image before long.
+func (r *run) vacant(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
+	gone, err := vacant(c, r.v, blocks)
+	for _, x := range r.txs {
+		for i := range x.entries {
+			e := &x.entries[i]
+			for k, a := range blocks {
+				if err == nil && x.state != toUndo && (a == e.Addr || a == e.From) && !mutant.VacateUndecided {
+					gone[k] = false
+				}
+			}
+		}
+	}
+	return gone, err
 }
 
 // open makes a handle on the index of a table.
@@ -401,6 +422,7 @@ func (o *Options) open(c *rdma.Coro, s race.Space, table uint16) (index.Index, e
 	}
 	ix.SetOwner(o.owner(s.View()))
 	ix.SetStall(stallNs)
+	ix.SetVacant(Vacant(o.Space))
 	return ix, nil
 }
 

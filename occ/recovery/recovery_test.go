@@ -7,13 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"txnode/index"
-	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
-	"txnode/rdma"
 )
 
 // canonical is a transaction over keys of its own, and what must be there before.
@@ -419,30 +416,9 @@ func TestPruneSlots(t *testing.T) {
 		w.sure(se, tx, put("a", "1"), put("b", "1"), put("c", "1"))
 		c := se.Thread().Plain()
 		c.Sleep(10_000) // until the locks are released
-		v := w.space.View()
-		zero := func(key string, copies int) {
-			must(t, w.table.Index.(*race.Index).Walk(c, func(_ memory.Addr, x index.Candidate) error {
-				buf, err := c.Thread().Alloc(record.LineSize)
-				must(t, err)
-				defer c.Thread().Free(buf, record.LineSize)
-				var b rdma.Batch
-				b.Read(v.At(x.Addr, 0), buf, record.LineSize)
-				must(t, c.Do(&b))
-				if line := record.Image(c.Thread().Bytes(buf, record.LineSize)); string(line.Key()) != key {
-					return nil
-				}
-				clear(c.Thread().Bytes(buf, record.LineSize))
-				b.Reset()
-				for k := range copies {
-					b.Write(v.At(x.Addr, k), buf, record.LineSize)
-				}
-				must(t, c.Do(&b))
-				return c.Fence(rdma.FenceThread, 0, &b)
-			}))
-		}
-		zero("a", s.backups+1)
+		w.zero(c, "a", s.backups+1)
 		if s.backups > 0 {
-			zero("b", s.backups)
+			w.zero(c, "b", s.backups)
 		}
 		n, err := recovery.PruneSlots(w.ctl.Plain(), w.eng.Recovery())
 		must(t, err)
@@ -454,5 +430,66 @@ func TestPruneSlots(t *testing.T) {
 		if got := w.values(fresh, other, "a", "c"); !slices.Equal(got, []string{"2", "1"}) {
 			t.Errorf("%v: %q", s, got)
 		}
+	}
+}
+
+// TestVacateBesideTransactions: the same, while others are at work: who meets the slot
+// empties it. Nobody does while transactions are undecided that may have lost something with a
+// blade, which a recovery would put into that very block.
+func TestVacateBesideTransactions(t *testing.T) {
+	for _, s := range settings() {
+		w := newWorld(t, s, occ.Options{})
+		se, tx := w.session()
+		w.sure(se, tx, put("a", "1"), put("b", "1"), put("c", "1"))
+		c := se.Thread().Plain()
+		c.Sleep(10_000) // until the locks are released
+		w.zero(c, "a", s.backups+1)
+		w.zero(c, "b", s.backups+1)
+		ours, own := w.session()
+		w.sure(ours, own, put("a", "2"))
+		if got := w.values(ours, own, "a", "c"); !slices.Equal(got, []string{"2", "1"}) {
+			t.Errorf("%v: %q", s, got)
+		}
+		var hollow memory.Addr
+		w.blocks(c, func(a memory.Addr, line record.Image) {
+			if line.Meta().State() == record.Free {
+				hollow = a
+			}
+		})
+		o := w.eng.Recovery()
+		cs, err := w.space.Coordinators()
+		must(t, err)
+		var ids []uint32
+		for _, x := range cs {
+			ids = append(ids, x.ID)
+		}
+		claim, err := w.space.Claim(memory.ClaimOptions{Change: func(*memory.Layout) error { return nil }}, ids...)
+		must(t, err)
+		must(t, recovery.Reconnect(w.ctl.Plain(), w.space))
+		if done, err := recovery.Vacate(w.ctl.Plain(), o, w.table.ID, []byte("b"), hollow); done || err != nil {
+			t.Errorf("%v: a slot was emptied while transactions are undecided: %v", s, err)
+		}
+		var rep recovery.Report
+		must(t, recovery.Run(w.ctl.Plain(), o, claim, &rep))
+		// After the loss of a blade a sweep looks for such slots.
+		fresh, other := w.session()
+		w.sure(fresh, other, put("d", "1"))
+		other.Coro().Sleep(10_000)
+		w.zero(fresh.Thread().Plain(), "d", s.backups+1)
+		if swept, err := recovery.Sweep(w.ctl.Plain(), o); err != nil || swept.Slots == 0 {
+			t.Errorf("%v: a sweep has emptied %d slots: %v", s, swept.Slots, err)
+		}
+		w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+			if line.Meta().State() == record.Free {
+				t.Errorf("%v: a slot leads to the free block %v", s, a)
+			}
+		})
+		if s.policy == occ.PolicyFORD {
+			continue // whose undo log takes the insert back
+		}
+		if got := w.values(fresh, other, "a", "b", "c"); !slices.Equal(got, []string{"2", "1", "1"}) {
+			t.Errorf("%v: %q", s, got)
+		}
+		w.check(s.String())
 	}
 }

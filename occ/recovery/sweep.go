@@ -18,11 +18,13 @@ type SweepReport struct {
 	Blocks int // headers looked at
 	Locks  int // of nobody, resolved
 	Freed  int // blocks that came free
+	Slots  int // that led to blocks which nobody has, and were emptied
 }
 
 // Sweep walks over the whole database and brings into order what dead coordinators
 // have left behind that their logs do not tell of: half-done changes of the
-// indexes, and locks of transactions that had not come to their logs. Transactions
+// indexes, locks of transactions that had not come to their logs, and, when a blade
+// was lost, slots of inserts whose placeholders it had. Transactions
 // may run meanwhile. It is idempotent; when it has come to its end, the catalog no
 // longer says that the database has to be swept.
 func Sweep(c *rdma.Coro, o Options) (SweepReport, error) {
@@ -64,6 +66,8 @@ type Sweeper struct {
 	table      int // the next to be recovered
 	seg        memory.SegmentID
 	block      uint32
+	scoured    int // tables whose slots have been looked at
+	scourer    *race.Scourer
 }
 
 // NewSweeper begins a sweep.
@@ -71,7 +75,7 @@ func NewSweeper(o Options) *Sweeper {
 	return &Sweeper{o: o, indexes: map[uint16]index.Index{}, seg: 1}
 }
 
-// Step does the next part of the sweep: an index, or a few hundred blocks. done: that
+// Step does the next part of the sweep: an index, or a few hundred blocks or slots. done: that
 // was all. After an error the same part may be tried again.
 func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 	if !s.begun {
@@ -96,7 +100,44 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 	if more || err != nil {
 		return false, err
 	}
+	// Now that locks of nobody's, which may be those of placeholders, are resolved.
+	if s.o.Space.Hollow() && !mutant.SlotsNotScoured {
+		if more, err := s.slots(c); more || err != nil {
+			return false, err
+		}
+	}
 	return true, s.o.Space.Swept(s.generation)
+}
+
+// slots looks at the next slots. more: there are others.
+func (s *Sweeper) slots(c *rdma.Coro) (more bool, err error) {
+	for ; s.scoured < len(s.tables); s.scoured++ {
+		table := s.tables[s.scoured].ID
+		if s.scourer == nil {
+			ix, err := s.open(c, table)
+			if errors.Is(err, memory.ErrNoTable) {
+				continue
+			}
+			if err != nil {
+				return false, fmt.Errorf("recovery: index of table %d: %w", table, err)
+			}
+			r, ok := ix.(*race.Index)
+			if !ok {
+				continue
+			}
+			s.scourer = r.Scour()
+		}
+		done, err := s.scourer.Step(c)
+		if err != nil {
+			return false, fmt.Errorf("recovery: index of table %d: %w", table, err)
+		}
+		if !done {
+			return true, nil
+		}
+		s.Report.Slots += s.scourer.Emptied
+		s.scourer = nil
+	}
+	return false, nil
 }
 
 // index brings an index into order.

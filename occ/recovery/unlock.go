@@ -229,33 +229,8 @@ func (u *unlocker) unlink(v *memory.View, table uint16, a memory.Addr, key []byt
 	if err != nil {
 		return fmt.Errorf("recovery: index of table %d: %w", table, err)
 	}
-	t := u.c.Thread()
-	if need := ix.BufferSize() + record.LineSize; u.qsize < need {
-		if u.qsize > 0 {
-			t.Free(u.query, u.qsize)
-			u.qsize = 0
-		}
-		if u.query, err = t.Alloc(need); err != nil {
-			return fmt.Errorf("recovery: buffer of a lookup: %w", err)
-		}
-		u.qsize = need
-	}
-	q := &index.Query{Key: key, Hash: record.Hash(table, key), Local: (u.query + record.LineSize - 1) &^ (record.LineSize - 1), View: v}
-	lookup := func() error {
-		for range maxLookups {
-			u.batch.Reset()
-			ix.Search(&u.batch, q)
-			if err := u.do(); err != nil {
-				return err
-			}
-			again, err := ix.Resolve(u.c, q)
-			if err != nil || !again {
-				return err
-			}
-		}
-		return index.ErrBusy
-	}
-	if err := lookup(); err != nil {
+	q, err := u.lookup(ix, v, table, key)
+	if err != nil {
 		return fmt.Errorf("recovery: looking up in the index of table %d: %w", table, err)
 	}
 	if m, ok := ix.(mender); ok {
@@ -267,4 +242,33 @@ func (u *unlocker) unlink(v *memory.View, table uint16, a memory.Addr, key []byt
 		return fmt.Errorf("recovery: unlinking an insert from table %d: %w", table, err)
 	}
 	return nil
+}
+
+// lookup looks up a key. The query is good until the next lookup.
+func (u *unlocker) lookup(ix index.Index, v *memory.View, table uint16, key []byte) (*index.Query, error) {
+	t := u.c.Thread()
+	if need := ix.BufferSize() + record.LineSize; u.qsize < need {
+		if u.qsize > 0 {
+			t.Free(u.query, u.qsize)
+			u.qsize = 0
+		}
+		at, err := t.Alloc(need)
+		if err != nil {
+			return nil, fmt.Errorf("buffer of a lookup: %w", err)
+		}
+		u.query, u.qsize = at, need
+	}
+	q := &index.Query{Key: key, Hash: record.Hash(table, key), Local: (u.query + record.LineSize - 1) &^ (record.LineSize - 1), View: v}
+	for range maxLookups {
+		u.batch.Reset()
+		ix.Search(&u.batch, q)
+		if err := u.do(); err != nil {
+			return nil, err
+		}
+		again, err := ix.Resolve(u.c, q)
+		if err != nil || !again {
+			return q, err
+		}
+	}
+	return nil, index.ErrBusy
 }

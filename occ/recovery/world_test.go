@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"testing"
 
+	"txnode/index"
 	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
@@ -284,4 +286,42 @@ func (w *world) decideUntil(id uint32, stop int) (stopped bool) {
 		must(w.t, th.Close())
 	}
 	return stopped
+}
+
+// blocks calls fn for the first line of every block that a slot leads to.
+func (w *world) blocks(c *rdma.Coro, fn func(a memory.Addr, line record.Image)) {
+	w.t.Helper()
+	v := w.space.View()
+	must(w.t, w.table.Index.(*race.Index).Walk(c, func(_ memory.Addr, x index.Candidate) error {
+		buf, err := c.Thread().Alloc(record.LineSize)
+		must(w.t, err)
+		defer c.Thread().Free(buf, record.LineSize)
+		var b rdma.Batch
+		b.Read(v.At(x.Addr, 0), buf, record.LineSize)
+		must(w.t, c.Do(&b))
+		fn(x.Addr, record.Image(c.Thread().Bytes(buf, record.LineSize)))
+		return nil
+	}))
+}
+
+// zero frees the block of a key on the first copies of it, as when its placeholder was on
+// a blade that was lost.
+func (w *world) zero(c *rdma.Coro, key string, copies int) {
+	w.t.Helper()
+	v := w.space.View()
+	w.blocks(c, func(a memory.Addr, line record.Image) {
+		if string(line.Key()) != key {
+			return
+		}
+		buf, err := c.Thread().Alloc(record.LineSize)
+		must(w.t, err)
+		defer c.Thread().Free(buf, record.LineSize)
+		clear(c.Thread().Bytes(buf, record.LineSize))
+		var b rdma.Batch
+		for k := range copies {
+			b.Write(v.At(a, k), buf, record.LineSize)
+		}
+		must(w.t, c.Do(&b))
+		must(w.t, c.Fence(rdma.FenceThread, 0, &b))
+	})
 }

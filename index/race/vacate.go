@@ -1,0 +1,293 @@
+package race
+
+import (
+	"slices"
+
+	"txnode/index"
+	"txnode/internal/mutant"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// A slot can lead to a block that is free for good: that of an insert which is undone,
+// whose placeholder was on the primary alone, and lost with its blade, while the slot is
+// replicated; and whose client has died before it could clear it. Who looks for a key
+// with this fingerprint meets it again and again, since the block could become that of
+// a record at any moment.
+//
+// Such a slot is emptied beside everything else, in the manner of a split that moves
+// it nowhere. Whoever does it has the lock of the sub-table, so that nobody splits it.
+//
+//  1. The slot is marked as moving, on all copies: from now on nobody else changes it.
+//  2. The block is read, on all copies.
+//  3. If it is free, the slot is emptied; else the mark is taken off.
+//
+// Claim: no slot of an insert that is or will be acknowledged is emptied. Blocks are
+// placed, locked, before they are linked, and freed only when they have been unlinked. If
+// the slot belonged to a live insert, or to a record, when it was marked, its block was
+// not free then; it cannot be freed while the mark is there, because that begins with the
+// slot (Remove and Replace wait); so it is not free when it is read. This supposes
+// that what was placed is still there: hence nobody decides that a block is vacant while
+// transactions are undecided which may have lost something with a blade
+// (SetVacant).
+//
+// Who dies in between leaves lock and marks, and no child: Recover takes the marks off.
+
+// SetVacant sets a function that tells which blocks are free on all copies, and are
+// known to have nothing in them that a recovery might bring back. nil, as at first: those
+// that are free on the primary. The handle is not in use yet.
+func (ix *Index) SetVacant(f func(c *rdma.Coro, blocks []memory.Addr) ([]bool, error)) { ix.vacant = f }
+
+// vacancy asks which blocks nobody has.
+func (ix *Index) vacancy(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
+	if ix.vacant != nil {
+		return ix.vacant(c, blocks)
+	}
+	return ix.free(c, blocks)
+}
+
+// free tells which blocks are free on the primary.
+func (ix *Index) free(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
+	out := make([]bool, len(blocks))
+	if len(blocks) == 0 {
+		return out, nil
+	}
+	t := c.Thread()
+	v := ix.space.ViewOn(t)
+	size := len(blocks) * record.LineSize
+	buf, err := t.Alloc(size)
+	if err != nil {
+		return nil, err
+	}
+	defer t.Free(buf, size)
+	var b rdma.Batch
+	for i, a := range blocks {
+		if ix.fits(v, a, record.LineSize) {
+			b.Read(v.At(a, 0), buf+uint32(i)*record.LineSize, record.LineSize)
+			out[i] = true
+		}
+	}
+	if err := c.Do(&b); err != nil {
+		return nil, err
+	}
+	for i := range blocks {
+		img := record.Image(t.Bytes(buf+uint32(i)*record.LineSize, record.LineSize))
+		out[i] = out[i] && img.Meta().State() == record.Free && !img.Guard().Held()
+	}
+	return out, nil
+}
+
+// Vacate empties the slots of the query's key, or of another one with its fingerprint,
+// that lead to block a, if nobody has that block, and reports whether it has. While
+// somebody splits the sub-table it does nothing: a split does the same. Others may go on
+// meanwhile. After an error locks may be left behind, which are the caller's.
+func (ix *Index) Vacate(c *rdma.Coro, q *index.Query, a memory.Addr) (bool, error) {
+	s := ix.get()
+	defer ix.put(s)
+	if err := ix.lookup(c, s, q); err != nil {
+		return false, err
+	}
+	own, n := ownSlot(ix.matches(c, s, q), a)
+	if n != 1 || own.value.Moving() || q.State[stSecond] != 0 {
+		return false, nil
+	}
+	emptied, _, err := ix.vacateIn(c, s, tableOf(q, own.line), []hollow{{own.at, own.value}})
+	return emptied > 0, err
+}
+
+// hollow is a slot whose block seems to be free.
+type hollow struct {
+	at    memory.Addr
+	value Slot
+}
+
+// vacateIn empties those slots of a sub-table whose blocks nobody has, and returns how
+// many they are. It does nothing, and reports so, while somebody has the sub-table's lock.
+func (ix *Index) vacateIn(c *rdma.Coro, s *scratch, table memory.Addr, slots []hollow) (n int, locked bool, err error) {
+	v := ix.space.ViewOn(c.Thread())
+	lock := table + tableLockOff
+	if ok, err := ix.one(c, s, v, lock, 0, ix.lockWord(c)); err != nil || !ok {
+		return 0, err == nil, err
+	}
+	s.steps = s.steps[:0]
+	for _, x := range slots {
+		to := uint64(x.value | slotMoving)
+		if mutant.VacateUnmarked {
+			to = trace(c)
+		}
+		s.steps = append(s.steps, step{addr: x.at, old: uint64(x.value), new: to})
+	}
+	if err := ix.apply(c, s, v, s.steps); err != nil {
+		return 0, false, err
+	}
+	var blocks []memory.Addr
+	k := 0
+	for i := range s.steps {
+		if s.steps[i].ok() {
+			slots[k] = slots[i]
+			blocks = append(blocks, slots[i].value.Addr())
+			k++
+		}
+	}
+	if slots = slots[:k]; mutant.VacateUnmarked {
+		return k, false, ix.unlock(c, s, lock)
+	}
+	gone, err := ix.vacancy(c, blocks)
+	if err != nil {
+		return 0, false, err
+	}
+	s.steps = s.steps[:0]
+	for i, x := range slots {
+		to := uint64(x.value)
+		if gone[i] {
+			to = trace(c)
+			n++
+		}
+		s.steps = append(s.steps, step{addr: x.at, old: uint64(x.value | slotMoving), new: to})
+	}
+	if err := ix.marked(c, s, v); err != nil {
+		return 0, false, err
+	}
+	return n, false, ix.unlock(c, s, lock)
+}
+
+// marked applies the steps in the scratch, all of them from slots that are marked, by
+// who has the lock of their sub-table.
+func (ix *Index) marked(c *rdma.Coro, s *scratch, v *memory.View) error {
+	if err := ix.apply(c, s, v, s.steps); err != nil {
+		return err
+	}
+	for i := range s.steps {
+		if t := &s.steps[i]; !t.ok() {
+			return ix.corrupt(t.addr, "slot %#x instead of %#x, which was marked as moving by who has the lock of its sub-table", t.prior, t.old)
+		}
+	}
+	return nil
+}
+
+// unmark takes the marks off that somebody has left in a sub-table who was about to
+// empty slots, and has died; the caller has taken its lock over.
+func (r *recovery) unmark(table memory.Addr) error {
+	ix, s := r.ix, r.s
+	for o := uint32(tableHeader); o < ix.size; o += levelChunk {
+		n := min(ix.size-o, levelChunk)
+		p, err := r.read(table+memory.Addr(o), n, 0)
+		if err != nil {
+			return err
+		}
+		s.steps = s.steps[:0]
+		for i := 0; i < int(n); i += 8 {
+			if x := Slot(word(p, i)); i%lineSize != headerOff && !x.Empty() && x.Moving() {
+				s.steps = append(s.steps, step{addr: table + memory.Addr(o) + memory.Addr(i), old: uint64(x), new: uint64(x &^ slotMoving)})
+			}
+		}
+		if err := ix.marked(r.c, s, ix.space.ViewOn(r.c.Thread())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Scourer empties the slots of an index that lead to blocks which nobody has, in small
+// steps. It belongs to one goroutine at a time.
+type Scourer struct {
+	Emptied int // slots
+
+	ix    *Index
+	seen  map[memory.Addr]bool
+	table memory.Addr // in work; 0: none
+	off   uint32
+	tries int // of a sub-table that is locked
+}
+
+const (
+	// scourGroups is how many bucket groups a step of a Scourer looks at, at most.
+	scourGroups = 16
+	// scourSlots is how many slots are marked at once.
+	scourSlots = 32
+	// scourTries is how often a step is put off because somebody has the lock of the
+	// sub-table. Who splits it empties such slots, too.
+	scourTries = 64
+)
+
+// Scour begins to look for slots that lead to blocks which nobody has.
+func (ix *Index) Scour() *Scourer { return &Scourer{ix: ix, seen: map[memory.Addr]bool{}} }
+
+// Step looks at the next few hundred slots. done: those were all. Sub-tables that a
+// split makes meanwhile are looked at, too, and slots in a sub-table that is being split
+// are left to the split. After an error the step may be repeated.
+func (x *Scourer) Step(c *rdma.Coro) (done bool, err error) {
+	ix := x.ix
+	if x.table == 0 {
+		d, err := ix.readDirectory(c, ix.dir.Load())
+		if err != nil {
+			return false, err
+		}
+		i := slices.IndexFunc(d.tables(), func(i uint32) bool { return !x.seen[d.entries[i].Table()] })
+		if i < 0 {
+			return true, nil
+		}
+		x.table, x.off = d.entries[d.tables()[i]].Table(), tableHeader
+		x.seen[x.table] = true
+	}
+	s := ix.get()
+	defer ix.put(s)
+	n := min(uint32(min(scourGroups, max(ix.window/groupSlots, 1)))*groupSize, ix.size-x.off)
+	slots, blocks, err := x.read(c, s, n)
+	if err != nil {
+		return false, err
+	}
+	gone, err := ix.free(c, blocks)
+	if err != nil {
+		return false, err
+	}
+	k := 0
+	for i := range slots {
+		if gone[i] {
+			slots[k] = slots[i]
+			k++
+		}
+	}
+	for part := range slices.Chunk(slots[:k], scourSlots) {
+		emptied, locked, err := ix.vacateIn(c, s, x.table, part)
+		if err != nil {
+			return false, err
+		}
+		x.Emptied += emptied
+		if locked && x.tries < scourTries {
+			pause(c, x.tries)
+			x.tries++
+			return false, nil
+		}
+	}
+	x.tries = 0
+	if x.off += n; x.off >= ix.size {
+		x.table = 0
+	}
+	return false, nil
+}
+
+// read lists the slots in use of the next n bytes, and their blocks.
+func (x *Scourer) read(c *rdma.Coro, s *scratch, n uint32) (slots []hollow, blocks []memory.Addr, err error) {
+	t := c.Thread()
+	buf, err := t.Alloc(int(n))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer t.Free(buf, int(n))
+	at := x.table + memory.Addr(x.off)
+	s.batch.Reset()
+	s.batch.Read(x.ix.space.ViewOn(t).At(at, 0), buf, n)
+	if err := c.Do(&s.batch); err != nil {
+		return nil, nil, err
+	}
+	for o := uint32(0); o < n; o += 8 {
+		w := Slot(t.Word(buf + o))
+		if o%lineSize == headerOff || w.Empty() || w.Moving() || w.Check() != nil {
+			continue
+		}
+		slots, blocks = append(slots, hollow{at + memory.Addr(o), w}), append(blocks, w.Addr())
+	}
+	return slots, blocks, nil
+}
