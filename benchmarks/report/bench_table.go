@@ -3,7 +3,9 @@ package report
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"txnode/benchmarks/workload"
@@ -65,11 +67,19 @@ func labelled(theme Theme, label, text string) string {
 	return strings.Replace(wrap(text, first, indent, pageWidth), label, theme.faint(label), 1)
 }
 
+// rate writes a rate, without decimals when it has none.
+func rate(perS float64) string {
+	if perS == math.Trunc(perS) {
+		return groups(int64(perS))
+	}
+	return strconv.FormatFloat(perS, 'f', -1, 64)
+}
+
 func (r *Result) driveLine() string {
 	d := &r.Drive
 	s := fmt.Sprintf("%s × %s, ", plural(int64(d.Threads), "thread"), plural(int64(d.Coroutines), "coroutine"))
 	if d.RatePerS > 0 {
-		s += fmt.Sprintf("open loop of %s arrivals/s, ", groups(int64(d.RatePerS)))
+		s += fmt.Sprintf("open loop of %s arrivals/s, ", rate(d.RatePerS))
 	} else {
 		s += "closed loop, "
 	}

@@ -46,6 +46,9 @@ type Config struct {
 
 // Defaults of Config.
 const (
+	// minRate is an arrival every quarter of an hour: the times of many of them are exact.
+	minRate = 0.001
+
 	DefaultDuration      = 10 * time.Second
 	DefaultLatencySample = 8
 	DefaultVerifyWindow  = 1_000_000
@@ -85,8 +88,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Runs < 0 {
 		fault("%d runs; it must be positive", c.Runs)
 	}
-	if !(c.Rate >= 0 && c.Rate <= 1e9) {
-		fault("rate of %v transactions/s; it must be from 0 (closed loop) to 1e9", c.Rate)
+	if c.Rate != 0 && !(c.Rate >= minRate && c.Rate <= 1e9) {
+		fault("rate of %v transactions/s; it must be 0 (closed loop), or from %v to 1e9", c.Rate, minRate)
 	}
 	if c.LatencySample == 0 {
 		c.LatencySample = DefaultLatencySample

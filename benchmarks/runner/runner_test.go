@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -520,6 +521,11 @@ func TestConfigListsEveryFault(t *testing.T) {
 	var c *workload.OptionsError
 	if !errors.As(err, &c) || len(c.Faults) != 8 {
 		t.Errorf("error %v", err)
+	}
+	for _, rate := range []float64{1e-9, 2e9, math.NaN(), math.Inf(1)} {
+		if (runner.Config{Rate: rate}).Validate() == nil {
+			t.Errorf("a rate of %v", rate)
+		}
 	}
 	if err := (runner.Config{}).Validate(); err != nil {
 		t.Errorf("zero config: %v", err)

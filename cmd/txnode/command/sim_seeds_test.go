@@ -73,7 +73,7 @@ func TestSimInterrupted(t *testing.T) {
 		on, stdout, stderr string
 		args               []string
 	}{
-		{"1 of 2 points", "SMART-DTX", "interrupted: 1 of 2 points were measured",
+		{"1 of 2 points", "SMART-DTX", " of 2 points were measured",
 			[]string{"sim", "smallbank", "--threads", "1..2", "--accounts", "100", "--txns", "2000", "--warmup", "20us", "--policy", "ford", "--report", "$DIR/r.html"}},
 		{"1 of 6 points", "retries/update", " of 6 points were measured",
 			[]string{"sim", "hash", "--keys", "500", "--threads", "4", "--coroutines", "2", "--warmup", "100us", "--duration", "300us", "--sweep", "zipf"}},

@@ -1,8 +1,10 @@
 package command
 
 import (
+	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -107,12 +109,12 @@ func newSimVerbs(w *World) *cobra.Command {
   txnode sim verbs --threads 96 --depth 64 --throttle --change 32ms --duration 2s`,
 		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.complete(); err != nil {
 				return err
 			}
 			if o.figure != "" {
-				return o.runFigure(w)
+				return o.runFigure(cmd.Context(), w)
 			}
 			return o.runOne(w)
 		},
@@ -164,14 +166,17 @@ from the first post to the last completion: mean %.2f us, p50 %.2f us, p99 %.2f 
 }
 
 // runFigure measures a published figure.
-func (o *simVerbsOptions) runFigure(w *World) error {
+func (o *simVerbsOptions) runFigure(ctx context.Context, w *World) error {
 	points := slices.DeleteFunc(calibrate.Points(), func(p calibrate.Point) bool { return p.Figure != o.figure })
 	r := calibrate.Report{Profile: o.Profile}
 	for i, p := range points {
 		w.note("%d of %d points", i, len(points))
-		one, err := calibrate.Evaluate(o.Profile, []calibrate.Point{p}, float64(o.requests))
+		one, err := calibrate.Evaluate(ctx, o.Profile, []calibrate.Point{p}, float64(o.requests))
 		if err != nil {
 			w.note("")
+			if ctx.Err() != nil {
+				return errors.Join(writeCalibration(w, o.output, &r), errInterrupted)
+			}
 			return err
 		}
 		r.Residuals = append(r.Residuals, one.Residuals...)
@@ -219,7 +224,7 @@ present constants only.`,
 		Example:           "  txnode sim calibrate\n  txnode sim calibrate --check -o csv",
 		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if requests < 1 {
 				return usagef("--requests is %d; it must be positive", requests)
 			}
@@ -229,15 +234,15 @@ present constants only.`,
 			}
 			var r calibrate.Report
 			if check {
-				r, err = calibrate.Evaluate(profile, calibrate.Points(), float64(requests))
+				r, err = calibrate.Evaluate(cmd.Context(), profile, calibrate.Points(), float64(requests))
 			} else {
-				r, err = calibrate.Fit(calibrate.Options{Start: profile, Requests: float64(requests), Progress: func(stage string, round int, cost float64) {
+				r, err = calibrate.Fit(cmd.Context(), calibrate.Options{Start: profile, Requests: float64(requests), Progress: func(stage string, round int, cost float64) {
 					w.note("%s, round %d: mean squared logarithm of the error %.5f", stage, round, cost)
 				}})
 				w.note("")
 			}
 			if err != nil {
-				return err
+				return interruptedOr(cmd.Context(), err)
 			}
 			return writeCalibration(w, output, &r)
 		},

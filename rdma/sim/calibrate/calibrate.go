@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math"
@@ -65,10 +66,14 @@ type Report struct {
 	Residuals []Residual
 }
 
-// Evaluate runs the model on the points. More requests are more exact.
-func Evaluate(profile sim.Profile, points []Point, requests float64) (Report, error) {
+// Evaluate runs the model on the points. More requests are more exact. When ctx is done it
+// ends between two of them, with its cause and the points until then.
+func Evaluate(ctx context.Context, profile sim.Profile, points []Point, requests float64) (Report, error) {
 	r := Report{Profile: profile}
 	for _, p := range points {
+		if ctx.Err() != nil {
+			return r, context.Cause(ctx)
+		}
 		m, err := p.Measure(profile, requests)
 		if err != nil {
 			return r, fmt.Errorf("calibrate: figure %s, %s, %d threads, depth %d: %w", p.Figure, p.Name, p.Threads, p.Depth, err)

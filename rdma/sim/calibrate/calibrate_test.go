@@ -1,6 +1,8 @@
 package calibrate
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"math"
 	"os"
@@ -17,7 +19,7 @@ func TestTable(t *testing.T) {
 	if !*table {
 		t.Skip("prints; use -table")
 	}
-	r, err := Evaluate(sim.ConnectX6(), Points(), 48_000)
+	r, err := Evaluate(t.Context(), sim.ConnectX6(), Points(), 48_000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +34,7 @@ func TestFit(t *testing.T) {
 	if !*fit {
 		t.Skip("takes minutes; use -fit")
 	}
-	r, err := Fit(Options{Progress: func(stage string, round int, cost float64) {
+	r, err := Fit(t.Context(), Options{Progress: func(stage string, round int, cost float64) {
 		t.Logf("%s, round %d: %.5f", stage, round, cost)
 	}})
 	if err != nil {
@@ -57,7 +59,7 @@ func TestDefaultProfileIsCalibrated(t *testing.T) {
 		}
 		points, requests = some, 5000
 	}
-	r, err := Evaluate(sim.ConnectX6(), points, requests)
+	r, err := Evaluate(t.Context(), sim.ConnectX6(), points, requests)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,16 +92,16 @@ func TestSearch(t *testing.T) {
 	p.RoundTripNs *= 1.5
 	p.PostNs *= 0.7
 	o := Options{Requests: 1000}
-	before, err := costOf(p, points, &o)
+	before, err := costOf(t.Context(), p, points, &o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rounds := 0
 	o.Progress = func(string, int, float64) { rounds++ }
-	if err := search(&p, stageDevice, points, &o, "test"); err != nil {
+	if err := search(t.Context(), &p, stageDevice, points, &o, "test"); err != nil {
 		t.Fatal(err)
 	}
-	after, err := costOf(p, points, &o)
+	after, err := costOf(t.Context(), p, points, &o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,5 +159,18 @@ Absolute error over 3 points: median 10.0 %, largest 20.0 %.
 	}
 	if tidy(1234567) != 1235000 || tidy(0.00012345) != 0.0001235 && tidy(0.00012345) != 0.0001234 || tidy(0) != 0 {
 		t.Error("tidy does not round to four digits")
+	}
+}
+
+// TestInterrupted: a fit, which takes minutes, ends when its context does.
+func TestInterrupted(t *testing.T) {
+	cause := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	if _, err := Fit(ctx, Options{}); !errors.Is(err, cause) {
+		t.Errorf("Fit: %v", err)
+	}
+	if r, err := Evaluate(ctx, sim.ConnectX6(), Points(), 1000); !errors.Is(err, cause) || len(r.Residuals) != 0 {
+		t.Errorf("Evaluate: %d residuals, %v", len(r.Residuals), err)
 	}
 }

@@ -1,6 +1,7 @@
 package calibrate_test
 
 import (
+	"context"
 	"fmt"
 
 	"txnode/rdma/sim"
@@ -16,7 +17,7 @@ func ExampleEvaluate() {
 			points = append(points, p)
 		}
 	}
-	r, err := calibrate.Evaluate(sim.ConnectX6(), points, 20_000)
+	r, err := calibrate.Evaluate(context.Background(), sim.ConnectX6(), points, 20_000)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"context"
 	"fmt"
 	"math"
 
@@ -72,8 +73,9 @@ type Options struct {
 
 // Fit searches for the constants, stage after stage, one constant after the
 // other: a step up or down by a fraction that halves when nothing helps any more.
-// It is deterministic. It returns the residuals of all points.
-func Fit(o Options) (Report, error) {
+// It is deterministic. It returns the residuals of all points, or the cause when ctx is
+// done before.
+func Fit(ctx context.Context, o Options) (Report, error) {
 	p := o.Start
 	if p == (sim.Profile{}) {
 		p = sim.ConnectX6()
@@ -89,11 +91,11 @@ func Fit(o Options) (Report, error) {
 				points = append(points, x)
 			}
 		}
-		if err := search(&p, stage, points, &o, names[stage]); err != nil {
+		if err := search(ctx, &p, stage, points, &o, names[stage]); err != nil {
 			return Report{}, err
 		}
 	}
-	return Evaluate(p, Points(), 4*o.Requests)
+	return Evaluate(ctx, p, Points(), 4*o.Requests)
 }
 
 func stageOf(p Point) int {
@@ -113,8 +115,8 @@ const (
 	lastStep  = 0.01
 )
 
-func search(p *sim.Profile, stage int, points []Point, o *Options, name string) error {
-	best, err := costOf(*p, points, o)
+func search(ctx context.Context, p *sim.Profile, stage int, points []Point, o *Options, name string) error {
+	best, err := costOf(ctx, *p, points, o)
 	if err != nil {
 		return err
 	}
@@ -129,7 +131,7 @@ func search(p *sim.Profile, stage int, points []Point, o *Options, name string) 
 				for _, by := range []float64{1 + step, 1 / (1 + step)} {
 					try := *p
 					k.set(&try, tidy(k.get(p)*by))
-					c, err := costOf(try, points, o)
+					c, err := costOf(ctx, try, points, o)
 					if err != nil {
 						return err
 					}
@@ -147,11 +149,11 @@ func search(p *sim.Profile, stage int, points []Point, o *Options, name string) 
 	return nil
 }
 
-func costOf(p sim.Profile, points []Point, o *Options) (float64, error) {
+func costOf(ctx context.Context, p sim.Profile, points []Point, o *Options) (float64, error) {
 	if err := p.Validate(); err != nil {
 		return math.Inf(1), nil //nolint:nilerr // a step into nonsense is merely a bad step
 	}
-	r, err := Evaluate(p, points, o.Requests)
+	r, err := Evaluate(ctx, p, points, o.Requests)
 	if err != nil {
 		return 0, fmt.Errorf("calibrate: evaluating: %w", err)
 	}
