@@ -33,7 +33,7 @@ type Host struct {
 	Options memory.Options
 
 	fabric *inproc.Fabric
-	lock   *os.File // nil: anonymous
+	lock   *dirLock // nil: anonymous
 }
 
 // Connect locks the directory of the options, opens or creates the catalog, and
@@ -88,15 +88,21 @@ func (h *Host) openCatalog(o *Options) (*memory.Layout, error) {
 	if o.ReadOnly {
 		_, err = os.Stat(o.Dir)
 	} else {
-		err = os.MkdirAll(o.Dir, 0o755)
+		err = MakeDir(o.Dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("embedded: %w", err)
 	}
+	path := filepath.Join(o.Dir, catalogName)
+	if o.ReadOnly {
+		// Nothing is left in a directory of something else, not even a lock.
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%w: %s", catalog.ErrNotFound, path)
+		}
+	}
 	if h.lock, err = lockDir(o.Dir, o.ReadOnly); err != nil {
 		return nil, err
 	}
-	path := filepath.Join(o.Dir, catalogName)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && !o.ReadOnly {
 		// No new catalog beside the regions of a database that has lost its own.
 		for i := range memory.MaxBlades {
@@ -122,6 +128,40 @@ func (h *Host) openCatalog(o *Options) (*memory.Layout, error) {
 	return l, nil
 }
 
+// MakeDir makes a directory, and those above it that are missing, so that they
+// survive a loss of power: what is flushed in a directory is of no use without its name.
+func MakeDir(path string) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		return nil
+	}
+	above := filepath.Dir(path)
+	if above != path {
+		if err := MakeDir(above); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if st, err := os.Stat(path); err != nil {
+		return err
+	} else if !st.IsDir() {
+		return &fs.PathError{Op: "mkdir", Path: path, Err: unix.ENOTDIR}
+	}
+	d, err := os.Open(above)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil // its owner's business
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
 // Close unmaps the regions, closes the catalog, and unlocks the directory.
 // Spaces and threads on the fabric must have been closed; if one was not,
 // nothing else is closed either, and Close may be called again.
@@ -138,7 +178,7 @@ func (h *Host) Close() error {
 		h.Catalog = nil
 	}
 	if h.lock != nil {
-		err = errors.Join(err, h.lock.Close())
+		err = errors.Join(err, h.lock.release())
 		h.lock = nil
 	}
 	return err
@@ -255,14 +295,16 @@ func (d *Database) Space() *memory.Space { return d.space }
 func (d *Database) Fabric() rdma.Fabric { return d.host.Fabric }
 
 // Close closes the space and its host. All threads on the fabric must have been
-// closed. After an error it may be called again.
+// closed: while one is open, the directory stays locked, and Close may be called
+// again. What else fails is left to the next opening, as after a crash.
 func (d *Database) Close() error {
+	var err error
 	if d.thread != nil {
-		if err := d.space.Close(d.thread.Plain()); err != nil && !errors.Is(err, memory.ErrClosed) {
-			return err
+		if err = d.space.Close(d.thread.Plain()); errors.Is(err, memory.ErrClosed) {
+			err = nil
 		}
 	}
-	return d.release()
+	return errors.Join(err, d.release())
 }
 
 func (d *Database) release() error {

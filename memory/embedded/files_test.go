@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/embedded"
@@ -212,6 +214,9 @@ func TestReadOnly(t *testing.T) {
 	if _, err := embedded.Open(ro); !errors.Is(err, catalog.ErrNotFound) {
 		t.Errorf("an empty directory: %v", err)
 	}
+	if left, err := os.ReadDir(o.Dir); err != nil || len(left) != 0 {
+		t.Errorf("who only looked has left %v (%v)", left, err)
+	}
 	if _, err := embedded.Open(embedded.Options{Dir: filepath.Join(o.Dir, "none"), ReadOnly: true}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no directory: %v", err)
 	}
@@ -220,8 +225,12 @@ func TestReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	closeDB(t, d)
+	// What a process has left that died names nobody who is there.
+	if err := os.WriteFile(filepath.Join(o.Dir, "LOCK"), []byte("process 7\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	first, second := open(t, ro), open(t, ro)
-	if _, err := embedded.Open(o); !errors.Is(err, embedded.ErrLocked) {
+	if _, err := embedded.Open(o); !errors.Is(err, embedded.ErrLocked) || strings.Contains(err.Error(), "process") {
 		t.Errorf("a writer beside readers: %v", err)
 	}
 	for _, d := range []*embedded.Database{first, second} {
@@ -295,4 +304,56 @@ func TestCloseNeedsThreads(t *testing.T) {
 	}
 	closeDB(t, d)
 	closeDB(t, open(t, o))
+}
+
+// TestCloseReleases: a database that can not be closed in order is unlocked none the less,
+// and opens again.
+func TestCloseReleases(t *testing.T) {
+	o := small(t.TempDir())
+	d := open(t, o)
+	s := d.Space()
+	thread, err := rdma.NewThread(d.Fabric(), rdma.ThreadOptions{Arena: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.AllocExtent(thread.Plain(), 1<<12)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.FreeExtent(a, 1<<12); err != nil {
+		t.Fatal(err)
+	}
+	if err := thread.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Fabric().(rdma.Stopper).StopBlade(0); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err == nil {
+		t.Fatal("the words of a freed extent were cleared on a blade that had stopped")
+	}
+	closeDB(t, open(t, o))
+}
+
+// TestMakeDir: directories are made with those above them, and a file in the way is said
+// to be one.
+func TestMakeDir(t *testing.T) {
+	dir := t.TempDir()
+	for range 2 {
+		if err := embedded.MakeDir(filepath.Join(dir, "a", "b") + "/"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st, err := os.Stat(filepath.Join(dir, "a", "b")); err != nil || !st.IsDir() {
+		t.Fatal(st, err)
+	}
+	file := filepath.Join(dir, "f")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, filepath.Join(file, "g")} {
+		if err := embedded.MakeDir(path); !errors.Is(err, unix.ENOTDIR) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
 }

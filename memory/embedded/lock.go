@@ -13,11 +13,19 @@ import (
 
 const lockName = "LOCK"
 
-// lockDir locks the directory without waiting. The lock is released when the
-// file is closed, or the process ends.
-func lockDir(dir string, shared bool) (*os.File, error) {
+// dirLock is the lock on a directory. It is released with the process, too.
+type dirLock struct {
+	file   *os.File
+	shared bool
+}
+
+// lockDir locks the directory without waiting. Who has it to itself writes his
+// name into the file, and takes it out again; so do those who share it with what a
+// process has left that died.
+func lockDir(dir string, shared bool) (*dirLock, error) {
 	path := filepath.Join(dir, lockName)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	writable := err == nil
 	if err != nil && shared {
 		f, err = os.Open(path)
 	}
@@ -39,23 +47,35 @@ func lockDir(dir string, shared bool) (*os.File, error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("%w: %s is open%s; close it there first", ErrLocked, dir, by(owner))
 	}
-	if err == nil && !shared {
+	switch {
+	case err != nil:
+	case !shared:
 		if err = f.Truncate(0); err == nil {
 			_, err = f.WriteAt(fmt.Appendf(nil, "process %d\n", os.Getpid()), 0)
 		}
+	case writable:
+		err = f.Truncate(0)
 	}
 	if err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("embedded: lock %s: %w", path, err)
 	}
-	return f, nil
+	return &dirLock{f, shared}, nil
 }
 
-// by says who has the lock: what the last exclusive owner wrote, if it is still
-// that one.
+// release unlocks the directory.
+func (l *dirLock) release() error {
+	var err error
+	if !l.shared {
+		err = l.file.Truncate(0)
+	}
+	return errors.Join(err, l.file.Close())
+}
+
+// by says who has the lock, if he has written it.
 func by(owner []byte) string {
 	if s := strings.TrimSpace(string(owner)); strings.HasPrefix(s, "process ") {
 		return " in " + s
 	}
-	return " elsewhere"
+	return " elsewhere, perhaps by several who read it"
 }
