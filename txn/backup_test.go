@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -292,3 +293,42 @@ func TestRestoreRefuses(t *testing.T) {
 type failingWriter struct{}
 
 func (failingWriter) Write([]byte) (int, error) { return 0, os.ErrPermission }
+
+// TestRestoreDirNames: a directory may be written with a slash at its end, or below others
+// that are not there yet; an empty one may be there.
+func TestRestoreDirNames(t *testing.T) {
+	db := mustOpen(t, tiny())
+	fill(t, db, table(t, db, "t"), 3, val(1))
+	var file bytes.Buffer
+	if _, err := db.Backup(t.Context(), &file, txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	restore := func(dir string) error {
+		_, err := txn.RestoreDir(t.Context(), bytes.NewReader(file.Bytes()), dir, txn.Options{Backups: txn.F(0), Blades: 1}, txn.BackupOptions{})
+		return err
+	}
+	top := t.TempDir()
+	if err := os.Mkdir(filepath.Join(top, "empty"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"slash", "empty", "below/others"} {
+		dir := filepath.Join(top, name) + "/"
+		if err := restore(dir); err != nil {
+			t.Fatal(err)
+		}
+		copied := mustOpen(t, txn.Options{Dir: dir, ReadOnly: true})
+		if got := contents(t, copied, table(t, copied, "t"), 3); len(got) != 3 {
+			t.Errorf("%s: %v", name, got)
+		}
+		if err := restore(dir); err == nil || !strings.Contains(err.Error(), "not empty") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	t.Chdir(top)
+	if err := restore(""); err == nil || !strings.Contains(err.Error(), "name") {
+		t.Errorf("no name: %v", err)
+	}
+	if left, err := filepath.Glob(top + "*.restoring"); err != nil || len(left) != 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+}

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,6 +51,61 @@ func TestClosed(t *testing.T) {
 	says(t, "Tables", err, txn.ErrClosed)
 	if m := db.Metrics(); m.Committed == 0 {
 		t.Error("the metrics are gone")
+	}
+}
+
+// TestCloseBeside: Close meets workers and backups that are just being made. Either they
+// keep the database open, or they come too late; nothing of them is left behind.
+func TestCloseBeside(t *testing.T) {
+	rounds := 80
+	if testing.Short() {
+		rounds = 16
+	}
+	for round := range rounds {
+		db, err := txn.Open(t.Context(), tiny())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(t, db, table(t, db, "t"), 3, val(1))
+		var others sync.WaitGroup
+		for _, use := range []func() error{
+			func() error {
+				w, err := db.NewWorker()
+				if err != nil {
+					return err
+				}
+				return w.Close()
+			},
+			func() error {
+				return db.Run(t.Context(), 1, 2, func(context.Context, int, *txn.Worker) error { return nil })
+			},
+			func() error { _, err := db.Backup(t.Context(), io.Discard, txn.BackupOptions{}); return err },
+		} {
+			others.Go(func() {
+				for range 6 {
+					if err := use(); errors.Is(err, txn.ErrClosed) {
+						return
+					} else if err != nil && !strings.Contains(err.Error(), "backup is under way") {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		for range round % 8 {
+			runtime.Gosched()
+		}
+		for {
+			err := db.Close(t.Context())
+			if err == nil {
+				break
+			}
+			if !strings.Contains(err.Error(), "still open") {
+				t.Fatal(err)
+			}
+			runtime.Gosched() // into the middle of the next
+		}
+		others.Wait()
 	}
 }
 

@@ -40,10 +40,13 @@ type DB struct {
 
 	mu      sync.Mutex
 	workers map[*Worker]struct{}
+	own     int // sessions that are not the pool's, those being made included
 	retired Metrics
 }
 
-// Open opens a database, or creates it.
+// Open opens a database, or creates it. What a process has left that died is recovered
+// first: that takes time in proportion to what was under way, or, after a loss of power
+// with DurabilityPower, to the data, and ctx does not interrupt it.
 func Open(ctx context.Context, o Options) (*DB, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -319,7 +322,7 @@ func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx cont
 		cancel(err)
 	}
 	db.fabric.Run(threads, func(i int) {
-		t, s, err := db.newSession()
+		t, s, err := db.newSession(false)
 		if err != nil {
 			report(err)
 			return
@@ -344,7 +347,7 @@ func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx cont
 		} else {
 			t.Run(coroutines, body)
 		}
-		report(db.endSession(t, s))
+		report(db.endSession(t, s, false))
 	})
 	return first
 }

@@ -26,6 +26,9 @@ var (
 	ErrReadOnly = errors.New("txn: read-only: write in Update, of a database that was not opened with ReadOnly")
 	// ErrTxDone: the transaction has ended.
 	ErrTxDone = occ.ErrDone
+	// ErrManaged: Commit or Rollback was called in Update or View. Nothing of the
+	// transaction has happened, whatever its function returned.
+	ErrManaged = errors.New("txn: Update and View commit when their function returns nil, and roll back when it returns an error: Commit and Rollback are for DB.Begin")
 	// ErrClosed: the database was closed.
 	ErrClosed = errors.New("txn: database is closed")
 	// ErrNoSpace: the blades are full.

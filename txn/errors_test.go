@@ -3,6 +3,7 @@ package txn_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -130,8 +131,6 @@ func TestDone(t *testing.T) {
 	var kept *txn.Tx
 	var id uint64
 	if err := db.Update(t.Context(), func(tx *txn.Tx) error {
-		says(t, "Commit inside of Update", tx.Commit(), txn.ErrTxDone)
-		says(t, "Rollback inside of Update", tx.Rollback(), txn.ErrTxDone)
 		kept, id = tx, tx.ID()
 		return nil
 	}); err != nil {
@@ -167,6 +166,42 @@ func TestDone(t *testing.T) {
 		if tx.ID() != id || id == 0 {
 			t.Errorf("the id was %d, and is %d after the end", id, tx.ID())
 		}
+	}
+	quiet(t, db)
+}
+
+// TestManaged: a function that ends the transaction which Update ends is told so, and
+// nothing that it has done happens, whether it listens or not.
+func TestManaged(t *testing.T) {
+	db := mustOpen(t, tiny())
+	tab := table(t, db, "t")
+	fill(t, db, tab, 1, val(1))
+	for what, end := range map[string]func(tx *txn.Tx) error{"Commit": (*txn.Tx).Commit, "Rollback": (*txn.Tx).Rollback} {
+		for _, returned := range []error{nil, errRollback} {
+			runs := 0
+			err := db.Update(t.Context(), func(tx *txn.Tx) error {
+				runs++
+				if err := tab.Put(tx, 0, val(2)); err != nil {
+					t.Error(err)
+				}
+				says(t, what+" inside of Update", end(tx), txn.ErrManaged, "DB.Begin")
+				says(t, "Put after it", tab.Put(tx, 0, val(3)), txn.ErrManaged)
+				return returned
+			})
+			says(t, "Update with "+what, err, txn.ErrManaged)
+			if runs != 1 {
+				t.Errorf("%s: the function ran %d times", what, runs)
+			}
+			says(t, "View with "+what, db.View(t.Context(), func(tx *txn.Tx) error { _ = end(tx); return returned }), txn.ErrManaged)
+		}
+	}
+	if err := db.View(t.Context(), func(tx *txn.Tx) error {
+		if p, err := tab.Get(tx, 0); err != nil || num(p) != 1 {
+			t.Errorf("0 is %v, %v", p, err)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
 	quiet(t, db)
 }
@@ -243,6 +278,7 @@ func TestOptionErrors(t *testing.T) {
 		{txn.Options{Backups: txn.F(3), Blades: 8}, []string{"Backups is 3"}},
 		{txn.Options{Backups: txn.F(-1)}, []string{"Backups is -1"}},
 		{txn.Options{Workers: 1 << 20}, []string{"Workers is 1048576"}},
+		{txn.Options{ClockDrift: math.NaN(), QPPolicy: 99}, []string{"ClockDrift is NaN", "QPPolicy 99"}},
 		{txn.Options{Arena: 1000}, []string{"Arena is 1000", "1 MiB"}},
 		{txn.Options{HugePages: true, Dir: "somewhere"}, []string{"HugePages", "somewhere"}},
 		{txn.Options{Fabric: fabric}, []string{"Catalog"}},

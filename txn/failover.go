@@ -24,7 +24,7 @@ type failover struct {
 	keeping  atomic.Bool // somebody does the next step of what can wait
 	degraded atomic.Bool // there is something that can wait
 	kick     chan struct{}
-	stop     chan struct{} // nil: there is no goroutine
+	stop     chan struct{} // nil: there is no goroutine; never changed after Open
 	done     sync.WaitGroup
 	thread   *rdma.Thread // of the goroutine
 	copier   *memory.Copier
@@ -331,7 +331,6 @@ func (db *DB) stopFailover() error {
 	}
 	close(f.stop)
 	f.done.Wait()
-	f.stop = nil
 	return f.thread.Close()
 }
 

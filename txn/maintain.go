@@ -23,7 +23,7 @@ import (
 // which may be a simulated one, the workers do it between their transactions, and
 // DB.Maintain does.
 type maintainer struct {
-	stop    chan struct{} // nil: there is no goroutine
+	stop    chan struct{} // nil: there is no goroutine; never changed after Open
 	done    sync.WaitGroup
 	sweeper *recovery.Sweeper // of the goroutine, under DB.ctlMu
 }
@@ -70,7 +70,6 @@ func (db *DB) stopMaintenance() {
 	if m := &db.maintenance; m.stop != nil {
 		close(m.stop)
 		m.done.Wait()
-		m.stop = nil
 	}
 }
 
@@ -213,7 +212,7 @@ func (w *Worker) settle(err error) error {
 	w.db.opts.Logger.Warn("a worker has rejoined", zap.Uint32("coordinator", s.Coordinator()), errField(err))
 	var u *occ.UnknownError
 	switch {
-	case errors.As(err, &u):
+	case errors.As(err, &u) && u.Tx == w.o.ID(): // not that of a transaction inside of this one
 		switch w.db.verdict(u.Tx) {
 		case memory.OutcomeCommitted:
 			w.o.Resolved(u.Tx, true)

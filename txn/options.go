@@ -195,10 +195,11 @@ func (o Options) Validate() error {
 	bad(o.Durability == DurabilityPower && o.Policy == occ.PolicyFORD, "Durability power needs PolicyDefault: FORD's undo log would have to be durable before every image")
 	bad(o.Durability == DurabilityPower && o.Dir == "" && o.Fabric == nil, "Durability power needs Dir: anonymous memory does not survive anything")
 	bad(o.Workers < 0 || o.Workers > maxWorkers, "Workers is %d: 1 to %d are possible", o.Workers, maxWorkers)
-	bad(o.ClockDrift < 0 || o.ClockDrift > 10, "ClockDrift is %v: it must be from 0 to 10", o.ClockDrift)
+	bad(!(o.ClockDrift >= 0 && o.ClockDrift <= 10), "ClockDrift is %v: it must be from 0 to 10", o.ClockDrift)
 	bad(o.Retries < 0, "Retries is %d: it must not be negative", o.Retries)
 	bad(o.Arena < 0 || o.Arena > 1<<30 || o.Arena > 0 && o.Arena < 1<<20, "Arena is %d: 1 MiB to 1 GiB are possible", o.Arena)
 	bad(o.CacheBytes < 0, "CacheBytes is %d: it must not be negative", o.CacheBytes)
+	bad(o.QPPolicy > rdma.SharedQP, "QPPolicy %d is unknown", o.QPPolicy)
 	bad(o.Policy > occ.PolicyFORD, "Policy %d is unknown", o.Policy)
 	if err := (memory.Options{SegmentSize: o.SegmentSize, LogArea: o.LogArea}).Validate(); err != nil {
 		faults = append(faults, err)

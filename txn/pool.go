@@ -182,7 +182,9 @@ func (p *pool) waiting(db *DB) bool { return p.wanted.Load() > 0 || db.closed.Lo
 
 // Close ends the database. It waits for transactions that are running, until ctx is
 // done: then the database stays open. Borrowers that wait for a worker get
-// ErrClosed. Workers of NewWorker and of Run must be closed before.
+// ErrClosed. Workers of NewWorker and of Run must be closed before, and backups ended.
+// After any other error the database is closed all the same: what could not be done in
+// order is done by the next Open.
 func (db *DB) Close(ctx context.Context) error {
 	p := &db.pool
 	db.mu.Lock()
@@ -190,15 +192,15 @@ func (db *DB) Close(ctx context.Context) error {
 		db.mu.Unlock()
 		return ErrClosed
 	}
-	own := 0
-	for w := range db.workers {
-		if !w.pooled {
-			own++
+	if db.own > 0 {
+		n := 0
+		for w := range db.workers {
+			if !w.pooled {
+				n++
+			}
 		}
-	}
-	if own > 0 {
 		db.mu.Unlock()
-		return fmt.Errorf("txn: close: %d workers of NewWorker or Run are still open: close them first", own)
+		return fmt.Errorf("txn: close: %d workers of NewWorker, Run or Backup are still open: close them first", max(n, 1))
 	}
 	db.closed.Store(true)
 	close(p.shut)

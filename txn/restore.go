@@ -7,7 +7,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 
+	"txnode/memory/embedded"
 	"txnode/occ"
 	"txnode/txn/snapshot"
 )
@@ -34,8 +36,9 @@ func (db *DB) Restore(ctx context.Context, src io.ReadSeeker, o BackupOptions) (
 }
 
 // RestoreDir makes a database in the directory dir, which must not exist or be
-// empty, from a backup. What o leaves open of the geometry is as in the database
-// that was copied. The directory appears when everything is there: until then, or
+// empty, from a backup; directories above it are made if need be. What o leaves open
+// of the geometry is as in the database that was copied. The directory appears when
+// everything is there, and flushed to disk, whatever o.Durability is: until then, or
 // for good after a crash, it is called dir.restoring.
 func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, ro BackupOptions) (info snapshot.Info, err error) {
 	defer func() {
@@ -44,6 +47,8 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 		}
 	}()
 	switch files, err := os.ReadDir(dir); {
+	case dir == "":
+		return info, errors.New("a directory needs a name")
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return info, err
@@ -55,8 +60,15 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 		return info, err
 	}
 	h := r.Header()
-	part := dir + ".restoring"
-	if err := os.Mkdir(part, 0o777); errors.Is(err, fs.ErrExist) {
+	to, err := filepath.Abs(dir) // dir may end in a slash, or be a dot
+	if err != nil {
+		return info, err
+	}
+	if err := embedded.MakeDir(filepath.Dir(to)); err != nil {
+		return info, err
+	}
+	part := to + ".restoring"
+	if err := os.Mkdir(part, 0o755); errors.Is(err, fs.ErrExist) {
 		return info, fmt.Errorf("%s exists: another restore is at work or has died; remove it if there is none", part)
 	} else if err != nil {
 		return info, err
@@ -93,10 +105,38 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 	if err != nil {
 		return info, err
 	}
-	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := syncFiles(part); err != nil {
 		return info, err
 	}
-	return r.Info(), os.Rename(part, dir)
+	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return info, err
+	}
+	if err := os.Rename(part, to); err != nil {
+		return info, err
+	}
+	return r.Info(), syncFile(filepath.Dir(to))
+}
+
+// syncFiles makes the files in a directory durable, and their names.
+func syncFiles(dir string) error {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := syncFile(filepath.Join(dir, f.Name())); err != nil {
+			return err
+		}
+	}
+	return syncFile(dir)
+}
+
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) error {

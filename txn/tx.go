@@ -168,10 +168,14 @@ func (tx *Tx) delete(t *occ.Table, key []byte) error {
 }
 
 // Commit ends a transaction of DB.Begin. A conflict is ErrConflict: nothing
-// happened, and the caller begins again. A canceled context aborts.
+// happened, and the caller begins again. A canceled context aborts. In Update and
+// View it is ErrManaged, and ends the attempt.
 func (tx *Tx) Commit() error {
-	if tx.done || !tx.borrowed {
+	if tx.done {
 		return ErrTxDone
+	}
+	if !tx.borrowed {
+		return tx.managed()
 	}
 	err := tx.commit()
 	if err != nil {
@@ -185,13 +189,14 @@ func (tx *Tx) Commit() error {
 }
 
 // Rollback ends a transaction of DB.Begin without effect. After Commit it does
-// nothing, so that it can be deferred.
+// nothing, so that it can be deferred. In Update and View it is ErrManaged, and ends
+// the attempt.
 func (tx *Tx) Rollback() error {
 	if tx.done {
 		return nil
 	}
 	if !tx.borrowed {
-		return ErrTxDone
+		return tx.managed()
 	}
 	err := tx.o.Rollback()
 	if tx.err == nil {
@@ -199,6 +204,15 @@ func (tx *Tx) Rollback() error {
 	}
 	tx.release(tx.err)
 	return err
+}
+
+// managed ends the attempt of a function that wants to end it by itself: what it
+// did not want to commit must not be committed because it ignores an error.
+func (tx *Tx) managed() error {
+	if tx.err == nil {
+		_ = tx.stop(ErrManaged)
+	}
+	return ErrManaged
 }
 
 // commit is the end of an attempt whose function returned nil.

@@ -37,27 +37,50 @@ type Worker struct {
 
 // newWorker makes a worker on an own thread, for the pool or for the caller.
 func (db *DB) newWorker(pooled bool) (*Worker, error) {
-	t, s, err := db.newSession()
+	t, s, err := db.newSession(pooled)
 	if err != nil {
 		return nil, err
 	}
 	w, err := db.workerOn(t, s, t.Plain(), pooled)
 	if err != nil {
-		return nil, errors.Join(err, db.endSession(t, s))
+		return nil, errors.Join(err, db.endSession(t, s, pooled))
 	}
 	w.owner = true
 	return w, nil
 }
 
-// newSession makes a thread and its coordinator. It may be the first that meets a
-// blade which does not answer.
-func (db *DB) newSession() (*rdma.Thread, *occ.Session, error) {
+// newSession makes a thread and its coordinator. One that is not the pool's keeps the
+// database open from now on, until endSession. It may be the first that meets a blade
+// which does not answer.
+func (db *DB) newSession(pooled bool) (*rdma.Thread, *occ.Session, error) {
+	if !pooled {
+		db.mu.Lock()
+		if db.closed.Load() {
+			db.mu.Unlock()
+			return nil, nil, ErrClosed
+		}
+		db.own++
+		db.mu.Unlock()
+	}
 	for tries := 0; ; tries++ {
 		t, s, again, err := db.trySession()
+		if err == nil {
+			return t, s, nil
+		}
 		if !again || tries >= maxFailovers {
-			return t, s, err
+			if !pooled {
+				db.disown()
+			}
+			return nil, nil, err
 		}
 	}
+}
+
+// disown ends what keeps the database open.
+func (db *DB) disown() {
+	db.mu.Lock()
+	db.own--
+	db.mu.Unlock()
 }
 
 // trySession is one attempt of newSession. again: it has failed because of a blade,
@@ -86,9 +109,12 @@ func (db *DB) trySession() (_ *rdma.Thread, _ *occ.Session, again bool, _ error)
 }
 
 // endSession ends what newSession has made.
-func (db *DB) endSession(t *rdma.Thread, s *occ.Session) error {
+func (db *DB) endSession(t *rdma.Thread, s *occ.Session, pooled bool) error {
 	err := errors.Join(s.Close(), t.Close())
 	db.threads.free(t.Index())
+	if !pooled {
+		db.disown()
+	}
 	return err
 }
 
@@ -150,7 +176,7 @@ func (w *Worker) Close() error {
 	if !w.owner {
 		return nil
 	}
-	return db.endSession(w.thread, w.session)
+	return db.endSession(w.thread, w.session, w.pooled)
 }
 
 // Update runs fn in a transaction, again after each conflict (with backoff, at

@@ -88,10 +88,12 @@ func Open(src io.ReadSeeker, progress func(bytes uint64)) (*Reader, error) {
 		}
 		return nil
 	})
-	if err != nil {
+	switch {
+	case ended && errors.Is(err, ErrDamaged):
+		return nil, fmt.Errorf("%w: something follows its end", ErrDamaged)
+	case err != nil:
 		return nil, err
-	}
-	if !ended {
+	case !ended:
 		return nil, fmt.Errorf("%w: it has no end", ErrDamaged)
 	}
 	if err := r.end.check(tables); err != nil {

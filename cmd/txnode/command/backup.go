@@ -92,13 +92,13 @@ func runBackup(ctx context.Context, w *World, o *backupOptions, dir, file string
 	if file == "-" {
 		out := bufio.NewWriter(w.Stdout)
 		if _, err := db.Backup(ctx, out, bo); err != nil {
-			return interrupted(err)
+			return interruptedOr(ctx, err)
 		}
 		return out.Flush()
 	}
 	info, err := backupFile(ctx, db, file, bo)
 	if err != nil {
-		return interrupted(err)
+		return interruptedOr(ctx, err)
 	}
 	count.close()
 	return o.Output.report(w, "copied "+dir+" to "+file, info)
@@ -125,12 +125,22 @@ func backupFile(ctx context.Context, db *txn.DB, file string, bo txn.BackupOptio
 		func() error { return f.Chmod(0o644) },
 		func() error { return os.Rename(f.Name(), file) },
 		f.Close,
+		func() error { return syncDir(filepath.Dir(file)) },
 	} {
 		if err := step(); err != nil {
 			return info, err
 		}
 	}
 	return info, nil
+}
+
+// syncDir makes the names in a directory durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // restoreOptions are the flags of txnode restore.
@@ -165,7 +175,7 @@ func newRestore(w *World) *cobra.Command {
 		Short: "Make a database in a directory from a backup",
 		Long: `Verifies a file that txnode backup or DB.Backup has written, to its last byte,
 and makes a new database from it in a directory, which must not exist or be
-empty. The directory appears when everything is in it.`,
+empty. The directory appears when everything is in it, and on disk.`,
 		Example: "  txnode restore data.backup data2\n  txnode restore data.backup data2 --blades 4 --replicas 2",
 		Args:    exactly(2, "name a file and a directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -196,18 +206,10 @@ func runRestore(ctx context.Context, w *World, o *restoreOptions, file, dir stri
 	}
 	info, err := txn.RestoreDir(ctx, f, dir, to, txn.BackupOptions{Progress: count.set})
 	if err != nil {
-		return interrupted(err)
+		return interruptedOr(ctx, err)
 	}
 	count.close()
 	return o.Output.report(w, "restored "+file+" to "+dir, info)
-}
-
-// interrupted makes an error that Ctrl-C has caused one.
-func interrupted(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return errInterrupted
-	}
-	return err
 }
 
 // textOrJSON is the value of -o where there is nothing to tabulate.
