@@ -260,6 +260,10 @@ func TestTableErrors(t *testing.T) {
 	if _, err := txn.OpenTable(db, "accounts", txn.Uint64, txn.Text()); err != nil {
 		t.Error(err)
 	}
+	_, err = txn.OpenRawTable(db, "accounts")
+	says(t, "bytes", err, txn.ErrTableType, "accounts", "bytes")
+	_, err = txn.OpenRawTable(db, "none")
+	says(t, "no such raw table", err, txn.ErrNoTable, "none")
 	if names, err := db.Tables(); err != nil || len(names) != 1 || names[0] != "accounts" {
 		t.Errorf("tables %v, %v", names, err)
 	}
