@@ -48,7 +48,29 @@ type Space struct {
 
 	threads sync.Map // *rdma.Thread to *joined: see Join
 	orphans sync.Map // Addr: blocks whose locks are being resolved
+	mending sync.Map // uint16: tables whose indexes are being recovered
+	menders atomic.Int32
 }
+
+// BeginMend reports whether the caller may recover the index of a table now, and then
+// it calls EndMend when it has: one at a time does, so that what a recoverer meets of
+// another one's is left over. Safe for concurrent use.
+func (s *Space) BeginMend(table uint16) bool {
+	_, busy := s.mending.LoadOrStore(table, struct{}{})
+	if !busy {
+		s.menders.Add(1)
+	}
+	return !busy
+}
+
+// EndMend ends what BeginMend has begun.
+func (s *Space) EndMend(table uint16) {
+	s.mending.Delete(table)
+	s.menders.Add(-1)
+}
+
+// Mending reports whether an index is being recovered. It takes no lock.
+func (s *Space) Mending() bool { return s.menders.Load() > 0 }
 
 // BeginResolve reports whether the caller may resolve the lock of a block that
 // belongs to nobody any more; then it calls EndResolve when it has. Without that, two

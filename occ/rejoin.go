@@ -411,7 +411,7 @@ func (tx *Tx) vacate(m meeting) (bool, error) {
 		s.chores--
 	}()
 	done, err := recovery.Vacate(tx.c, s.Recovery(), m.table.ID, m.key, m.addr)
-	if errors.Is(err, rdma.ErrVerb) || errors.Is(err, index.ErrBusy) {
+	if errors.Is(err, rdma.ErrVerb) {
 		_ = s.fail(err) // it may have left locks of the index behind
 	}
 	return done, err

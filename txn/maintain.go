@@ -248,15 +248,22 @@ func (w *Worker) unblock(err error) error {
 			w.failed(e, "a lock of nobody's is in the way")
 		}
 	case errors.Is(err, index.ErrBusy):
-		// A change of the index is in the way that was not finished. If whoever began it
-		// is alive, the next attempt waits for him again.
-		var sweeper *recovery.Sweeper
-		if e := w.maintainOn(&sweeper, len(w.db.tableNames())); e != nil {
+		// A change of an index is in the way that was not finished. If whoever began it
+		// is alive and at work, the next attempt waits for him again.
+		if e := w.session.Chore(func() error { return w.db.mendIndexes(w.coro, w.session.Recovery()) }); e != nil {
 			w.failed(e, "a change of an index is in the way")
 		}
 		return fmt.Errorf("%w: %w%s", ErrConflict, err, w.db.standing(err)) // he may be declared dead before long
 	}
 	return err
+}
+
+// mendIndexes finishes or takes back changes of indexes that nobody is at any more.
+func (db *DB) mendIndexes(c *rdma.Coro, o recovery.Options) error {
+	if err := db.recoverExpired(c, o); err != nil {
+		return err
+	}
+	return recovery.SweepIndexes(c, o)
 }
 
 // standing says how things are with whoever has begun the change of an index that an
@@ -282,7 +289,7 @@ func (db *DB) standing(err error) string {
 // failed notes that repairs have failed: a session that is broken by that rejoins
 // before its next transaction.
 func (w *Worker) failed(err error, what string) {
-	if errors.Is(err, rdma.ErrVerb) {
+	if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrBladeDown) {
 		w.session.Break(err)
 	}
 	if w.session.Broken() != nil {
@@ -298,8 +305,8 @@ func (db *DB) gone(owner uint64) bool {
 	switch {
 	case owner == 0:
 		return db.space.Torn(now)
-	case owner >= memory.MaxCoordinators: // a recoverer without number, fenced with its epoch
-		return recovery.Outdated(owner, db.space.View().Epoch)
+	case owner >= memory.MaxCoordinators: // a recoverer without number
+		return recovery.LeftOver(owner, db.space)
 	}
 	s := db.space.Lease(uint32(owner), now)
 	return s == memory.LeaseGone || s == memory.LeaseExpired

@@ -58,7 +58,7 @@ func marksOf(t *testing.T, ix *Index, k *indextest.Client) (all, idle int) {
 	for _, i := range d.tables() {
 		e := d.entries[i]
 		s := ix.get()
-		m := mover{split: &split{ix: ix, c: k.C, s: s, from: e.Table(), depth: e.Depth(), suffix: i}}
+		m := mover{split: &split{locks: locks{ix: ix, c: k.C, s: s}, from: e.Table(), depth: e.Depth(), suffix: i}}
 		m.needed = make([]Header, ix.geo.Groups*groupLines)
 		if err := m.read(tableHeader, ix.size-tableHeader); err != nil {
 			t.Fatal(err)

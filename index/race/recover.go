@@ -12,7 +12,10 @@ import (
 // primaries, locks released. dead tells whose locks may be broken: the owners
 // that were set with SetOwner. Their verbs must be fenced: none may arrive any
 // more. Other clients may go on meanwhile, and two may recover at once if each
-// has an owner number of its own.
+// has an owner number of its own, and is not among the dead of the other.
+//
+// When it fails, but for a failed verb, it holds no lock: what it had taken over is
+// Nobody's.
 //
 // What a dead client's transaction has linked or not unlinked is not Recover's
 // business.
@@ -62,9 +65,15 @@ type recovery struct {
 
 // directory frees the directory if it is locked by the dead.
 func (r *recovery) directory() error {
+	l := locks{ix: r.ix, c: r.c, s: r.s}
+	return l.abandon(r.directoryOf(&l))
+}
+
+// directoryOf is directory with the locks that it takes.
+func (r *recovery) directoryOf(l *locks) error {
 	ix := r.ix
 	lock := ix.root + dirLockOff
-	mine, err := r.takeOver(lock)
+	mine, err := r.takeOver(l, lock)
 	if err != nil {
 		return err
 	}
@@ -78,19 +87,20 @@ func (r *recovery) directory() error {
 	if err := r.level(ix.root+dirOff, uint32(len(d.entries))*8); err != nil || !mine {
 		return err
 	}
-	return ix.unlock(r.c, r.s, lock)
+	return l.unlock(lock)
 }
 
 // takeOver makes the lock word of a dead client this client's.
-func (r *recovery) takeOver(lock memory.Addr) (bool, error) {
+func (r *recovery) takeOver(l *locks, lock memory.Addr) (bool, error) {
 	w, err := r.word(lock)
-	if err != nil || w == 0 || !r.dead(ownerOf(w)) {
+	if err != nil || w == 0 || ownerOf(w) != Nobody && !r.dead(ownerOf(w)) {
 		return false, err
 	}
 	r.s.steps = append(r.s.steps[:0], step{addr: lock, old: w, new: r.ix.lockWord(r.c)})
 	if err := r.ix.primary(r.c, r.s, r.ix.space.ViewOn(r.c.Thread()), r.s.steps); err != nil || !r.s.steps[0].ok() {
 		return false, err // somebody else has been faster
 	}
+	l.held = append(l.held, lock)
 	return true, r.level(lock, 8)
 }
 
@@ -209,9 +219,15 @@ func (r *recovery) force(diffs []difference) error {
 
 // table finishes or takes back the split of a sub-table that a dead client has begun.
 func (r *recovery) table(from memory.Addr, suffix uint32) error {
-	ix, c, s := r.ix, r.c, r.s
+	sp := split{locks: locks{ix: r.ix, c: r.c, s: r.s}, from: from, suffix: suffix}
+	return sp.abandon(r.tableOf(&sp))
+}
+
+// tableOf is table as a split, with the locks that it takes.
+func (r *recovery) tableOf(sp *split) error {
+	ix, c, from := r.ix, r.c, sp.from
 	lock := from + tableLockOff
-	mine, err := r.takeOver(lock)
+	mine, err := r.takeOver(&sp.locks, lock)
 	if err != nil || !mine {
 		return err
 	}
@@ -221,7 +237,7 @@ func (r *recovery) table(from memory.Addr, suffix uint32) error {
 	}
 	to := memory.Addr(child)
 	if to == 0 {
-		return firstOf(r.unmark(from), ix.unlock(c, s, lock))
+		return firstOf(r.unmark(from), sp.unlock(lock))
 	}
 	if v := ix.space.ViewOn(c.Thread()); !ix.fits(v, to, ix.size) {
 		return ix.outside(v, from+tableChildOff, to, "sub-table at %v is in no segment", to)
@@ -231,16 +247,16 @@ func (r *recovery) table(from memory.Addr, suffix uint32) error {
 		return err
 	}
 	b, err := ParseBirth(head)
-	if err != nil || b.Parent != from || b.Depth == 0 || b.Suffix != suffix|1<<(b.Depth-1) || b.Geometry != ix.geo {
+	if err != nil || b.Parent != from || b.Depth == 0 || b.Suffix != sp.suffix|1<<(b.Depth-1) || b.Geometry != ix.geo {
 		return ix.corrupt(to, "not the sub-table that the one at %v is split into: %+v, %v", from, b, err)
 	}
-	sp := split{ix: ix, c: c, s: s, from: from, to: to, depth: b.Depth - 1, suffix: suffix}
-	return r.finish(&sp)
+	sp.to, sp.depth = to, b.Depth-1
+	return r.finish(sp)
 }
 
 func (r *recovery) finish(sp *split) error {
-	ix, c, s := r.ix, r.c, r.s
-	if err := ix.lockDirectory(c, s); err != nil {
+	ix, c := r.ix, r.c
+	if err := sp.lockDirectory(); err != nil {
 		return err
 	}
 	d, err := ix.readDirectory(c, nil)
@@ -253,20 +269,20 @@ func (r *recovery) finish(sp *split) error {
 	}
 	if e.Table() != sp.to {
 		// Nobody has seen it.
-		if err := firstOf(ix.unlock(c, s, ix.root+dirLockOff), sp.setChild(sp.to, 0)); err != nil {
+		if err := firstOf(sp.unlock(ix.root+dirLockOff), sp.setChild(sp.to, 0)); err != nil {
 			return err
 		}
-		return firstOf(ix.space.FreeExtent(sp.to, ix.size), ix.unlock(c, s, sp.from+tableLockOff))
+		return firstOf(ix.space.FreeExtent(sp.to, ix.size), sp.unlock(sp.from+tableLockOff))
 	}
 	if e.Filling() {
 		if err := sp.publish(); err != nil {
 			return err
 		}
 	}
-	if err := ix.unlock(c, s, ix.root+dirLockOff); err != nil {
+	if err := sp.unlock(ix.root + dirLockOff); err != nil {
 		return err
 	}
-	if _, err := r.takeOver(sp.to + tableLockOff); err != nil {
+	if _, err := r.takeOver(&sp.locks, sp.to+tableLockOff); err != nil {
 		return err
 	}
 	if err := r.level(sp.to, ix.size); err != nil {
@@ -281,7 +297,7 @@ func (r *recovery) finish(sp *split) error {
 	// It is filled: another client that recovers may have its lock, or have released it.
 	w, err := r.word(sp.to + tableLockOff)
 	if err == nil && w == ix.lockWord(c) {
-		err = ix.unlock(c, s, sp.to+tableLockOff)
+		err = sp.unlock(sp.to + tableLockOff)
 	}
-	return firstOf(err, ix.unlock(c, s, sp.from+tableLockOff))
+	return firstOf(err, sp.unlock(sp.from+tableLockOff))
 }

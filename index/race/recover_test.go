@@ -1,10 +1,12 @@
 package race
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 
+	"txnode/index"
 	"txnode/index/indextest"
 	"txnode/rdma"
 )
@@ -182,5 +184,54 @@ func TestRecoverRecovery(t *testing.T) {
 	}
 	if both < rounds/4 {
 		t.Errorf("both clients were stopped in %d of %d rounds", both, rounds)
+	}
+}
+
+// TestRecoverGivesUp: a client that recovers from a dead one, and is alive, meets a lock
+// that a third one holds for too long, and gives up. What it had taken over is not its
+// own any more: the third one, who is told of the first one's death alone, finishes all.
+func TestRecoverGivesUp(t *testing.T) {
+	last := splitAt(t)
+	gaveUp := 0
+	for n := 0; ; n += 3 {
+		r := newRig(t, 2, last)
+		r.f.Stop(0, n)
+		_, err := r.k[0].Insert(key(last), key(last))
+		if err == nil && r.f.Left(0) != 0 {
+			break
+		}
+		c, ix := r.k[2].C, r.ix[2]
+		s := ix.get()
+		cas := func(was, to uint64) bool {
+			t.Helper()
+			steps := []step{{addr: ix.root + dirLockOff, old: was, new: to}}
+			if err := ix.primary(c, s, r.m.View(), steps); err != nil {
+				t.Fatal(err)
+			}
+			return steps[0].ok()
+		}
+		held := cas(0, ix.lockWord(c))
+		first := func(owner uint64) bool { return owner == 1 }
+		switch err := r.ix[1].Recover(r.k[1].C, first); {
+		case err == nil:
+		case held && errors.Is(err, index.ErrBusy):
+			gaveUp++
+		default:
+			t.Fatalf("stopped after %d verbs: %v", n, err)
+		}
+		if held && !cas(ix.lockWord(c), 0) {
+			t.Fatal("somebody has taken the lock of a client that is alive")
+		}
+		ix.put(s)
+		if err := ix.Recover(c, first); err != nil {
+			t.Fatalf("stopped after %d verbs: %v", n, err)
+		}
+		if err := ix.Verify(c); err != nil {
+			t.Fatalf("stopped after %d verbs: %v", n, err)
+		}
+		r.grows(t, 2)
+	}
+	if gaveUp == 0 {
+		t.Error("nobody has given up")
 	}
 }

@@ -44,8 +44,8 @@ func (ix *Index) grow(c *rdma.Coro, s *scratch, q *index.Query, w *waiting) erro
 	if err != nil || d.entries[q.Hash&d.mask] != e { // somebody else has split it meanwhile
 		return firstOf(err, ix.unlock(c, s, lock))
 	}
-	sp := split{ix: ix, c: c, s: s, from: e.Table(), depth: e.Depth(), suffix: uint32(q.Hash) & suffixMask(e.Depth())}
-	return sp.run()
+	sp := split{locks: locks{ix: ix, c: c, s: s, held: []memory.Addr{lock}}, from: e.Table(), depth: e.Depth(), suffix: uint32(q.Hash) & suffixMask(e.Depth())}
+	return sp.abandon(sp.run())
 }
 
 // holder reads who holds a lock; 0: nobody.
@@ -65,9 +65,7 @@ func (ix *Index) holder(c *rdma.Coro, s *scratch, lock memory.Addr) (uint64, err
 
 // split divides a sub-table, whose lock is held, in two (RACE, section 3.4.2).
 type split struct {
-	ix     *Index
-	c      *rdma.Coro
-	s      *scratch
+	locks
 	from   memory.Addr
 	to     memory.Addr
 	depth  uint8 // of from before the split
@@ -83,12 +81,12 @@ func (p *split) run() error {
 		if named {
 			return err
 		}
-		return firstOf(err, p.ix.unlock(p.c, p.s, p.from+tableLockOff))
+		return firstOf(err, p.unlock(p.from+tableLockOff))
 	}
 	if err := p.publish(); err != nil {
 		return err
 	}
-	if err := p.ix.unlock(p.c, p.s, p.ix.root+dirLockOff); err != nil {
+	if err := p.unlock(p.ix.root + dirLockOff); err != nil {
 		return err
 	}
 	return p.fill()
@@ -119,13 +117,15 @@ func (p *split) prepare() (named bool, err error) {
 	if err != nil {
 		return false, firstOf(err, ix.space.FreeExtent(to, ix.size))
 	}
+	p.held = append(p.held, to+tableLockOff)
 	if err := p.setChild(0, to); err != nil {
 		return true, err
 	}
-	if err := ix.lockDirectory(p.c, p.s); err != nil {
+	if err := p.lockDirectory(); err != nil {
 		if p.setChild(to, 0) != nil {
 			return true, err
 		}
+		p.released(to + tableLockOff)
 		return false, firstOf(err, ix.space.FreeExtent(to, ix.size))
 	}
 	return false, nil
@@ -139,7 +139,7 @@ func (p *split) setChild(was, to memory.Addr) error {
 
 // fill carries to the new sub-table what belongs there, and unlocks both.
 func (p *split) fill() error {
-	ix, c, s := p.ix, p.c, p.s
+	ix, c := p.ix, p.c
 	if !mutant.HeadersAfterMove {
 		if err := p.setHeaders(); err != nil {
 			return err
@@ -157,7 +157,7 @@ func (p *split) fill() error {
 	if err := m.recount(); err != nil {
 		return err
 	}
-	if err := ix.lockDirectory(c, s); err != nil {
+	if err := p.lockDirectory(); err != nil {
 		return err
 	}
 	if err := p.filled(); err != nil {
@@ -167,7 +167,7 @@ func (p *split) fill() error {
 		return err
 	}
 	for _, l := range []memory.Addr{ix.root + dirLockOff, p.to + tableLockOff, p.from + tableLockOff} {
-		if err := ix.unlock(c, s, l); err != nil {
+		if err := p.unlock(l); err != nil {
 			return err
 		}
 	}

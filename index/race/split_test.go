@@ -61,7 +61,7 @@ func TestInsertBeforeHeaders(t *testing.T) {
 	m, ix, k := fixture(t, indextest.MemoryOptions{Copies: 2}, Options{Groups: 64})
 	c, other, o, n := another(t, m, ix)
 	s := other.get()
-	sp := split{ix: other, c: c, s: s, from: ix.dir.Load().entries[0].Table()}
+	sp := split{locks: locks{ix: other, c: c, s: s}, from: ix.dir.Load().entries[0].Table()}
 	ok, err := other.one(c, s, m.View(), sp.from+tableLockOff, 0, other.lockWord(c))
 	if !ok || err != nil {
 		t.Fatal(ok, err)

@@ -81,7 +81,7 @@ func (ix *Index) free(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
 // Vacate empties the slots of the query's key, or of another one with its fingerprint,
 // that lead to block a, if nobody has that block, and reports whether it has. While
 // somebody splits the sub-table it does nothing: a split does the same. Others may go on
-// meanwhile. After an error locks may be left behind, which are the caller's.
+// meanwhile. After a failed verb locks may be left behind, which are the caller's.
 func (ix *Index) Vacate(c *rdma.Coro, q *index.Query, a memory.Addr) (bool, error) {
 	s := ix.get()
 	defer ix.put(s)
@@ -110,6 +110,14 @@ func (ix *Index) vacateIn(c *rdma.Coro, s *scratch, table memory.Addr, slots []h
 	if ok, err := ix.one(c, s, v, lock, 0, ix.lockWord(c)); err != nil || !ok {
 		return 0, err == nil, err
 	}
+	l := locks{ix: ix, c: c, s: s, held: []memory.Addr{lock}}
+	n, err = ix.vacateHeld(&l, v, lock, slots)
+	return n, false, l.abandon(err)
+}
+
+// vacateHeld is vacateIn under the lock of the sub-table.
+func (ix *Index) vacateHeld(l *locks, v *memory.View, lock memory.Addr, slots []hollow) (n int, err error) {
+	c, s := l.c, l.s
 	s.steps = s.steps[:0]
 	for _, x := range slots {
 		to := uint64(x.value | slotMoving)
@@ -119,7 +127,7 @@ func (ix *Index) vacateIn(c *rdma.Coro, s *scratch, table memory.Addr, slots []h
 		s.steps = append(s.steps, step{addr: x.at, old: uint64(x.value), new: to})
 	}
 	if err := ix.apply(c, s, v, s.steps); err != nil {
-		return 0, false, err
+		return 0, err
 	}
 	var blocks []memory.Addr
 	k := 0
@@ -131,11 +139,11 @@ func (ix *Index) vacateIn(c *rdma.Coro, s *scratch, table memory.Addr, slots []h
 		}
 	}
 	if slots = slots[:k]; mutant.VacateUnmarked {
-		return k, false, ix.unlock(c, s, lock)
+		return k, l.unlock(lock)
 	}
 	gone, err := ix.vacancy(c, blocks)
 	if err != nil {
-		return 0, false, err
+		return 0, err
 	}
 	s.steps = s.steps[:0]
 	for i, x := range slots {
@@ -147,9 +155,9 @@ func (ix *Index) vacateIn(c *rdma.Coro, s *scratch, table memory.Addr, slots []h
 		s.steps = append(s.steps, step{addr: x.at, old: uint64(x.value | slotMoving), new: to})
 	}
 	if err := ix.marked(c, s, v); err != nil {
-		return 0, false, err
+		return 0, err
 	}
-	return n, false, ix.unlock(c, s, lock)
+	return n, l.unlock(lock)
 }
 
 // marked applies the steps in the scratch, all of them from slots that are marked, by

@@ -124,7 +124,7 @@ func (v *verifier) table(e Entry, suffix uint32) error {
 	}
 	v.headers = v.headers[:0]
 	needs := map[uint32][]item{} // by bucket: the slots that need a mark in its header
-	m := mover{split: &split{ix: ix, c: v.c, s: v.s, from: at, depth: e.Depth(), suffix: suffix}}
+	m := mover{split: &split{locks: locks{ix: ix, c: v.c, s: v.s}, from: at, depth: e.Depth(), suffix: suffix}}
 	keys := map[uint64]uint32{}
 	for o := uint32(tableHeader); o < ix.size; o += walkGroups * groupSize {
 		n := min(walkGroups*groupSize, ix.size-o)

@@ -396,8 +396,10 @@ func (r *run) unblock(table uint16) error {
 	if !ok {
 		return nil
 	}
-	return m.Recover(r.c, func(owner uint64) bool {
-		return r.o.deadOwner(owner) || slices.ContainsFunc(r.claim.Coordinators, func(c memory.Coordinator) bool { return uint64(c.ID) == owner })
+	return r.o.alone(r.c, table, m, func() error {
+		return m.Recover(r.c, func(owner uint64) bool {
+			return r.o.deadOwner(owner) || slices.ContainsFunc(r.claim.Coordinators, func(c memory.Coordinator) bool { return uint64(c.ID) == owner })
+		})
 	})
 }
 

@@ -440,13 +440,16 @@ func (o *Options) owner(v *memory.View) uint64 {
 }
 
 // anonymous marks owners of locks that are no coordinators: recoverers, of which
-// only one at a time is at work. The rest is the epoch.
-const anonymous = 1 << 40
+// only one at a time is at work on an index. The rest is the epoch, and 0 if he has
+// given up.
+const anonymous = race.Nobody
 
-// Outdated reports whether a lock in an index was taken by a recoverer without number
-// in an epoch before the given one: its verbs fail, and nobody finishes what it began.
-func Outdated(owner uint64, now memory.Epoch) bool {
-	return owner&anonymous != 0 && memory.Epoch(owner&^anonymous) < now
+// LeftOver reports whether nobody finishes a change of an index whose lock names an
+// owner that is no coordinator: a recoverer in an epoch before the current one, whose
+// verbs fail, or one of this epoch that has stopped in the middle, or somebody who has
+// given up.
+func LeftOver(owner uint64, s *memory.Space) bool {
+	return owner&anonymous != 0 && (memory.Epoch(owner&^anonymous) < s.View().Epoch || !s.Mending())
 }
 
 // deadOwner tells which locks in an index may be broken.

@@ -127,7 +127,11 @@ func (s *Sweeper) slots(c *rdma.Coro) (more bool, err error) {
 			}
 			s.scourer = r.Scour()
 		}
-		done, err := s.scourer.Step(c)
+		done := false
+		err := s.o.alone(c, table, s.indexes[table], func() (err error) {
+			done, err = s.scourer.Step(c)
+			return err
+		})
 		if err != nil {
 			return false, fmt.Errorf("recovery: index of table %d: %w", table, err)
 		}
@@ -150,12 +154,31 @@ func (s *Sweeper) index(c *rdma.Coro, table uint16) error {
 		return fmt.Errorf("recovery: index of table %d: %w", table, err)
 	}
 	if m, ok := ix.(mender); ok {
-		if err := m.Recover(c, s.o.deadOwner); err != nil {
+		if err := s.o.alone(c, table, ix, func() error { return m.Recover(c, s.o.deadOwner) }); err != nil {
 			return fmt.Errorf("recovery: index of table %d: %w", table, err)
 		}
 	}
 	return nil
 }
+
+// alone runs fn, which changes what others have left in the index of a table, when
+// nobody else does the like.
+func (o *Options) alone(c *rdma.Coro, table uint16, ix any, fn func() error) error {
+	for since := c.Thread().Now(); !o.Space.BeginMend(table); c.Sleep(mendPoll) {
+		if c.Thread().Now()-since > stallNs {
+			return fmt.Errorf("somebody else recovers it: %w", index.ErrBusy)
+		}
+	}
+	defer o.Space.EndMend(table)
+	if r, ok := ix.(*race.Index); ok && o.By == 0 {
+		r.SetOwner(o.owner(o.Space.View())) // the epoch may have moved since it was opened
+	}
+	return fn()
+}
+
+// mendPoll is how often it is looked whether another one has come to his end, in
+// nanoseconds.
+const mendPoll = 10_000
 
 // open returns the handle on a table's index.
 func (s *Sweeper) open(c *rdma.Coro, table uint16) (index.Index, error) {

@@ -1,0 +1,64 @@
+package race
+
+import (
+	"errors"
+	"slices"
+
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// Nobody is the owner of a lock whose client has given up in the middle of a change:
+// Recover takes it over like that of a dead one, whatever it is told of the dead. A
+// client that is alive is not asked about its locks, so one that leaves some behind
+// would have everybody wait for ever.
+const Nobody = 1 << 40
+
+// locks are those that a change of the index holds.
+type locks struct {
+	ix   *Index
+	c    *rdma.Coro
+	s    *scratch
+	held []memory.Addr
+}
+
+// lockDirectory is Index.lockDirectory.
+func (l *locks) lockDirectory() error {
+	if err := l.ix.lockDirectory(l.c, l.s); err != nil {
+		return err
+	}
+	l.held = append(l.held, l.ix.root+dirLockOff)
+	return nil
+}
+
+// unlock clears a lock word that is held.
+func (l *locks) unlock(at memory.Addr) error {
+	if err := l.ix.unlock(l.c, l.s, at); err != nil {
+		return err
+	}
+	l.released(at)
+	return nil
+}
+
+// released notes that a lock is not held any more.
+func (l *locks) released(at memory.Addr) {
+	l.held = slices.DeleteFunc(l.held, func(a memory.Addr) bool { return a == at })
+}
+
+// abandon leaves what is still held to whoever recovers the index, if err is why the
+// change has not come to its end, and returns err. After a failed verb there is nothing
+// that could be done: its client is as good as dead.
+func (l *locks) abandon(err error) error {
+	if err == nil || errors.Is(err, rdma.ErrVerb) {
+		return err
+	}
+	mine := l.ix.lockWord(l.c)
+	for _, at := range l.held {
+		// Where the CAS fails, or does not reach every copy, recovery sees to that, too.
+		if _, e := l.ix.one(l.c, l.s, l.ix.space.ViewOn(l.c.Thread()), at, mine, Nobody<<16|mine&0xffff); errors.Is(e, rdma.ErrVerb) {
+			return errors.Join(err, e)
+		}
+	}
+	l.held = nil
+	return err
+}
