@@ -36,7 +36,7 @@ const (
 	EntryHeaderSize = 32
 
 	magic  = 0x474c5854 // "TXLG"
-	format = 1
+	format = 2
 )
 
 // Errors of Decode.
@@ -111,6 +111,52 @@ func (b *Builder) Add(buf []byte, size int) int {
 	return at
 }
 
+// EntryHeader is the header of an entry in a buffer that Builder lays out a record in.
+type EntryHeader = [EntryHeaderSize]byte
+
+// AddLine is Add of an image of one line: e is the header of the entry, at Len in the
+// buffer, which has room for it.
+func (b *Builder) AddLine(e *EntryHeader) int {
+	binary.LittleEndian.PutUint64(e[0:], uint64(Dead)<<48)
+	binary.LittleEndian.PutUint64(e[8:], 0)
+	binary.LittleEndian.PutUint64(e[16:], record.LineSize<<32)
+	binary.LittleEndian.PutUint64(e[24:], 0)
+	at := b.n + EntryHeaderSize
+	b.n = at + record.LineSize
+	b.entries++
+	return at
+}
+
+// SetLine is Set of an Update whose image is one line, sealed with checksum sum and free
+// at its version: e is the header of the entry, at offset at in the record. What it
+// returns for all entries of a record, combined by exclusive or, is for FinishLines.
+func SetLine(e *EntryHeader, at uint32, addr memory.Addr, prev, version record.TxID, sum uint64) uint64 {
+	w := uint64(addr) | uint64(Update)<<48
+	const sizes = record.LineSize | record.LineSize<<32
+	binary.LittleEndian.PutUint64(e[0:], w)
+	binary.LittleEndian.PutUint64(e[8:], uint64(prev))
+	binary.LittleEndian.PutUint64(e[16:], sizes)
+	binary.LittleEndian.PutUint64(e[24:], 0)
+	return entrySum(uint64(at), w, uint64(prev), sizes, 0, sum, uint64(record.FreeAt(version)))
+}
+
+// FinishLines is Finish for a record all of whose entries SetLine has completed: h is
+// the header of the record, and sums what SetLine returned.
+func (b *Builder) FinishLines(h *EntryHeader, kind Kind, tx record.TxID, generation uint32, ahead, sums uint64) int {
+	w := b.header(kind, ahead)
+	n := uint64(b.n) | uint64(generation)<<32
+	binary.LittleEndian.PutUint64(h[0:], w)
+	binary.LittleEndian.PutUint64(h[8:], uint64(tx))
+	binary.LittleEndian.PutUint64(h[16:], n)
+	binary.LittleEndian.PutUint64(h[24:], headerSum(w, uint64(tx), n, sums))
+	return b.n
+}
+
+// header is the first word of a record.
+func (b *Builder) header(kind Kind, ahead uint64) uint64 {
+	return magic | format<<32 | uint64(kind)<<40 | packAhead(ahead)<<42 | uint64(b.entries)<<48
+}
+
 // Set completes the entry whose image is at offset image: its first n bytes.
 func (b *Builder) Set(buf []byte, image int, kind EntryKind, addr memory.Addr, prev record.TxID, from memory.Addr, n int) {
 	e := buf[image-EntryHeaderSize : image]
@@ -133,7 +179,7 @@ func Room(buf []byte, image int) int {
 // Finish writes the header and returns the length of the record in bytes. ahead is how
 // many transaction ids the coordinator has drawn since that of tx, see Record.Ahead.
 func (b *Builder) Finish(buf []byte, kind Kind, tx record.TxID, generation uint32, ahead uint64) int {
-	binary.LittleEndian.PutUint64(buf, magic|format<<32|uint64(kind)<<40|packAhead(ahead)<<42|uint64(b.entries)<<48)
+	binary.LittleEndian.PutUint64(buf, b.header(kind, ahead))
 	binary.LittleEndian.PutUint64(buf[8:], uint64(tx))
 	binary.LittleEndian.PutUint64(buf[16:], uint64(b.n)|uint64(generation)<<32)
 	binary.LittleEndian.PutUint64(buf[24:], checksum(buf[:b.n]))
@@ -167,15 +213,45 @@ func unpackAhead(p uint64) uint64 {
 // MaxEntries is the largest number of entries of a record.
 const MaxEntries = 1<<16 - 1
 
-// checksum hashes header and body. The halves of the body are hashed apart, so that
-// the processor does both at once: a commit waits for this.
+// checksum hashes everything of a record but what other checksums cover: of an image,
+// its checksum, which covers the rest of it, and its guard, which that leaves out; of
+// a dead entry, the header. So a commit, which waits for this, hashes what it has at hand.
+// Entries that are impossible are left out, and what follows them: Decode looks again.
 func checksum(p []byte) uint64 {
-	body := p[HeaderSize:]
-	half := len(body) / 2 &^ 15
-	x := record.Sum(magic, p[:24])
-	y := record.Sum(magic+1, body[:half])
-	z := record.Sum(magic+2, body[half:])
-	return x ^ bits.RotateLeft64(y, 21) ^ bits.RotateLeft64(z, 42)
+	sums := uint64(0)
+	at := HeaderSize
+	for range int(binary.LittleEndian.Uint64(p) >> 48) {
+		if len(p)-at < EntryHeaderSize {
+			break
+		}
+		e := p[at:]
+		w, sizes := binary.LittleEndian.Uint64(e), binary.LittleEndian.Uint64(e[16:])
+		var sum, guard uint64
+		if EntryKind(w>>memory.AddrBits) != Dead && len(e) >= EntryHeaderSize+record.LineSize {
+			img := record.Image(e[EntryHeaderSize:])
+			sum, guard = img.Checksum(), uint64(img.Guard())
+		}
+		sums ^= entrySum(uint64(at), w, binary.LittleEndian.Uint64(e[8:]), sizes, binary.LittleEndian.Uint64(e[24:]), sum, guard)
+		if sizes>>32 > uint64(len(e)-EntryHeaderSize) {
+			break
+		}
+		at += EntryHeaderSize + int(sizes>>32)
+	}
+	return headerSum(binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:]), binary.LittleEndian.Uint64(p[16:]), sums)
+}
+
+// entrySum hashes the four words of the header of an entry at an offset in its record,
+// and checksum and guard of its image. Entries differ in their offsets, so those of a
+// record may be combined in any order.
+func entrySum(at, w, prev, sizes, from, sum, guard uint64) uint64 {
+	h := record.Mix(w^0xa0761d6478bd642f, prev^0xe7037ed1a0b428db)
+	h ^= record.Mix(sizes^0x8ebc6af09c88c6e3, from<<16^at^0x589965cc75374cc3)
+	return h ^ record.Mix(sum^0x1d8e4e27c47d124f, guard^0x9e3779b97f4a7c15)
+}
+
+// headerSum hashes the first three words of a record, and what its entries hash to.
+func headerSum(w, tx, n, sums uint64) uint64 {
+	return record.Mix(w^0xff51afd7ed558ccd, tx^0xc4ceb9fe1a85ec53) ^ record.Mix(n^0x8bb84b93962eacc9, sums^0x4b33a62ed433d4a3)
 }
 
 // Peek returns the length of the record that starts in p, of which at least
@@ -232,6 +308,9 @@ func Decode(p []byte) (Record, error) {
 		}
 		at += EntryHeaderSize
 		if kind != Dead {
+			if need, err := record.Image(p[at : at+size]).Check(memory.Addr(w & (1<<memory.AddrBits - 1))); err != nil || need != size {
+				return Record{}, fmt.Errorf("%w: image of entry %d", ErrTorn, i)
+			}
 			r.Entries = append(r.Entries, Entry{
 				Kind:  kind,
 				Addr:  memory.Addr(w & (1<<memory.AddrBits - 1)),

@@ -36,8 +36,10 @@ func (r *Ring) Reserve(n int) (off uint32, t Token, ok bool) {
 	}
 	need := (uint32(n) + recordAlign - 1) &^ (recordAlign - 1)
 	need = min(need, r.size)
-	if len(r.spans) == 0 {
-		r.next = 0 // nothing pending: stay on the lines that are warm
+	if len(r.spans) == 0 { // nothing pending: stay on the lines that are warm
+		r.next = need
+		r.spans = append(r.spans, span{n: need})
+		return 0, Token(r.base), true
 	}
 	off = r.next
 	if off+need > r.size {

@@ -123,6 +123,13 @@ func (v *View) At(a Addr, i int) rdma.RemoteAddr {
 	return r
 }
 
+// Replicas returns where the copies of the first byte of an address's segment are, the
+// primary first: those that are written. The address must be valid.
+func (v *View) Replicas(a Addr) []rdma.RemoteAddr {
+	s := &v.segs[a>>OffsetBits]
+	return s.copies[:s.w&3]
+}
+
 // Placement returns where the copies of a segment are.
 func (v *View) Placement(s SegmentID) Placement {
 	if int(s) >= len(v.segs) {

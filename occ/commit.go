@@ -26,19 +26,23 @@ func (tx *Tx) Commit() error {
 }
 
 // settle ends the use of the current flight: from now on others may give back its
-// log space when its background requests have completed, as they have already on
-// a synchronous fabric.
+// log space when its background requests have completed. On a synchronous fabric they
+// have already, and there is nothing left for land to do.
 //
 // A release that has failed breaks the session: what it was to unlock stays locked
 // until the session has rejoined.
 func (tx *Tx) settle() {
 	tx.busy = false
 	f := &tx.flights[tx.flight]
-	if err := f.bg.Err(); err != nil && f.bg.Done() {
-		_ = tx.s.fail(err)
+	if f.bg.OK() {
+		f.bg.Reset()
+	} else if f.bg.Done() {
+		_ = tx.s.fail(f.bg.Err())
+		return
+	} else if !mutant.LogSpaceBeforeRelease {
 		return
 	}
-	if f.held && (f.bg.Done() || mutant.LogSpaceBeforeRelease) {
+	if f.held {
 		tx.s.release(f)
 	}
 }
@@ -137,6 +141,7 @@ func (tx *Tx) prepare() error {
 }
 
 func (tx *Tx) dropWrite(it *item) {
+	tx.odd = true
 	tx.log.Kill(tx.logBytes(), int(it.w))
 	it.write, it.w, it.has = writeNone, -1, false
 	if it.state == record.Live {
@@ -290,7 +295,11 @@ func (tx *Tx) reserveLog(n int) (uint32, error) {
 func (tx *Tx) commitDefault() error {
 	c, b := tx.c, &tx.batch
 	c.Count = &tx.phases[PhaseCommit]
-	if err := tx.seal(); err != nil {
+	straight := tx.s.straight && !tx.odd
+	sums := uint64(0)
+	if straight {
+		sums = tx.sealLines()
+	} else if err := tx.seal(); err != nil {
 		tx.unseal()
 		return tx.abandon(err)
 	}
@@ -305,7 +314,12 @@ func (tx *Tx) commitDefault() error {
 	if durable {
 		f.generation = tx.s.enter()
 	}
-	n := tx.log.Finish(tx.logBytes(), log.Redo, tx.id, f.generation, tx.s.ahead(tx.id))
+	n := 0
+	if straight {
+		n = tx.log.FinishLines(tx.entry(tx.logAt), log.Redo, tx.id, f.generation, tx.s.ahead(tx.id), sums)
+	} else {
+		n = tx.log.Finish(tx.logBytes(), log.Redo, tx.id, f.generation, tx.s.ahead(tx.id))
+	}
 	b.Reset()
 
 	// The log goes to every blade that gets a backup image, in front of it, and
@@ -337,7 +351,11 @@ func (tx *Tx) commitDefault() error {
 			b.Flush(a, uint32(n)) // no round trip of its own
 		}
 	}
-	tx.appendBackups(b)
+	if straight {
+		tx.appendLines(b, &f.bg)
+	} else {
+		tx.appendBackups(b)
+	}
 	if mutant.UnlockBeforeBackups {
 		for i := range tx.items {
 			if it := &tx.items[i]; it.write != writeNone && it.from == 0 {
@@ -353,6 +371,7 @@ func (tx *Tx) commitDefault() error {
 	if mutant.AcknowledgeBeforeLog {
 		c.Post(b)
 	} else if err := c.Do(b); err != nil {
+		f.bg.Forget()
 		err = tx.unknown(err)
 		tx.conclude(history.Unknown)
 		return err
@@ -366,6 +385,10 @@ func (tx *Tx) commitDefault() error {
 	}
 	tx.conclude(history.Committed)
 	c.Count = &tx.phases[PhaseRelease]
+	if straight {
+		c.Post(&f.bg)
+		return nil
+	}
 	if err := tx.installPrimaries(); err != nil || !durable {
 		return err
 	}

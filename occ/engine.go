@@ -126,20 +126,21 @@ func (e *Engine) Space() *memory.Space { return e.space }
 
 // Session is a coordinator on one thread. It belongs to the thread's goroutine.
 type Session struct {
-	eng     *Engine
-	thread  *rdma.Thread
-	caps    rdma.Caps
-	alloc   *memory.Allocator // nil: the space is read-only, and so is the session
-	coord   memory.Coordinator
-	chores  int // under way: see Chore
-	seq     uint64
-	ring    logRing
-	masks   uint32 // arena: compare mask, swap mask of the lock verb; then a scratch word
-	spare   uint32 // arena: see openSpare
-	plain   bool   // see Tx.probe
-	broken  error
-	held    []heldToken // with FlushDurable: log space to be covered by a checkpoint
-	commits *commits    // with FlushDurable
+	eng      *Engine
+	thread   *rdma.Thread
+	caps     rdma.Caps
+	alloc    *memory.Allocator // nil: the space is read-only, and so is the session
+	coord    memory.Coordinator
+	chores   int // under way: see Chore
+	seq      uint64
+	ring     logRing
+	masks    uint32 // arena: compare mask, swap mask of the lock verb; then a scratch word
+	spare    uint32 // arena: see openSpare
+	plain    bool   // see Tx.probeLines
+	straight bool   // images of one line may be committed by Tx.sealLines and appendLines
+	broken   error
+	held     []heldToken // with FlushDurable: log space to be covered by a checkpoint
+	commits  *commits    // with FlushDurable
 
 	epoch     memory.Epoch  // that the session has joined, and in which the log areas were asked for
 	renewAt   int64         // when its lease should be renewed
@@ -175,6 +176,7 @@ func (s *Session) init() (err error) {
 	}
 	s.spareHeld = true
 	s.plain = s.caps.MaskedCAS && !s.eng.opts.ReadBackups
+	s.straight = s.caps.OrderedLine && s.eng.opts.Flush != FlushDurable && !mutant.AcknowledgeBeforeLog && !mutant.UnlockBeforeBackups
 	t.PutWord(s.masks, record.HeldBit)
 	t.PutWord(s.masks+8, ^uint64(0))
 	s.epoch = space.Current().Epoch

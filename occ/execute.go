@@ -29,35 +29,55 @@ func (tx *Tx) Execute() error {
 	b := &tx.batch
 	b.Reset()
 	items := tx.items[first:]
-	for i := range items {
+	n := tx.probeLines(items)
+	for i := n; i < len(items); i++ {
 		it := &items[i]
 		if it.step == stepNew {
 			tx.locate(it)
-		}
-		if it.step == stepProbe && tx.probe(it) {
-			continue
 		}
 		if err := tx.append(it); err != nil {
 			return err
 		}
 	}
-	unlocked := 0
-	for left := len(items); ; {
-		if err := c.Do(b); err != nil {
-			return tx.s.fail(err)
+	if err := c.Do(b); err != nil {
+		return tx.s.fail(err)
+	}
+	done, unlocked := tx.acceptLines(items[:n])
+	if done < len(items) {
+		k, err := tx.goOn(items[done:])
+		if err != nil {
+			return err
 		}
+		unlocked += k
+	}
+	tx.fetched = len(tx.items)
+	if tx.inserts > 0 {
+		tx.inserts = 0
+		if err := tx.placeholders(first); err != nil {
+			return err
+		}
+	}
+	if first == 0 && (unlocked == 0 || n == 1 && done == 1 && len(items) == 1) {
+		tx.valid = true // everything is locked, or a single record was read
+		return nil
+	}
+	return tx.certify(first)
+}
+
+// goOn lets the items take their steps, of which the first has been posted, until all
+// are done. It returns how many of them are not locked.
+func (tx *Tx) goOn(items []item) (unlocked int, err error) {
+	c, b := tx.c, &tx.batch
+	for left := len(items); ; {
 		// Every item takes its step, also behind a conflict: what was locked must be known.
 		var failed error
 		for i := range items {
 			it := &items[i]
-			switch {
-			case it.step == stepDone:
+			if it.step == stepDone {
 				continue
-			case it.step == stepProbe && tx.accept(it):
-			default:
-				if err := tx.advance(it); err != nil && (failed == nil || errors.Is(failed, ErrConflict)) {
-					failed = err
-				}
+			}
+			if err := tx.advance(it); err != nil && (failed == nil || errors.Is(failed, ErrConflict)) {
+				failed = err
 			}
 			if mutant.ForgetLocksBehindConflict && failed != nil {
 				break
@@ -71,32 +91,23 @@ func (tx *Tx) Execute() error {
 		}
 		if failed != nil {
 			tx.fetched = len(tx.items)
-			return failed
+			return unlocked, failed
 		}
 		if left == 0 {
-			break
+			return unlocked, nil
 		}
 		b.Reset()
 		for i := range items {
 			if it := &items[i]; it.step != stepDone {
 				if err := tx.append(it); err != nil {
-					return err
+					return unlocked, err
 				}
 			}
 		}
-	}
-	tx.fetched = len(tx.items)
-	if tx.inserts > 0 {
-		tx.inserts = 0
-		if err := tx.placeholders(first); err != nil {
-			return err
+		if err := c.Do(b); err != nil {
+			return unlocked, tx.s.fail(err)
 		}
 	}
-	if first == 0 && unlocked == 0 {
-		tx.valid = true // everything is locked
-		return nil
-	}
-	return tx.certify(first)
 }
 
 // certify makes sure that what has been read by now existed at one moment, after
@@ -173,26 +184,6 @@ func (tx *Tx) lost(it *item, a memory.Addr) error {
 
 // readLen is how much of a block is read at first.
 func readLen(c memory.Class) uint32 { return min(c.Size(), probeLen) }
-
-// probe is append for stepProbe in the common case; if it is another one, probe does
-// nothing and reports false.
-func (tx *Tx) probe(it *item) bool {
-	n := readLen(it.class)
-	at := tx.next
-	if !tx.s.plain || at+n > tx.end || it.bufLen > 0 {
-		return false
-	}
-	tx.next = at + n
-	it.buf, it.bufLen, it.cas = at, n, -1
-	from := tx.view.At(it.addr, 0)
-	if it.update {
-		guard := from
-		guard.Off += record.GuardOff
-		it.cas = int32(tx.batch.MaskedCAS(guard, 0, uint64(record.HeldBy(tx.id)), tx.s.masks))
-	}
-	tx.batch.Read(from, at, n)
-	return true
-}
 
 // append posts the requests of an item's step.
 func (tx *Tx) append(it *item) error {
@@ -308,38 +299,6 @@ func (tx *Tx) advance(it *item) error {
 		}
 	}
 	return nil
-}
-
-// accept looks at a block that was read, perhaps locked, in the common case: its
-// address was cached, it is a record of one line, and everything is as it should be.
-// If not, it changes nothing, and probed has to look.
-func (tx *Tx) accept(it *item) bool {
-	if it.klen != 8 || !it.cached || it.locked {
-		return false
-	}
-	line := tx.line(it.buf)
-	v, m, ok := record.CheckShort(line, it.addr, it.table.ID, it.short)
-	if !ok {
-		return false
-	}
-	if !it.update {
-		if record.GuardOf(line) != record.FreeAt(v) {
-			return false
-		}
-	} else {
-		if it.cas < 0 || record.GuardOf(line) != record.HeldBy(tx.id) {
-			return false
-		}
-		if prior := record.Guard(tx.batch.Result(int(it.cas))); prior != record.FreeAt(v) {
-			return false // held by another, or its last lines are still on their way
-		}
-		it.locked, it.prior = true, record.FreeAt(v)
-	}
-	it.version, it.class, it.step, it.state = v, m.Class(), stepDone, m.State()
-	if it.write == writeNone {
-		it.val, it.vlen, it.has = it.buf+record.KeyOff+8, uint32(m.ValueLen()), m.State() == record.Live
-	}
-	return true
 }
 
 // probed looks at a block that was read, perhaps locked.

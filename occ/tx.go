@@ -56,8 +56,9 @@ const (
 	writeDelete
 )
 
-// item is one key that the transaction uses. What every transaction needs comes
-// first: two cache lines of it.
+// item is one key that the transaction uses. Items are used again by one transaction
+// after another, so staging sets every field, or says why it need not: what every
+// transaction needs comes first, two cache lines of it.
 type item struct {
 	table *Table
 	short uint64 // the key as a little-endian number, if klen is 8
@@ -74,8 +75,17 @@ type item struct {
 	w       int32  // offset in the log buffer of the new image, -1: none
 	wlen    uint32 // bytes of the new image
 	vbuf    uint32 // arena: what validation reads; 0: not allocated
+	klen    uint32
+	marks
 
-	klen      uint16
+	hash  uint64       // of table and key, 0: not asked for yet
+	long  []byte       // the key, if klen is not 8
+	query *index.Query // nil when the transaction has ended: see finish
+	from  memory.Addr  // where a record that moves comes from
+}
+
+// marks are an item's small fields, all zero when it is staged.
+type marks struct {
 	class     memory.Class
 	fromClass memory.Class
 	step      step
@@ -92,11 +102,6 @@ type item struct {
 	whole     bool // candidates are read to their ends
 	changed   bool // absent, and its buckets are not as they were
 	tries     uint8
-
-	long  []byte // the key, if klen is not 8
-	hash  uint64 // of table and key, 0: not asked for yet
-	query *index.Query
-	from  memory.Addr // where a record that moves comes from
 }
 
 // is reports whether the item is that of an 8-byte key.
@@ -109,7 +114,7 @@ func (it *item) key() []byte {
 	if it.klen == 8 && littleEndian {
 		return unsafe.Slice((*byte)(unsafe.Pointer(&it.short)), 8)
 	}
-	if it.klen == 8 && it.long == nil {
+	if it.klen == 8 {
 		it.long = binary.LittleEndian.AppendUint64(nil, it.short)
 	}
 	return it.long
@@ -166,11 +171,11 @@ type state struct {
 	fetched int // items[:fetched] have been executed
 	writes  int
 	inserts int // staged items of Insert that have not been executed
-	turn    int // the item that is probably asked for next
 	valid   bool
 	active  bool
 	queried bool     // an item has a query
 	deletes bool     // an item has been deleted
+	odd     bool     // not every entry of the log is an image of one line
 	moves   bool     // an item moves to a larger block
 	linked  bool     // the transaction has linked a block
 	late    bool     // an item was written that was not locked
@@ -294,6 +299,9 @@ func (tx *Tx) Begin() error {
 	tx.logAt, tx.logCap = f.slab, slabLog
 	tx.next, tx.end = f.slab+slabLog, f.slab+slabSize
 	tx.log.Reset()
+	if tx.queried {
+		clear(tx.items) // an item may still have its query
+	}
 	tx.items = tx.items[:0]
 	tx.keys = tx.keys[:0]
 	if tx.index.n > 0 {
@@ -403,18 +411,43 @@ func (tx *Tx) Stage(t *Table, key []byte, update bool) (int, error) {
 	if update && tx.s.alloc == nil {
 		return 0, ErrReadOnly
 	}
-	i := tx.find(t, key)
-	if i < 0 {
-		return tx.stage(t, key, update)
+	if len(key) != 8 || len(tx.items) >= linearItems {
+		return tx.stageAny(t, key, update)
 	}
-	if update && i >= tx.fetched {
-		tx.items[i].update = true
+	k := binary.LittleEndian.Uint64(key)
+	items := tx.items
+	for i := range items {
+		if it := &items[i]; it.short == k && it.is(t, k) {
+			it.update = it.update || update && i >= tx.fetched
+			return i, nil
+		}
 	}
-	return i, nil
+	n := len(items)
+	items = items[:n+1] // linearItems of them are always there
+	tx.items = items
+	it := &items[n]
+	it.short, it.klen = k, 8
+	it.fresh(t, update)
+	tx.ahead(it)
+	return n, nil
 }
 
-// stage adds a key that the transaction does not have.
-func (tx *Tx) stage(t *Table, key []byte, update bool) (int, error) {
+// fresh sets the fields of an item that has been staged, but for its key.
+func (it *item) fresh(t *Table, update bool) {
+	it.table = t
+	it.marks = marks{update: update}
+	it.addr, it.version, it.hash, it.spot, it.from = 0, 0, 0, 0, 0
+	it.bufLen, it.vbuf, it.w, it.cas = 0, 0, -1, -1
+}
+
+// stageAny is Stage for keys of any length, and any number of them.
+func (tx *Tx) stageAny(t *Table, key []byte, update bool) (int, error) {
+	if i := tx.find(t, key); i >= 0 {
+		if update && i >= tx.fetched {
+			tx.items[i].update = true
+		}
+		return i, nil
+	}
 	if len(key) > record.MaxKey || len(key) == 0 {
 		if len(key) == 0 {
 			return 0, fmt.Errorf("occ: empty key in table %q", t.Name)
@@ -431,8 +464,8 @@ func (tx *Tx) stage(t *Table, key []byte, update bool) (int, error) {
 		tx.items = append(tx.items, item{})
 	}
 	it := &tx.items[n]
-	*it = item{}
-	it.table, it.klen, it.w, it.update = t, uint16(len(key)), -1, update
+	it.fresh(t, update)
+	it.klen = uint32(len(key))
 	if len(key) == 8 {
 		it.short = binary.LittleEndian.Uint64(key)
 	} else {
@@ -443,31 +476,20 @@ func (tx *Tx) stage(t *Table, key []byte, update bool) (int, error) {
 	if n >= linearItems {
 		tx.index.add(tx.items, n)
 	}
-	tx.turn = 0
 	return n, nil
 }
 
-// find returns the number of a key, -1: not in the transaction. Keys are mostly asked
-// for in the order in which they were staged, over and over.
+// find returns the number of a key, -1: not in the transaction.
 func (tx *Tx) find(t *Table, key []byte) int {
 	if len(key) != 8 {
 		return tx.findLong(t, key)
 	}
-	k := binary.LittleEndian.Uint64(key)
-	n := tx.turn
-	if n >= len(tx.items) {
-		n = 0
-	}
-	if n < len(tx.items) && tx.items[n].is(t, k) {
-		tx.turn = n + 1
-		return n
-	}
 	if len(tx.items) > linearItems {
 		return tx.index.find(tx.items, t, record.Hash(t.ID, key), key)
 	}
+	k := binary.LittleEndian.Uint64(key)
 	for i := range tx.items {
-		if tx.items[i].is(t, k) {
-			tx.turn = i + 1
+		if it := &tx.items[i]; it.is(t, k) {
 			return i
 		}
 	}
@@ -545,22 +567,23 @@ func (tx *Tx) Read(i int) (value []byte, live bool) {
 // Get is Stage and Read of a key that has a value, when everything staged has been
 // executed; else ok is false.
 func (tx *Tx) Get(t *Table, key []byte) (value []byte, ok bool) {
-	if tx.fetched < len(tx.items) {
+	if tx.fetched < len(tx.items) || !tx.active {
 		return nil, false // it may be one of those, and most likely is
 	}
-	if len(key) == 8 {
-		if tx.turn >= len(tx.items) {
-			tx.turn = 0
-		}
-		if items := tx.items[:tx.fetched]; tx.turn < len(items) {
-			if it := &items[tx.turn]; it.is(t, binary.LittleEndian.Uint64(key)) && it.has {
-				tx.turn++
-				return unsafe.Slice((*byte)(unsafe.Add(tx.base, it.val)), it.vlen), tx.active
+	if len(key) == 8 && len(tx.items) <= linearItems {
+		k := binary.LittleEndian.Uint64(key)
+		for i := range tx.items {
+			if it := &tx.items[i]; it.is(t, k) {
+				if !it.has {
+					break
+				}
+				return unsafe.Slice((*byte)(unsafe.Add(tx.base, it.val)), it.vlen), true
 			}
 		}
+		return nil, false
 	}
 	i := tx.find(t, key)
-	if i < 0 || i >= tx.fetched || !tx.active {
+	if i < 0 {
 		return nil, false
 	}
 	return tx.Read(i)
@@ -568,17 +591,18 @@ func (tx *Tx) Get(t *Table, key []byte) (value []byte, ok bool) {
 
 // Set is Stage for update, and Put.
 func (tx *Tx) Set(t *Table, key, value []byte) error {
-	if len(key) == 8 && len(value) <= record.ShortValue {
-		if tx.turn >= len(tx.items) {
-			tx.turn = 0
-		}
-		if items := tx.items[:tx.fetched]; tx.turn < len(items) {
-			it := &items[tx.turn]
-			if it.locked && it.write == writeNone && it.is(t, binary.LittleEndian.Uint64(key)) && tx.log.Fits(record.LineSize, tx.logCap) && tx.active {
-				tx.turn++
-				tx.putShort(it, value)
+	if len(key) == 8 && len(value) <= record.ShortValue && len(tx.items) <= linearItems {
+		k := binary.LittleEndian.Uint64(key)
+		for i := range tx.items {
+			it := &tx.items[i]
+			if !it.is(t, k) {
+				continue
+			}
+			if it.locked && it.write == writeNone && tx.log.Fits(record.LineSize, tx.logCap) && tx.active {
+				tx.putLine(it, value)
 				return nil
 			}
+			break
 		}
 	}
 	i, err := tx.Stage(t, key, true)
@@ -586,17 +610,6 @@ func (tx *Tx) Set(t *Table, key, value []byte) error {
 		return err
 	}
 	return tx.Put(i, value)
-}
-
-// putShort is setImage for a locked item's first value, that fits a line.
-func (tx *Tx) putShort(it *item, value []byte) {
-	w := tx.log.Add(tx.logBytes(), record.LineSize)
-	at := tx.logAt + uint32(w)
-	record.PutShort(tx.line(at), it.short, value)
-	it.write, it.has = writePut, true
-	it.w, it.wlen = int32(w), record.LineSize
-	it.val, it.vlen = at+record.KeyOff+8, uint32(len(value))
-	tx.writes++
 }
 
 // Executed reports whether item i has been fetched.
@@ -653,6 +666,7 @@ func (tx *Tx) place(it *item, n int) error {
 		return err
 	}
 	if it.w >= 0 {
+		tx.odd = true
 		tx.log.Kill(tx.logBytes(), int(it.w))
 	}
 	it.w = int32(at)
@@ -729,6 +743,7 @@ func (tx *Tx) setImage(i int, w write, value []byte) error {
 	if it.klen == 8 && n == record.LineSize {
 		record.PutShort((*record.Line)(img), it.short, value)
 	} else {
+		tx.odd = true
 		img.PutBody(it.key(), value)
 	}
 	it.write, it.wlen = w, uint32(n)

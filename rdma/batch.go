@@ -62,6 +62,9 @@ func (b *Batch) Coro() int {
 // Done reports whether everything posted has completed.
 func (b *Batch) Done() bool { return b.pending == 0 }
 
+// OK reports whether everything posted has completed, and nothing has failed.
+func (b *Batch) OK() bool { return b.pending|b.failed == 0 }
+
 // Reset empties the batch. Nothing may be outstanding.
 func (b *Batch) Reset() {
 	if b.pending|b.failed != 0 {
@@ -89,8 +92,11 @@ func (b *Batch) clean() {
 // bounds: with the fabric's share, appending is what a verb costs.
 //
 //go:noinline
-func (b *Batch) grown() *Batch {
-	b.wrs = slices.Grow(b.wrs, max(8, len(b.wrs)))
+func (b *Batch) grown() *Batch { return b.roomy(max(8, len(b.wrs))) }
+
+// roomy is grown for n requests.
+func (b *Batch) roomy(n int) *Batch {
+	b.wrs = slices.Grow(b.wrs, n)
 	return b
 }
 
@@ -103,6 +109,57 @@ func (w *WR) set(op Op, a RemoteAddr, local, n uint32) {
 func (y *tally) add(op Op, b BladeID) {
 	y.ops += 1 << (op * opBits)
 	y.blades |= 1 << (b & 63)
+}
+
+// Extend appends n requests and returns them. The caller sets each, with SetRead,
+// SetWrite or SetMaskedCAS, and counts them, with Count: for loops that know what
+// they append, and in which a call for each request would cost more than the rest.
+// The slice is valid until the next request is appended.
+func (b *Batch) Extend(n int) []WR {
+	i := len(b.wrs)
+	if i+n > cap(b.wrs) {
+		return b.roomy(n).Extend(n)
+	}
+	b.wrs = b.wrs[:i+n]
+	return b.wrs[i:]
+}
+
+// Truncate takes back what Extend appended, but for the first n requests of the batch.
+// Nothing of that may have been counted.
+func (b *Batch) Truncate(n int) { b.wrs = b.wrs[:n] }
+
+// Forget takes back what was appended since the last Post.
+func (b *Batch) Forget() {
+	b.wrs = b.wrs[:b.posted]
+	b.tally = tally{}
+}
+
+// Count counts n requests that were set in what Extend returned: their verb, and how
+// many bytes they read or write together. blades has the bit of each blade that they
+// go to: see BladeBit.
+func (b *Batch) Count(op Op, n int, bytes, blades uint64) {
+	b.tally.ops += uint64(n) << (op * opBits)
+	b.tally.blades |= blades
+	if op == OpRead {
+		b.tally.read += bytes
+	} else {
+		b.tally.write += bytes
+	}
+}
+
+// BladeBit is the bit of a blade for Batch.Count.
+func BladeBit(b BladeID) uint64 { return 1 << (b & 63) }
+
+// SetRead makes w a READ of n bytes at a into the arena at local.
+func (w *WR) SetRead(a RemoteAddr, local, n uint32) { w.set(OpRead, a, local, n) }
+
+// SetWrite makes w a WRITE of n bytes from the arena at local to a.
+func (w *WR) SetWrite(a RemoteAddr, local, n uint32) { w.set(OpWrite, a, local, n) }
+
+// SetMaskedCAS makes w a masked compare-and-swap of the word at a: see Batch.MaskedCAS.
+func (w *WR) SetMaskedCAS(a RemoteAddr, compare, swap uint64, local uint32) {
+	w.set(OpMaskedCAS, a, local, 8)
+	w.Cmp, w.Swap = compare, swap
 }
 
 // Read appends a READ of n bytes at a into the arena at local.

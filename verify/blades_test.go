@@ -115,10 +115,12 @@ func TestPending(t *testing.T) {
 		buf := make([]byte, 1024)
 		var b log.Builder
 		b.Reset()
-		w := b.Add(buf, 64)
-		copy(buf[w:], m.get(a, 0, 64))
+		meta := record.Image(m.get(a, 0, 64)).Meta()
+		size := record.Size(meta.KeyLen(), meta.ValueLen())
+		w := b.Add(buf, size)
+		copy(buf[w:], m.get(a, 0, size))
 		record.Image(buf[w:]).SetGuard(record.FreeAt(tx))
-		b.Set(buf, w, log.Update, a, prev, 0, 64)
+		b.Set(buf, w, log.Update, a, prev, 0, size)
 		n := b.Finish(buf, kind, tx, 0, 0)
 		for _, area := range coord.Logs {
 			m.poke(area.Addr.Blade, area.Addr.Off+off, buf[:n])

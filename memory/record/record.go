@@ -292,11 +292,14 @@ func PutShort(b *Line, key uint64, value []byte) {
 }
 
 // SealShort is Image.Seal for what PutShort has made, with a guard that is free at v.
-func SealShort(b *Line, a memory.Addr, v TxID, m Meta) {
+// It returns the checksum.
+func SealShort(b *Line, a memory.Addr, v TxID, m Meta) uint64 {
 	binary.LittleEndian.PutUint64(b[VersionOff:], uint64(v))
 	binary.LittleEndian.PutUint64(b[MetaOff:], uint64(m))
-	binary.LittleEndian.PutUint64(b[ChecksumOff:], lineSum(b, a))
+	sum := lineSum(b, a)
+	binary.LittleEndian.PutUint64(b[ChecksumOff:], sum)
 	binary.LittleEndian.PutUint64(b[GuardOff:], uint64(FreeAt(v)))
+	return sum
 }
 
 // Seal completes the header: version, meta and checksum. Key and value are in
@@ -385,6 +388,9 @@ func sumWords(h uint64, p []byte) uint64 {
 func load(from unsafe.Pointer, i int) uint64 {
 	return binary.LittleEndian.Uint64((*[8]byte)(unsafe.Add(from, i))[:])
 }
+
+// Mix hashes two words into one.
+func Mix(x, y uint64) uint64 { return mum(x, y) }
 
 func mum(x, y uint64) uint64 {
 	hi, lo := bits.Mul64(x, y)

@@ -1,0 +1,180 @@
+package occ
+
+import (
+	"unsafe"
+
+	"txnode/internal/mutant"
+	"txnode/log"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// The straight path: what a transaction does when nothing is unusual. Its keys have 8
+// bytes and its records one line, their addresses are in the cache and right, nobody
+// holds a lock that it meets, and nothing is inserted, moved or torn. Each phase is one
+// loop over the items, without a call for each. A loop stops at the first item that is
+// unusual and leaves it, and the rest, to the general path, whose steps
+// (execute.go, commit.go) do the same for this case; nothing that an item meets there
+// is decided here.
+
+// probeLines appends the requests of the items that the straight path can fetch: for
+// each a READ of its line, with the lock in front if it is to be updated. It returns
+// how many items these are, from the first on.
+func (tx *Tx) probeLines(items []item) int {
+	if tx.next+uint32(len(items))*record.LineSize > tx.end || !tx.s.plain {
+		return 0
+	}
+	for i := range items {
+		if it := &items[i]; it.step == stepNew {
+			tx.locate(it)
+		}
+	}
+	b, view := &tx.batch, tx.view
+	wrs := b.Extend(2 * len(items))
+	k, n, blades := 0, 0, uint64(0)
+	for ; n < len(items) && k+1 < len(wrs); n++ {
+		it := &items[n]
+		if it.step != stepProbe || it.class != 0 {
+			break
+		}
+		from := view.At(it.addr, 0)
+		blades |= rdma.BladeBit(from.Blade)
+		at := tx.next + uint32(n)*record.LineSize
+		it.buf, it.bufLen = at, record.LineSize
+		if it.update {
+			it.cas = int32(k)
+			guard := from
+			guard.Off += record.GuardOff
+			wrs[k].SetMaskedCAS(guard, 0, uint64(record.HeldBy(tx.id)), tx.s.masks)
+			k++
+		}
+		wrs[k].SetRead(from, at, record.LineSize)
+		k++
+	}
+	tx.next += uint32(n) * record.LineSize
+	b.Truncate(k)
+	b.Count(rdma.OpRead, n, uint64(n)*record.LineSize, blades)
+	b.Count(rdma.OpMaskedCAS, k-n, uint64(k-n)*8, 0)
+	return n
+}
+
+// acceptLines looks at the lines that probeLines has asked for, of the items from the
+// first on, and returns how many are as they should be: verified records of their
+// keys, free, or locked by this transaction as they are. unlocked of them are not
+// locked.
+func (tx *Tx) acceptLines(items []item) (n, unlocked int) {
+	held := record.HeldBy(tx.id)
+	for n = range items {
+		it := &items[n]
+		line := tx.line(it.buf)
+		v, m, ok := record.CheckShort(line, it.addr, it.table.ID, it.short)
+		if !ok || it.klen != 8 {
+			return n, unlocked
+		}
+		g := record.GuardOf(line)
+		if it.update {
+			if g != held || record.Guard(tx.batch.Result(int(it.cas))) != record.FreeAt(v) {
+				return n, unlocked // held by another, or its last lines are still on their way
+			}
+			it.locked, it.prior = true, record.FreeAt(v)
+		} else {
+			if g != record.FreeAt(v) {
+				return n, unlocked
+			}
+			unlocked++
+		}
+		it.version, it.class, it.step, it.state = v, m.Class(), stepDone, m.State()
+		if it.write == writeNone {
+			it.val, it.vlen, it.has = it.buf+record.KeyOff+8, uint32(m.ValueLen()), m.State() == record.Live
+		}
+	}
+	return len(items), unlocked
+}
+
+// putLine is setImage for a locked item's first value, that fits a line.
+func (tx *Tx) putLine(it *item, value []byte) {
+	at := tx.logAt + uint32(tx.log.Len())
+	it.w = int32(tx.log.AddLine(tx.entry(at)))
+	at += log.EntryHeaderSize
+	record.PutShort(tx.line(at), it.short, value)
+	it.write, it.has, it.wlen = writePut, true, record.LineSize
+	it.val, it.vlen = at+record.KeyOff+8, uint32(len(value))
+	tx.writes++
+}
+
+// entry is the header of an entry in the log buffer, at an offset in the arena.
+func (tx *Tx) entry(at uint32) *log.EntryHeader {
+	return (*log.EntryHeader)(unsafe.Add(tx.base, at))
+}
+
+// sealLines is seal for images of one line, for the blocks that their records have. It
+// returns what the log entries hash to: see log.SetLine.
+func (tx *Tx) sealLines() (sums uint64) {
+	id, view := tx.id, tx.view
+	var homes, behind bladeSet
+	for i := range tx.items {
+		it := &tx.items[i]
+		if it.write == writeNone {
+			continue
+		}
+		state := record.Live
+		if it.write == writeDelete {
+			state = record.Absent
+		}
+		at := tx.logAt + uint32(it.w)
+		sum := record.SealShort(tx.line(at), it.addr, id, record.MakeMeta(state, it.table.ID, it.class, 8, int(it.vlen)))
+		sums ^= log.SetLine(tx.entry(at-log.EntryHeaderSize), uint32(it.w)-log.EntryHeaderSize, it.addr, it.version, id, sum)
+		to := view.Replicas(it.addr)
+		if mutant.FirstBackupOnly || mutant.NewCopyNotWritten {
+			to = to[:tx.backups(it)]
+		}
+		homes.add(to[0].Blade)
+		for k := 1; k < len(to); k++ {
+			behind.add(to[k].Blade)
+		}
+	}
+	tx.homes, tx.behind = homes, behind
+	return sums
+}
+
+// appendLines is appendBackups and appendPrimaries for images that sealLines has
+// completed: it appends the WRITEs to the backups to b and those to the primaries,
+// which release the locks, to bg. What is locked and was not written is released, too.
+func (tx *Tx) appendLines(b, bg *rdma.Batch) {
+	view, base := tx.view, b.Len()
+	copies := b.Extend(tx.writes * (memory.MaxReplicas - 1))
+	homes := bg.Extend(tx.writes)
+	k, n, unwritten := 0, 0, false
+	for i := range tx.items {
+		it := &tx.items[i]
+		if it.write == writeNone {
+			unwritten = unwritten || it.locked
+			continue
+		}
+		at, off := tx.logAt+uint32(it.w), uint64(it.addr.Offset())
+		to := view.Replicas(it.addr)
+		if mutant.FirstBackupOnly || mutant.NewCopyNotWritten {
+			to = to[:tx.backups(it)]
+		}
+		a := to[0]
+		a.Off += off
+		homes[n].SetWrite(a, at, record.LineSize)
+		n++
+		for _, a := range to[1:] {
+			a.Off += off
+			copies[k].SetWrite(a, at, record.LineSize)
+			k++
+		}
+	}
+	b.Truncate(base + k)
+	b.Count(rdma.OpWrite, k, uint64(k)*record.LineSize, uint64(tx.behind))
+	bg.Count(rdma.OpWrite, n, uint64(n)*record.LineSize, uint64(tx.homes))
+	if unwritten && !mutant.KeepUnwrittenLocks {
+		for i := range tx.items {
+			if it := &tx.items[i]; it.locked && it.write == writeNone {
+				tx.appendRelease(it)
+			}
+		}
+	}
+}
