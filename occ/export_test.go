@@ -15,3 +15,6 @@ func (s *Session) Join(c memory.Coordinator) { s.join(c) }
 
 // LogAreas are the log areas that the session writes to, by blade.
 func (s *Session) LogAreas() []memory.LogArea { return s.ring.areas }
+
+// Roundabout keeps the session's transactions from the straight path.
+func (s *Session) Roundabout() { s.plain, s.straight = false, false }

@@ -1,0 +1,101 @@
+package occ_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"txnode/memory"
+	"txnode/occ"
+	"txnode/rdma"
+)
+
+// TestStraight runs the same transactions, drawn at random, with and without the
+// straight path: every byte on the blades and every count of verbs is the same.
+func TestStraight(t *testing.T) {
+	run := func(roundabout bool) (blades [2][]byte, phases [occ.NumPhases]rdma.Counters) {
+		b := newBed(t, 2, 1, occ.Options{})
+		s, tx := b.session()
+		if roundabout {
+			s.Roundabout()
+		}
+		r := rand.New(rand.NewPCG(7, 1))
+		for i := range 400 {
+			var ops []op
+			for range 1 + r.IntN(4) {
+				k := fmt.Sprintf("key%05d", r.IntN(12)) // 8 bytes
+				v := "a value that is as long as it can be"[:r.IntN(25)]
+				if r.IntN(20) == 0 {
+					v += "; and some values need a second line" // their records move
+				}
+				switch r.IntN(8) {
+				case 0, 1:
+					ops = append(ops, get(k))
+				case 2:
+					ops = append(ops, lock(k))
+				case 3:
+					ops = append(ops, lazyPut(k, v))
+				case 4:
+					ops = append(ops, del(k))
+				default:
+					ops = append(ops, put(k, v))
+				}
+			}
+			if i%2 == 0 {
+				must(t, b.do(tx, ops...))
+				continue
+			}
+			must(t, tx.Begin())
+			for _, o := range ops {
+				_, err := tx.Stage(b.table, []byte(o.key), o.update)
+				must(t, err)
+			}
+			must(t, tx.Execute())
+			for _, o := range ops {
+				if o.put != nil { // as package txn does
+					must(t, tx.Set(b.table, []byte(o.key), []byte(*o.put)))
+				}
+			}
+			must(t, tx.Commit())
+		}
+		return b.blades(), *tx.Phases()
+	}
+	straight, counts := run(false)
+	general, want := run(true)
+	for k := range straight {
+		if !bytes.Equal(straight[k], general[k]) {
+			at := 0
+			for straight[k][at] == general[k][at] {
+				at++
+			}
+			t.Errorf("blade %d differs at %#x, first", k, at+memory.HeaderArea)
+		}
+	}
+	if counts != want {
+		t.Errorf("verbs by phase %+v\nwithout the straight path %+v", counts, want)
+	}
+}
+
+// blades reads what is on the first two blades, as far as it is used here.
+func (b *bed) blades() (out [2][]byte) {
+	const size, chunk = 12 << 20, 1 << 20
+	at, err := b.ctl.Alloc(chunk)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer b.ctl.Free(at, chunk)
+	var batch rdma.Batch
+	for k := range out {
+		id := rdma.BladeID(k)
+		for off := uint64(memory.HeaderArea); off < size; off += chunk { // the header has a uuid
+			batch.Reset()
+			batch.Read(rdma.RemoteAddr{Blade: id, Key: b.space.View().Key(id), Off: off}, at, chunk)
+			if err := b.ctl.Plain().Do(&batch); err != nil {
+				b.t.Fatal(err)
+			}
+			out[k] = append(out[k], b.ctl.Bytes(at, chunk)...)
+		}
+	}
+	return out
+}
