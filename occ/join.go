@@ -69,12 +69,18 @@ func (tx *Tx) Resolved(id record.TxID, committed bool) {
 	}
 }
 
-// enlist is enroll that waits while the transactions of a lost blade are decided.
+// enlist is enroll that waits while the transactions of a lost blade are decided, and
+// sees to it that they are: whoever was at it may have died.
 func (s *Session) enlist(c *rdma.Coro) error {
 	for {
 		err := s.enroll(c.Thread().Now())
 		if !errors.Is(err, memory.ErrGated) {
 			return err
+		}
+		if down := s.eng.opts.BladeDown; down != nil {
+			if err := down(c, err); err != nil {
+				return err
+			}
 		}
 		c.Sleep(rejoinPollNs)
 	}

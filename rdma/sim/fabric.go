@@ -58,6 +58,9 @@ type Options struct {
 	Trace io.Writer
 	// Record collects every verb, for WriteChrome; nil: none.
 	Record *Recording
+	// Interrupt, if not nil, is called every few thousand events of Run; when it returns
+	// an error, the bodies are unwound and Run panics with it.
+	Interrupt func() error
 }
 
 func (o *Options) defaults() {

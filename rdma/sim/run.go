@@ -66,9 +66,17 @@ func (f *Fabric) Run(n int, fn func(i int)) {
 		if f.queue.len() == 0 {
 			panic(f.deadlock())
 		}
+		if f.events&interruptMask == 0 && f.opt.Interrupt != nil {
+			if err := f.opt.Interrupt(); err != nil {
+				panic(err)
+			}
+		}
 		f.step()
 	}
 }
+
+// interruptMask: every how many events Options.Interrupt is called, less one.
+const interruptMask = 1<<12 - 1
 
 // abandon ends Run: after a panic it unwinds the bodies that are left.
 func (f *Fabric) abandon() {

@@ -364,3 +364,28 @@ func TestBadCalls(t *testing.T) {
 		t.Errorf("a trace that cannot be written: %v", err)
 	}
 }
+
+// TestInterrupt: who waits for ever in small steps is ended from outside, and unwound.
+func TestInterrupt(t *testing.T) {
+	enough := errors.New("enough")
+	var f *sim.Fabric
+	f = newFabric(t, 1, sim.Options{Interrupt: func() error {
+		if f.Now() > 100_000_000 {
+			return enough
+		}
+		return nil
+	}})
+	th := newThread(t, f, rdma.ThreadOptions{Arena: 4096})
+	unwound := false
+	r := catch(func() {
+		f.Run(1, func(int) {
+			defer func() { unwound = true }()
+			for c := th.Plain(); ; {
+				c.Sleep(5_000)
+			}
+		})
+	})
+	if err, ok := r.(error); !ok || !errors.Is(err, enough) || !unwound || f.Now() > 200_000_000 {
+		t.Errorf("Run panicked with %v at %d, unwound: %v", r, f.Now(), unwound)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"txnode/memory"
+	"txnode/rdma/sim"
 	"txnode/verify"
 )
 
@@ -29,7 +30,10 @@ type Coverage struct {
 	Unknown      uint64 // transactions whose clients were not told, and that have an answer
 	NoAnswer     uint64 // and that have none: on threads with several coroutines
 	Epochs       uint64
+	Kept         uint64 // runs in which a blade has stopped, and kept its memory
+	Erased       uint64 // or lost it
 	Outages      uint64 // blades that were declared dead
+	Promoted     uint64 // segments whose backups became primaries
 	Built        uint64 // copies that were built in their place
 	Gone         uint64 // runs that ended without a blade
 }
@@ -60,7 +64,10 @@ func (c *Coverage) Add(d *Coverage) {
 	c.Unknown += d.Unknown
 	c.NoAnswer += d.NoAnswer
 	c.Epochs += d.Epochs
+	c.Kept += d.Kept
+	c.Erased += d.Erased
 	c.Outages += d.Outages
+	c.Promoted += d.Promoted
 	c.Built += d.Built
 	c.Gone += d.Gone
 }
@@ -92,7 +99,8 @@ func (c *Coverage) String() string {
 	fmt.Fprintf(&b, "\nrecovered: %d coordinators, %d transactions finished or found committed, %d undone; %d unknown outcomes answered, %d not", c.Coordinators,
 		c.Finished, c.Undone, c.Unknown, c.NoAnswer)
 	if c.Outages > 0 {
-		fmt.Fprintf(&b, "\nblades declared dead: %d, copies built: %d, runs that ended without one: %d", c.Outages, c.Built, c.Gone)
+		fmt.Fprintf(&b, "\nblades declared dead: %d; they had kept their memory in %d runs, lost it in %d; segments promoted: %d, copies built: %d, runs that ended without one: %d",
+			c.Outages, c.Kept, c.Erased, c.Promoted, c.Built, c.Gone)
 	}
 	return b.String()
 }
@@ -117,6 +125,17 @@ func (b *bench) cover(l *memory.Layout, sum *verify.Summary) {
 	}
 	if b.gone >= 0 {
 		c.Gone = 1
+	}
+	if c.Struck[sim.FaultRestart] > 0 {
+		for i := range b.faults {
+			switch x := &b.faults[i]; {
+			case x.Kind != sim.FaultRestart:
+			case x.Memory:
+				c.Kept = 1
+			default:
+				c.Erased = 1
+			}
+		}
 	}
 	c.Epochs, c.Coordinators = uint64(l.Epoch), uint64(len(l.Verdicts))
 	for i := range l.Verdicts {

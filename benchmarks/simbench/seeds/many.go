@@ -21,6 +21,7 @@ func RunMany(ctx context.Context, from, count uint64, workers int, o Options, pr
 		at        uint64
 		wg        sync.WaitGroup
 	)
+	o.Canceled = func() bool { return ctx.Err() != nil }
 	for range max(workers, 1) {
 		wg.Go(func() {
 			for !stop.Load() && ctx.Err() == nil {
@@ -29,6 +30,9 @@ func RunMany(ctx context.Context, from, count uint64, workers int, o Options, pr
 					return
 				}
 				r, err := Run(from+i, o)
+				if errors.Is(err, context.Canceled) {
+					return
+				}
 				n := ran.Add(1)
 				mu.Lock()
 				seen.Add(&r.Coverage)

@@ -30,6 +30,8 @@ type Options struct {
 	Trace io.Writer
 	// Record collects every verb, for a trace in Chrome's format; nil: none.
 	Record *sim.Recording
+	// Canceled tells whether nobody wants to know any more; nil: never.
+	Canceled func() bool
 }
 
 // Result is what a run did.
@@ -85,6 +87,13 @@ var errStuck = errors.New("no end in sight: a transaction still conflicts after 
 // limitNs is the virtual time within which a run has to end; it takes some 10 ms.
 const limitNs = 3_000_000_000
 
+// errEndless: whatever goes wrong, somebody gives up before.
+var errEndless = fmt.Errorf("the run does not come to an end: %v of virtual time have passed", time.Duration(endNs))
+
+// endNs is the virtual time after which a run is ended by force. Who waits in vain for
+// others gives up after some seconds.
+const endNs = 20_000_000_000
+
 // Run runs a seed. The error is a *Violation, or says what is wrong with the options.
 func Run(seed uint64, o Options) (Result, error) {
 	p, err := draw(seed, &o)
@@ -93,6 +102,9 @@ func Run(seed uint64, o Options) (Result, error) {
 	}
 	r := Result{Seed: seed, Case: p.String()}
 	if err := p.run(&r, &o); err != nil {
+		if errors.Is(err, context.Canceled) {
+			return r, context.Canceled
+		}
 		return r, &Violation{seed, o, r.Case, p.faults, err}
 	}
 	return r, nil
@@ -110,15 +122,26 @@ const (
 func (p *plan) run(r *Result, o *Options) (err error) {
 	defer func() {
 		if x := recover(); x != nil {
-			if e, ok := x.(*sim.DeadlockError); ok {
+			e, ok := x.(error)
+			if d := (*sim.DeadlockError)(nil); ok && (errors.As(e, &d) || errors.Is(e, context.Canceled) || errors.Is(e, errEndless)) {
 				err = e
 				return
 			}
 			err = fmt.Errorf("panic: %v\n%s", x, debug.Stack())
 		}
 	}()
-	f, err := sim.New(p.fabric(o))
-	if err != nil {
+	so := p.fabric(o)
+	var f *sim.Fabric
+	so.Interrupt = func() error {
+		switch {
+		case f.Now() > endNs:
+			return errEndless
+		case o.Canceled != nil && o.Canceled():
+			return context.Canceled
+		}
+		return nil
+	}
+	if f, err = sim.New(so); err != nil {
 		return err
 	}
 	defer func() {

@@ -85,6 +85,46 @@ func TestSeedsWithFaults(t *testing.T) {
 		t.Errorf("%d coordinators were recovered, %d transactions finished, %d undone, %d unknown outcomes answered, in %d runs",
 			seen.Coordinators, seen.Finished, seen.Undone, seen.Unknown, n)
 	}
+	if seen.Outages < n/20 || min(seen.Kept, seen.Erased) < n/40 || seen.Promoted < n/20 || seen.Built < n/4 || seen.Gone < n/200 {
+		t.Errorf("blades stopped in %d runs with their memory, in %d without; %d were declared dead, %d segments promoted, %d copies built, %d never came back, in %d runs",
+			seen.Kept, seen.Erased, seen.Outages, seen.Promoted, seen.Built, seen.Gone, n)
+	}
+}
+
+// TestOnceFound runs again what has shown violations around the loss of a blade
+// (docs/violations.md). Schedules change with the engine, so it pins little; what pins
+// more is named there.
+func TestOnceFound(t *testing.T) {
+	for _, x := range []struct {
+		seed   uint64
+		faults string
+	}{
+		{1, "stop(thread=2,verb=519);stop(thread=2,verb=511);restart(blade=0,at=316.237µs,memory=true)"},
+		{119, "stop(thread=2,verb=68);restart(blade=0,at=219.213µs,for=3.397µs)"},
+		{322, "restart(blade=0,at=576.003µs,for=645.839µs)"},
+		{355, "restart(blade=0,at=776.667µs,for=843.702µs);slow(blade=1,x=5,from=340.549µs,for=33.5µs)"},
+		{852, "restart(blade=0,at=195.793µs,for=64.036µs)"},
+		{1198, "restart(blade=0,at=532.471µs,for=49.145µs,memory=true);slow(blade=0,x=5,from=114.172µs,for=21.283µs);slow(blade=0,x=5,from=289.788µs,for=47.191µs)"},
+		{1570, "restart(blade=0,at=440.749µs,for=842.168µs)"},
+		{1745, "restart(blade=0,at=385.596µs,for=49.48µs);restart(blade=1,at=93.494µs,for=649.376µs,memory=true)"},
+	} {
+		only, err := sim.ParseFaults(x.faults)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := seeds.Run(x.seed, seeds.Options{Only: only}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A seed that is under way ends when nobody wants to know any more.
+func TestCanceledInASeed(t *testing.T) {
+	asked := 0
+	_, err := seeds.Run(1, seeds.Options{Canceled: func() bool { asked++; return asked > 1 }})
+	if !errors.Is(err, context.Canceled) || asked != 2 {
+		t.Errorf("%v, after it was asked %d times", err, asked)
+	}
 }
 
 // Every kind of fault can be drawn, a seed with faults is one run, too, and coordinators

@@ -32,7 +32,7 @@ func (o *seedsOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	fs.Uint64Var(&o.count, "seeds", 2000, "number of seeds")
 	fs.IntVar(&o.threads, "parallel", cpus, "number of seeds that run at a time")
 	fs.StringVar(&o.workload, "workload", "", "workload instead of the one that each seed draws, by default none:\n"+strings.Join(seeds.Workloads(), ", "))
-	fs.StringVar(&o.faults, "faults", "none", "kinds of faults that each seed draws from, by commas: all (but restart), none, or of\n"+strings.Join(seeds.FaultNames(), ", "))
+	fs.StringVar(&o.faults, "faults", "none", "kinds of faults that each seed draws from, by commas: all, none, or of\n"+strings.Join(seeds.FaultNames(), ", "))
 	fs.StringVar(&o.only, "only", "", "`faults` to inject instead of what is drawn, as expressions separated by semicolons; by default none")
 	fs.StringVar(&o.trace, "trace", "", "`file` to write a trace of one seed to: every effect and completion, a line each, or,\nif its name ends in .json, every verb in the Chrome trace format; by default none")
 	completeWith(cmd, "workload", seeds.Workloads()...)
@@ -85,7 +85,8 @@ func (o *seedsOptions) run(ctx context.Context, w *World) error {
 		return usagef("--trace shows one seed: use it with --seeds 1")
 	}
 	if o.count == 1 {
-		return o.verdict(w, o.one(w, options))
+		options.Canceled = func() bool { return ctx.Err() != nil }
+		return o.verdict(w, interruptedOr(ctx, o.one(w, options)))
 	}
 	start := w.Now()
 	var last atomic.Int64
