@@ -6,7 +6,8 @@ import "txnode/internal/mutant"
 // layout: a record has the same offset on every blade that it is written to.
 // Not safe for concurrent use.
 type Ring struct {
-	size  uint32
+	size  uint32 // of what is in use
+	max   uint32 // of the areas
 	next  uint32
 	spans []span // oldest first
 	base  uint64 // token of spans[0]
@@ -23,13 +24,23 @@ type Token uint64
 // recordAlign keeps records on lines of their own.
 const recordAlign = 64
 
-// NewRing makes a ring over areas of size bytes.
-func NewRing(size uint32) *Ring { return &Ring{size: size} }
+// NewRing makes a ring over the first size bytes of areas that have max.
+func NewRing(size, max uint32) *Ring { return &Ring{size: size, max: max} }
 
-// Max is the length of the largest record that fits.
-func (r *Ring) Max() int { return int(r.size) }
+// Max is the length of the largest record that fits, when all is in use.
+func (r *Ring) Max() int { return int(r.max) }
 
-// Reserve finds n bytes, or ok is false: the caller waits until something was released.
+// Size is how many bytes are in use of the areas.
+func (r *Ring) Size() int { return int(r.size) }
+
+// Full reports whether all of the areas are in use.
+func (r *Ring) Full() bool { return r.size >= r.max }
+
+// Grow takes more of the areas into use.
+func (r *Ring) Grow(size uint32) { r.size = max(r.size, min(size, r.max)) }
+
+// Reserve finds n bytes, or ok is false: the caller waits until something was released,
+// or lets the ring grow.
 func (r *Ring) Reserve(n int) (off uint32, t Token, ok bool) {
 	if n > int(r.size) {
 		return 0, 0, false

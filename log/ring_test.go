@@ -20,9 +20,10 @@ type held struct {
 func TestRing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := uint32(64 << rapid.IntRange(0, 8).Draw(t, "size"))
-		r := log.NewRing(size)
-		if r.Max() != int(size) {
-			t.Fatalf("Max is %d of %d", r.Max(), size)
+		most := size << rapid.IntRange(0, 3).Draw(t, "doublings")
+		r := log.NewRing(size, most)
+		if r.Max() != int(most) {
+			t.Fatalf("Max is %d of %d", r.Max(), most)
 		}
 		var out []held
 		reserve := func(n int) bool {
@@ -62,6 +63,13 @@ func TestRing(t *testing.T) {
 					release(rapid.IntRange(0, len(out)-1).Draw(t, "i"))
 				}
 			},
+			"grow": func(t *rapid.T) {
+				if r.Full() != (size == most) || r.Size() != int(size) {
+					t.Fatalf("full %v, %d bytes; want %d of %d", r.Full(), r.Size(), size, most)
+				}
+				size = min(2*size, most)
+				r.Grow(size)
+			},
 			"wait": func(t *rapid.T) {
 				// What a transaction does that finds no room: the others come to rest.
 				n := rapid.IntRange(1, int(size)).Draw(t, "n")
@@ -86,7 +94,7 @@ func TestRing(t *testing.T) {
 }
 
 func TestRingRefuses(t *testing.T) {
-	r := log.NewRing(256)
+	r := log.NewRing(256, 256)
 	if _, _, ok := r.Reserve(257); ok {
 		t.Error("more than there is")
 	}
@@ -115,7 +123,7 @@ func TestRingRefuses(t *testing.T) {
 // TestRingStaysWarm: as long as transactions come one at a time, they use the
 // same lines.
 func TestRingStaysWarm(t *testing.T) {
-	r := log.NewRing(64 << 10)
+	r := log.NewRing(64<<10, 64<<10)
 	if n := testing.AllocsPerRun(1000, func() {
 		off, token, ok := r.Reserve(300)
 		if !ok || off != 0 {

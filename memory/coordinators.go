@@ -16,17 +16,24 @@ const MaxCoordinators = 1 << 24
 type Coordinator struct {
 	ID   uint32
 	Logs []LogArea // by blade
+	// LogMax is how large the areas of Logs can become, in bytes: see Space.GrowLogs.
+	LogMax uint32
 	// Closing: it had ended in order when it died, all transactions answered, and its
 	// log areas may be half cleared.
 	Closing bool
 }
 
-// LogArea is a coordinator's log area on one blade. A blade that is down has none:
-// Size is 0, and Addr is an address of that blade which no verb can reach.
+// LogArea is what a coordinator uses of its log area on one blade: it begins with
+// LogStep bytes and grows with Space.GrowLogs, so that recovery has to read no more than
+// may have been written. A blade that is down has none: Size is 0, and Addr is an address of that blade which no verb can reach.
 type LogArea struct {
 	Addr rdma.RemoteAddr // Key is that of the epoch in which it was asked for: take the view's
 	Size uint32          // bytes
 }
+
+// LogStep is how much of its log areas a coordinator uses at first, in bytes, or all of
+// them if they are smaller: room for what some hundred small transactions have in flight.
+const LogStep = MinLogArea
 
 // nowhere is an offset behind the end of every region, with room for an area.
 const nowhere = 1 << 62
@@ -74,13 +81,17 @@ func (g *logSpace) free(perSegment uint32) (slot uint32, ok bool) {
 // areas is the coordinator with its log areas; the caller holds the lock.
 func (s *Space) areas(e CoordinatorEntry) Coordinator {
 	l := s.layout
-	c := Coordinator{ID: e.ID, Logs: make([]LogArea, len(l.Blades)), Closing: e.Closing}
+	c := Coordinator{ID: e.ID, Logs: make([]LogArea, len(l.Blades)), LogMax: l.LogArea, Closing: e.Closing}
 	row, i := e.Slot/l.logsPerSegment(), e.Slot%l.logsPerSegment()
+	used := l.LogArea
+	if e.LogUsed != 0 {
+		used = min(used, e.LogUsed)
+	}
 	v := s.View()
 	for b := range l.Blades {
 		c.Logs[b].Addr = rdma.RemoteAddr{Blade: rdma.BladeID(b), Off: nowhere}
 		if id := s.logs.rows[row][b]; id != 0 && l.Blades[b].State == BladeUp {
-			c.Logs[b] = LogArea{Addr: v.At(MakeAddr(id, i*l.LogArea), 0), Size: l.LogArea}
+			c.Logs[b] = LogArea{Addr: v.At(MakeAddr(id, i*l.LogArea), 0), Size: used}
 		}
 	}
 	return c
@@ -115,7 +126,7 @@ func (s *Space) NewCoordinatorUntil(until int64) (Coordinator, error) {
 			return Coordinator{}, err
 		}
 	}
-	e := CoordinatorEntry{ID: l.NextCoordinator, Slot: slot, Until: max(until, 0)}
+	e := CoordinatorEntry{ID: l.NextCoordinator, Slot: slot, Until: max(until, 0), LogUsed: LogStep}
 	next := *l
 	next.NextCoordinator++
 	if err := s.commit(coordinatorEntry(e), next.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)+1)); err != nil {
@@ -127,6 +138,31 @@ func (s *Space) NewCoordinatorUntil(until int64) (Coordinator, error) {
 	l.Coordinators = append(l.Coordinators, e)
 	s.logs.used[slot] = true
 	s.register()
+	return s.areas(e), nil
+}
+
+// GrowLogs lets an open coordinator use twice as much of its log areas as it does, and
+// returns it with these. It costs a change of the catalog and no verb. ErrNoCoordinator:
+// it was closed, or declared dead; ErrLayout: it uses all of them already.
+func (s *Space) GrowLogs(id uint32) (Coordinator, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, err := s.findCoordinator(id)
+	if err != nil {
+		return Coordinator{}, err
+	}
+	e := s.layout.Coordinators[i]
+	switch {
+	case e.Recovering:
+		return Coordinator{}, fmt.Errorf("%w: %d was declared dead", ErrNoCoordinator, id)
+	case e.LogUsed == 0 || e.LogUsed >= s.layout.LogArea:
+		return Coordinator{}, fmt.Errorf("%w: coordinator %d uses all of its log areas", ErrLayout, id)
+	}
+	e.LogUsed *= 2
+	if err := s.commit(coordinatorEntry(e)); err != nil {
+		return Coordinator{}, err
+	}
+	s.layout.Coordinators[i] = e
 	return s.areas(e), nil
 }
 

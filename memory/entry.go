@@ -3,6 +3,7 @@ package memory
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -234,7 +235,7 @@ func decodeTable(d *payload) Table {
 
 func coordinatorEntry(c CoordinatorEntry) Entry {
 	p := binary.LittleEndian.AppendUint32(nil, c.Slot)
-	if c.Until != 0 || c.Recovering || c.Closing {
+	if c.Until != 0 || c.Recovering || c.Closing || c.LogUsed != 0 {
 		p = binary.LittleEndian.AppendUint64(p, uint64(c.Until))
 		p = append(p, 0)
 		if c.Recovering {
@@ -247,12 +248,15 @@ func coordinatorEntry(c CoordinatorEntry) Entry {
 			p[len(p)-1] |= 4
 		}
 		p = binary.LittleEndian.AppendUint32(p, c.By)
+		if c.LogUsed != 0 {
+			p = binary.LittleEndian.AppendUint32(p, c.LogUsed)
+		}
 	}
 	return seal(keyOf(prefixCoordinator, c.ID), entryCoordinator, p)
 }
 
-// decodeCoordinator accepts entries without a lease, too: those that have none, and
-// those of before there were leases.
+// decodeCoordinator accepts entries without a lease, too, and without LogUsed: those that
+// have none, and those of before there were such.
 func decodeCoordinator(d *payload) CoordinatorEntry {
 	c := CoordinatorEntry{Slot: d.u32()}
 	if len(d.p) > 0 {
@@ -262,6 +266,10 @@ func decodeCoordinator(d *payload) CoordinatorEntry {
 		state &^= 4
 		c.Recovering, c.Promoted = state > 0, state == 2
 		c.By = d.u32()
+		if len(d.p) > 0 {
+			c.LogUsed = d.u32()
+			d.fail = d.fail || c.LogUsed < LogStep || bits.OnesCount32(c.LogUsed) != 1
+		}
 		d.fail = d.fail || state > 2 || c.Until < 0
 	}
 	return c

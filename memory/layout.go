@@ -108,6 +108,9 @@ type CoordinatorEntry struct {
 	// Closing: all of its transactions were answered, and its log areas are being
 	// cleared, so that they say nothing any more.
 	Closing bool
+	// LogUsed is how many bytes of each of its log areas, from the first on, it may have
+	// written to: the rest is zero. It is a power of two of LogStep at least; 0: all.
+	LogUsed uint32
 }
 
 // slots is how many segments a region has room for.

@@ -275,7 +275,13 @@ func (tx *Tx) reserveLog(n int) (uint32, error) {
 				}
 			}
 		}
-		if len(tx.s.held) > 0 {
+		if !r.Full() && (tries > 0 || n > r.Size()) {
+			if err := tx.s.growLogs(n); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		if len(tx.s.held) > 0 && (tries > 0 || r.Full()) {
 			if !tx.s.releaseCovered() {
 				if err := tx.s.eng.checkpoint(tx.c); err != nil {
 					return 0, err

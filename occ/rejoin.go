@@ -153,14 +153,16 @@ func (s *Session) Rejoin(c *rdma.Coro) error {
 	}
 	s.rejoining = true
 	defer func() { s.rejoining = false }()
+	begun := c.Thread().Now()
 	for tries := 0; ; tries++ {
 		err := s.rejoin(c)
 		if err == nil {
 			return nil
 		}
 		// A blade, or the epoch, may have gone meanwhile.
-		busy := errors.Is(err, index.ErrBusy) && tries < maxBusy
-		if busy { // another session has left it half-done when the blade died
+		busy := errors.Is(err, index.ErrBusy) && c.Thread().Now()-begun < busyNs
+		if busy { // another session is at it, or has left it half-done when the blade died
+			tries = 0
 			_ = recovery.SweepIndexes(c, s.Recovery())
 		}
 		if !busy && !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) || s.eng.opts.BladeDown == nil || tries >= maxRejoins {
@@ -171,10 +173,11 @@ func (s *Session) Rejoin(c *rdma.Coro) error {
 }
 
 // maxRejoins bounds how often in a row something goes wrong.
-const (
-	maxRejoins = 100
-	maxBusy    = 3
-)
+const maxRejoins = 100
+
+// busyNs is how long a session that rejoins waits for others' changes of an index: as
+// long as its transactions would. Who is at work may have been put off its processor.
+const busyNs = 5_000_000_000
 
 // rejoinPollNs is how long a wait for others lasts at least.
 const rejoinPollNs = 5_000

@@ -25,8 +25,7 @@ const (
 // TestRecoveryTime stops a thread whose 64 coroutines are in the middle of a commit of
 // two records each, at several moments, and has another one, which looks every ten
 // microseconds whether somebody's lease has ended, recover it. Virtual time is the same
-// on every machine. Nearly all of it is the reading of the log areas, which is why
-// those of three blades are smaller here (with 4 MiB on each it is 1.15 to 1.3 ms).
+// on every machine.
 func TestRecoveryTime(t *testing.T) {
 	stopsUs := []int64{4, 8, 10, 12, 14, 16, 18, 20, 24, 30}
 	for _, p := range []sim.Profile{sim.ConnectX6(), sim.ConnectX6().WithPersistentMemory()} {
@@ -54,10 +53,6 @@ func TestRecoveryTime(t *testing.T) {
 // begun to commit, and how many transactions its logs had.
 func recoverOnSim(t *testing.T, p sim.Profile, policy occ.Policy, backups int, at time.Duration) (took time.Duration, logged int) {
 	t.Helper()
-	logs := uint32(0) // the default
-	if backups == 2 {
-		logs = 2 << 20
-	}
 	o := sim.Options{Profile: p, Seed: 7, ThreadsPerBlade: 8}
 	for range backups + 1 {
 		o.Blades = append(o.Blades, sim.BladeOptions{Size: 1 << 30, Key: 1})
@@ -67,7 +62,7 @@ func recoverOnSim(t *testing.T, p sim.Profile, policy occ.Policy, backups int, a
 	ctx := context.Background()
 	db, err := txn.Open(ctx, txn.Options{
 		Fabric: f, Catalog: &catalog.Mem{}, Backups: &backups, Policy: policy, Workers: 1, LeaseTerm: recoveryLease,
-		SegmentSize: 8 << 20, LogArea: logs, Arena: 64 << 20, Techniques: &rdma.Techniques{}, // no credits: all coroutines at once
+		SegmentSize: 8 << 20, Arena: 64 << 20, Techniques: &rdma.Techniques{}, // no credits: all coroutines at once
 	})
 	must(t, err)
 	table, err := txn.CreateTable(db, "rows", txn.Uint64, txn.Bytes())

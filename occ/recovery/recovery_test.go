@@ -493,3 +493,54 @@ func TestVacateBesideTransactions(t *testing.T) {
 		w.check(s.String())
 	}
 }
+
+// TestLogsGrow: a transaction's log does not fit what its session uses of its log areas,
+// which grow; the session stops after each verb, and what it has written there is found.
+func TestLogsGrow(t *testing.T) {
+	for _, s := range settings() {
+		if s.backups > 1 {
+			continue
+		}
+		t.Run(s.String(), func(t *testing.T) {
+			w := newWorldOf(t, s, occ.Options{}, 256<<10)
+			ours, own := w.session()
+			all := func(v byte) (ops []op) {
+				for _, k := range []string{"a", "b", "c"} {
+					ops = append(ops, put(k, strings.Repeat(string(v), 30_000)))
+				}
+				return ops
+			}
+			finished := 0
+			for k := 0; ; k++ {
+				was, now := byte('A'+k%2), byte('a'+k%2)
+				must(t, w.do(own, all(was)...))
+				victim, tx := w.session()
+				coord, _, err := w.space.Coordinator(victim.Coordinator())
+				must(t, err)
+				w.arm(k)
+				told := w.do(tx, all(now)...)
+				stopped := w.disarm()
+				if told != nil && !stopped {
+					t.Fatalf("stopped after %d verbs: %v", k, told)
+				}
+				if grown, _, err := w.space.Coordinator(victim.Coordinator()); err != nil || coord.Logs[0].Size != memory.LogStep || !stopped && grown.Logs[0].Size != 2*memory.LogStep {
+					t.Fatalf("log areas of %d and %d bytes, %v", coord.Logs[0].Size, grown.Logs[0].Size, err)
+				}
+				rep, _ := w.recover(victim.Coordinator(), -1)
+				finished += rep.Finished + len(rep.Aborted)
+				for i, v := range w.values(ours, own, "a", "b", "c") {
+					if (v == "" || v[0] != was && v[0] != now) || told == nil && v[0] != now || v[0] != w.values(ours, own, "a")[0][0] {
+						t.Fatalf("stopped after %d verbs: value %d is %.10s..., before the transaction %c, after it %c, told %v", k, i, v, was, now, told)
+					}
+				}
+				w.check(fmt.Sprintf("stopped after %d verbs", k))
+				if !stopped || t.Failed() {
+					break
+				}
+			}
+			if finished == 0 {
+				t.Error("no log has told of a transaction under way")
+			}
+		})
+	}
+}

@@ -92,11 +92,16 @@ func (w *world) disarm() bool {
 
 func newWorld(t testing.TB, s setting, o occ.Options) *world {
 	t.Helper()
+	return newWorldOf(t, s, o, 64<<10)
+}
+
+func newWorldOf(t testing.TB, s setting, o occ.Options, logs uint32) *world {
+	t.Helper()
 	w := &world{t: t, stop: stop{left: -1}}
 	w.f = rdmatest.New(rdmatest.Options{Blades: 3, Size: 8 << 20, Caps: s.caps, Seed: 7, Fail: func(wr *rdma.WR) rdma.Status { return w.stop.fail(wr) }})
 	w.ctl = w.newThread()
 	var err error
-	w.space, err = memory.Open(w.ctl.Plain(), w.f, &catalog.Mem{}, memory.Options{Backups: s.backups, SegmentSize: 256 << 10, LogArea: 64 << 10})
+	w.space, err = memory.Open(w.ctl.Plain(), w.f, &catalog.Mem{}, memory.Options{Backups: s.backups, SegmentSize: 256 << 10, LogArea: logs})
 	must(t, err)
 	o.Policy, o.CacheBytes = s.policy, 64<<10
 	w.eng = occ.NewEngine(w.space, o)
