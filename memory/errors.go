@@ -31,8 +31,11 @@ var (
 	// ErrExhausted: numbers that are never reused (coordinators, tables,
 	// segments, epochs) are used up: copy the data into a new database.
 	ErrExhausted = errors.New("memory: numbers are used up")
+	// ErrCorrupt: stored data is damaged. All errors are that which say so of a part of
+	// the database, here and in the packages above.
+	ErrCorrupt = errors.New("stored data is damaged")
 	// ErrDamaged: the catalog or a structure on a blade has bytes that cannot be.
-	ErrDamaged = errors.New("memory: damaged")
+	ErrDamaged error = Corruption("memory: damaged")
 	// ErrForeign: a blade belongs to another database, or to none that is known.
 	ErrForeign = errors.New("memory: foreign blade")
 	// ErrGeometry: the options contradict the database.
@@ -54,6 +57,15 @@ var (
 	// ErrLayout: a change of the layout would break one of its invariants.
 	ErrLayout = errors.New("memory: impossible layout")
 )
+
+// Corruption is a sentinel that says which part of a database is damaged. It is an
+// ErrCorrupt.
+type Corruption string
+
+func (c Corruption) Error() string { return string(c) }
+
+// Is matches ErrCorrupt.
+func (c Corruption) Is(target error) bool { return target == ErrCorrupt }
 
 // NoSpaceError says which blades lack room for a segment. It is an ErrNoSpace.
 type NoSpaceError struct {

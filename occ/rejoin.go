@@ -353,12 +353,17 @@ func (s *Session) releaseOld(c *rdma.Coro, own bool) error {
 // Unblock looks after the lock that the transaction's last conflict was with: if
 // nobody alive stands for it, it is resolved, or its owner recovered. If it was a slot
 // that leads to a block which nobody has, the slot is emptied. It reports
-// whether that was so. The transaction has ended.
+// whether that was so. If it was no lock at all, but a block that could not be read,
+// it may be damaged: ErrCorrupt. The transaction has ended.
 func (tx *Tx) Unblock() (bool, error) {
 	m := tx.met
 	tx.met = meeting{}
 	if m.table != nil {
 		return tx.vacate(m)
+	}
+	if !m.guard.Held() && m.addr != 0 {
+		_, err := tx.Examine(m.addr)
+		return false, err
 	}
 	if !m.guard.Held() || tx.s.alloc == nil || tx.s.broken != nil {
 		return false, nil // a broken session rejoins first

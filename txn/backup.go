@@ -274,6 +274,10 @@ func (s *copier) one(e slotBlock) error {
 				if err := s.visit(key); err != nil {
 					return err
 				}
+			} else if tries%patience == 0 {
+				if free, err := s.w.o.Examine(e.c.Addr); free || err != nil {
+					return err // what a dead one has left of an insert that never was
+				}
 			}
 		}
 		c.Sleep(int64(min(tries, patience)) * 1000)

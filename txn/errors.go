@@ -61,8 +61,10 @@ var (
 	// ErrLost: every copy of what is asked for died with its blade; errors.As with
 	// *memory.LostError names segment and blades. Everything else goes on.
 	ErrLost = memory.ErrLost
-	// ErrCorrupt: stored data is damaged.
-	ErrCorrupt = occ.ErrCorrupt
+	// ErrCorrupt: stored data is damaged: a record, an index, a blade's header, the
+	// catalog. The message says where. txnode check reports all of it, and repairs what
+	// another copy proves.
+	ErrCorrupt = memory.ErrCorrupt
 	// ErrUnrecovered: the database was left by a process that died, and is opened
 	// ReadOnly: open it once for writing.
 	ErrUnrecovered = errors.New("txn: database was not closed, and not recovered since")

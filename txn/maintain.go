@@ -244,7 +244,10 @@ func (w *Worker) unblock(err error) error {
 	switch {
 	case errors.Is(err, ErrOutcomeUnknown):
 	case errors.Is(err, ErrConflict):
-		if _, e := w.o.Unblock(); e != nil {
+		switch _, e := w.o.Unblock(); {
+		case errors.Is(e, ErrCorrupt):
+			return e
+		case e != nil:
 			w.failed(e, "a lock of nobody's is in the way")
 		}
 	case errors.Is(err, index.ErrBusy):

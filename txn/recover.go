@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"errors"
 	"fmt"
 
 	"go.uber.org/zap"
@@ -24,7 +25,11 @@ func (db *DB) recover() error {
 			return nil
 		}
 		// Who makes a table needs no coordinator, and may have died before anybody knew of it.
-		if _, err := recovery.FreeExtents(db.ctl.Plain(), recovery.Options{Space: db.space, Durable: db.opts.Durability == DurabilityPower}); err != nil {
+		_, err := recovery.FreeExtents(db.ctl.Plain(), recovery.Options{Space: db.space, Durable: db.opts.Durability == DurabilityPower})
+		switch {
+		case errors.Is(err, ErrCorrupt): // who uses that table is told; the others are sound
+			db.opts.Logger.Error("an index is damaged: what is not in use is not looked for", errField(err))
+		case err != nil:
 			return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
 		}
 		return nil

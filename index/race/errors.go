@@ -19,8 +19,8 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("race: index of table %d is damaged at %v: %v; check the database, restore it from a copy", e.Table, e.Addr, e.Err)
 }
 
-// Is matches index.ErrCorrupt.
-func (e *CorruptError) Is(target error) bool { return target == index.ErrCorrupt }
+// Is matches index.ErrCorrupt, and memory.ErrCorrupt.
+func (e *CorruptError) Is(target error) bool { return errors.Is(index.ErrCorrupt, target) }
 
 // Unwrap returns what is wrong.
 func (e *CorruptError) Unwrap() error { return e.Err }

@@ -1,6 +1,10 @@
 package catalog
 
-import "errors"
+import (
+	"errors"
+
+	"txnode/memory"
+)
 
 // Errors of this package; test with errors.Is.
 var (
@@ -8,7 +12,7 @@ var (
 	// catalog open.
 	ErrLocked = errors.New("catalog: in use")
 	// ErrDamaged: the file is no catalog, or is damaged.
-	ErrDamaged = errors.New("catalog: damaged or not a catalog")
+	ErrDamaged error = memory.Corruption("catalog: damaged or not a catalog")
 	// ErrNotFound: there is no file, and it was to be opened read-only.
 	ErrNotFound = errors.New("catalog: no such file")
 )

@@ -1,0 +1,168 @@
+package txn_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"txnode/txn"
+)
+
+// spoil changes a byte in the middle of what is found in the files of all blades of a
+// closed database.
+func spoil(t *testing.T, dir string, what []byte) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "blade-*.region"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	spoilt := 0
+	for _, file := range files {
+		p, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := 0; ; spoilt++ {
+			i := bytes.Index(p[at:], what)
+			if i < 0 {
+				break
+			}
+			at += i + len(what)
+			p[at-len(what)/2] ^= 4
+		}
+		if err := os.WriteFile(file, p, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if spoilt < len(files) {
+		t.Fatalf("%q is in %d places", what, spoilt)
+	}
+}
+
+// TestDamagedRecord: a record whose checksum does not match is said to be damaged, by
+// whoever meets it and however it is read, and not taken for a conflict for ever. What is
+// not damaged goes on.
+func TestDamagedRecord(t *testing.T) {
+	for _, size := range []int{16, 700, 9000} {
+		for _, policy := range []txn.Policy{txn.PolicyDefault, txn.PolicyFORD} {
+			t.Run(fmt.Sprint(policy, " ", size), func(t *testing.T) {
+				o := tiny()
+				o.Dir, o.Policy, o.Retries = t.TempDir(), policy, 3
+				db := mustOpen(t, o)
+				tab := table(t, db, "t")
+				value := bytes.Repeat([]byte("needle! "), size/8)
+				fill(t, db, tab, 3, val(1))
+				put := func(k uint64, v []byte) error {
+					return db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, k, v) })
+				}
+				if err := put(7, value); err != nil {
+					t.Fatal(err)
+				}
+				close1(t, db)
+				spoil(t, o.Dir, value)
+
+				db = mustOpen(t, o)
+				tab = table(t, db, "t")
+				for range 2 {
+					for what, read := range map[string]func(tx *txn.Tx) error{
+						"Get":                          func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err },
+						"GetForUpdate":                 func(tx *txn.Tx) error { _, err := tab.GetForUpdate(tx, 7); return err },
+						"Put":                          func(tx *txn.Tx) error { return tab.Put(tx, 7, value) },
+						"Delete":                       func(tx *txn.Tx) error { return tab.Delete(tx, 7) },
+						"a Get whose error is ignored": func(tx *txn.Tx) error { _, _ = tab.Get(tx, 7); return nil },
+					} {
+						err := db.Update(t.Context(), read)
+						says(t, what, err, txn.ErrCorrupt, "checksum", "seg ")
+						if errors.Is(err, txn.ErrConflict) {
+							t.Errorf("%s: %v is a conflict, too", what, err)
+						}
+					}
+				}
+				_, err := db.Backup(t.Context(), io.Discard, txn.BackupOptions{})
+				says(t, "Backup", err, txn.ErrCorrupt, "checksum")
+				if err := put(2, val(5)); err != nil {
+					t.Error(err)
+				}
+				close1(t, db)
+
+				o.ReadOnly = true
+				db = mustOpen(t, o)
+				tab = table(t, db, "t")
+				says(t, "a reader", db.View(t.Context(), func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err }), txn.ErrCorrupt)
+				if got := contents(t, db, tab, 3); len(got) != 3 || num(got[2]) != 5 {
+					t.Errorf("%v", got)
+				}
+			})
+		}
+	}
+}
+
+// TestDamagedIndex: a table whose index is damaged can not be opened, and says so; the
+// others can.
+func TestDamagedIndex(t *testing.T) {
+	o := tiny()
+	o.Dir = t.TempDir()
+	db := mustOpen(t, o)
+	fill(t, db, table(t, db, "sound"), 3, val(1))
+	fill(t, db, table(t, db, "spoilt"), 3, val(1))
+	tables, err := db.Space().Tables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := db.Space().View()
+	root := tables[1].Root
+	close1(t, db)
+	for i := range v.Copies(root) {
+		at := v.At(root, i)
+		f, err := os.OpenFile(filepath.Join(o.Dir, fmt.Sprintf("blade-%03d.region", at.Blade)), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt([]byte("not the root of an index"), int64(at.Off)); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	db = mustOpen(t, o)
+	_, err = txn.OpenTable(db, "spoilt", txn.Uint64, txn.Bytes())
+	says(t, "OpenTable", err, txn.ErrCorrupt, "spoilt", "seg ")
+	sound := table(t, db, "sound")
+	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return sound.Put(tx, 3, val(2)) }); err != nil {
+		t.Error(err)
+	}
+	if got := contents(t, db, sound, 4); len(got) != 4 {
+		t.Errorf("%v", got)
+	}
+	_, err = db.Backup(t.Context(), io.Discard, txn.BackupOptions{})
+	says(t, "Backup", err, txn.ErrCorrupt, "spoilt")
+}
+
+// TestDamagedFiles: what is wrong with a file of the database is ErrCorrupt, too.
+func TestDamagedFiles(t *testing.T) {
+	for _, name := range []string{"catalog.db", "blade-001.region"} {
+		o := tiny()
+		o.Dir = t.TempDir()
+		close1(t, mustOpen(t, o))
+		f, err := os.OpenFile(filepath.Join(o.Dir, name), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range []int64{16, 4<<10 + 16} { // both copies of the header
+			if _, err := f.WriteAt(bytes.Repeat([]byte("junk"), 8), at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_, err = txn.Open(t.Context(), o)
+		says(t, name, err, txn.ErrCorrupt, name)
+	}
+}
