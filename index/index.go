@@ -17,7 +17,7 @@ var (
 	// ErrFull: the index cannot grow any more.
 	ErrFull = errors.New("index: full")
 	// ErrCorrupt: the structure on the blades is damaged; wrapped with the place.
-	ErrCorrupt error = memory.Corruption("index: damaged structure")
+	ErrCorrupt error = memory.DamageError("index: damaged structure")
 	// ErrBusy: another client has begun a change that stands in the way and does
 	// not finish it, for much longer than it should take. Try again, or recover
 	// the index if that client is dead; wrapped with who and where.

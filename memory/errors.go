@@ -35,7 +35,7 @@ var (
 	// the database, here and in the packages above.
 	ErrCorrupt = errors.New("stored data is damaged")
 	// ErrDamaged: the catalog or a structure on a blade has bytes that cannot be.
-	ErrDamaged error = Corruption("memory: damaged")
+	ErrDamaged error = DamageError("memory: damaged")
 	// ErrForeign: a blade belongs to another database, or to none that is known.
 	ErrForeign = errors.New("memory: foreign blade")
 	// ErrGeometry: the options contradict the database.
@@ -58,14 +58,14 @@ var (
 	ErrLayout = errors.New("memory: impossible layout")
 )
 
-// Corruption is a sentinel that says which part of a database is damaged. It is an
+// DamageError is a sentinel that says which part of a database is damaged. It is an
 // ErrCorrupt.
-type Corruption string
+type DamageError string
 
-func (c Corruption) Error() string { return string(c) }
+func (c DamageError) Error() string { return string(c) }
 
 // Is matches ErrCorrupt.
-func (c Corruption) Is(target error) bool { return target == ErrCorrupt }
+func (c DamageError) Is(target error) bool { return target == ErrCorrupt }
 
 // NoSpaceError says which blades lack room for a segment. It is an ErrNoSpace.
 type NoSpaceError struct {

@@ -65,7 +65,7 @@ func (tx *Tx) look(a memory.Addr, size uint32) (record.Image, error) {
 	}
 	buf, err := s.thread.Alloc(int(size))
 	if err != nil {
-		return nil, nil //nolint:nilerr // a large block, and little of the arena left: it is looked at another time
+		return nil, nil // a large block, and little of the arena left: it is looked at another time
 	}
 	defer s.thread.Free(buf, int(size))
 	var b rdma.Batch

@@ -26,7 +26,7 @@ var (
 	// try again.
 	ErrFenced error = fenced{}
 	// ErrCorrupt: a record on a blade is damaged.
-	ErrCorrupt error = memory.Corruption("occ: damaged record")
+	ErrCorrupt error = memory.DamageError("occ: damaged record")
 	// ErrBroken: a verb of the session has failed, and it takes no more transactions
 	// until it has rejoined.
 	ErrBroken = errors.New("occ: session is broken")

@@ -218,7 +218,7 @@ func TestParse(t *testing.T) {
 		}
 	}
 	id := record.MakeTxID(7, 42)
-	for _, s := range []string{"c7.42", fmt.Sprintf("%#x", uint64(id)), fmt.Sprintf("%#x", uint64(record.HeldBy(id)))} {
+	for _, s := range []string{"c7.42", fmt.Sprint(uint64(id)), fmt.Sprintf("%#x", uint64(id)), fmt.Sprintf("%#x", uint64(record.HeldBy(id)))} {
 		if x, err := verify.ParseTx(s); err != nil || x != id {
 			t.Errorf("%q: %v, %v", s, x, err)
 		}

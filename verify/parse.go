@@ -34,7 +34,7 @@ func ParseAddr(s string) (memory.Addr, error) {
 	return 0, fmt.Errorf("%w: %q is no address; write 3+0x40 for offset 0x40 of segment 3", ErrSyntax, s)
 }
 
-// ParseTx reads the name of a transaction: "c7.42", or the 64-bit id as "0x...".
+// ParseTx reads the name of a transaction: "c7.42", or its id, a number or "0x...".
 func ParseTx(s string) (record.TxID, error) {
 	if c, n, ok := strings.Cut(strings.TrimPrefix(s, "c"), "."); ok && strings.HasPrefix(s, "c") {
 		coordinator, err := strconv.ParseUint(c, 10, 24)
@@ -42,12 +42,10 @@ func ParseTx(s string) (record.TxID, error) {
 		if err == nil && err2 == nil {
 			return record.MakeTxID(uint32(coordinator), seq), nil
 		}
-	} else if strings.HasPrefix(s, "0x") {
-		if id, err := strconv.ParseUint(s, 0, 64); err == nil {
-			return record.TxID(id &^ record.HeldBit), nil
-		}
+	} else if id, err := strconv.ParseUint(s, 0, 64); err == nil {
+		return record.TxID(id &^ record.HeldBit), nil
 	}
-	return 0, fmt.Errorf("%w: %q is no transaction; write c7.42 for the 42nd of coordinator 7", ErrSyntax, s)
+	return 0, fmt.Errorf("%w: %q is no transaction; write c7.42 for the 42nd of coordinator 7, or its id", ErrSyntax, s)
 }
 
 // ParseKey encodes a key of a table as the table does: a number for integer keys,

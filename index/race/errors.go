@@ -20,7 +20,7 @@ func (e *CorruptError) Error() string {
 }
 
 // Is matches index.ErrCorrupt, and memory.ErrCorrupt.
-func (e *CorruptError) Is(target error) bool { return errors.Is(index.ErrCorrupt, target) }
+func (e *CorruptError) Is(target error) bool { return target == index.ErrCorrupt || target == memory.ErrCorrupt }
 
 // Unwrap returns what is wrong.
 func (e *CorruptError) Unwrap() error { return e.Err }

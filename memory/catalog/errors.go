@@ -12,7 +12,7 @@ var (
 	// catalog open.
 	ErrLocked = errors.New("catalog: in use")
 	// ErrDamaged: the file is no catalog, or is damaged.
-	ErrDamaged error = memory.Corruption("catalog: damaged or not a catalog")
+	ErrDamaged error = memory.DamageError("catalog: damaged or not a catalog")
 	// ErrNotFound: there is no file, and it was to be opened read-only.
 	ErrNotFound = errors.New("catalog: no such file")
 )

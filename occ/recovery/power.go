@@ -151,7 +151,7 @@ func (p *power) resolve() error {
 }
 
 // ErrCorrupt says that what is stored is damaged beyond what a loss of power does.
-var ErrCorrupt error = memory.Corruption("recovery: stored data is damaged")
+var ErrCorrupt error = memory.DamageError("recovery: stored data is damaged")
 
 // rebuild brings every block into its state, and makes new indexes.
 func (p *power) rebuild(c *rdma.Coro) error {

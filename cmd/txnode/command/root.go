@@ -62,6 +62,7 @@ func (w *World) internalError(value any, stack []byte) {
 }
 
 func newRoot(w *World) *cobra.Command {
+	version := false
 	root := &cobra.Command{
 		Use:   "txnode",
 		Short: "A transaction engine on memory blades: run it, measure it, explain it",
@@ -91,8 +92,14 @@ Environment:
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArguments,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version {
+				return runVersion(w, outputTable)
+			}
+			return cmd.Help()
+		},
 	}
+	root.Flags().BoolVar(&version, "version", false, "do what txnode version does")
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(newHelp())
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)

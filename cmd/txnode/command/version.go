@@ -31,6 +31,6 @@ func runVersion(w *World, output outputFormat) error {
 	if revision == "" {
 		revision = "unknown (go build records it, go run with -buildvcs=true)"
 	}
-	fmt.Fprintf(w.Stdout, "txnode %s\nrevision %s\n%s %s\n", e.Version, revision, e.Go, e.OS)
-	return nil
+	_, err := fmt.Fprintf(w.Stdout, "txnode %s\nrevision %s\n%s %s\n", e.Version, revision, e.Go, e.OS)
+	return err
 }
