@@ -315,12 +315,6 @@ func (db *DB) gone(owner uint64) bool {
 	return s == memory.LeaseGone || s == memory.LeaseExpired
 }
 
-// tableNames lists the tables, nil if the catalog cannot be read.
-func (db *DB) tableNames() []string {
-	names, _ := db.Tables()
-	return names
-}
-
 // Recover declares coordinators dead, decides their transactions, and sweeps what is
 // left of them. Without ids, it does so with all that there are: no worker may be at
 // work then, and those that are open rejoin. The database does by itself what is

@@ -266,7 +266,8 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 			break
 		}
 		if canceled := ctx.Err(); canceled != nil {
-			err = fmt.Errorf("txn: given up after %d attempts: %w; the last attempt: %v", attempt+1, context.Cause(ctx), err)
+			last := err.Error() // in words alone: what has ended it is no conflict
+			err = fmt.Errorf("txn: given up after %d attempts: %w; the last attempt: %s", attempt+1, context.Cause(ctx), last)
 			break
 		}
 		c.Backoff()

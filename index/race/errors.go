@@ -20,7 +20,9 @@ func (e *CorruptError) Error() string {
 }
 
 // Is matches index.ErrCorrupt, and memory.ErrCorrupt.
-func (e *CorruptError) Is(target error) bool { return target == index.ErrCorrupt || target == memory.ErrCorrupt }
+func (e *CorruptError) Is(target error) bool {
+	return target == index.ErrCorrupt || target == memory.ErrCorrupt
+}
 
 // Unwrap returns what is wrong.
 func (e *CorruptError) Unwrap() error { return e.Err }
