@@ -265,6 +265,7 @@ func (s *Session) Close() error {
 	}
 	if s.broken == nil && s.outlived() != nil {
 		for _, tx := range s.txs {
+			clear(tx.items)
 			tx.items = tx.items[:0]
 		}
 	}

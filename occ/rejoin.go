@@ -345,6 +345,7 @@ func (s *Session) releaseOld(c *rdma.Coro, own bool) error {
 				}
 			}
 		}
+		clear(tx.items) // one that was to move has its query still, which is not for the next
 		tx.items = tx.items[:0]
 	}
 	return nil
