@@ -333,3 +333,40 @@ func TestFenced(t *testing.T) {
 		}
 	}
 }
+
+// TestGoexitInRun: a function that ends its goroutine, as a failing test does, leaves
+// nothing behind, and is not taken for one that has returned.
+func TestGoexitInRun(t *testing.T) {
+	db := mustOpen(t, tiny())
+	tab := table(t, db, "t")
+	for _, coroutines := range []int{1, 3} {
+		err := db.Run(t.Context(), 2, coroutines, func(ctx context.Context, id int, w *txn.Worker) error {
+			return w.Update(ctx, func(tx *txn.Tx) error {
+				if err := tab.Put(tx, uint64(id), val(1)); err != nil {
+					return err
+				}
+				if id == coroutines { // the first of the second thread
+					if _, err := tab.GetForUpdate(tx, 100); !errors.Is(err, txn.ErrNotFound) {
+						t.Error(err)
+					}
+					runtime.Goexit()
+				}
+				return nil
+			})
+		})
+		if err == nil || !strings.Contains(err.Error(), "Goexit") {
+			t.Errorf("%d coroutines: %v", coroutines, err)
+		}
+	}
+	w, err := db.NewWorker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	quiet(t, db)
+	close1(t, db)
+}

@@ -298,7 +298,8 @@ func (db *DB) NewWorker() (*Worker, error) {
 
 // Run runs fn in threads x coroutines workers, and returns when all have
 // returned, with the first error. The coroutines of a thread share one goroutine
-// (on a simulated fabric, all threads do): fn must wait only through its worker.
+// (on a simulated fabric, all threads do): fn must wait only through its worker, and a
+// fn that ends its goroutine ends those of all of them, which is an error.
 func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w *Worker) error) error {
 	if db.closed.Load() {
 		return ErrClosed
@@ -328,6 +329,20 @@ func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx cont
 			return
 		}
 		made := 0 // coroutines of this thread that have their buffers, or cannot
+		var workers []*Worker
+		returned := false
+		defer func() {
+			if returned {
+				return
+			}
+			if p := recover(); p != nil {
+				panic(p)
+			}
+			for _, w := range workers {
+				report(w.Close())
+			}
+			report(errors.Join(errGoexit, db.endSession(t, s, false)))
+		}()
 		body := func(c *rdma.Coro) {
 			w, err := db.workerOn(t, s, c, false)
 			made++
@@ -335,6 +350,7 @@ func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx cont
 				report(err)
 				return
 			}
+			workers = append(workers, w)
 			// All of them before the first transaction takes what is left of the arena.
 			for made < coroutines {
 				c.Yield()
@@ -347,6 +363,7 @@ func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx cont
 		} else {
 			t.Run(coroutines, body)
 		}
+		returned = true
 		report(db.endSession(t, s, false))
 	})
 	return first

@@ -81,6 +81,7 @@ var (
 	// ErrForeign: a file belongs to another database, or to none.
 	ErrForeign = memory.ErrForeign
 
+	errGoexit = errors.New("txn: a function of Run has ended its goroutine (runtime.Goexit, or FailNow of a test), and with it the others of its thread")
 	errNested = errors.New("txn: the worker is in a transaction already: use DB.Update, or another worker, inside of it")
 )
 

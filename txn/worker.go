@@ -165,11 +165,16 @@ func (db *DB) workerOn(t *rdma.Thread, s *occ.Session, c *rdma.Coro, pooled bool
 	return w, nil
 }
 
-// Close ends the worker; no transaction of it may be open.
+// Close ends the worker; no transaction of it may be open. Closing it again does
+// nothing.
 func (w *Worker) Close() error {
 	w.publish()
 	db := w.db
 	db.mu.Lock()
+	if _, open := db.workers[w]; !open {
+		db.mu.Unlock()
+		return nil
+	}
 	delete(db.workers, w)
 	db.retired.add(&w.published)
 	db.mu.Unlock()
