@@ -8,7 +8,8 @@
 //	 0  magic 32 | format 8 | kind 2 | ahead 6 | entries 16      (from bit 0)
 //	 8  transaction id
 //	16  length of the record in bytes 32 | generation 32, see memory.Space.Checkpoint
-//	24  checksum of everything else: of the images, of their checksums and guards
+//	24  checksum of everything else: of the images, of their checksums and guards,
+//	    and of what room they leave
 //	32  entries, each:
 //	     0  block address 48 | entry kind 8
 //	     8  version that is replaced, 0: none

@@ -214,8 +214,10 @@ func unpackAhead(p uint64) uint64 {
 const MaxEntries = 1<<16 - 1
 
 // checksum hashes everything of a record but what other checksums cover: of an image,
-// its checksum, which covers the rest of it, and its guard, which that leaves out; of
-// a dead entry, the header. So a commit, which waits for this, hashes what it has at hand.
+// its checksum, which covers the rest of it, and its guard, which that leaves out. So
+// a commit, which waits for this, hashes what it has at hand. Room that nothing uses, of
+// dead entries or behind an image, is hashed as it is: a newer record may lie there
+// that has overwritten a part of this one, which must not count as intact then.
 // Entries that are impossible are left out, and what follows them: Decode looks again.
 func checksum(p []byte) uint64 {
 	sums := uint64(0)
@@ -226,10 +228,14 @@ func checksum(p []byte) uint64 {
 		}
 		e := p[at:]
 		w, sizes := binary.LittleEndian.Uint64(e), binary.LittleEndian.Uint64(e[16:])
-		var sum, guard uint64
+		var sum, guard, used uint64
 		if EntryKind(w>>memory.AddrBits) != Dead && len(e) >= EntryHeaderSize+record.LineSize {
 			img := record.Image(e[EntryHeaderSize:])
 			sum, guard = img.Checksum(), uint64(img.Guard())
+			used = (uint64(uint32(sizes)) + 7) &^ 7
+		}
+		if room := min(sizes>>32, uint64(len(e)-EntryHeaderSize)) &^ 7; room > used {
+			sum ^= record.Sum(magic, e[EntryHeaderSize+used:EntryHeaderSize+room])
 		}
 		sums ^= entrySum(uint64(at), w, binary.LittleEndian.Uint64(e[8:]), sizes, binary.LittleEndian.Uint64(e[24:]), sum, guard)
 		if sizes>>32 > uint64(len(e)-EntryHeaderSize) {

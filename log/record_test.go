@@ -110,20 +110,12 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestEveryBit flips every bit of a record: none of them is without meaning, but in the
-// room that images do not fill.
+// TestEveryBit flips every bit of a record: none of them is without meaning, not even in
+// the room that images do not fill, since another record may have overwritten it.
 func TestEveryBit(t *testing.T) {
 	p := sample(log.Undo)
-	unused := func(i int) bool {
-		const dead = log.HeaderSize + 2*log.EntryHeaderSize + record.LineSize // sample's second entry
-		const grown = dead + 72 + log.EntryHeaderSize
-		return i >= dead && i < dead+72 || i >= grown+record.Size(5, 30) && i < grown+200
-	}
 	for i := range p {
 		for bit := range 8 {
-			if unused(i) {
-				continue
-			}
 			p[i] ^= 1 << bit
 			if r, err := log.Decode(p); err == nil {
 				t.Fatalf("bit %d of byte %d is flipped, and the record is accepted: %+v", bit, i, r)
