@@ -113,7 +113,7 @@ func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 	}
 	switch {
 	case blanks == headerCopies && l.Formatted:
-		return fail(ErrForeign, "its region is blank: was its memory or file lost or replaced?")
+		return fail(ErrForeign, "its region is blank: was its memory or file lost or replaced? Bring it back, or, in a directory, have its copies built anew from those of the other blades (ReplaceLost; txnode check --replace-lost)")
 	case blanks == headerCopies:
 		return true, nil
 	case found == nil && !l.Formatted && !fresh:

@@ -62,6 +62,11 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 			return nil, err
 		}
 		db.owned, db.fabric, db.space = e, e.Fabric(), e.Space()
+		if lost := e.Replaced(); len(lost) > 0 {
+			r := db.space.Redundancy()
+			o.Logger.Error("regions are missing or blank; their blades begin anew, and copies are built of what the others have", zap.Any("blades", lost),
+				zap.Int("copies missing", r.Missing), zap.Int("segments lost", r.Lost))
+		}
 	}
 	db.pool.init(o.Workers)
 	if err := db.start(); err != nil {

@@ -42,6 +42,12 @@ type Options struct {
 	HugePages bool
 	// ReadOnly opens Dir without writing to it.
 	ReadOnly bool
+	// ReplaceLost opens a database in Dir although region files are missing from it, or
+	// blank, which is refused otherwise: their blades count as lost, begin anew with blank
+	// files, and get copies of what the others have while transactions run (DB.Redundancy).
+	// Data whose every copy was in them is lost: ErrLost. What such a file held is never
+	// asked for again, so first make sure that it cannot be brought back.
+	ReplaceLost bool
 
 	// Fabric and Catalog run the database on blades of the caller's; Dir, Blades,
 	// BladeSize and HugePages must then be zero. The caller closes them after Close.
@@ -134,7 +140,7 @@ func F(n int) *int { return &n }
 func (o Options) embedded() embedded.Options {
 	e := embedded.Options{
 		Dir: o.Dir, Blades: o.Blades, BladeSize: o.BladeSize, SegmentSize: o.SegmentSize, LogArea: o.LogArea,
-		ReadOnly: o.ReadOnly, HugePages: o.HugePages, Durable: o.Durability == DurabilityPower, Seed: o.Seed,
+		ReadOnly: o.ReadOnly, ReplaceLost: o.ReplaceLost, HugePages: o.HugePages, Durable: o.Durability == DurabilityPower, Seed: o.Seed,
 	}
 	if o.Backups != nil {
 		e.Replicas = *o.Backups + 1
@@ -190,6 +196,7 @@ func (o Options) Validate() error {
 	}
 	bad(o.Backups != nil && (*o.Backups < 0 || *o.Backups >= memory.MaxReplicas), "Backups is %d: 0, 1 and 2 are possible", deref(o.Backups))
 	bad(o.HugePages && o.Dir != "", "HugePages are for anonymous memory, and Dir is %q", o.Dir)
+	bad(o.ReplaceLost && (o.Dir == "" || o.ReadOnly), "ReplaceLost needs Dir, and writes to it")
 	bad(o.ReadOnly && o.Dir == "" && o.Fabric == nil, "ReadOnly needs Dir")
 	bad(o.Durability > DurabilityPower, "Durability %d is unknown", o.Durability)
 	bad(o.Durability == DurabilityPower && o.Policy == occ.PolicyFORD, "Durability power needs PolicyDefault: FORD's undo log would have to be durable before every image")

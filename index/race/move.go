@@ -70,6 +70,10 @@ func (m *mover) run() error {
 			if tries == 0 {
 				continue
 			}
+			if tries <= maxUnclear { // it may take that many to make out what a slot is
+				pause(m.c, tries)
+				continue
+			}
 			if err := m.ix.waitFor(m.c, &w, m.from, 0, "an insert into a sub-table that has been split"); err != nil {
 				return err
 			}

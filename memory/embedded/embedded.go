@@ -34,6 +34,8 @@ type Host struct {
 
 	fabric *inproc.Fabric
 	lock   *dirLock // nil: anonymous
+	// Replaced are the blades whose regions were given up: see Options.ReplaceLost.
+	Replaced []rdma.BladeID
 }
 
 // Connect locks the directory of the options, opens or creates the catalog, and
@@ -54,6 +56,11 @@ func (h *Host) connect(o Options) error {
 	l, err := h.openCatalog(&o)
 	if err != nil {
 		return err
+	}
+	if o.ReplaceLost && l != nil {
+		if l, err = h.replaceLost(&o, l); err != nil {
+			return err
+		}
 	}
 	h.Options = o.withGeometry(l)
 	blades, err := o.blades(l, &h.Options)
@@ -201,7 +208,7 @@ func (o *Options) blades(l *memory.Layout, mo *memory.Options) ([]inproc.BladeOp
 				stored = l.Blades[i].Size
 			}
 			var err error
-			if b.Size, err = o.fileSize(b.Path, l != nil, stored); err != nil {
+			if b.Size, err = o.fileSize(b.Path, l != nil, stored, l != nil && l.Blades[i].State == memory.BladeDown); err != nil {
 				return nil, err
 			}
 		}
@@ -212,8 +219,9 @@ func (o *Options) blades(l *memory.Layout, mo *memory.Options) ([]inproc.BladeOp
 }
 
 // fileSize is how large the region in a file will be, 0: default. A file that is
-// longer than the catalog says was about to grow when the process was killed.
-func (o *Options) fileSize(path string, exists bool, stored uint64) (uint64, error) {
+// longer than the catalog says was about to grow when the process was killed. That of a
+// blade that is down may be missing, or shorter: it is out of date.
+func (o *Options) fileSize(path string, exists bool, stored uint64, down bool) (uint64, error) {
 	if exists && o.BladeSize != 0 && o.BladeSize < stored {
 		return 0, fmt.Errorf("%w: %s has %d bytes; BladeSize is %d, and regions cannot shrink", memory.ErrGeometry, path, stored, o.BladeSize)
 	}
@@ -221,13 +229,15 @@ func (o *Options) fileSize(path string, exists bool, stored uint64) (uint64, err
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !exists:
 		return o.BladeSize, nil
+	case errors.Is(err, fs.ErrNotExist) && down && !o.ReadOnly:
+		return max(stored, o.BladeSize), nil
 	case errors.Is(err, fs.ErrNotExist):
-		return 0, fmt.Errorf("%w: %s, the region of a blade with %d bytes", ErrMissing, path, stored)
+		return 0, fmt.Errorf("%w: %s, the region of a blade with %d bytes: bring the file back, or have its copies built anew from those of the other blades (ReplaceLost; txnode check --replace-lost)", ErrMissing, path, stored)
 	case err != nil:
 		return 0, fmt.Errorf("embedded: %w", err)
 	}
 	size := uint64(st.Size())
-	if exists && size < stored {
+	if exists && size < stored && !down {
 		return 0, fmt.Errorf("%w: %s has %d bytes, the catalog says %d", ErrMissing, path, size, stored)
 	}
 	if !exists {
@@ -239,6 +249,45 @@ func (o *Options) fileSize(path string, exists bool, stored uint64) (uint64, err
 		return size, nil
 	}
 	return max(size, stored, o.BladeSize), nil
+}
+
+// Lost lists the blades of the database in a directory, which nobody else has open for
+// writing, whose regions are missing or blank although they are in use.
+func Lost(dir string) (blades []rdma.BladeID, err error) {
+	h := &Host{}
+	l, err := h.openCatalog(&Options{Dir: dir, ReadOnly: true})
+	if err == nil {
+		blades, err = lost(dir, l)
+	}
+	return blades, errors.Join(err, h.Close())
+}
+
+func lost(dir string, l *memory.Layout) (blades []rdma.BladeID, err error) {
+	for i := range l.Blades {
+		if l.Blades[i].State == memory.BladeDown {
+			continue
+		}
+		switch err := checkBlank(filepath.Join(dir, bladeName(i))); {
+		case errors.Is(err, memory.ErrForeign): // something is in it
+		case err != nil:
+			return nil, err
+		default:
+			blades = append(blades, rdma.BladeID(i))
+		}
+	}
+	return blades, nil
+}
+
+// replaceLost gives up the regions that are missing or blank, and returns the layout
+// without them.
+func (h *Host) replaceLost(o *Options, l *memory.Layout) (_ *memory.Layout, err error) {
+	if h.Replaced, err = lost(o.Dir, l); err != nil || len(h.Replaced) == 0 {
+		return l, err
+	}
+	if err := memory.Bury(h.Catalog, h.Replaced...); err != nil {
+		return nil, fmt.Errorf("embedded: %s: giving up the regions of blades %v, which are missing or blank: %w", o.Dir, h.Replaced, err)
+	}
+	return memory.LoadLayout(h.Catalog)
 }
 
 // checkBlank makes sure that a region file without a catalog, if there is one, was
@@ -290,6 +339,9 @@ func Open(o Options) (*Database, error) {
 
 // Space returns the memory.
 func (d *Database) Space() *memory.Space { return d.space }
+
+// Replaced are the blades whose regions were given up: see Options.ReplaceLost.
+func (d *Database) Replaced() []rdma.BladeID { return d.host.Replaced }
 
 // Fabric returns the fabric.
 func (d *Database) Fabric() rdma.Fabric { return d.host.Fabric }

@@ -44,6 +44,11 @@ type Options struct {
 	// ReadOnly opens a database that exists without changing it; other read-only
 	// openers may share it.
 	ReadOnly bool
+	// ReplaceLost gives up the regions whose files are missing from the directory, or
+	// blank: their blades count as lost (memory.Bury) and begin anew with blank files.
+	// Without it such a database is refused, since a file may come back: with its disk, or
+	// from a copy. One region at least must be there.
+	ReplaceLost bool
 	// HugePages takes anonymous memory from the explicit huge pages that the
 	// system has reserved. Transparent ones are used anyway.
 	HugePages bool

@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"errors"
 	"fmt"
 
 	"txnode/index/race"
@@ -46,8 +47,8 @@ func FreeDeadExtents(c *rdma.Coro, o Options) (int, error) {
 	return freeExtents(c, o, dead, used, generation)
 }
 
-// reached returns the extents that the indexes consist of; nil: there is one of
-// another kind, which does not tell.
+// reached returns the extents that the indexes consist of; nil: there is one which does
+// not tell, because it is of another kind, or has lost every copy of a part of it.
 func reached(c *rdma.Coro, o Options) (map[memory.Addr]bool, error) {
 	tables, err := o.Space.Tables()
 	if err != nil {
@@ -59,6 +60,9 @@ func reached(c *rdma.Coro, o Options) (map[memory.Addr]bool, error) {
 			continue
 		}
 		ix, err := o.open(c, o.Space, t.ID)
+		if errors.Is(err, memory.ErrLost) {
+			return nil, nil
+		}
 		if err != nil {
 			return nil, fmt.Errorf("recovery: index of table %q: %w", t.Name, err)
 		}
@@ -67,6 +71,9 @@ func reached(c *rdma.Coro, o Options) (map[memory.Addr]bool, error) {
 			return nil, nil
 		}
 		all, err := r.Extents(c)
+		if errors.Is(err, memory.ErrLost) {
+			return nil, nil
+		}
 		if err != nil {
 			return nil, fmt.Errorf("recovery: index of table %q: %w", t.Name, err)
 		}

@@ -72,6 +72,9 @@ func PruneSlots(c *rdma.Coro, o Options) (int, error) {
 			continue
 		}
 		ix, err := o.open(c, o.Space, t.ID)
+		if errors.Is(err, memory.ErrLost) {
+			continue
+		}
 		if err != nil {
 			return n, fmt.Errorf("recovery: index of table %q: %w", t.Name, err)
 		}
@@ -80,10 +83,9 @@ func PruneSlots(c *rdma.Coro, o Options) (int, error) {
 			continue
 		}
 		k, err := r.Prune(c, func(blocks []memory.Addr) ([]bool, error) { return vacant(c, o.Space.View(), blocks) })
-		if err != nil {
+		if n += k; err != nil && !errors.Is(err, memory.ErrLost) {
 			return n, fmt.Errorf("recovery: index of table %q: %w", t.Name, err)
 		}
-		n += k
 	}
 	return n, nil
 }

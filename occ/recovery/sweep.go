@@ -115,7 +115,7 @@ func (s *Sweeper) slots(c *rdma.Coro) (more bool, err error) {
 		table := s.tables[s.scoured].ID
 		if s.scourer == nil {
 			ix, err := s.open(c, table)
-			if errors.Is(err, memory.ErrNoTable) {
+			if errors.Is(err, memory.ErrNoTable) || errors.Is(err, memory.ErrLost) {
 				continue
 			}
 			if err != nil {
@@ -147,14 +147,14 @@ func (s *Sweeper) slots(c *rdma.Coro) (more bool, err error) {
 // index brings an index into order.
 func (s *Sweeper) index(c *rdma.Coro, table uint16) error {
 	ix, err := s.open(c, table)
-	if errors.Is(err, memory.ErrNoTable) {
-		return nil // it has no index yet
+	if errors.Is(err, memory.ErrNoTable) || errors.Is(err, memory.ErrLost) {
+		return nil // it has no index yet, or none any more
 	}
 	if err != nil {
 		return fmt.Errorf("recovery: index of table %d: %w", table, err)
 	}
 	if m, ok := ix.(mender); ok {
-		if err := s.o.alone(c, table, ix, func() error { return m.Recover(c, s.o.deadOwner) }); err != nil {
+		if err := s.o.alone(c, table, ix, func() error { return m.Recover(c, s.o.deadOwner) }); err != nil && !errors.Is(err, memory.ErrLost) {
 			return fmt.Errorf("recovery: index of table %d: %w", table, err)
 		}
 	}

@@ -9,13 +9,16 @@ import (
 	"strconv"
 	"sync"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
 	"txnode/benchmarks/runner"
+	"txnode/memory/embedded"
 	"txnode/rdma"
+	"txnode/txn"
 	"txnode/verify"
 )
 
@@ -23,13 +26,16 @@ import (
 type checkOptions struct {
 	Output outputFormat
 	Repair bool
-	Limit  int
+	// ReplaceLost gives up region files that are missing or blank.
+	ReplaceLost bool
+	Limit       int
 }
 
 // AddFlags registers the flags.
 func (o *checkOptions) AddFlags(cmd *cobra.Command) {
 	o.Output.addFlag(cmd)
 	cmd.Flags().BoolVar(&o.Repair, "repair", false, "write what intact replicas prove, and report it; the database must not be open elsewhere")
+	cmd.Flags().BoolVar(&o.ReplaceLost, "replace-lost", false, "give up region files that are missing or blank, and have their copies built anew from those of the other blades, before the check")
 	cmd.Flags().IntVarP(&o.Limit, "limit", "n", 0, "number of findings to print, all are counted; 0, the default: all")
 }
 
@@ -73,8 +79,13 @@ anything was found that has not been repaired.
 damaged record from a backup, a backup from its primary, words of an index.
 What a recovery may need (locks, unfinished splits, logs) and what no copy
 proves is left as it is. Nothing is checked, or repaired, behind the headers of the
-blades if the file of one is blank, another database's, or of another format. Findings can be looked at with txnode inspect.`,
-		Example: "  txnode check data\n  txnode check data -o json | jq .kind\n  txnode check data --repair",
+blades if the file of one is blank, another database's, or of another format. Findings can be looked at with txnode inspect.
+
+--replace-lost gives up region files that are missing or blank: they begin anew, with
+copies of what the other blades have. It is not a part of --repair because a file may be
+missing for want of a disk that was not mounted: what is in a file that was given up is
+never asked for again, so make sure before that it cannot be brought back.`,
+		Example: "  txnode check data\n  txnode check data -o json | jq .kind\n  txnode check data --repair\n  txnode check data --replace-lost",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return errors.New("name one directory")
@@ -101,7 +112,48 @@ func completeDirectory(_ *cobra.Command, args []string, _ string) ([]string, cob
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
+// rebuildLost has the copies built anew that were in region files which are missing or
+// blank, from those of the other blades, and tells what was done and what is lost.
+func rebuildLost(ctx context.Context, w *World, dir string) error {
+	blades, err := embedded.Lost(dir)
+	if err != nil || len(blades) == 0 {
+		return nil //nolint:nilerr // whoever opens it to check it says what is wrong
+	}
+	db, err := txn.Open(ctx, txn.Options{Dir: dir, ReplaceLost: true})
+	if err != nil {
+		return err
+	}
+	r := db.Redundancy()
+	for ; (len(r.Down) > 0 || r.Building > 0 || db.Space().CanBuild() > 0) && ctx.Err() == nil; r = db.Redundancy() {
+		time.Sleep(20 * time.Millisecond)
+	}
+	err = db.Close(context.WithoutCancel(ctx))
+	if ctx.Err() != nil {
+		return errors.Join(errInterrupted, err)
+	}
+	if err != nil {
+		return err
+	}
+	for _, b := range blades {
+		if _, err := fmt.Fprintf(w.Stderr, "blade %d: its region was missing or blank, and was built anew from the copies on other blades\n", b); err != nil {
+			return err
+		}
+	}
+	if r.Missing > 0 {
+		_, err = fmt.Fprintf(w.Stderr, "%d copies could not be made: the blades have no room\n", r.Missing)
+	}
+	if r.Lost > 0 && err == nil {
+		_, err = fmt.Fprintf(w.Stderr, "every copy of %s was in those regions and is lost: restore the database from a backup, or go on without what was in them\n", count(r.Lost, "segment"))
+	}
+	return err
+}
+
 func runCheck(ctx context.Context, w *World, o *checkOptions, dir string) error {
+	if o.ReplaceLost {
+		if err := rebuildLost(ctx, w, dir); err != nil {
+			return err
+		}
+	}
 	db, err := attachOffline(dir, o.Repair)
 	if err != nil {
 		return err

@@ -268,3 +268,40 @@ func TestCheckStrangeBlade(t *testing.T) {
 		t.Errorf("the other blade was changed: %v", err)
 	}
 }
+
+// TestCheckRebuilds: a region file is gone. Nothing but --replace-lost puts another one in its
+// place, which has copies of everything.
+func TestCheckRebuilds(t *testing.T) {
+	b := newBed(t)
+	makeDatabase(t, b)
+	path := filepath.Join(b.dir, "data", "blade-001.region")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	code, out, stderr := b.run("check", "$DIR/data", "--repair")
+	if code == 0 || !strings.Contains(stderr, "blade-001.region") || !strings.Contains(stderr, "--replace-lost") {
+		t.Errorf("without its file: exit code %d, %s%s", code, stderr, out)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("a check without --replace-lost has made a file")
+	}
+	code, out, stderr = b.run("check", "$DIR/data", "--replace-lost")
+	if code != 0 || !strings.Contains(stderr, "blade 1: its region was missing or blank") || !strings.Contains(out, "no findings") {
+		t.Errorf("exit code %d, %s%s", code, stderr, out)
+	}
+	if err := os.Remove(filepath.Join(b.dir, "data", "blade-000.region")); err != nil { // the new one has it all
+		t.Fatal(err)
+	}
+	if code, out, stderr = b.run("check", "$DIR/data", "--replace-lost"); code != 0 || !strings.Contains(out, "no findings") {
+		t.Errorf("exit code %d, %s%s", code, stderr, out)
+	}
+	whereIs(t, b, "1")
+	for i := range 2 {
+		if err := os.Remove(filepath.Join(b.dir, "data", fmt.Sprintf("blade-%03d.region", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, out, stderr = b.run("check", "$DIR/data", "--replace-lost"); code == 0 || !strings.Contains(stderr, "no blade would be left") {
+		t.Errorf("without any file: exit code %d, %s%s", code, stderr, out)
+	}
+}

@@ -1,0 +1,56 @@
+package memory
+
+import (
+	"fmt"
+
+	"txnode/rdma"
+)
+
+// Bury declares blades lost of a database that nobody has open, in one change of its
+// catalog: what [Space.Demise] does while it is open. Backups are promoted; segments
+// whose last copy was there are lost (LostError). Transactions of coordinators that were
+// not closed are decided by whoever opens the database next, as after the loss of a
+// blade, and the blades are taken in again, blank, when they answer then. It does not
+// look at the blades: what is on them is given up.
+//
+// ErrLost: no blade would be left, and nothing has changed. ErrLayout: the database was not
+// closed, and has promised to survive a loss of power, which takes all of its blades.
+func Bury(cat Catalog, blades ...rdma.BladeID) error {
+	l, rev, err := loadLayout(cat)
+	if err != nil {
+		return err
+	}
+	if l == nil {
+		return fmt.Errorf("%w: catalog %s is empty", ErrNotFormatted, cat.Name())
+	}
+	if l.Checkpoint != 0 {
+		return fmt.Errorf("%w: catalog %s: the database survives a loss of power with all of its blades alone, and was not closed", ErrLayout, cat.Name())
+	}
+	old := l.entries()
+	for _, b := range blades {
+		switch {
+		case int(b) >= len(l.Blades):
+			return fmt.Errorf("memory: blade %d of %d: %w", b, len(l.Blades), rdma.ErrBladeDown)
+		case l.Blades[b].State == BladeDown:
+			continue
+		case l.upBlades() == 1:
+			return &BladeError{Blade: b, Name: fmt.Sprintf("blade %d", b), Err: ErrLost, What: "it is the last one, and no blade would be left"}
+		}
+		l.TakeDown(b)
+	}
+	if l.Epoch == 1<<32-1 {
+		return fmt.Errorf("%w: epochs", ErrExhausted)
+	}
+	l.Epoch++
+	for i := range l.Coordinators {
+		c := &l.Coordinators[i]
+		c.Recovering, c.Promoted, c.By, c.Until = true, true, 0, 0
+	}
+	if err := l.Validate(); err != nil {
+		return err
+	}
+	if _, err := cat.Apply(rev, difference(old, l.entries())); err != nil {
+		return fmt.Errorf("memory: catalog %s: %w", cat.Name(), err)
+	}
+	return nil
+}

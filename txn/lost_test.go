@@ -1,0 +1,185 @@
+package txn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"txnode/memory/embedded"
+	"txnode/txn"
+)
+
+// lostTables is a database in a directory with some tables of some hundred records each.
+func lostTables(t *testing.T, o txn.Options, tables int) {
+	t.Helper()
+	ctx := context.Background()
+	db, err := txn.Open(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range tables {
+		table, err := txn.CreateTable(db, fmt.Sprint("table ", i), txn.Uint64, txn.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range uint64(300) {
+			if err := db.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, k, lostValue(i, k)) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := db.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func lostValue(table int, k uint64) []byte {
+	return []byte(strings.Repeat(fmt.Sprint(table, ":", k, ";"), 1+int(k%7)*20))
+}
+
+// readLost reads every record, and writes it again, and tells how many are there and how
+// many are lost. Any other error, or value, is a failure.
+func readLost(t *testing.T, db *txn.DB, tables int) (there, lost int) {
+	t.Helper()
+	ctx := context.Background()
+	for i := range tables {
+		table, err := txn.OpenTable(db, fmt.Sprint("table ", i), txn.Uint64, txn.Bytes())
+		if errors.Is(err, txn.ErrLost) {
+			lost += 300
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range uint64(300) {
+			err := db.Update(ctx, func(tx *txn.Tx) error {
+				v, err := table.Get(tx, k)
+				if err == nil && string(v) != string(lostValue(i, k)) {
+					return fmt.Errorf("key %d of table %d is %.20q", k, i, v)
+				}
+				if err != nil {
+					return err
+				}
+				return table.Put(tx, k, v)
+			})
+			switch {
+			case err == nil:
+				there++
+			case errors.Is(err, txn.ErrLost):
+				lost++
+			default:
+				t.Fatal(err)
+			}
+		}
+	}
+	return there, lost
+}
+
+// TestReplaceLost: region files of a directory at rest are removed, or made blank. The
+// database is refused, with the reason and the remedy; opened with ReplaceLost, it has
+// everything as long as a copy is left, builds the others anew, and is whole when it is
+// opened again without.
+func TestReplaceLost(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []struct {
+		blades, backups int
+		gone            []int
+		blank           bool
+	}{{2, 1, []int{0}, false}, {3, 1, []int{1}, true}, {4, 2, []int{1, 3}, false}} {
+		t.Run(fmt.Sprintf("%d blades, f=%d, without %v, blank %v", c.blades, c.backups, c.gone, c.blank), func(t *testing.T) {
+			o := txn.Options{Dir: filepath.Join(t.TempDir(), "db"), Blades: c.blades, Backups: txn.F(c.backups), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16}
+			lostTables(t, o, 3)
+			for _, b := range c.gone {
+				path := filepath.Join(o.Dir, fmt.Sprintf("blade-%03d.region", b))
+				st, err := os.Stat(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Remove(path); err != nil {
+					t.Fatal(err)
+				}
+				if c.blank {
+					if err := errors.Join(os.WriteFile(path, nil, 0o644), os.Truncate(path, st.Size())); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if lost, err := embedded.Lost(o.Dir); err != nil || len(lost) != len(c.gone) {
+				t.Errorf("lost are %v, %v", lost, err)
+			}
+			if _, err := txn.Open(ctx, o); err == nil || !strings.Contains(err.Error(), "--replace-lost") || !strings.Contains(err.Error(), fmt.Sprintf("blade-%03d.region", c.gone[0])) {
+				t.Fatalf("opened without its regions: %v", err)
+			}
+			o.ReplaceLost = true
+			db, err := txn.Open(ctx, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if there, lost := readLost(t, db, 3); there != 900 || lost != 0 {
+				t.Errorf("%d records are there, %d lost", there, lost)
+			}
+			whole(t, db, 0)
+			audit(t, db)
+			if err := db.Close(ctx); err != nil {
+				t.Fatal(err)
+			}
+			o.ReplaceLost = false
+			if db, err = txn.Open(ctx, o); err != nil {
+				t.Fatal(err)
+			}
+			if there, lost := readLost(t, db, 3); there != 900 || lost != 0 {
+				t.Errorf("opened again: %d records are there, %d lost", there, lost)
+			}
+			audit(t, db)
+			if err := db.Close(ctx); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestReplaceTooMany: with every copy of some segments in the files that are gone, what
+// was in them fails with an error that says so, and the rest works.
+func TestReplaceTooMany(t *testing.T) {
+	ctx := context.Background()
+	o := txn.Options{Dir: filepath.Join(t.TempDir(), "db"), Blades: 4, Backups: txn.F(1), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16}
+	lostTables(t, o, 8)
+	for _, b := range []int{0, 1} {
+		if err := os.Remove(filepath.Join(o.Dir, fmt.Sprintf("blade-%03d.region", b))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.ReplaceLost = true
+	for range 2 { // the second time nothing is missing any more
+		db, err := txn.Open(ctx, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		there, lost := readLost(t, db, 8)
+		if there == 0 || lost == 0 || there+lost != 8*300 {
+			t.Errorf("%d records are there, %d lost", there, lost)
+		}
+		table, err := txn.CreateTable(db, "another", txn.Uint64, txn.Plain[int64]())
+		if err == nil {
+			err = db.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, 1, 2) })
+		}
+		if err != nil {
+			t.Errorf("a table that is made now: %v", err)
+		}
+		whole(t, db, 0)
+		if err := db.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Remove(filepath.Join(o.Dir, "blade-000.region")), os.Remove(filepath.Join(o.Dir, "blade-001.region")),
+		os.Remove(filepath.Join(o.Dir, "blade-002.region")), os.Remove(filepath.Join(o.Dir, "blade-003.region"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := txn.Open(ctx, o); !errors.Is(err, txn.ErrLost) {
+		t.Errorf("opened without any region: %v", err)
+	}
+}
