@@ -162,6 +162,7 @@ func (tx *Tx) appendFree(it *item) {
 func (tx *Tx) moveRecords(unlock bool) error {
 	c, b, v := tx.c, &tx.batch, tx.view
 	b.Reset()
+	building := false // a copy of a new block
 	for i := range tx.items {
 		it := &tx.items[i]
 		if it.from == 0 || it.write == writeNone {
@@ -172,16 +173,34 @@ func (tx *Tx) moveRecords(unlock bool) error {
 		if mutant.MoveUnlocked {
 			img.SetGuard(record.FreeAt(tx.id))
 		}
+		tx.s.thread.PutWord(it.buf, uint64(record.FreeAt(tx.id))) // the image as read is of no more use
+		b.Write(v.At(it.addr, 0), tx.logAt+uint32(it.w), it.wlen)
+		building = building || v.Written(it.addr) > v.Copies(it.addr)
+	}
+	// Nobody has locked the new blocks before. Who is building a copy must see the locks
+	// before that copy is written: else he may put the free block there that he has seen.
+	if building && !mutant.MoveToCopyFirst {
+		if err := c.Do(b); err != nil {
+			return err
+		}
+		if err := c.Fence(rdma.FenceThread, 0, b); err != nil {
+			return err
+		}
+		b.Reset()
+	}
+	for i := range tx.items {
+		it := &tx.items[i]
+		if it.from == 0 || it.write == writeNone {
+			continue
+		}
 		// Backups carry no locks, and are not written again: once the primary is unlocked,
 		// a WRITE to a backup that is not placed yet could spoil the next writer's image.
-		free := it.buf // the image as read is of no more use
-		tx.s.thread.PutWord(free, uint64(record.FreeAt(tx.id)))
-		for k := range v.Written(it.addr) {
+		for k := 1; k < v.Written(it.addr); k++ {
 			a := v.At(it.addr, k)
 			b.Write(a, tx.logAt+uint32(it.w), it.wlen)
-			if k > 0 && !mutant.MoveUnlocksBackupsLate {
+			if !mutant.MoveUnlocksBackupsLate {
 				a.Off += record.GuardOff
-				b.Write(a, free, 8)
+				b.Write(a, it.buf, 8)
 			}
 		}
 	}

@@ -41,6 +41,7 @@ const (
 	AbortKeepsSlot             = false
 	MoveUnlocked               = false
 	MoveUnlocksBackupsLate     = false
+	MoveToCopyFirst            = false
 	MoveKeepsOldBlock          = false
 	ReclaimWithoutLock         = false
 	SkipDuplicateCheck         = false

@@ -76,6 +76,8 @@ var (
 		"A record that moves is unlocked in its new block before the move is over.")
 	MoveUnlocksBackupsLate = mutation("move-unlocks-backups-late",
 		"The backups of a record that moves are unlocked together with the primary, not before it.")
+	MoveToCopyFirst = mutation("move-to-copy-first",
+		"A record moves into a new block on the copy that is being built before, or while, it is locked on the primary: the copier may overwrite it with the free block.")
 	MoveKeepsOldBlock = mutation("move-keeps-old-block",
 		"The block that a record has left is given back and still says that it is the record.")
 	ReclaimWithoutLock = mutation("reclaim-without-lock",

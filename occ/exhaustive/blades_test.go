@@ -3,7 +3,6 @@ package exhaustive
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 
 	"txnode/occ/recovery"
@@ -62,14 +61,13 @@ func (s *stops) refill() error {
 	return s.check(s.victim.told)
 }
 
-// everyBlade visits the states of the victim, and loses each blade there; every stride-th
-// of these cases is tried.
-func (s *stops) everyBlade(stride int) error {
+// everyBlade visits the states of the victim, and loses each blade there, in a sample of
+// these cases.
+func (s *stops) everyBlade(n *sample) error {
 	s.expect()
-	n := 0
 	return s.cuts(s.begin, func(at schedule) error {
 		for b := range rdma.BladeID(blades) {
-			if n++; n%stride != 0 {
+			if !n.next() {
 				continue
 			}
 			s.goTo(at)
@@ -81,31 +79,33 @@ func (s *stops) everyBlade(stride int) error {
 	})
 }
 
-// TestBladeLost loses each blade in every state of every canonical transaction that
-// inserts nothing: of an insert whose client dies with the blade, the slot stays and
-// leads to a free block (docs/verification.md).
+// TestBladeLost loses each blade in every state of every canonical transaction.
 func TestBladeLost(t *testing.T) {
 	var total counts
-	for _, c := range stopConfigs() {
+	for _, c := range configs() {
+		if c.caps != strong {
+			continue
+		}
+		n := &sample{stride: 1}
+		switch {
+		case testing.Short():
+			n.stride = 397
+		case c.backups > 1 && !*full:
+			n.stride = 97
+		}
 		t.Run(c.String(), func(t *testing.T) {
 			w := newWorld(t, c, loadStops)
 			// A tombstone that was being reclaimed stays as a block.
-			w.pardon = func(f verify.Finding) bool {
-				return f.Kind == verify.KindOrphan
-			}
+			w.pardon = func(f verify.Finding) bool { return f.Kind == verify.KindOrphan }
 			w.restart()
 			w.contents = w.content(w.client(), stopKeys)
-			for i, x := range canonical {
-				if slices.ContainsFunc(x.ops, func(o op) bool { return o.key == k("none") || o.key == k("gone") }) {
-					continue
-				}
+			for _, x := range canonical {
 				t.Run(x.name, func(t *testing.T) {
 					w.t = t
 					defer w.f.End()
 					s := &stops{world: w, keys: stopKeys, ops: x.ops, grain: stopGrain()}
-					run := func() error { return s.everyBlade(1) }
-					switch {
-					case *stopAt != "-":
+					run := func() error { return s.everyBlade(n) }
+					if *stopAt != "-" {
 						run = func() error {
 							s.expect()
 							at, err := parseSchedule(*stopAt)
@@ -115,10 +115,6 @@ func TestBladeLost(t *testing.T) {
 							s.goTo(at)
 							return s.loseBlade(rdma.BladeID(*bladeFlag))
 						}
-					case testing.Short():
-						run = func() error { return s.everyBlade(397 + i%5) }
-					case !*full:
-						run = func() error { return s.everyBlade(97 + i%5) }
 					}
 					if _, _, err := guarded(func() (int, bool, error) { return 0, false, run() }); err != nil {
 						t.Fatal(err)

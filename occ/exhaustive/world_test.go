@@ -215,17 +215,16 @@ type op struct {
 type opKind uint8
 
 const (
-	opGet     opKind = iota
-	opLock           // fetch for update, and not write
-	opPut            // fetch for update, and write
-	opLate           // write what was fetched for reading: locked at commit
-	opInsert         // fail if it has a value
-	opDelete         //
-	opThen           // what was staged is fetched, before the next
-	opRoll           // roll back
-	opNext           // commit, and begin another
-	opRest           // wait until everything is at rest, then maintain the session
-	opPatient        // the next transaction is tried again after conflicts
+	opGet    opKind = iota
+	opLock          // fetch for update, and not write
+	opPut           // fetch for update, and write
+	opLate          // write what was fetched for reading: locked at commit
+	opInsert        // fail if it has a value
+	opDelete        //
+	opThen          // what was staged is fetched, before the next
+	opRoll          // roll back
+	opNext          // commit, and begin another
+	opRest          // wait until everything is at rest, then maintain the session
 )
 
 // k is a key of 8 bytes.

@@ -269,6 +269,16 @@ func (r *run) move(x *tx, e *entry, to, from [][]byte) error {
 					if err := r.write(&w, r.v.At(a, k), e.Image); err != nil {
 						return err
 					}
+					// Who is building a copy must see the lock before that copy is written.
+					if k > 0 || r.v.Written(a) == r.v.Copies(a) {
+						continue
+					}
+					if err := r.flush(&w); err != nil {
+						return err
+					}
+					if err := r.fence(); err != nil {
+						return err
+					}
 				}
 				if err := r.flush(&w); err != nil {
 					return err

@@ -323,3 +323,6 @@ func Overlap(a, b []Access) bool {
 		})
 	})
 }
+
+// Of is the client whose move it is; nil: of a port that no client has used.
+func (f *Fabric) Of(m Move) *Client { return f.ports[m.Port].client }
