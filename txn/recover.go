@@ -42,7 +42,7 @@ func (db *DB) recover() error {
 		ids[i] = left[i].ID
 	}
 	c := db.ctl.Plain()
-	o := recovery.Options{Space: db.space, Steal: true, Durable: db.opts.Durability == DurabilityPower}
+	o := recovery.Options{Space: db.space, Steal: true, Alone: true, Durable: db.opts.Durability == DurabilityPower}
 	rep, err := recovery.Recover(c, o, ids...)
 	if err != nil {
 		return fmt.Errorf("txn: recovering what a process has left that died: %w", err)

@@ -36,6 +36,9 @@ type Options struct {
 	// Asked are transactions whose fate somebody wants to know: those that no log
 	// tells of get a verdict, too.
 	Asked []record.TxID
+	// Alone: nobody else uses the database, as when it is being opened. A sweep then
+	// finds halves of what was being written when its process was killed, too.
+	Alone bool
 	// Durable flushes what is written.
 	Durable bool
 	// Checkpoint, with Durable, is called when the transactions of the coordinators

@@ -223,7 +223,10 @@ func (s *Sweeper) blocks(c *rdma.Coro) (more bool, err error) {
 		stride = size
 		n = min(n, sweepBytes/size)
 	}
-	held, err := s.held(c, size, stride, n)
+	held, halves, err := s.held(c, size, stride, n)
+	if err == nil && len(halves) > 0 && s.o.Alone {
+		err = s.clearTorn(c, halves, l.Segments[s.seg].Class)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -237,18 +240,19 @@ func (s *Sweeper) blocks(c *rdma.Coro) (more bool, err error) {
 	return true, nil
 }
 
-// held lists those of the next n blocks that nobody's transaction has locked.
-func (s *Sweeper) held(c *rdma.Coro, size, stride, n uint32) ([]memory.Addr, error) {
+// held lists those of the next n blocks that nobody's transaction has locked, and those
+// that may be halves of placeholders.
+func (s *Sweeper) held(c *rdma.Coro, size, stride, n uint32) (out, halves []memory.Addr, err error) {
 	t := c.Thread()
 	buf, err := t.Alloc(int(n * stride))
 	if err != nil {
-		return nil, fmt.Errorf("recovery: sweeping: %w", err)
+		return nil, nil, fmt.Errorf("recovery: sweeping: %w", err)
 	}
 	defer t.Free(buf, int(n*stride))
 	v := s.o.Space.View()
 	first := memory.MakeAddr(s.seg, s.block*size)
 	if !v.Contains(first, n*size) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	var b rdma.Batch
 	if stride == size {
@@ -259,17 +263,19 @@ func (s *Sweeper) held(c *rdma.Coro, size, stride, n uint32) ([]memory.Addr, err
 		}
 	}
 	if err := c.Do(&b); err != nil {
-		return nil, fmt.Errorf("recovery: sweeping: %w", err)
+		return nil, nil, fmt.Errorf("recovery: sweeping: %w", err)
 	}
-	var out []memory.Addr
 	p := t.Bytes(buf, n*stride)
 	for i := range n {
 		g := record.Guard(binary.LittleEndian.Uint64(p[i*stride+record.GuardOff:]))
 		if g.Held() && (!s.o.Space.Registered(g.Owner().Coordinator()) || mutant.StealLiveLock) {
 			out = append(out, first+memory.Addr(i*size))
 		}
+		if torn(record.Image(p[i*stride : i*stride+record.LineSize])) {
+			halves = append(halves, first+memory.Addr(i*size))
+		}
 	}
-	return out, nil
+	return out, halves, nil
 }
 
 // resolve unlocks blocks.
