@@ -140,7 +140,11 @@ func (r *Report) writeCurve(w io.Writer, c *Curve) error {
 		_, err = fmt.Fprintf(w, "%s, mix %s\n", c.Name, c.Mix)
 	}
 	if err == nil {
-		_, err = fmt.Fprintf(w, "the last columns: updates by their retries\n%s\n\n", t.Render())
+		last := "updates by their retries"
+		if len(c.Config) > 0 && c.Config[0].LikeSMART {
+			last = "updates by what their thread had retried since its last one ended, as SMART's program counts; most and retries/update are their own"
+		}
+		_, err = fmt.Fprintf(w, "the last columns: %s\n%s\n\n", last, t.Render())
 	}
 	return err
 }
