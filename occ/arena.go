@@ -60,10 +60,12 @@ func (tx *Tx) tooLarge(n int) error {
 	for _, x := range tx.flights[tx.flight].extra {
 		n += x.n
 	}
-	return &TooLargeError{
-		What: "transaction", Got: n, Limit: tx.s.thread.ArenaSize(),
-		Remedy: "raise Arena, which the coroutines of a thread share, or touch less in one transaction",
+	limit := tx.s.thread.ArenaSize()
+	remedy := "raise Arena, which the coroutines of a thread share, or touch less in one transaction"
+	if n <= limit {
+		remedy = "of which coroutines, earlier transactions and rounding up have the rest: " + remedy
 	}
+	return &TooLargeError{What: "transaction", Got: n, Limit: limit, Remedy: remedy}
 }
 
 // logTooLarge is the error of a transaction whose log record would have n bytes.

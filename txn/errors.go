@@ -19,7 +19,7 @@ var (
 	// ErrExists: Insert found a value.
 	ErrExists = errors.New("txn: key exists already")
 	// ErrTooLarge: a key, value or transaction is beyond a limit; errors.As with
-	// *TooLargeError gives size and limit.
+	// *TooLargeError gives size and limit in bytes, unless it has too many keys.
 	ErrTooLarge = occ.ErrTooLarge
 	// ErrReadOnly: a write in View, in a transaction begun read-only, or to a
 	// database that was opened with ReadOnly.

@@ -68,7 +68,7 @@ func (a *audit) merge(b *audit) {
 	a.negative.merge(&b.negative)
 }
 
-// audit reads every account, in transactions of batch accounts, while no client
+// audit reads every account, in transactions of some accounts, while no client
 // runs.
 func (d *Driver) audit(ctx context.Context, store workload.Store, progress func(done, total int)) (*audit, error) {
 	var (
@@ -76,7 +76,7 @@ func (d *Driver) audit(ctx context.Context, store workload.Store, progress func(
 		mu  sync.Mutex // guards sum
 		n   = d.options.Accounts
 	)
-	err := workload.Scan(ctx, store, n, batch, progress,
+	err := workload.Scan(ctx, store, n, d.batch(), progress,
 		func(w workload.Worker) func(context.Context, int, int) error {
 			return func(ctx context.Context, lo, hi int) error {
 				var part *audit

@@ -62,9 +62,17 @@ func (d *Driver) NewClient(id int, seed uint64, w workload.Worker) workload.Clie
 	return newClient(d, l, workload.NewRand(seed, uint64(id)), w)
 }
 
-// batch is how many accounts are loaded or read in a transaction: few enough
-// for the log of any store, enough to hide the cost of a transaction.
-const batch = 32
+// A transaction loads or reads at most batchAccounts accounts, of batchBytes of records:
+// few enough for any store.
+const (
+	batchAccounts = 32
+	batchBytes    = 256 << 10
+)
+
+// batch is how many accounts are loaded or read in a transaction.
+func (d *Driver) batch() int {
+	return min(max(batchBytes/(numTables*(balanceBytes+d.options.RecordPadding)), 1), batchAccounts)
+}
 
 // Load implements workload.Driver.
 func (d *Driver) Load(ctx context.Context, store workload.Store, progress func(done, total int)) (workload.LoadReport, error) {
@@ -92,7 +100,7 @@ func (d *Driver) Load(ctx context.Context, store workload.Store, progress func(d
 // fill inserts all accounts.
 func (d *Driver) fill(ctx context.Context, store workload.Store, progress func(done, total int)) error {
 	record := d.newRecord(d.amounts.initial)
-	return workload.Scan(ctx, store, d.options.Accounts, batch, progress,
+	return workload.Scan(ctx, store, d.options.Accounts, d.batch(), progress,
 		func(w workload.Worker) func(context.Context, int, int) error {
 			return func(ctx context.Context, lo, hi int) error {
 				return w.Update(ctx, func(tx workload.Tx) error {

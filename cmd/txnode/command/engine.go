@@ -22,6 +22,7 @@ func openEngine(ctx context.Context, o StoreOptions) (workload.Store, error) {
 		HugePages:   o.HugePages,
 		BladeSize:   uint64(o.BladeSize),
 		SegmentSize: uint32(o.SegmentSize),
+		Arena:       o.Arena,
 		Policy:      occ.PolicyDefault,
 		Techniques:  &o.Techniques,
 		Seed:        o.Seed,

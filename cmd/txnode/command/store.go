@@ -22,6 +22,7 @@ type StoreOptions struct {
 	Blades      int
 	BladeSize   int64 // bytes; 0: the engine's default, or what Dir has
 	SegmentSize int64 // likewise
+	Arena       int   // bytes; 0: the engine's default
 	Dir         string
 	Durability  txn.Durability
 	ReadBackups bool // what is only read
@@ -31,8 +32,8 @@ type StoreOptions struct {
 	// them. Without, it is taken as it is.
 	Geometry bool
 
-	techniques    techniqueList
-	size, segment byteSize
+	techniques           techniqueList
+	size, segment, arena byteSize
 }
 
 var (
@@ -50,6 +51,7 @@ func (o *StoreOptions) AddFlags(cmd *cobra.Command) {
 	fs.IntVar(&o.Blades, "blades", 2, "number of memory blades, more than --replicas")
 	fs.Var(&o.size, "blade-size", "size of each blade, such as 4GiB, used as data comes; 0, the default: 16GiB, or what --dir has")
 	fs.Var(&o.segment, "segment-size", "unit in which blades hand out memory, a power of two from 256KiB to 64MiB;\n0, the default: 64MiB, with --dir 8MiB or what is there; less if the blades are small")
+	fs.Var(&o.arena, "arena", "registered memory of a thread, for the transactions of all its coroutines, from 1MiB to 1GiB;\n0, the default: 16MiB")
 	fs.StringVar(&o.Dir, "dir", "", "`directory` that keeps the blades in files, so that the next run finds its data; by default memory only")
 	fs.Var(&o.Durability, "durability", "what a commit in --dir survives: the end of the `process`, however it comes, or the loss of power\n(the log is flushed before a commit is acknowledged)")
 	fs.BoolVar(&o.ReadBackups, "read-backups", false, "read what is only read from the first backup, and validate it at the primary; default: from the primary")
@@ -95,9 +97,13 @@ func (o *StoreOptions) Validate(cmd *cobra.Command) error {
 	if s := o.segment; s != 0 && (s&(s-1) != 0 || s < memory.MinSegmentSize || s > memory.MaxSegmentSize) {
 		faults = append(faults, fmt.Sprintf("--segment-size is %s; it must be a power of two from 256KiB to 64MiB", s.String()))
 	}
+	if a := o.arena; a != 0 && (a < 1<<20 || a > 1<<30) {
+		faults = append(faults, fmt.Sprintf("--arena is %s; it must be from 1MiB to 1GiB", a.String()))
+	}
 	if len(faults) > 0 {
 		return usagef("%s", strings.Join(faults, "; "))
 	}
+	o.Arena = int(o.arena)
 	o.Techniques = o.techniques.value()
 	o.BladeSize, o.SegmentSize = int64(o.size), int64(o.segment)
 	o.Geometry = o.Dir == "" || cmd.Flags().Changed("replicas") || cmd.Flags().Changed("blades")
