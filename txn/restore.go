@@ -114,7 +114,7 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 	if err := os.Rename(part, to); err != nil {
 		return info, err
 	}
-	return r.Info(), syncFile(filepath.Dir(to))
+	return r.Info(), embedded.Sync(filepath.Dir(to))
 }
 
 // syncFiles makes the files in a directory durable, and their names.
@@ -124,19 +124,11 @@ func syncFiles(dir string) error {
 		return err
 	}
 	for _, f := range files {
-		if err := syncFile(filepath.Join(dir, f.Name())); err != nil {
+		if err := embedded.Sync(filepath.Join(dir, f.Name())); err != nil {
 			return err
 		}
 	}
-	return syncFile(dir)
-}
-
-func syncFile(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return embedded.Sync(dir)
 }
 
 func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) error {

@@ -142,7 +142,7 @@ func (r *Report) writeCurve(w io.Writer, c *Curve) error {
 	if err == nil {
 		last := "updates by their retries"
 		if len(c.Config) > 0 && c.Config[0].LikeSMART {
-			last = "updates by what their thread had retried since its last one ended, as SMART's program counts; most and retries/update are their own"
+			last = "updates by what their thread had retried since its last one ended, as SMART's program counts; mean and most are their own"
 		}
 		_, err = fmt.Fprintf(w, "the last columns: %s\n%s\n\n", last, t.Render())
 	}

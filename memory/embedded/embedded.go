@@ -159,14 +159,19 @@ func MakeDir(path string) error {
 	} else if !st.IsDir() {
 		return &fs.PathError{Op: "mkdir", Path: path, Err: unix.ENOTDIR}
 	}
-	d, err := os.Open(above)
-	if errors.Is(err, fs.ErrPermission) {
-		return nil // its owner's business
+	if err := Sync(above); !errors.Is(err, fs.ErrPermission) { // else it is its owner's business
+		return err
 	}
+	return nil
+}
+
+// Sync makes what is in a file durable, or the names that are in a directory.
+func Sync(path string) error {
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // Close unmaps the regions, closes the catalog, and unlocks the directory.

@@ -16,6 +16,7 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 
 	"txnode/memory"
+	"txnode/memory/embedded"
 	"txnode/txn"
 	"txnode/txn/snapshot"
 )
@@ -125,22 +126,13 @@ func backupFile(ctx context.Context, db *txn.DB, file string, bo txn.BackupOptio
 		func() error { return f.Chmod(0o644) },
 		func() error { return os.Rename(f.Name(), file) },
 		f.Close,
-		func() error { return syncDir(filepath.Dir(file)) },
+		func() error { return embedded.Sync(filepath.Dir(file)) },
 	} {
 		if err := step(); err != nil {
 			return info, err
 		}
 	}
 	return info, nil
-}
-
-// syncDir makes the names in a directory durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // restoreOptions are the flags of txnode restore.

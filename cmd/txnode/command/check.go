@@ -35,7 +35,7 @@ type checkOptions struct {
 func (o *checkOptions) AddFlags(cmd *cobra.Command) {
 	o.Output.addFlag(cmd)
 	cmd.Flags().BoolVar(&o.Repair, "repair", false, "write what intact replicas prove, and report it; the database must not be open elsewhere")
-	cmd.Flags().BoolVar(&o.ReplaceLost, "replace-lost", false, "give up region files that are missing or blank, and have their copies built anew from those of the other blades, before the check")
+	cmd.Flags().BoolVar(&o.ReplaceLost, "replace-lost", false, "give up region files that are missing or blank, and have their copies built anew\nfrom those of the other blades, before the check")
 	cmd.Flags().IntVarP(&o.Limit, "limit", "n", 0, "number of findings to print, all are counted; 0, the default: all")
 }
 
