@@ -280,7 +280,8 @@ func (db *DB) View(ctx context.Context, fn func(tx *Tx) error) error {
 
 // Begin starts a transaction that ends with Commit or Rollback. It holds a worker
 // until then: a program that begins more than Options.Workers at once waits.
-// ctx governs the whole transaction.
+// ctx governs the whole transaction: once it is done, operations and Commit return its
+// cause. The transaction still has to be ended, and holds its locks until then.
 func (db *DB) Begin(ctx context.Context, readOnly bool) (*Tx, error) {
 	w, err := db.take(ctx)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // Tx is a transaction. It belongs to the function that it was passed to, or, from
-// DB.Begin, to one goroutine at a time.
+// DB.Begin, to one goroutine at a time; only the race detector notices when it does not.
 type Tx struct {
 	o        *occ.Tx
 	open     *DB // the database, as long as the attempt can go on
