@@ -24,8 +24,8 @@ type Token uint64
 // recordAlign keeps records on lines of their own.
 const recordAlign = 64
 
-// NewRing makes a ring over the first size bytes of areas that have max.
-func NewRing(size, max uint32) *Ring { return &Ring{size: size, max: max} }
+// NewRing makes a ring over the first size bytes of areas that have limit.
+func NewRing(size, limit uint32) *Ring { return &Ring{size: size, max: limit} }
 
 // Max is the length of the largest record that fits, when all is in use.
 func (r *Ring) Max() int { return int(r.max) }
