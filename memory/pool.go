@@ -178,3 +178,14 @@ func (s *Space) FreeBlocks(class Class) (free, unscanned uint64) {
 	}
 	return free, unscanned
 }
+
+// Spare lists the blocks that were given back, and that allocators may take: none twice,
+// and each is free on all copies. It is for checks.
+func (s *Space) Spare() (all []Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.pools {
+		all = append(all, s.pools[i].free...)
+	}
+	return all
+}

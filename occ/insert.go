@@ -260,7 +260,7 @@ func (tx *Tx) moveRecords(unlock bool) error {
 	}
 	for i := range tx.items {
 		if it := &tx.items[i]; it.from != 0 && it.write != writeNone {
-			if !unlock && !mutant.MoveFreesAtOnce {
+			if !unlock {
 				f := &tx.flights[tx.flight]
 				f.freed = append(f.freed, freed{it.from, it.fromClass})
 				continue

@@ -77,6 +77,7 @@ const (
 	PrimariesBeforeBackups     = false
 	RecoveryNotPlaced          = false
 	SlotNotMended              = false
+	MoveFreedTwice             = false
 	StealLiveLock              = false
 	VacateUnmarked             = false
 	VacateUndecided            = false
@@ -86,7 +87,6 @@ const (
 	CopyCountsAtOnce           = false
 	CopySkipsLocked            = false
 	NewCopyNotWritten          = false
-	MoveFreesAtOnce            = false
 	LogNotFlushed              = false
 	CheckpointWithoutFlush     = false
 	CheckpointDoesNotWait      = false

@@ -148,6 +148,8 @@ var (
 		"Recovery unlocks, clears and forgets while what it has written is not placed yet.")
 	SlotNotMended = mutation("slot-not-mended",
 		"A slot that the dead has switched on some of its copies is left like that.")
+	MoveFreedTwice = mutation("move-freed-twice",
+		"The block that a complete move has left is freed once more by recovery, although somebody may have it by then.")
 	StealLiveLock = mutation("steal-live-lock",
 		"A lock that is met is taken for an orphan although its owner is alive.")
 	VacateUnmarked = mutation("vacate-unmarked",
@@ -166,8 +168,6 @@ var (
 		"The copier does not come back to blocks that were locked, or had changed, when it came by.")
 	NewCopyNotWritten = mutation("new-copy-not-written",
 		"Commits do not write to copies that are being built.")
-	MoveFreesAtOnce = mutation("move-frees-at-once",
-		"Policy ford: the block that a record has left is used again before its transaction is at rest.")
 	LogNotFlushed = mutation("log-not-flushed",
 		"DurabilityPower: a commit is acknowledged before its log is durable.")
 	CheckpointWithoutFlush = mutation("checkpoint-without-flush",

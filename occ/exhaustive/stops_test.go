@@ -160,6 +160,9 @@ func (s *stops) check(told []error) error {
 	if v.findings != "" {
 		return fmt.Errorf("the database is damaged:\n%s", v.findings)
 	}
+	if err := s.spare(); err != nil {
+		return err
+	}
 	n := 0 // attempts that are over
 	for n < len(told) && (told[n] == nil || errors.Is(told[n], errRolled) || errors.Is(told[n], errExists)) {
 		n++

@@ -98,6 +98,9 @@ func (w *world) agree(keys []string, clients ...*client) error {
 	if v.findings != "" {
 		return fmt.Errorf("the database is damaged:\n%s", v.findings)
 	}
+	if err := w.spare(); err != nil {
+		return err
+	}
 	told := ""
 	for _, s := range clients {
 		told += fmt.Sprintf("%v ", s.told)

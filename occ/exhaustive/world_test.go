@@ -480,3 +480,24 @@ func (w *world) walk() string {
 	}
 	return b.String()
 }
+
+// spare holds the blocks that were given back against what the blades say of them: one
+// that is not free, or is there twice, would be somebody's two times.
+func (w *world) spare() error {
+	seen := map[memory.Addr]bool{}
+	v := w.space.View()
+	for _, a := range w.space.Spare() {
+		if seen[a] {
+			return fmt.Errorf("block %v was given back twice", a)
+		}
+		seen[a] = true
+		if v.Copies(a) == 0 {
+			continue
+		}
+		at := v.At(a, 0)
+		if img := record.Image(w.f.Memory(at.Blade)[at.Off:][:record.LineSize]); img.Meta().State() != record.Free {
+			return fmt.Errorf("block %v was given back, and is not free: state %d, version %v", a, img.Meta().State(), img.Version())
+		}
+	}
+	return nil
+}

@@ -98,23 +98,28 @@ func (x *tx) redo() state {
 }
 
 // moving reports whether a move whose old block is not locked any more has still
-// to be finished: a copy of the new block is locked, or one of the old block, which
-// nobody can have got since, is not free yet.
+// to be finished: a copy of the new block is locked, or one of the old block is not
+// free yet.
 func (x *tx) moving(e *entry, to, from [][]byte) bool {
 	for _, p := range to {
 		if p != nil && guardOf(p) == record.HeldBy(x.Tx) {
 			return true
 		}
 	}
-	if !freedBy(from[0], x.Tx) {
-		return false
-	}
-	for _, p := range from[1:] {
-		if p != nil && !freedBy(p, x.Tx) {
-			return true
+	return freedBy(from[0], x.Tx) && x.left(e, from[1:])
+}
+
+// left reports whether one of the copies of the block that a move leaves is still to be
+// freed: it has what the move has replaced, or half of that. A copy that has something else
+// is somebody's by now, whose first image has reached it before the others.
+func (x *tx) left(e *entry, copies [][]byte) bool {
+	return slices.ContainsFunc(copies, func(p []byte) bool {
+		if p == nil || freedBy(p, x.Tx) {
+			return false
 		}
-	}
-	return false
+		v := record.Image(p).Version()
+		return v == e.Prev || v == x.Tx || mutant.MoveFreedTwice
+	})
 }
 
 // freedBy reports whether a line is that of a block which a transaction has freed,

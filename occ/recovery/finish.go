@@ -314,7 +314,7 @@ func (r *run) move(x *tx, e *entry, to, from [][]byte) error {
 	}
 	// A move that was complete is met again when another entry of its transaction is to
 	// be finished. The old block may be somebody else's by then.
-	if !e.held && !freedBy(from[0], x.Tx) {
+	if !e.held && (!freedBy(from[0], x.Tx) || !x.left(e, from[1:])) && !mutant.MoveFreedTwice {
 		return nil
 	}
 	freed := slices.ContainsFunc(from[:r.v.Copies(old)], func(p []byte) bool { return p == nil || !freedBy(p, x.Tx) })

@@ -76,7 +76,7 @@ func hunt(ctx context.Context, todo []mutant.Mutation) (bool, error) {
 	}
 	defer os.RemoveAll(dir)
 	start := time.Now()
-	r := &runner{dir: dir, first: first, controls: map[string]*control{}}
+	r := &runner{dir: dir, controls: map[string]*control{}}
 	fmt.Fprintf(os.Stderr, "building the tests of %d packages\n", len(packages()))
 	if err := build(ctx, dir); err != nil {
 		return false, err
@@ -84,39 +84,28 @@ func hunt(ctx context.Context, todo []mutant.Mutation) (bool, error) {
 	fmt.Fprintf(os.Stderr, "built in %v; %d mutations, %d at once\n", round(time.Since(start)), len(todo), max(*jobs, 1))
 
 	results := make([]result, len(todo))
-	next := make(chan int)
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	done := 0
-	for range max(*jobs, 1) {
-		wg.Go(func() {
-			for i := range next {
-				x := r.hunt(ctx, todo[i])
-				mu.Lock()
-				results[i] = x
-				if done++; ctx.Err() == nil {
-					fmt.Fprintf(os.Stderr, "[%d/%d] %s\n", done, len(todo), x.line())
-					if *show {
-						fmt.Fprintln(os.Stderr, x.output)
-					}
-					if *learn != "" && x.caught {
-						if err := keep(*learn, x.by.line(x.name)); err != nil {
-							fmt.Fprintln(os.Stderr, "hunt:", err)
-						}
-					}
-				}
-				mu.Unlock()
-			}
-		})
-	}
 	for i := range todo {
-		select {
-		case next <- i:
-		case <-ctx.Done():
+		results[i].name = todo[i].Name
+	}
+	if *learn == "" {
+		r.round(ctx, results, func(name string) []suite {
+			if k, ok := first[name]; ok {
+				return []suite{k}
+			}
+			return nil
+		})
+		left := 0
+		for i := range results {
+			if !results[i].caught {
+				results[i].over = false
+				left++
+			}
+		}
+		if left > 0 && ctx.Err() == nil {
+			fmt.Fprintf(os.Stderr, "%d are not caught by what is known to catch them, and go through all suites\n", left)
 		}
 	}
-	close(next)
-	wg.Wait()
+	r.round(ctx, results, func(string) []suite { return suites })
 	report(results, todo, time.Since(start))
 	var survivors []string
 	for i := range results {
@@ -131,6 +120,54 @@ func hunt(ctx context.Context, todo []mutant.Mutation) (bool, error) {
 		return false, fmt.Errorf("interrupted: %w", err)
 	}
 	return len(survivors) == 0, nil
+}
+
+// round tries on every mutation that is not caught the suites that it is given for it.
+func (r *runner) round(ctx context.Context, results []result, try func(name string) []suite) {
+	next := make(chan *result)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for range max(*jobs, 1) {
+		wg.Go(func() {
+			for x := range next {
+				r.hunt(ctx, x, try(x.name))
+				mu.Lock()
+				r.tell(ctx, x, len(results))
+				mu.Unlock()
+			}
+		})
+	}
+	for i := range results {
+		if results[i].caught {
+			continue
+		}
+		select {
+		case next <- &results[i]:
+		case <-ctx.Done():
+		}
+	}
+	close(next)
+	wg.Wait()
+}
+
+// tell prints what has become of a mutation, and keeps what was learnt. It is called by
+// one at a time.
+func (r *runner) tell(ctx context.Context, x *result, all int) {
+	if ctx.Err() != nil || !x.over {
+		return
+	}
+	if x.caught {
+		r.caught++
+	}
+	fmt.Fprintf(os.Stderr, "[%d/%d] %s\n", r.caught, all, x.line())
+	if *show {
+		fmt.Fprintln(os.Stderr, x.output)
+	}
+	if *learn != "" && x.caught {
+		if err := keep(*learn, x.by.line(x.name)); err != nil {
+			fmt.Fprintln(os.Stderr, "hunt:", err)
+		}
+	}
 }
 
 // report prints the table.

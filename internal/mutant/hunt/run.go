@@ -42,8 +42,9 @@ func build(ctx context.Context, dir string) error {
 
 // runner runs suites.
 type runner struct {
-	dir   string // of the binaries
-	first map[string]suite
+	dir string // of the binaries
+
+	caught int
 
 	mu       sync.Mutex
 	controls map[string]*control
@@ -77,27 +78,23 @@ func (r *result) what() string {
 
 func (r *result) line() string {
 	if !r.caught {
-		return fmt.Sprintf("%s SURVIVED, %v", r.name, round(r.took))
+		return fmt.Sprintf("%s: not caught so far, %v", r.name, round(r.took))
 	}
 	return fmt.Sprintf("%s: %s, %s, %v", r.name, r.by.pkg, r.what(), round(r.took))
 }
 
-// hunt tries the known catcher, and then the suites, until one fails that does not fail
-// without the mutation.
-func (r *runner) hunt(ctx context.Context, m mutant.Mutation) result {
-	x := result{name: m.Name}
+// hunt tries the known catcher, or all suites, until one fails that does not fail without
+// the mutation. It goes on with what an earlier call has left of x.
+func (r *runner) hunt(ctx context.Context, x *result, try []suite) {
 	start := time.Now()
-	try := slices.Clone(suites)
-	if k, ok := r.first[m.Name]; ok && *learn == "" {
-		try = append([]suite{k}, try...)
-	}
+	defer func() { x.took += time.Since(start) }()
 	for _, s := range try {
 		if s.long && *quick {
 			continue
 		}
-		failed, output := r.run(ctx, s, m.Name)
+		failed, output := r.run(ctx, s, x.name)
 		if ctx.Err() != nil {
-			return x
+			return
 		}
 		if !failed {
 			continue
@@ -106,22 +103,21 @@ func (r *runner) hunt(ctx context.Context, m mutant.Mutation) result {
 		if *learn != "" && strings.HasPrefix(test, "Test") && !strings.Contains(test, " ") {
 			n := s.narrowed(test, seed)
 			n.seconds = 30
-			if failed, out := r.run(ctx, n, m.Name); failed {
+			if failed, out := r.run(ctx, n, x.name); failed {
 				s, output = n, out
 			}
 		}
 		if r.control(ctx, s) {
-			fmt.Fprintf(os.Stderr, "%s: %s %s fails without it, too: it does not count\n", m.Name, s.pkg, strings.Join(s.args, " "))
+			fmt.Fprintf(os.Stderr, "%s: %s %s fails without it, too: it does not count\n", x.name, s.pkg, strings.Join(s.args, " "))
 			continue
 		}
 		if ctx.Err() != nil {
-			return x
+			return
 		}
 		x.by, x.caught, x.output, x.test, x.seed = s, true, output, test, seed
 		break
 	}
-	x.over, x.took = true, time.Since(start)
-	return x
+	x.over = true
 }
 
 // control reports whether a suite fails without any mutation.
