@@ -33,7 +33,7 @@ type LogArea struct {
 
 // LogStep is how much of its log areas a coordinator uses at first, in bytes, or all of
 // them if they are smaller: room for what some hundred small transactions have in flight.
-const LogStep = MinLogArea
+const LogStep = 64 << 10
 
 // nowhere is an offset behind the end of every region, with room for an area.
 const nowhere = 1 << 62

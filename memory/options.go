@@ -12,7 +12,7 @@ import (
 const (
 	MinSegmentSize     = 256 << 10
 	DefaultSegmentSize = MaxSegmentSize
-	MinLogArea         = 64 << 10
+	MinLogArea         = 4 << 10
 	DefaultLogArea     = 4 << 20
 )
 
@@ -25,7 +25,7 @@ type Options struct {
 	// a power of two from 256 KiB to 64 MiB; 0: 64 MiB.
 	SegmentSize uint32
 	// LogArea is the size of one coordinator's log area on each blade, in bytes:
-	// a power of two from 64 KiB to SegmentSize; 0: 4 MiB, or SegmentSize if
+	// a power of two from 4 KiB to SegmentSize; 0: 4 MiB, or SegmentSize if
 	// that is smaller.
 	LogArea uint32
 	// Attach takes the geometry above from the catalog instead, and demands that

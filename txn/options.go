@@ -98,9 +98,12 @@ type Options struct {
 	// CacheBytes bounds the cache of record addresses; 0: 512 MiB.
 	CacheBytes int
 	// LogArea is the log space of a worker on each blade in bytes, a power of two
-	// of at least 64 KiB; it bounds what one transaction can write; 0: 4 MiB, or
+	// of at least 4 KiB; it bounds what one transaction can write; 0: 4 MiB, or
 	// SegmentSize if that is smaller.
 	LogArea uint32
+	// ReclaimAfter is how many deletes of a worker pass before it frees the block and the
+	// slot of the first one's key; until then an insert of the key uses them again. 0: 16384.
+	ReclaimAfter int
 	// IndexGroups is the number of bucket groups in a sub-table of a new table's
 	// index; 0: the index's default. Small ones make tables resize often.
 	IndexGroups uint32
@@ -201,6 +204,7 @@ func (o Options) Validate() error {
 	bad(o.Durability > DurabilityPower, "Durability %d is unknown", o.Durability)
 	bad(o.Durability == DurabilityPower && o.Policy == occ.PolicyFORD, "Durability power needs PolicyDefault: FORD's undo log would have to be durable before every image")
 	bad(o.Durability == DurabilityPower && o.Dir == "" && o.Fabric == nil, "Durability power needs Dir: anonymous memory does not survive anything")
+	bad(o.ReclaimAfter < 0, "ReclaimAfter is %d: it counts deletes", o.ReclaimAfter)
 	bad(o.Workers < 0 || o.Workers > maxWorkers, "Workers is %d: 1 to %d are possible", o.Workers, maxWorkers)
 	bad(!(o.ClockDrift >= 0 && o.ClockDrift <= 10), "ClockDrift is %v: it must be from 0 to 10", o.ClockDrift)
 	bad(o.Retries < 0, "Retries is %d: it must not be negative", o.Retries)

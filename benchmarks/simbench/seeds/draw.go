@@ -40,7 +40,9 @@ type plan struct {
 	freedom             sim.Freedom
 	placed, unordered   bool
 	noMaskedCAS         bool
-	txns                int // per worker
+	txns                int    // per worker
+	logArea             uint32 // bytes: the small ones wrap
+	reclaimAfter        int    // deletes of a session before their blocks are freed
 	faults              []sim.Fault
 	survive             bool          // whoever is not stopped goes on, and recovers the dead
 	lease               time.Duration // of coordinators, then
@@ -68,9 +70,9 @@ func (p *plan) String() string {
 		return strings.Join(out, ",")
 	}
 	t := p.techniques
-	return fmt.Sprintf("%s policy=%v f=%d blades=%d compute=%d threads=%d coroutines=%d txns=%d groups=%d grow=%v read-backups=%v "+
+	return fmt.Sprintf("%s policy=%v f=%d blades=%d compute=%d threads=%d coroutines=%d txns=%d groups=%d log=%d reclaim=%d grow=%v read-backups=%v "+
 		"techniques=%s qp=%s machine=%s freedom=%v caps=%s",
-		p.work.name, p.policy, p.backups, p.blades, p.compute, p.threads, p.coroutines, p.txns, p.groups, p.grow, p.readBackups,
+		p.work.name, p.policy, p.backups, p.blades, p.compute, p.threads, p.coroutines, p.txns, p.groups, p.logArea, p.reclaimAfter, p.grow, p.readBackups,
 		list(yes(t.Doorbells, "doorbells"), yes(t.Throttle, "throttle"), yes(t.Backoff, "backoff"), yes(t.DynLimit, "limit"), yes(t.CoroLimit, "coroutines")),
 		qpNames[p.qp], p.profile.Name, p.freedom,
 		list(yes(p.placed, "placed"), yes(!p.unordered, "ordered-line"), yes(!p.noMaskedCAS, "masked-cas"))) + p.faultText()
@@ -129,6 +131,10 @@ func draw(seed uint64, o *Options) (*plan, error) {
 	case 1:
 		p.freedom = sim.FreedomNone
 	}
+	// By a stream of their own, so that seeds keep what they draw otherwise.
+	more := rng(seed ^ 0x10609)
+	p.logArea = []uint32{largeLog, largeLog, middleLog, smallLog}[more.n(4)]
+	p.reclaimAfter = []int{0, 0, 1, 8}[more.n(4)]
 	p.txns = max(txnsPerSeed/(p.threads*p.coroutines), 8)
 	if o.Workload != "" {
 		w, err := lookup(o.Workload)
@@ -136,6 +142,9 @@ func draw(seed uint64, o *Options) (*plan, error) {
 			return nil, err
 		}
 		p.work = w
+	}
+	if p.work.bulk {
+		p.logArea = max(p.logArea, middleLog)
 	}
 	switch {
 	case o.Only != nil:

@@ -114,7 +114,9 @@ func Run(seed uint64, o Options) (Result, error) {
 const (
 	bladeSize   = 1 << 30
 	segmentSize = 256 << 10
-	logArea     = 64 << 10
+	largeLog    = 64 << 10
+	middleLog   = 16 << 10
+	smallLog    = 4 << 10
 	arena       = 4 << 20
 	cacheBytes  = 64 << 10
 )
@@ -193,7 +195,7 @@ func (b *bench) openDB() error {
 	store, err := engine.Open(context.Background(), txn.Options{
 		LeaseTerm: lease,
 		Fabric:    b.world.fabric, Catalog: b.world.catalog, Backups: &b.backups, Policy: b.policy, Techniques: &b.techniques, QPPolicy: b.qp,
-		ReadBackups: b.readBackups, Workers: 1, Retries: math.MaxInt32, Arena: arena, CacheBytes: cacheBytes, LogArea: logArea,
+		ReadBackups: b.readBackups, Workers: 1, Retries: math.MaxInt32, Arena: arena, CacheBytes: cacheBytes, LogArea: b.logArea, ReclaimAfter: b.reclaimAfter,
 		SegmentSize: segmentSize, IndexGroups: b.groups, Seed: b.seed, History: b.world.recorder,
 	})
 	if err != nil {

@@ -14,19 +14,20 @@ import (
 type work struct {
 	name   string
 	weight uint64 // how often it is drawn
+	bulk   bool   // it loads many rows in one transaction
 	run    func(b *bench) error
 }
 
 var works = []work{
-	{"smallbank", 2, smallBank},
-	{"tatp", 2, telecom},
-	{"bank", 1, bank},
-	{"write-skew", 1, skew},
-	{"long-fork", 1, fork},
-	{"list-append", 2, lists},
-	{"counter", 1, counter},
-	{"insert-race", 1, insertRace},
-	{"churn", 2, churn},
+	{"smallbank", 2, true, smallBank},
+	{"tatp", 2, true, telecom},
+	{"bank", 1, false, bank},
+	{"write-skew", 1, false, skew},
+	{"long-fork", 1, false, fork},
+	{"list-append", 2, false, lists},
+	{"counter", 1, false, counter},
+	{"insert-race", 1, false, insertRace},
+	{"churn", 2, false, churn},
 }
 
 // Workloads are the names of the workloads.
