@@ -93,7 +93,7 @@ var errEndless = fmt.Errorf("the run does not come to an end: %v of virtual time
 // endNs is the virtual time after which a run is ended by force. Who waits in vain for
 // others gives up after five seconds; where nobody declares them dead, every coroutine of a
 // thread may have to wait so long, one after another, and once more when it rejoins.
-const endNs = 60_000_000_000
+const endNs = 120_000_000_000
 
 // Run runs a seed. The error is a *Violation, or says what is wrong with the options.
 func Run(seed uint64, o Options) (Result, error) {
