@@ -320,7 +320,7 @@ func (tx *Tx) commitDefault() error {
 	if durable {
 		f.generation = tx.s.enter()
 	}
-	n := 0
+	var n int
 	if straight {
 		n = tx.log.FinishLines(tx.entry(tx.logAt), log.Redo, tx.id, f.generation, tx.s.ahead(tx.id), sums)
 	} else {
