@@ -48,7 +48,8 @@ type Config struct {
 	Rows int
 	// Warmup is virtual time before the measurement. 0: DefaultWarmup.
 	Warmup time.Duration
-	// Txns is the number of attempts to measure; 0: DefaultTxns.
+	// Txns is the number of attempts to measure; 0: DefaultTxns. With LikeDTX each thread
+	// has an equal share of them to do, and the measurement ends with the last.
 	Txns int64
 	// Idle is how long a worker waits after each transaction that it has committed, as
 	// in figure 11; its thread goes on.

@@ -15,5 +15,6 @@
 // transaction, and between the two comes a backoff. With [Config].LikeDTX points
 // are measured so: txn.Options.SingleAttempt, FORD's rules for TATP, and a bank
 // that begins where theirs is after a while, with most accounts empty, so that
-// about half of all payments fail.
+// about half of all payments fail. As theirs do, threads have equal shares of the
+// attempts, and the time is that of the last thread.
 package simbench

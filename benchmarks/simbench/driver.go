@@ -25,7 +25,9 @@ type driver struct {
 	meter  *meter // nil: nothing is measured
 	warmup int64  // ns
 	idle   int64  // ns after each committed transaction
+	coros  int    // of a thread
 	work   func() // what each transaction costs the processor; nil: nothing
+	line   func() // takes the line that all threads write, as each transaction does at its beginning and when it has committed; nil: there is none
 }
 
 // Load loads.
@@ -76,11 +78,7 @@ func (d *driver) NewClient(id int, seed uint64, w workload.Worker) workload.Clie
 	if m := d.meter; m != nil && m.from == 0 {
 		m.from = m.now() + d.warmup // as the runner does: from when the first worker begins
 	}
-	c := &client{Client: d.Driver.NewClient(id, seed, w), d: d}
-	if d.idle > 0 {
-		c.sleeper = w.(workload.Sleeper)
-	}
-	return c
+	return &client{Client: d.Driver.NewClient(id, seed, w), d: d, thread: id / d.coros, sleeper: w.(workload.Sleeper)}
 }
 
 // client counts what ends in the measured time. With single attempts, a conflict is
@@ -89,36 +87,61 @@ type client struct {
 	workload.Client
 	d       *driver
 	sleeper workload.Sleeper
+	thread  int
+	typ     int  // drawn last
 	idle    bool // the last transaction committed, and who did it is to wait
 }
 
-// Run runs a transaction, or one attempt.
+// Next draws.
+func (c *client) Next() int {
+	c.typ = c.Client.Next()
+	return c.typ
+}
+
+// Run runs a transaction, or one attempt, or nothing when its thread is through.
 func (c *client) Run(ctx context.Context) (workload.Outcome, error) {
+	m := c.d.meter
+	if m != nil && m.through(c.thread) {
+		c.sleeper.Sleep(max(m.from+quotaTime-m.now(), 0))
+		m.nothings[c.typ]++
+		return workload.RolledBack, nil
+	}
 	if c.idle {
 		c.idle = false
 		c.sleeper.Sleep(c.d.idle)
 	}
-	m, from := c.d.meter, int64(0)
+	from := int64(0)
 	if m != nil {
 		from = m.now()
 	}
 	if c.d.work != nil {
 		c.d.work()
 	}
+	if c.d.line != nil {
+		c.d.line()
+	}
 	o, err := c.Client.Run(ctx)
+	if c.d.line != nil && err == nil && o == workload.Committed {
+		c.d.line()
+	}
 	if c.d.single && errors.Is(err, txn.ErrConflict) {
 		o, err = workload.RolledBack, nil
 	}
 	if m != nil && err == nil {
-		m.count(o == workload.Committed, from)
+		m.count(c.thread, o == workload.Committed, from)
 	}
-	c.idle = c.sleeper != nil && o == workload.Committed && err == nil
+	c.idle = c.d.idle > 0 && o == workload.Committed && err == nil
 	return o, err
 }
 
+// quotaTime is virtual time within which every thread is through with its quota, ns.
+// Who is earlier sleeps until then.
+const quotaTime = 100_000_000_000
+
 // meter measures throughput from the end of the warm-up until almost all
 // transactions have ended. The last of them would count for more than they are: a
-// few that have backed off for long end when everybody else has gone. The simulator
+// few that have backed off for long end when everybody else has gone. With a quota, as
+// in the published program, it is until the last thread is through. The simulator
 // runs everything on one goroutine, so it needs no lock.
 type meter struct {
 	now       func() int64
@@ -128,18 +151,21 @@ type meter struct {
 	committed uint64
 	end       int64
 	latencies []int64 // ns, of the committed ones, without idling
+	// With quota, each thread has a share of the transactions, and is through when they
+	// have ended. What its coroutines are asked to do then is nothing, and is counted.
+	quota    uint64   // of a thread; 0: whoever is free takes the next one
+	threads  []uint64 // transactions that have ended, by thread
+	open     int      // threads that are not through
+	nothings [MaxTypes]uint64
 }
 
 // meterShare is the part of the transactions that is measured, in percent.
 const meterShare = 90
 
 // count counts a transaction that began at from.
-func (m *meter) count(committed bool, from int64) {
-	if m.ended >= m.limit {
-		return
-	}
+func (m *meter) count(thread int, committed bool, from int64) {
 	now := m.now()
-	if now < m.from {
+	if now < m.from || m.quota == 0 && m.ended >= m.limit || m.through(thread) {
 		return
 	}
 	m.ended++
@@ -148,7 +174,16 @@ func (m *meter) count(committed bool, from int64) {
 		m.latencies = append(m.latencies, now-from)
 	}
 	m.end = now
+	if m.quota == 0 {
+		return
+	}
+	if m.threads[thread]++; m.threads[thread] == m.quota {
+		m.open--
+	}
 }
+
+// through says that a thread has ended its quota.
+func (m *meter) through(thread int) bool { return m.quota > 0 && m.threads[thread] >= m.quota }
 
 // quantile returns the latency that a share of the committed transactions stayed
 // below, in microseconds.

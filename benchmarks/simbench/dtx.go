@@ -20,6 +20,8 @@ func (c *Config) dtxProgram() sim.Program {
 	p.Cold = cold / u.found
 	p.ScanNs = float64(u.bucket) / scanBytesPerNs
 	p.TxnNs = u.memoryNs(c.Threads, cold)
+	p.LineNs, p.LineHoldNs = lineNs(c.Threads)
+	p.Resync = true
 	return p
 }
 
@@ -28,10 +30,11 @@ const (
 	socketCache = 35.75e6 // bytes; Xeon Gold 6240R, last level
 	coreCache   = 1e6     // second level
 	lineBytes   = 64
-	// Latencies of the last level, of memory on a random socket, and of a line that a
-	// core on a random socket has modified: 26; (79+134)/2; (50+(113+177)/2)/2.
-	cacheNs, memoryNs, modifiedNs = 26, 107, 97
-	scanBytesPerNs                = 12 // of one core, streaming
+	// Latencies of the last level, of memory on either socket, and of a line that a core
+	// of the same or of the other socket has modified, whichever socket it belongs to.
+	cacheNs, localNs, remoteNs, nearNs, farNs = 26, 79, 134, 50, (113 + 177) / 2
+	memoryNs                                  = (localNs + remoteNs) / 2.0
+	scanBytesPerNs                            = 12 // of one core, streaming
 )
 
 // The published runs.
@@ -51,6 +54,7 @@ type usage struct {
 	missing      float64 // of keys that do not
 	written      float64 // bytes that the processor writes to message buffers
 	bursts       float64 // groups of such writes, each ended by a doorbell
+	fetched      float64 // records and buckets that it reads there, after the RNIC
 	logs         float64 // undo logs
 	commits      float64
 }
@@ -70,6 +74,7 @@ func (c *Config) usage() usage {
 	const records = 0.15*3 + 0.15*3 + 0.11*2 // written and committed, per attempt
 	u.bursts = 2*records + u.logs
 	u.written = 2*records*64 + u.logs*(12+1.65*64)
+	u.fetched = u.found
 	return u
 }
 
@@ -101,6 +106,7 @@ func (c *Config) tatpUsage() usage {
 	const records = 0.02*there*2 + 0.14 + 0.02*there + 0.02*there*half
 	u.bursts = 2*records + u.logs
 	u.written = 2*records*96 + u.logs*(12+96)
+	u.fetched = u.found + u.missing
 	return u
 }
 
@@ -175,7 +181,7 @@ func (u *usage) cold(threads int) float64 {
 // memoryNs is what an attempt waits for lines that are not in the core's own caches:
 // those of the address cache and of the message buffers, which compete for the
 // thread's part of the last level (Che's approximation of LRU), and, with several
-// threads, those that another has written since.
+// threads, those that another has written since, but for the one that lineNs is about.
 func (u *usage) memoryNs(threads int, cold float64) float64 {
 	sockets := min(threads, 2)
 	lines := (socketCache*float64(sockets)/float64(threads) + coreCache) / lineBytes
@@ -204,12 +210,38 @@ func (u *usage) memoryNs(threads int, cold float64) float64 {
 	// An absent key's lookup ends at the bucket or the node before; a new one's adds a node.
 	ns += float64(u.missing*2*memoryNs) + float64(cold*mapLines*memoryNs)
 	if perAttempt*lo < ringBytes/lineBytes {
+		// What is written has to be fetched first. What the RNIC has written is in the
+		// cache that it writes to, where the memory is of its socket, or in memory: pages
+		// are on either socket in turn.
 		ns += float64(u.bursts * (memoryNs - cacheNs))
+		ns += float64(u.fetched * (remoteNs - cacheNs) / 2)
 	}
 	if threads > 1 {
-		// The transaction counter, and what lies beside it and is read at a commit; the
-		// allocators of log space and message buffers of neighbouring threads.
-		ns += float64((1 + u.commits + 2*u.logs) * modifiedNs)
+		// Neighbours' allocators of log space and message buffers lie on the same lines, and
+		// neighbours are on different sockets. Each log makes its thread fetch a line, and
+		// the neighbour fetch it again.
+		ns += float64(2 * allocatorPairs * u.logs * farNs)
 	}
 	return ns
+}
+
+// allocatorPairs is how many neighbours a thread has, on average, that take buffers on
+// the line where it takes log space. The two allocators are blocks of 64 and 32 bytes,
+// made in turn, so those of two threads fill three lines. Of the four ways in which they
+// can lie there two make one such pair of neighbours, and two make two.
+const allocatorPairs = 0.75
+
+// lineNs is what it takes to get the line of the transaction counter, which also
+// holds what is read at each commit, and how long of that nobody else can have it. The
+// processor that had it last is any of the others, and half of the threads are on
+// each socket. Of the three ways of a transfer, to whom the line belongs, on to whom has it,
+// and back, a request that waits has made the first.
+func lineNs(threads int) (take, hold float64) {
+	if threads < 2 {
+		return 0, 0
+	}
+	n := float64(threads)
+	near := (n/2 - 1) / (n - 1)
+	take = float64(near*nearNs) + float64((1-near)*farNs)
+	return take, take * 2 / 3
 }

@@ -74,20 +74,32 @@ func Run(ctx context.Context, c Config, data *Data) (Point, error) {
 	if err != nil {
 		return Point{}, err
 	}
-	d := &driver{Driver: inner, single: c.LikeDTX, verify: c.Verify}
+	d := &driver{Driver: inner, single: c.LikeDTX, verify: c.Verify, coros: c.Coroutines}
 	d.meter = &meter{now: w.store.Now, limit: uint64(max(c.Txns*meterShare/100, 1))}
+	limits := runner.Config{Txns: c.Txns}
+	if c.LikeDTX {
+		d.meter.quota, d.meter.open = uint64(max(c.Txns/int64(c.Threads), 1)), c.Threads
+		d.meter.threads = make([]uint64, c.Threads)
+		limits = runner.Config{Duration: quotaTime}
+	}
 	d.warmup, d.idle = c.Warmup.Nanoseconds(), c.Idle.Nanoseconds()
 	if ns := c.Program.TxnNs; ns > 0 {
 		d.work = func() { w.fabric.Work(ns) }
 	}
+	if c.Program.LineNs > 0 {
+		d.line = w.fabric.TakeLine
+	}
 	res, err := runner.Bench(ctx, w.store, d, runner.Config{
-		Threads: c.Threads, Coroutines: c.Coroutines, Warmup: c.Warmup, Txns: c.Txns, Seed: c.Seed, LatencySample: 1,
+		Threads: c.Threads, Coroutines: c.Coroutines, Warmup: c.Warmup, Txns: limits.Txns, Duration: limits.Duration, Seed: c.Seed, LatencySample: 1,
 	})
 	s := w.fabric.Stats()
 	p := Point{Threads: c.Threads, IdleUs: float64(c.Idle.Nanoseconds()) / 1e3, Verbs: s.Verbs, Events: s.Events, TraceHash: w.fabric.TraceHash()}
 	err = errors.Join(err, w.close(context.WithoutCancel(ctx)))
 	if err == nil && res.Interrupted {
 		err = context.Cause(ctx)
+	}
+	if err == nil && d.meter.open > 0 {
+		err = fmt.Errorf("simbench: after %d s of virtual time %d of %d threads have not ended %d transactions each: measure fewer", quotaTime/1_000_000_000, d.meter.open, c.Threads, d.meter.quota)
 	}
 	if err != nil {
 		return Point{}, err
@@ -111,6 +123,9 @@ func (p *Point) fill(r *runner.Run, single bool, m *meter) {
 	// With single attempts a conflict is an ending of its own and among Ended; with
 	// retries each is an attempt more.
 	attempts := t.Ended()
+	for _, n := range m.nothings {
+		attempts -= n
+	}
 	if !single {
 		attempts += conflicts
 	}
@@ -130,13 +145,13 @@ func (p *Point) fill(r *runner.Run, single bool, m *meter) {
 	}
 	p.TripsPerAttempt = float64(cost.RoundTrips) / float64(attempts)
 	for i := range min(len(r.Types), MaxTypes) {
-		p.Types[i] = typePoint(&r.Types[i], single)
+		p.Types[i] = typePoint(&r.Types[i], single, m.nothings[i])
 	}
 }
 
-func typePoint(t *runner.Type, single bool) TypePoint {
+func typePoint(t *runner.Type, single bool, nothings uint64) TypePoint {
 	cost, conflicts := t.TotalCost(), t.Conflicts()
-	n := t.Ended()
+	n := t.Ended() - nothings
 	if !single {
 		n += conflicts
 	}

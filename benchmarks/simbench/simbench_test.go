@@ -85,6 +85,10 @@ func TestLikeDTX(t *testing.T) {
 		if math.Abs(p.VerbsCounted/c.mix-1) > 0.03 {
 			t.Errorf("%s: %.2f verbs an attempt, published are %.2f", c.workload, p.VerbsCounted, c.mix)
 		}
+		// Of what ends after the warm-up, one attempt began before.
+		if p.Attempts != uint64(c.txns) && p.Attempts != uint64(c.txns)-1 {
+			t.Errorf("%s: %d attempts of a thread that has %d to do", c.workload, p.Attempts, c.txns)
+		}
 		if p.Conflicts != 0 {
 			t.Errorf("%s: %.4f conflicts with one coroutine", c.workload, p.Conflicts)
 		}

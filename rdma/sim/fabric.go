@@ -114,6 +114,7 @@ type Fabric struct {
 	now     int64 // ps
 	seq     uint64
 	queue   eventQueue
+	line    int64 // when Program's shared line has arrived where it was wanted last, ps
 	groups  groupPool
 	locks   []*spinlock
 	blades  []*blade

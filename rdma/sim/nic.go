@@ -75,6 +75,10 @@ func (f *Fabric) turnedAway(p *port, q *queuePair, v *verb, c *course) bool {
 	return true
 }
 
+// inlineFree is how many bytes a WQE of one 64-byte block carries: a control segment
+// and a remote address of 16 bytes each, a count of 4, the payload.
+const inlineFree = 28
+
 // pipelines returns when a request reaches the memory, but for latency, and what
 // its reply takes beside latency. Latencies are added behind the pipelines, so
 // that a request that is delayed on the wire does not hold up others.
@@ -94,6 +98,9 @@ func (c *course) pipelines(pr *Profile, v *verb) (at, reply int64) {
 	at = d.op
 	if w.Op == rdma.OpWrite {
 		d.op += d.writePs
+		if v.size > inlineFree && int(v.size) <= pr.Inline {
+			d.op += d.opPs
+		}
 		at = d.op
 		d.tx = max(d.tx, c.now) + wire
 		bl.rx = max(bl.rx+wire, d.tx)

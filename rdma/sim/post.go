@@ -62,7 +62,7 @@ func (p *port) Post(b *rdma.Batch, first int) {
 	}
 	p.opened = p.opened[:0]
 	if p.tasks != nil && coro >= 0 {
-		p.tasks.post(coro)
+		p.tasks.post(coro, wrs)
 	}
 	if p.doomed {
 		p.die(pr)

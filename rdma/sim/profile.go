@@ -29,6 +29,7 @@ type Profile struct {
 	BytesPerNs  float64 // each direction
 	HeaderBytes float64 // of bandwidth that each packet takes beside its payload
 	MTU         int     // payload of a packet, bytes; 0: any size
+	Inline      int     // a WRITE of up to so many bytes carries them in its WQE; where that takes two of the queue's 64-byte blocks, the requester's pipeline is taken for one request more. 0: no such thing
 
 	WQECache  int     // outstanding requests whose WQEs the cache of the device holds
 	WQESpan   int     // this many more, and every request misses
@@ -107,6 +108,7 @@ func (p *Profile) Validate() error {
 	check(p.Doorbells > p.LowLatency && p.LowLatency >= 0, fmt.Sprintf("%d of %d doorbells are low-latency: at least one must not be", p.LowLatency, p.Doorbells))
 	check(p.ThreadDoorbell > 0, "ThreadDoorbell is not positive")
 	check(p.MTU >= 0, "MTU is negative")
+	check(p.Inline >= 0 && p.Inline <= 1<<10, "Inline is negative or above a KiB")
 	check(p.MediaGrain >= 0 && p.MediaGrain <= 1<<20, "MediaGrain is negative or above a MiB")
 	check(p.MediaCache >= 0 && p.MediaCache <= 1<<32, "MediaCache is negative or above 4 GiB")
 	check(p.QueueDepth > 0, "QueueDepth is not positive")
@@ -155,7 +157,7 @@ func (p Profile) Constants() []Constant {
 		name string
 		v    int
 	}{
-		{"MTU", p.MTU}, {"MediaGrain", p.MediaGrain}, {"MediaCache", p.MediaCache}, {"WQECache", p.WQECache}, {"WQESpan", p.WQESpan}, {"QPCache", p.QPCache}, {"QueueDepth", p.QueueDepth},
+		{"MTU", p.MTU}, {"Inline", p.Inline}, {"MediaGrain", p.MediaGrain}, {"MediaCache", p.MediaCache}, {"WQECache", p.WQECache}, {"WQESpan", p.WQESpan}, {"QPCache", p.QPCache}, {"QueueDepth", p.QueueDepth},
 		{"ThreadDoorbell", p.ThreadDoorbell}, {"Doorbells", p.Doorbells}, {"LowLatency", p.LowLatency}, {"CPUFree", p.CPUFree},
 	} {
 		out = append(out, Constant{c.name, float64(c.v)})
@@ -218,7 +220,8 @@ func ConnectX6() Profile {
 // 256 bytes. The RNIC writes to two of the eleven ways of a Xeon Gold 6240R's
 // last-level cache, 35.75 MB (Intel's data sheet, and its DDIO). The evaluation that
 // this machine stands for is of WRITEs for the most part: it has the most of them that
-// figure 4 of the SMART paper shows. ConnectX6 itself is fitted to READs alone.
+// figure 4 of the SMART paper shows, and inlines as SMART-DTX is configured to.
+// ConnectX6 itself is fitted to READs alone.
 func (p Profile) WithPersistentMemory() Profile {
 	p.Name += "+pm"
 	p.MediaReadNs = 204
@@ -227,6 +230,7 @@ func (p Profile) WithPersistentMemory() Profile {
 	p.MediaWriteBytesPerNs = 13.9
 	p.MediaCache = 35_750_000 * 2 / 11
 	p.WritesPerUs = 92.7
+	p.Inline = 64
 	return p
 }
 

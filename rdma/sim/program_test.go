@@ -168,6 +168,106 @@ func TestWaitNs(t *testing.T) {
 	}
 }
 
+// Whoever takes the shared line waits LineNs, and after the one before for LineHoldNs
+// of them.
+func TestTakeLine(t *testing.T) {
+	const threads = 5
+	prog := sim.Program{LineNs: 90, LineHoldNs: 60}
+	f := newFabric(t, 1, sim.Options{Profile: quiet(), Freedom: sim.FreedomNone, Program: prog})
+	for range threads {
+		newThread(t, f, rdma.ThreadOptions{Arena: 4096})
+	}
+	f.TakeLine() // outside Run nobody waits
+	if now := f.Now(); now != 0 {
+		t.Errorf("outside Run it took %d ns", now)
+	}
+	var took [threads]int64
+	f.Run(threads, func(i int) {
+		for range 2 {
+			from := f.Now()
+			f.TakeLine()
+			took[i] += f.Now() - from
+			f.Work(10_000)
+		}
+	})
+	for i, ns := range took {
+		if want := int64(2*90 + 60*i); ns != want { // they come together once
+			t.Errorf("thread %d waited %d ns in all, want %d", i, ns, want)
+		}
+	}
+}
+
+// With Resync a coroutine that has read versions beside its log waits once more, for
+// what others have posted in the meantime; none that has only read or only written does.
+func TestResync(t *testing.T) {
+	latency := func(resync, log, versions bool) int64 {
+		prog := sim.SMARTDTX(rdma.Techniques{})
+		prog.WaitNs, prog.Resync = 0, resync
+		var took int64
+		oneThread(t, sim.Options{Profile: quiet(), Freedom: sim.FreedomNone, Program: prog}, 2, 2, func(c *rdma.Coro) {
+			var b, v rdma.Batch
+			if c.ID() == 0 { // always has something under way
+				for range 20 {
+					read(t, c, &b, 1, 8)
+				}
+				return
+			}
+			from := c.Thread().Now()
+			if log {
+				b.Write(at(0, 4096), 4096, 72)
+				c.Post(&b)
+			}
+			if versions {
+				v.Read(at(0, 0), 4096, 8)
+				c.Post(&v)
+			}
+			for _, w := range []*rdma.Batch{&b, &v} {
+				if w.Len() > 0 {
+					if err := c.Wait(w); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			took = c.Thread().Now() - from
+		})
+		return took
+	}
+	for _, test := range []struct{ log, versions, again bool }{{true, true, true}, {true, false, false}, {false, true, false}} {
+		once, with := latency(false, test.log, test.versions), latency(true, test.log, test.versions)
+		if more := with - once; test.again && (more < 1000 || more > 8000) || !test.again && more != 0 {
+			t.Errorf("a log %v, versions %v: %d ns, %d with Resync", test.log, test.versions, once, with)
+		}
+	}
+}
+
+// A WRITE that is inlined takes the requester for one request more when its WQE has
+// two blocks.
+func TestInline(t *testing.T) {
+	const writes = 200
+	run := func(inline int, bytes uint32) int64 {
+		p := quiet()
+		p.Inline, p.OpsPerUs, p.BytesPerNs, p.PostNs, p.BatchNs = inline, 10, 1e6, 1, 1
+		var took int64
+		oneThread(t, sim.Options{Profile: p, Freedom: sim.FreedomNone}, 1, 1, func(c *rdma.Coro) {
+			var b rdma.Batch
+			for i := range writes {
+				b.Write(at(0, uint64(128*i)), 0, bytes)
+			}
+			from := c.Thread().Now()
+			if err := c.Do(&b); err != nil {
+				t.Error(err)
+			}
+			took = c.Thread().Now() - from
+		})
+		return took
+	}
+	for bytes, more := range map[uint32]int64{8: 0, 28: 0, 29: 100 * writes, 64: 100 * writes, 65: 0} {
+		if got := run(64, bytes) - run(0, bytes); got < more*9/10 || got > more*11/10 {
+			t.Errorf("%d WRITEs of %d bytes took %d ns more where they are inlined, want %d", writes, bytes, got, more)
+		}
+	}
+}
+
 // A thread whose queue pair is full polls for room, and everything is still told.
 func TestTasksOnAFullQueue(t *testing.T) {
 	p := quiet()

@@ -64,7 +64,7 @@ func (o *simOptions) AddFlags(cmd *cobra.Command) {
 	fs.BoolVar(&o.likeDTX, "like-dtx", false, "count and retry as FORD's and SMART's programs do: one attempt, another transaction\nafter an abort, backoff after every abort; the default with --policy ford")
 	machineFlag(cmd, &o.machine, sim.ConnectX6().WithPersistentMemory())
 	fs.IntVar(&o.rows, rows, simbench.DefaultRows, "number of "+rows)
-	fs.Int64Var(&o.txns, "txns", simbench.DefaultTxns, "number of transactions to measure at each point")
+	fs.Int64Var(&o.txns, "txns", simbench.DefaultTxns, "number of transactions to measure at each point; with --like-dtx each\nthread has an equal share, and the time is that of the last")
 	fs.DurationVar(&o.idle, "idle", 0, "virtual `time` that a worker waits after each committed transaction; by default none")
 	fs.DurationVar(&o.warmup, "warmup", simbench.DefaultWarmup, "virtual `time` before the measurement")
 	fs.IntVar(&o.replicas, "replicas", 1, "number of backups of each record: 0, 1 or 2")
