@@ -123,6 +123,17 @@ func (v *View) At(a Addr, i int) rdma.RemoteAddr {
 	return r
 }
 
+// Primary returns where the primary copy of the address is; ok is false if the address
+// lies in no segment that exists.
+func (v *View) Primary(a Addr) (r rdma.RemoteAddr, ok bool) {
+	if s := a >> OffsetBits; s < Addr(len(v.segs)) && v.segs[s].n > 0 && a.Offset() < v.size {
+		r = v.segs[s].copies[0]
+		r.Off += uint64(a.Offset())
+		return r, true
+	}
+	return r, false
+}
+
 // Replicas returns where the copies of the first byte of an address's segment are, the
 // primary first: those that are written. The address must be valid.
 func (v *View) Replicas(a Addr) []rdma.RemoteAddr {

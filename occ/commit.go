@@ -160,6 +160,7 @@ func (tx *Tx) validateReads() error {
 // seal completes the new images and their log entries.
 func (tx *Tx) seal() error {
 	buf, v := tx.logBytes(), tx.view
+	tx.homes, tx.behind = 0, 0
 	for i := range tx.items {
 		it := &tx.items[i]
 		if it.write == writeNone {
@@ -302,9 +303,8 @@ func (tx *Tx) commitDefault() error {
 	c, b := tx.c, &tx.batch
 	c.Count = &tx.phases[PhaseCommit]
 	straight := tx.s.straight && !tx.odd
-	sums := uint64(0)
 	if straight {
-		sums = tx.sealLines()
+		tx.spreadLines()
 	} else if err := tx.seal(); err != nil {
 		tx.unseal()
 		return tx.abandon(err)
@@ -320,11 +320,9 @@ func (tx *Tx) commitDefault() error {
 	if durable {
 		f.generation = tx.s.enter()
 	}
-	var n int
-	if straight {
-		n = tx.log.FinishLines(tx.entry(tx.logAt), log.Redo, tx.id, f.generation, tx.s.ahead(tx.id), sums)
-	} else {
-		n = tx.log.Finish(tx.logBytes(), log.Redo, tx.id, f.generation, tx.s.ahead(tx.id))
+	n := tx.log.Len()
+	if !straight {
+		tx.log.Finish(tx.logBytes(), log.Redo, tx.id, f.generation, tx.s.ahead(tx.id))
 	}
 	b.Reset()
 
@@ -358,7 +356,8 @@ func (tx *Tx) commitDefault() error {
 		}
 	}
 	if straight {
-		tx.appendLines(b, &f.bg)
+		sums := tx.commitLines(b, &f.bg)
+		tx.log.FinishLines(tx.entry(tx.logAt), log.Redo, tx.id, f.generation, tx.s.ahead(tx.id), sums)
 	} else {
 		tx.appendBackups(b)
 	}

@@ -137,7 +137,7 @@ type Session struct {
 	masks    uint32 // arena: compare mask, swap mask of the lock verb; then a scratch word
 	spare    uint32 // arena: see openSpare
 	plain    bool   // see Tx.probeLines
-	straight bool   // images of one line may be committed by Tx.sealLines and appendLines
+	straight bool   // images of one line may be committed by Tx.commitLines
 	broken   error
 	held     []heldToken // with FlushDurable: log space to be covered by a checkpoint
 	commits  *commits    // with FlushDurable

@@ -27,9 +27,16 @@ func (tx *Tx) Execute() error {
 	c.Count = &tx.phases[PhaseExecute]
 	first := tx.fetched
 	b := &tx.batch
-	b.Reset()
 	items := tx.items[first:]
-	n := tx.probeLines(items)
+	n := tx.built
+	tx.built = 0
+	if n <= 0 {
+		n = 0
+		b.Reset()
+	}
+	if n < len(items) {
+		n += tx.probeLines(items[n:])
+	}
 	for i := n; i < len(items); i++ {
 		it := &items[i]
 		if it.step == stepNew {
@@ -578,6 +585,7 @@ func (tx *Tx) validate(n int) error {
 	for round := 0; ; round++ {
 		c, b := tx.c, &tx.batch
 		c.Count = &tx.phases[PhaseValidate]
+		tx.unbuild()
 		b.Reset()
 		if err := tx.appendValidation(n); err != nil {
 			return err

@@ -16,5 +16,8 @@ func (s *Session) Join(c memory.Coordinator) { s.join(c) }
 // LogAreas are the log areas that the session writes to, by blade.
 func (s *Session) LogAreas() []memory.LogArea { return s.ring.areas }
 
+// Built is how many items have had their requests built when they were staged.
+func (tx *Tx) Built() int { return tx.built }
+
 // Roundabout keeps the session's transactions from the straight path.
 func (s *Session) Roundabout() { s.plain, s.straight = false, false }

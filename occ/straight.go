@@ -31,6 +31,7 @@ func (tx *Tx) probeLines(items []item) int {
 		}
 	}
 	b, view := &tx.batch, tx.view
+	base := b.Len()
 	wrs := b.Extend(2 * len(items))
 	k, n, blades := 0, 0, uint64(0)
 	for ; n < len(items) && k+1 < len(wrs); n++ {
@@ -43,7 +44,7 @@ func (tx *Tx) probeLines(items []item) int {
 		at := tx.next + uint32(n)*record.LineSize
 		it.buf, it.bufLen = at, record.LineSize
 		if it.update {
-			it.cas = int32(k)
+			it.cas = int32(base + k)
 			guard := from
 			guard.Off += record.GuardOff
 			wrs[k].SetMaskedCAS(guard, 0, uint64(record.HeldBy(tx.id)), tx.s.masks)
@@ -53,7 +54,7 @@ func (tx *Tx) probeLines(items []item) int {
 		k++
 	}
 	tx.next += uint32(n) * record.LineSize
-	b.Truncate(k)
+	b.Truncate(base + k)
 	b.Count(rdma.OpRead, n, uint64(n)*record.LineSize, blades)
 	b.Count(rdma.OpMaskedCAS, k-n, uint64(k-n)*8, 0)
 	return n
@@ -101,6 +102,7 @@ func (tx *Tx) putLine(it *item, value []byte) {
 	it.write, it.has, it.wlen = writePut, true, record.LineSize
 	it.val, it.vlen = at+record.KeyOff+8, uint32(len(value))
 	tx.writes++
+	tx.spreadLine(it)
 }
 
 // entry is the header of an entry in the log buffer, at an offset in the arena.
@@ -108,41 +110,45 @@ func (tx *Tx) entry(at uint32) *log.EntryHeader {
 	return (*log.EntryHeader)(unsafe.Add(tx.base, at))
 }
 
-// sealLines is seal for images of one line, for the blocks that their records have. It
-// returns what the log entries hash to: see log.SetLine.
-func (tx *Tx) sealLines() (sums uint64) {
-	id, view := tx.id, tx.view
-	var homes, behind bladeSet
+// spreadLines notes which blades the images go to, as far as putLine has not.
+func (tx *Tx) spreadLines() {
+	if tx.spreads == tx.writes {
+		return
+	}
+	tx.homes, tx.behind = 0, 0
 	for i := range tx.items {
-		it := &tx.items[i]
-		if it.write == writeNone {
-			continue
-		}
-		state := record.Live
-		if it.write == writeDelete {
-			state = record.Absent
-		}
-		at := tx.logAt + uint32(it.w)
-		sum := record.SealShort(tx.line(at), it.addr, id, record.MakeMeta(state, it.table.ID, it.class, 8, int(it.vlen)))
-		sums ^= log.SetLine(tx.entry(at-log.EntryHeaderSize), uint32(it.w)-log.EntryHeaderSize, it.addr, it.version, id, sum)
-		to := view.Replicas(it.addr)
-		if mutant.FirstBackupOnly || mutant.NewCopyNotWritten {
-			to = to[:tx.backups(it)]
-		}
-		homes.add(to[0].Blade)
-		for k := 1; k < len(to); k++ {
-			behind.add(to[k].Blade)
+		if it := &tx.items[i]; it.write != writeNone {
+			tx.spreadLine(it)
 		}
 	}
-	tx.homes, tx.behind = homes, behind
-	return sums
 }
 
-// appendLines is appendBackups and appendPrimaries for images that sealLines has
-// completed: it appends the WRITEs to the backups to b and those to the primaries,
-// which release the locks, to bg. What is locked and was not written is released, too.
-func (tx *Tx) appendLines(b, bg *rdma.Batch) {
-	view, base := tx.view, b.Len()
+// spreadLine is Tx.spread.
+func (tx *Tx) spreadLine(it *item) {
+	to := tx.copies(it)
+	tx.homes.add(to[0].Blade)
+	for k := 1; k < len(to); k++ {
+		tx.behind.add(to[k].Blade)
+	}
+	tx.spreads++
+}
+
+// copies returns where the copies of an item's segment begin that its image goes to.
+func (tx *Tx) copies(it *item) []rdma.RemoteAddr {
+	to := tx.view.Replicas(it.addr)
+	if mutant.FirstBackupOnly || mutant.NewCopyNotWritten {
+		to = to[:tx.backups(it)]
+	}
+	return to
+}
+
+// commitLines is seal, appendBackups and appendPrimaries for images of one line, for the
+// blocks that their records have: it completes them and their log entries, and appends the
+// WRITEs to the backups to b and those to the primaries, which release the locks, to bg.
+// What is locked and was not written is released, too. It returns what the log entries
+// hash to: see log.SetLine.
+func (tx *Tx) commitLines(b, bg *rdma.Batch) (sums uint64) {
+	id, base := tx.id, b.Len()
 	copies := b.Extend(tx.writes * (memory.MaxReplicas - 1))
 	homes := bg.Extend(tx.writes)
 	k, n, unwritten := 0, 0, false
@@ -152,11 +158,14 @@ func (tx *Tx) appendLines(b, bg *rdma.Batch) {
 			unwritten = unwritten || it.locked
 			continue
 		}
-		at, off := tx.logAt+uint32(it.w), uint64(it.addr.Offset())
-		to := view.Replicas(it.addr)
-		if mutant.FirstBackupOnly || mutant.NewCopyNotWritten {
-			to = to[:tx.backups(it)]
+		state := record.Live
+		if it.write == writeDelete {
+			state = record.Absent
 		}
+		at := tx.logAt + uint32(it.w)
+		sum := record.SealShort(tx.line(at), it.addr, id, record.MakeMeta(state, it.table.ID, it.class, 8, int(it.vlen)))
+		sums ^= log.SetLine(tx.entry(at-log.EntryHeaderSize), uint32(it.w)-log.EntryHeaderSize, it.addr, it.version, id, sum)
+		off, to := uint64(it.addr.Offset()), tx.copies(it)
 		a := to[0]
 		a.Off += off
 		homes[n].SetWrite(a, at, record.LineSize)
@@ -177,4 +186,5 @@ func (tx *Tx) appendLines(b, bg *rdma.Batch) {
 			}
 		}
 	}
+	return sums
 }

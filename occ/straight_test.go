@@ -2,6 +2,7 @@ package occ_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -21,10 +22,18 @@ func TestStraight(t *testing.T) {
 			s.Roundabout()
 		}
 		r := rand.New(rand.NewPCG(7, 1))
-		for i := range 400 {
+		number := func(k int) string { return string(binary.BigEndian.AppendUint64(nil, uint64(k))) }
+		for k := range 64 { // inserted one after the other: their addresses come from a run
+			must(t, b.do(tx, put(number(k), "v")))
+		}
+		built := 0
+		for i := range 800 {
 			var ops []op
 			for range 1 + r.IntN(4) {
 				k := fmt.Sprintf("key%05d", r.IntN(12)) // 8 bytes
+				if r.IntN(3) > 0 {
+					k = number(r.IntN(12))
+				}
 				v := "a value that is as long as it can be"[:r.IntN(25)]
 				if r.IntN(20) == 0 {
 					v += "; and some values need a second line" // their records move
@@ -50,6 +59,21 @@ func TestStraight(t *testing.T) {
 			for _, o := range ops {
 				_, err := tx.Stage(b.table, []byte(o.key), o.update)
 				must(t, err)
+				built = max(built, tx.Built())
+				if i%20 == 1 {
+					must(t, tx.Certify()) // takes the batch
+				}
+			}
+			if i%8 == 3 {
+				for _, o := range ops { // in two steps, and some for update after all
+					_, err := tx.Stage(b.table, []byte(o.key), r.IntN(2) == 0)
+					must(t, err)
+				}
+			}
+			if i%16 == 5 {
+				must(t, tx.Execute())
+				_, err := tx.Stage(b.table, []byte(number(12+r.IntN(3))), true)
+				must(t, err)
 			}
 			must(t, tx.Execute())
 			for _, o := range ops {
@@ -58,6 +82,9 @@ func TestStraight(t *testing.T) {
 				}
 			}
 			must(t, tx.Commit())
+		}
+		if (built < 3) != roundabout {
+			t.Errorf("requests of up to %d items were built when they were staged", built)
 		}
 		return b.blades(), *tx.Phases()
 	}

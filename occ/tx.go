@@ -169,6 +169,7 @@ const (
 // state is what Begin sets back.
 type state struct {
 	fetched int // items[:fetched] have been executed
+	built   int // the requests of so many items behind these are in the batch: see aheadLine; -1: they were, and are not valid any more
 	writes  int
 	inserts int // staged items of Insert that have not been executed
 	valid   bool
@@ -180,8 +181,9 @@ type state struct {
 	linked  bool     // the transaction has linked a block
 	late    bool     // an item was written that was not locked
 	far     bool     // blocks are loaded before they are asked for
-	homes   bladeSet // of the primaries of what is written, once that is sealed
+	homes   bladeSet // of the primaries of what is written, once that is sealed, or by putLine
 	behind  bladeSet // of the backups
+	spreads int      // of so many writes, homes and behind have the blades
 	busy    bool     // from Begin until the last background request is posted
 	// concluded: it is committed, and what is left of it is in its log.
 	concluded bool
@@ -418,7 +420,9 @@ func (tx *Tx) Stage(t *Table, key []byte, update bool) (int, error) {
 	items := tx.items
 	for i := range items {
 		if it := &items[i]; it.short == k && it.is(t, k) {
-			it.update = it.update || update && i >= tx.fetched
+			if update && i >= tx.fetched {
+				tx.toUpdate(it)
+			}
 			return i, nil
 		}
 	}
@@ -428,8 +432,16 @@ func (tx *Tx) Stage(t *Table, key []byte, update bool) (int, error) {
 	it := &items[n]
 	it.short, it.klen = k, 8
 	it.fresh(t, update)
-	tx.ahead(it)
+	tx.aheadLine(it, n)
 	return n, nil
+}
+
+// toUpdate makes a staged item one that is locked when it is fetched.
+func (tx *Tx) toUpdate(it *item) {
+	if !it.update {
+		it.update = true
+		tx.unbuild()
+	}
 }
 
 // fresh sets the fields of an item that has been staged, but for its key.
@@ -444,7 +456,7 @@ func (it *item) fresh(t *Table, update bool) {
 func (tx *Tx) stageAny(t *Table, key []byte, update bool) (int, error) {
 	if i := tx.find(t, key); i >= 0 {
 		if update && i >= tx.fetched {
-			tx.items[i].update = true
+			tx.toUpdate(&tx.items[i])
 		}
 		return i, nil
 	}
@@ -750,7 +762,7 @@ func (tx *Tx) setImage(i int, w write, value []byte) error {
 	it.val, it.vlen = tx.logAt+uint32(it.w)+uint32(record.ValueAt(int(it.klen), len(value))), uint32(len(value))
 	it.has = w == writePut
 	if i >= tx.fetched {
-		it.update = true
+		tx.toUpdate(it)
 	}
 	return nil
 }

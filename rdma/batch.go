@@ -150,6 +150,27 @@ func (b *Batch) Count(op Op, n int, bytes, blades uint64) {
 // BladeBit is the bit of a blade for Batch.Count.
 func BladeBit(b BladeID) uint64 { return 1 << (b & 63) }
 
+// LockRead appends a masked compare-and-swap of the word at guard bytes behind a, as
+// MaskedCAS does, and a READ of n bytes at a into the arena at local. It returns the index
+// of the first.
+func (b *Batch) LockRead(a RemoteAddr, guard, compare, swap uint64, masks, local, n uint32) int {
+	i := len(b.wrs)
+	if i+2 > cap(b.wrs) {
+		return b.grown().LockRead(a, guard, compare, swap, masks, local, n)
+	}
+	b.wrs = b.wrs[:i+2]
+	two := (*[2]WR)(b.wrs[i:])
+	two[0].Op, two[0].Flags, two[0].Blade, two[0].Key = OpMaskedCAS, 0, a.Blade, a.Key
+	two[0].Off, two[0].Local, two[0].Len = a.Off+guard, masks, 8
+	two[0].Cmp, two[0].Swap = compare, swap
+	two[1].set(OpRead, a, local, n)
+	b.tally.ops += 1<<(OpMaskedCAS*opBits) + 1<<(OpRead*opBits)
+	b.tally.blades |= 1 << (a.Blade & 63)
+	b.tally.read += uint64(n)
+	b.tally.write += 8
+	return i
+}
+
 // SetRead makes w a READ of n bytes at a into the arena at local.
 func (w *WR) SetRead(a RemoteAddr, local, n uint32) { w.set(OpRead, a, local, n) }
 

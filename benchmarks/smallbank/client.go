@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"math/bits"
 
 	"txnode/benchmarks/workload"
 )
@@ -68,19 +69,19 @@ func (c *client) Next() int {
 // Draw implements workload.Client.
 func (c *client) Draw(typ int) {
 	c.typ = typ
-	n := c.driver.options.Accounts
+	n, hot := c.driver.options.Accounts, c.driver.options.HotAccounts
 	if c.rng.Chance(c.driver.hot) {
-		n = c.driver.options.HotAccounts
+		n = hot
 	}
-	c.a = uint64(c.rng.Intn(n))
-	if typ == Amalgamate || typ == SendPayment {
-		// Uniform over the n-1 others, without drawing again.
-		c.b = uint64(c.rng.Intn(n - 1))
-		if c.b >= c.a {
-			c.b++
-		}
-	}
+	a := uint64(c.rng.Intn(n))
+	// Uniform over the n-1 others, without drawing again.
+	b := uint64(c.rng.IntnIf(n-1, uint64(customers[typ]-1)))
+	_, below := bits.Sub64(b, a, 0)
+	c.a, c.b = a, b+1-below
 }
+
+// customers is how many customers a transaction has.
+var customers = [NumTypes]uint8{Amalgamate: 2, Balance: 1, DepositChecking: 1, SendPayment: 2, TransactSaving: 1, WriteCheck: 1}
 
 // Run implements workload.Client.
 func (c *client) Run(ctx context.Context) (workload.Outcome, error) {

@@ -3,6 +3,7 @@ package workload
 import (
 	"fmt"
 	"math"
+	"math/bits"
 )
 
 // Mix draws transaction types with given percentages. It is immutable and may
@@ -45,13 +46,14 @@ func NewMix(percent []float64) Mix {
 	return Mix{below}
 }
 
-// Draw returns a type.
+// Draw returns a type: the number of bounds that the bits drawn are not below. It is
+// counted without a branch, which could not be predicted.
 func (m Mix) Draw(r *Rand) int {
 	x := r.Uint64() >> 1
-	for t, b := range m.below {
-		if x < b {
-			return t
-		}
+	t := uint64(len(m.below))
+	for _, b := range m.below {
+		_, below := bits.Sub64(x, b, 0)
+		t -= below
 	}
-	return len(m.below) - 1
+	return int(t)
 }

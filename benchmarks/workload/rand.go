@@ -38,6 +38,15 @@ func (r *Rand) Intn(n int) int {
 	return int(hi)
 }
 
+// IntnIf is Intn if take is 1. If it is 0, nothing is drawn, and what is returned means
+// nothing. It is for draws of which nothing else foretells whether they are needed: it
+// has no branch.
+func (r *Rand) IntnIf(n int, take uint64) int {
+	hi, _ := bits.Mul64(mix64(r.state+r.gamma), uint64(n))
+	r.state += r.gamma & -take
+	return int(hi)
+}
+
 // Bits32 returns 32 random bits.
 func (r *Rand) Bits32() uint32 { return uint32(r.Uint64() >> 32) }
 

@@ -155,12 +155,20 @@ func (r *Runs) Lookup(table uint16, key uint64) (memory.Addr, memory.Class, bool
 	}
 	h, i := runOf(table, key)
 	t := r.tab.Load()
-	l, w := t.line(h)
-	for range ways / entryWords {
-		if e := load(l, w); e.keys>>i&1 != 0 && e.of(h) {
-			return e.at(i), e.class(), true
-		}
-		w = (w + entryWords) % ways
+	// The entry that the run prefers, which mostly is its own, is looked at without a call.
+	w := h/groupRuns&t.mask*pageWords + h%groupRuns*(ways/2)
+	e := (*[entryWords]uint64)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(t.words)), w*8))
+	keys := atomic.LoadUint64(&e[1])
+	if x := (runEntry{atomic.LoadUint64(&e[0]), keys}); keys>>i&1 != 0 && x.of(h) {
+		return x.at(i), x.class(), true
+	}
+	return t.elsewhere(h, i)
+}
+
+// elsewhere is Lookup in the other entries of the line, and in the table before.
+func (t *runTable) elsewhere(h, i uint64) (memory.Addr, memory.Class, bool) {
+	if a, class, ok := t.lookup(h, i); ok {
+		return a, class, ok
 	}
 	if o := t.older.Load(); o != nil {
 		return o.lookup(h, i)
