@@ -120,6 +120,7 @@ func (f *Fabric) stopThread(p *port, pr *proc) {
 		p.deadAt = pr.clock
 	}
 	p.deactivate()
+	f.freeze(p)
 	if pr == nil || pr.yield == nil {
 		return
 	}
@@ -128,6 +129,22 @@ func (f *Fabric) stopThread(p *port, pr *proc) {
 		if o.proc == pr && !o.gone {
 			o.dead, o.gone, o.deadAt = true, true, p.deadAt
 			o.deactivate()
+			f.freeze(o)
+		}
+	}
+}
+
+// freeze keeps what the requests of a stopped thread need of its arena: what its code
+// does there while it is unwound, a process that stops does not do.
+func (f *Fabric) freeze(p *port) {
+	for _, g := range f.groups.all {
+		if g.p != p {
+			continue
+		}
+		for i := range g.verbs {
+			if v := &g.verbs[i]; v.state != verbDone {
+				f.keep(p, v)
+			}
 		}
 	}
 }
