@@ -76,7 +76,8 @@ func NewSweeper(o Options) *Sweeper {
 }
 
 // Step does the next part of the sweep: an index, or a few hundred blocks or slots. done: that
-// was all. After an error the same part may be tried again.
+// was all. After an error it may be tried again; when a change of an index was in the way,
+// from the beginning.
 func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 	if !s.begun {
 		s.generation, _ = s.o.Space.Unswept()
@@ -97,16 +98,25 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 		return false, nil
 	}
 	more, err := s.blocks(c)
+	// Now that locks of nobody's, which may be those of placeholders, are resolved.
+	if !more && err == nil && s.o.Space.Hollow() && !mutant.SlotsNotScoured {
+		more, err = s.slots(c)
+	}
+	if errors.Is(err, index.ErrBusy) { // perhaps of somebody who has died since the indexes were recovered
+		s.restart()
+	}
 	if more || err != nil {
 		return false, err
 	}
-	// Now that locks of nobody's, which may be those of placeholders, are resolved.
-	if s.o.Space.Hollow() && !mutant.SlotsNotScoured {
-		if more, err := s.slots(c); more || err != nil {
-			return false, err
-		}
-	}
 	return true, s.o.Space.Swept(s.generation)
+}
+
+// restart begins the sweep anew: indexes first, without what dead coordinators have left
+// behind in them since.
+func (s *Sweeper) restart() {
+	done := s.Report
+	*s = *NewSweeper(s.o)
+	s.Report = done
 }
 
 // slots looks at the next slots. more: there are others.

@@ -134,13 +134,21 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 	if img.Meta().State() != record.Absent {
 		return u.now(u.cas(v, a, g, record.FreeAt(img.Version())))
 	}
+	mine := g
 	if u.o.By != 0 { // others may be at it
-		mine := record.HeldBy(u.o.holder())
+		mine = record.HeldBy(u.o.holder())
 		if ok, err := u.cas(v, a, g, mine); !ok || err != nil {
 			return UnlockedNot, err
 		}
 	}
 	if err := u.reclaim(v, a, img); err != nil {
+		// Nobody takes it over from somebody alive: it is left to whoever comes next, as it was
+		// found. If that fails, too, the session is broken, and another one by then.
+		if mine != g {
+			if _, e := u.cas(v, a, mine, g); e != nil {
+				err = e
+			}
+		}
 		return UnlockedNot, err
 	}
 	return UnlockedNow, nil
