@@ -178,10 +178,16 @@ func (db *DB) declareDead(c *rdma.Coro, b rdma.BladeID, noticed int64) error {
 	if errors.Is(err, memory.ErrDown) {
 		return nil
 	}
+	if err != nil && x.Promoted == 0 {
+		return err // it has not come to that
+	}
 	x.Decided = c.Thread().Now()
 	x.Finished, x.Undone = rep.Finished, len(rep.Aborted)
 	f := &db.failover
 	f.mu.Lock()
+	if db.space.View().Up(b) { // somebody has taken it in again since, who found no outage to note it at
+		x.Back = x.Decided
+	}
 	if f.outages = append(f.outages, x); len(f.outages) > maxOutages {
 		f.outages = f.outages[1:]
 	}
