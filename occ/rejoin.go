@@ -330,24 +330,29 @@ func (s *Session) settleOld(c *rdma.Coro, old uint32) (own bool, err error) {
 func (s *Session) releaseOld(c *rdma.Coro, own bool) error {
 	o := s.Recovery()
 	for _, tx := range s.txs {
+		verdict, _ := s.eng.space.Verdict(tx.id.Coordinator())
+		committed := verdict.Of(tx.id.Seq()) == memory.OutcomeCommitted
 		for i := range tx.items {
 			it := &tx.items[i]
 			if it.addr == 0 || tx.concluded || tx.id.Coordinator() == s.coord.ID || !it.update && !it.locked && !it.inserted && it.from == 0 {
 				continue
 			}
-			fresh := it.inserted || it.from != 0 // the block was the session's alone
+			fresh := it.inserted || it.from != 0
 			s.torn = s.torn || fresh
 			free, err := recovery.Unlock(c, o, it.addr)
 			if err != nil {
 				return err
 			}
-			if it.inserted && free == recovery.UnlockedUnused {
+			// The block was the session's alone, unless the transaction has taken effect: then
+			// it is free because somebody has deleted the record since, and has it now.
+			unused := free == recovery.UnlockedUnused && (!committed || mutant.BlockOfCommitted)
+			if it.inserted && unused {
 				// Its placeholder may have died with a blade, and its slot not.
 				if err := recovery.Unlink(c, o, it.table.ID, it.key(), it.addr); err != nil {
 					return err
 				}
 			}
-			if fresh && own && free == recovery.UnlockedUnused {
+			if fresh && own && unused {
 				s.alloc.Free(it.addr, it.class)
 			}
 			it.addr = 0

@@ -26,6 +26,7 @@ const (
 	AbortChangesVersion        = false
 	LogSpaceBeforeRelease      = false
 	LogSpaceOfUnknown          = false
+	BlockOfCommitted           = false
 	RingOverlap                = false
 	KeepUnwrittenLocks         = false
 	GuardBeforeBody            = false

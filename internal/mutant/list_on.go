@@ -46,6 +46,8 @@ var (
 		"The log space of a transaction is given back while its locks are still being released.")
 	LogSpaceOfUnknown = mutation("log-space-of-unknown",
 		"A broken session goes on writing its log, over the records of transactions whose outcome nobody knows yet.")
+	BlockOfCommitted = mutation("block-of-committed",
+		"A session that rejoins takes back the block of its insert when it is free, although the insert had taken effect and somebody else has deleted the record since.")
 	RingOverlap = mutation("ring-overlap",
 		"The log ring does not look at what is in use: a record is overwritten while its transaction is under way.")
 	KeepUnwrittenLocks = mutation("keep-unwritten-locks",
