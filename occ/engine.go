@@ -91,6 +91,7 @@ type Engine struct {
 	cache   *addrcache.Cache
 	runs    *addrcache.Runs
 	opts    Options
+	farRuns int           // see Session.far
 	readers atomic.Uint32 // sessions that have no coordinator, since the space is read-only
 	tap     atomic.Pointer[Tap]
 	taps    atomic.Uint32 // how often one was attached or detached; odd: one is attached
@@ -109,7 +110,7 @@ func NewEngine(space *memory.Space, o Options) *Engine {
 	if o.ReclaimAfter == 0 {
 		o.ReclaimAfter = 16384
 	}
-	e := &Engine{space: space, cache: addrcache.New(o.CacheBytes), runs: addrcache.NewRuns(o.CacheBytes), opts: o, sessions: map[*Session]uint32{}}
+	e := &Engine{space: space, cache: addrcache.New(o.CacheBytes), runs: addrcache.NewRuns(o.CacheBytes), opts: o, farRuns: farRuns, sessions: map[*Session]uint32{}}
 	if o.Flush == FlushDurable {
 		e.durable.generation.Store(space.Checkpoint())
 		e.durable.covered.Store(space.Checkpoint())

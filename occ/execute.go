@@ -49,6 +49,9 @@ func (tx *Tx) Execute() error {
 	if err := c.Do(b); err != nil {
 		return tx.s.fail(err)
 	}
+	if tx.expecting > 0 {
+		tx.loadExpected()
+	}
 	done, unlocked := tx.acceptLines(items[:n])
 	if done < len(items) {
 		k, err := tx.goOn(items[done:])

@@ -21,3 +21,9 @@ func (tx *Tx) Built() int { return tx.built }
 
 // Roundabout keeps the session's transactions from the straight path.
 func (s *Session) Roundabout() { s.plain, s.straight = false, false }
+
+// Far makes transactions load blocks before they are asked for, however few there are.
+func (e *Engine) Far() { e.farRuns = 0 }
+
+// Expecting is how many keys are expected whose blocks are not on their way yet.
+func (tx *Tx) Expecting() int { return tx.expecting }

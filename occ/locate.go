@@ -28,7 +28,7 @@ const (
 
 // far reports whether it pays to load blocks before they are asked for.
 func (s *Session) far() bool {
-	return s.thread.Touches() && (s.eng.runs.Bytes() >= farRuns || s.eng.cache.Bytes() >= farCache)
+	return s.thread.Touches() && (s.eng.runs.Bytes() >= s.eng.farRuns || s.eng.cache.Bytes() >= farCache)
 }
 
 // aheadLine is ahead for an 8-byte key. If its block is known, of one line, and the
@@ -108,12 +108,14 @@ func (tx *Tx) locate(it *item) {
 
 // touch begins to load the block of an item, where the blades are memory of this
 // machine: on the backups too, if it will be written.
-func (tx *Tx) touch(it *item) {
-	t, n := tx.s.thread, readLen(it.class)
-	t.Touch(tx.view.At(it.addr, 0), n, it.update)
-	if it.update {
-		for k := 1; k < tx.view.Written(it.addr); k++ {
-			t.Touch(tx.view.At(it.addr, k), n, true)
+func (tx *Tx) touch(it *item) { tx.touchBlock(it.addr, it.class, it.update) }
+
+func (tx *Tx) touchBlock(a memory.Addr, class memory.Class, update bool) {
+	t, n := tx.s.thread, readLen(class)
+	t.Touch(tx.view.At(a, 0), n, update)
+	if update {
+		for k := 1; k < tx.view.Written(a); k++ {
+			t.Touch(tx.view.At(a, k), n, true)
 		}
 	}
 }

@@ -221,6 +221,9 @@ type Tx struct {
 	met    meeting     // what the last conflict was with
 	hollow memory.Addr // a block that is free, and a slot led to it
 
+	expected  [maxExpected]expected // of these, the first expecting: see Expect
+	expecting int
+
 	phases [NumPhases]rdma.Counters
 	aborts [NumAbortReasons]uint64
 	hist   *history.Session

@@ -42,6 +42,13 @@ func (r *RawTable) Stage(tx *Tx, key []byte, m Mode) error {
 	return err
 }
 
+// Expect is [Table.Expect].
+func (r *RawTable) Expect(w *Worker, key []byte, m Mode) {
+	if w.db == r.db {
+		w.o.Expect(r.t, key, m == ForUpdate)
+	}
+}
+
 // StageAll is Stage of several keys.
 func (r *RawTable) StageAll(tx *Tx, m Mode, keys ...[]byte) error {
 	for _, k := range keys {

@@ -26,6 +26,19 @@ func (t *Table[K, V]) Stage(tx *Tx, k K, m Mode) error {
 	return err
 }
 
+// Expect tells that the transaction which the worker runs after the next one, or after the
+// one that it is in, will use k: what says where it is, and then the record, are loaded
+// meanwhile, as far as blades are memory of this machine and tables are too large for its
+// caches; else it does nothing ([Worker.Expects]). It is a hint for programs that have
+// the next request at hand while they execute one: nothing is locked, read or counted.
+func (t *Table[K, V]) Expect(w *Worker, k K, m Mode) {
+	if w.db != t.db || !w.o.Expects() {
+		return
+	}
+	w.keyBuf = t.key.Append(w.keyBuf[:0], k)
+	w.o.Expect(t.t, w.keyBuf, m == ForUpdate)
+}
+
 // StageAll is Stage of several keys.
 func (t *Table[K, V]) StageAll(tx *Tx, m Mode, keys ...K) error {
 	for _, k := range keys {

@@ -369,6 +369,9 @@ const maintainEvery = 64
 // the thread run.
 func (w *Worker) Sleep(d int64) { w.coro.Sleep(d) }
 
+// Expects reports whether [Table.Expect] does anything for this worker at present.
+func (w *Worker) Expects() bool { return w.o.Expects() }
+
 // Now is the fabric's clock in nanoseconds.
 func (w *Worker) Now() int64 { return w.thread.Now() }
 

@@ -25,6 +25,7 @@ var (
 	_ workload.Recorder     = (*Store)(nil)
 	_ workload.PhaseCounter = (*worker)(nil)
 	_ workload.Sleeper      = (*worker)(nil)
+	_ workload.Expecter     = (*worker)(nil)
 )
 
 // Open opens a database with the engine's options.
@@ -116,6 +117,15 @@ func (w *worker) Sleep(ns int64) {
 		w.w.Sleep(ns)
 	}
 }
+
+func (w *worker) Expects() bool { return w.w.Expects() }
+
+func (w *worker) Expect(table int, key uint64, mode workload.Mode) {
+	w.s.tables[table].Expect(w.w, w.tx.k(key), modes[mode])
+}
+
+// modes maps the workload's modes to the engine's.
+var modes = [...]txn.Mode{workload.Read: txn.ForRead, workload.Update: txn.ForUpdate}
 
 // reasons maps the engine's abort reasons to the workload's.
 var reasons = [occ.NumAbortReasons]workload.AbortReason{

@@ -40,15 +40,25 @@ type client struct {
 	rng    workload.Rand
 	run    [NumTypes]func(workload.Tx) error
 
-	typ   int
-	a, b  uint64 // the customers drawn; b of types that have two
+	drawn
+	expecter workload.Expecter // nil: the worker is none
+	next     drawn             // what comes after drawn, if it is known
+	known    bool
+
 	flow  flow   // of the current attempt
 	total Money  // what Balance has found
 	value []byte // the record to put; the padding stays
 }
 
+// drawn is a transaction.
+type drawn struct {
+	typ  int
+	a, b uint64 // the customers; b of types that have two
+}
+
 func newClient(d *Driver, l *ledger, rng workload.Rand, w workload.Worker) *client {
 	c := &client{worker: w, driver: d, ledger: l, rng: rng, value: d.newRecord(0)}
+	c.expecter, _ = w.(workload.Expecter)
 	c.run = [NumTypes]func(workload.Tx) error{
 		Amalgamate:      c.amalgamate,
 		Balance:         c.balance,
@@ -60,10 +70,49 @@ func newClient(d *Driver, l *ledger, rng workload.Rand, w workload.Worker) *clie
 	return c
 }
 
-// Next implements workload.Client.
+// Next implements workload.Client. It draws a transaction ahead for a worker that expects
+// what comes next.
 func (c *client) Next() int {
-	c.Draw(c.driver.mix.Draw(&c.rng))
+	switch {
+	case c.expecter != nil && c.expecter.Expects():
+		c.expect()
+	case c.known:
+		c.drawn, c.known = c.next, false
+	default:
+		c.Draw(c.driver.mix.Draw(&c.rng))
+	}
 	return c.typ
+}
+
+// expect draws what comes after the next transaction, which it draws, too, if nobody has
+// yet, and tells the worker about it.
+func (c *client) expect() {
+	if !c.known {
+		c.Draw(c.driver.mix.Draw(&c.rng))
+		c.next, c.known = c.drawn, true
+	}
+	c.Draw(c.driver.mix.Draw(&c.rng))
+	c.next, c.drawn = c.drawn, c.next
+	n, w := &c.next, c.expecter
+	switch n.typ {
+	case Amalgamate:
+		w.Expect(Savings, n.a, workload.Update)
+		w.Expect(Checking, n.a, workload.Update)
+		w.Expect(Checking, n.b, workload.Update)
+	case Balance:
+		w.Expect(Savings, n.a, workload.Read)
+		w.Expect(Checking, n.a, workload.Read)
+	case DepositChecking:
+		w.Expect(Checking, n.a, workload.Update)
+	case SendPayment:
+		w.Expect(Checking, n.a, workload.Update)
+		w.Expect(Checking, n.b, workload.Update)
+	case TransactSaving:
+		w.Expect(Savings, n.a, workload.Update)
+	case WriteCheck:
+		w.Expect(Savings, n.a, workload.Read)
+		w.Expect(Checking, n.a, workload.Update)
+	}
 }
 
 // Draw implements workload.Client.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -270,5 +271,55 @@ func TestSequencesDependOnSeedAndClient(t *testing.T) {
 	}
 	if draw(1, 1) == draw(2, 1) || draw(1, 1) == draw(1, 2) || draw(1, 2) == draw(2, 1) {
 		t.Error("another client or seed draws the same")
+	}
+}
+
+// clairvoyant is a worker that expects keys, and collects them.
+type clairvoyant struct {
+	trivial
+	off    bool
+	told   []string // of the transaction after the next one
+	staged []string
+}
+
+func (w *clairvoyant) Expects() bool { return !w.off }
+func (w *clairvoyant) Expect(table int, key uint64, m workload.Mode) {
+	w.told = append(w.told, fmt.Sprint(table, key, m))
+}
+
+func (w *clairvoyant) Stage(table int, key uint64, m workload.Mode) {
+	w.staged = append(w.staged, fmt.Sprint(table, key, m))
+}
+func (w *clairvoyant) Update(_ context.Context, fn func(workload.Tx) error) error { return fn(w) }
+func (w *clairvoyant) View(_ context.Context, fn func(workload.Tx) error) error   { return fn(w) }
+
+// TestExpect: a worker that expects keys is told before each transaction what exactly the
+// one after it will announce; and it gets the transactions that any other worker gets.
+func TestExpect(t *testing.T) {
+	d := newDriver(t, nil)
+	plain, w := d.NewClient(0, 1, &trivial{}).(*client), &clairvoyant{off: true}
+	c := d.NewClient(0, 1, w).(*client)
+	want, types := []string(nil), map[int]bool{}
+	for i := range 300 {
+		w.off = i < 3 || i >= 200 && i < 210 // the tables grow; and as if they had shrunk
+		w.told = nil
+		if typ := c.Next(); typ != plain.Next() || c.drawn != plain.drawn {
+			t.Fatalf("transaction %d is %+v, another worker gets %+v", i, c.drawn, plain.drawn)
+		}
+		w.staged = nil
+		if _, err := c.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if want != nil && !slices.Equal(want, w.staged) {
+			t.Fatalf("transaction %d announces %v, expected was %v", i, w.staged, want)
+		}
+		if (w.told == nil) != w.off {
+			t.Fatalf("transaction %d: the worker was told %v", i, w.told)
+		}
+		want = w.told
+		types[c.typ] = true
+	}
+	if len(types) != NumTypes {
+		t.Errorf("only types %v were drawn", types)
 	}
 }

@@ -14,6 +14,17 @@ type Sleeper interface {
 	Sleep(ns int64)
 }
 
+// Expecter is a [Worker] that loads what the transaction after the next one needs while
+// that runs. A client that draws one transaction ahead tells it so, as a server does that
+// has the next request at hand while it executes one.
+type Expecter interface {
+	// Expects reports whether Expect does anything at present: mostly, data that does
+	// not fit the processor's caches.
+	Expects() bool
+	// Expect tells that the transaction after the next one will use a key. It is a hint.
+	Expect(table int, key uint64, mode Mode)
+}
+
 // Phase is a part of a transaction, in the order in which a commit protocol
 // goes through them.
 type Phase uint8

@@ -165,6 +165,18 @@ func (r *Runs) Lookup(table uint16, key uint64) (memory.Addr, memory.Class, bool
 	return t.elsewhere(h, i)
 }
 
+// Prefetch starts to load the line that Lookup of the key will read, and reports whether
+// it will read one.
+func (r *Runs) Prefetch(table uint16, key uint64) bool {
+	if r.score[table%scores].Load() <= 0 {
+		return false
+	}
+	h, _ := runOf(table, key)
+	l, _ := r.tab.Load().line(h)
+	prefetch(l)
+	return true
+}
+
 // elsewhere is Lookup in the other entries of the line, and in the table before.
 func (t *runTable) elsewhere(h, i uint64) (memory.Addr, memory.Class, bool) {
 	if a, class, ok := t.lookup(h, i); ok {

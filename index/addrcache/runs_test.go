@@ -165,6 +165,9 @@ func TestRunsOff(t *testing.T) {
 	if r.Store(0, 7, 0, 0) || r.Store(0, 7, 65, 0) || r.Store(0, 7, 1<<48, 0) || r.Store(0, 7, 64, 64) {
 		t.Fatal("an impossible block was stored")
 	}
+	if !r.Prefetch(0, 7) || r.Prefetch(1, 7) {
+		t.Fatal("only table 0 has runs")
+	}
 }
 
 // TestRunsConcurrent: whatever several clients leave, an answer is an address and a class.
@@ -209,6 +212,7 @@ func TestRunsAllocNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() {
 		k++
 		r.Store(0, k, inOrder(0, k), 0)
+		r.Prefetch(0, k)
 		r.Lookup(0, k)
 		r.Drop(0, k-1, inOrder(0, k-1))
 	}); n != 0 {
