@@ -108,6 +108,12 @@ func open(path string, readOnly bool) (db *bolt.DB, err error) {
 			return f, err
 		},
 	})
+	if err == nil {
+		if err = check(file, db); err != nil {
+			err = errors.Join(err, db.Close())
+			db = nil
+		}
+	}
 	switch {
 	case err == nil:
 		return db, nil
@@ -118,6 +124,15 @@ func open(path string, readOnly bool) (db *bolt.DB, err error) {
 	default:
 		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 	}
+}
+
+// check looks at the structure of an open file, whose lock is held.
+func check(file *os.File, db *bolt.DB) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	return checkPages(file, info.Size(), db.Info().PageSize)
 }
 
 // guard turns panics, and faults on pages of a file that is shorter than it

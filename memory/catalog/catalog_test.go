@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -230,4 +231,65 @@ func TestDamage(t *testing.T) {
 		t.Errorf("%d harmless, %d noticed", harmless, noticed)
 	}
 	t.Logf("%d harmless, %d noticed, of a file of %d bytes", harmless, noticed, len(good))
+}
+
+// TestDamagedStructure changes each bit of what bbolt believes without looking: a
+// damaged meta page, in whose place it takes the one of the commit before, and the list
+// of free pages. Entries have checksums of their own.
+func TestDamagedStructure(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "c.db")
+	c := openBolt(t, path)
+	_, rev, _ := c.Load()
+	for round := range 4 {
+		var err error
+		if rev, err = c.Apply(rev, []memory.Entry{{Key: "key", Value: make([]byte, 9000*round+1)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	word := func(at int) int { return int(binary.NativeEndian.Uint64(good[at:])) }
+	size := int(binary.NativeEndian.Uint32(good[16+8:]))
+	newest := 16
+	if word(16+size+48) > word(16+48) {
+		newest += size
+	}
+	list := word(newest+32) * size
+	free := int(binary.NativeEndian.Uint16(good[list+10:]))
+	if free == 0 {
+		t.Fatal("no page is free")
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, part := range []struct{ from, to int }{{16, 16 + 64}, {size + 16, size + 16 + 64}, {list, list + 16 + free*8}} {
+		for bit := part.from * 8; bit < part.to*8; bit++ {
+			at := bit / 8
+			if _, err := f.WriteAt([]byte{good[at] ^ 1<<(bit%8)}, int64(at)); err != nil {
+				t.Fatal(err)
+			}
+			c, err := catalog.OpenBolt(path, true)
+			if err == nil {
+				err = c.Close()
+			}
+			if !errors.Is(err, catalog.ErrDamaged) {
+				t.Errorf("bit %d of byte %#x: %v", bit%8, at, err)
+			}
+			if _, err := f.WriteAt(good[at:at+1], int64(at)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c = openBolt(t, path) // as it was
+	if entries, _, err := c.Load(); err != nil || len(entries) != 1 {
+		t.Errorf("%v, %v", entries, err)
+	}
 }
