@@ -131,7 +131,7 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 	case u.o.Space.Registered(g.Owner().Coordinator()) && !mutant.StealLiveLock:
 		return UnlockedNot, nil
 	}
-	if img.Meta().State() != record.Absent {
+	if img.Meta().State() != record.Absent && !halfFree(img, a) {
 		return u.now(u.cas(v, a, g, record.FreeAt(img.Version())))
 	}
 	mine := g
@@ -152,6 +152,14 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 		return UnlockedNot, err
 	}
 	return UnlockedNow, nil
+}
+
+// halfFree reports whether a block's line, whose guard is held, says that the block is
+// free in its first words, and not in the others: its owner was killed in the middle of the
+// WRITE that frees it, after it had been unlinked.
+func halfFree(line record.Image, a memory.Addr) bool {
+	_, err := line.Check(a)
+	return line.Meta().State() == record.Free && err != nil
 }
 
 func (u *unlocker) now(ok bool, err error) (Unlocked, error) {
@@ -181,7 +189,7 @@ func (u *unlocker) read(v *memory.View, a memory.Addr) (record.Image, error) {
 	}
 }
 
-// reclaim unlinks a block in state absent, whose lock is ours, and frees it.
+// reclaim unlinks a block in state absent, or half free, whose lock is ours, and frees it.
 func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) error {
 	m, t := img.Meta(), u.c.Thread()
 	if _, err := img.Check(a); err == nil { // else it was being written, and never linked
