@@ -86,6 +86,9 @@ func (s *Space) areas(e CoordinatorEntry) Coordinator {
 	used := l.LogArea
 	if e.LogUsed != 0 {
 		used = min(used, e.LogUsed)
+		if mutant.LogPartUnread && e.Recovering {
+			used = min(used, LogStep)
+		}
 	}
 	v := s.View()
 	for b := range l.Blades {
@@ -112,7 +115,7 @@ func (s *Space) NewCoordinatorUntil(until int64) (Coordinator, error) {
 	if err := s.writable(); err != nil {
 		return Coordinator{}, err
 	}
-	if s.Gated() {
+	if s.Gated() && !mutant.GateOpen {
 		return Coordinator{}, ErrGated
 	}
 	l := s.layout
@@ -159,8 +162,10 @@ func (s *Space) GrowLogs(id uint32) (Coordinator, error) {
 		return Coordinator{}, fmt.Errorf("%w: coordinator %d uses all of its log areas", ErrLayout, id)
 	}
 	e.LogUsed *= 2
-	if err := s.commit(coordinatorEntry(e)); err != nil {
-		return Coordinator{}, err
+	if !mutant.GrowUnrecorded {
+		if err := s.commit(coordinatorEntry(e)); err != nil {
+			return Coordinator{}, err
+		}
 	}
 	s.layout.Coordinators[i] = e
 	return s.areas(e), nil

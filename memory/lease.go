@@ -213,7 +213,7 @@ func (s *Space) claim(o ClaimOptions, ids []uint32) (*Claim, error) {
 				continue
 			}
 			e.Recovering, e.By, e.Until = true, o.By, until
-			e.Promoted = e.Promoted || o.Change != nil
+			e.Promoted = e.Promoted && !mutant.PromotionForgotten || o.Change != nil
 			at = append(at, i)
 		}
 		if o.Change != nil {

@@ -57,10 +57,11 @@ type Space struct {
 // another one's is left over. Safe for concurrent use.
 func (s *Space) BeginMend(table uint16) bool {
 	_, busy := s.mending.LoadOrStore(table, struct{}{})
-	if !busy {
-		s.menders.Add(1)
+	if busy && !mutant.MendTogether {
+		return false
 	}
-	return !busy
+	s.menders.Add(1)
+	return true
 }
 
 // EndMend ends what BeginMend has begun.
@@ -78,7 +79,7 @@ func (s *Space) Mending() bool { return s.menders.Load() > 0 }
 // has put there since. Safe for concurrent use.
 func (s *Space) BeginResolve(a Addr) bool {
 	_, busy := s.orphans.LoadOrStore(a, struct{}{})
-	return !busy
+	return !busy || mutant.ResolveTogether
 }
 
 // EndResolve ends what BeginResolve has begun.

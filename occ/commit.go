@@ -342,6 +342,9 @@ func (tx *Tx) commitDefault() error {
 			logs.add(x)
 		}
 	}
+	if mutant.StraightWithoutLog && straight {
+		logs = 0
+	}
 	if mutant.BackupImageBeforeLog {
 		tx.appendBackups(b)
 	}
@@ -357,6 +360,9 @@ func (tx *Tx) commitDefault() error {
 	}
 	if straight {
 		sums := tx.commitLines(b, &f.bg)
+		if mutant.StraightLogUnsealed {
+			sums = 0
+		}
 		tx.log.FinishLines(tx.entry(tx.logAt), log.Redo, tx.id, f.generation, tx.s.ahead(tx.id), sums)
 	} else {
 		tx.appendBackups(b)

@@ -214,8 +214,10 @@ func (s *Session) Chore(fn func() error) error {
 	if s.broken != nil {
 		return s.broken
 	}
-	s.chores++
-	defer func() { s.chores-- }()
+	if !mutant.ChoresUncounted {
+		s.chores++
+		defer func() { s.chores-- }()
+	}
 	return fn()
 }
 
@@ -243,7 +245,7 @@ func (s *Session) rejoin(c *rdma.Coro) error {
 	if err != nil {
 		return err
 	}
-	if len(s.asked) > 0 { // who has recovered it may not have known of them
+	if len(s.asked) > 0 && !mutant.AnswerForgotten { // who has recovered it may not have known of them
 		asked := make([]uint64, 0, len(s.asked))
 		for _, t := range s.asked {
 			if t.Coordinator() == old {
@@ -296,7 +298,7 @@ func (s *Session) settleOld(c *rdma.Coro, old uint32) (own bool, err error) {
 	for {
 		switch space.Lease(old, c.Thread().Now()) {
 		case memory.LeaseGone:
-			if !own && s.thread.Uncertain() {
+			if !own && s.thread.Uncertain() && !mutant.StayUncertain {
 				if err := space.AdvanceEpoch(nil); err != nil {
 					return false, err
 				}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/occ/recovery"
 	"txnode/rdma"
@@ -265,7 +266,7 @@ func (db *DB) answers(c *rdma.Coro, b rdma.BladeID) (bool, error) {
 	defer t.Free(buf, 8)
 	var batch rdma.Batch
 	for try := 0; ; try++ {
-		if db.space.Restarted(b) {
+		if db.space.Restarted(b) && !mutant.RestartUnnoticed {
 			return false, nil // it would answer, but not for what it had
 		}
 		if err = t.Reconnect(b); err == nil {

@@ -97,7 +97,7 @@ func bladeDies(t *testing.T, down time.Duration, o txn.Options) {
 					return
 				default:
 				}
-				a, b, fresh := i*7919%n, (i*104729+1)%n, n+uint64(g)*1_000_000+i
+				a, b, fresh := i*7919%n, (i*104729+1)%n, uint64(g+1)<<40+i
 				err := db.Update(working, func(tx *txn.Tx) error {
 					if a == b {
 						return nil
@@ -173,7 +173,7 @@ func bladeDies(t *testing.T, down time.Duration, o txn.Options) {
 		for i := uint64(g); i < uint64(g+counts[g]); i++ {
 			a, b := i*7919%n, (i*104729+1)%n
 			err := db.View(ctx, func(tx *txn.Tx) error {
-				_, err := accounts.Get(tx, n+uint64(g)*1_000_000+i)
+				_, err := accounts.Get(tx, uint64(g+1)<<40+i)
 				return err
 			})
 			if want := i%3 == 0 && a != b; (err == nil) != want {

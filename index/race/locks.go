@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/rdma"
 )
@@ -53,6 +54,9 @@ func (l *locks) abandon(err error) error {
 		return err
 	}
 	mine := l.ix.lockWord(l.c)
+	if mutant.AbandonKeepsLocks {
+		l.held = nil
+	}
 	for _, at := range l.held {
 		// Where the CAS fails, or does not reach every copy, recovery sees to that, too.
 		if _, e := l.ix.one(l.c, l.s, l.ix.space.ViewOn(l.c.Thread()), at, mine, Nobody<<16|mine&0xffff); errors.Is(e, rdma.ErrVerb) {

@@ -73,6 +73,7 @@ const (
 	UndoCommitted              = false
 	DismissLoneLog             = false
 	LogNotReplicated           = false
+	VerdictBeforeLog           = false
 	ClearBeforeFinish          = false
 	BackupNotRepaired          = false
 	PrimariesBeforeBackups     = false
@@ -80,6 +81,7 @@ const (
 	SlotNotMended              = false
 	MoveFreedTwice             = false
 	StealLiveLock              = false
+	SweepLeavesLocks           = false
 	VacateUnmarked             = false
 	VacateUndecided            = false
 	SlotsNotScoured            = false
@@ -93,4 +95,27 @@ const (
 	CheckpointDoesNotWait      = false
 	LogSpaceBeforeCheckpoint   = false
 	IgnoreGenerations          = false
+	KeyForRestarted            = false
+	RestartUnnoticed           = false
+	VacantByPrimary            = false
+	ResolveTogether            = false
+	MendTogether               = false
+	ForgetAhead                = false
+	SweepGoesOn                = false
+	AbandonKeepsLocks          = false
+	NobodyIsAlive              = false
+	LogPartUnread              = false
+	GrowUnrecorded             = false
+	GateOpen                   = false
+	StayUncertain              = false
+	ChoresUncounted            = false
+	AnswerForgotten            = false
+	AdmitUncleared             = false
+	PromotionForgotten         = false
+	StraightTrustsAddress      = false
+	StraightIgnoresHolder      = false
+	StraightReadsLocked        = false
+	StraightSkipsValidation    = false
+	StraightWithoutLog         = false
+	StraightLogUnsealed        = false
 )

@@ -140,6 +140,8 @@ var (
 		"A redo record that is not on f+1 blades is not taken for a decision, although backups may have its images.")
 	LogNotReplicated = mutation("log-not-replicated",
 		"Recovery installs images whose log record is on fewer than f+1 blades: the loss of one, and of the recoverer, halves the transaction.")
+	VerdictBeforeLog = mutation("verdict-before-log",
+		"Recovery makes it durable that a transaction is committed whose log record is on fewer than f+1 blades: with one of them, and the recoverer, it vanishes.")
 	ClearBeforeFinish = mutation("clear-before-finish",
 		"Recovery clears the logs before what they decide is in place.")
 	BackupNotRepaired = mutation("backup-not-repaired",
@@ -154,6 +156,8 @@ var (
 		"The block that a complete move has left is freed once more by recovery, although somebody may have it by then.")
 	StealLiveLock = mutation("steal-live-lock",
 		"A lock that is met is taken for an orphan although its owner is alive.")
+	SweepLeavesLocks = mutation("sweep-leaves-locks",
+		"A sweep counts as complete although somebody else was resolving a lock that it met, who may have failed.")
 	VacateUnmarked = mutation("vacate-unmarked",
 		"A slot whose block was free is emptied without a mark: the block may have been linked there again since.")
 	VacateUndecided = mutation("vacate-undecided",
@@ -180,4 +184,50 @@ var (
 		"DurabilityPower: log space is used again when its transaction is at rest, without a checkpoint.")
 	IgnoreGenerations = mutation("ignore-generations",
 		"DurabilityPower: log records from before the last checkpoint are replayed.")
+	KeyForRestarted = mutation("key-for-restarted",
+		"A blade that has restarted gets the key of the next epoch like all others: what it has lost counts as if it were there.")
+	RestartUnnoticed = mutation("restart-unnoticed",
+		"A blade that has restarted and answers counts as the one that it was, and is not declared dead.")
+	VacantByPrimary = mutation("vacant-by-primary",
+		"A slot is taken for nobody's when its block is free on the primary, whatever the other copies say.")
+	ResolveTogether = mutation("resolve-together",
+		"Two who meet an orphan lock resolve it both: the second one frees what somebody has put there since.")
+	MendTogether = mutation("mend-together",
+		"Two recover one index at the same time, under numbers that both take for left over.")
+	ForgetAhead = mutation("forget-ahead",
+		"The verdict on a coordinator forgets the ids that were drawn before its last log record: acknowledged transactions count as aborted.")
+	SweepGoesOn = mutation("sweep-goes-on",
+		"A sweep that meets a half-done change of an index goes on where it was, and never comes to the index again.")
+	AbandonKeepsLocks = mutation("abandon-keeps-locks",
+		"Who gives up a change of an index in the middle leaves its locks in its own name: nobody takes over those of somebody alive.")
+	NobodyIsAlive = mutation("nobody-is-alive",
+		"The recovery of an index does not take over locks that somebody has left who has given up.")
+	LogPartUnread = mutation("log-part-unread",
+		"Recovery reads only the first part of a log area that has grown.")
+	GrowUnrecorded = mutation("grow-unrecorded",
+		"The catalog does not learn how much of its log areas a coordinator uses.")
+	GateOpen = mutation("gate-open",
+		"Sessions begin again before everything is decided that was under way when a blade was lost.")
+	StayUncertain = mutation("stay-uncertain",
+		"Recovery keeps the epoch although a verb of the coordinator may still arrive.")
+	ChoresUncounted = mutation("chores-uncounted",
+		"A session becomes another coordinator while it recovers others in the name of the old one.")
+	AnswerForgotten = mutation("answer-forgotten",
+		"Who rejoins does not complete the verdict that somebody else has made of its transactions.")
+	AdmitUncleared = mutation("admit-uncleared",
+		"A blade is taken in again with what its memory held.")
+	PromotionForgotten = mutation("promotion-forgotten",
+		"Who recovers next does not know that a blade was lost, and with it locks.")
+	StraightTrustsAddress = mutation("straight-trusts-address",
+		"The straight path takes whatever block the address cache led to.")
+	StraightIgnoresHolder = mutation("straight-ignores-holder",
+		"The straight path takes a record for locked without looking whether the lock was free.")
+	StraightReadsLocked = mutation("straight-reads-locked",
+		"The straight path reads a record that is locked, or whose guard has another version.")
+	StraightSkipsValidation = mutation("straight-skips-validation",
+		"What the straight path has only read is not validated.")
+	StraightWithoutLog = mutation("straight-without-log",
+		"The straight path publishes without a log record.")
+	StraightLogUnsealed = mutation("straight-log-unsealed",
+		"The log record of the straight path has a checksum that leaves out its entries.")
 )

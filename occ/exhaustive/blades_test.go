@@ -3,48 +3,135 @@ package exhaustive
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
+	"txnode/index"
 	"txnode/occ/recovery"
 	"txnode/rdma"
+	"txnode/rdma/steptest"
 	"txnode/verify"
 )
 
-// loseBlade loses a blade while the victim is where it is: the blade is declared dead, and
-// all coordinators with it; everything is decided on those that are left; and then the
-// victim goes on, which does not know yet.
-func (s *stops) loseBlade(b rdma.BladeID) error {
+// What happens to a blade.
+const (
+	bladeStops   = iota // for good
+	bladeIsBack         // it restarts at once with its memory: what was not placed is lost
+	bladeIsBlank        // it restarts without
+	mishaps
+)
+
+// When whoever was at work goes on: after all is decided, with late verbs, or at once,
+// until a verb fails or nothing is left to be done.
+const (
+	goesOnLate = iota
+	goesOnFirst
+	bladeFates = 2 * mishaps
+)
+
+// mishap is something that happens to a blade.
+type mishap struct {
+	blade rdma.BladeID
+	what  int // of bladeFates: a mishap and, times mishaps, when it is noticed
+}
+
+func (m mishap) String() string { return fmt.Sprintf(" -blade %d -mishap %d", m.blade, m.what) }
+
+func (m mishap) kind() int { return m.what % mishaps }
+func (m mishap) when() int { return m.what / mishaps }
+
+// strike lets it happen.
+func (s *stops) strike(m mishap) {
+	if m.kind() == bladeStops {
+		s.f.StopBlade(m.blade)
+	} else {
+		s.f.RestartBlade(m.blade, m.kind() == bladeIsBack)
+	}
+}
+
+// failOver declares the blade dead, and all coordinators with it, and everything is
+// decided on those that are left.
+func (s *stops) failOver(m mishap) error {
+	if back := s.space.Restarted(m.blade); back != (m.kind() != bladeStops) {
+		return fmt.Errorf("whether the blade has restarted: %v", back)
+	}
+	_, err := recovery.FailOver(s.ctl.Plain(), recovery.Options{Space: s.space}, s.space.Demise(m.blade))
+	return err
+}
+
+// sweep brings everything else into order. busy: somebody is at it.
+func (s *stops) sweep() (busy bool, err error) {
+	_, err = recovery.Sweep(s.ctl.Plain(), recovery.Options{Space: s.space})
+	if errors.Is(err, index.ErrBusy) {
+		return true, nil
+	}
+	return false, err
+}
+
+// loseBlade loses a blade while the victim is where it is, or restarts it, until it is
+// taken in again and every copy is built.
+func (s *stops) loseBlade(m mishap) error {
 	s.counts.blades++
+	s.strike(m)
+	if m.when() == goesOnFirst {
+		s.toTheEnd()
+	}
 	n := len(s.victim.told)
-	s.f.StopBlade(b)
-	o := recovery.Options{Space: s.space}
-	if _, err := recovery.FailOver(s.ctl.Plain(), o, s.space.Demise(b)); err != nil {
+	if err := s.failOver(m); err != nil {
 		return err
 	}
-	if _, err := recovery.Sweep(s.ctl.Plain(), o); err != nil {
+	if _, err := s.sweep(); err != nil {
 		return err
 	}
 	if err := s.check(s.victim.told); err != nil {
 		return err
 	}
 	was := s.state()
-	for m := s.f.Moves(); len(m) > 0; m = s.f.Moves() {
-		s.f.Do(m[0])
-	}
+	s.toTheEnd()
 	if s.state() != was {
-		return errors.New("a late verb has changed something")
+		return errLate
 	}
 	if told := s.victim.told; len(told) > n && told[len(told)-1] == nil {
 		if v := s.judge(s.keys); v.content != s.states[len(told)] {
 			return fmt.Errorf("told that attempt %d has committed, but there is %s", len(told), v.content)
 		}
 	}
-	return s.refill()
+	return s.refill(m)
 }
 
-// refill builds the copies that are missing, if there are blades for them, and holds
-// them against the others.
-func (s *stops) refill() error {
+// loseBladeAgain is loseBlade in the middle of the recovery from the victim, by one who
+// goes on.
+func (s *stops) loseBladeAgain(m mishap) error {
+	s.counts.blades++
+	s.strike(m)
+	if m.when() == goesOnFirst {
+		s.toTheEnd()
+	}
+	if err := s.failOver(m); err != nil {
+		return err
+	}
+	busy, err := s.sweep()
+	s.toTheEnd()
+	if _, unswept := s.space.Unswept(); (unswept || busy) && err == nil {
+		_, err = s.sweep()
+	}
+	if err == nil {
+		err = s.check(s.victim.told)
+	}
+	if err != nil {
+		return err
+	}
+	return s.refill(m)
+}
+
+// refill takes the blade in again, if it is back, builds the copies that are missing, if
+// there are blades for them, and holds them against the others.
+func (s *stops) refill(m mishap) error {
+	if m.kind() != bladeStops {
+		if err := s.space.Admit(s.ctl.Plain(), m.blade); err != nil {
+			return fmt.Errorf("taking the blade in again: %w", err)
+		}
+	}
 	if s.space.Redundancy().Building == 0 {
 		return nil
 	}
@@ -61,42 +148,102 @@ func (s *stops) refill() error {
 	return s.check(s.victim.told)
 }
 
-// everyBlade visits the states of the victim, and loses each blade there, in a sample of
-// these cases.
-func (s *stops) everyBlade(n *sample) error {
-	s.expect()
-	return s.cuts(s.begin, func(at schedule) error {
-		for b := range rdma.BladeID(blades) {
+// everyBlade calls fn for a sample of what may happen to blades.
+func (n *sample) everyBlade(fn func(m mishap) error) error {
+	for b := range rdma.BladeID(blades) {
+		for what := range bladeFates {
 			if !n.next() {
 				continue
 			}
-			s.goTo(at)
-			if err := s.loseBlade(b); err != nil {
-				return fmt.Errorf("blade %d was lost: %w\n%s", b, err, s.replay(at, "-")+fmt.Sprintf(" -blade %d", b))
+			if err := fn(mishap{b, what}); err != nil {
+				return err
 			}
 		}
-		return nil
+	}
+	return nil
+}
+
+// blades loses blades in every state of the victim, in a sample of the cases.
+func (s *stops) blades(n *sample) error {
+	return s.cuts(s.begin, func(at schedule) error {
+		return n.everyBlade(func(m mishap) error {
+			s.goTo(at)
+			if err := s.loseBlade(m); err != nil {
+				return fmt.Errorf("%w\n%s%v", err, s.replay(at, "-"), m)
+			}
+			return nil
+		})
 	})
 }
 
-// TestBladeLost loses each blade in every state of every canonical transaction.
-func TestBladeLost(t *testing.T) {
-	var total counts
+// recoverBeside stops the victim where it is, and begins a recovery from it that goes as
+// far as it can.
+func (s *stops) recoverBeside(at schedule) {
+	s.goTo(at)
+	s.victim.run.Stop()
+	s.f.SetGrain(steptest.Verbs, true)
+	s.recorder.run = s.f.Go(func() { _ = s.recover(s.recorder, s.victim.session.Coordinator()) })
+}
+
+// bladesAgain stops the victim in a sample of its states, and loses blades in every state
+// of the recovery from it, in a sample of the cases.
+func (s *stops) bladesAgain(states, n *sample) error {
+	return s.cuts(s.begin, func(at schedule) error {
+		if !states.next() {
+			return nil
+		}
+		return s.cuts(func() { s.recoverBeside(at) }, func(again schedule) error {
+			return n.everyBlade(func(m mishap) error {
+				if err := s.again(at, again, m); err != nil {
+					return fmt.Errorf("%w\n%s%v", err, s.replay(at, again.String()), m)
+				}
+				return nil
+			})
+		})
+	})
+}
+
+// again is a case of bladesAgain.
+func (s *stops) again(at, again schedule, m mishap) error {
+	s.recoverBeside(at)
+	for _, i := range again {
+		s.f.Do(s.f.Moves()[i])
+	}
+	s.f.Moves()
+	return s.loseBladeAgain(m)
+}
+
+// oneBlade repeats the case of the flags.
+func (s *stops) oneBlade() error {
+	m := mishap{rdma.BladeID(*bladeFlag), *mishapFlag}
+	at, err := parseSchedule(*stopAt)
+	if err != nil {
+		return err
+	}
+	if *stopAgain == "-" {
+		s.goTo(at)
+		return s.loseBlade(m)
+	}
+	again, err := parseSchedule(*stopAgain)
+	if err != nil {
+		return err
+	}
+	return s.again(at, again, m)
+}
+
+// eachCanonical runs fn for every canonical transaction, with both policies and every
+// number of backups, and returns what was done.
+func eachCanonical(t *testing.T, fn func(s *stops, backups int) error) (total counts) {
 	for _, c := range configs() {
 		if c.caps != strong {
 			continue
 		}
-		n := &sample{stride: 1}
-		switch {
-		case testing.Short():
-			n.stride = 397
-		case c.backups > 1 && !*full:
-			n.stride = 97
-		}
 		t.Run(c.String(), func(t *testing.T) {
 			w := newWorld(t, c, loadStops)
-			// A tombstone that was being reclaimed stays as a block.
-			w.pardon = func(f verify.Finding) bool { return f.Kind == verify.KindOrphan }
+			// A tombstone that was being reclaimed stays as a block, or as a copy of one.
+			w.pardon = func(f verify.Finding) bool {
+				return f.Kind == verify.KindOrphan || f.Kind == verify.KindReplica && c.backups > 1 && strings.Contains(f.What, "the primary has free since")
+			}
 			w.restart()
 			w.contents = w.content(w.client(), stopKeys)
 			for _, x := range canonical {
@@ -104,17 +251,10 @@ func TestBladeLost(t *testing.T) {
 					w.t = t
 					defer w.f.End()
 					s := &stops{world: w, keys: stopKeys, ops: x.ops, grain: stopGrain()}
-					run := func() error { return s.everyBlade(n) }
+					s.expect()
+					run := func() error { return fn(s, c.backups) }
 					if *stopAt != "-" {
-						run = func() error {
-							s.expect()
-							at, err := parseSchedule(*stopAt)
-							if err != nil {
-								return err
-							}
-							s.goTo(at)
-							return s.loseBlade(rdma.BladeID(*bladeFlag))
-						}
+						run = s.oneBlade
 					}
 					if _, _, err := guarded(func() (int, bool, error) { return 0, false, run() }); err != nil {
 						t.Fatal(err)
@@ -124,5 +264,38 @@ func TestBladeLost(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("%d losses of a blade", total.blades)
+	return total
+}
+
+// TestBladeLost loses and restarts each blade in every state of every canonical
+// transaction.
+func TestBladeLost(t *testing.T) {
+	one, two := &sample{stride: 17}, &sample{stride: 797}
+	switch {
+	case *full:
+		one.stride, two.stride = 1, 1
+	case testing.Short():
+		one.stride, two.stride = 997, 997
+	}
+	total := eachCanonical(t, func(s *stops, backups int) error {
+		if backups == 1 {
+			return s.blades(one)
+		}
+		return s.blades(two)
+	})
+	t.Logf("%d losses and restarts of a blade", total.blades)
+}
+
+// TestBladeLostInRecovery stops the coordinator of every canonical transaction, and loses
+// or restarts each blade in every state of the recovery from it.
+func TestBladeLostInRecovery(t *testing.T) {
+	states, cases := &sample{stride: 67}, &sample{stride: 31}
+	switch {
+	case *full:
+		states.stride, cases.stride = 1, 7
+	case testing.Short():
+		states.stride, cases.stride = 997, 61
+	}
+	total := eachCanonical(t, func(s *stops, backups int) error { return s.bladesAgain(states, cases) })
+	t.Logf("%d losses and restarts of a blade during a recovery", total.blades)
 }

@@ -17,9 +17,10 @@ import (
 )
 
 var (
-	stopAt    = flag.String("stop", "-", "stop the coordinator here, and nowhere else, in the one case that -run selects")
-	stopAgain = flag.String("again", "-", "stop the recovery here, and nowhere else")
-	bladeFlag = flag.Int("blade", 0, "of TestBladeLost, with -stop: the blade that is lost")
+	stopAt     = flag.String("stop", "-", "stop the coordinator here, and nowhere else, in the one case that -run selects")
+	stopAgain  = flag.String("again", "-", "stop the recovery here, and nowhere else")
+	bladeFlag  = flag.Int("blade", 0, "of TestBladeLost and TestBladeLostInRecovery, with -stop: the blade that is lost")
+	mishapFlag = flag.Int("mishap", 0, "of the same: what happens to it")
 )
 
 // canonical are the transactions that are stopped, on the database of load: every type

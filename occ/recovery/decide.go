@@ -413,6 +413,9 @@ func (r *run) persist() error {
 	for _, x := range r.txs {
 		v := byID[x.Tx.Coordinator()]
 		v.Last = max(v.Last, x.Tx.Seq()+x.Ahead)
+		if mutant.ForgetAhead {
+			v.Last = max(v.Last-x.Ahead, x.Tx.Seq())
+		}
 		switch {
 		case x.Kind == log.Redo || x.state == toFinish:
 			v.Committed = append(v.Committed, x.Tx.Seq())

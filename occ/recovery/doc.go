@@ -6,11 +6,11 @@
 // why it is right.
 //
 // [Recover] is for coordinators: it claims and fences them, reads their logs,
-// decides, makes the verdicts durable, finishes or undoes, clears the logs and
-// forgets the coordinators, in this order. Whatever stops it, it is to be called
-// again, and comes to the same decisions: those are made from what only the dead
-// coordinator and the recoverers before have written, one at a time, since each of
-// them begins with a new epoch.
+// decides, replicates the logs, makes the verdicts durable, finishes or undoes,
+// clears the logs and forgets the coordinators, in this order. Whatever stops it, it
+// is to be called again, and comes to the same decisions: those are made from what
+// only the dead coordinator and the recoverers before have written, one at a time,
+// since each of them begins with a new epoch.
 //
 // When it is over, whatever else is locked by the coordinator was locked by
 // transactions without effect. [Unlock] resolves one such lock, when it is met;

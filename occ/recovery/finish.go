@@ -34,9 +34,9 @@ func (r *run) checkpoint() error {
 // finish does what was decided: for all transactions together, in steps, each
 // complete and placed before the next begins.
 func (r *run) finish() error {
-	steps := []func() error{r.replicateLogs, r.backups, r.primaries, r.moves, r.placeholders}
+	steps := []func() error{r.backups, r.primaries, r.moves, r.placeholders}
 	if mutant.PrimariesBeforeBackups {
-		steps = []func() error{r.replicateLogs, r.primaries, r.backups, r.moves, r.placeholders}
+		steps = []func() error{r.primaries, r.backups, r.moves, r.placeholders}
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -57,8 +57,9 @@ func (r *run) finish() error {
 	return nil
 }
 
-// replicateLogs brings the records of committed transactions to f+1 blades, so that
-// no stop of a recoverer together with one of a blade makes half of one vanish.
+// replicateLogs brings the records of committed transactions to f+1 blades, before the
+// catalog says of them that they are: so that no stop of a recoverer together with one of
+// a blade makes one vanish, or half of it.
 func (r *run) replicateLogs() error {
 	w := uint32(0)
 	for _, x := range r.txs {
@@ -80,7 +81,10 @@ func (r *run) replicateLogs() error {
 			want--
 		}
 	}
-	return r.flush(&w)
+	if err := r.flush(&w); err != nil {
+		return err
+	}
+	return r.fence()
 }
 
 // dirtyAlso notes that a part of a log area has to be cleared.

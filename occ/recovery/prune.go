@@ -111,6 +111,9 @@ func vacant(c *rdma.Coro, v *memory.View, blocks []memory.Addr) ([]bool, error) 
 			continue
 		}
 		copies[i] = v.Copies(a)
+		if mutant.VacantByPrimary {
+			copies[i] = min(copies[i], 1)
+		}
 		for k := range copies[i] {
 			b.Read(v.At(a, k), at(i, k), record.LineSize)
 		}

@@ -89,7 +89,7 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (Report, error) {
 			co.Until = co.Now + o.Term
 		}
 		// What failed in an attempt before, and is not uncertain, cannot arrive any more.
-		co.Stay = (rep.Attempts > 0 || o.Fenced) && !t.Uncertain()
+		co.Stay = (rep.Attempts > 0 || o.Fenced) && (!t.Uncertain() || mutant.StayUncertain)
 		if rep.Attempts == 0 {
 			co.Change = o.Change
 		}
@@ -195,9 +195,12 @@ func Run(c *rdma.Coro, o Options, claim *memory.Claim, rep *Report) error {
 	scan := counters.RoundTrips
 	rep.ScanTrips += scan
 	defer func() { rep.RoundTrips += counters.RoundTrips - scan }()
-	steps := []func() error{r.inspect, r.decide, r.persist, r.finish, r.checkpoint, r.clear}
-	if mutant.ClearBeforeFinish {
-		steps = []func() error{r.inspect, r.decide, r.persist, r.clear, r.finish, r.checkpoint}
+	steps := []func() error{r.inspect, r.decide, r.replicateLogs, r.persist, r.finish, r.checkpoint, r.clear}
+	switch {
+	case mutant.ClearBeforeFinish:
+		steps = []func() error{r.inspect, r.decide, r.replicateLogs, r.persist, r.clear, r.finish, r.checkpoint}
+	case mutant.VerdictBeforeLog:
+		steps = []func() error{r.inspect, r.decide, r.persist, r.replicateLogs, r.finish, r.checkpoint, r.clear}
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {

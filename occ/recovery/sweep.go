@@ -26,7 +26,8 @@ type SweepReport struct {
 // indexes, locks of transactions that had not come to their logs, and, when a blade
 // was lost, slots of inserts whose placeholders it had. Transactions
 // may run meanwhile. It is idempotent; when it has come to its end, the catalog no
-// longer says that the database has to be swept.
+// longer says that the database has to be swept, unless somebody else was at one of the
+// locks: he may fail, so the next sweep looks at it again.
 func Sweep(c *rdma.Coro, o Options) (SweepReport, error) {
 	s := NewSweeper(o)
 	for {
@@ -66,7 +67,8 @@ type Sweeper struct {
 	table      int // the next to be recovered
 	seg        memory.SegmentID
 	block      uint32
-	scoured    int // tables whose slots have been looked at
+	left       bool // somebody else was at a lock
+	scoured    int  // tables whose slots have been looked at
 	scourer    *race.Scourer
 }
 
@@ -102,11 +104,14 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 	if !more && err == nil && s.o.Space.Hollow() && !mutant.SlotsNotScoured {
 		more, err = s.slots(c)
 	}
-	if errors.Is(err, index.ErrBusy) { // perhaps of somebody who has died since the indexes were recovered
+	if errors.Is(err, index.ErrBusy) && !mutant.SweepGoesOn { // perhaps of somebody who has died since the indexes were recovered
 		s.restart()
 	}
 	if more || err != nil {
 		return false, err
+	}
+	if s.left && !mutant.SweepLeavesLocks {
+		return true, nil
 	}
 	return true, s.o.Space.Swept(s.generation)
 }
@@ -300,7 +305,9 @@ func (s *Sweeper) resolve(c *rdma.Coro, held []memory.Addr) error {
 		if err != nil {
 			return err
 		}
-		if ok != UnlockedNot {
+		if ok == UnlockedNot {
+			s.left = true
+		} else {
 			s.Report.Locks++
 		}
 	}

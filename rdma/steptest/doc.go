@@ -11,9 +11,9 @@
 // the latest when a READ or atomic of its queue pair, or a FLUSH, forces it.
 //
 // A client can be stopped for ever between any two moves, a request can lose its
-// completion (it takes effect, and its client is told that there was no answer), and
-// the memory can be put back to what it was, at the price of the pages that have
-// changed.
+// completion (it takes effect, and its client is told that there was no answer), a blade
+// can stop, or restart with its memory or without, and the memory can be put back to what
+// it was, at the price of the pages that have changed.
 //
 // Outside of a client the fabric is synchronous: verbs take effect when posted.
 package steptest

@@ -1,6 +1,7 @@
 package steptest
 
 import (
+	"bytes"
 	"fmt"
 	"hash/maphash"
 
@@ -34,13 +35,15 @@ const pageSize = 4096
 
 // Fabric is the fabric. It belongs to one goroutine.
 type Fabric struct {
-	o     Options
-	now   int64
-	mem   [][]byte
-	keys  []rdma.Key
-	down  []bool // blades that are stopped
-	ports []*port
-	cur   *Client
+	o    Options
+	now  int64
+	mem  [][]byte
+	keys []rdma.Key
+	down []bool // blades that are stopped
+	// restarts counts those of blades since Restore: no two have the same key.
+	restarts uint32
+	ports    []*port
+	cur      *Client
 
 	clients []*Client
 	posts   int
@@ -152,6 +155,32 @@ func (f *Fabric) StopBlade(b rdma.BladeID) {
 	}
 }
 
+// RestartBlade stops a blade and brings it back at once, with what its memory held, or
+// with all of it zero: WRITEs that are not placed are lost, its access key is one that
+// nobody knows, and requests fail on every queue pair that was made before, until it is
+// reset.
+func (f *Fabric) RestartBlade(b rdma.BladeID, memory bool) {
+	f.StopBlade(b)
+	f.down[b] = false
+	for _, p := range f.ports {
+		p.qps[b].gone = true
+	}
+	f.restarts++
+	f.keys[b] = rdma.Key(1<<31 + f.restarts)
+	if memory {
+		return
+	}
+	for at := uint64(0); at < f.o.Size; at += pageSize {
+		page := f.mem[b][at : at+pageSize]
+		if !bytes.Equal(page, blank[:]) {
+			f.touch(b, at, pageSize)
+			clear(page)
+		}
+	}
+}
+
+var blank [pageSize]byte
+
 // Close does nothing.
 func (f *Fabric) Close() error { return nil }
 
@@ -185,7 +214,7 @@ func (f *Fabric) Restore() {
 	f.dirty = f.dirty[:0]
 	copy(f.keys, f.savedKeys)
 	clear(f.down)
-	f.now, f.posts = f.savedNow, 0
+	f.now, f.posts, f.restarts = f.savedNow, 0, 0
 	for _, p := range f.ports {
 		f.spare = append(f.spare, p.arena)
 	}

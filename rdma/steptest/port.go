@@ -32,6 +32,7 @@ type queuePair struct {
 	p       *port
 	blade   rdma.BladeID
 	broken  bool
+	gone    bool // the blade has restarted since: requests fail
 	queue   []request
 	landing []landing // WRITEs that are complete and not placed
 	moved   int       // requests or halves that have been executed: names the next move
@@ -123,7 +124,7 @@ func (q *queuePair) check(w *rdma.WR) rdma.Status {
 		return rdma.StatusBadOp
 	}
 	switch {
-	case f.down[q.blade]:
+	case f.down[q.blade], q.gone:
 		return rdma.StatusNoBlade
 	case local > uint64(len(q.p.arena)):
 		return rdma.StatusLocal
@@ -303,7 +304,7 @@ func (p *port) Reset(b rdma.BladeID) error {
 	if p.f.down[b] {
 		return stoppedBlade(b)
 	}
-	p.qps[b].broken = false
+	p.qps[b].broken, p.qps[b].gone = false, false
 	return nil
 }
 

@@ -157,3 +157,43 @@ func TestStopBlade(t *testing.T) {
 		t.Errorf("restored: %v, and the memory is %v", err, f.Memory(0)[:16])
 	}
 }
+
+// TestRestartBlade: a blade that has restarted has another key, without its memory it is
+// zero, and no queue pair from before leads to it.
+func TestRestartBlade(t *testing.T) {
+	f := steptest.New(steptest.Options{Blades: 2, Size: 2 * 4096, Grain: steptest.Verbs})
+	for _, memory := range []bool{true, false} {
+		f.Restore()
+		th, err := rdma.NewThread(f, rdma.ThreadOptions{Arena: 4096})
+		if err != nil {
+			t.Fatal(err)
+		}
+		th.PutWord(0, 7)
+		write := func(key rdma.Key, off uint64) error {
+			var b rdma.Batch
+			b.Write(rdma.RemoteAddr{Key: key, Off: off}, 0, 8)
+			return th.Plain().Do(&b)
+		}
+		if err := write(100, 4096); err != nil {
+			t.Fatal(err)
+		}
+		f.RestartBlade(0, memory)
+		key := f.Blades()[0].Key
+		if got := f.Memory(0)[4096]; key == 100 || (got == 7) != memory {
+			t.Errorf("memory %v: the key is %v, and the memory %v", memory, key, got)
+		}
+		if err := write(key, 0); !errors.Is(err, rdma.ErrBladeDown) {
+			t.Errorf("on a queue pair from before: %v", err)
+		}
+		if err := errors.Join(th.Reconnect(0), write(key, 8), f.SetKey(0, 5)); err != nil || f.Memory(0)[0] != 0 || f.Memory(0)[8] != 7 {
+			t.Errorf("connected again: %v, and the memory is %v", err, f.Memory(0)[:16])
+		}
+		f.RestartBlade(0, memory)
+		if k := f.Blades()[0].Key; k == key || k == 5 {
+			t.Errorf("restarted twice, the key is %v, %v before", k, key)
+		}
+	}
+	if f.Restore(); f.Hash() != 0 || f.Blades()[0].Key != 100 {
+		t.Error("not restored")
+	}
+}

@@ -35,6 +35,7 @@ var suites = []suite{
 	{"stops, few", "occ/exhaustive", []string{"-test.run", "TestStops(WithFullLog|OnWeak)?/(default|ford)/f=1", "-test.short"}, 60, false, ""},
 	{"pairs, few", "occ/exhaustive", []string{"-test.run", "TestPairs/(default|ford)/f=1", "-test.short"}, 60, false, ""},
 	{"pairs, colliding", "occ/exhaustive", []string{"-test.run", "TestPairsOfColliding"}, 60, false, ""},
+	{"blades", "occ/exhaustive", []string{"-test.run", "TestBladeLost", "-test.short"}, 60, false, ""},
 	{"recovery", "occ/recovery", []string{"-test.run", "."}, 60, false, ""},
 	{"power", "txn/crashtest", []string{"-test.run", "TestPower", "-powers", "20"}, 60, false, "-seed %s -powers 1"},
 	{"failover", "txn", []string{"-test.run", "TestOutcome|TestLease|TestFenced|TestBladeDies"}, 60, false, ""},
