@@ -84,8 +84,9 @@ const (
 	maxFailovers = 100 // in a row
 	probePause   = int64(20_000)
 	awaitPause   = int64(10_000)
-	lookPause    = int64(50_000_000) // between two looks whether a blade is back
-	keepSteps    = 8                 // of a copier in a row
+	lookPause    = int64(50_000_000)    // between two looks whether a blade is back
+	keepSteps    = 8                    // of a copier in a row
+	keepTime     = 2 * time.Millisecond // of the goroutine in a row: where all processors are at work it waits some 10 ms for its turn
 	keeperThread = controlThread + 1
 )
 
@@ -317,6 +318,9 @@ func (db *DB) startFailover() error {
 			}
 			from := time.Now()
 			busy, err := db.keep(f.thread.Plain(), keepSteps)
+			for busy && err == nil && time.Since(from) < keepTime {
+				busy, err = db.keep(f.thread.Plain(), keepSteps)
+			}
 			if err != nil {
 				db.opts.Logger.Warn("replacing what a lost blade had has failed, and will be tried again", errField(err))
 			}
