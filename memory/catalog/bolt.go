@@ -34,8 +34,10 @@ var _ memory.Catalog = (*Bolt)(nil)
 // OpenBolt opens the catalog at path, or creates it unless readOnly. It does not
 // wait for another process to close it: ErrLocked.
 func OpenBolt(path string, readOnly bool) (*Bolt, error) {
-	_, err := os.Stat(path)
+	st, err := os.Stat(path)
 	switch {
+	case err == nil && st.Size() == 0: // bbolt would make it a new one
+		return nil, fmt.Errorf("%w: %s is empty", ErrDamaged, path)
 	case err == nil:
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("catalog: %w", err)

@@ -243,7 +243,7 @@ func (o *Options) fileSize(path string, exists bool, stored uint64, down bool) (
 	}
 	size := uint64(st.Size())
 	if exists && size < stored && !down {
-		return 0, fmt.Errorf("%w: %s has %d bytes, the catalog says %d", ErrMissing, path, size, stored)
+		return 0, fmt.Errorf("%w: %s has %d bytes, the catalog says %d: bring the whole file back, or move it away and have its copies built anew from those of the other blades (ReplaceLost; txnode check --replace-lost)", ErrMissing, path, size, stored)
 	}
 	if !exists {
 		if err := checkBlank(path); err != nil {

@@ -91,8 +91,8 @@ func (o *StoreOptions) Validate(cmd *cobra.Command) error {
 	if o.Dir == "" && cmd.Flags().Changed("dir") {
 		faults = append(faults, "--dir is empty; name a directory, or leave it out to use memory only")
 	}
-	if o.size%(64<<10) != 0 {
-		faults = append(faults, fmt.Sprintf("--blade-size is %s; it must be a multiple of 64KiB", o.size.String()))
+	if o.size%(64<<10) != 0 || o.size > 64<<40 {
+		faults = append(faults, fmt.Sprintf("--blade-size is %s; it must be a multiple of 64KiB, and at most 64TiB", o.size.String()))
 	}
 	if s := o.segment; s != 0 && (s&(s-1) != 0 || s < memory.MinSegmentSize || s > memory.MaxSegmentSize) {
 		faults = append(faults, fmt.Sprintf("--segment-size is %s; it must be a power of two from 256KiB to 64MiB", s.String()))
