@@ -12,9 +12,12 @@ import (
 // measured, in ns.
 type Failover struct {
 	Events []Event `json:"events"`
-	// The longest time without a commit.
-	GapNs   int64 `json:"longest_gap_ns"`
-	GapAtNs int64 `json:"longest_gap_at_ns"`
+	// The longest time without a commit, of the run, and of those that begin within a
+	// second of the first event.
+	GapNs      int64 `json:"longest_gap_ns"`
+	GapAtNs    int64 `json:"longest_gap_at_ns"`
+	EventGapNs int64 `json:"event_gap_ns"`
+	EventGapAt int64 `json:"event_gap_at_ns"`
 	// Rates of commits: in the two seconds before the first event, between the gap and
 	// the next event or the end, and in the last two seconds.
 	BeforePerS   float64 `json:"before_per_s"`
@@ -76,7 +79,9 @@ func failoverOf(t *runner.Timeline, elapsed time.Duration) *Failover {
 		if len(t.Events) > 1 {
 			until = t.Events[1].At
 		}
-		gap, at := t.GapIn(first, until)
+		gap, at := t.GapAfter(first, time.Second)
+		f.EventGapNs, f.EventGapAt = int64(gap), int64(at)
+		gap, at = t.GapIn(first, until)
 		f.DegradedPerS = t.PerSecond(max(first, at+gap), until)
 	}
 	return f
@@ -99,7 +104,11 @@ func (f *Failover) lines() []string {
 		}
 		out = append(out, s)
 	}
-	out = append(out, fmt.Sprintf("longest time without a commit: %s, at %s", duration(f.GapNs), at(f.GapAtNs)),
+	if len(f.Events) == 0 {
+		return append(out, "the run has ended before any was stopped")
+	}
+	out = append(out, fmt.Sprintf("no commit for %s, at %s; longest time without one in the whole run: %s, at %s",
+		duration(f.EventGapNs), at(f.EventGapAt), duration(f.GapNs), at(f.GapAtNs)),
 		fmt.Sprintf("committed per second: %s before, %s with a blade missing, %s at the end", groups(int64(f.BeforePerS)), groups(int64(f.DegradedPerS)), groups(int64(f.EndPerS))))
 	for _, o := range f.Outages {
 		out = append(out, fmt.Sprintf("blade %d: backups promoted %s after the first failed verb, transactions decided (%d finished, %d undone) after %s",

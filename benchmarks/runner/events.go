@@ -57,6 +57,17 @@ func (t *Timeline) GapIn(from, to time.Duration) (longest, at time.Duration) {
 	return longest, at
 }
 
+// GapAfter is the longest gap that begins between a moment, or shortly before it, and d
+// after it: the one that belongs to what happened then.
+func (t *Timeline) GapAfter(moment, d time.Duration) (longest, at time.Duration) {
+	const before = 10 * time.Millisecond
+	end := min(int((moment+d)/t.Bucket), len(t.Commits))
+	for end < len(t.Commits) && t.Commits[end] == 0 { // to where the last one ends
+		end++
+	}
+	return t.GapIn(moment-before, time.Duration(end+1)*t.Bucket)
+}
+
 // PerSecond is the rate of commits from one time to another.
 func (t *Timeline) PerSecond(from, to time.Duration) float64 {
 	lo, hi := max(int(from/t.Bucket), 0), min(int(to/t.Bucket), len(t.Commits))
