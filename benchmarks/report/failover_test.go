@@ -11,14 +11,14 @@ import (
 // TestGaps: the gap of what happened is not the longest of the run.
 func TestGaps(t *testing.T) {
 	const bucket = 100 * time.Microsecond
-	commits := make([]uint32, 60_000) // 6 s
+	commits := make([]uint32, 80_000) // 8 s
 	for i := range commits {
 		commits[i] = 2
 	}
 	clear(commits[20_003:20_050]) // the loss
 	clear(commits[34_000:46_000]) // something else
 	line := &runner.Timeline{Bucket: bucket, Commits: commits, Events: []runner.Happened{{Name: "blade 0 stopped", At: 2 * time.Second}}}
-	f := failoverOf(line, 6*time.Second)
+	f := failoverOf(line, 8*time.Second)
 	if f.GapNs != int64(1200*time.Millisecond) || f.GapAtNs != int64(3400*time.Millisecond) {
 		t.Errorf("longest gap %d at %d", f.GapNs, f.GapAtNs)
 	}
@@ -34,11 +34,11 @@ func TestGaps(t *testing.T) {
 	}
 
 	clear(commits[20_003:35_000]) // a loss that lasts
-	if f = failoverOf(line, 6*time.Second); f.EventGapNs != int64(2599700*time.Microsecond) {
+	if f = failoverOf(line, 8*time.Second); f.EventGapNs != int64(2599700*time.Microsecond) {
 		t.Errorf("gap of a loss that lasts: %d", f.EventGapNs)
 	}
 	line.Events = nil
-	if text := strings.Join(failoverOf(line, 6*time.Second).lines(), "\n"); strings.Contains(text, "committed") {
+	if text := strings.Join(failoverOf(line, 8*time.Second).lines(), "\n"); strings.Contains(text, "committed") {
 		t.Errorf("nothing has happened, and it says\n%s", text)
 	}
 }
