@@ -12,8 +12,8 @@ import (
 // measured, in ns.
 type Failover struct {
 	Events []Event `json:"events"`
-	// The longest time without a commit, of the run, and of those that begin within a
-	// second of the first event.
+	// The longest time without a commit, of the run, and of those that begin within
+	// 100 ms of the first event.
 	GapNs      int64 `json:"longest_gap_ns"`
 	GapAtNs    int64 `json:"longest_gap_at_ns"`
 	EventGapNs int64 `json:"event_gap_ns"`
@@ -79,7 +79,7 @@ func failoverOf(t *runner.Timeline, elapsed time.Duration) *Failover {
 		if len(t.Events) > 1 {
 			until = t.Events[1].At
 		}
-		gap, at := t.GapAfter(first, time.Second)
+		gap, at := t.GapAfter(first, 100*time.Millisecond)
 		f.EventGapNs, f.EventGapAt = int64(gap), int64(at)
 		gap, at = t.GapIn(first, until)
 		f.DegradedPerS = t.PerSecond(max(first, at+gap), until)
