@@ -59,13 +59,13 @@ func (h HistoryFile) Save(r *Result) error {
 }
 
 // All returns the results, newest first. A file that does not exist has none.
-// Results of a newer schema are left out and counted.
-func (h HistoryFile) All() (results []*Result, newer int, err error) {
+// Results that are damaged, or of a newer schema, are left out and counted.
+func (h HistoryFile) All() (results []*Result, unread int, err error) {
 	err = h.with(true, func(tx *bbolt.Tx) error {
 		return eachResult(tx, func(_ uint64, value []byte) error {
 			r, err := DecodeResult(value)
 			if errors.Is(err, ErrSchema) {
-				newer++
+				unread++
 				return nil
 			}
 			results = append(results, r)
@@ -75,7 +75,7 @@ func (h HistoryFile) All() (results []*Result, newer int, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil
 	}
-	return results, newer, err
+	return results, unread, err
 }
 
 // Find returns the result of an ID ("12" or "#12"), or the newest of a name.

@@ -53,12 +53,12 @@ func runHistoryList(w *World, o *historyListOptions) error {
 	if err != nil {
 		return err
 	}
-	results, newer, err := h.All()
+	results, unread, err := h.All()
 	if err != nil {
 		return err
 	}
-	if newer > 0 {
-		fmt.Fprintf(w.Stderr, "txnode: warning: %d results were kept by a newer txnode and are left out\n", newer)
+	if unread > 0 {
+		fmt.Fprintf(w.Stderr, "txnode: warning: results left out that are damaged, or were kept by a newer txnode: %d\n", unread)
 	}
 	if o.Limit > 0 {
 		results = results[:min(o.Limit, len(results))]
