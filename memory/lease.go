@@ -311,6 +311,36 @@ func (c *Claim) stands() ([]int, error) {
 	return at, nil
 }
 
+// Renew extends the claim to a time of the fabric's clock, in one change of the catalog:
+// whoever is still at work is not taken for dead because there was much to do. It fails
+// with ErrClaimed or rdma.ErrStaleKey when somebody else is at it by now.
+func (c *Claim) Renew(until int64) error {
+	s := c.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, err := c.stands()
+	if err != nil || mutant.ClaimNotRenewed {
+		return err
+	}
+	l := s.layout
+	changes := make([]Entry, len(at))
+	ends := make([]int64, len(at))
+	for k, i := range at {
+		e := l.Coordinators[i]
+		e.Until = max(until, e.Until+1) // no two claims are alike
+		changes[k], ends[k] = coordinatorEntry(e), e.Until
+	}
+	if err := s.commit(changes...); err != nil {
+		return err
+	}
+	for k, i := range at {
+		l.Coordinators[i].Until = ends[k]
+	}
+	c.until = ends
+	s.register()
+	return nil
+}
+
 // Decide makes verdicts durable, together with those that an earlier claimant
 // has made: before anything is done about them.
 func (c *Claim) Decide(verdicts []Verdict) error {

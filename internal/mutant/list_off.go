@@ -27,6 +27,7 @@ const (
 	LogSpaceBeforeRelease      = false
 	LogSpaceOfUnknown          = false
 	BlockOfCommitted           = false
+	ClaimNotRenewed            = false
 	RingOverlap                = false
 	KeepUnwrittenLocks         = false
 	GuardBeforeBody            = false

@@ -48,6 +48,8 @@ var (
 		"A broken session goes on writing its log, over the records of transactions whose outcome nobody knows yet.")
 	BlockOfCommitted = mutation("block-of-committed",
 		"A session that rejoins takes back the block of its insert when it is free, although the insert had taken effect and somebody else has deleted the record since.")
+	ClaimNotRenewed = mutation("claim-not-renewed",
+		"Who recovers is taken for dead when that takes longer than a lease.")
 	RingOverlap = mutation("ring-overlap",
 		"The log ring does not look at what is in use: a record is overwritten while its transaction is under way.")
 	KeepUnwrittenLocks = mutation("keep-unwritten-locks",

@@ -187,3 +187,51 @@ func TestClaimAfterSomebodyElse(t *testing.T) {
 		t.Errorf("a claim that was taken over: %v", err)
 	}
 }
+
+// TestClaimIsRenewed: who recovers for longer than a claim is good is not taken for dead
+// meanwhile; who has lost his claim learns it.
+func TestClaimIsRenewed(t *testing.T) {
+	const term = 5000
+	w := newWorld(t, setting{occ.PolicyDefault, 2, weak}, occ.Options{LeaseTerm: term})
+	se, tx := w.session()
+	w.sure(se, tx, put("a", "1"), put("b", "1"))
+	w.arm(9)
+	if told := w.do(tx, put("a", "2"), put("b", "2"), put("c", "2")); !w.disarm() || told == nil {
+		t.Fatalf("it was not stopped: %v", told)
+	}
+	other, _ := w.session()
+	eight, begun, longest := other.Coordinator(), w.ctl.Now(), int64(0)
+	w.stop.at = func() {
+		now := w.ctl.Now()
+		if longest == 0 && w.space.Lease(se.Coordinator(), now) != memory.LeaseClaimed {
+			return
+		}
+		longest = now - begun
+		if _, err := w.space.Claim(memory.ClaimOptions{By: eight, Now: now, Until: now + term}, se.Coordinator()); !errors.Is(err, memory.ErrClaimed) {
+			t.Fatalf("%d ns after the first verb: claimed by somebody else: %v", now-begun, err)
+		}
+	}
+	_, err := recovery.Recover(w.ctl.Plain(), w.eng.Recovery(), se.Coordinator())
+	must(t, err)
+	if longest <= term {
+		t.Fatalf("it took only %d ns", longest)
+	}
+	w.disarm()
+
+	id, now := eight, w.ctl.Now()
+	first, err := w.space.Claim(memory.ClaimOptions{Now: now, Until: now + term}, id)
+	must(t, err)
+	must(t, first.Renew(now+2*term))
+	if _, err := w.space.Claim(memory.ClaimOptions{Now: now + term + 1, Until: now + 3*term}, id); !errors.Is(err, memory.ErrClaimed) {
+		t.Errorf("claimed twice: %v", err)
+	}
+	second, err := w.space.Claim(memory.ClaimOptions{Now: now + 2*term + 1, Until: now + 3*term}, id)
+	must(t, err)
+	if err := first.Renew(now + 9*term); !errors.Is(err, memory.ErrClaimed) {
+		t.Errorf("extended when it was somebody else's: %v", err)
+	}
+	must(t, w.space.AdvanceEpoch(nil))
+	if err := second.Renew(now + 9*term); !errors.Is(err, rdma.ErrStaleKey) {
+		t.Errorf("extended in another epoch: %v", err)
+	}
+}

@@ -181,6 +181,7 @@ func Reconnect(c *rdma.Coro, s *memory.Space) error {
 func Run(c *rdma.Coro, o Options, claim *memory.Claim, rep *Report) error {
 	claim.View().Rekey(c.Thread())
 	r := &run{c: c, t: c.Thread(), o: &o, claim: claim, v: claim.View(), rep: rep, tables: map[uint16]index.Index{}}
+	r.renewAt = r.t.Now() + o.Term/2
 	var counters rdma.Counters
 	was := c.Count
 	c.Count = &counters
@@ -236,6 +237,8 @@ type run struct {
 	successors map[image]bool // after the loss of a blade: images that were locked by somebody later
 	dirty      []dirty        // parts of the log areas that are not clear
 
+	renewAt int64 // when to extend the claim
+
 	committed, aborted []record.TxID
 	finished           int
 	blocks             []block // that have come free
@@ -281,11 +284,27 @@ func (r *run) do() error {
 	if r.batch.Len() == 0 {
 		return nil
 	}
+	if err := r.renew(); err != nil {
+		return err
+	}
 	err := r.c.Do(&r.batch)
 	if err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
 	r.batch.Reset()
+	return nil
+}
+
+// renew extends the claim when half of its term is over.
+func (r *run) renew() error {
+	now := r.t.Now()
+	if r.o.Term == 0 || now < r.renewAt {
+		return nil
+	}
+	if err := r.claim.Renew(now + r.o.Term); err != nil {
+		return fmt.Errorf("recovery: extending a claim: %w", err)
+	}
+	r.renewAt = now + r.o.Term/2
 	return nil
 }
 

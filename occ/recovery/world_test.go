@@ -64,9 +64,13 @@ type stop struct {
 	left int
 	once bool // one verb alone fails, and what its queue pair has behind it
 	hit  bool
+	at   func() // called for each verb
 }
 
 func (s *stop) fail(*rdma.WR) rdma.Status {
+	if s.at != nil {
+		s.at()
+	}
 	switch {
 	case s.left < 0:
 		return rdma.StatusOK
