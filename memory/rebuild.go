@@ -264,6 +264,9 @@ func (s *Space) Scrub(c *rdma.Coro, b rdma.BladeID, key rdma.Key) (more bool, er
 	v := &View{keys: make([]rdma.Key, b+1)}
 	v.keys[b] = key
 	area := LogArea{Addr: rdma.RemoteAddr{Blade: b, Off: base}, Size: s.opts.SegmentSize}
+	if mutant.AdmitUncleared {
+		area.Size = 0
+	}
 	if err := clearAreas(c, v, []LogArea{area}); err != nil {
 		return false, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: fmt.Sprintf("clearing the place at offset %#x", base)}
 	}
@@ -299,7 +302,7 @@ func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID) error {
 	if err != nil {
 		return err
 	}
-	for more := !mutant.AdmitUncleared; more; {
+	for more := true; more; {
 		if more, err = s.Scrub(c, b, key); err != nil {
 			return err
 		}

@@ -21,12 +21,14 @@ const (
 	mishaps
 )
 
-// When whoever was at work goes on: after all is decided, with late verbs, or at once,
-// until a verb fails or nothing is left to be done.
+// When whoever was at work goes on: after all is decided, with late verbs; or at once, until
+// a verb fails or nothing is left to be done; or late, and somebody who does not know of the
+// blade wants to recover from him before.
 const (
 	goesOnLate = iota
 	goesOnFirst
-	bladeFates = 2 * mishaps
+	goesOnUnaware
+	bladeFates = 3 * mishaps
 )
 
 // mishap is something that happens to a blade.
@@ -40,13 +42,26 @@ func (m mishap) String() string { return fmt.Sprintf(" -blade %d -mishap %d", m.
 func (m mishap) kind() int { return m.what % mishaps }
 func (m mishap) when() int { return m.what / mishaps }
 
-// strike lets it happen.
-func (s *stops) strike(m mishap) {
+// strike lets it happen, and what comes before somebody looks after the blade.
+func (s *stops) strike(m mishap) error {
 	if m.kind() == bladeStops {
 		s.f.StopBlade(m.blade)
 	} else {
 		s.f.RestartBlade(m.blade, m.kind() == bladeIsBack)
 	}
+	switch m.when() {
+	case goesOnFirst:
+		s.toTheEnd()
+	case goesOnUnaware:
+		id := s.victim.session.Coordinator()
+		if !s.space.Registered(id) {
+			return nil
+		}
+		if _, err := recovery.Recover(s.ctl.Plain(), recovery.Options{Space: s.space, Steal: true}, id); !errors.Is(err, rdma.ErrBladeDown) {
+			return fmt.Errorf("recovery on a blade that has gone: %v", err)
+		}
+	}
+	return nil
 }
 
 // failOver declares the blade dead, and all coordinators with it, and everything is
@@ -72,9 +87,8 @@ func (s *stops) sweep() (busy bool, err error) {
 // taken in again and every copy is built.
 func (s *stops) loseBlade(m mishap) error {
 	s.counts.blades++
-	s.strike(m)
-	if m.when() == goesOnFirst {
-		s.toTheEnd()
+	if err := s.strike(m); err != nil {
+		return err
 	}
 	n := len(s.victim.told)
 	if err := s.failOver(m); err != nil {
@@ -103,9 +117,8 @@ func (s *stops) loseBlade(m mishap) error {
 // goes on.
 func (s *stops) loseBladeAgain(m mishap) error {
 	s.counts.blades++
-	s.strike(m)
-	if m.when() == goesOnFirst {
-		s.toTheEnd()
+	if err := s.strike(m); err != nil {
+		return err
 	}
 	if err := s.failOver(m); err != nil {
 		return err
@@ -122,6 +135,78 @@ func (s *stops) loseBladeAgain(m mishap) error {
 		return err
 	}
 	return s.refill(m)
+}
+
+// failOverStops loses a blade while the victim is where it is, stops whoever has declared
+// it dead in a sample of his states, and has another one go on.
+func (s *stops) failOverStops(at schedule, m mishap, n *sample) error {
+	begin := func() {
+		s.goTo(at)
+		s.victim.run.Stop()
+		s.f.SetGrain(steptest.Verbs, true)
+		_ = s.strike(m)
+		th, err := rdma.NewThread(s.f, rdma.ThreadOptions{Index: 98, Arena: arena})
+		if err != nil {
+			panic(err)
+		}
+		s.recorder.run = s.f.Go(func() {
+			o := recovery.Options{Space: s.space}
+			_, err := recovery.FailOver(th.Plain(), o, s.space.Demise(m.blade))
+			if err == nil {
+				_, err = recovery.Sweep(th.Plain(), o)
+			}
+			if err != nil {
+				panic(err)
+			}
+		})
+	}
+	return s.cuts(begin, func(again schedule) error {
+		if !n.next() {
+			return nil
+		}
+		s.counts.again++
+		s.recorder.run.Stop()
+		_, err := recovery.FailOver(s.ctl.Plain(), recovery.Options{Space: s.space}, nil)
+		if err == nil {
+			_, err = s.sweep()
+		}
+		if err == nil {
+			err = s.check(s.victim.told)
+		}
+		if err == nil {
+			err = s.refill(m)
+		}
+		if err != nil {
+			return fmt.Errorf("%w\nafter %v of the failover\n%s%v", err, again, s.replay(at, "-"), m)
+		}
+		return nil
+	})
+}
+
+// TestFailOverStops stops the coordinator of every canonical transaction, and whoever looks
+// after a blade that was lost then.
+func TestFailOverStops(t *testing.T) {
+	states, cases := &sample{stride: 401}, &sample{stride: 3}
+	switch {
+	case *full:
+		states.stride, cases.stride = 3, 1
+	case testing.Short():
+		states.stride, cases.stride = 2999, 3
+	}
+	total := eachCanonical(t, func(s *stops, backups int) error {
+		return s.cuts(s.begin, func(at schedule) error {
+			for b := range rdma.BladeID(blades) {
+				if !states.next() {
+					continue
+				}
+				if err := s.failOverStops(at, mishap{b, states.tried % mishaps}, cases); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	t.Logf("%d stops of a failover", total.again)
 }
 
 // refill takes the blade in again, if it is back, builds the copies that are missing, if
@@ -290,12 +375,12 @@ func TestBladeLost(t *testing.T) {
 // TestBladeLostInRecovery stops the coordinator of every canonical transaction, and loses
 // or restarts each blade in every state of the recovery from it.
 func TestBladeLostInRecovery(t *testing.T) {
-	states, cases := &sample{stride: 67}, &sample{stride: 31}
+	states, cases := &sample{stride: 211}, &sample{stride: 11}
 	switch {
 	case *full:
 		states.stride, cases.stride = 1, 7
 	case testing.Short():
-		states.stride, cases.stride = 997, 61
+		states.stride, cases.stride = 1999, 11
 	}
 	total := eachCanonical(t, func(s *stops, backups int) error { return s.bladesAgain(states, cases) })
 	t.Logf("%d losses and restarts of a blade during a recovery", total.blades)

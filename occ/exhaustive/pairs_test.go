@@ -28,6 +28,7 @@ type txn struct {
 var conflicting = []txn{
 	{"read-ab", []op{get("a"), get("b")}},
 	{"read-a-then-b", []op{get("a"), then(), get("b")}},
+	{"read-b-next-read-a", []op{get("b"), next(), get("a")}},
 	{"write-a", []op{put("a", "1")}},
 	{"write-ab", []op{put("a", "2"), put("b", "2")}},
 	{"read-a-write-b", []op{get("a"), put("b", "3")}},
@@ -46,7 +47,7 @@ var conflicting = []txn{
 var pairKeys = []string{k("a"), k("b"), k("none"), k("gone")}
 
 func loadPairs(s *client) error {
-	return s.do(put("a", "a0"), put("b", "b0"), put("gone", "x"), next(), del("gone"))
+	return s.scatter(put("a", "a0"), put("b", "b0"), put("gone", "x"), del("gone"))
 }
 
 // TestPairs runs pairs of transactions that are in each other's way in every order of
@@ -91,7 +92,7 @@ func pair(t *testing.T, w *world, cold bool, txns ...txn) int {
 		}
 		return 1
 	}
-	limit := 12
+	limit := 8
 	switch {
 	case *full:
 		limit = 200_000
@@ -146,7 +147,7 @@ func TestReduction(t *testing.T) {
 				outcomes[i] = map[string]int{}
 				var clients []*client
 				var err error
-				runs[i], _, err = interleave(w.f, 20_000, i == 0,
+				runs[i], _, err = interleave(w.f, 6_000, i == 0,
 					func() { clients = w.startPair(false, named(p[0]), named(p[1])) },
 					func(schedule) error {
 						v := w.judge(pairKeys)

@@ -64,7 +64,7 @@ var canonical = []txn{
 var stopKeys = []string{k("a"), k("b"), k("c"), k("none"), k("gone"), k("large")}
 
 func loadStops(s *client) error {
-	return s.do(put("a", "a0"), put("b", "b0"), next(), put("c", "c0"), put("large", big("x", 200)), next(), put("gone", "x"), next(), del("gone"))
+	return s.scatter(put("a", "a0"), put("b", "b0"), put("c", "c0"), put("large", big("x", 200)), put("gone", "x"), del("gone"))
 }
 
 // stops tries one transaction on one kind of database.
@@ -658,5 +658,5 @@ func stride() int {
 	case testing.Short():
 		return 40
 	}
-	return 8
+	return 16
 }

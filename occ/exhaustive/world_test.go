@@ -73,6 +73,8 @@ type world struct {
 	pardon   func(verify.Finding) bool
 	pardoned int
 
+	loaders []*client // while the database is made
+
 	// Of the present run:
 	cat   *catalog.Mem
 	space *memory.Space
@@ -108,21 +110,24 @@ func newWorld(t testing.TB, c config, load func(s *client) error) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An allocator takes its blocks from as many segments as there are, up to the number of
-	// blades, and makes one more: so that records have their primaries on all blades.
-	others := []*client{w.client(), w.client()}
-	for _, o := range others {
-		o.warm()
+	// Blocks that an allocator hands out one after the other are on one blade. Segments are
+	// opened by the first who need blocks, until there is one for each blade.
+	var clients []*client
+	for range 2 * blades {
+		s := w.client()
+		s.warm()
+		clients = append(clients, s)
 	}
-	s := w.client()
-	if err := load(s); err != nil {
+	w.loaders = clients[blades:]
+	if err := load(w.loaders[0]); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range append(others, s) {
-		if err := o.session.Close(); err != nil {
+	for _, s := range clients {
+		if err := s.session.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
+	w.loaders = nil
 	if err := w.space.Close(w.ctl.Plain()); err != nil {
 		t.Fatal(err)
 	}
@@ -133,6 +138,17 @@ func newWorld(t testing.TB, c config, load func(s *client) error) *world {
 	}
 	w.f.Save()
 	return w
+}
+
+// scatter runs ops one after the other, each of a client of its own in turn: what is put
+// one after the other has its primaries on different blades.
+func (s *client) scatter(ops ...op) error {
+	for i, o := range ops {
+		if err := s.w.loaders[i%blades].do(o); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // open attaches to the database.
