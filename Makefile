@@ -53,6 +53,12 @@ bench-engine: ## the engine against its verbs and other Go stores, as ratios, th
 	cd benchmarks/peers && $(GO) run . $(PEERS_FLAGS)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -timeout 30m ./rdma/... ./memory/... ./index/... ./log/... ./occ/... ./txn/...
 
+.PHONY: bench-pgo
+bench-pgo: ## the same ratios as compiled with a profile of the engine: what a program gains that does so [RATIOS_FLAGS=]
+	@profile=$$(mktemp) && trap 'rm -f "$$profile"' EXIT && \
+	$(GO) run ./benchmarks/ratios --rounds 1 --txns 30000000 --cpuprofile "$$profile" && \
+	$(GO) run -pgo="$$profile" ./benchmarks/ratios $(RATIOS_FLAGS)
+
 .PHONY: test
 test: ## gofmt, go vet, all tests of all modules, and again under -race, short [TESTFLAGS= PKGS=./...]
 	@sh scripts/test.sh all $(TESTFLAGS)

@@ -137,7 +137,7 @@ func SetLine(e *EntryHeader, at uint32, addr memory.Addr, prev, version record.T
 	binary.LittleEndian.PutUint64(e[8:], uint64(prev))
 	binary.LittleEndian.PutUint64(e[16:], sizes)
 	binary.LittleEndian.PutUint64(e[24:], 0)
-	return entrySum(uint64(at), w, uint64(prev), sizes, 0, sum, uint64(record.FreeAt(version)))
+	return entrySum(uint64(at), w, uint64(prev), sizes, 0) ^ imageSum(sum, uint64(record.FreeAt(version)))
 }
 
 // FinishLines is Finish for a record all of whose entries SetLine has completed: h is
@@ -237,7 +237,7 @@ func checksum(p []byte) uint64 {
 		if room := min(sizes>>32, uint64(len(e)-EntryHeaderSize)) &^ 7; room > used {
 			sum ^= record.Sum(magic, e[EntryHeaderSize+used:EntryHeaderSize+room])
 		}
-		sums ^= entrySum(uint64(at), w, binary.LittleEndian.Uint64(e[8:]), sizes, binary.LittleEndian.Uint64(e[24:]), sum, guard)
+		sums ^= entrySum(uint64(at), w, binary.LittleEndian.Uint64(e[8:]), sizes, binary.LittleEndian.Uint64(e[24:])) ^ imageSum(sum, guard)
 		if sizes>>32 > uint64(len(e)-EntryHeaderSize) {
 			break
 		}
@@ -246,13 +246,16 @@ func checksum(p []byte) uint64 {
 	return headerSum(binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:]), binary.LittleEndian.Uint64(p[16:]), sums)
 }
 
-// entrySum hashes the four words of the header of an entry at an offset in its record,
-// and checksum and guard of its image. Entries differ in their offsets, so those of a
+// entrySum hashes the four words of the header of an entry at an offset in its record; to
+// be combined with imageSum of its image. Entries differ in their offsets, so those of a
 // record may be combined in any order.
-func entrySum(at, w, prev, sizes, from, sum, guard uint64) uint64 {
-	h := record.Mix(w^0xa0761d6478bd642f, prev^0xe7037ed1a0b428db)
-	h ^= record.Mix(sizes^0x8ebc6af09c88c6e3, from<<16^at^0x589965cc75374cc3)
-	return h ^ record.Mix(sum^0x1d8e4e27c47d124f, guard^0x9e3779b97f4a7c15)
+func entrySum(at, w, prev, sizes, from uint64) uint64 {
+	return record.Mix(w^0xa0761d6478bd642f, prev^0xe7037ed1a0b428db) ^ record.Mix(sizes^0x8ebc6af09c88c6e3, from<<16^at^0x589965cc75374cc3)
+}
+
+// imageSum hashes checksum and guard of an image.
+func imageSum(sum, guard uint64) uint64 {
+	return record.Mix(sum^0x1d8e4e27c47d124f, guard^0x9e3779b97f4a7c15)
 }
 
 // headerSum hashes the first three words of a record, and what its entries hash to.

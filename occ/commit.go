@@ -69,6 +69,9 @@ func (tx *Tx) commit() error {
 		if err = tx.validateReads(); err != nil {
 			return tx.abandon(err)
 		}
+		if tx.s.straight && !tx.odd {
+			return tx.commitStraight()
+		}
 		err = tx.commitDefault()
 	}
 	return err
@@ -298,14 +301,11 @@ func (tx *Tx) reserveLog(n int) (uint32, error) {
 
 // commitDefault is the commit phase of PolicyDefault: every lock is held and
 // everything that was read is valid, so the transaction commits; the log record
-// says how.
+// says how. Tx.commitStraight does the same for images of one line.
 func (tx *Tx) commitDefault() error {
 	c, b := tx.c, &tx.batch
 	c.Count = &tx.phases[PhaseCommit]
-	straight := tx.s.straight && !tx.odd
-	if straight {
-		tx.spreadLines()
-	} else if err := tx.seal(); err != nil {
+	if err := tx.seal(); err != nil {
 		tx.unseal()
 		return tx.abandon(err)
 	}
@@ -320,53 +320,22 @@ func (tx *Tx) commitDefault() error {
 	if durable {
 		f.generation = tx.s.enter()
 	}
-	n := tx.log.Len()
-	if !straight {
-		tx.log.Finish(tx.logBytes(), log.Redo, tx.id, f.generation, tx.s.ahead(tx.id))
-	}
+	n := tx.log.Finish(tx.logBytes(), log.Redo, tx.id, f.generation, tx.s.ahead(tx.id))
 	b.Reset()
-
-	// The log goes to every blade that gets a backup image, in front of it, and
-	// to others until there are f+1 copies.
-	backups, homes := tx.behind, tx.homes
-	logs := backups
-	want := min(tx.s.eng.space.Backups()+1, v.UpBlades())
-	if mutant.LogOnFBlades {
-		want = max(want-1, 1)
-	}
-	for homes &^= logs; homes != 0 && logs.len() < want; {
-		logs.add(homes.take())
-	}
-	for k := 0; logs.len() < want; k++ {
-		if x := rdma.BladeID((int(tx.s.coord.ID) + k) % v.Blades()); v.Up(x) {
-			logs.add(x)
-		}
-	}
-	if mutant.StraightWithoutLog && straight {
-		logs = 0
-	}
 	if mutant.BackupImageBeforeLog {
 		tx.appendBackups(b)
 	}
 	if mutant.AcknowledgeBeforeLog {
 		b = &tx.flights[tx.flight].bg
 	}
-	for rest := logs; rest != 0; {
+	for rest := tx.logBlades(v, tx.logCopies(v)); rest != 0; {
 		a := tx.s.ring.at(v, rest.take(), off)
 		b.Write(a, tx.logAt, uint32(n))
 		if durable && !tx.s.caps.Synchronous && !mutant.LogNotFlushed {
 			b.Flush(a, uint32(n)) // no round trip of its own
 		}
 	}
-	if straight {
-		sums := tx.commitLines(b, &f.bg)
-		if mutant.StraightLogUnsealed {
-			sums = 0
-		}
-		tx.log.FinishLines(tx.entry(tx.logAt), log.Redo, tx.id, f.generation, tx.s.ahead(tx.id), sums)
-	} else {
-		tx.appendBackups(b)
-	}
+	tx.appendBackups(b)
 	if mutant.UnlockBeforeBackups {
 		for i := range tx.items {
 			if it := &tx.items[i]; it.write != writeNone && it.from == 0 {
@@ -374,10 +343,8 @@ func (tx *Tx) commitDefault() error {
 			}
 		}
 	}
-	if !tx.s.caps.Placed && !mutant.NoFlush {
-		for backups != 0 {
-			b.Flush(tx.lastImageOn(backups.take()), 8)
-		}
+	if !tx.s.caps.Placed {
+		tx.flushBackups(b)
 	}
 	if mutant.AcknowledgeBeforeLog {
 		c.Post(b)
@@ -396,10 +363,6 @@ func (tx *Tx) commitDefault() error {
 	}
 	tx.conclude(history.Committed)
 	c.Count = &tx.phases[PhaseRelease]
-	if straight {
-		c.Post(&f.bg)
-		return nil
-	}
 	if err := tx.installPrimaries(); err != nil || !durable {
 		return err
 	}
@@ -412,6 +375,44 @@ func (tx *Tx) commitDefault() error {
 		_ = tx.s.fail(err)
 	}
 	return nil
+}
+
+// logCopies is to how many blades the log record goes at least: f+1, as long as so many
+// are up.
+func (tx *Tx) logCopies(v *memory.View) int {
+	want := min(tx.s.eng.space.Backups()+1, v.UpBlades())
+	if mutant.LogOnFBlades {
+		want = max(want-1, 1)
+	}
+	return want
+}
+
+// logBlades are those that the log record goes to: every blade that gets a backup image,
+// in front of it, and others until there are want copies.
+func (tx *Tx) logBlades(v *memory.View, want int) bladeSet {
+	logs, homes := tx.behind, tx.homes
+	if all := logs | homes; all.len() == want {
+		return all
+	}
+	for homes &^= logs; homes != 0 && logs.len() < want; {
+		logs.add(homes.take())
+	}
+	for k := 0; logs.len() < want; k++ {
+		if x := rdma.BladeID((int(tx.s.coord.ID) + k) % v.Blades()); v.Up(x) {
+			logs.add(x)
+		}
+	}
+	return logs
+}
+
+// flushBackups appends what makes the images on the backups placed when it has completed.
+func (tx *Tx) flushBackups(b *rdma.Batch) {
+	if mutant.NoFlush {
+		return
+	}
+	for backups := tx.behind; backups != 0; {
+		b.Flush(tx.lastImageOn(backups.take()), 8)
+	}
 }
 
 // appendBackups appends the WRITEs of the new images to the backups.

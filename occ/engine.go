@@ -91,7 +91,7 @@ type Engine struct {
 	cache   *addrcache.Cache
 	runs    *addrcache.Runs
 	opts    Options
-	farRuns int           // see Session.far
+	farRuns int           // see Session.gauge
 	readers atomic.Uint32 // sessions that have no coordinator, since the space is read-only
 	tap     atomic.Pointer[Tap]
 	taps    atomic.Uint32 // how often one was attached or detached; odd: one is attached
@@ -139,6 +139,7 @@ type Session struct {
 	spare    uint32 // arena: see openSpare
 	plain    bool   // see Tx.probeLines
 	straight bool   // images of one line may be committed by Tx.commitLines
+	far      bool   // blocks are loaded before they are asked for
 	broken   error
 	held     []heldToken // with FlushDurable: log space to be covered by a checkpoint
 	commits  *commits    // with FlushDurable
@@ -178,6 +179,7 @@ func (s *Session) init() (err error) {
 	s.spareHeld = true
 	s.plain = s.caps.MaskedCAS && !s.eng.opts.ReadBackups
 	s.straight = s.caps.OrderedLine && s.eng.opts.Flush != FlushDurable && !mutant.AcknowledgeBeforeLog && !mutant.UnlockBeforeBackups
+	s.gauge()
 	t.PutWord(s.masks, record.HeldBit)
 	t.PutWord(s.masks+8, ^uint64(0))
 	s.epoch = space.Current().Epoch
@@ -201,6 +203,9 @@ func (s *Session) Coordinator() uint32 { return s.coord.ID }
 // sequence numbers of its coordinator are used up.
 func (s *Session) nextTx() (record.TxID, error) {
 	s.seq++
+	if s.seq%gaugeEvery == 0 {
+		s.gauge()
+	}
 	if mutant.ReuseVersion {
 		return record.MakeTxID(s.coord.ID, s.seq/2+1), nil
 	}

@@ -24,12 +24,12 @@ const maxExpected = 8
 
 // Expects reports whether Expect does anything: blades are memory of this machine, and
 // the tables are large.
-func (tx *Tx) Expects() bool { return tx.far }
+func (tx *Tx) Expects() bool { return tx.s.far }
 
 // Expect tells, before a transaction begins or while it runs, that the one after it will
 // use a key. update means that it will probably write it.
 func (tx *Tx) Expect(t *Table, key []byte, update bool) {
-	if !tx.far {
+	if !tx.s.far {
 		return
 	}
 	if len(key) != 8 {

@@ -17,7 +17,7 @@ import (
 // verbs is the same.
 func TestExpect(t *testing.T) {
 	const keys = 200
-	run := func(expect bool) (blades [2][]byte, phases [occ.NumPhases]rdma.Counters) {
+	run := func(expect bool) (blades [][]byte, phases [occ.NumPhases]rdma.Counters) {
 		b := newBed(t, 2, 1, occ.Options{})
 		if expect {
 			b.eng.Far()

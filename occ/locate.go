@@ -5,7 +5,6 @@ import (
 	"math/bits"
 
 	"txnode/memory"
-	"txnode/memory/record"
 )
 
 // The addresses of blocks come from two caches. A run of integer keys that were
@@ -26,45 +25,15 @@ const (
 	farCache = 32 << 20
 )
 
-// far reports whether it pays to load blocks before they are asked for.
-func (s *Session) far() bool {
-	return s.thread.Touches() && (s.eng.runs.Bytes() >= s.eng.farRuns || s.eng.cache.Bytes() >= farCache)
+// gauge finds out whether it pays to load blocks before they are asked for.
+func (s *Session) gauge() {
+	s.far = s.thread.Touches() && (s.eng.runs.Bytes() >= s.eng.farRuns || s.eng.cache.Bytes() >= farCache)
 }
 
-// aheadLine is ahead for an 8-byte key. If its block is known, of one line, and the
-// requests of all items that wait before it are in the batch, those of this one follow.
-func (tx *Tx) aheadLine(it *item, i int) {
-	s := tx.s
-	if a, class, ok := s.eng.runs.Lookup(it.table.ID, it.short); ok {
-		if from, ok := tx.view.Primary(a); ok {
-			it.addr, it.class, it.cached = a, class, true
-			it.step = stepProbe
-			if tx.far {
-				tx.touch(it)
-			}
-			at := tx.next
-			if class != 0 || tx.built != i-tx.fetched || at+record.LineSize > tx.end || !s.plain {
-				return
-			}
-			b := &tx.batch
-			if tx.built == 0 {
-				b.Reset()
-			}
-			tx.built++
-			tx.next = at + record.LineSize
-			it.buf, it.bufLen = at, record.LineSize
-			if it.update {
-				it.cas = int32(b.LockRead(from, record.GuardOff, 0, uint64(record.HeldBy(tx.id)), s.masks, at, record.LineSize))
-			} else {
-				b.Read(from, at, record.LineSize)
-			}
-			return
-		}
-	}
-	s.eng.cache.Prefetch(it.place())
-}
+// gaugeEvery is how many transactions begin between two calls of gauge.
+const gaugeEvery = 64
 
-// unbuild says that the requests that aheadLine has built are not those to be posted:
+// unbuild says that the requests that Stage has built are not those to be posted:
 // the batch is used for others, or an item is to be locked after all.
 func (tx *Tx) unbuild() {
 	if tx.built > 0 {
@@ -78,7 +47,7 @@ func (tx *Tx) ahead(it *item) {
 		if a, class, ok := tx.s.eng.runs.Lookup(it.table.ID, it.short); ok && tx.view.Valid(a) {
 			it.addr, it.class, it.cached = a, class, true
 			it.step = stepProbe
-			if tx.far {
+			if tx.s.far {
 				tx.touch(it)
 			}
 			return
@@ -101,7 +70,7 @@ func (tx *Tx) locate(it *item) {
 		return
 	}
 	it.step, it.cached = stepProbe, true
-	if tx.far {
+	if tx.s.far {
 		tx.touch(it)
 	}
 }

@@ -3,6 +3,7 @@ package occ
 import (
 	"unsafe"
 
+	"txnode/history"
 	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory"
@@ -95,44 +96,9 @@ func (tx *Tx) acceptLines(items []item) (n, unlocked int) {
 	return len(items), unlocked
 }
 
-// putLine is setImage for a locked item's first value, that fits a line.
-func (tx *Tx) putLine(it *item, value []byte) {
-	at := tx.logAt + uint32(tx.log.Len())
-	it.w = int32(tx.log.AddLine(tx.entry(at)))
-	at += log.EntryHeaderSize
-	record.PutShort(tx.line(at), it.short, value)
-	it.write, it.has, it.wlen = writePut, true, record.LineSize
-	it.val, it.vlen = at+record.KeyOff+8, uint32(len(value))
-	tx.writes++
-	tx.spreadLine(it)
-}
-
 // entry is the header of an entry in the log buffer, at an offset in the arena.
 func (tx *Tx) entry(at uint32) *log.EntryHeader {
 	return (*log.EntryHeader)(unsafe.Add(tx.base, at))
-}
-
-// spreadLines notes which blades the images go to, as far as putLine has not.
-func (tx *Tx) spreadLines() {
-	if tx.spreads == tx.writes {
-		return
-	}
-	tx.homes, tx.behind = 0, 0
-	for i := range tx.items {
-		if it := &tx.items[i]; it.write != writeNone {
-			tx.spreadLine(it)
-		}
-	}
-}
-
-// spreadLine is Tx.spread.
-func (tx *Tx) spreadLine(it *item) {
-	to := tx.copies(it)
-	tx.homes.add(to[0].Blade)
-	for k := 1; k < len(to); k++ {
-		tx.behind.add(to[k].Blade)
-	}
-	tx.spreads++
 }
 
 // copies returns where the copies of an item's segment begin that its image goes to.
@@ -144,16 +110,69 @@ func (tx *Tx) copies(it *item) []rdma.RemoteAddr {
 	return to
 }
 
+// commitStraight is commitDefault for images of one line.
+func (tx *Tx) commitStraight() error {
+	c, b, v := tx.c, &tx.batch, tx.view
+	c.Count = &tx.phases[PhaseCommit]
+	n := tx.log.Len()
+	off, err := tx.reserveLog(n)
+	if err != nil {
+		return tx.abandon(err)
+	}
+	f := &tx.flights[tx.flight]
+	b.Reset()
+	if mutant.BackupImageBeforeLog {
+		tx.appendBackups(b)
+	}
+	base, want := b.Len(), tx.logCopies(v)
+	if mutant.StraightWithoutLog {
+		want = 0
+	}
+	wrs := b.Extend(want + tx.writes*(memory.MaxReplicas-1))
+	k, sums := tx.commitLines(wrs[want:], &f.bg)
+	b.Truncate(base + want + k)
+	rest := tx.logBlades(v, want)
+	if mutant.StraightWithoutLog {
+		rest = 0
+	}
+	logs, blades := rest.len(), uint64(rest|tx.behind)
+	if logs > want { // backups on many blades
+		b.Insert(base, logs-want)
+		wrs = b.WRs()[base:]
+	}
+	for i := range wrs[:logs] {
+		wrs[i].SetWrite(tx.s.ring.at(v, rest.take(), off), tx.logAt, uint32(n))
+	}
+	b.Count(rdma.OpWrite, logs+k, uint64(logs*n+k*record.LineSize), blades)
+	if mutant.StraightLogUnsealed {
+		sums = 0
+	}
+	tx.log.FinishLines(tx.entry(tx.logAt), log.Redo, tx.id, f.generation, tx.s.ahead(tx.id), sums)
+	if !tx.s.caps.Placed {
+		tx.flushBackups(b)
+	}
+	if err := c.Do(b); err != nil {
+		f.bg.Forget()
+		err = tx.unknown(err)
+		tx.conclude(history.Unknown)
+		return err
+	}
+	tx.conclude(history.Committed)
+	c.Count = &tx.phases[PhaseRelease]
+	c.Post(&f.bg)
+	return nil
+}
+
 // commitLines is seal, appendBackups and appendPrimaries for images of one line, for the
-// blocks that their records have: it completes them and their log entries, and appends the
-// WRITEs to the backups to b and those to the primaries, which release the locks, to bg.
-// What is locked and was not written is released, too. It returns what the log entries
-// hash to: see log.SetLine.
-func (tx *Tx) commitLines(b, bg *rdma.Batch) (sums uint64) {
-	id, base := tx.id, b.Len()
-	copies := b.Extend(tx.writes * (memory.MaxReplicas - 1))
+// blocks that their records have: it completes them and their log entries, makes the first
+// k of copies the WRITEs to the backups, which it does not count, and appends those to the
+// primaries, which release the locks, to bg. What is locked and was not written is
+// released, too. It returns what the log entries hash to: see log.SetLine.
+func (tx *Tx) commitLines(copies []rdma.WR, bg *rdma.Batch) (k int, sums uint64) {
+	id := tx.id
 	homes := bg.Extend(tx.writes)
-	k, n, unwritten := 0, 0, false
+	n, unwritten := 0, false
+	primaries, backups := bladeSet(0), bladeSet(0)
 	for i := range tx.items {
 		it := &tx.items[i]
 		if it.write == writeNone {
@@ -170,17 +189,18 @@ func (tx *Tx) commitLines(b, bg *rdma.Batch) (sums uint64) {
 		off, to := uint64(it.addr.Offset()), tx.copies(it)
 		a := to[0]
 		a.Off += off
+		primaries.add(a.Blade)
 		homes[n].SetWrite(a, at, record.LineSize)
 		n++
 		for _, a := range to[1:] {
 			a.Off += off
+			backups.add(a.Blade)
 			copies[k].SetWrite(a, at, record.LineSize)
 			k++
 		}
 	}
-	b.Truncate(base + k)
-	b.Count(rdma.OpWrite, k, uint64(k)*record.LineSize, uint64(tx.behind))
-	bg.Count(rdma.OpWrite, n, uint64(n)*record.LineSize, uint64(tx.homes))
+	tx.homes, tx.behind = primaries, backups
+	bg.Count(rdma.OpWrite, n, uint64(n)*record.LineSize, uint64(primaries))
 	if unwritten && !mutant.KeepUnwrittenLocks {
 		for i := range tx.items {
 			if it := &tx.items[i]; it.locked && it.write == writeNone {
@@ -188,5 +208,5 @@ func (tx *Tx) commitLines(b, bg *rdma.Batch) (sums uint64) {
 			}
 		}
 	}
-	return sums
+	return k, sums
 }

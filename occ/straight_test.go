@@ -15,8 +15,16 @@ import (
 // TestStraight runs the same transactions, drawn at random, with and without the
 // straight path: every byte on the blades and every count of verbs is the same.
 func TestStraight(t *testing.T) {
-	run := func(roundabout bool) (blades [2][]byte, phases [occ.NumPhases]rdma.Counters) {
-		b := newBed(t, 2, 1, occ.Options{})
+	for _, c := range []struct{ blades, backups int }{{2, 1}, {5, 1}, {4, 2}, {3, 0}} {
+		t.Run(fmt.Sprintf("%d blades, %d backups", c.blades, c.backups), func(t *testing.T) {
+			testStraight(t, c.blades, c.backups)
+		})
+	}
+}
+
+func testStraight(t *testing.T, blades, backups int) {
+	run := func(roundabout bool) (contents [][]byte, phases [occ.NumPhases]rdma.Counters) {
+		b := newBed(t, blades, backups, occ.Options{})
 		s, tx := b.session()
 		if roundabout {
 			s.Roundabout()
@@ -104,8 +112,9 @@ func TestStraight(t *testing.T) {
 	}
 }
 
-// blades reads what is on the first two blades, as far as it is used here.
-func (b *bed) blades() (out [2][]byte) {
+// blades reads what is on the blades, as far as it is used here.
+func (b *bed) blades() [][]byte {
+	out := make([][]byte, b.space.View().Blades())
 	const size, chunk = 12 << 20, 1 << 20
 	at, err := b.ctl.Alloc(chunk)
 	if err != nil {

@@ -169,7 +169,7 @@ const (
 // state is what Begin sets back.
 type state struct {
 	fetched int // items[:fetched] have been executed
-	built   int // the requests of so many items behind these are in the batch: see aheadLine; -1: they were, and are not valid any more
+	built   int // the requests of so many items behind these are in the batch: see Stage; -1: they were, and are not valid any more
 	writes  int
 	inserts int // staged items of Insert that have not been executed
 	valid   bool
@@ -180,10 +180,8 @@ type state struct {
 	moves   bool     // an item moves to a larger block
 	linked  bool     // the transaction has linked a block
 	late    bool     // an item was written that was not locked
-	far     bool     // blocks are loaded before they are asked for
-	homes   bladeSet // of the primaries of what is written, once that is sealed, or by putLine
+	homes   bladeSet // of the primaries of what is written, once that is sealed
 	behind  bladeSet // of the backups
-	spreads int      // of so many writes, homes and behind have the blades
 	busy    bool     // from Begin until the last background request is posted
 	// concluded: it is committed, and what is left of it is in its log.
 	concluded bool
@@ -312,7 +310,7 @@ func (tx *Tx) Begin() error {
 	if tx.index.n > 0 {
 		tx.index.reset()
 	}
-	tx.state = state{valid: true, active: true, busy: true, far: s.far()}
+	tx.state = state{valid: true, active: true, busy: true}
 	if tx.hist != nil {
 		tx.start = tx.clock()
 	}
@@ -435,7 +433,37 @@ func (tx *Tx) Stage(t *Table, key []byte, update bool) (int, error) {
 	it := &items[n]
 	it.short, it.klen = k, 8
 	it.fresh(t, update)
-	tx.aheadLine(it, n)
+
+	// If its block is known, of one line, and the requests of all items that wait before
+	// it are in the batch, those of this one follow.
+	s := tx.s
+	if a, class, ok := s.eng.runs.Lookup(t.ID, k); ok {
+		if from, ok := tx.view.Primary(a); ok {
+			it.addr, it.class, it.cached = a, class, true
+			it.step = stepProbe
+			if s.far {
+				tx.touch(it)
+			}
+			at := tx.next
+			if class != 0 || tx.built != n-tx.fetched || at+record.LineSize > tx.end || !s.plain {
+				return n, nil
+			}
+			b := &tx.batch
+			if tx.built == 0 {
+				b.Reset()
+			}
+			tx.built++
+			tx.next = at + record.LineSize
+			it.buf, it.bufLen = at, record.LineSize
+			if update {
+				it.cas = int32(b.LockRead(from, record.GuardOff, 0, uint64(record.HeldBy(tx.id)), s.masks, at, record.LineSize))
+			} else {
+				b.Read(from, at, record.LineSize)
+			}
+			return n, nil
+		}
+	}
+	s.eng.cache.Prefetch(it.place())
 	return n, nil
 }
 
@@ -604,6 +632,22 @@ func (tx *Tx) Get(t *Table, key []byte) (value []byte, ok bool) {
 	return tx.Read(i)
 }
 
+// Staged reports whether an 8-byte key has been staged, for update if update, and not
+// been executed.
+func (tx *Tx) Staged(t *Table, key []byte, update bool) bool {
+	if len(key) != 8 || tx.fetched >= len(tx.items) {
+		return false
+	}
+	k := binary.LittleEndian.Uint64(key)
+	items := tx.items[tx.fetched:]
+	for i := range items {
+		if it := &items[i]; it.is(t, k) {
+			return !update || it.update
+		}
+	}
+	return false
+}
+
 // Set is Stage for update, and Put.
 func (tx *Tx) Set(t *Table, key, value []byte) error {
 	if len(key) == 8 && len(value) <= record.ShortValue && len(tx.items) <= linearItems {
@@ -613,11 +657,18 @@ func (tx *Tx) Set(t *Table, key, value []byte) error {
 			if !it.is(t, k) {
 				continue
 			}
-			if it.locked && it.write == writeNone && tx.log.Fits(record.LineSize, tx.logCap) && tx.active {
-				tx.putLine(it, value)
-				return nil
+			if !it.locked || it.write != writeNone || !tx.log.Fits(record.LineSize, tx.logCap) || !tx.active {
+				break
 			}
-			break
+			// setImage for a locked item's first value, that fits a line.
+			at := tx.logAt + uint32(tx.log.Len())
+			it.w = int32(tx.log.AddLine(tx.entry(at)))
+			at += log.EntryHeaderSize
+			record.PutShort(tx.line(at), k, value)
+			it.write, it.has, it.wlen = writePut, true, record.LineSize
+			it.val, it.vlen = at+record.KeyOff+8, uint32(len(value))
+			tx.writes++
+			return nil
 		}
 	}
 	i, err := tx.Stage(t, key, true)

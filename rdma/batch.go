@@ -95,6 +95,8 @@ func (b *Batch) clean() {
 func (b *Batch) grown() *Batch { return b.roomy(max(8, len(b.wrs))) }
 
 // roomy is grown for n requests.
+//
+//go:noinline
 func (b *Batch) roomy(n int) *Batch {
 	b.wrs = slices.Grow(b.wrs, n)
 	return b
@@ -118,7 +120,7 @@ func (y *tally) add(op Op, b BladeID) {
 func (b *Batch) Extend(n int) []WR {
 	i := len(b.wrs)
 	if i+n > cap(b.wrs) {
-		return b.roomy(n).Extend(n)
+		b.roomy(n)
 	}
 	b.wrs = b.wrs[:i+n]
 	return b.wrs[i:]
@@ -127,6 +129,13 @@ func (b *Batch) Extend(n int) []WR {
 // Truncate takes back what Extend appended, but for the first n requests of the batch.
 // Nothing of that may have been counted.
 func (b *Batch) Truncate(n int) { b.wrs = b.wrs[:n] }
+
+// Insert makes room for n requests in front of request i, with those behind it moved up.
+// The caller sets and counts them, as with Extend. Nothing from i on may have been posted.
+func (b *Batch) Insert(i, n int) {
+	b.Extend(n)
+	copy(b.wrs[i+n:], b.wrs[i:])
+}
 
 // Forget takes back what was appended since the last Post.
 func (b *Batch) Forget() {

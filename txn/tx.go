@@ -108,6 +108,15 @@ func (tx *Tx) fetch(t *occ.Table, key []byte, update bool) (int, error) {
 }
 
 func (tx *Tx) get(t *occ.Table, key []byte, update bool) ([]byte, error) {
+	if tx.open != nil && tx.o.Staged(t, key, update) {
+		if err := tx.Execute(); err != nil {
+			return nil, err
+		}
+		if v, ok := tx.o.Get(t, key); ok {
+			return v, nil
+		}
+		return nil, ErrNotFound
+	}
 	i, err := tx.fetch(t, key, update)
 	if err != nil {
 		return nil, err

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/pprof"
 	"slices"
 	"time"
 
@@ -20,10 +22,16 @@ func main() {
 	txns := flag.Int("txns", 100_000, "transactions of one round")
 	many := flag.Int("accounts", 10_000_000, "accounts of the large table; 0: leave that part out")
 	warm := flag.Int("warm", 2_000_000, "transactions on the large table before its first round")
+	profile := flag.String("cpuprofile", "", "only run SmallBank on the engine, `rounds` times txns, and write a CPU profile to this file")
 	coroutines := flag.Int("coroutines", 8, "coroutines of the one thread, for the comparison of table sizes")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, *rounds, *txns, *many, *warm, *coroutines)
+	var err error
+	if *profile != "" {
+		err = profiled(ctx, *profile, *rounds**txns)
+	} else {
+		err = run(ctx, *rounds, *txns, *many, *warm, *coroutines)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "ratios:", err)
@@ -99,6 +107,24 @@ func run(ctx context.Context, rounds, txns, many, warm, coroutines int) error {
 		}
 	}
 	return small.store.Close(ctx)
+}
+
+// profiled runs n transactions under the CPU profiler.
+func profiled(ctx context.Context, path string, n int) error {
+	b, err := openBank(ctx, 100_000)
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return err
+	}
+	_, err = b.round(ctx, n, 1, 1)
+	pprof.StopCPUProfile()
+	return errors.Join(err, f.Close(), b.store.Close(ctx))
 }
 
 func median(x []float64) float64 {
