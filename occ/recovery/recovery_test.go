@@ -351,7 +351,7 @@ func TestVerdictContradictsNobody(t *testing.T) {
 // TestUnknownKeepsItsLog: a verb of a commit fails, so its outcome is unknown, while
 // another transaction of the session is about to commit. That one does not get the log
 // space of the first, whose fate its record decides. Every other time somebody else
-// recovers them, who does not know of the question, before the session rejoins.
+// recovers them before the session rejoins.
 func TestUnknownKeepsItsLog(t *testing.T) {
 	for _, s := range settings() {
 		w := newWorld(t, s, occ.Options{})

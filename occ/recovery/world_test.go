@@ -63,8 +63,10 @@ type world struct {
 type stop struct {
 	left int
 	once bool // one verb alone fails, and what its queue pair has behind it
-	hit  bool
-	at   func() // called for each verb
+	// status is what it fails with; rdma.StatusOK: StatusNoBlade.
+	status rdma.Status
+	hit    bool
+	at     func() // called for each verb
 }
 
 func (s *stop) fail(*rdma.WR) rdma.Status {
@@ -78,6 +80,9 @@ func (s *stop) fail(*rdma.WR) rdma.Status {
 		s.hit = true
 		if s.once {
 			s.left = -1
+		}
+		if s.status != rdma.StatusOK {
+			return s.status
 		}
 		return rdma.StatusNoBlade
 	}

@@ -1,0 +1,216 @@
+package recovery_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"txnode/index"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/occ"
+	"txnode/occ/recovery"
+	"txnode/rdma"
+)
+
+// TestSomebodyElseIsFaster: of two transactions of a session the second, whose number is
+// larger, commits, and the outcome of the first becomes unknown. Somebody else recovers
+// the coordinator, and does not know that there was the first. The session, when it has
+// rejoined, has an answer all the same.
+func TestSomebodyElseIsFaster(t *testing.T) {
+	unknown := 0
+	for _, s := range settings() {
+		w := newWorld(t, s, occ.Options{})
+		ours, own := w.session()
+		w.sure(ours, own, put("a", "1"), put("b", "1"))
+		own.Coro().Sleep(10_000) // until the locks are released
+		se, first := w.session()
+		second, err := se.NewTx(se.Thread().Plain())
+		must(t, err)
+		must(t, first.Begin())
+		i, err := first.Stage(w.table, []byte("a"), true)
+		must(t, err)
+		must(t, first.Put(i, []byte("2")))
+		must(t, first.Execute())
+		id := first.ID()
+		must(t, w.do(second, put("b", "2")))
+		w.arm(0)
+		told := first.Commit()
+		if !w.disarm() || told == nil {
+			t.Fatalf("%v: told %v", s, told)
+		}
+		if errors.Is(told, occ.ErrOutcomeUnknown) {
+			unknown++
+		} else {
+			se.Break(told)
+		}
+		_, err = recovery.Recover(w.ctl.Plain(), w.eng.Recovery(), se.Coordinator())
+		must(t, err)
+		must(t, se.Rejoin(se.Thread().Plain()))
+		v, ok := w.space.Verdict(id.Coordinator())
+		if o := v.Of(id.Seq()); !ok || errors.Is(told, occ.ErrOutcomeUnknown) && o != memory.OutcomeAborted {
+			t.Errorf("%v: the verdict on %v is %v: %+v", s, id, o, v)
+		}
+		w.check(s.String())
+	}
+	if unknown == 0 {
+		t.Error("no outcome was unknown")
+	}
+}
+
+// TestLateVerbs: a session whose verb has failed in the network, where it may still be on
+// its way, rejoins in a new epoch; one whose verb was refused need not.
+func TestLateVerbs(t *testing.T) {
+	for _, s := range settings() {
+		for _, status := range []rdma.Status{rdma.StatusTimeout, rdma.StatusNoBlade} {
+			w := newWorld(t, s, occ.Options{})
+			ours, own := w.session()
+			w.sure(ours, own, put("a", "1"))
+			own.Coro().Sleep(10_000) // until the locks are released
+			se, tx := w.session()
+			was := w.space.View().Epoch
+			w.stop = stop{left: 0, status: status}
+			told := w.do(tx, put("a", "2"))
+			w.disarm()
+			if told == nil {
+				t.Fatalf("%v: no verb has failed", s)
+			}
+			se.Break(told)
+			must(t, se.Rejoin(se.Thread().Plain()))
+			if moved := w.space.View().Epoch != was; moved != (status == rdma.StatusTimeout) {
+				t.Errorf("%v, %v: a new epoch: %v", s, status, moved)
+			}
+			w.check(s.String())
+		}
+	}
+}
+
+// TestChoresKeepTheName: a session does not become another coordinator while one of its
+// coroutines does something in the name of the one that it is.
+func TestChoresKeepTheName(t *testing.T) {
+	s := settings()[0]
+	w := newWorld(t, s, occ.Options{})
+	se, _ := w.session()
+	old := se.Coordinator()
+	over := false
+	se.Thread().Run(2, func(c *rdma.Coro) {
+		if c.ID() == 0 {
+			err := se.Chore(func() error {
+				se.Break(errors.New("a test"))
+				c.Sleep(1_000_000)
+				if se.Coordinator() != old {
+					t.Errorf("coordinator %d has become %d", old, se.Coordinator())
+				}
+				over = true
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		}
+		for se.Broken() == nil {
+			c.Sleep(1000)
+		}
+		if err := se.Rejoin(c); err != nil {
+			t.Error(err)
+		}
+		if !over || se.Coordinator() == old {
+			t.Errorf("rejoined as %d, from %d; the chore is over: %v", se.Coordinator(), old, over)
+		}
+	})
+	w.check("")
+}
+
+// TestOneResolves: while somebody without a coordinator resolves the lock of a placeholder
+// of nobody's, another one meets it, before any of his verbs. The block comes free once.
+func TestOneResolves(t *testing.T) {
+	for _, s := range settings() {
+		if s.backups > 1 {
+			continue
+		}
+		w := newWorld(t, s, occ.Options{})
+		ours, own := w.session()
+		w.sure(ours, own, put("z", "1"))
+		resolved := 0
+		for k, over := 0, false; !over; k++ {
+			victim, tx := w.session()
+			must(t, tx.Begin())
+			i, err := tx.Stage(w.table, []byte("a"), true)
+			must(t, err)
+			must(t, tx.Insert(i, []byte("1")))
+			must(t, tx.Execute())
+			_, err = recovery.Recover(w.ctl.Plain(), w.eng.Recovery(), victim.Coordinator())
+			must(t, err)
+			var orphan memory.Addr
+			w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+				if line.Guard().Held() {
+					orphan = a
+				}
+			})
+			if orphan == 0 {
+				t.Fatalf("%v: no lock is left", s)
+			}
+			n := 0
+			w.stop = stop{left: -1, at: func() {
+				if n++; n == k+1 {
+					w.stop.at = nil
+					left, err := recovery.Unlock(own.Coro(), ours.Recovery(), orphan)
+					must(t, err)
+					if left == recovery.UnlockedNow {
+						resolved++
+					}
+				}
+			}}
+			left, err := recovery.Unlock(w.ctl.Plain(), w.eng.Recovery(), orphan)
+			over = w.stop.at != nil
+			w.stop = stop{left: -1}
+			must(t, err)
+			if left == recovery.UnlockedNot {
+				t.Errorf("%v, before verb %d: the lock is still there", s, k)
+			}
+			spare := w.space.Spare()
+			slices.Sort(spare)
+			if n := len(spare); len(slices.Compact(spare)) != n {
+				t.Errorf("%v, before verb %d: a block was given back twice", s, k)
+			}
+			w.check(s.String())
+		}
+		if resolved > 0 {
+			t.Errorf("%v: %d times somebody else has resolved the lock in the middle", s, resolved)
+		}
+	}
+}
+
+// TestOneMends: while somebody recovers an index, nobody else does; what he has locked
+// there is not taken over from him.
+func TestOneMends(t *testing.T) {
+	w := newWorld(t, settings()[0], occ.Options{})
+	ours, own := w.session()
+	w.sure(ours, own, put("a", "1"))
+	busy := 0
+	for k := 0; ; k++ {
+		n, met := 0, error(nil)
+		w.stop = stop{left: -1, at: func() {
+			if n++; n == k+1 {
+				w.stop.at = nil
+				met = recovery.SweepIndexes(own.Coro(), ours.Recovery())
+			}
+		}}
+		err := recovery.SweepIndexes(w.ctl.Plain(), w.eng.Recovery())
+		over := w.stop.at != nil
+		w.stop = stop{left: -1}
+		must(t, err)
+		if over {
+			break
+		}
+		if errors.Is(met, index.ErrBusy) {
+			busy++
+		} else if must(t, met); busy > 0 {
+			t.Errorf("before verb %d another one has recovered the index, too", k)
+		}
+	}
+	if busy == 0 {
+		t.Error("nobody has waited for anybody")
+	}
+}
