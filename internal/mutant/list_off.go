@@ -27,6 +27,7 @@ const (
 	LogSpaceBeforeRelease      = false
 	LogSpaceOfUnknown          = false
 	BlockOfCommitted           = false
+	ReclaimedUndone            = false
 	ClaimNotRenewed            = false
 	RingOverlap                = false
 	KeepUnwrittenLocks         = false

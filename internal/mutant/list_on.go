@@ -48,6 +48,8 @@ var (
 		"A broken session goes on writing its log, over the records of transactions whose outcome nobody knows yet.")
 	BlockOfCommitted = mutation("block-of-committed",
 		"A session that rejoins takes back the block of its insert when it is free, although the insert had taken effect and somebody else has deleted the record since.")
+	ReclaimedUndone = mutation("reclaimed-undone",
+		"A transaction is undone because a record that it has deleted, and that was being reclaimed, is free on a backup.")
 	ClaimNotRenewed = mutation("claim-not-renewed",
 		"Who recovers is taken for dead when that takes longer than a lease.")
 	RingOverlap = mutation("ring-overlap",

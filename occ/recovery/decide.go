@@ -371,7 +371,11 @@ func (r *run) compare() error {
 			}
 			n := r.v.Copies(a)
 			e.whole = n > 0
+			e.reclaimed = x.reclaimed(e, a, lines[:n])
 			for k := range n {
+				if e.reclaimed != nil && x.since(e, lines[k]) {
+					continue
+				}
 				img := record.Image(lines[k])
 				m := img.Meta()
 				if img.Version() != x.Tx || m.Class() >= memory.NumClasses || m.KeyLen() > record.MaxKey || m.ValueLen() > record.MaxValue {
@@ -397,6 +401,31 @@ func (r *run) compare() error {
 		}
 	}
 	return nil
+}
+
+// reclaimed returns the image of the free block if the record of e, which the transaction
+// has deleted, was being reclaimed, and nil if not. Nobody reclaims the deleted record of a
+// transaction that is not committed, and backups come first: so a copy that has something
+// else since says that all had the image.
+func (x *tx) reclaimed(e *entry, a memory.Addr, copies [][]byte) record.Image {
+	deleted := slices.IndexFunc(copies, func(p []byte) bool {
+		img := record.Image(p)
+		return img.Version() == x.Tx && img.Meta().State() == record.Absent
+	})
+	since := slices.IndexFunc(copies, func(p []byte) bool { return x.since(e, p) })
+	if deleted < 0 || since < 0 || mutant.ReclaimedUndone {
+		return nil
+	}
+	img := make(record.Image, record.LineSize)
+	img.Put(a, record.Image(copies[since]).Version(), record.Free, e.table, classOf(copies[deleted]), 0, nil, nil)
+	return img
+}
+
+// since reports whether a copy of a record has neither the image of the transaction nor
+// the one before.
+func (x *tx) since(e *entry, p []byte) bool {
+	v := record.Image(p).Version()
+	return v != x.Tx && v != e.Prev
 }
 
 // persist makes the verdicts durable, before anything is done about them.

@@ -110,6 +110,12 @@ func (r *run) backups() error {
 				continue
 			}
 			switch {
+			case e.reclaimed != nil && x.state == toFinish:
+				for k := 1; k < r.v.Written(e.Addr); k++ {
+					if err := r.write(&w, r.v.At(e.Addr, k), e.reclaimed); err != nil {
+						return err
+					}
+				}
 			case x.Kind == log.Undo && x.state == toFinish: // they have the new image
 				r.unlock(x, e.Addr, e.lines[1:], 1)
 			case e.held:
@@ -150,6 +156,12 @@ func (r *run) primaries() error {
 		for i := range x.entries {
 			e := &x.entries[i]
 			if x.state == atRest || e.lost || e.Kind != log.Update || !e.held || e.vanishes(x) {
+				continue
+			}
+			if e.reclaimed != nil && x.state == toFinish {
+				if err := r.install(&w, r.v.At(e.Addr, 0), e.reclaimed, x.Tx); err != nil {
+					return err
+				}
 				continue
 			}
 			if x.Kind == log.Undo && x.state == toFinish {

@@ -45,8 +45,11 @@ type entry struct {
 	switched   bool // of a move: the slot has the new block
 	// whole: every copy of the new image is in place.
 	whole bool
-	asks  bool  // the transaction has the lock if a slot points to Addr
-	freed block // that the record has left, or did not come to
+	asks  bool // the transaction has the lock if a slot points to Addr
+	// reclaimed: the record was deleted, and whoever was freeing its block has not come to
+	// its primary, or to what is the primary now.
+	reclaimed record.Image // the free block, once more; nil: it is not so
+	freed     block        // that the record has left, or did not come to
 }
 
 // dirty is a part of a log area that has something in it.

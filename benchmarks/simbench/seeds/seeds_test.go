@@ -109,6 +109,7 @@ func TestOnceFound(t *testing.T) {
 		{1745, "restart(blade=0,at=385.596µs,for=49.48µs);restart(blade=1,at=93.494µs,for=649.376µs,memory=true)"},
 		{8450, "restart(blade=1,at=602.47µs);stop(thread=2,verb=36);partition(blade=1,thread=1,from=452.129µs,for=75.504µs);stop(thread=1,verb=2136)"},
 		{63518, "restart(blade=0,at=392.499µs,for=828.014µs);slow(blade=0,x=16,from=121.857µs,for=9.479µs)"},
+		{75924, "partition(blade=2,thread=2,from=259.875µs,for=41.473µs);restart(blade=0,at=438.444µs)"},
 		{60210, "lose(thread=1,verb=331)"},
 	} {
 		only, err := sim.ParseFaults(x.faults)
