@@ -15,13 +15,15 @@ type spinlock struct {
 	held  bool
 	queue []*proc
 	owner *proc   // to whom it was passed, until that one goes on
+	last  *proc   // who has had it last
 	base  float64 // ps to pass it on, and
 	each  float64 // more for each thread that spins, at the speed of an idle processor
+	fetch float64 // ps to take it when it is free and another thread has had it last
 }
 
-func (d *device) newLock(baseNs, eachNs float64) *spinlock {
+func (d *device) newLock(baseNs, eachNs, fetchNs float64) *spinlock {
 	f := d.f
-	l := &spinlock{f: f, d: d, id: uint32(len(f.locks)), base: 1000 * baseNs, each: 1000 * eachNs}
+	l := &spinlock{f: f, d: d, id: uint32(len(f.locks)), base: 1000 * baseNs, each: 1000 * eachNs, fetch: 1000 * fetchNs}
 	f.locks = append(f.locks, l)
 	return l
 }
@@ -31,6 +33,12 @@ func (l *spinlock) acquire(p *proc) {
 	p.sync()
 	if !l.held {
 		l.held = true
+		if l.last != p {
+			if l.last != nil {
+				p.clock += int64(l.d.slow * l.fetch)
+			}
+			l.last = p
+		}
 		return
 	}
 	l.queue = append(l.queue, p)
@@ -58,7 +66,7 @@ func (l *spinlock) release() {
 		if p.dead || p.stop == nil {
 			continue
 		}
-		l.owner = p
+		l.owner, l.last = p, p
 		took := int64(l.d.slow * (l.base + float64(l.each*float64(n))))
 		l.f.push(l.f.now+took, evResume, uint32(p.id), p.gen)
 		return

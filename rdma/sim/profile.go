@@ -67,6 +67,7 @@ type Profile struct {
 
 	HandoverNs     float64
 	HandoverEachNs float64
+	TakeoverNs     float64 // of a register's lock that is free, when another thread has had it last: its line and the register's state come from another core
 
 	// A queue pair and completion queue that n threads share serialize
 	// ShareNs*(n-1.5)^ShareExp of their time for each request: of n threads one
@@ -134,7 +135,7 @@ func (p *Profile) fields() []field {
 		{"WQEMissNs", &p.WQEMissNs}, {"QPMissNs", &p.QPMissNs},
 		{"AtomicsPerUs", &p.AtomicsPerUs}, {"AtomicAddrNs", &p.AtomicAddrNs},
 		{"MediaReadNs", &p.MediaReadNs}, {"MediaReadBytesPerNs", &p.MediaReadBytesPerNs}, {"MediaWriteBytesPerNs", &p.MediaWriteBytesPerNs},
-		{"HandoverNs", &p.HandoverNs}, {"HandoverEachNs", &p.HandoverEachNs},
+		{"HandoverNs", &p.HandoverNs}, {"HandoverEachNs", &p.HandoverEachNs}, {"TakeoverNs", &p.TakeoverNs},
 		{"ShareNs", &p.ShareNs}, {"ShareExp", &p.ShareExp},
 		{"BatchNs", &p.BatchNs}, {"PostNs", &p.PostNs}, {"DoorbellNs", &p.DoorbellNs}, {"ReapNs", &p.ReapNs}, {"SwitchNs", &p.SwitchNs},
 		{"CPUSlope", &p.CPUSlope}, {"CPUNoise", &p.CPUNoise}, {"IdleNs", &p.IdleNs}, {"LookaheadNs", &p.LookaheadNs},
@@ -195,10 +196,11 @@ func ConnectX6() Profile {
 		Doorbells:  16, // SMART 2.2
 		LowLatency: 4,
 
-		HandoverNs:     358.6,  // fit
-		HandoverEachNs: 8.139,  // fit
-		ShareNs:        1176,   // fit
-		ShareExp:       0.2809, // fit
+		HandoverNs:     351.6, // fit
+		HandoverEachNs: 5.214, // fit
+		TakeoverNs:     271.6, // fit
+		ShareNs:        870,   // fit
+		ShareExp:       0.32,  // fit
 
 		BatchNs:     56,
 		PostNs:      56, // fit: the sum of the four
@@ -290,7 +292,7 @@ func Ideal() Profile {
 	p.AtomicsPerUs = 1e4
 	p.AtomicAddrNs = 1
 	p.WQEMissNs = 0
-	p.HandoverNs, p.HandoverEachNs, p.ShareNs = 0, 0, 0
+	p.HandoverNs, p.HandoverEachNs, p.TakeoverNs, p.ShareNs = 0, 0, 0, 0
 	p.BatchNs, p.PostNs, p.DoorbellNs, p.ReapNs, p.SwitchNs = 10, 1, 1, 1, 1
 	p.CPUSlope = 0
 	return p

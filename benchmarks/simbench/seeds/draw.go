@@ -109,7 +109,7 @@ func draw(seed uint64, o *Options) (*plan, error) {
 		policy: occ.Policy(r.n(2)), backups: int(r.n(3)),
 		compute: 1 + int(r.n(3)), coroutines: 1 + int(r.n(4)),
 		readBackups: r.chance(25), groups: 4 << r.n(3), grow: r.chance(40),
-		profile: sim.ConnectX6(), freedom: sim.FreedomHostile,
+		profile: connectX6(), freedom: sim.FreedomHostile,
 		placed: r.chance(30), unordered: r.chance(30), noMaskedCAS: r.chance(20),
 	}
 	p.threads = max(2, p.compute) + int(r.n(3))
@@ -122,7 +122,7 @@ func draw(seed uint64, o *Options) (*plan, error) {
 	case 0:
 		p.profile = sim.Ideal()
 	case 1:
-		p.profile = sim.RoCE25()
+		p.profile = roce25()
 	}
 	p.profile.NoMaskedCAS = p.noMaskedCAS
 	switch r.n(8) {

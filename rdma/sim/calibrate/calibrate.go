@@ -111,7 +111,8 @@ func (r *Report) sorted() []float64 {
 }
 
 // cost is what the fit makes small: the mean squared logarithm of model over
-// measurement, in which being off by a factor counts the same in both directions.
+// measurement, in which being off by a factor counts the same in both directions. No
+// point may be off by 30 %, so what is off by almost as much counts for more.
 func (r *Report) cost() float64 {
 	sum := 0.0
 	for _, x := range r.Residuals {
@@ -119,6 +120,9 @@ func (r *Report) cost() float64 {
 			return math.Inf(1)
 		}
 		l := math.Log(x.Model / x.Mops)
+		if math.Abs(x.Error()) > 0.29 {
+			l *= 3
+		}
 		sum += l * l
 	}
 	return sum / float64(len(r.Residuals))

@@ -57,6 +57,7 @@ var knobs = []knob{
 	intKnob("WQESpan", "this many more, and every request misses", stageDevice, func(p *sim.Profile) *int { return &p.WQESpan }),
 	realKnob("HandoverNs", "passing on a contended lock", stageDoorbell, func(p *sim.Profile) *float64 { return &p.HandoverNs }),
 	realKnob("HandoverEachNs", "more for each thread that spins", stageDoorbell, func(p *sim.Profile) *float64 { return &p.HandoverEachNs }),
+	realKnob("TakeoverNs", "taking a lock that is free and that another thread has had", stageDoorbell, func(p *sim.Profile) *float64 { return &p.TakeoverNs }),
 	realKnob("ShareNs", "serialized time of a request, two threads on a queue pair", stageShare, func(p *sim.Profile) *float64 { return &p.ShareNs }),
 	realKnob("ShareExp", "its growth with the number of threads", stageShare, func(p *sim.Profile) *float64 { return &p.ShareExp }),
 }
