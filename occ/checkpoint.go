@@ -1,8 +1,10 @@
 package occ
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"txnode/internal/mutant"
@@ -30,8 +32,12 @@ type durability struct {
 	covered    atomic.Uint32 // of the last checkpoint; generation, or generation-1 while one is being made
 	busy       atomic.Bool   // somebody makes a checkpoint
 
-	asked, flushed atomic.Uint64 // commits whose logs were to be flushed, and were
-	flushing       atomic.Bool
+	mu       sync.Mutex
+	asked    uint64        // commits whose logs were to be flushed
+	ranges   []logRange    // of those that nobody is flushing yet
+	flushed  atomic.Uint64 // of asked, those that were
+	flushing atomic.Bool   // somebody flushes, and has spare
+	spare    []logRange
 }
 
 // commits counts the transactions of a coordinator whose log records may have been
@@ -193,27 +199,92 @@ func (e *Engine) atRest(generation uint32) bool {
 	return quiet || mutant.CheckpointDoesNotWait
 }
 
-// flushLogs makes the log records durable that have been written when it is called.
-// One flush serves everybody who waits when it begins (group commit).
-func (e *Engine) flushLogs(c *rdma.Coro) error {
-	d := &e.durable
-	mine := d.asked.Add(1)
+// logRange is a log record that is to be flushed.
+type logRange struct {
+	blade rdma.BladeID
+	off   uint64
+	n     uint32
+}
+
+// flushLogs makes a log record durable that has been written to an offset of the
+// session's log areas on some blades. One flush serves everybody who waits when it begins
+// (group commit): it takes the time of a write to the disk, however many there are.
+func (s *Session) flushLogs(c *rdma.Coro, blades bladeSet, off uint32, n int) error {
+	d := &s.eng.durable
+	d.mu.Lock()
+	for blades != 0 {
+		b := blades.take()
+		d.ranges = append(d.ranges, logRange{b, s.ring.areas[b].Addr.Off + uint64(off), uint32(n)})
+	}
+	d.asked++
+	mine := d.asked
+	d.mu.Unlock()
 	if c.Multiplexed() {
 		c.Yield() // the thread's other coroutines come to their commits, and share the flush
 	}
-	for d.flushed.Load() < mine {
+	for wait := int64(flushWaitNs); d.flushed.Load() < mine; wait = min(2*wait, 8*flushWaitNs) {
 		if !d.flushing.CompareAndSwap(false, true) {
-			c.Sleep(10_000)
+			c.Sleep(wait)
 			continue
 		}
-		upTo := d.asked.Load()
-		err := e.space.FlushSegments(c, memory.KindLog)
-		if err == nil {
-			d.flushed.Store(upTo)
-		}
+		err := s.eng.flushAsked(c)
 		d.flushing.Store(false)
 		if err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// flushWaitNs is how long who waits for another's flush sleeps at first; a disk needs
+// longer, and processors that spin are missed where it is driven.
+const flushWaitNs = 50_000
+
+// flushAsked flushes for all who have asked. The caller is the only one.
+func (e *Engine) flushAsked(c *rdma.Coro) error {
+	d := &e.durable
+	d.mu.Lock()
+	upTo, todo := d.asked, d.ranges
+	d.ranges = d.spare[:0]
+	d.mu.Unlock()
+	if err := flushRanges(c, e.space.View(), todo); err != nil {
+		d.mu.Lock()
+		d.ranges = append(d.ranges, todo...) // for the others, who are not concerned if it is the caller's thread
+		d.mu.Unlock()
+		d.spare = nil
+		return err
+	}
+	d.spare = todo
+	d.flushed.Store(upTo)
+	return nil
+}
+
+// flushNear is how close ranges are that are flushed as one: disks write pages.
+const flushNear = 4096
+
+// flushBatch is how many flushes are posted at a time.
+const flushBatch = 32
+
+// flushRanges flushes ranges, which it sorts, on blades that are up.
+func flushRanges(c *rdma.Coro, v *memory.View, ranges []logRange) error {
+	slices.SortFunc(ranges, func(a, b logRange) int {
+		return cmp.Or(cmp.Compare(a.blade, b.blade), cmp.Compare(a.off, b.off))
+	})
+	var b rdma.Batch
+	for i := 0; i < len(ranges); {
+		r := ranges[i]
+		end := r.off + uint64(r.n)
+		for i++; i < len(ranges) && ranges[i].blade == r.blade && ranges[i].off <= end+flushNear; i++ {
+			end = max(end, ranges[i].off+uint64(ranges[i].n))
+		}
+		if v.Up(r.blade) {
+			b.Flush(rdma.RemoteAddr{Blade: r.blade, Key: v.Key(r.blade), Off: r.off}, uint32(end-r.off))
+		}
+		if b.Len() >= flushBatch || i == len(ranges) && b.Len() > 0 {
+			if err := c.Do(&b); err != nil {
+				return err
+			}
+			b.Reset()
 		}
 	}
 	return nil

@@ -328,7 +328,8 @@ func (tx *Tx) commitDefault() error {
 	if mutant.AcknowledgeBeforeLog {
 		b = &tx.flights[tx.flight].bg
 	}
-	for rest := tx.logBlades(v, tx.logCopies(v)); rest != 0; {
+	logs := tx.logBlades(v, tx.logCopies(v))
+	for rest := logs; rest != 0; {
 		a := tx.s.ring.at(v, rest.take(), off)
 		b.Write(a, tx.logAt, uint32(n))
 		if durable && !tx.s.caps.Synchronous && !mutant.LogNotFlushed {
@@ -355,7 +356,7 @@ func (tx *Tx) commitDefault() error {
 		return err
 	}
 	if durable && tx.s.caps.Synchronous && !mutant.LogNotFlushed {
-		if err := tx.s.eng.flushLogs(c); err != nil {
+		if err := tx.s.flushLogs(c, logs, off, n); err != nil {
 			err = tx.unknown(err)
 			tx.conclude(history.Unknown)
 			return err

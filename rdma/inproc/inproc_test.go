@@ -61,6 +61,77 @@ func (c *client) read(b rdma.BladeID, off uint64, n uint32) string {
 	return string(c.Bytes(4096, n))
 }
 
+// TestFlushes: several FLUSHes of a batch are executed at once, and fail as if one came
+// after the other.
+func TestFlushes(t *testing.T) {
+	c := connect(t, open(t, inproc.Options{Blades: blades(2, 1<<20, t.TempDir())}))
+	defer c.close()
+	for _, bad := range []int{-1, 0, 7, 39} {
+		c.b.Reset()
+		for i := range 40 {
+			at := c.at(rdma.BladeID(i%2), uint64(i)*8192)
+			c.b.Write(at, 0, 8)
+			if i == bad {
+				at.Off = 1 << 20
+			}
+			c.b.Flush(at, 8)
+		}
+		for i := range 40 {
+			at := c.at(rdma.BladeID(i%2), uint64(i)*8192)
+			if i == bad {
+				at.Off = 1 << 20
+			}
+			c.b.Flush(at, 100)
+		}
+		err := c.Plain().Do(&c.b)
+		if (err == nil) != (bad < 0) {
+			t.Errorf("bad %d: %v", bad, err)
+		}
+		for i := range c.b.Len() {
+			w, want := c.b.WR(i), rdma.StatusOK
+			switch first := 2*bad + 1; {
+			case bad < 0 || int(w.Blade) != bad%2 || i < first:
+			case i == first:
+				want = rdma.StatusBounds
+			default:
+				want = rdma.StatusFlushed
+			}
+			if w.Status != want {
+				t.Errorf("bad %d: request %d is %v, want %v", bad, i, w.Status, want)
+			}
+		}
+		if err := c.Reconnect(rdma.BladeID(max(bad, 0) % 2)); err != nil {
+			t.Fatal(err)
+		}
+		// A run of them, in which the first is good.
+		c.b.Reset()
+		for i := range 20 {
+			at := c.at(rdma.BladeID(i%2), 0)
+			if i == bad {
+				at.Off = 1 << 20
+			}
+			c.b.Flush(at, 8)
+		}
+		_ = c.Plain().Do(&c.b)
+		for i := range 20 {
+			want := rdma.StatusOK
+			switch {
+			case bad < 0 || i%2 != bad%2 || i < bad:
+			case i == bad:
+				want = rdma.StatusBounds
+			default:
+				want = rdma.StatusFlushed
+			}
+			if got := c.b.WR(i).Status; got != want {
+				t.Errorf("bad %d: FLUSH %d is %v, want %v", bad, i, got, want)
+			}
+		}
+		if err := c.Reconnect(rdma.BladeID(max(bad, 0) % 2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestFilesPersist: a fabric on files has its data again, also in larger regions.
 func TestFilesPersist(t *testing.T) {
 	dir := t.TempDir()

@@ -2,6 +2,7 @@ package inproc
 
 import (
 	"encoding/binary"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -41,6 +42,11 @@ func (p *port) post(b *rdma.Batch, first, done int) {
 			done += k
 			continue
 		}
+		if k := flushes(wrs[done:]); k > 1 {
+			failed += p.flush(b, first+done, wrs[done:done+k])
+			done += k
+			continue
+		}
 		p.enter()
 		s := p.execute(&wrs[done])
 		p.leave()
@@ -51,6 +57,53 @@ func (p *port) post(b *rdma.Batch, first, done int) {
 		done++
 	}
 	b.CompleteAll(len(wrs) - failed)
+}
+
+// maxFlushes is how many FLUSHes are under way at once: each keeps a thread of the
+// operating system.
+const maxFlushes = 16
+
+// flushes counts the FLUSHes at the head of a list, as far as they are executed at once.
+func flushes(wrs []rdma.WR) (n int) {
+	for n < min(len(wrs), maxFlushes) && wrs[n].Op == rdma.OpFlush {
+		n++
+	}
+	return n
+}
+
+// flush executes FLUSHes, the first of which is request at of a batch, all at once: a disk
+// takes little longer for several than for one. It returns how many have failed; after one
+// has, those behind it on its queue pair fail, too, though they may have taken effect.
+func (p *port) flush(b *rdma.Batch, at int, wrs []rdma.WR) (failed int) {
+	var errs [maxFlushes]error
+	var status [maxFlushes]rdma.Status
+	var under sync.WaitGroup
+	p.enter()
+	for i := range wrs {
+		w := &wrs[i]
+		if status[i] = p.admit(w); status[i] == rdma.StatusOK {
+			r := p.qps[w.Blade].region
+			under.Go(func() { errs[i] = r.flush(w.Off, uint64(w.Len)) })
+		}
+	}
+	under.Wait()
+	for i := range wrs {
+		if errs[i] != nil {
+			status[i] = rdma.StatusIO
+			p.qps[wrs[i].Blade].status = rdma.StatusFlushed
+		}
+		for j := range i {
+			if errs[j] != nil && wrs[j].Blade == wrs[i].Blade {
+				status[i] = rdma.StatusFlushed
+			}
+		}
+		if status[i] != rdma.StatusOK {
+			failed++
+			b.Complete(at+i, status[i])
+		}
+	}
+	p.leave()
+	return failed
 }
 
 // enter announces that the port executes: see doc.go.
@@ -66,6 +119,19 @@ func (p *port) leave() { p.enter() }
 
 // execute checks and executes one request.
 func (p *port) execute(w *rdma.WR) rdma.Status {
+	s := p.admit(w)
+	if s != rdma.StatusOK {
+		return s
+	}
+	q := &p.qps[w.Blade]
+	if s = p.perform(q, w); s != rdma.StatusOK {
+		q.status = rdma.StatusFlushed
+	}
+	return s
+}
+
+// admit checks one request. One that may not execute breaks its queue pair.
+func (p *port) admit(w *rdma.WR) rdma.Status {
 	if int(w.Blade) >= len(p.qps) {
 		return rdma.StatusNoBlade
 	}
@@ -74,9 +140,6 @@ func (p *port) execute(w *rdma.WR) rdma.Status {
 		return q.status
 	}
 	s := p.check(q, w)
-	if s == rdma.StatusOK {
-		s = p.perform(q, w)
-	}
 	if s != rdma.StatusOK {
 		q.status = rdma.StatusFlushed
 	}
