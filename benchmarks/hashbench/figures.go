@@ -12,6 +12,7 @@ import (
 	"txnode/benchmarks/report/published"
 	"txnode/internal/validate"
 	"txnode/rdma"
+	"txnode/rdma/sim"
 )
 
 // Curve is one line of a figure: points of a configuration of which one thing varies.
@@ -146,6 +147,35 @@ func Figure(name string, c Config) ([]Curve, error) {
 		return nil, fmt.Errorf("%w: no figure %q: there are %s", ErrConfig, name, strings.Join(FigureNames, ", "))
 	}
 	return out, nil
+}
+
+// published returns the point of a published figure that has this configuration.
+func (c Config) published() (published.HashPoint, bool) {
+	c.defaults()
+	if c.Profile != sim.ConnectX6() || c.Compute != 1 || c.Blades != 2 || c.Coroutines != 8 || c.Drawn != DefaultDrawn {
+		return published.HashPoint{}, false
+	}
+	for _, figure := range FigureNames {
+		curves, err := Figure(figure, c)
+		if err != nil {
+			return published.HashPoint{}, false
+		}
+		for i := range curves {
+			if slices.Contains(curves[i].Config, c) {
+				return publishedIn(figure, &curves[i], c.Threads, c.Theta)
+			}
+		}
+	}
+	return published.HashPoint{}, false
+}
+
+// publishedIn returns a point of a curve of a figure.
+func publishedIn(figure string, c *Curve, threads int, theta float64) (published.HashPoint, bool) {
+	name := c.Name
+	if name == smartName {
+		name = breakdown[len(breakdown)-1].name
+	}
+	return published.HashAt(published.HashCurve(figure, c.Mix, name), threads, theta)
 }
 
 // Measured is the curve without the points that an interrupted Measure has not come to.

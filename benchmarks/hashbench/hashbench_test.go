@@ -329,6 +329,48 @@ func TestFigures(t *testing.T) {
 	}
 }
 
+// A run that is of no figure has beside it what was published of the same configuration,
+// and nothing if anything differs.
+func TestPublished(t *testing.T) {
+	of := func(mix string, threads int, theta float64, like bool, techniques rdma.Techniques, more func(*Config)) float64 {
+		c := Config{Theta: theta, Threads: threads, LikeSMART: like, Techniques: techniques}
+		var err error
+		if c.Mix, err = MixByName(mix); err != nil {
+			t.Fatal(err)
+		}
+		if more != nil {
+			more(&c)
+		}
+		curve := Curve{Name: "mine", Mix: mix, Config: []Config{c}, Points: []Point{{Threads: threads, Theta: theta}}}
+		x, _ := NewReport("", c, []Curve{curve}).published(&curve, 0)
+		return x.Mops
+	}
+	table := rdma.Techniques{Doorbells: true, Throttle: true}
+	dynamic := table
+	dynamic.Backoff, dynamic.DynLimit = true, true
+	for _, test := range []struct {
+		got, want float64
+		what      string
+	}{
+		{of("update-only", 96, 0.99, true, table, nil), 0.176, "figure 14, none"},
+		{of("update-only", 96, 0.99, true, dynamic, nil), 2.445, "figure 14, dynamic"},
+		{of("update-only", 8, 0.99, true, rdma.Techniques{}, nil), 1.574, "figure 5a"},
+		{of("update-only", 16, 0.4, true, rdma.Techniques{}, nil), 3.641, "figure 5b"},
+		{of("c", 48, 0.99, true, rdma.Techniques{}, nil), 11.502, "figure 8c, RACE"},
+		{of("b", 24, 0.99, true, rdma.AllTechniques, nil), 9.699, "figure 8b, all techniques"},
+		{of("c", 48, 0.99, false, rdma.AllTechniques, nil), 0, "ours"},
+		{of("c", 47, 0.99, true, rdma.Techniques{}, nil), 0, "47 threads"},
+		{of("c", 48, 0.9, true, rdma.Techniques{}, nil), 0, "another distribution"},
+		{of("c", 48, 0.99, true, rdma.Techniques{}, func(c *Config) { c.Profile = sim.RoCE25() }), 0, "another machine"},
+		{of("c", 48, 0.99, true, rdma.Techniques{}, func(c *Config) { c.Blades = 3 }), 0, "three blades"},
+		{of("c", 48, 0.99, true, rdma.Techniques{}, func(c *Config) { c.Drawn = 1000 }), 0, "fewer keys"},
+	} {
+		if test.got != test.want {
+			t.Errorf("%s: %v million operations a second were published, found %v", test.what, test.want, test.got)
+		}
+	}
+}
+
 // A trace of a run is a trace of its verbs.
 func TestRecord(t *testing.T) {
 	c := small()

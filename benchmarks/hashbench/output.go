@@ -30,13 +30,13 @@ func NewReport(figure string, c Config, curves []Curve) *Report {
 	return &Report{Figure: figure, Keys: c.Keys, Drawn: max(c.Keys, c.Drawn), Curves: curves, Statements: Statements(figure, curves)}
 }
 
-// published returns what was published of a point of a curve.
-func (r *Report) published(c *Curve, p *Point) (published.HashPoint, bool) {
-	name := c.Name
-	if name == smartName {
-		name = breakdown[len(breakdown)-1].name
+// published returns what was published of a point of a curve: in the figure that the
+// report is of, or if it is of none in any that has the point's configuration.
+func (r *Report) published(c *Curve, i int) (published.HashPoint, bool) {
+	if r.Figure == "" && i < len(c.Config) {
+		return c.Config[i].published()
 	}
-	return published.HashAt(published.HashCurve(r.Figure, c.Mix, name), p.Threads, p.Theta)
+	return publishedIn(r.Figure, c, c.Points[i].Threads, c.Points[i].Theta)
 }
 
 // Errors returns the median and the largest absolute error of the throughputs of a
@@ -45,7 +45,7 @@ func (r *Report) Errors(curves ...*Curve) (median, largest float64, n int) {
 	var all []float64
 	for _, c := range curves {
 		for i := range c.Points {
-			if x, ok := r.published(c, &c.Points[i]); ok {
+			if x, ok := r.published(c, i); ok {
 				all = append(all, math.Abs(c.Points[i].Mops/x.Mops-1))
 			}
 		}
@@ -110,7 +110,7 @@ func (r *Report) writeCurve(w io.Writer, c *Curve) error {
 	for i := range c.Points {
 		p := &c.Points[i]
 		was, off := "-", "-"
-		if x, ok := r.published(c, p); ok {
+		if x, ok := r.published(c, i); ok {
 			was, off = fmt.Sprintf("%.3f", x.Mops), fmt.Sprintf("%+.0f %%", 100*(p.Mops/x.Mops-1))
 		}
 		row := table.Row{p.Threads, p.Theta, fmt.Sprintf("%.3f", p.Mops), was, off, fmt.Sprintf("%.1f", p.P50us), fmt.Sprintf("%.1f", p.P99us), fmt.Sprintf("%.2f", p.VerbsPerOp)}
@@ -178,7 +178,7 @@ func (r *Report) WriteCSV(w io.Writer) error {
 			p := &c.Points[j]
 			f := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 			was := ""
-			if x, ok := r.published(c, p); ok {
+			if x, ok := r.published(c, j); ok {
 				was = f(x.Mops)
 			}
 			row := []string{c.Name, c.Mix, strconv.Itoa(p.Threads), f(p.Theta), f(p.Mops), was, f(p.P50us), f(p.P99us), f(p.VerbsPerOp), f(p.Retries), strconv.Itoa(p.MostRetries)}

@@ -196,8 +196,8 @@ func newSimHash(w *World) *cobra.Command {
 		Long: `Looks up and updates keys in the RACE index of the engine on the simulated RNIC, as
 section 6.2.1 of the SMART paper does: 8-byte keys and values, no locks, a key drawn
 from a Zipf distribution; an update whose compare-and-swap fails is tried again.
-Prints throughput, latency, verbs and retries with their distribution, and with
---figure what was published. The paper's RACE is --techniques none
+Prints throughput, latency, verbs and retries with their distribution, and what was
+published of the same configuration, if anything. The paper's RACE is --techniques none
 --conflict-avoidance none, its SMART-HT is the default, ours is --like-smart=false.`,
 		Example: `  txnode sim hash --mix update-only --threads 96 --conflict-avoidance none,backoff,dynamic,all
   txnode sim hash --figure 14
