@@ -388,12 +388,16 @@ func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
 			return true, nil
 		}
 	}
+	finished := f.copier.Progress().Finished
 	for range steps {
 		idle, err := f.copier.Step(c)
 		p := f.copier.Progress()
 		f.copied.Store(&p)
 		if err != nil {
 			return true, err
+		}
+		if p.Finished > finished { // perhaps the last ones
+			return true, db.wholeAgain()
 		}
 		if idle {
 			return false, db.wholeAgain()

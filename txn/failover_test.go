@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -25,11 +26,14 @@ func stopper(t *testing.T, db *txn.DB) rdma.Stopper {
 	return s
 }
 
-// whole waits until every segment has all its copies.
+// whole waits until every segment has all its copies, and, with all blades there, until
+// the story of each loss says so: it is told a moment later.
 func whole(t *testing.T, db *txn.DB, down int) {
 	t.Helper()
 	for range 3000 {
-		if r := db.Redundancy(); r.Missing == 0 && len(r.Down) == down {
+		r := db.Redundancy()
+		untold := slices.ContainsFunc(r.Outages, func(x txn.Outage) bool { return x.Whole == 0 })
+		if r.Missing == 0 && len(r.Down) == down && (down > 0 || !untold) {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
