@@ -356,7 +356,7 @@ func eachCanonical(t *testing.T, fn func(s *stops, backups int) error) (total co
 // TestBladeLost loses and restarts each blade in every state of every canonical
 // transaction.
 func TestBladeLost(t *testing.T) {
-	one, two := &sample{stride: 17}, &sample{stride: 797}
+	one, two := &sample{stride: 31}, &sample{stride: 1499}
 	switch {
 	case *full:
 		one.stride, two.stride = 1, 1
