@@ -234,10 +234,10 @@ func (s *stops) refill(m mishap) error {
 }
 
 // everyBlade calls fn for a sample of what may happen to blades.
-func (n *sample) everyBlade(fn func(m mishap) error) error {
+func (s *sample) everyBlade(fn func(m mishap) error) error {
 	for b := range rdma.BladeID(blades) {
 		for what := range bladeFates {
-			if !n.next() {
+			if !s.next() {
 				continue
 			}
 			if err := fn(mishap{b, what}); err != nil {
