@@ -3,6 +3,7 @@ package memory
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"txnode/internal/mutant"
 	"txnode/rdma"
@@ -62,19 +63,22 @@ type scan struct {
 
 // adopt scans until it has found want free blocks, or after so many rounds, or
 // when nothing is left to scan (more is false). What it found is in the pool.
-func (s *Space) adopt(c *rdma.Coro, class Class, rounds, want int) (more bool, err error) {
+func (s *Space) adopt(c *rdma.Coro, a *Allocator, class Class, rounds, want int) (more bool, err error) {
 	for found, round := 0, 0; round < rounds && found < want; round++ {
-		x, done := s.nextScan(class, want, round == 0)
+		x, done := s.nextScan(a, class, want, round == 0)
 		v := s.ViewOn(c.Thread())
 		switch {
 		case x == nil:
 			return !done, nil
 		case v.Placement(x.seg).N == 0: // it has lost all its copies
+			s.mu.Lock()
+			s.scanned(a, x)
+			s.mu.Unlock()
 		case !x.probed:
-			err = s.probe(c, v, x)
+			err = s.probe(c, a, v, x)
 		default:
 			var k int
-			k, err = s.scan(c, v, x)
+			k, err = s.scan(c, a, v, x)
 			found += k
 		}
 		if err != nil {
@@ -84,18 +88,35 @@ func (s *Space) adopt(c *rdma.Coro, class Class, rounds, want int) (more bool, e
 	return true, nil
 }
 
-// nextScan takes what is to be looked at next off the pool: a segment to be
-// probed, or a range of blocks. It is nil when the pool has want blocks already,
-// or (done) nothing is left to look at. spread: rather probe than scan when fewer
-// tails are known than there are blades.
-func (s *Space) nextScan(class Class, want int, spread bool) (x *scan, done bool) {
+// scanned notes that an allocator has done with what nextScan had returned, and
+// reports whether it was its own still: who was declared dead meanwhile must leave what he
+// has found to others. The caller holds the lock.
+func (s *Space) scanned(a *Allocator, x *scan) bool {
+	i := slices.Index(a.scans, x)
+	if i < 0 {
+		return false
+	}
+	a.scans = slices.Delete(a.scans, i, i+1)
+	return true
+}
+
+// nextScan takes what is to be looked at next off the pool, for an allocator, until
+// scanned: a segment to be probed, or a range of blocks. It is nil when the pool has want
+// blocks already, or (done) nothing is left to look at. spread: rather probe than scan
+// when fewer tails are known than there are blades.
+func (s *Space) nextScan(a *Allocator, class Class, want int, spread bool) (x *scan, done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer func() {
+		if x != nil {
+			a.scans = append(a.scans, x)
+		}
+	}()
 	p := &s.pools[class]
 	if len(p.unseen)+len(p.tails)+len(p.holes) == 0 {
 		return nil, true
 	}
-	if len(p.free) >= want || s.writable() != nil {
+	if len(p.free) >= want || s.writable() != nil || !s.serving(a) {
 		return nil, false
 	}
 	if last := len(p.unseen) - 1; last >= 0 && (len(p.tails) == 0 || spread && len(p.tails) < s.bladesUp()) {
@@ -124,7 +145,7 @@ func (s *Space) nextScan(class Class, want int, spread bool) (x *scan, done bool
 
 // scan reads the headers of a range and adds the free blocks to the pool. When
 // the verbs fail, the range is queued again.
-func (s *Space) scan(c *rdma.Coro, v *View, x *scan) (int, error) {
+func (s *Space) scan(c *rdma.Coro, a *Allocator, v *View, x *scan) (int, error) {
 	idx := make([]uint32, x.end-x.at)
 	for i := range idx {
 		idx[i] = x.at + uint32(i)
@@ -138,9 +159,15 @@ func (s *Space) scan(c *rdma.Coro, v *View, x *scan) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := &s.pools[x.class]
+	mine := s.scanned(a, x)
 	if err != nil {
-		p.holes = append(p.holes, x)
+		if mine {
+			p.holes = append(p.holes, x)
+		}
 		return 0, err
+	}
+	if !mine {
+		return 0, nil
 	}
 	for i := len(free) - 1; i >= 0; i-- { // the lowest is handed out first
 		p.free = append(p.free, free[i])
@@ -165,7 +192,7 @@ func blank(header []byte) bool {
 // probe finds about where the never-used part of a segment begins, by looking
 // at evenly spaced blocks of an ever smaller range, and queues the scan. Chunks
 // make the border ragged; as every block is looked at anyway, that does not matter.
-func (s *Space) probe(c *rdma.Coro, v *View, x *scan) error {
+func (s *Space) probe(c *rdma.Coro, a *Allocator, v *View, x *scan) error {
 	lo, hi := x.at, x.end // the first blank block is in [lo, hi]
 	for lo < hi {
 		k := min(hi-lo, scanBlocks)
@@ -185,7 +212,9 @@ func (s *Space) probe(c *rdma.Coro, v *View, x *scan) error {
 		if err != nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.pools[x.class].unseen = append(s.pools[x.class].unseen, x)
+			if s.scanned(a, x) {
+				s.pools[x.class].unseen = append(s.pools[x.class].unseen, x)
+			}
 			return err
 		}
 		lo, hi = uint32(lastUsed+1), firstBlank
@@ -193,6 +222,9 @@ func (s *Space) probe(c *rdma.Coro, v *View, x *scan) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := &s.pools[x.class]
+	if !s.scanned(a, x) {
+		return nil
+	}
 	if lo > x.at {
 		p.holes = append(p.holes, &scan{x.seg, x.class, x.at, lo, true})
 	}

@@ -155,6 +155,7 @@ func TestAdoptionBesideFrees(t *testing.T) {
 				x := mine[len(mine)-1]
 				mine = mine[:len(mine)-1]
 				seq++
+				a.Hold(x)
 				write(t, s, c, x, image(x, record.MakeTxID(coord.ID, seq), record.Free, k, 0))
 				late = append(late, x)
 			}
@@ -179,6 +180,7 @@ func TestAdoptionBesideFrees(t *testing.T) {
 				mu.Unlock()
 				seq++
 				write(t, s, c, x, image(x, record.MakeTxID(coord.ID, seq), record.Live, k, 0))
+				a.Used(x)
 				mine = append(mine, x)
 			case 0:
 				r.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })

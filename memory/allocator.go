@@ -5,23 +5,35 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
+	"sync"
 
 	"txnode/rdma"
 )
 
 // Allocator hands out record blocks to one thread. It keeps a list of free
-// blocks of each class, so that Alloc and Free are a few instructions: no lock,
-// no verb, no allocation. Lists are filled and emptied in chunks, off the
-// critical path, by Maintain (RACE, section 4.2). It may be used by all
-// coroutines of the thread, and by nobody else.
+// blocks of each class, so that Alloc and Free are a few instructions: no verb, no
+// allocation, and a lock for which nobody but ClaimStrays competes. Lists are filled
+// and emptied in chunks, off the critical path, by Maintain (RACE, section 4.2). It
+// may be used by all coroutines of the thread, and by nobody else.
 //
-// Which blocks are free is recorded nowhere but in their headers: a block that
-// an allocator holds when the process dies is found again by its header.
+// Which blocks are free is recorded nowhere but in their headers. A block that an
+// allocator has when its coordinator dies is found again by its header, by a sweep
+// (ClaimStrays) or by who opens the database next. So that a sweep can tell what is
+// somebody's, the allocator remembers blocks on their way: those that it has handed
+// out until they are known to be in use (Used), and those that are about to be freed
+// (Hold) until they are (Free).
 type Allocator struct {
 	space *Space
-	view  *View // of the last call: see moved
-	lists [NumClasses]blockList
+	view  *View  // of the last call: see moved
 	work  uint64 // classes that Maintain has to look at
+
+	owner uint32  // the coordinator that it serves, 0: none; under space.mu
+	scans []*scan // that it has under way; under space.mu
+
+	mu    sync.Mutex // taken behind space.mu, never before it; not held over a verb
+	lists [NumClasses]blockList
+	out   transit
 }
 
 // blockList is the free blocks of one class; the next to be handed out is last.
@@ -45,25 +57,56 @@ func (s *Space) NewAllocator(t *rdma.Thread) (*Allocator, error) {
 		n := chunkBlocks(Class(class))
 		a.lists[class].low, a.lists[class].high = n/4, 4*n
 	}
+	s.allocators = append(s.allocators, a)
 	return a, nil
+}
+
+// Serve says for which coordinator the allocator works from now on. When that one has
+// been forgotten (LeaseGone), ClaimStrays takes what the allocator has, and it is
+// given nothing more until it serves another one. An allocator that serves none has
+// what it has until it is closed.
+func (a *Allocator) Serve(coordinator uint32) {
+	s := a.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.owner = coordinator
+	if !slices.Contains(s.allocators, a) { // its last coordinator is long gone
+		s.allocators = append(s.allocators, a)
+	}
 }
 
 // Alloc returns a block of the class. On the blades its header is zero, or says
 // that the block is free. Blocks that are allocated one after the other lie one
 // after the other, a chunk of up to 64 of them; the primaries of chunks are on all blades in turn. The segment may be younger than the view that the caller holds.
+//
+// The caller calls Used when the block is in use, or Free. ErrNoCoordinator: the
+// coordinator that the allocator serves was declared dead.
 func (a *Allocator) Alloc(c *rdma.Coro, class Class) (Addr, error) {
-	if class < NumClasses {
-		l := &a.lists[class]
-		if n := len(l.free) - 1; n >= 0 && a.view == a.space.view.Load() {
-			addr := l.free[n]
-			l.free = l.free[:n]
-			if n <= l.low {
-				a.work |= 1 << class
-			}
+	if class < NumClasses && a.view == a.space.view.Load() {
+		if addr, ok := a.pop(class); ok {
 			return addr, nil
 		}
 	}
 	return a.allocSlow(c, class)
+}
+
+// pop takes a block off its list.
+func (a *Allocator) pop(class Class) (Addr, bool) {
+	a.mu.Lock()
+	l := &a.lists[class]
+	n := len(l.free) - 1
+	if n < 0 {
+		a.mu.Unlock()
+		return 0, false
+	}
+	addr := l.free[n]
+	l.free = l.free[:n]
+	a.out.add(addr)
+	a.mu.Unlock()
+	if n <= l.low {
+		a.work |= 1 << class
+	}
+	return addr, true
 }
 
 func (a *Allocator) allocSlow(c *rdma.Coro, class Class) (Addr, error) {
@@ -71,60 +114,121 @@ func (a *Allocator) allocSlow(c *rdma.Coro, class Class) (Addr, error) {
 		return 0, fmt.Errorf("%w: blocks of class %d in segments of %d bytes", ErrTooLarge, class, a.space.opts.SegmentSize)
 	}
 	a.moved()
-	l := &a.lists[class]
-	for len(l.free) == 0 {
+	for {
+		if addr, ok := a.pop(class); ok {
+			return addr, nil
+		}
 		if err := a.refill(c, class, true); err != nil {
 			return 0, err
 		}
 	}
-	n := len(l.free) - 1
-	addr := l.free[n]
-	l.free = l.free[:n]
-	if n <= l.low {
-		a.work |= 1 << class
-	}
-	return addr, nil
 }
 
-// Free gives a block back, to be handed out again by this allocator or, later,
-// another. Its state on all replicas is already Free, under a version of a
-// coordinator of this session, or it is as Alloc returned it; and no reader can
-// hold its address without finding out.
+// Used says that a block which Alloc has returned is in use: on its primary, visible
+// to every READ from now on, its header does not say any more that it is free and
+// unlocked.
+func (a *Allocator) Used(addr Addr) {
+	a.mu.Lock()
+	a.out.remove(addr)
+	a.mu.Unlock()
+}
+
+// Hold says that a block is going to be freed, before any verb that frees it is
+// posted: Free follows. Nobody else frees it.
+func (a *Allocator) Hold(addr Addr) {
+	a.mu.Lock()
+	if !a.out.has(addr) {
+		a.out.add(addr)
+	}
+	a.mu.Unlock()
+}
+
+// Holds reports whether a block is on its way: handed out and neither used nor
+// given back, or held; and nobody has taken it since because the coordinator was gone.
+func (a *Allocator) Holds(addr Addr) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.out.has(addr)
+}
+
+// Free gives a block back that Alloc has returned, or that is held, to be handed out
+// again by this allocator or, later, another. Its state on all replicas is already
+// Free, under a version that no block has had before, or it is as Alloc returned it;
+// and no reader can hold its address without finding out. One that is not on its way
+// (Holds) is somebody else's by now, and nothing happens.
 func (a *Allocator) Free(addr Addr, class Class) {
 	l := &a.lists[class]
-	if len(l.free) < cap(l.free) {
-		l.free = append(l.free, addr)
-		if len(l.free) > l.high {
-			a.work |= 1 << class
+	for {
+		a.mu.Lock()
+		if !a.out.has(addr) {
+			a.mu.Unlock()
+			return
 		}
-		return
+		if n := len(l.free); n < cap(l.free) {
+			a.out.remove(addr)
+			l.free = append(l.free, addr)
+			a.mu.Unlock()
+			if n >= l.high {
+				a.work |= 1 << class
+			}
+			return
+		}
+		over := len(l.free) - l.high
+		a.room(class)
+		a.mu.Unlock()
+		a.spill(class, over)
 	}
-	a.freeSlow(addr, class)
 }
 
-func (a *Allocator) freeSlow(addr Addr, class Class) {
-	l := &a.lists[class]
-	chunk := chunkBlocks(class)
-	if cap(l.free) == 0 {
-		l.free = make([]Addr, 0, l.high+2*chunk)
-	} else {
-		a.spill(class, len(l.free)-l.high)
+// room makes the list of a class, once; the caller holds a.mu.
+func (a *Allocator) room(class Class) {
+	if l := &a.lists[class]; cap(l.free) == 0 {
+		l.free = make([]Addr, 0, l.high+2*chunkBlocks(class))
 	}
-	l.free = append(l.free, addr)
+}
+
+// Abandon gives up what is on its way: the coordinator that had it is dead and
+// recovered, and nobody has a use for it. A sweep finds what of it is free.
+func (a *Allocator) Abandon() error {
+	s := a.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.mu.Lock()
+	n := a.out.n
+	a.out.clear()
+	a.mu.Unlock()
+	if n == 0 {
+		return nil
+	}
+	return s.sweepAgain()
 }
 
 // spill gives the n blocks that were freed longest ago to the space.
 func (a *Allocator) spill(class Class, n int) {
-	l := &a.lists[class]
-	if n > 0 {
-		a.space.giveBack(class, l.free[:n])
-		l.free = l.free[:copy(l.free, l.free[n:])]
+	if n <= 0 {
+		return
 	}
+	s := a.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l, p := &a.lists[class], &s.pools[class]
+	n = min(n, len(l.free)) // they may have been taken
+	p.free = append(p.free, l.free[:n]...)
+	l.free = l.free[:copy(l.free, l.free[n:])]
+}
+
+// has is how many free blocks of a class there are.
+func (a *Allocator) has(class Class) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.lists[class].free)
 }
 
 // Low reports whether so few blocks of the class are left that Maintain would
 // fetch more.
-func (a *Allocator) Low(class Class) bool { return len(a.lists[class].free) <= a.lists[class].low }
+func (a *Allocator) Low(class Class) bool { return a.has(class) <= a.lists[class].low }
 
 // Refill fetches a chunk of blocks of the class now. It is for those who know
 // that they will need many; Alloc and Maintain do by themselves. ErrNoSpace
@@ -144,12 +248,12 @@ func (a *Allocator) Maintain(c *rdma.Coro) error {
 	for a.work != 0 {
 		class := Class(bits.TrailingZeros64(a.work))
 		a.work &^= 1 << class
-		l := &a.lists[class]
-		if n := len(l.free) - l.high; n > 0 {
-			a.spill(class, n)
+		l, n := &a.lists[class], a.has(class)
+		if n > l.high {
+			a.spill(class, n-l.high)
 			continue
 		}
-		if len(l.free) > l.low {
+		if n > l.low {
 			continue
 		}
 		if err := a.refill(c, class, false); err != nil && !errors.Is(err, ErrNoSpace) {
@@ -162,20 +266,16 @@ func (a *Allocator) Maintain(c *rdma.Coro) error {
 // refill adds about a chunk of blocks to the list of a class. thorough: rather
 // look at every block of the earlier sessions than fail.
 func (a *Allocator) refill(c *rdma.Coro, class Class, thorough bool) error {
-	s, l := a.space, &a.lists[class]
+	s := a.space
 	chunk := chunkBlocks(class)
-	if cap(l.free) == 0 {
-		l.free = make([]Addr, 0, l.high+2*chunk)
-	}
 	for rounds := scanRounds; ; rounds = math.MaxInt {
-		more, err := s.adopt(c, class, rounds, chunk)
+		more, err := s.adopt(c, a, class, rounds, chunk)
 		if err != nil {
 			return err
 		}
-		have := len(l.free)
-		l.free, err = s.take(l.free, class, chunk)
-		if len(l.free) > have || err == nil || !more || !thorough || !errors.Is(err, ErrNoSpace) {
-			if len(l.free) > have {
+		n, err := s.take(a, class, chunk)
+		if n > 0 || err == nil || !more || !thorough || !errors.Is(err, ErrNoSpace) {
+			if n > 0 {
 				err = nil
 			}
 			return err
@@ -190,19 +290,78 @@ func (a *Allocator) moved() {
 		return
 	}
 	if v.Epoch != a.view.Epoch {
+		a.mu.Lock()
 		for class := range a.lists {
 			l := &a.lists[class]
 			l.free = keep(l.free, func(addr Addr) bool { return v.Copies(addr) > 0 })
 		}
+		a.mu.Unlock()
 	}
 	a.view = v
 }
 
-// Close gives all blocks back to the space.
+// Close gives all blocks back to the space. What is on its way stays that of the
+// coordinator, if that is not closed.
 func (a *Allocator) Close(*rdma.Coro) error {
 	for class := range a.lists {
-		a.spill(Class(class), len(a.lists[class].free))
+		a.spill(Class(class), a.has(Class(class)))
 	}
 	a.work = 0
+	s := a.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.owner == 0 || !s.outlives(a.owner) {
+		s.allocators = slices.DeleteFunc(s.allocators, func(x *Allocator) bool { return x == a })
+	}
 	return nil
 }
+
+// transit is a small set of blocks, which mostly leave in the order in which they came.
+type transit struct {
+	list []Addr // 0: one has left
+	at   int    // where to look first
+	n    int
+}
+
+func (t *transit) add(a Addr) {
+	if len(t.list) >= 2*t.n+64 {
+		t.list, t.at = keep(t.list, func(a Addr) bool { return a != 0 }), 0
+	}
+	t.list = append(t.list, a)
+	t.n++
+}
+
+func (t *transit) find(a Addr) (int, bool) {
+	if t.n == 0 {
+		return 0, false
+	}
+	for i := t.at; i < len(t.list); i++ {
+		if t.list[i] == a {
+			return i, true
+		}
+	}
+	for i := range min(t.at, len(t.list)) {
+		if t.list[i] == a {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+func (t *transit) has(a Addr) bool {
+	_, ok := t.find(a)
+	return ok
+}
+
+func (t *transit) remove(a Addr) {
+	i, ok := t.find(a)
+	if !ok {
+		return
+	}
+	t.list[i], t.at = 0, i+1
+	if t.n--; t.n == 0 {
+		t.clear()
+	}
+}
+
+func (t *transit) clear() { t.list, t.at, t.n = t.list[:0], 0, 0 }

@@ -31,3 +31,6 @@ func ChunkBlocks(class Class) int { return chunkBlocks(class) }
 
 // ExtentWord is the word for an extent of n granules at a.
 func ExtentWord(a Addr, n uint32) uint64 { return extentWord(a, n) }
+
+// BeginScan lets an allocator take a part of an old segment to look through, and no more.
+func BeginScan(s *Space, a *Allocator, class Class) { s.nextScan(a, class, 1, true) }

@@ -123,16 +123,6 @@ func (s *Space) Current() *View {
 	return s.View()
 }
 
-// ReturnBlock gives a block to the pool that a dead client has held, or left
-// half-used, and whose header says by now that it is free, under a version of that
-// coordinator. Blocks of coordinators of earlier sessions are found by their
-// headers instead, like all that those have freed.
-func (s *Space) ReturnBlock(coordinator uint32, a Addr, class Class) {
-	if coordinator >= s.since {
-		s.giveBack(class, []Addr{a})
-	}
-}
-
 // Claim is the right to decide the transactions of coordinators that were declared
 // dead, and the epoch in which that is done. It belongs to one coroutine. Its
 // methods fail with ErrClaimed when somebody else has claimed them since; his
@@ -401,7 +391,10 @@ func (c *Claim) Forget() error {
 	}
 	l.Coordinators = slices.DeleteFunc(slices.Clone(l.Coordinators), func(e CoordinatorEntry) bool { return gone[e.ID] })
 	l.Unswept, l.Loose = true, true
-	s.hollow = s.hollow || c.Promoted
+	if c.Promoted {
+		s.hollow = true
+		s.losses++
+	}
 	s.sweeps++
 	s.torn.Store(true)
 	s.register()
@@ -449,6 +442,21 @@ func (s *Space) SweptIndexes(generation uint64) {
 	if s.sweeps == generation {
 		s.torn.Store(false)
 	}
+}
+
+// sweepAgain makes a sweep due; the caller holds the lock.
+func (s *Space) sweepAgain() error {
+	if err := s.writable(); err != nil {
+		return err
+	}
+	if !s.layout.Unswept {
+		if err := s.commit(sweepEntry()); err != nil {
+			return err
+		}
+		s.layout.Unswept = true
+	}
+	s.sweeps++
+	return nil
 }
 
 // Swept notes that a sweep is over which began when Unswept returned the number.

@@ -46,33 +46,50 @@ func (s *Space) initPools() {
 	}
 }
 
-// take appends up to want free blocks to out: those that were given back or,
+// take gives an allocator up to want free blocks: those that were given back or,
 // when they are few, blocks never used, each time from another of as many segments
 // as there are blades, so that all have primaries of a table's records. It adds at
 // most one segment, when there are fewer than that. err says why none could
 // be added, if nothing was found.
-func (s *Space) take(out []Addr, class Class, want int) (_ []Addr, err error) {
+func (s *Space) take(a *Allocator, class Class, want int) (n int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.writable(); err != nil {
-		return out, err
+		return 0, err
+	}
+	if !s.serving(a) {
+		return 0, fmt.Errorf("%w: %d was declared dead, and is given no blocks", ErrNoCoordinator, a.owner)
 	}
 	p := &s.pools[class]
-	n := min(want, len(p.free))
-	at := len(p.free) - n
-	out = append(out, p.free[at:]...)
-	p.free = p.free[:at]
-	if n > want/4 {
-		return out, nil
-	}
-	if len(p.open) < s.bladesUp() {
+	if min(want, len(p.free)) <= want/4 && len(p.open) < s.bladesUp() {
 		err = s.openSegment(class)
 	}
-	if len(p.open) > 0 {
-		out = p.carve(out, class, want-n)
-		return out, nil
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.room(class)
+	out := &a.lists[class].free
+	had := len(*out)
+	n = min(want, len(p.free))
+	at := len(p.free) - n
+	*out = append(*out, p.free[at:]...)
+	p.free = p.free[:at]
+	if n <= want/4 && len(p.open) > 0 {
+		*out, err = p.carve(*out, class, want-n), nil
 	}
-	return out, err
+	if n > 0 {
+		err = nil
+	}
+	return len(*out) - had, err
+}
+
+// serving reports whether an allocator may be given blocks: who stands for it was not
+// declared dead. The caller holds the lock.
+func (s *Space) serving(a *Allocator) bool {
+	if a.owner == 0 {
+		return true
+	}
+	i, err := s.findCoordinator(a.owner)
+	return err == nil && !s.layout.Coordinators[i].Recovering
 }
 
 // carve takes blocks of one open segment, so that what is allocated together lies
@@ -105,17 +122,6 @@ func (s *Space) openSegment(class Class) error {
 	p := &s.pools[class]
 	p.open = append(p.open, carve{seg: id, n: s.blocks(class)})
 	return nil
-}
-
-// giveBack returns blocks to the pool.
-func (s *Space) giveBack(class Class, blocks []Addr) {
-	if len(blocks) == 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := &s.pools[class]
-	p.free = append(p.free, blocks...)
 }
 
 // bladesUp is how many blades take part.

@@ -34,11 +34,16 @@ type Space struct {
 	layout    *Layout
 	primaries map[spread][]uint32 // primaries by blade, of one purpose
 	pools     [NumClasses]pool
-	extents   extentSpace
-	logs      logSpace
-	sweeps    uint64      // grows when something is left to be swept
-	hollow    bool        // see Hollow
-	torn      atomic.Bool // see Torn
+	// allocators are those that have blocks, as far as they are not closed: see strays.go.
+	allocators []*Allocator
+	strays     *Strays // the last that were claimed
+	orphans    map[Addr]*Resolution
+	extents    extentSpace
+	logs       logSpace
+	sweeps     uint64      // grows when something is left to be swept
+	hollow     bool        // see Hollow
+	losses     uint64      // of blades, whose transactions are decided
+	torn       atomic.Bool // see Torn
 	// clean are places of blades that are up that a segment has had and lost, and
 	// that have been cleared since: see rebuild.go.
 	clean map[rdma.BladeID][]uint64
@@ -47,7 +52,6 @@ type Space struct {
 	keyed map[rdma.BladeID]rdma.Key
 
 	threads sync.Map // *rdma.Thread to *joined: see Join
-	orphans sync.Map // Addr: blocks whose locks are being resolved
 	mending sync.Map // uint16: tables whose indexes are being recovered
 	menders atomic.Int32
 }
@@ -72,18 +76,6 @@ func (s *Space) EndMend(table uint16) {
 
 // Mending reports whether an index is being recovered. It takes no lock.
 func (s *Space) Mending() bool { return s.menders.Load() > 0 }
-
-// BeginResolve reports whether the caller may resolve the lock of a block that
-// belongs to nobody any more; then it calls EndResolve when it has. Without that, two
-// who have met it could both free the block, and the second one free what a transaction
-// has put there since. Safe for concurrent use.
-func (s *Space) BeginResolve(a Addr) bool {
-	_, busy := s.orphans.LoadOrStore(a, struct{}{})
-	return !busy || mutant.ResolveTogether
-}
-
-// EndResolve ends what BeginResolve has begun.
-func (s *Space) EndResolve(a Addr) { s.orphans.Delete(a) }
 
 // spread is what primaries are spread evenly over the blades for.
 type spread struct {

@@ -579,6 +579,9 @@ func (tx *Tx) conclude(outcome history.Outcome) {
 		tx.tell(outcome == history.Committed)
 	}
 	tx.concluded = outcome == history.Committed
+	if tx.linked && tx.concluded {
+		tx.usePlaceholders()
+	}
 	if tx.hist != nil {
 		tx.report(outcome)
 	}
@@ -586,6 +589,15 @@ func (tx *Tx) conclude(outcome history.Outcome) {
 		tx.afterCommit()
 	}
 	tx.finish()
+}
+
+// usePlaceholders notes that the blocks of inserts are in use.
+func (tx *Tx) usePlaceholders() {
+	for i := range tx.items {
+		if it := &tx.items[i]; it.inserted {
+			tx.s.alloc.Used(it.addr)
+		}
+	}
 }
 
 // afterCommit remembers deleted records for reclaiming.

@@ -247,7 +247,7 @@ func (s *Session) Maintain(c *rdma.Coro) error {
 		return nil
 	}
 	if err := s.alloc.Maintain(c); err != nil {
-		return err
+		return s.failed(err)
 	}
 	_, err := s.reclaim.run(s, c, s.eng.opts.ReclaimAfter, reclaimBatch)
 	return err

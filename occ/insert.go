@@ -217,6 +217,7 @@ func (tx *Tx) moveRecords(unlock bool) error {
 		if it.from == 0 || it.write == writeNone {
 			continue
 		}
+		tx.s.alloc.Used(it.addr)
 		err := it.table.Index.Replace(c, it.query, it.from, it.addr, it.class)
 		tx.freeQuery(it)
 		if err != nil {
@@ -245,6 +246,7 @@ func (tx *Tx) moveRecords(unlock bool) error {
 			a.Off += record.GuardOff
 			b.Write(a, guard, 8)
 		}
+		tx.s.alloc.Hold(it.from)
 		for k := range v.Written(it.from) {
 			if mutant.MoveKeepsOldBlock {
 				break

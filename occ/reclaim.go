@@ -206,6 +206,7 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) (reclaimResult, 
 	if err := t.table.Index.Remove(c, q, t.addr); err != nil {
 		return reclaimLater, s.fail(err) // the lock stays
 	}
+	s.alloc.Hold(t.addr)
 	b.Reset()
 	record.Image(s.thread.Bytes(r.buf, record.LineSize)).Put(t.addr, id, record.Free, t.table.ID, t.class, 0, nil, nil)
 	// The primary has the lock, and comes last: whoever finishes this for a dead session

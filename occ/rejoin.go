@@ -26,6 +26,7 @@ func (s *Session) enroll(now int64) error {
 		return err
 	}
 	s.join(coord)
+	s.alloc.Serve(coord.ID)
 	s.seq = 0
 	s.renewAt = s.eng.renewal(now)
 	s.thread.SetOwner(uint64(coord.ID))
@@ -241,8 +242,7 @@ func (s *Session) rejoin(c *rdma.Coro) error {
 		return nil
 	}
 	old := s.coord.ID
-	own, err := s.settleOld(c, old)
-	if err != nil {
+	if err := s.settleOld(c, old); err != nil {
 		return err
 	}
 	if len(s.asked) > 0 && !mutant.AnswerForgotten { // who has recovered it may not have known of them
@@ -260,7 +260,7 @@ func (s *Session) rejoin(c *rdma.Coro) error {
 		return err
 	}
 	s.asked = s.asked[:0]
-	if err := s.releaseOld(c, own); err != nil {
+	if err := s.releaseOld(c); err != nil {
 		return err
 	}
 	if s.torn { // others wait for it
@@ -291,20 +291,19 @@ func (s *Session) reconnect(c *rdma.Coro) error {
 	}
 }
 
-// settleOld returns when the transactions of the old coordinator are decided. own:
-// the session has done it itself.
-func (s *Session) settleOld(c *rdma.Coro, old uint32) (own bool, err error) {
+// settleOld returns when the transactions of the old coordinator are decided.
+func (s *Session) settleOld(c *rdma.Coro, old uint32) error {
 	space := s.eng.space
-	for {
+	for own := false; ; { // it has done it itself
 		switch space.Lease(old, c.Thread().Now()) {
 		case memory.LeaseGone:
 			if !own && s.thread.Uncertain() && !mutant.StayUncertain {
 				if err := space.AdvanceEpoch(nil); err != nil {
-					return false, err
+					return err
 				}
 				s.thread.Certain()
 			}
-			return own, nil
+			return nil
 		case memory.LeaseClaimed:
 			if s.tried != old { // by somebody else
 				c.Sleep(rejoinPollNs)
@@ -320,7 +319,7 @@ func (s *Session) settleOld(c *rdma.Coro, old uint32) (own bool, err error) {
 			continue
 		}
 		if err != nil {
-			return false, err
+			return err
 		}
 		own = true
 	}
@@ -329,7 +328,7 @@ func (s *Session) settleOld(c *rdma.Coro, old uint32) (own bool, err error) {
 // releaseOld unlocks what the transactions of the old coordinator may have left
 // locked, as far as the session remembers, and takes back blocks that they had not
 // come to use. The coordinator is gone, so others may do the same.
-func (s *Session) releaseOld(c *rdma.Coro, own bool) error {
+func (s *Session) releaseOld(c *rdma.Coro) error {
 	o := s.Recovery()
 	for _, tx := range s.txs {
 		verdict, _ := s.eng.space.Verdict(tx.id.Coordinator())
@@ -345,16 +344,17 @@ func (s *Session) releaseOld(c *rdma.Coro, own bool) error {
 			if err != nil {
 				return err
 			}
-			// The block was the session's alone, unless the transaction has taken effect: then
-			// it is free because somebody has deleted the record since, and has it now.
-			unused := free == recovery.UnlockedUnused && (!committed || mutant.BlockOfCommitted)
+			// The block is the session's still, if nobody has found it while nobody stood for
+			// it; unless the transaction has taken effect: then it is free because somebody
+			// has deleted the record since, and has it now.
+			unused := free == recovery.UnlockedUnused && (s.alloc.Holds(it.addr) && !committed || mutant.BlockOfCommitted)
 			if it.inserted && unused {
 				// Its placeholder may have died with a blade, and its slot not.
 				if err := recovery.Unlink(c, o, it.table.ID, it.key(), it.addr); err != nil {
 					return err
 				}
 			}
-			if fresh && own && unused {
+			if fresh && unused {
 				s.alloc.Free(it.addr, it.class)
 			}
 			it.addr = 0
@@ -367,7 +367,7 @@ func (s *Session) releaseOld(c *rdma.Coro, own bool) error {
 		clear(tx.items) // one that was to move has its query still, which is not for the next
 		tx.items = tx.items[:0]
 	}
-	return nil
+	return s.alloc.Abandon()
 }
 
 // Unblock looks after the lock that the transaction's last conflict was with: if

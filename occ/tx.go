@@ -373,6 +373,9 @@ func (s *Session) failed(err error) error {
 		s.torn = true
 		return s.fail(err)
 	}
+	if errors.Is(err, memory.ErrNoCoordinator) { // it was declared dead
+		return s.fail(fmt.Errorf("%w: %w", ErrFenced, err))
+	}
 	return err
 }
 

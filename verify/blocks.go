@@ -156,6 +156,9 @@ func (w *walker) count(b *block, m record.Meta) {
 	switch m.State() {
 	case record.Free:
 		w.sum.Free++
+		if img := b.copies[0]; w.o.Free != nil && !img.Guard().Held() {
+			w.o.Free(b.addr, uint64(img.Version()))
+		}
 		return
 	case record.Live:
 		w.sum.Live++

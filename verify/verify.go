@@ -95,6 +95,9 @@ type Options struct {
 	Report func(Finding) error
 	// Progress is called now and then; nil: never.
 	Progress func(Progress)
+	// Free is called for each block whose primary says that it is free and unlocked, with
+	// the version word; nil: never.
+	Free func(a memory.Addr, version uint64)
 	// Alive tells which coordinators are alive: their locks are in order. nil: none.
 	Alive func(coordinator uint32) bool
 	// Repair writes the replicas that others prove to be wrong:

@@ -180,6 +180,8 @@ func (k *client) update(key, value uint64) (retries int, err error) {
 			return retries, err
 		}
 		if ok {
+			k.blocks.Used(k.spare)
+			k.blocks.Hold(old.Addr)
 			k.spare = old.Addr
 			return retries, nil
 		}
@@ -202,6 +204,7 @@ func (k *client) insert(key, value uint64) error {
 	if err := k.w.index.Insert(k.c, &k.query, k.spare, recordClass); err != nil {
 		return err
 	}
+	k.blocks.Used(k.spare)
 	k.spare = 0
 	return nil
 }

@@ -88,6 +88,14 @@ const (
 	VacateUndecided            = false
 	SlotsNotScoured            = false
 	SlotSwitchedByAnybody      = false
+	StraysLeftAlone            = false
+	StraysOnLists              = false
+	StraysOnTheirWay           = false
+	StraysNotReadAgain         = false
+	StraysWhileUndecided       = false
+	StraysReturnedTwice        = false
+	LateOwnerKeepsBlocks       = false
+	TombstoneLeftBehind        = false
 	PromotedAsFound            = false
 	CopyCountsAtOnce           = false
 	CopySkipsLocked            = false

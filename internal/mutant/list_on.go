@@ -170,6 +170,22 @@ var (
 		"After the loss of a blade nobody looks for slots of dead inserters that lead to free blocks.")
 	SlotSwitchedByAnybody = mutation("slot-switched-by-anybody",
 		"Policy ford: after the loss of a blade a slot that does not lead to the old block of a record is taken for switched by whoever was about to move it.")
+	StraysLeftAlone = mutation("strays-left-alone",
+		"A sweep does not look for free blocks that nobody has: those of the dead are lost until the database is opened again.")
+	StraysOnLists = mutation("strays-on-lists",
+		"A sweep gives free blocks to the pool that are on the list of a live session.")
+	StraysOnTheirWay = mutation("strays-on-their-way",
+		"A sweep gives free blocks to the pool that a live session has taken, and is about to use, or to free.")
+	StraysNotReadAgain = mutation("strays-not-read-again",
+		"A sweep gives blocks to the pool that were free when it came by, and may have been taken and used since.")
+	StraysWhileUndecided = mutation("strays-while-undecided",
+		"A sweep gives blocks to the pool while transactions of the dead are undecided whose blocks they may be.")
+	StraysReturnedTwice = mutation("strays-returned-twice",
+		"Two sweeps that find the same blocks both give them to the pool.")
+	LateOwnerKeepsBlocks = mutation("late-owner-keeps-blocks",
+		"A session that was declared dead and wakes up goes on with the blocks that a sweep has given to others.")
+	TombstoneLeftBehind = mutation("tombstone-left-behind",
+		"A sweep leaves deleted records alone whose sessions are dead: nobody reclaims their blocks.")
 	PromotedAsFound = mutation("promoted-as-found",
 		"A backup that becomes the primary is taken as it is found: it never carried the locks, so nothing seems to be left to decide.")
 	CopyCountsAtOnce = mutation("copy-counts-at-once",

@@ -3,14 +3,12 @@ package exhaustive
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
 	"txnode/index"
 	"txnode/occ/recovery"
 	"txnode/rdma"
 	"txnode/rdma/steptest"
-	"txnode/verify"
 )
 
 // What happens to a blade.
@@ -325,11 +323,6 @@ func eachCanonical(t *testing.T, fn func(s *stops, backups int) error) (total co
 		}
 		t.Run(c.String(), func(t *testing.T) {
 			w := newWorld(t, c, loadStops)
-			// A tombstone that was being reclaimed stays as a block, or as a copy of one.
-			w.pardon = func(f verify.Finding) bool {
-				free := strings.Contains(f.What, "the primary has free since") || strings.Contains(f.What, "the primary has never used")
-				return f.Kind == verify.KindOrphan || f.Kind == verify.KindReplica && c.backups > 1 && free
-			}
 			w.restart()
 			w.contents = w.content(w.client(), stopKeys)
 			for _, x := range canonical {

@@ -161,7 +161,7 @@ func (s *stops) check(told []error) error {
 	if v.findings != "" {
 		return fmt.Errorf("the database is damaged:\n%s", v.findings)
 	}
-	if err := s.spare(); err != nil {
+	if err := errors.Join(s.spare(), s.owned()); err != nil {
 		return err
 	}
 	n := 0 // attempts that are over

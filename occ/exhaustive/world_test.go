@@ -517,3 +517,32 @@ func (w *world) spare() error {
 	}
 	return nil
 }
+
+// owned demands that every block which is free is in a pool, or a live session has it, and
+// that none is there twice: nothing has to be opened again for it. A sweep is over.
+func (w *world) owned() error {
+	var free []memory.FreeBlock
+	l, v := w.space.Layout(), w.space.View()
+	for id := range l.Segments {
+		g := &l.Segments[id]
+		if g.Kind != memory.KindBlocks || g.Placement.N == 0 {
+			continue
+		}
+		for off := uint32(0); off+g.Class.Size() <= l.SegmentSize; off += g.Class.Size() {
+			a := memory.MakeAddr(memory.SegmentID(id), off)
+			at := v.At(a, 0)
+			img := record.Image(w.f.Memory(at.Blade)[at.Off:][:record.LineSize])
+			if img.Meta().State() == record.Free && !img.Guard().Held() {
+				free = append(free, memory.FreeBlock{Addr: a, Version: uint64(img.Version())})
+			}
+		}
+	}
+	nobodys, twice := w.space.Unowned(free)
+	if len(twice) > 0 {
+		return fmt.Errorf("blocks are there twice: %v", twice)
+	}
+	if len(nobodys) > 0 {
+		return fmt.Errorf("%d free blocks are nobody's: %v ... (version %v)", len(nobodys), nobodys[0].Addr, record.TxID(nobodys[0].Version))
+	}
+	return nil
+}

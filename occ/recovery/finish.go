@@ -51,9 +51,6 @@ func (r *run) finish() error {
 			r.finished++
 		}
 	}
-	for _, b := range r.blocks {
-		r.o.Space.ReturnBlock(b.coordinator, b.addr, b.class)
-	}
 	return nil
 }
 
@@ -260,8 +257,8 @@ func (r *run) moves() error {
 	}
 	for _, x := range r.txs {
 		for i := range x.entries {
-			if e := &x.entries[i]; e.freed != (block{}) {
-				r.blocks = append(r.blocks, e.freed)
+			if x.entries[i].freed {
+				r.blocks++
 			}
 		}
 	}
@@ -333,16 +330,8 @@ func (r *run) move(x *tx, e *entry, to, from [][]byte) error {
 	if !e.held && (!freedBy(from[0], x.Tx) || !x.left(e, from[1:])) && !mutant.MoveFreedTwice {
 		return nil
 	}
-	freed := slices.ContainsFunc(from[:r.v.Copies(old)], func(p []byte) bool { return p == nil || !freedBy(p, x.Tx) })
-	if err := r.freeBlock(old, e.table, class, x.Tx, from); err != nil {
-		return err
-	}
-	// If it was free everywhere, its coordinator, who may be alive, may have it already;
-	// whoever opens the database next finds it.
-	if freed {
-		e.freed = block{x.Tx.Coordinator(), old, class}
-	}
-	return nil
+	e.freed = slices.ContainsFunc(from[:r.v.Copies(old)], func(p []byte) bool { return p == nil || !freedBy(p, x.Tx) })
+	return r.freeBlock(old, e.table, class, x.Tx, from)
 }
 
 // moveBack frees the new block of a record that does not move, and unlocks the old one.
@@ -358,7 +347,7 @@ func (r *run) moveBack(x *tx, e *entry, to [][]byte) error {
 		if err := r.freeBlock(a, e.table, class, lastVersion(x.Tx.Coordinator()), nil); err != nil {
 			return err
 		}
-		e.freed = block{x.Tx.Coordinator(), a, class}
+		e.freed = true
 	}
 	if e.held {
 		g := r.v.At(old, 0)
@@ -375,13 +364,6 @@ func written(lines [][]byte, t record.TxID) bool {
 
 func classOf(line []byte) memory.Class {
 	return record.Meta(binary.LittleEndian.Uint64(line[record.MetaOff:])).Class()
-}
-
-// block is a block that has come free.
-type block struct {
-	coordinator uint32
-	addr        memory.Addr
-	class       memory.Class
 }
 
 // freeBlock makes a block free on all copies, or on those that are not yet; nil: all.

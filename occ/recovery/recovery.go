@@ -213,7 +213,7 @@ func Run(c *rdma.Coro, o Options, claim *memory.Claim, rep *Report) error {
 	}
 	rep.Committed, rep.Aborted = append(rep.Committed, r.committed...), append(rep.Aborted, r.aborted...)
 	rep.Finished += r.finished
-	rep.Blocks += len(r.blocks)
+	rep.Blocks += r.blocks
 	return nil
 }
 
@@ -241,7 +241,7 @@ type run struct {
 
 	committed, aborted []record.TxID
 	finished           int
-	blocks             []block // that have come free
+	blocks             int // that have come free: the sweep finds them
 }
 
 const (

@@ -641,3 +641,61 @@ func TestTornPlaceholder(t *testing.T) {
 		})
 	}
 }
+
+// TestSweepBesideInserts: while a sweep is on its way, step by step, others take blocks
+// that it has seen free and use them, and free others. It gives none of these away, and
+// what the dead had is in the pool afterwards: what they had fetched, and the blocks of
+// deleted records that nobody else reclaims.
+func TestSweepBesideInserts(t *testing.T) {
+	for _, s := range settings() {
+		t.Run(s.String(), func(t *testing.T) {
+			w := newWorld(t, s, occ.Options{ReclaimAfter: 1})
+			ours, own := w.session()
+			victim, tx := w.session()
+			w.sure(ours, own, put("a", "1"), put("b", long))
+			w.sure(victim, tx, put("c", "2"), put("d", long))
+			w.sure(victim, tx, del("c"), del("a"))
+			must(t, w.do(own, put("e", "1")))
+			w.decideUntil(victim.Coordinator(), -1)
+			w.sure(ours, own, put("e", "2")) // it may have to rejoin: another sweep would be due
+
+			by, _ := w.session()
+			sweeper := recovery.NewSweeper(by.Recovery())
+			var want []string
+			var ks []string
+			for i := 0; ; i++ {
+				done, err := sweeper.Step(by.Thread().Plain())
+				must(t, err)
+				if done {
+					break
+				}
+				key, gone := fmt.Sprintf("k%d", i), fmt.Sprintf("gone%d", i)
+				w.sure(ours, own, put(key, "5"), put(gone, long))
+				w.sure(ours, own, del(gone))
+				must(t, ours.Maintain(ours.Thread().Plain()))
+				ks, want = append(ks, key), append(want, "5")
+			}
+			if _, due := w.space.Unswept(); due {
+				t.Error("the sweep has come to its end, and another is due")
+			}
+			if sweeper.Report.Strays == 0 || sweeper.Report.Freed < 2 {
+				t.Errorf("the sweep has found %+v", sweeper.Report)
+			}
+			w.check("swept")
+			if got := w.values(ours, own, ks...); !slices.Equal(got, want) {
+				t.Errorf("%q", got)
+			}
+			for i := range 200 { // from the pool, as from the lists
+				k := fmt.Sprintf("x%d", i)
+				w.sure(ours, own, put(k, "6"))
+				ks, want = append(ks, k), append(want, "6")
+			}
+			for i, k := range ks {
+				if got := w.values(ours, own, k); got[0] != want[i] {
+					t.Fatalf("%s is %q", k, got)
+				}
+			}
+			w.check("used")
+		})
+	}
+}

@@ -49,7 +49,7 @@ type entry struct {
 	// reclaimed: the record was deleted, and whoever was freeing its block has not come to
 	// its primary, or to what is the primary now.
 	reclaimed record.Image // the free block, once more; nil: it is not so
-	freed     block        // that the record has left, or did not come to
+	freed     bool         // the block that the record has left, or did not come to
 }
 
 // dirty is a part of a log area that has something in it.

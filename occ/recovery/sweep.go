@@ -1,9 +1,9 @@
 package recovery
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"txnode/index"
 	"txnode/index/race"
@@ -19,12 +19,14 @@ type SweepReport struct {
 	Locks  int // of nobody, resolved
 	Freed  int // blocks that came free
 	Slots  int // that led to blocks which nobody has, and were emptied
+	Strays int // free blocks that nobody had, and that are in the pool now
 }
 
 // Sweep walks over the whole database and brings into order what dead coordinators
 // have left behind that their logs do not tell of: half-done changes of the
-// indexes, locks of transactions that had not come to their logs, and, when a blade
-// was lost, slots of inserts whose placeholders it had. Transactions
+// indexes, locks of transactions that had not come to their logs, deleted records that
+// they had not reclaimed yet, free blocks that they had (memory.ClaimStrays), and, when a
+// blade was lost, slots of inserts whose placeholders it had. Transactions
 // may run meanwhile. It is idempotent; when it has come to its end, the catalog no
 // longer says that the database has to be swept, unless somebody else was at one of the
 // locks: he may fail, so the next sweep looks at it again.
@@ -67,8 +69,13 @@ type Sweeper struct {
 	table      int // the next to be recovered
 	seg        memory.SegmentID
 	block      uint32
-	left       bool // somebody else was at a lock
-	scoured    int  // tables whose slots have been looked at
+	left       bool               // somebody else was at a lock
+	again      bool               // locks of the next blocks have just been resolved
+	free       []memory.FreeBlock // of the blocks looked at
+	claimed    bool               // what of these nobody has
+	strays     *memory.Strays     // that is it; nil: it cannot be told
+	sound      []bool             // of strays, which are free still, as far as they were read again
+	scoured    int                // tables whose slots have been looked at
 	scourer    *race.Scourer
 }
 
@@ -100,9 +107,16 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 		return false, nil
 	}
 	more, err := s.blocks(c)
-	// Now that locks of nobody's, which may be those of placeholders, are resolved.
+	if !more && err == nil {
+		s.claim()
+	}
+	// Now that locks of nobody's, which may be those of placeholders, are resolved; and
+	// before blocks go to the pool that such slots lead to.
 	if !more && err == nil && s.o.Space.Hollow() && !mutant.SlotsNotScoured {
 		more, err = s.slots(c)
+	}
+	if !more && err == nil {
+		more, err = s.readAgain(c)
 	}
 	if errors.Is(err, index.ErrBusy) && !mutant.SweepGoesOn { // perhaps of somebody who has died since the indexes were recovered
 		s.restart()
@@ -110,11 +124,138 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 	if more || err != nil {
 		return false, err
 	}
+	if s.strays != nil {
+		n, void := s.strays.Return(s.sound)
+		if void {
+			return true, nil // somebody else is at it, and says when it is swept
+		}
+		s.Report.Strays += n
+	}
 	if s.left && !mutant.SweepLeavesLocks {
 		return true, nil
 	}
 	return true, s.o.Space.Swept(s.generation)
 }
+
+// claim asks which of the free blocks nobody has, once.
+func (s *Sweeper) claim() {
+	if s.claimed {
+		return
+	}
+	s.claimed, s.strays = true, s.o.Space.ClaimStrays(s.free)
+	s.free = nil
+}
+
+// readAgain looks at the next of the blocks that nobody had: those that are free on all
+// copies, and as they were on the primary, were not in use then. more: there are others.
+func (s *Sweeper) readAgain(c *rdma.Coro) (more bool, err error) {
+	if s.strays == nil || len(s.sound) == len(s.strays.Blocks) {
+		return false, nil
+	}
+	part := s.strays.Blocks[len(s.sound):]
+	part = part[:min(len(part), strayBlocks)]
+	if mutant.StraysNotReadAgain {
+		for range part {
+			s.sound = append(s.sound, true)
+		}
+		return true, nil
+	}
+	t := c.Thread()
+	size := len(part) * memory.MaxReplicas * record.LineSize
+	buf, err := t.Alloc(size)
+	if err != nil {
+		return false, fmt.Errorf("recovery: sweeping: %w", err)
+	}
+	defer t.Free(buf, size)
+	at := func(i, k int) uint32 { return buf + uint32((i*memory.MaxReplicas+k)*record.LineSize) }
+	v := s.o.Space.View()
+	var b rdma.Batch
+	for i, x := range part {
+		for k := range v.Copies(x.Addr) {
+			b.Read(v.At(x.Addr, k), at(i, k), record.LineSize)
+		}
+	}
+	if err := c.Do(&b); err != nil {
+		return false, fmt.Errorf("recovery: sweeping: %w", err)
+	}
+	var halves []half
+	for i, x := range part {
+		same, other := false, 0 // other: a copy that is not free
+		for k := range v.Copies(x.Addr) {
+			line := record.Image(t.Bytes(at(i, k), record.LineSize))
+			if k == 0 {
+				same = isFree(line) && uint64(line.Version()) == x.Version
+			} else if !isFree(line) {
+				other = k
+			}
+		}
+		if same && other > 0 {
+			halves = append(halves, half{x.Addr, other})
+		}
+		s.sound = append(s.sound, same && other == 0)
+	}
+	if err := s.freeHalves(c, v, halves); err != nil {
+		s.sound = s.sound[:len(s.sound)-len(part)]
+		return false, err
+	}
+	return true, nil
+}
+
+// half is a block that is nobody's and free on the primary, but not on another copy: who
+// was freeing it has died, or had its lock on the blade of the primary, and the blade
+// was lost.
+type half struct {
+	addr memory.Addr
+	copy int
+}
+
+// freeHalves makes such blocks free on all copies, and gives them to the pool.
+func (s *Sweeper) freeHalves(c *rdma.Coro, v *memory.View, halves []half) error {
+	if len(halves) == 0 {
+		return nil
+	}
+	u, err := newUnlocker(c, &s.o, func(table uint16) (index.Index, error) { return s.open(c, table) })
+	if err != nil {
+		return err
+	}
+	defer u.close()
+	for _, h := range halves {
+		r := s.strays.Resolve(h.addr, s.o.By)
+		if r == nil {
+			return nil // somebody else is at it
+		}
+		img, err := u.readCopy(v, h.addr, h.copy)
+		if err != nil {
+			r.End(false, 0)
+			return err
+		}
+		if isFree(img) || !s.known(img.Version().Coordinator()) {
+			r.End(false, 0)
+			continue
+		}
+		img.SetGuard(record.HeldBy(img.Version()))
+		err = u.reclaim(v, h.addr, img)
+		r.End(err == nil, math.MaxUint32)
+		if err != nil {
+			return err
+		}
+		s.Report.Strays++
+	}
+	return nil
+}
+
+// known reports whether there has been a coordinator, and is none any more.
+func (s *Sweeper) known(id uint32) bool {
+	return id > 0 && id < s.o.Space.Layout().NextCoordinator && !s.o.Space.Registered(id)
+}
+
+// isFree reports whether the first line of a block says that it is free, and unlocked.
+func isFree(line record.Image) bool {
+	return line.Meta().State() == record.Free && (line.Stable() || line.Version() == 0 && line.Guard() == 0)
+}
+
+// strayBlocks is how many blocks are read again at once.
+const strayBlocks = 64
 
 // restart begins the sweep anew: indexes first, without what dead coordinators have left
 // behind in them since.
@@ -238,36 +379,55 @@ func (s *Sweeper) blocks(c *rdma.Coro) (more bool, err error) {
 		stride = size
 		n = min(n, sweepBytes/size)
 	}
-	held, halves, err := s.held(c, size, stride, n)
-	if err == nil && len(halves) > 0 && s.o.Alone {
-		err = s.clearTorn(c, halves, l.Segments[s.seg].Class)
+	x, err := s.look(c, size, stride, n)
+	if err == nil && len(x.halves) > 0 && s.o.Alone {
+		err = s.clearTorn(c, x.halves, l.Segments[s.seg].Class)
 	}
 	if err != nil {
 		return false, err
 	}
-	if len(held) > 0 {
-		if err := s.resolve(c, held); err != nil {
+	if n = x.n; len(x.held) > 0 {
+		if err := s.resolve(c, x.held); err != nil {
 			return false, err
 		}
+		if !s.again { // some of them may be free now
+			s.again = true
+			return true, nil
+		}
+	}
+	s.again = false
+	if !s.o.Alone && !mutant.StraysLeftAlone { // else all of them are found when somebody wants one
+		s.free = append(s.free, s.o.Space.Sift(x.free)...)
 	}
 	s.block += n
 	s.Report.Blocks += int(n)
 	return true, nil
 }
 
-// held lists those of the next n blocks that nobody's transaction has locked, and those
-// that may be halves of placeholders.
-func (s *Sweeper) held(c *rdma.Coro, size, stride, n uint32) (out, halves []memory.Addr, err error) {
+// seen is what a look at the next n blocks has found.
+type seen struct {
+	n      uint32
+	held   []memory.Addr      // locked by nobody's transaction, or deleted records of nobody's
+	halves []memory.Addr      // what may be halves of placeholders
+	free   []memory.FreeBlock // free and unlocked
+}
+
+// maxResolved is how many locks a step resolves at most.
+const maxResolved = 32
+
+// look reads the headers of the next n blocks, and goes only so far as it finds no more
+// locks than a step resolves.
+func (s *Sweeper) look(c *rdma.Coro, size, stride, n uint32) (x seen, err error) {
 	t := c.Thread()
 	buf, err := t.Alloc(int(n * stride))
 	if err != nil {
-		return nil, nil, fmt.Errorf("recovery: sweeping: %w", err)
+		return x, fmt.Errorf("recovery: sweeping: %w", err)
 	}
 	defer t.Free(buf, int(n*stride))
 	v := s.o.Space.View()
 	first := memory.MakeAddr(s.seg, s.block*size)
 	if !v.Contains(first, n*size) {
-		return nil, nil, nil
+		return seen{n: n}, nil
 	}
 	var b rdma.Batch
 	if stride == size {
@@ -278,19 +438,26 @@ func (s *Sweeper) held(c *rdma.Coro, size, stride, n uint32) (out, halves []memo
 		}
 	}
 	if err := c.Do(&b); err != nil {
-		return nil, nil, fmt.Errorf("recovery: sweeping: %w", err)
+		return x, fmt.Errorf("recovery: sweeping: %w", err)
 	}
 	p := t.Bytes(buf, n*stride)
-	for i := range n {
-		g := record.Guard(binary.LittleEndian.Uint64(p[i*stride+record.GuardOff:]))
-		if g.Held() && (!s.o.Space.Registered(g.Owner().Coordinator()) || mutant.StealLiveLock) {
-			out = append(out, first+memory.Addr(i*size))
-		}
-		if torn(record.Image(p[i*stride : i*stride+record.LineSize])) {
-			halves = append(halves, first+memory.Addr(i*size))
+	for ; x.n < n && len(x.held) < maxResolved; x.n++ {
+		a, line := first+memory.Addr(x.n*size), record.Image(p[x.n*stride:x.n*stride+record.LineSize])
+		g := line.Guard()
+		switch {
+		case g.Held():
+			if !s.o.Space.Registered(g.Owner().Coordinator()) || mutant.StealLiveLock {
+				x.held = append(x.held, a)
+			}
+		case isFree(line):
+			x.free = append(x.free, memory.FreeBlock{Addr: a, Version: uint64(line.Version())})
+		case abandoned(s.o.Space, line):
+			x.held = append(x.held, a)
+		case torn(line):
+			x.halves = append(x.halves, a)
 		}
 	}
-	return out, halves, nil
+	return x, nil
 }
 
 // resolve unlocks blocks.
@@ -300,13 +467,14 @@ func (s *Sweeper) resolve(c *rdma.Coro, held []memory.Addr) error {
 		return err
 	}
 	defer u.close()
+	u.sweeps = true
 	for _, a := range held {
 		ok, err := u.unlock(a)
 		if err != nil {
 			return err
 		}
 		if ok == UnlockedNot {
-			s.left = true
+			s.left = s.left || s.again // it was in the way twice
 		} else {
 			s.Report.Locks++
 		}

@@ -68,6 +68,8 @@ type unlocker struct {
 	query uint32
 	qsize int
 	freed int
+	// sweeps: deleted records whose coordinators are gone are reclaimed, too.
+	sweeps bool
 }
 
 const keyRoom = record.LineSize + record.MaxKey
@@ -109,21 +111,25 @@ func (u *unlocker) cas(v *memory.View, a memory.Addr, old, to record.Guard) (boo
 }
 
 func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
-	v := u.o.Space.View()
+	v := u.o.Space.ViewOn(u.c.Thread())
 	if !v.Contains(a, record.LineSize) {
 		return UnlockedNow, nil
 	}
 	// From here on nobody else resolves it: what is read now stays so.
-	if !u.o.Space.BeginResolve(a) {
+	r := u.o.Space.BeginResolve(a, u.o.By)
+	if r == nil {
 		return UnlockedNot, nil
 	}
-	defer u.o.Space.EndResolve(a)
+	free := uint32(0) // in whose name the block was freed
+	defer func() { r.End(free != 0, free) }()
 	img, err := u.read(v, a)
 	if err != nil {
 		return UnlockedNot, err
 	}
 	g := img.Guard()
+	dead := u.sweeps && abandoned(u.o.Space, img)
 	switch {
+	case dead:
 	case !g.Held() && img.Meta().State() == record.Free && img.Version().Seq() <= record.MaxSequence:
 		return UnlockedUnused, nil
 	case !g.Held():
@@ -135,12 +141,27 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 		return u.now(u.cas(v, a, g, record.FreeAt(img.Version())))
 	}
 	mine := g
-	if u.o.By != 0 { // others may be at it
+	switch {
+	case u.o.By != 0: // others may be at it
 		mine = record.HeldBy(u.o.holder())
+	case dead:
+		mine = record.HeldBy(img.Version()) // as if that one had begun to reclaim it
+	}
+	if mine != g {
 		if ok, err := u.cas(v, a, g, mine); !ok || err != nil {
 			return UnlockedNot, err
 		}
 	}
+	if dead { // now nobody changes it
+		if img, err = u.read(v, a); err != nil {
+			return UnlockedNot, err
+		}
+		if _, damage := img.Check(a); damage != nil {
+			return u.now(u.cas(v, a, mine, g))
+		}
+		img.SetGuard(record.HeldBy(img.Version()))
+	}
+	name := img.Guard().Owner().Coordinator()
 	if err := u.reclaim(v, a, img); err != nil {
 		// Nobody takes it over from somebody alive: it is left to whoever comes next, as it was
 		// found. If that fails, too, the session is broken, and another one by then.
@@ -151,6 +172,7 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 		}
 		return UnlockedNot, err
 	}
+	free = name
 	return UnlockedNow, nil
 }
 
@@ -162,6 +184,14 @@ func halfFree(line record.Image, a memory.Addr) bool {
 	return line.Meta().State() == record.Free && err != nil
 }
 
+// abandoned reports whether an image is that of a deleted record whose coordinator is
+// gone, so that nobody will reclaim its block: it is on no session's list, or on that of
+// one who finds that it has changed. It may be unlinked already, by somebody who was about
+// to free it and had its lock on a blade that was lost.
+func abandoned(s *memory.Space, img record.Image) bool {
+	return img.Meta().State() == record.Absent && img.Stable() && !s.Registered(img.Version().Coordinator()) && !mutant.TombstoneLeftBehind
+}
+
 func (u *unlocker) now(ok bool, err error) (Unlocked, error) {
 	if !ok || err != nil {
 		return UnlockedNot, err
@@ -171,11 +201,16 @@ func (u *unlocker) now(ok bool, err error) (Unlocked, error) {
 
 // read reads a block of the primary as far as its key may reach.
 func (u *unlocker) read(v *memory.View, a memory.Addr) (record.Image, error) {
+	return u.readCopy(v, a, 0)
+}
+
+// readCopy is read for any copy.
+func (u *unlocker) readCopy(v *memory.View, a memory.Addr, copy int) (record.Image, error) {
 	t := u.c.Thread()
 	n := uint32(record.LineSize)
 	for {
 		u.batch.Reset()
-		u.batch.Read(v.At(a, 0), u.buf, n)
+		u.batch.Read(v.At(a, copy), u.buf, n)
 		if err := u.do(); err != nil {
 			return nil, err
 		}
@@ -201,7 +236,7 @@ func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) erro
 	if s := u.o.Space.Layout(); int(a.Segment()) < len(s.Segments) {
 		class = s.Segments[a.Segment()].Class // of a torn header nothing is sure
 	}
-	coordinator := u.owner(img)
+	coordinator := img.Guard().Owner().Coordinator() // in whose name it is freed: the dead one that held it
 	u.batch.Reset()
 	record.Image(t.Bytes(u.buf, record.LineSize)).Put(a, lastVersion(coordinator), record.Free, m.Table(), class, 0, nil, nil)
 	// Backups first: the primary holds the lock.
@@ -216,13 +251,9 @@ func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) erro
 	if err := u.place(); err != nil {
 		return err
 	}
-	u.o.Space.ReturnBlock(coordinator, a, class)
 	u.freed++
 	return nil
 }
-
-// owner is the coordinator in whose name a block is freed: the dead one that held it.
-func (u *unlocker) owner(img record.Image) uint32 { return img.Guard().Owner().Coordinator() }
 
 // place posts what was appended, and waits until it is visible.
 func (u *unlocker) place() error {

@@ -262,8 +262,37 @@ func (w *world) check(what string) {
 	}})
 	must(w.t, err)
 	must(w.t, d.Close())
+	w.owned(what)
 	if err := w.table.Index.(*race.Index).Verify(w.ctl.Plain()); err != nil {
 		w.t.Errorf("%s: %v", what, err)
+	}
+}
+
+// owned demands that after a sweep every free block is in a pool, or a session's that is
+// registered, once.
+func (w *world) owned(what string) {
+	w.t.Helper()
+	if _, due := w.space.Unswept(); due {
+		_, err := recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
+		must(w.t, err)
+	}
+	var free []memory.FreeBlock
+	is := map[memory.Addr]bool{}
+	d, err := verify.Attach(w.f, w.space.Layout())
+	must(w.t, err)
+	_, err = d.Check(context.Background(), verify.Options{Free: func(a memory.Addr, v uint64) {
+		free = append(free, memory.FreeBlock{Addr: a, Version: v})
+		is[a] = true
+	}})
+	must(w.t, err)
+	must(w.t, d.Close())
+	if nobodys, twice := w.space.Unowned(free); len(nobodys) > 0 || len(twice) > 0 {
+		w.t.Errorf("%s: %d free blocks are nobody's, %d are there twice: %v %v", what, len(nobodys), len(twice), nobodys[:min(len(nobodys), 4)], twice)
+	}
+	for _, a := range w.space.Spare() {
+		if !is[a] {
+			w.t.Errorf("%s: block %v is in a pool, and is not free", what, a)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"txnode/memory"
+	"txnode/memory/record"
 	"txnode/rdma"
 	"txnode/verify"
 )
@@ -16,10 +17,9 @@ const mostFindings = 8
 
 // audit walks a database that was closed, as txnode check does: no lock is left,
 // every image is intact, all replicas are equal, every block in use is one that a
-// slot points to, no log has anything to be done. And every block that is free was
-// given back to space, so that somebody can have it. A space that is nil is not asked:
-// one that was opened after a crash finds free blocks by their headers, so that what
-// the walk calls free it can have, too. open: it was not closed, and there are coordinators.
+// slot points to, no log has anything to be done. And every block that is free is in a
+// pool of space, or a coordinator that is registered has it: none is lost, and none is
+// there twice. open: it was not closed, and there are coordinators.
 func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space, open bool) (l *memory.Layout, sum verify.Summary, err error) {
 	if l, err = memory.LoadLayout(cat); err != nil {
 		return l, sum, err
@@ -31,7 +31,9 @@ func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space, open bool) (l
 	defer func() { err = errors.Join(err, d.Close()) }()
 	var found []string
 	findings := 0
-	sum, err = d.Check(context.Background(), verify.Options{Report: func(x verify.Finding) error {
+	var free []memory.FreeBlock
+	note := func(a memory.Addr, version uint64) { free = append(free, memory.FreeBlock{Addr: a, Version: version}) }
+	sum, err = d.Check(context.Background(), verify.Options{Free: note, Report: func(x verify.Finding) error {
 		if open && aboutExtent(l, &x) {
 			return nil
 		}
@@ -49,18 +51,20 @@ func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space, open bool) (l
 	if sum.Coordinators > 0 && !open {
 		return l, sum, fmt.Errorf("%d coordinators are registered after all were closed", sum.Coordinators)
 	}
-	if space == nil {
-		return l, sum, nil
+	return l, sum, owned(space, free)
+}
+
+// owned demands that all free blocks are where somebody can have them, once.
+func owned(space *memory.Space, free []memory.FreeBlock) error {
+	nobodys, twice := space.Unowned(free)
+	switch {
+	case len(twice) > 0:
+		return fmt.Errorf("%d blocks are there to be had twice: %v ...", len(twice), twice[0])
+	case len(nobodys) > 0:
+		x := nobodys[0]
+		return fmt.Errorf("%d of %d free blocks are nobody's: %v, version %v, ...", len(nobodys), len(free), x.Addr, record.TxID(x.Version))
 	}
-	free := uint64(0)
-	for class := range memory.Class(memory.NumClasses) {
-		n, unseen := space.FreeBlocks(class)
-		free += n + unseen
-	}
-	if free != sum.Free {
-		err = fmt.Errorf("%d blocks are free on the blades, the allocator knows %d", sum.Free, free)
-	}
-	return l, sum, err
+	return nil
 }
 
 // aboutExtent tells the trace of a split that nobody has finished: the memory of the
@@ -85,7 +89,7 @@ func (b *bench) close() error {
 	f := b.world.fabric
 	if b.survive {
 		f.Settle()
-		if _, _, err := audit(f, b.world.catalog, nil, true); err != nil {
+		if _, _, err := audit(f, b.world.catalog, b.db.Space(), true); err != nil {
 			return fmt.Errorf("before the database was closed: %w", err)
 		}
 	}
@@ -103,9 +107,6 @@ func (b *bench) close() error {
 		return fmt.Errorf("closing: %w", err)
 	}
 	f.Settle()
-	if b.faults != nil {
-		space = nil
-	}
 	l, sum, err := audit(f, b.world.catalog, space, false)
 	if err != nil {
 		return err

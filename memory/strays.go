@@ -1,0 +1,346 @@
+package memory
+
+import (
+	"math"
+
+	"txnode/internal/mutant"
+)
+
+// A stray is a block that is free and that nobody has: no slot leads to it, it is in
+// no pool, on no list of an allocator, on its way nowhere. Dead coordinators leave
+// them: what they had fetched, what they had taken and not come to use, what
+// recovery has freed in their names. Once a block is a stray it stays one: whoever
+// could use it would have to have it first. So strays are found while others run,
+// without a verb of theirs, like this:
+//
+//  1. A sweep walks over the headers of all blocks and notes those that are free and
+//     unlocked, with their versions.
+//  2. ClaimStrays takes away, at one moment, those that somebody has. What is left is
+//     either a stray, or it was taken after its header was read, and is in use.
+//  3. The sweep reads what is left once more, on all copies. What is free still, at the
+//     same version, was not in use at the moment of step 2, since no version comes
+//     back: it is a stray.
+//  4. Return gives those to the pool.
+//
+// Nobody decides the transactions of a dead coordinator in step 2, so that no log tells of
+// a block that looks like a stray because its only trace was on a blade that was lost. For
+// the same reason a slot may lead to a block that is free then: where that is possible, the
+// sweep empties such slots between steps 2 and 3.
+//
+// The memory of a dead coordinator is not asked. One that is only late, and wakes up
+// when its blocks are others', finds its allocator's lists empty.
+
+// FreeBlock is a block that was found free and unlocked.
+type FreeBlock struct {
+	Addr    Addr
+	Version uint64 // the version word; 0: it was never used
+}
+
+// Strays are blocks that nobody had when ClaimStrays returned, or that are in use.
+type Strays struct {
+	Blocks []FreeBlock
+	space  *Space
+	losses uint64 // of blades, whose transactions were decided before
+}
+
+// ClaimStrays returns those of the blocks, which a walk has found, that nobody has, and
+// takes the blocks of allocators whose coordinators are gone. It returns nil when that
+// cannot be told just now, since the transactions of a dead coordinator are being
+// decided: another sweep is due when they are. Who claims later makes this claim void.
+func (s *Space) ClaimStrays(found []FreeBlock) *Strays {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writable() != nil {
+		return nil
+	}
+	for i := range s.layout.Coordinators {
+		if s.layout.Coordinators[i].Recovering && !mutant.StraysWhileUndecided {
+			return nil
+		}
+	}
+	s.bereave()
+	x := &Strays{space: s, Blocks: s.unowned(found), losses: s.losses}
+	s.strays = x
+	return x
+}
+
+// Return ends the claim, and gives those of its blocks to the pool that are strays:
+// ok, by their number. void: somebody has claimed since, or a blade was lost, so that slots
+// may lead to some of them again, or still; and nothing was given.
+func (x *Strays) Return(ok []bool) (n int, void bool) {
+	s := x.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.strays != x && !mutant.StraysReturnedTwice || s.losses != x.losses || s.Gated() || s.writable() != nil {
+		return 0, true
+	}
+	s.strays = nil
+	v := s.View()
+	for i := len(x.Blocks) - 1; i >= 0; i-- { // the lowest is handed out first
+		if a := x.Blocks[i].Addr; ok[i] && v.Copies(a) > 0 {
+			p := &s.pools[s.layout.Segments[a.Segment()].Class]
+			p.free = append(p.free, a)
+			n++
+		}
+	}
+	return n, false
+}
+
+// Resolve returns the right to free one of the blocks that are strays on the copies on
+// which they are not, for coordinator by, or 0; nil: somebody has claimed since.
+func (x *Strays) Resolve(a Addr, by uint32) *Resolution {
+	s := x.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.strays != x {
+		return nil
+	}
+	return s.resolve(a, by)
+}
+
+// bereave takes everything from allocators whose coordinators are gone. What they were
+// looking through is looked through by others. The caller holds the lock.
+func (s *Space) bereave() {
+	kept := s.allocators[:0]
+	for _, a := range s.allocators {
+		if s.outlives(a.owner) {
+			kept = append(kept, a)
+			continue
+		}
+		a.mu.Lock()
+		for class := range a.lists {
+			if !mutant.LateOwnerKeepsBlocks {
+				a.lists[class].free = a.lists[class].free[:0]
+			}
+		}
+		a.out.clear()
+		a.mu.Unlock()
+		for _, x := range a.scans {
+			p := &s.pools[x.class]
+			if x.probed {
+				p.holes = append(p.holes, x)
+			} else {
+				p.unseen = append(p.unseen, x)
+			}
+		}
+		a.scans = nil
+	}
+	clear(s.allocators[len(kept):])
+	s.allocators = kept
+}
+
+// outlives reports whether a coordinator is registered, or is none. The caller holds
+// the lock.
+func (s *Space) outlives(owner uint32) bool {
+	if owner == 0 {
+		return true
+	}
+	_, err := s.findCoordinator(owner)
+	return err == nil
+}
+
+// Sift returns those of the free blocks, which a walk has found, that were handed out, or
+// found by who looks for the free blocks of earlier sessions: of the others, which can be
+// very many, it need not be asked who has them.
+func (s *Space) Sift(found []FreeBlock) []FreeBlock {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sift(found)
+}
+
+// sift is Sift; the caller holds the lock.
+func (s *Space) sift(found []FreeBlock) []FreeBlock {
+	out := found[:0:0]
+	var x part
+	for _, f := range found {
+		seg := f.Addr.Segment()
+		if int(seg) >= len(s.layout.Segments) || s.layout.Segments[seg].Kind != KindBlocks {
+			continue
+		}
+		if seg != x.seg {
+			x = s.part(seg)
+		}
+		block := f.Addr.Offset() / x.class.Size()
+		if block >= x.next {
+			continue
+		}
+		due := false // a scan will find it
+		for _, r := range x.unscanned {
+			due = due || block >= r.at && block < r.end
+		}
+		if !due || f.Version>>coordinatorShift >= uint64(s.since) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// part is what of a segment nobody has looked at.
+type part struct {
+	seg       SegmentID
+	class     Class
+	next      uint32 // the first block that was never handed out
+	unscanned []*scan
+}
+
+func (s *Space) part(seg SegmentID) part {
+	x := part{seg: seg, class: s.layout.Segments[seg].Class, next: math.MaxUint32}
+	p := &s.pools[x.class]
+	for i := range p.open {
+		if p.open[i].seg == seg {
+			x.next = p.open[i].next
+		}
+	}
+	note := func(list []*scan) {
+		for _, r := range list {
+			if r.seg == seg {
+				x.unscanned = append(x.unscanned, r)
+			}
+		}
+	}
+	note(p.unseen)
+	note(p.tails)
+	note(p.holes)
+	for _, a := range s.allocators {
+		note(a.scans)
+	}
+	return x
+}
+
+// unowned returns those of the blocks that neither a pool has nor an allocator, nor
+// who resolves a lock. The caller holds the lock.
+func (s *Space) unowned(found []FreeBlock) []FreeBlock {
+	out := s.sift(found)
+	at := make(map[Addr]int, len(out)) // 1 + number in the result
+	for i := range out {
+		at[out[i].Addr] = i + 1
+	}
+	drop := func(list []Addr) {
+		for _, a := range list {
+			if i := at[a]; i > 0 {
+				out[i-1].Addr = 0
+			}
+		}
+	}
+	for class := range s.pools {
+		drop(s.pools[class].free)
+	}
+	for _, a := range s.allocators {
+		a.mu.Lock()
+		for class := range a.lists {
+			if !mutant.StraysOnLists {
+				drop(a.lists[class].free)
+			}
+		}
+		if !mutant.StraysOnTheirWay {
+			drop(a.out.list)
+		}
+		a.mu.Unlock()
+	}
+	for a, r := range s.orphans {
+		if s.outlives(r.by) {
+			drop([]Addr{a})
+		} else {
+			delete(s.orphans, a) // what it still says of the block is ignored
+		}
+	}
+	return keep(out, func(f FreeBlock) bool { return f.Addr != 0 })
+}
+
+// Unowned lists those of the blocks, all free and unlocked, that no live coordinator
+// has, and that are in no pool, and those that are there, or that somebody has, more
+// than once. It is for checks, when nobody is at work.
+func (s *Space) Unowned(found []FreeBlock) (nobodys []FreeBlock, twice []Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := map[Addr]bool{}
+	count := func(list []Addr) {
+		for _, a := range list {
+			if a != 0 && seen[a] {
+				twice = append(twice, a)
+			}
+			seen[a] = true
+		}
+	}
+	var all []*Allocator
+	for _, a := range s.allocators {
+		if !s.outlives(a.owner) {
+			continue
+		}
+		all = append(all, a)
+		a.mu.Lock()
+		for class := range a.lists {
+			count(a.lists[class].free)
+		}
+		count(a.out.list)
+		a.mu.Unlock()
+	}
+	for class := range s.pools {
+		count(s.pools[class].free)
+		for _, c := range s.pools[class].open {
+			for k := c.next; k < c.n; k++ {
+				count([]Addr{MakeAddr(c.seg, k*Class(class).Size())})
+			}
+		}
+	}
+	was := s.allocators
+	s.allocators = all
+	defer func() { s.allocators = was }()
+	return s.unowned(found), twice
+}
+
+// Resolution is the right to resolve the lock of a block that belongs to nobody any
+// more. Without it, two who have met the lock could both free the block, and the second
+// one free what a transaction has put there since.
+type Resolution struct {
+	space *Space
+	addr  Addr
+	by    uint32
+}
+
+// BeginResolve returns the right to resolve the lock of a block, for coordinator by, or
+// 0; nil: somebody else does. Who has it calls End.
+func (s *Space) BeginResolve(a Addr, by uint32) *Resolution {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.resolve(a, by)
+}
+
+// resolve is BeginResolve; the caller holds the lock.
+func (s *Space) resolve(a Addr, by uint32) *Resolution {
+	if r := s.orphans[a]; r != nil && s.outlives(r.by) && !mutant.ResolveTogether {
+		return nil
+	}
+	if s.orphans == nil {
+		s.orphans = map[Addr]*Resolution{}
+	}
+	r := &Resolution{s, a, by}
+	s.orphans[a] = r
+	return r
+}
+
+// End ends the resolution. freed: the block was freed, under a version of the coordinator
+// given, which is gone, and goes to the pool; those of earlier sessions are left to who
+// looks for such blocks by their headers.
+func (r *Resolution) End(freed bool, coordinator uint32) {
+	s := r.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.orphans[r.addr] != r {
+		return // it was not at an end when its coordinator was forgotten
+	}
+	delete(s.orphans, r.addr)
+	if !freed || coordinator < s.since || s.writable() != nil {
+		return
+	}
+	for _, a := range s.allocators { // it was on its way there when its coordinator died
+		a.mu.Lock()
+		a.out.remove(r.addr)
+		a.mu.Unlock()
+	}
+	class := s.layout.Segments[r.addr.Segment()].Class
+	p := &s.pools[class]
+	if r.addr.Offset()/class.Size() < s.part(r.addr.Segment()).next { // else it never was anybody's
+		p.free = append(p.free, r.addr)
+	}
+}
