@@ -369,7 +369,7 @@ func (tx *Tx) probed(it *item) error {
 		return tx.found(it, img)
 	}
 	switch {
-	case errors.Is(err, record.ErrForm) && it.tries >= maxRereads:
+	case errors.Is(err, record.ErrForm) && it.tries >= maxRereads && !it.cached:
 		return tx.damaged(it, err)
 	case err != nil:
 		return tx.reread(it, need)
@@ -443,7 +443,7 @@ func (tx *Tx) matches(it *item, img record.Image) bool {
 	return m.State() != record.Free && m.Table() == it.table.ID && m.KeyLen() == int(it.klen) && bytes.Equal(img.Key(), it.key())
 }
 
-// reread reads the block again, all of it.
+// reread reads the block again, all of it, unless it has been read too often.
 func (tx *Tx) reread(it *item, need int) error {
 	if int(it.bufLen) < need {
 		at, err := tx.alloc(it.class.Size())
@@ -457,6 +457,9 @@ func (tx *Tx) reread(it *item, need int) error {
 	}
 	it.tries++
 	if it.tries > maxRereads {
+		if it.cached {
+			return tx.doubt(it)
+		}
 		if it.locked {
 			return tx.damaged(it, record.ErrTorn)
 		}
@@ -466,6 +469,20 @@ func (tx *Tx) reread(it *item, need int) error {
 	if it.tries > 2 {
 		tx.c.Yield()
 	}
+	return nil
+}
+
+// doubt looks a key up whose block, found by a cached address, does not become whole:
+// perhaps nobody has it any more, and its header was torn by somebody who died.
+func (tx *Tx) doubt(it *item) error {
+	if it.locked {
+		if err := tx.unlockForeign(it); err != nil {
+			return err
+		}
+	}
+	tx.forget(it, it.addr)
+	it.addr, it.tries = 0, 0
+	it.step = stepSearch
 	return nil
 }
 
