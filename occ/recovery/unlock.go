@@ -205,12 +205,12 @@ func (u *unlocker) read(v *memory.View, a memory.Addr) (record.Image, error) {
 }
 
 // readCopy is read for any copy.
-func (u *unlocker) readCopy(v *memory.View, a memory.Addr, copy int) (record.Image, error) {
+func (u *unlocker) readCopy(v *memory.View, a memory.Addr, k int) (record.Image, error) {
 	t := u.c.Thread()
 	n := uint32(record.LineSize)
 	for {
 		u.batch.Reset()
-		u.batch.Read(v.At(a, copy), u.buf, n)
+		u.batch.Read(v.At(a, k), u.buf, n)
 		if err := u.do(); err != nil {
 			return nil, err
 		}

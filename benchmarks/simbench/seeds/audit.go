@@ -59,10 +59,10 @@ func owned(space *memory.Space, free []memory.FreeBlock) error {
 	nobodys, twice := space.Unowned(free)
 	switch {
 	case len(twice) > 0:
-		return fmt.Errorf("%d blocks are there to be had twice: %v ...", len(twice), twice[0])
+		return fmt.Errorf("%d blocks are there to be had twice, one of them %v", len(twice), twice[0])
 	case len(nobodys) > 0:
 		x := nobodys[0]
-		return fmt.Errorf("%d of %d free blocks are nobody's: %v, version %v, ...", len(nobodys), len(free), x.Addr, record.TxID(x.Version))
+		return fmt.Errorf("%d of %d free blocks are nobody's, one of them %v, version %v", len(nobodys), len(free), x.Addr, record.TxID(x.Version))
 	}
 	return nil
 }
