@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +122,9 @@ func (b *bed) run(args ...string) (code int, stdout, stderr string) {
 //
 // The output is what was printed, and the exit code if it is not 0.
 func TestTranscripts(t *testing.T) {
+	// As many threads load as there are processors, and the virtual time that loading takes is printed.
+	processors := runtime.GOMAXPROCS(2)
+	defer runtime.GOMAXPROCS(processors)
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		b := newBed(t)
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
