@@ -699,3 +699,88 @@ func TestSweepBesideInserts(t *testing.T) {
 		})
 	}
 }
+
+// TestBlockOfCommitted: a session that rejoins does not take back the block of an insert that
+// was found to be committed: somebody has deleted the record since, and has the block now.
+func TestBlockOfCommitted(t *testing.T) {
+	for _, s := range settings() {
+		t.Run(s.String(), func(t *testing.T) {
+			taken := 0
+			for k := 0; ; k++ {
+				w := newWorld(t, s, occ.Options{})
+				victim, tx := w.session()
+				w.sure(victim, tx, put("before", "1"))
+				id := victim.Coordinator()
+				w.arm(k)
+				err := w.do(tx, put("key", "1"))
+				if stopped := w.disarm(); !stopped {
+					break
+				}
+				if err == nil && victim.Broken() == nil {
+					victim.Break(rdma.ErrVerb)
+				}
+				w.decideUntil(id, -1)
+				other, otx := w.session()
+				if got := w.values(other, otx, "key"); got[0] != "" {
+					w.sure(other, otx, del("key"))
+					_, err := other.MakeRoom(other.Thread().Plain())
+					must(t, err)
+					taken++
+				}
+				must(t, victim.Rejoin(victim.Thread().Plain()))
+				w.check(fmt.Sprintf("stopped after %d verbs", k))
+			}
+			if taken == 0 {
+				t.Error("no insert was found to be committed")
+			}
+		})
+	}
+}
+
+// TestSweepPassesOver: a sweep that meets a lock which somebody else resolves is not the last.
+func TestSweepPassesOver(t *testing.T) {
+	for _, s := range settings() {
+		t.Run(s.String(), func(t *testing.T) {
+			w := newWorld(t, s, occ.Options{})
+			ours, own := w.session()
+			w.sure(ours, own, put("a", "1"))
+			victim, tx := w.session()
+			w.try(victim, tx, func() error {
+				if err := tx.Begin(); err != nil {
+					return err
+				}
+				_, err := tx.Stage(w.table, []byte("a"), true)
+				must(t, err)
+				if err = tx.Execute(); err != nil {
+					_ = tx.Rollback()
+				}
+				return err // nil: it has the lock, and no more is heard of it
+			})
+			w.decideUntil(victim.Coordinator(), -1)
+			w.try(ours, own, func() error { return w.do(own, get("before")) }) // it may have to rejoin
+			var at memory.Addr
+			w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+				if string(line.Key()) == "a" {
+					at = a
+				}
+			})
+			r := w.space.BeginResolve(at, ours.Coordinator())
+			if r == nil {
+				t.Fatal("somebody resolves the lock")
+			}
+			o := w.eng.Recovery()
+			_, err := recovery.Sweep(w.ctl.Plain(), o)
+			must(t, err)
+			if _, due := w.space.Unswept(); !due {
+				t.Error("no sweep is due, and there is a lock")
+			}
+			r.End(false, 0)
+			_, err = recovery.Sweep(w.ctl.Plain(), o)
+			must(t, err)
+			if _, due := w.space.Unswept(); due {
+				t.Error("another sweep is due")
+			}
+			w.check("afterwards")
+		})
+	}
+}
