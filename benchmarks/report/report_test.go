@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +82,9 @@ func measured(t *testing.T, name string, o runnertest.Options, c runner.Config) 
 // TestTranscripts runs workloads on the virtual store and prints what comes
 // out, in all formats. See testdata; -rewrite writes it again.
 func TestTranscripts(t *testing.T) {
+	// As many threads load as there are processors, and the virtual time that loading takes is printed.
+	processors := runtime.GOMAXPROCS(2)
+	defer runtime.GOMAXPROCS(processors)
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var r *report.Result
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
