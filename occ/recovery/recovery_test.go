@@ -1,6 +1,7 @@
 package recovery_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -781,6 +782,52 @@ func TestSweepPassesOver(t *testing.T) {
 				t.Error("another sweep is due")
 			}
 			w.check("afterwards")
+		})
+	}
+}
+
+// TestLeftBlockIsSomebodys: the block that a record has left, and somebody else has got
+// since, whose first image has reached a backup and not the primary, is not freed again by
+// the recovery of who had moved the record.
+func TestLeftBlockIsSomebodys(t *testing.T) {
+	for _, s := range settings() {
+		if s.backups == 0 {
+			continue
+		}
+		t.Run(s.String(), func(t *testing.T) {
+			w := newWorld(t, s, occ.Options{})
+			ours, own := w.session()
+			w.sure(ours, own, put("b", "1"))
+			victim, tx := w.session()
+			w.sure(victim, tx, put("a", "1"))
+			at := func() (at memory.Addr) {
+				w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+					if string(line.Key()) == "a" {
+						at = a
+					}
+				})
+				return at
+			}
+			left := at()
+			w.sure(victim, tx, put("a", long))
+			own.Coro().Sleep(100_000) // until the old block is free
+			if at() == left {
+				t.Fatal("the record has not moved")
+			}
+			v := w.space.View()
+			b := v.At(left, v.Copies(left)-1)
+			line := w.f.Memory(b.Blade)[b.Off:][:record.LineSize]
+			if img := record.Image(line); img.Meta().State() != record.Free {
+				t.Fatalf("the block is %v", img.Meta().State())
+			}
+			mine := record.MakeTxID(ours.Coordinator(), 1000)
+			record.Image(line).Put(left, mine, record.Live, record.Image(line).Meta().Table(), record.Image(line).Meta().Class(), mine, []byte("other"), nil)
+			want := bytes.Clone(line)
+			_, err := recovery.Recover(w.ctl.Plain(), w.eng.Recovery(), victim.Coordinator())
+			must(t, err)
+			if !bytes.Equal(line, want) {
+				t.Errorf("the copy was %x\nand is %x", want, line)
+			}
 		})
 	}
 }
