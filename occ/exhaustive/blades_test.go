@@ -3,14 +3,12 @@ package exhaustive
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
 	"txnode/index"
 	"txnode/occ/recovery"
 	"txnode/rdma"
 	"txnode/rdma/steptest"
-	"txnode/verify"
 )
 
 // What happens to a blade.
@@ -325,11 +323,6 @@ func eachCanonical(t *testing.T, fn func(s *stops, backups int) error) (total co
 		}
 		t.Run(c.String(), func(t *testing.T) {
 			w := newWorld(t, c, loadStops)
-			// A lock may stay on a copy of a block that was never used: whoever gets the block
-			// writes all of its copies.
-			w.pardon = func(f verify.Finding) bool {
-				return c.backups > 1 && f.Kind == verify.KindReplica && strings.Contains(f.What, "the primary has never used")
-			}
 			w.restart()
 			w.contents = w.content(w.client(), stopKeys)
 			for _, x := range canonical {

@@ -229,11 +229,15 @@ func (s *Sweeper) freeHalves(c *rdma.Coro, v *memory.View, halves []half) error 
 			r.End(false, 0)
 			return err
 		}
-		if isFree(img) || !s.known(img.Version().Coordinator()) {
+		owner := img.Version()
+		if owner == 0 { // it was never used, and who was about to has come to the guard alone
+			owner = img.Guard().Owner()
+		}
+		if isFree(img) || !s.known(owner.Coordinator()) {
 			r.End(false, 0)
 			continue
 		}
-		img.SetGuard(record.HeldBy(img.Version()))
+		img.SetGuard(record.HeldBy(owner))
 		err = u.reclaim(v, h.addr, img)
 		r.End(err == nil, math.MaxUint32)
 		if err != nil {
