@@ -66,7 +66,7 @@ func (r *run) replicateLogs() error {
 		want := r.o.Space.Backups() + 1 - len(x.on)
 		for b := 0; b < len(x.areas) && want > 0; b++ {
 			l := x.areas[b]
-			if l.Size == 0 || slices.Contains(x.on, rdma.BladeID(b)) || uint64(x.off)+uint64(len(x.raw)) > uint64(l.Size) {
+			if l.Size == 0 || slices.Contains(x.on, rdma.BladeID(b)) || uint64(x.off)+uint64(len(x.raw)) > uint64(l.Size) || r.taken(x, rdma.BladeID(b)) {
 				continue
 			}
 			a := l.Addr
@@ -82,6 +82,17 @@ func (r *run) replicateLogs() error {
 		return err
 	}
 	return r.fence()
+}
+
+// taken reports whether the log space of a transaction has another record of its
+// coordinator on a blade, perhaps the only copy that is left of it: then it was given back,
+// and the transaction was at rest, though the loss of a blade makes it look otherwise.
+func (r *run) taken(x *tx, b rdma.BladeID) bool {
+	end := uint64(x.off) + uint64(len(x.raw))
+	return slices.ContainsFunc(r.txs, func(y *tx) bool {
+		return y != x && y.Tx.Coordinator() == x.Tx.Coordinator() && slices.Contains(y.on, b) &&
+			uint64(y.off) < end && uint64(x.off) < uint64(y.off)+uint64(len(y.raw))
+	})
 }
 
 // dirtyAlso notes that a part of a log area has to be cleared.
