@@ -28,6 +28,8 @@ const (
 	LogSpaceOfUnknown          = false
 	BlockOfCommitted           = false
 	ReclaimedUndone            = false
+	NewerOverwritten           = false
+	OlderKept                  = false
 	ClaimNotRenewed            = false
 	RingOverlap                = false
 	KeepUnwrittenLocks         = false

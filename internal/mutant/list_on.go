@@ -50,6 +50,10 @@ var (
 		"A session that rejoins takes back the block of its insert when it is free, although the insert had taken effect and somebody else has deleted the record since.")
 	ReclaimedUndone = mutation("reclaimed-undone",
 		"A transaction is undone because a record that it has deleted, and that was being reclaimed, is free on a backup.")
+	NewerOverwritten = mutation("newer-overwritten",
+		"The record of a transaction at rest is written over the last copy of a newer one, when recovery brings records to f+1 blades.")
+	OlderKept = mutation("older-kept",
+		"Recovery does not bring a record to a blade where an old one of a transaction at rest lies.")
 	ClaimNotRenewed = mutation("claim-not-renewed",
 		"Who recovers is taken for dead when that takes longer than a lease.")
 	RingOverlap = mutation("ring-overlap",

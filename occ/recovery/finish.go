@@ -75,6 +75,7 @@ func (r *run) replicateLogs() error {
 				return err
 			}
 			r.dirtyAlso(l, x.off, uint32(len(x.raw)))
+			x.on = append(x.on, rdma.BladeID(b))
 			want--
 		}
 	}
@@ -85,14 +86,20 @@ func (r *run) replicateLogs() error {
 }
 
 // taken reports whether the log space of a transaction has another record of its
-// coordinator on a blade, perhaps the only copy that is left of it: then it was given back,
-// and the transaction was at rest, though the loss of a blade makes it look otherwise.
+// coordinator on a blade, which may be newer, and the last copy of it that is left: then
+// the transaction is at rest, though the loss of a blade makes it look otherwise.
 func (r *run) taken(x *tx, b rdma.BladeID) bool {
 	end := uint64(x.off) + uint64(len(x.raw))
-	return slices.ContainsFunc(r.txs, func(y *tx) bool {
+	return !mutant.NewerOverwritten && slices.ContainsFunc(r.txs, func(y *tx) bool {
 		return y != x && y.Tx.Coordinator() == x.Tx.Coordinator() && slices.Contains(y.on, b) &&
-			uint64(y.off) < end && uint64(x.off) < uint64(y.off)+uint64(len(y.raw))
+			uint64(y.off) < end && uint64(x.off) < uint64(y.off)+uint64(len(y.raw)) && !r.older(y, x)
 	})
+}
+
+// older reports whether the record of y is certainly older than that of x, which has got
+// its space: x had not begun when it was written, or y is at rest and x is not.
+func (r *run) older(y, x *tx) bool {
+	return !mutant.OlderKept && (y.Tx.Seq()+y.Ahead < x.Tx.Seq() || y.state == atRest && !r.claim.Promoted)
 }
 
 // dirtyAlso notes that a part of a log area has to be cleared.

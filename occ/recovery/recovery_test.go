@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"txnode/log"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ"
@@ -829,5 +830,72 @@ func TestLeftBlockIsSomebodys(t *testing.T) {
 				t.Errorf("the copy was %x\nand is %x", want, line)
 			}
 		})
+	}
+}
+
+// TestReplicatedInUsedRing: a record that a stopped coordinator has written on too few
+// blades is on f+1 of them when the catalog says that it is committed, also where records
+// of transactions long at rest lie in its place.
+func TestReplicatedInUsedRing(t *testing.T) {
+	for _, backups := range []int{1, 2} {
+		short := 0
+		for k := 0; ; k++ {
+			w := newWorldOf(t, setting{occ.PolicyDefault, backups, strong}, occ.Options{}, 4<<10)
+			victim, tx := w.session()
+			for i := range 300 { // several rounds of the ring, on all blades
+				w.sure(victim, tx, put(fmt.Sprint(i%20), fmt.Sprint(i)), put(fmt.Sprint((i+7)%20), "x"))
+			}
+			w.arm(k)
+			told := w.do(tx, put("3", "new"), put("10", "new"))
+			if !w.disarm() {
+				break
+			}
+			id := tx.ID()
+			if told == nil {
+				continue
+			}
+			var logs []memory.LogArea
+			cs, err := w.space.Coordinators()
+			must(t, err)
+			for _, c := range cs {
+				if c.ID == victim.Coordinator() {
+					logs = c.Logs
+				}
+			}
+			copies := func() (n int) {
+				for b, l := range logs {
+					area := w.f.Memory(rdma.BladeID(b))[l.Addr.Off:][:l.Size]
+					for off := 0; off+log.HeaderSize <= len(area); off += record.LineSize {
+						if rec, err := log.Decode(area[off:]); err == nil && rec.Tx == id {
+							n++
+						}
+					}
+				}
+				return n
+			}
+			if n := copies(); n > 0 && n <= backups {
+				short++
+			}
+			seen := false
+			w.stop.at = func() {
+				v, _ := w.space.Verdict(id.Coordinator())
+				if seen || v.Of(id.Seq()) != memory.OutcomeCommitted {
+					return
+				}
+				seen = true
+				if n := copies(); n <= backups {
+					t.Errorf("f=%d, stopped after %d verbs: the catalog says that it is committed, and its record is on %d blades", backups, k, n)
+				}
+			}
+			_, err = recovery.Recover(w.newThread().Plain(), w.eng.Recovery(), id.Coordinator())
+			must(t, err)
+			w.disarm()
+			_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
+			must(t, err)
+			w.check(fmt.Sprintf("stopped after %d verbs", k))
+		}
+		if short == 0 {
+			t.Errorf("f=%d: no record was on too few blades", backups)
+		}
 	}
 }
