@@ -55,6 +55,9 @@ func (t *Thread) Run(n int, fn func(c *Coro)) {
 	for i := range n {
 		t.spawn(i, fn)
 	}
+	if d, ok := t.port.(Driver); ok && d.Drive(&Loop{t: t}) {
+		return
+	}
 	for t.live > 0 {
 		c := t.ready.pop()
 		if c == nil {

@@ -14,7 +14,8 @@ const (
 	tableBits = 10
 	tableSize = 1 << tableBits // pages
 	minSlab   = 8              // pages that are allocated together: a quarter of what there is
-	maxSlab   = 4096           // 16 MiB, so that huge pages fit
+	maxSlab   = 4096           // 16 MiB
+	hugePage  = 2 << 20
 )
 
 type page = [pageSize]byte
@@ -55,10 +56,7 @@ func (m *memory) make(off uint64) *page {
 	p := &(*t)[off>>pageBits%tableSize]
 	if *p == nil {
 		if len(m.fresh) == 0 {
-			m.fresh = make([]byte, min(max(m.pages/4, minSlab), maxSlab)*pageSize)
-			if len(m.fresh) >= 4<<20 {
-				hugePages(m.fresh)
-			}
+			m.fresh = slab(min(max(m.pages/4, minSlab), maxSlab) * pageSize)
 		}
 		*p = (*page)(m.fresh)
 		m.fresh = m.fresh[pageSize:]
@@ -74,6 +72,18 @@ func (m *memory) expect(off uint64, n uint32) {
 		in := off % pageSize
 		prefetch(unsafe.Pointer(&p[in]), uintptr(min((uint64(n)+63)/64, (pageSize-in+63)/64, 4)))
 	}
+}
+
+// slab makes memory for pages; a large one on huge pages.
+func slab(size int) []byte {
+	if size < hugePage {
+		return make([]byte, size)
+	}
+	size &^= hugePage - 1
+	b := make([]byte, size+hugePage) // what is left over at the ends is never touched
+	b = b[-uintptr(unsafe.Pointer(unsafe.SliceData(b)))%hugePage:][:size:size]
+	hugePages(b)
+	return b
 }
 
 func (m *memory) read(dst []byte, off uint64) {

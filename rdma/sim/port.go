@@ -147,8 +147,7 @@ func (p *port) Poll() {
 		p.turn(pr)
 		return
 	}
-	pr.clock += p.d.swtch
-	if pr.clock-p.f.now > p.f.look {
+	if pr.clock += p.d.swtch; p.ahead(pr) {
 		pr.sync()
 	}
 	if p.cq.n > 0 {
@@ -156,33 +155,41 @@ func (p *port) Poll() {
 	}
 }
 
+// ahead says that a body is too far ahead of the events.
+func (p *port) ahead(pr *proc) bool { return pr.clock-p.f.now > p.f.look }
+
 // Wait reaps, waiting if need be.
 func (p *port) Wait(until int64) {
 	pr := p.enter()
+	end := picos(until)
 	if p.tasks != nil && pr.yield != nil {
-		end := int64(forever)
-		if until < math.MaxInt64/1000 {
-			end = max(until*1000, 0)
-		}
 		p.waitTasks(pr, end)
 		return
 	}
 	if p.cq.n == 0 {
-		end := int64(forever)
-		if until < math.MaxInt64/1000 {
-			end = max(until*1000, 0)
-		}
 		if pr.clock >= end {
 			pr.sync()
-			p.reap(pr)
-			return
+		} else {
+			p.rest(pr, end)
+			pr.await(p, end)
 		}
-		if p.active && p.out == 0 && end-pr.clock > p.f.idle {
-			p.deactivate()
-		}
-		pr.await(p, end)
 	}
 	p.reap(pr)
+}
+
+// picos converts a time of package rdma.
+func picos(until int64) int64 {
+	if until < math.MaxInt64/1000 {
+		return max(until*1000, 0)
+	}
+	return forever
+}
+
+// rest counts a thread that is to wait for long as one that does not compute.
+func (p *port) rest(pr *proc, end int64) {
+	if p.active && p.out == 0 && end-pr.clock > p.f.idle {
+		p.deactivate()
+	}
 }
 
 // Now is the clock of the thread.

@@ -22,7 +22,8 @@ type proc struct {
 	timer int64  // of its earliest timer event; 0: none is queued
 	lock  *spinlock
 	ports []*port // active ones
-	dead  bool    // stopped by a fault: its next call of a port unwinds it
+	drive driving
+	dead  bool // stopped by a fault: its next call of a port unwinds it
 }
 
 // killed is what unwinds a stopped body. It does not leave the package.
@@ -186,7 +187,16 @@ func (f *Fabric) resume(p *proc) {
 	p.port, p.until, p.lock = nil, 0, nil
 	p.clock = max(p.clock, f.now)
 	f.cur = p
-	_, more := p.next()
+	more := true
+	if p.drive.loop == nil || f.drive(p) {
+		for _, more = p.next(); p.drive.begun; {
+			p.drive.begun = false
+			if !f.drive(p) {
+				break
+			}
+			_, more = p.next()
+		}
+	}
 	f.cur = nil
 	if !more {
 		p.finish()
@@ -212,6 +222,12 @@ func (p *proc) fire() {
 
 // suspend gives up control until the process is resumed.
 func (p *proc) suspend() {
+	if l := p.drive.loop; l != nil && !p.dead {
+		if !l.Hang() || p.dead {
+			panic(killed{})
+		}
+		return
+	}
 	if !p.yield(struct{}{}) || p.dead {
 		panic(killed{})
 	}
@@ -230,12 +246,21 @@ func (p *proc) sync() {
 	if p.dead {
 		return
 	}
+	if !p.synced() {
+		p.suspend()
+	}
+}
+
+// synced reports whether every event before the clock of a body has happened. If not, the
+// body must be suspended: it is resumed when they have.
+func (p *proc) synced() bool {
+	f := p.f
 	if f.queue.next() >= p.clock {
 		f.turn(p.clock)
-		return
+		return true
 	}
 	f.push(p.clock, evResume, uint32(p.id), p.gen)
-	p.suspend()
+	return false
 }
 
 // await returns when t has completions to reap, or at the time until.
@@ -256,15 +281,20 @@ func (p *proc) await(t *port, until int64) {
 		p.clock = max(p.clock, f.now)
 		return
 	}
+	p.awaits(t, until)
+	p.suspend()
+}
+
+// awaits is what await does before the body is suspended.
+func (p *proc) awaits(t *port, until int64) {
 	p.port = t
 	if until < forever {
 		p.until = max(until, 1)
 		if p.timer == 0 || p.until < p.timer {
 			p.timer = p.until
-			f.push(p.until, evTimer, uint32(p.id), 0)
+			p.f.push(p.until, evTimer, uint32(p.id), 0)
 		}
 	}
-	p.suspend()
 }
 
 // notify tells a process that waits for p that a completion has arrived. One
