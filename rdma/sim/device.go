@@ -20,11 +20,10 @@ type device struct {
 	miss        float64
 	cache, span float64
 
-	// Processors. Costs at the present number of active threads, ps.
-	active                             int
-	slow                               float64 // the factor
-	batch, post, doorbell, reap, swtch int64
-	wait, yield, poll                  int64 // of the Program
+	// Processors.
+	active int
+	cores  []int    // active threads of each, with Profile.Cores
+	costs  [4]costs // of a thread that has its core to itself, of one that shares it; the same on the socket that is far from the RNIC
 
 	// Doorbell registers.
 	stale     bool // threads have come or gone since they were mapped
@@ -33,6 +32,19 @@ type device struct {
 	qps       int   // connected, shared ones counted once
 	qpPs      int64 // what a context cache that is too small adds to each request
 }
+
+// costs are processor times of a thread at the present number of active threads, ps.
+type costs struct {
+	slow                               float64 // the factor
+	batch, post, doorbell, reap, swtch int64
+	wait, yield, poll                  int64 // of the Program
+}
+
+// Which of device.costs.
+const (
+	costShared = 1 << iota
+	costFar
+)
 
 func (f *Fabric) device(n int) *device {
 	for len(f.cpus) <= n {
@@ -44,7 +56,7 @@ func (f *Fabric) device(n int) *device {
 			f: f, opPs: ps(1000 / pr.OpsPerUs), fetch: ps(pr.FetchNs), jitter: uint64(ps(pr.JitterNs)), noise: int64(1024 * pr.CPUNoise),
 			atomicPs: ps(1000 / pr.AtomicsPerUs), addrPs: ps(pr.AtomicAddrNs), atomicLat: ps(pr.AtomicNs),
 			miss: pr.WQEMissNs * 1000, cache: float64(pr.WQECache), span: float64(pr.WQESpan),
-			sharers: map[sharedKey]*shared{},
+			sharers: map[sharedKey]*shared{}, cores: make([]int, pr.Cores),
 		}
 		if pr.WritesPerUs > 0 {
 			d.writePs = max(ps(1000/pr.WritesPerUs)-d.opPs, 0)
@@ -53,22 +65,63 @@ func (f *Fabric) device(n int) *device {
 		rest := ps(pr.RoundTripNs) - 2*d.opPs - ps(pr.JitterNs)/2
 		d.fwd = max(rest/2, 0)
 		d.back = max(rest-rest/2, 0)
-		d.activate(0)
+		d.charge()
 		f.cpus[n] = d
 	}
 	return f.cpus[n]
 }
 
-// activate adds by to the number of active threads and scales the costs.
-func (d *device) activate(by int) {
+// activate adds by to the number of active threads, of which p is one, or was, and
+// scales the costs.
+func (d *device) activate(p *port, by int) {
 	d.active += by
-	pr := &d.f.opt.Profile
-	d.slow = 1 + float64(pr.CPUSlope*float64(max(d.active-pr.CPUFree, 0))) // conversion: not fused, the same on every machine
-	s := d.slow
-	d.batch, d.post, d.doorbell = ps(s*pr.BatchNs), ps(s*pr.PostNs), ps(s*pr.DoorbellNs)
-	d.reap, d.swtch = ps(s*pr.ReapNs), ps(s*pr.SwitchNs)
-	prog := &d.f.opt.Program
-	d.wait, d.yield, d.poll = ps(s*prog.WaitNs), ps(s*prog.YieldNs), ps(s*prog.PollNs)
+	d.charge()
+	if len(d.cores) == 0 {
+		return
+	}
+	core := p.local % len(d.cores)
+	d.cores[core] += by
+	for _, o := range d.ports {
+		if o.local%len(d.cores) == core {
+			o.place()
+		}
+	}
+	p.place()
+}
+
+// charge scales the costs to the number of active threads.
+func (d *device) charge() {
+	pr, prog := &d.f.opt.Profile, &d.f.opt.Program
+	for i := range d.costs {
+		c := &d.costs[i]
+		c.slow = 1 + float64(pr.CPUSlope*float64(max(d.active-pr.CPUFree, 0))) // conversion: not fused, the same on every machine
+		doorbell, reap := pr.DoorbellNs, pr.ReapNs
+		if i&costShared != 0 {
+			c.slow *= 1 + pr.SiblingSlow
+		}
+		if i&costFar != 0 {
+			doorbell += pr.FarDoorbellNs
+			reap += pr.FarReapNs
+		}
+		s := c.slow
+		c.batch, c.post, c.doorbell = ps(s*pr.BatchNs), ps(s*pr.PostNs), ps(s*doorbell)
+		c.reap, c.swtch = ps(s*reap), ps(s*pr.SwitchNs)
+		c.wait, c.yield, c.poll = ps(s*prog.WaitNs), ps(s*prog.YieldNs), ps(s*prog.PollNs)
+	}
+}
+
+// place finds the costs of a thread: thread i of a compute blade is bound to its
+// processor i, the first Cores of which are of different cores, those with odd numbers
+// on the socket that is far from the RNIC.
+func (p *port) place() {
+	i := 0
+	if n := len(p.d.cores); n > 0 && p.d.cores[p.local%n] > 1 {
+		i |= costShared
+	}
+	if p.local%2 == 1 {
+		i |= costFar
+	}
+	p.c = &p.d.costs[i]
 }
 
 // missPs is what WQE cache misses add to each request.

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -160,5 +161,55 @@ func TestContextCache(t *testing.T) {
 	_, ps = ports(t, 20, 1, rdma.PerThreadQP, Options{})
 	if ps[0].d.qpPs != 0 {
 		t.Error("connections cost something without a limit")
+	}
+}
+
+// A thread is slower while another one is active on its core, and its doorbells and
+// completions take longer on the far socket.
+func TestCores(t *testing.T) {
+	pr := ConnectX6()
+	pr.Cores, pr.CPUSlope, pr.SiblingSlow, pr.FarDoorbellNs, pr.FarReapNs = 4, 0, 0.5, 70, 40
+	_, ps := ports(t, 6, 1, rdma.PerThreadQP, Options{Profile: pr})
+	picoseconds := func(ns float64) int64 { return int64(math.Round(ns * 1000)) }
+	check := func(when string, shared ...int) {
+		t.Helper()
+		for i, p := range ps {
+			x := 1.0
+			if slices.Contains(shared, i) {
+				x = 1.5
+			}
+			doorbell, reap := pr.DoorbellNs, pr.ReapNs
+			if i%2 == 1 {
+				doorbell, reap = doorbell+70, reap+40
+			}
+			if p.c.slow != x || p.c.post != picoseconds(x*pr.PostNs) || p.c.doorbell != picoseconds(x*doorbell) || p.c.reap != picoseconds(x*reap) {
+				t.Errorf("%s: thread %d has %+v", when, i, *p.c)
+			}
+		}
+	}
+	pr0 := &proc{}
+	check("nobody is active")
+	for _, i := range []int{0, 1, 2, 5} {
+		ps[i].activate(pr0)
+	}
+	check("1 and 5 are on one core", 1, 5)
+	ps[4].activate(pr0)
+	check("0 and 4 are, too", 0, 1, 4, 5)
+	ps[1].deactivate()
+	ps[0].deactivate()
+	check("both are alone again")
+	for _, i := range []int{2, 4, 5} {
+		ps[i].deactivate()
+	}
+	// A machine of which nothing is known of this kind is one where all are alike.
+	pr.Cores, pr.FarDoorbellNs, pr.FarReapNs = 0, 0, 0
+	_, ps = ports(t, 6, 1, rdma.PerThreadQP, Options{Profile: pr})
+	for _, p := range ps {
+		p.activate(pr0)
+	}
+	for _, p := range ps {
+		if *p.c != *ps[0].c || p.c.slow != 1 {
+			t.Errorf("thread %d has %+v", p.index, *p.c)
+		}
 	}
 }

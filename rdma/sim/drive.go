@@ -62,7 +62,7 @@ func (f *Fabric) drive(pr *proc) (over bool) {
 			case rdma.LoopPoll:
 				d.after = phasePoll
 				pr := d.port.enter()
-				if pr.clock += d.port.d.swtch; d.port.ahead(pr) && !pr.synced() {
+				if pr.clock += d.port.c.swtch; d.port.ahead(pr) && !pr.synced() {
 					returned = true
 					return false
 				}

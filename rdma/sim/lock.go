@@ -10,10 +10,9 @@ import "math"
 // that every spinning thread pulls away.
 type spinlock struct {
 	f     *Fabric
-	d     *device
 	id    uint32
 	held  bool
-	queue []*proc
+	queue []spinner
 	owner *proc   // to whom it was passed, until that one goes on
 	last  *proc   // who has had it last
 	base  float64 // ps to pass it on, and
@@ -21,27 +20,33 @@ type spinlock struct {
 	fetch float64 // ps to take it when it is free and another thread has had it last
 }
 
+// spinner is a thread that waits for a lock, and what its processor time costs.
+type spinner struct {
+	p *proc
+	c *costs
+}
+
 func (d *device) newLock(baseNs, eachNs, fetchNs float64) *spinlock {
 	f := d.f
-	l := &spinlock{f: f, d: d, id: uint32(len(f.locks)), base: 1000 * baseNs, each: 1000 * eachNs, fetch: 1000 * fetchNs}
+	l := &spinlock{f: f, id: uint32(len(f.locks)), base: 1000 * baseNs, each: 1000 * eachNs, fetch: 1000 * fetchNs}
 	f.locks = append(f.locks, l)
 	return l
 }
 
 // acquire returns when p has the lock; its clock says when that was.
-func (l *spinlock) acquire(p *proc) {
+func (l *spinlock) acquire(p *proc, c *costs) {
 	p.sync()
 	if !l.held {
 		l.held = true
 		if l.last != p {
 			if l.last != nil {
-				p.clock += int64(l.d.slow * l.fetch)
+				p.clock += int64(c.slow * l.fetch)
 			}
 			l.last = p
 		}
 		return
 	}
-	l.queue = append(l.queue, p)
+	l.queue = append(l.queue, spinner{p, c})
 	p.lock = l
 	granted := false
 	defer func() {
@@ -59,15 +64,15 @@ func (l *spinlock) releaseAt(t int64) { l.f.push(t, evRelease, l.id, 0) }
 func (l *spinlock) release() {
 	for len(l.queue) > 0 {
 		n := len(l.queue)
-		p := l.queue[0]
+		p, c := l.queue[0].p, l.queue[0].c
 		copy(l.queue, l.queue[1:])
-		l.queue[n-1] = nil
+		l.queue[n-1] = spinner{}
 		l.queue = l.queue[:n-1]
 		if p.dead || p.stop == nil {
 			continue
 		}
 		l.owner, l.last = p, p
-		took := int64(l.d.slow * (l.base + float64(l.each*float64(n))))
+		took := int64(c.slow * (l.base + float64(l.each*float64(n))))
 		l.f.push(l.f.now+took, evResume, uint32(p.id), p.gen)
 		return
 	}

@@ -12,6 +12,7 @@ import (
 type port struct {
 	f      *Fabric
 	d      *device
+	c      *costs
 	index  int // over all compute blades
 	local  int // on its own
 	policy rdma.QPPolicy
@@ -92,6 +93,7 @@ func (f *Fabric) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
 		mem: mem, arena: mem, qps: make([]queuePair, len(f.blades)), next: math.MaxUint64,
 		rng: mix64(f.opt.Seed ^ mix64(uint64(cfg.Index)^0x5851f42d4c957f2d)),
 	}
+	p.place()
 	for i := range p.qps {
 		p.qps[i] = queuePair{blade: f.blades[i], failAt: math.MaxUint64, conn: f.blades[i].epoch}
 	}
@@ -111,7 +113,7 @@ func (f *Fabric) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
 func (p *port) reap(pr *proc) {
 	for p.cq.n > 0 {
 		g := p.cq.pop()
-		pr.clock += p.d.reap
+		pr.clock += p.c.reap
 		p.take(g)
 		p.deliver(pr, g)
 	}
@@ -147,7 +149,7 @@ func (p *port) Poll() {
 		p.turn(pr)
 		return
 	}
-	if pr.clock += p.d.swtch; p.ahead(pr) {
+	if pr.clock += p.c.swtch; p.ahead(pr) {
 		pr.sync()
 	}
 	if p.cq.n > 0 {
@@ -274,7 +276,7 @@ func (p *port) activate(pr *proc) {
 		p.worked, p.d.stale = true, true
 	}
 	pr.ports = append(pr.ports, p)
-	p.d.activate(1)
+	p.d.activate(p, 1)
 	for i := range p.qps {
 		if s := p.qps[i].shared; s != nil {
 			s.resize(p.d, 1)
@@ -290,7 +292,7 @@ func (p *port) deactivate() {
 	if i := slices.Index(p.worker.ports, p); i >= 0 {
 		p.worker.ports = slices.Delete(p.worker.ports, i, i+1)
 	}
-	p.d.activate(-1)
+	p.d.activate(p, -1)
 	for i := range p.qps {
 		if s := p.qps[i].shared; s != nil {
 			s.resize(p.d, -1)

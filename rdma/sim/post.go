@@ -25,7 +25,7 @@ func (p *port) Post(b *rdma.Batch, first int) {
 	if f.opt.Record != nil || p.tasks != nil {
 		coro = b.Coro()
 	}
-	pr.clock += p.noisy(p.d.batch + p.d.post*int64(len(wrs)))
+	pr.clock += p.noisy(p.c.batch + p.c.post*int64(len(wrs)))
 	for i := range wrs[:last] {
 		w := &wrs[i]
 		if int(w.Blade) >= len(p.qps) {
@@ -36,7 +36,7 @@ func (p *port) Post(b *rdma.Batch, first int) {
 		q := &p.qps[w.Blade]
 		g := q.open
 		if g != nil && (len(g.verbs) == f.opt.Profile.QueueDepth || f.opt.Program.PerRecord && g.apart(w)) {
-			pr.clock += p.d.batch
+			pr.clock += p.c.batch
 			g = nil
 		}
 		if g == nil {
@@ -93,7 +93,7 @@ func (p *port) ring(pr *proc, g *group) {
 		p.ringLocked(pr, g)
 		return
 	}
-	pr.clock += p.d.doorbell
+	pr.clock += p.c.doorbell
 	p.announce(pr, g)
 }
 
@@ -102,16 +102,16 @@ func (p *port) ring(pr *proc, g *group) {
 func (p *port) ringLocked(pr *proc, g *group) {
 	q := g.q
 	if s := q.shared; s != nil {
-		s.lock.acquire(pr)
+		s.lock.acquire(pr, p.c)
 		defer func() { s.lock.releaseAt(max(pr.clock, p.f.now)) }()
 		pr.clock += p.noisy(s.perWR * int64(len(g.verbs)))
 	}
 	if bell := q.bell; bell != nil { // the mapping may change while this thread waits
-		bell.acquire(pr)
-		pr.clock += p.d.doorbell
+		bell.acquire(pr, p.c)
+		pr.clock += p.c.doorbell
 		bell.releaseAt(pr.clock)
 	} else {
-		pr.clock += p.d.doorbell
+		pr.clock += p.c.doorbell
 	}
 	p.announce(pr, g)
 }

@@ -79,13 +79,21 @@ type Profile struct {
 	// Processor time. It grows by CPUSlope for every active thread of the compute
 	// blade beyond CPUFree: threads share cores, caches and the memory bus.
 
-	BatchNs     float64 // a call of Post: what leads to it, on average
-	PostNs      float64 // each request
-	DoorbellNs  float64 // each doorbell, in the register's critical section
-	ReapNs      float64 // each completion that is signaled: one per doorbell
-	SwitchNs    float64 // from one coroutine to the next
-	CPUFree     int
-	CPUSlope    float64
+	BatchNs    float64 // a call of Post: what leads to it, on average
+	PostNs     float64 // each request
+	DoorbellNs float64 // each doorbell, in the register's critical section
+	ReapNs     float64 // each completion that is signaled: one per doorbell
+	SwitchNs   float64 // from one coroutine to the next
+	CPUFree    int
+	CPUSlope   float64
+	// Thread i of a compute blade is bound to its processor i. The first Cores processors
+	// are of different cores, the next ones the second hardware threads of the same; those
+	// with odd numbers are of the socket that the RNIC is not on.
+	Cores         int     // 0: each thread has its own
+	SiblingSlow   float64 // processor time more, as a share, while another thread of the core is active
+	FarDoorbellNs float64 // more for a doorbell from the far socket
+	FarReapNs     float64 // and for its completion
+
 	CPUNoise    float64 // processor times vary by this fraction, uniformly
 	IdleNs      float64 // a thread that waits longer than this with nothing outstanding is not active
 	LookaheadNs float64 // how far a thread may run ahead of the events: a bound on how late it sees a completion
@@ -115,6 +123,7 @@ func (p *Profile) Validate() error {
 	check(p.QueueDepth > 0, "QueueDepth is not positive")
 	check(p.WQECache >= 0 && p.WQESpan > 0, "WQESpan is not positive")
 	check(p.QPCache >= 0 && p.CPUFree >= 0, "QPCache or CPUFree is negative")
+	check(p.Cores >= 0 && p.Cores <= 1<<16, "Cores is negative or above 65536")
 	if bad != nil {
 		return fmt.Errorf("%w: profile %q: %s", ErrOptions, p.Name, strings.Join(bad, "; "))
 	}
@@ -138,6 +147,7 @@ func (p *Profile) fields() []field {
 		{"HandoverNs", &p.HandoverNs}, {"HandoverEachNs", &p.HandoverEachNs}, {"TakeoverNs", &p.TakeoverNs},
 		{"ShareNs", &p.ShareNs}, {"ShareExp", &p.ShareExp},
 		{"BatchNs", &p.BatchNs}, {"PostNs", &p.PostNs}, {"DoorbellNs", &p.DoorbellNs}, {"ReapNs", &p.ReapNs}, {"SwitchNs", &p.SwitchNs},
+		{"SiblingSlow", &p.SiblingSlow}, {"FarDoorbellNs", &p.FarDoorbellNs}, {"FarReapNs", &p.FarReapNs},
 		{"CPUSlope", &p.CPUSlope}, {"CPUNoise", &p.CPUNoise}, {"IdleNs", &p.IdleNs}, {"LookaheadNs", &p.LookaheadNs},
 	}
 }
@@ -159,7 +169,7 @@ func (p Profile) Constants() []Constant {
 		v    int
 	}{
 		{"MTU", p.MTU}, {"Inline", p.Inline}, {"MediaGrain", p.MediaGrain}, {"MediaCache", p.MediaCache}, {"WQECache", p.WQECache}, {"WQESpan", p.WQESpan}, {"QPCache", p.QPCache}, {"QueueDepth", p.QueueDepth},
-		{"ThreadDoorbell", p.ThreadDoorbell}, {"Doorbells", p.Doorbells}, {"LowLatency", p.LowLatency}, {"CPUFree", p.CPUFree},
+		{"ThreadDoorbell", p.ThreadDoorbell}, {"Doorbells", p.Doorbells}, {"LowLatency", p.LowLatency}, {"CPUFree", p.CPUFree}, {"Cores", p.Cores},
 	} {
 		out = append(out, Constant{c.name, float64(c.v)})
 	}
@@ -173,8 +183,8 @@ func ConnectX6() Profile {
 	return Profile{
 		Name: "connectx-6",
 
-		RoundTripNs: 2331,  // fit
-		FetchNs:     603.5, // fit
+		RoundTripNs: 2213,  // fit
+		FetchNs:     647.9, // fit
 		JitterNs:    100,
 		AtomicNs:    150,
 		TimeoutNs:   1e6,
@@ -185,7 +195,7 @@ func ConnectX6() Profile {
 		HeaderBytes: 30,   // InfiniBand headers of a READ request or of a packet of its response
 		MTU:         512,  // SMART's programs
 		WQECache:    472,  // fit
-		WQESpan:     1498, // fit
+		WQESpan:     1808, // fit
 		WQEMissNs:   9,    // fit
 
 		AtomicsPerUs:   50,
@@ -196,22 +206,26 @@ func ConnectX6() Profile {
 		Doorbells:  16, // SMART 2.2
 		LowLatency: 4,
 
-		HandoverNs:     351.6, // fit
-		HandoverEachNs: 5.214, // fit
-		TakeoverNs:     271.6, // fit
-		ShareNs:        870,   // fit
-		ShareExp:       0.32,  // fit
+		HandoverNs:     351.6,  // fit
+		HandoverEachNs: 5.423,  // fit
+		TakeoverNs:     268.9,  // fit
+		ShareNs:        861.4,  // fit
+		ShareExp:       0.3232, // fit
 
-		BatchNs:     56,
-		PostNs:      56, // fit: the sum of the four
-		DoorbellNs:  56,
-		ReapNs:      56,
-		SwitchNs:    60,
-		CPUFree:     24,      // fit
-		CPUSlope:    0.01473, // fit
-		CPUNoise:    0.3,
-		IdleNs:      1e6,
-		LookaheadNs: 4000,
+		BatchNs:       56,
+		PostNs:        56, // fit: the sum of the four
+		DoorbellNs:    56,
+		ReapNs:        56,
+		SwitchNs:      60,
+		CPUFree:       37,       // fit
+		CPUSlope:      0.009941, // fit
+		CPUNoise:      0.3,
+		Cores:         48,     // SMART 6.1
+		SiblingSlow:   0.2806, // fit
+		FarDoorbellNs: 68.53,  // fit
+		FarReapNs:     39.87,  // fit, with the doorbell
+		IdleNs:        1e6,
+		LookaheadNs:   4000,
 	}
 }
 
@@ -295,6 +309,7 @@ func Ideal() Profile {
 	p.HandoverNs, p.HandoverEachNs, p.TakeoverNs, p.ShareNs = 0, 0, 0, 0
 	p.BatchNs, p.PostNs, p.DoorbellNs, p.ReapNs, p.SwitchNs = 10, 1, 1, 1, 1
 	p.CPUSlope = 0
+	p.Cores, p.SiblingSlow, p.FarDoorbellNs, p.FarReapNs = 0, 0, 0, 0
 	return p
 }
 

@@ -136,7 +136,7 @@ func (f *Fabric) Work(ns float64) {
 	}
 	slow := 1.0
 	if len(p.ports) > 0 {
-		slow = p.ports[0].d.slow
+		slow = p.ports[0].c.slow
 	}
 	p.clock += int64(math.Round(float64(ns*1000) * slow))
 }
@@ -260,7 +260,7 @@ func (p *port) turn(pr *proc) bool {
 			for s.wakeOldest() {
 			}
 		}
-		pr.clock += p.d.yield
+		pr.clock += p.c.yield
 		coro, _ := s.ready.pop()
 		switch {
 		case coro == taskMain:
@@ -277,14 +277,14 @@ func (p *port) turn(pr *proc) bool {
 			}
 			if t.again && prog.Resync {
 				t.again = false
-				pr.clock += p.noisy(p.d.wait)
+				pr.clock += p.noisy(p.c.wait)
 				if copy(t.want, s.posted); !s.done(t) {
 					s.wait(coro)
 					continue
 				}
 			}
 			if told = len(t.held) > 0; told {
-				pr.clock += p.noisy(p.d.wait)
+				pr.clock += p.noisy(p.c.wait)
 			}
 			p.tell(pr, t)
 		}
@@ -303,7 +303,7 @@ func (p *port) pollTasks(pr *proc) (told bool) {
 	if prog.Queues {
 		queues = len(p.qps)
 	}
-	pr.clock += p.d.poll * int64(queues)
+	pr.clock += p.c.poll * int64(queues)
 	pr.sync()
 	n := p.cq.n // one queue in the model: of several, each gives as much at most
 	if most := prog.PollMost * queues; n > most {
@@ -312,7 +312,7 @@ func (p *port) pollTasks(pr *proc) (told bool) {
 	acked := n > 0
 	for range n {
 		g := p.cq.pop()
-		pr.clock += p.d.reap
+		pr.clock += p.c.reap
 		p.take(g)
 		i := int(g.q.blade.id)
 		s.acked[i] += uint64(len(g.verbs))
@@ -341,7 +341,7 @@ func (p *port) tell(pr *proc, t *task) {
 		if scan := p.f.opt.Program.ScanNs; scan > 0 {
 			for k := range g.verbs {
 				if int(g.verbs[k].size) == p.f.opt.Program.Bucket {
-					pr.clock += int64(float64(ps(scan)) * p.d.slow)
+					pr.clock += int64(float64(ps(scan)) * p.c.slow)
 				}
 			}
 		}
@@ -356,9 +356,9 @@ func (p *port) tell(pr *proc, t *task) {
 // waitTasks is Wait for a port whose coroutines are scheduled by a Program.
 func (p *port) waitTasks(pr *proc, end int64) {
 	s, prog := p.tasks, &p.f.opt.Program
-	round := 2*p.d.yield + p.d.poll
+	round := 2*p.c.yield + p.c.poll
 	if prog.Queues {
-		round += p.d.poll * int64(len(p.qps)-1)
+		round += p.c.poll * int64(len(p.qps)-1)
 	}
 	for !p.turn(pr) && pr.clock < end {
 		if !s.idle() || p.cq.n > 0 {

@@ -22,5 +22,6 @@ func firstFit(p sim.Profile) sim.Profile {
 	p.ShareNs, p.ShareExp = 1176, 0.2809
 	p.BatchNs, p.PostNs, p.DoorbellNs, p.ReapNs = 56, 56, 56, 56
 	p.CPUFree, p.CPUSlope = 24, 0.01473
+	p.Cores, p.SiblingSlow, p.FarDoorbellNs, p.FarReapNs = 0, 0, 0, 0
 	return p
 }

@@ -52,6 +52,10 @@ var knobs = []knob{
 		func(p *sim.Profile, v float64) { p.PostNs, p.BatchNs, p.DoorbellNs, p.ReapNs = v, v, v, v }},
 	intKnob("CPUFree", "active threads that do not disturb each other", stageDevice, func(p *sim.Profile) *int { return &p.CPUFree }),
 	realKnob("CPUSlope", "processor time more for each further thread", stageDevice, func(p *sim.Profile) *float64 { return &p.CPUSlope }),
+	realKnob("SiblingSlow", "processor time more, as a share, with another thread on the core", stageDevice, func(p *sim.Profile) *float64 { return &p.SiblingSlow }),
+	{"FarDoorbellNs", "a doorbell from the socket that is far from the RNIC, more; a completion 32/55 of it", stageDevice,
+		func(p *sim.Profile) float64 { return p.FarDoorbellNs },
+		func(p *sim.Profile, v float64) { p.FarDoorbellNs, p.FarReapNs = v, tidy(v*farReap/farDoorbell) }},
 	realKnob("OpsPerUs", "requests per microsecond of the device", stageDevice, func(p *sim.Profile) *float64 { return &p.OpsPerUs }),
 	intKnob("WQECache", "outstanding requests that the WQE cache holds", stageDevice, func(p *sim.Profile) *int { return &p.WQECache }),
 	intKnob("WQESpan", "this many more, and every request misses", stageDevice, func(p *sim.Profile) *int { return &p.WQESpan }),
@@ -61,6 +65,17 @@ var knobs = []knob{
 	realKnob("ShareNs", "serialized time of a request, two threads on a queue pair", stageShare, func(p *sim.Profile) *float64 { return &p.ShareNs }),
 	realKnob("ShareExp", "its growth with the number of threads", stageShare, func(p *sim.Profile) *float64 { return &p.ShareExp }),
 }
+
+// What a thread on the far socket waits longer, by Intel's Memory Latency Checker on
+// machines of that generation. A doorbell crosses the link between the sockets once, as a
+// load of the other socket's memory does: 134 less 79 ns. Lines that the RNIC writes are
+// in pages of either socket in turn; on its own socket they are then in the last level (26
+// ns) or in the other's memory (134), from the far one in the other's cache (145) or in
+// memory of its own (79). The measurements cannot tell doorbells and completions apart.
+const (
+	farDoorbell = 134 - 79
+	farReap     = (145+79)/2 - (26+134)/2
+)
 
 // Options of Fit. The zero value is what sim.ConnectX6 was made with.
 type Options struct {
