@@ -36,6 +36,7 @@ type device struct {
 // costs are processor times of a thread at the present number of active threads, ps.
 type costs struct {
 	slow                               float64 // the factor
+	far                                bool
 	batch, post, doorbell, reap, swtch int64
 	wait, yield, poll                  int64 // of the Program
 }
@@ -100,6 +101,7 @@ func (d *device) charge() {
 			c.slow *= 1 + pr.SiblingSlow
 		}
 		if i&costFar != 0 {
+			c.far = true
 			doorbell += pr.FarDoorbellNs
 			reap += pr.FarReapNs
 		}

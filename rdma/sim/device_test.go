@@ -208,7 +208,7 @@ func TestCores(t *testing.T) {
 		p.activate(pr0)
 	}
 	for _, p := range ps {
-		if *p.c != *ps[0].c || p.c.slow != 1 {
+		if p.c.slow != 1 || p.c.doorbell != ps[0].c.doorbell || p.c.reap != ps[0].c.reap {
 			t.Errorf("thread %d has %+v", p.index, *p.c)
 		}
 	}

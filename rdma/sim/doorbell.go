@@ -162,7 +162,7 @@ func (d *device) share(p *port) {
 		}
 		k := sharedKey{p.policy, b, p.group()}
 		if d.sharers[k] == nil {
-			d.sharers[k] = &shared{lock: d.newLock(0, 0, 0)}
+			d.sharers[k] = &shared{lock: d.newLock(0, 0, 0, 0)}
 		}
 		q.shared = d.sharers[k]
 		if p.active {
@@ -177,7 +177,7 @@ func (d *device) registerLock(r int) *spinlock {
 	}
 	if d.registers[r] == nil {
 		pr := &d.f.opt.Profile
-		d.registers[r] = d.newLock(pr.HandoverNs, pr.HandoverEachNs, pr.TakeoverNs)
+		d.registers[r] = d.newLock(pr.HandoverNs, pr.HandoverEachNs, pr.FarHandoverNs, pr.TakeoverNs)
 	}
 	return d.registers[r]
 }

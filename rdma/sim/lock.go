@@ -17,6 +17,7 @@ type spinlock struct {
 	last  *proc   // who has had it last
 	base  float64 // ps to pass it on, and
 	each  float64 // more for each thread that spins, at the speed of an idle processor
+	far   float64 // more to a thread on the far socket
 	fetch float64 // ps to take it when it is free and another thread has had it last
 }
 
@@ -26,9 +27,9 @@ type spinner struct {
 	c *costs
 }
 
-func (d *device) newLock(baseNs, eachNs, fetchNs float64) *spinlock {
+func (d *device) newLock(baseNs, eachNs, farNs, fetchNs float64) *spinlock {
 	f := d.f
-	l := &spinlock{f: f, id: uint32(len(f.locks)), base: 1000 * baseNs, each: 1000 * eachNs, fetch: 1000 * fetchNs}
+	l := &spinlock{f: f, id: uint32(len(f.locks)), base: 1000 * baseNs, each: 1000 * eachNs, far: 1000 * farNs, fetch: 1000 * fetchNs}
 	f.locks = append(f.locks, l)
 	return l
 }
@@ -72,8 +73,11 @@ func (l *spinlock) release() {
 			continue
 		}
 		l.owner, l.last = p, p
-		took := int64(c.slow * (l.base + float64(l.each*float64(n))))
-		l.f.push(l.f.now+took, evResume, uint32(p.id), p.gen)
+		took := l.base + float64(l.each*float64(n))
+		if c.far {
+			took += l.far
+		}
+		l.f.push(l.f.now+int64(c.slow*took), evResume, uint32(p.id), p.gen)
 		return
 	}
 	l.held = false
