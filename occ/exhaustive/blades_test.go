@@ -191,20 +191,22 @@ func TestFailOverStops(t *testing.T) {
 	case testing.Short():
 		states.stride, cases.stride = 2999, 3
 	}
-	total := eachCanonical(t, func(s *stops, backups int) error {
-		return s.cuts(s.begin, func(at schedule) error {
-			for b := range rdma.BladeID(blades) {
-				if !states.next() {
-					continue
+	eachCanonical(t, func(config) func(s *stops) error {
+		states, cases := states.own(), cases.own()
+		return func(s *stops) error {
+			return s.cuts(s.begin, func(at schedule) error {
+				for b := range rdma.BladeID(blades) {
+					if !states.next() {
+						continue
+					}
+					if err := s.failOverStops(at, mishap{b, states.tried % mishaps}, cases); err != nil {
+						return err
+					}
 				}
-				if err := s.failOverStops(at, mishap{b, states.tried % mishaps}, cases); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+				return nil
+			})
+		}
 	})
-	t.Logf("%d stops of a failover", total.again)
 }
 
 // refill takes the blade in again, if it is back, builds the copies that are missing, if
@@ -314,36 +316,26 @@ func (s *stops) oneBlade() error {
 	return s.again(at, again, m)
 }
 
-// eachCanonical runs fn for every canonical transaction, with both policies and every
-// number of backups, and returns what was done.
-func eachCanonical(t *testing.T, fn func(s *stops, backups int) error) (total counts) {
-	for _, c := range configs() {
-		if c.caps != strong {
-			continue
+// eachCanonical runs what begin returns for every canonical transaction, with both policies
+// and every number of backups; begin is called for each of these kinds of database.
+func eachCanonical(t *testing.T, begin func(c config) func(s *stops) error) {
+	each(t, stopConfigs(), func(t *testing.T, c config) {
+		w := newWorld(t, c, loadStops)
+		w.restart()
+		w.contents = w.content(w.client(), stopKeys)
+		fn := begin(c)
+		for _, x := range canonical {
+			t.Run(x.name, func(t *testing.T) {
+				s := &stops{world: w, keys: stopKeys, ops: x.ops, grain: stopGrain()}
+				s.expect()
+				run := func() error { return fn(s) }
+				if *stopAt != "-" {
+					run = s.oneBlade
+				}
+				s.try(t, run)
+			})
 		}
-		t.Run(c.String(), func(t *testing.T) {
-			w := newWorld(t, c, loadStops)
-			w.restart()
-			w.contents = w.content(w.client(), stopKeys)
-			for _, x := range canonical {
-				t.Run(x.name, func(t *testing.T) {
-					w.t = t
-					defer w.f.End()
-					s := &stops{world: w, keys: stopKeys, ops: x.ops, grain: stopGrain()}
-					s.expect()
-					run := func() error { return fn(s, c.backups) }
-					if *stopAt != "-" {
-						run = s.oneBlade
-					}
-					if _, _, err := guarded(func() (int, bool, error) { return 0, false, run() }); err != nil {
-						t.Fatal(err)
-					}
-					total.add(s.counts)
-				})
-			}
-		})
-	}
-	return total
+	})
 }
 
 // TestBladeLost loses and restarts each blade in every state of every canonical
@@ -356,13 +348,13 @@ func TestBladeLost(t *testing.T) {
 	case testing.Short():
 		one.stride, two.stride = 997, 997
 	}
-	total := eachCanonical(t, func(s *stops, backups int) error {
-		if backups == 1 {
-			return s.blades(one)
+	eachCanonical(t, func(c config) func(s *stops) error {
+		cases := one.own()
+		if c.backups > 1 {
+			cases = two.own()
 		}
-		return s.blades(two)
+		return func(s *stops) error { return s.blades(cases) }
 	})
-	t.Logf("%d losses and restarts of a blade", total.blades)
 }
 
 // TestBladeLostInRecovery stops the coordinator of every canonical transaction, and loses
@@ -375,6 +367,8 @@ func TestBladeLostInRecovery(t *testing.T) {
 	case testing.Short():
 		states.stride, cases.stride = 1999, 11
 	}
-	total := eachCanonical(t, func(s *stops, backups int) error { return s.bladesAgain(states, cases) })
-	t.Logf("%d losses and restarts of a blade during a recovery", total.blades)
+	eachCanonical(t, func(config) func(s *stops) error {
+		states, cases := states.own(), cases.own()
+		return func(s *stops) error { return s.bladesAgain(states, cases) }
+	})
 }

@@ -13,7 +13,6 @@ import (
 // meanwhile that block is freed, and used for the key.
 func TestPairsOfColliding(t *testing.T) {
 	const other = "other..."
-	total := 0
 	for i, found := 0, 0; found < 4; i++ {
 		key := k(fmt.Sprintf("k%d", i))
 		if record.Hash(1, []byte(key))>>56 != record.Hash(1, []byte(other))>>56 {
@@ -24,11 +23,9 @@ func TestPairsOfColliding(t *testing.T) {
 			w := newWorld(t, config{policy: occ.PolicyDefault, backups: 1, caps: strong, groups: 2, reclaim: 1}, func(s *client) error {
 				return s.do(put("a", "a0"), put(other, "x"), put("dummy", "x"))
 			})
-			defer w.f.End()
 			reader := txn{"read", []op{get(key), then(), get("a")}}
 			writer := txn{"reuse", []op{del(other), del("dummy"), next(), rest(), next(), put(key, "1"), next(), put("a", "1")}}
 			var clients []*client
-			var at schedule
 			limit := 400
 			switch {
 			case *full:
@@ -36,26 +33,14 @@ func TestPairsOfColliding(t *testing.T) {
 			case testing.Short():
 				limit = 50
 			}
-			n, _, err := guarded(func() (int, bool, error) {
-				return interleave(w.f, limit, true,
-					func() {
-						clients = w.startPair(true, writer, reader)
-					},
-					func(s schedule) error {
-						at = s
-						w.content(w.client(), []string{k("a"), key, other})
-						txns := append(w.initial[:len(w.initial):len(w.initial)], w.rec.Txns()...)
-						if err := check.Check(txns, check.Options{FromEmpty: true}).Err(); err != nil {
-							return fmt.Errorf("%w\ntold: %v, %v", err, clients[0].told, clients[1].told)
-						}
-						return nil
-					})
+			w.orders(t, limit, func() { clients = w.startPair(true, writer, reader) }, func(schedule) error {
+				w.content(w.client(), []string{k("a"), key, other})
+				txns := append(w.initial[:len(w.initial):len(w.initial)], w.rec.Txns()...)
+				if err := check.Check(txns, check.Options{FromEmpty: true}).Err(); err != nil {
+					return fmt.Errorf("%w\ntold: %v, %v", err, clients[0].told, clients[1].told)
+				}
+				return nil
 			})
-			if err != nil {
-				t.Fatalf("%v\nschedule %v", err, at)
-			}
-			total += n
 		})
 	}
-	t.Logf("%d schedules", total)
 }

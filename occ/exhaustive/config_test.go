@@ -1,6 +1,8 @@
 package exhaustive
 
 import (
+	"slices"
+
 	"txnode/occ"
 	"txnode/rdma"
 )
@@ -21,11 +23,10 @@ func configs() []config {
 
 // stopConfigs are both policies with one and two backups.
 func stopConfigs() []config {
-	var all []config
-	for _, c := range configs() {
-		if c.caps == strong {
-			all = append(all, c)
-		}
-	}
-	return all
+	return slices.DeleteFunc(configs(), func(c config) bool { return c.caps != strong })
+}
+
+// ofPolicyDefault are those of all that are of policy default.
+func ofPolicyDefault(all []config) []config {
+	return slices.DeleteFunc(all, func(c config) bool { return c.policy != occ.PolicyDefault })
 }

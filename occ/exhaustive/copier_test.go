@@ -2,6 +2,7 @@ package exhaustive
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"txnode/occ/recovery"
@@ -19,27 +20,19 @@ func TestCopierBeside(t *testing.T) {
 	case testing.Short():
 		s.stride = 9973
 	}
-	for _, c := range configs() {
-		if c.backups != 1 || c.caps != strong && !*full { // of more backups three blades have no room for another
-			continue
-		}
-		t.Run(c.String(), func(t *testing.T) {
-			w := newWorld(t, c, loadPairs)
-			for _, name := range []string{"write-ab", "lock-a-write-b", "late-a", "insert", "delete", "move", "insert-over-tombstone", "insert-roll-back"} {
-				for b := range rdma.BladeID(blades) {
-					t.Run(fmt.Sprintf("%s/blade=%d", name, b), func(t *testing.T) {
-						w.t = t
-						defer w.f.End()
-						_, _, err := guarded(func() (int, bool, error) { return 0, false, w.copierBeside(s, named(name), b) })
-						if err != nil {
-							t.Fatalf("%v of %s", err, t.Name())
-						}
-					})
-				}
+	// Of more backups three blades have no room for another.
+	kinds := slices.DeleteFunc(configs(), func(c config) bool { return c.backups != 1 || c.caps != strong && !*full })
+	each(t, kinds, func(t *testing.T, c config) {
+		s := s.own()
+		w := newWorld(t, c, loadPairs)
+		for _, name := range []string{"write-ab", "lock-a-write-b", "late-a", "insert", "delete", "move", "insert-over-tombstone", "insert-roll-back"} {
+			for b := range rdma.BladeID(blades) {
+				t.Run(fmt.Sprintf("%s/blade=%d", name, b), func(t *testing.T) {
+					s.try(t, w, func() error { return w.copierBeside(s, named(name), b) })
+				})
 			}
-		})
-	}
-	t.Logf("%d schedules", s.tried)
+		}
+	})
 }
 
 // copierBeside loses a blade, and tries a transaction beside the copier: it goes on for a

@@ -2,6 +2,7 @@ package exhaustive
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -139,6 +140,26 @@ func interleave(f *steptest.Fabric, limit int, reduce bool, start func(), end fu
 		}
 		fr = path[len(path)-1]
 	}
+}
+
+// walks runs n schedules drawn at random, for which every possible move is as likely as the
+// others: what is left of so many schedules that interleave does not come to its end would
+// else never be seen, since those it begins with differ in their last moves only.
+func walks(f *steptest.Fabric, n int, start func(), end func(s schedule) error) error {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range n {
+		var taken schedule
+		start()
+		for m := f.Moves(); len(m) > 0; m = f.Moves() {
+			i := rng.IntN(len(m))
+			taken = append(taken, i)
+			f.Do(m[i])
+		}
+		if err := end(taken); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // replay runs one schedule; what it leaves open is decided by the first move.

@@ -3,6 +3,7 @@ package exhaustive
 import (
 	"flag"
 	"fmt"
+	"testing"
 )
 
 var caseFlag = flag.String("case", "", "of the tests of two clients at once: this case alone, three numbers; -run selects the pair")
@@ -15,6 +16,15 @@ func (g grid) String() string { return fmt.Sprintf("%d,%d,%d", g.a, g.b, g.how) 
 
 // sample counts cases, of which every one of so many is tried.
 type sample struct{ stride, seen, tried int }
+
+// own is a sample for one kind of database: of -full it is a new one, since several are
+// tried at once, otherwise it goes on from one to the next.
+func (s *sample) own() *sample {
+	if *full {
+		return &sample{stride: s.stride}
+	}
+	return s
+}
 
 func (s *sample) next() bool {
 	s.seen++
@@ -56,4 +66,17 @@ func (s *sample) grids(na, nb, hows int, visit func(g grid) (ok bool, err error)
 		}
 	}
 	return nil
+}
+
+// try runs a case of a test that tries a sample of two clients at once.
+func (s *sample) try(t *testing.T, w *world, fn func() error) {
+	t.Helper()
+	before := s.tried
+	defer func() { done.add(t, orders, s.tried-before) }()
+	w.try(t, func() error {
+		if err := fn(); err != nil {
+			return fmt.Errorf("%w\nof %s", err, t.Name())
+		}
+		return nil
+	})
 }

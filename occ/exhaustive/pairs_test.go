@@ -53,63 +53,76 @@ func loadPairs(s *client) error {
 // TestPairs runs pairs of transactions that are in each other's way in every order of
 // their requests.
 func TestPairs(t *testing.T) {
-	total := 0
-	for _, c := range configs() {
-		t.Run(c.String(), func(t *testing.T) {
-			w := newWorld(t, c, loadPairs)
-			for i, x := range conflicting {
-				for _, y := range conflicting[i:] {
-					for _, cold := range []bool{false, true} {
-						name := x.name + "+" + y.name
-						if cold {
-							name += "/cold"
-						}
-						t.Run(name, func(t *testing.T) { total += pair(t, w, cold, x, y) })
+	each(t, configs(), func(t *testing.T, c config) {
+		w := newWorld(t, c, loadPairs)
+		for i, x := range conflicting {
+			for _, y := range conflicting[i:] {
+				for _, cold := range []bool{false, true} {
+					name := x.name + "+" + y.name
+					if cold {
+						name += "/cold"
 					}
+					t.Run(name, func(t *testing.T) { pair(t, w, cold, x, y) })
 				}
 			}
-		})
-	}
-	t.Logf("%d schedules", total)
+		}
+	})
 }
 
-// pair runs two transactions in every order; it returns in how many.
-func pair(t *testing.T, w *world, cold bool, txns ...txn) int {
-	w.t = t
-	defer w.f.End()
+// pair runs two transactions in every order.
+func pair(t *testing.T, w *world, cold bool, txns ...txn) {
 	var clients []*client
 	start := func() { clients = w.startPair(cold, txns...) }
-	end := func(sched schedule) error { return w.endOfPair(clients) }
+	end := func(schedule) error { return w.endOfPair(clients) }
+	limit := 8
+	switch {
+	case *full:
+		limit = 40_000
+	case testing.Short():
+		limit = 4
+	}
+	w.orders(t, limit, start, end)
+}
+
+// orders runs clients in every order of their requests; if there are more than half of
+// limit, in so many of them and as many that are drawn at random. A schedule that fails is
+// printed as what repeats it.
+func (w *world) orders(t *testing.T, limit int, start func(), end func(schedule) error) {
+	t.Helper()
 	if *only != "" || *single {
 		s, err := parseSchedule(*only)
 		if err != nil {
 			t.Fatal(err)
 		}
-		start()
-		replay(w.f, s)
-		if err := end(s); err != nil {
-			t.Fatal(err)
-		}
-		return 1
-	}
-	limit := 8
-	switch {
-	case *full:
-		limit = 200_000
-	case testing.Short():
-		limit = 3
+		w.try(t, func() error {
+			start()
+			replay(w.f, s)
+			return end(s)
+		})
+		return
 	}
 	var at schedule
-	n, all, err := guarded(func() (int, bool, error) {
-		return interleave(w.f, limit, true, start, func(s schedule) error { at = s; return end(s) })
+	n := 0
+	visit := func(s schedule) error {
+		at = s
+		n++
+		return end(s)
+	}
+	w.try(t, func() error {
+		err := guarded(func() error {
+			_, all, err := interleave(w.f, limit/2, true, start, visit)
+			if err == nil && !all {
+				err = walks(w.f, limit/2, start, visit)
+				done.more(t, orders)
+			}
+			return err
+		})
+		done.add(t, orders, n)
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, again(t, at))
+		}
+		return nil
 	})
-	if err != nil {
-		t.Fatalf("%v\n%s", err, again(t, at))
-	}
-	if *full && !all {
-		t.Logf("stopped after %d schedules", n)
-	}
-	return n
 }
 
 // startPair begins a run of transactions, each of a client of its own.
@@ -176,16 +189,6 @@ func named(name string) txn {
 		}
 	}
 	panic("no transaction " + name)
-}
-
-// guarded makes an error of a panic.
-func guarded(fn func() (int, bool, error)) (n int, all bool, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v", r)
-		}
-	}()
-	return fn()
 }
 
 // again is how a schedule is repeated.

@@ -2,6 +2,7 @@ package exhaustive
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"txnode/occ/recovery"
@@ -26,31 +27,21 @@ func TestStopsInPairs(t *testing.T) {
 	case testing.Short():
 		s.stride = 997
 	}
-	for _, c := range configs() {
-		if c.backups > 1 || c.caps != strong && !*full {
-			continue
+	kinds := slices.DeleteFunc(configs(), func(c config) bool { return c.backups > 1 || c.caps != strong && !*full })
+	each(t, kinds, func(t *testing.T, c config) {
+		s := s.own()
+		if c.caps != strong {
+			s.stride = 7
 		}
-		t.Run(c.String(), func(t *testing.T) {
-			w := newWorld(t, c, loadPairs)
-			if c.caps != strong {
-				s.stride *= 7
-				defer func() { s.stride /= 7 }()
+		w := newWorld(t, c, loadPairs)
+		for _, x := range conflicting {
+			for _, y := range conflicting {
+				t.Run(x.name+"+"+y.name, func(t *testing.T) {
+					s.try(t, w, func() error { return w.stopsInPair(s, x, y) })
+				})
 			}
-			for _, x := range conflicting {
-				for _, y := range conflicting {
-					t.Run(x.name+"+"+y.name, func(t *testing.T) {
-						w.t = t
-						defer w.f.End()
-						_, _, err := guarded(func() (int, bool, error) { return 0, false, w.stopsInPair(s, x, y) })
-						if err != nil {
-							t.Fatalf("%v of %s", err, t.Name())
-						}
-					})
-				}
-			}
-		})
-	}
-	t.Logf("%d schedules", s.tried)
+		}
+	})
 }
 
 // stopsInPair tries a pair of transactions.
@@ -110,25 +101,16 @@ func TestRecoveryBeside(t *testing.T) {
 	case testing.Short():
 		s.stride = 20_011
 	}
-	for _, c := range configs() {
-		if c.backups > 1 && !*full {
-			continue
+	kinds := slices.DeleteFunc(configs(), func(c config) bool { return c.backups > 1 && !*full })
+	each(t, kinds, func(t *testing.T, c config) {
+		s := s.own()
+		w := newWorld(t, c, loadPairs)
+		for _, p := range besides {
+			t.Run(p[0]+"+"+p[1], func(t *testing.T) {
+				s.try(t, w, func() error { return w.recoveryBeside(s, named(p[0]), named(p[1])) })
+			})
 		}
-		t.Run(c.String(), func(t *testing.T) {
-			w := newWorld(t, c, loadPairs)
-			for _, p := range besides {
-				t.Run(p[0]+"+"+p[1], func(t *testing.T) {
-					w.t = t
-					defer w.f.End()
-					_, _, err := guarded(func() (int, bool, error) { return 0, false, w.recoveryBeside(s, named(p[0]), named(p[1])) })
-					if err != nil {
-						t.Fatalf("%v of %s", err, t.Name())
-					}
-				})
-			}
-		})
-	}
-	t.Logf("%d schedules", s.tried)
+	})
 }
 
 // besides are who has stopped, and who runs beside the recovery.
