@@ -224,6 +224,50 @@ func audit(t *testing.T, db *txn.DB) {
 	}
 }
 
+// TestRestartIsNoticed: a blade that was away for a moment answers again, and is declared
+// dead all the same: what it has, if anything, may be too old. Whoever asks it is not told
+// that all is well, after which he would wait for it for ever.
+func TestRestartIsNoticed(t *testing.T) {
+	ctx := context.Background()
+	for _, memory := range []bool{false, true} {
+		db, err := txn.Open(ctx, txn.Options{Blades: 3, Backups: txn.F(1), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		table, err := txn.CreateTable(db, "words", txn.Uint64, txn.Plain[int64]())
+		if err != nil {
+			t.Fatal(err)
+		}
+		put := func(v int64) {
+			t.Helper()
+			if err := db.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, 7, v) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(1)
+		for n, b := range []rdma.BladeID{0, 2} {
+			sw := stopper(t, db)
+			if err := errors.Join(sw.StopBlade(b), sw.RestartBlade(b, memory)); err != nil {
+				t.Fatal(err)
+			}
+			if dead, err := db.Unanswering(); err != nil || !slices.Equal(dead, []rdma.BladeID{b}) {
+				t.Fatalf("blade %d has restarted, with its memory: %v; declared dead would be %v, %v", b, memory, dead, err)
+			}
+			put(int64(n))
+			if r := db.Redundancy(); len(r.Outages) != n+1 || r.Outages[n].Blade != int(b) {
+				t.Errorf("blade %d has restarted, with its memory: %v; outages: %+v", b, memory, r.Outages)
+			}
+			whole(t, db, 0)
+			if dead, err := db.Unanswering(); err != nil || len(dead) > 0 {
+				t.Errorf("all blades are there; declared dead would be %v, %v", dead, err)
+			}
+		}
+		if err := db.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestDataLost: with every copy of some segments gone, what was there says so, in one
 // error with the names of table and blades; the rest goes on.
 func TestDataLost(t *testing.T) {

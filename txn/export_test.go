@@ -1,0 +1,11 @@
+package txn
+
+import "txnode/rdma"
+
+// Unanswering lists the blades that should be up, and whose failure the next transaction
+// would see to.
+func (db *DB) Unanswering() ([]rdma.BladeID, error) {
+	db.ctlMu.Lock()
+	defer db.ctlMu.Unlock()
+	return db.probe(db.ctl.Plain())
+}
