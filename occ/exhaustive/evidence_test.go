@@ -99,31 +99,43 @@ func (w *world) logs(coordinator uint32) (map[record.TxID]map[rdma.BladeID]bool,
 
 // blocks calls fn for every block whose memory has changed in this run.
 func (w *world) blocks(fn func(a memory.Addr, copies []record.Image) error) error {
-	l, v := w.space.Layout(), w.space.View()
+	v := w.space.View()
+	return w.everyBlock(func(a memory.Addr, size uint32) error {
+		changed := false
+		for k := range v.Copies(a) {
+			at := v.At(a, k)
+			changed = changed || w.f.Changed(at.Blade, at.Off)
+		}
+		if !changed {
+			return nil
+		}
+		var copies []record.Image
+		for k := range v.Copies(a) {
+			copies = append(copies, w.image(v.At(a, k), size))
+		}
+		return fn(a, copies)
+	})
+}
+
+// everyBlock calls fn for every block that has a copy.
+func (w *world) everyBlock(fn func(a memory.Addr, size uint32) error) error {
+	l := w.space.Layout()
 	for id := range l.Segments {
-		if l.Segments[id].Kind != memory.KindBlocks {
+		g := &l.Segments[id]
+		if g.Kind != memory.KindBlocks || g.Placement.N == 0 {
 			continue
 		}
-		size := l.Segments[id].Class.Size()
+		size := g.Class.Size()
 		for off := uint32(0); off+size <= l.SegmentSize; off += size {
-			a := memory.MakeAddr(memory.SegmentID(id), off)
-			changed := false
-			for k := range v.Copies(a) {
-				at := v.At(a, k)
-				changed = changed || w.f.Changed(at.Blade, at.Off)
-			}
-			if !changed {
-				continue
-			}
-			var copies []record.Image
-			for k := range v.Copies(a) {
-				at := v.At(a, k)
-				copies = append(copies, record.Image(w.f.Memory(at.Blade)[at.Off:][:size]))
-			}
-			if err := fn(a, copies); err != nil {
+			if err := fn(memory.MakeAddr(memory.SegmentID(id), off), size); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// image is the first n bytes of a copy.
+func (w *world) image(at rdma.RemoteAddr, n uint32) record.Image {
+	return record.Image(w.f.Memory(at.Blade)[at.Off:][:n])
 }

@@ -29,19 +29,13 @@ func TestRecordsAreSpread(t *testing.T) {
 // primaries tells on which blades the records with short keys have their primaries.
 func (w *world) primaries() map[string]rdma.BladeID {
 	on := map[string]rdma.BladeID{}
-	l, v := w.space.Layout(), w.space.View()
-	for id := range l.Segments {
-		if l.Segments[id].Kind != memory.KindBlocks {
-			continue
+	v := w.space.View()
+	_ = w.everyBlock(func(a memory.Addr, size uint32) error {
+		img := w.image(v.At(a, 0), size)
+		if m := img.Meta(); m.State() == record.Live && record.KeyAt(m.KeyLen()) == record.KeyOff {
+			on[string(img.Key())] = v.At(a, 0).Blade
 		}
-		size := l.Segments[id].Class.Size()
-		for off := uint32(0); off+size <= l.SegmentSize; off += size {
-			at := v.At(memory.MakeAddr(memory.SegmentID(id), off), 0)
-			img := record.Image(w.f.Memory(at.Blade)[at.Off:][:size])
-			if m := img.Meta(); m.State() == record.Live && record.KeyAt(m.KeyLen()) == record.KeyOff {
-				on[string(img.Key())] = at.Blade
-			}
-		}
-	}
+		return nil
+	})
 	return on
 }

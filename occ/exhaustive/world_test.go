@@ -510,8 +510,7 @@ func (w *world) spare() error {
 		if v.Copies(a) == 0 {
 			continue
 		}
-		at := v.At(a, 0)
-		if img := record.Image(w.f.Memory(at.Blade)[at.Off:][:record.LineSize]); img.Meta().State() != record.Free {
+		if img := w.image(v.At(a, 0), record.LineSize); img.Meta().State() != record.Free {
 			return fmt.Errorf("block %v was given back, and is not free: state %d, version %v", a, img.Meta().State(), img.Version())
 		}
 	}
@@ -522,21 +521,13 @@ func (w *world) spare() error {
 // that none is there twice: nothing has to be opened again for it. A sweep is over.
 func (w *world) owned() error {
 	var free []memory.FreeBlock
-	l, v := w.space.Layout(), w.space.View()
-	for id := range l.Segments {
-		g := &l.Segments[id]
-		if g.Kind != memory.KindBlocks || g.Placement.N == 0 {
-			continue
+	v := w.space.View()
+	_ = w.everyBlock(func(a memory.Addr, _ uint32) error {
+		if img := w.image(v.At(a, 0), record.LineSize); img.Meta().State() == record.Free && !img.Guard().Held() {
+			free = append(free, memory.FreeBlock{Addr: a, Version: uint64(img.Version())})
 		}
-		for off := uint32(0); off+g.Class.Size() <= l.SegmentSize; off += g.Class.Size() {
-			a := memory.MakeAddr(memory.SegmentID(id), off)
-			at := v.At(a, 0)
-			img := record.Image(w.f.Memory(at.Blade)[at.Off:][:record.LineSize])
-			if img.Meta().State() == record.Free && !img.Guard().Held() {
-				free = append(free, memory.FreeBlock{Addr: a, Version: uint64(img.Version())})
-			}
-		}
-	}
+		return nil
+	})
 	nobodys, twice := w.space.Unowned(free)
 	if len(twice) > 0 {
 		return fmt.Errorf("blocks are there twice: %v", twice)
