@@ -187,7 +187,7 @@ func TestFailOverStops(t *testing.T) {
 	states, cases := &sample{stride: 401}, &sample{stride: 3}
 	switch {
 	case *full:
-		states.stride, cases.stride = 3, 1
+		states.stride, cases.stride = 5, 1
 	case testing.Short():
 		states.stride, cases.stride = 2999, 3
 	}
@@ -363,7 +363,7 @@ func TestBladeLostInRecovery(t *testing.T) {
 	states, cases := &sample{stride: 211}, &sample{stride: 11}
 	switch {
 	case *full:
-		states.stride, cases.stride = 1, 7
+		states.stride, cases.stride = 1, 23
 	case testing.Short():
 		states.stride, cases.stride = 1999, 11
 	}

@@ -29,7 +29,7 @@ func TestPairsOfColliding(t *testing.T) {
 			limit := 400
 			switch {
 			case *full:
-				limit = 100_000
+				limit = 20_000
 			case testing.Short():
 				limit = 50
 			}

@@ -77,7 +77,7 @@ func pair(t *testing.T, w *world, cold bool, txns ...txn) {
 	limit := 8
 	switch {
 	case *full:
-		limit = 40_000
+		limit = 2000
 	case testing.Short():
 		limit = 4
 	}
