@@ -31,8 +31,9 @@ func (c *Config) shape() shape {
 }
 
 // Load loads the database of a configuration, on a machine that loses no time.
-// Policy, techniques, threads and seed do not matter to what is loaded.
-func Load(ctx context.Context, c Config) (*Data, error) {
+// Policy, techniques, threads and seed do not matter to what is loaded. progress is told how many records of how
+// many are; nil: nobody is.
+func Load(ctx context.Context, c Config, progress func(done, total int)) (*Data, error) {
 	c.defaults()
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func Load(ctx context.Context, c Config) (*Data, error) {
 		return nil, err
 	}
 	d := &Data{shape: c.shape()}
-	report, err := (&driver{Driver: inner, aged: c.aged()}).Load(ctx, w.store, nil)
+	report, err := (&driver{Driver: inner, aged: c.aged()}).Load(ctx, w.store, progress)
 	d.Records = report.Records
 	if e := w.store.Close(context.WithoutCancel(ctx)); err == nil {
 		err = e

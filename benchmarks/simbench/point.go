@@ -59,7 +59,7 @@ func Run(ctx context.Context, c Config, data *Data) (Point, error) {
 	c.defaults()
 	if data == nil {
 		var err error
-		if data, err = Load(ctx, c); err != nil {
+		if data, err = Load(ctx, c, nil); err != nil {
 			return Point{}, err
 		}
 	}

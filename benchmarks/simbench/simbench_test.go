@@ -26,7 +26,7 @@ func small(policy occ.Policy, t rdma.Techniques) simbench.Config {
 func TestRepeatable(t *testing.T) {
 	ctx := context.Background()
 	for _, c := range []simbench.Config{small(occ.PolicyFORD, rdma.Techniques{}), small(occ.PolicyFORD, rdma.AllTechniques), small(occ.PolicyDefault, rdma.AllTechniques)} {
-		data, err := simbench.Load(ctx, c)
+		data, err := simbench.Load(ctx, c, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestWriteHTML(t *testing.T) {
 // has the points that it had measured.
 func TestSweepIdle(t *testing.T) {
 	c := small(occ.PolicyFORD, rdma.Techniques{})
-	data, err := simbench.Load(context.Background(), c)
+	data, err := simbench.Load(context.Background(), c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

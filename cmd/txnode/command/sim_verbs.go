@@ -168,21 +168,29 @@ from the first post to the last completion: mean %.2f us, p50 %.2f us, p99 %.2f 
 // runFigure measures a published figure.
 func (o *simVerbsOptions) runFigure(ctx context.Context, w *World) error {
 	points := slices.DeleteFunc(calibrate.Points(), func(p calibrate.Point) bool { return p.Figure != o.figure })
-	r := calibrate.Report{Profile: o.Profile}
+	r, err := evaluate(ctx, w, o.Profile, points, o.requests)
+	if ctx.Err() != nil {
+		return errors.Join(writeCalibration(w, o.output, &r), errInterrupted)
+	}
+	if err != nil {
+		return err
+	}
+	return writeCalibration(w, o.output, &r)
+}
+
+// evaluate is calibrate.Evaluate, and says how far it is.
+func evaluate(ctx context.Context, w *World, profile sim.Profile, points []calibrate.Point, requests int) (calibrate.Report, error) {
+	defer w.note("")
+	r := calibrate.Report{Profile: profile}
 	for i, p := range points {
 		w.note("%d of %d points", i, len(points))
-		one, err := calibrate.Evaluate(ctx, o.Profile, []calibrate.Point{p}, float64(o.requests))
+		one, err := calibrate.Evaluate(ctx, profile, []calibrate.Point{p}, float64(requests))
 		if err != nil {
-			w.note("")
-			if ctx.Err() != nil {
-				return errors.Join(writeCalibration(w, o.output, &r), errInterrupted)
-			}
-			return err
+			return r, err
 		}
 		r.Residuals = append(r.Residuals, one.Residuals...)
 	}
-	w.note("")
-	return writeCalibration(w, o.output, &r)
+	return r, nil
 }
 
 // writeCalibration prints a profile and its residuals.
@@ -219,7 +227,7 @@ func newSimCalibrate(w *World) *cobra.Command {
 		Long: `Fits the constants of the simulated RNIC to two published measurements, figures 3a
 and 4a of the SMART paper and nothing else, by running the simulator on their
 micro-benchmark. It starts from the present constants and prints what it finds with
-the residual of every point: some minutes. --check prints the residuals of the
+the residual of every point: some five minutes. --check prints the residuals of the
 present constants only.`,
 		Example:           "  txnode sim calibrate\n  txnode sim calibrate --check -o csv",
 		Args:              noArguments,
@@ -234,10 +242,10 @@ present constants only.`,
 			}
 			var r calibrate.Report
 			if check {
-				r, err = calibrate.Evaluate(cmd.Context(), profile, calibrate.Points(), float64(requests))
+				r, err = evaluate(cmd.Context(), w, profile, calibrate.Points(), requests)
 			} else {
-				r, err = calibrate.Fit(cmd.Context(), calibrate.Options{Start: profile, Requests: float64(requests), Progress: func(stage string, round int, cost float64) {
-					w.note("%s, round %d: mean squared logarithm of the error %.5f", stage, round, cost)
+				r, err = calibrate.Fit(cmd.Context(), calibrate.Options{Start: profile, Requests: float64(requests), Progress: func(p calibrate.Progress) {
+					w.note("%s, round %d: mean squared logarithm of the error %.5f after %s", p.Stage, p.Round, p.Cost, p.Constant)
 				}})
 				w.note("")
 			}

@@ -177,11 +177,12 @@ func (o *simOptions) run(ctx context.Context, w *World, configs []simbench.Confi
 		if data == nil || c.LikeDTX != like {
 			w.note("loading")
 			var err error
-			if data, err = simbench.Load(ctx, c); err != nil {
+			if data, err = simbench.Load(ctx, c, func(done, total int) { w.note("loading: %d of %d records", done, total) }); err != nil {
 				stopped = interruptedOr(ctx, err)
 				break
 			}
 			like = c.LikeDTX
+			w.note("%d of %d points", done, total)
 		}
 		curve, err := o.measure(ctx, c, data, func(p simbench.Point) {
 			done++

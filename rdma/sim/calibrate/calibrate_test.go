@@ -34,8 +34,12 @@ func TestFit(t *testing.T) {
 	if !*fit {
 		t.Skip("takes minutes; use -fit")
 	}
-	r, err := Fit(t.Context(), Options{Progress: func(stage string, round int, cost float64) {
-		t.Logf("%s, round %d: %.5f", stage, round, cost)
+	round := Progress{Round: -1}
+	r, err := Fit(t.Context(), Options{Progress: func(p Progress) {
+		if p.Round != round.Round || p.Stage != round.Stage {
+			t.Logf("%s, round %d: %.5f", p.Stage, p.Round, p.Cost)
+		}
+		round = p
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -96,8 +100,13 @@ func TestSearch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rounds := 0
-	o.Progress = func(string, int, float64) { rounds++ }
+	rounds, last := 0, before
+	o.Progress = func(p Progress) {
+		if p.Cost > last || p.Constant == "" {
+			t.Errorf("progress %+v after cost %g", p, last)
+		}
+		rounds, last = p.Round+1, p.Cost
+	}
 	if err := search(t.Context(), &p, stageDevice, points, &o, "test"); err != nil {
 		t.Fatal(err)
 	}

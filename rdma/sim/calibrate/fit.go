@@ -83,8 +83,16 @@ type Options struct {
 	Start sim.Profile
 	// Requests per point and evaluation; 0: 12,000.
 	Requests float64
-	// Progress is called after each round; nil: not.
-	Progress func(stage string, round int, cost float64)
+	// Progress is called after each constant that was tried; nil: not.
+	Progress func(Progress)
+}
+
+// Progress is how far a fit has come.
+type Progress struct {
+	Stage    string
+	Round    int
+	Constant string  // tried last
+	Cost     float64 // of the best so far: the mean squared logarithm of the error
 }
 
 // Fit searches for the constants, stage after stage, one constant after the
@@ -156,9 +164,9 @@ func search(ctx context.Context, p *sim.Profile, stage int, points []Point, o *O
 						break
 					}
 				}
-			}
-			if o.Progress != nil {
-				o.Progress(name, round, best)
+				if o.Progress != nil {
+					o.Progress(Progress{name, round, k.name, best})
+				}
 			}
 		}
 	}
