@@ -34,7 +34,7 @@ func FuzzDecode(f *testing.F) {
 				t.Fatalf("image of %d bytes", len(e.Image))
 			}
 			_, _ = e.Image.Check(e.Addr) // what recovery asks of it
-			entries = append(entries, entry{kind: e.Kind, addr: e.Addr, prev: e.Prev, from: e.From, image: e.Image})
+			entries = append(entries, entry{kind: e.Kind, addr: e.Addr, prev: e.Prev, from: e.From, freed: e.Freed, image: e.Image})
 		}
 		again, err := log.Decode(build(r.Kind, r.Tx, r.Generation, entries))
 		if err != nil {
@@ -44,7 +44,7 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%+v\n%+v", again, r)
 		}
 		for i, e := range r.Entries {
-			if x := again.Entries[i]; x.Kind != e.Kind || x.Addr != e.Addr || x.Prev != e.Prev || x.From != e.From || !bytes.Equal(x.Image, e.Image) {
+			if x := again.Entries[i]; x.Kind != e.Kind || x.Addr != e.Addr || x.Prev != e.Prev || x.From != e.From || x.Freed != e.Freed || !bytes.Equal(x.Image, e.Image) {
 				t.Fatalf("entry %d: %+v\n%+v", i, x, e)
 			}
 		}

@@ -36,7 +36,7 @@ const (
 	EntryHeaderSize = 32
 
 	magic  = 0x474c5854 // "TXLG"
-	format = 2
+	format = 3
 )
 
 // Errors of Decode.
@@ -49,10 +49,14 @@ var (
 
 // Entry is one decoded entry. Image aliases the decoded bytes.
 type Entry struct {
-	Kind  EntryKind
-	Addr  memory.Addr
-	Prev  record.TxID
-	From  memory.Addr
+	Kind EntryKind
+	Addr memory.Addr
+	Prev record.TxID
+	From memory.Addr // of a Move
+	// Freed, of an Update: how many blocks had been freed when the record was written
+	// (memory.Space.Frees); 0: not noted. A block that is free, and was freed later, has had
+	// the image.
+	Freed uint64
 	Image record.Image
 }
 
@@ -130,14 +134,14 @@ func (b *Builder) AddLine(e *EntryHeader) int {
 // SetLine is Set of an Update whose image is one line, sealed with checksum sum and free
 // at its version: e is the header of the entry, at offset at in the record. What it
 // returns for all entries of a record, combined by exclusive or, is for FinishLines.
-func SetLine(e *EntryHeader, at uint32, addr memory.Addr, prev, version record.TxID, sum uint64) uint64 {
+func SetLine(e *EntryHeader, at uint32, addr memory.Addr, prev, version record.TxID, freed, sum uint64) uint64 {
 	w := uint64(addr) | uint64(Update)<<48
 	const sizes = record.LineSize | record.LineSize<<32
 	binary.LittleEndian.PutUint64(e[0:], w)
 	binary.LittleEndian.PutUint64(e[8:], uint64(prev))
 	binary.LittleEndian.PutUint64(e[16:], sizes)
-	binary.LittleEndian.PutUint64(e[24:], 0)
-	return entrySum(uint64(at), w, uint64(prev), sizes, 0) ^ imageSum(sum, uint64(record.FreeAt(version)))
+	binary.LittleEndian.PutUint64(e[24:], freed)
+	return entrySum(uint64(at), w, uint64(prev), sizes, freed) ^ imageSum(sum, uint64(record.FreeAt(version)))
 }
 
 // FinishLines is Finish for a record all of whose entries SetLine has completed: h is
@@ -157,13 +161,14 @@ func (b *Builder) header(kind Kind, ahead uint64) uint64 {
 	return magic | format<<32 | uint64(kind)<<40 | packAhead(ahead)<<42 | uint64(b.entries)<<48
 }
 
-// Set completes the entry whose image is at offset image: its first n bytes.
-func (b *Builder) Set(buf []byte, image int, kind EntryKind, addr memory.Addr, prev record.TxID, from memory.Addr, n int) {
+// Set completes the entry whose image is at offset image: its first n bytes. from is the
+// block that a Move leaves; of an Update, it is Entry.Freed.
+func (b *Builder) Set(buf []byte, image int, kind EntryKind, addr memory.Addr, prev record.TxID, from uint64, n int) {
 	e := buf[image-EntryHeaderSize : image]
 	binary.LittleEndian.PutUint64(e, uint64(addr)|uint64(kind)<<48)
 	binary.LittleEndian.PutUint64(e[8:], uint64(prev))
 	binary.LittleEndian.PutUint32(e[16:], uint32(n))
-	binary.LittleEndian.PutUint64(e[24:], uint64(from))
+	binary.LittleEndian.PutUint64(e[24:], from)
 }
 
 // Kill marks the entry whose image is at offset image as superseded.
@@ -250,7 +255,7 @@ func checksum(p []byte) uint64 {
 // be combined with imageSum of its image. Entries differ in their offsets, so those of a
 // record may be combined in any order.
 func entrySum(at, w, prev, sizes, from uint64) uint64 {
-	return record.Mix(w^0xa0761d6478bd642f, prev^0xe7037ed1a0b428db) ^ record.Mix(sizes^0x8ebc6af09c88c6e3, from<<16^at^0x589965cc75374cc3)
+	return record.Mix(w^0xa0761d6478bd642f, prev^0xe7037ed1a0b428db) ^ record.Mix(sizes^0x8ebc6af09c88c6e3, bits.RotateLeft64(from, 16)^at^0x589965cc75374cc3)
 }
 
 // imageSum hashes checksum and guard of an image.
@@ -311,7 +316,7 @@ func Decode(p []byte) (Record, error) {
 		size, room := int(binary.LittleEndian.Uint32(e[16:])), int(binary.LittleEndian.Uint32(e[20:]))
 		from := binary.LittleEndian.Uint64(e[24:])
 		kind := EntryKind(w >> memory.AddrBits)
-		if kind == 0 || w>>memory.AddrBits >= uint64(numEntryKinds) || from>>memory.AddrBits != 0 || room&7 != 0 || size > room ||
+		if kind == 0 || w>>memory.AddrBits >= uint64(numEntryKinds) || kind != Update && from>>memory.AddrBits != 0 || room&7 != 0 || size > room ||
 			room > n-at-EntryHeaderSize || kind != Dead && size < record.LineSize {
 			return Record{}, fmt.Errorf("%w: entry %d has kind %d, image of %d bytes in %d", ErrTorn, i, w>>memory.AddrBits, size, room)
 		}
@@ -320,13 +325,18 @@ func Decode(p []byte) (Record, error) {
 			if need, err := record.Image(p[at : at+size]).Check(memory.Addr(w & (1<<memory.AddrBits - 1))); err != nil || need != size {
 				return Record{}, fmt.Errorf("%w: image of entry %d", ErrTorn, i)
 			}
-			r.Entries = append(r.Entries, Entry{
+			x := Entry{
 				Kind:  kind,
 				Addr:  memory.Addr(w & (1<<memory.AddrBits - 1)),
 				Prev:  record.TxID(binary.LittleEndian.Uint64(e[8:])),
-				From:  memory.Addr(from),
 				Image: record.Image(p[at : at+size]),
-			})
+			}
+			if kind == Update {
+				x.Freed = from
+			} else {
+				x.From = memory.Addr(from)
+			}
+			r.Entries = append(r.Entries, x)
 		}
 		at += room
 	}

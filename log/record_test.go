@@ -21,6 +21,7 @@ type entry struct {
 	addr  memory.Addr
 	prev  record.TxID
 	from  memory.Addr
+	freed uint64
 	image []byte
 	room  int // bytes reserved, at least len(image)
 }
@@ -48,7 +49,7 @@ func build(kind log.Kind, tx record.TxID, generation uint32, entries []entry) []
 		if e.kind == log.Dead {
 			b.Kill(buf, at[i])
 		} else {
-			b.Set(buf, at[i], e.kind, e.addr, e.prev, e.from, len(e.image))
+			b.Set(buf, at[i], e.kind, e.addr, e.prev, uint64(e.from)+e.freed, len(e.image))
 		}
 	}
 	return buf[:b.Finish(buf, kind, tx, generation, 0)]
@@ -75,7 +76,7 @@ func sample(kind log.Kind) []byte {
 		{kind: log.Update, addr: at(2, 0x80), prev: before, image: image(at(2, 0x80), v, record.Live, "account1", "00001000")},
 		{kind: log.Dead, image: nil, room: 72},
 		{kind: log.Move, addr: at(4, 0x100), prev: before, from: at(2, 0xc0), image: image(at(4, 0x100), v, record.Live, "grown", strings.Repeat("v", 30)), room: 200},
-		{kind: log.Update, addr: at(2, 0x40), image: image(at(2, 0x40), v, record.Absent, "gone", "")},
+		{kind: log.Update, addr: at(2, 0x40), freed: 8<<40 + 5, image: image(at(2, 0x40), v, record.Absent, "gone", "")},
 	})
 }
 
@@ -90,17 +91,18 @@ func TestDecode(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 		for i, want := range []struct {
-			kind log.EntryKind
-			key  string
-			from memory.Addr
-			prev record.TxID
+			kind  log.EntryKind
+			key   string
+			from  memory.Addr
+			prev  record.TxID
+			freed uint64
 		}{
-			{log.Update, "account1", 0, record.MakeTxID(3, 9)},
-			{log.Move, "grown", memory.MakeAddr(2, 0xc0), record.MakeTxID(3, 9)},
-			{log.Update, "gone", 0, 0},
+			{log.Update, "account1", 0, record.MakeTxID(3, 9), 0},
+			{log.Move, "grown", memory.MakeAddr(2, 0xc0), record.MakeTxID(3, 9), 0},
+			{log.Update, "gone", 0, 0, 8<<40 + 5},
 		} {
 			e := r.Entries[i]
-			if e.Kind != want.kind || e.From != want.from || e.Prev != want.prev {
+			if e.Kind != want.kind || e.From != want.from || e.Prev != want.prev || e.Freed != want.freed {
 				t.Errorf("entry %d: %+v", i, e)
 			}
 			if need, err := e.Image.Check(e.Addr); err != nil || need != len(e.Image) || string(e.Image.Key()) != want.key {
@@ -182,7 +184,7 @@ func TestImpossible(t *testing.T) {
 		{"image of another block", "image of entry 0", func(p []byte) { p[first] ^= 64 }},
 		{"image with more behind it", "image of entry 2", func(p []byte) { u32(p[first+32+64+32+72+16:], 112) }},
 		{"uneven room", "in 65", func(p []byte) { u32(p[first+20:], 65) }},
-		{"old block of 64 bits", "entry 0", func(p []byte) { u64(p[first+24:], 1<<63) }},
+		{"old block of 64 bits", "entry 2", func(p []byte) { u64(p[first+32+64+32+72+24:], 1<<63) }},
 	} {
 		p := sample(log.Redo)
 		c.damage(p)

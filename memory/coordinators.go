@@ -138,6 +138,7 @@ func (s *Space) NewCoordinatorUntil(until int64) (Coordinator, error) {
 	if !mutant.RecycleCoordinator {
 		l.NextCoordinator++
 	}
+	s.raiseFrees()
 	l.Coordinators = append(l.Coordinators, e)
 	s.logs.used[slot] = true
 	s.register()

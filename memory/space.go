@@ -24,6 +24,9 @@ type Space struct {
 	view   atomic.Pointer[View]
 	regs   atomic.Pointer[registry]
 
+	// frees numbers the blocks that are freed: see CountFree.
+	frees atomic.Uint64
+
 	// since is the first coordinator number of this session: what carries a
 	// smaller one was written before the Space was opened.
 	since uint32
@@ -125,6 +128,7 @@ func Open(c *rdma.Coro, f rdma.Fabric, cat Catalog, o Options) (*Space, error) {
 		return nil, err
 	}
 	s.since = s.layout.NextCoordinator
+	s.raiseFrees()
 	s.initPools()
 	s.derive()
 	if err := s.loadExtents(c); err != nil {

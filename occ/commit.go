@@ -164,6 +164,7 @@ func (tx *Tx) validateReads() error {
 func (tx *Tx) seal() error {
 	buf, v := tx.logBytes(), tx.view
 	tx.homes, tx.behind = 0, 0
+	freed := tx.freed()
 	for i := range tx.items {
 		it := &tx.items[i]
 		if it.write == writeNone {
@@ -176,7 +177,7 @@ func (tx *Tx) seal() error {
 			continue
 		}
 		tx.sealImage(it)
-		tx.log.Set(buf, int(it.w), log.Update, it.addr, it.version, 0, int(it.wlen))
+		tx.log.Set(buf, int(it.w), log.Update, it.addr, it.version, freed, int(it.wlen))
 		tx.spread(it)
 	}
 	if tx.view != v { // a move has met a segment that is newer than the map
@@ -187,6 +188,15 @@ func (tx *Tx) seal() error {
 		}
 	}
 	return nil
+}
+
+// freed is what the log says of the blocks of a transaction that inserts or deletes: see
+// log.Entry. Of records that were there before, and stay, their versions say enough.
+func (tx *Tx) freed() uint64 {
+	if !tx.linked && !tx.deletes {
+		return 0
+	}
+	return tx.s.eng.space.Frees()
 }
 
 // spread notes which blades an item's image goes to.
@@ -236,7 +246,7 @@ func (tx *Tx) sealMove(it *item) error {
 	tx.moves = true
 	tx.homes.add(tx.view.At(to, 0).Blade)
 	tx.sealImage(it)
-	tx.log.Set(tx.logBytes(), int(it.w), log.Move, it.addr, it.version, it.from, int(it.wlen))
+	tx.log.Set(tx.logBytes(), int(it.w), log.Move, it.addr, it.version, uint64(it.from), int(it.wlen))
 	return nil
 }
 

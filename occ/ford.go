@@ -247,6 +247,7 @@ func (tx *Tx) undoRecord() (at uint32, n int, err error) {
 	buf := tx.bytes(at, uint32(size))
 	var undo log.Builder
 	undo.Reset()
+	freed := tx.freed()
 	for i := range tx.items {
 		it := &tx.items[i]
 		if it.write == writeNone {
@@ -257,12 +258,12 @@ func (tx *Tx) undoRecord() (at uint32, n int, err error) {
 		k := record.Size(m.KeyLen(), m.ValueLen())
 		w := undo.Add(buf, k)
 		copy(buf[w:w+k], img[:k])
-		addr := it.addr
+		addr, other := it.addr, freed
 		kind := log.Update
 		if it.from != 0 {
-			addr, kind = it.from, log.Move
+			addr, other, kind = it.from, uint64(it.addr), log.Move
 		}
-		undo.Set(buf, w, kind, addr, img.Version(), it.addr, k)
+		undo.Set(buf, w, kind, addr, img.Version(), other, k)
 	}
 	return at, undo.Finish(buf, log.Undo, tx.id, 0, tx.s.ahead(tx.id)), nil
 }

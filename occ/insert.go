@@ -150,7 +150,7 @@ func (tx *Tx) removePlaceholders() error {
 // backups never had it.
 func (tx *Tx) appendFree(it *item) {
 	n := uint32(record.LineSize)
-	record.Image(tx.bytes(it.buf, n)).Put(it.addr, tx.id, record.Free, it.table.ID, it.class, 0, nil, nil)
+	record.Image(tx.bytes(it.buf, n)).PutFree(it.addr, tx.id, it.table.ID, it.class, tx.s.eng.space.CountFree())
 	tx.batch.Write(tx.view.At(it.addr, 0), it.buf, n)
 }
 
@@ -235,7 +235,7 @@ func (tx *Tx) moveRecords(unlock bool) error {
 		guard := tx.logAt + uint32(it.w) + record.GuardOff // of the image, which is in place by now
 		tx.s.thread.PutWord(guard, uint64(record.FreeAt(tx.id)))
 		wiped := it.buf
-		record.Image(tx.bytes(wiped, record.LineSize)).Put(it.from, tx.id, record.Free, it.table.ID, it.fromClass, 0, nil, nil)
+		record.Image(tx.bytes(wiped, record.LineSize)).PutFree(it.from, tx.id, it.table.ID, it.fromClass, tx.s.eng.space.CountFree())
 		home := v.At(it.addr, 0)
 		home.Off += record.GuardOff
 		if unlock {

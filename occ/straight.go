@@ -173,6 +173,7 @@ func (tx *Tx) commitLines(copies []rdma.WR, bg *rdma.Batch) (k int, sums uint64)
 	homes := bg.Extend(tx.writes)
 	n, unwritten := 0, false
 	primaries, backups := bladeSet(0), bladeSet(0)
+	freed := tx.freed()
 	for i := range tx.items {
 		it := &tx.items[i]
 		if it.write == writeNone {
@@ -185,7 +186,7 @@ func (tx *Tx) commitLines(copies []rdma.WR, bg *rdma.Batch) (k int, sums uint64)
 		}
 		at := tx.logAt + uint32(it.w)
 		sum := record.SealShort(tx.line(at), it.addr, id, record.MakeMeta(state, it.table.ID, it.class, 8, int(it.vlen)))
-		sums ^= log.SetLine(tx.entry(at-log.EntryHeaderSize), uint32(it.w)-log.EntryHeaderSize, it.addr, it.version, id, sum)
+		sums ^= log.SetLine(tx.entry(at-log.EntryHeaderSize), uint32(it.w)-log.EntryHeaderSize, it.addr, it.version, id, freed, sum)
 		off, to := uint64(it.addr.Offset()), tx.copies(it)
 		a := to[0]
 		a.Off += off

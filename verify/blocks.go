@@ -138,6 +138,9 @@ func unusedZero(img record.Image, m record.Meta) bool {
 	if at := record.ValueAt(m.KeyLen(), m.ValueLen()); at < record.GuardOff {
 		end = at + m.ValueLen()
 	}
+	if m.State() == record.Free {
+		end = record.KeyOff + 8 // the number of its freeing
+	}
 	for _, c := range img[end:record.GuardOff] {
 		if c != 0 {
 			return false

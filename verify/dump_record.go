@@ -133,6 +133,8 @@ func (p *Dump) image(indent string, base int, img record.Image, a memory.Addr) {
 		switch {
 		case !valid:
 			return ""
+		case off == record.KeyOff && m.State() == record.Free && m != 0:
+			return freedText("number of its freeing", img.Freed())
 		case off < keyAt+m.KeyLen() && off+8 > keyAt:
 			if off <= keyAt {
 				return "key " + keyText(img.Key())
@@ -167,6 +169,11 @@ func (p *Dump) image(indent string, base int, img record.Image, a memory.Addr) {
 		}
 		l(off, "%s", part(off))
 	}
+}
+
+// freedText is what a count of freed blocks is, and the count: see memory.Space.CountFree.
+func freedText(what string, n uint64) string {
+	return fmt.Sprintf("%s: %d of those before coordinator %d", what, n&(1<<memory.FreesShift-1), n>>memory.FreesShift)
 }
 
 // Log shows the log area of a coordinator on a blade.
@@ -261,7 +268,11 @@ func (p *Dump) record(q []byte, base int, r *log.Record) {
 		p.line(base+at, q[at:at+8], "entry %d: %s of the block at %v", i, name, a)
 		p.line(base+at+8, q[at+8:at+16], "replaces version %v", record.TxID(w(at+8)))
 		p.line(base+at+16, q[at+16:at+24], "image of %d bytes in %d", size, room)
-		p.line(base+at+24, q[at+24:at+32], "moved from: %s", addrText(w(at+24)))
+		if kind == log.Update {
+			p.line(base+at+24, q[at+24:at+32], "%s", freedText("blocks freed before", w(at+24)))
+		} else {
+			p.line(base+at+24, q[at+24:at+32], "moved from: %s", addrText(w(at+24)))
+		}
 		at += log.EntryHeaderSize
 		if kind != log.Dead {
 			p.image("  ", base+at, record.Image(q[at:at+size]), a)

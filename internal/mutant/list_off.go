@@ -28,6 +28,7 @@ const (
 	LogSpaceOfUnknown          = false
 	BlockOfCommitted           = false
 	ReclaimedUndone            = false
+	FreedSinceIgnored          = false
 	NewerOverwritten           = false
 	OlderKept                  = false
 	ClaimNotRenewed            = false

@@ -50,6 +50,8 @@ var (
 		"A session that rejoins takes back the block of its insert when it is free, although the insert had taken effect and somebody else has deleted the record since.")
 	ReclaimedUndone = mutation("reclaimed-undone",
 		"A transaction is undone because a record that it has deleted, and that was being reclaimed, is free on a backup.")
+	FreedSinceIgnored = mutation("freed-since-ignored",
+		"After the loss of a blade, an insert that was at rest, and whose record somebody has deleted since, is finished once more where the key was about to be inserted again.")
 	NewerOverwritten = mutation("newer-overwritten",
 		"The record of a transaction at rest is written over the last copy of a newer one, when recovery brings records to f+1 blades.")
 	OlderKept = mutation("older-kept",

@@ -14,7 +14,7 @@ import (
 
 // TestDump pins the bytes of records, word by word.
 //
-//	record state=live key=<text> value=<text> [keylen=<n>] [valuelen=<n>] [lock]
+//	record state=live key=<text> value=<text> [keylen=<n>] [valuelen=<n>] [lock] [freed=<n>]
 //
 // makes the record of transaction c7.42 in table 3 at seg 5 +0x80; lengths repeat
 // the text.
@@ -40,7 +40,14 @@ func TestDump(t *testing.T) {
 			d.Fatalf(t, "no class")
 		}
 		b := make(record.Image, class.Size())
-		n := b.Put(memory.MakeAddr(5, 0x80), record.MakeTxID(7, 42), state, 3, class, lock, key, value)
+		n := record.LineSize
+		if d.HasArg("freed") {
+			var number uint64
+			d.ScanArgs(t, "freed", &number)
+			b.PutFree(memory.MakeAddr(5, 0x80), record.MakeTxID(7, 42), 3, class, number)
+		} else {
+			n = b.Put(memory.MakeAddr(5, 0x80), record.MakeTxID(7, 42), state, 3, class, lock, key, value)
+		}
 		return fmt.Sprintf("class %d of %d bytes, %d used\n%s", class, class.Size(), n, dump(b[:n]))
 	})
 }
@@ -64,6 +71,8 @@ func dump(b record.Image) string {
 			note = "guard: held by " + b.Lock().String()
 		case at == record.GuardOff:
 			note = "guard: free at " + b.Guard().Version().String()
+		case at == record.KeyOff && m.State() == record.Free:
+			note = fmt.Sprintf("number of its freeing: %#x", b.Freed())
 		case at >= ka && at < ka+m.KeyLen():
 			note = "key"
 		case at >= va && at < va+m.ValueLen():

@@ -325,6 +325,18 @@ func (b Image) Put(a memory.Addr, v TxID, state State, table uint16, class memor
 	return Size(len(key), len(value))
 }
 
+// PutFree writes the line of a free block. number is that of its freeing, from
+// memory.Space.CountFree.
+func (b Image) PutFree(a memory.Addr, v TxID, table uint16, class memory.Class, number uint64) {
+	clear(b[KeyOff:GuardOff])
+	binary.LittleEndian.PutUint64(b[KeyOff:], number)
+	b.SetGuard(FreeAt(v))
+	b.Seal(a, v, MakeMeta(Free, table, class, 0, 0))
+}
+
+// Freed is the number of the freeing of a free block; 0: it was never used.
+func (b Image) Freed() uint64 { return binary.LittleEndian.Uint64(b[KeyOff:]) }
+
 // PutBody places key and value, with the padding that Seal wants, and leaves
 // the header and the guard alone.
 func (b Image) PutBody(key, value []byte) {

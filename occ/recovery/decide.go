@@ -251,7 +251,9 @@ func (r *run) findSuccessors() {
 // When a blade has been lost, the primary may be one that was a backup, and never had
 // the lock. Then the transaction would have it if the image is the one that it was to
 // replace; or its own, which may be on some of the copies only; or if the block is free
-// although a slot points to it, since its placeholder was on the lost primary alone.
+// although a slot points to it, since its placeholder was on the lost primary alone. If
+// the block was freed since the transaction wrote its log, the transaction had been at
+// rest, and somebody else was about to insert the key again, into the same block.
 // What another transaction has locked since, the first had released. Nobody has
 // touched anything since the blade was lost, and no version comes back.
 //
@@ -270,6 +272,9 @@ func (r *run) holds(x *tx, e *entry, line []byte) (held, asks bool) {
 	case e.Kind == log.Update && g == record.FreeAt(x.Tx):
 		return x.Kind == log.Undo || len(e.Image) > record.LineSize || r.v.Written(e.Addr) > 1, false
 	case e.Kind == log.Update && len(line) == record.LineSize && record.Image(line).Meta().State() == record.Free:
+		if record.Image(line).Freed() > e.Freed && !mutant.FreedSinceIgnored {
+			return false, false // somebody has deleted it since
+		}
 		return false, e.Prev == 0 || e.Image.Meta().State() == record.Absent
 	}
 	return false, false
@@ -417,7 +422,8 @@ func (x *tx) reclaimed(e *entry, a memory.Addr, copies [][]byte) record.Image {
 		return nil
 	}
 	img := make(record.Image, record.LineSize)
-	img.Put(a, record.Image(copies[since]).Version(), record.Free, e.table, classOf(copies[deleted]), 0, nil, nil)
+	free := record.Image(copies[since])
+	img.PutFree(a, free.Version(), e.table, classOf(copies[deleted]), free.Freed())
 	return img
 }
 

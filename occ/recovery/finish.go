@@ -387,7 +387,7 @@ func classOf(line []byte) memory.Class {
 // freeBlock makes a block free on all copies, or on those that are not yet; nil: all.
 func (r *run) freeBlock(a memory.Addr, table uint16, class memory.Class, v record.TxID, lines [][]byte) error {
 	var p [record.LineSize]byte
-	record.Image(p[:]).Put(a, v, record.Free, table, class, 0, nil, nil)
+	record.Image(p[:]).PutFree(a, v, table, class, r.o.Space.CountFree())
 	w := uint32(0)
 	for k := range r.v.Written(a) {
 		if lines != nil && k < len(lines) && lines[k] != nil && freedBy(lines[k], v) {

@@ -50,8 +50,7 @@ func (s *Sweeper) clearTorn(c *rdma.Coro, blocks []memory.Addr, class memory.Cla
 		if !free || id.Coordinator() == 0 || s.o.Space.Registered(id.Coordinator()) || id.Coordinator() >= s.o.Space.Layout().NextCoordinator {
 			continue
 		}
-		clear(line)
-		line.Put(a, id, record.Free, 0, class, 0, nil, nil)
+		line.PutFree(a, id, 0, class, s.o.Space.CountFree())
 		b.Reset()
 		for k := range v.Written(a) {
 			b.Write(v.At(a, k), buf, record.LineSize)

@@ -238,7 +238,7 @@ func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) erro
 	}
 	coordinator := img.Guard().Owner().Coordinator() // in whose name it is freed: the dead one that held it
 	u.batch.Reset()
-	record.Image(t.Bytes(u.buf, record.LineSize)).Put(a, lastVersion(coordinator), record.Free, m.Table(), class, 0, nil, nil)
+	record.Image(t.Bytes(u.buf, record.LineSize)).PutFree(a, lastVersion(coordinator), m.Table(), class, u.o.Space.CountFree())
 	// Backups first: the primary holds the lock.
 	for k := v.Written(a) - 1; k >= 0; k-- {
 		u.batch.Write(v.At(a, k), u.buf, record.LineSize)
