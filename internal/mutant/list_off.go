@@ -31,6 +31,7 @@ const (
 	FreedSinceIgnored          = false
 	NewerOverwritten           = false
 	OlderKept                  = false
+	OverlapUndecided           = false
 	ClaimNotRenewed            = false
 	RingOverlap                = false
 	KeepUnwrittenLocks         = false

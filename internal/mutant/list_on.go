@@ -56,6 +56,8 @@ var (
 		"The record of a transaction at rest is written over the last copy of a newer one, when recovery brings records to f+1 blades.")
 	OlderKept = mutation("older-kept",
 		"Recovery does not bring a record to a blade where an old one of a transaction at rest lies.")
+	OverlapUndecided = mutation("overlap-undecided",
+		"Of two log records that overlap, of transactions that began before either was written, none is taken for the newer one, and recovery leaves it on too few blades.")
 	ClaimNotRenewed = mutation("claim-not-renewed",
 		"Who recovers is taken for dead when that takes longer than a lease.")
 	RingOverlap = mutation("ring-overlap",

@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -58,31 +59,62 @@ func (r *run) finish() error {
 // catalog says of them that they are: so that no stop of a recoverer together with one of
 // a blade makes one vanish, or half of it.
 func (r *run) replicateLogs() error {
+	var crowded []*tx
 	w := uint32(0)
 	for _, x := range r.txs {
 		if x.state != toFinish || x.Kind != log.Redo || mutant.LogNotReplicated {
 			continue
 		}
-		want := r.o.Space.Backups() + 1 - len(x.on)
-		for b := 0; b < len(x.areas) && want > 0; b++ {
-			l := x.areas[b]
-			if l.Size == 0 || slices.Contains(x.on, rdma.BladeID(b)) || uint64(x.off)+uint64(len(x.raw)) > uint64(l.Size) || r.taken(x, rdma.BladeID(b)) {
-				continue
-			}
-			a := l.Addr
-			a.Off += uint64(x.off)
-			if err := r.write(&w, a, x.raw); err != nil {
-				return err
-			}
-			r.dirtyAlso(l, x.off, uint32(len(x.raw)))
-			x.on = append(x.on, rdma.BladeID(b))
-			want--
+		left, err := r.replicate(&w, x, false)
+		if err != nil {
+			return err
+		}
+		if left {
+			crowded = append(crowded, x)
 		}
 	}
 	if err := r.flush(&w); err != nil {
 		return err
 	}
+	for _, x := range crowded {
+		open, err := r.underWay(x)
+		if err == nil && open && !mutant.OverlapUndecided {
+			_, err = r.replicate(&w, x, true)
+		}
+		if err == nil {
+			err = r.flush(&w)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return r.fence()
+}
+
+// replicate appends the WRITEs of a record to blades that do not have it, until it is on
+// f+1. open: the transaction has not been at rest, so that what lies in its log space is
+// older. left: on some blades there are others, which may be newer, and it is on fewer.
+func (r *run) replicate(w *uint32, x *tx, open bool) (left bool, err error) {
+	want := r.o.Space.Backups() + 1 - len(x.on)
+	for b := 0; b < len(x.areas) && want > 0; b++ {
+		l := x.areas[b]
+		if l.Size == 0 || slices.Contains(x.on, rdma.BladeID(b)) || uint64(x.off)+uint64(len(x.raw)) > uint64(l.Size) {
+			continue
+		}
+		if !open && r.taken(x, rdma.BladeID(b)) {
+			left = true
+			continue
+		}
+		a := l.Addr
+		a.Off += uint64(x.off)
+		if err := r.write(w, a, x.raw); err != nil {
+			return left, err
+		}
+		r.dirtyAlso(l, x.off, uint32(len(x.raw)))
+		x.on = append(x.on, rdma.BladeID(b))
+		want--
+	}
+	return left && want > 0, nil
 }
 
 // taken reports whether the log space of a transaction has another record of its
@@ -100,6 +132,64 @@ func (r *run) taken(x *tx, b rdma.BladeID) bool {
 // its space: x had not begun when it was written, or y is at rest and x is not.
 func (r *run) older(y, x *tx) bool {
 	return !mutant.OlderKept && (y.Tx.Seq()+y.Ahead < x.Tx.Seq() || y.state == atRest && !r.claim.Promoted)
+}
+
+// underWay reports whether a transaction that is to be finished has certainly not been at
+// rest when its coordinator stopped: something of what it was about to write is not in
+// place. Then its record is newer than all others that overlap it, since log space is used
+// again when everything is. If nothing shows it, all is in place, on every copy, although
+// the loss of a blade has left no lock to say so: then its record is not needed.
+func (r *run) underWay(x *tx) (bool, error) {
+	type image struct {
+		e *entry
+		f *fetch
+	}
+	var images []image
+	var list []*fetch
+	for i := range x.entries {
+		e := &x.entries[i]
+		if e.lost {
+			continue
+		}
+		if e.Kind == log.Move {
+			if e.held || x.moving(e, e.lines[:], e.old[:]) {
+				return true, nil
+			}
+			continue
+		}
+		if !e.held {
+			continue
+		}
+		if guardOf(e.lines[0]) != record.FreeAt(x.Tx) {
+			return true, nil // the lock, or what it was about to replace
+		}
+		for k := range r.v.Copies(e.Addr) {
+			f := &fetch{at: r.v.At(e.Addr, k), n: uint32(len(e.Image))}
+			images, list = append(images, image{e, f}), append(list, f)
+		}
+	}
+	if err := r.read(list); err != nil {
+		return false, err
+	}
+	for _, x := range images {
+		if x.e.behind(x.f.out) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// behind reports whether a copy of a block does not have the image of an Update yet, or
+// not all of it. What has come since says that it had.
+func (e *entry) behind(p []byte) bool {
+	img := record.Image(p)
+	switch {
+	case img.Version() == e.Image.Version():
+		return !bytes.Equal(p, e.free())
+	case e.Prev == 0:
+		return img.Meta().State() == record.Free && img.Freed() <= e.Freed
+	}
+	return img.Version() == e.Prev
 }
 
 // dirtyAlso notes that a part of a log area has to be cleared.

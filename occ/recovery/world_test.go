@@ -66,10 +66,19 @@ type stop struct {
 	// status is what it fails with; rdma.StatusOK: StatusNoBlade.
 	status rdma.Status
 	hit    bool
-	at     func() // called for each verb
+	// pick, if it is set, alone says which verbs fail.
+	pick func(wr *rdma.WR) bool
+	at   func() // called for each verb
 }
 
-func (s *stop) fail(*rdma.WR) rdma.Status {
+func (s *stop) fail(wr *rdma.WR) rdma.Status {
+	if s.pick != nil {
+		if s.pick(wr) {
+			s.hit = true
+			return rdma.StatusNoBlade
+		}
+		return rdma.StatusOK
+	}
 	if s.at != nil {
 		s.at()
 	}
@@ -106,8 +115,13 @@ func newWorld(t testing.TB, s setting, o occ.Options) *world {
 
 func newWorldOf(t testing.TB, s setting, o occ.Options, logs uint32) *world {
 	t.Helper()
+	return newWorldOn(t, 3, s, o, logs)
+}
+
+func newWorldOn(t testing.TB, blades int, s setting, o occ.Options, logs uint32) *world {
+	t.Helper()
 	w := &world{t: t, stop: stop{left: -1}}
-	w.f = rdmatest.New(rdmatest.Options{Blades: 3, Size: 8 << 20, Caps: s.caps, Seed: 7, Fail: func(wr *rdma.WR) rdma.Status { return w.stop.fail(wr) }})
+	w.f = rdmatest.New(rdmatest.Options{Blades: blades, Size: 8 << 20, Caps: s.caps, Seed: 7, Fail: func(wr *rdma.WR) rdma.Status { return w.stop.fail(wr) }})
 	w.ctl = w.newThread()
 	var err error
 	w.space, err = memory.Open(w.ctl.Plain(), w.f, &catalog.Mem{}, memory.Options{Backups: s.backups, SegmentSize: 256 << 10, LogArea: logs})

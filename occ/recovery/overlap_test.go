@@ -1,0 +1,112 @@
+package recovery_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/occ"
+	"txnode/occ/recovery"
+	"txnode/rdma"
+)
+
+// TestOverlappingRecords: of two transactions of a session the one that has begun last
+// comes to its end first, and its log space is used again by the other, whose record is on
+// one blade when the session stops, and the blade is lost that has the lock. So no number
+// says which of the two records is newer. Whoever recovers stops after any verb, and then
+// the blade is lost, too, that had the record: with f = 2 the transaction is committed, and
+// whole, or not.
+func TestOverlappingRecords(t *testing.T) {
+	for survivor, long := range map[int]bool{1: false, 2: true} { // survivor: the copy whose blade alone is reached
+		t.Run(fmt.Sprintf("copy %d, long: %v", survivor, long), func(t *testing.T) {
+			committed := 0
+			for k := 0; ; k++ {
+				if over := overlap(t, survivor, long, k, &committed); over || t.Failed() {
+					break
+				}
+			}
+			if committed == 0 {
+				t.Error("nothing was committed when the second blade was lost")
+			}
+		})
+	}
+}
+
+// overlap stops the recoverer after k verbs. over: there were no more.
+func overlap(t *testing.T, survivor int, long bool, k int, committed *int) (over bool) {
+	value := "new"
+	if long {
+		value = fmt.Sprintf("%0150d", 7)
+	}
+	before := value[:len(value)-1] + "-"
+	w := newWorldOn(t, 4, setting{occ.PolicyDefault, 2, strong}, occ.Options{}, 64<<10)
+	victim, first := w.session()
+	second, err := victim.NewTx(first.Coro())
+	must(t, err)
+	must(t, w.do(first, put("p", before)))
+	keys, all := []string{"p"}, []op{}
+	for i := range 4 { // blocks of sessions are on different blades
+		s, tx := w.session()
+		keys, all = append(keys, fmt.Sprint("q", i)), append(all, put(fmt.Sprint("q", i), value))
+		w.sure(s, tx, put(fmt.Sprint("q", i), before))
+	}
+	first.Coro().Sleep(10_000)
+	must(t, first.Begin())
+	i, err := first.Stage(w.table, []byte("p"), true)
+	must(t, err)
+	must(t, first.Execute())
+	must(t, first.Put(i, []byte(value)))
+	must(t, w.do(second, all...))
+	first.Coro().Sleep(10_000)
+	if a, b := first.ID(), second.ID(); a >= b {
+		t.Fatalf("%v was to begin before %v", a, b)
+	}
+	var on []rdma.BladeID // copies of p
+	w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+		if line.Guard().Held() {
+			for k := range 3 {
+				on = append(on, w.space.View().At(a, k).Blade)
+			}
+		}
+	})
+	home, reached := on[0], on[survivor]
+	w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool { return wr.Blade != reached }}
+	told := first.Commit()
+	if !w.disarm() || told == nil {
+		t.Fatalf("told %v", told)
+	}
+	must(t, w.f.StopBlade(home))
+	w.arm(k)
+	_, err = recovery.FailOver(w.newThread().Plain(), w.eng.Recovery(), w.space.Demise(home))
+	if over = !w.disarm(); over {
+		must(t, err)
+	}
+	v, _ := w.space.Verdict(first.ID().Coordinator())
+	was := v.Of(first.ID().Seq())
+	must(t, w.f.StopBlade(reached))
+	_, err = recovery.FailOver(w.ctl.Plain(), w.eng.Recovery(), w.space.Demise(reached))
+	must(t, err)
+	_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
+	must(t, err)
+	what := fmt.Sprintf("stopped after %d verbs", k)
+	w.check(what)
+	v, _ = w.space.Verdict(first.ID().Coordinator())
+	now := v.Of(first.ID().Seq())
+	if was == memory.OutcomeCommitted {
+		*committed++
+		if now != was {
+			t.Errorf("%s: committed, and then %v", what, now)
+		}
+	}
+	ours, own := w.session()
+	want := []string{before, value, value, value, value}
+	if now == memory.OutcomeCommitted {
+		want[0] = value
+	}
+	if got := w.values(ours, own, keys...); !slices.Equal(got, want) {
+		t.Errorf("%s: %v: %.9q instead of %.9q", what, now, got, want)
+	}
+	return over
+}
