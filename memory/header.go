@@ -20,7 +20,7 @@ import (
 //	56  checksum of the words before it, seeded by the copy's offset
 const (
 	regionMagic   = 0x67726564_6f6e7874 // "txnoderg"
-	regionVersion = 2
+	regionVersion = 3
 	regionHeader  = 64
 	headerCopies  = 2
 	headerStride  = 4096
