@@ -90,12 +90,27 @@ func (tx *Tx) placeholders(first int) error {
 		}
 		it.locked = true // it may be linked: see removePlaceholders
 		if errors.Is(err, index.ErrBusy) {
-			// It may have left locks of the index behind: they are a dead one's from now on.
-			_ = tx.s.fail(err)
+			return tx.busyInsert(it, err)
 		}
 		return tx.indexError(it, "inserting into", err)
 	}
 	return nil
+}
+
+// busyInsert is what becomes of an insert that has waited for too long for somebody
+// else's change of the index. The slot may be set, on the primary alone, and whoever is in
+// the way may be dead: so the index is brought into order before the slot is cleared
+// again, and the attempt is a conflict. A session whose verbs fail in that, or that finds
+// the slot stuck when it rolls back, is broken, and looks after it when it has rejoined.
+func (tx *Tx) busyInsert(it *item, err error) error {
+	tx.aborts[AbortStale]++
+	if mutant.BusyInsertForgotten {
+		it.locked = false
+	}
+	if e := tx.s.seeTo(tx.c); errors.Is(e, rdma.ErrVerb) {
+		_ = tx.s.fail(e)
+	}
+	return fmt.Errorf("%w: %w", ErrConflict, tx.indexError(it, "inserting into", err))
 }
 
 // removePlaceholders unlinks the blocks that the transaction had linked, and frees

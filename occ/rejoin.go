@@ -165,7 +165,7 @@ func (s *Session) Rejoin(c *rdma.Coro) error {
 		busy := errors.Is(err, index.ErrBusy) && c.Thread().Now()-begun < busyNs
 		if busy { // another session is at it, or has left it half-done when the blade died
 			tries = 0
-			s.seeTo(c)
+			_ = s.seeTo(c) // what fails is tried again with the rest
 		}
 		if !busy && !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) || s.eng.opts.BladeDown == nil || tries >= maxRejoins {
 			return fmt.Errorf("occ: rejoining: %w", err)
@@ -175,14 +175,14 @@ func (s *Session) Rejoin(c *rdma.Coro) error {
 }
 
 // seeTo recovers whoever may have left a change of an index half-done that is in the way
-// of a session which rejoins: coordinators whose leases have expired, since all others may
-// be waiting like this one; and the indexes. What fails is tried again with the rest.
-func (s *Session) seeTo(c *rdma.Coro) {
+// of the session: coordinators whose leases have expired, since all others may be waiting
+// like this one; and the indexes.
+func (s *Session) seeTo(c *rdma.Coro) (err error) {
 	dead := slices.DeleteFunc(s.eng.space.Expired(c.Thread().Now()), func(id uint32) bool { return id == s.coord.ID })
 	if len(dead) > 0 {
-		_, _ = recovery.Recover(c, s.Recovery(), dead...)
+		_, err = recovery.Recover(c, s.Recovery(), dead...)
 	}
-	_ = recovery.SweepIndexes(c, s.Recovery())
+	return errors.Join(err, recovery.SweepIndexes(c, s.Recovery()))
 }
 
 // maxRejoins bounds how often in a row something goes wrong.

@@ -243,7 +243,7 @@ func (db *DB) verdict(t record.TxID) memory.Outcome {
 func (w *Worker) unblock(err error) error {
 	switch {
 	case errors.Is(err, ErrOutcomeUnknown):
-	case errors.Is(err, ErrConflict):
+	case errors.Is(err, ErrConflict) && !errors.Is(err, index.ErrBusy):
 		switch _, e := w.o.Unblock(); {
 		case errors.Is(e, ErrCorrupt):
 			return e

@@ -8,6 +8,7 @@ import (
 
 	"txnode/index"
 	"txnode/index/indextest"
+	"txnode/memory/record"
 	"txnode/rdma"
 )
 
@@ -233,5 +234,55 @@ func TestRecoverGivesUp(t *testing.T) {
 	}
 	if gaveUp == 0 {
 		t.Error("nobody has given up")
+	}
+}
+
+// TestHalfLock: a client that is alive takes a lock whose word on a copy does not follow,
+// since somebody has died before he had cleared it there. It gives up, and what it has on
+// the primary is nobody's: else all would wait for it, as long as it is alive.
+func TestHalfLock(t *testing.T) {
+	const dead = 9
+	last := splitAt(t)
+	for _, directory := range []bool{false, true} {
+		r := newRig(t, 2, last)
+		ix, c := r.ix[1], r.k[1].C
+		d, err := ix.readDirectory(c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := d.entries[record.Hash(7, key(last))&d.mask].Table() + tableLockOff
+		if directory {
+			at = ix.root + dirLockOff
+		}
+		th := c.Thread()
+		buf, err := th.Alloc(16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		th.PutWord(buf, dead<<16)
+		var b rdma.Batch
+		b.Write(r.m.View().At(at, 1), buf, 8)
+		if err := c.Do(&b); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.k[1].Insert(key(last), key(last)); !errors.Is(err, index.ErrBusy) {
+			t.Fatalf("directory %v: %v", directory, err)
+		}
+		b.Reset()
+		b.Read(r.m.View().At(at, 0), buf+8, 8)
+		if err := c.Do(&b); err != nil {
+			t.Fatal(err)
+		}
+		if w := th.Word(buf + 8); ownerOf(w) != Nobody {
+			t.Errorf("directory %v: the lock is that of %#x", directory, ownerOf(w))
+		}
+		th.Free(buf, 16)
+		if err := r.ix[2].Recover(r.k[2].C, func(owner uint64) bool { return owner == dead }); err != nil {
+			t.Fatalf("directory %v: %v", directory, err)
+		}
+		if err := r.ix[2].Verify(r.k[2].C); err != nil {
+			t.Fatalf("directory %v: %v", directory, err)
+		}
+		r.grows(t, 2)
 	}
 }

@@ -26,11 +26,10 @@ func (ix *Index) grow(c *rdma.Coro, s *scratch, q *index.Query, w *waiting) erro
 		}
 		return ix.waitFor(c, w, lock, owner, "the split that fills the sub-table")
 	}
-	ok, err := ix.one(c, s, ix.space.ViewOn(c.Thread()), lock, 0, ix.lockWord(c))
-	if err != nil {
-		return err
-	}
-	if !ok {
+	taken := locks{ix: ix, c: c, s: s}
+	if ok, err := taken.take(lock); err != nil {
+		return taken.abandon(err)
+	} else if !ok {
 		return ix.waitFor(c, w, lock, ownerOf(s.steps[0].prior), "a split of the sub-table")
 	}
 	*w = waiting{}
@@ -44,7 +43,7 @@ func (ix *Index) grow(c *rdma.Coro, s *scratch, q *index.Query, w *waiting) erro
 	if err != nil || d.entries[q.Hash&d.mask] != e { // somebody else has split it meanwhile
 		return firstOf(err, ix.unlock(c, s, lock))
 	}
-	sp := split{locks: locks{ix: ix, c: c, s: s, held: []memory.Addr{lock}}, from: e.Table(), depth: e.Depth(), suffix: uint32(q.Hash) & suffixMask(e.Depth())}
+	sp := split{locks: taken, from: e.Table(), depth: e.Depth(), suffix: uint32(q.Hash) & suffixMask(e.Depth())}
 	return sp.abandon(sp.run())
 }
 
@@ -220,21 +219,6 @@ func (ix *Index) format(c *rdma.Coro, s *scratch, b Birth, at memory.Addr, lock 
 		return err
 	}
 	return memory.SyncWords(c, v, at, ix.size)
-}
-
-// lockDirectory waits for the right to change the directory, which others hold
-// for a few round trips only.
-func (ix *Index) lockDirectory(c *rdma.Coro, s *scratch) error {
-	w := waiting{}
-	for {
-		ok, err := ix.one(c, s, ix.space.ViewOn(c.Thread()), ix.root+dirLockOff, 0, ix.lockWord(c))
-		if ok || err != nil {
-			return err
-		}
-		if err := ix.waitFor(c, &w, ix.root+dirLockOff, ownerOf(s.steps[0].prior), "a change of the directory"); err != nil {
-			return err
-		}
-	}
 }
 
 // unlock clears a lock word that c holds.

@@ -32,6 +32,8 @@ const (
 	NewerOverwritten           = false
 	OlderKept                  = false
 	OverlapUndecided           = false
+	HalfLockKept               = false
+	BusyInsertForgotten        = false
 	ClaimNotRenewed            = false
 	RingOverlap                = false
 	KeepUnwrittenLocks         = false

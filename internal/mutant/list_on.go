@@ -58,6 +58,10 @@ var (
 		"Recovery does not bring a record to a blade where an old one of a transaction at rest lies.")
 	OverlapUndecided = mutation("overlap-undecided",
 		"Of two log records that overlap, of transactions that began before either was written, none is taken for the newer one, and recovery leaves it on too few blades.")
+	HalfLockKept = mutation("half-lock-kept",
+		"Who gives up taking a lock of an index, since a copy does not follow, keeps it on the primary, though he is alive and nobody takes it over.")
+	BusyInsertForgotten = mutation("busy-insert-forgotten",
+		"An insert that has given up waiting for a change of the index frees its block, though the slot may be set.")
 	ClaimNotRenewed = mutation("claim-not-renewed",
 		"Who recovers is taken for dead when that takes longer than a lease.")
 	RingOverlap = mutation("ring-overlap",
