@@ -165,6 +165,16 @@ func (l *Layout) TakeDown(b rdma.BladeID) {
 	}
 }
 
+// Without is the layout as if the blades had been declared dead: for who looks at a
+// database some of whose regions are not there.
+func (l *Layout) Without(blades ...rdma.BladeID) *Layout {
+	n := l.clone()
+	for _, b := range blades {
+		n.TakeDown(b)
+	}
+	return n
+}
+
 // Finish makes the copies of a segment that are being built full ones. It is a
 // change for [Space.AdvanceEpoch].
 func (l *Layout) Finish(id SegmentID) {

@@ -52,7 +52,8 @@ func TestHeaders(t *testing.T) {
 
 // TestStrangeBlade: a region that is blank, or somebody else's, is neither damage, of
 // which there would be a line for every word, nor proof of anything: a repair that
-// believed it would write it over the last good copy.
+// believed it would write it over the last good copy. What the other blades have is
+// checked, and not repaired.
 func TestStrangeBlade(t *testing.T) {
 	dir := t.TempDir()
 	populate(t, dir, variant{2, 1, occ.PolicyDefault}, 50)
@@ -73,12 +74,14 @@ func TestStrangeBlade(t *testing.T) {
 		for k := range memory.HeaderCopies {
 			m.poke(1, memory.HeaderOffset(k), header(k))
 		}
-		for b := range m.l.Blades { // and damage elsewhere, which is not mended now
-			m.poke(rdma.BladeID(b), uint64(m.l.SegmentSize), []byte{0x55})
+		a := m.blocks[m.live(-1)].Addr // and damage elsewhere, which is found, and not mended now
+		for k := range m.v.Copies(a) {
+			at := m.v.At(a, k)
+			m.poke(at.Blade, at.Off+record.ChecksumOff+7, []byte{0x55})
 		}
 		for _, repair := range []bool{false, true} {
 			sum, found := check(t, dir, repair)
-			if len(found) != memory.HeaderCopies || !slices.Equal(sum.Strange, []rdma.BladeID{1}) || sum.Repaired != 0 || sum.Clean() {
+			if len(found) != memory.HeaderCopies+1 || sum.ByKind[verify.KindRecord] != 1 || sum.Live < 300 || !slices.Equal(sum.Strange, []rdma.BladeID{1}) || sum.Repaired != 0 || sum.Clean() {
 				t.Errorf("%s, repair %v: %+v\n%s", name, repair, sum, show(found))
 			}
 		}

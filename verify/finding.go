@@ -14,6 +14,7 @@ type Kind string
 
 // Kinds of findings.
 const (
+	KindRegion     Kind = "region"     // a region that is not there, or of which no copy is left of something
 	KindHeader     Kind = "header"     // a copy of a region's header
 	KindExtent     Kind = "extent"     // the word of an extent, or an index that is in none
 	KindRoot       Kind = "root"       // the root of an index, or its directory
@@ -36,7 +37,7 @@ const (
 // Kinds lists all kinds, in the order of the layers that they are about.
 func Kinds() []Kind {
 	return []Kind{
-		KindUnreadable, KindHeader, KindExtent, KindLog, KindPending, KindRoot, KindSubTable, KindBucket, KindSplit,
+		KindUnreadable, KindRegion, KindHeader, KindExtent, KindLog, KindPending, KindRoot, KindSubTable, KindBucket, KindSplit,
 		KindSlot, KindDangling, KindDuplicate, KindRecord, KindGuard, KindLock, KindReplica, KindOrphan,
 	}
 }
@@ -132,10 +133,11 @@ type TableSummary struct {
 type Summary struct {
 	Blades int `json:"blades"`
 	// Strange are blades whose headers say that what they hold is not this database's,
-	// that it is of another format version, or that nothing was ever there. If there are
-	// any, nothing but the headers was checked: another's bytes are no damage, and no
-	// proof of anything.
+	// that it is of another format version, or that nothing was ever there; Missing those of
+	// Options.Missing. The rest was checked as if they were dead, and nothing was
+	// repaired: another's bytes are no damage, and no proof of anything.
 	Strange      []rdma.BladeID  `json:"strange_blades,omitempty"`
+	Missing      []rdma.BladeID  `json:"missing_blades,omitempty"`
 	Segments     int             `json:"segments"`
 	Bytes        uint64          `json:"bytes_read"`
 	Tables       []TableSummary  `json:"tables"`

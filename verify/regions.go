@@ -17,6 +17,11 @@ func (w *walker) regions() {
 			continue
 		}
 		b := rdma.BladeID(i)
+		if why, ok := w.o.Missing[b]; ok {
+			w.sum.Missing = append(w.sum.Missing, b)
+			w.found(Finding{Kind: KindRegion, Blade: b, What: why})
+			continue
+		}
 		strange := 0
 		for k := range memory.HeaderCopies {
 			if w.header(b, k) {
@@ -25,6 +30,29 @@ func (w *walker) regions() {
 		}
 		if strange > 0 && !w.provesBlade(b, 0) && !w.provesBlade(b, 1) {
 			w.sum.Strange = append(w.sum.Strange, b)
+		}
+	}
+}
+
+// setAside goes on as if blades were dead: what else there is of what they held is
+// checked, and nothing is repaired.
+func (w *walker) setAside(blades []rdma.BladeID) {
+	d := *w.Database
+	keys := make([]rdma.Key, len(d.l.Blades))
+	for b := range keys {
+		keys[b] = d.v.Key(rdma.BladeID(b))
+	}
+	before := d.l
+	d.l = before.Without(blades...)
+	d.v = viewOf(d.l, keys)
+	w.Database, w.o.Repair = &d, false
+	for id := range d.l.Segments {
+		if s := &before.Segments[id]; s.Placement.N > 0 && d.l.Segments[id].Placement.N == 0 && s.Kind != memory.KindLog {
+			at := s.Placement.Replicas[0]
+			w.found(Finding{
+				Kind: KindRegion, Addr: memory.MakeAddr(memory.SegmentID(id), 0), Blade: at.Blade, Off: at.Base,
+				What: "no copy of the segment is left on the other blades",
+			})
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"txnode/memory"
 	"txnode/rdma"
@@ -44,10 +45,8 @@ func Attach(f rdma.Fabric, l *memory.Layout) (*Database, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
 	}
-	segs := make([]memory.Placement, len(l.Segments))
 	largest := uint32(chunk)
 	for i := range l.Segments {
-		segs[i] = l.Segments[i].Placement
 		if l.Segments[i].Kind == memory.KindBlocks {
 			largest = max(largest, l.Segments[i].Class.Size())
 		}
@@ -57,7 +56,16 @@ func Attach(f rdma.Fabric, l *memory.Layout) (*Database, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Database{f: f, l: l, t: t, c: t.Plain(), v: memory.NewView(l.Epoch, segs, keys)}, nil
+	return &Database{f: f, l: l, t: t, c: t.Plain(), v: viewOf(l, keys)}, nil
+}
+
+// viewOf is the map of a layout.
+func viewOf(l *memory.Layout, keys []rdma.Key) *memory.View {
+	segs := make([]memory.Placement, len(l.Segments))
+	for i := range l.Segments {
+		segs[i] = l.Segments[i].Placement
+	}
+	return memory.NewView(l.Epoch, segs, keys)
 }
 
 // toolThread is a number that no thread of the engine has.
@@ -98,6 +106,8 @@ type Options struct {
 	// Free is called for each block whose primary says that it is free and unlocked, with
 	// the version word; nil: never.
 	Free func(a memory.Addr, version uint64)
+	// Missing says of blades why their regions are not there: each is a finding.
+	Missing map[rdma.BladeID]string
 	// Alive tells which coordinators are alive: their locks are in order. nil: none.
 	Alive func(coordinator uint32) bool
 	// Repair writes the replicas that others prove to be wrong:
@@ -108,7 +118,7 @@ type Options struct {
 	//   - so are words of indexes and extents, if the word of the primary is sound,
 	//     and the other way round if only that of a backup is.
 	//
-	// Nothing is written if a blade is strange (Summary.Strange), but for headers. The
+	// Nothing is written if a blade is strange or missing (Summary), but for headers. The
 	// fabric must be writable and nobody else may use the database.
 	Repair bool
 }
@@ -133,8 +143,8 @@ func (d *Database) Check(ctx context.Context, o Options) (Summary, error) {
 		if w.err != nil {
 			return w.sum, w.err
 		}
-		if len(w.sum.Strange) > 0 {
-			break
+		if s.name == "regions" && len(w.sum.Strange)+len(w.sum.Missing) > 0 {
+			w.setAside(append(slices.Clone(w.sum.Strange), w.sum.Missing...))
 		}
 	}
 	return w.sum, nil

@@ -36,6 +36,9 @@ type Host struct {
 	lock   *dirLock // nil: anonymous
 	// Replaced are the blades whose regions were given up: see Options.ReplaceLost.
 	Replaced []rdma.BladeID
+	// LeftOut are the blades in use whose regions are not there, and why: see
+	// Options.LeaveOut.
+	LeftOut map[rdma.BladeID]error
 }
 
 // Connect locks the directory of the options, opens or creates the catalog, and
@@ -63,7 +66,7 @@ func (h *Host) connect(o Options) error {
 		}
 	}
 	h.Options = o.withGeometry(l)
-	blades, err := o.blades(l, &h.Options)
+	blades, err := h.blades(&o, l)
 	if err != nil {
 		return err
 	}
@@ -198,7 +201,8 @@ func (h *Host) Close() error {
 
 // blades describes the regions, and compares the files with what the catalog
 // says of them before anything is mapped or made longer.
-func (o *Options) blades(l *memory.Layout, mo *memory.Options) ([]inproc.BladeOptions, error) {
+func (h *Host) blades(o *Options, l *memory.Layout) ([]inproc.BladeOptions, error) {
+	mo := &h.Options
 	if l != nil && len(l.Blades) != o.Blades {
 		return nil, fmt.Errorf("%w: the database in %s has %d blades, not %d", memory.ErrGeometry, o.Dir, len(l.Blades), o.Blades)
 	}
@@ -213,14 +217,42 @@ func (o *Options) blades(l *memory.Layout, mo *memory.Options) ([]inproc.BladeOp
 				stored = l.Blades[i].Size
 			}
 			var err error
-			if b.Size, err = o.fileSize(b.Path, l != nil, stored, l != nil && l.Blades[i].State == memory.BladeDown); err != nil {
+			down := l != nil && l.Blades[i].State == memory.BladeDown
+			b.Size, err = o.fileSize(b.Path, l != nil, stored, down)
+			if err == nil && o.LeaveOut {
+				err = openable(b.Path)
+			}
+			switch {
+			case err != nil && !o.LeaveOut:
 				return nil, err
+			case err != nil:
+				b = inproc.BladeOptions{Size: stored}
+				if down {
+					break
+				}
+				if h.LeftOut == nil {
+					h.LeftOut = map[rdma.BladeID]error{}
+				}
+				h.LeftOut[rdma.BladeID(i)] = err
 			}
 		}
 		fill(&b.Size, DefaultBladeSize)
 		out = append(out, b)
 	}
 	return out, nil
+}
+
+// openable says why a file cannot be opened for reading, or is none.
+func openable(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("embedded: %w", err)
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return fmt.Errorf("embedded: %s is no file: %w", path, errors.Join(err, memory.ErrForeign))
+	}
+	return nil
 }
 
 // fileSize is how large the region in a file will be, 0: default. A file that is

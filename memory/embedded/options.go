@@ -49,6 +49,10 @@ type Options struct {
 	// Without it such a database is refused, since a file may come back: with its disk, or
 	// from a copy. One region at least must be there.
 	ReplaceLost bool
+	// LeaveOut, of a ReadOnly one, leaves out the regions whose files are missing, too
+	// short, or cannot be opened, instead of refusing the database: their blades are blank
+	// memory, and Host.LeftOut says why. It is for who checks what is left.
+	LeaveOut bool
 	// HugePages takes anonymous memory from the explicit huge pages that the
 	// system has reserved. Transparent ones are used anyway.
 	HugePages bool
@@ -78,6 +82,9 @@ func (o Options) Validate() error {
 	}
 	if o.HugePages && o.Dir != "" {
 		bad("HugePages are for anonymous memory, and Dir is %q", o.Dir)
+	}
+	if o.LeaveOut && !o.ReadOnly {
+		bad("LeaveOut is for ReadOnly: what is left out cannot be written")
 	}
 	if o.ReadOnly && o.Dir == "" {
 		bad("ReadOnly needs a Dir")

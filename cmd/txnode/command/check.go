@@ -78,8 +78,9 @@ anything was found that has not been repaired.
 --repair writes a replica again if another one proves what it should hold: a
 damaged record from a backup, a backup from its primary, words of an index.
 What a recovery may need (locks, unfinished splits, logs) and what no copy
-proves is left as it is. Nothing is checked, or repaired, behind the headers of the
-blades if the file of one is blank, another database's, or of another format. Findings can be looked at with txnode inspect.
+proves is left as it is. If the file of a blade is missing, cut off, blank, another
+database's, or of another format, that is a finding, the rest is checked without it, and
+nothing is repaired. Findings can be looked at with txnode inspect.
 
 --replace-lost gives up region files that are missing or blank: they begin anew, with
 copies of what the other blades have. It is not a part of --repair because a file may be
@@ -154,15 +155,20 @@ func runCheck(ctx context.Context, w *World, o *checkOptions, dir string) error 
 			return err
 		}
 	}
-	db, err := attachOffline(dir, o.Repair)
+	db, err := attachTo(dir, o.Repair, true)
 	if err != nil {
 		return err
+	}
+	missing := map[rdma.BladeID]string{}
+	for b, why := range db.host.LeftOut {
+		missing[b] = why.Error()
 	}
 	out := &findingWriter{w: w, o: o}
 	bar := newCheckProgress(w)
 	printed := 0
 	sum, err := db.Check(ctx, verify.Options{
-		Repair:   o.Repair,
+		Repair:   o.Repair && len(missing) == 0,
+		Missing:  missing,
 		Progress: bar.callback(),
 		Report: func(f verify.Finding) error {
 			if printed++; o.Limit > 0 && printed > o.Limit {
@@ -270,13 +276,22 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 	if interrupted {
 		verb = "interrupted; until then, checked"
 	}
-	if len(s.Strange) > 0 {
-		// Their numbers are those of the files.
-		fmt.Fprintf(t, "%s %s: only the headers, since what is in %s is not this database, or not of a format that this program reads\n", verb, dir, bladeFiles(s.Strange))
-		fmt.Fprintf(t, "findings: %d\n", s.Findings)
-		return t.Flush()
+	where, aside := dir, false
+	for _, x := range []struct {
+		blades []rdma.BladeID
+		why    string
+	}{
+		{s.Missing, "not there, or not whole"},
+		{s.Strange, "not this database, or not of a format that this program reads"},
+	} {
+		if len(x.blades) > 0 { // their numbers are those of the files
+			where, aside = fmt.Sprintf("%s without %s (%s)", where, bladeFiles(x.blades), x.why), true
+		}
 	}
-	fmt.Fprintf(t, "%s %s: %s, %s, %d MiB read\n", verb, dir, count(s.Blades, "blade"), count(s.Segments, "segment"), s.Bytes>>20)
+	if aside && p.o.Repair {
+		where += ", and repaired nothing"
+	}
+	fmt.Fprintf(t, "%s %s: %s, %s, %d MiB read\n", verb, where, count(s.Blades, "blade"), count(s.Segments, "segment"), s.Bytes>>20)
 	if len(s.Tables) > 0 {
 		fmt.Fprintf(t, "  table\trecords\ttombstones\tbytes\tsub-tables\t\n")
 		for _, x := range s.Tables {
@@ -299,7 +314,7 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 			separator = ","
 		}
 	}
-	if p.o.Repair {
+	if p.o.Repair && !aside {
 		fmt.Fprintf(t, "; repaired: %d", s.Repaired)
 	}
 	fmt.Fprintln(t)

@@ -178,7 +178,8 @@ func TestCheckTellsWhatStandsInTheWay(t *testing.T) {
 		t.Errorf("a directory without a database has got %v", left)
 	}
 
-	// Files that are garbage, cut off or gone: one line.
+	// Files that are garbage, cut off or gone: one line. A check goes on without a blade
+	// (TestCheckMissingRegion).
 	for name, spoil := range map[string]func(string) error{
 		"garbage catalog": func(d string) error {
 			return os.WriteFile(filepath.Join(d, "catalog.db"), []byte(strings.Repeat("garbage ", 10000)), 0o644)
@@ -194,7 +195,11 @@ func TestCheckTellsWhatStandsInTheWay(t *testing.T) {
 		if err := spoil(spoiled); err != nil {
 			t.Fatal(err)
 		}
-		for _, args := range [][]string{{"check", spoiled}, {"check", spoiled, "--repair"}, {"inspect", "segment", spoiled, "1"}} {
+		all := [][]string{{"inspect", "segment", spoiled, "1"}}
+		if strings.HasSuffix(name, "catalog") {
+			all = append(all, []string{"check", spoiled}, []string{"check", spoiled, "--repair"})
+		}
+		for _, args := range all {
 			if code, out, stderr := b.run(args...); code != command.ExitFailure || out != "" || strings.Count(stderr, "\n") != 1 || strings.Contains(stderr, "internal error") {
 				t.Errorf("%s: %v: exit code %d, %q, %q", name, args, code, stderr, out)
 			}
@@ -261,7 +266,8 @@ func TestCheckStrangeBlade(t *testing.T) {
 	}
 	code, out, stderr := b.run("check", "$DIR/data", "--repair")
 	if code != command.ExitVerification || stderr != "txnode: verification failed: $DIR/data: 2 findings\n" ||
-		!strings.Contains(out, "only the headers, since what is in blade-001.region is not this database") {
+		!strings.Contains(out, "checked $DIR/data without blade-001.region (not this database, or not of a format that this program reads), and repaired nothing") ||
+		!strings.Contains(out, "blocks: 3 live") {
 		t.Errorf("exit code %d, stderr %q\n%s", code, stderr, out)
 	}
 	if after, err := os.ReadFile(other); err != nil || !bytes.Equal(before, after) {
@@ -279,7 +285,7 @@ func TestCheckRebuilds(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, out, stderr := b.run("check", "$DIR/data", "--repair")
-	if code == 0 || !strings.Contains(stderr, "blade-001.region") || !strings.Contains(stderr, "--replace-lost") {
+	if code != command.ExitVerification || !strings.Contains(out, "blade-001.region") || !strings.Contains(out, "--replace-lost") {
 		t.Errorf("without its file: exit code %d, %s%s", code, stderr, out)
 	}
 	if _, err := os.Stat(path); err == nil {
@@ -304,4 +310,83 @@ func TestCheckRebuilds(t *testing.T) {
 	if code, out, stderr = b.run("check", "$DIR/data", "--replace-lost"); code == 0 || !strings.Contains(stderr, "no blade would be left") {
 		t.Errorf("without any file: exit code %d, %s%s", code, stderr, out)
 	}
+}
+
+// TestCheckMissingRegion: a region is not there, or not whole. That is a finding like any
+// other, and the rest is checked with what the other blade has.
+func TestCheckMissingRegion(t *testing.T) {
+	for name, damage := range map[string]func(path string) error{
+		"missing": os.Remove,
+		"cut off": func(path string) error { return os.Truncate(path, 1<<20) },
+		"no file": func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			makeDatabase(t, b)
+			_, blade, off := whereIs(t, b, "1")
+			file := func(blade int) string { return filepath.Join(b.dir, "data", fmt.Sprintf("blade-%03d.region", blade)) }
+			if err := damage(file(1 - blade)); err != nil {
+				t.Fatal(err)
+			}
+			code, out, stderr := b.run("check", "$DIR/data")
+			gone := fmt.Sprintf("blade-%03d.region", 1-blade)
+			if code != command.ExitVerification || stderr != "txnode: verification failed: $DIR/data: 1 finding\n" ||
+				!strings.HasPrefix(out, fmt.Sprintf("region at blade %d +0x0: ", 1-blade)) || !strings.Contains(out, gone) ||
+				!strings.Contains(out, "checked $DIR/data without "+gone+" (not there, or not whole): 2 blades") || !strings.Contains(out, "blocks: 3 live") {
+				t.Errorf("exit code %d, %s%s", code, stderr, out)
+			}
+			f, err := os.OpenFile(file(blade), os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err = f.WriteAt([]byte{0x55}, off+23); err != nil { // of the checksum
+				t.Fatal(err)
+			}
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+			before, err := os.ReadFile(file(blade))
+			if err != nil {
+				t.Fatal(err)
+			}
+			code, out, _ = b.run("check", "$DIR/data", "--repair", "-o", "json")
+			var kinds []string
+			for _, line := range strings.Split(strings.TrimSpace(out), "\n") {
+				var x struct {
+					Kind    string
+					Blade   int
+					Summary struct {
+						Missing []int `json:"missing_blades"`
+					}
+				}
+				if err := json.Unmarshal([]byte(line), &x); err != nil {
+					t.Fatal(err)
+				}
+				kinds = append(kinds, fmt.Sprint(x.Kind, " ", x.Blade, x.Summary.Missing))
+			}
+			want := fmt.Sprintf("[region %d [] record %d []  0 [%d]]", 1-blade, blade, 1-blade)
+			if got := fmt.Sprint(kinds); code != command.ExitVerification || got != want {
+				t.Errorf("exit code %d, %s instead of %s", code, got, want)
+			}
+			if after, err := os.ReadFile(file(blade)); err != nil || !bytes.Equal(before, after) {
+				t.Errorf("the other blade was changed: %v", err)
+			}
+			if _, _, stderr := b.run("inspect", "region", "$DIR/data", "0"); !strings.Contains(stderr, gone) { // which needs all of them
+				t.Errorf("inspect says %q", stderr)
+			}
+		})
+	}
+	t.Run("all", func(t *testing.T) {
+		b := newBed(t)
+		makeDatabase(t, b)
+		for i := range 2 {
+			if err := os.Remove(filepath.Join(b.dir, "data", fmt.Sprintf("blade-%03d.region", i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		code, out, _ := b.run("check", "$DIR/data")
+		if code != command.ExitVerification || !strings.Contains(out, "no copy of the segment is left") || !strings.Contains(out, "without blade-000.region and blade-001.region") {
+			t.Errorf("exit code %d, %s", code, out)
+		}
+	})
 }

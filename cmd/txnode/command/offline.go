@@ -21,14 +21,20 @@ type offline struct {
 // attachOffline attaches to the database in a directory: shared with other readers
 // or, to write, exclusively. Its catalog must be intact, and its files be there.
 func attachOffline(dir string, write bool) (*offline, error) {
+	return attachTo(dir, write, false)
+}
+
+// attachTo is attachOffline. With leaveOut, regions whose files are not there are blank, and
+// host.LeftOut says which; then it attaches to read alone.
+func attachTo(dir string, write, leaveOut bool) (*offline, error) {
 	// A directory without a database stays as it is.
 	if _, err := os.Stat(filepath.Join(dir, "catalog.db")); errors.Is(err, fs.ErrNotExist) {
 		return nil, failf("no database in %s: there is no catalog.db", dir)
 	} else if err != nil {
 		return nil, err
 	}
-	h, err := embedded.Connect(embedded.Options{Dir: dir, ReadOnly: true})
-	if err == nil && write { // it is a database; nothing is created below
+	h, err := embedded.Connect(embedded.Options{Dir: dir, ReadOnly: true, LeaveOut: leaveOut})
+	if err == nil && write && len(h.LeftOut) == 0 { // it is a database; nothing is created below
 		if err = h.Close(); err == nil {
 			h, err = embedded.Connect(embedded.Options{Dir: dir})
 		}
