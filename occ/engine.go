@@ -138,6 +138,7 @@ type Session struct {
 	masks    uint32 // arena: compare mask, swap mask of the lock verb; then a scratch word
 	spare    uint32 // arena: see openSpare
 	plain    bool   // see Tx.probeLines
+	lines    int    // of the items of a transaction, the requests of how many may be built when they are staged
 	straight bool   // images of one line may be committed by Tx.commitLines
 	far      bool   // blocks are loaded before they are asked for
 	broken   error
@@ -177,7 +178,9 @@ func (s *Session) init() (err error) {
 		return err
 	}
 	s.spareHeld = true
-	s.plain = s.caps.MaskedCAS && !s.eng.opts.ReadBackups
+	if s.plain = s.caps.MaskedCAS && !s.eng.opts.ReadBackups; s.plain {
+		s.lines = linearItems
+	}
 	s.straight = s.caps.OrderedLine && s.eng.opts.Flush != FlushDurable && !mutant.AcknowledgeBeforeLog && !mutant.UnlockBeforeBackups
 	s.gauge()
 	t.PutWord(s.masks, record.HeldBit)

@@ -61,6 +61,7 @@ func (tx *Tx) Execute() error {
 		unlocked += k
 	}
 	tx.fetched = len(tx.items)
+	tx.lines = min(tx.s.lines, int(tx.end-tx.next)/record.LineSize)
 	if tx.inserts > 0 {
 		tx.inserts = 0
 		if err := tx.placeholders(first); err != nil {

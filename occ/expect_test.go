@@ -1,13 +1,11 @@
 package occ_test
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 
-	"txnode/memory"
 	"txnode/occ"
 	"txnode/rdma"
 )
@@ -58,16 +56,5 @@ func TestExpect(t *testing.T) {
 	}
 	told, counts := run(true)
 	untold, want := run(false)
-	for k := range told {
-		if !bytes.Equal(told[k], untold[k]) {
-			at := 0
-			for told[k][at] == untold[k][at] {
-				at++
-			}
-			t.Errorf("blade %d differs at %#x, first", k, at+memory.HeaderArea)
-		}
-	}
-	if counts != want {
-		t.Errorf("verbs by phase %+v\nwithout expecting anything %+v", counts, want)
-	}
+	alike(t, told, untold, counts, want)
 }

@@ -20,7 +20,7 @@ func (s *Session) LogAreas() []memory.LogArea { return s.ring.areas }
 func (tx *Tx) Built() int { return tx.built }
 
 // Roundabout keeps the session's transactions from the straight path.
-func (s *Session) Roundabout() { s.plain, s.straight = false, false }
+func (s *Session) Roundabout() { s.plain, s.straight, s.lines = false, false, 0 }
 
 // Far makes transactions load blocks before they are asked for, however few there are.
 func (e *Engine) Far() { e.farRuns = 0 }

@@ -37,7 +37,7 @@ const gaugeEvery = 64
 // the batch is used for others, or an item is to be locked after all.
 func (tx *Tx) unbuild() {
 	if tx.built > 0 {
-		tx.built = -1
+		tx.built, tx.lines = -1, 0
 	}
 }
 

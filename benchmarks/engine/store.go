@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"txnode/benchmarks/workload"
 	"txnode/history"
@@ -175,6 +176,7 @@ type transaction struct {
 	t      *txn.Tx
 	tables []*txn.RawTable
 	key    [8]byte
+	rows   []txn.Row // of the last Fetch; their keys have room for 8 bytes
 }
 
 func (t *transaction) k(key uint64) []byte {
@@ -206,6 +208,39 @@ func (t *transaction) Put(table int, key uint64, value []byte) error {
 	return nil
 }
 
+// Fetch implements workload.Tx.
+func (t *transaction) Fetch(rows []workload.Row) error {
+	for len(t.rows) < len(rows) {
+		t.rows = append(t.rows, txn.Row{Key: make([]byte, 8)})
+	}
+	own := t.rows[:len(rows)]
+	for i := range own {
+		x, r := &own[i], &rows[i]
+		x.Table, x.Mode = t.tables[r.Table], modes[r.Mode]
+		binary.LittleEndian.PutUint64(x.Key, r.Key)
+	}
+	if err := t.t.Fetch(own); err != nil {
+		return translate(err)
+	}
+	for i := range own {
+		rows[i].Value, rows[i].Ref = own[i].Value, i
+	}
+	return nil
+}
+
+// Set implements workload.Tx.
+func (t *transaction) Set(r *workload.Row, value []byte) error {
+	if uint(r.Ref) < uint(len(t.rows)) {
+		if x := &t.rows[r.Ref]; x.Table == t.tables[r.Table] && binary.LittleEndian.Uint64(x.Key) == r.Key {
+			if err := x.Put(t.t, value); err != nil {
+				return translate(err)
+			}
+			return nil
+		}
+	}
+	return t.Put(r.Table, r.Key, value)
+}
+
 func (t *transaction) Insert(table int, key uint64, value []byte) error {
 	return translate(t.tables[table].Insert(t.t, t.k(key), value))
 }
@@ -226,9 +261,16 @@ func translate(err error) error {
 	return err
 }
 
+// plainError is the type of what errors.New returns, which wraps nothing. Workloads roll
+// back with such errors, and often.
+var plainError = reflect.TypeOf(errors.New(""))
+
 // ended translates the error of a whole transaction.
 func ended(err error) error {
-	if err != nil && errors.Is(err, txn.ErrOutcomeUnknown) {
+	if err == nil || err != txn.ErrOutcomeUnknown && reflect.TypeOf(err) == plainError {
+		return err
+	}
+	if errors.Is(err, txn.ErrOutcomeUnknown) {
 		return fmt.Errorf("%w: %w", workload.ErrUncertain, err)
 	}
 	return err

@@ -119,6 +119,12 @@ func (w *buntWorker) Put(table int, key uint64, value []byte) error {
 	return err
 }
 
+// Fetch implements workload.Tx.
+func (w *buntWorker) Fetch(rows []workload.Row) error { return workload.FetchEach(w, rows) }
+
+// Set implements workload.Tx.
+func (w *buntWorker) Set(r *workload.Row, value []byte) error { return w.Put(r.Table, r.Key, value) }
+
 // Insert implements workload.Tx.
 func (w *buntWorker) Insert(table int, key uint64, value []byte) error {
 	switch _, err := w.get(table, key); {

@@ -3,6 +3,7 @@ package main
 import (
 	"time"
 
+	"txnode/benchmarks/smallbank"
 	"txnode/benchmarks/workload"
 	"txnode/log"
 	"txnode/memory/record"
@@ -119,58 +120,79 @@ func (v *verbs) loop(n int) float64 {
 	return float64(time.Since(start)) / float64(n)
 }
 
-// shapes are the written and only read records of SmallBank's transactions, and
-// their share in percent: FORD's mix.
-var shapes = [...]struct{ n, r, mix int }{
-	{3, 0, 15}, {0, 2, 15}, {1, 0, 15}, {2, 0, 25}, {1, 0, 15}, {1, 1, 15},
+// shape is what the default policy posts for a type of transaction: its records, those
+// that are written first.
+type shape struct {
+	uses    []smallbank.Use
+	written int
 }
 
-// smallbank posts what the default policy posts for SmallBank: nanoseconds of a
-// transaction. Nothing is encoded, verified or looked up.
-func (v *verbs) smallbank(n int, seed uint64) float64 {
-	const accounts, hot = 100_000, 4_000
-	c, b, bg := v.t.Plain(), &v.b, &v.bg
-	r := workload.NewRand(seed, 7)
-	var where [4]uint64
-	start := time.Now()
-	for range n {
-		x, s := r.Intn(100), 0
-		for x >= shapes[s].mix {
-			x -= shapes[s].mix
-			s++
-		}
-		written, read := shapes[s].n, shapes[s].r
-		limit := accounts
-		if r.Intn(10) < 9 {
-			limit = hot
-		}
-		for i := range written + read {
-			where[i] = uint64(r.Intn(2)*accounts+r.Intn(limit))*64 + 1<<20
-		}
-		id := uint64(1)<<40 | seed<<20
-		at := func(i, copyNo int) rdma.RemoteAddr {
-			return rdma.RemoteAddr{Blade: rdma.BladeID((int(where[i]>>6) + copyNo) & 1), Off: where[i]}
-		}
-		b.Reset()
-		for i := range written + read {
-			if i < written {
-				g := at(i, 0)
-				g.Off += record.GuardOff
-				b.MaskedCAS(g, 0, id|1, v.masks)
+func shapes() (s [smallbank.NumTypes]shape) {
+	for typ := range s {
+		for _, mode := range []workload.Mode{workload.Update, workload.Read} {
+			for _, u := range smallbank.Uses(typ) {
+				if u.Mode == mode {
+					s[typ].uses = append(s[typ].uses, u)
+				}
 			}
-			b.Read(at(i, 0), v.local+uint32(64*i), 64)
+			if mode == workload.Update {
+				s[typ].written = len(s[typ].uses)
+			}
+		}
+	}
+	return s
+}
+
+// smallbank posts what the default policy posts for the transactions drawn, of which
+// those rolled back release their locks and do no more. It returns nanoseconds and verbs
+// of a transaction. Nothing is encoded, verified or looked up. The records lie as the
+// engine lays them: those of a customer on neighbouring lines, 64 lines of one segment
+// at a time.
+func (v *verbs) smallbank(draws smallbank.Draws, rolledBack []bool) (ns, verbs float64) {
+	const run, first = 64, 1 << 20 / 64
+	c, b, bg := v.t.Plain(), &v.b, &v.bg
+	shapes := shapes()
+	var records [4]rdma.RemoteAddr // the primaries
+	before := v.t.Counters()
+	start := time.Now()
+	for n, gone := range rolledBack {
+		t := draws.Next()
+		s := &shapes[t.Type]
+		written, id := s.written, 1<<40|2*uint64(n)
+		b.Reset()
+		for i, u := range s.uses {
+			line := 2*t.Customer(u) + uint64(u.Table) + first
+			a := rdma.RemoteAddr{Blade: rdma.BladeID(line / run & 1), Off: 64 * line}
+			records[i&3] = a
+			if i < written {
+				b.LockRead(a, record.GuardOff, 0, id|record.HeldBit, v.masks, v.local+uint32(64*i), 64)
+			} else {
+				b.Read(a, v.local+uint32(64*i), 64)
+			}
 		}
 		v.must(c.Do(b))
-		if written+read > 1 && read > 0 {
+		if n := len(s.uses); n > 1 && n > written {
 			b.Reset()
-			for i := written; i < written+read; i++ {
-				g := at(i, 0)
-				g.Off += record.GuardOff
-				b.Read(g, v.local+uint32(8*i), 8)
+			for i := written; i < n; i++ {
+				a := records[i&3]
+				a.Off += record.GuardOff
+				b.Read(a, v.local+uint32(8*i), 8)
 			}
 			v.must(c.Do(b))
 		}
 		if written == 0 {
+			continue
+		}
+		bg.Reset()
+		if gone {
+			for i := range written {
+				at := v.local + uint32(64*i+record.GuardOff)
+				v.t.PutWord(at, id)
+				a := records[i&3]
+				a.Off += record.GuardOff
+				bg.Write(a, at, 8)
+			}
+			c.Post(bg)
 			continue
 		}
 		size := uint32(log.HeaderSize + written*(log.EntryHeaderSize+64))
@@ -178,17 +200,20 @@ func (v *verbs) smallbank(n int, seed uint64) float64 {
 		for k := range 2 {
 			b.Write(rdma.RemoteAddr{Blade: rdma.BladeID(k)}, v.local+4096, size)
 		}
-		bg.Reset()
 		for i := range written {
 			image := v.local + 4096 + uint32(log.HeaderSize+i*(log.EntryHeaderSize+64)+log.EntryHeaderSize)
 			v.t.PutWord(image+record.GuardOff, id)
-			b.Write(at(i, 1), image, 64)
-			bg.Write(at(i, 0), image, 64)
+			a := records[i&3]
+			bg.Write(a, image, 64)
+			a.Blade ^= 1
+			b.Write(a, image, 64)
 		}
 		v.must(c.Do(b))
 		c.Post(bg)
 	}
-	return float64(time.Since(start)) / float64(n)
+	ns = float64(time.Since(start)) / float64(len(rolledBack))
+	after := v.t.Counters()
+	return ns, float64(after.Total()-before.Total()) / float64(len(rolledBack))
 }
 
 func (v *verbs) must(err error) {

@@ -158,6 +158,39 @@ func (w *worker) Put(table int, key uint64, value []byte) error {
 	return w.put(e, value)
 }
 
+// Fetch implements workload.Tx.
+func (w *worker) Fetch(rows []workload.Row) error {
+	at := len(w.entries)
+	for i := range rows {
+		w.Stage(rows[i].Table, rows[i].Key, rows[i].Mode)
+	}
+	if w.locked < len(w.entries) && !w.lockStaged() {
+		w.doomed = true
+		return errConflict
+	}
+	for i := range rows {
+		r, e := &rows[i], &w.entries[at+i]
+		if e.twin {
+			e = w.search(e.table, e.key)
+		}
+		if !e.read {
+			e.old, e.read = w.s.shards[e.lock].records[e.key], true
+		}
+		r.Value, r.Ref = e.value(), at+i
+	}
+	return nil
+}
+
+// Set implements workload.Tx.
+func (w *worker) Set(r *workload.Row, value []byte) error {
+	if uint(r.Ref) < uint(w.locked) {
+		if e := &w.entries[r.Ref]; e.key == r.Key && e.table == int32(r.Table) && !e.twin {
+			return w.put(e, value)
+		}
+	}
+	return w.Put(r.Table, r.Key, value)
+}
+
 // Insert implements workload.Tx.
 func (w *worker) Insert(table int, key uint64, value []byte) error {
 	e, err := w.entry(table, key)

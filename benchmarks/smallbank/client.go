@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"math/bits"
 
 	"txnode/benchmarks/workload"
 )
@@ -37,27 +36,23 @@ type client struct {
 	worker workload.Worker
 	driver *Driver // read only
 	ledger *ledger
-	rng    workload.Rand
+	draws  Draws
 	run    [NumTypes]func(workload.Tx) error
 
-	drawn
+	typ      int // of what is run next
+	a, b     uint64
 	expecter workload.Expecter // nil: the worker is none
-	next     drawn             // what comes after drawn, if it is known
+	next     Transaction       // what comes after that, if it is known
 	known    bool
 
-	flow  flow   // of the current attempt
-	total Money  // what Balance has found
+	flow  flow  // of the current attempt
+	total Money // what Balance has found
+	rows  [maxUses]workload.Row
 	value []byte // the record to put; the padding stays
 }
 
-// drawn is a transaction.
-type drawn struct {
-	typ  int
-	a, b uint64 // the customers; b of types that have two
-}
-
-func newClient(d *Driver, l *ledger, rng workload.Rand, w workload.Worker) *client {
-	c := &client{worker: w, driver: d, ledger: l, rng: rng, value: d.newRecord(0)}
+func newClient(d *Driver, l *ledger, draws Draws, w workload.Worker) *client {
+	c := &client{worker: w, driver: d, ledger: l, draws: draws, value: d.newRecord(0)}
 	c.expecter, _ = w.(workload.Expecter)
 	c.run = [NumTypes]func(workload.Tx) error{
 		Amalgamate:      c.amalgamate,
@@ -77,60 +72,32 @@ func (c *client) Next() int {
 	case c.expecter != nil && c.expecter.Expects():
 		c.expect()
 	case c.known:
-		c.drawn, c.known = c.next, false
+		c.take(c.next)
+		c.known = false
 	default:
-		c.Draw(c.driver.mix.Draw(&c.rng))
+		c.take(c.draws.Next())
 	}
 	return c.typ
 }
+
+// take makes t what is run next.
+func (c *client) take(t Transaction) { c.typ, c.a, c.b = t.Type, t.A, t.B }
 
 // expect draws what comes after the next transaction, which it draws, too, if nobody has
 // yet, and tells the worker about it.
 func (c *client) expect() {
 	if !c.known {
-		c.Draw(c.driver.mix.Draw(&c.rng))
-		c.next, c.known = c.drawn, true
+		c.next, c.known = c.draws.Next(), true
 	}
-	c.Draw(c.driver.mix.Draw(&c.rng))
-	c.next, c.drawn = c.drawn, c.next
-	n, w := &c.next, c.expecter
-	switch n.typ {
-	case Amalgamate:
-		w.Expect(Savings, n.a, workload.Update)
-		w.Expect(Checking, n.a, workload.Update)
-		w.Expect(Checking, n.b, workload.Update)
-	case Balance:
-		w.Expect(Savings, n.a, workload.Read)
-		w.Expect(Checking, n.a, workload.Read)
-	case DepositChecking:
-		w.Expect(Checking, n.a, workload.Update)
-	case SendPayment:
-		w.Expect(Checking, n.a, workload.Update)
-		w.Expect(Checking, n.b, workload.Update)
-	case TransactSaving:
-		w.Expect(Savings, n.a, workload.Update)
-	case WriteCheck:
-		w.Expect(Savings, n.a, workload.Read)
-		w.Expect(Checking, n.a, workload.Update)
+	c.take(c.next)
+	c.next = c.draws.Next()
+	for _, u := range uses[c.next.Type] {
+		c.expecter.Expect(u.Table, c.next.Customer(u), u.Mode)
 	}
 }
 
 // Draw implements workload.Client.
-func (c *client) Draw(typ int) {
-	c.typ = typ
-	n, hot := c.driver.options.Accounts, c.driver.options.HotAccounts
-	if c.rng.Chance(c.driver.hot) {
-		n = hot
-	}
-	a := uint64(c.rng.Intn(n))
-	// Uniform over the n-1 others, without drawing again.
-	b := uint64(c.rng.IntnIf(n-1, uint64(customers[typ]-1)))
-	_, below := bits.Sub64(b, a, 0)
-	c.a, c.b = a, b+1-below
-}
-
-// customers is how many customers a transaction has.
-var customers = [NumTypes]uint8{Amalgamate: 2, Balance: 1, DepositChecking: 1, SendPayment: 2, TransactSaving: 1, WriteCheck: 1}
+func (c *client) Draw(typ int) { c.take(c.draws.Of(typ)) }
 
 // Run implements workload.Client.
 func (c *client) Run(ctx context.Context) (workload.Outcome, error) {
@@ -145,7 +112,7 @@ func (c *client) Run(ctx context.Context) (workload.Outcome, error) {
 	case err == nil:
 		c.ledger.committed[c.flow]++
 		return workload.Committed, nil
-	case errors.Is(err, ErrInsufficientFunds):
+	case err == ErrInsufficientFunds || errors.Is(err, ErrInsufficientFunds):
 		return workload.RolledBack, nil
 	case errors.Is(err, workload.ErrUncertain):
 		c.ledger.uncertain[c.flow]++
@@ -154,38 +121,41 @@ func (c *client) Run(ctx context.Context) (workload.Outcome, error) {
 }
 
 func (c *client) amalgamate(tx workload.Tx) error {
-	tx.Stage(Savings, c.a, workload.Update)
-	tx.Stage(Checking, c.a, workload.Update)
-	tx.Stage(Checking, c.b, workload.Update)
-	savings, err := get(tx, Savings, c.a)
+	rows, err := c.fetch(tx)
 	if err != nil {
 		return err
 	}
-	checking, err := get(tx, Checking, c.a)
+	savings, err := balance(&rows[0])
 	if err != nil {
 		return err
 	}
-	target, err := get(tx, Checking, c.b)
+	checking, err := balance(&rows[1])
 	if err != nil {
 		return err
 	}
-	if err := c.put(tx, Savings, c.a, 0); err != nil {
+	target, err := balance(&rows[2])
+	if err != nil {
 		return err
 	}
-	if err := c.put(tx, Checking, c.a, 0); err != nil {
+	if err := c.set(tx, &rows[0], 0); err != nil {
 		return err
 	}
-	return c.put(tx, Checking, c.b, target+savings+checking)
+	if err := c.set(tx, &rows[1], 0); err != nil {
+		return err
+	}
+	return c.set(tx, &rows[2], target+savings+checking)
 }
 
 func (c *client) balance(tx workload.Tx) error {
-	tx.Stage(Savings, c.a, workload.Read)
-	tx.Stage(Checking, c.a, workload.Read)
-	savings, err := get(tx, Savings, c.a)
+	rows, err := c.fetch(tx)
 	if err != nil {
 		return err
 	}
-	checking, err := get(tx, Checking, c.a)
+	savings, err := balance(&rows[0])
+	if err != nil {
+		return err
+	}
+	checking, err := balance(&rows[1])
 	if err != nil {
 		return err
 	}
@@ -194,19 +164,24 @@ func (c *client) balance(tx workload.Tx) error {
 }
 
 func (c *client) depositChecking(tx workload.Tx) error {
-	tx.Stage(Checking, c.a, workload.Update)
-	checking, err := get(tx, Checking, c.a)
+	rows, err := c.fetch(tx)
+	if err != nil {
+		return err
+	}
+	checking, err := balance(&rows[0])
 	if err != nil {
 		return err
 	}
 	c.flow = deposited
-	return c.put(tx, Checking, c.a, checking+c.driver.amounts.deposit)
+	return c.set(tx, &rows[0], checking+c.driver.amounts.deposit)
 }
 
 func (c *client) sendPayment(tx workload.Tx) error {
-	tx.Stage(Checking, c.a, workload.Update)
-	tx.Stage(Checking, c.b, workload.Update)
-	source, err := get(tx, Checking, c.a)
+	rows, err := c.fetch(tx)
+	if err != nil {
+		return err
+	}
+	source, err := balance(&rows[0])
 	if err != nil {
 		return err
 	}
@@ -214,19 +189,22 @@ func (c *client) sendPayment(tx workload.Tx) error {
 	if source < amount {
 		return ErrInsufficientFunds
 	}
-	target, err := get(tx, Checking, c.b)
+	target, err := balance(&rows[1])
 	if err != nil {
 		return err
 	}
-	if err := c.put(tx, Checking, c.a, source-amount); err != nil {
+	if err := c.set(tx, &rows[0], source-amount); err != nil {
 		return err
 	}
-	return c.put(tx, Checking, c.b, target+amount)
+	return c.set(tx, &rows[1], target+amount)
 }
 
 func (c *client) transactSaving(tx workload.Tx) error {
-	tx.Stage(Savings, c.a, workload.Update)
-	savings, err := get(tx, Savings, c.a)
+	rows, err := c.fetch(tx)
+	if err != nil {
+		return err
+	}
+	savings, err := balance(&rows[0])
 	if err != nil {
 		return err
 	}
@@ -235,17 +213,19 @@ func (c *client) transactSaving(tx workload.Tx) error {
 		return ErrInsufficientFunds
 	}
 	c.flow = saved
-	return c.put(tx, Savings, c.a, savings)
+	return c.set(tx, &rows[0], savings)
 }
 
 func (c *client) writeCheck(tx workload.Tx) error {
-	tx.Stage(Savings, c.a, workload.Read)
-	tx.Stage(Checking, c.a, workload.Update)
-	savings, err := get(tx, Savings, c.a)
+	rows, err := c.fetch(tx)
 	if err != nil {
 		return err
 	}
-	checking, err := get(tx, Checking, c.a)
+	savings, err := balance(&rows[0])
+	if err != nil {
+		return err
+	}
+	checking, err := balance(&rows[1])
 	if err != nil {
 		return err
 	}
@@ -255,26 +235,42 @@ func (c *client) writeCheck(tx workload.Tx) error {
 		amount += c.driver.amounts.penalty
 		c.flow = overdrawn
 	}
-	return c.put(tx, Checking, c.a, checking-amount)
+	return c.set(tx, &rows[1], checking-amount)
 }
 
-// get reads a balance.
-func get(tx workload.Tx, table int, account uint64) (Money, error) {
-	v, err := tx.Get(table, account)
-	if err != nil {
-		if errors.Is(err, workload.ErrNotFound) {
-			return 0, &RecordError{Table: table, Account: account, Length: -1}
+// fetch gets what the transaction uses, in the order of Uses.
+func (c *client) fetch(tx workload.Tx) ([]workload.Row, error) {
+	uses := uses[c.typ]
+	rows := c.rows[:len(uses)]
+	for i := range rows {
+		r, u := &rows[i], &uses[i]
+		r.Table, r.Mode, r.Key = u.Table, u.Mode, c.a
+		if u.Second {
+			r.Key = c.b
 		}
-		return 0, err
 	}
-	if len(v) < balanceBytes {
-		return 0, &RecordError{Table: table, Account: account, Length: len(v)}
-	}
-	return Money(binary.LittleEndian.Uint64(v)), nil
+	return rows, tx.Fetch(rows)
 }
 
-// put writes a balance, and the padding.
-func (c *client) put(tx workload.Tx, table int, account uint64, m Money) error {
+// balance is what a row that was fetched holds.
+func balance(r *workload.Row) (Money, error) {
+	if len(r.Value) < balanceBytes {
+		return 0, misshapen(r)
+	}
+	return Money(binary.LittleEndian.Uint64(r.Value)), nil
+}
+
+// misshapen is the error of a row that is not there, or too short.
+func misshapen(r *workload.Row) error {
+	e := &RecordError{Table: r.Table, Account: r.Key, Length: len(r.Value)}
+	if r.Value == nil {
+		e.Length = -1
+	}
+	return e
+}
+
+// set writes a balance, and the padding.
+func (c *client) set(tx workload.Tx, r *workload.Row, m Money) error {
 	binary.LittleEndian.PutUint64(c.value, uint64(m))
-	return tx.Put(table, account, c.value)
+	return tx.Set(r, c.value)
 }

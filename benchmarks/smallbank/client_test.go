@@ -23,6 +23,8 @@ func (w *trivial) Counters() workload.Counters                                { 
 func (w *trivial) Stage(int, uint64, workload.Mode)                           {}
 func (w *trivial) Get(int, uint64) ([]byte, error)                            { return w.value[:], nil }
 func (w *trivial) Put(int, uint64, []byte) error                              { return nil }
+func (w *trivial) Fetch(rows []workload.Row) error                            { return workload.FetchEach(w, rows) }
+func (w *trivial) Set(r *workload.Row, v []byte) error                        { return w.Put(r.Table, r.Key, v) }
 func (w *trivial) Insert(int, uint64, []byte) error                           { return nil }
 func (w *trivial) Delete(int, uint64) error                                   { return nil }
 
@@ -158,7 +160,7 @@ func TestTransactions(t *testing.T) {
 			set := func(tx workload.Tx, table int, account uint64, text string) {
 				m, err := ParseMoney(text)
 				if err == nil {
-					err = c.put(tx, table, account, m)
+					err = c.set(tx, &workload.Row{Table: table, Key: account}, m)
 				}
 				if err != nil {
 					t.Error(err)
@@ -181,8 +183,11 @@ func TestTransactions(t *testing.T) {
 			return w.View(ctx, func(tx workload.Tx) error {
 				var got [4]Money
 				for i := range got {
-					got[i], err = get(tx, i%2, uint64(i/2))
-					if err != nil {
+					r := workload.Row{Table: i % 2, Key: uint64(i / 2)}
+					if r.Value, err = tx.Get(r.Table, r.Key); err != nil {
+						return err
+					}
+					if got[i], err = balance(&r); err != nil {
 						return err
 					}
 				}
@@ -274,6 +279,28 @@ func TestSequencesDependOnSeedAndClient(t *testing.T) {
 	}
 }
 
+// TestDrawsAreThoseOfClients: who replays a client's draws gets its transactions, and the
+// records that they use.
+func TestDrawsAreThoseOfClients(t *testing.T) {
+	d, w := newDriver(t, nil), &clairvoyant{off: true}
+	c, draws := d.NewClient(2, 5, w).(*client), d.NewDraws(2, 5)
+	for i := range 300 {
+		c.Next()
+		w.staged = nil
+		if _, err := c.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		drawn := draws.Next()
+		var used []string
+		for _, u := range Uses(drawn.Type) {
+			used = append(used, fmt.Sprint(u.Table, drawn.Customer(u), u.Mode))
+		}
+		if drawn.Type != c.typ || !slices.Equal(used, w.staged) {
+			t.Fatalf("draw %d is of type %d and uses %v; the client runs type %d with %v", i, drawn.Type, used, c.typ, w.staged)
+		}
+	}
+}
+
 // clairvoyant is a worker that expects keys, and collects them.
 type clairvoyant struct {
 	trivial
@@ -290,6 +317,7 @@ func (w *clairvoyant) Expect(table int, key uint64, m workload.Mode) {
 func (w *clairvoyant) Stage(table int, key uint64, m workload.Mode) {
 	w.staged = append(w.staged, fmt.Sprint(table, key, m))
 }
+func (w *clairvoyant) Fetch(rows []workload.Row) error                            { return workload.FetchEach(w, rows) }
 func (w *clairvoyant) Update(_ context.Context, fn func(workload.Tx) error) error { return fn(w) }
 func (w *clairvoyant) View(_ context.Context, fn func(workload.Tx) error) error   { return fn(w) }
 
@@ -303,8 +331,8 @@ func TestExpect(t *testing.T) {
 	for i := range 300 {
 		w.off = i < 3 || i >= 200 && i < 210 // the tables grow; and as if they had shrunk
 		w.told = nil
-		if typ := c.Next(); typ != plain.Next() || c.drawn != plain.drawn {
-			t.Fatalf("transaction %d is %+v, another worker gets %+v", i, c.drawn, plain.drawn)
+		if typ := c.Next(); typ != plain.Next() || c.a != plain.a || c.b != plain.b {
+			t.Fatalf("transaction %d is %v %d %d, another worker gets %v %d %d", i, c.typ, c.a, c.b, plain.typ, plain.a, plain.b)
 		}
 		w.staged = nil
 		if _, err := c.Run(t.Context()); err != nil {

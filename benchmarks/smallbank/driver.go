@@ -59,7 +59,7 @@ func (d *Driver) NewClient(id int, seed uint64, w workload.Worker) workload.Clie
 	d.mu.Lock()
 	d.ledgers = append(d.ledgers, l)
 	d.mu.Unlock()
-	return newClient(d, l, workload.NewRand(seed, uint64(id)), w)
+	return newClient(d, l, d.NewDraws(id, seed), w)
 }
 
 // A transaction loads or reads at most batchAccounts accounts, of batchBytes of records:

@@ -262,6 +262,12 @@ func (w *worker) Put(table int, key uint64, value []byte) error {
 	return nil
 }
 
+// Fetch implements workload.Tx.
+func (w *worker) Fetch(rows []workload.Row) error { return workload.FetchEach(w, rows) }
+
+// Set implements workload.Tx.
+func (w *worker) Set(r *workload.Row, value []byte) error { return w.Put(r.Table, r.Key, value) }
+
 // Insert implements workload.Tx.
 func (w *worker) Insert(table int, key uint64, value []byte) error {
 	if w.value(place{table, key}) != nil {

@@ -139,6 +139,12 @@ func (t *interceptedTx) Put(table int, key uint64, value []byte) error {
 	return t.tx.Put(table, key, value)
 }
 
+// Fetch implements workload.Tx.
+func (t *interceptedTx) Fetch(rows []workload.Row) error { return workload.FetchEach(t, rows) }
+
+// Set implements workload.Tx.
+func (t *interceptedTx) Set(r *workload.Row, value []byte) error { return t.Put(r.Table, r.Key, value) }
+
 // Insert implements workload.Tx.
 func (t *interceptedTx) Insert(table int, key uint64, value []byte) error {
 	if v := t.watch(Op{Kind: Insert, Table: table, Key: key, Value: value}); v.Drop || v.Err != nil {

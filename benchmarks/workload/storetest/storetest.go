@@ -25,6 +25,7 @@ var checks = []struct {
 	{"Tables", checkTables},
 	{"Operations", checkOperations},
 	{"OwnWrites", checkOwnWrites},
+	{"Fetch", checkFetch},
 	{"Rollback", checkRollback},
 	{"Copies", checkCopies},
 	{"ManyKeys", checkManyKeys},

@@ -173,6 +173,10 @@ func (t splitTx) Put(table int, key uint64, value []byte) error {
 	return t.do(func(tx workload.Tx) error { return tx.Put(table, key, value) })
 }
 
+func (t splitTx) Fetch(rows []workload.Row) error { return workload.FetchEach(t, rows) }
+
+func (t splitTx) Set(r *workload.Row, value []byte) error { return t.Put(r.Table, r.Key, value) }
+
 func (t splitTx) Insert(table int, key uint64, value []byte) error {
 	return t.do(func(tx workload.Tx) error { return tx.Insert(table, key, value) })
 }

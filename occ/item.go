@@ -1,0 +1,128 @@
+package occ
+
+import (
+	"encoding/binary"
+	"unsafe"
+
+	"txnode/index"
+	"txnode/memory"
+	"txnode/memory/record"
+)
+
+// step is how far the fetching of an item has come.
+type step uint8
+
+const (
+	stepNew     step = iota
+	stepProbe        // read, and lock if wanted, the block at addr
+	stepSearch       // read the index
+	stepMany         // read all candidates
+	stepConfirm      // no candidate matches: is the index still the same?
+	stepLock         // lock the block that was read, if it has not changed
+	stepReread       // the image was torn, or longer than expected
+	stepDone
+)
+
+// write is what the transaction does to an item.
+type write uint8
+
+const (
+	writeNone write = iota
+	writePut
+	writeDelete
+)
+
+// item is one key that the transaction uses. Items are used again by one transaction
+// after another, so staging sets every field, or says why it need not: what every
+// transaction needs comes first, two cache lines of it.
+type item struct {
+	table *Table
+	short uint64 // the key as a little-endian number, if klen is 8
+	spot  uint64 // where the address cache keeps the key, 0: not asked for yet
+
+	addr    memory.Addr  // block, 0: the key has none
+	version record.TxID  // as read, and as held while locked
+	prior   record.Guard // as the lock was taken
+	buf     uint32       // arena: image as read
+	bufLen  uint32
+	cas, rd int32  // requests in the batch, -1: none
+	val     uint32 // arena: the value as the transaction sees it, if has
+	vlen    uint32 // its length in bytes
+	w       int32  // offset in the log buffer of the new image, -1: none
+	wlen    uint32 // bytes of the new image
+	vbuf    uint32 // arena: what validation reads; 0: not allocated
+	klen    uint32
+	marks
+
+	hash  uint64       // of table and key, 0: not asked for yet
+	long  []byte       // the key, if klen is not 8
+	query *index.Query // nil when the transaction has ended: see finish
+	from  memory.Addr  // where a record that moves comes from
+}
+
+// marks are an item's small fields, all zero when it is staged.
+type marks struct {
+	class     memory.Class
+	fromClass memory.Class
+	step      step
+	state     record.State
+	write     write
+	has       bool // the key has a value, as the transaction sees it
+	update    bool // to be locked when fetched
+	cached    bool // addr came from the address cache
+	locked    bool
+	insert    bool // by Insert: link a block when the key turns out to have none
+	inserted  bool // this transaction linked the block
+	backup    bool // read from a backup
+	primary   bool // not to be read from a backup
+	whole     bool // candidates are read to their ends
+	changed   bool // absent, and its buckets are not as they were
+	tries     uint8
+}
+
+// is reports whether the item is that of an 8-byte key.
+func (it *item) is(t *Table, short uint64) bool {
+	return it.short == short && it.table == t && it.klen == 8
+}
+
+// key returns the key. It does not change as long as the transaction.
+func (it *item) key() []byte {
+	if it.klen == 8 && littleEndian {
+		return unsafe.Slice((*byte)(unsafe.Pointer(&it.short)), 8)
+	}
+	if it.klen == 8 {
+		it.long = binary.LittleEndian.AppendUint64(nil, it.short)
+	}
+	return it.long
+}
+
+// littleEndian: the bytes of item.short are the key.
+var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
+// keyHash returns the record.Hash of table and key.
+func (it *item) keyHash() uint64 {
+	if it.hash == 0 {
+		it.hash = record.Hash(it.table.ID, it.key())
+	}
+	return it.hash
+}
+
+// fresh sets the fields of an item that has been staged, but for its key.
+func (it *item) fresh(t *Table, update bool) {
+	it.table = t
+	it.marks = marks{update: update}
+	it.addr, it.version, it.hash, it.spot, it.from = 0, 0, 0, 0, 0
+	it.bufLen, it.vbuf, it.w, it.cas = 0, 0, -1, -1
+}
+
+// sees notes what the transaction has read of an item: a verified image. That is the
+// value that it sees, unless it has written one.
+func (it *item) sees(m record.Meta) {
+	it.state = m.State()
+	if it.write != writeNone {
+		return
+	}
+	it.vlen = uint32(m.ValueLen())
+	it.val = it.buf + uint32(record.ValueAt(int(it.klen), m.ValueLen()))
+	it.has = it.state == record.Live
+}
