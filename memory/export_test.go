@@ -1,5 +1,7 @@
 package memory
 
+import "time"
+
 // What tests outside of the package see of its inside.
 const (
 	BlockVersionOff  = blockVersionOff
@@ -34,3 +36,11 @@ func ExtentWord(a Addr, n uint32) uint64 { return extentWord(a, n) }
 
 // BeginScan lets an allocator take a part of an old segment to look through, and no more.
 func BeginScan(s *Space, a *Allocator, class Class) { s.nextScan(a, class, 1, true) }
+
+// ClaimMoment is how long ClaimStrays keeps the lock of the space.
+func (s *Space) ClaimMoment() time.Duration {
+	owned := s.room()
+	from := time.Now()
+	s.claimStrays(owned)
+	return time.Since(from)
+}
