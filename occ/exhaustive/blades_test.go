@@ -138,47 +138,54 @@ func (s *stops) loseBladeAgain(m mishap) error {
 // failOverStops loses a blade while the victim is where it is, stops whoever has declared
 // it dead in a sample of his states, and has another one go on.
 func (s *stops) failOverStops(at schedule, m mishap, n *sample) error {
-	begin := func() {
-		s.goTo(at)
-		s.victim.run.Stop()
-		s.f.SetGrain(steptest.Verbs, true)
-		_ = s.strike(m)
-		th, err := rdma.NewThread(s.f, rdma.ThreadOptions{Index: 98, Arena: arena})
-		if err != nil {
-			panic(err)
-		}
-		s.recorder.run = s.f.Go(func() {
-			o := recovery.Options{Space: s.space}
-			_, err := recovery.FailOver(th.Plain(), o, s.space.Demise(m.blade))
-			if err == nil {
-				_, err = recovery.Sweep(th.Plain(), o)
-			}
-			if err != nil {
-				panic(err)
-			}
-		})
-	}
-	return s.cuts(begin, func(again schedule) error {
+	return s.cuts(func() { s.failOverBeside(at, m) }, func(again schedule) error {
 		if !n.next() {
 			return nil
 		}
-		s.counts.again++
-		s.recorder.run.Stop()
-		_, err := recovery.FailOver(s.ctl.Plain(), recovery.Options{Space: s.space}, nil)
-		if err == nil {
-			_, err = s.sweep()
-		}
-		if err == nil {
-			err = s.check(s.victim.told)
-		}
-		if err == nil {
-			err = s.refill(m)
-		}
-		if err != nil {
-			return fmt.Errorf("%w\nafter %v of the failover\n%s%v", err, again, s.replay(at, "-"), m)
+		if err := s.stopFailOver(m); err != nil {
+			return fmt.Errorf("%w\n%s%v", err, s.replay(at, again.String()), m)
 		}
 		return nil
 	})
+}
+
+// failOverBeside stops the victim where it is, loses a blade, and begins to look after it.
+func (s *stops) failOverBeside(at schedule, m mishap) {
+	s.goTo(at)
+	s.victim.run.Stop()
+	s.f.SetGrain(steptest.Verbs, true)
+	_ = s.strike(m)
+	th, err := rdma.NewThread(s.f, rdma.ThreadOptions{Index: 98, Arena: arena})
+	if err != nil {
+		panic(err)
+	}
+	s.recorder.run = s.f.Go(func() {
+		o := recovery.Options{Space: s.space}
+		_, err := recovery.FailOver(th.Plain(), o, s.space.Demise(m.blade))
+		if err == nil {
+			_, err = recovery.Sweep(th.Plain(), o)
+		}
+		if err != nil {
+			panic(err)
+		}
+	})
+}
+
+// stopFailOver stops who looks after the blade where he is, and has another one go on.
+func (s *stops) stopFailOver(m mishap) error {
+	s.counts.again++
+	s.recorder.run.Stop()
+	_, err := recovery.FailOver(s.ctl.Plain(), recovery.Options{Space: s.space}, nil)
+	if err == nil {
+		_, err = s.sweep()
+	}
+	if err == nil {
+		err = s.check(s.victim.told)
+	}
+	if err != nil {
+		return err
+	}
+	return s.refill(m)
 }
 
 // TestFailOverStops stops the coordinator of every canonical transaction, and whoever looks
@@ -191,7 +198,7 @@ func TestFailOverStops(t *testing.T) {
 	case testing.Short():
 		states.stride, cases.stride = 2999, 3
 	}
-	eachCanonical(t, func(config) func(s *stops) error {
+	eachCanonical(t, (*stops).oneFailOver, func(config) func(s *stops) error {
 		states, cases := states.own(), cases.own()
 		return func(s *stops) error {
 			return s.cuts(s.begin, func(at schedule) error {
@@ -298,27 +305,46 @@ func (s *stops) again(at, again schedule, m mishap) error {
 	return s.loseBladeAgain(m)
 }
 
+// theBlade is what the flags say of a blade that is lost.
+func theBlade() (at, again schedule, m mishap, err error) {
+	m = mishap{rdma.BladeID(*bladeFlag), *mishapFlag}
+	if at, err = parseSchedule(*stopAt); err == nil && *stopAgain != "-" {
+		again, err = parseSchedule(*stopAgain)
+	}
+	return at, again, m, err
+}
+
 // oneBlade repeats the case of the flags.
 func (s *stops) oneBlade() error {
-	m := mishap{rdma.BladeID(*bladeFlag), *mishapFlag}
-	at, err := parseSchedule(*stopAt)
-	if err != nil {
+	at, again, m, err := theBlade()
+	switch {
+	case err != nil:
 		return err
-	}
-	if *stopAgain == "-" {
+	case *stopAgain == "-":
 		s.goTo(at)
 		return s.loseBlade(m)
-	}
-	again, err := parseSchedule(*stopAgain)
-	if err != nil {
-		return err
 	}
 	return s.again(at, again, m)
 }
 
+// oneFailOver repeats the case of the flags.
+func (s *stops) oneFailOver() error {
+	at, again, m, err := theBlade()
+	if err != nil {
+		return err
+	}
+	s.failOverBeside(at, m)
+	for _, i := range again {
+		s.f.Do(s.f.Moves()[i])
+	}
+	s.f.Moves()
+	return s.stopFailOver(m)
+}
+
 // eachCanonical runs what begin returns for every canonical transaction, with both policies
-// and every number of backups; begin is called for each of these kinds of database.
-func eachCanonical(t *testing.T, begin func(c config) func(s *stops) error) {
+// and every number of backups; begin is called for each of these kinds of database. one
+// repeats the case of the flags.
+func eachCanonical(t *testing.T, one func(s *stops) error, begin func(c config) func(s *stops) error) {
 	each(t, stopConfigs(), func(t *testing.T, c config) {
 		w := newWorld(t, c, loadStops)
 		w.restart()
@@ -330,7 +356,7 @@ func eachCanonical(t *testing.T, begin func(c config) func(s *stops) error) {
 				s.expect()
 				run := func() error { return fn(s) }
 				if *stopAt != "-" {
-					run = s.oneBlade
+					run = func() error { return one(s) }
 				}
 				s.try(t, run)
 			})
@@ -348,7 +374,7 @@ func TestBladeLost(t *testing.T) {
 	case testing.Short():
 		one.stride, two.stride = 997, 997
 	}
-	eachCanonical(t, func(c config) func(s *stops) error {
+	eachCanonical(t, (*stops).oneBlade, func(c config) func(s *stops) error {
 		cases := one.own()
 		if c.backups > 1 {
 			cases = two.own()
@@ -367,7 +393,7 @@ func TestBladeLostInRecovery(t *testing.T) {
 	case testing.Short():
 		states.stride, cases.stride = 1999, 11
 	}
-	eachCanonical(t, func(config) func(s *stops) error {
+	eachCanonical(t, (*stops).oneBlade, func(config) func(s *stops) error {
 		states, cases := states.own(), cases.own()
 		return func(s *stops) error { return s.bladesAgain(states, cases) }
 	})
