@@ -49,7 +49,8 @@
 // announces keys, and the next Get fetches all that were announced in one. A key that
 // will be written should be staged, or got, for update: then the lock is taken by the
 // same round trip, and nothing is left to be made sure of; otherwise Commit spends
-// another on it.
+// another on it. [Tx.Fetch] is both for many rows, of several tables of bytes, in one
+// call.
 //
 // # Concurrency
 //

@@ -23,7 +23,7 @@ func main() {
 	txns := flag.Int("txns", 100_000, "transactions of one round")
 	many := flag.Int("accounts", 10_000_000, "accounts of the large table; 0: leave that part out")
 	warm := flag.Int("warm", 2_000_000, "transactions on the large table before its first round")
-	profile := flag.String("cpuprofile", "", "only run SmallBank on the engine, `rounds` times txns, and write a CPU profile to this file")
+	profile := flag.String("cpuprofile", "", "only run SmallBank on the engine, `rounds` times txns, and then its bare verbs, and write a CPU profile to this file")
 	coroutines := flag.Int("coroutines", 8, "coroutines of the one thread, for the comparison of table sizes")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -114,9 +114,13 @@ func run(ctx context.Context, rounds, txns, many, warm, coroutines int) error {
 	return small.store.Close(ctx)
 }
 
-// profiled runs n transactions under the CPU profiler.
+// profiled runs n transactions, and then their bare verbs, under the CPU profiler.
 func profiled(ctx context.Context, path string, n int) error {
 	b, err := openBank(ctx, 100_000)
+	if err != nil {
+		return err
+	}
+	bare, err := newVerbs(64<<20, 2)
 	if err != nil {
 		return err
 	}
@@ -127,9 +131,12 @@ func profiled(ctx context.Context, path string, n int) error {
 	if err := pprof.StartCPUProfile(f); err != nil {
 		return err
 	}
-	_, err = b.round(ctx, n, 1, 1)
+	r, err := b.round(ctx, n, 1, 1)
+	if err == nil {
+		bare.smallbank(b.driver.NewDraws(0, 1), r.rolledBack)
+	}
 	pprof.StopCPUProfile()
-	return errors.Join(err, f.Close(), b.store.Close(ctx))
+	return errors.Join(err, f.Close(), bare.close(), b.store.Close(ctx))
 }
 
 func median(x []float64) float64 {
