@@ -220,32 +220,40 @@ func (s *Sweeper) freeHalves(c *rdma.Coro, v *memory.View, halves []half) error 
 	}
 	defer u.close()
 	for _, h := range halves {
-		r := s.strays.Resolve(h.addr, s.o.By)
-		if r == nil {
-			return nil // somebody else is at it
-		}
-		img, err := u.readCopy(v, h.addr, h.copy)
-		if err != nil {
-			r.End(false, 0)
+		if mine, err := s.freeHalf(u, v, h); !mine || err != nil {
 			return err
 		}
-		owner := img.Version()
-		if owner == 0 { // it was never used, and who was about to has come to the guard alone
-			owner = img.Guard().Owner()
-		}
-		if isFree(img) || !s.known(owner.Coordinator()) {
-			r.End(false, 0)
-			continue
-		}
-		img.SetGuard(record.HeldBy(owner))
-		err = u.reclaim(v, h.addr, img)
-		r.End(err == nil, math.MaxUint32)
-		if err != nil {
-			return err
-		}
-		s.Report.Strays++
 	}
 	return nil
+}
+
+// freeHalf is freeHalves of one. mine: nobody else is at it. However it ends, also by a
+// panic, the right to resolve the block ends with it: else no sweep would ever have it.
+func (s *Sweeper) freeHalf(u *unlocker, v *memory.View, h half) (mine bool, err error) {
+	r := s.strays.Resolve(h.addr, s.o.By)
+	if r == nil {
+		return false, nil
+	}
+	freed := false
+	defer func() { r.End(freed, math.MaxUint32) }()
+	img, err := u.readCopy(v, h.addr, h.copy)
+	if err != nil {
+		return true, err
+	}
+	owner := img.Version()
+	if owner == 0 { // it was never used, and who was about to has come to the guard alone
+		owner = img.Guard().Owner()
+	}
+	if isFree(img) || !s.known(owner.Coordinator()) {
+		return true, nil
+	}
+	img.SetGuard(record.HeldBy(owner))
+	if err := u.reclaim(v, h.addr, img); err != nil {
+		return true, err
+	}
+	freed = true
+	s.Report.Strays++
+	return true, nil
 }
 
 // known reports whether there has been a coordinator, and is none any more.
