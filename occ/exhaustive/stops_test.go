@@ -597,7 +597,7 @@ func TestStopsInSplit(t *testing.T) {
 		defer w.f.End()
 		s := &stops{world: w, keys: keys, ops: []op{insert(numbered(n), "new")}, grain: steptest.Verbs, stride: 12 * stride(), bare: true}
 		if *full {
-			s.stride = 12
+			s.stride = []int{0, 12, 60}[c.backups]
 		}
 		run := s.all
 		if *stopAt != "-" {
@@ -623,5 +623,5 @@ func stride() int {
 	case testing.Short():
 		return 40
 	}
-	return 16
+	return 24
 }

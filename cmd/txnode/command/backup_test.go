@@ -50,7 +50,7 @@ func TestBackupAndRestore(t *testing.T) {
 	if err := os.Truncate(filepath.Join(b.dir, "alone", "blade-000.region"), 0); err != nil {
 		t.Fatal(err)
 	}
-	run(1, "missing or cut off", "check", "$DIR/alone")
+	run(3, "missing or cut off", "check", "$DIR/alone")
 	run(1, "missing or cut off", "backup", "$DIR/alone", "$DIR/other")
 	b.terminal = true
 	if out := run(2, "standard output is a terminal", "backup", "$DIR/data", "-"); out != "" {
