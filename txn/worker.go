@@ -301,7 +301,7 @@ var plainError = reflect.TypeOf(errors.New(""))
 // isConflict is errors.Is(err, ErrConflict), and quick for the errors with which most
 // programs roll back: those of errors.New.
 func isConflict(err error) bool {
-	return err == ErrConflict || reflect.TypeOf(err) != plainError && errors.Is(err, ErrConflict)
+	return err == ErrConflict || reflect.TypeOf(err) != plainError && errors.Is(err, ErrConflict) //nolint:errorlint // an error of plainError wraps nothing
 }
 
 // makeRoom frees, after a transaction has found no space, what deleted records

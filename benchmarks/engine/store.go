@@ -267,7 +267,7 @@ var plainError = reflect.TypeOf(errors.New(""))
 
 // ended translates the error of a whole transaction.
 func ended(err error) error {
-	if err == nil || err != txn.ErrOutcomeUnknown && reflect.TypeOf(err) == plainError {
+	if err == nil || err != txn.ErrOutcomeUnknown && reflect.TypeOf(err) == plainError { //nolint:errorlint // such an error wraps nothing
 		return err
 	}
 	if errors.Is(err, txn.ErrOutcomeUnknown) {

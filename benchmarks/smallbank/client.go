@@ -112,7 +112,7 @@ func (c *client) Run(ctx context.Context) (workload.Outcome, error) {
 	case err == nil:
 		c.ledger.committed[c.flow]++
 		return workload.Committed, nil
-	case err == ErrInsufficientFunds || errors.Is(err, ErrInsufficientFunds):
+	case errors.Is(err, ErrInsufficientFunds):
 		return workload.RolledBack, nil
 	case errors.Is(err, workload.ErrUncertain):
 		c.ledger.uncertain[c.flow]++

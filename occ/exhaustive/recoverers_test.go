@@ -83,7 +83,7 @@ func (w *world) recoveriesBeside(s *sample, x, y txn) error {
 	return nil
 }
 
-// recovers recovers from another client.
+// recovers decides what another client has left behind.
 func (s *client) recovers(from *client) error {
 	o := recovery.Options{Space: s.w.space, Steal: true, By: s.session.Coordinator()}
 	_, err := recovery.Recover(s.c, o, from.session.Coordinator())
