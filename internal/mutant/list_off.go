@@ -29,6 +29,7 @@ const (
 	BlockOfCommitted           = false
 	ReclaimedUndone            = false
 	FreedSinceIgnored          = false
+	TornImageAtRest            = false
 	NewerOverwritten           = false
 	OlderKept                  = false
 	OverlapUndecided           = false

@@ -52,6 +52,8 @@ var (
 		"A transaction is undone because a record that it has deleted, and that was being reclaimed, is free on a backup.")
 	FreedSinceIgnored = mutation("freed-since-ignored",
 		"After the loss of a blade, an insert that was at rest, and whose record somebody has deleted since, is finished once more where the key was about to be inserted again.")
+	TornImageAtRest = mutation("torn-image-at-rest",
+		"After the loss of a blade, half an image of a new record is taken for something that its transaction has nothing to do with.")
 	NewerOverwritten = mutation("newer-overwritten",
 		"The record of a transaction at rest is written over the last copy of a newer one, when recovery brings records to f+1 blades.")
 	OlderKept = mutation("older-kept",

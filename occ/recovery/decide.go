@@ -254,6 +254,8 @@ func (r *run) findSuccessors() {
 // although a slot points to it, since its placeholder was on the lost primary alone. If
 // the block was freed since the transaction wrote its log, the transaction had been at
 // rest, and somebody else was about to insert the key again, into the same block.
+// An image of its own that is not whole, behind a guard that is not its, is the first of
+// the block, and its process was killed in the middle of writing it.
 // What another transaction has locked since, the first had released. Nobody has
 // touched anything since the blade was lost, and no version comes back.
 //
@@ -271,6 +273,8 @@ func (r *run) holds(x *tx, e *entry, line []byte) (held, asks bool) {
 		return false, false // it has taken back its insert, and freed the block
 	case e.Kind == log.Update && g == record.FreeAt(x.Tx):
 		return x.Kind == log.Undo || len(e.Image) > record.LineSize || r.v.Written(e.Addr) > 1, false
+	case e.Kind == log.Update && len(line) == record.LineSize && record.Image(line).Version() == x.Tx && !mutant.TornImageAtRest:
+		return true, false
 	case e.Kind == log.Update && len(line) == record.LineSize && record.Image(line).Meta().State() == record.Free:
 		if record.Image(line).Freed() > e.Freed && !mutant.FreedSinceIgnored {
 			return false, false // somebody has deleted it since
