@@ -31,7 +31,6 @@ const (
 	FreedSinceIgnored          = false
 	TornImageAtRest            = false
 	NewerOverwritten           = false
-	OlderKept                  = false
 	OverlapUndecided           = false
 	HalfLockKept               = false
 	BusyInsertForgotten        = false

@@ -56,8 +56,6 @@ var (
 		"After the loss of a blade, half an image of a new record is taken for something that its transaction has nothing to do with.")
 	NewerOverwritten = mutation("newer-overwritten",
 		"The record of a transaction at rest is written over the last copy of a newer one, when recovery brings records to f+1 blades.")
-	OlderKept = mutation("older-kept",
-		"Recovery does not bring a record to a blade where an old one of a transaction at rest lies.")
 	OverlapUndecided = mutation("overlap-undecided",
 		"Of two log records that overlap, of transactions that began before either was written, none is taken for the newer one, and recovery leaves it on too few blades.")
 	HalfLockKept = mutation("half-lock-kept",

@@ -73,20 +73,20 @@ func (r *run) replicateLogs() error {
 			crowded = append(crowded, x)
 		}
 	}
-	if err := r.flush(&w); err != nil {
+	open, err := r.underWay(crowded)
+	if err != nil {
 		return err
 	}
-	for _, x := range crowded {
-		open, err := r.underWay(x)
-		if err == nil && open && !mutant.OverlapUndecided {
-			_, err = r.replicate(&w, x, true)
+	for _, x := range open {
+		if mutant.OverlapUndecided {
+			continue
 		}
-		if err == nil {
-			err = r.flush(&w)
-		}
-		if err != nil {
+		if _, err := r.replicate(&w, x, true); err != nil {
 			return err
 		}
+	}
+	if err := r.flush(&w); err != nil {
+		return err
 	}
 	return r.fence()
 }
@@ -124,59 +124,63 @@ func (r *run) taken(x *tx, b rdma.BladeID) bool {
 	end := uint64(x.off) + uint64(len(x.raw))
 	return !mutant.NewerOverwritten && slices.ContainsFunc(r.txs, func(y *tx) bool {
 		return y != x && y.Tx.Coordinator() == x.Tx.Coordinator() && slices.Contains(y.on, b) &&
-			uint64(y.off) < end && uint64(x.off) < uint64(y.off)+uint64(len(y.raw)) && !r.older(y, x)
+			uint64(y.off) < end && uint64(x.off) < uint64(y.off)+uint64(len(y.raw))
 	})
 }
 
-// older reports whether the record of y is certainly older than that of x, which has got
-// its space: x had not begun when it was written, or y is at rest and x is not.
-func (r *run) older(y, x *tx) bool {
-	return !mutant.OlderKept && (y.Tx.Seq()+y.Ahead < x.Tx.Seq() || y.state == atRest && !r.claim.Promoted)
-}
-
-// underWay reports whether a transaction that is to be finished has certainly not been at
-// rest when its coordinator stopped: something of what it was about to write is not in
-// place. Then its record is newer than all others that overlap it, since log space is used
-// again when everything is. If nothing shows it, all is in place, on every copy, although
-// the loss of a blade has left no lock to say so: then its record is not needed.
-func (r *run) underWay(x *tx) (bool, error) {
+// underWay returns those of the transactions, all to be finished, that have certainly not
+// been at rest when their coordinators stopped: something of what they were about to write
+// is not in place. Then their records are newer than all others that overlap them, since
+// log space is used again when everything is. If nothing shows it, all is in place, on
+// every copy, although the loss of a blade has left no lock to say so: then the record is
+// not needed.
+func (r *run) underWay(txs []*tx) (open []*tx, err error) {
 	type image struct {
+		x *tx
 		e *entry
 		f *fetch
 	}
 	var images []image
 	var list []*fetch
-	for i := range x.entries {
-		e := &x.entries[i]
-		if e.lost {
+	for _, x := range txs {
+		if x.locks() {
+			open = append(open, x)
 			continue
 		}
-		if e.Kind == log.Move {
-			if e.held || x.moving(e, e.lines[:], e.old[:]) {
-				return true, nil
+		for i := range x.entries {
+			e := &x.entries[i]
+			if e.lost || !e.held || e.Kind == log.Move {
+				continue
 			}
-			continue
-		}
-		if !e.held {
-			continue
-		}
-		if guardOf(e.lines[0]) != record.FreeAt(x.Tx) {
-			return true, nil // the lock, or what it was about to replace
-		}
-		for k := range r.v.Copies(e.Addr) {
-			f := &fetch{at: r.v.At(e.Addr, k), n: uint32(len(e.Image))}
-			images, list = append(images, image{e, f}), append(list, f)
+			for k := range r.v.Copies(e.Addr) {
+				f := &fetch{at: r.v.At(e.Addr, k), n: uint32(len(e.Image))}
+				images, list = append(images, image{x, e, f}), append(list, f)
+			}
 		}
 	}
 	if err := r.read(list); err != nil {
-		return false, err
+		return nil, err
 	}
-	for _, x := range images {
-		if x.e.behind(x.f.out) {
-			return true, nil
+	for _, m := range images {
+		if m.e.behind(m.f.out) && !slices.Contains(open, m.x) {
+			open = append(open, m.x)
 		}
 	}
-	return false, nil
+	return open, nil
+}
+
+// locks reports whether a transaction that is to be finished has a lock still, or the
+// primary of something it has locked does not have its image.
+func (x *tx) locks() bool {
+	return slices.ContainsFunc(x.entries, func(e entry) bool {
+		switch {
+		case e.lost:
+			return false
+		case e.Kind == log.Move:
+			return e.held || x.moving(&e, e.lines[:], e.old[:])
+		}
+		return e.held && guardOf(e.lines[0]) != record.FreeAt(x.Tx)
+	})
 }
 
 // behind reports whether a copy of a block does not have the image of an Update yet, or
