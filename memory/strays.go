@@ -31,33 +31,6 @@ import (
 // The memory of a dead coordinator is not asked. One that is only late, and wakes up
 // when its blocks are others', finds its allocator's lists empty.
 
-// Whoever frees a block numbers it, and log records say how many had been numbered when
-// they were written. So of a record in a log, whose block is free, it can be told whether
-// the block was freed since, as one that has had the record's image; or was so before, and
-// has lost with a blade what its transaction had put there. Numbers grow as long as the
-// database lives, since the upper bits are the next coordinator's number, and 40 bits are
-// enough for what is freed before there is another one.
-
-// FreesShift is where the number of a coordinator begins in that of a freeing: the last
-// one, plus one, that was registered then.
-const FreesShift = 40
-
-// CountFree numbers a block that the caller is about to free, before any verb that frees
-// it is posted. Safe for concurrent use; it takes no lock.
-func (s *Space) CountFree() uint64 { return s.frees.Add(1) }
-
-// Frees is the largest number so far. Safe for concurrent use; it takes no lock.
-func (s *Space) Frees() uint64 { return s.frees.Load() }
-
-// raiseFrees makes the numbers larger than those of anybody who had the database open
-// before the last coordinator was registered. The caller holds the lock, or is the only
-// one.
-func (s *Space) raiseFrees() {
-	least := uint64(s.layout.NextCoordinator) << FreesShift
-	for n := s.frees.Load(); n < least && !s.frees.CompareAndSwap(n, least); n = s.frees.Load() {
-	}
-}
-
 // FreeBlock is a block that was found free and unlocked.
 type FreeBlock struct {
 	Addr    Addr
@@ -384,60 +357,4 @@ func (s *Space) Unowned(found []FreeBlock) (nobodys []FreeBlock, twice []Addr) {
 	s.allocators = all
 	defer func() { s.allocators = was }()
 	return s.unowned(found), twice
-}
-
-// Resolution is the right to resolve the lock of a block that belongs to nobody any
-// more. Without it, two who have met the lock could both free the block, and the second
-// one free what a transaction has put there since.
-type Resolution struct {
-	space *Space
-	addr  Addr
-	by    uint32
-}
-
-// BeginResolve returns the right to resolve the lock of a block, for coordinator by, or
-// 0; nil: somebody else does. Who has it calls End.
-func (s *Space) BeginResolve(a Addr, by uint32) *Resolution {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.resolve(a, by)
-}
-
-// resolve is BeginResolve; the caller holds the lock.
-func (s *Space) resolve(a Addr, by uint32) *Resolution {
-	if r := s.orphans[a]; r != nil && s.outlives(r.by) && !mutant.ResolveTogether {
-		return nil
-	}
-	if s.orphans == nil {
-		s.orphans = map[Addr]*Resolution{}
-	}
-	r := &Resolution{s, a, by}
-	s.orphans[a] = r
-	return r
-}
-
-// End ends the resolution. freed: the block was freed, under a version of the coordinator
-// given, which is gone, and goes to the pool; those of earlier sessions are left to who
-// looks for such blocks by their headers.
-func (r *Resolution) End(freed bool, coordinator uint32) {
-	s := r.space
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.orphans[r.addr] != r {
-		return // it was not at an end when its coordinator was forgotten
-	}
-	delete(s.orphans, r.addr)
-	if !freed || coordinator < s.since || s.writable() != nil {
-		return
-	}
-	for _, a := range s.allocators { // it was on its way there when its coordinator died
-		a.mu.Lock()
-		a.out.remove(r.addr)
-		a.mu.Unlock()
-	}
-	class := s.layout.Segments[r.addr.Segment()].Class
-	p := &s.pools[class]
-	if r.addr.Offset()/class.Size() < s.part(r.addr.Segment()).next { // else it never was anybody's
-		p.free = append(p.free, r.addr)
-	}
 }

@@ -3,6 +3,7 @@ package occ
 import (
 	"fmt"
 
+	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/rdma"
@@ -47,4 +48,52 @@ func (s *Session) growLogs(n int) error {
 		r.Grow(size)
 	}
 	return nil
+}
+
+// reserveLog takes space in the log ring, waiting for older transactions of the
+// session to come to rest if need be.
+func (tx *Tx) reserveLog(n int) (uint32, error) {
+	r := tx.s.ring.ring
+	f := &tx.flights[tx.flight]
+	for tries := 0; ; tries++ {
+		if tx.s.broken != nil && !mutant.LogSpaceOfUnknown {
+			return 0, tx.s.broken // no space comes free
+		}
+		off, token, ok := r.Reserve(n)
+		if ok {
+			f.token, f.held = token, true
+			return off, nil
+		}
+		if n > r.Max() {
+			return 0, tx.logTooLarge(n)
+		}
+		for _, o := range tx.s.txs {
+			for i := range o.flights {
+				if x := &o.flights[i]; x.held && x.bg.Done() && !(o.busy && i == o.flight) {
+					// Completed; its owner has not come by yet.
+					if err := x.bg.Err(); err != nil {
+						return 0, tx.s.fail(err)
+					}
+					tx.s.release(x)
+				}
+			}
+		}
+		if !r.Full() && (tries > 0 || n > r.Size()) {
+			if err := tx.s.growLogs(n); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		if len(tx.s.held) > 0 && (tries > 0 || r.Full()) {
+			if !tx.s.releaseCovered() {
+				if err := tx.s.eng.checkpoint(tx.c); err != nil {
+					return 0, err
+				}
+			}
+			continue
+		}
+		if tries > 0 {
+			tx.c.Sleep(1000)
+		}
+	}
 }

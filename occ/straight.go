@@ -16,7 +16,7 @@ import (
 // holds a lock that it meets, and nothing is inserted, moved or torn. Each phase is one
 // loop over the items, without a call for each. A loop stops at the first item that is
 // unusual and leaves it, and the rest, to the general path, whose steps
-// (execute.go, commit.go) do the same for this case; nothing that an item meets there
+// (probe.go, default.go) do the same for this case; nothing that an item meets there
 // is decided here.
 
 // probeLines appends the requests of the items that the straight path can fetch: for

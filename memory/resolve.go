@@ -1,0 +1,59 @@
+package memory
+
+import "txnode/internal/mutant"
+
+// Resolution is the right to resolve the lock of a block that belongs to nobody any
+// more. Without it, two who have met the lock could both free the block, and the second
+// one free what a transaction has put there since.
+type Resolution struct {
+	space *Space
+	addr  Addr
+	by    uint32
+}
+
+// BeginResolve returns the right to resolve the lock of a block, for coordinator by, or
+// 0; nil: somebody else does. Who has it calls End.
+func (s *Space) BeginResolve(a Addr, by uint32) *Resolution {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.resolve(a, by)
+}
+
+// resolve is BeginResolve; the caller holds the lock.
+func (s *Space) resolve(a Addr, by uint32) *Resolution {
+	if r := s.orphans[a]; r != nil && s.outlives(r.by) && !mutant.ResolveTogether {
+		return nil
+	}
+	if s.orphans == nil {
+		s.orphans = map[Addr]*Resolution{}
+	}
+	r := &Resolution{s, a, by}
+	s.orphans[a] = r
+	return r
+}
+
+// End ends the resolution. freed: the block was freed, under a version of the coordinator
+// given, which is gone, and goes to the pool; those of earlier sessions are left to who
+// looks for such blocks by their headers.
+func (r *Resolution) End(freed bool, coordinator uint32) {
+	s := r.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.orphans[r.addr] != r {
+		return // it was not at an end when its coordinator was forgotten
+	}
+	delete(s.orphans, r.addr)
+	if !freed || coordinator < s.since || s.writable() != nil {
+		return
+	}
+	for _, a := range s.allocators { // it was on its way there when its coordinator died
+		a.mu.Lock()
+		a.out.remove(r.addr)
+		a.mu.Unlock()
+	}
+	class := s.layout.Segments[r.addr.Segment()].Class
+	p := &s.pools[class]
+	if r.addr.Offset()/class.Size() < s.part(r.addr.Segment()).next { // else it never was anybody's
+		p.free = append(p.free, r.addr)
+	}
+}

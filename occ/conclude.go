@@ -1,0 +1,91 @@
+package occ
+
+import (
+	"txnode/history"
+	"txnode/memory/record"
+)
+
+// conclude reports the transaction to the history, and ends it for its caller.
+func (tx *Tx) conclude(outcome history.Outcome) {
+	if tx.tap != nil {
+		tx.tell(outcome == history.Committed)
+	}
+	tx.concluded = outcome == history.Committed
+	if tx.linked && tx.concluded {
+		tx.usePlaceholders()
+	}
+	if tx.hist != nil {
+		tx.report(outcome)
+	}
+	if tx.s.eng.opts.Policy == PolicyDefault || outcome == history.Committed {
+		tx.afterCommit()
+	}
+	tx.finish()
+}
+
+// usePlaceholders notes that the blocks of inserts are in use.
+func (tx *Tx) usePlaceholders() {
+	for i := range tx.items {
+		if it := &tx.items[i]; it.inserted {
+			tx.s.alloc.Used(it.addr)
+		}
+	}
+}
+
+// afterCommit remembers deleted records for reclaiming.
+func (tx *Tx) afterCommit() {
+	if !tx.deletes {
+		return
+	}
+	for i := range tx.items {
+		if it := &tx.items[i]; it.write == writeDelete {
+			tx.s.reclaim.add(it, tx.id)
+		}
+	}
+}
+
+func (tx *Tx) finish() {
+	tx.active = false
+	if !tx.queried {
+		return
+	}
+	for i := range tx.items {
+		if it := &tx.items[i]; it.query != nil && (it.from == 0 || it.write == writeNone) {
+			tx.freeQuery(it) // those of records that move are used once more
+		}
+	}
+}
+
+func (tx *Tx) freeQuery(it *item) {
+	tx.queries = append(tx.queries, it.query)
+	it.query = nil
+}
+
+// Forsake records a transaction that has not ended as one of unknown outcome: its
+// thread is gone, as a simulated one that was stopped, and nobody will ever be told.
+func (tx *Tx) Forsake() {
+	if tx.active && tx.hist != nil {
+		tx.report(history.Unknown)
+	}
+}
+
+// report writes the transaction's operations to the history.
+func (tx *Tx) report(outcome history.Outcome) {
+	h := tx.hist
+	for i := range tx.items {
+		it := &tx.items[i]
+		key := history.Key(it.keyHash())
+		kind := history.Read
+		if it.state != record.Live {
+			kind = history.ReadAbsent
+		}
+		h.Op(history.Op{Key: key, Version: history.Version(it.version), Kind: kind})
+		switch it.write {
+		case writePut:
+			h.Op(history.Op{Key: key, Version: history.Version(tx.id), Prev: history.Version(it.version), Kind: history.Write})
+		case writeDelete:
+			h.Op(history.Op{Key: key, Version: history.Version(tx.id), Prev: history.Version(it.version), Kind: history.Delete})
+		}
+	}
+	h.End(uint64(tx.id), tx.start, tx.clock(), outcome)
+}

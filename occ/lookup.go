@@ -1,0 +1,134 @@
+package occ
+
+import (
+	"txnode/index"
+	"txnode/internal/mutant"
+	"txnode/memory"
+	"txnode/memory/record"
+)
+
+// query gives the item a query object.
+func (tx *Tx) query(it *item) (*index.Query, error) {
+	if it.query != nil {
+		return it.query, nil
+	}
+	var q *index.Query
+	if n := len(tx.queries); n > 0 {
+		q, tx.queries = tx.queries[n-1], tx.queries[:n-1]
+	} else {
+		q = &index.Query{}
+	}
+	at, err := tx.alloc(uint32(it.table.Index.BufferSize()) + 64)
+	if err != nil {
+		return nil, err
+	}
+	q.Key, q.Hash, q.Local, q.View = it.key(), it.keyHash(), (at+63)&^63, tx.view
+	it.query = q
+	tx.queried = true
+	return q, nil
+}
+
+func (tx *Tx) searched(it *item) error {
+	q := it.query
+	again, err := it.table.Index.Resolve(tx.c, q)
+	if err != nil {
+		return tx.indexError(it, "looking up in", err)
+	}
+	if again {
+		return tx.searchAgain(it)
+	}
+	switch len(q.Candidates) {
+	case 0:
+		return tx.absent(it)
+	case 1:
+		it.addr, it.class = q.Candidates[0].Addr, q.Candidates[0].Class
+		if !tx.reaches(it.addr) || it.class >= memory.NumClasses {
+			return tx.lost(it, it.addr)
+		}
+		it.bufLen = 0
+		it.step = stepProbe
+	default:
+		it.step = stepMany
+	}
+	return nil
+}
+
+func (tx *Tx) searchAgain(it *item) error {
+	it.tries++
+	if it.tries > maxSearches {
+		tx.met, tx.hollow = meeting{addr: tx.hollow, table: it.table, key: it.key()}, 0
+		return tx.conflict(AbortStale)
+	}
+	if it.tries > 2 {
+		tx.c.Yield()
+	}
+	it.step = stepSearch
+	return nil
+}
+
+// readMany looks for the key among several candidates, which were read without locks.
+func (tx *Tx) readMany(it *item) error {
+	first := int(it.rd) - len(it.query.Candidates) + 1
+	torn, long := false, false // being written; longer than what was read
+	for k, x := range it.query.Candidates {
+		w := tx.batch.WR(first + k)
+		img := record.Image(tx.bytes(w.Local, w.Len))
+		need, err := img.Check(x.Addr)
+		if err != nil {
+			torn = true
+			long = long || need > int(w.Len)
+			continue
+		}
+		if tx.matches(it, img) {
+			it.addr, it.class = x.Addr, x.Class
+			it.buf, it.bufLen = w.Local, w.Len
+			if img.Guard().Held() || !img.Stable() {
+				it.step = stepProbe // decides by itself what that means
+				return nil
+			}
+			return tx.found(it, img)
+		}
+		if img.Meta().State() == record.Free {
+			torn, tx.hollow = true, x.Addr
+		}
+		it.query.Candidates[k].Version = img.Version()
+	}
+	if torn {
+		if long && !it.whole {
+			it.whole = true // and stays at this step
+			return nil
+		}
+		return tx.searchAgain(it)
+	}
+	it.step = stepConfirm
+	return nil
+}
+
+// notThis notes that the only candidate of the item's key has been seen not to hold
+// it. A block that is free is about to leave its slot, or its slot to get another: the
+// lookup is repeated. One of another key stays what it is as long as slot and
+// version do, which is confirmed before the absence is believed. One of several
+// candidates, that seemed to be the one, tells nothing about the others.
+func (tx *Tx) notThis(it *item, img record.Image) error {
+	it.addr = 0
+	if mutant.BelieveOtherKey {
+		return tx.absent(it)
+	}
+	if img.Meta().State() == record.Free {
+		tx.hollow = it.query.Candidates[0].Addr
+		return tx.searchAgain(it)
+	}
+	if len(it.query.Candidates) > 1 {
+		return tx.searchAgain(it)
+	}
+	it.query.Candidates[0].Version = img.Version()
+	it.step = stepConfirm
+	return nil
+}
+
+// absent accepts that the key has no block.
+func (tx *Tx) absent(it *item) error {
+	it.addr, it.version, it.state = 0, 0, record.Free
+	it.step = stepDone
+	return nil
+}

@@ -1,0 +1,167 @@
+package occ
+
+import (
+	"fmt"
+
+	"txnode/internal/mutant"
+	"txnode/log"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// sealMove is seal for a record that outgrows its block.
+func (tx *Tx) sealMove(it *item) error {
+	class, ok := memory.ClassOf(it.wlen)
+	if !ok {
+		return &TooLargeError{What: "record", Got: int(it.wlen), Limit: int(memory.MaxBlock)}
+	}
+	if err := tx.resolve(it); err != nil { // now, since nothing may fail after the decision
+		return err
+	}
+	to, err := tx.s.alloc.Alloc(tx.c, class)
+	if err != nil {
+		return tx.s.failed(fmt.Errorf("occ: a larger block for a record of table %q: %w", it.table.Name, err))
+	}
+	if !tx.reaches(to) {
+		tx.s.alloc.Free(to, class)
+		return fmt.Errorf("%w: the memory map has changed", ErrConflict)
+	}
+	it.from, it.fromClass = it.addr, it.class
+	it.addr, it.class = to, class
+	tx.moves = true
+	tx.homes.add(tx.view.At(to, 0).Blade)
+	tx.sealImage(it)
+	tx.log.Set(tx.logBytes(), int(it.w), log.Move, it.addr, it.version, uint64(it.from), int(it.wlen))
+	return nil
+}
+
+// unseal gives back the blocks that seal took for records that were to move.
+func (tx *Tx) unseal() {
+	tx.moves = false
+	for i := range tx.items {
+		if it := &tx.items[i]; it.from != 0 {
+			tx.s.alloc.Free(it.addr, it.class)
+			it.addr, it.class, it.from = it.from, it.fromClass, 0
+		}
+	}
+}
+
+// moveRecords finishes the records that outgrew their blocks, after the decision
+// to commit: the new block is written everywhere, on the primary with the lock still
+// on, the slot is switched to it, the lock is released, and the old block becomes free.
+// Who comes by the old block meets the old lock; who comes by the slot, the new one.
+// It needs no memory of the transaction's. Without unlock the new blocks stay locked.
+func (tx *Tx) moveRecords(unlock bool) error {
+	c, b, v := tx.c, &tx.batch, tx.view
+	b.Reset()
+	building := false // a copy of a new block
+	for i := range tx.items {
+		it := &tx.items[i]
+		if it.from == 0 || it.write == writeNone {
+			continue
+		}
+		img := record.Image(tx.logBytes()[it.w : uint32(it.w)+it.wlen])
+		img.SetGuard(record.HeldBy(tx.id))
+		if mutant.MoveUnlocked {
+			img.SetGuard(record.FreeAt(tx.id))
+		}
+		tx.s.thread.PutWord(it.buf, uint64(record.FreeAt(tx.id))) // the image as read is of no more use
+		b.Write(v.At(it.addr, 0), tx.logAt+uint32(it.w), it.wlen)
+		building = building || v.Written(it.addr) > v.Copies(it.addr)
+	}
+	// Nobody has locked the new blocks before. Who is building a copy must see the locks
+	// before that copy is written: else he may put the free block there that he has seen.
+	if building && !mutant.MoveToCopyFirst {
+		if err := c.Do(b); err != nil {
+			return err
+		}
+		if err := c.Fence(rdma.FenceThread, 0, b); err != nil {
+			return err
+		}
+		b.Reset()
+	}
+	for i := range tx.items {
+		it := &tx.items[i]
+		if it.from == 0 || it.write == writeNone {
+			continue
+		}
+		// Backups carry no locks, and are not written again: once the primary is unlocked,
+		// a WRITE to a backup that is not placed yet could spoil the next writer's image.
+		for k := 1; k < v.Written(it.addr); k++ {
+			a := v.At(it.addr, k)
+			b.Write(a, tx.logAt+uint32(it.w), it.wlen)
+			if !mutant.MoveUnlocksBackupsLate {
+				a.Off += record.GuardOff
+				b.Write(a, it.buf, 8)
+			}
+		}
+	}
+	if err := c.Do(b); err != nil {
+		return err
+	}
+	if err := c.Fence(rdma.FenceThread, 0, b); err != nil {
+		return err
+	}
+	tx.s.openSpare()
+	defer tx.s.closeSpare()
+	for i := range tx.items {
+		it := &tx.items[i]
+		if it.from == 0 || it.write == writeNone {
+			continue
+		}
+		tx.s.alloc.Used(it.addr)
+		err := it.table.Index.Replace(c, it.query, it.from, it.addr, it.class)
+		tx.freeQuery(it)
+		if err != nil {
+			return fmt.Errorf("moving a record of table %q: %w", it.table.Name, err)
+		}
+	}
+	b.Reset()
+	for i := range tx.items {
+		it := &tx.items[i]
+		if it.from == 0 || it.write == writeNone {
+			continue
+		}
+		tx.forget(it, it.from)
+		tx.remember(it)
+		guard := tx.logAt + uint32(it.w) + record.GuardOff // of the image, which is in place by now
+		tx.s.thread.PutWord(guard, uint64(record.FreeAt(tx.id)))
+		wiped := it.buf
+		record.Image(tx.bytes(wiped, record.LineSize)).PutFree(it.from, tx.id, it.table.ID, it.fromClass, tx.s.eng.space.CountFree())
+		home := v.At(it.addr, 0)
+		home.Off += record.GuardOff
+		if unlock {
+			b.Write(home, guard, 8)
+		}
+		for k := 1; mutant.MoveUnlocksBackupsLate && k < v.Copies(it.addr); k++ {
+			a := v.At(it.addr, k)
+			a.Off += record.GuardOff
+			b.Write(a, guard, 8)
+		}
+		tx.s.alloc.Hold(it.from)
+		for k := range v.Written(it.from) {
+			if mutant.MoveKeepsOldBlock {
+				break
+			}
+			b.Write(v.At(it.from, k), wiped, record.LineSize)
+		}
+	}
+	if err := c.Do(b); err != nil {
+		return err
+	}
+	if err := c.Fence(rdma.FenceThread, 0, b); err != nil { // before anybody has the old block again
+		return err
+	}
+	for i := range tx.items {
+		if it := &tx.items[i]; it.from != 0 && it.write != writeNone {
+			if !unlock {
+				f := &tx.flights[tx.flight]
+				f.freed = append(f.freed, freed{it.from, it.fromClass})
+				continue
+			}
+			tx.s.alloc.Free(it.from, it.fromClass)
+		}
+	}
+	return nil
+}

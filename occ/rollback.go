@@ -1,0 +1,69 @@
+package occ
+
+import (
+	"fmt"
+
+	"txnode/internal/mutant"
+	"txnode/memory/record"
+)
+
+// Rollback ends the transaction without effect and releases its locks.
+func (tx *Tx) Rollback() error {
+	if !tx.active {
+		return nil
+	}
+	if tx.s.eng.opts.LikeFORD {
+		tx.logRolledBack()
+	}
+	err := tx.rollback()
+	tx.settle()
+	return err
+}
+
+func (tx *Tx) rollback() error {
+	err := tx.s.broken
+	if err == nil {
+		err = tx.removePlaceholders()
+		tx.releaseLocks()
+	}
+	if tx.tap != nil {
+		tx.untap()
+	}
+	tx.hist.Drop()
+	tx.finish()
+	return err
+}
+
+// abandon rolls back because of err, and returns it.
+func (tx *Tx) abandon(err error) error {
+	if e := tx.rollback(); e != nil {
+		return fmt.Errorf("%w (and rolling back: %w)", err, e)
+	}
+	return err
+}
+
+// releaseLocks releases every lock that the transaction holds, without waiting.
+func (tx *Tx) releaseLocks() {
+	tx.c.Count = &tx.phases[PhaseRelease]
+	for i := range tx.items {
+		if it := &tx.items[i]; it.locked && !it.inserted {
+			tx.appendRelease(it)
+		}
+	}
+	if bg := &tx.flights[tx.flight].bg; bg.Len() > 0 {
+		tx.c.Post(bg)
+	}
+}
+
+// appendRelease appends the WRITE that gives a lock back at the version found.
+func (tx *Tx) appendRelease(it *item) {
+	g := tx.view.At(it.addr, 0)
+	g.Off += record.GuardOff
+	at := it.buf + record.GuardOff
+	if mutant.AbortChangesVersion {
+		it.prior = record.FreeAt(tx.id)
+	}
+	tx.s.thread.PutWord(at, uint64(it.prior))
+	tx.flights[tx.flight].bg.Write(g, at, 8)
+	it.locked = false
+}

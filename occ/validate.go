@@ -1,0 +1,213 @@
+package occ
+
+import (
+	"errors"
+
+	"txnode/internal/mutant"
+	"txnode/memory/record"
+)
+
+// certify makes sure that what has been read by now existed at one moment, after
+// the items from number first on were fetched. Often that needs no validation, or
+// not of everything:
+//
+//   - what is locked stays as it was read;
+//   - a single unlocked record, alone, needs nothing;
+//   - when a single unlocked record is all that was fetched now, the moment is that
+//     of its READ: the older ones were read before, and are validated after it;
+//   - otherwise the moment is after all READs, and everything unlocked is validated.
+func (tx *Tx) certify(first int) error {
+	old, fresh, locked, fromBackup := 0, 0, 0, false
+	for i := range tx.items {
+		it := &tx.items[i]
+		switch {
+		case it.locked:
+			if i >= first {
+				locked++
+			}
+			continue
+		case i < first:
+			old++
+		default:
+			fresh++
+		}
+		fromBackup = fromBackup || it.backup
+	}
+	if tx.s.eng.opts.Policy == PolicyFORD || fromBackup {
+		tx.valid = old+fresh == 0 || len(tx.items) == 1 && !fromBackup
+		if tx.valid || tx.s.eng.opts.Policy == PolicyFORD {
+			return nil
+		}
+		return tx.validate(len(tx.items))
+	}
+	if fresh == 1 && locked == 0 {
+		if old == 0 || mutant.LateReadCertifiesAll {
+			tx.valid = true
+			return nil
+		}
+		return tx.validate(first)
+	}
+	tx.valid = old+fresh == 0
+	if tx.valid {
+		return nil
+	}
+	return tx.validate(len(tx.items))
+}
+
+// Certify makes sure that everything the transaction has read existed at one
+// moment: a caller that is about to act on it without committing asks. It posts
+// nothing when that is known already.
+func (tx *Tx) Certify() error {
+	if !tx.active {
+		return nil
+	}
+	return tx.validateReads()
+}
+
+func (tx *Tx) validateReads() error {
+	if tx.valid {
+		return nil
+	}
+	return tx.validate(tx.fetched)
+}
+
+// validate repeats every read that is not protected by a lock: one READ of the
+// guard for a record, the index buckets for an absent key. All of them were read
+// before and all of them are found unchanged after, so they held together at the
+// moment between; and so did everything that is locked.
+//
+// Only the items with a number less than n are validated: see certify.
+func (tx *Tx) validate(n int) error {
+	if mutant.SkipValidation {
+		tx.valid = true
+		return nil
+	}
+	for round := 0; ; round++ {
+		c, b := tx.c, &tx.batch
+		c.Count = &tx.phases[PhaseValidate]
+		tx.unbuild()
+		b.Reset()
+		if err := tx.appendValidation(n); err != nil {
+			return err
+		}
+		if b.Len() > 0 {
+			if err := c.Do(b); err != nil {
+				return tx.s.fail(err)
+			}
+		}
+		err := tx.checkValidation(n)
+		if !errors.Is(err, errOwnBlocks) {
+			return err
+		}
+		if round == maxOwnRounds {
+			return tx.conflict(AbortPhantom)
+		}
+		if err := tx.lookAgain(n); err != nil {
+			return err
+		}
+		n = tx.fetched // what was staged since has not been looked up
+	}
+}
+
+// errOwnBlocks is what checkValidation returns when all that has changed is buckets of
+// absent keys, perhaps because the transaction itself has linked blocks there: the same
+// keys would meet in the same buckets in every further attempt.
+var errOwnBlocks = errors.New("occ: buckets have changed")
+
+// maxOwnRounds bounds how often such keys are looked up again.
+const maxOwnRounds = 4
+
+// lookAgain looks up the absent ones of the first n items whose buckets have changed,
+// with the transaction's own blocks in them. They have been read anew then, and
+// everything is to be validated after that.
+func (tx *Tx) lookAgain(n int) error {
+	c, b := tx.c, &tx.batch
+	c.Count = &tx.phases[PhaseExecute]
+	for i := range tx.items[:n] {
+		it := &tx.items[i]
+		if !it.changed {
+			continue
+		}
+		it.changed, it.step, it.tries = false, stepSearch, 0
+		for it.step != stepDone {
+			b.Reset()
+			if err := tx.append(it); err != nil {
+				return err
+			}
+			if err := c.Do(b); err != nil {
+				return tx.s.fail(err)
+			}
+			if err := tx.advance(it); err != nil {
+				return err
+			}
+		}
+		if it.addr != 0 {
+			return tx.conflict(AbortPhantom)
+		}
+	}
+	return nil
+}
+
+func (tx *Tx) appendValidation(n int) error {
+	b := &tx.batch
+	for i := range tx.items[:n] {
+		it := &tx.items[i]
+		if it.locked || mutant.TrustBackup && it.backup {
+			continue
+		}
+		if it.addr == 0 {
+			if it.vbuf == 0 {
+				at, err := tx.alloc(uint32(it.table.Index.BufferSize()) + 64)
+				if err != nil {
+					return err
+				}
+				it.vbuf = (at + 63) &^ 63
+			}
+			it.table.Index.Validate(b, it.query, it.vbuf)
+			continue
+		}
+		if it.vbuf == 0 {
+			at, err := tx.alloc(8)
+			if err != nil {
+				return err
+			}
+			it.vbuf = at
+		}
+		g := tx.view.At(it.addr, 0)
+		g.Off += record.GuardOff
+		b.Read(g, it.vbuf, 8)
+	}
+	return nil
+}
+
+// checkValidation compares what appendValidation has read: nil, a conflict, or
+// errOwnBlocks.
+func (tx *Tx) checkValidation(n int) error {
+	var own error
+	for i := range tx.items[:n] {
+		it := &tx.items[i]
+		if it.locked || mutant.TrustBackup && it.backup {
+			continue
+		}
+		if it.addr == 0 {
+			if !it.table.Index.Unchanged(it.query, it.vbuf) && !mutant.SkipAbsenceValidation {
+				if !tx.linked {
+					return tx.conflict(AbortPhantom)
+				}
+				it.changed, own = true, errOwnBlocks
+			}
+			continue
+		}
+		if g := record.Guard(tx.s.thread.Word(it.vbuf)); g != record.FreeAt(it.version) {
+			if mutant.ValidationIgnoresLocks && g.Held() {
+				continue
+			}
+			if g.Held() {
+				return tx.meet(AbortReadLocked, it.addr, g)
+			}
+			return tx.conflict(AbortValidation)
+		}
+	}
+	tx.valid = own == nil
+	return own
+}
