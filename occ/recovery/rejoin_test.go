@@ -2,6 +2,7 @@ package recovery_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -212,5 +213,58 @@ func TestOneMends(t *testing.T) {
 	}
 	if busy == 0 {
 		t.Error("nobody has waited for anybody")
+	}
+}
+
+// TestRejoinAtEveryVerb: verbs of a session fail from one on, and then they work
+// again: the session rejoins, knows what became of its transaction, and goes on.
+func TestRejoinAtEveryVerb(t *testing.T) {
+	for _, s := range settings() {
+		t.Run(s.String(), func(t *testing.T) {
+			for i := range canonicals {
+				c := &canonicals[i]
+				w := newWorld(t, s, occ.Options{})
+				ours, own := w.session()
+				se, tx := w.session()
+				for k := 0; ; k++ {
+					what := fmt.Sprintf("%s, broken after %d verbs", c.name, k)
+					p := fmt.Sprintf("%d", k)
+					ks, old, now := w.prepare(ours, own, c, p)
+					w.arm(k)
+					told := w.do(tx, c.tx(p)...)
+					id := tx.ID()
+					stopped := w.disarm()
+					if se.Broken() == nil && told == nil { // perhaps in the background
+						told = w.do(tx, get(p+"a"))
+						if told == nil && stopped {
+							t.Fatalf("%s: a verb has failed, and the session is not broken", what)
+						}
+						id = 0
+						told = nil
+					}
+					if told != nil && se.Broken() == nil {
+						se.Break(told)
+					}
+					must(t, se.Rejoin(se.Thread().Plain()))
+					if id != 0 {
+						w.judge(what, ours, own, id, told, ks, old, now)
+					} else if got := w.values(ours, own, ks...); !slices.Equal(got, now) {
+						t.Fatalf("%s: %q instead of %q", what, got, now)
+					}
+					w.sure(se, tx, c.tx(p)...)
+					if got := w.values(ours, own, ks...); !slices.Equal(got, now) {
+						t.Fatalf("%s: again: %q instead of %q", what, got, now)
+					}
+					if !stopped || t.Failed() {
+						break
+					}
+				}
+				th := w.newThread()
+				_, err := recovery.Sweep(th.Plain(), w.eng.Recovery())
+				must(t, err)
+				must(t, th.Close())
+				w.check(c.name)
+			}
+		})
 	}
 }

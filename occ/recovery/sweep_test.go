@@ -1,0 +1,206 @@
+package recovery_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/occ"
+	"txnode/occ/recovery"
+)
+
+// TestSweepBesideInserts: while a sweep is on its way, step by step, others take blocks
+// that it has seen free and use them, and free others. It gives none of these away, and
+// what the dead had is in the pool afterwards: what they had fetched, and the blocks of
+// deleted records that nobody else reclaims.
+func TestSweepBesideInserts(t *testing.T) {
+	for _, s := range settings() {
+		t.Run(s.String(), func(t *testing.T) {
+			w := newWorld(t, s, occ.Options{ReclaimAfter: 1})
+			ours, own := w.session()
+			victim, tx := w.session()
+			w.sure(ours, own, put("a", "1"), put("b", long))
+			w.sure(victim, tx, put("c", "2"), put("d", long))
+			w.sure(victim, tx, del("c"), del("a"))
+			must(t, w.do(own, put("e", "1")))
+			w.decideUntil(victim.Coordinator(), -1)
+			w.sure(ours, own, put("e", "2")) // it may have to rejoin: another sweep would be due
+
+			by, _ := w.session()
+			sweeper := recovery.NewSweeper(by.Recovery())
+			var want []string
+			var ks []string
+			for i := 0; ; i++ {
+				done, err := sweeper.Step(by.Thread().Plain())
+				must(t, err)
+				if done {
+					break
+				}
+				key, gone := fmt.Sprintf("k%d", i), fmt.Sprintf("gone%d", i)
+				w.sure(ours, own, put(key, "5"), put(gone, long))
+				w.sure(ours, own, del(gone))
+				must(t, ours.Maintain(ours.Thread().Plain()))
+				ks, want = append(ks, key), append(want, "5")
+			}
+			if _, due := w.space.Unswept(); due {
+				t.Error("the sweep has come to its end, and another is due")
+			}
+			if sweeper.Report.Strays == 0 || sweeper.Report.Freed < 2 {
+				t.Errorf("the sweep has found %+v", sweeper.Report)
+			}
+			w.check("swept")
+			if got := w.values(ours, own, ks...); !slices.Equal(got, want) {
+				t.Errorf("%q", got)
+			}
+			for i := range 200 { // from the pool, as from the lists
+				k := fmt.Sprintf("x%d", i)
+				w.sure(ours, own, put(k, "6"))
+				ks, want = append(ks, k), append(want, "6")
+			}
+			for i, k := range ks {
+				if got := w.values(ours, own, k); got[0] != want[i] {
+					t.Fatalf("%s is %q", k, got)
+				}
+			}
+			w.check("used")
+		})
+	}
+}
+
+// TestSweepPassesOver: a sweep that meets a lock which somebody else resolves is not the last.
+func TestSweepPassesOver(t *testing.T) {
+	for _, s := range settings() {
+		t.Run(s.String(), func(t *testing.T) {
+			w := newWorld(t, s, occ.Options{})
+			ours, own := w.session()
+			w.sure(ours, own, put("a", "1"))
+			victim, tx := w.session()
+			w.try(victim, tx, func() error {
+				if err := tx.Begin(); err != nil {
+					return err
+				}
+				_, err := tx.Stage(w.table, []byte("a"), true)
+				must(t, err)
+				if err = tx.Execute(); err != nil {
+					_ = tx.Rollback()
+				}
+				return err // nil: it has the lock, and no more is heard of it
+			})
+			w.decideUntil(victim.Coordinator(), -1)
+			w.try(ours, own, func() error { return w.do(own, get("before")) }) // it may have to rejoin
+			var at memory.Addr
+			w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+				if string(line.Key()) == "a" {
+					at = a
+				}
+			})
+			r := w.space.BeginResolve(at, ours.Coordinator())
+			if r == nil {
+				t.Fatal("somebody resolves the lock")
+			}
+			o := w.eng.Recovery()
+			_, err := recovery.Sweep(w.ctl.Plain(), o)
+			must(t, err)
+			if _, due := w.space.Unswept(); !due {
+				t.Error("no sweep is due, and there is a lock")
+			}
+			r.End(false, 0)
+			_, err = recovery.Sweep(w.ctl.Plain(), o)
+			must(t, err)
+			if _, due := w.space.Unswept(); due {
+				t.Error("another sweep is due")
+			}
+			w.check("afterwards")
+		})
+	}
+}
+
+// TestPruneSlots: a slot leads to a block that is free, as when its insert had its
+// placeholder on a blade that was lost, and has died. Nobody can read or insert the key
+// until the slot is emptied; a block of which one copy is not free is left alone.
+func TestPruneSlots(t *testing.T) {
+	for _, s := range settings() {
+		w := newWorld(t, s, occ.Options{})
+		se, tx := w.session()
+		w.sure(se, tx, put("a", "1"), put("b", "1"), put("c", "1"))
+		c := se.Thread().Plain()
+		c.Sleep(10_000) // until the locks are released
+		w.zero(c, "a", s.backups+1)
+		if s.backups > 0 {
+			w.zero(c, "b", s.backups)
+		}
+		n, err := recovery.PruneSlots(w.ctl.Plain(), w.eng.Recovery())
+		must(t, err)
+		if n != 1 {
+			t.Errorf("%v: %d slots were emptied", s, n)
+		}
+		fresh, other := w.session()
+		w.sure(fresh, other, put("a", "2"))
+		if got := w.values(fresh, other, "a", "c"); !slices.Equal(got, []string{"2", "1"}) {
+			t.Errorf("%v: %q", s, got)
+		}
+	}
+}
+
+// TestVacateBesideTransactions: the same, while others are at work: who meets the slot
+// empties it. Nobody does while transactions are undecided that may have lost something with a
+// blade, which a recovery would put into that very block.
+func TestVacateBesideTransactions(t *testing.T) {
+	for _, s := range settings() {
+		w := newWorld(t, s, occ.Options{})
+		se, tx := w.session()
+		w.sure(se, tx, put("a", "1"), put("b", "1"), put("c", "1"))
+		c := se.Thread().Plain()
+		c.Sleep(10_000) // until the locks are released
+		w.zero(c, "a", s.backups+1)
+		w.zero(c, "b", s.backups+1)
+		ours, own := w.session()
+		w.sure(ours, own, put("a", "2"))
+		if got := w.values(ours, own, "a", "c"); !slices.Equal(got, []string{"2", "1"}) {
+			t.Errorf("%v: %q", s, got)
+		}
+		var hollow memory.Addr
+		w.blocks(c, func(a memory.Addr, line record.Image) {
+			if line.Meta().State() == record.Free {
+				hollow = a
+			}
+		})
+		o := w.eng.Recovery()
+		cs, err := w.space.Coordinators()
+		must(t, err)
+		var ids []uint32
+		for _, x := range cs {
+			ids = append(ids, x.ID)
+		}
+		claim, err := w.space.Claim(memory.ClaimOptions{Change: func(*memory.Layout) error { return nil }}, ids...)
+		must(t, err)
+		must(t, recovery.Reconnect(w.ctl.Plain(), w.space))
+		if done, err := recovery.Vacate(w.ctl.Plain(), o, w.table.ID, []byte("b"), hollow); done || err != nil {
+			t.Errorf("%v: a slot was emptied while transactions are undecided: %v", s, err)
+		}
+		var rep recovery.Report
+		must(t, recovery.Run(w.ctl.Plain(), o, claim, &rep))
+		// After the loss of a blade a sweep looks for such slots.
+		fresh, other := w.session()
+		w.sure(fresh, other, put("d", "1"))
+		other.Coro().Sleep(10_000)
+		w.zero(fresh.Thread().Plain(), "d", s.backups+1)
+		if swept, err := recovery.Sweep(w.ctl.Plain(), o); err != nil || swept.Slots == 0 {
+			t.Errorf("%v: a sweep has emptied %d slots: %v", s, swept.Slots, err)
+		}
+		w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+			if line.Meta().State() == record.Free {
+				t.Errorf("%v: a slot leads to the free block %v", s, a)
+			}
+		})
+		if s.policy == occ.PolicyFORD {
+			continue // whose undo log takes the insert back
+		}
+		if got := w.values(fresh, other, "a", "b", "c"); !slices.Equal(got, []string{"2", "1", "1"}) {
+			t.Errorf("%v: %q", s, got)
+		}
+		w.check(s.String())
+	}
+}

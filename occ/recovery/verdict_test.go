@@ -1,0 +1,120 @@
+package recovery_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/occ"
+	"txnode/occ/recovery"
+)
+
+// TestVerdictContradictsNobody: a transaction that began early is the last that logs, so
+// its record lies where those of its neighbours were, which were acknowledged. They are
+// not said to be aborted; one that began after it and had not come as far is.
+func TestVerdictContradictsNobody(t *testing.T) {
+	for _, s := range settings() {
+		w := newWorld(t, s, occ.Options{})
+		ours, own := w.session()
+		w.sure(ours, own, put("a", "1"), put("b", "1"))
+		se, early := w.session()
+		c := se.Thread().Plain()
+		late, err := se.NewTx(c)
+		must(t, err)
+		c.Sleep(10_000) // until the locks are released
+		must(t, early.Begin())
+		var acknowledged []record.TxID
+		for range 5 {
+			must(t, w.do(late, put("b", "2")))
+			acknowledged = append(acknowledged, late.ID())
+			c.Sleep(10_000) // until its log space may be used again
+		}
+		i, err := early.Stage(w.table, []byte("a"), true)
+		must(t, err)
+		must(t, early.Put(i, []byte("2")))
+		must(t, early.Execute())
+		must(t, early.Commit())
+		w.recover(se.Coordinator(), -1)
+		v, ok := w.space.Verdict(se.Coordinator())
+		if !ok {
+			t.Fatalf("%v: there is no verdict", s)
+		}
+		for _, id := range acknowledged {
+			if o := v.Of(id.Seq()); o == memory.OutcomeAborted {
+				t.Errorf("%v: %v was acknowledged, and is said to be %v: %+v", s, id, o, v)
+			}
+		}
+		if o := v.Of(acknowledged[4].Seq() + 4); o != memory.OutcomeAborted {
+			t.Errorf("%v: one that was never there is said to be %v: %+v", s, o, v)
+		}
+		w.check(s.String())
+	}
+}
+
+// TestUnknownKeepsItsLog: a verb of a commit fails, so its outcome is unknown, while
+// another transaction of the session is about to commit. That one does not get the log
+// space of the first, whose fate its record decides. Every other time somebody else
+// recovers them before the session rejoins.
+func TestUnknownKeepsItsLog(t *testing.T) {
+	for _, s := range settings() {
+		w := newWorld(t, s, occ.Options{})
+		ours, own := w.session()
+		unknown, committed := 0, 0
+		for k := 0; ; k++ {
+			what := fmt.Sprintf("%v, verb %d fails (%d)", s, k/2, k)
+			a, b, other := fmt.Sprintf("a%d", k), fmt.Sprintf("b%d", k), fmt.Sprintf("c%d", k)
+			w.sure(ours, own, put(a, "1"), put(b, "1"), put(other, "1"))
+			own.Coro().Sleep(10_000) // until the locks are released
+			se, first := w.session()
+			second, err := se.NewTx(se.Thread().Plain())
+			must(t, err)
+			must(t, second.Begin())
+			i, err := second.Stage(w.table, []byte(other), true)
+			must(t, err)
+			must(t, second.Put(i, []byte("2")))
+			must(t, second.Execute())
+			w.stop = stop{left: k / 2, once: true}
+			told := w.do(first, put(a, "2"), put(b, "2"))
+			if !w.disarm() {
+				break
+			}
+			id := first.ID()
+			told2 := second.Commit()
+			if errors.Is(told, occ.ErrOutcomeUnknown) && told2 == nil {
+				t.Errorf("%s: the session is broken (%v), and has committed once more", what, told)
+			}
+			se.Break(told)
+			if k%2 == 1 {
+				_, err := recovery.Recover(w.ctl.Plain(), w.eng.Recovery(), se.Coordinator())
+				must(t, err)
+			}
+			must(t, se.Rejoin(se.Thread().Plain()))
+			v, _ := w.space.Verdict(id.Coordinator())
+			want := "1"
+			if o := v.Of(id.Seq()); o == memory.OutcomeCommitted || told == nil {
+				want = "2"
+				committed++
+			} else if o != memory.OutcomeAborted && errors.Is(told, occ.ErrOutcomeUnknown) {
+				t.Errorf("%s: the verdict on %v is %v: %+v", what, id, o, v)
+			}
+			if errors.Is(told, occ.ErrOutcomeUnknown) {
+				unknown++
+			}
+			if got := w.values(ours, own, a, b); !slices.Equal(got, []string{want, want}) {
+				t.Errorf("%s: %q instead of %q", what, got, want)
+			}
+			_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
+			must(t, err)
+			w.check(what)
+			if t.Failed() {
+				break
+			}
+		}
+		if unknown == 0 || committed == 0 {
+			t.Errorf("%v: %d outcomes were unknown, %d committed", s, unknown, committed)
+		}
+	}
+}
