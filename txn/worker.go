@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"sync"
 
+	"txnode/internal/sentinel"
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
@@ -235,7 +235,7 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 			}
 		} else {
 			// Who has met no error of the engine's has decided against himself.
-			own := tx.err == nil && !isConflict(err)
+			own := tx.err == nil && !sentinel.Is(err, ErrConflict)
 			if own && !w.db.likeFORD() {
 				// What it saw must have been true.
 				if certain := w.o.Certify(); certain != nil {
@@ -293,15 +293,6 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		w.maintain()
 	}
 	return err
-}
-
-// plainError is the type of what errors.New returns, which wraps nothing.
-var plainError = reflect.TypeOf(errors.New(""))
-
-// isConflict is errors.Is(err, ErrConflict), and quick for the errors with which most
-// programs roll back: those of errors.New.
-func isConflict(err error) bool {
-	return err == ErrConflict || reflect.TypeOf(err) != plainError && errors.Is(err, ErrConflict) //nolint:errorlint // an error of plainError wraps nothing
 }
 
 // makeRoom frees, after a transaction has found no space, what deleted records

@@ -5,10 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"reflect"
 
 	"txnode/benchmarks/workload"
 	"txnode/history"
+	"txnode/internal/sentinel"
 	"txnode/occ"
 	"txnode/txn"
 )
@@ -261,16 +261,10 @@ func translate(err error) error {
 	return err
 }
 
-// plainError is the type of what errors.New returns, which wraps nothing. Workloads roll
-// back with such errors, and often.
-var plainError = reflect.TypeOf(errors.New(""))
-
-// ended translates the error of a whole transaction.
+// ended translates the error of a whole transaction. Workloads roll back often, with
+// errors of their own.
 func ended(err error) error {
-	if err == nil || err != txn.ErrOutcomeUnknown && reflect.TypeOf(err) == plainError { //nolint:errorlint // such an error wraps nothing
-		return err
-	}
-	if errors.Is(err, txn.ErrOutcomeUnknown) {
+	if err != nil && sentinel.Is(err, txn.ErrOutcomeUnknown) {
 		return fmt.Errorf("%w: %w", workload.ErrUncertain, err)
 	}
 	return err
