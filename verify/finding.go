@@ -14,6 +14,7 @@ type Kind string
 
 // Kinds of findings.
 const (
+	KindCatalog    Kind = "catalog"    // the catalog, without which nothing can be found: no check goes on (of who opens it, not of Check)
 	KindRegion     Kind = "region"     // a region that is not there, or of which no copy is left of something
 	KindHeader     Kind = "header"     // a copy of a region's header
 	KindExtent     Kind = "extent"     // the word of an extent, or an index that is in none
@@ -37,7 +38,7 @@ const (
 // Kinds lists all kinds, in the order of the layers that they are about.
 func Kinds() []Kind {
 	return []Kind{
-		KindUnreadable, KindRegion, KindHeader, KindExtent, KindLog, KindPending, KindRoot, KindSubTable, KindBucket, KindSplit,
+		KindCatalog, KindUnreadable, KindRegion, KindHeader, KindExtent, KindLog, KindPending, KindRoot, KindSubTable, KindBucket, KindSplit,
 		KindSlot, KindDangling, KindDuplicate, KindRecord, KindGuard, KindLock, KindReplica, KindOrphan,
 	}
 }
@@ -79,8 +80,11 @@ func (f Finding) String() string {
 	return b.String()
 }
 
-// Place is "seg 3 +0x40 (blade 1 +0x50040)".
+// Place is "seg 3 +0x40 (blade 1 +0x50040)", and "catalog.db" of the catalog.
 func (f Finding) Place() string {
+	if f.Kind == KindCatalog {
+		return "catalog.db"
+	}
 	at := rdma.RemoteAddr{Blade: f.Blade, Off: f.Off}.String()
 	if f.Addr == 0 {
 		return at

@@ -80,7 +80,8 @@ damaged record from a backup, a backup from its primary, words of an index.
 What a recovery may need (locks, unfinished splits, logs) and what no copy
 proves is left as it is. If the file of a blade is missing, cut off, blank, another
 database's, or of another format, that is a finding, the rest is checked without it, and
-nothing is repaired. Findings can be looked at with txnode inspect.
+nothing is repaired. If the catalog is damaged or lost, that is the only finding, since it
+says where everything is. Findings can be looked at with txnode inspect.
 
 --replace-lost gives up region files that are missing or blank: they begin anew, with
 copies of what the other blades have. It is not a part of --repair because a file may be
@@ -155,7 +156,11 @@ func runCheck(ctx context.Context, w *World, o *checkOptions, dir string) error 
 			return err
 		}
 	}
+	out := &findingWriter{w: w, o: o}
 	db, err := attachTo(dir, o.Repair, true)
+	if errors.Is(err, txn.ErrCorrupt) || errors.Is(err, errCatalogGone) {
+		return out.catalog(dir, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -163,7 +168,6 @@ func runCheck(ctx context.Context, w *World, o *checkOptions, dir string) error 
 	for b, why := range db.host.LeftOut {
 		missing[b] = why.Error()
 	}
-	out := &findingWriter{w: w, o: o}
 	bar := newCheckProgress(w)
 	printed := 0
 	sum, err := db.Check(ctx, verify.Options{
@@ -227,6 +231,23 @@ func (p *findingWriter) finding(f verify.Finding) error {
 		_, err := fmt.Fprintln(p.w.Stdout, f)
 		return err
 	}
+}
+
+// catalog reports that the catalog is damaged or gone, which is all that can be said then.
+func (p *findingWriter) catalog(dir string, why error) error {
+	err := p.finding(verify.Finding{Kind: verify.KindCatalog, What: oneLine(why)})
+	switch p.o.Output {
+	case outputJSON:
+		s := verify.Summary{Findings: 1, ByKind: map[verify.Kind]uint64{verify.KindCatalog: 1}}
+		err = errors.Join(err, json.NewEncoder(p.w.Stdout).Encode(map[string]any{"summary": &s, "interrupted": false}))
+	case outputTable:
+		_, e := fmt.Fprintf(p.w.Stdout, "nothing else in %s was checked: the catalog says where everything is; bring it back, or restore a backup\n", dir)
+		err = errors.Join(err, e)
+	}
+	if err != nil {
+		return err
+	}
+	return &findingsError{dir, 1}
 }
 
 // header writes the names of the columns, once.

@@ -178,8 +178,8 @@ func TestCheckTellsWhatStandsInTheWay(t *testing.T) {
 		t.Errorf("a directory without a database has got %v", left)
 	}
 
-	// Files that are garbage, cut off or gone: one line. A check goes on without a blade
-	// (TestCheckMissingRegion).
+	// Files that are garbage, cut off or gone: one line. Of a check they are findings
+	// (TestCheckMissingRegion, TestCheckCatalog).
 	for name, spoil := range map[string]func(string) error{
 		"garbage catalog": func(d string) error {
 			return os.WriteFile(filepath.Join(d, "catalog.db"), []byte(strings.Repeat("garbage ", 10000)), 0o644)
@@ -195,11 +195,7 @@ func TestCheckTellsWhatStandsInTheWay(t *testing.T) {
 		if err := spoil(spoiled); err != nil {
 			t.Fatal(err)
 		}
-		all := [][]string{{"inspect", "segment", spoiled, "1"}}
-		if strings.HasSuffix(name, "catalog") {
-			all = append(all, []string{"check", spoiled}, []string{"check", spoiled, "--repair"})
-		}
-		for _, args := range all {
+		for _, args := range [][]string{{"inspect", "segment", spoiled, "1"}, {"backup", spoiled, spoiled + ".backup"}} {
 			if code, out, stderr := b.run(args...); code != command.ExitFailure || out != "" || strings.Count(stderr, "\n") != 1 || strings.Contains(stderr, "internal error") {
 				t.Errorf("%s: %v: exit code %d, %q, %q", name, args, code, stderr, out)
 			}
@@ -389,4 +385,36 @@ func TestCheckMissingRegion(t *testing.T) {
 			t.Errorf("exit code %d, %s", code, out)
 		}
 	})
+}
+
+// TestCheckCatalog: a catalog that is damaged or lost is a finding, too, and the only one.
+func TestCheckCatalog(t *testing.T) {
+	for name, damage := range map[string]func(path string) error{
+		"missing": os.Remove,
+		"empty":   func(path string) error { return os.Truncate(path, 0) },
+		"garbage": func(path string) error { return os.WriteFile(path, bytes.Repeat([]byte("garbage!"), 8192), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			makeDatabase(t, b)
+			if err := damage(filepath.Join(b.dir, "data", "catalog.db")); err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range []struct{ output, begins, has string }{
+				{"table", "catalog at catalog.db: ", "nothing else in $DIR/data was checked"},
+				{"json", `{"kind":"catalog",`, `"by_kind":{"catalog":1}`},
+				{"csv", "kind,table,", "\ncatalog,0,0,0,0,0,0,"},
+			} {
+				code, out, stderr := b.run("check", "$DIR/data", "-o", o.output)
+				if code != command.ExitVerification || stderr != "txnode: verification failed: $DIR/data: 1 finding\n" ||
+					!strings.HasPrefix(out, o.begins) || !strings.Contains(out, o.has) {
+					t.Errorf("-o %s: exit code %d, %s%s", o.output, code, stderr, out)
+				}
+			}
+		})
+	}
+	b := newBed(t)
+	if code, _, stderr := b.run("check", "$DIR"); code != command.ExitFailure || !strings.Contains(stderr, "no database in $DIR") {
+		t.Errorf("of an empty directory: exit code %d, %s", code, stderr)
+	}
 }

@@ -12,6 +12,9 @@ import (
 	"txnode/verify"
 )
 
+// errCatalogGone: a directory has regions, and no catalog.
+var errCatalogGone = errors.New("catalog.db is missing")
+
 // offline is a database in a directory that is looked at without being opened.
 type offline struct {
 	*verify.Database
@@ -29,6 +32,9 @@ func attachOffline(dir string, write bool) (*offline, error) {
 func attachTo(dir string, write, leaveOut bool) (*offline, error) {
 	// A directory without a database stays as it is.
 	if _, err := os.Stat(filepath.Join(dir, "catalog.db")); errors.Is(err, fs.ErrNotExist) {
+		if regions, _ := filepath.Glob(filepath.Join(dir, "blade-*.region")); len(regions) > 0 {
+			return nil, fmt.Errorf("%w from %s, which has %s", errCatalogGone, dir, filepath.Base(regions[0]))
+		}
 		return nil, failf("no database in %s: there is no catalog.db", dir)
 	} else if err != nil {
 		return nil, err
