@@ -149,6 +149,11 @@ func draw(seed uint64, o *Options) (*plan, error) {
 	switch {
 	case o.Only != nil:
 		p.faults = o.Only
+		for _, x := range p.faults {
+			if x.Blade >= p.blades || x.Thread > p.threads {
+				return nil, fmt.Errorf("%w: %v: seed %d draws blades 0 to %d, and threads 1 to %d beside 0, which sets up", ErrUnknown, x, seed, p.blades-1, p.threads)
+			}
+		}
 	case o.Faults != nil:
 		p.faults = p.drawFaults(o.Faults)
 	}

@@ -41,7 +41,7 @@ func ParseFaultKinds(s string) ([]sim.FaultKind, error) {
 	for _, name := range strings.Split(s, ",") {
 		i := slices.Index(FaultNames(), strings.TrimSpace(name))
 		if i < 0 {
-			return nil, fmt.Errorf("%w: fault %q; there are %v, and all", ErrUnknown, name, FaultNames())
+			return nil, fmt.Errorf("%w: fault %q; there are %s, and all", ErrUnknown, name, strings.Join(FaultNames(), ", "))
 		}
 		if !slices.Contains(out, faultKinds[i]) {
 			out = append(out, faultKinds[i])

@@ -15,7 +15,6 @@ func lists(b *bench) error {
 	if err := b.fill(0, nil); err != nil {
 		return err
 	}
-	var log []check.ListTxn
 	err := b.steps(b.txns, func(c *client, i int) error {
 		var ops []check.ListOp
 		start, many := c.w.Now(), 1+c.rng.n(3)
@@ -43,7 +42,7 @@ func lists(b *bench) error {
 			}
 			return nil
 		}, func() {
-			log = append(log, check.ListTxn{ID: uint64(c.id)<<32 | uint64(i), Start: start, End: b.db.Now(), Outcome: history.Committed, Ops: ops})
+			b.lists = append(b.lists, check.ListTxn{ID: uint64(c.id)<<32 | uint64(i), Start: start, End: b.db.Now(), Outcome: history.Committed, Ops: ops})
 		})
 	})
 	if err == nil {
@@ -53,9 +52,9 @@ func lists(b *bench) error {
 			return nil
 		})
 		last.End = b.db.Now()
-		log = append(log, last)
+		b.lists = append(b.lists, last)
 	}
-	return errors.Join(check.CheckLists(log, check.Options{}).Err(), err)
+	return errors.Join(check.CheckLists(b.lists, check.Options{}).Err(), err)
 }
 
 func numbers(p []byte) []uint64 {

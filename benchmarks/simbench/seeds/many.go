@@ -57,7 +57,7 @@ func RunMany(ctx context.Context, from, count uint64, workers int, o Options, pr
 // Minimize runs the seed of a violation again, with ever fewer of its faults, and
 // returns the violation with the fewest that is found.
 func Minimize(v *Violation) *Violation {
-	v.Options.Trace, v.Options.Record = nil, nil // they have what the caller wanted to see
+	v.Options.Trace, v.Options.Record, v.Options.History = nil, nil, nil // they have what the caller wanted to see
 	for i := 0; i < len(v.Faults) && len(v.Faults) > 1; {
 		o := v.Options
 		o.Only = slices.Delete(slices.Clone(v.Faults), i, i+1)

@@ -30,6 +30,9 @@ type Options struct {
 	Trace io.Writer
 	// Record collects every verb, for a trace in Chrome's format; nil: none.
 	Record *sim.Recording
+	// History gets the history that is checked, before it is, and of the workload
+	// list-append also what it has appended and read; nil: it is not asked for.
+	History func(txns []history.Txn, lists []check.ListTxn)
 	// Canceled tells whether nobody wants to know any more; nil: never.
 	Canceled func() bool
 }
@@ -163,6 +166,9 @@ func (p *plan) run(r *Result, o *Options) (err error) {
 	err = p.work.run(b)
 	txns := b.history()
 	r.Txns = len(txns)
+	if o.History != nil {
+		o.History(txns, b.lists)
+	}
 	if err == nil && len(txns) == 0 {
 		err = errors.New("nothing was recorded")
 	}

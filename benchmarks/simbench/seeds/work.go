@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 
 	"txnode/benchmarks/engine"
+	"txnode/check"
 	"txnode/txn"
 )
 
@@ -61,7 +63,7 @@ func lookup(name string) (*work, error) {
 			return &works[i], nil
 		}
 	}
-	return nil, fmt.Errorf("%w: %q; there are %v", ErrUnknown, name, Workloads())
+	return nil, fmt.Errorf("%w: %q; there are %s", ErrUnknown, name, strings.Join(Workloads(), ", "))
 }
 
 // batchOfRows is how many rows are added beside the workload at a time.
@@ -80,6 +82,7 @@ type bench struct {
 	world  *world
 	open   []pending // transactions whose outcome nobody was told
 	ledger ledger
+	lists  []check.ListTxn // of list-append
 	cov    Coverage
 }
 

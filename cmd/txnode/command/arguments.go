@@ -21,6 +21,16 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s takes no argument, and %q is one", cmd.CommandPath(), args[0])
 }
 
+// fixedBy fails if a flag was given of what another one decides.
+func fixedBy(cmd *cobra.Command, by string, names ...string) error {
+	for _, name := range names {
+		if cmd.Flags().Changed(name) {
+			return usagef("--%s decides that: --%s cannot be given with it", by, name)
+		}
+	}
+	return nil
+}
+
 // unknownCommand says which commands there are instead.
 func unknownCommand(parent *cobra.Command, name string) error {
 	var names []string

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,12 +26,17 @@ func (e *ednWriter) window(txns []history.Txn) error {
 		ext := filepath.Ext(path)
 		path = fmt.Sprintf("%s.%d%s", strings.TrimSuffix(path, ext), e.windows, ext)
 	}
+	return writeEDN(path, func(w io.Writer) error { return check.WriteElle(w, txns) })
+}
+
+// writeEDN writes a history to a file.
+func writeEDN(path string, write func(io.Writer) error) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return fmt.Errorf("no history: %w", err)
 	}
 	w := bufio.NewWriterSize(f, 1<<20)
-	if err = check.WriteElle(w, txns); err == nil {
+	if err = write(w); err == nil {
 		err = w.Flush()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {

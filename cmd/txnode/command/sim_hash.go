@@ -107,6 +107,9 @@ func (o *hashOptions) plan() (hashbench.Config, []hashbench.Curve, error) {
 		}
 		return c, curves, nil
 	}
+	if len(o.avoidance) == 0 {
+		return fail(errors.New("--conflict-avoidance is empty; give one or more of none, backoff, dynamic, all"))
+	}
 	var curves []hashbench.Curve
 	for _, name := range o.avoidance {
 		a, err := hashbench.AvoidanceByName(strings.TrimSpace(name))
@@ -202,9 +205,14 @@ published of the same configuration, if anything. The paper's RACE is --techniqu
 		Example: `  txnode sim hash --mix update-only --threads 96 --conflict-avoidance none,backoff,dynamic,all
   txnode sim hash --figure 14
   txnode sim hash --mix c --sweep threads --techniques none --conflict-avoidance none`,
-		Args:              cobra.NoArgs,
+		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.figure != "" {
+				if err := fixedBy(cmd, "figure", "mix", "conflict-avoidance", "techniques", "zipf", "sweep", "like-smart", "trace"); err != nil {
+					return err
+				}
+			}
 			return o.run(cmd.Context(), w)
 		},
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"txnode/benchmarks/simbench/seeds"
+	"txnode/check"
+	"txnode/history"
 	"txnode/rdma/sim"
 )
 
@@ -23,6 +25,7 @@ type seedsOptions struct {
 	faults      string
 	only        string
 	trace       string
+	edn         string
 }
 
 // AddFlags registers the flags.
@@ -35,9 +38,11 @@ func (o *seedsOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	fs.StringVar(&o.faults, "faults", "none", "kinds of faults that each seed draws from, by commas: all, none, or of\n"+strings.Join(seeds.FaultNames(), ", "))
 	fs.StringVar(&o.only, "only", "", "`faults` to inject instead of what is drawn, as expressions separated by semicolons; by default none")
 	fs.StringVar(&o.trace, "trace", "", "`file` to write a trace of one seed to: every effect and completion, a line each, or,\nif its name ends in .json, every verb in the Chrome trace format; by default none")
+	fs.StringVar(&o.edn, "history", "", "`file` to write the history of one seed to, for Jepsen's checker Elle: EDN, of the workload list-append for\nits model list-append, of the others for rw-register; by default none")
 	completeWith(cmd, "workload", seeds.Workloads()...)
 	completeWith(cmd, "faults", append([]string{"all", "none"}, seeds.FaultNames()...)...)
 	completeFiles(cmd, "trace", false)
+	completeFiles(cmd, "history", false)
 }
 
 func newSimSeeds(w *World) *cobra.Command {
@@ -53,12 +58,14 @@ must balance, and the blades are walked as by txnode check: no lock left, all re
 equal, no block lost. With --faults, coordinators stop, verbs and completions are lost,
 delayed or torn, blades are slow, cut off or restarted, as each seed draws; then the
 faults end, the database is recovered, and all of this must hold, and every transaction
-whose client was not told have one answer. Stops at the first violation (exit code 3) and prints the command
-that runs it again: a seed is the same run everywhere, down to the byte.`,
+whose client was not told have one answer. Stops at the first violation (exit code 3)
+and prints the command that runs it again: a seed is the same run everywhere, down to
+the byte.`,
 		Example: `  txnode sim seeds --seeds 20000
   txnode sim seeds --seeds 20000 --faults all
   txnode sim seeds --from 17 --seeds 1 --trace trace.txt
-  txnode sim seeds --from 17 --seeds 1 --only 'stop(thread=2,verb=40)'`,
+  txnode sim seeds --from 17 --seeds 1 --only 'stop(thread=2,verb=40)'
+  txnode sim seeds --from 17 --seeds 1 --workload list-append --history lists.edn`,
 		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -81,8 +88,8 @@ func (o *seedsOptions) run(ctx context.Context, w *World) error {
 	if options.Only, err = sim.ParseFaults(o.only); err != nil {
 		return usagef("--only: %v", err)
 	}
-	if o.trace != "" && o.count > 1 {
-		return usagef("--trace shows one seed: use it with --seeds 1")
+	if (o.trace != "" || o.edn != "") && o.count > 1 {
+		return usagef("--trace and --history show one seed: use them with --seeds 1")
 	}
 	if o.count == 1 {
 		options.Canceled = func() bool { return ctx.Err() != nil }
@@ -110,7 +117,19 @@ func (o *seedsOptions) run(ctx context.Context, w *World) error {
 }
 
 // one runs one seed, and tells what it was.
-func (o *seedsOptions) one(w *World, options seeds.Options) error {
+func (o *seedsOptions) one(w *World, options seeds.Options) (err error) {
+	if o.edn != "" {
+		var written error
+		defer func() { err = errors.Join(err, written) }()
+		options.History = func(txns []history.Txn, lists []check.ListTxn) {
+			written = writeEDN(o.edn, func(w io.Writer) error {
+				if lists != nil {
+					return check.WriteElleLists(w, lists)
+				}
+				return check.WriteElle(w, txns)
+			})
+		}
+	}
 	run := func() error {
 		r, err := seeds.Run(o.from, options)
 		if err == nil {
@@ -124,7 +143,7 @@ func (o *seedsOptions) one(w *World, options seeds.Options) error {
 		return run()
 	case strings.HasSuffix(o.trace, ".json"):
 		options.Record = &sim.Recording{}
-		err := run()
+		err = run()
 		return errors.Join(err, writeFile(o.trace, options.Record.WriteChrome))
 	}
 	return writeFile(o.trace, func(f io.Writer) error {

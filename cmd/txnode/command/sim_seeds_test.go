@@ -33,11 +33,35 @@ func TestSimSeeds(t *testing.T) {
 		t.Errorf("%d, %v, %s: %.40s", code, err, stderr, p)
 	}
 	for _, args := range [][]string{
-		{"--seeds", "0"}, {"--parallel", "0"}, {"--seeds", "2", "--trace", "x"}, {"--seeds", "1", "--workload", "chess"},
+		{"--seeds", "0"}, {"--parallel", "0"}, {"--seeds", "2", "--trace", "x"}, {"--seeds", "1", "--workload", "chess"}, {"--seeds", "2", "--history", "x"},
+		{"--seeds", "1", "--only", "stop(thread=99,verb=1)"}, {"--seeds", "1", "--only", "slow(blade=9,x=2)"}, {"x"},
 	} {
 		if code, _, stderr := b.run(append([]string{"sim", "seeds"}, args...)...); code != command.ExitUsage {
 			t.Errorf("%v: exit code %d, %s", args, code, stderr)
 		}
+	}
+}
+
+// TestSimSeedsHistory: histories in EDN, of lists for Elle's model of lists, with their
+// elements; of others with versions; and no file for more than one seed.
+func TestSimSeedsHistory(t *testing.T) {
+	b := newBed(t)
+	for workload, want := range map[string]string{"list-append": "[:append 0 ", "bank": "[:w "} {
+		for _, faults := range []string{"none", "stop"} {
+			path := filepath.Join(b.dir, "h.edn")
+			code, stdout, stderr := b.run("sim", "seeds", "--from", "7", "--seeds", "1", "--faults", faults, "--workload", workload, "--history", path)
+			p, err := os.ReadFile(path)
+			if code != 0 || err != nil {
+				t.Fatal(code, err, stdout, stderr)
+			}
+			invoked, ok := strings.Count(string(p), ":type :invoke"), strings.Count(string(p), ":type :ok")
+			if !strings.Contains(string(p), want) || invoked < 50 || ok == 0 || ok > invoked || strings.Count(string(p), "\n") != 2*invoked {
+				t.Errorf("%s, faults %s: %d :invoke, %d :ok, in\n%.300s", workload, faults, invoked, ok, p)
+			}
+		}
+	}
+	if code, _, stderr := b.run("sim", "seeds", "--seeds", "1", "--history", filepath.Join(b.dir, "nowhere", "h.edn")); code != command.ExitFailure || !strings.Contains(stderr, "no history") {
+		t.Errorf("a history that cannot be written: exit code %d, %s", code, stderr)
 	}
 }
 
@@ -58,7 +82,8 @@ func TestSimHash(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"--mix", "d"}, {"--zipf", "1"}, {"--sweep", "moon"}, {"--figure", "9"}, {"--conflict-avoidance", "some"}, {"--techniques", "backoff"},
-		{"--threads", "0"}, {"--machine", "abacus"}, {"--sweep", "threads", "--trace", "x"},
+		{"--threads", "0"}, {"--machine", "abacus"}, {"--sweep", "threads", "--trace", "x"}, {"--conflict-avoidance", ""}, {"x"},
+		{"--figure", "14", "--mix", "a"}, {"--figure", "5a", "--zipf", "0"}, {"--figure", "7", "--sweep", "threads"},
 	} {
 		if code, _, stderr := b.run(append(small, args...)...); code != command.ExitUsage {
 			t.Errorf("%v: exit code %d, %s", args, code, stderr)
@@ -77,6 +102,9 @@ func TestSimInterrupted(t *testing.T) {
 			[]string{"sim", "smallbank", "--threads", "1..2", "--accounts", "100", "--txns", "2000", "--warmup", "20us", "--policy", "ford", "--report", "$DIR/r.html"}},
 		{"1 of 6 points", "retries/update", " of 6 points were measured",
 			[]string{"sim", "hash", "--keys", "500", "--threads", "4", "--coroutines", "2", "--warmup", "100us", "--duration", "300us", "--sweep", "zipf"}},
+		{"1 of 48 points", "doorbell per thread", " of 48 points were measured", []string{"sim", "verbs", "--figure", "4a", "--requests", "50"}},
+		{"1 of 113 points", "shared QP", " of 113 points were measured", []string{"sim", "calibrate", "--check", "--requests", "50"}},
+		{"device, round 0", "HandoverNs", "the constants that were found until then", []string{"sim", "calibrate", "--requests", "50"}},
 		{" of 100000 seeds", " of 100000 seeds, from 1: no violation", "interrupted", []string{"sim", "seeds", "--seeds", "100000"}},
 	} {
 		b := newBed(t)
@@ -87,6 +115,23 @@ func TestSimInterrupted(t *testing.T) {
 		}
 		if strings.Contains(stdout, " 0.000 │") {
 			t.Errorf("%v prints points that were not measured:\n%s", c.args, stdout)
+		}
+	}
+}
+
+// TestSimVerbsFlags: flags that would be without effect are refused.
+func TestSimVerbsFlags(t *testing.T) {
+	b := newBed(t)
+	code, stdout, stderr := b.run("sim", "verbs", "--threads", "4", "-o", "csv", "--trace", filepath.Join(b.dir, "v.json"))
+	if p, err := os.ReadFile(filepath.Join(b.dir, "v.json")); code != 0 || err != nil || !strings.Contains(string(p), "READ") || !strings.Contains(stdout, "\nread,doorbell,4,8,8,") {
+		t.Error(code, err, stdout, stderr)
+	}
+	for _, args := range [][]string{
+		{"--figure", "4a", "--trace", "x"}, {"--figure", "4a", "--op", "write"}, {"--figure", "3a", "--threads", "8"}, {"--figure", "3"}, {"--requests", "10"},
+		{"--op", "fetch"}, {"--qp", "none"}, {"--threads", "0"}, {"--duration", "-1s"}, {"--min-threads", "9", "--threads", "8", "--change", "1ms"}, {"x"},
+	} {
+		if code, _, stderr := b.run(append([]string{"sim", "verbs"}, args...)...); code != command.ExitUsage {
+			t.Errorf("%v: exit code %d, %s", args, code, stderr)
 		}
 	}
 }

@@ -114,9 +114,16 @@ func newSimVerbs(w *World) *cobra.Command {
 				return err
 			}
 			if o.figure != "" {
+				if err := fixedBy(cmd, "figure", "op", "qp", "share", "threads", "compute", "blades", "depth", "per-doorbell", "size",
+					"throttle", "change", "min-threads", "warmup", "duration", "seed", "trace"); err != nil {
+					return err
+				}
 				return o.runFigure(cmd.Context(), w)
 			}
-			return o.runOne(w)
+			if cmd.Flags().Changed("requests") {
+				return usagef("--requests is for --figure; --duration is how long else is measured")
+			}
+			return o.runOne(cmd.Context(), w)
 		},
 	}
 	o.AddFlags(cmd)
@@ -124,14 +131,27 @@ func newSimVerbs(w *World) *cobra.Command {
 }
 
 // runOne measures the setting of the flags.
-func (o *simVerbsOptions) runOne(w *World) error {
+func (o *simVerbsOptions) runOne(ctx context.Context, w *World) error {
 	if o.trace != "" {
 		o.Record = &sim.Recording{}
 	}
+	o.Canceled = func() bool { return ctx.Err() != nil }
 	r, err := verbs.Run(o.Config)
 	if err != nil {
 		return err
 	}
+	if !r.Canceled {
+		return o.writeOne(w, &r)
+	}
+	if r.Verbs == 0 {
+		return errInterrupted
+	}
+	took := time.Duration(r.RunNs)
+	return errors.Join(o.writeOne(w, &r), fmt.Errorf("%w: %v of virtual time were measured", errInterrupted, took.Round(time.Microsecond)))
+}
+
+// writeOne prints what was measured, and writes the trace.
+func (o *simVerbsOptions) writeOne(w *World, r *verbs.Result) error {
 	if o.trace != "" {
 		if err := writeFile(o.trace, o.Record.WriteChrome); err != nil {
 			return err
@@ -156,7 +176,7 @@ func (o *simVerbsOptions) runOne(w *World) error {
 	if r.CMax > 0 {
 		limit = fmt.Sprintf("throttled, at the end to %d requests a thread", r.CMax)
 	}
-	_, err = fmt.Fprintf(w.Stdout, `%d threads, %d requests of %d bytes at a time, %d a doorbell, queue pairs: %s, %s
+	_, err := fmt.Fprintf(w.Stdout, `%d threads, %d requests of %d bytes at a time, %d a doorbell, queue pairs: %s, %s
 %.2f M %s/s, %.0f MiB/s
 from the first post to the last completion: mean %.2f us, p50 %.2f us, p99 %.2f us
 %d queue pairs, %d verbs simulated, trace %016x
@@ -169,13 +189,14 @@ from the first post to the last completion: mean %.2f us, p50 %.2f us, p99 %.2f 
 func (o *simVerbsOptions) runFigure(ctx context.Context, w *World) error {
 	points := slices.DeleteFunc(calibrate.Points(), func(p calibrate.Point) bool { return p.Figure != o.figure })
 	r, err := evaluate(ctx, w, o.Profile, points, o.requests)
-	if ctx.Err() != nil {
-		return errors.Join(writeCalibration(w, o.output, &r), errInterrupted)
+	stopped := interruptedOr(ctx, err)
+	if stopped != nil && !errors.Is(stopped, errInterrupted) {
+		return stopped
 	}
-	if err != nil {
+	if err := writeCalibration(w, o.output, &r); err != nil || stopped == nil {
 		return err
 	}
-	return writeCalibration(w, o.output, &r)
+	return fmt.Errorf("%w: %d of %d points were measured", stopped, len(r.Residuals), len(points))
 }
 
 // evaluate is calibrate.Evaluate, and says how far it is.
@@ -249,10 +270,20 @@ present constants only.`,
 				}})
 				w.note("")
 			}
-			if err != nil {
-				return interruptedOr(cmd.Context(), err)
+			stopped := interruptedOr(cmd.Context(), err)
+			if stopped != nil && !errors.Is(stopped, errInterrupted) {
+				return stopped
 			}
-			return writeCalibration(w, output, &r)
+			if err := writeCalibration(w, output, &r); err != nil {
+				return err
+			}
+			switch {
+			case stopped == nil:
+				return nil
+			case check:
+				return fmt.Errorf("%w: %d of %d points were measured", stopped, len(r.Residuals), len(calibrate.Points()))
+			}
+			return fmt.Errorf("%w: these are the constants that were found until then", stopped)
 		},
 	}
 	cmd.Flags().BoolVar(&check, "check", false, "do not fit")

@@ -119,9 +119,9 @@ func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
 		add(occ.PolicyFORD, rdma.AllTechniques)
 		add(occ.PolicyDefault, rdma.AllTechniques)
 	}
-	for _, n := range []int{o.threads.most, o.coroutines, o.rows, int(min(o.txns, 1)), int(min(o.warmup, 1))} {
+	for _, n := range []int{o.threads.most, o.coroutines, o.blades, o.rows, int(min(o.txns, 1)), int(min(o.warmup, 1))} {
 		if n < 1 { // zero is a default in a Config, but not on a command line
-			return nil, usagef("--threads, --coroutines, --txns, --warmup and the number of rows must be positive")
+			return nil, usagef("--threads, --coroutines, --blades, --txns, --warmup and the number of rows must be positive")
 		}
 	}
 	for _, c := range out {

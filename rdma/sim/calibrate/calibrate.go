@@ -128,13 +128,16 @@ func (r *Report) cost() float64 {
 	return sum / float64(len(r.Residuals))
 }
 
-// WriteText prints the fitted constants and every residual.
+// WriteText prints the fitted constants and every residual, if there are any.
 func (r *Report) WriteText(w io.Writer) error {
 	_, err := fmt.Fprintf(w, "profile %s\n", r.Profile.Name)
 	for _, k := range knobs {
 		if err == nil {
 			_, err = fmt.Fprintf(w, "  %-16s %8.5g  %s\n", k.name, k.get(&r.Profile), k.what)
 		}
+	}
+	if len(r.Residuals) == 0 {
+		return err
 	}
 	if err == nil {
 		_, err = fmt.Fprintf(w, "\n%-6s %-20s %7s %5s %10s %10s %8s\n", "figure", "policy", "threads", "depth", "measured", "model", "error")

@@ -176,8 +176,13 @@ func TestInterrupted(t *testing.T) {
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	if _, err := Fit(ctx, Options{}); !errors.Is(err, cause) {
-		t.Errorf("Fit: %v", err)
+	r, err := Fit(ctx, Options{})
+	if !errors.Is(err, cause) || r.Profile != sim.ConnectX6() || len(r.Residuals) != 0 {
+		t.Errorf("Fit: %+v, %v", r, err)
+	}
+	var b strings.Builder
+	if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), "HandoverNs") || strings.Contains(b.String(), "figure") {
+		t.Errorf("a report without residuals: %v\n%s", err, b.String())
 	}
 	if r, err := Evaluate(ctx, sim.ConnectX6(), Points(), 1000); !errors.Is(err, cause) || len(r.Residuals) != 0 {
 		t.Errorf("Evaluate: %d residuals, %v", len(r.Residuals), err)

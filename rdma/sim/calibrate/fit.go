@@ -97,8 +97,8 @@ type Progress struct {
 
 // Fit searches for the constants, stage after stage, one constant after the
 // other: a step up or down by a fraction that halves when nothing helps any more.
-// It is deterministic. It returns the residuals of all points, or the cause when ctx is
-// done before.
+// It is deterministic. It returns the residuals of all points; when ctx is done before,
+// the constants found until then, without residuals, and the cause.
 func Fit(ctx context.Context, o Options) (Report, error) {
 	p := o.Start
 	if p == (sim.Profile{}) {
@@ -116,7 +116,7 @@ func Fit(ctx context.Context, o Options) (Report, error) {
 			}
 		}
 		if err := search(ctx, &p, stage, points, &o, names[stage]); err != nil {
-			return Report{}, err
+			return Report{Profile: p}, err
 		}
 	}
 	return Evaluate(ctx, p, Points(), 4*o.Requests)

@@ -40,6 +40,8 @@ type Config struct {
 	Seed       uint64
 	// Record collects every verb, for a trace; nil: none.
 	Record *sim.Recording
+	// Canceled ends the run early when it returns true: it is asked before each batch; nil: never.
+	Canceled func() bool
 }
 
 func (c *Config) defaults() {
@@ -117,6 +119,8 @@ type Result struct {
 	Events      uint64 // of the simulator, the warm-up included
 	AllVerbs    uint64 // the warm-up included
 	TraceHash   uint64
+	RunNs       int64 // virtual time that was measured
+	Canceled    bool  // by Config.Canceled, before the end: what was measured until then
 }
 
 // Run runs the benchmark. It is deterministic: equal configurations give equal results.
@@ -149,13 +153,18 @@ func Run(c Config) (Result, error) {
 	}
 	errs := make([]error, len(threads))
 	f.Run(len(threads), func(i int) { errs[i] = b.thread(threads[i]) })
-	r := Result{Verbs: b.verbs, Doorbells: b.doorbells, CMax: threads[0].Limits().WorkRequests, TraceHash: f.TraceHash()}
+	r := Result{
+		Verbs: b.verbs, Doorbells: b.doorbells, CMax: threads[0].Limits().WorkRequests, TraceHash: f.TraceHash(),
+		RunNs: max(b.end-b.start, 0), Canceled: b.canceled,
+	}
 	s := f.Stats()
 	r.Events, r.AllVerbs, r.Connections = s.Events, s.Verbs, s.Connections
 	for i, t := range threads {
 		errs[i] = errors.Join(errs[i], t.Close())
 	}
-	r.Mops = float64(r.Verbs) * 1000 / float64(c.RunNs)
+	if r.RunNs > 0 {
+		r.Mops = float64(r.Verbs) * 1000 / float64(r.RunNs)
+	}
 	r.MiBps = r.Mops * 1e6 * float64(c.Size) / (1 << 20)
 	if n := len(b.latencies); n > 0 {
 		slices.Sort(b.latencies)
@@ -175,6 +184,7 @@ type bench struct {
 	start, end int64
 	verbs      uint64
 	doorbells  uint64
+	canceled   bool
 	latencies  []int64 // a sample when there are many
 	seen       uint64
 }
@@ -192,6 +202,10 @@ func (b *bench) thread(t *rdma.Thread) error {
 		step = min(step, piece)
 	}
 	for now := t.Now(); now < b.end; now = t.Now() {
+		if b.Canceled != nil && b.Canceled() {
+			b.end, b.canceled = now, true // for all threads
+			break
+		}
 		if b.ChangeNs > 0 && !b.isActive(t.Index(), now) {
 			c.Sleep(b.ChangeNs - now%b.ChangeNs)
 			continue

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"errors"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -31,6 +32,24 @@ func TestRepeatable(t *testing.T) {
 	c.Seed = 6
 	if d := run(t, c); d.TraceHash == a.TraceHash {
 		t.Error("two seeds, one run")
+	}
+}
+
+// A run that is canceled ends at once, and says what it has measured until then.
+func TestCanceled(t *testing.T) {
+	asked := 0
+	c := Config{Threads: 24, Seed: 5, Canceled: func() bool { asked++; return asked > 700 }}
+	all := run(t, Config{Threads: 24, Seed: 5})
+	part := run(t, c)
+	if !part.Canceled || part.RunNs <= 0 || part.RunNs >= all.RunNs || part.Verbs >= all.Verbs || math.Abs(part.Mops/all.Mops-1) > 0.1 {
+		t.Errorf("all: %+v\npart: %+v", all, part)
+	}
+	if all.Canceled || all.RunNs != 200_000 {
+		t.Errorf("nobody has canceled %+v", all)
+	}
+	asked = 700 // in the warm-up
+	if r, err := Run(c); err != nil || !r.Canceled || r.Verbs != 0 || r.Mops != 0 {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 
