@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"txnode/check"
 	"txnode/memory/record"
 	"txnode/occ"
 )
@@ -12,6 +11,7 @@ import (
 // TestPairsOfColliding: a key is looked up whose only candidate is another key's block;
 // meanwhile that block is freed, and used for the key.
 func TestPairsOfColliding(t *testing.T) {
+	t.Cleanup(func() { t.Log(done.of(t.Name())) })
 	const other = "other..."
 	for i, found := 0, 0; found < 4; i++ {
 		key := k(fmt.Sprintf("k%d", i))
@@ -26,17 +26,9 @@ func TestPairsOfColliding(t *testing.T) {
 			reader := txn{"read", []op{get(key), then(), get("a")}}
 			writer := txn{"reuse", []op{del(other), del("dummy"), next(), rest(), next(), put(key, "1"), next(), put("a", "1")}}
 			var clients []*client
-			limit := 400
-			switch {
-			case *full:
-				limit = 20_000
-			case testing.Short():
-				limit = 50
-			}
-			w.orders(t, limit, func() { clients = w.startPair(true, writer, reader) }, func(schedule) error {
+			w.orders(t, byRun(400, 20_000, 50), func() { clients = w.startPair(true, writer, reader) }, func(schedule) error {
 				w.content(w.client(), []string{k("a"), key, other})
-				txns := append(w.initial[:len(w.initial):len(w.initial)], w.rec.Txns()...)
-				if err := check.Check(txns, check.Options{FromEmpty: true}).Err(); err != nil {
+				if err := w.consistent(); err != nil {
 					return fmt.Errorf("%w\ntold: %v, %v", err, clients[0].told, clients[1].told)
 				}
 				return nil

@@ -1,11 +1,39 @@
 package exhaustive
 
 import (
+	"fmt"
 	"slices"
+	"testing"
 
 	"txnode/occ"
 	"txnode/rdma"
 )
+
+// config is a kind of database.
+type config struct {
+	policy  occ.Policy
+	backups int
+	caps    rdma.Caps
+	groups  uint32 // of a sub-table; 0: 8
+	reclaim int    // occ.Options.ReclaimAfter
+}
+
+func (c config) String() string {
+	s := fmt.Sprintf("%v/f=%d", c.policy, c.backups)
+	if !c.caps.Placed {
+		s += "/unplaced"
+	}
+	if !c.caps.OrderedLine {
+		s += "/unordered"
+	}
+	if !c.caps.MaskedCAS {
+		s += "/unmasked"
+	}
+	return s
+}
+
+// strong are the promises of the in-process fabric, weak is none.
+var strong, weak = rdma.Caps{Placed: true, OrderedLine: true, MaskedCAS: true}, rdma.Caps{}
 
 // configs are both policies with one and two backups, on a fabric that promises
 // much, and on one that promises nothing.
@@ -21,12 +49,42 @@ func configs() []config {
 	return all
 }
 
-// stopConfigs are both policies with one and two backups.
-func stopConfigs() []config {
-	return slices.DeleteFunc(configs(), func(c config) bool { return c.caps != strong })
+// What a kind of database may be chosen by.
+func (c config) promised() bool  { return c.caps == strong }
+func (c config) oneBackup() bool { return c.backups == 1 }
+func (c config) byDefault() bool { return c.policy == occ.PolicyDefault }
+
+// those are the kinds that all of the conditions hold for.
+func those(all []config, conditions ...func(config) bool) []config {
+	return slices.DeleteFunc(slices.Clone(all), func(c config) bool {
+		return slices.ContainsFunc(conditions, func(ok func(config) bool) bool { return !ok(c) })
+	})
 }
 
-// ofPolicyDefault are those of all that are of policy default.
-func ofPolicyDefault(all []config) []config {
-	return slices.DeleteFunc(all, func(c config) bool { return c.policy != occ.PolicyDefault })
+// usually are the kinds that a condition holds for, and with -full all of them.
+func usually(all []config, ok func(config) bool) []config {
+	if *full {
+		return all
+	}
+	return those(all, ok)
+}
+
+// tries reports whether a transaction is stopped on this kind of database: on a fabric
+// without promises a part of them is, when it is not about all.
+func (c config) tries(x txn) bool {
+	switch {
+	case c.promised(), *full:
+		return true
+	case testing.Short(), !c.oneBackup():
+		return false
+	}
+	return slices.Contains([]string{"DepositChecking", "WriteCheck", "InsertCallForwarding", "insert", "delete", "move"}, x.name)
+}
+
+// stride is for how many first stops there is one whose recovery is stopped.
+func (c config) stride() int {
+	if c.promised() || *full {
+		return byRun(24, 1, 40)
+	}
+	return 40
 }

@@ -120,10 +120,7 @@ func interleave(f *steptest.Fabric, limit int, reduce bool, start func(), end fu
 			if len(taken) >= len(path) { // the run is elsewhere
 				taken = taken[:len(path)-1]
 				start()
-				for _, j := range taken {
-					f.Do(f.Moves()[j])
-				}
-				f.Moves()
+				follow(f, taken)
 			}
 			taken = append(taken, i)
 			f.Do(fr.moves[i])
@@ -160,6 +157,15 @@ func walks(f *steptest.Fabric, n int, start func(), end func(s schedule) error) 
 		}
 	}
 	return nil
+}
+
+// follow makes the moves of a schedule, all of which are possible, and lets time pass until
+// there are others.
+func follow(f *steptest.Fabric, s schedule) {
+	for _, i := range s {
+		f.Do(f.Moves()[i])
+	}
+	f.Moves()
 }
 
 // replay runs one schedule; what it leaves open is decided by the first move.

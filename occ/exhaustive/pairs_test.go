@@ -1,54 +1,12 @@
 package exhaustive
 
 import (
-	"flag"
 	"fmt"
-	"strings"
 	"testing"
 
-	"txnode/check"
 	"txnode/occ"
 	"txnode/rdma/steptest"
 )
-
-var (
-	full   = flag.Bool("full", false, "all schedules instead of a part of them")
-	only   = flag.String("schedule", "", "run this schedule alone, in the one case that -run selects")
-	single = flag.Bool("replay", false, "run only what -schedule says, which may be empty")
-)
-
-// txn is a small transaction.
-type txn struct {
-	name string
-	ops  []op
-}
-
-// conflicting are transactions that are in each other's way: a and b have values, gone
-// had one, none never had.
-var conflicting = []txn{
-	{"read-ab", []op{get("a"), get("b")}},
-	{"read-a-then-b", []op{get("a"), then(), get("b")}},
-	{"read-b-next-read-a", []op{get("b"), next(), get("a")}},
-	{"write-a", []op{put("a", "1")}},
-	{"write-ab", []op{put("a", "2"), put("b", "2")}},
-	{"read-a-write-b", []op{get("a"), put("b", "3")}},
-	{"read-b-write-a", []op{get("b"), put("a", "4")}},
-	{"late-a", []op{late("a", "5")}},
-	{"lock-a-write-b", []op{lock("a"), put("b", "6")}},
-	{"insert", []op{insert("none", "7")}},
-	{"put-absent", []op{put("none", "8")}},
-	{"read-absent-write-a", []op{get("none"), put("a", "9")}},
-	{"delete", []op{del("a")}},
-	{"insert-over-tombstone", []op{put("gone", "10")}},
-	{"move", []op{put("a", big("m", 100))}},
-	{"insert-roll-back", []op{insert("none", "11"), roll()}},
-}
-
-var pairKeys = []string{k("a"), k("b"), k("none"), k("gone")}
-
-func loadPairs(s *client) error {
-	return s.scatter(put("a", "a0"), put("b", "b0"), put("gone", "x"), del("gone"))
-}
 
 // TestPairs runs pairs of transactions that are in each other's way in every order of
 // their requests.
@@ -74,14 +32,7 @@ func pair(t *testing.T, w *world, cold bool, txns ...txn) {
 	var clients []*client
 	start := func() { clients = w.startPair(cold, txns...) }
 	end := func(schedule) error { return w.endOfPair(clients) }
-	limit := 8
-	switch {
-	case *full:
-		limit = 2000
-	case testing.Short():
-		limit = 4
-	}
-	w.orders(t, limit, start, end)
+	w.orders(t, byRun(8, 2000, 4), start, end)
 }
 
 // orders runs clients in every order of their requests; if there are more than half of
@@ -119,7 +70,7 @@ func (w *world) orders(t *testing.T, limit int, start func(), end func(schedule)
 		})
 		done.add(t, orders, n)
 		if err != nil {
-			return fmt.Errorf("%w\n%s", err, again(t, at))
+			return fmt.Errorf("%w\n%s", err, rerun(t, fmt.Sprintf("-replay -schedule '%v'", at)))
 		}
 		return nil
 	})
@@ -128,7 +79,7 @@ func (w *world) orders(t *testing.T, limit int, start func(), end func(schedule)
 // startPair begins a run of transactions, each of a client of its own.
 func (w *world) startPair(cold bool, txns ...txn) (clients []*client) {
 	w.restart()
-	w.f.SetGrain(pairGrain(), false)
+	w.f.SetGrain(fineOr(steptest.Queues), false)
 	for _, x := range txns {
 		s := w.client()
 		if cold {
@@ -182,35 +133,6 @@ func TestReduction(t *testing.T) {
 	}
 }
 
-func named(name string) txn {
-	for _, x := range conflicting {
-		if x.name == name {
-			return x
-		}
-	}
-	panic("no transaction " + name)
-}
-
-// again is how a schedule is repeated.
-func again(t *testing.T, s schedule) string {
-	name := "'^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$'"
-	name = strings.NewReplacer("+", "[+]").Replace(name)
-	flags := ""
-	if *fine {
-		flags = " -fine"
-	}
-	return fmt.Sprintf("go test ./occ/exhaustive -run %s -replay -schedule '%v'%s", name, s, flags)
-}
-
-var fine = flag.Bool("fine", false, "interleave pairs word by word, not queue pair by queue pair")
-
-func pairGrain() steptest.Grain {
-	if *fine {
-		return steptest.Words
-	}
-	return steptest.Queues
-}
-
 // endOfPair checks what two clients have left.
 func (w *world) endOfPair(clients []*client) error {
 	for i, s := range clients {
@@ -218,14 +140,13 @@ func (w *world) endOfPair(clients []*client) error {
 			return fmt.Errorf("client %d has not come to its end", i)
 		}
 	}
-	v := w.judge(pairKeys)
-	if v.findings != "" {
-		return fmt.Errorf("the database is damaged:\n%s", v.findings)
+	found, err := w.sound(pairKeys)
+	if err != nil {
+		return err
 	}
 	w.content(w.client(), pairKeys)
-	txns := append(w.initial[:len(w.initial):len(w.initial)], w.rec.Txns()...)
-	if err := check.Check(txns, check.Options{FromEmpty: true}).Err(); err != nil {
-		return fmt.Errorf("%w\nfound: %s\ntold: %v, %v", err, v.content, clients[0].told, clients[1].told)
+	if err := w.consistent(); err != nil {
+		return fmt.Errorf("%w\nfound: %s\ntold: %v, %v", err, found, clients[0].told, clients[1].told)
 	}
 	return nil
 }

@@ -3,12 +3,10 @@ package exhaustive
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 
 	"txnode/occ/recovery"
 	"txnode/rdma"
-	"txnode/rdma/steptest"
 )
 
 // TestRecoveriesBeside lets two recoveries run beside each other, each from a client that
@@ -16,37 +14,16 @@ import (
 // some of its requests, then the second for some of its own. Then both come to their ends,
 // or a blade is lost, and somebody else looks after that.
 func TestRecoveriesBeside(t *testing.T) {
-	s := &sample{stride: 211}
-	switch {
-	case *full:
-		s.stride = 3
-	case testing.Short():
-		s.stride = 2003
-	}
-	kinds := slices.DeleteFunc(configs(), func(c config) bool { return c.caps != strong || c.backups > 1 && !*full })
-	each(t, kinds, func(t *testing.T, c config) {
-		s := s.own()
-		w := newWorld(t, c, loadPairs)
-		for _, p := range besides {
-			t.Run(p[0]+"+"+p[1], func(t *testing.T) {
-				s.try(t, w, func() error { return w.recoveriesBeside(s, named(p[0]), named(p[1])) })
-			})
-		}
-	})
+	oneIn(211, 3, 2003).inPairs(t, usually(those(configs(), config.promised), config.oneBackup), besides(), (*world).recoveriesBeside)
 }
 
 // recoveriesBeside tries a pair of transactions, whose clients stop after some moves each.
 func (w *world) recoveriesBeside(s *sample, x, y txn) error {
 	var victims, recoverers []*client
 	begin := func(a, b int) bool {
-		w.restart()
-		w.f.SetGrain(steptest.Verbs, false)
+		w.anew()
 		recoverers = []*client{w.client(), w.client()}
-		victims = []*client{w.client(), w.client()}
-		for i, ops := range [][]op{x.ops, y.ops} {
-			victims[i].warm(keysOf(ops)...)
-			victims[i].begins(1, ops...)
-		}
+		victims = w.start(x, y)
 		if w.advance(victims[0].run, a) < a || w.advance(victims[1].run, b) < b {
 			return false
 		}
@@ -71,7 +48,7 @@ func (w *world) recoveriesBeside(s *sample, x, y txn) error {
 		nb := w.advance(recoverers[1].run, allMoves)
 		err := s.grids(na, nb, 1+blades, func(g grid) (bool, error) {
 			begin(a, b)
-			if m, n := w.advance(recoverers[0].run, g.a), w.advance(recoverers[1].run, g.b); m < g.a || n < g.b {
+			if !w.reach(g, recoverers[0].run, recoverers[1].run) {
 				return false, nil
 			}
 			return true, w.recoveriesEnd(g.how-1, victims, recoverers)
@@ -83,22 +60,13 @@ func (w *world) recoveriesBeside(s *sample, x, y txn) error {
 	return nil
 }
 
-// recovers decides what another client has left behind.
-func (s *client) recovers(from *client) error {
-	o := recovery.Options{Space: s.w.space, Steal: true, By: s.session.Coordinator()}
-	_, err := recovery.Recover(s.c, o, from.session.Coordinator())
-	return err
-}
-
 // recoveriesEnd loses a blade, negative: none, and checks what comes of it.
 func (w *world) recoveriesEnd(blade int, victims, recoverers []*client) error {
-	o := recovery.Options{Space: w.space}
 	if blade >= 0 {
-		b := rdma.BladeID(blade)
-		w.f.StopBlade(b)
+		w.f.StopBlade(rdma.BladeID(blade))
 		w.toTheEnd()
-		if _, err := recovery.FailOver(w.ctl.Plain(), o, w.space.Demise(b)); err != nil {
-			return fmt.Errorf("failover: %w", err)
+		if err := w.failOver(rdma.BladeID(blade)); err != nil {
+			return err
 		}
 	} else {
 		w.toTheEnd()
@@ -108,13 +76,81 @@ func (w *world) recoveriesEnd(blade int, victims, recoverers []*client) error {
 			}
 		}
 	}
-	if _, err := recovery.Sweep(w.ctl.Plain(), o); err != nil {
-		return fmt.Errorf("sweep: %w", err)
+	if err := w.sweep(); err != nil {
+		return err
 	}
-	was := w.state()
-	w.toTheEnd()
-	if w.state() != was {
-		return errLate
+	return w.agreeLate(victims...)
+}
+
+// TestRecoveryBeside lets recovery from a client that has stopped in the middle of a
+// transaction run beside another client, who makes one that is in its way.
+func TestRecoveryBeside(t *testing.T) {
+	oneIn(2003, 13, 20_011).inPairs(t, usually(configs(), config.oneBackup), besides(), (*world).recoveryBeside)
+}
+
+// recoveryBeside tries a pair of transactions: the victim stops after some moves; the
+// recovery makes a; then the other makes b and the recovery comes to its end first, or,
+// from the second how on, the other does, after what the recovery has written to one of the
+// blades has been placed.
+func (w *world) recoveryBeside(s *sample, x, y txn) error {
+	var victim, recoverer, other *client
+	recovered := false
+	dies := func(n int) bool {
+		w.anew()
+		recoverer = w.client()
+		victim = w.start(x)[0]
+		return w.advance(victim.run, n) == n
 	}
-	return w.agree(pairKeys, victims...)
+	died := 0
+	begin := func() {
+		dies(died)
+		stopClients(victim)
+		recovered = false
+		recoverer.run = w.f.Go(func() {
+			err := recoverer.recovers(victim)
+			if recovered = true; err == nil {
+				_, err = recovery.Sweep(recoverer.c, w.recoveryBy(recoverer))
+			}
+			if err != nil {
+				panic(err)
+			}
+		})
+		other = w.client() // in the epoch of the claim
+		other.warm()
+		other.begins(12, y.ops...)
+	}
+	for ; dies(died); died++ {
+		begin()
+		na := 0
+		for !recovered && w.advance(recoverer.run, 1) > 0 {
+			na++
+		}
+		nb := w.advance(other.run, allMoves)
+		err := s.grids(na, nb, 2+blades, func(g grid) (bool, error) {
+			if g.how > 0 && g.b > 0 {
+				return true, nil
+			}
+			begin()
+			if !w.reach(g, recoverer.run, other.run) {
+				return false, nil
+			}
+			if g.how > 0 {
+				w.place(recoverer.run, rdma.BladeID(g.how-1))
+				w.advance(other.run, allMoves)
+			}
+			w.advance(recoverer.run, allMoves)
+			w.toTheEnd()
+			if last := other.told[len(other.told)-1]; !meant(last) {
+				return true, fmt.Errorf("beside the recovery nothing succeeds: %v", other.told)
+			}
+			return true, w.agree(victim, other)
+		})
+		if err != nil {
+			return fmt.Errorf("stopped after %d moves: %w", died, err)
+		}
+		if *caseFlag != "" && died > 64 {
+			return nil
+		}
+	}
+	return nil
 }

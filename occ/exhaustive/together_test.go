@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 
-	"txnode/check"
 	"txnode/history"
 	"txnode/memory"
 	"txnode/occ"
@@ -62,55 +61,68 @@ func stopClients(clients ...*client) {
 	}
 }
 
-// recoverFrom recovers from coordinators that are dead, synchronously; those that are not
-// registered any more are passed over.
-func (w *world) recoverFrom(by *client, dead ...*client) error {
+// recoveryBy are the options of a recovery by a client, or, nil, by nobody in particular.
+func (w *world) recoveryBy(by *client) recovery.Options {
 	o := recovery.Options{Space: w.space, Steal: true}
 	if by != nil {
 		o.By = by.session.Coordinator()
 	}
-	c := w.ctl.Plain()
-	if by != nil {
-		c = by.c
-	}
+	return o
+}
+
+// decide decides what clients that are dead have left behind, those whose coordinators are
+// registered still; by may be nil.
+func (w *world) decide(c *rdma.Coro, by *client, dead ...*client) error {
 	var ids []uint32
 	for _, s := range dead {
 		ids = append(ids, s.session.Coordinator())
 	}
-	if _, err := recovery.Recover(c, o, ids...); err != nil {
+	_, err := recovery.Recover(c, w.recoveryBy(by), ids...)
+	return err
+}
+
+// recovers is decide, by the client.
+func (s *client) recovers(dead ...*client) error { return s.w.decide(s.c, s, dead...) }
+
+// recoverFrom is decide, and a sweep.
+func (w *world) recoverFrom(by *client, dead ...*client) error {
+	c := w.ctl.Plain()
+	if by != nil {
+		c = by.c
+	}
+	if err := w.decide(c, by, dead...); err != nil {
 		return err
 	}
-	_, err := recovery.Sweep(c, o)
+	_, err := recovery.Sweep(c, w.recoveryBy(by))
 	return err
 }
 
 // agree holds everything against everything when nobody runs any more and the clients
 // that did not end well were recovered: the history with what the verdicts say of the
-// transactions whose clients do not know, the contents of keys as the last reader of it,
-// and the bytes.
-func (w *world) agree(keys []string, clients ...*client) error {
+// transactions whose clients do not know, the contents of pairKeys as the last reader of
+// it, and the bytes.
+func (w *world) agree(clients ...*client) error {
 	for i, s := range clients {
 		if err := w.resolved(s); err != nil {
 			return fmt.Errorf("client %d: %w", i, err)
 		}
 	}
-	v := w.judge(keys)
-	if v.findings != "" {
-		return fmt.Errorf("the database is damaged:\n%s", v.findings)
+	found, err := w.sound(pairKeys)
+	if err == nil {
+		err = w.spare()
 	}
-	if err := w.spare(); err != nil {
+	if err != nil {
 		return err
 	}
 	told := ""
 	for _, s := range clients {
 		told += fmt.Sprintf("%v ", s.told)
 	}
-	if now := w.content(w.client(), keys); now["error"] != "" {
+	if now := w.content(w.client(), pairKeys); now["error"] != "" {
 		return fmt.Errorf("cannot be read: %v\ntold: %s", now, told)
 	}
-	txns := append(w.initial[:len(w.initial):len(w.initial)], w.rec.Txns()...)
-	if err := check.Check(txns, check.Options{FromEmpty: true}).Err(); err != nil {
-		return fmt.Errorf("%w\nfound: %s\ntold: %s", err, v.content, told)
+	if err := w.consistent(); err != nil {
+		return fmt.Errorf("%w\nfound: %s\ntold: %s", err, found, told)
 	}
 	return nil
 }
@@ -150,6 +162,27 @@ func (w *world) resolved(s *client) error {
 	return nil
 }
 
+// anew begins another run, in which every request is a move.
+func (w *world) anew() {
+	w.restart()
+	w.f.SetGrain(steptest.Verbs, false)
+}
+
+// start makes a client for each of the transactions, who knows the addresses of its keys;
+// then they begin, one after the other, and try once.
+func (w *world) start(txns ...txn) (clients []*client) {
+	for range txns {
+		clients = append(clients, w.client())
+	}
+	for i, s := range clients {
+		s.warm(keysOf(txns[i].ops)...)
+	}
+	for i, s := range clients {
+		s.begins(1, txns[i].ops...)
+	}
+	return clients
+}
+
 // begins starts a client on its transactions. After a conflict they are tried again, so
 // many times in all, with pauses.
 func (s *client) begins(tries int, ops ...op) {
@@ -163,4 +196,21 @@ func (s *client) begins(tries int, ops ...op) {
 	})
 }
 
-var errLate = errors.New("a late verb has changed something")
+// lateVerbs lets everybody go on to the end who is declared dead, when all is decided:
+// nothing changes any more.
+func (w *world) lateVerbs() error {
+	was := w.state()
+	w.toTheEnd()
+	if w.state() != was {
+		return errors.New("a late verb has changed something")
+	}
+	return nil
+}
+
+// agreeLate is lateVerbs, and then agree.
+func (w *world) agreeLate(clients ...*client) error {
+	if err := w.lateVerbs(); err != nil {
+		return err
+	}
+	return w.agree(clients...)
+}

@@ -1,13 +1,6 @@
 package exhaustive
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"hash/maphash"
-	"maps"
-	"slices"
-	"strings"
 	"testing"
 
 	"txnode/history"
@@ -20,32 +13,6 @@ import (
 	"txnode/rdma/steptest"
 	"txnode/verify"
 )
-
-// config is a kind of database.
-type config struct {
-	policy  occ.Policy
-	backups int
-	caps    rdma.Caps
-	groups  uint32 // of a sub-table; 0: 8
-	reclaim int    // occ.Options.ReclaimAfter
-}
-
-func (c config) String() string {
-	s := fmt.Sprintf("%v/f=%d", c.policy, c.backups)
-	if !c.caps.Placed {
-		s += "/unplaced"
-	}
-	if !c.caps.OrderedLine {
-		s += "/unordered"
-	}
-	if !c.caps.MaskedCAS {
-		s += "/unmasked"
-	}
-	return s
-}
-
-// strong are the promises of the in-process fabric, weak is none.
-var strong, weak = rdma.Caps{Placed: true, OrderedLine: true, MaskedCAS: true}, rdma.Caps{}
 
 const (
 	blades     = 3
@@ -82,12 +49,6 @@ type world struct {
 	rec   *history.Recorder
 	tick  int64
 	next  int
-}
-
-// verdict is what a walk over the database finds.
-type verdict struct {
-	content  string
-	findings string
 }
 
 // newWorld makes a database with the records that load puts, and remembers it.
@@ -175,6 +136,13 @@ func (w *world) restart() {
 	w.open()
 }
 
+// look remembers what the keys hold in the beginning.
+func (w *world) look(keys []string) {
+	w.t.Helper()
+	w.restart()
+	w.contents = w.content(w.client(), keys)
+}
+
 // client is a coordinator: a process of its own, but for the space.
 type client struct {
 	w       *world
@@ -219,321 +187,4 @@ func (w *world) root() memory.Addr {
 		w.t.Fatal(err, ts)
 	}
 	return ts[0].Root
-}
-
-// op is one step of a transaction.
-type op struct {
-	what  opKind
-	key   string
-	value string
-}
-
-type opKind uint8
-
-const (
-	opGet    opKind = iota
-	opLock          // fetch for update, and not write
-	opPut           // fetch for update, and write
-	opLate          // write what was fetched for reading: locked at commit
-	opInsert        // fail if it has a value
-	opDelete        //
-	opThen          // what was staged is fetched, before the next
-	opRoll          // roll back
-	opNext          // commit, and begin another
-	opRest          // wait until everything is at rest, then maintain the session
-)
-
-// k is a key of 8 bytes.
-func k(s string) string { return (s + "........")[:8] }
-
-func get(key string) op          { return op{opGet, k(key), ""} }
-func lock(key string) op         { return op{opLock, k(key), ""} }
-func put(key, v string) op       { return op{opPut, k(key), v} }
-func late(key, v string) op      { return op{opLate, k(key), v} }
-func insert(key, v string) op    { return op{opInsert, k(key), v} }
-func del(key string) op          { return op{opDelete, k(key), ""} }
-func then() op                   { return op{what: opThen} }
-func roll() op                   { return op{what: opRoll} }
-func next() op                   { return op{what: opNext} }
-func rest() op                   { return op{what: opRest} }
-func big(c string, n int) string { return strings.Repeat(c, n) }
-
-var errExists = errors.New("has a value")
-
-// do runs the transactions that ops are, each once.
-func (s *client) do(ops ...op) error {
-	for len(ops) > 0 {
-		n := slices.IndexFunc(ops, func(o op) bool { return o.what == opNext })
-		one := ops
-		if n >= 0 {
-			one, ops = ops[:n], ops[n+1:]
-		} else {
-			ops = nil
-		}
-		if len(one) == 1 && one[0].what == opRest {
-			if err := s.session.Maintain(s.c); err != nil {
-				return err
-			}
-			continue
-		}
-		s.counted = true
-		err := s.once(one)
-		s.counted = false
-		s.told = append(s.told, err)
-		if s.session.Broken() != nil {
-			return s.session.Broken()
-		}
-	}
-	return nil
-}
-
-// errRolled is what a transaction ends with that rolls itself back.
-var errRolled = errors.New("rolled back")
-
-func (s *client) once(ops []op) error {
-	tx := s.tx
-	if err := tx.Begin(); err != nil {
-		return err
-	}
-	if s.counted {
-		s.ids = append(s.ids, tx.ID())
-	}
-	err := s.steps(ops)
-	if err == nil {
-		return tx.Commit()
-	}
-	if e := tx.Rollback(); e != nil {
-		return errors.Join(err, e)
-	}
-	return err
-}
-
-func (s *client) steps(ops []op) error {
-	tx := s.tx
-	for len(ops) > 0 {
-		n := slices.IndexFunc(ops, func(o op) bool { return o.what == opThen })
-		if n < 0 {
-			n = len(ops)
-		}
-		part := ops[:n]
-		ops = ops[min(n+1, len(ops)):]
-		at := make([]int, len(part))
-		for i, o := range part {
-			if o.what == opRoll {
-				continue
-			}
-			var err error
-			if at[i], err = tx.Stage(s.table, []byte(o.key), o.what != opGet && o.what != opLate); err != nil {
-				return err
-			}
-			if o.what == opInsert {
-				if err := tx.Insert(at[i], []byte(o.value)); err != nil {
-					return err
-				}
-			}
-		}
-		if err := tx.Execute(); err != nil {
-			return err
-		}
-		for i, o := range part {
-			var err error
-			switch o.what {
-			case opPut, opLate:
-				err = tx.Put(at[i], []byte(o.value))
-			case opDelete:
-				err = tx.Delete(at[i])
-			case opInsert:
-				if tx.Found(at[i]) {
-					tx.Withdraw(at[i])
-					err = errExists
-				}
-			case opRoll:
-				err = errRolled
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// warm reads keys, so that their addresses are cached, and fetches free blocks, so
-// that inserts and moves need not.
-func (s *client) warm(keys ...string) {
-	s.w.t.Helper()
-	s.tx.Record(nil, nil)
-	for _, v := range []string{"", big("x", 100), big("x", 200)} {
-		if err := s.once([]op{insert("fresh", v), roll()}); !errors.Is(err, errRolled) {
-			s.w.t.Fatal(err)
-		}
-	}
-	for _, key := range keys {
-		if err := s.once([]op{{opGet, key, ""}}); err != nil {
-			s.w.t.Fatal(err)
-		}
-	}
-	s.tx.Record(s.w.rec.Session(), func() int64 { s.w.tick++; return s.w.tick })
-}
-
-// keysOf lists the keys that ops name.
-func keysOf(ops []op) (keys []string) {
-	for _, o := range ops {
-		if o.key != "" && !slices.Contains(keys, o.key) {
-			keys = append(keys, o.key)
-		}
-	}
-	return keys
-}
-
-// content is what the given keys hold, read by a transaction; "" is absence.
-func (w *world) content(s *client, keys []string) map[string]string {
-	w.t.Helper()
-	out := w.contentOnce(s, keys)
-	for range 8 {
-		if out["error"] == "" {
-			break
-		}
-		if ok, err := s.tx.Unblock(); !ok || err != nil {
-			break
-		}
-		out = w.contentOnce(s, keys)
-	}
-	return out
-}
-
-// contentOnce is content, without help for who is in somebody's way that is gone.
-func (w *world) contentOnce(s *client, keys []string) map[string]string {
-	w.t.Helper()
-	out := map[string]string{}
-	if err := s.tx.Begin(); err != nil {
-		w.t.Fatal(err)
-	}
-	at := make([]int, len(keys))
-	for i, key := range keys {
-		var err error
-		if at[i], err = s.tx.Stage(s.table, []byte(key), false); err != nil {
-			w.t.Fatal(err)
-		}
-	}
-	if err := s.tx.Execute(); err != nil {
-		_ = s.tx.Rollback()
-		return map[string]string{"error": err.Error()}
-	}
-	for i, key := range keys {
-		if v, ok := s.tx.Read(at[i]); ok {
-			out[key] = string(v)
-		}
-	}
-	if err := s.tx.Commit(); err != nil {
-		return map[string]string{"error": err.Error()}
-	}
-	return out
-}
-
-// print makes a content comparable, and short.
-func printed(content map[string]string) string {
-	var b strings.Builder
-	for _, key := range slices.Sorted(maps.Keys(content)) {
-		v := content[key]
-		if len(v) > 12 {
-			v = fmt.Sprintf("%s(%d)", v[:1], len(v))
-		}
-		fmt.Fprintf(&b, "%s=%s ", strings.TrimRight(key, "."), v)
-	}
-	return b.String()
-}
-
-// judge walks the database, in which nobody runs, and reads the keys. States of the
-// memory that have been seen before are not walked again.
-func (w *world) judge(keys []string) verdict {
-	w.t.Helper()
-	h := w.state()
-	if v, ok := w.judged[h]; ok {
-		return v
-	}
-	var v verdict
-	v.findings = w.walk()
-	v.content = printed(w.content(w.client(), keys))
-	w.judged[h] = v
-	return v
-}
-
-// state tells states of memory and catalog apart.
-func (w *world) state() uint64 {
-	w.t.Helper()
-	entries, _, err := w.cat.Load()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	h := w.f.Hash()
-	for _, e := range entries {
-		h = h*31 + maphash.String(seed, e.Key) ^ maphash.Bytes(seed, e.Value)
-	}
-	return h
-}
-
-var seed = maphash.MakeSeed()
-
-// walk returns what verify finds.
-func (w *world) walk() string {
-	w.t.Helper()
-	d, err := verify.Attach(w.f, w.space.Layout())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	var b strings.Builder
-	w.summary, err = d.Check(context.Background(), verify.Options{Report: func(f verify.Finding) error {
-		if w.pardon != nil && w.pardon(f) {
-			w.pardoned++
-			return nil
-		}
-		fmt.Fprintf(&b, "%v\n", f)
-		return nil
-	}})
-	if err = errors.Join(err, d.Close()); err != nil {
-		w.t.Fatal(err)
-	}
-	return b.String()
-}
-
-// spare holds the blocks that were given back against what the blades say of them: one
-// that is not free, or is there twice, would be somebody's two times.
-func (w *world) spare() error {
-	seen := map[memory.Addr]bool{}
-	v := w.space.View()
-	for _, a := range w.space.Spare() {
-		if seen[a] {
-			return fmt.Errorf("block %v was given back twice", a)
-		}
-		seen[a] = true
-		if v.Copies(a) == 0 {
-			continue
-		}
-		if img := w.image(v.At(a, 0), record.LineSize); img.Meta().State() != record.Free {
-			return fmt.Errorf("block %v was given back, and is not free: state %d, version %v", a, img.Meta().State(), img.Version())
-		}
-	}
-	return nil
-}
-
-// owned demands that every block which is free is in a pool, or a live session has it, and
-// that none is there twice: nothing has to be opened again for it. A sweep is over.
-func (w *world) owned() error {
-	var free []memory.FreeBlock
-	v := w.space.View()
-	_ = w.everyBlock(func(a memory.Addr, _ uint32) error {
-		if img := w.image(v.At(a, 0), record.LineSize); img.Meta().State() == record.Free && !img.Guard().Held() {
-			free = append(free, memory.FreeBlock{Addr: a, Version: uint64(img.Version())})
-		}
-		return nil
-	})
-	nobodys, twice := w.space.Unowned(free)
-	if len(twice) > 0 {
-		return fmt.Errorf("blocks are there twice: %v", twice)
-	}
-	if len(nobodys) > 0 {
-		return fmt.Errorf("%d free blocks are nobody's: %v ... (version %v)", len(nobodys), nobodys[0].Addr, record.TxID(nobodys[0].Version))
-	}
-	return nil
 }

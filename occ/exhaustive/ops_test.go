@@ -1,0 +1,178 @@
+package exhaustive
+
+import (
+	"errors"
+	"slices"
+	"strings"
+)
+
+// op is one step of a transaction.
+type op struct {
+	what  opKind
+	key   string
+	value string
+}
+
+type opKind uint8
+
+const (
+	opGet    opKind = iota
+	opLock          // fetch for update, and not write
+	opPut           // fetch for update, and write
+	opLate          // write what was fetched for reading: locked at commit
+	opInsert        // fail if it has a value
+	opDelete        //
+	opThen          // what was staged is fetched, before the next
+	opRoll          // roll back
+	opNext          // commit, and begin another
+	opRest          // wait until everything is at rest, then maintain the session
+)
+
+// k is a key of 8 bytes.
+func k(s string) string { return (s + "........")[:8] }
+
+func get(key string) op          { return op{opGet, k(key), ""} }
+func lock(key string) op         { return op{opLock, k(key), ""} }
+func put(key, v string) op       { return op{opPut, k(key), v} }
+func late(key, v string) op      { return op{opLate, k(key), v} }
+func insert(key, v string) op    { return op{opInsert, k(key), v} }
+func del(key string) op          { return op{opDelete, k(key), ""} }
+func then() op                   { return op{what: opThen} }
+func roll() op                   { return op{what: opRoll} }
+func next() op                   { return op{what: opNext} }
+func rest() op                   { return op{what: opRest} }
+func big(c string, n int) string { return strings.Repeat(c, n) }
+
+var errExists = errors.New("has a value")
+
+// errRolled is what a transaction ends with that rolls itself back.
+var errRolled = errors.New("rolled back")
+
+// do runs the transactions that ops are, each once.
+func (s *client) do(ops ...op) error {
+	for len(ops) > 0 {
+		n := slices.IndexFunc(ops, func(o op) bool { return o.what == opNext })
+		one := ops
+		if n >= 0 {
+			one, ops = ops[:n], ops[n+1:]
+		} else {
+			ops = nil
+		}
+		if len(one) == 1 && one[0].what == opRest {
+			if err := s.session.Maintain(s.c); err != nil {
+				return err
+			}
+			continue
+		}
+		s.counted = true
+		err := s.once(one)
+		s.counted = false
+		s.told = append(s.told, err)
+		if s.session.Broken() != nil {
+			return s.session.Broken()
+		}
+	}
+	return nil
+}
+
+func (s *client) once(ops []op) error {
+	tx := s.tx
+	if err := tx.Begin(); err != nil {
+		return err
+	}
+	if s.counted {
+		s.ids = append(s.ids, tx.ID())
+	}
+	err := s.steps(ops)
+	if err == nil {
+		return tx.Commit()
+	}
+	if e := tx.Rollback(); e != nil {
+		return errors.Join(err, e)
+	}
+	return err
+}
+
+func (s *client) steps(ops []op) error {
+	tx := s.tx
+	for len(ops) > 0 {
+		n := slices.IndexFunc(ops, func(o op) bool { return o.what == opThen })
+		if n < 0 {
+			n = len(ops)
+		}
+		part := ops[:n]
+		ops = ops[min(n+1, len(ops)):]
+		at := make([]int, len(part))
+		for i, o := range part {
+			if o.what == opRoll {
+				continue
+			}
+			var err error
+			if at[i], err = tx.Stage(s.table, []byte(o.key), o.what != opGet && o.what != opLate); err != nil {
+				return err
+			}
+			if o.what == opInsert {
+				if err := tx.Insert(at[i], []byte(o.value)); err != nil {
+					return err
+				}
+			}
+		}
+		if err := tx.Execute(); err != nil {
+			return err
+		}
+		for i, o := range part {
+			var err error
+			switch o.what {
+			case opPut, opLate:
+				err = tx.Put(at[i], []byte(o.value))
+			case opDelete:
+				err = tx.Delete(at[i])
+			case opInsert:
+				if tx.Found(at[i]) {
+					tx.Withdraw(at[i])
+					err = errExists
+				}
+			case opRoll:
+				err = errRolled
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// warm reads keys, so that their addresses are cached, and fetches free blocks, so
+// that inserts and moves need not.
+func (s *client) warm(keys ...string) {
+	s.w.t.Helper()
+	s.tx.Record(nil, nil)
+	for _, v := range []string{"", big("x", 100), big("x", 200)} {
+		if err := s.once([]op{insert("fresh", v), roll()}); !errors.Is(err, errRolled) {
+			s.w.t.Fatal(err)
+		}
+	}
+	for _, key := range keys {
+		if err := s.once([]op{{opGet, key, ""}}); err != nil {
+			s.w.t.Fatal(err)
+		}
+	}
+	s.tx.Record(s.w.rec.Session(), func() int64 { s.w.tick++; return s.w.tick })
+}
+
+// keysOf lists the keys that ops name.
+func keysOf(ops []op) (keys []string) {
+	for _, o := range ops {
+		if o.key != "" && !slices.Contains(keys, o.key) {
+			keys = append(keys, o.key)
+		}
+	}
+	return keys
+}
+
+// txn is a small transaction.
+type txn struct {
+	name string
+	ops  []op
+}
