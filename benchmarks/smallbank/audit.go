@@ -3,7 +3,6 @@ package smallbank
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -93,11 +92,8 @@ func (d *Driver) audit(ctx context.Context, store workload.Store, progress func(
 					if hi < n {
 						return nil
 					}
-					_, err := tx.Get(Savings, uint64(n))
-					part.beyond = err == nil
-					if errors.Is(err, workload.ErrNotFound) {
-						err = nil
-					}
+					var err error
+					_, part.beyond, err = workload.Find(tx, Savings, uint64(n))
 					return err
 				})
 				if err != nil {
@@ -114,13 +110,13 @@ func (d *Driver) audit(ctx context.Context, store workload.Store, progress func(
 
 // inspect reads one record into a.
 func (d *Driver) inspect(a *audit, tx workload.Tx, table int, account uint64) error {
-	v, err := tx.Get(table, account)
+	v, found, err := workload.Find(tx, table, account)
 	if err != nil {
-		if errors.Is(err, workload.ErrNotFound) {
-			a.missing.add(table, account)
-			return nil
-		}
 		return err
+	}
+	if !found {
+		a.missing.add(table, account)
+		return nil
 	}
 	a.records++
 	if len(v) < balanceBytes {

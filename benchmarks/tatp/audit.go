@@ -2,7 +2,6 @@ package tatp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -104,11 +103,8 @@ func (d *Driver) audit(ctx context.Context, store workload.Store, progress func(
 					if hi < n {
 						return nil
 					}
-					_, err := tx.Get(Subscriber, subscriberKey(uint32(n)))
-					part.beyond = err == nil
-					if errors.Is(err, workload.ErrNotFound) {
-						err = nil
-					}
+					var err error
+					_, part.beyond, err = workload.Find(tx, Subscriber, subscriberKey(uint32(n)))
 					return err
 				})
 				if err != nil {
@@ -209,11 +205,8 @@ func (a *audit) inspect(tx workload.Tx, s uint32) error {
 
 // read copies a row, if it is present and, then, whole in length.
 func (a *audit) read(tx workload.Tx, table int, key uint64, row []byte) (present, whole bool, err error) {
-	v, err := tx.Get(table, key)
-	if err != nil {
-		if errors.Is(err, workload.ErrNotFound) {
-			err = nil
-		}
+	v, found, err := workload.Find(tx, table, key)
+	if err != nil || !found {
 		return false, false, err
 	}
 	a.rows[table]++

@@ -219,11 +219,12 @@ func (c *client) insertCallForwarding(tx workload.Tx) error {
 	tx.Stage(CallForwarding, key, workload.Update)
 	c.change = inserted
 	if c.driver.options.FORDRules {
-		switch _, err := tx.Get(CallForwarding, key); {
-		case err == nil:
-			c.change = unchanged
-		case !errors.Is(err, workload.ErrNotFound):
+		_, found, err := workload.Find(tx, CallForwarding, key)
+		if err != nil {
 			return err
+		}
+		if found {
+			c.change = unchanged
 		}
 		return tx.Put(CallForwarding, key, c.forwarding[:])
 	}

@@ -72,6 +72,15 @@ func FetchEach(tx Tx, rows []Row) error {
 	return nil
 }
 
+// Find is Tx.Get of a key that need not have a value.
+func Find(tx Tx, table int, key uint64) (value []byte, found bool, err error) {
+	value, err = tx.Get(table, key)
+	if errors.Is(err, ErrNotFound) {
+		return nil, false, nil
+	}
+	return value, err == nil, err
+}
+
 // Worker runs transactions one after another. It belongs to one goroutine (or
 // coroutine) at a time.
 type Worker interface {

@@ -9,7 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"txnode/benchmarks/report"
 	"txnode/benchmarks/runner"
+	"txnode/benchmarks/workload"
 )
 
 // benchOptions are the flags of txnode bench, besides the workload's own.
@@ -113,13 +115,8 @@ txnode history and txnode compare.`, subcommands...)
 
 func newBenchWorkload(w *World, i int) *cobra.Command {
 	o := &benchOptions{}
-	wl := workloads[i]
-	parameters := wl.options()
-	var names map[string]bool
 	cmd := &cobra.Command{
-		Use:   wl.name,
-		Short: wl.short,
-		Long: wl.short + `.
+		Long: workloads[i].short + `.
 
 Workers (threads × coroutines) run transactions in a closed loop, or at a given
 --rate in an open loop, where latency counts from when a transaction should have
@@ -130,22 +127,11 @@ With --dir the data stays, and the next run goes on with it.`,
   txnode bench %[1]s --policy ford --techniques none --save ford
   txnode bench %[1]s --rate 100000 --duration 1m -o json
   txnode bench %[1]s --verify --duration 10s
-  txnode bench %[1]s --blades 4 --kill-blade 5s --restore-blade 8s --duration 12s`, wl.name),
-		Args:              noArguments,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.Validate(cmd); err != nil {
-				return err
-			}
-			driver, err := parameters.Driver()
-			if err != nil {
-				return err
-			}
-			b := &benchmark{w: w, o: o, driver: driver, parameters: parametersOf(cmd.Flags(), names), args: changedFlags(cmd)}
-			return b.run(cmd.Context())
-		},
+  txnode bench %[1]s --blades 4 --kill-blade 5s --restore-blade 8s --duration 12s`, workloads[i].name),
 	}
 	o.AddFlags(cmd, w.CPUs)
-	names = addWorkloadFlags(cmd, parameters, false)
-	return cmd
+	return ofWorkload(cmd, i, false, o.Validate, func(cmd *cobra.Command, driver workload.Driver, parameters []report.Parameter) error {
+		b := &benchmark{w: w, o: o, driver: driver, parameters: parameters, args: changedFlags(cmd)}
+		return b.run(cmd.Context())
+	})
 }

@@ -52,30 +52,14 @@ are counted, and do not depend on the machine.`, subcommands...)
 
 func newExplainWorkload(w *World, i int) *cobra.Command {
 	o := &explainOptions{}
-	wl := workloads[i]
-	parameters := wl.options()
-	var names map[string]bool
 	cmd := &cobra.Command{
-		Use:   wl.name,
-		Short: wl.short,
 		Example: fmt.Sprintf(`  txnode explain %[1]s
-  txnode explain %[1]s --policy ford --replicas 2 --blades 3`, wl.name),
-		Args:              noArguments,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.Validate(cmd); err != nil {
-				return err
-			}
-			driver, err := parameters.Driver()
-			if err != nil {
-				return err
-			}
-			return runExplain(cmd.Context(), w, o, driver, parametersOf(cmd.Flags(), names))
-		},
+  txnode explain %[1]s --policy ford --replicas 2 --blades 3`, workloads[i].name),
 	}
 	o.AddFlags(cmd)
-	names = addWorkloadFlags(cmd, parameters, true)
-	return cmd
+	return ofWorkload(cmd, i, true, o.Validate, func(cmd *cobra.Command, driver workload.Driver, parameters []report.Parameter) error {
+		return runExplain(cmd.Context(), w, o, driver, parameters)
+	})
 }
 
 func runExplain(ctx context.Context, w *World, o *explainOptions, driver workload.Driver, parameters []report.Parameter) error {

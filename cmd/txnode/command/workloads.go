@@ -166,6 +166,28 @@ func (p *percentages) Set(s string) error {
 	return nil
 }
 
+// ofWorkload makes cmd, which has all of its other flags, the one for a workload, by its
+// number in workloads: with its name and its parameters as flags, of which small asks for
+// few records. run gets them when validate has found no fault.
+func ofWorkload(cmd *cobra.Command, i int, small bool, validate func(*cobra.Command) error,
+	run func(cmd *cobra.Command, driver workload.Driver, parameters []report.Parameter) error) *cobra.Command {
+	options := workloads[i].options()
+	names := addWorkloadFlags(cmd, options, small)
+	cmd.Use, cmd.Short = workloads[i].name, workloads[i].short
+	cmd.Args, cmd.ValidArgsFunction = noArguments, cobra.NoFileCompletions
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := validate(cmd); err != nil {
+			return err
+		}
+		driver, err := options.Driver()
+		if err != nil {
+			return err
+		}
+		return run(cmd, driver, parametersOf(cmd.Flags(), names))
+	}
+	return cmd
+}
+
 // parametersOf returns the values of flags for the record, by name.
 func parametersOf(fs *pflag.FlagSet, names map[string]bool) []report.Parameter {
 	out := []report.Parameter{}
