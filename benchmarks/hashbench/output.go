@@ -100,24 +100,24 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return err
 }
 
-func (r *Report) writeCurve(w io.Writer, c *Curve) error {
-	t := plain()
-	head := table.Row{"threads", "theta", "M op/s", "published", "error", "p50 us", "p99 us", "verbs/op", "retries/update", "most"}
+// cells is the table of a curve, and what its last columns are.
+func (r *Report) cells(c *Curve) (head []string, rows [][]string, last string) {
+	head = []string{"threads", "theta", "M op/s", "published", "error", "p50 us", "p99 us", "verbs/op", "retries/update", "most"}
 	for _, b := range bands {
 		head = append(head, b.name)
 	}
-	t.AppendHeader(head)
 	for i := range c.Points {
 		p := &c.Points[i]
 		was, off := "-", "-"
 		if x, ok := r.published(c, i); ok {
 			was, off = fmt.Sprintf("%.3f", x.Mops), fmt.Sprintf("%+.0f %%", 100*(p.Mops/x.Mops-1))
 		}
-		row := table.Row{p.Threads, p.Theta, fmt.Sprintf("%.3f", p.Mops), was, off, fmt.Sprintf("%.1f", p.P50us), fmt.Sprintf("%.1f", p.P99us), fmt.Sprintf("%.2f", p.VerbsPerOp)}
-		if p.Updates == 0 {
-			row = append(row, "-", "-")
-		} else {
-			row = append(row, fmt.Sprintf("%.2f", p.Retries), p.MostRetries)
+		row := []string{
+			strconv.Itoa(p.Threads), fmt.Sprint(p.Theta), fmt.Sprintf("%.3f", p.Mops), was, off,
+			fmt.Sprintf("%.1f", p.P50us), fmt.Sprintf("%.1f", p.P99us), fmt.Sprintf("%.2f", p.VerbsPerOp), "-", "-",
+		}
+		if p.Updates > 0 {
+			row[8], row[9] = fmt.Sprintf("%.2f", p.Retries), strconv.Itoa(p.MostRetries)
 		}
 		for _, b := range bands {
 			if p.Updates == 0 {
@@ -126,26 +126,38 @@ func (r *Report) writeCurve(w io.Writer, c *Curve) error {
 				row = append(row, fmt.Sprintf("%.1f %%", 100*p.share(b.lo, b.hi)))
 			}
 		}
-		t.AppendRow(row)
+		rows = append(rows, row)
+	}
+	last = "updates by their retries"
+	if len(c.Config) > 0 && c.Config[0].LikeSMART {
+		last = "updates by what their thread had retried since its last one ended, as SMART's program counts; mean and most are their own"
+	}
+	return head, rows, last
+}
+
+func (r *Report) writeCurve(w io.Writer, c *Curve) error {
+	head, rows, last := r.cells(c)
+	t := plain()
+	toRow := func(cells []string) (row table.Row) {
+		for _, x := range cells {
+			row = append(row, x)
+		}
+		return row
+	}
+	t.AppendHeader(toRow(head))
+	for _, row := range rows {
+		t.AppendRow(toRow(row))
 	}
 	var right []table.ColumnConfig
 	for i := range head {
 		right = append(right, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
 	}
 	t.SetColumnConfigs(right)
-	var err error
+	name := fmt.Sprintf("%s, mix %s", c.Name, c.Mix)
 	if median, largest, n := r.Errors(c); n > 0 {
-		_, err = fmt.Fprintf(w, "%s, mix %s; error of the throughput: median %.0f %%, largest %.0f %%\n", c.Name, c.Mix, 100*median, 100*largest)
-	} else {
-		_, err = fmt.Fprintf(w, "%s, mix %s\n", c.Name, c.Mix)
+		name += fmt.Sprintf("; error of the throughput: median %.0f %%, largest %.0f %%", 100*median, 100*largest)
 	}
-	if err == nil {
-		last := "updates by their retries"
-		if len(c.Config) > 0 && c.Config[0].LikeSMART {
-			last = "updates by what their thread had retried since its last one ended, as SMART's program counts; mean and most are their own"
-		}
-		_, err = fmt.Fprintf(w, "the last columns: %s\n%s\n\n", last, t.Render())
-	}
+	_, err := fmt.Fprintf(w, "%s\nthe last columns: %s\n%s\n\n", name, last, t.Render())
 	return err
 }
 

@@ -40,6 +40,12 @@ func machineFlag(cmd *cobra.Command, name *string, byDefault ...sim.Profile) {
 	completeWith(cmd, "machine", names...)
 }
 
+// reportFlag registers --report.
+func reportFlag(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "report", "", "`file` to write a page with the curves to (HTML, self-contained); by default none")
+	completeFiles(cmd, "report", false)
+}
+
 // machine looks a profile up.
 func machine(name string) (sim.Profile, error) {
 	p, err := sim.ProfileByName(name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +29,7 @@ type hashOptions struct {
 	seed                uint64
 	machine             string
 	output              outputFormat
+	report              string
 	trace               string
 }
 
@@ -63,6 +65,7 @@ func (o *hashOptions) AddFlags(cmd *cobra.Command) {
 	fs.Uint64Var(&o.seed, "seed", 1, "seed of everything that is drawn")
 	machineFlag(cmd, &o.machine)
 	o.output.addFlag(cmd)
+	reportFlag(cmd, &o.report)
 	fs.StringVar(&o.trace, "trace", "", "`file` to write every verb to, in the Chrome trace format; one point only; by default none")
 	completeWith(cmd, "figure", hashbench.FigureNames...)
 	completeWith(cmd, "mix", mixes...)
@@ -178,6 +181,11 @@ func (o *hashOptions) run(ctx context.Context, w *World) error {
 	if stopped != nil {
 		r.Statements = nil // they are about whole curves
 	}
+	if o.report != "" {
+		if err := writeFile(o.report, func(f io.Writer) error { return r.WriteHTML(f, c.Profile) }); err != nil {
+			return err
+		}
+	}
 	write := r.WriteTable
 	switch o.output {
 	case outputJSON:
@@ -203,7 +211,7 @@ Prints throughput, latency, verbs and retries with their distribution, and what 
 published of the same configuration, if anything. The paper's RACE is --techniques none
 --conflict-avoidance none, its SMART-HT is the default, ours is --like-smart=false.`,
 		Example: `  txnode sim hash --mix update-only --threads 96 --conflict-avoidance none,backoff,dynamic,all
-  txnode sim hash --figure 14
+  txnode sim hash --figure 14 --report hash.html
   txnode sim hash --mix c --sweep threads --techniques none --conflict-avoidance none`,
 		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -128,11 +128,52 @@ func TestSimVerbsFlags(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"--figure", "4a", "--trace", "x"}, {"--figure", "4a", "--op", "write"}, {"--figure", "3a", "--threads", "8"}, {"--figure", "3"}, {"--requests", "10"},
-		{"--op", "fetch"}, {"--qp", "none"}, {"--threads", "0"}, {"--duration", "-1s"}, {"--min-threads", "9", "--threads", "8", "--change", "1ms"}, {"x"},
+		{"--report", "x"}, {"--op", "fetch"}, {"--qp", "none"}, {"--threads", "0"}, {"--duration", "-1s"}, {"--min-threads", "9", "--threads", "8", "--change", "1ms"}, {"x"},
 	} {
 		if code, _, stderr := b.run(append([]string{"sim", "verbs"}, args...)...); code != command.ExitUsage {
 			t.Errorf("%v: exit code %d, %s", args, code, stderr)
 		}
+	}
+}
+
+// TestSimReports: every command with curves writes a page of them, which loads nothing.
+func TestSimReports(t *testing.T) {
+	b := newBed(t)
+	for name, c := range map[string]struct {
+		args  []string
+		plots int
+		has   []string
+	}{
+		"verbs":     {[]string{"verbs", "--figure", "4a", "--requests", "50"}, 1, []string{"Figure 4a: doorbell per thread, 32 requests", "HandoverNs"}},
+		"calibrate": {[]string{"calibrate", "--check", "--requests", "50"}, 2, []string{"Figure 3a: shared QP", "Absolute error over 113 points"}},
+		"hash": {
+			[]string{"hash", "--keys", "500", "--threads", "1", "--coroutines", "2", "--warmup", "100us", "--duration", "300us", "--figure", "7"}, 11,
+			[]string{"ours, mix c", "Mix b: retries of an update", "smart-ht: WaitNs", "Absolute error of the throughput"},
+		},
+		"tatp": {[]string{"tatp", "--threads", "1", "--subscribers", "100", "--txns", "200", "--warmup", "20us"}, 5, []string{"SMART-DTX", "published", "LineHoldNs"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(b.dir, name+".html")
+			code, stdout, stderr := b.run(append(append([]string{"sim"}, c.args...), "--report", path)...)
+			p, err := os.ReadFile(path)
+			if code != 0 || err != nil || stdout == "" {
+				t.Fatal(code, err, stdout, stderr)
+			}
+			s := string(p)
+			if n := strings.Count(s, "<svg "); n != c.plots {
+				t.Errorf("%d figures instead of %d", n, c.plots)
+			}
+			for _, want := range append(c.has, "stroke-dasharray", "The model's constants", "</html>") {
+				if !strings.Contains(s, want) {
+					t.Errorf("the page lacks %q", want)
+				}
+			}
+			for _, not := range []string{"http:", "https:", "src=", "<script", "NaN"} {
+				if strings.Contains(s, not) {
+					t.Errorf("the page has %q", not)
+				}
+			}
+		})
 	}
 }
 

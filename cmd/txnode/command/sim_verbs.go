@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"txnode/benchmarks/report/page"
 	"txnode/rdma"
 	"txnode/rdma/sim"
 	"txnode/rdma/sim/calibrate"
@@ -40,7 +41,7 @@ type simVerbsOptions struct {
 	op, policy, machine, figure string
 	change, run, warm           time.Duration
 	output                      outputFormat
-	trace                       string
+	report, trace               string
 	requests                    int
 }
 
@@ -66,6 +67,7 @@ func (o *simVerbsOptions) AddFlags(cmd *cobra.Command) {
 	fs.IntVar(&o.requests, "requests", 20_000, "with --figure: requests to measure at each point")
 	machineFlag(cmd, &o.machine)
 	o.output.addFlag(cmd)
+	reportFlag(cmd, &o.report)
 	fs.StringVar(&o.trace, "trace", "", "`file` to write every verb to, in the Chrome trace format; by default none")
 	completeWith(cmd, "figure", "3a", "4a")
 	completeWith(cmd, "op", keysOf(verbOps)...)
@@ -104,7 +106,7 @@ func newSimVerbs(w *World) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verbs",
 		Short: "Single verbs in a loop: figures 3 and 4 of the SMART paper, or any other setting",
-		Example: `  txnode sim verbs --figure 4a
+		Example: `  txnode sim verbs --figure 4a --report verbs.html
   txnode sim verbs --op write --size 64 --threads 96 --depth 16 --throttle
   txnode sim verbs --threads 96 --depth 64 --throttle --change 32ms --duration 2s`,
 		Args:              noArguments,
@@ -122,6 +124,9 @@ func newSimVerbs(w *World) *cobra.Command {
 			}
 			if cmd.Flags().Changed("requests") {
 				return usagef("--requests is for --figure; --duration is how long else is measured")
+			}
+			if o.report != "" {
+				return usagef("--report shows the curves of a figure: give --figure, too")
 			}
 			return o.runOne(cmd.Context(), w)
 		},
@@ -193,7 +198,7 @@ func (o *simVerbsOptions) runFigure(ctx context.Context, w *World) error {
 	if stopped != nil && !errors.Is(stopped, errInterrupted) {
 		return stopped
 	}
-	if err := writeCalibration(w, o.output, &r); err != nil || stopped == nil {
+	if err := writeCalibration(w, o.output, o.report, &r); err != nil || stopped == nil {
 		return err
 	}
 	return fmt.Errorf("%w: %d of %d points were measured", stopped, len(r.Residuals), len(points))
@@ -214,8 +219,14 @@ func evaluate(ctx context.Context, w *World, profile sim.Profile, points []calib
 	return r, nil
 }
 
-// writeCalibration prints a profile and its residuals.
-func writeCalibration(w *World, o outputFormat, r *calibrate.Report) error {
+// writeCalibration prints a profile and its residuals, and writes the page of them if a
+// file is named.
+func writeCalibration(w *World, o outputFormat, report string, r *calibrate.Report) error {
+	if report != "" {
+		if err := writeFile(report, calibrationPage(r).Write); err != nil {
+			return err
+		}
+	}
 	switch o {
 	case outputJSON:
 		e := json.NewEncoder(w.Stdout)
@@ -235,11 +246,59 @@ func writeCalibration(w *World, o outputFormat, r *calibrate.Report) error {
 	}
 }
 
+// calibrationPage is the page of what calibrate has found: a figure for each of the
+// published ones, by threads.
+func calibrationPage(r *calibrate.Report) *page.Page {
+	p := &page.Page{
+		Title: "Single verbs on the simulated RNIC", Constants: page.Constants(r.Profile),
+		Text: []string{fmt.Sprintf("Solid lines: 8-byte READs on the simulator, machine %s. Dashed lines: published measurements (SMART, figures 3a and 4a), on two 24-core Xeon Gold 6240R and a 200 Gb/s ConnectX-6.", r.Profile.Name)},
+	}
+	if len(r.Residuals) > 0 {
+		p.Text = append(p.Text, fmt.Sprintf("Absolute error over %d points: median %.1f %%, largest %.1f %%. The constants were fitted to these figures, all of their points.",
+			len(r.Residuals), 100*r.MedianError(), 100*r.MaxError()))
+	}
+	byFigure := map[string]*page.Figure{}
+	var curves []string // figure and name, in order; two lines of the figure each
+	for _, x := range r.Residuals {
+		name := x.Name
+		if x.Figure == "4a" {
+			name = fmt.Sprintf("%s, %d requests", name, x.Depth)
+		}
+		f := byFigure[x.Figure]
+		if f == nil {
+			f = &page.Figure{Title: fmt.Sprintf("Figure %s: million READs per second", x.Figure), Below: "threads"}
+			byFigure[x.Figure] = f
+		}
+		key := x.Figure + " " + name
+		i := slices.Index(curves, key)
+		if i < 0 {
+			i = len(curves)
+			curves = append(curves, key)
+			p.Legend = append(p.Legend, name)
+			p.Tables = append(p.Tables, page.Table{Title: fmt.Sprintf("Figure %s: %s", x.Figure, name), Head: []string{"threads", "M READ/s", "published", "error"}})
+			f.Lines = append(f.Lines, page.Line{Color: i}, page.Line{Color: i, Dashed: true})
+		}
+		p.Tables[i].Rows = append(p.Tables[i].Rows, []string{strconv.Itoa(x.Threads), fmt.Sprintf("%.3f", x.Model), fmt.Sprintf("%.3f", x.Mops), fmt.Sprintf("%+.1f %%", 100*x.Error())})
+		for k := range f.Lines {
+			if l := &f.Lines[k]; l.Color == i {
+				l.X, l.Y = append(l.X, float64(x.Threads)), append(l.Y, map[bool]float64{false: x.Model, true: x.Mops}[l.Dashed])
+			}
+		}
+	}
+	for _, name := range []string{"3a", "4a"} {
+		if f := byFigure[name]; f != nil {
+			p.Figures = append(p.Figures, *f)
+		}
+	}
+	return p
+}
+
 func newSimCalibrate(w *World) *cobra.Command {
 	var (
 		output   outputFormat
 		check    bool
 		from     string
+		report   string
 		requests int
 	)
 	cmd := &cobra.Command{
@@ -274,7 +333,7 @@ present constants only.`,
 			if stopped != nil && !errors.Is(stopped, errInterrupted) {
 				return stopped
 			}
-			if err := writeCalibration(w, output, &r); err != nil {
+			if err := writeCalibration(w, output, report, &r); err != nil {
 				return err
 			}
 			switch {
@@ -290,5 +349,6 @@ present constants only.`,
 	cmd.Flags().IntVar(&requests, "requests", 12_000, "requests to measure at each point")
 	machineFlag(cmd, &from)
 	output.addFlag(cmd)
+	reportFlag(cmd, &report)
 	return cmd
 }

@@ -72,12 +72,11 @@ func (o *simOptions) AddFlags(cmd *cobra.Command) {
 	fs.Uint64Var(&o.seed, "seed", 1, "seed of everything that is drawn")
 	fs.BoolVar(&o.verify, "verify", false, "check the books after each point")
 	o.output.addFlag(cmd)
-	fs.StringVar(&o.report, "report", "", "`file` to write a page with the curves to (HTML, self-contained); by default none")
+	reportFlag(cmd, &o.report)
 	fs.StringVar(&o.trace, "trace", "", "`file` to write every verb to, in the Chrome trace format; one point only; by default none")
 	completeWith(cmd, "policy", policies...)
 	completeWith(cmd, "techniques", append([]string{"all", "none"}, techniqueNames...)...)
 	completeWith(cmd, "sweep", sweepThreads, sweepIdle)
-	completeFiles(cmd, "report", false)
 	completeFiles(cmd, "trace", false)
 }
 
