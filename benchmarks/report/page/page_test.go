@@ -3,6 +3,7 @@ package page_test
 import (
 	"bytes"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -68,7 +69,7 @@ func TestPage(t *testing.T) {
 		d, n := xml.NewDecoder(strings.NewReader(svg)), 0
 		for {
 			tok, err := d.Token()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {

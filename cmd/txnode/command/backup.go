@@ -156,6 +156,8 @@ func (o *restoreOptions) Validate() error {
 		return usagef("--blades is %d; it must be from 1 to %d, or 0 for as many as the copied one had", o.Blades, memory.MaxBlades)
 	case o.Replicas < -1 || o.Replicas > 2:
 		return usagef("--replicas is %d; it must be 0, 1 or 2, or -1 for as many as the copied one had", o.Replicas)
+	case o.Blades > 0 && o.Replicas >= o.Blades:
+		return usagef("--replicas is %d, and --blades %d: a record and each backup of it need a blade of their own", o.Replicas, o.Blades)
 	}
 	return nil
 }
@@ -197,6 +199,9 @@ func runRestore(ctx context.Context, w *World, o *restoreOptions, file, dir stri
 		to.Backups = txn.F(o.Replicas)
 	}
 	info, err := txn.RestoreDir(ctx, f, dir, to, txn.BackupOptions{Progress: count.set})
+	if errors.Is(err, embedded.ErrOptions) { // with what the copied one had
+		return usagef("--blades must be more than --replicas, or than the copied one's backups: %w", err)
+	}
 	if err != nil {
 		return interruptedOr(ctx, err)
 	}

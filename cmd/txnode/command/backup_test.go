@@ -44,6 +44,8 @@ func TestBackupAndRestore(t *testing.T) {
 	run(2, "name a directory", "backup", "$DIR/data")
 	run(2, "--replicas", "restore", "$DIR/file", "$DIR/new", "--replicas", "3")
 	run(2, "--blades", "restore", "$DIR/file", "$DIR/new", "--blades", "-1")
+	run(2, "a blade of their own", "restore", "$DIR/file", "$DIR/new", "--blades", "2", "--replicas", "2")
+	run(2, "--blades must be more", "restore", "$DIR/file", "$DIR/new", "--blades", "1")
 	run(2, "unpack it to a file", "restore", "-", "$DIR/new")
 	run(0, "3 records", "restore", "$DIR/file", "$DIR/alone", "--blades", "1", "--replicas", "0")
 	run(0, "alone: 1 blade, ", "check", "$DIR/alone")

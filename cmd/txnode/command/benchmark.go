@@ -52,6 +52,9 @@ func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.
 	cfg := b.o.Run
 	cfg.Progress = progress.callback()
 	if b.o.EDN != "" {
+		if err := writable(b.o.EDN); err != nil {
+			return nil, errors.Join(fmt.Errorf("no history: %w", err), stopProfile(), closeStore())
+		}
 		edn := &ednWriter{path: b.o.EDN}
 		cfg.History = edn.window
 	}

@@ -36,6 +36,11 @@ func TestHistoryFiles(t *testing.T) {
 			t.Errorf("%s: %d transactions invoked, %d completed", name, invoked, completed)
 		}
 	}
+	// A file that cannot be written ends it before the run, which would take a minute.
+	code, out, stderr := b.run("bench", "smallbank", "--accounts", "1000", "--hot-accounts", "40", "--duration", "1m", "--verify", "--history", "$DIR/none/h.edn", "--no-save")
+	if code != 1 || out != "" || !strings.Contains(stderr, "no history") {
+		t.Errorf("a history that cannot be written: exit code %d, %s%s", code, stderr, out)
+	}
 	if code, _, stderr := b.run("bench", "smallbank", "--history", "x"); code != 2 || !strings.Contains(stderr, "--verify") {
 		t.Errorf("without --verify: exit code %d, %s", code, stderr)
 	}

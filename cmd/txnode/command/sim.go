@@ -68,6 +68,24 @@ func writeFile(path string, write func(io.Writer) error) (err error) {
 	return nil
 }
 
+// writable fails if one of the files cannot be written, before a long run whose results
+// go there; "" is none. It creates those that there are not.
+func writable(paths ...string) error {
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+		if err != nil {
+			return err
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // note prints how far a simulation is, on a terminal.
 func (w *World) note(format string, args ...any) {
 	if w.StderrTerminal {

@@ -151,6 +151,9 @@ func (o *hashOptions) run(ctx context.Context, w *World) error {
 		record = &sim.Recording{}
 		curves[0].Config[0].Record = record
 	}
+	if err := writable(o.report, o.trace); err != nil {
+		return err
+	}
 	data, err := hashbench.Load(ctx, c, func(done, total uint64) { w.note("loading: %d of %d keys", done, total) })
 	n := 0
 	if err == nil {

@@ -136,6 +136,21 @@ func TestSimVerbsFlags(t *testing.T) {
 	}
 }
 
+// TestSimUnwritable: a file that cannot be written ends a command before it runs, for
+// minutes with these flags.
+func TestSimUnwritable(t *testing.T) {
+	for _, args := range [][]string{
+		{"smallbank", "--sweep", "threads", "--report"}, {"tatp", "--policy", "ford", "--txns", "100000000", "--trace"}, {"hash", "--figure", "8", "--report"},
+		{"calibrate", "--report"}, {"verbs", "--figure", "4a", "--requests", "10000000", "--report"}, {"verbs", "--duration", "1h", "--trace"},
+	} {
+		b := newBed(t)
+		code, stdout, stderr := b.run(append(append([]string{"sim"}, args...), "$DIR/none/file")...)
+		if code != command.ExitFailure || stdout != "" || stderr != "txnode: open $DIR/none/file: no such file or directory\n" {
+			t.Errorf("%v: exit code %d, %s%s", args, code, stderr, stdout)
+		}
+	}
+}
+
 // TestSimReports: every command with curves writes a page of them, which loads nothing.
 func TestSimReports(t *testing.T) {
 	b := newBed(t)

@@ -120,6 +120,9 @@ func newSimVerbs(w *World) *cobra.Command {
 					"throttle", "change", "min-threads", "warmup", "duration", "seed", "trace"); err != nil {
 					return err
 				}
+				if err := writable(o.report); err != nil {
+					return err
+				}
 				return o.runFigure(cmd.Context(), w)
 			}
 			if cmd.Flags().Changed("requests") {
@@ -127,6 +130,9 @@ func newSimVerbs(w *World) *cobra.Command {
 			}
 			if o.report != "" {
 				return usagef("--report shows the curves of a figure: give --figure, too")
+			}
+			if err := writable(o.trace); err != nil {
+				return err
 			}
 			return o.runOne(cmd.Context(), w)
 		},
@@ -318,6 +324,9 @@ present constants only.`,
 			}
 			profile, err := machine(from)
 			if err != nil {
+				return err
+			}
+			if err := writable(report); err != nil {
 				return err
 			}
 			var r calibrate.Report
