@@ -17,6 +17,7 @@ type Kind uint8
 const (
 	Redo Kind = 1 // new images: the transaction is committed
 	Undo Kind = 2 // old images: the transaction may be undone
+	Mark Kind = 3 // no images: of the coordinator's transactions up to this one, records may be gone
 )
 
 // EntryKind says what happens to a block.
@@ -303,8 +304,8 @@ func Decode(p []byte) (Record, error) {
 		Ahead:      unpackAhead(h >> 42 & 63),
 		Length:     n,
 	}
-	if r.Kind != Redo && r.Kind != Undo {
-		return Record{}, fmt.Errorf("%w: kind %d", ErrTorn, r.Kind)
+	if r.Kind == 0 || r.Kind == Mark && n != HeaderSize {
+		return Record{}, fmt.Errorf("%w: kind %d, of %d bytes", ErrTorn, r.Kind, n)
 	}
 	at := HeaderSize
 	for i := range int(h >> 48) {

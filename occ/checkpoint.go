@@ -105,7 +105,8 @@ func (s *Session) release(f *flight) {
 			s.commits.n[f.generation&1].Add(-1)
 			f.generation = 0
 		}
-		s.ring.ring.Release(f.token)
+		// With FlushDurable this is not the record of a commit: it was not flushed.
+		s.ring.ring.Release(f.token, s.eng.opts.Flush != FlushDurable)
 		return
 	}
 	s.commits.n[f.generation&1].Add(-1)
@@ -119,7 +120,7 @@ func (s *Session) releaseCovered() bool {
 	covered := s.eng.durable.covered.Load()
 	n := 0
 	for n < len(s.held) && s.held[n].generation < covered {
-		s.ring.ring.Release(s.held[n].token)
+		s.ring.ring.Release(s.held[n].token, true)
 		n++
 	}
 	s.held = s.held[:copy(s.held, s.held[n:])]

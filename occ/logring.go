@@ -6,6 +6,7 @@ import (
 	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory"
+	"txnode/memory/record"
 	"txnode/rdma"
 )
 
@@ -59,7 +60,7 @@ func (tx *Tx) reserveLog(n int) (uint32, error) {
 		if tx.s.broken != nil && !mutant.LogSpaceOfUnknown {
 			return 0, tx.s.broken // no space comes free
 		}
-		off, token, ok := r.Reserve(n)
+		off, token, ok := r.Reserve(n, tx.s.seq)
 		if ok {
 			f.token, f.held = token, true
 			return off, nil
@@ -78,8 +79,14 @@ func (tx *Tx) reserveLog(n int) (uint32, error) {
 				}
 			}
 		}
-		if !r.Full() && (tries > 0 || n > r.Size()) {
+		if !r.Full() && (tries > 0 || n > r.Size() || r.Blocked()) {
 			if err := tx.s.growLogs(n); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		if r.Blocked() && n <= r.Size() {
+			if err := tx.mark(); err != nil {
 				return 0, err
 			}
 			continue
@@ -96,4 +103,39 @@ func (tx *Tx) reserveLog(n int) (uint32, error) {
 			tx.c.Sleep(1000)
 		}
 	}
+}
+
+// mark writes a log record that says how far the coordinator has come, instead of the newest
+// complete one, which a large record has to be written over. Nothing else of the ring is
+// reserved.
+func (tx *Tx) mark() error {
+	s, c := tx.s, tx.c
+	at, err := tx.alloc(log.HeaderSize)
+	if err != nil {
+		return err
+	}
+	var r log.Builder
+	r.Reset()
+	off, token, seq := s.ring.ring.Mark()
+	n := r.Finish(tx.bytes(at, log.HeaderSize), log.Mark, record.MakeTxID(s.coord.ID, seq), 0, 0)
+	var b rdma.Batch
+	blades := bladeSet(0)
+	for k := range tx.view.Blades() {
+		if x := rdma.BladeID(k); tx.view.Up(x) {
+			b.Write(s.ring.at(tx.view, x, off), at, uint32(n))
+			blades.add(x)
+		}
+	}
+	err = c.Do(&b)
+	if err == nil && !s.caps.Placed {
+		err = c.Fence(rdma.FenceThread, 0, &b)
+	}
+	if err == nil && s.eng.opts.Flush == FlushDurable {
+		err = s.flushLogs(c, blades, off, n)
+	}
+	if err != nil {
+		return s.fail(err)
+	}
+	s.ring.ring.Release(token, true)
+	return nil
 }

@@ -136,6 +136,8 @@ func logKind(k log.Kind) string {
 		return "redo"
 	case log.Undo:
 		return "undo"
+	case log.Mark:
+		return "mark"
 	}
 	return fmt.Sprintf("kind %d", k)
 }

@@ -30,6 +30,7 @@ const (
 	ReclaimedUndone            = false
 	FreedSinceIgnored          = false
 	TornImageAtRest            = false
+	NewestOverwritten          = false
 	NewerOverwritten           = false
 	OverlapUndecided           = false
 	HalfLockKept               = false

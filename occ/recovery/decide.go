@@ -443,7 +443,7 @@ func (r *run) persist() error {
 	byID := map[uint32]*memory.Verdict{}
 	var ids []uint32
 	for _, co := range r.claim.Coordinators {
-		byID[co.ID] = &memory.Verdict{Coordinator: co.ID}
+		byID[co.ID] = &memory.Verdict{Coordinator: co.ID, Last: r.marks[co.ID]}
 		if co.Closing { // its clients have their answers
 			byID[co.ID].Last = record.MaxSequence
 		}

@@ -233,9 +233,10 @@ type run struct {
 	qsize  int
 	tables map[uint16]index.Index
 
-	txs        []*tx          // in the order of their ids
-	successors map[image]bool // after the loss of a blade: images that were locked by somebody later
-	dirty      []dirty        // parts of the log areas that are not clear
+	txs        []*tx             // in the order of their ids
+	marks      map[uint32]uint64 // the largest number of a coordinator's marks
+	successors map[image]bool    // after the loss of a blade: images that were locked by somebody later
+	dirty      []dirty           // parts of the log areas that are not clear
 
 	renewAt int64 // when to extend the claim
 

@@ -64,6 +64,7 @@ const clearUnit = 16 << 10
 // scan reads the log areas of all claimed coordinators.
 func (r *run) scan() error {
 	found := map[record.TxID]*tx{}
+	r.marks = map[uint32]uint64{}
 	for _, co := range r.claim.Coordinators {
 		var areas [][]byte
 		var list []*fetch
@@ -91,12 +92,19 @@ func (r *run) scan() error {
 		for b := range areas {
 			r.noteDirty(co.Logs[b], areas[b])
 			records(areas[b], co.ID, func(off uint32, raw []byte) {
-				x := found[txOf(raw)]
+				rec, err := log.Decode(raw)
+				if err != nil {
+					return // it was decoded a moment ago
+				}
+				if rec.Kind == log.Mark {
+					r.marks[co.ID] = max(r.marks[co.ID], rec.Tx.Seq())
+					return
+				}
+				x := found[rec.Tx]
 				if x == nil {
 					raw = bytes.Clone(raw)
-					rec, err := log.Decode(raw)
-					if err != nil {
-						return // it was decoded a moment ago
+					if rec, err = log.Decode(raw); err != nil {
+						return
 					}
 					x = &tx{Record: rec, raw: raw, off: off, areas: co.Logs}
 					found[rec.Tx] = x
@@ -119,8 +127,6 @@ func maxSize(logs []memory.LogArea) uint32 {
 	}
 	return n
 }
-
-func txOf(raw []byte) record.TxID { return record.TxID(binary.LittleEndian.Uint64(raw[8:])) }
 
 // records calls fn for every intact record of a coordinator in a log area. Records
 // start on lines. One that is intact has not been overwritten anywhere, so what
