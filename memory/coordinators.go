@@ -21,6 +21,9 @@ type Coordinator struct {
 	// Closing: it had ended in order when it died, all transactions answered, and its
 	// log areas may be half cleared.
 	Closing bool
+	// Thin: a blade that is lost may have had the only copy of its log records: see
+	// CoordinatorEntry.
+	Thin bool
 }
 
 // LogArea is what a coordinator uses of its log area on one blade: it begins with
@@ -81,7 +84,7 @@ func (g *logSpace) free(perSegment uint32) (slot uint32, ok bool) {
 // areas is the coordinator with its log areas; the caller holds the lock.
 func (s *Space) areas(e CoordinatorEntry) Coordinator {
 	l := s.layout
-	c := Coordinator{ID: e.ID, Logs: make([]LogArea, len(l.Blades)), LogMax: l.LogArea, Closing: e.Closing}
+	c := Coordinator{ID: e.ID, Logs: make([]LogArea, len(l.Blades)), LogMax: l.LogArea, Closing: e.Closing, Thin: e.Thin}
 	row, i := e.Slot/l.logsPerSegment(), e.Slot%l.logsPerSegment()
 	used := l.LogArea
 	if e.LogUsed != 0 {
@@ -130,6 +133,7 @@ func (s *Space) NewCoordinatorUntil(until int64) (Coordinator, error) {
 		}
 	}
 	e := CoordinatorEntry{ID: l.NextCoordinator, Slot: slot, Until: max(until, 0), LogUsed: LogStep}
+	e.Thin = s.View().UpBlades() <= l.Backups && !mutant.ThinForgotten
 	next := *l
 	next.NextCoordinator++
 	if err := s.commit(coordinatorEntry(e), next.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)+1)); err != nil {

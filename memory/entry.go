@@ -235,7 +235,7 @@ func decodeTable(d *payload) Table {
 
 func coordinatorEntry(c CoordinatorEntry) Entry {
 	p := binary.LittleEndian.AppendUint32(nil, c.Slot)
-	if c.Until != 0 || c.Recovering || c.Closing || c.LogUsed != 0 {
+	if c.Until != 0 || c.Recovering || c.Closing || c.Thin || c.LogUsed != 0 {
 		p = binary.LittleEndian.AppendUint64(p, uint64(c.Until))
 		p = append(p, 0)
 		if c.Recovering {
@@ -246,6 +246,9 @@ func coordinatorEntry(c CoordinatorEntry) Entry {
 		}
 		if c.Closing {
 			p[len(p)-1] |= 4
+		}
+		if c.Thin {
+			p[len(p)-1] |= 8
 		}
 		p = binary.LittleEndian.AppendUint32(p, c.By)
 		if c.LogUsed != 0 {
@@ -262,8 +265,8 @@ func decodeCoordinator(d *payload) CoordinatorEntry {
 	if len(d.p) > 0 {
 		c.Until = int64(d.u64())
 		state := d.u8()
-		c.Closing = state&4 != 0
-		state &^= 4
+		c.Closing, c.Thin = state&4 != 0, state&8 != 0
+		state &^= 4 | 8
 		c.Recovering, c.Promoted = state > 0, state == 2
 		c.By = d.u32()
 		if len(d.p) > 0 {

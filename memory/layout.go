@@ -108,6 +108,9 @@ type CoordinatorEntry struct {
 	// Closing: all of its transactions were answered, and its log areas are being
 	// cleared, so that they say nothing any more.
 	Closing bool
+	// Thin: when it was registered fewer than f+1 blades were up, so that its log records may
+	// be on fewer than f+1.
+	Thin bool
 	// LogUsed is how many bytes of each of its log areas, from the first on, it may have
 	// written to: the rest is zero. It is a power of two of LogStep at least; 0: all.
 	LogUsed uint32

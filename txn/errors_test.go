@@ -54,7 +54,7 @@ func TestOperationErrors(t *testing.T) {
 		},
 	} {
 		says(t, what, as(t, db, func(tx *txn.Tx) error { return op(tx, strings.Repeat("v", 1<<20+1)) }), txn.ErrTooLarge, "value", "1048577", "1048576")
-		says(t, what, as(t, db, func(tx *txn.Tx) error { return op(tx, strings.Repeat("v", 70<<10)) }), txn.ErrTooLarge, "log record", "65536", "LogArea")
+		says(t, what, as(t, db, func(tx *txn.Tx) error { return op(tx, strings.Repeat("v", 70<<10)) }), txn.ErrTooLarge, "log record", "65472", "LogArea")
 	}
 	if err := as(t, db, func(tx *txn.Tx) error { _, err := tab.Get(tx, ""); return err }); err == nil || !strings.Contains(err.Error(), "empty key") {
 		t.Errorf("an empty key: %v", err)

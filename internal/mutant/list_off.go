@@ -31,6 +31,7 @@ const (
 	FreedSinceIgnored          = false
 	TornImageAtRest            = false
 	NewestOverwritten          = false
+	ThinForgotten              = false
 	NewerOverwritten           = false
 	OverlapUndecided           = false
 	HalfLockKept               = false

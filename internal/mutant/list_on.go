@@ -54,6 +54,8 @@ var (
 		"After the loss of a blade, an insert that was at rest, and whose record somebody has deleted since, is finished once more where the key was about to be inserted again.")
 	TornImageAtRest = mutation("torn-image-at-rest",
 		"After the loss of a blade, half an image of a new record is taken for something that its transaction has nothing to do with.")
+	ThinForgotten = mutation("thin-forgotten",
+		"What a lost blade alone had of a coordinator's log counts as never logged.")
 	NewestOverwritten = mutation("newest-overwritten",
 		"A log record is written over the newest one of its coordinator, of which nothing but that says that it was committed.")
 	NewerOverwritten = mutation("newer-overwritten",

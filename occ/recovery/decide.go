@@ -444,7 +444,8 @@ func (r *run) persist() error {
 	var ids []uint32
 	for _, co := range r.claim.Coordinators {
 		byID[co.ID] = &memory.Verdict{Coordinator: co.ID, Last: r.marks[co.ID]}
-		if co.Closing { // its clients have their answers
+		// Its clients have their answers; or what its logs do not list may have had one.
+		if co.Closing || co.Thin && r.claim.Promoted {
 			byID[co.ID].Last = record.MaxSequence
 		}
 		ids = append(ids, co.ID)

@@ -68,10 +68,16 @@ func TestNewestLogRecordStays(t *testing.T) {
 	}
 }
 
-// memories is what is on each blade.
+// memories is what is on each blade, as far as that is in use.
 func (w *world) memories() (all [][]byte) {
+	l, v, end := w.space.Layout(), w.space.View(), uint64(0)
+	for i := range l.Segments {
+		for k := range v.Copies(memory.MakeAddr(memory.SegmentID(i), 0)) {
+			end = max(end, v.At(memory.MakeAddr(memory.SegmentID(i), 0), k).Off+uint64(l.SegmentSize))
+		}
+	}
 	for b := range 3 {
-		all = append(all, slices.Clone(w.f.Memory(rdma.BladeID(b))))
+		all = append(all, slices.Clone(w.f.Memory(rdma.BladeID(b))[:end]))
 	}
 	return all
 }
@@ -91,7 +97,7 @@ func (w *world) tearLogs(was [][]byte, tx *occ.Tx) (torn bool) {
 	line := func(p []byte, off uint64) []byte { return p[off:][:record.GuardOff] }
 	for b, old := range was {
 		now := w.f.Memory(rdma.BladeID(b))
-		for off := uint64(0); off < uint64(len(now)); off += record.LineSize {
+		for off := uint64(0); off < uint64(len(old)); off += record.LineSize {
 			isLog := slices.ContainsFunc(logs[rdma.BladeID(b)], func(at uint64) bool { return off-at < uint64(l.SegmentSize) })
 			if !isLog && !slices.Equal(line(now, off), line(old, off)) {
 				return false
