@@ -100,7 +100,9 @@ func (w *walker) at(f Finding, a memory.Addr, replica int) Finding {
 // mend reports a finding, after it has applied the remedy if repairs are wanted:
 // p is written to the finding's place.
 func (w *walker) mend(f Finding, remedy string, p []byte) {
-	f.Remedy = remedy
+	if !w.sum.Unrecovered {
+		f.Remedy = remedy
+	}
 	if w.o.Repair && w.err == nil {
 		f.Failed = w.write(rdma.RemoteAddr{Blade: f.Blade, Key: w.v.Key(f.Blade), Off: f.Off}, p)
 		f.Repaired = f.Failed == nil

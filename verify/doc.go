@@ -37,5 +37,6 @@
 // A replica is written again if another one proves what it should hold: see
 // Options.Repair and [Finding.Remedy]. Whatever a recovery may still need (a held
 // lock, an unfinished split, a log record) is left alone, and so is whatever no
-// copy proves.
+// copy proves. Nothing at all is written to a database that was open with
+// DurabilityPower and not closed (Summary.Unrecovered).
 package verify

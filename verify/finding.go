@@ -140,8 +140,13 @@ type Summary struct {
 	// that it is of another format version, or that nothing was ever there; Missing those of
 	// Options.Missing. The rest was checked as if they were dead, and nothing was
 	// repaired: another's bytes are no damage, and no proof of anything.
-	Strange      []rdma.BladeID  `json:"strange_blades,omitempty"`
-	Missing      []rdma.BladeID  `json:"missing_blades,omitempty"`
+	Strange []rdma.BladeID `json:"strange_blades,omitempty"`
+	Missing []rdma.BladeID `json:"missing_blades,omitempty"`
+	// Unrecovered: the database was open with DurabilityPower, and not closed. Whoever opens
+	// it brings every block into the state that the logs prove, and makes the indexes anew,
+	// so findings may be of what is lost with the power and not needed; and nothing was
+	// repaired, since copies of what no log has prove nothing.
+	Unrecovered  bool            `json:"unrecovered,omitempty"`
 	Segments     int             `json:"segments"`
 	Bytes        uint64          `json:"bytes_read"`
 	Tables       []TableSummary  `json:"tables"`

@@ -118,7 +118,8 @@ type Options struct {
 	//   - so are words of indexes and extents, if the word of the primary is sound,
 	//     and the other way round if only that of a backup is.
 	//
-	// Nothing is written if a blade is strange or missing (Summary), but for headers. The
+	// Nothing is written if a blade is strange or missing, but for headers, and nothing at
+	// all if the database is unrecovered (Summary). The
 	// fabric must be writable and nobody else may use the database.
 	Repair bool
 }
@@ -193,6 +194,9 @@ func (w *walker) prepare() error {
 	}
 	w.sum.Blades = len(w.l.Blades)
 	w.sum.Coordinators = len(w.l.Coordinators)
+	if w.l.Checkpoint != 0 {
+		w.sum.Unrecovered, w.o.Repair = true, false
+	}
 	w.sum.ByKind = map[Kind]uint64{}
 	for i := range w.l.Tables {
 		w.sum.Tables = append(w.sum.Tables, TableSummary{ID: w.l.Tables[i].ID, Name: w.l.Tables[i].Name})

@@ -78,7 +78,8 @@ anything was found that has not been repaired.
 --repair writes a replica again if another one proves what it should hold: a
 damaged record from a backup, a backup from its primary, words of an index.
 What a recovery may need (locks, unfinished splits, logs) and what no copy
-proves is left as it is. If the file of a blade is missing, cut off, blank, another
+proves is left as it is: all of a database that was open with --durability power and
+not closed, which is brought into order when it is opened. If the file of a blade is missing, cut off, blank, another
 database's, or of another format, that is a finding, the rest is checked without it, and
 nothing is repaired. If the catalog is damaged or lost, that is the only finding, since it
 says where everything is. Findings can be looked at with txnode inspect.
@@ -309,6 +310,7 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 			where, aside = fmt.Sprintf("%s without %s (%s)", where, bladeFiles(x.blades), x.why), true
 		}
 	}
+	aside = aside || s.Unrecovered
 	if aside && p.o.Repair {
 		where += ", and repaired nothing"
 	}
@@ -322,6 +324,9 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 	fmt.Fprintf(t, "blocks: %d live, %d absent, %d free\n", s.Live, s.Absent, s.Free)
 	if s.Coordinators > 0 {
 		fmt.Fprintf(t, "coordinators that were not closed: %d, with %d records in their logs\n", s.Coordinators, s.LogRecords)
+	}
+	if s.Unrecovered {
+		fmt.Fprintf(t, "it was open with --durability power and not closed: whoever opens it brings blocks and indexes into order\n")
 	}
 	if s.Findings == 0 {
 		fmt.Fprintf(t, "no findings\n")

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"txnode/cmd/txnode/command"
+	"txnode/memory/embedded"
 	"txnode/txn"
 )
 
@@ -268,6 +269,33 @@ func TestCheckStrangeBlade(t *testing.T) {
 	}
 	if after, err := os.ReadFile(other); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the other blade was changed: %v", err)
+	}
+}
+
+// TestCheckUnrecovered: a database that was open with DurabilityPower and not closed is
+// checked, and not repaired, since only its logs prove what its copies should hold.
+func TestCheckUnrecovered(t *testing.T) {
+	b := newBed(t)
+	makeDatabase(t, b)
+	db, err := embedded.Open(embedded.Options{Dir: filepath.Join(b.dir, "data")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Space().SetCheckpoint(1), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	code, out, stderr := b.run("check", "$DIR/data", "--repair")
+	if code != 0 || !strings.Contains(out, "checked $DIR/data, and repaired nothing: ") || !strings.Contains(out, "\nit was open with --durability power and not closed: ") {
+		t.Errorf("exit code %d, stderr %q\n%s", code, stderr, out)
+	}
+	if code, out, _ := b.run("check", "$DIR/data", "-o", "json"); code != 0 || !strings.Contains(out, `"unrecovered":true`) {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	_, blade, off := whereIs(t, b, "1")
+	flip(t, b, blade, off+24)
+	code, out, _ = b.run("check", "$DIR/data", "--repair")
+	if code != command.ExitVerification || strings.Contains(out, "repaired:") || strings.Contains(out, "a repair can help") {
+		t.Errorf("damaged: exit code %d\n%s", code, out)
 	}
 }
 
