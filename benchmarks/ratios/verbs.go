@@ -198,7 +198,7 @@ func (v *verbs) smallbank(draws smallbank.Draws, rolledBack []bool) (ns, verbs f
 		size := uint32(log.HeaderSize + written*(log.EntryHeaderSize+64))
 		b.Reset()
 		for k := range 2 {
-			b.Write(rdma.RemoteAddr{Blade: rdma.BladeID(k)}, v.local+4096, size)
+			b.Write(rdma.RemoteAddr{Blade: rdma.BladeID(k), Off: uint64(n&1) * 512}, v.local+4096, size)
 		}
 		for i := range written {
 			image := v.local + 4096 + uint32(log.HeaderSize+i*(log.EntryHeaderSize+64)+log.EntryHeaderSize)
