@@ -198,7 +198,7 @@ func (ix *Index) newView(q *index.Query) (again bool, err error) {
 		a = d.parent(q.Hash, e)
 	}
 	if !v.Valid(a) {
-		return false, ix.corrupt(a, "a sub-table's segment does not exist any more")
+		return false, ix.outside(v, a, a, "a sub-table is in no segment")
 	}
 	q.View = v
 	return true, nil

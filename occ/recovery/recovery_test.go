@@ -1,15 +1,18 @@
 package recovery_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"txnode/index"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
+	"txnode/rdma"
 )
 
 // canonical is a transaction over keys of its own, and what must be there before.
@@ -210,6 +213,48 @@ func TestFencedVerbsFail(t *testing.T) {
 			t.Errorf("%v: %q", s, got)
 		}
 		w.sure(se, tx, put("a", "4"), put("b", "4"))
+		w.check(s.String())
+	}
+}
+
+// TestFencedLookup: a coordinator that was declared dead looks for a key whose sub-table is
+// in a segment that its map does not have, since it was added after that. No verb is posted
+// that could fail; its session learns that it is dead, and not that the index is damaged.
+func TestFencedLookup(t *testing.T) {
+	for _, s := range settings() {
+		w := newWorld(t, s, occ.Options{})
+		ours, own := w.session()
+		w.sure(ours, own, put("a", "1"))
+		se, tx := w.session()
+		must(t, tx.Begin())
+		old := w.space.View()
+		w.recover(se.Coordinator(), -1)
+		key := ""
+		for i := 0; key == ""; i++ {
+			if i == 20_000 {
+				t.Fatalf("%v: no split has needed another segment", s)
+			}
+			k := fmt.Sprintf("k%d", i)
+			w.sure(ours, own, put(k, "2"))
+			var b rdma.Batch
+			if w.table.Index.Search(&b, &index.Query{Key: []byte(k), Hash: record.Hash(w.table.ID, []byte(k)), View: old}); b.Len() == 0 {
+				key = k
+			}
+		}
+		_, err := tx.Stage(w.table, []byte(key), false)
+		must(t, err)
+		if err := tx.Execute(); !errors.Is(err, rdma.ErrStaleKey) || errors.Is(err, memory.ErrCorrupt) {
+			t.Errorf("%v: a fenced lookup: %v", s, err)
+		}
+		_ = tx.Rollback()
+		if se.Broken() == nil {
+			t.Errorf("%v: the session does not know that it was fenced", s)
+			se.Break(rdma.ErrVerb)
+		}
+		must(t, se.Rejoin(se.Thread().Plain()))
+		if got := w.values(se, tx, "a", key); !slices.Equal(got, []string{"1", "2"}) {
+			t.Errorf("%v: %q", s, got)
+		}
 		w.check(s.String())
 	}
 }
