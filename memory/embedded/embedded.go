@@ -255,6 +255,9 @@ func openable(path string) error {
 	return nil
 }
 
+// granule is what the size of a region is a multiple of.
+const granule = 64 << 10
+
 // fileSize is how large the region in a file will be, 0: default. A file that is
 // longer than the catalog says was about to grow when the process was killed. That of a
 // blade that is down may be missing, or shorter: it is out of date.
@@ -276,6 +279,9 @@ func (o *Options) fileSize(path string, exists bool, stored uint64, down bool) (
 	size := uint64(st.Size())
 	if exists && size < stored && !down {
 		return 0, fmt.Errorf("%w: %s has %d bytes, the catalog says %d: bring the whole file back, or move it away and have its copies built anew from those of the other blades (ReplaceLost; txnode check --replace-lost)", ErrMissing, path, size, stored)
+	}
+	if exists && !down && size > stored && size%granule != 0 {
+		return 0, fmt.Errorf("%w: %s has %d bytes, the catalog says %d, and regions have whole 64 KiB: cut off what was appended", memory.ErrForeign, path, size, stored)
 	}
 	if !exists {
 		if err := checkBlank(path); err != nil {

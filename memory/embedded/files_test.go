@@ -135,7 +135,7 @@ func TestConflicts(t *testing.T) {
 		"smaller":        {options: func(o *embedded.Options) { o.BladeSize = 8 << 20 }, want: memory.ErrGeometry, text: "cannot shrink"},
 		"cut off":        {files: func(d string) error { return os.Truncate(region(d), 8<<20) }, want: embedded.ErrMissing, text: "has 8388608 bytes"},
 		"removed":        {files: func(d string) error { return os.Remove(region(d)) }, want: embedded.ErrMissing, text: "blade-001.region"},
-		"odd length":     {files: func(d string) error { return os.Truncate(region(d), 16<<20+1) }, text: "64 KiB"},
+		"odd length":     {files: func(d string) error { return os.Truncate(region(d), 16<<20+1) }, want: memory.ErrForeign, text: "blade-001.region has 16777217 bytes"},
 		"blank": {files: func(d string) error { return errors.Join(os.Truncate(region(d), 0), os.Truncate(region(d), 16<<20)) },
 			want: memory.ErrForeign, text: "blade-001.region"},
 		"another's region": {files: func(d string) error { return overwrite(region(d), 0, from(region(foreign.Dir))) },

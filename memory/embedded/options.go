@@ -71,7 +71,7 @@ func (o Options) Validate() error {
 	if o.Blades < 0 || o.Blades > memory.MaxBlades {
 		bad("Blades is %d: 1 to %d are possible", o.Blades, memory.MaxBlades)
 	}
-	if o.BladeSize%(64<<10) != 0 {
+	if o.BladeSize%granule != 0 {
 		bad("BladeSize is %d: a multiple of 64 KiB is needed", o.BladeSize)
 	}
 	if o.Replicas < 0 || o.Replicas > memory.MaxReplicas {

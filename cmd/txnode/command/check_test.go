@@ -342,6 +342,10 @@ func TestCheckMissingRegion(t *testing.T) {
 	for name, damage := range map[string]func(path string) error{
 		"missing": os.Remove,
 		"cut off": func(path string) error { return os.Truncate(path, 1<<20) },
+		"too long": func(path string) error {
+			st, err := os.Stat(path)
+			return errors.Join(err, os.Truncate(path, st.Size()+1))
+		},
 		"no file": func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) },
 	} {
 		t.Run(name, func(t *testing.T) {
