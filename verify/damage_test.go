@@ -286,6 +286,17 @@ var damages = []struct {
 		m.putWord(m.ix.Root()+64, 0, 99)
 		return []want{{verify.KindRoot, m.ix.Root() + 64, 0}}
 	}},
+	{"the root, the global depth and the directory", true, func(m *anatomy) []want {
+		wants := []want{{verify.KindRoot, m.ix.Root(), 0}, {verify.KindRoot, m.ix.Root() + 64, 0}}
+		n := 1 << m.depth()
+		for i := range n {
+			m.putWord(m.entry(i), 0, 12345)
+			wants = append(wants, want{verify.KindRoot, m.entry(i), 0})
+		}
+		m.flip(m.ix.Root(), 0)
+		m.putWord(m.ix.Root()+64, 0, 99)
+		return wants
+	}},
 	{"the global depth, too small", true, func(m *anatomy) []want {
 		m.putWord(m.ix.Root()+64, 0, uint64(m.depth()-1))
 		return []want{{verify.KindRoot, m.ix.Root() + 64, 0}}

@@ -237,13 +237,26 @@ func differ(copies [][]byte, off uint32) bool {
 	return false
 }
 
-// depthFits asks the directory which of several global depths is right: all entries
-// that are then in use have at most this depth, and the next one is blank.
+// depthFits asks the directory which of several global depths is right: on some copy, all
+// entries that are then in use have at most this depth, and the next one is blank. Of the
+// primary alone it must not ask, whose directory may have been damaged with the depth.
 func (x *indexWalk) depthFits(depth uint8) bool {
+	if depth > x.g.MaxDepth {
+		return false
+	}
+	for k := range x.v.Copies(x.root) {
+		if x.depthFitsCopy(depth, k) {
+			return true
+		}
+	}
+	return false
+}
+
+func (x *indexWalk) depthFitsCopy(depth uint8, replica int) bool {
 	n := uint32(8) << depth
 	for from := uint32(0); from < n; from += smallSize {
 		k := min(smallSize, n-from)
-		p := x.read(x.root+rootLines+memory.Addr(from), 0, x.small, k)
+		p := x.read(x.root+rootLines+memory.Addr(from), replica, x.small, k)
 		for off := uint32(0); off < k; off += 8 {
 			if p == nil || race.Entry(word(p, off)).Check(depth) != nil {
 				return false
@@ -253,7 +266,7 @@ func (x *indexWalk) depthFits(depth uint8) bool {
 	if depth == x.g.MaxDepth {
 		return true
 	}
-	p := x.read(x.root+rootLines+memory.Addr(n), 0, x.small, 8)
+	p := x.read(x.root+rootLines+memory.Addr(n), replica, x.small, 8)
 	return p != nil && word(p, 0) == 0
 }
 
