@@ -3,6 +3,7 @@ package memory
 import (
 	"encoding/binary"
 
+	"txnode/internal/mutant"
 	"txnode/rdma"
 )
 
@@ -27,6 +28,13 @@ func (s *Space) Checkpoint() uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.layout.Checkpoint
+}
+
+// durable reports whether what the control path writes to the blades has to survive a loss
+// of power: also while who has opened the database promises nothing, but what an earlier
+// one has promised is not fulfilled.
+func (s *Space) durable() bool {
+	return s.opts.Durable || s.Checkpoint() != 0 && !mutant.PromiseOfOthers
 }
 
 // SetCheckpoint records that everything that log records of generations below

@@ -155,7 +155,7 @@ func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
 	}
 	v := s.ViewOn(c.Thread())
 	if dirty {
-		err = clearExtent(c, v, a, n*unit, s.opts.Durable)
+		err = clearExtent(c, v, a, n*unit, s.durable())
 	}
 	if err == nil {
 		err = s.writeWords(c, v, []Addr{a}, []uint64{extentWord(a, n)})
@@ -288,6 +288,7 @@ func (s *Space) writeWords(c *rdma.Coro, v *View, addrs []Addr, words []uint64) 
 		return err
 	}
 	defer t.Free(buf, 8*zeroBatch)
+	durable := s.durable()
 	var batch rdma.Batch
 	for len(addrs) > 0 {
 		k := min(len(addrs), zeroBatch)
@@ -298,7 +299,7 @@ func (s *Space) writeWords(c *rdma.Coro, v *View, addrs []Addr, words []uint64) 
 			table := MakeAddr(a.Segment(), a.Offset()/unit*8)
 			for r := range v.Copies(a) {
 				batch.Write(v.At(table, r), local, 8)
-				if s.opts.Durable {
+				if durable {
 					batch.Flush(v.At(table, r), 8)
 				}
 			}

@@ -30,8 +30,8 @@ const (
 	ReclaimedUndone            = false
 	FreedSinceIgnored          = false
 	TornImageAtRest            = false
-	NewestOverwritten          = false
 	ThinForgotten              = false
+	NewestOverwritten          = false
 	NewerOverwritten           = false
 	OverlapUndecided           = false
 	HalfLockKept               = false
@@ -113,6 +113,8 @@ const (
 	CheckpointDoesNotWait      = false
 	LogSpaceBeforeCheckpoint   = false
 	IgnoreGenerations          = false
+	FoundLogNotFlushed         = false
+	PromiseOfOthers            = false
 	KeyForRestarted            = false
 	RestartUnnoticed           = false
 	VacantByPrimary            = false

@@ -220,6 +220,10 @@ var (
 		"DurabilityPower: log space is used again when its transaction is at rest, without a checkpoint.")
 	IgnoreGenerations = mutation("ignore-generations",
 		"DurabilityPower: log records from before the last checkpoint are replayed.")
+	FoundLogNotFlushed = mutation("found-log-not-flushed",
+		"DurabilityPower: recovery decides by log records that it has found and that may not be durable.")
+	PromiseOfOthers = mutation("promise-of-others",
+		"DurabilityPower: who opens a database without it, and recovers one that was open with it, does not flush the words of extents.")
 	KeyForRestarted = mutation("key-for-restarted",
 		"A blade that has restarted gets the key of the next epoch like all others: what it has lost counts as if it were there.")
 	RestartUnnoticed = mutation("restart-unnoticed",

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/memory/record"
@@ -61,7 +62,9 @@ type dirty struct {
 // clearUnit is how log areas are divided for clearing, in bytes.
 const clearUnit = 16 << 10
 
-// scan reads the log areas of all claimed coordinators.
+// scan reads the log areas of all claimed coordinators. With Options.Durable it flushes
+// them: whoever wrote a record may have died before he could. What is decided by it must
+// not be there without it after a loss of power, neither a verdict nor a part of its images.
 func (r *run) scan() error {
 	found := map[record.TxID]*tx{}
 	r.marks = map[uint32]uint64{}
@@ -91,6 +94,9 @@ func (r *run) scan() error {
 		}
 		for b := range areas {
 			r.noteDirty(co.Logs[b], areas[b])
+			if l := &co.Logs[b]; r.o.Durable && l.Size > 0 && !mutant.FoundLogNotFlushed {
+				r.batch.Flush(l.Addr, l.Size)
+			}
 			records(areas[b], co.ID, func(off uint32, raw []byte) {
 				rec, err := log.Decode(raw)
 				if err != nil {
@@ -114,6 +120,9 @@ func (r *run) scan() error {
 					x.on = append(x.on, rdma.BladeID(b))
 				}
 			})
+		}
+		if err := r.do(); err != nil {
+			return err
 		}
 	}
 	slices.SortFunc(r.txs, func(a, b *tx) int { return cmp.Compare(a.Tx, b.Tx) })
