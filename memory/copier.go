@@ -26,6 +26,11 @@ import (
 // Then the copier compares everything again. It finishes in the epoch in which
 // it has compared everything.
 //
+// What was locked on a blade that is lost is not locked any more, and recovery writes it
+// without a lock. So the copier waits until all of that is decided. Nor would it be right
+// to count on copies before: what a transaction under way had on one copy would be on
+// all of them, and its log on one blade still, which might be the next one to be lost.
+//
 // A copier belongs to one goroutine at a time.
 type Copier struct {
 	space *Space
@@ -60,10 +65,14 @@ const (
 )
 
 // Step does a part of the work: some hundred microseconds on a fast fabric. idle
-// means that nothing is being built. After an error, of a verb or of the catalog, the
-// thread's queue pairs may have to be connected again; nothing is lost.
+// means that nothing is being built, or that it has to wait (Space.Gated). After an error,
+// of a verb or of the catalog, the thread's queue pairs may have to be connected again;
+// nothing is lost.
 func (k *Copier) Step(c *rdma.Coro) (idle bool, err error) {
-	v := k.space.ViewOn(c.Thread())
+	v := k.space.ViewOn(c.Thread()) // before it is asked what is undecided
+	if k.space.Gated() && !mutant.CopyUndecided {
+		return true, nil
+	}
 	if v.Epoch != k.epoch {
 		k.restart(v)
 	}
@@ -188,7 +197,7 @@ const (
 	blockLater         // it is locked
 )
 
-// judge compares a block of the primary with its copy. used is the whole of it.
+// judge compares a block of the primary with its copy. Of a free one the header is all.
 func judge(p, copied []byte) verdict {
 	guard := binary.LittleEndian.Uint64(p[blockGuardOff:])
 	if guard&guardHeld != 0 {
@@ -198,7 +207,11 @@ func judge(p, copied []byte) verdict {
 		return binary.LittleEndian.Uint64(p[blockMetaOff:])>>blockStateShift&blockStateMask == blockStateFree
 	}
 	if free(p) {
-		if free(copied) && binary.LittleEndian.Uint64(copied[blockGuardOff:])&guardHeld == 0 {
+		// The number of its freeing counts, too: see strays.go.
+		if bytes.Equal(p[:blockHeader], copied[:blockHeader]) {
+			return blockSame
+		}
+		if mutant.FreeingNotCopied && free(copied) && binary.LittleEndian.Uint64(copied[blockGuardOff:])&guardHeld == 0 {
 			return blockSame
 		}
 		return blockFree

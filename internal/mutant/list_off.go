@@ -29,6 +29,8 @@ const (
 	BlockOfCommitted           = false
 	ReclaimedUndone            = false
 	FreedSinceIgnored          = false
+	HalvesLeftAlone            = false
+	RemnantLeft                = false
 	TornImageAtRest            = false
 	ThinForgotten              = false
 	NewestOverwritten          = false
@@ -105,6 +107,8 @@ const (
 	LateOwnerKeepsBlocks       = false
 	TombstoneLeftBehind        = false
 	PromotedAsFound            = false
+	CopyUndecided              = false
+	FreeingNotCopied           = false
 	CopyCountsAtOnce           = false
 	CopySkipsLocked            = false
 	NewCopyNotWritten          = false

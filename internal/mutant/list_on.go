@@ -52,6 +52,10 @@ var (
 		"A transaction is undone because a record that it has deleted, and that was being reclaimed, is free on a backup.")
 	FreedSinceIgnored = mutation("freed-since-ignored",
 		"After the loss of a blade, an insert that was at rest, and whose record somebody has deleted since, is finished once more where the key was about to be inserted again.")
+	HalvesLeftAlone = mutation("halves-left-alone",
+		"Who opens the database after a crash does not look for blocks that are free on some copies only.")
+	RemnantLeft = mutation("remnant-left",
+		"Recovery does not free what another recoverer has left of an undone insert when he died.")
 	TornImageAtRest = mutation("torn-image-at-rest",
 		"After the loss of a blade, half an image of a new record is taken for something that its transaction has nothing to do with.")
 	ThinForgotten = mutation("thin-forgotten",
@@ -204,6 +208,10 @@ var (
 		"A sweep leaves deleted records alone whose sessions are dead: nobody reclaims their blocks.")
 	PromotedAsFound = mutation("promoted-as-found",
 		"A backup that becomes the primary is taken as it is found: it never carried the locks, so nothing seems to be left to decide.")
+	CopyUndecided = mutation("copy-undecided",
+		"Copies are built while it is undecided what was under way when a blade was lost.")
+	FreeingNotCopied = mutation("freeing-not-copied",
+		"A copy that is built does not get the numbers of free blocks.")
 	CopyCountsAtOnce = mutation("copy-counts-at-once",
 		"A new copy of a segment counts as one before it has been filled.")
 	CopySkipsLocked = mutation("copy-skips-locked",

@@ -169,6 +169,18 @@ func (x *tx) undo() state {
 	return atRest
 }
 
+// remnant reports whether a copy of the block of an insert that is undone has its image
+// still, though the primary is free: whoever took the insert back has unlinked the block,
+// freed some copies or none, and died, and the blade that had the lock was lost.
+func (x *tx) remnant(e *entry) bool {
+	if x.Kind != log.Undo || e.Kind != log.Update || e.held || e.lost || e.Image.Meta().State() != record.Absent || mutant.RemnantLeft {
+		return false
+	}
+	return isFree(e.lines[0]) && slices.ContainsFunc(e.lines[1:], func(p []byte) bool {
+		return p != nil && (record.Image(p).Version() == x.Tx && record.Image(p).Meta().State() != record.Free || guardOf(p) == record.HeldBy(x.Tx))
+	})
+}
+
 // sustain keeps to what an earlier recoverer has decided and made durable: without
 // backups, a transaction that is half undone can look like one that is whole.
 func (r *run) sustain(x *tx, s state) state {

@@ -209,7 +209,8 @@ type half struct {
 	copy int
 }
 
-// freeHalves makes such blocks free on all copies, and gives them to the pool.
+// freeHalves makes such blocks free on all copies, and gives them to the pool, unless the
+// sweep is alone.
 func (s *Sweeper) freeHalves(c *rdma.Coro, v *memory.View, halves []half) error {
 	if len(halves) == 0 {
 		return nil
@@ -230,12 +231,17 @@ func (s *Sweeper) freeHalves(c *rdma.Coro, v *memory.View, halves []half) error 
 // freeHalf is freeHalves of one. mine: nobody else is at it. However it ends, also by a
 // panic, the right to resolve the block ends with it: else no sweep would ever have it.
 func (s *Sweeper) freeHalf(u *unlocker, v *memory.View, h half) (mine bool, err error) {
-	r := s.strays.Resolve(h.addr, s.o.By)
+	var r *memory.Resolution
+	if s.o.Alone {
+		r = s.o.Space.BeginResolve(h.addr, s.o.By)
+	} else {
+		r = s.strays.Resolve(h.addr, s.o.By)
+	}
 	if r == nil {
 		return false, nil
 	}
 	freed := false
-	defer func() { r.End(freed, math.MaxUint32) }()
+	defer func() { r.End(freed && !s.o.Alone, math.MaxUint32) }()
 	img, err := u.readCopy(v, h.addr, h.copy)
 	if err != nil {
 		return true, err
@@ -247,12 +253,20 @@ func (s *Sweeper) freeHalf(u *unlocker, v *memory.View, h half) (mine bool, err 
 	if isFree(img) || !s.known(owner.Coordinator()) {
 		return true, nil
 	}
+	if s.o.Alone {
+		if ok, err := u.unlinked(v, h.addr, img); !ok || err != nil {
+			return true, err
+		}
+	}
 	img.SetGuard(record.HeldBy(owner))
 	if err := u.reclaim(v, h.addr, img); err != nil {
 		return true, err
 	}
-	freed = true
-	s.Report.Strays++
+	if freed = true; s.o.Alone { // who wants a block finds it by its header
+		s.Report.Freed++
+	} else {
+		s.Report.Strays++
+	}
 	return true, nil
 }
 
@@ -395,6 +409,9 @@ func (s *Sweeper) blocks(c *rdma.Coro) (more bool, err error) {
 	if err == nil && len(x.halves) > 0 && s.o.Alone {
 		err = s.clearTorn(c, x.halves, l.Segments[s.seg].Class)
 	}
+	if err == nil && s.o.Alone && !mutant.HalvesLeftAlone {
+		err = s.level(c, size, stride, x)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -441,16 +458,8 @@ func (s *Sweeper) look(c *rdma.Coro, size, stride, n uint32) (x seen, err error)
 	if !v.Contains(first, n*size) {
 		return seen{n: n}, nil
 	}
-	var b rdma.Batch
-	if stride == size {
-		b.Read(v.At(first, 0), buf, n*size)
-	} else {
-		for i := range n {
-			b.Read(v.At(first+memory.Addr(i*size), 0), buf+i*stride, stride)
-		}
-	}
-	if err := c.Do(&b); err != nil {
-		return x, fmt.Errorf("recovery: sweeping: %w", err)
+	if err := readHeads(c, v, buf, first, 0, size, stride, n); err != nil {
+		return x, err
 	}
 	p := t.Bytes(buf, n*stride)
 	for ; x.n < n && len(x.held) < maxResolved; x.n++ {
@@ -470,6 +479,54 @@ func (s *Sweeper) look(c *rdma.Coro, size, stride, n uint32) (x seen, err error)
 		}
 	}
 	return x, nil
+}
+
+// readHeads reads the first lines of n blocks of a copy, stride bytes of each.
+func readHeads(c *rdma.Coro, v *memory.View, buf uint32, first memory.Addr, k int, size, stride, n uint32) error {
+	var b rdma.Batch
+	if stride == size {
+		b.Read(v.At(first, k), buf, n*size)
+	} else {
+		for i := range n {
+			b.Read(v.At(first+memory.Addr(i*size), k), buf+i*stride, stride)
+		}
+	}
+	if err := c.Do(&b); err != nil {
+		return fmt.Errorf("recovery: sweeping: %w", err)
+	}
+	return nil
+}
+
+// level makes those of the blocks that were looked at free on all copies which are free
+// on the primary: who was freeing one may have had its lock on a blade that was lost, and
+// have died with his process. The caller is the only user of the database; beside others,
+// readAgain does it. With one backup it cannot be: what is promoted is alone.
+func (s *Sweeper) level(c *rdma.Coro, size, stride uint32, x seen) error {
+	v := s.o.Space.View()
+	first := memory.MakeAddr(s.seg, s.block*size)
+	if s.o.Space.Backups() < 2 || len(x.free) == 0 || v.Copies(first) < 2 {
+		return nil
+	}
+	t := c.Thread()
+	buf, err := t.Alloc(int(x.n * stride))
+	if err != nil {
+		return fmt.Errorf("recovery: sweeping: %w", err)
+	}
+	var halves []half
+	for k := 1; k < v.Copies(first) && err == nil; k++ {
+		err = readHeads(c, v, buf, first, k, size, stride, x.n)
+		for _, f := range x.free {
+			i := (f.Addr.Offset()/size - s.block) * stride
+			if err == nil && !isFree(record.Image(t.Bytes(buf+i, record.LineSize))) {
+				halves = append(halves, half{f.Addr, k})
+			}
+		}
+	}
+	t.Free(buf, int(x.n*stride))
+	if err != nil {
+		return err
+	}
+	return s.freeHalves(c, v, halves)
 }
 
 // resolve unlocks blocks.

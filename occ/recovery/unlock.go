@@ -255,6 +255,31 @@ func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) erro
 	return nil
 }
 
+// unlinked reports whether a copy of a block that is free on the primary is what somebody
+// has left who was freeing it: a deleted record that no slot leads to any more. Where one
+// does, or there is a value, it is the primary that is damaged.
+func (u *unlocker) unlinked(v *memory.View, a memory.Addr, img record.Image) (bool, error) {
+	m := img.Meta()
+	if m.State() == record.Live {
+		return false, nil
+	}
+	if _, damage := img.Check(a); damage != nil || m.KeyLen() == 0 {
+		return true, nil //nolint:nilerr // it was being written, and is not linked any more
+	}
+	ix, err := u.index(m.Table())
+	if errors.Is(err, memory.ErrNoTable) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("recovery: index of table %d: %w", m.Table(), err)
+	}
+	q, err := u.lookup(ix, v, m.Table(), img.Key())
+	if err != nil {
+		return false, fmt.Errorf("recovery: looking up in the index of table %d: %w", m.Table(), err)
+	}
+	return !leadsTo(q, a), nil
+}
+
 // place posts what was appended, and waits until it is visible.
 func (u *unlocker) place() error {
 	if err := u.do(); err != nil {

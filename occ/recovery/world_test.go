@@ -120,8 +120,14 @@ func newWorldOf(t testing.TB, s setting, o occ.Options, logs uint32) *world {
 
 func newWorldOn(t testing.TB, blades int, s setting, o occ.Options, logs uint32) *world {
 	t.Helper()
+	return newWorldIn(t, rdmatest.Options{Blades: blades, Size: 8 << 20}, s, o, logs)
+}
+
+func newWorldIn(t testing.TB, f rdmatest.Options, s setting, o occ.Options, logs uint32) *world {
+	t.Helper()
 	w := &world{t: t, stop: stop{left: -1}}
-	w.f = rdmatest.New(rdmatest.Options{Blades: blades, Size: 8 << 20, Caps: s.caps, Seed: 7, Fail: func(wr *rdma.WR) rdma.Status { return w.stop.fail(wr) }})
+	f.Caps, f.Seed, f.Fail = s.caps, 7, func(wr *rdma.WR) rdma.Status { return w.stop.fail(wr) }
+	w.f = rdmatest.New(f)
 	w.ctl = w.newThread()
 	var err error
 	w.space, err = memory.Open(w.ctl.Plain(), w.f, &catalog.Mem{}, memory.Options{Backups: s.backups, SegmentSize: 256 << 10, LogArea: logs})

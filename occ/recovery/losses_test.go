@@ -1,0 +1,272 @@
+package recovery_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/occ"
+	"txnode/occ/recovery"
+	"txnode/rdma"
+	"txnode/rdma/rdmatest"
+	"txnode/verify"
+)
+
+// Two losses, or one and a stop, between which something is counted on too early.
+
+// build builds the copies that are missing, as far as that is possible: locks may be in
+// the way.
+func (w *world) build() {
+	w.t.Helper()
+	k := w.space.NewCopier()
+	idle := false
+	for steps := 0; !idle && steps < 500; steps++ {
+		var err error
+		idle, err = k.Step(w.ctl.Plain())
+		must(w.t, err)
+	}
+}
+
+// copiesOf is where the block of a key is.
+func (w *world) copiesOf(key string) (at []rdma.RemoteAddr) {
+	w.t.Helper()
+	v := w.space.View()
+	w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+		if line.Meta().State() != record.Free && string(line.Key()) == key {
+			for k := range v.Copies(a) {
+				at = append(at, v.At(a, k))
+			}
+		}
+	})
+	if at == nil {
+		w.t.Fatalf("no slot leads to a block of key %q", key)
+	}
+	return at
+}
+
+// TestFreedWhileCopyMissing is TestInsertOverReclaimed with a primary that is a copy which
+// was built when the block was free already: it must say, too, when that was.
+func TestFreedWhileCopyMissing(t *testing.T) {
+	for _, s := range settings() {
+		if s.backups != 1 {
+			continue
+		}
+		t.Run(s.String(), func(t *testing.T) {
+			w := newWorldIn(t, rdmatest.Options{Blades: 3, Size: memory.HeaderArea + 3*256<<10}, s, occ.Options{}, 64<<10)
+			a, first := w.session()
+			w.sure(a, first, put("z", "x"))
+			gone := w.copiesOf("z")[1].Blade
+			w.loseBlade(gone)
+			if r := w.space.Redundancy(); r.Missing == 0 || r.Building > 0 {
+				t.Fatalf("there was to be no room for copies: %+v", r)
+			}
+			_, first = w.session()
+			b, second := w.session()
+			for i := range 20 {
+				w.sure(b, second, put(fmt.Sprint(i), "x"))
+			}
+			must(t, w.do(first, put("k", "old")))
+			first.Coro().Sleep(10_000)
+			w.sure(b, second, del("k"))
+			second.Coro().Sleep(10_000)
+			n, err := b.MakeRoom(b.Thread().Plain())
+			must(t, err)
+			if n != 1 {
+				t.Fatalf("%d blocks were reclaimed", n)
+			}
+			for i := range 40 { // its log says nothing of the delete any more
+				w.sure(b, second, put(fmt.Sprint(i%20), fmt.Sprint(i)), put(fmt.Sprint((i+7)%20), "x"))
+			}
+			w.takeBack(gone)
+			w.sure(b, second, put("0", "y"))
+			must(t, second.Begin())
+			i, err := second.Stage(w.table, []byte("k"), true)
+			must(t, err)
+			must(t, second.Insert(i, []byte("new")))
+			must(t, second.Execute())
+			w.loseBlade(w.copiesOf("k")[0].Blade)
+			_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
+			must(t, err)
+			third, tx := w.session()
+			if got := w.values(third, tx, "k"); got[0] != "" {
+				t.Errorf("deleted, and not inserted since: %q", got)
+			}
+			if v, ok := w.space.Verdict(first.ID().Coordinator()); !ok || v.Of(first.ID().Seq()) == memory.OutcomeAborted {
+				t.Errorf("the first insert has committed, its verdict is %v", v)
+			}
+		})
+	}
+}
+
+// TestWholeWhileUndecided: a blade is lost in the middle of a transaction, or behind its
+// acknowledgement, and so is whoever was about to decide that. Before somebody has, no copy
+// may count as whole: the next blade to be lost may be the only one with the log.
+func TestWholeWhileUndecided(t *testing.T) {
+	for _, s := range settings() {
+		if s.backups != 1 {
+			continue
+		}
+		t.Run(s.String(), func(t *testing.T) {
+			for k := 0; ; k++ {
+				w := newWorld(t, s, occ.Options{})
+				homes, keys := map[rdma.BladeID]bool{}, []string(nil)
+				shared := rdma.BladeID(2)
+				for i := range 12 { // two keys with their backups on one blade, and primaries on two
+					se, tx := w.session()
+					key := fmt.Sprint("q", i)
+					w.sure(se, tx, put(key, "old"))
+					if at := w.copiesOf(key); len(keys) < 2 && at[1].Blade == shared && !homes[at[0].Blade] {
+						keys, homes[at[0].Blade] = append(keys, key), true
+					}
+				}
+				if len(keys) < 2 {
+					t.Fatal("no two records have their backups together, and their primaries not")
+				}
+				_, victim := w.session()
+				w.arm(k)
+				told := w.do(victim, put(keys[0], "new"), put(keys[1], "new"))
+				if !w.disarm() {
+					break
+				}
+				home := w.copiesOf(keys[0])[0].Blade
+				must(t, w.f.StopBlade(home))
+				w.arm(0)
+				o := w.eng.Recovery()
+				o.Steal = true
+				_, err := recovery.FailOver(w.newThread().Plain(), o, w.space.Demise(home))
+				if !w.disarm() {
+					t.Fatalf("who decides was to be stopped: %v", err)
+				}
+				must(t, recovery.Reconnect(w.ctl.Plain(), w.space))
+				w.build()
+				if w.space.Redundancy().Missing > 0 {
+					_, err := recovery.FailOver(w.ctl.Plain(), o, nil)
+					must(t, err)
+					_, err = recovery.Sweep(w.ctl.Plain(), o)
+					must(t, err)
+					w.build()
+				}
+				if r := w.space.Redundancy(); r.Missing > 0 {
+					t.Fatalf("copies are still missing: %+v", r)
+				}
+				w.loseBlade(shared)
+				_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
+				must(t, err)
+				what := fmt.Sprintf("stopped after %d verbs (told %v)", k, told)
+				w.check(what)
+				v, _ := w.space.Verdict(victim.ID().Coordinator())
+				want := "old"
+				if now := v.Of(victim.ID().Seq()); told == nil || now == memory.OutcomeCommitted {
+					want = "new"
+				}
+				ours, own := w.session()
+				if got := w.values(ours, own, keys...); got[0] != want || got[1] != want {
+					t.Errorf("%s: %q instead of %q, twice; %v", what, got, want, v)
+				}
+				if t.Failed() {
+					break
+				}
+			}
+		})
+	}
+}
+
+// TestHalfFreedBeforeOpen: f = 2, the block of a deleted record was being made free on both
+// backups, and is on one, when the primary's blade is lost, and then the process. Who opens
+// the database makes it free on all copies. A block whose primary alone says that it is
+// free, and that a slot leads to, is damaged, and left alone.
+func TestHalfFreedBeforeOpen(t *testing.T) {
+	for _, s := range settings() {
+		if s.backups != 2 {
+			continue
+		}
+		for _, damaged := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v, damaged: %v", s, damaged), func(t *testing.T) {
+				w := newWorldOn(t, 4, s, occ.Options{}, 64<<10)
+				se, tx := w.session()
+				must(t, w.do(tx, put("k", "x"), put("l", "y")))
+				at := w.copiesOf("k")
+				must(t, w.do(tx, del("k")))
+				tx.Coro().Sleep(10_000)
+				w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
+					return wr.Op == rdma.OpWrite && (wr.Blade == at[0].Blade && wr.Off == at[0].Off || wr.Blade == at[2].Blade && wr.Off == at[2].Off)
+				}}
+				_, err := se.MakeRoom(se.Thread().Plain())
+				if !w.disarm() {
+					t.Fatalf("who reclaims was to be stopped: %v", err)
+				}
+				w.loseBlade(at[0].Blade)
+				o := w.eng.Recovery()
+				o.Alone = true
+				if damaged {
+					l := w.copiesOf("l")[0]
+					clear(w.f.Memory(l.Blade)[l.Off:][:record.LineSize])
+				}
+				r, err := recovery.Sweep(w.ctl.Plain(), o)
+				must(t, err)
+				if r.Freed != 1 {
+					t.Errorf("%d blocks came free", r.Freed)
+				}
+				findings := 0
+				d, err := verify.Attach(w.f, w.space.Layout())
+				must(t, err)
+				_, err = d.Check(context.Background(), verify.Options{Report: func(f verify.Finding) error {
+					if findings++; !damaged || f.Remedy == "" {
+						t.Errorf("%v", f)
+					}
+					return nil
+				}})
+				must(t, err)
+				must(t, d.Close())
+				if damaged && findings == 0 {
+					t.Error("the damage is not found any more")
+				}
+			})
+		}
+	}
+}
+
+// TestHalfUndone: policy ford, f = 2. Who takes back an insert has unlinked its block, and
+// freed one copy of it, when he dies, and the primary's blade is lost; and when that is
+// decided, the blade of that copy.
+func TestHalfUndone(t *testing.T) {
+	for freed := range 2 { // copies
+		w := newWorldOn(t, 4, setting{occ.PolicyFORD, 2, strong}, occ.Options{}, 64<<10)
+		_, victim := w.session()
+		must(t, w.do(victim, put("first", "x")))
+		at := w.copiesOf("first")
+		for i := range at { // of the block that comes next
+			at[i].Off += record.LineSize
+		}
+		is := func(wr *rdma.WR, k int) bool {
+			return wr.Op == rdma.OpWrite && wr.Blade == at[k].Blade && wr.Off == at[k].Off
+		}
+		images := 0
+		w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
+			if is(wr, 0) {
+				images++
+			}
+			return is(wr, 0) && images > 1 || is(wr, 1) && freed == 0 // after the placeholder
+		}}
+		told := w.do(victim, put("k", "new"))
+		if !w.disarm() || told == nil {
+			t.Fatalf("told %v", told)
+		}
+		w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
+			return w.stop.hit && wr.Blade != at[1].Blade || is(wr, 2) || is(wr, 1) && freed == 0
+		}}
+		o := w.eng.Recovery()
+		o.Steal = true
+		_, err := recovery.Recover(w.newThread().Plain(), o, victim.ID().Coordinator())
+		if !w.disarm() {
+			t.Fatalf("who recovers was to be stopped: %v", err)
+		}
+		w.loseBlade(at[0].Blade)
+		w.loseBlade(at[1].Blade)
+		_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
+		must(t, err)
+		w.check(fmt.Sprintf("%d copies free", freed))
+	}
+}
