@@ -30,6 +30,7 @@ const (
 	ReclaimedUndone            = false
 	FreedSinceIgnored          = false
 	HalvesLeftAlone            = false
+	AbandonedUndecided         = false
 	RemnantLeft                = false
 	TornImageAtRest            = false
 	ThinForgotten              = false

@@ -54,6 +54,8 @@ var (
 		"After the loss of a blade, an insert that was at rest, and whose record somebody has deleted since, is finished once more where the key was about to be inserted again.")
 	HalvesLeftAlone = mutation("halves-left-alone",
 		"Who opens the database after a crash does not look for blocks that are free on some copies only.")
+	AbandonedUndecided = mutation("abandoned-undecided",
+		"A sweep reclaims deleted records while it is undecided what was under way when a blade was lost.")
 	RemnantLeft = mutation("remnant-left",
 		"Recovery does not free what another recoverer has left of an undone insert when he died.")
 	TornImageAtRest = mutation("torn-image-at-rest",

@@ -270,3 +270,58 @@ func TestHalfUndone(t *testing.T) {
 		w.check(fmt.Sprintf("%d copies free", freed))
 	}
 }
+
+// TestSweepWhileUndecided: a transaction that inserts over a deleted record, whose session
+// is gone, has come to one log when it stops, and its lock is lost with a blade. Who declares
+// that blade dead dies, too. Whoever sweeps then leaves the deleted record alone, though
+// nobody seems to have it.
+func TestSweepWhileUndecided(t *testing.T) {
+	for _, s := range settings() {
+		if s.backups == 0 || s.policy != occ.PolicyDefault {
+			continue
+		}
+		t.Run(s.String(), func(t *testing.T) {
+			w := newWorld(t, s, occ.Options{})
+			gone, tx := w.session()
+			w.sure(gone, tx, put("k", "x"), put("l", "old"))
+			w.sure(gone, tx, del("k"))
+			tx.Coro().Sleep(10_000)
+			at := w.copiesOf("k")
+			_, err := recovery.Recover(w.ctl.Plain(), w.eng.Recovery(), gone.Coordinator())
+			must(t, err)
+			ours, victim := w.session()
+			w.values(ours, victim, "l")
+			w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
+				return wr.Op == rdma.OpWrite && (wr.Blade != at[1].Blade || wr.Len == record.LineSize)
+			}}
+			told := w.do(victim, put("k", "new"), put("l", "new"))
+			if !w.disarm() || told == nil {
+				t.Fatalf("told %v", told)
+			}
+			o := w.eng.Recovery()
+			o.Steal = true
+			must(t, w.f.StopBlade(at[0].Blade))
+			w.arm(0)
+			_, err = recovery.FailOver(w.newThread().Plain(), o, w.space.Demise(at[0].Blade))
+			if !w.disarm() {
+				t.Fatalf("who decides was to be stopped: %v", err)
+			}
+			must(t, recovery.Reconnect(w.ctl.Plain(), w.space))
+			_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
+			must(t, err)
+			_, err = recovery.FailOver(w.ctl.Plain(), o, nil)
+			must(t, err)
+			_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
+			must(t, err)
+			w.check("")
+			v, _ := w.space.Verdict(victim.ID().Coordinator())
+			if v.Of(victim.ID().Seq()) != memory.OutcomeCommitted {
+				t.Fatalf("%v was to be committed: %v", victim.ID(), v)
+			}
+			again, own := w.session()
+			if got := w.values(again, own, "k", "l"); got[0] != "new" || got[1] != "new" {
+				t.Errorf("committed: %q", got)
+			}
+		})
+	}
+}

@@ -187,8 +187,13 @@ func halfFree(line record.Image, a memory.Addr) bool {
 // abandoned reports whether an image is that of a deleted record whose coordinator is
 // gone, so that nobody will reclaim its block: it is on no session's list, or on that of
 // one who finds that it has changed. It may be unlinked already, by somebody who was about
-// to free it and had its lock on a blade that was lost.
+// to free it and had its lock on a blade that was lost. As long as it is undecided what was
+// under way when a blade was lost, none is: a transaction may have been inserting over it. When
+// that is decided, another sweep is due.
 func abandoned(s *memory.Space, img record.Image) bool {
+	if s.Gated() && !mutant.AbandonedUndecided {
+		return false
+	}
 	return img.Meta().State() == record.Absent && img.Stable() && !s.Registered(img.Version().Coordinator()) && !mutant.TombstoneLeftBehind
 }
 
