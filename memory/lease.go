@@ -163,6 +163,9 @@ type ClaimOptions struct {
 // takes effect any more, nor of anybody who had claimed them before. Whoever else
 // is at work finds his access keys stale.
 //
+// Of those that were declared dead together with a blade none is decided without the
+// others: a claim on one is one on all.
+//
 // ErrNoCoordinator: one of them is closed. ErrClaimed: somebody recovers one, and
 // his claim has not expired; or By was declared dead itself, and is not among them:
 // locks that it took in an index would be open to everybody. Then nothing has changed.
@@ -172,13 +175,38 @@ func (s *Space) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
 	return s.claim(o, ids)
 }
 
+// together adds to the numbers of coordinators those that were declared dead with the same
+// blade, or another one, if any of them was: what has become of a lock that is lost, the
+// logs of all tell together. The caller holds the lock.
+func (s *Space) together(ids []uint32) []uint32 {
+	out := slices.Clone(ids)
+	promoted := false
+	for i := range s.layout.Coordinators {
+		c := &s.layout.Coordinators[i]
+		promoted = promoted || c.Promoted && slices.Contains(ids, c.ID)
+	}
+	for i := range s.layout.Coordinators {
+		if c := &s.layout.Coordinators[i]; promoted && c.Promoted && !slices.Contains(ids, c.ID) && !mutant.DecidedOneByOne {
+			out = append(out, c.ID)
+		}
+	}
+	return out
+}
+
 // claim is Claim; the caller holds the lock.
-func (s *Space) claim(o ClaimOptions, ids []uint32) (*Claim, error) {
+func (s *Space) claim(o ClaimOptions, asked []uint32) (*Claim, error) {
+	ids := s.together(asked)
 	others := false // who were at it may have verbs on their way
 	mark := func(l *Layout) ([]int, error) {
 		var at []int
 		others = false
-		if o.By != 0 && !slices.Contains(ids, o.By) {
+		until := o.Until
+		for _, id := range ids {
+			if i, err := s.findCoordinator(id); err == nil && until != 0 && l.Coordinators[i].Recovering {
+				until = max(until, l.Coordinators[i].Until+1) // no two claims are alike; they end together
+			}
+		}
+		if o.By != 0 && !slices.Contains(asked, o.By) {
 			if i, err := s.findCoordinator(o.By); err != nil || l.Coordinators[i].Recovering {
 				return nil, fmt.Errorf("%w: coordinator %d cannot recover others, it was declared dead itself", ErrClaimed, o.By)
 			}
@@ -194,10 +222,6 @@ func (s *Space) claim(o ClaimOptions, ids []uint32) (*Claim, error) {
 				return nil, fmt.Errorf("%w: %d, by %d", ErrClaimed, id, e.By)
 			}
 			others = others || e.Recovering && !again
-			until := o.Until
-			if e.Recovering && until != 0 && until <= e.Until {
-				until = e.Until + 1 // no two claims are alike
-			}
 			if mutant.ClaimUnmarked {
 				at = append(at, i)
 				continue
@@ -223,7 +247,7 @@ func (s *Space) claim(o ClaimOptions, ids []uint32) (*Claim, error) {
 		}
 		if others && !mutant.ClaimInSameEpoch && !mutant.ClaimKeepsEpoch {
 			o.Stay = false
-			return s.claim(o, ids)
+			return s.claim(o, asked)
 		}
 		var changes []Entry
 		for _, i := range at {

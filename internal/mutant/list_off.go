@@ -31,6 +31,7 @@ const (
 	FreedSinceIgnored          = false
 	HalvesLeftAlone            = false
 	AbandonedUndecided         = false
+	DecidedOneByOne            = false
 	RemnantLeft                = false
 	TornImageAtRest            = false
 	ThinForgotten              = false

@@ -56,6 +56,8 @@ var (
 		"Who opens the database after a crash does not look for blocks that are free on some copies only.")
 	AbandonedUndecided = mutation("abandoned-undecided",
 		"A sweep reclaims deleted records while it is undecided what was under way when a blade was lost.")
+	DecidedOneByOne = mutation("decided-one-by-one",
+		"Of the coordinators that were declared dead together with a blade, one is recovered without the others.")
 	RemnantLeft = mutation("remnant-left",
 		"Recovery does not free what another recoverer has left of an undone insert when he died.")
 	TornImageAtRest = mutation("torn-image-at-rest",

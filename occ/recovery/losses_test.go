@@ -325,3 +325,48 @@ func TestSweepWhileUndecided(t *testing.T) {
 		})
 	}
 }
+
+// TestDecidedTogether: policy ford, f = 2. A record has been written by somebody who is idle
+// since, and another one, who is about to overwrite it, has come to its last copy when he
+// stops, and the primary's blade is lost. Who declares that blade dead dies, too, and somebody
+// asks for the first alone: his log does not tell why the copies differ.
+func TestDecidedTogether(t *testing.T) {
+	w := newWorldOn(t, 4, setting{occ.PolicyFORD, 2, strong}, occ.Options{}, 64<<10)
+	loader, load := w.session()
+	w.sure(loader, load, put("k", "before"))
+	idle, first := w.session()
+	w.sure(idle, first, put("k", "acknowledged"))
+	first.Coro().Sleep(10_000)
+	at := w.copiesOf("k")
+	_, victim := w.session()
+	w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
+		return wr.Op == rdma.OpWrite && (wr.Blade == at[0].Blade && wr.Off>>6 == at[0].Off>>6 || wr.Blade == at[1].Blade && wr.Off>>6 == at[1].Off>>6)
+	}}
+	told := w.do(victim, put("k", "not written"))
+	if !w.disarm() || told == nil {
+		t.Fatalf("told %v", told)
+	}
+	o := w.eng.Recovery()
+	o.Steal = true
+	must(t, w.f.StopBlade(at[0].Blade))
+	w.arm(0)
+	_, err := recovery.FailOver(w.newThread().Plain(), o, w.space.Demise(at[0].Blade))
+	if !w.disarm() {
+		t.Fatalf("who decides was to be stopped: %v", err)
+	}
+	must(t, recovery.Reconnect(w.ctl.Plain(), w.space))
+	_, err = recovery.Recover(w.ctl.Plain(), o, idle.Coordinator())
+	must(t, err)
+	_, err = recovery.FailOver(w.ctl.Plain(), o, nil)
+	must(t, err)
+	_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
+	must(t, err)
+	w.check("")
+	if v, _ := w.space.Verdict(first.ID().Coordinator()); v.Of(first.ID().Seq()) == memory.OutcomeAborted {
+		t.Errorf("%v was acknowledged: %v", first.ID(), v)
+	}
+	again, own := w.session()
+	if got := w.values(again, own, "k"); got[0] != "acknowledged" {
+		t.Errorf("%q", got)
+	}
+}

@@ -68,7 +68,8 @@ const maxAttempts = 16
 // that no log tells of are left: see Unlock and Sweep.
 //
 // It is idempotent: when it fails, or whoever runs it dies, it is to be called
-// again, by anybody. Coordinators that are not registered are passed over. It fails
+// again, by anybody. Coordinators that are not registered are passed over; with one that was
+// declared dead together with a blade, all of those are recovered. It fails
 // with memory.ErrClaimed while somebody else is at it.
 func Recover(c *rdma.Coro, o Options, ids ...uint32) (Report, error) {
 	var rep Report
@@ -106,7 +107,9 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (Report, error) {
 			t.Certain()
 		}
 		if err = Run(c, o, claim, &rep); err == nil {
-			rep.Coordinators = append(rep.Coordinators, left...)
+			for i := range claim.Coordinators {
+				rep.Coordinators = append(rep.Coordinators, claim.Coordinators[i].ID)
+			}
 			return rep, nil
 		}
 		if !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrStaleKey) || rep.Attempts >= maxAttempts {
