@@ -13,8 +13,8 @@ func bank(b *bench) error {
 	if err := b.fill(accounts, val(start)); err != nil {
 		return err
 	}
-	t := b.t
 	sum := func(tx *txn.Tx) error {
+		t := b.t
 		for k := range accounts {
 			if err := t.Stage(tx, k, txn.ForRead); err != nil {
 				return err
@@ -38,7 +38,7 @@ func bank(b *bench) error {
 		if x == y || c.rng.n(4) == 0 {
 			return c.view(sum)
 		}
-		staged, most := c.rng.n(2) == 0, c.rng.n(50)
+		t, staged, most := c.t, c.rng.n(2) == 0, c.rng.n(50)
 		return c.update(func(tx *txn.Tx) error {
 			if staged {
 				_ = t.Stage(tx, x, txn.ForUpdate)

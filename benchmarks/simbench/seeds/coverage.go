@@ -2,6 +2,7 @@ package seeds
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"txnode/memory"
@@ -127,8 +128,8 @@ func (b *bench) cover(l *memory.Layout, sum *verify.Summary) {
 		c.Gone = 1
 	}
 	if c.Struck[sim.FaultRestart] > 0 {
-		for i := range b.faults {
-			switch x := &b.faults[i]; {
+		for _, x := range slices.Concat(append(b.later, b.faults)...) {
+			switch {
 			case x.Kind != sim.FaultRestart:
 			case x.Memory:
 				c.Kept = 1

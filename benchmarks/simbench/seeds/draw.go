@@ -2,6 +2,7 @@ package seeds
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -47,6 +48,7 @@ type plan struct {
 	survive             bool          // whoever is not stopped goes on, and recovers the dead
 	lease               time.Duration // of coordinators, then
 	gone                int           // the blade that never comes back; -1: none
+	later               [][]sim.Fault // rounds of faults after that: when all is in order again, the work goes on
 }
 
 // String tells the plan, for a report.
@@ -87,8 +89,10 @@ func (p *plan) faultText() string {
 	if p.gone >= 0 {
 		s += fmt.Sprintf(" gone=%d", p.gone)
 	}
-	for i, x := range p.faults {
-		s += map[bool]string{true: " faults=", false: ";"}[i == 0] + x.String()
+	for _, round := range append([][]sim.Fault{p.faults}, p.later...) {
+		for i, x := range round {
+			s += map[bool]string{true: " faults=", false: ";"}[i == 0] + x.String()
+		}
 	}
 	return s
 }
@@ -155,7 +159,7 @@ func draw(seed uint64, o *Options) (*plan, error) {
 			}
 		}
 	case o.Faults != nil:
-		p.faults = p.drawFaults(o.Faults)
+		p.faults = p.drawFaults(o.Faults, p.seed)
 	}
 	if p.faults != nil {
 		r := rng(seed ^ 0x5a7e)
@@ -166,6 +170,13 @@ func draw(seed uint64, o *Options) (*plan, error) {
 				if x.For == 0 && p.blades > p.backups+1 {
 					p.gone = x.Blade
 				}
+			}
+		}
+	}
+	if o.Faults != nil && o.Only == nil {
+		if r := rng(seed ^ 0xe7a5); r.chance(30) {
+			for range 1 + r.n(2) {
+				p.later = append(p.later, p.laterFaults(o.Faults, r.n(math.MaxUint64)))
 			}
 		}
 	}

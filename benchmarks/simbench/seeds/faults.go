@@ -53,16 +53,32 @@ func ParseFaultKinds(s string) ([]sim.FaultKind, error) {
 // verbsPerTxn is about what a transaction posts, with what goes wrong on its way.
 const verbsPerTxn = 24
 
+// laterFaults draws a further round of faults: blades may be lost again, since all copies
+// have been built. The one that never comes back is no more, and stays the only one.
+func (p *plan) laterFaults(kinds []sim.FaultKind, seed uint64) []sim.Fault {
+	list := p.drawFaults(kinds, seed)
+	for i := range list {
+		switch x := &list[i]; {
+		case x.Kind != sim.FaultRestart:
+		case !p.survive || p.gone >= 0 && p.blades-1 <= p.backups:
+			x.Kind, x.X, x.Memory = sim.FaultSlow, 5, false
+		case x.Blade == p.gone:
+			x.Blade = (x.Blade + 1) % p.blades
+		}
+	}
+	return list
+}
+
 // drawFaults draws the faults of a run. The threads of the workload have numbers
 // from 1 on: 0 sets up.
-func (p *plan) drawFaults(kinds []sim.FaultKind) []sim.Fault {
-	r := rng(p.seed*0x9e3779b97f4a7c15 + 0xfa17)
+func (p *plan) drawFaults(kinds []sim.FaultKind, seed uint64) []sim.Fault {
+	r := rng(seed*0x9e3779b97f4a7c15 + 0xfa17)
 	perThread := uint64(p.txns * p.coroutines)
 	d := sim.FaultPlan{
 		Threads: p.threads, Blades: p.blades, Verbs: perThread * verbsPerTxn, N: 1 + int(r.n(4)), Kinds: kinds,
 		Span: time.Duration(perThread) * 10 * time.Microsecond,
 	}
-	list := d.Draw(p.seed)
+	list := d.Draw(seed)
 	lost := 0
 	for i := range list {
 		x := &list[i]
@@ -102,11 +118,33 @@ type pending struct {
 // somebody who is alive brings everything into order, or everybody is killed and the
 // database is opened again, which recovers it. Then every open question has its answer.
 func (b *bench) run(work, reopen func() error) error {
-	f := b.world.fabric
 	if b.faults == nil {
 		return work()
 	}
-	if err := f.Inject(b.faults...); err != nil {
+	for round := 0; ; round++ {
+		faults := b.faults
+		if b.round = round; round > 0 {
+			faults = b.later[round-1]
+		}
+		if err := b.strike(faults, work, reopen); err != nil {
+			return err
+		}
+		if round == len(b.later) {
+			break
+		}
+	}
+	for _, x := range b.open {
+		if x.done != nil && b.committed(x.id) {
+			x.done()
+		}
+	}
+	return nil
+}
+
+// strike does the work under some faults.
+func (b *bench) strike(faults []sim.Fault, work, reopen func() error) error {
+	f := b.world.fabric
+	if err := f.Inject(faults...); err != nil {
 		return err
 	}
 	err := work()
@@ -120,24 +158,13 @@ func (b *bench) run(work, reopen func() error) error {
 		}
 	}
 	if b.survive {
-		if err := b.converge(); err != nil {
-			return err
-		}
-	} else {
-		f.StopAll()
-		if err := b.openDB(); err != nil {
-			return err
-		}
-		if err := reopen(); err != nil {
-			return err
-		}
+		return b.converge()
 	}
-	for _, x := range b.open {
-		if x.done != nil && b.committed(x.id) {
-			x.done()
-		}
+	f.StopAll()
+	if err := b.openDB(); err != nil {
+		return err
 	}
-	return nil
+	return reopen()
 }
 
 // convergeNs is how long it may take, without faults, until nothing is left to do.
@@ -159,7 +186,7 @@ func (b *bench) converge() error {
 			}
 			_, unswept := space.Unswept()
 			if red := b.db.Redundancy(); err == nil && !unswept && len(all) == 1 && red.Missing == 0 && len(red.Down) == b.away() {
-				b.cov.Outages += uint64(len(red.Outages))
+				b.cov.Outages, b.cov.Built, b.cov.Promoted = uint64(len(red.Outages)), 0, 0 // of all rounds
 				for i := range red.Outages {
 					b.cov.Built += uint64(red.Outages[i].Built)
 					b.cov.Promoted += uint64(red.Outages[i].Primary)

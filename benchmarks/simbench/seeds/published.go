@@ -47,7 +47,7 @@ func (b *bench) drive(d workload.Driver) error {
 	}
 	err := b.run(func() error {
 		return b.store.Run(ctx, b.threads, b.coroutines, func(ctx context.Context, id int, w workload.Worker) error {
-			c := d.NewClient(id, b.seed, impatient{w, b})
+			c := d.NewClient(id, b.seed^uint64(b.round)<<40, impatient{w, b})
 			for range b.txns {
 				c.Next()
 				_, err := c.Run(ctx)

@@ -53,7 +53,7 @@ type Violation struct { //nolint:errname // what is found is called so everywher
 	Seed    uint64
 	Options Options
 	Case    string
-	Faults  []sim.Fault // injected
+	Faults  []sim.Fault // injected; nil: none, or those that Options.Faults draws, in several rounds
 	Err     error
 }
 
@@ -71,7 +71,14 @@ func (v *Violation) Replay() string {
 	if v.Options.Workload != "" {
 		w += " --workload " + v.Options.Workload
 	}
-	if v.Faults != nil {
+	switch {
+	case v.Faults == nil && v.Options.Faults != nil:
+		var list []string
+		for _, k := range v.Options.Faults {
+			list = append(list, k.String())
+		}
+		w += " --faults " + strings.Join(list, ",")
+	case v.Faults != nil:
 		var list []string
 		for _, x := range v.Faults {
 			list = append(list, x.String())
@@ -109,7 +116,11 @@ func Run(seed uint64, o Options) (Result, error) {
 		if errors.Is(err, context.Canceled) {
 			return r, context.Canceled
 		}
-		return r, &Violation{seed, o, r.Case, p.faults, err}
+		v := &Violation{seed, o, r.Case, p.faults, err}
+		if p.later != nil {
+			v.Faults = nil
+		}
+		return r, v
 	}
 	return r, nil
 }

@@ -80,6 +80,7 @@ type bench struct {
 	last   uint64          // key of the row that was added last beside the workload
 	added  map[uint64]bool // first keys of the rows that were
 	world  *world
+	round  int       // of faults
 	open   []pending // transactions whose outcome nobody was told
 	ledger ledger
 	lists  []check.ListTxn // of list-append
@@ -123,8 +124,8 @@ type client struct {
 func (b *bench) steps(n int, step func(c *client, i int) error) error {
 	return b.run(func() error {
 		return b.db.Run(context.Background(), b.threads, b.coroutines, func(_ context.Context, id int, w *txn.Worker) error {
-			c := &client{b, w, id, rng(b.seed ^ uint64(id+1)<<48)}
-			for i := range n {
+			c := &client{b, w, id, rng(b.seed ^ uint64(id+1)<<48 ^ uint64(b.round)<<40)}
+			for i := b.round * n; i < (b.round+1)*n; i++ {
 				if b.grow && c.rng.chance(30) {
 					if err := b.forgive(c.add()); err != nil {
 						return err
