@@ -26,3 +26,44 @@ func TestReserveErrors(t *testing.T) {
 		t.Errorf("EIO: %v", err)
 	}
 }
+
+// TestFlushFailsForGood: the disk fails once. What the system could not write is forgotten,
+// and it says of the next flush that all is well: so does not FLUSH, of anything on that
+// blade, until its file is opened again.
+func TestFlushFailsForGood(t *testing.T) {
+	dir := t.TempDir()
+	c := connect(t, open(t, inproc.Options{Blades: blades(2, 1<<20, dir)}))
+	broken := false
+	restore := inproc.SetMsync(func(p []byte, flags int) error {
+		if broken {
+			broken = false
+			return unix.EIO
+		}
+		return unix.Msync(p, flags)
+	})
+	defer restore()
+	if err := c.write(0, 0, "eight by"); err != nil {
+		t.Fatal(err)
+	}
+	broken = true
+	for _, off := range []uint64{0, 0, 1 << 19} {
+		if err := c.write(0, off, "eight by"); !errors.Is(err, rdma.ErrVerb) {
+			t.Errorf("a flush at %#x, the disk has failed: %v", off, err)
+		}
+		if err := c.Reconnect(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.write(1, 0, "eight by"); err != nil {
+		t.Errorf("of the other blade: %v", err)
+	}
+	if got := c.read(0, 1<<19, 8); got != "eight by" {
+		t.Errorf("a READ behind it: %q", got)
+	}
+	c.close()
+	c = connect(t, open(t, inproc.Options{Blades: blades(2, 1<<20, dir)}))
+	defer c.close()
+	if err := c.write(0, 0, "eight by"); err != nil {
+		t.Errorf("opened again: %v", err)
+	}
+}

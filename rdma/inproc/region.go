@@ -23,6 +23,9 @@ type region struct {
 	key   atomic.Uint64
 	mu    sync.Mutex // for changes of key, and what follows
 	stops uint32     // how often it was stopped
+	// doubtful: a flush has failed. The system forgets then what it could not write, and
+	// says of the next one that all is well.
+	doubtful atomic.Bool
 }
 
 // keyStopped in a region's key: the blade is stopped.
@@ -119,15 +122,29 @@ func (r *region) provision(off, n uint64) error {
 	return reserve(r.file, off, n)
 }
 
-// flush writes the pages that [off, off+n) touches to the file's disk.
+// msync is unix.Msync, but in tests.
+var msync = unix.Msync
+
+// errDoubtful is what a flush after one that has failed fails with.
+var errDoubtful = errors.New("inproc: a flush has failed before: what the disk has is not known")
+
+// flush writes the pages that [off, off+n) touches to the file's disk. After an error every
+// other flush fails, too, until the file is opened again.
 func (r *region) flush(off, n uint64) error {
 	if r.file == nil || n == 0 {
 		return nil
 	}
+	if r.doubtful.Load() {
+		return errDoubtful
+	}
 	page := uint64(pageSize)
 	lo := off &^ (page - 1)
 	hi := (off + n + page - 1) &^ (page - 1)
-	return unix.Msync(r.mem[lo:hi], unix.MS_SYNC)
+	err := msync(r.mem[lo:hi], unix.MS_SYNC)
+	if err != nil {
+		r.doubtful.Store(true)
+	}
+	return err
 }
 
 func (r *region) close() error {
