@@ -34,6 +34,7 @@ const (
 	DecidedOneByOne            = false
 	RemnantLeft                = false
 	TornImageAtRest            = false
+	LockedNotFreed             = false
 	ThinForgotten              = false
 	NewestOverwritten          = false
 	NewerOverwritten           = false

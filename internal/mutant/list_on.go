@@ -62,6 +62,8 @@ var (
 		"Recovery does not free what another recoverer has left of an undone insert when he died.")
 	TornImageAtRest = mutation("torn-image-at-rest",
 		"After the loss of a blade, half an image of a new record is taken for something that its transaction has nothing to do with.")
+	LockedNotFreed = mutation("locked-not-freed",
+		"The block that a record has left counts as not freed if somebody has locked it since, who has come too late.")
 	ThinForgotten = mutation("thin-forgotten",
 		"What a lost blade alone had of a coordinator's log counts as never logged.")
 	NewestOverwritten = mutation("newest-overwritten",

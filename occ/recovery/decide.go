@@ -123,10 +123,12 @@ func (x *tx) left(e *entry, copies [][]byte) bool {
 }
 
 // freedBy reports whether a line is that of a block which a transaction has freed,
-// and which has not been used since.
+// and which has not been used since. Somebody may have locked it, who has taken it for the
+// block of a record still: he has seen the guard free.
 func freedBy(p []byte, t record.TxID) bool {
 	img := record.Image(p)
-	return img.Meta().State() == record.Free && img.Version() == t && img.Stable()
+	by := img.Lock()
+	return img.Meta().State() == record.Free && img.Version() == t && (img.Stable() || by != 0 && by != t && !mutant.LockedNotFreed)
 }
 
 // undo decides by what is in place: if every copy of every record that the
