@@ -49,8 +49,10 @@ func (tx *Tx) unseal() {
 
 // moveRecords finishes the records that outgrew their blocks, after the decision
 // to commit: the new block is written everywhere, on the primary with the lock still
-// on, the slot is switched to it, the lock is released, and the old block becomes free.
-// Who comes by the old block meets the old lock; who comes by the slot, the new one.
+// on, the slot is switched to it, the old block becomes free, and then the lock is released.
+// Who comes by the old block meets the old lock; who comes by the slot, the new one. As long
+// as a copy of the old block is not free, nobody else has the new one: so that who decides,
+// after the loss of a blade, does not take the move for complete when somebody had.
 // It needs no memory of the transaction's. Without unlock the new blocks stay locked.
 func (tx *Tx) moveRecords(unlock bool) error {
 	c, b, v := tx.c, &tx.batch, tx.view
@@ -118,6 +120,9 @@ func (tx *Tx) moveRecords(unlock bool) error {
 		}
 	}
 	b.Reset()
+	if unlock && mutant.MoveUnlocksFirst {
+		tx.appendMovedUnlocks(b)
+	}
 	for i := range tx.items {
 		it := &tx.items[i]
 		if it.from == 0 || it.write == writeNone {
@@ -125,20 +130,10 @@ func (tx *Tx) moveRecords(unlock bool) error {
 		}
 		tx.forget(it, it.from)
 		tx.remember(it)
-		guard := tx.logAt + uint32(it.w) + record.GuardOff // of the image, which is in place by now
-		tx.s.thread.PutWord(guard, uint64(record.FreeAt(tx.id)))
+		// The guard of the image, which is in place by now.
+		tx.s.thread.PutWord(tx.logAt+uint32(it.w)+record.GuardOff, uint64(record.FreeAt(tx.id)))
 		wiped := it.buf
 		record.Image(tx.bytes(wiped, record.LineSize)).PutFree(it.from, tx.id, it.table.ID, it.fromClass, tx.s.eng.space.CountFree())
-		home := v.At(it.addr, 0)
-		home.Off += record.GuardOff
-		if unlock {
-			b.Write(home, guard, 8)
-		}
-		for k := 1; mutant.MoveUnlocksBackupsLate && k < v.Copies(it.addr); k++ {
-			a := v.At(it.addr, k)
-			a.Off += record.GuardOff
-			b.Write(a, guard, 8)
-		}
 		tx.s.alloc.Hold(it.from)
 		for k := range v.Written(it.from) {
 			if mutant.MoveKeepsOldBlock {
@@ -153,6 +148,13 @@ func (tx *Tx) moveRecords(unlock bool) error {
 	if err := c.Fence(rdma.FenceThread, 0, b); err != nil { // before anybody has the old block again
 		return err
 	}
+	if unlock && !mutant.MoveUnlocksFirst {
+		b.Reset()
+		tx.appendMovedUnlocks(b)
+		if err := c.Do(b); err != nil {
+			return err
+		}
+	}
 	for i := range tx.items {
 		if it := &tx.items[i]; it.from != 0 && it.write != writeNone {
 			if !unlock {
@@ -164,4 +166,24 @@ func (tx *Tx) moveRecords(unlock bool) error {
 		}
 	}
 	return nil
+}
+
+// appendMovedUnlocks appends the WRITEs that release the locks of new blocks, whose guards
+// are in the log's images.
+func (tx *Tx) appendMovedUnlocks(b *rdma.Batch) {
+	for i := range tx.items {
+		it := &tx.items[i]
+		if it.from == 0 || it.write == writeNone {
+			continue
+		}
+		copies := 1
+		if mutant.MoveUnlocksBackupsLate {
+			copies = tx.view.Copies(it.addr)
+		}
+		for k := range copies {
+			a := tx.view.At(it.addr, k)
+			a.Off += record.GuardOff
+			b.Write(a, tx.logAt+uint32(it.w)+record.GuardOff, 8)
+		}
+	}
 }

@@ -34,6 +34,7 @@ const (
 	DecidedOneByOne            = false
 	RemnantLeft                = false
 	TornImageAtRest            = false
+	MoveUnlocksFirst           = false
 	LockedNotFreed             = false
 	ThinForgotten              = false
 	NewestOverwritten          = false

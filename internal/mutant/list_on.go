@@ -62,6 +62,8 @@ var (
 		"Recovery does not free what another recoverer has left of an undone insert when he died.")
 	TornImageAtRest = mutation("torn-image-at-rest",
 		"After the loss of a blade, half an image of a new record is taken for something that its transaction has nothing to do with.")
+	MoveUnlocksFirst = mutation("move-unlocks-first",
+		"The lock of a record that has moved is released while copies of the block that it has left are not free yet.")
 	LockedNotFreed = mutation("locked-not-freed",
 		"The block that a record has left counts as not freed if somebody has locked it since, who has come too late.")
 	ThinForgotten = mutation("thin-forgotten",

@@ -423,31 +423,29 @@ func (r *run) move(x *tx, e *entry, to, from [][]byte) error {
 			if err := r.replace(e, old, a, class); err != nil {
 				return err
 			}
-			if x.Kind == log.Undo {
-				r.unlock(x, a, to[1:], 1) // whose image the dead had not unlocked yet
-			}
-			g := r.v.At(a, 0)
-			g.Off += record.GuardOff
-			r.batch.CAS(g, uint64(record.HeldBy(x.Tx)), uint64(record.FreeAt(x.Tx)))
-		} else {
-			if err := r.mend(e, old, a); err != nil {
-				return err
-			}
-			r.unlock(x, a, to, 0)
+		} else if err := r.mend(e, old, a); err != nil {
+			return err
 		}
-	} else {
-		r.unlock(x, a, to, 0)
-	}
-	if err := r.do(); err != nil {
-		return err
 	}
 	// A move that was complete is met again when another entry of its transaction is to
 	// be finished. The old block may be somebody else's by then.
-	if !e.held && (!freedBy(from[0], x.Tx) || !x.left(e, from[1:])) && !mutant.MoveFreedTwice {
-		return nil
+	if e.held || freedBy(from[0], x.Tx) && x.left(e, from[1:]) || mutant.MoveFreedTwice {
+		e.freed = slices.ContainsFunc(from[:r.v.Copies(old)], func(p []byte) bool { return p == nil || !freedBy(p, x.Tx) })
+		if err := r.freeBlock(old, e.table, class, x.Tx, from); err != nil {
+			return err
+		}
+		if err := r.fence(); err != nil { // before anybody has the new block
+			return err
+		}
 	}
-	e.freed = slices.ContainsFunc(from[:r.v.Copies(old)], func(p []byte) bool { return p == nil || !freedBy(p, x.Tx) })
-	return r.freeBlock(old, e.table, class, x.Tx, from)
+	if x.Kind == log.Redo && e.held && !e.switched {
+		g := r.v.At(a, 0)
+		g.Off += record.GuardOff
+		r.batch.CAS(g, uint64(record.HeldBy(x.Tx)), uint64(record.FreeAt(x.Tx)))
+	} else {
+		r.unlock(x, a, to, 0) // and copies whose image the dead had not unlocked yet
+	}
+	return r.do()
 }
 
 // moveBack frees the new block of a record that does not move, and unlocks the old one.
