@@ -51,6 +51,9 @@ func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space, open bool) (l
 	if sum.Coordinators > 0 && !open {
 		return l, sum, fmt.Errorf("%d coordinators are registered after all were closed", sum.Coordinators)
 	}
+	if space == nil { // its handle was given up
+		return l, sum, nil
+	}
 	return l, sum, owned(space, free)
 }
 
