@@ -31,10 +31,12 @@ func (ix *Index) Recover(c *rdma.Coro, dead func(owner uint64) bool) error {
 	if err != nil {
 		return err
 	}
+	var all []span
 	for _, i := range d.tables() {
-		if err := r.level(d.entries[i].Table(), ix.size); err != nil {
-			return err
-		}
+		all = append(all, span{d.entries[i].Table(), ix.size})
+	}
+	if err := r.level(all...); err != nil {
+		return err
 	}
 	// A sub-table comes before those that were split from it.
 	for _, i := range d.tables() {
@@ -78,14 +80,14 @@ func (r *recovery) directoryOf(l *locks) error {
 	if err != nil {
 		return err
 	}
-	if err := r.level(ix.root, dirOff); err != nil {
+	if err := r.level(span{ix.root, dirOff}); err != nil {
 		return err
 	}
 	d, err := ix.readDirectory(r.c, nil)
 	if err != nil {
 		return err
 	}
-	if err := r.level(ix.root+dirOff, uint32(len(d.entries))*8); err != nil || !mine {
+	if err := r.level(span{ix.root + dirOff, uint32(len(d.entries)) * 8}); err != nil || !mine {
 		return err
 	}
 	return l.unlock(lock)
@@ -97,12 +99,21 @@ func (r *recovery) takeOver(l *locks, lock memory.Addr) (bool, error) {
 	if err != nil || w == 0 || (ownerOf(w) != Nobody || mutant.NobodyIsAlive) && !r.dead(ownerOf(w)) {
 		return false, err
 	}
+	v := r.ix.space.ViewOn(r.c.Thread())
 	r.s.steps = append(r.s.steps[:0], step{addr: lock, old: w, new: r.ix.lockWord(r.c)})
-	if err := r.ix.primary(r.c, r.s, r.ix.space.ViewOn(r.c.Thread()), r.s.steps); err != nil || !r.s.steps[0].ok() {
+	if err := r.ix.primary(r.c, r.s, v, r.s.steps); err != nil || !r.s.steps[0].ok() {
 		return false, err // somebody else has been faster
 	}
 	l.held = append(l.held, lock)
-	return true, r.level(lock, 8)
+	// Backups that had come to the dead client's word follow at once; who is still to bring
+	// others to one before it, if anybody is, gets the time that he may need.
+	r.s.batch.Reset()
+	if r.ix.appendBackups(r.s, v, r.s.steps) {
+		if err := r.c.Do(&r.s.batch); err != nil {
+			return true, err
+		}
+	}
+	return true, r.level(span{lock, 8})
 }
 
 // word reads a word of the primary.
@@ -138,6 +149,18 @@ type difference struct {
 	backup  uint64
 }
 
+// span is n bytes of the index, whose copies should be equal.
+type span struct {
+	at memory.Addr
+	n  uint32
+}
+
+// chunk is a part of a span that is compared at once, on the primary and on copy.
+type chunk struct {
+	span
+	copy int
+}
+
 const (
 	// levelChunk is how much level compares at once, in bytes.
 	levelChunk = walkGroups * groupSize
@@ -145,54 +168,86 @@ const (
 	// nobody is about to remove: some milliseconds.
 	levelPauses = 32
 	maxLevels   = 64
+	// levelTogether is from how many differences on those before the next are removed first.
+	levelTogether = 4096
 )
 
-// level makes the copies of n bytes at a equal to the primary, word by word, where
-// they stay different for longer than a client needs from one copy to the next.
+// level makes the copies of the spans equal to their primaries, word by word, where
+// they stay different for longer than a client needs from one copy to the next. All of
+// them are given that time together: others wait for what the dead have left.
 //
 // A difference that a slow client removes in the very moment can be turned over;
 // level then meets it again, the other way round, until there is none.
-func (r *recovery) level(a memory.Addr, n uint32) error {
+func (r *recovery) level(spans ...span) error {
 	v := r.ix.space.ViewOn(r.c.Thread())
-	for k := 1; k < v.Copies(a); k++ {
-		for o := uint32(0); o < n; o += levelChunk {
-			at, size := a+memory.Addr(o), min(n-o, levelChunk)
-			for tries := 0; ; tries++ {
-				diffs, err := r.compare(at, size, k)
+	var unequal []chunk
+	var diffs []difference
+	for _, s := range spans {
+		for k := 1; k < v.Copies(s.at); k++ {
+			for o := uint32(0); o < s.n; o += levelChunk {
+				ch := chunk{span{s.at + memory.Addr(o), min(s.n-o, levelChunk)}, k}
+				found, err := r.compare(diffs, ch)
 				if err != nil {
 					return err
 				}
-				if len(diffs) == 0 {
-					break
+				if len(found) > len(diffs) {
+					unequal = append(unequal, ch)
 				}
-				if tries > maxLevels {
-					return &BusyError{Table: r.ix.geo.Table, Addr: diffs[0].addr, What: fmt.Sprintf("a change of copy %d", k)}
-				}
-				for i := range levelPauses {
-					pause(r.c, i)
-				}
-				if err := r.force(diffs); err != nil {
-					return err
+				if diffs = found; len(diffs) >= levelTogether {
+					if err := r.equalize(unequal, diffs); err != nil {
+						return err
+					}
+					unequal, diffs = unequal[:0], diffs[:0]
 				}
 			}
 		}
 	}
+	return r.equalize(unequal, diffs)
+}
+
+// equalize removes the differences that were found in some chunks, and that others do not
+// remove by themselves.
+func (r *recovery) equalize(unequal []chunk, diffs []difference) error {
+	for tries := 0; len(diffs) > 0; tries++ {
+		if tries > maxLevels {
+			return &BusyError{Table: r.ix.geo.Table, Addr: diffs[0].addr, What: fmt.Sprintf("a change of copy %d", diffs[0].copy)}
+		}
+		for i := range levelPauses {
+			pause(r.c, i)
+		}
+		if err := r.force(diffs); err != nil {
+			return err
+		}
+		left := unequal[:0]
+		diffs = diffs[:0]
+		for _, ch := range unequal {
+			found, err := r.compare(diffs, ch)
+			if err != nil {
+				return err
+			}
+			if len(found) > len(diffs) {
+				left = append(left, ch)
+			}
+			diffs = found
+		}
+		unequal = left
+	}
 	return nil
 }
 
-func (r *recovery) compare(a memory.Addr, n uint32, k int) ([]difference, error) {
-	primary, err := r.read(a, n, 0)
+// compare appends the words of a chunk that differ.
+func (r *recovery) compare(out []difference, ch chunk) ([]difference, error) {
+	primary, err := r.read(ch.at, ch.n, 0)
 	if err != nil {
 		return nil, err
 	}
-	backup, err := r.read(a, n, k)
+	backup, err := r.read(ch.at, ch.n, ch.copy)
 	if err != nil {
 		return nil, err
 	}
-	var out []difference
-	for o := 0; o < int(n); o += 8 {
+	for o := 0; o < int(ch.n); o += 8 {
 		if p, b := word(primary, o), word(backup, o); p != b {
-			out = append(out, difference{a + memory.Addr(o), k, p, b})
+			out = append(out, difference{ch.at + memory.Addr(o), ch.copy, p, b})
 		}
 	}
 	return out, nil
@@ -286,7 +341,7 @@ func (r *recovery) finish(sp *split) error {
 	if _, err := r.takeOver(&sp.locks, sp.to+tableLockOff); err != nil {
 		return err
 	}
-	if err := r.level(sp.to, ix.size); err != nil {
+	if err := r.level(span{sp.to, ix.size}); err != nil {
 		return err
 	}
 	if e.Filling() {

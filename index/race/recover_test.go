@@ -188,6 +188,30 @@ func TestRecoverRecovery(t *testing.T) {
 	}
 }
 
+// TestRecoverWaitsTogether: whatever verb of a split its client died at, and on however many
+// copies, what is left is given time together: everybody waits for who recovers.
+func TestRecoverWaitsTogether(t *testing.T) {
+	last := splitAt(t)
+	longest, clock := int64(0), int64(0)
+	for i := range levelPauses {
+		clock += 1000 << min(i, 7) // between half of a pause and one and a half
+	}
+	for n := 0; ; n++ {
+		r := newRig(t, 3, last)
+		r.f.Stop(0, n)
+		_, err := r.k[0].Insert(key(last), key(last))
+		if err == nil && r.f.Left(0) != 0 {
+			break
+		}
+		begun := r.f.Now()
+		r.recovered(t, 1)
+		longest = max(longest, r.f.Now()-begun)
+	}
+	if longest < clock/2 || longest > 2*clock {
+		t.Errorf("the longest recovery has waited for %d ns, but differences are waited for %d ns, once", longest, clock)
+	}
+}
+
 // TestRecoverGivesUp: a client that recovers from a dead one, and is alive, meets a lock
 // that a third one holds for too long, and gives up. What it had taken over is not its
 // own any more: the third one, who is told of the first one's death alone, finishes all.

@@ -111,6 +111,7 @@ func TestOnceFound(t *testing.T) {
 		{63518, "restart(blade=0,at=392.499µs,for=828.014µs);slow(blade=0,x=16,from=121.857µs,for=9.479µs)"},
 		{75924, "partition(blade=2,thread=2,from=259.875µs,for=41.473µs);restart(blade=0,at=438.444µs)"},
 		{60210, "lose(thread=1,verb=331)"},
+		{3744, "late(thread=1,verb=1356,by=249.649µs)"},
 	} {
 		only, err := sim.ParseFaults(x.faults)
 		if err != nil {
