@@ -81,6 +81,11 @@ func (tx *Tx) prepare() error {
 	if tx.writes == 0 || !tx.late && !tx.deletes {
 		return nil // everything written is locked
 	}
+	if tx.outgrown {
+		if err := tx.replant(); err != nil {
+			return err
+		}
+	}
 	c := tx.c
 	c.Count = &tx.phases[PhaseExecute]
 	b := &tx.batch

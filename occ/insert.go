@@ -113,12 +113,42 @@ func (tx *Tx) busyInsert(it *item, err error) error {
 	return fmt.Errorf("%w: %w", ErrConflict, tx.indexError(it, "inserting into", err))
 }
 
+// replant takes the placeholders back of records that have outgrown them since they were
+// inserted: they get larger ones, as nothing of the transaction is decided yet. They do not
+// move, as records do that were there before: the lock of a placeholder may be lost with a
+// blade, and no other copy says then that there was one. Meanwhile the keys are anybody's;
+// whoever has come to use one of them is met by its lookup, or by the insert.
+func (tx *Tx) replant() error {
+	if mutant.PlaceholderMoves {
+		return nil
+	}
+	outgrown := func(it *item) bool { return it.inserted && it.write == writePut && it.wlen > it.class.Size() }
+	for i := range tx.items {
+		it := &tx.items[i]
+		it.changed = outgrown(it)
+	}
+	if err := tx.uproot(outgrown); err != nil {
+		return err
+	}
+	for i := range tx.items {
+		if it := &tx.items[i]; it.changed {
+			it.addr = 0
+		}
+	}
+	return tx.lookAgain(len(tx.items))
+}
+
 // removePlaceholders unlinks the blocks that the transaction had linked, and frees
 // the ones that it had taken.
 func (tx *Tx) removePlaceholders() error {
+	return tx.uproot(func(it *item) bool { return it.inserted })
+}
+
+// uproot is removePlaceholders for some of the items.
+func (tx *Tx) uproot(which func(it *item) bool) error {
 	found := false
 	for i := range tx.items {
-		found = found || tx.items[i].inserted
+		found = found || which(&tx.items[i])
 	}
 	if !found {
 		return nil
@@ -129,7 +159,7 @@ func (tx *Tx) removePlaceholders() error {
 	defer tx.s.closeSpare()
 	for i := range tx.items {
 		it := &tx.items[i]
-		if !it.inserted || !it.locked {
+		if !which(it) || !it.locked {
 			continue
 		}
 		tx.forget(it, it.addr)
@@ -142,7 +172,7 @@ func (tx *Tx) removePlaceholders() error {
 	}
 	b.Reset()
 	for i := range tx.items {
-		if it := &tx.items[i]; it.inserted {
+		if it := &tx.items[i]; which(it) {
 			tx.appendFree(it)
 		}
 	}
@@ -153,7 +183,7 @@ func (tx *Tx) removePlaceholders() error {
 		return tx.s.fail(err)
 	}
 	for i := range tx.items {
-		if it := &tx.items[i]; it.inserted {
+		if it := &tx.items[i]; which(it) {
 			tx.s.alloc.Free(it.addr, it.class)
 			it.inserted, it.locked = false, false
 		}

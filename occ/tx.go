@@ -75,15 +75,17 @@ type state struct {
 	inserts int // staged items of Insert that have not been executed
 	valid   bool
 	active  bool
-	queried bool     // an item has a query
-	deletes bool     // an item has been deleted
-	odd     bool     // not every entry of the log is an image of one line
-	moves   bool     // an item moves to a larger block
-	linked  bool     // the transaction has linked a block
-	late    bool     // an item was written that was not locked
-	homes   bladeSet // of the primaries of what is written, once that is sealed
-	behind  bladeSet // of the backups
-	busy    bool     // from Begin until the last background request is posted
+	queried bool // an item has a query
+	deletes bool // an item has been deleted
+	odd     bool // not every entry of the log is an image of one line
+	moves   bool // an item moves to a larger block
+	linked  bool // the transaction has linked a block
+	late    bool // an item was written that was not locked, or is outgrown
+	// outgrown: a record that the transaction inserts has come to be too large for its block.
+	outgrown bool
+	homes    bladeSet // of the primaries of what is written, once that is sealed
+	behind   bladeSet // of the backups
+	busy     bool     // from Begin until the last background request is posted
 	// concluded: it is committed, and what is left of it is in its log.
 	concluded bool
 }

@@ -118,7 +118,7 @@ var errOwnBlocks = errors.New("occ: buckets have changed")
 const maxOwnRounds = 4
 
 // lookAgain looks up the absent ones of the first n items whose buckets have changed,
-// with the transaction's own blocks in them. They have been read anew then, and
+// with the transaction's own blocks in them, or without. They have been read anew then, and
 // everything is to be validated after that.
 func (tx *Tx) lookAgain(n int) error {
 	c, b := tx.c, &tx.batch

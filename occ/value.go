@@ -216,6 +216,9 @@ func (tx *Tx) setImage(i int, w write, value []byte) error {
 		tx.odd = true
 		img.PutBody(it.key(), value)
 	}
+	if it.inserted && uint32(n) > it.class.Size() {
+		tx.outgrown, tx.late = true, true
+	}
 	it.write, it.wlen = w, uint32(n)
 	it.val, it.vlen = tx.logAt+uint32(it.w)+uint32(record.ValueAt(int(it.klen), len(value))), uint32(len(value))
 	it.has = w == writePut

@@ -28,6 +28,8 @@ const (
 	LogSpaceOfUnknown          = false
 	BlockOfCommitted           = false
 	ReclaimedUndone            = false
+	NeverHadIsSince            = false
+	PlaceholderMoves           = false
 	FreedSinceIgnored          = false
 	HalvesLeftAlone            = false
 	AbandonedUndecided         = false

@@ -50,6 +50,10 @@ var (
 		"A session that rejoins takes back the block of its insert when it is free, although the insert had taken effect and somebody else has deleted the record since.")
 	ReclaimedUndone = mutation("reclaimed-undone",
 		"A transaction is undone because a record that it has deleted, and that was being reclaimed, is free on a backup.")
+	NeverHadIsSince = mutation("never-had-is-since",
+		"Of an insert whose record its own transaction has deleted, recovery takes a copy that never had the placeholder for one that was reclaimed since.")
+	PlaceholderMoves = mutation("placeholder-moves",
+		"A record that is inserted, and outgrows its block in the same transaction, moves as one that was there before.")
 	FreedSinceIgnored = mutation("freed-since-ignored",
 		"After the loss of a blade, an insert that was at rest, and whose record somebody has deleted since, is finished once more where the key was about to be inserted again.")
 	HalvesLeftAlone = mutation("halves-left-alone",

@@ -446,10 +446,14 @@ func (x *tx) reclaimed(e *entry, a memory.Addr, copies [][]byte) record.Image {
 }
 
 // since reports whether a copy of a record has neither the image of the transaction nor
-// the one before.
+// the one before. A block that was free all the time is one of an insert: only its primary
+// had the placeholder.
 func (x *tx) since(e *entry, p []byte) bool {
-	v := record.Image(p).Version()
-	return v != x.Tx && v != e.Prev
+	img := record.Image(p)
+	if v := img.Version(); v == x.Tx || v == e.Prev {
+		return false
+	}
+	return img.Meta().State() != record.Free || img.Freed() > e.Freed || mutant.NeverHadIsSince
 }
 
 // persist makes the verdicts durable, before anything is done about them.
