@@ -20,3 +20,25 @@ func TestStopsWithFullLog(t *testing.T) {
 		s.allOrOne(t, s.all, s.one)
 	})
 }
+
+// TestStopsWithUsedLog stops a coordinator whose third log record lies where the first one
+// was. One of the records that the first transaction writes has its primary on a blade that
+// none of the logs is on, so that its release comes after the third log, if nobody waits for it.
+func TestStopsWithUsedLog(t *testing.T) {
+	each(t, those(configs(), config.promised, config.byDefault, config.oneBackup), func(t *testing.T, c config) {
+		w := newWorld(t, c, loadStops)
+		w.look(stopKeys)
+		for _, once := range []string{"a", "b", "c"} {
+			for _, thrice := range []string{"a", "b", "c"} {
+				if once == thrice {
+					continue
+				}
+				t.Run(once+thrice, func(t *testing.T) {
+					s := &stops{world: w, keys: stopKeys, grain: fineOr(steptest.Verbs), stride: c.stride(),
+						ops: []op{put(once, "14"), put(thrice, "14"), next(), put(thrice, "15"), next(), put(thrice, "16")}}
+					s.allOrOne(t, s.all, s.one)
+				})
+			}
+		}
+	})
+}

@@ -110,3 +110,68 @@ func overlap(t *testing.T, survivor int, long bool, k int, committed *int) (over
 	}
 	return over
 }
+
+// TestNewerRecordStays: the log space of a transaction is used again by the second one after
+// it, whose record goes to one of the blades of the first, and to a third. The blade that both
+// were on is lost, and the primary of the first was there: so its image seems not to be in place
+// yet, and its log record is to be on one more blade. On the third, in its place, is the last
+// copy of the newer one, without which nothing says that that one was committed. Whoever recovers
+// stops after any verb.
+func TestNewerRecordStays(t *testing.T) {
+	for k, over := 0, false; !over && !t.Failed(); k++ {
+		over = newerStays(t, k)
+	}
+}
+
+// newerStays stops the recoverer after k verbs. over: there were no more.
+func newerStays(t *testing.T, k int) (over bool) {
+	w := newWorld(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{})
+	older, newer, lost, other := "", "", rdma.BladeID(0), rdma.BladeID(0)
+	for i := 0; newer == "" && i < 12; i++ { // blocks of sessions are on different blades
+		se, tx := w.session()
+		key := fmt.Sprint("q", i)
+		if older == "" {
+			w.sure(se, tx, put(key, long+"old")) // not in one line, whose image would be whole
+			at := w.copiesOf(key)
+			older, lost, other = key, at[0].Blade, at[1].Blade
+			continue
+		}
+		w.sure(se, tx, put(key, "old"))
+		at := w.copiesOf(key)
+		on := []rdma.BladeID{at[0].Blade, at[1].Blade}
+		if slices.Contains(on, lost) && !slices.Contains(on, other) {
+			newer = key
+		}
+	}
+	if newer == "" {
+		t.Fatal("no other record is on the blade and not on that of its backup")
+	}
+	ours, own := w.session()
+	own.Coro().Sleep(10_000)
+	for _, o := range []op{put(older, long+"new"), put(newer, "between"), put(newer, "new")} {
+		must(t, w.do(own, o))
+		own.Coro().Sleep(10_000) // until its log space may be used again
+	}
+	must(t, w.f.StopBlade(lost))
+	w.arm(k)
+	o := w.eng.Recovery()
+	o.Steal = true
+	_, err := recovery.FailOver(w.newThread().Plain(), o, w.space.Demise(lost))
+	if over = !w.disarm(); !over {
+		must(t, recovery.Reconnect(w.ctl.Plain(), w.space))
+		_, err = recovery.FailOver(w.ctl.Plain(), o, nil)
+	}
+	must(t, err)
+	_, err = recovery.Sweep(w.ctl.Plain(), o)
+	must(t, err)
+	what := fmt.Sprintf("stopped after %d verbs", k)
+	w.check(what)
+	if v, ok := w.space.Verdict(ours.Coordinator()); !ok || v.Of(own.ID().Seq()) != memory.OutcomeCommitted {
+		t.Errorf("%s: %v is committed, its verdict is %+v", what, own.ID(), v)
+	}
+	third, tx := w.session()
+	if got := w.values(third, tx, older, newer); got[0] != long+"new" || got[1] != "new" {
+		t.Errorf("%s: %.9q", what, got)
+	}
+	return over
+}

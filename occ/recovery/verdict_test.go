@@ -12,31 +12,38 @@ import (
 	"txnode/occ/recovery"
 )
 
-// TestVerdictContradictsNobody: a transaction that began early is the last that logs, so
-// its record lies where those of its neighbours were, which were acknowledged. They are
-// not said to be aborted; one that began after it and had not come as far is.
+// TestVerdictContradictsNobody: transactions that began early are the last that log, so their
+// records lie where those of their neighbours were, which were acknowledged. These are
+// not said to be aborted; one that began after them and had not come as far is.
 func TestVerdictContradictsNobody(t *testing.T) {
 	for _, s := range settings() {
 		w := newWorld(t, s, occ.Options{})
 		ours, own := w.session()
-		w.sure(ours, own, put("a", "1"), put("b", "1"))
-		se, early := w.session()
+		w.sure(ours, own, put("a", "1"), put("b", "1"), put("c", "1"))
+		se, late := w.session()
 		c := se.Thread().Plain()
-		late, err := se.NewTx(c)
-		must(t, err)
 		c.Sleep(10_000) // until the locks are released
-		must(t, early.Begin())
+		var early []*occ.Tx
+		for _, key := range []string{"a", "b"} { // the newest record stays until there is another one
+			tx, err := se.NewTx(c)
+			must(t, err)
+			must(t, tx.Begin())
+			i, err := tx.Stage(w.table, []byte(key), true)
+			must(t, err)
+			must(t, tx.Put(i, []byte("2")))
+			must(t, tx.Execute())
+			early = append(early, tx)
+		}
 		var acknowledged []record.TxID
 		for range 5 {
-			must(t, w.do(late, put("b", "2")))
+			must(t, w.do(late, put("c", "2")))
 			acknowledged = append(acknowledged, late.ID())
 			c.Sleep(10_000) // until its log space may be used again
 		}
-		i, err := early.Stage(w.table, []byte("a"), true)
-		must(t, err)
-		must(t, early.Put(i, []byte("2")))
-		must(t, early.Execute())
-		must(t, early.Commit())
+		for _, tx := range early {
+			must(t, tx.Commit())
+			c.Sleep(10_000)
+		}
 		w.recover(se.Coordinator(), -1)
 		v, ok := w.space.Verdict(se.Coordinator())
 		if !ok {
@@ -55,7 +62,7 @@ func TestVerdictContradictsNobody(t *testing.T) {
 }
 
 // TestUnknownKeepsItsLog: a verb of a commit fails, so its outcome is unknown, while
-// another transaction of the session is about to commit. That one does not get the log
+// other transactions of the session are about to commit. None of them gets the log
 // space of the first, whose fate its record decides. Every other time somebody else
 // recovers them before the session rejoins.
 func TestUnknownKeepsItsLog(t *testing.T) {
@@ -65,26 +72,32 @@ func TestUnknownKeepsItsLog(t *testing.T) {
 		unknown, committed := 0, 0
 		for k := 0; ; k++ {
 			what := fmt.Sprintf("%v, verb %d fails (%d)", s, k/2, k)
-			a, b, other := fmt.Sprintf("a%d", k), fmt.Sprintf("b%d", k), fmt.Sprintf("c%d", k)
-			w.sure(ours, own, put(a, "1"), put(b, "1"), put(other, "1"))
-			own.Coro().Sleep(10_000) // until the locks are released
+			a, b := fmt.Sprintf("a%d", k), fmt.Sprintf("b%d", k)
+			w.sure(ours, own, put(a, "1"), put(b, "1"))
 			se, first := w.session()
-			second, err := se.NewTx(se.Thread().Plain())
-			must(t, err)
-			must(t, second.Begin())
-			i, err := second.Stage(w.table, []byte(other), true)
-			must(t, err)
-			must(t, second.Put(i, []byte("2")))
-			must(t, second.Execute())
+			var others []*occ.Tx
+			for _, key := range []string{fmt.Sprintf("c%d", k), fmt.Sprintf("d%d", k)} { // the newest record stays until there is another one
+				w.sure(ours, own, put(key, "1"))
+				own.Coro().Sleep(10_000) // until the locks are released
+				tx, err := se.NewTx(se.Thread().Plain())
+				must(t, err)
+				must(t, tx.Begin())
+				i, err := tx.Stage(w.table, []byte(key), true)
+				must(t, err)
+				must(t, tx.Put(i, []byte("2")))
+				must(t, tx.Execute())
+				others = append(others, tx)
+			}
 			w.stop = stop{left: k / 2, once: true}
 			told := w.do(first, put(a, "2"), put(b, "2"))
 			if !w.disarm() {
 				break
 			}
 			id := first.ID()
-			told2 := second.Commit()
-			if errors.Is(told, occ.ErrOutcomeUnknown) && told2 == nil {
-				t.Errorf("%s: the session is broken (%v), and has committed once more", what, told)
+			for _, tx := range others {
+				if err := tx.Commit(); err == nil && errors.Is(told, occ.ErrOutcomeUnknown) {
+					t.Errorf("%s: the session is broken (%v), and has committed once more", what, told)
+				}
 			}
 			se.Break(told)
 			if k%2 == 1 {
@@ -106,7 +119,7 @@ func TestUnknownKeepsItsLog(t *testing.T) {
 			if got := w.values(ours, own, a, b); !slices.Equal(got, []string{want, want}) {
 				t.Errorf("%s: %q instead of %q", what, got, want)
 			}
-			_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
+			_, err := recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
 			must(t, err)
 			w.check(what)
 			if t.Failed() {
