@@ -29,16 +29,18 @@ func (tx *Tx) commitFORD() error {
 	v := tx.view // after seal, which may have gone over to a newer one
 
 	// Log and validation, one round trip.
-	at, n, err := tx.undoRecord()
+	at, undo, err := tx.undoRecord()
 	if err != nil {
 		tx.unseal()
 		return tx.abandon(err)
 	}
-	off, err := tx.reserveLog(n)
+	off, err := tx.reserveLog(undo.Len())
 	if err != nil {
 		tx.unseal()
 		return tx.abandon(err)
 	}
+	// Not before: while it waited for space neighbours may have begun, and been acknowledged.
+	n := undo.Finish(tx.bytes(at, uint32(undo.Len())), log.Undo, tx.id, 0, tx.s.ahead(tx.id))
 	b.Reset()
 	for k := range v.Blades() {
 		if mutant.FordLogOnOneBlade && k > 0 {
@@ -215,13 +217,13 @@ func (tx *Tx) logRolledBack() {
 	if err != nil {
 		return // it is not needed
 	}
-	var undo log.Builder
-	undo.Reset()
-	n := undo.Finish(tx.bytes(at, log.HeaderSize), log.Undo, tx.id, 0, tx.s.ahead(tx.id))
-	off, err := tx.reserveLog(n)
+	off, err := tx.reserveLog(log.HeaderSize)
 	if err != nil {
 		return
 	}
+	var undo log.Builder
+	undo.Reset()
+	n := undo.Finish(tx.bytes(at, log.HeaderSize), log.Undo, tx.id, 0, tx.s.ahead(tx.id))
 	bg := &tx.flights[tx.flight].bg
 	for k := range tx.view.Blades() {
 		if tx.view.Up(rdma.BladeID(k)) {
@@ -230,8 +232,9 @@ func (tx *Tx) logRolledBack() {
 	}
 }
 
-// undoRecord builds a log record of the images as they were read.
-func (tx *Tx) undoRecord() (at uint32, n int, err error) {
+// undoRecord lays out a log record of the images as they were read, in the arena at at:
+// undo is to finish it.
+func (tx *Tx) undoRecord() (at uint32, undo log.Builder, err error) {
 	size := log.HeaderSize
 	for i := range tx.items {
 		if it := &tx.items[i]; it.write != writeNone {
@@ -239,13 +242,12 @@ func (tx *Tx) undoRecord() (at uint32, n int, err error) {
 		}
 	}
 	if size > tx.s.ring.ring.Max() {
-		return 0, 0, tx.logTooLarge(size)
+		return 0, undo, tx.logTooLarge(size)
 	}
 	if at, err = tx.alloc(uint32(size)); err != nil {
-		return 0, 0, err
+		return 0, undo, err
 	}
 	buf := tx.bytes(at, uint32(size))
-	var undo log.Builder
 	undo.Reset()
 	freed := tx.freed()
 	for i := range tx.items {
@@ -265,5 +267,5 @@ func (tx *Tx) undoRecord() (at uint32, n int, err error) {
 		}
 		undo.Set(buf, w, kind, addr, img.Version(), other, k)
 	}
-	return at, undo.Finish(buf, log.Undo, tx.id, 0, tx.s.ahead(tx.id)), nil
+	return at, undo, nil
 }

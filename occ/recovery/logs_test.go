@@ -2,6 +2,7 @@ package recovery_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,6 +65,23 @@ func TestLogsGrow(t *testing.T) {
 	}
 }
 
+// logged is the log records of a transaction, one for each blade that has it.
+func (w *world) logged(id record.TxID) (all []log.Record) {
+	w.t.Helper()
+	cs, err := w.space.Coordinators()
+	must(w.t, err)
+	i := slices.IndexFunc(cs, func(c memory.Coordinator) bool { return c.ID == id.Coordinator() })
+	for b, l := range cs[i].Logs {
+		area := w.f.Memory(rdma.BladeID(b))[l.Addr.Off:][:l.Size]
+		for off := 0; off+log.HeaderSize <= len(area); off += record.LineSize {
+			if rec, err := log.Decode(area[off:]); err == nil && rec.Tx == id {
+				all = append(all, rec)
+			}
+		}
+	}
+	return all
+}
+
 // TestReplicatedInUsedRing: a record that a stopped coordinator has written on too few
 // blades is on f+1 of them when the catalog says that it is committed, also where records
 // of transactions long at rest lie in its place.
@@ -85,26 +103,7 @@ func TestReplicatedInUsedRing(t *testing.T) {
 			if told == nil {
 				continue
 			}
-			var logs []memory.LogArea
-			cs, err := w.space.Coordinators()
-			must(t, err)
-			for _, c := range cs {
-				if c.ID == victim.Coordinator() {
-					logs = c.Logs
-				}
-			}
-			copies := func() (n int) {
-				for b, l := range logs {
-					area := w.f.Memory(rdma.BladeID(b))[l.Addr.Off:][:l.Size]
-					for off := 0; off+log.HeaderSize <= len(area); off += record.LineSize {
-						if rec, err := log.Decode(area[off:]); err == nil && rec.Tx == id {
-							n++
-						}
-					}
-				}
-				return n
-			}
-			if n := copies(); n > 0 && n <= backups {
+			if n := len(w.logged(id)); n > 0 && n <= backups {
 				short++
 			}
 			seen := false
@@ -114,11 +113,11 @@ func TestReplicatedInUsedRing(t *testing.T) {
 					return
 				}
 				seen = true
-				if n := copies(); n <= backups {
+				if n := len(w.logged(id)); n <= backups {
 					t.Errorf("f=%d, stopped after %d verbs: the catalog says that it is committed, and its record is on %d blades", backups, k, n)
 				}
 			}
-			_, err = recovery.Recover(w.newThread().Plain(), w.eng.Recovery(), id.Coordinator())
+			_, err := recovery.Recover(w.newThread().Plain(), w.eng.Recovery(), id.Coordinator())
 			must(t, err)
 			w.disarm()
 			_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
@@ -128,5 +127,61 @@ func TestReplicatedInUsedRing(t *testing.T) {
 		if short == 0 {
 			t.Errorf("f=%d: no record was on too few blades", backups)
 		}
+	}
+}
+
+// TestAheadOfWhoWaited: a transaction waits for log space, and meanwhile a neighbour of its
+// thread, which has begun after it, is acknowledged. Its record, written at last, says so.
+func TestAheadOfWhoWaited(t *testing.T) {
+	for _, s := range settings() {
+		if s.caps.Synchronous { // nobody waits beside others
+			continue
+		}
+		w := newWorldOf(t, s, occ.Options{}, memory.MinLogArea)
+		large := func(c string, n int) string { return strings.Repeat(c, n) }
+		ours, own := w.session()
+		w.sure(ours, own, put("moves", large("m", 1400)), put("neighbour", "0"))
+		w.sure(ours, own, put("waits", large("w", 2500)))
+		own.Coro().Sleep(10_000)
+		se, _ := w.session()
+		held, waiting, acknowledged := false, false, uint64(0)
+		se.Thread().Run(3, func(c *rdma.Coro) {
+			tx, err := se.NewTx(c)
+			must(t, err)
+			switch c.ID() {
+			case 0: // keeps its log space for long
+				w.stop.at = func() { held = held || tx.ID() != 0 && len(w.logged(tx.ID())) > 0 }
+				must(t, w.do(tx, put("moves", large("n", 2000))))
+			case 1:
+				must(t, tx.Begin())
+				i, err := tx.Stage(w.table, []byte("waits"), true)
+				must(t, err)
+				must(t, tx.Execute())
+				must(t, tx.Put(i, []byte(large("x", 2500))))
+				for !held {
+					c.Sleep(100)
+				}
+				waiting = true
+				must(t, tx.Commit())
+				waiting = false
+				rec := w.logged(tx.ID())
+				if len(rec) == 0 || acknowledged <= tx.ID().Seq() {
+					t.Fatalf("%v: %d log records, up to %d acknowledged", s, len(rec), acknowledged)
+				}
+				if upTo := tx.ID().Seq() + rec[0].Ahead; upTo < acknowledged {
+					t.Errorf("%v: the record of %v says that ids were drawn up to %d; %d had been acknowledged", s, tx.ID(), upTo, acknowledged)
+				}
+			case 2:
+				for !waiting {
+					c.Sleep(100)
+				}
+				must(t, w.do(tx, put("neighbour", "1")))
+				if !waiting {
+					t.Errorf("%v: it was to be acknowledged while the other one waits", s)
+				}
+				acknowledged = tx.ID().Seq()
+			}
+		})
+		w.disarm()
 	}
 }
