@@ -6,7 +6,8 @@ import (
 	"txnode/rdma"
 )
 
-// Remove clears the slot of block a (RACE, algorithm 2).
+// Remove clears the slot of block a (RACE, algorithm 2), wherever an insert that is undone
+// may have put it: see late.go.
 func (ix *Index) Remove(c *rdma.Coro, q *index.Query, a memory.Addr) error {
 	return ix.change(c, q, a, trace(c))
 }
@@ -32,9 +33,15 @@ func (ix *Index) change(c *rdma.Coro, q *index.Query, a memory.Addr, to uint64) 
 		own, n := ownSlot(ix.matches(c, s, q), a)
 		switch {
 		case n == 0:
-			if fresh {
-				return index.ErrChanged
+			if !fresh {
+				continue
 			}
+			if Slot(to).Empty() {
+				if late, err := ix.removeLate(c, s, q, a); late || err != nil {
+					return err
+				}
+			}
+			return index.ErrChanged
 		case n > 1 || own.value.Moving():
 			if !fresh {
 				continue

@@ -67,7 +67,8 @@
 // Consider a key K that moves. Where it may be:
 //
 //	(i)   An insert puts K into a line of T only if it saw, after its CAS, that the
-//	      line's header was still responsible; else it takes the slot back. It puts
+//	      line's header was still responsible; else it takes the slot back, or, if it
+//	      dies, whoever undoes the insert does (late.go). It puts
 //	      K into T1 only if it saw before that none of K's four lines in T was.
 //	(ii)  A move takes K out of a line of T after the line's header has changed, and
 //	      it is in T1 then.

@@ -37,7 +37,8 @@ func (ix *Index) hopeless(owner uint64, tries int) bool {
 // Mend completes a change of the slot of a block that its client has left half-done
 // between the copies: it has stopped, and is fenced. It makes the backups of every
 // slot of the key that points to block a like the primary, takes a out of backups
-// whose primary does not point to it any more, and tells whether the primary does.
+// whose primary does not point to it any more, and tells whether the primary does. Slots
+// of the key are also those that came too late: see late.go.
 //
 // The caller has resolved q and holds the lock of a, or is the only one who may
 // decide what becomes of it; so nobody changes such a slot but the mover of a
@@ -50,15 +51,20 @@ func (ix *Index) Mend(c *rdma.Coro, q *index.Query, was, a memory.Addr) (linked 
 	s := ix.get()
 	defer ix.put(s)
 	t := c.Thread()
-	lines := queryLines
+	reads := queryLines
 	if q.State[stSecond] != 0 {
-		lines = 2 * queryLines
+		reads = 2 * queryLines
 	}
+	var lines []memory.Addr
+	for i := range reads {
+		lines = append(lines, slotAddr(q, i, 0))
+	}
+	lines = append(lines, ix.originLines(q)...)
 	copies := 0
-	for i := range lines {
-		copies = max(copies, q.View.Copies(slotAddr(q, i, 0)))
+	for _, line := range lines {
+		copies = max(copies, q.View.Copies(line))
 	}
-	size := lines * copies * lineSize
+	size := len(lines) * copies * lineSize
 	buf, err := t.Alloc(size)
 	if err != nil {
 		return false, err
@@ -68,8 +74,7 @@ func (ix *Index) Mend(c *rdma.Coro, q *index.Query, was, a memory.Addr) (linked 
 	wait := waiting{}
 	for {
 		s.batch.Reset()
-		for i := range lines {
-			line := slotAddr(q, i, 0)
+		for i, line := range lines {
 			for k := range q.View.Copies(line) {
 				s.batch.Read(q.View.At(line, k), at(i, k, 0), lineSize)
 			}
@@ -80,8 +85,7 @@ func (ix *Index) Mend(c *rdma.Coro, q *index.Query, was, a memory.Addr) (linked 
 		linked = false
 		left := 0
 		s.batch.Reset()
-		for i := range lines {
-			line := slotAddr(q, i, 0)
+		for i, line := range lines {
 			for j := range slotsPerLine {
 				p := t.Word(at(i, 0, j))
 				here := Slot(p).Addr() == a

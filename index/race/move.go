@@ -43,6 +43,7 @@ type item struct {
 	version record.TxID // of the block
 	hash    uint64
 	known   bool // the hash is that of the block's key
+	late    bool // the key has its places here, but in another sub-table: see late.go
 	free    bool // the block is free
 	hollow  bool // it was when everything else had been moved: see vacate.go
 }
@@ -104,6 +105,8 @@ func (m *mover) groups(off, n uint32, last bool) (done bool, err error) {
 			// insert was undone after the block had died with a blade.
 			it.hollow = true
 			moving = append(moving, it)
+		case !it.known && last && it.late:
+			// Whoever undoes the insert takes it out.
 		case !it.known && last:
 			m.damage = m.ix.corrupt(m.from+memory.Addr(it.off), "%v: the block does not hold a key that belongs here", it.value)
 		case !it.known:
@@ -177,7 +180,7 @@ func (m *mover) hashes(items []item) error {
 	b.Reset()
 	for i := range items {
 		it := &items[i]
-		it.known = false
+		it.known, it.late = false, false
 		a := it.value.Addr()
 		if it.value.Check() == nil && m.ix.fits(v, a, it.value.Class().Size()) {
 			b.Read(v.At(a, 0), buf+uint32(i)*record.LineSize, record.LineSize)
@@ -219,7 +222,9 @@ func (m *mover) know(it *item, key []byte) {
 	line := it.off &^ (lineSize - 1)
 	here := line-o1 < combinedSize || line-o2 < combinedSize
 	it.hash = h
-	it.known = here && fingerprint(h) == it.value.Fingerprint() && uint32(h)&suffixMask(m.depth) == m.suffix
+	mine := uint32(h)&suffixMask(m.depth) == m.suffix
+	here = here && fingerprint(h) == it.value.Fingerprint()
+	it.known, it.late = here && mine, here && !mine && !mutant.LateSlotIsDamage
 }
 
 // longKeys is hashes for the items whose keys are not in the first line of their

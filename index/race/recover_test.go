@@ -25,6 +25,11 @@ type rig struct {
 }
 
 func newRig(t *testing.T, copies int, keys int) *rig {
+	return newRigOf(t, copies, keys, 2)
+}
+
+// newRigOf is newRig with so many groups in a sub-table.
+func newRigOf(t *testing.T, copies, keys int, groups uint32) *rig {
 	t.Helper()
 	r := &rig{stable: keys}
 	r.m = indextest.NewMemory(t, indextest.MemoryOptions{Fabric: indextest.NewStepwise, Copies: copies, SegmentSize: 64 << 10, Segments: 16})
@@ -33,7 +38,7 @@ func newRig(t *testing.T, copies int, keys int) *rig {
 	for i := range c {
 		c[i] = r.m.Thread(t).Plain()
 	}
-	root, ix, err := Create(c[0], r.m, 7, Options{Groups: 2, MaxDepth: 6})
+	root, ix, err := Create(c[0], r.m, 7, Options{Groups: groups, MaxDepth: 6})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +108,13 @@ func (r *rig) grows(t *testing.T, i int) {
 // splitAt is the number of keys whose last insert splits the first sub-table.
 func splitAt(t *testing.T) int {
 	t.Helper()
-	r := newRig(t, 1, 0)
+	return splitAtOf(t, 2)
+}
+
+// splitAtOf is splitAt with so many groups in a sub-table.
+func splitAtOf(t *testing.T, groups uint32) int {
+	t.Helper()
+	r := newRigOf(t, 1, 0, groups)
 	for i := 0; ; i++ {
 		if _, err := r.k[0].Insert(key(i), key(i)); err != nil {
 			t.Fatal(err)

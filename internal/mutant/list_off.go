@@ -66,6 +66,8 @@ const (
 	SkipDuplicateCheck         = false
 	BucketHeaderFirst          = false
 	DropMarkedSlot             = false
+	LateSlotForgotten          = false
+	LateSlotIsDamage           = false
 	ClearBeforeSet             = false
 	InsertIntoFilling          = false
 	TrustStaleDirectory        = false

@@ -126,6 +126,10 @@ var (
 		"A lookup reads the header of a bucket before its slots, as the paper does: it may miss slots that a split moves between the two.")
 	DropMarkedSlot = mutation("drop-marked-slot",
 		"A split clears a marked slot that it has not set in the new sub-table.")
+	LateSlotForgotten = mutation("late-slot-forgotten",
+		"Who undoes an insert looks for its slot only where lookups of the key come by, and not in a sub-table whose split was over before the slot was set.")
+	LateSlotIsDamage = mutation("late-slot-is-damage",
+		"A split that meets the slot of an insert which came too late takes it for damage.")
 	ClearBeforeSet = mutation("clear-before-set",
 		"A split clears a slot in the old sub-table before it sets it in the new one.")
 	InsertIntoFilling = mutation("insert-into-filling",

@@ -1,0 +1,104 @@
+package race
+
+import (
+	"errors"
+	"testing"
+
+	"txnode/index"
+	"txnode/memory"
+	"txnode/memory/record"
+)
+
+// TestLateInsert: the compare-and-swap of an insert comes to a sub-table after it was
+// split, and its client stops at any verb from there on. The sub-table can be split again, and
+// who undoes the insert finds the slot, before the block can be anybody else's.
+func TestLateInsert(t *testing.T) {
+	const groups = 16
+	last := splitAtOf(t, groups)
+	for copies := 1; copies <= 3; copies++ {
+		late, before := 0, 0
+		for n := 1; ; n++ {
+			r := newRigOf(t, copies, last, groups)
+			id := last + 1 // a key that the split moves, and that has room before
+			for ; ; id++ {
+				if record.Hash(7, key(id))&1 == 0 {
+					continue
+				}
+				if err := r.k[0].Resolve(key(id)); err != nil {
+					t.Fatal(err)
+				}
+				if c := r.ix[0].choose(r.k[0].C, &r.k[0].Query); c.at != 0 {
+					break
+				}
+			}
+			a, class, err := r.k[0].NewBlock(record.MakeTxID(1, 1<<20), key(id), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			grow := func(splits uint64, from int) int {
+				for i := from; ; i++ {
+					if r.ix[1].splits.Load() >= splits {
+						return i
+					}
+					if i == id {
+						continue
+					}
+					if _, err := r.k[1].Insert(key(i), key(i)); err != nil {
+						t.Fatalf("%d copies, stopped after %d verbs: key %d: %v", copies, n, i, err)
+					}
+				}
+			}
+			next := grow(1, last)
+			r.f.Stop(0, n)
+			if err := r.ix[0].Insert(r.k[0].C, &r.k[0].Query, a, class); err == nil {
+				break
+			}
+			there := linked(t, r, a)
+			if there {
+				late++
+			}
+			first := func(owner uint64) bool { return owner == 1 }
+			if n%2 == 0 || !there { // what others have done before anybody sees to it
+				before++
+				if err := r.ix[1].Recover(r.k[1].C, first); err != nil {
+					t.Fatal(err)
+				}
+			}
+			grow(4, next)
+			if err := r.k[2].Resolve(key(id)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.ix[2].Mend(r.k[2].C, &r.k[2].Query, 0, a); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.ix[2].Remove(r.k[2].C, &r.k[2].Query, a); err != nil && !errors.Is(err, index.ErrChanged) {
+				t.Fatal(err)
+			}
+			if linked(t, r, a) {
+				t.Fatalf("%d copies, stopped after %d verbs: block %v of key %d is linked still", copies, n, a, id)
+			}
+			if err := r.ix[2].Recover(r.k[2].C, first); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.ix[2].Verify(r.k[2].C); err != nil {
+				t.Fatalf("%d copies, stopped after %d verbs: %v", copies, n, err)
+			}
+		}
+		if late == 0 || before == 0 {
+			t.Errorf("%d copies: %d slots came late, %d times the index was recovered at once", copies, late, before)
+		}
+	}
+}
+
+// linked reports whether any slot of the index leads to a block.
+func linked(t *testing.T, r *rig, a memory.Addr) (yes bool) {
+	t.Helper()
+	err := r.ix[1].Walk(r.k[1].C, func(_ memory.Addr, b index.Candidate) error {
+		yes = yes || b.Addr == a
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return yes
+}
