@@ -31,6 +31,10 @@ import (
 // to count on copies before: what a transaction under way had on one copy would be on
 // all of them, and its log on one blade still, which might be the next one to be lost.
 //
+// With Options.Durable a copy is flushed as a whole when everything has been compared: what
+// transactions and index changes have written to it is not in any log for ever, and what is
+// equal may be so only until the power goes.
+//
 // A copier belongs to one goroutine at a time.
 type Copier struct {
 	space *Space
@@ -84,9 +88,14 @@ func (k *Copier) Step(c *rdma.Coro) (idle bool, err error) {
 	case len(k.later) > 0 && !mutant.CopySkipsLocked:
 		err = k.again(c, v)
 	default:
-		n, err := k.space.finishIn(k.epoch, k.work)
-		k.p.Finished += n
 		k.epoch = 0 // look for more
+		if k.space.durable() && !mutant.BuiltNotFlushed {
+			if err := flushBuilding(c, v, k.work); err != nil {
+				return false, err
+			}
+		}
+		n, err := k.space.finishIn(v.Epoch, k.work)
+		k.p.Finished += n
 		return false, err
 	}
 	if err != nil {
@@ -284,9 +293,6 @@ func (k *Copier) transfer(c *rdma.Coro, v *View, todo []copying, i int) error {
 			continue
 		}
 		b.Write(v.At(x.at, i), x.buf, x.n)
-		if k.space.opts.Durable {
-			b.Flush(v.At(x.at, i), x.n)
-		}
 		k.p.Copied += uint64(x.n)
 		kept = append(kept, x)
 	}
@@ -354,9 +360,6 @@ func (k *Copier) large(c *rdma.Coro, v *View, a Addr, block uint32, i int) error
 		}
 		b.Reset()
 		b.Write(v.At(a+Addr(o), i), buf, n)
-		if k.space.opts.Durable {
-			b.Flush(v.At(a+Addr(o), i), n)
-		}
 		if err := c.Do(&b); err != nil {
 			return err
 		}

@@ -37,6 +37,25 @@ func (s *Space) durable() bool {
 	return s.opts.Durable || s.Checkpoint() != 0 && !mutant.PromiseOfOthers
 }
 
+// flushBuilding makes durable whatever has been placed in the copies of segments that are
+// being built in a view.
+func flushBuilding(c *rdma.Coro, v *View, ids []SegmentID) error {
+	var b rdma.Batch
+	for i, id := range ids {
+		p := v.Placement(id)
+		for _, r := range p.Replicas[p.N:p.Written()] {
+			b.Flush(rdma.RemoteAddr{Blade: r.Blade, Key: v.Key(r.Blade), Off: r.Base}, v.size)
+		}
+		if b.Len() >= flushSegments || i == len(ids)-1 && b.Len() > 0 {
+			if err := c.Do(&b); err != nil {
+				return err
+			}
+			b.Reset()
+		}
+	}
+	return nil
+}
+
 // SetCheckpoint records that everything that log records of generations below
 // this one have installed is durable; 0: that everything is. The caller has
 // flushed it: see FlushBlocks.
@@ -57,7 +76,8 @@ func (s *Space) SetCheckpoint(generation uint32) error {
 const flushSegments = 32
 
 // FlushSegments makes durable whatever has been placed in the segments of the given
-// kinds, on every replica.
+// kinds, on every replica, those that are being built included: they may be full ones
+// when what they have is asked for.
 func (s *Space) FlushSegments(c *rdma.Coro, kinds ...SegmentKind) error {
 	l, v := s.Layout(), s.View()
 	var b rdma.Batch
@@ -67,7 +87,11 @@ func (s *Space) FlushSegments(c *rdma.Coro, kinds ...SegmentKind) error {
 			wanted = wanted || l.Segments[id].Kind == k
 		}
 		if p := v.Placement(SegmentID(id)); wanted && id > 0 {
-			for _, r := range p.Replicas[:p.N] {
+			n := p.Written()
+			if mutant.BuiltNotFlushed {
+				n = int(p.N)
+			}
+			for _, r := range p.Replicas[:n] {
 				b.Flush(rdma.RemoteAddr{Blade: r.Blade, Key: v.Key(r.Blade), Off: r.Base}, l.SegmentSize)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"txnode/internal/mutant"
 	"txnode/memory/internal/mum"
 	"txnode/rdma"
 )
@@ -316,6 +317,16 @@ func (s *Space) writeWords(c *rdma.Coro, v *View, addrs []Addr, words []uint64) 
 				return err
 			}
 			if err := SyncWords(c, v, table, 8); err != nil {
+				return err
+			}
+			if !durable || mutant.BuiltNotFlushed {
+				continue
+			}
+			batch.Reset()
+			for r := v.Copies(table); r < v.Written(table); r++ {
+				batch.Flush(v.At(table, r), 8)
+			}
+			if err := c.Do(&batch); err != nil {
 				return err
 			}
 		}

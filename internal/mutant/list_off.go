@@ -126,6 +126,7 @@ const (
 	LogSpaceBeforeCheckpoint   = false
 	IgnoreGenerations          = false
 	FoundLogNotFlushed         = false
+	BuiltNotFlushed            = false
 	PromiseOfOthers            = false
 	KeyForRestarted            = false
 	RestartUnnoticed           = false

@@ -27,6 +27,8 @@ type Bolt struct {
 	mu   sync.Mutex
 	db   *bolt.DB
 	rev  memory.Revision
+	// doubt: a change is in the file that the disk may not have.
+	doubt error
 }
 
 var _ memory.Catalog = (*Bolt)(nil)
@@ -159,6 +161,9 @@ func (b *Bolt) Load() (out []memory.Entry, rev memory.Revision, err error) {
 	if b.db == nil {
 		return nil, 0, memory.ErrClosed
 	}
+	if b.doubt != nil {
+		return nil, 0, b.doubt
+	}
 	defer guard(b.path, &err)()
 	tx, err := b.db.Begin(false)
 	if err != nil {
@@ -179,18 +184,28 @@ func (b *Bolt) Load() (out []memory.Entry, rev memory.Revision, err error) {
 	return out, b.rev, err
 }
 
-// Apply makes the changes in one transaction, which is on disk when it returns.
+// update is bolt.DB.Update, but in tests.
+var update = (*bolt.DB).Update
+
+// Apply makes the changes in one transaction, which is on disk when it returns. When the disk
+// fails behind the last write of it, they are there for whoever reads the file, and may be
+// gone when the power goes: then the catalog is of no use any more until it is opened again.
 func (b *Bolt) Apply(rev memory.Revision, changes []memory.Entry) (_ memory.Revision, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.db == nil {
 		return 0, memory.ErrClosed
 	}
+	if b.doubt != nil {
+		return 0, b.doubt
+	}
 	if rev != b.rev {
 		return 0, fmt.Errorf("%w: at revision %d, not %d", memory.ErrRevision, b.rev, rev)
 	}
 	defer guard(b.path, &err)()
-	err = b.db.Update(func(tx *bolt.Tx) error {
+	id := 0
+	err = update(b.db, func(tx *bolt.Tx) error {
+		id = tx.ID()
 		top := tx.Bucket(bucket)
 		if top == nil {
 			return fmt.Errorf("%w: %s is a bbolt file of something else", ErrDamaged, b.path)
@@ -209,10 +224,22 @@ func (b *Bolt) Apply(rev memory.Revision, changes []memory.Entry) (_ memory.Revi
 		return nil
 	})
 	if err != nil {
+		if last, lastErr := b.last(); lastErr != nil || last >= id {
+			b.doubt = fmt.Errorf("catalog: %s: a change may be in the file, and not on its disk; look after the disk, and open the database again: %w", b.path, errors.Join(err, lastErr))
+		}
 		return 0, err
 	}
 	b.rev++
 	return b.rev, nil
+}
+
+// last is the number of the last transaction that a reader sees.
+func (b *Bolt) last() (id int, err error) {
+	err = b.db.View(func(tx *bolt.Tx) error {
+		id = tx.ID()
+		return nil
+	})
+	return id, err
 }
 
 // Close closes the file.

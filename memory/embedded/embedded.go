@@ -237,6 +237,9 @@ func (h *Host) blades(o *Options, l *memory.Layout) ([]inproc.BladeOptions, erro
 			}
 		}
 		fill(&b.Size, DefaultBladeSize)
+		if b.Path != "" && l != nil && l.Blades[i].State == memory.BladeUp && (l.Checkpoint != 0 || o.Durable) {
+			b.Settle = memory.HeaderArea + uint64(l.Blades[i].Used)*uint64(l.SegmentSize)
+		}
 		out = append(out, b)
 	}
 	return out, nil

@@ -73,3 +73,22 @@ func (r *region) discard() error {
 	}
 	return err
 }
+
+// residentChunk is how many bytes are asked about at once.
+const residentChunk = 64 << 20
+
+// redirty has the system write all pages of a mapped file again that it has in memory.
+// The others are as they are on the disk.
+func redirty(mem []byte) {
+	resident := make([]byte, residentChunk/pageSize)
+	for len(mem) > 0 {
+		part := mem[:min(residentChunk, len(mem))]
+		mem = mem[len(part):]
+		_, _, failed := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&part[0])), uintptr(len(part)), uintptr(unsafe.Pointer(&resident[0])))
+		for at := 0; at < len(part); at += pageSize {
+			if failed != 0 || resident[at/pageSize]&1 != 0 {
+				touch(part[at:])
+			}
+		}
+	}
+}

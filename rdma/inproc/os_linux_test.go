@@ -2,6 +2,8 @@ package inproc_test
 
 import (
 	"errors"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -66,4 +68,65 @@ func TestFlushFailsForGood(t *testing.T) {
 	if err := c.write(0, 0, "eight by"); err != nil {
 		t.Errorf("opened again: %v", err)
 	}
+}
+
+// TestSettle: what the system has in memory of a file, and takes for written, is written
+// again when the file is opened to be settled, and what it is asked for alone.
+func TestSettle(t *testing.T) {
+	dir := t.TempDir()
+	c := connect(t, open(t, inproc.Options{Blades: blades(1, 1<<20, dir)}))
+	for off := uint64(0); off < 1<<19; off += 1 << 12 {
+		if err := c.write(0, off, "eight by"); err != nil { // and flushed
+			t.Fatal(err)
+		}
+	}
+	c.close()
+	o := inproc.Options{Blades: blades(1, 1<<20, dir)}
+	for _, settle := range []uint64{0, 1 << 18, 1 << 19, 1 << 40} {
+		o.Blades[0].Settle = settle
+		var again, flushed uint64
+		restore := inproc.SetMsync(func(p []byte, flags int) error {
+			again, flushed = dirty(t, o.Blades[0].Path), uint64(len(p))
+			return unix.Msync(p, flags)
+		})
+		f := open(t, o)
+		restore()
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if want := min(settle, 1<<20); flushed != want || again < min(want, 1<<19) || settle == 0 && again > 0 {
+			t.Errorf("Settle %#x: %#x bytes were written again and %#x flushed", settle, again, flushed)
+		}
+	}
+	restore := inproc.SetMsync(func([]byte, int) error { return unix.EIO })
+	defer restore()
+	if _, err := inproc.New(o); !errors.Is(err, unix.EIO) {
+		t.Errorf("the disk fails: %v", err)
+	}
+}
+
+// dirty is how many bytes of a mapped file the system has to write.
+func dirty(t *testing.T, path string) (n uint64) {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Skip(err)
+	}
+	_, text, ok := strings.Cut(string(b), path+"\n")
+	if !ok {
+		t.Fatalf("%s is not mapped", path)
+	}
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) == 3 && (f[0] == "Shared_Dirty:" || f[0] == "Private_Dirty:") {
+			k, err := strconv.ParseUint(f[1], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n += k << 10; f[0] == "Private_Dirty:" {
+				break
+			}
+		}
+	}
+	return n
 }

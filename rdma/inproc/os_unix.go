@@ -34,3 +34,10 @@ func (r *region) discard() error {
 	clearPages(r.mem)
 	return nil
 }
+
+// redirty has the system write all pages of a mapped file again.
+func redirty(mem []byte) {
+	for ; len(mem) > 0; mem = mem[min(pageSize, len(mem)):] {
+		touch(mem)
+	}
+}

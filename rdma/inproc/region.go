@@ -51,7 +51,7 @@ func mapRegion(o BladeOptions) (*region, error) {
 	case o.Path != "" && o.HugePages:
 		err = fmt.Errorf("inproc: blade file %s: a file cannot be on huge pages", o.Path)
 	case o.Path != "":
-		err = r.mapFile(o.Path)
+		err = r.mapFile(o.Path, o.Settle)
 	case o.HugePages:
 		r.mem, err = hugePages(o.Size)
 	default:
@@ -65,7 +65,7 @@ func mapRegion(o BladeOptions) (*region, error) {
 
 // mapFile maps a file, made or extended as needed; of a read-only blade it must
 // be there, in full size.
-func (r *region) mapFile(path string) error {
+func (r *region) mapFile(path string, settle uint64) error {
 	mode, prot := os.O_RDWR|os.O_CREATE, unix.PROT_READ|unix.PROT_WRITE
 	if r.readOnly {
 		mode, prot = os.O_RDONLY, unix.PROT_READ
@@ -95,8 +95,17 @@ func (r *region) mapFile(path string) error {
 		return errors.Join(fmt.Errorf("inproc: blade file %s: %w", path, err), f.Close())
 	}
 	r.file = f
+	if n := min(settle, r.size); n > 0 && !r.readOnly {
+		redirty(r.mem[:n])
+		if err := r.flush(0, n); err != nil {
+			return errors.Join(fmt.Errorf("inproc: blade file %s: writing what the system has of it in memory to the disk: %w", path, err), r.close())
+		}
+	}
 	return nil
 }
+
+// touch has the system write a page again.
+func touch(page []byte) { atomic.AddUint64((*uint64)(unsafe.Pointer(&page[0])), 0) }
 
 // syncNew makes size and name of a file durable: FLUSH speaks of contents only.
 func syncNew(f *os.File) error {
