@@ -101,8 +101,7 @@ func roundTrips(t *testing.T, s setting, before bool, value string, stop int) (r
 	w.disarm()
 	rep, err := recovery.Recover(w.ctl.Plain(), w.eng.Recovery(), se.Coordinator())
 	must(t, err)
-	_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
-	must(t, err)
+	w.sweep()
 	w.check(fmt.Sprintf("%v, stopped after %d verbs", s, stop))
 	return rep, verbs
 }

@@ -120,8 +120,7 @@ func TestReplicatedInUsedRing(t *testing.T) {
 			_, err := recovery.Recover(w.newThread().Plain(), w.eng.Recovery(), id.Coordinator())
 			must(t, err)
 			w.disarm()
-			_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
-			must(t, err)
+			w.sweep()
 			w.check(fmt.Sprintf("stopped after %d verbs", k))
 		}
 		if short == 0 {
@@ -139,10 +138,8 @@ func TestAheadOfWhoWaited(t *testing.T) {
 		}
 		w := newWorldOf(t, s, occ.Options{}, memory.MinLogArea)
 		large := func(c string, n int) string { return strings.Repeat(c, n) }
-		ours, own := w.session()
-		w.sure(ours, own, put("moves", large("m", 1400)), put("neighbour", "0"))
-		w.sure(ours, own, put("waits", large("w", 2500)))
-		own.Coro().Sleep(10_000)
+		w.loaded(put("moves", large("m", 1400)), put("neighbour", "0"))
+		w.loaded(put("waits", large("w", 2500)))
 		se, _ := w.session()
 		held, waiting, acknowledged := false, false, uint64(0)
 		se.Thread().Run(3, func(c *rdma.Coro) {
@@ -153,11 +150,7 @@ func TestAheadOfWhoWaited(t *testing.T) {
 				w.stop.at = func() { held = held || tx.ID() != 0 && len(w.logged(tx.ID())) > 0 }
 				must(t, w.do(tx, put("moves", large("n", 2000))))
 			case 1:
-				must(t, tx.Begin())
-				i, err := tx.Stage(w.table, []byte("waits"), true)
-				must(t, err)
-				must(t, tx.Execute())
-				must(t, tx.Put(i, []byte(large("x", 2500))))
+				must(t, w.open(tx, put("waits", large("x", 2500))))
 				for !held {
 					c.Sleep(100)
 				}

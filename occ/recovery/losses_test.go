@@ -10,7 +10,6 @@ import (
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
-	"txnode/rdma/rdmatest"
 	"txnode/verify"
 )
 
@@ -46,58 +45,24 @@ func (w *world) copiesOf(key string) (at []rdma.RemoteAddr) {
 	return at
 }
 
-// TestFreedWhileCopyMissing is TestInsertOverReclaimed with a primary that is a copy which
-// was built when the block was free already: it must say, too, when that was.
-func TestFreedWhileCopyMissing(t *testing.T) {
-	for _, s := range settings() {
-		if s.backups != 1 {
-			continue
-		}
-		t.Run(s.String(), func(t *testing.T) {
-			w := newWorldIn(t, rdmatest.Options{Blades: 3, Size: memory.HeaderArea + 3*256<<10}, s, occ.Options{}, 64<<10)
-			a, first := w.session()
-			w.sure(a, first, put("z", "x"))
-			gone := w.copiesOf("z")[1].Blade
-			w.loseBlade(gone)
-			if r := w.space.Redundancy(); r.Missing == 0 || r.Building > 0 {
-				t.Fatalf("there was to be no room for copies: %+v", r)
-			}
-			_, first = w.session()
-			b, second := w.session()
-			for i := range 20 {
-				w.sure(b, second, put(fmt.Sprint(i), "x"))
-			}
-			must(t, w.do(first, put("k", "old")))
-			first.Coro().Sleep(10_000)
-			w.sure(b, second, del("k"))
-			second.Coro().Sleep(10_000)
-			n, err := b.MakeRoom(b.Thread().Plain())
-			must(t, err)
-			if n != 1 {
-				t.Fatalf("%d blocks were reclaimed", n)
-			}
-			for i := range 40 { // its log says nothing of the delete any more
-				w.sure(b, second, put(fmt.Sprint(i%20), fmt.Sprint(i)), put(fmt.Sprint((i+7)%20), "x"))
-			}
-			w.takeBack(gone)
-			w.sure(b, second, put("0", "y"))
-			must(t, second.Begin())
-			i, err := second.Stage(w.table, []byte("k"), true)
-			must(t, err)
-			must(t, second.Insert(i, []byte("new")))
-			must(t, second.Execute())
-			w.loseBlade(w.copiesOf("k")[0].Blade)
-			_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
-			must(t, err)
-			third, tx := w.session()
-			if got := w.values(third, tx, "k"); got[0] != "" {
-				t.Errorf("deleted, and not inserted since: %q", got)
-			}
-			if v, ok := w.space.Verdict(first.ID().Coordinator()); !ok || v.Of(first.ID().Seq()) == memory.OutcomeAborted {
-				t.Errorf("the first insert has committed, its verdict is %v", v)
-			}
-		})
+// loseUndecided stops a blade. Whoever declares it dead dies before anything is decided.
+func (w *world) loseUndecided(b rdma.BladeID) {
+	w.t.Helper()
+	must(w.t, w.f.StopBlade(b))
+	w.arm(0)
+	_, err := recovery.FailOver(w.newThread().Plain(), w.eng.Recovery(), w.space.Demise(b))
+	if !w.disarm() {
+		w.t.Fatalf("who decides was to be stopped: %v", err)
 	}
+	must(w.t, recovery.Reconnect(w.ctl.Plain(), w.space))
+}
+
+// decide decides what was under way when a blade was lost.
+func (w *world) decide() {
+	w.t.Helper()
+	_, err := recovery.FailOver(w.ctl.Plain(), w.eng.Recovery(), nil)
+	must(w.t, err)
+	w.sweep()
 }
 
 // TestWholeWhileUndecided: a blade is lost in the middle of a transaction, or behind its
@@ -130,30 +95,17 @@ func TestWholeWhileUndecided(t *testing.T) {
 				if !w.disarm() {
 					break
 				}
-				home := w.copiesOf(keys[0])[0].Blade
-				must(t, w.f.StopBlade(home))
-				w.arm(0)
-				o := w.eng.Recovery()
-				o.Steal = true
-				_, err := recovery.FailOver(w.newThread().Plain(), o, w.space.Demise(home))
-				if !w.disarm() {
-					t.Fatalf("who decides was to be stopped: %v", err)
-				}
-				must(t, recovery.Reconnect(w.ctl.Plain(), w.space))
+				w.loseUndecided(w.copiesOf(keys[0])[0].Blade)
 				w.build()
 				if w.space.Redundancy().Missing > 0 {
-					_, err := recovery.FailOver(w.ctl.Plain(), o, nil)
-					must(t, err)
-					_, err = recovery.Sweep(w.ctl.Plain(), o)
-					must(t, err)
+					w.decide()
 					w.build()
 				}
 				if r := w.space.Redundancy(); r.Missing > 0 {
 					t.Fatalf("copies are still missing: %+v", r)
 				}
 				w.loseBlade(shared)
-				_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
-				must(t, err)
+				w.sweep()
 				what := fmt.Sprintf("stopped after %d verbs (told %v)", k, told)
 				w.check(what)
 				v, _ := w.space.Verdict(victim.ID().Coordinator())
@@ -265,8 +217,7 @@ func TestHalfUndone(t *testing.T) {
 		}
 		w.loseBlade(at[0].Blade)
 		w.loseBlade(at[1].Blade)
-		_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
-		must(t, err)
+		w.sweep()
 		w.check(fmt.Sprintf("%d copies free", freed))
 	}
 }
@@ -298,21 +249,9 @@ func TestSweepWhileUndecided(t *testing.T) {
 			if !w.disarm() || told == nil {
 				t.Fatalf("told %v", told)
 			}
-			o := w.eng.Recovery()
-			o.Steal = true
-			must(t, w.f.StopBlade(at[0].Blade))
-			w.arm(0)
-			_, err = recovery.FailOver(w.newThread().Plain(), o, w.space.Demise(at[0].Blade))
-			if !w.disarm() {
-				t.Fatalf("who decides was to be stopped: %v", err)
-			}
-			must(t, recovery.Reconnect(w.ctl.Plain(), w.space))
-			_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
-			must(t, err)
-			_, err = recovery.FailOver(w.ctl.Plain(), o, nil)
-			must(t, err)
-			_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
-			must(t, err)
+			w.loseUndecided(at[0].Blade)
+			w.sweep()
+			w.decide()
 			w.check("")
 			v, _ := w.space.Verdict(victim.ID().Coordinator())
 			if v.Of(victim.ID().Seq()) != memory.OutcomeCommitted {
@@ -346,21 +285,12 @@ func TestDecidedTogether(t *testing.T) {
 	if !w.disarm() || told == nil {
 		t.Fatalf("told %v", told)
 	}
+	w.loseUndecided(at[0].Blade)
 	o := w.eng.Recovery()
 	o.Steal = true
-	must(t, w.f.StopBlade(at[0].Blade))
-	w.arm(0)
-	_, err := recovery.FailOver(w.newThread().Plain(), o, w.space.Demise(at[0].Blade))
-	if !w.disarm() {
-		t.Fatalf("who decides was to be stopped: %v", err)
-	}
-	must(t, recovery.Reconnect(w.ctl.Plain(), w.space))
-	_, err = recovery.Recover(w.ctl.Plain(), o, idle.Coordinator())
+	_, err := recovery.Recover(w.ctl.Plain(), o, idle.Coordinator())
 	must(t, err)
-	_, err = recovery.FailOver(w.ctl.Plain(), o, nil)
-	must(t, err)
-	_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
-	must(t, err)
+	w.decide()
 	w.check("")
 	if v, _ := w.space.Verdict(first.ID().Coordinator()); v.Of(first.ID().Seq()) == memory.OutcomeAborted {
 		t.Errorf("%v was acknowledged: %v", first.ID(), v)

@@ -53,11 +53,7 @@ func overlap(t *testing.T, survivor int, long bool, k int, committed *int) (over
 		w.sure(s, tx, put(fmt.Sprint("q", i), before))
 	}
 	first.Coro().Sleep(10_000)
-	must(t, first.Begin())
-	i, err := first.Stage(w.table, []byte("p"), true)
-	must(t, err)
-	must(t, first.Execute())
-	must(t, first.Put(i, []byte(value)))
+	must(t, w.open(first, put("p", value)))
 	must(t, w.do(second, all...))
 	first.Coro().Sleep(10_000)
 	if a, b := first.ID(), second.ID(); a >= b {
@@ -88,8 +84,7 @@ func overlap(t *testing.T, survivor int, long bool, k int, committed *int) (over
 	must(t, w.f.StopBlade(reached))
 	_, err = recovery.FailOver(w.ctl.Plain(), w.eng.Recovery(), w.space.Demise(reached))
 	must(t, err)
-	_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
-	must(t, err)
+	w.sweep()
 	what := fmt.Sprintf("stopped after %d verbs", k)
 	w.check(what)
 	v, _ = w.space.Verdict(first.ID().Coordinator())

@@ -171,8 +171,7 @@ func TestRecovererStops(t *testing.T) {
 						break
 					}
 				}
-				_, err := recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
-				must(t, err)
+				w.sweep()
 				w.check(c.name)
 			}
 			t.Logf("%d schedules", schedules)
@@ -288,8 +287,7 @@ func TestWhoMeetsALock(t *testing.T) {
 			if w.space.Registered(se.Coordinator()) {
 				t.Errorf("%v, expired %v: the dead coordinator is still there", s, expired)
 			}
-			_, err := recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
-			must(t, err)
+			w.sweep()
 			w.check(s.String())
 		}
 	}

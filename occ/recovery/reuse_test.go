@@ -10,61 +10,95 @@ import (
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
+	"txnode/rdma/rdmatest"
 )
 
-// TestInsertOverReclaimed: a key was inserted by somebody who is idle since, deleted and
-// reclaimed by another one, and is just being inserted again, in the same block, when the
-// blade is lost that has the placeholder. What is left on the other blades looks as if the
-// first insert were under way: its record is in a log, a slot leads to its block, and the
-// block is free.
+// reinsertion is a key that was inserted by somebody who is idle since, and deleted by
+// another one, who has reclaimed its block, and whose log says nothing of that any more.
+type reinsertion struct {
+	*world
+	first  *occ.Tx // of who is idle
+	se     *occ.Session
+	second *occ.Tx
+}
+
+func (w *world) reinsertion() *reinsertion {
+	w.t.Helper()
+	_, first := w.session()
+	r := &reinsertion{world: w, first: first}
+	r.se, r.second = w.session()
+	for i := range 20 {
+		w.sure(r.se, r.second, put(fmt.Sprint(i), "x"))
+	}
+	must(w.t, w.do(first, put("k", "old")))
+	first.Coro().Sleep(10_000) // until its lock is released
+	w.sure(r.se, r.second, del("k"))
+	r.second.Coro().Sleep(10_000)
+	n, err := r.se.MakeRoom(r.se.Thread().Plain())
+	must(w.t, err)
+	if n != 1 {
+		w.t.Fatalf("%d blocks were reclaimed", n)
+	}
+	for i := range 40 {
+		w.sure(r.se, r.second, put(fmt.Sprint(i%20), fmt.Sprint(i)), put(fmt.Sprint((i+7)%20), "x"))
+	}
+	return r
+}
+
+// lose has the other one insert the key again, in the same block, and loses the blade that has
+// the placeholder. The key is absent then.
+func (r *reinsertion) lose() {
+	w, t := r.world, r.t
+	t.Helper()
+	must(t, r.second.Begin())
+	i, err := r.second.Stage(w.table, []byte("k"), true)
+	must(t, err)
+	must(t, r.second.Insert(i, []byte("new")))
+	must(t, r.second.Execute())
+	w.loseBlade(w.copiesOf("k")[0].Blade)
+	w.sweep()
+	third, tx := w.session()
+	if got := w.values(third, tx, "k"); got[0] != "" {
+		t.Errorf("deleted, and not inserted since: %q", got)
+	}
+	id := r.first.ID()
+	if v, ok := w.space.Verdict(id.Coordinator()); !ok || v.Of(id.Seq()) == memory.OutcomeAborted {
+		t.Errorf("the first insert has committed, its verdict is %v", v)
+	}
+}
+
+// TestInsertOverReclaimed: a blade is lost while a key is being inserted once more. What is
+// left on the other blades looks as if the first insert were under way: its record is in a
+// log, a slot leads to its block, and the block is free.
 func TestInsertOverReclaimed(t *testing.T) {
 	for _, s := range settings() {
 		if s.backups == 0 {
 			continue
 		}
+		t.Run(s.String(), func(t *testing.T) { newWorld(t, s, occ.Options{}).reinsertion().lose() })
+	}
+}
+
+// TestFreedWhileCopyMissing is TestInsertOverReclaimed with a primary that is a copy which
+// was built when the block was free already: it must say, too, when that was.
+func TestFreedWhileCopyMissing(t *testing.T) {
+	for _, s := range settings() {
+		if s.backups != 1 {
+			continue
+		}
 		t.Run(s.String(), func(t *testing.T) {
-			w := newWorld(t, s, occ.Options{})
-			_, first := w.session()
-			b, second := w.session()
-			for i := range 20 {
-				w.sure(b, second, put(fmt.Sprint(i), "x"))
+			w := newWorldIn(t, rdmatest.Options{Blades: 3, Size: memory.HeaderArea + 3*256<<10}, s, occ.Options{}, 64<<10)
+			a, first := w.session()
+			w.sure(a, first, put("z", "x"))
+			gone := w.copiesOf("z")[1].Blade
+			w.loseBlade(gone)
+			if r := w.space.Redundancy(); r.Missing == 0 || r.Building > 0 {
+				t.Fatalf("there was to be no room for copies: %+v", r)
 			}
-			must(t, w.do(first, put("k", "old")))
-			first.Coro().Sleep(10_000) // until its lock is released
-			w.sure(b, second, del("k"))
-			second.Coro().Sleep(10_000)
-			n, err := b.MakeRoom(b.Thread().Plain())
-			must(t, err)
-			if n != 1 {
-				t.Fatalf("%d blocks were reclaimed", n)
-			}
-			for i := range 40 { // its log says nothing of the delete any more
-				w.sure(b, second, put(fmt.Sprint(i%20), fmt.Sprint(i)), put(fmt.Sprint((i+7)%20), "x"))
-			}
-			must(t, second.Begin())
-			i, err := second.Stage(w.table, []byte("k"), true)
-			must(t, err)
-			must(t, second.Insert(i, []byte("new")))
-			must(t, second.Execute())
-			var at memory.Addr
-			w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
-				if line.Meta().State() == record.Absent && string(line.Key()) == "k" {
-					at = a
-				}
-			})
-			home := w.space.View().At(at, 0).Blade
-			must(t, w.f.StopBlade(home))
-			_, err = recovery.FailOver(w.ctl.Plain(), w.eng.Recovery(), w.space.Demise(home))
-			must(t, err)
-			_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
-			must(t, err)
-			third, tx := w.session()
-			if got := w.values(third, tx, "k"); got[0] != "" {
-				t.Errorf("deleted, and not inserted since: %q", got)
-			}
-			if v, ok := w.space.Verdict(first.ID().Coordinator()); !ok || v.Of(first.ID().Seq()) == memory.OutcomeAborted {
-				t.Errorf("the first insert has committed, its verdict is %v", v)
-			}
+			r := w.reinsertion()
+			w.takeBack(gone)
+			w.sure(r.se, r.second, put("0", "y"))
+			r.lose()
 		})
 	}
 }

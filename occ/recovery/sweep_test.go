@@ -123,10 +123,8 @@ func TestSweepPassesOver(t *testing.T) {
 func TestPruneSlots(t *testing.T) {
 	for _, s := range settings() {
 		w := newWorld(t, s, occ.Options{})
-		se, tx := w.session()
-		w.sure(se, tx, put("a", "1"), put("b", "1"), put("c", "1"))
+		se, _ := w.loaded(put("a", "1"), put("b", "1"), put("c", "1"))
 		c := se.Thread().Plain()
-		c.Sleep(10_000) // until the locks are released
 		w.zero(c, "a", s.backups+1)
 		if s.backups > 0 {
 			w.zero(c, "b", s.backups)
@@ -150,10 +148,8 @@ func TestPruneSlots(t *testing.T) {
 func TestVacateBesideTransactions(t *testing.T) {
 	for _, s := range settings() {
 		w := newWorld(t, s, occ.Options{})
-		se, tx := w.session()
-		w.sure(se, tx, put("a", "1"), put("b", "1"), put("c", "1"))
+		se, _ := w.loaded(put("a", "1"), put("b", "1"), put("c", "1"))
 		c := se.Thread().Plain()
-		c.Sleep(10_000) // until the locks are released
 		w.zero(c, "a", s.backups+1)
 		w.zero(c, "b", s.backups+1)
 		ours, own := w.session()

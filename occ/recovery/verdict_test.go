@@ -18,20 +18,14 @@ import (
 func TestVerdictContradictsNobody(t *testing.T) {
 	for _, s := range settings() {
 		w := newWorld(t, s, occ.Options{})
-		ours, own := w.session()
-		w.sure(ours, own, put("a", "1"), put("b", "1"), put("c", "1"))
+		w.loaded(put("a", "1"), put("b", "1"), put("c", "1"))
 		se, late := w.session()
 		c := se.Thread().Plain()
-		c.Sleep(10_000) // until the locks are released
 		var early []*occ.Tx
 		for _, key := range []string{"a", "b"} { // the newest record stays until there is another one
 			tx, err := se.NewTx(c)
 			must(t, err)
-			must(t, tx.Begin())
-			i, err := tx.Stage(w.table, []byte(key), true)
-			must(t, err)
-			must(t, tx.Put(i, []byte("2")))
-			must(t, tx.Execute())
+			must(t, w.open(tx, put(key, "2")))
 			early = append(early, tx)
 		}
 		var acknowledged []record.TxID
@@ -81,11 +75,7 @@ func TestUnknownKeepsItsLog(t *testing.T) {
 				own.Coro().Sleep(10_000) // until the locks are released
 				tx, err := se.NewTx(se.Thread().Plain())
 				must(t, err)
-				must(t, tx.Begin())
-				i, err := tx.Stage(w.table, []byte(key), true)
-				must(t, err)
-				must(t, tx.Put(i, []byte("2")))
-				must(t, tx.Execute())
+				must(t, w.open(tx, put(key, "2")))
 				others = append(others, tx)
 			}
 			w.stop = stop{left: k / 2, once: true}
@@ -119,8 +109,7 @@ func TestUnknownKeepsItsLog(t *testing.T) {
 			if got := w.values(ours, own, a, b); !slices.Equal(got, []string{want, want}) {
 				t.Errorf("%s: %q instead of %q", what, got, want)
 			}
-			_, err := recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
-			must(t, err)
+			w.sweep()
 			w.check(what)
 			if t.Failed() {
 				break

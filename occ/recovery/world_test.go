@@ -181,6 +181,14 @@ func get(k string) op    { return op{key: k, get: true} }
 
 // do runs a transaction.
 func (w *world) do(tx *occ.Tx, ops ...op) error {
+	if err := w.open(tx, ops...); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// open is do without the commit.
+func (w *world) open(tx *occ.Tx, ops ...op) error {
 	if err := tx.Begin(); err != nil {
 		return err
 	}
@@ -208,11 +216,20 @@ func (w *world) do(tx *occ.Tx, ops ...op) error {
 		}
 		return nil
 	}
-	if err := run(); err != nil {
+	err := run()
+	if err != nil {
 		_ = tx.Rollback()
-		return err
 	}
-	return tx.Commit()
+	return err
+}
+
+// loaded is a session that has run a transaction, which is at rest.
+func (w *world) loaded(ops ...op) (*occ.Session, *occ.Tx) {
+	w.t.Helper()
+	s, tx := w.session()
+	w.sure(s, tx, ops...)
+	tx.Coro().Sleep(10_000) // until the locks are released
+	return s, tx
 }
 
 // sure runs a transaction until it commits, as a worker of package txn does.
@@ -293,8 +310,7 @@ func (w *world) check(what string) {
 func (w *world) owned(what string) {
 	w.t.Helper()
 	if _, due := w.space.Unswept(); due {
-		_, err := recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
-		must(w.t, err)
+		w.sweep()
 	}
 	var free []memory.FreeBlock
 	is := map[memory.Addr]bool{}
@@ -314,6 +330,13 @@ func (w *world) owned(what string) {
 			w.t.Errorf("%s: block %v is in a pool, and is not free", what, a)
 		}
 	}
+}
+
+// sweep sweeps once.
+func (w *world) sweep() {
+	w.t.Helper()
+	_, err := recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
+	must(w.t, err)
 }
 
 // recover recovers a coordinator on a thread of its own, which is stopped after so
