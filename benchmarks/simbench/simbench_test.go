@@ -149,6 +149,13 @@ func TestSweepIdle(t *testing.T) {
 		t.Error("the page does not say what it shows")
 	}
 
+	wide := c
+	wide.Threads = 96
+	curve, err = simbench.SweepIdle(ctx, wide, data, []time.Duration{0, 16 * time.Microsecond}, nil)
+	if err != nil || curve.Figure[0].CommittedMps != 0.893 || curve.Figure[1].CommittedMps != 0.939 {
+		t.Errorf("beside 0.893 and 0.939, of figure 11: %+v, %v", curve.Figure, err)
+	}
+
 	n := 0
 	curve, err = simbench.SweepIdle(ctx, c, data, append(idle, idle...), func(simbench.Point) {
 		if n++; n == 1 {

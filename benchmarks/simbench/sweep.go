@@ -97,9 +97,9 @@ func SweepIdle(ctx context.Context, c Config, data *Data, idle []time.Duration, 
 }
 
 // figure returns what was published of a configuration: of figure 11 with idle
-// times, of figure 10 without.
-func (c *Config) figure(s published.System) published.Point {
-	if c.Idle > 0 {
+// times, or in a sweep over those, which has a run of its own without; of figure 10 else.
+func (c *Config) figure(s published.System, idles bool) published.Point {
+	if idles || c.Idle > 0 {
 		for _, p := range published.IdleCurve(c.Workload, s) {
 			if time.Duration(p.Us)*time.Microsecond == c.Idle && p.Threads == c.Threads {
 				return p.Point
@@ -119,6 +119,7 @@ func sweep(ctx context.Context, c Config, data *Data, configs []Config, done fun
 	} else {
 		system = published.SMARTDTX // the best that was published, to put ours beside
 	}
+	idles := len(configs) > 1 && configs[0].Idle != configs[1].Idle
 	points := make([]Point, len(configs))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -159,7 +160,7 @@ func sweep(ctx context.Context, c Config, data *Data, configs []Config, done fun
 	for i := range configs {
 		if points[i].Attempts > 0 {
 			curve.Points = append(curve.Points, points[i])
-			curve.Figure = append(curve.Figure, configs[i].figure(system))
+			curve.Figure = append(curve.Figure, configs[i].figure(system, idles))
 		}
 	}
 	return curve, context.Cause(ctx)
