@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"txnode/rdma"
-	"txnode/rdma/rdmatest"
-	"txnode/txn"
 )
 
 // TestPowerWhileBuilding takes the power while copies are being built on a blade that has
@@ -37,52 +35,19 @@ func TestPowerWhileBuilding(t *testing.T) {
 }
 
 func whileBuilding(steps int, seed uint64) (building bool, err error) {
-	ctx := context.Background()
-	l := &life{Blades: 2, Backups: 1, Workers: 1, Seed: 1}
-	armed, down := false, false
-	fail := func(w *rdma.WR) rdma.Status {
-		down = down || armed && w.Op == rdma.OpFlush
-		if down {
-			return rdma.StatusNoBlade
-		}
+	armed := false
+	v, err := newVolatile(&life{Blades: 2, Backups: 1, Workers: 1, Seed: 1}, 1+seed, func(v *volatile, w *rdma.WR) rdma.Status {
+		v.down = v.down || armed && w.Op == rdma.OpFlush
 		return rdma.StatusOK
-	}
-	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 4 << 20, Seed: 1 + seed, Volatile: true, Fail: fail,
-		Caps: rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true}})
-	cat := &powered{down: &down}
-	db, err := txn.Open(ctx, l.onFabric(f, cat))
+	})
 	if err != nil {
 		return false, err
 	}
-	table, err := txn.CreateTable(db, "records", txn.Uint64, txn.Plain[uint64]())
+	w, err := v.db.NewWorker()
 	if err != nil {
 		return false, err
 	}
-	w, err := db.NewWorker()
-	if err != nil {
-		return false, err
-	}
-	const keys = 12
-	put := func(from uint64) error {
-		return w.Update(ctx, func(tx *txn.Tx) error {
-			for k := range uint64(keys) {
-				if err := table.Put(tx, from+k, 1); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	if err := put(100); err != nil {
-		return false, err
-	}
-	if err := f.StopBlade(1); err != nil {
-		return false, err
-	}
-	if err := put(200); err != nil {
-		return false, err
-	}
-	if err := f.RestartBlade(1, true); err != nil {
+	if err := errors.Join(v.put(w.Update, 100, 1), v.f.StopBlade(1), v.put(w.Update, 200, 1), v.f.RestartBlade(1, true)); err != nil {
 		return false, err
 	}
 	for range steps {
@@ -90,30 +55,28 @@ func whileBuilding(steps int, seed uint64) (building bool, err error) {
 			return false, err
 		}
 	}
-	r := db.Redundancy()
-	building = r.Building > 0
+	building = v.db.Redundancy().Building > 0
 	armed = true
-	if err := put(0); err == nil {
+	if err := v.put(w.Update, 0, 1); err == nil {
 		return false, errors.New("it was acknowledged")
 	}
-	armed, down = false, false
-	f = f.LosePower(seed)
-	if db, err = txn.Open(ctx, l.onFabric(f, cat)); err != nil {
-		return false, fmt.Errorf("opening it: %w", err)
-	}
-	if w, err = db.NewWorker(); err != nil {
+	v.losePower(seed)
+	if err := v.open(); err != nil {
 		return false, err
 	}
-	for n := 0; db.Redundancy().Missing > 0 || len(db.Redundancy().Down) > 0; n++ {
+	if w, err = v.db.NewWorker(); err != nil {
+		return false, err
+	}
+	for n := 0; v.db.Redundancy().Missing > 0 || len(v.db.Redundancy().Down) > 0; n++ {
 		if err := w.Maintain(); err != nil {
 			return false, err
 		}
 		if n == 10_000 {
-			return false, fmt.Errorf("copies are still missing: %+v", db.Redundancy())
+			return false, fmt.Errorf("copies are still missing: %+v", v.db.Redundancy())
 		}
 	}
-	if err := errors.Join(w.Close(), db.Close(ctx)); err != nil {
+	if err := errors.Join(w.Close(), v.db.Close(context.Background())); err != nil {
 		return false, err
 	}
-	return building, walkFabric(f, cat)
+	return building, walkFabric(v.f, v.cat)
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"txnode/rdma"
-	"txnode/rdma/rdmatest"
 	"txnode/txn"
 )
 
@@ -38,56 +37,33 @@ func TestPowerAfterBuilding(t *testing.T) {
 // the power left requests later.
 // interrupted: a FLUSH of the copier fails, and it compares everything once more.
 func afterBuilding(first, next rdma.BladeID, interrupted bool, left int, seed uint64) error {
-	const keys = 12
-	ctx := context.Background()
-	l := &life{Blades: 3, Backups: 1, Workers: 2, Seed: 1}
-	armed, down, run := false, false, 1<<30
-	fail := func(w *rdma.WR) rdma.Status {
+	armed, run := false, 1<<30
+	v, err := newVolatile(&life{Blades: 3, Backups: 1, Workers: 2, Seed: 1}, 1+seed, func(v *volatile, w *rdma.WR) rdma.Status {
 		if armed && w.Op == rdma.OpFlush {
 			armed = false
 			return rdma.StatusIO
 		}
-		if run--; run < 0 {
-			down = true
-			return rdma.StatusNoBlade
-		}
+		run--
+		v.down = v.down || run < 0
 		return rdma.StatusOK
-	}
-	f := rdmatest.New(rdmatest.Options{Blades: 3, Size: 4 << 20, Seed: 1 + seed, Volatile: true, Fail: fail,
-		Caps: rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true}})
-	cat := &powered{down: &down}
-	db, err := txn.Open(ctx, l.onFabric(f, cat))
+	})
 	if err != nil {
 		return err
 	}
-	table, err := txn.CreateTable(db, "records", txn.Uint64, txn.Plain[uint64]())
+	w, err := v.db.NewWorker()
 	if err != nil {
 		return err
 	}
-	put := func(w *txn.Worker, from, v uint64) error {
-		return w.Update(ctx, func(tx *txn.Tx) error {
-			for k := range uint64(keys) {
-				if err := table.Put(tx, from+k, v); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	w, err := db.NewWorker()
-	if err != nil {
+	if err := errors.Join(v.put(w.Update, 0, 1), v.f.StopBlade(first), v.put(w.Update, 100, 1)); err != nil {
 		return err
 	}
-	if err := errors.Join(put(w, 0, 1), f.StopBlade(first), put(w, 100, 1)); err != nil {
-		return err
-	}
-	if r := db.Redundancy(); r.Building == 0 {
+	if r := v.db.Redundancy(); r.Building == 0 {
 		return fmt.Errorf("no copies are being built: %+v", r)
 	}
-	if err := put(w, 0, 2); err != nil {
+	if err := v.put(w.Update, 0, 2); err != nil {
 		return err
 	}
-	other, err := db.NewWorker()
+	other, err := v.db.NewWorker()
 	if err != nil {
 		return err
 	}
@@ -95,34 +71,31 @@ func afterBuilding(first, next rdma.BladeID, interrupted bool, left int, seed ui
 		return err
 	}
 	armed = interrupted
-	for n := 0; db.Redundancy().Missing > 0; n++ {
+	for n := 0; v.db.Redundancy().Missing > 0; n++ {
 		if err := w.Maintain(); err != nil && !errors.Is(err, txn.ErrFenced) {
 			return err
 		}
 		if n == 10_000 {
-			return fmt.Errorf("copies are still missing: %+v", db.Redundancy())
+			return fmt.Errorf("copies are still missing: %+v", v.db.Redundancy())
 		}
 	}
 	armed = false
-	if err := f.StopBlade(next); err != nil {
+	if err := v.f.StopBlade(next); err != nil {
 		return err
 	}
 	run = left
-	if put(w, 100, 1) == nil {
+	if v.put(w.Update, 100, 1) == nil {
 		return errors.New("the power has not gone")
 	}
-	down = false
-	f = f.LosePower(seed)
-	if db, err = txn.Open(ctx, l.onFabric(f, cat)); err != nil {
-		return fmt.Errorf("opening it: %w", err)
-	}
-	if table, err = txn.OpenTable(db, "records", txn.Uint64, txn.Plain[uint64]()); err != nil {
+	v.losePower(seed)
+	if err := v.open(); err != nil {
 		return err
 	}
-	err = db.View(ctx, func(tx *txn.Tx) error {
-		for k := range uint64(keys) {
+	ctx := context.Background()
+	err = v.db.View(ctx, func(tx *txn.Tx) error {
+		for k := range uint64(someKeys) {
 			for _, x := range [...]struct{ from, want uint64 }{{0, 2}, {100, 1}} {
-				got, err := table.Get(tx, x.from+k)
+				got, err := v.table.Get(tx, x.from+k)
 				if err != nil {
 					return fmt.Errorf("key %d: %w", x.from+k, err)
 				}
@@ -133,5 +106,5 @@ func afterBuilding(first, next rdma.BladeID, interrupted bool, left int, seed ui
 		}
 		return nil
 	})
-	return errors.Join(err, db.Close(ctx))
+	return errors.Join(err, v.db.Close(ctx))
 }

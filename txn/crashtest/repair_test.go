@@ -7,7 +7,6 @@ import (
 
 	"txnode/memory"
 	"txnode/rdma"
-	"txnode/rdma/rdmatest"
 	"txnode/txn"
 	"txnode/verify"
 )
@@ -17,54 +16,30 @@ import (
 // is lost, and the primary half of a placeholder: no copy proves anything then. The
 // transaction shows nowhere after recovery, or everywhere.
 func TestRepairBeforeRecovery(t *testing.T) {
-	const keys = 12
 	ctx := context.Background()
-	l := &life{Blades: 2, Backups: 1, Workers: 1, Seed: 1}
 	some := false
 	for seed := range uint64(20) {
-		armed, down := false, false
-		fail := func(w *rdma.WR) rdma.Status {
-			down = down || armed && w.Op == rdma.OpFlush
-			if down {
-				return rdma.StatusNoBlade
-			}
+		armed := false
+		v, err := newVolatile(&life{Blades: 2, Backups: 1, Workers: 1, Seed: 1}, 1, func(v *volatile, w *rdma.WR) rdma.Status {
+			v.down = v.down || armed && w.Op == rdma.OpFlush
 			return rdma.StatusOK
+		})
+		if err == nil {
+			err = v.put(v.db.Update, 100, 1)
 		}
-		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 4 << 20, Seed: 1, Volatile: true, Fail: fail,
-			Caps: rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true}})
-		cat := &powered{down: &down}
-		db, err := txn.Open(ctx, l.onFabric(f, cat))
 		if err != nil {
-			t.Fatal(err)
-		}
-		table, err := txn.CreateTable(db, "records", txn.Uint64, txn.Plain[uint64]())
-		if err != nil {
-			t.Fatal(err)
-		}
-		put := func(from uint64) error {
-			return db.Update(ctx, func(tx *txn.Tx) error {
-				for k := range uint64(keys) {
-					if err := table.Put(tx, from+k, 1); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-		}
-		if err := put(100); err != nil {
 			t.Fatal(err)
 		}
 		armed = true
-		if err := put(0); err == nil {
+		if err := v.put(v.db.Update, 0, 1); err == nil {
 			t.Fatal("it was acknowledged")
 		}
-		armed, down = false, false
-		f = f.LosePower(seed)
-		layout, err := memory.LoadLayout(cat)
+		v.losePower(seed)
+		layout, err := memory.LoadLayout(v.cat)
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := verify.Attach(f, layout)
+		d, err := verify.Attach(v.f, layout)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,23 +51,20 @@ func TestRepairBeforeRecovery(t *testing.T) {
 		if sum.Repaired > 0 || !sum.Unrecovered {
 			t.Errorf("seed %d: %d repaired, unrecovered: %v", seed, sum.Repaired, sum.Unrecovered)
 		}
-		if db, err = txn.Open(ctx, l.onFabric(f, cat)); err != nil {
-			t.Fatalf("seed %d: opening it: %v", seed, err)
-		}
-		if table, err = txn.OpenTable(db, "records", txn.Uint64, txn.Plain[uint64]()); err != nil {
-			t.Fatal(err)
+		if err := v.open(); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
 		}
 		there := 0
-		err = db.View(ctx, func(tx *txn.Tx) error {
+		err = v.db.View(ctx, func(tx *txn.Tx) error {
 			there = 0
-			for k := range uint64(keys) {
-				switch _, err := table.Get(tx, k); {
+			for k := range uint64(someKeys) {
+				switch _, err := v.table.Get(tx, k); {
 				case err == nil:
 					there++
 				case !errors.Is(err, txn.ErrNotFound):
 					return err
 				}
-				if _, err := table.Get(tx, 100+k); err != nil {
+				if _, err := v.table.Get(tx, 100+k); err != nil {
 					return err
 				}
 			}
@@ -101,10 +73,10 @@ func TestRepairBeforeRecovery(t *testing.T) {
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		if there != 0 && there != keys {
-			t.Errorf("seed %d: %d of the %d records of a transaction are there", seed, there, keys)
+		if there != 0 && there != someKeys {
+			t.Errorf("seed %d: %d of the %d records of a transaction are there", seed, there, someKeys)
 		}
-		if err := db.Close(ctx); err != nil {
+		if err := v.db.Close(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}

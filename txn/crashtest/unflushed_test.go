@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"txnode/rdma"
-	"txnode/rdma/rdmatest"
 	"txnode/txn"
 )
 
@@ -52,63 +51,44 @@ func TestUnflushedLog(t *testing.T) {
 
 // unflushed is one case. done: the recovery has come to its end.
 func unflushed(what after, left int, seed uint64) (done bool, err error) {
-	const keys = 12
 	ctx := context.Background()
 	l := &life{Blades: 2, Backups: 1, Workers: 1, Seed: 1}
 	if what == unpromise {
 		l.Backups = 0
 	}
-	down, armed, flushes := false, false, 0
-	run := 1 << 30
-	fail := func(w *rdma.WR) rdma.Status {
+	armed, flushes, run := false, 0, 1<<30
+	v, err := newVolatile(l, 1, func(v *volatile, w *rdma.WR) rdma.Status {
 		if armed && w.Op == rdma.OpFlush && flushes <= l.Backups { // on each blade
 			flushes++
 			if what == goesOn {
 				run = left
 				return rdma.StatusIO
 			}
-			down = true
+			v.down = true
 		}
-		if run--; run < 0 {
-			down = true
-		}
-		if down {
-			return rdma.StatusNoBlade
-		}
+		run--
+		v.down = v.down || run < 0
 		return rdma.StatusOK
-	}
-	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 4 << 20, Seed: 1, Volatile: true, Fail: fail,
-		Caps: rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true}})
-	cat := &powered{down: &down}
-	db, err := txn.Open(ctx, l.onFabric(f, cat))
-	if err != nil {
-		return false, err
-	}
-	table, err := txn.CreateTable(db, "records", txn.Uint64, txn.Plain[uint64]())
+	})
 	if err != nil {
 		return false, err
 	}
 	var id uint64
-	put := func(v uint64) error {
-		w, err := db.NewWorker()
+	put := func(value uint64) error {
+		w, err := v.db.NewWorker()
 		if err != nil {
 			return err
 		}
 		err = w.Update(ctx, func(tx *txn.Tx) error {
-			if v == 1 && id != 0 {
+			if value == 1 && id != 0 {
 				return errors.New("again")
 			}
-			if v == 1 {
+			if value == 1 {
 				id = tx.ID()
 			}
-			for k := range uint64(keys) {
-				if err := table.Put(tx, k, v); err != nil {
-					return err
-				}
-			}
-			return nil
+			return v.fill(tx, 0, value)
 		})
-		if v == 0 { // with a checkpoint, behind which no log has these images
+		if value == 0 { // with a checkpoint, behind which no log has these images
 			err = errors.Join(err, w.Close())
 		}
 		return err
@@ -117,7 +97,7 @@ func unflushed(what after, left int, seed uint64) (done bool, err error) {
 		return false, err
 	}
 	if what == unpromise { // extents in another order than that of an index that is built again
-		if err := grow(ctx, db, table); err != nil {
+		if err := grow(ctx, v.db, v.table); err != nil {
 			return false, err
 		}
 	}
@@ -125,49 +105,42 @@ func unflushed(what after, left int, seed uint64) (done bool, err error) {
 	err = put(1)
 	acknowledged := err == nil
 	if what != goesOn {
-		down, run = false, left
-		o := l.onFabric(f, cat)
+		v.down, run = false, left
+		o := v.options()
 		if what == unpromise {
 			o.Durability = txn.DurabilityProcess
 		}
-		if db, err = txn.Open(ctx, o); err == nil {
+		if v.db, err = txn.Open(ctx, o); err == nil {
 			if what == unpromise {
-				return true, db.Close(ctx)
+				return true, v.db.Close(ctx)
 			}
 			done = true
 		}
 	} else {
-		done = acknowledged && !down
+		done = acknowledged && !v.down
 	}
-	if !down && run > 1<<20 {
+	if !v.down && run > 1<<20 {
 		return false, fmt.Errorf("nothing has happened: %w", err)
 	}
-	run, down = 1<<30, false
-	f = f.LosePower(seed)
-	f.Fail(fail)
-	if db, err = txn.Open(ctx, l.onFabric(f, cat)); err != nil {
-		return false, fmt.Errorf("opening it: %w", err)
-	}
-	if table, err = txn.OpenTable(db, "records", txn.Uint64, txn.Plain[uint64]()); err != nil {
+	v.losePower(seed)
+	if err := v.open(); err != nil {
 		return false, err
 	}
-	var got [keys]uint64
-	outcome, outcomeErr := db.Outcome(ctx, id)
-	err = db.View(ctx, func(tx *txn.Tx) error {
-		for k := range uint64(keys) {
-			v, err := table.Get(tx, k)
-			if err != nil {
+	var got [someKeys]uint64
+	outcome, outcomeErr := v.db.Outcome(ctx, id)
+	err = v.db.View(ctx, func(tx *txn.Tx) (err error) {
+		for k := range got {
+			if got[k], err = v.table.Get(tx, uint64(k)); err != nil {
 				return err
 			}
-			got[k] = v
 		}
 		return nil
 	})
 	if err != nil {
 		return false, err
 	}
-	for _, v := range got {
-		if v != got[0] {
+	for _, x := range got {
+		if x != got[0] {
 			return false, fmt.Errorf("half of it has taken effect: %d; the outcome is %v, %v", got, outcome, outcomeErr)
 		}
 	}
@@ -177,7 +150,7 @@ func unflushed(what after, left int, seed uint64) (done bool, err error) {
 	if acknowledged && got[0] != 1 {
 		return false, fmt.Errorf("it was acknowledged, and is gone")
 	}
-	return done, db.Close(ctx)
+	return done, v.db.Close(ctx)
 }
 
 // grow has the index of a table split, and makes another one then.
