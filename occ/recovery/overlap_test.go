@@ -110,8 +110,8 @@ func overlap(t *testing.T, survivor int, long bool, k int, committed *int) (over
 // it, whose record goes to one of the blades of the first, and to a third. The blade that both
 // were on is lost, and the primary of the first was there: so its image seems not to be in place
 // yet, and its log record is to be on one more blade. On the third, in its place, is the last
-// copy of the newer one, without which nothing says that that one was committed. Whoever recovers
-// stops after any verb.
+// copy of the newer one, and nothing else says that it was committed. Whoever recovers stops
+// after any verb.
 func TestNewerRecordStays(t *testing.T) {
 	for k, over := 0, false; !over && !t.Failed(); k++ {
 		over = newerStays(t, k)
