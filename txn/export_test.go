@@ -9,3 +9,6 @@ func (db *DB) Unanswering() ([]rdma.BladeID, error) {
 	defer db.ctlMu.Unlock()
 	return db.probe(db.ctl.Plain())
 }
+
+// LookForGaps is what ends the sight of a blade that does not answer.
+func (db *DB) LookForGaps() { db.lookForGaps() }

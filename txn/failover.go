@@ -32,6 +32,8 @@ type failover struct {
 	copied   atomic.Pointer[memory.CopyProgress]
 	looked   atomic.Uint32 // the epoch in which it was looked whether anything is missing
 	lookAt   int64         // when to look next whether a blade is back
+	gated    memory.Epoch  // in which it was seen last that transactions wait to be decided
+	gatedAt  int64         // since when
 
 	mu      sync.Mutex
 	outages []Outage
@@ -85,6 +87,7 @@ const (
 	probePause   = int64(20_000)
 	awaitPause   = int64(10_000)
 	lookPause    = int64(50_000_000)    // between two looks whether a blade is back
+	gatePatience = int64(200_000_000)   // with those who decide transactions after the loss of a blade, in one epoch
 	keepSteps    = 8                    // of a copier in a row
 	keepTime     = 2 * time.Millisecond // of the goroutine in a row: where all processors are at work it waits some 10 ms for its turn
 	keeperThread = controlThread + 1
@@ -365,14 +368,17 @@ func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
 	}()
 	if now := c.Thread().Now(); now >= f.lookAt {
 		f.lookAt = now + lookPause
-		if err := db.welcome(c); err != nil {
+		err := db.welcome(c)
+		if db.space.CanBuild() > 0 {
+			_, e := db.space.Build()
+			err = errors.Join(err, e)
+		}
+		if err != nil {
 			return false, err
 		}
-		if db.space.CanBuild() > 0 {
-			if _, err := db.space.Build(); err != nil {
-				return false, err
-			}
-		}
+	}
+	if err := db.decide(c); err != nil {
+		return false, err
 	}
 	if _, unswept := db.space.Unswept(); (unswept || db.space.Loose()) && f.stop != nil {
 		// Soon, since half-done changes of an index are in the way of others.
@@ -406,17 +412,35 @@ func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
 	return true, nil
 }
 
-// welcome takes blades in again that answer.
-func (db *DB) welcome(c *rdma.Coro) error {
+// decide has the transactions decided that were under way when a blade was lost, if whoever
+// declared it dead has stopped in the middle, and nobody has come to it since: the next
+// transaction would, but there may be none, and copies have to wait.
+func (db *DB) decide(c *rdma.Coro) error {
+	f := &db.failover
+	if f.stop == nil || !db.space.Gated() {
+		return nil // workers see to it themselves, before they can do anything else
+	}
+	if e, now := db.space.View().Epoch, c.Thread().Now(); e != f.gated {
+		f.gated, f.gatedAt = e, now
+		return nil
+	} else if now-f.gatedAt < gatePatience {
+		return nil
+	}
+	f.gated = 0
+	return db.bladeDown(c, nil)
+}
+
+// welcome takes blades in again that answer. One that cannot be does not keep out the others.
+func (db *DB) welcome(c *rdma.Coro) (err error) {
 	for _, b := range db.space.Redundancy().Down {
 		if c.Thread().Reconnect(b) != nil {
 			continue
 		}
-		if err := db.space.Admit(c, b); err != nil {
-			if errors.Is(err, rdma.ErrBladeDown) {
-				continue
+		if e := db.space.Admit(c, b); e != nil {
+			if !errors.Is(e, rdma.ErrBladeDown) {
+				err = errors.Join(err, e)
 			}
-			return err
+			continue
 		}
 		db.failover.note(func(x *Outage) {
 			if x.Blade == int(b) && x.Back == 0 {
@@ -425,7 +449,7 @@ func (db *DB) welcome(c *rdma.Coro) error {
 		})
 		db.opts.Logger.Info("a blade is back and was taken in again", zap.Int("blade", int(b)))
 	}
-	return nil
+	return err
 }
 
 // wholeAgain notes that nothing is being built, and whether anything is missing.

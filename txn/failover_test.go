@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"txnode/memory"
+	"txnode/memory/catalog"
 	"txnode/occ"
 	"txnode/rdma"
+	"txnode/rdma/rdmatest"
 	"txnode/txn"
 	"txnode/verify"
 )
@@ -392,5 +394,110 @@ func TestFirstToMeetTheLoss(t *testing.T) {
 		if err := db.Close(ctx); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestDecidedWhenIdle: whoever has declared a blade dead has stopped before he has decided
+// anything, and nobody runs transactions, nor do leases expire. They are decided all the
+// same, and copies built.
+func TestDecidedWhenIdle(t *testing.T) {
+	ctx := context.Background()
+	db, err := txn.Open(ctx, txn.Options{Blades: 4, Backups: txn.F(1), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := txn.CreateTable(db, "words", txn.Uint64, txn.Plain[int64]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(100) {
+		if err := db.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, i, 1) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := stopper(t, db).StopBlade(1); err != nil {
+		t.Fatal(err)
+	}
+	s := db.Space()
+	all, err := s.Coordinators()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []uint32
+	for _, c := range all {
+		ids = append(ids, c.ID)
+	}
+	if _, err := s.Claim(memory.ClaimOptions{Now: db.Now(), Change: s.Demise(1)}, ids...); err != nil {
+		t.Fatal(err)
+	}
+	if r := db.Redundancy(); r.Missing == 0 || !s.Gated() {
+		t.Fatalf("%+v", r)
+	}
+	db.LookForGaps()
+	for tries := 0; s.Gated() || db.Redundancy().Missing > 0; tries++ {
+		if tries == 2000 {
+			t.Fatalf("transactions wait to be decided: %v; %+v", s.Gated(), db.Redundancy())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	for i := range uint64(100) {
+		if err := db.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, i, 2) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	swept(t, db)
+	audit(t, db)
+	if err := db.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestForeignBladeComesBack: of two blades that were lost and answer again, one is
+// another database's by now. The other one is taken in, and has the copies that are missing.
+func TestForeignBladeComesBack(t *testing.T) {
+	ctx := context.Background()
+	f := rdmatest.New(rdmatest.Options{Blades: 4, Size: 4 << 20, Seed: 1, Caps: rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true}})
+	db, err := txn.Open(ctx, txn.Options{Fabric: f, Catalog: &catalog.Mem{}, Backups: txn.F(2), SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := txn.CreateTable(db, "words", txn.Uint64, txn.Plain[int64]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := db.NewWorker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range []rdma.BladeID{1, 2} {
+		if err := f.StopBlade(b); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, 7, int64(b)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range memory.HeaderCopies {
+		h := db.Space().Layout().HeaderOf(1)
+		h.UUID[3]++
+		copy(f.Memory(1)[memory.HeaderOffset(i):], h.Encode(i))
+	}
+	if err := errors.Join(f.RestartBlade(1, true), f.RestartBlade(2, false)); err != nil {
+		t.Fatal(err)
+	}
+	for tries := 0; db.Redundancy().Missing > 0; tries++ {
+		if err := w.Maintain(); err != nil && !errors.Is(err, memory.ErrForeign) {
+			t.Fatal(err)
+		}
+		if tries == 10_000 {
+			t.Fatalf("%+v", db.Redundancy())
+		}
+		w.Sleep(1_000_000)
+	}
+	if r := db.Redundancy(); len(r.Down) != 1 || r.Down[0] != 1 {
+		t.Errorf("%+v", r)
+	}
+	if err := errors.Join(w.Close(), db.Close(ctx)); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -146,18 +146,25 @@ type Summary struct {
 	// it brings every block into the state that the logs prove, and makes the indexes anew,
 	// so findings may be of what is lost with the power and not needed; and nothing was
 	// repaired, since copies of what no log has prove nothing.
-	Unrecovered  bool            `json:"unrecovered,omitempty"`
-	Segments     int             `json:"segments"`
-	Bytes        uint64          `json:"bytes_read"`
-	Tables       []TableSummary  `json:"tables"`
-	Live         uint64          `json:"blocks_live"`
-	Absent       uint64          `json:"blocks_absent"`
-	Free         uint64          `json:"blocks_free"` // those never used included
-	Coordinators int             `json:"coordinators_not_closed"`
-	LogRecords   uint64          `json:"log_records"` // in the areas of coordinators that were not closed
-	Findings     uint64          `json:"findings"`
-	Repaired     uint64          `json:"repaired"`
-	ByKind       map[Kind]uint64 `json:"by_kind"`
+	Unrecovered bool `json:"unrecovered,omitempty"`
+	// BladesDown are blades that were declared dead, and were not taken in again; what they
+	// hold is out of date, and was not looked at. CopiesMissing is how many copies segments
+	// have too few, SegmentsLost how many have none. None of that is a finding: a database
+	// that is open sees to it, as far as it can.
+	BladesDown    []rdma.BladeID  `json:"blades_down,omitempty"`
+	CopiesMissing int             `json:"copies_missing,omitempty"`
+	SegmentsLost  int             `json:"segments_lost,omitempty"`
+	Segments      int             `json:"segments"`
+	Bytes         uint64          `json:"bytes_read"`
+	Tables        []TableSummary  `json:"tables"`
+	Live          uint64          `json:"blocks_live"`
+	Absent        uint64          `json:"blocks_absent"`
+	Free          uint64          `json:"blocks_free"` // those never used included
+	Coordinators  int             `json:"coordinators_not_closed"`
+	LogRecords    uint64          `json:"log_records"` // in the areas of coordinators that were not closed
+	Findings      uint64          `json:"findings"`
+	Repaired      uint64          `json:"repaired"`
+	ByKind        map[Kind]uint64 `json:"by_kind"`
 }
 
 // Clean reports whether nothing is wrong any more: there were no findings, or all

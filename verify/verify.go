@@ -194,6 +194,8 @@ func (w *walker) prepare() error {
 	}
 	w.sum.Blades = len(w.l.Blades)
 	w.sum.Coordinators = len(w.l.Coordinators)
+	r := w.l.Redundancy()
+	w.sum.BladesDown, w.sum.CopiesMissing, w.sum.SegmentsLost = r.Down, r.Missing, r.Lost
 	if w.l.Checkpoint != 0 {
 		w.sum.Unrecovered, w.o.Repair = true, false
 	}

@@ -326,6 +326,16 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 	if s.Coordinators > 0 {
 		fmt.Fprintf(t, "coordinators that were not closed: %d, with %d records in their logs\n", s.Coordinators, s.LogRecords)
 	}
+	if n := s.CopiesMissing; n > 0 || len(s.BladesDown) > 0 {
+		why := "of a blade that was lost"
+		if len(s.BladesDown) > 0 {
+			why = fmt.Sprintf("%s counts as lost", bladeFiles(s.BladesDown))
+		}
+		fmt.Fprintf(t, "copies missing: %d (%s); they are built while the database is open\n", n, why)
+	}
+	if s.SegmentsLost > 0 {
+		fmt.Fprintf(t, "every copy of %s is lost, with what was in it\n", count(s.SegmentsLost, "segment"))
+	}
 	if s.Unrecovered {
 		fmt.Fprintf(t, "it was open with --durability power and not closed: whoever opens it brings blocks and indexes into order\n")
 	}

@@ -336,6 +336,34 @@ func TestCheckRebuilds(t *testing.T) {
 	}
 }
 
+// TestCheckTellsOfMissingCopies: what is there is sound, but of a blade that was given up there
+// are no copies yet, which is said.
+func TestCheckTellsOfMissingCopies(t *testing.T) {
+	b := newBed(t)
+	makeDatabase(t, b)
+	dir := filepath.Join(b.dir, "data")
+	if code, out, _ := b.run("check", "$DIR/data"); code != 0 || strings.Contains(out, "copies missing") {
+		t.Errorf("before: exit code %d\n%s", code, out)
+	}
+	if err := os.Remove(filepath.Join(dir, "blade-001.region")); err != nil {
+		t.Fatal(err)
+	}
+	h, err := embedded.Connect(embedded.Options{Dir: dir, ReplaceLost: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(); err != nil { // before anything was built
+		t.Fatal(err)
+	}
+	code, out, stderr := b.run("check", "$DIR/data")
+	if code != 0 || !strings.Contains(out, "\ncopies missing: ") || !strings.Contains(out, "(blade-001.region counts as lost); they are built while the database is open\n") {
+		t.Errorf("exit code %d, %s%s", code, stderr, out)
+	}
+	if code, out, _ := b.run("check", "$DIR/data", "-o", "json"); code != 0 || !strings.Contains(out, `"blades_down":[1],"copies_missing":`) {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
 // TestCheckMissingRegion: a region is not there, or not whole. That is a finding like any
 // other, and the rest is checked with what the other blade has.
 func TestCheckMissingRegion(t *testing.T) {
