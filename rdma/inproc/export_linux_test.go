@@ -1,5 +1,7 @@
 package inproc
 
+import "os"
+
 // ReserveError is what Provision makes of an error of fallocate.
 var ReserveError = reserveError
 
@@ -8,4 +10,12 @@ func SetMsync(fn func(p []byte, flags int) error) (restore func()) {
 	was := msync
 	msync = fn
 	return func() { msync = was }
+}
+
+// SetWitnessed replaces what flushes ask behind msync until the function that it returns is
+// called.
+func SetWitnessed(fn func(f *os.File, off, n uint64) error) (restore func()) {
+	was := witnessed
+	witnessed = fn
+	return func() { witnessed = was }
 }

@@ -92,3 +92,22 @@ func redirty(mem []byte) {
 		}
 	}
 }
+
+// openAgain makes another handle on an open file, whatever its name is by now.
+func openAgain(f *os.File) (*os.File, error) {
+	again, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if errors.Is(err, os.ErrNotExist) {
+		again, err = os.Open(f.Name()) // there is no /proc
+	}
+	return again, err
+}
+
+// writesFailed returns the error that the system has met since it was last asked by this
+// handle in writing the file, that of a flush of [off, off+n) that has just ended included.
+func writesFailed(f *os.File, off, n uint64) error {
+	err := unix.SyncFileRange(int(f.Fd()), int64(off), int64(n), unix.SYNC_FILE_RANGE_WAIT_BEFORE)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		return nil // not of this system, or of this kind of file
+	}
+	return err
+}

@@ -70,6 +70,43 @@ func TestFlushFailsForGood(t *testing.T) {
 	}
 }
 
+// TestFlushAsksItself: of two flushes at the same time, the system tells one that the
+// disk has failed, which may be the wrong one. Each asks by a handle of its own, so that the
+// other one fails, too.
+func TestFlushAsksItself(t *testing.T) {
+	f := open(t, inproc.Options{Blades: blades(1, 1<<20, t.TempDir())})
+	c, other := connect(t, f), connect(t, f)
+	defer c.close()
+	var asked []uintptr
+	failed := false
+	restore := inproc.SetWitnessed(func(f *os.File, _, _ uint64) error {
+		asked = append(asked, f.Fd())
+		if len(asked) == 1 { // which has not returned yet
+			if err := other.write(0, 0, "eight by"); err != nil {
+				t.Error(err)
+			}
+		}
+		if failed {
+			return unix.EIO
+		}
+		return nil
+	})
+	defer restore()
+	for n := range 3 {
+		failed = n == 1
+		if err := c.write(0, 0, "eight by"); (err != nil) != (n > 0) || err != nil && !errors.Is(err, rdma.ErrVerb) {
+			t.Errorf("the disk fails: %v, it has failed: %v: %v", failed, n > 1, err)
+		}
+		if err := c.Reconnect(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other.Close()
+	if len(asked) != 3 || asked[0] == asked[1] || asked[2] != asked[0] && asked[2] != asked[1] {
+		t.Errorf("handles that were asked by: %v", asked)
+	}
+}
+
 // TestSettle: what the system has in memory of a file, and takes for written, is written
 // again when the file is opened to be settled, and what it is asked for alone.
 func TestSettle(t *testing.T) {

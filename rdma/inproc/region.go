@@ -26,6 +26,9 @@ type region struct {
 	// doubtful: a flush has failed. The system forgets then what it could not write, and
 	// says of the next one that all is well.
 	doubtful atomic.Bool
+	// witnesses are more handles on the file, that no flush has at present: see flush.
+	witnesses []*os.File
+	witnessMu sync.Mutex
 }
 
 // keyStopped in a region's key: the blade is stopped.
@@ -137,8 +140,15 @@ var msync = unix.Msync
 // errDoubtful is what a flush after one that has failed fails with.
 var errDoubtful = errors.New("inproc: a flush has failed before: what the disk has is not known")
 
+// witnessed is what the system says of writes of a range, but in tests.
+var witnessed = writesFailed
+
 // flush writes the pages that [off, off+n) touches to the file's disk. After an error every
 // other flush fails, too, until the file is opened again.
+//
+// The system reports an error once to each handle on a file, and the mapping has one. Of
+// flushes at the same time it might tell another one than that whose pages were not written,
+// so each asks by a handle that is its own.
 func (r *region) flush(off, n uint64) error {
 	if r.file == nil || n == 0 {
 		return nil
@@ -149,11 +159,32 @@ func (r *region) flush(off, n uint64) error {
 	page := uint64(pageSize)
 	lo := off &^ (page - 1)
 	hi := (off + n + page - 1) &^ (page - 1)
-	err := msync(r.mem[lo:hi], unix.MS_SYNC)
+	w, err := r.witness()
+	if err != nil {
+		return err
+	}
+	err = msync(r.mem[lo:hi], unix.MS_SYNC)
+	err = errors.Join(err, witnessed(w, lo, hi-lo))
+	r.witnessMu.Lock()
+	r.witnesses = append(r.witnesses, w)
+	r.witnessMu.Unlock()
 	if err != nil {
 		r.doubtful.Store(true)
 	}
 	return err
+}
+
+// witness takes a handle on the file that nobody else has.
+func (r *region) witness() (*os.File, error) {
+	r.witnessMu.Lock()
+	if n := len(r.witnesses); n > 0 {
+		w := r.witnesses[n-1]
+		r.witnesses = r.witnesses[:n-1]
+		r.witnessMu.Unlock()
+		return w, nil
+	}
+	r.witnessMu.Unlock()
+	return openAgain(r.file)
 }
 
 func (r *region) close() error {
@@ -162,6 +193,10 @@ func (r *region) close() error {
 	if r.file != nil {
 		err = errors.Join(err, r.file.Close())
 	}
+	for _, w := range r.witnesses {
+		err = errors.Join(err, w.Close())
+	}
+	r.witnesses = nil
 	return err
 }
 
