@@ -10,6 +10,7 @@ import (
 
 	"txnode/index"
 	"txnode/index/race"
+	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ"
@@ -34,7 +35,7 @@ type BackupOptions struct {
 // It takes one worker, and memory that does not depend on the size of the database.
 //
 // One backup runs at a time. After an error what was written is not a backup, and
-// Restore refuses it.
+// Restore refuses it. The loss of a blade is one.
 func (db *DB) Backup(ctx context.Context, w io.Writer, o BackupOptions) (snapshot.Info, error) {
 	info, err := db.backup(ctx, w, o)
 	if err != nil {
@@ -174,12 +175,22 @@ func (s *copier) table(t memory.Table) error {
 	return s.flush()
 }
 
+// view is the map to read by. When a blade is lost all sessions are declared dead, the
+// worker's too, and its reads fail from then on: until everything is decided that was under
+// way, records are unlocked on the copies that are left that are not what they seem.
+func (s *copier) view() *memory.View {
+	if mutant.BackupReadsUndecided {
+		return s.w.db.space.View()
+	}
+	return s.w.db.space.ViewOn(s.w.thread)
+}
+
 // flush reads the collected blocks, and writes the records that are in them.
 func (s *copier) flush() error {
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
 	}
-	th, b, v := s.w.thread, &s.batch, s.w.db.space.View()
+	th, b, v := s.w.thread, &s.batch, s.view()
 	b.Reset()
 	for i, e := range s.todo {
 		if !v.Valid(e.c.Addr) {
@@ -245,7 +256,7 @@ func (s *copier) one(e slotBlock) error {
 		if s.ctx.Err() != nil {
 			return context.Cause(s.ctx)
 		}
-		v := s.w.db.space.View()
+		v := s.view()
 		b.Reset()
 		b.Read(v.At(e.at, 0), word, 8)
 		if err := c.Do(b); err != nil {

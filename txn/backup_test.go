@@ -332,3 +332,53 @@ func TestRestoreDirNames(t *testing.T) {
 		t.Errorf("%v, %v", left, err)
 	}
 }
+
+// hookedContext calls hook when it is asked whether it has ended.
+type hookedContext struct {
+	context.Context
+	hook func()
+}
+
+func (c hookedContext) Err() error {
+	c.hook()
+	return c.Context.Err()
+}
+
+// TestBackupWhileUndecided: a blade is lost when the backup has collected the last records,
+// and reads them only then. Transactions that were under way are not decided yet, and what
+// they had locked may look unlocked on the copies that are left.
+func TestBackupWhileUndecided(t *testing.T) {
+	ctx := context.Background()
+	db := openMemory(t, txn.Options{Blades: 2})
+	table, err := txn.CreateTable(db, "t", txn.Uint64, txn.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(v string) {
+		t.Helper()
+		for k := range uint64(20) {
+			if err := db.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, k, []byte(v)) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	put("1")
+	lost := false
+	var file bytes.Buffer
+	_, err = db.Backup(hookedContext{ctx, func() {
+		if !lost {
+			lost = true
+			if err := db.Lose(0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}}, &file, txn.BackupOptions{})
+	if err == nil || !lost {
+		t.Fatalf("a backup that has read what is not decided: %v, %v", err, lost)
+	}
+	put("2")
+	file.Reset()
+	if _, err := db.Backup(ctx, &file, txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}

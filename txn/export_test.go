@@ -1,6 +1,9 @@
 package txn
 
-import "txnode/rdma"
+import (
+	"txnode/memory"
+	"txnode/rdma"
+)
 
 // Unanswering lists the blades that should be up, and whose failure the next transaction
 // would see to.
@@ -12,3 +15,21 @@ func (db *DB) Unanswering() ([]rdma.BladeID, error) {
 
 // LookForGaps is what ends the sight of a blade that does not answer.
 func (db *DB) LookForGaps() { db.lookForGaps() }
+
+// Lose stops a blade, declares it dead, and leaves it to others, after a millisecond, to
+// decide what was under way.
+func (db *DB) Lose(b rdma.BladeID) error {
+	cs, err := db.space.Coordinators()
+	if err != nil {
+		return err
+	}
+	ids := make([]uint32, len(cs))
+	for i := range cs {
+		ids[i] = cs[i].ID
+	}
+	if err := db.fabric.(rdma.Stopper).StopBlade(b); err != nil {
+		return err
+	}
+	_, err = db.space.Claim(memory.ClaimOptions{Now: db.fabric.Now(), Until: db.fabric.Now() + 1_000_000, Steal: true, Change: db.space.Demise(b)}, ids...)
+	return err
+}

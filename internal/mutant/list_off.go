@@ -30,6 +30,7 @@ const (
 	ReclaimedUndone            = false
 	NeverHadIsSince            = false
 	PlaceholderMoves           = false
+	BackupReadsUndecided       = false
 	FreedSinceIgnored          = false
 	HalvesLeftAlone            = false
 	AbandonedUndecided         = false

@@ -54,6 +54,8 @@ var (
 		"Of an insert whose record its own transaction has deleted, recovery takes a copy that never had the placeholder for one that was reclaimed since.")
 	PlaceholderMoves = mutation("placeholder-moves",
 		"A record that is inserted, and outgrows its block in the same transaction, moves as one that was there before.")
+	BackupReadsUndecided = mutation("backup-reads-undecided",
+		"A backup goes on with what the copies of a lost blade have, before everything is decided that was under way.")
 	FreedSinceIgnored = mutation("freed-since-ignored",
 		"After the loss of a blade, an insert that was at rest, and whose record somebody has deleted since, is finished once more where the key was about to be inserted again.")
 	HalvesLeftAlone = mutation("halves-left-alone",

@@ -55,7 +55,7 @@ func Unlink(c *rdma.Coro, o Options, table uint16, key []byte, a memory.Addr) er
 		return err
 	}
 	defer u.close()
-	return u.unlink(o.Space.View(), table, a, key)
+	return u.unlink(o.Space.ViewOn(c.Thread()), table, a, key)
 }
 
 // unlocker resolves orphan locks.
