@@ -2,6 +2,7 @@ package indextest
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -112,6 +113,26 @@ func (m *Memory) FreeExtent(_ memory.Addr, size uint32) error {
 
 // Freed is how many bytes of extents were given back.
 func (m *Memory) Freed() int64 { return m.freed.Load() }
+
+// Lose takes a blade out of the map: the first backup of a segment whose primary it had
+// becomes the primary. New segments have copies on it, as if it were replaced.
+func (m *Memory) Lose(b rdma.BladeID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.segs = slices.Clone(m.segs)
+	for i := range m.segs {
+		p := &m.segs[i]
+		for k := range int(p.N) {
+			if p.Replicas[k].Blade == b {
+				copy(p.Replicas[k:p.N-1], p.Replicas[k+1:p.N])
+				p.N--
+				break
+			}
+		}
+	}
+	m.epoch++
+	m.view.Store(memory.NewView(m.epoch, m.segs, m.keys))
+}
 
 // SetLimit allows no more segments than are in use, plus extra.
 func (m *Memory) SetLimit(extra int) {

@@ -3,20 +3,24 @@ package race
 import (
 	"encoding/binary"
 
+	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/rdma"
 )
 
 // directory is the part of the directory that is in use, as it was read. It is
-// immutable, shared by all threads, and may be stale (RACE, section 3.4.1).
+// immutable, shared by all threads, and may be stale (RACE, section 3.4.1), but not of an
+// epoch before that of the query: when a blade is lost, what only the lost primary had is
+// undone, of the directory as of the headers by which staleness is noticed.
 type directory struct {
-	depth   uint8 // global depth
+	epoch   memory.Epoch // of the map by which it was read
+	depth   uint8        // global depth
 	mask    uint64
 	entries []Entry
 }
 
-func newDirectory(depth uint8) *directory {
-	return &directory{depth: depth, mask: 1<<depth - 1, entries: make([]Entry, 1<<depth)}
+func newDirectory(epoch memory.Epoch, depth uint8) *directory {
+	return &directory{epoch: epoch, depth: depth, mask: 1<<depth - 1, entries: make([]Entry, 1<<depth)}
 }
 
 // parent is the sub-table that the filling sub-table of e is filled from: the one
@@ -64,25 +68,29 @@ func (ix *Index) refresh(c *rdma.Coro, seen *directory) (*directory, error) {
 // meanwhile; each time it must have doubled.
 const maxRereads = 4 * MaxMaxDepth
 
-// readDirectory returns the directory as it is now: seen itself if it is the same.
+// readDirectory returns the directory as it is now: seen itself if it is the same, and of
+// the current epoch.
 func (ix *Index) readDirectory(c *rdma.Coro, seen *directory) (*directory, error) {
-	depth := uint8(0)
+	v := ix.space.ViewOn(c.Thread())
+	depth, least := uint8(0), uint8(0)
 	if seen != nil {
-		depth = seen.depth
+		if depth, least = seen.depth, seen.depth; seen.epoch != v.Epoch && !mutant.DirectoryOutlivesEpoch {
+			seen, least = nil, 0
+		}
 	}
 	for tries := 0; ; tries++ {
-		d := newDirectory(depth)
-		now, err := ix.readEntries(c, d)
+		d := newDirectory(v.Epoch, depth)
+		now, err := ix.readEntries(c, v, d)
 		if err != nil {
 			return nil, err
 		}
-		if now > ix.geo.MaxDepth || now < depth {
-			return nil, ix.corrupt(ix.root+depthOff, "global depth %d, it was %d and at most %d is possible", now, depth, ix.geo.MaxDepth)
+		if now > ix.geo.MaxDepth || now < least {
+			return nil, ix.corrupt(ix.root+depthOff, "global depth %d, it was %d and at most %d is possible", now, least, ix.geo.MaxDepth)
 		}
-		if now > depth {
+		if now != depth {
 			// The entries that were read are fewer than there are. They must be
 			// read after the depth that says that they are valid.
-			depth = now
+			depth, least = now, now
 			continue
 		}
 		verdict, err := ix.checkDirectory(d, seen)
@@ -101,8 +109,8 @@ func (ix *Index) readDirectory(c *rdma.Coro, seen *directory) (*directory, error
 	}
 }
 
-// readEntries fills d with the entries and returns the global depth.
-func (ix *Index) readEntries(c *rdma.Coro, d *directory) (uint8, error) {
+// readEntries fills d with the entries, as they are on the map v, and returns the global depth.
+func (ix *Index) readEntries(c *rdma.Coro, v *memory.View, d *directory) (uint8, error) {
 	t := c.Thread()
 	total := uint32(len(d.entries)) * 8
 	size := int(min(total, dirChunk)) + lineSize
@@ -113,7 +121,6 @@ func (ix *Index) readEntries(c *rdma.Coro, d *directory) (uint8, error) {
 	defer t.Free(buf, size)
 	s := ix.get()
 	defer ix.put(s)
-	v := ix.space.ViewOn(t)
 	if !v.Valid(ix.root) {
 		return 0, ix.outside(v, ix.root, ix.root, "the root is in no segment")
 	}

@@ -42,7 +42,7 @@
 //
 // All of it is replicated. A change of a word is a CAS on the primary, and when
 // that has succeeded the same CAS on every backup, repeated until it succeeds:
-// see step. Operations return when the backups are done. Only the primary is read.
+// see step. (Slots that a split clears: the other way round.) Operations return when the backups are done. Only the primary is read.
 //
 // # Lookups are linearizable
 //
@@ -61,7 +61,7 @@
 //	S3  The headers of T change to depth d+1: it is not responsible any more for
 //	    the keys that are to move.
 //	S4  For each slot that moves: it is marked in T; set at the same place in T1;
-//	    cleared in T.
+//	    cleared in T, on the backups first.
 //	S5  The entries lose their mark.
 //
 // Consider a key K that moves. Where it may be:
@@ -185,6 +185,28 @@
 // ever at the directory index that is its suffix, and is never freed, so a stale
 // directory leads nowhere else. The entries of the directory change under a lock of
 // their own, which is held for a few round trips; readers ignore it.
+//
+// # When a blade is lost
+//
+// A change that a client has made on the primary, and on no backup when it died, is undone
+// when the blade of the primary is lost, though others have seen it and gone on.
+// What they have made of it, with the change undone, has to be right, too:
+//
+//   - The directory (S2, S5) is cached; the cache is good for the epoch in which it was read.
+//   - Headers of T (S3) may be responsible again for keys that have come to T1. All
+//     directories are of the new epoch, and say that T1 is being filled, since S2 had been
+//     complete on all copies: so lookups read both. An insert into T leaves alone the
+//     places whose like in T1 is in use.
+//   - A slot that was cleared in T (S4) would lead to a block that may be another key's,
+//     after its like in T1 has been removed. So slots that are marked are cleared on the
+//     backups first, on the last of them before the others; so are those of Vacate.
+//   - With two backups, the one that is left may be ahead of the one that is the primary
+//     now. A mark counts as made when it is on all copies, whatever their depth.
+//
+// A slot that only an insert or a remove had changed is the business of who recovers its
+// transaction, whose lock the block has.
+//
+// # Death
 //
 // A client that dies within a split leaves marks and locks. Lookups go on, and so
 // does everything that does not need the marked slots or more room, which fails

@@ -69,7 +69,10 @@ type chosen struct {
 // While the sub-table is being filled, a key goes to the old one as long as any
 // of its buckets there is still responsible, and there into a bucket that is; to
 // the new one afterwards, but not into a slot whose like in the old one is in use,
-// because that is where the split carries a slot that it moves.
+// because that is where the split carries a slot that it moves. For the same reason it does
+// not go into a slot of the old one whose like in the new one is in use: one that is there
+// although buckets of the old one are responsible still has come when they were not, on a
+// primary that is lost.
 func (ix *Index) choose(c *rdma.Coro, q *index.Query) chosen {
 	l := words(c.Thread(), q.Local)
 	base := 0
@@ -85,8 +88,12 @@ func (ix *Index) choose(c *rdma.Coro, q *index.Query) chosen {
 			old = [queryLines]bool{true, true, true, true}
 		}
 	}
+	other := base // where the like of a slot is
+	if q.State[stSecond] != 0 {
+		other = queryLines - base
+	}
 	free := func(i, j int) bool {
-		return Slot(l[(base+i)*lineWords+j]).Empty() && (base == 0 || Slot(l[i*lineWords+j]).Empty())
+		return Slot(l[(base+i)*lineWords+j]).Empty() && (Slot(l[(other+i)*lineWords+j]).Empty() || base == 0 && mutant.LikeIgnored)
 	}
 	best, bestUsed := -1, 0
 	for k := range 2 {

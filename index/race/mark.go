@@ -61,9 +61,10 @@ func (ix *Index) mark(c *rdma.Coro, s *scratch, v *memory.View, marks []mark) (b
 	if err := ix.backups(c, s, v, s.steps); err != nil {
 		return false, err
 	}
-	// Those that were there already.
+	// Those that were there already, or are to be on a copy that is further than the primary:
+	// as it should be if it has had the mark, or else what a lost primary has left there.
 	rest := slices.DeleteFunc(marks, func(m mark) bool {
-		return slices.ContainsFunc(s.steps, func(t step) bool { return t.addr == m.addr && t.ok() })
+		return slices.ContainsFunc(s.steps, func(t step) bool { return t.addr == m.addr && t.ok() && (!t.passed || mutant.PassedIsMarked) })
 	})
 	return ix.awaitMarks(c, s, v, rest)
 }

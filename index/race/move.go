@@ -18,7 +18,7 @@ import (
 //  3. if it is in its second choice, the mark that says so is made in the new
 //     sub-table; then the slot is set there, at the same place, which others leave
 //     free as long as the old one's is in use;
-//  4. it is cleared in the old sub-table.
+//  4. it is cleared in the old sub-table, on the primary last.
 //
 // A reader that looks into the old sub-table first and the new one afterwards
 // meets it at least once.
@@ -397,7 +397,12 @@ func (m *mover) carryPinned(all bool) (bool, error) {
 		}
 		s.steps = append(s.steps, step{addr: m.from + memory.Addr(it.off), old: uint64(it.value | slotMoving), new: to})
 	}
-	if err := m.transitions("moving slot"); err != nil {
+	// Whoever sees that a slot is cleared may change the new one, and use the block for
+	// something else.
+	if err := ix.backwards(c, s, v, s.steps); err != nil {
+		return false, err
+	}
+	if err := m.took("moving slot"); err != nil {
 		return false, err
 	}
 	ix.moved.Add(uint64(len(m.items)))

@@ -20,7 +20,7 @@ func Create(c *rdma.Coro, s Space, table uint16, o Options) (memory.Addr, *Index
 		return 0, nil, noExtent("the root of an index", table, err)
 	}
 	ix := newIndex(c, s, root, g)
-	d := newDirectory(o.initialDepth())
+	d := newDirectory(s.ViewOn(c.Thread()).Epoch, o.initialDepth())
 	if err := ix.create(c, d); err != nil {
 		return 0, nil, ix.abandon(d, err)
 	}

@@ -167,7 +167,9 @@ const (
 	// levelPauses is for how many pauses a difference must last to be one that
 	// nobody is about to remove: some milliseconds.
 	levelPauses = 32
-	maxLevels   = 64
+	// levelLeast is shorter than these pauses are together, in nanoseconds.
+	levelLeast = 1_000_000
+	maxLevels  = 64
 	// levelTogether is from how many differences on those before the next are removed first.
 	levelTogether = 4096
 )

@@ -31,8 +31,15 @@ func newRig(t *testing.T, copies int, keys int) *rig {
 // newRigOf is newRig with so many groups in a sub-table.
 func newRigOf(t *testing.T, copies, keys int, groups uint32) *rig {
 	t.Helper()
+	return newRigIn(t, indextest.MemoryOptions{Copies: copies, SegmentSize: 64 << 10, Segments: 16}, keys, groups)
+}
+
+// newRigIn is newRigOf in such a memory.
+func newRigIn(t *testing.T, o indextest.MemoryOptions, keys int, groups uint32) *rig {
+	t.Helper()
 	r := &rig{stable: keys}
-	r.m = indextest.NewMemory(t, indextest.MemoryOptions{Fabric: indextest.NewStepwise, Copies: copies, SegmentSize: 64 << 10, Segments: 16})
+	o.Fabric = indextest.NewStepwise
+	r.m = indextest.NewMemory(t, o)
 	r.f = r.m.Fabric.(*indextest.Stepwise)
 	var c [3]*rdma.Coro
 	for i := range c {

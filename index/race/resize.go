@@ -267,6 +267,11 @@ func (p *split) transitions(what string) error {
 	if err := p.ix.apply(p.c, p.s, p.ix.space.ViewOn(p.c.Thread()), p.s.steps); err != nil {
 		return err
 	}
+	return p.took(what)
+}
+
+// took checks that the steps in the scratch have taken effect.
+func (p *split) took(what string) error {
 	for i := range p.s.steps {
 		if t := &p.s.steps[i]; !t.ok() {
 			return p.ix.corrupt(t.addr, "%s %#x instead of %#x, in a split that holds the lock", what, t.prior, t.old)
@@ -315,7 +320,7 @@ func (ix *Index) double(c *rdma.Coro, s *scratch, d *directory) (*directory, err
 		return nil, ix.corrupt(ix.root+depthOff, "global depth %d instead of %d under the lock of the directory", s.steps[0].prior, d.depth)
 	}
 	ix.doublings.Add(1)
-	n := newDirectory(d.depth + 1)
+	n := newDirectory(d.epoch, d.depth+1)
 	copy(n.entries, d.entries)
 	copy(n.entries[len(d.entries):], d.entries)
 	return n, nil

@@ -53,7 +53,7 @@ func (ix *Index) search(b *rdma.Batch, q *index.Query, both bool) {
 		first, second = d.parent(q.Hash, e), e.Table()
 		both = true
 	}
-	if !q.View.Valid(first) || second != 0 && !q.View.Valid(second) {
+	if d.epoch < q.View.Epoch && !mutant.DirectoryOutlivesEpoch || !q.View.Valid(first) || second != 0 && !q.View.Valid(second) {
 		q.State[stFirst] = 0
 		return
 	}
@@ -109,7 +109,7 @@ func (ix *Index) Resolve(c *rdma.Coro, q *index.Query) (again bool, err error) {
 	q.Thread = t
 	q.Candidates = q.Candidates[:0]
 	if q.State[stFirst] == 0 {
-		return ix.newView(q)
+		return ix.newView(c, q)
 	}
 	l := words(t, q.Local)
 	if q.State[stSecond] != 0 {
@@ -188,10 +188,16 @@ func (ix *Index) readSecond(c *rdma.Coro, q *index.Query) error {
 	return nil
 }
 
-// newView gives the query a view that knows the sub-table's segment.
-func (ix *Index) newView(q *index.Query) (again bool, err error) {
+// newView gives the query a view that knows the sub-table's segment, and the index a
+// directory of its epoch.
+func (ix *Index) newView(c *rdma.Coro, q *index.Query) (again bool, err error) {
 	v := ix.space.ViewOn(q.Thread)
 	d := ix.dir.Load()
+	if d.epoch < v.Epoch {
+		if d, err = ix.refresh(c, d); err != nil {
+			return false, err
+		}
+	}
 	e := d.entries[q.Hash&d.mask]
 	a := e.Table()
 	if v.Valid(a) && e.Filling() {

@@ -2,6 +2,7 @@ package race
 
 import (
 	"fmt"
+	"slices"
 
 	"txnode/internal/mutant"
 	"txnode/memory"
@@ -24,6 +25,8 @@ type step struct {
 	// once: the word never holds a value twice, and is changed under a lock, so
 	// that finding the new value means that a client before has got so far.
 	once bool
+	// passed: a copy was found to be further than this.
+	passed bool
 	// header: the word is a bucket's header, which several clients may change one
 	// after the other before the first of them comes to the backups.
 	header bool
@@ -51,7 +54,7 @@ func (ix *Index) primary(c *rdma.Coro, s *scratch, v *memory.View, steps []step)
 		for i := range part {
 			part[i].prior = s.batch.Result(i)
 			if t := &part[i]; t.prior == t.old || t.once && t.prior == t.new {
-				part[i].done = 1
+				part[i].done |= 1
 			}
 		}
 	}
@@ -89,6 +92,7 @@ func settle(s *scratch, steps []step) (failed int) {
 		t := &steps[r.step]
 		if v := s.batch.Result(r.wr); v == t.old || v == t.new || t.header && Header(v).after(Header(t.new)) {
 			t.done |= 1 << r.copy
+			t.passed = t.passed || v != t.old && v != t.new
 		} else {
 			failed = i
 		}
@@ -121,6 +125,71 @@ func (ix *Index) backups(c *rdma.Coro, s *scratch, v *memory.View, steps []step)
 		}
 		linger(c, tries)
 		tries++
+	}
+}
+
+// backwards executes steps of words that nobody else may change, on the last copy first
+// and on the primary last. So what others see of it on the primary is not undone when
+// the blade of that is lost, nor the one after it: a copy is never behind those before it.
+// When it returns the backups have had the new values, or will have them by who recovers.
+func (ix *Index) backwards(c *rdma.Coro, s *scratch, v *memory.View, steps []step) error {
+	if mutant.ClearPrimaryFirst {
+		return ix.apply(c, s, v, steps)
+	}
+	begun := c.Thread().Now()
+	for k := memory.MaxReplicas - 1; k > 0; k-- {
+		if err := ix.copyFirst(c, s, v, steps, k); err != nil {
+			return err
+		}
+	}
+	if err := ix.primary(c, s, v, steps); err != nil {
+		return err
+	}
+	if c.Thread().Now()-begun < levelLeast {
+		return syncSteps(c, v, steps)
+	}
+	// A recovery that has met a copy ahead of the primary may have turned it back. What is
+	// neither value has come later.
+	for k := 1; k < memory.MaxReplicas; k++ {
+		for part := range slices.Chunk(steps, ix.window) {
+			s.batch.Reset()
+			for i := range part {
+				if t := &part[i]; t.ok() && k < v.Copies(t.addr) {
+					s.batch.CAS(v.At(t.addr, k), t.old, t.new)
+				}
+			}
+			if s.batch.Len() == 0 {
+				continue
+			}
+			if err := c.Do(&s.batch); err != nil {
+				return err
+			}
+		}
+	}
+	return syncSteps(c, v, steps)
+}
+
+// copyFirst executes steps on copy k, before the primary.
+func (ix *Index) copyFirst(c *rdma.Coro, s *scratch, v *memory.View, steps []step, k int) error {
+	for w := (waiting{}); ; {
+		s.batch.Reset()
+		s.refs = s.refs[:0]
+		for i := range steps {
+			if t := &steps[i]; k < v.Copies(t.addr) && t.done&(1<<k) == 0 && len(s.refs) < ix.window {
+				s.refs = append(s.refs, stepRef{i, k, s.batch.CAS(v.At(t.addr, k), t.old, t.new)})
+			}
+		}
+		if len(s.refs) == 0 {
+			return nil
+		}
+		if err := c.Do(&s.batch); err != nil {
+			return err
+		}
+		if failed := settle(s, steps); failed >= 0 {
+			if err := ix.waitFor(c, &w, steps[s.refs[failed].step].addr, 0, "a change of a copy"); err != nil {
+				return err
+			}
+		}
 	}
 }
 

@@ -163,7 +163,7 @@ func (ix *Index) vacateHeld(l *locks, v *memory.View, lock memory.Addr, slots []
 // marked applies the steps in the scratch, all of them from slots that are marked, by
 // who has the lock of their sub-table.
 func (ix *Index) marked(c *rdma.Coro, s *scratch, v *memory.View) error {
-	if err := ix.apply(c, s, v, s.steps); err != nil {
+	if err := ix.backwards(c, s, v, s.steps); err != nil {
 		return err
 	}
 	for i := range s.steps {

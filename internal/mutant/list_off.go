@@ -69,6 +69,10 @@ const (
 	DropMarkedSlot             = false
 	LateSlotForgotten          = false
 	LateSlotIsDamage           = false
+	DirectoryOutlivesEpoch     = false
+	ClearPrimaryFirst          = false
+	LikeIgnored                = false
+	PassedIsMarked             = false
 	ClearBeforeSet             = false
 	InsertIntoFilling          = false
 	TrustStaleDirectory        = false

@@ -132,6 +132,14 @@ var (
 		"Who undoes an insert looks for its slot only where lookups of the key come by, and not in a sub-table whose split was over before the slot was set.")
 	LateSlotIsDamage = mutation("late-slot-is-damage",
 		"A split that meets the slot of an insert which came too late takes it for damage.")
+	DirectoryOutlivesEpoch = mutation("directory-outlives-epoch",
+		"A directory that was read before a blade was lost is used on, although the split that it does not know of, or knows of, may be at another point now.")
+	ClearPrimaryFirst = mutation("clear-primary-first",
+		"A split clears the slots that it has carried over on the primary first: when that is lost, they are back, and what they lead to is something else.")
+	LikeIgnored = mutation("like-ignored",
+		"While a sub-table is filled, an insert goes into a slot of the old one whose place in the new one is taken.")
+	PassedIsMarked = mutation("passed-is-marked",
+		"A copy of a bucket's header that is ahead of the primary counts as having a mark, whatever a lost primary has left there.")
 	ClearBeforeSet = mutation("clear-before-set",
 		"A split clears a slot in the old sub-table before it sets it in the new one.")
 	InsertIntoFilling = mutation("insert-into-filling",

@@ -1,0 +1,232 @@
+package race
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"txnode/index"
+	"txnode/index/indextest"
+	"txnode/rdma"
+)
+
+// lossy is a client that is stopped in the middle of a split, others that work on, and blades
+// that are lost, with what had come to them alone.
+type lossy struct {
+	*rig
+	t    *testing.T
+	fate map[int]fate // of keys
+	work int          // how often somebody has worked on
+}
+
+// fate is what becomes of a key.
+type fate uint8
+
+const (
+	absent fate = iota
+	there
+	open // its client was stopped, or has given up
+)
+
+// lossyRig is a rig, with each extent in a segment of its own, whose first client is stopped
+// after n verbs of an insert that splits a sub-table. done: it was not.
+func lossyRig(t *testing.T, copies, n, last int) (r *lossy, done bool) {
+	t.Helper()
+	r = &lossy{t: t, rig: newRigIn(t, indextest.MemoryOptions{Copies: copies, SegmentSize: 1 << 10, Segments: 256}, last, 2), fate: map[int]fate{}}
+	for i := range last {
+		r.fate[i] = there
+	}
+	r.f.Stop(0, n)
+	err := r.insert(r.k[0], last)
+	r.fate[last] = open
+	return r, err == nil && r.f.Left(0) != 0
+}
+
+func (r *lossy) insert(k *indextest.Client, i int) error {
+	_, err := k.Insert(key(i), key(i))
+	return err
+}
+
+// goOn has client number k delete keys, and insert others into their blocks. It has seen
+// the directory, as somebody does whose key is in another sub-table that was split.
+func (r *lossy) goOn(k int) {
+	r.t.Helper()
+	if _, err := r.ix[k].refresh(r.k[k].C, r.ix[k].dir.Load()); err != nil {
+		r.t.Fatal(err)
+	}
+	r.work++
+	for n, i := range slices.Sorted(maps.Keys(r.fate)) {
+		if n%3 != r.work%3 || r.fate[i] != there {
+			continue
+		}
+		if r.fate[i] = absent; r.k[k].Delete(key(i)) != nil {
+			r.fate[i] = open
+		}
+		if j := 1000*r.work + i; n%9 != 0 {
+			if r.fate[j] = there; r.insert(r.k[k], j) != nil {
+				r.fate[j] = open
+			}
+		}
+	}
+}
+
+// look checks that client number k finds what is there, and nothing else.
+func (r *lossy) look(k int) {
+	r.t.Helper()
+	for _, i := range slices.Sorted(maps.Keys(r.fate)) {
+		f := r.fate[i]
+		if f == open {
+			continue
+		}
+		if v, err := r.k[k].Get(key(i)); err != nil || (v != nil) != (f == there) {
+			r.t.Fatalf("client %d: key %d, fate %d: %q, %v", k+1, i, f, v, err)
+		}
+	}
+}
+
+// recover has a client of its own recover from all others, which is stopped after so many
+// verbs; negative: not.
+func (r *lossy) recover(stop int) {
+	r.t.Helper()
+	th := r.m.Thread(r.t)
+	ix, err := Open(th.Plain(), r.m, r.ix[0].Root(), 7)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	me := uint64(th.Index() + 1)
+	ix.SetOwner(me)
+	r.f.Stop(th.Index(), stop)
+	err = ix.Recover(th.Plain(), func(owner uint64) bool { return owner < me })
+	if r.f.Left(th.Index()) == 0 && errors.Is(err, rdma.ErrVerb) {
+		return
+	}
+	if r.f.Stop(th.Index(), -1); err == nil {
+		err = ix.Verify(th.Plain())
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// end has the index recovered, and used by clients whose handles are older.
+func (r *lossy) end() {
+	r.t.Helper()
+	r.recover(-1)
+	for k := 2; k > 0; k-- {
+		r.look(k)
+	}
+	for k := 2; k > 0; k-- {
+		for i := range 60 {
+			if err := r.insert(r.k[k], 10000*k+i); err != nil {
+				r.t.Fatalf("client %d: insert %d: %v", k+1, i, err)
+			}
+		}
+	}
+	r.recover(-1)
+}
+
+// TestBladeLostInSplit stops a client at every verb of an insert that splits a sub-table, has
+// another one work on, and then loses a blade. The index is recovered; clients whose
+// handles were opened before the split, and such that have seen what is gone, find every
+// key, before that and after, and can go on.
+func TestBladeLostInSplit(t *testing.T) {
+	last := splitAt(t)
+	for copies := 2; copies <= 3; copies++ {
+		for blade := range rdma.BladeID(3) {
+			t.Run(fmt.Sprintf("copies=%d/blade=%d", copies, blade), func(t *testing.T) {
+				done := false
+				for n := 0; !done; n++ {
+					t.Run(fmt.Sprint(n), func(t *testing.T) {
+						var r *lossy
+						r, done = lossyRig(t, copies, n, last)
+						r.goOn(1)
+						r.m.Lose(blade)
+						r.look(2)
+						r.look(1)
+						if n%2 == 0 {
+							r.goOn(2)
+							r.look(1)
+						}
+						r.end()
+					})
+				}
+			})
+		}
+	}
+}
+
+// TestBladesLostInSplit is the same with two blades, of three copies, and with a recoverer that
+// is stopped between the losses.
+func TestBladesLostInSplit(t *testing.T) {
+	last := splitAt(t)
+	rng := rand.New(rand.NewPCG(13, 14))
+	rounds := 1000
+	if testing.Short() {
+		rounds = 200
+	}
+	for i := range rounds {
+		n, m, work := rng.IntN(500), rng.IntN(600), rng.IntN(8)
+		one := rdma.BladeID(rng.IntN(3))
+		two := (one + 1 + rdma.BladeID(rng.IntN(2))) % 3
+		t.Run(fmt.Sprintf("%d/stop=%d,%d/blades=%d,%d/work=%d", i, n, m, one, two, work), func(t *testing.T) {
+			r, _ := lossyRig(t, 3, n, last)
+			r.goOn(1)
+			r.m.Lose(one)
+			if work&1 != 0 {
+				r.goOn(2)
+			}
+			if work&2 != 0 {
+				r.recover(m)
+			}
+			if work&4 != 0 {
+				r.goOn(1)
+			}
+			r.m.Lose(two)
+			r.look(2)
+			r.look(1)
+			r.end()
+		})
+	}
+}
+
+// TestMarkOnCopyAhead: of three copies the first is lost, and the last has the header of a split
+// that the second one does not know. A mark that is made now is not there before that
+// copy has been brought back: it could be the next one to count.
+func TestMarkOnCopyAhead(t *testing.T) {
+	r := newRig(t, 3, 0)
+	r.m.Lose(0)
+	ix, c := r.ix[1], r.k[1].C
+	v := r.m.View()
+	d, err := ix.readDirectory(c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := d.entries[0].Table() + tableHeader + headerOff
+	before, after := MakeHeader(7, 0, 0), MakeHeader(7, 1, 0)
+	s := ix.get()
+	s.batch.Reset()
+	last := v.Copies(at) - 1
+	s.batch.CAS(v.At(at, last), uint64(before), uint64(after))
+	if err := c.Do(&s.batch); err != nil || s.batch.Result(0) != uint64(before) || last < 1 {
+		t.Fatal(err, s.batch.Result(0), last)
+	}
+	m := []mark{{addr: at, bits: SpillBit(3), have: before}}
+	if ok, err := ix.mark(c, s, v, m); ok || !errors.Is(err, index.ErrBusy) {
+		t.Errorf("copy %d does not have the mark: %v, %v", last, ok, err)
+	}
+	if err := ix.Recover(c, func(uint64) bool { return false }); err != nil {
+		t.Fatal(err)
+	}
+	m = []mark{{addr: at, bits: SpillBit(3), have: before}}
+	if ok, err := ix.mark(c, s, v, m); !ok || err != nil {
+		t.Errorf("after the recovery: %v, %v", ok, err)
+	}
+	for k, p := range r.m.Copies(t, c.Thread(), at, 8) {
+		if h := Header(word(p, 0)); !m[0].good(h) || h.Base() != before {
+			t.Errorf("copy %d: %v", k, h)
+		}
+	}
+}
