@@ -436,10 +436,46 @@ func (s *Space) LostError(a Addr) error {
 	if a>>AddrBits != 0 || id == 0 || int(id) >= len(s.layout.Segments) || s.layout.Segments[id].Placement.N > 0 {
 		return nil
 	}
+	return s.lostError(id)
+}
+
+// lostError says where the copies of a segment were; the caller holds the lock.
+func (s *Space) lostError(id SegmentID) *LostError {
 	seg := &s.layout.Segments[id]
 	e := &LostError{Segment: id, Kind: seg.Kind}
 	for _, r := range seg.Placement.Replicas[:seg.Placement.Lost] {
 		e.Blades = append(e.Blades, s.opts.bladeName(r.Blade))
 	}
 	return e
+}
+
+// LostBlocks returns a *LostError of a segment of records that has lost every copy, unless
+// what was in all of those was given up (ForgetLost); else nil.
+func (s *Space) LostBlocks() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id := range s.layout.Segments {
+		if seg := &s.layout.Segments[id]; seg.Kind == KindBlocks && seg.Placement.N == 0 && seg.Placement.Lost > 0 {
+			return s.lostError(SegmentID(id))
+		}
+	}
+	return nil
+}
+
+// ForgetLost gives up what was in segments of records that have lost every copy: nobody is
+// told any more where they were.
+func (s *Space) ForgetLost() error {
+	return s.AdvanceEpoch(func(l *Layout) error {
+		n := 0
+		for id := range l.Segments {
+			if seg := &l.Segments[id]; seg.Kind == KindBlocks && seg.Placement.N == 0 && seg.Placement.Lost > 0 {
+				seg.Placement = Placement{}
+				n++
+			}
+		}
+		if n == 0 {
+			return errUnchanged
+		}
+		return nil
+	})
 }

@@ -47,6 +47,11 @@ type Options struct {
 	// files, and get copies of what the others have while transactions run (DB.Redundancy).
 	// Data whose every copy was in them is lost: ErrLost. What such a file held is never
 	// asked for again, so first make sure that it cannot be brought back.
+	//
+	// It also opens a database that was open with DurabilityPower and not closed, on whatever
+	// blades, although every copy of some records had been lost before, which is ErrLost
+	// otherwise: since the indexes are made anew, they are absent then, as if nobody had ever
+	// inserted them.
 	ReplaceLost bool
 
 	// Fabric and Catalog run the database on blades of the caller's; Dir, Blades,
@@ -199,7 +204,7 @@ func (o Options) Validate() error {
 	}
 	bad(o.Backups != nil && (*o.Backups < 0 || *o.Backups >= memory.MaxReplicas), "Backups is %d: 0, 1 and 2 are possible", deref(o.Backups))
 	bad(o.HugePages && o.Dir != "", "HugePages are for anonymous memory, and Dir is %q", o.Dir)
-	bad(o.ReplaceLost && (o.Dir == "" || o.ReadOnly), "ReplaceLost needs Dir, and writes to it")
+	bad(o.ReplaceLost && (o.Dir == "" && o.Fabric == nil || o.ReadOnly), "ReplaceLost needs Dir, or Fabric, and writes to it")
 	bad(o.ReadOnly && o.Dir == "" && o.Fabric == nil, "ReadOnly needs Dir")
 	bad(o.Durability > DurabilityPower, "Durability %d is unknown", o.Durability)
 	bad(o.Durability == DurabilityPower && o.Policy == occ.PolicyFORD, "Durability power needs PolicyDefault: FORD's undo log would have to be durable before every image")

@@ -72,7 +72,7 @@ func (db *DB) recoverPower() error {
 	if db.space.ReadOnly() {
 		return fmt.Errorf("%w: it was open with Durability power: open the database once for writing, which recovers it", ErrUnrecovered)
 	}
-	rep, err := recovery.Power(db.ctl.Plain(), recovery.Options{Space: db.space})
+	rep, err := recovery.Power(db.ctl.Plain(), recovery.Options{Space: db.space, GiveUp: db.opts.ReplaceLost})
 	if err != nil {
 		return fmt.Errorf("txn: recovering a database that was open with Durability power: %w", err)
 	}

@@ -132,6 +132,7 @@ const (
 	IgnoreGenerations          = false
 	FoundLogNotFlushed         = false
 	BuiltNotFlushed            = false
+	LostIsAbsent               = false
 	PromiseOfOthers            = false
 	KeyForRestarted            = false
 	RestartUnnoticed           = false

@@ -258,6 +258,8 @@ var (
 		"DurabilityPower: recovery decides by log records that it has found and that may not be durable.")
 	BuiltNotFlushed = mutation("built-not-flushed",
 		"DurabilityPower: what is written to a copy while it is being built is not flushed, neither by checkpoints nor before it is a full one.")
+	LostIsAbsent = mutation("lost-is-absent",
+		"DurabilityPower: indexes are built again without records whose every copy was lost with blades: their keys are absent.")
 	PromiseOfOthers = mutation("promise-of-others",
 		"DurabilityPower: who opens a database without it, and recovers one that was open with it, does not flush the words of extents.")
 	KeyForRestarted = mutation("key-for-restarted",

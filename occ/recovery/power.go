@@ -38,11 +38,23 @@ type PowerReport struct {
 //   - All other blocks are free.
 //   - The indexes are built again, from the blocks.
 //
+// So what was in segments of blocks that have lost every copy would be absent, and not lost:
+// Power fails with memory.ErrLost then, before it changes anything, unless Options.GiveUp.
+//
 // It takes time in proportion to the database. It is idempotent: until it ends the
 // catalog says that it is needed, and whatever it finds of an earlier attempt is
 // treated as the above.
 func Power(c *rdma.Coro, o Options) (PowerReport, error) {
 	var rep PowerReport
+	if err := o.Space.LostBlocks(); err != nil && !mutant.LostIsAbsent {
+		if !o.GiveUp {
+			return rep, fmt.Errorf("recovery: which keys were lost, the indexes alone knew, and they are not what survives a loss of power: %w; "+
+				"or go on as if they had never been (ReplaceLost)", err)
+		}
+		if err := o.Space.ForgetLost(); err != nil {
+			return rep, fmt.Errorf("recovery: %w", err)
+		}
+	}
 	left, err := o.Space.Coordinators()
 	if err != nil {
 		return rep, err

@@ -39,6 +39,8 @@ type Options struct {
 	// Alone: nobody else uses the database, as when it is being opened. A sweep then
 	// finds halves of what was being written when its process was killed, too.
 	Alone bool
+	// GiveUp lets Power go on when every copy of some records was lost with blades.
+	GiveUp bool
 	// Durable flushes what is written.
 	Durable bool
 	// Checkpoint, with Durable, is called when the transactions of the coordinators
