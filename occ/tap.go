@@ -1,9 +1,11 @@
 package occ
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
+	"txnode/internal/mutant"
 	"txnode/memory/record"
 )
 
@@ -162,7 +164,28 @@ func (tx *Tx) tell(known bool) {
 			w = append(w, TapWrite{Table: it.table, Key: it.key(), Deleted: true})
 		}
 	}
-	t.failed = t.sink(tx.number, w)
+	t.failed = t.pass(tx, w)
 	clear(w)
 	t.writes = w[:0]
+}
+
+// pass calls the sink, whose faults are not those of the transaction: it is committed, and
+// others may not have its locks before its images are in place. If the sink ends the
+// goroutine, the session takes no more, and recovery does the rest.
+func (t *Tap) pass(tx *Tx, w []TapWrite) (err error) {
+	returned := false
+	defer func() {
+		if returned || mutant.TapMayPanic {
+			return
+		}
+		if p := recover(); p != nil {
+			err = fmt.Errorf("occ: copying what a transaction has written: panic: %v", p)
+			return
+		}
+		t.failed = errors.New("occ: copying what a transaction has written has ended its goroutine")
+		_ = tx.s.fail(t.failed)
+	}()
+	err = t.sink(tx.number, w)
+	returned = true
+	return err
 }

@@ -3,6 +3,7 @@ package occ_test
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -134,4 +135,54 @@ func TestTapDetached(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestTapEndsCommit: whoever copies what transactions write panics, or ends the goroutine, in
+// the middle of a commit, which is decided by then.
+func TestTapEndsCommit(t *testing.T) {
+	for _, exits := range []bool{false, true} {
+		t.Run(fmt.Sprintf("exits=%v", exits), func(t *testing.T) {
+			eachPolicy(t, func(t *testing.T, b *bed) {
+				session, tx := b.session()
+				_, other := b.session()
+				must(t, b.do(tx, put("x", "1"), put("y", "1")))
+				tap := occ.NewTap(func(uint64, []occ.TapWrite) error {
+					if exits {
+						runtime.Goexit()
+					}
+					panic("disk full")
+				})
+				must(t, b.eng.Attach(tap))
+				ended := make(chan error, 1)
+				go func() {
+					err := errors.New("it has not returned")
+					defer func() {
+						if p := recover(); p != nil {
+							err = fmt.Errorf("panic: %v", p)
+						}
+						_ = tx.Rollback() // what who runs transactions does then
+						ended <- err
+					}()
+					err = b.do(tx, put("x", "2"), put("y", "2"))
+				}()
+				if err := <-ended; (err != nil) != exits {
+					t.Errorf("the transaction: %v", err)
+				}
+				if _, err := tap.Settled(0); err == nil {
+					t.Error("nobody knows that the copy is not complete")
+				}
+				b.eng.Detach(tap)
+				if (session.Broken() != nil) != exits {
+					t.Errorf("the session: %v", session.Broken())
+				}
+				must(t, session.Rejoin(tx.Coro()))
+				for _, k := range []string{"x", "y"} {
+					if v, _ := b.value(other, k); v != "2" {
+						t.Errorf("%s is %q", k, v)
+					}
+				}
+				must(t, b.do(other, put("x", "3"), put("y", "3")))
+			})
+		})
+	}
 }

@@ -382,3 +382,34 @@ func TestBackupWhileUndecided(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestRestoreLargeRecords: a record that just fits a transaction is restored in one of its
+// own, whatever comes before it.
+func TestRestoreLargeRecords(t *testing.T) {
+	ctx := context.Background()
+	o := txn.Options{BladeSize: 256 << 20, SegmentSize: 1 << 20, LogArea: 1 << 17, CacheBytes: 1 << 20}
+	db := openMemory(t, o)
+	table, err := txn.CreateTable(db, "t", txn.Uint64, txn.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const keys = 200
+	size := func(k uint64) int {
+		if k%8 == 0 {
+			return int(o.LogArea) - 500
+		}
+		return 1000
+	}
+	for k := range uint64(keys) {
+		if err := db.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, k, make([]byte, size(k))) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var file bytes.Buffer
+	if _, err := db.Backup(ctx, &file, txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openMemory(t, o).Restore(ctx, bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -179,6 +179,11 @@ type pendingRecord struct {
 }
 
 func (l *loader) add(table uint16, key, value []byte) error {
+	if len(l.bytes)+len(key)+len(value) > restoreBytes { // it may need a transaction of its own
+		if err := l.flush(); err != nil {
+			return err
+		}
+	}
 	at := len(l.bytes)
 	l.bytes = append(append(l.bytes, key...), value...)
 	l.pending = append(l.pending, pendingRecord{l.tables[table], at, at + len(key), len(l.bytes)})

@@ -31,6 +31,7 @@ const (
 	NeverHadIsSince            = false
 	PlaceholderMoves           = false
 	BackupReadsUndecided       = false
+	TapMayPanic                = false
 	FreedSinceIgnored          = false
 	HalvesLeftAlone            = false
 	AbandonedUndecided         = false

@@ -56,6 +56,8 @@ var (
 		"A record that is inserted, and outgrows its block in the same transaction, moves as one that was there before.")
 	BackupReadsUndecided = mutation("backup-reads-undecided",
 		"A backup goes on with what the copies of a lost blade have, before everything is decided that was under way.")
+	TapMayPanic = mutation("tap-may-panic",
+		"A transaction is rolled back, after it has written its log, because a backup that copies what it has written panics.")
 	FreedSinceIgnored = mutation("freed-since-ignored",
 		"After the loss of a blade, an insert that was at rest, and whose record somebody has deleted since, is finished once more where the key was about to be inserted again.")
 	HalvesLeftAlone = mutation("halves-left-alone",

@@ -3,7 +3,7 @@
 // before anything of it is used.
 //
 //	file  = magic "TXNSNAP1" | frame...
-//	frame = kind 8 | 0 24 | length of the payload 32 | payload | xxhash64 of all of the frame before it, with its number
+//	frame = kind 8 | 0 24 | length of the payload 32 | payload | xxhash64 of all of the frame before it, with that of the last frame
 //
 // All numbers are little-endian. The frames are, in this order, except that base
 // and change frames are mixed:
@@ -25,5 +25,6 @@
 // they were written before the cut was known.
 //
 // A file without an end frame is the trace of a backup that did not finish: Open
-// refuses it, as it does one with any bit changed.
+// refuses it, as it does one with any bit changed, or with frames of another file: a
+// backup that was written over an older one, and did not finish.
 package snapshot

@@ -10,7 +10,7 @@ import (
 )
 
 // Format is the version of the format that Writer writes.
-const Format = 1
+const Format = 2
 
 const (
 	magic     = "TXNSNAP1"
@@ -77,9 +77,10 @@ func (e *end) check(used map[uint16]bool) error {
 	return nil
 }
 
-// sum is the checksum of frame number n.
-func sum(n uint64, frame []byte) uint64 {
-	return xxhash.Sum64(frame) ^ (n+1)*0x9e3779b97f4a7c15
+// sum is the checksum of a frame, given that of the frame before; 0: it is the first. So a
+// frame belongs to one file, whose header says when it was begun, and to one place in it.
+func sum(before uint64, frame []byte) uint64 {
+	return xxhash.Sum64(frame) ^ (before+1)*0x9e3779b97f4a7c15
 }
 
 // appendEntry appends a record or, with value nil and gone set, a deletion.

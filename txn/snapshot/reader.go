@@ -137,6 +137,7 @@ func (r *Reader) frames(progress func(uint64), fn func(n uint64, k kind, payload
 	}
 	at := uint64(len(magic))
 	var buf []byte
+	before := uint64(0)
 	for n := uint64(0); ; n++ {
 		var head [frameHead]byte
 		switch _, err := io.ReadFull(in, head[:]); {
@@ -160,7 +161,8 @@ func (r *Reader) frames(progress func(uint64), fn func(n uint64, k kind, payload
 			return cutOff(at, err)
 		}
 		body := buf[:need-frameTail]
-		if binary.LittleEndian.Uint64(buf[need-frameTail:]) != sum(n, body) {
+		before = sum(before, body)
+		if binary.LittleEndian.Uint64(buf[need-frameTail:]) != before {
 			return fmt.Errorf("%w: frame %d, at byte %d: checksum mismatch", ErrDamaged, n, at)
 		}
 		at += uint64(need)

@@ -2,6 +2,7 @@ package snapshot_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -173,4 +174,46 @@ func FuzzOpen(f *testing.F) {
 			t.Errorf("%d records in %d bytes", len(got), len(p))
 		}
 	})
+}
+
+// TestOverOlder: a backup is written over an older one, of the same database, and does not
+// come to its end: the frames that follow are where they should be, and not its own.
+func TestOverOlder(t *testing.T) {
+	backup := func(second int64, value string) []byte {
+		var file bytes.Buffer
+		h := header
+		h.Created = time.Unix(second, 0).UTC()
+		w, err := snapshot.NewWriter(&file, h)
+		for i := range 10_000 {
+			if err == nil {
+				err = w.Base(1, fmt.Appendf(nil, "key %05d", i), []byte(value))
+			}
+		}
+		if err == nil {
+			_, err = w.Finish(0, tables(1))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file.Bytes()
+	}
+	older, newer := backup(1, "older"), backup(2, "newer")
+	if len(older) != len(newer) {
+		t.Fatalf("%d and %d bytes", len(older), len(newer))
+	}
+	for n := range newer {
+		if n%500 != 0 {
+			continue
+		}
+		mixed := append(bytes.Clone(newer[:n]), older[n:]...)
+		if _, _, err := contents(mixed); !errors.Is(err, snapshot.ErrDamaged) && !bytes.Equal(mixed, older) {
+			t.Fatalf("%d bytes of %d are newer: %v", n, len(newer), err)
+		}
+	}
+	// Where frames begin: behind the magic, each with its length at 4.
+	for n := 8; n < len(newer); n += 16 + int(binary.LittleEndian.Uint32(newer[n+4:])) {
+		if _, _, err := contents(append(bytes.Clone(newer[:n]), older[n:]...)); n > 8 && !errors.Is(err, snapshot.ErrDamaged) {
+			t.Fatalf("the frames from byte %d on are older: %v", n, err)
+		}
+	}
 }

@@ -30,13 +30,13 @@ type Info struct {
 // Writer writes a backup. Safe for concurrent use: the copying pass writes base
 // records while transactions that commit write their changes.
 type Writer struct {
-	mu     sync.Mutex
-	w      io.Writer
-	base   []byte // payload of the next frame of base records
-	frame  []byte
-	frames uint64
-	info   Info
-	err    error
+	mu    sync.Mutex
+	w     io.Writer
+	base  []byte // payload of the next frame of base records
+	frame []byte
+	sum   uint64 // of the last frame
+	info  Info
+	err   error
 }
 
 // NewWriter begins a backup with its header. w is written to in pieces of up to
@@ -72,13 +72,13 @@ func (s *Writer) write(k kind, payload []byte) error {
 	f = append(f, byte(k), 0, 0, 0)
 	f = binary.LittleEndian.AppendUint32(f, uint32(len(payload)))
 	f = append(f, payload...)
-	f = binary.LittleEndian.AppendUint64(f, sum(s.frames, f))
+	s.sum = sum(s.sum, f)
+	f = binary.LittleEndian.AppendUint64(f, s.sum)
 	s.frame = f
 	if _, err := s.w.Write(f); err != nil {
 		s.err = fmt.Errorf("snapshot: writing: %w", err)
 		return s.err
 	}
-	s.frames++
 	s.info.Bytes += uint64(len(f))
 	return nil
 }
