@@ -76,7 +76,7 @@ func (s *Space) newExtentSegment(id SegmentID) *extentSegment {
 		x.primary = p.Replicas[0].Blade
 	}
 	if s.extents.byID == nil {
-		s.extents.byID = map[SegmentID]*extentSegment{}
+		s.extents.byID, s.extents.owners = map[SegmentID]*extentSegment{}, map[Addr]uint64{}
 	}
 	s.extents.segs = append(s.extents.segs, x)
 	s.extents.byID[id] = x
@@ -136,7 +136,8 @@ func (s *Space) MaxExtent() uint32 {
 // AllocExtent returns a contiguous area of at least size bytes, 256-byte
 // aligned, all zero, on every replica of an index segment. Successive extents
 // have their primaries on different blades. It costs a round trip, and a change
-// of the catalog when a new segment is needed. An extent that is not yet
+// of the catalog when a new segment is needed. An extent of which a verb has failed that may
+// still arrive is not used again before the thread's coordinator is gone. One that is not yet
 // reachable from a table's root when the process dies stays allocated.
 //
 // When the epoch moves meanwhile it fails with rdma.ErrStaleKey, and may be called
@@ -162,14 +163,30 @@ func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
 		err = s.writeWords(c, v, []Addr{a}, []uint64{extentWord(a, n)})
 	}
 	if err != nil {
-		s.mu.Lock()
-		x := s.extents.byID[a.Segment()]
-		x.starts[a.Offset()/unit] |= freed // the word may be there
-		s.extents.pending = append(s.extents.pending, a)
-		s.mu.Unlock()
+		s.unsettled(c, a) // the word may be there
 		return 0, fmt.Errorf("memory: allocating an extent of %d bytes at %v: %w", size, a, err)
 	}
 	return a, nil
+}
+
+// unsettled notes that verbs to extents which are to be free have failed: that will be tried
+// again. As long as a verb may still arrive, the extents are nobody else's, but the
+// thread's, until its coordinator is gone (DeadExtents); who has none keeps them until the
+// database is opened again.
+func (s *Space) unsettled(c *rdma.Coro, addrs ...Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unit := granule(s.opts.SegmentSize)
+	for _, a := range addrs {
+		x, at := s.extents.byID[a.Segment()], a.Offset()/unit
+		if c.Thread().Uncertain() && !mutant.ExtentWhileUncertain {
+			x.starts[at] &^= freed
+			s.extents.owners[a] = c.Thread().Owner()
+			continue
+		}
+		x.starts[at] |= freed
+		s.extents.pending = append(s.extents.pending, a)
+	}
 }
 
 // reserveExtent finds n granules for an owner and marks them. dirty: they may have
@@ -190,9 +207,6 @@ func (s *Space) reserveExtent(n uint32, owner uint64) (a Addr, dirty bool, err e
 	x.fresh = max(x.fresh, at+n)
 	s.extents.rotate = int(x.primary) + 1
 	a = MakeAddr(x.id, at*granule(s.opts.SegmentSize))
-	if s.extents.owners == nil {
-		s.extents.owners = map[Addr]uint64{}
-	}
 	s.extents.owners[a] = owner
 	return a, dirty, nil
 }
@@ -263,12 +277,12 @@ func (s *Space) settleFrees(c *rdma.Coro) error {
 		return nil
 	}
 	err := s.writeWords(c, v, pending, make([]uint64, len(pending)))
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err != nil {
-		s.extents.pending = append(s.extents.pending, pending...)
+		s.unsettled(c, pending...)
 		return fmt.Errorf("memory: freeing extents: %w", err)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	unit := granule(s.opts.SegmentSize)
 	for _, a := range pending {
 		x, at := s.extents.byID[a.Segment()], a.Offset()/unit

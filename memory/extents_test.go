@@ -199,6 +199,61 @@ func TestExtentVerbFails(t *testing.T) {
 	}
 }
 
+// TestExtentVerbUncertain: an extent, of which a verb has failed that may still arrive, is not
+// used again before the coordinator is gone whose verb it is.
+func TestExtentVerbUncertain(t *testing.T) {
+	b := newBed(t, 2, 6, 1)
+	s, c := b.open()
+	mine := must(s.NewCoordinator())(t)
+	th := b.thread()
+	th.SetOwner(uint64(mine.ID))
+	used := map[memory.Addr]bool{}
+	again := func(c *rdma.Coro) bool {
+		return used[must(s.AllocExtent(c, 1000))(t)]
+	}
+	for range 2 { // a segment for each blade
+		again(c)
+	}
+	// In the allocation, and while the word of one that was freed is cleared.
+	for _, free := range []bool{false, true} {
+		if free {
+			a := must(s.AllocExtent(c, 1000))(t)
+			check(t, s.FreeExtent(a, 1000))
+			used[a] = true
+		}
+		before := s.Extents()
+		b.fabric.stop = &stop{status: rdma.StatusTimeout}
+		if _, err := s.AllocExtent(th.Plain(), 1000); err == nil {
+			t.Fatal("allocated without verbs")
+		}
+		b.fabric.stop = nil
+		for _, x := range s.Extents() {
+			if !slices.Contains(before, x) {
+				used[x.Addr] = true
+			}
+		}
+		for i := range 20 {
+			if again(c) {
+				t.Fatalf("freed before %v: the %d. extent is one to which a verb may be on its way", free, i)
+			}
+		}
+	}
+	if len(used) != 2 || len(s.DeadExtents()) != 0 {
+		t.Fatalf("%v, of dead ones %v", used, s.DeadExtents())
+	}
+	check(t, must(s.Claim(memory.ClaimOptions{}, mine.ID))(t).Forget())
+	dead := s.DeadExtents()
+	for _, x := range dead {
+		if !used[x.Addr] {
+			t.Errorf("%v is that of a dead coordinator", x)
+		}
+		check(t, s.FreeExtent(x.Addr, x.Size))
+	}
+	if !again(c) || !again(c) || len(dead) != 2 {
+		t.Errorf("they are lost: %v", dead)
+	}
+}
+
 func TestConcurrentExtents(t *testing.T) {
 	for _, delayed := range []bool{false, true} {
 		b := newBed(t, 2, 8, 1)

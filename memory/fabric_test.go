@@ -26,6 +26,8 @@ type fabric struct {
 type stop struct {
 	left  int // steps that still take effect
 	taken int
+	// status is that of the others; rdma.StatusOK: StatusNoBlade.
+	status rdma.Status
 }
 
 var errStopped = errors.New("stopped")
@@ -96,6 +98,8 @@ func (p *port) Post(b *rdma.Batch, first int) {
 		s := rdma.StatusNoBlade
 		if p.f.stop.step() {
 			s = p.one(b.WR(i))
+		} else if p.f.stop.status != rdma.StatusOK {
+			s = p.f.stop.status
 		}
 		if p.f.delayed {
 			p.held = append(p.held, completion{b, i, s})

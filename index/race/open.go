@@ -22,7 +22,7 @@ func Create(c *rdma.Coro, s Space, table uint16, o Options) (memory.Addr, *Index
 	ix := newIndex(c, s, root, g)
 	d := newDirectory(s.ViewOn(c.Thread()).Epoch, o.initialDepth())
 	if err := ix.create(c, d); err != nil {
-		return 0, nil, ix.abandon(d, err)
+		return 0, nil, ix.abandon(c, d, err)
 	}
 	ix.dir.Store(d)
 	return root, ix, nil
@@ -86,13 +86,13 @@ func (ix *Index) writeRoot(c *rdma.Coro, sc *scratch, d *directory) error {
 }
 
 // abandon gives back the memory of an index that could not be made.
-func (ix *Index) abandon(d *directory, err error) error {
+func (ix *Index) abandon(c *rdma.Coro, d *directory, err error) error {
 	for _, e := range d.entries {
 		if e != 0 {
-			err = firstOf(err, ix.space.FreeExtent(e.Table(), ix.size))
+			err = firstOf(err, ix.giveBack(c, e.Table(), ix.size))
 		}
 	}
-	return firstOf(err, ix.space.FreeExtent(ix.root, ix.geo.rootSize()))
+	return firstOf(err, ix.giveBack(c, ix.root, ix.geo.rootSize()))
 }
 
 // Open attaches to the index whose root is given, and checks that it is one of

@@ -74,6 +74,7 @@ const (
 	ClearPrimaryFirst          = false
 	LikeIgnored                = false
 	PassedIsMarked             = false
+	ExtentWhileUncertain       = false
 	ClearBeforeSet             = false
 	InsertIntoFilling          = false
 	TrustStaleDirectory        = false

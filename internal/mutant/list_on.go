@@ -142,6 +142,8 @@ var (
 		"While a sub-table is filled, an insert goes into a slot of the old one whose place in the new one is taken.")
 	PassedIsMarked = mutation("passed-is-marked",
 		"A copy of a bucket's header that is ahead of the primary counts as having a mark, whatever a lost primary has left there.")
+	ExtentWhileUncertain = mutation("extent-while-uncertain",
+		"An extent is used again although a verb to it has failed that may still arrive.")
 	ClearBeforeSet = mutation("clear-before-set",
 		"A split clears a slot in the old sub-table before it sets it in the new one.")
 	InsertIntoFilling = mutation("insert-into-filling",
