@@ -1,6 +1,7 @@
 package rdmatest
 
 import (
+	"bytes"
 	"fmt"
 
 	"txnode/rdma"
@@ -35,7 +36,12 @@ func (f *Fabric) RestartBlade(b rdma.BladeID, memory bool) error {
 		return nil
 	}
 	if !memory {
-		clear(f.mem[b])
+		for at := uint64(0); at < f.o.Size; at += rdma.LineSize {
+			if line := f.bytes(b, at, rdma.LineSize); !bytes.Equal(line, make([]byte, len(line))) {
+				clear(line)
+				f.changed(b, at, rdma.LineSize)
+			}
+		}
 	}
 	f.down[b] = false
 	f.keys[b] = rdma.Key(1<<20 + f.stops<<8 + uint32(b))

@@ -1,0 +1,142 @@
+package crashtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"txnode/memory"
+	"txnode/rdma"
+	"txnode/rdma/rdmatest"
+	"txnode/txn"
+)
+
+// TestPowerAfterOutages is TestPower with blades that are lost before, one after the other,
+// and come back, with their memory or without: the power goes while copies are missing or
+// built. It does not while transactions are being decided that were under way when a
+// blade was lost, which is not promised.
+func TestPowerAfterOutages(t *testing.T) {
+	seeds := uint64(12)
+	if testing.Short() {
+		seeds = 3
+	}
+	if *powerFlag > 0 {
+		seeds = *powerFlag
+	}
+	sum := &totals{}
+	outages := 0
+	for seed := *seedFlag; seed < *seedFlag+seeds; seed++ {
+		if err := outageRun(seed, sum, &outages); err != nil {
+			t.Fatalf("seed %d: %v; repeat with -powers 1 -seed %d", seed, err, seed)
+		}
+	}
+	if outages == 0 {
+		t.Error("no blade was lost")
+	}
+	t.Logf("%d losses of power, %d of blades before; %d transactions acknowledged, %d under way, %d of which had taken effect",
+		sum.kills, outages, sum.committed, sum.unknown, sum.effective)
+}
+
+func outageRun(seed uint64, sum *totals, outages *int) error {
+	r := rand.New(rand.NewPCG(seed, 11))
+	caps := rdma.Caps{Placed: r.IntN(3) > 0, OrderedLine: r.IntN(3) > 0, MaskedCAS: r.IntN(2) == 0, Synchronous: r.IntN(2) == 0}
+	l := &life{Blades: 3, Backups: 1 + r.IntN(2), Workers: 1 + r.IntN(3), Accounts: 10 + r.Uint64N(100), Seed: seed}
+	down, left := false, 0
+	cat := &powered{down: &down}
+	var db *txn.DB
+	fail := func(*rdma.WR) rdma.Status {
+		if left--; left < 0 && (db == nil || db.Space() == nil || !db.Space().Gated()) {
+			down = true
+		}
+		if down {
+			return rdma.StatusNoBlade
+		}
+		return rdma.StatusOK
+	}
+	f := rdmatest.New(rdmatest.Options{Blades: 3, Size: 16 << 20, Caps: caps, Seed: seed, Volatile: true, Fail: fail})
+	base := map[uint64]state{}
+	for life := range 3 {
+		var frames []*frame
+		down, left = false, 2000+r.IntN(12000)
+		err := outageLife(f, cat, l, r, &db, outages, func(x *frame) error { frames = append(frames, x); return nil })
+		if !down {
+			return fmt.Errorf("life %d: the power has not gone, but %w", life, err)
+		}
+		db = nil
+		for {
+			f = f.LosePower(r.Uint64())
+			f.Fail(fail)
+			sum.kills++
+			down, left = false, 1<<30
+			if r.IntN(2) == 0 {
+				left = r.IntN(8000)
+			}
+			found, err := powerLook(f, cat, l)
+			if err != nil {
+				if down {
+					continue
+				}
+				return fmt.Errorf("life %d, power has come back: %w", life, err)
+			}
+			if err := judge(base, frames, found, sum); err != nil {
+				return fmt.Errorf("life %d: %w", life, err)
+			}
+			left = 1 << 30
+			if err := walkFabric(f, cat); err != nil {
+				return fmt.Errorf("life %d: %w", life, err)
+			}
+			base = found
+			break
+		}
+		l.Seed += 1000
+	}
+	return nil
+}
+
+// outageLife runs clients until the power goes, while blades are lost, as long as
+// everything has all of its copies, and come back.
+func outageLife(f *rdmatest.Fabric, cat memory.Catalog, l *life, r *rand.Rand, open **txn.DB, outages *int, say func(*frame) error) error {
+	ctx := context.Background()
+	db, err := txn.Open(ctx, l.onFabric(f, cat))
+	if err != nil {
+		return err
+	}
+	*open = db
+	table, err := txn.CreateTable(db, "records", txn.Uint64, txn.Bytes())
+	if err != nil {
+		return err
+	}
+	return db.Run(ctx, l.Workers, 1+int(l.Seed%3), func(ctx context.Context, id int, w *txn.Worker) error {
+		c := &client{l: l, id: int64(id), w: w, table: table, rand: rand.New(rand.NewPCG(l.Seed, uint64(id))), say: say, now: f.Now}
+		lost, next := rdma.BladeID(0), 5+r.IntN(60)
+		for away := false; ; {
+			if err := c.step(ctx); err != nil {
+				return err
+			}
+			if c.done%4 == 0 {
+				if err := w.Maintain(); err != nil && !errors.Is(err, txn.ErrConflict) {
+					return err
+				}
+			}
+			if id != 0 || c.done < next {
+				continue
+			}
+			switch rd := db.Redundancy(); {
+			case away && r.IntN(2) == 0:
+				if err := f.RestartBlade(lost, r.IntN(2) == 0); err != nil {
+					return err
+				}
+				away, next = false, c.done+1+r.IntN(40)
+			case !away && rd.Missing == 0 && len(rd.Down) == 0:
+				lost = rdma.BladeID(r.IntN(3))
+				if err := f.StopBlade(lost); err != nil {
+					return err
+				}
+				*outages++
+				away, next = true, c.done+1+r.IntN(40)
+			}
+		}
+	})
+}
