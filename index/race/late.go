@@ -15,7 +15,10 @@ import (
 // dies before, or gives up, the slot stays where no lookup of its key comes by, until
 // whoever undoes the insert takes it out, before the block is free: Remove and
 // Mend look for it in every sub-table from which the one of the key descends. A split of
-// such a sub-table leaves the slot where it is.
+// such a sub-table leaves the slot where it is. So does the split during which the slot was
+// set, if the place of it in the new sub-table is taken, and whoever finishes the split knows that the
+// inserter is dead: it has not seen the bucket responsible after its compare-and-swap, or
+// the place would have been left free.
 
 // origins returns the sub-tables, others than those that a resolved query reads, from
 // which those have been split: each stays at the directory index that is its suffix.

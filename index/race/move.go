@@ -44,6 +44,7 @@ type item struct {
 	hash    uint64
 	known   bool // the hash is that of the block's key
 	late    bool // the key has its places here, but in another sub-table: see late.go
+	undone  bool // it is of an insert whose client is dead
 	free    bool // the block is free
 	hollow  bool // it was when everything else had been moved: see vacate.go
 }
@@ -120,7 +121,7 @@ func (m *mover) groups(off, n uint32, last bool) (done bool, err error) {
 	}
 	m.stay, m.spare = stay, m.stay
 	m.items = moving
-	all, err := m.carry()
+	all, err := m.carry(last)
 	return done && all, err
 }
 
@@ -195,6 +196,8 @@ func (m *mover) hashes(items []item) error {
 	for i := range items {
 		img := record.Image(t.Bytes(buf+uint32(i)*record.LineSize, record.LineSize))
 		items[i].version, items[i].free = img.Version(), img.Meta().State() == record.Free
+		items[i].undone = m.dead != nil && img.Meta().State() == record.Absent && img.Guard().Held() &&
+			m.dead(uint64(img.Guard().Owner().Coordinator())) && !mutant.LateSlotInTheWay
 		n, ok := m.keyLen(img, items[i].value)
 		switch {
 		case !ok:
@@ -262,8 +265,9 @@ func (m *mover) longKeys(items []item, long []int, heads uint32) error {
 	return nil
 }
 
-// carry moves the items. It reports false when one of them could not be moved now.
-func (m *mover) carry() (all bool, err error) {
+// carry moves the items. It reports false when one of them could not be moved now; with last,
+// not because of those of inserts that came too late and are undone: see late.go.
+func (m *mover) carry(last bool) (all bool, err error) {
 	if len(m.items) == 0 {
 		return true, nil
 	}
@@ -287,7 +291,7 @@ func (m *mover) carry() (all bool, err error) {
 		}
 	}
 	m.items = pinned
-	return m.carryPinned(all)
+	return m.carryPinned(all, last)
 }
 
 // vacant tells which of the items, all of which are marked, lead to blocks that nobody has.
@@ -336,7 +340,7 @@ func (m *mover) set(v *memory.View) error {
 	return ix.backups(c, s, v, s.steps)
 }
 
-func (m *mover) carryPinned(all bool) (bool, error) {
+func (m *mover) carryPinned(all, last bool) (bool, error) {
 	ix, c, s := m.ix, m.c, m.s
 	if err := m.hashes(m.items); err != nil {
 		return false, err
@@ -390,7 +394,7 @@ func (m *mover) carryPinned(all bool) (bool, error) {
 		if !it.known && !gone[i] {
 			to = uint64(it.value &^ slotMoving)
 			// One whose block is free, and may yet be needed, is left where it is.
-			all = all && it.hollow && it.free
+			all = all && (it.hollow && it.free || last && it.undone)
 		}
 		if mutant.ClearBeforeSet && it.known {
 			continue

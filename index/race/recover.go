@@ -277,7 +277,7 @@ func (r *recovery) force(diffs []difference) error {
 
 // table finishes or takes back the split of a sub-table that a dead client has begun.
 func (r *recovery) table(from memory.Addr, suffix uint32) error {
-	sp := split{locks: locks{ix: r.ix, c: r.c, s: r.s}, from: from, suffix: suffix}
+	sp := split{locks: locks{ix: r.ix, c: r.c, s: r.s}, from: from, suffix: suffix, dead: r.dead}
 	return sp.abandon(r.tableOf(&sp))
 }
 

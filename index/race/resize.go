@@ -70,6 +70,8 @@ type split struct {
 	depth  uint8 // of from before the split
 	suffix uint32
 	damage error // what was left where it was, since it makes no sense
+	// dead tells whose inserts are undone; nil: it is not known of anybody.
+	dead func(owner uint64) bool
 }
 
 // bit is what the hashes of the keys that move have and the others have not.

@@ -75,6 +75,7 @@ const (
 	LikeIgnored                = false
 	PassedIsMarked             = false
 	ExtentWhileUncertain       = false
+	LateSlotInTheWay           = false
 	ClearBeforeSet             = false
 	InsertIntoFilling          = false
 	TrustStaleDirectory        = false

@@ -144,6 +144,8 @@ var (
 		"A copy of a bucket's header that is ahead of the primary counts as having a mark, whatever a lost primary has left there.")
 	ExtentWhileUncertain = mutation("extent-while-uncertain",
 		"An extent is used again although a verb to it has failed that may still arrive.")
+	LateSlotInTheWay = mutation("late-slot-in-the-way",
+		"A split waits until a slot whose insert came too late is taken back, though its client is dead, and others look after that only when the split is finished.")
 	ClearBeforeSet = mutation("clear-before-set",
 		"A split clears a slot in the old sub-table before it sets it in the new one.")
 	InsertIntoFilling = mutation("insert-into-filling",
