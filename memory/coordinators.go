@@ -193,10 +193,12 @@ func (s *Space) CloseCoordinator(id uint32) error {
 // CloseCoordinatorOn ends a coordinator: nothing of its transactions is under
 // way or undecided, and it has no verb outstanding. Its log areas are cleared,
 // then it is forgotten and the areas are free for others. After an error it is
-// still registered.
+// still registered, unless that is ErrNoCoordinator and it was closed before. One that was
+// declared dead is not closed, which is ErrNoCoordinator, too: its logs are read, and its
+// areas cleared, by whoever recovers it.
 func (s *Space) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 	s.mu.Lock()
-	i, err := s.findCoordinator(id)
+	i, err := s.findLive(id)
 	if err != nil {
 		s.mu.Unlock()
 		return err
@@ -223,7 +225,7 @@ func (s *Space) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i, err = s.findCoordinator(id); err != nil {
+	if i, err = s.findLive(id); err != nil {
 		return err
 	}
 	l := s.layout
@@ -251,6 +253,15 @@ func (s *Space) Coordinator(id uint32) (Coordinator, *View, error) {
 		return Coordinator{}, nil, fmt.Errorf("%w: %d was declared dead", ErrNoCoordinator, id)
 	}
 	return s.areas(s.layout.Coordinators[i]), s.View(), nil
+}
+
+// findLive is findCoordinator of one that was not declared dead.
+func (s *Space) findLive(id uint32) (int, error) {
+	i, err := s.findCoordinator(id)
+	if err == nil && s.layout.Coordinators[i].Recovering && !mutant.DeadOneCloses {
+		return 0, fmt.Errorf("%w: %d was declared dead", ErrNoCoordinator, id)
+	}
+	return i, err
 }
 
 func (s *Space) findCoordinator(id uint32) (int, error) {

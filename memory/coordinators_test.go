@@ -108,3 +108,29 @@ func TestCloseCoordinatorFails(t *testing.T) {
 	}
 	check(t, s.CloseCoordinator(x.ID))
 }
+
+// TestCloseOfDead: a coordinator that is closed when it has just been declared dead keeps its
+// logs, which somebody reads, and its areas, which he will clear.
+func TestCloseOfDead(t *testing.T) {
+	b := newBed(t, 2, 8, 1)
+	s, c := b.open()
+	x := must(s.NewCoordinator())(t)
+	record := bytes.Repeat([]byte{0xee}, 64)
+	b.poke(x.Logs[0].Addr.Blade, x.Logs[0].Addr.Off, record)
+	claim := must(s.Claim(memory.ClaimOptions{}, x.ID))(t)
+	if err := s.CloseCoordinatorOn(c, x.ID); !errors.Is(err, memory.ErrNoCoordinator) {
+		t.Errorf("one that was declared dead is closed: %v", err)
+	}
+	at := x.Logs[0].Addr
+	at.Key = s.View().Key(at.Blade)
+	if !bytes.Equal(read(t, c, at, len(record)), record) {
+		t.Error("its log is gone")
+	}
+	if y := must(s.NewCoordinator())(t); y.Logs[0].Addr.Off == at.Off && y.Logs[0].Addr.Blade == at.Blade {
+		t.Error("somebody else has its log area")
+	}
+	check(t, claim.Forget())
+	if err := s.CloseCoordinatorOn(c, x.ID); !errors.Is(err, memory.ErrNoCoordinator) {
+		t.Errorf("it was recovered: %v", err)
+	}
+}

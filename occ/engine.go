@@ -293,8 +293,12 @@ func (s *Session) Close() error {
 				break // the coordinator stays registered: recovery takes over
 			}
 		}
-		// The epoch may move meanwhile, as others are declared dead.
-		if err = s.end(c); !errors.Is(err, rdma.ErrVerb) || tries >= maxRejoins {
+		// The epoch may move meanwhile, as others are declared dead, or the session itself.
+		err = s.end(c)
+		if errors.Is(err, memory.ErrNoCoordinator) && !s.eng.space.Registered(s.coord.ID) {
+			err = nil // and recovered: its coordinator is closed
+		}
+		if !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, memory.ErrNoCoordinator) || tries >= maxRejoins {
 			break
 		}
 	}
@@ -326,9 +330,5 @@ func (s *Session) end(c *rdma.Coro) error {
 		}
 		s.commits.closed.Store(true)
 	}
-	err := s.eng.space.CloseCoordinatorOn(c, s.coord.ID)
-	if errors.Is(err, memory.ErrNoCoordinator) {
-		return nil // somebody else has closed it
-	}
-	return err
+	return s.eng.space.CloseCoordinatorOn(c, s.coord.ID)
 }

@@ -32,6 +32,7 @@ const (
 	PlaceholderMoves           = false
 	BackupReadsUndecided       = false
 	TapMayPanic                = false
+	DeadOneCloses              = false
 	FreedSinceIgnored          = false
 	HalvesLeftAlone            = false
 	AbandonedUndecided         = false

@@ -58,6 +58,8 @@ var (
 		"A backup goes on with what the copies of a lost blade have, before everything is decided that was under way.")
 	TapMayPanic = mutation("tap-may-panic",
 		"A transaction is rolled back, after it has written its log, because a backup that copies what it has written panics.")
+	DeadOneCloses = mutation("dead-one-closes",
+		"A coordinator that was declared dead is closed, its logs are cleared, and others get its log areas, while it is recovered.")
 	FreedSinceIgnored = mutation("freed-since-ignored",
 		"After the loss of a blade, an insert that was at rest, and whose record somebody has deleted since, is finished once more where the key was about to be inserted again.")
 	HalvesLeftAlone = mutation("halves-left-alone",
