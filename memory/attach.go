@@ -249,6 +249,8 @@ func (s *Space) advance(change func(*Layout) error) error {
 		return err
 	}
 	l.Epoch = old.Epoch + 1
+	bereft := lostBlade(old, l) && len(l.Coordinators) == 0 && !mutant.LossOfNobody
+	l.Unswept = l.Unswept || bereft
 	if l.Geometry != old.Geometry || l.Formatted != old.Formatted || l.NextCoordinator != old.NextCoordinator || len(l.Blades) != len(old.Blades) ||
 		len(l.Segments) < len(old.Segments) || len(l.Tables) != len(old.Tables) || len(l.Coordinators) != len(old.Coordinators) {
 		return fmt.Errorf("%w: a new epoch may only move replicas and change the state of blades", ErrLayout)
@@ -272,7 +274,20 @@ func (s *Space) advance(change func(*Layout) error) error {
 	err := s.setKeys()
 	s.derive()
 	s.dropLost()
+	if bereft {
+		s.bereft()
+	}
 	return err
+}
+
+// lostBlade reports whether a change declares a blade dead.
+func lostBlade(old, l *Layout) bool {
+	for b := range l.Blades {
+		if l.Blades[b].State == BladeDown && old.Blades[b].State == BladeUp {
+			return true
+		}
+	}
+	return false
 }
 
 // difference is what changes one layout's entries into another's; both are in the order of keys.

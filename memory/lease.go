@@ -425,6 +425,16 @@ func (c *Claim) Forget() error {
 	return nil
 }
 
+// bereft notes the loss of a blade with which nobody was declared dead, since no coordinator
+// was open: nobody is forgotten later. What dead ones have left, and no sweep has come to,
+// may have been on the blade all the same. The caller holds the lock.
+func (s *Space) bereft() {
+	s.hollow = true
+	s.losses++
+	s.sweeps++
+	s.torn.Store(true)
+}
+
 // Unswept reports whether something of dead coordinators may be left on the blades,
 // and a number for Swept: which sweep would find it.
 func (s *Space) Unswept() (generation uint64, ok bool) {

@@ -136,6 +136,7 @@ const (
 	IgnoreGenerations          = false
 	FoundLogNotFlushed         = false
 	BuiltNotFlushed            = false
+	LossOfNobody               = false
 	LostIsAbsent               = false
 	PromiseOfOthers            = false
 	KeyForRestarted            = false

@@ -266,6 +266,8 @@ var (
 		"DurabilityPower: recovery decides by log records that it has found and that may not be durable.")
 	BuiltNotFlushed = mutation("built-not-flushed",
 		"DurabilityPower: what is written to a copy while it is being built is not flushed, neither by checkpoints nor before it is a full one.")
+	LossOfNobody = mutation("loss-of-nobody",
+		"When a blade is lost and no coordinator is open, no sweep is due, and slots are not looked at that lead to lost placeholders.")
 	LostIsAbsent = mutation("lost-is-absent",
 		"DurabilityPower: indexes are built again without records whose every copy was lost with blades: their keys are absent.")
 	PromiseOfOthers = mutation("promise-of-others",

@@ -300,3 +300,46 @@ func TestDecidedTogether(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestLossWithoutCoordinators: an insert has stopped, and its coordinator is gone, when a blade
+// is lost and nobody is at work. If that had its placeholder, no slot leads to the block
+// behind the next sweep, when others may be given it.
+func TestLossWithoutCoordinators(t *testing.T) {
+	for _, s := range settings() {
+		if s.backups == 0 {
+			continue
+		}
+		t.Run(s.String(), func(t *testing.T) {
+			step := 1
+			if testing.Short() {
+				step = 2
+			}
+			for n, stopped := 0, true; stopped; n += step {
+				w := newWorld(t, s, occ.Options{})
+				first, tx := w.session()
+				w.sure(first, tx, put("a", "1"))
+				must(t, first.Close())
+				victim, dead := w.session()
+				w.arm(n)
+				_ = w.do(dead, put("k", "x"))
+				stopped = w.disarm()
+				_, err := recovery.Recover(w.ctl.Plain(), w.eng.Recovery(), victim.Coordinator())
+				must(t, err)
+				must(t, recovery.Reconnect(w.ctl.Plain(), w.space))
+				for b := range rdma.BladeID(3) {
+					held := false
+					w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+						held = held || line.Guard().Held() && w.space.View().At(a, 0).Blade == b
+					})
+					if held {
+						w.loseBlade(b)
+						must(t, recovery.Reconnect(w.ctl.Plain(), w.space))
+						break
+					}
+				}
+				w.sweep()
+				w.check(fmt.Sprintf("stopped behind %d verbs", n))
+			}
+		})
+	}
+}
