@@ -138,7 +138,7 @@ func TestBladeLostInSplit(t *testing.T) {
 		for blade := range rdma.BladeID(3) {
 			t.Run(fmt.Sprintf("copies=%d/blade=%d", copies, blade), func(t *testing.T) {
 				done := false
-				for n := 0; !done; n++ {
+				for n := 0; !done && !t.Failed(); n++ {
 					t.Run(fmt.Sprint(n), func(t *testing.T) {
 						var r *lossy
 						r, done = lossyRig(t, copies, n, last)
