@@ -134,6 +134,20 @@ func (m *Memory) Lose(b rdma.BladeID) {
 	m.view.Store(memory.NewView(m.epoch, m.segs, m.keys))
 }
 
+// Build makes the last copy of each segment one that is being built.
+func (m *Memory) Build() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.segs = slices.Clone(m.segs)
+	for i := range m.segs {
+		if p := &m.segs[i]; p.N > 1 {
+			p.N, p.Building = p.N-1, p.Building+1
+		}
+	}
+	m.epoch++
+	m.view.Store(memory.NewView(m.epoch, m.segs, m.keys))
+}
+
 // SetLimit allows no more segments than are in use, plus extra.
 func (m *Memory) SetLimit(extra int) {
 	m.mu.Lock()

@@ -230,3 +230,41 @@ func TestMarkOnCopyAhead(t *testing.T) {
 		}
 	}
 }
+
+// TestMarkOnCopyInBuilding: a client has made a mark on the primary, and stops before it has
+// brought it to the copy that is being built, which becomes a full one then. Whoever relies
+// on the mark has seen to that.
+func TestMarkOnCopyInBuilding(t *testing.T) {
+	for copies := 2; copies <= 3; copies++ {
+		r := newRig(t, copies, 0)
+		r.m.Build()
+		ix, c := r.ix[1], r.k[1].C
+		v := r.m.View()
+		d, err := ix.readDirectory(c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := d.entries[0].Table() + tableHeader + headerOff
+		before := MakeHeader(7, 0, 0)
+		s := ix.get()
+		s.batch.Reset()
+		for k := range v.Copies(at) {
+			s.batch.CAS(v.At(at, k), uint64(before), uint64(before|SpillBit(3)))
+		}
+		if err := c.Do(&s.batch); err != nil || s.batch.Result(0) != uint64(before) || v.Written(at) != copies {
+			t.Fatal(err, s.batch.Result(0))
+		}
+		m := []mark{{addr: at, bits: SpillBit(3), have: before | SpillBit(3)}}
+		if ok, err := ix.mark(c, s, v, m); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		s.batch.Reset()
+		s.batch.CAS(v.At(at, copies-1), uint64(before|SpillBit(3)), uint64(before|SpillBit(3)))
+		if err := c.Do(&s.batch); err != nil {
+			t.Fatal(err)
+		}
+		if h := Header(s.batch.Result(0)); !h.Spills(3) {
+			t.Errorf("%d copies: the one that is being built has %v", copies, h)
+		}
+	}
+}

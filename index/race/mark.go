@@ -113,11 +113,20 @@ func (ix *Index) markPrimary(c *rdma.Coro, s *scratch, v *memory.View, marks []m
 	}
 }
 
-// awaitMarks waits until marks that somebody else has made are on all copies.
+// awaitMarks waits until marks that somebody else has made are on all copies. It brings
+// them to those that are being built.
 func (ix *Index) awaitMarks(c *rdma.Coro, s *scratch, v *memory.View, marks []mark) (bool, error) {
 	copies := 0
 	for i := range marks {
-		copies = max(copies, v.Copies(marks[i].addr))
+		m := &marks[i]
+		copies = max(copies, v.Copies(m.addr))
+		if mutant.MarkNotBuilt {
+			continue
+		}
+		// Who has made it may not come to do this; and who builds copies, past it.
+		if err := memory.SyncWords(c, v, m.addr, 8); err != nil {
+			return false, err
+		}
 	}
 	if copies < 2 {
 		return true, nil

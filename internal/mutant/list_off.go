@@ -77,6 +77,7 @@ const (
 	PassedIsMarked             = false
 	ExtentWhileUncertain       = false
 	LateSlotInTheWay           = false
+	MarkNotBuilt               = false
 	ClearBeforeSet             = false
 	InsertIntoFilling          = false
 	TrustStaleDirectory        = false

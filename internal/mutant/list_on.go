@@ -148,6 +148,8 @@ var (
 		"An extent is used again although a verb to it has failed that may still arrive.")
 	LateSlotInTheWay = mutation("late-slot-in-the-way",
 		"A split waits until a slot whose insert came too late is taken back, though its client is dead, and others look after that only when the split is finished.")
+	MarkNotBuilt = mutation("mark-not-built",
+		"An insert that relies on another one's mark does not bring it to copies that are being built.")
 	ClearBeforeSet = mutation("clear-before-set",
 		"A split clears a slot in the old sub-table before it sets it in the new one.")
 	InsertIntoFilling = mutation("insert-into-filling",
