@@ -393,8 +393,9 @@ func (m *mover) carryPinned(all, last bool) (bool, error) {
 		to := trace(c)
 		if !it.known && !gone[i] {
 			to = uint64(it.value &^ slotMoving)
-			// One whose block is free, and may yet be needed, is left where it is.
-			all = all && (it.hollow && it.free || last && it.undone)
+			// One whose block is free, and may yet get a record, is waited for: it is not
+			// known where its key belongs.
+			all = all && (it.hollow && it.free && mutant.HollowLeftBehind || last && it.undone)
 		}
 		if mutant.ClearBeforeSet && it.known {
 			continue

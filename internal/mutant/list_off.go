@@ -78,6 +78,7 @@ const (
 	ExtentWhileUncertain       = false
 	LateSlotInTheWay           = false
 	MarkNotBuilt               = false
+	HollowLeftBehind           = false
 	ClearBeforeSet             = false
 	InsertIntoFilling          = false
 	TrustStaleDirectory        = false

@@ -150,6 +150,8 @@ var (
 		"A split waits until a slot whose insert came too late is taken back, though its client is dead, and others look after that only when the split is finished.")
 	MarkNotBuilt = mutation("mark-not-built",
 		"An insert that relies on another one's mark does not bring it to copies that are being built.")
+	HollowLeftBehind = mutation("hollow-left-behind",
+		"A split leaves a slot where it is whose block is free, and may yet get a record, whose key may belong to the new sub-table.")
 	ClearBeforeSet = mutation("clear-before-set",
 		"A split clears a slot in the old sub-table before it sets it in the new one.")
 	InsertIntoFilling = mutation("insert-into-filling",
