@@ -239,6 +239,9 @@ func (tx *Tx) undoRecord() (at uint32, undo log.Builder, err error) {
 	for i := range tx.items {
 		if it := &tx.items[i]; it.write != writeNone {
 			size += log.EntryHeaderSize + int(it.bufLen)
+			if err := tx.pristine(it); err != nil {
+				return 0, undo, err
+			}
 		}
 	}
 	if size > tx.s.ring.ring.Max() {
@@ -268,4 +271,27 @@ func (tx *Tx) undoRecord() (at uint32, undo log.Builder, err error) {
 		undo.Set(buf, w, kind, addr, img.Version(), other, k)
 	}
 	return at, undo, nil
+}
+
+// pristine makes sure that the image of an item is as it was read. Its value was the user's,
+// who may have changed it in place before he put it: it is read again then. The record is
+// locked.
+func (tx *Tx) pristine(it *item) error {
+	a := it.addr
+	if it.from != 0 {
+		a = it.from
+	}
+	if _, err := tx.image(it).Check(a); err == nil || mutant.UndoAsEdited {
+		return nil
+	}
+	b := &tx.batch
+	b.Reset()
+	b.Read(tx.view.At(a, 0), it.buf, it.bufLen)
+	if err := tx.c.Do(b); err != nil {
+		return tx.s.fail(err)
+	}
+	if _, err := tx.image(it).Check(a); err != nil {
+		return tx.damaged(it, err)
+	}
+	return nil
 }

@@ -33,6 +33,7 @@ const (
 	BackupReadsUndecided       = false
 	TapMayPanic                = false
 	DeadOneCloses              = false
+	UndoAsEdited               = false
 	FreedSinceIgnored          = false
 	HalvesLeftAlone            = false
 	AbandonedUndecided         = false

@@ -60,6 +60,8 @@ var (
 		"A transaction is rolled back, after it has written its log, because a backup that copies what it has written panics.")
 	DeadOneCloses = mutation("dead-one-closes",
 		"A coordinator that was declared dead is closed, its logs are cleared, and others get its log areas, while it is recovered.")
+	UndoAsEdited = mutation("undo-as-edited",
+		"An undo record has what the user has made of a value that he was given, instead of what was there.")
 	FreedSinceIgnored = mutation("freed-since-ignored",
 		"After the loss of a blade, an insert that was at rest, and whose record somebody has deleted since, is finished once more where the key was about to be inserted again.")
 	HalvesLeftAlone = mutation("halves-left-alone",

@@ -41,6 +41,7 @@ var canonical = []txn{
 	{"move-back-and-forth", []op{put("a", big("m", 100)), next(), put("a", big("n", 300))}},
 	{"move-then-insert", []op{put("a", big("m", 100)), next(), insert("none", "18")}},
 	{"move-into-left", []op{put("a", big("m", 100)), next(), put("a", big("n", 300)), next(), put("b", big("o", 100))}},
+	{"edit", []op{edit("a", "2"), edit("b", "2")}},
 	{"insert-and-grow", []op{insert("none", "9"), then(), put("none", big("g", 100))}},
 	{"delete-insert-grow", []op{del("a"), next(), put("a", big("g", 100))}},
 	{"insert-delete", []op{insert("none", "9"), then(), del("none")}},

@@ -23,6 +23,7 @@ const (
 	opInsert        // fail if it has a value
 	opDelete        //
 	opThen          // what was staged is fetched, before the next
+	opEdit          // opPut, after what was read has been changed in place
 	opRoll          // roll back
 	opNext          // commit, and begin another
 	opRest          // wait until everything is at rest, then maintain the session
@@ -32,6 +33,7 @@ const (
 func k(s string) string { return (s + "........")[:8] }
 
 func get(key string) op          { return op{opGet, k(key), ""} }
+func edit(key, v string) op      { return op{opEdit, k(key), v} }
 func lock(key string) op         { return op{opLock, k(key), ""} }
 func put(key, v string) op       { return op{opPut, k(key), v} }
 func late(key, v string) op      { return op{opLate, k(key), v} }
@@ -123,6 +125,11 @@ func (s *client) steps(ops []op) error {
 		for i, o := range part {
 			var err error
 			switch o.what {
+			case opEdit:
+				if v, ok := tx.Read(at[i]); ok && len(v) > 0 {
+					v[0] = '!'
+				}
+				err = tx.Put(at[i], []byte(o.value))
 			case opPut, opLate:
 				err = tx.Put(at[i], []byte(o.value))
 			case opDelete:

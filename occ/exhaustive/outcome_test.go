@@ -27,7 +27,7 @@ func (s *stops) expect() {
 		after := maps.Clone(now)
 		for _, o := range one {
 			switch {
-			case o.what == opPut, o.what == opLate, o.what == opInsert && now[o.key] == "":
+			case o.what == opPut, o.what == opEdit, o.what == opLate, o.what == opInsert && now[o.key] == "":
 				after[o.key] = o.value
 			case o.what == opDelete:
 				delete(after, o.key)
