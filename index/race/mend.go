@@ -37,8 +37,8 @@ func (ix *Index) hopeless(owner uint64, tries int) bool {
 // Mend completes a change of the slot of a block that its client has left half-done
 // between the copies: it has stopped, and is fenced. It makes the backups of every
 // slot of the key that points to block a like the primary, takes a out of backups
-// whose primary does not point to it any more, and tells whether the primary does. Slots
-// of the key are also those that came too late: see late.go.
+// whose primary does not point to it any more, and tells whether the primary does. Where was
+// is 0, slots of the key are also those that came too late: see late.go.
 //
 // The caller has resolved q and holds the lock of a, or is the only one who may
 // decide what becomes of it; so nobody changes such a slot but the mover of a
@@ -59,7 +59,9 @@ func (ix *Index) Mend(c *rdma.Coro, q *index.Query, was, a memory.Addr) (linked 
 	for i := range reads {
 		lines = append(lines, slotAddr(q, i, 0))
 	}
-	lines = append(lines, ix.originLines(q)...)
+	if was == 0 {
+		lines = append(lines, ix.originLines(q)...)
+	}
 	copies := 0
 	for _, line := range lines {
 		copies = max(copies, q.View.Copies(line))
