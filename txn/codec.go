@@ -40,7 +40,8 @@ type Codec[V any] struct {
 }
 
 // Bytes stores byte slices as they are. What Get returns aliases engine memory
-// and is valid until the transaction function returns.
+// and is valid until the transaction function returns; who changes it in place has to put
+// it, as what later calls of Get in the transaction return may have changed, too.
 func Bytes() Codec[[]byte] {
 	return Codec[[]byte]{
 		Name:   "bytes",

@@ -60,7 +60,7 @@ func (r *RawTable) StageAll(tx *Tx, m Mode, keys ...[]byte) error {
 }
 
 // Get returns the value of key, or ErrNotFound. The bytes are the engine's, and
-// valid until the transaction function returns.
+// valid until the transaction function returns; see [Bytes].
 func (r *RawTable) Get(tx *Tx, key []byte) ([]byte, error) {
 	if tx.open == r.db {
 		if v, ok := tx.o.Get(r.t, key); ok {
