@@ -15,6 +15,11 @@ import (
 func (ix *Index) grow(c *rdma.Coro, s *scratch, q *index.Query, w *waiting) error {
 	e := Entry(q.State[stEntry])
 	lock := e.Table() + tableLockOff
+	// A client that was declared dead goes on by the map that it had last, which may be
+	// older than the query's.
+	if v := ix.space.ViewOn(c.Thread()); !v.Valid(e.Table()) {
+		return ix.outside(v, lock, e.Table(), "the sub-table is in no segment")
+	}
 	if e.Filling() {
 		// Whoever fills it holds its lock. That can be told when it is asked how long to wait.
 		owner := uint64(0)

@@ -1,9 +1,12 @@
 package race
 
 import (
+	"errors"
 	"testing"
 
+	"txnode/index"
 	"txnode/index/indextest"
+	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -91,5 +94,33 @@ func TestInsertBeforeHeaders(t *testing.T) {
 	}
 	if err := ix.Verify(k.C); err != nil {
 		t.Error(err)
+	}
+}
+
+// behind is a space whose threads have been declared dead, and have a map of before there
+// was any segment.
+type behind struct{ *indextest.Memory }
+
+var errBehind = errors.New("the map is old")
+
+func (b behind) ViewOn(*rdma.Thread) *memory.View { return memory.NewView(0, nil, nil) }
+
+func (b behind) Missing(*memory.View, memory.Addr) error { return errBehind }
+
+// TestGrowOfTheDead: a client has looked a key up whose bucket is full, and was declared
+// dead since. Its map does not have the sub-table, which others have made: it is told so.
+func TestGrowOfTheDead(t *testing.T) {
+	r := newRig(t, 2, 8)
+	c, ix := r.k[0].C, r.ix[0]
+	q := &index.Query{Hash: record.Hash(7, key(1)), Key: key(1)}
+	s := ix.get()
+	defer ix.put(s)
+	d := ix.dir.Load()
+	ix.space = behind{r.m}
+	for _, e := range []Entry{d.entries[0], d.entries[0] | entryFilling} {
+		q.State[stEntry] = uint64(e)
+		if err := ix.grow(c, s, q, &waiting{tries: askOwner}); !errors.Is(err, errBehind) {
+			t.Errorf("entry %v: %v", e, err)
+		}
 	}
 }
