@@ -10,6 +10,7 @@ import (
 
 	"txnode/index"
 	"txnode/index/indextest"
+	"txnode/memory"
 	"txnode/rdma"
 )
 
@@ -267,4 +268,120 @@ func TestMarkOnCopyInBuilding(t *testing.T) {
 			t.Errorf("%d copies: the one that is being built has %v", copies, h)
 		}
 	}
+}
+
+// TestCarriedSlotBack stops a client at every verb of an insert that splits a sub-table. Then the
+// slots that it has cleared are there again, as on a copy to which that had not come before it became
+// the primary, and meanwhile the keys were deleted, and their blocks are free, or other
+// keys', or the same keys' again. The split is finished, and nothing is linked twice.
+func TestCarriedSlotBack(t *testing.T) {
+	last := splitAt(t)
+	for _, mode := range []string{"free", "others", "again", "again in another place"} {
+		t.Run(mode, func(t *testing.T) {
+			back := 0
+			var seen []byte
+			for n := 0; ; n++ {
+				r := &lossy{t: t, rig: newRig(t, 2, last), fate: map[int]fate{last: open}}
+				blocks := map[memory.Addr]int{}
+				for i := range last {
+					a, _, err := r.k[1].Find(key(i))
+					if err != nil || a == 0 {
+						t.Fatal(a, err)
+					}
+					blocks[a] = i
+				}
+				d, err := r.ix[1].readDirectory(r.k[1].C, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				old := d.entries[0].Table()
+				before := r.m.Copies(t, r.k[1].C.Thread(), old, r.ix[1].size)[0]
+				r.f.Stop(0, n)
+				if err := r.insert(r.k[0], last); err == nil && r.f.Left(0) != 0 {
+					break
+				}
+				after := r.m.Copies(t, r.k[1].C.Thread(), old, r.ix[1].size)[0]
+				if d, err = r.ix[1].readDirectory(r.k[1].C, nil); err != nil {
+					t.Fatal(err)
+				}
+				if !d.entries[len(d.entries)-1].Filling() || string(after) == string(seen) {
+					continue
+				}
+				seen = after
+				n := r.putBack(t, mode, old, before, after, blocks)
+				if n == 0 {
+					continue
+				}
+				back += n
+				r.recover(-1)
+				r.look(1)
+				linked := map[memory.Addr]bool{}
+				if err := r.ix[2].Walk(r.k[2].C, func(at memory.Addr, b index.Candidate) error {
+					if linked[b.Addr] {
+						t.Errorf("stopped after %d verbs: block %v is linked twice", n, b.Addr)
+					}
+					linked[b.Addr] = true
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+				r.end()
+				if t.Failed() {
+					return
+				}
+			}
+			if back < 100 {
+				t.Errorf("%d slots were put back", back)
+			}
+		})
+	}
+}
+
+// putBack puts those slots of a sub-table back, marked, that were in use before and have
+// been cleared, and whose keys are deleted now. It returns how many.
+func (r *lossy) putBack(t *testing.T, mode string, table memory.Addr, before, after []byte, blocks map[memory.Addr]int) int {
+	t.Helper()
+	for i := range blocks {
+		r.fate[blocks[i]] = there
+	}
+	lost := map[int]int{} // the key of what was at a place
+	for o := tableHeader; o < len(before); o += 8 {
+		if x := Slot(word(before, o)); o%lineSize != headerOff && !x.Empty() && Slot(word(after, o)).Empty() {
+			lost[o] = blocks[x.Addr()]
+		}
+	}
+	insert := func(i int) {
+		if r.fate[i] = there; r.insert(r.k[1], i) != nil { // it needs room that only the split makes
+			r.fate[i] = open
+		}
+	}
+	for _, o := range slices.Sorted(maps.Keys(lost)) {
+		i := lost[o]
+		if err := r.k[1].Delete(key(i)); err != nil {
+			t.Fatal(err)
+		}
+		r.fate[i] = absent
+		switch mode {
+		case "others":
+			insert(2000 + i)
+		case "again":
+			insert(i)
+		case "again in another place":
+			insert(3000 + i) // where the key was, perhaps
+			insert(i)
+		}
+	}
+	s := r.ix[1].get()
+	defer r.ix[1].put(s)
+	n := 0
+	for o := range lost {
+		// There may be something else now, which would have to be lost.
+		x := word(before, o) | uint64(slotMoving)
+		if ok, err := r.ix[1].one(r.k[1].C, s, r.m.View(), table+memory.Addr(o), word(after, o), x); err != nil {
+			t.Fatal(err)
+		} else if ok {
+			n++
+		}
+	}
+	return n
 }

@@ -47,6 +47,7 @@ type item struct {
 	undone  bool // it is of an insert whose client is dead
 	free    bool // the block is free
 	hollow  bool // it was when everything else had been moved: see vacate.go
+	carried bool // before, by a client whose clearing of the slot is lost: see carried.go
 }
 
 // maxUnclear is how often a slot is looked at whose block does not hold a key
@@ -346,6 +347,9 @@ func (m *mover) carryPinned(all, last bool) (bool, error) {
 		return false, err
 	}
 	v := ix.space.ViewOn(c.Thread())
+	if err := m.findCarried(v); err != nil {
+		return false, err
+	}
 	if err := m.mark(v); err != nil {
 		return false, err
 	}
@@ -391,7 +395,7 @@ func (m *mover) carryPinned(all, last bool) (bool, error) {
 	s.steps = s.steps[:0]
 	for i, it := range m.items {
 		to := trace(c)
-		if !it.known && !gone[i] {
+		if !it.known && !it.carried && !gone[i] {
 			to = uint64(it.value &^ slotMoving)
 			// One whose block is free, and may yet get a record, is waited for: it is not
 			// known where its key belongs.

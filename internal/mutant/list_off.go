@@ -71,6 +71,7 @@ const (
 	BucketHeaderFirst          = false
 	DropMarkedSlot             = false
 	LateSlotForgotten          = false
+	CarriedAgain               = false
 	LateSlotIsDamage           = false
 	DirectoryOutlivesEpoch     = false
 	ClearPrimaryFirst          = false

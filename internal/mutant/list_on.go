@@ -138,6 +138,8 @@ var (
 		"Who undoes an insert looks for its slot only where lookups of the key come by, and not in a sub-table whose split was over before the slot was set.")
 	LateSlotIsDamage = mutation("late-slot-is-damage",
 		"A split that meets the slot of an insert which came too late takes it for damage.")
+	CarriedAgain = mutation("carried-again",
+		"A slot that a split had carried, and that is back with the copy of a blade that was lost, is taken for one that the split has only marked.")
 	DirectoryOutlivesEpoch = mutation("directory-outlives-epoch",
 		"A directory that was read before a blade was lost is used on, although the split that it does not know of, or knows of, may be at another point now.")
 	ClearPrimaryFirst = mutation("clear-primary-first",
