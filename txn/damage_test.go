@@ -102,20 +102,46 @@ func TestDamagedRecord(t *testing.T) {
 }
 
 // TestDamagedIndex: a table whose index is damaged can not be opened, and says so; the
-// others can.
+// others can, also if the database was not closed.
 func TestDamagedIndex(t *testing.T) {
+	for _, closed := range []bool{true, false} {
+		t.Run(fmt.Sprint("closed=", closed), func(t *testing.T) { damagedIndex(t, closed) })
+	}
+}
+
+func damagedIndex(t *testing.T, closed bool) {
 	o := tiny()
 	o.Dir = t.TempDir()
 	db := mustOpen(t, o)
-	fill(t, db, table(t, db, "sound"), 3, val(1))
 	fill(t, db, table(t, db, "spoilt"), 3, val(1))
+	fill(t, db, table(t, db, "sound"), 3, val(1))
 	tables, err := db.Space().Tables()
 	if err != nil {
 		t.Fatal(err)
 	}
 	v := db.Space().View()
-	root := tables[1].Root
-	close1(t, db)
+	root := tables[0].Root
+	if closed {
+		close1(t, db)
+	} else {
+		// The files of a process that was killed in the middle of a transaction which has locks.
+		tx, err := db.Begin(t.Context(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := table(t, db, "sound").GetForUpdate(tx, 1); err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		if err := os.CopyFS(dir, os.DirFS(o.Dir)); err != nil {
+			t.Fatal(err)
+		}
+		o.Dir = dir
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+		close1(t, db)
+	}
 	for i := range v.Copies(root) {
 		at := v.At(root, i)
 		f, err := os.OpenFile(filepath.Join(o.Dir, fmt.Sprintf("blade-%03d.region", at.Blade)), os.O_RDWR, 0)
@@ -130,18 +156,23 @@ func TestDamagedIndex(t *testing.T) {
 		}
 	}
 
-	db = mustOpen(t, o)
-	_, err = txn.OpenTable(db, "spoilt", txn.Uint64, txn.Bytes())
-	says(t, "OpenTable", err, txn.ErrCorrupt, "spoilt", "seg ")
-	sound := table(t, db, "sound")
-	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return sound.Put(tx, 3, val(2)) }); err != nil {
-		t.Error(err)
+	for range 2 {
+		db = mustOpen(t, o)
+		_, err = txn.OpenTable(db, "spoilt", txn.Uint64, txn.Bytes())
+		says(t, "OpenTable", err, txn.ErrCorrupt, "spoilt", "seg ")
+		sound := table(t, db, "sound")
+		for k := range uint64(4) {
+			if err := db.Update(t.Context(), func(tx *txn.Tx) error { return sound.Put(tx, k, val(2)) }); err != nil {
+				t.Error(err)
+			}
+		}
+		if got := contents(t, db, sound, 4); len(got) != 4 {
+			t.Errorf("%v", got)
+		}
+		_, err = db.Backup(t.Context(), io.Discard, txn.BackupOptions{})
+		says(t, "Backup", err, txn.ErrCorrupt, "spoilt")
+		close1(t, db)
 	}
-	if got := contents(t, db, sound, 4); len(got) != 4 {
-		t.Errorf("%v", got)
-	}
-	_, err = db.Backup(t.Context(), io.Discard, txn.BackupOptions{})
-	says(t, "Backup", err, txn.ErrCorrupt, "spoilt")
 }
 
 // TestDamagedFiles: what is wrong with a file of the database is ErrCorrupt, too.

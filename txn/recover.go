@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 	"txnode/memory"
 	"txnode/occ/recovery"
+	"txnode/rdma"
 )
 
 // recover brings a database into order that its last user has not closed. The
@@ -25,14 +26,8 @@ func (db *DB) recover() error {
 			return nil
 		}
 		// Who makes a table needs no coordinator, and may have died before anybody knew of it.
-		_, err := recovery.FreeExtents(db.ctl.Plain(), recovery.Options{Space: db.space, Durable: db.opts.Durability == DurabilityPower})
-		switch {
-		case errors.Is(err, ErrCorrupt): // who uses that table is told; the others are sound
-			db.opts.Logger.Error("an index is damaged: what is not in use is not looked for", errField(err))
-		case err != nil:
-			return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
-		}
-		return nil
+		_, err := db.freeExtents(db.ctl.Plain(), recovery.Options{Space: db.space, Durable: db.opts.Durability == DurabilityPower})
+		return err
 	}
 	if db.space.ReadOnly() {
 		return fmt.Errorf("%w: %d transaction coordinators were left by a process that died: open the database once for writing, which recovers it", ErrUnrecovered, len(left))
@@ -52,18 +47,33 @@ func (db *DB) recover() error {
 		if swept, err = recovery.Sweep(c, o); err != nil {
 			return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
 		}
+		if swept.Damage != nil { // who uses that table is told; the others are sound
+			db.opts.Logger.Error("an index is damaged: what was changing it when its process died stays as it is", errField(swept.Damage))
+		}
 	}
 	slots, err := recovery.PruneSlots(c, o)
 	if err != nil {
 		return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
 	}
-	extents, err := recovery.FreeExtents(c, o)
+	extents, err := db.freeExtents(c, o)
 	if err != nil {
-		return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
+		return err
 	}
 	db.opts.Logger.Info("recovered what coordinators have left that died", zap.Int("extents", extents), zap.Int("slots", slots), zap.Int("coordinators", len(left)),
 		zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)), zap.Int("locks", swept.Locks), zap.Int("blocks", rep.Blocks+swept.Freed))
 	return nil
+}
+
+// freeExtents frees the extents that no index reaches, unless an index is damaged.
+func (db *DB) freeExtents(c *rdma.Coro, o recovery.Options) (int, error) {
+	n, err := recovery.FreeExtents(c, o)
+	switch {
+	case errors.Is(err, ErrCorrupt): // who uses that table is told; the others are sound
+		db.opts.Logger.Error("an index is damaged: what is not in use is not looked for", errField(err))
+	case err != nil:
+		return n, fmt.Errorf("txn: recovering what a process has left that died: %w", err)
+	}
+	return n, nil
 }
 
 // recoverPower is recover for a database that promised to survive the loss of power,

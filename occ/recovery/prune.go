@@ -59,8 +59,8 @@ func Vacate(c *rdma.Coro, o Options, table uint16, key []byte, a memory.Addr) (b
 // PruneSlots empties the slots of all indexes that lead to blocks which are free on all
 // copies, and returns how many: those of inserts whose placeholders were on a blade that
 // was lost, and whose clients have died with it. Who looks for a key meets such a slot
-// again and again, since the block could become that of a record at any moment. The
-// caller is the only user of the database, and has swept it.
+// again and again, since the block could become that of a record at any moment. An index
+// that is damaged is left alone. The caller is the only user of the database, and has swept it.
 func PruneSlots(c *rdma.Coro, o Options) (int, error) {
 	tables, err := o.Space.Tables()
 	if err != nil {
@@ -72,7 +72,7 @@ func PruneSlots(c *rdma.Coro, o Options) (int, error) {
 			continue
 		}
 		ix, err := o.open(c, o.Space, t.ID)
-		if errors.Is(err, memory.ErrLost) {
+		if errors.Is(err, memory.ErrLost) || errors.Is(err, memory.ErrCorrupt) {
 			continue
 		}
 		if err != nil {
@@ -83,7 +83,7 @@ func PruneSlots(c *rdma.Coro, o Options) (int, error) {
 			continue
 		}
 		k, err := r.Prune(c, func(blocks []memory.Addr) ([]bool, error) { return vacant(c, o.Space.View(), blocks) })
-		if n += k; err != nil && !errors.Is(err, memory.ErrLost) {
+		if n += k; err != nil && !errors.Is(err, memory.ErrLost) && !errors.Is(err, memory.ErrCorrupt) {
 			return n, fmt.Errorf("recovery: index of table %q: %w", t.Name, err)
 		}
 	}

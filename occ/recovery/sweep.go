@@ -20,6 +20,8 @@ type SweepReport struct {
 	Freed  int // blocks that came free
 	Slots  int // that led to blocks which nobody has, and were emptied
 	Strays int // free blocks that nobody had, and that are in the pool now
+	// Damage is what a sweep that is alone has found damaged and left as it is, nil: nothing.
+	Damage error
 }
 
 // Sweep walks over the whole database and brings into order what dead coordinators
@@ -29,7 +31,9 @@ type SweepReport struct {
 // blade was lost, slots of inserts whose placeholders it had. Transactions
 // may run meanwhile. It is idempotent; when it has come to its end, the catalog no
 // longer says that the database has to be swept, unless somebody else was at one of the
-// locks: he may fail, so the next sweep looks at it again.
+// locks: he may fail, so the next sweep looks at it again. Nor if an index is damaged: a sweep
+// that is alone leaves that one (SweepReport.Damage) and goes on with what is sound, another
+// one fails.
 func Sweep(c *rdma.Coro, o Options) (SweepReport, error) {
 	s := NewSweeper(o)
 	for {
@@ -40,7 +44,8 @@ func Sweep(c *rdma.Coro, o Options) (SweepReport, error) {
 	}
 }
 
-// SweepIndexes is the part of Sweep that is about indexes.
+// SweepIndexes is the part of Sweep that is about indexes. One that is damaged does not keep it
+// from the others.
 func SweepIndexes(c *rdma.Coro, o Options) error {
 	tables, err := o.Space.Tables()
 	if err != nil {
@@ -48,13 +53,19 @@ func SweepIndexes(c *rdma.Coro, o Options) error {
 	}
 	s := NewSweeper(o)
 	generation, _ := o.Space.Unswept()
+	var damage error
 	for _, t := range tables {
-		if err := s.index(c, t.ID); err != nil {
+		switch err := s.index(c, t.ID); {
+		case errors.Is(err, memory.ErrCorrupt):
+			damage = err
+		case err != nil:
 			return err
 		}
 	}
-	o.Space.SweptIndexes(generation)
-	return nil
+	if damage == nil {
+		o.Space.SweptIndexes(generation)
+	}
+	return damage
 }
 
 // Sweeper is a sweep in small steps. It belongs to one goroutine at a time.
@@ -98,10 +109,10 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 		}
 	}
 	if s.table < len(s.tables) {
-		if err := s.index(c, s.tables[s.table].ID); err != nil {
+		if err := s.spare(s.index(c, s.tables[s.table].ID)); err != nil {
 			return false, err
 		}
-		if s.table++; s.table == len(s.tables) {
+		if s.table++; s.table == len(s.tables) && s.Report.Damage == nil {
 			s.o.Space.SweptIndexes(s.generation)
 		}
 		return false, nil
@@ -131,10 +142,22 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 		}
 		s.Report.Strays += n
 	}
-	if s.left && !mutant.SweepLeavesLocks {
+	if s.left && !mutant.SweepLeavesLocks || s.Report.Damage != nil {
 		return true, nil
 	}
 	return true, s.o.Space.Swept(s.generation)
+}
+
+// spare notes that something is damaged, and returns other errors, and those of a sweep that is
+// not alone: it is tried again soon.
+func (s *Sweeper) spare(err error) error {
+	if !s.o.Alone || !errors.Is(err, memory.ErrCorrupt) {
+		return err
+	}
+	if s.Report.Damage == nil {
+		s.Report.Damage = err
+	}
+	return nil
 }
 
 // claim asks which of the free blocks nobody has, once.
@@ -221,7 +244,8 @@ func (s *Sweeper) freeHalves(c *rdma.Coro, v *memory.View, halves []half) error 
 	}
 	defer u.close()
 	for _, h := range halves {
-		if mine, err := s.freeHalf(u, v, h); !mine || err != nil {
+		mine, err := s.freeHalf(u, v, h)
+		if err = s.spare(err); !mine || err != nil {
 			return err
 		}
 	}
@@ -301,7 +325,10 @@ func (s *Sweeper) slots(c *rdma.Coro) (more bool, err error) {
 				continue
 			}
 			if err != nil {
-				return false, fmt.Errorf("recovery: index of table %d: %w", table, err)
+				if err := s.spare(fmt.Errorf("recovery: index of table %d: %w", table, err)); err != nil {
+					return false, err
+				}
+				continue
 			}
 			r, ok := ix.(*race.Index)
 			if !ok {
@@ -315,7 +342,10 @@ func (s *Sweeper) slots(c *rdma.Coro) (more bool, err error) {
 			return err
 		})
 		if err != nil {
-			return false, fmt.Errorf("recovery: index of table %d: %w", table, err)
+			if err := s.spare(fmt.Errorf("recovery: index of table %d: %w", table, err)); err != nil {
+				return false, err
+			}
+			done = true
 		}
 		if !done {
 			return true, nil
@@ -539,7 +569,7 @@ func (s *Sweeper) resolve(c *rdma.Coro, held []memory.Addr) error {
 	u.sweeps = true
 	for _, a := range held {
 		ok, err := u.unlock(a)
-		if err != nil {
+		if err = s.spare(err); err != nil {
 			return err
 		}
 		if ok == UnlockedNot {
