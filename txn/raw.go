@@ -70,7 +70,8 @@ func (r *RawTable) Get(tx *Tx, key []byte) ([]byte, error) {
 	return tx.get(r.t, r.key(tx, key), false)
 }
 
-// GetForUpdate is Get with the intention to write: it locks the key.
+// GetForUpdate is Get with the intention to write: it locks the key, unless the transaction
+// has read it before; see [Table.GetForUpdate].
 func (r *RawTable) GetForUpdate(tx *Tx, key []byte) ([]byte, error) {
 	if tx.open == r.db && !tx.readOnly {
 		if v, ok := tx.o.Get(r.t, key); ok {

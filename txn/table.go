@@ -55,7 +55,9 @@ func (t *Table[K, V]) StageAll(tx *Tx, m Mode, keys ...K) error {
 func (t *Table[K, V]) Get(tx *Tx, k K) (V, error) { return t.get(tx, k, false) }
 
 // GetForUpdate is Get with the intention to write: it locks the key until the
-// transaction ends, whether it has a value or not.
+// transaction ends, whether it has a value or not. A key that the transaction has read
+// before is not locked by it: if it is written, Commit locks it, and fails with ErrConflict
+// if somebody has changed it since.
 func (t *Table[K, V]) GetForUpdate(tx *Tx, k K) (V, error) { return t.get(tx, k, true) }
 
 func (t *Table[K, V]) get(tx *Tx, k K, update bool) (V, error) {
