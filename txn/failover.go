@@ -30,6 +30,7 @@ type failover struct {
 	thread   *rdma.Thread // of the goroutine
 	copier   *memory.Copier
 	copied   atomic.Pointer[memory.CopyProgress]
+	failure  atomic.Pointer[error] // what the last step of what can wait has failed with
 	looked   atomic.Uint32 // the epoch in which it was looked whether anything is missing
 	lookAt   int64         // when to look next whether a blade is back
 	gated    memory.Epoch  // in which it was seen last that transactions wait to be decided
@@ -60,6 +61,9 @@ type Redundancy struct {
 	memory.Redundancy
 	// Building is how far the copies are that are being built, in bytes looked at.
 	BuildDone, BuildTotal uint64
+	// Failure is what making copies has failed with last, nil: it goes on since. It is tried
+	// again.
+	Failure error
 	// Outages are the last blades that were lost, the oldest first.
 	Outages []Outage
 }
@@ -73,6 +77,9 @@ func (db *DB) Redundancy() Redundancy {
 	r := Redundancy{Redundancy: db.space.Redundancy()}
 	if p := db.failover.copied.Load(); p != nil && r.Redundancy.Building > 0 {
 		r.BuildDone, r.BuildTotal = p.Done, p.Total
+	}
+	if p := db.failover.failure.Load(); p != nil {
+		r.Failure = *p
 	}
 	db.failover.mu.Lock()
 	defer db.failover.mu.Unlock()
@@ -357,6 +364,14 @@ func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
 		return false, nil
 	}
 	defer f.keeping.Store(false)
+	looked := false
+	defer func() {
+		if failure := err; failure != nil {
+			f.failure.Store(&failure)
+		} else if looked {
+			f.failure.Store(nil)
+		}
+	}()
 	defer func() {
 		if err == nil || !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) {
 			return
@@ -367,7 +382,7 @@ func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
 		err = errors.Join(err, db.reconnect(c))
 	}()
 	if now := c.Thread().Now(); now >= f.lookAt {
-		f.lookAt = now + lookPause
+		f.lookAt, looked = now+lookPause, true
 		err := db.welcome(c)
 		if db.space.CanBuild() > 0 {
 			_, e := db.space.Build()

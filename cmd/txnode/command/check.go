@@ -127,11 +127,8 @@ func rebuildLost(ctx context.Context, w *World, dir string) error {
 	if err != nil {
 		return err
 	}
-	r := db.Redundancy()
-	for ; (len(r.Down) > 0 || r.Building > 0 || db.Space().CanBuild() > 0) && ctx.Err() == nil; r = db.Redundancy() {
-		time.Sleep(20 * time.Millisecond)
-	}
-	err = db.Close(context.WithoutCancel(ctx))
+	r, stuck := awaitCopies(ctx, w, db)
+	err = errors.Join(stuck, db.Close(context.WithoutCancel(ctx)))
 	if ctx.Err() != nil {
 		return errors.Join(errInterrupted, err)
 	}
@@ -150,6 +147,34 @@ func rebuildLost(ctx context.Context, w *World, dir string) error {
 		_, err = fmt.Fprintf(w.Stderr, "every copy of %s was in those regions and is lost: restore the database from a backup, or go on without what was in them\n", count(r.Lost, "segment"))
 	}
 	return err
+}
+
+// stuckAfter is for how long nothing but failures may come of making copies.
+const stuckAfter = 10 * time.Second
+
+// awaitCopies waits until all copies are made that can be.
+func awaitCopies(ctx context.Context, w *World, db *txn.DB) (r txn.Redundancy, err error) {
+	bar := newCheckProgress(w)
+	defer bar.close()
+	show := bar.callback()
+	furthest := db.Redundancy()
+	since := time.Now()
+	for ctx.Err() == nil {
+		r = db.Redundancy()
+		if len(r.Down) == 0 && r.Building == 0 && db.Space().CanBuild() == 0 {
+			return r, nil
+		}
+		if show != nil {
+			show(verify.Progress{Stage: "copies", Done: r.BuildDone, Total: r.BuildTotal})
+		}
+		if r.Failure == nil || r.BuildDone > furthest.BuildDone || r.Building != furthest.Building || len(r.Down) != len(furthest.Down) {
+			furthest, since = r, time.Now()
+		} else if time.Since(since) > stuckAfter {
+			return r, fmt.Errorf("copies cannot be made (what is there is unharmed; they are made whenever the database is open and the cause is gone): %w", r.Failure)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return r, nil
 }
 
 func runCheck(ctx context.Context, w *World, o *checkOptions, dir string) error {
