@@ -93,7 +93,7 @@ func (ix *Index) Vacate(c *rdma.Coro, q *index.Query, a memory.Addr) (bool, erro
 		return false, nil
 	}
 	emptied, _, err := ix.vacateIn(c, s, tableOf(q, own.line), []hollow{{own.at, own.value}})
-	return emptied > 0, err
+	return len(emptied) > 0, err
 }
 
 // hollow is a slot whose block seems to be free.
@@ -102,21 +102,21 @@ type hollow struct {
 	value Slot
 }
 
-// vacateIn empties those slots of a sub-table whose blocks nobody has, and returns how
-// many they are. It does nothing, and reports so, while somebody has the sub-table's lock.
-func (ix *Index) vacateIn(c *rdma.Coro, s *scratch, table memory.Addr, slots []hollow) (n int, locked bool, err error) {
+// vacateIn empties those slots of a sub-table whose blocks nobody has, and returns these
+// blocks. It does nothing, and reports so, while somebody has the sub-table's lock.
+func (ix *Index) vacateIn(c *rdma.Coro, s *scratch, table memory.Addr, slots []hollow) (emptied []memory.Addr, locked bool, err error) {
 	v := ix.space.ViewOn(c.Thread())
 	lock := table + tableLockOff
 	if ok, err := ix.one(c, s, v, lock, 0, ix.lockWord(c)); err != nil || !ok {
-		return 0, err == nil, err
+		return nil, err == nil, err
 	}
 	l := locks{ix: ix, c: c, s: s, held: []memory.Addr{lock}}
-	n, err = ix.vacateHeld(&l, v, lock, slots)
-	return n, false, l.abandon(err)
+	emptied, err = ix.vacateHeld(&l, v, lock, slots)
+	return emptied, false, l.abandon(err)
 }
 
 // vacateHeld is vacateIn under the lock of the sub-table.
-func (ix *Index) vacateHeld(l *locks, v *memory.View, lock memory.Addr, slots []hollow) (n int, err error) {
+func (ix *Index) vacateHeld(l *locks, v *memory.View, lock memory.Addr, slots []hollow) (emptied []memory.Addr, err error) {
 	c, s := l.c, l.s
 	s.steps = s.steps[:0]
 	for _, x := range slots {
@@ -127,7 +127,7 @@ func (ix *Index) vacateHeld(l *locks, v *memory.View, lock memory.Addr, slots []
 		s.steps = append(s.steps, step{addr: x.at, old: uint64(x.value), new: to})
 	}
 	if err := ix.apply(c, s, v, s.steps); err != nil {
-		return 0, err
+		return nil, err
 	}
 	var blocks []memory.Addr
 	k := 0
@@ -139,25 +139,25 @@ func (ix *Index) vacateHeld(l *locks, v *memory.View, lock memory.Addr, slots []
 		}
 	}
 	if slots = slots[:k]; mutant.VacateUnmarked {
-		return k, l.unlock(lock)
+		return blocks, l.unlock(lock)
 	}
 	gone, err := ix.vacancy(c, blocks)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	s.steps = s.steps[:0]
 	for i, x := range slots {
 		to := uint64(x.value)
 		if gone[i] {
 			to = trace(c)
-			n++
+			emptied = append(emptied, x.value.Addr())
 		}
 		s.steps = append(s.steps, step{addr: x.at, old: uint64(x.value | slotMoving), new: to})
 	}
 	if err := ix.marked(c, s, v); err != nil {
-		return 0, err
+		return nil, err
 	}
-	return n, l.unlock(lock)
+	return emptied, l.unlock(lock)
 }
 
 // marked applies the steps in the scratch, all of them from slots that are marked, by
@@ -201,6 +201,10 @@ func (r *recovery) unmark(table memory.Addr) error {
 // steps. It belongs to one goroutine at a time.
 type Scourer struct {
 	Emptied int // slots
+	// Left are the blocks that were free, and whose slots were not emptied: somebody has the
+	// lock of the sub-table, or has marked them, or may have the block. Nobody is to be given
+	// one of these, which would be another key's under that slot.
+	Left map[memory.Addr]bool
 
 	ix    *Index
 	seen  map[memory.Addr]bool
@@ -220,7 +224,9 @@ const (
 )
 
 // Scour begins to look for slots that lead to blocks which nobody has.
-func (ix *Index) Scour() *Scourer { return &Scourer{ix: ix, seen: map[memory.Addr]bool{}} }
+func (ix *Index) Scour() *Scourer {
+	return &Scourer{ix: ix, seen: map[memory.Addr]bool{}, Left: map[memory.Addr]bool{}}
+}
 
 // Step looks at the next few hundred slots. done: those were all. Sub-tables that a
 // split makes meanwhile are looked at, too, and slots in a sub-table that is being split
@@ -251,8 +257,13 @@ func (x *Scourer) Step(c *rdma.Coro) (done bool, err error) {
 		return false, err
 	}
 	k := 0
+	var left []memory.Addr
 	for i := range slots {
 		if gone[i] {
+			left = append(left, slots[i].value.Addr())
+			if slots[i].value.Moving() {
+				continue
+			}
 			slots[k] = slots[i]
 			k++
 		}
@@ -262,12 +273,16 @@ func (x *Scourer) Step(c *rdma.Coro) (done bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		x.Emptied += emptied
+		x.Emptied += len(emptied)
+		left = slices.DeleteFunc(left, func(a memory.Addr) bool { return slices.Contains(emptied, a) })
 		if locked && x.tries < scourTries {
 			pause(c, x.tries)
 			x.tries++
 			return false, nil
 		}
+	}
+	for _, a := range left {
+		x.Left[a] = !mutant.LeftBlockGiven
 	}
 	x.tries = 0
 	if x.off += n; x.off >= ix.size {
@@ -292,7 +307,7 @@ func (x *Scourer) read(c *rdma.Coro, s *scratch, n uint32) (slots []hollow, bloc
 	}
 	for o := uint32(0); o < n; o += 8 {
 		w := Slot(t.Word(buf + o))
-		if o%lineSize == headerOff || w.Empty() || w.Moving() || w.Check() != nil {
+		if o%lineSize == headerOff || w.Empty() || w.Check() != nil {
 			continue
 		}
 		slots, blocks = append(slots, hollow{at + memory.Addr(o), w}), append(blocks, w.Addr())

@@ -71,6 +71,7 @@ const (
 	BucketHeaderFirst          = false
 	DropMarkedSlot             = false
 	LateSlotForgotten          = false
+	LeftBlockGiven             = false
 	CarriedAgain               = false
 	LateSlotIsDamage           = false
 	DirectoryOutlivesEpoch     = false

@@ -138,6 +138,8 @@ var (
 		"Who undoes an insert looks for its slot only where lookups of the key come by, and not in a sub-table whose split was over before the slot was set.")
 	LateSlotIsDamage = mutation("late-slot-is-damage",
 		"A split that meets the slot of an insert which came too late takes it for damage.")
+	LeftBlockGiven = mutation("left-block-given",
+		"A sweep gives a free block away to which a slot leads that it could not empty, since somebody else was at it.")
 	CarriedAgain = mutation("carried-again",
 		"A slot that a split had carried, and that is back with the copy of a blade that was lost, is taken for one that the split has only marked.")
 	DirectoryOutlivesEpoch = mutation("directory-outlives-epoch",

@@ -80,19 +80,20 @@ type Sweeper struct {
 	table      int // the next to be recovered
 	seg        memory.SegmentID
 	block      uint32
-	left       bool               // somebody else was at a lock
-	again      bool               // locks of the next blocks have just been resolved
-	free       []memory.FreeBlock // of the blocks looked at
-	claimed    bool               // what of these nobody has
-	strays     *memory.Strays     // that is it; nil: it cannot be told
-	sound      []bool             // of strays, which are free still, as far as they were read again
-	scoured    int                // tables whose slots have been looked at
+	left       bool                 // somebody else was at a lock
+	again      bool                 // locks of the next blocks have just been resolved
+	free       []memory.FreeBlock   // of the blocks looked at
+	claimed    bool                 // what of these nobody has
+	strays     *memory.Strays       // that is it; nil: it cannot be told
+	sound      []bool               // of strays, which are free still, as far as they were read again
+	linked     map[memory.Addr]bool // free blocks to which slots lead that could not be emptied
+	scoured    int                  // tables whose slots have been looked at
 	scourer    *race.Scourer
 }
 
 // NewSweeper begins a sweep.
 func NewSweeper(o Options) *Sweeper {
-	return &Sweeper{o: o, indexes: map[uint16]index.Index{}, seg: 1}
+	return &Sweeper{o: o, indexes: map[uint16]index.Index{}, seg: 1, linked: map[memory.Addr]bool{}}
 }
 
 // Step does the next part of the sweep: an index, or a few hundred blocks or slots. done: that
@@ -203,6 +204,11 @@ func (s *Sweeper) readAgain(c *rdma.Coro) (more bool, err error) {
 	}
 	var halves []half
 	for i, x := range part {
+		if s.linked[x.Addr] { // the next sweep, when its slot is empty
+			s.left = true
+			s.sound = append(s.sound, false)
+			continue
+		}
 		same, other := false, 0 // other: a copy that is not free
 		for k := range v.Copies(x.Addr) {
 			line := record.Image(t.Bytes(at(i, k), record.LineSize))
@@ -351,6 +357,9 @@ func (s *Sweeper) slots(c *rdma.Coro) (more bool, err error) {
 			return true, nil
 		}
 		s.Report.Slots += s.scourer.Emptied
+		for a, is := range s.scourer.Left {
+			s.linked[a] = s.linked[a] || is
+		}
 		s.scourer = nil
 	}
 	return false, nil

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"txnode/index"
+	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ"
@@ -198,5 +200,73 @@ func TestVacateBesideTransactions(t *testing.T) {
 			t.Errorf("%v: %q", s, got)
 		}
 		w.check(s.String())
+	}
+}
+
+// slotsTo is how many slots lead to a block.
+func (w *world) slotsTo(a memory.Addr) (n int) {
+	w.t.Helper()
+	must(w.t, w.table.Index.(*race.Index).Walk(w.ctl.Plain(), func(_ memory.Addr, x index.Candidate) error {
+		if x.Addr == a {
+			n++
+		}
+		return nil
+	}))
+	return n
+}
+
+// TestSweepBesideVacate: a slot leads to a free block, and somebody who empties it is late
+// with any of his verbs, while a sweep comes by, which gives free blocks to others. It does
+// not give that one while the slot is there.
+func TestSweepBesideVacate(t *testing.T) {
+	for _, s := range settings() {
+		t.Run(s.String(), func(t *testing.T) {
+			for n := 0; ; n++ {
+				w := newWorld(t, s, occ.Options{})
+				gone, tx := w.session()
+				w.sure(gone, tx, put("a", "1"), put("b", "1"))
+				// As when a blade is lost: a sweep looks for such slots.
+				claim, err := w.space.Claim(memory.ClaimOptions{Change: func(*memory.Layout) error { return nil }}, gone.Coordinator())
+				must(t, err)
+				must(t, recovery.Reconnect(w.ctl.Plain(), w.space))
+				var rep recovery.Report
+				must(t, recovery.Run(w.ctl.Plain(), w.eng.Recovery(), claim, &rep))
+				var hollow memory.Addr
+				w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+					if string(line.Key()) == "a" {
+						hollow = a
+					}
+				})
+				w.zero(w.ctl.Plain(), "a", s.backups+1)
+				late, _ := w.session()
+				w.arm(n)
+				done, err := recovery.Vacate(late.Thread().Plain(), late.Recovery(), w.table.ID, []byte("a"), hollow)
+				stopped := w.disarm()
+				if !stopped && (err != nil || !done) {
+					t.Fatal(done, err)
+				}
+				_, err = recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
+				must(t, err)
+				what := fmt.Sprintf("late with verb %d", n)
+				slots := w.slotsTo(hollow)
+				if slots > 0 && slices.Contains(w.space.Spare(), hollow) {
+					t.Errorf("%s: block %v is given to others, and a slot leads there", what, hollow)
+				}
+				if _, due := w.space.Unswept(); slots > 0 && !due {
+					t.Errorf("%s: no sweep is due, and a slot leads to a free block", what)
+				}
+				ours, own := w.session()
+				for i := range 100 {
+					w.sure(ours, own, put(fmt.Sprint("k", i), "1"))
+				}
+				w.decideUntil(late.Coordinator(), -1)
+				w.try(ours, own, func() error { return w.do(own, get("b")) })
+				w.sweep()
+				w.check(what)
+				if !stopped || t.Failed() {
+					break
+				}
+			}
+		})
 	}
 }
