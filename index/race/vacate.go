@@ -175,7 +175,9 @@ func (ix *Index) marked(c *rdma.Coro, s *scratch, v *memory.View) error {
 }
 
 // unmark takes the marks off that somebody has left in a sub-table who was about to
-// empty slots, and has died; the caller has taken its lock over.
+// empty slots, and has died; the caller has taken its lock over. As in carried.go, a slot
+// that he has emptied can be there again, marked, when a copy to which that had not come has
+// become a full one, and then the primary; and its block another key's. Such slots are emptied.
 func (r *recovery) unmark(table memory.Addr) error {
 	ix, s := r.ix, r.s
 	for o := uint32(tableHeader); o < ix.size; o += levelChunk {
@@ -184,17 +186,106 @@ func (r *recovery) unmark(table memory.Addr) error {
 		if err != nil {
 			return err
 		}
-		s.steps = s.steps[:0]
-		for i := 0; i < int(n); i += 8 {
-			if x := Slot(word(p, i)); i%lineSize != headerOff && !x.Empty() && x.Moving() {
-				s.steps = append(s.steps, step{addr: table + memory.Addr(o) + memory.Addr(i), old: uint64(x), new: uint64(x &^ slotMoving)})
+		// Depth 0: whatever has its places here counts as known.
+		m := mover{split: &split{locks: locks{ix: ix, c: r.c, s: s}, from: table}}
+		for i := uint32(0); i < n; i += 8 {
+			if x := Slot(word(p, int(i))); i%lineSize != headerOff && !x.Empty() && x.Moving() {
+				m.items = append(m.items, item{off: o + i, value: x})
 			}
+		}
+		if len(m.items) == 0 {
+			continue
+		}
+		gone, err := m.emptied()
+		if err != nil {
+			return err
+		}
+		s.steps = s.steps[:0]
+		for i, it := range m.items {
+			to := uint64(it.value &^ slotMoving)
+			if gone[i] && !mutant.VacatedAgain {
+				to = trace(r.c)
+			}
+			s.steps = append(s.steps, step{addr: table + memory.Addr(it.off), old: uint64(it.value), new: to})
 		}
 		if err := ix.marked(r.c, s, ix.space.ViewOn(r.c.Thread())); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// emptied tells which of the items, all of which are marked, are to be empty, or have been:
+// nobody has the block, or another slot of its key leads there, or it holds another key.
+func (m *mover) emptied() ([]bool, error) {
+	if err := m.hashes(m.items); err != nil {
+		return nil, err
+	}
+	for i := range m.items {
+		m.items[i].hollow = m.items[i].free
+	}
+	gone, err := m.vacant()
+	if err != nil {
+		return nil, err
+	}
+	for i := range m.items {
+		it := &m.items[i]
+		if it.free {
+			continue
+		}
+		if gone[i], err = m.misled(it); err != nil {
+			return nil, err
+		}
+	}
+	return gone, nil
+}
+
+// misled reports whether an item's block, which is in use, is not that of a key which only
+// the item's slot leads to.
+func (m *mover) misled(it *item) (bool, error) {
+	v := m.ix.space.ViewOn(m.c.Thread())
+	a, class := it.value.Addr(), it.value.Class()
+	if !m.ix.fits(v, a, class.Size()) {
+		return false, nil
+	}
+	if !it.known {
+		// What is damaged, or half of an image, that recovery makes whole, says nothing.
+		p, err := m.bytes(v, a, min(class.Size(), levelChunk))
+		if err != nil {
+			return false, err
+		}
+		_, damage := record.Image(p).Check(a)
+		return damage == nil, nil
+	}
+	o1, o2 := m.ix.geo.place(it.hash)
+	for _, o := range [2]uint32{o1, o2} {
+		p, err := m.bytes(v, m.from+memory.Addr(o), combinedSize)
+		if err != nil {
+			return false, err
+		}
+		for j := uint32(0); j < combinedSize; j += 8 {
+			if x := Slot(word(p, int(j))); j%lineSize != headerOff && !x.Empty() && x.Addr() == a && o+j != it.off {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// bytes reads n bytes of the primary.
+func (m *mover) bytes(v *memory.View, a memory.Addr, n uint32) ([]byte, error) {
+	t := m.c.Thread()
+	buf, err := t.Alloc(int(n))
+	if err != nil {
+		return nil, err
+	}
+	defer t.Free(buf, int(n))
+	m.s.batch.Reset()
+	m.s.batch.Read(v.At(a, 0), buf, n)
+	if err := m.c.Do(&m.s.batch); err != nil {
+		return nil, err
+	}
+	return slices.Clone(t.Bytes(buf, n)), nil
 }
 
 // Scourer empties the slots of an index that lead to blocks which nobody has, in small

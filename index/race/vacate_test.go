@@ -3,6 +3,8 @@ package race
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"txnode/index"
@@ -203,5 +205,116 @@ func TestVacateInSplit(t *testing.T) {
 			t.Errorf("slots that are left: %v", left)
 		}
 		r.found(t, 0, 1, 2, 3)
+	}
+}
+
+// TestVacatedSlotBack stops a client at every verb of what it does about slots that lead to
+// free blocks. Then slots that it has emptied are there again, as on a copy to which that had
+// not come before it became the primary, and meanwhile their blocks are free still, or
+// other keys', or the same keys' again. Recover leaves no slot to another key's block.
+func TestVacatedSlotBack(t *testing.T) {
+	for _, mode := range []string{"free", "others", "again"} {
+		t.Run(mode, func(t *testing.T) {
+			back := 0
+			for n := 0; ; n++ {
+				r := newRig(t, 2, 8)
+				c := r.k[1].C
+				keyOf := map[memory.Addr]int{}
+				for i, a := range r.hollowOut(t, 2, 5) {
+					keyOf[a] = []int{2, 5}[i]
+				}
+				slots := map[memory.Addr]Slot{} // by where they are
+				if err := r.ix[1].walk(c, func(at memory.Addr, b *Bucket) error {
+					for j, x := range b.Slots {
+						if keyOf[x.Addr()] != 0 {
+							slots[at+memory.Addr(8*j)] = x
+						}
+					}
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+				r.f.Stop(0, n)
+				if _, err := r.scour(0); err == nil && r.f.Left(0) != 0 {
+					break
+				}
+				word := func(at memory.Addr) uint64 { return word(r.m.Copies(t, c.Thread(), at, 8)[0], 0) }
+				d, err := r.ix[1].readDirectory(c, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				maps.DeleteFunc(slots, func(at memory.Addr, _ Slot) bool { return !Slot(word(at)).Empty() })
+				if len(slots) == 0 || word(d.entries[0].Table()+tableLockOff) == 0 {
+					continue
+				}
+				s := r.ix[1].get()
+				set := func(at memory.Addr, to Slot) {
+					if _, err := r.ix[1].one(c, s, r.m.View(), at, word(at), uint64(to)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				var keys []int
+				for at, x := range slots {
+					r.m.FreeBlock(x.Addr(), x.Class())
+					if mode == "again" { // in another place
+						keys = append(keys, keyOf[x.Addr()])
+						set(at, x^1<<fpShift)
+					} else {
+						keys = append(keys, 2000+len(keys))
+					}
+				}
+				slices.Reverse(keys) // the block that was freed last is used first
+				for _, k := range keys {
+					if mode == "free" {
+						break
+					}
+					if _, err := r.k[1].Insert(key(k), key(k)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for at, x := range slots {
+					if mode == "again" || Slot(word(at)).Empty() {
+						set(at, x|slotMoving)
+						back++
+					}
+				}
+				r.ix[1].put(s)
+				if err := r.ix[1].Recover(c, func(owner uint64) bool { return owner == 1 }); err != nil {
+					t.Fatal(err)
+				}
+				r.slots(t)
+				r.found(t, 2, 5)
+				linked := map[memory.Addr]bool{}
+				if err := r.ix[2].Walk(r.k[2].C, func(_ memory.Addr, b index.Candidate) error {
+					if linked[b.Addr] {
+						t.Errorf("stopped after %d verbs: block %v is linked twice", n, b.Addr)
+					}
+					linked[b.Addr] = true
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+				for at, x := range slots {
+					if mode == "free" && Slot(word(at)) == x {
+						t.Errorf("stopped after %d verbs: a slot leads to %v, which nobody has", n, x.Addr())
+					}
+				}
+				for _, k := range keys {
+					if v, err := r.k[2].Get(key(k)); err != nil || mode != "free" && string(v) != string(key(k)) {
+						t.Errorf("stopped after %d verbs: key %d: %q, %v", n, k, v, err)
+					}
+				}
+				if _, err := r.scour(2); err != nil { // what had not been emptied
+					t.Fatal(err)
+				}
+				r.grows(t, 1)
+				if t.Failed() {
+					return
+				}
+			}
+			if back == 0 {
+				t.Error("no slot was put back")
+			}
+		})
 	}
 }

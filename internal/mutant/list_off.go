@@ -72,6 +72,8 @@ const (
 	DropMarkedSlot             = false
 	LateSlotForgotten          = false
 	LeftBlockGiven             = false
+	VacatedAgain               = false
+	BusyNotBuilt               = false
 	CarriedAgain               = false
 	LateSlotIsDamage           = false
 	DirectoryOutlivesEpoch     = false

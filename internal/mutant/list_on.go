@@ -140,6 +140,10 @@ var (
 		"A split that meets the slot of an insert which came too late takes it for damage.")
 	LeftBlockGiven = mutation("left-block-given",
 		"A sweep gives a free block away to which a slot leads that it could not empty, since somebody else was at it.")
+	VacatedAgain = mutation("vacated-again",
+		"A slot that was emptied since nobody had its block, and that is back with the copy of a blade that was lost, is taken for one that was only marked.")
+	BusyNotBuilt = mutation("busy-not-built",
+		"Who gives a change of an index up, since a backup does not follow, does not bring it to copies that are being built.")
 	CarriedAgain = mutation("carried-again",
 		"A slot that a split had carried, and that is back with the copy of a blade that was lost, is taken for one that the split has only marked.")
 	DirectoryOutlivesEpoch = mutation("directory-outlives-epoch",
