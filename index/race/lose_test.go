@@ -270,6 +270,52 @@ func TestMarkOnCopyInBuilding(t *testing.T) {
 	}
 }
 
+// TestBusyBesideBuilding: a backup of a slot does not follow, since somebody has died who was
+// changing it; so who changes the slot gives up, without a failed verb. A copy that is being
+// built has the change all the same: when the index is recovered, all copies are equal.
+func TestBusyBesideBuilding(t *testing.T) {
+	for name, change := range map[string]func(k *indextest.Client) error{
+		"delete": func(k *indextest.Client) error { return k.Delete(key(1)) },
+		"move":   func(k *indextest.Client) error { return k.Move(key(1)) },
+	} {
+		r := newRig(t, 3, 4)
+		r.m.Build()
+		c, s, v := r.k[1].C, r.ix[1].get(), r.m.View()
+		if _, _, err := r.k[1].Find(key(1)); err != nil {
+			t.Fatal(err)
+		}
+		at := r.ix[1].matches(c, s, &r.k[1].Query)[0].at
+		copies := func() (p [3]uint64) {
+			s.batch.Reset()
+			for k := range p {
+				s.batch.CAS(v.At(at, k), ^uint64(0), 0)
+			}
+			if err := c.Do(&s.batch); err != nil || v.Copies(at) != 2 || v.Written(at) != 3 {
+				t.Fatal(err)
+			}
+			for k := range p {
+				p[k] = s.batch.Result(k)
+			}
+			return p
+		}
+		was := copies()[0]
+		s.batch.Reset()
+		s.batch.CAS(v.At(at, 1), was, was|uint64(slotMoving))
+		if err := c.Do(&s.batch); err != nil {
+			t.Fatal(err)
+		}
+		if err := change(r.k[1]); !errors.Is(err, index.ErrBusy) {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := r.ix[2].Recover(r.k[2].C, func(uint64) bool { return false }); err != nil {
+			t.Fatal(err)
+		}
+		if p := copies(); p[0] == was || p[1] != p[0] || p[2] != p[0] {
+			t.Errorf("%s: the slot was %#x, and is %#x", name, was, p)
+		}
+	}
+}
+
 // TestCarriedSlotBack stops a client at every verb of an insert that splits a sub-table. Then the
 // slots that it has cleared are there again, as on a copy to which that had not come before it became
 // the primary, and meanwhile the keys were deleted, and their blocks are free, or other

@@ -119,6 +119,13 @@ func (ix *Index) backups(c *rdma.Coro, s *scratch, v *memory.View, steps []step)
 		if start == 0 {
 			start = now
 		} else if now-start > ix.stall || ix.hopeless(0, tries) {
+			// Copies that are being built follow the primary, which nobody may come to do for
+			// these words any more: without a failed verb there need not be a new epoch.
+			if !mutant.BusyNotBuilt {
+				if err := syncSteps(c, v, steps); err != nil {
+					return err
+				}
+			}
 			r := s.refs[failed]
 			t := &steps[r.step]
 			return &BusyError{Table: ix.geo.Table, Addr: t.addr, What: fmt.Sprintf("a change of copy %d, which holds %#x instead of %#x", r.copy, s.batch.Result(r.wr), t.old)}
