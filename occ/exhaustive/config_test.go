@@ -15,6 +15,7 @@ type config struct {
 	backups int
 	caps    rdma.Caps
 	groups  uint32 // of a sub-table; 0: 8
+	ahead   int    // blades whose turn to have an extent comes before that of the root's
 	reclaim int    // occ.Options.ReclaimAfter
 }
 

@@ -24,7 +24,7 @@ var (
 	caseFlag   = flag.String("case", "", "of the other tests of two clients at once: this case, three numbers")
 	stopAt     = flag.String("stop", "-", "of the tests that stop one client: stop the coordinator here, and nowhere else")
 	stopAgain  = flag.String("again", "-", "of the same: stop the recovery here, and nowhere else")
-	bladeFlag  = flag.Int("blade", 0, "of TestBladeLost, TestBladeLostInRecovery and TestFailOverStops, with -stop: the blade that is lost")
+	bladeFlag  = flag.Int("blade", 0, "of TestBladeLost, TestBladeLostInSplit, TestBladeLostInRecovery and TestFailOverStops, with -stop: the blade that is lost")
 	mishapFlag = flag.Int("mishap", 0, "of the same: what happens to it")
 )
 

@@ -17,6 +17,8 @@ type stops struct {
 	grain  steptest.Grain
 	stride int // of the states of the first stop, every one of this many gets a second
 
+	others *others // who are at work, too, when a blade is lost; nil: nobody
+
 	states []string // content after so many attempts
 
 	victim   *client

@@ -64,6 +64,15 @@ func newWorld(t testing.TB, c config, load func(s *client) error) *world {
 	if _, err := w.space.CreateTable("t", []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
+	for range c.ahead {
+		a, err := w.space.AllocExtent(w.ctl.Plain(), 1)
+		if err == nil {
+			err = w.space.FreeExtent(a, 1)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	root, _, err := race.Create(w.ctl.Plain(), w.space, 1, race.Options{Groups: c.groups, MaxDepth: 6})
 	if err == nil {
 		err = w.space.SetTableRoot(1, root)
