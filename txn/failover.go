@@ -31,10 +31,10 @@ type failover struct {
 	copier   *memory.Copier
 	copied   atomic.Pointer[memory.CopyProgress]
 	failure  atomic.Pointer[error] // what the last step of what can wait has failed with
-	looked   atomic.Uint32 // the epoch in which it was looked whether anything is missing
-	lookAt   int64         // when to look next whether a blade is back
-	gated    memory.Epoch  // in which it was seen last that transactions wait to be decided
-	gatedAt  int64         // since when
+	looked   atomic.Uint32         // the epoch in which it was looked whether anything is missing
+	lookAt   int64                 // when to look next whether a blade is back
+	gated    memory.Epoch          // in which it was seen last that transactions wait to be decided
+	gatedAt  int64                 // since when
 
 	mu      sync.Mutex
 	outages []Outage
