@@ -74,6 +74,7 @@ const (
 	LeftBlockGiven             = false
 	VacatedAgain               = false
 	BusyNotBuilt               = false
+	LockOfDeadInTheWay         = false
 	CarriedAgain               = false
 	LateSlotIsDamage           = false
 	DirectoryOutlivesEpoch     = false

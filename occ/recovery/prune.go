@@ -13,16 +13,16 @@ import (
 )
 
 // Vacant returns the function for race.Index.SetVacant of who works beside others: it
-// tells which blocks are free on every copy. While transactions are undecided that may
-// have lost something with a blade it says of none that it is; and when one is lost
-// later, the READs fail in the epoch that begins then.
+// tells which blocks are free on every copy, and locked by nobody who is registered. While
+// transactions are undecided that may have lost something with a blade it says of none that
+// it is; and when one is lost later, the READs fail in the epoch that begins then.
 func Vacant(s *memory.Space) func(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
 	return func(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
 		v := s.ViewOn(c.Thread()) // before it is asked who is undecided
 		if s.Gated() && !mutant.VacateUndecided {
 			return make([]bool, len(blocks)), nil
 		}
-		return vacant(c, v, blocks)
+		return vacant(c, v, blocks, s.Registered)
 	}
 }
 
@@ -82,7 +82,9 @@ func PruneSlots(c *rdma.Coro, o Options) (int, error) {
 		if !ok {
 			continue
 		}
-		k, err := r.Prune(c, func(blocks []memory.Addr) ([]bool, error) { return vacant(c, o.Space.View(), blocks) })
+		k, err := r.Prune(c, func(blocks []memory.Addr) ([]bool, error) {
+			return vacant(c, o.Space.View(), blocks, o.Space.Registered)
+		})
 		if n += k; err != nil && !errors.Is(err, memory.ErrLost) && !errors.Is(err, memory.ErrCorrupt) {
 			return n, fmt.Errorf("recovery: index of table %q: %w", t.Name, err)
 		}
@@ -91,8 +93,10 @@ func PruneSlots(c *rdma.Coro, o Options) (int, error) {
 }
 
 // vacant tells which blocks are free, and unlocked, on every copy. One that has no copy
-// left is not: what was in it may come back.
-func vacant(c *rdma.Coro, v *memory.View, blocks []memory.Addr) ([]bool, error) {
+// left is not: what was in it may come back. A lock of one who is not alive says nothing: he
+// has met the block when he was looking for a key, and locked what he read. Nobody waits for
+// it to be resolved, since a sweep mends the indexes before it comes to locks.
+func vacant(c *rdma.Coro, v *memory.View, blocks []memory.Addr, alive func(coordinator uint32) bool) ([]bool, error) {
 	t := c.Thread()
 	size := len(blocks) * memory.MaxReplicas * record.LineSize
 	if size == 0 {
@@ -126,7 +130,8 @@ func vacant(c *rdma.Coro, v *memory.View, blocks []memory.Addr) ([]bool, error) 
 		out[i] = copies[i] > 0
 		for k := range copies[i] {
 			line := record.Image(t.Bytes(at(i, k), record.LineSize))
-			out[i] = out[i] && line.Meta().State() == record.Free && !line.Guard().Held()
+			g := line.Guard()
+			out[i] = out[i] && line.Meta().State() == record.Free && !(g.Held() && (alive(g.Owner().Coordinator()) || mutant.LockOfDeadInTheWay))
 		}
 	}
 	return out, nil

@@ -3,6 +3,7 @@ package recovery
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"txnode/index"
 	"txnode/index/race"
@@ -421,7 +422,9 @@ func (r *run) index(table uint16) (index.Index, error) {
 // is alone then, decides: one that a log names may have lost its placeholder, and
 // will have an image before long.
 func (r *run) vacant(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
-	gone, err := vacant(c, r.v, blocks)
+	gone, err := vacant(c, r.v, blocks, func(id uint32) bool {
+		return r.o.Space.Registered(id) && !slices.ContainsFunc(r.claim.Coordinators, func(x memory.Coordinator) bool { return x.ID == id })
+	})
 	for _, x := range r.txs {
 		for i := range x.entries {
 			e := &x.entries[i]

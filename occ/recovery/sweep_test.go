@@ -11,6 +11,7 @@ import (
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
+	"txnode/rdma"
 )
 
 // TestSweepBesideInserts: while a sweep is on its way, step by step, others take blocks
@@ -199,6 +200,47 @@ func TestVacateBesideTransactions(t *testing.T) {
 		if got := w.values(fresh, other, "a", "b", "c"); !slices.Equal(got, []string{"2", "1", "1"}) {
 			t.Errorf("%v: %q", s, got)
 		}
+		w.check(s.String())
+	}
+}
+
+// TestVacateLockOfDead: a slot leads to a free block on which somebody has left the lock of a
+// READ, and has died. Nobody has that block: the slot is emptied, so that a split of its sub-table
+// can be finished, which comes before locks are resolved. As long as he is alive, it is not.
+func TestVacateLockOfDead(t *testing.T) {
+	for _, s := range settings() {
+		w := newWorld(t, s, occ.Options{})
+		se, _ := w.loaded(put("a", "1"), put("b", "1"))
+		c := se.Thread().Plain()
+		var hollow memory.Addr
+		w.blocks(c, func(a memory.Addr, line record.Image) {
+			if string(line.Key()) == "a" {
+				hollow = a
+			}
+		})
+		w.zero(c, "a", s.backups+1)
+		dead, _ := w.session()
+		g := w.space.View().At(hollow, 0)
+		g.Off += record.GuardOff
+		var b rdma.Batch
+		b.CAS(g, 0, uint64(record.HeldBy(record.MakeTxID(dead.Coordinator(), 3))))
+		must(t, c.Do(&b))
+		if b.Result(0) != 0 {
+			t.Fatalf("%#x", b.Result(0))
+		}
+		vacated := func() bool {
+			done, err := recovery.Vacate(w.ctl.Plain(), w.eng.Recovery(), w.table.ID, []byte("a"), hollow)
+			must(t, err)
+			return done
+		}
+		if vacated() {
+			t.Errorf("%v: somebody alive has the lock", s)
+		}
+		must(t, dead.Close())
+		if !vacated() {
+			t.Errorf("%v: the slot of block %v is not emptied", s, hollow)
+		}
+		w.sweep()
 		w.check(s.String())
 	}
 }
