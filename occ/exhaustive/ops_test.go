@@ -27,6 +27,7 @@ const (
 	opRoll          // roll back
 	opNext          // commit, and begin another
 	opRest          // wait until everything is at rest, then maintain the session
+	opGone          // nothing: before anybody begins, another client has deleted the key, whose tombstone it keeps
 )
 
 // k is a key of 8 bytes.
@@ -43,6 +44,7 @@ func then() op                   { return op{what: opThen} }
 func roll() op                   { return op{what: opRoll} }
 func next() op                   { return op{what: opNext} }
 func rest() op                   { return op{what: opRest} }
+func gone(key string) op         { return op{opGone, k(key), ""} }
 func big(c string, n int) string { return strings.Repeat(c, n) }
 
 var errExists = errors.New("has a value")
@@ -106,7 +108,7 @@ func (s *client) steps(ops []op) error {
 		ops = ops[min(n+1, len(ops)):]
 		at := make([]int, len(part))
 		for i, o := range part {
-			if o.what == opRoll {
+			if o.what == opRoll || o.what == opGone {
 				continue
 			}
 			var err error
@@ -168,6 +170,26 @@ func (s *client) warm(keys ...string) {
 	s.tx.Record(s.w.rec.Session(), func() int64 { s.w.tick++; return s.w.tick })
 }
 
+// tombstones has a client of its own delete the keys that are to be gone: until its session
+// reclaims them, their blocks stay linked. It is nil when there are none.
+func (w *world) tombstones(ops []op) (keeper *client) {
+	w.t.Helper()
+	var done []string
+	for _, o := range ops {
+		if o.what != opGone || slices.Contains(done, o.key) {
+			continue
+		}
+		if done = append(done, o.key); keeper == nil {
+			keeper = w.client()
+			keeper.warm()
+		}
+		if err := keeper.once([]op{{opDelete, o.key, ""}}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return keeper
+}
+
 // keysOf lists the keys that ops name.
 func keysOf(ops []op) (keys []string) {
 	for _, o := range ops {
@@ -182,4 +204,12 @@ func keysOf(ops []op) (keys []string) {
 type txn struct {
 	name string
 	ops  []op
+}
+
+// opsOf are those of all of them.
+func opsOf(txns []txn) (all []op) {
+	for _, x := range txns {
+		all = append(all, x.ops...)
+	}
+	return all
 }

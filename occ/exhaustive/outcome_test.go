@@ -14,6 +14,11 @@ import (
 // expect finds out what there may be, after each attempt that had effect.
 func (s *stops) expect() {
 	now := maps.Clone(s.contents)
+	for _, o := range s.ops {
+		if o.what == opGone {
+			delete(now, o.key)
+		}
+	}
 	s.states = []string{printed(now)}
 	for rest := s.ops; len(rest) > 0; {
 		n := slices.IndexFunc(rest, func(o op) bool { return o.what == opNext })

@@ -80,6 +80,7 @@ func (w *world) orders(t *testing.T, limit int, start func(), end func(schedule)
 func (w *world) startPair(cold bool, txns ...txn) (clients []*client) {
 	w.restart()
 	w.f.SetGrain(fineOr(steptest.Queues), false)
+	w.tombstones(opsOf(txns))
 	for _, x := range txns {
 		s := w.client()
 		if cold {

@@ -23,6 +23,7 @@ type stops struct {
 
 	victim   *client
 	recorder *client // who recovers
+	keeper   *client // of tombstones, or nil
 	seen     map[string]bool
 	counts   counts
 	most     int // attempts that came to the end that was meant
@@ -60,6 +61,7 @@ func (s *stops) prepare() {
 	s.restart()
 	s.f.SetGrain(s.grain, true)
 	s.recorder = s.client()
+	s.keeper = s.tombstones(s.ops)
 	s.victim = s.client()
 	if !s.bare {
 		s.victim.warm(keysOf(s.ops)...)
@@ -178,6 +180,13 @@ func (s *stops) stop() error {
 	}
 	if err := s.recoverFrom(s.recorder, s.victim); err != nil {
 		return err
+	}
+	if err := s.check(s.victim.told); err != nil || s.keeper == nil {
+		return err
+	}
+	// Tombstones that are such still are reclaimed, and what was put over them is not.
+	if _, err := s.keeper.session.MakeRoom(s.keeper.c); err != nil {
+		return fmt.Errorf("reclaiming: %w", err)
 	}
 	return s.check(s.victim.told)
 }

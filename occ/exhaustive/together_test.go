@@ -171,6 +171,7 @@ func (w *world) anew() {
 // start makes a client for each of the transactions, who knows the addresses of its keys;
 // then they begin, one after the other, and try once.
 func (w *world) start(txns ...txn) (clients []*client) {
+	w.tombstones(opsOf(txns))
 	for range txns {
 		clients = append(clients, w.client())
 	}
