@@ -14,8 +14,9 @@ import (
 // Claim: if a slot is marked, the one at its place in the new sub-table has been used, and
 // another slot leads to the block, or the block does not hold a key that belongs here,
 // then the slot has been carried. For as long as a slot is in use nobody but the split
-// uses that place (choose), but beside an insert that came too late, whose block holds its key
-// (late.go), or is free; and what is emptied keeps a trace. So the split has set it, and
+// uses that place, nor is a slot put where that place has been used before (choose), but by an
+// insert that came too late, whose block holds its key (late.go), or is free; and what is emptied
+// keeps a trace. So the split has set it, and
 // has set it on all copies, those that are being built too, before it cleared the old one;
 // it is not to be set again. A slot that was marked because its block seemed to hold another key
 // than it does has not been cleared since, and holds a key that belongs here.

@@ -196,7 +196,7 @@
 //   - Headers of T (S3) may be responsible again for keys that have come to T1. All
 //     directories are of the new epoch, and say that T1 is being filled, since S2 had been
 //     complete on all copies: so lookups read both. An insert into T leaves alone the
-//     places whose like in T1 is in use.
+//     places whose like in T1 is in use, or has been.
 //   - A slot that was cleared in T (S4) would lead to a block that may be another key's,
 //     after its like in T1 has been removed. So slots that are marked are cleared on the
 //     backups first, on the last of them before the others; so are those of Vacate.

@@ -70,9 +70,10 @@ type chosen struct {
 // of its buckets there is still responsible, and there into a bucket that is; to
 // the new one afterwards, but not into a slot whose like in the old one is in use,
 // because that is where the split carries a slot that it moves. For the same reason it does
-// not go into a slot of the old one whose like in the new one is in use: one that is there
-// although buckets of the old one are responsible still has come when they were not, on a
-// primary that is lost.
+// not go into a slot of the old one whose like in the new one is in use, or has been: one that is
+// or was there although buckets of the old one are responsible still has come when they were
+// not, on a primary that is lost. What is at such a place of the old one counts as carried
+// (see carried.go).
 func (ix *Index) choose(c *rdma.Coro, q *index.Query) chosen {
 	l := words(c.Thread(), q.Local)
 	base := 0
@@ -93,7 +94,17 @@ func (ix *Index) choose(c *rdma.Coro, q *index.Query) chosen {
 		other = queryLines - base
 	}
 	free := func(i, j int) bool {
-		return Slot(l[(base+i)*lineWords+j]).Empty() && (Slot(l[(other+i)*lineWords+j]).Empty() || base == 0 && mutant.LikeIgnored)
+		if !Slot(l[(base+i)*lineWords+j]).Empty() {
+			return false
+		}
+		like := l[(other+i)*lineWords+j]
+		switch {
+		case other == base:
+			return true
+		case base != 0 || mutant.UsedPlaceTaken:
+			return Slot(like).Empty() || base == 0 && mutant.LikeIgnored
+		}
+		return like == 0 || mutant.LikeIgnored
 	}
 	best, bestUsed := -1, 0
 	for k := range 2 {

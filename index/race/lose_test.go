@@ -11,6 +11,7 @@ import (
 	"txnode/index"
 	"txnode/index/indextest"
 	"txnode/memory"
+	"txnode/memory/record"
 	"txnode/rdma"
 )
 
@@ -380,6 +381,93 @@ func TestCarriedSlotBack(t *testing.T) {
 				t.Errorf("%d slots were put back", back)
 			}
 		})
+	}
+}
+
+// put has a client of a rig insert a key.
+func put(r *rig, k, i int) error {
+	_, err := r.k[k].Insert(key(i), key(i))
+	return err
+}
+
+// TestPlaceUsedBefore: a split has published its new sub-table, and changed headers of the old
+// one; keys have come to the new one and gone. Then the headers are lost with a blade, and a
+// key is inserted into the old one. Whoever finishes the split has marked its slot, and dies,
+// and so does the blade that has its placeholder, when its transaction is not decided: who
+// comes next does not take it for a slot that was carried, and empty it.
+func TestPlaceUsedBefore(t *testing.T) {
+	last := splitAt(t)
+	var r *rig
+	var old, to memory.Addr
+	for n := 0; to == 0; n++ {
+		r = newRig(t, 2, last)
+		r.f.Stop(0, n)
+		if put(r, 0, last) == nil && r.f.Left(0) != 0 {
+			t.Fatal("there was no split")
+		}
+		d, err := r.ix[1].readDirectory(r.k[1].C, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := d.entries[len(d.entries)-1]; e.Filling() {
+			old, to = d.entries[0].Table(), e.Table()
+		}
+	}
+	c, s, v := r.k[1].C, r.ix[1].get(), r.m.View()
+	set := func(at memory.Addr, was, x uint64) {
+		t.Helper()
+		if ok, err := r.ix[1].one(c, s, v, at, was, x); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+	}
+	for i := range last { // so that there is room
+		if err := r.k[1].Delete(key(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lines := r.m.Copies(t, c.Thread(), old, r.ix[1].size)[0]
+	for o := tableHeader; o < len(lines); o += 8 {
+		switch x := word(lines, o); {
+		case o%lineSize == headerOff && Header(x).Base() != MakeHeader(7, 0, 0):
+			t.Fatalf("header %v", Header(x))
+		case o%lineSize < headerOff-8 && Slot(x).Empty(): // the last of each line was not used
+			set(to+memory.Addr(o), 0, trace(c))
+		}
+	}
+	if _, err := r.ix[1].refresh(c, r.ix[1].dir.Load()); err != nil { // as in a new epoch
+		t.Fatal(err)
+	}
+	i, err := 1000, error(index.ErrBusy)
+	for ; errors.Is(err, index.ErrBusy) && i < 1100; i++ { // others need room that only the split makes
+		if record.Hash(7, key(i))&1 != 0 {
+			err = put(r, 1, i)
+		}
+	}
+	if i--; err != nil {
+		t.Fatal(err)
+	}
+	block := r.hollowOut(t, i)[0]
+	if err := r.k[1].Resolve(key(i)); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range r.ix[1].matches(c, s, &r.k[1].Query) {
+		if x.value.Addr() == block {
+			set(x.at, uint64(x.value), uint64(x.value|slotMoving))
+		}
+	}
+	r.ix[2].SetVacant(func(_ *rdma.Coro, blocks []memory.Addr) ([]bool, error) { return make([]bool, len(blocks)), nil })
+	if err := r.ix[2].Recover(r.k[2].C, func(owner uint64) bool { return owner == 1 }); err != nil && !errors.Is(err, index.ErrBusy) {
+		t.Fatal(err)
+	}
+	left := false
+	if err := r.ix[1].Walk(c, func(_ memory.Addr, b index.Candidate) error {
+		left = left || b.Addr == block
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !left {
+		t.Error("the slot is gone")
 	}
 }
 

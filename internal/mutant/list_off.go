@@ -75,6 +75,7 @@ const (
 	VacatedAgain               = false
 	BusyNotBuilt               = false
 	LockOfDeadInTheWay         = false
+	UsedPlaceTaken             = false
 	CarriedAgain               = false
 	LateSlotIsDamage           = false
 	DirectoryOutlivesEpoch     = false

@@ -146,6 +146,8 @@ var (
 		"Who gives a change of an index up, since a backup does not follow, does not bring it to copies that are being built.")
 	LockOfDeadInTheWay = mutation("lock-of-dead-in-the-way",
 		"A free block on which somebody who has died has left a lock counts as one that somebody has: the split of a sub-table with a slot that leads there waits for a sweep, which waits for the split.")
+	UsedPlaceTaken = mutation("used-place-taken",
+		"An insert into a sub-table that is being split takes a place whose like in the new one has been used: what it puts there seems to have been carried.")
 	CarriedAgain = mutation("carried-again",
 		"A slot that a split had carried, and that is back with the copy of a blade that was lost, is taken for one that the split has only marked.")
 	DirectoryOutlivesEpoch = mutation("directory-outlives-epoch",
