@@ -44,11 +44,11 @@ func (ix *Index) vacancy(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
 	if ix.vacant != nil {
 		return ix.vacant(c, blocks)
 	}
-	return ix.free(c, blocks)
+	return ix.free(c, blocks, false)
 }
 
-// free tells which blocks are free on the primary.
-func (ix *Index) free(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
+// free tells which blocks are free on the primary, locked or not.
+func (ix *Index) free(c *rdma.Coro, blocks []memory.Addr, locked bool) ([]bool, error) {
 	out := make([]bool, len(blocks))
 	if len(blocks) == 0 {
 		return out, nil
@@ -73,7 +73,7 @@ func (ix *Index) free(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
 	}
 	for i := range blocks {
 		img := record.Image(t.Bytes(buf+uint32(i)*record.LineSize, record.LineSize))
-		out[i] = out[i] && img.Meta().State() == record.Free && !img.Guard().Held()
+		out[i] = out[i] && img.Meta().State() == record.Free && (locked || !img.Guard().Held())
 	}
 	return out, nil
 }
@@ -343,7 +343,8 @@ func (x *Scourer) Step(c *rdma.Coro) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	gone, err := ix.free(c, blocks)
+	// Who looks for a key locks a block that he meets, and unlocks it when he has read it.
+	gone, err := ix.free(c, blocks, !mutant.LockedNotLeft)
 	if err != nil {
 		return false, err
 	}

@@ -76,6 +76,7 @@ const (
 	BusyNotBuilt               = false
 	LockOfDeadInTheWay         = false
 	UsedPlaceTaken             = false
+	LockedNotLeft              = false
 	CarriedAgain               = false
 	LateSlotIsDamage           = false
 	DirectoryOutlivesEpoch     = false

@@ -148,6 +148,8 @@ var (
 		"A free block on which somebody who has died has left a lock counts as one that somebody has: the split of a sub-table with a slot that leads there waits for a sweep, which waits for the split.")
 	UsedPlaceTaken = mutation("used-place-taken",
 		"An insert into a sub-table that is being split takes a place whose like in the new one has been used: what it puts there seems to have been carried.")
+	LockedNotLeft = mutation("locked-not-left",
+		"A sweep passes over a slot whose free block somebody has locked who is reading it, and gives the block away when he has.")
 	CarriedAgain = mutation("carried-again",
 		"A slot that a split had carried, and that is back with the copy of a blade that was lost, is taken for one that the split has only marked.")
 	DirectoryOutlivesEpoch = mutation("directory-outlives-epoch",
