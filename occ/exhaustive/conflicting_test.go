@@ -1,5 +1,7 @@
 package exhaustive
 
+import "slices"
+
 // conflicting are transactions that are in each other's way: a and b have values, unless one
 // of the two begins with b gone; none never had one.
 var conflicting = []txn{
@@ -43,6 +45,26 @@ func conflictingPairs() (pairs [][2]txn) {
 		for _, y := range conflicting {
 			pairs = append(pairs, [2]txn{x, y})
 		}
+	}
+	return pairs
+}
+
+// morePairs are pairs of canonical transactions with these.
+func morePairs() (pairs [][2]txn) {
+	ofRecord := []string{"read-ab", "write-a", "late-a", "delete", "move"}
+	ofAbsence := []string{"insert", "put-absent", "read-absent-write-a", "insert-roll-back"}
+	for _, p := range []struct {
+		name string
+		with []string
+	}{
+		{"edit", ofRecord}, {"delete-insert-grow", ofRecord}, {"grow-delete", ofRecord},
+		{"insert-and-grow", ofAbsence}, {"insert-delete", ofAbsence}, {"insert-delete-insert", ofAbsence},
+	} {
+		x := canonical[slices.IndexFunc(canonical, func(x txn) bool { return x.name == p.name })]
+		for _, y := range p.with {
+			pairs = append(pairs, [2]txn{x, named(y)})
+		}
+		pairs = append(pairs, [2]txn{x, x})
 	}
 	return pairs
 }

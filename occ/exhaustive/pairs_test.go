@@ -20,19 +20,45 @@ func TestPairs(t *testing.T) {
 					if cold {
 						name += "/cold"
 					}
-					t.Run(name, func(t *testing.T) { pair(t, w, cold, x, y) })
+					t.Run(name, func(t *testing.T) { pair(t, w, cold, byRun(8, 2000, 4), x, y) })
 				}
 			}
 		}
 	})
 }
 
-// pair runs two transactions in every order.
-func pair(t *testing.T, w *world, cold bool, txns ...txn) {
+// TestMorePairs is TestPairs for canonical transactions that come to a record more than once,
+// or change in place what they have read: each with some that are in its way, and with itself.
+func TestMorePairs(t *testing.T) {
+	all := configs()
+	if !*full {
+		all = those(all, config.promised, config.oneBackup)
+	}
+	each(t, all, func(t *testing.T, c config) {
+		w := newWorld(t, c, loadPairs)
+		limit := byRun(8, 600, 4)
+		if !c.promised() {
+			limit = byRun(8, 150, 4)
+		}
+		for _, p := range morePairs() {
+			for _, cold := range []bool{false, true} {
+				name := p[0].name + "+" + p[1].name
+				if cold {
+					name += "/cold"
+				}
+				t.Run(name, func(t *testing.T) { pair(t, w, cold, limit, p[0], p[1]) })
+			}
+		}
+	})
+}
+
+// pair runs two transactions in every order, or in so many.
+func pair(t *testing.T, w *world, cold bool, limit int, txns ...txn) {
+	t.Helper()
 	var clients []*client
 	start := func() { clients = w.startPair(cold, txns...) }
 	end := func(schedule) error { return w.endOfPair(clients) }
-	w.orders(t, byRun(8, 2000, 4), start, end)
+	w.orders(t, limit, start, end)
 }
 
 // orders runs clients in every order of their requests; if there are more than half of
