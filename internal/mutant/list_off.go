@@ -77,6 +77,7 @@ const (
 	LockOfDeadInTheWay         = false
 	UsedPlaceTaken             = false
 	LockedNotLeft              = false
+	ReadBlockForgotten         = false
 	CarriedAgain               = false
 	LateSlotIsDamage           = false
 	DirectoryOutlivesEpoch     = false

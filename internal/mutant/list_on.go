@@ -150,6 +150,8 @@ var (
 		"An insert into a sub-table that is being split takes a place whose like in the new one has been used: what it puts there seems to have been carried.")
 	LockedNotLeft = mutation("locked-not-left",
 		"A sweep passes over a slot whose free block somebody has locked who is reading it, and gives the block away when he has.")
+	ReadBlockForgotten = mutation("read-block-forgotten",
+		"A sweep passes over a free block that somebody has locked who is reading it, and is the last.")
 	CarriedAgain = mutation("carried-again",
 		"A slot that a split had carried, and that is back with the copy of a blade that was lost, is taken for one that the split has only marked.")
 	DirectoryOutlivesEpoch = mutation("directory-outlives-epoch",

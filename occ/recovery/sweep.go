@@ -214,6 +214,7 @@ func (s *Sweeper) readAgain(c *rdma.Coro) (more bool, err error) {
 			line := record.Image(t.Bytes(at(i, k), record.LineSize))
 			if k == 0 {
 				same = isFree(line) && uint64(line.Version()) == x.Version
+				s.passOver(line)
 			} else if !isFree(line) {
 				other = k
 			}
@@ -508,6 +509,8 @@ func (s *Sweeper) look(c *rdma.Coro, size, stride, n uint32) (x seen, err error)
 		case g.Held():
 			if !s.o.Space.Registered(g.Owner().Coordinator()) || mutant.StealLiveLock {
 				x.held = append(x.held, a)
+			} else {
+				s.passOver(line)
 			}
 		case isFree(line):
 			x.free = append(x.free, memory.FreeBlock{Addr: a, Version: uint64(line.Version())})
@@ -518,6 +521,12 @@ func (s *Sweeper) look(c *rdma.Coro, size, stride, n uint32) (x seen, err error)
 		}
 	}
 	return x, nil
+}
+
+// passOver notes that another sweep is due if a block is free, and locked: somebody who is looking
+// for a key has met it, and unlocks it when he has read it. It may be nobody's then.
+func (s *Sweeper) passOver(line record.Image) {
+	s.left = s.left || line.Guard().Held() && line.Meta().State() == record.Free && !s.o.Alone && !mutant.ReadBlockForgotten
 }
 
 // readHeads reads the first lines of n blocks of a copy, stride bytes of each.
