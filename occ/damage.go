@@ -18,7 +18,7 @@ const (
 // Examine looks at a block that could not be read although nobody seems to have locked
 // it. It says something only if the block stays as it is, and whoever has written it
 // last was closed, or recovered: nobody will write the rest of it then. The error is
-// ErrCorrupt if its checksum does not match, and free reports that it is nobody's block,
+// ErrCorrupt if its checksum does not match, or its guard, and free reports that it is nobody's block,
 // so that a slot which leads to it leads nowhere. Otherwise it can be read after all, or
 // may be before long. The transaction is not open.
 func (tx *Tx) Examine(a memory.Addr) (free bool, err error) {
@@ -41,13 +41,15 @@ func (tx *Tx) Examine(a memory.Addr) (free bool, err error) {
 			continue
 		}
 		switch {
-		case bad == nil && img.Meta().State() != record.Free, img.Guard().Held(), first != nil && !bytes.Equal(first, img):
+		case bad == nil && img.Meta().State() != record.Free && img.Stable(), img.Guard().Held(), first != nil && !bytes.Equal(first, img):
 			return false, nil
-		case s.eng.space.Lease(img.Version().Coordinator(), s.thread.Now()) != memory.LeaseGone:
+		case !tx.gone(img.Version()) || !img.Stable() && !tx.gone(img.Guard().Version()):
 			return false, nil
 		case looks < examineLooks-1:
-		case bad == nil:
+		case bad == nil && img.Meta().State() == record.Free:
 			return true, nil
+		case bad == nil:
+			return false, fmt.Errorf("%w: block %v, of version %v, is unlocked at version %v; the database, closed, can be checked, and repaired from another copy", ErrCorrupt, a, img.Version(), img.Guard().Version())
 		default:
 			return false, fmt.Errorf("%w: block %v: %w, and nobody is writing it; the database, closed, can be checked, and repaired from another copy", ErrCorrupt, a, bad)
 		}
@@ -55,6 +57,11 @@ func (tx *Tx) Examine(a memory.Addr) (free bool, err error) {
 		tx.c.Sleep(examinePauseNs)
 	}
 	return false, nil
+}
+
+// gone reports whether nobody will write anything more in the name of t's coordinator.
+func (tx *Tx) gone(t record.TxID) bool {
+	return tx.s.eng.space.Lease(t.Coordinator(), tx.s.thread.Now()) == memory.LeaseGone
 }
 
 // look copies the first bytes of a block's primary; nil: they cannot be had now.

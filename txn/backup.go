@@ -121,6 +121,7 @@ const (
 	copyBatch  = 32      // blocks that are read in one round trip
 	copyProbe  = 1 << 10 // bytes of each that are read at first
 	patience   = 64      // rereads of a locked block before a transaction is sent to it
+	maxStrange = 64      // looks at a slot and what it leads to that do not go together
 	reportStep = 1 << 8
 )
 
@@ -136,6 +137,8 @@ type copier struct {
 	batch rdma.Batch
 	buf   uint32 // copyBatch * copyProbe
 	todo  []slotBlock
+	// foreign: the image that was looked at last is a sound one of another table.
+	foreign bool
 }
 
 // slotBlock is a block and the slot that leads to it.
@@ -224,7 +227,8 @@ func (s *copier) flush() error {
 // and reports whether that is so; need is how many bytes it takes to know, 0: unknown.
 func (s *copier) take(img record.Image, a memory.Addr) (done bool, need int, err error) {
 	need, err = img.Check(a)
-	if err != nil || !img.Stable() || img.Meta().Table() != s.t.ID {
+	s.foreign = err == nil && need <= len(img) && img.Stable() && img.Meta().State() != record.Free && img.Meta().Table() != s.t.ID
+	if err != nil || !img.Stable() || s.foreign {
 		return false, need, nil //nolint:nilerr // not readable yet: it is read again, or found to be damaged there
 	}
 	switch img.Meta().State() {
@@ -252,6 +256,8 @@ func (s *copier) one(e slotBlock) error {
 	}
 	defer th.Free(word, 8)
 	size := copyProbe
+	var was race.Slot
+	strange := 0 // looks in a row at a slot whose block is another one's
 	for tries := 1; ; tries++ {
 		if s.ctx.Err() != nil {
 			return context.Cause(s.ctx)
@@ -269,16 +275,28 @@ func (s *copier) one(e slotBlock) error {
 		if err := slot.Check(); err != nil {
 			return fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
+		if strange++; slot != was {
+			was, strange = slot, 0
+		}
 		e.c = index.Candidate{Addr: slot.Addr(), Class: slot.Class()}
 		if v.Valid(e.c.Addr) {
-			size = min(size, int(e.c.Class.Size()))
+			room := int(e.c.Class.Size())
+			size = min(size, room)
 			done, need, key, err := s.read(v, e.c, size)
 			if err != nil || done {
 				return err
 			}
-			if need > size {
+			if need > size && size < room {
 				size = need
 				continue
+			}
+			if need > room {
+				need = 0 // of a record that the slot does not lead to
+			} else if !s.foreign {
+				strange = 0
+			}
+			if strange > maxStrange {
+				return fmt.Errorf("%w: the slot at %v leads to block %v of class %d, which holds something else; the database, closed, can be checked", ErrCorrupt, e.at, e.c.Addr, e.c.Class)
 			}
 			if tries%patience == 0 && len(key) > 0 {
 				// Its owner may be dead: a transaction that meets the lock knows what to do.
