@@ -519,3 +519,42 @@ func (r *lossy) putBack(t *testing.T, mode string, table memory.Addr, before, af
 	}
 	return n
 }
+
+// TestClearedOnBackupsFirst stops a client at every verb of an insert that splits a sub-table: what it
+// has cleared on a copy of the old one is cleared on all copies behind that.
+func TestClearedOnBackupsFirst(t *testing.T) {
+	last := splitAt(t)
+	ahead := 0 // copies that were, of the one before them
+	for n := 0; ; n++ {
+		r := &lossy{t: t, rig: newRig(t, 3, last), fate: map[int]fate{}}
+		c := r.k[1].C
+		d, err := r.ix[1].readDirectory(c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := d.entries[0].Table()
+		before := r.m.Copies(t, c.Thread(), old, r.ix[1].size)[0]
+		r.f.Stop(0, n)
+		if err := r.insert(r.k[0], last); err == nil && r.f.Left(0) != 0 {
+			break
+		}
+		after := r.m.Copies(t, c.Thread(), old, r.ix[1].size)
+		for o := tableHeader; o < len(before); o += 8 {
+			if o%lineSize == headerOff || Slot(word(before, o)).Empty() {
+				continue
+			}
+			for k := 1; k < len(after); k++ {
+				a, b := Slot(word(after[k-1], o)).Empty(), Slot(word(after[k], o)).Empty()
+				if a && !b {
+					t.Fatalf("stopped after %d verbs: slot +%#x is cleared on copy %d, and not on copy %d", n, o, k-1, k)
+				}
+				if b && !a {
+					ahead++
+				}
+			}
+		}
+	}
+	if ahead == 0 {
+		t.Error("no client was stopped between two copies")
+	}
+}
