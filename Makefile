@@ -19,7 +19,7 @@ BENCH       ?= .
 # test, race, cover: packages of the root module, flags for go test, limit per package.
 PKGS         ?= ./...
 TESTFLAGS    ?=
-TEST_TIMEOUT ?= 8m
+TEST_TIMEOUT ?= 12m
 export PKGS TEST_TIMEOUT
 
 # exhaustive: flags for its tests; mutants: which (a pattern of names), and flags.

@@ -8,7 +8,7 @@
 #
 # "race" runs the race detector's part alone, and in full length. Environment:
 # PKGS (packages of the root module, default ./...), TEST_TIMEOUT (per package,
-# default 8m).
+# default 12m).
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -26,7 +26,7 @@ stream-all | stream-race)
 esac
 
 pkgs=${PKGS:-./...}
-timeout=${TEST_TIMEOUT:-8m}
+timeout=${TEST_TIMEOUT:-12m}
 
 # Nested modules, such as benchmarks/peers, which is one so that nobody else
 # downloads its dependencies.

@@ -290,9 +290,7 @@ func (s *copier) one(e slotBlock) error {
 				size = need
 				continue
 			}
-			if need > room {
-				need = 0 // of a record that the slot does not lead to
-			} else if !s.foreign {
+			if need <= room && !s.foreign { // else it is no record that the slot leads to
 				strange = 0
 			}
 			if strange > maxStrange {

@@ -437,7 +437,7 @@ func TestPlaceUsedBefore(t *testing.T) {
 	if _, err := r.ix[1].refresh(c, r.ix[1].dir.Load()); err != nil { // as in a new epoch
 		t.Fatal(err)
 	}
-	i, err := 1000, error(index.ErrBusy)
+	i, err := 1000, index.ErrBusy
 	for ; errors.Is(err, index.ErrBusy) && i < 1100; i++ { // others need room that only the split makes
 		if record.Hash(7, key(i))&1 != 0 {
 			err = put(r, 1, i)

@@ -143,7 +143,8 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 		}
 		s.Report.Strays += n
 	}
-	if s.left && !mutant.SweepLeavesLocks || s.Report.Damage != nil {
+	unfinished := s.left && !mutant.SweepLeavesLocks || s.Report.Damage != nil
+	if unfinished {
 		return true, nil
 	}
 	return true, s.o.Space.Swept(s.generation)
@@ -587,7 +588,7 @@ func (s *Sweeper) resolve(c *rdma.Coro, held []memory.Addr) error {
 	u.sweeps = true
 	for _, a := range held {
 		ok, err := u.unlock(a)
-		if err = s.spare(err); err != nil {
+		if err := s.spare(err); err != nil {
 			return err
 		}
 		if ok == UnlockedNot {
