@@ -71,6 +71,7 @@ const (
 	BucketHeaderFirst          = false
 	DropMarkedSlot             = false
 	LateSlotForgotten          = false
+	LateSlotIsDamage           = false
 	LeftBlockGiven             = false
 	VacatedAgain               = false
 	BusyNotBuilt               = false
@@ -79,7 +80,6 @@ const (
 	LockedNotLeft              = false
 	ReadBlockForgotten         = false
 	CarriedAgain               = false
-	LateSlotIsDamage           = false
 	DirectoryOutlivesEpoch     = false
 	ClearPrimaryFirst          = false
 	LikeIgnored                = false
