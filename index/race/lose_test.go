@@ -362,16 +362,7 @@ func TestCarriedSlotBack(t *testing.T) {
 				back += n
 				r.recover(-1)
 				r.look(1)
-				linked := map[memory.Addr]bool{}
-				if err := r.ix[2].Walk(r.k[2].C, func(at memory.Addr, b index.Candidate) error {
-					if linked[b.Addr] {
-						t.Errorf("stopped after %d verbs: block %v is linked twice", n, b.Addr)
-					}
-					linked[b.Addr] = true
-					return nil
-				}); err != nil {
-					t.Fatal(err)
-				}
+				r.linkedOnce(t, n)
 				r.end()
 				if t.Failed() {
 					return

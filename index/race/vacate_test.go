@@ -68,6 +68,22 @@ func (r *rig) slots(t *testing.T) map[memory.Addr]bool {
 	return out
 }
 
+// linkedOnce checks that no two slots lead to the same block, after a client was stopped after n
+// verbs.
+func (r *rig) linkedOnce(t *testing.T, n int) {
+	t.Helper()
+	linked := map[memory.Addr]bool{}
+	if err := r.ix[2].Walk(r.k[2].C, func(_ memory.Addr, b index.Candidate) error {
+		if linked[b.Addr] {
+			t.Errorf("stopped after %d verbs: block %v is linked twice", n, b.Addr)
+		}
+		linked[b.Addr] = true
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // scour runs a Scourer of client i to its end.
 func (r *rig) scour(i int) (emptied int, err error) {
 	x := r.ix[i].Scour()
@@ -284,16 +300,7 @@ func TestVacatedSlotBack(t *testing.T) {
 				}
 				r.slots(t)
 				r.found(t, 2, 5)
-				linked := map[memory.Addr]bool{}
-				if err := r.ix[2].Walk(r.k[2].C, func(_ memory.Addr, b index.Candidate) error {
-					if linked[b.Addr] {
-						t.Errorf("stopped after %d verbs: block %v is linked twice", n, b.Addr)
-					}
-					linked[b.Addr] = true
-					return nil
-				}); err != nil {
-					t.Fatal(err)
-				}
+				r.linkedOnce(t, n)
 				for at, x := range slots {
 					if mode == "free" && Slot(word(at)) == x {
 						t.Errorf("stopped after %d verbs: a slot leads to %v, which nobody has", n, x.Addr())
