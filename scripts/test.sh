@@ -35,11 +35,12 @@ nested() {
 }
 
 # What is worth the race detector's price: all but the command line, the tools that
-# read source code, and the exhaustive schedules, which have no concurrency of
-# their own: one goroutine runs them, step by step.
+# read source code, and the packages whose tests have no concurrency of their own: one
+# goroutine runs their schedules step by step, or the whole of a simulation.
 race_pkgs() {
 	# shellcheck disable=SC2086 # a list of patterns
-	go list $pkgs | grep -v -e '/cmd/' -e '/internal/depcheck$' -e '/occ/exhaustive$'
+	go list $pkgs | grep -v -e '/cmd/' -e '/internal/depcheck$' -e '/occ/exhaustive$' -e '/occ/recovery$' \
+		-e '/benchmarks/simbench$' -e '/benchmarks/hashbench$' -e '/rdma/sim/verbs$'
 }
 
 # stream writes the events of one 'go test' to stdout and notes its failure in
