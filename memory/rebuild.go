@@ -43,7 +43,7 @@ func (s *Space) Demise(b rdma.BladeID) func(*Layout) error {
 			return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: ErrLost, What: "it was the last one, and no blade is left"}
 		}
 		l.TakeDown(b)
-		s.buildMissing(l)
+		_, _ = s.buildMissing(l) // what cannot be begun now is tried again: Build
 		return nil
 	}
 }
@@ -52,13 +52,17 @@ func (s *Space) Demise(b rdma.BladeID) func(*Layout) error {
 var errUnchanged = errors.New("memory: nothing to change")
 
 // Build begins copies, in a new epoch, of segments that have too few, where blades
-// have room for them. It returns how many; without any there is no new epoch.
+// have room for them. It returns how many; without any there is no new epoch. That a blade
+// has room and its disk is full is an error if nothing could be begun for it.
 func (s *Space) Build() (n int, err error) {
-	err = s.AdvanceEpoch(func(l *Layout) error {
-		if n = s.buildMissing(l); n == 0 {
-			return errUnchanged
+	err = s.AdvanceEpoch(func(l *Layout) (full error) {
+		switch n, full = s.buildMissing(l); {
+		case n > 0:
+			return nil
+		case full != nil:
+			return full
 		}
-		return nil
+		return errUnchanged
 	})
 	return n, err
 }
@@ -93,8 +97,9 @@ func (p *Placement) on(b rdma.BladeID) bool {
 }
 
 // buildMissing adds copies to be built to a layout that is about to be the next: on
-// the blades with the fewest segments. The caller holds the lock.
-func (s *Space) buildMissing(l *Layout) int {
+// the blades with the fewest segments. full: a blade has no memory for what it has room for.
+// The caller holds the lock.
+func (s *Space) buildMissing(l *Layout) (begun int, full error) {
 	load := make([]int, len(l.Blades))
 	taken := map[Replica]bool{}
 	for i := range l.Segments {
@@ -112,7 +117,6 @@ func (s *Space) buildMissing(l *Layout) int {
 			}
 		}
 	}
-	begun := 0
 	for id := 1; id < len(l.Segments); id++ {
 		p := &l.Segments[id].Placement
 		for range l.Missing(SegmentID(id)) {
@@ -130,7 +134,10 @@ func (s *Space) buildMissing(l *Layout) int {
 			if n := len(clean[best]); n > 0 {
 				r.Base = clean[best][n-1]
 			}
-			if s.fabric.Provision(r.Blade, r.Base, uint64(l.SegmentSize)) != nil {
+			if err := s.fabric.Provision(r.Blade, r.Base, uint64(l.SegmentSize)); err != nil {
+				if errors.Is(err, rdma.ErrNoMemory) {
+					full = &BladeError{Blade: r.Blade, Name: s.opts.bladeName(r.Blade), Err: err, What: "providing memory for a copy"}
+				}
 				load[best] = 1 << 30 // the disk is full, or it has died too: rather another one
 				break
 			}
@@ -144,7 +151,7 @@ func (s *Space) buildMissing(l *Layout) int {
 			begun++
 		}
 	}
-	return begun
+	return begun, full
 }
 
 // build adds a copy that is being built.
@@ -319,7 +326,7 @@ func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID) error {
 		if err := s.addLogs(l, b); err != nil {
 			return err
 		}
-		s.buildMissing(l)
+		_, _ = s.buildMissing(l) // what cannot be begun now is tried again: Build
 		return nil
 	})
 }

@@ -379,3 +379,32 @@ func writeOn(t *testing.T, c *rdma.Coro, s *memory.Space, block, words memory.Ad
 		}
 	}
 }
+
+// TestBuildOnFullDisk: copies could be built on a blade, and there is no memory for them. Who
+// wants to begin them is told, instead of waiting for what does not come.
+func TestBuildOnFullDisk(t *testing.T) {
+	b := newBed(t, 3, 20, 1)
+	s, c := b.open()
+	a := b.allocator(s, c)
+	fill(t, c, s, a)
+	b.fabric.full = true
+	lose(t, b, s, 1)
+	if s.CanBuild() == 0 {
+		t.Fatal("there is nothing to build")
+	}
+	epoch := s.View().Epoch
+	if n, err := s.Build(); n != 0 || !errors.Is(err, rdma.ErrNoMemory) {
+		t.Errorf("%d copies were begun: %v", n, err)
+	}
+	if s.View().Epoch != epoch {
+		t.Error("there was a new epoch for nothing")
+	}
+	b.fabric.full = false
+	if n, err := s.Build(); n == 0 || err != nil {
+		t.Errorf("with room: %d copies were begun: %v", n, err)
+	}
+	copyAll(t, c, s)
+	if r := s.Redundancy(); r.Missing != 0 {
+		t.Errorf("%d copies are missing", r.Missing)
+	}
+}

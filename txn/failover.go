@@ -365,8 +365,9 @@ func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
 	}
 	defer f.keeping.Store(false)
 	looked := false
+	var full error // the disk of a blade that could have copies; nothing else is kept up by it
 	defer func() {
-		if failure := err; failure != nil {
+		if failure := errors.Join(err, full); failure != nil {
 			f.failure.Store(&failure)
 		} else if looked {
 			f.failure.Store(nil)
@@ -386,6 +387,9 @@ func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
 		err := db.welcome(c)
 		if db.space.CanBuild() > 0 {
 			_, e := db.space.Build()
+			if errors.Is(e, rdma.ErrNoMemory) {
+				e, full = nil, e
+			}
 			err = errors.Join(err, e)
 		}
 		if err != nil {
