@@ -108,7 +108,7 @@ func TestReplaceLost(t *testing.T) {
 					}
 				}
 			}
-			if lost, err := embedded.Lost(o.Dir); err != nil || len(lost) != len(c.gone) {
+			if lost, missing, err := embedded.Lost(o.Dir); err != nil || missing != 0 || len(lost) != len(c.gone) {
 				t.Errorf("lost are %v, %v", lost, err)
 			}
 			if _, err := txn.Open(ctx, o); err == nil || !strings.Contains(err.Error(), "--replace-lost") || !strings.Contains(err.Error(), fmt.Sprintf("blade-%03d.region", c.gone[0])) {

@@ -298,14 +298,16 @@ func (o *Options) fileSize(path string, exists bool, stored uint64, down bool) (
 }
 
 // Lost lists the blades of the database in a directory, which nobody else has open for
-// writing, whose regions are missing or blank although they are in use.
-func Lost(dir string) (blades []rdma.BladeID, err error) {
+// writing, whose regions are missing or blank although they are in use. missing is how many
+// copies there are too few besides, since a blade was lost or given up before.
+func Lost(dir string) (blades []rdma.BladeID, missing int, err error) {
 	h := &Host{}
 	l, err := h.openCatalog(&Options{Dir: dir, ReadOnly: true})
 	if err == nil {
+		missing = l.Redundancy().Missing
 		blades, err = lost(dir, l)
 	}
-	return blades, errors.Join(err, h.Close())
+	return blades, missing, errors.Join(err, h.Close())
 }
 
 func lost(dir string, l *memory.Layout) (blades []rdma.BladeID, err error) {

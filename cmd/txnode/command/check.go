@@ -86,7 +86,8 @@ damaged or lost, that is the only finding, since it says where everything is. Fi
 can be looked at with txnode inspect.
 
 --replace-lost gives up region files that are missing or blank: they begin anew, with
-copies of what the other blades have. It is not a part of --repair because a file may be
+copies of what the other blades have. Copies that could not be made before, since the
+disk was full, are made now. It is not a part of --repair because a file may be
 missing for want of a disk that was not mounted: what is in a file that was given up is
 never asked for again, so make sure before that it cannot be brought back.`,
 		Example: "  txnode check data\n  txnode check data -o json | jq .kind\n  txnode check data --repair\n  txnode check data --replace-lost",
@@ -117,17 +118,18 @@ func completeDirectory(_ *cobra.Command, args []string, _ string) ([]string, cob
 }
 
 // rebuildLost has the copies built anew that were in region files which are missing or
-// blank, from those of the other blades, and tells what was done and what is lost.
-func rebuildLost(ctx context.Context, w *World, dir string) error {
-	blades, err := embedded.Lost(dir)
-	if err != nil || len(blades) == 0 {
+// blank, from those of the other blades, or could not be before, and tells what was done and
+// what is lost. patience is for how long nothing but failures may come of it.
+func rebuildLost(ctx context.Context, w *World, dir string, patience time.Duration) error {
+	blades, missing, err := embedded.Lost(dir)
+	if err != nil || len(blades) == 0 && missing == 0 {
 		return nil //nolint:nilerr // whoever opens it to check it says what is wrong
 	}
 	db, err := txn.Open(ctx, txn.Options{Dir: dir, ReplaceLost: true})
 	if err != nil {
 		return err
 	}
-	r, stuck := awaitCopies(ctx, w, db)
+	r, stuck := awaitCopies(ctx, w, db, patience)
 	err = errors.Join(stuck, db.Close(context.WithoutCancel(ctx)))
 	if ctx.Err() != nil {
 		return errors.Join(errInterrupted, err)
@@ -149,11 +151,11 @@ func rebuildLost(ctx context.Context, w *World, dir string) error {
 	return err
 }
 
-// stuckAfter is for how long nothing but failures may come of making copies.
+// stuckAfter is the patience of the command.
 const stuckAfter = 10 * time.Second
 
 // awaitCopies waits until all copies are made that can be.
-func awaitCopies(ctx context.Context, w *World, db *txn.DB) (r txn.Redundancy, err error) {
+func awaitCopies(ctx context.Context, w *World, db *txn.DB, patience time.Duration) (r txn.Redundancy, err error) {
 	bar := newCheckProgress(w)
 	defer bar.close()
 	show := bar.callback()
@@ -169,7 +171,7 @@ func awaitCopies(ctx context.Context, w *World, db *txn.DB) (r txn.Redundancy, e
 		}
 		if r.Failure == nil || r.BuildDone > furthest.BuildDone || r.Building != furthest.Building || len(r.Down) != len(furthest.Down) {
 			furthest, since = r, time.Now()
-		} else if time.Since(since) > stuckAfter {
+		} else if time.Since(since) > patience {
 			return r, fmt.Errorf("copies cannot be made (what is there is unharmed; they are made whenever the database is open and the cause is gone): %w", r.Failure)
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -179,7 +181,7 @@ func awaitCopies(ctx context.Context, w *World, db *txn.DB) (r txn.Redundancy, e
 
 func runCheck(ctx context.Context, w *World, o *checkOptions, dir string) error {
 	if o.ReplaceLost {
-		if err := rebuildLost(ctx, w, dir); err != nil {
+		if err := rebuildLost(ctx, w, dir, stuckAfter); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,17 @@ import (
 	"txnode/cmd/txnode/command"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// programs are what the test binary is instead, by the environment variables that say so.
+var programs = map[string]func(value string) (code int){}
+
+func TestMain(m *testing.M) {
+	for name, run := range programs {
+		if v := os.Getenv(name); v != "" {
+			os.Exit(run(v))
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // bed is a world for a test: the virtual store, a clock that stands still, a
 // machine that does not exist, and a directory of its own.
