@@ -176,6 +176,9 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) (reclaimResult, 
 	}
 	v := s.eng.space.ViewOn(s.thread)
 	if !v.Valid(t.addr) {
+		if err := s.eng.space.Missing(v, t.addr); errors.Is(err, rdma.ErrVerb) && !mutant.NewerTombstoneDropped {
+			return reclaimLater, s.fail(err) // it is another session's, and this one was declared dead
+		}
 		return reclaimNever, nil // lost with its blade
 	}
 	b := &r.batch

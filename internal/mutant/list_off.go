@@ -67,6 +67,7 @@ const (
 	MoveToCopyFirst            = false
 	MoveKeepsOldBlock          = false
 	ReclaimWithoutLock         = false
+	NewerTombstoneDropped      = false
 	SkipDuplicateCheck         = false
 	BucketHeaderFirst          = false
 	DropMarkedSlot             = false

@@ -128,6 +128,8 @@ var (
 		"The block that a record has left is given back and still says that it is the record.")
 	ReclaimWithoutLock = mutation("reclaim-without-lock",
 		"The block of a deleted record is freed without its lock, although the key may have been inserted again.")
+	NewerTombstoneDropped = mutation("newer-tombstone-dropped",
+		"A session that was declared dead forgets others' deleted records in segments that have come since.")
 	SkipDuplicateCheck = mutation("skip-duplicate-check",
 		"An insert does not look for other slots of its key: two inserts of one key both succeed.")
 	BucketHeaderFirst = mutation("bucket-header-first",
