@@ -7,9 +7,16 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"txnode/txn"
+	"txnode/verify"
 )
 
 // spoil changes a byte in the middle of what is found in the files of all blades of a
@@ -195,5 +202,73 @@ func TestDamagedFiles(t *testing.T) {
 		}
 		_, err = txn.Open(t.Context(), o)
 		says(t, name, err, txn.ErrCorrupt, name)
+	}
+}
+
+// TestMaintenanceBesideDamage: a coordinator has died, and the index of a table is damaged.
+// What it has left in the other tables is swept, which is said once, and not over and over
+// again.
+func TestMaintenanceBesideDamage(t *testing.T) {
+	var said atomic.Int32
+	o := tiny()
+	o.Dir, o.LeaseTerm = t.TempDir(), 30*time.Millisecond
+	o.Logger = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}), zapcore.AddSync(io.Discard), zap.WarnLevel),
+		zap.Hooks(func(e zapcore.Entry) error {
+			if strings.HasPrefix(e.Message, "maintenance has failed") {
+				said.Add(1)
+			}
+			return nil
+		}))
+	db := mustOpen(t, o)
+	fill(t, db, table(t, db, "spoilt"), 3, val(1))
+	fill(t, db, table(t, db, "sound"), 3, val(1))
+	tables, err := db.Space().Tables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	close1(t, db)
+	v, root := db.Space().View(), tables[0].Root
+	for i := range v.Copies(root) {
+		at := v.At(root, i)
+		f, err := os.OpenFile(filepath.Join(o.Dir, fmt.Sprintf("blade-%03d.region", at.Blade)), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt([]byte("not the root of an index"), int64(at.Off)); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	db = mustOpen(t, o)
+	sound := table(t, db, "sound")
+	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return sound.Delete(tx, 1) }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Recover(t.Context()); !errors.Is(err, txn.ErrCorrupt) { // as if its lease had expired
+		t.Errorf("recovered beside a damaged index: %v", err)
+	}
+	d, err := verify.Attach(db.Space().Fabric(), db.Space().Layout())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	sum, err := d.Check(t.Context(), verify.Options{Report: func(verify.Finding) error { return nil }})
+	if err != nil || sum.Absent != 0 {
+		t.Errorf("%d blocks are deleted records still: %v", sum.Absent, err)
+	}
+	for since := time.Now(); said.Load() == 0 && time.Since(since) < 10*time.Second; {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(300 * time.Millisecond)
+	if n := said.Load(); n != 1 {
+		t.Errorf("the damage was said %d times", n)
+	}
+	for k := range uint64(4) {
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return sound.Put(tx, k, val(2)) }); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -26,6 +27,14 @@ type maintainer struct {
 	stop    chan struct{} // nil: there is no goroutine; never changed after Open
 	done    sync.WaitGroup
 	sweeper *recovery.Sweeper // of the goroutine, under DB.ctlMu
+	// damaged is what the last sweep has come to its end beside, nil: nothing.
+	damaged atomic.Pointer[damagedSweep]
+}
+
+// damagedSweep is a sweep that has found an index damaged. Another one finds the same.
+type damagedSweep struct {
+	generation uint64 // of those who had died before
+	until      int64  // when it is looked whether it is still damaged
 }
 
 // Bounds on what the goroutine does at once.
@@ -33,6 +42,7 @@ const (
 	minMaintenance = 10 * time.Millisecond
 	sweepPart      = 64 // steps
 	sweepPause     = 2 * time.Millisecond
+	damagePause    = int64(30_000_000_000) // between sweeps beside a damaged index
 )
 
 // startMaintenance starts the goroutine.
@@ -103,24 +113,42 @@ func (db *DB) maintainOn(c *rdma.Coro, o recovery.Options, sweeper **recovery.Sw
 	if err := db.recoverExpired(c, o); err != nil {
 		return false, err
 	}
-	if _, ok := db.space.Unswept(); !ok {
+	generation, ok := db.space.Unswept()
+	if !ok {
 		*sweeper = nil
 		_, err := recovery.FreeDeadExtents(c, o)
 		return false, err
 	}
 	if *sweeper == nil {
+		if x := db.maintenance.damaged.Load(); x != nil && x.generation == generation && c.Thread().Now() < x.until {
+			return false, nil
+		}
 		*sweeper = recovery.NewSweeper(o)
 	}
 	for range steps {
-		done, err := (*sweeper).Step(c)
+		s := *sweeper
+		done, err := s.Step(c)
 		if done {
 			*sweeper = nil
+			err = errors.Join(err, db.sparedBy(s, c.Thread().Now()))
 		}
 		if done || err != nil {
 			return false, err
 		}
 	}
 	return true, nil
+}
+
+// sparedBy returns what a sweep that has come to its end has left, since it is damaged, and
+// has the next one wait, unless there is something else left.
+func (db *DB) sparedBy(s *recovery.Sweeper, now int64) error {
+	if s.Report.Damage == nil {
+		return nil
+	}
+	if !s.Left() {
+		db.maintenance.damaged.Store(&damagedSweep{s.Generation(), now + damagePause})
+	}
+	return fmt.Errorf("txn: an index is damaged, and what the dead have left in its table stays; the rest is swept: %w", s.Report.Damage)
 }
 
 // recoverExpired recovers the coordinators whose leases have expired.

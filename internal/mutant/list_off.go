@@ -80,6 +80,7 @@ const (
 	UsedPlaceTaken             = false
 	LockedNotLeft              = false
 	ReadBlockForgotten         = false
+	HollowBesideDamage         = false
 	CarriedAgain               = false
 	DirectoryOutlivesEpoch     = false
 	ClearPrimaryFirst          = false

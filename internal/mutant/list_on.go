@@ -154,6 +154,8 @@ var (
 		"A sweep passes over a slot whose free block somebody has locked who is reading it, and gives the block away when he has.")
 	ReadBlockForgotten = mutation("read-block-forgotten",
 		"A sweep passes over a free block that somebody has locked who is reading it, and is the last.")
+	HollowBesideDamage = mutation("hollow-beside-damage",
+		"After the loss of a blade a sweep gives free blocks away although slots of a damaged index may lead to them.")
 	CarriedAgain = mutation("carried-again",
 		"A slot that a split had carried, and that is back with the copy of a blade that was lost, is taken for one that the split has only marked.")
 	DirectoryOutlivesEpoch = mutation("directory-outlives-epoch",

@@ -31,7 +31,7 @@ func (s *Sweeper) freeHalves(c *rdma.Coro, v *memory.View, halves []half) error 
 	defer u.close()
 	for _, h := range halves {
 		mine, err := s.freeHalf(u, v, h)
-		if err = s.spare(err); !mine || err != nil {
+		if err = s.spare(u.table, err); !mine || err != nil {
 			return err
 		}
 	}

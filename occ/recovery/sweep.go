@@ -19,7 +19,7 @@ type SweepReport struct {
 	Freed  int // blocks that came free
 	Slots  int // that led to blocks which nobody has, and were emptied
 	Strays int // free blocks that nobody had, and that are in the pool now
-	// Damage is what a sweep that is alone has found damaged and left as it is, nil: nothing.
+	// Damage is what was found damaged first, and left as it is, nil: nothing.
 	Damage error
 }
 
@@ -30,13 +30,21 @@ type SweepReport struct {
 // blade was lost, slots of inserts whose placeholders it had. Transactions
 // may run meanwhile. It is idempotent; when it has come to its end, the catalog no
 // longer says that the database has to be swept, unless somebody else was at one of the
-// locks: he may fail, so the next sweep looks at it again. Nor if an index is damaged: a sweep
-// that is alone leaves that one (SweepReport.Damage) and goes on with what is sound, another
-// one fails.
+// locks: he may fail, so the next sweep looks at it again. Nor if an index is damaged: it goes
+// on with what is sound, and leaves that one. If it is alone it says so in its report
+// (SweepReport.Damage), else with an error, too.
+//
+// A block goes to the pool beside a damaged index only if no slot of that can lead to it. Slots
+// lead to blocks that are free only where a blade was lost with a placeholder (Space.Hollow),
+// since a block is placed before it is linked, and unlinked before it is freed: then none
+// goes. Nor does one that the damaged table had last, nor one that is not free on a copy.
 func Sweep(c *rdma.Coro, o Options) (SweepReport, error) {
 	s := NewSweeper(o)
 	for {
 		done, err := s.Step(c)
+		if done && err == nil && !o.Alone {
+			err = s.Report.Damage
+		}
 		if done || err != nil {
 			return s.Report, err
 		}
@@ -86,13 +94,14 @@ type Sweeper struct {
 	strays     *memory.Strays       // that is it; nil: it cannot be told
 	sound      []bool               // of strays, which are free still, as far as they were read again
 	linked     map[memory.Addr]bool // free blocks to which slots lead that could not be emptied
+	damaged    map[uint16]bool      // tables whose indexes are
 	scoured    int                  // tables whose slots have been looked at
 	scourer    *race.Scourer
 }
 
 // NewSweeper begins a sweep.
 func NewSweeper(o Options) *Sweeper {
-	return &Sweeper{o: o, indexes: map[uint16]index.Index{}, seg: 1, linked: map[memory.Addr]bool{}}
+	return &Sweeper{o: o, indexes: map[uint16]index.Index{}, seg: 1, linked: map[memory.Addr]bool{}, damaged: map[uint16]bool{}}
 }
 
 // Step does the next part of the sweep: an index, or a few hundred blocks or slots. done: that
@@ -109,7 +118,7 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 		}
 	}
 	if s.table < len(s.tables) {
-		if err := s.spare(s.index(c, s.tables[s.table].ID)); err != nil {
+		if err := s.spare(s.tables[s.table].ID, s.index(c, s.tables[s.table].ID)); err != nil {
 			return false, err
 		}
 		if s.table++; s.table == len(s.tables) && s.Report.Damage == nil {
@@ -125,6 +134,9 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 	// before blocks go to the pool that such slots lead to.
 	if !more && err == nil && s.o.Space.Hollow() && !mutant.SlotsNotScoured {
 		more, err = s.slots(c)
+	}
+	if !more && err == nil && len(s.damaged) > 0 && s.o.Space.Hollow() && !mutant.HollowBesideDamage {
+		s.strays = nil // slots that nobody can look at may lead to them
 	}
 	if !more && err == nil {
 		more, err = s.readAgain(c)
@@ -149,12 +161,19 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 	return true, s.o.Space.Swept(s.generation)
 }
 
-// spare notes that something is damaged, and returns other errors, and those of a sweep that is
-// not alone: it is tried again soon.
-func (s *Sweeper) spare(err error) error {
-	if !s.o.Alone || !errors.Is(err, memory.ErrCorrupt) {
+// Generation is what Space.Unswept said when the sweep began: it is about those who were gone
+// then.
+func (s *Sweeper) Generation() uint64 { return s.generation }
+
+// Left reports whether something is to be done that somebody else was at.
+func (s *Sweeper) Left() bool { return s.left }
+
+// spare notes that the index of a table is damaged, and returns other errors.
+func (s *Sweeper) spare(table uint16, err error) error {
+	if !errors.Is(err, memory.ErrCorrupt) {
 		return err
 	}
+	s.damaged[table] = true
 	if s.Report.Damage == nil {
 		s.Report.Damage = err
 	}
@@ -213,13 +232,13 @@ func (s *Sweeper) readAgain(c *rdma.Coro) (more bool, err error) {
 		for k := range v.Copies(x.Addr) {
 			line := record.Image(t.Bytes(at(i, k), record.LineSize))
 			if k == 0 {
-				same = isFree(line) && uint64(line.Version()) == x.Version
+				same = isFree(line) && uint64(line.Version()) == x.Version && !s.damaged[line.Meta().Table()]
 				s.passOver(line)
 			} else if !isFree(line) {
 				other = k
 			}
 		}
-		if same && other > 0 {
+		if same && other > 0 && len(s.damaged) == 0 {
 			halves = append(halves, half{x.Addr, other})
 		}
 		s.sound = append(s.sound, same && other == 0)
@@ -247,9 +266,9 @@ const strayBlocks = 64
 // restart begins the sweep anew: indexes first, without what dead coordinators have left
 // behind in them since.
 func (s *Sweeper) restart() {
-	done := s.Report
+	done, damaged := s.Report, s.damaged
 	*s = *NewSweeper(s.o)
-	s.Report = done
+	s.Report, s.damaged = done, damaged
 }
 
 // slots looks at the next slots. more: there are others.
@@ -262,7 +281,7 @@ func (s *Sweeper) slots(c *rdma.Coro) (more bool, err error) {
 				continue
 			}
 			if err != nil {
-				if err := s.spare(fmt.Errorf("recovery: index of table %d: %w", table, err)); err != nil {
+				if err := s.spare(table, fmt.Errorf("recovery: index of table %d: %w", table, err)); err != nil {
 					return false, err
 				}
 				continue
@@ -279,7 +298,7 @@ func (s *Sweeper) slots(c *rdma.Coro) (more bool, err error) {
 			return err
 		})
 		if err != nil {
-			if err := s.spare(fmt.Errorf("recovery: index of table %d: %w", table, err)); err != nil {
+			if err := s.spare(table, fmt.Errorf("recovery: index of table %d: %w", table, err)); err != nil {
 				return false, err
 			}
 			done = true
@@ -484,13 +503,15 @@ func (s *Sweeper) resolve(c *rdma.Coro, held []memory.Addr) error {
 	defer u.close()
 	u.sweeps = true
 	for _, a := range held {
-		ok, err := u.unlock(a)
-		if err := s.spare(err); err != nil {
+		ok, damage := u.unlock(a)
+		if err := s.spare(u.table, damage); err != nil {
 			return err
 		}
-		if ok == UnlockedNot {
+		switch {
+		case damage != nil:
+		case ok == UnlockedNot:
 			s.left = s.left || s.again // it was in the way twice
-		} else {
+		default:
 			s.Report.Locks++
 		}
 	}

@@ -68,6 +68,7 @@ type unlocker struct {
 	query uint32
 	qsize int
 	freed int
+	table uint16 // whose index was needed last
 	// sweeps: deleted records whose coordinators are gone are reclaimed, too.
 	sweeps bool
 }
@@ -271,6 +272,7 @@ func (u *unlocker) unlinked(v *memory.View, a memory.Addr, img record.Image) (bo
 	if _, damage := img.Check(a); damage != nil || m.KeyLen() == 0 {
 		return true, nil //nolint:nilerr // it was being written, and is not linked any more
 	}
+	u.table = m.Table()
 	ix, err := u.index(m.Table())
 	if errors.Is(err, memory.ErrNoTable) {
 		return true, nil
@@ -299,6 +301,7 @@ func (u *unlocker) place() error {
 
 // unlink takes a block out of its table's index, on every copy.
 func (u *unlocker) unlink(v *memory.View, table uint16, a memory.Addr, key []byte) error {
+	u.table = table
 	ix, err := u.index(table)
 	if errors.Is(err, memory.ErrNoTable) {
 		return nil
