@@ -152,6 +152,7 @@ const (
 	LossOfNobody               = false
 	LostIsAbsent               = false
 	PromiseOfOthers            = false
+	ChangedFileBelieved        = false
 	KeyForRestarted            = false
 	RestartUnnoticed           = false
 	VacantByPrimary            = false

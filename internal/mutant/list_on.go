@@ -298,6 +298,8 @@ var (
 		"DurabilityPower: indexes are built again without records whose every copy was lost with blades: their keys are absent.")
 	PromiseOfOthers = mutation("promise-of-others",
 		"DurabilityPower: who opens a database without it, and recovers one that was open with it, does not flush the words of extents.")
+	ChangedFileBelieved = mutation("changed-file-believed",
+		"A region file that was changed since it was closed is not written again before a promise is based on it.")
 	KeyForRestarted = mutation("key-for-restarted",
 		"A blade that has restarted gets the key of the next epoch like all others: what it has lost counts as if it were there.")
 	RestartUnnoticed = mutation("restart-unnoticed",

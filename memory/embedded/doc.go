@@ -7,6 +7,8 @@
 //	LOCK              locked while the database is open; names the process that has it
 //	catalog.db        the catalog, a bbolt file
 //	blade-000.region  the region of blade 0, a sparse file; and so on
+//	settled.json      which regions need not be written again, so as to survive a loss of
+//	                  power, when they are opened next; it may be removed
 //
 // The directory is locked with flock: exclusively, or shared by read-only
 // openers. Whoever comes too late gets [ErrLocked] at once.

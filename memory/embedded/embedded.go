@@ -34,6 +34,11 @@ type Host struct {
 
 	fabric *inproc.Fabric
 	lock   *dirLock // nil: anonymous
+	dir    string   // of a database that is open for writing, and promises to survive a loss of power
+	// sound are the region files of which the disk has what the system shows of them, but for
+	// what is written from now on; marks are what was noted of them when they were closed.
+	sound []string
+	marks marks
 	// Replaced are the blades whose regions were given up: see Options.ReplaceLost.
 	Replaced []rdma.BladeID
 	// LeftOut are the blades in use whose regions are not there, and why: see
@@ -43,7 +48,7 @@ type Host struct {
 
 // Connect locks the directory of the options, opens or creates the catalog, and
 // maps the regions. On an error nothing stays open, and nothing of a database
-// that was there has changed.
+// that was there has changed, but that its regions may have to be written again (marks.go).
 func Connect(o Options) (*Host, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -112,6 +117,12 @@ func (h *Host) openCatalog(o *Options) (*memory.Layout, error) {
 	}
 	if h.lock, err = lockDir(o.Dir, o.ReadOnly); err != nil {
 		return nil, err
+	}
+	if !o.ReadOnly {
+		h.marks = takeMarks(o.Dir)
+		if o.Durable {
+			h.dir = o.Dir
+		}
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && !o.ReadOnly {
 		// No new catalog beside the regions of a database that has lost its own.
@@ -182,10 +193,12 @@ func Sync(path string) error {
 // nothing else is closed either, and Close may be called again.
 func (h *Host) Close() error {
 	if h.fabric != nil {
+		noted := h.note()
 		if err := h.fabric.Close(); err != nil {
 			return err
 		}
 		h.fabric = nil
+		noted.put(h.dir)
 	}
 	var err error
 	if h.Catalog != nil {
@@ -238,7 +251,12 @@ func (h *Host) blades(o *Options, l *memory.Layout) ([]inproc.BladeOptions, erro
 		}
 		fill(&b.Size, DefaultBladeSize)
 		if b.Path != "" && l != nil && l.Blades[i].State == memory.BladeUp && (l.Checkpoint != 0 || o.Durable) {
-			b.Settle = memory.HeaderArea + uint64(l.Blades[i].Used)*uint64(l.SegmentSize)
+			if !h.marks.hold(b.Path) {
+				b.Settle = memory.HeaderArea + uint64(l.Blades[i].Used)*uint64(l.SegmentSize)
+			}
+			h.sound = append(h.sound, b.Path)
+		} else if _, err := os.Lstat(b.Path); b.Path != "" && l == nil && errors.Is(err, fs.ErrNotExist) {
+			h.sound = append(h.sound, b.Path) // it is made now
 		}
 		out = append(out, b)
 	}

@@ -170,6 +170,22 @@ func (f *Fabric) region(b rdma.BladeID) (*region, error) {
 	return f.regions[b], nil
 }
 
+// Sync has the system write to the disk whatever it has of a blade's file. Without an error
+// nothing that was written to it since it was mapped is in the system's memory alone, whether it
+// was flushed or not, unless it is written meanwhile.
+func (f *Fabric) Sync(b rdma.BladeID) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return rdma.ErrClosed
+	}
+	if int(b) >= len(f.regions) {
+		return rdma.ErrBladeDown
+	}
+	r := f.regions[b]
+	return r.flush(0, r.size)
+}
+
 // Close unmaps the memory. Every port must be closed. To close again does nothing.
 func (f *Fabric) Close() error {
 	f.mu.Lock()

@@ -142,6 +142,44 @@ func TestSettle(t *testing.T) {
 	}
 }
 
+// TestSync: what was written and not flushed is written to the disk, and a disk that has failed
+// once is not believed.
+func TestSync(t *testing.T) {
+	dir := t.TempDir()
+	f := open(t, inproc.Options{Blades: blades(1, 1<<20, dir)})
+	c := connect(t, f)
+	if err := c.write(0, 1<<12, "eight by"); err != nil {
+		t.Fatal(err)
+	}
+	synced := 0
+	restore := inproc.SetMsync(func(p []byte, flags int) error {
+		synced += len(p)
+		return unix.Msync(p, flags)
+	})
+	if err := f.Sync(0); err != nil || synced != 1<<20 {
+		t.Errorf("%d bytes were written: %v", synced, err)
+	}
+	restore()
+	if n := dirty(t, blades(1, 1<<20, dir)[0].Path); n != 0 {
+		t.Errorf("%d bytes are not on the disk", n)
+	}
+	restore = inproc.SetMsync(func([]byte, int) error { return unix.EIO })
+	if err := f.Sync(0); !errors.Is(err, unix.EIO) {
+		t.Errorf("the disk fails: %v", err)
+	}
+	restore()
+	if err := f.Sync(0); err == nil {
+		t.Error("it has failed before")
+	}
+	if err := f.Sync(1); !errors.Is(err, rdma.ErrBladeDown) {
+		t.Errorf("a blade that is not there: %v", err)
+	}
+	c.close()
+	if err := f.Sync(0); !errors.Is(err, rdma.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+}
+
 // dirty is how many bytes of a mapped file the system has to write.
 func dirty(t *testing.T, path string) (n uint64) {
 	t.Helper()

@@ -1,0 +1,219 @@
+package embedded
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"txnode/memory"
+)
+
+// settled is how many bytes of each region would be written again by who opens the database
+// to have it survive a loss of power.
+func settled(t *testing.T, o Options) (n []uint64) {
+	t.Helper()
+	h := &Host{}
+	o.Durable = true
+	l, err := h.openCatalog(&o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o = o.withDefaultsOf(l)
+	blades, err := h.blades(&o, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range blades {
+		n = append(n, b.Settle)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// known skips a test where it is not known when files change.
+func known(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := markOf(path); !ok {
+		t.Skip("it is not known of this file system when its files change")
+	}
+	if _, ok := markOf("/proc/self/exe"); ok {
+		t.Error("a link counts as a file")
+	}
+}
+
+func (o Options) withDefaultsOf(l *memory.Layout) Options {
+	o.Blades, o.Replicas = len(l.Blades), l.Backups+1
+	return o
+}
+
+// TestMarks: region files are written again, before a promise to survive a loss of power is
+// based on them, unless they are as they were when such a promise was fulfilled last. That
+// counts once.
+func TestMarks(t *testing.T) {
+	known(t)
+	const used = 1 // or more
+	file := func(dir string) string { return filepath.Join(dir, bladeName(1)) }
+	session := func(t *testing.T, o Options) {
+		d, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !o.ReadOnly {
+			if _, err := d.Space().NewCoordinator(); err != nil { // with a segment on each blade
+				t.Fatal(err)
+			}
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		since func(t *testing.T, o Options) error
+		want  [2]uint64
+	}{
+		"closed":            {func(*testing.T, Options) error { return nil }, [2]uint64{0, 0}},
+		"opened and closed": {func(t *testing.T, o Options) error { session(t, o); return nil }, [2]uint64{0, 0}},
+		"only read": {func(t *testing.T, o Options) error {
+			o.ReadOnly, o.Durable = true, false
+			session(t, o)
+			return nil
+		}, [2]uint64{0, 0}},
+		"open without a promise": {func(t *testing.T, o Options) error {
+			o.Durable = false
+			session(t, o)
+			return nil
+		}, [2]uint64{used, used}},
+		"not closed": {func(t *testing.T, o Options) error {
+			h, err := Connect(o)
+			if err != nil {
+				return err
+			}
+			h.dir = "" // what is done at the end was not done
+			return h.Close()
+		}, [2]uint64{used, used}},
+		"looked at": {func(t *testing.T, o Options) error {
+			settled(t, o)
+			return nil
+		}, [2]uint64{used, used}},
+		"written by another program": {func(t *testing.T, o Options) error {
+			f, err := os.OpenFile(file(o.Dir), os.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			time.Sleep(20 * time.Millisecond) // a tick of the file system's clock
+			b := make([]byte, 1)
+			_, err = f.ReadAt(b, 100)
+			_, e := f.WriteAt(b, 100)
+			return errors.Join(err, e, f.Close())
+		}, [2]uint64{0, used}},
+		"written through a mapping": {func(t *testing.T, o Options) error {
+			f, err := os.OpenFile(file(o.Dir), os.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			m, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+			if err != nil {
+				return err
+			}
+			time.Sleep(20 * time.Millisecond) // a tick of the file system's clock
+			m[100]++
+			m[100]--
+			return errors.Join(unix.Munmap(m), f.Close())
+		}, [2]uint64{0, used}},
+		"brought back from a copy": {func(t *testing.T, o Options) error {
+			p, err := os.ReadFile(file(o.Dir))
+			return errors.Join(err, os.WriteFile(file(o.Dir)+".copy", p, 0o644), os.Rename(file(o.Dir)+".copy", file(o.Dir)))
+		}, [2]uint64{0, used}},
+		"the system was started again": {func(t *testing.T, o Options) error {
+			boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+			p, err := os.ReadFile(filepath.Join(o.Dir, marksName))
+			p = bytes.ReplaceAll(p, bytes.TrimSpace(boot), []byte("another"))
+			return errors.Join(err, os.WriteFile(filepath.Join(o.Dir, marksName), p, 0o644))
+		}, [2]uint64{used, used}},
+		"the note is damaged": {func(t *testing.T, o Options) error {
+			return os.Truncate(filepath.Join(o.Dir, marksName), 50)
+		}, [2]uint64{used, used}},
+		"the note stays": {func(t *testing.T, o Options) error {
+			path := filepath.Join(o.Dir, marksName)
+			return errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(path, "x"), 0o755))
+		}, [2]uint64{used, used}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := Options{Dir: t.TempDir(), Blades: 2, Replicas: 2, BladeSize: 1 << 20, SegmentSize: 256 << 10, LogArea: 256 << 10, Durable: true}
+			session(t, o)
+			if err := c.since(t, o); err != nil {
+				t.Fatal(err)
+			}
+			want := c.want
+			if got := settled(t, o); got[0] == 0 != (want[0] == 0) || got[1] == 0 != (want[1] == 0) {
+				t.Errorf("%#x bytes are written again; want %v", got, want)
+			}
+			if got := settled(t, o); got[0] == 0 || got[1] == 0 {
+				t.Errorf("it is good twice: %#x", got)
+			}
+		})
+	}
+}
+
+// TestMarksOfUnsettled: a file that was open without such a promise has to be written once.
+func TestMarksOfUnsettled(t *testing.T) {
+	known(t)
+	o := Options{Dir: t.TempDir(), Blades: 2, Replicas: 2, BladeSize: 1 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10}
+	for i, durable := range []bool{false, true, true} {
+		o.Durable = durable
+		d, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.host.marks.hold(filepath.Join(o.Dir, bladeName(0))); got && i < 2 {
+			t.Errorf("open %d: nothing is to be written", i)
+		}
+		if _, err := os.Stat(filepath.Join(o.Dir, marksName)); err == nil {
+			t.Errorf("open %d: the note is there", i)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(o.Dir, marksName)); (err == nil) != durable {
+			t.Errorf("closed %d: %v", i, err)
+		}
+	}
+}
+
+// TestMarksOfLost: nothing is noted of the file of a blade that counts as lost, of which
+// nothing was written again when it was mapped.
+func TestMarksOfLost(t *testing.T) {
+	known(t)
+	o := Options{Dir: t.TempDir(), Blades: 2, Replicas: 2, BladeSize: 1 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, Durable: true}
+	d, err := Open(o)
+	if err == nil {
+		err = d.Close()
+	}
+	if err == nil {
+		err = os.Remove(filepath.Join(o.Dir, bladeName(1)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.ReplaceLost = true
+	if d, err = Open(o); err == nil {
+		err = d.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := takeMarks(o.Dir)
+	if _, ok := m[bladeName(0)]; !ok || len(m) != 1 {
+		t.Errorf("%v", m)
+	}
+}
