@@ -16,6 +16,9 @@ PEERS_FLAGS ?=
 BENCHTIME   ?= 1s
 BENCH       ?= .
 
+# instructions: flags, such as --workload tatp, --type SendPayment, --transactions 1000.
+INSTRUCTIONS_FLAGS ?=
+
 # test, race, cover: packages of the root module, flags for go test, limit per package.
 PKGS         ?= ./...
 TESTFLAGS    ?=
@@ -58,6 +61,10 @@ bench-pgo: ## the same ratios as compiled with a profile of the engine: what a p
 	@profile=$$(mktemp) && trap 'rm -f "$$profile"' EXIT && \
 	$(GO) run ./benchmarks/ratios --rounds 1 --txns 30000000 --cpuprofile "$$profile" && \
 	$(GO) run -pgo="$$profile" ./benchmarks/ratios $(RATIOS_FLAGS)
+
+.PHONY: instructions
+instructions: ## what a processor executes for a transaction, by function, counted one by one [INSTRUCTIONS_FLAGS=]
+	$(GO) run ./benchmarks/instructions $(INSTRUCTIONS_FLAGS)
 
 .PHONY: test
 test: ## gofmt, go vet, all tests of all modules, and again under -race, short [TESTFLAGS= PKGS=./...]

@@ -40,7 +40,7 @@ nested() {
 race_pkgs() {
 	# shellcheck disable=SC2086 # a list of patterns
 	go list $pkgs | grep -v -e '/cmd/' -e '/internal/depcheck$' -e '/occ/exhaustive$' -e '/occ/recovery$' \
-		-e '/benchmarks/simbench$' -e '/benchmarks/hashbench$' -e '/rdma/sim/verbs$'
+		-e '/benchmarks/simbench$' -e '/benchmarks/hashbench$' -e '/benchmarks/instructions$' -e '/rdma/sim/verbs$'
 }
 
 # stream writes the events of one 'go test' to stdout and notes its failure in
