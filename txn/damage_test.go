@@ -250,6 +250,7 @@ func TestMaintenanceBesideDamage(t *testing.T) {
 	if _, err := db.Recover(t.Context()); !errors.Is(err, txn.ErrCorrupt) { // as if its lease had expired
 		t.Errorf("recovered beside a damaged index: %v", err)
 	}
+	before, _ := db.Space().Unswept()
 	d, err := verify.Attach(db.Space().Fabric(), db.Space().Layout())
 	if err != nil {
 		t.Fatal(err)
@@ -263,7 +264,9 @@ func TestMaintenanceBesideDamage(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(300 * time.Millisecond)
-	if n := said.Load(); n != 1 {
+	// Once for each of those who were declared dead, as a worker may be on a machine that is busy.
+	after, _ := db.Space().Unswept()
+	if n := int(said.Load()); n == 0 || n > 1+int(after-before) {
 		t.Errorf("the damage was said %d times", n)
 	}
 	for k := range uint64(4) {

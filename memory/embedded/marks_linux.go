@@ -18,12 +18,12 @@ func markOf(path string) (mark, bool) {
 		return mark{}, false
 	}
 	var fs unix.Statfs_t
-	if unix.Statfs(path, &fs) != nil || !slices.Contains(believed, int64(fs.Type)) {
+	if unix.Statfs(path, &fs) != nil || !slices.Contains(believed, int64(fs.Type)) { //nolint:unconvert // it has another type on some machines
 		return mark{}, false
 	}
 	var st unix.Stat_t
 	if unix.Lstat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return mark{}, false
 	}
-	return mark{string(boot), uint64(st.Dev), st.Ino, st.Size, int64(st.Ctim.Sec), int64(st.Ctim.Nsec)}, true
+	return mark{string(boot), uint64(st.Dev), st.Ino, st.Size, int64(st.Ctim.Sec), int64(st.Ctim.Nsec)}, true //nolint:unconvert // the same
 }
