@@ -25,6 +25,7 @@ type Stepwise struct {
 	actors []*actor
 	cur    *actor
 	ports  []*stepPort
+	before map[int]func(w *rdma.WR) // by thread
 }
 
 // actor is a client within Run.
@@ -62,7 +63,7 @@ func (f *Stepwise) Blades() []rdma.BladeInfo {
 
 // NewPort makes a port.
 func (f *Stepwise) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
-	p := &stepPort{f: f, arena: make([]byte, cfg.Arena), left: -1}
+	p := &stepPort{f: f, index: len(f.ports), arena: make([]byte, cfg.Arena), left: -1}
 	f.ports = append(f.ports, p)
 	return p, nil
 }
@@ -70,6 +71,14 @@ func (f *Stepwise) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
 // Stop makes the thread's verbs fail, without effect, after n more of them; a
 // negative n lets it live. Threads are numbered in the order in which they were made.
 func (f *Stepwise) Stop(thread, n int) { f.ports[thread].left = n }
+
+// Before has fn called before every verb of a thread, which others may go on in meanwhile; nil: nothing.
+func (f *Stepwise) Before(thread int, fn func(w *rdma.WR)) {
+	if f.before == nil {
+		f.before = map[int]func(w *rdma.WR){}
+	}
+	f.before[thread] = fn
+}
 
 // Left is how many verbs a thread still has, negative if it is not to be stopped.
 func (f *Stepwise) Left(thread int) int { return f.ports[thread].left }
@@ -142,6 +151,7 @@ func (f *Stepwise) step() {
 
 type stepPort struct {
 	f     *Stepwise
+	index int
 	arena []byte
 	left  int
 }
@@ -150,6 +160,9 @@ func (p *stepPort) Post(b *rdma.Batch, first int) {
 	failed := 0
 	for i := first; i < b.Len(); i++ {
 		w := b.WR(i)
+		if fn := p.f.before[p.index]; fn != nil {
+			fn(w)
+		}
 		if p.left == 0 {
 			failed++
 			b.Complete(i, rdma.StatusTimeout)

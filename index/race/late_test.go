@@ -19,18 +19,7 @@ func TestLateInsert(t *testing.T) {
 		late, before := 0, 0
 		for n := 1; ; n++ {
 			r := newRigOf(t, copies, last, groups)
-			id := last + 1 // a key that the split moves, and that has room before
-			for ; ; id++ {
-				if record.Hash(7, key(id))&1 == 0 {
-					continue
-				}
-				if err := r.k[0].Resolve(key(id)); err != nil {
-					t.Fatal(err)
-				}
-				if c := r.ix[0].choose(r.k[0].C, &r.k[0].Query); c.at != 0 {
-					break
-				}
-			}
+			id, _ := r.moving(t, last+1)
 			a, class, err := r.k[0].NewBlock(record.MakeTxID(1, 1<<20), key(id), nil)
 			if err != nil {
 				t.Fatal(err)
@@ -90,6 +79,25 @@ func TestLateInsert(t *testing.T) {
 	}
 }
 
+// moving is the first key from id on that the first split moves, and that has room before; client 1
+// has looked it up, and would put it at at.
+func (r *rig) moving(t *testing.T, from int) (id int, at memory.Addr) {
+	t.Helper()
+	for id = from; id < from+1000; id++ {
+		if record.Hash(7, key(id))&1 == 0 {
+			continue
+		}
+		if err := r.k[0].Resolve(key(id)); err != nil {
+			t.Fatal(err)
+		}
+		if at = r.ix[0].choose(r.k[0].C, &r.k[0].Query).at; at != 0 {
+			return id, at
+		}
+	}
+	t.Fatal("no key has room")
+	return 0, 0
+}
+
 // linked reports whether any slot of the index leads to a block.
 func linked(t *testing.T, r *rig, a memory.Addr) (yes bool) {
 	t.Helper()
@@ -113,19 +121,7 @@ func TestLateInsertInTheWay(t *testing.T) {
 	inTheWay := 0
 	for n := 0; ; n += 3 {
 		r := newRigOf(t, 2, last, groups)
-		id := last + 1 // a key that the split moves, and that has room before
-		var at memory.Addr
-		for ; ; id++ {
-			if record.Hash(7, key(id))&1 == 0 {
-				continue
-			}
-			if err := r.k[0].Resolve(key(id)); err != nil {
-				t.Fatal(err)
-			}
-			if at = r.ix[0].choose(r.k[0].C, &r.k[0].Query).at; at != 0 {
-				break
-			}
-		}
+		id, at := r.moving(t, last+1)
 		a, class, err := r.k[0].NewBlock(record.MakeTxID(1, 1<<20), key(id), nil)
 		if err != nil {
 			t.Fatal(err)

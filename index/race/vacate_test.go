@@ -18,32 +18,38 @@ import (
 func (r *rig) hollowOut(t *testing.T, keys ...int) []memory.Addr {
 	t.Helper()
 	var out []memory.Addr
-	c := r.k[1].C
 	for _, i := range keys {
 		a, _, err := r.k[1].Find(key(i))
 		if err != nil || a == 0 {
 			t.Fatal(a, err)
 		}
 		out = append(out, a)
-		buf, err := c.Thread().Alloc(record.LineSize)
-		if err != nil {
-			t.Fatal(err)
-		}
-		clear(c.Thread().Bytes(buf, record.LineSize))
-		var b rdma.Batch
-		v := r.m.View()
-		for k := range v.Written(a) {
-			b.Write(v.At(a, k), buf, record.LineSize)
-		}
-		if err := c.Do(&b); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Fence(rdma.FenceThread, 0, &b); err != nil {
-			t.Fatal(err)
-		}
-		c.Thread().Free(buf, record.LineSize)
+		r.overwrite(t, a, make([]byte, record.LineSize))
 	}
 	return out
+}
+
+// overwrite writes the first line of a block on all copies.
+func (r *rig) overwrite(t *testing.T, a memory.Addr, line []byte) {
+	t.Helper()
+	c := r.k[1].C
+	buf, err := c.Thread().Alloc(record.LineSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Thread().Free(buf, record.LineSize)
+	copy(c.Thread().Bytes(buf, record.LineSize), line)
+	var b rdma.Batch
+	v := r.m.View()
+	for k := range v.Written(a) {
+		b.Write(v.At(a, k), buf, record.LineSize)
+	}
+	if err := c.Do(&b); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Fence(rdma.FenceThread, 0, &b); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // slots lists where slots lead, and fails if one is marked, or not the same on all copies.
