@@ -1,8 +1,11 @@
 package race
 
 import (
+	"slices"
+
 	"txnode/internal/mutant"
 	"txnode/memory"
+	"txnode/memory/record"
 )
 
 // A slot that a split has carried can be there again, marked: the split has cleared it on
@@ -20,76 +23,159 @@ import (
 // has set it on all copies, those that are being built too, before it cleared the old one;
 // it is not to be set again. A slot that was marked because its block seemed to hold another key
 // than it does has not been cleared since, and holds a key that belongs here.
+//
+// Nor is one to be set again, whatever is at its place, if another slot leads to its block, or if
+// that holds a key which belongs in other buckets. Such a one is back with another copy: of a split
+// that was over before (recovery.begun), or since nobody had its block (vacate.go).
 
 // findCarried finds out which of the items, all of which are marked, have been carried by a
-// split before. They are not to be moved.
+// split before, or emptied. They are not to be moved.
 func (m *mover) findCarried(v *memory.View) error {
 	var at []int
 	for i := range m.items {
 		it := &m.items[i]
-		if it.carried = false; it.value.Moving() && !it.late && !mutant.CarriedAgain {
+		if it.carried = false; it.value.Moving() && !mutant.CarriedAgain {
 			at = append(at, i)
 		}
 	}
-	if len(at) == 0 {
-		return nil
-	}
-	t := m.c.Thread()
-	const each = 8 + queryBytes // the place in the new sub-table, and the key's buckets in both
-	const room = 16
-	buf, err := t.Alloc(room * each)
+	there, err := m.like(v, at)
 	if err != nil {
 		return err
 	}
-	defer t.Free(buf, room*each)
+	k := 0
+	for j, i := range at {
+		switch it := &m.items[i]; {
+		case there[j] == it.value&^slotMoving: // the split has got so far
+		case there[j] != 0 && !it.known && !it.late:
+			it.carried = true
+		case !it.free:
+			at[k] = i
+			k++
+		}
+	}
+	err = m.findMisled(at[:k])
+	for _, i := range at[:k] {
+		m.items[i].carried = m.items[i].misled
+	}
+	for i := range m.items {
+		m.items[i].known = m.items[i].known && !m.items[i].carried
+	}
+	return err
+}
+
+// like reads what is in the new sub-table at the places of those items.
+func (m *mover) like(v *memory.View, at []int) ([]Slot, error) {
+	if len(at) == 0 {
+		return nil, nil
+	}
+	t := m.c.Thread()
+	buf, err := t.Alloc(8 * len(at))
+	if err != nil {
+		return nil, err
+	}
+	defer t.Free(buf, 8*len(at))
 	b := &m.s.batch
-	for len(at) > 0 {
-		part := at[:min(len(at), room)]
-		at = at[len(part):]
-		b.Reset()
-		for k, i := range part {
-			it, p := &m.items[i], buf+uint32(k*each)
-			b.Read(v.At(m.to+memory.Addr(it.off), 0), p, 8)
-			if !it.known {
+	b.Reset()
+	for j, i := range at {
+		b.Read(v.At(m.to+memory.Addr(m.items[i].off), 0), buf+uint32(8*j), 8)
+	}
+	if err := m.c.Do(b); err != nil {
+		return nil, err
+	}
+	out := make([]Slot, len(at))
+	for j := range at {
+		out[j] = Slot(t.Word(buf + uint32(8*j)))
+	}
+	return out, nil
+}
+
+// findMisled finds out which of those items, all of which are marked, lead to blocks in use that are
+// not those of keys which only the item's slot leads to: they are to be emptied, or have been.
+func (m *mover) findMisled(at []int) error {
+	v := m.ix.space.ViewOn(m.c.Thread())
+	var linked []int
+	for _, i := range at {
+		it := &m.items[i]
+		it.misled = false
+		switch a, class := it.value.Addr(), it.value.Class(); {
+		case it.known, it.late:
+			linked = append(linked, i)
+		case m.ix.fits(v, a, class.Size()):
+			// What is damaged, or half of an image, that recovery makes whole, says nothing.
+			p, err := m.bytes(v, a, min(class.Size(), levelChunk))
+			if err != nil {
+				return err
+			}
+			_, damage := record.Image(p).Check(a)
+			it.misled = damage == nil
+		}
+	}
+	if len(linked) == 0 {
+		return nil
+	}
+	// Others may split the sub-tables in which the keys are. What they move is met in the old
+	// one, which comes first, or in the new one, if the directory has that already.
+	d, err := m.ix.readDirectory(m.c, nil)
+	for err == nil {
+		if err = m.findTwins(v, d, linked); err != nil {
+			break
+		}
+		seen := d
+		if d, err = m.ix.readDirectory(m.c, seen); d == seen {
+			break
+		}
+	}
+	return err
+}
+
+// findTwins notes those items as misled to whose blocks another slot leads, in any of the
+// sub-tables from which that of the key descends.
+func (m *mover) findTwins(v *memory.View, d *directory, at []int) error {
+	const room = 32
+	t := m.c.Thread()
+	buf, err := t.Alloc(room * 2 * combinedSize)
+	if err != nil {
+		return err
+	}
+	defer t.Free(buf, room*2*combinedSize)
+	b := &m.s.batch
+	for depth := range d.depth + 1 {
+		for part := range slices.Chunk(at, room) {
+			b.Reset()
+			var tables [room]memory.Addr // that are read; 0: not again
+			for j, i := range part {
+				it := &m.items[i]
+				x := d.entries[it.hash&uint64(suffixMask(depth))].Table()
+				if depth > 0 && x == d.entries[it.hash&uint64(suffixMask(depth-1))].Table() || x != m.from && m.to == 0 && mutant.TwinElsewhere {
+					continue
+				}
+				o1, o2 := m.ix.geo.place(it.hash)
+				readPlaces(b, v.At(x, 0), o1, o2, buf+uint32(2*j*combinedSize))
+				tables[j] = x
+			}
+			if b.Len() == 0 {
 				continue
 			}
-			for j, a := range m.buckets(it) {
-				b.Read(v.At(a, 0), p+8+uint32(j*combinedSize), combinedSize)
+			if err := m.c.Do(b); err != nil {
+				return err
 			}
-		}
-		if err := m.c.Do(b); err != nil {
-			return err
-		}
-		for k, i := range part {
-			it, p := &m.items[i], t.Bytes(buf+uint32(k*each), each)
-			there := Slot(word(p, 0))
-			if there == 0 || there == it.value&^slotMoving {
-				continue
-			}
-			if it.carried = !it.known || m.linkedTwice(it, p[8:]); it.carried {
-				it.known = false
+			for j, i := range part {
+				if tables[j] == 0 {
+					continue
+				}
+				it := &m.items[i]
+				o1, o2 := m.ix.geo.place(it.hash)
+				for o := uint32(0); o < 2*combinedSize; o += 8 {
+					place := o1 + o
+					if o >= combinedSize {
+						place = o2 + o - combinedSize
+					}
+					x := Slot(t.Word(buf + uint32(2*j*combinedSize) + o))
+					leads := o%lineSize != headerOff && !x.Empty() && x.Addr() == it.value.Addr()
+					it.misled = it.misled || leads && tables[j]+memory.Addr(place) != m.from+memory.Addr(it.off)
+				}
 			}
 		}
 	}
 	return nil
-}
-
-// buckets returns the combined buckets of an item's key, in the old sub-table and in the new one.
-func (m *mover) buckets(it *item) [4]memory.Addr {
-	o1, o2 := m.ix.geo.place(it.hash)
-	return [4]memory.Addr{m.from + memory.Addr(o1), m.from + memory.Addr(o2), m.to + memory.Addr(o1), m.to + memory.Addr(o2)}
-}
-
-// linkedTwice reports whether another slot of the buckets of an item's key leads to its block.
-// lines is what was read of them.
-func (m *mover) linkedTwice(it *item, lines []byte) bool {
-	for j, a := range m.buckets(it) {
-		for o := 0; o < combinedSize; o += 8 {
-			x := Slot(word(lines, j*combinedSize+o))
-			if o%lineSize != headerOff && !x.Empty() && x.Addr() == it.value.Addr() && a+memory.Addr(o) != m.from+memory.Addr(it.off) {
-				return true
-			}
-		}
-	}
-	return false
 }

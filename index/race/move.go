@@ -48,6 +48,7 @@ type item struct {
 	free    bool // the block is free
 	hollow  bool // it was when everything else had been moved: see vacate.go
 	carried bool // before, by a client whose clearing of the slot is lost: see carried.go
+	misled  bool // the block is in use, and not by a key that only this slot leads to
 }
 
 // maxUnclear is how often a slot is looked at whose block does not hold a key

@@ -221,55 +221,21 @@ func (m *mover) emptied() ([]bool, error) {
 	if err := m.hashes(m.items); err != nil {
 		return nil, err
 	}
+	var used []int
 	for i := range m.items {
-		m.items[i].hollow = m.items[i].free
+		if m.items[i].hollow = m.items[i].free; !m.items[i].free {
+			used = append(used, i)
+		}
 	}
 	gone, err := m.vacant()
 	if err != nil {
 		return nil, err
 	}
-	for i := range m.items {
-		it := &m.items[i]
-		if it.free {
-			continue
-		}
-		if gone[i], err = m.misled(it); err != nil {
-			return nil, err
-		}
+	err = m.findMisled(used)
+	for _, i := range used {
+		gone[i] = m.items[i].misled
 	}
-	return gone, nil
-}
-
-// misled reports whether an item's block, which is in use, is not that of a key which only
-// the item's slot leads to.
-func (m *mover) misled(it *item) (bool, error) {
-	v := m.ix.space.ViewOn(m.c.Thread())
-	a, class := it.value.Addr(), it.value.Class()
-	if !m.ix.fits(v, a, class.Size()) {
-		return false, nil
-	}
-	if !it.known {
-		// What is damaged, or half of an image, that recovery makes whole, says nothing.
-		p, err := m.bytes(v, a, min(class.Size(), levelChunk))
-		if err != nil {
-			return false, err
-		}
-		_, damage := record.Image(p).Check(a)
-		return damage == nil, nil
-	}
-	o1, o2 := m.ix.geo.place(it.hash)
-	for _, o := range [2]uint32{o1, o2} {
-		p, err := m.bytes(v, m.from+memory.Addr(o), combinedSize)
-		if err != nil {
-			return false, err
-		}
-		for j := uint32(0); j < combinedSize; j += 8 {
-			if x := Slot(word(p, int(j))); j%lineSize != headerOff && !x.Empty() && x.Addr() == a && o+j != it.off {
-				return true, nil
-			}
-		}
-	}
-	return false, nil
+	return gone, err
 }
 
 // bytes reads n bytes of the primary.

@@ -331,3 +331,73 @@ func TestVacatedSlotBack(t *testing.T) {
 		})
 	}
 }
+
+// TestVacatedLateSlotBack: as TestVacatedSlotBack, of the slot of an insert that came to a
+// sub-table after it was split. Its key was inserted once more, into the same block, and
+// the slot of that is in the new sub-table.
+func TestVacatedLateSlotBack(t *testing.T) {
+	const groups = 16
+	last := splitAtOf(t, groups)
+	back := 0
+	for n := 0; ; n++ {
+		r := newRigOf(t, 2, last, groups)
+		id, at := r.moving(t, last+1)
+		a, class, err := r.k[0].NewBlock(record.MakeTxID(1, 1<<20), key(id), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := last; r.ix[1].splits.Load() == 0; i++ {
+			if i != id && put(r, 1, i) != nil {
+				t.Fatal("no split")
+			}
+		}
+		r.f.Stop(0, 1)
+		if err := r.ix[0].Insert(r.k[0].C, &r.k[0].Query, a, class); err == nil {
+			t.Fatal("it was not stopped")
+		}
+		c := r.k[2].C
+		word := func(at memory.Addr) uint64 { return word(r.m.Copies(t, c.Thread(), at, 8)[0], 0) }
+		x := Slot(word(at))
+		if x.Addr() != a {
+			t.Fatalf("%v: %v", at, x)
+		}
+		r.overwrite(t, a, make([]byte, record.LineSize))
+		// The recoverer of client 1 has made the copies equal.
+		if err := r.ix[1].Recover(r.k[1].C, func(owner uint64) bool { return owner == 1 }); err != nil {
+			t.Fatal(err)
+		}
+		r.f.Stop(1, n)
+		if _, err := r.scour(1); err == nil && r.f.Left(1) != 0 {
+			break
+		}
+		d, err := r.ix[2].readDirectory(c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := d.entries[0].Table()
+		if !Slot(word(at)).Empty() || word(old+tableLockOff) == 0 {
+			continue
+		}
+		back++
+		r.m.FreeBlock(a, class)
+		if b, err := r.k[2].Insert(key(id), key(id)); err != nil || b != a {
+			t.Fatal(b, err)
+		}
+		if ok, err := r.ix[2].one(c, r.ix[2].get(), r.m.View(), at, word(at), uint64(x|slotMoving)); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		if err := r.ix[2].Recover(c, func(owner uint64) bool { return owner <= 2 }); err != nil {
+			t.Fatal(err)
+		}
+		r.linkedOnce(t, n)
+		if err := r.ix[2].Verify(c); err != nil {
+			t.Errorf("stopped after %d verbs: %v", n, err)
+		}
+		if v, err := r.k[2].Get(key(id)); err != nil || string(v) != string(key(id)) {
+			t.Errorf("stopped after %d verbs: %q, %v", n, v, err)
+		}
+	}
+	if back == 0 {
+		t.Error("no slot was put back")
+	}
+}

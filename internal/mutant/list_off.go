@@ -75,6 +75,7 @@ const (
 	LateSlotIsDamage           = false
 	LeftBlockGiven             = false
 	VacatedAgain               = false
+	TwinElsewhere              = false
 	BusyNotBuilt               = false
 	LockOfDeadInTheWay         = false
 	UsedPlaceTaken             = false

@@ -144,6 +144,8 @@ var (
 		"A sweep gives a free block away to which a slot leads that it could not empty, since somebody else was at it.")
 	VacatedAgain = mutation("vacated-again",
 		"A slot that was emptied since nobody had its block, and that is back with the copy of a blade that was lost, is taken for one that was only marked.")
+	TwinElsewhere = mutation("twin-elsewhere",
+		"Who recovers an index looks for another slot of a marked slot's block in the same sub-table alone.")
 	BusyNotBuilt = mutation("busy-not-built",
 		"Who gives a change of an index up, since a backup does not follow, does not bring it to copies that are being built.")
 	LockOfDeadInTheWay = mutation("lock-of-dead-in-the-way",
