@@ -102,6 +102,7 @@ func (m *mover) groups(off, n uint32, last bool) (done bool, err error) {
 	for _, it := range m.items {
 		switch {
 		case it.value.Moving():
+			it.hollow = it.free
 			moving = append(moving, it) // from a split that was interrupted
 		case !it.known && last && it.free:
 			// Nobody frees a block that is linked, or links one that is free: its
@@ -401,6 +402,9 @@ func (m *mover) carryPinned(all, last bool) (bool, error) {
 			// One whose block is free, and may yet get a record, is waited for: it is not
 			// known where its key belongs.
 			all = all && (it.hollow && it.free && mutant.HollowLeftBehind || last && it.undone)
+			if it.value.Moving() && it.free && !mutant.UnmarkUndecided {
+				continue // see unmark
+			}
 		}
 		if mutant.ClearBeforeSet && it.known {
 			continue

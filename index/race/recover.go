@@ -2,6 +2,7 @@ package race
 
 import (
 	"fmt"
+	"slices"
 
 	"txnode/internal/mutant"
 	"txnode/memory"
@@ -23,7 +24,7 @@ import (
 func (ix *Index) Recover(c *rdma.Coro, dead func(owner uint64) bool) error {
 	s := ix.get()
 	defer ix.put(s)
-	r := recovery{ix: ix, c: c, s: s, dead: dead}
+	r := recovery{ix: ix, c: c, s: s, dead: dead, begun: map[memory.Addr]bool{}}
 	if err := r.directory(); err != nil {
 		return err
 	}
@@ -34,6 +35,9 @@ func (ix *Index) Recover(c *rdma.Coro, dead func(owner uint64) bool) error {
 	var all []span
 	for _, i := range d.tables() {
 		all = append(all, span{d.entries[i].Table(), ix.size})
+	}
+	for _, x := range all {
+		r.begun[x.at] = false
 	}
 	if err := r.level(all...); err != nil {
 		return err
@@ -64,6 +68,13 @@ type recovery struct {
 	c    *rdma.Coro
 	s    *scratch
 	dead func(owner uint64) bool
+	// begun tells which sub-tables had a marked slot, or a child, when level saw them.
+	//
+	// These come and go under the lock of the sub-table. But a recoverer who has met a copy
+	// that was not equal, and is slow, can turn it (force) when a splitter, who is as slow, has
+	// come to his end and released the lock; and the primary can be lost before the two are
+	// compared once more. Then they are there, and no lock.
+	begun map[memory.Addr]bool
 }
 
 // directory frees the directory if it is locked by the dead.
@@ -158,6 +169,7 @@ type span struct {
 // chunk is a part of a span that is compared at once, on the primary and on copy.
 type chunk struct {
 	span
+	of   memory.Addr // where the whole span is
 	copy int
 }
 
@@ -185,9 +197,12 @@ func (r *recovery) level(spans ...span) error {
 	var unequal []chunk
 	var diffs []difference
 	for _, s := range spans {
+		if err := r.lone(v, s); err != nil {
+			return err
+		}
 		for k := 1; k < v.Copies(s.at); k++ {
 			for o := uint32(0); o < s.n; o += levelChunk {
-				ch := chunk{span{s.at + memory.Addr(o), min(s.n-o, levelChunk)}, k}
+				ch := chunk{span{s.at + memory.Addr(o), min(s.n-o, levelChunk)}, s.at, k}
 				found, err := r.compare(diffs, ch)
 				if err != nil {
 					return err
@@ -205,6 +220,37 @@ func (r *recovery) level(spans ...span) error {
 		}
 	}
 	return r.equalize(unequal, diffs)
+}
+
+// lone is note for a sub-table that has no copy to be compared with.
+func (r *recovery) lone(v *memory.View, s span) error {
+	if _, ok := r.begun[s.at]; !ok || v.Copies(s.at) != 1 {
+		return nil
+	}
+	for o := uint32(0); o < s.n; o += levelChunk {
+		p, err := r.read(s.at+memory.Addr(o), min(s.n-o, levelChunk), 0)
+		if err != nil {
+			return err
+		}
+		r.note(s.at, o, p)
+	}
+	return nil
+}
+
+// note notes whether there is a marked slot, or a child, in what was read of the primary of a
+// sub-table at off.
+func (r *recovery) note(table memory.Addr, off uint32, p []byte) {
+	if _, ok := r.begun[table]; !ok {
+		return
+	}
+	if off == 0 && word(p, tableChildOff) != 0 {
+		r.begun[table] = true
+	}
+	for o := max(tableHeader, off) - off; int(o) < len(p); o += 8 {
+		if x := Slot(word(p, int(o))); o%lineSize != headerOff && !x.Empty() && x.Moving() {
+			r.begun[table] = true
+		}
+	}
 }
 
 // equalize removes the differences that were found in some chunks, and that others do not
@@ -243,6 +289,7 @@ func (r *recovery) compare(out []difference, ch chunk) ([]difference, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.note(ch.of, uint32(ch.at-ch.of), primary)
 	backup, err := r.read(ch.at, ch.n, ch.copy)
 	if err != nil {
 		return nil, err
@@ -285,7 +332,12 @@ func (r *recovery) table(from memory.Addr, suffix uint32) error {
 func (r *recovery) tableOf(sp *split) error {
 	ix, c, from := r.ix, r.c, sp.from
 	lock := from + tableLockOff
+	free := false // nobody had the lock
 	mine, err := r.takeOver(&sp.locks, lock)
+	if err == nil && !mine && r.begun[from] && !mutant.MarksOfNobody {
+		mine, err = sp.take(lock) // unless somebody has it, who is at work
+		free = mine
+	}
 	if err != nil || !mine {
 		return err
 	}
@@ -294,6 +346,20 @@ func (r *recovery) tableOf(sp *split) error {
 		return err
 	}
 	to := memory.Addr(child)
+	if free && to != 0 {
+		// A split that is under way, if a copy of the lock was turned, or one that is over. Who
+		// has taken one back has seen to its memory, too.
+		d, err := ix.readDirectory(c, nil)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(d.entries, func(e Entry) bool { return e.Table() == to }) {
+			if err := sp.setChild(to, 0); err != nil {
+				return err
+			}
+			to = 0
+		}
+	}
 	if to == 0 {
 		return firstOf(r.unmark(from), sp.unlock(lock))
 	}
@@ -350,6 +416,9 @@ func (r *recovery) finish(sp *split) error {
 		return sp.fill()
 	}
 	if err := sp.setChild(sp.to, 0); err != nil {
+		return err
+	}
+	if err := r.unmark(sp.from); err != nil {
 		return err
 	}
 	// It is filled: another client that recovers may have its lock, or have released it.

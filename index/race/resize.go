@@ -150,7 +150,13 @@ func (ix *Index) giveBack(c *rdma.Coro, a memory.Addr, size uint32) error {
 // setChild notes in the old sub-table which one it is split into, for Recover.
 func (p *split) setChild(was, to memory.Addr) error {
 	p.s.steps = append(p.s.steps[:0], step{addr: p.from + tableChildOff, old: uint64(was), new: uint64(to), once: true})
-	return p.transitions("child")
+	if err := p.ix.apply(p.c, p.s, p.ix.space.ViewOn(p.c.Thread()), p.s.steps); err != nil {
+		return err
+	}
+	if t := &p.s.steps[0]; was == 0 && !t.ok() { // see recovery.begun
+		return &BusyError{Table: p.ix.geo.Table, Addr: t.addr, What: "a split that nobody is at"}
+	}
+	return p.took("child")
 }
 
 // fill carries to the new sub-table what belongs there, and unlocks both.

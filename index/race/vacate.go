@@ -89,7 +89,7 @@ func (ix *Index) Vacate(c *rdma.Coro, q *index.Query, a memory.Addr) (bool, erro
 		return false, err
 	}
 	own, n := ownSlot(ix.matches(c, s, q), a)
-	if n != 1 || own.value.Moving() || q.State[stSecond] != 0 {
+	if n != 1 || q.State[stSecond] != 0 {
 		return false, nil
 	}
 	emptied, _, err := ix.vacateIn(c, s, tableOf(q, own.line), []hollow{{own.at, own.value}})
@@ -103,7 +103,8 @@ type hollow struct {
 }
 
 // vacateIn empties those slots of a sub-table whose blocks nobody has, and returns these
-// blocks. It does nothing, and reports so, while somebody has the sub-table's lock.
+// blocks. It does nothing, and reports so, while somebody has the sub-table's lock. What is marked
+// when nobody has it stays marked if it is not emptied: see unmark.
 func (ix *Index) vacateIn(c *rdma.Coro, s *scratch, table memory.Addr, slots []hollow) (emptied []memory.Addr, locked bool, err error) {
 	v := ix.space.ViewOn(c.Thread())
 	lock := table + tableLockOff
@@ -178,6 +179,12 @@ func (ix *Index) marked(c *rdma.Coro, s *scratch, v *memory.View) error {
 // empty slots, and has died; the caller has taken its lock over. As in carried.go, a slot
 // that he has emptied can be there again, marked, when a copy to which that had not come has
 // become a full one, and then the primary; and its block another key's. Such slots are emptied.
+//
+// One that leads to a free block of which it is not known yet that nobody has it may be either: the
+// block may be in a pool, and anybody's before long, or about to get a record that was on a lost
+// blade, and that this slot leads to. The mark stays, though the lock goes. When it is decided,
+// there is another Recover, which tells the two apart by the block; or somebody who meets the
+// slot empties it, since nobody has the block.
 func (r *recovery) unmark(table memory.Addr) error {
 	ix, s := r.ix, r.s
 	for o := uint32(tableHeader); o < ix.size; o += levelChunk {
@@ -203,8 +210,11 @@ func (r *recovery) unmark(table memory.Addr) error {
 		s.steps = s.steps[:0]
 		for i, it := range m.items {
 			to := uint64(it.value &^ slotMoving)
-			if gone[i] && !mutant.VacatedAgain {
+			switch {
+			case gone[i] && !mutant.VacatedAgain:
 				to = trace(r.c)
+			case it.free && !mutant.UnmarkUndecided && !mutant.VacatedAgain:
+				continue
 			}
 			s.steps = append(s.steps, step{addr: table + memory.Addr(it.off), old: uint64(it.value), new: to})
 		}
@@ -259,8 +269,7 @@ func (m *mover) bytes(v *memory.View, a memory.Addr, n uint32) ([]byte, error) {
 type Scourer struct {
 	Emptied int // slots
 	// Left are the blocks that were free, and whose slots were not emptied: somebody has the
-	// lock of the sub-table, or has marked them, or may have the block. Nobody is to be given
-	// one of these, which would be another key's under that slot.
+	// lock of the sub-table, or may have the block. Nobody is to be given one of these, which would be another key's under that slot.
 	Left map[memory.Addr]bool
 
 	ix    *Index
@@ -319,9 +328,6 @@ func (x *Scourer) Step(c *rdma.Coro) (done bool, err error) {
 	for i := range slots {
 		if gone[i] {
 			left = append(left, slots[i].value.Addr())
-			if slots[i].value.Moving() {
-				continue
-			}
 			slots[k] = slots[i]
 			k++
 		}

@@ -75,6 +75,8 @@ const (
 	LateSlotIsDamage           = false
 	LeftBlockGiven             = false
 	VacatedAgain               = false
+	MarksOfNobody              = false
+	UnmarkUndecided            = false
 	TwinElsewhere              = false
 	BusyNotBuilt               = false
 	LockOfDeadInTheWay         = false

@@ -144,6 +144,10 @@ var (
 		"A sweep gives a free block away to which a slot leads that it could not empty, since somebody else was at it.")
 	VacatedAgain = mutation("vacated-again",
 		"A slot that was emptied since nobody had its block, and that is back with the copy of a blade that was lost, is taken for one that was only marked.")
+	MarksOfNobody = mutation("marks-of-nobody",
+		"Who recovers an index does not look for marks in sub-tables that nobody has locked.")
+	UnmarkUndecided = mutation("unmark-undecided",
+		"Who recovers an index takes the mark off a slot that leads to a free block, although it is not decided whether somebody has that.")
 	TwinElsewhere = mutation("twin-elsewhere",
 		"Who recovers an index looks for another slot of a marked slot's block in the same sub-table alone.")
 	BusyNotBuilt = mutation("busy-not-built",
