@@ -42,8 +42,10 @@ func (tx *Tx) settle() {
 }
 
 func (tx *Tx) commit() error {
-	if err := tx.prepare(); err != nil {
-		return tx.abandon(err)
+	if tx.fetched < len(tx.items) || tx.late || tx.deletes {
+		if err := tx.prepare(); err != nil {
+			return tx.abandon(err)
+		}
 	}
 	if tx.writes == 0 {
 		if err := tx.validateReads(); err != nil {

@@ -17,8 +17,8 @@ func (tx *Tx) conclude(outcome history.Outcome) {
 	if tx.hist != nil {
 		tx.report(outcome)
 	}
-	if tx.s.eng.opts.Policy == PolicyDefault || outcome == history.Committed {
-		tx.afterCommit()
+	if tx.deletes && (tx.s.eng.opts.Policy == PolicyDefault || outcome == history.Committed) {
+		tx.rememberDeleted()
 	}
 	tx.finish()
 }
@@ -32,11 +32,8 @@ func (tx *Tx) usePlaceholders() {
 	}
 }
 
-// afterCommit remembers deleted records for reclaiming.
-func (tx *Tx) afterCommit() {
-	if !tx.deletes {
-		return
-	}
+// rememberDeleted remembers deleted records for reclaiming.
+func (tx *Tx) rememberDeleted() {
 	for i := range tx.items {
 		if it := &tx.items[i]; it.write == writeDelete {
 			tx.s.reclaim.add(it, tx.id)

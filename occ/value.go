@@ -17,7 +17,12 @@ func (tx *Tx) Read(i int) (value []byte, live bool) {
 	if !it.has {
 		return nil, false
 	}
-	return tx.bytes(it.val, it.vlen), true
+	return tx.value(it), true
+}
+
+// value is the value of an item that has one, and so lies in the arena.
+func (tx *Tx) value(it *item) []byte {
+	return unsafe.Slice((*byte)(unsafe.Add(tx.base, it.val)), it.vlen)
 }
 
 // Get is Stage and Read of a key that has a value, when everything staged has been
@@ -33,7 +38,7 @@ func (tx *Tx) Get(t *Table, key []byte) (value []byte, ok bool) {
 				if !it.has {
 					break
 				}
-				return unsafe.Slice((*byte)(unsafe.Add(tx.base, it.val)), it.vlen), true
+				return tx.value(it), true
 			}
 		}
 		return nil, false

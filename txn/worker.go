@@ -221,8 +221,10 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 	}()
 	var err error
 	for attempt := 0; ; attempt++ {
-		if err = w.begin(); err != nil {
-			break
+		if err = w.o.Begin(); err != nil {
+			if err = w.beginAgain(err); err != nil {
+				break
+			}
 		}
 		tx.open, tx.err, tx.done, tx.told = w.db, nil, false, false
 		if err = fn(tx); err == nil {
@@ -284,7 +286,9 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		}
 	}
 	finished = true
-	w.mend()
+	if w.session.Broken() != nil {
+		w.mend()
+	}
 	w.ticks++
 	if w.ticks%yieldEvery == 0 {
 		c.Yield()
