@@ -146,8 +146,8 @@ func wait(tid int) error {
 }
 
 // watch kills a process whose beat has stopped, and tells so.
-func watch(pid int, beat *atomic.Int64, ended <-chan struct{}) (stuck *atomic.Bool) {
-	stuck = new(atomic.Bool)
+func watch(pid int, beat *atomic.Int64, ended <-chan struct{}) *atomic.Bool {
+	stuck := new(atomic.Bool)
 	go func() {
 		tick := time.NewTicker(patience)
 		defer tick.Stop()
