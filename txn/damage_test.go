@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"txnode/memory"
 	"txnode/txn"
 	"txnode/verify"
 )
@@ -149,19 +150,7 @@ func damagedIndex(t *testing.T, closed bool) {
 		}
 		close1(t, db)
 	}
-	for i := range v.Copies(root) {
-		at := v.At(root, i)
-		f, err := os.OpenFile(filepath.Join(o.Dir, fmt.Sprintf("blade-%03d.region", at.Blade)), os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.WriteAt([]byte("not the root of an index"), int64(at.Off)); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	spoilRoot(t, o.Dir, v, root)
 
 	for range 2 {
 		db = mustOpen(t, o)
@@ -228,19 +217,7 @@ func TestMaintenanceBesideDamage(t *testing.T) {
 	}
 	close1(t, db)
 	v, root := db.Space().View(), tables[0].Root
-	for i := range v.Copies(root) {
-		at := v.At(root, i)
-		f, err := os.OpenFile(filepath.Join(o.Dir, fmt.Sprintf("blade-%03d.region", at.Blade)), os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.WriteAt([]byte("not the root of an index"), int64(at.Off)); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	spoilRoot(t, o.Dir, v, root)
 
 	db = mustOpen(t, o)
 	sound := table(t, db, "sound")
@@ -272,6 +249,25 @@ func TestMaintenanceBesideDamage(t *testing.T) {
 	for k := range uint64(4) {
 		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return sound.Put(tx, k, val(2)) }); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// spoilRoot overwrites all copies of the root of an index, in the files of a database that is
+// closed.
+func spoilRoot(t *testing.T, dir string, v *memory.View, root memory.Addr) {
+	t.Helper()
+	for i := range v.Copies(root) {
+		at := v.At(root, i)
+		f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("blade-%03d.region", at.Blade)), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt([]byte("not the root of an index"), int64(at.Off)); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -269,7 +269,8 @@ func (m *mover) bytes(v *memory.View, a memory.Addr, n uint32) ([]byte, error) {
 type Scourer struct {
 	Emptied int // slots
 	// Left are the blocks that were free, and whose slots were not emptied: somebody has the
-	// lock of the sub-table, or may have the block. Nobody is to be given one of these, which would be another key's under that slot.
+	// lock of the sub-table, or may have the block. Nobody is to be given one of these, which
+	// would be another key's under that slot.
 	Left map[memory.Addr]bool
 
 	ix    *Index
