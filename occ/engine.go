@@ -302,6 +302,7 @@ func (s *Session) Close() error {
 			break
 		}
 	}
+	s.bequeath()
 	for _, tx := range s.txs {
 		tx.free()
 	}

@@ -89,25 +89,58 @@ func (s *Session) inherit() {
 	e := s.eng
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	others := make([]*Session, 0, len(e.sessions))
-	for o := range e.sessions {
+	for _, o := range s.others() {
+		s.reclaim.take(&o.reclaim)
+	}
+}
+
+// bequeath gives the tombstones that are left to another session: what is locked, or linked in
+// an index that is damaged, and, if the session could not rejoin, all. No sweep reclaims those that
+// it took upon itself of coordinators that live, which do not have them on a list any more. If it
+// is the last one, they stay until a sweep comes by. The session is closed.
+func (s *Session) bequeath() {
+	e := s.eng
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	others := s.others()
+	if len(others) == 0 || mutant.TombstonesNotBequeathed {
+		return
+	}
+	o := others[0]
+	for _, x := range others {
+		if e.sessions[x] != 0 { // it is not broken
+			o = x
+			break
+		}
+	}
+	o.reclaim.take(&s.reclaim)
+}
+
+// others lists the other sessions of the engine, in one order, so that a simulated run is the
+// same each time. The caller holds the engine's lock.
+func (s *Session) others() []*Session {
+	others := make([]*Session, 0, len(s.eng.sessions))
+	for o := range s.eng.sessions {
 		if o != s {
 			others = append(others, o)
 		}
 	}
-	// In one order, so that a simulated run is the same each time.
 	slices.SortFunc(others, func(a, b *Session) int { return cmp.Compare(a.thread.Index(), b.thread.Index()) })
-	for _, o := range others {
-		for n := o.reclaim.len(); n > 0; n-- {
-			if t, ok := o.reclaim.pop(0); ok {
-				s.reclaim.push(t)
-			}
+	return others
+}
+
+// take takes what another one has.
+func (r *reclaimer) take(o *reclaimer) {
+	for n := o.len(); n > 0; n-- {
+		if t, ok := o.pop(0); ok {
+			r.push(t)
 		}
 	}
 }
 
 // run reclaims at most n tombstones, the oldest first, and leaves keep. What is
-// locked just now is tried again another time.
+// locked just now is tried again another time, and so is what is linked in an index that is
+// damaged, or lost: who uses that table is told, and the others' deleted records do not wait for it.
 func (r *reclaimer) run(s *Session, c *rdma.Coro, keep, n int) (freed int, err error) {
 	if r.busy {
 		return 0, nil
@@ -129,6 +162,9 @@ func (r *reclaimer) run(s *Session, c *rdma.Coro, keep, n int) (freed int, err e
 			r.push(t)
 		case reclaimed:
 			freed++
+		}
+		if s.broken == nil && (errors.Is(err, memory.ErrCorrupt) || errors.Is(err, memory.ErrLost)) && !mutant.ReclaimStopsAtDamage {
+			continue
 		}
 		if err != nil {
 			return freed, fmt.Errorf("occ: reclaiming a deleted record of table %q: %w", t.table.Name, err)

@@ -68,6 +68,8 @@ const (
 	MoveKeepsOldBlock          = false
 	ReclaimWithoutLock         = false
 	NewerTombstoneDropped      = false
+	TombstonesNotBequeathed    = false
+	ReclaimStopsAtDamage       = false
 	SkipDuplicateCheck         = false
 	BucketHeaderFirst          = false
 	DropMarkedSlot             = false

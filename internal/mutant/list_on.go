@@ -130,6 +130,10 @@ var (
 		"The block of a deleted record is freed without its lock, although the key may have been inserted again.")
 	NewerTombstoneDropped = mutation("newer-tombstone-dropped",
 		"A session that was declared dead forgets others' deleted records in segments that have come since.")
+	TombstonesNotBequeathed = mutation("tombstones-not-bequeathed",
+		"A session that is closed forgets the deleted records of others that it could not reclaim.")
+	ReclaimStopsAtDamage = mutation("reclaim-stops-at-damage",
+		"A deleted record of a table whose index is damaged keeps a session from reclaiming others, and from being closed.")
 	SkipDuplicateCheck = mutation("skip-duplicate-check",
 		"An insert does not look for other slots of its key: two inserts of one key both succeed.")
 	BucketHeaderFirst = mutation("bucket-header-first",
