@@ -73,7 +73,8 @@ type recovery struct {
 	// These come and go under the lock of the sub-table. But a recoverer who has met a copy
 	// that was not equal, and is slow, can turn it (force) when a splitter, who is as slow, has
 	// come to his end and released the lock; and the primary can be lost before the two are
-	// compared once more. Then they are there, and no lock.
+	// compared once more. Then they are there, and no lock, or that of somebody who came next and
+	// died: see childOf.
 	begun map[memory.Addr]bool
 }
 
@@ -330,7 +331,7 @@ func (r *recovery) table(from memory.Addr, suffix uint32) error {
 
 // tableOf is table as a split, with the locks that it takes.
 func (r *recovery) tableOf(sp *split) error {
-	ix, c, from := r.ix, r.c, sp.from
+	from := sp.from
 	lock := from + tableLockOff
 	free := false // nobody had the lock
 	mine, err := r.takeOver(&sp.locks, lock)
@@ -346,15 +347,13 @@ func (r *recovery) tableOf(sp *split) error {
 		return err
 	}
 	to := memory.Addr(child)
-	if free && to != 0 {
-		// A split that is under way, if a copy of the lock was turned, or one that is over. Who
-		// has taken one back has seen to its memory, too.
-		d, err := ix.readDirectory(c, nil)
+	if to != 0 {
+		begun, err := r.childOf(sp, to, free)
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(d.entries, func(e Entry) bool { return e.Table() == to }) {
-			if err := sp.setChild(to, 0); err != nil {
+		if !begun {
+			if err := sp.unname(to); err != nil {
 				return err
 			}
 			to = 0
@@ -363,19 +362,54 @@ func (r *recovery) tableOf(sp *split) error {
 	if to == 0 {
 		return firstOf(r.unmark(from), sp.unlock(lock))
 	}
-	if v := ix.space.ViewOn(c.Thread()); !ix.fits(v, to, ix.size) {
-		return ix.outside(v, from+tableChildOff, to, "sub-table at %v is in no segment", to)
+	return r.finish(sp)
+}
+
+// childOf looks at the child that a sub-table names, whose lock is held, and notes it in the split. It
+// reports false if that is of a split which is over, or was taken back (see begun): its memory is
+// somebody else's then, or free, and may be anything. free: nobody had the lock.
+func (r *recovery) childOf(sp *split, to memory.Addr, free bool) (begun bool, err error) {
+	ix := r.ix
+	if v := ix.space.ViewOn(r.c.Thread()); !ix.fits(v, to, ix.size) {
+		return false, ix.outside(v, sp.from+tableChildOff, to, "sub-table at %v is in no segment", to)
 	}
 	head, err := r.read(to, tableHeader, 0)
 	if err != nil {
-		return err
+		return false, err
+	}
+	d, err := ix.readDirectory(r.c, nil)
+	if err != nil {
+		return false, err
 	}
 	b, err := ParseBirth(head)
-	if err != nil || b.Parent != from || b.Depth == 0 || b.Suffix != sp.suffix|1<<(b.Depth-1) || b.Geometry != ix.geo {
-		return ix.corrupt(to, "not the sub-table that the one at %v is split into: %+v, %v", from, b, err)
+	if err == nil && b.Parent == sp.from && b.Depth != 0 && b.Suffix == sp.suffix|1<<(b.Depth-1) && b.Geometry == ix.geo {
+		sp.to, sp.depth = to, b.Depth-1
+		if slices.ContainsFunc(d.entries, func(e Entry) bool { return e.Table() == to }) {
+			return true, nil
+		}
+		// Who takes a split back unlocks the new sub-table before its memory is anybody else's. If nobody
+		// had the old one's lock, this is a split that is under way, of which a copy of the lock was turned,
+		// or one that was taken back: its memory is not this client's business either way.
+		return !free && (word(head, tableLockOff) != 0 || mutant.ChildTakenTwice), nil
 	}
-	sp.to, sp.depth = to, b.Depth-1
-	return r.finish(sp)
+	for i, e := range d.entries {
+		if e.Filling() && d.parent(uint64(i), e) == sp.from { // which the sub-table has to name
+			return false, ix.corrupt(to, "not the sub-table that the one at %v is split into: %+v, %v", sp.from, b, err)
+		}
+	}
+	return false, nil
+}
+
+// disown clears the lock of a sub-table that nobody has seen, whosever it is.
+func (r *recovery) disown(lock memory.Addr) error {
+	if err := r.level(span{lock, 8}); err != nil {
+		return err
+	}
+	w, err := r.word(lock)
+	if err == nil && w != 0 {
+		_, err = r.ix.one(r.c, r.s, r.ix.space.ViewOn(r.c.Thread()), lock, w, 0)
+	}
+	return err
 }
 
 func (r *recovery) finish(sp *split) error {
@@ -393,7 +427,10 @@ func (r *recovery) finish(sp *split) error {
 	}
 	if e.Table() != sp.to {
 		// Nobody has seen it.
-		if err := firstOf(sp.unlock(ix.root+dirLockOff), sp.setChild(sp.to, 0)); err != nil {
+		if err := firstOf(sp.unlock(ix.root+dirLockOff), sp.unname(sp.to)); err != nil {
+			return err
+		}
+		if err := r.disown(sp.to + tableLockOff); err != nil {
 			return err
 		}
 		return firstOf(ix.space.FreeExtent(sp.to, ix.size), sp.unlock(sp.from+tableLockOff))
@@ -415,7 +452,7 @@ func (r *recovery) finish(sp *split) error {
 	if e.Filling() {
 		return sp.fill()
 	}
-	if err := sp.setChild(sp.to, 0); err != nil {
+	if err := sp.unname(sp.to); err != nil {
 		return err
 	}
 	if err := r.unmark(sp.from); err != nil {

@@ -124,17 +124,34 @@ func (p *split) prepare() (named bool, err error) {
 		return false, firstOf(err, ix.giveBack(p.c, to, ix.size))
 	}
 	p.held = append(p.held, to+tableLockOff)
-	if err := p.setChild(0, to); err != nil {
-		return true, err
-	}
-	if err := p.lockDirectory(); err != nil {
-		if p.setChild(to, 0) != nil {
+	if named, err := p.name(to); err != nil {
+		if named {
 			return true, err
 		}
 		p.released(to + tableLockOff)
 		return false, firstOf(err, ix.giveBack(p.c, to, ix.size))
 	}
+	if err := p.lockDirectory(); err != nil {
+		// Unlocked, it is nobody's child, whoever should still name it: see recovery.begun.
+		if p.unname(to) != nil || p.unlock(to+tableLockOff) != nil {
+			return true, err
+		}
+		return false, firstOf(err, ix.giveBack(p.c, to, ix.size))
+	}
 	return false, nil
+}
+
+// name notes in the old sub-table which one it is split into, for Recover. named: it may have
+// done so, though it has failed.
+func (p *split) name(to memory.Addr) (named bool, err error) {
+	p.s.steps = append(p.s.steps[:0], step{addr: p.from + tableChildOff, new: uint64(to), once: true})
+	if err := p.ix.apply(p.c, p.s, p.ix.space.ViewOn(p.c.Thread()), p.s.steps); err != nil {
+		return true, err
+	}
+	if t := &p.s.steps[0]; !t.ok() { // see recovery.begun: who comes next is told the same, until it is recovered
+		return false, &BusyError{Table: p.ix.geo.Table, Addr: t.addr, What: "a split that nobody is at"}
+	}
+	return true, nil
 }
 
 // giveBack frees an extent that nobody has come to see, unless a verb of the thread has failed
@@ -147,16 +164,10 @@ func (ix *Index) giveBack(c *rdma.Coro, a memory.Addr, size uint32) error {
 	return ix.space.FreeExtent(a, size)
 }
 
-// setChild notes in the old sub-table which one it is split into, for Recover.
-func (p *split) setChild(was, to memory.Addr) error {
-	p.s.steps = append(p.s.steps[:0], step{addr: p.from + tableChildOff, old: uint64(was), new: uint64(to), once: true})
-	if err := p.ix.apply(p.c, p.s, p.ix.space.ViewOn(p.c.Thread()), p.s.steps); err != nil {
-		return err
-	}
-	if t := &p.s.steps[0]; was == 0 && !t.ok() { // see recovery.begun
-		return &BusyError{Table: p.ix.geo.Table, Addr: t.addr, What: "a split that nobody is at"}
-	}
-	return p.took("child")
+// unname takes back what name has noted.
+func (p *split) unname(to memory.Addr) error {
+	p.s.steps = append(p.s.steps[:0], step{addr: p.from + tableChildOff, old: uint64(to), once: true})
+	return p.transitions("child")
 }
 
 // fill carries to the new sub-table what belongs there, and unlocks both.
@@ -185,7 +196,7 @@ func (p *split) fill() error {
 	if err := p.filled(); err != nil {
 		return err
 	}
-	if err := p.setChild(p.to, 0); err != nil {
+	if err := p.unname(p.to); err != nil {
 		return err
 	}
 	for _, l := range []memory.Addr{ix.root + dirLockOff, p.to + tableLockOff, p.from + tableLockOff} {

@@ -80,6 +80,7 @@ const (
 	MarksOfNobody              = false
 	UnmarkUndecided            = false
 	TwinElsewhere              = false
+	ChildTakenTwice            = false
 	BusyNotBuilt               = false
 	LockOfDeadInTheWay         = false
 	UsedPlaceTaken             = false
