@@ -40,6 +40,7 @@ func main() {
 	flag.IntVar(&o.warm, "warm", 1_000_000, "`transactions` before the count")
 	n := flag.Int("transactions", 100, "`transactions` to count, a second each at the worst")
 	top := flag.Int("top", 40, "`lines` of each table")
+	lines := flag.String("lines", "", "also by source line, of the functions whose `name` ends like this")
 	child := flag.Bool("child", false, "be the process that is counted")
 	flag.Parse()
 	err := o.check(flag.NArg(), *n, *top)
@@ -48,7 +49,7 @@ func main() {
 	case *child:
 		err = o.run(os.Stdout)
 	default:
-		err = o.count(os.Stdout, os.Stderr, *n, *top)
+		err = o.count(os.Stdout, os.Stderr, *n, *top, *lines)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "instructions:", err)
@@ -149,7 +150,7 @@ func (o *options) run(w io.Writer) error {
 }
 
 // count is the parent.
-func (o *options) count(out, notes io.Writer, n, top int) error {
+func (o *options) count(out, notes io.Writer, n, top int, lines string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -202,6 +203,9 @@ func (o *options) count(out, notes io.Writer, n, top int) error {
 		return errors.New("interrupted before the first transaction was counted")
 	}
 	report(out, c, done, top)
+	if lines != "" {
+		reportLines(out, c, done, lines)
+	}
 	return nil
 }
 

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"fmt"
+	"path"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -46,6 +49,20 @@ instructions   calls    of each  function
          5.0    2.00        2.5  strings.Index
          1.0    1.00        1.0  txnode/benchmarks/instructions.marker
 `
+	if out.String() != want {
+		t.Errorf("%s\ninstead of\n%s", out.String(), want)
+	}
+}
+
+func TestReportLines(t *testing.T) {
+	pc := uint64(reflect.ValueOf(marker).Pointer())
+	file, line := runtime.FuncForPC(uintptr(pc)).FileLine(uintptr(pc))
+	var out strings.Builder
+	reportLines(&out, counts{pc: 3, uint64(reflect.ValueOf(strings.Index).Pointer()): 4}, 2, ".marker")
+	want := fmt.Sprintf(`
+instructions  line of txnode/benchmarks/instructions.marker
+         1.5  %s:%d
+`, path.Base(file), line)
 	if out.String() != want {
 		t.Errorf("%s\ninstead of\n%s", out.String(), want)
 	}

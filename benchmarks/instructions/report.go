@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"path"
 	"runtime"
 	"slices"
 	"strings"
@@ -89,5 +92,45 @@ func report(w io.Writer, c counts, n, top int) {
 			one = fmt.Sprintf("%.1f", float64(f.instructions)/float64(f.calls))
 		}
 		fmt.Fprintf(w, "%12.1f  %6.2f  %9s  %s\n", each(f.instructions), each(f.calls), one, f.name)
+	}
+}
+
+// reportLines prints what the functions whose names end like suffix have executed by the lines
+// of their source. What was inlined counts where it is called.
+func reportLines(w io.Writer, c counts, n int, suffix string) {
+	type line struct {
+		file string
+		line int
+	}
+	by := map[string]map[line]uint64{}
+	for pc, k := range c {
+		f := runtime.FuncForPC(uintptr(pc))
+		if f == nil {
+			continue
+		}
+		name := runtime.FuncForPC(f.Entry()).Name()
+		if !strings.HasSuffix(name, suffix) {
+			continue
+		}
+		var at line
+		frames := runtime.CallersFrames([]uintptr{uintptr(pc) + 1}) // as if it were a return address
+		for more := true; more; {
+			var x runtime.Frame
+			x, more = frames.Next()
+			at = line{path.Base(x.File), x.Line} // the last is the function itself
+		}
+		if by[name] == nil {
+			by[name] = map[line]uint64{}
+		}
+		by[name][at] += k
+	}
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		fmt.Fprintf(w, "\n%12s  line of %s\n", "instructions", name)
+		at := slices.SortedFunc(maps.Keys(by[name]), func(a, b line) int {
+			return cmp.Or(strings.Compare(a.file, b.file), a.line-b.line)
+		})
+		for _, l := range at {
+			fmt.Fprintf(w, "%12.1f  %s:%d\n", float64(by[name][l])/float64(n), l.file, l.line)
+		}
 	}
 }
