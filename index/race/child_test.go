@@ -107,7 +107,7 @@ func childBack(t *testing.T, died bool, n *int) (r *rig, m *extents, to memory.A
 				t.Fatal(ok, err)
 			}
 		}
-		verbs := r.turnLate(*n, func() {
+		verbs := r.turnLate(*n, 1, func() {
 			if died {
 				r.f.Stop(0, *n)
 			}
@@ -150,12 +150,15 @@ func childBack(t *testing.T, died bool, n *int) (r *rig, m *extents, to memory.A
 func even(i int) bool { return record.Hash(7, key(i))&1 == 0 }
 
 // turnLate has client 1 do something, and client 3 recover the index from nobody, before verb n of
-// that. Both are slow: the first compare-and-swap of client 3 comes when client 1 is done. It is its
+// that. Both are slow: compare-and-swap number late of client 3 comes when client 1 is done. It is its
 // last one. It returns how many verbs client 1 needed.
-func (r *rig) turnLate(n int, do func()) (verbs int) {
+func (r *rig) turnLate(n, late int, do func()) (verbs int) {
 	next, stop := iter.Pull(func(yield func(struct{}) bool) {
 		r.f.Before(2, func(w *rdma.WR) {
-			if w.Op == rdma.OpCAS {
+			if w.Op != rdma.OpCAS {
+				return
+			}
+			if late--; late == 0 {
 				r.f.Before(2, nil)
 				r.f.Stop(2, 1)
 				yield(struct{}{})

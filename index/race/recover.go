@@ -34,7 +34,7 @@ func (ix *Index) Recover(c *rdma.Coro, dead func(owner uint64) bool) error {
 	}
 	var all []span
 	for _, i := range d.tables() {
-		all = append(all, span{d.entries[i].Table(), ix.size})
+		all = append(all, span{at: d.entries[i].Table(), n: ix.size, table: true})
 	}
 	for _, x := range all {
 		r.begun[x.at] = false
@@ -92,14 +92,14 @@ func (r *recovery) directoryOf(l *locks) error {
 	if err != nil {
 		return err
 	}
-	if err := r.level(span{ix.root, dirOff}); err != nil {
+	if err := r.level(span{at: ix.root, n: dirOff}); err != nil {
 		return err
 	}
 	d, err := ix.readDirectory(r.c, nil)
 	if err != nil {
 		return err
 	}
-	if err := r.level(span{ix.root + dirOff, uint32(len(d.entries)) * 8}); err != nil || !mine {
+	if err := r.level(span{at: ix.root + dirOff, n: uint32(len(d.entries)) * 8}); err != nil || !mine {
 		return err
 	}
 	return l.unlock(lock)
@@ -125,7 +125,7 @@ func (r *recovery) takeOver(l *locks, lock memory.Addr) (bool, error) {
 			return true, err
 		}
 	}
-	return true, r.level(span{lock, 8})
+	return true, r.level(span{at: lock, n: 8})
 }
 
 // word reads a word of the primary.
@@ -159,12 +159,14 @@ type difference struct {
 	copy    int
 	primary uint64
 	backup  uint64
+	slot    bool
 }
 
 // span is n bytes of the index, whose copies should be equal.
 type span struct {
-	at memory.Addr
-	n  uint32
+	at    memory.Addr
+	n     uint32
+	table bool // it is a sub-table, or a part of one
 }
 
 // chunk is a part of a span that is compared at once, on the primary and on copy.
@@ -203,7 +205,7 @@ func (r *recovery) level(spans ...span) error {
 		}
 		for k := 1; k < v.Copies(s.at); k++ {
 			for o := uint32(0); o < s.n; o += levelChunk {
-				ch := chunk{span{s.at + memory.Addr(o), min(s.n-o, levelChunk)}, s.at, k}
+				ch := chunk{span{s.at + memory.Addr(o), min(s.n-o, levelChunk), s.table}, s.at, k}
 				found, err := r.compare(diffs, ch)
 				if err != nil {
 					return err
@@ -297,30 +299,62 @@ func (r *recovery) compare(out []difference, ch chunk) ([]difference, error) {
 	}
 	for o := 0; o < int(ch.n); o += 8 {
 		if p, b := word(primary, o), word(backup, o); p != b {
-			out = append(out, difference{ch.at + memory.Addr(o), ch.copy, p, b})
+			off := uint32(ch.at-ch.of) + uint32(o)
+			out = append(out, difference{ch.at + memory.Addr(o), ch.copy, p, b, ch.table && off >= tableHeader && off%lineSize != headerOff})
 		}
 	}
 	return out, nil
 }
 
 // force sets the backups of those words that are as they were.
+//
+// Between the look at the primary and the compare-and-swap there can be much time, in which somebody
+// who is alive brings the copy up to date by himself, and others go on from there. That does no harm to
+// words that hold nothing twice. A slot does, when a block comes back to the place from which it was
+// removed: this client would take it away again, from a copy that may be the primary the next moment. So a slot
+// that leads elsewhere than on the primary is marked first, and the primary looked at once more: as long as the
+// mark is there, nobody else brings the copy up to date. If it comes too late, it is one that is taken off
+// (unmark, or the next look), and nothing else has changed.
 func (r *recovery) force(diffs []difference) error {
-	v := r.ix.space.ViewOn(r.c.Thread())
 	for _, d := range diffs {
-		w, err := r.word(d.addr)
-		if err != nil {
-			return err
+		if d.pins() && !mutant.SlotNotPinned {
+			mark := d.backup | uint64(slotMoving)
+			ok, err := r.turn(&d, mark)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				continue
+			}
+			d.backup = mark
 		}
-		if w != d.primary {
-			continue
-		}
-		r.s.batch.Reset()
-		r.s.batch.CAS(v.At(d.addr, d.copy), d.backup, d.primary)
-		if err := r.c.Do(&r.s.batch); err != nil {
+		if _, err := r.turn(&d, d.primary); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// pins reports whether the copy has a slot that is in use, and leads elsewhere than that of the
+// primary.
+func (d *difference) pins() bool {
+	b := Slot(d.backup)
+	return d.slot && !b.Empty() && !b.Moving() && b.Addr() != Slot(d.primary).Addr()
+}
+
+// turn sets the copy of a word that differs, if that and the primary are as they were, and reports whether
+// it has.
+func (r *recovery) turn(d *difference, to uint64) (bool, error) {
+	w, err := r.word(d.addr)
+	if err != nil || w != d.primary {
+		return false, err
+	}
+	r.s.batch.Reset()
+	r.s.batch.CAS(r.ix.space.ViewOn(r.c.Thread()).At(d.addr, d.copy), d.backup, to)
+	if err := r.c.Do(&r.s.batch); err != nil {
+		return false, err
+	}
+	return r.s.batch.Result(0) == d.backup, nil
 }
 
 // table finishes or takes back the split of a sub-table that a dead client has begun.
@@ -402,7 +436,7 @@ func (r *recovery) childOf(sp *split, to memory.Addr, free bool) (begun bool, er
 
 // disown clears the lock of a sub-table that nobody has seen, whosever it is.
 func (r *recovery) disown(lock memory.Addr) error {
-	if err := r.level(span{lock, 8}); err != nil {
+	if err := r.level(span{at: lock, n: 8}); err != nil {
 		return err
 	}
 	w, err := r.word(lock)
@@ -446,7 +480,7 @@ func (r *recovery) finish(sp *split) error {
 	if _, err := r.takeOver(&sp.locks, sp.to+tableLockOff); err != nil {
 		return err
 	}
-	if err := r.level(span{sp.to, ix.size}); err != nil {
+	if err := r.level(span{at: sp.to, n: ix.size, table: true}); err != nil {
 		return err
 	}
 	if e.Filling() {

@@ -81,6 +81,7 @@ const (
 	UnmarkUndecided            = false
 	TwinElsewhere              = false
 	ChildTakenTwice            = false
+	SlotNotPinned              = false
 	BusyNotBuilt               = false
 	LockOfDeadInTheWay         = false
 	UsedPlaceTaken             = false
