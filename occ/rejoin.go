@@ -341,7 +341,7 @@ func (s *Session) releaseOld(c *rdma.Coro) error {
 			fresh := it.inserted || it.from != 0
 			s.torn = s.torn || fresh
 			free, err := recovery.Unlock(c, o, it.addr)
-			if err != nil {
+			if err != nil && !recovery.Beyond(err) {
 				return err
 			}
 			// The block is the session's still, if nobody has found it while nobody stood for
@@ -350,16 +350,18 @@ func (s *Session) releaseOld(c *rdma.Coro) error {
 			unused := free == recovery.UnlockedUnused && (s.alloc.Holds(it.addr) && !committed || mutant.BlockOfCommitted)
 			if it.inserted && unused {
 				// Its placeholder may have died with a blade, and its slot not.
-				if err := recovery.Unlink(c, o, it.table.ID, it.key(), it.addr); err != nil {
+				err := recovery.Unlink(c, o, it.table.ID, it.key(), it.addr)
+				if err != nil && !recovery.Beyond(err) {
 					return err
 				}
+				unused = err == nil
 			}
 			if fresh && unused {
 				s.alloc.Free(it.addr, it.class)
 			}
 			it.addr = 0
 			if it.from != 0 {
-				if _, err := recovery.Unlock(c, o, it.from); err != nil {
+				if _, err := recovery.Unlock(c, o, it.from); err != nil && !recovery.Beyond(err) {
 					return err
 				}
 			}

@@ -42,6 +42,7 @@ func (db *DB) recover() error {
 	if err != nil {
 		return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
 	}
+	db.sayDamage(rep.Damage)
 	var swept recovery.SweepReport
 	if _, unswept := db.space.Unswept(); unswept {
 		if swept, err = recovery.Sweep(c, o); err != nil {
@@ -62,6 +63,13 @@ func (db *DB) recover() error {
 	db.opts.Logger.Info("recovered what coordinators have left that died", zap.Int("extents", extents), zap.Int("slots", slots), zap.Int("coordinators", len(left)),
 		zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)), zap.Int("locks", swept.Locks), zap.Int("blocks", rep.Blocks+swept.Freed))
 	return nil
+}
+
+// sayDamage says what a recovery has met in a table whose index is damaged.
+func (db *DB) sayDamage(damage error) {
+	if damage != nil {
+		db.opts.Logger.Error("an index is damaged, or lost: what a coordinator that has died was changing in its table is not finished", errField(damage))
+	}
 }
 
 // freeExtents frees the extents that no index reaches, unless an index is damaged.

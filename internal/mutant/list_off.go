@@ -88,6 +88,9 @@ const (
 	LockedNotLeft              = false
 	ReadBlockForgotten         = false
 	HollowBesideDamage         = false
+	RecoveryStopsAtDamage      = false
+	SweepStopsAtLost           = false
+	StrandedUnlocked           = false
 	CarriedAgain               = false
 	DirectoryOutlivesEpoch     = false
 	ClearPrimaryFirst          = false

@@ -170,6 +170,12 @@ var (
 		"A sweep passes over a free block that somebody has locked who is reading it, and is the last.")
 	HollowBesideDamage = mutation("hollow-beside-damage",
 		"After the loss of a blade a sweep gives free blocks away although slots of a damaged index may lead to them.")
+	RecoveryStopsAtDamage = mutation("recovery-stops-at-damage",
+		"Recovery goes no further than what a dead coordinator has begun in a table whose index is damaged.")
+	SweepStopsAtLost = mutation("sweep-stops-at-lost",
+		"A sweep goes no further than what is linked in an index of which a part is lost.")
+	StrandedUnlocked = mutation("stranded-unlocked",
+		"A record that could not be moved, since the index of its table was damaged, is unlocked as it was.")
 	CarriedAgain = mutation("carried-again",
 		"A slot that a split had carried, and that is back with the copy of a blade that was lost, is taken for one that the split has only marked.")
 	DirectoryOutlivesEpoch = mutation("directory-outlives-epoch",

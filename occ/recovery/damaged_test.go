@@ -10,6 +10,7 @@ import (
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ"
+	"txnode/occ/recovery"
 )
 
 // second makes another table.
@@ -150,4 +151,238 @@ func (w *world) deleted(t *occ.Table) (n int) {
 		}
 	})
 	return n
+}
+
+// TestRecoverBesideDamage: a client has died in a transaction that changes a sound table and one
+// whose index is damaged since. It is recovered, and what it has begun in the damaged table is
+// finished by who opens the database when the index is mended; until then nobody sees half of it.
+func TestRecoverBesideDamage(t *testing.T) {
+	for _, s := range settings() {
+		for _, how := range []string{"recovered", "again", "rejoins", "lost", "power"} {
+			if how == "lost" && s.backups == 0 || how == "power" && s.policy == occ.PolicyFORD {
+				continue
+			}
+			t.Run(fmt.Sprintf("%v %s", s, how), func(t *testing.T) {
+				step := 1
+				if testing.Short() || s.backups != 1 {
+					step = 4
+				}
+				for stop := len(how) % step; ; stop += step {
+					if !recoverBesideDamage(t, s, how, stop) {
+						return
+					}
+				}
+			})
+		}
+	}
+}
+
+// recoverBesideDamage is TestRecoverBesideDamage of a client that dies after so many verbs; false:
+// it has come to its end before. how: it is recovered by somebody, or by two, of whom the first
+// one dies, too; it rejoins; it is declared dead with a blade; or the power goes
+// before the index is mended, so that the indexes are built anew.
+func recoverBesideDamage(t *testing.T, s setting, how string, stop int) bool {
+	w := newWorld(t, s, occ.Options{ReclaimAfter: 100})
+	what := fmt.Sprint("stop ", stop)
+	sound, spoilt := w.table, w.second("spoilt")
+	ours, own := w.session()
+	victim, tx := w.session()
+	w.sure(victim, tx, put("k", "1"))
+	w.table = spoilt
+	w.sure(victim, tx, put("x", "1"), put("y", "1"), put("gone", "1"))
+	w.sure(victim, tx, del("gone"))
+	w.table = sound
+	w.sure(ours, own, get("k"))
+	tx.Coro().Sleep(10_000) // until its locks are released
+	w.arm(stop)
+	err := w.mixed(tx, spoilt, put("k", "2"), put("x", long), put("new", "2"), put("y", "2"), put("gone", "2"))
+	if err == nil {
+		tx.Coro().Sleep(10_000)
+	}
+	if !w.disarm() {
+		return false
+	}
+	mended := w.spoil(spoilt)
+	switch how {
+	case "lost":
+		w.loseBlade(2)
+	case "again":
+		w.decideUntil(victim.Coordinator(), stop*7%37)
+		fallthrough
+	case "recovered", "power":
+		w.decideUntil(victim.Coordinator(), -1)
+	default:
+		victim.Break(err)
+		must(t, victim.Rejoin(tx.Coro()))
+	}
+	w.table = sound
+	if _, err := recovery.Sweep(w.ctl.Plain(), w.eng.Recovery()); err != nil && !errors.Is(err, memory.ErrCorrupt) {
+		t.Errorf("%s: swept: %v", what, err)
+	}
+	k := w.values(ours, own, "k")[0]
+	if err == nil && k != "2" {
+		t.Errorf("%s: an acknowledged transaction is lost", what)
+	}
+	w.sure(ours, own, put("k", k), put("other", long))
+
+	if how != "power" {
+		mended()
+	}
+	w.table = spoilt
+	keys := []string{"x", "y", "new", "gone"}
+	want := []string{"1", "1", "", ""}
+	if k == "2" {
+		want = []string{long, "2", "2", "2"}
+	}
+	for i, key := range keys { // nobody has opened the database anew
+		for range 20 {
+			got, err := w.value(own, key)
+			if err == nil && got != want[i] {
+				t.Errorf("%s: half of a transaction: %s is %.4q", what, key, got)
+			}
+			if err == nil || errors.Is(err, memory.ErrCorrupt) {
+				break
+			}
+			if _, err := own.Unblock(); errors.Is(err, memory.ErrCorrupt) {
+				break
+			}
+			own.Coro().Sleep(3000)
+		}
+	}
+	must(t, ours.Close())
+	if how == "rejoins" || how == "lost" {
+		must(t, victim.Close())
+	}
+	if how == "power" {
+		w.power(sound, spoilt)
+	}
+	if how == "lost" {
+		_, err := w.space.Build()
+		must(t, err)
+	}
+	o := recovery.Options{Space: w.space, Steal: true, Alone: true}
+	rep, err := recovery.Sweep(w.ctl.Plain(), o)
+	if err != nil || rep.Damage != nil {
+		t.Errorf("%s: swept when it was mended: %v, %v", what, err, rep.Damage)
+	}
+	_, err = recovery.PruneSlots(w.ctl.Plain(), o)
+	must(t, err)
+	ours, own = w.session()
+	if got := w.values(ours, own, keys...); !slices.Equal(got, want) {
+		t.Errorf("%s: k is %s, and the others %.4q", what, k, got)
+	}
+	w.sure(ours, own, put("x", "3"), put("new", long))
+	own.Coro().Sleep(10_000)
+	must(t, ours.Close())
+	w.sweep()
+	w.check(what)
+	w.table = sound
+	w.check(what)
+	return true
+}
+
+// power opens the database as after a loss of power.
+func (w *world) power(tables ...*occ.Table) {
+	w.t.Helper()
+	_, err := recovery.Power(w.ctl.Plain(), recovery.Options{Space: w.space})
+	must(w.t, err)
+	all, err := w.space.Tables()
+	must(w.t, err)
+	for _, t := range tables {
+		t.Index, err = race.Open(w.ctl.Plain(), w.space, all[t.ID-1].Root, t.ID)
+		must(w.t, err)
+	}
+	w.eng = occ.NewEngine(w.space, occ.Options{Policy: occ.PolicyDefault, ReclaimAfter: 100})
+}
+
+// value reads a key in a transaction of its own; "": no value.
+func (w *world) value(tx *occ.Tx, key string) (string, error) {
+	if err := tx.Begin(); err != nil {
+		return "", err
+	}
+	n, err := tx.Stage(w.table, []byte(key), false)
+	if err == nil {
+		err = tx.Execute()
+	}
+	if err != nil {
+		_ = tx.Rollback()
+		return "", err
+	}
+	v, _ := tx.Read(n)
+	out := string(v)
+	return out, tx.Commit()
+}
+
+// mixed runs a transaction whose first step is in the table of the world, and whose other ones
+// are in another one.
+func (w *world) mixed(tx *occ.Tx, other *occ.Table, ops ...op) error {
+	if err := tx.Begin(); err != nil {
+		return err
+	}
+	run := func() (err error) {
+		n := make([]int, len(ops))
+		for i, o := range ops {
+			t := other
+			if i == 0 {
+				t = w.table
+			}
+			if n[i], err = tx.Stage(t, []byte(o.key), true); err != nil {
+				return err
+			}
+		}
+		if err := tx.Execute(); err != nil {
+			return err
+		}
+		for i, o := range ops {
+			if err := tx.Put(n[i], []byte(o.value)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := run(); err != nil {
+		_ = tx.Rollback()
+		return err
+	}
+	return tx.Commit()
+}
+
+// TestRecoverBesideLost: the same of a table of whose index a part is lost, with its only copy.
+func TestRecoverBesideLost(t *testing.T) {
+	for _, s := range settings() {
+		if s.backups > 0 {
+			continue
+		}
+		t.Run(s.String(), func(t *testing.T) {
+			for stop := 0; ; stop++ {
+				w := newWorld(t, s, occ.Options{ReclaimAfter: 100})
+				sound, lost := w.table, w.second("lost")
+				_, first := w.session()
+				victim, tx := w.session()
+				w.sure(victim, tx, put("k", "1"))
+				w.table = lost
+				w.sure(victim, tx, put("x", "1"), put("y", "1"))
+				w.table = sound
+				must(t, w.do(first, get("k")))
+				w.arm(stop)
+				_ = w.mixed(tx, lost, put("k", "2"), put("x", long), put("new", "2"), put("y", "2"))
+				if !w.disarm() {
+					return
+				}
+				tables, err := w.space.Tables()
+				must(t, err)
+				w.loseBlade(w.space.View().At(tables[lost.ID-1].Root, 0).Blade)
+				rep, err := recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
+				if err != nil || rep.Damage != nil {
+					t.Errorf("stop %d: swept: %v, %v", stop, err, rep.Damage)
+				}
+				if _, err := recovery.Sweep(w.ctl.Plain(), recovery.Options{Space: w.space, Alone: true}); err != nil {
+					t.Errorf("stop %d: swept by who opens it: %v", stop, err)
+				}
+				if cs, err := w.space.Coordinators(); err != nil || len(cs) > 0 {
+					t.Errorf("stop %d: %d coordinators are there still: %v", stop, len(cs), err)
+				}
+			}
+		})
+	}
 }

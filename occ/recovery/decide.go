@@ -221,6 +221,9 @@ func (r *run) locate() error {
 	}
 	return r.each(func(_ *tx, e *entry) bool { return e.asks || e.Kind == log.Move && e.held }, func(r *run, x *tx, e *entry) error {
 		switch {
+		case e.stranded: // nobody can look
+			e.held = true
+			return nil
 		case !e.held:
 			linked, err := r.linked(e, e.Addr)
 			e.held = linked

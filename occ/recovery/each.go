@@ -19,7 +19,8 @@ const (
 //
 // An entry in whose way somebody's unfinished change of an index is, is tried once
 // more, when all others are done and the index has been brought into order; and one
-// for which there is no memory, when the others have given theirs back.
+// for which there is no memory, when the others have given theirs back. One whose index is of
+// no use is stranded: job is called then, or once more, and does what can be done without.
 func (r *run) each(want func(x *tx, e *entry) bool, job func(r *run, x *tx, e *entry) error) error {
 	type work struct {
 		x    *tx
@@ -31,8 +32,13 @@ func (r *run) each(want func(x *tx, e *entry) bool, job func(r *run, x *tx, e *e
 		for i := range x.entries {
 			if e := &x.entries[i]; !e.lost && want(x, e) {
 				todo = append(todo, work{x: x, e: e})
+				if e.stranded {
+					continue
+				}
 				if _, err := r.index(e.table); err != nil { // now: opening it is not for many at once
-					return err
+					if err := r.strand(e, err); err != nil {
+						return err
+					}
 				}
 			}
 		}
@@ -48,6 +54,12 @@ func (r *run) each(want func(x *tx, e *entry) bool, job func(r *run, x *tx, e *e
 			w := todo[next]
 			next++
 			err := job(l, w.x, w.e)
+			if err != nil && l.strand(w.e, err) == nil {
+				if l.batch.Done() {
+					l.batch.Reset()
+				}
+				err = job(l, w.x, w.e)
+			}
 			switch w.busy = errors.Is(err, index.ErrBusy); {
 			case w.busy, errors.Is(err, rdma.ErrArenaFull):
 				again = append(again, w)
@@ -60,10 +72,15 @@ func (r *run) each(want func(x *tx, e *entry) bool, job func(r *run, x *tx, e *e
 		}
 	})
 	for _, w := range again {
-		if w.busy && failed == nil {
-			failed = r.unblock(w.e.table)
+		if w.busy && !w.e.stranded && failed == nil {
+			if err := r.unblock(w.e.table); err != nil {
+				failed = r.strand(w.e, err)
+			}
 		}
 		if failed == nil {
+			failed = job(r, w.x, w.e)
+		}
+		if failed != nil && r.strand(w.e, failed) == nil {
 			failed = job(r, w.x, w.e)
 		}
 	}

@@ -311,6 +311,9 @@ func (r *run) placeholders() error {
 		if img.Guard() != record.HeldBy(x.Tx) && !r.claim.Promoted { // else the lock may be lost
 			return nil
 		}
+		if e.stranded {
+			return r.strandPlaceholder(x, e)
+		}
 		// The log's image, which is whole: the block may have half of the new one.
 		was := e.free()
 		was.SetGuard(record.HeldBy(x.Tx))
@@ -385,6 +388,9 @@ func (r *run) moves() error {
 func (r *run) move(x *tx, e *entry, to, from [][]byte) error {
 	a, old := x.goes(e), x.leaves(e)
 	class := classOf(from[0])
+	if e.held && e.stranded {
+		return r.strandMove(x, e)
+	}
 	if e.held {
 		if !e.switched {
 			// Nobody but the dead knows the new block.

@@ -306,7 +306,7 @@ func (b *builder) block(v *memory.View, a memory.Addr, class memory.Class, off u
 	if e, ok := b.latest[a]; ok {
 		image = e.Image
 		b.rep.Restored++
-	} else if !b.touched[a] && img(0).Meta().State() == record.Live {
+	} else if !b.touched[a] && img(0).Meta().State() == record.Live && !isDeparted(img(0)[:record.LineSize]) {
 		from := -1
 		for k := 0; k < copies && from < 0; k++ {
 			if m := img(k).Meta(); m.State() == record.Live && m.Class() == class {

@@ -60,6 +60,9 @@ type Report struct {
 	Attempts     int           // that a changing epoch or a broken queue pair made necessary
 	ScanTrips    uint64        // round trips for the reading of logs
 	RoundTrips   uint64        // all others
+	// Damage is why something was left as it is in a table whose index is damaged, or lost, nil:
+	// nothing was.
+	Damage error
 }
 
 // maxAttempts bounds how often Recover starts again because its verbs have failed.
@@ -68,7 +71,8 @@ const maxAttempts = 16
 // Recover declares coordinators dead and decides and finishes their transactions:
 // those that are committed take effect everywhere, the others nowhere; then their
 // verdicts are in the catalog, their log areas clear, and they are forgotten. Locks
-// that no log tells of are left: see Unlock and Sweep.
+// that no log tells of are left: see Unlock and Sweep; and so is what they have begun in a table
+// whose index is damaged, or lost (Report.Damage): see strand.go.
 //
 // It is idempotent: when it fails, or whoever runs it dies, it is to be called
 // again, by anybody. Coordinators that are not registered are passed over; with one that was

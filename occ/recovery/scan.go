@@ -50,6 +50,7 @@ type entry struct {
 	// reclaimed: the record was deleted, and whoever was freeing its block has not come to
 	// its primary, or to what is the primary now.
 	reclaimed record.Image // the free block, once more; nil: it is not so
+	stranded  bool         // the index of its table is of no use: see strand.go
 	freed     bool         // the block that the record has left, or did not come to
 }
 

@@ -95,6 +95,7 @@ type Sweeper struct {
 	sound      []bool               // of strays, which are free still, as far as they were read again
 	linked     map[memory.Addr]bool // free blocks to which slots lead that could not be emptied
 	damaged    map[uint16]bool      // tables whose indexes are
+	stranded   []memory.Addr        // blocks of records whose moves are to be finished
 	scoured    int                  // tables whose slots have been looked at
 	scourer    *race.Scourer
 }
@@ -127,6 +128,9 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 		return false, nil
 	}
 	more, err := s.blocks(c)
+	if !more && err == nil {
+		err = s.finishStranded(c)
+	}
 	if !more && err == nil {
 		s.claim()
 	}
@@ -168,8 +172,12 @@ func (s *Sweeper) Generation() uint64 { return s.generation }
 // Left reports whether something is to be done that somebody else was at.
 func (s *Sweeper) Left() bool { return s.left }
 
-// spare notes that the index of a table is damaged, and returns other errors.
+// spare notes that the index of a table is damaged, and returns other errors. What is linked in a
+// part of an index that is lost, nobody reaches any more, and it is left alone.
 func (s *Sweeper) spare(table uint16, err error) error {
+	if errors.Is(err, memory.ErrLost) && !mutant.SweepStopsAtLost {
+		return nil
+	}
 	if !errors.Is(err, memory.ErrCorrupt) {
 		return err
 	}
@@ -414,6 +422,7 @@ func (s *Sweeper) blocks(c *rdma.Coro) (more bool, err error) {
 		}
 	}
 	s.again = false
+	s.stranded = append(s.stranded, x.stranded...)
 	if !s.o.Alone && !mutant.StraysLeftAlone { // else all of them are found when somebody wants one
 		s.free = append(s.free, s.o.Space.Sift(x.free)...)
 	}
@@ -428,6 +437,8 @@ type seen struct {
 	held   []memory.Addr      // locked by nobody's transaction, or deleted records of nobody's
 	halves []memory.Addr      // what may be halves of placeholders
 	free   []memory.FreeBlock // free and unlocked
+	// stranded are blocks of records whose moves are to be finished.
+	stranded []memory.Addr
 }
 
 // maxResolved is how many locks a step resolves at most.
@@ -456,7 +467,9 @@ func (s *Sweeper) look(c *rdma.Coro, size, stride, n uint32) (x seen, err error)
 		g := line.Guard()
 		switch {
 		case g.Held():
-			if !s.o.Space.Registered(g.Owner().Coordinator()) || mutant.StealLiveLock {
+			if isStranded(line) {
+				x.stranded = append(x.stranded, a)
+			} else if !s.o.Space.Registered(g.Owner().Coordinator()) || mutant.StealLiveLock {
 				x.held = append(x.held, a)
 			} else {
 				s.passOver(line)

@@ -138,6 +138,10 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 	case u.o.Space.Registered(g.Owner().Coordinator()) && !mutant.StealLiveLock:
 		return UnlockedNot, nil
 	}
+	if isStranded(img) {
+		u.table = img.Meta().Table()
+		return UnlockedNot, strandedError(a)
+	}
 	if img.Meta().State() != record.Absent && !halfFree(img, a) {
 		return u.now(u.cas(v, a, g, record.FreeAt(img.Version())))
 	}

@@ -1,0 +1,292 @@
+package recovery
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"txnode/index"
+	"txnode/index/race"
+	"txnode/internal/mutant"
+	"txnode/log"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// What a dead coordinator has left in a table whose index is damaged, or lost, cannot be
+// finished: nobody can switch a slot there, or clear one. It does not keep its other
+// transactions, and the other tables, from being recovered. It is brought into a state that
+// shows what is still to be done when the log is gone:
+//
+//   - A record that moves has all of its new image in the new block. Both blocks stay locked, on
+//     all copies, by names that no transaction has: that of who has left the one, and that of who
+//     has gone to the other. Nobody reads an image of it. Who opens the database when the index
+//     has been mended finds both by their guards, and finishes the move.
+//   - A placeholder, or a tombstone that was to be used again, of an insert that is undone stays
+//     locked by its transaction, as if that had not come to its log. A sweep unlinks it.
+//
+// An insert whose placeholder may have been on a blade that was lost is written, whether a slot leads
+// there or not: what tells that its transaction had been at rest has left traces in the block.
+
+// departed is who has the lock of a block that a record of a dead coordinator's was to leave, and
+// settled who has that of the block to which it was to go.
+func departed(coordinator uint32) record.TxID {
+	return record.MakeTxID(coordinator, record.MaxSequence)
+}
+func settled(coordinator uint32) record.TxID {
+	return record.MakeTxID(coordinator, record.MaxSequence+1)
+}
+
+// isStranded reports whether the first line of a block is that of a record whose move could not
+// be finished. No other block with a value is locked by such a name.
+func isStranded(line record.Image) bool {
+	return line.Guard().Held() && line.Meta().State() == record.Live && line.Lock().Seq() >= record.MaxSequence && !mutant.StrandedUnlocked
+}
+
+// isDeparted reports whether it is the block that the record was to leave.
+func isDeparted(line record.Image) bool {
+	return isStranded(line) && line.Lock().Seq() == record.MaxSequence
+}
+
+// strandedError is what is said to who meets such a block.
+func strandedError(a memory.Addr) error {
+	return fmt.Errorf("%w: the record in block %v was about to move when its client died, and the index of its table was damaged; the database, closed, can be checked, and repaired from another copy: then it is finished", ErrCorrupt, a)
+}
+
+// beyond reports whether an error says that an index is of no use: it is damaged, or lost.
+func beyond(err error) bool {
+	return errors.Is(err, memory.ErrCorrupt) || errors.Is(err, memory.ErrLost)
+}
+
+// Beyond reports whether an error of Unlock or Unlink says that the index is damaged, or lost:
+// what is left of the block is the sweep's, when it is mended.
+func Beyond(err error) bool { return beyond(err) && !mutant.RecoveryStopsAtDamage }
+
+// strand notes that the index of an entry's table is of no use, and returns other errors.
+func (r *run) strand(e *entry, err error) error {
+	if !Beyond(err) || e.stranded {
+		return err
+	}
+	e.stranded = true
+	if r.rep.Damage == nil {
+		r.rep.Damage = err
+	}
+	return nil
+}
+
+// strandMove leaves a move that was decided, and whose slot cannot be switched, to who opens the
+// database when its index is mended. The transaction has the lock of the old block.
+func (r *run) strandMove(x *tx, e *entry) error {
+	a, old := x.goes(e), x.leaves(e)
+	id := x.Tx.Coordinator()
+	w := uint32(0)
+	mark := func(a memory.Addr, by record.TxID, k int) error {
+		var p [8]byte
+		binary.LittleEndian.PutUint64(p[:], uint64(record.HeldBy(by)))
+		g := r.v.At(a, k)
+		g.Off += record.GuardOff
+		return r.write(&w, g, p[:])
+	}
+	if x.Kind == log.Redo {
+		e.Image.SetGuard(record.HeldBy(settled(id)))
+		for k := range r.v.Written(a) {
+			if err := r.write(&w, r.v.At(a, k), e.Image); err != nil {
+				return err
+			}
+			if k > 0 || r.v.Written(a) == r.v.Copies(a) {
+				continue
+			}
+			if err := r.flush(&w); err != nil {
+				return err
+			}
+			if err := r.fence(); err != nil { // who is building a copy must see the lock before
+				return err
+			}
+		}
+	} else { // its images are in place
+		for k := range r.v.Copies(a) {
+			if err := mark(a, settled(id), k); err != nil {
+				return err
+			}
+		}
+	}
+	// The lock of the primary of the old block comes last: until then it is a move to be finished.
+	for k := r.v.Copies(old) - 1; k >= 0; k-- {
+		if k == 0 {
+			if err := r.flush(&w); err != nil {
+				return err
+			}
+			if err := r.fence(); err != nil {
+				return err
+			}
+		}
+		if err := mark(old, departed(id), k); err != nil {
+			return err
+		}
+	}
+	return r.flush(&w)
+}
+
+// strandPlaceholder leaves a block in state absent to the next sweep: locked on the primary, with
+// the image of the log, which is whole.
+func (r *run) strandPlaceholder(x *tx, e *entry) error {
+	w := uint32(0)
+	for k := r.v.Written(e.Addr) - 1; k >= 0; k-- {
+		img := e.free()
+		if k == 0 {
+			if err := r.flush(&w); err != nil {
+				return err
+			}
+			if err := r.fence(); err != nil {
+				return err
+			}
+			img.SetGuard(record.HeldBy(x.Tx))
+		}
+		if err := r.write(&w, r.v.At(e.Addr, k), img); err != nil {
+			return err
+		}
+	}
+	return r.flush(&w)
+}
+
+// stranded is a block of a record whose move is to be finished.
+type stranded struct {
+	addr memory.Addr
+	img  record.Image // as far as the key reaches
+}
+
+// finishStranded finishes the moves whose blocks the sweep has met. Only who is alone does: a
+// damaged index is mended while nobody has the database open.
+func (s *Sweeper) finishStranded(c *rdma.Coro) error {
+	if len(s.stranded) == 0 {
+		return nil
+	}
+	u, err := newUnlocker(c, &s.o, func(table uint16) (index.Index, error) { return s.open(c, table) })
+	if err != nil {
+		return err
+	}
+	defer u.close()
+	type key struct {
+		table uint16
+		key   string
+	}
+	records := map[key][]stranded{}
+	var order []key
+	for _, a := range s.stranded {
+		img, err := u.read(s.o.Space.View(), a)
+		if err != nil {
+			return err
+		}
+		u.table = img.Meta().Table()
+		if !isStranded(img) {
+			continue
+		}
+		if !s.o.Alone && u.reaches(s.o.Space.View(), img) {
+			if err := s.spare(u.table, strandedError(a)); err != nil {
+				return err
+			}
+		}
+		if !s.o.Alone {
+			continue
+		}
+		k := key{u.table, string(img.Key())}
+		if records[k] == nil {
+			order = append(order, k)
+		}
+		records[k] = append(records[k], stranded{a, slices.Clone(img)})
+	}
+	for _, k := range order {
+		u.table = k.table
+		err := u.finishMove(s.o.Space.View(), records[k])
+		if errors.Is(err, memory.ErrLost) || errors.Is(err, memory.ErrNoTable) {
+			continue // nobody reaches it any more
+		}
+		if err := s.spare(u.table, err); err != nil {
+			return err
+		}
+	}
+	s.Report.Freed += u.freed
+	s.stranded = nil
+	return nil
+}
+
+// reaches reports whether the index of a record's table can be used, or may be some day: no part
+// of it that would be needed is lost.
+func (u *unlocker) reaches(v *memory.View, img record.Image) bool {
+	key := slices.Clone(img.Key()) // the buffer may be needed
+	ix, err := u.index(u.table)
+	if err == nil {
+		_, err = u.lookup(ix, v, u.table, key)
+	}
+	return !errors.Is(err, memory.ErrLost) && !errors.Is(err, memory.ErrNoTable)
+}
+
+// finishMove switches the slot of a record to its new block, if it leads to the old one still,
+// frees that, and unlocks the new one. It may be repeated from any point.
+func (u *unlocker) finishMove(v *memory.View, blocks []stranded) error {
+	var from, to *stranded
+	for i := range blocks {
+		if x := &blocks[i]; isDeparted(x.img) {
+			from = x
+		} else {
+			to = x
+		}
+	}
+	if to == nil || len(blocks) > 2 || len(blocks) == 2 && from == nil {
+		return strandedError(blocks[0].addr)
+	}
+	ix, err := u.index(u.table)
+	if err != nil {
+		return fmt.Errorf("recovery: index of table %d: %w", u.table, err)
+	}
+	q, err := u.lookup(ix, v, u.table, to.img.Key())
+	if err != nil {
+		return fmt.Errorf("recovery: looking up in the index of table %d: %w", u.table, err)
+	}
+	switch {
+	case leadsTo(q, to.addr):
+	case from == nil || !leadsTo(q, from.addr):
+		return strandedError(to.addr)
+	default:
+		r, ok := ix.(*race.Index)
+		if !ok {
+			return strandedError(to.addr)
+		}
+		err := u.o.alone(u.c, u.table, r, func() error { return r.Replace(u.c, q, from.addr, to.addr, to.img.Meta().Class()) })
+		if err != nil {
+			return fmt.Errorf("recovery: switching the slot of a record of table %d: %w", u.table, err)
+		}
+	}
+	t := u.c.Thread()
+	if from != nil {
+		u.batch.Reset()
+		record.Image(t.Bytes(u.buf, record.LineSize)).PutFree(from.addr, to.img.Version(), u.table, from.img.Meta().Class(), u.o.Space.CountFree())
+		if err := u.writeBackwards(v, from.addr, 0, record.LineSize); err != nil {
+			return err
+		}
+		u.freed++
+	}
+	u.batch.Reset()
+	t.PutWord(u.buf, uint64(record.FreeAt(to.img.Version())))
+	return u.writeBackwards(v, to.addr, record.GuardOff, 8)
+}
+
+// writeBackwards writes n bytes of the buffer to all copies of a block, the primary last.
+func (u *unlocker) writeBackwards(v *memory.View, a memory.Addr, off uint64, n uint32) error {
+	for k := v.Written(a) - 1; k >= 0; k-- {
+		if k >= v.Copies(a) && off > 0 {
+			continue // it is copied as a whole
+		}
+		at := v.At(a, k)
+		at.Off += off
+		u.batch.Write(at, u.buf, n)
+		if k <= 1 {
+			if err := u.place(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
