@@ -38,8 +38,12 @@ const (
 	blockStateShift  = 36
 	blockStateMask   = 15
 	blockStateFree   = 0
+	blockStateLive   = 1
+	blockStateAbsent = 2
 	coordinatorShift = 40
 	guardHeld        = 1
+	// guardStranded is the least number in a guard that is no transaction's.
+	guardStranded = 1<<(coordinatorShift-1) - 2
 )
 
 const (

@@ -27,14 +27,17 @@ func TestHeaderWordsAreRecords(t *testing.T) {
 			t.Errorf("state %v is seen as %d", s, got)
 		}
 	}
-	if record.Free != memory.BlockStateFree {
-		t.Error("the free state differs")
+	if record.Free != memory.BlockStateFree || record.Live != memory.BlockStateLive || record.Absent != memory.BlockStateAbsent {
+		t.Error("states differ")
 	}
 	if id := record.MakeTxID(77, 1<<39-1); uint32(id>>memory.CoordinatorShift) != id.Coordinator() {
 		t.Error("coordinators differ")
 	}
 	if memory.GuardHeld != record.HeldBit {
 		t.Error("held bits differ")
+	}
+	if memory.GuardStranded != record.MaxSequence {
+		t.Error("numbers that are for recovery differ")
 	}
 }
 

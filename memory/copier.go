@@ -19,7 +19,8 @@ import (
 // does so later writes the copy, too, after ours: he locks the block first. Who
 // had locked the block and given up has written nothing. A block that is free
 // on the primary is made free on the copy, in the same way. What is locked, or
-// has changed, is looked at again.
+// has changed, is looked at again; and if the lock is nobody's, and nobody can resolve it since the
+// index is damaged, it is copied with the lock.
 //
 // All this holds for what happens in one epoch, in which everybody writes the copies
 // that are being built: those who do not live to finish are followed by a new one.
@@ -66,6 +67,9 @@ func (k *Copier) Progress() CopyProgress { return k.p }
 const (
 	copyChunk   = 64 << 10 // bytes of a segment in a step
 	copyRetries = 256      // blocks looked at again in a step
+	// copyPatience is after how many steps in which all of them are locked still it is asked whose locks
+	// that are: some 4 ms.
+	copyPatience = 12
 )
 
 // Step does a part of the work: some hundred microseconds on a fast fabric. idle
@@ -166,6 +170,16 @@ func (k *Copier) again(c *rdma.Coro, v *View) error {
 	k.later = append([]Addr(nil), rest...)
 	for i, a := range list {
 		_, class := k.space.purpose(a.Segment())
+		if k.idle >= copyPatience && !mutant.CopyAwaitsSweep {
+			done, err := k.nobodys(c, v, a, class.Size())
+			if err != nil {
+				k.later = append(k.later, list[i:]...)
+				return err
+			}
+			if done {
+				continue
+			}
+		}
 		if err := k.blocks(c, v, a, class.Size(), class.Size()); err != nil {
 			k.later = append(k.later, list[i:]...)
 			return err
@@ -178,6 +192,70 @@ func (k *Copier) again(c *rdma.Coro, v *View) error {
 		c.Sleep(min(int64(1000)<<min(k.idle, 20), 1_000_000))
 	}
 	return nil
+}
+
+// nobodys copies a block with its lock, if that is nobody's, so that only who resolves it
+// would change anything: which is nobody else as long as the copier has the right to. It is for
+// blocks whose locks are not resolved without the index, and are taken off all copies then: deleted
+// records and placeholders, and records whose moves could not be finished. A sweep would have
+// seen to them, were not the index of their table damaged: the copies of all others do not wait.
+func (k *Copier) nobodys(c *rdma.Coro, v *View, a Addr, block uint32) (done bool, err error) {
+	r := k.space.BeginResolve(a, 0)
+	if r == nil {
+		return false, nil
+	}
+	defer r.End(false, 0)
+	t := c.Thread()
+	chunk := min(block, copyChunk)
+	buf, err := t.Alloc(int(chunk))
+	if err != nil {
+		return false, err
+	}
+	defer t.Free(buf, int(chunk))
+	var b rdma.Batch
+	guard := func() (uint64, error) {
+		b.Reset()
+		b.Read(v.At(a, 0), buf, blockHeader)
+		err := c.Do(&b)
+		return t.Word(buf + blockGuardOff), err
+	}
+	first, err := guard()
+	if err != nil || first&guardHeld == 0 || k.space.Registered(uint32(first>>coordinatorShift)) {
+		return false, err
+	}
+	switch t.Word(buf+blockMetaOff) >> blockStateShift & blockStateMask {
+	case blockStateAbsent:
+	case blockStateLive:
+		if first>>1&(1<<(coordinatorShift-1)-1) < guardStranded {
+			return false, nil
+		}
+	default:
+		return false, nil
+	}
+	for o := (block - 1) / chunk * chunk; ; o -= chunk { // the first line comes last
+		n := min(chunk, block-o)
+		b.Reset()
+		b.Read(v.At(a+Addr(o), 0), buf, n)
+		if err := c.Do(&b); err != nil {
+			return false, err
+		}
+		b.Reset()
+		for i := v.Copies(a); i < v.Written(a); i++ {
+			b.Write(v.At(a+Addr(o), i), buf, n)
+			k.p.Copied += uint64(n)
+		}
+		if err := c.Do(&b); err != nil {
+			return false, err
+		}
+		if o == 0 {
+			break
+		}
+	}
+	if err := c.Fence(rdma.FenceThread, 0, &b); err != nil {
+		return false, err
+	}
+	now, err := guard()
+	return err == nil && now == first, err
 }
 
 // blocks copies the blocks of n bytes at a, n a multiple of the size of one.

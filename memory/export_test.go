@@ -10,8 +10,11 @@ const (
 	BlockStateShift  = blockStateShift
 	BlockStateMask   = blockStateMask
 	BlockStateFree   = blockStateFree
+	BlockStateLive   = blockStateLive
+	BlockStateAbsent = blockStateAbsent
 	CoordinatorShift = coordinatorShift
 	GuardHeld        = guardHeld
+	GuardStranded    = guardStranded
 	HeaderStride     = headerStride
 )
 

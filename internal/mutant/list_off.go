@@ -89,6 +89,7 @@ const (
 	ReadBlockForgotten         = false
 	HollowBesideDamage         = false
 	RecoveryStopsAtDamage      = false
+	CopyAwaitsSweep            = false
 	SweepStopsAtLost           = false
 	StrandedUnlocked           = false
 	CarriedAgain               = false

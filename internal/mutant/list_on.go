@@ -172,6 +172,8 @@ var (
 		"After the loss of a blade a sweep gives free blocks away although slots of a damaged index may lead to them.")
 	RecoveryStopsAtDamage = mutation("recovery-stops-at-damage",
 		"Recovery goes no further than what a dead coordinator has begun in a table whose index is damaged.")
+	CopyAwaitsSweep = mutation("copy-awaits-sweep",
+		"Copies of everything are not built while there are locks of nobody's in a table whose index is damaged.")
 	SweepStopsAtLost = mutation("sweep-stops-at-lost",
 		"A sweep goes no further than what is linked in an index of which a part is lost.")
 	StrandedUnlocked = mutation("stranded-unlocked",

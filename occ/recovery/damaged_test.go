@@ -11,6 +11,7 @@ import (
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
+	"txnode/rdma"
 )
 
 // second makes another table.
@@ -30,9 +31,8 @@ func (w *world) spoil(t *occ.Table) (mended func()) {
 	w.t.Helper()
 	all, err := t.Index.(*race.Index).Extents(w.ctl.Plain())
 	must(w.t, err)
-	v := w.space.View()
-	var was [][]byte
-	at := func(i, k int) []byte {
+	was := make([]map[rdma.BladeID][]byte, len(all))
+	at := func(v *memory.View, i, k int) []byte {
 		n := w.space.Extents()
 		for _, x := range n {
 			if x.Addr == all[i] {
@@ -42,21 +42,20 @@ func (w *world) spoil(t *occ.Table) (mended func()) {
 		w.t.Fatalf("there is no extent at %v", all[i])
 		return nil
 	}
-	for i := range all {
+	for v, i := w.space.View(), 0; i < len(all); i++ {
+		was[i] = map[rdma.BladeID][]byte{}
 		for k := range v.Copies(all[i]) {
-			p := at(i, k)
-			was = append(was, slices.Clone(p))
+			p := at(v, i, k)
+			was[i][v.At(all[i], k).Blade] = slices.Clone(p)
 			for j := range p {
 				p[j] = 0xa5
 			}
 		}
 	}
 	return func() {
-		n := 0
-		for i := range all {
+		for v, i := w.space.View(), 0; i < len(all); i++ {
 			for k := range v.Copies(all[i]) {
-				copy(at(i, k), was[n])
-				n++
+				copy(at(v, i, k), was[i][v.At(all[i], k).Blade])
 			}
 		}
 	}
@@ -158,8 +157,8 @@ func (w *world) deleted(t *occ.Table) (n int) {
 // finished by who opens the database when the index is mended; until then nobody sees half of it.
 func TestRecoverBesideDamage(t *testing.T) {
 	for _, s := range settings() {
-		for _, how := range []string{"recovered", "again", "rejoins", "lost", "power"} {
-			if how == "lost" && s.backups == 0 || how == "power" && s.policy == occ.PolicyFORD {
+		for _, how := range []string{"recovered", "again", "rejoins", "lost", "back", "power"} {
+			if (how == "lost" || how == "back") && s.backups == 0 || how == "power" && s.policy == occ.PolicyFORD {
 				continue
 			}
 			t.Run(fmt.Sprintf("%v %s", s, how), func(t *testing.T) {
@@ -179,7 +178,8 @@ func TestRecoverBesideDamage(t *testing.T) {
 
 // recoverBesideDamage is TestRecoverBesideDamage of a client that dies after so many verbs; false:
 // it has come to its end before. how: it is recovered by somebody, or by two, of whom the first
-// one dies, too; it rejoins; it is declared dead with a blade; or the power goes
+// one dies, too; it rejoins; it is declared dead with a blade, which may come back, so that
+// copies are built; or the power goes
 // before the index is mended, so that the indexes are built anew.
 func recoverBesideDamage(t *testing.T, s setting, how string, stop int) bool {
 	w := newWorld(t, s, occ.Options{ReclaimAfter: 100})
@@ -204,7 +204,7 @@ func recoverBesideDamage(t *testing.T, s setting, how string, stop int) bool {
 	}
 	mended := w.spoil(spoilt)
 	switch how {
-	case "lost":
+	case "lost", "back":
 		w.loseBlade(2)
 	case "again":
 		w.decideUntil(victim.Coordinator(), stop*7%37)
@@ -218,6 +218,9 @@ func recoverBesideDamage(t *testing.T, s setting, how string, stop int) bool {
 	w.table = sound
 	if _, err := recovery.Sweep(w.ctl.Plain(), w.eng.Recovery()); err != nil && !errors.Is(err, memory.ErrCorrupt) {
 		t.Errorf("%s: swept: %v", what, err)
+	}
+	if how == "back" {
+		w.takeBack(2)
 	}
 	k := w.values(ours, own, "k")[0]
 	if err == nil && k != "2" {
@@ -250,7 +253,7 @@ func recoverBesideDamage(t *testing.T, s setting, how string, stop int) bool {
 		}
 	}
 	must(t, ours.Close())
-	if how == "rejoins" || how == "lost" {
+	if how == "rejoins" || how == "lost" || how == "back" {
 		must(t, victim.Close())
 	}
 	if how == "power" {

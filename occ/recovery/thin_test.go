@@ -17,7 +17,8 @@ func (w *world) takeBack(b rdma.BladeID) {
 	c := w.ctl.Plain()
 	must(w.t, w.space.Admit(c, b))
 	k := w.space.NewCopier()
-	for idle := false; !idle; {
+	idle := false
+	for steps := 0; !idle && steps < 5000; steps++ {
 		var err error
 		idle, err = k.Step(c)
 		must(w.t, err)
