@@ -145,6 +145,7 @@ func (m *mover) findTwins(v *memory.View, d *directory, at []int) error {
 			var tables [room]memory.Addr // that are read; 0: not again
 			for j, i := range part {
 				it := &m.items[i]
+				it.astray = d.reads(it.hash, m.from) == 0
 				x := d.entries[it.hash&uint64(suffixMask(depth))].Table()
 				if depth > 0 && x == d.entries[it.hash&uint64(suffixMask(depth-1))].Table() || x != m.from && m.to == 0 && mutant.TwinElsewhere {
 					continue
@@ -171,11 +172,54 @@ func (m *mover) findTwins(v *memory.View, d *directory, at []int) error {
 						place = o2 + o - combinedSize
 					}
 					x := Slot(t.Word(buf + uint32(2*j*combinedSize) + o))
-					leads := o%lineSize != headerOff && !x.Empty() && x.Addr() == it.value.Addr()
-					it.misled = it.misled || leads && tables[j]+memory.Addr(place) != m.from+memory.Addr(it.off)
+					if o%lineSize == headerOff || x.Empty() || x.Addr() != it.value.Addr() || tables[j]+memory.Addr(place) == m.from+memory.Addr(it.off) {
+						continue
+					}
+					stays, err := m.prevails(v, d, it, tables[j], place, x)
+					if err != nil {
+						return err
+					}
+					it.misled = it.misled || !stays
 				}
 			}
 		}
 	}
 	return nil
+}
+
+// prevails reports whether a marked item stays although another slot, x at a place of a sub-table, leads
+// to its block. If that is marked, too, as by somebody who was about to move it, and has died, one of the two has to
+// stay, and whoever judges the other one has to say the same: the one which lookups of the key meet; in one
+// sub-table that which can be moved, then the one that needs no mark.
+func (m *mover) prevails(v *memory.View, d *directory, it *item, table memory.Addr, place uint32, x Slot) (bool, error) {
+	if mutant.TwinsBothGo {
+		return false, nil
+	}
+	if a, b := d.reads(it.hash, m.from), d.reads(it.hash, table); a != b {
+		return a > b, nil
+	}
+	if !x.Moving() || table != m.from || slices.ContainsFunc(m.items, func(y item) bool { return y.off == place && !y.value.Moving() }) {
+		return false, nil // or it was not, before this client has marked it
+	}
+	if x.Fingerprint() != it.value.Fingerprint() {
+		return true, nil
+	}
+	if m.to != 0 {
+		var used [2]bool
+		for k, o := range [2]uint32{it.off, place} {
+			p, err := m.bytes(v, m.to+memory.Addr(o), 8)
+			if err != nil {
+				return false, err
+			}
+			used[k] = word(p, 0) != 0
+		}
+		if used[0] != used[1] {
+			return !used[0], nil
+		}
+	}
+	o1, _ := m.ix.geo.place(it.hash)
+	if a, b := spilled(it.off, o1), spilled(place, o1); a != b {
+		return !a, nil
+	}
+	return it.off < place, nil
 }

@@ -46,6 +46,11 @@ func (ix *Index) change(c *rdma.Coro, q *index.Query, a memory.Addr, to uint64) 
 			if !fresh {
 				continue
 			}
+			if Slot(to).Empty() {
+				if err := ix.oneOfTwo(c, s, q, own, n); err != nil {
+					return err
+				}
+			}
 			if err := ix.waitFor(c, &wait, own.at, 0, "the move of a slot"); err != nil {
 				return err
 			}

@@ -30,6 +30,19 @@ func (d *directory) parent(hash uint64, e Entry) memory.Addr {
 	return d.entries[uint32(hash)&suffixMask(e.Depth()-1)].Table()
 }
 
+// reads tells whether lookups of keys with this hash read a sub-table: 2, or 1 if that is the one from
+// which theirs is being filled, or 0.
+func (d *directory) reads(hash uint64, t memory.Addr) int {
+	e := d.entries[hash&d.mask]
+	switch {
+	case t == e.Table():
+		return 2
+	case e.Filling() && t == d.parent(hash, e):
+		return 1
+	}
+	return 0
+}
+
 // tables returns the index of the first entry of each sub-table.
 func (d *directory) tables() []uint32 {
 	var out []uint32

@@ -255,6 +255,9 @@ func (ix *Index) confirm(c *rdma.Coro, s *scratch, q *index.Query, want Slot, m 
 			}
 			continue
 		case n > 1 || own.value.Moving():
+			if err := ix.oneOfTwo(c, s, q, own, n); err != nil {
+				return false, err
+			}
 			if err := ix.waitFor(c, &wait, own.at, 0, "the move of a slot"); err != nil {
 				return false, err
 			}
@@ -315,6 +318,18 @@ func ownSlot(m []found, a memory.Addr) (*found, int) {
 		}
 	}
 	return own, n
+}
+
+// oneOfTwo empties a slot of a block to which several lead, and none of them is marked: one that was
+// there, marked, when the block came to be this insert's, and that somebody took for its slot when that was not set
+// yet. The caller holds the block's lock, for an insert that is under way or undone. If the slot is being
+// moved after all, from the sub-table that was read first, it is marked, and nothing happens.
+func (ix *Index) oneOfTwo(c *rdma.Coro, s *scratch, q *index.Query, own *found, n int) error {
+	if n < 2 || own.value.Moving() || mutant.TwoSlotsWait {
+		return nil
+	}
+	_, err := ix.one(c, s, q.View, own.at, uint64(own.value), trace(c))
+	return err
 }
 
 // waiting is how long an operation has been waiting.

@@ -49,6 +49,7 @@ type item struct {
 	hollow  bool // it was when everything else had been moved: see vacate.go
 	carried bool // before, by a client whose clearing of the slot is lost: see carried.go
 	misled  bool // the block is in use, and not by a key that only this slot leads to
+	astray  bool // lookups of the block's key do not read this sub-table; known of marked ones
 }
 
 // maxUnclear is how often a slot is looked at whose block does not hold a key
@@ -401,8 +402,9 @@ func (m *mover) carryPinned(all, last bool) (bool, error) {
 			to = uint64(it.value &^ slotMoving)
 			// One whose block is free, and may yet get a record, is waited for: it is not
 			// known where its key belongs.
-			all = all && (it.hollow && it.free && mutant.HollowLeftBehind || last && it.undone)
-			if it.value.Moving() && it.free && !mutant.UnmarkUndecided {
+			leave := it.value.Moving() && it.late && !it.undone && !mutant.AstrayUnmarked
+			all = all && (it.hollow && it.free && mutant.HollowLeftBehind || last && (it.undone || leave))
+			if leave || it.value.Moving() && it.free && !mutant.UnmarkUndecided {
 				continue // see unmark
 			}
 		}

@@ -467,7 +467,10 @@ func (r *recovery) finish(sp *split) error {
 		if err := r.disown(sp.to + tableLockOff); err != nil {
 			return err
 		}
-		return firstOf(ix.space.FreeExtent(sp.to, ix.size), sp.unlock(sp.from+tableLockOff))
+		if err := firstOf(ix.space.FreeExtent(sp.to, ix.size), r.unmark(sp.from)); err != nil {
+			return err
+		}
+		return sp.unlock(sp.from + tableLockOff)
 	}
 	if e.Filling() {
 		if err := sp.publish(); err != nil {

@@ -185,6 +185,10 @@ func (ix *Index) marked(c *rdma.Coro, s *scratch, v *memory.View) error {
 // blade, and that this slot leads to. The mark stays, though the lock goes. When it is decided,
 // there is another Recover, which tells the two apart by the block; or somebody who meets the
 // slot empties it, since nobody has the block.
+//
+// Nor is the mark taken off a slot that no lookup of the block's key comes by, unless it is that of an insert
+// which is undone (late.go): the block may be about to be linked elsewhere, and when it is, the slot
+// is emptied by who recovers the index next, or splits the sub-table.
 func (r *recovery) unmark(table memory.Addr) error {
 	ix, s := r.ix, r.s
 	for o := uint32(tableHeader); o < ix.size; o += levelChunk {
@@ -194,7 +198,7 @@ func (r *recovery) unmark(table memory.Addr) error {
 			return err
 		}
 		// Depth 0: whatever has its places here counts as known.
-		m := mover{split: &split{locks: locks{ix: ix, c: r.c, s: s}, from: table}}
+		m := mover{split: &split{locks: locks{ix: ix, c: r.c, s: s}, from: table, dead: r.dead}}
 		for i := uint32(0); i < n; i += 8 {
 			if x := Slot(word(p, int(i))); i%lineSize != headerOff && !x.Empty() && x.Moving() {
 				m.items = append(m.items, item{off: o + i, value: x})
@@ -214,6 +218,8 @@ func (r *recovery) unmark(table memory.Addr) error {
 			case gone[i] && !mutant.VacatedAgain:
 				to = trace(r.c)
 			case it.free && !mutant.UnmarkUndecided && !mutant.VacatedAgain:
+				continue
+			case it.astray && !it.undone && !mutant.AstrayUnmarked:
 				continue
 			}
 			s.steps = append(s.steps, step{addr: table + memory.Addr(it.off), old: uint64(it.value), new: to})

@@ -82,6 +82,9 @@ const (
 	TwinElsewhere              = false
 	ChildTakenTwice            = false
 	SlotNotPinned              = false
+	TwinsBothGo                = false
+	AstrayUnmarked             = false
+	TwoSlotsWait               = false
 	BusyNotBuilt               = false
 	LockOfDeadInTheWay         = false
 	UsedPlaceTaken             = false

@@ -158,6 +158,12 @@ var (
 		"Who recovers an index gives back the memory of a sub-table that an old one names and that no directory entry leads to, although somebody else has done so.")
 	SlotNotPinned = mutation("slot-not-pinned",
 		"Who recovers an index makes a copy of a slot equal to the primary without marking it first, although it may hold the same once more by then.")
+	TwinsBothGo = mutation("twins-both-go",
+		"Of two marked slots that lead to one block, whoever finishes a split empties both.")
+	AstrayUnmarked = mutation("astray-unmarked",
+		"Who recovers an index takes the mark off a slot that no lookup of the block's key comes by, although the block may be that of an insert under way.")
+	TwoSlotsWait = mutation("two-slots-wait",
+		"An insert that finds two slots of its block, neither of them marked, waits for one to go.")
 	BusyNotBuilt = mutation("busy-not-built",
 		"Who gives a change of an index up, since a backup does not follow, does not bring it to copies that are being built.")
 	LockOfDeadInTheWay = mutation("lock-of-dead-in-the-way",
