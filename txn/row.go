@@ -1,6 +1,9 @@
 package txn
 
-import "encoding/binary"
+import (
+	"context"
+	"encoding/binary"
+)
 
 // Row is a record of a table of bytes that [Tx.Fetch] gets together with others, of the
 // same table or not. The caller sets Table, Key and Mode; the slices of rows may be used
@@ -20,33 +23,31 @@ type Row struct {
 // the Value of each: what Stage and Get of each key do, in one call. A key that has no
 // value is no error.
 func (tx *Tx) Fetch(rows []Row) error {
-	if o := tx.o; tx.open != nil && o.Takes(len(rows)) {
-		for i := range rows {
-			r := &rows[i]
-			update := r.Mode == ForUpdate
-			if r.Table.db != tx.open || len(r.Key) != 8 || update && tx.readOnly {
-				return tx.fetchEach(rows)
-			}
-			r.item = o.StageShort(r.Table.t, binary.LittleEndian.Uint64(r.Key), update)
-		}
-		if err := tx.executeStaged(); err != nil {
-			return err
-		}
-		for i := range rows {
-			r := &rows[i]
-			r.Value, _ = o.Read(r.item)
-		}
-		return nil
+	o := tx.o
+	if tx.open == nil || !o.Takes(len(rows)) {
+		return tx.fetchEach(rows)
 	}
-	return tx.fetchEach(rows)
-}
-
-// executeStaged is Execute, if anything is staged.
-func (tx *Tx) executeStaged() error {
-	if !tx.o.Pending() {
-		return nil
+	for i := range rows {
+		r := &rows[i]
+		update := r.Mode == ForUpdate
+		if r.Table.db != tx.open || len(r.Key) != 8 || update && tx.readOnly {
+			return tx.fetchEach(rows)
+		}
+		r.item = o.StageShort(r.Table.t, binary.LittleEndian.Uint64(r.Key), update)
 	}
-	return tx.Execute()
+	if o.Pending() {
+		if tx.ctx.Err() != nil {
+			return tx.stop(context.Cause(tx.ctx))
+		}
+		if err := o.Execute(); err != nil {
+			return tx.stop(err)
+		}
+	}
+	for i := range rows {
+		r := &rows[i]
+		r.Value, _ = o.Read(r.item)
+	}
+	return nil
 }
 
 // fetchEach is Fetch of any keys, of which some may have been staged.
@@ -64,8 +65,10 @@ func (tx *Tx) fetchEach(rows []Row) error {
 			return err
 		}
 	}
-	if err := tx.executeStaged(); err != nil {
-		return err
+	if tx.o.Pending() {
+		if err := tx.Execute(); err != nil {
+			return err
+		}
 	}
 	for i := range rows {
 		rows[i].Value, _ = tx.o.Read(rows[i].item)

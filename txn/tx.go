@@ -13,14 +13,16 @@ import (
 type Tx struct {
 	o        *occ.Tx
 	open     *DB // the database, as long as the attempt can go on
-	readOnly bool
-	told     bool // an error of the engine's was returned that has not ended the attempt
 	w        *Worker
 	ctx      context.Context
-	err      error // the conflict or failure that has ended the attempt
-	done     bool
+	err      error  // the conflict or failure that has ended the attempt
+	id       uint64 // of one that was borrowed, once done
 	borrowed bool   // by DB.Begin
-	id       uint64 // once done
+	readOnly bool
+	// These are set back together.
+	done       bool
+	told       bool // an error of the engine's was returned that has not ended the attempt
+	committing bool
 }
 
 // Mode says what a staged key is for.
@@ -35,7 +37,7 @@ const (
 // ID is the transaction's id: what DB.Update's error names when the outcome is
 // unknown. Each attempt has its own.
 func (tx *Tx) ID() uint64 {
-	if tx.done {
+	if tx.o == nil {
 		return tx.id
 	}
 	return uint64(tx.o.ID())
@@ -58,7 +60,9 @@ func (tx *Tx) refuse(t *occ.Table) {
 
 // note remembers that the engine has returned err.
 func (tx *Tx) note(err error) error {
-	tx.told = tx.told || err != nil
+	if err != nil {
+		tx.told = true
+	}
 	return err
 }
 
@@ -67,7 +71,7 @@ func (tx *Tx) Execute() error {
 	if err := tx.usable(); err != nil {
 		return err
 	}
-	if err := tx.ctx.Err(); err != nil {
+	if tx.ctx.Err() != nil {
 		return tx.stop(context.Cause(tx.ctx))
 	}
 	if err := tx.o.Execute(); err != nil {
@@ -224,17 +228,25 @@ func (tx *Tx) managed() error {
 	return ErrManaged
 }
 
-// commit is the end of an attempt whose function returned nil.
+// commit is the end of a transaction of DB.Begin that its caller commits.
 func (tx *Tx) commit() error {
-	if err := tx.err; err != nil {
-		tx.rollback()
-		return err
-	}
-	if err := tx.ctx.Err(); err != nil {
-		tx.rollback()
-		return context.Cause(tx.ctx)
+	if tx.ended() {
+		return tx.refrain()
 	}
 	return tx.o.Commit()
+}
+
+// ended reports whether the attempt must not be committed.
+func (tx *Tx) ended() bool { return tx.err != nil || tx.ctx.Err() != nil }
+
+// refrain rolls back what was to be committed, because the attempt had ended or its
+// context is canceled, and returns which.
+func (tx *Tx) refrain() error {
+	tx.rollback()
+	if tx.err != nil {
+		return tx.err
+	}
+	return context.Cause(tx.ctx)
 }
 
 // rollback releases what the attempt holds. An error in it has broken the

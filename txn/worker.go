@@ -154,6 +154,7 @@ func (db *DB) workerOn(t *rdma.Thread, s *occ.Session, c *rdma.Coro, pooled bool
 		db: db, thread: t, session: s, coro: c, o: o, pooled: pooled,
 		keyBuf: make([]byte, 0, 64), valueBuf: make([]byte, 0, 256),
 	}
+	w.tx.w, w.tx.o = w, o
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if db.closed.Load() {
@@ -198,105 +199,134 @@ func (w *Worker) View(ctx context.Context, fn func(tx *Tx) error) error {
 	return w.run(ctx, fn, true)
 }
 
-func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) error {
-	if w.o.Active() {
+func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) (err error) {
+	o := w.o
+	if o.Active() {
 		return errNested
 	}
-	c := w.coro
-	c.BeginOp()
 	tx := &w.tx
-	tx.w, tx.o, tx.ctx, tx.readOnly = w, w.o, ctx, readOnly || w.db.opts.ReadOnly
-	finished, committing := false, false
+	tx.ctx, tx.readOnly = ctx, readOnly || w.db.opts.ReadOnly
+	w.coro.BeginOp()
+	// It captures nothing but the worker, where it finds everything.
 	defer func() {
-		if !finished && w.o.Active() { // fn has panicked, or the thread was stopped
-			if committing {
-				w.o.Forsake() // whatever the rollback will say
-			} else {
-				defer w.o.Forsake()
-			}
-			tx.rollback()
+		if w.o.Active() {
+			w.unwind()
 		}
-		tx.open, tx.done, tx.id = nil, true, uint64(w.o.ID())
-		c.EndOp()
+		w.tx.open, w.tx.done = nil, true
+		w.coro.EndOp()
 	}()
-	var err error
 	for attempt := 0; ; attempt++ {
-		if err = w.o.Begin(); err != nil {
-			if err = w.beginAgain(err); err != nil {
+		if e := o.Begin(); e != nil {
+			if err = w.beginAgain(e); err != nil {
 				break
 			}
 		}
-		tx.open, tx.err, tx.done, tx.told = w.db, nil, false, false
-		if err = fn(tx); err == nil {
-			committing = true
-			err = tx.commit()
-			committing = false
-			if err == nil {
+		tx.open, tx.err = w.db, nil
+		tx.done, tx.told, tx.committing = false, false, false
+		e, own := fn(tx), false
+		if e == nil {
+			tx.committing = true
+			if tx.ended() {
+				e = tx.refrain()
+			} else {
+				e = o.Commit()
+			}
+			if e == nil {
 				w.committed++
 				break
 			}
-		} else {
-			// Who has met no error of the engine's has decided against himself.
-			own := tx.err == nil && !sentinel.Is(err, ErrConflict)
-			if own && !w.db.likeFORD() {
-				// What it saw must have been true.
-				if certain := w.o.Certify(); certain != nil {
-					tx.err, err = certain, certain
-					own = false
-				}
-			}
-			tx.rollback()
-			if tx.err != nil {
-				err = tx.err
-			} else {
-				w.rolledBack++
-			}
-			if own && !tx.told && w.session.Broken() == nil && !w.db.opts.SingleAttempt {
-				break
-			}
-		}
-		if err = w.settle(w.unblock(err)); err == nil {
-			w.committed++ // as it has turned out
+		} else if e, own = w.withdraw(e); own {
+			err = e
 			break
 		}
-		if w.db.opts.SingleAttempt {
-			c.Backoff()
+		var again bool
+		if e, again = w.recoup(e, attempt); !again {
+			err = e
 			break
-		}
-		if errors.Is(err, ErrNoSpace) && w.makeRoom() && attempt < w.db.opts.Retries {
-			continue
-		}
-		if !errors.Is(err, ErrConflict) || errors.Is(err, ErrOutcomeUnknown) {
-			break
-		}
-		if attempt >= w.db.opts.Retries {
-			err = fmt.Errorf("txn: gave up after %d attempts: %w", attempt+1, err)
-			break
-		}
-		if canceled := ctx.Err(); canceled != nil {
-			last := err.Error() // in words alone: what has ended it is no conflict
-			err = fmt.Errorf("txn: given up after %d attempts: %w; the last attempt: %s", attempt+1, context.Cause(ctx), last)
-			break
-		}
-		c.Backoff()
-		if attempt >= patientAfter {
-			// Drawn: two transactions that wait equally long meet again, for ever.
-			d := min(backoffStepNs<<min((attempt-patientAfter)/patientAfter, 16), backoffLimitNs)
-			c.Sleep(d/2 + int64(w.thread.Rand()%uint64(d)))
 		}
 	}
-	finished = true
-	if w.session.Broken() != nil {
-		w.mend()
+	if w.ticks++; w.ticks%yieldEvery == 0 || w.session.Broken() != nil {
+		w.pause()
 	}
-	w.ticks++
+	return err
+}
+
+// pause is what run does now and then between two transactions.
+func (w *Worker) pause() {
+	w.mend()
 	if w.ticks%yieldEvery == 0 {
-		c.Yield()
+		w.coro.Yield()
 	}
 	if w.ticks%maintainEvery == 0 {
 		w.maintain()
 	}
-	return err
+}
+
+// unwind ends a transaction whose function has panicked, or whose thread was stopped.
+func (w *Worker) unwind() {
+	if w.tx.committing {
+		w.o.Forsake() // whatever the rollback will say
+	} else {
+		defer w.o.Forsake()
+	}
+	w.tx.rollback()
+}
+
+// withdraw rolls back an attempt whose function has returned err, and returns what it has
+// failed with. own: that is the function's own decision, and final.
+func (w *Worker) withdraw(err error) (_ error, own bool) {
+	tx := &w.tx
+	// Who has met no error of the engine's has decided against himself.
+	own = tx.err == nil && !sentinel.Is(err, ErrConflict)
+	if own && !w.db.likeFORD() {
+		// What it saw must have been true.
+		if certain := w.o.Certify(); certain != nil {
+			tx.err, err = certain, certain
+			own = false
+		}
+	}
+	tx.rollback()
+	if tx.err != nil {
+		err = tx.err
+	} else {
+		w.rolledBack++
+	}
+	return err, own && !tx.told && w.session.Broken() == nil && !w.db.opts.SingleAttempt
+}
+
+// recoup is what follows an attempt that has failed with err, the transaction's so many
+// before it. again: there is to be another one, and it has waited until that may begin;
+// else it returns what the transaction ends with.
+func (w *Worker) recoup(err error, attempt int) (_ error, again bool) {
+	if err = w.settle(w.unblock(err)); err == nil {
+		w.committed++ // as it has turned out
+		return nil, false
+	}
+	c := w.coro
+	if w.db.opts.SingleAttempt {
+		c.Backoff()
+		return err, false
+	}
+	if errors.Is(err, ErrNoSpace) && w.makeRoom() && attempt < w.db.opts.Retries {
+		return err, true
+	}
+	if !errors.Is(err, ErrConflict) || errors.Is(err, ErrOutcomeUnknown) {
+		return err, false
+	}
+	if attempt >= w.db.opts.Retries {
+		return fmt.Errorf("txn: gave up after %d attempts: %w", attempt+1, err), false
+	}
+	if ctx := w.tx.ctx; ctx.Err() != nil {
+		last := err.Error() // in words alone: what has ended it is no conflict
+		return fmt.Errorf("txn: given up after %d attempts: %w; the last attempt: %s", attempt+1, context.Cause(ctx), last), false
+	}
+	c.Backoff()
+	if attempt >= patientAfter {
+		// Drawn: two transactions that wait equally long meet again, for ever.
+		d := min(backoffStepNs<<min((attempt-patientAfter)/patientAfter, 16), backoffLimitNs)
+		c.Sleep(d/2 + int64(w.thread.Rand()%uint64(d)))
+	}
+	return err, true
 }
 
 // makeRoom frees, after a transaction has found no space, what deleted records
