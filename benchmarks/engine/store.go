@@ -105,12 +105,20 @@ type worker struct {
 
 func (w *worker) Update(ctx context.Context, fn func(workload.Tx) error) error {
 	w.fn = fn
-	return ended(w.w.Update(ctx, w.call))
+	err := w.w.Update(ctx, w.call)
+	if err != nil {
+		err = ended(err)
+	}
+	return err
 }
 
 func (w *worker) View(ctx context.Context, fn func(workload.Tx) error) error {
 	w.fn = fn
-	return ended(w.w.View(ctx, w.call))
+	err := w.w.View(ctx, w.call)
+	if err != nil {
+		err = ended(err)
+	}
+	return err
 }
 
 func (w *worker) Sleep(ns int64) {
@@ -264,7 +272,7 @@ func translate(err error) error {
 // ended translates the error of a whole transaction. Workloads roll back often, with
 // errors of their own.
 func ended(err error) error {
-	if err != nil && sentinel.Is(err, txn.ErrOutcomeUnknown) {
+	if sentinel.Is(err, txn.ErrOutcomeUnknown) {
 		return fmt.Errorf("%w: %w", workload.ErrUncertain, err)
 	}
 	return err

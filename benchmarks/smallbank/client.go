@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"txnode/benchmarks/workload"
+	"txnode/internal/sentinel"
 )
 
 // Transaction types, by number.
@@ -112,7 +113,7 @@ func (c *client) Run(ctx context.Context) (workload.Outcome, error) {
 	case err == nil:
 		c.ledger.committed[c.flow]++
 		return workload.Committed, nil
-	case errors.Is(err, ErrInsufficientFunds):
+	case sentinel.Is(err, ErrInsufficientFunds):
 		return workload.RolledBack, nil
 	case errors.Is(err, workload.ErrUncertain):
 		c.ledger.uncertain[c.flow]++
