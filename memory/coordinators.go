@@ -219,7 +219,7 @@ func (s *Space) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 	if mutant.LogAreaNotCleared {
 		areas.Logs = nil
 	}
-	if err := clearAreas(c, v, areas.Logs); err != nil {
+	if err := clearAreas(c, v, areas.Logs, false); err != nil {
 		return fmt.Errorf("memory: clearing the log areas of coordinator %d: %w", id, err)
 	}
 

@@ -274,7 +274,10 @@ func (s *Space) Scrub(c *rdma.Coro, b rdma.BladeID, key rdma.Key) (more bool, er
 	if mutant.AdmitUncleared {
 		area.Size = 0
 	}
-	if err := clearAreas(c, v, []LogArea{area}); err != nil {
+	// The blade may have lost its memory, or it was cleared before, and the disk has failed then: what
+	// counts as cleared must be so when the power has gone.
+	blindly := s.durable() && !mutant.ScrubByLooking
+	if err := clearAreas(c, v, []LogArea{area}, blindly); err != nil {
 		return false, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: fmt.Sprintf("clearing the place at offset %#x", base)}
 	}
 	s.mu.Lock()

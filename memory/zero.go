@@ -12,8 +12,9 @@ const zeroBatch = 16
 
 // clearAreas makes all bytes of the log areas zero and durable. It reads them
 // first and writes only what is not zero: a coordinator seldom used all of its
-// areas, and memory that was never touched stays untouched.
-func clearAreas(c *rdma.Coro, v *View, areas []LogArea) error {
+// areas, and memory that was never touched stays untouched. blindly: it does not look, since what
+// is zero in memory may be something else on the disk.
+func clearAreas(c *rdma.Coro, v *View, areas []LogArea, blindly bool) error {
 	t := c.Thread()
 	zero, err := t.Alloc(zeroChunk)
 	if err != nil {
@@ -37,7 +38,7 @@ func clearAreas(c *rdma.Coro, v *View, areas []LogArea) error {
 			if err := c.Do(&batch); err != nil {
 				return err
 			}
-			if isZero(t.Bytes(buf, n)) {
+			if isZero(t.Bytes(buf, n)) && !blindly {
 				continue
 			}
 			batch.Reset()

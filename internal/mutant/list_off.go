@@ -92,6 +92,7 @@ const (
 	ReadBlockForgotten         = false
 	HollowBesideDamage         = false
 	RecoveryStopsAtDamage      = false
+	ScrubByLooking             = false
 	CopyAwaitsSweep            = false
 	SweepStopsAtLost           = false
 	StrandedUnlocked           = false

@@ -178,6 +178,8 @@ var (
 		"After the loss of a blade a sweep gives free blocks away although slots of a damaged index may lead to them.")
 	RecoveryStopsAtDamage = mutation("recovery-stops-at-damage",
 		"Recovery goes no further than what a dead coordinator has begun in a table whose index is damaged.")
+	ScrubByLooking = mutation("scrub-by-looking",
+		"What is zero in the memory of a blade that is taken in again is taken to be zero on its disk.")
 	CopyAwaitsSweep = mutation("copy-awaits-sweep",
 		"Copies of everything are not built while there are locks of nobody's in a table whose index is damaged.")
 	SweepStopsAtLost = mutation("sweep-stops-at-lost",
