@@ -46,7 +46,7 @@ func (ix *Index) change(c *rdma.Coro, q *index.Query, a memory.Addr, to uint64) 
 			if !fresh {
 				continue
 			}
-			if Slot(to).Empty() {
+			if Slot(to).Empty() && wait.tries > 0 {
 				if err := ix.oneOfTwo(c, s, q, own, n); err != nil {
 					return err
 				}

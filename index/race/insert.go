@@ -255,8 +255,10 @@ func (ix *Index) confirm(c *rdma.Coro, s *scratch, q *index.Query, want Slot, m 
 			}
 			continue
 		case n > 1 || own.value.Moving():
-			if err := ix.oneOfTwo(c, s, q, own, n); err != nil {
-				return false, err
+			if wait.tries > 0 {
+				if err := ix.oneOfTwo(c, s, q, own, n); err != nil {
+					return false, err
+				}
 			}
 			if err := ix.waitFor(c, &wait, own.at, 0, "the move of a slot"); err != nil {
 				return false, err

@@ -359,7 +359,9 @@ func (m *mover) carryPinned(all, last bool) (bool, error) {
 	s.steps = s.steps[:0]
 	for _, it := range m.items {
 		if it.known && uint32(it.hash)&m.bit() != 0 && !mutant.DropMarkedSlot {
-			s.steps = append(s.steps, step{addr: m.to + memory.Addr(it.off), old: 0, new: uint64(it.value &^ slotMoving), once: it.value.Moving()})
+			// What is there already has been set by a client before, though the mark in the old sub-table may
+			// be lost: nobody else puts a slot there that leads to this block.
+			s.steps = append(s.steps, step{addr: m.to + memory.Addr(it.off), old: 0, new: uint64(it.value &^ slotMoving), once: true})
 		}
 	}
 	// The slots of the items that do not move now get their mark taken off: those

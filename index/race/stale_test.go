@@ -277,3 +277,52 @@ func TestStaleTwins(t *testing.T) {
 		}
 	}
 }
+
+// TestMarkLost stops a client at every verb of a split. The marks of slots that it has set in the new sub-table are
+// lost, as on a copy of the old one from which a slow recoverer has taken one off that he had set there
+// himself (force), and which is the primary now. The split is finished.
+func TestMarkLost(t *testing.T) {
+	lost := 0
+	for n := 0; ; n++ {
+		r := newRig(t, 2, 20)
+		r.f.Stop(0, n)
+		if r.split(t, 0, 1) == nil && r.f.Left(0) != 0 {
+			break
+		}
+		c := r.k[1].C
+		d, err := r.ix[1].readDirectory(c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old, e := d.entries[0].Table(), d.entries[len(d.entries)-1]
+		if !e.Filling() {
+			continue
+		}
+		from, to := r.m.Copies(t, c.Thread(), old, r.ix[1].size), r.m.Copies(t, c.Thread(), e.Table(), r.ix[1].size)
+		was := lost
+		for o := tableHeader; o < len(from[0]); o += 8 {
+			x := Slot(word(from[0], o))
+			if o%lineSize == headerOff || x.Empty() || !x.Moving() || word(from[1], o) != uint64(x) {
+				continue
+			}
+			if y := uint64(x &^ slotMoving); word(to[0], o) == y && word(to[1], o) == y {
+				r.set(t, old+memory.Addr(o), y)
+				lost++
+			}
+		}
+		if lost == was {
+			continue
+		}
+		r.found(t)
+		r.recovered(t, 1)
+		r.found(t)
+		r.linkedOnce(t, n)
+		r.grows(t, 1)
+		if t.Failed() {
+			t.Fatalf("stopped after %d verbs", n)
+		}
+	}
+	if lost == 0 {
+		t.Error("no mark was lost")
+	}
+}
