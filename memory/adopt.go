@@ -27,6 +27,11 @@ import (
 // session. Each block is looked at once in a session, before it is ever handed
 // out, so no block is handed out twice.
 //
+// When a blade was lost in an earlier session, and no sweep has come to its end since, slots may lead
+// to blocks that are free (Space.Hollow). Who opens the database sweeps it, before anybody
+// wants a block. If that does not come to its end, since an index is damaged, none of these blocks
+// is given away, and new segments are used.
+//
 // The words that a scan looks at, by their offset in the block; package record
 // defines them, and a test compares.
 const (
@@ -117,7 +122,7 @@ func (s *Space) nextScan(a *Allocator, class Class, want int, spread bool) (x *s
 		}
 	}()
 	p := &s.pools[class]
-	if len(p.unseen)+len(p.tails)+len(p.holes) == 0 {
+	if len(p.unseen)+len(p.tails)+len(p.holes) == 0 || s.withheld {
 		return nil, true
 	}
 	if len(p.free) >= want || s.writable() != nil || !s.serving(a) {

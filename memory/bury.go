@@ -38,6 +38,7 @@ func Bury(cat Catalog, blades ...rdma.BladeID) error {
 		}
 		l.TakeDown(b)
 	}
+	l.Hollow = l.Unswept
 	if l.Epoch == 1<<32-1 {
 		return fmt.Errorf("%w: epochs", ErrExhausted)
 	}

@@ -32,6 +32,8 @@ type Layout struct {
 	// Unswept is true from the moment that a dead coordinator is forgotten until the
 	// blades have been swept for what its log did not tell of.
 	Unswept bool
+	// Hollow, with Unswept: a blade was lost since, and slots may lead to blocks that are free.
+	Hollow bool
 	// Loose is true from the same moment until somebody who is alone with the database
 	// has freed the extents that nothing leads to.
 	Loose bool

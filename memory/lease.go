@@ -401,7 +401,8 @@ func (c *Claim) Forget() error {
 		return err
 	}
 	l := s.layout
-	changes := []Entry{l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-len(at)), sweepEntry(), looseEntry()}
+	hollow := s.hollow || c.Promoted
+	changes := []Entry{l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-len(at)), sweepEntry(hollow), looseEntry()}
 	for _, i := range at {
 		changes = append(changes, Entry{Key: keyOf(prefixCoordinator, l.Coordinators[i].ID)})
 	}
@@ -414,9 +415,9 @@ func (c *Claim) Forget() error {
 		delete(s.logs.used, l.Coordinators[i].Slot)
 	}
 	l.Coordinators = slices.DeleteFunc(slices.Clone(l.Coordinators), func(e CoordinatorEntry) bool { return gone[e.ID] })
-	l.Unswept, l.Loose = true, true
+	l.Unswept, l.Hollow, l.Loose = true, hollow, true
+	s.hollow = hollow
 	if c.Promoted {
-		s.hollow = true
 		s.losses++
 	}
 	s.sweeps++
@@ -443,9 +444,9 @@ func (s *Space) Unswept() (generation uint64, ok bool) {
 	return s.sweeps, s.layout.Unswept
 }
 
-// Hollow reports whether a blade was lost since the database was opened: slots of an
-// index may lead to blocks whose placeholders it had, and that are free. Sessions of
-// that time may leave such slots behind later, so it stays true.
+// Hollow reports whether a blade was lost since the database was opened, or before, and no sweep
+// has come to its end since: slots of an index may lead to blocks whose placeholders it had, and that
+// are free. Sessions of that time may leave such slots behind later, so it stays true.
 func (s *Space) Hollow() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -484,10 +485,10 @@ func (s *Space) sweepAgain() error {
 		return err
 	}
 	if !s.layout.Unswept {
-		if err := s.commit(sweepEntry()); err != nil {
+		if err := s.commit(sweepEntry(s.hollow)); err != nil {
 			return err
 		}
-		s.layout.Unswept = true
+		s.layout.Unswept, s.layout.Hollow = true, s.hollow
 	}
 	s.sweeps++
 	return nil
@@ -506,7 +507,8 @@ func (s *Space) Swept(generation uint64) error {
 	if err := s.commit(Entry{Key: keySweep}); err != nil {
 		return err
 	}
-	s.layout.Unswept = false
+	s.layout.Unswept, s.layout.Hollow = false, false
+	s.withheld = false
 	return nil
 }
 

@@ -45,6 +45,7 @@ type Space struct {
 	logs       logSpace
 	sweeps     uint64      // grows when something is left to be swept
 	hollow     bool        // see Hollow
+	withheld   bool        // free blocks of earlier sessions are not given away: slots may lead to them
 	losses     uint64      // of blades, whose transactions are decided
 	torn       atomic.Bool // see Torn
 	// clean are places of blades that are up that a segment has had and lost, and
@@ -111,6 +112,9 @@ func Open(c *rdma.Coro, f rdma.Fabric, cat Catalog, o Options) (*Space, error) {
 	}
 	s := &Space{fabric: f, cat: cat, opts: o, rev: rev, layout: l}
 	fresh := l == nil
+	if !fresh {
+		s.hollow, s.withheld = l.Hollow, l.Hollow
+	}
 	if fresh {
 		if o.Attach || o.ReadOnly {
 			return nil, fmt.Errorf("%w: catalog %s is empty", ErrNotFormatted, cat.Name())

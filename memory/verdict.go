@@ -3,6 +3,8 @@ package memory
 import (
 	"encoding/binary"
 	"slices"
+
+	"txnode/internal/mutant"
 )
 
 // Verdict is what became of the last transactions of a coordinator that was
@@ -151,8 +153,23 @@ func (d *payload) uvarint() uint64 {
 }
 
 // sweepEntry says that dead coordinators were recovered and not all of the blades
-// has been swept since.
-func sweepEntry() Entry { return seal(keySweep, entrySweep, nil) }
+// has been swept since; and whether a blade was lost: see Layout.Hollow.
+func sweepEntry(hollow bool) Entry {
+	if hollow && !mutant.HollowForgotten {
+		return seal(keySweep, entrySweep, []byte{1})
+	}
+	return seal(keySweep, entrySweep, nil)
+}
+
+func decodeSweep(d *payload) (hollow bool) {
+	if len(d.p) == 0 {
+		return false
+	}
+	if hollow = d.u8() == 1; !hollow {
+		d.fail = true
+	}
+	return hollow
+}
 
 // looseEntry says that extents may be allocated which nothing leads to.
 func looseEntry() Entry { return seal(keyLoose, entryLoose, nil) }

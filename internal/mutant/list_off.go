@@ -93,6 +93,7 @@ const (
 	HollowBesideDamage         = false
 	RecoveryStopsAtDamage      = false
 	ScrubByLooking             = false
+	HollowForgotten            = false
 	CopyAwaitsSweep            = false
 	SweepStopsAtLost           = false
 	StrandedUnlocked           = false

@@ -180,6 +180,8 @@ var (
 		"Recovery goes no further than what a dead coordinator has begun in a table whose index is damaged.")
 	ScrubByLooking = mutation("scrub-by-looking",
 		"What is zero in the memory of a blade that is taken in again is taken to be zero on its disk.")
+	HollowForgotten = mutation("hollow-forgotten",
+		"Who opens a database does not know that a blade was lost, and gives free blocks away although slots of a damaged index may lead to them.")
 	CopyAwaitsSweep = mutation("copy-awaits-sweep",
 		"Copies of everything are not built while there are locks of nobody's in a table whose index is damaged.")
 	SweepStopsAtLost = mutation("sweep-stops-at-lost",

@@ -52,6 +52,7 @@ type world struct {
 	f      *rdmatest.Fabric
 	stop   stop
 	ctl    *rdma.Thread
+	cat    *catalog.Mem
 	space  *memory.Space
 	eng    *occ.Engine
 	table  *occ.Table
@@ -125,12 +126,12 @@ func newWorldOn(t testing.TB, blades int, s setting, o occ.Options, logs uint32)
 
 func newWorldIn(t testing.TB, f rdmatest.Options, s setting, o occ.Options, logs uint32) *world {
 	t.Helper()
-	w := &world{t: t, stop: stop{left: -1}}
+	w := &world{t: t, stop: stop{left: -1}, cat: &catalog.Mem{}}
 	f.Caps, f.Seed, f.Fail = s.caps, 7, func(wr *rdma.WR) rdma.Status { return w.stop.fail(wr) }
 	w.f = rdmatest.New(f)
 	w.ctl = w.newThread()
 	var err error
-	w.space, err = memory.Open(w.ctl.Plain(), w.f, &catalog.Mem{}, memory.Options{Backups: s.backups, SegmentSize: 256 << 10, LogArea: logs})
+	w.space, err = memory.Open(w.ctl.Plain(), w.f, w.cat, memory.Options{Backups: s.backups, SegmentSize: 256 << 10, LogArea: logs})
 	must(t, err)
 	o.Policy, o.CacheBytes = s.policy, 64<<10
 	w.eng = occ.NewEngine(w.space, o)
