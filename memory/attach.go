@@ -250,7 +250,7 @@ func (s *Space) advance(change func(*Layout) error) error {
 	}
 	l.Epoch = old.Epoch + 1
 	bereft := lostBlade(old, l) && len(l.Coordinators) == 0 && !mutant.LossOfNobody
-	l.Unswept, l.Hollow = l.Unswept || bereft, l.Hollow || bereft
+	l.Unswept, l.Hollow, l.Spared = l.Unswept || bereft, l.Hollow || bereft, l.Spared && !bereft
 	if l.Geometry != old.Geometry || l.Formatted != old.Formatted || l.NextCoordinator != old.NextCoordinator || len(l.Blades) != len(old.Blades) ||
 		len(l.Segments) < len(old.Segments) || len(l.Tables) != len(old.Tables) || len(l.Coordinators) != len(old.Coordinators) {
 		return fmt.Errorf("%w: a new epoch may only move replicas and change the state of blades", ErrLayout)

@@ -38,7 +38,7 @@ func Bury(cat Catalog, blades ...rdma.BladeID) error {
 		}
 		l.TakeDown(b)
 	}
-	l.Hollow = l.Unswept
+	l.Hollow, l.Spared = l.Unswept, false
 	if l.Epoch == 1<<32-1 {
 		return fmt.Errorf("%w: epochs", ErrExhausted)
 	}

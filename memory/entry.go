@@ -299,7 +299,7 @@ func (l *Layout) entries() []Entry {
 	}
 	out = append(out, l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)))
 	if l.Unswept {
-		out = append(out, sweepEntry(l.Hollow))
+		out = append(out, sweepEntry(l.Hollow, l.Spared))
 	}
 	for _, t := range l.Tables {
 		out = append(out, tableEntry(t))
@@ -368,7 +368,7 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 		case e.Key == keyLoose:
 			err = one(e, entryLoose, func(*payload) { l.Loose = true })
 		case e.Key == keySweep:
-			err = one(e, entrySweep, func(d *payload) { l.Unswept, l.Hollow = true, decodeSweep(d) })
+			err = one(e, entrySweep, func(d *payload) { l.Unswept, l.Hollow, l.Spared = decodeSweep(d) })
 		case numbered && prefix == prefixVerdict && id < MaxCoordinators:
 			err = one(e, entryVerdict, func(d *payload) { l.Verdicts = append(l.Verdicts, decodeVerdict(d, id)) })
 		case numbered && prefix == prefixCoordinator && id < MaxCoordinators:

@@ -26,7 +26,7 @@ func randomLayout(r *rand.Rand) *Layout {
 		Unswept:         r.IntN(2) == 0,
 		Loose:           r.IntN(2) == 0,
 	}
-	l.Hollow = l.Unswept && r.IntN(2) == 0
+	l.Hollow, l.Spared = l.Unswept && r.IntN(2) == 0, l.Unswept && r.IntN(2) == 0
 	for i := range l.UUID {
 		l.UUID[i] = byte(r.Uint32())
 	}

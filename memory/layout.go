@@ -34,6 +34,8 @@ type Layout struct {
 	Unswept bool
 	// Hollow, with Unswept: a blade was lost since, and slots may lead to blocks that are free.
 	Hollow bool
+	// Spared, with Unswept: a sweep has come to its end, but for what is damaged.
+	Spared bool
 	// Loose is true from the same moment until somebody who is alone with the database
 	// has freed the extents that nothing leads to.
 	Loose bool

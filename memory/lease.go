@@ -402,7 +402,7 @@ func (c *Claim) Forget() error {
 	}
 	l := s.layout
 	hollow := s.hollow || c.Promoted
-	changes := []Entry{l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-len(at)), sweepEntry(hollow), looseEntry()}
+	changes := []Entry{l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-len(at)), sweepEntry(hollow, false), looseEntry()}
 	for _, i := range at {
 		changes = append(changes, Entry{Key: keyOf(prefixCoordinator, l.Coordinators[i].ID)})
 	}
@@ -415,7 +415,7 @@ func (c *Claim) Forget() error {
 		delete(s.logs.used, l.Coordinators[i].Slot)
 	}
 	l.Coordinators = slices.DeleteFunc(slices.Clone(l.Coordinators), func(e CoordinatorEntry) bool { return gone[e.ID] })
-	l.Unswept, l.Hollow, l.Loose = true, hollow, true
+	l.Unswept, l.Hollow, l.Spared, l.Loose = true, hollow, false, true
 	s.hollow = hollow
 	if c.Promoted {
 		s.losses++
@@ -484,11 +484,11 @@ func (s *Space) sweepAgain() error {
 	if err := s.writable(); err != nil {
 		return err
 	}
-	if !s.layout.Unswept {
-		if err := s.commit(sweepEntry(s.hollow)); err != nil {
+	if !s.layout.Unswept || s.layout.Spared {
+		if err := s.commit(sweepEntry(s.hollow, false)); err != nil {
 			return err
 		}
-		s.layout.Unswept, s.layout.Hollow = true, s.hollow
+		s.layout.Unswept, s.layout.Hollow, s.layout.Spared = true, s.hollow, false
 	}
 	s.sweeps++
 	return nil
@@ -507,9 +507,35 @@ func (s *Space) Swept(generation uint64) error {
 	if err := s.commit(Entry{Key: keySweep}); err != nil {
 		return err
 	}
-	s.layout.Unswept, s.layout.Hollow = false, false
+	s.layout.Unswept, s.layout.Hollow, s.layout.Spared = false, false, false
 	s.withheld = false
 	return nil
+}
+
+// SweptBeside notes that a sweep which began when Unswept returned the number has left nothing but
+// what is damaged. Another one is due.
+func (s *Space) SweptBeside(generation uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	l := s.layout
+	if !l.Unswept || l.Spared || s.sweeps != generation {
+		return nil
+	}
+	if err := s.commit(sweepEntry(l.Hollow, true)); err != nil {
+		return err
+	}
+	l.Spared = true
+	return nil
+}
+
+// Spared reports whether all that is to be swept is what is damaged.
+func (s *Space) Spared() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.layout.Spared
 }
 
 // Loose reports whether extents may be allocated that nothing leads to: a coordinator

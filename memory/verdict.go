@@ -152,23 +152,35 @@ func (d *payload) uvarint() uint64 {
 	return v
 }
 
+// What a sweep entry says besides.
+const (
+	sweepHollow = 1 << iota
+	sweepSpared
+)
+
 // sweepEntry says that dead coordinators were recovered and not all of the blades
-// has been swept since; and whether a blade was lost: see Layout.Hollow.
-func sweepEntry(hollow bool) Entry {
+// has been swept since; and besides, if anything: see Layout.Hollow and Layout.Spared.
+func sweepEntry(hollow, spared bool) Entry {
+	flags := byte(0)
 	if hollow && !mutant.HollowForgotten {
-		return seal(keySweep, entrySweep, []byte{1})
+		flags |= sweepHollow
 	}
-	return seal(keySweep, entrySweep, nil)
+	if spared {
+		flags |= sweepSpared
+	}
+	if flags == 0 {
+		return seal(keySweep, entrySweep, nil)
+	}
+	return seal(keySweep, entrySweep, []byte{flags})
 }
 
-func decodeSweep(d *payload) (hollow bool) {
+func decodeSweep(d *payload) (unswept, hollow, spared bool) {
 	if len(d.p) == 0 {
-		return false
+		return true, false, false
 	}
-	if hollow = d.u8() == 1; !hollow {
-		d.fail = true
-	}
-	return hollow
+	flags := d.u8()
+	d.fail = d.fail || flags == 0 || flags > sweepHollow|sweepSpared
+	return true, flags&sweepHollow != 0, flags&sweepSpared != 0
 }
 
 // looseEntry says that extents may be allocated which nothing leads to.

@@ -169,6 +169,12 @@ func damagedIndex(t *testing.T, closed bool) {
 		says(t, "Backup", err, txn.ErrCorrupt, "spoilt")
 		close1(t, db)
 	}
+
+	o.ReadOnly = true
+	db = mustOpen(t, o)
+	if got := contents(t, db, table(t, db, "sound"), 4); len(got) != 4 {
+		t.Errorf("read-only: %v", got)
+	}
 }
 
 // TestDamagedFiles: what is wrong with a file of the database is ErrCorrupt, too.

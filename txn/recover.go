@@ -21,6 +21,9 @@ func (db *DB) recover() error {
 		return db.recoverPower()
 	}
 	_, unswept := db.space.Unswept()
+	if db.space.ReadOnly() && db.space.Spared() { // who opened it for writing could not do more
+		unswept = false
+	}
 	if len(left) == 0 && !unswept && (!db.space.Loose() || db.space.ReadOnly()) {
 		if db.space.ReadOnly() {
 			return nil

@@ -158,9 +158,11 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 		}
 		s.Report.Strays += n
 	}
-	unfinished := s.left && !mutant.SweepLeavesLocks || s.Report.Damage != nil
-	if unfinished {
+	switch {
+	case s.left && !mutant.SweepLeavesLocks:
 		return true, nil
+	case s.Report.Damage != nil:
+		return true, s.o.Space.SweptBeside(s.generation)
 	}
 	return true, s.o.Space.Swept(s.generation)
 }
