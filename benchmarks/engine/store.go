@@ -133,6 +133,38 @@ func (w *worker) Expect(table int, key uint64, mode workload.Mode) {
 	w.s.tables[table].Expect(w.w, w.tx.k(key), modes[mode])
 }
 
+func (w *worker) Prepare(uses []workload.Use) workload.Plan {
+	p := &plan{make([]txn.Row, len(uses)), make([]workload.Row, len(uses))}
+	for i, u := range uses {
+		key := new(workload.Key)
+		p.own[i] = txn.Row{Table: w.s.tables[u.Table], Key: key[:], Mode: modes[u.Mode]}
+		p.rows[i] = workload.Row{Key: key, Value: &p.own[i].Value}
+	}
+	return p
+}
+
+// plan implements workload.Plan.
+type plan struct {
+	own  []txn.Row
+	rows []workload.Row // point to these
+}
+
+func (p *plan) Rows() []workload.Row { return p.rows }
+
+func (p *plan) Fetch(tx workload.Tx) error {
+	if err := tx.(*transaction).t.Fetch(p.own); err != nil {
+		return translate(err)
+	}
+	return nil
+}
+
+func (p *plan) Set(tx workload.Tx, i int, value []byte) error {
+	if err := p.own[i].Put(tx.(*transaction).t, value); err != nil {
+		return translate(err)
+	}
+	return nil
+}
+
 // modes maps the workload's modes to the engine's.
 var modes = [...]txn.Mode{workload.Read: txn.ForRead, workload.Update: txn.ForUpdate}
 
@@ -184,7 +216,6 @@ type transaction struct {
 	t      *txn.Tx
 	tables []*txn.RawTable
 	key    [8]byte
-	rows   []txn.Row // of the last Fetch; their keys have room for 8 bytes
 }
 
 func (t *transaction) k(key uint64) []byte {
@@ -214,39 +245,6 @@ func (t *transaction) Put(table int, key uint64, value []byte) error {
 		return translate(err)
 	}
 	return nil
-}
-
-// Fetch implements workload.Tx.
-func (t *transaction) Fetch(rows []workload.Row) error {
-	for len(t.rows) < len(rows) {
-		t.rows = append(t.rows, txn.Row{Key: make([]byte, 8)})
-	}
-	own := t.rows[:len(rows)]
-	for i := range own {
-		x, r := &own[i], &rows[i]
-		x.Table, x.Mode = t.tables[r.Table], modes[r.Mode]
-		binary.LittleEndian.PutUint64(x.Key, r.Key)
-	}
-	if err := t.t.Fetch(own); err != nil {
-		return translate(err)
-	}
-	for i := range own {
-		rows[i].Value, rows[i].Ref = own[i].Value, i
-	}
-	return nil
-}
-
-// Set implements workload.Tx.
-func (t *transaction) Set(r *workload.Row, value []byte) error {
-	if uint(r.Ref) < uint(len(t.rows)) {
-		if x := &t.rows[r.Ref]; x.Table == t.tables[r.Table] && binary.LittleEndian.Uint64(x.Key) == r.Key {
-			if err := x.Put(t.t, value); err != nil {
-				return translate(err)
-			}
-			return nil
-		}
-	}
-	return t.Put(r.Table, r.Key, value)
 }
 
 func (t *transaction) Insert(table int, key uint64, value []byte) error {

@@ -128,11 +128,8 @@ func (w *badgerWorker) Put(table int, key uint64, value []byte) error {
 	return w.txn.Set(w.key(table, key), append(w.arena.take(len(value)), value...))
 }
 
-// Fetch implements workload.Tx.
-func (w *badgerWorker) Fetch(rows []workload.Row) error { return workload.FetchEach(w, rows) }
-
-// Set implements workload.Tx.
-func (w *badgerWorker) Set(r *workload.Row, value []byte) error { return w.Put(r.Table, r.Key, value) }
+// Prepare implements workload.Worker.
+func (w *badgerWorker) Prepare(uses []workload.Use) workload.Plan { return workload.PlanEach(uses) }
 
 // Insert implements workload.Tx.
 func (w *badgerWorker) Insert(table int, key uint64, value []byte) error {

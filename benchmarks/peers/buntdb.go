@@ -119,11 +119,8 @@ func (w *buntWorker) Put(table int, key uint64, value []byte) error {
 	return err
 }
 
-// Fetch implements workload.Tx.
-func (w *buntWorker) Fetch(rows []workload.Row) error { return workload.FetchEach(w, rows) }
-
-// Set implements workload.Tx.
-func (w *buntWorker) Set(r *workload.Row, value []byte) error { return w.Put(r.Table, r.Key, value) }
+// Prepare implements workload.Worker.
+func (w *buntWorker) Prepare(uses []workload.Use) workload.Plan { return workload.PlanEach(uses) }
 
 // Insert implements workload.Tx.
 func (w *buntWorker) Insert(table int, key uint64, value []byte) error {

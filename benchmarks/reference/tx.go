@@ -158,37 +158,61 @@ func (w *worker) Put(table int, key uint64, value []byte) error {
 	return w.put(e, value)
 }
 
-// Fetch implements workload.Tx.
-func (w *worker) Fetch(rows []workload.Row) error {
-	at := len(w.entries)
-	for i := range rows {
-		w.Stage(rows[i].Table, rows[i].Key, rows[i].Mode)
+// Prepare implements workload.Worker.
+func (w *worker) Prepare(uses []workload.Use) workload.Plan {
+	p := &plan{w: w, uses: uses, keys: make([]workload.Key, len(uses)), values: make([][]byte, len(uses))}
+	for i := range uses {
+		p.rows = append(p.rows, workload.Row{Key: &p.keys[i], Value: &p.values[i]})
+	}
+	return p
+}
+
+// plan implements workload.Plan. Its worker is the transaction, too.
+type plan struct {
+	w      *worker
+	uses   []workload.Use
+	keys   []workload.Key
+	values [][]byte
+	rows   []workload.Row // point to these
+	at     int            // the first of its entries
+}
+
+// Rows implements workload.Plan.
+func (p *plan) Rows() []workload.Row { return p.rows }
+
+// Fetch implements workload.Plan.
+func (p *plan) Fetch(workload.Tx) error {
+	w := p.w
+	p.at = len(w.entries)
+	for i, u := range p.uses {
+		w.Stage(u.Table, p.keys[i].Number(), u.Mode)
 	}
 	if w.locked < len(w.entries) && !w.lockStaged() {
 		w.doomed = true
 		return errConflict
 	}
-	for i := range rows {
-		r, e := &rows[i], &w.entries[at+i]
+	for i := range p.values {
+		e := &w.entries[p.at+i]
 		if e.twin {
 			e = w.search(e.table, e.key)
 		}
 		if !e.read {
 			e.old, e.read = w.s.shards[e.lock].records[e.key], true
 		}
-		r.Value, r.Ref = e.value(), at+i
+		p.values[i] = e.value()
 	}
 	return nil
 }
 
-// Set implements workload.Tx.
-func (w *worker) Set(r *workload.Row, value []byte) error {
-	if uint(r.Ref) < uint(w.locked) {
-		if e := &w.entries[r.Ref]; e.key == r.Key && e.table == int32(r.Table) && !e.twin {
+// Set implements workload.Plan.
+func (p *plan) Set(_ workload.Tx, i int, value []byte) error {
+	w, table, key := p.w, p.uses[i].Table, p.keys[i].Number()
+	if at := p.at + i; at < w.locked {
+		if e := &w.entries[at]; e.key == key && e.table == int32(table) && !e.twin {
 			return w.put(e, value)
 		}
 	}
-	return w.Put(r.Table, r.Key, value)
+	return w.Put(table, key, value)
 }
 
 // Insert implements workload.Tx.

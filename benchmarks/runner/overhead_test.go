@@ -22,6 +22,7 @@ func (*idle) Draw(int)                                                          
 func (*idle) Run(context.Context) (workload.Outcome, error)                               { return workload.Committed, nil }
 func (*idle) Update(context.Context, func(workload.Tx) error) error                       { return nil }
 func (*idle) View(context.Context, func(workload.Tx) error) error                         { return nil }
+func (*idle) Prepare([]workload.Use) workload.Plan                                        { return nil }
 func (i *idle) Counters() workload.Counters                                               { i.counters.Verbs++; return i.counters }
 func (i *idle) NewClient(int, uint64, workload.Worker) workload.Client                    { return i }
 func (*idle) Tables(context.Context, []workload.Table) (bool, error)                      { return false, nil }

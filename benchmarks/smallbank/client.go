@@ -31,7 +31,7 @@ const (
 
 var tableNames = [numTables]string{"savings", "checking"}
 
-// client is a workload.Client. Its transaction functions are bound once; their
+// client is a workload.Client. Its transaction functions are made once; their
 // parameters are fields.
 type client struct {
 	worker workload.Worker
@@ -46,24 +46,52 @@ type client struct {
 	next     Transaction       // what comes after that, if it is known
 	known    bool
 
-	flow  flow  // of the current attempt
-	total Money // what Balance has found
-	rows  [maxUses]workload.Row
+	flow  flow   // of the current attempt
+	total Money  // what Balance has found
 	value []byte // the record to put; the padding stays
+}
+
+// plan is what the transactions of a type use.
+type plan struct {
+	workload.Plan
+	rows [maxUses]row
+	used int // of these
+}
+
+// row is a record that they use.
+type row struct {
+	workload.Row
+	second  bool  // of customer b
+	balance Money // set by fetch
+	table   int
 }
 
 func newClient(d *Driver, l *ledger, draws Draws, w workload.Worker) *client {
 	c := &client{worker: w, driver: d, ledger: l, draws: draws, value: d.newRecord(0)}
 	c.expecter, _ = w.(workload.Expecter)
-	c.run = [NumTypes]func(workload.Tx) error{
-		Amalgamate:      c.amalgamate,
-		Balance:         c.balance,
-		DepositChecking: c.depositChecking,
-		SendPayment:     c.sendPayment,
-		TransactSaving:  c.transactSaving,
-		WriteCheck:      c.writeCheck,
+	for typ, transaction := range [NumTypes]func(c *client, p *plan) func(workload.Tx) error{
+		Amalgamate:      (*client).amalgamate,
+		Balance:         (*client).balance,
+		DepositChecking: (*client).depositChecking,
+		SendPayment:     (*client).sendPayment,
+		TransactSaving:  (*client).transactSaving,
+		WriteCheck:      (*client).writeCheck,
+	} {
+		c.run[typ] = transaction(c, newPlan(w, typ))
 	}
 	return c
+}
+
+func newPlan(w workload.Worker, typ int) *plan {
+	used := make([]workload.Use, len(uses[typ]))
+	for i, u := range uses[typ] {
+		used[i] = workload.Use{Table: u.Table, Mode: u.Mode}
+	}
+	p := &plan{Plan: w.Prepare(used), used: len(used)}
+	for i, r := range p.Rows() {
+		p.rows[i] = row{Row: r, table: used[i].Table, second: uses[typ][i].Second}
+	}
+	return p
 }
 
 // Next implements workload.Client. It draws a transaction ahead for a worker that expects
@@ -121,157 +149,123 @@ func (c *client) Run(ctx context.Context) (workload.Outcome, error) {
 	return 0, err
 }
 
-func (c *client) amalgamate(tx workload.Tx) error {
-	rows, err := c.fetch(tx)
-	if err != nil {
-		return err
+func (c *client) amalgamate(p *plan) func(tx workload.Tx) error {
+	return func(tx workload.Tx) error {
+		if err := c.fetch(tx, p); err != nil {
+			return err
+		}
+		if err := p.Set(tx, 0, c.record(0)); err != nil {
+			return err
+		}
+		if err := p.Set(tx, 1, c.record(0)); err != nil {
+			return err
+		}
+		savings, checking, target := p.rows[0].balance, p.rows[1].balance, p.rows[2].balance
+		return p.Set(tx, 2, c.record(target+savings+checking))
 	}
-	savings, err := balance(&rows[0])
-	if err != nil {
-		return err
-	}
-	checking, err := balance(&rows[1])
-	if err != nil {
-		return err
-	}
-	target, err := balance(&rows[2])
-	if err != nil {
-		return err
-	}
-	if err := c.set(tx, &rows[0], 0); err != nil {
-		return err
-	}
-	if err := c.set(tx, &rows[1], 0); err != nil {
-		return err
-	}
-	return c.set(tx, &rows[2], target+savings+checking)
 }
 
-func (c *client) balance(tx workload.Tx) error {
-	rows, err := c.fetch(tx)
-	if err != nil {
-		return err
+func (c *client) balance(p *plan) func(tx workload.Tx) error {
+	return func(tx workload.Tx) error {
+		if err := c.fetch(tx, p); err != nil {
+			return err
+		}
+		savings, checking := p.rows[0].balance, p.rows[1].balance
+		c.total = savings + checking
+		return nil
 	}
-	savings, err := balance(&rows[0])
-	if err != nil {
-		return err
-	}
-	checking, err := balance(&rows[1])
-	if err != nil {
-		return err
-	}
-	c.total = savings + checking
-	return nil
 }
 
-func (c *client) depositChecking(tx workload.Tx) error {
-	rows, err := c.fetch(tx)
-	if err != nil {
-		return err
+func (c *client) depositChecking(p *plan) func(tx workload.Tx) error {
+	return func(tx workload.Tx) error {
+		if err := c.fetch(tx, p); err != nil {
+			return err
+		}
+		c.flow = deposited
+		checking := p.rows[0].balance
+		return p.Set(tx, 0, c.record(checking+c.driver.amounts.deposit))
 	}
-	checking, err := balance(&rows[0])
-	if err != nil {
-		return err
-	}
-	c.flow = deposited
-	return c.set(tx, &rows[0], checking+c.driver.amounts.deposit)
 }
 
-func (c *client) sendPayment(tx workload.Tx) error {
-	rows, err := c.fetch(tx)
-	if err != nil {
-		return err
+func (c *client) sendPayment(p *plan) func(tx workload.Tx) error {
+	return func(tx workload.Tx) error {
+		if err := c.fetch(tx, p); err != nil {
+			return err
+		}
+		source, target, amount := p.rows[0].balance, p.rows[1].balance, c.driver.amounts.payment
+		if source < amount {
+			return ErrInsufficientFunds
+		}
+		if err := p.Set(tx, 0, c.record(source-amount)); err != nil {
+			return err
+		}
+		return p.Set(tx, 1, c.record(target+amount))
 	}
-	source, err := balance(&rows[0])
-	if err != nil {
-		return err
-	}
-	amount := c.driver.amounts.payment
-	if source < amount {
-		return ErrInsufficientFunds
-	}
-	target, err := balance(&rows[1])
-	if err != nil {
-		return err
-	}
-	if err := c.set(tx, &rows[0], source-amount); err != nil {
-		return err
-	}
-	return c.set(tx, &rows[1], target+amount)
 }
 
-func (c *client) transactSaving(tx workload.Tx) error {
-	rows, err := c.fetch(tx)
-	if err != nil {
-		return err
+func (c *client) transactSaving(p *plan) func(tx workload.Tx) error {
+	return func(tx workload.Tx) error {
+		if err := c.fetch(tx, p); err != nil {
+			return err
+		}
+		savings := p.rows[0].balance + c.driver.amounts.savings
+		if savings < 0 {
+			return ErrInsufficientFunds
+		}
+		c.flow = saved
+		return p.Set(tx, 0, c.record(savings))
 	}
-	savings, err := balance(&rows[0])
-	if err != nil {
-		return err
-	}
-	savings += c.driver.amounts.savings
-	if savings < 0 {
-		return ErrInsufficientFunds
-	}
-	c.flow = saved
-	return c.set(tx, &rows[0], savings)
 }
 
-func (c *client) writeCheck(tx workload.Tx) error {
-	rows, err := c.fetch(tx)
-	if err != nil {
-		return err
+func (c *client) writeCheck(p *plan) func(tx workload.Tx) error {
+	return func(tx workload.Tx) error {
+		if err := c.fetch(tx, p); err != nil {
+			return err
+		}
+		savings, checking, amount := p.rows[0].balance, p.rows[1].balance, c.driver.amounts.check
+		c.flow = checked
+		if savings+checking < amount {
+			amount += c.driver.amounts.penalty
+			c.flow = overdrawn
+		}
+		return p.Set(tx, 1, c.record(checking-amount))
 	}
-	savings, err := balance(&rows[0])
-	if err != nil {
-		return err
-	}
-	checking, err := balance(&rows[1])
-	if err != nil {
-		return err
-	}
-	amount := c.driver.amounts.check
-	c.flow = checked
-	if savings+checking < amount {
-		amount += c.driver.amounts.penalty
-		c.flow = overdrawn
-	}
-	return c.set(tx, &rows[1], checking-amount)
 }
 
 // fetch gets what the transaction uses, in the order of Uses.
-func (c *client) fetch(tx workload.Tx) ([]workload.Row, error) {
-	uses := uses[c.typ]
-	rows := c.rows[:len(uses)]
+func (c *client) fetch(tx workload.Tx, p *plan) error {
+	rows := p.rows[:p.used]
 	for i := range rows {
-		r, u := &rows[i], &uses[i]
-		r.Table, r.Mode, r.Key = u.Table, u.Mode, c.a
-		if u.Second {
-			r.Key = c.b
+		key := c.a
+		if rows[i].second {
+			key = c.b
 		}
+		rows[i].Key.Set(key)
 	}
-	return rows, tx.Fetch(rows)
-}
-
-// balance is what a row that was fetched holds.
-func balance(r *workload.Row) (Money, error) {
-	if len(r.Value) < balanceBytes {
-		return 0, misshapen(r)
+	if err := p.Fetch(tx); err != nil {
+		return err
 	}
-	return Money(binary.LittleEndian.Uint64(r.Value)), nil
+	for i := range rows {
+		v := *rows[i].Value
+		if len(v) < balanceBytes {
+			return misshapen(&rows[i])
+		}
+		rows[i].balance = Money(binary.LittleEndian.Uint64(v))
+	}
+	return nil
 }
 
 // misshapen is the error of a row that is not there, or too short.
-func misshapen(r *workload.Row) error {
-	e := &RecordError{Table: r.Table, Account: r.Key, Length: len(r.Value)}
-	if r.Value == nil {
+func misshapen(r *row) error {
+	e := &RecordError{Table: r.table, Account: r.Key.Number(), Length: len(*r.Value)}
+	if *r.Value == nil {
 		e.Length = -1
 	}
 	return e
 }
 
-// set writes a balance, and the padding.
-func (c *client) set(tx workload.Tx, r *workload.Row, m Money) error {
+// record is a record with a balance, until the next call.
+func (c *client) record(m Money) []byte {
 	binary.LittleEndian.PutUint64(c.value, uint64(m))
-	return tx.Set(r, c.value)
+	return c.value
 }

@@ -23,8 +23,7 @@ func (w *trivial) Counters() workload.Counters                                { 
 func (w *trivial) Stage(int, uint64, workload.Mode)                           {}
 func (w *trivial) Get(int, uint64) ([]byte, error)                            { return w.value[:], nil }
 func (w *trivial) Put(int, uint64, []byte) error                              { return nil }
-func (w *trivial) Fetch(rows []workload.Row) error                            { return workload.FetchEach(w, rows) }
-func (w *trivial) Set(r *workload.Row, v []byte) error                        { return w.Put(r.Table, r.Key, v) }
+func (w *trivial) Prepare(uses []workload.Use) workload.Plan                  { return workload.PlanEach(uses) }
 func (w *trivial) Insert(int, uint64, []byte) error                           { return nil }
 func (w *trivial) Delete(int, uint64) error                                   { return nil }
 
@@ -160,7 +159,7 @@ func TestTransactions(t *testing.T) {
 			set := func(tx workload.Tx, table int, account uint64, text string) {
 				m, err := ParseMoney(text)
 				if err == nil {
-					err = c.set(tx, &workload.Row{Table: table, Key: account}, m)
+					err = tx.Put(table, account, c.record(m))
 				}
 				if err != nil {
 					t.Error(err)
@@ -183,13 +182,11 @@ func TestTransactions(t *testing.T) {
 			return w.View(ctx, func(tx workload.Tx) error {
 				var got [4]Money
 				for i := range got {
-					r := workload.Row{Table: i % 2, Key: uint64(i / 2)}
-					if r.Value, err = tx.Get(r.Table, r.Key); err != nil {
+					value, err := tx.Get(i%2, uint64(i/2))
+					if err != nil {
 						return err
 					}
-					if got[i], err = balance(&r); err != nil {
-						return err
-					}
+					got[i] = Money(binary.LittleEndian.Uint64(value))
 				}
 				if outcome != test.outcome || got[0].String() != test.savingsA || got[1].String() != test.checkA ||
 					got[2] != 0 || got[3].String() != test.checkB {
@@ -317,7 +314,6 @@ func (w *clairvoyant) Expect(table int, key uint64, m workload.Mode) {
 func (w *clairvoyant) Stage(table int, key uint64, m workload.Mode) {
 	w.staged = append(w.staged, fmt.Sprint(table, key, m))
 }
-func (w *clairvoyant) Fetch(rows []workload.Row) error                            { return workload.FetchEach(w, rows) }
 func (w *clairvoyant) Update(_ context.Context, fn func(workload.Tx) error) error { return fn(w) }
 func (w *clairvoyant) View(_ context.Context, fn func(workload.Tx) error) error   { return fn(w) }
 

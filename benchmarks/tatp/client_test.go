@@ -34,8 +34,7 @@ func (w *trivial) View(_ context.Context, fn func(workload.Tx) error) error   { 
 func (w *trivial) Counters() workload.Counters                                { return workload.Counters{} }
 func (w *trivial) Stage(int, uint64, workload.Mode)                           {}
 func (w *trivial) Put(int, uint64, []byte) error                              { return nil }
-func (w *trivial) Fetch(rows []workload.Row) error                            { return workload.FetchEach(w, rows) }
-func (w *trivial) Set(r *workload.Row, v []byte) error                        { return w.Put(r.Table, r.Key, v) }
+func (w *trivial) Prepare(uses []workload.Use) workload.Plan                  { return workload.PlanEach(uses) }
 
 func (w *trivial) Get(table int, _ uint64) ([]byte, error) {
 	if w.absent && table >= SpecialFacility {

@@ -30,46 +30,10 @@ type Tx interface {
 	Get(table int, key uint64) ([]byte, error)
 	// Put sets the value of a key, present or not.
 	Put(table int, key uint64, value []byte) error
-	// Fetch is Stage of all rows, and then Get of each in one call. A key that has no
-	// value is no error.
-	Fetch(rows []Row) error
-	// Set is Put of the key of a row that Fetch has filled.
-	Set(r *Row, value []byte) error
 	// Insert sets the value of a key that has none, or returns ErrExists.
 	Insert(table int, key uint64, value []byte) error
 	// Delete removes the key, or returns ErrNotFound.
 	Delete(table int, key uint64) error
-}
-
-// Row is a record that a transaction fetches with others. The caller of Fetch sets
-// Table, Key and Mode.
-type Row struct {
-	Table int
-	Key   uint64
-	Mode  Mode
-	Value []byte // set by Fetch, as Get would return it; nil: the key has none
-	Ref   int    // set by Fetch, for Set: means something to the store alone
-}
-
-// FetchEach is Tx.Fetch for stores that get keys one by one.
-func FetchEach(tx Tx, rows []Row) error {
-	for i := range rows {
-		tx.Stage(rows[i].Table, rows[i].Key, rows[i].Mode)
-	}
-	for i := range rows {
-		r := &rows[i]
-		v, err := tx.Get(r.Table, r.Key)
-		switch {
-		case errors.Is(err, ErrNotFound):
-			v = nil
-		case err != nil:
-			return err
-		case v == nil:
-			v = []byte{}
-		}
-		r.Value = v
-	}
-	return nil
 }
 
 // Find is Tx.Get of a key that need not have a value.
@@ -90,6 +54,9 @@ type Worker interface {
 	Update(ctx context.Context, fn func(Tx) error) error
 	// View is Update for transactions that write nothing.
 	View(ctx context.Context, fn func(Tx) error) error
+	// Prepare returns a plan of transactions of this worker that use so many records. A
+	// store that does nothing special with plans returns PlanEach.
+	Prepare(uses []Use) Plan
 	// Counters returns running totals of this worker since it was made.
 	Counters() Counters
 }

@@ -262,11 +262,8 @@ func (w *worker) Put(table int, key uint64, value []byte) error {
 	return nil
 }
 
-// Fetch implements workload.Tx.
-func (w *worker) Fetch(rows []workload.Row) error { return workload.FetchEach(w, rows) }
-
-// Set implements workload.Tx.
-func (w *worker) Set(r *workload.Row, value []byte) error { return w.Put(r.Table, r.Key, value) }
+// Prepare implements workload.Worker.
+func (w *worker) Prepare(uses []workload.Use) workload.Plan { return workload.PlanEach(uses) }
 
 // Insert implements workload.Tx.
 func (w *worker) Insert(table int, key uint64, value []byte) error {

@@ -8,68 +8,77 @@ import (
 	"txnode/benchmarks/workload"
 )
 
-// checkFetch: Fetch and Set do what Stage, Get and Put of each row do, however many rows
-// there are, and of which keys; also with rows that an earlier transaction has fetched.
+// checkFetch: a plan does what Stage, Get and Put of each row do, however many rows there
+// are, and of which keys, the same one twice among them; also before it fetches, with the
+// rows that an earlier transaction has fetched.
 func checkFetch(ctx context.Context, s workload.Store) error {
-	const keys, rounds = 40, 200
+	const keys, rounds, most = 40, 200, 24
 	type place struct {
 		table int
 		key   uint64
 	}
 	rng := workload.NewRand(3, 1)
 	model := map[place]string{}
-	see := func(tx workload.Tx, rows []workload.Row) error {
-		if err := tx.Fetch(rows); err != nil {
+	see := func(tx workload.Tx, p workload.Plan, uses []workload.Use) error {
+		if err := p.Fetch(tx); err != nil {
 			return err
 		}
-		for i := range rows {
-			r := &rows[i]
-			if want, has := model[place{r.Table, r.Key}]; (r.Value != nil) != has || string(r.Value) != want {
-				return fmt.Errorf("row %d of %d, table %d key %d, is %q; it must be %q (there: %v)", i, len(rows), r.Table, r.Key, r.Value, want, has)
+		for i, r := range p.Rows() {
+			if want, has := model[place{uses[i].Table, r.Key.Number()}]; (*r.Value != nil) != has || string(*r.Value) != want {
+				return fmt.Errorf("row %d of %d, table %d key %d, is %q; it must be %q (there: %v)",
+					i, len(uses), uses[i].Table, r.Key.Number(), *r.Value, want, has)
 			}
 		}
 		return nil
 	}
 	return single(ctx, s, func(ctx context.Context, w workload.Worker) error {
-		rows := make([]workload.Row, 0, 24)
+		var plan workload.Plan
+		var uses []workload.Use
 		for round := range rounds {
 			err := w.Update(ctx, func(tx workload.Tx) error {
-				if stale := rows[:cap(rows)]; round%3 == 1 { // of the last transaction, as it has left them
-					r := &stale[rng.Intn(len(stale))]
-					if err := tx.Set(r, []byte("stale row")); err != nil {
+				if round%3 == 1 && len(uses) > 0 { // of the last transaction, as it has left them
+					i := rng.Intn(len(uses))
+					if err := plan.Set(tx, i, []byte("stale row")); err != nil {
 						return err
 					}
-					model[place{r.Table, r.Key}] = "stale row"
+					model[place{uses[i].Table, plan.Rows()[i].Key.Number()}] = "stale row"
 				}
-				rows = rows[:rng.Intn(cap(rows)+1)]
-				for i := range rows {
-					r := &rows[i]
-					r.Table, r.Key, r.Mode = rng.Intn(2), uint64(rng.Intn(keys)), workload.Mode(rng.Intn(2))
+				if round%3 != 2 { // else the plan is used again
+					uses = make([]workload.Use, rng.Intn(most+1))
+					for i := range uses {
+						uses[i] = workload.Use{Table: rng.Intn(2), Mode: workload.Mode(rng.Intn(2))}
+					}
+					plan = w.Prepare(uses)
 				}
-				if err := see(tx, rows); err != nil {
+				for _, r := range plan.Rows() {
+					r.Key.Set(uint64(rng.Intn(keys)))
+				}
+				if err := see(tx, plan, uses); err != nil {
 					return err
 				}
-				for i := range rows {
-					if r := &rows[i]; r.Mode == workload.Update && rng.Intn(2) == 0 {
+				for i := range uses {
+					if uses[i].Mode == workload.Update && rng.Intn(2) == 0 {
 						value := bytes.Repeat([]byte{byte('a' + round%26)}, rng.Intn(17))
-						if err := tx.Set(r, value); err != nil {
+						if err := plan.Set(tx, i, value); err != nil {
 							return err
 						}
-						model[place{r.Table, r.Key}] = string(value)
+						model[place{uses[i].Table, plan.Rows()[i].Key.Number()}] = string(value)
 					}
 				}
-				return see(tx, rows)
+				return see(tx, plan, uses)
 			})
 			if err != nil {
 				return fmt.Errorf("round %d: %w", round, err)
 			}
 		}
-		return w.View(ctx, func(tx workload.Tx) error {
-			rows = rows[:cap(rows)]
-			for i := range rows {
-				rows[i] = workload.Row{Table: i % 2, Key: uint64(i)}
-			}
-			return see(tx, rows)
-		})
+		uses = make([]workload.Use, most)
+		for i := range uses {
+			uses[i].Table = i % 2
+		}
+		plan = w.Prepare(uses)
+		for i, r := range plan.Rows() {
+			r.Key.Set(uint64(i))
+		}
+		return w.View(ctx, func(tx workload.Tx) error { return see(tx, plan, uses) })
 	})
 }

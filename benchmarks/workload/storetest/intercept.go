@@ -85,6 +85,11 @@ func (w *interceptedWorker) View(ctx context.Context, fn func(workload.Tx) error
 	return w.run(ctx, true, w.Worker.View, fn)
 }
 
+// Prepare implements workload.Worker.
+func (w *interceptedWorker) Prepare(uses []workload.Use) workload.Plan {
+	return workload.PlanEach(uses)
+}
+
 func (w *interceptedWorker) run(ctx context.Context, view bool,
 	method func(context.Context, func(workload.Tx) error) error, fn func(workload.Tx) error) error {
 	var after error
@@ -138,12 +143,6 @@ func (t *interceptedTx) Put(table int, key uint64, value []byte) error {
 	}
 	return t.tx.Put(table, key, value)
 }
-
-// Fetch implements workload.Tx.
-func (t *interceptedTx) Fetch(rows []workload.Row) error { return workload.FetchEach(t, rows) }
-
-// Set implements workload.Tx.
-func (t *interceptedTx) Set(r *workload.Row, value []byte) error { return t.Put(r.Table, r.Key, value) }
 
 // Insert implements workload.Tx.
 func (t *interceptedTx) Insert(table int, key uint64, value []byte) error {

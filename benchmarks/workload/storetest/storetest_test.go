@@ -139,11 +139,15 @@ type split struct {
 
 func (s *split) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
 	return s.Store.Run(ctx, threads, coroutines, func(ctx context.Context, id int, w workload.Worker) error {
-		return fn(ctx, id, wrappedWorker{w, func(_ method, ctx context.Context, fn func(workload.Tx) error) error {
+		return fn(ctx, id, splitWorker{wrappedWorker{w, func(_ method, ctx context.Context, fn func(workload.Tx) error) error {
 			return fn(splitTx{s, ctx, w})
-		}})
+		}}})
 	})
 }
+
+type splitWorker struct{ wrappedWorker }
+
+func (splitWorker) Prepare(uses []workload.Use) workload.Plan { return workload.PlanEach(uses) }
 
 type splitTx struct {
 	s   *split
@@ -172,10 +176,6 @@ func (t splitTx) Get(table int, key uint64) (value []byte, err error) {
 func (t splitTx) Put(table int, key uint64, value []byte) error {
 	return t.do(func(tx workload.Tx) error { return tx.Put(table, key, value) })
 }
-
-func (t splitTx) Fetch(rows []workload.Row) error { return workload.FetchEach(t, rows) }
-
-func (t splitTx) Set(r *workload.Row, value []byte) error { return t.Put(r.Table, r.Key, value) }
 
 func (t splitTx) Insert(table int, key uint64, value []byte) error {
 	return t.do(func(tx workload.Tx) error { return tx.Insert(table, key, value) })
