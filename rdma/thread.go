@@ -1,8 +1,11 @@
 package rdma
 
 import (
+	"errors"
 	"fmt"
 	"math"
+
+	"golang.org/x/sys/cpu"
 )
 
 // ThreadOptions configure a thread. The zero value is usable.
@@ -51,8 +54,14 @@ type Thread struct {
 	total Counters // of coroutines that have ended
 }
 
+// errBigEndian: words of blades, which are little-endian, are looked at where they lie.
+var errBigEndian = errors.New("rdma: this processor is big-endian, and the memory of blades is little-endian: use another machine")
+
 // NewThread makes a thread on the fabric.
 func NewThread(f Fabric, o ThreadOptions) (*Thread, error) {
+	if cpu.IsBigEndian {
+		return nil, errBigEndian
+	}
 	if o.Arena == 0 {
 		o.Arena = DefaultArena
 	}

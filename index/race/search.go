@@ -34,7 +34,7 @@ const (
 )
 
 // words are the lines of a query's buffer, in the host's byte order, which is
-// little-endian on every machine that the fabrics run on.
+// little-endian: rdma.NewThread sees to it.
 func words(t *rdma.Thread, local uint32) *[2 * halfWords]uint64 {
 	return (*[2 * halfWords]uint64)(unsafe.Pointer(unsafe.SliceData(t.Bytes(local, queryBytes))))
 }
