@@ -152,17 +152,19 @@ type plan struct {
 func (p *plan) Rows() []workload.Row { return p.rows }
 
 func (p *plan) Fetch(tx workload.Tx) error {
-	if err := tx.(*transaction).t.Fetch(p.own); err != nil {
-		return translate(err)
+	err := tx.(*transaction).t.Fetch(p.own)
+	if err != nil {
+		err = translate(err)
 	}
-	return nil
+	return err
 }
 
 func (p *plan) Set(tx workload.Tx, i int, value []byte) error {
-	if err := p.own[i].Put(tx.(*transaction).t, value); err != nil {
-		return translate(err)
+	err := p.own[i].Put(tx.(*transaction).t, value)
+	if err != nil {
+		err = translate(err)
 	}
-	return nil
+	return err
 }
 
 // modes maps the workload's modes to the engine's.

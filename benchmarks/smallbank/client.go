@@ -61,9 +61,9 @@ type plan struct {
 // row is a record that they use.
 type row struct {
 	workload.Row
-	second  bool  // of customer b
-	balance Money // set by fetch
-	table   int
+	customer *uint64 // whose: a or b of the client
+	balance  Money   // set by load
+	table    int
 }
 
 func newClient(d *Driver, l *ledger, draws Draws, w workload.Worker) *client {
@@ -77,19 +77,22 @@ func newClient(d *Driver, l *ledger, draws Draws, w workload.Worker) *client {
 		TransactSaving:  (*client).transactSaving,
 		WriteCheck:      (*client).writeCheck,
 	} {
-		c.run[typ] = transaction(c, newPlan(w, typ))
+		c.run[typ] = transaction(c, c.newPlan(typ))
 	}
 	return c
 }
 
-func newPlan(w workload.Worker, typ int) *plan {
+func (c *client) newPlan(typ int) *plan {
 	used := make([]workload.Use, len(uses[typ]))
 	for i, u := range uses[typ] {
 		used[i] = workload.Use{Table: u.Table, Mode: u.Mode}
 	}
-	p := &plan{Plan: w.Prepare(used), used: len(used)}
+	p := &plan{Plan: c.worker.Prepare(used), used: len(used)}
 	for i, r := range p.Rows() {
-		p.rows[i] = row{Row: r, table: used[i].Table, second: uses[typ][i].Second}
+		p.rows[i] = row{Row: r, customer: &c.a, table: used[i].Table}
+		if uses[typ][i].Second {
+			p.rows[i].customer = &c.b
+		}
 	}
 	return p
 }
@@ -151,7 +154,7 @@ func (c *client) Run(ctx context.Context) (workload.Outcome, error) {
 
 func (c *client) amalgamate(p *plan) func(tx workload.Tx) error {
 	return func(tx workload.Tx) error {
-		if err := c.fetch(tx, p); err != nil {
+		if err := p.load(tx); err != nil {
 			return err
 		}
 		if err := p.Set(tx, 0, c.record(0)); err != nil {
@@ -167,7 +170,7 @@ func (c *client) amalgamate(p *plan) func(tx workload.Tx) error {
 
 func (c *client) balance(p *plan) func(tx workload.Tx) error {
 	return func(tx workload.Tx) error {
-		if err := c.fetch(tx, p); err != nil {
+		if err := p.load(tx); err != nil {
 			return err
 		}
 		savings, checking := p.rows[0].balance, p.rows[1].balance
@@ -178,7 +181,7 @@ func (c *client) balance(p *plan) func(tx workload.Tx) error {
 
 func (c *client) depositChecking(p *plan) func(tx workload.Tx) error {
 	return func(tx workload.Tx) error {
-		if err := c.fetch(tx, p); err != nil {
+		if err := p.load(tx); err != nil {
 			return err
 		}
 		c.flow = deposited
@@ -189,7 +192,7 @@ func (c *client) depositChecking(p *plan) func(tx workload.Tx) error {
 
 func (c *client) sendPayment(p *plan) func(tx workload.Tx) error {
 	return func(tx workload.Tx) error {
-		if err := c.fetch(tx, p); err != nil {
+		if err := p.load(tx); err != nil {
 			return err
 		}
 		source, target, amount := p.rows[0].balance, p.rows[1].balance, c.driver.amounts.payment
@@ -205,7 +208,7 @@ func (c *client) sendPayment(p *plan) func(tx workload.Tx) error {
 
 func (c *client) transactSaving(p *plan) func(tx workload.Tx) error {
 	return func(tx workload.Tx) error {
-		if err := c.fetch(tx, p); err != nil {
+		if err := p.load(tx); err != nil {
 			return err
 		}
 		savings := p.rows[0].balance + c.driver.amounts.savings
@@ -219,7 +222,7 @@ func (c *client) transactSaving(p *plan) func(tx workload.Tx) error {
 
 func (c *client) writeCheck(p *plan) func(tx workload.Tx) error {
 	return func(tx workload.Tx) error {
-		if err := c.fetch(tx, p); err != nil {
+		if err := p.load(tx); err != nil {
 			return err
 		}
 		savings, checking, amount := p.rows[0].balance, p.rows[1].balance, c.driver.amounts.check
@@ -232,15 +235,11 @@ func (c *client) writeCheck(p *plan) func(tx workload.Tx) error {
 	}
 }
 
-// fetch gets what the transaction uses, in the order of Uses.
-func (c *client) fetch(tx workload.Tx, p *plan) error {
+// load fetches what the transaction uses, in the order of Uses.
+func (p *plan) load(tx workload.Tx) error {
 	rows := p.rows[:p.used]
 	for i := range rows {
-		key := c.a
-		if rows[i].second {
-			key = c.b
-		}
-		rows[i].Key.Set(key)
+		rows[i].Key.Set(*rows[i].customer)
 	}
 	if err := p.Fetch(tx); err != nil {
 		return err
