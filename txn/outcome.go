@@ -30,8 +30,8 @@ const (
 // changed nothing counts as aborted. Of others it says ErrNoOutcome: they are still
 // running, or were answered. Of a thread that ran several transactions at a time (the
 // coroutines of DB.Run) it says so, too, of those that had not come to their commit when
-// the thread died and began before a neighbour's last commit: none of these has taken
-// effect, but they can not be told from some that were answered.
+// the thread died, or had nothing to commit, and began before a neighbour's last commit:
+// none of these has taken effect, but they can not be told from some that were answered.
 //
 // While their worker is rejoining, or not declared dead yet, it waits, until ctx is
 // done; on a fabric of the caller's, where waiting is the caller's business, the error

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"txnode/internal/mutant"
 	"txnode/internal/sentinel"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -204,6 +205,9 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 	if o.Active() {
 		return errNested
 	}
+	if w.ticks++; w.ticks%yieldEvery == 0 && !mutant.PauseUnanswered {
+		w.pause()
+	}
 	tx := &w.tx
 	tx.ctx, tx.readOnly = ctx, readOnly || w.db.opts.ReadOnly
 	w.coro.BeginOp()
@@ -245,18 +249,20 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 			break
 		}
 	}
-	if w.ticks++; w.ticks%yieldEvery == 0 || w.session.Broken() != nil {
+	if w.session.Broken() != nil {
+		w.mend() // nobody logs any more, so the transaction is still in its log
+	}
+	if mutant.PauseUnanswered && w.ticks%yieldEvery == 0 {
 		w.pause()
 	}
 	return err
 }
 
-// pause is what run does now and then between two transactions.
+// pause is what run does now and then between two transactions: before one begins, not
+// when it has committed. Its client would be without an answer meanwhile, and other
+// coroutines of the thread could use its log space, without which nobody else has one.
 func (w *Worker) pause() {
-	w.mend()
-	if w.ticks%yieldEvery == 0 {
-		w.coro.Yield()
-	}
+	w.coro.Yield()
 	if w.ticks%maintainEvery == 0 {
 		w.maintain()
 	}

@@ -184,6 +184,7 @@ const (
 	StayUncertain              = false
 	ChoresUncounted            = false
 	AnswerForgotten            = false
+	PauseUnanswered            = false
 	AdmitUncleared             = false
 	PromotionForgotten         = false
 	StraightTrustsAddress      = false

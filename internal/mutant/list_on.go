@@ -362,6 +362,8 @@ var (
 		"A session becomes another coordinator while it recovers others in the name of the old one.")
 	AnswerForgotten = mutation("answer-forgotten",
 		"Who rejoins does not complete the verdict that somebody else has made of its transactions.")
+	PauseUnanswered = mutation("pause-unanswered",
+		"A coroutine lets others of its thread go on between a commit and its answer.")
 	AdmitUncleared = mutation("admit-uncleared",
 		"A blade is taken in again with what its memory held.")
 	PromotionForgotten = mutation("promotion-forgotten",
