@@ -50,7 +50,7 @@ type item struct {
 	vlen    uint32 // its length in bytes
 	w       int32  // offset in the log buffer of the new image, -1: none
 	wlen    uint32 // bytes of the new image
-	vbuf    uint32 // arena: what validation reads; 0: not allocated
+	vbuf    uint32 // arena: what validation reads of an index; 0: not allocated
 	klen    uint32
 	marks
 

@@ -166,16 +166,9 @@ func (tx *Tx) appendValidation(n int) error {
 			it.table.Index.Validate(b, it.query, it.vbuf)
 			continue
 		}
-		if it.vbuf == 0 {
-			at, err := tx.alloc(8)
-			if err != nil {
-				return err
-			}
-			it.vbuf = at
-		}
 		g := tx.view.At(it.addr, 0)
 		g.Off += record.GuardOff
-		b.Read(g, it.vbuf, 8)
+		b.Read(g, it.buf+record.GuardOff, 8) // nobody needs any more what was read there
 	}
 	return nil
 }
@@ -198,7 +191,7 @@ func (tx *Tx) checkValidation(n int) error {
 			}
 			continue
 		}
-		if g := record.Guard(tx.s.thread.Word(it.vbuf)); g != record.FreeAt(it.version) {
+		if g := record.Guard(tx.s.thread.Word(it.buf + record.GuardOff)); g != record.FreeAt(it.version) {
 			if mutant.ValidationIgnoresLocks && g.Held() {
 				continue
 			}

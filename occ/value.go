@@ -70,14 +70,14 @@ func (tx *Tx) Set(t *Table, key, value []byte) error {
 	return tx.Put(i, value)
 }
 
-// SetAt is Set of a key that is expected to be item i.
-func (tx *Tx) SetAt(i int, t *Table, key, value []byte) error {
-	if uint(i) < uint(len(tx.items)) && len(key) == 8 {
-		if it := &tx.items[i]; it.is(t, binary.LittleEndian.Uint64(key)) && tx.setShort(it, value) {
-			return nil
-		}
+// PutAt is Set of a key of 8 bytes that is expected to be item i. It returns false, and has
+// done nothing, if it is not, or if there is more to do than to note the value.
+func (tx *Tx) PutAt(i int, t *Table, k uint64, value []byte) bool {
+	if uint(i) >= uint(len(tx.items)) {
+		return false
 	}
-	return tx.Set(t, key, value)
+	it := &tx.items[i]
+	return it.is(t, k) && tx.setShort(it, value)
 }
 
 // setShort is setImage for the first value of a locked item, if that fits a line.

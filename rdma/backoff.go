@@ -59,12 +59,20 @@ func (c *Coro) BeginOp() {
 		return
 	}
 	if x.active >= x.cmax && x.tech.CoroLimit && c.yield != nil {
-		x.queue.push(c)
-		c.park() // whoever ends an operation passes the credit on
+		c.awaitCredit()
 		return
 	}
 	x.active++
 	c.op.in = true
+}
+
+// awaitCredit parks the coroutine until whoever ends an operation passes the credit on. It is a
+// function of its own, so that BeginOp needs no frame.
+//
+//go:noinline
+func (c *Coro) awaitCredit() {
+	c.t.conflict.queue.push(c)
+	c.park()
 }
 
 // Backoff is called after an attempt failed because of a conflict, before the
@@ -97,11 +105,20 @@ func (c *Coro) EndOp() {
 	c.op.in = false
 	x := &c.t.conflict
 	x.active--
+	if x.limited || x.queue.size > 0 {
+		x.ended(c.t)
+	}
+}
+
+// ended does after an operation what is seldom needed.
+//
+//go:noinline
+func (x *conflict) ended(t *Thread) {
 	if x.limited && x.ops&7 == 0 {
-		x.adapt(c.t)
+		x.adapt(t)
 	}
 	if x.queue.size > 0 {
-		x.grant(c.t)
+		x.grant(t)
 	}
 }
 

@@ -80,8 +80,12 @@ func (tx *Tx) fetchEach(rows []Row) error {
 // transaction has filled the row, it does not look for the key again. It leaves
 // r.Value as it is, but those bytes may change.
 func (r *Row) Put(tx *Tx, value []byte) error {
-	if tx.open == r.Table.db && !tx.readOnly {
-		return tx.note(tx.o.SetAt(r.item, r.Table.t, r.Key, value))
+	t := r.Table
+	if tx.open != t.db || tx.readOnly {
+		return t.Put(tx, r.Key, value)
 	}
-	return r.Table.Put(tx, r.Key, value)
+	if len(r.Key) == 8 && tx.o.PutAt(r.item, t.t, binary.LittleEndian.Uint64(r.Key), value) {
+		return nil
+	}
+	return tx.note(tx.o.Set(t.t, r.Key, value))
 }
