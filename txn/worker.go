@@ -227,7 +227,7 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		}
 		tx.open, tx.err = w.db, nil
 		tx.done, tx.told, tx.committing = false, false, false
-		e, own := fn(tx), false
+		e := fn(tx)
 		if e == nil {
 			tx.committing = true
 			if tx.ended() {
@@ -239,12 +239,15 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 				w.committed++
 				break
 			}
-		} else if e, own = w.withdraw(e); own {
-			err = e
-			break
+		} else {
+			var own bool
+			if own, e = w.withdraw(e); own {
+				err = e
+				break
+			}
 		}
-		var again bool
-		if e, again = w.recoup(e, attempt); !again {
+		again, e := w.recoup(e, attempt)
+		if !again {
 			err = e
 			break
 		}
@@ -280,7 +283,7 @@ func (w *Worker) unwind() {
 
 // withdraw rolls back an attempt whose function has returned err, and returns what it has
 // failed with. own: that is the function's own decision, and final.
-func (w *Worker) withdraw(err error) (_ error, own bool) {
+func (w *Worker) withdraw(err error) (own bool, _ error) {
 	tx := &w.tx
 	// Who has met no error of the engine's has decided against himself.
 	own = tx.err == nil && !sentinel.Is(err, ErrConflict)
@@ -297,34 +300,34 @@ func (w *Worker) withdraw(err error) (_ error, own bool) {
 	} else {
 		w.rolledBack++
 	}
-	return err, own && !tx.told && w.session.Broken() == nil && !w.db.opts.SingleAttempt
+	return own && !tx.told && w.session.Broken() == nil && !w.db.opts.SingleAttempt, err
 }
 
 // recoup is what follows an attempt that has failed with err, the transaction's so many
 // before it. again: there is to be another one, and it has waited until that may begin;
 // else it returns what the transaction ends with.
-func (w *Worker) recoup(err error, attempt int) (_ error, again bool) {
+func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 	if err = w.settle(w.unblock(err)); err == nil {
 		w.committed++ // as it has turned out
-		return nil, false
+		return false, nil
 	}
 	c := w.coro
 	if w.db.opts.SingleAttempt {
 		c.Backoff()
-		return err, false
+		return false, err
 	}
 	if errors.Is(err, ErrNoSpace) && w.makeRoom() && attempt < w.db.opts.Retries {
-		return err, true
+		return true, err
 	}
 	if !errors.Is(err, ErrConflict) || errors.Is(err, ErrOutcomeUnknown) {
-		return err, false
+		return false, err
 	}
 	if attempt >= w.db.opts.Retries {
-		return fmt.Errorf("txn: gave up after %d attempts: %w", attempt+1, err), false
+		return false, fmt.Errorf("txn: gave up after %d attempts: %w", attempt+1, err)
 	}
 	if ctx := w.tx.ctx; ctx.Err() != nil {
 		last := err.Error() // in words alone: what has ended it is no conflict
-		return fmt.Errorf("txn: given up after %d attempts: %w; the last attempt: %s", attempt+1, context.Cause(ctx), last), false
+		return false, fmt.Errorf("txn: given up after %d attempts: %w; the last attempt: %s", attempt+1, context.Cause(ctx), last)
 	}
 	c.Backoff()
 	if attempt >= patientAfter {
@@ -332,7 +335,7 @@ func (w *Worker) recoup(err error, attempt int) (_ error, again bool) {
 		d := min(backoffStepNs<<min((attempt-patientAfter)/patientAfter, 16), backoffLimitNs)
 		c.Sleep(d/2 + int64(w.thread.Rand()%uint64(d)))
 	}
-	return err, true
+	return true, err
 }
 
 // makeRoom frees, after a transaction has found no space, what deleted records

@@ -33,7 +33,7 @@ func (r *rig) withExtents(t *testing.T) *extents {
 }
 
 func (m *extents) AllocExtent(c *rdma.Coro, size uint32) (memory.Addr, error) {
-	a := memory.Addr(0)
+	var a memory.Addr
 	if n := len(m.free); n > 0 {
 		a, m.free = m.free[n-1], m.free[:n-1]
 		m.write(c, a, make([]byte, size))
