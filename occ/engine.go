@@ -54,6 +54,10 @@ type Options struct {
 	// are always validated at the primary.
 	ReadBackups bool
 	Flush       Flush
+	// Damaged, if not nil, is told when somebody who is recovered, by whoever that is, has left something
+	// in a table whose index is damaged, or lost, which stays as it is: see recovery.Report.Damage.
+	// It may be called by several goroutines at once.
+	Damaged func(err error)
 	// CacheBytes bounds the address cache; 0: 512 MiB.
 	CacheBytes int
 	// ReclaimAfter is how many deletes of a session pass before it reclaims the

@@ -132,7 +132,7 @@ func (s *Session) Recovery() recovery.Options {
 
 // Recovery returns how those recover that are no sessions of the engine.
 func (e *Engine) Recovery() recovery.Options {
-	o := recovery.Options{Space: e.space, Open: e.opts.OpenIndex, Term: e.opts.LeaseTerm}
+	o := recovery.Options{Space: e.space, Open: e.opts.OpenIndex, Term: e.opts.LeaseTerm, Damaged: e.opts.Damaged}
 	if e.opts.Flush == FlushDurable {
 		o.Durable, o.Checkpoint = true, e.CheckpointOf
 	}

@@ -167,7 +167,6 @@ func (db *DB) recoverExpired(c *rdma.Coro, o recovery.Options) error {
 	if errors.Is(err, memory.ErrClaimed) {
 		return nil
 	}
-	db.sayDamage(rep.Damage)
 	if err == nil && len(rep.Coordinators) > 0 {
 		db.opts.Logger.Warn("coordinators were declared dead and recovered", zap.Uint32s("coordinators", rep.Coordinators),
 			zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)))

@@ -40,12 +40,11 @@ func (db *DB) recover() error {
 		ids[i] = left[i].ID
 	}
 	c := db.ctl.Plain()
-	o := recovery.Options{Space: db.space, Steal: true, Alone: true, Durable: db.opts.Durability == DurabilityPower}
+	o := recovery.Options{Space: db.space, Steal: true, Alone: true, Durable: db.opts.Durability == DurabilityPower, Damaged: db.sayDamage}
 	rep, err := recovery.Recover(c, o, ids...)
 	if err != nil {
 		return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
 	}
-	db.sayDamage(rep.Damage)
 	var swept recovery.SweepReport
 	if _, unswept := db.space.Unswept(); unswept {
 		if swept, err = recovery.Sweep(c, o); err != nil {
@@ -69,10 +68,8 @@ func (db *DB) recover() error {
 }
 
 // sayDamage says what a recovery has met in a table whose index is damaged.
-func (db *DB) sayDamage(damage error) {
-	if damage != nil {
-		db.opts.Logger.Error("an index is damaged, or lost: what a coordinator that has died was changing in its table is not finished", errField(damage))
-	}
+func (db *DB) sayDamage(err error) {
+	db.opts.Logger.Error("an index is damaged, or lost: what a coordinator that has died was changing in its table is not finished", errField(err))
 }
 
 // freeExtents frees the extents that no index reaches, unless an index is damaged.

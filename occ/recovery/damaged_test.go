@@ -29,6 +29,7 @@ func (w *world) second(name string) *occ.Table {
 // returns brings it back.
 func (w *world) spoil(t *occ.Table) (mended func()) {
 	w.t.Helper()
+	w.spoilt = true
 	all, err := t.Index.(*race.Index).Extents(w.ctl.Plain())
 	must(w.t, err)
 	was := make([]map[rdma.BladeID][]byte, len(all))

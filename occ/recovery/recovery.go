@@ -48,6 +48,9 @@ type Options struct {
 	// are at rest, before their logs are cleared: what the logs of others say may
 	// depend on them until a checkpoint has been made (occ.Engine.CheckpointOf).
 	Checkpoint func(c *rdma.Coro, ids []uint32) error
+	// Damaged, if not nil, is told of a recovery's Report.Damage as soon as that is met: not all
+	// who recover others look at the report. A sweep only reports it.
+	Damaged func(err error)
 }
 
 // Report says what a recovery has done.

@@ -55,14 +55,11 @@ func strandedError(a memory.Addr) error {
 	return fmt.Errorf("%w: the record in block %v was about to move when its client died, and the index of its table was damaged; the database, closed, can be checked, and repaired from another copy: then it is finished", ErrCorrupt, a)
 }
 
-// beyond reports whether an error says that an index is of no use: it is damaged, or lost.
-func beyond(err error) bool {
-	return errors.Is(err, memory.ErrCorrupt) || errors.Is(err, memory.ErrLost)
-}
-
 // Beyond reports whether an error of Unlock or Unlink says that the index is damaged, or lost:
 // what is left of the block is the sweep's, when it is mended.
-func Beyond(err error) bool { return beyond(err) && !mutant.RecoveryStopsAtDamage }
+func Beyond(err error) bool {
+	return (errors.Is(err, memory.ErrCorrupt) || errors.Is(err, memory.ErrLost)) && !mutant.RecoveryStopsAtDamage
+}
 
 // strand notes that the index of an entry's table is of no use, and returns other errors.
 func (r *run) strand(e *entry, err error) error {
@@ -72,6 +69,9 @@ func (r *run) strand(e *entry, err error) error {
 	e.stranded = true
 	if r.rep.Damage == nil {
 		r.rep.Damage = err
+		if r.o.Damaged != nil {
+			r.o.Damaged(err)
+		}
 	}
 	return nil
 }

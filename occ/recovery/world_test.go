@@ -57,6 +57,14 @@ type world struct {
 	eng    *occ.Engine
 	table  *occ.Table
 	thread int
+	spoilt bool // an index is, or was, damaged
+}
+
+// damaged is told what a recovery could not finish since an index is damaged.
+func (w *world) damaged(err error) {
+	if errors.Is(err, memory.ErrCorrupt) && !w.spoilt {
+		w.t.Errorf("no index is damaged, and a recovery has met: %v", err)
+	}
 }
 
 // stop makes the verbs behind the first left ones fail, like those of a process
@@ -133,7 +141,7 @@ func newWorldIn(t testing.TB, f rdmatest.Options, s setting, o occ.Options, logs
 	var err error
 	w.space, err = memory.Open(w.ctl.Plain(), w.f, w.cat, memory.Options{Backups: s.backups, SegmentSize: 256 << 10, LogArea: logs})
 	must(t, err)
-	o.Policy, o.CacheBytes = s.policy, 64<<10
+	o.Policy, o.CacheBytes, o.Damaged = s.policy, 64<<10, w.damaged
 	w.eng = occ.NewEngine(w.space, o)
 	meta, err := w.space.CreateTable("t", []byte(`{"key":"bytes","value":"bytes","index":"race"}`))
 	must(t, err)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
+
 	"txnode/benchmarks/engine"
 	"txnode/check"
 	"txnode/history"
@@ -191,6 +193,9 @@ func (p *plan) run(r *Result, o *Options) (err error) {
 	if err == nil {
 		err = b.compare(txns)
 	}
+	if d := b.damage.Load(); d != nil {
+		err = errors.Join(err, *d)
+	}
 	if err != nil {
 		return errors.Join(err, b.abandon(err))
 	}
@@ -214,7 +219,7 @@ func (b *bench) openDB() error {
 		LeaseTerm: lease,
 		Fabric:    b.world.fabric, Catalog: b.world.catalog, Backups: &b.backups, Policy: b.policy, Techniques: &b.techniques, QPPolicy: b.qp,
 		ReadBackups: b.readBackups, Workers: 1, Retries: math.MaxInt32, Arena: arena, CacheBytes: cacheBytes, LogArea: b.logArea, ReclaimAfter: b.reclaimAfter,
-		SegmentSize: segmentSize, IndexGroups: b.groups, Seed: b.seed, History: b.world.recorder,
+		SegmentSize: segmentSize, IndexGroups: b.groups, Seed: b.seed, History: b.world.recorder, Logger: zap.New(damageCore{&b.damage}),
 	})
 	if err != nil {
 		return fmt.Errorf("opening: %w", err)

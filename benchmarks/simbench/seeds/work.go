@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"txnode/benchmarks/engine"
 	"txnode/check"
@@ -85,6 +86,7 @@ type bench struct {
 	ledger ledger
 	lists  []check.ListTxn // of list-append
 	cov    Coverage
+	damage atomic.Pointer[error] // see damageCore
 }
 
 type rows = txn.Table[uint64, []byte]

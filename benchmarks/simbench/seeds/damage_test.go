@@ -1,0 +1,32 @@
+package seeds
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/zap"
+
+	"txnode/memory"
+)
+
+// TestDamageCore: a warning that names damage is kept, the first one, and no other is.
+func TestDamageCore(t *testing.T) {
+	var found atomic.Pointer[error]
+	l := zap.New(damageCore{&found}).With(zap.Int("blade", 1))
+	l.Warn("slow", zap.Error(errors.New("no answer")))
+	l.Info("damaged", zap.Error(memory.ErrCorrupt))
+	if e := found.Load(); e != nil {
+		t.Fatalf("kept: %v", *e)
+	}
+	l.Error("first", zap.Int("table", 2), zap.Error(fmt.Errorf("index: %w", memory.ErrCorrupt)))
+	l.Warn("second", zap.Error(memory.ErrCorrupt))
+	e := found.Load()
+	if e == nil || !errors.Is(*e, memory.ErrCorrupt) {
+		t.Fatal("damage was not kept")
+	}
+	if want := "the database says that something is damaged: first: index: " + memory.ErrCorrupt.Error(); (*e).Error() != want {
+		t.Errorf("%q instead of %q", (*e).Error(), want)
+	}
+}
