@@ -58,14 +58,7 @@ func slotAgain(t *testing.T, late int, change func(r *rig) error) {
 		}
 		turned++
 		r.m.Lose(0)
-		r.found(t, open...)
-		r.recovered(t, 1)
-		r.found(t, open...)
-		r.linkedOnce(t, n)
-		r.grows(t, 1)
-		if t.Failed() {
-			t.Fatalf("verb %d", n)
-		}
+		r.soundAfter(t, n, open...)
 	}
 	if turned == 0 {
 		t.Error("no copy was turned back")

@@ -70,6 +70,20 @@ func newRigIn(t *testing.T, o indextest.MemoryOptions, keys int, groups uint32) 
 	return r
 }
 
+// soundAfter checks that all keys but those excepted are there, once, before a recovery and
+// after it, and that the index grows then. n is the verb at which it all began.
+func (r *rig) soundAfter(t *testing.T, n int, except ...int) {
+	t.Helper()
+	r.found(t, except...)
+	r.recovered(t, 1)
+	r.found(t, except...)
+	r.linkedOnce(t, n)
+	r.grows(t, 1)
+	if t.Failed() {
+		t.Fatalf("verb %d", n)
+	}
+}
+
 // found checks that client 2 finds all keys but those excepted, and no others.
 func (r *rig) found(t *testing.T, except ...int) {
 	t.Helper()

@@ -313,14 +313,7 @@ func TestMarkLost(t *testing.T) {
 		if lost == was {
 			continue
 		}
-		r.found(t)
-		r.recovered(t, 1)
-		r.found(t)
-		r.linkedOnce(t, n)
-		r.grows(t, 1)
-		if t.Failed() {
-			t.Fatalf("stopped after %d verbs", n)
-		}
+		r.soundAfter(t, n)
 	}
 	if lost == 0 {
 		t.Error("no mark was lost")
