@@ -18,6 +18,7 @@ const (
 	branchElement  = 16 // pos 4, key size 4, page 8
 	leafElement    = 16 // flags 4, pos 4, key size 4, value size 4
 	leafBucket     = 0x01
+	bucketHeader   = 16 // page of its root, or 0: a page follows here, without a number; 8
 	metaSum        = 56 // the checksum of what is before it
 	freelistMany   = 0xFFFF
 	maxBucketDepth = 16 // of pages, much more than a file of 64-bit size has
@@ -84,35 +85,63 @@ func (p *pages) tree(id uint64, depth int) error {
 	if err != nil {
 		return err
 	}
+	return p.elements(id, page, depth)
+}
+
+// elements looks at the elements of a page, or of a bucket that is in an element of page id.
+// What they are about, keys and values, follows them without gaps and in their order: so none
+// is missing from their number, which would be entries that nobody misses.
+func (p *pages) elements(id uint64, page []byte, depth int) error {
 	flags, count := u16(page[8:]), int(u16(page[10:]))
+	if flags != pageBranch && flags != pageLeaf {
+		return fmt.Errorf("page %d is not one of the tree: flags %#x", id, flags)
+	}
 	elements := page[pageHeader:]
-	if uint64(count)*leafElement > uint64(len(elements)) { // a branch element is as large
+	next := uint64(count) * leafElement // a branch element is as large
+	if next > uint64(len(elements)) {
 		return fmt.Errorf("page %d is said to have %d elements", id, count)
 	}
 	for i := range count {
 		at := i * leafElement
 		e := elements[at:]
+		pos, value, end := uint64(u32(e)), uint64(0), uint64(0)
+		if flags == pageLeaf {
+			pos = uint64(u32(e[4:]))
+			value = next + uint64(u32(e[8:]))
+			end = value + uint64(u32(e[12:]))
+		} else {
+			end = next + uint64(u32(e[4:]))
+		}
+		if uint64(at)+pos != next || end > uint64(len(elements)) {
+			return fmt.Errorf("element %d of page %d, which is said to have %d, is not where it should be", i, id, count)
+		}
+		next = end
 		switch {
 		case flags == pageBranch:
 			if err := p.tree(u64(e[8:]), depth-1); err != nil {
 				return err
 			}
-		case flags == pageLeaf && u32(e)&leafBucket != 0:
-			value := uint64(at) + uint64(u32(e[4:])) + uint64(u32(e[8:]))
-			if value+8 > uint64(len(elements)) {
-				return fmt.Errorf("element %d of page %d is said to be beyond it", i, id)
-			}
-			if root := u64(elements[value:]); root != 0 { // otherwise the bucket is in the element
-				if err := p.tree(root, depth-1); err != nil {
-					return err
-				}
+		case u32(e)&leafBucket != 0:
+			if err := p.bucket(id, elements[value:end], depth); err != nil {
+				return err
 			}
 		}
 	}
-	if flags != pageBranch && flags != pageLeaf {
-		return fmt.Errorf("page %d is not one of the tree: flags %#x", id, flags)
-	}
 	return nil
+}
+
+// bucket looks at what an element of page id says of a bucket.
+func (p *pages) bucket(id uint64, value []byte, depth int) error {
+	if len(value) < bucketHeader {
+		return fmt.Errorf("page %d has a bucket of %d bytes", id, len(value))
+	}
+	if root := u64(value); root != 0 {
+		return p.tree(root, depth-1)
+	}
+	if value = value[bucketHeader:]; len(value) < pageHeader || depth == 0 { // it is here itself
+		return fmt.Errorf("page %d has a bucket that is cut off", id)
+	}
+	return p.elements(id, value, depth-1)
 }
 
 // freelist marks the pages in the list of free ones, and those of the list as used.
