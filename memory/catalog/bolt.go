@@ -113,7 +113,13 @@ func open(path string, readOnly bool) (db *bolt.DB, err error) {
 		},
 	})
 	if err == nil {
-		if err = check(file, db); err != nil {
+		var p *pages
+		if p, err = check(file, db); err == nil && !readOnly {
+			if failed := settle(file, p); failed != nil { // which is no damage
+				return nil, errors.Join(fmt.Errorf("catalog: %s: writing what the system has of it in memory to the disk: %w", path, failed), db.Close())
+			}
+		}
+		if err != nil {
 			err = errors.Join(err, db.Close())
 			db = nil
 		}
@@ -131,12 +137,44 @@ func open(path string, readOnly bool) (db *bolt.DB, err error) {
 }
 
 // check looks at the structure of an open file, whose lock is held.
-func check(file *os.File, db *bolt.DB) error {
+func check(file *os.File, db *bolt.DB) (*pages, error) {
 	info, err := file.Stat()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	return checkPages(file, info.Size(), db.Info().PageSize)
+}
+
+// fsync is os.File.Sync, but in tests.
+var fsync = (*os.File).Sync
+
+// settle writes the pages of an open file again, whose lock is held, and flushes it. What is
+// read of it may be on no disk: whoever had it open before was killed before he could flush
+// it, or was told that the disk had failed, after which the system takes what it has in memory
+// for written. Then changes that build on it would be durable, and it not. The copies of the
+// meta page come last, as they do in a commit.
+func settle(file *os.File, p *pages) error {
+	again := func(id uint64) error {
+		page, err := p.read(id, 1)
+		if err == nil {
+			_, err = file.WriteAt(page, int64(id*p.size))
+		}
+		return err
+	}
+	for id, used := range p.used {
+		if used {
+			if err := again(uint64(id)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := fsync(file); err != nil {
+		return err
+	}
+	if err := errors.Join(again(0), again(1)); err != nil {
+		return err
+	}
+	return errors.Join(fsync(file), syncDir(filepath.Dir(file.Name())))
 }
 
 // guard turns panics, and faults on pages of a file that is shorter than it

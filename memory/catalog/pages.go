@@ -39,19 +39,19 @@ type pages struct {
 // checkPages reads the file of an open catalog, length bytes in pages of size, and says
 // what is wrong with it, or nil. Entries are not looked at: they have checksums. It
 // takes bytes from the file, not from a mapping of it, and trusts none of them.
-func checkPages(file io.ReaderAt, length int64, size int) error {
+func checkPages(file io.ReaderAt, length int64, size int) (*pages, error) {
 	p := &pages{file: file, size: uint64(size)}
 	var newest []byte
 	for id := range uint64(2) {
 		meta, err := p.read(id, 1)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		meta = meta[pageHeader:]
 		sum := fnv.New64a()
 		_, _ = sum.Write(meta[:metaSum])
 		if u64(meta[metaSum:]) != sum.Sum64() {
-			return fmt.Errorf("copy %d of its meta page is damaged, which may have been the last commit", id)
+			return nil, fmt.Errorf("copy %d of its meta page is damaged, which may have been the last commit", id)
 		}
 		if newest == nil || u64(meta[48:]) > u64(newest[48:]) {
 			newest = meta
@@ -59,21 +59,21 @@ func checkPages(file io.ReaderAt, length int64, size int) error {
 	}
 	root, list := u64(newest[16:]), u64(newest[32:])
 	if p.end = u64(newest[40:]); p.end > uint64(length)/p.size {
-		return fmt.Errorf("%d pages do not fit %d bytes", p.end, length)
+		return nil, fmt.Errorf("%d pages do not fit %d bytes", p.end, length)
 	}
 	p.used, p.free = make([]bool, p.end), make([]bool, p.end)
 	if err := p.tree(root, maxBucketDepth); err != nil {
-		return err
+		return nil, err
 	}
 	if err := p.freelist(list); err != nil {
-		return err
+		return nil, err
 	}
 	for id := uint64(2); id < p.end; id++ {
 		if p.used[id] == p.free[id] {
-			return fmt.Errorf("page %d is in use: %v, and is in the list of free pages: %v", id, p.used[id], p.free[id])
+			return nil, fmt.Errorf("page %d is in use: %v, and is in the list of free pages: %v", id, p.used[id], p.free[id])
 		}
 	}
-	return nil
+	return p, nil
 }
 
 // tree marks the pages of the tree below page id.
