@@ -31,8 +31,10 @@
 // # Truncation
 //
 // Space is reused in a ring when everything of a transaction is in place,
-// including the release of its locks. No mark is written: a record whose
+// including the release of its locks. Nothing says that a record is over: one whose
 // transaction holds none of its locks and whose versions have been installed or
 // passed has nothing left to say. Versions never repeat, so an old record can not
-// be mistaken for a pending one.
+// be mistaken for a pending one. A [Mark] is needed only where a large record leaves
+// no room beside the newest complete one, which says how far the coordinator has
+// come: it says that instead (see [Ring]).
 package log
