@@ -317,6 +317,66 @@ func TestMostEntries(t *testing.T) {
 	}
 }
 
+// TestFits: an entry fits as long as the buffer has room for it, and the header counts it.
+func TestFits(t *testing.T) {
+	var b log.Builder
+	b.Reset()
+	b.Add(make([]byte, 4096), 64)
+	for _, size := range []int{0, 64, 128} {
+		if n := b.Need(size); !b.Fits(size, n) || b.Fits(size, n-1) {
+			t.Errorf("an image of %d bytes: fits %d bytes: %v, one less: %v", size, n, b.Fits(size, n), b.Fits(size, n-1))
+		}
+	}
+	var e log.EntryHeader
+	for b.Entries() < log.MaxEntries {
+		if !b.Fits(64, 1<<30) {
+			t.Fatalf("no room behind %d entries", b.Entries())
+		}
+		b.AddLine(&e)
+	}
+	if b.Fits(64, 1<<30) {
+		t.Errorf("an entry fits that the header cannot count")
+	}
+}
+
+// TestLines: what is laid out for images of one line is, byte for byte, what is for any.
+func TestLines(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 5).Draw(t, "entries")
+		tx := record.MakeTxID(7, rapid.Uint64Range(1, 99).Draw(t, "sequence"))
+		generation, ahead := rapid.Uint32Range(0, 9).Draw(t, "generation"), rapid.Uint64Range(0, 99).Draw(t, "ahead")
+		var every, lines log.Builder
+		every.Reset()
+		lines.Reset()
+		want := bytes.Repeat([]byte{0xee}, log.HeaderSize+n*(log.EntryHeaderSize+record.LineSize)) // what was there before
+		got := bytes.Clone(want)
+		header := func(at int) *log.EntryHeader { return (*log.EntryHeader)(got[at:]) }
+		at := make([]int, n)
+		for i := range at {
+			e := header(lines.Len())
+			at[i] = every.Add(want, record.LineSize)
+			if k := lines.AddLine(e); k != at[i] || lines.Len() != every.Len() || !bytes.Equal(want[:at[i]], got[:at[i]]) {
+				t.Fatalf("entry %d at %d, of lines %d:\n%x\n%x", i, at[i], k, want[:at[i]], got[:at[i]])
+			}
+			img := image(memory.MakeAddr(2, uint32(64*i)), tx, record.Live, "k", fmt.Sprint(i))
+			copy(want[at[i]:], img)
+			copy(got[at[i]:], img)
+		}
+		sums := uint64(0)
+		for i, at := range at {
+			addr, prev := memory.MakeAddr(2, uint32(64*i)), record.MakeTxID(3, rapid.Uint64Range(0, 9).Draw(t, "version"))
+			freed := rapid.Uint64().Draw(t, "freed")
+			every.Set(want, at, log.Update, addr, prev, freed, record.LineSize)
+			h := at - log.EntryHeaderSize
+			sums ^= log.SetLine(header(h), uint32(h), addr, prev, tx, freed, record.Image(got[at:]).Checksum())
+		}
+		k := every.Finish(want, log.Redo, tx, generation, ahead)
+		if m := lines.FinishLines(header(0), log.Redo, tx, generation, ahead, sums); m != k || !bytes.Equal(want, got) {
+			t.Fatalf("%d bytes, of lines %d:\n%x\n%x", k, m, want, got)
+		}
+	})
+}
+
 func TestBuildDoesNotAllocate(t *testing.T) {
 	buf := make([]byte, 1024)
 	img := image(64, 2, record.Live, "k", "v")
