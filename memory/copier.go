@@ -50,7 +50,6 @@ type Copier struct {
 
 // CopyProgress is how far a copier is.
 type CopyProgress struct {
-	Segments int    // that are being built
 	Total    uint64 // bytes to be compared
 	Done     uint64 // bytes compared
 	Copied   uint64 // bytes of blocks written, in all passes
@@ -116,7 +115,7 @@ func (k *Copier) restart(v *View) {
 			k.work = append(k.work, SegmentID(id))
 		}
 	}
-	k.p.Segments, k.p.Done, k.p.Total = len(k.work), 0, uint64(len(k.work))*uint64(k.space.opts.SegmentSize)
+	k.p.Done, k.p.Total = 0, uint64(len(k.work))*uint64(k.space.opts.SegmentSize)
 	if len(k.work) > 0 {
 		k.p.Passes++
 	}

@@ -368,7 +368,10 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 		case e.Key == keyLoose:
 			err = one(e, entryLoose, func(*payload) { l.Loose = true })
 		case e.Key == keySweep:
-			err = one(e, entrySweep, func(d *payload) { l.Unswept, l.Hollow, l.Spared = decodeSweep(d) })
+			err = one(e, entrySweep, func(d *payload) {
+				l.Unswept = true
+				l.Hollow, l.Spared = decodeSweep(d)
+			})
 		case numbered && prefix == prefixVerdict && id < MaxCoordinators:
 			err = one(e, entryVerdict, func(d *payload) { l.Verdicts = append(l.Verdicts, decodeVerdict(d, id)) })
 		case numbered && prefix == prefixCoordinator && id < MaxCoordinators:

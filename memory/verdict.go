@@ -174,13 +174,13 @@ func sweepEntry(hollow, spared bool) Entry {
 	return seal(keySweep, entrySweep, []byte{flags})
 }
 
-func decodeSweep(d *payload) (unswept, hollow, spared bool) {
+func decodeSweep(d *payload) (hollow, spared bool) {
 	if len(d.p) == 0 {
-		return true, false, false
+		return false, false
 	}
 	flags := d.u8()
 	d.fail = d.fail || flags == 0 || flags > sweepHollow|sweepSpared
-	return true, flags&sweepHollow != 0, flags&sweepSpared != 0
+	return flags&sweepHollow != 0, flags&sweepSpared != 0
 }
 
 // looseEntry says that extents may be allocated which nothing leads to.

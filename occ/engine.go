@@ -126,9 +126,6 @@ func NewEngine(space *memory.Space, o Options) *Engine {
 	return e
 }
 
-// Space returns the memory space.
-func (e *Engine) Space() *memory.Space { return e.space }
-
 // Session is a coordinator on one thread. It belongs to the thread's goroutine.
 type Session struct {
 	eng      *Engine

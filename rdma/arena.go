@@ -14,9 +14,6 @@ import (
 // flight changes it.
 func (t *Thread) Bytes(local, n uint32) []byte { return t.arena[local : local+n : local+n] }
 
-// Line returns the LineSize bytes of the thread's arena at local: see Bytes.
-func (t *Thread) Line(local uint32) *[LineSize]byte { return (*[LineSize]byte)(t.arena[local:]) }
-
 // Word returns the 8-byte little-endian word of the arena at local.
 func (t *Thread) Word(local uint32) uint64 {
 	return binary.LittleEndian.Uint64(t.arena[local:])

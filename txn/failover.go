@@ -421,11 +421,9 @@ func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
 		if err != nil {
 			return true, err
 		}
-		if p.Finished > finished { // perhaps the last ones
-			return true, db.wholeAgain()
-		}
-		if idle {
-			return false, db.wholeAgain()
+		if idle || p.Finished > finished { // perhaps the last ones
+			db.wholeAgain()
+			return p.Finished > finished, nil
 		}
 	}
 	return true, nil
@@ -472,10 +470,10 @@ func (db *DB) welcome(c *rdma.Coro) (err error) {
 }
 
 // wholeAgain notes that nothing is being built, and whether anything is missing.
-func (db *DB) wholeAgain() error {
+func (db *DB) wholeAgain() {
 	r := db.space.Redundancy()
 	if r.Missing > 0 {
-		return nil
+		return
 	}
 	p := db.failover.copier.Progress()
 	news := false
@@ -495,7 +493,6 @@ func (db *DB) wholeAgain() error {
 			db.failover.degraded.Store(true)
 		}
 	}
-	return nil
 }
 
 // note changes what is known of the outages.

@@ -52,12 +52,11 @@ func newClient(w *world, c *rdma.Coro, blocks *memory.Allocator) (*client, error
 	return k, nil
 }
 
-func (k *client) close() error {
+func (k *client) close() {
 	if k.spare != 0 {
 		k.blocks.Free(k.spare, recordClass)
 	}
 	k.c.Thread().Free(k.local, k.size)
-	return nil
 }
 
 // aim points the query at a key.

@@ -176,7 +176,8 @@ func (w *world) run(c *Config, threads, coroutines int, fn func(k *client) error
 		all[i].Run(coroutines, func(co *rdma.Coro) {
 			k, err := newClient(w, co, blocks)
 			if err == nil {
-				err = errors.Join(fn(k), k.close())
+				err = fn(k)
+				k.close()
 			}
 			report(err)
 		})

@@ -64,7 +64,7 @@ func (r *Result) settings() [][2]string {
 func labelled(theme Theme, label, text string) string {
 	first := fmt.Sprintf("  %-8s ", label)
 	indent := strings.Repeat(" ", len(first))
-	return strings.Replace(wrap(text, first, indent, pageWidth), label, theme.faint(label), 1)
+	return strings.Replace(wrap(text, first, indent), label, theme.faint(label), 1)
 }
 
 // rate writes a rate, without decimals when it has none.
@@ -294,9 +294,9 @@ func (r *Result) runTable(theme Theme) string {
 // notes are the lines under the tables: verdicts first.
 func (r *Result) notes(theme Theme) []string {
 	var out []string
-	yes := func(s string) { out = append(out, theme.good("✓")+wrap(s, " ", "  ", pageWidth)) }
-	no := func(s string) { out = append(out, theme.bad("✗")+wrap(s, " ", "  ", pageWidth)) }
-	say := func(s string) { out = append(out, wrap(s, "  ", "  ", pageWidth)) }
+	yes := func(s string) { out = append(out, theme.good("✓")+wrap(s, " ", "  ")) }
+	no := func(s string) { out = append(out, theme.bad("✗")+wrap(s, " ", "  ")) }
+	say := func(s string) { out = append(out, wrap(s, "  ", "  ")) }
 
 	balanced := 0
 	for i := range r.Runs {
@@ -326,7 +326,7 @@ func (r *Result) notes(theme Theme) []string {
 			no(fmt.Sprintf("NOT SERIALIZABLE, run %d:", i+1))
 			for line := range strings.Lines(h.Violation) {
 				indent := "  " + line[:len(line)-len(strings.TrimLeft(line, " "))]
-				out = append(out, wrap(line, indent, indent+"  ", pageWidth))
+				out = append(out, wrap(line, indent, indent+"  "))
 			}
 		}
 	}
@@ -388,11 +388,11 @@ func (r *Result) openLoopNote(theme Theme) string {
 		if backlog > 0 {
 			waiting = groups(backlog) + " of them waited at the end"
 		}
-		return wrap(fmt.Sprintf("open loop: %s, %s; latency is from the intended start", served, waiting), "  ", "  ", pageWidth)
+		return wrap(fmt.Sprintf("open loop: %s, %s; latency is from the intended start", served, waiting), "  ", "  ")
 	}
 	return theme.bad("✗") + wrap(fmt.Sprintf(
 		"OVERLOAD: %s of %s were still waiting at the end, %s %%; the latencies are those of the others, and lower bounds",
-		groups(backlog), served, percent(100*ratio(float64(backlog), float64(arrivals)), 1)), " ", "  ", pageWidth)
+		groups(backlog), served, percent(100*ratio(float64(backlog), float64(arrivals)), 1)), " ", "  ")
 }
 
 // overloadShare: a backlog of more than one arrival in so many says that the

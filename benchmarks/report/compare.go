@@ -125,7 +125,7 @@ func (c *Comparison) WriteTable(w io.Writer, theme Theme) error {
 		}
 		c.Workloads[i].write(&b, theme)
 	}
-	b.WriteString("\n" + wrap(c.Caveat, "  ", "  ", pageWidth))
+	b.WriteString("\n" + wrap(c.Caveat, "  ", "  "))
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -185,7 +185,7 @@ func (c *ComparedWorkloads) write(b *strings.Builder, theme Theme) {
 	b.WriteString(g.String())
 	b.WriteString("\n")
 	for i, p := range places {
-		b.WriteString(wrap(p, fmt.Sprintf("  [%d] ", i+1), "      ", pageWidth))
+		b.WriteString(wrap(p, fmt.Sprintf("  [%d] ", i+1), "      "))
 	}
 	if len(c.Rows) == 0 || c.Rows[len(c.Rows)-1].Published {
 		b.WriteString("\n  no saved result of this workload: txnode bench " + c.Workload + "\n")

@@ -202,11 +202,11 @@ func (e *Explanation) WriteTable(w io.Writer, theme Theme) error {
 	if e.Phased {
 		b.WriteString("\n" + e.phases(theme))
 	} else {
-		b.WriteString("\n" + wrap("this store does not say what each phase costs", "  ", "  ", pageWidth))
+		b.WriteString("\n" + wrap("this store does not say what each phase costs", "  ", "  "))
 	}
 	b.WriteString("\n")
 	for _, n := range e.notes() {
-		b.WriteString(wrap(n, "  ", "  ", pageWidth))
+		b.WriteString(wrap(n, "  ", "  "))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

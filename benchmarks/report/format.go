@@ -119,14 +119,14 @@ func bytesSize(n int64) string {
 	return exact(x) + " " + units[i]
 }
 
-// wrap breaks text into lines of at most width runes, at spaces, each with an
+// wrap breaks text into lines of at most pageWidth runes, at spaces, each with an
 // indent but the first with first.
-func wrap(text, first, indent string, width int) string {
+func wrap(text, first, indent string) string {
 	var b strings.Builder
 	line := first
 	empty := true
 	for _, word := range strings.Fields(text) {
-		if !empty && len([]rune(line))+1+len([]rune(word)) > width {
+		if !empty && len([]rune(line))+1+len([]rune(word)) > pageWidth {
 			b.WriteString(strings.TrimRight(line, " ") + "\n")
 			line, empty = indent, true
 		}

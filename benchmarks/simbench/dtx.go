@@ -56,7 +56,6 @@ type usage struct {
 	bursts       float64 // groups of such writes, each ended by a doorbell
 	fetched      float64 // records and buckets that it reads there, after the RNIC
 	logs         float64 // undo logs
-	commits      float64
 }
 
 func (c *Config) usage() usage {
@@ -67,7 +66,7 @@ func (c *Config) usage() usage {
 	hot := n * 4 / 100
 	// Lookups per attempt: of checking, Amalgamate and SendPayment two, the others but
 	// TransactSaving one; of savings, four types one.
-	u := usage{item: 64, bucket: 22*64 + 8, found: 1.25 + 0.6, logs: 0.84, commits: 0.86}
+	u := usage{item: 64, bucket: 22*64 + 8, found: 1.25 + 0.6, logs: 0.84}
 	for _, rate := range []float64{1.25, 0.6} {
 		u.keys = append(u.keys, keys{hot, rate * (0.9/hot + 0.1/n)}, keys{n - hot, rate * 0.1 / n})
 	}
@@ -81,7 +80,7 @@ func (c *Config) usage() usage {
 // tatpUsage counts by FORD.md's shares: half of call forwarding's rows, 62.5 % of the
 // others' exist, and 85 % of the facilities are active.
 func (c *Config) tatpUsage() usage {
-	u := usage{item: 96, bucket: 22*96 + 8, logs: 0.18, commits: 0.75}
+	u := usage{item: 96, bucket: 22*96 + 8, logs: 0.18}
 	const there, active, half = 0.625, 0.85, 0.5
 	type table struct{ per, rate float64 } // rows of a subscriber that exist, lookups per attempt of each
 	var tables = []table{

@@ -17,7 +17,6 @@ const (
 	pageBytes  = 4096
 	pageWords  = pageBytes / 8
 	entryWords = 2
-	entryBytes = 8 * entryWords
 
 	// runShare is the part of a cache's bytes that the runs may take beside it.
 	runShare = 8

@@ -28,7 +28,6 @@ const (
 const (
 	MaxKey   = 1 << 10
 	MaxValue = 1 << 20
-	MaxTable = 1<<16 - 1
 )
 
 // TxID names a transaction: coordinator in the upper 24 bits, sequence number in

@@ -46,7 +46,7 @@ func TestLogsGrow(t *testing.T) {
 				if grown, _, err := w.space.Coordinator(victim.Coordinator()); err != nil || coord.Logs[0].Size != memory.LogStep || !stopped && grown.Logs[0].Size != 2*memory.LogStep {
 					t.Fatalf("log areas of %d and %d bytes, %v", coord.Logs[0].Size, grown.Logs[0].Size, err)
 				}
-				rep, _ := w.recover(victim.Coordinator(), -1)
+				rep := w.recover(victim.Coordinator())
 				finished += rep.Finished + len(rep.Aborted)
 				for i, v := range w.values(ours, own, "a", "b", "c") {
 					if (v == "" || v[0] != was && v[0] != now) || told == nil && v[0] != now || v[0] != w.values(ours, own, "a")[0][0] {

@@ -45,7 +45,7 @@ func TestNewestLogRecordStays(t *testing.T) {
 						continue
 					}
 					torn++
-					w.recover(victim.ID().Coordinator(), -1)
+					w.recover(victim.ID().Coordinator())
 					what := fmt.Sprintf("killed after %d verbs (told %v)", k, told)
 					w.check(what)
 					v, _ := w.space.Verdict(victim.ID().Coordinator())

@@ -72,10 +72,10 @@ func (w *world) prepare(s *occ.Session, tx *occ.Tx, c *canonical, prefix string)
 
 // judge checks that a transaction has happened or not, wholly, as its caller was
 // told and as the verdict says.
-func (w *world) judge(what string, s *occ.Session, tx *occ.Tx, victim record.TxID, told error, ks, old, now []string) (committed bool) {
+func (w *world) judge(what string, s *occ.Session, tx *occ.Tx, victim record.TxID, told error, ks, old, now []string) {
 	w.t.Helper()
 	got := w.values(s, tx, ks...)
-	committed = slices.Equal(got, now)
+	committed := slices.Equal(got, now)
 	if !committed && !slices.Equal(got, old) {
 		w.t.Fatalf("%s: %q, before it was %q, and would be %q", what, got, old, now)
 	}
@@ -92,7 +92,6 @@ func (w *world) judge(what string, s *occ.Session, tx *occ.Tx, victim record.TxI
 	case o == memory.OutcomeUnknown && told != nil:
 		w.t.Fatalf("%s: no verdict on %v: %+v", what, victim, v)
 	}
-	return committed
 }
 
 // TestStopAtEveryVerb: a session stops after each verb of each kind of transaction,
@@ -116,7 +115,7 @@ func TestStopAtEveryVerb(t *testing.T) {
 					if told != nil && !stopped {
 						t.Fatalf("%s: %v", what, told)
 					}
-					rep, _ := w.recover(victim.Coordinator(), -1)
+					rep := w.recover(victim.Coordinator())
 					finished += rep.Finished
 					undone += len(rep.Aborted)
 					w.judge(what, ours, own, tx.ID(), told, ks, old, now)
@@ -196,7 +195,7 @@ func TestFencedVerbsFail(t *testing.T) {
 		}
 		must(t, tx.Execute())
 		id := tx.ID()
-		w.recover(se.Coordinator(), -1) // while it holds its locks
+		w.recover(se.Coordinator()) // while it holds its locks
 		w.sure(ours, own, put("a", "3"))
 		if err := tx.Commit(); err == nil {
 			t.Fatalf("%v: a fenced transaction has committed", s)
@@ -227,7 +226,7 @@ func TestFencedLookup(t *testing.T) {
 		se, tx := w.session()
 		must(t, tx.Begin())
 		old := w.space.View()
-		w.recover(se.Coordinator(), -1)
+		w.recover(se.Coordinator())
 		key := ""
 		for i := 0; key == ""; i++ {
 			if i == 20_000 {

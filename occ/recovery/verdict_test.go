@@ -38,7 +38,7 @@ func TestVerdictContradictsNobody(t *testing.T) {
 			must(t, tx.Commit())
 			c.Sleep(10_000)
 		}
-		w.recover(se.Coordinator(), -1)
+		w.recover(se.Coordinator())
 		v, ok := w.space.Verdict(se.Coordinator())
 		if !ok {
 			t.Fatalf("%v: there is no verdict", s)

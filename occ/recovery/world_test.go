@@ -348,27 +348,22 @@ func (w *world) sweep() {
 	must(w.t, err)
 }
 
-// recover recovers a coordinator on a thread of its own, which is stopped after so
-// many verbs, negative: not. It reports whether it was.
-func (w *world) recover(id uint32, stop int) (rep recovery.Report, stopped bool) {
+// recover recovers a coordinator on a thread of its own, and sweeps.
+func (w *world) recover(id uint32) recovery.Report {
 	w.t.Helper()
 	th := w.newThread()
 	o := w.eng.Recovery()
 	o.Steal = true
-	w.arm(stop)
 	rep, err := recovery.Recover(th.Plain(), o, id)
-	if err == nil {
-		_, err = recovery.Sweep(th.Plain(), o)
-	}
-	stopped = w.disarm()
-	if !stopped {
-		must(w.t, err)
-		must(w.t, th.Close())
-	}
-	return rep, stopped
+	must(w.t, err)
+	_, err = recovery.Sweep(th.Plain(), o)
+	must(w.t, err)
+	must(w.t, th.Close())
+	return rep
 }
 
-// decideUntil is recover without a sweep.
+// decideUntil is recover without a sweep, and the thread is stopped after so many verbs,
+// negative: not. It reports whether it was.
 func (w *world) decideUntil(id uint32, stop int) (stopped bool) {
 	w.t.Helper()
 	th := w.newThread()

@@ -92,17 +92,8 @@ func (c *Client) Stop() {
 	}
 }
 
-// Lose makes the n-th request from now on, from 0, of all ports of the client take
+// LoseFrom makes the n-th request from now on, from 0, of the port that was made last take
 // effect and complete with rdma.StatusTimeout.
-func (c *Client) Lose(n int) {
-	for _, p := range c.f.ports {
-		if p.client == c {
-			p.lose = p.ran + n
-		}
-	}
-}
-
-// LoseFrom is Lose for a thread that has been made last and not used yet.
 func (f *Fabric) LoseFrom(n int) { p := f.ports[len(f.ports)-1]; p.lose = p.ran + n }
 
 // Executed is how many requests of the port that was made n-th have been executed.

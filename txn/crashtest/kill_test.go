@@ -121,7 +121,7 @@ func live(t *testing.T, l *life, r *rand.Rand, kills int, sum *totals) {
 			}
 			frames = append(frames, said...)
 		}
-		next, err := look(l, base)
+		next, err := look(l)
 		if err != nil {
 			t.Errorf("kill %d: %v", k, err)
 			return
@@ -181,7 +181,7 @@ func killed(l *life, after time.Duration, talking bool) (frames []*frame, stderr
 }
 
 // look opens the database as its next user does, and reads all of it.
-func look(l *life, base map[uint64]state) (map[uint64]state, error) {
+func look(l *life) (map[uint64]state, error) {
 	ctx := context.Background()
 	db, err := txn.Open(ctx, l.options())
 	if err != nil {
