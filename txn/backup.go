@@ -279,11 +279,14 @@ func (s *copier) one(e slotBlock) error {
 			was, strange = slot, 0
 		}
 		e.c = index.Candidate{Addr: slot.Addr(), Class: slot.Class()}
-		if v.Valid(e.c.Addr) {
+		known := v.Valid(e.c.Addr)
+		var key []byte
+		if known {
 			room := int(e.c.Class.Size())
 			size = min(size, room)
-			done, need, key, err := s.read(v, e.c, size)
-			if err != nil || done {
+			var need int
+			var done bool
+			if done, need, key, err = s.read(v, e.c, size); err != nil || done {
 				return err
 			}
 			if need > size && size < room {
@@ -293,18 +296,22 @@ func (s *copier) one(e slotBlock) error {
 			if need <= room && !s.foreign { // else it is no record that the slot leads to
 				strange = 0
 			}
-			if strange > maxStrange {
-				return fmt.Errorf("%w: the slot at %v leads to block %v of class %d, which holds something else; the database, closed, can be checked", ErrCorrupt, e.at, e.c.Addr, e.c.Class)
+		}
+		if strange > maxStrange {
+			what := "holds something else"
+			if !known {
+				what = "lies in no segment"
 			}
-			if tries%patience == 0 && len(key) > 0 {
-				// Its owner may be dead: a transaction that meets the lock knows what to do.
-				if err := s.visit(key); err != nil {
-					return err
-				}
-			} else if tries%patience == 0 {
-				if free, err := s.w.o.Examine(e.c.Addr); free || err != nil {
-					return err // what a dead one has left of an insert that never was
-				}
+			return fmt.Errorf("%w: the slot at %v leads to block %v of class %d, which %s; the database, closed, can be checked", ErrCorrupt, e.at, e.c.Addr, e.c.Class, what)
+		}
+		if tries%patience == 0 && len(key) > 0 {
+			// Its owner may be dead: a transaction that meets the lock knows what to do.
+			if err := s.visit(key); err != nil {
+				return err
+			}
+		} else if tries%patience == 0 && known {
+			if free, err := s.w.o.Examine(e.c.Addr); free || err != nil {
+				return err // what a dead one has left of an insert that never was
 			}
 		}
 		c.Sleep(int64(min(tries, patience)) * 1000)

@@ -2,6 +2,8 @@ package txn_test
 
 import (
 	"bytes"
+	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +17,9 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"txnode/index/race"
 	"txnode/memory"
+	"txnode/memory/record"
 	"txnode/txn"
 	"txnode/verify"
 )
@@ -175,6 +179,57 @@ func damagedIndex(t *testing.T, closed bool) {
 	if got := contents(t, db, table(t, db, "sound"), 4); len(got) != 4 {
 		t.Errorf("read-only: %v", got)
 	}
+}
+
+// TestSlotToNowhere: a slot that leads to a segment that there is not is damage, for who
+// copies the database, too.
+func TestSlotToNowhere(t *testing.T) {
+	o := tiny()
+	o.Dir, o.Retries = t.TempDir(), 3
+	db := mustOpen(t, o)
+	tab, needle := table(t, db, "t"), []byte("a needle in a haystack")
+	fill(t, db, tab, 3, val(1))
+	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 7, needle) }); err != nil {
+		t.Fatal(err)
+	}
+	v := db.Space().View()
+	close1(t, db)
+	files, err := filepath.Glob(filepath.Join(o.Dir, "blade-*.region"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	spoilt := 0
+	for blade, file := range files {
+		p, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := 0; at+8 <= len(p); at += 8 {
+			s := race.Slot(binary.LittleEndian.Uint64(p[at:]))
+			if s.Empty() || s.Check() != nil || s.Addr().Offset() == 0 || !v.Valid(s.Addr()) {
+				continue
+			}
+			for i := range v.Copies(s.Addr()) {
+				if b := v.At(s.Addr(), i); int(b.Blade) == blade && int(b.Off)+record.LineSize <= len(p) && bytes.Contains(p[b.Off:][:record.LineSize], needle) {
+					binary.LittleEndian.PutUint64(p[at:], uint64(race.MakeSlot(s.Fingerprint(), s.Class(), memory.MakeAddr(4000, 0))))
+					spoilt++
+				}
+			}
+		}
+		if err := os.WriteFile(file, p, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if spoilt != len(files) {
+		t.Fatalf("%d slots lead to the record", spoilt)
+	}
+	db = mustOpen(t, o)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	tab = table(t, db, "t")
+	says(t, "Get", db.View(ctx, func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err }), txn.ErrCorrupt)
+	_, err = db.Backup(ctx, io.Discard, txn.BackupOptions{})
+	says(t, "Backup", err, txn.ErrCorrupt, "no segment")
 }
 
 // TestDamagedFiles: what is wrong with a file of the database is ErrCorrupt, too.
