@@ -77,7 +77,7 @@ func (c *Config) usage() usage {
 	return u
 }
 
-// tatpUsage counts by FORD.md's shares: half of call forwarding's rows, 62.5 % of the
+// tatpUsage counts by the shares of FORD's program: half of call forwarding's rows, 62.5 % of the
 // others' exist, and 85 % of the facilities are active.
 func (c *Config) tatpUsage() usage {
 	u := usage{item: 96, bucket: 22*96 + 8, logs: 0.18}

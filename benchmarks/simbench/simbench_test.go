@@ -48,8 +48,8 @@ func TestRepeatable(t *testing.T) {
 	}
 }
 
-// FORD's lines count verbs as its program does: by type, from its code, and where
-// FORD.md gives what it measured, what its index needs beside.
+// FORD's lines count verbs as its program does: by type, from its code, and with what our
+// index needs beside.
 func TestLikeDTX(t *testing.T) {
 	const other = -1
 	for _, c := range []struct {

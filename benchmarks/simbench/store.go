@@ -59,7 +59,7 @@ func (c *Config) open(ctx context.Context, d *Data) (*world, error) {
 }
 
 // indexGroups sizes the tables' indexes: with LikeDTX as generously as FORD's, whose
-// buckets have 2.7 to 44 slots for each row (FORD.md's sizes): a lookup of a row that
+// buckets have 2.7 to 44 slots for each row: a lookup of a row that
 // is not there then is one READ, but for a few in a thousand. Ours grow as they
 // are filled.
 func (c *Config) indexGroups() uint32 {
