@@ -41,57 +41,21 @@ func TestPowerAfterOutages(t *testing.T) {
 }
 
 func outageRun(seed uint64, sum *totals, outages *int) error {
-	r := rand.New(rand.NewPCG(seed, 11))
-	caps := rdma.Caps{Placed: r.IntN(3) > 0, OrderedLine: r.IntN(3) > 0, MaskedCAS: r.IntN(2) == 0, Synchronous: r.IntN(2) == 0}
-	l := &life{Blades: 3, Backups: 1 + r.IntN(2), Workers: 1 + r.IntN(3), Accounts: 10 + r.Uint64N(100), Seed: seed}
-	down, left := false, 0
-	cat := &powered{down: &down}
+	p := newSupply(seed, 11, 1, sum)
 	var db *txn.DB
-	fail := func(*rdma.WR) rdma.Status {
-		if left--; left < 0 && (db == nil || db.Space() == nil || !db.Space().Gated()) {
-			down = true
-		}
-		if down {
-			return rdma.StatusNoBlade
-		}
-		return rdma.StatusOK
-	}
-	f := rdmatest.New(rdmatest.Options{Blades: 3, Size: 16 << 20, Caps: caps, Seed: seed, Volatile: true, Fail: fail})
-	base := map[uint64]state{}
+	p.hold = func() bool { return db != nil && db.Space() != nil && db.Space().Gated() }
 	for life := range 3 {
 		var frames []*frame
-		down, left = false, 2000+r.IntN(12000)
-		err := outageLife(f, cat, l, r, &db, outages, func(x *frame) error { frames = append(frames, x); return nil })
-		if !down {
+		p.down, p.left = false, 2000+p.r.IntN(12000)
+		err := outageLife(p.f, p.cat, p.l, p.r, &db, outages, func(x *frame) error { frames = append(frames, x); return nil })
+		if !p.down {
 			return fmt.Errorf("life %d: the power has not gone, but %w", life, err)
 		}
 		db = nil
-		for {
-			f = f.LosePower(r.Uint64())
-			f.Fail(fail)
-			sum.kills++
-			down, left = false, 1<<30
-			if r.IntN(2) == 0 {
-				left = r.IntN(8000)
-			}
-			found, err := powerLook(f, cat, l)
-			if err != nil {
-				if down {
-					continue
-				}
-				return fmt.Errorf("life %d, power has come back: %w", life, err)
-			}
-			if err := judge(base, frames, found, sum); err != nil {
-				return fmt.Errorf("life %d: %w", life, err)
-			}
-			left = 1 << 30
-			if err := walkFabric(f, cat); err != nil {
-				return fmt.Errorf("life %d: %w", life, err)
-			}
-			base = found
-			break
+		if _, err := p.back(frames); err != nil {
+			return fmt.Errorf("life %d: %w", life, err)
 		}
-		l.Seed += 1000
+		p.l.Seed += 1000
 	}
 	return nil
 }

@@ -63,62 +63,85 @@ func (p *powered) Apply(rev memory.Revision, changes []memory.Entry) (memory.Rev
 	return p.Mem.Apply(rev, changes)
 }
 
-func powerRun(seed uint64, sum *totals, again *int) error {
-	r := rand.New(rand.NewPCG(seed, 9))
+// supply is a database on a fabric whose power goes.
+type supply struct {
+	l    *life
+	r    *rand.Rand
+	f    *rdmatest.Fabric
+	cat  *powered
+	left int         // requests until then
+	down bool        // nothing is executed any more
+	hold func() bool // the power does not go now
+	base map[uint64]state
+	sum  *totals
+}
+
+// newSupply makes one, drawn from the seed, with f from a number on up to 2.
+func newSupply(seed, stream uint64, least int, sum *totals) *supply {
+	r := rand.New(rand.NewPCG(seed, stream))
 	caps := rdma.Caps{Placed: r.IntN(3) > 0, OrderedLine: r.IntN(3) > 0, MaskedCAS: r.IntN(2) == 0, Synchronous: r.IntN(2) == 0}
-	l := &life{Blades: 3, Backups: r.IntN(3), Workers: 1 + r.IntN(3), Accounts: 10 + r.Uint64N(100), Seed: seed}
-	down := false // nothing is executed any more
-	cat := &powered{down: &down}
-	left := 0 // requests until then
-	fail := func(*rdma.WR) rdma.Status {
-		if left--; left < 0 {
-			down = true
-		}
-		if down {
-			return rdma.StatusNoBlade
-		}
-		return rdma.StatusOK
+	p := &supply{r: r, base: map[uint64]state{}, sum: sum, hold: func() bool { return false }}
+	p.l = &life{Blades: 3, Backups: least + r.IntN(3-least), Workers: 1 + r.IntN(3), Accounts: 10 + r.Uint64N(100), Seed: seed}
+	p.cat = &powered{down: &p.down}
+	p.f = rdmatest.New(rdmatest.Options{Blades: 3, Size: 16 << 20, Caps: caps, Seed: seed, Volatile: true, Fail: p.fail})
+	return p
+}
+
+func (p *supply) fail(*rdma.WR) rdma.Status {
+	if p.left--; p.left < 0 && !p.hold() {
+		p.down = true
 	}
-	f := rdmatest.New(rdmatest.Options{Blades: 3, Size: 16 << 20, Caps: caps, Seed: seed, Volatile: true, Fail: fail})
-	base := map[uint64]state{}
+	if p.down {
+		return rdma.StatusNoBlade
+	}
+	return rdma.StatusOK
+}
+
+// back takes the power and gives it back, again and again while it goes once more, in half of
+// the cases, before the database is open and read. What is there is held against what the
+// clients were told. again is how often it has gone once more.
+func (p *supply) back(frames []*frame) (again int, err error) {
+	for ; ; again++ {
+		p.f = p.f.LosePower(p.r.Uint64())
+		p.f.Fail(p.fail)
+		p.sum.kills++
+		p.down, p.left = false, 1<<30
+		if p.r.IntN(2) == 0 {
+			p.left = p.r.IntN(8000)
+		}
+		found, err := powerLook(p.f, p.cat, p.l)
+		if err != nil && p.down {
+			continue
+		}
+		if err != nil {
+			return again, fmt.Errorf("power has come back: %w", err)
+		}
+		if err := judge(p.base, frames, found, p.sum); err != nil {
+			return again, err
+		}
+		p.left, p.base = 1<<30, found
+		return again, walkFabric(p.f, p.cat)
+	}
+}
+
+func powerRun(seed uint64, sum *totals, again *int) error {
+	p := newSupply(seed, 9, 0, sum)
 	for life := range 3 {
 		var frames []*frame
-		down, left = false, 500+r.IntN(8000)
-		clean := r.IntN(6) == 0
+		p.down, p.left = false, 500+p.r.IntN(8000)
+		clean := p.r.IntN(6) == 0
 		if clean {
-			left = 1 << 30
+			p.left = 1 << 30
 		}
-		err := powerLife(f, cat, l, func(x *frame) error { frames = append(frames, x); return nil }, clean)
+		err := powerLife(p.f, p.cat, p.l, func(x *frame) error { frames = append(frames, x); return nil }, clean)
 		if clean != (err == nil) {
 			return fmt.Errorf("life %d: clean %v, but %w", life, clean, err)
 		}
-		for {
-			f = f.LosePower(r.Uint64())
-			f.Fail(fail)
-			sum.kills++
-			down, left = false, 1<<30
-			if r.IntN(2) == 0 {
-				left = r.IntN(8000)
-			}
-			found, err := powerLook(f, cat, l)
-			if err != nil {
-				if down {
-					*again++
-					continue
-				}
-				return fmt.Errorf("life %d, power has come back: %w", life, err)
-			}
-			if err := judge(base, frames, found, sum); err != nil {
-				return fmt.Errorf("life %d: %w", life, err)
-			}
-			left = 1 << 30
-			if err := walkFabric(f, cat); err != nil {
-				return fmt.Errorf("life %d: %w", life, err)
-			}
-			base = found
-			break
+		n, err := p.back(frames)
+		if *again += n; err != nil {
+			return fmt.Errorf("life %d: %w", life, err)
 		}
-		l.Seed += 1000
+		p.l.Seed += 1000
 	}
 	return nil
 }
