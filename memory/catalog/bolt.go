@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -38,8 +39,10 @@ var _ memory.Catalog = (*Bolt)(nil)
 func OpenBolt(path string, readOnly bool) (*Bolt, error) {
 	st, err := os.Stat(path)
 	switch {
-	case err == nil && st.Size() == 0: // bbolt would make it a new one
+	case err == nil && st.Mode().IsRegular() && st.Size() == 0: // bbolt would make it a new one
 		return nil, fmt.Errorf("%w: %s is empty", ErrDamaged, path)
+	case err == nil && !st.Mode().IsRegular(): // which may keep waiting who opens it
+		return nil, fmt.Errorf("%w: %s is no file", ErrDamaged, path)
 	case err == nil:
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("catalog: %w", err)
@@ -183,7 +186,11 @@ func guard(path string, err *error) func() {
 	old := debug.SetPanicOnFault(true)
 	return func() {
 		debug.SetPanicOnFault(old)
-		if r := recover(); r != nil {
+		switch r := recover().(type) {
+		case nil:
+		case runtime.Error: // what it was that went wrong in bbolt helps nobody
+			*err = fmt.Errorf("%w: %s: a page that it points to is not there, or no page", ErrDamaged, path)
+		default:
 			*err = fmt.Errorf("%w: %s: %v", ErrDamaged, path, r)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -263,17 +264,26 @@ func (h *Host) blades(o *Options, l *memory.Layout) ([]inproc.BladeOptions, erro
 	return out, nil
 }
 
-// openable says why a file cannot be opened for reading, or is none.
+// openable says why a file cannot be opened for reading.
 func openable(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("embedded: %w", err)
 	}
-	defer f.Close()
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return fmt.Errorf("embedded: %s is no file: %w", path, errors.Join(err, memory.ErrForeign))
+	return f.Close()
+}
+
+// regular says that something is no file, of which a directory has a length, too, and
+// which a pipe keeps waiting who opens it.
+func regular(path string, st fs.FileInfo) error {
+	if st.Mode().IsRegular() {
+		return nil
 	}
-	return nil
+	what := "a directory"
+	if !st.IsDir() {
+		what = "a device, pipe or socket"
+	}
+	return fmt.Errorf("%w: %s is %s, and no file: move it away", memory.ErrForeign, path, what)
 }
 
 // granule is what the size of a region is a multiple of.
@@ -296,6 +306,9 @@ func (o *Options) fileSize(path string, exists bool, stored uint64, down bool) (
 		return 0, fmt.Errorf("%w: %s, the region of a blade with %d bytes: bring the file back, or have its copies built anew from those of the other blades (ReplaceLost; txnode check --replace-lost)", ErrMissing, path, stored)
 	case err != nil:
 		return 0, fmt.Errorf("embedded: %w", err)
+	}
+	if err := regular(path, st); err != nil {
+		return 0, err
 	}
 	size := uint64(st.Size())
 	if exists && size < stored && !down {
@@ -350,19 +363,62 @@ func (h *Host) replaceLost(o *Options, l *memory.Layout) (_ *memory.Layout, err 
 	if h.Replaced, err = lost(o.Dir, l); err != nil || len(h.Replaced) == 0 {
 		return l, err
 	}
+	// Nothing is given up for copies that are not there: the error of the blade that has none is
+	// that of an opening, and the files may all be found later.
+	for i := range l.Blades {
+		if l.Formatted && l.Blades[i].State == memory.BladeUp && !slices.Contains(h.Replaced, rdma.BladeID(i)) {
+			if err := o.owned(l, i); err != nil {
+				return nil, fmt.Errorf("%w; the regions of blades %v, which are missing or blank, were not given up", err, h.Replaced)
+			}
+		}
+	}
 	if err := memory.Bury(h.Catalog, h.Replaced...); err != nil {
 		return nil, fmt.Errorf("embedded: %s: giving up the regions of blades %v, which are missing or blank: %w", o.Dir, h.Replaced, err)
 	}
 	return memory.LoadLayout(h.Catalog)
 }
 
+// owned makes sure that the file of a blade has the region that the layout says it has.
+func (o *Options) owned(l *memory.Layout, i int) error {
+	path := filepath.Join(o.Dir, bladeName(i))
+	if _, err := o.fileSize(path, true, l.Blades[i].Size, false); err != nil {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("embedded: %w", err)
+	}
+	defer f.Close()
+	head := make([]byte, memory.HeaderArea)
+	if _, err := f.ReadAt(head, 0); err != nil {
+		return fmt.Errorf("embedded: %w", err)
+	}
+	switch x, err := memory.ParseRegionHeader(head); {
+	case err != nil:
+		return fmt.Errorf("%s: %w", path, err)
+	case x.UUID != l.UUID:
+		return fmt.Errorf("%w: the region %s belongs to database %v, the catalog to %v", memory.ErrForeign, path, x.UUID, l.UUID)
+	case int(x.Blade) != i:
+		return fmt.Errorf("%w: %s is the region of blade %d", memory.ErrGeometry, path, x.Blade)
+	case x.Epoch > l.Epoch:
+		return fmt.Errorf("%w: the region %s is of epoch %d, the catalog of %d: the catalog is an old copy", memory.ErrGeometry, path, x.Epoch, l.Epoch)
+	}
+	return nil
+}
+
 // checkBlank makes sure that a region file without a catalog, if there is one, was
 // only being created: nothing is in its header area.
 func checkBlank(path string) error {
-	f, err := os.Open(path)
+	st, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	if err == nil {
+		if err := regular(path, st); err != nil {
+			return err
+		}
+	}
+	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("embedded: %w", err)
 	}
