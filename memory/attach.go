@@ -35,6 +35,12 @@ func (s *Space) attach(c *rdma.Coro, fresh bool) error {
 		}
 		return nil
 	}
+	if s.opts.Openings && l.Formatted && l.Epoch < 1<<32-1 {
+		l.Epoch++ // headers say so before the catalog does that they do
+		for b := range stale {
+			stale[b] = l.Blades[b].State == BladeUp
+		}
+	}
 	if err := s.adoptSizes(infos, fresh, stale); err != nil {
 		return err
 	}
@@ -50,14 +56,17 @@ func (s *Space) attach(c *rdma.Coro, fresh bool) error {
 	if err := c.Fence(rdma.FenceThread, 0, &batch); err != nil {
 		return fmt.Errorf("memory: open: %w", err)
 	}
-	if l.Formatted {
+	if l.Formatted && !s.opts.Openings {
 		return nil
 	}
 	l.Formatted = true
+	if s.opts.Openings {
+		l.Opened = l.Epoch
+	}
 	return s.commit(l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)))
 }
 
-// adoptSizes records a new database, or blades that have grown, in the catalog.
+// adoptSizes records a new database, blades that have grown, or a new epoch in the catalog.
 func (s *Space) adoptSizes(infos []rdma.BladeInfo, fresh bool, stale []bool) error {
 	l := s.layout
 	var changes []Entry
@@ -68,8 +77,11 @@ func (s *Space) adoptSizes(infos []rdma.BladeInfo, fresh bool, stale []bool) err
 			stale[b] = true
 		}
 	}
-	if fresh {
+	switch {
+	case fresh:
 		changes = l.entries()
+	case s.opts.Openings:
+		changes = append(changes, l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)))
 	}
 	if len(changes) == 0 {
 		return nil
@@ -131,6 +143,9 @@ func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 	case found.Epoch > want.Epoch || found.Size > want.Size:
 		return fail(ErrGeometry, "its region is of epoch %d and %d bytes, the catalog %s of %d and %d: the catalog is an old copy",
 			found.Epoch, found.Size, s.cat.Name(), want.Epoch, want.Size)
+	case found.Epoch < l.Opened:
+		return fail(ErrGeometry, "its region is an old copy: it is of epoch %d, and all were written in epoch %d. Bring the newest back, or all files of the database as they were at one moment, or move it away and have its copies built anew from those of the other blades (ReplaceLost; txnode check --replace-lost)",
+			found.Epoch, l.Opened)
 	}
 	return stale, nil
 }

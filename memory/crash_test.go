@@ -285,12 +285,17 @@ func (x *session) verify() {
 // and each request to a blade, opens what it has left, checks every promise, and
 // does it again with a second session that is stopped likewise.
 func TestCrashAtEveryStep(t *testing.T) {
-	for f := range 3 {
-		t.Run(fmt.Sprintf("f=%d", f), func(t *testing.T) {
+	for _, x := range []struct {
+		f        int
+		openings bool
+	}{{0, false}, {1, false}, {2, false}, {1, true}} {
+		f := x.f
+		t.Run(fmt.Sprintf("f=%d,openings=%v", f, x.openings), func(t *testing.T) {
 			blades := max(2, f+1)
 			total := -1
 			for k := 0; total < 0 || k <= total; k++ {
 				b := newBed(t, blades, 14, f)
+				b.opts.Openings = x.openings
 				x := newSession(b)
 				ok := true
 				// Two crashes: the second at a step of its own.

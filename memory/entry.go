@@ -157,6 +157,9 @@ func (l *Layout) stateEntry(segments, tables, coordinators int) Entry {
 	p = binary.LittleEndian.AppendUint32(p, uint32(segments))
 	p = binary.LittleEndian.AppendUint32(p, uint32(tables))
 	p = binary.LittleEndian.AppendUint32(p, uint32(coordinators))
+	if l.Opened != 0 {
+		p = binary.LittleEndian.AppendUint32(p, uint32(l.Opened))
+	}
 	return seal(keyState, entryState, p)
 }
 
@@ -172,7 +175,12 @@ func (l *Layout) decodeState(d *payload) counts {
 	}
 	l.Epoch = Epoch(d.u32())
 	l.NextCoordinator = d.u32()
-	return counts{int(d.u32()), int(d.u32()), int(d.u32())}
+	n := counts{int(d.u32()), int(d.u32()), int(d.u32())}
+	if len(d.p) > 0 { // entries of before that was noted do not have it
+		l.Opened = Epoch(d.u32())
+		d.fail = d.fail || l.Opened == 0
+	}
+	return n
 }
 
 func bladeEntry(id rdma.BladeID, b Blade) Entry {

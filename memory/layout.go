@@ -21,6 +21,9 @@ type Layout struct {
 	// headers of all regions have been written.
 	Formatted bool
 	Epoch     Epoch
+	// Opened is the epoch in which the database was opened for writing, and the headers of all
+	// regions that were up have been written; 0: that is not noted. See Options.Openings.
+	Opened Epoch
 	// NextCoordinator is the number of the next coordinator.
 	NextCoordinator uint32
 	Checkpoint      uint32    // generation of the last checkpoint; 0: none is needed

@@ -20,6 +20,9 @@ func (l *Layout) Validate() error {
 	if l.Epoch == 0 || l.NextCoordinator == 0 || l.NextCoordinator > MaxCoordinators {
 		return unsound("epoch %d, next coordinator %d", l.Epoch, l.NextCoordinator)
 	}
+	if l.Opened > l.Epoch {
+		return unsound("opened in epoch %d, and now is epoch %d", l.Opened, l.Epoch)
+	}
 	for i, b := range l.Blades {
 		if b.Used > l.slots(rdma.BladeID(i)) || b.State >= numBladeStates {
 			return unsound("blade %d of %d bytes: %d segments placed, state %d", i, b.Size, b.Used, b.State)

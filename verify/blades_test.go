@@ -69,6 +69,7 @@ func TestStrangeBlade(t *testing.T) {
 		"text":            func(int) []byte { return bytes.Repeat([]byte("text"), memory.RegionHeaderSize/4) },
 		"another's":       encode(func(h *memory.RegionHeader) { h.UUID[3] ^= 1 }),
 		"another blade's": encode(func(h *memory.RegionHeader) { h.Blade = 0 }),
+		"an old copy":     encode(func(h *memory.RegionHeader) { h.Epoch = m.l.Opened - 1 }),
 	}
 	for name, header := range others {
 		for k := range memory.HeaderCopies {

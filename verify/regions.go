@@ -81,10 +81,12 @@ func (w *walker) header(b rdma.BladeID, k int) (strange bool) {
 		f.What = fmt.Sprintf("copy %d of the region header is %+v, the catalog says %+v", k, h, want)
 	case h.Epoch > want.Epoch || h.Size > want.Size:
 		f.What = fmt.Sprintf("copy %d of the region header is of epoch %d and %d bytes, the catalog of %d and %d: is the catalog an old copy?", k, h.Epoch, h.Size, want.Epoch, want.Size)
+	case h.Epoch < w.l.Opened:
+		f.What = fmt.Sprintf("copy %d of the region header is of epoch %d, and all were written in epoch %d: the region is an old copy; bring the newest back, or move it away and have its copies built anew (--replace-lost)", k, h.Epoch, w.l.Opened)
 	default:
 		return false
 	}
-	strange = blank || errors.Is(err, memory.ErrFormat) || errors.Is(err, memory.ErrForeign) || err == nil && (h.UUID != want.UUID || h.Blade != b)
+	strange = err == nil && h.Epoch < w.l.Opened || blank || errors.Is(err, memory.ErrFormat) || errors.Is(err, memory.ErrForeign) || err == nil && (h.UUID != want.UUID || h.Blade != b)
 	if (blank || err != nil) && w.provesBlade(b, 1-k) {
 		w.mend(f, fmt.Sprintf("it is written again as the catalog says: copy %d is that of this blade", 1-k), want.Encode(k))
 		return strange
@@ -100,7 +102,7 @@ func (w *walker) provesBlade(b rdma.BladeID, k int) bool {
 		return false
 	}
 	h, blank, err := memory.ParseHeaderCopy(p, k)
-	return err == nil && !blank && h.UUID == w.l.UUID && h.Blade == b
+	return err == nil && !blank && h.UUID == w.l.UUID && h.Blade == b && h.Epoch >= w.l.Opened
 }
 
 // extentTable is what is known of the extents of a segment.

@@ -115,6 +115,7 @@ func (o *Options) withGeometry(l *memory.Layout) memory.Options {
 		LogArea:     o.LogArea,
 		ReadOnly:    o.ReadOnly,
 		Durable:     o.Durable,
+		Openings:    o.Dir != "",
 	}
 }
 
