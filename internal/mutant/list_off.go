@@ -97,6 +97,7 @@ const (
 	CopyAwaitsSweep            = false
 	SweepStopsAtLost           = false
 	StrandedUnlocked           = false
+	StrandedBeforeImage        = false
 	CarriedAgain               = false
 	DirectoryOutlivesEpoch     = false
 	ClearPrimaryFirst          = false

@@ -188,6 +188,8 @@ var (
 		"A sweep goes no further than what is linked in an index of which a part is lost.")
 	StrandedUnlocked = mutation("stranded-unlocked",
 		"A record that could not be moved, since the index of its table was damaged, is unlocked as it was.")
+	StrandedBeforeImage = mutation("stranded-before-image",
+		"A record that could not be moved, since the index of its table was damaged, is said to have left its block before its image is in the other one.")
 	CarriedAgain = mutation("carried-again",
 		"A slot that a split had carried, and that is back with the copy of a blade that was lost, is taken for one that the split has only marked.")
 	DirectoryOutlivesEpoch = mutation("directory-outlives-epoch",

@@ -77,78 +77,74 @@ func (r *run) strand(e *entry, err error) error {
 }
 
 // strandMove leaves a move that was decided, and whose slot cannot be switched, to who opens the
-// database when its index is mended. The transaction has the lock of the old block.
+// database when its index is mended. The transaction has the lock of the old block, whose primary
+// comes last: until then it is a move to be finished. And the others come one after the other, when
+// the image is in place: so a blade that is lost meanwhile promotes a copy that has the transaction's
+// version of it, or one behind which all is done.
 func (r *run) strandMove(x *tx, e *entry) error {
-	a, old := x.goes(e), x.leaves(e)
-	id := x.Tx.Coordinator()
-	w := uint32(0)
-	mark := func(a memory.Addr, by record.TxID, k int) error {
-		var p [8]byte
-		binary.LittleEndian.PutUint64(p[:], uint64(record.HeldBy(by)))
+	a, old, id := x.goes(e), x.leaves(e), x.Tx.Coordinator()
+	mark := func(a memory.Addr, k int, by record.TxID) error {
 		g := r.v.At(a, k)
 		g.Off += record.GuardOff
-		return r.write(&w, g, p[:])
+		return r.put(g, binary.LittleEndian.AppendUint64(nil, uint64(record.HeldBy(by))))
 	}
-	if x.Kind == log.Redo {
-		e.Image.SetGuard(record.HeldBy(settled(id)))
-		for k := range r.v.Written(a) {
-			if err := r.write(&w, r.v.At(a, k), e.Image); err != nil {
-				return err
-			}
-			if k > 0 || r.v.Written(a) == r.v.Copies(a) {
+	image := func() error {
+		for k := range r.v.Written(a) { // the primary first: who is building a copy must see the lock before
+			if x.Kind == log.Undo { // the images are in place
+				if err := mark(a, k, settled(id)); err != nil {
+					return err
+				}
 				continue
 			}
-			if err := r.flush(&w); err != nil {
-				return err
-			}
-			if err := r.fence(); err != nil { // who is building a copy must see the lock before
-				return err
-			}
-		}
-	} else { // its images are in place
-		for k := range r.v.Copies(a) {
-			if err := mark(a, settled(id), k); err != nil {
+			e.Image.SetGuard(record.HeldBy(settled(id)))
+			if err := r.put(r.v.At(a, k), e.Image); err != nil {
 				return err
 			}
 		}
+		return nil
 	}
-	// The lock of the primary of the old block comes last: until then it is a move to be finished.
-	for k := r.v.Copies(old) - 1; k >= 0; k-- {
-		if k == 0 {
-			if err := r.flush(&w); err != nil {
-				return err
-			}
-			if err := r.fence(); err != nil {
+	leave := func() error {
+		for k := r.v.Written(old) - 1; k >= 0; k-- {
+			if err := mark(old, k, departed(id)); err != nil {
 				return err
 			}
 		}
-		if err := mark(old, departed(id), k); err != nil {
-			return err
-		}
+		return nil
 	}
-	return r.flush(&w)
+	if mutant.StrandedBeforeImage {
+		image, leave = leave, image
+	}
+	if err := image(); err != nil {
+		return err
+	}
+	return leave()
+}
+
+// put writes p to a, where everybody sees it before anything else is written.
+func (r *run) put(a rdma.RemoteAddr, p []byte) error {
+	w := uint32(0)
+	if err := r.write(&w, a, p); err != nil {
+		return err
+	}
+	if err := r.flush(&w); err != nil {
+		return err
+	}
+	return r.fence()
 }
 
 // strandPlaceholder leaves a block in state absent to the next sweep: locked on the primary, with
 // the image of the log, which is whole.
 func (r *run) strandPlaceholder(x *tx, e *entry) error {
-	w := uint32(0)
+	img := e.free()
 	for k := r.v.Written(e.Addr) - 1; k >= 0; k-- {
-		img := e.free()
 		if k == 0 {
-			if err := r.flush(&w); err != nil {
-				return err
-			}
-			if err := r.fence(); err != nil {
-				return err
-			}
 			img.SetGuard(record.HeldBy(x.Tx))
 		}
-		if err := r.write(&w, r.v.At(e.Addr, k), img); err != nil {
+		if err := r.put(r.v.At(e.Addr, k), img); err != nil {
 			return err
 		}
 	}
-	return r.flush(&w)
+	return nil
 }
 
 // stranded is a block of a record whose move is to be finished.
@@ -273,19 +269,15 @@ func (u *unlocker) finishMove(v *memory.View, blocks []stranded) error {
 	return u.writeBackwards(v, to.addr, record.GuardOff, 8)
 }
 
-// writeBackwards writes n bytes of the buffer to all copies of a block, the primary last.
+// writeBackwards writes n bytes of the buffer to all copies of a block, one after the other, the
+// primary last: a blade that is lost promotes one behind which all is done, or nothing.
 func (u *unlocker) writeBackwards(v *memory.View, a memory.Addr, off uint64, n uint32) error {
 	for k := v.Written(a) - 1; k >= 0; k-- {
-		if k >= v.Copies(a) && off > 0 {
-			continue // it is copied as a whole
-		}
 		at := v.At(a, k)
 		at.Off += off
 		u.batch.Write(at, u.buf, n)
-		if k <= 1 {
-			if err := u.place(); err != nil {
-				return err
-			}
+		if err := u.place(); err != nil {
+			return err
 		}
 	}
 	return nil
