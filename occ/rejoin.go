@@ -380,6 +380,9 @@ func (s *Session) releaseOld(c *rdma.Coro) error {
 func (tx *Tx) Unblock() (bool, error) {
 	m := tx.met
 	tx.met = meeting{}
+	if tx.s.alloc == nil && (m.guard.Held() || m.table != nil && m.addr != 0) { // it only reads
+		return false, tx.spared(m)
+	}
 	if m.table != nil {
 		return tx.vacate(m)
 	}
@@ -387,7 +390,7 @@ func (tx *Tx) Unblock() (bool, error) {
 		_, err := tx.Examine(m.addr)
 		return false, err
 	}
-	if !m.guard.Held() || tx.s.alloc == nil || tx.s.broken != nil {
+	if !m.guard.Held() || tx.s.broken != nil {
 		return false, nil // a broken session rejoins first
 	}
 	space := tx.s.eng.space
@@ -413,6 +416,17 @@ func (tx *Tx) Unblock() (bool, error) {
 		return err == nil, err
 	}
 	return false, nil
+}
+
+// spared says what the transaction has met, if the database is open read-only and was swept, but for
+// what belongs to a damaged index: then nobody is at work, and what a dead one has left in the way of
+// others stays.
+func (tx *Tx) spared(m meeting) error {
+	space, owner := tx.s.eng.space, m.guard.Owner().Coordinator()
+	if !space.Spared() || m.table == nil && (space.Registered(owner) || owner >= space.Layout().NextCoordinator) {
+		return nil
+	}
+	return fmt.Errorf("%w: block %v has something that a client has left which died, and the index of its table was damaged; the database, closed, can be checked, and repaired from another copy: who opens it for writing then finishes it", ErrCorrupt, m.addr)
 }
 
 // reap looks whether a release of the session's has failed in the background, which
