@@ -118,7 +118,7 @@ func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 		case h.UUID != l.UUID && fresh:
 			return fail(ErrForeign, "its region belongs to database %v, and the catalog %s is empty: was the catalog lost?", h.UUID, s.cat.Name())
 		case h.UUID != l.UUID:
-			return fail(ErrForeign, "its region belongs to database %v, the catalog %s to %v", h.UUID, s.cat.Name(), l.UUID)
+			return fail(ErrForeign, "its region belongs to database %v, the catalog %s to %v: bring back the one that belongs to the other", h.UUID, s.cat.Name(), l.UUID)
 		case found == nil || h.Epoch > found.Epoch:
 			found = &h
 		}
@@ -136,7 +136,7 @@ func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 	case found == nil:
 		return fail(firstErr, "no copy of its region header is intact")
 	case found.Blade != b || found.Blades != want.Blades:
-		return fail(ErrGeometry, "its region is that of blade %d of %d, not %d of %d", found.Blade, found.Blades, b, want.Blades)
+		return fail(ErrGeometry, "its region is that of blade %d of %d, not %d of %d: were files renamed? The number in a name is the blade's", found.Blade, found.Blades, b, want.Blades)
 	case found.Backups != want.Backups || found.SegmentSize != want.SegmentSize:
 		return fail(ErrGeometry, "its region has %d backups and segments of %d bytes, the catalog says %d and %d",
 			found.Backups, found.SegmentSize, want.Backups, want.SegmentSize)

@@ -138,7 +138,7 @@ func (s *Session) NewTx(c *rdma.Coro) (*Tx, error) {
 	for i := range tx.flights {
 		at, err := s.thread.Alloc(slabSize)
 		if err != nil {
-			return nil, fmt.Errorf("occ: buffers of a transaction: %w", err)
+			return nil, fmt.Errorf("occ: buffers of a transaction: %w; raise Arena, or run fewer Coroutines on a thread", err)
 		}
 		tx.flights[i].slab = at
 	}

@@ -68,16 +68,16 @@ func (c Config) withDefaults() (Config, error) {
 		c.Coroutines = 1
 	}
 	if c.Threads < 0 || c.Coroutines < 0 || c.Threads > maxWorkers || c.Coroutines > maxWorkers || c.Threads*c.Coroutines > maxWorkers {
-		fault("%d threads of %d coroutines; both must be positive, and their product at most %d", c.Threads, c.Coroutines, maxWorkers)
+		fault("Threads is %d and Coroutines %d; both must be positive, and their product at most %d", c.Threads, c.Coroutines, maxWorkers)
 	}
 	if c.Warmup < 0 {
-		fault("warm-up of %v; it must not be negative", c.Warmup)
+		fault("Warmup is %v; it must not be negative", c.Warmup)
 	}
 	if c.Duration < 0 {
-		fault("duration of %v; it must be positive", c.Duration)
+		fault("Duration is %v; it must be positive", c.Duration)
 	}
 	if c.Txns < 0 {
-		fault("%d transactions; it must be positive", c.Txns)
+		fault("Txns is %d; it must be positive", c.Txns)
 	}
 	if c.Duration == 0 && c.Txns == 0 {
 		c.Duration = DefaultDuration
@@ -86,10 +86,10 @@ func (c Config) withDefaults() (Config, error) {
 		c.Runs = 1
 	}
 	if c.Runs < 0 {
-		fault("%d runs; it must be positive", c.Runs)
+		fault("Runs is %d; it must be positive", c.Runs)
 	}
 	if c.Rate != 0 && !(c.Rate >= minRate && c.Rate <= 1e9) {
-		fault("rate of %v transactions/s; it must be 0 (closed loop), or from %v to 1e9", c.Rate, minRate)
+		fault("Rate is %v transactions/s; it must be 0 (closed loop), or from %v to 1e9", c.Rate, minRate)
 	}
 	if c.LatencySample == 0 {
 		c.LatencySample = DefaultLatencySample
@@ -98,7 +98,7 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	if c.LatencySample < 0 || c.LatencySample > maxSample {
-		fault("latency of one transaction in %d; it must be from 1 to %d", c.LatencySample, maxSample)
+		fault("LatencySample is %d; it must be from 1 to %d", c.LatencySample, maxSample)
 	}
 	if c.Rate > 0 {
 		c.LatencySample = 1
@@ -115,7 +115,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.VerifyWindow = DefaultVerifyWindow
 	}
 	if c.VerifyWindow < 0 {
-		fault("window of %d transactions to check at a time; it must be positive", c.VerifyWindow)
+		fault("VerifyWindow is %d; it must be positive", c.VerifyWindow)
 	}
 	if faults != nil {
 		return c, &workload.OptionsError{Of: "runner", Faults: faults}

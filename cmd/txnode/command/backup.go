@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -73,10 +72,7 @@ func runBackup(ctx context.Context, w *World, o *backupOptions, dir, file string
 	if file == "-" && w.StdoutTerminal {
 		return usagef("a backup is not text, and standard output is a terminal: name a file, or send it on (txnode backup %s - | zstd > file)", dir)
 	}
-	// A directory without a database stays as it is.
-	if _, err := os.Stat(filepath.Join(dir, "catalog.db")); errors.Is(err, fs.ErrNotExist) {
-		return failf("no database in %s: there is no catalog.db", dir)
-	} else if err != nil {
+	if err := databaseIn(dir); err != nil {
 		return err
 	}
 	if _, err := os.Lstat(file); err == nil && !o.Force && file != "-" {

@@ -84,6 +84,11 @@ func (o *benchOptions) Validate(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("duration") && o.Run.Duration == 0 { // less than that is a fault of the configuration
 		faults = append(faults, fmt.Sprintf("--duration is %v; it must be positive", o.Run.Duration))
 	}
+	if changed := cmd.Flags().Changed("verify-window"); changed && !o.Run.Verify {
+		faults = append(faults, "--verify-window is for what --verify records: give both")
+	} else if changed && o.Run.VerifyWindow == 0 {
+		faults = append(faults, "--verify-window is 0; it must be positive")
+	}
 	if o.EDN != "" && !o.Run.Verify {
 		faults = append(faults, "--history writes what --verify records: give both")
 	}
@@ -131,7 +136,7 @@ With --dir the data stays, and the next run goes on with it.`,
 	}
 	o.AddFlags(cmd, w.CPUs)
 	return ofWorkload(cmd, i, false, o.Validate, func(cmd *cobra.Command, driver workload.Driver, parameters []report.Parameter) error {
-		b := &benchmark{w: w, o: o, driver: driver, parameters: parameters, args: changedFlags(cmd)}
+		b := &benchmark{w: w, o: o, driver: driver, parameters: parameters, args: changedFlags(cmd), words: func(s string) string { return inFlags(cmd, s) }}
 		return b.run(cmd.Context())
 	})
 }

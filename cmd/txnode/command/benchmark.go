@@ -21,7 +21,8 @@ type benchmark struct {
 	o          *benchOptions
 	driver     workload.Driver
 	parameters []report.Parameter
-	args       []string // for the record
+	args       []string            // for the record
+	words      func(string) string // says an error in flags
 }
 
 // run opens the store, runs the benchmark, prints the result and keeps it.
@@ -96,7 +97,7 @@ func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.
 	case errors.Is(err, runner.ErrVerification):
 		out.Error = "verification failed" // the run says how
 	case err != nil && !errors.Is(err, errInterrupted):
-		out.Error = oneLine(err)
+		out.Error = b.words(oneLine(err))
 	}
 	return out, err
 }

@@ -37,7 +37,7 @@ func openEngine(ctx context.Context, o StoreOptions) (workload.Store, error) {
 		options.Policy = occ.PolicyFORD
 	}
 	s, err := engine.Open(ctx, options)
-	if errors.Is(err, memory.ErrGeometry) && o.Dir != "" {
+	if errors.Is(err, memory.ErrGeometry) && o.Dir != "" && o.sized {
 		err = fmt.Errorf("%w; --blades, --replicas, --blade-size and --segment-size may be left out: then what is there is taken", err)
 	}
 	if err != nil {

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"txnode/benchmarks/runner"
 	"txnode/benchmarks/workload"
@@ -63,6 +66,28 @@ func exitCode(err error) int {
 		return ExitInterrupted
 	}
 	return ExitFailure
+}
+
+// optionFlags are the flags of the options that errors of the engine and of the workloads
+// speak of.
+var optionFlags = map[string]string{
+	"Accounts": "accounts", "Arena": "arena", "Backups": "replicas", "BladeSize": "blade-size", "Blades": "blades", "Coroutines": "coroutines",
+	"Duration": "duration", "LatencySample": "latency-sample", "Rate": "rate", "Replicas": "replicas", "Runs": "runs", "SegmentSize": "segment-size",
+	"Subscribers": "subscribers", "Threads": "threads", "Txns": "txns", "VerifyWindow": "verify-window", "Warmup": "warmup",
+}
+
+// word is what may be the name of an option, between spaces and punctuation: in a path it is none.
+var word = regexp.MustCompile(`(^|[ (])([A-Z][A-Za-z]+)\b([ ,;:)]|$)`)
+
+// inFlags says in the flags of a command what an error says in options.
+func inFlags(cmd *cobra.Command, text string) string {
+	return word.ReplaceAllStringFunc(text, func(s string) string {
+		m := word.FindStringSubmatch(s)
+		if f := optionFlags[m[2]]; f != "" && cmd.Flags().Lookup(f) != nil {
+			return m[1] + "--" + f + m[3]
+		}
+		return s
+	})
 }
 
 // oneLine makes an error a single line: what went wrong comes first in a

@@ -77,6 +77,9 @@ func (o *killOptions) events(s workload.Store) ([]runner.Event, error) {
 	if !ok {
 		return nil, usagef("--kill-blade: the blades of this fabric cannot be stopped")
 	}
+	if n := len(e.DB().Space().Fabric().Blades()); o.Blade >= n { // of a directory, which may have others than are asked for by default
+		return nil, usagef("--blade is %d of %d", o.Blade, n)
+	}
 	b := rdma.BladeID(o.Blade)
 	out := []runner.Event{{Name: fmt.Sprintf("blade %d stopped", b), At: o.Kill, Do: func() error { return f.StopBlade(b) }}}
 	if o.Restore > 0 {

@@ -21,6 +21,23 @@ type offline struct {
 	host *embedded.Host
 }
 
+// databaseIn makes sure that a directory has a database, or what was one: another stays as it is.
+func databaseIn(dir string) error {
+	_, err := os.Stat(filepath.Join(dir, "catalog.db"))
+	switch {
+	case err == nil:
+		return nil
+	case dir == "":
+		return usagef("the name of the directory is empty")
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if regions, _ := filepath.Glob(filepath.Join(dir, "blade-*.region")); len(regions) > 0 {
+		return fmt.Errorf("%w from %s, which has %s: bring it back, or restore a backup", errCatalogGone, dir, filepath.Base(regions[0]))
+	}
+	return failf("no database in %s: there is no catalog.db", dir)
+}
+
 // attachOffline attaches to the database in a directory: shared with other readers
 // or, to write, exclusively. Its catalog must be intact, and its files be there.
 func attachOffline(dir string, write bool) (*offline, error) {
@@ -30,13 +47,7 @@ func attachOffline(dir string, write bool) (*offline, error) {
 // attachTo is attachOffline. With leaveOut, regions whose files are not there are blank, and
 // host.LeftOut says which; then it attaches to read alone.
 func attachTo(dir string, write, leaveOut bool) (*offline, error) {
-	// A directory without a database stays as it is.
-	if _, err := os.Stat(filepath.Join(dir, "catalog.db")); errors.Is(err, fs.ErrNotExist) {
-		if regions, _ := filepath.Glob(filepath.Join(dir, "blade-*.region")); len(regions) > 0 {
-			return nil, fmt.Errorf("%w from %s, which has %s", errCatalogGone, dir, filepath.Base(regions[0]))
-		}
-		return nil, failf("no database in %s: there is no catalog.db", dir)
-	} else if err != nil {
+	if err := databaseIn(dir); err != nil {
 		return nil, err
 	}
 	h, err := embedded.Connect(embedded.Options{Dir: dir, ReadOnly: true, LeaveOut: leaveOut})

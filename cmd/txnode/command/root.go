@@ -49,7 +49,7 @@ func Main(ctx context.Context, w World, args []string) (code int) {
 	if code == ExitVerification {
 		verdict = "verification failed: "
 	}
-	fmt.Fprintf(w.Stderr, "txnode: %s%s\n", verdict, oneLine(err))
+	fmt.Fprintf(w.Stderr, "txnode: %s%s\n", verdict, inFlags(cmd, oneLine(err)))
 	return code
 }
 

@@ -31,6 +31,7 @@ type StoreOptions struct {
 	// Geometry: Replicas and Blades were asked for, and a database in Dir must have
 	// them. Without, it is taken as it is.
 	Geometry bool
+	sized    bool // some of that, or sizes, were asked for
 
 	techniques           techniqueList
 	size, segment, arena byteSize
@@ -106,6 +107,7 @@ func (o *StoreOptions) Validate(cmd *cobra.Command) error {
 	o.Arena = int(o.arena)
 	o.Techniques = o.techniques.value()
 	o.BladeSize, o.SegmentSize = int64(o.size), int64(o.segment)
+	o.sized = slices.ContainsFunc([]string{"replicas", "blades", "blade-size", "segment-size"}, cmd.Flags().Changed)
 	o.Geometry = o.Dir == "" || cmd.Flags().Changed("replicas") || cmd.Flags().Changed("blades")
 	return nil
 }

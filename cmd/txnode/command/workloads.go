@@ -116,14 +116,14 @@ func (o *tatpOptions) Driver() (workload.Driver, error) {
 func orUsage(d workload.Driver, err error, flags []string) (workload.Driver, error) {
 	var faults *workload.OptionsError
 	if errors.As(err, &faults) {
-		return nil, &usageError{cause: errors.New(inFlags(faults.Faults, flags))}
+		return nil, &usageError{cause: errors.New(fieldFlags(faults.Faults, flags))}
 	}
 	return d, err
 }
 
-// inFlags joins faults, each of which begins with a field, with the flags of
+// fieldFlags joins faults, each of which begins with a field, with the flags of
 // the fields instead.
-func inFlags(faults, flags []string) string {
+func fieldFlags(faults, flags []string) string {
 	out := make([]string, len(faults))
 	for i, f := range faults {
 		for j := 0; j < len(flags); j += 2 {

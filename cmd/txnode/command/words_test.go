@@ -1,0 +1,83 @@
+package command_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"txnode/cmd/txnode/command"
+)
+
+// TestWords: what the engine says in the words of its options is said in those of the flags,
+// and what is to be done next is said if it is of use, and not otherwise.
+func TestWords(t *testing.T) {
+	b := newBed(t)
+	b.open = command.System().Open
+	const small = "bench smallbank --accounts 100 --duration 20ms --warmup 0s --no-save "
+	one := func(line string, code int, want []string, not ...string) {
+		t.Helper()
+		got, _, stderr := b.run(strings.Fields(line)...)
+		if got != code || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: exit code %d, not %d: %s", line, got, code, stderr)
+		}
+		for _, w := range want {
+			if !strings.Contains(stderr, w) {
+				t.Errorf("%s: %q is not in %s", line, w, stderr)
+			}
+		}
+		for _, w := range not {
+			if strings.Contains(stderr, w) {
+				t.Errorf("%s: %q is in %s", line, w, stderr)
+			}
+		}
+	}
+	one(small+"--duration -1s --rate NaN --txns -1 --latency-sample -1", 2, []string{"--duration is -1s", "--rate is NaN", "--txns is -1", "--latency-sample is -1"})
+	one(small+"--threads 1000 --coroutines 1000", 2, []string{"--threads is 1000 and --coroutines 1000"})
+	one(small+"--hot-accounts 200", 2, []string{"from 2 to --accounts (100)"})
+	one(small+"--verify --verify-window 0", 2, []string{"--verify-window is 0"})
+	one(small+"--verify-window 10", 2, []string{"give both"})
+	one(small+"--threads 1 --coroutines 30000 --arena 1MiB", 1, []string{"raise --arena", "fewer --coroutines"}, " Arena")
+	one(small+"--blade-size 1MiB", 1, []string{"raise --blade-size"})
+
+	dir := filepath.Join(b.dir, "Arena (BladeSize)") // which is no option
+	path := func(name string) string { return filepath.Join(dir, name) }
+	if code, _, stderr := b.run(append(strings.Fields(small+"--blade-size 16MiB --segment-size 256KiB --dir"), dir)...); code != 0 {
+		t.Fatal(stderr)
+	}
+	on := func(line string, code int, want []string, not ...string) {
+		t.Helper()
+		got, _, stderr := b.run(append(strings.Fields(line), dir)...)
+		for _, w := range append(want, "") {
+			if got != code || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, w) {
+				t.Errorf("%s: exit code %d, %q is not in %s", line, got, w, stderr)
+			}
+		}
+		for _, w := range not {
+			if strings.Contains(stderr, w) {
+				t.Errorf("%s: %q is in %s", line, w, stderr)
+			}
+		}
+	}
+	const optional = "may be left out"
+	on(small+"--blade-size 8MiB --dir", 1, []string{optional, "; --blade-size is 8388608"})
+	on(small+"--kill-blade 5ms --blade 2 --dir", 2, []string{"--blade is 2 of 2"})
+	for _, step := range [][2]string{{"blade-000.region", "x"}, {"blade-001.region", "blade-000.region"}, {"x", "blade-001.region"}} {
+		if err := os.Rename(path(step[0]), path(step[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	on(small+"--dir", 1, []string{"blade-000.region", "were files renamed?"}, optional, "--arena")
+	if err := os.Remove(path("catalog.db")); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"backup $DIR/none " + b.dir + "/x", "inspect region $DIR/none 0", "check $DIR/none"} {
+		one(line, 1, []string{"no database in $DIR/none"})
+	}
+	if code, _, stderr := b.run("backup", dir, b.dir+"/x"); code != 1 || !strings.Contains(stderr, "catalog.db is missing") || !strings.Contains(stderr, "bring it back") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	if code, _, stderr := b.run("check", ""); code != 2 || !strings.Contains(stderr, "is empty") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
