@@ -83,6 +83,9 @@ type state struct {
 	late    bool // an item was written that was not locked, or is outgrown
 	// outgrown: a record that the transaction inserts has come to be too large for its block.
 	outgrown bool
+	copied   bool     // of items[:judged], one was read from a backup
+	judged   int32    // of items[:judged], certify has counted
+	loose    int32    // so many that are not locked
 	homes    bladeSet // of the primaries of what is written, once that is sealed
 	behind   bladeSet // of the backups
 	busy     bool     // from Begin until the last background request is posted
@@ -163,6 +166,10 @@ func (tx *Tx) Aborts() *[NumAbortReasons]uint64 { return &tx.aborts }
 
 // Active reports whether the transaction has begun and not ended.
 func (tx *Tx) Active() bool { return tx.active }
+
+// Shut makes the transaction active for good, since its session is closed: no other one
+// begins.
+func (tx *Tx) Shut() { tx.active = true }
 
 // Begin starts a transaction.
 func (tx *Tx) Begin() error {

@@ -17,8 +17,10 @@ import (
 //     of its READ: the older ones were read before, and are validated after it;
 //   - otherwise the moment is after all READs, and everything unlocked is validated.
 func (tx *Tx) certify(first int) error {
-	old, fresh, locked, fromBackup := 0, 0, 0, false
-	for i := range tx.items {
+	// What was counted before is not looked at again: who fetches keys one by one would
+	// otherwise pay for the square of their number.
+	fresh, locked := 0, 0
+	for i := int(tx.judged); i < len(tx.items); i++ {
 		it := &tx.items[i]
 		switch {
 		case it.locked:
@@ -27,12 +29,14 @@ func (tx *Tx) certify(first int) error {
 			}
 			continue
 		case i < first:
-			old++
+			tx.loose++
 		default:
 			fresh++
 		}
-		fromBackup = fromBackup || it.backup
+		tx.copied = tx.copied || it.backup
 	}
+	old, fromBackup := int(tx.loose), tx.copied
+	tx.judged, tx.loose = int32(len(tx.items)), int32(old+fresh)
 	if tx.s.eng.opts.Policy == PolicyFORD || fromBackup {
 		tx.valid = old+fresh == 0 || len(tx.items) == 1 && !fromBackup
 		if tx.valid || tx.s.eng.opts.Policy == PolicyFORD {

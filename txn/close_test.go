@@ -54,6 +54,58 @@ func TestClosed(t *testing.T) {
 	}
 }
 
+// TestClosedWorker: a worker that was closed, and whose memory is gone, runs no transaction.
+func TestClosedWorker(t *testing.T) {
+	db, err := txn.Open(t.Context(), tiny())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tab := table(t, db, "t")
+	fill(t, db, tab, 3, val(1))
+	nothing := func(*txn.Tx) error { t.Error("a transaction of a closed worker"); return nil }
+	dead := func(what string, w *txn.Worker) {
+		t.Helper()
+		says(t, what+": Update", w.Update(t.Context(), nothing), txn.ErrClosed, "NewWorker")
+		says(t, what+": View", w.View(t.Context(), nothing), txn.ErrClosed)
+		says(t, what+": Maintain", w.Maintain(), txn.ErrClosed)
+		if err := w.Close(); err != nil {
+			t.Errorf("%s: Close again: %v", what, err)
+		}
+	}
+	w, err := db.NewWorker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Update(t.Context(), func(tx *txn.Tx) error {
+		if err := w.Close(); err == nil {
+			t.Error("a worker was closed in its transaction")
+		}
+		return tab.Put(tx, 1, val(2))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dead("own", w)
+	for _, coroutines := range []int{1, 2} {
+		var kept []*txn.Worker
+		if err := db.Run(t.Context(), 1, coroutines, func(_ context.Context, _ int, w *txn.Worker) error {
+			kept = append(kept, w)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range kept {
+			dead("of Run", w)
+		}
+	}
+	if err := db.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	dead("of a closed database", w)
+}
+
 // TestCloseBeside: Close meets workers and backups that are just being made. Either they
 // keep the database open, or they come too late; nothing of them is left behind.
 func TestCloseBeside(t *testing.T) {

@@ -281,8 +281,9 @@ func (db *DB) View(ctx context.Context, fn func(tx *Tx) error) error {
 
 // Begin starts a transaction that ends with Commit or Rollback. It holds a worker
 // until then: a program that begins more than Options.Workers at once waits.
-// ctx governs the whole transaction: once it is done, operations and Commit return its
-// cause. The transaction still has to be ended, and holds its locks until then.
+// ctx governs the whole transaction: once it is done, operations that fetch something, and
+// Commit, return its cause. The transaction still has to be ended, and holds its locks until
+// then.
 func (db *DB) Begin(ctx context.Context, readOnly bool) (*Tx, error) {
 	w, err := db.take(ctx)
 	if err != nil {
@@ -349,6 +350,9 @@ func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx cont
 				report(w.Close())
 			}
 			report(errors.Join(errGoexit, db.endSession(t, s, false)))
+			for _, w := range workers {
+				w.shut()
+			}
 		}()
 		body := func(c *rdma.Coro) {
 			w, err := db.workerOn(t, s, c, false)
@@ -372,6 +376,9 @@ func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx cont
 		}
 		returned = true
 		report(db.endSession(t, s, false))
+		for _, w := range workers {
+			w.shut()
+		}
 	})
 	return first
 }

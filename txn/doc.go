@@ -39,8 +39,8 @@
 // under bytes. Tables need no schema, are made at any time, and can not be dropped.
 //
 // Limits: keys of 1 to 1,024 bytes, values of at most 1 MiB, 65,535 keys in a
-// transaction, whose writes fit Options.LogArea, and 65,535 tables with names of 1 to
-// 255 bytes.
+// transaction, whose writes fit Options.LogArea and whose records fit Options.Arena, and
+// 65,535 tables with names of 1 to 255 bytes.
 //
 // # Round trips
 //
@@ -51,6 +51,10 @@
 // same round trip, and nothing is left to be made sure of; otherwise Commit spends
 // another on it. [Tx.Fetch] is both for many rows, of several tables of bytes, in one
 // call.
+//
+// That other round trip looks at everything that was read before without a lock: a
+// transaction that gets thousands of keys one after the other, to read them, pays for the
+// square of their number. One that stages them does not.
 //
 // # Concurrency
 //

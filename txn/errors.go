@@ -29,7 +29,7 @@ var (
 	// ErrManaged: Commit or Rollback was called in Update or View. Nothing of the
 	// transaction has happened, whatever its function returned.
 	ErrManaged = errors.New("txn: Update and View commit when their function returns nil, and roll back when it returns an error: Commit and Rollback are for DB.Begin")
-	// ErrClosed: the database was closed.
+	// ErrClosed: the database was closed, or the worker.
 	ErrClosed = errors.New("txn: database is closed")
 	// ErrNoSpace: the blades are full.
 	ErrNoSpace = memory.ErrNoSpace
@@ -82,8 +82,18 @@ var (
 	ErrForeign = memory.ErrForeign
 
 	errGoexit = errors.New("txn: a function of Run has ended its goroutine (runtime.Goexit, or FailNow of a test), and with it the others of its thread")
+	errOpenTx = errors.New("txn: close: a transaction of the worker is open: end it first")
 	errNested = errors.New("txn: the worker is in a transaction already: use DB.Update, or another worker, inside of it")
 )
+
+// errShut is the ErrClosed of a worker.
+type errShut struct{}
+
+// Error says what to do.
+func (errShut) Error() string { return "txn: the worker is closed: DB.NewWorker makes another one" }
+
+// Is matches ErrClosed.
+func (errShut) Is(target error) bool { return target == ErrClosed }
 
 // TooLargeError is an ErrTooLarge with what was too large, its size, and the limit.
 type TooLargeError = occ.TooLargeError

@@ -180,7 +180,7 @@ func (db *DB) recoverExpired(c *rdma.Coro, o recovery.Options) error {
 // on a fabric of the caller's, may call it. No transaction of the worker is open.
 func (w *Worker) Maintain() error {
 	if w.o.Active() {
-		return errNested
+		return w.inUse()
 	}
 	return w.settle(w.maintainAll())
 }

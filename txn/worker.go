@@ -26,6 +26,7 @@ type Worker struct {
 	o       *occ.Tx
 	owner   bool // closes thread and session
 	pooled  bool // of DB.pool
+	closed  bool
 	ticks   uint32
 	sweeper *recovery.Sweeper // in progress, of coordinator swept
 	swept   uint32
@@ -169,8 +170,14 @@ func (db *DB) workerOn(t *rdma.Thread, s *occ.Session, c *rdma.Coro, pooled bool
 }
 
 // Close ends the worker; no transaction of it may be open. Closing it again does
-// nothing.
+// nothing, and its transactions end with ErrClosed from then on.
 func (w *Worker) Close() error {
+	if w.o.Active() {
+		if w.closed {
+			return nil
+		}
+		return errOpenTx
+	}
 	w.publish()
 	db := w.db
 	db.mu.Lock()
@@ -184,7 +191,15 @@ func (w *Worker) Close() error {
 	if !w.owner {
 		return nil
 	}
+	defer w.shut()
 	return db.endSession(w.thread, w.session, w.pooled)
+}
+
+// shut says that the worker's memory is gone. That no transaction is to begin is told by the
+// one thing that is looked at anyway before one does.
+func (w *Worker) shut() {
+	w.closed = true
+	w.o.Shut()
 }
 
 // Update runs fn in a transaction, again after each conflict (with backoff, at
@@ -203,7 +218,7 @@ func (w *Worker) View(ctx context.Context, fn func(tx *Tx) error) error {
 func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) (err error) {
 	o := w.o
 	if o.Active() {
-		return errNested
+		return w.inUse()
 	}
 	if w.ticks++; w.ticks%yieldEvery == 0 && !mutant.PauseUnanswered {
 		w.pause()
@@ -259,6 +274,14 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		w.pause()
 	}
 	return err
+}
+
+// inUse is why no transaction may begin when w.o is active.
+func (w *Worker) inUse() error {
+	if w.closed {
+		return errShut{}
+	}
+	return errNested
 }
 
 // pause is what run does now and then between two transactions: before one begins, not
