@@ -104,7 +104,8 @@ func (p *pages) elements(id uint64, page []byte, depth int) error {
 	for i := range count {
 		at := i * leafElement
 		e := elements[at:]
-		pos, value, end := uint64(u32(e)), uint64(0), uint64(0)
+		pos := uint64(u32(e))
+		var value, end uint64
 		if flags == pageLeaf {
 			pos = uint64(u32(e[4:]))
 			value = next + uint64(u32(e[8:]))

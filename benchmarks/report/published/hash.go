@@ -2,13 +2,13 @@ package published
 
 // HashPoint is one measurement of SMART's hash table. What a figure does not have is 0.
 type HashPoint struct {
-	Threads     int     // of 8 coroutines each
-	Theta       float64 // of the Zipf distribution over 100 million keys
-	Mops        float64 // million operations per second
-	P50us       float64
-	P99us       float64
-	Attempts    float64 // compare-and-swaps per update; the text of the paper calls them retries
-	NotFollowed float64 // share of the updates that ended with no failed attempt of their thread since the last one ended
+	Threads     int     `json:"threads"` // of 8 coroutines each
+	Theta       float64 `json:"theta"`   // of the Zipf distribution over 100 million keys
+	Mops        float64 `json:"mops"`    // million operations per second
+	P50us       float64 `json:"p50_us"`
+	P99us       float64 `json:"p99_us"`
+	Attempts    float64 `json:"attempts"`     // compare-and-swaps per update; the text of the paper calls them retries
+	NotFollowed float64 `json:"not_followed"` // share of the updates that ended with no failed attempt of their thread since the last one ended
 }
 
 // HashCurve returns a curve of figures "5a", "5b", "8" (whose first and last curves are

@@ -4,12 +4,13 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"io"
+	"regexp"
 	"strings"
 	"testing"
 )
 
 // TestMachineReadableOutput: what -o json and -o csv print is that and nothing else,
-// whatever is asked for, also when a run was cut short.
+// whatever is asked for, also when a run was cut short; and JSON names its values alike.
 func TestMachineReadableOutput(t *testing.T) {
 	b := newBed(t)
 	makeDatabase(t, b)
@@ -31,6 +32,9 @@ func TestMachineReadableOutput(t *testing.T) {
 		{"history list --limit 1", 0, 2},
 		{"history show 1", 0, 0},
 		{"check $DIR/data", 0, 1},
+		{"sim smallbank --accounts 500 --threads 1 --txns 50 --warmup 10us", 0, 0},
+		{"sim verbs --threads 2 --duration 20us", 0, 2},
+		{"sim hash --keys 1000 --threads 1 --warmup 10us --duration 200us", 0, 0},
 	} {
 		for _, format := range []string{"json", "csv"} {
 			b.interruptAt = c.interruptAt
@@ -55,10 +59,33 @@ func TestMachineReadableOutput(t *testing.T) {
 					t.Fatalf("%s: %v\n%s", c.line, err, out)
 				}
 				values++
+				for _, name := range names(v, nil) {
+					if !snake.MatchString(name) {
+						t.Errorf("%s: a value is called %q", c.line, name)
+					}
+				}
 			}
 			if values != 1 {
 				t.Errorf("%s: %d values of JSON\n%s", c.line, values, out)
 			}
 		}
 	}
+}
+
+// snake is how values are called.
+var snake = regexp.MustCompile("^[a-z0-9]+(_[a-z0-9]+)*$")
+
+// names lists what the values within v are called.
+func names(v any, out []string) []string {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, x := range v {
+			out = names(x, append(out, name))
+		}
+	case []any:
+		for _, x := range v {
+			out = names(x, out)
+		}
+	}
+	return out
 }

@@ -14,13 +14,13 @@ import (
 
 // Point is one measurement.
 type Point struct {
-	Figure  string // "3a" or "4a"
-	Name    string // of the allocation policy
-	Policy  rdma.QPPolicy
-	Share   int // threads per queue pair under MultiplexedQP
-	Threads int
-	Depth   int     // requests that a thread posts, a doorbell each, before it waits
-	Mops    float64 // published
+	Figure  string        `json:"figure"`     // "3a" or "4a"
+	Name    string        `json:"allocation"` // of queue pairs and doorbells: Policy and Share
+	Policy  rdma.QPPolicy `json:"-"`
+	Share   int           `json:"-"` // threads per queue pair under MultiplexedQP
+	Threads int           `json:"threads"`
+	Depth   int           `json:"depth"` // requests that a thread posts, a doorbell each, before it waits
+	Mops    float64       `json:"published_mops"`
 }
 
 // Points returns all measurements, figure 3a first.
@@ -54,7 +54,7 @@ func (p Point) Measure(profile sim.Profile, requests float64) (float64, error) {
 // Residual is a point and what the model says of it.
 type Residual struct {
 	Point
-	Model float64 // Mop/s
+	Model float64 `json:"model_mops"` // Mop/s
 }
 
 // Error is the relative error of the model.
@@ -62,8 +62,8 @@ func (r Residual) Error() float64 { return r.Model/r.Mops - 1 }
 
 // Report is a profile and its residuals.
 type Report struct {
-	Profile   sim.Profile
-	Residuals []Residual
+	Profile   sim.Profile `json:"profile"` // with the names of its constants
+	Residuals []Residual  `json:"residuals"`
 }
 
 // Evaluate runs the model on the points. More requests are more exact. When ctx is done it

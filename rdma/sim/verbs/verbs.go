@@ -107,20 +107,20 @@ func (c Config) Validate() error {
 
 // Result is what a run measured.
 type Result struct {
-	Verbs       uint64  // in the measured time
-	Mops        float64 // million verbs per second
-	MiBps       float64 // of payload
-	MeanNs      float64 // of a batch, from Post to the last completion
-	P50Ns       int64
-	P99Ns       int64
-	Doorbells   uint64
-	CMax        int // work request credits of thread 0 at the end; 0: not throttled
-	Connections int
-	Events      uint64 // of the simulator, the warm-up included
-	AllVerbs    uint64 // the warm-up included
-	TraceHash   uint64
-	RunNs       int64 // virtual time that was measured
-	Canceled    bool  // by Config.Canceled, before the end: what was measured until then
+	Verbs       uint64  `json:"verbs"`     // in the measured time
+	Mops        float64 `json:"mops"`      // million verbs per second
+	MiBps       float64 `json:"mib_per_s"` // of payload
+	MeanNs      float64 `json:"mean_ns"`   // of a batch, from Post to the last completion
+	P50Ns       int64   `json:"p50_ns"`
+	P99Ns       int64   `json:"p99_ns"`
+	Doorbells   uint64  `json:"doorbells"`
+	CMax        int     `json:"c_max"` // work request credits of thread 0 at the end; 0: not throttled
+	Connections int     `json:"connections"`
+	Events      uint64  `json:"events"`    // of the simulator, the warm-up included
+	AllVerbs    uint64  `json:"all_verbs"` // the warm-up included
+	TraceHash   uint64  `json:"trace_hash"`
+	RunNs       int64   `json:"run_ns"`   // virtual time that was measured
+	Canceled    bool    `json:"canceled"` // by Config.Canceled, before the end: what was measured until then
 }
 
 // Run runs the benchmark. It is deterministic: equal configurations give equal results.
