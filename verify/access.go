@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime/debug"
 
 	"txnode/memory"
 	"txnode/rdma"
@@ -34,11 +35,29 @@ func (w *walker) copies(a memory.Addr, n uint32, local *[memory.MaxReplicas]uint
 	return out[:k]
 }
 
+// do is rdma.Coro.Do for memory in files: where the system cannot read one, since its disk
+// fails or it was cut off meanwhile, it is an error, and not the end of the process.
+func (d *Database) do(b *rdma.Batch) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		if _, fault := r.(interface{ Addr() uintptr }); !fault {
+			panic(r)
+		}
+		*b = rdma.Batch{} // nobody completes what is in it
+		err = ErrFault
+	}()
+	return d.c.Do(b)
+}
+
 // read reads bytes of a blade into the arena.
 func (d *Database) read(at rdma.RemoteAddr, local, n uint32) ([]byte, error) {
 	var b rdma.Batch
 	b.Read(at, local, n)
-	if err := d.c.Do(&b); err != nil {
+	if err := d.do(&b); err != nil {
 		return nil, errors.Join(err, d.t.Reconnect(at.Blade))
 	}
 	return d.t.Bytes(local, n), nil
@@ -66,7 +85,7 @@ func (w *walker) write(at rdma.RemoteAddr, p []byte) error {
 	var b rdma.Batch
 	b.Write(at, local, uint32(len(p)))
 	b.Flush(at, uint32(len(p)))
-	if err := w.c.Do(&b); err != nil {
+	if err := w.do(&b); err != nil {
 		return errors.Join(err, w.t.Reconnect(at.Blade))
 	}
 	return nil

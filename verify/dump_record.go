@@ -35,7 +35,7 @@ func (d *Database) lookup(t memory.Table, key []byte) (slot, block memory.Addr, 
 		}
 		b.Reset()
 		ix.Search(&b, &q)
-		if err = d.c.Do(&b); err == nil {
+		if err = d.do(&b); err == nil {
 			again, err = ix.Resolve(d.c, &q)
 		}
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -213,8 +214,8 @@ func (x *indexWalk) resolve(at memory.Addr, cands []*candidate, header race.Head
 		c.line = x.small + uint32(i)*lineSize
 		x.batch.Read(x.v.At(c.word.Addr(), 0), c.line, lineSize)
 	}
-	if err := x.c.Do(&x.batch); err != nil {
-		x.found(KindUnreadable, at, 0, "the blocks of its slots: %v", err)
+	if err := x.do(&x.batch); err != nil {
+		x.unreadable(at, cands, err)
 		for b := range x.v.Blades() {
 			_ = x.t.Reconnect(x.f.Blades()[b].ID)
 		}
@@ -227,6 +228,19 @@ func (x *indexWalk) resolve(at memory.Addr, cands []*candidate, header race.Head
 		}
 	}
 	return x.longKeys(at, cands, header, elsewhere)
+}
+
+// unreadable reports that blocks of candidates cannot be read: each, if a file cannot be.
+func (x *indexWalk) unreadable(at memory.Addr, cands []*candidate, err error) {
+	if !errors.Is(err, ErrFault) {
+		x.found(KindUnreadable, at, 0, "the blocks of its slots: %v", err)
+		return
+	}
+	for _, c := range cands {
+		if c.line != 0 {
+			x.walker.read(c.word.Addr(), 0, x.small, uint32(max(c.long, lineSize)))
+		}
+	}
 }
 
 // shortKey judges a slot by the first line of its block, if that has the key;
@@ -264,8 +278,8 @@ func (x *indexWalk) longKeys(at memory.Addr, cands []*candidate, header race.Hea
 		if x.batch.Len() == 0 {
 			continue
 		}
-		if err := x.c.Do(&x.batch); err != nil {
-			x.found(KindUnreadable, at, 0, "the keys of its slots: %v", err)
+		if err := x.do(&x.batch); err != nil {
+			x.unreadable(at, cands[from:i], err)
 			return false
 		}
 		for _, c := range cands[from:i] {

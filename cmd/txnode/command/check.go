@@ -80,8 +80,9 @@ damaged record from a backup, a backup from its primary, words of an index.
 What a recovery may need (locks, unfinished splits, logs) and what no copy
 proves is left as it is: all of a database that was open with --durability power and
 not closed, which is brought into order when it is opened. If the file of a blade is
-missing, cut off, too long, blank, another database's, or of another format, that is a
-finding, the rest is checked without it, and nothing is repaired. If the catalog is
+missing, cut off, too long, blank, an old copy, another database's, or of another format,
+that is a finding, the rest is checked without it, and nothing is repaired. So is what
+a disk that fails cannot read of it. If the catalog is
 damaged or lost, that is the only finding, since it says where everything is. Findings
 can be looked at with txnode inspect.
 
