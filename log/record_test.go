@@ -181,6 +181,7 @@ func TestImpossible(t *testing.T) {
 		{"image of half a line", "image of 32 bytes", func(p []byte) { u32(p[first+16:], 32) }},
 		{"image longer than its room", "image of 72 bytes in 64", func(p []byte) { u32(p[first+16:], 72) }},
 		{"room beyond the end", "in 4294967288", func(p []byte) { u32(p[first+20:], 1<<32-8) }},
+		{"room a word beyond the end", "in 72", func(p []byte) { u32(p[first+32+64+32+72+32+200+20:], 72) }},
 		{"image of another block", "image of entry 0", func(p []byte) { p[first] ^= 64 }},
 		{"image with more behind it", "image of entry 2", func(p []byte) { u32(p[first+32+64+32+72+16:], 112) }},
 		{"uneven room", "in 65", func(p []byte) { u32(p[first+20:], 65) }},
