@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -37,7 +38,8 @@ func (db *DB) Restore(ctx context.Context, src io.ReadSeeker, o BackupOptions) (
 
 // RestoreDir makes a database in the directory dir, which must not exist or be
 // empty, from a backup; directories above it are made if need be. What o leaves open
-// of the geometry is as in the database that was copied. The directory appears when
+// of the geometry is as in the database that was copied, but that blades are larger if there
+// are fewer of them, or more backups. The directory appears when
 // everything is there, and flushed to disk, whatever o.Durability is: until then, or
 // for good after a crash, it is called dir.restoring.
 func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, ro BackupOptions) (info snapshot.Info, err error) {
@@ -82,9 +84,6 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 	if o.Blades == 0 {
 		o.Blades = h.Blades
 	}
-	if o.BladeSize == 0 {
-		o.BladeSize = h.BladeSize
-	}
 	if o.SegmentSize == 0 {
 		o.SegmentSize = h.SegmentSize
 	}
@@ -93,6 +92,9 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 	}
 	if o.Backups == nil {
 		o.Backups = F(h.Backups)
+	}
+	if o.BladeSize == 0 {
+		o.BladeSize = roomFor(h, o.Blades, *o.Backups)
 	}
 	db, err := Open(ctx, o)
 	if err != nil {
@@ -115,6 +117,19 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 		return info, err
 	}
 	return r.Info(), embedded.Sync(filepath.Dir(to))
+}
+
+// roomFor is the size of blades that have room for what was copied, if there are so many of
+// them, and so many backups: fewer blades have to be larger, and so have those of more copies.
+func roomFor(h *snapshot.Header, blades, backups int) uint64 {
+	if blades < 1 || backups < 0 || blades >= h.Blades && backups <= h.Backups {
+		return h.BladeSize
+	}
+	// As large a share of their rooms is needed, and a segment more of each purpose is begun.
+	const unit = 64 << 10
+	have := float64(h.BladeSize) * float64(h.Blades) / float64(h.Backups+1)
+	need := have*float64(backups+1)/float64(blades) + 4*float64(h.SegmentSize)
+	return max(h.BladeSize, min(uint64(math.Ceil(need/unit))*unit, 1<<46))
 }
 
 // syncFiles makes the files in a directory durable, and their names.

@@ -136,6 +136,7 @@ type restoreOptions struct {
 	Output   textOrJSON
 	Blades   int
 	Replicas int
+	Size     byteSize
 }
 
 // AddFlags registers the flags.
@@ -143,6 +144,7 @@ func (o *restoreOptions) AddFlags(cmd *cobra.Command) {
 	o.Output.addFlag(cmd)
 	cmd.Flags().IntVar(&o.Blades, "blades", 0, "number of memory blades of the new database; 0, the default: as many as the copied one had")
 	cmd.Flags().IntVar(&o.Replicas, "replicas", -1, "number of backups of each record: 0, 1 or 2; -1, the default: as many as the copied one had")
+	cmd.Flags().Var(&o.Size, "blade-size", "size of each blade, such as 4GiB; 0, the default: what the copied one had,\nor more if there are fewer blades or more backups")
 }
 
 // Validate finds faults.
@@ -152,6 +154,8 @@ func (o *restoreOptions) Validate() error {
 		return usagef("--blades is %d; it must be from 1 to %d, or 0 for as many as the copied one had", o.Blades, memory.MaxBlades)
 	case o.Replicas < -1 || o.Replicas > 2:
 		return usagef("--replicas is %d; it must be 0, 1 or 2, or -1 for as many as the copied one had", o.Replicas)
+	case o.Size%(64<<10) != 0 || o.Size > 64<<40:
+		return usagef("--blade-size is %s; it must be a multiple of 64KiB, and at most 64TiB", o.Size.String())
 	case o.Blades > 0 && o.Replicas >= o.Blades:
 		return usagef("--replicas is %d, and --blades %d: a record and each backup of it need a blade of their own", o.Replicas, o.Blades)
 	}
@@ -190,7 +194,7 @@ func runRestore(ctx context.Context, w *World, o *restoreOptions, file, dir stri
 	defer f.Close()
 	count := newCounter(w, "loaded")
 	defer count.close()
-	to := txn.Options{Blades: o.Blades}
+	to := txn.Options{Blades: o.Blades, BladeSize: uint64(o.Size)}
 	if o.Replicas >= 0 {
 		to.Backups = txn.F(o.Replicas)
 	}
