@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
-	"txnode/memory"
-	"txnode/memory/embedded"
 	"txnode/occ"
 	"txnode/txn"
 )
@@ -306,7 +306,7 @@ func TestForeign(t *testing.T) {
 	o.Dir = t.TempDir()
 	db := mustOpen(t, o)
 	_, err := txn.Open(t.Context(), o)
-	says(t, "opened twice", err, embedded.ErrLocked, o.Dir)
+	says(t, "opened twice", err, txn.ErrLocked, o.Dir)
 	if err := db.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -319,8 +319,23 @@ func TestForeign(t *testing.T) {
 		x := o
 		change(&x)
 		_, err := txn.Open(t.Context(), x)
-		says(t, what, err, memory.ErrGeometry, what[strings.IndexByte(what, ' ')+1:])
+		says(t, what, err, txn.ErrGeometry, what[strings.IndexByte(what, ' ')+1:])
 	}
+	other := tiny()
+	other.Dir = t.TempDir()
+	close1(t, mustOpen(t, other))
+	name := "blade-001.region"
+	region := filepath.Join(o.Dir, name)
+	if err := os.Rename(region, region+".away"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = txn.Open(t.Context(), o)
+	says(t, "without a region file", err, txn.ErrMissing, name)
+	if err := os.Rename(filepath.Join(other.Dir, name), region); err != nil {
+		t.Fatal(err)
+	}
+	_, err = txn.Open(t.Context(), o)
+	says(t, "with another database's region file", err, txn.ErrForeign, name)
 	empty := t.TempDir()
 	if _, err = txn.Open(t.Context(), txn.Options{Dir: empty, ReadOnly: true}); err == nil || !strings.Contains(err.Error(), empty) {
 		t.Errorf("read-only and empty: %v", err)
