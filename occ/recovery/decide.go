@@ -228,16 +228,23 @@ func (r *run) locate() error {
 			linked, err := r.linked(e, e.Addr)
 			e.held = linked
 			return err
-		case x.Kind == log.Redo || mutant.SlotSwitchedByAnybody:
-			linked, err := r.linked(e, x.leaves(e))
-			e.switched = !linked
+		}
+		q, err := r.lookup(e.table, e.Image)
+		if err != nil {
 			return err
 		}
-		// With an undo log the transaction may have given up, and another one have switched
-		// the slot since, even to the block that the first had been about to use.
-		linked, err := r.linked(e, x.goes(e))
-		e.switched = linked && !slices.ContainsFunc(e.old[:r.v.Copies(e.From)], func(p []byte) bool { return record.Image(p).Version() != x.Tx })
-		return err
+		there, here := leadsTo(q, x.goes(e)), leadsTo(q, x.leaves(e))
+		switch {
+		case mutant.SlotSwitchedByAnybody:
+			e.switched = !here
+		case x.Kind == log.Redo: // if it leads nowhere, the index is damaged: see replace
+			e.switched = there && !here
+		default:
+			// With an undo log the transaction may have given up, and another one have switched
+			// the slot since, even to the block that the first had been about to use.
+			e.switched = there && !slices.ContainsFunc(e.old[:r.v.Copies(e.From)], func(p []byte) bool { return record.Image(p).Version() != x.Tx })
+		}
+		return nil
 	})
 }
 

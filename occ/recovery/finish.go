@@ -508,8 +508,12 @@ func (r *run) replace(e *entry, old, a memory.Addr, class memory.Class) error {
 	if err != nil {
 		return err
 	}
-	if leadsTo(q, a) && !leadsTo(q, old) { // an attempt has got so far, and no further
+	switch {
+	case leadsTo(q, old):
+	case leadsTo(q, a): // an attempt has got so far, and no further
 		return r.mend(e, old, a)
+	default:
+		return fmt.Errorf("%w: no slot of table %d leads to a record, in block %v or %v, that was about to move", ErrCorrupt, e.table, old, a)
 	}
 	err = r.tables[e.table].Replace(r.c, q, old, a, class)
 	if err != nil {
