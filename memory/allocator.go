@@ -226,21 +226,6 @@ func (a *Allocator) has(class Class) int {
 	return len(a.lists[class].free)
 }
 
-// Low reports whether so few blocks of the class are left that Maintain would
-// fetch more.
-func (a *Allocator) Low(class Class) bool { return a.has(class) <= a.lists[class].low }
-
-// Refill fetches a chunk of blocks of the class now. It is for those who know
-// that they will need many; Alloc and Maintain do by themselves. ErrNoSpace
-// means that nothing was fetched.
-func (a *Allocator) Refill(c *rdma.Coro, class Class) error {
-	if class >= NumClasses || class.Size() > a.space.opts.SegmentSize {
-		return fmt.Errorf("%w: blocks of class %d in segments of %d bytes", ErrTooLarge, class, a.space.opts.SegmentSize)
-	}
-	a.moved()
-	return a.refill(c, class, true)
-}
-
 // Maintain brings the lists that have become short or long since the last call
 // back to size. It is called between transactions, often: most calls do nothing.
 // That there is no space is no error here; Alloc will say so.

@@ -1,6 +1,11 @@
 package memory
 
-import "time"
+import (
+	"fmt"
+	"time"
+
+	"txnode/rdma"
+)
 
 // What tests outside of the package see of its inside.
 const (
@@ -46,4 +51,46 @@ func (s *Space) ClaimMoment() time.Duration {
 	from := time.Now()
 	s.claimStrays(owned)
 	return time.Since(from)
+}
+
+// Low reports whether so few blocks of the class are left that Maintain would
+// fetch more.
+func (a *Allocator) Low(class Class) bool { return a.has(class) <= a.lists[class].low }
+
+// Refill fetches a chunk of blocks of the class now, as Alloc and Maintain do when they
+// need some. ErrNoSpace means that nothing was fetched.
+func (a *Allocator) Refill(c *rdma.Coro, class Class) error {
+	if class >= NumClasses || class.Size() > a.space.opts.SegmentSize {
+		return fmt.Errorf("%w: blocks of class %d in segments of %d bytes", ErrTooLarge, class, a.space.opts.SegmentSize)
+	}
+	a.moved()
+	return a.refill(c, class, true)
+}
+
+// FreeBlocks is how many blocks of a class no allocator holds, as far as the
+// Space knows without looking at segments of earlier sessions, and how many of
+// those it has yet to look at.
+func (s *Space) FreeBlocks(class Class) (free, unscanned uint64) {
+	if class >= NumClasses {
+		return 0, 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := &s.pools[class]
+	free = uint64(len(p.free))
+	for _, c := range p.open {
+		free += uint64(c.n - c.next)
+	}
+	for _, list := range [][]*scan{p.unseen, p.tails, p.holes} {
+		for _, x := range list {
+			unscanned += uint64(x.end - x.at)
+		}
+	}
+	return free, unscanned
+}
+
+// Lost reports whether an address lies in a segment of which no copy is left.
+func (v *View) Lost(a Addr) bool {
+	s := a >> OffsetBits
+	return s > 0 && s < Addr(len(v.segs)) && v.segs[s].n == 0
 }

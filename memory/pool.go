@@ -163,28 +163,6 @@ func keep[T any](list []T, ok func(T) bool) []T {
 	return kept
 }
 
-// FreeBlocks is how many blocks of a class no allocator holds, as far as the
-// Space knows without looking at segments of earlier sessions, and how many of
-// those it has yet to look at.
-func (s *Space) FreeBlocks(class Class) (free, unscanned uint64) {
-	if class >= NumClasses {
-		return 0, 0
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := &s.pools[class]
-	free = uint64(len(p.free))
-	for _, c := range p.open {
-		free += uint64(c.n - c.next)
-	}
-	for _, list := range [][]*scan{p.unseen, p.tails, p.holes} {
-		for _, x := range list {
-			unscanned += uint64(x.end - x.at)
-		}
-	}
-	return free, unscanned
-}
-
 // Spare lists the blocks that were given back, and that allocators may take: none twice,
 // and each is free on all copies. It is for checks.
 func (s *Space) Spare() (all []Addr) {

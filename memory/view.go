@@ -109,12 +109,6 @@ func (v *View) Written(a Addr) int {
 	return 0
 }
 
-// Lost reports whether an address lies in a segment of which no copy is left.
-func (v *View) Lost(a Addr) bool {
-	s := a >> OffsetBits
-	return s > 0 && s < Addr(len(v.segs)) && v.segs[s].n == 0
-}
-
 // At returns where copy i of the address is; 0 is the primary. The address must
 // be valid and i less than Written.
 func (v *View) At(a Addr, i int) rdma.RemoteAddr {
