@@ -253,8 +253,7 @@ func (s *Session) Maintain(c *rdma.Coro) error {
 	if err := s.alloc.Maintain(c); err != nil {
 		return s.failed(err)
 	}
-	_, err := s.reclaim.run(s, c, s.eng.opts.ReclaimAfter, reclaimBatch)
-	return err
+	return s.reclaim.some(s, c, s.eng.opts.ReclaimAfter)
 }
 
 // Close waits for what is in flight and gives everything back. Every Tx must

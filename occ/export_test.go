@@ -13,6 +13,9 @@ func (e *Engine) ForgetAddresses() {
 // Join makes c the session's coordinator.
 func (s *Session) Join(c memory.Coordinator) { s.join(c) }
 
+// Tombstones is how many deleted records wait to be reclaimed.
+func (s *Session) Tombstones() int { return s.reclaim.len() }
+
 // LogAreas are the log areas that the session writes to, by blade.
 func (s *Session) LogAreas() []memory.LogArea { return s.ring.areas }
 

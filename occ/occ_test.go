@@ -266,6 +266,30 @@ func TestReclaim(t *testing.T) {
 	must(t, b.do(tx, put("k1", "again")))
 }
 
+// TestReclaimKeepsPace: however many keys are deleted between two rounds of maintenance, what
+// waits to be reclaimed does not grow for ever; nor does it when the keys come back.
+func TestReclaimKeepsPace(t *testing.T) {
+	const each, rounds = 100, 150
+	for _, again := range []bool{false, true} {
+		b := newBed(t, 2, 1, occ.Options{ReclaimAfter: 4})
+		s, tx := b.session()
+		for i := range rounds {
+			for j := range each {
+				k := fmt.Sprintf("k%d", j)
+				if !again {
+					k = fmt.Sprintf("k%d-%d", i, j)
+				}
+				must(t, b.do(tx, put(k, "v")))
+				must(t, b.do(tx, del(k)))
+			}
+			must(t, s.Maintain(tx.Coro()))
+		}
+		if n := s.Tombstones(); n > 12*each {
+			t.Errorf("keys come back %v: %d deleted records wait, of %d", again, n, each*rounds)
+		}
+	}
+}
+
 // verbs of one transaction of the given operations, warm.
 func (b *bed) count(tx *occ.Tx, ops ...op) (verbs, trips uint64) {
 	b.t.Helper()

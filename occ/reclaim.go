@@ -39,8 +39,13 @@ type tombstone struct {
 	version record.TxID
 }
 
-// reclaimBatch is how many tombstones one Maintain reclaims at most.
-const reclaimBatch = 16
+// One Maintain reclaims reclaimBatch tombstones, or, if it is more, a reclaimPart of those
+// that are due: between two of them there may be any number of deletes, and to reclaim fewer
+// than were added would be to keep memory without bound.
+const (
+	reclaimBatch = 16
+	reclaimPart  = 8
+)
 
 func (r *reclaimer) add(it *item, v record.TxID) {
 	r.push(tombstone{it.table, bytes.Clone(it.key()), it.keyHash(), it.place(), it.addr, it.class, v})
@@ -171,6 +176,22 @@ func (r *reclaimer) run(s *Session, c *rdma.Coro, keep, n int) (freed int, err e
 		}
 	}
 	return freed, nil
+}
+
+// some is what one Maintain reclaims. When nothing of a batch is to be had, the rest is not
+// asked for either.
+func (r *reclaimer) some(s *Session, c *rdma.Coro, keep int) error {
+	for due, n := r.len()-keep, 0; due > 0; {
+		if _, err := r.run(s, c, keep, reclaimBatch); err != nil {
+			return err
+		}
+		left := r.len() - keep
+		if n += reclaimBatch; left >= due || n >= left/reclaimPart {
+			break
+		}
+		due = left
+	}
+	return nil
 }
 
 // close frees what run needs.
