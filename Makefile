@@ -108,7 +108,7 @@ fuzz: ## every fuzz test, one after the other [FUZZTIME=10s FUZZ=pattern]
 	@sh scripts/fuzz.sh '$(FUZZ)'
 
 .PHONY: cover
-cover: ## coverage per package over all tests, lines in cover.html [TESTFLAGS=]
+cover: ## coverage per package over all tests, lines in cover.html [TESTFLAGS= PKGS=./...]
 	@sh scripts/cover.sh $(TESTFLAGS)
 
 .PHONY: lint

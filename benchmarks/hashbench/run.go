@@ -91,7 +91,7 @@ func (m *meter) loop(ctx context.Context, c *Config, z *zipf, k *client) error {
 		if start >= m.end {
 			return nil
 		}
-		if n&0xff == 0 && ctx.Err() != nil {
+		if n&0xf == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		key, update := keyOf(z.rank(t.Rand())%c.Keys), t.Rand()%100 < uint64(c.Mix.Updates)

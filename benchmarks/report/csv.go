@@ -17,12 +17,13 @@ var csvHead = []string{
 	"conflicts_locked", "conflicts_read_locked", "conflicts_validation", "conflicts_phantom", "conflicts_stale", "conflicts_other",
 	"committed_per_s", "latency_samples", "min_ns", "mean_ns", "p50_ns", "p90_ns", "p99_ns", "p99_9_ns", "max_ns",
 	"verbs_per_committed", "round_trips_per_committed", "bytes_read_per_committed", "bytes_written_per_committed", "verbs_per_attempt",
-	"backlog", "books_balance", "strictly_serializable",
+	"backlog", "books_balance", "strictly_serializable", "error",
 }
 
 // WriteCSV writes results as CSV: a line with the names of the columns, then a
-// line per run and transaction type, and one of type "all" per run. The last
-// column is empty where the history was not checked.
+// line per run and transaction type, and one of type "all" per run. Whether it is
+// strictly serializable is empty where the history was not checked; the error is that
+// which has ended the benchmark.
 func WriteCSV(w io.Writer, results ...*Result) error {
 	c := csv.NewWriter(w)
 	if err := c.Write(csvHead); err != nil {
@@ -63,7 +64,7 @@ func (r *Result) csvLine(i int, run *Run, m *Measure) []string {
 	values = append(values,
 		m.CommittedPerS, l.Samples, l.Min, l.Mean, l.P50, l.P90, l.P99, l.P999, l.Max,
 		p.Verbs, p.RoundTrips, p.BytesRead, p.BytesWritten, m.PerAttempt.Verbs,
-		run.Backlog, run.Books.Balance, serializable)
+		run.Backlog, run.Books.Balance, serializable, r.Error)
 	line := make([]string, len(values))
 	for k, v := range values {
 		if f, ok := v.(float64); ok {
@@ -115,14 +116,14 @@ func (c *Comparison) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	_ = out.Write([]string{ // reported by Error
 		"workload", "system", "published", "id", "name", "what", "threads", "coroutines", "committed_per_s", "p50_ns", "p99_ns",
-		"not_committed_percent", "verbs_per_attempt", "setting", "hardware",
+		"not_committed_percent", "verbs_per_attempt", "setting", "hardware", "failed",
 	})
 	for i := range c.Workloads {
 		for _, r := range c.Workloads[i].Rows {
 			_ = out.Write([]string{ // reported by Error
 				c.Workloads[i].Workload, r.System, strconv.FormatBool(r.Published), strconv.FormatUint(r.ID, 10), r.Name, r.What,
 				strconv.Itoa(r.Threads), strconv.Itoa(r.Coroutines), decimal(r.CommittedPerS), decimal(r.P50Ns), decimal(r.P99Ns),
-				decimal(r.NotCommittedPercent), decimal(r.VerbsPerAttempt), r.Setting, r.Hardware,
+				decimal(r.NotCommittedPercent), decimal(r.VerbsPerAttempt), r.Setting, r.Hardware, strconv.FormatBool(r.Failed),
 			})
 		}
 	}

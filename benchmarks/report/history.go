@@ -136,6 +136,9 @@ func (h HistoryFile) Delete(ref string) (*Result, error) {
 
 // DeleteAll removes every result, of whatever schema, and returns how many there were.
 func (h HistoryFile) DeleteAll() (n int, err error) {
+	if _, err := os.Stat(h.Path); errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
 	err = h.with(false, func(tx *bbolt.Tx) error {
 		var keys []uint64
 		if err := eachResult(tx, func(id uint64, _ []byte) error { keys = append(keys, id); return nil }); err != nil {
@@ -174,8 +177,13 @@ func eachResult(tx *bbolt.Tx, fn func(id uint64, value []byte) error) error {
 	return nil
 }
 
-// errForeign: a bbolt file, but not a history.
-var errForeign = errors.New("is a database of something else")
+var (
+	// errForeign: a bbolt file, but not a history.
+	errForeign = errors.New("is a database of something else")
+	// errDamaged: bbolt trips over a page.
+	errDamaged = errors.New("is damaged")
+	errNoFile  = errors.New("is no file, but a directory, a device or a pipe")
+)
 
 // with opens the file and runs fn in a transaction. A file that is damaged in a
 // way that bbolt does not notice makes it panic, or fault on its mapping: that
@@ -184,13 +192,15 @@ func (h HistoryFile) with(readOnly bool, fn func(tx *bbolt.Tx) error) (err error
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
-			err = h.wrap(fmt.Errorf("damaged: %v", p))
+			err = h.wrap(errDamaged)
 		}
 	}()
-	if readOnly {
-		if _, err := os.Stat(h.Path); err != nil {
-			return h.wrap(err)
-		}
+	st, err := os.Stat(h.Path)
+	switch {
+	case err == nil && !st.Mode().IsRegular(): // a pipe keeps waiting who opens it
+		return h.wrap(errNoFile)
+	case err != nil && readOnly:
+		return h.wrap(err)
 	}
 	db, err := bbolt.Open(h.Path, 0o644, &bbolt.Options{Timeout: lockTimeout, ReadOnly: readOnly})
 	if err != nil {
@@ -224,6 +234,8 @@ func (h HistoryFile) wrap(err error) error {
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
 		err, hint = errors.New("in use by another program"), "try again, or "+hint
+	case errors.Is(err, errDamaged):
+		hint = "remove it, or " + hint
 	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum), errors.Is(err, berrors.ErrVersionMismatch):
 		err, hint = errors.New("is no history, or damaged"), "remove it, or "+hint
 	case errors.As(err, &path):

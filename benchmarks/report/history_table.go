@@ -56,7 +56,7 @@ func (r *Result) verdict(theme Theme) string {
 func WriteListCSV(w io.Writer, results []*Result) error {
 	c := csv.NewWriter(w)
 	_ = c.Write(strings.Split("id,time,name,workload,policy,threads,coroutines,runs,committed_per_s,min_committed_per_s,max_committed_per_s,"+
-		"p50_ns,p99_ns,verbs_per_committed,verified,interrupted", ",")) // reported by Error
+		"p50_ns,p99_ns,verbs_per_committed,verified,interrupted,error", ",")) // reported by Error
 	for _, r := range results {
 		var s Summary
 		if all := r.All(); all != nil {
@@ -67,7 +67,7 @@ func WriteListCSV(w io.Writer, results []*Result) error {
 			strconv.Itoa(r.Drive.Threads), strconv.Itoa(r.Drive.Coroutines), strconv.Itoa(len(r.Runs)),
 			decimal(s.CommittedPerS.Median), decimal(s.CommittedPerS.Min), decimal(s.CommittedPerS.Max),
 			decimal(s.P50Ns.Median), decimal(s.P99Ns.Median), decimal(s.Verbs.Median),
-			strconv.FormatBool(r.Verified), strconv.FormatBool(r.Interrupted),
+			strconv.FormatBool(r.Verified), strconv.FormatBool(r.Interrupted), r.Error,
 		})
 	}
 	c.Flush()

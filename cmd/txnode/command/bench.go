@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -97,6 +98,12 @@ func (o *benchOptions) Validate(cmd *cobra.Command) error {
 	}
 	if _, err := strconv.Atoi(strings.TrimPrefix(o.Save, "#")); err == nil {
 		faults = append(faults, fmt.Sprintf("--save is %q; a number names another result", o.Save))
+	}
+	switch {
+	case strings.ContainsFunc(o.Save, unicode.IsControl):
+		faults = append(faults, fmt.Sprintf("--save is %q; a name is one line, of characters that can be seen", o.Save))
+	case strings.HasSuffix(o.Save, ".json"):
+		faults = append(faults, fmt.Sprintf("--save is %q; txnode compare takes that for a file", o.Save))
 	}
 	add(o.Store.Validate(cmd))
 	faults = append(faults, o.Kill.faults(cmd, &o.Store, &o.Run)...)

@@ -1,10 +1,13 @@
 package command_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"txnode/cmd/txnode/command"
 )
@@ -37,6 +40,10 @@ func TestWords(t *testing.T) {
 	one(small+"--hot-accounts 200", 2, []string{"from 2 to --accounts (100)"})
 	one(small+"--verify --verify-window 0", 2, []string{"--verify-window is 0"})
 	one(small+"--verify-window 10", 2, []string{"give both"})
+	one(small+"--save a.json", 2, []string{"txnode compare takes that for a file"})
+	if code, _, stderr := b.run(append(strings.Fields(small+"--save"), "a\nb")...); code != 2 || !strings.Contains(stderr, `"a\nb"; a name is one line`) {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
 	one(small+"--threads 1 --coroutines 30000 --arena 1MiB", 1, []string{"raise --arena", "fewer --coroutines"}, " Arena")
 	one(small+"--blade-size 1MiB", 1, []string{"raise --blade-size"})
 
@@ -80,4 +87,38 @@ func TestWords(t *testing.T) {
 	if code, _, stderr := b.run("check", ""); code != 2 || !strings.Contains(stderr, "is empty") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
+}
+
+// TestStrangeHistoryFile: a history file that is cut off, or no file, is one line that says
+// so; nobody waits for a pipe, and what is not there is not made to be emptied.
+func TestStrangeHistoryFile(t *testing.T) {
+	b := newBed(t)
+	path := filepath.Join(b.dir, "h.db")
+	run := func(code int, want, line string) {
+		t.Helper()
+		got, _, stderr := b.run(append(strings.Fields(line), "--history-file", path)...)
+		if got != code || strings.Count(stderr, "\n") > 1 || !strings.Contains(stderr, want) || strings.Contains(stderr, "runtime error") {
+			t.Errorf("%s: exit code %d, not %d, with %q: %s", line, got, code, want, stderr)
+		}
+	}
+	const bench = "bench smallbank --accounts 100 --txns 50 --warmup 1ms --threads 1"
+	run(0, "", "history delete --all")
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("there is a file: %v", err)
+	}
+	run(0, "", bench)
+	if err := os.Truncate(path, 9000); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"history", "compare", "history show 1", "history delete 1", "history delete --all"} {
+		run(1, "damaged", line)
+	}
+	run(0, "not kept", bench)
+	if err := errors.Join(os.Remove(path), unix.Mkfifo(path, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"history", "compare", "history show 1", "history delete --all"} {
+		run(1, "is no file", line)
+	}
+	run(0, "not kept", bench)
 }
