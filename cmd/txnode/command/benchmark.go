@@ -146,12 +146,16 @@ func startProfile(path string) (stop func() error, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("no profile: %w", err)
 	}
-	if err := pprof.StartCPUProfile(f); err != nil {
+	to := &keeping{to: f}
+	if err := pprof.StartCPUProfile(to); err != nil {
 		return nil, errors.Join(fmt.Errorf("no profile: %w", err), f.Close())
 	}
 	return func() error {
 		pprof.StopCPUProfile()
-		return f.Close()
+		if err := errors.Join(to.err, f.Close()); err != nil {
+			return fmt.Errorf("no profile: %w", err)
+		}
+		return nil
 	}, nil
 }
 

@@ -68,6 +68,21 @@ func writeFile(path string, write func(io.Writer) error) (err error) {
 	return nil
 }
 
+// keeping writes until that fails, and keeps the error: who writes goes on, and what it has
+// found is not lost with the file.
+type keeping struct {
+	to  io.Writer
+	err error
+}
+
+// Write implements io.Writer.
+func (k *keeping) Write(p []byte) (int, error) {
+	if k.err == nil {
+		_, k.err = k.to.Write(p)
+	}
+	return len(p), nil
+}
+
 // writable fails if one of the files cannot be written, before a long run whose results
 // go there; "" is none. It creates those that there are not.
 func writable(paths ...string) error {

@@ -175,19 +175,16 @@ func (o *hashOptions) run(ctx context.Context, w *World) error {
 		curves = slices.DeleteFunc(curves, func(c hashbench.Curve) bool { return len(c.Points) == 0 })
 		stopped = fmt.Errorf("%w: %d of %d points were measured", stopped, n, total)
 	}
+	var failed error // of a file: the figures are printed nevertheless
 	if record != nil {
-		if err := writeFile(o.trace, record.WriteChrome); err != nil {
-			return err
-		}
+		failed = writeFile(o.trace, record.WriteChrome)
 	}
 	r := hashbench.NewReport(o.figure, c, curves)
 	if stopped != nil {
 		r.Statements = nil // they are about whole curves
 	}
 	if o.report != "" {
-		if err := writeFile(o.report, func(f io.Writer) error { return r.WriteHTML(f, c.Profile) }); err != nil {
-			return err
-		}
+		failed = errors.Join(failed, writeFile(o.report, func(f io.Writer) error { return r.WriteHTML(f, c.Profile) }))
 	}
 	write := r.WriteTable
 	switch o.output {
@@ -196,7 +193,7 @@ func (o *hashOptions) run(ctx context.Context, w *World) error {
 	case outputCSV:
 		write = r.WriteCSV
 	}
-	if err := write(w.Stdout); err != nil {
+	if err := errors.Join(failed, write(w.Stdout)); err != nil {
 		return err
 	}
 	return stopped

@@ -146,10 +146,13 @@ func (o *seedsOptions) one(w *World, options seeds.Options) (err error) {
 		err = run()
 		return errors.Join(err, writeFile(o.trace, options.Record.WriteChrome))
 	}
-	return writeFile(o.trace, func(f io.Writer) error {
-		options.Trace = f
-		return run()
+	written := writeFile(o.trace, func(f io.Writer) error {
+		trace := &keeping{to: f}
+		options.Trace = trace
+		err = run()
+		return trace.err
 	})
+	return errors.Join(err, written)
 }
 
 // verdict prints a violation in full: the line on standard error is cut off.

@@ -151,6 +151,27 @@ func TestSimUnwritable(t *testing.T) {
 	}
 }
 
+// TestSimFullDisk: when a file cannot be written to its end, that is the error, and no
+// violation; and what was measured is printed.
+func TestSimFullDisk(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("there is no /dev/full here")
+	}
+	tiny := []string{"--threads", "1", "--txns", "100", "--warmup", "20us", "--policy", "default"}
+	for _, args := range [][]string{
+		{"sim", "seeds", "--seeds", "1", "--trace"}, {"sim", "seeds", "--seeds", "1", "--history"},
+		append(append([]string{"sim", "smallbank", "--accounts", "100"}, tiny...), "--report"), append(append([]string{"sim", "tatp", "--subscribers", "100"}, tiny...), "--trace"),
+		{"sim", "hash", "--keys", "500", "--threads", "1", "--coroutines", "1", "--warmup", "10us", "--duration", "100us", "--report"},
+		{"sim", "verbs", "--threads", "1", "--trace"}, {"sim", "verbs", "--figure", "4a", "--requests", "10", "--report"},
+		{"sim", "calibrate", "--check", "--requests", "10", "--report"}, {"bench", "smallbank", "--accounts", "50", "--txns", "50", "--warmup", "1ms", "--cpuprofile"},
+	} {
+		code, stdout, stderr := newBed(t).run(append(args, "/dev/full")...)
+		if code != command.ExitFailure || stdout == "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "no space left") {
+			t.Errorf("%v: exit code %d, %s%s", args, code, stderr, stdout)
+		}
+	}
+}
+
 // TestSimReports: every command with curves writes a page of them, which loads nothing.
 func TestSimReports(t *testing.T) {
 	b := newBed(t)

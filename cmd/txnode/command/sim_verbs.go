@@ -163,11 +163,14 @@ func (o *simVerbsOptions) runOne(ctx context.Context, w *World) error {
 
 // writeOne prints what was measured, and writes the trace.
 func (o *simVerbsOptions) writeOne(w *World, r *verbs.Result) error {
+	var failed error
 	if o.trace != "" {
-		if err := writeFile(o.trace, o.Record.WriteChrome); err != nil {
-			return err
-		}
+		failed = writeFile(o.trace, o.Record.WriteChrome)
 	}
+	return errors.Join(failed, o.printOne(w, r))
+}
+
+func (o *simVerbsOptions) printOne(w *World, r *verbs.Result) error {
 	switch o.output {
 	case outputJSON:
 		e := json.NewEncoder(w.Stdout)
@@ -228,11 +231,14 @@ func evaluate(ctx context.Context, w *World, profile sim.Profile, points []calib
 // writeCalibration prints a profile and its residuals, and writes the page of them if a
 // file is named.
 func writeCalibration(w *World, o outputFormat, report string, r *calibrate.Report) error {
+	var failed error
 	if report != "" {
-		if err := writeFile(report, calibrationPage(r).Write); err != nil {
-			return err
-		}
+		failed = writeFile(report, calibrationPage(r).Write)
 	}
+	return errors.Join(failed, printCalibration(w, o, r))
+}
+
+func printCalibration(w *World, o outputFormat, r *calibrate.Report) error {
 	switch o {
 	case outputJSON:
 		e := json.NewEncoder(w.Stdout)

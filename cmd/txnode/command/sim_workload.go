@@ -209,15 +209,12 @@ func (o *simOptions) run(ctx context.Context, w *World, configs []simbench.Confi
 			programs = append(programs, p)
 		}
 	}
+	var failed error // of a file: the figures are printed nevertheless
 	if o.report != "" {
-		if err := writeFile(o.report, func(f io.Writer) error { return simbench.WriteHTML(f, configs[0].Profile, curves, programs...) }); err != nil {
-			return err
-		}
+		failed = writeFile(o.report, func(f io.Writer) error { return simbench.WriteHTML(f, configs[0].Profile, curves, programs...) })
 	}
 	if record != nil {
-		if err := writeFile(o.trace, record.WriteChrome); err != nil {
-			return err
-		}
+		failed = errors.Join(failed, writeFile(o.trace, record.WriteChrome))
 	}
 	write := simbench.WriteTable
 	switch o.output {
@@ -226,7 +223,7 @@ func (o *simOptions) run(ctx context.Context, w *World, configs []simbench.Confi
 	case outputCSV:
 		write = simbench.WriteCSV
 	}
-	if err := write(w.Stdout, curves); err != nil {
+	if err := errors.Join(failed, write(w.Stdout, curves)); err != nil {
 		return err
 	}
 	if stopped != nil {
