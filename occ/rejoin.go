@@ -470,6 +470,24 @@ type meeting struct {
 	key   []byte
 }
 
+// Met returns where the record is whose lock has ended the last attempt; 0: it was no lock.
+func (tx *Tx) Met() memory.Addr {
+	if !tx.met.guard.Held() {
+		return 0
+	}
+	return tx.met.addr
+}
+
+// Locked reports whether the transaction, or the last one, was to lock the record at a.
+func (tx *Tx) Locked(a memory.Addr) bool {
+	for i := range tx.items {
+		if it := &tx.items[i]; it.addr == a && (it.update || it.write != writeNone) {
+			return true
+		}
+	}
+	return false
+}
+
 // meet notes a lock that is in the way, and is the conflict with its holder.
 func (tx *Tx) meet(r AbortReason, a memory.Addr, g record.Guard) error {
 	tx.met = meeting{addr: a, guard: g}

@@ -28,6 +28,7 @@ type DB struct {
 	owned   io.Closer // fabric, catalog and space, when Open made them
 	threads threadNumbers
 	closed  atomic.Bool
+	hungry  atomic.Uint64 // address of a record that one worker waits for in vain; 0: nobody does
 
 	ctl *rdma.Thread // of the control path; under ctlMu
 	// ctlMu serializes what is rare: opening tables, closing.
@@ -288,6 +289,9 @@ func (db *DB) Begin(ctx context.Context, readOnly bool) (*Tx, error) {
 	w, err := db.take(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if db.hungry.Load() != 0 {
+		w.giveWay()
 	}
 	if err := w.begin(); err != nil {
 		db.put(w)

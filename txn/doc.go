@@ -64,6 +64,12 @@
 // is canceled before the commit aborts it and releases every lock; once the commit has
 // begun it completes.
 //
+// Nothing is promised of the order in which transactions come by that want the same keys.
+// One that has had dozens of conflicts, since others change what it reads, locks that, too,
+// even in View; and who keeps a key locked waits a little when somebody else has tried to
+// lock it some hundred times. Who holds a key for longer than Options.Retries attempts take,
+// half a second and more, has others give up all the same.
+//
 // Update and View borrow a [Worker] (a thread of the fabric with its queue pairs)
 // for one transaction. A program with its own long-running loops takes its own
 // with [DB.NewWorker], or runs threads x coroutines with [DB.Run].

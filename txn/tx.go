@@ -19,6 +19,7 @@ type Tx struct {
 	id       uint64 // of one that was borrowed, once done
 	borrowed bool   // by DB.Begin
 	readOnly bool
+	insists  bool // locks what it reads: see Worker.press
 	// These are set back together.
 	done       bool
 	told       bool // an error of the engine's was returned that has not ended the attempt
@@ -93,7 +94,7 @@ func (tx *Tx) stage(t *occ.Table, key []byte, update bool) (int, error) {
 	if update && tx.readOnly {
 		return 0, ErrReadOnly
 	}
-	i, err := tx.o.Stage(t, key, update)
+	i, err := tx.o.Stage(t, key, update || tx.insists)
 	return i, tx.note(err)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"txnode/internal/mutant"
 	"txnode/internal/sentinel"
+	"txnode/memory"
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
@@ -27,6 +28,7 @@ type Worker struct {
 	owner   bool // closes thread and session
 	pooled  bool // of DB.pool
 	closed  bool
+	hungry  bool // DB.hungry is what it waits for
 	ticks   uint32
 	sweeper *recovery.Sweeper // in progress, of coordinator swept
 	swept   uint32
@@ -223,8 +225,11 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 	if w.ticks++; w.ticks%yieldEvery == 0 && !mutant.PauseUnanswered {
 		w.pause()
 	}
+	if w.db.hungry.Load() != 0 {
+		w.giveWay()
+	}
 	tx := &w.tx
-	tx.ctx, tx.readOnly = ctx, readOnly || w.db.opts.ReadOnly
+	tx.ctx, tx.readOnly, tx.insists = ctx, readOnly || w.db.opts.ReadOnly, false
 	w.coro.BeginOp()
 	// It captures nothing but the worker, where it finds everything.
 	defer func() {
@@ -232,6 +237,9 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 			w.unwind()
 		}
 		w.tx.open, w.tx.done = nil, true
+		if w.hungry {
+			w.sated()
+		}
 		w.coro.EndOp()
 	}()
 	for attempt := 0; ; attempt++ {
@@ -242,6 +250,9 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		}
 		tx.open, tx.err = w.db, nil
 		tx.done, tx.told, tx.committing = false, false, false
+		if attempt >= insistAfter && tx.insists {
+			tx.open = nil // what looks at it there takes the long way, which locks
+		}
 		e := fn(tx)
 		if e == nil {
 			tx.committing = true
@@ -330,6 +341,9 @@ func (w *Worker) withdraw(err error) (own bool, _ error) {
 // before it. again: there is to be another one, and it has waited until that may begin;
 // else it returns what the transaction ends with.
 func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
+	if attempt >= insistAfter {
+		w.press(err, attempt)
+	}
 	if err = w.settle(w.unblock(err)); err == nil {
 		w.committed++ // as it has turned out
 		return false, nil
@@ -359,6 +373,52 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 		c.Sleep(d/2 + int64(w.thread.Rand()%uint64(d)))
 	}
 	return true, err
+}
+
+// press is what a transaction does that has had so many conflicts that those who stand in
+// its way will not be gone before it gives up.
+//
+// Somebody changes what it reads before it has read the rest: from now on it locks what it
+// reads, too, as if it were to be written.
+//
+// Or a record is locked whenever it looks, since whoever has had it is back before it looks
+// again: it says which one, and who has just used that lets it pass.
+func (w *Worker) press(err error, attempt int) {
+	var c *occ.ConflictError
+	if errors.As(err, &c) && c.Reason == occ.AbortValidation && !w.db.space.ReadOnly() {
+		w.tx.insists = true
+	}
+	if attempt < hungryAfter {
+		return
+	}
+	if a := w.o.Met(); a == 0 {
+		return
+	} else if w.hungry {
+		w.db.hungry.Store(uint64(a))
+	} else {
+		w.hungry = w.db.hungry.CompareAndSwap(0, uint64(a))
+	}
+}
+
+// sated is the end of a transaction that has said what it waits for.
+func (w *Worker) sated() {
+	w.hungry = false
+	w.db.hungry.Store(0)
+}
+
+// giveWay waits, before a transaction, for somebody who has waited for long for a record
+// that the worker's last transaction has locked.
+func (w *Worker) giveWay() {
+	a := w.db.hungry.Load()
+	if a == 0 || !w.o.Locked(memory.Addr(a)) {
+		return
+	}
+	for range giveWayTimes {
+		w.coro.Sleep(giveWayNs)
+		if w.db.hungry.Load() != a {
+			return
+		}
+	}
 }
 
 // makeRoom frees, after a transaction has found no space, what deleted records
@@ -427,6 +487,17 @@ const (
 	patientAfter   = 32
 	backoffStepNs  = int64(2_000)
 	backoffLimitNs = 1_000_000
+)
+
+// After insistAfter conflicts in a row it is not chance any more: see press. After hungryAfter
+// a worker has waited for a twentieth of a second, longer than others are put off their
+// processors. Who gives way to it does so for somewhat longer than it waits between two
+// attempts.
+const (
+	insistAfter  = 2 * patientAfter
+	hungryAfter  = 10 * patientAfter
+	giveWayNs    = 100_000
+	giveWayTimes = 20
 )
 
 // maintainEvery is how many transactions pass between two rounds of maintenance.
