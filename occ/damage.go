@@ -15,7 +15,7 @@ const (
 	examinePauseNs = 10_000
 )
 
-// Examine looks at a block that could not be read although nobody seems to have locked
+// Examine looks at a block that could not be read although nobody alive seems to have locked
 // it. It says something only if the block stays as it is, and whoever has written it
 // last was closed, or recovered: nobody will write the rest of it then. The error is
 // ErrCorrupt if its checksum does not match, or its guard, and free reports that it is nobody's block,
@@ -41,7 +41,9 @@ func (tx *Tx) Examine(a memory.Addr) (free bool, err error) {
 			continue
 		}
 		switch {
-		case bad == nil && img.Meta().State() != record.Free && img.Stable(), img.Guard().Held(), first != nil && !bytes.Equal(first, img):
+		case bad == nil && img.Meta().State() != record.Free && img.Stable(), first != nil && !bytes.Equal(first, img):
+			return false, nil
+		case img.Guard().Held() && (bad == nil || !tx.gone(img.Guard().Owner())): // what is no record may be locked by nobody who ever was
 			return false, nil
 		case !tx.gone(img.Version()) || !img.Stable() && !tx.gone(img.Guard().Version()):
 			return false, nil

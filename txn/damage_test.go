@@ -181,20 +181,11 @@ func damagedIndex(t *testing.T, closed bool) {
 	}
 }
 
-// TestSlotToNowhere: a slot that leads to a segment that there is not is damage, for who
-// copies the database, too.
-func TestSlotToNowhere(t *testing.T) {
-	o := tiny()
-	o.Dir, o.Retries = t.TempDir(), 3
-	db := mustOpen(t, o)
-	tab, needle := table(t, db, "t"), []byte("a needle in a haystack")
-	fill(t, db, tab, 3, val(1))
-	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 7, needle) }); err != nil {
-		t.Fatal(err)
-	}
-	v := db.Space().View()
-	close1(t, db)
-	files, err := filepath.Glob(filepath.Join(o.Dir, "blade-*.region"))
+// spoilSlots changes the files of a closed database where they have a record with a needle, of
+// which there is one: in the region of every blade, with the slot's place in it, and the block's.
+func spoilSlots(t *testing.T, dir string, v *memory.View, needle []byte, change func(region []byte, at int, s race.Slot, block uint64)) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "blade-*.region"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +202,7 @@ func TestSlotToNowhere(t *testing.T) {
 			}
 			for i := range v.Copies(s.Addr()) {
 				if b := v.At(s.Addr(), i); int(b.Blade) == blade && int(b.Off)+record.LineSize <= len(p) && bytes.Contains(p[b.Off:][:record.LineSize], needle) {
-					binary.LittleEndian.PutUint64(p[at:], uint64(race.MakeSlot(s.Fingerprint(), s.Class(), memory.MakeAddr(4000, 0))))
+					change(p, at, s, b.Off)
 					spoilt++
 				}
 			}
@@ -223,12 +214,57 @@ func TestSlotToNowhere(t *testing.T) {
 	if spoilt != len(files) {
 		t.Fatalf("%d slots lead to the record", spoilt)
 	}
+}
+
+// TestNoRecordLocked: junk in the place of a record is damage, also if it looks as if somebody
+// who never was had locked it.
+func TestNoRecordLocked(t *testing.T) {
+	o := tiny()
+	o.Dir, o.Retries = t.TempDir(), 3
+	db := mustOpen(t, o)
+	tab, needle := table(t, db, "t"), []byte("a needle in a haystack")
+	fill(t, db, tab, 3, val(1))
+	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 7, needle) }); err != nil {
+		t.Fatal(err)
+	}
+	v := db.Space().View()
+	close1(t, db)
+	spoilSlots(t, o.Dir, v, needle, func(region []byte, _ int, _ race.Slot, block uint64) {
+		copy(region[block:], bytes.Repeat([]byte{0xff}, record.LineSize))
+	})
+	db = mustOpen(t, o)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	tab = table(t, db, "t")
+	for range 2 {
+		says(t, "Get", db.View(ctx, func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err }), txn.ErrCorrupt)
+		_, err := db.Backup(ctx, io.Discard, txn.BackupOptions{})
+		says(t, "Backup", err, txn.ErrCorrupt, "nobody is writing it")
+	}
+}
+
+// TestSlotToNowhere: a slot that leads to a segment that there is not is damage, for who
+// copies the database, too.
+func TestSlotToNowhere(t *testing.T) {
+	o := tiny()
+	o.Dir, o.Retries = t.TempDir(), 3
+	db := mustOpen(t, o)
+	tab, needle := table(t, db, "t"), []byte("a needle in a haystack")
+	fill(t, db, tab, 3, val(1))
+	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 7, needle) }); err != nil {
+		t.Fatal(err)
+	}
+	v := db.Space().View()
+	close1(t, db)
+	spoilSlots(t, o.Dir, v, needle, func(region []byte, at int, s race.Slot, block uint64) {
+		binary.LittleEndian.PutUint64(region[at:], uint64(race.MakeSlot(s.Fingerprint(), s.Class(), memory.MakeAddr(4000, 0))))
+	})
 	db = mustOpen(t, o)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tab = table(t, db, "t")
 	says(t, "Get", db.View(ctx, func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err }), txn.ErrCorrupt)
-	_, err = db.Backup(ctx, io.Discard, txn.BackupOptions{})
+	_, err := db.Backup(ctx, io.Discard, txn.BackupOptions{})
 	says(t, "Backup", err, txn.ErrCorrupt, "no segment")
 }
 
