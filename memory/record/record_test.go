@@ -68,6 +68,12 @@ func TestRoundTrip(t *testing.T) {
 						t.Errorf("%s: of the first line: need %d, %v", name, need, err)
 					}
 				}
+				// What was in the buffer before shows nowhere.
+				clean := make(record.Image, n)
+				clean.Put(a, v, record.Live, m.Table(), m.Class(), lock, key, value)
+				if !bytes.Equal(b[:n], clean) {
+					t.Fatalf("%s: bytes that pad it are not zero", name)
+				}
 				// Not part of the record: the rest of the block.
 				for i := n; i < len(b); i++ {
 					if b[i] != 0xee {
