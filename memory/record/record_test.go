@@ -159,14 +159,14 @@ func TestCheckShort(t *testing.T) {
 	a := memory.MakeAddr(9, 448)
 	for _, nk := range []int{0, 7, 8, 9, 16, 33} {
 		for nv := range 60 {
-			for _, state := range []record.State{record.Free, record.Live, record.Absent} {
+			for _, state := range []record.State{record.Free, record.Live, record.Absent, record.Absent + 1, 15} {
 				key := fill(nk, 1)
 				b := build(t, a, record.MakeTxID(1, 2), state, key, fill(nv, 2), 0)
 				var k uint64
 				if nk >= 8 {
 					k = binary.LittleEndian.Uint64(key)
 				}
-				fits := nk == 8 && nv <= 24 && state != record.Free
+				fits := nk == 8 && nv <= 24 && (state == record.Live || state == record.Absent)
 				_, m, ok := record.CheckShort((*record.Line)(b), a, 7, k)
 				if ok != fits || m != b.Meta() {
 					t.Errorf("key %d, value %d, %v: %v, meta %#x", nk, nv, state, ok, m)
