@@ -31,7 +31,7 @@ func (tx *Tx) Examine(a memory.Addr) (free bool, err error) {
 	var first record.Image
 	size := uint32(record.LineSize)
 	for looks := 0; looks < examineLooks; looks++ {
-		img, err := tx.look(a, size)
+		img, err := tx.look(a, 0, size)
 		if err != nil || img == nil {
 			return false, err
 		}
@@ -66,10 +66,63 @@ func (tx *Tx) gone(t record.TxID) bool {
 	return tx.s.eng.space.Lease(t.Coordinator(), tx.s.thread.Now()) == memory.LeaseGone
 }
 
-// look copies the first bytes of a block's primary; nil: they cannot be had now.
-func (tx *Tx) look(a memory.Addr, size uint32) (record.Image, error) {
+// Contradicted reports whether a block that Examine has found free is on another copy a record, whose
+// writer is gone, too: then it is not nobody's, but damaged, if a slot still leads to it. While
+// something may be left of who has died it says that it is not. The transaction is not open.
+func (tx *Tx) Contradicted(a memory.Addr) (bool, error) {
+	s := tx.s
+	space := s.eng.space
+	if _, unswept := space.Unswept(); unswept || space.Gated() || s.broken != nil {
+		return false, nil
+	}
+	s.chores++
+	defer func() { s.chores-- }()
+	v := space.ViewOn(s.thread)
+	for k := 1; v.Valid(a) && k < v.Copies(a); k++ {
+		size := uint32(record.LineSize)
+		img, err := tx.look(a, k, size)
+		if err != nil || img == nil {
+			return false, err
+		}
+		need, bad := img.Check(a)
+		if uint32(need) > size {
+			if img, err = tx.look(a, k, uint32(need)); err != nil || img == nil {
+				return false, err
+			}
+			_, bad = img.Check(a)
+		}
+		if bad == nil && img.Meta().State() == record.Live && img.Stable() && tx.gone(img.Version()) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// contradicted is ErrCorrupt if a block to which a slot has led in every look of this attempt
+// and of the one before is free in both, and on another copy a record.
+func (tx *Tx) contradicted(a memory.Addr) error {
+	before := tx.doubted
+	tx.doubted = 0
+	if a == 0 {
+		return nil
+	}
+	free, err := tx.Examine(a)
+	if err == nil && free {
+		free, err = tx.Contradicted(a)
+	}
+	if err != nil || !free {
+		return err
+	}
+	if tx.doubted = a; before != a {
+		return nil
+	}
+	return fmt.Errorf("%w: block %v is free, a slot leads to it, and another copy has a record; the database, closed, can be checked, and repaired from another copy", ErrCorrupt, a)
+}
+
+// look copies the first bytes of a copy of a block; nil: they cannot be had now.
+func (tx *Tx) look(a memory.Addr, replica int, size uint32) (record.Image, error) {
 	s, v := tx.s, tx.s.eng.space.ViewOn(tx.s.thread)
-	if !v.Valid(a) {
+	if !v.Valid(a) || replica >= v.Copies(a) {
 		return nil, nil
 	}
 	buf, err := s.thread.Alloc(int(size))
@@ -78,7 +131,7 @@ func (tx *Tx) look(a memory.Addr, size uint32) (record.Image, error) {
 	}
 	defer s.thread.Free(buf, int(size))
 	var b rdma.Batch
-	b.Read(v.At(a, 0), buf, size)
+	b.Read(v.At(a, replica), buf, size)
 	if err := tx.c.Do(&b); err != nil {
 		return nil, s.failed(err)
 	}

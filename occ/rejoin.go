@@ -381,10 +381,17 @@ func (tx *Tx) Unblock() (bool, error) {
 	m := tx.met
 	tx.met = meeting{}
 	if tx.s.alloc == nil && (m.guard.Held() || m.table != nil && m.addr != 0) { // it only reads
-		return false, tx.spared(m)
+		if err := tx.spared(m); err != nil || m.table == nil {
+			return false, err
+		}
+		return false, tx.contradicted(m.addr)
 	}
 	if m.table != nil {
-		return tx.vacate(m)
+		done, err := tx.vacate(m)
+		if err == nil && !done {
+			err = tx.contradicted(m.addr)
+		}
+		return done, err
 	}
 	if !m.guard.Held() && m.addr != 0 {
 		_, err := tx.Examine(m.addr)

@@ -124,6 +124,8 @@ type Tx struct {
 
 	met    meeting     // what the last conflict was with
 	hollow memory.Addr // a block that is free, and a slot led to it
+	// doubted is such a block that seems to be damaged: see contradicted.
+	doubted memory.Addr
 
 	expected  [maxExpected]expected // of these, the first expecting: see Expect
 	expecting int

@@ -256,7 +256,7 @@ func (s *copier) one(e slotBlock) error {
 	}
 	defer th.Free(word, 8)
 	size := copyProbe
-	var was race.Slot
+	var was, doubted race.Slot
 	strange := 0 // looks in a row at a slot whose block is another one's
 	for tries := 1; ; tries++ {
 		if s.ctx.Err() != nil {
@@ -310,8 +310,21 @@ func (s *copier) one(e slotBlock) error {
 				return err
 			}
 		} else if tries%patience == 0 && known {
-			if free, err := s.w.o.Examine(e.c.Addr); free || err != nil {
-				return err // what a dead one has left of an insert that never was
+			free, err := s.w.o.Examine(e.c.Addr)
+			if err != nil {
+				return err
+			}
+			damaged := false
+			if free {
+				if damaged, err = s.w.o.Contradicted(e.c.Addr); err != nil || !damaged {
+					return err // what a dead one has left of an insert that never was
+				}
+			}
+			if damaged && doubted == slot { // which has led there all the time
+				return fmt.Errorf("%w: the slot at %v leads to block %v, which is free, and another copy has a record; the database, closed, can be checked, and repaired from another copy", ErrCorrupt, e.at, e.c.Addr)
+			}
+			if doubted = 0; damaged {
+				doubted = slot
 			}
 		}
 		c.Sleep(int64(min(tries, patience)) * 1000)
