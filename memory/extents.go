@@ -427,24 +427,20 @@ type Extent struct {
 
 // Extents lists the extents that are allocated, for checks.
 func (s *Space) Extents() []Extent {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	unit := granule(s.opts.SegmentSize)
-	var out []Extent
-	for _, x := range s.extents.segs {
-		for g, n := range x.starts {
-			if n > 0 && n&freed == 0 {
-				out = append(out, Extent{MakeAddr(x.id, uint32(g)*unit), n * unit})
-			}
-		}
-	}
-	return out
+	return s.extentsOf(func(uint64) bool { return true })
 }
 
 // DeadExtents lists the extents that were allocated since the database was opened by
 // coordinators that are not registered any more (rdma.Thread.Owner): those that no index
 // leads to, when the index changes of the dead are finished or taken back, are lost.
 func (s *Space) DeadExtents() []Extent {
+	return s.extentsOf(func(owner uint64) bool {
+		return owner != 0 && owner < MaxCoordinators && !s.Registered(uint32(owner))
+	})
+}
+
+// extentsOf lists the extents of owners that want accepts, under the lock; 0: it is not known.
+func (s *Space) extentsOf(want func(owner uint64) bool) []Extent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	unit := granule(s.opts.SegmentSize)
@@ -454,8 +450,7 @@ func (s *Space) DeadExtents() []Extent {
 			if n == 0 || n&freed != 0 {
 				continue
 			}
-			a := MakeAddr(x.id, uint32(g)*unit)
-			if owner := s.extents.owners[a]; owner != 0 && owner < MaxCoordinators && !s.Registered(uint32(owner)) {
+			if a := MakeAddr(x.id, uint32(g)*unit); want(s.extents.owners[a]) {
 				out = append(out, Extent{a, n * unit})
 			}
 		}
