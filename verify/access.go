@@ -119,7 +119,7 @@ func (w *walker) at(f Finding, a memory.Addr, replica int) Finding {
 // mend reports a finding, after it has applied the remedy if repairs are wanted:
 // p is written to the finding's place.
 func (w *walker) mend(f Finding, remedy string, p []byte) {
-	if !w.sum.Unrecovered {
+	if !w.sum.Unrecovered && !w.sum.CatalogOld {
 		f.Remedy = remedy
 	}
 	if w.o.Repair && w.err == nil {

@@ -95,6 +95,30 @@ func TestStrangeBlade(t *testing.T) {
 	}
 }
 
+// TestOldCatalog: what a catalog says that is older than the regions is no model to repair by.
+func TestOldCatalog(t *testing.T) {
+	dir := t.TempDir()
+	populate(t, dir, variant{2, 1, occ.PolicyDefault}, 50)
+	m := dissect(t, dir)
+	for name, change := range map[string]func(h *memory.RegionHeader){
+		"a later epoch": func(h *memory.RegionHeader) { h.Epoch++ },
+		"grown":         func(h *memory.RegionHeader) { h.Size += 1 << 20 },
+	} {
+		h := m.l.HeaderOf(1)
+		change(&h)
+		for k := range memory.HeaderCopies {
+			m.poke(1, memory.HeaderOffset(k), h.Encode(k))
+		}
+		at := m.v.At(m.blocks[m.live(-1)].Addr, 1)
+		m.poke(at.Blade, at.Off+record.ChecksumOff+7, []byte{0x55}) // which could be repaired
+		sum, found := check(t, dir, true)
+		if len(found) != memory.HeaderCopies+1 || !sum.CatalogOld || sum.Repaired != 0 || sum.Clean() {
+			t.Errorf("%s: %+v\n%s", name, sum, show(found))
+		}
+		m.heal()
+	}
+}
+
 // TestPending leaves a coordinator behind with a transaction that is decided and one
 // whose record is of no consequence any more.
 func TestPending(t *testing.T) {

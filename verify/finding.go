@@ -147,6 +147,9 @@ type Summary struct {
 	// so findings may be of what is lost with the power and not needed; and nothing was
 	// repaired, since copies of what no log has prove nothing.
 	Unrecovered bool `json:"unrecovered,omitempty"`
+	// CatalogOld: regions are newer than the catalog, which may be a copy of it from before.
+	// It may say where things were once, so findings may be none, and nothing was repaired.
+	CatalogOld bool `json:"catalog_old,omitempty"`
 	// BladesDown are blades that were declared dead, and were not taken in again; what they
 	// hold is out of date, and was not looked at. CopiesMissing is how many copies segments
 	// have too few, SegmentsLost how many have none. None of that is a finding: a database

@@ -339,7 +339,7 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 			where, aside = fmt.Sprintf("%s without %s (%s)", where, bladeFiles(x.blades), x.why), true
 		}
 	}
-	aside = aside || s.Unrecovered
+	aside = aside || s.Unrecovered || s.CatalogOld
 	if aside && p.o.Repair {
 		where += ", and repaired nothing"
 	}
@@ -366,6 +366,9 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 	}
 	if s.Unrecovered {
 		fmt.Fprintf(t, "it was open with --durability power and not closed: whoever opens it brings blocks and indexes into order\n")
+	}
+	if s.CatalogOld {
+		fmt.Fprintf(t, "catalog.db is older than the regions: bring the newest back, before anything else is done\n")
 	}
 	if s.Findings == 0 {
 		fmt.Fprintf(t, "no findings\n")
