@@ -143,20 +143,38 @@ func TestDamage(t *testing.T) {
 	refused(append(bytes.Clone(p), p[8:]...), "twice")
 }
 
-func TestUnlistedTable(t *testing.T) {
-	var file bytes.Buffer
-	w, err := snapshot.NewWriter(&file, header)
-	if err != nil {
-		t.Fatal(err)
+// TestTables: each table that has records is listed, and none twice.
+func TestTables(t *testing.T) {
+	list := func(names ...string) (all []snapshot.Table) {
+		for i, name := range names {
+			all = append(all, snapshot.Table{ID: uint16(i + 1), Name: name})
+		}
+		return all
 	}
-	if err := w.Base(3, []byte("k"), nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Finish(0, tables(1)); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := contents(file.Bytes()); !errors.Is(err, snapshot.ErrDamaged) {
-		t.Error(err)
+	again := append(list("a", "b"), snapshot.Table{ID: 1, Name: "c"})
+	for what, c := range map[string]struct {
+		tables []snapshot.Table
+		want   error
+	}{
+		"listed":         {list("a", "b", "c"), nil},
+		"not listed":     {list("a", "b"), snapshot.ErrDamaged},
+		"a name twice":   {list("a", "b", "a"), snapshot.ErrDamaged},
+		"a number twice": {append(again, snapshot.Table{ID: 3, Name: "d"}), snapshot.ErrDamaged},
+	} {
+		var file bytes.Buffer
+		w, err := snapshot.NewWriter(&file, header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Base(3, []byte("k"), nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Finish(0, c.tables); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := contents(file.Bytes()); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 
