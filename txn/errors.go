@@ -74,7 +74,8 @@ var (
 	// ErrLocked: another process has the directory open, or this one twice.
 	ErrLocked = embedded.ErrLocked
 	// ErrGeometry: the database in the directory has other blades, backups or sizes
-	// than the options ask for. What they leave zero is taken as it is.
+	// than the options ask for (what they leave zero is taken as it is); or one of its
+	// files is a copy of before it was opened last.
 	ErrGeometry = memory.ErrGeometry
 	// ErrMissing: a file of the database is gone, or shorter than it was.
 	ErrMissing = embedded.ErrMissing
