@@ -38,7 +38,7 @@ var (
 	ErrDamaged error = DamageError("memory: damaged")
 	// ErrForeign: a blade belongs to another database, or to none that is known.
 	ErrForeign = errors.New("memory: foreign blade")
-	// ErrGeometry: the options contradict the database.
+	// ErrGeometry: the options contradict the database, or an old copy of a file the others.
 	ErrGeometry = errors.New("memory: geometry differs")
 	// ErrNotFormatted: there is no database, and options forbid to create one.
 	ErrNotFormatted = errors.New("memory: no database here")
