@@ -87,14 +87,14 @@ var (
 	errNested = errors.New("txn: the worker is in a transaction already: use DB.Update, or another worker, inside of it")
 )
 
-// errShut is the ErrClosed of a worker.
-type errShut struct{}
+// shutError is the ErrClosed of a worker.
+type shutError struct{}
 
 // Error says what to do.
-func (errShut) Error() string { return "txn: the worker is closed: DB.NewWorker makes another one" }
+func (shutError) Error() string { return "txn: the worker is closed: DB.NewWorker makes another one" }
 
 // Is matches ErrClosed.
-func (errShut) Is(target error) bool { return target == ErrClosed }
+func (shutError) Is(target error) bool { return target == ErrClosed }
 
 // TooLargeError is an ErrTooLarge with what was too large, its size, and the limit.
 type TooLargeError = occ.TooLargeError

@@ -290,7 +290,7 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 // inUse is why no transaction may begin when w.o is active.
 func (w *Worker) inUse() error {
 	if w.closed {
-		return errShut{}
+		return shutError{}
 	}
 	return errNested
 }

@@ -50,8 +50,9 @@
 // the key was linked all the time has the block among its candidates; so a lookup
 // without it proves that there was a moment when the key was not linked. Slots
 // change by inserts (0 to a), removes (a to 0), replaces (a to b, in place), and by
-// the moves of a split; 0 stands for whatever is empty, a trace too ([Slot]). Only moves can hide a key from a reader, whose READs are
-// four lines that are copied at any times, each in increasing order of its words.
+// the moves of a split; 0 stands for whatever is empty, a trace too ([Slot]). Only
+// moves can hide a key from a reader, whose READs are four lines that are copied at
+// any times, each in increasing order of its words.
 //
 // A split of sub-table T of depth d and suffix s makes T1 of suffix s+2^d. Its steps,
 // each complete on the primary before the next begins:

@@ -404,8 +404,6 @@ func (o *Options) owned(l *memory.Layout, i int) error {
 		return fmt.Errorf("%w: the region %s is of epoch %d, the catalog of %d: the catalog is an old copy", memory.ErrGeometry, path, x.Epoch, l.Epoch)
 	case x.Epoch < l.Opened:
 		return fmt.Errorf("%w: the region %s is of epoch %d, and all were written in epoch %d: it is an old copy", memory.ErrGeometry, path, x.Epoch, l.Opened)
-	case x.Epoch < l.Opened:
-		return fmt.Errorf("%w: the region %s is an old copy: it is of epoch %d, and all were written in epoch %d", memory.ErrGeometry, path, x.Epoch, l.Opened)
 	}
 	return nil
 }
