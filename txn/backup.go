@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -122,6 +123,8 @@ const (
 	copyProbe  = 1 << 10 // bytes of each that are read at first
 	patience   = 64      // rereads of a locked block before a transaction is sent to it
 	maxStrange = 64      // looks at a slot and what it leads to that do not go together
+	maxStill   = 1 << 10 // looks at an image that nobody has locked, and that stays torn,
+	maxStillNs = 2e9     // for so long at least
 	reportStep = 1 << 8
 )
 
@@ -139,6 +142,11 @@ type copier struct {
 	todo  []slotBlock
 	// foreign: the image that was looked at last is a sound one of another table.
 	foreign bool
+	// torn is the image that was looked at last, if its checksum does not match, and nobody has
+	// locked it; still is for how many looks in a row it has been the same, and since when.
+	torn  []byte
+	still int
+	since int64
 }
 
 // slotBlock is a block and the slot that leads to it.
@@ -257,6 +265,7 @@ func (s *copier) one(e slotBlock) error {
 	defer th.Free(word, 8)
 	size := copyProbe
 	var was, doubted race.Slot
+	s.torn, s.still = s.torn[:0], 0
 	strange := 0 // looks in a row at a slot whose block is another one's
 	for tries := 1; ; tries++ {
 		if s.ctx.Err() != nil {
@@ -304,6 +313,9 @@ func (s *copier) one(e slotBlock) error {
 			}
 			return fmt.Errorf("%w: the slot at %v leads to block %v of class %d, which %s; the database, closed, can be checked", ErrCorrupt, e.at, e.c.Addr, e.c.Class, what)
 		}
+		if s.still > maxStill && th.Now()-s.since > maxStillNs { // whoever was writing it would have come to an end
+			return fmt.Errorf("%w: block %v, to which the slot at %v leads, does not match its checksum, and nobody is writing it; the database, closed, can be checked, and repaired from another copy", ErrCorrupt, e.c.Addr, e.at)
+		}
 		if tries%patience == 0 && len(key) > 0 {
 			// Its owner may be dead: a transaction that meets the lock knows what to do.
 			if err := s.visit(key); err != nil {
@@ -349,7 +361,16 @@ func (s *copier) read(v *memory.View, cand index.Candidate, size int) (done bool
 	if done, need, err = s.take(img, cand.Addr); done || err != nil || need == 0 || need > size {
 		return done, need, nil, err
 	}
-	if _, torn := img.Check(cand.Addr); torn == nil && img.Guard().Held() {
+	_, torn := img.Check(cand.Addr)
+	switch {
+	case torn == nil || img.Guard().Held():
+		s.torn, s.still = s.torn[:0], 0
+	case bytes.Equal(s.torn, img):
+		s.still++
+	default:
+		s.torn, s.still, s.since = append(s.torn[:0], img...), 0, th.Now()
+	}
+	if torn == nil && img.Guard().Held() {
 		key = append([]byte(nil), img.Key()...)
 	}
 	return false, need, key, nil

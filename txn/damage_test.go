@@ -268,6 +268,40 @@ func TestSlotToNowhere(t *testing.T) {
 	says(t, "Backup", err, txn.ErrCorrupt, "no segment")
 }
 
+// TestTornByTheLiving: junk in a block that looks as if somebody had written it who is alive, and
+// had not come to its end. A backup waits for him, and not for ever.
+func TestTornByTheLiving(t *testing.T) {
+	o := tiny()
+	o.Dir, o.Retries = t.TempDir(), 3
+	db := mustOpen(t, o)
+	tab, needle := table(t, db, "t"), []byte("a needle")
+	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 7, needle) }); err != nil {
+		t.Fatal(err)
+	}
+	next := db.Space().Layout().NextCoordinator
+	close1(t, db)
+	for _, name := range []string{"blade-000.region", "blade-001.region"} {
+		path := filepath.Join(o.Dir, name)
+		p, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := 0; at+record.LineSize <= len(p); at += record.LineSize {
+			if bytes.Contains(p[at:at+record.LineSize], needle) {
+				binary.LittleEndian.PutUint64(p[at:], uint64(record.MakeTxID(next, 9)))
+			}
+		}
+		if err := os.WriteFile(path, p, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db = mustOpen(t, o)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err := db.Backup(ctx, io.Discard, txn.BackupOptions{}) // by that coordinator
+	says(t, "Backup", err, txn.ErrCorrupt, "checksum")
+}
+
 // TestDamagedFiles: what is wrong with a file of the database is ErrCorrupt, too.
 func TestDamagedFiles(t *testing.T) {
 	for _, name := range []string{"catalog.db", "blade-001.region"} {
