@@ -141,7 +141,7 @@ func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 		return fail(ErrGeometry, "its region has %d backups and segments of %d bytes, the catalog says %d and %d",
 			found.Backups, found.SegmentSize, want.Backups, want.SegmentSize)
 	case found.Epoch > want.Epoch || found.Size > want.Size:
-		return fail(ErrGeometry, "its region is of epoch %d and %d bytes, the catalog %s of %d and %d: the catalog is an old copy",
+		return fail(ErrGeometry, "its region is of epoch %d and %d bytes, the catalog %s of %d and %d: the catalog is an old copy; bring the newest back",
 			found.Epoch, found.Size, s.cat.Name(), want.Epoch, want.Size)
 	case found.Epoch < l.Opened:
 		return fail(ErrGeometry, "its region is an old copy: it is of epoch %d, and all were written in epoch %d. Bring the newest back, or all files of the database as they were at one moment, or move it away and have its copies built anew from those of the other blades (ReplaceLost; txnode check --replace-lost)",

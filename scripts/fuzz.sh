@@ -17,12 +17,13 @@ trap 'rm -rf "$work"' EXIT
 
 for package in $(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./...); do
 	package=./${package#"$PWD"/}
-	sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$package"/*_test.go | grep -e "$pattern" | sed "s|^|$package |" || true
-done | sort -u >"$work/targets"
+	sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$package"/*_test.go | sed "s|^|$package |"
+done | sort -u >"$work/all"
+awk -v pattern="$pattern" '$2 ~ pattern' "$work/all" >"$work/targets"
 
 total=$(wc -l <"$work/targets" | tr -d ' ')
 if [ "$total" -eq 0 ]; then
-	echo "no fuzz test matches '$pattern'" >&2
+	echo "no fuzz test matches '$pattern'; there are$(awk '{ printf " %s", $2 }' "$work/all")" >&2
 	exit 1
 fi
 echo "$total fuzz tests, $fuzztime each"

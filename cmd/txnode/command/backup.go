@@ -75,6 +75,9 @@ func runBackup(ctx context.Context, w *World, o *backupOptions, dir, file string
 	if err := databaseIn(dir); err != nil {
 		return err
 	}
+	if file == "" {
+		return usagef("the name of the file is empty")
+	}
 	if _, err := os.Lstat(file); err == nil && !o.Force && file != "-" {
 		return failf("%s exists: name another file, or replace it with --force", file)
 	}

@@ -66,6 +66,9 @@ func TestWords(t *testing.T) {
 			}
 		}
 	}
+	if code, _, stderr := b.run("backup", dir, ""); code != 2 || !strings.Contains(stderr, "name of the file is empty") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
 	const optional = "may be left out"
 	on(small+"--blade-size 8MiB --dir", 1, []string{optional, "; --blade-size is 8388608"})
 	on(small+"--kill-blade 5ms --blade 2 --dir", 2, []string{"--blade is 2 of 2"})
