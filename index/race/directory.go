@@ -176,7 +176,7 @@ func (ix *Index) checkDirectory(d, seen *directory) (dirVerdict, error) {
 		if seen != nil {
 			old = seen.entries[uint64(i)&seen.mask]
 		}
-		if old == e {
+		if seen != nil && old == e {
 			continue
 		}
 		a := ix.entryAddr(uint32(i))

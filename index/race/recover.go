@@ -88,6 +88,9 @@ func (r *recovery) directory() error {
 func (r *recovery) directoryOf(l *locks) error {
 	ix := r.ix
 	lock := ix.root + dirLockOff
+	if _, err := ix.readDirectory(r.c, nil); err != nil { // what is wrong with it is brought to no copy
+		return err
+	}
 	mine, err := r.takeOver(l, lock)
 	if err != nil {
 		return err
@@ -160,6 +163,8 @@ type difference struct {
 	primary uint64
 	backup  uint64
 	slot    bool
+	of      memory.Addr // where the span is that it is in
+	table   bool        // that is a sub-table
 }
 
 // span is n bytes of the index, whose copies should be equal.
@@ -300,7 +305,7 @@ func (r *recovery) compare(out []difference, ch chunk) ([]difference, error) {
 	for o := 0; o < int(ch.n); o += 8 {
 		if p, b := word(primary, o), word(backup, o); p != b {
 			off := uint32(ch.at-ch.of) + uint32(o)
-			out = append(out, difference{ch.at + memory.Addr(o), ch.copy, p, b, ch.table && off >= tableHeader && off%lineSize != headerOff})
+			out = append(out, difference{ch.at + memory.Addr(o), ch.copy, p, b, ch.table && off >= tableHeader && off%lineSize != headerOff, ch.of, ch.table})
 		}
 	}
 	return out, nil
@@ -317,6 +322,9 @@ func (r *recovery) compare(out []difference, ch chunk) ([]difference, error) {
 // (unmark, or the next look), and nothing else has changed.
 func (r *recovery) force(diffs []difference) error {
 	for _, d := range diffs {
+		if err := r.believe(&d); err != nil {
+			return err
+		}
 		if d.pins() && !mutant.SlotNotPinned {
 			mark := d.backup | uint64(slotMoving)
 			ok, err := r.turn(&d, mark)

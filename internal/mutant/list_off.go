@@ -81,6 +81,7 @@ const (
 	UnmarkUndecided            = false
 	TwinElsewhere              = false
 	ChildTakenTwice            = false
+	DamageCopied               = false
 	SlotNotPinned              = false
 	TwinsBothGo                = false
 	AstrayUnmarked             = false

@@ -1,0 +1,121 @@
+package race
+
+import (
+	"bytes"
+
+	"txnode/internal/mutant"
+	"txnode/memory/record"
+)
+
+// Who recovers an index makes the copies equal to the primary. A word of the primary may be damaged,
+// and the copy be that from which it can be repaired: so a word of which it can be told that it is wrong
+// is brought to no copy. That costs healthy indexes nothing: only words are looked at whose copies differ,
+// and stay so.
+
+// believe returns what is wrong with the primary's word of a difference, nil: nothing that shows.
+func (r *recovery) believe(d *difference) error {
+	ix := r.ix
+	if mutant.DamageCopied || !d.table && d.of != ix.root {
+		return nil
+	}
+	head, err := r.read(d.of, lineSize, 0)
+	if err != nil {
+		return err
+	}
+	if !d.table {
+		if _, err := ParseRoot(head); err != nil {
+			return ix.corrupt(d.of, "%w", err)
+		}
+		return nil
+	}
+	birth, err := ParseBirth(head)
+	if err != nil {
+		return ix.corrupt(d.of, "%w", err)
+	}
+	switch off := uint32(d.addr - d.of); {
+	case d.slot:
+		return r.believeSlot(d)
+	case off == tableChildOff && d.primary != 0:
+		if v := ix.space.ViewOn(r.c.Thread()); !ix.fits(v, Slot(d.primary).Addr(), ix.size) {
+			return ix.outside(v, d.addr, Slot(d.primary).Addr(), "a child in no segment")
+		}
+	case off >= tableHeader: // of a bucket
+		h := Header(d.primary)
+		if err := h.Check(ix.geo.Table); err != nil {
+			return ix.corrupt(d.addr, "%w", err)
+		}
+		if h.Depth() < birth.Depth || h.Depth() > ix.geo.MaxDepth || (h.Suffix()^birth.Suffix)&suffixMask(birth.Depth) != 0 {
+			return ix.corrupt(d.addr, "bucket of %v in a sub-table that was made for suffix %0*b", h, birth.Depth, birth.Suffix)
+		}
+	}
+	return nil
+}
+
+// believeSlot is believe for a slot in use. One that is marked can lead to another key's block: see
+// carried.go. Others cannot, since a block that is linked keeps its key: so what is seen of it twice,
+// with one version, and the slot as it was in between, has been so while it was linked.
+func (r *recovery) believeSlot(d *difference) error {
+	ix, p := r.ix, Slot(d.primary)
+	if p.Empty() {
+		return nil
+	}
+	if err := p.Check(); err != nil {
+		return ix.corrupt(d.addr, "%w", err)
+	}
+	v := ix.space.ViewOn(r.c.Thread())
+	if !ix.fits(v, p.Addr(), p.Class().Size()) {
+		return ix.outside(v, d.addr, p.Addr(), "%v: the block is in no segment", p)
+	}
+	var seen []byte
+	for !p.Moving() {
+		line, err := r.read(p.Addr(), record.LineSize, 0)
+		if err != nil {
+			return err
+		}
+		fits, free := r.leads(d, p, line)
+		if free { // no block is freed before its slot is cleared, or leads elsewhere, on all copies
+			b := Slot(d.backup)
+			if b.Empty() || b.Moving() || b.Check() != nil || !ix.fits(v, b.Addr(), b.Class().Size()) {
+				return nil
+			}
+			other, err := r.read(b.Addr(), record.LineSize, 0)
+			if err != nil {
+				return err
+			}
+			theirs, free := r.leads(d, b, other)
+			fits = !theirs || free || record.Image(other).Meta().State() != record.Live || !record.Image(other).Stable()
+		}
+		w, err := r.word(d.addr)
+		switch {
+		case err != nil || fits || w != d.primary || seen != nil && !bytes.Equal(seen, line):
+			return err
+		case seen != nil:
+			return ix.corrupt(d.addr, "%v: the block does not hold a key that belongs here, and copy %d leads elsewhere", p, d.copy)
+		}
+		seen = line
+	}
+	return nil
+}
+
+// leads reports whether the block of a slot, whose first line is given, may hold a key that belongs where
+// the slot is, and whether it is free, and unlocked. What is locked, or being written, says nothing.
+func (r *recovery) leads(d *difference, s Slot, line []byte) (fits, free bool) {
+	img := record.Image(line)
+	m := img.Meta()
+	switch {
+	case m == 0 && img.Version() == 0 && img.Guard() == 0:
+		return false, true
+	case !img.Stable():
+		return true, false
+	case m.State() == record.Free:
+		return false, true
+	case m.Table() != r.ix.geo.Table || m.Class() != s.Class():
+		return false, false
+	case m.KeyLen() > record.MaxKey || record.KeyAt(m.KeyLen()) >= record.LineSize:
+		return true, false // the key is not in this line
+	}
+	h := record.Hash(m.Table(), img.Key())
+	o1, o2 := r.ix.geo.place(h)
+	off := uint32(d.addr-d.of) &^ (lineSize - 1)
+	return fingerprint(h) == s.Fingerprint() && (off-o1 < combinedSize || off-o2 < combinedSize), false
+}
