@@ -51,7 +51,10 @@ func lockDir(dir string, shared bool) (*dirLock, error) {
 	case err != nil:
 	case !shared:
 		if err = f.Truncate(0); err == nil {
-			_, err = f.WriteAt(fmt.Appendf(nil, "process %d\n", os.Getpid()), 0)
+			err = writeOwner(f)
+		}
+		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+			err = nil // it is locked without a name: on a full disk somebody wants to delete something
 		}
 	case writable:
 		err = f.Truncate(0)
@@ -61,6 +64,12 @@ func lockDir(dir string, shared bool) (*dirLock, error) {
 		return nil, fmt.Errorf("embedded: lock %s: %w", path, err)
 	}
 	return &dirLock{f, shared}, nil
+}
+
+// writeOwner writes who has the lock, but in tests.
+var writeOwner = func(f *os.File) error {
+	_, err := f.WriteAt(fmt.Appendf(nil, "process %d\n", os.Getpid()), 0)
+	return err
 }
 
 // release unlocks the directory.
