@@ -16,6 +16,8 @@
 // # Caveats
 //
 // Region files are as long as BladeSize but take only the disk that has been
-// used; copy them with a tool that knows sparse files. flock is advisory, and
+// used; copy them with a tool that knows sparse files, all of them, with the catalog, while
+// nobody has the database open for writing: files of several moments are no database, which
+// is not always noticed. What is in use gets its disk blocks back when a copy is opened. flock is advisory, and
 // on some network file systems local to the host: do not put a database there.
 package embedded

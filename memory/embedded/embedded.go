@@ -251,6 +251,9 @@ func (h *Host) blades(o *Options, l *memory.Layout) ([]inproc.BladeOptions, erro
 			}
 		}
 		fill(&b.Size, DefaultBladeSize)
+		if b.Path != "" && l != nil && l.Blades[i].State == memory.BladeUp && !o.ReadOnly {
+			b.Reserve = holes(b.Path, l, rdma.BladeID(i))
+		}
 		if b.Path != "" && l != nil && l.Blades[i].State == memory.BladeUp && (l.Checkpoint != 0 || o.Durable) {
 			if !h.marks.hold(b.Path) {
 				b.Settle = memory.HeaderArea + uint64(l.Blades[i].Used)*uint64(l.SegmentSize)
@@ -284,6 +287,25 @@ func regular(path string, st fs.FileInfo) error {
 		what = "a device, pipe or socket"
 	}
 	return fmt.Errorf("%w: %s is %s, and no file: move it away", memory.ErrForeign, path, what)
+}
+
+// holes are the segments on a blade, if its file has fewer disk blocks than it takes to hold
+// them: a copy that was made sparse, which would be found out by a fault on a full disk.
+func holes(path string, l *memory.Layout, b rdma.BladeID) [][2]uint64 {
+	out := [][2]uint64{{0, memory.HeaderArea}}
+	for i := range l.Segments {
+		p := &l.Segments[i].Placement
+		for _, r := range p.Replicas[:p.Written()] {
+			if r.Blade == b {
+				out = append(out, [2]uint64{r.Base, uint64(l.SegmentSize)})
+			}
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil || uint64(st.Blocks)*512 >= memory.HeaderArea+uint64(len(out)-1)*uint64(l.SegmentSize) {
+		return nil
+	}
+	return out
 }
 
 // granule is what the size of a region is a multiple of.

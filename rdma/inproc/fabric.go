@@ -29,6 +29,9 @@ type BladeOptions struct {
 	// forgets that, and what is read from its memory is on no disk. So what is read of
 	// them is durable. 0: whoever had the file before has promised nothing.
 	Settle uint64
+	// Reserve are parts of the file, offsets and lengths, that were provisioned once, and get
+	// disk blocks again when it is mapped if it is a copy that has holes there.
+	Reserve [][2]uint64
 	// Key is the initial access key.
 	Key rdma.Key
 }

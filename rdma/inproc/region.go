@@ -54,7 +54,7 @@ func mapRegion(o BladeOptions) (*region, error) {
 	case o.Path != "" && o.HugePages:
 		err = fmt.Errorf("inproc: blade file %s: a file cannot be on huge pages", o.Path)
 	case o.Path != "":
-		err = r.mapFile(o.Path, o.Settle)
+		err = r.mapFile(&o)
 	case o.HugePages:
 		r.mem, err = hugePages(o.Size)
 	default:
@@ -68,7 +68,8 @@ func mapRegion(o BladeOptions) (*region, error) {
 
 // mapFile maps a file, made or extended as needed; of a read-only blade it must
 // be there, in full size.
-func (r *region) mapFile(path string, settle uint64) error {
+func (r *region) mapFile(o *BladeOptions) error {
+	path := o.Path
 	mode, prot := os.O_RDWR|os.O_CREATE, unix.PROT_READ|unix.PROT_WRITE
 	if r.readOnly {
 		mode, prot = os.O_RDONLY, unix.PROT_READ
@@ -91,6 +92,11 @@ func (r *region) mapFile(path string, settle uint64) error {
 			err = syncNew(f)
 		}
 	}
+	for _, part := range o.Reserve {
+		if err == nil && !r.readOnly {
+			err = reserve(f, part[0], part[1])
+		}
+	}
 	if err == nil {
 		r.mem, err = unix.Mmap(int(f.Fd()), 0, int(r.size), prot, unix.MAP_SHARED)
 	}
@@ -98,7 +104,7 @@ func (r *region) mapFile(path string, settle uint64) error {
 		return errors.Join(fmt.Errorf("inproc: blade file %s: %w", path, err), f.Close())
 	}
 	r.file = f
-	if n := min(settle, r.size); n > 0 && !r.readOnly {
+	if n := min(o.Settle, r.size); n > 0 && !r.readOnly {
 		redirty(r.mem[:n])
 		if err := r.flush(0, n); err != nil {
 			return errors.Join(fmt.Errorf("inproc: blade file %s: writing what the system has of it in memory to the disk: %w", path, err), r.close())
