@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -79,6 +80,30 @@ func (g *logSpace) free(perSegment uint32) (slot uint32, ok bool) {
 		}
 	}
 	return 0, false
+}
+
+// LogRuns lists the parts of a blade's region that have nothing in them but log areas, in
+// order, by their first offset and their end. Neighbours are one.
+func (s *Space) LogRuns(b rdma.BladeID) (runs [][2]uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, row := range s.logs.rows {
+		if id := row[b]; id != 0 {
+			base := s.layout.Segments[id].Placement.Replicas[0].Base
+			runs = append(runs, [2]uint64{base, base + uint64(s.layout.SegmentSize)})
+		}
+	}
+	slices.SortFunc(runs, func(x, y [2]uint64) int { return cmp.Compare(x[0], y[0]) })
+	n := 0
+	for _, r := range runs {
+		if n > 0 && runs[n-1][1] == r[0] {
+			runs[n-1][1] = r[1]
+			continue
+		}
+		runs[n] = r
+		n++
+	}
+	return runs[:n]
 }
 
 // areas is the coordinator with its log areas; the caller holds the lock.

@@ -36,8 +36,11 @@ type durability struct {
 	asked    uint64        // commits whose logs were to be flushed
 	ranges   []logRange    // of those that nobody is flushing yet
 	flushed  atomic.Uint64 // of asked, those that were
-	flushing atomic.Bool   // somebody flushes, and has spare
+	flushing atomic.Bool   // somebody flushes, and has what follows
 	spare    []logRange
+	joined   []logRange
+	view     *memory.View
+	runs     [][][2]uint64 // memory.Space.LogRuns of each blade when view was the newest
 }
 
 // commits counts the transactions of a coordinator whose log records may have been
@@ -248,7 +251,7 @@ func (e *Engine) flushAsked(c *rdma.Coro) error {
 	upTo, todo := d.asked, d.ranges
 	d.ranges = d.spare[:0]
 	d.mu.Unlock()
-	if err := flushRanges(c, e.space.View(), todo); err != nil {
+	if err := flushRanges(c, e.space.View(), d.together(e.space, todo)); err != nil {
 		d.mu.Lock()
 		d.ranges = append(d.ranges, todo...) // for the others, who are not concerned if it is the caller's thread
 		d.mu.Unlock()
@@ -263,25 +266,56 @@ func (e *Engine) flushAsked(c *rdma.Coro) error {
 // flushNear is how close ranges are that are flushed as one: disks write pages.
 const flushNear = 4096
 
+// flushFar is how long a range may become by that, and by what lies between two sessions'.
+const flushFar = 1 << 30
+
 // flushBatch is how many flushes are posted at a time.
 const flushBatch = 32
 
-// flushRanges flushes ranges, which it sorts, on blades that are up.
-func flushRanges(c *rdma.Coro, v *memory.View, ranges []logRange) error {
+// together makes one range of those with nothing but log areas between them: a disk takes
+// as long for the logs of all sessions as for one, if it is told once. What else is
+// written there is other sessions' log records, which are next. It sorts what it is given.
+func (d *durability) together(s *memory.Space, ranges []logRange) []logRange {
 	slices.SortFunc(ranges, func(a, b logRange) int {
 		return cmp.Or(cmp.Compare(a.blade, b.blade), cmp.Compare(a.off, b.off))
 	})
-	var b rdma.Batch
+	if v := s.View(); v != d.view {
+		d.view, d.runs = v, nil
+		for b := range v.Blades() {
+			d.runs = append(d.runs, s.LogRuns(rdma.BladeID(b)))
+		}
+	}
+	joined := d.joined[:0]
 	for i := 0; i < len(ranges); {
 		r := ranges[i]
-		end := r.off + uint64(r.n)
-		for i++; i < len(ranges) && ranges[i].blade == r.blade && ranges[i].off <= end+flushNear; i++ {
-			end = max(end, ranges[i].off+uint64(ranges[i].n))
+		first, limit := r.off, r.off+uint64(r.n)
+		for _, run := range d.runs[r.blade] {
+			if run[0] <= first && first < run[1] {
+				limit = max(limit, min(run[1], first+flushFar))
+			}
 		}
+		end := first + uint64(r.n)
+		for i++; i < len(ranges) && ranges[i].blade == r.blade; i++ {
+			next := ranges[i].off + uint64(ranges[i].n)
+			if ranges[i].off > end+flushNear && next > limit || next > first+flushFar {
+				break
+			}
+			end = max(end, next)
+		}
+		joined = append(joined, logRange{r.blade, first, uint32(end - first)})
+	}
+	d.joined = joined
+	return joined
+}
+
+// flushRanges flushes ranges on blades that are up.
+func flushRanges(c *rdma.Coro, v *memory.View, ranges []logRange) error {
+	var b rdma.Batch
+	for i, r := range ranges {
 		if v.Up(r.blade) {
-			b.Flush(rdma.RemoteAddr{Blade: r.blade, Key: v.Key(r.blade), Off: r.off}, uint32(end-r.off))
+			b.Flush(rdma.RemoteAddr{Blade: r.blade, Key: v.Key(r.blade), Off: r.off}, r.n)
 		}
-		if b.Len() >= flushBatch || i == len(ranges) && b.Len() > 0 {
+		if b.Len() >= flushBatch || i == len(ranges)-1 && b.Len() > 0 {
 			if err := c.Do(&b); err != nil {
 				return err
 			}

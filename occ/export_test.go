@@ -3,6 +3,7 @@ package occ
 import (
 	"txnode/index/addrcache"
 	"txnode/memory"
+	"txnode/rdma"
 )
 
 // ForgetAddresses empties the address cache.
@@ -15,6 +16,19 @@ func (s *Session) Join(c memory.Coordinator) { s.join(c) }
 
 // Tombstones is how many deleted records wait to be reclaimed.
 func (s *Session) Tombstones() int { return s.reclaim.len() }
+
+// Together is what is flushed for log records of 64 bytes at some places: blade, first byte and
+// end of each.
+func (e *Engine) Together(at ...rdma.RemoteAddr) (flushed [][3]uint64) {
+	var ranges []logRange
+	for _, a := range at {
+		ranges = append(ranges, logRange{a.Blade, a.Off, 64})
+	}
+	for _, r := range e.durable.together(e.space, ranges) {
+		flushed = append(flushed, [3]uint64{uint64(r.blade), r.off, r.off + uint64(r.n)})
+	}
+	return flushed
+}
 
 // LogAreas are the log areas that the session writes to, by blade.
 func (s *Session) LogAreas() []memory.LogArea { return s.ring.areas }

@@ -86,7 +86,8 @@ type Options struct {
 	ClockDrift float64
 
 	// Workers bounds the threads that Update and View borrow; 0: 4 per CPU. There are
-	// fewer when the blades have no room for the logs of more.
+	// fewer when the blades have no room for the logs of more. With DurabilityPower as many
+	// can share a flush, so that more of them commit more.
 	Workers int
 	// Retries bounds how often Update tries again after conflicts; 0: 1000.
 	Retries int
