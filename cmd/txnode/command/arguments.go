@@ -31,6 +31,21 @@ func fixedBy(cmd *cobra.Command, by string, names ...string) error {
 	return nil
 }
 
+// positive fails if one of the flags is zero or less: zero is a default in a configuration, but
+// not on a command line.
+func positive(cmd *cobra.Command, names ...string) error {
+	var faults []string
+	for _, name := range names {
+		if v := cmd.Flags().Lookup(name).Value.String(); v == "0" || v == "0s" || strings.HasPrefix(v, "-") {
+			faults = append(faults, fmt.Sprintf("--%s is %s; it must be positive", name, v))
+		}
+	}
+	if faults == nil {
+		return nil
+	}
+	return usagef("%s", strings.Join(faults, "; "))
+}
+
 // unknownCommand says which commands there are instead.
 func unknownCommand(parent *cobra.Command, name string) error {
 	var names []string

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -76,16 +75,14 @@ func (o *hashOptions) AddFlags(cmd *cobra.Command) {
 }
 
 // plan checks the flags, and returns what is to be loaded and measured.
-func (o *hashOptions) plan() (hashbench.Config, []hashbench.Curve, error) {
+func (o *hashOptions) plan(cmd *cobra.Command) (hashbench.Config, []hashbench.Curve, error) {
 	c := hashbench.Config{
 		Theta: o.theta, Keys: o.keys, Seed: o.seed, Threads: o.threads, Coroutines: o.coroutines, Compute: o.compute,
 		Drawn: o.drawn, LikeSMART: o.likeSMART, Blades: o.blades, Warmup: o.warmup, Duration: o.duration, Techniques: o.techniques.value(),
 	}
 	fail := func(err error) (hashbench.Config, []hashbench.Curve, error) { return c, nil, &usageError{cause: err} }
-	for _, n := range []int{o.threads, o.coroutines, o.compute, o.blades, int(min(o.keys, 1)), int(min(o.drawn, 1)), int(min(o.warmup, 1)), int(min(o.duration, 1))} {
-		if n < 1 { // zero is a default in a Config, but not on a command line
-			return fail(errors.New("--keys, --drawn, --threads, --coroutines, --compute, --blades, --warmup and --duration must be positive"))
-		}
+	if err := positive(cmd, "keys", "drawn", "threads", "coroutines", "compute", "blades", "warmup", "duration"); err != nil {
+		return c, nil, err
 	}
 	if o.sweep != "" && !slices.Contains(hashSweeps, o.sweep) {
 		return fail(fmt.Errorf("--sweep is %q; it must be one of %s", o.sweep, strings.Join(hashSweeps, ", ")))
@@ -134,8 +131,9 @@ func (o *hashOptions) plan() (hashbench.Config, []hashbench.Curve, error) {
 }
 
 // run measures and prints.
-func (o *hashOptions) run(ctx context.Context, w *World) error {
-	c, curves, err := o.plan()
+func (o *hashOptions) run(cmd *cobra.Command, w *World) error {
+	ctx := cmd.Context()
+	c, curves, err := o.plan(cmd)
 	if err != nil {
 		return err
 	}
@@ -221,7 +219,7 @@ published of the same configuration, if anything. The paper's RACE is --techniqu
 					return err
 				}
 			}
-			return o.run(cmd.Context(), w)
+			return o.run(cmd, w)
 		},
 	}
 	o.AddFlags(cmd)

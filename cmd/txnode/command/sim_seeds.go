@@ -1,7 +1,6 @@
 package command
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -69,17 +68,18 @@ the byte.`,
 		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.run(cmd.Context(), w)
+			return o.run(cmd, w)
 		},
 	}
 	o.AddFlags(cmd, w.CPUs)
 	return cmd
 }
 
-func (o *seedsOptions) run(ctx context.Context, w *World) error {
-	if o.count < 1 || o.threads < 1 {
-		return usagef("--seeds and --parallel must be positive")
+func (o *seedsOptions) run(cmd *cobra.Command, w *World) error {
+	if err := positive(cmd, "seeds", "parallel"); err != nil {
+		return err
 	}
+	ctx := cmd.Context()
 	options := seeds.Options{Workload: o.workload}
 	var err error
 	if options.Faults, err = seeds.ParseFaultKinds(o.faults); err != nil {

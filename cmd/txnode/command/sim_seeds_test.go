@@ -136,6 +136,23 @@ func TestSimVerbsFlags(t *testing.T) {
 	}
 }
 
+// TestSimPositive: what has to be positive, and is not, is named.
+func TestSimPositive(t *testing.T) {
+	b := newBed(t)
+	for line, want := range map[string]string{
+		"smallbank --accounts 0 --threads 0": "--threads is 0; it must be positive; --accounts is 0; it must be positive",
+		"tatp --subscribers -1 --warmup 0s":  "--subscribers is -1; it must be positive; --warmup is 0s; it must be positive",
+		"verbs --depth 0":                    "--depth is 0; it must be positive",
+		"hash --keys 0 --duration -1s":       "--keys is 0; it must be positive; --duration is -1s; it must be positive",
+		"seeds --seeds 0 --parallel -1":      "--seeds is 0; it must be positive; --parallel is -1; it must be positive",
+		"calibrate --requests 0":             "--requests is 0; it must be positive",
+	} {
+		if code, stdout, stderr := b.run(append([]string{"sim"}, strings.Fields(line)...)...); code != command.ExitUsage || stdout != "" || stderr != "txnode: "+want+"\n" {
+			t.Errorf("%s: exit code %d, %s%s", line, code, stderr, stdout)
+		}
+	}
+}
+
 // TestSimUnwritable: a file that cannot be written ends a command before it runs, for
 // minutes with these flags.
 func TestSimUnwritable(t *testing.T) {

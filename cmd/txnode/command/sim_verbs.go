@@ -76,7 +76,7 @@ func (o *simVerbsOptions) AddFlags(cmd *cobra.Command) {
 }
 
 // complete checks the flags.
-func (o *simVerbsOptions) complete() error {
+func (o *simVerbsOptions) complete(cmd *cobra.Command) error {
 	var ok bool
 	if o.Op, ok = verbOps[o.op]; !ok {
 		return usagef("--op is %q; it must be one of %s", o.op, strings.Join(keysOf(verbOps), ", "))
@@ -87,8 +87,8 @@ func (o *simVerbsOptions) complete() error {
 	if o.figure != "" && o.figure != "3a" && o.figure != "4a" {
 		return usagef("--figure is %q; it must be 3a or 4a", o.figure)
 	}
-	if o.requests < 1 || o.Threads < 1 || o.Compute < 1 || o.Blades < 1 || o.Depth < 1 || o.PerDoorbell < 1 || o.Size < 1 || o.Share < 1 {
-		return usagef("--requests, --threads, --compute, --blades, --depth, --per-doorbell, --size and --share must be positive")
+	if err := positive(cmd, "requests", "threads", "compute", "blades", "depth", "per-doorbell", "size", "share"); err != nil {
+		return err
 	}
 	o.ChangeNs, o.WarmNs, o.RunNs = int64(o.change), int64(o.warm), int64(o.run)
 	var err error
@@ -112,7 +112,7 @@ func newSimVerbs(w *World) *cobra.Command {
 		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.complete(); err != nil {
+			if err := o.complete(cmd); err != nil {
 				return err
 			}
 			if o.figure != "" {
@@ -325,8 +325,8 @@ present constants only.`,
 		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if requests < 1 {
-				return usagef("--requests is %d; it must be positive", requests)
+			if err := positive(cmd, "requests"); err != nil {
+				return err
 			}
 			profile, err := machine(from)
 			if err != nil {

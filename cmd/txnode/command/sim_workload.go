@@ -118,10 +118,12 @@ func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
 		add(occ.PolicyFORD, rdma.AllTechniques)
 		add(occ.PolicyDefault, rdma.AllTechniques)
 	}
-	for _, n := range []int{o.threads.most, o.coroutines, o.blades, o.rows, int(min(o.txns, 1)), int(min(o.warmup, 1))} {
-		if n < 1 { // zero is a default in a Config, but not on a command line
-			return nil, usagef("--threads, --coroutines, --blades, --txns, --warmup and the number of rows must be positive")
-		}
+	rows := "accounts"
+	if cmd.Flags().Lookup(rows) == nil {
+		rows = "subscribers"
+	}
+	if err := positive(cmd, "threads", "coroutines", "blades", rows, "txns", "warmup"); err != nil {
+		return nil, err
 	}
 	for _, c := range out {
 		if err := c.Validate(); err != nil {
