@@ -170,8 +170,14 @@ type itemIndex struct {
 	n     int
 }
 
+// maxKept is how many slots are kept for the next transaction, which has to clear them.
+const maxKept = 4096
+
 func (x *itemIndex) reset() {
 	if x.n > 0 {
+		if len(x.slots) > maxKept {
+			x.slots = nil
+		}
 		clear(x.slots)
 		x.n = 0
 	}
@@ -179,7 +185,9 @@ func (x *itemIndex) reset() {
 
 func (x *itemIndex) add(items []item, n int) {
 	if x.n == 0 || 2*(x.n+1) > len(x.slots) {
-		x.slots = make([]int32, max(4*linearItems, 4*len(items)))
+		if x.n > 0 || x.slots == nil {
+			x.slots = make([]int32, max(4*linearItems, 4*len(items)))
+		}
 		x.n = 0
 		for i := range items[:n] {
 			x.put(items, i)

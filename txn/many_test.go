@@ -1,6 +1,8 @@
 package txn_test
 
 import (
+	"bytes"
+	"context"
 	"math"
 	"testing"
 	"time"
@@ -54,5 +56,78 @@ func TestKeysOneByOne(t *testing.T) {
 	}
 	if hi > 5*lo {
 		t.Errorf("a key of %d costs %.0f ns, one of %d %.0f", many, hi, few, lo)
+	}
+}
+
+// TestManyKeysAgain: transactions of more keys than are looked for one by one allocate
+// nothing but the first time, also after a much larger one.
+func TestManyKeysAgain(t *testing.T) {
+	db := openMemory(t, txn.Options{BladeSize: 256 << 20, Arena: 64 << 20})
+	tab, err := txn.CreateTable(db, "t", txn.Uint64, txn.Plain[uint64]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := db.NewWorker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	n := uint64(0)
+	ctx := context.Background()
+	put := func(tx *txn.Tx) error {
+		for k := range n {
+			if err := tab.Put(tx, k, k); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	run := func() {
+		if err := w.Update(ctx, put); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, large := range []uint64{50, 10000} {
+		n = large
+		run()
+		n = 50
+		for range 10 {
+			run()
+		}
+		if a := testing.AllocsPerRun(100, run); a > 0 {
+			t.Errorf("behind %d keys, a transaction of %d allocates %v times", large, n, a)
+		}
+	}
+}
+
+// TestCodecWithMemoryOfItsOwn: what a codec returns without having appended to what it was
+// given is not written over when the next value, or key, is encoded.
+func TestCodecWithMemoryOfItsOwn(t *testing.T) {
+	db := openMemory(t, txn.Options{})
+	tab, err := txn.CreateTable(db, "t",
+		txn.Key[[]byte]{Name: "own", Append: func(_ []byte, k []byte) []byte { return k }},
+		txn.Codec[[]byte]{
+			Name:   "own",
+			Append: func(_ []byte, v []byte) ([]byte, error) { return v, nil },
+			Decode: func(src []byte) ([]byte, error) { return bytes.Clone(src), nil },
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := txn.CreateTable(db, "plain", txn.BytesKey, txn.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, value := bytes.Repeat([]byte("k"), 100), bytes.Repeat([]byte("v"), 1000)
+	if err := db.Update(t.Context(), func(tx *txn.Tx) error {
+		if err := tab.Put(tx, key, value); err != nil {
+			return err
+		}
+		return plain.Put(tx, []byte("another"), []byte("something else"))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(key, bytes.Repeat([]byte("k"), 100)) || !bytes.Equal(value, bytes.Repeat([]byte("v"), 1000)) {
+		t.Errorf("the caller's key and value are %q... and %q...", key[:10], value[:20])
 	}
 }

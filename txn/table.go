@@ -1,6 +1,9 @@
 package txn
 
-import "txnode/occ"
+import (
+	"txnode/memory/record"
+	"txnode/occ"
+)
 
 // Table is a table with keys of type K and values of type V. Safe for concurrent
 // use; its methods take the transaction they are part of.
@@ -35,8 +38,7 @@ func (t *Table[K, V]) Expect(w *Worker, k K, m Mode) {
 	if w.db != t.db || !w.o.Expects() {
 		return
 	}
-	w.keyBuf = t.key.Append(w.keyBuf[:0], k)
-	w.o.Expect(t.t, w.keyBuf, m == ForUpdate)
+	w.o.Expect(t.t, t.key.Append(w.keyBuf[:0], k), m == ForUpdate)
 }
 
 // StageAll is Stage of several keys.
@@ -114,8 +116,18 @@ func (t *Table[K, V]) encode(tx *Tx, k K) []byte {
 		tx.refuse(t.t)
 		return nil
 	}
-	tx.w.keyBuf = t.key.Append(tx.w.keyBuf[:0], k)
-	return tx.w.keyBuf
+	p := t.key.Append(tx.w.keyBuf[:0], k)
+	if len(p) > cap(tx.w.keyBuf) {
+		tx.w.keyBuf = more(p)
+	}
+	return p
+}
+
+// more is scratch for the next encoding of the size of p. What a codec returns is not kept
+// for that: it may be the caller's memory, if the codec did not append to what it was given,
+// or far too large.
+func more(p []byte) []byte {
+	return make([]byte, 0, min(2*len(p), record.MaxValue))
 }
 
 func (t *Table[K, V]) encodeValue(tx *Tx, v V) ([]byte, error) {
@@ -123,6 +135,8 @@ func (t *Table[K, V]) encodeValue(tx *Tx, v V) ([]byte, error) {
 		return nil, ErrTxDone
 	}
 	p, err := t.value.Append(tx.w.valueBuf[:0], v)
-	tx.w.valueBuf = p
+	if len(p) > cap(tx.w.valueBuf) {
+		tx.w.valueBuf = more(p)
+	}
 	return p, err
 }
