@@ -49,7 +49,7 @@ A program that has the database open copies it with DB.Backup of package txn,
 while its transactions run.`,
 		Example:           "  txnode backup data data.backup\n  txnode backup data - | zstd > data.backup.zst",
 		Args:              exactly(2, "name a directory and a file"),
-		ValidArgsFunction: completeDirectory,
+		ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runBackup(cmd.Context(), w, o, args[0], args[1])
 		},
@@ -175,6 +175,8 @@ and makes a new database from it in a directory, which must not exist or be
 empty. The directory appears when everything is in it, and on disk.`,
 		Example: "  txnode restore data.backup data2\n  txnode restore data.backup data2 --blades 4 --replicas 2",
 		Args:    exactly(2, "name a file and a directory"),
+
+		ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveDefault, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.Validate(); err != nil {
 				return err

@@ -111,11 +111,16 @@ never asked for again, so make sure before that it cannot be brought back.`,
 }
 
 // completeDirectory completes the first argument with directories.
-func completeDirectory(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return nil, cobra.ShellCompDirectiveFilterDirs
+var completeDirectory = completeArguments(cobra.ShellCompDirectiveFilterDirs)
+
+// completeArguments completes the arguments with files, or with directories.
+func completeArguments(each ...cobra.ShellCompDirective) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) < len(each) {
+			return nil, each[len(args)]
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
 // rebuildLost has the copies built anew that were in region files which are missing or

@@ -388,6 +388,13 @@ func TestCompletion(t *testing.T) {
 		{[]string{"bench", "tatp", "--output", ""}, "csv"},
 		{[]string{"history", "show", ""}, "mine"},
 		{[]string{"compare", ""}, "1\tsmallbank"},
+		{[]string{"check", ""}, ":16"}, // directories
+		{[]string{"check", "x", ""}, ":4"},
+		{[]string{"backup", ""}, ":16"},
+		{[]string{"backup", "x", ""}, ":0"}, // files
+		{[]string{"restore", ""}, ":0"},
+		{[]string{"restore", "x", ""}, ":16"},
+		{[]string{"restore", "x", "y", ""}, ":4"},
 	} {
 		_, out, _ := b.run(append([]string{"__complete"}, c.args...)...)
 		if !strings.Contains(out, c.want) {

@@ -32,6 +32,7 @@ func TestMachineReadableOutput(t *testing.T) {
 		{"history list --limit 1", 0, 2},
 		{"history show 1", 0, 0},
 		{"check $DIR/data", 0, 1},
+		{"version", 0, 2},
 		{"sim smallbank --accounts 500 --threads 1 --txns 50 --warmup 10us", 0, 0},
 		{"sim verbs --threads 2 --duration 20us", 0, 2},
 		{"sim hash --keys 1000 --threads 1 --warmup 10us --duration 200us", 0, 0},

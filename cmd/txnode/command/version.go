@@ -1,6 +1,7 @@
 package command
 
 import (
+	"encoding/csv"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -25,7 +26,7 @@ func runVersion(w *World, output outputFormat) error {
 	case outputJSON:
 		return report.WriteJSON(w.Stdout, map[string]string{"version": e.Version, "revision": e.Revision, "go": e.Go, "os": e.OS})
 	case outputCSV:
-		return usagef("the version comes as table or json")
+		return csv.NewWriter(w.Stdout).WriteAll([][]string{{"version", "revision", "go", "os"}, {e.Version, e.Revision, e.Go, e.OS}})
 	}
 	revision := e.Revision
 	if revision == "" {
