@@ -18,7 +18,7 @@ import (
 // names it, too, and a larger one: reading it is an error; or gives an entry that does not match
 // its checksum, which package memory notices; or what was there. In particular none is missing.
 func TestEveryBit(t *testing.T) {
-	for _, n := range []int{3, 90} {
+	for _, n := range []int{3, 60} {
 		t.Run(fmt.Sprint(n, " entries"), func(t *testing.T) { everyBit(t, n) })
 	}
 }
@@ -66,8 +66,8 @@ func everyBit(t *testing.T, n int) {
 	for at := range good {
 		in := at % size // elements are at the start of a page
 		for bit := range 8 {
-			if in >= 32 && (good[at] == 0 || in >= 512) && bit != at%8 || good[at] == 0 && in >= 512 && at%8 != 0 {
-				continue // it takes long enough as it is
+			if (in >= 512 || in >= 32 && good[at] == 0) && (bit != at%8 || at%5 != 0) {
+				continue // values, and what is blank: a few are enough
 			}
 			if _, err := f.WriteAt([]byte{good[at] ^ 1<<bit}, int64(at)); err != nil {
 				t.Fatal(err)
