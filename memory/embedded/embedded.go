@@ -85,7 +85,7 @@ func (h *Host) connect(o Options) error {
 		case o.HugePages:
 			err = fmt.Errorf("%w: too few are reserved; reserve more of 2 MiB, or choose a smaller BladeSize", err)
 		default:
-			err = fmt.Errorf("%w: the address space that a blade reserves is limited here; choose a smaller BladeSize", err)
+			err = fmt.Errorf("%w: the address space that a blade reserves is limited here (ulimit -v): raise the limit, or choose a smaller BladeSize for a new database", err)
 		}
 		return err
 	}
