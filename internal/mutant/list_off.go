@@ -82,6 +82,7 @@ const (
 	TwinElsewhere              = false
 	ChildTakenTwice            = false
 	DamageCopied               = false
+	DamagedIsFree              = false
 	SlotNotPinned              = false
 	TwinsBothGo                = false
 	AstrayUnmarked             = false

@@ -158,6 +158,8 @@ var (
 		"Who recovers an index gives back the memory of a sub-table that an old one names and that no directory entry leads to, although somebody else has done so.")
 	DamageCopied = mutation("damage-copied",
 		"Who recovers an index brings a damaged word of the primary to the copies, from which it could be repaired.")
+	DamagedIsFree = mutation("damaged-is-free",
+		"A sweep takes a block for free whose first words say so, though its checksum does not match and a copy has a record.")
 	SlotNotPinned = mutation("slot-not-pinned",
 		"Who recovers an index makes a copy of a slot equal to the primary without marking it first, although it may hold the same once more by then.")
 	TwinsBothGo = mutation("twins-both-go",

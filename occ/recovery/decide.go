@@ -178,7 +178,7 @@ func (x *tx) remnant(e *entry) bool {
 	if x.Kind != log.Undo || e.Kind != log.Update || e.held || e.lost || e.Image.Meta().State() != record.Absent || mutant.RemnantLeft {
 		return false
 	}
-	return isFree(e.lines[0]) && slices.ContainsFunc(e.lines[1:], func(p []byte) bool {
+	return soundFree(e.lines[0], e.Addr) && slices.ContainsFunc(e.lines[1:], func(p []byte) bool {
 		return p != nil && (record.Image(p).Version() == x.Tx && record.Image(p).Meta().State() != record.Free || guardOf(p) == record.HeldBy(x.Tx))
 	})
 }

@@ -242,7 +242,7 @@ func (s *Sweeper) readAgain(c *rdma.Coro) (more bool, err error) {
 		for k := range v.Copies(x.Addr) {
 			line := record.Image(t.Bytes(at(i, k), record.LineSize))
 			if k == 0 {
-				same = isFree(line) && uint64(line.Version()) == x.Version && !s.damaged[line.Meta().Table()]
+				same = soundFree(line, x.Addr) && uint64(line.Version()) == x.Version && !s.damaged[line.Meta().Table()]
 				s.passOver(line)
 			} else if !isFree(line) {
 				other = k
@@ -268,6 +268,16 @@ func (s *Sweeper) known(id uint32) bool {
 // isFree reports whether the first line of a block says that it is free, and unlocked.
 func isFree(line record.Image) bool {
 	return line.Meta().State() == record.Free && (line.Stable() || line.Version() == 0 && line.Guard() == 0)
+}
+
+// soundFree is isFree of a line whose checksum matches: else it may be that of a record, and damaged,
+// which is to be repaired from another copy, and given to nobody.
+func soundFree(line record.Image, a memory.Addr) bool {
+	if !isFree(line) || mutant.DamagedIsFree {
+		return isFree(line)
+	}
+	_, damage := line.Check(a)
+	return damage == nil
 }
 
 // strayBlocks is how many blocks are read again at once.
@@ -476,7 +486,7 @@ func (s *Sweeper) look(c *rdma.Coro, size, stride, n uint32) (x seen, err error)
 			} else {
 				s.passOver(line)
 			}
-		case isFree(line):
+		case soundFree(line, a):
 			x.free = append(x.free, memory.FreeBlock{Addr: a, Version: uint64(line.Version())})
 		case abandoned(s.o.Space, line):
 			x.held = append(x.held, a)

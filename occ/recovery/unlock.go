@@ -142,7 +142,16 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 		u.table = img.Meta().Table()
 		return UnlockedNot, strandedError(a)
 	}
-	if img.Meta().State() != record.Absent && !halfFree(img, a) {
+	half := halfFree(img, a)
+	if half {
+		if half, err = u.freeElsewhere(v, a); err != nil {
+			return UnlockedNot, err
+		}
+		if img, err = u.read(v, a); err != nil {
+			return UnlockedNot, err
+		}
+	}
+	if img.Meta().State() != record.Absent && !half {
 		return u.now(u.cas(v, a, g, record.FreeAt(img.Version())))
 	}
 	mine := g
@@ -187,6 +196,18 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 func halfFree(line record.Image, a memory.Addr) bool {
 	_, err := line.Check(a)
 	return line.Meta().State() == record.Free && err != nil
+}
+
+// freeElsewhere reports whether the backups of a block are free, as they are when its primary is being
+// freed, which comes last. Else the primary is damaged, and its record is on a copy.
+func (u *unlocker) freeElsewhere(v *memory.View, a memory.Addr) (bool, error) {
+	for k := 1; k < v.Copies(a) && !mutant.DamagedIsFree; k++ {
+		img, err := u.readCopy(v, a, k)
+		if err != nil || img.Meta().State() != record.Free {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // abandoned reports whether an image is that of a deleted record whose coordinator is

@@ -1,0 +1,57 @@
+package recovery_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"txnode/memory/record"
+	"txnode/occ"
+	"txnode/occ/recovery"
+	"txnode/verify"
+)
+
+// TestDamagedIsNotFree: a bit of a record is damaged on the primary, so that it says that its block is
+// free; whoever has written it has died, and perhaps somebody who had locked it. A sweep, or who
+// opens the database, gives the block to nobody: it is repaired from the copy.
+func TestDamagedIsNotFree(t *testing.T) {
+	for _, s := range settings() {
+		if s.backups == 0 {
+			continue
+		}
+		for _, locked := range []bool{false, true} {
+			for _, alone := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%v, locked %v, alone %v", s, locked, alone), func(t *testing.T) {
+					w := newWorld(t, s, occ.Options{})
+					ours, own := w.session()
+					victim, tx := w.loaded(put("x", "1"), put("y", "1"))
+					if locked {
+						must(t, w.open(tx, put("x", "2")))
+					}
+					at := w.copiesOf("x")[0]
+					w.f.Memory(at.Blade)[at.Off+8+36/8] ^= byte(record.Live) << (36 % 8)
+					w.spoilt = true
+					w.decideUntil(victim.Coordinator(), -1)
+					_, err := recovery.Sweep(w.ctl.Plain(), recovery.Options{Space: w.space, Alone: alone})
+					must(t, err)
+					for i := range 100 {
+						w.sure(ours, own, put(fmt.Sprint("k", i), "1"))
+					}
+					must(t, ours.Close())
+					d, err := verify.Attach(w.f, w.space.Layout())
+					must(t, err)
+					_, err = d.Check(context.Background(), verify.Options{Repair: true, Report: func(verify.Finding) error { return nil }})
+					must(t, err)
+					must(t, d.Close())
+					ours, own = w.session()
+					if got := w.values(ours, own, "x", "y"); got[0] != "1" || got[1] != "1" {
+						t.Errorf("%q", got)
+					}
+					must(t, ours.Close())
+					w.sweep()
+					w.check("repaired")
+				})
+			}
+		}
+	}
+}
