@@ -287,6 +287,20 @@ func TestReclaimKeepsPace(t *testing.T) {
 		if n := s.Tombstones(); n > 12*each {
 			t.Errorf("keys come back %v: %d deleted records wait, of %d", again, n, each*rounds)
 		}
+		if again {
+			continue
+		}
+		for i := range 15000 { // and nobody waits for thousands of them
+			k := fmt.Sprintf("k%d", i)
+			must(t, b.do(tx, put(k, "v")))
+			must(t, b.do(tx, del(k)))
+		}
+		must(t, s.Maintain(tx.Coro()))
+		before := s.Tombstones()
+		must(t, s.Maintain(tx.Coro()))
+		if n := before - s.Tombstones(); before < 10000 || n < 500 || n > 1100 {
+			t.Errorf("%d deleted records of %d are reclaimed at once", n, before)
+		}
 	}
 }
 

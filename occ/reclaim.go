@@ -21,6 +21,7 @@ import (
 type reclaimer struct {
 	mu    sync.Mutex  // for queue, of which other sessions help themselves when space is short
 	queue []tombstone // oldest first
+	added int         // since the last Maintain
 
 	busy  bool // a coroutine is reclaiming
 	batch rdma.Batch
@@ -41,10 +42,12 @@ type tombstone struct {
 
 // One Maintain reclaims reclaimBatch tombstones, or, if it is more, a reclaimPart of those
 // that are due: between two of them there may be any number of deletes, and to reclaim fewer
-// than were added would be to keep memory without bound.
+// than were added would be to keep memory without bound. But somebody waits meanwhile: it is
+// no more than reclaimMost, some milliseconds, or twice as many as were added.
 const (
 	reclaimBatch = 16
 	reclaimPart  = 8
+	reclaimMost  = 1024
 )
 
 func (r *reclaimer) add(it *item, v record.TxID) {
@@ -55,6 +58,7 @@ func (r *reclaimer) push(t tombstone) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.queue = append(r.queue, t)
+	r.added++
 }
 
 // pop takes the oldest tombstone, unless there are no more than keep.
@@ -181,12 +185,16 @@ func (r *reclaimer) run(s *Session, c *rdma.Coro, keep, n int) (freed int, err e
 // some is what one Maintain reclaims. When nothing of a batch is to be had, the rest is not
 // asked for either.
 func (r *reclaimer) some(s *Session, c *rdma.Coro, keep int) error {
+	r.mu.Lock()
+	most := max(reclaimMost, 2*r.added)
+	r.added = 0
+	r.mu.Unlock()
 	for due, n := r.len()-keep, 0; due > 0; {
 		if _, err := r.run(s, c, keep, reclaimBatch); err != nil {
 			return err
 		}
 		left := r.len() - keep
-		if n += reclaimBatch; left >= due || n >= left/reclaimPart {
+		if n += reclaimBatch; left >= due || n >= min(left/reclaimPart, most) {
 			break
 		}
 		due = left

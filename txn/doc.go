@@ -25,7 +25,8 @@
 // Keys that are absent are protected like those that are present: two transactions
 // cannot both insert a key that both found absent. Locks are tried and never waited
 // for, so there are no deadlocks. Inside a transaction function do not call the DB's
-// Update or View: that is a second transaction, which may meet the locks of the first.
+// Update or View: that is a second transaction, which may meet the locks of the first, and
+// needs a second worker: if all workers are borrowed by such functions, they wait for ever.
 //
 // [DB.Begin] is for frameworks that can not pass a function: its caller commits or
 // rolls back, and begins again after ErrConflict.
