@@ -160,11 +160,14 @@ func (s *Space) scan(c *rdma.Coro, a *Allocator, v *View, x *scan) (int, error) 
 		idx[i] = x.at + uint32(i)
 	}
 	var free []Addr
-	err := readHeaders(c, v, x, idx, func(i uint32, header []byte) {
+	err := readHeaders(c, v, x, idx, 0, func(i uint32, header []byte) {
 		if s.adoptable(header) {
 			free = append(free, MakeAddr(x.seg, i*x.class.Size()))
 		}
 	})
+	if err == nil && s.opts.Openings && x.seg < s.earlier {
+		free, err = s.confirmed(c, v, x, free)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := &s.pools[x.class]
@@ -182,6 +185,34 @@ func (s *Space) scan(c *rdma.Coro, a *Allocator, v *View, x *scan) (int, error) 
 		p.free = append(p.free, free[i])
 	}
 	return len(free), nil
+}
+
+// confirmed leaves out the free blocks of which another copy has a record, that somebody of an
+// earlier session has written: what the primary has of them is damaged, as a disk leaves what it
+// has not written, and they are not given to others, who would write over the copy. While
+// something may be left of who has died, copies may differ.
+func (s *Space) confirmed(c *rdma.Coro, v *View, x *scan, free []Addr) ([]Addr, error) {
+	if _, unswept := s.Unswept(); unswept {
+		return free, nil
+	}
+	for k := 1; k < v.Copies(MakeAddr(x.seg, 0)) && len(free) > 0; k++ {
+		idx := make([]uint32, len(free))
+		for i, a := range free {
+			idx[i] = a.Offset() / x.class.Size()
+		}
+		sound := free[:0]
+		if err := readHeaders(c, v, x, idx, k, func(i uint32, header []byte) {
+			version := binary.LittleEndian.Uint64(header[blockVersionOff:])
+			meta := binary.LittleEndian.Uint64(header[blockMetaOff:])
+			if meta>>blockStateShift&blockStateMask != blockStateLive || version>>coordinatorShift >= uint64(s.since) {
+				sound = append(sound, MakeAddr(x.seg, i*x.class.Size()))
+			}
+		}); err != nil {
+			return nil, err
+		}
+		free = sound
+	}
+	return free, nil
 }
 
 // adoptable reports whether a block is free and nobody of this session has it.
@@ -210,7 +241,7 @@ func (s *Space) probe(c *rdma.Coro, a *Allocator, v *View, x *scan) error {
 			idx[i] = lo + uint32(uint64(i)*uint64(hi-lo)/uint64(k))
 		}
 		lastUsed, firstBlank := int64(lo)-1, hi
-		err := readHeaders(c, v, x, idx, func(i uint32, header []byte) {
+		err := readHeaders(c, v, x, idx, 0, func(i uint32, header []byte) {
 			switch {
 			case !blank(header):
 				lastUsed, firstBlank = int64(i), hi
@@ -244,8 +275,8 @@ func (s *Space) probe(c *rdma.Coro, a *Allocator, v *View, x *scan) error {
 }
 
 // readHeaders reads the headers of blocks of a segment, given by increasing
-// number, at most scanBlocks, from the primary, in one round trip.
-func readHeaders(c *rdma.Coro, v *View, x *scan, idx []uint32, each func(i uint32, header []byte)) error {
+// number, at most scanBlocks, from one copy, in one round trip.
+func readHeaders(c *rdma.Coro, v *View, x *scan, idx []uint32, replica int, each func(i uint32, header []byte)) error {
 	t, size := c.Thread(), x.class.Size()
 	first, n := idx[0], uint32(len(idx))
 	span := size <= spanRead && idx[n-1]-first == n-1
@@ -260,10 +291,10 @@ func readHeaders(c *rdma.Coro, v *View, x *scan, idx []uint32, each func(i uint3
 	defer t.Free(buf, int(n*stride))
 	var batch rdma.Batch
 	if span {
-		batch.Read(v.At(MakeAddr(x.seg, first*size), 0), buf, n*size)
+		batch.Read(v.At(MakeAddr(x.seg, first*size), replica), buf, n*size)
 	} else {
 		for i, k := range idx {
-			batch.Read(v.At(MakeAddr(x.seg, k*size), 0), buf+uint32(i)*stride, blockHeader)
+			batch.Read(v.At(MakeAddr(x.seg, k*size), replica), buf+uint32(i)*stride, blockHeader)
 		}
 	}
 	if err := c.Do(&batch); err != nil {

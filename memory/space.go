@@ -30,6 +30,8 @@ type Space struct {
 	// since is the first coordinator number of this session: what carries a
 	// smaller one was written before the Space was opened.
 	since uint32
+	// earlier is the first segment of this session.
+	earlier SegmentID
 
 	mu        sync.Mutex
 	closed    error // ErrClosed, or why the catalog cannot be trusted any more
@@ -131,7 +133,7 @@ func Open(c *rdma.Coro, f rdma.Fabric, cat Catalog, o Options) (*Space, error) {
 	if err := s.setKeys(); err != nil {
 		return nil, err
 	}
-	s.since = s.layout.NextCoordinator
+	s.since, s.earlier = s.layout.NextCoordinator, SegmentID(len(s.layout.Segments))
 	s.raiseFrees()
 	s.initPools()
 	s.derive()

@@ -14,16 +14,17 @@ import (
 
 // TestZeroedBlock: the primary of a record is zero, as a disk leaves what it has not written: a
 // block that is free, to which a slot leads. That is no lasting conflict, and no backup leaves
-// the record out, since another copy has it; a repair brings it back.
+// the record out, since another copy has it, and nobody else gets the block; a repair brings it
+// back.
 func TestZeroedBlock(t *testing.T) {
 	for _, size := range []int{16, 700} {
 		o := tiny()
-		o.Dir, o.Retries = t.TempDir(), 3
+		o.Dir, o.Retries, o.IndexGroups = t.TempDir(), 3, 128
 		db := mustOpen(t, o)
 		tab := table(t, db, "t")
 		fill(t, db, tab, 3, val(1))
 		value := bytes.Repeat([]byte("needle! "), size/8)
-		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 7, value) }); err != nil {
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 7777, value) }); err != nil {
 			t.Fatal(err)
 		}
 		l := db.Space().Layout()
@@ -61,11 +62,11 @@ func TestZeroedBlock(t *testing.T) {
 			db = mustOpen(t, o)
 			tab = table(t, db, "t")
 			for range 2 {
-				says(t, "Get", db.View(t.Context(), func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err }), txn.ErrCorrupt, "free", "seg ")
+				says(t, "Get", db.View(t.Context(), func(tx *txn.Tx) error { _, err := tab.Get(tx, 7777); return err }), txn.ErrCorrupt, "free", "seg ")
 				if readOnly {
 					continue
 				}
-				err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Insert(tx, 7, val(1)) })
+				err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Insert(tx, 7777, val(1)) })
 				says(t, "Insert", err, txn.ErrCorrupt, "free")
 				if errors.Is(err, txn.ErrConflict) {
 					t.Errorf("%v is a conflict, too", err)
@@ -74,6 +75,14 @@ func TestZeroedBlock(t *testing.T) {
 			if !readOnly {
 				_, err := db.Backup(t.Context(), io.Discard, txn.BackupOptions{})
 				says(t, "Backup", err, txn.ErrCorrupt, "free")
+			}
+			if !readOnly { // which need blocks, and do not get that one
+				for k := uint64(100); k < 600; k++ {
+					if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, k, bytes.Repeat([]byte("haystack"), size/8)) }); err != nil {
+						t.Fatal(err)
+					}
+				}
+				says(t, "Get", db.View(t.Context(), func(tx *txn.Tx) error { _, err := tab.Get(tx, 7777); return err }), txn.ErrCorrupt, "free")
 			}
 			if got := contents(t, db, tab, 3); len(got) != 3 {
 				t.Errorf("others: %v", got)
@@ -85,7 +94,7 @@ func TestZeroedBlock(t *testing.T) {
 		db = mustOpen(t, o)
 		tab = table(t, db, "t")
 		err := db.View(t.Context(), func(tx *txn.Tx) error {
-			v, err := tab.Get(tx, 7)
+			v, err := tab.Get(tx, 7777)
 			if err == nil && !bytes.Equal(v, value) {
 				t.Errorf("repaired: %q", v)
 			}
