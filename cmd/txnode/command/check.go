@@ -160,13 +160,21 @@ func rebuildLost(ctx context.Context, w *World, dir string, patience time.Durati
 // stuckAfter is the patience of the command.
 const stuckAfter = 10 * time.Second
 
+// silenceFactor is how many times the patience nothing may come of the copies, and no failure
+// either: what was under way when a blade was lost is decided first, and indexes are swept.
+const silenceFactor = 6
+
+// errNoCopies: copies are not made, and nobody says why.
+var errNoCopies = errors.New("copies are not made")
+
 // awaitCopies waits until all copies are made that can be.
 func awaitCopies(ctx context.Context, w *World, db *txn.DB, patience time.Duration) (r txn.Redundancy, err error) {
 	bar := newCheckProgress(w)
 	defer bar.close()
 	show := bar.callback()
 	furthest := db.Redundancy()
-	since := time.Now()
+	last := furthest
+	since, still := time.Now(), time.Now()
 	for ctx.Err() == nil {
 		r = db.Redundancy()
 		if len(r.Down) == 0 && r.Building == 0 && db.Space().CanBuild() == 0 {
@@ -175,10 +183,16 @@ func awaitCopies(ctx context.Context, w *World, db *txn.DB, patience time.Durati
 		if show != nil {
 			show(verify.Progress{Stage: "copies", Done: r.BuildDone, Total: r.BuildTotal})
 		}
+		if r.BuildDone != last.BuildDone || r.Building != last.Building || len(r.Down) != len(last.Down) {
+			last, still = r, time.Now()
+		}
 		if r.Failure == nil || r.BuildDone > furthest.BuildDone || r.Building != furthest.Building || len(r.Down) != len(furthest.Down) {
 			furthest, since = r, time.Now()
 		} else if time.Since(since) > patience {
 			return r, fmt.Errorf("copies cannot be made (what is there is unharmed; they are made whenever the database is open and the cause is gone): %w", r.Failure)
+		}
+		if silence := silenceFactor * patience; time.Since(still) > silence {
+			return r, fmt.Errorf("%w: for %v nothing has come of the copies: perhaps a record is damaged so that it looks locked; txnode check says which, and --repair may help", errNoCopies, silence)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
