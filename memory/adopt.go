@@ -37,6 +37,7 @@ import (
 const (
 	blockVersionOff = 0
 	blockMetaOff    = 8
+	blockFreeEnd    = 32 // of what a free block has, but for the guard
 	blockGuardOff   = 56
 	blockHeader     = 64
 
@@ -215,11 +216,16 @@ func (s *Space) confirmed(c *rdma.Coro, v *View, x *scan, free []Addr) ([]Addr, 
 	return free, nil
 }
 
-// adoptable reports whether a block is free and nobody of this session has it.
+// adoptable reports whether a block is free and nobody of this session has it. One that has lengths of
+// a key and a value, or something behind the number of its freeing, is a record, whose state is damaged,
+// and that can be repaired from another copy.
 func (s *Space) adoptable(header []byte) bool {
 	version := binary.LittleEndian.Uint64(header[blockVersionOff:])
 	meta := binary.LittleEndian.Uint64(header[blockMetaOff:])
 	guard := binary.LittleEndian.Uint64(header[blockGuardOff:])
+	if meta&(1<<blockStateShift-1) != 0 || slices.ContainsFunc(header[blockFreeEnd:blockGuardOff], func(x byte) bool { return x != 0 }) {
+		return mutant.DamagedIsFree && meta>>blockStateShift&blockStateMask == blockStateFree
+	}
 	return meta>>blockStateShift&blockStateMask == blockStateFree && guard&guardHeld == 0 &&
 		(version>>coordinatorShift < uint64(s.since) || mutant.AdoptAnythingFree)
 }

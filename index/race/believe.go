@@ -76,7 +76,7 @@ func (r *recovery) believeSlot(d *difference) error {
 		if free { // no block is freed before its slot is cleared, or leads elsewhere, on all copies
 			b := Slot(d.backup)
 			if b.Empty() || b.Moving() || b.Check() != nil || !ix.fits(v, b.Addr(), b.Class().Size()) {
-				return nil
+				return nil //nolint:nilerr // the copy is no better
 			}
 			other, err := r.read(b.Addr(), record.LineSize, 0)
 			if err != nil {

@@ -3,8 +3,11 @@ package recovery_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
+	"txnode/index/race"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -53,5 +56,45 @@ func TestDamagedIsNotFree(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestDamagedIsNotAdopted: the same of a database that is closed, and opened again.
+func TestDamagedIsNotAdopted(t *testing.T) {
+	for _, s := range settings() {
+		t.Run(s.String(), func(t *testing.T) {
+			big := strings.Repeat("x", 8000)
+			w := newWorld(t, s, occ.Options{})
+			ours, _ := w.loaded(put("x", big), put("y", "1"))
+			must(t, ours.Close())
+			at := w.copiesOf("x")[0]
+			w.f.Memory(at.Blade)[at.Off+8+36/8] ^= byte(record.Live) << (36 % 8)
+			w.spoilt = true
+			block := w.f.Memory(at.Blade)[at.Off:][:len(big)]
+			was := slices.Clone(block)
+			w.reopen(occ.Options{Policy: s.policy}, w.table)
+			w.table.Index.(*race.Index).SetVacant(recovery.Vacant(w.space)) // as package txn does
+			ours, own := w.session()
+			for i := range 80 {
+				w.sure(ours, own, put(fmt.Sprint("k", i), big))
+			}
+			must(t, ours.Close())
+			if !slices.Equal(block, was) {
+				t.Error("its block was written")
+			}
+			if s.backups == 0 {
+				return
+			}
+			d, err := verify.Attach(w.f, w.space.Layout())
+			must(t, err)
+			_, err = d.Check(context.Background(), verify.Options{Repair: true, Report: func(verify.Finding) error { return nil }})
+			must(t, err)
+			must(t, d.Close())
+			ours, own = w.session()
+			if got := w.values(ours, own, "x", "y"); got[0] != big || got[1] != "1" {
+				t.Errorf("%.4q", got)
+			}
+			must(t, w.table.Index.(*race.Index).Verify(w.ctl.Plain()))
+		})
 	}
 }
