@@ -2,6 +2,7 @@ package occ_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"txnode/occ"
@@ -37,5 +38,33 @@ func TestCertify(t *testing.T) {
 		must(t, one.Certify())
 		must(t, one.Rollback())
 		must(t, one.Certify()) // of nothing
+	})
+}
+
+// TestJudgedOnce: what was fetched before is not counted again with each further fetch, which
+// would cost the square of the number of keys; and what is not locked is validated all the same.
+func TestJudgedOnce(t *testing.T) {
+	eachPolicy(t, func(t *testing.T, b *bed) {
+		_, one := b.session()
+		_, two := b.session()
+		must(t, one.Begin())
+		for i := range 40 {
+			_, err := one.Stage(b.table, fmt.Append(nil, "k", i), i != 20)
+			must(t, err)
+			must(t, one.Execute())
+			if i >= 20 && one.Judged() != i+1 {
+				t.Fatalf("%d of %d items are not to be looked at again", one.Judged(), i+1)
+			}
+		}
+		must(t, b.do(two, put("k20", "1"))) // read, and found absent
+		_, err := one.Stage(b.table, []byte("last"), true)
+		must(t, err)
+		if err = one.Execute(); err == nil {
+			err = one.Certify() // policy ford validates no sooner
+		}
+		if !errors.Is(err, occ.ErrConflict) {
+			t.Errorf("a key that was read has changed since: %v", err)
+		}
+		must(t, one.Rollback())
 	})
 }

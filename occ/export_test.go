@@ -44,3 +44,6 @@ func (e *Engine) Far() { e.farRuns = 0 }
 
 // Expecting is how many keys are expected whose blocks are not on their way yet.
 func (tx *Tx) Expecting() int { return tx.expecting }
+
+// Judged is how many items certify does not look at again.
+func (tx *Tx) Judged() int { return int(tx.judged) }
