@@ -19,6 +19,7 @@ func (w *worker) openLoop(ctx context.Context, base int64) error {
 		k := rd.arrived.Add(1) - 1
 		intended := base + rd.intended(k)
 		if k >= limit || intended >= w.deadline {
+			w.waitForEnd(min(w.deadline, base+rd.intended(limit)))
 			return nil
 		}
 		now, ok := w.waitUntil(intended)
@@ -42,8 +43,22 @@ func (w *worker) openLoop(ctx context.Context, base int64) error {
 	return nil
 }
 
+// waitForEnd waits until no arrival could be due any more, when all are served: a run lasts as long
+// as it says. Where the window of a verification is full, it goes on in another round.
+func (w *worker) waitForEnd(end int64) {
+	for rd := w.round; !rd.windowed.Load(); {
+		now, ok := w.waitUntil(min(end, w.now()+sleepSlice))
+		if w.last = now; !ok || now >= end {
+			return
+		}
+	}
+}
+
 // intended is when arrival k is due, after the base of the round.
 func (rd *round) intended(k int64) int64 {
+	if k == math.MaxInt64 { // there is no such arrival
+		return math.MaxInt64 / 2
+	}
 	return int64(math.Round(float64(k) * 1e9 / rd.cfg.Rate))
 }
 
@@ -80,7 +95,7 @@ func (rd *round) closeOpenLoop(base, warmEnd int64) {
 	case rd.stop.Load():
 		arrivals = rd.due(max(rd.last-base, 0)) - first
 	case rd.duration > 0:
-		end = max(end, warmEnd+int64(rd.duration))
+		end = max(end, min(warmEnd+int64(rd.duration), base+rd.intended(rd.arrivalLimit())))
 		arrivals = min(rd.due(int64(rd.warmup+rd.duration)), rd.arrivalLimit()) - first
 	default:
 		end = max(end, base+rd.intended(rd.arrivalLimit()))

@@ -308,6 +308,35 @@ func TestOpenLoopWithTxns(t *testing.T) {
 	}
 }
 
+// TestOpenLoopLasts: a run lasts as long as it says, though its last arrival was long before.
+func TestOpenLoopLasts(t *testing.T) {
+	for _, c := range []struct {
+		rate     float64
+		duration time.Duration
+		txns     int64
+		arrivals int64
+		lasts    time.Duration
+	}{
+		{0.001, 100 * time.Second, 0, 1, 100 * time.Second},
+		{0.05, 100 * time.Second, 0, 5, 100 * time.Second},
+		{0.05, 100 * time.Second, 2, 2, 40 * time.Second},
+		{0.05, 0, 2, 2, 40 * time.Second},
+	} {
+		for _, verify := range []bool{false, true} {
+			s := runnertest.New(runnertest.Options{TxnNs: 1000})
+			begun := s.Now()
+			res := bench(t, s, &counters{keys: 1, types: 1}, runner.Config{Threads: 2, Rate: c.rate, Duration: c.duration, Txns: c.txns, Verify: verify, VerifyWindow: 1000})
+			run := &res.Runs[0]
+			if run.Elapsed < c.lasts || run.Elapsed > c.lasts+time.Millisecond || run.Arrivals != c.arrivals || ended(run) != uint64(c.arrivals) {
+				t.Errorf("%+v, verified %v: %v, %d of %d arrivals", c, verify, run.Elapsed, ended(run), run.Arrivals)
+			}
+			if took := time.Duration(s.Now() - begun); took < c.lasts || took > c.lasts+time.Second {
+				t.Errorf("%+v, verified %v: it took %v", c, verify, took)
+			}
+		}
+	}
+}
+
 func TestOpenLoopOnWallClock(t *testing.T) {
 	res := bench(t, reference.Open(reference.Options{}), &counters{keys: 100}, runner.Config{
 		Threads: 2, Coroutines: 2, Rate: 10_000, Txns: 300,
