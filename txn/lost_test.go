@@ -9,7 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"txnode/index"
+	"txnode/index/race"
+	"txnode/memory"
+	"txnode/memory/catalog"
 	"txnode/memory/embedded"
+	"txnode/memory/record"
+	"txnode/rdma"
+	"txnode/rdma/rdmatest"
 	"txnode/txn"
 )
 
@@ -181,5 +188,73 @@ func TestReplaceTooMany(t *testing.T) {
 	}
 	if _, err := txn.Open(ctx, o); !errors.Is(err, txn.ErrLost) {
 		t.Errorf("opened without any region: %v", err)
+	}
+}
+
+// TestLockedBesideLostIndex: somebody has died who had locked a deleted record, and then the index of its table
+// is lost. Who knows where the record is is told so, and not that others are in the way.
+func TestLockedBesideLostIndex(t *testing.T) {
+	f := rdmatest.New(rdmatest.Options{Blades: 4, Size: 8 << 20, Caps: rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true}, Seed: 1})
+	o := tiny()
+	o.BladeSize, o.Fabric, o.Catalog, o.Workers, o.Retries, o.LeaseTerm, o.Backups = 0, f, &catalog.Mem{}, 1, 5, -1, txn.F(1)
+	db := mustOpen(t, o)
+	tab := table(t, db, "t")
+	const n = 12 // records in segments of many classes, some of which have no blade in common with it
+	for k := range uint64(n) {
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, k, make([]byte, 20<<k)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tables, err := db.Space().Tables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	th, err := rdma.NewThread(f, rdma.ThreadOptions{Index: 100, Techniques: rdma.AllTechniques, Arena: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, root := db.Space().View(), tables[0].Root
+	ix, err := race.Open(th.Plain(), db.Space(), root, tables[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := map[rdma.BladeID]bool{v.At(root, 0).Blade: true, v.At(root, 1).Blade: true}
+	dead := db.Space().Layout().NextCoordinator
+	w, err := db.NewWorker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var keys []uint64
+	var guards []record.Image
+	if err := ix.Walk(th.Plain(), func(_ memory.Addr, x index.Candidate) error {
+		p := v.At(x.Addr, 0)
+		line := record.Image(f.Memory(p.Blade)[p.Off:][:record.LineSize])
+		if k := uint64(line.Key()[7]); k < n && !lost[p.Blade] && !lost[v.At(x.Addr, 1).Blade] {
+			keys, guards = append(keys, k), append(guards, line)
+		}
+		return nil
+	}); err != nil || len(keys) == 0 {
+		t.Fatal(keys, err)
+	}
+	for i, k := range keys {
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Delete(tx, k) }); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.View(t.Context(), func(tx *txn.Tx) error { _, err := tab.Get(tx, k); return err }); !errors.Is(err, txn.ErrNotFound) {
+			t.Fatal(err)
+		}
+		guards[i].SetGuard(record.HeldBy(record.MakeTxID(dead, 7)))
+	}
+	for b := range lost {
+		if err := f.StopBlade(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, k := range keys {
+		says(t, "Get", db.View(t.Context(), func(tx *txn.Tx) error { _, err := tab.Get(tx, k); return err }), txn.ErrLost)
+		says(t, "Put", db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, k, val(1)) }), txn.ErrLost)
 	}
 }

@@ -273,7 +273,7 @@ func (w *Worker) unblock(err error) error {
 	case errors.Is(err, ErrOutcomeUnknown):
 	case errors.Is(err, ErrConflict) && !errors.Is(err, index.ErrBusy):
 		switch _, e := w.o.Unblock(); {
-		case errors.Is(e, ErrCorrupt):
+		case errors.Is(e, ErrCorrupt), errors.Is(e, ErrLost):
 			return e
 		case e != nil:
 			w.failed(e, "a lock of nobody's is in the way")
