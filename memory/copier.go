@@ -3,6 +3,9 @@ package memory
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
 
 	"txnode/internal/mutant"
 	"txnode/rdma"
@@ -19,8 +22,9 @@ import (
 // does so later writes the copy, too, after ours: he locks the block first. Who
 // had locked the block and given up has written nothing. A block that is free
 // on the primary is made free on the copy, in the same way. What is locked, or
-// has changed, is looked at again; and if the lock is nobody's, and nobody can resolve it since the
-// index is damaged, it is copied with the lock.
+// has changed, is looked at again; and if the lock is nobody's, and nobody resolves it, since the
+// index is damaged, or the block itself, it is copied all the same. What somebody who is alive has locked
+// is waited for, and beside it copies of other segments become full ones.
 //
 // All this holds for what happens in one epoch, in which everybody writes the copies
 // that are being built: those who do not live to finish are followed by a new one.
@@ -46,6 +50,16 @@ type Copier struct {
 	later []Addr // blocks to be looked at again
 	idle  int    // steps in a row that have brought nothing
 	p     CopyProgress
+	// held are blocks to be looked at again whose locks are not nobody's.
+	held map[Addr]heldSince
+	// suspects are blocks that were copied though they look locked, and are perhaps damaged.
+	suspects []Addr
+}
+
+// heldSince is the guard of a block, and since when it has been the same.
+type heldSince struct {
+	guard uint64
+	since int64
 }
 
 // CopyProgress is how far a copier is.
@@ -58,7 +72,29 @@ type CopyProgress struct {
 }
 
 // NewCopier makes a copier. It is made once: it finds its work by itself.
-func (s *Space) NewCopier() *Copier { return &Copier{space: s} }
+func (s *Space) NewCopier() *Copier { return &Copier{space: s, held: map[Addr]heldSince{}} }
+
+// Suspects are blocks that were copied though they look locked, by nobody who ever was, or by somebody
+// who has closed and left nothing to be swept: perhaps they are damaged. The copier does not know; they
+// are copied as they are, for the others not to wait. At most maxSuspects are remembered.
+func (k *Copier) Suspects() []Addr { return k.suspects }
+
+// Stuck is an error if the copier waits for a block that has been locked for long by one and the same
+// transaction.
+func (k *Copier) Stuck(now int64) error {
+	var at Addr
+	for a, h := range k.held {
+		if now-h.since > copyStuckNs && (at == 0 || h.since < k.held[at].since || h.since == k.held[at].since && a < at) {
+			at = a
+		}
+	}
+	if at == 0 {
+		return nil
+	}
+	h := k.held[at]
+	return fmt.Errorf("%w: block %v, for %v, by coordinator %d: a transaction that does not end, or the block is damaged, which a check of the database, closed, can tell",
+		ErrStuck, at, time.Duration(now-h.since).Round(time.Millisecond), h.guard>>coordinatorShift)
+}
 
 // Progress returns how far the copier is.
 func (k *Copier) Progress() CopyProgress { return k.p }
@@ -69,6 +105,10 @@ const (
 	// copyPatience is after how many steps in which all of them are locked still it is asked whose locks
 	// that are: some 4 ms.
 	copyPatience = 12
+	// copyStuckNs is how long a lock is waited for before it is said, and before the copies of other
+	// segments become full ones in an epoch of their own.
+	copyStuckNs = 2e9
+	maxSuspects = 1 << 10
 )
 
 // Step does a part of the work: some hundred microseconds on a fast fabric. idle
@@ -91,15 +131,7 @@ func (k *Copier) Step(c *rdma.Coro) (idle bool, err error) {
 	case len(k.later) > 0 && !mutant.CopySkipsLocked:
 		err = k.again(c, v)
 	default:
-		k.epoch = 0 // look for more
-		if k.space.durable() && !mutant.BuiltNotFlushed {
-			if err := flushBuilding(c, v, k.work); err != nil {
-				return false, err
-			}
-		}
-		n, err := k.space.finishIn(v.Epoch, k.work)
-		k.p.Finished += n
-		return false, err
+		return false, k.finish(c, v, k.work)
 	}
 	if err != nil {
 		k.epoch = 0 // what was under way is not known
@@ -107,9 +139,32 @@ func (k *Copier) Step(c *rdma.Coro) (idle bool, err error) {
 	return false, err
 }
 
+// finish makes the copies of segments full ones. Then it is looked for more.
+func (k *Copier) finish(c *rdma.Coro, v *View, ids []SegmentID) error {
+	k.epoch = 0
+	if k.space.durable() && !mutant.BuiltNotFlushed {
+		if err := flushBuilding(c, v, ids); err != nil {
+			return err
+		}
+	}
+	n, err := k.space.finishIn(v.Epoch, ids)
+	k.p.Finished += n
+	return err
+}
+
+// beside lists the segments that have nothing to be looked at again.
+func (k *Copier) beside() []SegmentID {
+	wait := map[SegmentID]bool{}
+	for _, a := range k.later {
+		wait[a.Segment()] = true
+	}
+	return slices.DeleteFunc(slices.Clone(k.work), func(id SegmentID) bool { return wait[id] })
+}
+
 // restart makes a list of what is to be done.
 func (k *Copier) restart(v *View) {
 	k.epoch, k.work, k.at, k.off, k.later, k.idle = v.Epoch, k.work[:0], 0, 0, k.later[:0], 0
+	clear(k.held)
 	for id := 1; id < v.Segments(); id++ {
 		if a := MakeAddr(SegmentID(id), 0); v.Written(a) > v.Copies(a) {
 			k.work = append(k.work, SegmentID(id))
@@ -176,17 +231,27 @@ func (k *Copier) again(c *rdma.Coro, v *View) error {
 				return err
 			}
 			if done {
+				delete(k.held, a)
 				continue
 			}
 		}
+		n := len(k.later)
 		if err := k.blocks(c, v, a, class.Size(), class.Size()); err != nil {
 			k.later = append(k.later, list[i:]...)
 			return err
+		}
+		if len(k.later) == n {
+			delete(k.held, a)
 		}
 	}
 	if len(k.later) < before {
 		k.idle = 0
 	} else {
+		if k.Stuck(c.Thread().Now()) != nil {
+			if ids := k.beside(); len(ids) > 0 {
+				return k.finish(c, v, ids)
+			}
+		}
 		k.idle++
 		c.Sleep(min(int64(1000)<<min(k.idle, 20), 1_000_000))
 	}
@@ -198,6 +263,9 @@ func (k *Copier) again(c *rdma.Coro, v *View) error {
 // blocks whose locks are not resolved without the index, and are taken off all copies then: deleted
 // records and placeholders, and records whose moves could not be finished. A sweep would have
 // seen to them, were not the index of their table damaged: the copies of all others do not wait.
+//
+// What else is locked by nobody a sweep unlocks. Where none is due the block is damaged, or its
+// guard is, by which it looks locked: it is copied as it would be when it is unlocked.
 func (k *Copier) nobodys(c *rdma.Coro, v *View, a Addr, block uint32) (done bool, err error) {
 	r := k.space.BeginResolve(a, 0)
 	if r == nil {
@@ -219,16 +287,16 @@ func (k *Copier) nobodys(c *rdma.Coro, v *View, a Addr, block uint32) (done bool
 		return t.Word(buf + blockGuardOff), err
 	}
 	first, err := guard()
-	if err != nil || first&guardHeld == 0 || k.space.Registered(uint32(first>>coordinatorShift)) {
+	if err != nil || first&guardHeld == 0 {
 		return false, err
 	}
-	switch t.Word(buf+blockMetaOff) >> blockStateShift & blockStateMask {
-	case blockStateAbsent:
-	case blockStateLive:
-		if first>>1&(1<<(coordinatorShift-1)-1) < guardStranded {
-			return false, nil
+	state := t.Word(buf+blockMetaOff) >> blockStateShift & blockStateMask
+	beyond := state == blockStateAbsent || state == blockStateLive && first>>1&(1<<(coordinatorShift-1)-1) >= guardStranded
+	owner := uint32(first >> coordinatorShift)
+	if k.space.Registered(owner) || !beyond && (!k.space.neverUnlocked(owner) || mutant.CopyAwaitsJunk) {
+		if h, ok := k.held[a]; !ok || h.guard != first {
+			k.held[a] = heldSince{first, t.Now()}
 		}
-	default:
 		return false, nil
 	}
 	for o := (block - 1) / chunk * chunk; ; o -= chunk { // the first line comes last
@@ -237,6 +305,9 @@ func (k *Copier) nobodys(c *rdma.Coro, v *View, a Addr, block uint32) (done bool
 		b.Read(v.At(a+Addr(o), 0), buf, n)
 		if err := c.Do(&b); err != nil {
 			return false, err
+		}
+		if o == 0 && !beyond {
+			t.PutWord(buf+blockGuardOff, t.Word(buf+blockVersionOff))
 		}
 		b.Reset()
 		for i := v.Copies(a); i < v.Written(a); i++ {
@@ -254,7 +325,22 @@ func (k *Copier) nobodys(c *rdma.Coro, v *View, a Addr, block uint32) (done bool
 		return false, err
 	}
 	now, err := guard()
-	return err == nil && now == first, err
+	if err != nil || now != first {
+		return false, err
+	}
+	if !beyond && len(k.suspects) < maxSuspects && !slices.Contains(k.suspects, a) {
+		k.suspects = append(k.suspects, a)
+	}
+	return true, nil
+}
+
+// neverUnlocked reports whether a lock of a coordinator's is nobody's, and no sweep will unlock it: it
+// never was, or is gone, and nothing is left to be swept but what is damaged.
+func (s *Space) neverUnlocked(owner uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.layout
+	return owner == 0 || owner >= l.NextCoordinator || !l.Unswept || l.Spared
 }
 
 // blocks copies the blocks of n bytes at a, n a multiple of the size of one.

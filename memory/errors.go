@@ -54,6 +54,8 @@ var (
 	ErrDown = errors.New("memory: blade was declared dead before")
 	// ErrLost: every copy of a segment died with its blade; a *LostError says which.
 	ErrLost = errors.New("memory: data is lost")
+	// ErrStuck: copies cannot be made, since a block stays locked.
+	ErrStuck = errors.New("memory: copies wait for a lock")
 	// ErrLayout: a change of the layout would break one of its invariants.
 	ErrLayout = errors.New("memory: impossible layout")
 )

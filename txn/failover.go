@@ -30,6 +30,7 @@ type failover struct {
 	thread   *rdma.Thread // of the goroutine
 	copier   *memory.Copier
 	copied   atomic.Pointer[memory.CopyProgress]
+	suspects atomic.Int32          // that were told of
 	failure  atomic.Pointer[error] // what the last step of what can wait has failed with
 	looked   atomic.Uint32         // the epoch in which it was looked whether anything is missing
 	lookAt   int64                 // when to look next whether a blade is back
@@ -62,8 +63,11 @@ type Redundancy struct {
 	// Building is how far the copies are that are being built, in bytes looked at.
 	BuildDone, BuildTotal uint64
 	// Failure is what making copies has failed with last, nil: it goes on since. It is tried
-	// again.
+	// again. memory.ErrStuck: they wait for a block that stays locked; those of other segments are made.
 	Failure error
+	// Suspects is how many blocks were copied that look locked by nobody who ever was, or is: perhaps
+	// they are damaged, which a check of the database tells when it is closed.
+	Suspects int
 	// Outages are the last blades that were lost, the oldest first.
 	Outages []Outage
 }
@@ -81,6 +85,7 @@ func (db *DB) Redundancy() Redundancy {
 	if p := db.failover.failure.Load(); p != nil {
 		r.Failure = *p
 	}
+	r.Suspects = int(db.failover.suspects.Load())
 	db.failover.mu.Lock()
 	defer db.failover.mu.Unlock()
 	r.Outages = slices.Clone(db.failover.outages)
@@ -367,7 +372,11 @@ func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
 	looked := false
 	var full error // the disk of a blade that could have copies; nothing else is kept up by it
 	defer func() {
-		if failure := errors.Join(err, full); failure != nil {
+		stuck := f.copier.Stuck(c.Thread().Now())
+		if p := f.failure.Load(); stuck != nil && (p == nil || !errors.Is(*p, memory.ErrStuck)) {
+			db.opts.Logger.Warn("a copy waits for a lock, and goes on waiting", errField(stuck))
+		}
+		if failure := errors.Join(err, full, stuck); failure != nil {
 			f.failure.Store(&failure)
 		} else if looked {
 			f.failure.Store(nil)
@@ -418,6 +427,7 @@ func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
 		idle, err := f.copier.Step(c)
 		p := f.copier.Progress()
 		f.copied.Store(&p)
+		db.suspect()
 		if err != nil {
 			return true, err
 		}
@@ -427,6 +437,17 @@ func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
 		}
 	}
 	return true, nil
+}
+
+// suspect tells of blocks that were copied though they look locked.
+func (db *DB) suspect() {
+	f := &db.failover
+	all := f.copier.Suspects()
+	for _, a := range all[f.suspects.Load():] {
+		db.opts.Logger.Error("a block looks locked by nobody who ever was, or is, and was copied all the same; perhaps it is damaged: the database, closed, can be checked",
+			zap.Stringer("block", a))
+	}
+	f.suspects.Store(int32(len(all))) //nolint:gosec // a thousand at most
 }
 
 // decide has the transactions decided that were under way when a blade was lost, if whoever
@@ -488,6 +509,7 @@ func (db *DB) wholeAgain() {
 		db.opts.Logger.Info("every segment has all of its copies again", zap.Int("segments", r.Segments), zap.Int("built", p.Finished))
 	}
 	if _, unswept := db.space.Unswept(); len(r.Down) == 0 && !unswept && !db.space.Loose() {
+		db.failover.failure.Store(nil) // whatever it was, it is over
 		db.failover.degraded.Store(false)
 		if r = db.space.Redundancy(); r.Missing > 0 || len(r.Down) > 0 { // another one has died meanwhile
 			db.failover.degraded.Store(true)

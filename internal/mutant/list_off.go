@@ -96,6 +96,7 @@ const (
 	RecoveryStopsAtDamage      = false
 	ScrubByLooking             = false
 	HollowForgotten            = false
+	CopyAwaitsJunk             = false
 	CopyAwaitsSweep            = false
 	SweepStopsAtLost           = false
 	StrandedUnlocked           = false

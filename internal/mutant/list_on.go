@@ -186,6 +186,8 @@ var (
 		"What is zero in the memory of a blade that is taken in again is taken to be zero on its disk.")
 	HollowForgotten = mutation("hollow-forgotten",
 		"Who opens a database does not know that a blade was lost, and gives free blocks away although slots of a damaged index may lead to them.")
+	CopyAwaitsJunk = mutation("copy-awaits-junk",
+		"The copier waits for what looks locked by nobody who ever was, for ever.")
 	CopyAwaitsSweep = mutation("copy-awaits-sweep",
 		"Copies of everything are not built while there are locks of nobody's in a table whose index is damaged.")
 	SweepStopsAtLost = mutation("sweep-stops-at-lost",

@@ -98,3 +98,36 @@ func TestDamagedIsNotAdopted(t *testing.T) {
 		})
 	}
 }
+
+// TestDamagedTwiceIsNotFree: the same damage on all copies, as where a copy was built of what was damaged:
+// the block is given to nobody either, as a slot leads to it.
+func TestDamagedTwiceIsNotFree(t *testing.T) {
+	for _, s := range settings() {
+		if s.backups == 0 {
+			continue
+		}
+		t.Run(fmt.Sprint(s), func(t *testing.T) {
+			w := newWorld(t, s, occ.Options{})
+			ours, own := w.session()
+			victim, tx := w.loaded(put("x", "1"), put("y", "1"))
+			must(t, w.open(tx, put("x", "2")))
+			copies := w.copiesOf("x")
+			for _, at := range copies {
+				w.f.Memory(at.Blade)[at.Off+8+36/8] ^= byte(record.Live) << (36 % 8)
+			}
+			at := copies[0]
+			was := slices.Clone(w.f.Memory(at.Blade)[at.Off:][:record.GuardOff])
+			w.spoilt = true
+			w.decideUntil(victim.Coordinator(), -1)
+			_, err := recovery.Sweep(w.ctl.Plain(), recovery.Options{Space: w.space})
+			must(t, err)
+			for i := range 100 {
+				w.sure(ours, own, put(fmt.Sprint("k", i), "1"))
+			}
+			if !slices.Equal(was, w.f.Memory(at.Blade)[at.Off:][:record.GuardOff]) {
+				t.Error("the block is another one's")
+			}
+			must(t, ours.Close())
+		})
+	}
+}

@@ -192,10 +192,12 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 
 // halfFree reports whether a block's line, whose guard is held, says that the block is
 // free in its first words, and not in the others: its owner was killed in the middle of the
-// WRITE that frees it, after it had been unlinked.
+// WRITE that frees it, after it had been unlinked. Where it says in the same word that there are a key
+// or a value it is a record, whose state is damaged, perhaps on all copies.
 func halfFree(line record.Image, a memory.Addr) bool {
 	_, err := line.Check(a)
-	return line.Meta().State() == record.Free && err != nil
+	m := line.Meta()
+	return m.State() == record.Free && err != nil && (m.KeyLen()|m.ValueLen() == 0 || mutant.DamagedIsFree)
 }
 
 // freeElsewhere reports whether the backups of a block are free, as they are when its primary is being

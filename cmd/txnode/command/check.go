@@ -148,7 +148,10 @@ func rebuildLost(ctx context.Context, w *World, dir string, patience time.Durati
 			return err
 		}
 	}
-	if r.Missing > 0 {
+	if r.Suspects > 0 {
+		_, err = fmt.Fprintf(w.Stderr, "%s looked locked by nobody who ever was, or is, and went into the copies all the same: the check tells whether there is damage\n", count(r.Suspects, "block"))
+	}
+	if r.Missing > 0 && err == nil {
 		_, err = fmt.Fprintf(w.Stderr, "%d copies could not be made: the blades have no room\n", r.Missing)
 	}
 	if r.Lost > 0 && err == nil {
