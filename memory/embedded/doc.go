@@ -11,7 +11,9 @@
 //	                  power, when they are opened next; it may be removed
 //
 // The directory is locked with flock: exclusively, or shared by read-only
-// openers. Whoever comes too late gets [ErrLocked] at once.
+// openers. Whoever comes too late gets [ErrLocked] at once. A read-only opener who finds no LOCK and
+// cannot make one, as on a file system that is read-only, has the lock on the catalog alone,
+// which all others have, too.
 //
 // # Caveats
 //

@@ -134,6 +134,9 @@ func (h *Host) openCatalog(o *Options) (*memory.Layout, error) {
 		}
 	}
 	cat, err := catalog.OpenBolt(path, o.ReadOnly)
+	if errors.Is(err, catalog.ErrLocked) { // by who has it without LOCK
+		return nil, fmt.Errorf("%w: %w", ErrLocked, err)
+	}
 	if err != nil {
 		return nil, err
 	}

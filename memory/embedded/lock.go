@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,13 +22,20 @@ type dirLock struct {
 
 // lockDir locks the directory without waiting. Who has it to itself writes his
 // name into the file, and takes it out again; so do those who share it with what a
-// process has left that died.
+// process has left that died. Who shares it where there is no LOCK and none can be made, as in a copy on a
+// file system that is read-only, goes without (nil): the catalog is locked in the same way, by everybody
+// who has the database open, and for as long.
 func lockDir(dir string, shared bool) (*dirLock, error) {
 	path := filepath.Join(dir, lockName)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := makeLock(path, os.O_RDWR|os.O_CREATE, 0o644)
 	writable := err == nil
 	if err != nil && shared {
-		f, err = os.Open(path)
+		if f, err = os.Open(path); errors.Is(err, fs.ErrNotExist) {
+			return nil, nil //nolint:nilnil // it is unlocked
+		}
+	}
+	if errors.Is(err, unix.EROFS) {
+		return nil, fmt.Errorf("embedded: lock: %w; there it can be opened with ReadOnly", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("embedded: lock: %w", err)
@@ -65,6 +73,9 @@ func lockDir(dir string, shared bool) (*dirLock, error) {
 	}
 	return &dirLock{f, shared}, nil
 }
+
+// makeLock opens LOCK, or makes it, but in tests.
+var makeLock = os.OpenFile
 
 // writeOwner writes who has the lock, but in tests.
 var writeOwner = func(f *os.File) error {

@@ -2,7 +2,9 @@ package embedded
 
 import (
 	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -30,4 +32,53 @@ func TestLockOnFullDisk(t *testing.T) {
 	if _, err := lockDir(dir, false); !errors.Is(err, unix.EIO) {
 		t.Errorf("a disk that fails: %v", err)
 	}
+}
+
+// TestReadOnlyWithoutLock: a copy of a database without its LOCK, on a file system that is read-only, can be
+// read, by several, and by nobody beside a writer.
+func TestReadOnlyWithoutLock(t *testing.T) {
+	o := Options{Dir: t.TempDir(), BladeSize: 4 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10}
+	mustOpen := func(o Options) *Database {
+		t.Helper()
+		d, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	mustClose := func(d *Database) {
+		t.Helper()
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	noLock := func() {
+		t.Helper()
+		if err := os.Remove(filepath.Join(o.Dir, lockName)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustClose(mustOpen(o))
+	noLock()
+	defer func() { makeLock = os.OpenFile }()
+	makeLock = func(name string, _ int, _ fs.FileMode) (*os.File, error) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: unix.EROFS}
+	}
+	ro := Options{Dir: o.Dir, ReadOnly: true}
+	if _, err := Open(o); !errors.Is(err, unix.EROFS) || !strings.Contains(err.Error(), "ReadOnly") {
+		t.Errorf("for writing: %v", err)
+	}
+	first, second := mustOpen(ro), mustOpen(ro)
+	mustClose(second)
+	makeLock = os.OpenFile // it is mounted for writing, too
+	if _, err := Open(o); !errors.Is(err, ErrLocked) {
+		t.Errorf("a writer beside a reader: %v", err)
+	}
+	mustClose(first)
+	d := mustOpen(o)
+	noLock()
+	if _, err := Open(ro); !errors.Is(err, ErrLocked) {
+		t.Errorf("a reader beside a writer: %v", err)
+	}
+	mustClose(d)
 }
