@@ -293,7 +293,7 @@ func (k *Copier) nobodys(c *rdma.Coro, v *View, a Addr, block uint32) (done bool
 	state := t.Word(buf+blockMetaOff) >> blockStateShift & blockStateMask
 	beyond := state == blockStateAbsent || state == blockStateLive && first>>1&(1<<(coordinatorShift-1)-1) >= guardStranded
 	owner := uint32(first >> coordinatorShift)
-	if k.space.Registered(owner) || !beyond && (!k.space.neverUnlocked(owner) || mutant.CopyAwaitsJunk) {
+	if k.space.Registered(owner) && !mutant.CopyLiveLock || !beyond && (!k.space.neverUnlocked(owner) || mutant.CopyAwaitsJunk) {
 		if h, ok := k.held[a]; !ok || h.guard != first {
 			k.held[a] = heldSince{first, t.Now()}
 		}

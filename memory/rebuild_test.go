@@ -268,6 +268,60 @@ func TestCopierBesideWriters(t *testing.T) {
 	}
 }
 
+// TestCopierAwaitsTheLiving: somebody alive has locked a record for long, and has written the copy that is
+// being built when he writes the primary. It is not copied before.
+func TestCopierAwaitsTheLiving(t *testing.T) {
+	b := newBed(t, 3, 20, 1)
+	s, c := b.open()
+	block, _ := fill(t, c, s, b.allocator(s, c))
+	lose(t, b, s, s.View().At(block, 0).Blade)
+	generation, _ := s.Unswept()
+	check(t, s.Swept(generation))
+	owner := uint64(must(s.NewCoordinator())(t).ID) << 40
+	v, th, size := s.View(), c.Thread(), memory.Class(3).Size()
+	if v.Written(block) != 2 || v.Copies(block) != 1 {
+		t.Fatalf("%d copies, %d of them whole", v.Written(block), v.Copies(block))
+	}
+	buf := must(th.Alloc(int(size)))(t)
+	var batch rdma.Batch
+	th.PutWord(buf, owner|5)
+	g := v.At(block, 0)
+	g.Off += 56
+	batch.Write(g, buf, 8)
+	check(t, c.Do(&batch))
+	write := func(k int) {
+		liveImage(th, buf, owner|4)
+		batch.Reset()
+		batch.Write(v.At(block, k), buf, size)
+		check(t, c.Do(&batch))
+	}
+	write(1)
+	k := s.NewCopier()
+	for from := c.Thread().Now(); k.Stuck(c.Thread().Now()) == nil; {
+		idle, err := k.Step(c)
+		check(t, err)
+		if idle || c.Thread().Now()-from > 60e9 {
+			t.Fatalf("idle %v: %+v", idle, s.Redundancy())
+		}
+	}
+	if err := k.Stuck(c.Thread().Now()); !errors.Is(err, memory.ErrStuck) {
+		t.Error(err)
+	}
+	if v = s.View(); v.Written(block) != 2 || v.Copies(block) != 1 {
+		t.Errorf("%d copies, %d of them whole", v.Written(block), v.Copies(block))
+	}
+	write(0)
+	for idle := false; !idle; {
+		var err error
+		idle, err = k.Step(c)
+		check(t, err)
+	}
+	if r := s.Redundancy(); r.Missing != 0 || k.Stuck(c.Thread().Now()) != nil || len(k.Suspects()) != 0 {
+		t.Errorf("%+v", r)
+	}
+	alike(t, c, s)
+}
+
 // level makes all copies of n bytes like the primary.
 func level(t *testing.T, c *rdma.Coro, v *memory.View, a memory.Addr, n uint32) {
 	t.Helper()

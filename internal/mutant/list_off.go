@@ -97,6 +97,7 @@ const (
 	ScrubByLooking             = false
 	HollowForgotten            = false
 	CopyAwaitsJunk             = false
+	CopyLiveLock               = false
 	CopyAwaitsSweep            = false
 	SweepStopsAtLost           = false
 	StrandedUnlocked           = false

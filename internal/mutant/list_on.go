@@ -188,6 +188,8 @@ var (
 		"Who opens a database does not know that a blade was lost, and gives free blocks away although slots of a damaged index may lead to them.")
 	CopyAwaitsJunk = mutation("copy-awaits-junk",
 		"The copier waits for what looks locked by nobody who ever was, for ever.")
+	CopyLiveLock = mutation("copy-live-lock",
+		"The copier copies what stays locked without asking whether its owner is alive.")
 	CopyAwaitsSweep = mutation("copy-awaits-sweep",
 		"Copies of everything are not built while there are locks of nobody's in a table whose index is damaged.")
 	SweepStopsAtLost = mutation("sweep-stops-at-lost",
