@@ -16,6 +16,9 @@ PEERS_FLAGS ?=
 BENCHTIME   ?= 1s
 BENCH       ?= .
 
+# bench-shapes: flags, such as --only contention, --dir for databases on a disk.
+SHAPES_FLAGS ?=
+
 # instructions: flags, such as --workload tatp, --type SendPayment, --transactions 1000.
 INSTRUCTIONS_FLAGS ?=
 
@@ -61,6 +64,10 @@ bench-pgo: ## the same ratios as compiled with a profile of the engine: what a p
 	@profile=$$(mktemp) && trap 'rm -f "$$profile"' EXIT && \
 	$(GO) run ./benchmarks/ratios --rounds 1 --txns 30000000 --cpuprofile "$$profile" && \
 	$(GO) run -pgo="$$profile" ./benchmarks/ratios $(RATIOS_FLAGS)
+
+.PHONY: bench-shapes
+bench-shapes: ## many keys, contention, inserts and deletes, directories, durable commits: time and memory [SHAPES_FLAGS=]
+	$(GO) run ./benchmarks/shapes $(SHAPES_FLAGS)
 
 .PHONY: instructions
 instructions: ## what a processor executes for a transaction, by function, counted one by one [INSTRUCTIONS_FLAGS=]
