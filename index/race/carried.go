@@ -102,7 +102,7 @@ func (m *mover) findMisled(at []int) error {
 			linked = append(linked, i)
 		case m.ix.fits(v, a, class.Size()):
 			// What is damaged, or half of an image, that recovery makes whole, says nothing.
-			p, err := m.bytes(v, a, min(class.Size(), levelChunk))
+			p, err := m.bytes(v, a, min(class.Size(), levelChunk), 0)
 			if err != nil {
 				return err
 			}
@@ -207,7 +207,7 @@ func (m *mover) prevails(v *memory.View, d *directory, it *item, table memory.Ad
 	if m.to != 0 {
 		var used [2]bool
 		for k, o := range [2]uint32{it.off, place} {
-			p, err := m.bytes(v, m.to+memory.Addr(o), 8)
+			p, err := m.bytes(v, m.to+memory.Addr(o), 8, 0)
 			if err != nil {
 				return false, err
 			}

@@ -97,6 +97,9 @@ func (m *mover) groups(off, n uint32, last bool) (done bool, err error) {
 	if err := m.hashes(m.items); err != nil {
 		return false, err
 	}
+	if err := m.elsewhere(m.items, last); err != nil {
+		return false, err
+	}
 	done = true
 	stay := m.spare[:0]
 	moving := m.items[:0]
@@ -347,6 +350,9 @@ func (m *mover) set(v *memory.View) error {
 func (m *mover) carryPinned(all, last bool) (bool, error) {
 	ix, c, s := m.ix, m.c, m.s
 	if err := m.hashes(m.items); err != nil {
+		return false, err
+	}
+	if err := m.elsewhere(m.items, last); err != nil {
 		return false, err
 	}
 	v := ix.space.ViewOn(c.Thread())

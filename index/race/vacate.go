@@ -254,8 +254,8 @@ func (m *mover) emptied() ([]bool, error) {
 	return gone, err
 }
 
-// bytes reads n bytes of the primary.
-func (m *mover) bytes(v *memory.View, a memory.Addr, n uint32) ([]byte, error) {
+// bytes reads n bytes of copy k.
+func (m *mover) bytes(v *memory.View, a memory.Addr, n uint32, k int) ([]byte, error) {
 	t := m.c.Thread()
 	buf, err := t.Alloc(int(n))
 	if err != nil {
@@ -263,7 +263,7 @@ func (m *mover) bytes(v *memory.View, a memory.Addr, n uint32) ([]byte, error) {
 	}
 	defer t.Free(buf, int(n))
 	m.s.batch.Reset()
-	m.s.batch.Read(v.At(a, 0), buf, n)
+	m.s.batch.Read(v.At(a, k), buf, n)
 	if err := m.c.Do(&m.s.batch); err != nil {
 		return nil, err
 	}

@@ -82,6 +82,8 @@ const (
 	TwinElsewhere              = false
 	ChildTakenTwice            = false
 	DamageCopied               = false
+	SplitByPrimary             = false
+	DamagedIsVacant            = false
 	DamagedIsFree              = false
 	SlotNotPinned              = false
 	TwinsBothGo                = false

@@ -158,6 +158,10 @@ var (
 		"Who recovers an index gives back the memory of a sub-table that an old one names and that no directory entry leads to, although somebody else has done so.")
 	DamageCopied = mutation("damage-copied",
 		"Who recovers an index brings a damaged word of the primary to the copies, from which it could be repaired.")
+	SplitByPrimary = mutation("split-by-primary",
+		"A split leaves the slot of a record that is damaged on the primary where lookups of its key do not come by any more, although another copy tells of which key it is.")
+	DamagedIsVacant = mutation("damaged-is-vacant",
+		"A slot is emptied whose block says that it is free, though its checksum does not match.")
 	DamagedIsFree = mutation("damaged-is-free",
 		"A sweep takes a block for free whose first words say so, though its checksum does not match and a copy has a record.")
 	SlotNotPinned = mutation("slot-not-pinned",
