@@ -47,8 +47,32 @@ func (r *recovery) believe(d *difference) error {
 		if h.Depth() < birth.Depth || h.Depth() > ix.geo.MaxDepth || (h.Suffix()^birth.Suffix)&suffixMask(birth.Depth) != 0 {
 			return ix.corrupt(d.addr, "bucket of %v in a sub-table that was made for suffix %0*b", h, birth.Depth, birth.Suffix)
 		}
+		return r.believeDepth(d, h)
 	}
 	return nil
+}
+
+// believeDepth is believe for the depth of a bucket: that of its sub-table in the directory, in which it
+// is before it is in any bucket, or one less while the sub-table is split, which names its child then.
+func (r *recovery) believeDepth(d *difference, h Header) error {
+	dir, err := r.ix.readDirectory(r.c, nil)
+	if err != nil || mutant.DepthCopied {
+		return err
+	}
+	depth, found := uint8(0), false
+	for _, e := range dir.entries {
+		if e.Table() == d.of {
+			depth, found = max(depth, e.Depth()), true
+		}
+	}
+	child, err := r.word(d.of + tableChildOff)
+	if err != nil || !found || h.Depth() == depth || h.Depth()+1 == depth && child != 0 {
+		return err
+	}
+	if w, err := r.word(d.addr); err != nil || w != d.primary { // a split has come by
+		return err
+	}
+	return r.ix.corrupt(d.addr, "bucket of %v in a sub-table of depth %d", h, depth)
 }
 
 // believeSlot is believe for a slot in use. One that is marked can lead to another key's block: see

@@ -82,6 +82,7 @@ const (
 	TwinElsewhere              = false
 	ChildTakenTwice            = false
 	DamageCopied               = false
+	DepthCopied                = false
 	SplitByPrimary             = false
 	DamagedIsVacant            = false
 	DamagedIsFree              = false
