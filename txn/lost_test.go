@@ -192,7 +192,7 @@ func TestReplaceTooMany(t *testing.T) {
 }
 
 // TestLockedBesideLostIndex: somebody has died who had locked a deleted record, and then the index of its table
-// is lost. Who knows where the record is is told so, and not that others are in the way.
+// is lost. Who knows where that record is gets told so, and not that others are in the way.
 func TestLockedBesideLostIndex(t *testing.T) {
 	f := rdmatest.New(rdmatest.Options{Blades: 4, Size: 8 << 20, Caps: rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true}, Seed: 1})
 	o := tiny()
