@@ -136,9 +136,9 @@ type TableSummary struct {
 // Summary is what a check has counted.
 type Summary struct {
 	Blades int `json:"blades"`
-	// Strange are blades whose headers say that what they hold is not this database's,
-	// that it is of another format version, or that nothing was ever there; Missing those of
-	// Options.Missing. The rest was checked as if they were dead, and nothing was
+	// Strange are blades whose headers say that what they hold is not this database's, that
+	// it is an old copy, or of another format version, or that nothing was ever there; Missing
+	// those of Options.Missing. The rest was checked as if they were dead, and nothing was
 	// repaired: another's bytes are no damage, and no proof of anything.
 	Strange []rdma.BladeID `json:"strange_blades,omitempty"`
 	Missing []rdma.BladeID `json:"missing_blades,omitempty"`

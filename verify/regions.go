@@ -10,7 +10,7 @@ import (
 )
 
 // regions checks both copies of the header of every region, and finds blades that are
-// strange: what they hold is not this database's, or not for this program to read.
+// strange: what they hold is not this database's, or an old copy, or not for this program to read.
 func (w *walker) regions() {
 	for i := range w.l.Blades {
 		if w.l.Blades[i].State == memory.BladeDown {
@@ -58,7 +58,7 @@ func (w *walker) setAside(blades []rdma.BladeID) {
 }
 
 // header checks a copy of a blade's header. strange: it says that the region is not
-// this database's, or of another format version, or that nothing was ever there.
+// this database's, or an old copy, or of another format version, or that nothing was ever there.
 func (w *walker) header(b rdma.BladeID, k int) (strange bool) {
 	at := rdma.RemoteAddr{Blade: b, Key: w.v.Key(b), Off: memory.HeaderOffset(k)}
 	f := Finding{Kind: KindHeader, Blade: b, Off: at.Off, Copy: k}

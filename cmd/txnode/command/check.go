@@ -355,7 +355,7 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 		why    string
 	}{
 		{s.Missing, "not there, or not whole"},
-		{s.Strange, "not this database, or not of a format that this program reads"},
+		{s.Strange, "not this database, an old copy of it, or not of a format that this program reads"},
 	} {
 		if len(x.blades) > 0 { // their numbers are those of the files
 			where, aside = fmt.Sprintf("%s without %s (%s)", where, bladeFiles(x.blades), x.why), true

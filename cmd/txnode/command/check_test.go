@@ -263,12 +263,42 @@ func TestCheckStrangeBlade(t *testing.T) {
 	}
 	code, out, stderr := b.run("check", "$DIR/data", "--repair")
 	if code != command.ExitVerification || stderr != "txnode: verification failed: $DIR/data: 2 findings\n" ||
-		!strings.Contains(out, "checked $DIR/data without blade-001.region (not this database, or not of a format that this program reads), and repaired nothing") ||
+		!strings.Contains(out, "checked $DIR/data without blade-001.region (not this database, an old copy of it, or not of a format that this program reads), and repaired nothing") ||
 		!strings.Contains(out, "blocks: 3 live") {
 		t.Errorf("exit code %d, stderr %q\n%s", code, stderr, out)
 	}
 	if after, err := os.ReadFile(other); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the other blade was changed: %v", err)
+	}
+}
+
+// TestCheckOldCopy: the file of a blade is of before the database was opened last, and is not said
+// to be another's.
+func TestCheckOldCopy(t *testing.T) {
+	b := newBed(t)
+	makeDatabase(t, b)
+	file := filepath.Join(b.dir, "data", "blade-001.region")
+	old, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := txn.Open(t.Context(), txn.Options{Dir: filepath.Join(b.dir, "data")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, old, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, out, stderr := b.run("check", "$DIR/data", "--repair")
+	if code != command.ExitVerification || stderr != "txnode: verification failed: $DIR/data: 2 findings\n" ||
+		!strings.Contains(out, "without blade-001.region (not this database, an old copy of it, or ") || !strings.Contains(out, "--replace-lost") {
+		t.Errorf("exit code %d, stderr %q\n%s", code, stderr, out)
+	}
+	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(old, after) {
+		t.Errorf("it was changed: %v", err)
 	}
 }
 
