@@ -131,8 +131,9 @@ func vacant(c *rdma.Coro, v *memory.View, blocks []memory.Addr, alive func(coord
 		for k := range copies[i] {
 			line := record.Image(t.Bytes(at(i, k), record.LineSize))
 			g := line.Guard()
-			if k == 0 && !mutant.DamagedIsVacant {
-				out[i] = soundFree(line, blocks[i])
+			if k == 0 && !mutant.DamagedIsVacant { // a guard that the dead have left says nothing of the rest
+				_, damage := line.Check(blocks[i])
+				out[i] = damage == nil
 			}
 			out[i] = out[i] && line.Meta().State() == record.Free && !(g.Held() && (alive(g.Owner().Coordinator()) || mutant.LockOfDeadInTheWay))
 		}
