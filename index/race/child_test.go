@@ -186,6 +186,7 @@ func (r *rig) turnLate(n, late int, do func()) (verbs int) {
 // be stopped at any verb; the child is not given back once more, and its memory is nobody's but his who
 // has it.
 func TestChildBack(t *testing.T) {
+	stepwise(t)
 	for _, mode := range []string{"free", "used", "sub-table", "recovered", "recovered, used"} {
 		t.Run(mode, func(t *testing.T) {
 			mode, died := strings.CutPrefix(mode, "recovered")

@@ -116,6 +116,7 @@ func linked(t *testing.T, r *rig, a memory.Addr) (yes bool) {
 // What the split cannot carry over is left to whoever undoes the insert, which is not before the
 // index has been recovered.
 func TestLateInsertInTheWay(t *testing.T) {
+	stepwise(t)
 	const groups = 16
 	last := splitAtOf(t, groups)
 	inTheWay := 0

@@ -135,6 +135,7 @@ func (r *lossy) end() {
 // handles were opened before the split, and such that have seen what is gone, find every
 // key, before that and after, and can go on.
 func TestBladeLostInSplit(t *testing.T) {
+	stepwise(t)
 	last := splitAt(t)
 	for copies := 2; copies <= 3; copies++ {
 		for blade := range rdma.BladeID(3) {
@@ -322,6 +323,7 @@ func TestBusyBesideBuilding(t *testing.T) {
 // the primary, and meanwhile the keys were deleted, and their blocks are free, or other
 // keys', or the same keys' again. The split is finished, and nothing is linked twice.
 func TestCarriedSlotBack(t *testing.T) {
+	stepwise(t)
 	last := splitAt(t)
 	for _, mode := range []string{"free", "others", "again", "again in another place"} {
 		t.Run(mode, func(t *testing.T) {

@@ -342,3 +342,12 @@ func TestHalfLock(t *testing.T) {
 		r.grows(t, 2)
 	}
 }
+
+// stepwise leaves a test out of the short run, which is the race detector's: one goroutine runs its
+// schedules, step by step, and it has many.
+func stepwise(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("one goroutine, step by step")
+	}
+}

@@ -72,6 +72,7 @@ func (r *rig) split(t *testing.T, k, i int) error {
 // another place of its buckets. Then somebody splits the sub-table, and marks that one, too, and stops at
 // any verb, and so does who finishes the split. One of the two goes, and not both.
 func TestStaleTwin(t *testing.T) {
+	stepwise(t)
 	rng := rand.New(rand.NewPCG(15, 16))
 	for i := range 8 {
 		for _, first := range []bool{true, false} {

@@ -49,6 +49,7 @@ func (r *lossy) turnBack(n, last int) (done bool) {
 // marked, or leads to another key's block, whoever comes next: one who recovers, or one who
 // splits the sub-table again.
 func TestTurnedBackLate(t *testing.T) {
+	stepwise(t)
 	last := splitAt(t)
 	for _, mode := range []string{"recovered", "used again", "split again"} {
 		t.Run(mode, func(t *testing.T) {

@@ -156,6 +156,7 @@ func TestVacate(t *testing.T) {
 // free blocks. Others find every key, Recover leaves no mark and no lock, and somebody
 // else finishes it.
 func TestVacateStopped(t *testing.T) {
+	stepwise(t)
 	for copies := 1; copies <= 3; copies++ {
 		t.Run(fmt.Sprintf("copies=%d", copies), func(t *testing.T) {
 			for n := 0; ; n++ {
@@ -367,6 +368,7 @@ func TestVacatedSlotBack(t *testing.T) {
 // sub-table after it was split. Its key was inserted once more, into the same block, and
 // the slot of that is in the new sub-table.
 func TestVacatedLateSlotBack(t *testing.T) {
+	stepwise(t)
 	const groups = 16
 	last := splitAtOf(t, groups)
 	back := 0

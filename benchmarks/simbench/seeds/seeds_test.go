@@ -25,7 +25,7 @@ var (
 func TestSeeds(t *testing.T) {
 	n := *count
 	if testing.Short() {
-		n = min(n, 150)
+		n = min(n, 60)
 	}
 	seen, err := seeds.RunMany(t.Context(), *first, n, runtime.GOMAXPROCS(0), seeds.Options{}, nil)
 	if err != nil {
@@ -65,7 +65,7 @@ func TestSeedsWithFaults(t *testing.T) {
 	}
 	n := *count
 	if testing.Short() {
-		n = min(n, 100)
+		n = min(n, 60)
 	}
 	seen, err := seeds.RunMany(t.Context(), *first, n, runtime.GOMAXPROCS(0), seeds.Options{Faults: kinds}, nil)
 	if err != nil {
@@ -135,6 +135,9 @@ func TestCanceledInASeed(t *testing.T) {
 // Every kind of fault can be drawn, a seed with faults is one run, too, and coordinators
 // that stop or lose a verb leave transactions undone.
 func TestFaultsStrike(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine")
+	}
 	for _, name := range seeds.FaultNames() {
 		kinds, err := seeds.ParseFaultKinds(name)
 		if err != nil || len(kinds) != 1 || kinds[0].String() != name {
@@ -211,6 +214,9 @@ func trace(t *testing.T, seed uint64) (seeds.Result, []byte) {
 // The same seed is the same run, to the byte: whatever ran before it, beside it, and
 // whenever the garbage collector takes away what is pooled.
 func TestSeedsRepeat(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine")
+	}
 	const n = 24
 	var want [n]seeds.Result
 	traces := make([][]byte, n)
