@@ -194,13 +194,20 @@ type Redundancy struct {
 	Building int // copies that are being built
 	Lost     int // segments without a copy
 	Down     []rdma.BladeID
+	// Dirty is how many places of the blades that are down are still to be cleared before those are
+	// taken in again. Only a space knows, not a layout.
+	Dirty int
 }
 
 // Redundancy counts copies.
 func (s *Space) Redundancy() Redundancy {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.layout.Redundancy()
+	r := s.layout.Redundancy()
+	for _, b := range r.Down {
+		r.Dirty += len(s.dirty(b))
+	}
+	return r
 }
 
 // Redundancy counts copies.
@@ -297,7 +304,10 @@ func (s *Space) Scrub(c *rdma.Coro, b rdma.BladeID, key rdma.Key) (more bool, er
 // that register from now on have log areas on it; copies begin to be built
 // there. A blade that is up is left alone; one that does not answer is
 // rdma.ErrBladeDown, one of another database ErrForeign.
-func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID) error {
+//
+// To clear a large blade takes long. enough, unless it is nil, is asked now and then: if it is
+// true, the blade stays down, and what was cleared does not have to be cleared again.
+func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error {
 	s.mu.Lock()
 	err := s.writable()
 	if err == nil && int(b) >= len(s.layout.Blades) {
@@ -313,6 +323,9 @@ func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID) error {
 		return err
 	}
 	for more := true; more; {
+		if enough != nil && enough() {
+			return nil
+		}
 		if more, err = s.Scrub(c, b, key); err != nil {
 			return err
 		}

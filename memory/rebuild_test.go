@@ -140,12 +140,12 @@ func TestRebuild(t *testing.T) {
 					if coord.Logs[blade].Size != 0 {
 						t.Error("a log area on a blade that is down")
 					}
-					if err := s.Admit(co, blade); !errors.Is(err, rdma.ErrBladeDown) {
+					if err := s.Admit(co, blade, nil); !errors.Is(err, rdma.ErrBladeDown) {
 						t.Errorf("a blade that is stopped is taken in: %v", err)
 					}
 					check(t, b.inner.RestartBlade(blade, keep))
-					check(t, s.Admit(co, blade))
-					check(t, s.Admit(co, blade)) // it is up
+					check(t, s.Admit(co, blade, nil))
+					check(t, s.Admit(co, blade, nil)) // it is up
 					coord, v, err := s.Coordinator(coord.ID)
 					check(t, err)
 					if coord.Logs[blade].Size == 0 || !v.Up(blade) {
@@ -219,7 +219,7 @@ func TestEveryCopyGone(t *testing.T) {
 	}
 	fill(t, c, s, a) // what is left takes data
 	check(t, b.inner.RestartBlade(0, true))
-	check(t, s.Admit(c, 0))
+	check(t, s.Admit(c, 0, nil))
 	copyAll(t, c, s)
 	alike(t, c, s)
 }
@@ -461,4 +461,35 @@ func TestBuildOnFullDisk(t *testing.T) {
 	if r := s.Redundancy(); r.Missing != 0 {
 		t.Errorf("%d copies are missing", r.Missing)
 	}
+}
+
+// TestAdmitGoesOn: how far the clearing of a blade has come can be told, and who has enough of it
+// leaves the blade where it was; the next one goes on from there.
+func TestAdmitGoesOn(t *testing.T) {
+	b := newBed(t, 2, 20, 1)
+	s, c := b.open()
+	must(s.NewCoordinator())(t)
+	a := b.allocator(s, c)
+	for range 6 {
+		fill(t, c, s, a)
+	}
+	lose(t, b, s, 1)
+	check(t, b.inner.RestartBlade(1, true))
+	dirty := s.Redundancy().Dirty
+	if dirty < 3 {
+		t.Fatalf("%d places are dirty", dirty)
+	}
+	for left := dirty; left > 1; left-- {
+		parts := 0
+		check(t, s.Admit(c, 1, func() bool { parts++; return parts > 1 }))
+		if r := s.Redundancy(); s.View().Up(1) || r.Dirty != left-1 {
+			t.Fatalf("of %d: %+v", left, r)
+		}
+	}
+	check(t, s.Admit(c, 1, func() bool { return false }))
+	if r := s.Redundancy(); !s.View().Up(1) || r.Dirty != 0 {
+		t.Fatalf("%+v", r)
+	}
+	copyAll(t, c, s)
+	alike(t, c, s)
 }

@@ -39,7 +39,7 @@ func TestScrubIsDurable(t *testing.T) {
 		check(t, f.StopBlade(1))
 		check(t, s.AdvanceEpoch(s.Demise(1)))
 		check(t, f.RestartBlade(1, false))
-		check(t, s.Admit(c, 1))
+		check(t, s.Admit(c, 1, nil))
 		if bytes.Contains(f.LosePower(seed).Memory(1), []byte("junkjunk")) {
 			t.Errorf("seed %d: what the blade had before is back", seed)
 		}

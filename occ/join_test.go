@@ -35,7 +35,7 @@ func TestBladeBackBeforeJoin(t *testing.T) {
 			}
 		}
 		check(bed.fabric.RestartBlade(b, false))
-		check(bed.space.Admit(c, b))
+		check(bed.space.Admit(c, b, nil))
 		s.Join(coord)
 		for i, l := range s.LogAreas() {
 			if l.Size == 0 || l.Addr.Blade != rdma.BladeID(i) {

@@ -360,6 +360,17 @@ func (db *DB) stopFailover() error {
 	return f.thread.Close()
 }
 
+// ended reports whether the goroutine is to end: a large blade takes long to be cleared, and who
+// closes the database does not wait for that.
+func (f *failover) ended() bool {
+	select {
+	case <-f.stop: // nil: there is none
+		return true
+	default:
+		return false
+	}
+}
+
 // keep does some steps of what can wait: it takes in blades that are back, and builds
 // copies. busy: there is more to be done at once.
 func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
@@ -474,10 +485,13 @@ func (db *DB) welcome(c *rdma.Coro) (err error) {
 		if c.Thread().Reconnect(b) != nil {
 			continue
 		}
-		if e := db.space.Admit(c, b); e != nil {
+		if e := db.space.Admit(c, b, db.failover.ended); e != nil {
 			if !errors.Is(e, rdma.ErrBladeDown) {
 				err = errors.Join(err, e)
 			}
+			continue
+		}
+		if !db.space.View().Up(b) { // the database is being closed
 			continue
 		}
 		db.failover.note(func(x *Outage) {

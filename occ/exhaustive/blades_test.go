@@ -179,7 +179,7 @@ func (s *stops) loseBladeAgain(m mishap) error {
 // there are blades for them, and holds them against the others.
 func (s *stops) refill(m mishap) error {
 	if m.kind() != bladeStops {
-		if err := s.space.Admit(s.ctl.Plain(), m.blade); err != nil {
+		if err := s.space.Admit(s.ctl.Plain(), m.blade, nil); err != nil {
 			return fmt.Errorf("taking the blade in again: %w", err)
 		}
 	}

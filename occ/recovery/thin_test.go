@@ -15,7 +15,7 @@ func (w *world) takeBack(b rdma.BladeID) {
 	w.t.Helper()
 	must(w.t, w.f.RestartBlade(b, false))
 	c := w.ctl.Plain()
-	must(w.t, w.space.Admit(c, b))
+	must(w.t, w.space.Admit(c, b, nil))
 	k := w.space.NewCopier()
 	idle := false
 	for steps := 0; !idle && steps < 5000; steps++ {

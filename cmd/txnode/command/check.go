@@ -138,7 +138,7 @@ func rebuildLost(ctx context.Context, w *World, dir string, patience time.Durati
 	r, stuck := awaitCopies(ctx, w, db, patience)
 	err = errors.Join(stuck, db.Close(context.WithoutCancel(ctx)))
 	if ctx.Err() != nil {
-		return errors.Join(errInterrupted, err)
+		return errors.Join(fmt.Errorf("%w: what is there is unharmed, and copies that are missing are made whenever the database is open, or by the same command", errInterrupted), err)
 	}
 	if err != nil {
 		return err
@@ -170,32 +170,57 @@ const silenceFactor = 6
 // errNoCopies: copies are not made, and nobody says why.
 var errNoCopies = errors.New("copies are not made")
 
+// copyWait is how long copies have been waited for: patience is with what goes on, however long
+// it takes, as to clear a large blade does.
+type copyWait struct {
+	patience time.Duration
+	// furthest is how far they had come when a failure began, last when anything was heard of them.
+	furthest, last txn.Redundancy
+	since, still   time.Time
+}
+
+func newCopyWait(r txn.Redundancy, patience time.Duration, now time.Time) *copyWait {
+	return &copyWait{patience: patience, furthest: r, last: r, since: now, still: now}
+}
+
+// look takes in how far they have come, and is an error when that is too little.
+func (x *copyWait) look(r txn.Redundancy, now time.Time) error {
+	moved := func(from *txn.Redundancy) bool {
+		return r.Building != from.Building || r.Dirty != from.Dirty || len(r.Down) != len(from.Down)
+	}
+	if r.BuildDone != x.last.BuildDone || moved(&x.last) {
+		x.last, x.still = r, now
+	}
+	if r.Failure == nil || r.BuildDone > x.furthest.BuildDone || moved(&x.furthest) {
+		x.furthest, x.since = r, now
+	} else if now.Sub(x.since) > x.patience {
+		return fmt.Errorf("copies cannot be made (what is there is unharmed; they are made whenever the database is open and the cause is gone): %w", r.Failure)
+	}
+	if silence := silenceFactor * x.patience; now.Sub(x.still) > silence {
+		return fmt.Errorf("%w: for %v nothing has come of the copies: perhaps a record is damaged so that it looks locked; txnode check says which, and --repair may help", errNoCopies, silence)
+	}
+	return nil
+}
+
 // awaitCopies waits until all copies are made that can be.
 func awaitCopies(ctx context.Context, w *World, db *txn.DB, patience time.Duration) (r txn.Redundancy, err error) {
-	bar := newCheckProgress(w)
+	bar := newCheckProgress(w, "")
 	defer bar.close()
 	show := bar.callback()
-	furthest := db.Redundancy()
-	last := furthest
-	since, still := time.Now(), time.Now()
+	r = db.Redundancy()
+	wait, dirty := newCopyWait(r, patience, time.Now()), r.Dirty
 	for ctx.Err() == nil {
 		r = db.Redundancy()
 		if len(r.Down) == 0 && r.Building == 0 && db.Space().CanBuild() == 0 {
 			return r, nil
 		}
-		if show != nil {
-			show(verify.Progress{Stage: "copies", Done: r.BuildDone, Total: r.BuildTotal})
+		if dirty = max(dirty, r.Dirty); show != nil && r.Dirty > 0 {
+			show(verify.Progress{Stage: "clearing a blade", Done: uint64(dirty - r.Dirty), Total: uint64(dirty)})
+		} else if show != nil {
+			show(verify.Progress{Stage: "building copies", Done: r.BuildDone, Total: r.BuildTotal})
 		}
-		if r.BuildDone != last.BuildDone || r.Building != last.Building || len(r.Down) != len(last.Down) {
-			last, still = r, time.Now()
-		}
-		if r.Failure == nil || r.BuildDone > furthest.BuildDone || r.Building != furthest.Building || len(r.Down) != len(furthest.Down) {
-			furthest, since = r, time.Now()
-		} else if time.Since(since) > patience {
-			return r, fmt.Errorf("copies cannot be made (what is there is unharmed; they are made whenever the database is open and the cause is gone): %w", r.Failure)
-		}
-		if silence := silenceFactor * patience; time.Since(still) > silence {
-			return r, fmt.Errorf("%w: for %v nothing has come of the copies: perhaps a record is damaged so that it looks locked; txnode check says which, and --repair may help", errNoCopies, silence)
+		if err := wait.look(r, time.Now()); err != nil {
+			return r, err
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -220,7 +245,7 @@ func runCheck(ctx context.Context, w *World, o *checkOptions, dir string) error 
 	for b, why := range db.host.LeftOut {
 		missing[b] = why.Error()
 	}
-	bar := newCheckProgress(w)
+	bar := newCheckProgress(w, "checking ")
 	printed := 0
 	sum, err := db.Check(ctx, verify.Options{
 		Repair:   o.Repair && len(missing) == 0,
@@ -421,7 +446,7 @@ type checkProgress struct {
 	stage string
 }
 
-func newCheckProgress(w *World) *checkProgress {
+func newCheckProgress(w *World, does string) *checkProgress {
 	if !w.StderrTerminal {
 		return &checkProgress{}
 	}
@@ -432,7 +457,7 @@ func newCheckProgress(w *World) *checkProgress {
 		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			return fmt.Sprintf("checking %-8s ", p.stage)
+			return fmt.Sprintf("%s%-8s ", does, p.stage)
 		})),
 	)
 	return p

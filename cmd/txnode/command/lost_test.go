@@ -3,6 +3,7 @@ package command_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -11,6 +12,9 @@ import (
 	"time"
 
 	"txnode/cmd/txnode/command"
+	"txnode/memory"
+	"txnode/rdma"
+	"txnode/txn"
 )
 
 // TestReplaceLostBesideDamage: what is left in place of a region that is gone has junk in the
@@ -51,5 +55,33 @@ func TestReplaceLostBesideDamage(t *testing.T) {
 	}
 	if code, _, stderr := b.run("check", dir); code != command.ExitVerification {
 		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
+// TestPatienceWithClearing: a large blade is cleared for longer than the patience of who waits for its
+// copies, who goes on waiting as long as something comes of it, and not when nothing does.
+func TestPatienceWithClearing(t *testing.T) {
+	down := func(dirty int, failure error) txn.Redundancy {
+		return txn.Redundancy{Redundancy: memory.Redundancy{Segments: 9, Missing: 9, Down: []rdma.BladeID{1}, Dirty: dirty}, Failure: failure}
+	}
+	var slow, failing, still []txn.Redundancy
+	before := errors.New("what was wrong before")
+	for i := range 20 {
+		slow = append(slow, down(20-i, nil))
+		failing = append(failing, down(20-i, before))
+		still = append(still, down(7, nil))
+	}
+	const patience = 10 * time.Second
+	if err := command.AwaitLooks(patience, 40*time.Second, slow...); err != nil {
+		t.Errorf("though it goes on: %v", err)
+	}
+	if err := command.AwaitLooks(patience, 9*time.Second, failing...); err != nil {
+		t.Errorf("though it goes on: %v", err)
+	}
+	if err := command.AwaitLooks(patience, 9*time.Second, still...); err == nil {
+		t.Error("nothing comes of it")
+	}
+	if err := command.AwaitLooks(patience, 9*time.Second, append(failing, failing[19], failing[19])...); !errors.Is(err, before) {
+		t.Errorf("it has failed, and nothing comes of it: %v", err)
 	}
 }
