@@ -73,10 +73,10 @@ func (m *mapIndex) Remove(_ *rdma.Coro, q *index.Query, a memory.Addr) error {
 	return nil
 }
 
-// bed is a test bed: an engine over in-process blades with one table.
+// bed is a test bed: an engine over blades with one table.
 type bed struct {
 	t      testing.TB
-	fabric *inproc.Fabric
+	fabric rdma.Fabric
 	ctl    *rdma.Thread
 	space  *memory.Space
 	eng    *occ.Engine
@@ -100,6 +100,11 @@ func newBedSized(t testing.TB, blades int, m memory.Options, o occ.Options) *bed
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newBedOn(t, f, m, o)
+}
+
+func newBedOn(t testing.TB, f rdma.Fabric, m memory.Options, o occ.Options) *bed {
+	t.Helper()
 	ctl, err := rdma.NewThread(f, rdma.ThreadOptions{Index: 99})
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
+	"txnode/rdma/inproc"
 )
 
 // TestBladeBackBeforeJoin: a blade comes back between the moment in which a session's
@@ -16,6 +17,7 @@ import (
 func TestBladeBackBeforeJoin(t *testing.T) {
 	for b := range rdma.BladeID(3) {
 		bed := newBed(t, 3, 1, occ.Options{})
+		fabric := bed.fabric.(*inproc.Fabric)
 		s, _ := bed.session()
 		c := bed.ctl.Plain()
 		check := func(err error) {
@@ -24,7 +26,7 @@ func TestBladeBackBeforeJoin(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		check(bed.fabric.StopBlade(b))
+		check(fabric.StopBlade(b))
 		_, err := recovery.FailOver(c, recovery.Options{Space: bed.space}, bed.space.Demise(b))
 		check(err)
 		coord, err := bed.space.NewCoordinator()
@@ -34,7 +36,7 @@ func TestBladeBackBeforeJoin(t *testing.T) {
 				t.Errorf("blade %d is down, log area on blade %d: %+v", b, i, l)
 			}
 		}
-		check(bed.fabric.RestartBlade(b, false))
+		check(fabric.RestartBlade(b, false))
 		check(bed.space.Admit(c, b, nil))
 		s.Join(coord)
 		for i, l := range s.LogAreas() {

@@ -52,8 +52,16 @@ type runner struct {
 
 // control is what a suite says of the engine as it is.
 type control struct {
-	once   sync.Once
+	once sync.Once
+	outcome
+}
+
+// outcome is what became of a run.
+type outcome struct {
 	failed bool
+	hung   bool          // it failed for it did not end
+	took   time.Duration // of the processor's time
+	output string        // of a run that failed
 }
 
 // result is what became of a mutation.
@@ -92,36 +100,42 @@ func (r *runner) hunt(ctx context.Context, x *result, try []suite) {
 		if s.long && *quick {
 			continue
 		}
-		failed, output := r.run(ctx, s, x.name)
+		o := r.run(ctx, s, x.name)
 		if ctx.Err() != nil {
 			return
 		}
-		if !failed {
+		if !o.failed {
 			continue
 		}
-		test, seed := culprit(output)
+		test, seed := culprit(o.output)
 		if *learn != "" && strings.HasPrefix(test, "Test") && !strings.Contains(test, " ") {
 			n := s.narrowed(test, seed)
 			n.seconds = 30
-			if failed, out := r.run(ctx, n, x.name); failed {
-				s, output = n, out
+			if again := r.run(ctx, n, x.name); again.failed {
+				s, o = n, again
 			}
 		}
-		if r.control(ctx, s) {
-			fmt.Fprintf(os.Stderr, "%s: %s %s fails without it, too: it does not count\n", x.name, s.pkg, strings.Join(s.args, " "))
-			continue
-		}
+		c := r.control(ctx, s)
 		if ctx.Err() != nil {
 			return
 		}
-		x.by, x.caught, x.output, x.test, x.seed = s, true, output, test, seed
+		if c.failed {
+			fmt.Fprintf(os.Stderr, "%s: %s %s fails without it, too: it does not count\n", x.name, s.pkg, strings.Join(s.args, " "))
+			continue
+		}
+		if o.hung && 2*c.took > s.limit() {
+			fmt.Fprintf(os.Stderr, "%s: %s %s takes %v without it, too: that it has not ended after %v does not count\n",
+				x.name, s.pkg, strings.Join(s.args, " "), round(c.took), s.limit())
+			continue
+		}
+		x.by, x.caught, x.output, x.test, x.seed = s, true, o.output, test, seed
 		break
 	}
 	x.over = true
 }
 
-// control reports whether a suite fails without any mutation.
-func (r *runner) control(ctx context.Context, s suite) bool {
+// control runs a suite without any mutation, once.
+func (r *runner) control(ctx context.Context, s suite) outcome {
 	key := s.pkg + " " + strings.Join(s.args, " ")
 	r.mu.Lock()
 	c := r.controls[key]
@@ -132,9 +146,9 @@ func (r *runner) control(ctx context.Context, s suite) bool {
 	r.mu.Unlock()
 	c.once.Do(func() {
 		s.seconds = 20 * 60 // it is to end by itself
-		c.failed, _ = r.run(ctx, s, "")
+		c.outcome = r.run(ctx, s, "")
 	})
-	return c.failed
+	return c.outcome
 }
 
 // slack is how much longer a run may take by the clock than by the processor, in case it
@@ -143,7 +157,7 @@ const slack = 10
 
 // run runs one suite. Its time is that of the processor, not of the clock: others may
 // be at work on the machine.
-func (r *runner) run(ctx context.Context, s suite, name string) (failed bool, output string) {
+func (r *runner) run(ctx context.Context, s suite, name string) outcome {
 	bin := filepath.Join(r.dir, filepath.Base(s.pkg)+".test")
 	args := append([]string{"-c", `ulimit -t "$0"; exec "$@"`, fmt.Sprint(s.seconds), bin,
 		"-test.failfast", "-test.timeout", fmt.Sprintf("%ds", slack*s.seconds)}, s.args...)
@@ -153,15 +167,27 @@ func (r *runner) run(ctx context.Context, s suite, name string) (failed bool, ou
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
+	var o outcome
+	if p := cmd.ProcessState; p != nil {
+		o.took = p.UserTime() + p.SystemTime()
+	}
 	if err == nil || ctx.Err() != nil {
-		return false, ""
+		return o
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && !exit.Exited() {
-		fmt.Fprintf(&out, "\n%s: no end after %d s\n", s.name, s.seconds)
+		fmt.Fprintf(&out, "\n%s%d s\n", noEnd, s.seconds)
 	}
-	return true, out.String()
+	o.failed, o.output = true, out.String()
+	o.hung = strings.Contains(o.output, noEnd) || strings.Contains(panicLine.FindString(o.output), timedOut)
+	return o
 }
+
+// What the output of a run says that did not end.
+const (
+	noEnd    = "no end after "
+	timedOut = "test timed out"
+)
 
 var (
 	failLine  = regexp.MustCompile(`--- FAIL: (\S+)`)
@@ -181,14 +207,14 @@ func culprit(output string) (test, seed string) {
 	}
 	switch m := panicLine.FindString(output); {
 	case test != "":
-	case strings.Contains(m, "test timed out"):
+	case strings.Contains(m, timedOut):
 		if t := hangLine.FindStringSubmatch(output); t != nil {
 			test = t[1] + " "
 		}
 		test += "waits for ever"
 	case m != "":
 		test = m[:min(len(m), 60)]
-	case strings.Contains(output, ": no end after "):
+	case strings.Contains(output, noEnd):
 		test = "does not end"
 	}
 	if test == "" {

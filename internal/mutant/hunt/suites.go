@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 )
 
 // suite is tests of one package that are run against each mutation.
@@ -20,6 +21,9 @@ type suite struct {
 	// fails is run with args.
 	seed string
 }
+
+// limit is the processor time after which a run counts as one that does not end.
+func (s *suite) limit() time.Duration { return time.Duration(s.seconds) * time.Second }
 
 // isolation are the workloads of package txn whose histories are checked, on the
 // disorderly fabric with every subset of its promises.
@@ -36,13 +40,13 @@ var suites = []suite{
 	{"pairs, few", "occ/exhaustive", []string{"-test.run", "TestPairs/(default|ford)/f=1", "-test.short"}, 60, false, ""},
 	{"pairs, colliding", "occ/exhaustive", []string{"-test.run", "TestPairsOfColliding"}, 60, false, ""},
 	{"blades", "occ/exhaustive", []string{"-test.run", "TestBladeLost", "-test.short"}, 60, false, ""},
-	{"recovery", "occ/recovery", []string{"-test.run", "."}, 60, false, ""},
+	{"recovery", "occ/recovery", []string{"-test.run", "."}, 400, false, ""},
 	{"power", "txn/crashtest", []string{"-test.run", "TestPower", "-powers", "20"}, 60, false, "-seed %s -powers 1"},
 	{"failover", "txn", []string{"-test.run", "TestOutcome|TestLease|TestFenced|TestBladeDies"}, 60, false, ""},
 	{"simulator", "benchmarks/simbench/seeds", []string{"-test.run", "TestSeeds$", "-seeds", "200"}, 60, false, "-from %s -seeds 1"},
 	{"faults", "benchmarks/simbench/seeds", []string{"-test.run", "TestSeedsWithFaults$", "-seeds", "300"}, 60, false, "-from %s -seeds 1"},
 	{"pairs, unplaced", "occ/exhaustive", []string{"-test.run", "TestPairs/default/f=1/unplaced/unordered/unmasked/write-ab?[+]", "-full"}, 60, false, ""},
-	{"single schedules", "occ", []string{"-test.run", "Collide|Collid|Stale|Phantom|TwoInserts|Rollback|Backup"}, 60, false, ""},
+	{"single schedules", "occ", []string{"-test.run", "Collide|Collid|Stale|Phantom|TwoInserts|Rollback|Backup|Placed"}, 60, false, ""},
 	{"isolation, more", "txn", []string{"-test.run", isolation, "-disorderly", "-seed", "1000"}, 60, true, ""},
 	{"isolation, more", "txn", []string{"-test.run", isolation, "-disorderly", "-seed", "2000"}, 60, true, ""},
 	{"isolation, more", "txn", []string{"-test.run", isolation, "-disorderly", "-seed", "3000"}, 60, true, ""},
