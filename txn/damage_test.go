@@ -24,6 +24,19 @@ import (
 	"txnode/verify"
 )
 
+// hide makes a database that has a value at key 7 of table t, beside others, and closes it.
+func hide(t *testing.T, o txn.Options, value []byte) *memory.Space {
+	t.Helper()
+	db := mustOpen(t, o)
+	tab := table(t, db, "t")
+	fill(t, db, tab, 3, val(1))
+	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 7, value) }); err != nil {
+		t.Fatal(err)
+	}
+	close1(t, db)
+	return db.Space()
+}
+
 // spoil changes a byte in the middle of what is found in the files of all blades of a
 // closed database.
 func spoil(t *testing.T, dir string, what []byte) {
@@ -64,21 +77,12 @@ func TestDamagedRecord(t *testing.T) {
 			t.Run(fmt.Sprint(policy, " ", size), func(t *testing.T) {
 				o := tiny()
 				o.Dir, o.Policy, o.Retries = t.TempDir(), policy, 3
-				db := mustOpen(t, o)
-				tab := table(t, db, "t")
 				value := bytes.Repeat([]byte("needle! "), size/8)
-				fill(t, db, tab, 3, val(1))
-				put := func(k uint64, v []byte) error {
-					return db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, k, v) })
-				}
-				if err := put(7, value); err != nil {
-					t.Fatal(err)
-				}
-				close1(t, db)
+				hide(t, o, value)
 				spoil(t, o.Dir, value)
 
-				db = mustOpen(t, o)
-				tab = table(t, db, "t")
+				db := mustOpen(t, o)
+				tab := table(t, db, "t")
 				for range 2 {
 					for what, read := range map[string]func(tx *txn.Tx) error{
 						"Get":                          func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err },
@@ -96,7 +100,7 @@ func TestDamagedRecord(t *testing.T) {
 				}
 				_, err := db.Backup(t.Context(), io.Discard, txn.BackupOptions{})
 				says(t, "Backup", err, txn.ErrCorrupt, "checksum")
-				if err := put(2, val(5)); err != nil {
+				if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 2, val(5)) }); err != nil {
 					t.Error(err)
 				}
 				close1(t, db)
@@ -221,21 +225,14 @@ func spoilSlots(t *testing.T, dir string, v *memory.View, needle []byte, change 
 func TestNoRecordLocked(t *testing.T) {
 	o := tiny()
 	o.Dir, o.Retries = t.TempDir(), 3
-	db := mustOpen(t, o)
-	tab, needle := table(t, db, "t"), []byte("a needle in a haystack")
-	fill(t, db, tab, 3, val(1))
-	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 7, needle) }); err != nil {
-		t.Fatal(err)
-	}
-	v := db.Space().View()
-	close1(t, db)
-	spoilSlots(t, o.Dir, v, needle, func(region []byte, _ int, _ race.Slot, block uint64) {
+	needle := []byte("a needle in a haystack")
+	spoilSlots(t, o.Dir, hide(t, o, needle).View(), needle, func(region []byte, _ int, _ race.Slot, block uint64) {
 		copy(region[block:], bytes.Repeat([]byte{0xff}, record.LineSize))
 	})
-	db = mustOpen(t, o)
+	db := mustOpen(t, o)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	tab = table(t, db, "t")
+	tab := table(t, db, "t")
 	for range 2 {
 		says(t, "Get", db.View(ctx, func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err }), txn.ErrCorrupt)
 		_, err := db.Backup(ctx, io.Discard, txn.BackupOptions{})
@@ -248,21 +245,14 @@ func TestNoRecordLocked(t *testing.T) {
 func TestSlotToNowhere(t *testing.T) {
 	o := tiny()
 	o.Dir, o.Retries = t.TempDir(), 3
-	db := mustOpen(t, o)
-	tab, needle := table(t, db, "t"), []byte("a needle in a haystack")
-	fill(t, db, tab, 3, val(1))
-	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 7, needle) }); err != nil {
-		t.Fatal(err)
-	}
-	v := db.Space().View()
-	close1(t, db)
-	spoilSlots(t, o.Dir, v, needle, func(region []byte, at int, s race.Slot, block uint64) {
+	needle := []byte("a needle in a haystack")
+	spoilSlots(t, o.Dir, hide(t, o, needle).View(), needle, func(region []byte, at int, s race.Slot, block uint64) {
 		binary.LittleEndian.PutUint64(region[at:], uint64(race.MakeSlot(s.Fingerprint(), s.Class(), memory.MakeAddr(4000, 0))))
 	})
-	db = mustOpen(t, o)
+	db := mustOpen(t, o)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	tab = table(t, db, "t")
+	tab := table(t, db, "t")
 	says(t, "Get", db.View(ctx, func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err }), txn.ErrCorrupt)
 	_, err := db.Backup(ctx, io.Discard, txn.BackupOptions{})
 	says(t, "Backup", err, txn.ErrCorrupt, "no segment")
@@ -273,29 +263,13 @@ func TestSlotToNowhere(t *testing.T) {
 func TestTornByTheLiving(t *testing.T) {
 	o := tiny()
 	o.Dir, o.Retries = t.TempDir(), 3
+	needle := []byte("a needle")
+	space := hide(t, o, needle)
+	next := space.Layout().NextCoordinator
+	spoilSlots(t, o.Dir, space.View(), needle, func(region []byte, _ int, _ race.Slot, block uint64) {
+		binary.LittleEndian.PutUint64(region[block:], uint64(record.MakeTxID(next, 9)))
+	})
 	db := mustOpen(t, o)
-	tab, needle := table(t, db, "t"), []byte("a needle")
-	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 7, needle) }); err != nil {
-		t.Fatal(err)
-	}
-	next := db.Space().Layout().NextCoordinator
-	close1(t, db)
-	for _, name := range []string{"blade-000.region", "blade-001.region"} {
-		path := filepath.Join(o.Dir, name)
-		p, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for at := 0; at+record.LineSize <= len(p); at += record.LineSize {
-			if bytes.Contains(p[at:at+record.LineSize], needle) {
-				binary.LittleEndian.PutUint64(p[at:], uint64(record.MakeTxID(next, 9)))
-			}
-		}
-		if err := os.WriteFile(path, p, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	db = mustOpen(t, o)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err := db.Backup(ctx, io.Discard, txn.BackupOptions{}) // by that coordinator

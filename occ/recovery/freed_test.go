@@ -1,7 +1,6 @@
 package recovery_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
-	"txnode/verify"
 )
 
 // TestDamagedIsNotFree: a bit of a record is damaged on the primary, so that it says that its block is
@@ -31,8 +29,7 @@ func TestDamagedIsNotFree(t *testing.T) {
 					if locked {
 						must(t, w.open(tx, put("x", "2")))
 					}
-					at := w.copiesOf("x")[0]
-					w.f.Memory(at.Blade)[at.Off+8+36/8] ^= byte(record.Live) << (36 % 8)
+					unlive(w.blockOf("x"))
 					w.spoilt = true
 					w.decideUntil(victim.Coordinator(), -1)
 					_, err := recovery.Sweep(w.ctl.Plain(), recovery.Options{Space: w.space, Alone: alone})
@@ -41,18 +38,8 @@ func TestDamagedIsNotFree(t *testing.T) {
 						w.sure(ours, own, put(fmt.Sprint("k", i), "1"))
 					}
 					must(t, ours.Close())
-					d, err := verify.Attach(w.f, w.space.Layout())
-					must(t, err)
-					_, err = d.Check(context.Background(), verify.Options{Repair: true, Report: func(verify.Finding) error { return nil }})
-					must(t, err)
-					must(t, d.Close())
-					ours, own = w.session()
-					if got := w.values(ours, own, "x", "y"); got[0] != "1" || got[1] != "1" {
-						t.Errorf("%q", got)
-					}
-					must(t, ours.Close())
-					w.sweep()
-					w.check("repaired")
+					w.repair()
+					w.mended("repaired", []string{"x", "y"}, []string{"1", "1"})
 				})
 			}
 		}
@@ -67,10 +54,9 @@ func TestDamagedIsNotAdopted(t *testing.T) {
 			w := newWorld(t, s, occ.Options{})
 			ours, _ := w.loaded(put("x", big), put("y", "1"))
 			must(t, ours.Close())
-			at := w.copiesOf("x")[0]
-			w.f.Memory(at.Blade)[at.Off+8+36/8] ^= byte(record.Live) << (36 % 8)
+			block := w.blockOf("x")[:len(big)]
+			unlive(block)
 			w.spoilt = true
-			block := w.f.Memory(at.Blade)[at.Off:][:len(big)]
 			was := slices.Clone(block)
 			w.reopen(occ.Options{Policy: s.policy}, w.table)
 			w.table.Index.(*race.Index).SetVacant(recovery.Vacant(w.space)) // as package txn does
@@ -85,16 +71,8 @@ func TestDamagedIsNotAdopted(t *testing.T) {
 			if s.backups == 0 {
 				return
 			}
-			d, err := verify.Attach(w.f, w.space.Layout())
-			must(t, err)
-			_, err = d.Check(context.Background(), verify.Options{Repair: true, Report: func(verify.Finding) error { return nil }})
-			must(t, err)
-			must(t, d.Close())
-			ours, own = w.session()
-			if got := w.values(ours, own, "x", "y"); got[0] != big || got[1] != "1" {
-				t.Errorf("%.4q", got)
-			}
-			must(t, w.table.Index.(*race.Index).Verify(w.ctl.Plain()))
+			w.repair()
+			w.mended("repaired", []string{"x", "y"}, []string{big, "1"})
 		})
 	}
 }
@@ -111,12 +89,11 @@ func TestDamagedTwiceIsNotFree(t *testing.T) {
 			ours, own := w.session()
 			victim, tx := w.loaded(put("x", "1"), put("y", "1"))
 			must(t, w.open(tx, put("x", "2")))
-			copies := w.copiesOf("x")
-			for _, at := range copies {
-				w.f.Memory(at.Blade)[at.Off+8+36/8] ^= byte(record.Live) << (36 % 8)
+			block := w.blockOf("x")[:record.GuardOff]
+			for _, at := range w.copiesOf("x") {
+				unlive(w.f.Memory(at.Blade)[at.Off:])
 			}
-			at := copies[0]
-			was := slices.Clone(w.f.Memory(at.Blade)[at.Off:][:record.GuardOff])
+			was := slices.Clone(block)
 			w.spoilt = true
 			w.decideUntil(victim.Coordinator(), -1)
 			_, err := recovery.Sweep(w.ctl.Plain(), recovery.Options{Space: w.space})
@@ -124,7 +101,7 @@ func TestDamagedTwiceIsNotFree(t *testing.T) {
 			for i := range 100 {
 				w.sure(ours, own, put(fmt.Sprint("k", i), "1"))
 			}
-			if !slices.Equal(was, w.f.Memory(at.Blade)[at.Off:][:record.GuardOff]) {
+			if !slices.Equal(was, block) {
 				t.Error("the block is another one's")
 			}
 			must(t, ours.Close())

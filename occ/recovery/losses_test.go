@@ -1,7 +1,6 @@
 package recovery_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -43,6 +42,13 @@ func (w *world) copiesOf(key string) (at []rdma.RemoteAddr) {
 		w.t.Fatalf("no slot leads to a block of key %q", key)
 	}
 	return at
+}
+
+// blockOf is the block of a key, on its primary, and what is behind it.
+func (w *world) blockOf(key string) []byte {
+	w.t.Helper()
+	at := w.copiesOf(key)[0]
+	return w.f.Memory(at.Blade)[at.Off:]
 }
 
 // loseUndecided stops a blade. Whoever declares it dead dies before anything is decided.
@@ -153,8 +159,7 @@ func TestHalfFreedBeforeOpen(t *testing.T) {
 				o := w.eng.Recovery()
 				o.Alone = true
 				if damaged {
-					l := w.copiesOf("l")[0]
-					clear(w.f.Memory(l.Blade)[l.Off:][:record.LineSize])
+					clear(w.blockOf("l")[:record.LineSize])
 				}
 				r, err := recovery.Sweep(w.ctl.Plain(), o)
 				must(t, err)
@@ -162,16 +167,12 @@ func TestHalfFreedBeforeOpen(t *testing.T) {
 					t.Errorf("%d blocks came free", r.Freed)
 				}
 				findings := 0
-				d, err := verify.Attach(w.f, w.space.Layout())
-				must(t, err)
-				_, err = d.Check(context.Background(), verify.Options{Report: func(f verify.Finding) error {
+				w.examine(verify.Options{Report: func(f verify.Finding) error {
 					if findings++; !damaged || f.Remedy == "" {
 						t.Errorf("%v", f)
 					}
 					return nil
 				}})
-				must(t, err)
-				must(t, d.Close())
 				if damaged && findings == 0 {
 					t.Error("the damage is not found any more")
 				}

@@ -1,10 +1,8 @@
 package recovery_test
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
-	"slices"
 	"testing"
 
 	"txnode/index"
@@ -13,7 +11,6 @@ import (
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
-	"txnode/verify"
 )
 
 // TestDamagedSlot: a client has died while a record moved, and a bit of its slot is damaged
@@ -71,21 +68,11 @@ func damagedSlot(t *testing.T, s setting, stop, bit int) bool {
 	}
 	must(t, ours.Close())
 
-	d, err := verify.Attach(w.f, w.space.Layout())
-	must(t, err)
-	_, err = d.Check(context.Background(), verify.Options{Repair: true, Report: func(verify.Finding) error { return nil }})
-	must(t, err)
-	must(t, d.Close())
+	w.repair()
 	rep, err := recovery.Sweep(w.ctl.Plain(), recovery.Options{Space: w.space, Steal: true, Alone: true})
 	if err != nil || rep.Damage != nil {
 		t.Errorf("%s: swept when it was mended: %v, %v", what, err, rep.Damage)
 	}
-	ours, own = w.session()
-	if got := w.values(ours, own, "k", "x"); !slices.Equal(got, want) {
-		t.Errorf("%s: told %v, and then the values are %.4q", what, told, got)
-	}
-	must(t, ours.Close())
-	w.sweep()
-	w.check(what)
+	w.mended(fmt.Sprintf("%s, told %v", what, told), []string{"k", "x"}, want)
 	return true
 }

@@ -1,7 +1,6 @@
 package recovery_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
-	"txnode/verify"
 )
 
 // TestSplitOverDamage: records are damaged on their primaries, and then the sub-table is split whose slots lead to
@@ -20,7 +18,7 @@ import (
 // from the copies, they are found.
 func TestSplitOverDamage(t *testing.T) {
 	for name, damage := range map[string]func(p []byte){
-		"free":  func(p []byte) { p[8+36/8] ^= byte(record.Live) << (36 % 8) },
+		"free":  unlive,
 		"zero":  func(p []byte) { clear(p[:record.LineSize]) },
 		"key":   func(p []byte) { p[record.KeyOff+4] ^= 1 },
 		"table": func(p []byte) { p[8+7] ^= 1 },
@@ -52,7 +50,9 @@ func splitOverDamage(t *testing.T, damage func(p []byte), stop, fill int) int {
 	const keys = 12
 	key := func(i int) string { return fmt.Sprint("key ", i) }
 	value := func(i int) string { return strings.Repeat("v", i*20) + "1" }
+	var all, values []string
 	for i := range keys {
+		all, values = append(all, key(i)), append(values, value(i))
 		w.sure(ours, own, put(key(i), value(i)))
 	}
 	victim, dying := w.loaded(put("x", "1"))
@@ -77,8 +77,7 @@ func splitOverDamage(t *testing.T, damage func(p []byte), stop, fill int) int {
 	own.Coro().Sleep(10_000) // until its locks are released
 	var blocks [][]byte
 	for i := range keys {
-		at := w.copiesOf(key(i))[0]
-		blocks = append(blocks, w.f.Memory(at.Blade)[at.Off:])
+		blocks = append(blocks, w.blockOf(key(i)))
 	}
 	w.spoilt = true
 	for _, p := range blocks {
@@ -105,20 +104,8 @@ func splitOverDamage(t *testing.T, damage func(p []byte), stop, fill int) int {
 	}
 	own.Coro().Sleep(10_000)
 	must(t, ours.Close())
-	d, err := verify.Attach(w.f, w.space.Layout())
-	must(t, err)
-	_, err = d.Check(context.Background(), verify.Options{Repair: true, Report: func(verify.Finding) error { return nil }})
-	must(t, err)
-	must(t, d.Close())
-	ours, own = w.session()
-	for i := range keys {
-		if got := w.values(ours, own, key(i))[0]; got != value(i) {
-			t.Errorf("stop %d: key %d: %q", stop, i, got)
-		}
-	}
-	must(t, ours.Close())
-	w.sweep()
-	w.check(fmt.Sprintf("stop %d, repaired", stop))
+	w.repair()
+	w.mended(fmt.Sprintf("stop %d, repaired", stop), all, values)
 	if stop >= 0 && !died {
 		return -1
 	}
@@ -134,10 +121,9 @@ func TestDamagedIsNotVacant(t *testing.T) {
 	must(t, ours.Close())
 	ours, own := w.session()
 	victim, _ := w.loaded(put("z", "1"))
-	at := w.copiesOf("x")[0]
+	block := w.blockOf("x")
 	w.spoilt = true
-	bit := &w.f.Memory(at.Blade)[at.Off+8+36/8]
-	*bit ^= byte(record.Live) << (36 % 8)
+	unlive(block)
 	told := false
 	for range 5 {
 		if _, err := w.value(own, "x"); errors.Is(err, occ.ErrConflict) {
@@ -153,7 +139,7 @@ func TestDamagedIsNotVacant(t *testing.T) {
 	must(t, ours.Close())
 	_, err := recovery.PruneSlots(w.ctl.Plain(), recovery.Options{Space: w.space, Steal: true, Alone: true})
 	must(t, err)
-	*bit ^= byte(record.Live) << (36 % 8)
+	unlive(block) // the bit is as it was
 	ours, own = w.session()
 	if got := w.values(ours, own, "x", "y"); got[0] != "1" || got[1] != "1" {
 		t.Errorf("%q", got)

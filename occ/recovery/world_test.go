@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"txnode/index"
@@ -296,18 +297,48 @@ func (w *world) values(s *occ.Session, tx *occ.Tx, keys ...string) (out []string
 	return out
 }
 
+// examine looks at every byte of the database.
+func (w *world) examine(o verify.Options) {
+	w.t.Helper()
+	d, err := verify.Attach(w.f, w.space.Layout())
+	must(w.t, err)
+	_, err = d.Check(context.Background(), o)
+	must(w.t, err)
+	must(w.t, d.Close())
+}
+
+// repair repairs what can be repaired of the database, whose sessions are closed, and returns how many
+// findings there were.
+func (w *world) repair() (found int) {
+	w.t.Helper()
+	w.examine(verify.Options{Repair: true, Report: func(verify.Finding) error { found++; return nil }})
+	return found
+}
+
+// mended demands that keys have their values since the database was repaired, and that it is as if
+// nothing had been damaged.
+func (w *world) mended(what string, keys, want []string) {
+	w.t.Helper()
+	s, tx := w.session()
+	if got := w.values(s, tx, keys...); !slices.Equal(got, want) {
+		w.t.Errorf("%s: the values are %.8q, and not %.8q", what, got, want)
+	}
+	must(w.t, s.Close())
+	w.sweep()
+	w.check(what)
+}
+
+// unlive damages the bit of a record by which its block is in use.
+func unlive(block []byte) { block[record.MetaOff+36/8] ^= byte(record.Live) << (36 % 8) }
+
 // check demands that the database is as if nobody had ever died: nothing is locked,
 // all copies are equal, no block is lost. The open coordinators are at rest.
 func (w *world) check(what string) {
 	w.t.Helper()
-	d, err := verify.Attach(w.f, w.space.Layout())
-	must(w.t, err)
-	_, err = d.Check(context.Background(), verify.Options{Report: func(f verify.Finding) error {
+	w.examine(verify.Options{Report: func(f verify.Finding) error {
 		w.t.Errorf("%s: %v", what, f)
 		return nil
 	}})
-	must(w.t, err)
-	must(w.t, d.Close())
 	w.owned(what)
 	if err := w.table.Index.(*race.Index).Verify(w.ctl.Plain()); err != nil {
 		w.t.Errorf("%s: %v", what, err)
@@ -323,14 +354,10 @@ func (w *world) owned(what string) {
 	}
 	var free []memory.FreeBlock
 	is := map[memory.Addr]bool{}
-	d, err := verify.Attach(w.f, w.space.Layout())
-	must(w.t, err)
-	_, err = d.Check(context.Background(), verify.Options{Free: func(a memory.Addr, v uint64) {
+	w.examine(verify.Options{Free: func(a memory.Addr, v uint64) {
 		free = append(free, memory.FreeBlock{Addr: a, Version: v})
 		is[a] = true
 	}})
-	must(w.t, err)
-	must(w.t, d.Close())
 	if nobodys, twice := w.space.Unowned(free); len(nobodys) > 0 || len(twice) > 0 {
 		w.t.Errorf("%s: %d free blocks are nobody's, %d are there twice: %v %v", what, len(nobodys), len(twice), nobodys[:min(len(nobodys), 4)], twice)
 	}
