@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"time"
 
 	"txnode/internal/mutant"
 )
@@ -19,7 +20,9 @@ import (
 //     had failed since it was opened: each is told to the handle that was open all the time, and
 //     then no other flush succeeds.
 //  3. Nobody has changed it since: it is the same file, of the same change time, which a write
-//     moves, by whatever program, through a mapping, too, on the file systems that count.
+//     moves, by whatever program, through a mapping, too, on the file systems that count: the
+//     clock that such times are taken from has moved on before it was closed, which it does only
+//     every few milliseconds.
 //
 // That is noted in a file beside the regions when they are closed, and taken away by whoever
 // opens the database for writing next, whatever he promises: it is good once. After a restart of
@@ -54,12 +57,25 @@ func (h *Host) note() marks {
 			if h.Options.BladeNames[b.ID] != path || h.fabric.Sync(b.ID) != nil {
 				continue
 			}
-			if x, ok := markOf(path); ok {
+			if x, ok := markOf(path); ok && x.outlasted() {
 				m[filepath.Base(path)] = x
 			}
 		}
 	}
 	return m
+}
+
+// outlasted waits until a change of the file would move its change time; false: it does not
+// come to that, as when the clock was set back.
+func (x mark) outlasted() bool {
+	for range 100 {
+		sec, nsec, ok := fileClock()
+		if !ok || sec > x.Sec || sec == x.Sec && nsec > x.Nsec {
+			return ok
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return false
 }
 
 // put notes it in a directory. Where that fails, it is not noted.

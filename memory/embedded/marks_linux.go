@@ -27,3 +27,12 @@ func markOf(path string) (mark, bool) {
 	}
 	return mark{string(boot), uint64(st.Dev), st.Ino, st.Size, int64(st.Ctim.Sec), int64(st.Ctim.Nsec)}, true //nolint:unconvert // the same
 }
+
+// fileClock is the clock that change times are taken from, or, on newer systems, one that is not
+// ahead of it.
+var fileClock = func() (sec, nsec int64, ok bool) {
+	var now unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now)
+	sec, nsec = now.Unix()
+	return sec, nsec, err == nil
+}

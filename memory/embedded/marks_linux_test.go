@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -109,7 +108,6 @@ func TestMarks(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			time.Sleep(20 * time.Millisecond) // a tick of the file system's clock
 			b := make([]byte, 1)
 			_, err = f.ReadAt(b, 100)
 			_, e := f.WriteAt(b, 100)
@@ -124,7 +122,6 @@ func TestMarks(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			time.Sleep(20 * time.Millisecond) // a tick of the file system's clock
 			m[100]++
 			m[100]--
 			return errors.Join(unix.Munmap(m), f.Close())
@@ -213,5 +210,47 @@ func TestMarksOfLost(t *testing.T) {
 	m := takeMarks(o.Dir)
 	if _, ok := m[bladeName(0)]; !ok || len(m) != 1 {
 		t.Errorf("%v", m)
+	}
+}
+
+// TestMarksOutlast: a region file is noted when another change of it would move its change time, and
+// not at all if the clock does not come to that.
+func TestMarksOutlast(t *testing.T) {
+	known(t)
+	was := fileClock
+	defer func() { fileClock = was }()
+	o := Options{Dir: t.TempDir(), BladeSize: 1 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, Durable: true}
+	file := filepath.Join(o.Dir, bladeName(0))
+	for name, c := range map[string]struct {
+		stands int // for so many looks, or for ever
+		wrong  bool
+		noted  bool
+	}{
+		"goes on":         {0, false, true},
+		"stands":          {3, false, true},
+		"is set back":     {1 << 30, false, false},
+		"cannot be asked": {1 << 30, true, false},
+	} {
+		looks := 0
+		fileClock = func() (int64, int64, bool) {
+			x, ok := markOf(file)
+			if !ok {
+				t.Error("the file cannot be looked at")
+			}
+			if looks++; looks > c.stands {
+				return x.Sec, x.Nsec + 1, true
+			}
+			return x.Sec, x.Nsec, !c.wrong
+		}
+		d, err := Open(o)
+		if err == nil {
+			err = d.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, noted := takeMarks(o.Dir)[bladeName(0)]; noted != c.noted || looks <= c.stands && c.noted {
+			t.Errorf("the clock %s: noted %v after %d looks", name, noted, looks)
+		}
 	}
 }

@@ -120,7 +120,7 @@ func (r *runner) hunt(ctx context.Context, x *result, try []suite) {
 			return
 		}
 		if c.failed {
-			fmt.Fprintf(os.Stderr, "%s: %s %s fails without it, too: it does not count\n", x.name, s.pkg, strings.Join(s.args, " "))
+			fmt.Fprintf(os.Stderr, "%s: %s %s fails without it, too: it does not count\n%s\n", x.name, s.pkg, strings.Join(s.args, " "), c.output)
 			continue
 		}
 		if o.hung && 2*c.took > s.limit() {
