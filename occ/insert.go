@@ -7,6 +7,7 @@ import (
 	"txnode/index"
 	"txnode/internal/mutant"
 	"txnode/memory/record"
+	"txnode/occ/recovery"
 	"txnode/rdma"
 )
 
@@ -101,14 +102,19 @@ func (tx *Tx) placeholders(first int) error {
 // else's change of the index. The slot may be set, on the primary alone, and whoever is in
 // the way may be dead: so the index is brought into order before the slot is cleared
 // again, and the attempt is a conflict. A session whose verbs fail in that, or that finds
-// the slot stuck when it rolls back, is broken, and looks after it when it has rejoined.
+// the slot stuck when it rolls back, is broken, and looks after it when it has rejoined. What is
+// in the way of an index that is damaged stays there until that is repaired: no attempt gets any further.
 func (tx *Tx) busyInsert(it *item, err error) error {
 	tx.aborts[AbortStale]++
 	if mutant.BusyInsertForgotten {
 		it.locked = false
 	}
-	if e := tx.s.seeTo(tx.c); errors.Is(e, rdma.ErrVerb) {
+	e := tx.s.seeTo(tx.c)
+	if errors.Is(e, rdma.ErrVerb) {
 		_ = tx.s.fail(e)
+	}
+	if recovery.Damaged(e, it.table.ID) {
+		return tx.indexError(it, "inserting into", e)
 	}
 	return fmt.Errorf("%w: %w", ErrConflict, tx.indexError(it, "inserting into", err))
 }

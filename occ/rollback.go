@@ -1,9 +1,11 @@
 package occ
 
 import (
+	"errors"
 	"fmt"
 
 	"txnode/internal/mutant"
+	"txnode/memory"
 	"txnode/memory/record"
 )
 
@@ -34,9 +36,12 @@ func (tx *Tx) rollback() error {
 	return err
 }
 
-// abandon rolls back because of err, and returns it.
+// abandon rolls back because of err, and returns it. Where that is damage it is the cause of the rest, and not
+// to be taken for a session that is broken, and tries again when it has rejoined.
 func (tx *Tx) abandon(err error) error {
-	if e := tx.rollback(); e != nil {
+	if e := tx.rollback(); e != nil && errors.Is(err, memory.ErrCorrupt) {
+		return fmt.Errorf("%w (and rolling back: %s)", err, e.Error())
+	} else if e != nil {
 		return fmt.Errorf("%w (and rolling back: %w)", err, e)
 	}
 	return err

@@ -3,7 +3,9 @@ package race
 import (
 	"bytes"
 
+	"txnode/index"
 	"txnode/internal/mutant"
+	"txnode/memory"
 	"txnode/memory/record"
 )
 
@@ -34,6 +36,9 @@ func (r *recovery) believe(d *difference) error {
 	}
 	switch off := uint32(d.addr - d.of); {
 	case d.slot:
+		if err := r.believeEmpty(d); err != nil {
+			return err
+		}
 		return r.believeSlot(d)
 	case off == tableChildOff && d.primary != 0:
 		if v := ix.space.ViewOn(r.c.Thread()); !ix.fits(v, Slot(d.primary).Addr(), ix.size) {
@@ -119,6 +124,70 @@ func (r *recovery) believeSlot(d *difference) error {
 		seen = line
 	}
 	return nil
+}
+
+// believeEmpty is believe for a slot that leads elsewhere than that of the copy, or nowhere. Damage can have emptied
+// it, and an insert have taken its place since; or its bucket has no header any more.
+//
+// What a slot is cleared for goes before: the record is deleted, or in another block, and nobody unlocks it
+// before the slot is cleared on all copies. So a record that is there and unlocked, at the same version before and after
+// a lookup of its key, was linked all the time; and if the lookup did not come by, the copy is what tells of it.
+func (r *recovery) believeEmpty(d *difference) error {
+	ix, b := r.ix, Slot(d.backup)
+	v := ix.space.ViewOn(r.c.Thread())
+	if !d.pins() || b.Check() != nil || !ix.fits(v, b.Addr(), b.Class().Size()) || mutant.EmptinessCopied {
+		return nil //nolint:nilerr // the copy is no better
+	}
+	header := d.addr&^(lineSize-1) + headerOff
+	h, err := r.word(header)
+	if err != nil {
+		return err
+	}
+	if err := Header(h).Check(ix.geo.Table); err != nil {
+		return ix.corrupt(header, "%w", err)
+	}
+	m := mover{split: &split{locks: locks{ix: ix, c: r.c, s: r.s}}}
+	img, damage, err := m.block(v, b, 0)
+	if err != nil || damage != nil || img.Meta().State() != record.Live || !img.Stable() || img.Meta().Table() != ix.geo.Table {
+		return err
+	}
+	linked, err := r.linked(v, img.Key())
+	if err != nil || linked {
+		return err
+	}
+	again, err := r.read(b.Addr(), record.LineSize, 0)
+	if err != nil || !bytes.Equal(again, img[:record.LineSize]) {
+		return err
+	}
+	return ix.corrupt(d.addr, "%v, and copy %d has %v, whose record no other slot leads to", Slot(d.primary), d.copy, b)
+}
+
+// linked looks a key up and reports whether a slot leads to a block that has it, or may have it before long.
+func (r *recovery) linked(v *memory.View, key []byte) (bool, error) {
+	ix, t := r.ix, r.c.Thread()
+	each := keyBytes(len(key))
+	size := ix.BufferSize() + record.LineSize
+	buf, err := t.Alloc(size + int(each))
+	if err != nil {
+		return false, err
+	}
+	defer t.Free(buf, size+int(each))
+	q := index.Query{Key: key, Hash: record.Hash(ix.geo.Table, key), Local: (buf + record.LineSize - 1) &^ (record.LineSize - 1), View: v}
+	if err := ix.lookup(r.c, r.s, &q); err != nil {
+		return false, err
+	}
+	for _, x := range q.Candidates {
+		n := min(each, x.Class.Size())
+		r.s.batch.Reset()
+		r.s.batch.Read(q.View.At(x.Addr, 0), buf+uint32(size), n)
+		if err := r.c.Do(&r.s.batch); err != nil {
+			return false, err
+		}
+		if ix.keyIn(record.Image(t.Bytes(buf+uint32(size), n)), key) != keyOther {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // leads reports whether the block of a slot, whose first line is given, may hold a key that belongs where

@@ -82,6 +82,7 @@ const (
 	TwinElsewhere              = false
 	ChildTakenTwice            = false
 	DamageCopied               = false
+	EmptinessCopied            = false
 	DepthCopied                = false
 	SplitByPrimary             = false
 	DamagedIsVacant            = false

@@ -158,6 +158,8 @@ var (
 		"Who recovers an index gives back the memory of a sub-table that an old one names and that no directory entry leads to, although somebody else has done so.")
 	DamageCopied = mutation("damage-copied",
 		"Who recovers an index brings a damaged word of the primary to the copies, from which it could be repaired.")
+	EmptinessCopied = mutation("emptiness-copied",
+		"Who recovers an index empties the copies of a slot that damage has emptied on the primary, though its record is there and has no other slot.")
 	DepthCopied = mutation("depth-copied",
 		"Who recovers an index brings a damaged depth of a bucket to the copies, though no split is under way.")
 	SplitByPrimary = mutation("split-by-primary",

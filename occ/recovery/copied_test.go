@@ -7,8 +7,10 @@ import (
 	"slices"
 	"testing"
 
+	"txnode/index"
 	"txnode/index/race"
 	"txnode/memory"
+	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
 )
@@ -83,5 +85,86 @@ func TestDamageIsNotCopied(t *testing.T) {
 	ours, own = w.session()
 	if got := w.values(ours, own, keys...); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestEmptiedSlotIsNotCopied: damage empties a slot on the primary, or its bucket, and then the database is swept,
+// as when a client has died. The copy, which has the slot, is left as it is, and the index repaired from it.
+func TestEmptiedSlotIsNotCopied(t *testing.T) {
+	for _, backups := range []int{1, 2} {
+		w := newWorld(t, setting{occ.PolicyDefault, backups, strong}, occ.Options{})
+		ours, own := w.session()
+		for i := range 40 {
+			w.sure(ours, own, put(fmt.Sprint("key ", i), "1"))
+		}
+		own.Coro().Sleep(10_000) // until its locks are released
+		must(t, ours.Close())
+		w.sweep()
+		w.spoilt = true
+		var slots []memory.Addr
+		must(t, w.table.Index.(*race.Index).Walk(w.ctl.Plain(), func(at memory.Addr, _ index.Candidate) error {
+			slots = append(slots, at)
+			return nil
+		}))
+		for i, at := range slots {
+			for name, damage := range map[string]func(line []byte, off int){
+				"zero":   func(line []byte, off int) { clear(line[off : off+8]) },
+				"trace":  func(line []byte, off int) { binary.LittleEndian.PutUint64(line[off:], 1<<54|12345) },
+				"bucket": func(line []byte, _ int) { clear(line) },
+			} {
+				p := w.space.View().At(at&^63, 0)
+				damage(w.f.Memory(p.Blade)[p.Off:][:64], int(at&63))
+				if _, err := recovery.Sweep(w.ctl.Plain(), recovery.Options{Space: w.space, Alone: i%2 == 0}); err != nil && !errors.Is(err, memory.ErrCorrupt) {
+					t.Errorf("%s at %v: swept: %v", name, at, err)
+				}
+				if w.repair(); w.repair() > 0 { // a record that no slot leads to is found, and not linked
+					t.Fatalf("f=%d, %s at %v: it cannot be repaired any more", backups, name, at)
+				}
+			}
+		}
+		w.sweep()
+		w.check("repaired")
+	}
+}
+
+// TestInsertOverEmptiedSlot: damage empties the slot of a record on the primary, and an insert takes its place there,
+// which cannot follow on the copy. Its client is told of the damage, the copy stays as it is, and the index is
+// repaired from it.
+func TestInsertOverEmptiedSlot(t *testing.T) {
+	w := newWorld(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{})
+	ours, own := w.loaded(put("key", "1"))
+	w.spoilt = true
+	at := memory.Addr(0)
+	must(t, w.table.Index.(*race.Index).Walk(w.ctl.Plain(), func(a memory.Addr, _ index.Candidate) error { at = a; return nil }))
+	p := w.space.View().At(at, 0)
+	clear(w.f.Memory(p.Blade)[p.Off:][:8])
+	failed := 0
+	for i := range 300 {
+		err := w.do(own, put(fmt.Sprint("new ", i), "1"))
+		if err == nil {
+			continue
+		}
+		if failed++; !errors.Is(err, memory.ErrCorrupt) || errors.Is(err, occ.ErrConflict) || errors.Is(err, occ.ErrBroken) {
+			t.Fatalf("insert %d: %v", i, err)
+		}
+		if ours.Broken() != nil {
+			must(t, ours.Rejoin(ours.Thread().Plain()))
+		}
+		if failed == 3 {
+			break
+		}
+	}
+	if failed == 0 {
+		t.Error("nobody has come to use the slot")
+	}
+	own.Coro().Sleep(10_000) // until its locks are released
+	must(t, ours.Close())
+	w.repair()
+	w.sweep()
+	w.check("repaired")
+	found := false
+	w.blocks(w.ctl.Plain(), func(_ memory.Addr, line record.Image) { found = found || string(line.Key()) == "key" })
+	if !found {
+		t.Error("the record has no slot any more")
 	}
 }

@@ -75,6 +75,12 @@ func SweepIndexes(c *rdma.Coro, o Options) error {
 	return damage
 }
 
+// Damaged reports whether err, of SweepIndexes, says that the index of a table is damaged.
+func Damaged(err error, table uint16) bool {
+	var e *race.CorruptError
+	return errors.As(err, &e) && e.Table == table
+}
+
 // Sweeper is a sweep in small steps. It belongs to one goroutine at a time.
 type Sweeper struct {
 	Report SweepReport
