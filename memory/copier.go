@@ -307,7 +307,7 @@ func (k *Copier) nobodys(c *rdma.Coro, v *View, a Addr, block uint32) (done bool
 			return false, err
 		}
 		if o == 0 && !beyond {
-			t.PutWord(buf+blockGuardOff, t.Word(buf+blockVersionOff))
+			t.PutWord(buf+blockGuardOff, t.Word(buf+blockVersionOff)&^guardHeld)
 		}
 		b.Reset()
 		for i := v.Copies(a); i < v.Written(a); i++ {

@@ -43,9 +43,9 @@ func (tx *Tx) Examine(a memory.Addr) (free bool, err error) {
 		switch {
 		case bad == nil && img.Meta().State() != record.Free && img.Stable(), first != nil && !bytes.Equal(first, img):
 			return false, nil
-		case img.Guard().Held() && (bad == nil || !tx.gone(img.Guard().Owner())): // what is no record may be locked by nobody who ever was
+		case img.Guard().Held() && bad == nil:
 			return false, nil
-		case !tx.gone(img.Version()) || !img.Stable() && !tx.gone(img.Guard().Version()):
+		case tx.writing(a, img, bad):
 			return false, nil
 		case looks < examineLooks-1:
 		case bad == nil && img.Meta().State() == record.Free:
@@ -59,6 +59,19 @@ func (tx *Tx) Examine(a memory.Addr) (free bool, err error) {
 		tx.c.Sleep(examinePauseNs)
 	}
 	return false, nil
+}
+
+// writing reports whether somebody who is alive may be at a block that was the same in some looks: who
+// has written it last, or has locked it, who may never have been where it is no record.
+func (tx *Tx) writing(a memory.Addr, img record.Image, bad error) bool {
+	version, guard := img.Version(), record.TxID(img.Guard())&^record.HeldBit
+	switch {
+	case tx.gone(version) && tx.gone(guard):
+		return false
+	case bad == nil && img.Meta().State() == record.Free:
+		return true
+	}
+	return !tx.disowned(a, [2]uint64{uint64(version), uint64(img.Guard())}, version, guard)
 }
 
 // gone reports whether nobody will write anything more in the name of t's coordinator.

@@ -75,6 +75,8 @@ type Options struct {
 	// who does, and returns nil when it is worth trying again. nil: nobody sees to it,
 	// and the session stays broken.
 	BladeDown func(c *rdma.Coro, err error) error
+	// Still says of a space that is attached read-only that nobody else writes either.
+	Still bool
 	// OpenIndex is how recovery opens the index of a table; nil: as a RACE index.
 	OpenIndex recovery.OpenIndex
 }
@@ -150,6 +152,8 @@ type Session struct {
 	renewAt   int64         // when its lease should be renewed
 	asked     []record.TxID // transactions whose outcome it does not know
 	rejoining bool
+	queried   atomic.Uint64 // somebody wants to know whether this transaction, of its number and one, is at rest; 0: nobody
+	rest      atomic.Pointer[rest]
 	tried     uint32 // the coordinator that it has begun to recover
 	torn      bool   // it may have left a change of an index half-done
 
@@ -249,6 +253,9 @@ func (s *Session) ahead(id record.TxID) uint64 { return s.seq - id.Seq() }
 func (s *Session) Maintain(c *rdma.Coro) error {
 	if s.alloc == nil {
 		return nil
+	}
+	if s.queried.Load() != 0 {
+		s.reply()
 	}
 	if err := s.alloc.Maintain(c); err != nil {
 		return s.failed(err)

@@ -380,6 +380,11 @@ func (s *Session) releaseOld(c *rdma.Coro) error {
 func (tx *Tx) Unblock() (bool, error) {
 	m := tx.met
 	tx.met = meeting{}
+	done, err := tx.unblock(m)
+	return done, tx.naming(m, err)
+}
+
+func (tx *Tx) unblock(m meeting) (bool, error) {
 	if tx.s.alloc == nil && (m.guard.Held() || m.table != nil && m.addr != 0) { // it only reads
 		if err := tx.spared(m); err != nil || m.table == nil {
 			return false, err
@@ -403,7 +408,10 @@ func (tx *Tx) Unblock() (bool, error) {
 	space := tx.s.eng.space
 	owner := m.guard.Owner().Coordinator()
 	if owner == tx.s.coord.ID {
-		return false, tx.s.reap()
+		if err := tx.s.reap(); err != nil {
+			return false, err
+		}
+		return false, tx.locked(m)
 	}
 	tx.s.chores++
 	defer func() { tx.s.chores-- }()
@@ -421,19 +429,26 @@ func (tx *Tx) Unblock() (bool, error) {
 			return false, nil
 		}
 		return err == nil, err
+	case memory.LeaseLive:
+		return false, tx.locked(m)
 	}
 	return false, nil
 }
 
-// spared says what the transaction has met, if the database is open read-only and was swept, but for
-// what belongs to a damaged index: then nobody is at work, and what a dead one has left in the way of
-// others stays.
+// spared says what the transaction has met, if the database is open read-only. It was swept before, but for
+// what belongs to a damaged index: then nobody is at work who was known, and what a dead one has left in
+// the way of others stays. Else who has closed has left no lock.
 func (tx *Tx) spared(m meeting) error {
 	space, owner := tx.s.eng.space, m.guard.Owner().Coordinator()
-	if !space.Spared() || m.table == nil && (space.Registered(owner) || owner >= space.Layout().NextCoordinator) {
+	switch {
+	case m.table == nil && (space.Registered(owner) || owner >= space.Layout().NextCoordinator && !tx.s.eng.opts.Still):
 		return nil
+	case space.Spared():
+		return fmt.Errorf("%w: block %v has something that a client has left which died, and the index of its table was damaged; the database, closed, can be checked, and repaired from another copy: who opens it for writing then finishes it", ErrCorrupt, m.addr)
+	case m.table == nil:
+		return fmt.Errorf("%w: block %v looks locked by transaction %v, and nobody is at work: its guard is damaged; the database, closed, can be checked, and whoever opens it for writing takes that lock off", ErrCorrupt, m.addr, m.guard.Owner())
 	}
-	return fmt.Errorf("%w: block %v has something that a client has left which died, and the index of its table was damaged; the database, closed, can be checked, and repaired from another copy: who opens it for writing then finishes it", ErrCorrupt, m.addr)
+	return nil
 }
 
 // reap looks whether a release of the session's has failed in the background, which

@@ -38,7 +38,8 @@ type flight struct {
 	slab  uint32 // arena; slabSize bytes
 	extra []chunk
 	token log.Token
-	held  bool // token is a reservation
+	held  bool   // token is a reservation
+	seq   uint64 // of the transaction
 
 	generation uint32 // of the record, with FlushDurable; else 0
 	freed      []freed
@@ -122,6 +123,7 @@ type Tx struct {
 	number uint64 // of the tap's
 	taps   uint32 // Engine.taps when it began
 
+	stuck  stuck       // what it meets, and has met before
 	met    meeting     // what the last conflict was with
 	hollow memory.Addr // a block that is free, and a slot led to it
 	// doubted is such a block that seems to be damaged: see contradicted.
@@ -204,11 +206,14 @@ func (tx *Tx) Begin() error {
 			return err
 		}
 	}
+	if s.queried.Load() != 0 {
+		s.reply()
+	}
 	id, err := s.nextTx()
 	if err != nil {
 		return err
 	}
-	tx.id = id
+	tx.id, f.seq = id, id.Seq()
 	tx.taps = s.eng.taps.Load()
 	tx.view = v
 	tx.logAt, tx.logCap = f.slab, slabLog

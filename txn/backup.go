@@ -323,6 +323,9 @@ func (s *copier) one(e slotBlock) error {
 			}
 		} else if tries%patience == 0 && known {
 			free, err := s.w.o.Examine(e.c.Addr)
+			if s.w.o.Asks() {
+				s.w.db.askIdle()
+			}
 			if err != nil {
 				return err
 			}

@@ -117,7 +117,7 @@ func (db *DB) start() error {
 	db.engine = occ.NewEngine(db.space, occ.Options{
 		Policy: db.opts.Policy, LikeFORD: db.likeFORD(), ReadBackups: db.opts.ReadBackups, Flush: flush, CacheBytes: db.opts.CacheBytes,
 		LeaseTerm: int64(max(db.opts.LeaseTerm, 0)), ClockDrift: db.opts.ClockDrift, BladeDown: db.bladeDown,
-		ReclaimAfter: db.opts.ReclaimAfter, Damaged: db.sayDamage,
+		ReclaimAfter: db.opts.ReclaimAfter, Damaged: db.sayDamage, Still: db.owned != nil && db.opts.ReadOnly,
 	})
 	if err := db.startFailover(); err != nil {
 		return err

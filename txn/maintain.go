@@ -272,7 +272,11 @@ func (w *Worker) unblock(err error) error {
 	switch {
 	case errors.Is(err, ErrOutcomeUnknown):
 	case errors.Is(err, ErrConflict) && !errors.Is(err, index.ErrBusy):
-		switch _, e := w.o.Unblock(); {
+		_, e := w.o.Unblock()
+		if w.o.Asks() {
+			w.db.askIdle()
+		}
+		switch {
 		case errors.Is(e, ErrCorrupt), errors.Is(e, ErrLost):
 			return e
 		case e != nil:

@@ -177,6 +177,16 @@ func (db *DB) put(w *Worker) {
 	}
 }
 
+// askIdle has the workers that nobody uses answer who has asked what they are at.
+func (db *DB) askIdle() {
+	for i := range db.pool.idle {
+		if w := db.pool.idle[i].Swap(nil); w != nil {
+			w.session.Reply()
+			db.put(w)
+		}
+	}
+}
+
 // waiting reports whether borrowers wait, or Close.
 func (p *pool) waiting(db *DB) bool { return p.wanted.Load() > 0 || db.closed.Load() }
 

@@ -194,6 +194,7 @@ const (
 	ChoresUncounted            = false
 	AnswerForgotten            = false
 	PauseUnanswered            = false
+	OpenIsAtRest               = false
 	AdmitUncleared             = false
 	PromotionForgotten         = false
 	StraightTrustsAddress      = false

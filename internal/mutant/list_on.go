@@ -382,6 +382,8 @@ var (
 		"Who rejoins does not complete the verdict that somebody else has made of its transactions.")
 	PauseUnanswered = mutation("pause-unanswered",
 		"A coroutine lets others of its thread go on between a commit and its answer.")
+	OpenIsAtRest = mutation("open-is-at-rest",
+		"A session that is asked counts its open transactions as ended.")
 	AdmitUncleared = mutation("admit-uncleared",
 		"A blade is taken in again with what its memory held.")
 	PromotionForgotten = mutation("promotion-forgotten",

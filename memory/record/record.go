@@ -204,6 +204,10 @@ func (b Image) Lock() TxID { return b.Guard().Owner() }
 // unlocked record: its guard is free and carries its version.
 func (b Image) Stable() bool { return b.Guard() == FreeAt(b.Version()) }
 
+// Unlocked is the guard of the image when nobody has its lock any more: that of its version. A damaged
+// version may look like a lock, which would be nobody's for ever.
+func (b Image) Unlocked() Guard { return FreeAt(b.Version() &^ HeldBit) }
+
 // Key returns the key; the image must have passed Check.
 func (b Image) Key() []byte {
 	n := b.Meta().KeyLen()

@@ -152,7 +152,7 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 		}
 	}
 	if img.Meta().State() != record.Absent && !half {
-		return u.now(u.cas(v, a, g, record.FreeAt(img.Version())))
+		return u.now(u.cas(v, a, g, img.Unlocked()))
 	}
 	mine := g
 	switch {
