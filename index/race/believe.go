@@ -114,6 +114,11 @@ func (r *recovery) believeSlot(d *difference) error {
 			theirs, free := r.leads(d, b, other)
 			fits = !theirs || free || record.Image(other).Meta().State() != record.Live || !record.Image(other).Stable()
 		}
+		if !fits {
+			if fits, err = r.toldElsewhere(d, p); err != nil {
+				return err
+			}
+		}
 		w, err := r.word(d.addr)
 		switch {
 		case err != nil || fits || w != d.primary || seen != nil && !bytes.Equal(seen, line):
@@ -184,6 +189,26 @@ func (r *recovery) linked(v *memory.View, key []byte) (bool, error) {
 			return false, err
 		}
 		if ix.keyIn(record.Image(t.Bytes(buf+uint32(size), n)), key) != keyOther {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// toldElsewhere reports whether a slot's block is damaged on the primary, and another copy of it has a key that
+// belongs where the slot is: then it is the record that can be repaired, and not the slot.
+func (r *recovery) toldElsewhere(d *difference, s Slot) (bool, error) {
+	v := r.ix.space.ViewOn(r.c.Thread())
+	m := mover{split: &split{locks: locks{ix: r.ix, c: r.c, s: r.s}}}
+	if _, damage, err := m.block(v, s, 0); err != nil || damage == nil {
+		return false, err
+	}
+	for k := 1; k < v.Copies(s.Addr()); k++ {
+		img, damage, err := m.block(v, s, k)
+		if err != nil {
+			return false, err
+		}
+		if fits, _ := r.leads(d, s, img[:record.LineSize]); fits && damage == nil && img.Stable() && img.Meta().State() != record.Free {
 			return true, nil
 		}
 	}
