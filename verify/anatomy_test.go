@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,6 +30,7 @@ type anatomy struct {
 	slots  []memory.Addr
 	blocks []index.Candidate
 	free   []memory.Addr // blocks that are free, of the class of blocks[0], by address
+	lone   memory.Addr   // the slot that needs what marked has returned
 }
 
 // spot is bytes of a blade's file.
@@ -257,15 +259,47 @@ func (m *anatomy) table(slot memory.Addr) memory.Addr {
 	return 0
 }
 
+// foremost is the number of a slot with a live record, with no empty one before it in the order
+// in which slots are taken.
+func (m *anatomy) foremost() int {
+	for i := m.live(-1); ; i = m.live(i) {
+		t, key := m.table(m.slots[i]), record.Image(m.get(m.blocks[i].Addr, 0, 64)).Key()
+		first, _ := m.ix.Geometry().Places(record.Hash(1, key))
+		at := t + memory.Addr(race.MarkAt(first))&^63
+		for at&63 < 56 && at != m.slots[i] && !race.Slot(m.word(at, 0)).Empty() {
+			at += 8
+		}
+		if at == m.slots[i] {
+			return i
+		}
+	}
+}
+
 // marked is the header that says that the key of some slot is in its second choice,
-// and the bit of it that says so.
+// and the bit of it that says so. No other key needs that.
 func (m *anatomy) marked() (header memory.Addr, bit uint64) {
+	needs := map[memory.Addr][]int{}
 	for i := range m.slots {
 		hash := record.Hash(1, record.Image(m.get(m.blocks[i].Addr, 0, 64)).Key())
 		t := m.table(m.slots[i])
 		first, _ := m.ix.Geometry().Places(hash)
 		if uint32(m.slots[i]-t)&^63-first >= 128 {
-			return t + memory.Addr(race.MarkAt(first)), uint64(race.SpillBit(uint8(hash >> 56)))
+			a := t + memory.Addr(race.MarkAt(first))
+			needs[a] = append(needs[a], i)
+		}
+	}
+	for _, i := range slices.Sorted(maps.Keys(needs)) {
+		of := map[uint64][]int{}
+		for _, j := range needs[i] {
+			hash := record.Hash(1, record.Image(m.get(m.blocks[j].Addr, 0, 64)).Key())
+			b := uint64(race.SpillBit(uint8(hash >> 56)))
+			of[b] = append(of[b], j)
+		}
+		for b, all := range of {
+			if len(all) == 1 {
+				m.lone = m.slots[all[0]]
+				return i, b
+			}
 		}
 	}
 	m.t.Fatal("no key is in its second choice")

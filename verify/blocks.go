@@ -42,6 +42,7 @@ func (w *walker) blocks() {
 		}
 		w.advance(uint64(w.l.SegmentSize - end))
 	}
+	w.relink()
 }
 
 // block is a block on all its copies; nil where it could not be read.
@@ -74,10 +75,9 @@ func (w *walker) block(b *block) {
 		return // its replicas are whoever finishes the transaction's
 	}
 	if m.State() != record.Free && !b.linked && !w.unwalkedTable(m.Table()) {
-		w.found(w.at(Finding{
-			Kind: KindOrphan, Table: m.Table(),
-			What: fmt.Sprintf("no slot points to the block: %v", describe(img)),
-		}, b.addr, 0))
+		if !w.orphaned(b, m) {
+			return
+		}
 	}
 	for k := 1; k < b.n; k++ {
 		if b.copies[k] != nil {

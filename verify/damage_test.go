@@ -164,10 +164,20 @@ var damages = []struct {
 			}
 		}
 	}},
-	{"a slot lost on all copies", false, func(m *anatomy) []want {
-		i := m.live(-1)
+	{"a slot lost on all copies", true, func(m *anatomy) []want {
+		i := m.foremost()
 		m.everywhere(m.slots[i], 0)
 		return []want{{verify.KindOrphan, m.blocks[i].Addr, 0}}
+	}},
+	{"a slot of a second choice lost on the primary, with the mark that says so", true, func(m *anatomy) []want {
+		a, bit := m.marked()
+		wants := []want{{verify.KindSlot, m.lone, 0}}
+		m.putWord(m.lone, 0, 0)
+		for k := range m.v.Copies(a) {
+			m.putWord(a, k, m.word(a, k)&^bit)
+			wants = append(wants, want{verify.KindBucket, a, k})
+		}
+		return wants
 	}},
 	{"two slots of a block", false, func(m *anatomy) []want {
 		i, e := m.roomy()

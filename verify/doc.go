@@ -24,7 +24,7 @@
 //
 // # Memory and verbs
 //
-// What is remembered is a bit for each block, the directory of one index and the
+// What is remembered is a bit for each block, the directories of the indexes and the
 // hashes of the keys of one sub-table. READs are batched: buckets in chunks, the
 // blocks behind a chunk's slots with one doorbell, blocks a mebibyte of each copy
 // at a time.
@@ -35,7 +35,8 @@
 // # Repair
 //
 // A replica is written again if another one proves what it should hold: see
-// Options.Repair and [Finding.Remedy]. Whatever a recovery may still need (a held
+// Options.Repair and [Finding.Remedy]. A slot that is lost on all copies is set again, since
+// the block of its record says whose it is (orphans.go). Whatever a recovery may still need (a held
 // lock, an unfinished split, a log record) is left alone, and so is whatever no
 // copy proves. Nothing at all is written to a database that was open with
 // DurabilityPower and not closed (Summary.Unrecovered).

@@ -21,7 +21,9 @@ func (w *walker) indexes() {
 		x := &indexWalk{walker: w, id: t.ID, root: t.Root, sum: &w.sum.Tables[i], twice: map[memory.Addr]bool{}}
 		if !x.walk() {
 			x.sum.Unwalked = true
+			continue
 		}
+		w.walks[t.ID] = x
 	}
 	w.unclaimed()
 	for id := range w.l.Segments {

@@ -28,6 +28,7 @@ type onlyBackup struct {
 	word    race.Slot
 	primary race.Slot // what the primary has
 	hash    uint64
+	table   memory.Addr // the sub-table; 0: it is being split
 }
 
 // candidate is a value of a slot, on one copy at least.
@@ -96,6 +97,9 @@ func (x *indexWalk) buckets(table memory.Addr, o, n uint32, header race.Header, 
 				}
 			}
 		}
+		if c.fault != nil {
+			x.suspects[c.word.Addr()] = true
+		}
 		x.sum.Slots++
 		x.link(at+memory.Addr(off), c)
 	}
@@ -142,11 +146,8 @@ func (x *indexWalk) marks(want race.Header) {
 		if missing == 0 {
 			continue
 		}
-		var bytes [8]byte
-		binary.LittleEndian.PutUint64(bytes[:], uint64(h|missing))
 		for k := range x.v.Copies(x.table) {
-			f := Finding{Kind: KindBucket, Table: x.id, What: fmt.Sprintf("the bucket's header is %v, but the slot at %v holds a key in its second choice that this is the first of", h, example.slot)}
-			x.mend(x.at(f, x.table+memory.Addr(off), k), "the mark is made", bytes[:])
+			x.unmarked(x.table+memory.Addr(off), k, h, missing, example.slot)
 		}
 	}
 }
@@ -432,7 +433,11 @@ func (x *indexWalk) onlyOnBackup(at memory.Addr, off uint32, primary race.Slot, 
 			continue
 		}
 		if c := byPlace[place{off, s}]; c != nil && c.fault == nil && c.known && len(x.only) < maxOnly {
-			x.only = append(x.only, onlyBackup{at + memory.Addr(off), k, s, primary, c.hash})
+			table := x.table
+			if x.splitting {
+				table = 0
+			}
+			x.only = append(x.only, onlyBackup{at + memory.Addr(off), k, s, primary, c.hash, table})
 			binary.LittleEndian.PutUint64(copies[k][off:], uint64(primary))
 		}
 	}
@@ -471,13 +476,51 @@ func (x *indexWalk) settleBackups() {
 		case !o.primary.Empty() && !x.twice[o.primary.Addr()]: // each may be the only slot of a record
 			x.found(KindReplica, o.slot, o.copy, "copy %d has %v, a block in use that no other slot points to, and the primary %v", o.copy, o.word, o.primary)
 		default:
+			if other := x.rivalOf(&o); other != 0 { // who did not find this one has inserted the key once more
+				x.found(KindReplica, o.slot, o.copy, "copy %d has %v, the primary %v; the key of the block has another record, by the slot at %v", o.copy, o.word, o.primary, other)
+				continue
+			}
 			f := Finding{Kind: KindSlot, Table: x.id, What: fmt.Sprintf("the slot is %v, but copy %d has %v, a block in use that no other slot points to", o.primary, o.copy, o.word)}
 			binary.LittleEndian.PutUint64(bytes[:], uint64(o.word))
 			x.mend(x.at(f, o.slot, 0), fmt.Sprintf("the slot of copy %d is written to the primary", o.copy), bytes[:])
 			restored[o.slot] = o.word
 			x.link(o.slot, &candidate{word: o.word, hash: o.hash})
+			x.remark(&o)
 		}
 	}
+}
+
+// rivalOf is rival for what a backup has.
+func (x *indexWalk) rivalOf(o *onlyBackup) memory.Addr {
+	key := x.soundKey(o.word)
+	if key == nil || o.table == 0 {
+		return 0
+	}
+	other, _ := x.rival(o.table, o.hash, key, o.word.Addr())
+	return other
+}
+
+// remark makes the mark of a slot that is set again, if it needs one that was taken back since it was lost.
+func (x *indexWalk) remark(o *onlyBackup) {
+	first, _ := x.g.Places(o.hash)
+	if o.table == 0 || uint32(o.slot-o.table)&^(lineSize-1)-first < combined {
+		return
+	}
+	bit := race.SpillBit(o.word.Fingerprint())
+	for k := range x.v.Copies(o.table) {
+		a := o.table + memory.Addr(race.MarkAt(first))
+		p := x.read(a, k, x.small, 8)
+		if p == nil || race.Header(word(p, 0)).Check(x.id) != nil || race.Header(word(p, 0))&bit != 0 {
+			continue
+		}
+		x.unmarked(a, k, race.Header(word(p, 0)), bit, o.slot)
+	}
+}
+
+// unmarked reports a header without the mark that a slot needs.
+func (x *indexWalk) unmarked(a memory.Addr, k int, h, missing race.Header, slot memory.Addr) {
+	f := Finding{Kind: KindBucket, Table: x.id, What: fmt.Sprintf("the bucket's header is %v, but the slot at %v holds a key in its second choice that this is the first of", h, slot)}
+	x.mend(x.at(f, a, k), "the mark is made", binary.LittleEndian.AppendUint64(nil, uint64(h|missing)))
 }
 
 // keyText is a key for people: as text if it is printable, else in hexadecimal.

@@ -116,7 +116,9 @@ type Options struct {
 	//     all intact backups agree, is written from a backup;
 	//   - a backup that differs from an intact, unlocked primary is written from it;
 	//   - so are words of indexes and extents, if the word of the primary is sound,
-	//     and the other way round if only that of a backup is.
+	//     and the other way round if only that of a backup is;
+	//   - a live record that no slot leads to gets one, if its key has no other record and
+	//     nothing is left of anybody who has died.
 	//
 	// Nothing is written if a blade is strange or missing, but for headers, and nothing at
 	// all if the database is unrecovered (Summary). The
@@ -127,7 +129,7 @@ type Options struct {
 // Check walks the database. The error says why the walk could not go on: that of
 // ctx or Report, or no arena; what is wrong with the database is in the findings.
 func (d *Database) Check(ctx context.Context, o Options) (Summary, error) {
-	w := &walker{Database: d, ctx: ctx, o: o, pending: map[txid]string{}}
+	w := &walker{Database: d, ctx: ctx, o: o, pending: map[txid]string{}, walks: map[uint16]*indexWalk{}, suspects: map[memory.Addr]bool{}}
 	defer w.release()
 	if err := w.prepare(); err != nil {
 		return w.sum, err
@@ -171,6 +173,10 @@ type walker struct {
 	linked  [][]uint64 // by segment: a bit for each block that a slot points to
 	extents map[memory.SegmentID]*extentTable
 	pending map[txid]string // transactions that are undecided: what is known of them
+
+	walks    map[uint16]*indexWalk // by table: those that were followed to their end
+	suspects map[memory.Addr]bool  // blocks that slots lead to which are damaged, and cannot be repaired
+	orphans  []orphan
 }
 
 // smallSize is the size of the small buffer.

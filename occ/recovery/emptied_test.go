@@ -1,0 +1,70 @@
+package recovery_test
+
+import (
+	"fmt"
+	"testing"
+
+	"txnode/index"
+	"txnode/index/race"
+	"txnode/memory"
+	"txnode/occ"
+)
+
+// TestSplitOverEmptiedSlots: damage empties slots on the primary, and then their sub-table is split, which
+// moves what the primary has. The records are found when the index is repaired, and what is deleted meanwhile is not.
+// While somebody has not closed what a repair can not tell from that stays as it is.
+func TestSplitOverEmptiedSlots(t *testing.T) {
+	for f := range 3 {
+		w := newWorld(t, setting{occ.PolicyDefault, f, strong}, occ.Options{})
+		ix := w.table.Index.(*race.Index)
+		ours, own := w.session()
+		var keys, want []string
+		for i := range 30 {
+			key := fmt.Sprint("key ", i)
+			w.sure(ours, own, put(key, "1"))
+			keys, want = append(keys, key), append(want, "1")
+		}
+		w.spoilt = true
+		n := 0
+		must(t, ix.Walk(w.ctl.Plain(), func(at memory.Addr, _ index.Candidate) error {
+			if n++; n%2 == 0 {
+				p := w.space.View().At(at, 0)
+				clear(w.f.Memory(p.Blade)[p.Off:][:8])
+			}
+			return nil
+		}))
+		for i := 0; ix.Events().Splits == 0; i++ {
+			err := w.do(own, put(fmt.Sprint("new ", i), "1"))
+			if err == nil && i%3 == 0 {
+				w.sure(ours, own, del(fmt.Sprint("new ", i)))
+			}
+			if ours.Broken() != nil {
+				must(t, ours.Rejoin(ours.Thread().Plain()))
+			}
+			if i > 2000 {
+				t.Fatal("there was no split")
+			}
+		}
+		own.Coro().Sleep(10_000) // until its locks are released
+		w.repair()
+		orphans := w.repair()
+		must(t, ours.Close())
+		if w.sweep(); f == 0 && orphans == 0 {
+			t.Errorf("f=%d: records were linked while somebody was at work", f)
+		}
+		for range 3 { // what was repaired may be what the rest is judged by
+			w.repair()
+		}
+		if left := w.repair(); left > 0 {
+			t.Errorf("f=%d: %d findings are left", f, left)
+		}
+		w.mended(fmt.Sprintf("f=%d", f), keys, want)
+		s, tx := w.session()
+		for i := range 100 {
+			if got := w.values(s, tx, fmt.Sprint("new ", 3*i)); got[0] != "" {
+				t.Errorf("f=%d: new %d was deleted, and is back", f, 3*i)
+			}
+		}
+		must(t, s.Close())
+	}
+}
