@@ -19,7 +19,8 @@ type fabric struct {
 	rdma.Fabric
 	stop    *stop
 	delayed bool
-	full    bool // nothing can be provisioned
+	full    bool             // nothing can be provisioned
+	before  func(w *rdma.WR) // if not nil, called for each verb that takes effect
 }
 
 // stop counts down to the step at which everything stops; nil never does.
@@ -113,6 +114,9 @@ func (p *port) Post(b *rdma.Batch, first int) {
 func (p *port) one(w *rdma.WR) rdma.Status {
 	var b rdma.Batch
 	a := rdma.RemoteAddr{Blade: w.Blade, Key: w.Key, Off: w.Off}
+	if p.f.before != nil {
+		p.f.before(w)
+	}
 	switch w.Op {
 	case rdma.OpRead:
 		b.Read(a, w.Local, w.Len)
