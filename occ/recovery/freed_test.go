@@ -46,35 +46,42 @@ func TestDamagedIsNotFree(t *testing.T) {
 	}
 }
 
-// TestDamagedIsNotAdopted: the same of a database that is closed, and opened again.
+// TestDamagedIsNotAdopted: the same of a database that is closed, and opened again, also if the whole word is gone
+// that has the bit.
 func TestDamagedIsNotAdopted(t *testing.T) {
 	for _, s := range settings() {
 		t.Run(s.String(), func(t *testing.T) {
-			big := strings.Repeat("x", 8000)
-			w := newWorld(t, s, occ.Options{})
-			ours, _ := w.loaded(put("x", big), put("y", "1"))
-			must(t, ours.Close())
-			block := w.blockOf("x")[:len(big)]
-			unlive(block)
-			w.spoilt = true
-			was := slices.Clone(block)
-			w.reopen(occ.Options{Policy: s.policy}, w.table)
-			w.table.Index.(*race.Index).SetVacant(recovery.Vacant(w.space)) // as package txn does
-			ours, own := w.session()
-			for i := range 80 {
-				w.sure(ours, own, put(fmt.Sprint("k", i), big))
-			}
-			must(t, ours.Close())
-			if !slices.Equal(block, was) {
-				t.Error("its block was written")
-			}
-			if s.backups == 0 {
-				return
-			}
-			w.repair()
-			w.mended("repaired", []string{"x", "y"}, []string{big, "1"})
+			damagedIsNotAdopted(t, s, "x", unlive) // its lengths tell
+			damagedIsNotAdopted(t, s, "a key that is longer", func(block []byte) { clear(block[record.MetaOff:][:8]) })
 		})
 	}
+}
+
+func damagedIsNotAdopted(t *testing.T, s setting, key string, damage func(block []byte)) {
+	t.Helper()
+	big := strings.Repeat("x", 8000)
+	w := newWorld(t, s, occ.Options{})
+	ours, _ := w.loaded(put(key, big), put("y", "1"))
+	must(t, ours.Close())
+	block := w.blockOf(key)[:len(big)]
+	damage(block)
+	w.spoilt = true
+	was := slices.Clone(block)
+	w.reopen(occ.Options{Policy: s.policy}, w.table)
+	w.table.Index.(*race.Index).SetVacant(recovery.Vacant(w.space)) // as package txn does
+	ours, own := w.session()
+	for i := range 80 {
+		w.sure(ours, own, put(fmt.Sprint("k", i), big))
+	}
+	must(t, ours.Close())
+	if !slices.Equal(block, was) {
+		t.Error("its block was written")
+	}
+	if s.backups == 0 {
+		return
+	}
+	w.repair()
+	w.mended("repaired", []string{key, "y"}, []string{big, "1"})
 }
 
 // TestDamagedTwiceIsNotFree: the same damage on all copies, as where a copy was built of what was damaged:
