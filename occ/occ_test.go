@@ -304,6 +304,35 @@ func TestReclaimKeepsPace(t *testing.T) {
 	}
 }
 
+// TestReclaimBesideLocks: when none of the deleted records is to be had that are the next, the rest is not asked for.
+func TestReclaimBesideLocks(t *testing.T) {
+	const keys = 800
+	b := newBed(t, 2, 1, occ.Options{ReclaimAfter: 4})
+	s, tx := b.session()
+	_, other := b.session()
+	for i := range keys {
+		must(t, b.do(tx, put(fmt.Sprint("k", i), "v")))
+		must(t, b.do(tx, del(fmt.Sprint("k", i))))
+	}
+	must(t, other.Begin())
+	for i := range keys {
+		_, err := other.Stage(b.table, fmt.Append(nil, "k", i), true)
+		must(t, err)
+	}
+	must(t, other.Execute())
+	var verbs rdma.Counters
+	tx.Coro().Count = &verbs
+	must(t, s.Maintain(tx.Coro()))
+	if n := verbs.Total(); n == 0 || n > 40 || s.Tombstones() != keys {
+		t.Errorf("%d verbs, and %d deleted records wait", n, s.Tombstones())
+	}
+	must(t, other.Rollback())
+	must(t, s.Maintain(tx.Coro()))
+	if s.Tombstones() == keys {
+		t.Error("they are not reclaimed when they are unlocked")
+	}
+}
+
 // verbs of one transaction of the given operations, warm.
 func (b *bed) count(tx *occ.Tx, ops ...op) (verbs, trips uint64) {
 	b.t.Helper()
