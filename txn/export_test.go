@@ -10,7 +10,12 @@ import (
 func (db *DB) Unanswering() ([]rdma.BladeID, error) {
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
-	return db.probe(db.ctl.Plain())
+	dead, err := db.probe(db.ctl.Plain())
+	var all []rdma.BladeID
+	for _, x := range dead {
+		all = append(all, rdma.BladeID(x.Blade))
+	}
+	return all, err
 }
 
 // LookForGaps is what ends the sight of a blade that does not answer.

@@ -55,6 +55,8 @@ type Outage struct {
 	Copied   uint64
 	Finished int // transactions that were found committed and were completed
 	Undone   int // and that were taken back
+	// Cause is what was heard last from the blade, or of it.
+	Cause string
 }
 
 // Redundancy is how well the data is copied just now.
@@ -127,8 +129,9 @@ func (db *DB) bladeDown(c *rdma.Coro, _ error) error {
 		if len(dead) == 0 && !db.space.Gated() {
 			return nil
 		}
-		for _, b := range dead {
-			err = errors.Join(err, db.declareDead(c, b, noticed))
+		for _, x := range dead {
+			x.Noticed = noticed
+			err = errors.Join(err, db.declareDead(c, x))
 		}
 		if len(dead) == 0 { // somebody has stopped in the middle
 			_, err = recovery.FailOver(c, db.failOptions(), nil)
@@ -177,9 +180,10 @@ func (db *DB) failOptions() recovery.Options {
 	return o
 }
 
-// declareDead declares a blade dead and has all transactions decided.
-func (db *DB) declareDead(c *rdma.Coro, b rdma.BladeID, noticed int64) error {
-	x := Outage{Blade: int(b), Noticed: noticed}
+// declareDead declares a blade dead and has all transactions decided. Of the outage it is known
+// which blade it is, since when, and why.
+func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
+	b := rdma.BladeID(x.Blade)
 	l := db.space.Layout()
 	for i := range l.Segments {
 		if p := &l.Segments[i].Placement; p.N > 0 && l.Segments[i].Kind != memory.KindLog && p.Replicas[0].Blade == b {
@@ -189,7 +193,9 @@ func (db *DB) declareDead(c *rdma.Coro, b rdma.BladeID, noticed int64) error {
 	demise := db.space.Demise(b)
 	rep, err := recovery.FailOver(c, db.failOptions(), func(l *memory.Layout) error {
 		err := demise(l)
-		x.Promoted = c.Thread().Now()
+		if err == nil {
+			x.Promoted = c.Thread().Now()
+		}
 		return err
 	})
 	if errors.Is(err, memory.ErrDown) {
@@ -215,26 +221,26 @@ func (db *DB) declareDead(c *rdma.Coro, b rdma.BladeID, noticed int64) error {
 	default:
 	}
 	r := db.space.Redundancy()
-	db.opts.Logger.Error("a blade does not answer and was declared dead; its backups have taken over", zap.Int("blade", int(b)),
+	db.opts.Logger.Error("a blade does not answer and was declared dead; its backups have taken over", zap.Int("blade", x.Blade), zap.String("cause", x.Cause),
 		zap.Duration("after", time.Duration(x.Decided-x.Noticed)), zap.Int("promoted", x.Primary), zap.Int("copies missing", r.Missing),
 		zap.Int("being built", r.Building), zap.Int("segments lost", r.Lost), zap.Int("finished", x.Finished), zap.Int("undone", x.Undone), zap.Error(err))
 	return err
 }
 
 // probe lists the blades that do not answer, though they should.
-func (db *DB) probe(c *rdma.Coro) ([]rdma.BladeID, error) {
-	var dead []rdma.BladeID
+func (db *DB) probe(c *rdma.Coro) ([]Outage, error) {
+	var dead []Outage
 	v := db.space.Current()
 	for b := range rdma.BladeID(v.Blades()) {
 		if !v.Up(b) {
 			continue
 		}
-		ok, err := db.answers(c, b)
+		silent, err := db.silence(c, b)
 		if err != nil {
 			return nil, err
 		}
-		if !ok {
-			dead = append(dead, b)
+		if silent != nil {
+			dead = append(dead, Outage{Blade: int(b), Cause: silent.Error()})
 		}
 	}
 	return dead, nil
@@ -271,19 +277,23 @@ func (db *DB) withBlades(fn func(c *rdma.Coro) error) error {
 	}
 }
 
-// answers asks a blade, several times if need be. One that has been restarted since it
-// was last given a key has not kept what it was told: it counts as dead.
-func (db *DB) answers(c *rdma.Coro, b rdma.BladeID) (bool, error) {
+// errRestarted is why a blade counts as dead that would answer.
+var errRestarted = errors.New("the blade has restarted, and has not kept what it was told")
+
+// silence asks a blade, several times if need be, and says why it is dead, nil if it answers. One
+// that has been restarted since it was last given a key has not kept what it was told: it counts
+// as dead.
+func (db *DB) silence(c *rdma.Coro, b rdma.BladeID) (silent, err error) {
 	t := c.Thread()
 	buf, err := t.Alloc(8)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	defer t.Free(buf, 8)
 	var batch rdma.Batch
 	for try := 0; ; try++ {
 		if db.space.Restarted(b) && !mutant.RestartUnnoticed {
-			return false, nil // it would answer, but not for what it had
+			return errRestarted, nil // it would answer, but not for what it had
 		}
 		if err = t.Reconnect(b); err == nil {
 			batch.Reset()
@@ -292,11 +302,11 @@ func (db *DB) answers(c *rdma.Coro, b rdma.BladeID) (bool, error) {
 		}
 		switch {
 		case err == nil, errors.Is(err, rdma.ErrStaleKey): // the epoch moves on: it is alive
-			return true, t.Reconnect(b)
+			return nil, t.Reconnect(b)
 		case errors.Is(err, rdma.ErrBladeDown) && try >= probes:
-			return false, nil
+			return err, nil
 		case try >= 100*probes: // what others have under way on the thread does not end
-			return false, err
+			return nil, err
 		}
 		c.Sleep(probePause)
 	}

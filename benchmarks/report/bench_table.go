@@ -333,6 +333,25 @@ func (r *Result) notes(theme Theme) []string {
 	if t := r.verifiedHistory(); t != "" {
 		yes(t)
 	}
+	for _, l := range r.LostBlades {
+		then := "and its backups took over"
+		if r.Store.Replicas == 0 {
+			then = "with what it had"
+		}
+		s := fmt.Sprintf("blade %d was lost meanwhile, %s: %s; ", l.Blade, then, l.Cause)
+		switch {
+		case !l.Back:
+			s += "it is not back"
+		case l.Missing == 0:
+			s += "it is back, and all copies are there"
+		default:
+			s += "it is back"
+		}
+		if l.Missing > 0 {
+			s += ", with " + groups(int64(l.Missing)) + " of the segments' copies missing"
+		}
+		no(s)
+	}
 	if !r.Drive.Verify && len(r.Runs) > 0 {
 		say("the history was not recorded; --verify does that, and checks that it is strictly serializable")
 	}

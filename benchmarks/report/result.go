@@ -32,6 +32,8 @@ type Result struct {
 	Runs          []Run       `json:"runs"`
 	Summary       []Summary   `json:"summary"` // per type in the order of the mix, then all; empty without a run
 	Interrupted   bool        `json:"interrupted"`
+	// LostBlades are those of the engine that were lost though nobody had asked for it.
+	LostBlades []LostBlade `json:"lost_blades,omitempty"`
 	// Verified: every run's books balance, and its history, if it was recorded,
 	// is strictly serializable.
 	Verified bool   `json:"verified"`
@@ -55,6 +57,14 @@ type Store struct {
 
 // Techniques are the names of all of SMART's techniques that a store may use.
 var Techniques = []string{"doorbells", "throttle", "backoff", "dynlimit", "corolimit"}
+
+// LostBlade is a blade that was lost while the benchmark ran.
+type LostBlade struct {
+	Blade   int    `json:"blade"`
+	Cause   string `json:"cause"`
+	Back    bool   `json:"back"`           // it takes part again
+	Missing int    `json:"copies_missing"` // of segments, at the end
+}
 
 // Parameter is an option of the workload, by its flag.
 type Parameter struct {

@@ -236,15 +236,16 @@ func (h *Host) blades(o *Options, l *memory.Layout) ([]inproc.BladeOptions, erro
 			var err error
 			down := l != nil && l.Blades[i].State == memory.BladeDown
 			b.Size, err = o.fileSize(b.Path, l != nil, stored, down)
-			if err == nil && o.LeaveOut {
+			spare := o.LeaveOut || down && o.ReadOnly
+			if err == nil && spare {
 				err = openable(b.Path)
 			}
 			switch {
-			case err != nil && !o.LeaveOut:
+			case err != nil && !spare:
 				return nil, err
 			case err != nil:
 				b = inproc.BladeOptions{Size: stored}
-				if down {
+				if down { // who only reads does not need it
 					break
 				}
 				if h.LeftOut == nil {
@@ -336,7 +337,7 @@ func (o *Options) fileSize(path string, exists bool, stored uint64, down bool) (
 		return 0, err
 	}
 	size := uint64(st.Size())
-	if exists && size < stored && !down {
+	if exists && size < stored && (!down || o.ReadOnly) {
 		return 0, fmt.Errorf("%w: %s has %d bytes, the catalog says %d: bring the whole file back, or move it away and have its copies built anew from those of the other blades (ReplaceLost; txnode check --replace-lost)", ErrMissing, path, size, stored)
 	}
 	if exists && !down && size > stored && size%granule != 0 {

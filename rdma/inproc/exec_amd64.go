@@ -17,6 +17,8 @@ import (
 // requests into the cache, for reading or for writing, so that the batch waits
 // for memory about once. It checks nothing but the blade: a prefetch never faults.
 //
+// An access to a file's memory may fault: lanes.left says then at which request.
+//
 // exec cannot be preempted; execMax and postChunk bound how long it takes.
 //
 //go:noescape

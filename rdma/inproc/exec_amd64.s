@@ -45,6 +45,9 @@ run:
 	MOVQ n+8(FP), CX
 
 next:
+	MOVQ l+24(FP), R11
+	MOVQ CX, lanes_left(R11)
+
 	// The checks of (*port).check.
 	MOVWLZX const_wrBlade(SI), AX
 	MOVQ    const_wrOff(SI), BX

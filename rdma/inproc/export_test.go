@@ -16,4 +16,15 @@ const ExecMax = execMax
 const PostChunk = postChunk
 
 // Executing reports whether any port of the fabric is executing.
-func Executing(p rdma.Port) bool { return p.(*port).executing()%2 == 1 }
+func Executing(p rdma.Port) bool {
+	if f, ok := p.(*filePort); ok {
+		p = f.port
+	}
+	return p.(*port).executing()%2 == 1
+}
+
+// Guard runs fn, and returns an error if it faults in a mapping.
+var Guard = guard
+
+// Region is a blade's memory.
+func (f *Fabric) Region(b rdma.BladeID) []byte { return f.regions[b].mem }

@@ -49,6 +49,7 @@ type Fabric struct {
 	seed    uint64
 	regions []*region
 	barrier barrier
+	files   bool // a region is a file
 
 	mu     sync.RWMutex
 	ports  map[*port]struct{}
@@ -73,6 +74,7 @@ func New(o Options) (*Fabric, error) {
 			return nil, errors.Join(fmt.Errorf("blade %d: %w", i, err), f.Close())
 		}
 		f.regions = append(f.regions, r)
+		f.files = f.files || r.file != nil
 	}
 	return f, nil
 }
@@ -118,7 +120,7 @@ func (f *Fabric) Run(n int, fn func(i int)) {
 func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
 	return f.control(b, func(r *region) error {
 		if r.stopped() {
-			return stoppedError(b)
+			return r.stoppedError(b)
 		}
 		return r.provision(off, n)
 	})
@@ -129,7 +131,7 @@ func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
 func (f *Fabric) SetKey(b rdma.BladeID, k rdma.Key) error {
 	return f.control(b, func(r *region) error {
 		if r.stopped() {
-			return stoppedError(b)
+			return r.stoppedError(b)
 		}
 		r.key.Store(uint64(k))
 		f.settle()

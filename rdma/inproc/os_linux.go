@@ -42,9 +42,10 @@ func (f *Fabric) AdviseHuge(p []byte) {
 	}
 }
 
-// reserve gives [off, off+n) of a file disk blocks.
+// reserve gives [off, off+n) of a file disk blocks. It makes no file longer: of one that somebody
+// has cut short, what was lost would look like zeros, and not like a fault.
 func reserve(f *os.File, off, n uint64) error {
-	return reserveError(f.Name(), unix.Fallocate(int(f.Fd()), 0, int64(off), int64(n)))
+	return reserveError(f.Name(), unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, int64(off), int64(n)))
 }
 
 // reserveError says what an error of fallocate means. A file system that cannot

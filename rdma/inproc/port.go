@@ -31,6 +31,7 @@ type lanes struct {
 	arena     unsafe.Pointer
 	size      uint64  // of the arena
 	announced *uint64 // odd while the port executes; outside the Go heap
+	left      int     // requests that exec has not executed yet, for who looks after a fault
 }
 
 // port executes what is posted, at once, on the caller's goroutine.
@@ -79,6 +80,9 @@ func (f *Fabric) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
 		p.lanes.blades = 0
 	}
 	f.ports[p] = struct{}{}
+	if f.files {
+		return &filePort{p}, nil
+	}
 	return p, nil
 }
 
@@ -125,8 +129,10 @@ func (p *port) Reset(b rdma.BladeID) error {
 	if int(b) >= len(p.qps) {
 		return fmt.Errorf("inproc: blade %d of %d: %w", b, len(p.qps), rdma.ErrBladeDown)
 	}
-	if p.qps[b].region.stopped() {
-		return stoppedError(b)
+	if r := p.qps[b].region; r.stopped() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.stoppedError(b)
 	}
 	p.qps[b].status = rdma.StatusOK
 	return nil

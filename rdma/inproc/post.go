@@ -30,33 +30,47 @@ func (p *port) Post(b *rdma.Batch, first int) {
 
 // post executes what is left of a Post.
 func (p *port) post(b *rdma.Batch, first, done int) {
+	r := progress{done: done, ahead: min(done, postChunk)}
+	p.proceed(b, first, &r)
+	b.CompleteAll(len(b.WRs()) - first - r.failed)
+}
+
+// progress is how far a Post is.
+type progress struct {
+	done   int // requests
+	ahead  int // so many were prefetched, at least
+	failed int // of those that are done; they are complete
+	exec   int // requests that exec has at present; 0: it is not at work
+}
+
+// proceed executes what is left, and completes what fails.
+func (p *port) proceed(b *rdma.Batch, first int, r *progress) {
 	wrs := b.WRs()[first:]
-	ahead := min(done, postChunk) // so many were prefetched, at least
-	failed := 0
-	for done < len(wrs) {
-		n, touch := min(len(wrs)-done, postChunk), 0
-		if done >= ahead {
-			touch, ahead = n, done+n
+	for r.done < len(wrs) {
+		n, touch := min(len(wrs)-r.done, postChunk), 0
+		if r.done >= r.ahead {
+			touch, r.ahead = n, r.done+n
 		}
-		if k := exec(&wrs[done], n, touch, &p.lanes); k > 0 {
-			done += k
+		r.exec = n
+		k := exec(&wrs[r.done], n, touch, &p.lanes)
+		if r.exec = 0; k > 0 {
+			r.done += k
 			continue
 		}
-		if k := flushes(wrs[done:]); k > 1 {
-			failed += p.flush(b, first+done, wrs[done:done+k])
-			done += k
+		if k := flushes(wrs[r.done:]); k > 1 {
+			r.failed += p.flush(b, first+r.done, wrs[r.done:r.done+k])
+			r.done += k
 			continue
 		}
 		p.enter()
-		s := p.execute(&wrs[done])
+		s := p.execute(&wrs[r.done])
 		p.leave()
 		if s != rdma.StatusOK {
-			failed++
-			b.Complete(first+done, s)
+			r.failed++
+			b.Complete(first+r.done, s)
 		}
-		done++
+		r.done++
 	}
-	b.CompleteAll(len(wrs) - failed)
 }
 
 // maxFlushes is how many FLUSHes are under way at once: each keeps a thread of the

@@ -23,6 +23,7 @@ type region struct {
 	key   atomic.Uint64
 	mu    sync.Mutex // for changes of key, and what follows
 	stops uint32     // how often it was stopped
+	fault error      // why it was stopped last; nil: it was told to
 	// doubtful: a flush has failed. The system forgets then what it could not write, and
 	// says of the next one that all is well.
 	doubtful atomic.Bool
@@ -105,8 +106,11 @@ func (r *region) mapFile(o *BladeOptions) error {
 	}
 	r.file = f
 	if n := min(o.Settle, r.size); n > 0 && !r.readOnly {
-		redirty(r.mem[:n])
-		if err := r.flush(0, n); err != nil {
+		err := guard(r.mem, func() { redirty(r.mem[:n]) })
+		if err == nil {
+			err = r.flush(0, n)
+		}
+		if err != nil {
 			return errors.Join(fmt.Errorf("inproc: blade file %s: writing what the system has of it in memory to the disk: %w", path, err), r.close())
 		}
 	}

@@ -2,6 +2,7 @@ package inproc
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 
@@ -10,7 +11,11 @@ import (
 
 var _ rdma.Stopper = (*Fabric)(nil)
 
-func stoppedError(b rdma.BladeID) error {
+// stoppedError says that blade b, which is stopped, does not answer; r.mu is held.
+func (r *region) stoppedError(b rdma.BladeID) error {
+	if r.fault != nil {
+		return fmt.Errorf("inproc: blade %d is stopped: %w: %w", b, r.fault, rdma.ErrBladeDown)
+	}
 	return fmt.Errorf("inproc: blade %d is stopped: %w", b, rdma.ErrBladeDown)
 }
 
@@ -20,11 +25,17 @@ func (f *Fabric) StopBlade(b rdma.BladeID) error {
 		if r.stopped() {
 			return nil
 		}
-		r.stops++
-		r.key.Store(r.key.Load() | keyStopped)
+		r.stop(nil)
 		f.settle()
 		return nil
 	})
+}
+
+// stop lets no more verbs in; r.mu is held.
+func (r *region) stop(why error) {
+	r.stops++
+	r.fault = why
+	r.key.Store(r.key.Load() | keyStopped)
 }
 
 // RestartBlade brings a blade back: rdma.Stopper.
@@ -56,7 +67,8 @@ func (r *region) wipe() error {
 	if r.readOnly {
 		return nil
 	}
-	return r.discard()
+	var err error
+	return errors.Join(guard(r.mem, func() { err = r.discard() }), err)
 }
 
 // clearPages clears the pages that are not zero already: memory that was never

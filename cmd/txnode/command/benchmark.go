@@ -71,6 +71,7 @@ func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.
 	// A directory is complete when it is closed: an error then spoils the result.
 	out := report.FromRunner(b.driver.Name(), res)
 	outages(out, res, store)
+	b.o.Kill.lostBlades(out, store)
 	err = errors.Join(err, stopProfile(), closeStore())
 	if err == nil && res.Interrupted {
 		err = errInterrupted

@@ -44,7 +44,7 @@ func fillDisk() error {
 		{Code: load, K: number},
 		{Code: equal, K: unix.SYS_FALLOCATE, Jf: 5},
 		{Code: load, K: mode},
-		{Code: equal, K: 0, Jf: 3},
+		{Code: equal, K: unix.FALLOC_FL_KEEP_SIZE, Jf: 3},
 		{Code: load, K: offset},
 		{Code: equal, K: 0, Jt: 1},
 		{Code: answer, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSPC)},

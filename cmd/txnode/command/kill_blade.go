@@ -117,6 +117,18 @@ func (o *killOptions) settle(s workload.Store) error {
 // settleTime is how long the end of a benchmark waits for missing copies.
 const settleTime = time.Minute
 
+// lostBlades notes the blades that were lost though nobody had asked for it.
+func (o *killOptions) lostBlades(r *report.Result, s workload.Store) {
+	e, ok := s.(*engine.Store)
+	if !ok || o.Kill != 0 {
+		return
+	}
+	red := e.DB().Redundancy()
+	for _, x := range red.Outages {
+		r.LostBlades = append(r.LostBlades, report.LostBlade{Blade: x.Blade, Cause: x.Cause, Back: x.Back != 0, Missing: red.Missing})
+	}
+}
+
 // outages completes the story of the runs by what the engine tells.
 func outages(r *report.Result, res *runner.Result, s workload.Store) {
 	e, ok := s.(*engine.Store)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"txnode/benchmarks/workload"
 	"txnode/cmd/txnode/command"
 	"txnode/memory"
 	"txnode/rdma"
@@ -83,5 +84,37 @@ func TestPatienceWithClearing(t *testing.T) {
 	}
 	if err := command.AwaitLooks(patience, 9*time.Second, append(failing, failing[19], failing[19])...); !errors.Is(err, before) {
 		t.Errorf("it has failed, and nothing comes of it: %v", err)
+	}
+}
+
+// TestFileFailsInBenchmark: a blade's file cannot be accessed any more while a benchmark runs. It
+// runs on, says so, and so does a check of the directory; the next run takes the blade in again.
+func TestFileFailsInBenchmark(t *testing.T) {
+	b := newBed(t)
+	dir := filepath.Join(b.dir, "data")
+	cut := true
+	b.open = func(ctx context.Context, o command.StoreOptions) (workload.Store, error) {
+		s, err := command.System().Open(ctx, o)
+		if err == nil && cut {
+			err = os.Truncate(filepath.Join(dir, "blade-001.region"), 64<<10)
+		}
+		return s, err
+	}
+	bench := func() (code int, stdout, stderr string) {
+		return b.run("bench", "smallbank", "--dir", dir, "--accounts", "1000", "--txns", "5000", "--warmup", "0s")
+	}
+	code, out, stderr := bench()
+	if flat := strings.Join(strings.Fields(out), " "); code != 0 || !strings.Contains(flat, "the books balance") ||
+		!strings.Contains(flat, "✗ blade 1 was lost meanwhile, and its backups took over: inproc: blade 1 is stopped: $DIR/data/blade-001.region: byte 0x") ||
+		!strings.Contains(flat, "the file was cut short") || !strings.Contains(flat, "it is not back, with ") {
+		t.Errorf("exit code %d\n%s\n%s", code, out, stderr)
+	}
+	code, out, stderr = b.run("check", dir)
+	if code != 0 || !strings.Contains(out, "(blade-001.region counts as lost); they are built while the database is open") {
+		t.Errorf("exit code %d\n%s\n%s", code, out, stderr)
+	}
+	cut = false
+	if code, out, stderr = bench(); code != 0 || strings.Contains(out, "was lost") {
+		t.Errorf("exit code %d\n%s\n%s", code, out, stderr)
 	}
 }
