@@ -83,7 +83,7 @@ const (
 	StatusFlushed         // behind a failed request of the same queue pair: not executed
 	StatusTimeout         // no answer; may have taken effect
 	StatusNoBlade         // the blade is not connected or gone
-	StatusIO              // the backing store failed (FLUSH)
+	StatusIO              // the backing store failed
 	StatusInternal        // the fabric broke; may have taken effect
 )
 

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"runtime/debug"
 
 	"txnode/memory"
 	"txnode/rdma"
@@ -17,12 +16,27 @@ func (w *walker) read(a memory.Addr, replica int, local, n uint32) []byte {
 	at := w.v.At(a, replica)
 	p, err := w.Database.read(at, local, n)
 	if err != nil {
-		w.found(Finding{Kind: KindUnreadable, Addr: a, Blade: at.Blade, Off: at.Off, Copy: replica, What: fmt.Sprintf("%d bytes: %v", n, err)})
+		what := fmt.Sprintf("%d bytes: %v", n, err)
+		if errors.Is(err, ErrFault) {
+			part := rdma.RemoteAddr{Blade: at.Blade, Off: at.Off / faultPart}
+			if w.dark[part] {
+				return nil
+			}
+			if w.dark == nil {
+				w.dark = map[rdma.RemoteAddr]bool{}
+			}
+			w.dark[part] = true
+			what = fmt.Sprintf("%d bytes, and perhaps more of these %d KiB: %v", n, faultPart>>10, err)
+		}
+		w.found(Finding{Kind: KindUnreadable, Addr: a, Blade: at.Blade, Off: at.Off, Copy: replica, What: what})
 		return nil
 	}
 	w.sum.Bytes += uint64(n)
 	return p
 }
+
+// faultPart is of how many bytes of a file it is said once that something of them cannot be read.
+const faultPart = 64 << 10
 
 // copies reads n bytes at a of all replicas, into buffers that are used again by
 // the next call with the same ones. A copy that cannot be read is nil.
@@ -35,22 +49,19 @@ func (w *walker) copies(a memory.Addr, n uint32, local *[memory.MaxReplicas]uint
 	return out[:k]
 }
 
-// do is rdma.Coro.Do for memory in files: where the system cannot read one, since its disk
-// fails or it was cut off meanwhile, it is an error, and not the end of the process.
-func (d *Database) do(b *rdma.Batch) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		r := recover()
-		if r == nil {
-			return
-		}
-		if _, fault := r.(interface{ Addr() uintptr }); !fault {
-			panic(r)
-		}
-		*b = rdma.Batch{} // nobody completes what is in it
+// do is rdma.Coro.Do. Where the system cannot read a file, since its disk fails or it was cut off
+// meanwhile, that is ErrFault, and what is elsewhere can be read afterwards.
+func (d *Database) do(b *rdma.Batch) error {
+	err := d.c.Do(b)
+	if v := (*rdma.VerbError)(nil); errors.As(err, &v) && v.Status == rdma.StatusIO {
 		err = ErrFault
-	}()
-	return d.c.Do(b)
+		for i := range b.Len() {
+			if w := b.WR(i); w.Status != rdma.StatusOK {
+				err = errors.Join(err, d.t.Reconnect(w.Blade))
+			}
+		}
+	}
+	return err
 }
 
 // read reads bytes of a blade into the arena.

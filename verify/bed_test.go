@@ -98,7 +98,7 @@ func populate(t testing.TB, dir string, v variant, rounds int) {
 // attach attaches to a database that is not in use; the function closes everything.
 func attach(t testing.TB, dir string, write bool) (*verify.Database, *embedded.Host, func()) {
 	t.Helper()
-	h, err := embedded.Connect(embedded.Options{Dir: dir, ReadOnly: !write})
+	h, err := embedded.Connect(embedded.Options{Dir: dir, ReadOnly: !write, KeepFaulty: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,9 +41,14 @@ func TestFault(t *testing.T) {
 			if err := os.Truncate(names[x.blade], int64(x.size)); err != nil {
 				t.Fatal(err)
 			}
-			unreadable := 0
+			unreadable, parts := 0, map[uint64]bool{}
 			sum, err := d.Check(context.Background(), verify.Options{Repair: repair, Report: func(f verify.Finding) error {
 				if f.Kind == verify.KindUnreadable {
+					if part := f.Off >> 16; parts[part] {
+						t.Errorf("%s: it was said before: %v", x.name, f)
+					} else {
+						parts[part] = true
+					}
 					if unreadable++; int(f.Blade) != x.blade || f.Off+256<<10 < x.size {
 						t.Errorf("%s: %v", x.name, f)
 					}

@@ -177,6 +177,7 @@ type walker struct {
 	walks    map[uint16]*indexWalk // by table: those that were followed to their end
 	suspects map[memory.Addr]bool  // blocks that slots lead to which are damaged, and cannot be repaired
 	orphans  []orphan
+	dark     map[rdma.RemoteAddr]bool // parts of files, by their numbers, of which it was said that they cannot be read
 }
 
 // smallSize is the size of the small buffer.

@@ -79,7 +79,7 @@ func (h *Host) connect(o Options) error {
 	if o.Seed == 0 || o.Dir != "" {
 		_, _ = rand.Read(h.Options.UUID[:]) // never fails
 	}
-	if h.fabric, err = inproc.New(inproc.Options{Blades: blades, Seed: o.Seed}); err != nil {
+	if h.fabric, err = inproc.New(inproc.Options{Blades: blades, Seed: o.Seed, KeepFaulty: o.KeepFaulty}); err != nil {
 		switch {
 		case !errors.Is(err, unix.ENOMEM):
 		case o.HugePages:

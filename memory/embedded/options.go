@@ -58,6 +58,9 @@ type Options struct {
 	HugePages bool
 	// Durable makes the control path survive a loss of power: see memory.Options.
 	Durable bool
+	// KeepFaulty, of Connect: a region of whose file something cannot be accessed is not a
+	// blade that has died; what meets it fails with rdma.StatusIO.
+	KeepFaulty bool
 	// Seed of all randomness; 0: from the clock.
 	Seed uint64
 }

@@ -41,6 +41,9 @@ type Options struct {
 	Blades []BladeOptions
 	// Seed of all randomness; 0: from the clock.
 	Seed uint64
+	// KeepFaulty: a blade of whose file something cannot be accessed is not stopped. A request
+	// that meets it fails with StatusIO, and others go on: for who looks at what is left.
+	KeepFaulty bool
 }
 
 // Fabric is an in-process fabric. All methods are safe for concurrent use.
@@ -50,6 +53,7 @@ type Fabric struct {
 	regions []*region
 	barrier barrier
 	files   bool // a region is a file
+	keep    bool // Options.KeepFaulty
 
 	mu     sync.RWMutex
 	ports  map[*port]struct{}
@@ -60,7 +64,7 @@ var _ rdma.Fabric = (*Fabric)(nil)
 
 // New maps the blades' memory.
 func New(o Options) (*Fabric, error) {
-	f := &Fabric{start: time.Now(), seed: o.Seed, ports: map[*port]struct{}{}}
+	f := &Fabric{start: time.Now(), seed: o.Seed, keep: o.KeepFaulty, ports: map[*port]struct{}{}}
 	if f.seed == 0 {
 		f.seed = uint64(f.start.UnixNano())
 	}

@@ -54,11 +54,14 @@ func (p *filePort) blame(b *rdma.Batch, first int, r *progress, panicked any) {
 	if err == nil {
 		panic(panicked)
 	}
-	q := &p.qps[w.Blade]
-	q.region.fail(err)
+	q, s := &p.qps[w.Blade], rdma.StatusIO
+	if !p.f.keep {
+		s = rdma.StatusNoBlade
+		q.region.fail(err)
+	}
 	q.status = rdma.StatusFlushed
 	r.failed++
-	b.Complete(first+r.done, rdma.StatusNoBlade)
+	b.Complete(first+r.done, s)
 	r.done++
 }
 

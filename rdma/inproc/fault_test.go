@@ -104,6 +104,34 @@ func TestFault(t *testing.T) {
 	}
 }
 
+// TestKeepFaulty: who looks at what is left of a file gets all that is there.
+func TestKeepFaulty(t *testing.T) {
+	o := inproc.Options{Blades: blades(1, 1<<20, t.TempDir()), KeepFaulty: true}
+	o.Blades[0].ReadOnly = true
+	if err := os.WriteFile(o.Blades[0].Path, []byte(strings.Repeat("what is there. ", 1<<20)[:1<<20]), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t, open(t, o))
+	defer c.close()
+	if err := os.Truncate(o.Blades[0].Path, 1<<19); err != nil {
+		t.Fatal(err)
+	}
+	for _, off := range []uint64{1 << 19, 1<<20 - 64, 1<<19 - 15} {
+		c.b.Reset()
+		c.b.Read(c.at(0, off), 0, 64)
+		var v *rdma.VerbError
+		if err := c.Plain().Do(&c.b); !errors.As(err, &v) || v.Status != rdma.StatusIO || v.Off != off {
+			t.Errorf("at %#x: %v", off, err)
+		}
+		if err := c.Reconnect(0); err != nil {
+			t.Error(err)
+		}
+		if got := c.read(0, 1<<19-16, 14); got != " there. what i" {
+			t.Errorf("what is there: %q", got)
+		}
+	}
+}
+
 // TestGuard: a fault in a mapping is an error, and any other panic is none of its business.
 func TestGuard(t *testing.T) {
 	o := inproc.Options{Blades: blades(2, 1<<20, t.TempDir())}

@@ -50,10 +50,10 @@ func attachTo(dir string, write, leaveOut bool) (*offline, error) {
 	if err := databaseIn(dir); err != nil {
 		return nil, err
 	}
-	h, err := embedded.Connect(embedded.Options{Dir: dir, ReadOnly: true, LeaveOut: leaveOut})
+	h, err := embedded.Connect(embedded.Options{Dir: dir, ReadOnly: true, LeaveOut: leaveOut, KeepFaulty: true})
 	if err == nil && write && len(h.LeftOut) == 0 { // it is a database; nothing is created below
 		if err = h.Close(); err == nil {
-			h, err = embedded.Connect(embedded.Options{Dir: dir})
+			h, err = embedded.Connect(embedded.Options{Dir: dir, KeepFaulty: true})
 		}
 	}
 	if err != nil {
