@@ -44,7 +44,7 @@ func TestFault(t *testing.T) {
 			unreadable, parts := 0, map[uint64]bool{}
 			sum, err := d.Check(context.Background(), verify.Options{Repair: repair, Report: func(f verify.Finding) error {
 				if f.Kind == verify.KindUnreadable {
-					if part := f.Off >> 16; parts[part] {
+					if part := f.Off >> 16; parts[part] && part > 0 { // a header has two copies
 						t.Errorf("%s: it was said before: %v", x.name, f)
 					} else {
 						parts[part] = true
