@@ -4,7 +4,9 @@ import (
 	"errors"
 	"testing"
 
+	"txnode/memory/record"
 	"txnode/occ"
+	"txnode/rdma"
 )
 
 // TestBackupsOfInserts: the block of a key that is being inserted is not on the
@@ -27,5 +29,39 @@ func TestBackupsOfInserts(t *testing.T) {
 		if v, ok := b.value(two, "k"); !ok || v != "1" {
 			t.Errorf("policy %v: k is %q, %v", p, v, ok)
 		}
+	}
+}
+
+// TestBackupsOnTheirWay: the image of a transaction under way may be on a backup, or be missing there,
+// before or after it is on the primary. Who reads it alone from a backup is told nothing that is not so.
+func TestBackupsOnTheirWay(t *testing.T) {
+	for _, p := range policies {
+		b := newBed(t, 3, 2, occ.Options{Policy: p, ReadBackups: true})
+		_, one := b.session()
+		_, two := b.session()
+		must(t, b.do(one, put("k", "1")))
+		buf, err := b.ctl.Alloc(record.LineSize)
+		must(t, err)
+		var batch rdma.Batch
+		c, at := b.ctl.Plain(), b.space.View().At(b.table.Index.(*mapIndex).slots["k"].Addr, 1)
+		batch.Read(at, buf, record.LineSize)
+		must(t, c.Do(&batch))
+		must(t, b.do(one, put("k", "2")))
+		batch.Reset()
+		batch.Write(at, buf, record.LineSize)
+		must(t, c.Do(&batch))
+		must(t, two.Begin())
+		if err = b.apply(two, get("k")); err == nil { // policy ford validates when it commits
+			if p == occ.PolicyDefault {
+				t.Errorf("policy %v: what is on a backup alone was read", p)
+			}
+			err = two.Commit()
+		} else {
+			must(t, two.Rollback())
+		}
+		if !errors.Is(err, occ.ErrConflict) {
+			t.Errorf("policy %v: %v", p, err)
+		}
+		b.ctl.Free(buf, record.LineSize)
 	}
 }
