@@ -38,3 +38,6 @@ func (db *DB) Lose(b rdma.BladeID) error {
 	_, err = db.space.Claim(memory.ClaimOptions{Now: db.fabric.Now(), Until: db.fabric.Now() + 1_000_000, Steal: true, Change: db.space.Demise(b)}, ids...)
 	return err
 }
+
+// Hungry is where the record is that somebody waits for in vain; 0: nobody does.
+func (db *DB) Hungry() memory.Addr { return memory.Addr(db.hungry.Load()) }

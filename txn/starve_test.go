@@ -2,6 +2,7 @@ package txn_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -80,4 +81,136 @@ func TestNobodyStarves(t *testing.T) {
 		done.Store(true)
 		wg.Wait()
 	})
+}
+
+// TestInsists: a key is changed by somebody else whenever a transaction has read it, however it does that.
+// After a while it is not, since it is locked.
+func TestInsists(t *testing.T) {
+	db := openMemory(t, txn.Options{Retries: 70})
+	tab, raw := table(t, db, "t"), must(txn.CreateRawTable(db, "raw"))
+	fill(t, db, tab, 2, val(1))
+	key := []byte("raw key.")
+	change := func() error {
+		return db.Update(t.Context(), func(tx *txn.Tx) error {
+			return errors.Join(tab.Put(tx, 0, val(2)), raw.Put(tx, key, val(2)))
+		})
+	}
+	if err := change(); err != nil {
+		t.Fatal(err)
+	}
+	w := must(db.NewWorker())
+	defer w.Close()
+	for name, read := range map[string]func(tx *txn.Tx) error{
+		"Get":   func(tx *txn.Tx) error { _, err := tab.Get(tx, 0); return err },
+		"Has":   func(tx *txn.Tx) error { _, err := tab.Has(tx, 0); return err },
+		"Stage": func(tx *txn.Tx) error { return errors.Join(tab.Stage(tx, 0, txn.ForRead), tx.Execute()) },
+		"Stage and Get": func(tx *txn.Tx) error {
+			if err := tab.Stage(tx, 0, txn.ForRead); err != nil {
+				return err
+			}
+			_, err := tab.Get(tx, 0)
+			return err
+		},
+		"RawTable.Get":   func(tx *txn.Tx) error { _, err := raw.Get(tx, key); return err },
+		"RawTable.Stage": func(tx *txn.Tx) error { return errors.Join(raw.Stage(tx, key, txn.ForRead), tx.Execute()) },
+		"Fetch":          func(tx *txn.Tx) error { return tx.Fetch([]txn.Row{{Table: raw, Key: key}}) },
+	} {
+		attempts, locked := 0, false
+		err := w.View(t.Context(), func(tx *txn.Tx) error {
+			if attempts++; attempts > 65 && locked {
+				return nil
+			}
+			if err := read(tx); err != nil {
+				return err
+			}
+			switch err := change(); {
+			case err == nil && attempts > 66:
+				t.Fatalf("%s: it is not locked after %d attempts", name, attempts)
+			case errors.Is(err, txn.ErrConflict):
+				locked = true
+			case err != nil:
+				t.Fatal(err)
+			}
+			_, err := tab.Get(tx, 1)
+			return err
+		})
+		if err != nil || !locked || attempts < 60 {
+			t.Errorf("%s: locked %v, %d attempts, %v", name, locked, attempts, err)
+		}
+		// The next one does not, until it has to.
+		if err := w.View(t.Context(), func(tx *txn.Tx) error { return errors.Join(read(tx), change()) }); err != nil {
+			t.Errorf("after %s: %v", name, err)
+		}
+	}
+}
+
+// TestGiveWay: who has had a record locked waits before its next transaction when somebody waits for it in vain, until
+// that one has it; and nobody else does.
+func TestGiveWay(t *testing.T) {
+	db := openMemory(t, txn.Options{Workers: 1, Retries: 100_000})
+	tab := table(t, db, "t")
+	fill(t, db, tab, 3, val(1))
+	lock := func(w interface {
+		Update(context.Context, func(*txn.Tx) error) error
+	}, k uint64, then func()) {
+		if err := w.Update(t.Context(), func(tx *txn.Tx) error {
+			_, err := tab.GetForUpdate(tx, k)
+			if err == nil && then != nil {
+				then()
+			}
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	worker := func() *txn.Worker {
+		w := must(db.NewWorker())
+		t.Cleanup(func() { _ = w.Close() })
+		return w
+	}
+	had, other, holder, waits := worker(), worker(), worker(), worker()
+	lock(had, 0, nil)
+	lock(db, 0, nil)
+	lock(other, 1, nil)
+	locked, release := make(chan bool), make(chan bool)
+	var wg sync.WaitGroup
+	wg.Go(func() { lock(holder, 0, func() { close(locked); <-release }) })
+	<-locked
+	wg.Go(func() { lock(waits, 0, nil) })
+	for from := time.Now(); db.Hungry() == 0; time.Sleep(time.Millisecond) {
+		if time.Since(from) > 30*time.Second {
+			t.Fatal("nobody waits")
+		}
+	}
+	took := func(fn func()) time.Duration {
+		from := time.Now()
+		fn()
+		return time.Since(from)
+	}
+	const wait = 2 * time.Millisecond
+	if d := took(func() { lock(had, 1, nil) }); d < wait {
+		t.Errorf("who has had it locked has waited for %v", d)
+	}
+	if d := took(func() {
+		if tx, err := db.Begin(t.Context(), false); err != nil || tx.Rollback() != nil {
+			t.Error(err)
+		}
+	}); d < wait {
+		t.Errorf("who has had it locked has waited for %v in Begin", d)
+	}
+	least := time.Hour
+	for range 100 {
+		least = min(least, took(func() { lock(other, 1, nil) }))
+	}
+	if least > wait {
+		t.Errorf("who has not had it locked has waited for %v", least)
+	}
+	if db.Hungry() == 0 {
+		t.Error("nobody waits any more")
+	}
+	close(release)
+	wg.Wait()
+	if a := db.Hungry(); a != 0 {
+		t.Errorf("somebody waits for %v still", a)
+	}
 }
