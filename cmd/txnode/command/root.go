@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime/debug"
 	"strings"
 
@@ -21,6 +22,8 @@ func Main(ctx context.Context, w World, args []string) (code int) {
 			code = ExitFailure
 		}
 	}()
+	out := &checkedWriter{Writer: w.Stdout}
+	w.Stdout = out
 	root := newRoot(&w)
 	root.SetArgs(args)
 	root.SetOut(w.Stdout)
@@ -29,6 +32,10 @@ func Main(ctx context.Context, w World, args []string) (code int) {
 	started := false
 	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
 	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil && out.err != nil { // help, which nobody looks after
+		fmt.Fprintf(w.Stderr, "txnode: %s\n", oneLine(out.err))
+		return ExitFailure
+	}
 	if err == nil {
 		return ExitOK
 	}
@@ -51,6 +58,20 @@ func Main(ctx context.Context, w World, args []string) (code int) {
 	}
 	fmt.Fprintf(w.Stderr, "txnode: %s%s\n", verdict, inFlags(cmd, oneLine(err)))
 	return code
+}
+
+// checkedWriter remembers that a write has failed.
+type checkedWriter struct {
+	io.Writer
+	err error
+}
+
+func (c *checkedWriter) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	if err != nil && c.err == nil {
+		c.err = err
+	}
+	return n, err
 }
 
 // internalError reports a mistake in this program.

@@ -1,6 +1,7 @@
 package command_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -124,4 +125,22 @@ func TestStrangeHistoryFile(t *testing.T) {
 		run(1, "is no file", line)
 	}
 	run(0, "not kept", bench)
+}
+
+// full is an output that takes nothing.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("it is full") }
+
+// TestFullOutput: what cannot be printed is an error, help too, of which its library says nothing.
+func TestFullOutput(t *testing.T) {
+	for _, args := range [][]string{{}, {"help"}, {"bench", "--help"}, {"bench", "smallbank", "--help"}, {"version"}, {"completion", "bash"}, {"compare"}} {
+		var stderr bytes.Buffer
+		w := command.System()
+		w.Stdout, w.Stderr = full{}, &stderr
+		w.CacheDir = func() (string, error) { return t.TempDir(), nil }
+		if code := command.Main(t.Context(), w, args); code != command.ExitFailure || stderr.String() != "txnode: it is full\n" {
+			t.Errorf("%q: exit code %d, %q", args, code, stderr.String())
+		}
+	}
 }
