@@ -355,3 +355,24 @@ func TestCancel(t *testing.T) {
 		untouched(t, db, tab)
 	})
 }
+
+// TestForUpdateOfAbsent: a key that has no value is not locked by who gets it for an update, as there is nothing to be
+// locked; two who write it do not both commit.
+func TestForUpdateOfAbsent(t *testing.T) {
+	db := openMemory(t, txn.Options{Retries: 5})
+	tab := table(t, db, "t")
+	var met []error
+	err := db.Update(t.Context(), func(tx *txn.Tx) error {
+		_, err := tab.GetForUpdate(tx, 7)
+		if met = append(met, err); len(met) > 1 {
+			return tab.Put(tx, 7, val(3))
+		}
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 7, val(1)) }); err != nil {
+			t.Errorf("somebody else's: %v", err)
+		}
+		return tab.Put(tx, 7, val(2))
+	})
+	if err != nil || len(met) != 2 || !errors.Is(met[0], txn.ErrNotFound) || met[1] != nil {
+		t.Errorf("%v, %v", met, err)
+	}
+}

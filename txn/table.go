@@ -57,8 +57,8 @@ func (t *Table[K, V]) StageAll(tx *Tx, m Mode, keys ...K) error {
 func (t *Table[K, V]) Get(tx *Tx, k K) (V, error) { return t.get(tx, k, false) }
 
 // GetForUpdate is Get with the intention to write: it locks the key until the
-// transaction ends, whether it has a value or not. A key that the transaction has read
-// before is not locked by it: if it is written, Commit locks it, and fails with ErrConflict
+// transaction ends, if it has a value. A key that has none, or that the transaction has read
+// before, is not locked by it: if it is written, Commit locks it, and fails with ErrConflict
 // if somebody has changed it since.
 func (t *Table[K, V]) GetForUpdate(tx *Tx, k K) (V, error) { return t.get(tx, k, true) }
 
