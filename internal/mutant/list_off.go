@@ -87,6 +87,7 @@ const (
 	SplitByPrimary             = false
 	DamagedIsVacant            = false
 	DamagedIsFree              = false
+	ZeroedIsFree               = false
 	SlotNotPinned              = false
 	TwinsBothGo                = false
 	AstrayUnmarked             = false

@@ -168,6 +168,8 @@ var (
 		"A slot is emptied whose block says that it is free, though its checksum does not match.")
 	DamagedIsFree = mutation("damaged-is-free",
 		"A sweep takes a block for free whose first words say so, though its checksum does not match and a copy has a record.")
+	ZeroedIsFree = mutation("zeroed-is-free",
+		"A record of which the primary is zero is freed on the copies, though a slot leads there: by a sweep, and by who recovers the client that has inserted it.")
 	SlotNotPinned = mutation("slot-not-pinned",
 		"Who recovers an index makes a copy of a slot equal to the primary without marking it first, although it may hold the same once more by then.")
 	TwinsBothGo = mutation("twins-both-go",

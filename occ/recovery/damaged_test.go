@@ -14,8 +14,8 @@ import (
 	"txnode/rdma"
 )
 
-// second makes another table.
-func (w *world) second(name string) *occ.Table {
+// another makes another table.
+func (w *world) another(name string) *occ.Table {
 	w.t.Helper()
 	meta, err := w.space.CreateTable(name, []byte(`{"key":"bytes","value":"bytes","index":"race"}`))
 	must(w.t, err)
@@ -68,7 +68,7 @@ func TestReclaimBesideDamage(t *testing.T) {
 	for _, s := range settings() {
 		t.Run(s.String(), func(t *testing.T) {
 			w := newWorld(t, s, occ.Options{ReclaimAfter: 100})
-			sound, spoilt := w.table, w.second("spoilt")
+			sound, spoilt := w.table, w.another("spoilt")
 			ours, own := w.session()
 			w.table = spoilt
 			w.sure(ours, own, put("a", "1"))
@@ -183,26 +183,13 @@ func TestRecoverBesideDamage(t *testing.T) {
 // copies are built; or the power goes
 // before the index is mended, so that the indexes are built anew.
 func recoverBesideDamage(t *testing.T, s setting, how string, stop int) bool {
-	w := newWorld(t, s, occ.Options{ReclaimAfter: 100})
-	what := fmt.Sprint("stop ", stop)
-	sound, spoilt := w.table, w.second("spoilt")
-	ours, own := w.session()
-	victim, tx := w.session()
-	w.sure(victim, tx, put("k", "1"))
-	w.table = spoilt
-	w.sure(victim, tx, put("x", "1"), put("y", "1"), put("gone", "1"))
-	w.sure(victim, tx, del("gone"))
-	w.table = sound
-	w.sure(ours, own, get("k"))
-	tx.Coro().Sleep(10_000) // until its locks are released
-	w.arm(stop)
-	err := w.mixed(tx, spoilt, put("k", "2"), put("x", long), put("new", "2"), put("y", "2"), put("gone", "2"))
-	if err == nil {
-		tx.Coro().Sleep(10_000)
-	}
-	if !w.disarm() {
+	d := dieBesides(t, s, stop)
+	if d == nil {
 		return false
 	}
+	w, victim, tx, err := d.world, d.victim, d.tx, d.told
+	ours, own, sound, spoilt := d.ours, d.own, d.table, d.second
+	what := fmt.Sprint("stop ", stop)
 	mended := w.spoil(spoilt)
 	switch how {
 	case "lost", "back":
@@ -233,10 +220,9 @@ func recoverBesideDamage(t *testing.T, s setting, how string, stop int) bool {
 		mended()
 	}
 	w.table = spoilt
-	keys := []string{"x", "y", "new", "gone"}
-	want := []string{"1", "1", "", ""}
+	keys, want := d.keys, d.before
 	if k == "2" {
-		want = []string{long, "2", "2", "2"}
+		want = d.now
 	}
 	for i, key := range keys { // nobody has opened the database anew
 		for range 20 {
@@ -283,6 +269,47 @@ func recoverBesideDamage(t *testing.T, s setting, how string, stop int) bool {
 	w.table = sound
 	w.check(what)
 	return true
+}
+
+// besides is a world with a client that has died in a transaction which changes its table, and another
+// one: there it updates a record in place, and one that moves, and inserts two, one of them over a deleted one.
+type besides struct {
+	*world
+	second      *occ.Table
+	ours        *occ.Session // somebody else
+	own         *occ.Tx
+	victim      *occ.Session
+	tx          *occ.Tx
+	told        error
+	keys        []string // in the second table
+	before, now []string // their values
+}
+
+// dieBesides makes it. The client dies after so many verbs; nil: it has come to its end before.
+func dieBesides(t testing.TB, s setting, stop int) *besides {
+	t.Helper()
+	d := &besides{world: newWorld(t, s, occ.Options{ReclaimAfter: 100}), keys: []string{"x", "y", "new", "gone"},
+		before: []string{"1", "1", "", ""}, now: []string{long, "2", "2", "2"}}
+	first := d.table
+	d.second = d.another("spoilt")
+	d.ours, d.own = d.session()
+	d.victim, d.tx = d.session()
+	d.sure(d.victim, d.tx, put("k", "1"))
+	d.table = d.second
+	d.sure(d.victim, d.tx, put("x", "1"), put("y", "1"), put("gone", "1"))
+	d.sure(d.victim, d.tx, del("gone"))
+	d.table = first
+	d.sure(d.ours, d.own, get("k"))
+	d.tx.Coro().Sleep(10_000) // until its locks are released
+	d.arm(stop)
+	d.told = d.mixed(d.tx, d.second, put("k", "2"), put("x", long), put("new", "2"), put("y", "2"), put("gone", "2"))
+	if d.told == nil {
+		d.tx.Coro().Sleep(10_000)
+	}
+	if !d.disarm() {
+		return nil
+	}
+	return d
 }
 
 // power opens the database as after a loss of power.
@@ -360,7 +387,7 @@ func TestRecoverBesideLost(t *testing.T) {
 		t.Run(s.String(), func(t *testing.T) {
 			for stop := 0; ; stop++ {
 				w := newWorld(t, s, occ.Options{ReclaimAfter: 100})
-				sound, lost := w.table, w.second("lost")
+				sound, lost := w.table, w.another("lost")
 				_, first := w.session()
 				victim, tx := w.session()
 				w.sure(victim, tx, put("k", "1"))
@@ -428,7 +455,7 @@ func TestHollowReopened(t *testing.T) {
 		t.Run(s.String(), func(t *testing.T) {
 			o := occ.Options{Policy: s.policy, ReclaimAfter: 100}
 			w := newWorld(t, s, o)
-			sound, spoilt := w.table, w.second("spoilt")
+			sound, spoilt := w.table, w.another("spoilt")
 			ours, own := w.session()
 			victim, tx := w.session()
 			w.sure(ours, own, put("kept", "1"))

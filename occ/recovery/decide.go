@@ -173,9 +173,10 @@ func (x *tx) undo() state {
 
 // remnant reports whether a copy of the block of an insert that is undone has its image
 // still, though the primary is free: whoever took the insert back has unlinked the block,
-// freed some copies or none, and died, and the blade that had the lock was lost.
-func (x *tx) remnant(e *entry) bool {
-	if x.Kind != log.Undo || e.Kind != log.Update || e.held || e.lost || e.Image.Meta().State() != record.Absent || mutant.RemnantLeft {
+// freed some copies or none, and died, and the blade that had the lock was lost. Where none
+// was, the primary is damaged.
+func (r *run) remnant(x *tx, e *entry) bool {
+	if !r.claim.Promoted && !mutant.ZeroedIsFree || x.Kind != log.Undo || e.Kind != log.Update || e.held || e.lost || e.Image.Meta().State() != record.Absent || mutant.RemnantLeft {
 		return false
 	}
 	return soundFree(e.lines[0], e.Addr) && slices.ContainsFunc(e.lines[1:], func(p []byte) bool {

@@ -295,8 +295,8 @@ func (e *entry) vanishes(x *tx) bool {
 // placeholders unlinks and frees the blocks of inserts that are undone, and frees what
 // another recoverer, who had begun with that, has left.
 func (r *run) placeholders() error {
-	return r.each(func(x *tx, e *entry) bool { return e.vanishes(x) || x.remnant(e) }, func(r *run, x *tx, e *entry) error {
-		if x.remnant(e) {
+	return r.each(func(x *tx, e *entry) bool { return e.vanishes(x) || r.remnant(x, e) }, func(r *run, x *tx, e *entry) error {
+		if r.remnant(x, e) {
 			return r.freeBlock(e.Addr, e.table, e.class, lastVersion(x.Tx.Coordinator()), e.lines[:])
 		}
 		u, err := newUnlocker(r.c, r.o, r.index)

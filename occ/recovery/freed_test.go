@@ -12,8 +12,8 @@ import (
 	"txnode/occ/recovery"
 )
 
-// TestDamagedIsNotFree: a bit of a record is damaged on the primary, so that it says that its block is
-// free; whoever has written it has died, and perhaps somebody who had locked it. A sweep, or who
+// TestDamagedIsNotFree: a bit of a record is damaged on the primary, or its line is zero, so that it says that its
+// block is free; whoever has written it has died, and perhaps somebody who had locked it. A sweep, or who
 // opens the database, gives the block to nobody: it is repaired from the copy.
 func TestDamagedIsNotFree(t *testing.T) {
 	for _, s := range settings() {
@@ -23,27 +23,36 @@ func TestDamagedIsNotFree(t *testing.T) {
 		for _, locked := range []bool{false, true} {
 			for _, alone := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%v, locked %v, alone %v", s, locked, alone), func(t *testing.T) {
-					w := newWorld(t, s, occ.Options{})
-					ours, own := w.session()
-					victim, tx := w.loaded(put("x", "1"), put("y", "1"))
-					if locked {
-						must(t, w.open(tx, put("x", "2")))
+					for _, value := range []string{"1", long} {
+						damagedIsNotFree(t, s, locked, alone, value, unlive)
+						damagedIsNotFree(t, s, locked, alone, value, func(block []byte) { clear(block[:record.LineSize]) })
+						damagedIsNotFree(t, s, locked, alone, value, func(block []byte) { clear(block[:record.GuardOff]) })
 					}
-					unlive(w.blockOf("x"))
-					w.spoilt = true
-					w.decideUntil(victim.Coordinator(), -1)
-					_, err := recovery.Sweep(w.ctl.Plain(), recovery.Options{Space: w.space, Alone: alone})
-					must(t, err)
-					for i := range 100 {
-						w.sure(ours, own, put(fmt.Sprint("k", i), "1"))
-					}
-					must(t, ours.Close())
-					w.repair()
-					w.mended("repaired", []string{"x", "y"}, []string{"1", "1"})
 				})
 			}
 		}
 	}
+}
+
+func damagedIsNotFree(t *testing.T, s setting, locked, alone bool, value string, damage func(block []byte)) {
+	t.Helper()
+	w := newWorld(t, s, occ.Options{})
+	ours, own := w.session()
+	victim, tx := w.loaded(put("x", value), put("y", "1"))
+	if locked {
+		must(t, w.open(tx, put("x", "2")))
+	}
+	damage(w.blockOf("x"))
+	w.spoilt = true
+	w.decideUntil(victim.Coordinator(), -1)
+	_, err := recovery.Sweep(w.ctl.Plain(), recovery.Options{Space: w.space, Alone: alone})
+	must(t, err)
+	for i := range 100 {
+		w.sure(ours, own, put(fmt.Sprint("k", i), value))
+	}
+	must(t, ours.Close())
+	w.repair()
+	w.mended("repaired", []string{"x", "y"}, []string{value, "1"})
 }
 
 // TestDamagedIsNotAdopted: the same of a database that is closed, and opened again, also if the whole word is gone

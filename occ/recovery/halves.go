@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"txnode/index"
+	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -63,7 +64,7 @@ func (s *Sweeper) freeHalf(u *unlocker, v *memory.View, h half) (mine bool, err 
 	if isFree(img) || !s.known(owner.Coordinator()) {
 		return true, nil
 	}
-	if s.o.Alone {
+	if s.o.Alone || img.Meta().State() == record.Live && !mutant.ZeroedIsFree {
 		if ok, err := u.unlinked(v, h.addr, img); !ok || err != nil {
 			return true, err
 		}

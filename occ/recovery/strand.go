@@ -45,6 +45,13 @@ func isStranded(line record.Image) bool {
 	return line.Guard().Held() && line.Meta().State() == record.Live && line.Lock().Seq() >= record.MaxSequence && !mutant.StrandedUnlocked
 }
 
+// keyed reports whether as much of a block was read as its key needs: what is damaged may say that
+// it has one which is too long.
+func keyed(img record.Image) bool {
+	n := img.Meta().KeyLen()
+	return n <= record.MaxKey && record.KeyAt(n)+n <= len(img)
+}
+
 // isDeparted reports whether it is the block that the record was to leave.
 func isDeparted(line record.Image) bool {
 	return isStranded(line) && line.Lock().Seq() == record.MaxSequence
@@ -179,6 +186,12 @@ func (s *Sweeper) finishStranded(c *rdma.Coro) error {
 		if !isStranded(img) {
 			continue
 		}
+		if !keyed(img) { // of which record it is, is not known until it is repaired
+			if err := s.spare(u.table, strandedError(a)); err != nil {
+				return err
+			}
+			continue
+		}
 		if !s.o.Alone && u.reaches(s.o.Space.View(), img) {
 			if err := s.spare(u.table, strandedError(a)); err != nil {
 				return err
@@ -255,24 +268,33 @@ func (u *unlocker) finishMove(v *memory.View, blocks []stranded) error {
 			return fmt.Errorf("recovery: switching the slot of a record of table %d: %w", u.table, err)
 		}
 	}
+	// What is damaged on the primary can be repaired from another copy afterwards, if that gets nothing of it.
 	t := u.c.Thread()
 	if from != nil {
-		u.batch.Reset()
-		record.Image(t.Bytes(u.buf, record.LineSize)).PutFree(from.addr, to.img.Version(), u.table, from.img.Meta().Class(), u.o.Space.CountFree())
-		if err := u.writeBackwards(v, from.addr, 0, record.LineSize); err != nil {
+		u.putFree(from.addr, from.img)
+		err := u.writeBackwards(v, from.addr, 0, record.LineSize, func(int) error { return nil })
+		if err != nil {
 			return err
 		}
 		u.freed++
 	}
-	u.batch.Reset()
-	t.PutWord(u.buf, uint64(record.FreeAt(to.img.Version())))
-	return u.writeBackwards(v, to.addr, record.GuardOff, 8)
+	return u.writeBackwards(v, to.addr, record.GuardOff, 8, func(k int) error {
+		img, err := u.readCopy(v, to.addr, k)
+		if err == nil {
+			t.PutWord(u.buf, uint64(img.Unlocked()))
+		}
+		return err
+	})
 }
 
-// writeBackwards writes n bytes of the buffer to all copies of a block, one after the other, the
-// primary last: a blade that is lost promotes one behind which all is done, or nothing.
-func (u *unlocker) writeBackwards(v *memory.View, a memory.Addr, off uint64, n uint32) error {
+// writeBackwards writes n bytes, which fill leaves in the buffer, to all copies of a block, one after
+// the other, the primary last: a blade that is lost promotes one behind which all is done, or nothing.
+func (u *unlocker) writeBackwards(v *memory.View, a memory.Addr, off uint64, n uint32, fill func(k int) error) error {
 	for k := v.Written(a) - 1; k >= 0; k-- {
+		if err := fill(k); err != nil {
+			return err
+		}
+		u.batch.Reset()
 		at := v.At(a, k)
 		at.Off += off
 		u.batch.Write(at, u.buf, n)

@@ -1,11 +1,13 @@
 package recovery_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 
-	"txnode/occ"
+	"txnode/memory"
+	"txnode/memory/record"
 	"txnode/occ/recovery"
 	"txnode/rdma"
 )
@@ -48,39 +50,25 @@ func TestStrandBesideLoss(t *testing.T) {
 // reports whether there were others.
 func strandBesideLoss(t *testing.T, s setting, at, left int, late, lost rdma.BladeID) (stopped bool) {
 	t.Helper()
-	w := newWorld(t, s, occ.Options{ReclaimAfter: 100})
-	what := fmt.Sprintf("stopped after %d verbs, and who recovers after %d, but for those to blade %d; blade %d is lost", at, left, late, lost)
-	sound, spoilt := w.table, w.second("spoilt")
-	_, first := w.session()
-	victim, tx := w.session()
-	w.sure(victim, tx, put("k", "1"))
-	w.table = spoilt
-	w.sure(victim, tx, put("x", "1"), put("y", "1"), put("gone", "1"))
-	w.sure(victim, tx, del("gone"))
-	w.table = sound
-	must(t, w.do(first, get("k")))
-	tx.Coro().Sleep(10_000) // until its locks are released
-	w.arm(at)
-	told := w.mixed(tx, spoilt, put("k", "2"), put("x", long), put("new", "2"), put("y", "2"), put("gone", "2"))
-	if told == nil {
-		tx.Coro().Sleep(10_000)
-	}
-	if !w.disarm() {
+	d := dieBesides(t, s, at)
+	if d == nil {
 		return false
 	}
+	w, spoilt := d.world, d.second
+	what := fmt.Sprintf("stopped after %d verbs, and who recovers after %d, but for those to blade %d; blade %d is lost", at, left, late, lost)
 	mended := w.spoil(spoilt)
 	w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
 		left--
 		return left < 0 && wr.Blade != late
 	}}
-	_, _ = recovery.Recover(w.newThread().Plain(), w.eng.Recovery(), victim.Coordinator())
+	_, _ = recovery.Recover(w.newThread().Plain(), w.eng.Recovery(), d.victim.Coordinator())
 	stopped = w.disarm()
 	w.loseBlade(lost)
 	ours, own := w.session()
-	keys, want := []string{"x", "y", "new", "gone"}, []string{"1", "1", "", ""}
+	want := d.before
 	if w.values(ours, own, "k")[0] == "2" {
-		want = []string{long, "2", "2", "2"}
-	} else if told == nil {
+		want = d.now
+	} else if d.told == nil {
 		t.Errorf("%s: an acknowledged transaction is lost", what)
 	}
 	must(t, ours.Close())
@@ -93,8 +81,92 @@ func strandBesideLoss(t *testing.T, s setting, at, left int, late, lost rdma.Bla
 	must(t, err)
 	w.table = spoilt
 	ours, own = w.session()
-	if got := w.values(ours, own, keys...); !slices.Equal(got, want) {
+	if got := w.values(ours, own, d.keys...); !slices.Equal(got, want) {
 		t.Errorf("%s: %.4q", what, got)
 	}
 	return stopped
+}
+
+// stranded returns the blocks of the record whose move could not be finished: which it was to leave, and to
+// which it goes; 0: none.
+func (w *world) stranded() (from, to memory.Addr) {
+	w.t.Helper()
+	l, v := w.space.Layout(), w.space.View()
+	for id := range l.Segments {
+		g := &l.Segments[id]
+		if g.Kind != memory.KindBlocks || g.Placement.N == 0 {
+			continue
+		}
+		for off := uint32(0); off+g.Class.Size() <= l.SegmentSize; off += g.Class.Size() {
+			a := memory.MakeAddr(memory.SegmentID(id), off)
+			at := v.At(a, 0)
+			switch record.Image(w.f.Memory(at.Blade)[at.Off:][:record.LineSize]).Lock().Seq() {
+			case record.MaxSequence:
+				from = a
+			case record.MaxSequence + 1:
+				to = a
+			}
+		}
+	}
+	return from, to
+}
+
+// TestStrandedDamaged: a bit of a record whose move is to be finished is damaged, too. What it says of itself is
+// believed neither by who finishes the move nor by the other copies: when it is repaired from these, it is the new value.
+func TestStrandedDamaged(t *testing.T) {
+	for _, s := range settings() {
+		if s.backups == 0 || s.caps == weak {
+			continue
+		}
+		t.Run(s.String(), func(t *testing.T) {
+			stop := 0
+			for _, leaves := range []bool{false, true} {
+				for _, bit := range []int{1, 42, 64 + 3, 64 + 34, 128, 8*record.KeyOff + 16} { // version, lengths, checksum, value
+					for !strandedDamaged(t, s, stop, bit, leaves) {
+						stop++
+					}
+				}
+			}
+		})
+	}
+}
+
+// strandedDamaged is TestStrandedDamaged of a client that dies after so many verbs, and a bit of the block that the
+// record was to leave, or of the other one; false: nothing is to be finished.
+func strandedDamaged(t *testing.T, s setting, stop, bit int, leaves bool) bool {
+	t.Helper()
+	d := dieBesides(t, s, stop)
+	if d == nil {
+		t.Fatal("no move was to be finished")
+	}
+	mended := d.spoil(d.second)
+	d.decideUntil(d.victim.Coordinator(), -1)
+	a, to := d.stranded()
+	if a == 0 || to == 0 {
+		return false
+	}
+	if !leaves {
+		a = to
+	}
+	at := d.space.View().At(a, 0)
+	d.f.Memory(at.Blade)[at.Off+uint64(bit/8)] ^= 1 << (bit % 8)
+	must(t, d.ours.Close())
+	mended()
+	d.repair()
+	o := recovery.Options{Space: d.space, Steal: true, Alone: true}
+	rep, err := recovery.Sweep(d.ctl.Plain(), o)
+	must(t, err)
+	what := fmt.Sprintf("stop %d, bit %d, leaves %v", stop, bit, leaves)
+	if bit == 64+34 { // which record it is of cannot be told
+		if !errors.Is(rep.Damage, memory.ErrCorrupt) {
+			t.Errorf("%s: swept: %v", what, rep.Damage)
+		}
+		return true
+	}
+	_, err = recovery.PruneSlots(d.ctl.Plain(), o)
+	must(t, err)
+	d.repair()
+	d.table = d.second
+	d.mended(what, d.keys, d.now)
+	return true
 }

@@ -259,19 +259,13 @@ func (u *unlocker) readCopy(v *memory.View, a memory.Addr, k int) (record.Image,
 
 // reclaim unlinks a block in state absent, or half free, whose lock is ours, and frees it.
 func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) error {
-	m, t := img.Meta(), u.c.Thread()
 	if _, err := img.Check(a); err == nil { // else it was being written, and never linked
-		if err := u.unlink(v, m.Table(), a, img.Key()); err != nil {
+		if err := u.unlink(v, img.Meta().Table(), a, img.Key()); err != nil {
 			return err
 		}
 	}
-	class := m.Class()
-	if s := u.o.Space.Layout(); int(a.Segment()) < len(s.Segments) {
-		class = s.Segments[a.Segment()].Class // of a torn header nothing is sure
-	}
-	coordinator := img.Guard().Owner().Coordinator() // in whose name it is freed: the dead one that held it
 	u.batch.Reset()
-	record.Image(t.Bytes(u.buf, record.LineSize)).PutFree(a, lastVersion(coordinator), m.Table(), class, u.o.Space.CountFree())
+	u.putFree(a, img)
 	// Backups first: the primary holds the lock.
 	for k := v.Written(a) - 1; k >= 0; k-- {
 		u.batch.Write(v.At(a, k), u.buf, record.LineSize)
@@ -288,15 +282,27 @@ func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) erro
 	return nil
 }
 
+// putFree puts the line of a block that is freed, whose image is given, into the buffer, in the name of
+// the dead one that held it.
+func (u *unlocker) putFree(a memory.Addr, img record.Image) {
+	m, coordinator := img.Meta(), img.Lock().Coordinator()
+	class := m.Class()
+	if s := u.o.Space.Layout(); int(a.Segment()) < len(s.Segments) {
+		class = s.Segments[a.Segment()].Class // of a torn header nothing is sure
+	}
+	record.Image(u.c.Thread().Bytes(u.buf, record.LineSize)).PutFree(a, lastVersion(coordinator), m.Table(), class, u.o.Space.CountFree())
+}
+
 // unlinked reports whether a copy of a block that is free on the primary is what somebody
-// has left who was freeing it: a deleted record that no slot leads to any more. Where one
-// does, or there is a value, it is the primary that is damaged.
+// has left who was freeing it: a record that no slot leads to any more, deleted if nobody else
+// is at work. Where one does, or there is a value, it is the primary that is damaged.
 func (u *unlocker) unlinked(v *memory.View, a memory.Addr, img record.Image) (bool, error) {
 	m := img.Meta()
-	if m.State() == record.Live {
+	live := m.State() == record.Live // its value need not have been read
+	if live && u.o.Alone {
 		return false, nil
 	}
-	if _, damage := img.Check(a); damage != nil || m.KeyLen() == 0 {
+	if _, damage := img.Check(a); damage != nil && !live || m.KeyLen() == 0 || !keyed(img) {
 		return true, nil //nolint:nilerr // it was being written, and is not linked any more
 	}
 	u.table = m.Table()
