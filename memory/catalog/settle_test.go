@@ -5,7 +5,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"txnode/memory"
@@ -82,5 +84,31 @@ func TestSettle(t *testing.T) {
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestNoFile: what has the name of a catalog, and is none, is said to be none, and not waited for.
+func TestNoFile(t *testing.T) {
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	if err := unix.Mkfifo(pipe, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, pipe} {
+		for _, readOnly := range []bool{false, true} {
+			done := make(chan error, 1)
+			go func() {
+				_, err := OpenBolt(path, readOnly)
+				done <- err
+			}()
+			select {
+			case err := <-done:
+				if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "is no file") {
+					t.Errorf("%s: %v", path, err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatalf("%s is waited for", path)
+			}
+		}
 	}
 }

@@ -196,6 +196,8 @@ func TestConflicts(t *testing.T) {
 func TestNothingGivenUpInVain(t *testing.T) {
 	o := small(t.TempDir())
 	closeDB(t, open(t, o))
+	older := copyDir(t, o.Dir)
+	closeDB(t, open(t, o))
 	foreign := small(t.TempDir())
 	closeDB(t, open(t, foreign))
 	for name, spoil := range map[string]func(path string) error{
@@ -204,6 +206,7 @@ func TestNothingGivenUpInVain(t *testing.T) {
 		"another's": func(path string) error {
 			return os.Rename(filepath.Join(copyDir(t, foreign.Dir), "blade-000.region"), path)
 		},
+		"an old copy": func(path string) error { return os.Rename(filepath.Join(older, "blade-000.region"), path) },
 		"mistaken":    func(path string) error { return os.Rename(filepath.Join(copyDir(t, o.Dir), "blade-001.region"), path) },
 		"overwritten": func(path string) error { return os.WriteFile(path, bytes.Repeat([]byte("junk"), 4<<20), 0o644) },
 	} {

@@ -17,16 +17,18 @@ func TestLockOnFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	was := writeOwner
 	defer func() { writeOwner = was }()
-	writeOwner = func(*os.File) error { return unix.ENOSPC }
-	l, err := lockDir(dir, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := lockDir(dir, false); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "elsewhere") {
-		t.Errorf("twice: %v", err)
-	}
-	if err := l.release(); err != nil {
-		t.Fatal(err)
+	for _, full := range []error{unix.ENOSPC, unix.EDQUOT} {
+		writeOwner = func(*os.File) error { return full }
+		l, err := lockDir(dir, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := lockDir(dir, false); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "elsewhere") {
+			t.Errorf("twice: %v", err)
+		}
+		if err := l.release(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	writeOwner = func(*os.File) error { return unix.EIO }
 	if _, err := lockDir(dir, false); !errors.Is(err, unix.EIO) {
@@ -65,7 +67,7 @@ func TestReadOnlyWithoutLock(t *testing.T) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: unix.EROFS}
 	}
 	ro := Options{Dir: o.Dir, ReadOnly: true}
-	if _, err := Open(o); !errors.Is(err, unix.EROFS) || !strings.Contains(err.Error(), "ReadOnly") {
+	if _, err := Open(o); !errors.Is(err, unix.EROFS) || !strings.Contains(err.Error(), "opened with ReadOnly") {
 		t.Errorf("for writing: %v", err)
 	}
 	first, second := mustOpen(ro), mustOpen(ro)
