@@ -82,6 +82,7 @@ type state struct {
 	moves   bool // an item moves to a larger block
 	linked  bool // the transaction has linked a block
 	late    bool // an item was written that was not locked, or is outgrown
+	atEnd   bool // ValidateAtEnd
 	// outgrown: a record that the transaction inserts has come to be too large for its block.
 	outgrown bool
 	copied   bool     // of items[:judged], one was read from a backup

@@ -67,6 +67,21 @@ func (tx *Tx) note(err error) error {
 	return err
 }
 
+// ValidateAtEnd is for transactions that read a great many keys one by one, each of which tells the
+// next, so that they cannot be staged together. What is read without a lock is otherwise validated
+// again with each further fetch, which costs the square of their number. From this call on it is
+// validated once, when the transaction commits, or before an error of the function's counts.
+//
+// The outcome is as strictly serializable as any. But until it ends the function may see things that
+// never were true together, and has to bear that: it must end, must not panic for it, and what it
+// has found out counts only when Update or View, or Commit, has returned nil, or Update or View an
+// error of the function's own. Who rolls back a transaction of DB.Begin knows nothing.
+func (tx *Tx) ValidateAtEnd() {
+	if tx.usable() == nil {
+		tx.o.ValidateAtEnd()
+	}
+}
+
 // Execute fetches everything that was staged. Get does it by itself.
 func (tx *Tx) Execute() error {
 	if err := tx.usable(); err != nil {

@@ -14,13 +14,16 @@ import (
 var accesses = []struct {
 	what  string
 	stage bool // all keys before the first
+	atEnd bool // what was read is validated at the end
 	do    func(t *table, tx *txn.Tx, k uint64) error
 }{
-	{"Insert", false, insert},
-	{"GetForUpdate and Put", false, increment},
-	{"Stage of all, then Get", true, get},
-	{"Get without Stage", false, get},
-	{"Get of absent keys", false, getAbsent},
+	{"Insert", false, false, insert},
+	{"GetForUpdate and Put", false, false, increment},
+	{"Stage of all, then Get", true, false, get},
+	{"Get, ValidateAtEnd", false, true, get},
+	{"Get of absent keys, ValidateAtEnd", false, true, getAbsent},
+	{"Get without either", false, false, get},
+	{"Get of absent keys", false, false, getAbsent},
 }
 
 func insert(t *table, tx *txn.Tx, k uint64) error { return t.Insert(tx, k, [2]uint64{k}) }
@@ -59,6 +62,9 @@ func (b *bench) manyKeys(ctx context.Context) error {
 			for i, n := range []int{b.txKeys / 16, b.txKeys / 16, b.txKeys / 4, b.txKeys} {
 				start := time.Now()
 				err := db.Update(ctx, func(tx *txn.Tx) error {
+					if a.atEnd {
+						tx.ValidateAtEnd()
+					}
 					first := uint64(i) << 32
 					for k := first; a.stage && k < first+uint64(n); k++ {
 						if err := t.Stage(tx, k, txn.ForRead); err != nil {

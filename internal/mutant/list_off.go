@@ -15,6 +15,7 @@ const (
 	KeepLockOfStaleAddress     = false
 	TrustStaleAddress          = false
 	BelieveOtherKey            = false
+	AtEndForgotten             = false
 	LateReadCertifiesAll       = false
 	TrustBackup                = false
 	LockByHope                 = false

@@ -24,6 +24,8 @@ var (
 		"The key of a block that the address cache led to is not compared.")
 	BelieveOtherKey = mutation("believe-other-key",
 		"A candidate that holds another key proves the absence of the key, although it may have been used again since its slot was read.")
+	AtEndForgotten = mutation("at-end-forgotten",
+		"What a transaction reads that validates at its end is never validated.")
 	LateReadCertifiesAll = mutation("late-read-certifies-all",
 		"A single record that is read last is taken to prove that the earlier ones still are what they were.")
 	TrustBackup = mutation("trust-backup",

@@ -27,7 +27,7 @@ func (s *suite) limit() time.Duration { return time.Duration(s.seconds) * time.S
 
 // isolation are the workloads of package txn whose histories are checked, on the
 // disorderly fabric with every subset of its promises.
-const isolation = "Test(Bank|WriteSkew|LongFork|ListAppend|Counter|InsertRace|Churn|LargeValues)$"
+const isolation = "Test(Bank|WriteSkew|LongFork|ListAppend|Counter|InsertRace|Churn|LargeValues|ValidateAtEnd)$"
 
 // suites are what a mutation goes through whose catcher is not known, the cheap ones
 // first.
