@@ -58,7 +58,8 @@
 //
 // That other round trip looks at everything that was read before without a lock: a
 // transaction that gets thousands of keys one after the other, to read them, pays for the
-// square of their number. One that stages them does not.
+// square of their number. One that stages them does not, nor one that has them validated
+// at its end: [Tx.ValidateAtEnd].
 //
 // # Concurrency
 //
