@@ -140,6 +140,16 @@ var damages = []struct {
 		m.putWord(m.slots[i], 0, 0)
 		return []want{{verify.KindSlot, m.slots[i], 0}}
 	}},
+	{"a slot lost on all copies but one", true, func(m *anatomy) []want {
+		i := m.live(-1)
+		m.putWord(m.slots[i], 0, 0)
+		wants := []want{{verify.KindSlot, m.slots[i], 0}}
+		for k := 2; k < m.v.Copies(m.slots[i]); k++ {
+			m.putWord(m.slots[i], k, 0)
+			wants = append(wants, want{verify.KindReplica, m.slots[i], k})
+		}
+		return wants
+	}},
 	{"a slot lost on a backup", true, func(m *anatomy) []want {
 		i := m.live(-1)
 		m.putWord(m.slots[i], 1, 0)

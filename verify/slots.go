@@ -485,6 +485,7 @@ func (x *indexWalk) settleBackups() {
 			x.mend(x.at(f, o.slot, 0), fmt.Sprintf("the slot of copy %d is written to the primary", o.copy), bytes[:])
 			restored[o.slot] = o.word
 			x.link(o.slot, &candidate{word: o.word, hash: o.hash})
+			x.follow(&o)
 			x.remark(&o)
 		}
 	}
@@ -498,6 +499,18 @@ func (x *indexWalk) rivalOf(o *onlyBackup) memory.Addr {
 	}
 	other, _ := x.rival(o.table, o.hash, key, o.word.Addr())
 	return other
+}
+
+// follow brings what is set again on the primary to the other copies, which had what that had before.
+func (x *indexWalk) follow(o *onlyBackup) {
+	for k := 1; k < x.v.Copies(o.slot); k++ {
+		p := x.read(o.slot, k, x.small, 8)
+		if p == nil || k == o.copy || race.Slot(word(p, 0)) != o.primary {
+			continue
+		}
+		f := Finding{Kind: KindReplica, Table: x.id, What: fmt.Sprintf("copy %d has %v, as the primary, and not the slot of copy %d", k, o.primary, o.copy)}
+		x.mend(x.at(f, o.slot, k), fmt.Sprintf("the slot of copy %d is written to it", o.copy), binary.LittleEndian.AppendUint64(nil, uint64(o.word)))
+	}
 }
 
 // remark makes the mark of a slot that is set again, if it needs one that was taken back since it was lost.
