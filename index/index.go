@@ -2,6 +2,7 @@ package index
 
 import (
 	"errors"
+	"fmt"
 
 	"txnode/memory"
 	"txnode/memory/record"
@@ -23,6 +24,17 @@ var (
 	// the index if that client is dead; wrapped with who and where.
 	ErrBusy = errors.New("index: unfinished change of another client")
 )
+
+// UnclearError is an ErrDuplicate: the other block may hold the key, and cannot be made out; it is free, or
+// damaged, however often it was looked at.
+type UnclearError struct{ Block memory.Addr }
+
+func (e *UnclearError) Error() string {
+	return fmt.Sprintf("index: block %v, which a slot leads to, may hold the key, and is free, or damaged", e.Block)
+}
+
+// Is matches ErrDuplicate.
+func (e *UnclearError) Is(target error) bool { return target == ErrDuplicate }
 
 // Candidate is a block that may hold the key.
 type Candidate struct {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -80,7 +81,8 @@ func (tx *Tx) gone(t record.TxID) bool {
 }
 
 // Contradicted reports whether a block that Examine has found free is on another copy a record, whose
-// writer is gone, too: then it is not nobody's, but damaged, if a slot still leads to it. While
+// writer is gone, too: then it is not nobody's, but damaged, if a slot still leads to it. So it is if another copy is
+// damaged, or without backups, as no placeholder is lost without its slot then. While
 // something may be left of who has died it says that it is not. The transaction is not open.
 func (tx *Tx) Contradicted(a memory.Addr) (bool, error) {
 	s := tx.s
@@ -91,6 +93,7 @@ func (tx *Tx) Contradicted(a memory.Addr) (bool, error) {
 	s.chores++
 	defer func() { s.chores-- }()
 	v := space.ViewOn(s.thread)
+	damaged := space.Backups() == 0 && !mutant.VacantWithoutBackups
 	for k := 1; v.Valid(a) && k < v.Copies(a); k++ {
 		size := uint32(record.LineSize)
 		img, err := tx.look(a, k, size)
@@ -107,12 +110,13 @@ func (tx *Tx) Contradicted(a memory.Addr) (bool, error) {
 		if bad == nil && img.Meta().State() == record.Live && img.Stable() && tx.gone(img.Version()) {
 			return true, nil
 		}
+		damaged = damaged || bad != nil && img.Meta().State() != record.Free
 	}
-	return false, nil
+	return damaged, nil
 }
 
 // contradicted is ErrCorrupt if a block to which a slot has led in every look of this attempt
-// and of the one before is free in both, and on another copy a record.
+// and of the one before is free in both, and contradicted.
 func (tx *Tx) contradicted(a memory.Addr) error {
 	before := tx.doubted
 	tx.doubted = 0
@@ -129,7 +133,7 @@ func (tx *Tx) contradicted(a memory.Addr) error {
 	if tx.doubted = a; before != a {
 		return nil
 	}
-	return fmt.Errorf("%w: block %v is free, a slot leads to it, and another copy has a record; the database, closed, can be checked, and repaired from another copy", ErrCorrupt, a)
+	return fmt.Errorf("%w: block %v is free, though a slot leads to it, and was not freed; the database, closed, can be checked, and repaired from another copy", ErrCorrupt, a)
 }
 
 // look copies the first bytes of a copy of a block; nil: they cannot be had now.

@@ -87,6 +87,9 @@ func (tx *Tx) placeholders(first int) error {
 			continue
 		}
 		if errors.Is(err, index.ErrDuplicate) {
+			if other := (*index.UnclearError)(nil); errors.As(err, &other) {
+				tx.met = meeting{addr: other.Block, table: it.table, key: it.key()}
+			}
 			return tx.conflict(AbortPhantom)
 		}
 		it.locked = true // it may be linked: see removePlaceholders

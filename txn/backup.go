@@ -336,7 +336,7 @@ func (s *copier) one(e slotBlock) error {
 				}
 			}
 			if damaged && doubted == slot { // which has led there all the time
-				return fmt.Errorf("%w: the slot at %v leads to block %v, which is free, and another copy has a record; the database, closed, can be checked, and repaired from another copy", ErrCorrupt, e.at, e.c.Addr)
+				return fmt.Errorf("%w: the slot at %v leads to block %v, which is free, and was not freed; the database, closed, can be checked, and repaired from another copy", ErrCorrupt, e.at, e.c.Addr)
 			}
 			if doubted = 0; damaged {
 				doubted = slot

@@ -236,6 +236,7 @@ func (db *DB) table(name string, want tableOptions, create bool) (*occ.Table, er
 	}
 	ix.SetGone(db.gone)
 	ix.SetVacant(recovery.Vacant(db.space))
+	ix.SetSpoilt(recovery.Spoilt(db.space))
 	t := &occ.Table{ID: meta.ID, Name: name, Index: ix}
 	db.tables[name] = t
 	return t, nil

@@ -62,6 +62,7 @@ func (ix *Index) judge(c *rdma.Coro, s *scratch, q *index.Query, m []found, own 
 		return loses, err
 	}
 	v := unique
+	s.unclear = 0
 	for i := range m {
 		if m[i].value.Addr() == own.value.Addr() {
 			continue
@@ -74,13 +75,17 @@ func (ix *Index) judge(c *rdma.Coro, s *scratch, q *index.Query, m []found, own 
 				v = likely
 			}
 		case keyStays:
+			s.unclear = 0
 			return loses, nil
 		case keyPending:
-			if own.after(&m[i], q) {
+			if s.unclear = 0; own.after(&m[i], q) {
 				return loses, nil
 			}
 			v = undecided
 		case keyUnclear:
+			if v != undecided {
+				s.unclear = m[i].value.Addr()
+			}
 			v = undecided
 		}
 	}

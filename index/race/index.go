@@ -35,6 +35,7 @@ type Index struct {
 	gone  func(owner uint64) bool
 	// vacant tells which blocks nobody has, nil: see SetVacant.
 	vacant func(c *rdma.Coro, blocks []memory.Addr) ([]bool, error)
+	spoilt func(c *rdma.Coro, a memory.Addr) (bool, error) // nil: see SetSpoilt
 
 	dir    atomic.Pointer[directory]
 	blades []uint64 // sizes of the regions
@@ -63,6 +64,8 @@ type scratch struct {
 	// others are slots whose blocks were seen to hold keys other than that of
 	// the insert in progress: see judge.
 	others []found
+	// unclear is a block that keeps it from telling; 0: none.
+	unclear memory.Addr
 }
 
 func (ix *Index) get() *scratch {

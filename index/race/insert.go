@@ -300,6 +300,8 @@ func (ix *Index) confirm(c *rdma.Coro, s *scratch, q *index.Query, want Slot, m 
 		}
 		if ok, err := ix.one(c, s, q.View, own.at, uint64(own.value), trace(c)); err != nil {
 			return false, err
+		} else if ok && s.unclear != 0 {
+			return false, &index.UnclearError{Block: s.unclear}
 		} else if ok {
 			return false, index.ErrDuplicate
 		}

@@ -408,10 +408,19 @@ func (m *mover) carryPinned(all, last bool) (bool, error) {
 		to := trace(c)
 		if !it.known && !it.carried && !gone[i] {
 			to = uint64(it.value &^ slotMoving)
+			spoilt := false
+			if last && it.hollow && it.free && ix.spoilt != nil && !mutant.SpoiltAwaited {
+				if spoilt, err = ix.spoilt(c, it.value.Addr()); err != nil {
+					return false, err
+				}
+			}
+			if spoilt && !it.value.Moving() {
+				m.damage = ix.corrupt(m.from+memory.Addr(it.off), "%v: the block is free, and had a record", it.value)
+			}
 			// One whose block is free, and may yet get a record, is waited for: it is not
 			// known where its key belongs.
 			leave := it.value.Moving() && it.late && !it.undone && !mutant.AstrayUnmarked
-			all = all && (it.hollow && it.free && mutant.HollowLeftBehind || last && (it.undone || leave))
+			all = all && (it.hollow && it.free && mutant.HollowLeftBehind || last && (it.undone || leave || spoilt))
 			if leave || it.value.Moving() && it.free && !mutant.UnmarkUndecided {
 				continue // see unmark
 			}

@@ -39,6 +39,11 @@ import (
 // that are free on the primary. The handle is not in use yet.
 func (ix *Index) SetVacant(f func(c *rdma.Coro, blocks []memory.Addr) ([]bool, error)) { ix.vacant = f }
 
+// SetSpoilt sets a function that tells whether a block that is free, to which a slot leads, has had a record, of which
+// nobody knows any more, and will never have another one by who recovers it: a split does not wait for that. nil, as at
+// first: of none is that known. The handle is not in use yet.
+func (ix *Index) SetSpoilt(f func(c *rdma.Coro, a memory.Addr) (bool, error)) { ix.spoilt = f }
+
 // vacancy asks which blocks nobody has.
 func (ix *Index) vacancy(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
 	if ix.vacant != nil {

@@ -86,6 +86,8 @@ const (
 	EmptinessCopied            = false
 	DepthCopied                = false
 	SplitByPrimary             = false
+	VacantWithoutBackups       = false
+	SpoiltAwaited              = false
 	DamagedIsVacant            = false
 	DamagedIsFree              = false
 	ZeroedIsFree               = false

@@ -166,6 +166,10 @@ var (
 		"Who recovers an index brings a damaged depth of a bucket to the copies, though no split is under way.")
 	SplitByPrimary = mutation("split-by-primary",
 		"A split leaves the slot of a record that is damaged on the primary where lookups of its key do not come by any more, although another copy tells of which key it is.")
+	VacantWithoutBackups = mutation("vacant-without-backups",
+		"Without backups, a slot is emptied whose block is free, as if a placeholder had been lost and its slot not.")
+	SpoiltAwaited = mutation("spoilt-awaited",
+		"A split waits for a block that is free, though it has had a record, which is damaged on every other copy.")
 	DamagedIsVacant = mutation("damaged-is-vacant",
 		"A slot is emptied whose block says that it is free, though its checksum does not match.")
 	DamagedIsFree = mutation("damaged-is-free",

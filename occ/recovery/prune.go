@@ -22,7 +22,46 @@ func Vacant(s *memory.Space) func(c *rdma.Coro, blocks []memory.Addr) ([]bool, e
 		if s.Gated() && !mutant.VacateUndecided {
 			return make([]bool, len(blocks)), nil
 		}
-		return vacant(c, v, blocks, s.Registered)
+		return vacant(c, v, s.Backups(), blocks, s.Registered)
+	}
+}
+
+// Spoilt returns the function for race.Index.SetSpoilt of the same: it tells whether a block that is free, and that a slot
+// leads to, is nobody's to be, but damaged: it is free on the primary, locked by nobody who is registered, and not
+// free on another copy, or there were never backups, so that no placeholder is lost without its slot. While
+// transactions are undecided it says of none that it is.
+func Spoilt(s *memory.Space) func(c *rdma.Coro, a memory.Addr) (bool, error) {
+	return func(c *rdma.Coro, a memory.Addr) (bool, error) {
+		v := s.ViewOn(c.Thread()) // before it is asked who is undecided
+		if s.Gated() || !v.Contains(a, record.LineSize) {
+			return false, nil
+		}
+		t := c.Thread()
+		buf, err := t.Alloc(memory.MaxReplicas * record.LineSize)
+		if err != nil {
+			return false, fmt.Errorf("recovery: %w", err)
+		}
+		defer t.Free(buf, memory.MaxReplicas*record.LineSize)
+		var b rdma.Batch
+		for k := range v.Copies(a) {
+			b.Read(v.At(a, k), buf+uint32(k)*record.LineSize, record.LineSize)
+		}
+		if err := c.Do(&b); err != nil {
+			return false, fmt.Errorf("recovery: %w", err)
+		}
+		line := func(k int) record.Image {
+			return record.Image(t.Bytes(buf+uint32(k)*record.LineSize, record.LineSize))
+		}
+		_, damage := line(0).Check(a)
+		if g := line(0).Guard(); damage != nil || line(0).Meta().State() != record.Free || g.Held() && s.Registered(g.Owner().Coordinator()) {
+			return false, nil //nolint:nilerr // it is not free
+		}
+		for k := 1; k < v.Copies(a); k++ {
+			if line(k).Meta().State() != record.Free {
+				return true, nil
+			}
+		}
+		return s.Backups() == 0, nil
 	}
 }
 
@@ -83,7 +122,7 @@ func PruneSlots(c *rdma.Coro, o Options) (int, error) {
 			continue
 		}
 		k, err := r.Prune(c, func(blocks []memory.Addr) ([]bool, error) {
-			return vacant(c, o.Space.View(), blocks, o.Space.Registered)
+			return vacant(c, o.Space.View(), o.Space.Backups(), blocks, o.Space.Registered)
 		})
 		if n += k; err != nil && !errors.Is(err, memory.ErrLost) && !errors.Is(err, memory.ErrCorrupt) {
 			return n, fmt.Errorf("recovery: index of table %q: %w", t.Name, err)
@@ -95,12 +134,13 @@ func PruneSlots(c *rdma.Coro, o Options) (int, error) {
 // vacant tells which blocks are free, and unlocked, on every copy. One that has no copy
 // left is not: what was in it may come back. A lock of one who is not alive says nothing: he
 // has met the block when he was looking for a key, and locked what he read. Nobody waits for
-// it to be resolved, since a sweep mends the indexes before it comes to locks.
-func vacant(c *rdma.Coro, v *memory.View, blocks []memory.Addr, alive func(coordinator uint32) bool) ([]bool, error) {
+// it to be resolved, since a sweep mends the indexes before it comes to locks. Without backups none is: a placeholder
+// is lost with its segment then, and what is free where a slot leads has had a record.
+func vacant(c *rdma.Coro, v *memory.View, backups int, blocks []memory.Addr, alive func(coordinator uint32) bool) ([]bool, error) {
 	t := c.Thread()
 	size := len(blocks) * memory.MaxReplicas * record.LineSize
-	if size == 0 {
-		return nil, nil
+	if size == 0 || backups == 0 && !mutant.VacantWithoutBackups {
+		return make([]bool, len(blocks)), nil
 	}
 	buf, err := t.Alloc(size)
 	if err != nil {

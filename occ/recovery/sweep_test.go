@@ -124,14 +124,12 @@ func TestSweepPassesOver(t *testing.T) {
 // placeholder on a blade that was lost, and has died. Nobody can read or insert the key
 // until the slot is emptied; a block of which one copy is not free is left alone.
 func TestPruneSlots(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range replicated() {
 		w := newWorld(t, s, occ.Options{})
 		se, _ := w.loaded(put("a", "1"), put("b", "1"), put("c", "1"))
 		c := se.Thread().Plain()
 		w.zero(c, "a", s.backups+1)
-		if s.backups > 0 {
-			w.zero(c, "b", s.backups)
-		}
+		w.zero(c, "b", s.backups)
 		n, err := recovery.PruneSlots(w.ctl.Plain(), w.eng.Recovery())
 		must(t, err)
 		if n != 1 {
@@ -149,7 +147,7 @@ func TestPruneSlots(t *testing.T) {
 // empties it. Nobody does while transactions are undecided that may have lost something with a
 // blade, which a recovery would put into that very block.
 func TestVacateBesideTransactions(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range replicated() {
 		w := newWorld(t, s, occ.Options{})
 		se, _ := w.loaded(put("a", "1"), put("b", "1"), put("c", "1"))
 		c := se.Thread().Plain()
@@ -208,7 +206,7 @@ func TestVacateBesideTransactions(t *testing.T) {
 // READ, and has died. Nobody has that block: the slot is emptied, so that a split of its sub-table
 // can be finished, which comes before locks are resolved. As long as he is alive, it is not.
 func TestVacateLockOfDead(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range replicated() {
 		w := newWorld(t, s, occ.Options{})
 		se, _ := w.loaded(put("a", "1"), put("b", "1"))
 		c := se.Thread().Plain()
@@ -279,7 +277,7 @@ func (w *world) hollow(se *occ.Session, key string) (block memory.Addr) {
 // locks, as what he reads, and unlocks again, between any two steps of a sweep. The sweep does
 // not give the block to others while the slot is there.
 func TestSweepBesideLookup(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range replicated() {
 		t.Run(s.String(), func(t *testing.T) {
 			for from, steps := 0, 1; from < steps; from++ {
 				w := newWorld(t, s, occ.Options{})
@@ -332,7 +330,7 @@ func TestSweepBesideLookup(t *testing.T) {
 // with any of his verbs, while a sweep comes by, which gives free blocks to others. It does
 // not give that one while the slot is there.
 func TestSweepBesideVacate(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range replicated() {
 		t.Run(s.String(), func(t *testing.T) {
 			for n := 0; ; n++ {
 				w := newWorld(t, s, occ.Options{})

@@ -47,6 +47,11 @@ func settings() []setting {
 	return out
 }
 
+// replicated are those with backups: without, a blade is not lost with a placeholder and without its slot.
+func replicated() []setting {
+	return slices.DeleteFunc(settings(), func(s setting) bool { return s.backups == 0 })
+}
+
 // world is a database on a fabric whose verbs can be made to fail from one on.
 type world struct {
 	t      testing.TB
