@@ -77,7 +77,7 @@ var optionFlags = map[string]string{
 }
 
 // word is what may be the name of an option, between spaces and punctuation: in a path it is none.
-var word = regexp.MustCompile(`(^|[ (])([A-Z][A-Za-z]+)\b([ ,;:)]|$)`)
+var word = regexp.MustCompile(`(^|[ (])([A-Z][A-Za-z]+)(\)?(?:[ ,;:]|$))`)
 
 // inFlags says in the flags of a command what an error says in options.
 func inFlags(cmd *cobra.Command, text string) string {

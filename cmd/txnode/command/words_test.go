@@ -78,7 +78,7 @@ func TestWords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	on(small+"--dir", 1, []string{"blade-000.region", "were files renamed?"}, optional, "--arena")
+	on(small+"--dir", 1, []string{"blade-000.region", "were files renamed?"}, optional, "--arena", "--blade-size")
 	if err := os.Remove(path("catalog.db")); err != nil {
 		t.Fatal(err)
 	}
