@@ -47,6 +47,12 @@ func TestBackupAndRestore(t *testing.T) {
 	run(2, "a blade of their own", "restore", "$DIR/file", "$DIR/new", "--blades", "2", "--replicas", "2")
 	run(2, "--blades must be more", "restore", "$DIR/file", "$DIR/new", "--blades", "1")
 	run(2, "unpack it to a file", "restore", "-", "$DIR/new")
+	run(2, "--blade-size is 100KiB; it must be a multiple of 64KiB", "restore", "$DIR/file", "$DIR/new", "--blade-size", "100KiB")
+	run(2, "at most 64TiB", "restore", "$DIR/file", "$DIR/new", "--blade-size", "65TiB")
+	run(0, "3 records", "restore", "$DIR/file", "$DIR/large", "--blade-size", "320MiB")
+	if st, err := os.Stat(filepath.Join(b.dir, "large", "blade-001.region")); err != nil || st.Size() != 320<<20 {
+		t.Errorf("a blade that was to have 320 MiB: %v, %v", st, err)
+	}
 	run(0, "3 records", "restore", "$DIR/file", "$DIR/alone", "--blades", "1", "--replicas", "0")
 	run(0, "alone: 1 blade, ", "check", "$DIR/alone")
 	if err := os.Truncate(filepath.Join(b.dir, "alone", "blade-000.region"), 0); err != nil {

@@ -273,32 +273,41 @@ func TestCheckStrangeBlade(t *testing.T) {
 }
 
 // TestCheckOldCopy: the file of a blade is of before the database was opened last, and is not said
-// to be another's.
+// to be another's; or the catalog is, and nothing is repaired by it.
 func TestCheckOldCopy(t *testing.T) {
-	b := newBed(t)
-	makeDatabase(t, b)
-	file := filepath.Join(b.dir, "data", "blade-001.region")
-	old, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := txn.Open(t.Context(), txn.Options{Dir: filepath.Join(b.dir, "data")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, old, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	code, out, stderr := b.run("check", "$DIR/data", "--repair")
-	if code != command.ExitVerification || stderr != "txnode: verification failed: $DIR/data: 2 findings\n" ||
-		!strings.Contains(out, "without blade-001.region (not this database, an old copy of it, or ") || !strings.Contains(out, "--replace-lost") {
-		t.Errorf("exit code %d, stderr %q\n%s", code, stderr, out)
-	}
-	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(old, after) {
-		t.Errorf("it was changed: %v", err)
+	for name, want := range map[string][]string{
+		"blade-001.region": {"without blade-001.region (not this database, an old copy of it, or ", "--replace-lost"},
+		"catalog.db":       {"repaired nothing", "catalog.db is older than the regions: bring the newest back"},
+	} {
+		b := newBed(t)
+		makeDatabase(t, b)
+		file := filepath.Join(b.dir, "data", name)
+		old, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db, err := txn.Open(t.Context(), txn.Options{Dir: filepath.Join(b.dir, "data")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, old, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		code, out, stderr := b.run("check", "$DIR/data", "--repair")
+		if code != command.ExitVerification || !strings.HasPrefix(stderr, "txnode: verification failed: $DIR/data: ") {
+			t.Errorf("%s: exit code %d, stderr %q\n%s", name, code, stderr, out)
+		}
+		for _, w := range want {
+			if !strings.Contains(out, w) {
+				t.Errorf("%s: %q is not in\n%s", name, w, out)
+			}
+		}
+		if after, err := os.ReadFile(file); err != nil || !bytes.Equal(old, after) {
+			t.Errorf("%s was changed: %v", name, err)
+		}
 	}
 }
 
