@@ -266,8 +266,9 @@ func recoverBesideDamage(t *testing.T, s setting, how string, stop int) bool {
 	must(t, ours.Close())
 	w.sweep()
 	w.check(what)
-	w.table = sound
-	w.check(what)
+	if err := sound.Index.(*race.Index).Verify(w.ctl.Plain()); err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
 	return true
 }
 

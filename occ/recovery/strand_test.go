@@ -29,11 +29,14 @@ func TestStrandBesideLoss(t *testing.T) {
 				left := 0
 				for stopped := true; stopped; left++ {
 					stopped = false
-					for lost := range rdma.BladeID(3) {
-						for late := range rdma.BladeID(3) {
-							if late != lost && strandBesideLoss(t, s, at, left, late, lost) {
-								stopped = true
+					next := -1 // which blade the next request is to
+					for late := range rdma.BladeID(3) {
+						for lost := range rdma.BladeID(3) {
+							if late == lost || int(late) == next { // if it arrives, that is as if one more were left
+								continue
 							}
+							to := strandBesideLoss(t, s, at, left, late, lost)
+							stopped, next = stopped || to >= 0, max(next, to)
 						}
 					}
 				}
@@ -47,22 +50,27 @@ func TestStrandBesideLoss(t *testing.T) {
 
 // strandBesideLoss is TestStrandBesideLoss of a client that dies after so many verbs, and a
 // recoverer of whose verbs, after some that are left to it, only those to one blade arrive. It
-// reports whether there were others.
-func strandBesideLoss(t *testing.T, s setting, at, left int, late, lost rdma.BladeID) (stopped bool) {
+// returns to which blade the first of these was; negative: there was none, or all were to that one.
+func strandBesideLoss(t *testing.T, s setting, at, left int, late, lost rdma.BladeID) (next int) {
 	t.Helper()
 	d := dieBesides(t, s, at)
 	if d == nil {
-		return false
+		return -1
 	}
 	w, spoilt := d.world, d.second
+	next = -1
 	what := fmt.Sprintf("stopped after %d verbs, and who recovers after %d, but for those to blade %d; blade %d is lost", at, left, late, lost)
 	mended := w.spoil(spoilt)
 	w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
-		left--
+		if left--; left == -1 {
+			next = int(wr.Blade)
+		}
 		return left < 0 && wr.Blade != late
 	}}
 	_, _ = recovery.Recover(w.newThread().Plain(), w.eng.Recovery(), d.victim.Coordinator())
-	stopped = w.disarm()
+	if !w.disarm() {
+		next = -1
+	}
 	w.loseBlade(lost)
 	ours, own := w.session()
 	want := d.before
@@ -84,7 +92,7 @@ func strandBesideLoss(t *testing.T, s setting, at, left int, late, lost rdma.Bla
 	if got := w.values(ours, own, d.keys...); !slices.Equal(got, want) {
 		t.Errorf("%s: %.4q", what, got)
 	}
-	return stopped
+	return next
 }
 
 // stranded returns the blocks of the record whose move could not be finished: which it was to leave, and to

@@ -10,6 +10,7 @@ import (
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
+	"txnode/rdma/rdmatest"
 )
 
 // TestVerdictContradictsNobody: transactions that began early are the last that log, so their
@@ -61,7 +62,7 @@ func TestVerdictContradictsNobody(t *testing.T) {
 // recovers them before the session rejoins.
 func TestUnknownKeepsItsLog(t *testing.T) {
 	for _, s := range settings() {
-		w := newWorld(t, s, occ.Options{})
+		w := newWorldIn(t, rdmatest.Options{Blades: 3, Size: 8 << 20}, s, occ.Options{}, 64<<10)
 		ours, own := w.session()
 		unknown, committed := 0, 0
 		for k := 0; ; k++ {

@@ -135,7 +135,7 @@ func newWorldOf(t testing.TB, s setting, o occ.Options, logs uint32) *world {
 
 func newWorldOn(t testing.TB, blades int, s setting, o occ.Options, logs uint32) *world {
 	t.Helper()
-	return newWorldIn(t, rdmatest.Options{Blades: blades, Size: 8 << 20}, s, o, logs)
+	return newWorldIn(t, rdmatest.Options{Blades: blades, Size: 4 << 20}, s, o, logs)
 }
 
 func newWorldIn(t testing.TB, f rdmatest.Options, s setting, o occ.Options, logs uint32) *world {
@@ -165,7 +165,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func (w *world) newThread() *rdma.Thread { return w.newThreadOf(4 << 20) }
+func (w *world) newThread() *rdma.Thread { return w.newThreadOf(2 << 20) }
 
 func (w *world) newThreadOf(arena int) *rdma.Thread {
 	th, err := rdma.NewThread(w.f, rdma.ThreadOptions{Index: w.thread, Techniques: rdma.AllTechniques, Arena: arena})
@@ -340,26 +340,27 @@ func unlive(block []byte) { block[record.MetaOff+36/8] ^= byte(record.Live) << (
 // all copies are equal, no block is lost. The open coordinators are at rest.
 func (w *world) check(what string) {
 	w.t.Helper()
-	w.examine(verify.Options{Report: func(f verify.Finding) error {
+	report := func(f verify.Finding) error {
 		w.t.Errorf("%s: %v", what, f)
 		return nil
-	}})
-	w.owned(what)
+	}
+	if _, due := w.space.Unswept(); due {
+		w.examine(verify.Options{Report: report})
+		w.sweep()
+	}
+	w.owned(what, report)
 	if err := w.table.Index.(*race.Index).Verify(w.ctl.Plain()); err != nil {
 		w.t.Errorf("%s: %v", what, err)
 	}
 }
 
-// owned demands that after a sweep every free block is in a pool, or a session's that is
-// registered, once.
-func (w *world) owned(what string) {
+// owned demands that every free block is in a pool, or a session's that is registered, once. The
+// database is swept, and report is told what is wrong with it.
+func (w *world) owned(what string, report func(verify.Finding) error) {
 	w.t.Helper()
-	if _, due := w.space.Unswept(); due {
-		w.sweep()
-	}
 	var free []memory.FreeBlock
 	is := map[memory.Addr]bool{}
-	w.examine(verify.Options{Free: func(a memory.Addr, v uint64) {
+	w.examine(verify.Options{Report: report, Free: func(a memory.Addr, v uint64) {
 		free = append(free, memory.FreeBlock{Addr: a, Version: v})
 		is[a] = true
 	}})
