@@ -198,6 +198,7 @@ const (
 	ChoresUncounted            = false
 	AnswerForgotten            = false
 	PauseUnanswered            = false
+	FreeingStranded            = false
 	OpenIsAtRest               = false
 	AdmitUncleared             = false
 	PromotionForgotten         = false

@@ -390,6 +390,8 @@ var (
 		"Who rejoins does not complete the verdict that somebody else has made of its transactions.")
 	PauseUnanswered = mutation("pause-unanswered",
 		"A coroutine lets others of its thread go on between a commit and its answer.")
+	FreeingStranded = mutation("freeing-stranded",
+		"A move whose old block is being freed is left as unfinished, since the index is damaged.")
 	OpenIsAtRest = mutation("open-is-at-rest",
 		"A session that is asked counts its open transactions as ended.")
 	AdmitUncleared = mutation("admit-uncleared",

@@ -389,9 +389,11 @@ func (r *run) move(x *tx, e *entry, to, from [][]byte) error {
 	a, old := x.goes(e), x.leaves(e)
 	class := classOf(from[0])
 	if e.held && e.stranded {
-		return r.strandMove(x, e)
-	}
-	if e.held {
+		// Nobody frees the old block before the slot leads to the new one on all copies of the index.
+		if e.switched = x.freeing(from) && !mutant.FreeingStranded; !e.switched {
+			return r.strandMove(x, e)
+		}
+	} else if e.held {
 		if !e.switched {
 			// Nobody but the dead knows the new block.
 			if x.Kind == log.Redo {
@@ -452,6 +454,14 @@ func (r *run) move(x *tx, e *entry, to, from [][]byte) error {
 		r.unlock(x, a, to, 0) // and copies whose image the dead had not unlocked yet
 	}
 	return r.do()
+}
+
+// freeing reports whether the transaction has begun to free a block: a copy says that it is free since
+// then, or the first words of one do.
+func (x *tx) freeing(copies [][]byte) bool {
+	return slices.ContainsFunc(copies, func(p []byte) bool {
+		return p != nil && record.Image(p).Version() == x.Tx && record.Image(p).Meta().State() == record.Free
+	})
 }
 
 // moveBack frees the new block of a record that does not move, and unlocks the old one.
