@@ -262,16 +262,23 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) (reclaimResult, 
 	}
 	q := r.query
 	q.Key, q.Hash, q.Local, q.View = t.key, t.hash, r.buf+record.LineSize, v
-	if err := lookup(c, t.table, q); err != nil {
+	leave := func(err error) error {
 		b.Reset()
 		b.CAS(g, uint64(record.HeldBy(id)), uint64(record.FreeAt(t.version)))
 		if e := c.Do(b); e != nil {
 			err = s.fail(e)
 		}
-		return reclaimLater, err
+		return err
+	}
+	if err := lookup(c, t.table, q); err != nil {
+		return reclaimLater, leave(err)
 	}
 	s.eng.forget(t.table.ID, t.key, t.spot, t.addr)
-	if err := t.table.Index.Remove(c, q, t.addr); err != nil {
+	switch err := t.table.Index.Remove(c, q, t.addr); {
+	case errors.Is(err, index.ErrChanged) && !mutant.LostSlotBreaks:
+		// Nobody unlinks what somebody else has locked: damage has. A copy may still lead there, so the block stays.
+		return reclaimNever, leave(nil)
+	case err != nil:
 		return reclaimLater, s.fail(err) // the lock stays
 	}
 	s.alloc.Hold(t.addr)

@@ -7,6 +7,7 @@ import (
 	"txnode/index"
 	"txnode/index/race"
 	"txnode/memory"
+	"txnode/memory/record"
 	"txnode/occ"
 )
 
@@ -66,5 +67,39 @@ func TestSplitOverEmptiedSlots(t *testing.T) {
 			}
 		}
 		must(t, s.Close())
+	}
+}
+
+// TestReclaimWithoutSlot: damage empties the slot of a deleted record, on the primary or everywhere. The session that is
+// to reclaim it goes on, and can be closed; a repair, and a sweep, leave nothing behind.
+func TestReclaimWithoutSlot(t *testing.T) {
+	for copies := 1; copies <= 2; copies++ {
+		w := newWorld(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{})
+		ours, own := w.session()
+		for i := range 4 {
+			w.sure(ours, own, put(fmt.Sprint("key ", i), "1"))
+		}
+		w.sure(ours, own, del("key 1"), del("key 2"))
+		own.Coro().Sleep(10_000) // until its locks are released
+		w.spoilt = true
+		slots := map[memory.Addr]memory.Addr{}
+		must(t, w.table.Index.(*race.Index).Walk(w.ctl.Plain(), func(at memory.Addr, b index.Candidate) error {
+			slots[b.Addr] = at
+			return nil
+		}))
+		w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+			for k := range copies {
+				if p := w.space.View().At(slots[a], k); string(line.Key()) == "key 1" {
+					clear(w.f.Memory(p.Blade)[p.Off:][:8])
+				}
+			}
+		})
+		if err := ours.Close(); err != nil {
+			t.Errorf("closed: %v", err)
+		}
+		w.repair()
+		gone, _ := w.session() // whoever dies next
+		w.recover(gone.Coordinator())
+		w.mended(fmt.Sprintf("lost on %d copies", copies), []string{"key 0", "key 1", "key 2"}, []string{"1", "", ""})
 	}
 }

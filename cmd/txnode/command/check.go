@@ -78,8 +78,8 @@ anything was found that has not been repaired.
 --repair writes a replica again if another one proves what it should hold: a
 damaged record from a backup, a backup from its primary, words of an index.
 A record that the index has lost is put back, as its block says which key it has,
-unless the key has another one. If that was inserted and deleted since, the record is
-the one from before: what is found missing is best repaired before anybody goes on.
+unless the key has another one. If the key was deleted since, also after somebody had
+inserted it once more, that is undone by it: a repair is best made before anybody goes on.
 What a recovery may need (locks, unfinished splits, logs) and what no copy
 proves is left as it is: all of a database that was open with --durability power and
 not closed, which is brought into order when it is opened. If the file of a blade is
