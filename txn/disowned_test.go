@@ -53,11 +53,6 @@ func lineOf(t *testing.T, db *txn.DB, f *rdmatest.Fabric, needle []byte) []byte 
 	return nil
 }
 
-var (
-	atOnce = rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true}
-	later  = rdma.Caps{OrderedLine: true, MaskedCAS: true}
-)
-
 // TestLockOfTheLiving: a word of a record is damaged so that it looks as if somebody had locked it, or
 // written a part of it, who is alive. He is asked, and who meets it is told that it is damaged, and of
 // what; somebody who cannot answer is waited for.

@@ -562,7 +562,7 @@ func TestDecidedWhenIdle(t *testing.T) {
 // another database's by now. The other one is taken in, and has the copies that are missing.
 func TestForeignBladeComesBack(t *testing.T) {
 	ctx := context.Background()
-	f := rdmatest.New(rdmatest.Options{Blades: 4, Size: 4 << 20, Seed: 1, Caps: rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true}})
+	f := rdmatest.New(rdmatest.Options{Blades: 4, Size: 4 << 20, Seed: 1, Caps: atOnce})
 	db, err := txn.Open(ctx, txn.Options{Fabric: f, Catalog: &catalog.Mem{}, Backups: txn.F(2), SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1})
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"txnode/rdma"
 	"txnode/txn"
 )
 
@@ -53,3 +54,9 @@ func as(t testing.TB, db *txn.DB, fn func(tx *txn.Tx) error) (op error) {
 	}
 	return op
 }
+
+// Fabrics whose verbs have taken effect when they are posted, and later.
+var (
+	atOnce = rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true}
+	later  = rdma.Caps{OrderedLine: true, MaskedCAS: true}
+)

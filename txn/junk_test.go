@@ -1,7 +1,6 @@
 package txn_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/record"
-	"txnode/rdma"
 	"txnode/rdma/rdmatest"
 	"txnode/txn"
 	"txnode/verify"
@@ -25,7 +23,7 @@ func TestCopyBesideJunk(t *testing.T) {
 	for _, who := range []string{"nobody", "never", "closed", "alive"} {
 		for _, state := range []uint64{0, 1, 2, 7, 15} {
 			t.Run(fmt.Sprintf("%s, state %d", who, state), func(t *testing.T) {
-				f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 4 << 20, Seed: 1, Caps: rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true}})
+				f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 4 << 20, Seed: 1, Caps: atOnce})
 				db, err := txn.Open(ctx, txn.Options{Fabric: f, Catalog: &catalog.Mem{}, Backups: txn.F(1), SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1})
 				if err != nil {
 					t.Fatal(err)
@@ -65,17 +63,13 @@ func TestCopyBesideJunk(t *testing.T) {
 						t.Fatalf("%d: %v", tries, err)
 					}
 				}
-				p := f.Memory(1)
-				at := bytes.Index(p, []byte("a needle")) &^ (record.LineSize - 1)
-				if at <= 0 {
-					t.Fatal("no needle")
-				}
+				line := lineOf(t, db, f, []byte("a needle"))
 				all, err := db.Space().Coordinators()
 				if err != nil {
 					t.Fatal(err)
 				}
 				owner := map[string]uint32{"nobody": 0, "never": 1<<24 - 1, "closed": 1, "alive": all[0].ID}[who]
-				word := func(off int) []byte { return p[at+off:][:8] }
+				word := func(off int) []byte { return line[off:][:8] }
 				binary.LittleEndian.PutUint64(word(record.GuardOff), uint64(record.HeldBy(record.MakeTxID(owner, 3))))
 				meta := binary.LittleEndian.Uint64(word(record.MetaOff))
 				binary.LittleEndian.PutUint64(word(record.MetaOff), meta&^(15<<36)|state<<36)

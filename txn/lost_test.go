@@ -194,7 +194,7 @@ func TestReplaceTooMany(t *testing.T) {
 // TestLockedBesideLostIndex: somebody has died who had locked a deleted record, and then the index of its table
 // is lost. Who knows where that record is gets told so, and not that others are in the way.
 func TestLockedBesideLostIndex(t *testing.T) {
-	f := rdmatest.New(rdmatest.Options{Blades: 4, Size: 8 << 20, Caps: rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true}, Seed: 1})
+	f := rdmatest.New(rdmatest.Options{Blades: 4, Size: 8 << 20, Caps: atOnce, Seed: 1})
 	o := tiny()
 	o.BladeSize, o.Fabric, o.Catalog, o.Workers, o.Retries, o.LeaseTerm, o.Backups = 0, f, &catalog.Mem{}, 1, 5, -1, txn.F(1)
 	db := mustOpen(t, o)

@@ -18,7 +18,7 @@ import (
 func TestOutcome(t *testing.T) {
 	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
 		left := -2
-		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true}, Seed: 1,
+		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: atOnce, Seed: 1,
 			Fail: func(*rdma.WR) rdma.Status {
 				if left--; left != -1 {
 					left = max(left, -2)

@@ -36,7 +36,7 @@ func TestStrandedReadOnly(t *testing.T) {
 // the transaction had come to its end before.
 func strandedReadOnly(t *testing.T, p txn.Policy, lost bool, stop int, told *int) bool {
 	left, hit := -1, false
-	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Caps: rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true}, Seed: 1,
+	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Caps: atOnce, Seed: 1,
 		Fail: func(*rdma.WR) rdma.Status {
 			switch {
 			case left < 0:
