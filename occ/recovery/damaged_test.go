@@ -250,13 +250,9 @@ func recoverBesideDamage(t *testing.T, s setting, how string, stop int) bool {
 		_, err := w.space.Build()
 		must(t, err)
 	}
-	o := recovery.Options{Space: w.space, Steal: true, Alone: true}
-	rep, err := recovery.Sweep(w.ctl.Plain(), o)
-	if err != nil || rep.Damage != nil {
-		t.Errorf("%s: swept when it was mended: %v, %v", what, err, rep.Damage)
+	if damage := w.sweepAlone(); damage != nil {
+		t.Errorf("%s: swept when it was mended: %v", what, damage)
 	}
-	_, err = recovery.PruneSlots(w.ctl.Plain(), o)
-	must(t, err)
 	ours, own = w.session()
 	if got := w.values(ours, own, keys...); !slices.Equal(got, want) {
 		t.Errorf("%s: k is %s, and the others %.4q", what, k, got)

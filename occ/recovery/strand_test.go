@@ -81,12 +81,9 @@ func strandBesideLoss(t *testing.T, s setting, at, left int, late, lost rdma.Bla
 	}
 	must(t, ours.Close())
 	mended()
-	o := recovery.Options{Space: w.space, Steal: true, Alone: true}
-	if rep, err := recovery.Sweep(w.ctl.Plain(), o); err != nil || rep.Damage != nil {
-		t.Fatalf("%s: swept when it was mended: %v, %v", what, err, rep.Damage)
+	if damage := w.sweepAlone(); damage != nil {
+		t.Fatalf("%s: swept when it was mended: %v", what, damage)
 	}
-	_, err := recovery.PruneSlots(w.ctl.Plain(), o)
-	must(t, err)
 	w.table = spoilt
 	ours, own = w.session()
 	if got := w.values(ours, own, d.keys...); !slices.Equal(got, want) {
@@ -119,6 +116,71 @@ func (w *world) stranded() (from, to memory.Addr) {
 	return from, to
 }
 
+// dieStranded is dieBesides of a client behind which a move is to be finished: its table is mended, and all
+// sessions are closed. stop is from how many verbs on such a one is looked for, and then of how many it is.
+func dieStranded(t *testing.T, s setting, stop *int) (d *besides, from, to memory.Addr) {
+	t.Helper()
+	for ; ; *stop++ {
+		d := dieBesides(t, s, *stop)
+		if d == nil {
+			t.Fatal("no move is to be finished")
+		}
+		mended := d.spoil(d.second)
+		d.decideUntil(d.victim.Coordinator(), -1)
+		if from, to := d.stranded(); from != 0 && to != 0 {
+			must(t, d.ours.Close())
+			mended()
+			return d, from, to
+		}
+	}
+}
+
+// sweepAlone sweeps as who opens the database.
+func (w *world) sweepAlone() (damage error) {
+	w.t.Helper()
+	o := recovery.Options{Space: w.space, Steal: true, Alone: true}
+	rep, err := recovery.Sweep(w.ctl.Plain(), o)
+	must(w.t, err)
+	_, err = recovery.PruneSlots(w.ctl.Plain(), o)
+	must(w.t, err)
+	return rep.Damage
+}
+
+// TestStrandFinishedInSteps: who finishes a move dies after any change that he makes, and perhaps a blade is lost
+// then. Whoever opens the database next finishes it.
+func TestStrandFinishedInSteps(t *testing.T) {
+	for _, s := range settings() {
+		t.Run(s.String(), func(t *testing.T) {
+			first := 0
+			for lost := -1; lost < 3 && (lost < 0 || s.backups > 0); lost++ {
+				for n, died := 0, true; died; n++ {
+					d, _, _ := dieStranded(t, s, &first)
+					what := fmt.Sprintf("stop %d, dies after %d changes, blade %d is lost", first, n, lost)
+					left := n
+					d.world.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
+						if wr.Op != rdma.OpRead {
+							left--
+						}
+						return left < 0
+					}}
+					_, err := recovery.Sweep(d.newThread().Plain(), recovery.Options{Space: d.space, Steal: true, Alone: true})
+					if died = d.disarm(); !died {
+						must(t, err)
+					}
+					if lost >= 0 {
+						d.loseBlade(rdma.BladeID(lost))
+					}
+					if damage := d.sweepAlone(); damage != nil {
+						t.Errorf("%s: swept: %v", what, damage)
+					}
+					d.table = d.second
+					d.mended(what, d.keys, d.now)
+				}
+			}
+		})
+	}
+}
+
 // TestStrandedDamaged: a bit of a record whose move is to be finished is damaged, too. What it says of itself is
 // believed neither by who finishes the move nor by the other copies: when it is repaired from these, it is the new value.
 func TestStrandedDamaged(t *testing.T) {
@@ -130,51 +192,26 @@ func TestStrandedDamaged(t *testing.T) {
 			stop := 0
 			for _, leaves := range []bool{false, true} {
 				for _, bit := range []int{1, 42, 64 + 3, 64 + 34, 128, 8*record.KeyOff + 16} { // version, lengths, checksum, value
-					for !strandedDamaged(t, s, stop, bit, leaves) {
-						stop++
+					d, a, to := dieStranded(t, s, &stop)
+					if !leaves {
+						a = to
 					}
+					at := d.space.View().At(a, 0)
+					d.f.Memory(at.Blade)[at.Off+uint64(bit/8)] ^= 1 << (bit % 8)
+					d.repair()
+					what := fmt.Sprintf("stop %d, bit %d, leaves %v", stop, bit, leaves)
+					damage := d.sweepAlone()
+					if bit == 64+34 { // which record it is of cannot be told
+						if !errors.Is(damage, memory.ErrCorrupt) {
+							t.Errorf("%s: swept: %v", what, damage)
+						}
+						continue
+					}
+					d.repair()
+					d.table = d.second
+					d.mended(what, d.keys, d.now)
 				}
 			}
 		})
 	}
-}
-
-// strandedDamaged is TestStrandedDamaged of a client that dies after so many verbs, and a bit of the block that the
-// record was to leave, or of the other one; false: nothing is to be finished.
-func strandedDamaged(t *testing.T, s setting, stop, bit int, leaves bool) bool {
-	t.Helper()
-	d := dieBesides(t, s, stop)
-	if d == nil {
-		t.Fatal("no move was to be finished")
-	}
-	mended := d.spoil(d.second)
-	d.decideUntil(d.victim.Coordinator(), -1)
-	a, to := d.stranded()
-	if a == 0 || to == 0 {
-		return false
-	}
-	if !leaves {
-		a = to
-	}
-	at := d.space.View().At(a, 0)
-	d.f.Memory(at.Blade)[at.Off+uint64(bit/8)] ^= 1 << (bit % 8)
-	must(t, d.ours.Close())
-	mended()
-	d.repair()
-	o := recovery.Options{Space: d.space, Steal: true, Alone: true}
-	rep, err := recovery.Sweep(d.ctl.Plain(), o)
-	must(t, err)
-	what := fmt.Sprintf("stop %d, bit %d, leaves %v", stop, bit, leaves)
-	if bit == 64+34 { // which record it is of cannot be told
-		if !errors.Is(rep.Damage, memory.ErrCorrupt) {
-			t.Errorf("%s: swept: %v", what, rep.Damage)
-		}
-		return true
-	}
-	_, err = recovery.PruneSlots(d.ctl.Plain(), o)
-	must(t, err)
-	d.repair()
-	d.table = d.second
-	d.mended(what, d.keys, d.now)
-	return true
 }
