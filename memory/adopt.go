@@ -191,9 +191,9 @@ func (s *Space) scan(c *rdma.Coro, a *Allocator, v *View, x *scan) (int, error) 
 // confirmed leaves out the free blocks of which another copy has a record, that somebody of an
 // earlier session has written: what the primary has of them is damaged, as a disk leaves what it
 // has not written, and they are not given to others, who would write over the copy. While
-// something may be left of who has died, copies may differ.
+// something may be left of who has died, copies may differ; beside damage, that is for good.
 func (s *Space) confirmed(c *rdma.Coro, v *View, x *scan, free []Addr) ([]Addr, error) {
-	if _, unswept := s.Unswept(); unswept {
+	if !s.Tidy() {
 		return free, nil
 	}
 	for k := 1; k < v.Copies(MakeAddr(x.seg, 0)) && len(free) > 0; k++ {

@@ -339,8 +339,7 @@ func (k *Copier) nobodys(c *rdma.Coro, v *View, a Addr, block uint32) (done bool
 func (s *Space) neverUnlocked(owner uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.layout
-	return owner == 0 || owner >= l.NextCoordinator || !l.Unswept || l.Spared
+	return owner == 0 || owner >= s.layout.NextCoordinator || s.tidy()
 }
 
 // blocks copies the blocks of n bytes at a, n a multiple of the size of one.

@@ -531,6 +531,15 @@ func (s *Space) SweptBeside(generation uint64) error {
 	return nil
 }
 
+// Tidy reports whether nothing is left to be swept of who has died, but what is damaged.
+func (s *Space) Tidy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tidy()
+}
+
+func (s *Space) tidy() bool { return !s.layout.Unswept || s.layout.Spared }
+
 // Spared reports whether all that is to be swept is what is damaged.
 func (s *Space) Spared() bool {
 	s.mu.Lock()

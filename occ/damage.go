@@ -87,7 +87,7 @@ func (tx *Tx) gone(t record.TxID) bool {
 func (tx *Tx) Contradicted(a memory.Addr) (bool, error) {
 	s := tx.s
 	space := s.eng.space
-	if _, unswept := space.Unswept(); unswept || space.Gated() || s.broken != nil {
+	if !space.Tidy() || space.Gated() || s.broken != nil {
 		return false, nil
 	}
 	s.chores++

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/txn"
 )
@@ -29,33 +30,7 @@ func TestZeroedBlock(t *testing.T) {
 		}
 		l := db.Space().Layout()
 		close1(t, db)
-		blocks := 0
-		for id := range l.Segments {
-			p := &l.Segments[id].Placement
-			if p.N == 0 {
-				continue
-			}
-			path := filepath.Join(o.Dir, []string{"blade-000.region", "blade-001.region"}[p.Replicas[0].Blade])
-			file, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			part := file[p.Replicas[0].Base:][:l.SegmentSize]
-			if at := bytes.Index(part, value); at >= 0 {
-				start := at &^ (record.LineSize - 1)
-				if len(value) > record.LineSize { // it is behind the first line
-					start -= record.LineSize
-				}
-				clear(part[start : at+len(value)])
-				blocks++
-			}
-			if err := os.WriteFile(path, file, 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if blocks != 1 {
-			t.Fatalf("%d blocks", blocks)
-		}
+		zeroPrimary(t, o.Dir, l, value)
 
 		for _, readOnly := range []bool{false, true} {
 			o.ReadOnly = readOnly
@@ -104,5 +79,96 @@ func TestZeroedBlock(t *testing.T) {
 			t.Error(err)
 		}
 		close1(t, db)
+	}
+}
+
+// zeroPrimary clears the primary of the record that has a value, in the files of a database that is closed.
+func zeroPrimary(t *testing.T, dir string, l *memory.Layout, value []byte) {
+	t.Helper()
+	blocks := 0
+	for id := range l.Segments {
+		p := &l.Segments[id].Placement
+		if p.N == 0 || l.Segments[id].Kind != memory.KindBlocks {
+			continue
+		}
+		path := filepath.Join(dir, []string{"blade-000.region", "blade-001.region"}[p.Replicas[0].Blade])
+		file, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		part := file[p.Replicas[0].Base:][:l.SegmentSize]
+		if at := bytes.Index(part, value); at >= 0 {
+			start := at &^ (record.LineSize - 1)
+			if len(value) > record.LineSize { // it is behind the first line
+				start -= record.LineSize
+			}
+			clear(part[start : at+len(value)])
+			blocks++
+		}
+		if err := os.WriteFile(path, file, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if blocks != 1 {
+		t.Fatalf("%d blocks", blocks)
+	}
+}
+
+// TestZeroedBesideDamage: the same of a process that was killed, and the index of another table is damaged, so that there
+// is something left to be swept for ever.
+func TestZeroedBesideDamage(t *testing.T) {
+	o := tiny()
+	o.Dir, o.Retries = t.TempDir(), 3
+	db := mustOpen(t, o)
+	fill(t, db, table(t, db, "spoilt"), 3, val(1))
+	tab := table(t, db, "t")
+	fill(t, db, tab, 3, val(1))
+	value := []byte("a needle in a haystack")
+	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 7777, value) }); err != nil {
+		t.Fatal(err)
+	}
+	tables, err := db.Space().Tables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, l := db.Space().View(), db.Space().Layout()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(o.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	close1(t, db)
+	o.Dir = dir
+	spoilRoot(t, dir, v, tables[0].Root)
+	zeroPrimary(t, dir, l, value)
+
+	db = mustOpen(t, o)
+	tab = table(t, db, "t")
+	if !db.Space().Spared() {
+		t.Fatal("nothing is left to be swept")
+	}
+	get := func() {
+		t.Helper()
+		for range 2 {
+			says(t, "Get", db.View(t.Context(), func(tx *txn.Tx) error { _, err := tab.Get(tx, 7777); return err }), txn.ErrCorrupt, "free", "seg ")
+		}
+	}
+	get()
+	for k := uint64(100); k < 400; k++ { // which need blocks, and do not get that one
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, k, []byte("more of the haystack..")) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	get()
+	close1(t, db)
+	found := 0
+	for _, name := range []string{"blade-000.region", "blade-001.region"} {
+		p, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found += bytes.Count(p, value)
+	}
+	if found == 0 {
+		t.Error("the copy was written over")
 	}
 }
