@@ -155,19 +155,25 @@ func (tx *Tx) append(it *item) error {
 		}
 		it.table.Index.Search(b, q)
 	case stepMany:
+		total := uint32(0)
 		for _, x := range it.query.Candidates {
 			if !tx.reaches(x.Addr) || x.Class >= memory.NumClasses {
 				return tx.lost(it, x.Addr)
 			}
-			n := readLen(x.Class)
-			if it.whole {
-				n = x.Class.Size()
-			}
-			at, err := tx.alloc(n)
+			total += it.looks(x.Class)
+		}
+		if it.bufLen < total { // else it is that of the last look
+			at, err := tx.alloc(total)
 			if err != nil {
 				return err
 			}
+			it.buf, it.bufLen = at, total
+		}
+		at := it.buf
+		for _, x := range it.query.Candidates {
+			n := it.looks(x.Class)
 			it.rd = int32(b.Read(tx.view.At(x.Addr, 0), at, n)) // the last of len(Candidates)
+			at += n
 		}
 	case stepConfirm:
 		at, err := tx.alloc(uint32(it.table.Index.BufferSize()) + 64)

@@ -56,8 +56,7 @@ func (tx *Tx) searched(it *item) error {
 func (tx *Tx) searchAgain(it *item) error {
 	it.tries++
 	if it.tries > maxSearches {
-		tx.met, tx.hollow = meeting{addr: tx.hollow, table: it.table, key: it.key()}, 0
-		return tx.conflict(AbortStale)
+		return tx.giveUp(it)
 	}
 	if it.tries > 2 {
 		tx.c.Yield()
@@ -66,9 +65,30 @@ func (tx *Tx) searchAgain(it *item) error {
 	return nil
 }
 
+// giveUp is the conflict with whatever has kept an item's lookup from coming to an end: see Unblock.
+func (tx *Tx) giveUp(it *item) error {
+	switch {
+	case tx.hollow != 0 || tx.ragged.addr == 0:
+		tx.met = meeting{addr: tx.hollow, table: it.table, key: it.key()}
+	default:
+		tx.met, it.addr = tx.ragged, tx.ragged.addr
+	}
+	tx.hollow, tx.ragged = 0, meeting{}
+	return tx.conflict(AbortStale)
+}
+
+// looks is how much of a candidate of a class is read.
+func (it *item) looks(c memory.Class) uint32 {
+	if it.whole {
+		return c.Size()
+	}
+	return readLen(c)
+}
+
 // readMany looks for the key among several candidates, which were read without locks.
 func (tx *Tx) readMany(it *item) error {
 	first := int(it.rd) - len(it.query.Candidates) + 1
+	tx.hollow, tx.ragged = 0, meeting{}
 	torn, long := false, false // being written; longer than what was read
 	for k, x := range it.query.Candidates {
 		w := tx.batch.WR(first + k)
@@ -76,7 +96,11 @@ func (tx *Tx) readMany(it *item) error {
 		need, err := img.Check(x.Addr)
 		if err != nil {
 			torn = true
-			long = long || need > int(w.Len)
+			if need > int(w.Len) {
+				long = true
+			} else {
+				tx.ragged = meeting{addr: x.Addr, guard: img.Guard()}
+			}
 			continue
 		}
 		if tx.matches(it, img) {

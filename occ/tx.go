@@ -127,6 +127,7 @@ type Tx struct {
 	stuck  stuck       // what it meets, and has met before
 	met    meeting     // what the last conflict was with
 	hollow memory.Addr // a block that is free, and a slot led to it
+	ragged meeting     // one of several candidates that could not be read
 	// doubted is such a block that seems to be damaged: see contradicted.
 	doubted memory.Addr
 
