@@ -146,6 +146,50 @@ func (w *world) sweepAlone() (damage error) {
 	return rep.Damage
 }
 
+// armChanges is arm of so many verbs that change something.
+func (w *world) armChanges(n int) {
+	w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
+		if wr.Op != rdma.OpRead {
+			n--
+		}
+		return n < 0
+	}}
+}
+
+// TestStrandedTwice: who leaves a move to be finished dies after any change that he makes, somebody else goes on, and
+// then a blade is lost.
+func TestStrandedTwice(t *testing.T) {
+	for _, s := range settings() {
+		if s.backups == 0 {
+			continue
+		}
+		t.Run(s.String(), func(t *testing.T) {
+			stop := 0
+			dieStranded(t, s, &stop)
+			for lost := range rdma.BladeID(3) {
+				for n, died := 0, true; died; n++ {
+					d := dieBesides(t, s, stop)
+					what := fmt.Sprintf("stop %d, dies after %d changes, blade %d is lost", stop, n, lost)
+					mended := d.spoil(d.second)
+					d.armChanges(n)
+					_, err := recovery.Recover(d.newThread().Plain(), d.eng.Recovery(), d.victim.Coordinator())
+					if died = d.disarm(); !died {
+						must(t, err)
+					}
+					d.decideUntil(d.victim.Coordinator(), -1)
+					d.loseBlade(lost)
+					mended()
+					if damage := d.sweepAlone(); damage != nil {
+						t.Errorf("%s: swept: %v", what, damage)
+					}
+					d.table = d.second
+					d.mended(what, d.keys, d.now)
+				}
+			}
+		})
+	}
+}
+
 // TestStrandFinishedInSteps: who finishes a move dies after any change that he makes, and perhaps a blade is lost
 // then. Whoever opens the database next finishes it.
 func TestStrandFinishedInSteps(t *testing.T) {
@@ -156,13 +200,7 @@ func TestStrandFinishedInSteps(t *testing.T) {
 				for n, died := 0, true; died; n++ {
 					d, _, _ := dieStranded(t, s, &first)
 					what := fmt.Sprintf("stop %d, dies after %d changes, blade %d is lost", first, n, lost)
-					left := n
-					d.world.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
-						if wr.Op != rdma.OpRead {
-							left--
-						}
-						return left < 0
-					}}
+					d.armChanges(n)
 					_, err := recovery.Sweep(d.newThread().Plain(), recovery.Options{Space: d.space, Steal: true, Alone: true})
 					if died = d.disarm(); !died {
 						must(t, err)
