@@ -330,9 +330,15 @@ func (s *copier) one(e slotBlock) error {
 				return err
 			}
 			damaged := false
-			if free {
-				if damaged, err = s.w.o.Contradicted(e.c.Addr); err != nil || !damaged {
-					return err // what a dead one has left of an insert that never was
+			if tidy := s.w.db.space.Tidy(); free {
+				if damaged, err = s.w.o.Contradicted(e.c.Addr); err != nil {
+					return err
+				}
+				if !damaged && tidy && s.w.db.space.Tidy() {
+					return nil // what a dead one has left of an insert that never was
+				}
+				if !damaged {
+					s.w.maintain() // it cannot be told from damage before that was swept
 				}
 			}
 			if damaged && doubted == slot { // which has led there all the time

@@ -2,11 +2,13 @@ package txn_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"txnode/memory"
 	"txnode/memory/record"
@@ -170,5 +172,41 @@ func TestZeroedBesideDamage(t *testing.T) {
 	}
 	if found == 0 {
 		t.Error("the copy was written over")
+	}
+}
+
+// TestBackupBeforeSweep: a client has died, and what he may have left is not swept yet, when a backup meets a record whose
+// primary is zero. It is not left out.
+func TestBackupBeforeSweep(t *testing.T) {
+	db, tab, f := disownedDB(t, atOnce, 2)
+	needle := []byte("a needle")
+	w, err := db.NewWorker()
+	if err == nil {
+		err = w.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 7, needle) })
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(lineOf(t, db, f, needle))
+	dead := db.Space().Layout().NextCoordinator
+	if w, err = db.NewWorker(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := db.Space().Claim(memory.ClaimOptions{Steal: true}, dead)
+	if err == nil {
+		err = c.Forget()
+	}
+	if _, unswept := db.Space().Unswept(); err != nil || !unswept {
+		t.Fatalf("nothing is to be swept: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err = db.Backup(ctx, io.Discard, txn.BackupOptions{})
+	says(t, "Backup", err, txn.ErrCorrupt, "free")
+	if err := w.Close(); err != nil {
+		t.Error(err)
 	}
 }
