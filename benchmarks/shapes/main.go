@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -116,16 +117,18 @@ func (b *bench) run(ctx context.Context) (err error) {
 		return b.fill(ctx, b.child)
 	}
 	if b.profile != "" {
-		f, err := os.Create(b.profile)
-		if err != nil {
-			return err
+		f, e := os.Create(b.profile)
+		if e != nil {
+			return e
 		}
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return errors.Join(err, f.Close())
+		var profile bytes.Buffer // pprof does not say that it could not write
+		if e := pprof.StartCPUProfile(&profile); e != nil {
+			return errors.Join(e, f.Close())
 		}
 		defer func() {
 			pprof.StopCPUProfile()
-			err = errors.Join(err, f.Close())
+			_, e := f.Write(profile.Bytes())
+			err = errors.Join(err, e, f.Close())
 		}()
 	}
 	for _, s := range shapes {

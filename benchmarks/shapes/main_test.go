@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -85,5 +86,22 @@ func TestInterrupted(t *testing.T) {
 	var out, errs strings.Builder
 	if code := run(ctx, []string{"--only", "commit", "--time", "1h", "--goroutines", "20", "--dir", t.TempDir()}, &out, &errs); code != 130 {
 		t.Errorf("exit code %d: %s", code, errs.String())
+	}
+}
+
+// TestProfile: a profile that cannot be written is an error, at the end.
+func TestProfile(t *testing.T) {
+	profile := filepath.Join(t.TempDir(), "profile")
+	for file, want := range map[string]int{profile: 0, "/dev/full": 1, "/dev/null/none": 1} {
+		if _, err := os.Stat("/dev/full"); err != nil && file == "/dev/full" {
+			continue
+		}
+		var out, errs strings.Builder
+		if code := run(t.Context(), []string{"--only", "keys", "--tx-keys", "64", "--cpuprofile", file}, &out, &errs); code != want || (errs.Len() == 0) != (want == 0) {
+			t.Errorf("%s: exit code %d, not %d; %s", file, code, want, errs.String())
+		}
+	}
+	if st, err := os.Stat(profile); err != nil || st.Size() == 0 {
+		t.Errorf("%v, %v", st, err)
 	}
 }
