@@ -303,7 +303,7 @@ func (u *unlocker) unlinked(v *memory.View, a memory.Addr, img record.Image) (bo
 		return false, nil
 	}
 	if _, damage := img.Check(a); damage != nil && !live || m.KeyLen() == 0 || !keyed(img) {
-		return true, nil //nolint:nilerr // it was being written, and is not linked any more
+		return true, nil // it was being written, and is not linked any more
 	}
 	u.table = m.Table()
 	ix, err := u.index(m.Table())
