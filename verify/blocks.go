@@ -71,6 +71,9 @@ func (w *walker) block(b *block) {
 	if g := img.Guard(); g.Held() {
 		if owner := g.Owner(); !w.alive(owner.Coordinator()) {
 			w.locked(b, owner)
+			if moves(img) && owner.Seq() > record.MaxSequence && !b.linked && !w.unwalkedTable(m.Table()) {
+				w.orphaned(b, m)
+			}
 		}
 		return // its replicas are whoever finishes the transaction's
 	}

@@ -16,8 +16,17 @@ import (
 // record takes the value first. So a live record that is unlocked, and that no slot leads to, has lost its slot by
 // damage, if nobody's death is still to be looked after; its block says which key it has, and a slot can be set again.
 //
+// Nor does one lose it that was about to move when its client died, and its index was damaged: both its blocks are locked
+// then, and whoever opens the database finishes the move if a slot leads to either.
+//
 // If the key has another record, somebody has not found this one, and inserted it once more: that one counts. Of two
 // such records without a slot nobody knows which one came later.
+
+// moves reports whether a block is one of the two of a record whose move is to be finished: no transaction has such
+// a name (occ/recovery/strand.go).
+func moves(line record.Image) bool {
+	return line.Guard().Held() && line.Meta().State() == record.Live && line.Lock().Seq() >= record.MaxSequence
+}
 
 // orphan is a live record without a slot.
 type orphan struct {
@@ -72,7 +81,7 @@ func (w *walker) relink() {
 		x := w.walks[o.table]
 		to, why := home{}, ""
 		switch {
-		case len(w.l.Coordinators) > 0 || w.l.Unswept:
+		case len(w.l.Coordinators) > 0 || w.l.Unswept && !w.l.Spared:
 			why = "who opens the database looks after what the dead have left first"
 		case seen[name(o)] > 1:
 			why = "nor to another one with the same key"
@@ -166,12 +175,16 @@ func (x *indexWalk) rival(table memory.Addr, hash uint64, key []byte, block memo
 	for _, place := range [2]uint32{first, second} {
 		at := table + memory.Addr(place)
 		var words [2 * lineSize / 8][]race.Slot // on all copies
-		for _, p := range x.copies(at, combined, &x.chunks) {
+		var primary [2 * lineSize / 8]race.Slot
+		for k, p := range x.copies(at, combined, &x.chunks) {
 			for i := range words {
 				if p == nil {
 					return 0, "its bucket cannot be read"
 				}
 				s := race.Slot(word(p, uint32(8*i)))
+				if k == 0 {
+					primary[i] = s
+				}
 				if uint32(8*i)%lineSize != bucketHeader && !s.Empty() && s.Fingerprint() == uint8(hash>>56) && s.Addr() != block && !slices.Contains(words[i], s) {
 					words[i] = append(words[i], s)
 				}
@@ -184,13 +197,20 @@ func (x *indexWalk) rival(table memory.Addr, hash uint64, key []byte, block memo
 					doubt = fmt.Sprintf("the slot at %v may be that of its key: %s", slot, f.what)
 				} else if k := x.soundKey(s); k == nil {
 					doubt = fmt.Sprintf("the slot at %v may be that of its key: %v, a block that is damaged, or free", slot, s)
-				} else if bytes.Equal(k, key) {
+				} else if bytes.Equal(k, key) && (s == primary[i] || !x.departed(s.Addr())) {
 					return slot, ""
 				}
 			}
 		}
 	}
 	return 0, doubt
+}
+
+// departed reports whether a block is the one that a record was to leave whose move is to be finished: a slot that
+// a backup alone has does not say that the record is linked.
+func (x *indexWalk) departed(a memory.Addr) bool {
+	p := x.read(a, 0, x.small, lineSize)
+	return p != nil && moves(p) && record.Image(p).Lock().Seq() == record.MaxSequence
 }
 
 // soundKey reads the key of a slot's block, from the first copy that is intact and in use; nil: there is none.

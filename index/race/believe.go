@@ -136,7 +136,8 @@ func (r *recovery) believeSlot(d *difference) error {
 //
 // What a slot is cleared for goes before: the record is deleted, or in another block, and nobody unlocks it
 // before the slot is cleared on all copies. So a record that is there and unlocked, at the same version before and after
-// a lookup of its key, was linked all the time; and if the lookup did not come by, the copy is what tells of it.
+// a lookup of its key, was linked all the time; and if the lookup did not come by, the copy is what tells of it. So is it
+// for a record that is locked by a name which no transaction has: it is to move when its index is in order.
 func (r *recovery) believeEmpty(d *difference) error {
 	ix, b := r.ix, Slot(d.backup)
 	v := ix.space.ViewOn(r.c.Thread())
@@ -153,8 +154,11 @@ func (r *recovery) believeEmpty(d *difference) error {
 	}
 	m := mover{split: &split{locks: locks{ix: ix, c: r.c, s: r.s}}}
 	img, damage, err := m.block(v, b, 0)
-	if err != nil || damage != nil || img.Meta().State() != record.Live || !img.Stable() || img.Meta().Table() != ix.geo.Table {
+	if err != nil || damage != nil || img.Meta().State() != record.Live || img.Meta().Table() != ix.geo.Table {
 		return err
+	}
+	if moves := img.Guard().Held() && img.Lock().Seq() >= record.MaxSequence; !img.Stable() && !moves {
+		return nil
 	}
 	linked, err := r.linked(v, img.Key())
 	if err != nil || linked {

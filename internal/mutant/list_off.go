@@ -86,6 +86,7 @@ const (
 	EmptinessCopied            = false
 	DepthCopied                = false
 	SplitByPrimary             = false
+	SweepAwaitsDamage          = false
 	LostSlotBreaks             = false
 	VacantWithoutBackups       = false
 	SpoiltAwaited              = false

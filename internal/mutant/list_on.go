@@ -166,6 +166,8 @@ var (
 		"Who recovers an index brings a damaged depth of a bucket to the copies, though no split is under way.")
 	SplitByPrimary = mutation("split-by-primary",
 		"A split leaves the slot of a record that is damaged on the primary where lookups of its key do not come by any more, although another copy tells of which key it is.")
+	SweepAwaitsDamage = mutation("sweep-awaits-damage",
+		"A sweep beside a damaged index waits for copies of a slot to be equal, which nobody makes equal there.")
 	LostSlotBreaks = mutation("lost-slot-breaks",
 		"A session that is to reclaim a deleted record whose slot damage has emptied is broken by that.")
 	VacantWithoutBackups = mutation("vacant-without-backups",

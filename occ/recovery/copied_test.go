@@ -114,8 +114,13 @@ func TestEmptiedSlotIsNotCopied(t *testing.T) {
 			} {
 				p := w.space.View().At(at&^63, 0)
 				damage(w.f.Memory(p.Blade)[p.Off:][:64], int(at&63))
+				q := w.space.View().At(at, 1)
+				copied := binary.LittleEndian.Uint64(w.f.Memory(q.Blade)[q.Off:])
 				if _, err := recovery.Sweep(w.ctl.Plain(), recovery.Options{Space: w.space, Alone: i%2 == 0}); err != nil && !errors.Is(err, memory.ErrCorrupt) {
 					t.Errorf("%s at %v: swept: %v", name, at, err)
+				}
+				if binary.LittleEndian.Uint64(w.f.Memory(q.Blade)[q.Off:]) != copied {
+					t.Fatalf("f=%d, %s at %v: the copy has changed", backups, name, at)
 				}
 				if w.repair(); w.repair() > 0 { // a record that no slot leads to is found, and not linked
 					t.Fatalf("f=%d, %s at %v: it cannot be repaired any more", backups, name, at)

@@ -1,7 +1,10 @@
 package recovery_test
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"txnode/index"
@@ -9,6 +12,7 @@ import (
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ"
+	"txnode/occ/recovery"
 )
 
 // TestSplitOverEmptiedSlots: damage empties slots on the primary, and then their sub-table is split, which
@@ -102,4 +106,75 @@ func TestReclaimWithoutSlot(t *testing.T) {
 		w.recover(gone.Coordinator())
 		w.mended(fmt.Sprintf("lost on %d copies", copies), []string{"key 0", "key 1", "key 2"}, []string{"1", "", ""})
 	}
+}
+
+// TestDeadBesideEmptiedSlot: damage empties the slot of a record on the primary, and a client dies that moves the
+// record, whose place it remembers, or that inserts another one in the place of the slot. When the database
+// has been repaired, and opened, the record is there.
+func TestDeadBesideEmptiedSlot(t *testing.T) {
+	for _, s := range []setting{{occ.PolicyDefault, 0, strong}, {occ.PolicyDefault, 1, strong}, {occ.PolicyFORD, 1, strong}} {
+		t.Run(s.String()+" moves", func(t *testing.T) {
+			for stop := 0; deadBesideEmptiedSlot(t, s, stop); stop++ {
+			}
+		})
+		if s.backups > 0 {
+			t.Run(s.String()+" inserts", func(t *testing.T) { deadBesideEmptiedSlot(t, s, -1) })
+		}
+	}
+}
+
+// deadBesideEmptiedSlot is TestDeadBesideEmptiedSlot of who moves the record, and dies after so many verbs, or inserts
+// another one, negative, and dies when it has the place. It reports whether it has.
+func deadBesideEmptiedSlot(t *testing.T, s setting, stop int) bool {
+	w := newWorld(t, s, occ.Options{})
+	victim, dying := w.loaded(put("key", "1"), put("other", "1"))
+	at := memory.Addr(0)
+	w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+		must(t, w.table.Index.(*race.Index).Walk(w.ctl.Plain(), func(slot memory.Addr, b index.Candidate) error {
+			if b.Addr == a && string(line.Key()) == "key" {
+				at = slot
+			}
+			return nil
+		}))
+	})
+	w.spoilt = true
+	p := w.space.View().At(at, 0)
+	slot := w.f.Memory(p.Blade)[p.Off:][:8]
+	clear(slot)
+	long := strings.Repeat("2", 300)
+	if stop >= 0 {
+		w.arm(stop)
+		_ = w.do(dying, put("key", long))
+	} else {
+		w.stop.at = func() {
+			if binary.LittleEndian.Uint64(slot) != 0 {
+				w.stop.left = 0
+			}
+		}
+		for i := 0; !w.stop.hit; i++ {
+			_ = w.do(dying, put(fmt.Sprint("new ", i), "1"))
+		}
+	}
+	died := w.disarm()
+	w.decideUntil(victim.Coordinator(), -1)
+	for range 4 {
+		for _, alone := range []bool{false, true} {
+			_, err := recovery.Sweep(w.ctl.Plain(), recovery.Options{Space: w.space, Alone: alone})
+			if err != nil && !errors.Is(err, memory.ErrCorrupt) {
+				t.Fatalf("stop %d: swept: %v", stop, err)
+			}
+		}
+		w.repair()
+	}
+	if left := w.repair(); left > 0 {
+		t.Errorf("stop %d: %d findings are left", stop, left)
+	}
+	ours, own := w.session()
+	if got := w.values(ours, own, "key", "other"); got[0] != "1" && got[0] != long || got[1] != "1" {
+		t.Errorf("stop %d: %.8q", stop, got)
+	}
+	must(t, ours.Close())
+	w.sweep()
+	w.check(fmt.Sprintf("stop %d", stop))
+	return died
 }

@@ -111,18 +111,29 @@ func splitOverDamage(t *testing.T, damage func(p []byte), stop, fill int) int {
 	return 0
 }
 
-// TestDamagedIsNotVacant: a bit of a record is damaged, of which there is no copy, so that it says that its block
-// is free. Nobody empties its slot: when the bit is as it was, the record is there.
+// TestDamagedIsNotVacant: a bit of a record is damaged, on all copies or where there are none, so that it says that its
+// block is free. Nobody empties its slot: when the bit is as it was, the record is there.
 func TestDamagedIsNotVacant(t *testing.T) {
-	w := newWorld(t, setting{occ.PolicyDefault, 0, strong}, occ.Options{})
+	for f := range 2 {
+		damagedIsNotVacant(t, f)
+	}
+}
+
+func damagedIsNotVacant(t *testing.T, f int) {
+	w := newWorld(t, setting{occ.PolicyDefault, f, strong}, occ.Options{})
 	w.table.Index.(*race.Index).SetVacant(recovery.Vacant(w.space)) // as package txn does
 	ours, _ := w.loaded(put("x", "1"), put("y", "1"))
 	must(t, ours.Close())
 	ours, own := w.session()
 	victim, _ := w.loaded(put("z", "1"))
-	block := w.blockOf("x")
+	copies := w.copiesOf("x")
+	turn := func() {
+		for _, at := range copies {
+			unlive(w.f.Memory(at.Blade)[at.Off:])
+		}
+	}
 	w.spoilt = true
-	unlive(block)
+	turn()
 	told := false
 	for range 5 {
 		if _, err := w.value(own, "x"); errors.Is(err, occ.ErrConflict) {
@@ -138,7 +149,7 @@ func TestDamagedIsNotVacant(t *testing.T) {
 	must(t, ours.Close())
 	_, err := recovery.PruneSlots(w.ctl.Plain(), recovery.Options{Space: w.space, Steal: true, Alone: true})
 	must(t, err)
-	unlive(block) // the bit is as it was
+	turn() // the bit is as it was
 	ours, own = w.session()
 	if got := w.values(ours, own, "x", "y"); got[0] != "1" || got[1] != "1" {
 		t.Errorf("%q", got)
