@@ -128,6 +128,7 @@ func TestReadWithoutFile(t *testing.T) {
 	if r := db.Redundancy(); !slices.Equal(r.Down, []rdma.BladeID{1}) {
 		t.Fatalf("%+v", r)
 	}
+	swept(t, db) // who only reads cannot do it
 	if err := db.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
