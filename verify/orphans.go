@@ -79,7 +79,8 @@ func (w *walker) relink() {
 		o := &w.orphans[i]
 		f := o.finding
 		x := w.walks[o.table]
-		to, why := home{}, ""
+		var to home
+		var why string
 		switch {
 		case len(w.l.Coordinators) > 0 || w.l.Unswept && !w.l.Spared:
 			why = "who opens the database looks after what the dead have left first"
@@ -185,7 +186,7 @@ func (x *indexWalk) rival(table memory.Addr, hash uint64, key []byte, block memo
 				if k == 0 {
 					primary[i] = s
 				}
-				if uint32(8*i)%lineSize != bucketHeader && !s.Empty() && s.Fingerprint() == uint8(hash>>56) && s.Addr() != block && !slices.Contains(words[i], s) {
+				if uint32(8*i)%lineSize != bucketHeader && !s.Empty() && uint64(s.Fingerprint()) == hash>>56 && s.Addr() != block && !slices.Contains(words[i], s) {
 					words[i] = append(words[i], s)
 				}
 			}

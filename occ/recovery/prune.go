@@ -54,7 +54,7 @@ func Spoilt(s *memory.Space) func(c *rdma.Coro, a memory.Addr) (bool, error) {
 		}
 		_, damage := line(0).Check(a)
 		if g := line(0).Guard(); damage != nil || line(0).Meta().State() != record.Free || g.Held() && s.Registered(g.Owner().Coordinator()) {
-			return false, nil //nolint:nilerr // it is not free
+			return false, nil // it is not free
 		}
 		for k := 1; k < v.Copies(a); k++ {
 			if line(k).Meta().State() != record.Free {
