@@ -131,7 +131,7 @@ func insists(t *testing.T, p txn.Policy) {
 				return err
 			}
 			switch err := change(); {
-			case err == nil && attempts > 66:
+			case err == nil && attempts > 69:
 				t.Fatalf("%s: it is not locked after %d attempts", name, attempts)
 			case errors.Is(err, txn.ErrConflict):
 				locked = true
