@@ -65,9 +65,9 @@ var (
 	// catalog. The message says where. txnode check reports all of it, and repairs what
 	// another copy proves.
 	ErrCorrupt = memory.ErrCorrupt
-	// ErrUnrecovered: the database was left by a process that died, and is opened
-	// ReadOnly: open it once for writing.
-	ErrUnrecovered = errors.New("txn: database was not closed, and not recovered since")
+	// ErrUnrecovered: the database was left by a process that died, or closed soon after a blade
+	// was lost, and is opened ReadOnly: open it once for writing.
+	ErrUnrecovered = errors.New("txn: there is something to be recovered")
 	// ErrOptions: options are wrong; the message lists every fault.
 	ErrOptions = errors.New("txn: wrong options")
 

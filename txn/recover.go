@@ -33,7 +33,11 @@ func (db *DB) recover() error {
 		return err
 	}
 	if db.space.ReadOnly() {
-		return fmt.Errorf("%w: %d transaction coordinators were left by a process that died: open the database once for writing, which recovers it", ErrUnrecovered, len(left))
+		what := fmt.Sprintf("%d transaction coordinators were left by a process that died", len(left))
+		if len(left) == 0 {
+			what = "what transaction coordinators may have left that died, or were cut off by the loss of a blade, was not swept before it was closed"
+		}
+		return fmt.Errorf("%w: %s: open the database once for writing, which recovers it", ErrUnrecovered, what)
 	}
 	ids := make([]uint32, len(left))
 	for i := range left {

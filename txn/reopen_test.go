@@ -417,3 +417,34 @@ func TestIndexGroups(t *testing.T) {
 		says(t, "a sub-table beyond a segment", err, memory.ErrTooLarge, `table "t"`, "384", "segments of 262144")
 	}
 }
+
+// TestReadUnswept: a database was closed before it was looked what a client has left that had died. Who would only read it
+// is told that, and not that it was not closed.
+func TestReadUnswept(t *testing.T) {
+	o := tiny()
+	o.Dir, o.LeaseTerm = t.TempDir(), -1
+	db := mustOpen(t, o)
+	fill(t, db, table(t, db, "t"), 3, val(1))
+	all, err := db.Space().Coordinators()
+	if err != nil || len(all) == 0 {
+		t.Fatal(all, err)
+	}
+	c, err := db.Space().Claim(memory.ClaimOptions{Steal: true}, all[0].ID)
+	if err == nil {
+		err = c.Forget()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	close1(t, db)
+	o.ReadOnly = true
+	_, err = txn.Open(t.Context(), o)
+	says(t, "reading", err, txn.ErrUnrecovered, "not swept before it was closed", "open the database once for writing")
+	o.ReadOnly = false
+	close1(t, mustOpen(t, o))
+	o.ReadOnly = true
+	db = mustOpen(t, o)
+	if got := contents(t, db, table(t, db, "t"), 3); len(got) != 3 {
+		t.Errorf("%v", got)
+	}
+}
