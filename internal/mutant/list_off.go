@@ -93,6 +93,7 @@ const (
 	DamagedIsVacant            = false
 	DamagedIsFree              = false
 	ZeroedIsFree               = false
+	DamagedLockAtRest          = false
 	SlotNotPinned              = false
 	TwinsBothGo                = false
 	AstrayUnmarked             = false

@@ -13,8 +13,7 @@ import (
 )
 
 // inspect reads what the blades say of the records that the logs name: of a redo
-// log's Update the guard of the primary, of everything else the first line of all
-// copies.
+// log's Update the first line of the primary, of everything else that of all copies.
 func (r *run) inspect() error {
 	var list []*fetch
 	var to []*[]byte
@@ -39,7 +38,7 @@ func (r *run) inspect() error {
 			switch {
 			case e.lost:
 			case x.Kind == log.Redo && e.Kind == log.Update && (e.Prev != 0 || !r.claim.Promoted):
-				want(&e.lines[0], e.Addr, 0, record.GuardOff, 8)
+				want(&e.lines[0], e.Addr, 0, 0, record.LineSize)
 			default:
 				for k := range r.v.Copies(e.Addr) {
 					want(&e.lines[k], e.Addr, k, 0, record.LineSize)
@@ -218,6 +217,7 @@ func (r *run) locate() error {
 				old = e.old[0]
 			}
 			e.held, e.asks = r.holds(x, e, old)
+			e.held = e.held || r.unreleased(x, e, old)
 		}
 	}
 	return r.each(func(_ *tx, e *entry) bool { return e.asks || e.Kind == log.Move && e.held }, func(r *run, x *tx, e *entry) error {
@@ -307,6 +307,13 @@ func (r *run) holds(x *tx, e *entry, line []byte) (held, asks bool) {
 		return false, e.Prev == 0 || e.Image.Meta().State() == record.Absent
 	}
 	return false, false
+}
+
+// unreleased reports whether a record is still what a transaction was to replace, whose guard says that it
+// is at rest: then the guard is damaged. No version comes back.
+func (r *run) unreleased(x *tx, e *entry, line []byte) bool {
+	img := record.Image(line)
+	return x.Kind == log.Redo && !r.claim.Promoted && e.Prev != 0 && img.Version() == e.Prev && !mutant.DamagedLockAtRest
 }
 
 // leaves is the block that a record was in, and that a move leaves.
