@@ -113,6 +113,7 @@ const (
 	SweepStopsAtLost           = false
 	StrandedUnlocked           = false
 	StrandedBeforeImage        = false
+	StrandedByPrimary          = false
 	CarriedAgain               = false
 	DirectoryOutlivesEpoch     = false
 	ClearPrimaryFirst          = false

@@ -220,6 +220,8 @@ var (
 		"A record that could not be moved, since the index of its table was damaged, is unlocked as it was.")
 	StrandedBeforeImage = mutation("stranded-before-image",
 		"A record that could not be moved, since the index of its table was damaged, is said to have left its block before its image is in the other one.")
+	StrandedByPrimary = mutation("stranded-by-primary",
+		"A record whose move is to be finished is unlocked for a guard of the primary that is damaged, without a look at the other copies.")
 	CarriedAgain = mutation("carried-again",
 		"A slot that a split had carried, and that is back with the copy of a blade that was lost, is taken for one that the split has only marked.")
 	DirectoryOutlivesEpoch = mutation("directory-outlives-epoch",

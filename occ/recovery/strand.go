@@ -271,6 +271,9 @@ func (u *unlocker) finishMove(v *memory.View, blocks []stranded) error {
 	// What is damaged on the primary can be repaired from another copy afterwards, if that gets nothing of it.
 	t := u.c.Thread()
 	if from != nil {
+		if to.img.Lock().Coordinator() == to.img.Version().Coordinator() { // else one of the three names is damaged
+			from.img.SetGuard(record.HeldBy(departed(to.img.Version().Coordinator())))
+		}
 		u.putFree(from.addr, from.img)
 		err := u.writeBackwards(v, from.addr, 0, record.LineSize, func(int) error { return nil })
 		if err != nil {

@@ -152,7 +152,14 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 		}
 	}
 	if img.Meta().State() != record.Absent && !half {
-		return u.now(u.cas(v, a, g, img.Unlocked()))
+		was := img.Unlocked()
+		u.table = img.Meta().Table()
+		if is, err := u.strandedElsewhere(v, a); err != nil {
+			return UnlockedNot, err
+		} else if is {
+			return UnlockedNot, strandedError(a)
+		}
+		return u.now(u.cas(v, a, g, was))
 	}
 	mine := g
 	switch {
@@ -210,6 +217,28 @@ func (u *unlocker) freeElsewhere(v *memory.View, a memory.Addr) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// strandedElsewhere reports whether a copy of a block is that of a record whose move is to be finished: then the
+// lock, or the state, on the primary is damaged. Who finishes the move gets to the primary last.
+func (u *unlocker) strandedElsewhere(v *memory.View, a memory.Addr) (bool, error) {
+	u.batch.Reset()
+	n := v.Copies(a)
+	if n < 2 || mutant.StrandedByPrimary {
+		return false, nil
+	}
+	for k := 1; k < n; k++ {
+		u.batch.Read(v.At(a, k), u.buf+uint32(k-1)*record.LineSize, record.LineSize)
+	}
+	if err := u.do(); err != nil {
+		return false, err
+	}
+	for k := 1; k < n; k++ {
+		if isStranded(u.c.Thread().Bytes(u.buf+uint32(k-1)*record.LineSize, record.LineSize)) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // abandoned reports whether an image is that of a deleted record whose coordinator is
