@@ -3,6 +3,7 @@ package verify
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"txnode/memory"
 	"txnode/memory/record"
@@ -58,6 +59,10 @@ type block struct {
 func (w *walker) block(b *block) {
 	img := b.copies[0]
 	need, x := w.image(b, img)
+	if k, n := w.movesElsewhere(b, x); k > 0 {
+		w.restoreMove(b, x, k, n)
+		return
+	}
 	if x != nil {
 		w.damaged(b, x)
 		return
@@ -87,6 +92,50 @@ func (w *walker) block(b *block) {
 			w.backup(b, k, need)
 		}
 	}
+}
+
+// movesElsewhere returns a copy of a block that is one of a record whose move is to be finished, and how many bytes of
+// it count, if all of them say so with one voice, and the primary, at which x is wrong, nothing that can be true; 0: else.
+// Who leaves such a move to others gets to one of its primaries last, and who finishes it to both: the one as long as
+// the catalog knows the client, and the other frees or unlocks the copies first.
+func (w *walker) movesElsewhere(b *block, x *fault) (from, need int) {
+	img := b.copies[0]
+	if used := img.Version() != 0 || img.Meta() != 0; x == nil && (moves(img) || used && !img.Guard().Held()) {
+		return 0, 0
+	}
+	if _, theirs := w.pending[img.Guard().Owner()]; theirs {
+		return 0, 0
+	}
+	for k := 1; k < b.n; k++ {
+		p := b.copies[k]
+		if p == nil {
+			continue
+		}
+		n, bad := w.image(b, p)
+		if bad != nil || !moves(p) || w.registered(p.Lock().Coordinator()) || from > 0 && !bytes.Equal(p[:n], b.copies[from][:need]) {
+			return 0, 0
+		}
+		if from == 0 {
+			from, need = k, n
+		}
+	}
+	return from, need
+}
+
+// registered reports whether the catalog knows a coordinator, who may be dead.
+func (w *walker) registered(id uint32) bool {
+	return slices.ContainsFunc(w.l.Coordinators, func(c memory.CoordinatorEntry) bool { return c.ID == id })
+}
+
+// restoreMove reports that, and restores the primary.
+func (w *walker) restoreMove(b *block, x *fault, from, need int) {
+	good := b.copies[from]
+	if x == nil {
+		x = faultf(KindGuard, "the block of a record whose move is to be finished is locked by %v", b.copies[0].Lock())
+	}
+	f := w.at(Finding{Kind: x.kind, Table: good.Meta().Table(), What: x.what}, b.addr, 0)
+	w.mend(f, fmt.Sprintf("copy %d, %v, is written to the primary", from, describe(good)), good[:need])
+	w.count(b, good.Meta())
 }
 
 // usedOnBackup returns the copy on which a block is in use that is free on the

@@ -243,6 +243,9 @@ func (u *unlocker) finishMove(v *memory.View, blocks []stranded) error {
 			to = x
 		}
 	}
+	if len(blocks) == 2 && (from == nil || to == nil) { // one of the locks is damaged
+		from, to = byVersion(&blocks[0], &blocks[1])
+	}
 	if to == nil || len(blocks) > 2 || len(blocks) == 2 && from == nil {
 		return strandedError(blocks[0].addr)
 	}
@@ -288,6 +291,20 @@ func (u *unlocker) finishMove(v *memory.View, blocks []stranded) error {
 		}
 		return err
 	})
+}
+
+// byVersion tells the block that a record was to leave from the one to which it was to go, which has the
+// last image, made by the client that has died; nil: they do not say.
+func byVersion(a, b *stranded) (from, to *stranded) {
+	id := a.img.Lock().Coordinator()
+	made := func(x *stranded) bool { return x.img.Version().Coordinator() == id && b.img.Lock().Coordinator() == id }
+	switch last := b.img.Version().Seq() > a.img.Version().Seq(); {
+	case made(a) && made(b) && last, !made(a) && made(b):
+		return a, b
+	case made(a):
+		return b, a
+	}
+	return nil, nil
 }
 
 // writeBackwards writes n bytes, which fill leaves in the buffer, to all copies of a block, one after

@@ -229,25 +229,33 @@ func TestStrandedDamaged(t *testing.T) {
 		t.Run(s.String(), func(t *testing.T) {
 			stop := 0
 			for _, leaves := range []bool{false, true} {
-				for _, bit := range []int{1, 42, 64 + 3, 64 + 34, 128, 8*record.KeyOff + 16} { // version, lengths, checksum, value
-					d, a, to := dieStranded(t, s, &stop)
-					if !leaves {
-						a = to
-					}
-					at := d.space.View().At(a, 0)
-					d.f.Memory(at.Blade)[at.Off+uint64(bit/8)] ^= 1 << (bit % 8)
-					d.repair()
-					what := fmt.Sprintf("stop %d, bit %d, leaves %v", stop, bit, leaves)
-					damage := d.sweepAlone()
-					if bit == 64+34 { // which record it is of cannot be told
-						if !errors.Is(damage, memory.ErrCorrupt) {
+				for _, first := range []bool{false, true} {
+					for _, bit := range []int{1, 42, 64 + 3, 64 + 34, 64 + 36, 128, 8*record.KeyOff + 16, -1} { // version, lengths, state, checksum, value, the line
+						d, a, to := dieStranded(t, s, &stop)
+						if !leaves {
+							a = to
+						}
+						at := d.space.View().At(a, 0)
+						if line := d.f.Memory(at.Blade)[at.Off:][:record.LineSize]; bit < 0 {
+							clear(line)
+						} else {
+							line[bit/8] ^= 1 << (bit % 8)
+						}
+						what := fmt.Sprintf("stop %d, bit %d, leaves %v, repaired first %v", stop, bit, leaves, first)
+						if first {
+							d.repair()
+						} else if damage := d.sweepAlone(); damage != nil && !errors.Is(damage, memory.ErrCorrupt) {
 							t.Errorf("%s: swept: %v", what, damage)
 						}
-						continue
+						if !first {
+							d.repair()
+						}
+						if damage := d.sweepAlone(); damage != nil {
+							t.Errorf("%s: swept when it was repaired: %v", what, damage)
+						}
+						d.table = d.second
+						d.mended(what, d.keys, d.now)
 					}
-					d.repair()
-					d.table = d.second
-					d.mended(what, d.keys, d.now)
 				}
 			}
 		})
@@ -255,8 +263,8 @@ func TestStrandedDamaged(t *testing.T) {
 }
 
 // TestStrandedGuard: a bit of the guard of a record whose move is to be finished is damaged. No sweep takes that for
-// the lock of nobody's: the record has not its old value again. If it is the name of the client alone, who opens the
-// database finishes the move.
+// the lock of nobody's: the record has not its old value again. If it is a bit of the client's number, or that by
+// which the two blocks differ, who opens the database finishes the move; else when it is repaired.
 func TestStrandedGuard(t *testing.T) {
 	for _, s := range settings() {
 		if s.backups == 0 || s.caps == weak {
@@ -266,7 +274,7 @@ func TestStrandedGuard(t *testing.T) {
 			stop := 0
 			for _, leaves := range []bool{false, true} {
 				for _, alone := range []bool{false, true} {
-					for _, bit := range []int{8*record.GuardOff + 1, 8*record.GuardOff + 20, 8*record.GuardOff + 41, 8*record.MetaOff + 36} {
+					for _, bit := range []int{8 * record.GuardOff, 8*record.GuardOff + 1, 8*record.GuardOff + 20, 8*record.GuardOff + 41, 8*record.MetaOff + 36} {
 						d, a, to := dieStranded(t, s, &stop)
 						if !leaves {
 							a = to
@@ -277,7 +285,7 @@ func TestStrandedGuard(t *testing.T) {
 						was := line.Guard()
 						if alone {
 							damage := d.sweepAlone()
-							if bit == 8*record.GuardOff+41 {
+							if bit == 8*record.GuardOff+41 || bit == 8*record.GuardOff+1 {
 								if damage != nil {
 									t.Errorf("stop %d, leaves %v: swept: %v", stop, leaves, damage)
 								}
@@ -291,6 +299,13 @@ func TestStrandedGuard(t *testing.T) {
 						if g := line.Guard(); g != was {
 							t.Errorf("stop %d, bit %d, leaves %v, alone %v: the guard is %#x, and was %#x", stop, bit, leaves, alone, uint64(g), uint64(was))
 						}
+						d.repair()
+						what := fmt.Sprintf("stop %d, bit %d, leaves %v, alone %v", stop, bit, leaves, alone)
+						if damage := d.sweepAlone(); damage != nil {
+							t.Errorf("%s: swept when it was repaired: %v", what, damage)
+						}
+						d.table = d.second
+						d.mended(what, d.keys, d.now)
 					}
 				}
 			}
