@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"txnode/memory"
-	"txnode/memory/catalog"
 	"txnode/memory/record"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
@@ -58,15 +57,8 @@ func killedInFreeing(t *testing.T, p txn.Policy, damaged, other bool, words int)
 		}
 		return rdma.StatusOK
 	}})
-	o := tiny()
-	o.BladeSize, o.Fabric, o.Catalog, o.Policy, o.Workers, o.Retries, o.LeaseTerm = 0, f, &catalog.Mem{}, p, 1, 5, -1
-	open := func() *txn.DB {
-		db, err := txn.Open(t.Context(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return db
-	}
+	o := onFabric(f, p)
+	open := func() *txn.DB { return reopen(t, o) }
 	db := open()
 	tab := table(t, db, "t")
 	fill(t, db, tab, 3, val(1))

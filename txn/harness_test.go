@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"txnode/memory/catalog"
 	"txnode/rdma"
 	"txnode/txn"
 )
@@ -13,6 +14,23 @@ import (
 // tiny are options of a database that tests can afford, and fill.
 func tiny() txn.Options {
 	return txn.Options{SegmentSize: 256 << 10, LogArea: 64 << 10, BladeSize: 16 << 20, Arena: 1 << 20, CacheBytes: 64 << 10, IndexGroups: 4, Workers: 4, Seed: 7}
+}
+
+// onFabric are those of one on a fabric, with one worker whose lease does not end.
+func onFabric(f rdma.Fabric, p txn.Policy) txn.Options {
+	o := tiny()
+	o.BladeSize, o.Fabric, o.Catalog, o.Policy, o.Workers, o.Retries, o.LeaseTerm = 0, f, &catalog.Mem{}, p, 1, 5, -1
+	return o
+}
+
+// reopen opens a database that the test closes, or leaves to itself.
+func reopen(t testing.TB, o txn.Options) *txn.DB {
+	t.Helper()
+	db, err := txn.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
 }
 
 func mustOpen(t testing.TB, o txn.Options) *txn.DB {

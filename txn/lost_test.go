@@ -12,7 +12,6 @@ import (
 	"txnode/index"
 	"txnode/index/race"
 	"txnode/memory"
-	"txnode/memory/catalog"
 	"txnode/memory/embedded"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -195,8 +194,8 @@ func TestReplaceTooMany(t *testing.T) {
 // is lost. Who knows where that record is gets told so, and not that others are in the way.
 func TestLockedBesideLostIndex(t *testing.T) {
 	f := rdmatest.New(rdmatest.Options{Blades: 4, Size: 8 << 20, Caps: atOnce, Seed: 1})
-	o := tiny()
-	o.BladeSize, o.Fabric, o.Catalog, o.Workers, o.Retries, o.LeaseTerm, o.Backups = 0, f, &catalog.Mem{}, 1, 5, -1, txn.F(1)
+	o := onFabric(f, txn.PolicyDefault)
+	o.Backups = txn.F(1)
 	db := mustOpen(t, o)
 	tab := table(t, db, "t")
 	const n = 12 // records in segments of many classes, some of which have no blade in common with it

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"txnode/memory/catalog"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
 	"txnode/txn"
@@ -51,15 +50,8 @@ func strandedReadOnly(t *testing.T, p txn.Policy, lost bool, stop int, told *int
 			left--
 			return rdma.StatusOK
 		}})
-	o := tiny()
-	o.BladeSize, o.Fabric, o.Catalog, o.Policy, o.Workers, o.Retries, o.LeaseTerm = 0, f, &catalog.Mem{}, p, 1, 5, -1
-	open := func() *txn.DB {
-		db, err := txn.Open(t.Context(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return db
-	}
+	o := onFabric(f, p)
+	open := func() *txn.DB { return reopen(t, o) }
 	get := func(db *txn.DB, k uint64) (v []byte, err error) {
 		tab := table(t, db, "t")
 		err = db.View(t.Context(), func(tx *txn.Tx) error { v, err = tab.Get(tx, k); return err })
