@@ -94,6 +94,7 @@ const (
 	DamagedIsFree              = false
 	ZeroedIsFree               = false
 	DamagedLockAtRest          = false
+	DamagedLineAtRest          = false
 	SlotNotPinned              = false
 	TwinsBothGo                = false
 	AstrayUnmarked             = false

@@ -182,6 +182,8 @@ var (
 		"A record of which the primary is zero is freed on the copies, though a slot leads there: by a sweep, and by who recovers the client that has inserted it.")
 	DamagedLockAtRest = mutation("damaged-lock-at-rest",
 		"A transaction whose log says that it is committed counts as at rest for a guard that says so, though the record is still the one that it was to replace.")
+	DamagedLineAtRest = mutation("damaged-line-at-rest",
+		"A record whose line is damaged on the primary counts as at rest, though a copy has still what a committed transaction was to replace.")
 	SlotNotPinned = mutation("slot-not-pinned",
 		"Who recovers an index makes a copy of a slot equal to the primary without marking it first, although it may hold the same once more by then.")
 	TwinsBothGo = mutation("twins-both-go",

@@ -206,6 +206,9 @@ func (r *run) sustain(x *tx, s state) state {
 // those that move, whether their slots have been switched.
 func (r *run) locate() error {
 	r.findSuccessors()
+	if err := r.askCopies(); err != nil {
+		return err
+	}
 	for _, x := range r.txs {
 		for i := range x.entries {
 			e := &x.entries[i]
@@ -217,7 +220,7 @@ func (r *run) locate() error {
 				old = e.old[0]
 			}
 			e.held, e.asks = r.holds(x, e, old)
-			e.held = e.held || r.unreleased(x, e, old)
+			e.held = e.held || e.behindOnCopy || r.unreleased(x, e, old)
 		}
 	}
 	return r.each(func(_ *tx, e *entry) bool { return e.asks || e.Kind == log.Move && e.held }, func(r *run, x *tx, e *entry) error {
@@ -314,6 +317,58 @@ func (r *run) holds(x *tx, e *entry, line []byte) (held, asks bool) {
 func (r *run) unreleased(x *tx, e *entry, line []byte) bool {
 	img := record.Image(line)
 	return x.Kind == log.Redo && !r.claim.Promoted && e.Prev != 0 && img.Version() == e.Prev && !mutant.DamagedLockAtRest
+}
+
+// askCopies finds out which records are still what a transaction was to replace on a copy, though what the primary
+// has can be no record: it is damaged. All copies come before the primary, and no version comes back, so that the
+// transaction has its lock still.
+func (r *run) askCopies() error {
+	if r.claim.Promoted || mutant.DamagedLineAtRest {
+		return nil
+	}
+	type copied struct {
+		x *tx
+		e *entry
+		f *fetch
+	}
+	var lines []copied
+	var list []*fetch
+	for _, x := range r.txs {
+		for i := range x.entries {
+			e := &x.entries[i]
+			if e.lost || x.Kind != log.Redo || e.Prev == 0 {
+				continue
+			}
+			a, old := x.leaves(e), e.lines[0]
+			if e.Kind == log.Move {
+				old = e.old[0]
+			}
+			if !r.senseless(a, old) {
+				continue
+			}
+			for k := 1; k < r.v.Copies(a); k++ {
+				f := &fetch{at: r.v.At(a, k), n: record.LineSize}
+				lines, list = append(lines, copied{x, e, f}), append(list, f)
+			}
+		}
+	}
+	if err := r.read(list); err != nil {
+		return err
+	}
+	for _, y := range lines {
+		img := record.Image(y.f.out)
+		y.e.behindOnCopy = y.e.behindOnCopy || img.Version() == y.e.Prev && img.Meta().State() != record.Free
+	}
+	return nil
+}
+
+// senseless reports whether a line of a primary that has had a record is damaged, as far as it tells by itself: it was
+// never used, which somebody may have locked since, its guard is nobody's, and not of its version, or it is no record's.
+func (r *run) senseless(a memory.Addr, line record.Image) bool {
+	g := line.Guard()
+	need, damage := line.Check(a)
+	return line.Version() == 0 || damage != nil && need <= record.LineSize ||
+		g.Held() && !r.o.Space.Registered(g.Owner().Coordinator()) || !g.Held() && !line.Stable()
 }
 
 // leaves is the block that a record was in, and that a move leaves.

@@ -388,6 +388,9 @@ func (r *run) moves() error {
 func (r *run) move(x *tx, e *entry, to, from [][]byte) error {
 	a, old := x.goes(e), x.leaves(e)
 	class := classOf(from[0])
+	if e.behindOnCopy { // what the primary says of it is damaged
+		class = r.o.Space.Layout().Segments[old.Segment()].Class
+	}
 	if e.held && e.stranded {
 		// Nobody frees the old block before the slot leads to the new one on all copies of the index.
 		if e.switched = x.freeing(from) && !mutant.FreeingStranded; !e.switched {

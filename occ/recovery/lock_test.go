@@ -9,8 +9,8 @@ import (
 )
 
 // TestDamagedLock: a client has died in a transaction, and a bit of the guard of what it had locked is damaged since:
-// of a record that it updates in place, or of one that it moves. It is recovered, and all of the transaction is
-// there, or nothing.
+// of a record that it updates in place, or of one that it moves; or the line is zero, or junk, and a copy has it. It is
+// recovered, and all of the transaction is there, or nothing.
 func TestDamagedLock(t *testing.T) {
 	for _, s := range settings() {
 		if s.policy == occ.PolicyFORD { // its records that are not locked by it may be at rest as they were
@@ -18,7 +18,10 @@ func TestDamagedLock(t *testing.T) {
 		}
 		t.Run(s.String(), func(t *testing.T) {
 			for _, key := range []string{"x", "y"} {
-				for _, bit := range []int{0, 42} { // that it is locked, and by whom
+				for _, bit := range []int{0, 42, zeroLine, junkLine} { // that it is locked, and by whom
+					if bit < 0 && s.backups == 0 {
+						continue
+					}
 					for stop := 0; damagedLock(t, s, stop, key, bit); stop++ {
 					}
 				}
@@ -26,6 +29,9 @@ func TestDamagedLock(t *testing.T) {
 		})
 	}
 }
+
+// Damages of a whole line.
+const zeroLine, junkLine = -1, -2
 
 // damagedLock is TestDamagedLock of a client that dies after so many verbs; false: it has come to its end before.
 func damagedLock(t *testing.T, s setting, stop int, key string, bit int) bool {
@@ -45,7 +51,16 @@ func damagedLock(t *testing.T, s setting, stop int, key string, bit int) bool {
 	if record.Image(block).Lock() != tx.ID() {
 		return true
 	}
-	block[record.GuardOff+bit/8] ^= 1 << (bit % 8)
+	switch bit {
+	case zeroLine:
+		clear(block[:record.LineSize])
+	case junkLine:
+		for i := range record.LineSize {
+			block[i] = byte(0xa6 + 3*i)
+		}
+	default:
+		block[record.GuardOff+bit/8] ^= 1 << (bit % 8)
+	}
 	w.spoilt = true
 	w.decideUntil(victim.Coordinator(), -1)
 	k := w.values(ours, own, "k")[0]

@@ -40,7 +40,7 @@ type entry struct {
 	table uint16
 	lost  bool // the segment has no copy left
 	// lines are the first lines of the copies of Addr, or, of a redo log's Update,
-	// the guard of the primary alone; old are those of From.
+	// that of the primary alone; old are those of From.
 	lines, old [memory.MaxReplicas][]byte
 	held       bool // the transaction has the lock: of Addr; of a move, of the block that the record leaves
 	switched   bool // of a move: the slot has the new block
@@ -52,6 +52,8 @@ type entry struct {
 	reclaimed record.Image // the free block, once more; nil: it is not so
 	stranded  bool         // the index of its table is of no use: see strand.go
 	freed     bool         // the block that the record has left, or did not come to
+	// behindOnCopy: the primary is damaged, and a copy has what the transaction was to replace.
+	behindOnCopy bool
 }
 
 // dirty is a part of a log area that has something in it.

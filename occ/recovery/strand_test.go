@@ -8,6 +8,7 @@ import (
 
 	"txnode/memory"
 	"txnode/memory/record"
+	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
 )
@@ -307,6 +308,52 @@ func TestStrandedGuard(t *testing.T) {
 						d.table = d.second
 						d.mended(what, d.keys, d.now)
 					}
+				}
+			}
+		})
+	}
+}
+
+// TestStrandedBehindZero: a client has died in a transaction that moves a record, in a table whose index is damaged, and
+// the line of the block that it was to leave is zero on the primary, or junk, before it is recovered.
+func TestStrandedBehindZero(t *testing.T) {
+	for _, s := range settings() {
+		if s.backups == 0 || s.policy == occ.PolicyFORD {
+			continue
+		}
+		t.Run(s.String(), func(t *testing.T) {
+			for _, junk := range []byte{0, 0xa6} {
+				for stop := 0; ; stop++ {
+					d := dieBesides(t, s, stop)
+					if d == nil {
+						break
+					}
+					d.table = d.second
+					line := d.blockOf("x")[:record.LineSize]
+					if record.Image(line).Lock() != d.tx.ID() || record.Image(line).Meta().State() != record.Live {
+						continue
+					}
+					mended := d.spoil(d.second)
+					clear(line)
+					for i := range line {
+						line[i] = junk
+					}
+					d.decideUntil(d.victim.Coordinator(), -1)
+					_, _ = recovery.Sweep(d.ctl.Plain(), d.eng.Recovery())
+					must(t, d.ours.Close())
+					mended()
+					d.repair()
+					what := fmt.Sprintf("stop %d, junk %#x, told %v", stop, junk, d.told)
+					if damage := d.sweepAlone(); damage != nil {
+						t.Errorf("%s: swept: %v", what, damage)
+					}
+					want := d.now
+					s, tx := d.session()
+					if d.values(s, tx, "y")[0] == "1" && d.told != nil {
+						want = d.before
+					}
+					must(t, s.Close())
+					d.mended(what, d.keys, want)
 				}
 			}
 		})
