@@ -85,8 +85,24 @@ func (tx *Tx) indexError(it *item, doing string, err error) error {
 }
 
 // spareSize is the arena that a session keeps for what has to be finished once it
-// was begun: for the splits of the index, and its lookups.
-const spareSize = 128 << 10
+// was begun: for the splits of the index, and its lookups; and for what must not fail
+// because coroutines have the rest: the recovery of others, and of itself, sweeps,
+// copies, and its end.
+const spareSize = 256 << 10
+
+// roomSize is what there must be besides spareSize and the slabs, for lookups that keep their
+// buffers. A transaction that needs more is told so.
+const roomSize = 32 << 10
+
+// LeastArena is the least arena of a thread whose session has so many transaction slots.
+func LeastArena(slots int) int { return spareSize + roomSize + slots*numFlights*slabSize }
+
+// WithSpare runs fn, which must not fail because the session's transactions have the arena.
+func (s *Session) WithSpare(fn func() error) error {
+	s.openSpare()
+	defer s.closeSpare()
+	return fn()
+}
 
 // openSpare frees the spare arena, for what the index does until closeSpare.
 func (s *Session) openSpare() {

@@ -301,7 +301,7 @@ func (s *Session) Close() error {
 			}
 		}
 		// The epoch may move meanwhile, as others are declared dead, or the session itself.
-		err = s.end(c)
+		err = s.WithSpare(func() error { return s.end(c) })
 		if errors.Is(err, memory.ErrNoCoordinator) && !s.eng.space.Registered(s.coord.ID) {
 			err = nil // and recovered: its coordinator is closed
 		}

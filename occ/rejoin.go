@@ -154,7 +154,11 @@ func (s *Session) Rejoin(c *rdma.Coro) error {
 		return nil
 	}
 	s.rejoining = true
-	defer func() { s.rejoining = false }()
+	s.openSpare()
+	defer func() {
+		s.closeSpare()
+		s.rejoining = false
+	}()
 	begun := c.Thread().Now()
 	for tries := 0; ; tries++ {
 		err := s.rejoin(c)
@@ -219,7 +223,7 @@ func (s *Session) Chore(fn func() error) error {
 		s.chores++
 		defer func() { s.chores-- }()
 	}
-	return fn()
+	return s.WithSpare(fn)
 }
 
 func (s *Session) rejoin(c *rdma.Coro) error {
@@ -414,7 +418,11 @@ func (tx *Tx) unblock(m meeting) (bool, error) {
 		return false, tx.locked(m)
 	}
 	tx.s.chores++
-	defer func() { tx.s.chores-- }()
+	tx.s.openSpare()
+	defer func() {
+		tx.s.closeSpare()
+		tx.s.chores--
+	}()
 	if mutant.StealLiveLock {
 		_, err := recovery.Unlock(tx.c, tx.s.Recovery(), m.addr)
 		return err == nil, err

@@ -205,8 +205,10 @@ func (w *Worker) maintainAll() error {
 	if err := w.maintainOn(&w.sweeper, 1); err != nil {
 		return err
 	}
-	_, err := w.db.keep(w.coro, 1)
-	return err
+	return w.session.WithSpare(func() error {
+		_, err := w.db.keep(w.coro, 1)
+		return err
+	})
 }
 
 // maintainOn is DB.maintainOn in the name of the worker's coordinator.

@@ -99,7 +99,8 @@ type Options struct {
 	// does not check that what it saw was true at one moment. For comparisons only.
 	SingleAttempt bool
 	// Arena is the registered memory of a worker's thread in bytes; 0: 16 MiB. A
-	// transaction's records, as read and as written, must fit.
+	// transaction's records, as read and as written, must fit, besides 64 KiB for each of
+	// the thread's coroutines and 288 KiB: DB.Run refuses more coroutines.
 	Arena int
 	// CacheBytes bounds the cache of record addresses; 0: 512 MiB.
 	CacheBytes int

@@ -60,6 +60,12 @@ const never = 1 << 30
 // verbs there were.
 func roundTrips(t *testing.T, s setting, before bool, value string, stop int) (recovery.Report, int) {
 	t.Helper()
+	return recoveryOn(t, s, before, value, stop, func(w *world) *rdma.Thread { return w.ctl })
+}
+
+// recoveryOn is roundTrips on a thread.
+func recoveryOn(t *testing.T, s setting, before bool, value string, stop int, thread func(w *world) *rdma.Thread) (recovery.Report, int) {
+	t.Helper()
 	w := newWorld(t, s, occ.Options{})
 	ours, own := w.session()
 	for i := range inFlight {
@@ -99,7 +105,7 @@ func roundTrips(t *testing.T, s setting, before bool, value string, stop int) (r
 	})
 	verbs := stop - w.stop.left
 	w.disarm()
-	rep, err := recovery.Recover(w.ctl.Plain(), w.eng.Recovery(), se.Coordinator())
+	rep, err := recovery.Recover(thread(w).Plain(), w.eng.Recovery(), se.Coordinator())
 	must(t, err)
 	w.sweep()
 	w.check(fmt.Sprintf("%v, stopped after %d verbs", s, stop))

@@ -10,7 +10,7 @@ import (
 
 const (
 	maxLanes = 128
-	minLane  = 2 << 10 // bytes of scratch memory
+	minLane  = 4 << 10 // bytes of scratch memory; and as much again for its lookups
 )
 
 // each calls job for every entry that is not lost and that want accepts, for many at

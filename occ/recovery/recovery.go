@@ -258,21 +258,33 @@ type run struct {
 	blocks             int // that have come free: the sweep finds them
 }
 
+// Scratch memory of more than fewScratch leaves restSize of the arena, for indexes, and for
+// others on the thread: all that it buys is fewer round trips.
 const (
 	maxScratch = 1 << 20
-	minScratch = 64 << 10
+	fewScratch = 64 << 10
+	minScratch = clearUnit
+	restSize   = 256 << 10
 )
 
 // open gets the memory of the attempt.
 func (r *run) open() error {
 	for size := maxScratch; ; size /= 2 {
 		at, err := r.t.Alloc(size)
+		if err == nil && size > fewScratch {
+			var rest uint32
+			if rest, err = r.t.Alloc(restSize); err == nil {
+				r.t.Free(rest, restSize)
+			} else {
+				r.t.Free(at, size)
+			}
+		}
 		if err == nil {
 			r.buf, r.size = at, uint32(size)
 			return nil
 		}
 		if size == minScratch {
-			return fmt.Errorf("recovery: scratch memory: %w", err)
+			return fmt.Errorf("recovery: scratch memory: %w; raise Arena, or run fewer Coroutines on a thread", err)
 		}
 	}
 }
