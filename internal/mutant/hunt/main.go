@@ -77,8 +77,9 @@ func hunt(ctx context.Context, todo []mutant.Mutation) (bool, error) {
 	defer os.RemoveAll(dir)
 	start := time.Now()
 	r := &runner{dir: dir, controls: map[string]*control{}}
-	fmt.Fprintf(os.Stderr, "building the tests of %d packages\n", len(packages()))
-	if err := build(ctx, dir); err != nil {
+	all := packages(first)
+	fmt.Fprintf(os.Stderr, "building the tests of %d packages\n", len(all))
+	if err := build(ctx, dir, all); err != nil {
 		return false, err
 	}
 	fmt.Fprintf(os.Stderr, "built in %v; %d mutations, %d at once\n", round(time.Since(start)), len(todo), max(*jobs, 1))

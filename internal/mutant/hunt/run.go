@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,20 +20,21 @@ import (
 	"txnode/internal/mutant"
 )
 
-// packages lists those that suites are in.
-func packages() (all []string) {
-	for _, s := range suites {
+// packages lists those that suites are in, and the known catchers.
+func packages(first map[string]suite) (all []string) {
+	for _, s := range slices.Concat(suites, slices.Collect(maps.Values(first))) {
 		if p := "./" + s.pkg; !slices.Contains(all, p) {
 			all = append(all, p)
 		}
 	}
+	slices.Sort(all)
 	return all
 }
 
 // build compiles the tests of every package that a suite is in, once for all
 // mutations: each process is told which one it has.
-func build(ctx context.Context, dir string) error {
-	args := append([]string{"test", "-c", "-tags", "mutants", "-o", dir + string(filepath.Separator)}, packages()...)
+func build(ctx context.Context, dir string, packages []string) error {
+	args := append([]string{"test", "-c", "-tags", "mutants", "-o", dir + string(filepath.Separator)}, packages...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	if p, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%v: %w\n%s", cmd, err, p)
