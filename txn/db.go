@@ -323,7 +323,7 @@ func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx cont
 		return fmt.Errorf("%w: %d threads x %d coroutines: at least one of each is needed", ErrOptions, threads, coroutines)
 	}
 	if arena, least := cmp.Or(db.opts.Arena, rdma.DefaultArena), occ.LeastArena(coroutines); arena < least {
-		return fmt.Errorf("%w: Arena is %d: %d coroutines on a thread need at least %d", ErrOptions, arena, coroutines, least)
+		return fmt.Errorf("%w: Arena is %d: %d coroutines on a thread need at least %d: raise Arena, or run fewer Coroutines on a thread", ErrOptions, arena, coroutines, least)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -45,7 +45,7 @@ func TestWords(t *testing.T) {
 	if code, _, stderr := b.run(append(strings.Fields(small+"--save"), "a\nb")...); code != 2 || !strings.Contains(stderr, `"a\nb"; a name is one line`) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
-	one(small+"--threads 1 --coroutines 30000 --arena 1MiB", 1, []string{"raise --arena", "fewer --coroutines"}, " Arena")
+	one(small+"--threads 1 --coroutines 30000 --arena 1MiB", 2, []string{"raise --arena", "fewer --coroutines"}, " Arena")
 	one(small+"--blade-size 1MiB", 1, []string{"raise --blade-size"})
 
 	dir := filepath.Join(b.dir, "Arena (BladeSize)") // which is no option
