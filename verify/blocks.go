@@ -76,7 +76,7 @@ func (w *walker) block(b *block) {
 	if g := img.Guard(); g.Held() {
 		if owner := g.Owner(); !w.alive(owner.Coordinator()) {
 			w.locked(b, owner)
-			if moves(img) && owner.Seq() > record.MaxSequence && !b.linked && !w.unwalkedTable(m.Table()) {
+			if img.Stranded() && owner.Seq() > record.MaxSequence && !b.linked && !w.unwalkedTable(m.Table()) {
 				w.orphaned(b, m)
 			}
 		}
@@ -100,7 +100,7 @@ func (w *walker) block(b *block) {
 // the catalog knows the client, and the other frees or unlocks the copies first.
 func (w *walker) movesElsewhere(b *block, x *fault) (from, need int) {
 	img := b.copies[0]
-	if used := img.Version() != 0 || img.Meta() != 0; x == nil && (moves(img) || used && !img.Guard().Held()) {
+	if used := img.Version() != 0 || img.Meta() != 0; x == nil && (img.Stranded() || used && !img.Guard().Held()) {
 		return 0, 0
 	}
 	if _, theirs := w.pending[img.Guard().Owner()]; theirs {
@@ -112,7 +112,7 @@ func (w *walker) movesElsewhere(b *block, x *fault) (from, need int) {
 			continue
 		}
 		n, bad := w.image(b, p)
-		if bad != nil || !moves(p) || w.registered(p.Lock().Coordinator()) || from > 0 && !bytes.Equal(p[:n], b.copies[from][:need]) {
+		if bad != nil || !record.Image(p).Stranded() || w.registered(p.Lock().Coordinator()) || from > 0 && !bytes.Equal(p[:n], b.copies[from][:need]) {
 			return 0, 0
 		}
 		if from == 0 {

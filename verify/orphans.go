@@ -22,12 +22,6 @@ import (
 // If the key has another record, somebody has not found this one, and inserted it once more: that one counts. Of two
 // such records without a slot nobody knows which one came later.
 
-// moves reports whether a block is one of the two of a record whose move is to be finished: no transaction has such
-// a name (occ/recovery/strand.go).
-func moves(line record.Image) bool {
-	return line.Guard().Held() && line.Meta().State() == record.Live && line.Lock().Seq() >= record.MaxSequence
-}
-
 // orphan is a live record without a slot.
 type orphan struct {
 	finding Finding
@@ -211,7 +205,7 @@ func (x *indexWalk) rival(table memory.Addr, hash uint64, key []byte, block memo
 // a backup alone has does not say that the record is linked.
 func (x *indexWalk) departed(a memory.Addr) bool {
 	p := x.read(a, 0, x.small, lineSize)
-	return p != nil && moves(p) && record.Image(p).Lock().Seq() == record.MaxSequence
+	return p != nil && record.Image(p).Stranded() && record.Image(p).Lock().Seq() == record.MaxSequence
 }
 
 // soundKey reads the key of a slot's block, from the first copy that is intact and in use; nil: there is none.

@@ -471,7 +471,7 @@ func (x *indexWalk) settleBackups() {
 			f := Finding{Kind: KindReplica, Table: x.id, What: fmt.Sprintf("copy %d has %v, the primary %v; the block has its slot elsewhere", o.copy, o.word, o.primary)}
 			binary.LittleEndian.PutUint64(bytes[:], uint64(o.primary))
 			x.mend(x.at(f, o.slot, o.copy), "the primary's word is written to the copy", bytes[:])
-		case img.Guard().Held() && !(o.primary.Empty() && moves(img)):
+		case img.Guard().Held() && !(o.primary.Empty() && img.Stranded()):
 			x.found(KindReplica, o.slot, o.copy, "copy %d has %v, the primary %v; the block is locked by %v", o.copy, o.word, o.primary, img.Lock())
 		case !o.primary.Empty() && !x.twice[o.primary.Addr()]: // each may be the only slot of a record
 			x.found(KindReplica, o.slot, o.copy, "copy %d has %v, a block in use that no other slot points to, and the primary %v", o.copy, o.word, o.primary)

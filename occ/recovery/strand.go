@@ -42,7 +42,7 @@ func settled(coordinator uint32) record.TxID {
 // isStranded reports whether the first line of a block is that of a record whose move could not
 // be finished. No other block with a value is locked by such a name.
 func isStranded(line record.Image) bool {
-	return line.Guard().Held() && line.Meta().State() == record.Live && line.Lock().Seq() >= record.MaxSequence && !mutant.StrandedUnlocked
+	return line.Stranded() && !mutant.StrandedUnlocked
 }
 
 // keyed reports whether as much of a block was read as its key needs: what is damaged may say that

@@ -220,9 +220,10 @@ func TestStrandFinishedInSteps(t *testing.T) {
 	}
 }
 
-// TestStrandedDamaged: a bit of a record whose move is to be finished is damaged, too. What it says of itself is
-// believed neither by who finishes the move nor by the other copies: when it is repaired from these, it is the new value.
-func TestStrandedDamaged(t *testing.T) {
+// eachStrandedBit has a record whose move is to be finished, in each of its two blocks, either way, with a bit of the
+// first line of its primary damaged, or, -1, all of it. After fn, whose first argument says which way, it is mended,
+// and has its new value.
+func eachStrandedBit(t *testing.T, bits []int, fn func(t *testing.T, way bool, d *besides, line record.Image, bit int, what string)) {
 	for _, s := range settings() {
 		if s.backups == 0 || s.caps == weak {
 			continue
@@ -230,30 +231,21 @@ func TestStrandedDamaged(t *testing.T) {
 		t.Run(s.String(), func(t *testing.T) {
 			stop := 0
 			for _, leaves := range []bool{false, true} {
-				for _, first := range []bool{false, true} {
-					for _, bit := range []int{1, 42, 64 + 3, 64 + 34, 64 + 36, 128, 8*record.KeyOff + 16, -1} { // version, lengths, state, checksum, value, the line
+				for _, way := range []bool{false, true} {
+					for _, bit := range bits {
 						d, a, to := dieStranded(t, s, &stop)
 						if !leaves {
 							a = to
 						}
 						at := d.space.View().At(a, 0)
-						if line := d.f.Memory(at.Blade)[at.Off:][:record.LineSize]; bit < 0 {
+						line := d.f.Memory(at.Blade)[at.Off:][:record.LineSize]
+						if bit < 0 {
 							clear(line)
 						} else {
 							line[bit/8] ^= 1 << (bit % 8)
 						}
-						what := fmt.Sprintf("stop %d, bit %d, leaves %v, repaired first %v", stop, bit, leaves, first)
-						if first {
-							d.repair()
-						} else if damage := d.sweepAlone(); damage != nil && !errors.Is(damage, memory.ErrCorrupt) {
-							t.Errorf("%s: swept: %v", what, damage)
-						}
-						if !first {
-							d.repair()
-						}
-						if damage := d.sweepAlone(); damage != nil {
-							t.Errorf("%s: swept when it was repaired: %v", what, damage)
-						}
+						what := fmt.Sprintf("stop %d, bit %d, leaves %v, %v", stop, bit, leaves, way)
+						fn(t, way, d, line, bit, what)
 						d.table = d.second
 						d.mended(what, d.keys, d.now)
 					}
@@ -263,55 +255,52 @@ func TestStrandedDamaged(t *testing.T) {
 	}
 }
 
+// sweptWhenRepaired repairs the database, and finds nothing that is damaged any more.
+func (w *world) sweptWhenRepaired(what string) {
+	w.repair()
+	if damage := w.sweepAlone(); damage != nil {
+		w.t.Errorf("%s: swept when it was repaired: %v", what, damage)
+	}
+}
+
+// TestStrandedDamaged: a bit of a record whose move is to be finished is damaged, too. What it says of itself is
+// believed neither by who finishes the move nor by the other copies: when it is repaired from these, it is the new value.
+func TestStrandedDamaged(t *testing.T) {
+	bits := []int{1, 42, 64 + 3, 64 + 34, 64 + 36, 128, 8*record.KeyOff + 16, -1} // version, lengths, state, checksum, value, the line
+	eachStrandedBit(t, bits, func(t *testing.T, first bool, d *besides, _ record.Image, _ int, what string) {
+		if !first {
+			if damage := d.sweepAlone(); damage != nil && !errors.Is(damage, memory.ErrCorrupt) {
+				t.Errorf("%s: swept: %v", what, damage)
+			}
+		}
+		d.sweptWhenRepaired(what)
+	})
+}
+
 // TestStrandedGuard: a bit of the guard of a record whose move is to be finished is damaged. No sweep takes that for
 // the lock of nobody's: the record has not its old value again. If it is a bit of the client's number, or that by
 // which the two blocks differ, who opens the database finishes the move; else when it is repaired.
 func TestStrandedGuard(t *testing.T) {
-	for _, s := range settings() {
-		if s.backups == 0 || s.caps == weak {
-			continue
-		}
-		t.Run(s.String(), func(t *testing.T) {
-			stop := 0
-			for _, leaves := range []bool{false, true} {
-				for _, alone := range []bool{false, true} {
-					for _, bit := range []int{8 * record.GuardOff, 8*record.GuardOff + 1, 8*record.GuardOff + 20, 8*record.GuardOff + 41, 8*record.MetaOff + 36} {
-						d, a, to := dieStranded(t, s, &stop)
-						if !leaves {
-							a = to
-						}
-						at := d.space.View().At(a, 0)
-						line := record.Image(d.f.Memory(at.Blade)[at.Off:][:record.LineSize])
-						line[bit/8] ^= 1 << (bit % 8)
-						was := line.Guard()
-						if alone {
-							damage := d.sweepAlone()
-							if bit == 8*record.GuardOff+41 || bit == 8*record.GuardOff+1 {
-								if damage != nil {
-									t.Errorf("stop %d, leaves %v: swept: %v", stop, leaves, damage)
-								}
-								d.table = d.second
-								d.mended(fmt.Sprintf("stop %d, leaves %v", stop, leaves), d.keys, d.now)
-								continue
-							}
-						} else if _, err := recovery.Sweep(d.ctl.Plain(), d.eng.Recovery()); !errors.Is(err, memory.ErrCorrupt) {
-							t.Errorf("stop %d, bit %d, leaves %v: swept beside others: %v", stop, bit, leaves, err)
-						}
-						if g := line.Guard(); g != was {
-							t.Errorf("stop %d, bit %d, leaves %v, alone %v: the guard is %#x, and was %#x", stop, bit, leaves, alone, uint64(g), uint64(was))
-						}
-						d.repair()
-						what := fmt.Sprintf("stop %d, bit %d, leaves %v, alone %v", stop, bit, leaves, alone)
-						if damage := d.sweepAlone(); damage != nil {
-							t.Errorf("%s: swept when it was repaired: %v", what, damage)
-						}
-						d.table = d.second
-						d.mended(what, d.keys, d.now)
-					}
+	const differ, client = 8*record.GuardOff + 1, 8*record.GuardOff + 41
+	bits := []int{8 * record.GuardOff, differ, 8*record.GuardOff + 20, client, 8*record.MetaOff + 36}
+	eachStrandedBit(t, bits, func(t *testing.T, alone bool, d *besides, line record.Image, bit int, what string) {
+		was := line.Guard()
+		if alone {
+			damage := d.sweepAlone()
+			if bit == client || bit == differ {
+				if damage != nil {
+					t.Errorf("%s: swept: %v", what, damage)
 				}
+				return
 			}
-		})
-	}
+		} else if _, err := recovery.Sweep(d.ctl.Plain(), d.eng.Recovery()); !errors.Is(err, memory.ErrCorrupt) {
+			t.Errorf("%s: swept beside others: %v", what, err)
+		}
+		if g := line.Guard(); g != was {
+			t.Errorf("%s: the guard is %#x, and was %#x", what, uint64(g), uint64(was))
+		}
+		d.sweptWhenRepaired(what)
+	})
 }
 
 // TestStrandedBehindZero: a client has died in a transaction that moves a record, in a table whose index is damaged, and
