@@ -193,3 +193,24 @@ func BenchmarkTransaction(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkFiles: what a batch costs on a fabric with files, where a fault is looked after, and in memory.
+func BenchmarkFiles(b *testing.B) {
+	for name, dir := range map[string]string{"memory": "", "file": b.TempDir()} {
+		b.Run(name, func(b *testing.B) {
+			c := connect(b, open(b, inproc.Options{Blades: blades(1, 1<<20, dir), Seed: 1}))
+			defer c.close()
+			at := c.at(0, 0)
+			for b.Loop() {
+				c.b.Reset()
+				for i := range uint64(3) {
+					at.Off = i * 64
+					c.b.Read(at, 0, 64)
+				}
+				if err := c.Plain().Do(&c.b); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -38,5 +38,6 @@
 // A fault, also where a disk cannot be read, or of a file that somebody has cut short,
 // stops the blade, as Fabric.StopBlade does: the request that met it fails, those before it
 // have taken effect, once, and the process goes on (filePort). Ports of a fabric with files
-// pay for that with a deferred call a Post, some 7 ns by a benchmark of that alone; others nothing.
+// pay for that with a deferred call a Post: a batch of three READs takes 42 ns and not 34 (BenchmarkFiles).
+// All pay with two instructions a request.
 package inproc
