@@ -112,7 +112,7 @@ func (w *walker) movesElsewhere(b *block, x *fault) (from, need int) {
 			continue
 		}
 		n, bad := w.image(b, p)
-		if bad != nil || !record.Image(p).Stranded() || w.registered(p.Lock().Coordinator()) || from > 0 && !bytes.Equal(p[:n], b.copies[from][:need]) {
+		if bad != nil || !p.Stranded() || w.registered(p.Lock().Coordinator()) || from > 0 && !bytes.Equal(p[:n], b.copies[from][:need]) {
 			return 0, 0
 		}
 		if from == 0 {
