@@ -139,6 +139,7 @@ type copier struct {
 	t     *occ.Table
 	batch rdma.Batch
 	buf   uint32 // copyBatch * copyProbe
+	img   record.Image // what was read last of a block
 	todo  []slotBlock
 	// foreign: the image that was looked at last is a sound one of another table.
 	foreign bool
@@ -355,18 +356,10 @@ func (s *copier) one(e slotBlock) error {
 // read reads size bytes of a block. If they are a record that is locked, it
 // returns its key.
 func (s *copier) read(v *memory.View, cand index.Candidate, size int) (done bool, need int, key []byte, err error) {
-	th, b := s.w.thread, &s.batch
-	buf, err := th.Alloc(size)
-	if err != nil {
+	if s.img, err = s.fetch(s.img[:0], v.At(cand.Addr, 0), size); err != nil {
 		return false, 0, nil, err
 	}
-	defer th.Free(buf, size)
-	b.Reset()
-	b.Read(v.At(cand.Addr, 0), buf, uint32(size))
-	if err := s.w.coro.Do(b); err != nil {
-		return false, 0, nil, err
-	}
-	img := record.Image(th.Bytes(buf, uint32(size)))
+	th, img := s.w.thread, s.img
 	if done, need, err = s.take(img, cand.Addr); done || err != nil || need == 0 || need > size {
 		return done, need, nil, err
 	}
@@ -383,6 +376,32 @@ func (s *copier) read(v *memory.View, cand index.Candidate, size int) (done bool
 		key = append([]byte(nil), img.Key()...)
 	}
 	return false, need, key, nil
+}
+
+// fetch appends size bytes that lie at a place to p: by one READ, or by as many as it takes
+// where the arena has less room than that. What they come to is one state if its checksum says so.
+func (s *copier) fetch(p []byte, at rdma.RemoteAddr, size int) ([]byte, error) {
+	th, b, room := s.w.thread, &s.batch, size
+	buf, err := th.Alloc(room)
+	for errors.Is(err, rdma.ErrArenaFull) && room > copyProbe {
+		room = (room/2 + record.LineSize - 1) &^ (record.LineSize - 1)
+		buf, err = th.Alloc(room)
+	}
+	if err != nil {
+		return p, err
+	}
+	defer th.Free(buf, room)
+	for done := 0; done < size; done += room {
+		n := uint32(min(room, size-done))
+		b.Reset()
+		b.Read(at, buf, n)
+		if err := s.w.coro.Do(b); err != nil {
+			return p, err
+		}
+		p = append(p, th.Bytes(buf, n)...)
+		at.Off += uint64(n)
+	}
+	return p, nil
 }
 
 // visit reads a key in a transaction.

@@ -413,3 +413,60 @@ func TestRestoreLargeRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestBackupInSmallArena: a record that is larger than the arena of who makes the backup has
+// room, as when the database was written with a larger one, is in it.
+func TestBackupInSmallArena(t *testing.T) {
+	ctx := context.Background()
+	o := txn.Options{Dir: t.TempDir(), BladeSize: 64 << 20, SegmentSize: 4 << 20, LogArea: 2 << 20, CacheBytes: 1 << 20, Workers: 2}
+	db, err := txn.Open(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[uint64][]byte{}
+	r := rand.New(rand.NewPCG(1, 2))
+	tab := table(t, db, "t")
+	for k, size := range []int{record.MaxValue, 700 << 10, 600<<10 + 1, 300 << 10, 100} {
+		v := make([]byte, size)
+		for i := range v {
+			v[i] = byte(r.Uint32())
+		}
+		values[uint64(k)] = v
+		if err := db.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, uint64(k), v) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+
+	o.Arena = 1 << 20
+	if db, err = txn.Open(ctx, o); err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if _, err := db.Backup(ctx, &file, txn.BackupOptions{}); err != nil {
+		t.Error(err)
+	}
+	if err := db.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	o.Dir, o.Arena = "", 0
+	db = openMemory(t, o)
+	if _, err := db.Restore(ctx, bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	tab = table(t, db, "t")
+	for k, v := range values {
+		err := db.View(ctx, func(tx *txn.Tx) error {
+			got, err := tab.Get(tx, k)
+			if err == nil && !bytes.Equal(got, v) {
+				err = fmt.Errorf("%d bytes, which are not those that were put", len(got))
+			}
+			return err
+		})
+		if err != nil {
+			t.Errorf("key %d, %d bytes: %v", k, len(v), err)
+		}
+	}
+}
