@@ -177,12 +177,18 @@ func (db *DB) recoverExpired(c *rdma.Coro, o recovery.Options) error {
 // Maintain renews the worker's lease, recovers coordinators whose leases have
 // expired, and sweeps a little of what they have left. Workers do it by themselves
 // every few dozen transactions; one that is idle for longer than Options.LeaseTerm,
-// on a fabric of the caller's, may call it. No transaction of the worker is open.
+// on a fabric of the caller's, may call it. No transaction of the worker is open. If its
+// session turns out to be fenced, since its lease has expired or a blade was lost, it rejoins,
+// which is no error: nothing was lost by that.
 func (w *Worker) Maintain() error {
 	if w.o.Active() {
 		return w.inUse()
 	}
-	return w.settle(w.maintainAll())
+	err := w.settle(w.maintainAll())
+	if errors.Is(err, ErrFenced) && w.session.Broken() == nil {
+		return nil
+	}
+	return err
 }
 
 // maintainAll is Maintain, and stops at the first error.

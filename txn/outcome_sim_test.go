@@ -107,3 +107,59 @@ func TestOutcomeOfWhoWasNotTold(t *testing.T) {
 		t.Errorf("the last transaction was never committed without an answer: verbs %d to %d", from, to)
 	}
 }
+
+// TestMaintainRejoins: a worker that has been declared dead while it did nothing learns that
+// from Maintain, which is no error, and goes on as somebody new.
+func TestMaintainRejoins(t *testing.T) {
+	f, err := sim.New(sim.Options{Blades: []sim.BladeOptions{{Size: 32 << 20, Key: 1}}, ThreadsPerBlade: 4, Placed: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	const lease, pause = 1_000_000, 20_000_000
+	o := onFabric(f, txn.PolicyDefault)
+	o.LeaseTerm = lease
+	db := mustOpen(t, o)
+	tab := table(t, db, "t")
+	registered := false
+	err = db.Run(t.Context(), 2, 1, func(ctx context.Context, id int, w *txn.Worker) error {
+		if id == 0 {
+			for alone := false; !alone; { // until the other is declared dead; it is left to be swept up after
+				if err := w.Maintain(); err != nil {
+					return err
+				}
+				all, err := db.Space().Coordinators()
+				if err != nil {
+					return err
+				}
+				alone = registered && len(all) == 1
+				w.Sleep(lease / 4)
+			}
+			return nil
+		}
+		put := func() (coordinator uint64, err error) {
+			err = w.Update(ctx, func(tx *txn.Tx) error {
+				coordinator = tx.ID() >> 40
+				return tab.Put(tx, 1, val(1))
+			})
+			return coordinator, err
+		}
+		was, err := put()
+		if err != nil {
+			return err
+		}
+		registered = true
+		w.Sleep(pause)
+		if err := w.Maintain(); err != nil {
+			t.Errorf("Maintain of one that was declared dead: %v", err)
+		}
+		is, err := put()
+		if is == was {
+			t.Errorf("it is coordinator %d still", is)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
