@@ -138,7 +138,7 @@ type copier struct {
 
 	t     *occ.Table
 	batch rdma.Batch
-	buf   uint32 // copyBatch * copyProbe
+	buf   uint32       // copyBatch * copyProbe
 	img   record.Image // what was read last of a block
 	todo  []slotBlock
 	// foreign: the image that was looked at last is a sound one of another table.
