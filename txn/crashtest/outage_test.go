@@ -32,6 +32,9 @@ func TestPowerAfterOutages(t *testing.T) {
 		if err := outageRun(seed, sum, &outages); err != nil {
 			t.Fatalf("seed %d: %v; repeat with -powers 1 -seed %d", seed, err, seed)
 		}
+		if n := seed - *seedFlag + 1; n%25 == 0 {
+			t.Logf("%d of %d seeds", n, seeds) // shown at once with -v
+		}
 	}
 	if outages == 0 {
 		t.Error("no blade was lost")
