@@ -159,6 +159,8 @@ type cat struct {
 	stop *stop
 	// fail makes Apply fail; when also lie is set, after having made the change.
 	fail, lie bool
+	// deaf makes Load fail.
+	deaf bool
 }
 
 func (c *cat) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
@@ -177,7 +179,7 @@ func (c *cat) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revisio
 }
 
 func (c *cat) Load() ([]memory.Entry, memory.Revision, error) {
-	if c.stop != nil && c.stop.left == 0 {
+	if c.deaf || c.stop != nil && c.stop.left == 0 {
 		return nil, 0, errStopped
 	}
 	return c.Catalog.Load()

@@ -3,6 +3,7 @@ package memory
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -34,7 +35,8 @@ type Space struct {
 	earlier SegmentID
 
 	mu        sync.Mutex
-	closed    error // ErrClosed, or why the catalog cannot be trusted any more
+	closed    error  // ErrClosed, or why the catalog cannot be trusted any more
+	doubt     *doubt // not nil: a change of the catalog of which nobody knows whether it was made
 	rev       Revision
 	layout    *Layout
 	primaries map[spread][]uint32 // primaries by blade, of one purpose
@@ -244,6 +246,9 @@ func (s *Space) Close(c *rdma.Coro) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.agree(); err != nil {
+		return err
+	}
 	s.closed = ErrClosed
 	return nil
 }
@@ -256,10 +261,20 @@ func (s *Space) writable() error {
 	return s.closed
 }
 
+// doubt is a change of the catalog that has failed, and the question what has become of it, too.
+type doubt struct {
+	changes []Entry
+	err     error
+}
+
 // commit makes changes of the catalog durable; the caller holds the lock and
 // changes the layout accordingly when nil is returned. If the catalog fails, it
-// is asked what became of the changes, so that memory and catalog agree.
+// is asked what became of the changes, so that memory and catalog agree; if it does not
+// answer that either, before anything else is changed.
 func (s *Space) commit(changes ...Entry) error {
+	if err := s.agree(); err != nil {
+		return err
+	}
 	rev, err := s.cat.Apply(s.rev, changes)
 	if err == nil {
 		s.rev = rev
@@ -272,14 +287,50 @@ func (s *Space) commit(changes ...Entry) error {
 	}
 	entries, rev, loadErr := s.cat.Load()
 	if loadErr != nil {
-		s.closed = fmt.Errorf("%w; and then: %w", err, loadErr)
-		return s.closed
+		err = fmt.Errorf("%w; and then: %w", err, loadErr)
+		s.doubt = &doubt{slices.Clone(changes), err}
+		return err
 	}
 	s.rev = rev
 	if applied(entries, changes) {
 		return nil
 	}
 	return err
+}
+
+// agree has the catalog say what the layout says, if a change of it is in doubt: whoever wanted
+// that was told that it has failed, so if it was made all the same, it is taken back. The caller
+// holds the lock.
+func (s *Space) agree() error {
+	if s.doubt == nil {
+		return nil
+	}
+	entries, rev, err := s.cat.Load()
+	if err == nil {
+		s.rev = rev
+		has, should := pick(entries, s.doubt.changes), pick(s.layout.entries(), s.doubt.changes)
+		if back := difference(has, should); len(back) > 0 {
+			if rev, err = s.cat.Apply(rev, back); err == nil {
+				s.rev = rev
+			}
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("%w; and later: %w", s.doubt.err, err)
+		if errors.Is(err, ErrRevision) {
+			s.closed = err
+		}
+		return err
+	}
+	s.doubt = nil
+	return nil
+}
+
+// pick returns the entries whose keys are those of changes.
+func pick(entries, changes []Entry) []Entry {
+	return slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool {
+		return !slices.ContainsFunc(changes, func(c Entry) bool { return c.Key == e.Key })
+	})
 }
 
 // applied reports whether all changes are in effect.

@@ -3,6 +3,8 @@ package memory_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -387,6 +389,61 @@ func TestCatalogFails(t *testing.T) {
 	s, _ = b.open()
 	if tabs := must(s.Tables())(t); len(tabs) != 2 {
 		t.Errorf("tables %+v", tabs)
+	}
+}
+
+// TestCatalogUnreachable: while a catalog neither changes nor says what became of a change,
+// changes fail; when it can be reached again, one that it made all the same is taken back, and
+// everything goes on.
+func TestCatalogUnreachable(t *testing.T) {
+	for seed := range uint64(40) {
+		b := newBed(t, 2, 60, 1)
+		s, c := b.open()
+		r := rand.New(rand.NewPCG(seed, 9))
+		open := []uint32{must(s.NewCoordinator())(t).ID}
+		failed := 0
+		for n := range 60 {
+			b.cat.fail, b.cat.lie = r.IntN(2) == 0, r.IntN(2) == 0
+			b.cat.deaf = b.cat.fail && r.IntN(4) > 0
+			var err error
+			switch r.IntN(7) {
+			case 0:
+				_, err = s.CreateTable(fmt.Sprintf("t%d", n), []byte("options"))
+			case 1:
+				var coord memory.Coordinator
+				if coord, err = s.NewCoordinatorUntil(int64(n)); err == nil {
+					open = append(open, coord.ID)
+				}
+			case 2:
+				err = s.AdvanceEpoch(nil)
+			case 3:
+				err = s.Renew(int64(100+n), open...)
+			case 4:
+				if k := r.IntN(len(open)); k > 0 {
+					if err = s.CloseCoordinatorOn(c, open[k]); err == nil {
+						open = slices.Delete(open, k, k+1)
+					}
+				}
+			case 5:
+				err = s.SetCheckpoint(uint32(1 + n))
+			case 6:
+				_, err = s.AllocExtent(c, testSegment/2)
+			}
+			if err != nil {
+				failed++
+				if !b.cat.fail && !b.cat.deaf {
+					t.Fatalf("seed %d, step %d: %v", seed, n, err)
+				}
+			}
+		}
+		b.cat.fail, b.cat.deaf = false, false
+		check(t, s.AdvanceEpoch(nil))
+		if l, err := memory.LoadLayout(b.cat); err != nil || !reflect.DeepEqual(l, s.Layout()) {
+			t.Fatalf("seed %d: the catalog says, %v,\n%+v, and the layout is\n%+v", seed, err, l, s.Layout())
+		}
+		if failed == 0 {
+			t.Errorf("seed %d: nothing failed", seed)
+		}
 	}
 }
 

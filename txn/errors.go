@@ -44,10 +44,11 @@ var (
 	// the transaction was committed, and it has rejoined: nothing of the transaction has
 	// happened. It is an ErrConflict, too; Update and View try again by themselves.
 	ErrFenced = occ.ErrFenced
-	// ErrBroken: the fabric failed under the worker, before the transaction was
-	// committed, and it could not rejoin. The locks that it held stay until it can, or
-	// until its coordinator is recovered by others. DB replaces such workers; those of
-	// NewWorker try to rejoin before their next transaction.
+	// ErrBroken: the fabric failed under the worker, or it was declared dead, before the
+	// transaction was committed, and it could not rejoin: the message says why, and that is
+	// no ErrConflict, since to try again at once is of no use. The locks that it held stay
+	// until it can, or until its coordinator is recovered by others. DB replaces such
+	// workers; those of NewWorker try to rejoin before their next transaction.
 	ErrBroken = occ.ErrBroken
 	// ErrNoOutcome: the outcome of this transaction is not kept: it is running, or was
 	// answered; see DB.Outcome.
@@ -101,3 +102,21 @@ type TooLargeError = occ.TooLargeError
 
 // UnknownError is an ErrOutcomeUnknown with the transaction to ask DB.Outcome for.
 type UnknownError = occ.UnknownError
+
+// unjoinedError is an ErrBroken: what broke a session, and why it could not rejoin.
+type unjoinedError struct{ broken, rejoining error }
+
+// Error tells both.
+func (e *unjoinedError) Error() string { return e.broken.Error() + "; " + e.rejoining.Error() }
+
+// Is matches what broke the session, but for what asks to try again: that takes a session
+// which has rejoined.
+func (e *unjoinedError) Is(target error) bool {
+	return target != ErrFenced && target != ErrConflict && errors.Is(e.broken, target)
+}
+
+// As finds what broke the session.
+func (e *unjoinedError) As(target any) bool { return errors.As(e.broken, target) }
+
+// Unwrap returns why it could not rejoin.
+func (e *unjoinedError) Unwrap() error { return e.rejoining }

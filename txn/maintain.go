@@ -227,7 +227,8 @@ func (w *Worker) maintainOn(sweeper **recovery.Sweeper, steps int) error {
 
 // settle has the worker's session rejoin if it is broken, and returns what err has
 // become by that: nil if the transaction is committed after all, ErrFenced if it has
-// had no effect and can be tried again. The attempt has ended.
+// had no effect and can be tried again, ErrBroken if the session could not rejoin. The
+// attempt has ended.
 func (w *Worker) settle(err error) error {
 	s := w.session
 	if err == nil && s.Broken() == nil {
@@ -243,7 +244,7 @@ func (w *Worker) settle(err error) error {
 		if errors.Is(err, ErrOutcomeUnknown) {
 			return err
 		}
-		return errors.Join(s.Broken(), e)
+		return &unjoinedError{s.Broken(), e}
 	}
 	w.db.opts.Logger.Warn("a worker has rejoined", zap.Uint32("coordinator", s.Coordinator()), errField(err))
 	var u *occ.UnknownError

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/occ"
 	"txnode/rdma"
@@ -149,5 +150,88 @@ func TestLease(t *testing.T) {
 		if err := db.Update(context.Background(), func(tx *txn.Tx) error { return tab.Put(tx, k, val(4)) }); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// deaf is a catalog that cannot be reached while it is down.
+type deaf struct {
+	catalog.Mem
+	down bool
+}
+
+var errDeaf = errors.New("nobody answers")
+
+func (d *deaf) Load() ([]memory.Entry, memory.Revision, error) {
+	if d.down {
+		return nil, 0, errDeaf
+	}
+	return d.Mem.Load()
+}
+
+func (d *deaf) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+	if d.down {
+		return 0, errDeaf
+	}
+	return d.Mem.Apply(rev, changes)
+}
+
+// TestDeclaredDeadWithoutCatalog: a worker that was declared dead cannot rejoin while nobody can
+// be registered. It is told so, and not that it may try again, which it did at once, for ever;
+// and when the catalog can be reached again, everything goes on.
+func TestDeclaredDeadWithoutCatalog(t *testing.T) {
+	for _, kind := range []string{"of the caller's own", "Update", "Begin"} {
+		t.Run(kind, func(t *testing.T) {
+			cat := &deaf{}
+			o := onFabric(rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: atOnce, Seed: 1}), txn.PolicyDefault)
+			o.Catalog, o.Workers = cat, 2
+			db := mustOpen(t, o)
+			tab := table(t, db, "t")
+			var id uint64
+			put := func(tx *txn.Tx) error {
+				id = tx.ID()
+				return tab.Put(tx, 1, val(2))
+			}
+			update := func() error { return db.Update(t.Context(), put) }
+			switch kind {
+			case "of the caller's own":
+				w, err := db.NewWorker()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() {
+					if err := w.Close(); err != nil {
+						t.Error(err)
+					}
+				}()
+				update = func() error { return w.Update(t.Context(), put) }
+			case "Begin":
+				update = func() error {
+					tx, err := db.Begin(t.Context(), false)
+					if err != nil {
+						return err
+					}
+					if err := put(tx); err != nil {
+						return errors.Join(err, tx.Rollback())
+					}
+					return tx.Commit()
+				}
+			}
+			if err := update(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := db.Recover(t.Context(), uint32(id>>40)); err != nil {
+				t.Fatal(err)
+			}
+			cat.down = true
+			err := update()
+			says(t, "while the catalog is down", err, txn.ErrBroken, "no such coordinator", errDeaf.Error())
+			if errors.Is(err, txn.ErrConflict) || errors.Is(err, txn.ErrFenced) || !errors.Is(err, errDeaf) {
+				t.Errorf("while the catalog is down: %v", err)
+			}
+			cat.down = false
+			if err := update(); err != nil {
+				t.Errorf("when it is back: %v", err)
+			}
+		})
 	}
 }
