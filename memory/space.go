@@ -309,7 +309,7 @@ func (s *Space) agree() error {
 	if err == nil {
 		s.rev = rev
 		has, should := pick(entries, s.doubt.changes), pick(s.layout.entries(), s.doubt.changes)
-		if back := difference(has, should); len(back) > 0 {
+		if back := difference(has, should); len(back) > 0 && !mutant.DoubtKept {
 			if rev, err = s.cat.Apply(rev, back); err == nil {
 				s.rev = rev
 			}

@@ -203,6 +203,7 @@ const (
 	ChoresUncounted            = false
 	AnswerForgotten            = false
 	PauseUnanswered            = false
+	DoubtKept                  = false
 	FreeingStranded            = false
 	OpenIsAtRest               = false
 	AdmitUncleared             = false

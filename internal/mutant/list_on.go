@@ -400,6 +400,8 @@ var (
 		"Who rejoins does not complete the verdict that somebody else has made of its transactions.")
 	PauseUnanswered = mutation("pause-unanswered",
 		"A coroutine lets others of its thread go on between a commit and its answer.")
+	DoubtKept = mutation("doubt-kept",
+		"A change of the catalog that is said to have failed, and was made, stays when the catalog answers again.")
 	FreeingStranded = mutation("freeing-stranded",
 		"A move whose old block is being freed is left as unfinished, since the index is damaged.")
 	OpenIsAtRest = mutation("open-is-at-rest",

@@ -122,6 +122,7 @@ type Fabric struct {
 	faults  []Fault   // timed ones, by number
 	struck  [faultKinds]uint64
 	waiting []Fault // for the port of their thread
+	deaf    []window
 
 	running bool
 	cur     *proc // whose code runs; nil: the caller of Run or of a port outside it
@@ -322,7 +323,8 @@ func (f *Fabric) Stats() Stats {
 }
 
 // Struck is how often faults of a kind have struck: threads or blades that have stopped,
-// verbs that were lost, delayed or divided by one, or were slow or cut off by one.
+// verbs that were lost, delayed or divided by one, or were slow or cut off by one, calls of
+// CatalogDown that were told so.
 func (f *Fabric) Struck(k FaultKind) uint64 {
 	if k >= faultKinds {
 		return 0

@@ -23,10 +23,11 @@ const (
 	FaultSlow                // a blade takes x times as long
 	FaultPartition           // a blade is cut off, from one thread or from all
 	FaultRestart             // a blade stops, and is back after a time, with or without its memory, with another key
+	FaultCatalog             // what the fabric's users keep beside it does not answer: they ask Fabric.CatalogDown
 	faultKinds
 )
 
-var faultNames = [faultKinds]string{"none", "stop", "lose", "drop", "late", "delay", "tear", "slow", "partition", "restart"}
+var faultNames = [faultKinds]string{"none", "stop", "lose", "drop", "late", "delay", "tear", "slow", "partition", "restart", "catalog"}
 
 // String returns the name used in expressions.
 func (k FaultKind) String() string {
@@ -46,6 +47,7 @@ func (k FaultKind) String() string {
 //	slow(blade=1,x=10,from=1ms,for=3ms)
 //	partition(blade=1,from=1ms,for=3ms)  partition(blade=1,thread=2,from=1ms)
 //	restart(blade=1,at=1ms,for=500us,memory=false)
+//	catalog(from=1ms,for=3ms)
 //
 // Verbs are counted from 1 over the work requests that the thread posts, times
 // from the injection of the fault. Without "for" it lasts for ever.
@@ -72,6 +74,7 @@ var faultParams = [faultKinds]string{
 	FaultSlow:      "blade x from? for?",
 	FaultPartition: "blade thread? from? for?",
 	FaultRestart:   "blade at? for? memory?",
+	FaultCatalog:   "from? for?",
 }
 
 // String prints the fault as an expression that ParseFault reads.

@@ -98,7 +98,7 @@ func FuzzParseFault(f *testing.F) {
 
 func TestDrawnFaultsAreValid(t *testing.T) {
 	plan := sim.FaultPlan{Threads: 5, Blades: 3, Verbs: 100, Span: time.Millisecond, N: 50}
-	for k := sim.FaultStop; k <= sim.FaultRestart; k++ {
+	for k := sim.FaultStop; k <= sim.FaultCatalog; k++ {
 		plan.Kinds = append(plan.Kinds, k)
 	}
 	seen := map[sim.FaultKind]bool{}

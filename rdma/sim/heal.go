@@ -19,6 +19,9 @@ func (f *Fabric) Heal() {
 	for i := range f.faults {
 		f.faults[i].Kind = FaultNone // strike passes it over
 	}
+	for i := range f.deaf {
+		f.deaf[i].to = min(f.deaf[i].to, now)
+	}
 	for _, b := range f.blades {
 		for _, list := range [][]window{b.slow, b.parted} {
 			for i := range list {

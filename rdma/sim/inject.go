@@ -24,16 +24,18 @@ func (f *Fabric) Inject(faults ...Fault) error {
 	now := f.proc().clock
 	for _, x := range faults {
 		switch x.Kind {
-		case FaultSlow, FaultPartition:
+		case FaultSlow, FaultPartition, FaultCatalog:
 			w := window{from: now + int64(x.At)*1000, to: forever, x: x.X, thread: x.Thread}
 			if x.For > 0 {
 				w.to = w.from + int64(x.For)*1000
 			}
-			b := f.blades[x.Blade]
-			if x.Kind == FaultSlow {
+			switch b := f.blades[x.Blade]; x.Kind {
+			case FaultSlow:
 				b.slow = append(b.slow, w)
-			} else {
+			case FaultPartition:
 				b.parted = append(b.parted, w)
+			default:
+				f.deaf = append(f.deaf, w)
 			}
 			continue
 		case FaultStop, FaultRestart:
@@ -203,6 +205,19 @@ func (f *Fabric) restart(b *blade, x *Fault) {
 		b.down = f.now + int64(x.For)*1000
 	}
 	f.trace.note(f.now, x.String(), uint64(b.id), uint64(b.key))
+}
+
+// CatalogDown reports whether a FaultCatalog lasts at present. Whoever simulates a catalog, a
+// lock service or the like beside the fabric lets it fail then.
+func (f *Fabric) CatalogDown() bool {
+	now := f.proc().clock
+	for _, w := range f.deaf {
+		if w.from <= now && now < w.to {
+			f.struck[FaultCatalog]++
+			return true
+		}
+	}
+	return false
 }
 
 // refuse ends requests of a stopped thread that reach nothing.

@@ -9,7 +9,7 @@ type FaultPlan struct {
 	Verbs   uint64        // at a verb from 1 to Verbs
 	Span    time.Duration // or at a time from 0 to Span
 	N       int           // how many
-	// Kinds to draw from, with equal chances; nil: all but stop and restart, which
+	// Kinds to draw from, with equal chances; nil: all but catalog, stop and restart, which
 	// end something for good.
 	Kinds []FaultKind
 }
@@ -32,6 +32,8 @@ func (p FaultPlan) Draw(seed uint64) []Fault {
 			x.By = time.Duration(1 + below(20_000))
 		case FaultLate:
 			x.By = time.Duration(1 + below(uint64(p.Span)))
+		case FaultCatalog:
+			x.Thread, x.Verb, x.At, x.For = -1, 0, at, length
 		case FaultSlow, FaultPartition, FaultRestart:
 			x.Thread, x.Verb = -1, 0
 			x.Blade, x.At, x.For = int(below(uint64(p.Blades))), at, length

@@ -18,6 +18,7 @@ import (
 // faultKinds are the faults that can be drawn.
 var faultKinds = []sim.FaultKind{
 	sim.FaultStop, sim.FaultLose, sim.FaultDrop, sim.FaultLate, sim.FaultDelay, sim.FaultTear, sim.FaultSlow, sim.FaultPartition, sim.FaultRestart,
+	sim.FaultCatalog,
 }
 
 // FaultNames are the names of the faults that can be drawn.
@@ -75,10 +76,14 @@ func (p *plan) drawFaults(kinds []sim.FaultKind, seed uint64) []sim.Fault {
 	r := rng(seed*0x9e3779b97f4a7c15 + 0xfa17)
 	perThread := uint64(p.txns * p.coroutines)
 	d := sim.FaultPlan{
-		Threads: p.threads, Blades: p.blades, Verbs: perThread * verbsPerTxn, N: 1 + int(r.n(4)), Kinds: kinds,
-		Span: time.Duration(perThread) * 10 * time.Microsecond,
+		Threads: p.threads, Blades: p.blades, Verbs: perThread * verbsPerTxn, N: 1 + int(r.n(4)),
+		Kinds: slices.DeleteFunc(slices.Clone(kinds), func(k sim.FaultKind) bool { return k == sim.FaultCatalog }),
+		Span:  time.Duration(perThread) * 10 * time.Microsecond,
 	}
-	list := d.Draw(seed)
+	var list []sim.Fault
+	if len(d.Kinds) > 0 {
+		list = d.Draw(seed)
+	}
 	lost := 0
 	for i := range list {
 		x := &list[i]
@@ -104,6 +109,24 @@ func (p *plan) drawFaults(kinds []sim.FaultKind, seed uint64) []sim.Fault {
 		default:
 			x.Thread++
 		}
+	}
+	if len(d.Kinds) < len(kinds) {
+		list = append(list, outages(d, seed, len(d.Kinds) == 0)...)
+	}
+	return list
+}
+
+// outages draws when the catalog does not answer, beside other faults or alone. A seed draws the
+// others as it did when there was no such fault.
+func outages(d sim.FaultPlan, seed uint64, alone bool) []sim.Fault {
+	r := rng(seed ^ 0xca7a)
+	if !alone && r.chance(60) {
+		return nil
+	}
+	d.Kinds, d.N = []sim.FaultKind{sim.FaultCatalog}, 1+int(r.n(3))
+	list := d.Draw(seed ^ 0xca7a)
+	for i := range list {
+		list[i].For *= time.Duration(1 + r.n(5))
 	}
 	return list
 }
@@ -235,7 +258,7 @@ func (b *bench) forgiven(err error) bool {
 	if b.faults == nil || errors.Is(err, txn.ErrCorrupt) {
 		return false
 	}
-	for _, x := range []error{errEnded, txn.ErrBroken, txn.ErrFenced, txn.ErrOutcomeUnknown, rdma.ErrVerb, rdma.ErrBladeDown, rdma.ErrStaleKey, index.ErrBusy} {
+	for _, x := range []error{errEnded, txn.ErrBroken, txn.ErrFenced, txn.ErrOutcomeUnknown, rdma.ErrVerb, rdma.ErrBladeDown, rdma.ErrStaleKey, index.ErrBusy, errNoAnswer} {
 		if errors.Is(err, x) {
 			return true
 		}

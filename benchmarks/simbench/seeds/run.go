@@ -15,7 +15,6 @@ import (
 	"txnode/benchmarks/engine"
 	"txnode/check"
 	"txnode/history"
-	"txnode/memory/catalog"
 	"txnode/rdma/sim"
 	"txnode/txn"
 )
@@ -168,7 +167,7 @@ func (p *plan) run(r *Result, o *Options) (err error) {
 		r.Verbs, r.VirtualNs, r.TraceHash = s.Verbs, f.Now(), f.TraceHash()
 		err = errors.Join(err, f.Close())
 	}()
-	b := &bench{plan: p, rng: rng(p.seed), world: &world{fabric: f, catalog: &catalog.Mem{}, recorder: &history.Recorder{}}}
+	b := &bench{plan: p, rng: rng(p.seed), world: &world{fabric: f, catalog: &unreliable{f: f}, recorder: &history.Recorder{}}}
 	if err := b.openDB(); err != nil {
 		return err
 	}
@@ -205,7 +204,7 @@ func (p *plan) run(r *Result, o *Options) (err error) {
 // world is what outlives a database handle.
 type world struct {
 	fabric   *sim.Fabric
-	catalog  *catalog.Mem
+	catalog  *unreliable
 	recorder *history.Recorder
 }
 

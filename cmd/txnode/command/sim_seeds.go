@@ -55,11 +55,11 @@ blades, threads, policy, techniques, replication, promises of the fabric and how
 hostile its memory is. Every history is checked to be strictly serializable, the books
 must balance, and the blades are walked as by txnode check: no lock left, all replicas
 equal, no block lost. With --faults, coordinators stop, verbs and completions are lost,
-delayed or torn, blades are slow, cut off or restarted, as each seed draws; then the
-faults end, the database is recovered, and all of this must hold, and every transaction
-whose client was not told have one answer. Stops at the first violation (exit code 3)
-and prints the command that runs it again: a seed is the same run everywhere, down to
-the byte.`,
+delayed or torn, blades are slow, cut off or restarted, and the catalog does not answer,
+as each seed draws; then the faults end, the database is recovered, and all of this
+must hold, and every transaction whose client was not told have one answer. Stops at the
+first violation (exit code 3) and prints the command that runs it again: a seed is the
+same run everywhere, down to the byte.`,
 		Example: `  txnode sim seeds --seeds 20000
   txnode sim seeds --seeds 20000 --faults all
   txnode sim seeds --from 17 --seeds 1 --trace trace.txt
