@@ -15,7 +15,7 @@ type Catalog interface {
 	// Apply makes the changes durable, all or none, provided that the catalog is
 	// still at revision rev; otherwise it returns ErrRevision. An entry without
 	// a value is deleted. An error other than ErrRevision leaves open whether
-	// the changes were made.
+	// the changes were made, or are yet, while the catalog is at revision rev.
 	Apply(rev Revision, changes []Entry) (Revision, error)
 	// Close releases the catalog's resources.
 	Close() error

@@ -3,6 +3,7 @@ package memory_test
 import (
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"txnode/memory"
@@ -161,12 +162,30 @@ type cat struct {
 	fail, lie bool
 	// deaf makes Load fail.
 	deaf bool
+	// A change that is not made while late is set is made before so many more are asked for.
+	late   bool
+	slow   *slowChange
+	behind int
+}
+
+type slowChange struct {
+	rev     memory.Revision
+	changes []memory.Entry
+}
+
+// arrive makes a change that was late, if it still can be made.
+func (c *cat) arrive() {
+	if c.behind--; c.slow != nil && c.behind <= 0 {
+		_, _ = c.Catalog.Apply(c.slow.rev, c.slow.changes)
+		c.slow = nil
+	}
 }
 
 func (c *cat) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
 	if !c.stop.step() {
 		return 0, errStopped
 	}
+	c.arrive()
 	if !c.fail {
 		return c.Catalog.Apply(rev, changes)
 	}
@@ -174,6 +193,8 @@ func (c *cat) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revisio
 		if _, err := c.Catalog.Apply(rev, changes); err != nil {
 			return 0, err
 		}
+	} else if c.late && c.slow == nil {
+		c.slow = &slowChange{rev, slices.Clone(changes)}
 	}
 	return 0, errStopped
 }
@@ -182,6 +203,7 @@ func (c *cat) Load() ([]memory.Entry, memory.Revision, error) {
 	if c.deaf || c.stop != nil && c.stop.left == 0 {
 		return nil, 0, errStopped
 	}
+	c.arrive()
 	return c.Catalog.Load()
 }
 

@@ -285,14 +285,13 @@ func (s *Space) commit(changes ...Entry) error {
 		s.closed = err
 		return err
 	}
-	entries, rev, loadErr := s.cat.Load()
-	if loadErr != nil {
-		err = fmt.Errorf("%w; and then: %w", err, loadErr)
-		s.doubt = &doubt{slices.Clone(changes), err}
-		return err
+	s.doubt = &doubt{slices.Clone(changes), err}
+	made, askErr := s.ask()
+	if askErr != nil {
+		err = fmt.Errorf("%w; and then: %w", err, askErr)
+		s.doubt.err = err
 	}
-	s.rev = rev
-	if applied(entries, changes) {
+	if made {
 		return nil
 	}
 	return err
@@ -302,35 +301,67 @@ func (s *Space) commit(changes ...Entry) error {
 // that was told that it has failed, so if it was made all the same, it is taken back. The caller
 // holds the lock.
 func (s *Space) agree() error {
-	if s.doubt == nil {
+	d := s.doubt
+	if d == nil {
 		return nil
 	}
-	entries, rev, err := s.cat.Load()
-	if err == nil {
-		s.rev = rev
-		has, should := pick(entries, s.doubt.changes), pick(s.layout.entries(), s.doubt.changes)
-		if back := difference(has, should); len(back) > 0 && !mutant.DoubtKept {
-			if rev, err = s.cat.Apply(rev, back); err == nil {
+	for tries := 0; ; tries++ {
+		made, err := s.ask()
+		if err == nil && (!made || mutant.DoubtKept) {
+			return nil
+		}
+		if err == nil {
+			var rev Revision
+			if rev, err = s.cat.Apply(s.rev, as(s.layout.entries(), d.changes)); err == nil {
 				s.rev = rev
+				return nil
 			}
+			s.doubt = d
+		}
+		// Another revision: an earlier attempt to take it back was late.
+		if !errors.Is(err, ErrRevision) || s.closed != nil || tries > 0 {
+			return fmt.Errorf("%w; and later: %w", d.err, err)
 		}
 	}
-	if err != nil {
-		err = fmt.Errorf("%w; and later: %w", s.doubt.err, err)
-		if errors.Is(err, ErrRevision) {
-			s.closed = err
-		}
-		return err
-	}
-	s.doubt = nil
-	return nil
 }
 
-// pick returns the entries whose keys are those of changes.
-func pick(entries, changes []Entry) []Entry {
-	return slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool {
-		return !slices.ContainsFunc(changes, func(c Entry) bool { return c.Key == e.Key })
-	})
+// ask asks the catalog whether the change in doubt was made, which then is none any more. If it
+// was not, it never will be: the entries that it is about are written again as they are, so should
+// it arrive late, the catalog has another revision.
+func (s *Space) ask() (made bool, err error) {
+	d := s.doubt
+	for range 2 {
+		entries, rev, err := s.cat.Load()
+		if err != nil {
+			return false, err
+		}
+		s.rev = rev
+		if made = applied(entries, d.changes); !made && !mutant.LateChangeTaken {
+			if rev, err = s.cat.Apply(rev, as(entries, d.changes)); errors.Is(err, ErrRevision) {
+				continue // it has just arrived
+			}
+			if err != nil {
+				return false, err
+			}
+			s.rev = rev
+		}
+		s.doubt = nil
+		return made, nil
+	}
+	s.closed = fmt.Errorf("%w; and then: %w", d.err, ErrRevision)
+	return false, ErrRevision
+}
+
+// as returns the entries that changes are about: as they are.
+func as(entries, changes []Entry) []Entry {
+	out := make([]Entry, len(changes))
+	for i, c := range changes {
+		out[i].Key = c.Key
+		if k := slices.IndexFunc(entries, func(e Entry) bool { return e.Key == c.Key }); k >= 0 {
+			out[i].Value = entries[k].Value
+		}
+	}
+	return out
 }
 
 // applied reports whether all changes are in effect.

@@ -371,6 +371,7 @@ func TestCatalogFails(t *testing.T) {
 		_, errCoordinator := s.NewCoordinator()
 		errEpoch := s.AdvanceEpoch(nil)
 		b.cat.fail = false
+		check(t, s.SetCheckpoint(1)) // what has failed is in doubt until then
 		tabs := must(s.Tables())(t)
 		coords := must(s.Coordinators())(t)
 		want := 0
@@ -393,8 +394,8 @@ func TestCatalogFails(t *testing.T) {
 }
 
 // TestCatalogUnreachable: while a catalog neither changes nor says what became of a change,
-// changes fail; when it can be reached again, one that it made all the same is taken back, and
-// everything goes on.
+// changes fail; when it can be reached again, one that it made all the same is taken back, one
+// that is late is not made any more, and everything goes on.
 func TestCatalogUnreachable(t *testing.T) {
 	for seed := range uint64(40) {
 		b := newBed(t, 2, 60, 1)
@@ -405,6 +406,9 @@ func TestCatalogUnreachable(t *testing.T) {
 		for n := range 60 {
 			b.cat.fail, b.cat.lie = r.IntN(2) == 0, r.IntN(2) == 0
 			b.cat.deaf = b.cat.fail && r.IntN(4) > 0
+			if b.cat.late = r.IntN(2) == 0; b.cat.slow == nil {
+				b.cat.behind = r.IntN(6)
+			}
 			var err error
 			switch r.IntN(7) {
 			case 0:

@@ -104,6 +104,8 @@ type Engine struct {
 
 	mu       sync.Mutex
 	sessions map[*Session]uint32 // their coordinators; 0: the session is broken
+	asked    []record.TxID       // transactions of which somebody was told that nobody knows what became of them
+	asking   atomic.Uint32       // how many these are
 	commits  []*commits          // with FlushDurable
 	durable  durability
 }
@@ -148,9 +150,8 @@ type Session struct {
 	held     []heldToken // with FlushDurable: log space to be covered by a checkpoint
 	commits  *commits    // with FlushDurable
 
-	epoch     memory.Epoch  // that the session has joined, and in which the log areas were asked for
-	renewAt   int64         // when its lease should be renewed
-	asked     []record.TxID // transactions whose outcome it does not know
+	epoch     memory.Epoch // that the session has joined, and in which the log areas were asked for
+	renewAt   int64        // when its lease should be renewed
 	rejoining bool
 	queried   atomic.Uint64 // somebody wants to know whether this transaction, of its number and one, is at rest; 0: nobody
 	rest      atomic.Pointer[rest]

@@ -119,8 +119,46 @@ func (s *Session) Broken() error { return s.broken }
 // committed: its session has to rejoin.
 func (tx *Tx) unknown(err error) error {
 	_ = tx.s.fail(err)
-	tx.s.asked = append(tx.s.asked, tx.id)
+	e := tx.s.eng
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.asked = append(e.asked, tx.id)
+	e.asking.Store(uint32(len(e.asked)))
 	return &UnknownError{Tx: tx.id, Err: err}
+}
+
+// Answer has verdicts tell of the transactions whose clients were told that nobody knows what
+// became of them, as far as their coordinators are recovered: whoever has recovered one may not
+// have known of them, and its session may be gone. Safe for concurrent use; it costs nothing when
+// there are none.
+func (e *Engine) Answer() error {
+	if e.asking.Load() == 0 || mutant.AnswerForgotten {
+		return nil
+	}
+	e.mu.Lock()
+	all := slices.Clone(e.asked)
+	e.mu.Unlock()
+	slices.Sort(all)
+	for len(all) > 0 {
+		id, n := all[0].Coordinator(), 0
+		var asked []uint64
+		for ; n < len(all) && all[n].Coordinator() == id; n++ {
+			asked = append(asked, all[n].Seq())
+		}
+		known := all[:n]
+		all = all[n:]
+		if _, ok := e.space.Verdict(id); !ok || e.space.Registered(id) {
+			continue
+		}
+		if err := e.space.Answer(asked, id); err != nil {
+			return err
+		}
+		e.mu.Lock()
+		e.asked = slices.DeleteFunc(e.asked, func(t record.TxID) bool { return slices.Contains(known, t) })
+		e.asking.Store(uint32(len(e.asked)))
+		e.mu.Unlock()
+	}
+	return nil
 }
 
 // Recovery returns how the session recovers what others have left behind.
@@ -133,6 +171,11 @@ func (s *Session) Recovery() recovery.Options {
 // Recovery returns how those recover that are no sessions of the engine.
 func (e *Engine) Recovery() recovery.Options {
 	o := recovery.Options{Space: e.space, Open: e.opts.OpenIndex, Term: e.opts.LeaseTerm, Damaged: e.opts.Damaged}
+	if e.asking.Load() != 0 {
+		e.mu.Lock()
+		o.Asked = slices.Clone(e.asked)
+		e.mu.Unlock()
+	}
 	if e.opts.Flush == FlushDurable {
 		o.Durable, o.Checkpoint = true, e.CheckpointOf
 	}
@@ -249,21 +292,12 @@ func (s *Session) rejoin(c *rdma.Coro) error {
 	if err := s.settleOld(c, old); err != nil {
 		return err
 	}
-	if len(s.asked) > 0 && !mutant.AnswerForgotten { // who has recovered it may not have known of them
-		asked := make([]uint64, 0, len(s.asked))
-		for _, t := range s.asked {
-			if t.Coordinator() == old {
-				asked = append(asked, t.Seq())
-			}
-		}
-		if err := space.Answer(asked, old); err != nil {
-			return err
-		}
+	if err := s.eng.Answer(); err != nil { // who has recovered it may not have known what is asked
+		return err
 	}
 	if err := s.enlist(c); err != nil {
 		return err
 	}
-	s.asked = s.asked[:0]
 	if err := s.releaseOld(c); err != nil {
 		return err
 	}
@@ -316,7 +350,7 @@ func (s *Session) settleOld(c *rdma.Coro, old uint32) error {
 		}
 		s.tried = old // if it fails, the claim stays, and is the session's own
 		o := s.Recovery()
-		o.Fenced, o.Asked = true, s.asked
+		o.Fenced = true
 		_, err := recovery.Recover(c, o, old)
 		if errors.Is(err, memory.ErrClaimed) || errors.Is(err, memory.ErrNoCoordinator) {
 			c.Sleep(rejoinPollNs)

@@ -85,7 +85,7 @@ func (db *DB) stopMaintenance() {
 
 // maintainOnce is one round of maintenance. more: there is something left to sweep.
 func (db *DB) maintainOnce() (more bool, err error) {
-	if err := db.engine.RenewAll(db.fabric.Now()); err != nil {
+	if err := errors.Join(db.engine.RenewAll(db.fabric.Now()), db.engine.Answer()); err != nil {
 		return false, err
 	}
 	if len(db.space.Expired(db.fabric.Now())) == 0 {
@@ -199,7 +199,7 @@ func (w *Worker) maintainAll() error {
 	if err := w.session.Maintain(w.coro); err != nil {
 		return err
 	}
-	if err := w.session.Renew(); err != nil {
+	if err := errors.Join(w.session.Renew(), w.db.engine.Answer()); err != nil {
 		return err
 	}
 	if w.db.maintenance.stop != nil || w.db.space.ReadOnly() {

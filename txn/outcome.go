@@ -45,6 +45,9 @@ func (db *DB) Outcome(ctx context.Context, id uint64) (Outcome, error) {
 		if db.closed.Load() {
 			return 0, ErrClosed
 		}
+		if err := db.engine.Answer(); err != nil {
+			return 0, fmt.Errorf("%w: %v: %w", ErrOutcomeUnknown, t, err)
+		}
 		if v, ok := db.space.Verdict(t.Coordinator()); ok {
 			if o := v.Of(t.Seq()); o != memory.OutcomeUnknown {
 				return o, nil

@@ -3,11 +3,13 @@ package txn_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
@@ -231,6 +233,70 @@ func TestDeclaredDeadWithoutCatalog(t *testing.T) {
 			cat.down = false
 			if err := update(); err != nil {
 				t.Errorf("when it is back: %v", err)
+			}
+		})
+	}
+}
+
+// TestOutcomeOfWhoCouldNotRejoin: a client is told that nobody knows what became of its
+// transaction, and its worker cannot rejoin, and is closed. Whoever recovers it may not know who
+// asks; the answer comes all the same.
+func TestOutcomeOfWhoCouldNotRejoin(t *testing.T) {
+	for _, by := range []string{"this process", "another one"} {
+		t.Run(by, func(t *testing.T) {
+			cat, armed := &deaf{}, false
+			o := onFabric(rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: atOnce, Seed: 1, Fail: func(w *rdma.WR) rdma.Status {
+				if !armed || w.Op != rdma.OpWrite { // the first one of a commit is that of its log record
+					return rdma.StatusOK
+				}
+				cat.down = true
+				return rdma.StatusTimeout
+			}}), txn.PolicyDefault)
+			o.Catalog, o.Workers = cat, 2
+			db := mustOpen(t, o)
+			tab := table(t, db, "t")
+			fill(t, db, tab, 2, val(1))
+			w, err := db.NewWorker()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var id record.TxID
+			err = w.Update(t.Context(), func(tx *txn.Tx) error {
+				id, armed = record.TxID(tx.ID()), true
+				return tab.Put(tx, 1, val(2))
+			})
+			says(t, "Update", err, txn.ErrOutcomeUnknown)
+			armed = false
+			if err := w.Close(); err == nil {
+				t.Error("it was closed, and its coordinator, while the catalog was down")
+			}
+			cat.down = false
+			if by == "this process" {
+				if _, err := db.Recover(t.Context(), id.Coordinator()); err != nil {
+					t.Fatal(err)
+				}
+				if v, _ := db.Space().Verdict(id.Coordinator()); !slices.Contains(v.Aborted, id.Seq()) {
+					t.Errorf("the verdict of who knew that somebody asks: %+v", v)
+				}
+			} else {
+				c, err := db.Space().Claim(memory.ClaimOptions{Steal: true}, id.Coordinator())
+				if err == nil {
+					err = c.Decide([]memory.Verdict{{Coordinator: id.Coordinator(), Last: id.Seq()}})
+				}
+				if err == nil {
+					err = c.Forget()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 {
+				if o, err := db.Outcome(t.Context(), uint64(id)); err != nil || o != txn.Aborted {
+					t.Errorf("%v, %v", o, err)
+				}
+			}
+			if v, _ := db.Space().Verdict(id.Coordinator()); !slices.Contains(v.Aborted, id.Seq()) {
+				t.Errorf("it is not kept: %+v", v)
 			}
 		})
 	}

@@ -241,6 +241,7 @@ func (db *DB) Close(ctx context.Context) error {
 	errs = append(errs, db.stopFailover())
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
+	errs = append(errs, db.engine.Answer())
 	if errors.Join(errs...) == nil {
 		errs = append(errs, db.fulfil())
 	}

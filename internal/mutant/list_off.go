@@ -204,6 +204,7 @@ const (
 	AnswerForgotten            = false
 	PauseUnanswered            = false
 	DoubtKept                  = false
+	LateChangeTaken            = false
 	FreeingStranded            = false
 	OpenIsAtRest               = false
 	AdmitUncleared             = false

@@ -402,6 +402,8 @@ var (
 		"A coroutine lets others of its thread go on between a commit and its answer.")
 	DoubtKept = mutation("doubt-kept",
 		"A change of the catalog that is said to have failed, and was made, stays when the catalog answers again.")
+	LateChangeTaken = mutation("late-change-taken",
+		"A change of the catalog that has failed, and was not made, may be made later.")
 	FreeingStranded = mutation("freeing-stranded",
 		"A move whose old block is being freed is left as unfinished, since the index is damaged.")
 	OpenIsAtRest = mutation("open-is-at-rest",
