@@ -470,3 +470,42 @@ func TestBackupInSmallArena(t *testing.T) {
 		}
 	}
 }
+
+// TestRestoreToLargerSegments: blades are as large as larger segments need, if it is not said how
+// large: each class of blocks begins one.
+func TestRestoreToLargerSegments(t *testing.T) {
+	ctx := context.Background()
+	db := openMemory(t, txn.Options{BladeSize: 16 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, CacheBytes: 1 << 20, Blades: 2})
+	tab := table(t, db, "t")
+	const sizes = 30
+	size := func(k uint64) int { return 64 << (k / 3) >> (k % 3) }
+	for k := range uint64(sizes) {
+		if err := db.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, k, make([]byte, size(k))) }); err != nil {
+			t.Fatal(k, err)
+		}
+	}
+	var file bytes.Buffer
+	if _, err := db.Backup(ctx, &file, txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	o := txn.Options{SegmentSize: 8 << 20}
+	dir := filepath.Join(t.TempDir(), "copy")
+	if _, err := txn.RestoreDir(ctx, bytes.NewReader(file.Bytes()), dir, o, txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	o.Dir = dir
+	db = mustOpen(t, o)
+	tab = table(t, db, "t")
+	for k := range uint64(sizes) {
+		err := db.View(ctx, func(tx *txn.Tx) error {
+			v, err := tab.Get(tx, k)
+			if err == nil && len(v) != size(k) {
+				err = fmt.Errorf("%d bytes, want %d", len(v), size(k))
+			}
+			return err
+		})
+		if err != nil {
+			t.Errorf("key %d: %v", k, err)
+		}
+	}
+}

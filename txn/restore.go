@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"txnode/memory"
 	"txnode/memory/embedded"
 	"txnode/occ"
 	"txnode/txn/snapshot"
@@ -39,7 +40,7 @@ func (db *DB) Restore(ctx context.Context, src io.ReadSeeker, o BackupOptions) (
 // RestoreDir makes a database in the directory dir, which must not exist or be
 // empty, from a backup; directories above it are made if need be. What o leaves open
 // of the geometry is as in the database that was copied, but that blades are larger if there
-// are fewer of them, or more backups. The directory appears when
+// are fewer of them, more backups, or larger segments. The directory appears when
 // everything is there, and flushed to disk, whatever o.Durability is: until then, or
 // for good after a crash, it is called dir.restoring.
 func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, ro BackupOptions) (info snapshot.Info, err error) {
@@ -94,7 +95,7 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 		o.Backups = F(h.Backups)
 	}
 	if o.BladeSize == 0 {
-		o.BladeSize = roomFor(h, o.Blades, *o.Backups)
+		o.BladeSize = roomFor(h, o.Blades, *o.Backups, o.SegmentSize)
 	}
 	db, err := Open(ctx, o)
 	if err != nil {
@@ -120,15 +121,21 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 }
 
 // roomFor is the size of blades that have room for what was copied, if there are so many of
-// them, and so many backups: fewer blades have to be larger, and so have those of more copies.
-func roomFor(h *snapshot.Header, blades, backups int) uint64 {
-	if blades < 1 || backups < 0 || blades >= h.Blades && backups <= h.Backups {
+// them, and so many backups: fewer blades have to be larger, and so have those of more copies,
+// and of larger segments.
+func roomFor(h *snapshot.Header, blades, backups int, segment uint32) uint64 {
+	if blades < 1 || backups < 0 || blades >= h.Blades && backups <= h.Backups && segment <= h.SegmentSize {
 		return h.BladeSize
 	}
-	// As large a share of their rooms is needed, and a segment more of each purpose is begun.
+	// As large a share of their rooms is needed, and a segment more of each purpose is begun:
+	// of larger ones, of each class of blocks. What is not used takes no room on a disk.
 	const unit = 64 << 10
+	more := 4 * float64(max(segment, h.SegmentSize))
+	if segment > h.SegmentSize {
+		more += float64(memory.NumClasses) * float64(backups+1) / float64(blades) * float64(segment)
+	}
 	have := float64(h.BladeSize) * float64(h.Blades) / float64(h.Backups+1)
-	need := have*float64(backups+1)/float64(blades) + 4*float64(h.SegmentSize)
+	need := have*float64(backups+1)/float64(blades) + more
 	return max(h.BladeSize, min(uint64(math.Ceil(need/unit))*unit, 1<<46))
 }
 
