@@ -115,9 +115,9 @@ func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 			if firstErr == nil {
 				firstErr = err
 			}
-		case h.UUID != l.UUID && fresh:
+		case l.Judge(b, &h) == HeaderForeign && fresh:
 			return fail(ErrForeign, "its region belongs to database %v, and the catalog %s is empty: was the catalog lost?", h.UUID, s.cat.Name())
-		case h.UUID != l.UUID:
+		case l.Judge(b, &h) == HeaderForeign:
 			return fail(ErrForeign, "its region belongs to database %v, the catalog %s to %v: bring back the one that belongs to the other", h.UUID, s.cat.Name(), l.UUID)
 		case found == nil || h.Epoch > found.Epoch:
 			found = &h
@@ -135,15 +135,17 @@ func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 		return fail(ErrForeign, "its region is not blank, and the catalog %s is empty", s.cat.Name())
 	case found == nil:
 		return fail(firstErr, "no copy of its region header is intact")
-	case found.Blade != b || found.Blades != want.Blades:
+	}
+	switch l.Judge(b, found) {
+	case HeaderMisplaced:
 		return fail(ErrGeometry, "its region is that of blade %d of %d, not %d of %d: were files renamed? The number in a name is the blade's", found.Blade, found.Blades, b, want.Blades)
-	case found.Backups != want.Backups || found.SegmentSize != want.SegmentSize:
+	case HeaderGeometry:
 		return fail(ErrGeometry, "its region has %d backups and segments of %d bytes, the catalog says %d and %d",
 			found.Backups, found.SegmentSize, want.Backups, want.SegmentSize)
-	case found.Epoch > want.Epoch || found.Size > want.Size:
+	case HeaderAhead:
 		return fail(ErrGeometry, "its region is of epoch %d and %d bytes, the catalog %s of %d and %d: the catalog is an old copy; bring the newest back",
 			found.Epoch, found.Size, s.cat.Name(), want.Epoch, want.Size)
-	case found.Epoch < l.Opened:
+	case HeaderBehind:
 		return fail(ErrGeometry, "its region is an old copy: it is of epoch %d, and all were written in epoch %d. Bring the newest back, or all files of the database as they were at one moment, or move it away and have its copies built anew from those of the other blades (ReplaceLost; txnode check --replace-lost)",
 			found.Epoch, l.Opened)
 	}

@@ -121,3 +121,34 @@ func (l *Layout) headerOf(b rdma.BladeID) RegionHeader {
 		Epoch: l.Epoch, UUID: l.UUID, Size: l.Blades[b].Size,
 	}
 }
+
+// HeaderFault is in what a region's header is not as the layout says.
+type HeaderFault uint8
+
+// Faults of headers that are whole. Of several it is the first.
+const (
+	HeaderSound     HeaderFault = iota
+	HeaderForeign               // another database's
+	HeaderMisplaced             // another blade's, or of another number of blades
+	HeaderGeometry              // other backups, or segments
+	HeaderAhead                 // later, or larger, than the catalog knows of: that is an old copy
+	HeaderBehind                // of before the database was opened last: the region is an old copy
+)
+
+// Judge compares what a blade says of itself with what the layout says of it.
+func (l *Layout) Judge(b rdma.BladeID, h *RegionHeader) HeaderFault {
+	want := l.headerOf(b)
+	switch {
+	case h.UUID != want.UUID:
+		return HeaderForeign
+	case h.Blade != b || h.Blades != want.Blades:
+		return HeaderMisplaced
+	case h.Backups != want.Backups || h.SegmentSize != want.SegmentSize:
+		return HeaderGeometry
+	case h.Epoch > want.Epoch || h.Size > want.Size:
+		return HeaderAhead
+	case h.Epoch < l.Opened:
+		return HeaderBehind
+	}
+	return HeaderSound
+}

@@ -356,12 +356,9 @@ func (s *Space) greet(c *rdma.Coro, b rdma.BladeID) (rdma.Key, error) {
 		return fail(err, "taking it in again")
 	}
 	info := s.fabric.Blades()[b]
-	s.mu.Lock()
-	size, slots := s.layout.Blades[b].Size, s.layout.Blades[b].Used
-	uuid := s.layout.UUID
-	s.mu.Unlock()
-	if info.Size < size {
-		return fail(ErrGeometry, fmt.Sprintf("taking it in again: it has %d bytes, it had %d and %d segments", info.Size, size, slots))
+	l := s.Layout()
+	if had := l.Blades[b]; info.Size < had.Size {
+		return fail(ErrGeometry, fmt.Sprintf("taking it in again: it has %d bytes, it had %d and %d segments", info.Size, had.Size, had.Used))
 	}
 	buf, err := c.Thread().Alloc(regionHeader * headerCopies)
 	if err != nil {
@@ -377,11 +374,14 @@ func (s *Space) greet(c *rdma.Coro, b rdma.BladeID) (rdma.Key, error) {
 	}
 	for i := range headerCopies {
 		h, blank, err := decodeHeader(c.Thread().Bytes(buf+uint32(i)*regionHeader, regionHeader), i)
-		switch {
-		case blank || errors.Is(err, ErrDamaged): // it may have died while it was written
-		case err != nil:
+		if blank || errors.Is(err, ErrDamaged) { // it may have died while it was written
+			continue
+		}
+		if err != nil {
 			return fail(err, "taking it in again")
-		case h.UUID != uuid || h.Blade != b:
+		}
+		switch l.Judge(b, &h) { // whatever else it says is out of date
+		case HeaderForeign, HeaderMisplaced:
 			return fail(ErrForeign, fmt.Sprintf("taking it in again: its region is that of blade %d of database %v", h.Blade, h.UUID))
 		}
 	}

@@ -70,24 +70,23 @@ func (w *walker) header(b rdma.BladeID, k int) (strange bool) {
 	}
 	want := w.l.HeaderOf(b)
 	h, blank, err := memory.ParseHeaderCopy(p, k)
-	same := h
-	same.Epoch, same.Size = want.Epoch, want.Size // those of the time when it was written
+	fault := w.l.Judge(b, &h)
 	switch {
 	case blank:
 		f.What = fmt.Sprintf("copy %d of the region header is blank", k)
 	case err != nil:
 		f.What = fmt.Sprintf("copy %d of the region header: %v", k, err)
-	case same != want:
+	case fault == memory.HeaderForeign || fault == memory.HeaderMisplaced || fault == memory.HeaderGeometry:
 		f.What = fmt.Sprintf("copy %d of the region header is %+v, the catalog says %+v", k, h, want)
-	case h.Epoch > want.Epoch || h.Size > want.Size:
+	case fault == memory.HeaderAhead:
 		w.sum.CatalogOld, w.o.Repair = true, false
 		f.What = fmt.Sprintf("copy %d of the region header is of epoch %d and %d bytes, the catalog of %d and %d: is the catalog an old copy?", k, h.Epoch, h.Size, want.Epoch, want.Size)
-	case h.Epoch < w.l.Opened:
+	case fault == memory.HeaderBehind:
 		f.What = fmt.Sprintf("copy %d of the region header is of epoch %d, and all were written in epoch %d: the region is an old copy; bring the newest back, or move it away and have its copies built anew (--replace-lost)", k, h.Epoch, w.l.Opened)
 	default:
 		return false
 	}
-	strange = err == nil && h.Epoch < w.l.Opened || blank || errors.Is(err, memory.ErrFormat) || errors.Is(err, memory.ErrForeign) || err == nil && (h.UUID != want.UUID || h.Blade != b)
+	strange = blank || errors.Is(err, memory.ErrFormat) || errors.Is(err, memory.ErrForeign) || err == nil && another(fault)
 	if (blank || err != nil) && w.provesBlade(b, 1-k) {
 		w.mend(f, fmt.Sprintf("it is written again as the catalog says: copy %d is that of this blade", 1-k), want.Encode(k))
 		return strange
@@ -103,7 +102,13 @@ func (w *walker) provesBlade(b rdma.BladeID, k int) bool {
 		return false
 	}
 	h, blank, err := memory.ParseHeaderCopy(p, k)
-	return err == nil && !blank && h.UUID == w.l.UUID && h.Blade == b && h.Epoch >= w.l.Opened
+	return err == nil && !blank && !another(w.l.Judge(b, &h))
+}
+
+// another reports whether a region is another one than that which the catalog means, or what that
+// was once.
+func another(f memory.HeaderFault) bool {
+	return f == memory.HeaderForeign || f == memory.HeaderMisplaced || f == memory.HeaderBehind
 }
 
 // extentTable is what is known of the extents of a segment.

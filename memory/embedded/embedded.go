@@ -419,16 +419,20 @@ func (o *Options) owned(l *memory.Layout, i int) error {
 	if _, err := f.ReadAt(head, 0); err != nil {
 		return fmt.Errorf("embedded: %w", err)
 	}
-	switch x, err := memory.ParseRegionHeader(head); {
-	case err != nil:
+	x, err := memory.ParseRegionHeader(head)
+	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
-	case x.UUID != l.UUID:
+	}
+	switch l.Judge(rdma.BladeID(i), &x) {
+	case memory.HeaderForeign:
 		return fmt.Errorf("%w: the region %s belongs to database %v, the catalog to %v", memory.ErrForeign, path, x.UUID, l.UUID)
-	case int(x.Blade) != i:
-		return fmt.Errorf("%w: %s is the region of blade %d", memory.ErrGeometry, path, x.Blade)
-	case x.Epoch > l.Epoch:
+	case memory.HeaderMisplaced:
+		return fmt.Errorf("%w: %s is the region of blade %d of %d", memory.ErrGeometry, path, x.Blade, x.Blades)
+	case memory.HeaderGeometry:
+		return fmt.Errorf("%w: the region %s has %d backups and segments of %d bytes, the catalog says %d and %d", memory.ErrGeometry, path, x.Backups, x.SegmentSize, l.Backups, l.SegmentSize)
+	case memory.HeaderAhead:
 		return fmt.Errorf("%w: the region %s is of epoch %d, the catalog of %d: the catalog is an old copy", memory.ErrGeometry, path, x.Epoch, l.Epoch)
-	case x.Epoch < l.Opened:
+	case memory.HeaderBehind:
 		return fmt.Errorf("%w: the region %s is of epoch %d, and all were written in epoch %d: it is an old copy", memory.ErrGeometry, path, x.Epoch, l.Opened)
 	}
 	return nil
