@@ -556,3 +556,26 @@ func TestStopOutsideRun(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestCatalogDown: who asks is told when the catalog does not answer, while that lasts, or until
+// everything is healed.
+func TestCatalogDown(t *testing.T) {
+	with(t, "catalog(from=100us,for=200us);catalog(from=1ms)", func(b *bench) {
+		for _, x := range []struct {
+			until int64
+			down  bool
+		}{{50_000, false}, {150_000, true}, {299_000, true}, {301_000, false}, {999_000, false}, {1_001_000, true}, {90_000_000, true}} {
+			b.c.Sleep(x.until - b.t.Now())
+			if down := b.f.CatalogDown(); down != x.down {
+				b.Errorf("at %d ns: %v", b.t.Now(), down)
+			}
+		}
+		b.f.Heal()
+		if b.f.CatalogDown() {
+			b.Error("it is down, and healed")
+		}
+		if n := b.f.Struck(sim.FaultCatalog); n != 4 {
+			b.Errorf("it has struck %d times", n)
+		}
+	}, func(*bench) {})
+}

@@ -29,10 +29,12 @@ func (f *Fabric) Inject(faults ...Fault) error {
 			if x.For > 0 {
 				w.to = w.from + int64(x.For)*1000
 			}
-			switch b := f.blades[x.Blade]; x.Kind {
+			switch x.Kind {
 			case FaultSlow:
+				b := f.blades[x.Blade]
 				b.slow = append(b.slow, w)
 			case FaultPartition:
+				b := f.blades[x.Blade]
 				b.parted = append(b.parted, w)
 			default:
 				f.deaf = append(f.deaf, w)
