@@ -335,8 +335,12 @@ func (s *Space) ask() (made bool, err error) {
 		if err != nil {
 			return false, err
 		}
+		made = applied(entries, d.changes)
+		if !s.ours(entries, d.changes, made) {
+			break
+		}
 		s.rev = rev
-		if made = applied(entries, d.changes); !made && !mutant.LateChangeTaken {
+		if !made && !mutant.LateChangeTaken {
 			if rev, err = s.cat.Apply(rev, as(entries, d.changes)); errors.Is(err, ErrRevision) {
 				continue // it has just arrived
 			}
@@ -350,6 +354,18 @@ func (s *Space) ask() (made bool, err error) {
 	}
 	s.closed = fmt.Errorf("%w; and then: %w", d.err, ErrRevision)
 	return false, ErrRevision
+}
+
+// ours reports whether entries are what the layout says, or that with the changes if they were
+// made: else another process has changed the catalog meanwhile.
+func (s *Space) ours(entries, changes []Entry, made bool) bool {
+	made = made || s.view.Load() == nil // while it is being opened, the layout comes before the catalog
+	for _, e := range difference(entries, s.layout.entries()) {
+		if !made || !slices.ContainsFunc(changes, func(c Entry) bool { return c.Key == e.Key }) {
+			return false
+		}
+	}
+	return true
 }
 
 // as returns the entries that changes are about: as they are.
