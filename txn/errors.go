@@ -109,14 +109,12 @@ type unjoinedError struct{ broken, rejoining error }
 // Error tells both.
 func (e *unjoinedError) Error() string { return e.broken.Error() + "; " + e.rejoining.Error() }
 
-// Is matches what broke the session, but for what asks to try again: that takes a session
-// which has rejoined.
+// Is matches both, but for what asks to try again: that takes a session which has rejoined.
 func (e *unjoinedError) Is(target error) bool {
-	return target != ErrFenced && target != ErrConflict && errors.Is(e.broken, target)
+	return target != ErrFenced && target != ErrConflict && (errors.Is(e.broken, target) || errors.Is(e.rejoining, target))
 }
 
-// As finds what broke the session.
-func (e *unjoinedError) As(target any) bool { return errors.As(e.broken, target) }
-
-// Unwrap returns why it could not rejoin.
-func (e *unjoinedError) Unwrap() error { return e.rejoining }
+// As finds what is in either.
+func (e *unjoinedError) As(target any) bool {
+	return errors.As(e.broken, target) || errors.As(e.rejoining, target)
+}

@@ -45,11 +45,14 @@ func (db *DB) Outcome(ctx context.Context, id uint64) (Outcome, error) {
 		if db.closed.Load() {
 			return 0, ErrClosed
 		}
-		if err := db.engine.Answer(); err != nil {
-			return 0, fmt.Errorf("%w: %v: %w", ErrOutcomeUnknown, t, err)
-		}
 		if v, ok := db.space.Verdict(t.Coordinator()); ok {
 			if o := v.Of(t.Seq()); o != memory.OutcomeUnknown {
+				return o, nil
+			}
+			if err := db.engine.Answer(); err != nil {
+				return 0, fmt.Errorf("%w: %v: %w", ErrOutcomeUnknown, t, err)
+			}
+			if o := db.verdict(t); o != memory.OutcomeUnknown {
 				return o, nil
 			}
 			return 0, fmt.Errorf("%w: %v was answered before its coordinator was recovered, or had not come to its commit beside others of its thread", ErrNoOutcome, t)

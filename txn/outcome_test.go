@@ -290,6 +290,15 @@ func TestOutcomeOfWhoCouldNotRejoin(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			if by != "this process" { // what is known is told without the catalog
+				cat.down = true
+				if o, err := db.Outcome(t.Context(), uint64(record.MakeTxID(id.Coordinator(), id.Seq()+1))); err != nil || o != txn.Aborted {
+					t.Errorf("one that was never logged: %v, %v", o, err)
+				}
+				_, err := db.Outcome(t.Context(), uint64(id))
+				says(t, "Outcome while the catalog is down", err, txn.ErrOutcomeUnknown, errDeaf.Error())
+				cat.down = false
+			}
 			for range 2 {
 				if o, err := db.Outcome(t.Context(), uint64(id)); err != nil || o != txn.Aborted {
 					t.Errorf("%v, %v", o, err)
