@@ -130,9 +130,9 @@ const (
 	HeaderSound     HeaderFault = iota
 	HeaderForeign               // another database's
 	HeaderMisplaced             // another blade's, or of another number of blades
+	HeaderBehind                // of before the database was opened last: the region is an old copy
 	HeaderGeometry              // other backups, or segments
 	HeaderAhead                 // later, or larger, than the catalog knows of: that is an old copy
-	HeaderBehind                // of before the database was opened last: the region is an old copy
 )
 
 // Judge compares what a blade says of itself with what the layout says of it.
@@ -143,12 +143,12 @@ func (l *Layout) Judge(b rdma.BladeID, h *RegionHeader) HeaderFault {
 		return HeaderForeign
 	case h.Blade != b || h.Blades != want.Blades:
 		return HeaderMisplaced
+	case h.Epoch < l.Opened:
+		return HeaderBehind
 	case h.Backups != want.Backups || h.SegmentSize != want.SegmentSize:
 		return HeaderGeometry
 	case h.Epoch > want.Epoch || h.Size > want.Size:
 		return HeaderAhead
-	case h.Epoch < l.Opened:
-		return HeaderBehind
 	}
 	return HeaderSound
 }

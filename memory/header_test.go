@@ -42,6 +42,33 @@ func TestHeaderDump(t *testing.T) {
 	})
 }
 
+// TestJudge: each field of a header counts, and which fault it is.
+func TestJudge(t *testing.T) {
+	l := &Layout{Geometry: Geometry{UUID: UUID{1}, Backups: 1, SegmentSize: 1 << 20}, Epoch: 5, Opened: 3, Blades: []Blade{{Size: 10}, {Size: 20}}}
+	for name, x := range map[string]struct {
+		change func(h *RegionHeader)
+		want   HeaderFault
+	}{
+		"as it is":           {func(*RegionHeader) {}, HeaderSound},
+		"of an earlier time": {func(h *RegionHeader) { h.Epoch, h.Size = 3, 10 }, HeaderSound},
+		"another database's": {func(h *RegionHeader) { h.UUID[0]++ }, HeaderForeign},
+		"another blade's":    {func(h *RegionHeader) { h.Blade = 0 }, HeaderMisplaced},
+		"of more blades":     {func(h *RegionHeader) { h.Blades++ }, HeaderMisplaced},
+		"an old copy":        {func(h *RegionHeader) { h.Epoch = 2 }, HeaderBehind},
+		"an old, larger one": {func(h *RegionHeader) { h.Epoch, h.Size, h.Backups = 2, 40, 2 }, HeaderBehind},
+		"of more backups":    {func(h *RegionHeader) { h.Backups++ }, HeaderGeometry},
+		"of other segments":  {func(h *RegionHeader) { h.SegmentSize *= 2 }, HeaderGeometry},
+		"later":              {func(h *RegionHeader) { h.Epoch++ }, HeaderAhead},
+		"larger":             {func(h *RegionHeader) { h.Size++ }, HeaderAhead},
+	} {
+		h := l.headerOf(1)
+		x.change(&h)
+		if got := l.Judge(1, &h); got != x.want {
+			t.Errorf("%s: %d, want %d", name, got, x.want)
+		}
+	}
+}
+
 func TestHeaderRoundTrip(t *testing.T) {
 	for i := range headerCopies {
 		h := testHeader()

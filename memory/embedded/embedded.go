@@ -431,7 +431,7 @@ func (o *Options) owned(l *memory.Layout, i int) error {
 	case memory.HeaderGeometry:
 		return fmt.Errorf("%w: the region %s has %d backups and segments of %d bytes, the catalog says %d and %d", memory.ErrGeometry, path, x.Backups, x.SegmentSize, l.Backups, l.SegmentSize)
 	case memory.HeaderAhead:
-		return fmt.Errorf("%w: the region %s is of epoch %d, the catalog of %d: the catalog is an old copy", memory.ErrGeometry, path, x.Epoch, l.Epoch)
+		return fmt.Errorf("%w: the region %s is of epoch %d and %d bytes, the catalog of %d and %d: the catalog is an old copy", memory.ErrGeometry, path, x.Epoch, x.Size, l.Epoch, l.Blades[i].Size)
 	case memory.HeaderBehind:
 		return fmt.Errorf("%w: the region %s is of epoch %d, and all were written in epoch %d: it is an old copy", memory.ErrGeometry, path, x.Epoch, l.Opened)
 	}
