@@ -114,7 +114,10 @@ func (e *unjoinedError) Is(target error) bool {
 	return target != ErrFenced && target != ErrConflict && (errors.Is(e.broken, target) || errors.Is(e.rejoining, target))
 }
 
-// As finds what is in either.
+// As finds what is in either, but for a conflict.
 func (e *unjoinedError) As(target any) bool {
+	if _, ok := target.(**occ.ConflictError); ok {
+		return false
+	}
 	return errors.As(e.broken, target) || errors.As(e.rejoining, target)
 }

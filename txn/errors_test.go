@@ -3,6 +3,8 @@ package txn_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,6 +14,36 @@ import (
 	"txnode/occ"
 	"txnode/txn"
 )
+
+// TestUnjoinedErrors: who could not rejoin is not told to try again at once, also when what has
+// broken his session, or what kept it from rejoining, is a conflict. He finds in it what else it is.
+func TestUnjoinedErrors(t *testing.T) {
+	reason := errors.New("reason")
+	broken := fmt.Errorf("%w: %w", txn.ErrBroken, io.ErrUnexpectedEOF)
+	conflict := &occ.ConflictError{Reason: occ.AbortLocked}
+	for what, c := range map[string]struct{ broken, rejoining error }{
+		"a conflict":                   {broken, txn.ErrConflict},
+		"a conflict, with its reason":  {broken, conflict},
+		"a conflict, and why":          {broken, fmt.Errorf("occ: rejoining: %w: %w", txn.ErrConflict, reason)},
+		"somebody else was at it":      {broken, txn.ErrFenced},
+		"the same, among others":       {broken, fmt.Errorf("occ: rejoining: %w", errors.Join(reason, txn.ErrFenced))},
+		"it was fenced":                {fmt.Errorf("%w: %w", txn.ErrBroken, txn.ErrFenced), reason},
+		"it was fenced, and so is who": {fmt.Errorf("%w: %w", txn.ErrBroken, txn.ErrFenced), conflict},
+	} {
+		err := fmt.Errorf("txn: begin: %w", txn.Unjoined(c.broken, c.rejoining)) // as by who passes it on
+		says(t, what, err, txn.ErrBroken, c.broken.Error(), c.rejoining.Error())
+		if errors.Is(err, txn.ErrConflict) || errors.Is(err, txn.ErrFenced) {
+			t.Errorf("%s: who tries again at once does so for ever: %v", what, err)
+		}
+		if errors.Is(err, io.ErrUnexpectedEOF) != errors.Is(c.broken, io.ErrUnexpectedEOF) || errors.Is(err, reason) != errors.Is(c.rejoining, reason) {
+			t.Errorf("%s: it does not match what it is: %v", what, err)
+		}
+		var asked *occ.ConflictError
+		if errors.As(err, &asked) {
+			t.Errorf("%s: it is a %v", what, asked)
+		}
+	}
+}
 
 // TestOperationErrors: an operation that is refused says so, leaves everything as
 // it was, and leaves the transaction usable.

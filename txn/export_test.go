@@ -41,3 +41,6 @@ func (db *DB) Lose(b rdma.BladeID) error {
 
 // Hungry is where the record is that somebody waits for in vain; 0: nobody does.
 func (db *DB) Hungry() memory.Addr { return memory.Addr(db.hungry.Load()) }
+
+// Unjoined is what a worker is told whose session is broken, and could not rejoin.
+func Unjoined(broken, rejoining error) error { return &unjoinedError{broken, rejoining} }

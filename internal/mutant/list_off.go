@@ -205,6 +205,7 @@ const (
 	PauseUnanswered            = false
 	DoubtKept                  = false
 	LateChangeTaken            = false
+	OthersOverlooked           = false
 	FreeingStranded            = false
 	OpenIsAtRest               = false
 	AdmitUncleared             = false
