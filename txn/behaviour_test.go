@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -244,6 +245,35 @@ func TestNested(t *testing.T) {
 	if got := contents(t, one, a, 4); num(got[1]) != 8 || num(got[2]) != 8 {
 		t.Errorf("%v", got)
 	}
+}
+
+// TestNestedInOwnWay: a transaction inside of another that waits for the lock of that one
+// gives up, and so does the other, at once: the attempts of both do not multiply.
+func TestNestedInOwnWay(t *testing.T) {
+	o := tiny()
+	o.Retries = 20
+	db := mustOpen(t, o)
+	tab := table(t, db, "t")
+	fill(t, db, tab, 2, val(1))
+	outer, inner := 0, 0
+	err := db.Update(t.Context(), func(tx *txn.Tx) error {
+		outer++
+		if _, err := tab.GetForUpdate(tx, 1); err != nil {
+			return err
+		}
+		err := db.Update(t.Context(), func(in *txn.Tx) error { inner++; return tab.Put(in, 1, val(2)) })
+		return fmt.Errorf("of no use: %w", err)
+	})
+	if !errors.Is(err, txn.ErrConflict) || !strings.HasPrefix(err.Error(), "of no use: ") {
+		t.Error(err)
+	}
+	if outer != 1 || inner != 21 {
+		t.Errorf("%d attempts of the outer transaction, %d of the inner one", outer, inner)
+	}
+	if got := contents(t, db, tab, 2); num(got[1]) != 1 {
+		t.Errorf("%v", got)
+	}
+	quiet(t, db)
 }
 
 // fickle is a context that is canceled the n-th time that it is asked.

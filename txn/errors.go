@@ -2,6 +2,7 @@ package txn
 
 import (
 	"errors"
+	"fmt"
 
 	"txnode/index"
 	"txnode/memory"
@@ -96,6 +97,22 @@ func (shutError) Error() string { return "txn: the worker is closed: DB.NewWorke
 
 // Is matches ErrClosed.
 func (shutError) Is(target error) bool { return target == ErrClosed }
+
+// spentError is the ErrConflict of a transaction that has made all of its attempts. What it
+// is returned to, if that is the function of another, need not try again: its own attempts
+// would be multiplied by these.
+type spentError struct {
+	attempts int
+	last     error
+}
+
+// Error says how many they were, and what the last one met.
+func (e *spentError) Error() string {
+	return fmt.Sprintf("txn: gave up after %d attempts: %v", e.attempts, e.last)
+}
+
+// Unwrap returns what the last attempt met.
+func (e *spentError) Unwrap() error { return e.last }
 
 // TooLargeError is an ErrTooLarge with what was too large, its size, and the limit.
 type TooLargeError = occ.TooLargeError

@@ -320,7 +320,7 @@ func (w *Worker) unwind() {
 func (w *Worker) withdraw(err error) (own bool, _ error) {
 	tx := &w.tx
 	// Who has met no error of the engine's has decided against himself.
-	own = tx.err == nil && !sentinel.Is(err, ErrConflict)
+	own = tx.err == nil && (!sentinel.Is(err, ErrConflict) || isSpent(err))
 	if own && !w.db.likeFORD() {
 		// What it saw must have been true.
 		if certain := w.o.Certify(); certain != nil {
@@ -335,6 +335,13 @@ func (w *Worker) withdraw(err error) (own bool, _ error) {
 		w.rolledBack++
 	}
 	return own && !tx.told && w.session.Broken() == nil && !w.db.opts.SingleAttempt, err
+}
+
+// isSpent reports whether err is that of another transaction, of the function's, that has
+// made all of its attempts.
+func isSpent(err error) bool {
+	var spent *spentError
+	return errors.As(err, &spent)
 }
 
 // recoup is what follows an attempt that has failed with err, the transaction's so many
@@ -360,7 +367,7 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 		return false, err
 	}
 	if attempt >= w.db.opts.Retries {
-		return false, fmt.Errorf("txn: gave up after %d attempts: %w", attempt+1, err)
+		return false, &spentError{attempt + 1, err}
 	}
 	if ctx := w.tx.ctx; ctx.Err() != nil {
 		last := err.Error() // in words alone: what has ended it is no conflict
