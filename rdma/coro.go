@@ -3,6 +3,7 @@ package rdma
 import (
 	"iter"
 	"math/bits"
+	"runtime/debug"
 )
 
 // Coro is one line of control on a thread: a transaction in progress. Its
@@ -51,6 +52,7 @@ func (t *Thread) Run(n int, fn func(c *Coro)) {
 	if t.live > 0 {
 		panic("rdma: Thread.Run inside Thread.Run")
 	}
+	t.panicked = nil
 	defer t.abandon()
 	for i := range n {
 		t.spawn(i, fn)
@@ -100,9 +102,16 @@ func (c *Coro) end(r any) {
 	c.done = true
 	c.t.live--
 	if r != nil && r != (stopped{}) {
+		if c.t.panicked == nil {
+			c.t.panicked = debug.Stack()
+		}
 		panic(r)
 	}
 }
+
+// Panicked returns the stack of the coroutine whose panic has ended the last Run, nil if none
+// has: Run panics with the same value, but on its caller's stack.
+func (t *Thread) Panicked() []byte { return t.panicked }
 
 // abandon is deferred by Run: it collects the counters and, after a panic,
 // unwinds the coroutines that are left.

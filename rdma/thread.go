@@ -41,6 +41,7 @@ type Thread struct {
 	coros    []*Coro   // those of the Run in progress
 	live     int       // of these, how many have not returned
 	plain    *Coro
+	panicked []byte // see Panicked
 
 	owner     uint64 // see SetOwner
 	uncertain bool   // see Uncertain

@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"txnode/memory/catalog"
 	"txnode/occ"
+	"txnode/rdma/sim"
 	"txnode/txn"
 )
 
@@ -421,4 +423,31 @@ func TestGoexitInRun(t *testing.T) {
 	}
 	quiet(t, db)
 	close1(t, db)
+}
+
+// TestPanicInRun: who panics in a coroutine of Run can be seen in the crash, although a
+// coroutine has a stack of its own.
+func TestPanicInRun(t *testing.T) {
+	f, err := sim.New(sim.Options{Blades: []sim.BladeOptions{{Size: 32 << 20, Key: 1}}, ThreadsPerBlade: 4, Placed: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	o := tiny()
+	o.BladeSize, o.Fabric, o.Catalog = 0, f, &catalog.Mem{}
+	db, err := txn.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		p, ok := recover().(error) // there are no other goroutines on a simulated fabric
+		if !ok || !errors.Is(p, errRollback) {
+			t.Fatalf("Run has panicked with %v", p)
+		}
+		if s := p.Error(); !strings.HasPrefix(s, errRollback.Error()) || !strings.Contains(s, "TestPanicInRun.func") {
+			t.Error(s)
+		}
+	}()
+	err = db.Run(t.Context(), 1, 2, func(context.Context, int, *txn.Worker) error { panic(errRollback) })
+	t.Errorf("Run has returned %v", err)
 }

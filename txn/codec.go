@@ -13,7 +13,7 @@ import (
 // the encoding must be injective, at least 1 byte and at most 1 KiB. A table belongs
 // to the name of its key: change the encoding, change the name.
 type Key[K any] struct {
-	// Name is stored with the table and compared when it is opened.
+	// Name is stored with the table and compared when it is opened; not empty.
 	Name string
 	// Append appends the encoding of k to dst.
 	Append func(dst []byte, k K) []byte
@@ -28,9 +28,12 @@ var (
 	BytesKey = Key[[]byte]{"bytes", func(dst []byte, k []byte) []byte { return append(dst, k...) }}
 )
 
-// Codec encodes values of type V.
+// Codec encodes values of type V. Its errors, and its panics, come out of the methods of the
+// table, which say of which key, and leave the transaction as it was; it must not use
+// the transaction itself.
 type Codec[V any] struct {
-	// Name is stored with the table and compared when it is opened.
+	// Name is stored with the table and compared when it is opened; not empty. It is all that
+	// is known of V then: two types whose codecs have one name are not told apart.
 	Name string
 	// Append appends the encoding of v to dst.
 	Append func(dst []byte, v V) ([]byte, error)
@@ -59,7 +62,8 @@ func Text() Codec[string] {
 	}
 }
 
-// JSON stores values as encoding/json does.
+// JSON stores values as encoding/json does. Its name is "json" for every V, so that a type may
+// change; a value that does not fit V is an error of Get.
 func JSON[V any]() Codec[V] {
 	return Codec[V]{
 		Name: "json",
@@ -74,7 +78,7 @@ func JSON[V any]() Codec[V] {
 	}
 }
 
-// Binary stores values that marshal themselves.
+// Binary stores values that marshal themselves. Its name is "binary" for every V.
 func Binary[V any, P interface {
 	*V
 	encoding.BinaryMarshaler
@@ -97,7 +101,7 @@ func Binary[V any, P interface {
 // allocating: numbers, booleans, arrays and structs of these. It panics, when it
 // is made and never later, if V holds anything else (pointers, strings, slices,
 // int, uint, uintptr) or padding, whose bytes would be undefined; the message
-// names the field.
+// names the field. Its name has the size of V: other fields of the same size are not noticed.
 func Plain[V any]() Codec[V] {
 	t := reflect.TypeFor[V]()
 	if used, err := plainSize(t, t.String()); err != nil {

@@ -205,6 +205,82 @@ func TestCodecs(t *testing.T) {
 	quiet(t, db)
 }
 
+// TestCodecErrorsSayWhere: who has hundreds of tables is told in which one, and of which key,
+// a value does not fit its type.
+func TestCodecErrorsSayWhere(t *testing.T) {
+	db := mustOpen(t, tiny())
+	type v1 struct{ A int }
+	type v2 struct{ A []string }
+	words := create(t, db, "words", txn.String, txn.JSON[v1]())
+	numbers := create(t, db, "numbers", txn.Uint64, txn.JSON[any]())
+	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return words.Put(tx, "of the key", v1{3}) }); err != nil {
+		t.Fatal(err)
+	}
+	later := create(t, db, "words", txn.String, txn.JSON[v2]())
+	for _, c := range []struct {
+		of, want string
+		fn       func(tx *txn.Tx) error
+	}{
+		{"Get", `table "words": value of key "of the key" cannot be decoded: json:`, func(tx *txn.Tx) error { _, err := later.Get(tx, "of the key"); return err }},
+		{"GetForUpdate", `table "words": value of key "of the key" cannot be decoded: json:`, func(tx *txn.Tx) error { _, err := later.GetForUpdate(tx, "of the key"); return err }},
+		{"Put", `table "numbers": value of key 77 cannot be encoded: json:`, func(tx *txn.Tx) error { return numbers.Put(tx, 77, func() {}) }},
+		{"Insert", `table "numbers": value of key 77 cannot be encoded: json:`, func(tx *txn.Tx) error { return numbers.Insert(tx, 77, func() {}) }},
+	} {
+		if err := db.Update(t.Context(), c.fn); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.of, err)
+		}
+	}
+	quiet(t, db)
+}
+
+func create[K, V any](t *testing.T, db *txn.DB, name string, k txn.Key[K], c txn.Codec[V]) *txn.Table[K, V] {
+	t.Helper()
+	tab, err := txn.CreateTable(db, name, k, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tab
+}
+
+// TestHalfCodec: a key or a codec without a part is refused before there is a table that
+// nobody could use, or drop.
+func TestHalfCodec(t *testing.T) {
+	db := mustOpen(t, tiny())
+	for _, c := range []struct {
+		key   func(k *txn.Key[string])
+		value func(v *txn.Codec[string])
+		want  []string
+	}{
+		{func(k *txn.Key[string]) { k.Name = "" }, nil, []string{"Name of its Key"}},
+		{func(k *txn.Key[string]) { k.Name = "\xff" }, nil, []string{"Name of its Key", "UTF-8"}},
+		{func(k *txn.Key[string]) { k.Append = nil }, nil, []string{"Key has no Append"}},
+		{nil, func(v *txn.Codec[string]) { v.Name = "" }, []string{"Name of its Codec"}},
+		{nil, func(v *txn.Codec[string]) { v.Name = "a\xff" }, []string{"Name of its Codec", "UTF-8"}},
+		{nil, func(v *txn.Codec[string]) { v.Append, v.Decode = nil, nil }, []string{"Codec has no Append", "Codec has no Decode"}},
+	} {
+		key, value := txn.String, txn.Text()
+		if c.key != nil {
+			c.key(&key)
+		}
+		if c.value != nil {
+			c.value(&value)
+		}
+		_, err := txn.CreateTable(db, "t", key, value)
+		if !errors.Is(err, txn.ErrOptions) {
+			t.Errorf("%v: %v", c.want, err)
+			continue
+		}
+		for _, w := range append(c.want, `"t"`) {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%q is not in: %v", w, err)
+			}
+		}
+	}
+	if names, err := db.Tables(); err != nil || len(names) != 0 {
+		t.Errorf("tables %q, %v", names, err)
+	}
+}
+
 func through[V any](t *testing.T, db *txn.DB, name string, c txn.Codec[V], values ...V) {
 	t.Helper()
 	tab, err := txn.CreateTable(db, name, txn.String, c)

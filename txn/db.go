@@ -9,10 +9,12 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"go.uber.org/zap"
 	"txnode/history"
 	"txnode/index/race"
+	"txnode/internal/validate"
 	"txnode/memory"
 	"txnode/memory/embedded"
 	"txnode/occ"
@@ -162,7 +164,7 @@ func decodeTableOptions(p []byte) (o tableOptions, err error) {
 // CreateTable creates a table, or opens it if it exists with the same types of
 // key and value (else ErrTableType).
 func CreateTable[K, V any](db *DB, name string, key Key[K], value Codec[V]) (*Table[K, V], error) {
-	t, err := db.table(name, tableOptions{Key: key.Name, Value: value.Name, Index: "race"}, true)
+	t, err := typedTable(db, name, key, value, true)
 	if err != nil {
 		return nil, err
 	}
@@ -171,11 +173,24 @@ func CreateTable[K, V any](db *DB, name string, key Key[K], value Codec[V]) (*Ta
 
 // OpenTable opens a table that exists, or returns ErrNoTable.
 func OpenTable[K, V any](db *DB, name string, key Key[K], value Codec[V]) (*Table[K, V], error) {
-	t, err := db.table(name, tableOptions{Key: key.Name, Value: value.Name, Index: "race"}, false)
+	t, err := typedTable(db, name, key, value, false)
 	if err != nil {
 		return nil, err
 	}
 	return &Table[K, V]{t: t, db: db, key: key, value: value}, nil
+}
+
+// typedTable is table with the names of key and value. It refuses them without functions:
+// what they are for would panic later, and a table can not be dropped.
+func typedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], create bool) (*occ.Table, error) {
+	var faults validate.Faults
+	faults.Check(key.Append != nil, "table %q: its Key has no Append", name)
+	faults.Check(value.Append != nil, "table %q: its Codec has no Append", name)
+	faults.Check(value.Decode != nil, "table %q: its Codec has no Decode", name)
+	if err := faults.Err(ErrOptions); err != nil {
+		return nil, err
+	}
+	return db.table(name, tableOptions{Key: key.Name, Value: value.Name, Index: "race"}, create)
 }
 
 // Tables returns the names of all tables.
@@ -256,6 +271,13 @@ func (db *DB) findTable(name string, want tableOptions, create bool) (memory.Tab
 	if !create {
 		return memory.Table{}, ErrNoTable
 	}
+	// Others could not be told from it when the table is opened.
+	var faults validate.Faults
+	faults.Check(want.Key != "" && utf8.ValidString(want.Key), "the Name of its Key is %q: some words in UTF-8 are needed", want.Key)
+	faults.Check(want.Value != "" && utf8.ValidString(want.Value), "the Name of its Codec is %q: some words in UTF-8 are needed", want.Value)
+	if err := faults.Err(ErrOptions); err != nil {
+		return memory.Table{}, err
+	}
 	options, err := json.Marshal(want)
 	if err != nil {
 		return memory.Table{}, err
@@ -314,7 +336,8 @@ func (db *DB) NewWorker() (*Worker, error) {
 // Run runs fn in threads x coroutines workers, and returns when all have
 // returned, with the first error. The coroutines of a thread share one goroutine
 // (on a simulated fabric, all threads do): fn must wait only through its worker, and a
-// fn that ends its goroutine ends those of all of them, which is an error.
+// fn that ends its goroutine ends those of all of them, which is an error. A panic of fn is
+// one of a goroutine that is not the caller's, who cannot recover from it: it ends the process.
 func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w *Worker) error) error {
 	if db.closed.Load() {
 		return ErrClosed
@@ -354,6 +377,9 @@ func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx cont
 				return
 			}
 			if p := recover(); p != nil {
+				if where := t.Panicked(); where != nil {
+					p = &runPanic{p, where}
+				}
 				panic(p)
 			}
 			for _, w := range workers {

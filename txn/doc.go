@@ -26,6 +26,7 @@
 // cannot both insert a key that both found absent. Locks are tried and never waited
 // for, so there are no deadlocks. Inside a transaction function do not call the DB's
 // Update or View: that is a second transaction, which may meet the locks of the first, and
+// then gives up with ErrConflict, a second or more later, and the first with it; and it
 // needs a second worker: if all workers are borrowed by such functions, they wait for ever.
 //
 // [DB.Begin] is for frameworks that can not pass a function: its caller commits or

@@ -98,6 +98,24 @@ func (shutError) Error() string { return "txn: the worker is closed: DB.NewWorke
 // Is matches ErrClosed.
 func (shutError) Is(target error) bool { return target == ErrClosed }
 
+// runPanic is what DB.Run panics with when a coroutine has: a coroutine has a stack of its own,
+// which a crash does not show.
+type runPanic struct {
+	value any
+	stack []byte
+}
+
+// Error is what a crash prints.
+func (p *runPanic) Error() string {
+	return fmt.Sprintf("%v\n\ntxn: in a function of Run:\n%s", p.value, p.stack)
+}
+
+// Unwrap returns the panic's value, if it is an error.
+func (p *runPanic) Unwrap() error {
+	err, _ := p.value.(error)
+	return err
+}
+
 // spentError is the ErrConflict of a transaction that has made all of its attempts. What it
 // is returned to, if that is the function of another, need not try again: its own attempts
 // would be multiplied by these.

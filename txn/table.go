@@ -1,6 +1,8 @@
 package txn
 
 import (
+	"fmt"
+
 	"txnode/memory/record"
 	"txnode/occ"
 )
@@ -66,7 +68,7 @@ func (t *Table[K, V]) get(tx *Tx, k K, update bool) (V, error) {
 	key := t.encode(tx, k)
 	if tx.open == t.db && !(update && tx.readOnly) {
 		if p, ok := tx.o.Get(t.t, key); ok {
-			return t.value.Decode(p)
+			return t.decode(k, p)
 		}
 	}
 	p, err := tx.get(t.t, key, update)
@@ -74,7 +76,25 @@ func (t *Table[K, V]) get(tx *Tx, k K, update bool) (V, error) {
 		var zero V
 		return zero, err
 	}
-	return t.value.Decode(p)
+	return t.decode(k, p)
+}
+
+func (t *Table[K, V]) decode(k K, p []byte) (V, error) {
+	v, err := t.value.Decode(p)
+	if err != nil {
+		err = t.codecError("decoded", k, err)
+	}
+	return v, err
+}
+
+// codecError says of which value a codec has failed, which does not know.
+func (t *Table[K, V]) codecError(done string, k K, err error) error {
+	format := "txn: table %q: value of key %v cannot be %s: %w"
+	switch any(k).(type) {
+	case string, []byte:
+		format = "txn: table %q: value of key %.64q cannot be %s: %w"
+	}
+	return fmt.Errorf(format, t.t.Name, k, done, err)
 }
 
 // Has reports whether k has a value, at the cost of Get.
@@ -89,7 +109,7 @@ func (t *Table[K, V]) Has(tx *Tx, k K) (bool, error) {
 // Put sets the value of k, whether it has one or not. Without an earlier Get or
 // Stage it is a blind write: it is fetched and locked when the transaction commits.
 func (t *Table[K, V]) Put(tx *Tx, k K, v V) error {
-	p, err := t.encodeValue(tx, v)
+	p, err := t.encodeValue(tx, k, v)
 	if err != nil {
 		return err
 	}
@@ -98,7 +118,7 @@ func (t *Table[K, V]) Put(tx *Tx, k K, v V) error {
 
 // Insert sets the value of a key that has none, or returns ErrExists.
 func (t *Table[K, V]) Insert(tx *Tx, k K, v V) error {
-	p, err := t.encodeValue(tx, v)
+	p, err := t.encodeValue(tx, k, v)
 	if err != nil {
 		return err
 	}
@@ -130,13 +150,16 @@ func more(p []byte) []byte {
 	return make([]byte, 0, min(2*len(p), record.MaxValue))
 }
 
-func (t *Table[K, V]) encodeValue(tx *Tx, v V) ([]byte, error) {
+func (t *Table[K, V]) encodeValue(tx *Tx, k K, v V) ([]byte, error) {
 	if tx.done {
 		return nil, ErrTxDone
 	}
 	p, err := t.value.Append(tx.w.valueBuf[:0], v)
 	if len(p) > cap(tx.w.valueBuf) {
 		tx.w.valueBuf = more(p)
+	}
+	if err != nil {
+		err = t.codecError("encoded", k, err)
 	}
 	return p, err
 }

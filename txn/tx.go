@@ -10,6 +10,9 @@ import (
 
 // Tx is a transaction. It belongs to the function that it was passed to, or, from
 // DB.Begin, to one goroutine at a time; only the race detector notices when it does not.
+// One that was passed to a function must not be kept: it is used again for the transaction
+// that its worker runs next, and who uses it then, instead of getting ErrTxDone, reads and
+// writes in that one.
 type Tx struct {
 	o        *occ.Tx
 	open     *DB // the database, as long as the attempt can go on
