@@ -245,10 +245,17 @@ func TestReferences(t *testing.T) {
 			"[here](#tool) // want no heading is called #tool\n" +
 			"`log/ring.go`, `log`, `log.Ring`, `log/sub.Thing`, `and/or`, `bin/tool` and `1/2`\n" +
 			"`log/rings.go` // want there is no log/rings.go\n" +
+			"`go test -run 'TestRing|FuzzR'`, TestRingIsFull, a Testament\n" +
+			"TestRings // want no test is called\n" +
+			"`FuzzNothing` // want no test is called\n" +
+			"`make race`, `make lint race SEEDS=1 X=\"a b\"`, to make up\n" +
+			"    make race raise # twice // want has no raise\n" +
 			"```\n[in code](docs/none.md) `log/none.go`\n```\n",
 		"docs/a.md":   "# A\n\n## 2. How *it* works\n\n[up](../README.md) and [dir](../log)\n[up](README.md) // want leads to docs/README.md\n",
 		"log/ring.go": "package log\n", "log/sub/a.go": "package sub\n",
-		"bin/x.md": "[not ours](nowhere.md)\n", "testdata/x.md": "[not ours](nowhere.md)\n",
+		"log/ring_test.go": "package log\n\nfunc TestRing(t *testing.T) {}\n\nfunc TestRingIsFull(t *testing.T) {}\n\nfunc FuzzRing(f *testing.F) {}\n",
+		"Makefile":         "race: ## it\n\tgo test\n\nlint:\n",
+		"bin/x.md":         "[not ours](nowhere.md)\n", "testdata/x.md": "[not ours](nowhere.md)\n",
 	}
 	findings, err := References(tree(files))
 	if err != nil {

@@ -1,10 +1,12 @@
 package depcheck
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -17,6 +19,14 @@ var (
 	quoted = regexp.MustCompile("`([A-Za-z0-9_./-]+)`")
 	// heading is one that a link may lead to.
 	heading = regexp.MustCompile(`^#+ +(.*)`)
+	// test is the name of a test, or the beginning of several, as in a pattern.
+	test = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w*`)
+	// testFunc declares one.
+	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)[A-Z]\w*)\(`)
+	// made is a call of make, between backquotes or in an indented line.
+	made = regexp.MustCompile("(?:`|^    )make ([^`#]*)")
+	// target is a line of a Makefile that says how to make something.
+	target = regexp.MustCompile(`(?m)^([a-z-]+):`)
 	// notInAnchor is what the anchor of a heading leaves out.
 	notInAnchor = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
@@ -24,9 +34,14 @@ var (
 // References checks the Markdown pages below the root of fsys: that their relative
 // links lead to files, and to headings that there are; and that what they call by a
 // path between backquotes, beginning with a directory of the root, is there. What
-// .gitignore'd tools make (bin) need not be.
+// .gitignore'd tools make (bin) need not be. Tests that they name must be there, in
+// whatever package, and so must what they say to make.
 func References(fsys fs.FS) ([]Finding, error) {
 	r := references{fsys: fsys, tops: map[string]bool{}, anchors: map[string]map[string]bool{}}
+	if err := r.makefile(); err != nil {
+		return nil, fmt.Errorf("depcheck: reading the Makefile: %w", err)
+	}
+	var pages []string
 	entries, err := fs.ReadDir(fsys, ".")
 	if err != nil {
 		return nil, fmt.Errorf("depcheck: reading the source tree: %w", err)
@@ -40,13 +55,22 @@ func References(fsys fs.FS) ([]Finding, error) {
 			return err
 		case entry.IsDir() && name != "." && (ignoredDir(path.Base(name)) || name == "bin"):
 			return fs.SkipDir
-		case entry.IsDir() || path.Ext(name) != ".md":
+		case entry.IsDir():
 			return nil
+		case path.Ext(name) == ".md":
+			pages = append(pages, name)
+		case strings.HasSuffix(name, "_test.go"):
+			return r.testFile(name)
 		}
-		return r.page(name)
+		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("depcheck: reading pages: %w", err)
+		return nil, fmt.Errorf("depcheck: reading the source tree: %w", err)
+	}
+	for _, name := range pages {
+		if err := r.page(name); err != nil {
+			return nil, fmt.Errorf("depcheck: reading pages: %w", err)
+		}
 	}
 	return r.findings, nil
 }
@@ -55,7 +79,28 @@ type references struct {
 	fsys     fs.FS
 	tops     map[string]bool            // directories of the root
 	anchors  map[string]map[string]bool // of pages that links lead to
+	tests    []string                   // names, of all packages
+	targets  []string                   // of the Makefile
 	findings []Finding
+}
+
+func (r *references) makefile() error {
+	text, err := fs.ReadFile(r.fsys, "Makefile")
+	for _, m := range target.FindAllSubmatch(text, -1) {
+		r.targets = append(r.targets, string(m[1]))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func (r *references) testFile(name string) error {
+	text, err := fs.ReadFile(r.fsys, name)
+	for _, m := range testFunc.FindAllSubmatch(text, -1) {
+		r.tests = append(r.tests, string(m[1]))
+	}
+	return err
 }
 
 func (r *references) page(name string) error {
@@ -77,6 +122,21 @@ func (r *references) page(name string) error {
 		for _, m := range linkTo.FindAllStringSubmatch(line, -1) {
 			if err := r.link(name, m[1], report); err != nil {
 				return err
+			}
+		}
+		for _, name := range test.FindAllString(line, -1) {
+			if !slices.ContainsFunc(r.tests, func(t string) bool { return strings.HasPrefix(t, name) }) {
+				report("no test is called %s; name what took its place", name)
+			}
+		}
+		for _, m := range made.FindAllStringSubmatch(line, -1) {
+			for _, word := range strings.Fields(m[1]) {
+				if strings.Contains(word, "=") {
+					break // variables, whose values may have spaces
+				}
+				if !slices.Contains(r.targets, word) {
+					report("the Makefile has no %s; name what took its place", word)
+				}
 			}
 		}
 		for _, m := range quoted.FindAllStringSubmatch(line, -1) {
