@@ -69,9 +69,8 @@ type Query struct {
 	// that is locked and has no value.
 	Candidates []Candidate
 
-	// State belongs to the index, and so does First, for the number of a work request.
+	// State belongs to the index.
 	State [16]uint64
-	First int
 }
 
 // Index finds blocks by key. One Index object is a compute-side handle that all

@@ -22,7 +22,7 @@ type mapIndex struct {
 
 func (m *mapIndex) BufferSize() int { return 64 }
 
-func (m *mapIndex) Search(b *rdma.Batch, q *index.Query) { q.First = b.Read(m.word, q.Local, 8) }
+func (m *mapIndex) Search(b *rdma.Batch, q *index.Query) { b.Read(m.word, q.Local, 8) }
 
 func (m *mapIndex) Resolve(_ *rdma.Coro, q *index.Query) (bool, error) {
 	m.mu.Lock()

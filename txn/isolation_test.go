@@ -7,10 +7,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"txnode/check"
+	"txnode/check/linear"
+	"txnode/check/values"
 	"txnode/history"
 	"txnode/memory/catalog"
 	"txnode/occ"
@@ -91,20 +95,11 @@ func open(t testing.TB, s setting, rec *history.Recorder) *txn.DB {
 		o.Fabric = rdmatest.New(rdmatest.Options{Blades: 3, Size: 8 << 20, Caps: *s.caps, Seed: s.seed, SpreadNs: 20_000})
 		o.Catalog = &catalog.Mem{}
 	}
-	db, err := txn.Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(context.Background()); err != nil && !errors.Is(err, txn.ErrClosed) {
-			t.Errorf("close: %v", err)
-		}
-	})
-	return db
+	return mustOpen(t, o)
 }
 
 // forAll runs a workload in every setting, and holds its history against strict
-// serializability.
+// serializability: the whole by its graph, and each key by a search, too.
 func forAll(t *testing.T, work func(t *testing.T, db *txn.DB, s setting)) {
 	for _, s := range settings(testing.Short()) {
 		if *disorderly && s.caps == nil {
@@ -123,6 +118,9 @@ func forAll(t *testing.T, work func(t *testing.T, db *txn.DB, s setting)) {
 				t.Fatal("nothing was recorded")
 			}
 			if err := check.Check(txns, check.Options{FromEmpty: true}).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if err := linear.Check(txns, linear.Options{Timeout: time.Second}).Err(); err != nil {
 				t.Fatal(err)
 			}
 			if quiet(t, db) == 0 {
@@ -406,18 +404,20 @@ func decodeList(p []byte) []uint64 {
 	return out
 }
 
-// TestCounter: the final values are the numbers of increments that were acknowledged.
+// TestCounter: what increments have written, and the final values, are the numbers of
+// those that were acknowledged before, and perhaps of some that were under way.
 func TestCounter(t *testing.T) {
 	const counters = 3
 	forAll(t, func(t *testing.T, db *txn.DB, s setting) {
 		tab := table(t, db, "counters")
 		fill(t, db, tab, counters, val(0))
-		var done [counters]atomic.Uint64
+		logs := make([][counters][]values.CounterOp, s.threads*s.coroutines)
 		run(t, db, s, func(ctx context.Context, id int, w *txn.Worker) error {
 			r := rng(id)
-			for range perWorker(s, 3000) {
+			for i := range perWorker(s, 3000) {
 				k := r.n(counters)
 				late := r.n(2) == 0
+				op := values.CounterOp{ID: uint64(id)<<32 | uint64(i), Start: w.Now(), Outcome: history.Committed, Add: 1, Seen: true}
 				err := w.Update(ctx, func(tx *txn.Tx) error {
 					get := tab.GetForUpdate
 					if late {
@@ -427,25 +427,35 @@ func TestCounter(t *testing.T) {
 					if err != nil {
 						return err
 					}
+					op.Value = int64(num(p)) + 1
 					return tab.Put(tx, k, val(num(p)+1))
 				})
 				if err != nil {
 					return err
 				}
-				done[k].Add(1)
+				op.End = w.Now()
+				logs[id][k] = append(logs[id][k], op)
 			}
 			return nil
 		})
 		for k := range uint64(counters) {
+			last := values.CounterOp{Start: math.MaxInt64, End: math.MaxInt64, Outcome: history.Committed, Seen: true}
 			err := db.View(t.Context(), func(tx *txn.Tx) error {
 				p, err := tab.Get(tx, k)
-				if err == nil && num(p) != done[k].Load() {
-					err = fmt.Errorf("counter %d is %d after %d increments", k, num(p), done[k].Load())
+				if err == nil {
+					last.Value = int64(num(p))
 				}
 				return err
 			})
 			if err != nil {
 				t.Fatal(err)
+			}
+			all := []values.CounterOp{last}
+			for id := range logs {
+				all = append(all, logs[id][k]...)
+			}
+			if err := values.CheckCounter(0, all); err != nil {
+				t.Errorf("counter %d: %v", k, err)
 			}
 		}
 	})

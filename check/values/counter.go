@@ -33,7 +33,7 @@ type CounterOp struct {
 // value is the number of committed increments. Returns nil or an [*Error].
 // O(n log n) for n transactions; sums must fit 64 bits.
 func CheckCounter(initial int64, ops []CounterOp) error {
-	e := &Error{Check: "counter"}
+	e := &Error{}
 	s := newSums(ops)
 	for i := range ops {
 		op := &ops[i]

@@ -9,9 +9,8 @@ import (
 // ErrViolation is what every finding is, by errors.Is.
 var ErrViolation = errors.New("values: impossible in a strictly serializable store")
 
-// Error lists what a check found. It matches [ErrViolation].
+// Error lists what [CheckCounter] found. It matches [ErrViolation].
 type Error struct {
-	Check    string   // "counter" or "bank"
 	Findings []string // the first ones, one sentence each
 	Found    int      // how many there were
 }
@@ -20,7 +19,7 @@ type Error struct {
 const maxFindings = 10
 
 func (e *Error) Error() string {
-	s := fmt.Sprintf("values: %s: %d violation(s):\n  %s", e.Check, e.Found, strings.Join(e.Findings, "\n  "))
+	s := fmt.Sprintf("values: counter: %d violation(s):\n  %s", e.Found, strings.Join(e.Findings, "\n  "))
 	if n := e.Found - len(e.Findings); n > 0 {
 		s += fmt.Sprintf("\n  and %d more", n)
 	}

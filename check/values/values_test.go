@@ -97,33 +97,12 @@ func TestCounterRandom(t *testing.T) {
 	}
 }
 
-func TestBank(t *testing.T) {
-	bank := Bank{Accounts: 3, Total: 100}
-	for _, c := range []struct {
-		name     string
-		balances []int64
-		want     string
-	}{
-		{"conserved", []int64{50, 0, 50}, ""},
-		{"lost money", []int64{50, 0, 40}, "total of 90, expected 100 (difference -10)"},
-		{"made money", []int64{50, 0, 51}, "difference +1"},
-		{"missing account", []int64{50, 50}, "saw 2 accounts, expected 3"},
-		{"overdrawn", []int64{150, 0, -50}, "balance of -50 in account 2"},
-	} {
-		err := bank.Check([]Snapshot{{ID: 1, Balances: []int64{100, 0, 0}}, {ID: 2, Balances: c.balances}})
-		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, ErrViolation) || !strings.Contains(err.Error(), c.want)) {
-			t.Errorf("%s: %v, want %q", c.name, err, c.want)
-		}
-	}
-	bank.Overdraft = true
-	if err := bank.Check([]Snapshot{{Balances: []int64{150, 0, -50}}}); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestFindingsAreCut(t *testing.T) {
-	snapshots := make([]Snapshot, 25)
-	err := Bank{Accounts: 1}.Check(snapshots)
+	ops := make([]CounterOp, 25)
+	for i := range ops {
+		ops[i] = CounterOp{Seen: true, Outcome: history.Committed}
+	}
+	err := CheckCounter(1, ops)
 	var e *Error
 	if !errors.As(err, &e) || e.Found != 25 || len(e.Findings) != maxFindings || !strings.Contains(err.Error(), "and 15 more") {
 		t.Fatal(err)
@@ -140,12 +119,4 @@ func ExampleCheckCounter() {
 	// Output:
 	// values: counter: 1 violation(s):
 	//   T3 [20,30] saw 1, expected 2 to 2
-}
-
-func ExampleBank() {
-	bank := Bank{Accounts: 2, Total: 100}
-	fmt.Println(bank.Check([]Snapshot{{ID: 7, Balances: []int64{60, 30}}}))
-	// Output:
-	// values: bank: 1 violation(s):
-	//   T7 saw a total of 90, expected 100 (difference -10)
 }

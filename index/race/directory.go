@@ -70,7 +70,6 @@ func (ix *Index) refresh(c *rdma.Coro, seen *directory) (*directory, error) {
 	if err != nil || d == seen {
 		return d, err
 	}
-	ix.refreshes.Add(1)
 	if !ix.dir.CompareAndSwap(seen, d) {
 		return ix.dir.Load(), nil
 	}

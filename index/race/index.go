@@ -43,7 +43,7 @@ type Index struct {
 	both   bool     // lookups read both choices at once
 	pool   sync.Pool
 
-	splits, doublings, moved, refreshes, again, seconds atomic.Uint64
+	splits, doublings, moved, seconds atomic.Uint64
 }
 
 var _ index.Index = (*Index)(nil)

@@ -307,26 +307,6 @@ func parseBucket(p []byte) (b Bucket) {
 	return b
 }
 
-// ParseBucket decodes a line and reports the first thing that is impossible in it.
-func ParseBucket(p []byte, table uint16) (Bucket, error) {
-	if len(p) < lineSize {
-		return Bucket{}, fmt.Errorf("bucket of %d bytes", len(p))
-	}
-	b := parseBucket(p)
-	if err := b.Header.Check(table); err != nil {
-		return b, err
-	}
-	for i, s := range b.Slots {
-		if s.Empty() {
-			continue
-		}
-		if err := s.Check(); err != nil {
-			return b, fmt.Errorf("slot %d: %w", i, err)
-		}
-	}
-	return b, nil
-}
-
 // fingerprint is the part of a hash that a slot holds.
 func fingerprint(hash uint64) uint8 { return uint8(hash >> fpShift) }
 

@@ -49,7 +49,7 @@ func TestGoldenBucket(t *testing.T) {
 	put(2, slotTrace|0x123456789abc)
 	put(4, MakeSlot(0xff, 0, memory.MakeAddr(5, 0))|slotMoving)
 	binary.LittleEndian.PutUint64(p[headerOff:], uint64(MakeHeader(7, 3, 0b101)|SpillBit(0x3f)|SpillBit(0xff)|headerRecount))
-	if _, err := ParseBucket(p, 7); err != nil {
+	if _, err := checkBucket(p, 7); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "bucket.txt", annotate(p, func(o int, w uint64) string {
@@ -183,13 +183,33 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// checkBucket decodes a line and reports the first thing that is impossible in it.
+func checkBucket(p []byte, table uint16) (Bucket, error) {
+	if len(p) < lineSize {
+		return Bucket{}, fmt.Errorf("bucket of %d bytes", len(p))
+	}
+	b := parseBucket(p)
+	if err := b.Header.Check(table); err != nil {
+		return b, err
+	}
+	for i, s := range b.Slots {
+		if s.Empty() {
+			continue
+		}
+		if err := s.Check(); err != nil {
+			return b, fmt.Errorf("slot %d: %w", i, err)
+		}
+	}
+	return b, nil
+}
+
 func FuzzBucket(f *testing.F) {
 	p := make([]byte, lineSize)
 	binary.LittleEndian.PutUint64(p, uint64(MakeSlot(1, 2, memory.MakeAddr(1, 64))))
 	binary.LittleEndian.PutUint64(p[headerOff:], uint64(MakeHeader(7, 3, 5)))
 	f.Add(p, uint16(7))
 	f.Fuzz(func(t *testing.T, p []byte, table uint16) {
-		b, err := ParseBucket(p, table)
+		b, err := checkBucket(p, table)
 		if err != nil {
 			return
 		}

@@ -369,7 +369,6 @@ const maxStale = 3
 // responsible for the key. A split changes the directory before the buckets, so
 // what is read now says otherwise than before, unless the index is damaged.
 func (ix *Index) stale(c *rdma.Coro, q *index.Query) (again bool, err error) {
-	ix.again.Add(1)
 	q.Candidates = q.Candidates[:0]
 	e := Entry(q.State[stEntry])
 	d := ix.dir.Load()

@@ -96,22 +96,16 @@ type Stats struct {
 	Used        int // slots in use
 	Bytes       uint64
 
-	Splits     uint64 // sub-tables split
-	Doublings  uint64 // of the directory
-	Moved      uint64 // slots carried to new sub-tables
-	Refreshes  uint64 // of the cached directory
-	StaleReads uint64 // lookups that had to start again
-	Seconds    uint64 // lookups that read the second choice after the first
+	Splits    uint64 // sub-tables split
+	Doublings uint64 // of the directory
+	Moved     uint64 // slots carried to new sub-tables
+	Seconds   uint64 // lookups that read the second choice after the first
 }
-
-// LoadFactor is the part of the slots that is in use.
-func (s Stats) LoadFactor() float64 { return float64(s.Used) / float64(max(s.Slots, 1)) }
 
 // Events returns the statistics that cost no verbs: those of this handle.
 func (ix *Index) Events() Stats {
 	return Stats{
-		Splits: ix.splits.Load(), Doublings: ix.doublings.Load(), Moved: ix.moved.Load(),
-		Refreshes: ix.refreshes.Load(), StaleReads: ix.again.Load(), Seconds: ix.seconds.Load(),
+		Splits: ix.splits.Load(), Doublings: ix.doublings.Load(), Moved: ix.moved.Load(), Seconds: ix.seconds.Load(),
 	}
 }
 

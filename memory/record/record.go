@@ -37,14 +37,16 @@ type TxID uint64
 
 // Widths of a TxID.
 const (
-	SequenceBits    = 39
-	MaxCoordinators = 1 << 24
+	SequenceBits = 39
 
 	// MaxSequence is no transaction's number: from it on, they are for recovery.
 	MaxSequence = 1<<SequenceBits - 2
 
 	coordinatorShift = SequenceBits + 1
 )
+
+// Every coordinator's number fits above a sequence number.
+var _ [1<<(64-coordinatorShift) - memory.MaxCoordinators]struct{}
 
 // MakeTxID composes an id.
 func MakeTxID(coordinator uint32, seq uint64) TxID {

@@ -252,7 +252,7 @@ func TestTxID(t *testing.T) {
 		coordinator uint32
 		seq         uint64
 		text        string
-	}{{1, 1, "c1.1"}, {7, 42, "c7.42"}, {record.MaxCoordinators - 1, 1<<record.SequenceBits - 1, "c16777215.549755813887"}} {
+	}{{1, 1, "c1.1"}, {7, 42, "c7.42"}, {memory.MaxCoordinators - 1, 1<<record.SequenceBits - 1, "c16777215.549755813887"}} {
 		id := record.MakeTxID(c.coordinator, c.seq)
 		if id.Coordinator() != c.coordinator || id.Seq() != c.seq || id.String() != c.text || id&record.HeldBit != 0 {
 			t.Errorf("%v: coordinator %d, sequence %d", id, id.Coordinator(), id.Seq())

@@ -1,7 +1,5 @@
 package published
 
-import "fmt"
-
 // Layout is what the number of verbs depends on besides the transaction.
 type Layout struct {
 	Backups int // f, per record
@@ -123,21 +121,6 @@ func Sum(phases [NumPhases]Cost) Cost {
 		c.RoundTrips += p.RoundTrips
 	}
 	return c
-}
-
-// Mean is the mean of a cost over FORD's mix, if all commit.
-func Mean(workload string, cost func(Transaction) Cost) (Cost, error) {
-	var mean Cost
-	types := transactions[workload]
-	if types == nil {
-		return mean, fmt.Errorf("published: no figures for workload %q", workload)
-	}
-	for _, t := range types {
-		c := cost(t)
-		mean.Verbs += c.Verbs * t.Share / 100
-		mean.RoundTrips += c.RoundTrips * t.Share / 100
-	}
-	return mean, nil
 }
 
 // PerAttempt is the mean work requests of an attempt of FORD's mix, with those

@@ -138,7 +138,7 @@ func Run(c Config) (Result, error) {
 		return Result{}, err
 	}
 	defer f.Close()
-	b := bench{Config: c, f: f, start: f.Now() + c.WarmNs, end: f.Now() + c.WarmNs + c.RunNs}
+	b := bench{Config: c, start: f.Now() + c.WarmNs, end: f.Now() + c.WarmNs + c.RunNs}
 	// All threads connect before one starts.
 	var threads []*rdma.Thread
 	for i := range c.Threads * c.Compute {
@@ -180,7 +180,6 @@ func Run(c Config) (Result, error) {
 // bench is a run in progress.
 type bench struct {
 	Config
-	f          *sim.Fabric
 	start, end int64
 	verbs      uint64
 	doorbells  uint64
