@@ -19,3 +19,11 @@ func SetWitnessed(fn func(f *os.File, off, n uint64) error) (restore func()) {
 	witnessed = fn
 	return func() { witnessed = was }
 }
+
+// SetReopen replaces what makes more handles on a file until the function that it returns is
+// called.
+func SetReopen(fn func(f *os.File) (*os.File, error)) (restore func()) {
+	was := reopen
+	reopen = fn
+	return func() { reopen = was }
+}

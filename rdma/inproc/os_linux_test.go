@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -104,6 +105,32 @@ func TestFlushAsksItself(t *testing.T) {
 	other.Close()
 	if len(asked) != 3 || asked[0] == asked[1] || asked[2] != asked[0] && asked[2] != asked[1] {
 		t.Errorf("handles that were asked by: %v", asked)
+	}
+}
+
+// TestFlushWithoutDescriptors: a process that can open no more files, as a server with too
+// many clients, flushes one by one. It is not told that the disk has failed.
+func TestFlushWithoutDescriptors(t *testing.T) {
+	f := open(t, inproc.Options{Blades: blades(2, 1<<20, t.TempDir())})
+	defer inproc.SetReopen(func(*os.File) (*os.File, error) { return nil, unix.EMFILE })()
+	var clients sync.WaitGroup
+	for range 8 {
+		c := connect(t, f)
+		clients.Go(func() {
+			for i := range 20 {
+				if err := c.write(rdma.BladeID(i%2), 0, "eight by"); err != nil {
+					t.Error(err)
+				}
+			}
+			c.Close()
+		})
+	}
+	clients.Wait()
+	_ = f.Close()
+
+	dir := t.TempDir()
+	if f, err := inproc.New(inproc.Options{Blades: blades(1, 1<<20, dir)}); !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("opened without a descriptor: %v, %v", f, err)
 	}
 }
 

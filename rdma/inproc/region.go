@@ -28,8 +28,11 @@ type region struct {
 	// says of the next one that all is well.
 	doubtful atomic.Bool
 	// witnesses are more handles on the file, that no flush has at present: see flush.
+	// lent is how many have one, and one that gives it back says so.
 	witnesses []*os.File
+	lent      int
 	witnessMu sync.Mutex
+	returned  sync.Cond
 }
 
 // keyStopped in a region's key: the blade is stopped.
@@ -49,6 +52,7 @@ func mapRegion(o BladeOptions) (*region, error) {
 		return nil, fmt.Errorf("inproc: blade of %d bytes: the size must be a multiple of 64 KiB, from 64 KiB to 64 TiB", o.Size)
 	}
 	r := &region{size: o.Size, readOnly: o.ReadOnly}
+	r.returned.L = &r.witnessMu
 	r.key.Store(uint64(o.Key))
 	var err error
 	switch {
@@ -105,6 +109,13 @@ func (r *region) mapFile(o *BladeOptions) error {
 		return errors.Join(fmt.Errorf("inproc: blade file %s: %w", path, err), f.Close())
 	}
 	r.file = f
+	if !r.readOnly {
+		w, err := reopen(f) // so that there is one when there are no descriptors left
+		if err != nil {
+			return errors.Join(fmt.Errorf("inproc: blade file %s: another handle on it: %w", path, err), r.close())
+		}
+		r.witnesses = append(r.witnesses, w)
+	}
 	if n := min(o.Settle, r.size); n > 0 && !r.readOnly {
 		err := guard(r.mem, func() { redirty(r.mem[:n]) })
 		if err == nil {
@@ -177,24 +188,41 @@ func (r *region) flush(off, n uint64) error {
 	err = errors.Join(err, witnessed(w, lo, hi-lo))
 	r.witnessMu.Lock()
 	r.witnesses = append(r.witnesses, w)
+	r.lent--
 	r.witnessMu.Unlock()
+	r.returned.Signal()
 	if err != nil {
 		r.doubtful.Store(true)
 	}
 	return err
 }
 
-// witness takes a handle on the file that nobody else has.
+// reopen is openAgain, but in tests.
+var reopen = openAgain
+
+// witness takes a handle on the file that nobody else has. While the process cannot have one
+// more, it waits for one of those that there are: a flush that fails is taken for a disk that
+// does.
 func (r *region) witness() (*os.File, error) {
 	r.witnessMu.Lock()
-	if n := len(r.witnesses); n > 0 {
-		w := r.witnesses[n-1]
-		r.witnesses = r.witnesses[:n-1]
-		r.witnessMu.Unlock()
-		return w, nil
+	defer r.witnessMu.Unlock()
+	if len(r.witnesses) == 0 {
+		w, err := reopen(r.file)
+		if err == nil || r.lent == 0 {
+			if err == nil {
+				r.lent++
+			}
+			return w, err
+		}
+		for len(r.witnesses) == 0 {
+			r.returned.Wait()
+		}
 	}
-	r.witnessMu.Unlock()
-	return openAgain(r.file)
+	n := len(r.witnesses) - 1
+	w := r.witnesses[n]
+	r.witnesses = r.witnesses[:n]
+	r.lent++
+	return w, nil
 }
 
 func (r *region) close() error {
