@@ -9,7 +9,9 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -81,9 +83,25 @@ func create(path string) error {
 		err = syncDir(filepath.Dir(path))
 	}
 	if err != nil {
-		return fmt.Errorf("catalog: creating %s: %w", path, err)
+		return roomFor(fmt.Errorf("catalog: creating %s: %w", path, err))
 	}
 	return nil
+}
+
+// bySystem reports whether err is the system's, which could not open, read, write or map the
+// file for a reason that is not in it: rights, descriptors, memory, a full disk. EIO is of what
+// cannot be read, and EINVAL of what cannot be mapped.
+func bySystem(err error) bool {
+	var errno syscall.Errno
+	return errors.Is(err, fs.ErrPermission) || errors.As(err, &errno) && errno != unix.EIO && errno != unix.EINVAL
+}
+
+// roomFor returns err, as a memory.ErrNoSpace if it is that of a full disk.
+func roomFor(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return &fullError{err}
+	}
+	return err
 }
 
 func syncDir(dir string) error {
@@ -93,6 +111,9 @@ func syncDir(dir string) error {
 	}
 	return errors.Join(d.Sync(), d.Close())
 }
+
+// openFile is os.OpenFile, but in tests.
+var openFile = os.OpenFile
 
 // open opens a bbolt file without waiting for its lock.
 func open(path string, readOnly bool) (db *bolt.DB, err error) {
@@ -110,7 +131,7 @@ func open(path string, readOnly bool) (db *bolt.DB, err error) {
 		Timeout:  time.Nanosecond,
 		ReadOnly: readOnly,
 		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
-			f, err := os.OpenFile(name, flag, mode)
+			f, err := openFile(name, flag, mode)
 			file = f
 			return f, err
 		},
@@ -132,8 +153,11 @@ func open(path string, readOnly bool) (db *bolt.DB, err error) {
 		return db, nil
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, fmt.Errorf("%w: %s is open in another process, or twice in this one", ErrLocked, path)
-	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("catalog: %w", err)
+	case bySystem(err):
+		if !strings.Contains(err.Error(), path) {
+			err = fmt.Errorf("%s: %w", path, err)
+		}
+		return nil, roomFor(fmt.Errorf("catalog: %w", err))
 	default:
 		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 	}
@@ -272,7 +296,7 @@ func (b *Bolt) Apply(rev memory.Revision, changes []memory.Entry) (_ memory.Revi
 		if last, lastErr := b.last(); lastErr != nil || last >= id {
 			b.doubt = fmt.Errorf("catalog: %s: a change may be in the file, and not on its disk; look after the disk, and open the database again: %w", b.path, errors.Join(err, lastErr))
 		}
-		return 0, err
+		return 0, roomFor(err)
 	}
 	b.rev++
 	return b.rev, nil

@@ -16,3 +16,15 @@ var (
 	// ErrNotFound: there is no file, and it was to be opened read-only.
 	ErrNotFound = errors.New("catalog: no such file")
 )
+
+// fullError is the memory.ErrNoSpace of a disk that has no room for the catalog.
+type fullError struct{ err error }
+
+// Error says what to do.
+func (e *fullError) Error() string { return e.err.Error() + ": make room on the disk" }
+
+// Unwrap returns the system's error.
+func (e *fullError) Unwrap() error { return e.err }
+
+// Is matches memory.ErrNoSpace.
+func (e *fullError) Is(target error) bool { return target == memory.ErrNoSpace }
