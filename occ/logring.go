@@ -1,6 +1,7 @@
 package occ
 
 import (
+	"errors"
 	"fmt"
 
 	"txnode/internal/mutant"
@@ -34,13 +35,17 @@ func (r *logRing) at(v *memory.View, b rdma.BladeID, off uint32) rdma.RemoteAddr
 	return a
 }
 
-// growLogs takes more of the log areas into use, for records of n bytes at least.
+// growLogs takes more of the log areas into use, for records of n bytes at least. When the catalog
+// fails it can be tried again, and the session goes on with what it has.
 func (s *Session) growLogs(n int) error {
 	r := s.ring.ring
 	for first := true; first || !r.Full() && r.Size() < n; first = false {
 		c, err := s.eng.space.GrowLogs(s.coord.ID)
-		if err != nil {
+		if errors.Is(err, memory.ErrNoCoordinator) {
 			return s.fail(fmt.Errorf("%w: more log space: %w", ErrFenced, err))
+		}
+		if err != nil {
+			return fmt.Errorf("occ: more log space: %w", err)
 		}
 		size := uint32(0)
 		for _, a := range c.Logs {
@@ -56,6 +61,7 @@ func (s *Session) growLogs(n int) error {
 func (tx *Tx) reserveLog(n int) (uint32, error) {
 	r := tx.s.ring.ring
 	f := &tx.flights[tx.flight]
+	var stuck error // there cannot be more of it just now
 	for tries := 0; ; tries++ {
 		if tx.s.broken != nil && !mutant.LogSpaceOfUnknown {
 			return 0, tx.s.broken // no space comes free
@@ -79,9 +85,10 @@ func (tx *Tx) reserveLog(n int) (uint32, error) {
 				}
 			}
 		}
-		if !r.Full() && (tries > 0 || n > r.Size() || r.Blocked()) {
-			if err := tx.s.growLogs(n); err != nil {
-				return 0, err
+		if stuck == nil && !r.Full() && (tries > 0 || n > r.Size() || r.Blocked()) {
+			stuck = tx.s.growLogs(n)
+			if stuck != nil && (tx.s.broken != nil || n > r.Size()) {
+				return 0, stuck
 			}
 			continue
 		}

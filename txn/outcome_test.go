@@ -310,3 +310,51 @@ func TestOutcomeOfWhoCouldNotRejoin(t *testing.T) {
 		})
 	}
 }
+
+// TestLogGrowsWithoutCatalog: a transaction that needs more of its worker's log area than that
+// uses fails while the catalog cannot be asked for it; others, which have room, go on.
+func TestLogGrowsWithoutCatalog(t *testing.T) {
+	for _, p := range []txn.Policy{txn.PolicyDefault, txn.PolicyFORD} {
+		t.Run(p.String(), func(t *testing.T) {
+			cat := &deaf{}
+			o := onFabric(rdmatest.New(rdmatest.Options{Blades: 2, Size: 32 << 20, Caps: atOnce, Seed: 1}), p)
+			o.Catalog, o.LogArea, o.SegmentSize, o.Arena = cat, 256<<10, 1<<20, 4<<20
+			db := mustOpen(t, o)
+			tab := table(t, db, "t")
+			put := func(from, to uint64) error {
+				return db.Update(t.Context(), func(tx *txn.Tx) error {
+					for k := from; k < to; k++ {
+						if err := tab.Put(tx, k, make([]byte, 16<<10)); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}
+			for k := range uint64(8) { // their blocks are there
+				if err := put(k, k+1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cat.down = true
+			for range 3 {
+				err := put(0, 8)
+				says(t, "a transaction that needs more of its log area", err, errDeaf, "log")
+				for _, e := range []error{txn.ErrConflict, txn.ErrFenced, txn.ErrBroken, txn.ErrOutcomeUnknown} {
+					if errors.Is(err, e) {
+						t.Errorf("a transaction that needs more of its log area: %v", err)
+					}
+				}
+				for range 20 {
+					if err := put(0, 2); err != nil {
+						t.Fatalf("one that has room: %v", err)
+					}
+				}
+			}
+			cat.down = false
+			if err := put(0, 8); err != nil {
+				t.Errorf("when the catalog is back: %v", err)
+			}
+		})
+	}
+}
