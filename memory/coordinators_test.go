@@ -134,3 +134,74 @@ func TestCloseOfDead(t *testing.T) {
 		t.Errorf("it was recovered: %v", err)
 	}
 }
+
+// TestClaimsWithoutLeases: of two who recover a coordinator, each by a claim that does not expire and in
+// nobody's name, the second one shuts the first out, who cannot go on by trying again.
+func TestClaimsWithoutLeases(t *testing.T) {
+	s, _ := newBed(t, 2, 8, 1).open()
+	id := must(s.NewCoordinator())(t).ID
+	first := must(s.Claim(memory.ClaimOptions{}, id))(t)
+	if _, err := s.Claim(memory.ClaimOptions{}, id); !errors.Is(err, memory.ErrClaimed) {
+		t.Errorf("a claim of somebody else's: %v", err)
+	}
+	second := must(s.Claim(memory.ClaimOptions{Steal: true}, id))(t)
+	if _, err := s.Claim(memory.ClaimOptions{Again: first, Stay: true}, id); !errors.Is(err, memory.ErrClaimed) {
+		t.Errorf("the first one tries again: %v", err)
+	}
+	check(t, second.Decide([]memory.Verdict{{Coordinator: id}}))
+	third := must(s.Claim(memory.ClaimOptions{Again: first, Stay: true, Steal: true}, id))(t)
+	if third.View().Epoch == second.View().Epoch {
+		t.Errorf("the second one's verbs may be on their way, and epoch %d has not moved", third.View().Epoch)
+	}
+	if err := second.Forget(); !errors.Is(err, memory.ErrClaimed) {
+		t.Errorf("the second one, who is shut out: %v", err)
+	}
+	again := must(s.Claim(memory.ClaimOptions{Again: third, Stay: true}, id))(t)
+	if again.View().Epoch != third.View().Epoch {
+		t.Errorf("who has the claim tries again, and the epoch is %d, not %d", again.View().Epoch, third.View().Epoch)
+	}
+	check(t, again.Renew(0))
+	check(t, again.Forget())
+}
+
+// TestForsake: the lease of a coordinator that nobody stands for has expired, if it has one or not, until
+// somebody recovers it; and if who does so gives up, it has expired again from the time that he says.
+func TestForsake(t *testing.T) {
+	const never, now = int64(0), int64(1000)
+	for _, until := range []int64{never, 1e12} {
+		s, _ := newBed(t, 2, 8, 1).open()
+		id, by := must(s.NewCoordinatorUntil(until))(t).ID, must(s.NewCoordinatorUntil(until))(t).ID
+		lease := func(at int64, want memory.LeaseState) {
+			t.Helper()
+			if have := s.Lease(id, at); have != want || slices.Contains(s.Expired(at), id) != (want == memory.LeaseExpired) {
+				t.Errorf("until %d, at %d: the lease is %v, not %v; expired: %v", until, at, have, want, s.Expired(at))
+			}
+		}
+		s.Forsake(99)
+		lease(now, memory.LeaseLive)
+		s.Forsake(id)
+		lease(now, memory.LeaseExpired)
+		check(t, s.Renew(2e12, by)) // whatever else happens
+		lease(now, memory.LeaseExpired)
+		first := must(s.Claim(memory.ClaimOptions{By: by, Now: now}, id))(t)
+		lease(now, memory.LeaseClaimed)
+		s.Forsake(id) // its session, which is late
+		lease(now, memory.LeaseClaimed)
+		first.Abandon(2 * now)
+		lease(2*now, memory.LeaseClaimed)
+		if _, err := s.Claim(memory.ClaimOptions{Now: 2 * now}, id); !errors.Is(err, memory.ErrClaimed) {
+			t.Errorf("until %d: claimed too early: %v", until, err)
+		}
+		lease(2*now+1, memory.LeaseExpired)
+		second := must(s.Claim(memory.ClaimOptions{Now: 2*now + 1, Stay: true}, id))(t)
+		if second.View().Epoch == first.View().Epoch {
+			t.Errorf("until %d: two who recover it have one epoch", until)
+		}
+		first.Abandon(now) // it is not his any more
+		lease(3*now, memory.LeaseClaimed)
+		check(t, second.Forget())
+		lease(3*now, memory.LeaseGone)
+		s.Forsake(id)
+		lease(3*now, memory.LeaseGone)
+	}
+}

@@ -23,6 +23,9 @@ func (s *Space) register() {
 	r := &registry{ids: make([]uint32, n), until: make([]int64, n), dead: make([]bool, n)}
 	for i, c := range s.layout.Coordinators {
 		r.ids[i], r.until[i], r.dead[i] = c.ID, c.Until, c.Recovering
+		if from, ok := s.forsaken[c.ID]; ok {
+			r.until[i] = from
+		}
 		r.gated = r.gated || c.Promoted
 	}
 	s.regs.Store(r)
@@ -79,6 +82,27 @@ func (s *Space) Expired(now int64) []uint32 {
 	return out
 }
 
+// Forsake notes that nobody stands for a coordinator any more, whatever its lease says: that has
+// expired, unless somebody recovers it already. The process remembers it, the catalog, which may be
+// what has kept the coordinator from being closed, does not.
+func (s *Space) Forsake(id uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.findLive(id); err == nil {
+		s.forsake(id, 1)
+	}
+}
+
+// forsake makes the lease of a coordinator, or the claim on it, expire at a time of the fabric's clock,
+// unless somebody claims it. The caller holds the lock.
+func (s *Space) forsake(id uint32, from int64) {
+	if s.forsaken == nil {
+		s.forsaken = map[uint32]int64{}
+	}
+	s.forsaken[id] = from
+	s.register()
+}
+
 // Renew extends leases to a time of the fabric's clock, in one change of the
 // catalog. A coordinator that was declared dead keeps its claim, and one that is
 // gone is passed over: who was declared dead learns it from its verbs.
@@ -132,10 +156,9 @@ type Claim struct {
 	// Promoted: of one of them at least, locks and images may be lost with a blade.
 	Promoted bool
 
-	space *Space
-	by    uint32
-	until []int64 // of each coordinator; no two claims on one by one claimant have the same
-	view  atomic.Pointer[View]
+	space  *Space
+	number uint64 // no two claims have the same
+	view   atomic.Pointer[View]
 }
 
 // ClaimOptions say who recovers, and for how long the claim is good.
@@ -200,12 +223,6 @@ func (s *Space) claim(o ClaimOptions, asked []uint32) (*Claim, error) {
 	mark := func(l *Layout) ([]int, error) {
 		var at []int
 		others = false
-		until := o.Until
-		for _, id := range ids {
-			if i, err := s.findCoordinator(id); err == nil && until != 0 && l.Coordinators[i].Recovering {
-				until = max(until, l.Coordinators[i].Until+1) // no two claims are alike; they end together
-			}
-		}
 		if o.By != 0 && !slices.Contains(asked, o.By) {
 			if i, err := s.findCoordinator(o.By); err != nil || l.Coordinators[i].Recovering {
 				return nil, fmt.Errorf("%w: coordinator %d cannot recover others, it was declared dead itself", ErrClaimed, o.By)
@@ -218,7 +235,11 @@ func (s *Space) claim(o ClaimOptions, asked []uint32) (*Claim, error) {
 			}
 			e := &l.Coordinators[i]
 			again := o.Again != nil && o.Again.has(e)
-			if e.Recovering && !again && !o.Steal && (e.Until == 0 || o.Now <= e.Until) && !(e.By == o.By && o.By != 0) {
+			until := e.Until
+			if from, ok := s.forsaken[id]; ok {
+				until = from
+			}
+			if e.Recovering && !again && !o.Steal && (until == 0 || o.Now <= until) && !(e.By == o.By && o.By != 0) {
 				return nil, fmt.Errorf("%w: %d, by %d", ErrClaimed, id, e.By)
 			}
 			others = others || e.Recovering && !again
@@ -226,7 +247,7 @@ func (s *Space) claim(o ClaimOptions, asked []uint32) (*Claim, error) {
 				at = append(at, i)
 				continue
 			}
-			e.Recovering, e.By, e.Until = true, o.By, until
+			e.Recovering, e.By, e.Until = true, o.By, o.Until
 			e.Promoted = e.Promoted && !mutant.PromotionForgotten || o.Change != nil
 			at = append(at, i)
 		}
@@ -257,7 +278,6 @@ func (s *Space) claim(o ClaimOptions, asked []uint32) (*Claim, error) {
 			return nil, err
 		}
 		s.layout = l
-		s.register()
 	} else {
 		err := s.advance(func(l *Layout) (err error) {
 			at, err = mark(l)
@@ -267,13 +287,18 @@ func (s *Space) claim(o ClaimOptions, asked []uint32) (*Claim, error) {
 			return nil, err
 		}
 	}
-	c := &Claim{space: s, by: o.By}
+	if s.claims++; s.claimed == nil {
+		s.claimed = map[uint32]uint64{}
+	}
+	c := &Claim{space: s, number: s.claims}
 	c.view.Store(s.View())
 	for _, i := range at {
-		c.until = append(c.until, s.layout.Coordinators[i].Until)
+		s.claimed[s.layout.Coordinators[i].ID] = c.number
+		delete(s.forsaken, s.layout.Coordinators[i].ID)
 		c.Coordinators = append(c.Coordinators, s.areas(s.layout.Coordinators[i]))
 		c.Promoted = c.Promoted || s.layout.Coordinators[i].Promoted
 	}
+	s.register()
 	return c, nil
 }
 
@@ -295,14 +320,23 @@ func (c *Claim) AllocExtent(co *rdma.Coro, size uint32) (Addr, error) {
 // FreeExtent is Space.FreeExtent.
 func (c *Claim) FreeExtent(a Addr, size uint32) error { return c.space.FreeExtent(a, size) }
 
-// has reports whether the claim on a coordinator is this one still.
+// has reports whether the claim on a coordinator is this one still; the caller holds the lock of
+// the space.
 func (c *Claim) has(e *CoordinatorEntry) bool {
-	for i := range c.Coordinators {
-		if c.Coordinators[i].ID == e.ID {
-			return e.Recovering && e.By == c.by && e.Until == c.until[i]
+	return e.Recovering && (c.space.claimed[e.ID] == c.number || mutant.ClaimsAlike)
+}
+
+// Abandon gives the claim up: from a time of the fabric's clock on others may claim the coordinators,
+// though it does not expire.
+func (c *Claim) Abandon(from int64) {
+	s := c.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range c.Coordinators {
+		if i, err := s.findCoordinator(x.ID); err == nil && c.has(&s.layout.Coordinators[i]) {
+			s.forsake(x.ID, from)
 		}
 	}
-	return false
 }
 
 // stands returns where in the catalog the claimed coordinators are; the caller
@@ -341,7 +375,7 @@ func (c *Claim) Renew(until int64) error {
 	ends := make([]int64, len(at))
 	for k, i := range at {
 		e := l.Coordinators[i]
-		e.Until = max(until, e.Until+1) // no two claims are alike
+		e.Until = max(until, e.Until)
 		changes[k], ends[k] = coordinatorEntry(e), e.Until
 	}
 	if err := s.commit(changes...); err != nil {
@@ -350,7 +384,6 @@ func (c *Claim) Renew(until int64) error {
 	for k, i := range at {
 		l.Coordinators[i].Until = ends[k]
 	}
-	c.until = ends
 	s.register()
 	return nil
 }
@@ -412,6 +445,8 @@ func (c *Claim) Forget() error {
 	gone := map[uint32]bool{}
 	for _, i := range at {
 		gone[l.Coordinators[i].ID] = true
+		delete(s.claimed, l.Coordinators[i].ID)
+		delete(s.forsaken, l.Coordinators[i].ID)
 		delete(s.logs.used, l.Coordinators[i].Slot)
 	}
 	l.Coordinators = slices.DeleteFunc(slices.Clone(l.Coordinators), func(e CoordinatorEntry) bool { return gone[e.ID] })

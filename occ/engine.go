@@ -310,6 +310,9 @@ func (s *Session) Close() error {
 			break
 		}
 	}
+	if err != nil && s.alloc != nil {
+		s.eng.space.Forsake(s.coord.ID) // nobody will renew its lease, or wait for it
+	}
 	s.bequeath()
 	for _, tx := range s.txs {
 		tx.free()

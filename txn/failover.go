@@ -201,8 +201,8 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 	if errors.Is(err, memory.ErrDown) {
 		return nil
 	}
-	if err != nil && x.Promoted == 0 {
-		return err // it has not come to that
+	if err != nil && rep.Attempts == 0 && db.space.View().Up(b) {
+		return err // it has not come to that, or the catalog has not made the change
 	}
 	x.Decided = c.Thread().Now()
 	x.Finished, x.Undone = rep.Finished, len(rep.Aborted)

@@ -14,6 +14,7 @@ import (
 	"txnode/memory/catalog"
 	"txnode/occ"
 	"txnode/rdma"
+	"txnode/rdma/inproc"
 	"txnode/rdma/rdmatest"
 	"txnode/txn"
 	"txnode/verify"
@@ -506,5 +507,68 @@ func TestForeignBladeComesBack(t *testing.T) {
 	}
 	if err := errors.Join(w.Close(), db.Close(ctx)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestBladeDiesWithoutCatalog: a blade cannot be declared dead while the catalog does not answer,
+// whether that makes the change all the same or not. It is said that it was when it was, once. What a
+// worker has locked that could not rejoin meanwhile, and was given up, is in nobody's way then, though
+// there are no leases.
+func TestBladeDiesWithoutCatalog(t *testing.T) {
+	for _, made := range []bool{false, true} {
+		t.Run(fmt.Sprintf("made %v", made), func(t *testing.T) {
+			f, err := inproc.New(inproc.Options{Seed: 1, Blades: []inproc.BladeOptions{{Size: 16 << 20}, {Size: 16 << 20}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := f.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			cat := &deaf{makes: made}
+			o := onFabric(f, txn.PolicyDefault)
+			o.Catalog = cat
+			db := mustOpen(t, o)
+			tab := table(t, db, "t")
+			fill(t, db, tab, 100, val(1))
+			update := func() error {
+				return db.Update(t.Context(), func(tx *txn.Tx) error {
+					for k := range uint64(100) {
+						if err := tab.Put(tx, k, val(2)); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}
+			cat.down = true
+			if err := f.StopBlade(1); err != nil {
+				t.Fatal(err)
+			}
+			var u *txn.UnknownError
+			if err := update(); !errors.As(err, &u) {
+				t.Errorf("behind the first verb to the blade: %v", err)
+			}
+			for range 3 {
+				if err := update(); !errors.Is(err, errDeaf) {
+					t.Errorf("without catalog: %v", err)
+				}
+			}
+			if n := len(db.Redundancy().Outages); n > 0 {
+				t.Errorf("%d blades were declared dead without the catalog: %+v", n, db.Redundancy().Outages)
+			}
+			cat.down = false
+			if err := update(); err != nil {
+				t.Fatalf("when the catalog is back: %v", err)
+			}
+			r := db.Redundancy()
+			if len(r.Outages) != 1 || r.Outages[0].Promoted == 0 || len(r.Down) != 1 {
+				t.Errorf("outages %+v, down %v", r.Outages, r.Down)
+			}
+			if o, err := db.Outcome(t.Context(), uint64(u.Tx)); err != nil {
+				t.Errorf("what has become of the first transaction: %v, %v", o, err)
+			}
+		})
 	}
 }

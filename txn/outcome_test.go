@@ -158,7 +158,8 @@ func TestLease(t *testing.T) {
 // deaf is a catalog that cannot be reached while it is down.
 type deaf struct {
 	catalog.Mem
-	down bool
+	down  bool
+	makes bool // and makes changes all the same
 }
 
 var errDeaf = errors.New("nobody answers")
@@ -171,6 +172,9 @@ func (d *deaf) Load() ([]memory.Entry, memory.Revision, error) {
 }
 
 func (d *deaf) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+	if d.down && d.makes {
+		_, _ = d.Mem.Apply(rev, changes)
+	}
 	if d.down {
 		return 0, errDeaf
 	}

@@ -205,6 +205,7 @@ const (
 	PauseUnanswered            = false
 	DoubtKept                  = false
 	LateChangeTaken            = false
+	ClaimsAlike                = false
 	OthersOverlooked           = false
 	FreeingStranded            = false
 	OpenIsAtRest               = false

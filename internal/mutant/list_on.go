@@ -404,6 +404,8 @@ var (
 		"A change of the catalog that is said to have failed, and was made, stays when the catalog answers again.")
 	LateChangeTaken = mutation("late-change-taken",
 		"A change of the catalog that has failed, and was not made, may be made later.")
+	ClaimsAlike = mutation("claims-alike",
+		"Who has had a claim takes it over again from whoever has claimed since, in one epoch with him.")
 	OthersOverlooked = mutation("others-overlooked",
 		"Who asks what has become of a change of the catalog goes on, although somebody else has changed it meanwhile.")
 	FreeingStranded = mutation("freeing-stranded",

@@ -68,6 +68,10 @@ type Report struct {
 	Damage error
 }
 
+// abandonNs is after what time a recovery that has failed may be begun by others, when there are no
+// leases: each moves the epoch, for everybody.
+const abandonNs = 100_000_000
+
 // maxAttempts bounds how often Recover starts again because its verbs have failed.
 const maxAttempts = 16
 
@@ -81,9 +85,13 @@ const maxAttempts = 16
 // again, by anybody. Coordinators that are not registered are passed over; with one that was
 // declared dead together with a blade, all of those are recovered. It fails
 // with memory.ErrClaimed while somebody else is at it.
-func Recover(c *rdma.Coro, o Options, ids ...uint32) (Report, error) {
-	var rep Report
+func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
 	var claim *memory.Claim
+	defer func() {
+		if err != nil && claim != nil && o.Term == 0 { // it does not expire
+			claim.Abandon(c.Thread().Now() + abandonNs)
+		}
+	}()
 	for {
 		var left []uint32
 		for _, id := range ids {
