@@ -18,9 +18,6 @@ func TestHeaderWordsAreRecords(t *testing.T) {
 	if memory.BlockVersionOff != record.VersionOff || memory.BlockMetaOff != record.MetaOff || memory.BlockGuardOff != record.GuardOff {
 		t.Error("offsets differ")
 	}
-	if memory.MaxCoordinators != record.MaxCoordinators {
-		t.Error("numbers of coordinators differ")
-	}
 	for _, s := range []record.State{record.Free, record.Live, record.Absent} {
 		m := record.MakeMeta(s, 65535, 63, record.MaxKey, record.MaxValue)
 		if got := m >> memory.BlockStateShift & memory.BlockStateMask; got != record.Meta(s) {
