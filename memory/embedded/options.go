@@ -81,7 +81,7 @@ func (o Options) Validate() error {
 		bad("Replicas is %d: 1, 2 and 3 are possible", o.Replicas)
 	}
 	if o.Blades > 0 && o.Replicas > o.Blades {
-		bad("Replicas is %d with %d Blades: each copy needs a blade of its own", o.Replicas, o.Blades)
+		bad("%d Blades are too few for %d copies of everything, each of which needs a blade of its own", o.Blades, o.Replicas)
 	}
 	if o.HugePages && o.Dir != "" {
 		bad("HugePages are for anonymous memory, and Dir is %q", o.Dir)

@@ -75,11 +75,11 @@ func runBackup(ctx context.Context, w *World, o *backupOptions, dir, file string
 	if err := databaseIn(dir); err != nil {
 		return err
 	}
-	if file == "" {
-		return usagef("the name of the file is empty")
-	}
-	if _, err := os.Lstat(file); err == nil && !o.Force && file != "-" {
-		return failf("%s exists: name another file, or replace it with --force", file)
+	to := file
+	if file != "-" {
+		if to, err = destination(file, dir, o.Force); err != nil {
+			return err
+		}
 	}
 	db, err := txn.Open(ctx, txn.Options{Dir: dir})
 	if err != nil {
@@ -96,12 +96,47 @@ func runBackup(ctx context.Context, w *World, o *backupOptions, dir, file string
 		}
 		return out.Flush()
 	}
-	info, err := backupFile(ctx, db, file, bo)
+	info, err := backupFile(ctx, db, to, bo)
 	if err != nil {
 		return interruptedOr(ctx, err)
 	}
 	count.close()
 	return o.Output.report(w, "copied "+dir+" to "+file, info)
+}
+
+// destination is the file that a backup of the database in dir is to be, when there is
+// nothing else that it would take the place of: a file, if it may be replaced, but neither a
+// device nor what is copied. Of a link it is what that leads to.
+func destination(file, dir string, replace bool) (string, error) {
+	if file == "" {
+		return "", usagef("the name of the file is empty")
+	}
+	if _, err := os.Lstat(file); err != nil {
+		return file, nil //nolint:nilerror // who makes it will say so
+	}
+	st, err := os.Stat(file)
+	if err != nil {
+		return "", failf("%s is a link, and what it leads to is not there: name another file: %w", file, err)
+	}
+	if !st.Mode().IsRegular() {
+		return "", failf("%s is there, and is no file that could be replaced: name another, or write to standard output, which is -", file)
+	}
+	if file, err = filepath.EvalSymlinks(file); err != nil {
+		return "", err
+	}
+	if !replace {
+		return "", failf("%s exists: name another file, or replace it with --force", file)
+	}
+	in, err := os.Stat(filepath.Dir(file))
+	if err != nil {
+		return "", err
+	}
+	if of, err := os.Stat(dir); err != nil {
+		return "", err
+	} else if os.SameFile(in, of) {
+		return "", failf("%s is in the directory that is copied: name another file", file)
+	}
+	return file, nil
 }
 
 // backupFile writes a backup that appears under its name when it is complete.

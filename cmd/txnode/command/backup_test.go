@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestBackupAndRestore(t *testing.T) {
@@ -102,5 +104,56 @@ func TestStoreFlags(t *testing.T) {
 		if text := strings.Join(strings.Fields(out+stderr), " "); code != c.want || !strings.Contains(text, c.says) {
 			t.Errorf("%q: exit code %d, %s; want %d and %q", args, code, text, c.want, c.says)
 		}
+	}
+}
+
+// TestBackupReplacesFilesOnly: --force is for a file of before. Whoever may replace a device,
+// or a file of the database, is kept from it.
+func TestBackupReplacesFilesOnly(t *testing.T) {
+	b := newBed(t)
+	makeDatabase(t, b)
+	at := func(name string) string { return filepath.Join(b.dir, name) }
+	for _, err := range []error{
+		unix.Mkfifo(at("pipe"), 0o600),
+		os.WriteFile(at("old"), []byte("of before"), 0o600),
+		os.Symlink("old", at("link")),
+		os.Symlink("nothing", at("astray")),
+		os.Symlink("data", at("same")),
+		os.Symlink(filepath.Join("data", "catalog.db"), at("inside")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		file, says string
+	}{
+		{"pipe", "no file that could be replaced"},
+		{"data", "no file that could be replaced"},
+		{"astray", "not there"},
+		{"data/catalog.db", "in the directory that is copied"},
+		{"same/LOCK", "in the directory that is copied"},
+		{"inside", "in the directory that is copied"},
+	} {
+		if code, out, stderr := b.run("backup", "$DIR/data", "$DIR/"+c.file, "--force"); code != 1 || !strings.Contains(stderr, c.says) {
+			t.Errorf("%s: exit code %d, %s%s", c.file, code, out, stderr)
+		}
+	}
+	if code, _, stderr := b.run("backup", "$DIR/data", "$DIR/link"); code != 1 || !strings.Contains(stderr, "--force") {
+		t.Errorf("a link, without --force: exit code %d, %s", code, stderr)
+	}
+	if code, out, stderr := b.run("backup", "$DIR/data", "$DIR/link", "--force"); code != 0 || !strings.Contains(out, "link: 3 records") {
+		t.Errorf("a link: exit code %d, %s%s", code, out, stderr)
+	}
+	for name, kind := range map[string]os.FileMode{"pipe": os.ModeNamedPipe, "link": os.ModeSymlink, "astray": os.ModeSymlink, "inside": os.ModeSymlink, "data": os.ModeDir} {
+		if st, err := os.Lstat(at(name)); err != nil || st.Mode().Type() != kind {
+			t.Errorf("%s: %v, %v", name, st, err)
+		}
+	}
+	if code, out, stderr := b.run("restore", "$DIR/old", "$DIR/again"); code != 0 {
+		t.Errorf("what the link leads to: exit code %d, %s%s", code, out, stderr)
+	}
+	if code, out, _ := b.run("check", "$DIR/data"); code != 0 {
+		t.Error(out)
 	}
 }
