@@ -71,18 +71,32 @@ func (tx *Tx) report(outcome history.Outcome) {
 	h := tx.hist
 	for i := range tx.items {
 		it := &tx.items[i]
-		key := history.Key(it.keyHash())
-		kind := history.Read
-		if it.state != record.Live {
-			kind = history.ReadAbsent
-		}
-		h.Op(history.Op{Key: key, Version: history.Version(it.version), Kind: kind})
+		read := it.seen()
+		h.Op(read)
 		switch it.write {
 		case writePut:
-			h.Op(history.Op{Key: key, Version: history.Version(tx.id), Prev: history.Version(it.version), Kind: history.Write})
+			h.Op(history.Op{Key: read.Key, Version: history.Version(tx.id), Prev: read.Version, Kind: history.Write})
 		case writeDelete:
-			h.Op(history.Op{Key: key, Version: history.Version(tx.id), Prev: history.Version(it.version), Kind: history.Delete})
+			h.Op(history.Op{Key: read.Key, Version: history.Version(tx.id), Prev: read.Version, Kind: history.Delete})
 		}
 	}
 	h.End(uint64(tx.id), tx.start, tx.clock(), outcome)
+}
+
+// seen is what the transaction has read of an item.
+func (it *item) seen() history.Op {
+	kind := history.Read
+	if it.state != record.Live {
+		kind = history.ReadAbsent
+	}
+	return history.Op{Key: history.Key(it.keyHash()), Version: history.Version(it.version), Kind: kind}
+}
+
+// Witness reports what a recorded transaction has read by now as one that has only read that, whatever
+// becomes of it: for tests of what running transactions see.
+func (tx *Tx) Witness(h *history.Session) {
+	for i := range tx.items[:tx.fetched] {
+		h.Op(tx.items[i].seen())
+	}
+	h.End(uint64(tx.id), tx.start, tx.clock(), history.Committed)
 }

@@ -17,6 +17,10 @@ type config struct {
 	groups  uint32 // of a sub-table; 0: 8
 	ahead   int    // blades whose turn to have an extent comes before that of the root's
 	reclaim int    // occ.Options.ReclaimAfter
+
+	readBackups bool // occ.Options.ReadBackups
+	atEnd       bool // transactions validate at their end
+	witnessed   bool // what running transactions see is part of the history
 }
 
 func (c config) String() string {
@@ -29,6 +33,12 @@ func (c config) String() string {
 	}
 	if !c.caps.MaskedCAS {
 		s += "/unmasked"
+	}
+	if c.readBackups {
+		s += "/from-backups"
+	}
+	if c.atEnd {
+		s += "/at-end"
 	}
 	return s
 }

@@ -13,7 +13,7 @@ import (
 var (
 	full = flag.Bool("full", false, "all schedules instead of a part of them")
 	fine = flag.Bool("fine", false, "READs and WRITEs fall into two moves, the last words of their lines and the rest, of the tests in which two clients run to their ends:"+
-		" TestPairs, TestMorePairs, TestPairsOfColliding, TestReduction. TestStops, TestStopsWithFullLog, TestStopsWithUsedLog, TestBladeLost, TestBladeLostInRecovery and TestFailOverStops heed it, too,"+
+		" TestPairs, TestMorePairs, TestOpacity, TestPairsOfColliding, TestReduction. TestStops, TestStopsWithFullLog, TestStopsWithUsedLog, TestBladeLost, TestBladeLostInRecovery and TestFailOverStops heed it, too,"+
 		" but then their findings may be false: a client that they stop leaves halves of WRITEs, which only the end of a whole process does, and nobody is at work then but who opens the database. The others do not heed it")
 )
 

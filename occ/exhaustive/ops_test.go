@@ -87,9 +87,19 @@ func (s *client) once(ops []op) error {
 	if s.counted {
 		s.ids = append(s.ids, tx.ID())
 	}
+	if s.counted && s.w.conf.atEnd {
+		tx.ValidateAtEnd()
+	}
 	err := s.steps(ops)
 	if err == nil {
 		return tx.Commit()
+	}
+	if s.counted && s.w.conf.witnessed && (errors.Is(err, errRolled) || errors.Is(err, errExists)) {
+		if e := tx.Certify(); e != nil { // as who acts on what it has seen
+			err = e
+		} else {
+			tx.Witness(s.w.rec.Session())
+		}
 	}
 	if e := tx.Rollback(); e != nil {
 		return errors.Join(err, e)
@@ -123,6 +133,9 @@ func (s *client) steps(ops []op) error {
 		}
 		if err := tx.Execute(); err != nil {
 			return err
+		}
+		if c := s.w.conf; s.counted && c.witnessed && !c.atEnd && c.byDefault() {
+			tx.Witness(s.w.rec.Session())
 		}
 		for i, o := range part {
 			var err error

@@ -179,7 +179,7 @@ func (w *world) client() *client {
 		w.t.Fatal(err)
 	}
 	s.table = &occ.Table{ID: 1, Name: "t", Index: ix}
-	eng := occ.NewEngine(w.space, occ.Options{Policy: w.conf.policy, CacheBytes: cacheBytes, ReclaimAfter: w.conf.reclaim, Damaged: w.damaged})
+	eng := occ.NewEngine(w.space, occ.Options{Policy: w.conf.policy, ReadBackups: w.conf.readBackups, CacheBytes: cacheBytes, ReclaimAfter: w.conf.reclaim, Damaged: w.damaged})
 	if s.session, err = eng.NewSession(th); err == nil {
 		s.tx, err = s.session.NewTx(s.c)
 	}
