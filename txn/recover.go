@@ -58,7 +58,7 @@ func (db *DB) recover() error {
 			db.opts.Logger.Error("an index is damaged: what was changing it when its process died stays as it is", errField(swept.Damage))
 		}
 	}
-	slots, err := recovery.PruneSlots(c, o)
+	slots, err := recovery.PruneSlots(c, o, swept)
 	if err != nil {
 		return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
 	}

@@ -10,9 +10,9 @@ import (
 const pruneBlocks = 128
 
 // Prune empties the slots that point to blocks which vacant says nobody has, on all
-// copies, and returns how many. The caller is the only user of the index, which has been
-// recovered: nobody is about to put anything into these blocks.
-func (ix *Index) Prune(c *rdma.Coro, vacant func(blocks []memory.Addr) ([]bool, error)) (int, error) {
+// copies, and returns how many; of those of which taken is true it is not asked. The caller is the only user
+// of the index, which has been recovered: nobody is about to put anything into these blocks.
+func (ix *Index) Prune(c *rdma.Coro, taken func(block memory.Addr) bool, vacant func(blocks []memory.Addr) ([]bool, error)) (int, error) {
 	t := c.Thread()
 	zero, err := t.Alloc(8)
 	if err != nil {
@@ -47,6 +47,9 @@ func (ix *Index) Prune(c *rdma.Coro, vacant func(blocks []memory.Addr) ([]bool, 
 		return err
 	}
 	err = ix.Walk(c, func(at memory.Addr, x index.Candidate) error {
+		if taken(x.Addr) {
+			return nil
+		}
 		slots, blocks = append(slots, at), append(blocks, x.Addr)
 		if len(slots) < pruneBlocks {
 			return nil

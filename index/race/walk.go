@@ -66,6 +66,7 @@ func (ix *Index) walkTable(c *rdma.Coro, table memory.Addr, fn func(at memory.Ad
 	defer t.Free(buf, size)
 	s := ix.get()
 	defer ix.put(s)
+	var b Bucket
 	for o := uint32(tableHeader); o < ix.size; o += uint32(size) {
 		n := min(uint32(size), ix.size-o)
 		s.batch.Reset()
@@ -74,7 +75,7 @@ func (ix *Index) walkTable(c *rdma.Coro, table memory.Addr, fn func(at memory.Ad
 			return err
 		}
 		for l := uint32(0); l < n; l += lineSize {
-			b := parseBucket(t.Bytes(buf+l, lineSize))
+			b = parseBucket(t.Bytes(buf+l, lineSize))
 			at := table + memory.Addr(o+l)
 			if err := b.Header.Check(ix.geo.Table); err != nil {
 				return ix.corrupt(at+headerOff, "%w", err)

@@ -427,9 +427,9 @@ func (w *world) reopen(o occ.Options, tables ...*occ.Table) {
 	w.eng = occ.NewEngine(w.space, o)
 	if _, due := w.space.Unswept(); due {
 		alone := recovery.Options{Space: w.space, Steal: true, Alone: true}
-		_, err = recovery.Sweep(c, alone)
+		rep, err := recovery.Sweep(c, alone)
 		must(w.t, err)
-		_, err = recovery.PruneSlots(c, alone)
+		_, err = recovery.PruneSlots(c, alone, rep)
 		must(w.t, err)
 	}
 	all, err := w.space.Tables()

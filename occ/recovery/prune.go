@@ -99,8 +99,9 @@ func Vacate(c *rdma.Coro, o Options, table uint16, key []byte, a memory.Addr) (b
 // copies, and returns how many: those of inserts whose placeholders were on a blade that
 // was lost, and whose clients have died with it. Who looks for a key meets such a slot
 // again and again, since the block could become that of a record at any moment. An index
-// that is damaged is left alone. The caller is the only user of the database, and has swept it.
-func PruneSlots(c *rdma.Coro, o Options) (int, error) {
+// that is damaged is left alone. The caller is the only user of the database, and has swept it: of the
+// blocks in which that has seen something, none is read again.
+func PruneSlots(c *rdma.Coro, o Options, swept SweepReport) (int, error) {
 	tables, err := o.Space.Tables()
 	if err != nil {
 		return 0, err
@@ -121,7 +122,7 @@ func PruneSlots(c *rdma.Coro, o Options) (int, error) {
 		if !ok {
 			continue
 		}
-		k, err := r.Prune(c, func(blocks []memory.Addr) ([]bool, error) {
+		k, err := r.Prune(c, swept.taken.has, func(blocks []memory.Addr) ([]bool, error) {
 			return vacant(c, o.Space.View(), o.Space.Backups(), blocks, o.Space.Registered)
 		})
 		if n += k; err != nil && !errors.Is(err, memory.ErrLost) && !errors.Is(err, memory.ErrCorrupt) {

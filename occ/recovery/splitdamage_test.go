@@ -147,7 +147,7 @@ func damagedIsNotVacant(t *testing.T, f int) {
 	w.decideUntil(victim.Coordinator(), -1)
 	w.sweep()
 	must(t, ours.Close())
-	_, err := recovery.PruneSlots(w.ctl.Plain(), recovery.Options{Space: w.space, Steal: true, Alone: true})
+	_, err := recovery.PruneSlots(w.ctl.Plain(), recovery.Options{Space: w.space, Steal: true, Alone: true}, recovery.SweepReport{})
 	must(t, err)
 	turn() // the bit is as it was
 	ours, own = w.session()

@@ -142,7 +142,7 @@ func (w *world) sweepAlone() (damage error) {
 	o := recovery.Options{Space: w.space, Steal: true, Alone: true}
 	rep, err := recovery.Sweep(w.ctl.Plain(), o)
 	must(w.t, err)
-	_, err = recovery.PruneSlots(w.ctl.Plain(), o)
+	_, err = recovery.PruneSlots(w.ctl.Plain(), o, rep)
 	must(w.t, err)
 	return rep.Damage
 }

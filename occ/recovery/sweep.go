@@ -21,6 +21,34 @@ type SweepReport struct {
 	Strays int // free blocks that nobody had, and that are in the pool now
 	// Damage is what was found damaged first, and left as it is, nil: nothing.
 	Damage error
+
+	taken taken // of who is alone
+}
+
+// taken is a set of blocks: those that were somebody's, and not locked, when a sweep looked at them. What the sweep
+// frees of them later, it has unlinked before.
+type taken [][]uint64 // by segment, a bit for each line
+
+// put says of the block that begins at a whether it is in the set.
+func (t *taken) put(l *memory.Layout, a memory.Addr, is bool) {
+	seg, i := int(a.Segment()), a.Offset()/record.LineSize
+	if seg >= len(*t) {
+		*t = append(*t, make(taken, len(l.Segments)-len(*t))...)
+	}
+	if (*t)[seg] == nil {
+		(*t)[seg] = make([]uint64, (l.SegmentSize/record.LineSize+63)/64)
+	}
+	if is {
+		(*t)[seg][i/64] |= 1 << (i % 64)
+	} else {
+		(*t)[seg][i/64] &^= 1 << (i % 64)
+	}
+}
+
+// has reports whether the block that begins at a is in the set.
+func (t taken) has(a memory.Addr) bool {
+	seg, i := int(a.Segment()), a.Offset()/record.LineSize
+	return seg < len(t) && int(i/64) < len(t[seg]) && t[seg][i/64]>>(i%64)&1 != 0 && a.Offset()%record.LineSize == 0
 }
 
 // Sweep walks over the whole database and brings into order what dead coordinators
@@ -420,7 +448,7 @@ func (s *Sweeper) blocks(c *rdma.Coro) (more bool, err error) {
 		stride = size
 		n = min(n, sweepBytes/size)
 	}
-	x, err := s.look(c, size, stride, n)
+	x, err := s.look(c, l, size, stride, n)
 	if err == nil && len(x.halves) > 0 && s.o.Alone {
 		err = s.clearTorn(c, x.halves, l.Segments[s.seg].Class)
 	}
@@ -464,7 +492,7 @@ const maxResolved = 32
 
 // look reads the headers of the next n blocks, and goes only so far as it finds no more
 // locks than a step resolves.
-func (s *Sweeper) look(c *rdma.Coro, size, stride, n uint32) (x seen, err error) {
+func (s *Sweeper) look(c *rdma.Coro, l *memory.Layout, size, stride, n uint32) (x seen, err error) {
 	t := c.Thread()
 	buf, err := t.Alloc(int(n * stride))
 	if err != nil {
@@ -483,6 +511,7 @@ func (s *Sweeper) look(c *rdma.Coro, size, stride, n uint32) (x seen, err error)
 	for ; x.n < n && len(x.held) < maxResolved; x.n++ {
 		a, line := first+memory.Addr(x.n*size), record.Image(p[x.n*stride:x.n*stride+record.LineSize])
 		g := line.Guard()
+		has := false
 		switch {
 		case g.Held():
 			if isStranded(line) {
@@ -498,6 +527,11 @@ func (s *Sweeper) look(c *rdma.Coro, size, stride, n uint32) (x seen, err error)
 			x.held = append(x.held, a)
 		case torn(line):
 			x.halves = append(x.halves, a)
+		default:
+			has = line.Meta().State() != record.Free
+		}
+		if s.o.Alone {
+			s.Report.taken.put(l, a, has)
 		}
 	}
 	return x, nil

@@ -122,23 +122,35 @@ func TestSweepPassesOver(t *testing.T) {
 
 // TestPruneSlots: a slot leads to a block that is free, as when its insert had its
 // placeholder on a blade that was lost, and has died. Nobody can read or insert the key
-// until the slot is emptied; a block of which one copy is not free is left alone.
+// until the slot is emptied; a block of which one copy is not free is left alone. A sweep before it
+// says which blocks need not be read.
 func TestPruneSlots(t *testing.T) {
 	for _, s := range replicated() {
-		w := newWorld(t, s, occ.Options{})
-		se, _ := w.loaded(put("a", "1"), put("b", "1"), put("c", "1"))
-		c := se.Thread().Plain()
-		w.zero(c, "a", s.backups+1)
-		w.zero(c, "b", s.backups)
-		n, err := recovery.PruneSlots(w.ctl.Plain(), w.eng.Recovery())
-		must(t, err)
-		if n != 1 {
-			t.Errorf("%v: %d slots were emptied", s, n)
-		}
-		fresh, other := w.session()
-		w.sure(fresh, other, put("a", "2"))
-		if got := w.values(fresh, other, "a", "c"); !slices.Equal(got, []string{"2", "1"}) {
-			t.Errorf("%v: %q", s, got)
+		for _, sweeps := range []bool{false, true} {
+			w := newWorld(t, s, occ.Options{})
+			se, _ := w.loaded(put("a", "1"), put("b", "1"), put("c", "1"))
+			c := se.Thread().Plain()
+			w.zero(c, "a", s.backups+1)
+			o := w.eng.Recovery()
+			var swept recovery.SweepReport
+			if sweeps {
+				o.Alone = true
+				var err error
+				swept, err = recovery.Sweep(w.ctl.Plain(), o)
+				must(t, err)
+			} else {
+				w.zero(c, "b", s.backups)
+			}
+			n, err := recovery.PruneSlots(w.ctl.Plain(), o, swept)
+			must(t, err)
+			if n != 1 {
+				t.Errorf("%v, swept %v: %d slots were emptied", s, sweeps, n)
+			}
+			fresh, other := w.session()
+			w.sure(fresh, other, put("a", "2"))
+			if got := w.values(fresh, other, "a", "c"); !slices.Equal(got, []string{"2", "1"}) {
+				t.Errorf("%v, swept %v: %q", s, sweeps, got)
+			}
 		}
 	}
 }
