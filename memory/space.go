@@ -269,6 +269,7 @@ func (s *Space) writable() error {
 // doubt is a change of the catalog that has failed, and the question what has become of it, too.
 type doubt struct {
 	changes []Entry
+	rev     Revision // that they were to change
 	err     error
 }
 
@@ -290,7 +291,7 @@ func (s *Space) commit(changes ...Entry) error {
 		s.closed = err
 		return err
 	}
-	s.doubt = &doubt{slices.Clone(changes), err}
+	s.doubt = &doubt{slices.Clone(changes), s.rev, err}
 	made, askErr := s.ask()
 	if askErr != nil {
 		err = fmt.Errorf("%w; and then: %w", err, askErr)
@@ -340,7 +341,7 @@ func (s *Space) ask() (made bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		made = applied(entries, d.changes)
+		made = applied(entries, d.changes) && rev != d.rev // or they change nothing
 		if !s.ours(entries, d.changes, made) {
 			break
 		}

@@ -531,3 +531,23 @@ func TestTables(t *testing.T) {
 		t.Errorf("%v", again[0].Root)
 	}
 }
+
+// TestCatalogInDoubtUnchanged: a change that changes nothing, as when somebody who recovers claims again
+// what he has claimed, is late: it is refused like any other.
+func TestCatalogInDoubtUnchanged(t *testing.T) {
+	for _, deaf := range []bool{false, true} {
+		b := newBed(t, 2, 8, 1)
+		s, c := b.open()
+		id := must(s.NewCoordinator())(t).ID
+		claim := must(s.Claim(memory.ClaimOptions{By: id}, id))(t)
+		b.cat.fail, b.cat.late, b.cat.deaf, b.cat.behind = true, true, deaf, 4
+		_, _ = s.Claim(memory.ClaimOptions{By: id, Again: claim, Stay: true}, id)
+		b.cat.fail, b.cat.deaf, b.cat.behind = false, false, 0
+		for range 2 {
+			if _, err := s.Claim(memory.ClaimOptions{By: id}, id); err != nil {
+				t.Fatalf("deaf %v: the catalog answers again: %v", deaf, err)
+			}
+		}
+		check(t, s.Close(c))
+	}
+}
