@@ -1,0 +1,370 @@
+package txn
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"txnode/index"
+	"txnode/index/race"
+	"txnode/internal/mutant"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/occ"
+	"txnode/rdma"
+	"txnode/txn/snapshot"
+)
+
+const (
+	copyBatch  = 32      // blocks that are read in one round trip
+	copyProbe  = 1 << 10 // bytes of each that are read at first
+	patience   = 64      // rereads of a locked block before a transaction is sent to it
+	maxStrange = 64      // looks at a slot and what it leads to that do not go together
+	maxStill   = 1 << 10 // looks at an image that nobody has locked, and that stays torn,
+	maxStillNs = 2e9     // for so long at least
+	reportStep = 1 << 8
+)
+
+// copier copies the records of tables.
+type copier struct {
+	ctx      context.Context
+	w        *Worker
+	out      *snapshot.Writer
+	progress func(uint64)
+	records  uint64
+
+	t     *occ.Table
+	batch rdma.Batch
+	buf   uint32       // copyBatch * copyProbe
+	img   record.Image // what was read last of a block
+	todo  []slotBlock
+	// foreign: the image that was looked at last is a sound one of another table.
+	foreign bool
+	// torn is the image that was looked at last, if its checksum does not match, and nobody has
+	// locked it; still is for how many looks in a row it has been the same, and since when.
+	torn  []byte
+	still int
+	since int64
+}
+
+// slotBlock is a block and the slot that leads to it.
+type slotBlock struct {
+	at memory.Addr
+	c  index.Candidate
+}
+
+func (s *copier) table(t memory.Table) error {
+	o, err := decodeTableOptions(t.Options)
+	if err != nil {
+		return err
+	}
+	if s.t, err = s.w.db.table(t.Name, o, false); err != nil {
+		return err
+	}
+	ix, ok := s.t.Index.(*race.Index)
+	if !ok {
+		return fmt.Errorf("its index, a %T, can not be walked", s.t.Index)
+	}
+	th := s.w.thread
+	if s.buf, err = th.Alloc(copyBatch * copyProbe); err != nil {
+		return err
+	}
+	defer th.Free(s.buf, copyBatch*copyProbe)
+	s.todo = s.todo[:0]
+	err = ix.Walk(s.w.coro, func(at memory.Addr, c index.Candidate) error {
+		s.todo = append(s.todo, slotBlock{at, c})
+		if len(s.todo) < copyBatch {
+			return nil
+		}
+		return s.flush()
+	})
+	if err != nil {
+		return err
+	}
+	return s.flush()
+}
+
+// view is the map to read by. When a blade is lost all sessions are declared dead, the
+// worker's too, and its reads fail from then on: until everything is decided that was under
+// way, records are unlocked on the copies that are left that are not what they seem.
+func (s *copier) view() *memory.View {
+	if mutant.BackupReadsUndecided {
+		return s.w.db.space.View()
+	}
+	return s.w.db.space.ViewOn(s.w.thread)
+}
+
+// flush reads the collected blocks, and writes the records that are in them.
+func (s *copier) flush() error {
+	if s.ctx.Err() != nil {
+		return context.Cause(s.ctx)
+	}
+	th, b, v := s.w.thread, &s.batch, s.view()
+	b.Reset()
+	for i, e := range s.todo {
+		if !v.Valid(e.c.Addr) {
+			continue // a segment that is younger than the view; copied one by one below
+		}
+		b.Read(v.At(e.c.Addr, 0), s.buf+uint32(i*copyProbe), min(e.c.Class.Size(), copyProbe))
+	}
+	if b.Len() > 0 {
+		if err := s.w.coro.Do(b); err != nil {
+			return err
+		}
+	}
+	for i, e := range s.todo {
+		if v.Valid(e.c.Addr) {
+			img := record.Image(th.Bytes(s.buf+uint32(i*copyProbe), min(e.c.Class.Size(), copyProbe)))
+			if done, _, err := s.take(img, e.c.Addr); err != nil {
+				return err
+			} else if done {
+				continue
+			}
+		}
+		if err := s.one(e); err != nil {
+			return err
+		}
+	}
+	s.todo = s.todo[:0]
+	return nil
+}
+
+// take writes the record in an image if it is the state of an unlocked record,
+// and reports whether that is so; need is how many bytes it takes to know, 0: unknown.
+func (s *copier) take(img record.Image, a memory.Addr) (done bool, need int, err error) {
+	need, err = img.Check(a)
+	s.foreign = err == nil && need <= len(img) && img.Stable() && img.Meta().State() != record.Free && img.Meta().Table() != s.t.ID
+	if err != nil || !img.Stable() || s.foreign {
+		return false, need, nil //nolint:nilerr // not readable yet: it is read again, or found to be damaged there
+	}
+	switch img.Meta().State() {
+	case record.Absent:
+		return true, need, nil
+	case record.Live:
+		if err := s.out.Base(s.t.ID, img.Key(), img.Value()); err != nil {
+			return false, need, err
+		}
+		s.records++
+		if s.progress != nil && s.records%reportStep == 0 {
+			s.progress(s.records)
+		}
+		return true, need, nil
+	}
+	return false, need, nil // freed: the slot leads elsewhere by now, or nowhere
+}
+
+// one copies what a slot leads to, and waits until it is not locked.
+func (s *copier) one(e slotBlock) error {
+	word, err := s.w.thread.Alloc(8)
+	if err != nil {
+		return err
+	}
+	defer s.w.thread.Free(word, 8)
+	p := pursuit{copier: s, at: e.at, c: e.c, word: word, size: copyProbe}
+	s.torn, s.still = s.torn[:0], 0
+	for tries := 1; ; tries++ {
+		if s.ctx.Err() != nil {
+			return context.Cause(s.ctx)
+		}
+		seen, err := p.look()
+		if err != nil || seen == copied {
+			return err
+		}
+		if seen == larger {
+			continue
+		}
+		if err := p.lasted(); err != nil {
+			return err
+		}
+		if tries%patience == 0 {
+			if gone, err := p.ask(); err != nil || gone {
+				return err
+			}
+		}
+		s.w.coro.Sleep(int64(min(tries, patience)) * 1000)
+	}
+}
+
+// pursuit is what is known of a slot whose record could not be copied yet.
+type pursuit struct {
+	*copier
+	at    memory.Addr     // the slot
+	c     index.Candidate // to which it led at the last look
+	known bool            // which lies in a segment that the view has
+	key   []byte          // that it has, and which is locked, if so
+	word  uint32          // of the arena: the slot is read to it
+	size  int             // bytes of the block to be read
+	// was is the slot at the last look, strange for how many looks in a row it has led to
+	// another one's block.
+	was     race.Slot
+	strange int
+	// doubted is the slot if it led to a block that is free, and was not freed, when that was asked last.
+	doubted race.Slot
+}
+
+// seen is what comes of a look at a slot.
+type seen uint8
+
+const (
+	unclear seen = iota // somebody is changing the record, or the slot, or one of them is damaged
+	copied              // or there is nothing to be copied
+	larger              // the record has more bytes than were read
+)
+
+// look reads the slot, and then the block that it leads to, and copies the record if it can.
+func (p *pursuit) look() (seen, error) {
+	th, b, v := p.w.thread, &p.batch, p.view()
+	b.Reset()
+	b.Read(v.At(p.at, 0), p.word, 8)
+	if err := p.w.coro.Do(b); err != nil {
+		return unclear, err
+	}
+	slot := race.Slot(th.Word(p.word))
+	if slot.Empty() {
+		return copied, nil // deleted; or moved to a sub-table that Walk comes to
+	}
+	if err := slot.Check(); err != nil {
+		return unclear, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	if p.strange++; slot != p.was {
+		p.was, p.strange = slot, 0
+	}
+	p.c = index.Candidate{Addr: slot.Addr(), Class: slot.Class()}
+	p.known, p.key = v.Valid(p.c.Addr), nil
+	if !p.known {
+		return unclear, nil
+	}
+	room := int(p.c.Class.Size())
+	p.size = min(p.size, room)
+	done, need, key, err := p.read(v, p.c, p.size)
+	switch p.key = key; {
+	case err != nil:
+		return unclear, err
+	case done:
+		return copied, nil
+	case need > p.size && p.size < room:
+		p.size = need
+		return larger, nil
+	case need <= room && !p.foreign: // else it is no record that the slot leads to
+		p.strange = 0
+	}
+	return unclear, nil
+}
+
+// lasted is an error if what was seen has lasted longer than anybody's change does: it is
+// damage.
+func (p *pursuit) lasted() error {
+	if p.strange > maxStrange {
+		what := "holds something else"
+		if !p.known {
+			what = "lies in no segment"
+		}
+		return fmt.Errorf("%w: the slot at %v leads to block %v of class %d, which %s; the database, closed, can be checked", ErrCorrupt, p.at, p.c.Addr, p.c.Class, what)
+	}
+	if p.still > maxStill && p.w.thread.Now()-p.since > maxStillNs { // whoever was writing it would have come to an end
+		return fmt.Errorf("%w: block %v, to which the slot at %v leads, does not match its checksum, and nobody is writing it; the database, closed, can be checked, and repaired from another copy", ErrCorrupt, p.c.Addr, p.at)
+	}
+	return nil
+}
+
+// ask sends those to the record who know what becomes of what a dead one has left, and says
+// whether there is no record after all.
+func (p *pursuit) ask() (gone bool, err error) {
+	if len(p.key) > 0 {
+		// Its owner may be dead: a transaction that meets the lock knows what to do.
+		return false, p.visit(p.key)
+	}
+	if !p.known {
+		return false, nil
+	}
+	free, err := p.w.o.Examine(p.c.Addr)
+	if p.w.o.Asks() {
+		p.w.db.askIdle()
+	}
+	if err != nil {
+		return false, err
+	}
+	damaged, space := false, p.w.db.space
+	if tidy := space.Tidy(); free {
+		if damaged, err = p.w.o.Contradicted(p.c.Addr); err != nil {
+			return false, err
+		}
+		if !damaged && tidy && space.Tidy() {
+			return true, nil // what a dead one has left of an insert that never was
+		}
+		if !damaged {
+			p.w.maintain() // it cannot be told from damage before that was swept
+		}
+	}
+	if damaged && p.doubted == p.was { // which has led there all the time
+		return false, fmt.Errorf("%w: the slot at %v leads to block %v, which is free, and was not freed; the database, closed, can be checked, and repaired from another copy", ErrCorrupt, p.at, p.c.Addr)
+	}
+	if p.doubted = 0; damaged {
+		p.doubted = p.was
+	}
+	return false, nil
+}
+
+// read reads size bytes of a block. If they are a record that is locked, it
+// returns its key.
+func (s *copier) read(v *memory.View, cand index.Candidate, size int) (done bool, need int, key []byte, err error) {
+	if s.img, err = s.fetch(s.img[:0], v.At(cand.Addr, 0), size); err != nil {
+		return false, 0, nil, err
+	}
+	th, img := s.w.thread, s.img
+	if done, need, err = s.take(img, cand.Addr); done || err != nil || need == 0 || need > size {
+		return done, need, nil, err
+	}
+	_, torn := img.Check(cand.Addr)
+	switch {
+	case torn == nil || img.Guard().Held():
+		s.torn, s.still = s.torn[:0], 0
+	case bytes.Equal(s.torn, img):
+		s.still++
+	default:
+		s.torn, s.still, s.since = append(s.torn[:0], img...), 0, th.Now()
+	}
+	if torn == nil && img.Guard().Held() {
+		key = append([]byte(nil), img.Key()...)
+	}
+	return false, need, key, nil
+}
+
+// fetch appends size bytes that lie at a place to p: by one READ, or by as many as it takes
+// where the arena has less room than that. What they come to is one state if its checksum says so.
+func (s *copier) fetch(p []byte, at rdma.RemoteAddr, size int) ([]byte, error) {
+	th, b, room := s.w.thread, &s.batch, size
+	buf, err := th.Alloc(room)
+	for errors.Is(err, rdma.ErrArenaFull) && room > copyProbe {
+		room = (room/2 + record.LineSize - 1) &^ (record.LineSize - 1)
+		buf, err = th.Alloc(room)
+	}
+	if err != nil {
+		return p, err
+	}
+	defer th.Free(buf, room)
+	for done := 0; done < size; done += room {
+		n := uint32(min(room, size-done))
+		b.Reset()
+		b.Read(at, buf, n)
+		if err := s.w.coro.Do(b); err != nil {
+			return p, err
+		}
+		p = append(p, th.Bytes(buf, n)...)
+		at.Off += uint64(n)
+	}
+	return p, nil
+}
+
+// visit reads a key in a transaction.
+func (s *copier) visit(key []byte) error {
+	err := s.w.View(s.ctx, func(tx *Tx) error {
+		_, err := tx.get(s.t, key, false)
+		return err
+	})
+	if err == nil || errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict) {
+		return nil
+	}
+	return err
+}
