@@ -219,51 +219,12 @@ func (s *Space) together(ids []uint32) []uint32 {
 // claim is Claim; the caller holds the lock.
 func (s *Space) claim(o ClaimOptions, asked []uint32) (*Claim, error) {
 	ids := s.together(asked)
-	others := false // who were at it may have verbs on their way
-	mark := func(l *Layout) ([]int, error) {
-		var at []int
-		others = false
-		if o.By != 0 && !slices.Contains(asked, o.By) {
-			if i, err := s.findCoordinator(o.By); err != nil || l.Coordinators[i].Recovering {
-				return nil, fmt.Errorf("%w: coordinator %d cannot recover others, it was declared dead itself", ErrClaimed, o.By)
-			}
-		}
-		for _, id := range ids {
-			i, err := s.findCoordinator(id)
-			if err != nil {
-				return nil, err
-			}
-			e := &l.Coordinators[i]
-			again := o.Again != nil && o.Again.has(e)
-			until := e.Until
-			if from, ok := s.forsaken[id]; ok {
-				until = from
-			}
-			if e.Recovering && !again && !o.Steal && (until == 0 || o.Now <= until) && !(e.By == o.By && o.By != 0) {
-				return nil, fmt.Errorf("%w: %d, by %d", ErrClaimed, id, e.By)
-			}
-			others = others || e.Recovering && !again
-			if mutant.ClaimUnmarked {
-				at = append(at, i)
-				continue
-			}
-			e.Recovering, e.By, e.Until = true, o.By, o.Until
-			e.Promoted = e.Promoted && !mutant.PromotionForgotten || o.Change != nil
-			at = append(at, i)
-		}
-		if o.Change != nil {
-			if len(at) != len(l.Coordinators) {
-				return nil, fmt.Errorf("%w: %d of %d coordinators are claimed with a change of the blades", ErrLayout, len(at), len(l.Coordinators))
-			}
-			return at, o.Change(l)
-		}
-		return at, nil
-	}
-	var at []int
+	var at []int // of the coordinators in the layout
 	if (o.Stay || mutant.ClaimKeepsEpoch) && o.Change == nil {
 		l := s.layout.clone()
+		var others bool
 		var err error
-		if at, err = mark(l); err != nil {
+		if at, others, err = s.declareDead(l, &o, asked, ids); err != nil {
 			return nil, err
 		}
 		if others && !mutant.ClaimInSameEpoch && !mutant.ClaimKeepsEpoch {
@@ -280,7 +241,7 @@ func (s *Space) claim(o ClaimOptions, asked []uint32) (*Claim, error) {
 		s.layout = l
 	} else {
 		err := s.advance(func(l *Layout) (err error) {
-			at, err = mark(l)
+			at, _, err = s.declareDead(l, &o, asked, ids)
 			return err
 		})
 		if err != nil {
@@ -300,6 +261,45 @@ func (s *Space) claim(o ClaimOptions, asked []uint32) (*Claim, error) {
 	}
 	s.register()
 	return c, nil
+}
+
+// declareDead notes a claim on the coordinators ids in l, a copy of the layout, and makes
+// o.Change there. It returns where they are in it, and whether somebody else was at it, whose
+// verbs may be on their way. The caller holds the lock.
+func (s *Space) declareDead(l *Layout, o *ClaimOptions, asked, ids []uint32) (at []int, others bool, err error) {
+	if o.By != 0 && !slices.Contains(asked, o.By) {
+		if i, err := s.findCoordinator(o.By); err != nil || l.Coordinators[i].Recovering {
+			return nil, false, fmt.Errorf("%w: coordinator %d cannot recover others, it was declared dead itself", ErrClaimed, o.By)
+		}
+	}
+	for _, id := range ids {
+		i, err := s.findCoordinator(id)
+		if err != nil {
+			return nil, false, err
+		}
+		e := &l.Coordinators[i]
+		again := o.Again != nil && o.Again.has(e)
+		until := e.Until
+		if from, ok := s.forsaken[id]; ok {
+			until = from
+		}
+		if e.Recovering && !again && !o.Steal && (until == 0 || o.Now <= until) && !(e.By == o.By && o.By != 0) {
+			return nil, false, fmt.Errorf("%w: %d, by %d", ErrClaimed, id, e.By)
+		}
+		at, others = append(at, i), others || e.Recovering && !again
+		if mutant.ClaimUnmarked {
+			continue
+		}
+		e.Recovering, e.By, e.Until = true, o.By, o.Until
+		e.Promoted = e.Promoted && !mutant.PromotionForgotten || o.Change != nil
+	}
+	if o.Change == nil {
+		return at, others, nil
+	}
+	if len(at) != len(l.Coordinators) {
+		return nil, false, fmt.Errorf("%w: %d of %d coordinators are claimed with a change of the blades", ErrLayout, len(at), len(l.Coordinators))
+	}
+	return at, others, o.Change(l)
 }
 
 // View is the newest view of the claim's epoch.

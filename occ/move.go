@@ -55,12 +55,49 @@ func (tx *Tx) unseal() {
 // after the loss of a blade, does not take the move for complete when somebody had.
 // It needs no memory of the transaction's. Without unlock the new blocks stay locked.
 func (tx *Tx) moveRecords(unlock bool) error {
+	if err := tx.writeMoved(); err != nil {
+		return err
+	}
+	if err := tx.switchMoved(); err != nil {
+		return err
+	}
+	if err := tx.vacateMoved(unlock && mutant.MoveUnlocksFirst); err != nil {
+		return err
+	}
+	if unlock && !mutant.MoveUnlocksFirst {
+		b := &tx.batch
+		b.Reset()
+		tx.appendMovedUnlocks(b)
+		if err := tx.c.Do(b); err != nil {
+			return err
+		}
+	}
+	for i := range tx.items {
+		it := &tx.items[i]
+		if !it.moves() {
+			continue
+		}
+		if !unlock {
+			f := &tx.flights[tx.flight]
+			f.freed = append(f.freed, freed{it.from, it.fromClass})
+			continue
+		}
+		tx.s.alloc.Free(it.from, it.fromClass)
+	}
+	return nil
+}
+
+// moves says of a sealed item that its record goes to another block.
+func (it *item) moves() bool { return it.from != 0 && it.write != writeNone }
+
+// writeMoved writes the new blocks, and returns when they are placed on all copies.
+func (tx *Tx) writeMoved() error {
 	c, b, v := tx.c, &tx.batch, tx.view
 	b.Reset()
 	building := false // a copy of a new block
 	for i := range tx.items {
 		it := &tx.items[i]
-		if it.from == 0 || it.write == writeNone {
+		if !it.moves() {
 			continue
 		}
 		img := record.Image(tx.logBytes()[it.w : uint32(it.w)+it.wlen])
@@ -85,7 +122,7 @@ func (tx *Tx) moveRecords(unlock bool) error {
 	}
 	for i := range tx.items {
 		it := &tx.items[i]
-		if it.from == 0 || it.write == writeNone {
+		if !it.moves() {
 			continue
 		}
 		// Backups carry no locks, and are not written again: once the primary is unlocked,
@@ -102,30 +139,39 @@ func (tx *Tx) moveRecords(unlock bool) error {
 	if err := c.Do(b); err != nil {
 		return err
 	}
-	if err := c.Fence(rdma.FenceThread, 0, b); err != nil {
-		return err
-	}
+	return c.Fence(rdma.FenceThread, 0, b)
+}
+
+// switchMoved has the slots lead to the new blocks.
+func (tx *Tx) switchMoved() error {
 	tx.s.openSpare()
 	defer tx.s.closeSpare()
 	for i := range tx.items {
 		it := &tx.items[i]
-		if it.from == 0 || it.write == writeNone {
+		if !it.moves() {
 			continue
 		}
 		tx.s.alloc.Used(it.addr)
-		err := it.table.Index.Replace(c, it.query, it.from, it.addr, it.class)
+		err := it.table.Index.Replace(tx.c, it.query, it.from, it.addr, it.class)
 		tx.freeQuery(it)
 		if err != nil {
 			return fmt.Errorf("moving a record of table %q: %w", it.table.Name, err)
 		}
 	}
+	return nil
+}
+
+// vacateMoved makes the old blocks free, and returns when all copies say so, before anybody
+// has them again. unlockFirst is a mutation.
+func (tx *Tx) vacateMoved(unlockFirst bool) error {
+	c, b, v := tx.c, &tx.batch, tx.view
 	b.Reset()
-	if unlock && mutant.MoveUnlocksFirst {
+	if unlockFirst {
 		tx.appendMovedUnlocks(b)
 	}
 	for i := range tx.items {
 		it := &tx.items[i]
-		if it.from == 0 || it.write == writeNone {
+		if !it.moves() {
 			continue
 		}
 		tx.forget(it, it.from)
@@ -145,27 +191,7 @@ func (tx *Tx) moveRecords(unlock bool) error {
 	if err := c.Do(b); err != nil {
 		return err
 	}
-	if err := c.Fence(rdma.FenceThread, 0, b); err != nil { // before anybody has the old block again
-		return err
-	}
-	if unlock && !mutant.MoveUnlocksFirst {
-		b.Reset()
-		tx.appendMovedUnlocks(b)
-		if err := c.Do(b); err != nil {
-			return err
-		}
-	}
-	for i := range tx.items {
-		if it := &tx.items[i]; it.from != 0 && it.write != writeNone {
-			if !unlock {
-				f := &tx.flights[tx.flight]
-				f.freed = append(f.freed, freed{it.from, it.fromClass})
-				continue
-			}
-			tx.s.alloc.Free(it.from, it.fromClass)
-		}
-	}
-	return nil
+	return c.Fence(rdma.FenceThread, 0, b)
 }
 
 // appendMovedUnlocks appends the WRITEs that release the locks of new blocks, whose guards
@@ -173,7 +199,7 @@ func (tx *Tx) moveRecords(unlock bool) error {
 func (tx *Tx) appendMovedUnlocks(b *rdma.Batch) {
 	for i := range tx.items {
 		it := &tx.items[i]
-		if it.from == 0 || it.write == writeNone {
+		if !it.moves() {
 			continue
 		}
 		copies := 1
