@@ -98,5 +98,5 @@ func (tx *Tx) Witness(h *history.Session) {
 	for i := range tx.items[:tx.fetched] {
 		h.Op(tx.items[i].seen())
 	}
-	h.End(uint64(tx.id), tx.start, tx.clock(), history.Committed)
+	h.End(uint64(record.HeldBy(tx.id)), tx.start, tx.clock(), history.Committed) // which is no transaction's id
 }
