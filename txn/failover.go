@@ -45,18 +45,20 @@ type failover struct {
 // clock; 0: not yet.
 type Outage struct {
 	Blade    int
-	Noticed  int64 // a verb had failed
-	Promoted int64 // the blade was declared dead, and its backups are primaries
-	Decided  int64 // all transactions are decided, and others can begin
-	Back     int64 // the blade takes part again
-	Whole    int64 // every segment has all of its copies again
-	Primary  int   // segments whose primary it had
-	Built    int   // segments of which copies were built since
-	Copied   uint64
-	Finished int // transactions that were found committed and were completed
-	Undone   int // and that were taken back
+	Noticed  int64  // a verb had failed
+	Promoted int64  // the blade was declared dead, and its backups are primaries
+	Decided  int64  // all transactions are decided, and others can begin
+	Back     int64  // the blade takes part again
+	Whole    int64  // every segment has all of its copies again
+	Primary  int    // segments whose primary it had
+	Built    int    // segments of which copies were built since
+	Copied   uint64 // bytes of blocks that were written for these
+	Finished int    // transactions that were found committed and were completed
+	Undone   int    // and that were taken back
 	// Cause is what was heard last from the blade, or of it.
 	Cause string
+
+	before memory.CopyProgress // what was built and copied for others
 }
 
 // Redundancy is how well the data is copied just now.
@@ -96,15 +98,15 @@ func (db *DB) Redundancy() Redundancy {
 
 // Bounds on how patient failover is.
 const (
-	probes       = 3
-	maxFailovers = 100 // in a row
-	probePause   = int64(20_000)
-	awaitPause   = int64(10_000)
-	lookPause    = int64(50_000_000)    // between two looks whether a blade is back
-	gatePatience = int64(200_000_000)   // with those who decide transactions after the loss of a blade, in one epoch
-	keepSteps    = 8                    // of a copier in a row
-	keepTime     = 2 * time.Millisecond // of the goroutine in a row: where all processors are at work it waits some 10 ms for its turn
-	keeperThread = controlThread + 1
+	probes         = 3
+	maxFailovers   = 100 // in a row
+	probePauseNs   = int64(20_000)
+	awaitPauseNs   = int64(10_000)
+	lookPauseNs    = int64(50_000_000)    // between two looks whether a blade is back
+	gatePatienceNs = int64(200_000_000)   // with those who decide transactions after the loss of a blade, in one epoch
+	keepSteps      = 8                    // of a copier in a row
+	keepTime       = 2 * time.Millisecond // of the goroutine in a row: where all processors are at work it waits some 10 ms for its turn
+	keeperThread   = controlThread + 1
 )
 
 // bladeDown is called on a thread that has met a blade which does not answer. When it
@@ -115,7 +117,7 @@ func (db *DB) bladeDown(c *rdma.Coro, _ error) error {
 	noticed := c.Thread().Now()
 	if !f.deciding.CompareAndSwap(false, true) {
 		for f.deciding.Load() {
-			c.Sleep(awaitPause)
+			c.Sleep(awaitPauseNs)
 		}
 		return nil
 	}
@@ -140,7 +142,7 @@ func (db *DB) bladeDown(c *rdma.Coro, _ error) error {
 			if !again(err) {
 				return err
 			}
-			c.Sleep(probePause)
+			c.Sleep(probePauseNs)
 		}
 	}
 	return errors.Join(rdma.ErrBladeDown, errors.New("txn: blades come and go"))
@@ -207,6 +209,9 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 	x.Decided = c.Thread().Now()
 	x.Finished, x.Undone = rep.Finished, len(rep.Aborted)
 	f := &db.failover
+	if p := f.copied.Load(); p != nil {
+		x.before = *p
+	}
 	f.mu.Lock()
 	if db.space.View().Up(b) { // somebody has taken it in again since, who found no outage to note it at
 		x.Back = x.Decided
@@ -308,7 +313,7 @@ func (db *DB) silence(c *rdma.Coro, b rdma.BladeID) (silent, err error) {
 		case try >= 100*probes: // what others have under way on the thread does not end
 			return nil, err
 		}
-		c.Sleep(probePause)
+		c.Sleep(probePauseNs)
 	}
 }
 
@@ -413,7 +418,7 @@ func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
 		err = errors.Join(err, db.reconnect(c))
 	}()
 	if now := c.Thread().Now(); now >= f.lookAt {
-		f.lookAt, looked = now+lookPause, true
+		f.lookAt, looked = now+lookPauseNs, true
 		err := db.welcome(c)
 		if db.space.CanBuild() > 0 {
 			_, e := db.space.Build()
@@ -482,7 +487,7 @@ func (db *DB) decide(c *rdma.Coro) error {
 	if e, now := db.space.View().Epoch, c.Thread().Now(); e != f.gated {
 		f.gated, f.gatedAt = e, now
 		return nil
-	} else if now-f.gatedAt < gatePatience {
+	} else if now-f.gatedAt < gatePatienceNs {
 		return nil
 	}
 	f.gated = 0
@@ -525,7 +530,7 @@ func (db *DB) wholeAgain() {
 	now := db.fabric.Now()
 	db.failover.note(func(x *Outage) {
 		if x.Whole == 0 {
-			x.Whole, x.Built, x.Copied = now, p.Finished, p.Copied
+			x.Whole, x.Built, x.Copied = now, p.Finished-x.before.Finished, p.Copied-x.before.Copied
 			news = true
 		}
 	})

@@ -206,6 +206,9 @@ func bladeDies(t *testing.T, down time.Duration, o txn.Options) {
 		if x.Promoted < x.Noticed || x.Decided < x.Promoted || x.Back == 0 || x.Whole == 0 || x.Cause == "" {
 			t.Errorf("%+v", x)
 		}
+		if x.Built == 0 || x.Built > r.Segments {
+			t.Errorf("after the loss of blade %d copies of %d of %d segments were built", x.Blade, x.Built, r.Segments)
+		}
 		if o.Dir != "" && !strings.Contains(x.Cause, fmt.Sprintf("blade-%03d.region: byte 0x", x.Blade)) {
 			t.Errorf("blade %d was lost since %s", x.Blade, x.Cause)
 		}

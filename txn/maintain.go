@@ -42,7 +42,7 @@ const (
 	minMaintenance = 10 * time.Millisecond
 	sweepPart      = 64 // steps
 	sweepPause     = 2 * time.Millisecond
-	damagePause    = int64(30_000_000_000) // between sweeps beside a damaged index
+	damagePauseNs  = int64(30_000_000_000) // between sweeps beside a damaged index
 )
 
 // startMaintenance starts the goroutine.
@@ -146,7 +146,7 @@ func (db *DB) sparedBy(s *recovery.Sweeper, now int64) error {
 		return nil
 	}
 	if !s.Left() {
-		db.maintenance.damaged.Store(&damagedSweep{s.Generation(), now + damagePause})
+		db.maintenance.damaged.Store(&damagedSweep{s.Generation(), now + damagePauseNs})
 	}
 	return fmt.Errorf("txn: an index is damaged, and what the dead have left in its table stays; the rest is swept: %w", s.Report.Damage)
 }
