@@ -358,7 +358,7 @@ func (k *Copier) blocks(c *rdma.Coro, v *View, a Addr, n, block uint32) error {
 	return nil
 }
 
-// what is to be done about a block
+// verdict is what is to be done about a block.
 type verdict uint8
 
 const (

@@ -58,7 +58,7 @@ func flushBuilding(c *rdma.Coro, v *View, ids []SegmentID) error {
 
 // SetCheckpoint records that everything that log records of generations below
 // this one have installed is durable; 0: that everything is. The caller has
-// flushed it: see FlushBlocks.
+// flushed it: see FlushSegments.
 func (s *Space) SetCheckpoint(generation uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

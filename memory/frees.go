@@ -15,7 +15,7 @@ const FreesShift = 40
 // it is posted. Safe for concurrent use; it takes no lock.
 func (s *Space) CountFree() uint64 { return s.frees.Add(1) }
 
-// Frees is the largest number so far. Safe for concurrent use; it takes no lock.
+// Frees is the largest number that CountFree has returned. Safe for concurrent use; it takes no lock.
 func (s *Space) Frees() uint64 { return s.frees.Load() }
 
 // raiseFrees makes the numbers larger than those of anybody who had the database open

@@ -590,8 +590,8 @@ func (s *Space) Loose() bool {
 	return s.layout.Loose
 }
 
-// Fastened notes that there are no such extents, of the deaths up to the generation
-// that Unswept had returned before they were looked for and freed.
+// Fastened notes that nothing is left of the extents that Loose is about, but for deaths after
+// the generation that Unswept had returned before they were looked for and freed.
 func (s *Space) Fastened(generation uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

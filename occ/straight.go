@@ -163,7 +163,7 @@ func (tx *Tx) commitStraight() error {
 	return nil
 }
 
-// commitLines is seal, appendBackups and appendPrimaries for images of one line, for the
+// commitLines is seal, appendBackups and installPrimaries for images of one line, for the
 // blocks that their records have: it completes them and their log entries, makes the first
 // k of copies the WRITEs to the backups, which it does not count, and appends those to the
 // primaries, which release the locks, to bg. What is locked and was not written is

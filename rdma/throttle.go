@@ -3,7 +3,7 @@ package rdma
 // throttle is SMART's adaptive work request throttling (section 4.2,
 // Algorithm 1): a thread may have at most C_max work requests outstanding, and
 // C_max is tuned again in epochs: an update phase tries each candidate for
-// tuneSpan, then the best one is kept for stableSpans spans.
+// tuneSpanNs, then the best one is kept for stableSpans such spans.
 //
 // Two rules are ours. Credits are handed out in the order in which coroutines
 // asked for them, so that large batches do not starve behind small ones. A batch

@@ -10,8 +10,8 @@ type Mapped interface {
 
 // Mapping is where a region is. What is posted goes through the port all the same.
 type Mapping struct {
-	Base unsafe.Pointer
-	Size uint64
+	Base unsafe.Pointer // of its first byte
+	Size uint64         // bytes
 }
 
 // Touches reports whether Touch does anything.

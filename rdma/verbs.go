@@ -9,7 +9,7 @@ type Op uint8
 const (
 	OpRead      Op = iota // copy Len bytes from the blade to the arena
 	OpWrite               // copy Len bytes from the arena to the blade
-	OpCAS                 // if the word equals Compare, replace it by Swap; Result is the prior value
+	OpCAS                 // if the word equals Cmp, replace it by Swap; Result is the prior value
 	OpFAA                 // add Swap to the word; Result is the prior value
 	OpMaskedCAS           // compare and swap under masks: see Batch.MaskedCAS
 	OpFlush               // make earlier WRITEs of this queue pair to [Off, Off+Len) durable and visible

@@ -135,7 +135,7 @@ const (
 // Defaults of options.
 const (
 	DefaultBlades    = 2
-	DefaultBladeSize = embedded.DefaultBladeSize
+	DefaultBladeSize = embedded.DefaultBladeSize // bytes
 	DefaultBackups   = 1
 	DefaultRetries   = 1000
 	DefaultLeaseTerm = 10 * time.Second

@@ -534,7 +534,8 @@ func (w *Worker) Metrics() Metrics {
 // Phases returns running totals of verbs by phase of the protocol.
 func (w *Worker) Phases() [occ.NumPhases]rdma.Counters { return *w.o.Phases() }
 
-// Counters returns commits, conflicts by reason and verbs, cheaply.
+// Counters returns commits, conflicts by occ.AbortReason and verbs by occ.Phase, cheaply: the
+// arrays are the worker's own, which go on counting, and are to be read where it runs.
 func (w *Worker) Counters() (committed uint64, conflicts *[occ.NumAbortReasons]uint64, phases *[occ.NumPhases]rdma.Counters) {
 	return w.committed, w.o.Aborts(), w.o.Phases()
 }

@@ -129,7 +129,7 @@ func eachRecord(p []byte, fn func(off uint32, r *log.Record, err error) bool) {
 	}
 }
 
-// logKinds names the kinds of records.
+// logKind names a kind of records.
 func logKind(k log.Kind) string {
 	switch k {
 	case log.Redo:

@@ -87,7 +87,7 @@ func failoverOf(t *runner.Timeline, elapsed time.Duration) *Failover {
 	return f
 }
 
-// failoverLines tell the story.
+// lines tell the story.
 func (f *Failover) lines() []string {
 	var out []string
 	at := func(ns int64) string { return fmt.Sprintf("%.3f s", float64(ns)/1e9) }

@@ -9,7 +9,7 @@ import (
 )
 
 // Config says how to drive a workload. The zero value is one closed loop of one
-// worker for 10 s after a warm-up of none; see DefaultConfig.
+// worker for 10 s after a warm-up of none.
 type Config struct {
 	// Threads and Coroutines per thread; their product is the number of
 	// workers. Default 1 and 1.

@@ -18,7 +18,7 @@ type knob struct {
 	set   func(*sim.Profile, float64)
 }
 
-// real makes a knob of a float constant.
+// realKnob makes a knob of a float constant.
 func realKnob(name, what string, stage int, at func(*sim.Profile) *float64) knob {
 	return knob{name, what, stage,
 		func(p *sim.Profile) float64 { return *at(p) },
