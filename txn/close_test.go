@@ -330,7 +330,8 @@ func TestFenced(t *testing.T) {
 		}
 		fence()
 		_, err = tab.Get(tx, 2)
-		says(t, "Get", err, txn.ErrBroken)
+		says(t, "Get", err, txn.ErrFenced)
+		says(t, "Get", err, txn.ErrConflict)
 		err = tx.Commit()
 		says(t, "Commit", err, txn.ErrFenced)
 		says(t, "Commit", err, txn.ErrConflict)

@@ -99,8 +99,13 @@ func (tx *Tx) Execute() error {
 	return nil
 }
 
-// stop makes err stick: whatever the caller does with it, the attempt is over.
+// stop makes err stick: whatever the caller does with it, the attempt is over. Of a transaction of
+// DB.Begin he is the one who tries again, so if its worker has to rejoin, it does before he is told.
 func (tx *Tx) stop(err error) error {
+	if tx.borrowed && tx.w.session.Broken() != nil {
+		tx.rollback()
+		err = tx.w.settle(err)
+	}
 	tx.err, tx.open = err, nil
 	return err
 }
