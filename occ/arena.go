@@ -63,7 +63,7 @@ func (tx *Tx) tooLarge(n int) error {
 	limit := tx.s.thread.ArenaSize()
 	remedy := "raise Arena, which the coroutines of a thread share, or touch less in one transaction"
 	if n <= limit {
-		remedy = "of which coroutines, earlier transactions and rounding up have the rest: " + remedy
+		remedy = "of which coroutines, earlier transactions and rounding up to powers of two have the rest: " + remedy
 	}
 	return &TooLargeError{What: "transaction", Got: n, Limit: limit, Remedy: remedy}
 }

@@ -27,9 +27,11 @@ const settleNs = 10_000
 // Backup writes a copy of the whole database to w, in the format of package
 // txn/snapshot, while transactions run: the state after a set of transactions that
 // a serial order has before all others, every one that committed before the call
-// included, and none that began after it returned. It blocks nobody; while it runs,
+// included, and none that began after it returned. It locks nothing; while it runs,
 // transactions that write also validate what they have only read a second time and
-// write what they changed to w, so w should be a file rather than a network.
+// write what they changed to w, so w should be a file rather than a network: while it blocks,
+// everybody waits who commits, whatever his context says, and if it uses the database, it
+// waits for itself.
 // It takes one worker, and memory that does not depend on the size of the database.
 //
 // One backup runs at a time. After an error what was written is not a backup, and

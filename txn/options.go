@@ -100,7 +100,9 @@ type Options struct {
 	SingleAttempt bool
 	// Arena is the registered memory of a worker's thread in bytes; 0: 16 MiB. A
 	// transaction's records, as read and as written, must fit, besides 64 KiB for each of
-	// the thread's coroutines and 288 KiB: DB.Run refuses more coroutines.
+	// the thread's coroutines and 288 KiB: DB.Run refuses more coroutines. Pieces are rounded
+	// up to powers of two, so that a value of 1 MiB takes two, and a key that is absent takes
+	// 2 KiB: 16 MiB are enough for 6,500 new keys, or to read and replace two values of 1 MiB.
 	Arena int
 	// CacheBytes bounds the cache of record addresses; 0: 512 MiB.
 	CacheBytes int

@@ -195,6 +195,7 @@ func (p *pool) waiting(db *DB) bool { return p.wanted.Load() > 0 || db.closed.Lo
 // ErrClosed. Workers of NewWorker and of Run must be closed before, and backups ended.
 // After any other error the database is closed all the same: what could not be done in
 // order is done by the next Open.
+// Whoever closes it again gets ErrClosed, at once, also while the first is still at it.
 func (db *DB) Close(ctx context.Context) error {
 	p := &db.pool
 	db.mu.Lock()

@@ -514,3 +514,80 @@ func TestLogIsShared(t *testing.T) {
 		quiet(t, db)
 	})
 }
+
+// TestDefaultLimits: what README and Options say of how much fits a transaction by default.
+func TestDefaultLimits(t *testing.T) {
+	db, err := txn.Open(t.Context(), txn.Options{BladeSize: 256 << 20, SegmentSize: 8 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close(context.Background()) }()
+	tab, err := txn.CreateRawTable(db, "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(of string, n, size int) error {
+		value := make([]byte, size)
+		return db.Update(t.Context(), func(tx *txn.Tx) error {
+			for i := range n {
+				key := fmt.Appendf(nil, "%s %d", of, i)
+				if size > 100 {
+					if _, err := tab.GetForUpdate(tx, key); err != nil && !errors.Is(err, txn.ErrNotFound) {
+						return err
+					}
+				}
+				if err := tab.Put(tx, key, value); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	const large = 1 << 20
+	for n := 0; n < 40_000; n += 5_000 {
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error {
+			for i := n; i < n+5_000; i++ {
+				if err := tab.Put(tx, fmt.Appendf(nil, "old %d", i), []byte("small")); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 5 {
+		for _, c := range []struct {
+			of   string
+			n    int
+			size int
+		}{{"old", 40_000, 8}, {"large", 2, large}} {
+			if err := put(c.of, c.n, c.size); err != nil {
+				t.Errorf("%d values of %d bytes: %v", c.n, c.size, err)
+			}
+		}
+	}
+	if err := put("new", 6_500, 8); err != nil {
+		t.Errorf("new keys: %v", err)
+	}
+	if err := put("many new", 8_000, 8); !errors.Is(err, txn.ErrTooLarge) {
+		t.Errorf("many new keys: %v; it says that there may be 6,500", err)
+	}
+	for i := range 5 {
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error {
+			return tab.Put(tx, fmt.Appendf(nil, "large %d", i), make([]byte, large))
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.View(t.Context(), func(tx *txn.Tx) error {
+		for i := range 5 {
+			if _, err := tab.Get(tx, fmt.Appendf(nil, "large %d", i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Errorf("five values that are read: %v", err)
+	}
+}

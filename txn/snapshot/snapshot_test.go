@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"testing"
@@ -232,6 +233,31 @@ func TestOverOlder(t *testing.T) {
 	for n := 8; n < len(newer); n += 16 + int(binary.LittleEndian.Uint32(newer[n+4:])) {
 		if _, _, err := contents(append(bytes.Clone(newer[:n]), older[n:]...)); n > 8 && !errors.Is(err, snapshot.ErrDamaged) {
 			t.Fatalf("the frames from byte %d on are older: %v", n, err)
+		}
+	}
+}
+
+// curt is a writer that takes so many bytes of what it gets, and says nothing.
+type curt struct{ left int }
+
+func (c *curt) Write(p []byte) (int, error) {
+	n := min(len(p), c.left)
+	c.left -= n
+	return n, nil
+}
+
+// TestShortWrite: a writer that drops bytes in silence does not leave a backup that nobody
+// knows is none.
+func TestShortWrite(t *testing.T) {
+	for _, room := range []int{0, 5, 8, 9, 300, 1000} {
+		w, err := snapshot.NewWriter(&curt{room}, header)
+		if err == nil {
+			if err = w.Base(1, []byte("k"), make([]byte, 1000)); err == nil {
+				_, err = w.Finish(0, tables(1))
+			}
+		}
+		if !errors.Is(err, io.ErrShortWrite) {
+			t.Errorf("room for %d bytes: %v", room, err)
 		}
 	}
 }

@@ -49,14 +49,27 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 		return nil, fmt.Errorf("snapshot: header: %w", err)
 	}
 	s := &Writer{w: w}
-	if _, err := io.WriteString(w, magic); err != nil {
-		return nil, fmt.Errorf("snapshot: writing: %w", err)
+	if err := writeAll(w, []byte(magic)); err != nil {
+		return nil, err
 	}
 	s.info.Bytes = uint64(len(magic))
 	if err := s.write(kindHeader, p); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// writeAll writes p. A writer that takes less of it, and says nothing, would leave a backup that
+// is found damaged when it is needed.
+func writeAll(w io.Writer, p []byte) error {
+	n, err := w.Write(p)
+	if err == nil && n != len(p) {
+		err = io.ErrShortWrite
+	}
+	if err != nil {
+		return fmt.Errorf("snapshot: writing: %w", err)
+	}
+	return nil
 }
 
 // write writes a frame; the caller holds the lock.
@@ -75,8 +88,7 @@ func (s *Writer) write(k kind, payload []byte) error {
 	s.sum = sum(s.sum, f)
 	f = binary.LittleEndian.AppendUint64(f, s.sum)
 	s.frame = f
-	if _, err := s.w.Write(f); err != nil {
-		s.err = fmt.Errorf("snapshot: writing: %w", err)
+	if s.err = writeAll(s.w, f); s.err != nil {
 		return s.err
 	}
 	s.info.Bytes += uint64(len(f))

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
+	"golang.org/x/sys/unix"
 
 	"txnode/memory"
 	"txnode/memory/embedded"
@@ -40,7 +42,8 @@ func newBackup(w *World) *cobra.Command {
 		Long: `Opens the database in a directory, which no other process may have open, and
 writes a consistent copy of all its tables to a file; "-" is standard output.
 What a dead process left half-done in the directory is decided first, as at
-every opening. Every part of the file has a checksum; txnode restore verifies
+every opening; a directory that cannot be written to is copied when there is
+nothing of that kind. Every part of the file has a checksum; txnode restore verifies
 them all before it uses any.
 
 The file appears, complete and flushed to disk, when the copy has succeeded.
@@ -81,7 +84,7 @@ func runBackup(ctx context.Context, w *World, o *backupOptions, dir, file string
 			return err
 		}
 	}
-	db, err := txn.Open(ctx, txn.Options{Dir: dir})
+	db, err := openToCopy(ctx, dir)
 	if err != nil {
 		return err
 	}
@@ -102,6 +105,20 @@ func runBackup(ctx context.Context, w *World, o *backupOptions, dir, file string
 	}
 	count.close()
 	return o.Output.report(w, "copied "+dir+" to "+file, info)
+}
+
+// openDatabase is txn.Open, but in tests.
+var openDatabase = txn.Open
+
+// openToCopy opens a database for a backup: so that what a dead process has left is decided
+// first, and where nothing can be written, as on a file system that is mounted read-only, as it
+// is.
+func openToCopy(ctx context.Context, dir string) (*txn.DB, error) {
+	db, err := openDatabase(ctx, txn.Options{Dir: dir})
+	if errors.Is(err, unix.EROFS) || errors.Is(err, fs.ErrPermission) {
+		return openDatabase(ctx, txn.Options{Dir: dir, ReadOnly: true})
+	}
+	return db, err
 }
 
 // destination is the file that a backup of the database in dir is to be, when there is

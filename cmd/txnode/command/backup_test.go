@@ -1,6 +1,7 @@
 package command_test
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -8,6 +9,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"txnode/cmd/txnode/command"
+	"txnode/txn"
 )
 
 func TestBackupAndRestore(t *testing.T) {
@@ -155,5 +159,25 @@ func TestBackupReplacesFilesOnly(t *testing.T) {
 	}
 	if code, out, _ := b.run("check", "$DIR/data"); code != 0 {
 		t.Error(out)
+	}
+}
+
+// TestBackupOfReadOnly: a directory that cannot be written to, as of a file system that is
+// mounted read-only, can be copied.
+func TestBackupOfReadOnly(t *testing.T) {
+	b := newBed(t)
+	makeDatabase(t, b)
+	for _, cause := range []error{unix.EROFS, unix.EACCES} {
+		restore := command.SetOpenDatabase(func(ctx context.Context, o txn.Options) (*txn.DB, error) {
+			if !o.ReadOnly {
+				return nil, &os.PathError{Op: "open", Path: o.Dir, Err: cause}
+			}
+			return txn.Open(ctx, o)
+		})
+		code, out, stderr := b.run("backup", "$DIR/data", "$DIR/file", "--force")
+		restore()
+		if code != 0 || !strings.Contains(out, "3 records") {
+			t.Errorf("%v: exit code %d, %s%s", cause, code, out, stderr)
+		}
 	}
 }

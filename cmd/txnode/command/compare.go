@@ -30,8 +30,8 @@ func newCompare(w *World) *cobra.Command {
 		Short: "Set results beside FORD+'s and SMART-DTX's published figures",
 		Long: `Sets saved results beside the published figures of FORD+ and SMART-DTX, and says
 what hardware each was measured on. A result is named by its number or name in
-the history, or by a file with the output of -o json. Without one, the newest of
-each workload is taken.`,
+the history, or by a file with the output of -o json, whose name ends in .json.
+Without one, the newest of each workload is taken.`,
 		Example: `  txnode compare
   txnode compare 12 ford
   txnode compare smallbank.json -o csv`,

@@ -36,3 +36,11 @@ func AwaitLooks(patience, every time.Duration, seen ...txn.Redundancy) error {
 	}
 	return nil
 }
+
+// SetOpenDatabase replaces what opens the database that is copied until the function that it
+// returns is called.
+func SetOpenDatabase(fn func(context.Context, txn.Options) (*txn.DB, error)) (restore func()) {
+	was := openDatabase
+	openDatabase = fn
+	return func() { openDatabase = was }
+}
