@@ -19,10 +19,14 @@ const ready = "ready\n"
 
 // fill is the child: it fills a database, and waits for its end.
 func (b *bench) fill(ctx context.Context, dir string) error {
-	_, err := with(ctx, txn.Options{Dir: dir}, func(db *txn.DB, t *table) error {
+	each := 100
+	if b.power { // a flush each
+		each = 2000
+	}
+	_, err := with(ctx, b.inDir(dir), func(db *txn.DB, t *table) error {
 		var done atomic.Int64
 		stop := b.watch("directory", &done, b.keys)
-		_, err := load(ctx, db, t, b.keys, 100, 1, &done)
+		_, err := load(ctx, db, t, b.keys, each, 1, &done)
 		stop()
 		if err != nil {
 			return err
@@ -34,13 +38,21 @@ func (b *bench) fill(ctx context.Context, dir string) error {
 	return err
 }
 
+// inDir are the options of a database in dir.
+func (b *bench) inDir(dir string) txn.Options {
+	if b.power {
+		return txn.Options{Dir: dir, Durability: txn.DurabilityPower}
+	}
+	return txn.Options{Dir: dir}
+}
+
 // killed has a child fill a database in dir, and kills it.
 func (b *bench) killed(ctx context.Context, dir string) error {
 	program, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, program, "--child", dir, "--keys", strconv.Itoa(b.keys))
+	cmd := exec.CommandContext(ctx, program, "--child", dir, "--keys", strconv.Itoa(b.keys), "--power="+strconv.FormatBool(b.power))
 	cmd.Stderr = b.progress
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -61,8 +73,19 @@ func (b *bench) killed(ctx context.Context, dir string) error {
 	return kill
 }
 
-// directory measures opening and closing.
+// directory measures opening and closing, of a database that survives the end of its process, and
+// of one that survives the loss of power, too.
 func (b *bench) directory(ctx context.Context) error {
+	defer func(was bool) { b.power = was }(b.power)
+	for _, b.power = range []bool{false, true} {
+		if err := b.reopened(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) reopened(ctx context.Context) error {
 	dir, remove, err := b.temporary()
 	if err != nil {
 		return err
@@ -78,14 +101,14 @@ func (b *bench) directory(ctx context.Context) error {
 	for _, before := range []string{"after its process was killed", "after it was closed"} {
 		var opening time.Duration
 		start := time.Now()
-		closing, err := with(ctx, txn.Options{Dir: dir}, func(db *txn.DB, t *table) error {
+		closing, err := with(ctx, b.inDir(dir), func(db *txn.DB, t *table) error {
 			opening = time.Since(start)
 			return loaded(ctx, db, t, b.keys, 1)
 		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", before, err)
 		}
-		b.line("directory", fmt.Sprintf("%d keys, %s", b.keys, before), "%.0f MiB; opened in %v, closed in %v",
+		b.line("directory", fmt.Sprintf("%d keys, durability %v, %s", b.keys, b.inDir(dir).Durability, before), "%.0f MiB; opened in %v, closed in %v",
 			size/mib, opening.Round(time.Millisecond), closing.Round(time.Millisecond))
 	}
 	return nil

@@ -27,6 +27,7 @@ type bench struct {
 	dir        string
 	profile    string
 	child      string
+	power      bool // of child
 
 	out, progress io.Writer
 }
@@ -71,6 +72,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	f.StringVar(&b.dir, "dir", "", "`directory` in which those for databases are made, and removed; default: that for temporary files, often no disk")
 	f.StringVar(&b.profile, "cpuprofile", "", "write a CPU profile to this `file`")
 	f.StringVar(&b.child, "child", "", "be the process that fills a database in this `directory`, and is killed")
+	f.BoolVar(&b.power, "power", false, "with --child: that is to survive the loss of power")
 	err := f.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

@@ -1,8 +1,6 @@
 package race
 
 import (
-	"fmt"
-
 	"txnode/memory"
 	"txnode/rdma"
 )
@@ -10,40 +8,7 @@ import (
 // Create makes an empty index for the records of a table, and returns where its
 // root is: what Open takes.
 func Create(c *rdma.Coro, s Space, table uint16, o Options) (memory.Addr, *Index, error) {
-	o = o.withDefaults()
-	if err := o.Validate(); err != nil {
-		return 0, nil, err
-	}
-	g := Geometry{Groups: o.Groups, MaxDepth: o.MaxDepth, Table: table}
-	root, err := s.AllocExtent(c, g.rootSize())
-	if err != nil {
-		return 0, nil, noExtent("the root of an index", table, err)
-	}
-	ix := newIndex(c, s, root, g)
-	d := newDirectory(s.ViewOn(c.Thread()).Epoch, o.initialDepth())
-	if err := ix.create(c, d); err != nil {
-		return 0, nil, ix.abandon(c, d, err)
-	}
-	ix.dir.Store(d)
-	return root, ix, nil
-}
-
-// create makes the sub-tables of a new index, then its directory and root.
-func (ix *Index) create(c *rdma.Coro, d *directory) error {
-	sc := ix.get()
-	defer ix.put(sc)
-	for i := range d.entries {
-		a, err := ix.space.AllocExtent(c, ix.size)
-		if err != nil {
-			return noExtent(fmt.Sprintf("sub-table %d of %d", i+1, len(d.entries)), ix.geo.Table, err)
-		}
-		d.entries[i] = MakeEntry(a, d.depth)
-		b := Birth{Geometry: ix.geo, Suffix: uint32(i), Depth: d.depth, Root: ix.root}
-		if err := ix.format(c, sc, b, a, 0); err != nil {
-			return err
-		}
-	}
-	return ix.writeRoot(c, sc, d)
+	return Build(c, s, table, o, nil, nil)
 }
 
 func (ix *Index) writeRoot(c *rdma.Coro, sc *scratch, d *directory) error {
@@ -83,16 +48,6 @@ func (ix *Index) writeRoot(c *rdma.Coro, sc *scratch, d *directory) error {
 		return err
 	}
 	return memory.SyncWords(c, v, ix.root, dirOff+total)
-}
-
-// abandon gives back the memory of an index that could not be made.
-func (ix *Index) abandon(c *rdma.Coro, d *directory, err error) error {
-	for _, e := range d.entries {
-		if e != 0 {
-			err = firstOf(err, ix.giveBack(c, e.Table(), ix.size))
-		}
-	}
-	return firstOf(err, ix.giveBack(c, ix.root, ix.geo.rootSize()))
 }
 
 // Open attaches to the index whose root is given, and checks that it is one of

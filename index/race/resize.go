@@ -112,7 +112,7 @@ func firstOf(a, b error) error {
 func (p *split) prepare() (named bool, err error) {
 	ix := p.ix
 	if p.depth >= ix.geo.MaxDepth {
-		return false, fmt.Errorf("race: index of table %d has 1<<%d sub-tables and cannot split one more: make it with a larger MaxDepth or more groups: %w", ix.geo.Table, ix.geo.MaxDepth, index.ErrFull)
+		return false, ix.deepest()
 	}
 	to, err := ix.space.AllocExtent(p.c, ix.size)
 	if err != nil {
@@ -152,6 +152,11 @@ func (p *split) name(to memory.Addr) (named bool, err error) {
 		return false, &BusyError{Table: p.ix.geo.Table, Addr: t.addr, What: "a split that nobody is at"}
 	}
 	return true, nil
+}
+
+// deepest says that a sub-table cannot be split.
+func (ix *Index) deepest() error {
+	return fmt.Errorf("race: index of table %d has 1<<%d sub-tables and cannot split one more: make it with a larger MaxDepth or more groups: %w", ix.geo.Table, ix.geo.MaxDepth, index.ErrFull)
 }
 
 // giveBack frees an extent that nobody has come to see, unless a verb of the thread has failed

@@ -188,30 +188,37 @@ func (p *power) rebuild(c *rdma.Coro) error {
 			return fmt.Errorf("recovery: %w", err)
 		}
 	}
-	for _, t := range p.tables {
-		if t.Root == 0 {
-			continue
-		}
-		_, ix, err := race.Create(c, s, t.ID, options[t.ID])
-		if err != nil {
-			return fmt.Errorf("recovery: a new index for table %q: %w", t.Name, err)
-		}
-		ix.SetOwner(p.o.owner(s.View()))
-		p.indexes[t.ID] = ix
-		p.order = append(p.order, t.ID)
-	}
-	b := &builder{power: p, c: c, t: c.Thread()}
+	b := &builder{power: p, c: c, t: c.Thread(), links: map[uint16][]race.Linked{}}
 	if err := b.open(); err != nil {
 		return err
 	}
 	defer b.close()
 	l := s.Layout()
+	if err := b.count(l); err != nil {
+		return err
+	}
 	for id := range l.Segments {
 		if g := &l.Segments[id]; g.Kind == memory.KindBlocks && g.Placement.N > 0 {
 			if err := b.segment(memory.SegmentID(id), g.Class, l.SegmentSize); err != nil {
 				return err
 			}
 		}
+	}
+	for _, t := range p.tables {
+		if t.Root == 0 {
+			continue
+		}
+		_, ix, err := race.Build(c, s, t.ID, options[t.ID], b.links[t.ID], b.same)
+		if errors.Is(err, index.ErrDuplicate) {
+			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+		if err != nil {
+			return fmt.Errorf("recovery: a new index for table %q: %w", t.Name, err)
+		}
+		ix.SetOwner(p.o.owner(s.View()))
+		p.indexes[t.ID] = ix
+		p.order = append(p.order, t.ID)
+		delete(b.links, t.ID)
 	}
 	return nil
 }
@@ -225,9 +232,8 @@ type builder struct {
 	bufs  [memory.MaxReplicas]uint32 // arena: a span of blocks of each copy
 	span  uint32
 	out   uint32 // arena: an image to be written
-	local uint32 // arena: buffer of lookups
-	query index.Query
 	zero  []byte
+	links map[uint16][]race.Linked // by table: what its index is built of
 }
 
 // spanBytes is how much of each copy is read at once; blocks that are larger are
@@ -250,11 +256,6 @@ func (b *builder) open() (err error) {
 	if b.out, err = b.t.Alloc(int(b.span)); err != nil {
 		return fmt.Errorf("recovery: memory for blocks: %w", err)
 	}
-	if len(b.order) > 0 {
-		if b.local, err = b.t.Alloc(b.indexes[b.order[0]].BufferSize()); err != nil {
-			return fmt.Errorf("recovery: memory for lookups: %w", err)
-		}
-	}
 	b.zero = make([]byte, record.LineSize)
 	return nil
 }
@@ -268,9 +269,6 @@ func (b *builder) close() {
 	}
 	if b.out != 0 {
 		b.t.Free(b.out, int(b.span))
-	}
-	if b.local != 0 {
-		b.t.Free(b.local, b.indexes[b.order[0]].BufferSize())
 	}
 }
 
@@ -364,33 +362,75 @@ func (b *builder) write(to rdma.RemoteAddr, p []byte) error {
 	return nil
 }
 
-// link enters a record into the index of its table.
+// link notes that a record is to be in the index of its table.
 func (b *builder) link(a memory.Addr, class memory.Class, image record.Image) error {
 	table := image.Meta().Table()
-	ix := b.indexes[table]
-	if ix == nil {
+	links, ok := b.links[table]
+	if !ok {
 		return fmt.Errorf("%w: the record in block %v is of table %d, which has no index", ErrCorrupt, a, table)
 	}
-	q := &b.query
-	*q = index.Query{Key: append(q.Key[:0], image.Key()...), Local: b.local, View: b.o.Space.View(), Candidates: q.Candidates[:0]}
-	q.Hash = record.Hash(table, q.Key)
-	for again := true; again; {
-		b.batch.Reset()
-		ix.Search(&b.batch, q)
-		if err := b.c.Do(&b.batch); err != nil {
-			return fmt.Errorf("recovery: building an index: %w", err)
-		}
-		var err error
-		if again, err = ix.Resolve(b.c, q); err != nil {
-			return fmt.Errorf("recovery: building an index: %w", err)
+	b.links[table] = append(links, race.Link(record.Hash(table, image.Key()), a, class))
+	return nil
+}
+
+// count makes room for the links: about as many as there are records, since they take a quarter of the memory
+// that those do, and slices that grow take twice as much.
+func (b *builder) count(l *memory.Layout) error {
+	n := map[uint16]int{}
+	for _, t := range b.tables {
+		if t.Root != 0 {
+			n[t.ID] = 0
 		}
 	}
-	err := ix.Insert(b.c, q, a, class)
-	if errors.Is(err, index.ErrDuplicate) {
-		return fmt.Errorf("%w: block %v has a key of table %d that another block has, too", ErrCorrupt, a, table)
+	v := b.o.Space.View()
+	for id := range l.Segments {
+		g := &l.Segments[id]
+		if g.Kind != memory.KindBlocks || g.Placement.N == 0 {
+			continue
+		}
+		size := g.Class.Size()
+		stride := uint32(record.LineSize)
+		if size <= spanBlock {
+			stride = size
+		}
+		per := b.span / stride
+		for first, all := uint32(0), l.SegmentSize/size; first < all; first += per {
+			k := min(per, all-first)
+			if err := readHeads(b.c, v, b.bufs[0], memory.MakeAddr(memory.SegmentID(id), first*size), 0, size, stride, k); err != nil {
+				return err
+			}
+			p := b.t.Bytes(b.bufs[0], k*stride)
+			for ; len(p) > 0; p = p[stride:] {
+				m := record.Image(p[:record.LineSize]).Meta()
+				if _, ok := n[m.Table()]; ok && m.State() == record.Live {
+					n[m.Table()]++
+				}
+			}
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("recovery: building an index: %w", err)
+	for table, n := range n {
+		b.links[table] = make([]race.Linked, 0, n)
 	}
 	return nil
+}
+
+// same reports whether two blocks, which have their records, have the same key.
+func (b *builder) same(x, y memory.Addr) (bool, error) {
+	v, l := b.o.Space.View(), b.o.Space.Layout()
+	var keys [2][]byte
+	b.batch.Reset()
+	for i, a := range [2]memory.Addr{x, y} {
+		b.batch.Read(v.At(a, 0), b.bufs[i], l.Segments[a.Segment()].Class.Size())
+	}
+	if err := b.c.Do(&b.batch); err != nil {
+		return false, fmt.Errorf("recovery: reading blocks: %w", err)
+	}
+	for i, a := range [2]memory.Addr{x, y} {
+		image := record.Image(b.t.Bytes(b.bufs[i], l.Segments[a.Segment()].Class.Size()))
+		if _, err := image.Check(a); err != nil {
+			return false, fmt.Errorf("%w: block %v: %w", ErrCorrupt, a, err)
+		}
+		keys[i] = image.Key()
+	}
+	return bytes.Equal(keys[0], keys[1]), nil
 }

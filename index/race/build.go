@@ -1,0 +1,234 @@
+package race
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"txnode/index"
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// Linked is a block that Build links, 16 bytes.
+type Linked struct {
+	Hash uint64 // of its key
+	slot Slot
+}
+
+// Link says that the key with this hash is in the block at a.
+func Link(hash uint64, a memory.Addr, class memory.Class) Linked {
+	return Linked{hash, MakeSlot(fingerprint(hash), class, a)}
+}
+
+// Block is where the block is.
+func (l Linked) Block() memory.Addr { return l.slot.Addr() }
+
+// Build is Create, and Insert of each of blocks: nobody uses the index before it returns, so
+// sub-tables are put together in the memory of the client, and written as a whole, on all copies. Slots are
+// where Insert would put them; a sub-table in which there is no room is two of the next depth, as if it had been split.
+// The blocks are placed; their order is changed. Of two whose hashes are equal, same tells whether their
+// keys are; then Build fails with an index.ErrDuplicate. If it fails it leaves nothing behind.
+func Build(c *rdma.Coro, s Space, table uint16, o Options, blocks []Linked, same func(a, b memory.Addr) (bool, error)) (memory.Addr, *Index, error) {
+	o = o.withDefaults()
+	o.Keys = max(o.Keys, uint64(len(blocks)))
+	if err := o.Validate(); err != nil {
+		return 0, nil, err
+	}
+	g := Geometry{Groups: o.Groups, MaxDepth: o.MaxDepth, Table: table}
+	root, err := s.AllocExtent(c, g.rootSize())
+	if err != nil {
+		return 0, nil, noExtent("the root of an index", table, err)
+	}
+	ix := newIndex(c, s, root, g)
+	b := &builder{ix: ix, c: c, s: ix.get(), planned: o.initialDepth(), same: same}
+	defer ix.put(b.s)
+	err = b.part(blocks, 0, 0)
+	if err == nil {
+		d := b.directory()
+		if err = ix.writeRoot(c, b.s, d); err == nil {
+			ix.dir.Store(d)
+			return root, ix, nil
+		}
+	}
+	for _, m := range b.made {
+		err = firstOf(err, ix.giveBack(c, m.at, ix.size))
+	}
+	return 0, nil, firstOf(err, ix.giveBack(c, root, g.rootSize()))
+}
+
+// builder is a Build that is under way.
+type builder struct {
+	ix      *Index
+	c       *rdma.Coro
+	s       *scratch
+	planned uint8 // the least depth of a sub-table
+	same    func(a, b memory.Addr) (bool, error)
+	made    []made
+
+	image  []byte   // of a sub-table
+	hashes []uint64 // of the keys in it, by line and slot; of use where the slot is not empty
+}
+
+// made is a sub-table that is complete.
+type made struct {
+	at     memory.Addr
+	suffix uint32
+	depth  uint8
+}
+
+// part makes the sub-tables of the keys that end with a suffix of depth bits: blocks.
+func (b *builder) part(blocks []Linked, suffix uint32, depth uint8) error {
+	if depth >= b.planned {
+		if ok, err := b.fill(blocks, suffix, depth); err != nil {
+			return err
+		} else if ok {
+			return b.write(len(blocks) == 0, suffix, depth)
+		}
+	}
+	if depth >= b.ix.geo.MaxDepth {
+		return b.ix.deepest()
+	}
+	n := 0 // those whose next bit is 0 come first
+	for i := range blocks {
+		if blocks[i].Hash>>depth&1 == 0 {
+			blocks[i], blocks[n] = blocks[n], blocks[i]
+			n++
+		}
+	}
+	if err := b.part(blocks[:n], suffix, depth+1); err != nil {
+		return err
+	}
+	return b.part(blocks[n:], suffix|1<<depth, depth+1)
+}
+
+// fill puts blocks into the image of a sub-table. It reports whether there is room.
+func (b *builder) fill(blocks []Linked, suffix uint32, depth uint8) (bool, error) {
+	if len(blocks) == 0 {
+		return true, nil
+	}
+	if b.image == nil {
+		b.image = make([]byte, b.ix.size)
+		b.hashes = make([]uint64, b.ix.size/8)
+	}
+	clear(b.image)
+	b.birth(suffix, depth).put(b.image)
+	h := uint64(MakeHeader(b.ix.geo.Table, depth, suffix))
+	for o := tableHeader + headerOff; o < len(b.image); o += lineSize {
+		binary.LittleEndian.PutUint64(b.image[o:], h)
+	}
+	for i := range blocks {
+		if ok, err := b.put(&blocks[i]); !ok || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (b *builder) birth(suffix uint32, depth uint8) Birth {
+	return Birth{Geometry: b.ix.geo, Suffix: suffix, Depth: depth, Root: b.ix.root}
+}
+
+// put sets a slot of the image, and the mark that it needs, by the rules of Index.choose.
+func (b *builder) put(l *Linked) (bool, error) {
+	var places, free [2]uint32 // free: an empty slot, 0: none
+	var used [2]int
+	places[0], places[1] = b.ix.geo.place(l.Hash)
+	for k, o := range places {
+		main := o + mainLine(o)*lineSize
+		for _, line := range [2]uint32{main, 2*o + lineSize - main} { // and the overflow bucket
+			for off := line; off < line+headerOff; off += 8 {
+				switch w := Slot(word(b.image, int(off))); {
+				case w == 0:
+					if free[k] == 0 {
+						free[k] = off
+					}
+				default:
+					used[k]++
+					if w.Fingerprint() == l.slot.Fingerprint() && b.hashes[off/8] == l.Hash {
+						if err := b.differ(w.Addr(), l.Block()); err != nil {
+							return false, err
+						}
+					}
+				}
+			}
+		}
+	}
+	k := 0
+	if free[0] == 0 || used[0] > firstUpTo && free[1] != 0 && used[1] < used[0] {
+		k = 1
+	}
+	at := free[k]
+	if at == 0 {
+		return false, nil
+	}
+	if k == 1 {
+		mark := b.image[MarkAt(places[0]):]
+		binary.LittleEndian.PutUint64(mark, word(mark, 0)|uint64(SpillBit(l.slot.Fingerprint())))
+	}
+	binary.LittleEndian.PutUint64(b.image[at:], uint64(l.slot))
+	b.hashes[at/8] = l.Hash
+	return true, nil
+}
+
+// differ fails if two blocks have the same key.
+func (b *builder) differ(x, y memory.Addr) error {
+	same, err := b.same(x, y)
+	if err == nil && same {
+		err = fmt.Errorf("race: blocks %v and %v have the same key of table %d: %w", x, y, b.ix.geo.Table, index.ErrDuplicate)
+	}
+	return err
+}
+
+// write writes the image to a new sub-table, or makes an empty one; it is placed when write returns.
+func (b *builder) write(empty bool, suffix uint32, depth uint8) error {
+	ix, c := b.ix, b.c
+	at, err := ix.space.AllocExtent(c, ix.size)
+	if err != nil {
+		return noExtent(fmt.Sprintf("sub-table %d", len(b.made)+1), ix.geo.Table, err)
+	}
+	b.made = append(b.made, made{at, suffix, depth})
+	if empty {
+		return ix.format(c, b.s, b.birth(suffix, depth), at, 0)
+	}
+	t, v := c.Thread(), ix.space.ViewOn(c.Thread())
+	if !ix.fits(v, at, ix.size) {
+		return ix.outside(v, at, at, "the new sub-table is in no segment")
+	}
+	const chunk = 64 << 10
+	size := min(ix.size, chunk)
+	buf, err := t.Alloc(int(size))
+	if err != nil {
+		return err
+	}
+	defer t.Free(buf, int(size))
+	for o := uint32(0); o < ix.size; o += size {
+		n := min(size, ix.size-o)
+		copy(t.Bytes(buf, n), b.image[o:])
+		b.s.batch.Reset()
+		for k := range v.Copies(at) {
+			b.s.batch.Write(v.At(at+memory.Addr(o), k), buf, n)
+		}
+		if err := c.Do(&b.s.batch); err != nil {
+			return err
+		}
+	}
+	if err := c.Fence(rdma.FenceThread, 0, &b.s.batch); err != nil {
+		return err
+	}
+	return memory.SyncWords(c, v, at, ix.size)
+}
+
+// directory returns that of the sub-tables that were made.
+func (b *builder) directory() *directory {
+	depth := uint8(0)
+	for _, m := range b.made {
+		depth = max(depth, m.depth)
+	}
+	d := newDirectory(b.ix.space.ViewOn(b.c.Thread()).Epoch, depth)
+	for _, m := range b.made {
+		for i := uint64(m.suffix); i < uint64(len(d.entries)); i += 1 << m.depth {
+			d.entries[i] = MakeEntry(m.at, m.depth)
+		}
+	}
+	return d
+}

@@ -1,0 +1,167 @@
+package race
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+
+	"txnode/index"
+	"txnode/index/indextest"
+	"txnode/memory"
+	"txnode/memory/record"
+)
+
+// never says that no two blocks have the same key.
+func never(memory.Addr, memory.Addr) (bool, error) { return false, nil }
+
+// filled is an index with n keys, one insert after the other, and what Build needs for another one
+// with the same.
+func filled(t *testing.T, o Options, n int) (*indextest.Memory, *Index, *indextest.Client, []Linked) {
+	t.Helper()
+	m, ix, k := fixture(t, indextest.MemoryOptions{Copies: 2, SegmentSize: 1 << 20}, o)
+	links := make([]Linked, n)
+	for i := range links {
+		a, err := k.Insert(key(i), fmt.Appendf(nil, "value %d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		class, _ := record.ClassFor(len(key(i)), len(fmt.Appendf(nil, "value %d", i)))
+		links[i] = Link(record.Hash(7, key(i)), a, class)
+	}
+	return m, ix, k, links
+}
+
+// TestBuild: an index that is built has all of its keys, is whole, and can be changed and split as any other.
+func TestBuild(t *testing.T) {
+	for _, c := range []struct {
+		o Options
+		n int
+	}{
+		{Options{Groups: 2}, 0},
+		{Options{Groups: 2, Keys: 200}, 0},
+		{Options{Groups: 2}, 1},
+		{Options{Groups: 2}, 30}, // a sub-table of 42 slots
+		{Options{Groups: 2}, 1500},
+		{Options{Groups: 3}, 700},
+		{Options{Groups: 64}, 1000},
+		{Options{Groups: 64}, 1100}, // more than are planned for one
+		{Options{Groups: 500}, 7000},
+	} {
+		t.Run(fmt.Sprintf("%d groups, %d keys", c.o.Groups, c.n), func(t *testing.T) {
+			m, _, k, links := filled(t, Options{Groups: c.o.Groups}, c.n)
+			root, ix, err := Build(k.C, m, 7, c.o, links, never)
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole := func(ix *Index) {
+				t.Helper()
+				if err := ix.Verify(k.C); err != nil {
+					t.Fatal(err)
+				}
+			}
+			whole(ix)
+			if s, err := ix.Stats(k.C); err != nil || s.Used != c.n || uint64(s.SubTables) < uint64(1)<<c.o.withDefaults().initialDepth() {
+				t.Errorf("%+v, %v", s, err)
+			}
+			again, err := Open(k.C, m, root, 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			k, err = m.NewClient(k.C, again, 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer k.Close()
+			if c.n > 0 {
+				if _, idle := marksOf(t, again, k); idle != 0 {
+					t.Errorf("%d marks that no slot needs", idle)
+				}
+			}
+			for i := range 2*c.n + 100 {
+				v, err := k.Get(key(i))
+				if err != nil || (v != nil) != (i < c.n) || v != nil && string(v) != fmt.Sprintf("value %d", i) {
+					t.Fatalf("key %d: %q, %v", i, v, err)
+				}
+				if i < c.n {
+					continue
+				}
+				if _, err := k.Insert(key(i), fmt.Appendf(nil, "value %d", i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			whole(again)
+		})
+	}
+}
+
+// TestBuildAsInserted: the sub-table that Build makes is, bit by bit, that which inserts make in the same order.
+func TestBuildAsInserted(t *testing.T) {
+	m, ix, k, links := filled(t, Options{Groups: 64}, 1000)
+	if ix.Events().Splits > 0 || Link(0, 0, 0) != (Linked{}) {
+		t.Fatal("there is more than one sub-table")
+	}
+	_, built, err := Build(k.C, m, 7, Options{Groups: 64}, links, never)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bits := func(ix *Index) [][]byte {
+		d := ix.dir.Load()
+		if len(d.entries) != 1 {
+			t.Fatalf("%d entries", len(d.entries))
+		}
+		return m.Copies(t, k.C.Thread(), d.entries[0].Table()+tableHeader, ix.size-tableHeader)
+	}
+	want, got := bits(ix), bits(built)
+	for i := range want {
+		if !bytes.Equal(want[i], got[i]) {
+			t.Errorf("copy %d differs", i)
+		}
+	}
+}
+
+// TestBuildRefuses: two blocks of one key are a duplicate, two keys of one hash are not; when there is no room nothing is left behind.
+func TestBuildRefuses(t *testing.T) {
+	m, _, k, links := filled(t, Options{Groups: 8}, 100)
+	size, given := int64(0), m.Freed()
+	refused := func(want error, tables int64, o Options, links []Linked, same func(a, b memory.Addr) (bool, error)) {
+		t.Helper()
+		_, _, err := Build(k.C, m, 7, o, links, same)
+		if !errors.Is(err, want) {
+			t.Errorf("%v instead of %v", err, want)
+		}
+		g := Geometry{Groups: o.Groups, MaxDepth: o.withDefaults().MaxDepth}
+		size += int64(g.rootSize()) + tables*int64(g.tableSize())
+		if f := m.Freed() - given; f != size {
+			t.Errorf("%v: %d bytes were given back, not %d", err, f, size)
+		}
+	}
+	twin := links[41]
+	twin.slot = MakeSlot(twin.slot.Fingerprint(), 0, links[7].Block())
+	var asked []memory.Addr
+	refused(index.ErrDuplicate, 0, Options{Groups: 8}, append(links[:100:100], twin), func(a, b memory.Addr) (bool, error) {
+		asked = append(asked, a, b)
+		return true, nil
+	})
+	if len(asked) != 2 || asked[0] != links[41].Block() || asked[1] != links[7].Block() {
+		t.Errorf("%v was asked for", asked)
+	}
+	failed := errors.New("cannot be read")
+	refused(failed, 0, Options{Groups: 8}, append(links[:100:100], twin), func(a, b memory.Addr) (bool, error) { return false, failed })
+	refused(index.ErrFull, 1, Options{Groups: 2, MaxDepth: 1}, lopsided(84), never)
+	if _, _, err := Build(k.C, m, 7, Options{Groups: 8}, append(links[:100:100], twin), never); err != nil {
+		t.Errorf("two keys of one hash: %v", err)
+	}
+}
+
+// lopsided are n links of which the first hash bit of each is 1, but for one.
+func lopsided(n int) []Linked {
+	var out []Linked
+	for i := 0; len(out) < n; i++ {
+		if h := record.Hash(7, key(i)); h&1 != 0 || len(out) == 0 {
+			out = append(out, Link(h|1, memory.MakeAddr(1, uint32(64*(i+1))), 0))
+		}
+	}
+	out[0].Hash &^= 1
+	return out
+}
