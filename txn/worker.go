@@ -3,13 +3,10 @@ package txn
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"sync"
 
 	"txnode/internal/mutant"
 	"txnode/internal/sentinel"
-	"txnode/memory"
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
@@ -52,101 +49,6 @@ func (db *DB) newWorker(pooled bool) (*Worker, error) {
 	}
 	w.owner = true
 	return w, nil
-}
-
-// newSession makes a thread and its coordinator. One that is not the pool's keeps the
-// database open from now on, until endSession. It may be the first that meets a blade
-// which does not answer.
-func (db *DB) newSession(pooled bool) (*rdma.Thread, *occ.Session, error) {
-	if !pooled {
-		db.mu.Lock()
-		if db.closed.Load() {
-			db.mu.Unlock()
-			return nil, nil, ErrClosed
-		}
-		db.own++
-		db.mu.Unlock()
-	}
-	for tries := 0; ; tries++ {
-		t, s, again, err := db.trySession()
-		if err == nil {
-			return t, s, nil
-		}
-		if !again || tries >= maxFailovers {
-			if !pooled {
-				db.disown()
-			}
-			return nil, nil, err
-		}
-	}
-}
-
-// disown ends what keeps the database open.
-func (db *DB) disown() {
-	db.mu.Lock()
-	db.own--
-	db.mu.Unlock()
-}
-
-// trySession is one attempt of newSession. again: it has failed because of a blade,
-// which has been seen to.
-func (db *DB) trySession() (_ *rdma.Thread, _ *occ.Session, again bool, _ error) {
-	index := db.threads.take()
-	t, err := rdma.NewThread(db.fabric, rdma.ThreadOptions{
-		Index: index, Techniques: *db.opts.Techniques, Policy: db.opts.QPPolicy, Arena: db.opts.Arena,
-	})
-	if err != nil {
-		db.threads.free(index)
-		return nil, nil, false, err
-	}
-	s, err := db.engine.NewSession(t)
-	if err != nil {
-		if errors.Is(err, rdma.ErrBladeDown) {
-			e := db.bladeDown(t.Plain(), err)
-			again = e == nil
-			err = errors.Join(err, e)
-		}
-		err = errors.Join(err, t.Close())
-		db.threads.free(index)
-		return nil, nil, again, err
-	}
-	return t, s, false, nil
-}
-
-// endSession ends what newSession has made.
-func (db *DB) endSession(t *rdma.Thread, s *occ.Session, pooled bool) error {
-	err := errors.Join(s.Close(), t.Close())
-	db.threads.free(t.Index())
-	if !pooled {
-		db.disown()
-	}
-	return err
-}
-
-// threadNumbers hands out the numbers of threads, always the least that is free: a
-// thread's number decides its doorbell and, on a simulated fabric, its compute
-// blade, whatever threads there were before.
-type threadNumbers struct {
-	mu   sync.Mutex
-	used []bool
-}
-
-func (n *threadNumbers) take() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	i := slices.Index(n.used, false)
-	if i < 0 {
-		i = len(n.used)
-		n.used = append(n.used, false)
-	}
-	n.used[i] = true
-	return i
-}
-
-func (n *threadNumbers) free(i int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.used[i] = false
 }
 
 func (db *DB) workerOn(t *rdma.Thread, s *occ.Session, c *rdma.Coro, pooled bool) (*Worker, error) {
@@ -337,107 +239,6 @@ func (w *Worker) withdraw(err error) (own bool, _ error) {
 	return own && !tx.told && w.session.Broken() == nil && !w.db.opts.SingleAttempt, err
 }
 
-// isSpent reports whether err is that of another transaction, of the function's, that has
-// made all of its attempts.
-func isSpent(err error) bool {
-	var spent *spentError
-	return errors.As(err, &spent)
-}
-
-// recoup is what follows an attempt that has failed with err, the transaction's so many
-// before it. again: there is to be another one, and it has waited until that may begin;
-// else it returns what the transaction ends with.
-func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
-	if attempt >= insistAfter {
-		w.press(err, attempt)
-	}
-	if err = w.settle(w.unblock(err)); err == nil {
-		w.committed++ // as it has turned out
-		return false, nil
-	}
-	c := w.coro
-	if w.db.opts.SingleAttempt {
-		c.Backoff()
-		return false, err
-	}
-	if errors.Is(err, ErrNoSpace) && w.makeRoom() && attempt < w.db.opts.Retries {
-		return true, err
-	}
-	if !errors.Is(err, ErrConflict) || errors.Is(err, ErrOutcomeUnknown) {
-		return false, err
-	}
-	if attempt >= w.db.opts.Retries {
-		return false, &spentError{attempt + 1, err}
-	}
-	if ctx := w.tx.ctx; ctx.Err() != nil {
-		last := err.Error() // in words alone: what has ended it is no conflict
-		return false, fmt.Errorf("txn: given up after %d attempts: %w; the last attempt: %s", attempt+1, context.Cause(ctx), last)
-	}
-	c.Backoff()
-	if attempt >= patientAfter {
-		// Drawn: two transactions that wait equally long meet again, for ever.
-		d := min(backoffStepNs<<min((attempt-patientAfter)/patientAfter, 16), backoffLimitNs)
-		c.Sleep(d/2 + int64(w.thread.Rand()%uint64(d)))
-	}
-	return true, err
-}
-
-// press is what a transaction does that has had so many conflicts that those who stand in
-// its way will not be gone before it gives up.
-//
-// Somebody changes what it reads before it has read the rest: from now on it locks what it
-// reads, too, as if it were to be written.
-//
-// Or a record is locked whenever it looks, since whoever has had it is back before it looks
-// again: it says which one, and who has just used that lets it pass.
-func (w *Worker) press(err error, attempt int) {
-	var c *occ.ConflictError
-	if errors.As(err, &c) && c.Reason == occ.AbortValidation && !w.db.space.ReadOnly() {
-		w.tx.insists = true
-	}
-	if attempt < hungryAfter {
-		return
-	}
-	if a := w.o.Met(); a == 0 {
-		return
-	} else if w.hungry {
-		w.db.hungry.Store(uint64(a))
-	} else {
-		w.hungry = w.db.hungry.CompareAndSwap(0, uint64(a))
-	}
-}
-
-// sated is the end of a transaction that has said what it waits for.
-func (w *Worker) sated() {
-	w.hungry = false
-	w.db.hungry.Store(0)
-}
-
-// giveWay waits, before a transaction, for somebody who has waited for long for a record
-// that the worker's last transaction has locked.
-func (w *Worker) giveWay() {
-	a := w.db.hungry.Load()
-	if a == 0 || !w.o.Locked(memory.Addr(a)) {
-		return
-	}
-	for range giveWayTimes {
-		w.coro.Sleep(giveWayNs)
-		if w.db.hungry.Load() != a {
-			return
-		}
-	}
-}
-
-// makeRoom frees, after a transaction has found no space, what deleted records
-// still hold, and reports whether that was anything.
-func (w *Worker) makeRoom() bool {
-	freed, err := w.session.MakeRoom(w.coro)
-	if err != nil && w.session.Broken() == nil {
-		w.db.opts.Logger.Warn("making room has failed", errField(err))
-	}
-	return freed > 0
-}
-
 // mend has the session rejoin if it is broken after all, by what a transaction had
 // left to be done when its outcome was known. Nobody knows when the worker is used
 // next, and until then others would meet its locks.
@@ -485,27 +286,6 @@ const maxRejoins = 100
 // thread get a turn, on a fabric whose verbs complete at once: there nothing else
 // makes it wait.
 const yieldEvery = 32
-
-// After patientAfter conflicts in a row the reason is hardly another transaction at
-// work: whoever holds the lock has been put off its processor. Attempts are then
-// spread out more and more, up to a millisecond, so that Options.Retries of them
-// outlast that.
-const (
-	patientAfter   = 32
-	backoffStepNs  = int64(2_000)
-	backoffLimitNs = 1_000_000
-)
-
-// After insistAfter conflicts in a row it is not chance any more: see press. After hungryAfter
-// a worker has waited for a twentieth of a second, longer than others are put off their
-// processors. Who gives way to it does so for somewhat longer than it waits between two
-// attempts.
-const (
-	insistAfter  = 2 * patientAfter
-	hungryAfter  = 10 * patientAfter
-	giveWayNs    = 100_000
-	giveWayTimes = 20
-)
 
 // maintainEvery is how many transactions pass between two rounds of maintenance.
 const maintainEvery = 64

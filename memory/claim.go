@@ -1,0 +1,324 @@
+package memory
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"txnode/internal/mutant"
+	"txnode/rdma"
+)
+
+// Claim is the right to decide the transactions of coordinators that were declared
+// dead, and the epoch in which that is done. It belongs to one coroutine. Its
+// methods fail with ErrClaimed when somebody else has claimed them since; his
+// epoch makes the verbs under this one fail, too.
+type Claim struct {
+	Coordinators []Coordinator
+	// Promoted: of one of them at least, locks and images may be lost with a blade.
+	Promoted bool
+
+	space  *Space
+	number uint64 // no two claims have the same
+	view   atomic.Pointer[View]
+}
+
+// ClaimOptions say who recovers, and for how long the claim is good.
+type ClaimOptions struct {
+	By    uint32 // the coordinator of who recovers; 0: it has none
+	Now   int64  // nanoseconds of the fabric's clock
+	Until int64  // when others may take over; 0: never
+	// Steal takes over claims that have not expired: their holders are known to be dead.
+	Steal bool
+	// Change adapts the layout in the same step, as for AdvanceEpoch: it declares a
+	// blade dead. All open coordinators must be claimed then, and NewCoordinator fails
+	// with ErrGated until they are forgotten.
+	Change func(*Layout) error
+	// Again is a claim of the caller's own whose attempt has failed: as far as nobody
+	// has claimed its coordinators since, it gives way to the new one.
+	Again *Claim
+	// Stay does not advance the epoch: no verb of the coordinators can be on its way,
+	// nor one under Again. Where somebody else has had a claim the epoch moves all the
+	// same, since his verbs may be.
+	Stay bool
+}
+
+// Claim declares coordinators dead, whatever their leases say, in one change of the
+// catalog that also advances the epoch: when it returns nil, no verb of theirs
+// takes effect any more, nor of anybody who had claimed them before. Whoever else
+// is at work finds his access keys stale.
+//
+// Of those that were declared dead together with a blade none is decided without the
+// others: a claim on one is one on all.
+//
+// ErrNoCoordinator: one of them is closed. ErrClaimed: somebody recovers one, and
+// his claim has not expired; or By was declared dead itself, and is not among them:
+// locks that it took in an index would be open to everybody. Then nothing has changed.
+func (s *Space) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.claim(o, ids)
+}
+
+// together adds to the numbers of coordinators those that were declared dead with the same
+// blade, or another one, if any of them was: what has become of a lock that is lost, the
+// logs of all tell together. The caller holds the lock.
+func (s *Space) together(ids []uint32) []uint32 {
+	out := slices.Clone(ids)
+	promoted := false
+	for i := range s.layout.Coordinators {
+		c := &s.layout.Coordinators[i]
+		promoted = promoted || c.Promoted && slices.Contains(ids, c.ID)
+	}
+	for i := range s.layout.Coordinators {
+		if c := &s.layout.Coordinators[i]; promoted && c.Promoted && !slices.Contains(ids, c.ID) && !mutant.DecidedOneByOne {
+			out = append(out, c.ID)
+		}
+	}
+	return out
+}
+
+// claim is Claim; the caller holds the lock.
+func (s *Space) claim(o ClaimOptions, asked []uint32) (*Claim, error) {
+	ids := s.together(asked)
+	var at []int // of the coordinators in the layout
+	if (o.Stay || mutant.ClaimKeepsEpoch) && o.Change == nil {
+		l := s.layout.clone()
+		var others bool
+		var err error
+		if at, others, err = s.declareDead(l, &o, asked, ids); err != nil {
+			return nil, err
+		}
+		if others && !mutant.ClaimInSameEpoch && !mutant.ClaimKeepsEpoch {
+			o.Stay = false
+			return s.claim(o, asked)
+		}
+		var changes []Entry
+		for _, i := range at {
+			changes = append(changes, coordinatorEntry(l.Coordinators[i]))
+		}
+		if err := s.commit(changes...); err != nil {
+			return nil, err
+		}
+		s.layout = l
+	} else {
+		err := s.advance(func(l *Layout) (err error) {
+			at, _, err = s.declareDead(l, &o, asked, ids)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if s.claims++; s.claimed == nil {
+		s.claimed = map[uint32]uint64{}
+	}
+	c := &Claim{space: s, number: s.claims}
+	c.view.Store(s.View())
+	for _, i := range at {
+		s.claimed[s.layout.Coordinators[i].ID] = c.number
+		delete(s.forsaken, s.layout.Coordinators[i].ID)
+		c.Coordinators = append(c.Coordinators, s.areas(s.layout.Coordinators[i]))
+		c.Promoted = c.Promoted || s.layout.Coordinators[i].Promoted
+	}
+	s.register()
+	return c, nil
+}
+
+// declareDead notes a claim on the coordinators ids in l, a copy of the layout, and makes
+// o.Change there. It returns where they are in it, and whether somebody else was at it, whose
+// verbs may be on their way. The caller holds the lock.
+func (s *Space) declareDead(l *Layout, o *ClaimOptions, asked, ids []uint32) (at []int, others bool, err error) {
+	if o.By != 0 && !slices.Contains(asked, o.By) {
+		if i, err := s.findCoordinator(o.By); err != nil || l.Coordinators[i].Recovering {
+			return nil, false, fmt.Errorf("%w: coordinator %d cannot recover others, it was declared dead itself", ErrClaimed, o.By)
+		}
+	}
+	for _, id := range ids {
+		i, err := s.findCoordinator(id)
+		if err != nil {
+			return nil, false, err
+		}
+		e := &l.Coordinators[i]
+		again := o.Again != nil && o.Again.has(e)
+		until := e.Until
+		if from, ok := s.forsaken[id]; ok {
+			until = from
+		}
+		if e.Recovering && !again && !o.Steal && (until == 0 || o.Now <= until) && !(e.By == o.By && o.By != 0) {
+			return nil, false, fmt.Errorf("%w: %d, by %d", ErrClaimed, id, e.By)
+		}
+		at, others = append(at, i), others || e.Recovering && !again
+		if mutant.ClaimUnmarked {
+			continue
+		}
+		e.Recovering, e.By, e.Until = true, o.By, o.Until
+		e.Promoted = e.Promoted && !mutant.PromotionForgotten || o.Change != nil
+	}
+	if o.Change == nil {
+		return at, others, nil
+	}
+	if len(at) != len(l.Coordinators) {
+		return nil, false, fmt.Errorf("%w: %d of %d coordinators are claimed with a change of the blades", ErrLayout, len(at), len(l.Coordinators))
+	}
+	return at, others, o.Change(l)
+}
+
+// View is the newest view of the claim's epoch.
+func (c *Claim) View() *View {
+	v, old := c.space.View(), c.view.Load()
+	if v == old || v.Epoch != old.Epoch {
+		return old
+	}
+	c.view.Store(v)
+	return v
+}
+
+// AllocExtent is Space.AllocExtent: an index can be opened over a claim.
+func (c *Claim) AllocExtent(co *rdma.Coro, size uint32) (Addr, error) {
+	return c.space.AllocExtent(co, size)
+}
+
+// FreeExtent is Space.FreeExtent.
+func (c *Claim) FreeExtent(a Addr, size uint32) error { return c.space.FreeExtent(a, size) }
+
+// has reports whether the claim on a coordinator is this one still; the caller holds the lock of
+// the space.
+func (c *Claim) has(e *CoordinatorEntry) bool {
+	return e.Recovering && (c.space.claimed[e.ID] == c.number || mutant.ClaimsAlike)
+}
+
+// Abandon gives the claim up: from a time of the fabric's clock on others may claim the coordinators,
+// though it does not expire.
+func (c *Claim) Abandon(from int64) {
+	s := c.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range c.Coordinators {
+		if i, err := s.findCoordinator(x.ID); err == nil && c.has(&s.layout.Coordinators[i]) {
+			s.forsake(x.ID, from)
+		}
+	}
+}
+
+// stands returns where in the catalog the claimed coordinators are; the caller
+// holds the lock of the space.
+func (c *Claim) stands() ([]int, error) {
+	var at []int
+	for _, x := range c.Coordinators {
+		i, err := c.space.findCoordinator(x.ID)
+		if err != nil {
+			return nil, err
+		}
+		if e := &c.space.layout.Coordinators[i]; !c.has(e) && !mutant.ClaimUnmarked {
+			return nil, fmt.Errorf("%w: %d, by %d since", ErrClaimed, x.ID, e.By)
+		}
+		at = append(at, i)
+	}
+	if c.space.layout.Epoch != c.view.Load().Epoch {
+		return nil, fmt.Errorf("%w: the epoch is %d, not %d", rdma.ErrStaleKey, c.space.layout.Epoch, c.view.Load().Epoch)
+	}
+	return at, nil
+}
+
+// Renew extends the claim to a time of the fabric's clock, in one change of the catalog:
+// whoever is still at work is not taken for dead because there was much to do. It fails
+// with ErrClaimed or rdma.ErrStaleKey when somebody else is at it by now.
+func (c *Claim) Renew(until int64) error {
+	s := c.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, err := c.stands()
+	if err != nil || mutant.ClaimNotRenewed {
+		return err
+	}
+	l := s.layout
+	changes := make([]Entry, len(at))
+	ends := make([]int64, len(at))
+	for k, i := range at {
+		e := l.Coordinators[i]
+		e.Until = max(until, e.Until)
+		changes[k], ends[k] = coordinatorEntry(e), e.Until
+	}
+	if err := s.commit(changes...); err != nil {
+		return err
+	}
+	for k, i := range at {
+		l.Coordinators[i].Until = ends[k]
+	}
+	s.register()
+	return nil
+}
+
+// Decide makes verdicts durable, together with those that an earlier claimant
+// has made: before anything is done about them.
+func (c *Claim) Decide(verdicts []Verdict) error {
+	s := c.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := c.stands(); err != nil {
+		return err
+	}
+	if mutant.VerdictNotKept {
+		return nil
+	}
+	all := slices.Clone(s.layout.Verdicts)
+	var changes []Entry
+	for _, v := range verdicts {
+		i, ok := findVerdict(all, v.Coordinator)
+		if ok {
+			v = all[i].merge(v)
+			all[i] = v
+		} else {
+			all = slices.Insert(all, i, v)
+		}
+		changes = append(changes, verdictEntry(&v))
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	if err := s.commit(changes...); err != nil {
+		return err
+	}
+	s.layout.Verdicts = all
+	return nil
+}
+
+// Forget closes the claimed coordinators: all of their transactions are at rest,
+// and their log areas are clear. Others may have the areas from now on. What the
+// logs did not tell of is left for a sweep.
+func (c *Claim) Forget() error {
+	s := c.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, err := c.stands()
+	if err != nil {
+		return err
+	}
+	l := s.layout
+	hollow := s.hollow || c.Promoted
+	changes := []Entry{l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-len(at)), sweepEntry(hollow, false), looseEntry()}
+	for _, i := range at {
+		changes = append(changes, Entry{Key: keyOf(prefixCoordinator, l.Coordinators[i].ID)})
+	}
+	if err := s.commit(changes...); err != nil {
+		return err
+	}
+	gone := map[uint32]bool{}
+	for _, i := range at {
+		gone[l.Coordinators[i].ID] = true
+		delete(s.claimed, l.Coordinators[i].ID)
+		delete(s.forsaken, l.Coordinators[i].ID)
+		delete(s.logs.used, l.Coordinators[i].Slot)
+	}
+	l.Coordinators = slices.DeleteFunc(slices.Clone(l.Coordinators), func(e CoordinatorEntry) bool { return gone[e.ID] })
+	l.Unswept, l.Hollow, l.Spared, l.Loose = true, hollow, false, true
+	s.hollow = hollow
+	if c.Promoted {
+		s.losses++
+	}
+	s.sweeps++
+	s.torn.Store(true)
+	s.register()
+	return nil
+}

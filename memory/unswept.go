@@ -1,0 +1,148 @@
+package memory
+
+// bereft notes the loss of a blade with which nobody was declared dead, since no coordinator
+// was open: nobody is forgotten later. What dead ones have left, and no sweep has come to,
+// may have been on the blade all the same. The caller holds the lock.
+func (s *Space) bereft() {
+	s.hollow = true
+	s.losses++
+	s.sweeps++
+	s.torn.Store(true)
+}
+
+// Unswept reports whether something of dead coordinators may be left on the blades,
+// and a number for Swept: which sweep would find it.
+func (s *Space) Unswept() (generation uint64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sweeps, s.layout.Unswept
+}
+
+// Hollow reports whether a blade was lost since the database was opened, or before, and no sweep
+// has come to its end since: slots of an index may lead to blocks whose placeholders it had, and that
+// are free. Sessions of that time may leave such slots behind later, so it stays true.
+func (s *Space) Hollow() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hollow
+}
+
+// Torn reports whether changes of indexes may be half-done whose clients are gone: a
+// coordinator was forgotten since the indexes were swept last, or may be declared dead
+// at the time given. It takes no lock.
+func (s *Space) Torn(now int64) bool {
+	if s.torn.Load() {
+		return true
+	}
+	r := s.regs.Load()
+	for i := range r.ids {
+		if r.until[i] != 0 && now > r.until[i] {
+			return true
+		}
+	}
+	return false
+}
+
+// SweptIndexes notes that the indexes were swept for what coordinators have left that
+// were gone when Unswept returned the number.
+func (s *Space) SweptIndexes(generation uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sweeps == generation {
+		s.torn.Store(false)
+	}
+}
+
+// sweepAgain makes a sweep due; the caller holds the lock.
+func (s *Space) sweepAgain() error {
+	if err := s.writable(); err != nil {
+		return err
+	}
+	if !s.layout.Unswept || s.layout.Spared {
+		if err := s.commit(sweepEntry(s.hollow, false)); err != nil {
+			return err
+		}
+		s.layout.Unswept, s.layout.Hollow, s.layout.Spared = true, s.hollow, false
+	}
+	s.sweeps++
+	return nil
+}
+
+// Swept notes that a sweep is over which began when Unswept returned the number.
+func (s *Space) Swept(generation uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	if !s.layout.Unswept || s.sweeps != generation {
+		return nil
+	}
+	if err := s.commit(Entry{Key: keySweep}); err != nil {
+		return err
+	}
+	s.layout.Unswept, s.layout.Hollow, s.layout.Spared = false, false, false
+	s.withheld = false
+	return nil
+}
+
+// SweptBeside notes that a sweep which began when Unswept returned the number has left nothing but
+// what is damaged. Another one is due.
+func (s *Space) SweptBeside(generation uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	l := s.layout
+	if !l.Unswept || l.Spared || s.sweeps != generation {
+		return nil
+	}
+	if err := s.commit(sweepEntry(l.Hollow, true)); err != nil {
+		return err
+	}
+	l.Spared = true
+	return nil
+}
+
+// Tidy reports whether nothing is left to be swept of who has died, but what is damaged.
+func (s *Space) Tidy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tidy()
+}
+
+func (s *Space) tidy() bool { return !s.layout.Unswept || s.layout.Spared }
+
+// Spared reports whether all that is to be swept is what is damaged.
+func (s *Space) Spared() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.layout.Spared
+}
+
+// Loose reports whether extents may be allocated that nothing leads to: a coordinator
+// has died since Fastened was called last.
+func (s *Space) Loose() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.layout.Loose
+}
+
+// Fastened notes that nothing is left of the extents that Loose is about, but for deaths after
+// the generation that Unswept had returned before they were looked for and freed.
+func (s *Space) Fastened(generation uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	if !s.layout.Loose || s.sweeps != generation {
+		return nil
+	}
+	if err := s.commit(Entry{Key: keyLoose}); err != nil {
+		return err
+	}
+	s.layout.Loose = false
+	return nil
+}

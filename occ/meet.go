@@ -1,0 +1,160 @@
+package occ
+
+import (
+	"errors"
+	"fmt"
+
+	"txnode/internal/mutant"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/occ/recovery"
+	"txnode/rdma"
+)
+
+// Unblock looks after the lock that the transaction's last conflict was with: if
+// nobody alive stands for it, it is resolved, or its owner recovered. If it was a slot
+// that leads to a block which nobody has, the slot is emptied. It reports
+// whether that was so. If it was no lock at all, but a block that could not be read,
+// it may be damaged: ErrCorrupt. The transaction has ended.
+func (tx *Tx) Unblock() (bool, error) {
+	m := tx.met
+	tx.met = meeting{}
+	done, err := tx.unblock(m)
+	return done, tx.naming(m, err)
+}
+
+func (tx *Tx) unblock(m meeting) (bool, error) {
+	if tx.s.alloc == nil && (m.guard.Held() || m.table != nil && m.addr != 0) { // it only reads
+		if err := tx.spared(m); err != nil || m.table == nil {
+			return false, err
+		}
+		return false, tx.contradicted(m.addr)
+	}
+	if m.table != nil {
+		done, err := tx.vacate(m)
+		if err == nil && !done {
+			err = tx.contradicted(m.addr)
+		}
+		return done, err
+	}
+	if !m.guard.Held() && m.addr != 0 {
+		_, err := tx.Examine(m.addr)
+		return false, err
+	}
+	if !m.guard.Held() || tx.s.broken != nil {
+		return false, nil // a broken session rejoins first
+	}
+	space := tx.s.eng.space
+	owner := m.guard.Owner().Coordinator()
+	if owner == tx.s.coord.ID {
+		if err := tx.s.reap(); err != nil {
+			return false, err
+		}
+		return false, tx.locked(m)
+	}
+	tx.s.chores++
+	tx.s.openSpare()
+	defer func() {
+		tx.s.closeSpare()
+		tx.s.chores--
+	}()
+	if mutant.StealLiveLock {
+		_, err := recovery.Unlock(tx.c, tx.s.Recovery(), m.addr)
+		return err == nil, err
+	}
+	switch space.Lease(owner, tx.s.thread.Now()) {
+	case memory.LeaseGone:
+		left, err := recovery.Unlock(tx.c, tx.s.Recovery(), m.addr)
+		return left != recovery.UnlockedNot, err
+	case memory.LeaseExpired:
+		_, err := recovery.Recover(tx.c, tx.s.Recovery(), owner)
+		if errors.Is(err, memory.ErrClaimed) {
+			return false, nil
+		}
+		return err == nil, err
+	case memory.LeaseLive:
+		return false, tx.locked(m)
+	}
+	return false, nil
+}
+
+// spared says what the transaction has met, if the database is open read-only. It was swept before, but for
+// what belongs to a damaged index: then nobody is at work who was known, and what a dead one has left in
+// the way of others stays. Else who has closed has left no lock.
+func (tx *Tx) spared(m meeting) error {
+	space, owner := tx.s.eng.space, m.guard.Owner().Coordinator()
+	switch {
+	case m.table == nil && (space.Registered(owner) || owner >= space.Layout().NextCoordinator && !tx.s.eng.opts.Still):
+		return nil
+	case space.Spared():
+		return fmt.Errorf("%w: block %v has something that a client has left which died, and the index of its table was damaged; the database, closed, can be checked, and repaired from another copy: who opens it for writing then finishes it", ErrCorrupt, m.addr)
+	case m.table == nil:
+		return fmt.Errorf("%w: block %v looks locked by transaction %v, and nobody is at work: its guard is damaged; the database, closed, can be checked, and whoever opens it for writing takes that lock off", ErrCorrupt, m.addr, m.guard.Owner())
+	}
+	return nil
+}
+
+// reap looks whether a release of the session's has failed in the background, which
+// breaks it: a transaction of its own is in the way.
+func (s *Session) reap() error {
+	for _, tx := range s.txs {
+		for i := range tx.flights {
+			if bg := &tx.flights[i].bg; bg.Done() && bg.Err() != nil {
+				return s.fail(bg.Err())
+			}
+		}
+	}
+	return nil
+}
+
+// vacate empties a slot that leads to a block which nobody has, as far as can be seen.
+func (tx *Tx) vacate(m meeting) (bool, error) {
+	s := tx.s
+	if m.addr == 0 || s.alloc == nil || s.broken != nil {
+		return false, nil
+	}
+	s.chores++
+	s.openSpare()
+	defer func() {
+		s.closeSpare()
+		s.chores--
+	}()
+	done, err := recovery.Vacate(tx.c, s.Recovery(), m.table.ID, m.key, m.addr)
+	if errors.Is(err, rdma.ErrVerb) {
+		_ = s.fail(err) // it may have left locks of the index behind
+	}
+	return done, err
+}
+
+// meeting is what has ended an attempt: a lock that was met, or a slot whose block
+// stayed free however often the key was looked up.
+type meeting struct {
+	addr  memory.Addr
+	guard record.Guard
+	table *Table // of the key, if it is a slot
+	key   []byte
+}
+
+// Met returns where the record is whose lock has ended the last attempt; 0: it was no lock.
+func (tx *Tx) Met() memory.Addr {
+	if !tx.met.guard.Held() {
+		return 0
+	}
+	return tx.met.addr
+}
+
+// Locked reports whether the transaction, or the last one, was to lock the record at a.
+func (tx *Tx) Locked(a memory.Addr) bool {
+	for i := range tx.items {
+		if it := &tx.items[i]; it.addr == a && (it.update || it.write != writeNone) {
+			return true
+		}
+	}
+	return false
+}
+
+// meet notes a lock that is in the way, and is the conflict with its holder.
+func (tx *Tx) meet(r AbortReason, a memory.Addr, g record.Guard) error {
+	tx.met = meeting{addr: a, guard: g}
+	return tx.conflict(r)
+}

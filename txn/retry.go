@@ -1,0 +1,132 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"txnode/memory"
+	"txnode/occ"
+)
+
+// isSpent reports whether err is that of another transaction, of the function's, that has
+// made all of its attempts.
+func isSpent(err error) bool {
+	var spent *spentError
+	return errors.As(err, &spent)
+}
+
+// recoup is what follows an attempt that has failed with err, the transaction's so many
+// before it. again: there is to be another one, and it has waited until that may begin;
+// else it returns what the transaction ends with.
+func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
+	if attempt >= insistAfter {
+		w.press(err, attempt)
+	}
+	if err = w.settle(w.unblock(err)); err == nil {
+		w.committed++ // as it has turned out
+		return false, nil
+	}
+	c := w.coro
+	if w.db.opts.SingleAttempt {
+		c.Backoff()
+		return false, err
+	}
+	if errors.Is(err, ErrNoSpace) && w.makeRoom() && attempt < w.db.opts.Retries {
+		return true, err
+	}
+	if !errors.Is(err, ErrConflict) || errors.Is(err, ErrOutcomeUnknown) {
+		return false, err
+	}
+	if attempt >= w.db.opts.Retries {
+		return false, &spentError{attempt + 1, err}
+	}
+	if ctx := w.tx.ctx; ctx.Err() != nil {
+		last := err.Error() // in words alone: what has ended it is no conflict
+		return false, fmt.Errorf("txn: given up after %d attempts: %w; the last attempt: %s", attempt+1, context.Cause(ctx), last)
+	}
+	c.Backoff()
+	if attempt >= patientAfter {
+		// Drawn: two transactions that wait equally long meet again, for ever.
+		d := min(backoffStepNs<<min((attempt-patientAfter)/patientAfter, 16), backoffLimitNs)
+		c.Sleep(d/2 + int64(w.thread.Rand()%uint64(d)))
+	}
+	return true, err
+}
+
+// press is what a transaction does that has had so many conflicts that those who stand in
+// its way will not be gone before it gives up.
+//
+// Somebody changes what it reads before it has read the rest: from now on it locks what it
+// reads, too, as if it were to be written.
+//
+// Or a record is locked whenever it looks, since whoever has had it is back before it looks
+// again: it says which one, and who has just used that lets it pass.
+func (w *Worker) press(err error, attempt int) {
+	var c *occ.ConflictError
+	if errors.As(err, &c) && c.Reason == occ.AbortValidation && !w.db.space.ReadOnly() {
+		w.tx.insists = true
+	}
+	if attempt < hungryAfter {
+		return
+	}
+	if a := w.o.Met(); a == 0 {
+		return
+	} else if w.hungry {
+		w.db.hungry.Store(uint64(a))
+	} else {
+		w.hungry = w.db.hungry.CompareAndSwap(0, uint64(a))
+	}
+}
+
+// sated is the end of a transaction that has said what it waits for.
+func (w *Worker) sated() {
+	w.hungry = false
+	w.db.hungry.Store(0)
+}
+
+// giveWay waits, before a transaction, for somebody who has waited for long for a record
+// that the worker's last transaction has locked.
+func (w *Worker) giveWay() {
+	a := w.db.hungry.Load()
+	if a == 0 || !w.o.Locked(memory.Addr(a)) {
+		return
+	}
+	for range giveWayTimes {
+		w.coro.Sleep(giveWayNs)
+		if w.db.hungry.Load() != a {
+			return
+		}
+	}
+}
+
+// makeRoom frees, after a transaction has found no space, what deleted records
+// still hold, and reports whether that was anything.
+func (w *Worker) makeRoom() bool {
+	freed, err := w.session.MakeRoom(w.coro)
+	if err != nil && w.session.Broken() == nil {
+		w.db.opts.Logger.Warn("making room has failed", errField(err))
+	}
+	return freed > 0
+}
+
+// After patientAfter conflicts in a row the reason is hardly another transaction at
+// work: whoever holds the lock has been put off its processor. Attempts are then
+// spread out more and more, up to a millisecond, so that Options.Retries of them
+// outlast that.
+const (
+	patientAfter   = 32
+	backoffStepNs  = int64(2_000)
+	backoffLimitNs = 1_000_000
+)
+
+// After insistAfter conflicts in a row it is not chance any more: see press. After hungryAfter
+// a worker has waited for a twentieth of a second, longer than others are put off their
+// processors. Who gives way to it does so for somewhat longer than it waits between two
+// attempts.
+const (
+	insistAfter  = 2 * patientAfter
+	hungryAfter  = 10 * patientAfter
+	giveWayNs    = 100_000
+	giveWayTimes = 20
+)
