@@ -307,9 +307,7 @@ func (db *DB) View(ctx context.Context, fn func(tx *Tx) error) error {
 
 // Begin starts a transaction that ends with Commit or Rollback. It holds a worker
 // until then: a program that begins more than Options.Workers at once waits.
-// Where Update tries again by itself its caller begins again: after ErrConflict, and when an
-// operation before Commit returns ErrBroken, since a blade was lost, say: Rollback has the
-// worker rejoin.
+// Where Update tries again by itself, after ErrConflict, its caller begins again.
 // ctx governs the whole transaction: once it is done, operations that fetch something, and
 // Commit, return its cause. The transaction still has to be ended, and holds its locks until
 // then.
