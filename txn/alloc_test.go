@@ -125,10 +125,7 @@ func TestNoAllocations(t *testing.T) {
 	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
 		db := mustOpen(t, txn.Options{Policy: p, Seed: 1, BladeSize: 1 << 30})
 		s := newSmallBank(t, db)
-		w, err := db.NewWorker()
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := newWorker(t, db)
 		ctx := context.Background()
 		amalgamate, balance, writeCheck, overdrawn := s.amalgamate, s.balance, s.writeCheck, s.overdrawn
 		for _, c := range []struct {

@@ -62,10 +62,7 @@ func bank(t *testing.T, p occ.Policy) (*txn.DB, *txn.Table[uint64, []byte]) {
 func TestPanic(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, p occ.Policy) {
 		db, tab := bank(t, p)
-		w, err := db.NewWorker()
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := newWorker(t, db)
 		for what, update := range map[string]func(ctx context.Context, fn func(tx *txn.Tx) error) error{
 			"DB.Update": db.Update, "Worker.Update": w.Update,
 		} {
@@ -218,10 +215,7 @@ func TestNested(t *testing.T) {
 		quiet(t, db)
 	}
 
-	w, err := one.NewWorker()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorker(t, one)
 	err = w.Update(t.Context(), func(tx *txn.Tx) error {
 		if err := a.Put(tx, 1, val(8)); err != nil {
 			return err

@@ -24,10 +24,7 @@ func TestClosed(t *testing.T) {
 	}
 	tab := table(t, db, "t")
 	fill(t, db, tab, 3, val(1))
-	w, err := db.NewWorker()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorker(t, db)
 	if err := db.Close(t.Context()); err == nil || !strings.Contains(err.Error(), "1 workers") {
 		t.Errorf("Close with a worker: %v", err)
 	}
@@ -74,10 +71,7 @@ func TestClosedWorker(t *testing.T) {
 			t.Errorf("%s: Close again: %v", what, err)
 		}
 	}
-	w, err := db.NewWorker()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorker(t, db)
 	if err := w.Update(t.Context(), func(tx *txn.Tx) error {
 		if err := w.Close(); err == nil {
 			t.Error("a worker was closed in its transaction")
@@ -324,10 +318,7 @@ func TestFenced(t *testing.T) {
 		if _, err := tab.Get(tx, 1); err != nil {
 			t.Fatal(err)
 		}
-		w, err := db.NewWorker()
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := newWorker(t, db)
 		fence()
 		_, err = tab.Get(tx, 2)
 		says(t, "Get", err, txn.ErrFenced)
@@ -413,10 +404,7 @@ func TestGoexitInRun(t *testing.T) {
 			t.Errorf("%d coroutines: %v", coroutines, err)
 		}
 	}
-	w, err := db.NewWorker()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorker(t, db)
 	for range 2 {
 		if err := w.Close(); err != nil {
 			t.Error(err)

@@ -204,14 +204,6 @@ func TestChurnWhenFull(t *testing.T) {
 func TestRecord(t *testing.T) {
 	db := mustOpen(t, tiny())
 	tab := table(t, db, "t")
-	worker := func() *txn.Worker {
-		t.Helper()
-		w, err := db.NewWorker()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return w
-	}
 	put := func(w *txn.Worker, k uint64) {
 		t.Helper()
 		if err := w.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, k, val(k)) }); err != nil {
@@ -219,11 +211,11 @@ func TestRecord(t *testing.T) {
 		}
 	}
 	rec := &history.Recorder{}
-	before := worker()
+	before := newWorker(t, db)
 	db.Record(rec)
-	during := worker()
+	during := newWorker(t, db)
 	db.Record(nil)
-	after := worker()
+	after := newWorker(t, db)
 	for i, w := range []*txn.Worker{before, during, after} {
 		put(w, uint64(i))
 		put(w, uint64(i))

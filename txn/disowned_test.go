@@ -73,14 +73,7 @@ func TestLockOfTheLiving(t *testing.T) {
 		}{{"itself", atOnce}, {"idle", atOnce}, {"away", atOnce}, {"itself", later}, {"idle", later}, {"away", later}} {
 			t.Run(fmt.Sprintf("%s, by %s, at once %v", name, c.who, c.caps.Synchronous), func(t *testing.T) {
 				db, tab, f := disownedDB(t, c.caps, 2)
-				reader, err := db.NewWorker()
-				if err != nil {
-					t.Fatal(err)
-				}
-				writer, err := db.NewWorker()
-				if err != nil {
-					t.Fatal(err)
-				}
+				reader, writer := newWorker(t, db), newWorker(t, db)
 				defer func() {
 					if err := errors.Join(reader.Close(), writer.Close()); err != nil {
 						t.Error(err)
@@ -116,7 +109,7 @@ func TestLockOfTheLiving(t *testing.T) {
 				if c.who != "idle" {
 					return
 				}
-				_, err = db.Backup(t.Context(), io.Discard, txn.BackupOptions{})
+				_, err := db.Backup(t.Context(), io.Discard, txn.BackupOptions{})
 				says(t, "Backup", err, txn.ErrCorrupt)
 			})
 		}

@@ -53,10 +53,7 @@ func TestFlushesOfOneCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 9 {
-		w, err := db.NewWorker()
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := newWorker(t, db)
 		defer w.Close()
 	}
 	put := func() {

@@ -357,19 +357,13 @@ func TestFirstToMeetTheLoss(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := db.NewWorker()
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := newWorker(t, db)
 		put(w, words)
 		sw := stopper(t, db)
 		if err := sw.StopBlade(rdma.BladeID(b)); err != nil {
 			t.Fatal(err)
 		}
-		other, err := db.NewWorker() // its log area is a new segment on every blade
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := newWorker(t, db) // its log area is a new segment on every blade
 		put(other, words)
 		if err := sw.RestartBlade(rdma.BladeID(b), true); err != nil {
 			t.Fatal(err)
@@ -476,10 +470,7 @@ func TestForeignBladeComesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := db.NewWorker()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorker(t, db)
 	for _, b := range []rdma.BladeID{1, 2} {
 		if err := f.StopBlade(b); err != nil {
 			t.Fatal(err)

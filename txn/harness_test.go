@@ -78,3 +78,13 @@ var (
 	atOnce = rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true}
 	later  = rdma.Caps{OrderedLine: true, MaskedCAS: true}
 )
+
+// newWorker is a worker of the test's own.
+func newWorker(t testing.TB, db *txn.DB) *txn.Worker {
+	t.Helper()
+	w, err := db.NewWorker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}

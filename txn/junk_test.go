@@ -32,14 +32,8 @@ func TestCopyBesideJunk(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				gone, err := db.NewWorker()
-				if err != nil {
-					t.Fatal(err)
-				}
-				w, err := db.NewWorker()
-				if err != nil {
-					t.Fatal(err)
-				}
+				gone := newWorker(t, db)
+				w := newWorker(t, db)
 				put := func(w *txn.Worker, k uint64, v string) {
 					t.Helper()
 					if err := w.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, k, []byte(v)) }); err != nil {

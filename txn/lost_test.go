@@ -219,10 +219,7 @@ func TestLockedBesideLostIndex(t *testing.T) {
 	}
 	lost := map[rdma.BladeID]bool{v.At(root, 0).Blade: true, v.At(root, 1).Blade: true}
 	dead := db.Space().Layout().NextCoordinator
-	w, err := db.NewWorker()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorker(t, db)
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -16,10 +16,7 @@ func TestManyKeysAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := db.NewWorker()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorker(t, db)
 	defer w.Close()
 	n := uint64(0)
 	ctx := context.Background()

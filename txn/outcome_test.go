@@ -200,10 +200,7 @@ func TestDeclaredDeadWithoutCatalog(t *testing.T) {
 			update := func() error { return db.Update(t.Context(), put) }
 			switch kind {
 			case "of the caller's own":
-				w, err := db.NewWorker()
-				if err != nil {
-					t.Fatal(err)
-				}
+				w := newWorker(t, db)
 				defer func() {
 					if err := w.Close(); err != nil {
 						t.Error(err)

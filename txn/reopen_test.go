@@ -329,10 +329,7 @@ func TestDurabilityPower(t *testing.T) {
 		db := mustOpen(t, o)
 		tab := table(t, db, "t")
 		fill(t, db, tab, 3, val(1))
-		w, err := db.NewWorker()
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := newWorker(t, db)
 		update := func() {
 			if err := w.Update(t.Context(), func(tx *txn.Tx) error {
 				if _, err := tab.GetForUpdate(tx, 1); err != nil {

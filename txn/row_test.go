@@ -82,10 +82,7 @@ func TestRows(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w, err := db.NewWorker()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorker(t, db)
 	defer w.Close()
 	two := []txn.Row{{Table: a, Key: val(1)}, {Table: b, Key: val(2), Mode: txn.ForUpdate}}
 	for warm := range 2 {

@@ -106,10 +106,7 @@ func TestFull(t *testing.T) {
 			want[k] = value(k + 7)
 		}
 		const gone = 50
-		w, err := db.NewWorker()
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := newWorker(t, db)
 		for k := range uint64(gone) {
 			if err := w.Update(t.Context(), func(tx *txn.Tx) error { return tab.Delete(tx, k) }); err != nil {
 				t.Fatal(err)

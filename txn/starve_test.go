@@ -178,7 +178,7 @@ func TestGiveWay(t *testing.T) {
 		}
 	}
 	worker := func() *txn.Worker {
-		w := must(db.NewWorker())
+		w := newWorker(t, db)
 		t.Cleanup(func() { _ = w.Close() })
 		return w
 	}

@@ -162,10 +162,7 @@ func TestVerbs(t *testing.T) {
 				x := tables{table(t, db, "a"), table(t, db, "b")}
 				fill(t, db, x.a, 10, val(1))
 				fill(t, db, x.b, 10, val(1))
-				w, err := db.NewWorker()
-				if err != nil {
-					t.Fatal(err)
-				}
+				w := newWorker(t, db)
 				defer func() {
 					if err := w.Close(); err != nil {
 						t.Error(err)

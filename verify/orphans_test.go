@@ -133,7 +133,7 @@ func TestOrphans(t *testing.T) {
 				if len(found) > 0 || sum.Tables[0].Records < before.Tables[0].Records {
 					t.Errorf("%d records of %d;\n%s", sum.Tables[0].Records, before.Tables[0].Records, show(found))
 				}
-				if _, err := raceSays(t, m.dir); err != nil {
+				if _, err := withRace(t, m.dir, (*race.Index).Verify); err != nil {
 					t.Error(err)
 				}
 				return

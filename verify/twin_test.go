@@ -11,9 +11,9 @@ import (
 	"txnode/verify"
 )
 
-// raceSays is what package race finds in the index of the first table: nil if
-// nothing. opens: the database could be opened for it.
-func raceSays(t *testing.T, dir string) (opens bool, verdict error) {
+// withRace hands package race's own view of the index of the first table to fn, and returns its
+// verdict, or why that index cannot be opened. opens: the database could be.
+func withRace(t *testing.T, dir string, fn func(ix *race.Index, c *rdma.Coro) error) (opens bool, verdict error) {
 	t.Helper()
 	db, err := embedded.Open(embedded.Options{Dir: dir, ReadOnly: true})
 	if err != nil {
@@ -29,7 +29,7 @@ func raceSays(t *testing.T, dir string) (opens bool, verdict error) {
 	if err != nil {
 		return true, err
 	}
-	return true, ix.Verify(th.Plain())
+	return true, fn(ix, th.Plain())
 }
 
 // TestTwins holds the walk against package race's own: whatever damage is found in
@@ -42,7 +42,7 @@ func TestTwins(t *testing.T) {
 	for _, d := range damages {
 		d.do(m)
 		_, found := check(t, dir, false)
-		opens, err := raceSays(t, dir)
+		opens, err := withRace(t, dir, (*race.Index).Verify)
 		m.heal()
 		if !opens {
 			continue // memory has refused it: an extent is damaged on the copy that it reads
@@ -71,25 +71,14 @@ func TestTwins(t *testing.T) {
 func TestSizesAreRaces(t *testing.T) {
 	dir := t.TempDir()
 	populate(t, dir, variant{1, 0, occ.PolicyDefault}, 100)
-	db, err := embedded.Open(embedded.Options{Dir: dir, ReadOnly: true})
+	_, err := withRace(t, dir, func(ix *race.Index, c *rdma.Coro) error {
+		s, err := ix.Stats(c)
+		if got := verify.IndexBytes(ix.Geometry(), s.SubTables); got != s.Bytes {
+			t.Errorf("an index of %d sub-tables has %d bytes, race says %d", s.SubTables, got, s.Bytes)
+		}
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	defer db.Close()
-	th, err := rdma.NewThread(db.Fabric(), rdma.ThreadOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer th.Close()
-	ix, err := race.Open(th.Plain(), db.Space(), db.Space().Layout().Tables[0].Root, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := ix.Stats(th.Plain())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := verify.IndexBytes(ix.Geometry(), s.SubTables); got != s.Bytes {
-		t.Errorf("an index of %d sub-tables has %d bytes, race says %d", s.SubTables, got, s.Bytes)
 	}
 }

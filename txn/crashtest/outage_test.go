@@ -19,23 +19,9 @@ import (
 // built. It does not while transactions are being decided that were under way when a
 // blade was lost, which is not promised.
 func TestPowerAfterOutages(t *testing.T) {
-	seeds := uint64(12)
-	if testing.Short() {
-		seeds = 3
-	}
-	if *powerFlag > 0 {
-		seeds = *powerFlag
-	}
 	sum := &totals{}
 	outages := 0
-	for seed := *seedFlag; seed < *seedFlag+seeds; seed++ {
-		if err := outageRun(seed, sum, &outages); err != nil {
-			t.Fatalf("seed %d: %v; repeat with -powers 1 -seed %d", seed, err, seed)
-		}
-		if n := seed - *seedFlag + 1; n%25 == 0 {
-			t.Logf("%d of %d seeds", n, seeds) // shown at once with -v
-		}
-	}
+	eachPower(t, 12, 3, 25, func(seed uint64) error { return outageRun(seed, sum, &outages) })
 	if outages == 0 {
 		t.Error("no blade was lost")
 	}

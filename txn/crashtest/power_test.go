@@ -19,25 +19,31 @@ import (
 // not flushed is lost, or not, line by line, on every blade. Sometimes the power goes
 // again while the database is recovered.
 func TestPower(t *testing.T) {
-	seeds := uint64(25)
+	sum := &totals{}
+	var again int
+	eachPower(t, 25, 5, 100, func(seed uint64) error { return powerRun(seed, sum, &again) })
+	t.Logf("%d losses of power, %d of them during recovery; %d transactions acknowledged, %d under way, %d of which had taken effect",
+		sum.kills, again, sum.committed, sum.unknown, sum.effective)
+}
+
+// eachPower runs seeds: so many, or fewer if the tests are to be short, or as many as the flags
+// say. It says how far it has come after every so many.
+func eachPower(t *testing.T, seeds, short, every uint64, run func(seed uint64) error) {
+	t.Helper()
 	if testing.Short() {
-		seeds = 5
+		seeds = short
 	}
 	if *powerFlag > 0 {
 		seeds = *powerFlag
 	}
-	sum := &totals{}
-	var again int
 	for seed := *seedFlag; seed < *seedFlag+seeds; seed++ {
-		if err := powerRun(seed, sum, &again); err != nil {
+		if err := run(seed); err != nil {
 			t.Fatalf("seed %d: %v; repeat with -powers 1 -seed %d", seed, err, seed)
 		}
-		if n := seed - *seedFlag + 1; n%100 == 0 {
+		if n := seed - *seedFlag + 1; n%every == 0 {
 			t.Logf("%d of %d seeds", n, seeds) // shown at once with -v
 		}
 	}
-	t.Logf("%d losses of power, %d of them during recovery; %d transactions acknowledged, %d under way, %d of which had taken effect",
-		sum.kills, again, sum.committed, sum.unknown, sum.effective)
 }
 
 // powered is a catalog that fails when there is no power: who has lost it must not go
