@@ -334,7 +334,7 @@ func TestCrashInDoubt(t *testing.T) {
 	}
 	count := map[string]int{}
 	for seed := range seeds {
-		p := txn.Policy(txn.PolicyDefault)
+		p := txn.PolicyDefault
 		if seed%2 == 1 {
 			p = txn.PolicyFORD
 		}
