@@ -17,43 +17,6 @@ func small(o *Options) {
 	o.Accounts, o.HotAccounts, o.InitialBalance, o.RecordPadding = 300, 20, "12.34", 5
 }
 
-// play runs n transactions in each of 8 workers and returns the outcomes.
-func play(t *testing.T, d *Driver, store workload.Store, n int) (outcomes [workload.NumOutcomes]uint64) {
-	t.Helper()
-	var counts [workload.NumOutcomes]atomic.Uint64
-	err := store.Run(t.Context(), 2, 4, func(ctx context.Context, id int, w workload.Worker) error {
-		c := d.NewClient(id, 7, w)
-		for range n {
-			c.Next()
-			o, err := c.Run(ctx)
-			if errors.Is(err, workload.ErrUncertain) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			counts[o].Add(1)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for o := range outcomes {
-		outcomes[o] = counts[o].Load()
-	}
-	return outcomes
-}
-
-func load(t *testing.T, d *Driver, store workload.Store) workload.LoadReport {
-	t.Helper()
-	r, err := d.Load(t.Context(), store, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
 func TestMoneyIsConserved(t *testing.T) {
 	for name, change := range map[string]func(o *Options){
 		"default mix": small,
@@ -69,11 +32,11 @@ func TestMoneyIsConserved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDriver(t, change)
 			store := reference.Open(reference.Options{Shards: 16})
-			if r := load(t, d, store); r.Existed || r.Records != 2*d.options.Accounts {
+			if r := storetest.Load(t, d, store); r.Existed || r.Records != 2*d.options.Accounts {
 				t.Errorf("loading an empty store reports %+v", r)
 			}
 			for range 2 { // Verify changes nothing, and rounds may follow it
-				out := play(t, d, store, 2000)
+				out := storetest.Play(t, d, store, 2000).Total()
 				if out[workload.RolledBack] == 0 || out[workload.RowAbsent] != 0 || out[workload.Committed]+out[workload.RolledBack] != 16000 {
 					t.Errorf("outcomes %v", out)
 				}
@@ -92,8 +55,8 @@ func TestMoneyIsConserved(t *testing.T) {
 func TestExistingAccountsAreTheBaseline(t *testing.T) {
 	store := reference.Open(reference.Options{})
 	first := newDriver(t, small)
-	load(t, first, store)
-	play(t, first, store, 1000)
+	storetest.Load(t, first, store)
+	storetest.Play(t, first, store, 1000)
 
 	second := newDriver(t, func(o *Options) {
 		small(o)
@@ -110,7 +73,7 @@ func TestExistingAccountsAreTheBaseline(t *testing.T) {
 	if !strings.Contains(r.Summary, second.baseline.String()) {
 		t.Errorf("the summary %q does not tell the balance", r.Summary)
 	}
-	play(t, second, store, 1000)
+	storetest.Play(t, second, store, 1000)
 	if _, err := second.Verify(t.Context(), store); err != nil {
 		t.Error(err)
 	}
@@ -128,28 +91,13 @@ func TestForeignData(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDriver(t, small)
-			// The store accepts any schema once it has one, like a database whose
-			// catalog knows only names.
-			store := &anySchema{Store: reference.Open(reference.Options{})}
-			load(t, d, store)
+			store := storetest.AnySchema(reference.Open(reference.Options{}))
+			storetest.Load(t, d, store)
 			if _, err := newDriver(t, change).Load(t.Context(), store, nil); !errors.Is(err, workload.ErrForeign) {
 				t.Errorf("the data is accepted: %v", err)
 			}
 		})
 	}
-}
-
-type anySchema struct {
-	workload.Store
-	existed bool
-}
-
-func (s *anySchema) Tables(ctx context.Context, tables []workload.Table) (bool, error) {
-	if s.existed {
-		return true, nil
-	}
-	s.existed = true
-	return s.Store.Tables(ctx, tables)
 }
 
 // One broken write among thousands is found, whatever it was.
@@ -200,14 +148,14 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 				}
 				return storetest.Verdict{}
 			})
-			load(t, d, store)
+			storetest.Load(t, d, store)
 			loaded.Store(true)
 			rounds := 1000
 			if strings.HasPrefix(test.name, "flipped sign") || strings.HasPrefix(test.name, "flipped bit of the padding") {
 				rounds = 0
 				playUntil(t, d, store, &writes, 1)
 			}
-			play(t, d, store, rounds)
+			storetest.Play(t, d, store, rounds)
 			r, err := d.Verify(t.Context(), store)
 			if !errors.Is(err, workload.ErrInconsistent) {
 				t.Fatalf("not noticed: %v, %+v", err, r)
@@ -251,7 +199,7 @@ func TestMissingRecord(t *testing.T) {
 	store := storetest.Intercept(reference.Open(reference.Options{}), func(_ int, op storetest.Op) storetest.Verdict {
 		return storetest.Verdict{Drop: op.Kind == storetest.Insert && op.Table == Checking && op.Key == 17}
 	})
-	load(t, d, store)
+	storetest.Load(t, d, store)
 	if r, err := d.Verify(t.Context(), store); !errors.Is(err, workload.ErrInconsistent) || !strings.Contains(err.Error(), "account 17 in checking") {
 		t.Errorf("Verify: %v, %+v", err, r)
 	}
@@ -292,9 +240,9 @@ func TestUncertainTransactions(t *testing.T) {
 			}
 			return storetest.Verdict{}
 		})
-		load(t, d, store)
+		storetest.Load(t, d, store)
 		loaded.Store(true)
-		play(t, d, store, 1000)
+		storetest.Play(t, d, store, 1000)
 		loaded.Store(false)
 		r, err := d.Verify(t.Context(), store)
 		if uncertain.Load() < 10 {
@@ -314,7 +262,7 @@ func TestUncertainTransactions(t *testing.T) {
 func TestInsufficientFundsResembleFORD(t *testing.T) {
 	d := newDriver(t, nil)
 	store := reference.Open(reference.Options{})
-	load(t, d, store)
+	storetest.Load(t, d, store)
 	err := store.Run(t.Context(), 1, 1, func(ctx context.Context, id int, w workload.Worker) error {
 		c := d.NewClient(id, 5, w)
 		rolledBack := 0

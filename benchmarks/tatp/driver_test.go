@@ -19,45 +19,6 @@ func small(o *Options) {
 	o.Mix = [NumTypes]float64{10, 20, 10, 10, 10, 20, 20}
 }
 
-// play runs n transactions in each of 8 workers and returns the outcomes by type.
-func play(t *testing.T, d *Driver, store workload.Store, n int) (outcomes [NumTypes][workload.NumOutcomes]uint64) {
-	t.Helper()
-	var counts [NumTypes][workload.NumOutcomes]atomic.Uint64
-	err := store.Run(t.Context(), 2, 4, func(ctx context.Context, id int, w workload.Worker) error {
-		c := d.NewClient(id, 7, w)
-		for range n {
-			typ := c.Next()
-			o, err := c.Run(ctx)
-			if errors.Is(err, workload.ErrUncertain) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			counts[typ][o].Add(1)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for typ := range outcomes {
-		for o := range outcomes[typ] {
-			outcomes[typ][o] = counts[typ][o].Load()
-		}
-	}
-	return outcomes
-}
-
-func load(t *testing.T, d *Driver, store workload.Store) workload.LoadReport {
-	t.Helper()
-	r, err := d.Load(t.Context(), store, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
 func TestRulesHold(t *testing.T) {
 	for name, change := range map[string]func(o *Options){
 		"TATP's rules":   small,
@@ -67,7 +28,7 @@ func TestRulesHold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newTestDriver(t, change)
 			store := reference.Open(reference.Options{Shards: 16})
-			r := load(t, d, store)
+			r := storetest.Load(t, d, store)
 			var p population
 			rows := 0
 			for s := range d.options.Subscribers {
@@ -85,7 +46,7 @@ func TestRulesHold(t *testing.T) {
 				t.Errorf("loading %d rows reports %+v", rows, r)
 			}
 			for range 2 { // Verify changes nothing, and rounds may follow it
-				play(t, d, store, 1500)
+				storetest.Play(t, d, store, 1500)
 				v, err := d.Verify(t.Context(), store)
 				if err != nil {
 					t.Fatal(err)
@@ -104,8 +65,8 @@ func TestRulesHold(t *testing.T) {
 func TestExistingRowsAreTheBaseline(t *testing.T) {
 	store := reference.Open(reference.Options{})
 	first := newTestDriver(t, small)
-	loaded := load(t, first, store)
-	play(t, first, store, 500)
+	loaded := storetest.Load(t, first, store)
+	storetest.Play(t, first, store, 500)
 
 	second := newTestDriver(t, small)
 	var last int
@@ -116,7 +77,7 @@ func TestExistingRowsAreTheBaseline(t *testing.T) {
 	if _, err := second.Verify(t.Context(), store); err != nil {
 		t.Error(err)
 	}
-	play(t, second, store, 500)
+	storetest.Play(t, second, store, 500)
 	if _, err := second.Verify(t.Context(), store); err != nil {
 		t.Error(err)
 	}
@@ -124,28 +85,13 @@ func TestExistingRowsAreTheBaseline(t *testing.T) {
 
 func TestForeignData(t *testing.T) {
 	for name, n := range map[string]int{"fewer": 202, "more": 204} {
-		store := &anySchema{Store: reference.Open(reference.Options{})}
-		load(t, newTestDriver(t, small), store)
+		store := storetest.AnySchema(reference.Open(reference.Options{}))
+		storetest.Load(t, newTestDriver(t, small), store)
 		d := newTestDriver(t, func(o *Options) { small(o); o.Subscribers = n })
 		if _, err := d.Load(t.Context(), store, nil); !errors.Is(err, workload.ErrForeign) {
 			t.Errorf("%s subscribers are accepted: %v", name, err)
 		}
 	}
-}
-
-// anySchema accepts any schema once it has one, like a database whose catalog
-// knows only names.
-type anySchema struct {
-	workload.Store
-	existed bool
-}
-
-func (s *anySchema) Tables(ctx context.Context, tables []workload.Table) (bool, error) {
-	if s.existed {
-		return true, nil
-	}
-	s.existed = true
-	return s.Store.Tables(ctx, tables)
 }
 
 // One broken write is found, whatever it was, by Verify and by the next Load.
@@ -197,7 +143,7 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 				}
 				return storetest.Verdict{}
 			})
-			load(t, d, store)
+			storetest.Load(t, d, store)
 			loaded.Store(true)
 			err := store.Run(t.Context(), 1, 1, func(ctx context.Context, id int, w workload.Worker) error {
 				c := d.NewClient(id, 7, w).(*client)
@@ -241,7 +187,7 @@ func TestDamagedDatabaseIsNotAdopted(t *testing.T) {
 	store := storetest.Intercept(reference.Open(reference.Options{}), func(_ int, op storetest.Op) storetest.Verdict {
 		return storetest.Verdict{Drop: op.Kind == storetest.Insert && op.Table == Secondary && op.Key == subscriberNumber(17)}
 	})
-	load(t, newTestDriver(t, small), store)
+	storetest.Load(t, newTestDriver(t, small), store)
 	_, err := newTestDriver(t, small).Load(t.Context(), store, nil)
 	if !errors.Is(err, workload.ErrInconsistent) || !strings.Contains(err.Error(), "subscriber 17") {
 		t.Errorf("Load returned %v", err)
@@ -255,7 +201,7 @@ func TestMissingRow(t *testing.T) {
 		return storetest.Verdict{Drop: op.Kind == storetest.Insert && op.Table <= Secondary && op.Key == 7}
 	})
 	d := newTestDriver(t, small)
-	load(t, d, store)
+	storetest.Load(t, d, store)
 	err := store.Run(t.Context(), 1, 1, func(ctx context.Context, id int, w workload.Worker) error {
 		c := d.NewClient(id, 1, w).(*client)
 		for typ, table := range map[int]int{
@@ -304,9 +250,9 @@ func TestUncertainTransactions(t *testing.T) {
 			}
 			return storetest.Verdict{}
 		})
-		load(t, d, store)
+		storetest.Load(t, d, store)
 		loaded.Store(true)
-		play(t, d, store, 1000)
+		storetest.Play(t, d, store, 1000)
 		loaded.Store(false)
 		r, err := d.Verify(t.Context(), store)
 		if uncertain.Load() < 10 {
@@ -332,8 +278,8 @@ func TestOutcomes(t *testing.T) {
 			o.Mix = [NumTypes]float64{10, 20, 10, 10, 10, 20, 20}
 		})
 		store := reference.Open(reference.Options{})
-		load(t, d, store)
-		out := play(t, d, store, 5000)
+		storetest.Load(t, d, store)
+		out := storetest.Play(t, d, store, 5000)
 		share := func(typ int, o workload.Outcome) float64 {
 			sum := out[typ][workload.Committed] + out[typ][workload.RolledBack] + out[typ][workload.RowAbsent]
 			return float64(out[typ][o]) / float64(sum)

@@ -5,4 +5,7 @@
 // transactions, rollback without a trace, buffers that are copied, and strict
 // serializability where the usual shortcuts break it (lost updates, inconsistent
 // snapshots, write skew, two inserts of one key).
+//
+// Beside it are what the tests of the workloads share: [Play], [Load], and stores that break
+// what they promise ([Intercept]), or forget it ([AnySchema]).
 package storetest
