@@ -199,7 +199,11 @@ func (s *Session) init() (err error) {
 	if s.alloc, err = space.NewAllocator(t); err != nil {
 		return err
 	}
-	return s.enlist(t.Plain())
+	if err := s.enlist(t.Plain()); err != nil {
+		// The space knows all allocators, and would keep this one.
+		return errors.Join(err, s.alloc.Close(t.Plain()))
+	}
+	return nil
 }
 
 // Thread returns the session's thread.

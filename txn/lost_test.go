@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -252,5 +253,36 @@ func TestLockedBesideLostIndex(t *testing.T) {
 	for _, k := range keys {
 		says(t, "Get", db.View(t.Context(), func(tx *txn.Tx) error { _, err := tab.Get(tx, k); return err }), txn.ErrLost)
 		says(t, "Put", db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, k, val(1)) }), txn.ErrLost)
+	}
+}
+
+// TestNoWorkerLeavesNothing: while the last blade is gone, nobody can have a worker, and programs
+// try again, as often as they are asked for something. That takes no memory.
+func TestNoWorkerLeavesNothing(t *testing.T) {
+	o := tiny()
+	o.Blades, o.Backups = 1, txn.F(0)
+	db := mustOpen(t, o)
+	if err := db.Space().Fabric().(rdma.Stopper).StopBlade(0); err != nil {
+		t.Fatal(err)
+	}
+	try := func(n int) (used uint64) {
+		for range n {
+			if w, err := db.NewWorker(); err == nil { // there were log areas left
+				if err := w.Close(); err != nil && !errors.Is(err, txn.ErrLost) && !errors.Is(err, txn.ErrBroken) {
+					t.Fatal(err)
+				}
+			}
+		}
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := try(200)
+	if after := try(2000); after > before+1<<20 {
+		t.Errorf("2,000 workers that nobody got have taken %d bytes", after-before)
+	}
+	if w, err := db.NewWorker(); err == nil {
+		t.Error("a worker without a blade", w.Close())
 	}
 }
