@@ -379,7 +379,7 @@ func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx cont
 			}
 			if p := recover(); p != nil {
 				if where := t.Panicked(); where != nil {
-					p = &runPanic{p, where}
+					p = &runPanicError{p, where}
 				}
 				panic(p)
 			}

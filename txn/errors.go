@@ -98,20 +98,20 @@ func (shutError) Error() string { return "txn: the worker is closed: DB.NewWorke
 // Is matches ErrClosed.
 func (shutError) Is(target error) bool { return target == ErrClosed }
 
-// runPanic is what DB.Run panics with when a coroutine has: a coroutine has a stack of its own,
+// runPanicError is what DB.Run panics with when a coroutine has: a coroutine has a stack of its own,
 // which a crash does not show.
-type runPanic struct {
+type runPanicError struct {
 	value any
 	stack []byte
 }
 
 // Error is what a crash prints.
-func (p *runPanic) Error() string {
+func (p *runPanicError) Error() string {
 	return fmt.Sprintf("%v\n\ntxn: in a function of Run:\n%s", p.value, p.stack)
 }
 
 // Unwrap returns the panic's value, if it is an error.
-func (p *runPanic) Unwrap() error {
+func (p *runPanicError) Unwrap() error {
 	err, _ := p.value.(error)
 	return err
 }

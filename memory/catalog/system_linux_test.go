@@ -21,9 +21,8 @@ func TestSystemErrors(t *testing.T) {
 		t.Helper()
 		b, err := OpenBolt(path, false)
 		if err == nil {
-			rev := memory.Revision(0)
-			_, rev, err = b.Load()
-			if err == nil {
+			var rev memory.Revision
+			if _, rev, err = b.Load(); err == nil {
 				_, err = b.Apply(rev, []memory.Entry{{Key: "k", Value: []byte("v")}})
 			}
 			_ = b.Close()

@@ -129,7 +129,7 @@ func destination(file, dir string, replace bool) (string, error) {
 		return "", usagef("the name of the file is empty")
 	}
 	if _, err := os.Lstat(file); err != nil {
-		return file, nil //nolint:nilerror // who makes it will say so
+		return file, nil //nolint:nilerr // who makes it will say so
 	}
 	st, err := os.Stat(file)
 	if err != nil {
