@@ -102,6 +102,7 @@ func (k *Copier) Progress() CopyProgress { return k.p }
 const (
 	copyChunk   = 64 << 10 // bytes of a segment in a step
 	copyRetries = 256      // blocks looked at again in a step
+	copyWhole   = 256      // bytes of a block that is read as a whole for its guard, among its neighbours
 	// copyPatience is after how many steps in which all of them are locked still it is asked whose locks
 	// that are: some 4 ms.
 	copyPatience = 12
@@ -436,31 +437,35 @@ type copying struct {
 	guard uint64 // when it was first seen
 }
 
+// runs calls fn for each run of blocks that lie one behind the other, here and in the arena: its first one has
+// the place, and n bytes are all of them. Small blocks that are copied by the thousand are few verbs then.
+func runs(all []copying, fn func(run []copying, n uint32)) {
+	for i := 0; i < len(all); {
+		from, n := i, all[i].n
+		for i++; i < len(all) && all[i].at == all[from].at+Addr(n) && all[i].buf == all[from].buf+n; i++ {
+			n += all[i].n
+		}
+		fn(all[from:i], n)
+	}
+}
+
 // transfer reads the blocks once more, now that their guards are known, writes those
 // that have kept them to copy i, and looks whether they still have.
 func (k *Copier) transfer(c *rdma.Coro, v *View, todo []copying, i int) error {
-	t := c.Thread()
 	var b rdma.Batch
-	for _, x := range todo {
-		b.Read(v.At(x.at, 0), x.buf, x.n)
-	}
+	runs(todo, func(run []copying, n uint32) { b.Read(v.At(run[0].at, 0), run[0].buf, n) })
 	if err := c.Do(&b); err != nil {
 		return err
 	}
-	b.Reset()
-	kept := todo[:0]
-	for _, x := range todo {
-		if t.Word(x.buf+blockGuardOff) != x.guard {
-			k.later = append(k.later, x.at)
-			continue
-		}
-		b.Write(v.At(x.at, i), x.buf, x.n)
-		k.p.Copied += uint64(x.n)
-		kept = append(kept, x)
-	}
+	kept := k.kept(c.Thread(), todo)
 	if len(kept) == 0 {
 		return nil
 	}
+	b.Reset()
+	runs(kept, func(run []copying, n uint32) {
+		b.Write(v.At(run[0].at, i), run[0].buf, n)
+		k.p.Copied += uint64(n)
+	})
 	if err := c.Do(&b); err != nil {
 		return err
 	}
@@ -468,20 +473,33 @@ func (k *Copier) transfer(c *rdma.Coro, v *View, todo []copying, i int) error {
 		return err
 	}
 	b.Reset()
-	for _, x := range kept {
-		g := v.At(x.at, 0)
-		g.Off += blockGuardOff
-		b.Read(g, x.buf, 8)
-	}
+	runs(kept, func(run []copying, n uint32) {
+		if len(run) > 1 && run[0].n <= copyWhole {
+			b.Read(v.At(run[0].at, 0), run[0].buf, n)
+			return
+		}
+		for _, x := range run {
+			b.Read(v.At(x.at+blockGuardOff, 0), x.buf+blockGuardOff, 8)
+		}
+	})
 	if err := c.Do(&b); err != nil {
 		return err
 	}
-	for _, x := range kept {
-		if t.Word(x.buf) != x.guard {
+	k.kept(c.Thread(), kept)
+	return nil
+}
+
+// kept returns the blocks that have the guards in the arena that they had; the others are looked at again.
+func (k *Copier) kept(t *rdma.Thread, all []copying) []copying {
+	same := all[:0]
+	for _, x := range all {
+		if t.Word(x.buf+blockGuardOff) == x.guard {
+			same = append(same, x)
+		} else {
 			k.later = append(k.later, x.at)
 		}
 	}
-	return nil
+	return same
 }
 
 // large copies a block to copy i piece by piece, the first line last.

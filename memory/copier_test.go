@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -239,4 +240,58 @@ func TestCopierBesideUnlock(t *testing.T) {
 	check(t, other.Close())
 	x.whole(true)
 	alike(t, x.c, x.s)
+}
+
+// TestCopierVerbs: small blocks that lie one behind the other are not copied one by one; one among them that is locked is
+// left out, and copied when it is not any more.
+func TestCopierVerbs(t *testing.T) {
+	b := newBed(t, 3, 20, 1)
+	s, c := b.open()
+	a := b.allocator(s, c)
+	const n = 60 // neighbours
+	size := memory.Class(3).Size()
+	th := c.Thread()
+	buf := must(th.Alloc(int(2 * size)))(t)
+	defer th.Free(buf, int(2*size))
+	var blocks []memory.Addr
+	for range n {
+		at := must(a.Alloc(c, 3))(t)
+		liveImage(th, buf, 1<<40|2)
+		var batch rdma.Batch
+		for k := range s.View().Written(at) {
+			batch.Write(s.View().At(at, k), buf, size)
+		}
+		check(t, c.Do(&batch))
+		blocks = append(blocks, at)
+	}
+	lose(t, b, s, s.View().At(blocks[0], 0).Blade)
+	x := &bereaved{bed: b, T: t, s: s, c: c, k: s.NewCopier()}
+	locked := blocks[n/2]
+	id := must(s.NewCoordinator())(t).ID
+	v := s.View()
+	if locked.Segment() != blocks[0].Segment() || v.Written(locked) != 2 || v.Copies(locked) != 1 {
+		t.Fatal("it is in another segment")
+	}
+	before := c.Thread().Counters()
+	x.guard(locked, uint64(id)<<40|5)
+	x.step(8)
+	verbs := c.Thread().Counters().Sub(&before)
+	if total := verbs.Total(); total > n {
+		t.Errorf("%d verbs for %d blocks", total, n)
+	}
+	x.guard(locked, 1<<40|2)
+	x.finish()
+	v = s.View()
+	for _, at := range blocks {
+		if v.Copies(at) != 2 {
+			t.Fatalf("%v has %d copies", at, v.Copies(at))
+		}
+		var batch rdma.Batch
+		batch.Read(v.At(at, 0), buf, size)
+		batch.Read(v.At(at, 1), buf+size, size)
+		check(t, c.Do(&batch))
+		if !bytes.Equal(th.Bytes(buf, size), th.Bytes(buf+size, size)) {
+			t.Errorf("the copy of %v differs", at)
+		}
+	}
 }

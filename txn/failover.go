@@ -105,7 +105,8 @@ const (
 	lookPauseNs    = int64(50_000_000)    // between two looks whether a blade is back
 	gatePatienceNs = int64(200_000_000)   // with those who decide transactions after the loss of a blade, in one epoch
 	keepSteps      = 8                    // of a copier in a row
-	keepTime       = 2 * time.Millisecond // of the goroutine in a row: where all processors are at work it waits some 10 ms for its turn
+	keepTime       = 2 * time.Millisecond // of the goroutine in a row, or half of the time that it waited for its turn: some 10 ms where all processors are at work
+	maxKeepTime    = 5 * time.Millisecond
 	keeperThread   = controlThread + 1
 )
 
@@ -335,6 +336,7 @@ func (db *DB) startFailover() error {
 	f.done.Go(func() {
 		wait := time.NewTimer(0)
 		defer wait.Stop()
+		due := time.Now()
 		for {
 			select {
 			case <-f.stop:
@@ -344,21 +346,25 @@ func (db *DB) startFailover() error {
 			}
 			if !f.degraded.Load() {
 				wait.Reset(time.Hour) // or until the kick
+				due = time.Now().Add(time.Hour)
 				continue
 			}
 			from := time.Now()
+			waited := max(from.Sub(due), 0)
+			turn := max(keepTime, min(waited/2, maxKeepTime))
 			busy, err := db.keep(f.thread.Plain(), keepSteps)
-			for busy && err == nil && time.Since(from) < keepTime {
+			for busy && err == nil && time.Since(from) < turn {
 				busy, err = db.keep(f.thread.Plain(), keepSteps)
 			}
 			if err != nil {
 				db.opts.Logger.Warn("replacing what a lost blade had has failed, and will be tried again", errField(err))
 			}
-			pause := time.Since(from) // half of a processor at most
+			pause := max(time.Since(from)-waited, 0) // half of a processor at most
 			if !busy || err != nil {
 				pause = max(pause, 10*time.Millisecond)
 			}
 			wait.Reset(pause)
+			due = time.Now().Add(pause)
 		}
 	})
 	return nil
