@@ -172,7 +172,8 @@ func (s *Space) writeHeader(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint
 }
 
 // setKeys makes the keys of the current epoch those of all blades. A blade that has
-// restarted does not get its key, so that nobody takes it for the one that it was.
+// restarted does not get its key, so that nobody takes it for the one that it was. Nor does who
+// only reads change the key of another epoch, which is that of somebody who writes.
 func (s *Space) setKeys() error {
 	l := s.layout
 	if s.keyed == nil {
@@ -189,6 +190,10 @@ func (s *Space) setKeys() error {
 		}
 		if s.restarted(info) && !mutant.KeyForRestarted {
 			fail(rdma.ErrBladeDown, "setting the access key: it has restarted")
+			continue
+		}
+		if e := l.keyEpoch(info.ID, info.Key); s.opts.ReadOnly && e != 0 {
+			fail(rdma.ErrStaleKey, fmt.Sprintf("the catalog %s says that the epoch is %d, and its key is that of %d: either is about to be changed by whoever has the database open; try again, or, if nobody has, open it once for writing", s.cat.Name(), l.Epoch, e))
 			continue
 		}
 		if info.Key != want {

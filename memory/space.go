@@ -451,12 +451,29 @@ func (s *Space) publish() {
 // key is the access key of a blade in the layout's epoch: no two epochs of a
 // database share one.
 func (l *Layout) key(b rdma.BladeID) rdma.Key {
+	if mutant.KeepKeys {
+		return l.keys(b)
+	}
+	return l.keys(b) + rdma.Key(l.Epoch)
+}
+
+// keys is where those of a blade begin.
+func (l *Layout) keys(b rdma.BladeID) rdma.Key {
 	var base uint64
 	for i, x := range l.UUID {
 		base ^= uint64(x) << (8 * (i % 8))
 	}
-	if mutant.KeepKeys {
-		return rdma.Key(mum.Mix(base, uint64(b)))
+	return rdma.Key(mum.Mix(base^0x9e3779b97f4a7c15, uint64(b)+0xff51afd7ed558ccd))
+}
+
+// nearEpochs is how far an epoch is from that of the layout at most whose key is told from one that is
+// the fabric's, or anybody's.
+const nearEpochs = 1 << 10
+
+// keyEpoch is the epoch, before that of the layout or behind it, that a key of a blade is of; 0: of none.
+func (l *Layout) keyEpoch(b rdma.BladeID, k rdma.Key) Epoch {
+	if e := Epoch(k - l.keys(b)); e != l.Epoch && min(e-l.Epoch, l.Epoch-e) <= nearEpochs {
+		return e
 	}
-	return rdma.Key(mum.Mix(base^0x9e3779b97f4a7c15, uint64(b)+0xff51afd7ed558ccd)) + rdma.Key(l.Epoch)
+	return 0
 }

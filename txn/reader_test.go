@@ -1,0 +1,76 @@
+package txn_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"txnode/memory/catalog"
+	"txnode/rdma"
+	"txnode/rdma/inproc"
+	"txnode/txn"
+)
+
+// TestReaderBesideDoubt: somebody opens a database to read it that another one has open, on the same
+// blades. While nobody knows whether the catalog has made a change of the epoch, or when what he
+// has read of the catalog is old by now, he is refused: the blades keep the keys that they have, or
+// whoever writes would take all of them for restarted, and lost.
+func TestReaderBesideDoubt(t *testing.T) {
+	f, err := inproc.New(inproc.Options{Seed: 1, Blades: slices.Repeat([]inproc.BladeOptions{{Size: 16 << 20}}, 3)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := onFabric(f, txn.PolicyDefault)
+	cat := &deaf{makes: true}
+	o.Catalog = cat
+	db := mustOpen(t, o)
+	tab := table(t, db, "t")
+	if err := db.Run(t.Context(), 1, 1, func(_ context.Context, _ int, w *txn.Worker) error {
+		return w.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 1, val(1)) })
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ro := o
+	ro.ReadOnly = true
+	refused := func(what string) {
+		t.Helper()
+		_, err := txn.Open(t.Context(), ro)
+		says(t, what, err, rdma.ErrStaleKey, "epoch", "try again")
+	}
+	reads := func(db *txn.DB) {
+		t.Helper()
+		tab, err := txn.OpenTable(db, "t", txn.Uint64, txn.Bytes())
+		if err == nil {
+			err = db.View(t.Context(), func(tx *txn.Tx) error { _, err := tab.Get(tx, 1); return err })
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	old, _, err := cat.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cat.down = true
+	if err := db.Space().AdvanceEpoch(nil); !errors.Is(err, errDeaf) {
+		t.Fatal(err)
+	}
+	cat.down = false
+	refused("while the change is in doubt")
+	if err := db.Space().AdvanceEpoch(nil); err != nil {
+		t.Fatal(err)
+	}
+	copied := &catalog.Mem{}
+	if _, err := copied.Apply(0, old); err != nil {
+		t.Fatal(err)
+	}
+	ro.Catalog = copied
+	refused("by an old catalog")
+	ro.Catalog = cat
+	reads(mustOpen(t, ro))
+	reads(db)
+	if r := db.Redundancy(); r.Missing > 0 || len(r.Outages) > 0 {
+		t.Errorf("%+v", r)
+	}
+}
