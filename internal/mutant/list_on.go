@@ -406,6 +406,8 @@ var (
 		"A change of the catalog that has failed, and was not made, may be made later.")
 	ClaimsAlike = mutation("claims-alike",
 		"Who has had a claim takes it over again from whoever has claimed since, in one epoch with him.")
+	ReaderSetsKeys = mutation("reader-sets-keys",
+		"Who opens a database to read it gives the blades the keys of the epoch that he knows, though somebody else is in another one.")
 	OthersOverlooked = mutation("others-overlooked",
 		"Who asks what has become of a change of the catalog goes on, although somebody else has changed it meanwhile.")
 	FreeingStranded = mutation("freeing-stranded",
