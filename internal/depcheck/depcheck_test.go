@@ -225,6 +225,8 @@ func TestDocumentation(t *testing.T) {
 		"detached/doc.go":  "// Package detached has a blank line too many.\n\npackage detached // want doc.go has no package comment\n",
 		"begins/doc.go":    "// This package begins wrongly. // want must begin with \"Package begins \"\npackage begins\n",
 		"prefix/doc.go":    "// Package prefixed is another one. // want must begin with \"Package prefix \"\npackage prefix\n",
+		"names/doc.go":     "// Package names is here.\npackage names\n",
+		"names/a.go":       "package names\n\n// twoWords does it.\nfunc oneWord() {} // want the comment of oneWord begins with another name\n\n// SMART does it, as oneWord: does.\nfunc three() {}\n\n// fourWords: it.\nfunc fourWords() {}\n\n// FiveWords, a type.\ntype sixWords int // want the comment of sixWords\n",
 		"twice/doc.go":     "// Package twice is here.\npackage twice\n",
 		"twice/a.go":       "// Package twice is here too. // want a second package comment\npackage twice\n",
 		"cmd/tool/doc.go":  "// Tool does it.\npackage main\n",

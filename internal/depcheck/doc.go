@@ -14,10 +14,11 @@
 //     simulator. The data path therefore names no clock, no timer, no global
 //     random source, no file, no socket, and starts no goroutine.
 //   - [Documentation]: every package has a doc.go whose comment says what the
-//     package is, and no package is named after what it is not about.
+//     package is, no package is named after what it is not about, and no
+//     comment begins with the name of something else.
 //
 // A fourth, [References], reads the Markdown pages: their links lead somewhere, and
-// the files that they name are there.
+// the files, tests and targets of make that they name are there.
 //
 // Test files (_test.go) and packages that exist only for tests (named with
 // the suffix "test", after testing/fstest) are free of the first two rules:

@@ -1,7 +1,9 @@
 package depcheck
 
 import (
+	"go/ast"
 	"path"
+	"regexp"
 	"strings"
 )
 
@@ -12,9 +14,13 @@ var emptyNames = map[string]bool{
 	"common": true, "helper": true, "helpers": true, "misc": true, "shared": true, "util": true, "utils": true,
 }
 
+// mixedCaps is a word that can only be an identifier.
+var mixedCaps = regexp.MustCompile(`^[A-Za-z0-9]*[a-z][A-Z][A-Za-z0-9]*$`)
+
 // Documentation checks that every package has a doc.go with a package comment
 // that begins as godoc expects, that the comment stands there alone, and that
-// the package's name says something.
+// the package's name says something; and that no comment of a function or type
+// begins with the name of another, as when that was renamed or is a copy.
 func Documentation(packages []Package) []Finding {
 	var findings []Finding
 	for i := range packages {
@@ -35,6 +41,11 @@ func documentationOf(p *Package) []Finding {
 	documented := false
 	for i := range p.Files {
 		f := &p.Files[i]
+		for _, d := range f.AST.Decls {
+			if name, doc := declared(d); name != nil && misnamed(doc.Text(), name.Name) {
+				report(f.Path, f.line(name.Pos()), "the comment of "+name.Name+" begins with another name")
+			}
+		}
 		comment := strings.TrimSpace(f.AST.Doc.Text())
 		if path.Base(f.Path) != "doc.go" {
 			if comment != "" {
@@ -62,4 +73,28 @@ func opening(name string) string { return "Package " + name }
 
 func beginsAsExpected(comment, name string) bool {
 	return name == "main" || strings.HasPrefix(comment, opening(name)+" ")
+}
+
+// declared is the name and comment of a function, or of a type that stands alone; nil: d is
+// another declaration.
+func declared(d ast.Decl) (*ast.Ident, *ast.CommentGroup) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		return d.Name, d.Doc
+	case *ast.GenDecl:
+		if len(d.Specs) != 1 {
+			break
+		}
+		if t, ok := d.Specs[0].(*ast.TypeSpec); ok {
+			return t.Name, d.Doc
+		}
+	}
+	return nil, nil
+}
+
+// misnamed reports whether a comment begins with an identifier other than name.
+func misnamed(comment, name string) bool {
+	first, _, _ := strings.Cut(comment, " ")
+	first = strings.TrimRight(first, ":,.\n")
+	return first != name && mixedCaps.MatchString(first)
 }
