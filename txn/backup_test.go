@@ -509,3 +509,41 @@ func TestRestoreToLargerSegments(t *testing.T) {
 		}
 	}
 }
+
+// TestRestoreToSmallLog: a database whose log takes a few records at a time, or one, can be had
+// again from its backup, as it was.
+func TestRestoreToSmallLog(t *testing.T) {
+	ctx := context.Background()
+	for _, log := range []uint32{4 << 10, 16 << 10} {
+		db := openMemory(t, txn.Options{BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: log, CacheBytes: 1 << 20, Blades: 2})
+		tab := table(t, db, "t")
+		const keys = 300
+		size := func(k uint64) int { return int(k) * 17 % 3500 }
+		for k := range uint64(keys) {
+			if err := db.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, k, make([]byte, size(k))) }); err != nil {
+				t.Fatal(k, err)
+			}
+		}
+		var file bytes.Buffer
+		if _, err := db.Backup(ctx, &file, txn.BackupOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(t.TempDir(), "copy")
+		var said uint64
+		if _, err := txn.RestoreDir(ctx, bytes.NewReader(file.Bytes()), dir, txn.Options{}, txn.BackupOptions{Progress: func(n uint64) { said = n }}); err != nil {
+			t.Errorf("a log of %d bytes: %v", log, err)
+			continue
+		}
+		if said != keys {
+			t.Errorf("%d records are said to be done, of %d", said, keys)
+		}
+		db = mustOpen(t, txn.Options{Dir: dir})
+		tab = table(t, db, "t")
+		got := contents(t, db, tab, keys+1)
+		for k := range uint64(keys) {
+			if v, ok := got[k]; !ok || len(v) != size(k) {
+				t.Errorf("key %d: %d bytes, want %d", k, len(v), size(k))
+			}
+		}
+	}
+}

@@ -219,15 +219,7 @@ func (l *loader) flush() error {
 	if len(l.pending) == 0 {
 		return nil
 	}
-	err := l.w.Update(l.ctx, func(tx *Tx) error {
-		for _, p := range l.pending {
-			if err := tx.put(p.t, l.bytes[p.at:p.split], l.bytes[p.split:p.end]); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
+	if err := l.load(l.pending); err != nil {
 		return err
 	}
 	l.done += uint64(len(l.pending))
@@ -236,4 +228,23 @@ func (l *loader) flush() error {
 		l.progress(l.done)
 	}
 	return nil
+}
+
+// load loads records in one transaction, or in several if they do not fit the log, or the
+// arena: whoever wrote them may have written them one by one.
+func (l *loader) load(records []pendingRecord) error {
+	err := l.w.Update(l.ctx, func(tx *Tx) error {
+		for _, p := range records {
+			if err := tx.put(p.t, l.bytes[p.at:p.split], l.bytes[p.split:p.end]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if half := len(records) / 2; half > 0 && errors.Is(err, ErrTooLarge) {
+		if err = l.load(records[:half]); err == nil {
+			err = l.load(records[half:])
+		}
+	}
+	return err
 }
