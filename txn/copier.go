@@ -59,7 +59,7 @@ func (s *copier) table(t memory.Table) error {
 	if err != nil {
 		return err
 	}
-	if s.t, err = s.w.db.table(t.Name, o, false); err != nil {
+	if s.t, err = s.w.db.table(t.Name, o, false, 0); err != nil {
 		return err
 	}
 	ix, ok := s.t.Index.(*race.Index)

@@ -190,7 +190,7 @@ func typedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], creat
 	if err := faults.Err(ErrOptions); err != nil {
 		return nil, err
 	}
-	return db.table(name, tableOptions{Key: key.Name, Value: value.Name, Index: "race"}, create)
+	return db.table(name, tableOptions{Key: key.Name, Value: value.Name, Index: "race"}, create, 0)
 }
 
 // Tables returns the names of all tables.
@@ -209,7 +209,8 @@ func (db *DB) Tables() ([]string, error) {
 	return names, nil
 }
 
-func (db *DB) table(name string, want tableOptions, create bool) (*occ.Table, error) {
+// table returns a table. If it has to be created, its index has room for so many records without a split.
+func (db *DB) table(name string, want tableOptions, create bool, records uint64) (*occ.Table, error) {
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
 	if db.closed.Load() {
@@ -242,7 +243,11 @@ func (db *DB) table(name string, want tableOptions, create bool) (*occ.Table, er
 		// Created now, or by someone who did not come further: the index is made
 		// first, then recorded.
 		var root memory.Addr
-		if root, ix, err = race.Create(c, db.space, meta.ID, race.Options{Groups: db.opts.IndexGroups}); err == nil {
+		o := race.Options{Groups: db.opts.IndexGroups, Keys: records}
+		if o.Validate() != nil {
+			o.Keys = 0 // more than it can have: who puts them is told
+		}
+		if root, ix, err = race.Create(c, db.space, meta.ID, o); err == nil {
 			err = db.space.SetTableRoot(meta.ID, root)
 		}
 		return err

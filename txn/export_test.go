@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"txnode/index/race"
 	"txnode/memory"
 	"txnode/rdma"
 )
@@ -16,6 +17,11 @@ func (db *DB) Unanswering() ([]rdma.BladeID, error) {
 		all = append(all, rdma.BladeID(x.Blade))
 	}
 	return all, err
+}
+
+// Splits is how often the index of an open table was split.
+func (db *DB) Splits(table string) uint64 {
+	return db.tables[table].Index.(*race.Index).Events().Splits
 }
 
 // LookForGaps is what ends the sight of a blade that does not answer.

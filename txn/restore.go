@@ -166,7 +166,7 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 		if err != nil {
 			return fmt.Errorf("table %q: %w", t.Name, err)
 		}
-		if tables[t.ID], err = db.table(t.Name, want, true); err != nil {
+		if tables[t.ID], err = db.table(t.Name, want, true, r.Count(t.ID)); err != nil {
 			return err
 		}
 	}

@@ -61,7 +61,7 @@ type end struct {
 }
 
 // check finds faults in it, given the numbers of the tables of all entries.
-func (e *end) check(used map[uint16]bool) error {
+func (e *end) check(used map[uint16]uint64) error {
 	ids, names := map[uint16]bool{}, map[string]bool{}
 	for _, t := range e.Tables {
 		if ids[t.ID] || names[t.Name] {

@@ -16,6 +16,7 @@ type Reader struct {
 	header Header
 	info   Info
 	end    end
+	counts map[uint16]uint64 // of base records and changes, by table
 	// last is, for each key that changes up to the cut have written, the number of
 	// the last of them.
 	last map[string]uint64
@@ -25,11 +26,10 @@ type Reader struct {
 // The memory it takes is that of the keys that changed while the backup was
 // taken. progress, which may be nil, is told how many bytes have been read.
 func Open(src io.ReadSeeker, progress func(bytes uint64)) (*Reader, error) {
-	r := &Reader{src: src, last: map[string]uint64{}}
+	r := &Reader{src: src, last: map[string]uint64{}, counts: map[uint16]uint64{}}
 	// The cut is known at the end: what is past it is taken out then, unless it hides
 	// an earlier change, so the changes of a key are kept in order until then.
 	later := map[string][]uint64{}
-	tables := map[uint16]bool{} // that entries name
 	ended := false
 	err := r.frames(progress, func(n uint64, k kind, p []byte) error {
 		if (n == 0) != (k == kindHeader) {
@@ -56,7 +56,7 @@ func Open(src io.ReadSeeker, progress func(bytes uint64)) (*Reader, error) {
 				if e.gone {
 					return fmt.Errorf("%w: frame %d: a deletion among records", ErrDamaged, n)
 				}
-				tables[e.table] = true
+				r.counts[e.table]++
 				r.info.Records++
 			}
 		case kindChange:
@@ -70,7 +70,7 @@ func Open(src io.ReadSeeker, progress func(bytes uint64)) (*Reader, error) {
 				if e, p, err = nextEntry(p); err != nil {
 					return err
 				}
-				tables[e.table] = true
+				r.counts[e.table]++
 				id := keyID(e.table, e.key)
 				later[id] = append(later[id], number)
 			}
@@ -96,7 +96,7 @@ func Open(src io.ReadSeeker, progress func(bytes uint64)) (*Reader, error) {
 	case !ended:
 		return nil, fmt.Errorf("%w: it has no end", ErrDamaged)
 	}
-	if err := r.end.check(tables); err != nil {
+	if err := r.end.check(r.counts); err != nil {
 		return nil, err
 	}
 	for id, numbers := range later {
@@ -118,6 +118,9 @@ func (r *Reader) Header() *Header { return &r.header }
 
 // Tables lists the tables of the copied database.
 func (r *Reader) Tables() []Table { return r.end.Tables }
+
+// Count is about how many records a table has, and not less.
+func (r *Reader) Count(table uint16) uint64 { return r.counts[table] }
 
 // Info is what the file consists of.
 func (r *Reader) Info() Info { return r.info }

@@ -101,6 +101,19 @@ func TestModel(t *testing.T) {
 		if rd.Info() != info || info.Bytes != uint64(file.Len()) {
 			t.Fatalf("seed %d: %+v, written %+v", seed, rd.Info(), info)
 		}
+		have := map[uint16]uint64{}
+		for k := range want {
+			var table uint16
+			if _, err := fmt.Sscan(k, &table); err != nil {
+				t.Fatal(err)
+			}
+			have[table]++
+		}
+		for table, n := range have {
+			if rd.Count(table) < n {
+				t.Fatalf("seed %d: table %d has %d records, and not %d", seed, table, n, rd.Count(table))
+			}
+		}
 		if h := *rd.Header(); h.Blades != 3 || !h.Created.Equal(header.Created) || h.Format != snapshot.Format {
 			t.Fatalf("header %+v", h)
 		}
