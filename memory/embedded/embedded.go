@@ -40,6 +40,8 @@ type Host struct {
 	// what is written from now on; marks are what was noted of them when they were closed.
 	sound []string
 	marks marks
+	// own is what the sound ones were when they were mapped: later, another file may have the name.
+	own map[string]mark
 	// Replaced are the blades whose regions were given up: see Options.ReplaceLost.
 	Replaced []rdma.BladeID
 	// LeftOut are the blades in use whose regions are not there, and why: see
@@ -90,6 +92,7 @@ func (h *Host) connect(o Options) error {
 		return err
 	}
 	h.Fabric = h.fabric
+	h.recognize()
 	return nil
 }
 
@@ -121,8 +124,8 @@ func (h *Host) openCatalog(o *Options) (*memory.Layout, error) {
 	}
 	if !o.ReadOnly {
 		h.marks = takeMarks(o.Dir)
-		if o.Durable {
-			h.dir = o.Dir
+		if o.Durable { // the working directory may be another one when it is closed
+			h.dir, _ = filepath.Abs(o.Dir) // without it nothing is noted
 		}
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && !o.ReadOnly {

@@ -57,12 +57,30 @@ func (h *Host) note() marks {
 			if h.Options.BladeNames[b.ID] != path || h.fabric.Sync(b.ID) != nil {
 				continue
 			}
-			if x, ok := markOf(path); ok && x.outlasted() {
+			was, known := h.own[path]
+			if x, ok := markOf(h.now(path)); ok && known && x.Dev == was.Dev && x.Inode == was.Inode && x.outlasted() {
 				m[filepath.Base(path)] = x
 			}
 		}
 	}
 	return m
+}
+
+// now is where a region file is sought when it is closed.
+func (h *Host) now(path string) string { return filepath.Join(h.dir, filepath.Base(path)) }
+
+// recognize looks at the region files that are mapped now, so that nothing is noted of others:
+// of a database that has come to be in this place since, nobody knows what the disk has.
+func (h *Host) recognize() {
+	if h.dir == "" {
+		return
+	}
+	h.own = map[string]mark{}
+	for _, path := range h.sound {
+		if x, ok := markOf(h.now(path)); ok {
+			h.own[path] = x
+		}
+	}
 }
 
 // outlasted waits until a change of the file would move its change time; false: it does not

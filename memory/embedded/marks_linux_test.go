@@ -254,3 +254,52 @@ func TestMarksOutlast(t *testing.T) {
 		}
 	}
 }
+
+// TestMarksElsewhere: by the time that a database is closed its directory may have another name,
+// or be somewhere else, seen from the working directory. What is noted then is of its own
+// files, and not of those of another one in its place.
+func TestMarksElsewhere(t *testing.T) {
+	known(t)
+	base := t.TempDir()
+	at := func(name string) string { return filepath.Join(base, name, "db") }
+	o := Options{Blades: 1, Replicas: 1, BladeSize: 1 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10}
+	begin := func(dir string, durable bool) *Database {
+		o.Dir, o.Durable = dir, durable
+		d, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	noted := func(name string) bool {
+		_, err := os.Stat(filepath.Join(at(name), marksName))
+		return err == nil
+	}
+	shut := func(d *Database) {
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"one", "other"} {
+		shut(begin(at(name), true)) // so that there is something to be noted
+		shut(begin(at(name), name == "one"))
+	}
+	t.Chdir(filepath.Join(base, "one"))
+	d := begin("db", true)
+	t.Chdir(filepath.Join(base, "other"))
+	shut(d)
+	if !noted("one") || noted("other") {
+		t.Errorf("after a change of the working directory: noted of its own %v, of the other %v", noted("one"), noted("other"))
+	}
+
+	d = begin(at("one"), true)
+	for _, move := range [][2]string{{"one", "away"}, {"other", "one"}} {
+		if err := os.Rename(filepath.Join(base, move[0]), filepath.Join(base, move[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shut(d)
+	if noted("one") {
+		t.Error("something is noted of another database that is in the place now")
+	}
+}
