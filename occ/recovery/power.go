@@ -389,11 +389,10 @@ func (b *builder) count(l *memory.Layout) error {
 			continue
 		}
 		size := g.Class.Size()
-		stride := uint32(record.LineSize)
+		stride, per := uint32(record.LineSize), uint32(sweepBlocks)
 		if size <= spanBlock {
-			stride = size
+			stride, per = size, b.span/size
 		}
-		per := b.span / stride
 		for first, all := uint32(0), l.SegmentSize/size; first < all; first += per {
 			k := min(per, all-first)
 			if err := readHeads(b.c, v, b.bufs[0], memory.MakeAddr(memory.SegmentID(id), first*size), 0, size, stride, k); err != nil {
