@@ -32,7 +32,7 @@ func TestUnflushedLog(t *testing.T) {
 		t.Run(string(what), func(t *testing.T) {
 			seeds, begin, step := seeds, 0, 40
 			if what == unpromise { // extents are overwritten late
-				seeds, begin, step = 4*seeds, 1200, 16
+				seeds, begin, step = 4*seeds, 50, 40
 			}
 			for seed := range seeds {
 				for left := begin; ; left += 1 + left/step {
@@ -153,19 +153,21 @@ func unflushed(what after, left int, seed uint64) (done bool, err error) {
 	return done, v.db.Close(ctx)
 }
 
-// grow has the index of a table split, and makes another one then.
+// grow makes two more tables, and has the indexes of all three split in turn.
 func grow(ctx context.Context, db *txn.DB, table *txn.Table[uint64, uint64]) error {
-	for _, name := range []string{"", "more", "most"} {
-		if name != "" {
-			var err error
-			if table, err = txn.CreateTable(db, name, txn.Uint64, txn.Plain[uint64]()); err != nil {
-				return err
-			}
+	tables := []*txn.Table[uint64, uint64]{table}
+	for _, name := range []string{"more", "most"} {
+		t, err := txn.CreateTable(db, name, txn.Uint64, txn.Plain[uint64]())
+		if err != nil {
+			return err
 		}
-		for k := uint64(100); k < 300; k += 50 {
+		tables = append(tables, t)
+	}
+	for k := uint64(100); k < 300; k += 50 {
+		for _, t := range tables {
 			err := db.Update(ctx, func(tx *txn.Tx) error {
 				for i := range uint64(50) {
-					if err := table.Put(tx, k+i, 7); err != nil {
+					if err := t.Put(tx, k+i, 7); err != nil {
 						return err
 					}
 				}
