@@ -25,12 +25,12 @@ func (l Linked) Block() memory.Addr { return l.slot.Addr() }
 
 // Build is Create, and Insert of each of blocks: nobody uses the index before it returns, so
 // sub-tables are put together in the memory of the client, and written as a whole, on all copies. Slots are
-// where Insert would put them; a sub-table in which there is no room is two of the next depth, as if it had been split.
+// where Insert would put them; a sub-table in which there is no room is two of the next depth, as if it had been split:
+// so there are no more than inserts would make, and who has no room on the blades but for those can build the index again.
 // The blocks are placed; their order is changed. Of two whose hashes are equal, same tells whether their
 // keys are; then Build fails with an index.ErrDuplicate. If it fails it leaves nothing behind.
 func Build(c *rdma.Coro, s Space, table uint16, o Options, blocks []Linked, same func(a, b memory.Addr) (bool, error)) (memory.Addr, *Index, error) {
 	o = o.withDefaults()
-	o.Keys = max(o.Keys, uint64(len(blocks)))
 	if err := o.Validate(); err != nil {
 		return 0, nil, err
 	}
@@ -103,8 +103,11 @@ func (b *builder) part(blocks []Linked, suffix uint32, depth uint8) error {
 
 // fill puts blocks into the image of a sub-table. It reports whether there is room.
 func (b *builder) fill(blocks []Linked, suffix uint32, depth uint8) (bool, error) {
-	if len(blocks) == 0 {
+	switch {
+	case len(blocks) == 0:
 		return true, nil
+	case uint64(len(blocks)) > uint64(b.ix.geo.Groups)*groupSlots:
+		return false, nil
 	}
 	if b.image == nil {
 		b.image = make([]byte, b.ix.size)
