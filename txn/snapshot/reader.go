@@ -16,7 +16,7 @@ type Reader struct {
 	header Header
 	info   Info
 	end    end
-	counts map[uint16]uint64 // of base records and changes, by table
+	counts map[uint16]uint64 // of base records and changed keys, by table
 	// last is, for each key that changes up to the cut have written, the number of
 	// the last of them.
 	last map[string]uint64
@@ -70,8 +70,10 @@ func Open(src io.ReadSeeker, progress func(bytes uint64)) (*Reader, error) {
 				if e, p, err = nextEntry(p); err != nil {
 					return err
 				}
-				r.counts[e.table]++
 				id := keyID(e.table, e.key)
+				if later[id] == nil { // however often it has changed
+					r.counts[e.table]++
+				}
 				later[id] = append(later[id], number)
 			}
 			r.info.Changes++
@@ -119,7 +121,7 @@ func (r *Reader) Header() *Header { return &r.header }
 // Tables lists the tables of the copied database.
 func (r *Reader) Tables() []Table { return r.end.Tables }
 
-// Count is about how many records a table has, and not less.
+// Count is how many records a table has, or more: keys that have changed while the backup was taken may count twice.
 func (r *Reader) Count(table uint16) uint64 { return r.counts[table] }
 
 // Info is what the file consists of.

@@ -39,6 +39,33 @@ func contents(p []byte) (map[string]string, *snapshot.Reader, error) {
 	return got, r, err
 }
 
+// TestCountOfBusyKey: a key that changes all the time while a backup is taken does not make its table look large.
+func TestCountOfBusyKey(t *testing.T) {
+	var file bytes.Buffer
+	w, err := snapshot.NewWriter(&file, header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Base(1, []byte("k"), nil); err != nil {
+		t.Fatal(err)
+	}
+	for n := range uint64(1000) {
+		if err := w.Commit(n+1, []snapshot.Change{{Table: 1, Key: []byte("k")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Finish(1000, tables(1)); err != nil {
+		t.Fatal(err)
+	}
+	_, r, err := contents(file.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := r.Count(1); n > 2 {
+		t.Errorf("%d records", n)
+	}
+}
+
 // For every key the change with the highest number up to the cut counts, in
 // whatever order the file has them, and its base record only without one.
 func TestModel(t *testing.T) {
