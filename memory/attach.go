@@ -179,6 +179,12 @@ func (s *Space) setKeys() error {
 	if s.keyed == nil {
 		s.keyed = map[rdma.BladeID]rdma.Key{}
 	}
+	// Who only reads can not tell a blade that has restarted from one that nobody has used yet, but by
+	// the others: if one of them has a key of the database, whoever set it is to notice the restart.
+	ours := func(i rdma.BladeInfo) bool { return i.Key == l.key(i.ID) || l.keyEpoch(i.ID, i.Key) != 0 }
+	beside := s.opts.ReadOnly && slices.ContainsFunc(s.fabric.Blades(), func(i rdma.BladeInfo) bool {
+		return l.Blades[i.ID].State != BladeDown && ours(i)
+	})
 	var errs []error
 	for _, info := range s.fabric.Blades() {
 		want := l.key(info.ID)
@@ -194,6 +200,10 @@ func (s *Space) setKeys() error {
 		}
 		if e := l.keyEpoch(info.ID, info.Key); s.opts.ReadOnly && e != 0 && !mutant.ReaderSetsKeys {
 			fail(rdma.ErrStaleKey, fmt.Sprintf("the catalog %s says that the epoch is %d, and its key is that of %d: either is about to be changed by whoever has the database open; try again, or, if nobody has, open it once for writing", s.cat.Name(), l.Epoch, e))
+			continue
+		}
+		if beside && !ours(info) && !mutant.ReaderSetsKeys {
+			fail(rdma.ErrStaleKey, "its key is none of the database's, and those of others are: it has restarted, which whoever has the database open is about to notice; try again, or, if nobody has, open it once for writing")
 			continue
 		}
 		if info.Key != want {

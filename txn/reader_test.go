@@ -74,3 +74,48 @@ func TestReaderBesideDoubt(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// TestReaderBesideRestart: a blade has restarted, and before whoever has the database open notices that, somebody opens it to
+// read. He is refused, and leaves the blade as it is, so that it is noticed. He can read when that is over.
+func TestReaderBesideRestart(t *testing.T) {
+	ctx := t.Context()
+	f, err := inproc.New(inproc.Options{Seed: 1, Blades: slices.Repeat([]inproc.BladeOptions{{Size: 16 << 20}}, 3)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	o := onFabric(f, txn.PolicyDefault)
+	db := mustOpen(t, o)
+	tab := table(t, db, "t")
+	fill(t, db, tab, 10, val(1))
+	if err := errors.Join(f.StopBlade(1), f.RestartBlade(1, true)); err != nil {
+		t.Fatal(err)
+	}
+	read := o
+	read.ReadOnly = true
+	if _, err := txn.Open(ctx, read); !errors.Is(err, rdma.ErrStaleKey) {
+		t.Errorf("opened to read: %v", err)
+	}
+	if !db.Space().Restarted(1) {
+		t.Error("nobody knows that the blade has restarted")
+	}
+	if err := db.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, 3, val(2)) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := mustOpen(t, o).Close(ctx); err != nil { // who opens it again sweeps what the lost one may have had
+		t.Fatal(err)
+	}
+	r, err := txn.Open(ctx, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := contents(t, r, table(t, r, "t"), 10); len(got) != 10 || string(got[3]) != string(val(2)) {
+		t.Errorf("%d records, %q", len(got), got[3])
+	}
+	if err := r.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
