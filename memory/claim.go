@@ -43,6 +43,27 @@ type ClaimOptions struct {
 	Stay bool
 }
 
+// claimed is the last claim on a coordinator.
+type claimed struct {
+	number uint64
+	term   int64 // nanoseconds from when it was made until others might take over, 0: never
+}
+
+// maxClaimTerm bounds for how long a claim is made good beyond what is asked, in nanoseconds.
+const maxClaimTerm = 60_000_000_000
+
+// patience makes a claim good for as long as the one before was, and for twice as long if that expired, or was stolen,
+// and is somebody else's: two that need more time than they have would take over from one another for ever.
+func (o *ClaimOptions) patience(term int64, others bool) {
+	if mutant.ClaimsImpatient || o.Until == 0 || term == 0 {
+		return
+	}
+	if others {
+		term *= 2
+	}
+	o.Until = max(o.Until, o.Now+min(term, maxClaimTerm))
+}
+
 // Claim declares coordinators dead, whatever their leases say, in one change of the
 // catalog that also advances the epoch: when it returns nil, no verb of theirs
 // takes effect any more, nor of anybody who had claimed them before. Whoever else
@@ -111,12 +132,12 @@ func (s *Space) claim(o ClaimOptions, asked []uint32) (*Claim, error) {
 		}
 	}
 	if s.claims++; s.claimed == nil {
-		s.claimed = map[uint32]uint64{}
+		s.claimed = map[uint32]claimed{}
 	}
 	c := &Claim{space: s, number: s.claims}
 	c.view.Store(s.View())
 	for _, i := range at {
-		s.claimed[s.layout.Coordinators[i].ID] = c.number
+		s.claimed[s.layout.Coordinators[i].ID] = claimed{c.number, max(o.Until-o.Now, 0)}
 		delete(s.forsaken, s.layout.Coordinators[i].ID)
 		c.Coordinators = append(c.Coordinators, s.areas(s.layout.Coordinators[i]))
 		c.Promoted = c.Promoted || s.layout.Coordinators[i].Promoted
@@ -149,11 +170,17 @@ func (s *Space) declareDead(l *Layout, o *ClaimOptions, asked, ids []uint32) (at
 			return nil, false, fmt.Errorf("%w: %d, by %d", ErrClaimed, id, e.By)
 		}
 		at, others = append(at, i), others || e.Recovering && !again
+		o.patience(s.claimed[id].term, e.Recovering && !again && e.By != o.By)
 		if mutant.ClaimUnmarked {
 			continue
 		}
-		e.Recovering, e.By, e.Until = true, o.By, o.Until
+		e.Recovering, e.By = true, o.By
 		e.Promoted = e.Promoted && !mutant.PromotionForgotten || o.Change != nil
+	}
+	if !mutant.ClaimUnmarked {
+		for _, i := range at {
+			l.Coordinators[i].Until = o.Until
+		}
 	}
 	if o.Change == nil {
 		return at, others, nil
@@ -185,7 +212,7 @@ func (c *Claim) FreeExtent(a Addr, size uint32) error { return c.space.FreeExten
 // has reports whether the claim on a coordinator is this one still; the caller holds the lock of
 // the space.
 func (c *Claim) has(e *CoordinatorEntry) bool {
-	return e.Recovering && (c.space.claimed[e.ID] == c.number || mutant.ClaimsAlike)
+	return e.Recovering && (c.space.claimed[e.ID].number == c.number || mutant.ClaimsAlike)
 }
 
 // Abandon gives the claim up: from a time of the fabric's clock on others may claim the coordinators,

@@ -164,6 +164,45 @@ func TestClaimsWithoutLeases(t *testing.T) {
 	check(t, again.Forget())
 }
 
+// TestClaimDuel: two recover a coordinator, and each needs more time than a claim is good for: they take over from
+// one another, and one of them comes to his end, since claims last longer and longer.
+func TestClaimDuel(t *testing.T) {
+	const term, need = 100, 5000
+	s, _ := newBed(t, 2, 8, 1).open()
+	var ids [3]uint32 // who is recovered, and the two
+	for i := range ids {
+		ids[i] = must(s.NewCoordinatorUntil(1e12))(t).ID
+	}
+	dead, now := ids[0], int64(1000)
+	var has [3]*memory.Claim
+	var since int64
+	for i := 1; ; i = 3 - i {
+		if now > 20*need {
+			t.Fatalf("at %d none of them has come to his end", now)
+		}
+		c, err := s.Claim(memory.ClaimOptions{By: ids[i], Now: now, Until: now + term, Again: has[i]}, dead)
+		if errors.Is(err, memory.ErrClaimed) {
+			if now-since >= need {
+				check(t, has[3-i].Forget())
+				break
+			}
+			now += term / 2
+			i = 3 - i // he goes on asking
+			continue
+		}
+		check(t, err)
+		has[i], since = c, now
+		again := must(s.Claim(memory.ClaimOptions{By: ids[i], Now: now, Until: now + term, Again: c, Stay: true}, dead))(t)
+		has[i] = again
+	}
+	other := ids[1]
+	first := must(s.Claim(memory.ClaimOptions{By: ids[2], Now: now, Until: now + term}, other))(t)
+	if s.Lease(other, now+term) != memory.LeaseClaimed || s.Lease(other, now+term+1) != memory.LeaseExpired {
+		t.Errorf("a first claim is good for longer than it was asked for, or not so long")
+	}
+	check(t, first.Forget())
+}
+
 // TestForsake: the lease of a coordinator that nobody stands for has expired, if it has one or not, until
 // somebody recovers it; and if who does so gives up, it has expired again from the time that he says.
 func TestForsake(t *testing.T) {

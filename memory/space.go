@@ -51,8 +51,8 @@ type Space struct {
 	withheld   bool        // free blocks of earlier sessions are not given away: slots may lead to them
 	losses     uint64      // of blades, whose transactions are decided
 	torn       atomic.Bool // see Torn
-	// claimed is which claim on a coordinator is the last one; claims counts them.
-	claimed map[uint32]uint64
+	// claimed is the last claim on a coordinator; claims counts them.
+	claimed map[uint32]claimed
 	claims  uint64
 	// forsaken are coordinators that nobody stands for, or recovers, from a time on: see forsake.
 	forsaken map[uint32]int64

@@ -206,6 +206,7 @@ const (
 	DoubtKept                  = false
 	LateChangeTaken            = false
 	ClaimsAlike                = false
+	ClaimsImpatient            = false
 	ReaderSetsKeys             = false
 	OthersOverlooked           = false
 	FreeingStranded            = false

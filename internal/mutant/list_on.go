@@ -406,6 +406,8 @@ var (
 		"A change of the catalog that has failed, and was not made, may be made later.")
 	ClaimsAlike = mutation("claims-alike",
 		"Who has had a claim takes it over again from whoever has claimed since, in one epoch with him.")
+	ClaimsImpatient = mutation("claims-impatient",
+		"A claim that somebody has lost because it expired is no longer good for longer when it is made again.")
 	ReaderSetsKeys = mutation("reader-sets-keys",
 		"Who opens a database to read it gives the blades the keys of the epoch that he knows, though somebody else is in another one.")
 	OthersOverlooked = mutation("others-overlooked",

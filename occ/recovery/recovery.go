@@ -202,7 +202,8 @@ func Reconnect(c *rdma.Coro, s *memory.Space) error {
 func Run(c *rdma.Coro, o Options, claim *memory.Claim, rep *Report) error {
 	claim.View().Rekey(c.Thread())
 	r := &run{c: c, t: c.Thread(), o: &o, claim: claim, v: claim.View(), rep: rep, tables: map[uint16]index.Index{}}
-	r.renewAt = r.t.Now() + o.Term/2
+	renewAt := r.t.Now() + o.Term/2
+	r.renewAt = &renewAt
 	var counters rdma.Counters
 	was := c.Count
 	c.Count = &counters
@@ -259,7 +260,7 @@ type run struct {
 	successors map[image]bool    // after the loss of a blade: images that were locked by somebody later
 	dirty      []dirty           // parts of the log areas that are not clear
 
-	renewAt int64 // when to extend the claim
+	renewAt *int64 // when to extend the claim: one for all lanes
 
 	committed, aborted []record.TxID
 	finished           int
@@ -332,13 +333,13 @@ func (r *run) do() error {
 // renew extends the claim when half of its term is over.
 func (r *run) renew() error {
 	now := r.t.Now()
-	if r.o.Term == 0 || now < r.renewAt {
+	if r.o.Term == 0 || now < *r.renewAt {
 		return nil
 	}
+	*r.renewAt = now + r.o.Term/2
 	if err := r.claim.Renew(now + r.o.Term); err != nil {
 		return fmt.Errorf("recovery: extending a claim: %w", err)
 	}
-	r.renewAt = now + r.o.Term/2
 	return nil
 }
 

@@ -112,6 +112,7 @@ func TestOnceFound(t *testing.T) {
 		{75924, "partition(blade=2,thread=2,from=259.875µs,for=41.473µs);restart(blade=0,at=438.444µs)"},
 		{60210, "lose(thread=1,verb=331)"},
 		{3744, "late(thread=1,verb=1356,by=249.649µs)"},
+		{14001458, "late(thread=1,verb=415,by=670.469µs);restart(blade=1,at=1.131649ms);catalog(from=1.040904ms,for=147.603µs);catalog(from=980.392µs,for=189.276µs)"},
 	} {
 		only, err := sim.ParseFaults(x.faults)
 		if err != nil {
