@@ -207,6 +207,7 @@ const (
 	LateChangeTaken            = false
 	ClaimsAlike                = false
 	ClaimsImpatient            = false
+	UnlinkedUnlocked           = false
 	ReaderSetsKeys             = false
 	OthersOverlooked           = false
 	FreeingStranded            = false

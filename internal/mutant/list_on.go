@@ -408,6 +408,8 @@ var (
 		"Who has had a claim takes it over again from whoever has claimed since, in one epoch with him.")
 	ClaimsImpatient = mutation("claims-impatient",
 		"A claim that somebody has lost because it expired is no longer good for longer when it is made again.")
+	UnlinkedUnlocked = mutation("unlinked-unlocked",
+		"Who fails after he has unlinked a deleted record of a dead client leaves its block unlocked, as he found it.")
 	ReaderSetsKeys = mutation("reader-sets-keys",
 		"Who opens a database to read it gives the blades the keys of the epoch that he knows, though somebody else is in another one.")
 	OthersOverlooked = mutation("others-overlooked",

@@ -7,7 +7,58 @@ import (
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ"
+	"txnode/occ/recovery"
+	"txnode/rdma"
 )
+
+// TestUnlinkedInVain: a sweep that reclaims the deleted record of a dead client fails, from any of its changes
+// on, at all but those to the lock. Who knows the block from before does not write the key into it when no slot leads
+// there any more: the insert is found by everybody.
+func TestUnlinkedInVain(t *testing.T) {
+	for _, s := range replicated() {
+		for _, own := range []bool{false, true} { // the sweep is in a session's name
+			for k, over := 0, false; !over; k++ {
+				w := newWorld(t, s, occ.Options{ReclaimAfter: 100})
+				ours, tx := w.session()
+				victim, its := w.session()
+				w.sure(victim, its, put("a", "1"))
+				w.values(ours, tx, "a")
+				w.sure(victim, its, del("a"))
+				its.Coro().Sleep(10_000)
+				w.decideUntil(victim.Coordinator(), -1)
+				o := w.eng.Recovery()
+				other, _ := w.session()
+				th := w.ctl
+				if own {
+					o, th = other.Recovery(), other.Thread()
+				}
+				primary, n := w.copiesOf("a")[0].Blade, 0
+				w.stop = stop{pick: func(wr *rdma.WR) bool { // the lock can be given back
+					if wr.Op != rdma.OpRead {
+						n++
+					}
+					return n > k && (wr.Blade != primary || wr.Op == rdma.OpWrite)
+				}}
+				_, err := recovery.Sweep(th.Plain(), o)
+				if over = !w.disarm(); over {
+					must(t, err)
+				}
+				must(t, recovery.Reconnect(th.Plain(), w.space))
+				if own && !over { // as a worker does
+					other.Break(err)
+					must(t, other.Rejoin(th.Plain()))
+				}
+				w.sure(ours, tx, put("a", "2"))
+				tx.Coro().Sleep(10_000)
+				fresh, another := w.session()
+				if got := w.values(fresh, another, "a"); got[0] != "2" {
+					t.Fatalf("%v, own %v, from verb %d on: the value is %q", s, own, k, got[0])
+				}
+				w.check(s.String())
+			}
+		}
+	}
+}
 
 // TestMakeRoomOfDead: a session that is short of space, and does not know yet that it was
 // declared dead, takes the deleted records of all others upon itself, of which some are in a

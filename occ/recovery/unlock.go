@@ -55,7 +55,8 @@ func Unlink(c *rdma.Coro, o Options, table uint16, key []byte, a memory.Addr) er
 		return err
 	}
 	defer u.close()
-	return u.unlink(o.Space.ViewOn(c.Thread()), table, a, key)
+	_, err = u.unlink(o.Space.ViewOn(c.Thread()), table, a, key)
+	return err
 }
 
 // unlocker resolves orphan locks.
@@ -183,9 +184,13 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 		img.SetGuard(record.HeldBy(img.Version()))
 	}
 	name := img.Guard().Owner().Coordinator()
-	if err := u.reclaim(v, a, img); err != nil {
+	if begun, err := u.reclaim(v, a, img); err != nil {
 		// Nobody takes it over from somebody alive: it is left to whoever comes next, as it was
-		// found. If that fails, too, the session is broken, and another one by then.
+		// found, but with a lock if no slot may lead there any more: who knows the block from before would
+		// use it again. If that fails, too, the session is broken, and another one by then.
+		if dead && begun && !mutant.UnlinkedUnlocked {
+			g = record.HeldBy(img.Version())
+		}
 		if mine != g {
 			if _, e := u.cas(v, a, mine, g); e != nil {
 				err = e
@@ -286,11 +291,12 @@ func (u *unlocker) readCopy(v *memory.View, a memory.Addr, k int) (record.Image,
 	}
 }
 
-// reclaim unlinks a block in state absent, or half free, whose lock is ours, and frees it.
-func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) error {
+// reclaim unlinks a block in state absent, or half free, whose lock is ours, and frees it. begun: it may be
+// unlinked, whatever the error says.
+func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) (begun bool, err error) {
 	if _, err := img.Check(a); err == nil { // else it was being written, and never linked
-		if err := u.unlink(v, img.Meta().Table(), a, img.Key()); err != nil {
-			return err
+		if begun, err := u.unlink(v, img.Meta().Table(), a, img.Key()); err != nil {
+			return begun, err
 		}
 	}
 	u.batch.Reset()
@@ -300,15 +306,15 @@ func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) erro
 		u.batch.Write(v.At(a, k), u.buf, record.LineSize)
 		if k == 1 {
 			if err := u.place(); err != nil {
-				return err
+				return true, err
 			}
 		}
 	}
 	if err := u.place(); err != nil {
-		return err
+		return true, err
 	}
 	u.freed++
-	return nil
+	return true, nil
 }
 
 // putFree puts the line of a block that is freed, whose image is given, into the buffer, in the name of
@@ -361,29 +367,30 @@ func (u *unlocker) place() error {
 	return nil
 }
 
-// unlink takes a block out of its table's index, on every copy.
-func (u *unlocker) unlink(v *memory.View, table uint16, a memory.Addr, key []byte) error {
+// unlink takes a block out of its table's index, on every copy. begun: a slot may be empty on some, whatever the
+// error says.
+func (u *unlocker) unlink(v *memory.View, table uint16, a memory.Addr, key []byte) (begun bool, err error) {
 	u.table = table
 	ix, err := u.index(table)
 	if errors.Is(err, memory.ErrNoTable) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return fmt.Errorf("recovery: index of table %d: %w", table, err)
+		return false, fmt.Errorf("recovery: index of table %d: %w", table, err)
 	}
 	q, err := u.lookup(ix, v, table, key)
 	if err != nil {
-		return fmt.Errorf("recovery: looking up in the index of table %d: %w", table, err)
+		return false, fmt.Errorf("recovery: looking up in the index of table %d: %w", table, err)
 	}
 	if m, ok := ix.(mender); ok {
 		if _, err := m.Mend(u.c, q, 0, a); err != nil {
-			return fmt.Errorf("recovery: the slot of an insert into table %d: %w", table, err)
+			return false, fmt.Errorf("recovery: the slot of an insert into table %d: %w", table, err)
 		}
 	}
 	if err := ix.Remove(u.c, q, a); err != nil && !errors.Is(err, index.ErrChanged) {
-		return fmt.Errorf("recovery: unlinking an insert from table %d: %w", table, err)
+		return true, fmt.Errorf("recovery: unlinking an insert from table %d: %w", table, err)
 	}
-	return nil
+	return true, nil
 }
 
 // lookup looks up a key. The query is good until the next lookup.
