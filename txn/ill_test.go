@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -82,6 +83,8 @@ func (m *ill) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revisio
 
 const illAccounts, illBalance = 40, 100
 
+var illSeeds = flag.Uint64("ill", 6, "how many seeds TestIllCatalog runs")
+
 // illTransfer moves money between two accounts, which may grow by that, and makes or removes another key.
 func illTransfer(r *rand.Rand, tab *txn.Table[uint64, []byte], tx *txn.Tx) error {
 	from, to := r.Uint64N(illAccounts), r.Uint64N(illAccounts)
@@ -119,11 +122,11 @@ func illTransfer(r *rand.Rand, tab *txn.Table[uint64, []byte], tx *txn.Tx) error
 // back meanwhile. When the catalog is well all of them go on; nothing is lost, and in the end all
 // copies are there and equal.
 func TestIllCatalog(t *testing.T) {
-	seeds := uint64(6)
+	n := *illSeeds
 	if testing.Short() {
-		seeds = 2
+		n = min(n, 2)
 	}
-	for seed := range seeds {
+	for seed := range n {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { illCatalog(t, seed) })
 	}
 }
