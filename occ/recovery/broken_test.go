@@ -171,8 +171,8 @@ func TestQueuePairBreaks(t *testing.T) {
 					}
 					happened += g.happened
 				}
-				if happened < *breaks*len(canonicals)/4 {
-					t.Errorf("%d queue pairs have broken", happened)
+				if happened == 0 && *breaks >= 4 {
+					t.Error("no queue pair has broken")
 				}
 			})
 		}
