@@ -68,6 +68,14 @@ func (g *glitch) mend(s *occ.Session, err error) {
 	}
 }
 
+// growth has sub-tables split.
+var growth = canonical{name: "growth", before: func(p string) []op { return []op{put(p+"a", "1")} }, tx: func(p string) (ops []op) {
+	for i := range 80 {
+		ops = append(ops, put(fmt.Sprint(p, "-", i), "1"))
+	}
+	return ops
+}}
+
 var brokenIn = []broken{
 	{"commit", func(g *glitch, ops []op) error {
 		told := g.breakIn(func() error { return g.do(g.tx, ops...) })
@@ -159,14 +167,15 @@ func TestQueuePairBreaks(t *testing.T) {
 			t.Run(fmt.Sprintf("%v/%s", s, b.name), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(s.backups), uint64(*breaks))) //nolint:gosec // small
 				happened := 0
-				for i := range canonicals {
+				all := append(slices.Clone(canonicals), growth)
+				for i := range all {
 					g := &glitch{world: newWorld(t, s, occ.Options{ReclaimAfter: 100}), r: r, verbs: [2]int{30, 10}}
 					g.victim, g.tx = g.session()
 					g.other, g.otherTx = g.session()
 					for k := range *breaks {
-						g.once(&canonicals[i], b, fmt.Sprint(k))
+						g.once(&all[i], b, fmt.Sprint(k))
 						if t.Failed() {
-							t.Fatalf("%s, number %d", canonicals[i].name, k)
+							t.Fatalf("%s, number %d", all[i].name, k)
 						}
 					}
 					happened += g.happened
