@@ -18,9 +18,11 @@ func (s *Space) Unswept() (generation uint64, ok bool) {
 	return s.sweeps, s.layout.Unswept
 }
 
-// Hollow reports whether a blade was lost since the database was opened, or before, and no sweep
-// has come to its end since: slots of an index may lead to blocks whose placeholders it had, and that
-// are free. Sessions of that time may leave such slots behind later, so it stays true.
+// Hollow reports whether slots of an index may lead to free blocks. They do when a blade is lost: a
+// placeholder is on the primary alone, and its block is free on the copy that takes over, while its slot
+// stays. Hollow is true from the loss of a blade on, and from Open if one was lost before and no sweep has
+// come to its end since. It stays true then until the database is closed, though a sweep ends: sessions of
+// that time may leave such slots behind later.
 func (s *Space) Hollow() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -208,6 +208,7 @@ const (
 	ClaimsAlike                = false
 	ClaimsImpatient            = false
 	UnlinkedUnlocked           = false
+	LockedOnPrimaryAlone       = false
 	ReaderSetsKeys             = false
 	OthersOverlooked           = false
 	FreeingStranded            = false
