@@ -123,11 +123,17 @@ func (s *Space) claim(o ClaimOptions, asked []uint32) (*Claim, error) {
 		}
 		s.layout = l
 	} else {
+		was := s.layout
 		err := s.advance(func(l *Layout) (err error) {
 			at, _, err = s.declareDead(l, &o, asked, ids)
 			return err
 		})
 		if err != nil {
+			if s.layout != was { // a blade has not got its key, and nobody has the claim
+				for _, i := range at {
+					s.forsake(s.layout.Coordinators[i].ID, max(o.Now, 1))
+				}
+			}
 			return nil, err
 		}
 	}

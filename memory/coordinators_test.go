@@ -164,6 +164,33 @@ func TestClaimsWithoutLeases(t *testing.T) {
 	check(t, again.Forget())
 }
 
+// TestClaimOfNobody: the catalog has a claim that does not expire, and a blade does not get its new key: whoever was about to
+// claim is told that it has failed, and gives up. Others may claim.
+func TestClaimOfNobody(t *testing.T) {
+	b := newBed(t, 2, 8, 1)
+	s, _ := b.open()
+	var ids [3]uint32
+	for i := range ids {
+		ids[i] = must(s.NewCoordinator())(t).ID
+	}
+	b.fabric.stop = &stop{left: 1}
+	if _, err := s.Claim(memory.ClaimOptions{By: ids[0], Now: 10}, ids[0]); !errors.Is(err, errStopped) {
+		t.Fatalf("a blade that does not get its key: %v", err)
+	}
+	b.fabric.stop = nil
+	if l := s.Lease(ids[0], 11); l != memory.LeaseExpired {
+		t.Errorf("the lease is %v, and nobody has the claim", l)
+	}
+	c := must(s.Claim(memory.ClaimOptions{By: ids[1], Now: 11, Stay: true}, ids[0]))(t)
+	if got, want := s.Fabric().Blades()[1].Key, c.View().Key(1); got != want {
+		t.Errorf("the key is %#x, not %#x", got, want)
+	}
+	if _, err := s.Claim(memory.ClaimOptions{By: ids[2], Now: 1e12}, ids[0]); !errors.Is(err, memory.ErrClaimed) {
+		t.Errorf("a claim of somebody else's: %v", err)
+	}
+	check(t, c.Forget())
+}
+
 // TestClaimDuel: two recover a coordinator, and each needs more time than a claim is good for: they take over from
 // one another, and one of them comes to his end, since claims last longer and longer.
 func TestClaimDuel(t *testing.T) {
