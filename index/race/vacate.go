@@ -113,10 +113,12 @@ type hollow struct {
 func (ix *Index) vacateIn(c *rdma.Coro, s *scratch, table memory.Addr, slots []hollow) (emptied []memory.Addr, locked bool, err error) {
 	v := ix.space.ViewOn(c.Thread())
 	lock := table + tableLockOff
-	if ok, err := ix.one(c, s, v, lock, 0, ix.lockWord(c)); err != nil || !ok {
-		return nil, err == nil, err
+	l := locks{ix: ix, c: c, s: s}
+	if ok, err := l.take(lock); err != nil {
+		return nil, false, l.abandon(err)
+	} else if !ok {
+		return nil, true, nil
 	}
-	l := locks{ix: ix, c: c, s: s, held: []memory.Addr{lock}}
 	emptied, err = ix.vacateHeld(&l, v, lock, slots)
 	return emptied, false, l.abandon(err)
 }

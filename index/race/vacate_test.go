@@ -100,6 +100,48 @@ func (r *rig) scour(i int) (emptied int, err error) {
 	}
 }
 
+// TestHalfLockOfVacate is TestHalfLock for who empties a slot that leads to a free block.
+func TestHalfLockOfVacate(t *testing.T) {
+	const dead = 9
+	r := newRig(t, 2, 8)
+	block := r.hollowOut(t, 2)[0]
+	k := r.k[1]
+	if err := k.Resolve(key(2)); err != nil {
+		t.Fatal(err)
+	}
+	th := k.C.Thread()
+	buf, err := th.Alloc(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := memory.Addr(k.Query.State[stFirst]) + tableLockOff
+	th.PutWord(buf, dead<<16)
+	var b rdma.Batch
+	b.Write(r.m.View().At(at, 1), buf, 8)
+	if err := k.C.Do(&b); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.ix[1].Vacate(k.C, &k.Query, block); !errors.Is(err, index.ErrBusy) {
+		t.Fatalf("the lock is on the primary alone: %v", err)
+	}
+	b.Reset()
+	b.Read(r.m.View().At(at, 0), buf, 8)
+	if err := k.C.Do(&b); err != nil {
+		t.Fatal(err)
+	}
+	if w := th.Word(buf); ownerOf(w) != Nobody {
+		t.Errorf("the lock is that of %#x", ownerOf(w))
+	}
+	th.Free(buf, 8)
+	if err := r.ix[2].Recover(r.k[2].C, func(owner uint64) bool { return owner == dead }); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := r.scour(2); err != nil || n != 1 {
+		t.Errorf("%d slots were emptied: %v", n, err)
+	}
+	r.grows(t, 2)
+}
+
 // TestVacate: a slot that leads to a free block is emptied, by who meets it or by who
 // looks for such slots, and others are not; nor is one of which it is said that
 // somebody may have the block.
