@@ -195,12 +195,17 @@ func (a *Allocator) Abandon() error {
 	defer s.mu.Unlock()
 	a.mu.Lock()
 	n := a.out.n
-	a.out.clear()
 	a.mu.Unlock()
 	if n == 0 {
 		return nil
 	}
-	return s.sweepAgain()
+	if err := s.sweepAgain(); err != nil {
+		return err // and it may be called again
+	}
+	a.mu.Lock()
+	a.out.clear()
+	a.mu.Unlock()
+	return nil
 }
 
 // spill gives the n blocks that were freed longest ago to the space.

@@ -348,3 +348,23 @@ func TestStraysBesideAllocators(t *testing.T) {
 		t.Error("no sweep has found anything")
 	}
 }
+
+// TestAbandonWithoutCatalog: what an allocator has on its way is given up when the catalog does not say that a sweep
+// is due for it. It is asked again, and says so.
+func TestAbandonWithoutCatalog(t *testing.T) {
+	b := newBed(t, 2, 8, 1)
+	s, c := b.open()
+	id := must(s.NewCoordinator())(t).ID
+	a := must(s.NewAllocator(c.Thread()))(t)
+	a.Serve(id)
+	must(a.Alloc(c, 0))(t)
+	b.cat.fail = true
+	if err := a.Abandon(); err == nil {
+		t.Fatal("the catalog has failed, and nobody is told")
+	}
+	b.cat.fail = false
+	check(t, a.Abandon())
+	if _, due := s.Unswept(); !due {
+		t.Error("no sweep is due that would find the block")
+	}
+}
