@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,7 +20,6 @@ import (
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/txn"
-	"txnode/txn/snapshot"
 )
 
 func openMemory(t *testing.T, o txn.Options) *txn.DB {
@@ -246,93 +244,6 @@ func TestBackupOfDirectory(t *testing.T) {
 	}
 }
 
-// A directory appears only when its restore is complete, and a damaged backup
-// leaves nothing behind.
-func TestRestoreRefuses(t *testing.T) {
-	ctx := context.Background()
-	db := openMemory(t, txn.Options{})
-	raw, err := txn.CreateRawTable(db, "t")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Update(ctx, func(tx *txn.Tx) error { return raw.Put(tx, []byte("k"), []byte("v")) }); err != nil {
-		t.Fatal(err)
-	}
-	var file bytes.Buffer
-	if _, err := db.Backup(ctx, &file, txn.BackupOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := db.Restore(ctx, bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err == nil {
-		t.Error("restored into a database that has tables")
-	}
-	dir := t.TempDir()
-	for name, damaged := range map[string][]byte{
-		"cut":     file.Bytes()[:file.Len()-1],
-		"changed": append(append(slices.Clone(file.Bytes()[:40]), file.Bytes()[40]^1), file.Bytes()[41:]...),
-		"longer":  append(slices.Clone(file.Bytes()), 0),
-		"foreign": []byte("something else"),
-		"empty":   nil,
-	} {
-		_, err := txn.RestoreDir(ctx, bytes.NewReader(damaged), filepath.Join(dir, name), txn.Options{}, txn.BackupOptions{})
-		if !errors.Is(err, snapshot.ErrDamaged) && !errors.Is(err, snapshot.ErrFormat) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
-		t.Errorf("left behind: %v, %v", files, err)
-	}
-	// One at a time, and a writer that fails is reported.
-	if _, err := db.Backup(ctx, failingWriter{}, txn.BackupOptions{}); !errors.Is(err, os.ErrPermission) {
-		t.Errorf("a backup to a file that can not be written: %v", err)
-	}
-	if _, err := db.Backup(ctx, &file, txn.BackupOptions{}); err != nil {
-		t.Errorf("a backup after one that failed: %v", err)
-	}
-}
-
-type failingWriter struct{}
-
-func (failingWriter) Write([]byte) (int, error) { return 0, os.ErrPermission }
-
-// TestRestoreDirNames: a directory may be written with a slash at its end, or below others
-// that are not there yet; an empty one may be there.
-func TestRestoreDirNames(t *testing.T) {
-	db := mustOpen(t, tiny())
-	fill(t, db, table(t, db, "t"), 3, val(1))
-	var file bytes.Buffer
-	if _, err := db.Backup(t.Context(), &file, txn.BackupOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	restore := func(dir string) error {
-		_, err := txn.RestoreDir(t.Context(), bytes.NewReader(file.Bytes()), dir, txn.Options{Backups: txn.F(0), Blades: 1}, txn.BackupOptions{})
-		return err
-	}
-	top := t.TempDir()
-	if err := os.Mkdir(filepath.Join(top, "empty"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"slash", "empty", "below/others"} {
-		dir := filepath.Join(top, name) + "/"
-		if err := restore(dir); err != nil {
-			t.Fatal(err)
-		}
-		copied := mustOpen(t, txn.Options{Dir: dir, ReadOnly: true})
-		if got := contents(t, copied, table(t, copied, "t"), 3); len(got) != 3 {
-			t.Errorf("%s: %v", name, got)
-		}
-		if err := restore(dir); err == nil || !strings.Contains(err.Error(), "not empty") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	t.Chdir(top)
-	if err := restore(""); err == nil || !strings.Contains(err.Error(), "name") {
-		t.Errorf("no name: %v", err)
-	}
-	if left, err := filepath.Glob(top + "*.restoring"); err != nil || len(left) != 0 {
-		t.Errorf("%v, %v", left, err)
-	}
-}
-
 // hookedContext calls hook when it is asked whether it has ended.
 type hookedContext struct {
 	context.Context
@@ -379,37 +290,6 @@ func TestBackupWhileUndecided(t *testing.T) {
 	put("2")
 	file.Reset()
 	if _, err := db.Backup(ctx, &file, txn.BackupOptions{}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestRestoreLargeRecords: a record that just fits a transaction is restored in one of its
-// own, whatever comes before it.
-func TestRestoreLargeRecords(t *testing.T) {
-	ctx := context.Background()
-	o := txn.Options{BladeSize: 256 << 20, SegmentSize: 1 << 20, LogArea: 1 << 17, CacheBytes: 1 << 20}
-	db := openMemory(t, o)
-	table, err := txn.CreateTable(db, "t", txn.Uint64, txn.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
-	const keys = 200
-	size := func(k uint64) int {
-		if k%8 == 0 {
-			return int(o.LogArea) - 500
-		}
-		return 1000
-	}
-	for k := range uint64(keys) {
-		if err := db.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, k, make([]byte, size(k))) }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var file bytes.Buffer
-	if _, err := db.Backup(ctx, &file, txn.BackupOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := openMemory(t, o).Restore(ctx, bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -467,136 +347,6 @@ func TestBackupInSmallArena(t *testing.T) {
 		})
 		if err != nil {
 			t.Errorf("key %d, %d bytes: %v", k, len(v), err)
-		}
-	}
-}
-
-// TestRestoreToLargerSegments: blades are as large as larger segments need, if it is not said how
-// large: each class of blocks begins one.
-func TestRestoreToLargerSegments(t *testing.T) {
-	ctx := context.Background()
-	db := openMemory(t, txn.Options{BladeSize: 16 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, CacheBytes: 1 << 20, Blades: 2})
-	tab := table(t, db, "t")
-	const sizes = 30
-	size := func(k uint64) int { return 64 << (k / 3) >> (k % 3) }
-	for k := range uint64(sizes) {
-		if err := db.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, k, make([]byte, size(k))) }); err != nil {
-			t.Fatal(k, err)
-		}
-	}
-	var file bytes.Buffer
-	if _, err := db.Backup(ctx, &file, txn.BackupOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	o := txn.Options{SegmentSize: 8 << 20}
-	dir := filepath.Join(t.TempDir(), "copy")
-	if _, err := txn.RestoreDir(ctx, bytes.NewReader(file.Bytes()), dir, o, txn.BackupOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	o.Dir = dir
-	db = mustOpen(t, o)
-	tab = table(t, db, "t")
-	for k := range uint64(sizes) {
-		err := db.View(ctx, func(tx *txn.Tx) error {
-			v, err := tab.Get(tx, k)
-			if err == nil && len(v) != size(k) {
-				err = fmt.Errorf("%d bytes, want %d", len(v), size(k))
-			}
-			return err
-		})
-		if err != nil {
-			t.Errorf("key %d: %v", k, err)
-		}
-	}
-}
-
-// TestRestoreToSmallLog: a database whose log takes a few records at a time, or one, can be had
-// again from its backup, as it was.
-func TestRestoreToSmallLog(t *testing.T) {
-	ctx := context.Background()
-	for _, log := range []uint32{4 << 10, 16 << 10} {
-		db := openMemory(t, txn.Options{BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: log, CacheBytes: 1 << 20, Blades: 2})
-		tab := table(t, db, "t")
-		const keys = 300
-		size := func(k uint64) int { return int(k) * 17 % 3500 }
-		for k := range uint64(keys) {
-			if err := db.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, k, make([]byte, size(k))) }); err != nil {
-				t.Fatal(k, err)
-			}
-		}
-		var file bytes.Buffer
-		if _, err := db.Backup(ctx, &file, txn.BackupOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		dir := filepath.Join(t.TempDir(), "copy")
-		var said uint64
-		if _, err := txn.RestoreDir(ctx, bytes.NewReader(file.Bytes()), dir, txn.Options{}, txn.BackupOptions{Progress: func(n uint64) { said = n }}); err != nil {
-			t.Errorf("a log of %d bytes: %v", log, err)
-			continue
-		}
-		if said != keys {
-			t.Errorf("%d records are said to be done, of %d", said, keys)
-		}
-		db = mustOpen(t, txn.Options{Dir: dir})
-		tab = table(t, db, "t")
-		got := contents(t, db, tab, keys+1)
-		for k := range uint64(keys) {
-			if v, ok := got[k]; !ok || len(v) != size(k) {
-				t.Errorf("key %d: %d bytes, want %d", k, len(v), size(k))
-			}
-		}
-	}
-}
-
-// TestRestoreWithoutSplits: the indexes of a database that is restored are as large as they have to be from the start.
-func TestRestoreWithoutSplits(t *testing.T) {
-	ctx := context.Background()
-	from := openMemory(t, txn.Options{IndexGroups: 8})
-	names, err := txn.CreateTable(from, "names", txn.Uint64, txn.Text())
-	if err != nil {
-		t.Fatal(err)
-	}
-	const n = 3000
-	for i := uint64(0); i < n; i += 100 {
-		err := from.Update(ctx, func(tx *txn.Tx) error {
-			for k := i; k < i+100; k++ {
-				if err := names.Put(tx, k, fmt.Sprint(k)); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if from.Splits("names") == 0 {
-		t.Fatal("it has one sub-table")
-	}
-	var file bytes.Buffer
-	if _, err := from.Backup(ctx, &file, txn.BackupOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	to := openMemory(t, txn.Options{IndexGroups: 8})
-	if _, err := to.Restore(ctx, bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if s := to.Splits("names"); s != 0 {
-		t.Errorf("%d splits", s)
-	}
-	again, err := txn.OpenTable(to, "names", txn.Uint64, txn.Text())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for k := range uint64(n + 10) {
-		err := to.View(ctx, func(tx *txn.Tx) error {
-			if v, err := again.Get(tx, k); k < n && (err != nil || v != fmt.Sprint(k)) || k >= n && !errors.Is(err, txn.ErrNotFound) {
-				t.Errorf("%d: %q, %v", k, v, err)
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
 		}
 	}
 }
