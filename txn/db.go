@@ -209,7 +209,8 @@ func (db *DB) Tables() ([]string, error) {
 	return names, nil
 }
 
-// table returns a table. If it has to be created, its index has room for so many records without a split.
+// table returns a table. If it has to be created, its index is made for so many records: no larger than
+// their inserts would make it, since the blades may have room for no more.
 func (db *DB) table(name string, want tableOptions, create bool, records uint64) (*occ.Table, error) {
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
@@ -243,7 +244,7 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 		// Created now, or by someone who did not come further: the index is made
 		// first, then recorded.
 		var root memory.Addr
-		o := race.Options{Groups: db.opts.IndexGroups, Keys: records}
+		o := race.Options{Groups: db.opts.IndexGroups, Keys: race.KeysAtLeast(records)}
 		if o.Validate() != nil {
 			o.Keys = 0 // more than it can have: who puts them is told
 		}

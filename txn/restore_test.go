@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"txnode/occ"
 	"txnode/txn"
 	"txnode/txn/snapshot"
 )
@@ -260,5 +261,32 @@ func TestRestoreWithoutSplits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestRestoreFull: a database that fills its blades, and whose index is more than three quarters full, can be
+// restored to blades of the same size.
+func TestRestoreFull(t *testing.T) {
+	o := spaceOptions(occ.PolicyDefault, 18)
+	const groups, tables = 200, 16
+	o.IndexGroups = groups
+	from := mustOpen(t, o)
+	tab := table(t, from, "t")
+	insert := func(k uint64) error {
+		return from.Update(t.Context(), func(tx *txn.Tx) error { return tab.Insert(tx, k, val(k)) })
+	}
+	n := uint64(0)
+	for insert(n) == nil {
+		n++
+	}
+	if s := from.Splits("t"); s != tables-1 || n <= groups*21*tables*3/4 {
+		t.Fatalf("%d records, %d splits", n, s)
+	}
+	var file bytes.Buffer
+	if _, err := from.Backup(t.Context(), &file, txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := mustOpen(t, o).Restore(t.Context(), bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err != nil || info.Records != n {
+		t.Errorf("%d of %d records: %v", info.Records, n, err)
 	}
 }

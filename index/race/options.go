@@ -68,6 +68,10 @@ func (g Geometry) validate() error {
 // sizes an index that is made for a number of keys.
 const plannedLoad = 12
 
+// KeysAtLeast is what Keys is for an index that will have n keys, and is not to be larger than their
+// inserts would make it: half as many sub-tables would have fewer than n slots.
+func KeysAtLeast(n uint64) uint64 { return n/16*plannedLoad + n%16*plannedLoad/16 }
+
 // initialDepth is the depth at which o.Keys keys fit.
 func (o Options) initialDepth() uint8 {
 	d := uint8(0)
