@@ -25,8 +25,9 @@ func (l Linked) Block() memory.Addr { return l.slot.Addr() }
 
 // Build is Create, and Insert of each of blocks: nobody uses the index before it returns, so
 // sub-tables are put together in the memory of the client, and written as a whole, on all copies. Slots are
-// where Insert would put them; a sub-table in which there is no room is two of the next depth, as if it had been split:
-// so there are no more than inserts would make, and who has no room on the blades but for those can build the index again.
+// where Insert would put them, as long as there is room; others make room then, if that is possible at all. Only a sub-table in
+// which it is not is two of the next depth, as if it had been split: so there are no more than any order of inserts has made, and
+// who has no room on the blades but for those, or whose index cannot grow any more, can build it again.
 // The blocks are placed; their order is changed. Of two whose hashes are equal, same tells whether their
 // keys are; then Build fails with an index.ErrDuplicate. If it fails it leaves nothing behind.
 func Build(c *rdma.Coro, s Space, table uint16, o Options, blocks []Linked, same func(a, b memory.Addr) (bool, error)) (memory.Addr, *Index, error) {
@@ -67,6 +68,9 @@ type builder struct {
 
 	image  []byte   // of a sub-table
 	hashes []uint64 // of the keys in it, by line and slot; of use where the slot is not empty
+	moved  bool     // keys in it have made room for others
+	via    []uint32 // by line: see displace; 0: not seen
+	seen   []uint32 // the lines that were
 }
 
 // made is a sub-table that is complete.
@@ -112,7 +116,9 @@ func (b *builder) fill(blocks []Linked, suffix uint32, depth uint8) (bool, error
 	if b.image == nil {
 		b.image = make([]byte, b.ix.size)
 		b.hashes = make([]uint64, b.ix.size/8)
+		b.via = make([]uint32, b.ix.size/lineSize)
 	}
+	b.moved = false
 	clear(b.image)
 	b.birth(suffix, depth).put(b.image)
 	h := uint64(MakeHeader(b.ix.geo.Table, depth, suffix))
@@ -124,6 +130,9 @@ func (b *builder) fill(blocks []Linked, suffix uint32, depth uint8) (bool, error
 			return false, err
 		}
 	}
+	if b.moved {
+		b.markAll(Header(h))
+	}
 	return true, nil
 }
 
@@ -131,7 +140,7 @@ func (b *builder) birth(suffix uint32, depth uint8) Birth {
 	return Birth{Geometry: b.ix.geo, Suffix: suffix, Depth: depth, Root: b.ix.root}
 }
 
-// put sets a slot of the image, and the mark that it needs, by the rules of Index.choose.
+// put sets a slot of the image, and the mark that it needs, by the rules of Index.choose, as long as these find room.
 func (b *builder) put(l *Linked) (bool, error) {
 	var places, free [2]uint32 // free: an empty slot, 0: none
 	var used [2]int
@@ -162,15 +171,86 @@ func (b *builder) put(l *Linked) (bool, error) {
 	}
 	at := free[k]
 	if at == 0 {
-		return false, nil
+		if at = b.displace(l.Hash); at == 0 {
+			return false, nil
+		}
+		b.moved = true
+	} else if k == 1 {
+		b.mark(places[0], l.slot)
 	}
-	if k == 1 {
-		mark := b.image[MarkAt(places[0]):]
-		binary.LittleEndian.PutUint64(mark, word(mark, 0)|uint64(SpillBit(l.slot.Fingerprint())))
-	}
-	binary.LittleEndian.PutUint64(b.image[at:], uint64(l.slot))
-	b.hashes[at/8] = l.Hash
+	b.set(at, l.slot, l.Hash)
 	return true, nil
+}
+
+func (b *builder) set(at uint32, s Slot, hash uint64) {
+	binary.LittleEndian.PutUint64(b.image[at:], uint64(s))
+	b.hashes[at/8] = hash
+}
+
+// mark says that a slot is in the second choice of its key, whose first one is given.
+func (b *builder) mark(first uint32, s Slot) {
+	h := b.image[MarkAt(first):]
+	binary.LittleEndian.PutUint64(h, word(h, 0)|uint64(SpillBit(s.Fingerprint())))
+}
+
+// markAll makes the marks of all slots anew, in headers that have none.
+func (b *builder) markAll(none Header) {
+	for o := tableHeader + headerOff; o < len(b.image); o += lineSize {
+		binary.LittleEndian.PutUint64(b.image[o:], uint64(none))
+	}
+	for off := uint32(tableHeader); off < b.ix.size; off += 8 {
+		w := Slot(word(b.image, int(off)))
+		if off%lineSize == headerOff || w == 0 {
+			continue
+		}
+		if first, _ := b.ix.geo.place(b.hashes[off/8]); spilled(off, first) {
+			b.mark(first, w)
+		}
+	}
+}
+
+// displace makes room for a key whose places are all taken: one that has one of them goes to another place of its own, from
+// which one may have to go, and so on. It returns the slot that is empty then, 0: however keys were arranged, there is no room.
+//
+// It looks first where the fewest have to go: while one in n slots is empty it comes to one after some n of them. So a sub-table
+// is filled to the last slot in hardly more time than to where inserts find no room any more.
+func (b *builder) displace(hash uint64) uint32 {
+	const here = 1 // the new key goes there; else it is the slot whose key does
+	look := func(hash uint64, from uint32) uint32 {
+		o1, o2 := b.ix.geo.place(hash)
+		for _, line := range [...]uint32{o1, o1 + lineSize, o2, o2 + lineSize} {
+			if b.via[line/lineSize] != 0 {
+				continue
+			}
+			b.via[line/lineSize] = from
+			b.seen = append(b.seen, line)
+			for off := line; off < line+headerOff; off += 8 {
+				if word(b.image, int(off)) == 0 {
+					return off
+				}
+			}
+		}
+		return 0
+	}
+	b.seen = b.seen[:0]
+	at := look(hash, here)
+	for i := 0; at == 0 && i < len(b.seen); i++ {
+		for off := b.seen[i]; at == 0 && off < b.seen[i]+headerOff; off += 8 {
+			at = look(b.hashes[off/8], off)
+		}
+	}
+	for at != 0 {
+		from := b.via[at/lineSize]
+		if from == here {
+			break
+		}
+		b.set(at, Slot(word(b.image, int(from))), b.hashes[from/8])
+		at = from
+	}
+	for _, line := range b.seen {
+		b.via[line/lineSize] = 0
+	}
+	return at
 }
 
 // differ fails if two blocks have the same key.

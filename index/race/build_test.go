@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"txnode/index"
@@ -170,4 +171,56 @@ func lopsided(n int) []Linked {
 	}
 	out[0].Hash &^= 1
 	return out
+}
+
+// TestBuildInAnyOrder: what inserts have put into an index that cannot grow any more is built again with no more sub-tables,
+// whatever the order in which its blocks are found.
+func TestBuildInAnyOrder(t *testing.T) {
+	o := Options{Groups: 2, MaxDepth: 2}
+	m, ix, k := fixture(t, indextest.MemoryOptions{Copies: 2, SegmentSize: 1 << 20}, o)
+	var links []Linked
+	var keys []int
+	for i := range 2000 {
+		a, err := k.Insert(key(i), nil)
+		if errors.Is(err, index.ErrFull) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		class, _ := record.ClassFor(len(key(i)), 0)
+		links, keys = append(links, Link(record.Hash(7, key(i)), a, class)), append(keys, i)
+	}
+	s, err := ix.Stats(k.C)
+	if err != nil || s.SubTables != 4 || s.Slots-s.Used > 8 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 50 {
+		r.Shuffle(len(links), func(i, j int) { links[i], links[j] = links[j], links[i] })
+		root, built, err := Build(k.C, m, 7, o, links, never)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := built.Verify(k.C); err != nil {
+			t.Fatal(err)
+		}
+		again, err := Open(k.C, m, root, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := m.NewClient(k.C, again, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range keys {
+			if v, err := k.Get(key(i)); err != nil || v == nil {
+				t.Fatalf("key %d: %q, %v", i, v, err)
+			}
+		}
+		if _, idle := marksOf(t, again, k); idle != 0 {
+			t.Errorf("%d marks that no slot needs", idle)
+		}
+		k.Close()
+	}
 }
