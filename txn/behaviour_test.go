@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/txn"
 )
@@ -266,6 +267,21 @@ func TestNestedInOwnWay(t *testing.T) {
 	}
 	if got := contents(t, db, tab, 2); num(got[1]) != 1 {
 		t.Errorf("%v", got)
+	}
+	// The same when the outer function has met an error before that it has passed over.
+	outer, inner = 0, 0
+	err = db.Update(t.Context(), func(tx *txn.Tx) error {
+		outer++
+		if err := tab.Put(tx, 0, make([]byte, record.MaxValue+1)); !errors.Is(err, txn.ErrTooLarge) {
+			t.Error(err)
+		}
+		if _, err := tab.GetForUpdate(tx, 1); err != nil {
+			return err
+		}
+		return db.Update(t.Context(), func(in *txn.Tx) error { inner++; return tab.Put(in, 1, val(2)) })
+	})
+	if !errors.Is(err, txn.ErrConflict) || outer != 1 || inner != 21 {
+		t.Errorf("%d attempts of the outer transaction, %d of the inner one: %v", outer, inner, err)
 	}
 	quiet(t, db)
 }

@@ -35,7 +35,7 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 	if errors.Is(err, ErrNoSpace) && w.makeRoom() && attempt < w.db.opts.Retries {
 		return true, err
 	}
-	if !errors.Is(err, ErrConflict) || errors.Is(err, ErrOutcomeUnknown) {
+	if !errors.Is(err, ErrConflict) || errors.Is(err, ErrOutcomeUnknown) || isSpent(err) {
 		return false, err
 	}
 	if attempt >= w.db.opts.Retries {
