@@ -310,6 +310,9 @@ func (s *Space) publish() {
 			v.ups--
 		}
 	}
+	if old := s.view.Load(); old != nil {
+		v.follow(old)
+	}
 	s.view.Store(v)
 }
 

@@ -57,7 +57,8 @@ type segment struct {
 	copies [MaxReplicas]rdma.RemoteAddr // of the first byte
 	n      uint32                       // full ones
 	w      uint32                       // those that are written
-	_      [8]byte                      // to 64 bytes
+	bereft bool                         // see Bereft
+	_      [7]byte                      // to 64 bytes
 }
 
 // NewView makes a view. segs is indexed by SegmentID and keys by BladeID; the
@@ -88,6 +89,23 @@ func (v *View) Valid(a Addr) bool {
 // bytes at a is then within the blade's region.
 func (v *View) Contains(a Addr, n uint32) bool {
 	return v.Valid(a) && n <= v.size-a.Offset()
+}
+
+// Bereft reports whether another copy of the address's segment was its primary when the database was
+// opened, or the segment added. Locks were lost with that one: of what seems to be nobody's somebody may have been in
+// the middle of a change, and where it was found once it need not be any more.
+func (v *View) Bereft(a Addr) bool {
+	s := a.Segment()
+	return int(s) < len(v.segs) && v.segs[s].bereft
+}
+
+// follow notes which segments have another primary than in the view before, or had.
+func (v *View) follow(old *View) {
+	for i := range v.segs[:min(len(v.segs), len(old.segs))] {
+		s, was := &v.segs[i], &old.segs[i]
+		a, b := s.copies[0], was.copies[0]
+		s.bereft = was.bereft || s.n > 0 && was.n > 0 && (a.Blade != b.Blade || a.Off != b.Off)
+	}
 }
 
 // Copies is the number of full replicas of the address's segment, 0 if there is

@@ -110,6 +110,9 @@ func (tx *Tx) matches(it *item, img record.Image) bool {
 // found accepts a verified image, and locks it if that is still to be done.
 func (tx *Tx) found(it *item, img record.Image) error {
 	m := img.Meta()
+	if m.State() != record.Live && it.cached && it.query == nil && tx.bereft(it) {
+		return tx.doubt(it)
+	}
 	it.version, it.class = img.Version(), m.Class()
 	it.sees(m)
 	if !it.cached {
@@ -151,7 +154,14 @@ func (tx *Tx) reread(it *item, need int) error {
 	return nil
 }
 
-// doubt looks a key up whose block, found by a cached address, does not become whole:
+// bereft reports whether the lock of an item's block may have been lost with a blade. If it is that of a deleted
+// record, somebody may have been about to free it: then no slot leads there any more, and who knows its address from
+// before must not use it.
+func (tx *Tx) bereft(it *item) bool {
+	return tx.view.Bereft(it.addr) && !mutant.BereftBelieved
+}
+
+// doubt looks a key up whose block, found by a cached address, does not become whole, or is bereft:
 // perhaps nobody has it any more, and its header was torn by somebody who died.
 func (tx *Tx) doubt(it *item) error {
 	if it.locked {

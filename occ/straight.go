@@ -74,6 +74,9 @@ func (tx *Tx) acceptLines(items []item) (n, unlocked int) {
 		if !ok && !mutant.StraightTrustsAddress || it.klen != 8 {
 			return n, unlocked
 		}
+		if m.State() != record.Live && tx.bereft(it) {
+			return n, unlocked
+		}
 		g := record.GuardOf(line)
 		if it.update {
 			if (g != held || record.Guard(tx.batch.Result(int(it.cas))) != record.FreeAt(v)) && !mutant.StraightIgnoresHolder {

@@ -208,7 +208,6 @@ const (
 	ClaimsAlike                = false
 	ClaimsImpatient            = false
 	UnlinkedUnlocked           = false
-	LockedOnPrimaryAlone       = false
 	ReaderSetsKeys             = false
 	OthersOverlooked           = false
 	FreeingStranded            = false
@@ -221,4 +220,5 @@ const (
 	StraightSkipsValidation    = false
 	StraightWithoutLog         = false
 	StraightLogUnsealed        = false
+	BereftBelieved             = false
 )

@@ -410,8 +410,6 @@ var (
 		"A claim that somebody has lost because it expired is no longer good for longer when it is made again.")
 	UnlinkedUnlocked = mutation("unlinked-unlocked",
 		"Who fails after he has unlinked a deleted record of a dead client leaves its block unlocked, as he found it.")
-	LockedOnPrimaryAlone = mutation("locked-on-primary-alone",
-		"Who reclaims what a dead client has left in a slot has locked its block on the primary alone, when he empties the slot.")
 	ReaderSetsKeys = mutation("reader-sets-keys",
 		"Who opens a database to read it gives the blades the keys of the epoch that he knows, though somebody else is in another one.")
 	OthersOverlooked = mutation("others-overlooked",
@@ -436,4 +434,6 @@ var (
 		"The straight path publishes without a log record.")
 	StraightLogUnsealed = mutation("straight-log-unsealed",
 		"The log record of the straight path has a checksum that leaves out its entries.")
+	BereftBelieved = mutation("bereft-believed",
+		"A deleted record found by its cached address is believed, though its lock may have been lost with a blade.")
 )

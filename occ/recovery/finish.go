@@ -315,7 +315,7 @@ func (r *run) placeholders() error {
 		// The log's image, which is whole: the block may have half of the new one.
 		was := e.free()
 		was.SetGuard(record.HeldBy(x.Tx))
-		_, err = u.reclaim(r.v, e.Addr, was, nil)
+		_, err = u.reclaim(r.v, e.Addr, was)
 		return err
 	})
 }

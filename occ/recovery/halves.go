@@ -70,7 +70,7 @@ func (s *Sweeper) freeHalf(u *unlocker, v *memory.View, h half) (mine bool, err 
 		}
 	}
 	img.SetGuard(record.HeldBy(owner))
-	if _, err := u.reclaim(v, h.addr, img, nil); err != nil {
+	if _, err := u.reclaim(v, h.addr, img); err != nil {
 		return true, err
 	}
 	if freed = true; s.o.Alone { // who wants a block finds it by its header

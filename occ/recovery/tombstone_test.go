@@ -103,6 +103,54 @@ func TestUnlinkedWithoutLock(t *testing.T) {
 	}
 }
 
+// TestUnlinkedRemembered: as TestUnlinkedWithoutLock, and an address cache has the block, whatever was done to make it
+// forgotten: who has read it before says so afterwards. Nobody writes or reads that block when no slot leads there any more.
+func TestUnlinkedRemembered(t *testing.T) {
+	for _, s := range replicated() {
+		for _, key := range []string{"a", "of eight"} {
+			for k, over := 0, false; !over; k++ {
+				for _, anew := range []bool{false, true} { // somebody has inserted the key again, in another block
+					w := newWorldOn(t, 4, s, occ.Options{ReclaimAfter: 100}, 64<<10)
+					victim, its := w.session()
+					w.sure(victim, its, put(key, "1"))
+					aside := w.eng
+					w.eng = occ.NewEngine(w.space, occ.Options{ReclaimAfter: 100, Policy: s.policy, CacheBytes: 64 << 10, Damaged: w.damaged})
+					ours, tx := w.session()
+					w.values(ours, tx, key)
+					w.sure(victim, its, del(key))
+					its.Coro().Sleep(10_000)
+					primary := w.copiesOf(key)[0].Blade
+					w.armChanges(k)
+					_, err := victim.MakeRoom(victim.Thread().Plain())
+					if over = !w.disarm(); over {
+						must(t, err)
+					}
+					w.loseBlade(primary)
+					what := fmt.Sprintf("%v, key %q, stopped at change %d, inserted anew %v", s, key, k, anew)
+					if anew {
+						w.eng = aside
+						w.sure(victim, its, put(key, "2"))
+						its.Coro().Sleep(10_000)
+					} else {
+						w.sure(ours, tx, put(key, "2"))
+						tx.Coro().Sleep(10_000)
+					}
+					w.copiesOf(key) // a slot leads there
+					fresh, another := w.session()
+					if got := w.values(fresh, another, key); got[0] != "2" {
+						t.Errorf("%s: the value is %q", what, got[0])
+					}
+					if got := w.values(ours, tx, key); got[0] != "2" {
+						t.Errorf("%s: who remembers the block reads %q", what, got[0])
+					}
+					w.sweep()
+					w.check(what)
+				}
+			}
+		}
+	}
+}
+
 // TestMakeRoomOfDead: a session that is short of space, and does not know yet that it was
 // declared dead, takes the deleted records of all others upon itself, of which some are in a
 // segment that has come since. It reclaims them when it has rejoined.

@@ -55,7 +55,7 @@ func Unlink(c *rdma.Coro, o Options, table uint16, key []byte, a memory.Addr) er
 		return err
 	}
 	defer u.close()
-	_, err = u.unlink(o.Space.ViewOn(c.Thread()), table, a, key, nil)
+	_, err = u.unlink(o.Space.ViewOn(c.Thread()), table, a, key)
 	return err
 }
 
@@ -183,13 +183,13 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 		}
 		img.SetGuard(record.HeldBy(img.Version()))
 	}
-	left := img.Guard() // of who has died
-	if begun, err := u.reclaim(v, a, img, func() error { return u.lockCopies(v, a, img) }); err != nil {
+	name := img.Guard().Owner().Coordinator()
+	if begun, err := u.reclaim(v, a, img); err != nil {
 		// Nobody takes it over from somebody alive: it is left to whoever comes next, as it was
 		// found, but with a lock if no slot may lead there any more: who knows the block from before would
 		// use it again. If that fails, too, the session is broken, and another one by then.
 		if dead && begun && !mutant.UnlinkedUnlocked {
-			g = left
+			g = record.HeldBy(img.Version())
 		}
 		if mine != g {
 			if _, e := u.cas(v, a, mine, g); e != nil {
@@ -198,24 +198,8 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 		}
 		return UnlockedNot, err
 	}
-	free = left.Owner().Coordinator()
+	free = name
 	return UnlockedNow, nil
-}
-
-// lockCopies locks the backups of a block that is about to be unlinked, as far as they have the image of its primary, in
-// the name of who has died: should the lock of the primary be lost with its blade, the block is locked still, and
-// nobody who knows it from before uses it again. A placeholder they do not have.
-func (u *unlocker) lockCopies(v *memory.View, a memory.Addr, img record.Image) error {
-	u.batch.Reset()
-	for k := 1; k < v.Written(a) && !mutant.LockedOnPrimaryAlone; k++ {
-		g := v.At(a, k)
-		g.Off += record.GuardOff
-		u.batch.CAS(g, uint64(img.Unlocked()), uint64(img.Guard()))
-	}
-	if u.batch.Len() == 0 {
-		return nil
-	}
-	return u.place()
 }
 
 // halfFree reports whether a block's line, whose guard is held, says that the block is
@@ -308,10 +292,10 @@ func (u *unlocker) readCopy(v *memory.View, a memory.Addr, k int) (record.Image,
 }
 
 // reclaim unlinks a block in state absent, or half free, whose lock is ours, and frees it. begun: it may be
-// unlinked, whatever the error says. before, if not nil, is called before a slot is emptied.
-func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image, before func() error) (begun bool, err error) {
+// unlinked, whatever the error says.
+func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) (begun bool, err error) {
 	if _, err := img.Check(a); err == nil { // else it was being written, and never linked
-		if begun, err := u.unlink(v, img.Meta().Table(), a, img.Key(), before); err != nil {
+		if begun, err := u.unlink(v, img.Meta().Table(), a, img.Key()); err != nil {
 			return begun, err
 		}
 	}
@@ -383,9 +367,9 @@ func (u *unlocker) place() error {
 	return nil
 }
 
-// unlink takes a block out of its table's index, on every copy. before, if not nil, is called before a slot is
-// emptied. begun: that has been called, and a slot may be empty on some copies, whatever the error says.
-func (u *unlocker) unlink(v *memory.View, table uint16, a memory.Addr, key []byte, before func() error) (begun bool, err error) {
+// unlink takes a block out of its table's index, on every copy. begun: a slot may be empty on some, whatever the
+// error says.
+func (u *unlocker) unlink(v *memory.View, table uint16, a memory.Addr, key []byte) (begun bool, err error) {
 	u.table = table
 	ix, err := u.index(table)
 	if errors.Is(err, memory.ErrNoTable) {
@@ -401,11 +385,6 @@ func (u *unlocker) unlink(v *memory.View, table uint16, a memory.Addr, key []byt
 	if m, ok := ix.(mender); ok {
 		if _, err := m.Mend(u.c, q, 0, a); err != nil {
 			return false, fmt.Errorf("recovery: the slot of an insert into table %d: %w", table, err)
-		}
-	}
-	if before != nil {
-		if err := before(); err != nil {
-			return true, err
 		}
 	}
 	if err := ix.Remove(u.c, q, a); err != nil && !errors.Is(err, index.ErrChanged) {
