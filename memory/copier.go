@@ -28,7 +28,8 @@ import (
 //
 // All this holds for what happens in one epoch, in which everybody writes the copies
 // that are being built: those who do not live to finish are followed by a new one.
-// Then the copier compares everything again. It finishes in the epoch in which
+// Then the copier compares everything again, as it does when somebody's verbs have failed
+// who goes on in the same epoch (Space.CompareAgain). It finishes in the epoch in which
 // it has compared everything.
 //
 // What was locked on a blade that is lost is not locked any more, and recovery writes it
@@ -44,6 +45,9 @@ import (
 type Copier struct {
 	space *Space
 	epoch Epoch
+	// failures is how often verbs had failed when the pass began: see Space.CompareAgain.
+	failures uint64
+
 	work  []SegmentID
 	at    int    // in work
 	off   uint32 // in the segment
@@ -67,7 +71,7 @@ type CopyProgress struct {
 	Total    uint64 // bytes to be compared
 	Done     uint64 // bytes compared
 	Copied   uint64 // bytes of blocks written, in all passes
-	Passes   int    // begun, one for each epoch
+	Passes   int    // begun, one for each epoch, or more
 	Finished int    // segments that became full again, since the copier was made
 }
 
@@ -121,7 +125,8 @@ func (k *Copier) Step(c *rdma.Coro) (idle bool, err error) {
 	if k.space.Gated() && !mutant.CopyUndecided {
 		return true, nil
 	}
-	if v.Epoch != k.epoch {
+	if f := k.space.failures.Load(); v.Epoch != k.epoch || f != k.failures {
+		k.failures = f
 		k.restart(v)
 	}
 	switch {
@@ -148,7 +153,7 @@ func (k *Copier) finish(c *rdma.Coro, v *View, ids []SegmentID) error {
 			return err
 		}
 	}
-	n, err := k.space.finishIn(v.Epoch, ids)
+	n, err := k.space.finishIn(v.Epoch, k.failures, ids)
 	k.p.Finished += n
 	return err
 }

@@ -166,11 +166,22 @@ func (p *Placement) build(r Replica) {
 	clear(p.Replicas[p.Written()+int(p.Lost):])
 }
 
+// CompareAgain has everything compared once more of the copies that are being built, before one of them counts: somebody's
+// verbs have failed, and he goes on in the same epoch. What he has done on a primary, and what is finished or undone
+// for him by who counts on the other copies alone, those need not have.
+func (s *Space) CompareAgain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !mutant.BuiltCopyLags {
+		s.failures.Add(1)
+	}
+}
+
 // finishIn makes copies that have been built full ones, in a new epoch, and returns of
-// how many segments; of none, if the epoch is not the given one any more.
-func (s *Space) finishIn(epoch Epoch, ids []SegmentID) (n int, err error) {
+// how many segments; of none, if the epoch is not the given one any more, or something is to be compared again.
+func (s *Space) finishIn(epoch Epoch, failures uint64, ids []SegmentID) (n int, err error) {
 	err = s.AdvanceEpoch(func(l *Layout) error {
-		if l.Epoch != epoch {
+		if l.Epoch != epoch || s.failures.Load() != failures {
 			return errUnchanged
 		}
 		for _, id := range ids {

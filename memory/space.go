@@ -46,11 +46,12 @@ type Space struct {
 	orphans    map[Addr]*Resolution
 	extents    extentSpace
 	logs       logSpace
-	sweeps     uint64      // grows when something is left to be swept
-	hollow     bool        // see Hollow
-	withheld   bool        // free blocks of earlier sessions are not given away: slots may lead to them
-	losses     uint64      // of blades, whose transactions are decided
-	torn       atomic.Bool // see Torn
+	sweeps     uint64        // grows when something is left to be swept
+	hollow     bool          // see Hollow
+	withheld   bool          // free blocks of earlier sessions are not given away: slots may lead to them
+	failures   atomic.Uint64 // how often CompareAgain was called
+	losses     uint64        // of blades, whose transactions are decided
+	torn       atomic.Bool   // see Torn
 	// claimed is the last claim on a coordinator; claims counts them.
 	claimed map[uint32]claimed
 	claims  uint64

@@ -309,6 +309,9 @@ func (b *Batch) fail(i int, s Status) {
 	if s.Uncertain() {
 		b.c.t.uncertain = true
 	}
+	if s != StatusKey && s != StatusFlushed {
+		b.c.t.failed = true
+	}
 }
 
 // CompleteAll is Complete with StatusOK for the n requests of the Post in

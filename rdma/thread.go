@@ -45,6 +45,7 @@ type Thread struct {
 
 	owner     uint64 // see SetOwner
 	uncertain bool   // see Uncertain
+	failed    bool   // see Failed
 
 	tracks   bool // completions are reported one by one: throttle or fences are on
 	throttle throttle
@@ -128,6 +129,13 @@ func (t *Thread) Uncertain() bool { return t.uncertain }
 // Certain notes that the keys have changed since, with which requests were posted
 // that are uncertain.
 func (t *Thread) Certain() { t.uncertain = false }
+
+// Failed reports whether a request of the thread has failed, since the last call of Sound, for another reason than its
+// key: so there need not be a new one.
+func (t *Thread) Failed() bool { return t.failed }
+
+// Sound notes that what has not been done by requests that have failed was seen to.
+func (t *Thread) Sound() { t.failed = false }
 
 // SetOwner sets the number under which the thread takes locks in structures of the
 // blades, so that it can be told who died with them; 0, the default: none.

@@ -40,6 +40,7 @@ const (
 	AbandonedUndecided         = false
 	DecidedOneByOne            = false
 	RemnantLeft                = false
+	BuiltCopyLags              = false
 	TornImageAtRest            = false
 	MoveUnlocksFirst           = false
 	LockedNotFreed             = false

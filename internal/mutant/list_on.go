@@ -74,6 +74,8 @@ var (
 		"Of the coordinators that were declared dead together with a blade, one is recovered without the others.")
 	RemnantLeft = mutation("remnant-left",
 		"Recovery does not free what another recoverer has left of an undone insert when he died.")
+	BuiltCopyLags = mutation("built-copy-lags",
+		"Copies that are being built are not compared again when verbs have failed of somebody who goes on in the same epoch.")
 	TornImageAtRest = mutation("torn-image-at-rest",
 		"After the loss of a blade, half an image of a new record is taken for something that its transaction has nothing to do with.")
 	MoveUnlocksFirst = mutation("move-unlocks-first",

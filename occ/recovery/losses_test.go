@@ -2,6 +2,7 @@ package recovery_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"txnode/memory"
@@ -343,4 +344,80 @@ func TestLossWithoutCoordinators(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBreakWhileBuilding: copies are being built, and all has been compared, when a queue pair of a session breaks with
+// one of its verbs. The session goes on, in the same epoch. What its transaction has come to is on the copies, too, when they
+// count: the next blade that is lost is that of a primary.
+func TestBreakWhileBuilding(t *testing.T) {
+	for _, s := range replicated() {
+		t.Run(s.String(), func(t *testing.T) {
+			for i := range canonicals {
+				step := 1
+				if testing.Short() {
+					step = 3
+				}
+				for k := 0; !t.Failed() && breakWhileBuilding(t, s, &canonicals[i], k); k += step {
+				}
+			}
+		})
+	}
+}
+
+// breakWhileBuilding breaks the queue pair with verb number k, and reports whether there was one.
+func breakWhileBuilding(t *testing.T, s setting, c *canonical, k int) bool {
+	w := newWorldOn(t, s.backups+2, s, occ.Options{}, 64<<10)
+	ours, own := w.session()
+	w.sure(ours, own, put("long", long), put("longer", long+long)) // so that there are larger blocks, too
+	ks, old, now := w.prepare(ours, own, c, "")
+	own.Coro().Sleep(10_000)
+	w.loseBlade(w.copiesOf("a")[0].Blade)
+	w.sweep()
+	victim, tx := w.session()
+	w.values(victim, tx, ks...)
+	copier := w.space.NewCopier()
+	for p := copier.Progress(); p.Total == 0 || p.Done < p.Total; p = copier.Progress() {
+		idle, err := copier.Step(w.ctl.Plain())
+		if must(t, err); idle {
+			t.Fatal("no copy is being built")
+		}
+	}
+	n := 0
+	w.stop = stop{pick: func(wr *rdma.WR) bool {
+		if wr.Op != rdma.OpRead {
+			n++
+		}
+		return n == k+1 && !w.stop.hit
+	}}
+	epoch := w.space.View().Epoch
+	told := w.do(tx, c.tx("")...)
+	tx.Coro().Sleep(10_000)
+	hit := w.disarm()
+	if told != nil {
+		victim.Break(told)
+	}
+	w.sure(victim, tx, put("last", "1")) // what has failed behind the acknowledgement is noticed
+	tx.Coro().Sleep(10_000)
+	what := fmt.Sprintf("%s, verb %d, the epoch stays: %v, told %v", c.name, k, w.space.View().Epoch == epoch, told)
+	w.sweep()
+	for idle := false; !idle; {
+		var err error
+		idle, err = copier.Step(w.ctl.Plain())
+		must(t, err)
+	}
+	if r := w.space.Redundancy(); r.Missing > 0 {
+		t.Fatalf("%s: copies are still missing: %+v", what, r)
+	}
+	w.check(what)
+	fresh, another := w.session()
+	was := w.values(fresh, another, ks...)
+	there := slices.IndexFunc(was, func(v string) bool { return v != "" })
+	w.loseBlade(w.copiesOf(ks[there])[0].Blade)
+	w.sweep()
+	w.check(what)
+	last, final := w.session()
+	if got := w.values(last, final, ks...); !slices.Equal(got, was) || !slices.Equal(got, now) && (told == nil || !slices.Equal(got, old)) {
+		t.Errorf("%s: %.9q, and when the next blade was lost %.9q; it was %.9q, and would be %.9q", what, was, got, old, now)
+	}
+	return hit
 }

@@ -195,6 +195,10 @@ func Reconnect(c *rdma.Coro, s *memory.Space) error {
 			c.Sleep(10_000)
 		}
 	}
+	if c.Thread().Failed() {
+		s.CompareAgain()
+		c.Thread().Sound()
+	}
 	return nil
 }
 
