@@ -10,6 +10,7 @@ import (
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
+	"txnode/rdma/rdmatest"
 	"txnode/verify"
 )
 
@@ -420,4 +421,48 @@ func breakWhileBuilding(t *testing.T, s setting, c *canonical, k int) bool {
 		t.Errorf("%s: %.9q, and when the next blade was lost %.9q; it was %.9q, and would be %.9q", what, was, got, old, now)
 	}
 	return hit
+}
+
+// clocked is a fabric that calls now as often as a thread asks for the time.
+type clocked struct {
+	*rdmatest.Fabric
+	now func()
+}
+
+type clockedPort struct {
+	rdma.Port
+	f *clocked
+}
+
+func (f *clocked) NewPort(c rdma.PortConfig) (rdma.Port, error) {
+	p, err := f.Fabric.NewPort(c)
+	return clockedPort{p, f}, err
+}
+
+func (p clockedPort) Now() int64 {
+	p.f.now()
+	return p.Port.Now()
+}
+
+// TestLossWhileClosing: the last coordinator is closed when a blade is about to be declared dead together with it. It is
+// declared dead all the same.
+func TestLossWhileClosing(t *testing.T) {
+	w := newWorld(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{})
+	last, err := w.space.NewCoordinator()
+	must(t, err)
+	f := &clocked{w.f, func() {}}
+	th, err := rdma.NewThread(f, rdma.ThreadOptions{Techniques: rdma.AllTechniques, Arena: 2 << 20})
+	must(t, err)
+	f.now = func() {
+		if w.space.Registered(last.ID) {
+			must(t, w.space.CloseCoordinatorOn(w.ctl.Plain(), last.ID))
+		}
+	}
+	_, err = recovery.FailOver(th.Plain(), w.eng.Recovery(), w.space.Demise(1))
+	must(t, err)
+	if w.space.View().Up(1) {
+		t.Error("nobody has declared the blade dead")
+	}
+	w.sweep()
+	w.check("")
 }

@@ -146,6 +146,14 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
 // error it is to be called again, with nil for what has been done already.
 func FailOver(c *rdma.Coro, o Options, change func(*memory.Layout) error) (Report, error) {
 	o.Change, o.Steal = change, true
+	made := change == nil
+	if !made {
+		o.Change = func(l *memory.Layout) error {
+			err := change(l)
+			made = err == nil
+			return err
+		}
+	}
 	for {
 		cs, err := o.Space.Coordinators()
 		if err != nil {
@@ -162,6 +170,9 @@ func FailOver(c *rdma.Coro, o Options, change func(*memory.Layout) error) (Repor
 			ids[i] = cs[i].ID
 		}
 		rep, err := Recover(c, o, ids...)
+		if err == nil && !made {
+			continue // all of them were closed meanwhile
+		}
 		if errors.Is(err, memory.ErrLayout) && o.Change != nil && len(rep.Coordinators) == 0 {
 			if now, e := o.Space.Coordinators(); e == nil && len(now) != len(cs) {
 				continue // somebody has begun meanwhile
