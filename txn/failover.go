@@ -137,7 +137,10 @@ func (db *DB) bladeDown(c *rdma.Coro, _ error) error {
 			err = errors.Join(err, db.declareDead(c, x))
 		}
 		if len(dead) == 0 { // somebody has stopped in the middle
-			_, err = recovery.FailOver(c, db.failOptions(), nil)
+			var rep recovery.Report
+			if rep, err = recovery.FailOver(c, db.failOptions(), nil); err == nil {
+				db.decided(c.Thread().Now(), &rep)
+			}
 		}
 		if err != nil {
 			if !again(err) {
@@ -207,20 +210,22 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 	if err != nil && rep.Attempts == 0 && db.space.View().Up(b) {
 		return err // it has not come to that, or the catalog has not made the change
 	}
-	x.Decided = c.Thread().Now()
-	x.Finished, x.Undone = rep.Finished, len(rep.Aborted)
+	now := c.Thread().Now()
 	f := &db.failover
 	if p := f.copied.Load(); p != nil {
 		x.before = *p
 	}
 	f.mu.Lock()
 	if db.space.View().Up(b) { // somebody has taken it in again since, who found no outage to note it at
-		x.Back = x.Decided
+		x.Back = now
 	}
 	if f.outages = append(f.outages, x); len(f.outages) > maxOutages {
 		f.outages = f.outages[1:]
 	}
 	f.mu.Unlock()
+	if err == nil {
+		db.decided(now, &rep)
+	}
 	f.degraded.Store(true)
 	select {
 	case f.kick <- struct{}{}:
@@ -228,9 +233,26 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 	}
 	r := db.space.Redundancy()
 	db.opts.Logger.Error("a blade does not answer and was declared dead; its backups have taken over", zap.Int("blade", x.Blade), zap.String("cause", x.Cause),
-		zap.Duration("after", time.Duration(x.Decided-x.Noticed)), zap.Int("promoted", x.Primary), zap.Int("copies missing", r.Missing),
-		zap.Int("being built", r.Building), zap.Int("segments lost", r.Lost), zap.Int("finished", x.Finished), zap.Int("undone", x.Undone), zap.Error(err))
+		zap.Duration("after", time.Duration(now-x.Noticed)), zap.Int("promoted", x.Primary), zap.Int("copies missing", r.Missing),
+		zap.Int("being built", r.Building), zap.Int("segments lost", r.Lost), zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)), zap.Error(err))
 	return err
+}
+
+// decided notes that all transactions are decided: of the blades that were declared dead since they were last, the last one
+// has the numbers.
+func (db *DB) decided(now int64, rep *recovery.Report) {
+	f := &db.failover
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	last := -1
+	for i := range f.outages {
+		if f.outages[i].Decided == 0 {
+			f.outages[i].Decided, last = now, i
+		}
+	}
+	if last >= 0 {
+		f.outages[last].Finished, f.outages[last].Undone = rep.Finished, len(rep.Aborted)
+	}
 }
 
 // probe lists the blades that do not answer, though they should.
@@ -535,6 +557,9 @@ func (db *DB) wholeAgain() {
 	news := false
 	now := db.fabric.Now()
 	db.failover.note(func(x *Outage) {
+		if x.Decided == 0 { // by who recovers coordinators
+			x.Decided = now
+		}
 		if x.Whole == 0 {
 			x.Whole, x.Built, x.Copied = now, p.Finished-x.before.Finished, p.Copied-x.before.Copied
 			news = true

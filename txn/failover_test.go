@@ -457,6 +457,44 @@ func TestDecidedWhenIdle(t *testing.T) {
 	}
 }
 
+// TestBothDecided: two blades die at once, and all transactions are decided when both are declared dead.
+func TestBothDecided(t *testing.T) {
+	ctx := context.Background()
+	db, err := txn.Open(ctx, txn.Options{Blades: 4, Backups: txn.F(2), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := txn.CreateTable(db, "words", txn.Uint64, txn.Plain[int64]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(n int64) {
+		t.Helper()
+		for i := range uint64(20) {
+			if err := db.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, i, n) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	put(1)
+	if err := errors.Join(stopper(t, db).StopBlade(1), stopper(t, db).StopBlade(2)); err != nil {
+		t.Fatal(err)
+	}
+	put(2)
+	r := db.Redundancy()
+	if len(r.Outages) != 2 {
+		t.Fatalf("%+v", r.Outages)
+	}
+	for _, x := range r.Outages {
+		if y := r.Outages[1]; x.Promoted == 0 || x.Decided < y.Promoted {
+			t.Errorf("all is decided at %d, and blade %d declared dead at %d", x.Decided, y.Blade, y.Promoted)
+		}
+	}
+	if err := db.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestForeignBladeComesBack: of two blades that were lost and answer again, one is
 // another database's by now. The other one is taken in, and has the copies that are missing.
 func TestForeignBladeComesBack(t *testing.T) {
