@@ -40,8 +40,12 @@ type FreeBlock struct {
 // Strays are blocks that nobody had when ClaimStrays returned, or that are in use.
 type Strays struct {
 	Blocks []FreeBlock
-	space  *Space
-	losses uint64 // of blades, whose transactions were decided before
+	// Resolving: somebody was looking whose the lock of another one is, or was: he need not free it, nor have it.
+	Resolving bool
+
+	space     *Space
+	losses    uint64 // of blades, whose transactions were decided before
+	resolving int    // how many locks were
 }
 
 // ClaimStrays returns those of the blocks, which a walk has found, that nobody has, and
@@ -60,7 +64,10 @@ func (s *Space) ClaimStrays(found []FreeBlock) *Strays {
 	owned := s.room()
 	x, owned := s.claimStrays(owned)
 	if x != nil {
-		x.Blocks = without(sifted, owned)
+		n := len(owned) - x.resolving
+		nobodys := without(sifted, owned[:n])
+		x.Blocks = without(nobodys, owned[n:])
+		x.Resolving = len(x.Blocks) < len(nobodys)
 	}
 	return x
 }
@@ -96,7 +103,9 @@ func (s *Space) claimStrays(owned []Addr) (*Strays, []Addr) {
 	}
 	s.bereave()
 	s.strays = &Strays{space: s, losses: s.losses}
-	return s.strays, s.owned(owned)
+	owned = s.owned(owned)
+	s.strays.resolving = len(s.orphans) // which are the last ones
+	return s.strays, owned
 }
 
 // Return ends the claim, and gives those of its blocks to the pool that are strays:
@@ -246,7 +255,7 @@ func (s *Space) part(seg SegmentID) part {
 // who resolves a lock. The caller holds the lock.
 func (s *Space) unowned(found []FreeBlock) []FreeBlock { return without(s.sift(found), s.owned(nil)) }
 
-// owned appends what a pool has, or an allocator, or who resolves a lock. The caller holds
+// owned appends what a pool has, or an allocator, or, as the last ones, who resolves a lock. The caller holds
 // the lock.
 func (s *Space) owned(out []Addr) []Addr {
 	for class := range s.pools {

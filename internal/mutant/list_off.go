@@ -40,6 +40,7 @@ const (
 	AbandonedUndecided         = false
 	DecidedOneByOne            = false
 	RemnantLeft                = false
+	ResolvingForgotten         = false
 	BuiltCopyLags              = false
 	TornImageAtRest            = false
 	MoveUnlocksFirst           = false

@@ -74,6 +74,8 @@ var (
 		"Of the coordinators that were declared dead together with a blade, one is recovered without the others.")
 	RemnantLeft = mutation("remnant-left",
 		"Recovery does not free what another recoverer has left of an undone insert when he died.")
+	ResolvingForgotten = mutation("resolving-forgotten",
+		"A sweep forgets free blocks of nobody's of which somebody was just looking whose lock they have.")
 	BuiltCopyLags = mutation("built-copy-lags",
 		"Copies that are being built are not compared again when verbs have failed of somebody who goes on in the same epoch.")
 	TornImageAtRest = mutation("torn-image-at-rest",

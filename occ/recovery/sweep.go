@@ -230,6 +230,7 @@ func (s *Sweeper) claim() {
 		return
 	}
 	s.claimed, s.strays = true, s.o.Space.ClaimStrays(s.free)
+	s.left = s.left || s.strays != nil && s.strays.Resolving && !mutant.ResolvingForgotten
 	s.free = nil
 }
 

@@ -381,3 +381,73 @@ func TestSweepBesideVacate(t *testing.T) {
 		})
 	}
 }
+
+// TestSweepBesideResolution: somebody looks whose lock a block has that a dead client has left free, just when a sweep asks
+// which blocks nobody has, or is about to free it on the copies on which it is not free. It is found by another sweep, which is
+// due, and the others by this one.
+func TestSweepBesideResolution(t *testing.T) {
+	for _, half := range []bool{false, true} {
+		for k, more := 0, true; more && !t.Failed(); k++ {
+			w := newWorldOn(t, 4, setting{occ.PolicyDefault, 2, strong}, occ.Options{}, 64<<10)
+			ours, own := w.session()
+			w.sure(ours, own, put("kept", "1"))
+			w.loseBlade(w.copiesOf("kept")[0].Blade) // the slots are looked at, too, from now on
+			w.sweep()
+			w.sure(ours, own, put("kept", "2"))
+			victim, tx := w.session()
+			ks := []string{"a", "b", "c"}
+			w.sure(victim, tx, put("a", "1"), put("b", "1"), put("c", "1"))
+			var at []memory.Addr
+			w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+				if slices.Contains(ks, string(line.Key())) {
+					at = append(at, a)
+				}
+			})
+			slices.Sort(at)
+			w.sure(victim, tx, del("a"), del("b"), del("c"))
+			tx.Coro().Sleep(10_000)
+			v := w.space.View()
+			line := func(a memory.Addr) []byte {
+				to := v.At(a, v.Copies(a)-1)
+				return w.f.Memory(to.Blade)[to.Off:][:record.LineSize]
+			}
+			var was [][]byte
+			for _, a := range at {
+				was = append(was, slices.Clone(line(a)))
+			}
+			if n, err := victim.MakeRoom(victim.Thread().Plain()); n != 3 || err != nil {
+				t.Fatal(n, err)
+			}
+			for i, a := range at {
+				if half {
+					copy(line(a), was[i])
+				}
+			}
+			w.decideUntil(victim.Coordinator(), -1)
+			s := recovery.NewSweeper(w.eng.Recovery())
+			done := false
+			for i := 0; i < k && !done; i++ {
+				var err error
+				done, err = s.Step(w.ctl.Plain())
+				must(t, err)
+			}
+			more = !done
+			r := w.space.BeginResolve(at[0], ours.Coordinator())
+			for !done {
+				var err error
+				done, err = s.Step(w.ctl.Plain())
+				must(t, err)
+			}
+			r.End(false, 0)
+			for _, a := range at[1:] {
+				if !slices.Contains(w.space.Spare(), a) {
+					t.Errorf("half free: %v, resolved from step %d on: block %v is in no pool", half, k, a)
+				}
+			}
+			if _, due := w.space.Unswept(); due {
+				w.sweep()
+			}
+			w.check(fmt.Sprintf("half free: %v, resolved from step %d on", half, k))
+		}
+	}
+}
