@@ -74,7 +74,7 @@ func (p *port) Post(b *rdma.Batch, first int) {
 func (p *port) ring(pr *proc, g *group) {
 	f, q, n := p.f, g.q, len(g.verbs)
 	for q.out > 0 && q.out+n > f.opt.Profile.QueueDepth {
-		if p.tasks == nil || p.cq.n == 0 { // pollTasks may leave some
+		if p.cq.n == 0 { // else what is there makes room, and nothing else may be under way
 			pr.await(p, forever)
 		}
 		if p.tasks != nil && pr.yield != nil {

@@ -19,6 +19,31 @@ func catch(f func()) (r any) {
 	return nil
 }
 
+// A queue pair that is full has room again when what is on it has completed, also when that was
+// before somebody asks.
+func TestFullQueueOfCompleted(t *testing.T) {
+	p := sim.ConnectX6()
+	p.QueueDepth = 4
+	f := newFabric(t, 1, sim.Options{Seed: 1, Profile: p})
+	th := newThread(t, f, rdma.ThreadOptions{Arena: 4096})
+	f.Run(1, func(int) {
+		c := th.Plain()
+		var first, second rdma.Batch
+		for range p.QueueDepth {
+			first.Read(at(0, 0), 0, 8)
+		}
+		c.Post(&first)
+		f.Work(1e6)
+		if err := f.RestartBlade(0, true); err != nil { // which is up: the events before now happen
+			t.Error(err)
+		}
+		second.Read(at(0, 0), 8, 8)
+		if err := c.Do(&second); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // When all wait and nothing is under way Run says so, and unwinds everybody.
 func TestDeadlock(t *testing.T) {
 	f := newFabric(t, 1, sim.Options{Seed: 42})
