@@ -248,6 +248,26 @@ func (s *Space) extentRoom(n uint32) (*extentSegment, uint32, error) {
 func (s *Space) FreeExtent(a Addr, size uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.freeExtent(a, size)
+}
+
+// FreeDead gives back an extent that DeadExtents has returned. If somebody else has done that meanwhile, it
+// does nothing: its place may be another one's extent by now.
+func (s *Space) FreeDead(x Extent) (done bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if owner, ok := s.extents.owners[x.Addr]; (!ok || owner != x.owner) && !mutant.DeadExtentTwice {
+		return false, nil
+	}
+	if g := s.extents.byID[x.Addr.Segment()]; g.starts[x.Addr.Offset()/granule(s.opts.SegmentSize)]&freed != 0 {
+		return false, nil
+	}
+	err = s.freeExtent(x.Addr, x.Size)
+	return err == nil, err
+}
+
+// freeExtent is FreeExtent; the caller holds the lock.
+func (s *Space) freeExtent(a Addr, size uint32) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
@@ -423,24 +443,27 @@ func (s *Space) loadTable(c *rdma.Coro, v *View, x *extentSegment, replica int) 
 type Extent struct {
 	Addr Addr
 	Size uint32 // bytes, rounded up to granules
+
+	owner uint64 // of those that DeadExtents returns
 }
 
 // Extents lists the extents that are allocated, for checks.
 func (s *Space) Extents() []Extent {
-	return s.extentsOf(func(uint64) bool { return true })
+	return s.extentsOf(func(uint64) (bool, uint64) { return true, 0 })
 }
 
 // DeadExtents lists the extents that were allocated since the database was opened by
 // coordinators that are not registered any more (rdma.Thread.Owner): those that no index
 // leads to, when the index changes of the dead are finished or taken back, are lost.
 func (s *Space) DeadExtents() []Extent {
-	return s.extentsOf(func(owner uint64) bool {
-		return owner != 0 && owner < MaxCoordinators && !s.Registered(uint32(owner))
+	return s.extentsOf(func(owner uint64) (bool, uint64) {
+		return owner != 0 && owner < MaxCoordinators && !s.Registered(uint32(owner)), owner
 	})
 }
 
-// extentsOf lists the extents of owners that want accepts, under the lock; 0: it is not known.
-func (s *Space) extentsOf(want func(owner uint64) bool) []Extent {
+// extentsOf lists the extents of owners that want accepts, under the lock, with the owners that it returns; 0: it is
+// not known.
+func (s *Space) extentsOf(want func(owner uint64) (bool, uint64)) []Extent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	unit := granule(s.opts.SegmentSize)
@@ -450,8 +473,9 @@ func (s *Space) extentsOf(want func(owner uint64) bool) []Extent {
 			if n == 0 || n&freed != 0 {
 				continue
 			}
-			if a := MakeAddr(x.id, uint32(g)*unit); want(s.extents.owners[a]) {
-				out = append(out, Extent{a, n * unit})
+			a := MakeAddr(x.id, uint32(g)*unit)
+			if is, owner := want(s.extents.owners[a]); is {
+				out = append(out, Extent{a, n * unit, owner})
 			}
 		}
 	}

@@ -222,5 +222,6 @@ const (
 	StraightSkipsValidation    = false
 	StraightWithoutLog         = false
 	StraightLogUnsealed        = false
+	DeadExtentTwice            = false
 	BereftBelieved             = false
 )

@@ -438,6 +438,8 @@ var (
 		"The straight path publishes without a log record.")
 	StraightLogUnsealed = mutation("straight-log-unsealed",
 		"The log record of the straight path has a checksum that leaves out its entries.")
+	DeadExtentTwice = mutation("dead-extent-twice",
+		"What a dead coordinator had allocated is freed by whoever has found it, whoever has the place meanwhile.")
 	BereftBelieved = mutation("bereft-believed",
 		"A deleted record found by its cached address is believed, though its lock may have been lost with a blade.")
 )

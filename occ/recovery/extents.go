@@ -21,13 +21,15 @@ func FreeExtents(c *rdma.Coro, o Options) (int, error) {
 	if err := o.Space.LevelExtents(c); err != nil {
 		return 0, err
 	}
-	return freeExtents(c, o, o.Space.Extents(), used, generation)
+	return freeExtents(c, o, o.Space.Extents(), used, generation, func(x memory.Extent) (bool, error) {
+		return true, o.Space.FreeExtent(x.Addr, x.Size)
+	})
 }
 
 // FreeDeadExtents is FreeExtents beside transactions: of what coordinators have
 // allocated that have died since the database was opened. Nobody will link that any
 // more, once everything is swept; until then it does nothing. An extent of a live
-// coordinator is left alone, reached or not.
+// coordinator is left alone, reached or not. Several may do it at the same time.
 func FreeDeadExtents(c *rdma.Coro, o Options) (int, error) {
 	generation, unswept := o.Space.Unswept()
 	if unswept || !o.Space.Loose() {
@@ -44,7 +46,7 @@ func FreeDeadExtents(c *rdma.Coro, o Options) (int, error) {
 			return 0, nil // somebody else has died: what he has left in an index comes first
 		}
 	}
-	return freeExtents(c, o, dead, used, generation)
+	return freeExtents(c, o, dead, used, generation, o.Space.FreeDead)
 }
 
 // reached returns the extents that the indexes consist of; nil: there is one which does
@@ -85,16 +87,18 @@ func reached(c *rdma.Coro, o Options) (map[memory.Addr]bool, error) {
 }
 
 // freeExtents frees those of a list that are not used.
-func freeExtents(c *rdma.Coro, o Options, list []memory.Extent, used map[memory.Addr]bool, generation uint64) (int, error) {
+func freeExtents(c *rdma.Coro, o Options, list []memory.Extent, used map[memory.Addr]bool, generation uint64, free func(memory.Extent) (bool, error)) (int, error) {
 	n := 0
 	for _, x := range list {
 		if used[x.Addr] {
 			continue
 		}
-		if err := o.Space.FreeExtent(x.Addr, x.Size); err != nil {
+		switch done, err := free(x); {
+		case err != nil:
 			return n, fmt.Errorf("recovery: %w", err)
+		case done:
+			n++
 		}
-		n++
 	}
 	if err := o.Space.SettleExtents(c); err != nil {
 		return n, err
