@@ -129,19 +129,24 @@ func (k *Copier) Step(c *rdma.Coro) (idle bool, err error) {
 		k.failures = f
 		k.restart(v)
 	}
+	ended := false
+	defer func() {
+		if !ended && !mutant.CopierUnwound {
+			k.epoch = 0 // what was under way is not known: a verb has failed, or a panic unwinds the thread
+		}
+	}()
 	switch {
 	case len(k.work) == 0:
+		ended = true
 		return true, nil
 	case k.at < len(k.work):
 		err = k.forward(c, v)
 	case len(k.later) > 0 && !mutant.CopySkipsLocked:
 		err = k.again(c, v)
 	default:
-		return false, k.finish(c, v, k.work)
+		err = k.finish(c, v, k.work)
 	}
-	if err != nil {
-		k.epoch = 0 // what was under way is not known
-	}
+	ended = err == nil
 	return false, err
 }
 

@@ -56,6 +56,20 @@ func (x *bereaved) guard(a memory.Addr, guard uint64) {
 	x.words(g, guard)
 }
 
+// guardOf returns the guard of a block on the primary.
+func (x *bereaved) guardOf(a memory.Addr) uint64 {
+	x.Helper()
+	th := x.c.Thread()
+	buf := must(th.Alloc(8))(x.T)
+	defer th.Free(buf, 8)
+	g := x.s.View().At(a, 0)
+	g.Off += 56
+	var b rdma.Batch
+	b.Read(g, buf, 8)
+	check(x.T, x.c.Do(&b))
+	return th.Word(buf)
+}
+
 // words writes words to a blade.
 func (x *bereaved) words(at rdma.RemoteAddr, words ...uint64) {
 	x.Helper()
@@ -240,6 +254,39 @@ func TestCopierBesideUnlock(t *testing.T) {
 	check(t, other.Close())
 	x.whole(true)
 	alike(t, x.c, x.s)
+}
+
+// TestCopierUnwound: a panic, of a function on the same thread that its caller gets over, ends a step anywhere. Whoever
+// takes the copier over leaves nothing out.
+func TestCopierUnwound(t *testing.T) {
+	for k, over := 0, false; !over; k++ {
+		x := newBereaved(t)
+		owner := uint64(must(x.s.NewCoordinator())(t).ID) << 40
+		was := x.guardOf(x.blocks[0])
+		x.guard(x.blocks[0], owner|5)
+		x.step(8)
+		x.guard(x.blocks[0], was)
+		n, done := 0, false
+		x.bed.fabric.before = func(*rdma.WR) {
+			if n++; n == k+1 {
+				panic("unwound")
+			}
+		}
+		func() {
+			defer func() { over = recover() == nil }()
+			for !done {
+				done = x.step(1)
+			}
+		}()
+		x.bed.fabric.before = nil
+		x.c = x.thread().Plain()
+		x.finish()
+		x.whole(true)
+		alike(t, x.c, x.s)
+		if t.Failed() {
+			t.Fatalf("unwound at verb %d", k)
+		}
+	}
 }
 
 // TestCopierVerbs: small blocks that lie one behind the other are not copied one by one; one among them that is locked is
