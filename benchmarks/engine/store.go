@@ -121,6 +121,9 @@ func (w *worker) View(ctx context.Context, fn func(workload.Tx) error) error {
 	return err
 }
 
+// Maintain is txn.Worker.Maintain.
+func (w *worker) Maintain() error { return w.w.Maintain() }
+
 func (w *worker) Sleep(ns int64) {
 	if ns > 0 {
 		w.w.Sleep(ns)

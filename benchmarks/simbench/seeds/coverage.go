@@ -37,6 +37,8 @@ type Coverage struct {
 	Promoted     uint64 // segments whose backups became primaries
 	Built        uint64 // copies that were built in their place
 	Gone         uint64 // runs that ended without a blade
+	Sieges       uint64 // runs with one loss of blades after the other
+	Losses       uint64 // of blades, in those
 }
 
 // Add adds what another run has come to.
@@ -71,6 +73,8 @@ func (c *Coverage) Add(d *Coverage) {
 	c.Promoted += d.Promoted
 	c.Built += d.Built
 	c.Gone += d.Gone
+	c.Sieges += d.Sieges
+	c.Losses += d.Losses
 }
 
 // String tells it in a few lines.
@@ -102,6 +106,9 @@ func (c *Coverage) String() string {
 	if c.Outages > 0 {
 		fmt.Fprintf(&b, "\nblades declared dead: %d; they had kept their memory in %d runs, lost it in %d; segments promoted: %d, copies built: %d, runs that ended without one: %d",
 			c.Outages, c.Kept, c.Erased, c.Promoted, c.Built, c.Gone)
+	}
+	if c.Sieges > 0 {
+		fmt.Fprintf(&b, "\nunder siege: %d runs, in which %d blades came back", c.Sieges, c.Losses)
 	}
 	return b.String()
 }
@@ -137,6 +144,10 @@ func (b *bench) cover(l *memory.Layout, sum *verify.Summary) {
 				c.Erased = 1
 			}
 		}
+	}
+	if b.siege.span > 0 {
+		c.Sieges, c.Losses = 1, b.siege.lost[0]+b.siege.lost[1]
+		c.Kept, c.Erased = min(b.siege.lost[1], 1), min(b.siege.lost[0], 1)
 	}
 	c.Epochs, c.Coordinators = uint64(l.Epoch), uint64(len(l.Verdicts))
 	for i := range l.Verdicts {

@@ -48,6 +48,7 @@ type plan struct {
 	survive             bool          // whoever is not stopped goes on, and recovers the dead
 	lease               time.Duration // of coordinators, then
 	gone                int           // the blade that never comes back; -1: none
+	siege               siege
 	later               [][]sim.Fault // rounds of faults after that: when all is in order again, the work goes on
 }
 
@@ -88,6 +89,9 @@ func (p *plan) faultText() string {
 	}
 	if p.gone >= 0 {
 		s += fmt.Sprintf(" gone=%d", p.gone)
+	}
+	if p.siege.on() {
+		s += fmt.Sprintf(" siege=%d", p.siege.left)
 	}
 	for _, round := range append([][]sim.Fault{p.faults}, p.later...) {
 		for i, x := range round {
@@ -180,5 +184,6 @@ func draw(seed uint64, o *Options) (*plan, error) {
 			}
 		}
 	}
+	p.siege.draw(p, o)
 	return p, nil
 }

@@ -174,6 +174,7 @@ func (b *bench) strike(faults []sim.Fault, work, reopen func() error) error {
 	if err := b.forgive(err); err != nil && !b.forgiven(err) {
 		return err
 	}
+	b.siege.left, b.siege.down = 0, nil
 	f.Heal()
 	if b.gone >= 0 {
 		if err := f.StopBlade(rdma.BladeID(b.gone)); err != nil {
@@ -242,8 +243,9 @@ const patienceNs = 4_000_000
 // stuck says that a transaction that began at start has been tried for too long.
 func (b *bench) stuck(now, start int64) error {
 	if b.faults != nil {
+		b.besiege()
 		if now-start > patienceNs {
-			return errEnded
+			return errTired
 		}
 		return nil // one that waits for the dead in an index waits for seconds
 	}
@@ -258,7 +260,7 @@ func (b *bench) forgiven(err error) bool {
 	if b.faults == nil || errors.Is(err, txn.ErrCorrupt) {
 		return false
 	}
-	for _, x := range []error{errEnded, txn.ErrBroken, txn.ErrFenced, txn.ErrOutcomeUnknown, rdma.ErrVerb, rdma.ErrBladeDown, rdma.ErrStaleKey, index.ErrBusy, errNoAnswer} {
+	for _, x := range []error{errEnded, errTired, txn.ErrBroken, txn.ErrFenced, txn.ErrOutcomeUnknown, rdma.ErrVerb, rdma.ErrBladeDown, rdma.ErrStaleKey, index.ErrBusy, errNoAnswer} {
 		if errors.Is(err, x) {
 			return true
 		}

@@ -48,10 +48,18 @@ func (b *bench) drive(d workload.Driver) error {
 	err := b.run(func() error {
 		return b.store.Run(ctx, b.threads, b.coroutines, func(ctx context.Context, id int, w workload.Worker) error {
 			c := d.NewClient(id, b.seed^uint64(b.round)<<40, impatient{w, b})
-			for range b.txns {
+			chance := rng(b.seed ^ uint64(id+1)<<48)
+			for i := 0; b.another(i, b.txns); i++ {
 				c.Next()
 				_, err := c.Run(ctx)
+				if b.stays(err) {
+					w.(workload.Sleeper).Sleep(breath)
+					continue
+				}
 				if err := b.forgive(err); err != nil {
+					return err
+				}
+				if err := b.keep(&chance, w.(maintainer)); err != nil {
 					return err
 				}
 			}

@@ -27,6 +27,8 @@ type Options struct {
 	Faults []sim.FaultKind
 	// Only are faults to be injected instead of those that the seed draws.
 	Only []sim.Fault
+	// Siege has blades stop one after the other while the work goes on, also where the seed does not draw that.
+	Siege bool
 	// Trace gets a line for each effect and each completion; nil: none.
 	Trace io.Writer
 	// Record collects every verb, for a trace in Chrome's format; nil: none.
@@ -54,7 +56,7 @@ type Violation struct { //nolint:errname // what is found is called so everywher
 	Seed    uint64
 	Options Options
 	Case    string
-	Faults  []sim.Fault // injected; nil: none, or those that Options.Faults draws, in several rounds
+	Faults  []sim.Fault // injected, beside a siege; nil: none, or those that Options.Faults draws, in several rounds
 	Err     error
 }
 
@@ -79,12 +81,15 @@ func (v *Violation) Replay() string {
 			list = append(list, k.String())
 		}
 		w += " --faults " + strings.Join(list, ",")
-	case v.Faults != nil:
+	case len(v.Faults) > 0:
 		var list []string
 		for _, x := range v.Faults {
 			list = append(list, x.String())
 		}
 		w += " --only '" + strings.Join(list, ";") + "'"
+	}
+	if v.Options.Siege {
+		w += " --siege"
 	}
 	return fmt.Sprintf("txnode sim seeds --from %d --seeds 1%s --trace trace.txt", v.Seed, w)
 }
@@ -118,6 +123,7 @@ func Run(seed uint64, o Options) (Result, error) {
 			return r, context.Canceled
 		}
 		v := &Violation{seed, o, r.Case, p.faults, err}
+		v.Options.Siege = p.siege.span > 0
 		if p.later != nil {
 			v.Faults = nil
 		}

@@ -91,6 +91,29 @@ func TestSeedsWithFaults(t *testing.T) {
 	}
 }
 
+// TestSieges holds the engine against blades that stop one after the other, and clients who stay.
+func TestSieges(t *testing.T) {
+	kinds, err := seeds.ParseFaultKinds("all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := max(*count/20, 20)
+	if testing.Short() {
+		n = min(n, 20)
+	}
+	for _, o := range []seeds.Options{{Faults: kinds, Siege: true}, {Siege: true}} {
+		seen, err := seeds.RunMany(t.Context(), *first, n, runtime.GOMAXPROCS(0), o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log(&seen)
+		if seen.Sieges != n || seen.Losses < 2*n || seen.Kept < n/3 || seen.Erased < n/3 || seen.Outages < seen.Losses*9/10 { // only the last ones of a run are remembered
+			t.Errorf("%d sieges in %d runs: %d blades came back, with their memory in %d runs, without in %d; %d were declared dead",
+				seen.Sieges, n, seen.Losses, seen.Kept, seen.Erased, seen.Outages)
+		}
+	}
+}
+
 // TestOnceFound runs again what has shown violations around the loss of a blade
 // (docs/violations.md). Schedules change with the engine, so it pins little; what pins
 // more is named there.
@@ -98,27 +121,30 @@ func TestOnceFound(t *testing.T) {
 	for _, x := range []struct {
 		seed   uint64
 		faults string
+		siege  bool
 	}{
-		{1, "stop(thread=2,verb=519);stop(thread=2,verb=511);restart(blade=0,at=316.237µs,memory=true)"},
-		{119, "stop(thread=2,verb=68);restart(blade=0,at=219.213µs,for=3.397µs)"},
-		{322, "restart(blade=0,at=576.003µs,for=645.839µs)"},
-		{355, "restart(blade=0,at=776.667µs,for=843.702µs);slow(blade=1,x=5,from=340.549µs,for=33.5µs)"},
-		{852, "restart(blade=0,at=195.793µs,for=64.036µs)"},
-		{1198, "restart(blade=0,at=532.471µs,for=49.145µs,memory=true);slow(blade=0,x=5,from=114.172µs,for=21.283µs);slow(blade=0,x=5,from=289.788µs,for=47.191µs)"},
-		{1570, "restart(blade=0,at=440.749µs,for=842.168µs)"},
-		{1745, "restart(blade=0,at=385.596µs,for=49.48µs);restart(blade=1,at=93.494µs,for=649.376µs,memory=true)"},
-		{8450, "restart(blade=1,at=602.47µs);stop(thread=2,verb=36);partition(blade=1,thread=1,from=452.129µs,for=75.504µs);stop(thread=1,verb=2136)"},
-		{63518, "restart(blade=0,at=392.499µs,for=828.014µs);slow(blade=0,x=16,from=121.857µs,for=9.479µs)"},
-		{75924, "partition(blade=2,thread=2,from=259.875µs,for=41.473µs);restart(blade=0,at=438.444µs)"},
-		{60210, "lose(thread=1,verb=331)"},
-		{3744, "late(thread=1,verb=1356,by=249.649µs)"},
-		{14001458, "late(thread=1,verb=415,by=670.469µs);restart(blade=1,at=1.131649ms);catalog(from=1.040904ms,for=147.603µs);catalog(from=980.392µs,for=189.276µs)"},
+		{seed: 1, faults: "stop(thread=2,verb=519);stop(thread=2,verb=511);restart(blade=0,at=316.237µs,memory=true)"},
+		{seed: 119, faults: "stop(thread=2,verb=68);restart(blade=0,at=219.213µs,for=3.397µs)"},
+		{seed: 322, faults: "restart(blade=0,at=576.003µs,for=645.839µs)"},
+		{seed: 355, faults: "restart(blade=0,at=776.667µs,for=843.702µs);slow(blade=1,x=5,from=340.549µs,for=33.5µs)"},
+		{seed: 852, faults: "restart(blade=0,at=195.793µs,for=64.036µs)"},
+		{seed: 1198, faults: "restart(blade=0,at=532.471µs,for=49.145µs,memory=true);slow(blade=0,x=5,from=114.172µs,for=21.283µs);slow(blade=0,x=5,from=289.788µs,for=47.191µs)"},
+		{seed: 1570, faults: "restart(blade=0,at=440.749µs,for=842.168µs)"},
+		{seed: 1745, faults: "restart(blade=0,at=385.596µs,for=49.48µs);restart(blade=1,at=93.494µs,for=649.376µs,memory=true)"},
+		{seed: 8450, faults: "restart(blade=1,at=602.47µs);stop(thread=2,verb=36);partition(blade=1,thread=1,from=452.129µs,for=75.504µs);stop(thread=1,verb=2136)"},
+		{seed: 63518, faults: "restart(blade=0,at=392.499µs,for=828.014µs);slow(blade=0,x=16,from=121.857µs,for=9.479µs)"},
+		{seed: 75924, faults: "partition(blade=2,thread=2,from=259.875µs,for=41.473µs);restart(blade=0,at=438.444µs)"},
+		{seed: 60210, faults: "lose(thread=1,verb=331)"},
+		{seed: 3744, faults: "late(thread=1,verb=1356,by=249.649µs)"},
+		{seed: 14001458, faults: "late(thread=1,verb=415,by=670.469µs);restart(blade=1,at=1.131649ms);catalog(from=1.040904ms,for=147.603µs);catalog(from=980.392µs,for=189.276µs)"},
+		{seed: 714, faults: "stop(thread=4,verb=103);catalog(from=129.395µs,for=268.035µs);catalog(from=99.09µs,for=221.05µs)", siege: true},
+		{seed: 20000927, faults: "stop(thread=2,verb=1227)", siege: true},
 	} {
 		only, err := sim.ParseFaults(x.faults)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := seeds.Run(x.seed, seeds.Options{Only: only}); err != nil {
+		if _, err := seeds.Run(x.seed, seeds.Options{Only: only, Siege: x.siege}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -192,6 +218,11 @@ func TestViolationTellsHowToRepeatIt(t *testing.T) {
 	if v.Replay() != want || !strings.Contains(v.Error(), "seed 9: wrong") {
 		t.Errorf("%v\n%s", v, v.Replay())
 	}
+	v.Options.Siege, v.Faults = true, []sim.Fault{}
+	if again := "txnode sim seeds --from 9 --seeds 1 --workload bank --siege --trace trace.txt"; v.Replay() != again {
+		t.Errorf("under siege: %s", v.Replay())
+	}
+	v.Options.Siege, v.Faults = false, only
 	if got := seeds.Minimize(v); got.Err.Error() != "wrong" || len(got.Faults) != 2 {
 		t.Errorf("a seed without violation was minimized to %v", got)
 	}

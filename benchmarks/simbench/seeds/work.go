@@ -127,13 +127,16 @@ func (b *bench) steps(n int, step func(c *client, i int) error) error {
 	return b.run(func() error {
 		return b.db.Run(context.Background(), b.threads, b.coroutines, func(_ context.Context, id int, w *txn.Worker) error {
 			c := &client{b, w, id, rng(b.seed ^ uint64(id+1)<<48 ^ uint64(b.round)<<40)}
-			for i := b.round * n; i < (b.round+1)*n; i++ {
+			for i := 0; b.another(i, n); i++ {
 				if b.grow && c.rng.chance(30) {
-					if err := b.forgive(c.add()); err != nil {
+					if err := c.lasting(c.add()); err != nil {
 						return err
 					}
 				}
-				if err := b.forgive(step(c, i)); err != nil {
+				if err := c.lasting(step(c, b.round*n+i)); err != nil {
+					return err
+				}
+				if err := b.keep(&c.rng, c.w); err != nil {
 					return err
 				}
 			}
@@ -143,6 +146,15 @@ func (b *bench) steps(n int, step func(c *client, i int) error) error {
 		b.t, err = txn.OpenTable(b.db, b.work.name, txn.Uint64, txn.Bytes())
 		return err
 	})
+}
+
+// lasting is forgive for a client who goes on if he can.
+func (c *client) lasting(err error) error {
+	if c.stays(err) {
+		c.w.Sleep(breath)
+		return nil
+	}
+	return c.forgive(err)
 }
 
 // add inserts a few rows that nobody else uses, so that the table grows.

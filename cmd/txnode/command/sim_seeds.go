@@ -23,6 +23,7 @@ type seedsOptions struct {
 	workload    string
 	faults      string
 	only        string
+	siege       bool
 	trace       string
 	edn         string
 }
@@ -36,6 +37,7 @@ func (o *seedsOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	fs.StringVar(&o.workload, "workload", "", "workload instead of the one that each seed draws, by default none:\n"+strings.Join(seeds.Workloads(), ", "))
 	fs.StringVar(&o.faults, "faults", "none", "kinds of faults that each seed draws from, by commas: all, none, or of\n"+strings.Join(seeds.FaultNames(), ", "))
 	fs.StringVar(&o.only, "only", "", "`faults` to inject instead of what is drawn, as expressions separated by semicolons; by default none")
+	fs.BoolVar(&o.siege, "siege", false, "blades stop one after the other while the work goes on, as often as all copies are there: in\nevery run, and not only where a seed with the fault restart draws it")
 	fs.StringVar(&o.trace, "trace", "", "`file` to write a trace of one seed to: every effect and completion, a line each, or,\nif its name ends in .json, every verb in the Chrome trace format; by default none")
 	fs.StringVar(&o.edn, "history", "", "`file` to write the history of one seed to, for Jepsen's checker Elle: EDN, of the workload list-append for\nits model list-append, of the others for rw-register; by default none")
 	completeWith(cmd, "workload", seeds.Workloads()...)
@@ -62,6 +64,7 @@ first violation (exit code 3) and prints the command that runs it again: a seed 
 same run everywhere, down to the byte.`,
 		Example: `  txnode sim seeds --seeds 20000
   txnode sim seeds --seeds 20000 --faults all
+  txnode sim seeds --seeds 2000 --faults all --siege
   txnode sim seeds --from 17 --seeds 1 --trace trace.txt
   txnode sim seeds --from 17 --seeds 1 --only 'stop(thread=2,verb=40)'
   txnode sim seeds --from 17 --seeds 1 --workload list-append --history lists.edn`,
@@ -80,7 +83,7 @@ func (o *seedsOptions) run(cmd *cobra.Command, w *World) error {
 		return err
 	}
 	ctx := cmd.Context()
-	options := seeds.Options{Workload: o.workload}
+	options := seeds.Options{Workload: o.workload, Siege: o.siege}
 	var err error
 	if options.Faults, err = seeds.ParseFaultKinds(o.faults); err != nil {
 		return usagef("--faults: %v", err)
