@@ -32,6 +32,8 @@ const (
 // coroutines of DB.Run) it says so, too, of those that had not come to their commit when
 // the thread died, or had nothing to commit, and began before a neighbour's last commit:
 // none of these has taken effect, but they can not be told from some that were answered.
+// And of a thread that died between its commit and the answer, while fewer than f+1 blades were
+// up, if they are lost, too, before its lease has expired: nobody else has its log.
 //
 // While their worker is rejoining, or not declared dead yet, it waits, until ctx is
 // done; on a fabric of the caller's, where waiting is the caller's business, the error

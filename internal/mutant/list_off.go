@@ -222,6 +222,7 @@ const (
 	StraightSkipsValidation    = false
 	StraightWithoutLog         = false
 	StraightLogUnsealed        = false
+	TornTombstone              = false
 	CopierUnwound              = false
 	DeadExtentTwice            = false
 	BereftBelieved             = false

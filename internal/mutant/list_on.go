@@ -438,6 +438,8 @@ var (
 		"The straight path publishes without a log record.")
 	StraightLogUnsealed = mutation("straight-log-unsealed",
 		"The log record of the straight path has a checksum that leaves out its entries.")
+	TornTombstone = mutation("torn-tombstone",
+		"A sweep that has locked a deleted record of nobody's does not look whether it was one.")
 	CopierUnwound = mutation("copier-unwound",
 		"Who takes over from a copier that a panic has ended in the middle of a step goes on with what is left on its list.")
 	DeadExtentTwice = mutation("dead-extent-twice",

@@ -1,6 +1,7 @@
 package recovery_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"testing"
@@ -184,5 +185,80 @@ func TestMakeRoomOfDead(t *testing.T) {
 			})
 			w.check("reclaimed")
 		})
+	}
+}
+
+// TestTornTombstone: a session writes a placeholder to a free block, in the name of a dead one, and the words of its
+// first line arrive in two parts; a sweep that reads it in between takes it for a deleted record of the dead one's. It
+// leaves it alone.
+func TestTornTombstone(t *testing.T) {
+	guard, version := 1<<(record.GuardOff/8), 1<<(record.VersionOff/8)
+	for _, s := range settings() {
+		for _, first := range []int{^0, ^guard, ^version, ^(guard | version), guard, version} { // words
+			for _, own := range []bool{false, true} { // the sweep is in a session's name
+				for k, over := 0, false; !over; k++ {
+					w := newWorldOn(t, 4, s, occ.Options{ReclaimAfter: 100}, 64<<10)
+					ours, _ := w.session()
+					victim, its := w.session()
+					w.sure(victim, its, put("a", "1"))
+					w.sure(victim, its, del("a"))
+					its.Coro().Sleep(10_000)
+					var at memory.Addr
+					w.blocks(w.ctl.Plain(), func(a memory.Addr, _ record.Image) { at = a })
+					w.decideUntil(victim.Coordinator(), -1)
+					w.sweep() // it is free
+					again, _ := w.loaded(put("b", "1"))
+					w.decideUntil(again.Coordinator(), -1) // another sweep is due
+
+					th := w.newThread()
+					buf, err := th.Alloc(record.LineSize)
+					must(t, err)
+					img := record.Image(th.Bytes(buf, record.LineSize))
+					img.Put(at, record.MakeTxID(ours.Coordinator(), 1000), record.Absent, w.table.ID, 0, record.MakeTxID(ours.Coordinator(), 1001), []byte("c"), nil)
+					write := func(words int) {
+						var b rdma.Batch
+						for i := range record.LineSize / 8 {
+							if words>>i&1 != 0 {
+								to := w.space.View().At(at, 0)
+								to.Off += uint64(8 * i)
+								b.Write(to, buf+uint32(8*i), 8)
+							}
+						}
+						must(t, th.Plain().Do(&b))
+					}
+					write(first)
+					o, c := w.eng.Recovery(), w.ctl.Plain()
+					if own {
+						o, c = ours.Recovery(), ours.Thread().Plain()
+					}
+					n, line := 0, w.space.View().At(at, 0)
+					w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool { // of the verbs that come to the line
+						if wr.Blade != line.Blade || wr.Off >= line.Off+record.LineSize || wr.Off+uint64(wr.Len) <= line.Off {
+							return false
+						}
+						if n++; n == k+1 {
+							w.stop = stop{left: -1}
+							write(^first)
+						}
+						return false
+					}}
+					_, err = recovery.Sweep(c, o)
+					over = w.stop.pick != nil
+					w.stop = stop{left: -1}
+					must(t, err)
+					if over {
+						write(^first)
+					}
+					var b rdma.Batch
+					got, err := th.Alloc(record.LineSize)
+					must(t, err)
+					b.Read(w.space.View().At(at, 0), got, record.LineSize)
+					must(t, th.Plain().Do(&b))
+					if line := th.Bytes(got, record.LineSize); !bytes.Equal(line, img) {
+						t.Fatalf("%v, words %#x first, own %v, the others before verb %d to it: the placeholder is % x, and was % x", s, first&0xff, own, k, line, []byte(img))
+					}
+				}
+			}
+		}
 	}
 }

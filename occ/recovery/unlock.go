@@ -175,10 +175,14 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 		}
 	}
 	if dead { // now nobody changes it
+		was := img.Version()
 		if img, err = u.read(v, a); err != nil {
 			return UnlockedNot, err
 		}
-		if _, damage := img.Check(a); damage != nil {
+		// If it was a free block, somebody was writing a placeholder to it, and the line was read when one word of
+		// that had arrived, and another not: the lock was overwritten, or will be.
+		_, damage := img.Check(a)
+		if damage != nil || (img.Version() != was || img.Guard() != mine) && !mutant.TornTombstone {
 			return u.now(u.cas(v, a, mine, g))
 		}
 		img.SetGuard(record.HeldBy(img.Version()))

@@ -139,6 +139,7 @@ func TestOnceFound(t *testing.T) {
 		{seed: 14001458, faults: "late(thread=1,verb=415,by=670.469µs);restart(blade=1,at=1.131649ms);catalog(from=1.040904ms,for=147.603µs);catalog(from=980.392µs,for=189.276µs)"},
 		{seed: 714, faults: "stop(thread=4,verb=103);catalog(from=129.395µs,for=268.035µs);catalog(from=99.09µs,for=221.05µs)", siege: true},
 		{seed: 20000927, faults: "stop(thread=2,verb=1227)", siege: true},
+		{seed: 20002790, faults: "slow(blade=2,x=5,from=40.64µs,for=646.79µs);tear(thread=1,verb=1247,by=7.295µs);drop(thread=1,verb=318)", siege: true},
 	} {
 		only, err := sim.ParseFaults(x.faults)
 		if err != nil {
