@@ -59,7 +59,9 @@ must balance, and the blades are walked as by txnode check: no lock left, all re
 equal, no block lost. With --faults, coordinators stop, verbs and completions are lost,
 delayed or torn, blades are slow, cut off or restarted, and the catalog does not answer,
 as each seed draws; then the faults end, the database is recovered, and all of this
-must hold, and every transaction whose client was not told have one answer. Stops at the
+must hold, and every transaction whose client was not told have one answer. With --siege,
+which some seeds draw, blades stop whenever all copies are there, come back and are built
+anew, and clients who are told of a fault go on. Stops at the
 first violation (exit code 3) and prints the command that runs it again: a seed is the
 same run everywhere, down to the byte.`,
 		Example: `  txnode sim seeds --seeds 20000
