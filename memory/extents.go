@@ -174,18 +174,27 @@ func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
 // thread's, until its coordinator is gone (DeadExtents); who has none keeps them until the
 // database is opened again.
 func (s *Space) unsettled(c *rdma.Coro, addrs ...Addr) {
+	if c.Thread().Uncertain() && !mutant.ExtentWhileUncertain {
+		s.disown(c, addrs)
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	unit := granule(s.opts.SegmentSize)
 	for _, a := range addrs {
-		x, at := s.extents.byID[a.Segment()], a.Offset()/unit
-		if c.Thread().Uncertain() && !mutant.ExtentWhileUncertain {
-			x.starts[at] &^= freed
-			s.extents.owners[a] = c.Thread().Owner()
-			continue
-		}
-		x.starts[at] |= freed
+		s.extents.byID[a.Segment()].starts[a.Offset()/unit] |= freed
 		s.extents.pending = append(s.extents.pending, a)
+	}
+}
+
+// disown leaves extents that are to be free to whoever looks after what the thread's coordinator has left.
+func (s *Space) disown(c *rdma.Coro, addrs []Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unit := granule(s.opts.SegmentSize)
+	for _, a := range addrs {
+		s.extents.byID[a.Segment()].starts[a.Offset()/unit] &^= freed
+		s.extents.owners[a] = c.Thread().Owner()
 	}
 }
 
@@ -296,7 +305,14 @@ func (s *Space) settleFrees(c *rdma.Coro) error {
 	if len(pending) == 0 {
 		return nil
 	}
+	ended := false
+	defer func() {
+		if !ended && !mutant.FreesUnwound { // a panic unwinds the thread
+			s.disown(c, pending)
+		}
+	}()
 	err := s.writeWords(c, v, pending, make([]uint64, len(pending)))
+	ended = true
 	if err != nil {
 		s.unsettled(c, pending...)
 		return fmt.Errorf("memory: freeing extents: %w", err)

@@ -199,6 +199,43 @@ func TestExtentVerbFails(t *testing.T) {
 	}
 }
 
+// TestFreesUnwound: a panic, of a function on the same thread that its caller gets over, ends the clearing of the words
+// of freed extents anywhere. When the coordinator of the thread is gone they are found, and used again.
+func TestFreesUnwound(t *testing.T) {
+	for k, over := 0, false; !over; k++ {
+		b := newBed(t, 2, 6, 1)
+		s, c := b.open()
+		mine := must(s.NewCoordinator())(t)
+		th := b.thread()
+		th.SetOwner(uint64(mine.ID))
+		a := must(s.AllocExtent(c, 1000))(t)
+		check(t, s.FreeExtent(a, 1000))
+		n := 0
+		b.fabric.before = func(*rdma.WR) {
+			if n++; n == k+1 {
+				panic("unwound")
+			}
+		}
+		func() {
+			defer func() { over = recover() == nil }()
+			check(t, s.SettleExtents(th.Plain()))
+		}()
+		b.fabric.before = nil
+		check(t, must(s.Claim(memory.ClaimOptions{}, mine.ID))(t).Forget())
+		for _, x := range s.DeadExtents() {
+			must(s.FreeDead(x))(t)
+		}
+		check(t, s.SettleExtents(c))
+		again := false
+		for range 2 { // the blades take turns
+			again = must(s.AllocExtent(c, 1000))(t) == a || again
+		}
+		if !again {
+			t.Fatalf("unwound at verb %d: the extent is lost", k)
+		}
+	}
+}
+
 // TestExtentVerbUncertain: an extent, of which a verb has failed that may still arrive, is not
 // used again before the coordinator is gone whose verb it is.
 func TestExtentVerbUncertain(t *testing.T) {

@@ -223,6 +223,7 @@ const (
 	StraightWithoutLog         = false
 	StraightLogUnsealed        = false
 	TornTombstone              = false
+	FreesUnwound               = false
 	CopierUnwound              = false
 	DeadExtentTwice            = false
 	BereftBelieved             = false

@@ -440,6 +440,8 @@ var (
 		"The log record of the straight path has a checksum that leaves out its entries.")
 	TornTombstone = mutation("torn-tombstone",
 		"A sweep that has locked a deleted record of nobody's does not look whether it was one.")
+	FreesUnwound = mutation("frees-unwound",
+		"Extents that were being freed when a panic ended that are nobody's until the database is opened again.")
 	CopierUnwound = mutation("copier-unwound",
 		"Who takes over from a copier that a panic has ended in the middle of a step goes on with what is left on its list.")
 	DeadExtentTwice = mutation("dead-extent-twice",
