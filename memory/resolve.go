@@ -57,3 +57,16 @@ func (r *Resolution) End(freed bool, coordinator uint32) {
 		p.free = append(p.free, r.addr)
 	}
 }
+
+// Taken reports whether a coordinator that is alive has the block on its way: handed out and not known to be in use, or
+// held. What the given one has does not count.
+func (s *Space) Taken(a Addr, but uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.allocators {
+		if (but == 0 || x.owner != but) && s.outlives(x.owner) && x.Holds(a) {
+			return true
+		}
+	}
+	return false
+}

@@ -378,7 +378,7 @@ func (s *Session) releaseOld(c *rdma.Coro) error {
 			}
 			fresh := it.inserted || it.from != 0
 			s.torn = s.torn || fresh
-			free, err := recovery.Unlock(c, o, it.addr)
+			free, err := recovery.UnlockOwn(c, o, it.addr)
 			if err != nil && !recovery.Beyond(err) {
 				return err
 			}
@@ -399,7 +399,7 @@ func (s *Session) releaseOld(c *rdma.Coro) error {
 			}
 			it.addr = 0
 			if it.from != 0 {
-				if _, err := recovery.Unlock(c, o, it.from); err != nil && !recovery.Beyond(err) {
+				if _, err := recovery.UnlockOwn(c, o, it.from); err != nil && !recovery.Beyond(err) {
 					return err
 				}
 			}

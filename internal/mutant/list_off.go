@@ -222,6 +222,7 @@ const (
 	StraightSkipsValidation    = false
 	StraightWithoutLog         = false
 	StraightLogUnsealed        = false
+	TornOverLock               = false
 	TornTombstone              = false
 	FreesUnwound               = false
 	CopierUnwound              = false

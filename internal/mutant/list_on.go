@@ -438,6 +438,8 @@ var (
 		"The straight path publishes without a log record.")
 	StraightLogUnsealed = mutation("straight-log-unsealed",
 		"The log record of the straight path has a checksum that leaves out its entries.")
+	TornOverLock = mutation("torn-over-lock",
+		"Who reclaims a placeholder that a dead coordinator has locked does not ask whether somebody was just writing it.")
 	TornTombstone = mutation("torn-tombstone",
 		"A sweep that has locked a deleted record of nobody's does not look whether it was one.")
 	FreesUnwound = mutation("frees-unwound",

@@ -262,3 +262,86 @@ func TestTornTombstone(t *testing.T) {
 		}
 	}
 }
+
+// TestTornOverLock: a session writes a placeholder to a block that is free, and that a dead one has locked when he met it; a
+// sweep, or who meets the lock, reads the line when a part of it has arrived. He leaves it alone.
+func TestTornOverLock(t *testing.T) {
+	guard, meta := 1<<(record.GuardOff/8), 1<<(record.MetaOff/8)
+	for _, s := range settings() {
+		for _, first := range []int{^guard, meta, ^(guard | meta)} { // words
+			for _, sweeps := range []bool{false, true} {
+				for _, own := range []bool{false, true} { // in a session's name
+					for k, over := 0, false; !over; k++ {
+						w := newWorldOn(t, 4, s, occ.Options{ReclaimAfter: 100}, 64<<10)
+						ours, _ := w.session()
+						other, _ := w.session()
+						victim, _ := w.session()
+						class, _ := record.ClassFor(1, 1)
+						alloc, err := w.space.NewAllocator(ours.Thread())
+						must(t, err)
+						alloc.Serve(ours.Coordinator())
+						at, err := alloc.Alloc(ours.Thread().Plain(), class)
+						must(t, err)
+
+						th := w.newThread()
+						buf, err := th.Alloc(record.LineSize)
+						must(t, err)
+						img := record.Image(th.Bytes(buf, record.LineSize))
+						write := func(words int) {
+							var b rdma.Batch
+							for i := range record.LineSize / 8 {
+								if words>>i&1 != 0 {
+									to := w.space.View().At(at, 0)
+									to.Off += uint64(8 * i)
+									b.Write(to, buf+uint32(8*i), 8)
+								}
+							}
+							must(t, th.Plain().Do(&b))
+						}
+						img.PutFree(at, record.MakeTxID(ours.Coordinator(), 7), w.table.ID, class, w.space.CountFree())
+						img.SetGuard(record.HeldBy(record.MakeTxID(victim.Coordinator(), 1)))
+						write(^0)
+						w.decideUntil(victim.Coordinator(), -1)
+						img.Put(at, record.MakeTxID(ours.Coordinator(), 1000), record.Absent, w.table.ID, class, record.MakeTxID(ours.Coordinator(), 1001), []byte("c"), nil)
+						write(first)
+						o, c := w.eng.Recovery(), w.ctl.Plain()
+						if own {
+							o, c = other.Recovery(), other.Thread().Plain()
+						}
+						n, line := 0, w.space.View().At(at, 0)
+						w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool { // of the verbs that come to the line
+							if wr.Blade != line.Blade || wr.Off >= line.Off+record.LineSize || wr.Off+uint64(wr.Len) <= line.Off {
+								return false
+							}
+							if n++; n == k+1 {
+								w.stop = stop{left: -1}
+								write(^first)
+								alloc.Used(at)
+							}
+							return false
+						}}
+						if sweeps {
+							_, err = recovery.Sweep(c, o)
+						} else {
+							_, err = recovery.Unlock(c, o, at)
+						}
+						over = w.stop.pick != nil
+						w.stop = stop{left: -1}
+						must(t, err)
+						if over {
+							write(^first)
+						}
+						var b rdma.Batch
+						got, err := th.Alloc(record.LineSize)
+						must(t, err)
+						b.Read(w.space.View().At(at, 0), got, record.LineSize)
+						must(t, th.Plain().Do(&b))
+						if line := th.Bytes(got, record.LineSize); !bytes.Equal(line, img) {
+							t.Fatalf("%v, words %#x first, sweep %v, own %v, the others before verb %d to it: the placeholder is % x, and was % x", s, first&0xff, sweeps, own, k, line, []byte(img))
+						}
+					}
+				}
+			}
+		}
+	}
+}

@@ -46,6 +46,18 @@ func Unlock(c *rdma.Coro, o Options, a memory.Addr) (Unlocked, error) {
 	return u.unlock(a)
 }
 
+// UnlockOwn is Unlock for a session that has become another coordinator, and has the blocks still that the
+// transactions of the old one had taken: of these it resolves the locks, too.
+func UnlockOwn(c *rdma.Coro, o Options, a memory.Addr) (Unlocked, error) {
+	u, err := newUnlocker(c, &o, func(table uint16) (index.Index, error) { return o.open(c, o.Space, table) })
+	if err != nil {
+		return UnlockedNot, err
+	}
+	defer u.close()
+	u.own = o.By
+	return u.unlock(a)
+}
+
 // Unlink takes a block out of the index of a table that was linked for a key by an
 // insert which is undone, and whose placeholder died with a blade: the block is free.
 // Whoever calls has the block.
@@ -72,6 +84,8 @@ type unlocker struct {
 	table uint16 // whose index was needed last
 	// sweeps: deleted records whose coordinators are gone are reclaimed, too.
 	sweeps bool
+	// own is the coordinator whose session resolves what it had locked under another name; 0: none.
+	own uint32
 }
 
 const keyRoom = record.LineSize + record.MaxKey
@@ -162,6 +176,11 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 		}
 		return u.now(u.cas(v, a, g, was))
 	}
+	// A free block that a dead one had locked may have been read while somebody was writing a placeholder to it, whose
+	// guard had not arrived: he has it still, or has written another guard since.
+	if !dead && u.o.Space.Taken(a, u.own) && !mutant.TornOverLock {
+		return UnlockedNot, nil
+	}
 	mine := g
 	switch {
 	case u.o.By != 0: // others may be at it
@@ -169,7 +188,7 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 	case dead:
 		mine = record.HeldBy(img.Version()) // as if that one had begun to reclaim it
 	}
-	if mine != g {
+	if mine != g || !u.o.Alone && !mutant.TornOverLock {
 		if ok, err := u.cas(v, a, g, mine); !ok || err != nil {
 			return UnlockedNot, err
 		}
