@@ -216,7 +216,8 @@ func (s *Space) confirmed(c *rdma.Coro, v *View, x *scan, free []Addr) ([]Addr, 
 	return free, nil
 }
 
-// adoptable reports whether a block is free and nobody of this session has it. One that has lengths of
+// adoptable reports whether a block is free and nobody of this session has it. One whose guard is not that of its version
+// is just being freed by somebody who has it. One that has lengths of
 // a key and a value, or something behind the number of its freeing, is a record, whose state is damaged,
 // and that can be repaired from another copy.
 func (s *Space) adoptable(header []byte) bool {
@@ -226,7 +227,7 @@ func (s *Space) adoptable(header []byte) bool {
 	if meta&(1<<blockStateShift-1) != 0 || slices.ContainsFunc(header[blockFreeEnd:blockGuardOff], func(x byte) bool { return x != 0 }) {
 		return mutant.DamagedIsFree && meta>>blockStateShift&blockStateMask == blockStateFree
 	}
-	return meta>>blockStateShift&blockStateMask == blockStateFree && guard&guardHeld == 0 &&
+	return meta>>blockStateShift&blockStateMask == blockStateFree && guard&guardHeld == 0 && (guard == version || mutant.TornFreeAdopted) &&
 		(version>>coordinatorShift < uint64(s.since) || mutant.AdoptAnythingFree)
 }
 

@@ -107,6 +107,46 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
+// TestAdoptionOfTorn: somebody frees a block of an earlier session's record, as a move does, and a part of the words has
+// arrived when another one scans the segment. It is not handed out before it is given back.
+func TestAdoptionOfTorn(t *testing.T) {
+	const k = memory.Class(1)
+	guard, meta, version := 1<<(record.GuardOff/8), 1<<(record.MetaOff/8), 1<<(record.VersionOff/8)
+	for _, first := range []int{^version, guard | meta, ^guard, meta, ^(guard | version)} { // words
+		b := newBed(t, 2, 9, 1)
+		s, c := b.open()
+		a := b.allocator(s, c)
+		old := must(s.NewCoordinator())(t).ID
+		x := must(a.Alloc(c, k))(t)
+		write(t, s, c, x, image(x, record.MakeTxID(old, 1), record.Live, k, 0))
+		b.dropThreads()
+		s, c = b.open()
+		coord := must(s.NewCoordinator())(t).ID
+		line := image(x, record.MakeTxID(old, 1), record.Live, k, record.MakeTxID(coord, 1))
+		write(t, s, c, x, line)
+		mine, other := b.allocator(s, c), b.allocator(s, c)
+		mine.Hold(x)
+		free := make(record.Image, record.LineSize)
+		free.PutFree(x, record.MakeTxID(coord, 1), 1, k, s.CountFree())
+		for i := range record.LineSize / 8 {
+			if first>>i&1 != 0 {
+				copy(line[8*i:], free[8*i:8*i+8])
+			}
+		}
+		write(t, s, c, x, line)
+		for range testSegment / k.Size() {
+			if must(other.Alloc(c, k))(t) == x {
+				t.Fatalf("words %#x first: it is handed out while it is being freed", first&0xff)
+			}
+		}
+		write(t, s, c, x, free)
+		mine.Free(x, k)
+		if got := must(mine.Alloc(c, k))(t); got != x {
+			t.Errorf("%v was given back, %v is handed out", x, got)
+		}
+	}
+}
+
 // TestAdoptionBesideFrees: while segments are scanned, blocks in them are freed,
 // announced or not yet, before and behind the scan. No block is handed out twice.
 func TestAdoptionBesideFrees(t *testing.T) {

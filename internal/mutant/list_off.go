@@ -223,6 +223,7 @@ const (
 	StraightWithoutLog         = false
 	StraightLogUnsealed        = false
 	TornOverLock               = false
+	TornFreeAdopted            = false
 	TornTombstone              = false
 	FreesUnwound               = false
 	CopierUnwound              = false

@@ -440,6 +440,8 @@ var (
 		"The log record of the straight path has a checksum that leaves out its entries.")
 	TornOverLock = mutation("torn-over-lock",
 		"Who reclaims a placeholder that a dead coordinator has locked does not ask whether somebody was just writing it.")
+	TornFreeAdopted = mutation("torn-free-adopted",
+		"Who looks for free blocks of earlier sessions takes one that somebody is just freeing, when a part of that has arrived.")
 	TornTombstone = mutation("torn-tombstone",
 		"A sweep that has locked a deleted record of nobody's does not look whether it was one.")
 	FreesUnwound = mutation("frees-unwound",
