@@ -32,7 +32,7 @@ func (s *Sweeper) freeHalves(c *rdma.Coro, v *memory.View, halves []half) error 
 	defer u.close()
 	for _, h := range halves {
 		mine, err := s.freeHalf(u, v, h)
-		if err = s.spare(u.table, err); err != nil {
+		if err := s.spare(u.table, err); err != nil {
 			return err
 		}
 		s.left = s.left || !mine && !mutant.ResolvingForgotten // who is at it need not free it
