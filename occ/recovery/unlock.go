@@ -38,23 +38,22 @@ const (
 //
 // An error is that of a verb, or of the index.
 func Unlock(c *rdma.Coro, o Options, a memory.Addr) (Unlocked, error) {
-	u, err := newUnlocker(c, &o, func(table uint16) (index.Index, error) { return o.open(c, o.Space, table) })
-	if err != nil {
-		return UnlockedNot, err
-	}
-	defer u.close()
-	return u.unlock(a)
+	return unlock(c, o, a, 0)
 }
 
 // UnlockOwn is Unlock for a session that has become another coordinator, and has the blocks still that the
 // transactions of the old one had taken: of these it resolves the locks, too.
 func UnlockOwn(c *rdma.Coro, o Options, a memory.Addr) (Unlocked, error) {
+	return unlock(c, o, a, o.By)
+}
+
+func unlock(c *rdma.Coro, o Options, a memory.Addr, own uint32) (Unlocked, error) {
 	u, err := newUnlocker(c, &o, func(table uint16) (index.Index, error) { return o.open(c, o.Space, table) })
 	if err != nil {
 		return UnlockedNot, err
 	}
 	defer u.close()
-	u.own = o.By
+	u.own = own
 	return u.unlock(a)
 }
 

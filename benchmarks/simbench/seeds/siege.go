@@ -59,7 +59,11 @@ func (b *bench) besiege() {
 	}
 	s.busy = true
 	defer func() { s.busy = false }()
-	_ = f.RestartBlade(0, true) // whose turn it is: from here on nobody else runs
+	up := rdma.BladeID(0) // of f+1 blades or more, f are stopped at most
+	for slices.Contains(s.down, up) {
+		up++
+	}
+	_ = f.RestartBlade(up, true) // which does nothing, but at its time: from here on nobody else runs
 	now := b.db.Redundancy()
 	switch {
 	case len(s.down) > 0:
@@ -112,7 +116,7 @@ func (b *bench) keep(r *rng, w maintainer) error {
 	return nil
 }
 
-// breath is how long it waits before, in nanoseconds.
+// breath is how long a client who stays waits before he goes on, in nanoseconds.
 const breath = 10_000
 
 // another reports whether a client runs transaction i, of n without a siege.
