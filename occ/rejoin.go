@@ -224,13 +224,33 @@ func (s *Session) Rejoin(c *rdma.Coro) error {
 // seeTo recovers whoever may have left a change of an index half-done that is in the way
 // of the session: coordinators whose leases have expired, since all others may be waiting
 // like this one; and the indexes.
+//
+// If it is in the way of the recovery of the session's own coordinator, they are recovered
+// together: who was declared dead may not recover others by themselves. Two whose own recoveries
+// wait for one another have both let go of their claims; they sleep for a time that chance
+// decides, and who comes first recovers both.
 func (s *Session) seeTo(c *rdma.Coro) (err error) {
-	dead := slices.DeleteFunc(s.eng.space.Expired(c.Thread().Now()), func(id uint32) bool { return id == s.coord.ID })
+	space := s.eng.space
+	own := space.Lease(s.coord.ID, 0) != memory.LeaseLive && !mutant.RejoinsAlone
+	if own {
+		c.Sleep(int64(c.Thread().Rand() % lettingGoNs))
+	}
+	dead := slices.DeleteFunc(space.Expired(c.Thread().Now()), func(id uint32) bool { return id == s.coord.ID })
 	if len(dead) > 0 {
+		if own {
+			dead = append(dead, s.coord.ID)
+		}
 		_, err = recovery.Recover(c, s.Recovery(), dead...)
+	}
+	if own {
+		return err // it has no valid keys for more
 	}
 	return errors.Join(err, recovery.SweepIndexes(c, s.Recovery()))
 }
+
+// lettingGoNs is for how long at most a session leaves its own recovery to others that it may be
+// in the way of: for as long as it has waited for them.
+const lettingGoNs = 20_000_000
 
 // maxRejoins bounds how often in a row something goes wrong.
 const maxRejoins = 100

@@ -204,6 +204,7 @@ const (
 	StayUncertain              = false
 	ChoresUncounted            = false
 	AnswerForgotten            = false
+	RejoinsAlone               = false
 	PauseUnanswered            = false
 	DoubtKept                  = false
 	LateChangeTaken            = false

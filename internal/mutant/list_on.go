@@ -402,6 +402,8 @@ var (
 		"A session becomes another coordinator while it recovers others in the name of the old one.")
 	AnswerForgotten = mutation("answer-forgotten",
 		"Who rejoins does not complete the verdict that somebody else has made of its transactions.")
+	RejoinsAlone = mutation("rejoins-alone",
+		"A session whose own recovery waits for somebody dead does not recover him with itself.")
 	PauseUnanswered = mutation("pause-unanswered",
 		"A coroutine lets others of its thread go on between a commit and its answer.")
 	DoubtKept = mutation("doubt-kept",

@@ -88,8 +88,12 @@ const maxAttempts = 16
 func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
 	var claim *memory.Claim
 	defer func() {
-		if err != nil && claim != nil && o.Term == 0 { // it does not expire
-			claim.Abandon(c.Thread().Now() + abandonNs)
+		switch now := c.Thread().Now(); {
+		case err == nil || claim == nil:
+		case errors.Is(err, index.ErrBusy) && slices.Contains(ids, o.By): // who is in the way may be waiting for o.By
+			claim.Abandon(now)
+		case o.Term == 0: // it does not expire
+			claim.Abandon(now + abandonNs)
 		}
 	}()
 	for {
