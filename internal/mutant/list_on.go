@@ -198,6 +198,8 @@ var (
 		"An insert that finds two slots of its block, neither of them marked, waits for one to go.")
 	BusyNotBuilt = mutation("busy-not-built",
 		"Who gives a change of an index up, since a backup does not follow, does not bring it to copies that are being built.")
+	CopyInTheWay = mutation("copy-in-the-way",
+		"A copy that a dead client's placeholder has come to keeps a slot from being emptied whose block is free on the primary.")
 	LockOfDeadInTheWay = mutation("lock-of-dead-in-the-way",
 		"A free block on which somebody who has died has left a lock counts as one that somebody has: the split of a sub-table with a slot that leads there waits for a sweep, which waits for the split.")
 	UsedPlaceTaken = mutation("used-place-taken",

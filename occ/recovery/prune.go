@@ -132,7 +132,7 @@ func PruneSlots(c *rdma.Coro, o Options, swept SweepReport) (int, error) {
 	return n, nil
 }
 
-// vacant tells which blocks are free, and unlocked, on every copy. One that has no copy
+// vacant tells which blocks are free, and unlocked, on every copy, or valueless there. One that has no copy
 // left is not: what was in it may come back. A lock of one who is not alive says nothing: he
 // has met the block when he was looking for a key, and locked what he read. Nobody waits for
 // it to be resolved, since a sweep mends the indexes before it comes to locks. Without backups none is: a placeholder
@@ -176,8 +176,18 @@ func vacant(c *rdma.Coro, v *memory.View, backups int, blocks []memory.Addr, ali
 				_, damage := line.Check(blocks[i])
 				out[i] = damage == nil
 			}
-			out[i] = out[i] && line.Meta().State() == record.Free && !(g.Held() && (alive(g.Owner().Coordinator()) || mutant.LockOfDeadInTheWay))
+			free := line.Meta().State() == record.Free || k > 0 && valueless(line, blocks[i], alive)
+			out[i] = out[i] && free && !(g.Held() && (alive(g.Owner().Coordinator()) || mutant.LockOfDeadInTheWay))
 		}
 	}
 	return out, nil
+}
+
+// valueless reports whether a copy of a block that is free on the primary is a placeholder, or a deleted record, of
+// one who is not alive: of the blades that he had them on, that of the primary was lost. A placeholder comes to a
+// copy while that is built. No recovery gives the key a value, and a sweep makes such a copy free when no slot leads to it
+// any more.
+func valueless(line record.Image, a memory.Addr, alive func(coordinator uint32) bool) bool {
+	_, damage := line.Check(a)
+	return damage == nil && line.Meta().State() == record.Absent && !alive(line.Version().Coordinator()) && !mutant.CopyInTheWay
 }
