@@ -200,12 +200,11 @@ func (tx *Tx) uproot(which func(it *item) bool) error {
 	return nil
 }
 
-// appendFree appends the WRITE that makes an inserted item's block free again; the
+// appendFree appends what makes an inserted item's block free again; the
 // backups never had it.
 func (tx *Tx) appendFree(it *item) {
-	n := uint32(record.LineSize)
-	record.Image(tx.bytes(it.buf, n)).PutFree(it.addr, tx.id, it.table.ID, it.class, tx.s.eng.space.CountFree())
-	tx.batch.Write(tx.view.At(it.addr, 0), it.buf, n)
+	record.Image(tx.bytes(it.buf, record.LineSize)).PutFree(it.addr, tx.id, it.table.ID, it.class, tx.s.eng.space.CountFree())
+	record.AppendFree(&tx.batch, tx.view.At(it.addr, 0), it.buf, tx.s.caps.OrderedLine)
 }
 
 // resolve makes sure that the item has a query that has been looked up.

@@ -185,7 +185,7 @@ func (tx *Tx) vacateMoved(unlockFirst bool) error {
 			if mutant.MoveKeepsOldBlock {
 				break
 			}
-			b.Write(v.At(it.from, k), wiped, record.LineSize)
+			record.AppendFree(b, v.At(it.from, k), wiped, tx.s.caps.OrderedLine || k > 0)
 		}
 	}
 	if err := c.Do(b); err != nil {

@@ -292,7 +292,7 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) (reclaimResult, 
 	for last := false; ; last = true {
 		if last {
 			b.Reset()
-			b.Write(v.At(t.addr, 0), r.buf, record.LineSize)
+			record.AppendFree(b, v.At(t.addr, 0), r.buf, s.caps.OrderedLine)
 		}
 		if err := c.Do(b); err != nil {
 			return reclaimLater, s.fail(err)

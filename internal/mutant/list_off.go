@@ -102,6 +102,7 @@ const (
 	AstrayUnmarked             = false
 	TwoSlotsWait               = false
 	BusyNotBuilt               = false
+	FreeInOneWrite             = false
 	CopyInTheWay               = false
 	LockOfDeadInTheWay         = false
 	UsedPlaceTaken             = false

@@ -198,6 +198,8 @@ var (
 		"An insert that finds two slots of its block, neither of them marked, waits for one to go.")
 	BusyNotBuilt = mutation("busy-not-built",
 		"Who gives a change of an index up, since a backup does not follow, does not bring it to copies that are being built.")
+	FreeInOneWrite = mutation("free-in-one-write",
+		"Without OrderedLine a block is made free by one WRITE, of which the guard may arrive first.")
 	CopyInTheWay = mutation("copy-in-the-way",
 		"A copy that a dead client's placeholder has come to keeps a slot from being emptied whose block is free on the primary.")
 	LockOfDeadInTheWay = mutation("lock-of-dead-in-the-way",

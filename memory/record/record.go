@@ -9,6 +9,7 @@ import (
 
 	"txnode/internal/mutant"
 	"txnode/memory"
+	"txnode/rdma"
 )
 
 // Offsets of the words of a block.
@@ -334,6 +335,19 @@ func (b Image) Put(a memory.Addr, v TxID, state State, table uint16, class memor
 	}
 	b.Seal(a, v, MakeMeta(state, table, class, len(key), len(value)))
 	return Size(len(key), len(value))
+}
+
+// AppendFree appends the WRITEs that make a block free at the replica at a, whose guard is held, of a line that PutFree has
+// written to the arena at buf. Without Caps.OrderedLine the guard follows in a WRITE of its own: who finds it free
+// finds the rest as well.
+func AppendFree(b *rdma.Batch, a rdma.RemoteAddr, buf uint32, ordered bool) {
+	if ordered || mutant.FreeInOneWrite {
+		b.Write(a, buf, LineSize)
+		return
+	}
+	b.Write(a, buf, GuardOff)
+	a.Off += GuardOff
+	b.Write(a, buf+GuardOff, LineSize-GuardOff)
 }
 
 // PutFree writes the line of a free block. number is that of its freeing, from

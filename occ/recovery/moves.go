@@ -177,7 +177,18 @@ func (r *run) freeBlock(a memory.Addr, table uint16, class memory.Class, v recor
 		if lines != nil && k < len(lines) && lines[k] != nil && freedBy(lines[k], v) {
 			continue
 		}
-		if err := r.write(&w, r.v.At(a, k), p[:]); err != nil {
+		at, n := r.v.At(a, k), record.LineSize
+		if k == 0 && !r.t.Caps().OrderedLine && !mutant.FreeInOneWrite {
+			n = record.GuardOff // the guard comes last
+		}
+		if err := r.write(&w, at, p[:n]); err != nil {
+			return err
+		}
+		if n == record.LineSize {
+			continue
+		}
+		at.Off += record.GuardOff
+		if err := r.write(&w, at, p[n:]); err != nil {
 			return err
 		}
 	}

@@ -307,7 +307,7 @@ func byVersion(a, b *stranded) (from, to *stranded) {
 	return nil, nil
 }
 
-// writeBackwards writes n bytes, which fill leaves in the buffer, to all copies of a block, one after
+// writeBackwards writes n bytes, which fill leaves in the buffer, a whole line of which is that of a free block, to all copies of a block, one after
 // the other, the primary last: a blade that is lost promotes one behind which all is done, or nothing.
 func (u *unlocker) writeBackwards(v *memory.View, a memory.Addr, off uint64, n uint32, fill func(k int) error) error {
 	for k := v.Written(a) - 1; k >= 0; k-- {
@@ -317,7 +317,11 @@ func (u *unlocker) writeBackwards(v *memory.View, a memory.Addr, off uint64, n u
 		u.batch.Reset()
 		at := v.At(a, k)
 		at.Off += off
-		u.batch.Write(at, u.buf, n)
+		if n == record.LineSize {
+			record.AppendFree(&u.batch, at, u.buf, k > 0 || u.c.Thread().Caps().OrderedLine)
+		} else {
+			u.batch.Write(at, u.buf, n)
+		}
 		if err := u.place(); err != nil {
 			return err
 		}

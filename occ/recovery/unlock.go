@@ -325,7 +325,7 @@ func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) (beg
 	u.putFree(a, img)
 	// Backups first: the primary holds the lock.
 	for k := v.Written(a) - 1; k >= 0; k-- {
-		u.batch.Write(v.At(a, k), u.buf, record.LineSize)
+		record.AppendFree(&u.batch, v.At(a, k), u.buf, k > 0 || u.c.Thread().Caps().OrderedLine)
 		if k == 1 {
 			if err := u.place(); err != nil {
 				return true, err

@@ -64,6 +64,7 @@ type world struct {
 	table  *occ.Table
 	thread int
 	spoilt bool // an index is, or was, damaged
+	arrive func(wr *rdma.WR, data []byte)
 }
 
 // damaged is told what a recovery could not finish since an index is damaged.
@@ -142,6 +143,11 @@ func newWorldIn(t testing.TB, f rdmatest.Options, s setting, o occ.Options, logs
 	t.Helper()
 	w := &world{t: t, stop: stop{left: -1}, cat: &catalog.Mem{}}
 	f.Caps, f.Seed, f.Fail = s.caps, 7, func(wr *rdma.WR) rdma.Status { return w.stop.fail(wr) }
+	f.Arrive = func(wr *rdma.WR, data []byte) {
+		if w.arrive != nil {
+			w.arrive(wr, data)
+		}
+	}
 	w.f = rdmatest.New(f)
 	w.ctl = w.newThread()
 	var err error

@@ -32,6 +32,8 @@ type Options struct {
 	// Fail makes requests fail: a status other than StatusOK is that of the
 	// request, which is not executed.
 	Fail func(w *rdma.WR) rdma.Status
+	// Arrive is told of each WRITE when its data arrive, which are not kept, and of which nothing is visible yet.
+	Arrive func(w *rdma.WR, data []byte)
 	// Bug breaks the contract; "": nothing.
 	Bug Bug
 	// Volatile remembers what FLUSH has not made durable: see LosePower.

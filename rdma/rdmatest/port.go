@@ -173,6 +173,9 @@ func (q *queuePair) write(w *rdma.WR) int64 {
 		at = q.landing[n-1].at
 	}
 	off, data := w.Off, slices.Clone(q.p.arena[w.Local:w.Local+w.Len])
+	if f.o.Arrive != nil {
+		f.o.Arrive(w, data)
+	}
 	switch f.o.Bug {
 	case WholeWords:
 		low := off &^ 7

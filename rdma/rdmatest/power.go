@@ -70,7 +70,7 @@ func (f *Fabric) persistLine(b rdma.BladeID, l uint64) {
 }
 
 // LosePower ends the fabric, which had Options.Volatile, and returns the one that
-// is there when the power is back, with the same options but for Fail, and the
+// is there when the power is back, with the same options but for Fail and Arrive, and the
 // clock going on: every line of memory that was changed since it was last flushed
 // holds what it held then, or any of the last contents that it had since (that of
 // a WRITE which had come half-way included), independently of all others, drawn from
@@ -82,7 +82,7 @@ func (f *Fabric) LosePower(seed uint64) *Fabric {
 	}
 	rng := rand.New(rand.NewPCG(seed, 2))
 	o := f.o
-	o.Fail, o.Seed = nil, seed
+	o.Fail, o.Arrive, o.Seed = nil, nil, seed
 	mem := f.power.disk
 	for b, past := range f.power.past {
 		lines := make([]uint64, 0, len(past))
