@@ -191,8 +191,9 @@ func (b *bench) strike(faults []sim.Fault, work, reopen func() error) error {
 	return reopen()
 }
 
-// convergeNs is how long it may take, without faults, until nothing is left to do.
-const convergeNs = 1_000_000_000
+// convergeNs is how long it may take, without faults, until nothing is left to do: a sweep has some
+// hundreds of steps, one each time that a worker sees to maintenance.
+const convergeNs = 5_000_000_000
 
 // converge has a worker do nothing but maintenance until all others are gone, and
 // swept up after.
