@@ -206,6 +206,7 @@ const (
 	StayUncertain              = false
 	ChoresUncounted            = false
 	AnswerForgotten            = false
+	BusyKeepsClaim             = false
 	RejoinsAlone               = false
 	PauseUnanswered            = false
 	DoubtKept                  = false

@@ -406,6 +406,8 @@ var (
 		"A session becomes another coordinator while it recovers others in the name of the old one.")
 	AnswerForgotten = mutation("answer-forgotten",
 		"Who rejoins does not complete the verdict that somebody else has made of its transactions.")
+	BusyKeepsClaim = mutation("busy-keeps-claim",
+		"A session whose own recovery waits for a change of an index keeps its claim on itself, and who made the change may be waiting for it.")
 	RejoinsAlone = mutation("rejoins-alone",
 		"A session whose own recovery waits for somebody dead does not recover him with itself.")
 	PauseUnanswered = mutation("pause-unanswered",

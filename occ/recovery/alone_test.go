@@ -3,6 +3,7 @@ package recovery_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,6 +60,12 @@ func rejoinsAlone(t *testing.T, stop, fill int) int {
 	}
 	if err := w.do(own, grow...); err != nil && !errors.Is(err, occ.ErrConflict) && !errors.Is(err, index.ErrBusy) {
 		t.Errorf("stop %d: %v", stop, err)
+	}
+	if ours.Broken() != nil { // while nobody may recover the other one, it does not keep its own from others
+		_, err := recovery.Recover(own.Coro(), ours.Recovery(), ours.Coordinator())
+		if now := ours.Thread().Now() + 1; errors.Is(err, index.ErrBusy) && !slices.Contains(w.space.Expired(now), ours.Coordinator()) {
+			t.Errorf("stop %d: the claim on coordinator %d, who waits for another's split, has not expired", stop, ours.Coordinator())
+		}
 	}
 	w.space.Forsake(dead.Coordinator())
 	result := 1

@@ -90,7 +90,7 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
 	defer func() {
 		switch now := c.Thread().Now(); {
 		case err == nil || claim == nil:
-		case errors.Is(err, index.ErrBusy) && slices.Contains(ids, o.By): // who is in the way may be waiting for o.By
+		case errors.Is(err, index.ErrBusy) && slices.Contains(ids, o.By) && !mutant.BusyKeepsClaim: // who is in the way may be waiting for o.By
 			claim.Abandon(now)
 		case o.Term == 0: // it does not expire
 			claim.Abandon(now + abandonNs)

@@ -307,8 +307,9 @@ func byVersion(a, b *stranded) (from, to *stranded) {
 	return nil, nil
 }
 
-// writeBackwards writes n bytes, which fill leaves in the buffer, a whole line of which is that of a free block, to all copies of a block, one after
+// writeBackwards writes n bytes, which fill leaves in the buffer, to all copies of a block, one after
 // the other, the primary last: a blade that is lost promotes one behind which all is done, or nothing.
+// A whole line is that of a block that comes free.
 func (u *unlocker) writeBackwards(v *memory.View, a memory.Addr, off uint64, n uint32, fill func(k int) error) error {
 	for k := v.Written(a) - 1; k >= 0; k-- {
 		if err := fill(k); err != nil {
