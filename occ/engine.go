@@ -104,6 +104,7 @@ type Engine struct {
 
 	mu       sync.Mutex
 	sessions map[*Session]uint32 // their coordinators; 0: the session is broken
+	heirs    map[*Session]bool   // those that still reclaim: see Session.resign
 	asked    []record.TxID       // transactions of which somebody was told that nobody knows what became of them
 	asking   atomic.Uint32       // how many these are
 	commits  []*commits          // with FlushDurable
@@ -118,7 +119,7 @@ func NewEngine(space *memory.Space, o Options) *Engine {
 	if o.ReclaimAfter == 0 {
 		o.ReclaimAfter = 16384
 	}
-	e := &Engine{space: space, cache: addrcache.New(o.CacheBytes), runs: addrcache.NewRuns(o.CacheBytes), opts: o, farRuns: farRuns, sessions: map[*Session]uint32{}}
+	e := &Engine{space: space, cache: addrcache.New(o.CacheBytes), runs: addrcache.NewRuns(o.CacheBytes), opts: o, farRuns: farRuns, sessions: map[*Session]uint32{}, heirs: map[*Session]bool{}}
 	if o.Flush == FlushDurable {
 		e.durable.generation.Store(space.Checkpoint())
 		e.durable.covered.Store(space.Checkpoint())
@@ -203,6 +204,9 @@ func (s *Session) init() (err error) {
 		// The space knows all allocators, and would keep this one.
 		return errors.Join(err, s.alloc.Close(t.Plain()))
 	}
+	s.eng.mu.Lock()
+	defer s.eng.mu.Unlock()
+	s.eng.heirs[s] = true
 	return nil
 }
 
@@ -317,7 +321,7 @@ func (s *Session) Close() error {
 	if err != nil && s.alloc != nil {
 		s.eng.space.Forsake(s.coord.ID) // nobody will renew its lease, or wait for it
 	}
-	s.bequeath()
+	s.resign(true)
 	for _, tx := range s.txs {
 		tx.free()
 	}
@@ -337,8 +341,13 @@ func (s *Session) end(c *rdma.Coro) error {
 	if s.alloc == nil {
 		return nil
 	}
-	if _, err := s.reclaim.run(s, c, 0, s.reclaim.len()); err != nil {
-		return err
+	for last := false; ; last = true {
+		if _, err := s.reclaim.run(s, c, 0, s.reclaim.len()); err != nil {
+			return err
+		}
+		if s.resign(last) {
+			break
+		}
 	}
 	if s.commits != nil { // its log area is cleared now
 		if err := s.eng.Checkpoint(c); err != nil {

@@ -103,34 +103,42 @@ func (s *Session) inherit() {
 	}
 }
 
-// bequeath gives the tombstones that are left to another session: what is locked, or linked in
-// an index that is damaged, and, if the session could not rejoin, all. No sweep reclaims those that
-// it took upon itself of coordinators that live, which do not have them on a list any more. If it
-// is the last one, they stay until a sweep comes by. The session is closed.
-func (s *Session) bequeath() {
+// resign ends what a session does for deleted records, when it is closed. It gives those that are left
+// to another session: what is locked, or linked in an index that is damaged, and, if the session could
+// not rejoin, all. No sweep reclaims those that it took upon itself of coordinators that live, which do not
+// have them on a list any more. A session that is being closed as well takes them, too, as long as it
+// has not resigned: somebody who locks one may do nothing but end. false: nobody is there to take them,
+// and whoever had locked them has ended meanwhile, so they are to be reclaimed once more; the last time,
+// they stay until a sweep comes by.
+func (s *Session) resign(last bool) bool {
 	e := s.eng
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	others := s.others()
+	if len(others) == 0 && s.reclaim.len() > 0 && !last && !mutant.LastResignsAtOnce {
+		return false
+	}
+	delete(e.heirs, s)
 	if len(others) == 0 || mutant.TombstonesNotBequeathed {
-		return
+		return true
 	}
 	o := others[0]
 	for _, x := range others {
-		if e.sessions[x] != 0 { // it is not broken
+		if e.sessions[x] != 0 { // it is neither broken nor being closed
 			o = x
 			break
 		}
 	}
 	o.reclaim.take(&s.reclaim)
+	return true
 }
 
-// others lists the other sessions of the engine, in one order, so that a simulated run is the
-// same each time. The caller holds the engine's lock.
+// others lists the other sessions of the engine that reclaim, in one order, so that a simulated run is
+// the same each time. The caller holds the engine's lock.
 func (s *Session) others() []*Session {
-	others := make([]*Session, 0, len(s.eng.sessions))
-	for o := range s.eng.sessions {
-		if o != s {
+	others := make([]*Session, 0, len(s.eng.heirs))
+	for o := range s.eng.heirs {
+		if _, open := s.eng.sessions[o]; o != s && (open || !mutant.ClosingInheritsNothing) {
 			others = append(others, o)
 		}
 	}

@@ -21,10 +21,14 @@ import (
 //
 // If the key has another record, somebody has not found this one, and inserted it once more: that one counts. Of two
 // such records without a slot nobody knows which one came later.
+//
+// A deleted record without a slot needs none: its block is made free.
 
-// orphan is a live record without a slot.
+// orphan is a live record without a slot, or a deleted one.
 type orphan struct {
 	finding Finding
+	version txid
+	deleted bool
 	class   memory.Class
 	table   uint16
 	hash    uint64
@@ -40,7 +44,7 @@ const maxOrphans = 1 << 20
 func (w *walker) orphaned(b *block, m record.Meta) bool {
 	img := b.copies[0]
 	f := w.at(Finding{Kind: KindOrphan, Table: m.Table(), What: fmt.Sprintf("no slot points to the block: %v", describe(img))}, b.addr, 0)
-	for k := 1; k < b.n && m.State() == record.Live; k++ {
+	for k := 1; k < b.n; k++ {
 		if b.copies[k] == nil {
 			continue
 		}
@@ -50,21 +54,24 @@ func (w *walker) orphaned(b *block, m record.Meta) bool {
 			return false
 		}
 	}
-	if m.State() != record.Live || len(w.orphans) >= maxOrphans {
+	deleted := m.State() == record.Absent
+	if len(w.orphans) >= maxOrphans || deleted && img.Guard().Held() {
 		w.found(f)
 		return true
 	}
 	key := bytes.Clone(img.Key())
-	w.orphans = append(w.orphans, orphan{f, b.class, m.Table(), record.Hash(m.Table(), key), key, uint64(m.KeyLen() + m.ValueLen())})
+	w.orphans = append(w.orphans, orphan{f, img.Version(), deleted, b.class, m.Table(), record.Hash(m.Table(), key), key, uint64(m.KeyLen() + m.ValueLen())})
 	return true
 }
 
-// relink gives the records their slots again that have lost them.
+// relink gives the records their slots again that have lost them, and makes the blocks of deleted ones free.
 func (w *walker) relink() {
 	seen := map[string]int{}
 	name := func(o *orphan) string { return fmt.Sprintf("%d %s", o.table, o.key) }
 	for i := range w.orphans {
-		seen[name(&w.orphans[i])]++
+		if o := &w.orphans[i]; !o.deleted {
+			seen[name(o)]++
+		}
 	}
 	for i := range w.orphans {
 		if w.stopped() {
@@ -78,6 +85,7 @@ func (w *walker) relink() {
 		switch {
 		case len(w.l.Coordinators) > 0 || w.l.Unswept && !w.l.Spared:
 			why = "who opens the database looks after what the dead have left first"
+		case o.deleted:
 		case seen[name(o)] > 1:
 			why = "nor to another one with the same key"
 		case w.suspects[f.Addr]:
@@ -92,6 +100,10 @@ func (w *walker) relink() {
 			w.found(f)
 			continue
 		}
+		if o.deleted {
+			w.free(o)
+			continue
+		}
 		if !w.sum.Unrecovered && !w.sum.CatalogOld {
 			f.Remedy = fmt.Sprintf("the slot at %v, which is empty, is made to lead there", to.slot)
 		}
@@ -104,6 +116,28 @@ func (w *walker) relink() {
 			x.sum.Records++
 			x.sum.Bytes += o.bytes
 		}
+	}
+}
+
+// free makes the block of a deleted record free, on all copies.
+func (w *walker) free(o *orphan) {
+	img := make(record.Image, record.LineSize)
+	// Its number is larger than those of what was freed as long as there was a coordinator.
+	img.PutFree(o.finding.Addr, o.version, o.table, o.class, uint64(w.l.NextCoordinator)<<memory.FreesShift)
+	f := o.finding
+	if !w.sum.Unrecovered && !w.sum.CatalogOld {
+		f.Remedy = "the block is made free, on all copies"
+	}
+	if w.o.Repair {
+		for k := w.v.Copies(f.Addr) - 1; k >= 0 && f.Failed == nil; k-- {
+			at := w.v.At(f.Addr, k)
+			f.Failed = w.write(rdma.RemoteAddr{Blade: at.Blade, Key: w.v.Key(at.Blade), Off: at.Off}, img)
+		}
+		f.Repaired = f.Failed == nil
+	}
+	if w.found(f); f.Repaired {
+		w.sum.Absent--
+		w.sum.Free++
 	}
 }
 

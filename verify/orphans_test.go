@@ -86,6 +86,20 @@ func TestOrphans(t *testing.T) {
 			m.crowd(0, e.Depth(), e.Table(), second)
 			m.record(key, 0)
 		}},
+		"a deleted record": {change: func(m *anatomy) {
+			m.seal(m.free[0], m.blocks[0].Class, record.Absent, m.key(m.live(-1)), nil)
+		}},
+		"a deleted record, and a live one of its key": {change: func(m *anatomy) {
+			i := m.live(-1)
+			m.seal(m.free[0], m.blocks[0].Class, record.Absent, m.key(i), nil)
+			m.everywhere(m.slots[i], 0)
+		}},
+		"a deleted record that lives on a copy": {left: 1, says: "copy 1 has", change: func(m *anatomy) {
+			key := m.key(m.live(-1))
+			m.seal(m.free[0], m.blocks[0].Class, record.Absent, key, nil)
+			img := make(record.Image, m.blocks[0].Class.Size())
+			m.put(m.free[0], 1, img[:img.Put(m.free[0], record.MakeTxID(1, 2), record.Live, 1, m.blocks[0].Class, 0, key, nil)])
+		}},
 		"inserted once more": {left: 1, says: "its key has another record", change: func(m *anatomy) {
 			i, e := m.roomy()
 			m.everywhere(m.slots[i], 0)

@@ -118,7 +118,8 @@ type Options struct {
 	//   - so are words of indexes and extents, if the word of the primary is sound,
 	//     and the other way round if only that of a backup is;
 	//   - a live record that no slot leads to gets one, if its key has no other record and
-	//     nothing is left of anybody who has died.
+	//     nothing is left of anybody who has died;
+	//   - the block of a deleted record that no slot leads to is made free, likewise.
 	//
 	// Nothing is written if a blade is strange or missing, but for headers, and nothing at
 	// all if the database is unrecovered (Summary). The

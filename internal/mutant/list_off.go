@@ -72,6 +72,8 @@ const (
 	ReclaimWithoutLock         = false
 	NewerTombstoneDropped      = false
 	TombstonesNotBequeathed    = false
+	LastResignsAtOnce          = false
+	ClosingInheritsNothing     = false
 	ReclaimStopsAtDamage       = false
 	SkipDuplicateCheck         = false
 	BucketHeaderFirst          = false

@@ -138,6 +138,10 @@ var (
 		"A session that was declared dead forgets others' deleted records in segments that have come since.")
 	TombstonesNotBequeathed = mutation("tombstones-not-bequeathed",
 		"A session that is closed forgets the deleted records of others that it could not reclaim.")
+	LastResignsAtOnce = mutation("last-resigns-at-once",
+		"The last session to be closed does not try again what others had locked, who have ended since.")
+	ClosingInheritsNothing = mutation("closing-inherits-nothing",
+		"A session that is being closed is not given the deleted records of others that are closed.")
 	ReclaimStopsAtDamage = mutation("reclaim-stops-at-damage",
 		"A deleted record of a table whose index is damaged keeps a session from reclaiming others, and from being closed.")
 	SkipDuplicateCheck = mutation("skip-duplicate-check",

@@ -139,6 +139,50 @@ func TestTombstonesOfClosed(t *testing.T) {
 	}
 }
 
+// TestClosedTogether: two sessions are closed at about the same time, of which one has a lock on a record
+// that the other one has deleted, until it ends. No deleted record stays.
+func TestClosedTogether(t *testing.T) {
+	for _, s := range settings() {
+		t.Run(s.String(), func(t *testing.T) {
+			for first := range 2 { // who has the later thread
+				for delay := int64(0); delay < 30_000; delay += 500 {
+					closedTogether(t, s, first, delay)
+				}
+			}
+		})
+	}
+}
+
+// closedTogether is TestClosedTogether, in which the second one ends so much later, in nanoseconds.
+func closedTogether(t *testing.T, s setting, first int, delay int64) {
+	w := newWorld(t, s, occ.Options{ReclaimAfter: 100})
+	var ours, busy *occ.Session
+	var own, tx *occ.Tx
+	if ours, own = w.session(); first == 0 {
+		busy, tx = w.session()
+	} else {
+		busy, tx = ours, own
+		ours, own = w.session()
+	}
+	w.sure(ours, own, put("a", "1"), put("b", "1"))
+	w.sure(ours, own, del("a"), del("b"))
+	own.Coro().Sleep(10_000) // until its locks are released
+	must(t, w.open(tx, put("a", "2")))
+	w.f.Run(2, func(i int) {
+		if i == 0 {
+			must(t, ours.Close())
+			return
+		}
+		tx.Coro().Sleep(delay)
+		_ = tx.Rollback()
+		must(t, busy.Close())
+	})
+	if n := w.deleted(w.table); n > 0 {
+		t.Errorf("closed %d ns apart: %d records are deleted, and all sessions closed", delay, n)
+	}
+	w.check("closed")
+}
+
 // deleted counts the deleted records to which slots of a table lead.
 func (w *world) deleted(t *occ.Table) (n int) {
 	w.t.Helper()
