@@ -158,6 +158,7 @@ type Session struct {
 	rest      atomic.Pointer[rest]
 	tried     uint32 // the coordinator that it has begun to recover
 	torn      bool   // it may have left a change of an index half-done
+	unwound   bool   // see Unwound
 
 	spareUsers int
 	spareHeld  bool
@@ -272,14 +273,50 @@ func (s *Session) Maintain(c *rdma.Coro) error {
 	return s.reclaim.some(s, c, s.eng.opts.ReclaimAfter)
 }
 
+// Unwound notes that coroutines of the session's thread were unwound where they waited (see
+// rdma.Thread.Run), because of err: in the middle of a transaction, or of something between two. The
+// session can only be closed. Its coordinator stays registered then, and is recovered like a dead one.
+func (s *Session) Unwound(err error) {
+	if s.unwound = !mutant.UnwoundCloses; s.unwound {
+		_ = s.fail(err)
+	}
+}
+
 // Close waits for what is in flight and gives everything back. Every Tx must
-// have ended.
+// have ended, unless the session is Unwound.
 func (s *Session) Close() error {
 	c := s.thread.Plain()
 	s.eng.mu.Lock()
 	delete(s.eng.sessions, s)
 	s.eng.mu.Unlock()
 	defer s.eng.space.Leave(s.thread)
+	err := s.broken
+	if !s.unwound {
+		if err := s.drain(c); err != nil {
+			return err
+		}
+		err = s.conclude(c)
+	}
+	if err != nil && s.alloc != nil {
+		s.eng.space.Forsake(s.coord.ID) // nobody will renew its lease, or wait for it
+	}
+	s.resign(true)
+	for _, tx := range s.txs {
+		tx.free()
+	}
+	s.reclaim.close(s)
+	if s.alloc != nil {
+		_ = s.alloc.Close(c) // it posts nothing
+	}
+	s.thread.Free(s.masks, 64)
+	if s.spareHeld {
+		s.thread.Free(s.spare, spareSize)
+	}
+	return err
+}
+
+// drain waits for what transactions that have ended have in flight.
+func (s *Session) drain(c *rdma.Coro) error {
 	for _, tx := range s.txs {
 		if tx.active {
 			return fmt.Errorf("occ: close: transaction %v is still open", tx.id)
@@ -288,6 +325,11 @@ func (s *Session) Close() error {
 			s.broken = err
 		}
 	}
+	return nil
+}
+
+// conclude closes the coordinator, or the one that the session becomes if it is broken.
+func (s *Session) conclude(c *rdma.Coro) error {
 	if s.broken == nil && s.outlived() != nil {
 		for _, tx := range s.txs {
 			clear(tx.items)
@@ -317,21 +359,6 @@ func (s *Session) Close() error {
 		if !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, memory.ErrNoCoordinator) || tries >= maxRejoins {
 			break
 		}
-	}
-	if err != nil && s.alloc != nil {
-		s.eng.space.Forsake(s.coord.ID) // nobody will renew its lease, or wait for it
-	}
-	s.resign(true)
-	for _, tx := range s.txs {
-		tx.free()
-	}
-	s.reclaim.close(s)
-	if s.alloc != nil {
-		_ = s.alloc.Close(c) // it posts nothing
-	}
-	s.thread.Free(s.masks, 64)
-	if s.spareHeld {
-		s.thread.Free(s.spare, spareSize)
 	}
 	return err
 }

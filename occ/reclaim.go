@@ -164,16 +164,21 @@ func (r *reclaimer) run(s *Session, c *rdma.Coro, keep, n int) (freed int, err e
 	}
 	r.busy = true
 	s.openSpare()
+	var t tombstone
+	at := false // t is neither on the list nor done with
 	defer func() {
 		s.closeSpare()
 		r.busy = false
+		if at && !mutant.UnwoundForgets { // a panic unwinds the coroutine: somebody gets it when the session is closed
+			r.push(t)
+		}
 	}()
 	for ; n > 0; n-- {
-		t, ok := r.pop(keep)
-		if !ok {
+		if t, at = r.pop(keep); !at {
 			break
 		}
 		result, err := r.one(s, c, &t)
+		at = false
 		switch result {
 		case reclaimLater:
 			r.push(t)

@@ -4,6 +4,8 @@ import (
 	"iter"
 	"math/bits"
 	"runtime/debug"
+
+	"txnode/internal/mutant"
 )
 
 // Coro is one line of control on a thread: a transaction in progress. Its
@@ -45,7 +47,8 @@ func (t *Thread) Plain() *Coro { return t.plain }
 // does not nest.
 //
 // When fn panics (or ends its goroutine, as testing.T.FailNow does), Run stops the
-// other coroutines where they wait, running their deferred calls, and panics too.
+// other coroutines where they wait, running their deferred calls, and panics too. What
+// these calls post is not posted: they do not know how far the coroutine had come.
 // Requests may then be outstanding: the thread is good for Close only, unless
 // the fabric is synchronous.
 func (t *Thread) Run(n int, fn func(c *Coro)) {
@@ -127,12 +130,31 @@ func (t *Thread) abandon() {
 			t.conflict.active = 1
 		}
 	}()
+	if port := t.port; !mutant.UnwoundPosts {
+		t.port = &unwinding{port}
+		defer func() { t.port = port }()
+	}
 	for _, c := range t.coros {
 		if !c.done {
 			c.unwind()
 		}
 		t.total.Add(&c.counters)
 	}
+}
+
+// unwinding is the port of a thread whose coroutines are being unwound: nobody is to use it.
+type unwinding struct{ Port }
+
+func (*unwinding) Post(*Batch, int)    { panic(stopped{}) }
+func (*unwinding) Poll()               { panic(stopped{}) }
+func (*unwinding) Wait(int64)          { panic(stopped{}) }
+func (*unwinding) Reset(BladeID) error { panic(stopped{}) }
+
+// Unwinding reports whether the coroutine is being unwound since another one has panicked: see Thread.Run.
+// Requests of the thread may be under way then, and read its arena.
+func (c *Coro) Unwinding() bool {
+	_, ok := c.t.port.(*unwinding)
+	return ok
 }
 
 // unwind stops the coroutine where it waits. Its deferred calls may panic, on a thread

@@ -246,6 +246,37 @@ func TestRunPanics(t *testing.T) {
 	}
 }
 
+// TestUnwoundPostsNothing: what a coroutine does when it is unwound has no effect: it does not know how far it
+// had come. The thread of a synchronous fabric is good for more.
+func TestUnwoundPostsNothing(t *testing.T) {
+	th := newThread(t, rig{Options: rdmatest.Options{Caps: rdma.Caps{Synchronous: true, Placed: true}}})
+	add := func(c *rdma.Coro, word uint64) {
+		var b rdma.Batch
+		b.FAA(at(0, word), 1)
+		must(t, c.Do(&b))
+	}
+	func() {
+		defer func() { _ = recover() }()
+		th.Run(3, func(c *rdma.Coro) {
+			defer add(c, 8*uint64(c.ID()))
+			c.Yield()
+			if c.ID() == 1 {
+				panic("unwound")
+			}
+			c.Yield()
+		})
+	}()
+	c := th.Plain()
+	for i, want := range []uint64{0, 1, 0} {
+		var b rdma.Batch
+		b.Read(at(0, 8*uint64(i)), 0, 8)
+		must(t, c.Do(&b))
+		if got := th.Word(0); got != want {
+			t.Errorf("coroutine %d has added %d; want %d", i, got, want)
+		}
+	}
+}
+
 // TestRunGoexit: so does the end of the goroutine, as by testing.T.FailNow.
 func TestRunGoexit(t *testing.T) {
 	th := newThread(t, rig{Options: rdmatest.Options{Caps: rdma.Caps{Synchronous: true, Placed: true}}})

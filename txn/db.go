@@ -343,7 +343,8 @@ func (db *DB) NewWorker() (*Worker, error) {
 // Run runs fn in threads x coroutines workers, and returns when all have
 // returned, with the first error. The coroutines of a thread share one goroutine
 // (on a simulated fabric, all threads do): fn must wait only through its worker, and a
-// fn that ends its goroutine ends those of all of them, which is an error. A panic of fn is
+// fn that ends its goroutine ends those of all of them, which is an error; what they were
+// in the middle of is decided as if their client had died, when somebody recovers it. A panic of fn is
 // one of a goroutine that is not the caller's, who cannot recover from it: it ends the process.
 func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w *Worker) error) error {
 	if db.closed.Load() {
@@ -389,10 +390,14 @@ func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx cont
 				}
 				panic(p)
 			}
-			for _, w := range workers {
-				report(w.Close())
+			report(errGoexit)
+			if coroutines > 1 { // the others were unwound, wherever they were
+				s.Unwound(errGoexit)
 			}
-			report(errors.Join(errGoexit, db.endSession(t, s, false)))
+			for _, w := range workers {
+				w.retire()
+			}
+			report(db.endSession(t, s, false))
 			for _, w := range workers {
 				w.shut()
 			}

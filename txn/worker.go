@@ -82,21 +82,25 @@ func (w *Worker) Close() error {
 		}
 		return errOpenTx
 	}
-	w.publish()
-	db := w.db
-	db.mu.Lock()
-	if _, open := db.workers[w]; !open {
-		db.mu.Unlock()
-		return nil
-	}
-	delete(db.workers, w)
-	db.retired.add(&w.published)
-	db.mu.Unlock()
-	if !w.owner {
+	if !w.retire() || !w.owner {
 		return nil
 	}
 	defer w.shut()
-	return db.endSession(w.thread, w.session, w.pooled)
+	return w.db.endSession(w.thread, w.session, w.pooled)
+}
+
+// retire takes the worker out of the list of those that are open; false: it was not on it.
+func (w *Worker) retire() bool {
+	w.publish()
+	db := w.db
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	_, open := db.workers[w]
+	if open {
+		delete(db.workers, w)
+		db.retired.add(&w.published)
+	}
+	return open
 }
 
 // shut says that the worker's memory is gone. That no transaction is to begin is told by the
@@ -209,6 +213,10 @@ func (w *Worker) pause() {
 
 // unwind ends a transaction whose function has panicked, or whose thread was stopped.
 func (w *Worker) unwind() {
+	if w.coro.Unwinding() && !mutant.UnwoundRollsBack {
+		w.o.Forsake() // what it has posted may still be read from the arena, in which a rollback would write
+		return
+	}
 	if w.tx.committing {
 		w.o.Forsake() // whatever the rollback will say
 	} else {

@@ -73,6 +73,10 @@ const (
 	NewerTombstoneDropped      = false
 	TombstonesNotBequeathed    = false
 	LastResignsAtOnce          = false
+	UnwoundPosts               = false
+	UnwoundRollsBack           = false
+	UnwoundForgets             = false
+	UnwoundCloses              = false
 	ClosingInheritsNothing     = false
 	ReclaimStopsAtDamage       = false
 	SkipDuplicateCheck         = false

@@ -140,6 +140,14 @@ var (
 		"A session that is closed forgets the deleted records of others that it could not reclaim.")
 	LastResignsAtOnce = mutation("last-resigns-at-once",
 		"The last session to be closed does not try again what others had locked, who have ended since.")
+	UnwoundPosts = mutation("unwound-posts",
+		"What a coroutine that is unwound in the middle of something rolls back is posted.")
+	UnwoundRollsBack = mutation("unwound-rolls-back",
+		"A coroutine that is unwound rolls its transaction back, and so writes in the arena of what it has posted.")
+	UnwoundForgets = mutation("unwound-forgets",
+		"A session whose thread is unwound while it reclaims a deleted record forgets it.")
+	UnwoundCloses = mutation("unwound-closes",
+		"A session whose coroutines were unwound in the middle of something is closed in order.")
 	ClosingInheritsNothing = mutation("closing-inherits-nothing",
 		"A session that is being closed is not given the deleted records of others that are closed.")
 	ReclaimStopsAtDamage = mutation("reclaim-stops-at-damage",

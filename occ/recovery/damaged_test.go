@@ -183,6 +183,59 @@ func closedTogether(t *testing.T, s setting, first int, delay int64) {
 	w.check("closed")
 }
 
+// TestReclaimUnwound: a session that has taken the deleted records of another one upon itself is unwound in the
+// middle of reclaiming them, and closed: somebody else reclaims them, although the session whose they are lives on.
+func TestReclaimUnwound(t *testing.T) {
+	for _, s := range settings() {
+		if s.caps.Synchronous {
+			s.caps.Synchronous = false // else no coroutine waits in the middle
+		}
+		t.Run(s.String(), func(t *testing.T) {
+			for delay, over := int64(0), false; !over; delay += 300 {
+				if over = reclaimUnwound(t, s, delay); t.Failed() {
+					t.Fatalf("unwound after %d ns", delay)
+				}
+			}
+		})
+	}
+}
+
+// reclaimUnwound is TestReclaimUnwound, so much later, in nanoseconds; true: nothing was left to be reclaimed.
+func reclaimUnwound(t *testing.T, s setting, delay int64) (over bool) {
+	w := newWorld(t, s, occ.Options{ReclaimAfter: 100})
+	ours, own := w.session()
+	late, _ := w.session()
+	w.sure(ours, own, put("a", "1"), put("b", "1"))
+	w.sure(ours, own, del("a"), del("b"))
+	own.Coro().Sleep(10_000) // until its locks are released
+	func() {
+		defer func() { _ = recover() }()
+		late.Thread().Run(2, func(c *rdma.Coro) {
+			if c.ID() == 0 {
+				n, err := late.MakeRoom(c)
+				must(t, err)
+				over = n == 2
+				return
+			}
+			c.Sleep(delay)
+			panic("unwound")
+		})
+	}()
+	late.Unwound(errors.New("unwound"))
+	if err := late.Close(); err == nil {
+		t.Error("closed in order")
+	}
+	w.decideUntil(late.Coordinator(), -1)
+	w.sure(ours, own, put("d", "1"))
+	w.sweep()
+	must(t, ours.Close())
+	if n := w.deleted(w.table); n > 0 {
+		t.Errorf("%d records are deleted, and all sessions closed", n)
+	}
+	w.check("closed")
+	return over
+}
+
 // deleted counts the deleted records to which slots of a table lead.
 func (w *world) deleted(t *occ.Table) (n int) {
 	w.t.Helper()

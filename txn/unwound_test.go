@@ -1,0 +1,143 @@
+package txn_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+
+	"txnode/rdma"
+	"txnode/rdma/rdmatest"
+	"txnode/txn"
+	"txnode/verify"
+)
+
+// TestGoexitAnywhere: a function of Run ends its goroutine, and the other coroutines of the thread are unwound
+// wherever they are: in the middle of a transaction, or of something between two. Nothing that was
+// acknowledged is lost, and nothing is left of them when their coordinator is recovered.
+func TestGoexitAnywhere(t *testing.T) {
+	seeds := 60
+	if testing.Short() {
+		seeds = 12
+	}
+	for seed := range seeds {
+		for _, caps := range []rdma.Caps{atOnce, later} {
+			if goexitAnywhere(t, caps, seed); t.Failed() {
+				t.Fatalf("seed %d, synchronous %v", seed, caps.Synchronous)
+			}
+		}
+	}
+}
+
+func goexitAnywhere(t *testing.T, caps rdma.Caps, seed int) {
+	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Caps: caps, Seed: uint64(seed)})
+	o := onFabric(f, txn.Policy(seed%2))
+	o.Retries, o.ReclaimAfter = 1000, 1
+	db := reopen(t, o)
+	tab := table(t, db, "t")
+	const threads, coroutines, each, shared = 2, 3, 20, uint64(1000)
+	fill(t, db, tab, shared, val(0))
+	value := map[uint64][]byte{}    // of what was acknowledged; nil: deleted
+	trying := map[uint64][][]byte{} // what may have become true besides
+	rounds := 5 + seed*3
+	err := db.Run(t.Context(), threads, coroutines, func(ctx context.Context, id int, w *txn.Worker) error {
+		rng := rand.New(rand.NewPCG(uint64(seed), uint64(id)))
+		for round := 0; ; round++ {
+			if id == 0 && round == rounds {
+				runtime.Goexit()
+			}
+			if id >= coroutines && round == 2*rounds {
+				return nil
+			}
+			k := shared + 1 + uint64(id*each) + rng.Uint64N(each)
+			var v []byte
+			if rng.IntN(3) > 0 {
+				v = bytes.Repeat([]byte{byte(round)}, 1+rng.IntN(300))
+			}
+			trying[k] = append(trying[k], v)
+			err := w.Update(ctx, func(tx *txn.Tx) error {
+				if v != nil {
+					if err := tab.Put(tx, k, v); err != nil {
+						return err
+					}
+				} else if err := tab.Delete(tx, k); err != nil && !errors.Is(err, txn.ErrNotFound) {
+					return err
+				}
+				_, err := tab.GetForUpdate(tx, rng.Uint64N(4)) // others wait for it
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			value[k], trying[k] = v, nil
+			if rng.IntN(4) == 0 {
+				if err := w.Maintain(); err != nil {
+					return err
+				}
+			}
+		}
+	})
+	if err == nil || !strings.Contains(err.Error(), "Goexit") {
+		t.Errorf("Run: %v", err)
+	}
+	w := newWorker(t, db)
+	for range 1000 {
+		_, unswept := db.Space().Unswept()
+		if len(db.Space().Layout().Coordinators) == 1 && !unswept {
+			break
+		}
+		if err := w.Maintain(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for k := range shared + 1 + threads*coroutines*each {
+		var got []byte
+		err := w.Update(t.Context(), func(tx *txn.Tx) (err error) {
+			if got, err = tab.Get(tx, k); errors.Is(err, txn.ErrNotFound) {
+				got, err = nil, nil
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, ok := value[k]
+		if !ok && k < shared {
+			want = val(0)
+		}
+		good := bytes.Equal(got, want)
+		for _, v := range trying[k] {
+			good = good || bytes.Equal(got, v)
+		}
+		if !good {
+			t.Errorf("key %d has %.8q, and not %.8q, nor any of %d others", k, got, want, len(trying[k]))
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	close1(t, db)
+	if c := db.Space().Layout().Coordinators; len(c) > 0 {
+		t.Errorf("left: %v", c)
+	}
+	d, err := verify.Attach(f, db.Space().Layout())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := d.Check(t.Context(), verify.Options{Report: func(f verify.Finding) error {
+		t.Errorf("%v", f)
+		return nil
+	}})
+	if err = errors.Join(err, d.Close()); err != nil {
+		t.Error(err)
+	}
+	for _, x := range sum.Tables {
+		if x.Tombstones > 0 {
+			t.Error(fmt.Sprint(x.Tombstones, " deleted records are left"))
+		}
+	}
+}
