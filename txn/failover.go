@@ -374,9 +374,9 @@ func (db *DB) startFailover() error {
 			from := time.Now()
 			waited := max(from.Sub(due), 0)
 			turn := max(keepTime, min(waited/2, maxKeepTime))
-			busy, err := db.keep(f.thread.Plain(), keepSteps)
+			busy, err := db.keep(f.thread.Plain(), stint{steps: keepSteps})
 			for busy && err == nil && time.Since(from) < turn {
-				busy, err = db.keep(f.thread.Plain(), keepSteps)
+				busy, err = db.keep(f.thread.Plain(), stint{steps: keepSteps})
 			}
 			if err != nil {
 				db.opts.Logger.Warn("replacing what a lost blade had has failed, and will be tried again", errField(err))
@@ -416,7 +416,7 @@ func (f *failover) ended() bool {
 
 // keep does some steps of what can wait: it takes in blades that are back, and builds
 // copies. busy: there is more to be done at once.
-func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
+func (db *DB) keep(c *rdma.Coro, x stint) (busy bool, err error) {
 	f := &db.failover
 	db.lookForGaps()
 	if !f.degraded.Load() || !f.keeping.CompareAndSwap(false, true) {
@@ -465,7 +465,7 @@ func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
 	if _, unswept := db.space.Unswept(); (unswept || db.space.Loose()) && f.stop != nil {
 		// Soon, since half-done changes of an index are in the way of others.
 		db.ctlMu.Lock()
-		more, err := db.maintainOn(c, db.engine.Recovery(), &db.maintenance.sweeper, sweepPart)
+		more, err := db.maintainOn(c, db.engine.Recovery(), &db.maintenance.sweeper, stint{steps: sweepPart})
 		db.ctlMu.Unlock()
 		switch {
 		case errors.Is(err, rdma.ErrVerb):
@@ -477,7 +477,7 @@ func (db *DB) keep(c *rdma.Coro, steps int) (busy bool, err error) {
 		}
 	}
 	finished := f.copier.Progress().Finished
-	for range steps {
+	for i := 0; x.goOn(c, i); i++ {
 		idle, err := f.copier.Step(c)
 		p := f.copier.Progress()
 		f.copied.Store(&p)

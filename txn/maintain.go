@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"txnode/index"
 	"txnode/index/race"
+	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ"
@@ -43,6 +45,14 @@ const (
 	sweepPart      = 64 // steps
 	sweepPause     = 2 * time.Millisecond
 	damagePauseNs  = int64(30_000_000_000) // between sweeps beside a damaged index
+)
+
+// Bounds on what a worker does at once of what can wait, where there is no goroutine for it: a part of the time
+// since it did so last, and no more than so many nanoseconds, between two transactions and when it has none.
+const (
+	maintainPart   = 8
+	maintainMostNs = 2_000_000
+	idleMostNs     = 50_000_000
 )
 
 // startMaintenance starts the goroutine.
@@ -98,12 +108,24 @@ func (db *DB) maintainOnce() (more bool, err error) {
 	if db.closed.Load() {
 		return false, nil
 	}
-	return db.maintainOn(db.ctl.Plain(), db.engine.Recovery(), &db.maintenance.sweeper, sweepPart)
+	return db.maintainOn(db.ctl.Plain(), db.engine.Recovery(), &db.maintenance.sweeper, stint{steps: sweepPart})
+}
+
+// stint is how much is done at once of what takes many steps: so many of them, and, but for
+// the first, none after a time of the fabric's clock. Until 0: whenever.
+type stint struct {
+	steps int
+	until int64
+}
+
+// goOn reports whether step i is to be done.
+func (x stint) goOn(c *rdma.Coro, i int) bool {
+	return i < x.steps && (i == 0 || x.until == 0 || c.Thread().Now() < x.until && !mutant.OneStepEach)
 }
 
 // maintainOn recovers coordinators whose leases have expired, and does some steps of
 // a sweep if there is something to be swept.
-func (db *DB) maintainOn(c *rdma.Coro, o recovery.Options, sweeper **recovery.Sweeper, steps int) (more bool, err error) {
+func (db *DB) maintainOn(c *rdma.Coro, o recovery.Options, sweeper **recovery.Sweeper, x stint) (more bool, err error) {
 	defer func() {
 		if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrBladeDown) {
 			*sweeper = nil
@@ -125,7 +147,7 @@ func (db *DB) maintainOn(c *rdma.Coro, o recovery.Options, sweeper **recovery.Sw
 		}
 		*sweeper = recovery.NewSweeper(o)
 	}
-	for range steps {
+	for i := 0; x.goOn(c, i); i++ {
 		s := *sweeper
 		done, err := s.Step(c)
 		if done {
@@ -175,8 +197,9 @@ func (db *DB) recoverExpired(c *rdma.Coro, o recovery.Options) error {
 }
 
 // Maintain renews the worker's lease, recovers coordinators whose leases have
-// expired, and sweeps a little of what they have left. Workers do it by themselves
-// every few dozen transactions; one that is idle for longer than Options.LeaseTerm,
+// expired, and sweeps some of what they have left, for an eighth of the time that has passed
+// since it did so last, or 50 ms, if that is less. Workers do it by themselves
+// every few dozen transactions, for 2 ms at most; one that is idle for longer than Options.LeaseTerm,
 // on a fabric of the caller's, may call it. No transaction of the worker is open. If its
 // session turns out to be fenced, since its lease has expired or a blade was lost, it rejoins,
 // which is no error: nothing was lost by that.
@@ -184,15 +207,15 @@ func (w *Worker) Maintain() error {
 	if w.o.Active() {
 		return w.inUse()
 	}
-	err := w.settle(w.maintainAll())
+	err := w.settle(w.maintainAll(idleMostNs))
 	if errors.Is(err, ErrFenced) && w.session.Broken() == nil {
 		return nil
 	}
 	return err
 }
 
-// maintainAll is Maintain, and stops at the first error.
-func (w *Worker) maintainAll() error {
+// maintainAll is Maintain, and stops at the first error. What can wait takes so many nanoseconds at most.
+func (w *Worker) maintainAll(most int64) error {
 	if w.session.Broken() != nil {
 		return w.session.Broken()
 	}
@@ -208,19 +231,25 @@ func (w *Worker) maintainAll() error {
 	if w.swept != w.session.Coordinator() {
 		w.sweeper, w.swept = nil, w.session.Coordinator()
 	}
-	if err := w.maintainOn(&w.sweeper, 1); err != nil {
+	defer func() { w.maintained = w.thread.Now() }()
+	if term := int64(w.db.opts.LeaseTerm); term > 0 {
+		most = min(most, term/maintainPart) // the lease is not renewed meanwhile
+	}
+	now := w.thread.Now()
+	x := stint{math.MaxInt, now + min((now-w.maintained)/maintainPart, most)}
+	if err := w.maintainOn(&w.sweeper, x); err != nil {
 		return err
 	}
 	return w.session.WithSpare(func() error {
-		_, err := w.db.keep(w.coro, 1)
+		_, err := w.db.keep(w.coro, x)
 		return err
 	})
 }
 
 // maintainOn is DB.maintainOn in the name of the worker's coordinator.
-func (w *Worker) maintainOn(sweeper **recovery.Sweeper, steps int) error {
+func (w *Worker) maintainOn(sweeper **recovery.Sweeper, x stint) error {
 	return w.session.Chore(func() error {
-		_, err := w.db.maintainOn(w.coro, w.session.Recovery(), sweeper, steps)
+		_, err := w.db.maintainOn(w.coro, w.session.Recovery(), sweeper, x)
 		return err
 	})
 }

@@ -141,3 +141,38 @@ func goexitAnywhere(t *testing.T, caps rdma.Caps, seed int) {
 		}
 	}
 }
+
+// TestIdleWorkerSweeps: on a fabric of the caller's, a worker that has nothing else to do sweeps a whole database
+// in few calls of Maintain.
+func TestIdleWorkerSweeps(t *testing.T) {
+	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Caps: later, Seed: 1})
+	db := reopen(t, onFabric(f, txn.PolicyDefault))
+	tab := table(t, db, "t")
+	fill(t, db, tab, 10_000, val(0))
+	w := newWorker(t, db)
+	_ = db.Run(t.Context(), 1, 2, func(ctx context.Context, id int, w *txn.Worker) error {
+		if id > 0 {
+			runtime.Goexit()
+		}
+		for {
+			if err := w.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, 1, val(1)) }); err != nil {
+				return err
+			}
+		}
+	})
+	calls := 0
+	for unswept := true; unswept; calls++ {
+		w.Sleep(1_000_000_000)
+		if err := w.Maintain(); err != nil {
+			t.Fatal(err)
+		}
+		_, unswept = db.Space().Unswept()
+	}
+	if calls > 3 {
+		t.Errorf("%d calls", calls)
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	close1(t, db)
+}

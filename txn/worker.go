@@ -30,6 +30,8 @@ type Worker struct {
 	sweeper *recovery.Sweeper // in progress, of coordinator swept
 	swept   uint32
 
+	maintained int64 // when maintenance was done last
+
 	keyBuf, valueBuf []byte
 
 	committed, rolledBack uint64
@@ -58,7 +60,7 @@ func (db *DB) workerOn(t *rdma.Thread, s *occ.Session, c *rdma.Coro, pooled bool
 	}
 	w := &Worker{
 		db: db, thread: t, session: s, coro: c, o: o, pooled: pooled,
-		keyBuf: make([]byte, 0, 64), valueBuf: make([]byte, 0, 256),
+		keyBuf: make([]byte, 0, 64), valueBuf: make([]byte, 0, 256), maintained: t.Now(),
 	}
 	w.tx.w, w.tx.o = w, o
 	db.mu.Lock()
@@ -262,7 +264,7 @@ func (w *Worker) mend() {
 // maintain does what is done between transactions, now and then.
 func (w *Worker) maintain() {
 	w.publish()
-	if err := w.maintainAll(); err != nil && w.session.Broken() == nil {
+	if err := w.maintainAll(maintainMostNs); err != nil && w.session.Broken() == nil {
 		w.failed(err, "maintenance between transactions failed")
 	}
 }

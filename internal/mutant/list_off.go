@@ -73,6 +73,7 @@ const (
 	NewerTombstoneDropped      = false
 	TombstonesNotBequeathed    = false
 	LastResignsAtOnce          = false
+	OneStepEach                = false
 	UnwoundPosts               = false
 	UnwoundRollsBack           = false
 	UnwoundForgets             = false

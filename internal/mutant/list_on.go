@@ -140,6 +140,8 @@ var (
 		"A session that is closed forgets the deleted records of others that it could not reclaim.")
 	LastResignsAtOnce = mutation("last-resigns-at-once",
 		"The last session to be closed does not try again what others had locked, who have ended since.")
+	OneStepEach = mutation("one-step-each",
+		"A worker that was idle for long does one step of a sweep each time that it sees to maintenance.")
 	UnwoundPosts = mutation("unwound-posts",
 		"What a coroutine that is unwound in the middle of something rolls back is posted.")
 	UnwoundRollsBack = mutation("unwound-rolls-back",
