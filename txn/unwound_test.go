@@ -47,7 +47,8 @@ func goexitAnywhere(t *testing.T, caps rdma.Caps, seed int) {
 	err := db.Run(t.Context(), threads, coroutines, func(ctx context.Context, id int, w *txn.Worker) error {
 		rng := rand.New(rand.NewPCG(uint64(seed), uint64(id)))
 		for round := 0; ; round++ {
-			if id == 0 && round == rounds {
+			ends := id == 0 && round == rounds
+			if ends && seed%3 > 0 {
 				runtime.Goexit()
 			}
 			if id >= coroutines && round == 2*rounds {
@@ -68,6 +69,9 @@ func goexitAnywhere(t *testing.T, caps rdma.Caps, seed int) {
 					return err
 				}
 				_, err := tab.GetForUpdate(tx, rng.Uint64N(4)) // others wait for it
+				if ends {
+					runtime.Goexit() // it rolls back by itself
+				}
 				return err
 			})
 			if err != nil {
