@@ -231,9 +231,7 @@ func (s *Session) flushLogs(c *rdma.Coro, blades bladeSet, off uint32, n int) er
 			c.Sleep(wait)
 			continue
 		}
-		err := s.eng.flushAsked(c)
-		d.flushing.Store(false)
-		if err != nil {
+		if err := s.eng.flushAsked(c); err != nil {
 			return err
 		}
 	}
@@ -244,23 +242,30 @@ func (s *Session) flushLogs(c *rdma.Coro, blades bladeSet, off uint32, n int) er
 // longer, and processors that spin are missed where it is driven.
 const flushWaitNs = 50_000
 
-// flushAsked flushes for all who have asked. The caller is the only one.
+// flushAsked flushes for all who have asked. The caller is the only one, and not any more when it
+// returns, or is unwound.
 func (e *Engine) flushAsked(c *rdma.Coro) error {
 	d := &e.durable
 	d.mu.Lock()
 	upTo, todo := d.asked, d.ranges
 	d.ranges = d.spare[:0]
 	d.mu.Unlock()
-	if err := flushRanges(c, e.space.View(), d.together(e.space, todo)); err != nil {
-		d.mu.Lock()
-		d.ranges = append(d.ranges, todo...) // for the others, who are not concerned if it is the caller's thread
-		d.mu.Unlock()
-		d.spare = nil
-		return err
-	}
-	d.spare = todo
-	d.flushed.Store(upTo)
-	return nil
+	done := false
+	defer func() {
+		if done {
+			d.spare = todo
+			d.flushed.Store(upTo)
+		} else { // for the others, who are not concerned if it is the caller's thread
+			d.mu.Lock()
+			d.ranges = append(d.ranges, todo...)
+			d.mu.Unlock()
+			d.spare = nil
+		}
+		d.flushing.Store(false)
+	}()
+	err := flushRanges(c, e.space.View(), d.together(e.space, todo))
+	done = err == nil
+	return err
 }
 
 // flushNear is how close ranges are that are flushed as one: disks write pages.

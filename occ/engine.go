@@ -293,6 +293,7 @@ func (s *Session) Close() error {
 	err := s.broken
 	if !s.unwound {
 		if err := s.drain(c); err != nil {
+			s.resign(true) // nobody knows whether it will be closed at all
 			return err
 		}
 		err = s.conclude(c)

@@ -37,6 +37,9 @@ func goexitAnywhere(t *testing.T, caps rdma.Caps, seed int) {
 	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Caps: caps, Seed: uint64(seed)})
 	o := onFabric(f, txn.Policy(seed%2))
 	o.Retries, o.ReclaimAfter = 1000, 1
+	if seed%4 == 2 {
+		o.Durability = txn.DurabilityPower
+	}
 	db := reopen(t, o)
 	tab := table(t, db, "t")
 	const threads, coroutines, each, shared = 2, 3, 20, uint64(1000)
@@ -97,6 +100,7 @@ func goexitAnywhere(t *testing.T, caps rdma.Caps, seed int) {
 		if err := w.Maintain(); err != nil {
 			t.Fatal(err)
 		}
+		w.Sleep(1_000_000) // a claim of who could not recover it ends by and by
 	}
 	for k := range shared + 1 + threads*coroutines*each {
 		var got []byte
