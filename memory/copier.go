@@ -216,6 +216,17 @@ func (k *Copier) forward(c *rdma.Coro, v *View) error {
 	return nil
 }
 
+// ClassAt is the class of the blocks of the segment in which an address is, whatever they say themselves: one
+// that was never used, or of which a half was written, says nothing. false: there is no such segment.
+func (s *Space) ClassAt(a Addr) (Class, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if int(a.Segment()) >= len(s.layout.Segments) {
+		return 0, false
+	}
+	return s.layout.Segments[a.Segment()].Class, true
+}
+
 // purpose is what a segment is for.
 func (s *Space) purpose(id SegmentID) (SegmentKind, Class) {
 	s.mu.Lock()

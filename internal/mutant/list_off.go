@@ -109,6 +109,7 @@ const (
 	AstrayUnmarked             = false
 	TwoSlotsWait               = false
 	BusyNotBuilt               = false
+	FreedUnlocked              = false
 	FreeInOneWrite             = false
 	CopyInTheWay               = false
 	LockOfDeadInTheWay         = false

@@ -212,6 +212,8 @@ var (
 		"An insert that finds two slots of its block, neither of them marked, waits for one to go.")
 	BusyNotBuilt = mutation("busy-not-built",
 		"Who gives a change of an index up, since a backup does not follow, does not bring it to copies that are being built.")
+	FreedUnlocked = mutation("freed-unlocked",
+		"Who recovers a move that is undone makes the new block free before its guard, which nobody has locked.")
 	FreeInOneWrite = mutation("free-in-one-write",
 		"Without OrderedLine a block is made free by one WRITE, of which the guard may arrive first.")
 	CopyInTheWay = mutation("copy-in-the-way",

@@ -295,7 +295,7 @@ func (e *entry) vanishes(x *tx) bool {
 func (r *run) placeholders() error {
 	return r.each(func(x *tx, e *entry) bool { return e.vanishes(x) || r.remnant(x, e) }, func(r *run, x *tx, e *entry) error {
 		if r.remnant(x, e) {
-			return r.freeBlock(e.Addr, e.table, e.class, lastVersion(x.Tx.Coordinator()), e.lines[:])
+			return r.freeBlock(e.Addr, e.table, lastVersion(x.Tx.Coordinator()), e.lines[:], 0)
 		}
 		u, err := newUnlocker(r.c, r.o, r.index)
 		if err != nil {

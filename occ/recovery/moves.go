@@ -117,12 +117,8 @@ func (r *run) vacate(x *tx, e *entry, from [][]byte) error {
 	if !e.held && (!freedBy(from[0], x.Tx) || !x.left(e, from[1:])) && !mutant.MoveFreedTwice {
 		return nil
 	}
-	class := classOf(from[0])
-	if e.behindOnCopy { // what the primary says of it is damaged
-		class = r.o.Space.Layout().Segments[old.Segment()].Class
-	}
 	e.freed = slices.ContainsFunc(from[:r.v.Copies(old)], func(p []byte) bool { return p == nil || !freedBy(p, x.Tx) })
-	if err := r.freeBlock(old, e.table, class, x.Tx, from); err != nil {
+	if err := r.freeBlock(old, e.table, x.Tx, from, x.Tx); err != nil {
 		return err
 	}
 	return r.fence() // before anybody has the new block
@@ -140,13 +136,7 @@ func (x *tx) freeing(copies [][]byte) bool {
 func (r *run) moveBack(x *tx, e *entry, to [][]byte) error {
 	a, old := x.goes(e), x.leaves(e)
 	if guardOf(to[0]) == record.HeldBy(x.Tx) || written(to, x.Tx) {
-		class := e.class
-		for _, p := range to {
-			if p != nil && record.Image(p).Version() == x.Tx {
-				class = classOf(p)
-			}
-		}
-		if err := r.freeBlock(a, e.table, class, lastVersion(x.Tx.Coordinator()), nil); err != nil {
+		if err := r.freeBlock(a, e.table, lastVersion(x.Tx.Coordinator()), to, x.Tx); err != nil {
 			return err
 		}
 		e.freed = true
@@ -168,27 +158,39 @@ func classOf(line []byte) memory.Class {
 	return record.Meta(binary.LittleEndian.Uint64(line[record.MetaOff:])).Class()
 }
 
-// freeBlock makes a block free on all copies, or on those that are not yet; nil: all.
-func (r *run) freeBlock(a memory.Addr, table uint16, class memory.Class, v record.TxID, lines [][]byte) error {
+// freeBlock makes a block free on all copies, or on those that are not yet, of those whose lines are given. holder
+// has it locked on the primary until that is free, so that whoever goes on with it knows; 0: it is free there already.
+func (r *run) freeBlock(a memory.Addr, table uint16, v record.TxID, lines [][]byte, holder record.TxID) error {
+	class, _ := r.o.Space.ClassAt(a) // a log entry has been checked
 	var p [record.LineSize]byte
-	record.Image(p[:]).PutFree(a, v, table, class, r.o.Space.CountFree())
+	img := record.Image(p[:])
+	img.PutFree(a, v, table, class, r.o.Space.CountFree())
 	w := uint32(0)
 	for k := range r.v.Written(a) {
-		if lines != nil && k < len(lines) && lines[k] != nil && freedBy(lines[k], v) {
+		if k < len(lines) && lines[k] != nil && freedBy(lines[k], v) {
 			continue
 		}
-		at, n := r.v.At(a, k), record.LineSize
-		if k == 0 && !r.t.Caps().OrderedLine && !mutant.FreeInOneWrite {
-			n = record.GuardOff // the guard comes last
+		at := r.v.At(a, k)
+		if k > 0 || r.t.Caps().OrderedLine || holder == 0 || mutant.FreeInOneWrite {
+			if err := r.write(&w, at, img); err != nil {
+				return err
+			}
+			continue
 		}
-		if err := r.write(&w, at, p[:n]); err != nil {
+		// The guard comes last, and first if the lock is not there.
+		guard := at
+		guard.Off += record.GuardOff
+		free := img.Guard()
+		if img.SetGuard(record.HeldBy(holder)); (lines[0] == nil || guardOf(lines[0]) != record.HeldBy(holder)) && !mutant.FreedUnlocked {
+			if err := r.write(&w, guard, img[record.GuardOff:]); err != nil {
+				return err
+			}
+		}
+		if err := r.write(&w, at, img[:record.GuardOff]); err != nil {
 			return err
 		}
-		if n == record.LineSize {
-			continue
-		}
-		at.Off += record.GuardOff
-		if err := r.write(&w, at, p[n:]); err != nil {
+		img.SetGuard(free)
+		if err := r.write(&w, guard, img[record.GuardOff:]); err != nil {
 			return err
 		}
 	}

@@ -343,9 +343,9 @@ func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) (beg
 // the dead one that held it.
 func (u *unlocker) putFree(a memory.Addr, img record.Image) {
 	m, coordinator := img.Meta(), img.Lock().Coordinator()
-	class := m.Class()
-	if s := u.o.Space.Layout(); int(a.Segment()) < len(s.Segments) {
-		class = s.Segments[a.Segment()].Class // of a torn header nothing is sure
+	class, ok := u.o.Space.ClassAt(a) // of a torn header nothing is sure
+	if !ok {
+		class = m.Class()
 	}
 	record.Image(u.c.Thread().Bytes(u.buf, record.LineSize)).PutFree(a, lastVersion(coordinator), m.Table(), class, u.o.Space.CountFree())
 }
