@@ -150,6 +150,52 @@ func goexitAnywhere(t *testing.T, caps rdma.Caps, seed int) {
 	}
 }
 
+// TestGoexitInRecovery: a function of Run ends its goroutine while another coroutine of its thread recovers somebody
+// who has died so before. Both are recovered by who comes next, also without leases.
+func TestGoexitInRecovery(t *testing.T) {
+	for k := 1; k < 30; k += 2 {
+		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Caps: later, Seed: uint64(k)})
+		db := reopen(t, onFabric(f, txn.PolicyDefault))
+		tab := table(t, db, "t")
+		fill(t, db, tab, 20, val(0))
+		end := func(after int64, beside func(ctx context.Context, w *txn.Worker) error) {
+			_ = db.Run(t.Context(), 1, 2, func(ctx context.Context, id int, w *txn.Worker) error {
+				if id > 0 {
+					return beside(ctx, w)
+				}
+				w.Sleep(after)
+				runtime.Goexit()
+				return nil
+			})
+		}
+		end(60_000, func(ctx context.Context, w *txn.Worker) error {
+			return w.Update(ctx, func(tx *txn.Tx) error {
+				_, err := tab.GetForUpdate(tx, 2)
+				w.Sleep(1_000_000)
+				return err
+			})
+		})
+		end(int64(1000*k), func(_ context.Context, w *txn.Worker) error { return w.Maintain() })
+		w := newWorker(t, db)
+		for range 10 {
+			w.Sleep(1_000_000)
+			if err := w.Maintain(); err != nil {
+				t.Fatalf("after %d us: %v", k, err)
+			}
+		}
+		if err := w.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 2, val(3)) }); err != nil {
+			t.Errorf("after %d us: %v", k, err)
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+		close1(t, db)
+		if c := db.Space().Layout().Coordinators; len(c) > 0 {
+			t.Errorf("after %d us: left: %+v", k, c)
+		}
+	}
+}
+
 // TestIdleWorkerSweeps: on a fabric of the caller's, a worker that has nothing else to do sweeps a whole database
 // in few calls of Maintain.
 func TestIdleWorkerSweeps(t *testing.T) {

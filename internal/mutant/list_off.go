@@ -74,6 +74,7 @@ const (
 	TombstonesNotBequeathed    = false
 	LastResignsAtOnce          = false
 	OneStepEach                = false
+	ClaimUnwound               = false
 	UnwoundPosts               = false
 	UnwoundRollsBack           = false
 	UnwoundForgets             = false

@@ -142,6 +142,8 @@ var (
 		"The last session to be closed does not try again what others had locked, who have ended since.")
 	OneStepEach = mutation("one-step-each",
 		"A worker that was idle for long does one step of a sweep each time that it sees to maintenance.")
+	ClaimUnwound = mutation("claim-unwound",
+		"Who is unwound while he recovers somebody keeps the claim, for ever if there are no leases.")
 	UnwoundPosts = mutation("unwound-posts",
 		"What a coroutine that is unwound in the middle of something rolls back is posted.")
 	UnwoundRollsBack = mutation("unwound-rolls-back",

@@ -89,7 +89,10 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
 	var claim *memory.Claim
 	defer func() {
 		switch now := c.Thread().Now(); {
-		case err == nil || claim == nil:
+		case claim == nil:
+		case c.Unwinding() && !mutant.ClaimUnwound: // nobody begins again
+			claim.Abandon(now)
+		case err == nil:
 		case errors.Is(err, index.ErrBusy) && slices.Contains(ids, o.By) && !mutant.BusyKeepsClaim: // who is in the way may be waiting for o.By
 			claim.Abandon(now)
 		case o.Term == 0: // it does not expire
