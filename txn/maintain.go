@@ -236,7 +236,7 @@ func (w *Worker) maintainAll(most int64) error {
 		most = min(most, term/maintainPart) // the lease is not renewed meanwhile
 	}
 	now := w.thread.Now()
-	x := stint{math.MaxInt, now + min((now-w.maintained)/maintainPart, most)}
+	x := stint{math.MaxInt, max(now+min((now-w.maintained)/maintainPart, most), 1)}
 	if err := w.maintainOn(&w.sweeper, x); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -194,6 +195,42 @@ func TestGoexitInRecovery(t *testing.T) {
 			t.Errorf("after %d us: left: %+v", k, c)
 		}
 	}
+}
+
+// TestRejoinedTogether: the session of several coroutines is broken, since one of them recovers somebody, and rejoins:
+// all of them go on.
+func TestRejoinedTogether(t *testing.T) {
+	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Caps: later, Seed: 1})
+	db := reopen(t, onFabric(f, txn.PolicyDefault))
+	tab := table(t, db, "t")
+	fill(t, db, tab, 20, val(0))
+	_ = db.Run(t.Context(), 1, 2, func(ctx context.Context, id int, w *txn.Worker) error {
+		if id > 0 {
+			runtime.Goexit()
+		}
+		return w.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, 1, val(1)) })
+	})
+	var committed [4]int
+	err := db.Run(t.Context(), 1, len(committed), func(ctx context.Context, id int, w *txn.Worker) error {
+		if id == 0 {
+			w.Sleep(100_000)
+			if err := w.Maintain(); err != nil {
+				return err
+			}
+			clear(committed[:])
+		}
+		for committed[0] < 2000 && slices.Min(committed[:]) < 100 {
+			if err := w.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, uint64(id), val(1)) }); err != nil {
+				return err
+			}
+			committed[id]++
+		}
+		return nil
+	})
+	if err != nil || slices.Min(committed[:]) < 100 {
+		t.Errorf("commits of the coroutines: %v; %v", committed, err)
+	}
+	close1(t, db)
 }
 
 // TestIdleWorkerSweeps: on a fabric of the caller's, a worker that has nothing else to do sweeps a whole database

@@ -75,6 +75,7 @@ const (
 	LastResignsAtOnce          = false
 	OneStepEach                = false
 	ClaimUnwound               = false
+	RejoinStarves              = false
 	UnwoundPosts               = false
 	UnwoundRollsBack           = false
 	UnwoundForgets             = false

@@ -144,6 +144,8 @@ var (
 		"A worker that was idle for long does one step of a sweep each time that it sees to maintenance.")
 	ClaimUnwound = mutation("claim-unwound",
 		"Who is unwound while he recovers somebody keeps the claim, for ever if there are no leases.")
+	RejoinStarves = mutation("rejoin-starves",
+		"A coroutine waits to have its session rejoin, which another one has done, for as long as that is at work.")
 	UnwoundPosts = mutation("unwound-posts",
 		"What a coroutine that is unwound in the middle of something rolls back is posted.")
 	UnwoundRollsBack = mutation("unwound-rolls-back",
