@@ -94,6 +94,18 @@ func TestOrphans(t *testing.T) {
 			m.seal(m.free[0], m.blocks[0].Class, record.Absent, m.key(i), nil)
 			m.everywhere(m.slots[i], 0)
 		}},
+		"a deleted record, and on a backup its slot in the place of another": {change: func(m *anatomy) {
+			i := m.live(-1)
+			d := m.free[0]
+			m.seal(d, m.blocks[0].Class, record.Absent, m.key(i), nil)
+			m.putWord(m.slots[i], 1, m.word(m.slots[i], 1)&^(1<<48-1)|uint64(d))
+		}},
+		"a deleted record, and on a backup a second slot of its key": {change: func(m *anatomy) {
+			i, e := m.roomy()
+			d := m.free[0]
+			m.seal(d, m.blocks[0].Class, record.Absent, m.key(i), nil)
+			m.putWord(e, 1, m.word(m.slots[i], 1)&^(1<<48-1)|uint64(d))
+		}},
 		"a deleted record that lives on a copy": {left: 1, says: "copy 1 has", change: func(m *anatomy) {
 			key := m.key(m.live(-1))
 			m.seal(m.free[0], m.blocks[0].Class, record.Absent, key, nil)

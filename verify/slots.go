@@ -448,7 +448,8 @@ const maxOnly = 1 << 20
 
 // settleBackups settles them. Where the block has no other slot and is unlocked, the
 // primary's has been lost, since whoever removes or replaces a slot holds the lock of
-// its block. Where it has one, the backup's is a remnant.
+// its block. Where it has one, the backup's is a remnant. So it is where the block has a deleted record, if the primary's
+// is another block's, or the key has another record.
 func (x *indexWalk) settleBackups() {
 	restored := map[memory.Addr]race.Slot{}
 	for _, o := range x.only {
@@ -465,21 +466,34 @@ func (x *indexWalk) settleBackups() {
 			continue
 		}
 		img := record.Image(p)
-		var bytes [8]byte
+		held, lock := img.Guard().Held() && !(o.primary.Empty() && img.Stranded()), img.Lock()
+		need, damage := img.Check(a)
+		deleted := damage == nil && need <= lineSize && !img.Guard().Held() && img.Meta().State() == record.Absent
+		replaced := !o.primary.Empty() && !x.twice[o.primary.Addr()]
+		other := memory.Addr(0)
+		if !linked && !held && !replaced {
+			other = x.rivalOf(&o) // who did not find this one has inserted the key once more
+		}
+		remnant := ""
 		switch {
 		case linked:
-			f := Finding{Kind: KindReplica, Table: x.id, What: fmt.Sprintf("copy %d has %v, the primary %v; the block has its slot elsewhere", o.copy, o.word, o.primary)}
+			remnant = "; the block has its slot elsewhere"
+		case deleted && (replaced || other != 0):
+			remnant = "; the block has a deleted record"
+		}
+		var bytes [8]byte
+		switch {
+		case remnant != "":
+			f := Finding{Kind: KindReplica, Table: x.id, What: fmt.Sprintf("copy %d has %v, the primary %v%s", o.copy, o.word, o.primary, remnant)}
 			binary.LittleEndian.PutUint64(bytes[:], uint64(o.primary))
 			x.mend(x.at(f, o.slot, o.copy), "the primary's word is written to the copy", bytes[:])
-		case img.Guard().Held() && !(o.primary.Empty() && img.Stranded()):
-			x.found(KindReplica, o.slot, o.copy, "copy %d has %v, the primary %v; the block is locked by %v", o.copy, o.word, o.primary, img.Lock())
-		case !o.primary.Empty() && !x.twice[o.primary.Addr()]: // each may be the only slot of a record
+		case held:
+			x.found(KindReplica, o.slot, o.copy, "copy %d has %v, the primary %v; the block is locked by %v", o.copy, o.word, o.primary, lock)
+		case replaced: // each may be the only slot of a record
 			x.found(KindReplica, o.slot, o.copy, "copy %d has %v, a block in use that no other slot points to, and the primary %v", o.copy, o.word, o.primary)
+		case other != 0:
+			x.found(KindReplica, o.slot, o.copy, "copy %d has %v, the primary %v; the key of the block has another record, by the slot at %v", o.copy, o.word, o.primary, other)
 		default:
-			if other := x.rivalOf(&o); other != 0 { // who did not find this one has inserted the key once more
-				x.found(KindReplica, o.slot, o.copy, "copy %d has %v, the primary %v; the key of the block has another record, by the slot at %v", o.copy, o.word, o.primary, other)
-				continue
-			}
 			f := Finding{Kind: KindSlot, Table: x.id, What: fmt.Sprintf("the slot is %v, but copy %d has %v, a block in use that no other slot points to", o.primary, o.copy, o.word)}
 			binary.LittleEndian.PutUint64(bytes[:], uint64(o.word))
 			x.mend(x.at(f, o.slot, 0), fmt.Sprintf("the slot of copy %d is written to the primary", o.copy), bytes[:])
