@@ -2,6 +2,7 @@ package occ
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -130,8 +131,18 @@ func (s *Session) releaseCovered() bool {
 	return n > 0
 }
 
-// checkpoint makes a checkpoint, or waits a little for whoever makes one.
-func (e *Engine) checkpoint(c *rdma.Coro) error {
+// stalledError: a checkpoint does not come to its end before somebody is recovered. It is ErrConflict.
+type stalledError struct{}
+
+func (stalledError) Error() string {
+	return ErrConflict.Error() + ": log space is needed, and a checkpoint waits for a transaction whose coordinator has died, until that is recovered"
+}
+
+func (stalledError) Unwrap() error { return ErrConflict }
+
+// checkpoint makes a checkpoint, or waits a little for whoever makes one. Who can recover others does not wait for
+// the dead: that is a stalledError.
+func (e *Engine) checkpoint(c *rdma.Coro, recovers bool) error {
 	d := &e.durable
 	if !d.busy.CompareAndSwap(false, true) {
 		c.Sleep(10_000)
@@ -140,8 +151,16 @@ func (e *Engine) checkpoint(c *rdma.Coro) error {
 	defer d.busy.Store(false)
 	old := d.covered.Load()
 	d.generation.Store(old + 1)
-	for end := c.Thread().Now() + checkpointWaitNs; !e.atRest(old); c.Sleep(2000) {
-		if c.Thread().Now() > end {
+	for end := c.Thread().Now() + checkpointWaitNs; ; c.Sleep(2000) {
+		now := c.Thread().Now()
+		quiet, stalled := e.atRest(old, now)
+		if quiet {
+			break
+		}
+		if stalled && recovers && !mutant.WaitsForTheDead {
+			return stalledError{}
+		}
+		if now > end {
 			return fmt.Errorf("%w: log space is needed, and a checkpoint waits for transactions of another session to come to rest, or be recovered", ErrConflict)
 		}
 	}
@@ -160,16 +179,31 @@ func (e *Engine) checkpoint(c *rdma.Coro) error {
 // Checkpoint makes sure that everything that has been committed when it is called
 // is durable in place: the logs are not needed for it any more. Without FlushDurable
 // it does nothing.
-func (e *Engine) Checkpoint(c *rdma.Coro) error {
+func (e *Engine) Checkpoint(c *rdma.Coro) error { return e.checkpointAll(c, false) }
+
+func (e *Engine) checkpointAll(c *rdma.Coro, recovers bool) error {
 	if e.opts.Flush != FlushDurable {
 		return nil
 	}
 	for g := e.durable.generation.Load(); e.durable.covered.Load() <= g; {
-		if err := e.checkpoint(c); err != nil {
+		if err := e.checkpoint(c, recovers); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// lastCheckpoint is Engine.Checkpoint for a session that is being closed: who has died and is in its way is recovered.
+func (s *Session) lastCheckpoint(c *rdma.Coro) error {
+	for tries := 0; ; tries++ {
+		err := s.eng.checkpointAll(c, true)
+		if !errors.As(err, new(stalledError)) || tries >= maxRejoins {
+			return err
+		}
+		if err := s.recoverExpired(c); err != nil {
+			return err
+		}
+	}
 }
 
 // CheckpointOf is Checkpoint for who has recovered coordinators: their transactions
@@ -185,22 +219,26 @@ func (e *Engine) CheckpointOf(c *rdma.Coro, ids []uint32) error {
 	return e.Checkpoint(c)
 }
 
-// atRest reports whether every transaction of a generation has installed its images.
-func (e *Engine) atRest(generation uint32) bool {
+// atRest reports whether every transaction of a generation has installed its images, and else whether one that has not
+// is of somebody who may be declared dead now.
+func (e *Engine) atRest(generation uint32, now int64) (quiet, stalled bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	kept := e.commits[:0]
-	quiet := true
+	quiet = true
 	for _, x := range e.commits {
 		if x.closed.Load() || !e.space.Registered(x.coordinator) {
 			continue
 		}
 		kept = append(kept, x)
-		quiet = quiet && x.n[generation&1].Load() == 0
+		if x.n[generation&1].Load() != 0 {
+			quiet = false
+			stalled = stalled || e.space.Lease(x.coordinator, now) == memory.LeaseExpired
+		}
 	}
 	clear(e.commits[len(kept):])
 	e.commits = kept
-	return quiet || mutant.CheckpointDoesNotWait
+	return quiet || mutant.CheckpointDoesNotWait, stalled
 }
 
 // logRange is a log record that is to be flushed.

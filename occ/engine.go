@@ -378,7 +378,7 @@ func (s *Session) end(c *rdma.Coro) error {
 		}
 	}
 	if s.commits != nil { // its log area is cleared now
-		if err := s.eng.Checkpoint(c); err != nil {
+		if err := s.lastCheckpoint(c); err != nil {
 			return err
 		}
 		s.commits.closed.Store(true)

@@ -15,7 +15,8 @@ import (
 // nobody alive stands for it, it is resolved, or its owner recovered. If it was a slot
 // that leads to a block which nobody has, the slot is emptied. It reports
 // whether that was so. If it was no lock at all, but a block that could not be read,
-// it may be damaged: ErrCorrupt. The transaction has ended.
+// it may be damaged: ErrCorrupt. If it needed log space, and who has died was in the way of
+// that, they are recovered. The transaction has ended.
 func (tx *Tx) Unblock() (bool, error) {
 	m := tx.met
 	tx.met = meeting{}
@@ -41,12 +42,12 @@ func (tx *Tx) unblock(m meeting) (bool, error) {
 		_, err := tx.Examine(m.addr)
 		return false, err
 	}
-	if !m.guard.Held() || tx.s.broken != nil {
+	if !m.guard.Held() && !m.stalled || tx.s.broken != nil {
 		return false, nil // a broken session rejoins first
 	}
 	space := tx.s.eng.space
 	owner := m.guard.Owner().Coordinator()
-	if owner == tx.s.coord.ID {
+	if owner == tx.s.coord.ID && !m.stalled {
 		if err := tx.s.reap(); err != nil {
 			return false, err
 		}
@@ -58,6 +59,10 @@ func (tx *Tx) unblock(m meeting) (bool, error) {
 		tx.s.closeSpare()
 		tx.s.chores--
 	}()
+	if m.stalled {
+		err := tx.s.recoverExpired(tx.c)
+		return err == nil, err
+	}
 	if mutant.StealLiveLock {
 		_, err := recovery.Unlock(tx.c, tx.s.Recovery(), m.addr)
 		return err == nil, err
@@ -133,6 +138,8 @@ type meeting struct {
 	guard record.Guard
 	table *Table // of the key, if it is a slot
 	key   []byte
+
+	stalled bool // it was a dead one's commit, for which a checkpoint waits
 }
 
 // Met returns where the record is whose lock has ended the last attempt; 0: it was no lock.

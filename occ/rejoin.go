@@ -236,7 +236,7 @@ func (s *Session) seeTo(c *rdma.Coro) (err error) {
 	if own {
 		c.Sleep(int64(c.Thread().Rand() % lettingGoNs))
 	}
-	dead := slices.DeleteFunc(space.Expired(c.Thread().Now()), func(id uint32) bool { return id == s.coord.ID })
+	dead := s.expired(c)
 	if len(dead) > 0 {
 		if own {
 			dead = append(dead, s.coord.ID)
@@ -247,6 +247,24 @@ func (s *Session) seeTo(c *rdma.Coro) (err error) {
 		return err // it has no valid keys for more
 	}
 	return errors.Join(err, recovery.SweepIndexes(c, s.Recovery()))
+}
+
+// expired lists the coordinators whose leases have expired, but for the session's own.
+func (s *Session) expired(c *rdma.Coro) []uint32 {
+	return slices.DeleteFunc(s.eng.space.Expired(c.Thread().Now()), func(id uint32) bool { return id == s.coord.ID })
+}
+
+// recoverExpired recovers the coordinators whose leases have expired. Somebody else may be at it.
+func (s *Session) recoverExpired(c *rdma.Coro) error {
+	dead := s.expired(c)
+	if len(dead) == 0 {
+		return nil
+	}
+	_, err := recovery.Recover(c, s.Recovery(), dead...)
+	if errors.Is(err, memory.ErrClaimed) {
+		return nil
+	}
+	return err
 }
 
 // lettingGoNs is for how long at most a session leaves its own recovery to others that it may be

@@ -194,6 +194,7 @@ const (
 	CheckpointWithoutFlush     = false
 	CheckpointDoesNotWait      = false
 	LogSpaceBeforeCheckpoint   = false
+	WaitsForTheDead            = false
 	IgnoreGenerations          = false
 	FoundLogNotFlushed         = false
 	BuiltNotFlushed            = false

@@ -382,6 +382,8 @@ var (
 		"DurabilityPower: a checkpoint does not wait for transactions that are installing their images.")
 	LogSpaceBeforeCheckpoint = mutation("log-space-before-checkpoint",
 		"DurabilityPower: log space is used again when its transaction is at rest, without a checkpoint.")
+	WaitsForTheDead = mutation("waits-for-the-dead",
+		"DurabilityPower: who needs log space, or closes, waits for a commit of somebody who has died instead of recovering him.")
 	IgnoreGenerations = mutation("ignore-generations",
 		"DurabilityPower: log records from before the last checkpoint are replayed.")
 	FoundLogNotFlushed = mutation("found-log-not-flushed",

@@ -1,0 +1,48 @@
+package txn_test
+
+import (
+	"context"
+	"runtime"
+	"testing"
+
+	"txnode/rdma/rdmatest"
+	"txnode/txn"
+)
+
+// TestCheckpointBesideUnwound: a thread is unwound in the middle of a commit whose log record a checkpoint waits for.
+// Whoever needs log space next, or closes, recovers it first.
+func TestCheckpointBesideUnwound(t *testing.T) {
+	for i := range 80 {
+		k := i / 2
+		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: later, Seed: uint64(k)})
+		o := onFabric(f, txn.PolicyDefault)
+		o.Durability, o.Retries = txn.DurabilityPower, 3
+		db := reopen(t, o)
+		tab := table(t, db, "t")
+		fill(t, db, tab, 20, val(0))
+		w := newWorker(t, db)
+		_ = db.Run(t.Context(), 1, 2, func(ctx context.Context, id int, w *txn.Worker) error {
+			if id == 0 {
+				w.Sleep(int64(1000 * k))
+				runtime.Goexit()
+			}
+			for {
+				if err := w.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, 2, val(1)) }); err != nil {
+					return err
+				}
+			}
+		})
+		if i%2 == 1 {
+			for i := range 50 { // fewer than it does maintenance after
+				err := w.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 1, make([]byte, 50_000)) })
+				if err != nil {
+					t.Fatalf("after %d us: update %d: %v", k, i, err)
+				}
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Errorf("after %d us: %v", k, err)
+		}
+		close1(t, db)
+	}
+}
