@@ -61,7 +61,7 @@ func (tx *Tx) freeQuery(it *item) {
 // Forsake records a transaction that has not ended as one of unknown outcome: its
 // thread is gone, as a simulated one that was stopped, and nobody will ever be told.
 func (tx *Tx) Forsake() {
-	if tx.active && tx.hist != nil {
+	if tx.open() && tx.hist != nil {
 		tx.report(history.Unknown)
 	}
 }

@@ -231,7 +231,7 @@ func (s *Session) nextTx() (record.TxID, error) {
 		return record.MakeTxID(s.coord.ID, s.seq), nil
 	}
 	for _, tx := range s.txs {
-		if tx.active || tx.inFlight() {
+		if tx.open() || tx.inFlight() {
 			s.seq--
 			return 0, fmt.Errorf("%w: transaction ids of coordinator %d are used up", ErrConflict, s.coord.ID)
 		}
@@ -319,7 +319,7 @@ func (s *Session) Close() error {
 // drain waits for what transactions that have ended have in flight.
 func (s *Session) drain(c *rdma.Coro) error {
 	for _, tx := range s.txs {
-		if tx.active {
+		if tx.open() {
 			return fmt.Errorf("occ: close: transaction %v is still open", tx.id)
 		}
 		if err := tx.drain(c); err != nil && s.broken == nil {

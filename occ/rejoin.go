@@ -285,7 +285,7 @@ const rejoinPollNs = 5_000
 // has been concluded may still wait for what it has posted.
 func (s *Session) active() bool {
 	for _, tx := range s.txs {
-		if tx.active || tx.busy {
+		if tx.open() || tx.busy {
 			return true
 		}
 	}

@@ -31,7 +31,7 @@ func (s *Session) Reply() {
 		return
 	}
 	for _, tx := range s.txs {
-		if tx.active || s.broken != nil || tx.drain(tx.c) != nil {
+		if tx.open() || s.broken != nil || tx.drain(tx.c) != nil {
 			return
 		}
 	}
@@ -45,7 +45,7 @@ func (s *Session) reply() {
 	}
 	r := &rest{coordinator: s.coord.ID, at: s.thread.Now(), below: s.seq + 1, drawn: s.seq}
 	for _, tx := range s.txs {
-		if (tx.active || tx.busy) && !mutant.OpenIsAtRest {
+		if (tx.open() || tx.busy) && !mutant.OpenIsAtRest {
 			r.below = min(r.below, tx.id.Seq())
 		}
 		for i := range tx.flights {

@@ -76,6 +76,7 @@ type state struct {
 	inserts int // staged items of Insert that have not been executed
 	valid   bool
 	active  bool
+	shut    bool // of a worker that is closed
 	queried bool // an item has a query
 	deletes bool // an item has been deleted
 	odd     bool // not every entry of the log is an image of one line
@@ -173,9 +174,12 @@ func (tx *Tx) Aborts() *[NumAbortReasons]uint64 { return &tx.aborts }
 // Active reports whether the transaction has begun and not ended.
 func (tx *Tx) Active() bool { return tx.active }
 
-// Shut makes the transaction active for good, since its session is closed: no other one
-// begins.
-func (tx *Tx) Shut() { tx.active = true }
+// Shut makes the transaction active for good, since its worker is closed: no other one
+// begins, and nobody waits for its end. It has ended.
+func (tx *Tx) Shut() { tx.active, tx.shut = true, true }
+
+// open reports whether the transaction is under way.
+func (tx *Tx) open() bool { return tx.active && !tx.shut }
 
 // Begin starts a transaction.
 func (tx *Tx) Begin() error {

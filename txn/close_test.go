@@ -95,6 +95,31 @@ func TestClosedWorker(t *testing.T) {
 		for _, w := range kept {
 			dead("of Run", w)
 		}
+		// One that closes itself does so there and then; the others of its thread go on, also when their session breaks.
+		before := db.Metrics().Committed
+		if err := db.Run(t.Context(), 1, coroutines, func(ctx context.Context, id int, w *txn.Worker) error {
+			for i := range 200 {
+				if err := w.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, uint64(id), val(uint64(i))) }); err != nil {
+					return err
+				}
+				if i == 100 && id == 0 {
+					if err := w.Close(); err != nil {
+						return err
+					}
+					dead("of Run, in it", w)
+					if _, err := db.Recover(ctx); err != nil { // it has to rejoin
+						return err
+					}
+					return nil
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if n := db.Metrics().Committed - before; n != uint64(101+200*(coroutines-1)) {
+			t.Errorf("%d commits are counted", n)
+		}
 	}
 	if err := db.Close(t.Context()); err != nil {
 		t.Fatal(err)

@@ -84,10 +84,13 @@ func (w *Worker) Close() error {
 		}
 		return errOpenTx
 	}
-	if !w.retire() || !w.owner {
+	if !w.retire() {
 		return nil
 	}
 	defer w.shut()
+	if !w.owner {
+		return nil // thread and session are those of DB.Run
+	}
 	return w.db.endSession(w.thread, w.session, w.pooled)
 }
 
@@ -105,7 +108,7 @@ func (w *Worker) retire() bool {
 	return open
 }
 
-// shut says that the worker's memory is gone. That no transaction is to begin is told by the
+// shut says that the worker is closed, and its memory may be gone. That no transaction is to begin is told by the
 // one thing that is looked at anyway before one does.
 func (w *Worker) shut() {
 	w.closed = true
