@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,7 +22,8 @@ type Table struct {
 	Options []byte // opaque: the transaction layer's
 }
 
-// CreateTable records a table. Its number is never reused.
+// CreateTable records a table. Its number is never reused. One of that name that has no root, since nobody has come to
+// the end of its creation, gets the options; another one is ErrTableExists.
 func (s *Space) CreateTable(name string, options []byte) (Table, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,9 +36,21 @@ func (s *Space) CreateTable(name string, options []byte) (Table, error) {
 	}
 	l := s.layout
 	for i := range l.Tables {
-		if l.Tables[i].Name == name {
+		if l.Tables[i].Name != name {
+			continue
+		}
+		t := l.Tables[i]
+		if t.Root != 0 {
 			return Table{}, fmt.Errorf("%w: %q", ErrTableExists, name)
 		}
+		if t.Options = slices.Clone(options); !bytes.Equal(t.Options, l.Tables[i].Options) {
+			if err := s.commit(tableEntry(t)); err != nil {
+				return Table{}, err
+			}
+			l.Tables[i] = t
+		}
+		t.Options = slices.Clone(options)
+		return t, nil
 	}
 	if len(l.Tables) == MaxTables {
 		return Table{}, fmt.Errorf("%w: tables", ErrExhausted)

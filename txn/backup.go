@@ -109,9 +109,11 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 	if tables, err = db.space.Tables(); err != nil {
 		return info, err
 	}
-	list := make([]snapshot.Table, len(tables))
-	for i, t := range tables {
-		list[i] = snapshot.Table{ID: t.ID, Name: t.Name, Options: json.RawMessage(t.Options)}
+	list := make([]snapshot.Table, 0, len(tables))
+	for _, t := range tables {
+		if t.Root != 0 { // else its creation has not come to its end, and nothing is in it
+			list = append(list, snapshot.Table{ID: t.ID, Name: t.Name, Options: json.RawMessage(t.Options)})
+		}
 	}
 	return out.Finish(cut, list)
 }

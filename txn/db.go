@@ -162,7 +162,7 @@ func decodeTableOptions(p []byte) (o tableOptions, err error) {
 }
 
 // CreateTable creates a table, or opens it if it exists with the same types of
-// key and value (else ErrTableType).
+// key and value (else ErrTableType). What fails, as on blades that are full, makes no table.
 func CreateTable[K, V any](db *DB, name string, key Key[K], value Codec[V]) (*Table[K, V], error) {
 	t, err := typedTable(db, name, key, value, true)
 	if err != nil {
@@ -202,9 +202,11 @@ func (db *DB) Tables() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, len(ts))
+	names := make([]string, 0, len(ts))
 	for i := range ts {
-		names[i] = ts[i].Name
+		if ts[i].Root != 0 { // else nobody has come to the end of its creation
+			names = append(names, ts[i].Name)
+		}
 	}
 	return names, nil
 }
@@ -270,7 +272,7 @@ func (db *DB) findTable(name string, want tableOptions, create bool) (memory.Tab
 		return memory.Table{}, err
 	}
 	for _, t := range ts {
-		if t.Name == name {
+		if t.Name == name && t.Root != 0 {
 			return t, nil
 		}
 	}

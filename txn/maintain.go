@@ -395,6 +395,9 @@ func (db *DB) Recover(ctx context.Context, ids ...uint32) (recovery.Report, erro
 	if db.closed.Load() {
 		return recovery.Report{}, ErrClosed
 	}
+	if db.space.ReadOnly() {
+		return recovery.Report{}, fmt.Errorf("%w: nobody can be recovered in it", ErrReadOnly)
+	}
 	if len(ids) == 0 {
 		all, err := db.space.Coordinators()
 		if err != nil {
