@@ -40,48 +40,94 @@ func (db *DB) Restore(ctx context.Context, src io.ReadSeeker, o BackupOptions) (
 // RestoreDir makes a database in the directory dir, which must not exist or be
 // empty, from a backup; directories above it are made if need be. What o leaves open
 // of the geometry is as in the database that was copied, but that blades are larger if there
-// are fewer of them, more backups, or larger segments. The directory appears when
+// are fewer of them, more backups, or larger segments, or if the copy does not find room in
+// as much: blocks and indexes lie otherwise there. The directory appears when
 // everything is there, and flushed to disk, whatever o.Durability is: until then, or
-// for good after a crash, it is called dir.restoring.
+// for good after a crash, it is called dir.restoring. A directory that is there stays, with its
+// owner and its mode, and may be a link to one, or where a disk is mounted: until everything is
+// there it has nothing but a directory called restoring, and then gets the files, that of the
+// catalog last. What ends early, by a panic of ro.Progress, too, leaves nothing behind.
 func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, ro BackupOptions) (info snapshot.Info, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("txn: restore to %s: %w", dir, err)
 		}
 	}()
-	switch files, err := os.ReadDir(dir); {
-	case dir == "":
+	if dir == "" {
 		return info, errors.New("a directory needs a name")
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return info, err
-	case len(files) > 0:
+	}
+	files, err := os.ReadDir(dir)
+	there := err == nil
+	switch {
+	case there && len(files) > 0:
 		return info, fmt.Errorf("the directory is not empty: name a new one, or remove what is in it")
+	case !there && !errors.Is(err, fs.ErrNotExist):
+		return info, err
 	}
 	r, err := snapshot.Open(src, nil)
 	if err != nil {
 		return info, err
 	}
-	h := r.Header()
 	to, err := filepath.Abs(dir) // dir may end in a slash, or be a dot
 	if err != nil {
 		return info, err
 	}
-	if err := embedded.MakeDir(filepath.Dir(to)); err != nil {
+	part := to + ".restoring"
+	if there {
+		part = filepath.Join(to, "restoring")
+	} else if st, err := os.Lstat(to); err == nil && st.Mode()&fs.ModeSymlink != 0 {
+		return info, fmt.Errorf("it is a link, and what it leads to is not there: make that directory, or name another")
+	} else if err := embedded.MakeDir(filepath.Dir(to)); err != nil {
 		return info, err
 	}
-	part := to + ".restoring"
 	if err := os.Mkdir(part, 0o755); errors.Is(err, fs.ErrExist) {
 		return info, fmt.Errorf("%s exists: another restore is at work or has died; remove it if there is none", part)
 	} else if err != nil {
 		return info, err
 	}
+	whole := false
 	defer func() {
-		if err != nil {
+		if !whole {
 			err = errors.Join(err, os.RemoveAll(part))
 		}
 	}()
 	o.Dir, o.ReadOnly = part, false
+	open := o.BladeSize == 0
+	o.like(r.Header())
+	for tries := 0; ; tries++ {
+		err := restoreInto(ctx, r, o, ro)
+		var full *memory.NoSpaceError
+		if err == nil {
+			break
+		}
+		if !open || tries == maxLarger || !errors.As(err, &full) || full.Backing != nil {
+			return info, err
+		}
+		if err := removeFiles(part); err != nil {
+			return info, err
+		}
+		o.BladeSize = roomier(o.BladeSize, o.SegmentSize)
+	}
+	if err := syncFiles(part); err != nil {
+		return info, err
+	}
+	if there {
+		err = moveFiles(part, to)
+	} else {
+		err = os.Rename(part, to)
+	}
+	if err != nil {
+		return info, err
+	}
+	whole = true
+	if there {
+		return r.Info(), embedded.Sync(to)
+	}
+	return r.Info(), embedded.Sync(filepath.Dir(to))
+}
+
+// like fills in what is left open of the geometry.
+func (o *Options) like(h *snapshot.Header) {
 	if o.Blades == 0 {
 		o.Blades = h.Blades
 	}
@@ -97,27 +143,82 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 	if o.BladeSize == 0 {
 		o.BladeSize = roomFor(h, o.Blades, *o.Backups, o.SegmentSize)
 	}
+}
+
+// restoreInto makes a database from a backup in a directory that is empty. It is closed, also when a panic unwinds.
+func restoreInto(ctx context.Context, r *snapshot.Reader, o Options, ro BackupOptions) (err error) {
 	db, err := Open(ctx, o)
 	if err != nil {
-		return info, err
+		return err
 	}
-	err = db.restore(ctx, r, ro)
-	if e := db.Close(context.WithoutCancel(ctx)); err == nil {
-		err = e
+	defer func() {
+		if e := db.Close(context.WithoutCancel(ctx)); err == nil {
+			err = e
+		}
+	}()
+	return db.restore(ctx, r, ro)
+}
+
+// maxLarger is how often a restore begins anew with larger blades, when those that it has are full.
+const maxLarger = 4
+
+// roomier is the size of blades when those of a size were full. What is not used of it takes no room on a disk.
+func roomier(size uint64, segment uint32) uint64 {
+	return roundUp(size + max(size/4, 8*uint64(segment)))
+}
+
+// bladeUnit is what sizes of blades are multiples of.
+const bladeUnit = 64 << 10
+
+func roundUp(size uint64) uint64 {
+	return min((size+bladeUnit-1)/bladeUnit*bladeUnit, 1<<46)
+}
+
+// removeFiles empties a directory.
+func removeFiles(dir string) error {
+	files, err := os.ReadDir(dir)
+	for _, f := range files {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, f.Name())))
 	}
+	return err
+}
+
+// moveFiles moves the files of a database to the directory above, in which it does not appear before its catalog does.
+func moveFiles(from, to string) (err error) {
+	files, err := os.ReadDir(from)
 	if err != nil {
-		return info, err
+		return err
 	}
-	if err := syncFiles(part); err != nil {
-		return info, err
+	var names, moved []string
+	defer func() {
+		if err != nil {
+			for _, name := range moved {
+				err = errors.Join(err, os.Remove(name))
+			}
+		}
+	}()
+	for _, f := range files {
+		if f.Name() != embedded.CatalogName {
+			names = append(names, f.Name())
+		}
 	}
-	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return info, err
+	for _, name := range append(names, embedded.CatalogName) {
+		if name == embedded.CatalogName { // what it describes has its names
+			if err := embedded.Sync(to); err != nil {
+				return err
+			}
+		}
+		at := filepath.Join(to, name)
+		if _, err := os.Lstat(at); err == nil {
+			return fmt.Errorf("%s has come to be meanwhile, and is left: something else uses the directory", at)
+		}
+		if err := os.Rename(filepath.Join(from, name), at); err != nil {
+			return err
+		}
+		moved = append(moved, at)
 	}
-	if err := os.Rename(part, to); err != nil {
-		return info, err
-	}
-	return r.Info(), embedded.Sync(filepath.Dir(to))
+	moved = nil // it is there
+	return os.Remove(from)
 }
 
 // roomFor is the size of blades that have room for what was copied, if there are so many of
@@ -129,14 +230,13 @@ func roomFor(h *snapshot.Header, blades, backups int, segment uint32) uint64 {
 	}
 	// As large a share of their rooms is needed, and a segment more of each purpose is begun:
 	// of larger ones, of each class of blocks. What is not used takes no room on a disk.
-	const unit = 64 << 10
 	more := 4 * float64(max(segment, h.SegmentSize))
 	if segment > h.SegmentSize {
 		more += float64(memory.NumClasses) * float64(backups+1) / float64(blades) * float64(segment)
 	}
 	have := float64(h.BladeSize) * float64(h.Blades) / float64(h.Backups+1)
 	need := have*float64(backups+1)/float64(blades) + more
-	return max(h.BladeSize, min(uint64(math.Ceil(need/unit))*unit, 1<<46))
+	return max(h.BladeSize, roundUp(uint64(math.Ceil(min(need, 1<<46)))))
 }
 
 // syncFiles makes the files in a directory durable, and their names.
@@ -153,7 +253,7 @@ func syncFiles(dir string) error {
 	return embedded.Sync(dir)
 }
 
-func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) error {
+func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) (err error) {
 	switch names, err := db.Tables(); {
 	case err != nil:
 		return err
@@ -174,12 +274,12 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, w.Close()) }() // also when o.Progress panics
 	l := loader{ctx: ctx, w: w, tables: tables, progress: o.Progress}
-	err = r.Records(nil, l.add)
-	if err == nil {
-		err = l.flush()
+	if err := r.Records(nil, l.add); err != nil {
+		return err
 	}
-	return errors.Join(err, w.Close())
+	return l.flush()
 }
 
 // loader puts records into tables, some in each transaction.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -100,6 +101,140 @@ func TestRestoreDirNames(t *testing.T) {
 	}
 	if left, err := filepath.Glob(top + "*.restoring"); err != nil || len(left) != 0 {
 		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// TestRestoreDirThere: a directory that is there stays the same one, whatever leads to it, and what comes to be
+// meanwhile is left alone.
+func TestRestoreDirThere(t *testing.T) {
+	db := mustOpen(t, tiny())
+	fill(t, db, table(t, db, "t"), 3, val(1))
+	var file bytes.Buffer
+	if _, err := db.Backup(t.Context(), &file, txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	top := t.TempDir()
+	at := func(name string) string { return filepath.Join(top, name) }
+	restore := func(name string, progress func(uint64)) error {
+		o := txn.Options{Backups: txn.F(0), Blades: 1}
+		_, err := txn.RestoreDir(t.Context(), bytes.NewReader(file.Bytes()), at(name), o, txn.BackupOptions{Progress: progress})
+		return err
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.Mkdir(at("private"), 0o700))
+	must(os.Symlink("private", at("link")))
+	must(restore("link", nil))
+	if st, err := os.Lstat(at("link")); err != nil || st.Mode()&fs.ModeSymlink == 0 {
+		t.Errorf("the link is %v, %v", st, err)
+	}
+	if st, err := os.Stat(at("private")); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("the directory is %v, %v", st, err)
+	}
+	copied := mustOpen(t, txn.Options{Dir: at("private"), ReadOnly: true})
+	if got := contents(t, copied, table(t, copied, "t"), 3); len(got) != 3 {
+		t.Error(got)
+	}
+	if _, err := os.Stat(at("private/restoring")); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	must(os.Symlink("nowhere", at("dangling")))
+	if err := restore("dangling", nil); err == nil || !strings.Contains(err.Error(), "is a link") {
+		t.Error(err)
+	}
+	// Somebody else makes something of that name, or uses the directory.
+	for _, name := range []string{"file", "used/blade-000.region", "used/catalog.db"} {
+		must(os.MkdirAll(filepath.Dir(at(name)), 0o755))
+		dir, _, _ := strings.Cut(name, "/")
+		if err := restore(dir, func(uint64) { must(os.WriteFile(at(name), []byte("mine"), 0o644)) }); err == nil {
+			t.Errorf("%s was overwritten", name)
+		}
+		if p, err := os.ReadFile(at(name)); string(p) != "mine" {
+			t.Errorf("%s: %q, %v", name, p, err)
+		}
+		must(os.Remove(at(name)))
+		if files, _ := os.ReadDir(at("used")); len(files) > 0 {
+			t.Errorf("%v are left", files)
+		}
+	}
+	// Who is told of the progress panics.
+	for range 2 {
+		for _, name := range []string{"used", "new"} {
+			func() {
+				defer func() {
+					if p := recover(); p != "enough" {
+						t.Errorf("%s: %v", name, p)
+					}
+				}()
+				t.Error(restore(name, func(uint64) { panic("enough") }))
+			}()
+		}
+	}
+	must(restore("used", nil))
+	must(restore("new", nil))
+	if left, err := filepath.Glob(at("*restoring")); err != nil || len(left) != 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// TestRestoreUnwound: a database into which a restore was, that a panic unwound, can be closed.
+func TestRestoreUnwound(t *testing.T) {
+	db := mustOpen(t, tiny())
+	fill(t, db, table(t, db, "t"), 3, val(1))
+	var file bytes.Buffer
+	if _, err := db.Backup(t.Context(), &file, txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	to, err := txn.Open(t.Context(), tiny())
+	if err != nil {
+		t.Fatal(err)
+	}
+	func() {
+		defer func() { _ = recover() }()
+		_, _ = to.Restore(t.Context(), bytes.NewReader(file.Bytes()), txn.BackupOptions{Progress: func(uint64) { panic("enough") }})
+	}()
+	if err := to.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRestoreOfFull: the backup of a database that is full can be restored, though its blocks and indexes lie otherwise.
+func TestRestoreOfFull(t *testing.T) {
+	for size := 8; size <= 1000; size += 250 {
+		db := openMemory(t, txn.Options{BladeSize: 8 << 20, SegmentSize: 256 << 10, LogArea: 16 << 10, CacheBytes: 1 << 20, Blades: 2})
+		tab := table(t, db, "t")
+		n := uint64(0)
+		for ; ; n++ {
+			err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, n, make([]byte, size)) })
+			if errors.Is(err, txn.ErrNoSpace) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := txn.CreateTable(db, "late", txn.Uint64, txn.Bytes()); err != nil && !errors.Is(err, txn.ErrNoSpace) {
+			t.Fatal(err)
+		}
+		var file bytes.Buffer
+		if _, err := db.Backup(t.Context(), &file, txn.BackupOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		o := txn.Options{Dir: filepath.Join(t.TempDir(), "copy")}
+		if _, err := txn.RestoreDir(t.Context(), bytes.NewReader(file.Bytes()), o.Dir, o, txn.BackupOptions{}); err != nil {
+			t.Fatalf("%d records of %d bytes: %v", n, size, err)
+		}
+		copied := mustOpen(t, o)
+		if got := contents(t, copied, table(t, copied, "t"), n); uint64(len(got)) != n {
+			t.Errorf("%d records of %d", len(got), n)
+		}
+		o.Dir, o.BladeSize = filepath.Join(t.TempDir(), "small"), 4<<20
+		if _, err := txn.RestoreDir(t.Context(), bytes.NewReader(file.Bytes()), o.Dir, o, txn.BackupOptions{}); !errors.Is(err, txn.ErrNoSpace) {
+			t.Errorf("blades of a size that was given: %v", err)
+		}
 	}
 }
 

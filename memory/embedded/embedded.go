@@ -18,7 +18,8 @@ import (
 	"txnode/rdma/inproc"
 )
 
-const catalogName = "catalog.db"
+// CatalogName is the name of the catalog's file: a directory that has none has no database.
+const CatalogName = "catalog.db"
 
 // bladeName is the file of a blade.
 func bladeName(i int) string { return fmt.Sprintf("blade-%03d.region", i) }
@@ -112,7 +113,7 @@ func (h *Host) openCatalog(o *Options) (*memory.Layout, error) {
 	if err != nil {
 		return nil, fmt.Errorf("embedded: %w", err)
 	}
-	path := filepath.Join(o.Dir, catalogName)
+	path := filepath.Join(o.Dir, CatalogName)
 	if o.ReadOnly {
 		// Nothing is left in a directory of something else, not even a lock.
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {

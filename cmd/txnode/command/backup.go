@@ -167,6 +167,10 @@ func backupFile(ctx context.Context, db *txn.DB, file string, bo txn.BackupOptio
 			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
 		}
 	}()
+	mode := fs.FileMode(0o644)
+	if st, err := os.Stat(file); err == nil { // it is replaced, and stays as private as it was
+		mode = st.Mode().Perm()
+	}
 	out := bufio.NewWriterSize(f, 1<<20)
 	if info, err = db.Backup(ctx, out, bo); err != nil {
 		return info, err
@@ -174,7 +178,7 @@ func backupFile(ctx context.Context, db *txn.DB, file string, bo txn.BackupOptio
 	for _, step := range []func() error{
 		out.Flush,
 		f.Sync,
-		func() error { return f.Chmod(0o644) },
+		func() error { return f.Chmod(mode) },
 		func() error { return os.Rename(f.Name(), file) },
 		f.Close,
 		func() error { return embedded.Sync(filepath.Dir(file)) },
@@ -199,7 +203,7 @@ func (o *restoreOptions) AddFlags(cmd *cobra.Command) {
 	o.Output.addFlag(cmd)
 	cmd.Flags().IntVar(&o.Blades, "blades", 0, "number of memory blades of the new database; 0, the default: as many as the copied one had")
 	cmd.Flags().IntVar(&o.Replicas, "replicas", -1, "number of backups of each record: 0, 1 or 2; -1, the default: as many as the copied one had")
-	cmd.Flags().Var(&o.Size, "blade-size", "size of each blade, such as 4GiB; 0, the default: what the copied one had,\nor more if there are fewer blades or more backups")
+	cmd.Flags().Var(&o.Size, "blade-size", "size of each blade, such as 4GiB; 0, the default: what the copied one had,\nor more if there are fewer blades or more backups, or if it needs more")
 }
 
 // Validate finds faults.
@@ -224,7 +228,8 @@ func newRestore(w *World) *cobra.Command {
 		Short: "Make a database in a directory from a backup",
 		Long: `Verifies a file that txnode backup or DB.Backup has written, to its last byte,
 and makes a new database from it in a directory, which must not exist or be
-empty. The directory appears when everything is in it, and on disk.`,
+empty. The directory appears when everything is in it, and on disk; one that is
+there gets its files then.`,
 		Example: "  txnode restore data.backup data2\n  txnode restore data.backup data2 --blades 4 --replicas 2",
 		Args:    exactly(2, "name a file and a directory"),
 
