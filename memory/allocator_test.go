@@ -323,6 +323,12 @@ func BenchmarkAllocFresh(b *testing.B) {
 // TestNoBacking: blades whose backing store is full say so, and go on when it is not.
 func TestNoBacking(t *testing.T) {
 	b := newBed(t, 2, 4, 1)
+	b.fabric.full = true
+	b.fabric.before = func(w *rdma.WR) { t.Errorf("%v of a region that has no room for its header", w.Op) }
+	if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts); !errors.Is(err, rdma.ErrNoMemory) || !strings.Contains(err.Error(), "make room on the disk") {
+		t.Errorf("Open: %v", err)
+	}
+	b.fabric.full, b.fabric.before = false, nil
 	s, c := b.open()
 	a := b.allocator(s, c)
 	b.fabric.full = true

@@ -94,6 +94,11 @@ func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 	fail := func(kind error, format string, args ...any) (bool, error) {
 		return false, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: kind, What: fmt.Sprintf(format, args...)}
 	}
+	if fresh { // on a full disk a file without it cannot even be read
+		if err := s.provisionHeader(b); err != nil {
+			return fail(err, "making room for the region header")
+		}
+	}
 	var batch rdma.Batch
 	for i := range headerCopies {
 		batch.Read(rdma.RemoteAddr{Blade: b, Key: key, Off: headerOffset(i)}, buf+uint32(i)*regionHeader, regionHeader)
@@ -155,7 +160,7 @@ func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 // writeHeader writes both copies of a region's header, one after the other, so
 // that one is whole at any moment.
 func (s *Space) writeHeader(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32) error {
-	err := s.fabric.Provision(b, 0, HeaderArea)
+	err := s.provisionHeader(b)
 	h := s.layout.headerOf(b)
 	for i := 0; i < headerCopies && err == nil; i++ {
 		h.encode(c.Thread().Bytes(buf, regionHeader), i)
@@ -169,6 +174,15 @@ func (s *Space) writeHeader(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint
 		return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: "writing the region header"}
 	}
 	return nil
+}
+
+// provisionHeader reserves what the header of a blade's region takes.
+func (s *Space) provisionHeader(b rdma.BladeID) error {
+	err := s.fabric.Provision(b, 0, HeaderArea)
+	if errors.Is(err, rdma.ErrNoMemory) {
+		err = fmt.Errorf("%w: make room on the disk", err)
+	}
+	return err
 }
 
 // setKeys makes the keys of the current epoch those of all blades. A blade that has
