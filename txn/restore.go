@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"txnode/memory"
 	"txnode/memory/embedded"
@@ -58,6 +59,8 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 	}
 	files, err := os.ReadDir(dir)
 	there := err == nil
+	// A disk that is new, and mounted there, has that.
+	files = slices.DeleteFunc(files, func(f fs.DirEntry) bool { return f.IsDir() && f.Name() == "lost+found" })
 	switch {
 	case there && len(files) > 0:
 		return info, fmt.Errorf("the directory is not empty: name a new one, or remove what is in it")

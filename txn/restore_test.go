@@ -127,6 +127,7 @@ func TestRestoreDirThere(t *testing.T) {
 		}
 	}
 	must(os.Mkdir(at("private"), 0o700))
+	must(os.Mkdir(at("private/lost+found"), 0o700))
 	must(os.Symlink("private", at("link")))
 	must(restore("link", nil))
 	if st, err := os.Lstat(at("link")); err != nil || st.Mode()&fs.ModeSymlink == 0 {
