@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -94,7 +95,7 @@ func (h HistoryFile) Find(ref string) (*Result, error) {
 				}
 				return nil // what cannot be read has no name to look for
 			}
-			if isID || r.Name == ref {
+			if isID || r.Name == ref && ref != "" {
 				found = r
 			}
 			return nil
@@ -199,6 +200,11 @@ func (h HistoryFile) with(readOnly bool, fn func(tx *bbolt.Tx) error) (err error
 	switch {
 	case err == nil && !st.Mode().IsRegular(): // a pipe keeps waiting who opens it
 		return h.wrap(errNoFile)
+	case err == nil && st.Size() == 0 && readOnly: // as a name for a new one is made
+		if p, err := os.ReadFile(h.Path); err != nil || len(p) > 0 {
+			return h.wrap(cmp.Or(err, errDamaged))
+		}
+		return h.wrap(fs.ErrNotExist)
 	case err != nil && readOnly:
 		return h.wrap(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -100,7 +101,7 @@ func (o *benchOptions) Validate(cmd *cobra.Command) error {
 		faults = append(faults, fmt.Sprintf("--save is %q; a number names another result", o.Save))
 	}
 	switch {
-	case strings.ContainsFunc(o.Save, unicode.IsControl):
+	case strings.ContainsFunc(o.Save, unicode.IsControl), !utf8.ValidString(o.Save):
 		faults = append(faults, fmt.Sprintf("--save is %q; a name is one line, of characters that can be seen", o.Save))
 	case strings.HasSuffix(o.Save, ".json"):
 		faults = append(faults, fmt.Sprintf("--save is %q; txnode compare takes that for a file", o.Save))

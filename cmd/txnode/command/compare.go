@@ -43,6 +43,9 @@ Without one, the newest of each workload is taken.`,
 }
 
 func runCompare(w *World, o *resultOptions, args []string) error {
+	if err := named(args); err != nil {
+		return err
+	}
 	h, err := w.history(o.History)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -90,7 +91,7 @@ func newHistoryShow(w *World) *cobra.Command {
 			if len(args) != 1 {
 				return errors.New("name one result, by its number or name")
 			}
-			return nil
+			return named(args)
 		},
 		ValidArgsFunction: completeResults(w, &o.History, false),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -125,6 +126,15 @@ func (o *historyDeleteOptions) AddFlags(cmd *cobra.Command) {
 func (o *historyDeleteOptions) Validate(args []string) error {
 	if o.All == (len(args) > 0) {
 		return usagef("name the results to delete, or give --all, and not both")
+	}
+	return named(args)
+}
+
+// named refuses a result without a name, as of a variable of the shell that is not set: all that were kept without one
+// would go by it.
+func named(refs []string) error {
+	if slices.Contains(refs, "") {
+		return usagef("a name is empty: name a result by its number or name, see txnode history list")
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -84,8 +85,9 @@ func (k *keeping) Write(p []byte) (int, error) {
 }
 
 // writable fails if one of the files cannot be written, before a long run whose results
-// go there; "" is none. It creates those that there are not.
+// go there, or is to be written twice; "" is none. It creates those that there are not.
 func writable(paths ...string) error {
+	made := map[string]fs.FileInfo{}
 	for _, path := range paths {
 		if path == "" {
 			continue
@@ -94,9 +96,16 @@ func writable(paths ...string) error {
 		if err != nil {
 			return err
 		}
-		if err := f.Close(); err != nil {
+		st, err := f.Stat()
+		if err := errors.Join(err, f.Close()); err != nil {
 			return err
 		}
+		for other, x := range made {
+			if st.Mode().IsRegular() && os.SameFile(st, x) {
+				return usagef("%s and %s are one file: name two", other, path)
+			}
+		}
+		made[path] = st
 	}
 	return nil
 }

@@ -60,8 +60,18 @@ func TestSimSeedsHistory(t *testing.T) {
 			}
 		}
 	}
-	if code, _, stderr := b.run("sim", "seeds", "--seeds", "1", "--history", filepath.Join(b.dir, "nowhere", "h.edn")); code != command.ExitFailure || !strings.Contains(stderr, "no history") {
-		t.Errorf("a history that cannot be written: exit code %d, %s", code, stderr)
+	if code, stdout, stderr := b.run("sim", "seeds", "--seeds", "1", "--history", filepath.Join(b.dir, "nowhere", "h.edn")); code != command.ExitFailure || stdout != "" || !strings.Contains(stderr, "nowhere") {
+		t.Errorf("a history that cannot be written: exit code %d, %s%s", code, stdout, stderr)
+	}
+	// One file for two things, by any name.
+	at := filepath.Join(b.dir, "one")
+	if err := os.Symlink("one", at+".link"); err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []string{at, b.dir + "/./one", at + ".link"} {
+		if code, stdout, stderr := b.run("sim", "seeds", "--seeds", "1", "--history", at, "--trace", other); code != command.ExitUsage || stdout != "" || !strings.Contains(stderr, "one file") {
+			t.Errorf("%s: exit code %d, %s%s", other, code, stdout, stderr)
+		}
 	}
 }
 

@@ -90,6 +90,9 @@ func (o *simVerbsOptions) complete(cmd *cobra.Command) error {
 	if err := positive(cmd, "requests", "threads", "compute", "blades", "depth", "per-doorbell", "size", "share"); err != nil {
 		return err
 	}
+	if (o.Op == rdma.OpCAS || o.Op == rdma.OpFAA) && o.Size != 8 && o.figure == "" {
+		return usagef("--size is %d, and a %s is of 8 bytes: --size is for read and write", o.Size, o.op)
+	}
 	o.ChangeNs, o.WarmNs, o.RunNs = int64(o.change), int64(o.warm), int64(o.run)
 	var err error
 	if o.Profile, err = machine(o.machine); err != nil {

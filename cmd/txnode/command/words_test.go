@@ -41,6 +41,12 @@ func TestWords(t *testing.T) {
 	one(small+"--hot-accounts 200", 2, []string{"from 2 to --accounts (100)"})
 	one(small+"--verify --verify-window 0", 2, []string{"--verify-window is 0"})
 	one(small+"--verify-window 10", 2, []string{"give both"})
+	for _, line := range []string{"sim verbs --op cas --size 100", "sim verbs --op faa --size 64"} {
+		one(line, 2, []string{"is of 8 bytes"})
+	}
+	if code, _, stderr := b.run(append(strings.Fields(small+"--save"), "a\xff")...); code != 2 || !strings.Contains(stderr, "a name is one l") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
 	one(small+"--save a.json", 2, []string{"txnode compare takes that for a file"})
 	if code, _, stderr := b.run(append(strings.Fields(small+"--save"), "a\nb")...); code != 2 || !strings.Contains(stderr, `"a\nb"; a name is one line`) {
 		t.Errorf("exit code %d: %s", code, stderr)
@@ -110,7 +116,22 @@ func TestStrangeHistoryFile(t *testing.T) {
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("there is a file: %v", err)
 	}
+	// An empty file has no results, and is made a history.
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"history", "compare"} {
+		run(0, "", line)
+	}
+	run(1, "no such result", "history show 1")
 	run(0, "", bench)
+	// No name is none, also where results without one are kept.
+	for _, args := range [][]string{{"history", "show", ""}, {"history", "delete", ""}, {"history", "delete", "1", ""}, {"compare", ""}} {
+		if code, stdout, stderr := b.run(append(args, "--history-file", path)...); code != command.ExitUsage || stdout != "" || !strings.Contains(stderr, "empty") {
+			t.Errorf("%q: exit code %d, %s%s", args, code, stdout, stderr)
+		}
+	}
+	run(0, "", "history show 1")
 	if err := os.Truncate(path, 9000); err != nil {
 		t.Fatal(err)
 	}
