@@ -131,7 +131,7 @@ func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 	}
 	switch {
 	case blanks == headerCopies && l.Formatted:
-		return fail(ErrForeign, "its region is blank: was its memory or file lost or replaced? Bring it back, or, in a directory, have its copies built anew from those of the other blades (ReplaceLost; txnode check --replace-lost)")
+		return fail(ErrForeign, "its region is blank: was its memory or file lost or replaced? Bring it back, or, in a directory, %s", l.Remedy())
 	case blanks == headerCopies:
 		return true, nil
 	case found == nil && !l.Formatted && !fresh:
@@ -151,8 +151,8 @@ func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 		return fail(ErrGeometry, "its region is of epoch %d and %d bytes, the catalog %s of %d and %d: the catalog is an old copy; bring the newest back",
 			found.Epoch, found.Size, s.cat.Name(), want.Epoch, want.Size)
 	case HeaderBehind:
-		return fail(ErrGeometry, "its region is an old copy: it is of epoch %d, and all were written in epoch %d. Bring the newest back, or all files of the database as they were at one moment, or move it away and have its copies built anew from those of the other blades (ReplaceLost; txnode check --replace-lost)",
-			found.Epoch, l.Opened)
+		return fail(ErrGeometry, "its region is an old copy: it is of epoch %d, and all were written in epoch %d. Bring the newest back, or all files of the database as they were at one moment, or move it away and %s",
+			found.Epoch, l.Opened, l.Remedy())
 	}
 	return stale, nil
 }

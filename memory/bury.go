@@ -24,7 +24,7 @@ func Bury(cat Catalog, blades ...rdma.BladeID) error {
 		return fmt.Errorf("%w: catalog %s is empty", ErrNotFormatted, cat.Name())
 	}
 	if l.Checkpoint != 0 {
-		return fmt.Errorf("%w: catalog %s: the database survives a loss of power with all of its blades alone, and was not closed", ErrLayout, cat.Name())
+		return fmt.Errorf("%w: catalog %s: %s", ErrLayout, cat.Name(), l.Remedy())
 	}
 	old := l.entries()
 	for _, b := range blades {
@@ -54,4 +54,12 @@ func Bury(cat Catalog, blades ...rdma.BladeID) error {
 		return fmt.Errorf("memory: catalog %s: %w", cat.Name(), err)
 	}
 	return nil
+}
+
+// Remedy says what to do about a region that is missing, blank or out of date, and cannot be brought back.
+func (l *Layout) Remedy() string {
+	if l.Checkpoint != 0 {
+		return "restore a backup: the database has promised to survive a loss of power, and was not closed, for which it needs all of its blades"
+	}
+	return "have its copies built anew from those of the other blades (ReplaceLost; txnode check --replace-lost)"
 }

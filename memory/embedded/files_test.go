@@ -191,6 +191,42 @@ func TestConflicts(t *testing.T) {
 	closeDB(t, d)
 }
 
+// TestRemedy: of a database that was to survive a loss of power, and was not closed, nobody is told to have the copies
+// of a region built anew that is missing or blank: that is refused.
+func TestRemedy(t *testing.T) {
+	for _, durable := range []bool{false, true} {
+		o := small(t.TempDir())
+		d := open(t, o)
+		if durable {
+			if err := d.Space().SetCheckpoint(1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closeDB(t, d)
+		path := filepath.Join(o.Dir, "blade-001.region")
+		st, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, spoil := range map[string]func() error{
+			"missing": func() error { return os.Remove(path) },
+			"blank":   func() error { return errors.Join(os.WriteFile(path, nil, 0o644), os.Truncate(path, st.Size())) },
+			"cut off": func() error { return os.WriteFile(path, nil, 0o644) },
+		} {
+			if err := spoil(); err != nil {
+				t.Fatal(what, err)
+			}
+			_, err := embedded.Open(o)
+			if err == nil || strings.Contains(err.Error(), "ReplaceLost") == durable || strings.Contains(err.Error(), "restore a backup") != durable {
+				t.Errorf("%s, durable %v: %v", what, durable, err)
+			}
+			if err := os.WriteFile(path, nil, 0o644); err != nil { // it is there for the next one
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // TestNothingGivenUpInVain: while the regions that should have the copies are not those of the
 // database, the missing one is not given up, and may be found before they are.
 func TestNothingGivenUpInVain(t *testing.T) {
