@@ -101,6 +101,8 @@ func (o *benchOptions) Validate(cmd *cobra.Command) error {
 		faults = append(faults, fmt.Sprintf("--save is %q; a number names another result", o.Save))
 	}
 	switch {
+	case cmd.Flags().Changed("save") && o.Save == "":
+		faults = append(faults, "--save is empty; without it a result has its number alone")
 	case strings.ContainsFunc(o.Save, unicode.IsControl), !utf8.ValidString(o.Save):
 		faults = append(faults, fmt.Sprintf("--save is %q; a name is one line, of characters that can be seen", o.Save))
 	case strings.HasSuffix(o.Save, ".json"):

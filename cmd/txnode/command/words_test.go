@@ -47,6 +47,7 @@ func TestWords(t *testing.T) {
 	if code, _, stderr := b.run(append(strings.Fields(small+"--save"), "a\xff")...); code != 2 || !strings.Contains(stderr, "a name is one l") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
+	one(small+"--save=", 2, []string{"--save is empty"})
 	one(small+"--save a.json", 2, []string{"txnode compare takes that for a file"})
 	if code, _, stderr := b.run(append(strings.Fields(small+"--save"), "a\nb")...); code != 2 || !strings.Contains(stderr, `"a\nb"; a name is one line`) {
 		t.Errorf("exit code %d: %s", code, stderr)
