@@ -273,12 +273,19 @@ func TestCheckStrangeBlade(t *testing.T) {
 }
 
 // TestCheckOldCopy: the file of a blade is of before the database was opened last, and is not said
-// to be another's; or the catalog is, and nothing is repaired by it.
+// to be another's; or the catalog is, and nothing is repaired by it. Nobody is told to have copies
+// built anew where that is refused.
 func TestCheckOldCopy(t *testing.T) {
-	for name, want := range map[string][]string{
-		"blade-001.region": {"without blade-001.region (not this database, an old copy of it, or ", "--replace-lost"},
-		"catalog.db":       {"repaired nothing", "catalog.db is older than the regions: bring the newest back"},
+	for _, c := range []struct {
+		name      string
+		durable   bool // and not closed
+		want, not []string
+	}{
+		{"blade-001.region", false, []string{"without blade-001.region (not this database, an old copy of it, or ", "--replace-lost"}, nil},
+		{"blade-001.region", true, []string{"without blade-001.region (not this database, an old copy of it, or ", "restore a backup"}, []string{"--replace-lost"}},
+		{"catalog.db", false, []string{"repaired nothing", "catalog.db is older than the regions: bring the newest back"}, nil},
 	} {
+		name := c.name
 		b := newBed(t)
 		makeDatabase(t, b)
 		file := filepath.Join(b.dir, "data", name)
@@ -293,6 +300,15 @@ func TestCheckOldCopy(t *testing.T) {
 		if err := db.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		if c.durable {
+			d, err := embedded.Open(embedded.Options{Dir: filepath.Join(b.dir, "data")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(d.Space().SetCheckpoint(1), d.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if err := os.WriteFile(file, old, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -300,9 +316,14 @@ func TestCheckOldCopy(t *testing.T) {
 		if code != command.ExitVerification || !strings.HasPrefix(stderr, "txnode: verification failed: $DIR/data: ") {
 			t.Errorf("%s: exit code %d, stderr %q\n%s", name, code, stderr, out)
 		}
-		for _, w := range want {
+		for _, w := range c.want {
 			if !strings.Contains(out, w) {
 				t.Errorf("%s: %q is not in\n%s", name, w, out)
+			}
+		}
+		for _, w := range c.not {
+			if strings.Contains(out, w) {
+				t.Errorf("%s: %q is in\n%s", name, w, out)
 			}
 		}
 		if after, err := os.ReadFile(file); err != nil || !bytes.Equal(old, after) {
