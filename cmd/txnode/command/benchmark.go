@@ -27,6 +27,13 @@ type benchmark struct {
 
 // run opens the store, runs the benchmark, prints the result and keeps it.
 func (b *benchmark) run(ctx context.Context) error {
+	kept := ""
+	if h, err := b.w.history(b.o.History); err == nil { // else there is none to write over
+		kept = h.Path
+	}
+	if err := distinct(kept, b.o.EDN, b.o.Profile); err != nil {
+		return err
+	}
 	store, err := b.w.Open(ctx, b.o.Store)
 	if err != nil {
 		return interruptedOr(ctx, err)

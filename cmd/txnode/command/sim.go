@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -87,7 +87,9 @@ func (k *keeping) Write(p []byte) (int, error) {
 // writable fails if one of the files cannot be written, before a long run whose results
 // go there, or is to be written twice; "" is none. It creates those that there are not.
 func writable(paths ...string) error {
-	made := map[string]fs.FileInfo{}
+	if err := distinct(paths...); err != nil {
+		return err
+	}
 	for _, path := range paths {
 		if path == "" {
 			continue
@@ -96,16 +98,33 @@ func writable(paths ...string) error {
 		if err != nil {
 			return err
 		}
-		st, err := f.Stat()
-		if err := errors.Join(err, f.Close()); err != nil {
+		if err := f.Close(); err != nil {
 			return err
 		}
-		for other, x := range made {
-			if st.Mode().IsRegular() && os.SameFile(st, x) {
-				return usagef("%s and %s are one file: name two", other, path)
+	}
+	return distinct(paths...) // links to what was not there
+}
+
+// distinct fails if two of the names are of one file; "" is none, and a device may be written twice.
+func distinct(paths ...string) error {
+	for i, a := range paths {
+		x, missing := os.Stat(a)
+		if a == "" || missing == nil && !x.Mode().IsRegular() {
+			continue
+		}
+		for _, b := range paths[:i] {
+			one := false
+			if y, err := os.Stat(b); err == nil && missing == nil {
+				one = os.SameFile(x, y)
+			} else if b != "" {
+				p, e1 := filepath.Abs(a)
+				q, e2 := filepath.Abs(b)
+				one = p == q && e1 == nil && e2 == nil
+			}
+			if one {
+				return usagef("%s and %s are one file: name two", b, a)
 			}
 		}
-		made[path] = st
 	}
 	return nil
 }

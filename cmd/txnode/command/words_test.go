@@ -126,6 +126,14 @@ func TestStrangeHistoryFile(t *testing.T) {
 	}
 	run(1, "no such result", "history show 1")
 	run(0, "", bench)
+	// It is not written over by something else, by whatever name, nor are two things written to one file.
+	other := filepath.Join(b.dir, "other")
+	if err := os.Symlink(path, other+".link"); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"--verify --history " + path, "--cpuprofile " + other + ".link", "--verify --history " + other + " --cpuprofile " + b.dir + "/./other"} {
+		run(2, "one file", bench+" "+line)
+	}
 	// No name is none, also where results without one are kept.
 	for _, args := range [][]string{{"history", "show", ""}, {"history", "delete", ""}, {"history", "delete", "1", ""}, {"compare", ""}} {
 		if code, stdout, stderr := b.run(append(args, "--history-file", path)...); code != command.ExitUsage || stdout != "" || !strings.Contains(stderr, "empty") {
