@@ -140,9 +140,9 @@ func (stalledError) Error() string {
 
 func (stalledError) Unwrap() error { return ErrConflict }
 
-// checkpoint makes a checkpoint, or waits a little for whoever makes one. Who can recover others does not wait for
-// the dead: that is a stalledError.
-func (e *Engine) checkpoint(c *rdma.Coro, recovers bool) error {
+// checkpoint makes a checkpoint, or waits a little for whoever makes one. Coordinator by, which can recover others, does
+// not wait for the dead: that is a stalledError. by 0: of nobody who can.
+func (e *Engine) checkpoint(c *rdma.Coro, by uint32) error {
 	d := &e.durable
 	if !d.busy.CompareAndSwap(false, true) {
 		c.Sleep(10_000)
@@ -153,11 +153,11 @@ func (e *Engine) checkpoint(c *rdma.Coro, recovers bool) error {
 	d.generation.Store(old + 1)
 	for end := c.Thread().Now() + checkpointWaitNs; ; c.Sleep(2000) {
 		now := c.Thread().Now()
-		quiet, stalled := e.atRest(old, now)
+		quiet, stalled := e.atRest(old, by, now)
 		if quiet {
 			break
 		}
-		if stalled && recovers && !mutant.WaitsForTheDead {
+		if stalled && by != 0 && !mutant.WaitsForTheDead {
 			return stalledError{}
 		}
 		if now > end {
@@ -179,14 +179,14 @@ func (e *Engine) checkpoint(c *rdma.Coro, recovers bool) error {
 // Checkpoint makes sure that everything that has been committed when it is called
 // is durable in place: the logs are not needed for it any more. Without FlushDurable
 // it does nothing.
-func (e *Engine) Checkpoint(c *rdma.Coro) error { return e.checkpointAll(c, false) }
+func (e *Engine) Checkpoint(c *rdma.Coro) error { return e.checkpointAll(c, 0) }
 
-func (e *Engine) checkpointAll(c *rdma.Coro, recovers bool) error {
+func (e *Engine) checkpointAll(c *rdma.Coro, by uint32) error {
 	if e.opts.Flush != FlushDurable {
 		return nil
 	}
 	for g := e.durable.generation.Load(); e.durable.covered.Load() <= g; {
-		if err := e.checkpoint(c, recovers); err != nil {
+		if err := e.checkpoint(c, by); err != nil {
 			return err
 		}
 	}
@@ -196,7 +196,7 @@ func (e *Engine) checkpointAll(c *rdma.Coro, recovers bool) error {
 // lastCheckpoint is Engine.Checkpoint for a session that is being closed: who has died and is in its way is recovered.
 func (s *Session) lastCheckpoint(c *rdma.Coro) error {
 	for tries := 0; ; tries++ {
-		err := s.eng.checkpointAll(c, true)
+		err := s.eng.checkpointAll(c, s.coord.ID)
 		if !errors.As(err, new(stalledError)) || tries >= maxRejoins {
 			return err
 		}
@@ -220,8 +220,8 @@ func (e *Engine) CheckpointOf(c *rdma.Coro, ids []uint32) error {
 }
 
 // atRest reports whether every transaction of a generation has installed its images, and else whether one that has not
-// is of somebody who may be declared dead now.
-func (e *Engine) atRest(generation uint32, now int64) (quiet, stalled bool) {
+// is of somebody, but by, who may be declared dead now.
+func (e *Engine) atRest(generation, by uint32, now int64) (quiet, stalled bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	kept := e.commits[:0]
@@ -233,7 +233,7 @@ func (e *Engine) atRest(generation uint32, now int64) (quiet, stalled bool) {
 		kept = append(kept, x)
 		if x.n[generation&1].Load() != 0 {
 			quiet = false
-			stalled = stalled || e.space.Lease(x.coordinator, now) == memory.LeaseExpired
+			stalled = stalled || x.coordinator != by && e.space.Lease(x.coordinator, now) == memory.LeaseExpired
 		}
 	}
 	clear(e.commits[len(kept):])

@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"testing"
+	"time"
 
 	"txnode/rdma/rdmatest"
 	"txnode/txn"
@@ -45,4 +46,26 @@ func TestCheckpointBesideUnwound(t *testing.T) {
 		}
 		close1(t, db)
 	}
+}
+
+// TestCheckpointOfExpired: the lease of the only session runs out while a checkpoint waits for another coroutine of it.
+// Nobody can recover it but itself: it waits.
+func TestCheckpointOfExpired(t *testing.T) {
+	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 32 << 20, Caps: later, Seed: 1})
+	o := onFabric(f, txn.PolicyDefault)
+	o.Durability, o.SingleAttempt, o.LeaseTerm = txn.DurabilityPower, true, time.Microsecond
+	db := reopen(t, o)
+	tab := table(t, db, "t")
+	err := db.Run(t.Context(), 1, 4, func(ctx context.Context, id int, w *txn.Worker) error {
+		for range 200 {
+			if err := w.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, uint64(id), make([]byte, 30_000)) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	close1(t, db)
 }
