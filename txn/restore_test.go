@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"txnode/memory/embedded"
 	"txnode/occ"
 	"txnode/txn"
 	"txnode/txn/snapshot"
@@ -65,17 +66,24 @@ type failingWriter struct{}
 
 func (failingWriter) Write([]byte) (int, error) { return 0, os.ErrPermission }
 
-// TestRestoreDirNames: a directory may be written with a slash at its end, or below others
-// that are not there yet; an empty one may be there.
-func TestRestoreDirNames(t *testing.T) {
+// smallBackup is a backup of a table "t" with three records.
+func smallBackup(t *testing.T) []byte {
+	t.Helper()
 	db := mustOpen(t, tiny())
 	fill(t, db, table(t, db, "t"), 3, val(1))
 	var file bytes.Buffer
 	if _, err := db.Backup(t.Context(), &file, txn.BackupOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	return file.Bytes()
+}
+
+// TestRestoreDirNames: a directory may be written with a slash at its end, or below others
+// that are not there yet; an empty one may be there.
+func TestRestoreDirNames(t *testing.T) {
+	file := smallBackup(t)
 	restore := func(dir string) error {
-		_, err := txn.RestoreDir(t.Context(), bytes.NewReader(file.Bytes()), dir, txn.Options{Backups: txn.F(0), Blades: 1}, txn.BackupOptions{})
+		_, err := txn.RestoreDir(t.Context(), bytes.NewReader(file), dir, txn.Options{Backups: txn.F(0), Blades: 1}, txn.BackupOptions{})
 		return err
 	}
 	top := t.TempDir()
@@ -107,17 +115,12 @@ func TestRestoreDirNames(t *testing.T) {
 // TestRestoreDirThere: a directory that is there stays the same one, whatever leads to it, and what comes to be
 // meanwhile is left alone.
 func TestRestoreDirThere(t *testing.T) {
-	db := mustOpen(t, tiny())
-	fill(t, db, table(t, db, "t"), 3, val(1))
-	var file bytes.Buffer
-	if _, err := db.Backup(t.Context(), &file, txn.BackupOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	file := smallBackup(t)
 	top := t.TempDir()
 	at := func(name string) string { return filepath.Join(top, name) }
 	restore := func(name string, progress func(uint64)) error {
 		o := txn.Options{Backups: txn.F(0), Blades: 1}
-		_, err := txn.RestoreDir(t.Context(), bytes.NewReader(file.Bytes()), at(name), o, txn.BackupOptions{Progress: progress})
+		_, err := txn.RestoreDir(t.Context(), bytes.NewReader(file), at(name), o, txn.BackupOptions{Progress: progress})
 		return err
 	}
 	must := func(err error) {
@@ -182,21 +185,48 @@ func TestRestoreDirThere(t *testing.T) {
 	}
 }
 
-// TestRestoreUnwound: a database into which a restore was, that a panic unwound, can be closed.
-func TestRestoreUnwound(t *testing.T) {
-	db := mustOpen(t, tiny())
-	fill(t, db, table(t, db, "t"), 3, val(1))
-	var file bytes.Buffer
-	if _, err := db.Backup(t.Context(), &file, txn.BackupOptions{}); err != nil {
+// TestRestoreStoppedWhileMoving: who dies while he moves the files of a restore into a directory that is there leaves
+// nothing that opens as a database: what opens it, or restores to it, says so, as long as a region is there.
+func TestRestoreStoppedWhileMoving(t *testing.T) {
+	whole := filepath.Join(t.TempDir(), "whole")
+	if _, err := txn.RestoreDir(t.Context(), bytes.NewReader(smallBackup(t)), whole, txn.Options{}, txn.BackupOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	files, err := os.ReadDir(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "restoring"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if f.Name() == embedded.CatalogName || f.Name() == "LOCK" {
+			continue
+		}
+		if err := os.Rename(filepath.Join(whole, f.Name()), filepath.Join(dir, f.Name())); err != nil {
+			t.Fatal(err)
+		}
+		if db, err := txn.Open(t.Context(), txn.Options{Dir: dir}); err == nil {
+			close1(t, db)
+			t.Errorf("with %s it opens", f.Name())
+		}
+		if _, err := txn.RestoreDir(t.Context(), bytes.NewReader(smallBackup(t)), dir, txn.Options{}, txn.BackupOptions{}); err == nil || !strings.Contains(err.Error(), "not empty") {
+			t.Errorf("with %s: %v", f.Name(), err)
+		}
+	}
+}
+
+// TestRestoreUnwound: a database into which a restore was, that a panic unwound, can be closed.
+func TestRestoreUnwound(t *testing.T) {
+	file := smallBackup(t)
 	to, err := txn.Open(t.Context(), tiny())
 	if err != nil {
 		t.Fatal(err)
 	}
 	func() {
 		defer func() { _ = recover() }()
-		_, _ = to.Restore(t.Context(), bytes.NewReader(file.Bytes()), txn.BackupOptions{Progress: func(uint64) { panic("enough") }})
+		_, _ = to.Restore(t.Context(), bytes.NewReader(file), txn.BackupOptions{Progress: func(uint64) { panic("enough") }})
 	}()
 	if err := to.Close(t.Context()); err != nil {
 		t.Error(err)

@@ -23,7 +23,7 @@ type offline struct {
 
 // databaseIn makes sure that a directory has a database, or what was one: another stays as it is.
 func databaseIn(dir string) error {
-	_, err := os.Stat(filepath.Join(dir, "catalog.db"))
+	_, err := os.Stat(filepath.Join(dir, embedded.CatalogName))
 	switch {
 	case err == nil:
 		return nil
