@@ -43,7 +43,13 @@ func TestBackupAndRestore(t *testing.T) {
 	run(0, "32 30 30 00", "inspect", "record", "$DIR/again", "--table", "accounts", "--key", "2")
 
 	run(1, "exists", "backup", "$DIR/data", "$DIR/file")
+	if err := os.Chmod(filepath.Join(b.dir, "file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	run(0, "3 records", "backup", "$DIR/data", "$DIR/file", "--force")
+	if st, err := os.Stat(filepath.Join(b.dir, "file")); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("a private file is replaced by %v, %v", st, err)
+	}
 	run(1, "not empty", "restore", "$DIR/file", "$DIR/again")
 	run(1, "no database", "backup", "$DIR", "$DIR/other")
 	run(1, "no such file", "restore", "$DIR/none", "$DIR/new")
