@@ -46,7 +46,7 @@ func (s *Space) attach(c *rdma.Coro, fresh bool) error {
 	}
 	for b := range l.Blades {
 		if stale[b] {
-			if err := s.writeHeader(c, rdma.BladeID(b), infos[b].Key, buf); err != nil {
+			if err := s.writeHeader(c, s.layout.headerOf(rdma.BladeID(b)), infos[b].Key, buf); err != nil {
 				return err
 			}
 		}
@@ -131,7 +131,7 @@ func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 	}
 	switch {
 	case blanks == headerCopies && l.Formatted:
-		return fail(ErrForeign, "its region is blank: was its memory or file lost or replaced? Bring it back, or, in a directory, %s", l.Remedy())
+		return fail(ErrForeign, "its region is blank: was its memory or file lost or replaced? Bring it back, or, in a directory, %s", l.Remedy(b))
 	case blanks == headerCopies:
 		return true, nil
 	case found == nil && !l.Formatted && !fresh:
@@ -152,16 +152,16 @@ func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 			found.Epoch, found.Size, s.cat.Name(), want.Epoch, want.Size)
 	case HeaderBehind:
 		return fail(ErrGeometry, "its region is an old copy: it is of epoch %d, and all were written in epoch %d. Bring the newest back, or all files of the database as they were at one moment, or move it away and %s",
-			found.Epoch, l.Opened, l.Remedy())
+			found.Epoch, l.Opened, l.Remedy(b))
 	}
 	return stale, nil
 }
 
 // writeHeader writes both copies of a region's header, one after the other, so
 // that one is whole at any moment.
-func (s *Space) writeHeader(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32) error {
+func (s *Space) writeHeader(c *rdma.Coro, h RegionHeader, key rdma.Key, buf uint32) error {
+	b := h.Blade
 	err := s.provisionHeader(b)
-	h := s.layout.headerOf(b)
 	for i := 0; i < headerCopies && err == nil; i++ {
 		h.encode(c.Thread().Bytes(buf, regionHeader), i)
 		a := rdma.RemoteAddr{Blade: b, Key: key, Off: headerOffset(i)}

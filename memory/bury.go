@@ -24,7 +24,7 @@ func Bury(cat Catalog, blades ...rdma.BladeID) error {
 		return fmt.Errorf("%w: catalog %s is empty", ErrNotFormatted, cat.Name())
 	}
 	if l.Checkpoint != 0 {
-		return fmt.Errorf("%w: catalog %s: %s", ErrLayout, cat.Name(), l.Remedy())
+		return fmt.Errorf("%w: catalog %s: %s", ErrLayout, cat.Name(), unburied)
 	}
 	old := l.entries()
 	for _, b := range blades {
@@ -56,10 +56,18 @@ func Bury(cat Catalog, blades ...rdma.BladeID) error {
 	return nil
 }
 
-// Remedy says what to do about a region that is missing, blank or out of date, and cannot be brought back.
-func (l *Layout) Remedy() string {
+// Remedy says what to do about a blade's region that is missing, blank or out of date, and cannot be brought back.
+func (l *Layout) Remedy(b rdma.BladeID) string {
 	if l.Checkpoint != 0 {
-		return "restore a backup: the database has promised to survive a loss of power, and was not closed, for which it needs all of its blades"
+		return unburied
+	}
+	if had := l.Redundancy(); int(b) < len(l.Blades) {
+		if n := l.Without(b).Redundancy().Lost - had.Lost; n > 0 {
+			return fmt.Sprintf("restore a backup, or give up for ever what is on no other blade, %d of %d segments (ReplaceLost; txnode check --replace-lost)", n, had.Segments)
+		}
 	}
 	return "have its copies built anew from those of the other blades (ReplaceLost; txnode check --replace-lost)"
 }
+
+// unburied says what to do about a region that is missing of a database that Bury refuses.
+const unburied = "restore a backup: the database has promised to survive a loss of power, and was not closed, for which it needs all of its blades"

@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"txnode/memory"
@@ -30,6 +31,14 @@ func TestBury(t *testing.T) {
 	on := s.View().Placement(at.Segment()).Replicas
 	spare := rdma.BladeID(3) - on[0].Blade - on[1].Blade // the third
 
+	for _, x := range []struct {
+		l    *memory.Layout
+		dear bool
+	}{{before, false}, {before.Without(on[1].Blade), true}, {before.Without(spare), false}} {
+		if says := x.l.Remedy(on[0].Blade); strings.Contains(says, "give up for ever what is on no other blade, 1 of 1 segments") != x.dear || !strings.Contains(says, "ReplaceLost") {
+			t.Error(x.dear, says)
+		}
+	}
 	check(t, memory.Bury(cat, on[0].Blade))
 	l, err := memory.LoadLayout(cat)
 	check(t, err)

@@ -400,8 +400,9 @@ func (s *Space) greet(c *rdma.Coro, b rdma.BladeID) (rdma.Key, error) {
 	if s.keyed != nil {
 		s.keyed[b] = info.Key // as it is now: it is taken in if it stays so
 	}
+	h := s.layout.headerOf(b)
 	s.mu.Unlock()
-	return info.Key, s.writeHeader(c, b, info.Key, buf)
+	return info.Key, s.writeHeader(c, h, info.Key, buf)
 }
 
 // addLogs gives a blade that comes up again a segment in every row of logs.

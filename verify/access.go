@@ -54,9 +54,12 @@ func (w *walker) copies(a memory.Addr, n uint32, local *[memory.MaxReplicas]uint
 func (d *Database) do(b *rdma.Batch) error {
 	err := d.c.Do(b)
 	if v := (*rdma.VerbError)(nil); errors.As(err, &v) && v.Status == rdma.StatusIO {
-		err = ErrFault
+		err = nil
 		for i := range b.Len() {
 			if w := b.WR(i); w.Status != rdma.StatusOK {
+				if err == nil {
+					err = fmt.Errorf("%w; copy it to a sound disk, or move it away and %s", ErrFault, d.l.Remedy(w.Blade))
+				}
 				err = errors.Join(err, d.t.Reconnect(w.Blade))
 			}
 		}

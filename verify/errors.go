@@ -8,8 +8,8 @@ var (
 	ErrGeometry = errors.New("verify: the blades are not those of the catalog")
 	// ErrNoSuch: what was asked for does not exist in this database.
 	ErrNoSuch = errors.New("verify: not in this database")
-	// ErrFault: a part of a region's file cannot be read.
-	ErrFault = errors.New("verify: the system cannot read the file there, since its disk fails, or it was cut off; copy it to a sound disk, or move it away and have its copies built anew (ReplaceLost; txnode check --replace-lost)")
+	// ErrFault: a part of a region's file cannot be read. The error that wraps it says what to do.
+	ErrFault = errors.New("verify: the system cannot read the file there, since its disk fails, or it was cut off")
 	// ErrSyntax: an address, a key or a transaction's name that cannot be read.
 	ErrSyntax = errors.New("verify: cannot be read")
 )

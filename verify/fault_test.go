@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"txnode/occ"
@@ -48,6 +49,9 @@ func TestFault(t *testing.T) {
 						t.Errorf("%s: it was said before: %v", x.name, f)
 					} else {
 						parts[part] = true
+					}
+					if !strings.Contains(f.What, "copy it to a sound disk, or move it away and ") || !strings.Contains(f.What, "ReplaceLost") {
+						t.Errorf("%s: it is not said what to do: %v", x.name, f)
 					}
 					if unreadable++; int(f.Blade) != x.blade || f.Off+256<<10 < x.size {
 						t.Errorf("%s: %v", x.name, f)

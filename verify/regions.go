@@ -82,7 +82,7 @@ func (w *walker) header(b rdma.BladeID, k int) (strange bool) {
 		w.sum.CatalogOld, w.o.Repair = true, false
 		f.What = fmt.Sprintf("copy %d of the region header is of epoch %d and %d bytes, the catalog of %d and %d: is the catalog an old copy?", k, h.Epoch, h.Size, want.Epoch, want.Size)
 	case fault == memory.HeaderBehind:
-		f.What = fmt.Sprintf("copy %d of the region header is of epoch %d, and all were written in epoch %d: the region is an old copy; bring the newest back, or move it away and %s", k, h.Epoch, w.l.Opened, w.l.Remedy())
+		f.What = fmt.Sprintf("copy %d of the region header is of epoch %d, and all were written in epoch %d: the region is an old copy; bring the newest back, or move it away and %s", k, h.Epoch, w.l.Opened, w.l.Remedy(b))
 	default:
 		return false
 	}

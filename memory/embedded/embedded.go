@@ -239,7 +239,7 @@ func (h *Host) blades(o *Options, l *memory.Layout) ([]inproc.BladeOptions, erro
 			}
 			var err error
 			down := l != nil && l.Blades[i].State == memory.BladeDown
-			b.Size, err = o.fileSize(b.Path, l, stored, down)
+			b.Size, err = o.fileSize(rdma.BladeID(i), b.Path, l, stored, down)
 			spare := o.LeaveOut || down && o.ReadOnly
 			if err == nil && spare {
 				err = openable(b.Path)
@@ -322,7 +322,7 @@ const granule = 64 << 10
 // fileSize is how large the region in a file will be, 0: default. A file that is
 // longer than the catalog says was about to grow when the process was killed. That of a
 // blade that is down may be missing, or shorter: it is out of date. l is nil if there is no database yet.
-func (o *Options) fileSize(path string, l *memory.Layout, stored uint64, down bool) (uint64, error) {
+func (o *Options) fileSize(b rdma.BladeID, path string, l *memory.Layout, stored uint64, down bool) (uint64, error) {
 	exists := l != nil
 	if exists && o.BladeSize != 0 && o.BladeSize < stored {
 		return 0, fmt.Errorf("%w: %s has %d bytes; BladeSize is %d, and regions cannot shrink", memory.ErrGeometry, path, stored, o.BladeSize)
@@ -334,7 +334,7 @@ func (o *Options) fileSize(path string, l *memory.Layout, stored uint64, down bo
 	case errors.Is(err, fs.ErrNotExist) && down && !o.ReadOnly:
 		return max(stored, o.BladeSize), nil
 	case errors.Is(err, fs.ErrNotExist):
-		return 0, fmt.Errorf("%w: %s, the region of a blade with %d bytes: bring the file back, or %s", ErrMissing, path, stored, l.Remedy())
+		return 0, fmt.Errorf("%w: %s, the region of a blade with %d bytes: bring the file back, or %s", ErrMissing, path, stored, l.Remedy(b))
 	case err != nil:
 		return 0, fmt.Errorf("embedded: %w", err)
 	}
@@ -343,7 +343,7 @@ func (o *Options) fileSize(path string, l *memory.Layout, stored uint64, down bo
 	}
 	size := uint64(st.Size())
 	if exists && size < stored && (!down || o.ReadOnly) {
-		return 0, fmt.Errorf("%w: %s has %d bytes, the catalog says %d: bring the whole file back, or move it away and %s", ErrMissing, path, size, stored, l.Remedy())
+		return 0, fmt.Errorf("%w: %s has %d bytes, the catalog says %d: bring the whole file back, or move it away and %s", ErrMissing, path, size, stored, l.Remedy(b))
 	}
 	if exists && !down && size > stored && size%granule != 0 {
 		return 0, fmt.Errorf("%w: %s has %d bytes, the catalog says %d, and regions have whole 64 KiB: cut off what was appended", memory.ErrForeign, path, size, stored)
@@ -412,7 +412,7 @@ func (h *Host) replaceLost(o *Options, l *memory.Layout) (_ *memory.Layout, err 
 // owned makes sure that the file of a blade has the region that the layout says it has.
 func (o *Options) owned(l *memory.Layout, i int) error {
 	path := filepath.Join(o.Dir, bladeName(i))
-	if _, err := o.fileSize(path, l, l.Blades[i].Size, false); err != nil {
+	if _, err := o.fileSize(rdma.BladeID(i), path, l, l.Blades[i].Size, false); err != nil {
 		return err
 	}
 	f, err := os.Open(path)
