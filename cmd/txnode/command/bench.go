@@ -103,8 +103,8 @@ func (o *benchOptions) Validate(cmd *cobra.Command) error {
 	switch {
 	case cmd.Flags().Changed("save") && o.Save == "":
 		faults = append(faults, "--save is empty; without it a result has its number alone")
-	case strings.ContainsFunc(o.Save, unicode.IsControl), !utf8.ValidString(o.Save):
-		faults = append(faults, fmt.Sprintf("--save is %q; a name is one line, of characters that can be seen", o.Save))
+	case strings.ContainsFunc(o.Save, func(r rune) bool { return !unicode.IsPrint(r) }), !utf8.ValidString(o.Save), strings.TrimSpace(o.Save) != o.Save:
+		faults = append(faults, fmt.Sprintf("--save is %+q; a name is one line, of characters that can be seen, and spaces between them", o.Save))
 	case strings.HasSuffix(o.Save, ".json"):
 		faults = append(faults, fmt.Sprintf("--save is %q; txnode compare takes that for a file", o.Save))
 	}

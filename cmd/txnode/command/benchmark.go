@@ -60,9 +60,11 @@ func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.
 	cfg := b.o.Run
 	cfg.Progress = progress.callback()
 	if b.o.EDN != "" {
-		if err := writable(b.o.EDN); err != nil {
+		done, err := writable(b.o.EDN)
+		if err != nil {
 			return nil, errors.Join(fmt.Errorf("no history: %w", err), stopProfile(), closeStore())
 		}
+		defer done()
 		edn := &ednWriter{path: b.o.EDN}
 		cfg.History = edn.window
 	}

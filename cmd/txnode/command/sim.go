@@ -85,24 +85,42 @@ func (k *keeping) Write(p []byte) (int, error) {
 }
 
 // writable fails if one of the files cannot be written, before a long run whose results
-// go there, or is to be written twice; "" is none. It creates those that there are not.
-func writable(paths ...string) error {
+// go there, or is to be written twice; "" is none. It creates those that there are not, and
+// done removes them again if nothing has been written.
+func writable(paths ...string) (done func(), err error) {
+	var made []string
+	done = func() {
+		for _, path := range made {
+			if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && st.Size() == 0 {
+				_ = os.Remove(path) // who fails says why, and of no file of no use
+			}
+		}
+	}
+	defer func() {
+		if err != nil {
+			done()
+		}
+	}()
 	if err := distinct(paths...); err != nil {
-		return err
+		return done, err
 	}
 	for _, path := range paths {
 		if path == "" {
 			continue
 		}
+		_, missing := os.Lstat(path)
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
 		if err != nil {
-			return err
+			return done, err
+		}
+		if missing != nil {
+			made = append(made, path)
 		}
 		if err := f.Close(); err != nil {
-			return err
+			return done, err
 		}
 	}
-	return distinct(paths...) // links to what was not there
+	return done, distinct(paths...) // links to what was not there
 }
 
 // distinct fails if two of the names are of one file; "" is none, and a device may be written twice.

@@ -149,9 +149,11 @@ func (o *hashOptions) run(cmd *cobra.Command, w *World) error {
 		record = &sim.Recording{}
 		curves[0].Config[0].Record = record
 	}
-	if err := writable(o.report, o.trace); err != nil {
+	done, err := writable(o.report, o.trace)
+	if err != nil {
 		return err
 	}
+	defer done()
 	data, err := hashbench.Load(ctx, c, func(done, total uint64) { w.note("loading: %d of %d keys", done, total) })
 	n := 0
 	if err == nil {

@@ -96,9 +96,11 @@ func (o *seedsOptions) run(cmd *cobra.Command, w *World) error {
 	if (o.trace != "" || o.edn != "") && o.count > 1 {
 		return usagef("--trace and --history show one seed: use them with --seeds 1")
 	}
-	if err := writable(o.trace, o.edn); err != nil {
+	done, err := writable(o.trace, o.edn)
+	if err != nil {
 		return err
 	}
+	defer done()
 	if o.count == 1 {
 		options.Canceled = func() bool { return ctx.Err() != nil }
 		return o.verdict(w, interruptedOr(ctx, o.one(w, options)))

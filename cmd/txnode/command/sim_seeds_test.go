@@ -1,6 +1,7 @@
 package command_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,6 +39,17 @@ func TestSimSeeds(t *testing.T) {
 	} {
 		if code, _, stderr := b.run(append([]string{"sim", "seeds"}, args...)...); code != command.ExitUsage {
 			t.Errorf("%v: exit code %d, %s", args, code, stderr)
+		}
+	}
+	// What is refused leaves no file behind, nor takes one away.
+	link, none, old := filepath.Join(b.dir, "link"), filepath.Join(b.dir, "none"), filepath.Join(b.dir, "old")
+	if err := errors.Join(os.Symlink("elsewhere", link), os.WriteFile(old, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for path, stays := range map[string]bool{none: false, link: true, old: true} {
+		code, _, stderr := b.run("sim", "seeds", "--seeds", "1", "--workload", "chess", "--trace", path)
+		if _, err := os.Lstat(path); code != command.ExitUsage || (err == nil) != stays {
+			t.Errorf("%s: exit code %d, %v, %s", path, code, err, stderr)
 		}
 	}
 }

@@ -123,9 +123,11 @@ func newSimVerbs(w *World) *cobra.Command {
 					"throttle", "change", "min-threads", "warmup", "duration", "seed", "trace"); err != nil {
 					return err
 				}
-				if err := writable(o.report); err != nil {
+				done, err := writable(o.report)
+				if err != nil {
 					return err
 				}
+				defer done()
 				return o.runFigure(cmd.Context(), w)
 			}
 			if cmd.Flags().Changed("requests") {
@@ -134,9 +136,11 @@ func newSimVerbs(w *World) *cobra.Command {
 			if o.report != "" {
 				return usagef("--report shows the curves of a figure: give --figure, too")
 			}
-			if err := writable(o.trace); err != nil {
+			done, err := writable(o.trace)
+			if err != nil {
 				return err
 			}
+			defer done()
 			return o.runOne(cmd.Context(), w)
 		},
 	}
@@ -335,9 +339,11 @@ present constants only.`,
 			if err != nil {
 				return err
 			}
-			if err := writable(report); err != nil {
+			done, err := writable(report)
+			if err != nil {
 				return err
 			}
+			defer done()
 			var r calibrate.Report
 			if check {
 				r, err = evaluate(cmd.Context(), w, profile, calibrate.Points(), requests)

@@ -169,9 +169,11 @@ func (o *simOptions) run(ctx context.Context, w *World, configs []simbench.Confi
 		record = &sim.Recording{}
 		configs[0].Record = record
 	}
-	if err := writable(o.report, o.trace); err != nil {
+	unused, err := writable(o.report, o.trace)
+	if err != nil {
 		return err
 	}
+	defer unused()
 	total, done := each*len(configs), 0
 	var stopped error // by Ctrl-C, in the middle
 	var curves []simbench.Curve

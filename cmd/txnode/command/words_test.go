@@ -3,6 +3,7 @@ package command_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,8 +50,10 @@ func TestWords(t *testing.T) {
 	}
 	one(small+"--save=", 2, []string{"--save is empty"})
 	one(small+"--save a.json", 2, []string{"txnode compare takes that for a file"})
-	if code, _, stderr := b.run(append(strings.Fields(small+"--save"), "a\nb")...); code != 2 || !strings.Contains(stderr, `"a\nb"; a name is one line`) {
-		t.Errorf("exit code %d: %s", code, stderr)
+	for _, name := range []string{"a\nb", " ", "a ", "a\u200b", "\u00a0a", "a\xff"} {
+		if code, _, stderr := b.run(append(strings.Fields(small+"--save"), name)...); code != 2 || !strings.Contains(stderr, fmt.Sprintf("%+q; a name is one line", name)) {
+			t.Errorf("%q: exit code %d: %s", name, code, stderr)
+		}
 	}
 	one(small+"--threads 1 --coroutines 30000 --arena 1MiB", 2, []string{"raise --arena", "fewer --coroutines"}, " Arena")
 	one(small+"--blade-size 1MiB", 1, []string{"raise --blade-size"})
