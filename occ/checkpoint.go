@@ -132,7 +132,7 @@ func (s *Session) releaseCovered() bool {
 }
 
 // stalledError: a checkpoint does not come to its end before somebody is recovered. It is ErrConflict.
-type stalledError struct{}
+type stalledError struct{ dead []uint32 }
 
 func (stalledError) Error() string {
 	return ErrConflict.Error() + ": log space is needed, and a checkpoint waits for a transaction whose coordinator has died, until that is recovered"
@@ -140,9 +140,18 @@ func (stalledError) Error() string {
 
 func (stalledError) Unwrap() error { return ErrConflict }
 
-// checkpoint makes a checkpoint, or waits a little for whoever makes one. Coordinator by, which can recover others, does
-// not wait for the dead: that is a stalledError. by 0: of nobody who can.
-func (e *Engine) checkpoint(c *rdma.Coro, by uint32) error {
+// Dead returns the coordinators: see recovery.Options.Checkpoint.
+func (e stalledError) Dead() []uint32 { return e.dead }
+
+// maker is who makes a checkpoint, and whether others can be recovered then: of coordinator by, or 0, nobody's.
+type maker struct {
+	by   uint32
+	able bool
+}
+
+// checkpoint makes a checkpoint, or waits a little for whoever makes one. Who can recover others does not wait for
+// the dead: that is a stalledError.
+func (e *Engine) checkpoint(c *rdma.Coro, m maker) error {
 	d := &e.durable
 	if !d.busy.CompareAndSwap(false, true) {
 		c.Sleep(10_000)
@@ -153,12 +162,12 @@ func (e *Engine) checkpoint(c *rdma.Coro, by uint32) error {
 	d.generation.Store(old + 1)
 	for end := c.Thread().Now() + checkpointWaitNs; ; c.Sleep(2000) {
 		now := c.Thread().Now()
-		quiet, stalled := e.atRest(old, by, now)
+		quiet, dead := e.atRest(old, m.by, now)
 		if quiet {
 			break
 		}
-		if stalled && by != 0 && !mutant.WaitsForTheDead {
-			return stalledError{}
+		if len(dead) > 0 && m.able && !mutant.WaitsForTheDead {
+			return stalledError{dead}
 		}
 		if now > end {
 			return fmt.Errorf("%w: log space is needed, and a checkpoint waits for transactions of another session to come to rest, or be recovered", ErrConflict)
@@ -179,14 +188,14 @@ func (e *Engine) checkpoint(c *rdma.Coro, by uint32) error {
 // Checkpoint makes sure that everything that has been committed when it is called
 // is durable in place: the logs are not needed for it any more. Without FlushDurable
 // it does nothing.
-func (e *Engine) Checkpoint(c *rdma.Coro) error { return e.checkpointAll(c, 0) }
+func (e *Engine) Checkpoint(c *rdma.Coro) error { return e.checkpointAll(c, maker{}) }
 
-func (e *Engine) checkpointAll(c *rdma.Coro, by uint32) error {
+func (e *Engine) checkpointAll(c *rdma.Coro, m maker) error {
 	if e.opts.Flush != FlushDurable {
 		return nil
 	}
 	for g := e.durable.generation.Load(); e.durable.covered.Load() <= g; {
-		if err := e.checkpoint(c, by); err != nil {
+		if err := e.checkpoint(c, m); err != nil {
 			return err
 		}
 	}
@@ -196,7 +205,7 @@ func (e *Engine) checkpointAll(c *rdma.Coro, by uint32) error {
 // lastCheckpoint is Engine.Checkpoint for a session that is being closed: who has died and is in its way is recovered.
 func (s *Session) lastCheckpoint(c *rdma.Coro) error {
 	for tries := 0; ; tries++ {
-		err := s.eng.checkpointAll(c, s.coord.ID)
+		err := s.eng.checkpointAll(c, maker{s.coord.ID, true})
 		if !errors.As(err, new(stalledError)) || tries >= maxRejoins {
 			return err
 		}
@@ -206,9 +215,10 @@ func (s *Session) lastCheckpoint(c *rdma.Coro) error {
 	}
 }
 
-// CheckpointOf is Checkpoint for who has recovered coordinators: their transactions
-// are at rest, though their sessions could not say so.
-func (e *Engine) CheckpointOf(c *rdma.Coro, ids []uint32) error {
+// checkpointOf is Checkpoint for who has recovered coordinators: their transactions
+// are at rest, though their sessions could not say so. Others that have died, and are in the way, can be recovered with
+// them: that is a stalledError.
+func (e *Engine) checkpointOf(c *rdma.Coro, by uint32, ids []uint32) error {
 	e.mu.Lock()
 	for _, x := range e.commits {
 		if slices.Contains(ids, x.coordinator) {
@@ -216,12 +226,12 @@ func (e *Engine) CheckpointOf(c *rdma.Coro, ids []uint32) error {
 		}
 	}
 	e.mu.Unlock()
-	return e.Checkpoint(c)
+	return e.checkpointAll(c, maker{by, true})
 }
 
-// atRest reports whether every transaction of a generation has installed its images, and else whether one that has not
-// is of somebody, but by, who may be declared dead now.
-func (e *Engine) atRest(generation, by uint32, now int64) (quiet, stalled bool) {
+// atRest reports whether every transaction of a generation has installed its images, and else of whom, but by, those
+// that have not are who may be declared dead now.
+func (e *Engine) atRest(generation, by uint32, now int64) (quiet bool, dead []uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	kept := e.commits[:0]
@@ -233,12 +243,14 @@ func (e *Engine) atRest(generation, by uint32, now int64) (quiet, stalled bool) 
 		kept = append(kept, x)
 		if x.n[generation&1].Load() != 0 {
 			quiet = false
-			stalled = stalled || x.coordinator != by && e.space.Lease(x.coordinator, now) == memory.LeaseExpired
+			if x.coordinator != by && e.space.Lease(x.coordinator, now) == memory.LeaseExpired {
+				dead = append(dead, x.coordinator)
+			}
 		}
 	}
 	clear(e.commits[len(kept):])
 	e.commits = kept
-	return quiet || mutant.CheckpointDoesNotWait, stalled
+	return quiet || mutant.CheckpointDoesNotWait, dead
 }
 
 // logRange is a log record that is to be flushed.

@@ -163,21 +163,22 @@ func (e *Engine) Answer() error {
 
 // Recovery returns how the session recovers what others have left behind.
 func (s *Session) Recovery() recovery.Options {
-	o := s.eng.Recovery()
-	o.By = s.coord.ID
-	return o
+	return s.eng.recoveryBy(s.coord.ID)
 }
 
 // Recovery returns how those recover that are no sessions of the engine.
-func (e *Engine) Recovery() recovery.Options {
-	o := recovery.Options{Space: e.space, Open: e.opts.OpenIndex, Term: e.opts.LeaseTerm, Damaged: e.opts.Damaged}
+func (e *Engine) Recovery() recovery.Options { return e.recoveryBy(0) }
+
+func (e *Engine) recoveryBy(by uint32) recovery.Options {
+	o := recovery.Options{Space: e.space, By: by, Open: e.opts.OpenIndex, Term: e.opts.LeaseTerm, Damaged: e.opts.Damaged}
 	if e.asking.Load() != 0 {
 		e.mu.Lock()
 		o.Asked = slices.Clone(e.asked)
 		e.mu.Unlock()
 	}
 	if e.opts.Flush == FlushDurable {
-		o.Durable, o.Checkpoint = true, e.CheckpointOf
+		o.Durable = true
+		o.Checkpoint = func(c *rdma.Coro, ids []uint32) error { return e.checkpointOf(c, by, ids) }
 	}
 	return o
 }

@@ -62,7 +62,9 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 	// A disk that is new, and mounted there, has that.
 	files = slices.DeleteFunc(files, func(f fs.DirEntry) bool { return f.IsDir() && f.Name() == "lost+found" })
 	switch {
-	case there && len(files) > 0:
+	case len(files) == 1 && files[0].Name() == restoring && files[0].IsDir():
+		return info, fmt.Errorf("%s exists: another restore is at work or has died; remove it if there is none", filepath.Join(dir, restoring))
+	case len(files) > 0:
 		return info, fmt.Errorf("the directory is not empty: name a new one, or remove what is in it")
 	case !there && !errors.Is(err, fs.ErrNotExist):
 		return info, err
@@ -77,7 +79,7 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 	}
 	part := to + ".restoring"
 	if there {
-		part = filepath.Join(to, "restoring")
+		part = filepath.Join(to, restoring)
 	} else if st, err := os.Lstat(to); err == nil && st.Mode()&fs.ModeSymlink != 0 {
 		return info, fmt.Errorf("it is a link, and what it leads to is not there: make that directory, or name another")
 	} else if err := embedded.MakeDir(filepath.Dir(to)); err != nil {
@@ -351,3 +353,6 @@ func (l *loader) load(records []pendingRecord) error {
 	}
 	return err
 }
+
+// restoring is where in a directory that was there a restore is made.
+const restoring = "restoring"

@@ -116,6 +116,14 @@ func TestRestoreDirNames(t *testing.T) {
 // meanwhile is left alone.
 func TestRestoreDirThere(t *testing.T) {
 	file := smallBackup(t)
+	busy := t.TempDir() // two at once: nobody is told to remove what the other is at work in
+	if _, err := txn.RestoreDir(t.Context(), bytes.NewReader(file), busy, txn.Options{}, txn.BackupOptions{Progress: func(uint64) {
+		if _, err := txn.RestoreDir(t.Context(), bytes.NewReader(file), busy, txn.Options{}, txn.BackupOptions{}); err == nil || !strings.Contains(err.Error(), "another restore") {
+			t.Error(err)
+		}
+	}}); err != nil {
+		t.Error(err)
+	}
 	top := t.TempDir()
 	at := func(name string) string { return filepath.Join(top, name) }
 	restore := func(name string, progress func(uint64)) error {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"txnode/rdma"
 	"txnode/rdma/rdmatest"
 	"txnode/txn"
 )
@@ -22,17 +23,7 @@ func TestCheckpointBesideUnwound(t *testing.T) {
 		tab := table(t, db, "t")
 		fill(t, db, tab, 20, val(0))
 		w := newWorker(t, db)
-		_ = db.Run(t.Context(), 1, 2, func(ctx context.Context, id int, w *txn.Worker) error {
-			if id == 0 {
-				w.Sleep(int64(1000 * k))
-				runtime.Goexit()
-			}
-			for {
-				if err := w.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, 2, val(1)) }); err != nil {
-					return err
-				}
-			}
-		})
+		dieCommitting(t, db, tab, k)
 		if i%2 == 1 {
 			for i := range 50 { // fewer than it does maintenance after
 				err := w.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 1, make([]byte, 50_000)) })
@@ -40,6 +31,96 @@ func TestCheckpointBesideUnwound(t *testing.T) {
 					t.Fatalf("after %d us: update %d: %v", k, i, err)
 				}
 			}
+		}
+		if err := w.Close(); err != nil {
+			t.Errorf("after %d us: %v", k, err)
+		}
+		close1(t, db)
+	}
+}
+
+// dieCommitting has a thread unwound that commits, after k us.
+func dieCommitting(t *testing.T, db *txn.DB, tab *txn.Table[uint64, []byte], k int) {
+	_ = db.Run(t.Context(), 1, 2, func(ctx context.Context, id int, w *txn.Worker) error {
+		if id == 0 {
+			w.Sleep(int64(1000 * k))
+			runtime.Goexit()
+		}
+		for {
+			if err := w.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, 2, val(1)) }); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// TestRejoinBesideUnwound: a session rejoins, for which it needs a checkpoint, and somebody has died in the middle of a
+// commit that this waits for. He is recovered with it.
+func TestRejoinBesideUnwound(t *testing.T) {
+	for k := range 40 {
+		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: later, Seed: uint64(k)})
+		o := onFabric(f, txn.PolicyDefault)
+		o.Durability = txn.DurabilityPower
+		db := reopen(t, o)
+		tab := table(t, db, "t")
+		fill(t, db, tab, 20, val(0))
+		w := newWorker(t, db)
+		dieCommitting(t, db, tab, k)
+		once := true
+		f.Fail(func(*rdma.WR) rdma.Status {
+			if once {
+				once = false
+				return rdma.StatusTimeout
+			}
+			return rdma.StatusOK
+		})
+		for i := range 3 {
+			if err := w.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 1, val(3)) }); err != nil {
+				t.Fatalf("after %d us: update %d: %v", k, i, err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Errorf("after %d us: %v", k, err)
+		}
+		close1(t, db)
+	}
+}
+
+// TestTwoUnwound: somebody has died who had locked a record, and another in the middle of a commit. Who meets the
+// lock recovers both, and does not wait for the second.
+func TestTwoUnwound(t *testing.T) {
+	for i := range 80 {
+		k := i / 2
+		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: later, Seed: uint64(k)})
+		o := onFabric(f, txn.PolicyDefault)
+		o.Durability, o.Retries = txn.DurabilityPower, 20
+		if i%2 == 1 {
+			o.LeaseTerm = 3 * time.Second
+		}
+		db := reopen(t, o)
+		tab := table(t, db, "t")
+		fill(t, db, tab, 20, val(0))
+		w := newWorker(t, db)
+		_ = db.Run(t.Context(), 1, 2, func(ctx context.Context, id int, w *txn.Worker) error {
+			if id == 0 {
+				w.Sleep(60_000)
+				runtime.Goexit()
+			}
+			return w.Update(ctx, func(tx *txn.Tx) error {
+				_, err := tab.GetForUpdate(tx, 1)
+				w.Sleep(1_000_000)
+				return err
+			})
+		})
+		dieCommitting(t, db, tab, k)
+		begun := w.Now()
+		for i := range 3 {
+			if err := w.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 1, val(3)) }); err != nil {
+				t.Fatalf("after %d us: update %d: %v", k, i, err)
+			}
+		}
+		if d := w.Now() - begun; d > 500_000_000 { // of the fabric's clock, which nothing but the database moves
+			t.Errorf("after %d us: it took %d ns", k, d)
 		}
 		if err := w.Close(); err != nil {
 			t.Errorf("after %d us: %v", k, err)

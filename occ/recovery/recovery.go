@@ -46,7 +46,8 @@ type Options struct {
 	Durable bool
 	// Checkpoint, with Durable, is called when the transactions of the coordinators
 	// are at rest, before their logs are cleared: what the logs of others say may
-	// depend on them until a checkpoint has been made (occ.Engine.CheckpointOf).
+	// depend on them until a checkpoint has been made. Its error may name others, with a method
+	// Dead() []uint32, whom it would have to wait for and who have died: they are recovered with them.
 	Checkpoint func(c *rdma.Coro, ids []uint32) error
 	// Damaged, if not nil, is told of a recovery's Report.Damage as soon as that is met: not all
 	// who recover others look at the report. A sweep only reports it.
@@ -82,11 +83,12 @@ const maxAttempts = 16
 // whose index is damaged, or lost (Report.Damage): see strand.go.
 //
 // It is idempotent: when it fails, or whoever runs it dies, it is to be called
-// again, by anybody. Coordinators that are not registered are passed over; with one that was
+// again, by anybody. Others are recovered with them if Options.Checkpoint says so. Coordinators that are not registered are passed over; with one that was
 // declared dead together with a blade, all of those are recovered. It fails
 // with memory.ErrClaimed while somebody else is at it.
 func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
 	var claim *memory.Claim
+	all := ids // that are to be recovered: with whom they wait for
 	defer func() {
 		switch now := c.Thread().Now(); {
 		case claim == nil:
@@ -99,9 +101,9 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
 			claim.Abandon(now + abandonNs)
 		}
 	}()
-	for {
+	for fresh := false; ; { // fresh: some of all had not been declared dead before
 		var left []uint32
-		for _, id := range ids {
+		for _, id := range all {
 			if o.Space.Registered(id) {
 				left = append(left, id)
 			}
@@ -115,7 +117,7 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
 			co.Until = co.Now + o.Term
 		}
 		// What failed in an attempt before, and is not uncertain, cannot arrive any more.
-		co.Stay = (rep.Attempts > 0 || o.Fenced) && (!t.Uncertain() || mutant.StayUncertain)
+		co.Stay = (rep.Attempts > 0 || o.Fenced) && !fresh && (!t.Uncertain() || mutant.StayUncertain)
 		if rep.Attempts == 0 {
 			co.Change = o.Change
 		}
@@ -123,10 +125,14 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
 		if errors.Is(err, memory.ErrNoCoordinator) {
 			continue
 		}
+		if errors.Is(err, memory.ErrClaimed) && fresh { // somebody else recovers them, and is waited for
+			all, fresh = ids, false
+			continue
+		}
 		if err != nil {
 			return rep, fmt.Errorf("recovery: coordinators %v: %w", left, err)
 		}
-		claim = next
+		claim, ids, fresh = next, all, false
 		rep.Attempts++
 		if !co.Stay {
 			t.Certain()
@@ -136,6 +142,11 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
 				rep.Coordinators = append(rep.Coordinators, claim.Coordinators[i].ID)
 			}
 			return rep, nil
+		}
+		var stalled interface{ Dead() []uint32 }
+		if errors.As(err, &stalled) && rep.Attempts < maxAttempts {
+			all, fresh = slices.Concat(ids, stalled.Dead()), true
+			continue
 		}
 		if !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrStaleKey) || rep.Attempts >= maxAttempts {
 			return rep, err
