@@ -83,9 +83,9 @@ const maxAttempts = 16
 // whose index is damaged, or lost (Report.Damage): see strand.go.
 //
 // It is idempotent: when it fails, or whoever runs it dies, it is to be called
-// again, by anybody. Others are recovered with them if Options.Checkpoint says so. Coordinators that are not registered are passed over; with one that was
-// declared dead together with a blade, all of those are recovered. It fails
-// with memory.ErrClaimed while somebody else is at it.
+// again, by anybody. Coordinators that are not registered are passed over; with one that was
+// declared dead together with a blade, all of those are recovered, and with any of them whom
+// Options.Checkpoint names. It fails with memory.ErrClaimed while somebody else is at it.
 func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
 	var claim *memory.Claim
 	all := ids // that are to be recovered: with whom they wait for
