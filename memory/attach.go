@@ -285,7 +285,7 @@ func (s *Space) advance(change func(*Layout) error) error {
 	}
 	old := s.layout
 	if old.Epoch == 1<<32-1 {
-		return fmt.Errorf("%w: epochs", ErrExhausted)
+		return fmt.Errorf("%w: of epochs: %s", ErrExhausted, anew)
 	}
 	l := old.clone()
 	if err := change(l); err != nil {

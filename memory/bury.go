@@ -40,7 +40,7 @@ func Bury(cat Catalog, blades ...rdma.BladeID) error {
 	}
 	l.Hollow, l.Spared = l.Unswept, false
 	if l.Epoch == 1<<32-1 {
-		return fmt.Errorf("%w: epochs", ErrExhausted)
+		return fmt.Errorf("%w: of epochs: %s", ErrExhausted, anew)
 	}
 	l.Epoch++
 	for i := range l.Coordinators {

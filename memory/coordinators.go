@@ -148,7 +148,7 @@ func (s *Space) NewCoordinatorUntil(until int64) (Coordinator, error) {
 	}
 	l := s.layout
 	if l.NextCoordinator >= MaxCoordinators {
-		return Coordinator{}, fmt.Errorf("%w: coordinators", ErrExhausted)
+		return Coordinator{}, fmt.Errorf("%w: of coordinators, of which each session is a new one: %s", ErrExhausted, anew)
 	}
 	slot, ok := s.logs.free(l.logsPerSegment())
 	if !ok {

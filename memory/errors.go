@@ -29,7 +29,8 @@ var (
 	// decided yet: wait until they are.
 	ErrGated = errors.New("memory: a blade has died, and its transactions are being decided")
 	// ErrExhausted: numbers that are never reused (coordinators, tables,
-	// segments, epochs) are used up: copy the data into a new database.
+	// segments, epochs) are used up. A backup, restored as a new database, has those of
+	// coordinators and epochs anew.
 	ErrExhausted = errors.New("memory: numbers are used up")
 	// ErrCorrupt: stored data is damaged. All errors are that which say so of a part of
 	// the database, here and in the packages above.
@@ -135,6 +136,9 @@ func (e *LostError) Error() string {
 
 // Is matches ErrLost.
 func (e *LostError) Is(target error) bool { return target == ErrLost }
+
+// anew is what helps when coordinators or epochs are used up.
+const anew = "restore a backup of it as a new database, which begins with new ones"
 
 // BladeError says what is wrong with a blade, by the name that the options give it.
 type BladeError struct {

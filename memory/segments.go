@@ -96,7 +96,7 @@ func (s *Space) addSegments(what string, segs ...Segment) (SegmentID, error) {
 	l := s.layout
 	first := SegmentID(len(l.Segments))
 	if len(l.Segments)+len(segs) > MaxSegments {
-		return 0, fmt.Errorf("%w: segments", ErrExhausted)
+		return 0, fmt.Errorf("%w: of segments, of which a database has %d at most", ErrExhausted, MaxSegments)
 	}
 	used := slices.Clone(l.Blades)
 	var changes []Entry

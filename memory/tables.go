@@ -53,7 +53,7 @@ func (s *Space) CreateTable(name string, options []byte) (Table, error) {
 		return t, nil
 	}
 	if len(l.Tables) == MaxTables {
-		return Table{}, fmt.Errorf("%w: tables", ErrExhausted)
+		return Table{}, fmt.Errorf("%w: of tables, of which a database has %d at most", ErrExhausted, MaxTables)
 	}
 	t := Table{ID: uint16(len(l.Tables) + 1), Name: strings.Clone(name), Options: slices.Clone(options)}
 	if err := s.commit(tableEntry(t), l.stateEntry(len(l.Segments)-1, len(l.Tables)+1, len(l.Coordinators))); err != nil {

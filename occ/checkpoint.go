@@ -143,16 +143,44 @@ func (stalledError) Unwrap() error { return ErrConflict }
 // Dead returns the coordinators: see recovery.Options.Checkpoint.
 func (e stalledError) Dead() []uint32 { return e.dead }
 
-// maker is who makes a checkpoint, and whether others can be recovered then: of coordinator by, or 0, nobody's.
+// maker is who makes a checkpoint, a session or, nil, none, and whether others can be recovered then.
 type maker struct {
-	by   uint32
+	s    *Session
 	able bool
 }
 
+// by is the maker's coordinator; 0: it has none.
+func (m maker) by() uint32 {
+	if m.s == nil {
+		return 0
+	}
+	return m.s.coord.ID
+}
+
+// stuck reports whether a checkpoint waits for the maker itself: its session was broken in the middle of a commit of
+// another coroutine, which is decided when the session rejoins, and it rejoins when the maker has done.
+func (m maker) stuck() bool {
+	if m.s == nil || m.s.broken == nil || mutant.WaitsForItself {
+		return false
+	}
+	x := m.s.commits
+	return !x.closed.Load() && (x.n[0].Load() != 0 || x.n[1].Load() != 0)
+}
+
+// condemn returns the session's coordinator for a recovery that is to recover it with others. If that fails, the claim
+// is the session's own, and Rejoin goes on with it.
+func (s *Session) condemn() uint32 {
+	s.tried = s.coord.ID
+	return s.coord.ID
+}
+
 // checkpoint makes a checkpoint, or waits a little for whoever makes one. Who can recover others does not wait for
-// the dead: that is a stalledError.
+// the dead, nor for itself: that is a stalledError.
 func (e *Engine) checkpoint(c *rdma.Coro, m maker) error {
 	d := &e.durable
+	if m.stuck() { // and whoever makes one may be waiting for it
+		return stalledError{[]uint32{m.s.condemn()}}
+	}
 	if !d.busy.CompareAndSwap(false, true) {
 		c.Sleep(10_000)
 		return nil
@@ -162,9 +190,12 @@ func (e *Engine) checkpoint(c *rdma.Coro, m maker) error {
 	d.generation.Store(old + 1)
 	for end := c.Thread().Now() + checkpointWaitNs; ; c.Sleep(2000) {
 		now := c.Thread().Now()
-		quiet, dead := e.atRest(old, m.by, now)
+		quiet, dead := e.atRest(old, m.by(), now)
 		if quiet {
 			break
+		}
+		if m.stuck() {
+			dead = append(dead, m.s.condemn())
 		}
 		if len(dead) > 0 && m.able && !mutant.WaitsForTheDead {
 			return stalledError{dead}
@@ -185,11 +216,9 @@ func (e *Engine) checkpoint(c *rdma.Coro, m maker) error {
 	return nil
 }
 
-// Checkpoint makes sure that everything that has been committed when it is called
+// checkpointAll makes sure that everything that has been committed when it is called
 // is durable in place: the logs are not needed for it any more. Without FlushDurable
 // it does nothing.
-func (e *Engine) Checkpoint(c *rdma.Coro) error { return e.checkpointAll(c, maker{}) }
-
 func (e *Engine) checkpointAll(c *rdma.Coro, m maker) error {
 	if e.opts.Flush != FlushDurable {
 		return nil
@@ -202,23 +231,30 @@ func (e *Engine) checkpointAll(c *rdma.Coro, m maker) error {
 	return nil
 }
 
-// lastCheckpoint is Engine.Checkpoint for a session that is being closed: who has died and is in its way is recovered.
+// lastCheckpoint is checkpointAll for a session that is being closed: who has died and is in its way is recovered. When
+// the session was declared dead itself, that is ErrNoCoordinator.
 func (s *Session) lastCheckpoint(c *rdma.Coro) error {
 	for tries := 0; ; tries++ {
-		err := s.eng.checkpointAll(c, maker{s.coord.ID, true})
+		err := s.eng.checkpointAll(c, maker{s, true})
 		if !errors.As(err, new(stalledError)) || tries >= maxRejoins {
 			return err
+		}
+		if s.eng.space.Lease(s.coord.ID, 0) != memory.LeaseLive { // it may recover nobody, but itself
+			return fmt.Errorf("occ: close: %w: %d was declared dead", memory.ErrNoCoordinator, s.coord.ID)
 		}
 		if err := s.recoverExpired(c); err != nil {
 			return err
 		}
+		if tries > 0 {
+			c.Sleep(rejoinPollNs) // somebody else is at it
+		}
 	}
 }
 
-// checkpointOf is Checkpoint for who has recovered coordinators: their transactions
+// checkpointOf is checkpointAll for who has recovered coordinators: their transactions
 // are at rest, though their sessions could not say so. Others that have died, and are in the way, can be recovered with
 // them: that is a stalledError.
-func (e *Engine) checkpointOf(c *rdma.Coro, by uint32, ids []uint32) error {
+func (e *Engine) checkpointOf(c *rdma.Coro, s *Session, ids []uint32) error {
 	e.mu.Lock()
 	for _, x := range e.commits {
 		if slices.Contains(ids, x.coordinator) {
@@ -226,7 +262,7 @@ func (e *Engine) checkpointOf(c *rdma.Coro, by uint32, ids []uint32) error {
 		}
 	}
 	e.mu.Unlock()
-	return e.checkpointAll(c, maker{by, true})
+	return e.checkpointAll(c, maker{s, true})
 }
 
 // atRest reports whether every transaction of a generation has installed its images, and else of whom, but by, those

@@ -217,8 +217,8 @@ func (s *Session) Thread() *rdma.Thread { return s.thread }
 // Coordinator returns the session's coordinator id.
 func (s *Session) Coordinator() uint32 { return s.coord.ID }
 
-// nextTx draws a transaction id; the session takes a new incarnation when the
-// sequence numbers of its coordinator are used up.
+// nextTx draws a transaction id. When those of its coordinator are used up, after days, the session is broken, and
+// goes on as another one when it has rejoined.
 func (s *Session) nextTx() (record.TxID, error) {
 	s.seq++
 	if s.seq%gaugeEvery == 0 {
@@ -230,28 +230,8 @@ func (s *Session) nextTx() (record.TxID, error) {
 	if s.seq < record.MaxSequence {
 		return record.MakeTxID(s.coord.ID, s.seq), nil
 	}
-	for _, tx := range s.txs {
-		if tx.open() || tx.inFlight() {
-			s.seq--
-			return 0, fmt.Errorf("%w: transaction ids of coordinator %d are used up", ErrConflict, s.coord.ID)
-		}
-	}
-	old, commits := s.coord.ID, s.commits
-	if commits != nil {
-		if err := s.eng.Checkpoint(s.thread.Plain()); err != nil {
-			s.seq--
-			return 0, err
-		}
-	}
-	if err := s.enroll(s.thread.Now()); err != nil {
-		s.seq--
-		return 0, err
-	}
-	if commits != nil {
-		commits.closed.Store(true)
-	}
-	s.seq = 1
-	return record.MakeTxID(s.coord.ID, 1), s.eng.space.CloseCoordinator(old)
+	s.seq--
+	return 0, s.fail(fmt.Errorf("%w: the transaction ids of coordinator %d are used up", ErrFenced, s.coord.ID))
 }
 
 // ahead is how many ids were drawn since that of a transaction under way.

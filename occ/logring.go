@@ -100,7 +100,11 @@ func (tx *Tx) reserveLog(n int) (uint32, error) {
 		}
 		if len(tx.s.held) > 0 && (tries > 0 || r.Full()) {
 			if !tx.s.releaseCovered() {
-				if err := tx.s.eng.checkpoint(tx.c, maker{tx.s.coord.ID, true}); err != nil {
+				err := tx.s.eng.checkpoint(tx.c, maker{tx.s, true})
+				if tx.s.broken != nil {
+					return 0, tx.s.broken
+				}
+				if err != nil {
 					tx.met = meeting{stalled: errors.As(err, new(stalledError))}
 					return 0, err
 				}

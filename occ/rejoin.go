@@ -163,14 +163,14 @@ func (e *Engine) Answer() error {
 
 // Recovery returns how the session recovers what others have left behind.
 func (s *Session) Recovery() recovery.Options {
-	return s.eng.recoveryBy(s.coord.ID)
+	return s.eng.recoveryBy(s)
 }
 
 // Recovery returns how those recover that are no sessions of the engine.
-func (e *Engine) Recovery() recovery.Options { return e.recoveryBy(0) }
+func (e *Engine) Recovery() recovery.Options { return e.recoveryBy(nil) }
 
-func (e *Engine) recoveryBy(by uint32) recovery.Options {
-	o := recovery.Options{Space: e.space, By: by, Open: e.opts.OpenIndex, Term: e.opts.LeaseTerm, Damaged: e.opts.Damaged}
+func (e *Engine) recoveryBy(s *Session) recovery.Options {
+	o := recovery.Options{Space: e.space, By: maker{s: s}.by(), Open: e.opts.OpenIndex, Term: e.opts.LeaseTerm, Damaged: e.opts.Damaged}
 	if e.asking.Load() != 0 {
 		e.mu.Lock()
 		o.Asked = slices.Clone(e.asked)
@@ -178,7 +178,7 @@ func (e *Engine) recoveryBy(by uint32) recovery.Options {
 	}
 	if e.opts.Flush == FlushDurable {
 		o.Durable = true
-		o.Checkpoint = func(c *rdma.Coro, ids []uint32) error { return e.checkpointOf(c, by, ids) }
+		o.Checkpoint = func(c *rdma.Coro, ids []uint32) error { return e.checkpointOf(c, s, ids) }
 	}
 	return o
 }

@@ -260,16 +260,6 @@ func (tx *Tx) land(f *flight) error {
 	return nil
 }
 
-// inFlight reports whether background requests are outstanding.
-func (tx *Tx) inFlight() bool {
-	for i := range tx.flights {
-		if !tx.flights[i].bg.Done() {
-			return true
-		}
-	}
-	return false
-}
-
 // drain waits for all background requests, on any coroutine of the thread.
 func (tx *Tx) drain(c *rdma.Coro) error {
 	old := tx.c

@@ -2,6 +2,7 @@ package txn_test
 
 import (
 	"context"
+	"encoding/binary"
 	"runtime"
 	"testing"
 	"time"
@@ -54,6 +55,21 @@ func dieCommitting(t *testing.T, db *txn.DB, tab *txn.Table[uint64, []byte], k i
 	})
 }
 
+// dieLocking has a thread unwound that has locked a record.
+func dieLocking(t *testing.T, db *txn.DB, tab *txn.Table[uint64, []byte], key uint64) {
+	_ = db.Run(t.Context(), 1, 2, func(ctx context.Context, id int, w *txn.Worker) error {
+		if id == 0 {
+			w.Sleep(60_000)
+			runtime.Goexit()
+		}
+		return w.Update(ctx, func(tx *txn.Tx) error {
+			_, err := tab.GetForUpdate(tx, key)
+			w.Sleep(1_000_000)
+			return err
+		})
+	})
+}
+
 // TestRejoinBesideUnwound: a session rejoins, for which it needs a checkpoint, and somebody has died in the middle of a
 // commit that this waits for. He is recovered with it.
 func TestRejoinBesideUnwound(t *testing.T) {
@@ -101,17 +117,7 @@ func TestTwoUnwound(t *testing.T) {
 		tab := table(t, db, "t")
 		fill(t, db, tab, 20, val(0))
 		w := newWorker(t, db)
-		_ = db.Run(t.Context(), 1, 2, func(ctx context.Context, id int, w *txn.Worker) error {
-			if id == 0 {
-				w.Sleep(60_000)
-				runtime.Goexit()
-			}
-			return w.Update(ctx, func(tx *txn.Tx) error {
-				_, err := tab.GetForUpdate(tx, 1)
-				w.Sleep(1_000_000)
-				return err
-			})
-		})
+		dieLocking(t, db, tab, 1)
 		dieCommitting(t, db, tab, k)
 		begun := w.Now()
 		for i := range 3 {
@@ -123,6 +129,91 @@ func TestTwoUnwound(t *testing.T) {
 			t.Errorf("after %d us: it took %d ns", k, d)
 		}
 		if err := w.Close(); err != nil {
+			t.Errorf("after %d us: %v", k, err)
+		}
+		close1(t, db)
+	}
+}
+
+// TestBesideOwnCommit: a coroutine recovers somebody, which ends the commit that another of its session is in the middle
+// of. The checkpoint at the recovery's end does not wait for that, as it is decided after the recovery, but recovers the
+// session's own coordinator with the other.
+func TestBesideOwnCommit(t *testing.T) {
+	for k := range 30 {
+		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 32 << 20, Caps: later, Seed: uint64(k)})
+		o := onFabric(f, txn.PolicyDefault)
+		o.Durability, o.Retries = txn.DurabilityPower, 100
+		if k%3 == 0 {
+			o.LeaseTerm = 3 * time.Second
+		}
+		db := reopen(t, o)
+		tab := table(t, db, "t")
+		fill(t, db, tab, 20, val(0))
+		dieLocking(t, db, tab, 12)
+		done := false
+		updates := uint64(0)
+		err := db.Run(t.Context(), 1+k%2, 2, func(ctx context.Context, id int, w *txn.Worker) error {
+			if id == 0 {
+				defer func() { done = true }()
+				w.Sleep(int64(100_000 + 1000*k))
+				begun := w.Now()
+				err := w.Maintain()
+				if d := w.Now() - begun; d > 500_000_000 { // of the fabric's clock
+					t.Errorf("k %d: it took %d ns: %v", k, d, err)
+				}
+				return nil
+			}
+			for !done {
+				err := w.Update(ctx, func(tx *txn.Tx) error {
+					v, err := tab.GetForUpdate(tx, uint64(id))
+					if err != nil {
+						return err
+					}
+					return tab.Put(tx, uint64(id), val(binary.LittleEndian.Uint64(v)+1))
+				})
+				if err != nil {
+					return err
+				}
+				if id == 1 {
+					updates++
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("k %d: %v", k, err)
+		}
+		if got := binary.LittleEndian.Uint64(contents(t, db, tab, 2)[1]); got != updates {
+			t.Errorf("k %d: %d updates are counted, of %d", k, got, updates)
+		}
+		close1(t, db)
+	}
+}
+
+// TestManyBesideUnwound: all coroutines of some threads need log space beside somebody who has died in the middle of a
+// commit. Whoever recovers him, the others are not kept from their commits for long.
+func TestManyBesideUnwound(t *testing.T) {
+	for k := range 40 {
+		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 32 << 20, Caps: later, Seed: uint64(k)})
+		o := onFabric(f, txn.PolicyDefault)
+		o.Durability, o.Retries = txn.DurabilityPower, 100
+		db := reopen(t, o)
+		tab := table(t, db, "t")
+		fill(t, db, tab, 20, val(0))
+		dieCommitting(t, db, tab, k)
+		err := db.Run(t.Context(), 2, 4, func(ctx context.Context, id int, w *txn.Worker) error {
+			for i := range 20 {
+				begun := w.Now()
+				if err := w.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, uint64(id), make([]byte, 30_000)) }); err != nil {
+					return err
+				}
+				if d := w.Now() - begun; d > 500_000_000 {
+					t.Errorf("after %d us: worker %d: update %d took %d ns", k, id, i, d)
+				}
+			}
+			return nil
+		})
+		if err != nil {
 			t.Errorf("after %d us: %v", k, err)
 		}
 		close1(t, db)

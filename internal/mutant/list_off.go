@@ -195,6 +195,7 @@ const (
 	CheckpointDoesNotWait      = false
 	LogSpaceBeforeCheckpoint   = false
 	WaitsForTheDead            = false
+	WaitsForItself             = false
 	IgnoreGenerations          = false
 	FoundLogNotFlushed         = false
 	BuiltNotFlushed            = false

@@ -384,6 +384,8 @@ var (
 		"DurabilityPower: log space is used again when its transaction is at rest, without a checkpoint.")
 	WaitsForTheDead = mutation("waits-for-the-dead",
 		"DurabilityPower: who needs log space, or closes, waits for a commit of somebody who has died instead of recovering him.")
+	WaitsForItself = mutation("waits-for-itself",
+		"DurabilityPower: who recovers others waits for a commit of its own session, which its recovery has broken, and which is decided after it.")
 	IgnoreGenerations = mutation("ignore-generations",
 		"DurabilityPower: log records from before the last checkpoint are replayed.")
 	FoundLogNotFlushed = mutation("found-log-not-flushed",

@@ -47,7 +47,8 @@ type Options struct {
 	// Checkpoint, with Durable, is called when the transactions of the coordinators
 	// are at rest, before their logs are cleared: what the logs of others say may
 	// depend on them until a checkpoint has been made. Its error may name others, with a method
-	// Dead() []uint32, whom it would have to wait for and who have died: they are recovered with them.
+	// Dead() []uint32, whom it would have to wait for, and who have died, or wait for this recovery
+	// themselves, as By may: they are recovered with them.
 	Checkpoint func(c *rdma.Coro, ids []uint32) error
 	// Damaged, if not nil, is told of a recovery's Report.Damage as soon as that is met: not all
 	// who recover others look at the report. A sweep only reports it.
