@@ -23,6 +23,7 @@ type Coverage struct {
 	Policies  [2]uint64                  // runs
 	Backups   [memory.MaxReplicas]uint64 // runs, by f
 
+	Durable      uint64 // runs with every commit flushed
 	Grown        uint64 // runs in which an index was split
 	SubTables    uint64 // of the indexes at the end
 	Coordinators uint64 // that were recovered
@@ -59,6 +60,7 @@ func (c *Coverage) Add(d *Coverage) {
 	for i := range c.Backups {
 		c.Backups[i] += d.Backups[i]
 	}
+	c.Durable += d.Durable
 	c.Grown += d.Grown
 	c.SubTables += d.SubTables
 	c.Coordinators += d.Coordinators
@@ -90,7 +92,7 @@ func (c *Coverage) String() string {
 			fmt.Fprintf(&b, " %d in %d", i, n)
 		}
 	}
-	fmt.Fprintf(&b, "; policy default in %d, ford in %d; indexes split in %d", c.Policies[0], c.Policies[1], c.Grown)
+	fmt.Fprintf(&b, "; policy default in %d, ford in %d; durability power in %d; indexes split in %d", c.Policies[0], c.Policies[1], c.Durable, c.Grown)
 	faults := ""
 	for _, k := range faultKinds {
 		if c.Struck[k] > 0 {
@@ -130,6 +132,9 @@ func (b *bench) cover(l *memory.Layout, sum *verify.Summary) {
 	}
 	if b.survive {
 		c.Survived = 1
+	}
+	if b.durable {
+		c.Durable = 1
 	}
 	if b.gone >= 0 {
 		c.Gone = 1

@@ -9,6 +9,7 @@ import (
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/rdma/sim"
+	"txnode/txn"
 )
 
 // rng draws what a seed decides.
@@ -41,6 +42,7 @@ type plan struct {
 	freedom             sim.Freedom
 	placed, unordered   bool
 	noMaskedCAS         bool
+	durable             bool   // txn.DurabilityPower
 	txns                int    // per worker
 	logArea             uint32 // bytes: the small ones wrap
 	reclaimAfter        int    // deletes of a session before their blocks are freed
@@ -78,7 +80,7 @@ func (p *plan) String() string {
 		p.work.name, p.policy, p.backups, p.blades, p.compute, p.threads, p.coroutines, p.txns, p.groups, p.logArea, p.reclaimAfter, p.grow, p.readBackups,
 		list(yes(t.Doorbells, "doorbells"), yes(t.Throttle, "throttle"), yes(t.Backoff, "backoff"), yes(t.DynLimit, "limit"), yes(t.CoroLimit, "coroutines")),
 		qpNames[p.qp], p.profile.Name, p.freedom,
-		list(yes(p.placed, "placed"), yes(!p.unordered, "ordered-line"), yes(!p.noMaskedCAS, "masked-cas"))) + p.faultText()
+		list(yes(p.placed, "placed"), yes(!p.unordered, "ordered-line"), yes(!p.noMaskedCAS, "masked-cas"))) + yes(p.durable, " durability=power") + p.faultText()
 }
 
 // faultText is the faults as expressions.
@@ -143,6 +145,16 @@ func draw(seed uint64, o *Options) (*plan, error) {
 	more := rng(seed ^ 0x10609)
 	p.logArea = []uint32{largeLog, largeLog, middleLog, smallLog}[more.n(4)]
 	p.reclaimAfter = []int{0, 0, 1, 8}[more.n(4)]
+	flushes := rng(seed ^ 0xd15c)
+	switch p.durable = flushes.chance(40) && p.policy == occ.PolicyDefault; o.Durability {
+	case "":
+	case txn.DurabilityPower.String():
+		p.durable, p.policy = true, occ.PolicyDefault
+	case txn.DurabilityProcess.String():
+		p.durable = false
+	default:
+		return nil, fmt.Errorf("%w: durability %q; there are %v and %v", ErrUnknown, o.Durability, txn.DurabilityProcess, txn.DurabilityPower)
+	}
 	p.txns = max(txnsPerSeed/(p.threads*p.coroutines), 8)
 	if o.Workload != "" {
 		w, err := lookup(o.Workload)

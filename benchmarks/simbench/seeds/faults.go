@@ -261,6 +261,9 @@ func (b *bench) forgiven(err error) bool {
 	if b.faults == nil || errors.Is(err, txn.ErrCorrupt) {
 		return false
 	}
+	if b.durable && !b.survive && errors.Is(err, txn.ErrConflict) {
+		return true // a checkpoint waits for somebody who has stopped, and whom nobody declares dead
+	}
 	for _, x := range []error{errEnded, errTired, txn.ErrBroken, txn.ErrFenced, txn.ErrOutcomeUnknown, rdma.ErrVerb, rdma.ErrBladeDown, rdma.ErrStaleKey, index.ErrBusy, errNoAnswer} {
 		if errors.Is(err, x) {
 			return true

@@ -27,6 +27,8 @@ type Options struct {
 	Faults []sim.FaultKind
 	// Only are faults to be injected instead of those that the seed draws.
 	Only []sim.Fault
+	// Durability, "process" or "power", instead of what the seed draws. Power has PolicyDefault.
+	Durability string
 	// Siege has blades stop one after the other while the work goes on, also where the seed does not draw that.
 	Siege bool
 	// Trace gets a line for each effect and each completion; nil: none.
@@ -88,13 +90,16 @@ func (v *Violation) Replay() string {
 		}
 		w += " --only '" + strings.Join(list, ";") + "'"
 	}
+	if v.Options.Durability != "" {
+		w += " --durability " + v.Options.Durability
+	}
 	if v.Options.Siege {
 		w += " --siege"
 	}
 	return fmt.Sprintf("txnode sim seeds --from %d --seeds 1%s --trace trace.txt", v.Seed, w)
 }
 
-// ErrUnknown is a workload or a fault that there is not.
+// ErrUnknown is a workload, a durability or a fault that there is not.
 var ErrUnknown = errors.New("seeds: no such thing")
 
 // errStuck: the run does not come to an end.
@@ -220,8 +225,12 @@ func (b *bench) openDB() error {
 	if b.survive {
 		lease = b.lease
 	}
+	durability := txn.DurabilityProcess
+	if b.durable {
+		durability = txn.DurabilityPower
+	}
 	store, err := engine.Open(context.Background(), txn.Options{
-		LeaseTerm: lease,
+		LeaseTerm: lease, Durability: durability,
 		Fabric:    b.world.fabric, Catalog: b.world.catalog, Backups: &b.backups, Policy: b.policy, Techniques: &b.techniques, QPPolicy: b.qp,
 		ReadBackups: b.readBackups, Workers: 1, Retries: math.MaxInt32, Arena: arena, CacheBytes: cacheBytes, LogArea: b.logArea, ReclaimAfter: b.reclaimAfter,
 		SegmentSize: segmentSize, IndexGroups: b.groups, Seed: b.seed, History: b.world.recorder, Logger: zap.New(damageCore{&b.damage}),
@@ -250,7 +259,7 @@ func (b *bench) abandon(err error) error {
 // fabric makes the options of the simulated fabric.
 func (p *plan) fabric(o *Options) sim.Options {
 	so := sim.Options{
-		Profile: p.profile, Seed: p.seed, Freedom: p.freedom, Placed: p.placed, UnorderedLines: p.unordered,
+		Profile: p.profile, Seed: p.seed, Freedom: p.freedom, Placed: p.placed, UnorderedLines: p.unordered, Durable: p.durable,
 		ThreadsPerBlade: (p.threads + p.compute) / p.compute, // one more: who sets up
 		Trace:           o.Trace, Record: o.Record,
 	}

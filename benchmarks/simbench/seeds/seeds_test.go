@@ -52,6 +52,9 @@ func enough(t *testing.T, n uint64, seen *seeds.Coverage) {
 			t.Errorf("f=%d in %d of %d runs", f, k, n)
 		}
 	}
+	if seen.Durable < n/8 {
+		t.Errorf("durability power in %d of %d runs", seen.Durable, n)
+	}
 	if min(seen.Policies[0], seen.Policies[1]) < n/4 || seen.Grown < n/12 {
 		t.Errorf("policies in %v runs, indexes split in %d, of %d", seen.Policies, seen.Grown, n)
 	}
@@ -223,7 +226,11 @@ func TestViolationTellsHowToRepeatIt(t *testing.T) {
 	if again := "txnode sim seeds --from 9 --seeds 1 --workload bank --siege --trace trace.txt"; v.Replay() != again {
 		t.Errorf("under siege: %s", v.Replay())
 	}
-	v.Options.Siege, v.Faults = false, only
+	v.Options.Siege, v.Options.Durability = false, "power"
+	if again := "txnode sim seeds --from 9 --seeds 1 --workload bank --durability power --trace trace.txt"; v.Replay() != again {
+		t.Errorf("with durability: %s", v.Replay())
+	}
+	v.Options.Durability, v.Faults = "", only
 	if got := seeds.Minimize(v); got.Err.Error() != "wrong" || len(got.Faults) != 2 {
 		t.Errorf("a seed without violation was minimized to %v", got)
 	}
@@ -309,6 +316,9 @@ func TestWorkloads(t *testing.T) {
 	}
 	if _, err := seeds.Run(1, seeds.Options{Workload: "chess"}); !errors.Is(err, seeds.ErrUnknown) {
 		t.Errorf("a workload that is unknown: %v", err)
+	}
+	if _, err := seeds.Run(1, seeds.Options{Durability: "some"}); !errors.Is(err, seeds.ErrUnknown) {
+		t.Errorf("a durability that is unknown: %v", err)
 	}
 }
 

@@ -64,7 +64,7 @@ func lookup(name string) (*work, error) {
 			return &works[i], nil
 		}
 	}
-	return nil, fmt.Errorf("%w: %q; there are %s", ErrUnknown, name, strings.Join(Workloads(), ", "))
+	return nil, fmt.Errorf("%w: workload %q; there are %s", ErrUnknown, name, strings.Join(Workloads(), ", "))
 }
 
 // batchOfRows is how many rows are added beside the workload at a time.

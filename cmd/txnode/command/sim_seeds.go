@@ -23,6 +23,7 @@ type seedsOptions struct {
 	workload    string
 	faults      string
 	only        string
+	durability  string
 	siege       bool
 	trace       string
 	edn         string
@@ -37,10 +38,12 @@ func (o *seedsOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	fs.StringVar(&o.workload, "workload", "", "workload instead of the one that each seed draws, by default none:\n"+strings.Join(seeds.Workloads(), ", "))
 	fs.StringVar(&o.faults, "faults", "none", "kinds of faults that each seed draws from, by commas: all, none, or of\n"+strings.Join(seeds.FaultNames(), ", "))
 	fs.StringVar(&o.only, "only", "", "`faults` to inject instead of what is drawn, as expressions separated by semicolons; by default none")
+	fs.StringVar(&o.durability, "durability", "", "process, or power, which has policy default, instead of what each seed draws, by default none")
 	fs.BoolVar(&o.siege, "siege", false, "blades stop one after the other while the work goes on, as often as all copies are there: in\nevery run, and not only where a seed with the fault restart draws it")
 	fs.StringVar(&o.trace, "trace", "", "`file` to write a trace of one seed to: every effect and completion, a line each, or,\nif its name ends in .json, every verb in the Chrome trace format; by default none")
 	fs.StringVar(&o.edn, "history", "", "`file` to write the history of one seed to, for Jepsen's checker Elle: EDN, of the workload list-append for\nits model list-append, of the others for rw-register; by default none")
 	completeWith(cmd, "workload", seeds.Workloads()...)
+	completeWith(cmd, "durability", durabilities...)
 	completeWith(cmd, "faults", append([]string{"all", "none"}, seeds.FaultNames()...)...)
 	completeFiles(cmd, "trace", false)
 	completeFiles(cmd, "history", false)
@@ -53,8 +56,8 @@ func newSimSeeds(w *World) *cobra.Command {
 		Short: "Hold the engine against schedules drawn from seeds",
 		Long: `Runs small workloads (SmallBank, TATP, bank, write skew, long fork, list append,
 counter, insert race, churn) on the simulated RNIC. Each seed draws workload, compute
-blades, threads, policy, techniques, replication, promises of the fabric and how
-hostile its memory is. Every history is checked to be strictly serializable, the books
+blades, threads, policy, durability, techniques, replication, promises of the fabric and
+how hostile its memory is. Every history is checked to be strictly serializable, the books
 must balance, and the blades are walked as by txnode check: no lock left, all replicas
 equal, no block lost. With --faults, coordinators stop, verbs and completions are lost,
 delayed or torn, blades are slow, cut off or restarted, and the catalog does not answer,
@@ -85,7 +88,7 @@ func (o *seedsOptions) run(cmd *cobra.Command, w *World) error {
 		return err
 	}
 	ctx := cmd.Context()
-	options := seeds.Options{Workload: o.workload, Siege: o.siege}
+	options := seeds.Options{Workload: o.workload, Durability: o.durability, Siege: o.siege}
 	var err error
 	if options.Faults, err = seeds.ParseFaultKinds(o.faults); err != nil {
 		return usagef("--faults: %v", err)
