@@ -334,7 +334,9 @@ func (db *DB) Begin(ctx context.Context, readOnly bool) (*Tx, error) {
 	return &Tx{w: w, o: w.o, open: db, ctx: ctx, readOnly: readOnly || db.opts.ReadOnly, borrowed: true}, nil
 }
 
-// NewWorker makes a worker of the caller's own, to be closed before the DB.
+// NewWorker makes a worker of the caller's own, to be closed before the DB. It is made for many
+// transactions: each worker is a coordinator, of which a database has 2^24 in its life, and so is each
+// thread of Run. Those of DB.Update and DB.View are kept.
 func (db *DB) NewWorker() (*Worker, error) {
 	if db.closed.Load() {
 		return nil, ErrClosed
