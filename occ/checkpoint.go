@@ -143,27 +143,21 @@ func (stalledError) Unwrap() error { return ErrConflict }
 // Dead returns the coordinators: see recovery.Options.Checkpoint.
 func (e stalledError) Dead() []uint32 { return e.dead }
 
-// maker is who makes a checkpoint, a session or, nil, none, and whether others can be recovered then.
-type maker struct {
-	s    *Session
-	able bool
-}
-
-// by is the maker's coordinator; 0: it has none.
-func (m maker) by() uint32 {
-	if m.s == nil {
+// number is the session's coordinator; 0, of nil: it has none.
+func (s *Session) number() uint32 {
+	if s == nil {
 		return 0
 	}
-	return m.s.coord.ID
+	return s.coord.ID
 }
 
-// stuck reports whether a checkpoint waits for the maker itself: its session was broken in the middle of a commit of
-// another coroutine, which is decided when the session rejoins, and it rejoins when the maker has done.
-func (m maker) stuck() bool {
-	if m.s == nil || m.s.broken == nil || mutant.WaitsForItself {
+// stuck reports whether a checkpoint that the session makes, or nil, waits for the session itself: it was broken in the
+// middle of a commit of another coroutine, which is decided when it rejoins, and it rejoins when this one has done.
+func (s *Session) stuck() bool {
+	if s == nil || s.broken == nil || mutant.WaitsForItself {
 		return false
 	}
-	x := m.s.commits
+	x := s.commits
 	return !x.closed.Load() && (x.n[0].Load() != 0 || x.n[1].Load() != 0)
 }
 
@@ -174,12 +168,12 @@ func (s *Session) condemn() uint32 {
 	return s.coord.ID
 }
 
-// checkpoint makes a checkpoint, or waits a little for whoever makes one. Who can recover others does not wait for
-// the dead, nor for itself: that is a stalledError.
-func (e *Engine) checkpoint(c *rdma.Coro, m maker) error {
+// checkpoint makes a checkpoint, or waits a little for whoever makes one, for a session, or nil. It does not wait for
+// the dead, nor for the session itself: that is a stalledError.
+func (e *Engine) checkpoint(c *rdma.Coro, s *Session) error {
 	d := &e.durable
-	if m.stuck() { // and whoever makes one may be waiting for it
-		return stalledError{[]uint32{m.s.condemn()}}
+	if s.stuck() { // and whoever makes one may be waiting for it
+		return stalledError{[]uint32{s.condemn()}}
 	}
 	if !d.busy.CompareAndSwap(false, true) {
 		c.Sleep(10_000)
@@ -190,14 +184,14 @@ func (e *Engine) checkpoint(c *rdma.Coro, m maker) error {
 	d.generation.Store(old + 1)
 	for end := c.Thread().Now() + checkpointWaitNs; ; c.Sleep(2000) {
 		now := c.Thread().Now()
-		quiet, dead := e.atRest(old, m.by(), now)
+		quiet, dead := e.atRest(old, s.number(), now)
 		if quiet {
 			break
 		}
-		if m.stuck() {
-			dead = append(dead, m.s.condemn())
+		if s.stuck() {
+			dead = append(dead, s.condemn())
 		}
-		if len(dead) > 0 && m.able && !mutant.WaitsForTheDead {
+		if len(dead) > 0 && !mutant.WaitsForTheDead {
 			return stalledError{dead}
 		}
 		if now > end {
@@ -219,12 +213,12 @@ func (e *Engine) checkpoint(c *rdma.Coro, m maker) error {
 // checkpointAll makes sure that everything that has been committed when it is called
 // is durable in place: the logs are not needed for it any more. Without FlushDurable
 // it does nothing.
-func (e *Engine) checkpointAll(c *rdma.Coro, m maker) error {
+func (e *Engine) checkpointAll(c *rdma.Coro, s *Session) error {
 	if e.opts.Flush != FlushDurable {
 		return nil
 	}
 	for g := e.durable.generation.Load(); e.durable.covered.Load() <= g; {
-		if err := e.checkpoint(c, m); err != nil {
+		if err := e.checkpoint(c, s); err != nil {
 			return err
 		}
 	}
@@ -235,7 +229,7 @@ func (e *Engine) checkpointAll(c *rdma.Coro, m maker) error {
 // the session was declared dead itself, that is ErrNoCoordinator.
 func (s *Session) lastCheckpoint(c *rdma.Coro) error {
 	for tries := 0; ; tries++ {
-		err := s.eng.checkpointAll(c, maker{s, true})
+		err := s.eng.checkpointAll(c, s)
 		if !errors.As(err, new(stalledError)) || tries >= maxRejoins {
 			return err
 		}
@@ -262,7 +256,7 @@ func (e *Engine) checkpointOf(c *rdma.Coro, s *Session, ids []uint32) error {
 		}
 	}
 	e.mu.Unlock()
-	return e.checkpointAll(c, maker{s, true})
+	return e.checkpointAll(c, s)
 }
 
 // atRest reports whether every transaction of a generation has installed its images, and else of whom, but by, those

@@ -100,7 +100,7 @@ func (tx *Tx) reserveLog(n int) (uint32, error) {
 		}
 		if len(tx.s.held) > 0 && (tries > 0 || r.Full()) {
 			if !tx.s.releaseCovered() {
-				err := tx.s.eng.checkpoint(tx.c, maker{tx.s, true})
+				err := tx.s.eng.checkpoint(tx.c, tx.s)
 				if tx.s.broken != nil {
 					return 0, tx.s.broken
 				}
