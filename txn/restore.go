@@ -77,7 +77,15 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 	if err != nil {
 		return info, err
 	}
-	part := to + ".restoring"
+	part, whole := to+".restoring", false
+	above := missing(filepath.Dir(to))
+	defer func() {
+		if !whole {
+			for _, d := range above {
+				_ = os.Remove(d) // one that somebody else uses by now is not empty
+			}
+		}
+	}()
 	if there {
 		part = filepath.Join(to, restoring)
 	} else if st, err := os.Lstat(to); err == nil && st.Mode()&fs.ModeSymlink != 0 {
@@ -90,7 +98,6 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 	} else if err != nil {
 		return info, err
 	}
-	whole := false
 	defer func() {
 		if !whole {
 			err = errors.Join(err, os.RemoveAll(part))
@@ -222,8 +229,20 @@ func moveFiles(from, to string) (err error) {
 		}
 		moved = append(moved, at)
 	}
-	moved = nil // it is there
-	return os.Remove(from)
+	moved = nil // it is there, whatever somebody else may have put into from
+	_ = os.Remove(from)
+	return nil
+}
+
+// missing lists the directories that have to be made for one, itself first, and those above it.
+func missing(dir string) (list []string) {
+	for {
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			return list
+		}
+		list = append(list, dir)
+		dir = filepath.Dir(dir)
+	}
 }
 
 // roomFor is the size of blades that have room for what was copied, if there are so many of

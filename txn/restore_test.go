@@ -50,6 +50,11 @@ func TestRestoreRefuses(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	ended, end := context.WithCancel(ctx)
+	end()
+	if _, err := txn.RestoreDir(ended, bytes.NewReader(file.Bytes()), filepath.Join(dir, "deep", "deeper", "copy"), txn.Options{}, txn.BackupOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a restore that is ended: %v", err)
+	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
 		t.Errorf("left behind: %v, %v", files, err)
 	}
