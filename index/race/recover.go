@@ -488,8 +488,20 @@ func (r *recovery) finish(sp *split) error {
 	if err := sp.unlock(ix.root + dirLockOff); err != nil {
 		return err
 	}
-	if _, err := r.takeOver(&sp.locks, sp.to+tableLockOff); err != nil {
+	mine, err := r.takeOver(&sp.locks, sp.to+tableLockOff)
+	if err != nil {
 		return err
+	}
+	if e.Filling() && !mine && !mutant.ChildOfLiving {
+		// Whoever has given the split up may have failed in the middle of that: it is his
+		// still, until he is recovered.
+		w, err := r.word(sp.to + tableLockOff)
+		if err == nil && w != 0 && w != ix.lockWord(c) {
+			err = &BusyError{Table: ix.geo.Table, Addr: sp.to + tableLockOff, Owner: ownerOf(w), What: "a split that was given up by half"}
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if err := r.level(span{at: sp.to, n: ix.size, table: true}); err != nil {
 		return err

@@ -343,6 +343,52 @@ func TestHalfLock(t *testing.T) {
 	}
 }
 
+// TestHalfAbandoned: a client that is alive gives a split up, and its verbs fail when it has let go of
+// the old sub-table, and not of the new one. Who takes the split over waits until that client is recovered.
+func TestHalfAbandoned(t *testing.T) {
+	last := splitAt(t)
+	busy := 0
+	for n := 0; ; n++ {
+		r := newRig(t, 2, last)
+		r.f.Stop(0, n)
+		_, err := r.k[0].Insert(key(last), key(last))
+		if err == nil && r.f.Left(0) != 0 {
+			break
+		}
+		c, ix := r.k[1].C, r.ix[1]
+		d, err := ix.readDirectory(c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := ix.get()
+		for _, i := range d.tables() {
+			at := d.entries[i].Table() + tableLockOff
+			w, err := ix.holder(c, s, at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if w != 1 || d.entries[i].Filling() {
+				continue
+			}
+			steps := []step{{addr: at, old: r.ix[0].lockWord(r.k[0].C), new: Nobody<<16 | 1}}
+			if err := ix.primary(c, s, r.m.View(), steps); err != nil || !steps[0].ok() {
+				t.Fatalf("stopped after %d verbs: %v, %+v", n, err, steps)
+			}
+		}
+		ix.put(s)
+		switch err := ix.Recover(c, func(uint64) bool { return false }); {
+		case errors.Is(err, index.ErrBusy):
+			busy++
+		case err != nil:
+			t.Fatalf("stopped after %d verbs: %v", n, err)
+		}
+		r.soundAfter(t, n, last)
+	}
+	if busy == 0 {
+		t.Error("no split was given up by half")
+	}
+}
+
 // stepwise leaves a test out of the short run, which is the race detector's: one goroutine runs its
 // schedules, step by step, and it has many.
 func stepwise(t *testing.T) {

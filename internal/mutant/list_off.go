@@ -210,6 +210,7 @@ const (
 	MendTogether               = false
 	ForgetAhead                = false
 	SweepGoesOn                = false
+	ChildOfLiving              = false
 	AbandonKeepsLocks          = false
 	NobodyIsAlive              = false
 	LogPartUnread              = false

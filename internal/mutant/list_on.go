@@ -414,6 +414,8 @@ var (
 		"The verdict on a coordinator forgets the ids that were drawn before its last log record: acknowledged transactions count as aborted.")
 	SweepGoesOn = mutation("sweep-goes-on",
 		"A sweep that meets a half-done change of an index goes on where it was, and never comes to the index again.")
+	ChildOfLiving = mutation("child-of-living",
+		"Indexes: who takes a split over goes on although the new sub-table is locked by somebody who is not dead, who has failed while giving the split up.")
 	AbandonKeepsLocks = mutation("abandon-keeps-locks",
 		"Who gives up a change of an index in the middle leaves its locks in its own name: nobody takes over those of somebody alive.")
 	NobodyIsAlive = mutation("nobody-is-alive",
