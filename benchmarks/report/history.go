@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"time"
 
@@ -81,33 +82,57 @@ func (h HistoryFile) All() (results []*Result, unread int, err error) {
 
 // Find returns the result of an ID ("12" or "#12"), or the newest of a name.
 func (h HistoryFile) Find(ref string) (*Result, error) {
-	var found *Result
-	id, isID := parseID(ref)
-	err := h.with(true, func(tx *bbolt.Tx) error {
-		return eachResult(tx, func(k uint64, value []byte) error {
-			if found != nil || isID && k != id {
-				return nil
-			}
-			r, err := DecodeResult(value)
-			if err != nil {
-				if isID {
-					return err
-				}
-				return nil // what cannot be read has no name to look for
-			}
-			if isID || r.Name == ref && ref != "" {
-				found = r
-			}
-			return nil
-		})
-	})
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	found, err := h.findAll(ref)
+	if err != nil {
 		return nil, err
 	}
-	if found == nil {
-		return nil, fmt.Errorf("%w as %q in %s; see: txnode history list", ErrNoResult, ref, h.Path)
+	return found[0], nil
+}
+
+// findAll finds a result for each reference, or fails.
+func (h HistoryFile) findAll(refs ...string) (found []*Result, err error) {
+	none := func(ref string) error {
+		return fmt.Errorf("%w as %q in %s; see: txnode history list", ErrNoResult, ref, h.Path)
 	}
-	return found, nil
+	err = h.with(true, func(tx *bbolt.Tx) error {
+		for _, ref := range refs {
+			r, err := find(tx, ref)
+			if err != nil {
+				return err
+			}
+			if r == nil {
+				return none(ref)
+			}
+			found = append(found, r)
+		}
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = none(refs[0])
+	}
+	return found, err
+}
+
+// find returns the result of an ID, or the newest of a name; nil: there is none.
+func find(tx *bbolt.Tx, ref string) (found *Result, err error) {
+	id, isID := parseID(ref)
+	err = eachResult(tx, func(k uint64, value []byte) error {
+		if found != nil || isID && k != id {
+			return nil
+		}
+		r, err := DecodeResult(value)
+		if err != nil {
+			if isID {
+				return err
+			}
+			return nil // what cannot be read has no name to look for
+		}
+		if isID || r.Name == ref && ref != "" {
+			found = r
+		}
+		return nil
+	})
+	return found, err
 }
 
 // Newest returns the newest result of a workload that has at least one run, or ErrNoResult.
@@ -124,15 +149,33 @@ func (h HistoryFile) Newest(workload string) (*Result, error) {
 	return nil, fmt.Errorf("%w of %s in %s", ErrNoResult, workload, h.Path)
 }
 
-// Delete removes a result by ID or name.
-func (h HistoryFile) Delete(ref string) (*Result, error) {
-	r, err := h.Find(ref)
+// Delete removes results by ID or name, all of them or, where one is not there, none. One that is
+// asked for twice is removed, and returned, once.
+func (h HistoryFile) Delete(refs ...string) (deleted []*Result, err error) {
+	if len(refs) == 0 {
+		return nil, nil
+	}
+	found, err := h.findAll(refs...)
 	if err != nil {
 		return nil, err
 	}
-	return r, h.with(false, func(tx *bbolt.Tx) error {
-		return tx.Bucket(rootBucket).Bucket(resultsBucket).Delete(historyKey(r.ID))
+	for _, r := range found {
+		if !slices.ContainsFunc(deleted, func(d *Result) bool { return d.ID == r.ID }) {
+			deleted = append(deleted, r)
+		}
+	}
+	err = h.with(false, func(tx *bbolt.Tx) error {
+		for _, r := range deleted {
+			if err := tx.Bucket(rootBucket).Bucket(resultsBucket).Delete(historyKey(r.ID)); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	return deleted, nil
 }
 
 // DeleteAll removes every result, of whatever schema, and returns how many there were.

@@ -319,7 +319,15 @@ func TestHistoryFile(t *testing.T) {
 	if _, err := h.Newest("tpcc"); !errors.Is(err, report.ErrNoResult) {
 		t.Errorf("newest of none: %v", err)
 	}
-	if r, err := h.Delete("a"); err != nil || r.ID != 3 {
+	for _, missing := range []string{"9", "c", ""} { // then none is deleted
+		if r, err := h.Delete("1", "b", missing); !errors.Is(err, report.ErrNoResult) || r != nil {
+			t.Errorf("delete with %q: %v, %v", missing, r, err)
+		}
+	}
+	if all, _, err := h.All(); err != nil || len(all) != 4 {
+		t.Errorf("after nothing was deleted: %v, %v", all, err)
+	}
+	if r, err := h.Delete("a", "3"); err != nil || len(r) != 1 || r[0].ID != 3 {
 		t.Errorf("delete: %v, %v", r, err)
 	}
 	if r, err := h.Find("a"); err != nil || r.ID != 1 {

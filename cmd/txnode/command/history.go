@@ -13,8 +13,10 @@ import (
 func newHistory(w *World) *cobra.Command {
 	cmd := choose("history", "List, show and delete the results that were kept",
 		`Every benchmark that ran to its end is kept in a file, under a number, and under
-a name if --save gave it one. The file is $TXNODE_HISTORY, or txnode/history.db
-in the user's cache directory. Without a command the results are listed.`,
+a name if --save gave it one; with such a name one that was interrupted, or has
+failed, is kept, too, with what it had measured until then. The file is
+$TXNODE_HISTORY, or txnode/history.db in the user's cache directory. Without a
+command the results are listed.`,
 		newHistoryList(w), newHistoryShow(w), newHistoryDelete(w))
 	o := &historyListOptions{}
 	o.AddFlags(cmd)
@@ -143,7 +145,7 @@ func newHistoryDelete(w *World) *cobra.Command {
 	o := &historyDeleteOptions{}
 	cmd := &cobra.Command{
 		Use: "delete result ...", Short: "Delete results",
-		Long:              "Deletes the results of these numbers or names; of several with one name the newest.",
+		Long:              "Deletes the results of these numbers or names; of several with one name the newest.\nIf there is none for one of them, nothing is deleted.",
 		Example:           "  txnode history delete 3 4 ford\n  txnode history delete --all",
 		ValidArgsFunction: completeResults(w, &o.History, false),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -170,11 +172,11 @@ func runHistoryDelete(w *World, o *historyDeleteOptions, args []string) error {
 		fmt.Fprintf(w.Stdout, "deleted all results: %d\n", n)
 		return nil
 	}
-	for _, ref := range args {
-		r, err := h.Delete(ref)
-		if err != nil {
-			return err
-		}
+	deleted, err := h.Delete(args...)
+	if err != nil {
+		return err
+	}
+	for _, r := range deleted {
 		fmt.Fprintf(w.Stdout, "deleted #%d %s of %s\n", r.ID, r.Workload, r.Time.UTC().Format("2006-01-02 15:04 MST"))
 	}
 	return nil
