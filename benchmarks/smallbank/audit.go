@@ -14,6 +14,7 @@ type audit struct {
 	records   int
 	total     Money
 	beyond    bool // the account after the last one exists
+	lacking   int  // accounts that lack a record, or both
 	missing   offenders
 	misshapen offenders
 	negative  offenders
@@ -62,6 +63,7 @@ func (a *audit) merge(b *audit) {
 	a.records += b.records
 	a.total += b.total
 	a.beyond = a.beyond || b.beyond
+	a.lacking += b.lacking
 	a.missing.merge(&b.missing)
 	a.misshapen.merge(&b.misshapen)
 	a.negative.merge(&b.negative)
@@ -83,10 +85,14 @@ func (d *Driver) audit(ctx context.Context, store workload.Store, progress func(
 					part = newAudit() // of this attempt
 					stage(tx, lo, hi, workload.Read)
 					for account := lo; account < hi; account++ {
+						before := part.missing.count
 						for table := range numTables {
 							if err := d.inspect(part, tx, table, uint64(account)); err != nil {
 								return err
 							}
+						}
+						if part.missing.count > before {
+							part.lacking++
 						}
 					}
 					if hi < n {

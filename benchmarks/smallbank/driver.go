@@ -126,13 +126,14 @@ func (d *Driver) adopt(ctx context.Context, store workload.Store, progress func(
 	}
 	switch {
 	case a.missing.count > 0:
-		return fmt.Errorf("%w: of the %d accounts asked for, %v; the database was loaded with fewer accounts, then ask for as many, "+
-			"or loading was interrupted, then remove it and load an empty one", workload.ErrForeign, d.options.Accounts, &a.missing)
+		return fmt.Errorf("%w: %d of the %d accounts asked for are not there, or not whole, the first of them account %d; "+
+			"the database was loaded with fewer accounts, then ask for as many, "+
+			"or loading was interrupted, then remove it and load an empty one", workload.ErrForeign, a.lacking, d.options.Accounts, a.missing.first)
 	case a.beyond:
 		return fmt.Errorf("%w: it has more accounts than the %d asked for; ask for as many as were loaded, or load an empty database",
 			workload.ErrForeign, d.options.Accounts)
 	case a.misshapen.count > 0:
-		return fmt.Errorf("%w: %v; ask for the record padding that was loaded (now %d bytes), or load an empty database",
+		return fmt.Errorf("%w: records: %v; ask for the record padding that was loaded (now %d bytes), or load an empty database",
 			workload.ErrForeign, &a.misshapen, d.options.RecordPadding)
 	case a.total > maxTotal || a.total < -maxTotal:
 		return fmt.Errorf("%w: the accounts hold %s in all, beyond the %s that are counted exactly; load an empty database with less",

@@ -100,6 +100,16 @@ func TestForeignData(t *testing.T) {
 	}
 }
 
+// TestTooFewAccounts: what is missing is counted in accounts, as it is asked for, and not in the records of two tables.
+func TestTooFewAccounts(t *testing.T) {
+	store := storetest.AnySchema(reference.Open(reference.Options{}))
+	storetest.Load(t, newDriver(t, small), store)
+	d := newDriver(t, func(o *Options) { small(o); o.Accounts += 50 })
+	if _, err := d.Load(t.Context(), store, nil); !errors.Is(err, workload.ErrForeign) || !strings.Contains(err.Error(), "50 of the 350 accounts asked for are not there, or not whole, the first of them account 300;") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // One broken write among thousands is found, whatever it was.
 func TestBrokenStoresAreCaught(t *testing.T) {
 	for _, test := range []struct {
