@@ -96,7 +96,7 @@ func Open(src io.ReadSeeker, progress func(bytes uint64)) (*Reader, error) {
 	case err != nil:
 		return nil, err
 	case !ended:
-		return nil, fmt.Errorf("%w: it has no end", ErrDamaged)
+		return nil, fmt.Errorf("%w: it ends after %d bytes, before its last frame: it was cut off", ErrDamaged, r.info.Bytes)
 	}
 	if err := r.end.check(r.counts); err != nil {
 		return nil, err
@@ -145,12 +145,12 @@ func (r *Reader) frames(progress func(uint64), fn func(n uint64, k kind, payload
 	before := uint64(0)
 	for n := uint64(0); ; n++ {
 		var head [frameHead]byte
-		switch _, err := io.ReadFull(in, head[:]); {
+		switch got, err := io.ReadFull(in, head[:]); {
 		case errors.Is(err, io.EOF):
 			r.info.Bytes = at
 			return nil
 		case err != nil:
-			return cutOff(at, err)
+			return cutOff(n, at, got, err)
 		}
 		size := binary.LittleEndian.Uint32(head[4:])
 		if size > maxPayload {
@@ -162,8 +162,8 @@ func (r *Reader) frames(progress func(uint64), fn func(n uint64, k kind, payload
 		}
 		buf = buf[:need]
 		copy(buf, head[:])
-		if _, err := io.ReadFull(in, buf[frameHead:]); err != nil {
-			return cutOff(at, err)
+		if got, err := io.ReadFull(in, buf[frameHead:]); err != nil {
+			return cutOff(n, at, frameHead+got, err)
 		}
 		body := buf[:need-frameTail]
 		before = sum(before, body)
@@ -180,10 +180,10 @@ func (r *Reader) frames(progress func(uint64), fn func(n uint64, k kind, payload
 	}
 }
 
-// cutOff explains an error within a frame.
-func cutOff(at uint64, err error) error {
+// cutOff explains an error within frame n, which begins at a byte, and of which so many were got.
+func cutOff(n, at uint64, got int, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%w: it is cut off after byte %d", ErrDamaged, at)
+		return fmt.Errorf("%w: it ends after %d bytes, within frame %d, which begins at byte %d: it was cut off", ErrDamaged, at+uint64(got), n, at)
 	}
 	return fmt.Errorf("snapshot: reading: %w", err)
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -179,6 +180,10 @@ func TestDamage(t *testing.T) {
 			refused(q, fmt.Sprintf("byte %d bit %d", i, bit))
 		}
 		refused(p[:i], fmt.Sprintf("cut off at %d", i))
+		// Where it ends, it says.
+		if _, _, err := contents(p[:i]); i >= 8 && (err == nil || !strings.Contains(err.Error(), fmt.Sprintf("ends after %d bytes,", i)) || !strings.Contains(err.Error(), "cut off")) {
+			t.Errorf("cut off at %d: %v", i, err)
+		}
 	}
 	refused(append(bytes.Clone(p), 0), "one byte more")
 	refused(append(bytes.Clone(p), p[8:]...), "twice")
