@@ -88,14 +88,14 @@ func (c Config) Validate() error {
 	c.defaults()
 	var bad validate.Faults
 	bad.Check(c.Mix.Updates >= 0 && c.Mix.Updates <= 100, "%d %% updates", c.Mix.Updates)
-	bad.Check(c.Theta >= 0 && c.Theta <= 0.99, "a Zipf parameter of %v: from 0 to 0.99 are possible", c.Theta)
-	bad.Check(c.Keys > 0 && c.Keys <= maxKeys, "%d keys: from 1 to %d are possible", c.Keys, maxKeys)
-	bad.Check(c.Drawn <= maxKeys, "%d keys to draw from: at most %d are possible", c.Drawn, maxKeys)
-	bad.Check(c.Compute > 0 && c.Compute <= c.Threads, "%d compute blades for %d threads", c.Compute, c.Threads)
-	bad.Check(c.Threads > 0 && c.Threads <= maxThreads, "%d threads: from 1 to %d are possible", c.Threads, maxThreads)
-	bad.Check(c.Coroutines > 0 && c.Coroutines <= 64, "%d coroutines: from 1 to 64 are possible", c.Coroutines)
-	bad.Check(c.Blades > 0 && c.Blades <= 64, "%d blades: from 1 to 64 are possible", c.Blades)
-	bad.Check(c.Warmup > 0 && c.Duration > 0, "warm-up and duration must be positive")
+	bad.Check(c.Theta >= 0 && c.Theta <= 0.99, "Theta, the parameter of Zipf's distribution, is %v: from 0 to 0.99 are possible", c.Theta)
+	bad.Check(c.Keys > 0 && c.Keys <= maxKeys, "Keys is %d: from 1 to %d are possible", c.Keys, maxKeys)
+	bad.Check(c.Drawn <= maxKeys, "Drawn is %d: at most %d are possible", c.Drawn, maxKeys)
+	bad.Check(c.Compute > 0 && c.Compute <= c.Threads, "Compute is %d: from 1 to Threads (%d) are possible", c.Compute, c.Threads)
+	bad.Check(c.Threads > 0 && c.Threads <= maxThreads, "Threads is %d: from 1 to %d are possible", c.Threads, maxThreads)
+	bad.Check(c.Coroutines > 0 && c.Coroutines <= 64, "Coroutines is %d: from 1 to 64 are possible", c.Coroutines)
+	bad.Check(c.Blades > 0 && c.Blades <= 64, "Blades is %d: from 1 to 64 are possible", c.Blades)
+	bad.Check(c.Warmup > 0 && c.Duration > 0, "Warmup is %v, and Duration %v: they must be positive", c.Warmup, c.Duration)
 	return errors.Join(c.Profile.Validate(), bad.Err(ErrConfig))
 }
 

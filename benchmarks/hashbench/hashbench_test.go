@@ -268,7 +268,7 @@ func TestConfig(t *testing.T) {
 	if !errors.Is(err, ErrConfig) {
 		t.Fatalf("got %v", err)
 	}
-	for _, part := range []string{"Zipf", "5000 threads", "65 coroutines", "101 % updates"} {
+	for _, part := range []string{"Theta, the parameter of Zipf's distribution, is 1:", "Threads is 5000", "Coroutines is 65", "101 % updates"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q does not say %q", err, part)
 		}

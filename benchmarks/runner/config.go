@@ -98,7 +98,7 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	if c.LatencySample < 0 || c.LatencySample > maxSample {
-		fault("LatencySample is %d; it must be from 1 to %d", c.LatencySample, maxSample)
+		fault("LatencySample is %d; it must be from 1 to %d, or 0 for the default", c.LatencySample, maxSample)
 	}
 	if c.Rate > 0 {
 		c.LatencySample = 1

@@ -93,14 +93,14 @@ func (c Config) Validate() error {
 	c.defaults()
 	var bad validate.Faults
 	bad.Check(slices.Contains(Workloads, c.Workload), "workload %q: there are %s", c.Workload, strings.Join(Workloads, ", "))
-	bad.Check(c.Threads > 0 && c.Threads <= 1024, "%d threads: from 1 to 1024 are possible", c.Threads)
-	bad.Check(c.Coroutines > 0 && c.Coroutines <= 64, "%d coroutines: from 1 to 64 are possible", c.Coroutines)
-	bad.Check(c.Backups >= 0 && c.Backups <= 2, "%d backups: 0, 1 and 2 are possible", c.Backups)
-	bad.Check(c.Blades > c.Backups && c.Blades <= memory.MaxBlades, "%d blades: more than backups (%d) are needed, at most %d are possible", c.Blades, c.Backups, memory.MaxBlades)
-	bad.Check(c.Rows >= minRows && c.Rows <= 100_000_000, "%d rows: from %d to 100000000 are possible", c.Rows, minRows)
-	bad.Check(c.Warmup > 0, "a warm-up of %v: it must be positive", c.Warmup)
-	bad.Check(c.Idle >= 0 && c.Idle <= time.Second, "idle for %v: from 0 to 1s are possible", c.Idle)
-	bad.Check(c.Txns > 0, "%d transactions: it must be positive", c.Txns)
+	bad.Check(c.Threads > 0 && c.Threads <= 1024, "Threads is %d: from 1 to 1024 are possible", c.Threads)
+	bad.Check(c.Coroutines > 0 && c.Coroutines <= 64, "Coroutines is %d: from 1 to 64 are possible", c.Coroutines)
+	bad.Check(c.Backups >= 0 && c.Backups <= 2, "Backups is %d: 0, 1 and 2 are possible", c.Backups)
+	bad.Check(c.Blades > c.Backups && c.Blades <= memory.MaxBlades, "Blades is %d: more than Backups (%d) are needed, at most %d are possible", c.Blades, c.Backups, memory.MaxBlades)
+	bad.Check(c.Rows >= minRows && c.Rows <= 100_000_000, "Rows is %d: from %d to 100000000 are possible", c.Rows, minRows)
+	bad.Check(c.Warmup > 0, "Warmup is %v: it must be positive", c.Warmup)
+	bad.Check(c.Idle >= 0 && c.Idle <= time.Second, "Idle is %v: from 0 to 1s are possible", c.Idle)
+	bad.Check(c.Txns > 0, "Txns is %d: it must be positive", c.Txns)
 	return errors.Join(c.Profile.Validate(), bad.Err(ErrConfig))
 }
 

@@ -146,7 +146,7 @@ With --dir the data stays, and the next run goes on with it.`,
 	}
 	o.AddFlags(cmd, w.CPUs)
 	return ofWorkload(cmd, i, false, o.Validate, func(cmd *cobra.Command, driver workload.Driver, parameters []report.Parameter) error {
-		b := &benchmark{w: w, o: o, driver: driver, parameters: parameters, args: changedFlags(cmd), words: func(s string) string { return inFlags(cmd, s) }}
+		b := &benchmark{w: w, o: o, driver: driver, parameters: parameters, args: changedFlags(cmd), given: cmd.Flags().Changed, words: func(s string) string { return inFlags(cmd, s) }}
 		return b.run(cmd.Context())
 	})
 }

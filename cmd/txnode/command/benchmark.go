@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/pprof"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -22,6 +23,7 @@ type benchmark struct {
 	driver     workload.Driver
 	parameters []report.Parameter
 	args       []string            // for the record
+	given      func(string) bool   // whether the command line has a flag
 	words      func(string) string // says an error in flags
 }
 
@@ -102,6 +104,9 @@ func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.
 	out.Command = b.args
 	out.Store = description
 	out.Parameters = b.parameters
+	if res.Load.Existed {
+		out.Parameters = b.withoutLoading()
+	}
 	out.Environment = report.FromEnvironment(b.w.Environment())
 	switch {
 	case errors.Is(err, runner.ErrVerification):
@@ -110,6 +115,20 @@ func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.
 		out.Error = b.words(oneLine(err))
 	}
 	return out, err
+}
+
+// withoutLoading returns the parameters without those that only loading uses: what the data that was
+// there had been loaded with is not known. Who gave one on the command line is told.
+func (b *benchmark) withoutLoading() (used []report.Parameter) {
+	for _, p := range b.parameters {
+		switch {
+		case !slices.Contains(loadingFlags, p.Name):
+			used = append(used, p)
+		case b.given(p.Name):
+			fmt.Fprintf(b.w.Stderr, "txnode: warning: --%s is for loading, and the data was in %s already: it had no effect\n", p.Name, b.o.Store.Dir)
+		}
+	}
+	return used
 }
 
 // keep saves the result if it is whole, or has a name. A history that cannot be

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"txnode/benchmarks/runner"
 	"txnode/benchmarks/workload"
@@ -68,12 +70,22 @@ func exitCode(err error) int {
 	return ExitFailure
 }
 
-// optionFlags are the flags of the options that errors of the engine and of the workloads
-// speak of.
+// optionFlags are the flags of the options that errors of the engine, of the workloads and of the
+// simulations speak of.
 var optionFlags = map[string]string{
-	"Accounts": "accounts", "Arena": "arena", "Backups": "replicas", "BladeSize": "blade-size", "Blades": "blades", "Coroutines": "coroutines",
-	"Duration": "duration", "LatencySample": "latency-sample", "Rate": "rate", "Replicas": "replicas", "Runs": "runs", "SegmentSize": "segment-size",
-	"Subscribers": "subscribers", "Threads": "threads", "Txns": "txns", "VerifyWindow": "verify-window", "Warmup": "warmup",
+	"Accounts": "accounts", "Arena": "arena", "Backups": "replicas", "BladeSize": "blade-size", "Blades": "blades", "ChangeNs": "change",
+	"Compute": "compute", "Coroutines": "coroutines", "Depth": "depth", "Drawn": "drawn", "Duration": "duration", "Idle": "idle", "Keys": "keys",
+	"LatencySample": "latency-sample", "MinThreads": "min-threads", "PerDoorbell": "per-doorbell", "Rate": "rate", "Replicas": "replicas",
+	"RunNs": "duration", "Runs": "runs", "SegmentSize": "segment-size", "Size": "size", "Subscribers": "subscribers", "Theta": "zipf",
+	"Threads": "threads", "Txns": "txns", "VerifyWindow": "verify-window", "WarmNs": "warmup", "Warmup": "warmup",
+}
+
+// flagOf is the flag of an option in a command; nil: it has none.
+func flagOf(cmd *cobra.Command, option string) *pflag.Flag {
+	if option == "Rows" { // of whatever the workload has
+		return cmp.Or(cmd.Flags().Lookup("accounts"), cmd.Flags().Lookup("subscribers"))
+	}
+	return cmd.Flags().Lookup(optionFlags[option])
 }
 
 // word is what may be the name of an option, between spaces and punctuation: in a path it is none.
@@ -83,8 +95,8 @@ var word = regexp.MustCompile(`(^|[ (])([A-Z][A-Za-z]+)(\)?(?:[ ,;:]|$))`)
 func inFlags(cmd *cobra.Command, text string) string {
 	return word.ReplaceAllStringFunc(text, func(s string) string {
 		m := word.FindStringSubmatch(s)
-		if f := optionFlags[m[2]]; f != "" && cmd.Flags().Lookup(f) != nil {
-			return m[1] + "--" + f + m[3]
+		if f := flagOf(cmd, m[2]); f != nil {
+			return m[1] + "--" + f.Name + m[3]
 		}
 		return s
 	})

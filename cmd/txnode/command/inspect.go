@@ -167,7 +167,11 @@ func runInspect(w *World, o *inspectOptions, dir, arg string, run func(*verify.D
 	if errors.Is(err, verify.ErrSyntax) {
 		err = &usageError{cause: err}
 	}
-	return errors.Join(err, out.Flush(), db.Close())
+	flushed := out.Flush()
+	if errors.Is(err, flushed) { // it is what run has met already
+		flushed = nil
+	}
+	return errors.Join(err, flushed, db.Close())
 }
 
 // number reads a number of so many bits.

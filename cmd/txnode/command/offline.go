@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"txnode/memory"
 	"txnode/memory/embedded"
 	"txnode/verify"
@@ -29,6 +31,8 @@ func databaseIn(dir string) error {
 		return nil
 	case dir == "":
 		return usagef("the name of the directory is empty")
+	case errors.Is(err, unix.ENOTDIR):
+		return failf("%s is no directory: name that of a database, with catalog.db and the blades in it", dir)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -95,6 +96,9 @@ func (o *seedsOptions) run(cmd *cobra.Command, w *World) error {
 	}
 	if options.Only, err = sim.ParseFaults(o.only); err != nil {
 		return usagef("--only: %v", err)
+	}
+	if o.from+(o.count-1) < o.from {
+		return usagef("--from is %d, and --seeds %d: the last seed there is, is %d", o.from, o.count, uint64(math.MaxUint64))
 	}
 	if (o.trace != "" || o.edn != "") && o.count > 1 {
 		return usagef("--trace and --history show one seed: use them with --seeds 1")

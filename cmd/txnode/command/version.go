@@ -30,7 +30,7 @@ func runVersion(w *World, output outputFormat) error {
 	}
 	revision := e.Revision
 	if revision == "" {
-		revision = "unknown (go build records it, go run with -buildvcs=true)"
+		revision = "unknown (go build -buildvcs=true records it, in a checkout of git; so does go run)"
 	}
 	_, err := fmt.Fprintf(w.Stdout, "txnode %s\nrevision %s\n%s %s\n", e.Version, revision, e.Go, e.OS)
 	return err

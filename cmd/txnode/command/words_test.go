@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"txnode/cmd/txnode/command"
+	"txnode/txn"
 )
 
 // TestWords: what the engine says in the words of its options is said in those of the flags,
@@ -37,13 +38,35 @@ func TestWords(t *testing.T) {
 			}
 		}
 	}
-	one(small+"--duration -1s --rate NaN --txns -1 --latency-sample -1", 2, []string{"--duration is -1s", "--rate is NaN", "--txns is -1", "--latency-sample is -1"})
+	one(small+"--duration -1s --rate NaN --txns -1 --latency-sample -1", 2, []string{"--duration is -1s", "--rate is NaN", "--txns is -1", "--latency-sample is -1; it must be from 1 to 1048576, or 0 for the default"})
 	one(small+"--threads 1000 --coroutines 1000", 2, []string{"--threads is 1000 and --coroutines 1000"})
 	one(small+"--hot-accounts 200", 2, []string{"from 2 to --accounts (100)"})
 	one(small+"--verify --verify-window 0", 2, []string{"--verify-window is 0"})
 	one(small+"--verify-window 10", 2, []string{"give both"})
 	for _, line := range []string{"sim verbs --op cas --size 100", "sim verbs --op faa --size 64"} {
 		one(line, 2, []string{"is of 8 bytes"})
+	}
+	for line, want := range map[string]string{
+		"sim smallbank --accounts 1":                      "--accounts is 1: from 100",
+		"sim tatp --subscribers 1":                        "--subscribers is 1: from 100",
+		"sim smallbank --idle -1s":                        "--idle is -1s",
+		"sim smallbank --blades 1":                        "--blades is 1: more than --replicas (1)",
+		"sim hash --compute 200":                          "--compute is 200: from 1 to --threads (96)",
+		"sim hash --zipf 1":                               "--zipf, the parameter",
+		"sim verbs --depth 5000 --warmup -1s":             "--depth is 5000",
+		"sim verbs --change -1s --warmup -1s":             "--warmup is -1s",
+		"sim verbs --threads 4 --change 1s":               "--min-threads is 36: from 1 to --threads (4)",
+		"sim seeds --from 18446744073709551615":           "--from is 18446744073709551615, and --seeds 2000",
+		"sim seeds --from 18446744073709551615 --seeds 2": "the last seed there is",
+	} {
+		one(line, 2, []string{want})
+	}
+	one("sim verbs --threads 2 --duration 1ns", 1, []string{"no request has ended in 1ns: measure for longer"})
+	if err := os.WriteFile(filepath.Join(b.dir, "file"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"check $DIR/file", "inspect region $DIR/file 0", "backup $DIR/file $DIR/other"} {
+		one(line, 1, []string{"$DIR/file is no directory: name that of a database"}, "stat")
 	}
 	if code, _, stderr := b.run(append(strings.Fields(small+"--save"), "a\xff")...); code != 2 || !strings.Contains(stderr, "a name is one l") {
 		t.Errorf("exit code %d: %s", code, stderr)
@@ -75,6 +98,13 @@ func TestWords(t *testing.T) {
 			if strings.Contains(stderr, w) {
 				t.Errorf("%s: %q is in %s", line, w, stderr)
 			}
+		}
+	}
+	// What was loaded stays: who asks for another balance is told, and the record of the run does not have it.
+	for args, warned := range map[string]bool{"": false, "--initial-balance 5 ": true} {
+		code, out, stderr := b.run(append(strings.Fields(small+args+"-o json --dir"), dir)...)
+		if code != 0 || strings.Contains(stderr, "--initial-balance is for loading") != warned || strings.Contains(out, "initial-balance\",") {
+			t.Errorf("%q: exit code %d: %s%s", args, code, stderr, out)
 		}
 	}
 	if code, _, stderr := b.run("backup", dir, ""); code != 2 || !strings.Contains(stderr, "name of the file is empty") {
@@ -167,7 +197,23 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("it is full") }
 
 // TestFullOutput: what cannot be printed is an error, help too, of which its library says nothing.
 func TestFullOutput(t *testing.T) {
-	for _, args := range [][]string{{}, {"help"}, {"bench", "--help"}, {"bench", "smallbank", "--help"}, {"version"}, {"completion", "bash"}, {"compare"}} {
+	b := newBed(t)
+	makeDatabase(t, b)
+	db, err := txn.Open(t.Context(), txn.Options{Dir: b.dir + "/data"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	accounts, err := txn.OpenTable(db, "accounts", txn.Uint64, txn.Text())
+	if err == nil {
+		err = db.Update(t.Context(), func(tx *txn.Tx) error { return accounts.Put(tx, 9, strings.Repeat("much to show ", 1000)) })
+	}
+	if err = errors.Join(err, db.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{}, {"help"}, {"bench", "--help"}, {"bench", "smallbank", "--help"}, {"version"}, {"completion", "bash"}, {"compare"},
+		{"inspect", "region", b.dir + "/data", "0"}, {"inspect", "record", b.dir + "/data", "--table", "accounts", "--key", "9", "--limit", "0"},
+	} {
 		var stderr bytes.Buffer
 		w := command.System()
 		w.Stdout, w.Stderr = full{}, &stderr

@@ -32,6 +32,10 @@ var workloads = []struct {
 	{"tatp", "TATP: seven telecom transactions, most of which read one row, some of which find none", func() workloadOptions { return new(tatpOptions) }},
 }
 
+// loadingFlags are the parameters of workloads that only loading uses, and that cannot be told from what
+// was loaded with another.
+var loadingFlags = []string{"initial-balance"}
+
 type smallbankOptions struct {
 	smallbank.Options
 	mix percentages
@@ -57,7 +61,7 @@ func (o *smallbankOptions) AddFlags(cmd *cobra.Command, small bool) {
 	fs.Float64Var(&o.HotProbability, "hot-probability", o.HotProbability, "probability from 0 to 1 that a transaction draws its customers from the hot ones")
 	fs.Var(&o.mix, "mix", "percentages, by commas: Amalgamate, Balance, DepositChecking,\nSendPayment, TransactSaving, WriteCheck")
 	fs.IntVar(&o.RecordPadding, "padding", o.RecordPadding, "bytes after the 8-byte balance of each record; by default 0")
-	fs.StringVar(&o.InitialBalance, "initial-balance", o.InitialBalance, "money in each account when it is loaded, decimal")
+	fs.StringVar(&o.InitialBalance, "initial-balance", o.InitialBalance, "money in each account when it is loaded, decimal; of no effect on those that are there already")
 	fs.StringVar(&o.DepositAmount, "deposit", o.DepositAmount, "money that DepositChecking adds")
 	fs.StringVar(&o.PaymentAmount, "payment", o.PaymentAmount, "money that SendPayment moves")
 	fs.StringVar(&o.SavingsAmount, "savings", o.SavingsAmount, "money that TransactSaving adds; negative to withdraw")

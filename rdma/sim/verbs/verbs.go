@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"txnode/rdma"
 	"txnode/rdma/sim"
@@ -93,14 +94,16 @@ func (c Config) Validate() error {
 		}
 	}
 	bad(c.Op == rdma.OpRead || c.Op == rdma.OpWrite || c.Op == rdma.OpCAS || c.Op == rdma.OpFAA, "%v is not READ, WRITE, CAS or FAA", c.Op)
-	bad(c.Threads > 0 && c.Threads <= 1024, "%d threads: from 1 to 1024 are possible", c.Threads)
-	bad(c.Compute > 0 && c.Compute <= 64, "%d compute blades: from 1 to 64 are possible", c.Compute)
-	bad(c.MinThreads > 0 && c.MinThreads <= c.Threads, "between %d and %d threads", c.MinThreads, c.Threads)
-	bad(c.Depth > 0 && c.Depth <= 1<<12, "depth %d: from 1 to 4096 is possible", c.Depth)
-	bad(c.PerDoorbell > 0, "%d requests per doorbell: it must be positive", c.PerDoorbell)
-	bad(c.Size > 0 && uint64(c.Size) <= min(c.Region, 1<<20), "%d bytes in a region of %d", c.Size, c.Region)
-	bad(c.Blades > 0 && c.Blades <= 64, "%d blades: from 1 to 64 are possible", c.Blades)
-	bad(c.WarmNs >= 0 && c.RunNs > 0 && c.ChangeNs >= 0, "a time is negative")
+	bad(c.Threads > 0 && c.Threads <= 1024, "Threads is %d: from 1 to 1024 are possible", c.Threads)
+	bad(c.Compute > 0 && c.Compute <= 64, "Compute is %d: from 1 to 64 are possible", c.Compute)
+	bad(c.MinThreads > 0 && c.MinThreads <= c.Threads, "MinThreads is %d: from 1 to Threads (%d) are possible", c.MinThreads, c.Threads)
+	bad(c.Depth > 0 && c.Depth <= 1<<12, "Depth is %d: from 1 to 4096 is possible", c.Depth)
+	bad(c.PerDoorbell > 0, "PerDoorbell is %d: it must be positive", c.PerDoorbell)
+	bad(c.Size > 0 && uint64(c.Size) <= min(c.Region, 1<<20), "Size is %d: from 1 to %d bytes are possible", c.Size, min(c.Region, 1<<20))
+	bad(c.Blades > 0 && c.Blades <= 64, "Blades is %d: from 1 to 64 are possible", c.Blades)
+	for i, t := range []int64{c.WarmNs, c.RunNs, c.ChangeNs} {
+		bad(t >= 0, "%s is %v: it must not be negative", []string{"WarmNs", "RunNs", "ChangeNs"}[i], time.Duration(t))
+	}
 	errs = append(errs, c.Profile.Validate())
 	return errors.Join(errs...)
 }
@@ -174,7 +177,10 @@ func Run(c Config) (Result, error) {
 		}
 		r.MeanNs, r.P50Ns, r.P99Ns = sum/float64(n), b.latencies[n/2], b.latencies[n*99/100]
 	}
-	return r, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil || r.Verbs > 0 || r.Canceled {
+		return r, err
+	}
+	return r, fmt.Errorf("%w: no request has ended in %v: measure for longer", ErrConfig, time.Duration(r.RunNs))
 }
 
 // bench is a run in progress.

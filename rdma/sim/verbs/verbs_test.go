@@ -157,13 +157,15 @@ func TestRecord(t *testing.T) {
 func TestBadConfig(t *testing.T) {
 	for what, c := range map[string]Config{
 		"READ, WRITE":  {Op: rdma.OpFlush},
-		"threads":      {Threads: -1},
-		"compute":      {Compute: 65},
-		"between":      {Threads: 4, MinThreads: 9, ChangeNs: 1},
-		"depth":        {Depth: 1 << 20},
-		"region":       {Size: 64, Region: 32},
-		"blades":       {Blades: 100},
-		"time":         {RunNs: -1},
+		"Threads":      {Threads: -1},
+		"Compute":      {Compute: 65},
+		"MinThreads":   {Threads: 4, MinThreads: 9, ChangeNs: 1},
+		"Depth":        {Depth: 1 << 20},
+		"Size":         {Size: 64, Region: 32},
+		"Blades":       {Blades: 100},
+		"RunNs":        {RunNs: -1},
+		"WarmNs":       {WarmNs: -1},
+		"no request":   {RunNs: 1},
 		"OpsPerUs is ": {Profile: sim.Profile{OpsPerUs: -1}},
 	} {
 		_, err := Run(c)
