@@ -175,7 +175,8 @@ func newLayout(f rdma.Fabric, o *Options) (*Layout, error) {
 	for _, b := range infos {
 		l.Blades = append(l.Blades, Blade{Size: b.Size})
 		if b.Size < HeaderArea+uint64(o.SegmentSize) {
-			return nil, fmt.Errorf("%w: %s has %d bytes: too small for one segment of %d", ErrGeometry, o.bladeName(b.ID), b.Size, o.SegmentSize)
+			return nil, fmt.Errorf("%w: %s has %d bytes: too small for one segment of %d beside its header, for which %d are needed: raise BladeSize, or choose a smaller SegmentSize",
+				ErrGeometry, o.bladeName(b.ID), b.Size, o.SegmentSize, HeaderArea+uint64(o.SegmentSize))
 		}
 	}
 	return l, nil

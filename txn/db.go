@@ -62,7 +62,13 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	o = o.withDefaults()
 	db := &DB{opts: o, fabric: o.Fabric, tables: map[string]*occ.Table{}, workers: map[*Worker]struct{}{}}
 	if db.fabric == nil {
+		if err := o.checkRoom(); err != nil {
+			return nil, err
+		}
 		e, err := embedded.Open(o.embedded())
+		if errors.Is(err, embedded.ErrOptions) { // with what the database has that is there
+			return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+		}
 		if err != nil {
 			return nil, err
 		}

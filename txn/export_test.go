@@ -60,3 +60,9 @@ func (w *Worker) SpendIDs(left uint64) {
 	seq := reflect.ValueOf(w.session).Elem().FieldByName("seq")
 	*(*uint64)(unsafe.Pointer(seq.UnsafeAddr())) = record.MaxSequence - 1 - left
 }
+
+// LeastBladeSize is how large the blades of a new database have to be.
+func LeastBladeSize(o Options) uint64 {
+	size, _, _ := o.leastBladeSize()
+	return size
+}

@@ -25,8 +25,9 @@ type Options struct {
 	// Blades is the number of memory blades, at most memory.MaxBlades (64); 0: 2,
 	// or what Dir has.
 	Blades int
-	// BladeSize is the size of a blade's region in bytes; 0: 16 GiB. Memory and disk
-	// are used as data comes.
+	// BladeSize is the size of a blade's region in bytes, a multiple of 64 KiB up to 64 TiB;
+	// 0: 16 GiB. Memory and disk are used as data comes. Open refuses a new database whose blades
+	// have no room for one table: two blades of 1,114,112 bytes have, with one backup.
 	BladeSize uint64
 	// SegmentSize is the unit in which blades hand out memory, in bytes: a power
 	// of two from 256 KiB to 64 MiB; 0: 64 MiB, or in Dir 8 MiB, or less if the blades
@@ -203,7 +204,7 @@ func (o Options) Validate() error {
 			blades = DefaultBlades
 		}
 		bad(o.Blades < 0 || o.Blades > memory.MaxBlades, "Blades is %d: 1 to %d are possible", o.Blades, memory.MaxBlades)
-		bad(o.BladeSize != 0 && o.BladeSize%(1<<16) != 0, "BladeSize is %d: a multiple of 64 KiB is needed", o.BladeSize)
+		o.checkBladeSize(bad)
 		bad(o.Backups != nil && o.Dir == "" && *o.Backups >= blades, "Backups is %d: more blades than backups are needed, there are %d", deref(o.Backups), blades)
 	}
 	bad(o.Backups != nil && (*o.Backups < 0 || *o.Backups >= memory.MaxReplicas), "Backups is %d: 0, 1 and 2 are possible", deref(o.Backups))

@@ -112,8 +112,11 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 		if err == nil {
 			break
 		}
-		if !open || tries == maxLarger || !errors.As(err, &full) || full.Backing != nil {
+		if !errors.As(err, &full) || full.Backing != nil {
 			return info, err
+		}
+		if !open || tries == maxLarger {
+			return info, &noRoomError{size: o.BladeSize, blades: o.Blades, copies: *o.Backups + 1, full: full}
 		}
 		if err := removeFiles(part); err != nil {
 			return info, err
@@ -154,8 +157,26 @@ func (o *Options) like(h *snapshot.Header) {
 	}
 	if o.BladeSize == 0 {
 		o.BladeSize = roomFor(h, o.Blades, *o.Backups, o.SegmentSize)
+		least, _, _ := o.leastBladeSize()
+		o.BladeSize = max(o.BladeSize, roundUp(least))
 	}
 }
+
+// noRoomError is an ErrNoSpace: the blades that were asked for are too small for a backup.
+type noRoomError struct {
+	size           uint64
+	blades, copies int
+	full           *memory.NoSpaceError
+}
+
+// Error says which, and what to ask for. Nothing can be deleted to make room, and there is nothing to be reopened.
+func (e *noRoomError) Error() string {
+	return fmt.Sprintf("%v: %d blades of %d bytes are too small for %d copies of what was copied (none for another segment of %s): give a larger BladeSize, or none, and one is chosen",
+		memory.ErrNoSpace, e.blades, e.size, e.copies, e.full.What)
+}
+
+// Unwrap returns what found no room.
+func (e *noRoomError) Unwrap() error { return e.full }
 
 // restoreInto makes a database from a backup in a directory that is empty. It is closed, also when a panic unwinds.
 func restoreInto(ctx context.Context, r *snapshot.Reader, o Options, ro BackupOptions) (err error) {

@@ -276,8 +276,10 @@ func TestRestoreOfFull(t *testing.T) {
 			t.Errorf("%d records of %d", len(got), n)
 		}
 		o.Dir, o.BladeSize = filepath.Join(t.TempDir(), "small"), 4<<20
-		if _, err := txn.RestoreDir(t.Context(), bytes.NewReader(file.Bytes()), o.Dir, o, txn.BackupOptions{}); !errors.Is(err, txn.ErrNoSpace) {
-			t.Errorf("blades of a size that was given: %v", err)
+		_, err := txn.RestoreDir(t.Context(), bytes.NewReader(file.Bytes()), o.Dir, o, txn.BackupOptions{})
+		says(t, "blades of a size that was given", err, txn.ErrNoSpace, "2 blades of 4194304 bytes are too small for 2 copies", "give a larger BladeSize, or none")
+		if strings.Contains(fmt.Sprint(err), "delete records") {
+			t.Errorf("nothing can be deleted: %v", err)
 		}
 	}
 }

@@ -64,6 +64,13 @@ func (g Geometry) validate() error {
 	return nil
 }
 
+// Extents are the sizes of the root and of a sub-table, in bytes: an index without keys has one of each.
+func (o Options) Extents() (root, subTable uint64) {
+	o = o.withDefaults()
+	g := Geometry{Groups: o.Groups, MaxDepth: o.MaxDepth}
+	return uint64(g.rootSize()), uint64(g.tableSize())
+}
+
 // plannedLoad is how full sub-tables get before they are split, in 1/16: what
 // sizes an index that is made for a number of keys.
 const plannedLoad = 12

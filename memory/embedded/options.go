@@ -98,6 +98,14 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
+// WithDefaults returns the options of a new database with the geometry that it would have, but for
+// LogArea.
+func (o Options) WithDefaults() Options {
+	o.withGeometry(nil)
+	fill(&o.BladeSize, DefaultBladeSize)
+	return o
+}
+
 // withGeometry completes the options with what the database has (nil: none
 // exists), or the defaults. It returns memory's part.
 func (o *Options) withGeometry(l *memory.Layout) memory.Options {

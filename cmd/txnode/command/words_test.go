@@ -79,7 +79,9 @@ func TestWords(t *testing.T) {
 		}
 	}
 	one(small+"--threads 1 --coroutines 30000 --arena 1MiB", 2, []string{"raise --arena", "fewer --coroutines"}, " Arena")
-	one(small+"--blade-size 1MiB", 1, []string{"raise --blade-size"})
+	one(small+"--blade-size 1MiB", 2, []string{"raise --blade-size to 1114112"})
+	one(small+"--blade-size 64KiB", 2, []string{"--blade-size is 65536: it is too small", "at least 1114112"})
+	one(small+"--blade-size 1216KiB --accounts 100000", 1, []string{"blades are full", "raise --blade-size"})
 
 	dir := filepath.Join(b.dir, "Arena (BladeSize)") // which is no option
 	path := func(name string) string { return filepath.Join(dir, name) }
