@@ -29,7 +29,7 @@ func (db *DB) recover() error {
 			return nil
 		}
 		// Who makes a table needs no coordinator, and may have died before anybody knew of it.
-		_, err := db.freeExtents(db.ctl.Plain(), recovery.Options{Space: db.space, Durable: db.opts.Durability == DurabilityPower})
+		_, err := db.freeExtents(db.ctl.Plain(), recovery.Options{Space: db.space})
 		return err
 	}
 	if db.space.ReadOnly() {
@@ -44,7 +44,8 @@ func (db *DB) recover() error {
 		ids[i] = left[i].ID
 	}
 	c := db.ctl.Plain()
-	o := recovery.Options{Space: db.space, Steal: true, Alone: true, Durable: db.opts.Durability == DurabilityPower, Damaged: db.sayDamage}
+	// Nothing was promised of the loss of power yet: see promise.
+	o := recovery.Options{Space: db.space, Steal: true, Alone: true, Damaged: db.sayDamage}
 	rep, err := recovery.Recover(c, o, ids...)
 	if err != nil {
 		return fmt.Errorf("txn: recovering what a process has left that died: %w", err)

@@ -112,6 +112,38 @@ func recoveryOn(t *testing.T, s setting, before bool, value string, stop int, th
 	return rep, verbs
 }
 
+// TestFlushes: a disk is not told of each image that a recovery writes: the FLUSHes of one after the
+// loss of a blade are as many for hundreds of transactions as for a few.
+func TestFlushes(t *testing.T) {
+	flushes := func(n int) (uint64, int) {
+		w := newWorldOf(t, setting{occ.PolicyDefault, 2, strong}, occ.Options{}, 256<<10)
+		must(t, w.space.SetCheckpoint(1))
+		w.eng = occ.NewEngine(w.space, occ.Options{CacheBytes: 64 << 10, Flush: occ.FlushDurable})
+		se, tx := w.session()
+		for i := range n {
+			w.sure(se, tx, put(fmt.Sprint(i), fmt.Sprint(i)))
+		}
+		var count rdma.Counters
+		c := w.newThread().Plain()
+		c.Count = &count
+		rep, err := recovery.FailOver(c, w.eng.Recovery(), w.space.Demise(w.copiesOf("0")[0].Blade))
+		must(t, err)
+		if w.space.Checkpoint() == 1 {
+			t.Error("no checkpoint has been made")
+		}
+		return count.Verbs[rdma.OpFlush], rep.Finished
+	}
+	few, _ := flushes(20)
+	many, finished := flushes(240)
+	t.Logf("%d FLUSHes, and %d with %d transactions to finish", few, many, finished)
+	if finished < 200 {
+		t.Errorf("%d transactions were finished: this tests nothing", finished)
+	}
+	if few == 0 || many > few+4 { // more of the log is to be cleared
+		t.Errorf("%d FLUSHes, and %d with more transactions", few, many)
+	}
+}
+
 // TestClaims: one recovers, others wait, until he is dead himself.
 func TestClaims(t *testing.T) {
 	w := newWorld(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{})

@@ -86,7 +86,13 @@ func (r *run) replicateLogs() error {
 	if err := r.flush(&w); err != nil {
 		return err
 	}
-	return r.fence()
+	if err := r.fence(); err != nil || !r.o.Durable {
+		return err
+	}
+	for _, l := range r.written {
+		r.batch.Flush(l.Addr, l.Size)
+	}
+	return r.do()
 }
 
 // replicate appends the WRITEs of a record to blades that do not have it, until it is on
@@ -109,21 +115,14 @@ func (r *run) replicate(w *uint32, x *tx, open bool) (left bool, err error) {
 			return left, err
 		}
 		r.dirtyAlso(l, x.off, uint32(len(x.raw)))
+		if !slices.Contains(r.written, l) {
+			r.written = append(r.written, l)
+		}
 		x.on = append(x.on, rdma.BladeID(b))
+		r.occupy(x, rdma.BladeID(b))
 		want--
 	}
 	return left && want > 0, nil
-}
-
-// taken reports whether the log space of a transaction has another record of its
-// coordinator on a blade, which may be newer, and the last copy of it that is left: then
-// the transaction is at rest, though the loss of a blade makes it look otherwise.
-func (r *run) taken(x *tx, b rdma.BladeID) bool {
-	end := uint64(x.off) + uint64(len(x.raw))
-	return !mutant.NewerOverwritten && slices.ContainsFunc(r.txs, func(y *tx) bool {
-		return y != x && y.Tx.Coordinator() == x.Tx.Coordinator() && slices.Contains(y.on, b) &&
-			uint64(y.off) < end && uint64(x.off) < uint64(y.off)+uint64(len(y.raw))
-	})
 }
 
 // underWay returns those of the transactions, all to be finished, that have certainly not

@@ -42,7 +42,8 @@ type Options struct {
 	Alone bool
 	// GiveUp lets Power go on when every copy of some records was lost with blades.
 	GiveUp bool
-	// Durable flushes what is written.
+	// Durable flushes the log records that decide, wherever they are found, or brought to. What
+	// else is written is not durable before a checkpoint.
 	Durable bool
 	// Checkpoint, with Durable, is called when the transactions of the coordinators
 	// are at rest, before their logs are cleared: what the logs of others say may
@@ -289,10 +290,12 @@ type run struct {
 	qsize  int
 	tables map[uint16]index.Index
 
-	txs        []*tx             // in the order of their ids
-	marks      map[uint32]uint64 // the largest number of a coordinator's marks
-	successors map[image]bool    // after the loss of a blade: images that were locked by somebody later
-	dirty      []dirty           // parts of the log areas that are not clear
+	txs        []*tx              // in the order of their ids
+	marks      map[uint32]uint64  // the largest number of a coordinator's marks
+	successors map[image]bool     // after the loss of a blade: images that were locked by somebody later
+	dirty      []dirty            // parts of the log areas that are not clear
+	written    []memory.LogArea   // that records were brought to
+	lines      map[areaOn]lineSet // of log areas that have a record; nil: nobody has asked
 
 	renewAt *int64 // when to extend the claim: one for all lanes
 
@@ -448,9 +451,6 @@ func (r *run) write(w *uint32, a rdma.RemoteAddr, p []byte) error {
 		k := min(uint32(len(p)), r.size-*w)
 		copy(r.t.Bytes(r.buf+*w, k), p)
 		r.batch.Write(a, r.buf+*w, k)
-		if r.o.Durable {
-			r.batch.Flush(a, k)
-		}
 		*w = min(*w+(k+7)&^7, r.size)
 		a.Off += uint64(k)
 		p = p[k:]

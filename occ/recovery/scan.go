@@ -190,10 +190,31 @@ func (r *run) clear() error {
 	clear(zero)
 	for _, d := range r.dirty {
 		r.batch.Write(d.at, r.buf, d.n)
-		r.batch.Flush(d.at, d.n)
+	}
+	if r.o.Durable {
+		for _, d := range together(r.dirty) {
+			r.batch.Flush(d.at, d.n)
+		}
 	}
 	if err := r.do(); err != nil {
 		return err
 	}
 	return r.fence()
+}
+
+// together sorts parts of log areas, and makes one of those that lie side by side: a disk takes
+// as long for all of them as for each.
+func together(parts []dirty) []dirty {
+	slices.SortFunc(parts, func(x, y dirty) int {
+		return cmp.Or(cmp.Compare(x.at.Blade, y.at.Blade), cmp.Compare(x.at.Off, y.at.Off))
+	})
+	var out []dirty
+	for _, d := range parts {
+		if n := len(out) - 1; n >= 0 && out[n].at.Blade == d.at.Blade && out[n].at.Off+uint64(out[n].n) == d.at.Off {
+			out[n].n += d.n
+		} else {
+			out = append(out, d)
+		}
+	}
+	return out
 }

@@ -54,9 +54,6 @@ func (s *Sweeper) clearTorn(c *rdma.Coro, blocks []memory.Addr, class memory.Cla
 		b.Reset()
 		for k := range v.Written(a) {
 			b.Write(v.At(a, k), buf, record.LineSize)
-			if s.o.Durable {
-				b.Flush(v.At(a, k), record.LineSize)
-			}
 		}
 		if err := c.Do(&b); err != nil {
 			return fmt.Errorf("recovery: sweeping: %w", err)
