@@ -65,7 +65,7 @@ func convertRun(r *runner.Run) Run {
 		Types:       []Measure{},
 		Books:       Books{Balance: r.BooksErr == nil, Records: r.Books.Records, Checks: []Check{}},
 	}
-	out.Failover = failoverOf(r.Timeline, r.Elapsed)
+	out.Failover = failoverOf(r.Timeline)
 	for i := range r.Types {
 		out.Types = append(out.Types, measure(&r.Types[i], r.Elapsed.Seconds()))
 	}

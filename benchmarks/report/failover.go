@@ -12,8 +12,10 @@ import (
 // measured, in ns.
 type Failover struct {
 	Events []Event `json:"events"`
+	// EndNs is when the measurement ended.
+	EndNs int64 `json:"end_ns"`
 	// The longest time without a commit, of the run, and of those that begin within
-	// 100 ms of the first event.
+	// 100 ms of the first event; those that last until the end included.
 	GapNs      int64 `json:"longest_gap_ns"`
 	GapAtNs    int64 `json:"longest_gap_at_ns"`
 	EventGapNs int64 `json:"event_gap_ns"`
@@ -56,14 +58,14 @@ type Outage struct {
 const failoverInterval = 100 * time.Millisecond
 
 // failoverOf describes a timeline; nil without one.
-func failoverOf(t *runner.Timeline, elapsed time.Duration) *Failover {
+func failoverOf(t *runner.Timeline) *Failover {
 	if t == nil {
 		return nil
 	}
 	const around = 2 * time.Second
 	gap, at := t.Gap()
-	end := min(elapsed, time.Duration(len(t.Commits))*t.Bucket)
-	f := &Failover{GapNs: int64(gap), GapAtNs: int64(at), IntervalNs: int64(failoverInterval), Committed: t.Each(failoverInterval),
+	end := time.Duration(len(t.Commits)) * t.Bucket
+	f := &Failover{EndNs: int64(end), GapNs: int64(gap), GapAtNs: int64(at), IntervalNs: int64(failoverInterval), Committed: t.Each(failoverInterval),
 		Events: []Event{}, Outages: []Outage{}, EndPerS: t.PerSecond(max(end-around, 0), end)}
 	for _, e := range t.Events {
 		x := Event{Name: e.Name, AtNs: int64(e.At), TookNs: int64(e.Took)}
@@ -107,8 +109,12 @@ func (f *Failover) lines() []string {
 	if len(f.Events) == 0 {
 		return append(out, "the run has ended before any was stopped")
 	}
-	out = append(out, fmt.Sprintf("no commit for %s, at %s; longest time without one in the whole run: %s, at %s",
-		duration(f.EventGapNs), at(f.EventGapAt), duration(f.GapNs), at(f.GapAtNs)),
+	lasts := ""
+	if f.EventGapNs > 0 && f.EventGapAt+f.EventGapNs >= f.EndNs {
+		lasts = ", until the end"
+	}
+	out = append(out, fmt.Sprintf("no commit for %s, at %s%s; longest time without one in the whole run: %s, at %s",
+		duration(f.EventGapNs), at(f.EventGapAt), lasts, duration(f.GapNs), at(f.GapAtNs)),
 		fmt.Sprintf("committed per second: %s before, %s with a blade missing, %s at the end", groups(int64(f.BeforePerS)), groups(int64(f.DegradedPerS)), groups(int64(f.EndPerS))))
 	for _, o := range f.Outages {
 		out = append(out, fmt.Sprintf("blade %d: backups promoted %s after the first failed verb, transactions decided (%d finished, %d undone) after %s",

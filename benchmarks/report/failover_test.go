@@ -18,7 +18,7 @@ func TestGaps(t *testing.T) {
 	clear(commits[20_003:20_050]) // the loss
 	clear(commits[34_000:46_000]) // something else
 	line := &runner.Timeline{Bucket: bucket, Commits: commits, Events: []runner.Happened{{Name: "blade 0 stopped", At: 2 * time.Second}}}
-	f := failoverOf(line, 8*time.Second)
+	f := failoverOf(line)
 	if f.GapNs != int64(1200*time.Millisecond) || f.GapAtNs != int64(3400*time.Millisecond) {
 		t.Errorf("longest gap %d at %d", f.GapNs, f.GapAtNs)
 	}
@@ -34,11 +34,19 @@ func TestGaps(t *testing.T) {
 	}
 
 	clear(commits[20_003:35_000]) // a loss that lasts
-	if f = failoverOf(line, 8*time.Second); f.EventGapNs != int64(2599700*time.Microsecond) {
+	if f = failoverOf(line); f.EventGapNs != int64(2599700*time.Microsecond) {
 		t.Errorf("gap of a loss that lasts: %d", f.EventGapNs)
 	}
+	clear(commits[20_003:]) // one that is not over
+	f = failoverOf(line)
+	if f.EventGapNs != int64(5999700*time.Microsecond) || f.GapNs != f.EventGapNs || f.DegradedPerS != 0 || f.EndPerS != 0 {
+		t.Errorf("gap of a loss that lasts until the end: %d, in the whole run %d; %v, %v per second", f.EventGapNs, f.GapNs, f.DegradedPerS, f.EndPerS)
+	}
+	if text, want := strings.Join(f.lines(), "\n"), "no commit for 6 s, at 2.000 s, until the end; longest"; !strings.Contains(text, want) {
+		t.Errorf("%q is not in\n%s", want, text)
+	}
 	line.Events = nil
-	if text := strings.Join(failoverOf(line, 8*time.Second).lines(), "\n"); strings.Contains(text, "committed") {
+	if text := strings.Join(failoverOf(line).lines(), "\n"); strings.Contains(text, "committed") {
 		t.Errorf("nothing has happened, and it says\n%s", text)
 	}
 }

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -17,7 +18,7 @@ type Event struct {
 // Timeline is when transactions committed in a run with events.
 type Timeline struct {
 	Bucket  time.Duration
-	Commits []uint32 // by bucket of the time measured; those of the warm-up are not there
+	Commits []uint32 // by bucket of the time measured, to its end; those of the warm-up are not there
 	Events  []Happened
 }
 
@@ -33,23 +34,21 @@ type Happened struct {
 // timelineBucket is the resolution of a timeline.
 const timelineBucket = 100 * time.Microsecond
 
-// Gap returns the longest time without a commit, and when it began; times before
-// the first commit and after the last do not count.
+// Gap returns the longest time without a commit, and when it began.
 func (t *Timeline) Gap() (longest, at time.Duration) {
 	return t.GapIn(0, time.Duration(len(t.Commits))*t.Bucket)
 }
 
-// GapIn is Gap for the time from one moment to another.
+// GapIn is Gap for the time from one moment to another. What is before the first commit in it,
+// and after the last, counts.
 func (t *Timeline) GapIn(from, to time.Duration) (longest, at time.Duration) {
-	first, last := -1, -1
 	lo, hi := max(int(from/t.Bucket), 0), min(int(to/t.Bucket), len(t.Commits))
-	for i := lo; i < hi; i++ {
-		if t.Commits[i] == 0 {
+	last := lo - 1
+	for i := lo; i <= hi; i++ {
+		if i < hi && t.Commits[i] == 0 {
 			continue
 		}
-		if first < 0 {
-			first = i
-		} else if d := time.Duration(i-last-1) * t.Bucket; d > longest {
+		if d := time.Duration(i-last-1) * t.Bucket; d > longest {
 			longest, at = d, time.Duration(last+1)*t.Bucket
 		}
 		last = i
@@ -96,21 +95,34 @@ type timeline struct {
 	commits []atomic.Uint32
 	due     []Event // not yet happened
 	events  []Happened
+
+	mu   sync.Mutex
+	late map[int64]uint32 // what has no room in commits: transactions that took very long
 }
 
 func newTimeline(events []Event, d time.Duration) *timeline {
 	return &timeline{due: append([]Event(nil), events...), commits: make([]atomic.Uint32, int((d+time.Second)/timelineBucket))}
 }
 
-// result is what was collected, without what nobody has reached.
-func (t *timeline) result() *Timeline {
+// result is what was collected, of a run that has measured for so long: a store that does not
+// commit any more is seen by it.
+func (t *timeline) result(elapsed time.Duration) *Timeline {
 	out := &Timeline{Bucket: timelineBucket, Events: t.events}
-	n := len(t.commits)
-	for n > 0 && t.commits[n-1].Load() == 0 {
-		n--
+	n := int((elapsed + timelineBucket - 1) / timelineBucket)
+	for i := range t.commits {
+		if t.commits[i].Load() != 0 {
+			n = max(n, i+1)
+		}
 	}
-	for i := range n {
-		out.Commits = append(out.Commits, t.commits[i].Load())
+	for i := range t.late {
+		n = max(n, int(i)+1)
+	}
+	out.Commits = make([]uint32, n)
+	for i := range min(n, len(t.commits)) {
+		out.Commits[i] = t.commits[i].Load()
+	}
+	for i, k := range t.late {
+		out.Commits[i] = k
 	}
 	return out
 }
@@ -119,8 +131,17 @@ func (t *timeline) result() *Timeline {
 func (rd *round) commit(now int64) {
 	t := rd.timeline
 	at := (int64(rd.elapsedBefore) + now - rd.warmEnd()) / int64(timelineBucket)
-	if at >= 0 && at < int64(len(t.commits)) {
+	switch {
+	case at < 0:
+	case at < int64(len(t.commits)):
 		t.commits[at].Add(1)
+	default:
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.late == nil {
+			t.late = map[int64]uint32{}
+		}
+		t.late[at]++
 	}
 }
 

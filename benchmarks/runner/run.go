@@ -126,7 +126,7 @@ func (r *run) result() Run {
 		out.History = &r.history.found
 	}
 	if r.timeline != nil {
-		out.Timeline = r.timeline.result()
+		out.Timeline = r.timeline.result(r.elapsed)
 	}
 	return out
 }
