@@ -211,11 +211,14 @@ func (s *Session) Rejoin(c *rdma.Coro) error {
 			return nil
 		}
 		// A blade, or the epoch, may have gone meanwhile.
-		busy := errors.Is(err, index.ErrBusy) && c.Thread().Now()-begun < busyNs
+		patient := c.Thread().Now()-begun < busyNs
+		busy := errors.Is(err, index.ErrBusy) && patient
 		if busy { // another session is at it, or has left it half-done when the blade died
 			tries = 0
 			_ = s.seeTo(c) // what fails is tried again with the rest
 		}
+		// A checkpoint has waited for transactions of others, whose disk may be slow.
+		busy = busy || errors.Is(err, ErrConflict) && patient && !mutant.RejoinGivesUp
 		if !busy && !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) || s.eng.opts.BladeDown == nil || tries >= maxRejoins {
 			return fmt.Errorf("occ: rejoining: %w", err)
 		}
@@ -275,8 +278,8 @@ const lettingGoNs = 20_000_000
 // maxRejoins bounds how often in a row something goes wrong.
 const maxRejoins = 100
 
-// busyNs is how long a session that rejoins waits for others' changes of an index: as
-// long as its transactions would. Who is at work may have been put off its processor.
+// busyNs is how long a session that rejoins waits for others' changes of an index, as
+// long as its transactions would, and for their commits. Who is at work may have been put off its processor.
 const busyNs = 5_000_000_000
 
 // rejoinPollNs is how long a wait for others lasts at least.

@@ -142,7 +142,9 @@ type UnknownError = occ.UnknownError
 type unjoinedError struct{ broken, rejoining error }
 
 // Error tells both.
-func (e *unjoinedError) Error() string { return e.broken.Error() + "; " + e.rejoining.Error() }
+func (e *unjoinedError) Error() string {
+	return e.broken.Error() + "; " + e.rejoining.Error() + "; it is tried again before the worker's next transaction"
+}
 
 // Is matches both, but for what asks to try again: that takes a session which has rejoined.
 func (e *unjoinedError) Is(target error) bool {

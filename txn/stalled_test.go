@@ -102,6 +102,53 @@ func TestRejoinBesideUnwound(t *testing.T) {
 	}
 }
 
+// TestRejoinBesideSlow: a session rejoins, for which it needs a checkpoint, while somebody is in the middle of a commit
+// for longer than a checkpoint waits. It waits longer.
+func TestRejoinBesideSlow(t *testing.T) {
+	for _, k := range []int{2, 5, 8} {
+		late := -1 // how many requests from now one takes long
+		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: later, Seed: uint64(k), ServiceNs: func(int) int64 {
+			if late--; late == -1 {
+				return 1_500_000_000
+			}
+			return 10
+		}})
+		o := onFabric(f, txn.PolicyDefault)
+		o.Durability = txn.DurabilityPower
+		db := reopen(t, o)
+		tab := table(t, db, "t")
+		fill(t, db, tab, 20, val(0))
+		longest := int64(0)
+		err := db.Run(t.Context(), 2, 1, func(ctx context.Context, id int, w *txn.Worker) error {
+			if id == 0 {
+				w.Sleep(500_000)
+				once := true
+				f.Fail(func(*rdma.WR) rdma.Status {
+					if once {
+						once = false
+						return rdma.StatusTimeout
+					}
+					return rdma.StatusOK
+				})
+			} else {
+				w.Sleep(100_000)
+				late = k
+			}
+			begun := w.Now()
+			err := w.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, uint64(id), val(3)) })
+			longest = max(longest, w.Now()-begun)
+			return err
+		})
+		if err != nil {
+			t.Errorf("request %d: %v", k, err)
+		}
+		if longest < 1_000_000_000 { // of the fabric's clock
+			t.Errorf("request %d: nothing took longer than %d ns: this tests nothing", k, longest)
+		}
+		close1(t, db)
+	}
+}
+
 // TestTwoUnwound: somebody has died who had locked a record, and another in the middle of a commit. Who meets the
 // lock recovers both, and does not wait for the second.
 func TestTwoUnwound(t *testing.T) {

@@ -196,6 +196,7 @@ const (
 	LogSpaceBeforeCheckpoint   = false
 	WaitsForTheDead            = false
 	WaitsForItself             = false
+	RejoinGivesUp              = false
 	IgnoreGenerations          = false
 	FoundLogNotFlushed         = false
 	BuiltNotFlushed            = false

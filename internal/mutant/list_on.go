@@ -386,6 +386,8 @@ var (
 		"DurabilityPower: who needs log space, or closes, waits for a commit of somebody who has died instead of recovering him.")
 	WaitsForItself = mutation("waits-for-itself",
 		"DurabilityPower: who recovers others waits for a commit of its own session, which its recovery has broken, and which is decided after it.")
+	RejoinGivesUp = mutation("rejoin-gives-up",
+		"DurabilityPower: who rejoins beside somebody whose commit takes longer than a checkpoint waits stays broken.")
 	IgnoreGenerations = mutation("ignore-generations",
 		"DurabilityPower: log records from before the last checkpoint are replayed.")
 	FoundLogNotFlushed = mutation("found-log-not-flushed",
