@@ -118,10 +118,29 @@ func (a *Allocator) allocSlow(c *rdma.Coro, class Class) (Addr, error) {
 		if addr, ok := a.pop(class); ok {
 			return addr, nil
 		}
-		if err := a.refill(c, class, true); err != nil {
+		if err := a.refill(c, class, refillThorough); err != nil {
 			return 0, err
 		}
 	}
+}
+
+// AllocLarger is Alloc for who can have no block of a class: ErrNoSpace. It returns one of the next larger
+// class that has a free one, and its class. It adds no segment.
+func (a *Allocator) AllocLarger(c *rdma.Coro, class Class) (Addr, Class, error) {
+	a.moved()
+	for k := class + 1; k < NumClasses && k.Size() <= a.space.opts.SegmentSize; k++ {
+		if addr, ok := a.pop(k); ok {
+			return addr, k, nil
+		}
+		err := a.refill(c, k, refillPresent)
+		if addr, ok := a.pop(k); ok {
+			return addr, k, nil
+		}
+		if err != nil && !errors.Is(err, ErrNoSpace) {
+			return 0, 0, err
+		}
+	}
+	return 0, 0, fmt.Errorf("%w: blocks of more than %d bytes are all in use", ErrNoSpace, class.Size())
 }
 
 // Used says that a block which Alloc has returned is in use: on its primary, visible
@@ -246,16 +265,24 @@ func (a *Allocator) Maintain(c *rdma.Coro) error {
 		if n > l.low {
 			continue
 		}
-		if err := a.refill(c, class, false); err != nil && !errors.Is(err, ErrNoSpace) {
+		if err := a.refill(c, class, refillAhead); err != nil && !errors.Is(err, ErrNoSpace) {
 			return err
 		}
 	}
 	return nil
 }
 
-// refill adds about a chunk of blocks to the list of a class. thorough: rather
-// look at every block of the earlier sessions than fail.
-func (a *Allocator) refill(c *rdma.Coro, class Class, thorough bool) error {
+// refilling is how far a refill goes.
+type refilling uint8
+
+const (
+	refillAhead    refilling = iota // it may fail
+	refillThorough                  // rather look at every block of the earlier sessions, and take from others, than fail
+	refillPresent                   // that, and add no segment
+)
+
+// refill adds about a chunk of blocks to the list of a class.
+func (a *Allocator) refill(c *rdma.Coro, class Class, how refilling) error {
 	s := a.space
 	chunk := chunkBlocks(class)
 	for rounds := scanRounds; ; rounds = math.MaxInt {
@@ -263,8 +290,8 @@ func (a *Allocator) refill(c *rdma.Coro, class Class, thorough bool) error {
 		if err != nil {
 			return err
 		}
-		n, err := s.take(a, class, chunk)
-		if n > 0 || err == nil || !more || !thorough || !errors.Is(err, ErrNoSpace) {
+		n, err := s.take(a, class, chunk, how)
+		if n > 0 || err == nil || !more || how == refillAhead || !errors.Is(err, ErrNoSpace) {
 			if n > 0 {
 				err = nil
 			}

@@ -107,16 +107,17 @@ func TestPrimariesAlternate(t *testing.T) {
 	b := newBed(t, 4, 12, 1)
 	s, c := b.open()
 	a := b.allocator(s, c)
+	const tiny = 16 * 64
 	n := make([]int, 4)
 	for i := range 4000 {
 		x := must(a.Alloc(c, 1))(t)
-		if i >= 4*64 {
+		if i >= tiny {
 			n[s.View().At(x, 0).Blade]++
 		}
 	}
 	for blade, k := range n {
-		if k < 800 || k > 1100 {
-			t.Errorf("blade %d has %d of %d primaries: %v", blade, k, 4000-4*64, n)
+		if k < 600 || k > 900 {
+			t.Errorf("blade %d has %d of %d primaries: %v", blade, k, 4000-tiny, n)
 		}
 	}
 }
@@ -350,4 +351,88 @@ func TestNoBacking(t *testing.T) {
 	must(a.Alloc(c, 3))(t)
 	must(s.AllocExtent(c, 100))(t)
 	must(s.NewCoordinator())(t)
+}
+
+// TestAllocLarger: where there is no room for a block of a size, the next larger one that is free is to be had; and what
+// another allocator has in stock.
+func TestAllocLarger(t *testing.T) {
+	b := newBed(t, 2, 3, 1)
+	s, c := b.open()
+	a, other := b.allocator(s, c), b.allocator(s, b.thread().Plain())
+	kept := must(a.Alloc(c, 30))(t)
+	stocked := must(other.Alloc(c, 25))(t) // and what is left of a chunk
+	full := drain(t, a, c, 20)
+	checkBlocks(t, s, full, 20)
+	seen := map[memory.Addr]bool{kept: true, stocked: true}
+	last := memory.Class(20)
+	n := map[memory.Class]int{}
+	for {
+		x, k, err := a.AllocLarger(c, 20)
+		if errors.Is(err, memory.ErrNoSpace) {
+			break
+		}
+		check(t, err)
+		if k < last {
+			t.Errorf("a block of class %d behind one of class %d", k, last)
+		}
+		if last = k; seen[x] {
+			t.Fatalf("block %v twice", x)
+		}
+		checkBlocks(t, s, []memory.Addr{x}, k)
+		seen[x] = true
+		n[k]++
+	}
+	for _, k := range []memory.Class{25, 30} {
+		if want := int(testSegment/k.Size()) - 1; n[k] < want-1 || n[k] > want || len(n) != 2 {
+			t.Errorf("%d blocks of class %d, of %d: %v", n[k], k, want, n)
+		}
+	}
+	a.Free(full[0], 20)
+	if x, k, err := a.AllocLarger(c, 19); x != full[0] || k != 20 || err != nil {
+		t.Errorf("%v of class %d: %v", x, k, err)
+	}
+	if _, _, err := a.AllocLarger(c, memory.NumClasses-1); !errors.Is(err, memory.ErrNoSpace) {
+		t.Errorf("larger than all: %v", err)
+	}
+}
+
+// TestStockOfOthers: an allocator that finds no room takes from what others have in stock, and not from what the dead had.
+func TestStockOfOthers(t *testing.T) {
+	b := newBed(t, 2, 1, 1)
+	s, c := b.open()
+	a, other := b.allocator(s, c), b.allocator(s, b.thread().Plain())
+	k := class(1000)
+	mine := drain(t, a, c, k)
+	for _, x := range mine {
+		other.Hold(x)
+		a.Used(x)
+	}
+	for _, x := range mine[:40] {
+		other.Free(x, k)
+	}
+	got := drain(t, a, c, k)
+	checkBlocks(t, s, got, k)
+	if len(got) != 40 {
+		t.Errorf("%d blocks of 40", len(got))
+	}
+	if x, err := other.Alloc(b.thread().Plain(), k); !errors.Is(err, memory.ErrNoSpace) {
+		t.Errorf("%v, %v: it was taken", x, err)
+	}
+}
+
+// TestFewSegments: each size of which there are a few blocks takes one segment.
+func TestFewSegments(t *testing.T) {
+	b := newBed(t, 2, 40, 1)
+	s, c := b.open()
+	a := b.allocator(s, c)
+	before := len(s.Layout().Segments)
+	for range 2 {
+		for k := range memory.Class(30) {
+			must(a.Alloc(c, k))(t)
+			check(t, a.Maintain(c))
+		}
+	}
+	if n := len(s.Layout().Segments) - before; n != 30 {
+		t.Errorf("%d segments for 30 classes", n)
+	}
 }

@@ -94,7 +94,7 @@ func (e *NoSpaceError) Error() string {
 	if e.Backing != nil {
 		fmt.Fprintf(&b, " %v: make room on the disk", e.Backing)
 	} else {
-		b.WriteString(" raise BladeSize (a database in a directory grows when it is reopened), or delete records: others of about their size find room then, and a copy that is restored from a backup has all of it for any")
+		b.WriteString(" raise BladeSize (a database in a directory grows when it is reopened), or delete records: others of their size, or smaller, find room then, and a copy that is restored from a backup has all of it for any")
 	}
 	return b.String()
 }

@@ -64,7 +64,7 @@ func (a *Allocator) Refill(c *rdma.Coro, class Class) error {
 		return fmt.Errorf("%w: blocks of class %d in segments of %d bytes", ErrTooLarge, class, a.space.opts.SegmentSize)
 	}
 	a.moved()
-	return a.refill(c, class, true)
+	return a.refill(c, class, refillThorough)
 }
 
 // FreeBlocks is how many blocks of a class no allocator holds, as far as the

@@ -49,9 +49,10 @@ func (s *Space) initPools() {
 // take gives an allocator up to want free blocks: those that were given back or,
 // when they are few, blocks never used, each time from another of as many segments
 // as there are blades, so that all have primaries of a table's records. It adds at
-// most one segment, when there are fewer than that. err says why none could
-// be added, if nothing was found.
-func (s *Space) take(a *Allocator, class Class, want int) (n int, err error) {
+// most one segment, when there are fewer than that, and there is enough to be spread. When none may be added, or
+// there is no room, it takes what other allocators have in stock, unless it is to look ahead. err says why nothing
+// was found.
+func (s *Space) take(a *Allocator, class Class, want int, how refilling) (n int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.writable(); err != nil {
@@ -61,8 +62,14 @@ func (s *Space) take(a *Allocator, class Class, want int) (n int, err error) {
 		return 0, fmt.Errorf("%w: %d was declared dead, and is given no blocks", ErrNoCoordinator, a.owner)
 	}
 	p := &s.pools[class]
-	if min(want, len(p.free)) <= want/4 && len(p.open) < s.bladesUp() {
+	switch few := min(want, len(p.free)) <= want/4; {
+	case how == refillPresent:
+		err = fmt.Errorf("%w: there is no free block of %d bytes", ErrNoSpace, class.Size())
+	case few && len(p.open) < s.bladesUp() && s.spreads(class):
 		err = s.openSegment(class)
+	}
+	if err != nil && how != refillAhead && len(p.free) == 0 && len(p.open) == 0 {
+		s.halve(a, class)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -80,6 +87,44 @@ func (s *Space) take(a *Allocator, class Class, want int) (n int, err error) {
 		err = nil
 	}
 	return len(*out) - had, err
+}
+
+// halve takes half of what all other allocators have of a class. What the dead had is not taken: a sweep finds it.
+// The caller holds the lock.
+func (s *Space) halve(a *Allocator, class Class) {
+	p := &s.pools[class]
+	for _, b := range s.allocators {
+		if b == a || !s.serving(b) {
+			continue
+		}
+		b.mu.Lock()
+		free := &b.lists[class].free
+		n := (len(*free) + 1) / 2
+		p.free = append(p.free, (*free)[:n]...)
+		*free = (*free)[:copy(*free, (*free)[n:])]
+		b.mu.Unlock()
+	}
+}
+
+// spreadBytes is how much of a segment is in use before a class has one more, to be spread over the blades, or a
+// spreadPart of it if that is less, but spreadBlocks at least: a segment of each class for each blade would be a large
+// part of small blades.
+const (
+	spreadBytes  = 256 << 10
+	spreadPart   = 16
+	spreadBlocks = 4
+)
+
+// spreads reports whether a class is to have one more segment to take blocks from: it has none, or something of all
+// that it has is in use.
+func (s *Space) spreads(class Class) bool {
+	for _, c := range s.pools[class].open {
+		few := c.next < spreadBlocks || c.next*class.Size() < min(spreadBytes, s.opts.SegmentSize/spreadPart)
+		if few && c.next < c.n {
+			return false
+		}
+	}
+	return true
 }
 
 // serving reports whether an allocator may be given blocks: who stands for it was not

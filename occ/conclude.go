@@ -39,6 +39,10 @@ func (tx *Tx) rememberDeleted() {
 			tx.s.reclaim.add(it, tx.id)
 		}
 	}
+	tx.s.due = tx.s.reclaim.heavy()
+	if e := tx.s.eng; e.scarce.Load() && tx.s.reclaim.len() >= manyDeleted {
+		e.scarce.Store(false)
+	}
 }
 
 func (tx *Tx) finish() {

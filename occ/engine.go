@@ -109,6 +109,7 @@ type Engine struct {
 	asking   atomic.Uint32       // how many these are
 	commits  []*commits          // with FlushDurable
 	durable  durability
+	scarce   atomic.Bool // room was made, and little has been deleted since
 }
 
 // NewEngine makes an engine over a memory space.
@@ -148,6 +149,7 @@ type Session struct {
 	straight bool   // images of one line may be committed by Tx.commitLines
 	far      bool   // blocks are loaded before they are asked for
 	broken   error
+	due      bool        // see Due
 	held     []heldToken // with FlushDurable: log space to be covered by a checkpoint
 	commits  *commits    // with FlushDurable
 
@@ -244,6 +246,7 @@ func (s *Session) Maintain(c *rdma.Coro) error {
 	if s.alloc == nil {
 		return nil
 	}
+	s.due = false
 	if s.queried.Load() != 0 {
 		s.reply()
 	}
@@ -252,6 +255,9 @@ func (s *Session) Maintain(c *rdma.Coro) error {
 	}
 	return s.reclaim.some(s, c, s.eng.opts.ReclaimAfter)
 }
+
+// Due reports whether so much has been deleted that Maintain is to reclaim it at once.
+func (s *Session) Due() bool { return s.due }
 
 // Unwound notes that coroutines of the session's thread were unwound where they waited (see
 // rdma.Thread.Run), because of err: in the middle of a transaction, or of something between two. The

@@ -44,7 +44,7 @@ func (tx *Tx) placeholders(first int) error {
 				version = tx.id
 			}
 		}
-		a, err := tx.s.alloc.Alloc(c, class)
+		a, class, err := tx.s.block(c, class)
 		if err != nil {
 			return tx.s.failed(fmt.Errorf("occ: a block for a new record of table %q: %w", it.table.Name, err))
 		}

@@ -128,14 +128,12 @@ func (tx *Tx) found(it *item, img record.Image) error {
 // reread reads the block again, all of it, unless it has been read too often.
 func (tx *Tx) reread(it *item, need int) error {
 	if int(it.bufLen) < need {
-		at, err := tx.alloc(it.class.Size())
-		if need > int(it.class.Size()) {
-			at, err = tx.alloc(uint32(need))
-		}
+		n := max(uint32(need), min(it.class.Size(), uint32(need+need/4))) // it may be a little larger by then
+		at, err := tx.alloc(n)
 		if err != nil {
 			return err
 		}
-		it.buf, it.bufLen = at, max(it.class.Size(), uint32(need))
+		it.buf, it.bufLen = at, n
 	}
 	it.tries++
 	if it.tries > maxRereads {

@@ -21,6 +21,7 @@ import (
 type reclaimer struct {
 	mu    sync.Mutex  // for queue, of which other sessions help themselves when space is short
 	queue []tombstone // oldest first
+	bytes int         // of their blocks
 	added int         // since the last Maintain
 
 	busy  bool // a coroutine is reclaiming
@@ -58,17 +59,41 @@ func (r *reclaimer) push(t tombstone) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.queue = append(r.queue, t)
+	r.bytes += int(t.class.Size())
 	r.added++
 }
 
-// pop takes the oldest tombstone, unless there are no more than keep.
+// reclaimBytes is how much the blocks of deleted records may take that a session keeps for
+// their keys to be inserted again: of small records it is more than Options.ReclaimAfter of them.
+const reclaimBytes = 4 << 20
+
+// heavy reports whether they take more, and then some: then it is worth while to reclaim them at once.
+func (r *reclaimer) heavy() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.bytes > reclaimBytes+reclaimBytes/4 && !mutant.TombstonesUnweighed
+}
+
+// excess is about how many tombstones are due, if keep may stay.
+func (r *reclaimer) excess(keep int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := len(r.queue) - keep
+	if over := r.bytes - reclaimBytes; over > 0 && !mutant.TombstonesUnweighed {
+		n = max(n, over/(r.bytes/len(r.queue))+1)
+	}
+	return n
+}
+
+// pop takes the oldest tombstone, unless there are no more than keep, and they are not too large.
 func (r *reclaimer) pop(keep int) (t tombstone, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.queue) <= keep {
+	if len(r.queue) <= keep && (r.bytes <= reclaimBytes || mutant.TombstonesUnweighed) {
 		return t, false
 	}
 	t = r.queue[0]
+	r.bytes -= int(t.class.Size())
 	r.queue[0] = tombstone{}
 	if r.queue = r.queue[1:]; len(r.queue) == 0 {
 		r.queue = nil
@@ -83,15 +108,37 @@ func (r *reclaimer) len() int {
 }
 
 // MakeRoom reclaims all deleted records, also those of other sessions, instead of
-// keeping them for a while, and returns how many blocks it has freed. The caller has
+// keeping them for a while, and reports whether there may be room now: it has freed some, or
+// larger blocks may be used from now on than are needed. The caller has
 // run out of space, and runs no transaction on the coroutine.
-func (s *Session) MakeRoom(c *rdma.Coro) (freed int, err error) {
+func (s *Session) MakeRoom(c *rdma.Coro) (room bool, err error) {
 	if s.alloc == nil || s.broken != nil {
-		return 0, s.broken
+		return false, s.broken
 	}
 	s.inherit()
-	return s.reclaim.run(s, c, 0, s.reclaim.len())
+	freed, err := s.reclaim.run(s, c, 0, s.reclaim.len())
+	return !s.eng.scarce.Swap(true) || freed > 0, err
 }
+
+// block allocates a block of a class, or, when there is no room, and nothing is deleted that could make some, of
+// a larger one: whose records then may grow in place. It returns its class.
+func (s *Session) block(c *rdma.Coro, class memory.Class) (memory.Addr, memory.Class, error) {
+	a, err := s.alloc.Alloc(c, class)
+	if err != nil && s.eng.scarce.Load() && errors.Is(err, memory.ErrNoSpace) && !mutant.BlocksToMeasure {
+		a, larger, e := s.alloc.AllocLarger(c, class)
+		if e == nil {
+			return a, larger, nil
+		}
+		if !errors.Is(e, memory.ErrNoSpace) {
+			err = e
+		}
+	}
+	return a, class, err
+}
+
+// manyDeleted is how many deleted records there are at least of a session before they are reclaimed
+// rather than larger blocks used than are needed.
+const manyDeleted = 64
 
 // inherit takes the tombstones of all other sessions.
 func (s *Session) inherit() {
@@ -202,12 +249,12 @@ func (r *reclaimer) some(s *Session, c *rdma.Coro, keep int) error {
 	most := max(reclaimMost, 2*r.added)
 	r.added = 0
 	r.mu.Unlock()
-	for due, n := r.len()-keep, 0; due > 0; {
+	for due, n := r.excess(keep), 0; due > 0; {
 		if _, err := r.run(s, c, keep, reclaimBatch); err != nil {
 			return err
 		}
-		left := r.len() - keep
-		if n += reclaimBatch; left >= due || n >= min(left/reclaimPart, most) {
+		left, heavy := r.excess(keep), r.heavy()
+		if n += reclaimBatch; left >= due || n >= most || !heavy && n >= left/reclaimPart {
 			break
 		}
 		due = left

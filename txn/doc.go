@@ -44,7 +44,7 @@
 // transaction, whose writes fit Options.LogArea and whose records fit Options.Arena, and
 // 65,535 tables with names of 1 to 255 bytes. Blades are cut, as they fill, into blocks for
 // records of certain sizes, four to each power of two, and stay so: on full blades the room
-// of deleted records is for others of about their size. DB.Backup and RestoreDir make a copy
+// of deleted records is for others of their size, or smaller ones. DB.Backup and RestoreDir make a copy
 // without what is left over.
 //
 // # Round trips

@@ -113,6 +113,7 @@ type Options struct {
 	LogArea uint32
 	// ReclaimAfter is how many deletes of a worker pass before it frees the block and the
 	// slot of the first one's key; until then an insert of the key uses them again. 0: 16384.
+	// The blocks that it keeps so are never more than some 5 MiB.
 	ReclaimAfter int
 	// IndexGroups is the number of bucket groups in a sub-table of a new table's
 	// index; 0: the index's default. Small ones make tables resize often.

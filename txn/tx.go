@@ -286,7 +286,7 @@ func (tx *Tx) release(err error) {
 	}
 	w.mend()
 	tx.done, tx.id, tx.w, tx.o, tx.open = true, uint64(tx.o.ID()), nil, nil, nil
-	if w.ticks++; w.ticks%maintainEvery == 0 {
+	if w.ticks++; w.ticks%maintainEvery == 0 || w.session.Due() {
 		w.maintain()
 	}
 	w.db.put(w)

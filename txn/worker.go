@@ -133,7 +133,7 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 	if o.Active() {
 		return w.inUse()
 	}
-	if w.ticks++; w.ticks%yieldEvery == 0 && !mutant.PauseUnanswered {
+	if w.ticks++; (w.ticks%yieldEvery == 0 || w.session.Due()) && !mutant.PauseUnanswered {
 		w.pause()
 	}
 	if w.db.hungry.Load() != 0 {
@@ -211,7 +211,7 @@ func (w *Worker) inUse() error {
 // coroutines of the thread could use its log space, without which nobody else has one.
 func (w *Worker) pause() {
 	w.coro.Yield()
-	if w.ticks%maintainEvery == 0 {
+	if w.ticks%maintainEvery == 0 || w.session.Due() {
 		w.maintain()
 	}
 }

@@ -196,6 +196,8 @@ const (
 	LogSpaceBeforeCheckpoint   = false
 	WaitsForTheDead            = false
 	WaitsForItself             = false
+	TombstonesUnweighed        = false
+	BlocksToMeasure            = false
 	RejoinGivesUp              = false
 	IgnoreGenerations          = false
 	FoundLogNotFlushed         = false

@@ -386,6 +386,10 @@ var (
 		"DurabilityPower: who needs log space, or closes, waits for a commit of somebody who has died instead of recovering him.")
 	WaitsForItself = mutation("waits-for-itself",
 		"DurabilityPower: who recovers others waits for a commit of its own session, which its recovery has broken, and which is decided after it.")
+	TombstonesUnweighed = mutation("tombstones-unweighed",
+		"Deleted records are kept by their number alone, however large they are.")
+	BlocksToMeasure = mutation("blocks-to-measure",
+		"A record gets a block of its own size, or none, though larger ones are free.")
 	RejoinGivesUp = mutation("rejoin-gives-up",
 		"DurabilityPower: who rejoins beside somebody whose commit takes longer than a checkpoint waits stays broken.")
 	IgnoreGenerations = mutation("ignore-generations",

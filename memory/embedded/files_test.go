@@ -74,10 +74,13 @@ func TestFileDefaults(t *testing.T) {
 		{0, 16 << 20, 16 << 20, 16 << 20, 0},
 		{1 << 20, 0, 1 << 20, 1 << 20, 0},
 		{64 << 20, 0, 64 << 20, memory.DefaultLogArea, 0},
+		{0, 0, 4 << 20, 4 << 20, 256 << 20},
+		{0, 0, 2 << 20, 2 << 20, 255 << 20},
 		{0, 0, 2 << 20, 2 << 20, 63 << 20},
+		{0, 0, 1 << 20, 1 << 20, 31 << 20},
 		{0, 128 << 10, 256 << 10, 128 << 10, 1 << 20},
 	} {
-		o := embedded.Options{Dir: t.TempDir(), SegmentSize: c.segment, LogArea: c.log, BladeSize: 256 << 20}
+		o := embedded.Options{Dir: t.TempDir(), SegmentSize: c.segment, LogArea: c.log, BladeSize: 2 << 30}
 		if c.blade != 0 {
 			o.BladeSize = c.blade
 		}

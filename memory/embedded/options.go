@@ -36,7 +36,8 @@ type Options struct {
 	// 2, or 1 if there is only one blade.
 	Replicas int
 	// SegmentSize in bytes: see memory.Options; 0: 64 MiB, or in a directory 8 MiB, but
-	// at most a 16th of BladeSize, and at least LogArea.
+	// at most a 256th of BladeSize, or 4 MiB if that is less; of blades below 256 MiB 2 MiB, and of
+	// those below 32 MiB a 16th of it; and at least LogArea.
 	SegmentSize uint32
 	// LogArea in bytes: see memory.Options; 0: 4 MiB, or SegmentSize if that is
 	// smaller.
@@ -130,15 +131,20 @@ func (o *Options) withGeometry(l *memory.Layout) memory.Options {
 	}
 }
 
-// defaultSegment is the SegmentSize of a new database: blades have room for 16
-// segments and more, if they are not smaller than 4 MiB.
+// defaultSegment is the SegmentSize of a new database: blades have room for 256 segments, since each size of blocks
+// takes one at least; but segments have room for a record of a megabyte, and for 4 MiB of log where that is not much.
 func (o *Options) defaultSegment() uint32 {
 	most := uint64(memory.DefaultSegmentSize)
 	if o.Dir != "" {
 		most = DefaultFileSegment
 	}
-	if o.BladeSize != 0 {
-		share := uint64(1) << (bits.Len64(o.BladeSize/16|1) - 1) // rounded down to a power of two
+	if size := o.BladeSize; size != 0 {
+		least := uint64(2 << 20)
+		if size >= 256<<20 {
+			least = 4 << 20
+		}
+		share := max(size/256, min(least, size/16))
+		share = 1 << (bits.Len64(share|1) - 1) // rounded down to a power of two
 		most = min(most, max(share, memory.MinSegmentSize))
 	}
 	return max(uint32(most), o.LogArea)
