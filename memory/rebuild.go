@@ -479,7 +479,9 @@ func (s *Space) lostError(id SegmentID) *LostError {
 	seg := &s.layout.Segments[id]
 	e := &LostError{Segment: id, Kind: seg.Kind}
 	for _, r := range seg.Placement.Replicas[:seg.Placement.Lost] {
-		e.Blades = append(e.Blades, s.opts.bladeName(r.Blade))
+		if name := s.opts.bladeName(r.Blade); !slices.Contains(e.Blades, name) { // it may have had two, one after the other
+			e.Blades = append(e.Blades, name)
+		}
 	}
 	return e
 }

@@ -160,13 +160,31 @@ func TestGeometryMismatch(t *testing.T) {
 	}
 }
 
+// TestTableNames: what is wrong with a name is said of the name, and what with options of the options.
+func TestTableNames(t *testing.T) {
+	s, _ := newBed(t, 1, 1, 0).open()
+	for _, x := range []struct {
+		name    string
+		options int
+		want    string
+	}{
+		{"", 46, "needs a name"},
+		{strings.Repeat("n", memory.MaxTableName+1), 0, "the name of a table has"},
+		{"t", memory.MaxTableOptions + 1, `the options of table "t" have`},
+	} {
+		if _, err := s.CreateTable(x.name, make([]byte, x.options)); err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%q: %v", x.name, err)
+		}
+	}
+}
+
 func TestImpossibleBlades(t *testing.T) {
 	b := newBed(t, 1, 1, 1)
 	if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts); !errors.Is(err, memory.ErrGeometry) || !strings.Contains(err.Error(), "at least 2") {
 		t.Errorf("one blade for two copies: %v", err)
 	}
 	b.opts = memory.Options{SegmentSize: 2 * testSegment}
-	if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts); !errors.Is(err, memory.ErrGeometry) || !strings.Contains(err.Error(), "too small") {
+	if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts); !errors.Is(err, memory.ErrGeometry) || !strings.Contains(err.Error(), "too small") || !strings.Contains(err.Error(), fmt.Sprint(64<<10+2*testSegment)) {
 		t.Errorf("a blade smaller than a segment: %v", err)
 	}
 	if e, _, _ := b.cat.Load(); len(e) != 0 {

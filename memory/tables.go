@@ -2,6 +2,7 @@ package memory
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,9 +31,13 @@ func (s *Space) CreateTable(name string, options []byte) (Table, error) {
 	if err := s.writable(); err != nil {
 		return Table{}, err
 	}
-	if name == "" || len(name) > MaxTableName || len(options) > MaxTableOptions {
-		return Table{}, fmt.Errorf("memory: table name of %d bytes with options of %d: 1 to %d, and up to %d, are possible",
-			len(name), len(options), MaxTableName, MaxTableOptions)
+	switch {
+	case name == "":
+		return Table{}, errors.New("memory: a table needs a name")
+	case len(name) > MaxTableName:
+		return Table{}, fmt.Errorf("memory: the name of a table has %d bytes: at most %d are possible", len(name), MaxTableName)
+	case len(options) > MaxTableOptions:
+		return Table{}, fmt.Errorf("memory: the options of table %q have %d bytes: at most %d are possible", name, len(options), MaxTableOptions)
 	}
 	l := s.layout
 	for i := range l.Tables {

@@ -54,18 +54,13 @@ func (s *Session) freeExtra(f *flight) {
 }
 
 // tooLarge is the error of a transaction that needs n bytes of arena more than
-// there are.
+// there are; 0: nobody knows how many.
 func (tx *Tx) tooLarge(n int) error {
-	n += slabSize
-	for _, x := range tx.flights[tx.flight].extra {
-		n += x.n
+	t := tx.s.thread
+	return &TooLargeError{
+		What: "transaction", Got: t.ArenaNeeded(n), Limit: t.ArenaSize(),
+		Remedy: "the coroutines of a thread share an Arena, and pieces of it are rounded up to powers of two: raise Arena, or touch less in one transaction",
 	}
-	limit := tx.s.thread.ArenaSize()
-	remedy := "raise Arena, which the coroutines of a thread share, or touch less in one transaction"
-	if n <= limit {
-		remedy = "of which coroutines, earlier transactions and rounding up to powers of two have the rest: " + remedy
-	}
-	return &TooLargeError{What: "transaction", Got: n, Limit: limit, Remedy: remedy}
 }
 
 // logTooLarge is the error of a transaction whose log record would have n bytes.

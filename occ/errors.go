@@ -72,8 +72,11 @@ func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 
 // TooLargeError is an ErrTooLarge with figures.
 type TooLargeError struct {
-	What       string // "key", "value", "log record", "transaction"
-	Got, Limit int    // bytes
+	What string // "key", "value", "record", "log record", "transaction"
+	// Got is more than Limit, both in bytes: of a key, value, record or log record its size, and of a
+	// transaction how large the arena would have to be for what it has asked for last, with what else
+	// was in it at that moment.
+	Got, Limit int
 	Remedy     string // what to do; empty: the limit is fixed
 }
 

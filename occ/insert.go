@@ -6,6 +6,7 @@ import (
 
 	"txnode/index"
 	"txnode/internal/mutant"
+	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ/recovery"
 	"txnode/rdma"
@@ -29,7 +30,7 @@ func (tx *Tx) placeholders(first int) error {
 		}
 		class, ok := record.ClassFor(int(it.klen), int(it.vlen))
 		if !ok {
-			return &TooLargeError{What: "record", Got: int(it.wlen), Limit: record.MaxValue}
+			return &TooLargeError{What: "record", Got: int(it.wlen), Limit: int(memory.MaxBlock)}
 		}
 		n := uint32(record.Size(int(it.klen), 0))
 		at, err := tx.alloc(n)

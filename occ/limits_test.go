@@ -101,7 +101,7 @@ func TestSmallArena(t *testing.T) {
 			for range 100 {
 				err := b.do(tx, put("big", strings.Repeat("x", 800<<10)), put("fresh", "x"))
 				var e *occ.TooLargeError
-				if !errors.As(err, &e) || e.Limit != 1<<20 || e.Got <= e.Limit/2 || !strings.Contains(err.Error(), "Arena") {
+				if !errors.As(err, &e) || e.Limit != 1<<20 || e.Got <= e.Limit || !strings.Contains(err.Error(), "Arena") {
 					t.Fatalf("a transaction beyond the arena: %v", err)
 				}
 			}

@@ -3,6 +3,7 @@ package occ
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"unsafe"
 
 	"txnode/log"
@@ -100,8 +101,11 @@ func (tx *Tx) logBytes() []byte { return tx.bytes(tx.logAt, uint32(tx.logCap)) }
 // reserve makes room in the log buffer for an image of size bytes.
 func (tx *Tx) reserve(size int) (int, error) {
 	need := tx.log.Need(size)
-	if need > tx.s.ring.ring.Max() || tx.log.Entries() == log.MaxEntries {
+	if need > tx.s.ring.ring.Max() {
 		return 0, tx.logTooLarge(need)
+	}
+	if tx.log.Entries() == log.MaxEntries {
+		return 0, fmt.Errorf("occ: transaction of more than %d images, those that were outgrown included: %w", log.MaxEntries, ErrTooLarge)
 	}
 	if need > tx.logCap {
 		grown := 2 * tx.logCap

@@ -34,6 +34,15 @@ func (t *Thread) ArenaSize() int { return len(t.arena) }
 // ErrArenaFull. Sizes are rounded up to powers of two from 64 bytes.
 func (t *Thread) Alloc(n int) (uint32, error) { return t.space.alloc(n) }
 
+// ArenaNeeded is how large the arena would have to be, as it is used now, for n bytes more than what
+// Alloc has refused: what is not in its largest free piece counts as used. It is more than ArenaSize,
+// also if n bytes have come free since, or are not known and 0.
+func (t *Thread) ArenaNeeded(n int) int {
+	free := t.space.largest()
+	need := 64 << arenaClass(max(n, free+1))
+	return len(t.arena) - free + need
+}
+
 // Free gives back what Alloc(n) returned.
 func (t *Thread) Free(local uint32, n int) { t.space.free(local, n) }
 
@@ -87,6 +96,16 @@ func (s *arenaSpace) take(k int) (uint32, bool) {
 		return a, true
 	}
 	return 0, false
+}
+
+// largest is the size of the largest free piece, or of what was never used.
+func (s *arenaSpace) largest() int {
+	for k := len(s.lists) - 1; k >= 0; k-- {
+		if len(s.lists[k]) > 0 {
+			return max(64<<k, int(s.end-s.next))
+		}
+	}
+	return int(s.end - s.next)
 }
 
 // merge joins free pieces that touch, and cuts the runs into pieces as large as

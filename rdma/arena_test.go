@@ -98,6 +98,35 @@ func TestArenaSpaceHuge(t *testing.T) {
 	}
 }
 
+// TestArenaNeeded: it is more than there is, whatever Alloc has refused, and an arena of that size would have done.
+func TestArenaNeeded(t *testing.T) {
+	th := newThread(t, rig{})
+	var pieces []uint32
+	const piece = 5000 // 8 KiB
+	for {
+		at, err := th.Alloc(piece)
+		if err != nil {
+			break
+		}
+		pieces = append(pieces, at)
+	}
+	size := th.ArenaSize()
+	if got := th.ArenaNeeded(piece); got <= size || got > size+8<<10 {
+		t.Errorf("for %d bytes more, %d of %d", piece, got, size)
+	}
+	for i := 0; i < len(pieces); i += 2 { // half of it is free, but not in one piece
+		th.Free(pieces[i], piece)
+	}
+	if _, err := th.Alloc(size / 4); !errors.Is(err, rdma.ErrArenaFull) {
+		t.Fatal(err)
+	}
+	for _, n := range []int{0, 1, piece, size / 4, 2 * size} {
+		if got := th.ArenaNeeded(n); got <= size || got < n {
+			t.Errorf("for %d bytes, %d of %d", n, got, size)
+		}
+	}
+}
+
 func TestArenaMemory(t *testing.T) {
 	th := newThread(t, rig{})
 	a, err := th.Alloc(100)

@@ -101,7 +101,7 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 			break
 		}
 		if ctx.Err() != nil {
-			return info, context.Cause(ctx)
+			return info, canceled(ctx)
 		}
 		worker.Sleep(settleNs)
 	}

@@ -355,8 +355,21 @@ func TestCancel(t *testing.T) {
 		cause := errors.New("the client has gone")
 		before, cancel := context.WithCancelCause(t.Context())
 		cancel(cause)
-		if err := db.Update(before, holding(tab)); !errors.Is(err, cause) {
+		if err := db.Update(before, holding(tab)); !errors.Is(err, cause) || !errors.Is(err, context.Canceled) {
 			t.Errorf("canceled before: %v", err)
+		}
+		if err := db.View(before, func(tx *txn.Tx) error { return tx.Execute() }); !errors.Is(err, cause) || !errors.Is(err, context.Canceled) {
+			t.Errorf("canceled before Execute: %v", err)
+		}
+		late, end := context.WithDeadlineCause(t.Context(), time.Unix(1, 0), cause)
+		defer end()
+		if err := db.Update(late, holding(tab)); !errors.Is(err, cause) || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+			t.Errorf("too late: %v", err)
+		}
+		plain, stop := context.WithCancel(t.Context())
+		stop()
+		if err := db.Update(plain, holding(tab)); err != context.Canceled { //nolint:errorlint // as it is
+			t.Errorf("canceled without a cause: %v", err)
 		}
 		if err := db.View(before, func(tx *txn.Tx) error { _, err := tab.Get(tx, 1); return err }); !errors.Is(err, cause) {
 			t.Errorf("a view, canceled before: %v", err)

@@ -22,7 +22,7 @@ import (
 	"txnode/rdma"
 )
 
-// DB is an open database. Safe for concurrent use.
+// DB is an open database. Safe for concurrent use. The zero value is one that is closed.
 type DB struct {
 	opts    Options
 	fabric  rdma.Fabric
@@ -30,7 +30,7 @@ type DB struct {
 	engine  *occ.Engine
 	owned   io.Closer // fabric, catalog and space, when Open made them
 	threads threadNumbers
-	closed  atomic.Bool
+	open    atomic.Bool
 	hungry  atomic.Uint64 // address of a record that one worker waits for in vain; 0: nobody does
 
 	ctl *rdma.Thread // of the control path; under ctlMu
@@ -57,7 +57,7 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, context.Cause(ctx)
+		return nil, canceled(ctx)
 	}
 	o = o.withDefaults()
 	db := &DB{opts: o, fabric: o.Fabric, tables: map[string]*occ.Table{}, workers: map[*Worker]struct{}{}}
@@ -80,6 +80,7 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 		}
 	}
 	db.pool.init(o.Workers)
+	db.open.Store(true)
 	if err := db.start(); err != nil {
 		if db.ctl != nil {
 			err = errors.Join(err, db.ctl.Close())
@@ -139,7 +140,15 @@ func (db *DB) start() error {
 const controlThread = 1 << 16
 
 // Now is the fabric's clock in nanoseconds. Safe for concurrent use.
-func (db *DB) Now() int64 { return db.fabric.Now() }
+func (db *DB) Now() int64 {
+	if db.fabric == nil { // the zero value
+		return 0
+	}
+	return db.fabric.Now()
+}
+
+// isClosed reports whether the database was closed, or never opened.
+func (db *DB) isClosed() bool { return !db.open.Load() }
 
 // Record makes the workers that are made from now on record their transactions
 // into r, or, with nil, no more: Options.History for a part of a database's life.
@@ -193,6 +202,10 @@ func typedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], creat
 	faults.Check(key.Append != nil, "table %q: its Key has no Append", name)
 	faults.Check(value.Append != nil, "table %q: its Codec has no Append", name)
 	faults.Check(value.Decode != nil, "table %q: its Codec has no Decode", name)
+	if create {
+		faults.Check(name != "", "a table needs a name")
+		faults.Check(len(name) <= memory.MaxTableName, "table %.40q...: its name has %d bytes, and %d are possible", name, len(name), memory.MaxTableName)
+	}
 	if err := faults.Err(ErrOptions); err != nil {
 		return nil, err
 	}
@@ -201,7 +214,7 @@ func typedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], creat
 
 // Tables returns the names of all tables.
 func (db *DB) Tables() ([]string, error) {
-	if db.closed.Load() {
+	if db.isClosed() {
 		return nil, ErrClosed
 	}
 	ts, err := db.space.Tables()
@@ -222,7 +235,7 @@ func (db *DB) Tables() ([]string, error) {
 func (db *DB) table(name string, want tableOptions, create bool, records uint64) (*occ.Table, error) {
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
-	if db.closed.Load() {
+	if db.isClosed() {
 		return nil, ErrClosed
 	}
 	meta, err := db.findTable(name, want, create)
@@ -344,7 +357,7 @@ func (db *DB) Begin(ctx context.Context, readOnly bool) (*Tx, error) {
 // transactions: each worker is a coordinator, of which a database has 2^24 in its life, and so is each
 // thread of Run. Those of DB.Update and DB.View are kept.
 func (db *DB) NewWorker() (*Worker, error) {
-	if db.closed.Load() {
+	if db.isClosed() {
 		return nil, ErrClosed
 	}
 	return db.newWorker(false)
@@ -357,7 +370,7 @@ func (db *DB) NewWorker() (*Worker, error) {
 // in the middle of is decided as if their client had died, when somebody recovers it. A panic of fn is
 // one of a goroutine that is not the caller's, who cannot recover from it: it ends the process.
 func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w *Worker) error) error {
-	if db.closed.Load() {
+	if db.isClosed() {
 		return ErrClosed
 	}
 	if threads < 1 || coroutines < 1 {

@@ -294,6 +294,13 @@ func TestTableErrors(t *testing.T) {
 	}
 	_, err = txn.OpenRawTable(db, "accounts")
 	says(t, "bytes", err, txn.ErrTableType, "accounts", "bytes")
+	_, err = txn.CreateTable(db, "", txn.String, txn.Text())
+	says(t, "no name", err, txn.ErrOptions, "a table needs a name")
+	if strings.Contains(fmt.Sprint(err), "bytes") {
+		t.Errorf("no name: %v", err)
+	}
+	_, err = txn.CreateRawTable(db, strings.Repeat("n", 1000))
+	says(t, "a long name", err, txn.ErrOptions, "its name has 1000 bytes")
 	_, err = txn.OpenRawTable(db, "none")
 	says(t, "no such raw table", err, txn.ErrNoTable, "none")
 	if names, err := db.Tables(); err != nil || len(names) != 1 || names[0] != "accounts" {

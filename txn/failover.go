@@ -82,6 +82,9 @@ const maxOutages = 64
 // Redundancy tells how well the data is copied, which blades are missing, and how far
 // their replacement is.
 func (db *DB) Redundancy() Redundancy {
+	if db.space == nil { // the zero value
+		return Redundancy{}
+	}
 	r := Redundancy{Redundancy: db.space.Redundancy()}
 	if p := db.failover.copied.Load(); p != nil && r.Redundancy.Building > 0 {
 		r.BuildDone, r.BuildTotal = p.Done, p.Total

@@ -105,7 +105,7 @@ func (db *DB) maintainOnce() (more bool, err error) {
 	}
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
-	if db.closed.Load() {
+	if db.isClosed() {
 		return false, nil
 	}
 	return db.maintainOn(db.ctl.Plain(), db.engine.Recovery(), &db.maintenance.sweeper, stint{steps: sweepPart})
@@ -392,7 +392,7 @@ func (db *DB) gone(owner uint64) bool {
 func (db *DB) Recover(ctx context.Context, ids ...uint32) (recovery.Report, error) {
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
-	if db.closed.Load() {
+	if db.isClosed() {
 		return recovery.Report{}, ErrClosed
 	}
 	if db.space.ReadOnly() {

@@ -44,7 +44,7 @@ func (db *DB) Outcome(ctx context.Context, id uint64) (Outcome, error) {
 		return 0, fmt.Errorf("%w: %d is no transaction's id", ErrNoOutcome, id)
 	}
 	for {
-		if db.closed.Load() {
+		if db.isClosed() {
 			return 0, ErrClosed
 		}
 		if v, ok := db.space.Verdict(t.Coordinator()); ok {
@@ -78,7 +78,7 @@ func (db *DB) Outcome(ctx context.Context, id uint64) (Outcome, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return 0, fmt.Errorf("%w: %v: %w", ErrOutcomeUnknown, t, context.Cause(ctx))
+			return 0, fmt.Errorf("%w: %v: %w", ErrOutcomeUnknown, t, canceled(ctx))
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -88,7 +88,7 @@ func (db *DB) Outcome(ctx context.Context, id uint64) (Outcome, error) {
 func (db *DB) recoverFor(id uint32) error {
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
-	if db.closed.Load() {
+	if db.isClosed() {
 		return ErrClosed
 	}
 	_, err := recovery.Recover(db.ctl.Plain(), db.engine.Recovery(), id)

@@ -78,7 +78,7 @@ func (p *pool) hand(w *Worker) bool {
 
 // take borrows a worker from the pool, makes one, or waits for one.
 func (db *DB) take(ctx context.Context) (*Worker, error) {
-	if db.closed.Load() {
+	if db.isClosed() {
 		return nil, ErrClosed
 	}
 	if w := db.pool.takeIdle(); w != nil {
@@ -91,7 +91,7 @@ func (db *DB) takeSlow(ctx context.Context) (*Worker, error) {
 	p := &db.pool
 	for {
 		db.mu.Lock()
-		if db.closed.Load() {
+		if db.isClosed() {
 			db.mu.Unlock()
 			return nil, ErrClosed
 		}
@@ -113,11 +113,11 @@ func (db *DB) takeSlow(ctx context.Context) (*Worker, error) {
 			case <-shut:
 			case <-ctx.Done():
 				p.wanted.Add(-1)
-				return nil, fmt.Errorf("txn: waiting for one of %d workers, which are all in use: %w", n, context.Cause(ctx))
+				return nil, fmt.Errorf("txn: waiting for one of %d workers, which are all in use: %w", n, canceled(ctx))
 			}
 		}
 		p.wanted.Add(-1)
-		if db.closed.Load() {
+		if db.isClosed() {
 			if w != nil {
 				db.put(w)
 			}
@@ -188,7 +188,7 @@ func (db *DB) askIdle() {
 }
 
 // waiting reports whether borrowers wait, or Close.
-func (p *pool) waiting(db *DB) bool { return p.wanted.Load() > 0 || db.closed.Load() }
+func (p *pool) waiting(db *DB) bool { return p.wanted.Load() > 0 || db.isClosed() }
 
 // Close ends the database. It waits for transactions that are running, until ctx is
 // done: then the database stays open. Borrowers that wait for a worker get
@@ -200,7 +200,7 @@ func (p *pool) waiting(db *DB) bool { return p.wanted.Load() > 0 || db.closed.Lo
 func (db *DB) Close(ctx context.Context) error {
 	p := &db.pool
 	db.mu.Lock()
-	if db.closed.Load() {
+	if db.isClosed() {
 		db.mu.Unlock()
 		return ErrClosed
 	}
@@ -214,7 +214,7 @@ func (db *DB) Close(ctx context.Context) error {
 		db.mu.Unlock()
 		return fmt.Errorf("txn: close: %d workers of NewWorker, Run or Backup are still open: close them first", max(n, 1))
 	}
-	db.closed.Store(true)
+	db.open.Store(false)
 	close(p.shut)
 	db.mu.Unlock()
 
@@ -226,10 +226,10 @@ func (db *DB) Close(ctx context.Context) error {
 			case w = <-p.handed:
 			case <-ctx.Done():
 				db.mu.Lock()
-				db.closed.Store(false)
+				db.open.Store(true)
 				p.shut = make(chan struct{})
 				db.mu.Unlock()
-				return errors.Join(append(errs, fmt.Errorf("txn: close: transactions are still running, the database stays open: %w", context.Cause(ctx)))...)
+				return errors.Join(append(errs, fmt.Errorf("txn: close: transactions are still running, the database stays open: %w", canceled(ctx)))...)
 			}
 		}
 		if w != nil {

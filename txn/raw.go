@@ -34,11 +34,11 @@ func (r *RawTable) Name() string { return r.t.Name }
 // Stage announces a key: the next Get, or Execute, fetches all that were announced
 // in one round trip. ForUpdate also locks it.
 func (r *RawTable) Stage(tx *Tx, key []byte, m Mode) error {
-	if tx.open == r.db && (m == ForRead || !tx.readOnly) {
+	if tx.open == r.db && (m == ForRead || m == ForUpdate && !tx.readOnly) {
 		_, err := tx.o.Stage(r.t, key, m == ForUpdate)
 		return tx.note(err)
 	}
-	_, err := tx.stage(r.t, r.key(tx, key), m == ForUpdate)
+	_, err := tx.announce(r.t, r.key(tx, key), m)
 	return err
 }
 
@@ -108,7 +108,7 @@ func (r *RawTable) Delete(tx *Tx, key []byte) error { return tx.delete(r.t, r.ke
 
 // key is the key, unless the transaction cannot go on with this table.
 func (r *RawTable) key(tx *Tx, key []byte) []byte {
-	if tx.open != r.db && (tx.done || tx.w.db != r.db) {
+	if tx.open != r.db && (tx.over() || tx.w.db != r.db) {
 		tx.refuse(r.t)
 		return nil
 	}

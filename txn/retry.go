@@ -1,7 +1,6 @@
 package txn
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -43,7 +42,7 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 	}
 	if ctx := w.tx.ctx; ctx.Err() != nil {
 		last := err.Error() // in words alone: what has ended it is no conflict
-		return false, fmt.Errorf("txn: given up after %d attempts: %w; the last attempt: %s", attempt+1, context.Cause(ctx), last)
+		return false, fmt.Errorf("txn: given up after %d attempts: %w; the last attempt: %s", attempt+1, canceled(ctx), last)
 	}
 	c.Backoff()
 	if attempt >= patientAfter {

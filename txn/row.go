@@ -1,9 +1,6 @@
 package txn
 
-import (
-	"context"
-	"encoding/binary"
-)
+import "encoding/binary"
 
 // Row is a record of a table of bytes that [Tx.Fetch] gets together with others, of the
 // same table or not. The caller sets Table, Key and Mode; the slices of rows may be used
@@ -30,14 +27,14 @@ func (tx *Tx) Fetch(rows []Row) error {
 	for i := range rows {
 		r := &rows[i]
 		update := r.Mode == ForUpdate
-		if r.Table.db != tx.open || len(r.Key) != 8 || update && tx.readOnly {
+		if r.Table.db != tx.open || len(r.Key) != 8 || update && tx.readOnly || r.Mode > ForUpdate {
 			return tx.fetchEach(rows)
 		}
 		r.item = o.StageShort(r.Table.t, binary.LittleEndian.Uint64(r.Key), update)
 	}
 	if o.Pending() {
 		if tx.ctx.Err() != nil {
-			return tx.stop(context.Cause(tx.ctx))
+			return tx.stop(canceled(tx.ctx))
 		}
 		if err := o.Execute(); err != nil {
 			return tx.stop(err)
@@ -61,7 +58,7 @@ func (tx *Tx) fetchEach(rows []Row) error {
 			r.Table.key(tx, r.Key) // ends an attempt that uses a table of another database
 		}
 		var err error
-		if r.item, err = tx.stage(r.Table.t, r.Key, r.Mode == ForUpdate); err != nil {
+		if r.item, err = tx.announce(r.Table.t, r.Key, r.Mode); err != nil {
 			return err
 		}
 	}

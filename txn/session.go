@@ -15,7 +15,7 @@ import (
 func (db *DB) newSession(pooled bool) (*rdma.Thread, *occ.Session, error) {
 	if !pooled {
 		db.mu.Lock()
-		if db.closed.Load() {
+		if db.isClosed() {
 			db.mu.Unlock()
 			return nil, nil, ErrClosed
 		}

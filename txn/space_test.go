@@ -324,7 +324,7 @@ func TestTransactionTooLarge(t *testing.T) {
 			for range times(200) {
 				err := db.Update(t.Context(), fn)
 				var e *occ.TooLargeError
-				if !errors.As(err, &e) || e.Got <= e.Limit/2 {
+				if !errors.As(err, &e) || e.Got <= e.Limit {
 					t.Fatalf("%s: %v", what, err)
 				}
 				says(t, what, err, txn.ErrTooLarge, remedy)

@@ -23,11 +23,11 @@ func (t *Table[K, V]) Name() string { return t.t.Name }
 // in one round trip. ForUpdate also locks it. Staging a key again costs nothing.
 func (t *Table[K, V]) Stage(tx *Tx, k K, m Mode) error {
 	key := t.encode(tx, k)
-	if tx.open == t.db && (m == ForRead || !tx.readOnly) {
+	if tx.open == t.db && (m == ForRead || m == ForUpdate && !tx.readOnly) {
 		_, err := tx.o.Stage(t.t, key, m == ForUpdate)
 		return tx.note(err)
 	}
-	_, err := tx.stage(t.t, key, m == ForUpdate)
+	_, err := tx.announce(t.t, key, m)
 	return err
 }
 
@@ -132,7 +132,7 @@ func (t *Table[K, V]) Delete(tx *Tx, k K) error {
 
 // encode uses the worker's scratch, which the next call overwrites.
 func (t *Table[K, V]) encode(tx *Tx, k K) []byte {
-	if tx.open != t.db && (tx.done || tx.w.db != t.db) {
+	if tx.open != t.db && (tx.over() || tx.w.db != t.db) {
 		tx.refuse(t.t)
 		return nil
 	}
@@ -151,7 +151,7 @@ func more(p []byte) []byte {
 }
 
 func (t *Table[K, V]) encodeValue(tx *Tx, k K, v V) ([]byte, error) {
-	if tx.done {
+	if tx.over() {
 		return nil, ErrTxDone
 	}
 	p, err := t.value.Append(tx.w.valueBuf[:0], v)

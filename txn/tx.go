@@ -47,9 +47,12 @@ func (tx *Tx) ID() uint64 {
 	return uint64(tx.o.ID())
 }
 
+// over reports whether the transaction has ended. The zero Tx has.
+func (tx *Tx) over() bool { return tx.done || tx.w == nil }
+
 // usable returns why the transaction can not go on, or nil.
 func (tx *Tx) usable() error {
-	if tx.done {
+	if tx.over() {
 		return ErrTxDone
 	}
 	return tx.err
@@ -57,7 +60,7 @@ func (tx *Tx) usable() error {
 
 // refuse ends the attempt, if it has not ended, because t is a table of another database.
 func (tx *Tx) refuse(t *occ.Table) {
-	if !tx.done && tx.err == nil {
+	if !tx.over() && tx.err == nil {
 		_ = tx.stop(fmt.Errorf("%w: %q", ErrOtherDatabase, t.Name))
 	}
 }
@@ -91,7 +94,7 @@ func (tx *Tx) Execute() error {
 		return err
 	}
 	if tx.ctx.Err() != nil {
-		return tx.stop(context.Cause(tx.ctx))
+		return tx.stop(canceled(tx.ctx))
 	}
 	if err := tx.o.Execute(); err != nil {
 		return tx.stop(err)
@@ -119,6 +122,14 @@ func (tx *Tx) stage(t *occ.Table, key []byte, update bool) (int, error) {
 	}
 	i, err := tx.o.Stage(t, key, update || tx.insists)
 	return i, tx.note(err)
+}
+
+// announce is stage for a Mode of the caller's.
+func (tx *Tx) announce(t *occ.Table, key []byte, m Mode) (int, error) {
+	if m > ForUpdate && tx.usable() == nil {
+		return 0, fmt.Errorf("%w: a key of table %q is staged with Mode %d: ForRead and ForUpdate are possible", ErrOptions, t.Name, m)
+	}
+	return tx.stage(t, key, m == ForUpdate)
 }
 
 // fetch stages a key and makes sure that its state is known.
@@ -208,7 +219,7 @@ func (tx *Tx) delete(t *occ.Table, key []byte) error {
 // happened, and the caller begins again. A canceled context aborts. In Update and
 // View it is ErrManaged, and ends the attempt.
 func (tx *Tx) Commit() error {
-	if tx.done {
+	if tx.over() {
 		return ErrTxDone
 	}
 	if !tx.borrowed {
@@ -229,7 +240,7 @@ func (tx *Tx) Commit() error {
 // nothing, so that it can be deferred. In Update and View it is ErrManaged, and ends
 // the attempt.
 func (tx *Tx) Rollback() error {
-	if tx.done {
+	if tx.over() {
 		return nil
 	}
 	if !tx.borrowed {
@@ -270,7 +281,17 @@ func (tx *Tx) refrain() error {
 	if tx.err != nil {
 		return tx.err
 	}
-	return context.Cause(tx.ctx)
+	return canceled(tx.ctx)
+}
+
+// canceled is why a context is done: context.Canceled or context.DeadlineExceeded, and, if whoever
+// canceled it gave one, the cause.
+func canceled(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // rollback releases what the attempt holds. An error in it has broken the

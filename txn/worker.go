@@ -65,7 +65,7 @@ func (db *DB) workerOn(t *rdma.Thread, s *occ.Session, c *rdma.Coro, pooled bool
 	w.tx.w, w.tx.o = w, o
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if db.closed.Load() {
+	if db.isClosed() {
 		return nil, ErrClosed
 	}
 	if r := db.opts.History; r != nil {
