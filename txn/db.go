@@ -336,7 +336,7 @@ func (db *DB) View(ctx context.Context, fn func(tx *Tx) error) error {
 // until then: a program that begins more than Options.Workers at once waits.
 // Where Update tries again by itself, after ErrConflict, its caller begins again.
 // ctx governs the whole transaction: once it is done, operations that fetch something, and
-// Commit, return its cause. The transaction still has to be ended, and holds its locks until
+// Commit, return why: its error and its cause. The transaction still has to be ended, and holds its locks until
 // then.
 func (db *DB) Begin(ctx context.Context, readOnly bool) (*Tx, error) {
 	w, err := db.take(ctx)

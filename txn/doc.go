@@ -41,7 +41,8 @@
 // under bytes. Tables need no schema, are made at any time, and can not be dropped.
 //
 // Limits: keys of 1 to 1,024 bytes, values of at most 1 MiB, 65,535 keys in a
-// transaction, whose writes fit Options.LogArea and whose records fit Options.Arena, and
+// transaction, whose writes fit Options.LogArea, with 32 bytes each (43,689 records of 64 bytes
+// by default), and whose records fit Options.Arena, and
 // 65,535 tables with names of 1 to 255 bytes. Blades are cut, as they fill, into blocks for
 // records of certain sizes, four to each power of two, and stay so: on full blades the room
 // of deleted records is for others of their size, or smaller ones. DB.Backup and RestoreDir make a copy
@@ -68,7 +69,8 @@
 // passed to. Values are copied out by the codec; those of tables of bytes alias engine
 // memory and are valid until the function returns. The context of a transaction that
 // is canceled before the commit aborts it and releases every lock; once the commit has
-// begun it completes.
+// begun it completes. The error is context.Canceled, or context.DeadlineExceeded, and, by
+// errors.Is, the cause as well, if whoever canceled it gave one.
 //
 // Nothing is promised of the order in which transactions come by that want the same keys.
 // One that has had dozens of conflicts, since others change what it reads, locks that, too,

@@ -173,6 +173,9 @@ func ExampleDB_Update() {
 	ok(db.Update(ctx, func(tx *txn.Tx) error { return accounts.Put(tx, "bob", Account{0}) }))
 
 	transfer := func(from, to string, amount int64) error {
+		if from == to {
+			return nil // b below would be an account from which nothing was taken
+		}
 		return db.Update(ctx, func(tx *txn.Tx) error {
 			if err := accounts.StageAll(tx, txn.ForUpdate, from, to); err != nil {
 				return err
@@ -196,9 +199,17 @@ func ExampleDB_Update() {
 	}
 	fmt.Println(transfer("alice", "bob", 70))
 	fmt.Println(transfer("alice", "bob", 70))
+	fmt.Println(transfer("bob", "bob", 70))
+	ok(db.View(ctx, func(tx *txn.Tx) error {
+		b, err := accounts.Get(tx, "bob")
+		fmt.Println("bob has", b.Balance)
+		return err
+	}))
 	// Output:
 	// <nil>
 	// not enough money
+	// <nil>
+	// bob has 70
 }
 
 // What an error is, errors.Is tells; for some, errors.As tells more.

@@ -77,3 +77,40 @@ func TestCodecWithMemoryOfItsOwn(t *testing.T) {
 		t.Errorf("the caller's key and value are %q... and %q...", key[:10], value[:20])
 	}
 }
+
+// TestMostKeys: as many keys as the limits in the documentation say are written in one transaction, and no more.
+func TestMostKeys(t *testing.T) {
+	for _, c := range []struct {
+		log  uint32
+		most int
+		over string
+	}{
+		{4 << 20, 43_689, "LogArea"},
+		{8 << 20, 65_535, "more than 65535 keys"},
+	} {
+		db := openMemory(t, txn.Options{LogArea: c.log, SegmentSize: 8 << 20, Arena: 256 << 20, BladeSize: 512 << 20})
+		tab, err := txn.CreateTable(db, "t", txn.Uint64, txn.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		put := func(from, to int) error {
+			return db.Update(t.Context(), func(tx *txn.Tx) error {
+				for k := from; k < to; k++ {
+					if err := tab.Put(tx, uint64(k), nil); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		for k := 0; k < c.most+1; k += 10_000 {
+			if err := put(k, min(k+10_000, c.most+1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := put(0, c.most); err != nil {
+			t.Errorf("%d keys with a log of %d bytes: %v", c.most, c.log, err)
+		}
+		says(t, "a key more", put(0, c.most+1), txn.ErrTooLarge, c.over)
+	}
+}
