@@ -108,16 +108,20 @@ func (r *reclaimer) len() int {
 }
 
 // MakeRoom reclaims all deleted records, also those of other sessions, instead of
-// keeping them for a while, and reports whether there may be room now: it has freed some, or
-// larger blocks may be used from now on than are needed. The caller has
+// keeping them for a while, and returns how many blocks it has freed. The caller has
 // run out of space, and runs no transaction on the coroutine.
-func (s *Session) MakeRoom(c *rdma.Coro) (room bool, err error) {
+func (s *Session) MakeRoom(c *rdma.Coro) (freed int, err error) {
 	if s.alloc == nil || s.broken != nil {
-		return false, s.broken
+		return 0, s.broken
 	}
 	s.inherit()
-	freed, err := s.reclaim.run(s, c, 0, s.reclaim.len())
-	return !s.eng.scarce.Swap(true) || freed > 0, err
+	return s.reclaim.run(s, c, 0, s.reclaim.len())
+}
+
+// Scarce has records put into larger blocks than they need from now on, where there is no other room, and
+// reports whether they were not before. The caller has called MakeRoom.
+func (s *Session) Scarce() bool {
+	return s.alloc != nil && s.broken == nil && !s.eng.scarce.Swap(true)
 }
 
 // block allocates a block of a class, or, when there is no room, and nothing is deleted that could make some, of

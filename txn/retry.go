@@ -102,11 +102,12 @@ func (w *Worker) giveWay() {
 // makeRoom frees, after a transaction has found no space, what deleted records
 // still hold, and reports whether there may be room now.
 func (w *Worker) makeRoom() bool {
-	room, err := w.session.MakeRoom(w.coro)
+	freed, err := w.session.MakeRoom(w.coro)
 	if err != nil && w.session.Broken() == nil {
 		w.db.opts.Logger.Warn("making room has failed", errField(err))
 	}
-	return room
+	larger := w.session.Scarce()
+	return freed > 0 || larger
 }
 
 // After patientAfter conflicts in a row the reason is hardly another transaction at

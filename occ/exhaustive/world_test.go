@@ -80,19 +80,16 @@ func newWorld(t testing.TB, c config, load func(s *client) error) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Blocks that an allocator hands out one after the other are on one blade. Segments are
-	// opened by the first who need blocks, until there is one for each blade.
-	var clients []*client
-	for range 2 * blades {
+	w.spread(0)
+	for range blades {
 		s := w.client()
 		s.warm()
-		clients = append(clients, s)
+		w.loaders = append(w.loaders, s)
 	}
-	w.loaders = clients[blades:]
 	if err := load(w.loaders[0]); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range clients {
+	for _, s := range w.loaders {
 		if err := s.session.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -108,6 +105,27 @@ func newWorld(t testing.TB, c config, load func(s *client) error) *world {
 	}
 	w.f.Save()
 	return w
+}
+
+// spread takes blocks of a class until it has segments with primaries on every blade, each in use: a
+// class gets another one when there is something in those that it has. Blocks that an allocator takes at
+// a time are on one blade, those that the next one takes on the next.
+func (w *world) spread(class memory.Class) {
+	w.t.Helper()
+	c := w.ctl.Plain()
+	taker, err := w.space.NewAllocator(w.ctl)
+	for on, n := map[rdma.BladeID]bool{}, 0; err == nil && len(on) < blades; n++ {
+		var a memory.Addr
+		if a, err = taker.Alloc(c, class); err == nil {
+			on[w.space.View().At(a, 0).Blade] = true
+		}
+		if n == blades*segment/int(class.Size()) {
+			w.t.Fatalf("after %d blocks of %d bytes, primaries are on %d blades of %d", n, class.Size(), len(on), blades)
+		}
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // scatter runs ops one after the other, each of a client of its own in turn: what is put
