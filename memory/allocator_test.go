@@ -396,27 +396,38 @@ func TestAllocLarger(t *testing.T) {
 	}
 }
 
-// TestStockOfOthers: an allocator that finds no room takes from what others have in stock, and not from what the dead had.
+// TestStockOfOthers: an allocator that finds no room takes from what others have in stock, and not from what the dead
+// had, which a sweep finds.
 func TestStockOfOthers(t *testing.T) {
-	b := newBed(t, 2, 1, 1)
-	s, c := b.open()
-	a, other := b.allocator(s, c), b.allocator(s, b.thread().Plain())
-	k := class(1000)
-	mine := drain(t, a, c, k)
-	for _, x := range mine {
-		other.Hold(x)
-		a.Used(x)
-	}
-	for _, x := range mine[:40] {
-		other.Free(x, k)
-	}
-	got := drain(t, a, c, k)
-	checkBlocks(t, s, got, k)
-	if len(got) != 40 {
-		t.Errorf("%d blocks of 40", len(got))
-	}
-	if x, err := other.Alloc(b.thread().Plain(), k); !errors.Is(err, memory.ErrNoSpace) {
-		t.Errorf("%v, %v: it was taken", x, err)
+	for _, dies := range []bool{false, true} {
+		b := newBed(t, 2, 2, 1)
+		s, c := b.open()
+		a, other := b.allocator(s, c), b.allocator(s, b.thread().Plain())
+		id := must(s.NewCoordinator())(t).ID
+		other.Serve(id)
+		k := class(1000)
+		mine := drain(t, a, c, k)
+		for _, x := range mine {
+			other.Hold(x)
+			a.Used(x)
+		}
+		for _, x := range mine[:40] {
+			other.Free(x, k)
+		}
+		want := 40
+		if dies {
+			must(s.Claim(memory.ClaimOptions{}, id))(t)
+			check(t, errors.Join(c.Thread().Reconnect(0), c.Thread().Reconnect(1)))
+			want = 0
+		}
+		got := drain(t, a, c, k)
+		checkBlocks(t, s, got, k)
+		if len(got) != want {
+			t.Errorf("dead %v: %d blocks of %d", dies, len(got), want)
+		}
+		if x, err := other.Alloc(b.thread().Plain(), k); !dies && !errors.Is(err, memory.ErrNoSpace) {
+			t.Errorf("%v, %v: it was taken", x, err)
+		}
 	}
 }
 

@@ -3,6 +3,8 @@ package memory
 import (
 	"fmt"
 	"slices"
+
+	"txnode/internal/mutant"
 )
 
 // pool is what a Space has of one class and allocators may take.
@@ -94,7 +96,7 @@ func (s *Space) take(a *Allocator, class Class, want int, how refilling) (n int,
 func (s *Space) halve(a *Allocator, class Class) {
 	p := &s.pools[class]
 	for _, b := range s.allocators {
-		if b == a || !s.serving(b) {
+		if b == a || !s.serving(b) && !mutant.StockOfTheDead {
 			continue
 		}
 		b.mu.Lock()
@@ -180,7 +182,8 @@ func (s *Space) bladesUp() int {
 	return n
 }
 
-// dropLost forgets free blocks of segments that have lost all copies, and where
+// dropLost forgets free blocks of segments that have lost all copies, those that allocators have
+// included, from whom others may get them (spill, halve), and where
 // the primaries of index segments were. The caller holds the lock.
 func (s *Space) dropLost() {
 	v := s.View()
@@ -189,6 +192,17 @@ func (s *Space) dropLost() {
 		p := &s.pools[class]
 		p.free = keep(p.free, func(a Addr) bool { return !lost(a.Segment()) })
 		p.open = keep(p.open, func(c carve) bool { return !lost(c.seg) })
+	}
+	for _, a := range s.allocators {
+		if mutant.LostStockKept {
+			break
+		}
+		a.mu.Lock()
+		for class := range a.lists {
+			l := &a.lists[class]
+			l.free = keep(l.free, func(a Addr) bool { return !lost(a.Segment()) })
+		}
+		a.mu.Unlock()
 	}
 	for _, x := range s.extents.segs {
 		if pl := v.Placement(x.id); pl.N > 0 {

@@ -238,10 +238,11 @@ func (tx *Tx) undoRecord() (at uint32, undo log.Builder, err error) {
 	size := log.HeaderSize
 	for i := range tx.items {
 		if it := &tx.items[i]; it.write != writeNone {
-			size += log.EntryHeaderSize + int(it.bufLen)
 			if err := tx.pristine(it); err != nil {
 				return 0, undo, err
 			}
+			m := tx.image(it).Meta()
+			size += log.EntryHeaderSize + record.Size(m.KeyLen(), m.ValueLen()) // more may have been read, of a larger block
 		}
 	}
 	if size > tx.s.ring.ring.Max() {

@@ -71,12 +71,12 @@ type marks struct {
 	update    bool // to be locked when fetched
 	cached    bool // addr came from the address cache
 	locked    bool
-	insert    bool // by Insert: link a block when the key turns out to have none
-	inserted  bool // this transaction linked the block
-	backup    bool // read from a backup
-	primary   bool // not to be read from a backup
-	whole     bool // candidates are read to their ends
-	changed   bool // absent, and its buckets are not as they were
+	insert    bool  // by Insert: link a block when the key turns out to have none
+	inserted  bool  // this transaction linked the block
+	backup    bool  // read from a backup
+	primary   bool  // not to be read from a backup
+	looksFar  uint8 // 0, or as a power of two how far candidates are read that are longer than readLen
+	changed   bool  // absent, and its buckets are not as they were
 	tries     uint8
 }
 

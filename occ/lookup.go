@@ -1,6 +1,8 @@
 package occ
 
 import (
+	"math/bits"
+
 	"txnode/index"
 	"txnode/internal/mutant"
 	"txnode/memory"
@@ -79,17 +81,17 @@ func (tx *Tx) giveUp(it *item) error {
 
 // looks is how much of a candidate of a class is read.
 func (it *item) looks(c memory.Class) uint32 {
-	if it.whole {
+	if it.looksFar > 0 && mutant.CandidatesToTheEnd {
 		return c.Size()
 	}
-	return readLen(c)
+	return min(c.Size(), max(readLen(c), 1<<it.looksFar))
 }
 
 // readMany looks for the key among several candidates, which were read without locks.
 func (tx *Tx) readMany(it *item) error {
 	first := int(it.rd) - len(it.query.Candidates) + 1
 	tx.hollow, tx.ragged = 0, meeting{}
-	torn, long := false, false // being written; longer than what was read
+	torn, far := false, uint8(0) // being written; how far is to be read, if one is longer than what was read
 	for k, x := range it.query.Candidates {
 		w := tx.batch.WR(first + k)
 		img := record.Image(tx.bytes(w.Local, w.Len))
@@ -97,7 +99,7 @@ func (tx *Tx) readMany(it *item) error {
 		if err != nil {
 			torn = true
 			if need > int(w.Len) {
-				long = true
+				far = max(far, uint8(bits.Len32(uint32(need-1)))) // its block may be much larger
 			} else {
 				tx.ragged = meeting{addr: x.Addr, guard: img.Guard()}
 			}
@@ -118,8 +120,8 @@ func (tx *Tx) readMany(it *item) error {
 		it.query.Candidates[k].Version = img.Version()
 	}
 	if torn {
-		if long && !it.whole {
-			it.whole = true // and stays at this step
+		if far > it.looksFar {
+			it.looksFar = far // and stays at this step
 			return nil
 		}
 		return tx.searchAgain(it)

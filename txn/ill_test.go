@@ -274,7 +274,9 @@ func illEnd(t *testing.T, db *txn.DB, tab *txn.Table[uint64, []byte]) {
 	settled := func() bool {
 		r, space := db.Redundancy(), db.Space()
 		_, unswept := space.Unswept()
-		dead := func(e memory.CoordinatorEntry) bool { return e.Recovering || space.Lease(e.ID, w.Now()) != memory.LeaseLive }
+		dead := func(e memory.CoordinatorEntry) bool {
+			return e.Recovering || space.Lease(e.ID, w.Now()) != memory.LeaseLive
+		}
 		return r.Missing == 0 && len(r.Down) == 0 && !unswept && !space.Loose() && !slices.ContainsFunc(space.Layout().Coordinators, dead)
 	}
 	for patience := time.Now().Add(time.Minute); !settled(); {

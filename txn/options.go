@@ -103,7 +103,8 @@ type Options struct {
 	// transaction's records, as read and as written, must fit, besides 64 KiB for each of
 	// the thread's coroutines and 288 KiB: DB.Run refuses more coroutines. Pieces are rounded
 	// up to powers of two, so that a value of 1 MiB takes two, and a key that is absent takes
-	// 2 KiB: 16 MiB are enough for 6,500 new keys, or to read and replace two values of 1 MiB.
+	// 2 KiB: 16 MiB are enough for 6,500 new keys, or to read and replace two values of 1 MiB. A record that lies in a
+	// larger block than it needs, as when blades were full, takes as much as that, up to 4 KiB.
 	Arena int
 	// CacheBytes bounds the cache of record addresses; 0: 512 MiB.
 	CacheBytes int

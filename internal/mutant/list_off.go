@@ -198,6 +198,9 @@ const (
 	WaitsForItself             = false
 	TombstonesUnweighed        = false
 	BlocksToMeasure            = false
+	StockOfTheDead             = false
+	LostStockKept              = false
+	CandidatesToTheEnd         = false
 	RejoinGivesUp              = false
 	IgnoreGenerations          = false
 	FoundLogNotFlushed         = false

@@ -390,6 +390,12 @@ var (
 		"Deleted records are kept by their number alone, however large they are.")
 	BlocksToMeasure = mutation("blocks-to-measure",
 		"A record gets a block of its own size, or none, though larger ones are free.")
+	StockOfTheDead = mutation("stock-of-the-dead",
+		"An allocator without room takes the free blocks of one whose coordinator was declared dead.")
+	LostStockKept = mutation("lost-stock-kept",
+		"Allocators keep free blocks of segments that are lost, for others to get.")
+	CandidatesToTheEnd = mutation("candidates-to-the-end",
+		"Of several candidates for a key, one of which is long, all are read to the ends of their blocks.")
 	RejoinGivesUp = mutation("rejoin-gives-up",
 		"DurabilityPower: who rejoins beside somebody whose commit takes longer than a checkpoint waits stays broken.")
 	IgnoreGenerations = mutation("ignore-generations",
