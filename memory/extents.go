@@ -3,6 +3,7 @@ package memory
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"txnode/internal/mutant"
 	"txnode/memory/internal/mum"
@@ -55,6 +56,7 @@ type extentSegment struct {
 	fresh   uint32   // granules from here on were never used
 	hint    uint32   // no granule below is free
 	primary rdma.BladeID
+	source  rdma.BladeID // whose table was read when the space was opened: the primary's, if it was sound
 }
 
 // extentSpace is all index segments.
@@ -74,6 +76,7 @@ func (s *Space) newExtentSegment(id SegmentID) *extentSegment {
 	x.fresh, x.hint = tableGranules(size), tableGranules(size)
 	if p := s.layout.Segments[id].Placement; p.N > 0 {
 		x.primary = p.Replicas[0].Blade
+		x.source = x.primary
 	}
 	if s.extents.byID == nil {
 		s.extents.byID, s.extents.owners = map[SegmentID]*extentSegment{}, map[Addr]uint64{}
@@ -400,6 +403,7 @@ func (s *Space) loadExtents(c *rdma.Coro) error {
 		var err error
 		for r := range v.Copies(MakeAddr(x.id, 0)) {
 			if err = s.loadTable(c, v, x, r); err == nil {
+				x.source = v.At(MakeAddr(x.id, 0), r).Blade
 				break
 			}
 		}
@@ -502,8 +506,10 @@ func (s *Space) extentsOf(want func(owner uint64) (bool, uint64)) []Extent {
 // their places can be used again. AllocExtent and Close do it, too.
 func (s *Space) SettleExtents(c *rdma.Coro) error { return s.settleFrees(c) }
 
-// LevelExtents makes the copies of the tables of extents equal to their primaries:
-// whoever was changing them has died. The caller is the only user of the database.
+// LevelExtents makes the copies of the tables of extents equal to their primaries: whoever was
+// changing them has died. Where the table of a primary was damaged when the space was opened, the
+// copy that was read instead is the one that all are made equal to. The caller is the only user of
+// the database.
 func (s *Space) LevelExtents(c *rdma.Coro) error {
 	v := s.View()
 	t := c.Thread()
@@ -513,18 +519,21 @@ func (s *Space) LevelExtents(c *rdma.Coro) error {
 	}
 	defer t.Free(buf, 2*syncChunk)
 	s.mu.Lock()
-	var ids []SegmentID
-	for _, x := range s.extents.segs {
-		ids = append(ids, x.id)
-	}
+	segs := slices.Clone(s.extents.segs)
 	s.mu.Unlock()
 	size := tableGranules(s.opts.SegmentSize) * granule(s.opts.SegmentSize)
 	var batch rdma.Batch
-	for _, id := range ids {
-		a := MakeAddr(id, 0)
-		for k := 1; k < v.Copies(a); k++ {
-			for o := uint32(0); o < size; o += syncChunk {
-				if err := syncRange(c, v, a+Addr(o), min(syncChunk, size-o), k, buf, &batch); err != nil {
+	for _, x := range segs {
+		a := MakeAddr(x.id, 0)
+		from := 0
+		for k := range v.Copies(a) {
+			if v.At(a, k).Blade == x.source {
+				from = k
+			}
+		}
+		for k := range v.Copies(a) {
+			for o := uint32(0); o < size && k != from; o += syncChunk {
+				if err := syncRange(c, v, a+Addr(o), min(syncChunk, size-o), from, k, buf, &batch); err != nil {
 					return fmt.Errorf("memory: comparing the tables of extents: %w", err)
 				}
 			}

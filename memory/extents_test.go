@@ -131,7 +131,14 @@ func TestDamagedExtentTable(t *testing.T) {
 		if x := s.Extents(); len(x) != 1 || x[0].Addr != a {
 			t.Errorf("bit %d: extents %+v", bit, x)
 		}
+		check(t, s.LevelExtents(c)) // as the recovery of an open does
+		for i := range at {
+			if got := read(t, c, at[i], 8); !bytes.Equal(got, good) {
+				t.Errorf("bit %d: copy %d has %x after they were made equal", bit, i, got)
+			}
+		}
 		check(t, s.Close(c))
+		b.poke(at[0].Blade, at[0].Off, bad)
 		b.poke(at[1].Blade, at[1].Off, bad)
 		_, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts)
 		var be *memory.BladeError

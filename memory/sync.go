@@ -41,7 +41,7 @@ func SyncWords(c *rdma.Coro, v *View, a Addr, n uint32) error {
 	var batch rdma.Batch
 	for k := v.Copies(a); k < v.Written(a); k++ {
 		for o := uint32(0); o < n; o += chunk {
-			if err := syncRange(c, v, a+Addr(o), min(chunk, n-o), k, buf, &batch); err != nil {
+			if err := syncRange(c, v, a+Addr(o), min(chunk, n-o), 0, k, buf, &batch); err != nil {
 				return err
 			}
 		}
@@ -49,13 +49,14 @@ func SyncWords(c *rdma.Coro, v *View, a Addr, n uint32) error {
 	return nil
 }
 
-// syncRange is SyncWords for what fits the buffer and one copy.
-func syncRange(c *rdma.Coro, v *View, a Addr, n uint32, copyNo int, buf uint32, b *rdma.Batch) error {
+// syncRange is SyncWords for what fits the buffer and one copy; it takes what another copy has,
+// for SyncWords the primary.
+func syncRange(c *rdma.Coro, v *View, a Addr, n uint32, from, copyNo int, buf uint32, b *rdma.Batch) error {
 	t := c.Thread()
 	for tries := 0; ; tries++ {
 		b.Reset()
 		b.Read(v.At(a, copyNo), buf, n)
-		b.Read(v.At(a, 0), buf+n, n)
+		b.Read(v.At(a, from), buf+n, n)
 		if err := c.Do(b); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"strings"
 	"testing"
@@ -370,6 +371,12 @@ func TestCancel(t *testing.T) {
 		stop()
 		if err := db.Update(plain, holding(tab)); err != context.Canceled { //nolint:errorlint // as it is
 			t.Errorf("canceled without a cause: %v", err)
+		}
+		if _, err := db.Backup(before, io.Discard, txn.BackupOptions{}); !errors.Is(err, cause) || !errors.Is(err, context.Canceled) {
+			t.Errorf("a backup, canceled before: %v", err)
+		}
+		if _, err := db.Recover(before); !errors.Is(err, cause) || !errors.Is(err, context.Canceled) {
+			t.Errorf("a recovery, canceled before: %v", err)
 		}
 		if err := db.View(before, func(tx *txn.Tx) error { _, err := tab.Get(tx, 1); return err }); !errors.Is(err, cause) {
 			t.Errorf("a view, canceled before: %v", err)

@@ -98,7 +98,7 @@ func (s *copier) view() *memory.View {
 // flush reads the collected blocks, and writes the records that are in them.
 func (s *copier) flush() error {
 	if s.ctx.Err() != nil {
-		return context.Cause(s.ctx)
+		return canceled(s.ctx)
 	}
 	th, b, v := s.w.thread, &s.batch, s.view()
 	b.Reset()
@@ -165,7 +165,7 @@ func (s *copier) one(e slotBlock) error {
 	s.torn, s.still = s.torn[:0], 0
 	for tries := 1; ; tries++ {
 		if s.ctx.Err() != nil {
-			return context.Cause(s.ctx)
+			return canceled(s.ctx)
 		}
 		seen, err := p.look()
 		if err != nil || seen == copied {

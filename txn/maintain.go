@@ -412,9 +412,10 @@ func (db *DB) Recover(ctx context.Context, ids ...uint32) (recovery.Report, erro
 	o.Steal = true
 	rep, err := recovery.Recover(c, o, ids...)
 	if err == nil {
-		if err = ctx.Err(); err == nil {
-			_, err = recovery.Sweep(c, o)
+		if ctx.Err() != nil {
+			return rep, canceled(ctx)
 		}
+		_, err = recovery.Sweep(c, o)
 	}
 	return rep, err
 }

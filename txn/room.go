@@ -50,7 +50,7 @@ func (o *Options) checkRoom() error {
 	if o.BladeSize >= least {
 		return nil
 	}
-	return fmt.Errorf("%w: BladeSize is %d: a table takes %d segments of %d bytes on a blade, if the number of blades is %d, and that of copies %d: raise BladeSize to %d at least",
+	return fmt.Errorf("%w: BladeSize is %d: a table takes %d segments of %d bytes on a blade, if the number of blades is %d, and that of copies %d: raise BladeSize to %d at least, and further for more tables and workers",
 		ErrOptions, o.BladeSize, segments, e.SegmentSize, e.Blades, e.Replicas, least)
 }
 

@@ -110,7 +110,7 @@ func (f *Failover) lines() []string {
 		return append(out, "the run has ended before any was stopped")
 	}
 	lasts := ""
-	if f.EventGapNs > 0 && f.EventGapAt+f.EventGapNs >= f.EndNs {
+	if f.EndNs > 0 && f.EventGapNs > 0 && f.EventGapAt+f.EventGapNs >= f.EndNs { // results of before EndNs have none
 		lasts = ", until the end"
 	}
 	out = append(out, fmt.Sprintf("no commit for %s, at %s%s; longest time without one in the whole run: %s, at %s",

@@ -45,6 +45,10 @@ func TestGaps(t *testing.T) {
 	if text, want := strings.Join(f.lines(), "\n"), "no commit for 6 s, at 2.000 s, until the end; longest"; !strings.Contains(text, want) {
 		t.Errorf("%q is not in\n%s", want, text)
 	}
+	f.EndNs = 0 // of a result that was saved when nobody noted that
+	if text := strings.Join(f.lines(), "\n"); strings.Contains(text, "until the end") {
+		t.Errorf("when the run has ended is not known, and it says\n%s", text)
+	}
 	line.Events = nil
 	if text := strings.Join(failoverOf(line).lines(), "\n"); strings.Contains(text, "committed") {
 		t.Errorf("nothing has happened, and it says\n%s", text)

@@ -320,7 +320,7 @@ func DecodeResult(b []byte) (*Result, error) {
 		return nil, fmt.Errorf("%w: not a result: %w", ErrSchema, err)
 	}
 	if r.Schema != ResultSchema || r.SchemaVersion < 1 {
-		return nil, fmt.Errorf("%w %q, version %d; want %q", ErrSchema, r.Schema, r.SchemaVersion, ResultSchema)
+		return nil, fmt.Errorf("%w %q, version %d; want %q, version 1 to %d", ErrSchema, r.Schema, r.SchemaVersion, ResultSchema, ResultVersion)
 	}
 	if r.SchemaVersion > ResultVersion {
 		return nil, fmt.Errorf("%w: version %d of %q was written by a newer txnode, this one knows version %d; update",

@@ -110,6 +110,9 @@ func (h *Host) openCatalog(o *Options) (*memory.Layout, error) {
 	} else {
 		err = MakeDir(o.Dir)
 	}
+	if errors.Is(err, unix.ENOTDIR) {
+		return nil, fmt.Errorf("embedded: %s is no directory, or one above it is none: name that of a database: %w", o.Dir, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("embedded: %w", err)
 	}

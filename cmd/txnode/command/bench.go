@@ -109,6 +109,7 @@ func (o *benchOptions) Validate(cmd *cobra.Command) error {
 		faults = append(faults, fmt.Sprintf("--save is %q; txnode compare takes that for a file", o.Save))
 	}
 	add(o.Store.Validate(cmd))
+	add(o.Store.hasArenaFor(c.Coroutines))
 	faults = append(faults, o.Kill.faults(cmd, &o.Store, &o.Run)...)
 	if len(faults) > 0 {
 		return usagef("%s", strings.Join(faults, "; "))

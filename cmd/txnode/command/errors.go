@@ -88,11 +88,31 @@ func flagOf(cmd *cobra.Command, option string) *pflag.Flag {
 	return cmd.Flags().Lookup(optionFlags[option])
 }
 
-// word is what may be the name of an option, between spaces and punctuation: in a path it is none.
+// word is what may be the name of an option, between spaces and punctuation.
 var word = regexp.MustCompile(`(^|[ (])([A-Z][A-Za-z]+)(\)?(?:[ ,;:]|$))`)
 
-// inFlags says in the flags of a command what an error says in options.
+// inFlags says in the flags of a command what an error says in options. What the user has typed, as
+// the name of a directory, stays as it is.
 func inFlags(cmd *cobra.Command, text string) string {
+	var typed []string
+	keep := func(v string) {
+		if strings.Contains(v, " ") {
+			text = strings.ReplaceAll(text, v, fmt.Sprintf("\x00%d\x00", len(typed)))
+			typed = append(typed, v)
+		}
+	}
+	cmd.Flags().Visit(func(f *pflag.Flag) { keep(f.Value.String()) })
+	for _, v := range cmd.Flags().Args() {
+		keep(v)
+	}
+	text = optionsInFlags(cmd, text)
+	for i := len(typed) - 1; i >= 0; i-- {
+		text = strings.ReplaceAll(text, fmt.Sprintf("\x00%d\x00", i), typed[i])
+	}
+	return text
+}
+
+func optionsInFlags(cmd *cobra.Command, text string) string {
 	return word.ReplaceAllStringFunc(text, func(s string) string {
 		m := word.FindStringSubmatch(s)
 		if f := flagOf(cmd, m[2]); f != nil {

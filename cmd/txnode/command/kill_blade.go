@@ -50,7 +50,7 @@ func (o *killOptions) faults(cmd *cobra.Command, s *StoreOptions, r *runner.Conf
 		out = append(out, fmt.Sprintf("--restore-blade is %v; it must be between --kill-blade and --duration", o.Restore))
 	}
 	if o.Blade < 0 || o.Blade >= s.Blades && (s.Dir == "" || s.Geometry) {
-		out = append(out, fmt.Sprintf("--blade is %d of %d", o.Blade, s.Blades))
+		out = append(out, fmt.Sprintf("--blade is %d; it must be from 0 to %d", o.Blade, s.Blades-1))
 	}
 	if s.Replicas == 0 {
 		out = append(out, "--kill-blade needs --replicas 1 or 2: without backups data is lost with the blade")
@@ -78,7 +78,7 @@ func (o *killOptions) events(s workload.Store) ([]runner.Event, error) {
 		return nil, usagef("--kill-blade: the blades of this fabric cannot be stopped")
 	}
 	if n := len(e.DB().Space().Fabric().Blades()); o.Blade >= n { // of a directory, which may have others than are asked for by default
-		return nil, usagef("--blade is %d of %d", o.Blade, n)
+		return nil, usagef("--blade is %d; it must be from 0 to %d", o.Blade, n-1)
 	}
 	b := rdma.BladeID(o.Blade)
 	out := []runner.Event{{Name: fmt.Sprintf("blade %d stopped", b), At: o.Kill, Do: func() error { return f.StopBlade(b) }}}

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"txnode/benchmarks/report"
 	"txnode/benchmarks/workload"
 	"txnode/memory"
+	"txnode/occ"
 	"txnode/rdma"
 	"txnode/txn"
 )
@@ -183,4 +185,19 @@ func (t techniqueList) value() rdma.Techniques {
 		DynLimit:  has("dynlimit"),
 		CoroLimit: has("corolimit"),
 	}
+}
+
+// hasArenaFor refuses more coroutines on a thread than its arena has room for: who finds that out when they
+// start has loaded the tables.
+func (o *StoreOptions) hasArenaFor(coroutines int) error {
+	const most = 1 << 30 // --arena
+	arena, least := cmp.Or(o.Arena, rdma.DefaultArena), occ.LeastArena(coroutines)
+	switch {
+	case least > most:
+		each := occ.LeastArena(1) - occ.LeastArena(0)
+		return usagef("--coroutines is %d; a thread has room for %d at most, with --arena 1GiB", coroutines, (most-occ.LeastArena(0))/each)
+	case arena < least:
+		return usagef("--arena is %d; %d coroutines on a thread need at least %d: raise --arena, or run fewer --coroutines", arena, coroutines, least)
+	}
+	return nil
 }

@@ -78,12 +78,16 @@ func TestWords(t *testing.T) {
 			t.Errorf("%q: exit code %d: %s", name, code, stderr)
 		}
 	}
-	one(small+"--threads 1 --coroutines 30000 --arena 1MiB", 2, []string{"raise --arena", "fewer --coroutines"}, " Arena")
+	one(small+"--threads 1 --coroutines 3000 --arena 1MiB", 2, []string{"raise --arena", "fewer --coroutines"}, " Arena")
+	one(small+"--threads 1 --coroutines 30000", 2, []string{"--coroutines is 30000; a thread has room for 16379 at most"}, "raise")
+	if code, out, _ := b.run(strings.Fields(small + "--threads 1 --coroutines 3000")...); code != 2 || out != "" {
+		t.Errorf("exit code %d, and a report of nothing: %s", code, out)
+	}
 	one(small+"--blade-size 1MiB", 2, []string{"raise --blade-size to 1114112"})
 	one(small+"--blade-size 64KiB", 2, []string{"--blade-size is 65536: it is too small", "at least 1114112"})
 	one(small+"--blade-size 1216KiB --accounts 100000", 1, []string{"blades are full", "raise --blade-size"})
 
-	dir := filepath.Join(b.dir, "Arena (BladeSize)") // which is no option
+	dir := filepath.Join(b.dir, "Arena (BladeSize) of Blades and Size") // which are no options
 	path := func(name string) string { return filepath.Join(dir, name) }
 	if code, _, stderr := b.run(append(strings.Fields(small+"--blade-size 16MiB --segment-size 256KiB --dir"), dir)...); code != 0 {
 		t.Fatal(stderr)
@@ -114,7 +118,7 @@ func TestWords(t *testing.T) {
 	}
 	const optional = "may be left out"
 	on(small+"--blade-size 8MiB --dir", 1, []string{optional, "; --blade-size is 8388608"})
-	on(small+"--kill-blade 5ms --blade 2 --dir", 2, []string{"--blade is 2 of 2"})
+	on(small+"--kill-blade 5ms --blade 2 --dir", 2, []string{"--blade is 2; it must be from 0 to 1"})
 	for _, step := range [][2]string{{"blade-000.region", "x"}, {"blade-001.region", "blade-000.region"}, {"x", "blade-001.region"}} {
 		if err := os.Rename(path(step[0]), path(step[1])); err != nil {
 			t.Fatal(err)
