@@ -447,3 +447,25 @@ func TestFewSegments(t *testing.T) {
 		t.Errorf("%d segments for 30 classes", n)
 	}
 }
+
+// TestSpreadWhileRoomy: blocks of a class lie on all blades from the third chunk on, as long as there is plenty of
+// room; else when enough of the first segment is in use.
+func TestSpreadWhileRoomy(t *testing.T) {
+	for _, segments := range []int{64, 4} {
+		b := newBed(t, 2, segments, 1)
+		s, c := b.open()
+		a := b.allocator(s, c)
+		on := map[rdma.BladeID]int{}
+		for range 192 { // of 64 bytes, which are taken 64 at a time
+			x := must(a.Alloc(c, 0))(t)
+			on[s.View().At(x, 0).Blade]++
+		}
+		want := 2
+		if segments == 4 {
+			want = 1
+		}
+		if len(on) != want {
+			t.Errorf("room for %d segments: blocks have their primaries on %v", segments, on)
+		}
+	}
+}

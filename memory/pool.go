@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"txnode/internal/mutant"
+	"txnode/rdma"
 )
 
 // pool is what a Space has of one class and allocators may take.
@@ -108,7 +109,21 @@ func (s *Space) halve(a *Allocator, class Class) {
 	}
 }
 
-// spreadBytes is how much of a segment is in use before a class has one more, to be spread over the blades, or a
+// A class has segments on all blades from the beginning as long as less than a roomyPart of the room
+// for segments is taken: nobody misses it, and what is used together lies on different blades.
+const roomyPart = 4
+
+// roomy reports whether so little is taken on every blade. The caller holds the lock.
+func (s *Space) roomy() bool {
+	for b := range s.layout.Blades {
+		if x := &s.layout.Blades[b]; x.State == BladeUp && x.Used >= s.layout.slots(rdma.BladeID(b))/roomyPart {
+			return false
+		}
+	}
+	return true
+}
+
+// Else spreadBytes is how much of a segment is in use before a class has one more, to be spread over the blades, or a
 // spreadPart of it if that is less, but spreadBlocks at least: a segment of each class for each blade would be a large
 // part of small blades.
 const (
@@ -117,9 +132,12 @@ const (
 	spreadBlocks = 4
 )
 
-// spreads reports whether a class is to have one more segment to take blocks from: it has none, or something of all
-// that it has is in use.
+// spreads reports whether a class is to have one more segment to take blocks from: there is plenty of room, or it has
+// none, or something of all that it has is in use.
 func (s *Space) spreads(class Class) bool {
+	if s.roomy() && !mutant.SpreadLate {
+		return true
+	}
 	for _, c := range s.pools[class].open {
 		few := c.next < spreadBlocks || c.next*class.Size() < min(spreadBytes, s.opts.SegmentSize/spreadPart)
 		if few && c.next < c.n {

@@ -198,6 +198,7 @@ const (
 	WaitsForItself             = false
 	TombstonesUnweighed        = false
 	BlocksToMeasure            = false
+	SpreadLate                 = false
 	StockOfTheDead             = false
 	LostStockKept              = false
 	CandidatesToTheEnd         = false

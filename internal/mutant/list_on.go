@@ -390,6 +390,8 @@ var (
 		"Deleted records are kept by their number alone, however large they are.")
 	BlocksToMeasure = mutation("blocks-to-measure",
 		"A record gets a block of its own size, or none, though larger ones are free.")
+	SpreadLate = mutation("spread-late",
+		"Blocks of a size lie on one blade until there are many, however much room there is.")
 	StockOfTheDead = mutation("stock-of-the-dead",
 		"An allocator without room takes the free blocks of one whose coordinator was declared dead.")
 	LostStockKept = mutation("lost-stock-kept",

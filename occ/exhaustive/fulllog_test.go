@@ -12,6 +12,7 @@ func TestStopsWithFullLog(t *testing.T) {
 	// Of policy ford, a transaction is at rest when it is over.
 	each(t, those(configs(), config.promised, config.byDefault), func(t *testing.T, c config) {
 		w := newWorld(t, c, func(s *client) error {
+			s.w.spread(40_000)
 			return s.do(put("a", big("a", 40_000)), next(), put("between", big("b", 40_000)), next(), put("b", big("b", 40_000)))
 		})
 		w.look(keys)

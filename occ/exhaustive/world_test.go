@@ -80,7 +80,9 @@ func newWorld(t testing.TB, c config, load func(s *client) error) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.spread(0)
+	for _, n := range []int{1, 100, 200} { // as in ops
+		w.spread(n)
+	}
 	for range blades {
 		s := w.client()
 		s.warm()
@@ -107,12 +109,16 @@ func newWorld(t testing.TB, c config, load func(s *client) error) *world {
 	return w
 }
 
-// spread takes blocks of a class until it has segments with primaries on every blade, each in use: a
-// class gets another one when there is something in those that it has. Blocks that an allocator takes at
-// a time are on one blade, those that the next one takes on the next.
-func (w *world) spread(class memory.Class) {
+// spread takes blocks for values of a length until there are segments of them with primaries on every
+// blade, each in use: there comes to be another one when there is something in those that there are. Blocks
+// that an allocator takes at a time are on one blade, those that the next one takes on the next.
+func (w *world) spread(length int) {
 	w.t.Helper()
 	c := w.ctl.Plain()
+	class, ok := record.ClassFor(8, length)
+	if !ok {
+		w.t.Fatalf("no block has room for %d bytes", length)
+	}
 	taker, err := w.space.NewAllocator(w.ctl)
 	for on, n := map[rdma.BladeID]bool{}, 0; err == nil && len(on) < blades; n++ {
 		var a memory.Addr
