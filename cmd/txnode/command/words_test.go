@@ -68,6 +68,7 @@ func TestWords(t *testing.T) {
 	for _, line := range []string{"check $DIR/file", "inspect region $DIR/file 0", "backup $DIR/file $DIR/other"} {
 		one(line, 1, []string{"$DIR/file is no directory: name that of a database"}, "stat")
 	}
+	one(small+"--dir $DIR/file", 1, []string{"$DIR/file is no directory, or one above it is none: name that of a database"})
 	if code, _, stderr := b.run(append(strings.Fields(small+"--save"), "a\xff")...); code != 2 || !strings.Contains(stderr, "a name is one l") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
@@ -124,7 +125,7 @@ func TestWords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	on(small+"--dir", 1, []string{"blade-000.region", "were files renamed?"}, optional, "--arena", "--blade-size")
+	on(small+"--dir", 1, []string{"blade-000.region", "were files renamed?"}, optional, "--arena", "--blade-size", "--blades")
 	if err := os.Remove(path("catalog.db")); err != nil {
 		t.Fatal(err)
 	}
