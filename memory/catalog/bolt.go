@@ -18,6 +18,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 
+	"txnode/internal/eintr"
 	"txnode/memory"
 )
 
@@ -122,19 +123,22 @@ func open(path string, readOnly bool) (db *bolt.DB, err error) {
 		if err != nil && db == nil && file != nil {
 			// bbolt has closed the file, or panicked before it could. Then its
 			// mapping stays and would keep the lock beyond the descriptor.
-			_ = unix.Flock(int(file.Fd()), unix.LOCK_UN)
+			_ = eintr.Repeat(func() error { return unix.Flock(int(file.Fd()), unix.LOCK_UN) })
 			_ = file.Close()
 		}
 	}()
 	defer guard(path, &err)()
-	db, err = bolt.Open(path, 0o644, &bolt.Options{
-		Timeout:  time.Nanosecond,
-		ReadOnly: readOnly,
-		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
-			f, err := openFile(name, flag, mode)
-			file = f
-			return f, err
-		},
+	err = eintr.Repeat(func() (err error) { // bbolt does not repeat its flock and fdatasync
+		db, err = bolt.Open(path, 0o644, &bolt.Options{
+			Timeout:  time.Nanosecond,
+			ReadOnly: readOnly,
+			OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+				f, err := openFile(name, flag, mode)
+				file = f
+				return f, err
+			},
+		})
+		return err
 	})
 	if err == nil {
 		var p *pages
@@ -273,7 +277,7 @@ func (b *Bolt) Apply(rev memory.Revision, changes []memory.Entry) (_ memory.Revi
 	}
 	defer guard(b.path, &err)()
 	id := 0
-	err = update(b.db, func(tx *bolt.Tx) error {
+	change := func(tx *bolt.Tx) error {
 		id = tx.ID()
 		top := tx.Bucket(bucket)
 		if top == nil {
@@ -291,7 +295,16 @@ func (b *Bolt) Apply(rev memory.Revision, changes []memory.Entry) (_ memory.Revi
 			}
 		}
 		return nil
-	})
+	}
+	for {
+		err = update(b.db, change)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+		if last, lastErr := b.last(); lastErr != nil || last >= id {
+			break // a signal came behind the last write: the change is there, and in doubt
+		}
+	}
 	if err != nil {
 		if last, lastErr := b.last(); lastErr != nil || last >= id {
 			b.doubt = fmt.Errorf("catalog: %s: a change may be in the file, and not on its disk; look after the disk, and open the database again: %w", b.path, errors.Join(err, lastErr))

@@ -58,3 +58,33 @@ func TestDoubtfulCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestInterrupted: a signal interrupts a change before it is in the file. The change is made again.
+func TestInterrupted(t *testing.T) {
+	b, err := OpenBolt(filepath.Join(t.TempDir(), "catalog.db"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	defer func() { update = (*bolt.DB).Update }()
+	left := 3
+	update = func(db *bolt.DB, fn func(*bolt.Tx) error) error {
+		return db.Update(func(tx *bolt.Tx) error {
+			if err := fn(tx); err != nil || left == 0 {
+				return err
+			}
+			left--
+			return unix.EINTR
+		})
+	}
+	_, rev, err := b.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Apply(rev, []memory.Entry{{Key: "k", Value: []byte("v")}}); err != nil || left != 0 {
+		t.Fatalf("%v, with %d interruptions left", err, left)
+	}
+	if got, _, err := b.Load(); err != nil || len(got) != 1 || got[0].Key != "k" {
+		t.Errorf("%v, %v; want the one entry", got, err)
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"txnode/internal/eintr"
 )
 
 const lockName = "LOCK"
@@ -44,12 +46,7 @@ func lockDir(dir string, shared bool) (*dirLock, error) {
 	if shared {
 		how = unix.LOCK_SH
 	}
-	for {
-		err = unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
+	err = eintr.Repeat(func() error { return unix.Flock(int(f.Fd()), how|unix.LOCK_NB) })
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		owner, _ := io.ReadAll(io.LimitReader(f, 64))
 		_ = f.Close()

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"txnode/internal/eintr"
 )
 
 // believed are the kinds of file systems of which it is known that any write moves the change
@@ -18,7 +20,7 @@ func markOf(path string) (mark, bool) {
 		return mark{}, false
 	}
 	var fs unix.Statfs_t
-	if unix.Statfs(path, &fs) != nil || !slices.Contains(believed, int64(fs.Type)) { //nolint:unconvert // it has another type on some machines
+	if eintr.Repeat(func() error { return unix.Statfs(path, &fs) }) != nil || !slices.Contains(believed, int64(fs.Type)) { //nolint:unconvert // it has another type on some machines
 		return mark{}, false
 	}
 	var st unix.Stat_t

@@ -27,3 +27,10 @@ func SetReopen(fn func(f *os.File) (*os.File, error)) (restore func()) {
 	reopen = fn
 	return func() { reopen = was }
 }
+
+// SetFallocate replaces what reserves and punches until the function that it returns is called.
+func SetFallocate(fn func(fd int, mode uint32, off, n int64) error) (restore func()) {
+	was := fallocate
+	fallocate = fn
+	return func() { fallocate = was }
+}

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"txnode/internal/eintr"
 	"txnode/rdma"
 )
 
@@ -31,21 +32,31 @@ func anonymous(size uint64) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("inproc: %d bytes of memory: %w", size, err)
 	}
-	_ = unix.Madvise(m, unix.MADV_HUGEPAGE) // a hint; small pages work too
+	_ = madvise(m, unix.MADV_HUGEPAGE) // a hint; small pages work too
 	return m, nil
 }
 
 // AdviseHuge asks for transparent huge pages: rdma.PageAdvisor.
 func (f *Fabric) AdviseHuge(p []byte) {
 	if skip := -uintptr(unsafe.Pointer(unsafe.SliceData(p))) & uintptr(pageSize-1); skip < uintptr(len(p)) {
-		_ = unix.Madvise(p[skip:], unix.MADV_HUGEPAGE) // a hint
+		_ = madvise(p[skip:], unix.MADV_HUGEPAGE) // a hint
 	}
 }
+
+// madvise is unix.Madvise, repeated.
+func madvise(p []byte, advice int) error {
+	return eintr.Repeat(func() error { return unix.Madvise(p, advice) })
+}
+
+// fallocate is unix.Fallocate, but in tests.
+var fallocate = unix.Fallocate
 
 // reserve gives [off, off+n) of a file disk blocks. It makes no file longer: of one that somebody
 // has cut short, what was lost would look like zeros, and not like a fault.
 func reserve(f *os.File, off, n uint64) error {
-	return reserveError(f.Name(), unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, int64(off), int64(n)))
+	return reserveError(f.Name(), eintr.Repeat(func() error {
+		return fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, int64(off), int64(n))
+	}))
 }
 
 // reserveError says what an error of fallocate means. A file system that cannot
@@ -65,9 +76,11 @@ func reserveError(name string, err error) error {
 // until they are provisioned again.
 func (r *region) discard() error {
 	if r.file == nil {
-		return unix.Madvise(r.mem, unix.MADV_DONTNEED)
+		return madvise(r.mem, unix.MADV_DONTNEED)
 	}
-	err := unix.Fallocate(int(r.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(r.size))
+	err := eintr.Repeat(func() error {
+		return fallocate(int(r.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(r.size))
+	})
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		clearPages(r.mem)
 		return nil
@@ -106,7 +119,9 @@ func openAgain(f *os.File) (*os.File, error) {
 // writesFailed returns the error that the system has met since it was last asked by this
 // handle in writing the file, that of a flush of [off, off+n) that has just ended included.
 func writesFailed(f *os.File, off, n uint64) error {
-	err := unix.SyncFileRange(int(f.Fd()), int64(off), int64(n), unix.SYNC_FILE_RANGE_WAIT_BEFORE)
+	err := eintr.Repeat(func() error {
+		return unix.SyncFileRange(int(f.Fd()), int64(off), int64(n), unix.SYNC_FILE_RANGE_WAIT_BEFORE)
+	})
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
 		return nil // not of this system, or of this kind of file
 	}

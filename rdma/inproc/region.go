@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"txnode/internal/eintr"
 	"txnode/rdma"
 )
 
@@ -184,7 +185,7 @@ func (r *region) flush(off, n uint64) error {
 	if err != nil {
 		return err
 	}
-	err = msync(r.mem[lo:hi], unix.MS_SYNC)
+	err = eintr.Repeat(func() error { return msync(r.mem[lo:hi], unix.MS_SYNC) })
 	err = errors.Join(err, witnessed(w, lo, hi-lo))
 	r.witnessMu.Lock()
 	r.witnesses = append(r.witnesses, w)

@@ -4,6 +4,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"txnode/internal/eintr"
 )
 
 // hugePages asks for huge pages behind what of b they fit. Random accesses to
@@ -12,6 +14,6 @@ func hugePages(b []byte) {
 	const size = 2 << 20
 	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % size
 	if n := (len(b) - int(skip)) &^ (size - 1); n > 0 {
-		_ = unix.Madvise(b[skip:int(skip)+n], unix.MADV_HUGEPAGE) // a hint; small pages work too
+		_ = eintr.Repeat(func() error { return unix.Madvise(b[skip:int(skip)+n], unix.MADV_HUGEPAGE) }) // a hint; small pages work too
 	}
 }
