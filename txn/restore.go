@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"txnode/memory"
 	"txnode/memory/embedded"
@@ -44,10 +46,11 @@ func (db *DB) Restore(ctx context.Context, src io.ReadSeeker, o BackupOptions) (
 // are fewer of them, more backups, or larger segments, or if the copy does not find room in
 // as much: blocks and indexes lie otherwise there. The directory appears when
 // everything is there, and flushed to disk, whatever o.Durability is: until then, or
-// for good after a crash, it is called dir.restoring. A directory that is there stays, with its
+// for good after a crash, it is called dir.restoring, where a long name of dir is cut. A directory that is there stays, with its
 // owner and its mode, and may be a link to one, or where a disk is mounted: until everything is
 // there it has nothing but a directory called restoring, and then gets the files, that of the
-// catalog last. What ends early, by a panic of ro.Progress, too, leaves nothing behind.
+// catalog last. What ends early, by a panic of ro.Progress, too, leaves nothing behind. If src is an *os.File, the new database is no
+// more readable than that file.
 func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, ro BackupOptions) (info snapshot.Info, err error) {
 	defer func() {
 		if err != nil {
@@ -77,7 +80,8 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 	if err != nil {
 		return info, err
 	}
-	part, whole := to+".restoring", false
+	mode := readersOf(src)
+	part, whole := filepath.Join(filepath.Dir(to), partName(filepath.Base(to))), false
 	above := missing(filepath.Dir(to))
 	defer func() {
 		if !whole {
@@ -93,7 +97,7 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 	} else if err := embedded.MakeDir(filepath.Dir(to)); err != nil {
 		return info, err
 	}
-	if err := os.Mkdir(part, 0o755); errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(part, mode|mode&0o444>>2); errors.Is(err, fs.ErrExist) {
 		return info, fmt.Errorf("%s exists: another restore is at work or has died; remove it if there is none", part)
 	} else if err != nil {
 		return info, err
@@ -123,6 +127,9 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 		}
 		o.BladeSize = roomier(o.BladeSize, o.SegmentSize)
 	}
+	if err := limitModes(part, mode); err != nil {
+		return info, err
+	}
 	if err := syncFiles(part); err != nil {
 		return info, err
 	}
@@ -139,6 +146,42 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 		return r.Info(), embedded.Sync(to)
 	}
 	return r.Info(), embedded.Sync(filepath.Dir(to))
+}
+
+// readersOf is the mode of files that are no more readable than a backup, if it is a file.
+func readersOf(src io.ReadSeeker) fs.FileMode {
+	f, ok := src.(interface{ Stat() (fs.FileInfo, error) })
+	if ok {
+		if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {
+			return 0o600 | st.Mode().Perm()&0o644
+		}
+	}
+	return 0o644
+}
+
+// limitModes takes the rights from the files in dir that mode does not have.
+func limitModes(dir string, mode fs.FileMode) error {
+	files, err := os.ReadDir(dir)
+	for _, f := range files {
+		st, e := f.Info()
+		if e == nil && st.Mode().Perm()&^mode != 0 {
+			e = os.Chmod(filepath.Join(dir, f.Name()), st.Mode().Perm()&mode)
+		}
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// partName is what a new directory is called until everything is in it. Its length is bounded, since that of
+// names is: of a long one it is the beginning, and a number that stands for the rest.
+func partName(name string) string {
+	const most = 64
+	if len(name) > most {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(name))
+		name = fmt.Sprintf("%s-%08x", strings.ToValidUTF8(name[:most], ""), h.Sum32())
+	}
+	return name + ".restoring"
 }
 
 // like fills in what is left open of the geometry.

@@ -110,6 +110,9 @@ func (h *Host) openCatalog(o *Options) (*memory.Layout, error) {
 	} else {
 		err = MakeDir(o.Dir)
 	}
+	if _, e := os.Readlink(o.Dir); e == nil && errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("embedded: %s is a link, and what it leads to is not there: mount or make that directory, or name another: %w", o.Dir, err)
+	}
 	if errors.Is(err, unix.ENOTDIR) {
 		return nil, fmt.Errorf("embedded: %s is no directory, or one above it is none: name that of a database: %w", o.Dir, err)
 	}

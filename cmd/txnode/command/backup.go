@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -99,7 +100,7 @@ func runBackup(ctx context.Context, w *World, o *backupOptions, dir, file string
 		}
 		return out.Flush()
 	}
-	info, err := backupFile(ctx, db, to, bo)
+	info, err := backupFile(ctx, db, to, allowed(dir), bo)
 	if err != nil {
 		return interruptedOr(ctx, err)
 	}
@@ -128,6 +129,9 @@ func destination(file, dir string, replace bool) (string, error) {
 	if file == "" {
 		return "", usagef("the name of the file is empty")
 	}
+	if filepath.Dir(place(file)) == place(dir) {
+		return "", failf("%s is in the directory that is copied: name another file", file)
+	}
 	if _, err := os.Lstat(file); err != nil {
 		return file, nil //nolint:nilerr // who makes it will say so
 	}
@@ -153,12 +157,16 @@ func destination(file, dir string, replace bool) (string, error) {
 	} else if os.SameFile(in, of) {
 		return "", failf("%s is in the directory that is copied: name another file", file)
 	}
-	return file, nil
+	return file, apart(dir, file)
 }
 
-// backupFile writes a backup that appears under its name when it is complete.
-func backupFile(ctx context.Context, db *txn.DB, file string, bo txn.BackupOptions) (info snapshot.Info, err error) {
-	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*.partial")
+// backupFile writes a backup that appears under its name when it is complete. It is no more readable than
+// most, nor than the umask allows; one that takes the place of another is no more readable than that.
+func backupFile(ctx context.Context, db *txn.DB, file string, most fs.FileMode, bo txn.BackupOptions) (info snapshot.Info, err error) {
+	if st, err := os.Stat(file); err == nil {
+		most &= st.Mode().Perm() | 0o600
+	}
+	f, err := createPartial(filepath.Dir(file), most)
 	if err != nil {
 		return info, err
 	}
@@ -167,10 +175,6 @@ func backupFile(ctx context.Context, db *txn.DB, file string, bo txn.BackupOptio
 			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
 		}
 	}()
-	mode := fs.FileMode(0o644)
-	if st, err := os.Stat(file); err == nil { // it is replaced, and stays as private as it was
-		mode = st.Mode().Perm()
-	}
 	out := bufio.NewWriterSize(f, 1<<20)
 	if info, err = db.Backup(ctx, out, bo); err != nil {
 		return info, err
@@ -178,7 +182,6 @@ func backupFile(ctx context.Context, db *txn.DB, file string, bo txn.BackupOptio
 	for _, step := range []func() error{
 		out.Flush,
 		f.Sync,
-		func() error { return f.Chmod(mode) },
 		func() error { return os.Rename(f.Name(), file) },
 		f.Close,
 		func() error { return embedded.Sync(filepath.Dir(file)) },
@@ -188,6 +191,18 @@ func backupFile(ctx context.Context, db *txn.DB, file string, bo txn.BackupOptio
 		}
 	}
 	return info, nil
+}
+
+// createPartial makes a file for a backup that is not complete. Its name does not grow with that of the backup,
+// which may be as long as the file system allows.
+func createPartial(dir string, mode fs.FileMode) (*os.File, error) {
+	for {
+		path := filepath.Join(dir, fmt.Sprintf("txnode-backup-%08x.partial", rand.Uint32()))
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+		if !errors.Is(err, fs.ErrExist) {
+			return f, err
+		}
+	}
 }
 
 // restoreOptions are the flags of txnode restore.
@@ -249,7 +264,7 @@ func runRestore(ctx context.Context, w *World, o *restoreOptions, file, dir stri
 	if file == "-" {
 		return usagef("a backup is read twice, to be verified first, and standard input is not: unpack it to a file")
 	}
-	f, err := os.Open(file)
+	f, err := openBackup(file)
 	if err != nil {
 		return err
 	}
@@ -269,6 +284,32 @@ func runRestore(ctx context.Context, w *World, o *restoreOptions, file, dir stri
 	}
 	count.close()
 	return o.Output.report(w, "restored "+file+" to "+dir, info)
+}
+
+// openBackup opens a file that can be read twice. It does not wait for the writer of a pipe, and the writer does
+// not wait for ever either: it has had a reader.
+func openBackup(file string) (*os.File, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, e := os.Readlink(file); e == nil {
+			err = failf("%s is a link, and what it leads to is not there: name the file of the backup", file)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+	case st.IsDir():
+		err = failf("%s is a directory: name a file that txnode backup has written", file)
+	case st.Mode()&(fs.ModeNamedPipe|fs.ModeSocket|fs.ModeCharDevice) != 0:
+		err = usagef("a backup is read twice, to be verified first, and %s can be read once: unpack it to a file", file)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // textOrJSON is the value of -o where there is nothing to tabulate.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"runtime/pprof"
 	"slices"
 
@@ -33,7 +33,10 @@ func (b *benchmark) run(ctx context.Context) error {
 	if h, err := b.w.history(b.o.History); err == nil { // else there is none to write over
 		kept = h.Path
 	}
-	if err := distinct(kept, b.o.EDN, b.o.Profile); err != nil {
+	if b.o.NoSave {
+		kept = ""
+	}
+	if err := b.outputs(kept, b.o.EDN, b.o.Profile); err != nil {
 		return err
 	}
 	store, err := b.w.Open(ctx, b.o.Store)
@@ -50,11 +53,23 @@ func (b *benchmark) run(ctx context.Context) error {
 	return err
 }
 
+// outputs fails if the files that the benchmark writes are one, or the database's.
+func (b *benchmark) outputs(paths ...string) error {
+	if err := distinct(paths...); err != nil {
+		return err
+	}
+	if err := apart(b.o.Store.Dir, paths...); err != nil {
+		return err
+	}
+	return apartFromWindows(b.o.EDN, paths...)
+}
+
 // measure runs the benchmark and closes the store. The result is nil if nothing
 // was measured.
 func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.Result, error) {
 	closeStore := func() error { return store.Close(context.WithoutCancel(ctx)) }
-	stopProfile, err := startProfile(b.o.Profile)
+	mode := allowed(b.o.Store.Dir)
+	stopProfile, err := startProfile(b.o.Profile, mode)
 	if err != nil {
 		return nil, errors.Join(err, closeStore())
 	}
@@ -62,12 +77,12 @@ func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.
 	cfg := b.o.Run
 	cfg.Progress = progress.callback()
 	if b.o.EDN != "" {
-		done, err := writable(b.o.EDN)
+		done, err := writableAs(mode, b.o.EDN)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("no history: %w", err), stopProfile(), closeStore())
 		}
 		defer done()
-		edn := &ednWriter{path: b.o.EDN}
+		edn := &ednWriter{path: b.o.EDN, mode: mode}
 		cfg.History = edn.window
 	}
 	if cfg.Events, err = b.o.Kill.events(store); err != nil {
@@ -167,11 +182,11 @@ func interruptedOr(ctx context.Context, err error) error {
 }
 
 // startProfile begins a CPU profile, if path is not empty, and returns what ends it.
-func startProfile(path string) (stop func() error, err error) {
+func startProfile(path string, mode fs.FileMode) (stop func() error, err error) {
 	if path == "" {
 		return func() error { return nil }, nil
 	}
-	f, err := os.Create(path)
+	f, err := create(path, mode)
 	if err != nil {
 		return nil, fmt.Errorf("no profile: %w", err)
 	}

@@ -36,8 +36,14 @@ func databaseIn(dir string) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	if regions, _ := filepath.Glob(filepath.Join(dir, "blade-*.region")); len(regions) > 0 {
+	if regions := regionsIn(dir); len(regions) > 0 {
 		return fmt.Errorf("%w from %s, which has %s: bring it back, or restore a backup", errCatalogGone, dir, filepath.Base(regions[0]))
+	}
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Readlink(dir); err == nil {
+			return failf("%s is a link, and what it leads to is not there: mount or make that, or name another directory", dir)
+		}
+		return failf("no database in %s: there is no such directory", dir)
 	}
 	return failf("no database in %s: there is no catalog.db", dir)
 }

@@ -1,11 +1,7 @@
 package command
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -54,97 +50,6 @@ func machine(name string) (sim.Profile, error) {
 		return p, usagef("--machine: %v", err)
 	}
 	return p, nil
-}
-
-// writeFile writes a file by a function. An error spoils the file, which stays.
-func writeFile(path string, write func(io.Writer) error) (err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := write(f); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	return nil
-}
-
-// keeping writes until that fails, and keeps the error: who writes goes on, and what it has
-// found is not lost with the file.
-type keeping struct {
-	to  io.Writer
-	err error
-}
-
-// Write implements io.Writer.
-func (k *keeping) Write(p []byte) (int, error) {
-	if k.err == nil {
-		_, k.err = k.to.Write(p)
-	}
-	return len(p), nil
-}
-
-// writable fails if one of the files cannot be written, before a long run whose results
-// go there, or is to be written twice; "" is none. It creates those that there are not, and
-// done removes them again if nothing has been written.
-func writable(paths ...string) (done func(), err error) {
-	var made []string
-	done = func() {
-		for _, path := range made {
-			if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && st.Size() == 0 {
-				_ = os.Remove(path) // who fails says why, and of no file of no use
-			}
-		}
-	}
-	defer func() {
-		if err != nil {
-			done()
-		}
-	}()
-	if err := distinct(paths...); err != nil {
-		return done, err
-	}
-	for _, path := range paths {
-		if path == "" {
-			continue
-		}
-		_, missing := os.Lstat(path)
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
-		if err != nil {
-			return done, err
-		}
-		if missing != nil {
-			made = append(made, path)
-		}
-		if err := f.Close(); err != nil {
-			return done, err
-		}
-	}
-	return done, distinct(paths...) // links to what was not there
-}
-
-// distinct fails if two of the names are of one file; "" is none, and a device may be written twice.
-func distinct(paths ...string) error {
-	for i, a := range paths {
-		x, missing := os.Stat(a)
-		if a == "" || missing == nil && !x.Mode().IsRegular() {
-			continue
-		}
-		for _, b := range paths[:i] {
-			one := false
-			if y, err := os.Stat(b); err == nil && missing == nil {
-				one = os.SameFile(x, y)
-			} else if b != "" {
-				p, e1 := filepath.Abs(a)
-				q, e2 := filepath.Abs(b)
-				one = p == q && e1 == nil && e2 == nil
-			}
-			if one {
-				return usagef("%s and %s are one file: name two", b, a)
-			}
-		}
-	}
-	return nil
 }
 
 // note prints how far a simulation is, on a terminal.

@@ -139,7 +139,7 @@ func (o *seedsOptions) one(w *World, options seeds.Options) (err error) {
 		var written error
 		defer func() { err = errors.Join(err, written) }()
 		options.History = func(txns []history.Txn, lists []check.ListTxn) {
-			written = writeEDN(o.edn, func(w io.Writer) error {
+			written = writeEDN(o.edn, 0o666, func(w io.Writer) error {
 				if lists != nil {
 					return check.WriteElleLists(w, lists)
 				}
