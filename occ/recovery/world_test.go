@@ -136,7 +136,7 @@ func newWorldOf(t testing.TB, s setting, o occ.Options, logs uint32) *world {
 
 func newWorldOn(t testing.TB, blades int, s setting, o occ.Options, logs uint32) *world {
 	t.Helper()
-	return newWorldIn(t, rdmatest.Options{Blades: blades, Size: 4 << 20}, s, o, logs)
+	return newWorldIn(t, rdmatest.Options{Blades: blades, Size: 3 << 20}, s, o, logs)
 }
 
 func newWorldIn(t testing.TB, f rdmatest.Options, s setting, o occ.Options, logs uint32) *world {
@@ -171,7 +171,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func (w *world) newThread() *rdma.Thread { return w.newThreadOf(2 << 20) }
+func (w *world) newThread() *rdma.Thread { return w.newThreadOf(1 << 20) }
 
 func (w *world) newThreadOf(arena int) *rdma.Thread {
 	th, err := rdma.NewThread(w.f, rdma.ThreadOptions{Index: w.thread, Techniques: rdma.AllTechniques, Arena: arena})
