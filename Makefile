@@ -22,11 +22,12 @@ SHAPES_FLAGS ?=
 # instructions: flags, such as --workload tatp, --type SendPayment, --transactions 1000.
 INSTRUCTIONS_FLAGS ?=
 
-# test, race, cover: packages of the root module, flags for go test, limit per package.
-PKGS         ?= ./...
-TESTFLAGS    ?=
-TEST_TIMEOUT ?= 12m
-export PKGS TEST_TIMEOUT
+# test, test-full, race, cover: packages of the root module, flags for go test, and how long a run
+# may make no progress until it is ended.
+PKGS      ?= ./...
+TESTFLAGS ?=
+SILENCE   ?= 10m
+export PKGS SILENCE
 
 # exhaustive: flags for its tests; mutants: which (a pattern of names), and flags.
 EXHAUSTIVE_FLAGS ?=
@@ -74,8 +75,12 @@ instructions: ## what a processor executes for a transaction, by function, count
 	$(GO) run ./benchmarks/instructions $(INSTRUCTIONS_FLAGS)
 
 .PHONY: test
-test: ## gofmt, go vet, all tests of all modules, and again under -race, short [TESTFLAGS= PKGS=./...]
-	@sh scripts/test.sh all $(TESTFLAGS)
+test: ## gofmt, go vet, all packages with a first slice of seeds and schedules, -race where goroutines meet [TESTFLAGS= PKGS=./...]
+	@sh scripts/test.sh quick $(TESTFLAGS)
+
+.PHONY: test-full
+test-full: ## the same in full length, all modules, and -race for all that has goroutines [TESTFLAGS= PKGS=./...]
+	@sh scripts/test.sh full $(TESTFLAGS)
 
 # simulate: how many seeds, the first of them, the faults that they draw (all, or stop, lose, ...), and more flags for txnode sim seeds.
 SEEDS          ?= 20000

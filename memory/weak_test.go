@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/record"
@@ -17,6 +18,7 @@ import (
 // pairs, WRITEs are placed after they completed, and nobody may wait for a lock
 // that somebody holds while a verb is under way.
 func TestWeakFabric(t *testing.T) {
+	raced.Skip(t)
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			f := rdmatest.New(rdmatest.Options{Blades: 3, Size: memory.HeaderArea + 12*testSegment, Seed: seed, SpreadNs: 10_000})

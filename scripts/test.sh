@@ -1,32 +1,32 @@
 #!/bin/sh
-# The whole test suite: formatting and go vet, every test of every module, then
-# the concurrent packages again, short, under the race detector. All tests run
-# even when an earlier step fails; the last lines are the runner's summary over
-# everything that ran.
+# The test suite. All tests run even when an earlier step fails; the last lines are the
+# runner's summary over everything that ran.
 #
-#   scripts/test.sh [all|race] [flags for go test ...]
+#   scripts/test.sh quick|full|race [flags for go test ...]
 #
-# "race" runs the race detector's part alone, and in full length. Environment:
-# PKGS (packages of the root module, default ./...), TEST_TIMEOUT (per package,
-# default 12m).
+# quick: gofmt and go vet; every package with -short, a first slice of seeds and schedules; then the
+# packages in which goroutines meet, under the race detector, with -short.
+# full: the same in full length, and the nested modules, and everything with goroutines of its own
+# under the race detector.
+# race: the race detector's part alone, in full length.
+#
+# No step has a limit in minutes: internal/testrun ends what makes no progress. Environment:
+# PKGS (packages of the root module, default ./...), SILENCE (how long no test may end, default 10m).
 set -eu
 
 cd "$(dirname "$0")/.."
 
-mode=all
-case "${1-}" in
-all | race)
-	mode=$1
-	shift
-	;;
-stream-all | stream-race)
-	mode=$1
-	shift
+mode=${1-quick}
+[ $# -eq 0 ] || shift
+case $mode in
+quick | full | race) ;;
+*)
+	echo "usage: scripts/test.sh quick|full|race [flags for go test ...]" >&2
+	exit 2
 	;;
 esac
 
 pkgs=${PKGS:-./...}
-timeout=${TEST_TIMEOUT:-12m}
 
 # Nested modules, such as benchmarks/peers, which is one so that nobody else
 # downloads its dependencies.
@@ -34,54 +34,21 @@ nested() {
 	find . -mindepth 2 -name go.mod -not -path '*/testdata/*' -not -path './bin/*' -exec dirname {} \; | sort
 }
 
-# What is worth the race detector's price: all but the command line, the tools that
-# read source code, and the packages whose tests have no concurrency of their own: one
-# goroutine runs their schedules step by step, or the whole of a simulation.
+# What is worth the race detector's price. Quick: where goroutines meet on shared memory. Else all
+# but the command line, the tools that read source code, and the packages in whose tests one
+# goroutine runs their schedules step by step, or the whole of a simulation. Single tests of
+# this kind leave themselves out (internal/raced).
 race_pkgs() {
 	# shellcheck disable=SC2086 # a list of patterns
-	go list $pkgs | grep -v -e '/cmd/' -e '/internal/depcheck$' -e '/occ/exhaustive$' -e '/occ/recovery$' \
-		-e '/benchmarks/simbench$' -e '/benchmarks/hashbench$' -e '/benchmarks/instructions$' -e '/rdma/sim/verbs$'
+	case $1 in
+	quick) go list $pkgs | grep -E '/(rdma|rdma/inproc|memory|memory/embedded|history|index/addrcache|txn)$' ;;
+	*) go list $pkgs | grep -v -e '/cmd/' -e '/internal/depcheck$' -e '/occ/exhaustive$' -e '/occ/recovery$' \
+		-e '/benchmarks/simbench' -e '/benchmarks/hashbench$' -e '/benchmarks/instructions$' -e '/rdma/sim/verbs$' ;;
+	esac
 }
-
-# stream writes the events of one 'go test' to stdout and notes its failure in
-# $FAILED, for a pipe hides it.
-stream() {
-	go test -json -vet=off -timeout "$timeout" "$@" || echo "go test $*" >>"$FAILED"
-}
-
-stream_race() {
-	# The label tells the two runs of a package apart in the report.
-	raced=$(race_pkgs) || return 0 # nothing selected that is worth it
-	# shellcheck disable=SC2086 # a list of packages
-	CGO_ENABLED=1 stream -race "$@" $raced | sed 's/"Package":"\([^"]*\)"/"Package":"\1 [race]"/'
-}
-
-case $mode in
-stream-all)
-	# shellcheck disable=SC2086
-	stream "$@" $pkgs
-	if [ "$pkgs" = ./... ]; then
-		for module in $(nested); do
-			(cd "$module" && stream "$@" ./...)
-		done
-	fi
-	if [ -n "$WITH_RACE" ]; then
-		stream_race -short "$@"
-	fi
-	[ ! -s "$FAILED" ]
-	exit
-	;;
-stream-race)
-	stream_race "$@"
-	[ ! -s "$FAILED" ]
-	exit
-	;;
-esac
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-FAILED=$work/failed
-export FAILED
 unhappy=
 
 if why=$(scripts/have-race.sh); then
@@ -93,9 +60,8 @@ else
 		exit 1
 	fi
 fi
-export WITH_RACE
 
-if [ "$mode" = all ]; then
+if [ "$mode" != race ]; then
 	echo "gofmt ..."
 	"$(go env GOROOT)/bin/gofmt" -l . >"$work/gofmt"
 	if [ -s "$work/gofmt" ]; then
@@ -106,20 +72,42 @@ if [ "$mode" = all ]; then
 	echo "go vet ..."
 	# shellcheck disable=SC2086
 	go vet $pkgs || unhappy="$unhappy go-vet"
-	for module in $(nested); do
-		(cd "$module" && go vet ./...) || unhappy="$unhappy go-vet:$module"
-	done
+	if [ "$mode" = full ]; then
+		for module in $(nested); do
+			(cd "$module" && go vet ./...) || unhappy="$unhappy go-vet:$module"
+		done
+	fi
 fi
 
-status=0
-if runner=$(scripts/tool.sh gotestsum); then
-	echo "tests${WITH_RACE:+, and [race] under the race detector} ..."
-	"$runner" --format pkgname --format-hide-empty-pkg --raw-command -- sh scripts/test.sh "stream-$mode" "$@" || status=$?
-else
-	echo "tests, reported by scripts/summary.awk instead ..."
-	sh scripts/test.sh "stream-$mode" "$@" >"$work/events" || status=$?
-	awk -f scripts/summary.awk "$work/events" || status=$?
+# The commands of the run, each behind a "::" (internal/testrun).
+flags="-vet=off -timeout=0"
+short=-short
+[ "$mode" = quick ] || short=
+steps=
+if [ "$mode" != race ]; then
+	steps=":: go test -json $flags $short $* $pkgs"
+	if [ "$mode" = full ] && [ "$pkgs" = ./... ]; then
+		for module in $(nested); do
+			steps="$steps :: dir=$module go test -json $flags $* ./..."
+		done
+	fi
 fi
+if [ -n "$WITH_RACE" ]; then
+	[ "$mode" = race ] || short=-short
+	# shellcheck disable=SC2046 # a list of packages
+	raced=$(echo $(race_pkgs "$mode"))
+	[ -z "$raced" ] || steps="$steps :: label=race env CGO_ENABLED=1 go test -race -json $flags $short $* $raced"
+fi
+if [ -z "$steps" ]; then
+	echo "nothing to test in PKGS=$pkgs" >&2
+	exit 1
+fi
+
+echo "tests${WITH_RACE:+, and [race] under the race detector} ..."
+go build -o "$work/testrun" ./internal/testrun
+status=0
+# shellcheck disable=SC2086 # words
+"$work/testrun" -silence "${SILENCE:-10m}" $steps || status=$?
 if [ -n "$unhappy" ]; then
 	echo "not only tests count; these failed before them:$unhappy" >&2
 	status=1

@@ -2,7 +2,7 @@
 # Prints the path of a development tool, after installing it into ./bin when it
 # is missing there or was built at another version or by another Go release.
 #
-#   scripts/tool.sh gotestsum
+#   scripts/tool.sh golangci-lint
 #
 # Nothing outside ./bin and Go's own caches is changed. Messages go to stderr.
 set -eu
@@ -10,16 +10,12 @@ set -eu
 cd "$(dirname "$0")/.."
 
 case "${1-}" in
-gotestsum)
-	package=gotest.tools/gotestsum
-	version=v1.13.0
-	;;
 golangci-lint)
 	package=github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	version=v2.15.0
 	;;
 *)
-	echo "usage: scripts/tool.sh gotestsum|golangci-lint" >&2
+	echo "usage: scripts/tool.sh golangci-lint" >&2
 	exit 2
 	;;
 esac

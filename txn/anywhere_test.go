@@ -10,10 +10,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 	"time"
 
+	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/embedded"
 	"txnode/txn"
@@ -26,11 +26,16 @@ var damages = flag.Int("damages", 40, "how many damaged databases TestDamageAnyw
 // catalog, in headers, indexes, records, logs, extents, on one blade or on all. Whoever uses
 // one gets errors, or what is stored; never another value, a panic or an operation without an end.
 func TestDamageAnywhere(t *testing.T) {
+	raced.Skip(t)
 	whole := map[bool]string{}
 	for _, closed := range []bool{true, false} {
 		whole[closed] = anywhereDir(t, closed)
 	}
-	for seed := range uint64(*damages) {
+	n := uint64(*damages)
+	if testing.Short() {
+		n = (n + 3) / 4
+	}
+	for seed := range n {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 9))
 			dir := t.TempDir()
@@ -38,17 +43,6 @@ func TestDamageAnywhere(t *testing.T) {
 				t.Fatal(err)
 			}
 			what := overwrite(t, dir, rng)
-			done := make(chan struct{})
-			go func() {
-				select {
-				case <-done:
-				case <-time.After(2 * time.Minute):
-					buf := make([]byte, 1<<20)
-					fmt.Fprintf(os.Stderr, "%s\n%s\n", what, buf[:runtime.Stack(buf, true)])
-					panic("it does not end")
-				}
-			}()
-			defer close(done)
 			if rng.IntN(2) == 0 {
 				checkDamaged(t, dir, what, rng.IntN(2) == 0)
 			}
@@ -211,7 +205,7 @@ func checkDamaged(t *testing.T, dir, what string, repair bool) {
 }
 
 func useDamaged(t *testing.T, dir, what string, rng *rand.Rand) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	db, err := txn.Open(ctx, anywhereOptions(dir))
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"txnode/internal/raced"
 	"txnode/occ"
 	"txnode/txn"
 )
@@ -13,6 +14,7 @@ import (
 // are not there and inserts others, does not take its own blocks, in the buckets that
 // it has seen, for somebody else's. It would do so again in every attempt.
 func TestInsertsShareBuckets(t *testing.T) {
+	raced.Skip(t)
 	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
 		t.Run(p.String(), func(t *testing.T) { insertsShareBuckets(t, p) })
 	}

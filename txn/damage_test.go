@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"txnode/index/race"
+	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/txn"
@@ -72,6 +73,7 @@ func spoil(t *testing.T, dir string, what []byte) {
 // whoever meets it and however it is read, and not taken for a conflict for ever. What is
 // not damaged goes on.
 func TestDamagedRecord(t *testing.T) {
+	raced.Skip(t)
 	for _, size := range []int{16, 700, 9000} {
 		for _, policy := range []txn.Policy{txn.PolicyDefault, txn.PolicyFORD} {
 			t.Run(fmt.Sprint(policy, " ", size), func(t *testing.T) {
@@ -223,6 +225,7 @@ func spoilSlots(t *testing.T, dir string, v *memory.View, needle []byte, change 
 // TestNoRecordLocked: junk in the place of a record is damage, also if it looks as if somebody
 // who never was had locked it.
 func TestNoRecordLocked(t *testing.T) {
+	raced.Skip(t)
 	o := tiny()
 	o.Dir, o.Retries = t.TempDir(), 3
 	needle := []byte("a needle in a haystack")
@@ -230,7 +233,7 @@ func TestNoRecordLocked(t *testing.T) {
 		copy(region[block:], bytes.Repeat([]byte{0xff}, record.LineSize))
 	})
 	db := mustOpen(t, o)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	tab := table(t, db, "t")
 	for range 2 {
@@ -243,6 +246,7 @@ func TestNoRecordLocked(t *testing.T) {
 // TestSlotToNowhere: a slot that leads to a segment that there is not is damage, for who
 // copies the database, too.
 func TestSlotToNowhere(t *testing.T) {
+	raced.Skip(t)
 	o := tiny()
 	o.Dir, o.Retries = t.TempDir(), 3
 	needle := []byte("a needle in a haystack")
@@ -250,7 +254,7 @@ func TestSlotToNowhere(t *testing.T) {
 		binary.LittleEndian.PutUint64(region[at:], uint64(race.MakeSlot(s.Fingerprint(), s.Class(), memory.MakeAddr(4000, 0))))
 	})
 	db := mustOpen(t, o)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	tab := table(t, db, "t")
 	says(t, "Get", db.View(ctx, func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err }), txn.ErrCorrupt)
@@ -261,6 +265,7 @@ func TestSlotToNowhere(t *testing.T) {
 // TestTornByTheLiving: junk in a block that looks as if somebody had written it who is alive, and
 // had not come to its end. A backup waits for him, and not for ever.
 func TestTornByTheLiving(t *testing.T) {
+	raced.Skip(t)
 	o := tiny()
 	o.Dir, o.Retries = t.TempDir(), 3
 	needle := []byte("a needle")
@@ -270,7 +275,7 @@ func TestTornByTheLiving(t *testing.T) {
 		binary.LittleEndian.PutUint64(region[block:], uint64(record.MakeTxID(next, 9)))
 	})
 	db := mustOpen(t, o)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	_, err := db.Backup(ctx, io.Discard, txn.BackupOptions{}) // by that coordinator
 	says(t, "Backup", err, txn.ErrCorrupt, "checksum")
@@ -342,7 +347,7 @@ func TestMaintenanceBesideDamage(t *testing.T) {
 	if err != nil || sum.Absent != 0 {
 		t.Errorf("%d blocks are deleted records still: %v", sum.Absent, err)
 	}
-	for since := time.Now(); said.Load() == 0 && time.Since(since) < 10*time.Second; {
+	for since := time.Now(); said.Load() == 0 && time.Since(since) < 5*time.Minute; {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(300 * time.Millisecond)

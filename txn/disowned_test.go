@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"txnode/index/race"
+	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/record"
@@ -57,6 +58,7 @@ func lineOf(t *testing.T, db *txn.DB, f *rdmatest.Fabric, needle []byte) []byte 
 // written a part of it, who is alive. He is asked, and who meets it is told that it is damaged, and of
 // what; somebody who cannot answer is waited for.
 func TestLockOfTheLiving(t *testing.T) {
+	raced.Skip(t)
 	needle := []byte("needle")
 	for name, spoil := range map[string]func(line []byte){
 		"a bit of the guard": func(line []byte) { line[record.GuardOff] |= 1 },
@@ -119,6 +121,7 @@ func TestLockOfTheLiving(t *testing.T) {
 // TestLockedForLong: somebody has locked a record, and keeps it, while a neighbour of his thread
 // answers who asks. That is a conflict, and no damage.
 func TestLockedForLong(t *testing.T) {
+	raced.Skip(t)
 	for _, caps := range []rdma.Caps{atOnce, later} {
 		db, tab, _ := disownedDB(t, caps, 2)
 		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 7, val(1)) }); err != nil {
@@ -174,6 +177,7 @@ func TestLockedForLong(t *testing.T) {
 // damaged, and would look so as a guard. Who opens the database read-only is told, and who opens it for
 // writing takes the lock off.
 func TestLockOfNobody(t *testing.T) {
+	raced.Skip(t)
 	needle := []byte("a needle")
 	for what, spoil := range map[string]func(version uint64) (newVersion, guard uint64){
 		"its bit":                       func(v uint64) (uint64, uint64) { return v, v | record.HeldBit },
@@ -204,7 +208,7 @@ func TestLockOfNobody(t *testing.T) {
 			for _, o.ReadOnly = range []bool{true, false} {
 				db = mustOpen(t, o)
 				tab = table(t, db, "t")
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 				defer cancel()
 				for range 2 {
 					get := db.View(ctx, func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err })

@@ -9,12 +9,14 @@ import (
 	"path/filepath"
 	"testing"
 
+	"txnode/internal/raced"
 	"txnode/txn"
 )
 
 // TestRestoreElsewhere: the backup of a database that is full can be restored, on as many
 // blades and with as many backups as it had, or on fewer, or with more.
 func TestRestoreElsewhere(t *testing.T) {
+	raced.Skip(t)
 	o := tiny()
 	o.Blades, o.BladeSize, o.Backups = 4, 3<<20, txn.F(1)
 	db := mustOpen(t, o)

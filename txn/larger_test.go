@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"txnode/internal/raced"
 	"txnode/txn"
 )
 
@@ -40,6 +41,7 @@ func outgrownBlocks(t *testing.T, o txn.Options, size, n int) (*txn.DB, *txn.Tab
 // TestLargerBlockIsRead: who looks for a record among several candidates needs as much memory as that has, and not
 // as its block.
 func TestLargerBlockIsRead(t *testing.T) {
+	raced.Skip(t)
 	o := tiny()
 	o.BladeSize, o.SegmentSize, o.LogArea, o.Arena, o.Workers = 64<<20, 1<<20, 1<<20, 4<<20, 1
 	o.Dir = filepath.Join(t.TempDir(), "db")

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/occ"
 	"txnode/rdma"
@@ -279,7 +280,7 @@ func TestFullByWorkers(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	full(t, "Run", db.Run(ctx, 8, 1, func(ctx context.Context, _ int, _ *txn.Worker) error {
 		<-ctx.Done() // until one of them could not be made
@@ -514,6 +515,7 @@ func TestLogIsShared(t *testing.T) {
 
 // TestDefaultLimits: what README and Options say of how much fits a transaction by default.
 func TestDefaultLimits(t *testing.T) {
+	raced.Skip(t)
 	db, err := txn.Open(t.Context(), txn.Options{BladeSize: 256 << 20, SegmentSize: 8 << 20})
 	if err != nil {
 		t.Fatal(err)

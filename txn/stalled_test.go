@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"txnode/internal/raced"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
 	"txnode/txn"
@@ -15,6 +16,7 @@ import (
 // TestCheckpointBesideUnwound: a thread is unwound in the middle of a commit whose log record a checkpoint waits for.
 // Whoever needs log space next, or closes, recovers it first.
 func TestCheckpointBesideUnwound(t *testing.T) {
+	raced.Skip(t)
 	for i := range 80 {
 		k := i / 2
 		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: later, Seed: uint64(k)})
@@ -73,6 +75,7 @@ func dieLocking(t *testing.T, db *txn.DB, tab *txn.Table[uint64, []byte], key ui
 // TestRejoinBesideUnwound: a session rejoins, for which it needs a checkpoint, and somebody has died in the middle of a
 // commit that this waits for. He is recovered with it.
 func TestRejoinBesideUnwound(t *testing.T) {
+	raced.Skip(t)
 	for k := range 40 {
 		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: later, Seed: uint64(k)})
 		o := onFabric(f, txn.PolicyDefault)
@@ -105,6 +108,7 @@ func TestRejoinBesideUnwound(t *testing.T) {
 // TestRejoinBesideSlow: a session rejoins, for which it needs a checkpoint, while somebody is in the middle of a commit
 // for longer than a checkpoint waits. It waits longer.
 func TestRejoinBesideSlow(t *testing.T) {
+	raced.Skip(t)
 	for _, k := range []int{2, 5, 8} {
 		late := -1 // how many requests from now one takes long
 		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: later, Seed: uint64(k), ServiceNs: func(int) int64 {
@@ -152,6 +156,7 @@ func TestRejoinBesideSlow(t *testing.T) {
 // TestTwoUnwound: somebody has died who had locked a record, and another in the middle of a commit. Who meets the
 // lock recovers both, and does not wait for the second.
 func TestTwoUnwound(t *testing.T) {
+	raced.Skip(t)
 	for i := range 80 {
 		k := i / 2
 		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: later, Seed: uint64(k)})
@@ -186,6 +191,7 @@ func TestTwoUnwound(t *testing.T) {
 // of. The checkpoint at the recovery's end does not wait for that, as it is decided after the recovery, but recovers the
 // session's own coordinator with the other.
 func TestBesideOwnCommit(t *testing.T) {
+	raced.Skip(t)
 	for k := range 30 {
 		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 32 << 20, Caps: later, Seed: uint64(k)})
 		o := onFabric(f, txn.PolicyDefault)
@@ -240,6 +246,7 @@ func TestBesideOwnCommit(t *testing.T) {
 // TestManyBesideUnwound: all coroutines of some threads need log space beside somebody who has died in the middle of a
 // commit. Whoever recovers him, the others are not kept from their commits for long.
 func TestManyBesideUnwound(t *testing.T) {
+	raced.Skip(t)
 	for k := range 40 {
 		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 32 << 20, Caps: later, Seed: uint64(k)})
 		o := onFabric(f, txn.PolicyDefault)
@@ -270,6 +277,7 @@ func TestManyBesideUnwound(t *testing.T) {
 // TestCheckpointOfExpired: the lease of the only session runs out while a checkpoint waits for another coroutine of it.
 // Nobody can recover it but itself: it waits.
 func TestCheckpointOfExpired(t *testing.T) {
+	raced.Skip(t)
 	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 32 << 20, Caps: later, Seed: 1})
 	o := onFabric(f, txn.PolicyDefault)
 	o.Durability, o.SingleAttempt, o.LeaseTerm = txn.DurabilityPower, true, time.Microsecond

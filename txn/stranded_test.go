@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"txnode/internal/raced"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
 	"txnode/txn"
@@ -19,10 +20,15 @@ import (
 // read-only, when nobody has finished the transaction yet: who meets a part of it is told, in a
 // backup, too; nobody waits for it. Who opens it for writing finishes it.
 func TestStrandedReadOnly(t *testing.T) {
+	raced.Skip(t)
 	for _, p := range []txn.Policy{txn.PolicyDefault, txn.PolicyFORD} {
 		for _, lost := range []bool{false, true} {
 			told := 0
-			for stop := 0; strandedReadOnly(t, p, lost, stop, &told); stop++ {
+			step := 1
+			if testing.Short() {
+				step = 3
+			}
+			for stop := 0; strandedReadOnly(t, p, lost, stop, &told); stop += step {
 			}
 			if told == 0 {
 				t.Errorf("%v, lost %v: nobody has met anything", p, lost)
@@ -106,7 +112,7 @@ func strandedReadOnly(t *testing.T, p txn.Policy, lost bool, stop int, told *int
 				t.Errorf("%v, lost %v, stop %d: key %d: %v", p, lost, stop, k, e)
 			}
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		_, e := db.Backup(ctx, io.Discard, txn.BackupOptions{})
 		cancel()
 		if e != nil && !errors.Is(e, txn.ErrCorrupt) || moves && e == nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/txn"
@@ -20,6 +21,7 @@ import (
 // the record out, since another copy has it, and nobody else gets the block; a repair brings it
 // back.
 func TestZeroedBlock(t *testing.T) {
+	raced.Skip(t)
 	for _, size := range []int{16, 700} {
 		o := tiny()
 		o.Dir, o.Retries, o.IndexGroups = t.TempDir(), 3, 128
@@ -119,6 +121,7 @@ func zeroPrimary(t *testing.T, dir string, l *memory.Layout, value []byte) {
 // TestZeroedBesideDamage: the same of a process that was killed, and the index of another table is damaged, so that there
 // is something left to be swept for ever.
 func TestZeroedBesideDamage(t *testing.T) {
+	raced.Skip(t)
 	o := tiny()
 	o.Dir, o.Retries = t.TempDir(), 3
 	db := mustOpen(t, o)
@@ -202,7 +205,7 @@ func TestBackupBeforeSweep(t *testing.T) {
 	if _, unswept := db.Space().Unswept(); err != nil || !unswept {
 		t.Fatalf("nothing is to be swept: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	_, err = db.Backup(ctx, io.Discard, txn.BackupOptions{})
 	says(t, "Backup", err, txn.ErrCorrupt, "free")

@@ -106,7 +106,7 @@ func TestNoFile(t *testing.T) {
 				if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "is no file") {
 					t.Errorf("%s: %v", path, err)
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(5 * time.Minute):
 				t.Fatalf("%s is waited for", path)
 			}
 		}

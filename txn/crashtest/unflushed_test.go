@@ -34,6 +34,9 @@ func TestUnflushedLog(t *testing.T) {
 			if what == unpromise { // extents are overwritten late
 				seeds, begin, step = 4*seeds, 50, 40
 			}
+			if testing.Short() {
+				step = 8 // from then on every second, third, ... request
+			}
 			for seed := range seeds {
 				for left := begin; ; left += 1 + left/step {
 					done, err := unflushed(what, left, seed)

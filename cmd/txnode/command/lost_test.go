@@ -51,7 +51,7 @@ func TestReplaceLostBesideDamage(t *testing.T) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 		t.Fatal("it does not end")
 	}
 	if code, _, stderr := b.run("check", dir); code != command.ExitVerification {
