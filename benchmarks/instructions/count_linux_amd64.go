@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long a single step may take. A thread that waits for one of those that
-// are halted would wait for ever.
-const patience = 20 * time.Second
+// patience is how long no step may be done. A thread that waits for one of those that are
+// halted would wait for ever.
+const patience = 10 * time.Second
 
 // counts is how often the instruction at an address was executed.
 type counts map[uint64]uint64
@@ -35,7 +35,7 @@ func count(pid, tid int, marker uint64, n int, stop <-chan struct{}, progress fu
 	var beat atomic.Int64
 	ended := make(chan struct{})
 	defer close(ended)
-	stuck := watch(pid, &beat, ended)
+	stuck := watch(pid, tids, &beat, ended)
 
 	total, round := counts{}, counts{}
 	begun := false
@@ -145,8 +145,8 @@ func wait(tid int) error {
 	}
 }
 
-// watch kills a process whose beat has stopped, and tells so.
-func watch(pid int, beat *atomic.Int64, ended <-chan struct{}) *atomic.Bool {
+// watch ends a process whose beat has stopped, and tells so.
+func watch(pid int, tids []int, beat *atomic.Int64, ended <-chan struct{}) *atomic.Bool {
 	stuck := new(atomic.Bool)
 	go func() {
 		tick := time.NewTicker(patience)
@@ -160,7 +160,7 @@ func watch(pid int, beat *atomic.Int64, ended <-chan struct{}) *atomic.Bool {
 			now := beat.Load()
 			if now == last {
 				stuck.Store(true)
-				_ = unix.Kill(pid, unix.SIGKILL)
+				end(pid, tids)
 				return
 			}
 			last = now
@@ -171,7 +171,7 @@ func watch(pid int, beat *atomic.Int64, ended <-chan struct{}) *atomic.Bool {
 
 func tracing(what string, tid int, err error, stuck *atomic.Bool) error {
 	if stuck.Load() {
-		return fmt.Errorf("the thread waits for one that is halted, for %v now: try again", patience)
+		return errWaits
 	}
 	return fmt.Errorf("%s thread %d: %w", what, tid, err)
 }

@@ -51,7 +51,7 @@ func spin(n int) {
 func spinner(t *testing.T, n int) (cmd *exec.Cmd, tid int) {
 	t.Helper()
 	cmd = exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", spinning, n))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", spinning, n), "GODEBUG=asyncpreemptoff=1")
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -84,13 +84,23 @@ func mayTrace(t *testing.T, err error) {
 	}
 }
 
+// counted counts n rounds of k turns in a child.
+func counted(t *testing.T, k, n int, stop chan struct{}, progress func(int)) (c counts, done int) {
+	t.Helper()
+	err := errWaits
+	for i := 0; i < tries && errors.Is(err, errWaits); i++ {
+		cmd, tid := spinner(t, k)
+		c, done, err = count(cmd.Process.Pid, tid, markerPC(), n, stop, progress)
+	}
+	mayTrace(t, err)
+	return c, done
+}
+
 // spins counts what a child executes of spin in n rounds of k turns each.
 func spins(t *testing.T, k, n int) function {
 	t.Helper()
-	cmd, tid := spinner(t, k)
 	told := 0
-	c, done, err := count(cmd.Process.Pid, tid, markerPC(), n, nil, func(done int) { told = done })
-	mayTrace(t, err)
+	c, done := counted(t, k, n, nil, func(done int) { told = done })
 	if done != n || told != n {
 		t.Fatalf("%d rounds counted and %d told of, instead of %d", done, told, n)
 	}
@@ -120,14 +130,12 @@ func TestCount(t *testing.T) {
 
 // Who stops early gets what was counted until then.
 func TestCountStops(t *testing.T) {
-	cmd, tid := spinner(t, 10)
 	stop := make(chan struct{})
-	c, done, err := count(cmd.Process.Pid, tid, markerPC(), 1000, stop, func(done int) {
+	c, done := counted(t, 10, 1000, stop, func(done int) {
 		if done == 3 {
 			close(stop)
 		}
 	})
-	mayTrace(t, err)
 	if calls := c[uint64(reflect.ValueOf(spin).Pointer())]; done != 3 || calls != 3 {
 		t.Errorf("%d rounds, with %d calls, instead of 3", done, calls)
 	}

@@ -153,8 +153,8 @@ func place(path string) string {
 	}
 	above, missing := filepath.Dir(path), filepath.Base(path)
 	for {
-		if real, err := filepath.EvalSymlinks(above); err == nil {
-			return filepath.Join(real, missing)
+		if dir, err := filepath.EvalSymlinks(above); err == nil {
+			return filepath.Join(dir, missing)
 		}
 		if above == filepath.Dir(above) {
 			return path
