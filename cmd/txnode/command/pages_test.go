@@ -22,7 +22,7 @@ var (
 )
 
 // TestPagesCallWhatIsThere: the command lines that README, CHANGELOG and docs name have commands
-// and flags that there are; so have the flags that README names alone.
+// and flags that there are; so have the flags that the page about the commands names alone.
 func TestPagesCallWhatIsThere(t *testing.T) {
 	root := filepath.Join("..", "..", "..")
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
@@ -30,8 +30,7 @@ func TestPagesCallWhatIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := 0
-	readme := filepath.Join(root, "README.md")
-	for _, page := range append(pages, readme, filepath.Join(root, "CHANGELOG.md")) {
+	for _, page := range append(pages, filepath.Join(root, "README.md"), filepath.Join(root, "CHANGELOG.md")) {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
@@ -43,18 +42,31 @@ func TestPagesCallWhatIsThere(t *testing.T) {
 					t.Errorf("%s:%d: txnode %s: %s", filepath.Base(page), i+1, m[1], wrong)
 				}
 			}
-			if page != readme { // others name flags of other programs, too
+			if filepath.Base(page) != "operate.md" { // others name flags of other programs, too
 				continue
 			}
 			for _, m := range someFlag.FindAllStringSubmatch(line, -1) {
 				if !anyHas(command.Root(), m[1]) {
-					t.Errorf("README.md:%d: no command has a flag --%s", i+1, m[1])
+					t.Errorf("operate.md:%d: no command has a flag --%s", i+1, m[1])
 				}
 			}
 		}
 	}
 	if lines < 50 {
 		t.Errorf("%d command lines were found: the pages are written in another way", lines)
+	}
+}
+
+// TestOperateNamesAll: the page about running names every command.
+func TestOperateNamesAll(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "operate.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cmd := range command.Root().Commands() {
+		if name := cmd.Name(); name != "help" && !strings.Contains(string(page), "`txnode "+name) {
+			t.Errorf("docs/operate.md does not name txnode %s; add it to the table of commands", name)
+		}
 	}
 }
 
