@@ -10,8 +10,8 @@ import (
 // dtxProgram is sim.SMARTDTX with what depends on the workload and on the number
 // of threads: the sizes of FORD's records and buckets, the keys that a thread has not
 // used yet, and what the processor waits for its own memory. Everything follows from
-// the published program (madsys-dev/smart, dtx/) and from the machine; docs/simulator.md,
-// section 5, derives it.
+// the published program (madsys-dev/smart, dtx/) and from the machine; docs/simulator-fit.md
+// derives it.
 func (c *Config) dtxProgram() sim.Program {
 	p := sim.SMARTDTX(c.Techniques)
 	u := c.usage()

@@ -255,7 +255,7 @@ func (p Profile) WithPersistentMemory() Profile {
 // half as fast between threads on the socket that is far from the RNIC. It is an
 // assumption: fitted to the same row of figure 3a with a start of its own, which it
 // meets as well as ConnectX6 does, so that those measurements cannot tell the two
-// apart. docs/simulator.md, section 5, says what it explains.
+// apart. docs/simulator-predictions.md says what it explains.
 func (p Profile) WithSlowFarRegisters() Profile {
 	p.Name += "+far"
 	p.HandoverNs, p.HandoverEachNs, p.FarHandoverNs, p.TakeoverNs = 280, 3.568, 290.6, 214.6

@@ -60,7 +60,7 @@ type Program struct {
 // SMARTDTX is the program of figures 10 and 11, with SMART's techniques or, as
 // FORD+, without, but for what depends on the workload: TxnNs, Item, Bucket, Cold and
 // ScanNs. Completions bring back credits, and wake a coroutine, also where nothing limits
-// the credits. docs/simulator.md says where the values are from; none is fitted to
+// the credits. docs/simulator-fit.md says where the values are from; none is fitted to
 // those figures.
 func SMARTDTX(t rdma.Techniques) Program {
 	return Program{

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 
 	"txnode/rdma"
 	"txnode/rdma/sim"
@@ -153,8 +154,11 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// WriteMarkdown writes the residuals as the tables of docs/simulator.md: threads
-// down, policies or depths across, each cell measured, model and error.
+// columnsMost is how many columns of a table fit into 100 characters.
+const columnsMost = 5
+
+// WriteMarkdown writes the residuals as the tables of docs/simulator-fit.md: threads
+// down, policies or depths across, each cell measured/model (error in %).
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	var figures []string
 	cells := map[[3]string]string{}
@@ -174,7 +178,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		figures = with(figures, x.Figure)
 		columns[x.Figure] = with(columns[x.Figure], col)
 		rows[x.Figure] = with(rows[x.Figure], row)
-		cells[[3]string{x.Figure, row, col}] = fmt.Sprintf("%.3g / %.3g (%+.0f %%)", x.Mops, x.Model, 100*x.Error())
+		cells[[3]string{x.Figure, row, col}] = fmt.Sprintf("%.3g/%.3g (%+.0f)", x.Mops, x.Model, 100*x.Error())
 	}
 	var err error
 	put := func(format string, a ...any) {
@@ -183,21 +187,21 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		}
 	}
 	for _, f := range figures {
-		put("\nFigure %s:\n\n| threads |", f)
-		for _, c := range columns[f] {
-			put(" %s |", c)
-		}
-		put("\n|---|")
-		for range columns[f] {
-			put("---|")
-		}
-		put("\n")
-		for _, row := range rows[f] {
-			put("| %s |", row)
-			for _, c := range columns[f] {
-				put(" %s |", cells[[3]string{f, row, c}])
+		put("\nFigure %s:\n", f)
+		tables := (len(columns[f]) + columnsMost - 1) / columnsMost
+		for some := range slices.Chunk(columns[f], (len(columns[f])+tables-1)/tables) {
+			put("\n| threads |")
+			for _, c := range some {
+				put(" %s |", c)
 			}
-			put("\n")
+			put("\n|---|%s\n", strings.Repeat("---|", len(some)))
+			for _, row := range rows[f] {
+				put("| %s |", row)
+				for _, c := range some {
+					put(" %s |", cells[[3]string{f, row, c}])
+				}
+				put("\n")
+			}
 		}
 	}
 	put("\nAbsolute error over %d points: median %.1f %%, largest %.1f %%.\n", len(r.Residuals), 100*r.MedianError(), 100*r.MaxError())

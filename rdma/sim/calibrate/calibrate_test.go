@@ -12,7 +12,7 @@ import (
 	"txnode/rdma/sim"
 )
 
-// table prints the tables of docs/simulator.md.
+// table prints the tables of docs/simulator-fit.md.
 var table = flag.Bool("table", false, "print the residuals of the default profile as tables")
 
 func TestTable(t *testing.T) {
@@ -50,7 +50,7 @@ func TestFit(t *testing.T) {
 }
 
 // The default profile is what the fit found: the residuals are what
-// docs/simulator.md says. In short mode, a few points.
+// docs/simulator-fit.md says. In short mode, a few points.
 func TestDefaultProfileIsCalibrated(t *testing.T) {
 	points, requests := Points(), 20_000.0
 	if len(points) != 113 {
@@ -149,14 +149,14 @@ Figure 3a:
 
 | threads | QP per thread |
 |---|---|
-| 8 | 10 / 11 (+10 %) |
+| 8 | 10/11 (+10) |
 
 Figure 4a:
 
 | threads | depth 1 |
 |---|---|
-| 12 | 10 / 8 (-20 %) |
-| 24 | 10 / 10 (+0 %) |
+| 12 | 10/8 (-20) |
+| 24 | 10/10 (+0) |
 
 Absolute error over 3 points: median 10.0 %, largest 20.0 %.
 `
