@@ -127,6 +127,11 @@ cover: ## coverage per package over all tests, lines in cover.html [TESTFLAGS= P
 lint: ## golangci-lint over every module, by .golangci.yml; CI fails on findings
 	@sh scripts/lint.sh
 
+.PHONY: docs-check
+docs-check: ## the pages: links, commands and tests that they name, examples, line lengths, sizes (a part of make test)
+	$(GO) test -count 1 ./internal/docscheck
+	$(GO) test -count 1 -run 'TestPages|TestGuide' ./txn
+
 .PHONY: fmt
 fmt: ## format all Go files
 	@"$$($(GO) env GOROOT)/bin/gofmt" -l -w .

@@ -239,33 +239,6 @@ func TestDocumentation(t *testing.T) {
 	compare(t, Documentation(load(t, files)), marks)
 }
 
-func TestReferences(t *testing.T) {
-	files := map[string]string{
-		"README.md": "# A tool\n\n[a](docs/a.md) [part](docs/a.md#2-how-it-works) [here](#a-tool) [out](https://example.org/x)\n" +
-			"[gone](docs/b.md) // want leads to docs/b.md\n" +
-			"[part](docs/a.md#2) // want no heading is called #2\n" +
-			"[here](#tool) // want no heading is called #tool\n" +
-			"`log/ring.go`, `log`, `log.Ring`, `log/sub.Thing`, `and/or`, `bin/tool` and `1/2`\n" +
-			"`log/rings.go` // want there is no log/rings.go\n" +
-			"`go test -run 'TestRing|FuzzR'`, TestRingIsFull, a Testament\n" +
-			"TestRings // want no test is called\n" +
-			"`FuzzNothing` // want no test is called\n" +
-			"`make race`, `make lint race SEEDS=1 X=\"a b\"`, to make up\n" +
-			"    make race raise # twice // want has no raise\n" +
-			"```\n[in code](docs/none.md) `log/none.go`\n```\n",
-		"docs/a.md":   "# A\n\n## 2. How *it* works\n\n[up](../README.md) and [dir](../log)\n[up](README.md) // want leads to docs/README.md\n",
-		"log/ring.go": "package log\n", "log/sub/a.go": "package sub\n",
-		"log/ring_test.go": "package log\n\nfunc TestRing(t *testing.T) {}\n\nfunc TestRingIsFull(t *testing.T) {}\n\nfunc FuzzRing(f *testing.F) {}\n",
-		"Makefile":         "race: ## it\n\tgo test\n\nlint:\n",
-		"bin/x.md":         "[not ours](nowhere.md)\n", "testdata/x.md": "[not ours](nowhere.md)\n",
-	}
-	findings, err := References(tree(files))
-	if err != nil {
-		t.Fatal(err)
-	}
-	compare(t, findings, wanted(files))
-}
-
 func TestFindingsAreInOrderAndPrintTheirPlace(t *testing.T) {
 	packages := load(t, map[string]string{
 		"log/b.go": "package log\nimport _ \"m/txn\"\nfunc f() {\n\tgo f()\n}\n",
@@ -335,13 +308,6 @@ func TestRepository(t *testing.T) {
 		t.Fatalf("%d packages found below %s, and this one among them: %v; the walk is broken", len(packages), root, self)
 	}
 	for _, f := range Check(module, packages) {
-		t.Error(f)
-	}
-	broken, err := References(os.DirFS(root))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range broken {
 		t.Error(f)
 	}
 }

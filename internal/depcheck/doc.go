@@ -17,9 +17,6 @@
 //     package is, no package is named after what it is not about, and no
 //     comment begins with the name of something else.
 //
-// A fourth, [References], reads the Markdown pages: their links lead somewhere, and
-// the files, tests and targets of make that they name are there.
-//
 // Test files (_test.go) and packages that exist only for tests (named with
 // the suffix "test", after testing/fstest) are free of the first two rules:
 // they stand outside the layers that they exercise.

@@ -16,7 +16,7 @@ import (
 type Finding struct {
 	File string // slash-separated, relative to the root given to Load
 	Line int    // 1-based; 1 when the finding is about the whole file
-	Rule string // "layering", "determinism", "documentation" or "references"
+	Rule string // "layering", "determinism" or "documentation"
 	Text string // what is wrong and what to do instead
 }
 

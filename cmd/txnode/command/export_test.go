@@ -4,17 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"txnode/txn"
 )
-
-// Root is the command that holds all others.
-func Root() *cobra.Command {
-	root := newRoot(&World{})
-	root.InitDefaultCompletionCmd("completion")
-	return root
-}
 
 // ReplaceLost is what check --replace-lost does before the check, with another patience.
 func ReplaceLost(ctx context.Context, w World, dir string, patience time.Duration) (code int, err error) {

@@ -82,6 +82,14 @@ func (w *World) internalError(value any, stack []byte) {
 	}
 }
 
+// Root returns the tree of all commands, to be looked at: internal/docscheck compares the pages
+// with it. Main runs commands.
+func Root() *cobra.Command {
+	root := newRoot(&World{})
+	root.InitDefaultCompletionCmd("completion")
+	return root
+}
+
 func newRoot(w *World) *cobra.Command {
 	version := false
 	root := &cobra.Command{
