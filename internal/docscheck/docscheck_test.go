@@ -18,8 +18,8 @@ import (
 
 // unfinished are pages that are being rewritten: they may have any size and long lines until then.
 var unfinished = []string{
-	"docs/durability.md", "docs/fabric.md", "docs/failover.md", "docs/ford.md", "docs/layout.md", "docs/papers.md", "docs/performance.md",
-	"docs/promises.md", "docs/protocol.md", "docs/recovery.md", "docs/verification.md",
+	"docs/durability.md", "docs/fabric.md", "docs/failover.md", "docs/ford.md", "docs/layout.md", "docs/papers.md",
+	"docs/promises.md", "docs/protocol.md", "docs/recovery.md",
 }
 
 // TestRepository checks the pages of this repository.
