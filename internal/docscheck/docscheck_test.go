@@ -20,7 +20,6 @@ import (
 var unfinished = []string{
 	"docs/ford.md",
 	"docs/papers.md",
-	"docs/promises.md",
 }
 
 // TestRepository checks the pages of this repository.
