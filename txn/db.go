@@ -204,6 +204,7 @@ func typedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], creat
 	faults.Check(value.Decode != nil, "table %q: its Codec has no Decode", name)
 	if create {
 		faults.Check(name != "", "a table needs a name")
+		faults.Check(utf8.ValidString(name), "the name of table %.40q is not UTF-8", name)
 		faults.Check(len(name) <= memory.MaxTableName, "table %.40q...: its name has %d bytes, and %d are possible", name, len(name), memory.MaxTableName)
 	}
 	if err := faults.Err(ErrOptions); err != nil {

@@ -68,7 +68,7 @@ func (db *DB) recover() error {
 		return err
 	}
 	db.opts.Logger.Info("recovered what coordinators have left that died", zap.Int("extents", extents), zap.Int("slots", slots), zap.Int("coordinators", len(left)),
-		zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)), zap.Int("locks", swept.Locks), zap.Int("blocks", rep.Blocks+swept.Freed))
+		zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)), zap.Int("locks", swept.Locks), zap.Int("tombstones", swept.Tombstones), zap.Int("blocks", rep.Blocks+swept.Freed))
 	return nil
 }
 
