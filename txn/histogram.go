@@ -20,7 +20,7 @@ const histogramShift = 8
 
 // Bound returns the longest duration in bucket i of a Histogram: 256 ns for the first, and twice as much for each
 // further one, up to 34 s. The last bucket has no bound, and neither has a number beyond it: 0.
-func (h *Histogram) Bound(i int) time.Duration {
+func (h Histogram) Bound(i int) time.Duration {
 	if i < 0 || i >= HistogramBuckets-1 {
 		return 0
 	}
@@ -28,7 +28,7 @@ func (h *Histogram) Bound(i int) time.Duration {
 }
 
 // Count is how many durations there are.
-func (h *Histogram) Count() uint64 {
+func (h Histogram) Count() uint64 {
 	n := uint64(0)
 	for _, v := range h.Buckets {
 		n += v
