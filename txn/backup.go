@@ -12,8 +12,7 @@ import (
 	"txnode/txn/snapshot"
 )
 
-// BackupOptions are options of DB.Backup and DB.Restore. The zero value is the
-// default.
+// BackupOptions are options of DB.Backup, DB.Restore and RestoreDir. The zero value is the default.
 type BackupOptions struct {
 	// Progress, if not nil, is called now and then with the number of records done
 	// so far, from the goroutine of the caller.

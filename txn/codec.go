@@ -9,9 +9,9 @@ import (
 	"unsafe"
 )
 
-// Key encodes keys of type K. Use Uint64, Int64, String or BytesKey, or make one:
-// the encoding must be injective, at least 1 byte and at most 1 KiB. A table belongs
-// to the name of its key: change the encoding, change the name.
+// Key encodes keys of type K. Use Uint64, Int64, String or BytesKey, or make one. The encoding must
+// be injective, and of 1 byte to 1 KiB. A table belongs to the name of its key: if the encoding
+// changes, change the name.
 type Key[K any] struct {
 	// Name is stored with the table and compared when it is opened; not empty.
 	Name string
@@ -28,23 +28,22 @@ var (
 	BytesKey = Key[[]byte]{"bytes", func(dst []byte, k []byte) []byte { return append(dst, k...) }}
 )
 
-// Codec encodes values of type V. Its errors, and its panics, come out of the methods of the
-// table, which say of which key, and leave the transaction as it was; it must not use
-// the transaction itself.
+// Codec encodes values of type V. Methods of the table return its errors and panics, name the key,
+// and leave the transaction as it was. A codec must not use the transaction itself.
 type Codec[V any] struct {
-	// Name is stored with the table and compared when it is opened; not empty. It is all that
-	// is known of V then: two types whose codecs have one name are not told apart.
+	// Name is stored with the table and compared when the table is opened. It is not empty. Nothing
+	// else is kept of V: two types whose codecs have one name are not told apart.
 	Name string
 	// Append appends the encoding of v to dst.
 	Append func(dst []byte, v V) ([]byte, error)
-	// Decode decodes src, which is engine memory: what V keeps of it must be copied,
-	// unless it is used only inside the transaction.
+	// Decode decodes src, which is engine memory. It copies what V keeps of src, unless V is used
+	// only inside the transaction.
 	Decode func(src []byte) (V, error)
 }
 
-// Bytes stores byte slices as they are. What Get returns aliases engine memory
-// and is valid until the transaction function returns; who changes it in place has to put
-// it, as what later calls of Get in the transaction return may have changed, too.
+// Bytes stores byte slices as they are. The slice that Get returns aliases engine memory and is
+// valid until the transaction function returns. A function that changes it in place must put it:
+// later calls of Get in the transaction may return the changed bytes.
 func Bytes() Codec[[]byte] {
 	return Codec[[]byte]{
 		Name:   "bytes",
@@ -62,8 +61,8 @@ func Text() Codec[string] {
 	}
 }
 
-// JSON stores values as encoding/json does. Its name is "json" for every V, so that a type may
-// change; a value that does not fit V is an error of Get.
+// JSON stores values as encoding/json does. Its name is "json" for every V, so a type may change. A
+// value that does not fit V is an error of Get.
 func JSON[V any]() Codec[V] {
 	return Codec[V]{
 		Name: "json",
@@ -97,11 +96,11 @@ func Binary[V any, P interface {
 	}
 }
 
-// Plain stores a struct of fixed size as it lies in memory, little-endian, without
-// allocating: numbers, booleans, arrays and structs of these. It panics, when it
-// is made and never later, if V holds anything else (pointers, strings, slices,
-// int, uint, uintptr) or padding, whose bytes would be undefined; the message
-// names the field. Its name has the size of V: other fields of the same size are not noticed.
+// Plain stores a struct of fixed size as it lies in memory, little-endian, without allocating:
+// numbers, booleans, arrays and structs of these. Plain panics at once if V holds anything else
+// (pointers, strings, slices, int, uint, uintptr) or padding, whose bytes would be undefined. The
+// message names the field. The name of the codec has the size of V: other fields of the same size
+// are not noticed.
 func Plain[V any]() Codec[V] {
 	t := reflect.TypeFor[V]()
 	if used, err := plainSize(t, t.String()); err != nil {

@@ -51,10 +51,10 @@ type DB struct {
 	retired totals // of workers that are closed
 }
 
-// Open opens a database, or creates it. What a process has left that died is recovered
-// first, and ctx does not interrupt that: all of the data is looked through for it, which
-// takes a quarter of a second or so for a million records; with DurabilityPower it is compared,
-// and the indexes are built anew, which takes a second or so, and 16 bytes of memory for each record.
+// Open opens a database, or creates it. It first recovers what a process that died has left, and
+// ctx does not interrupt that. Recovery reads all of the data: about a quarter of a second for a
+// million records. With DurabilityPower it also compares the copies and builds the indexes anew:
+// about a second, and 16 bytes of memory for each record.
 func Open(ctx context.Context, o Options) (*DB, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -159,8 +159,8 @@ func (db *DB) Now() int64 {
 // isClosed reports whether the database was closed, or never opened.
 func (db *DB) isClosed() bool { return !db.open.Load() }
 
-// Record makes the workers that are made from now on record their transactions
-// into r, or, with nil, no more: Options.History for a part of a database's life.
+// Record makes workers that are created from now on record their transactions into r; nil ends
+// that. It is Options.History for a part of a database's life.
 func (db *DB) Record(r *history.Recorder) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -185,8 +185,8 @@ func decodeTableOptions(p []byte) (o tableOptions, err error) {
 	return o, nil
 }
 
-// CreateTable creates a table, or opens it if it exists with the same types of
-// key and value (else ErrTableType). What fails, as on blades that are full, makes no table.
+// CreateTable creates a table. If the table exists it opens it; other types of key or value are
+// ErrTableType. A failure, as on full blades, creates no table.
 func CreateTable[K, V any](db *DB, name string, key Key[K], value Codec[V]) (*Table[K, V], error) {
 	t, err := typedTable(db, name, key, value, true)
 	if err != nil {
@@ -343,11 +343,12 @@ func (db *DB) View(ctx context.Context, fn func(tx *Tx) error) error {
 	return w.run(ctx, fn, true)
 }
 
-// Begin starts a transaction that ends with Commit or Rollback. It holds a worker
-// until then: a program that begins more than Options.Workers at once waits.
-// Where Update tries again by itself, after ErrConflict, its caller begins again.
-// ctx governs the whole transaction: once it is done, operations that fetch something, and
-// Commit, return why: its error and its cause. The transaction still has to be ended, and holds its locks until
+// Begin starts a transaction that ends with Commit or Rollback. The transaction holds a worker
+// until then. A program that begins more than Options.Workers at once waits. The caller retries
+// after ErrConflict.
+//
+// ctx governs the whole transaction. When it is done, Commit and operations that fetch something
+// return its error and its cause. The transaction still has to be ended, and holds its locks until
 // then.
 func (db *DB) Begin(ctx context.Context, readOnly bool) (*Tx, error) {
 	w, err := db.take(ctx)
@@ -368,9 +369,9 @@ func (db *DB) Begin(ctx context.Context, readOnly bool) (*Tx, error) {
 	return &Tx{w: w, o: w.o, open: db, ctx: ctx, readOnly: readOnly || db.opts.ReadOnly, borrowed: true}, nil
 }
 
-// NewWorker makes a worker of the caller's own, to be closed before the DB. It is made for many
-// transactions: each worker is a coordinator, of which a database has 2^24 in its life, and so is each
-// thread of Run. Those of DB.Update and DB.View are kept.
+// NewWorker makes a worker of the caller's own, to be closed before the DB. Use it for many
+// transactions: each worker, and each thread of Run, is a coordinator, of which a database has 2^24
+// in its life. DB.Update and DB.View keep theirs.
 func (db *DB) NewWorker() (*Worker, error) {
 	if db.isClosed() {
 		return nil, ErrClosed
@@ -378,12 +379,13 @@ func (db *DB) NewWorker() (*Worker, error) {
 	return db.newWorker(false)
 }
 
-// Run runs fn in threads x coroutines workers, and returns when all have
-// returned, with the first error. The coroutines of a thread share one goroutine
-// (on a simulated fabric, all threads do): fn must wait only through its worker, and a
-// fn that ends its goroutine ends those of all of them, which is an error; what they were
-// in the middle of is decided as if their client had died, when somebody recovers it. A panic of fn is
-// one of a goroutine that is not the caller's, who cannot recover from it: it ends the process.
+// Run runs fn in threads x coroutines workers. It returns when all have returned, with the first
+// error. The coroutines of a thread share one goroutine; on a simulated fabric all threads do. So
+// fn must wait only through its worker.
+//
+// A fn that ends its goroutine ends the coroutines of its thread, which is an error. Their open
+// transactions are decided as if their client had died. A panic of fn ends the process: it is on a
+// goroutine whose caller cannot recover it.
 func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w *Worker) error) error {
 	if db.isClosed() {
 		return ErrClosed

@@ -9,20 +9,19 @@ import (
 // DurabilityProcess.
 type Durability uint8
 
-// Durabilities. Under both a commit survives the loss of as many blades as there are
-// Options.Backups, and of whoever ran it; they differ in what a database with
-// Options.Dir, or on blades of the caller's that can flush, survives as a whole.
+// Durabilities. Under both a commit survives the loss of Options.Backups blades and of its worker.
+// They differ in what a database with Options.Dir, or on blades of the caller's that can flush,
+// survives as a whole.
 const (
-	// DurabilityProcess: the end of the process, however it comes, SIGKILL included. What
-	// it has written is the kernel's, and a commit spends nothing on it. Of the files
-	// after a loss of power, or of the kernel, nothing is promised.
+	// DurabilityProcess: a commit survives the end of the process, however it comes, SIGKILL
+	// included. What was written is the kernel's, and a commit spends nothing on it. Nothing is
+	// promised after a loss of power, or of the kernel.
 	DurabilityProcess Durability = iota
-	// DurabilityPower: the loss of power, too, or of the kernel, although everything that
-	// was not flushed may then be lost, or half of it, in any order. A commit is
-	// acknowledged when its log record is durable on Backups+1 blades; the flush is shared
-	// by everybody who commits at the time. After a loss of power the next Open restores
-	// what was in place and rebuilds the indexes, in time in proportion to the data.
-	// Needs PolicyDefault, and Dir, or a fabric whose FLUSH is durable.
+	// DurabilityPower: a commit also survives the loss of power, or of the kernel, although what
+	// was not flushed may be lost in part and in any order. A commit is acknowledged when its log
+	// record is durable on Backups+1 blades. Commits at the same time share the flush. After a loss
+	// of power the next Open restores the data and rebuilds the indexes, in time proportional to
+	// the data. It needs PolicyDefault, and Dir or a fabric whose FLUSH is durable.
 	DurabilityPower
 )
 

@@ -10,8 +10,8 @@ import (
 	"txnode/occ"
 )
 
-// Errors of transactions; test with errors.Is. Those that an engine below made
-// carry its words: what happened, to what, and what to do.
+// Errors of transactions; test with errors.Is. Errors from layers below carry their own words: what
+// happened, to what, and what to do.
 var (
 	// ErrConflict: other transactions were in the way at every attempt.
 	ErrConflict = occ.ErrConflict
@@ -19,8 +19,8 @@ var (
 	ErrNotFound = errors.New("txn: key not found")
 	// ErrExists: Insert found a value.
 	ErrExists = errors.New("txn: key exists already")
-	// ErrTooLarge: a key, value or transaction is beyond a limit; errors.As with
-	// *TooLargeError gives size and limit in bytes, unless it has too many keys.
+	// ErrTooLarge: a key, value or transaction is beyond a limit. errors.As with *TooLargeError
+	// gives size and limit in bytes, unless the transaction has too many keys.
 	ErrTooLarge = occ.ErrTooLarge
 	// ErrReadOnly: a write in View, in a transaction begun read-only, or to a
 	// database that was opened with ReadOnly.
@@ -34,24 +34,23 @@ var (
 	ErrClosed = errors.New("txn: database is closed")
 	// ErrNoSpace: the blades are full.
 	ErrNoSpace = memory.ErrNoSpace
-	// ErrIndexFull: the index of a table can not grow: for want of space, which is
-	// ErrNoSpace too, or because it has as many sub-tables as it may.
+	// ErrIndexFull: the index of a table cannot grow. Either there is no space, which is ErrNoSpace
+	// too, or the index has its largest number of sub-tables.
 	ErrIndexFull = index.ErrFull
-	// ErrOutcomeUnknown: the commit was under way when the fabric failed, and the
-	// worker could not rejoin. errors.As with *UnknownError gives the id, and
-	// DB.Outcome what became of it.
+	// ErrOutcomeUnknown: the fabric failed during the commit, and the worker could not rejoin.
+	// errors.As with *UnknownError gives the id, and DB.Outcome the outcome.
 	ErrOutcomeUnknown = occ.ErrOutcomeUnknown
-	// ErrFenced: the worker was declared dead, or the fabric has failed under it, before
-	// the transaction was committed, and it has rejoined: nothing of the transaction has
-	// happened. It is an ErrConflict, too; Update and View try again by themselves.
+	// ErrFenced: before the commit the worker was declared dead, or the fabric failed under it, and
+	// the worker has rejoined. Nothing of the transaction has happened. The error is an
+	// ErrConflict, too: Update and View retry by themselves.
 	ErrFenced = occ.ErrFenced
-	// ErrBroken: the fabric failed under the worker, or it was declared dead, before the
-	// transaction was committed, and it could not rejoin: the message says why, and that is
-	// no ErrConflict, since to try again at once is of no use. The locks that it held stay
-	// until it can, or until its coordinator is recovered by others. DB replaces such
-	// workers; those of NewWorker try to rejoin before their next transaction.
+	// ErrBroken: before the commit the worker was declared dead, or the fabric failed under it, and
+	// the worker could not rejoin. The message says why. It is no ErrConflict: an immediate retry
+	// is of no use. The worker's locks stay until it rejoins, or until its coordinator is
+	// recovered. DB replaces such workers. Workers of NewWorker try to rejoin before their next
+	// transaction.
 	ErrBroken = occ.ErrBroken
-	// ErrNoOutcome: the outcome of this transaction is not kept: it is running, or was
+	// ErrNoOutcome: the outcome of this transaction is not kept. It is running, or its client was
 	// answered; see DB.Outcome.
 	ErrNoOutcome = errors.New("txn: no outcome is kept")
 	// ErrNoTable: there is no table of this name.
@@ -60,24 +59,23 @@ var (
 	ErrTableType = errors.New("txn: table has other types")
 	// ErrOtherDatabase: a table was used in a transaction of another database.
 	ErrOtherDatabase = errors.New("txn: table of another database than the transaction's")
-	// ErrLost: every copy of what is asked for died with its blade; errors.As with
-	// *memory.LostError names segment and blades. Everything else goes on.
+	// ErrLost: every copy of the data was on blades that are lost. errors.As with *memory.LostError
+	// names segment and blades. Everything else keeps working.
 	ErrLost = memory.ErrLost
-	// ErrCorrupt: stored data is damaged: a record, an index, a blade's header, the
-	// catalog. The message says where. txnode check reports all of it, and repairs what
-	// another copy proves.
+	// ErrCorrupt: stored data is damaged: a record, an index, a blade's header, the catalog. The
+	// message says where. txnode check reports all damage, and repairs what another copy proves.
 	ErrCorrupt = memory.ErrCorrupt
-	// ErrUnrecovered: the database was left by a process that died, or closed soon after a blade
-	// was lost, and is opened ReadOnly: open it once for writing.
+	// ErrUnrecovered: a process left the database without closing it, or closed it soon after the
+	// loss of a blade, and it is opened ReadOnly. Open it once for writing.
 	ErrUnrecovered = errors.New("txn: there is something to be recovered")
 	// ErrOptions: options are wrong; the message lists every fault.
 	ErrOptions = errors.New("txn: wrong options")
 
 	// ErrLocked: another process has the directory open, or this one twice.
 	ErrLocked = embedded.ErrLocked
-	// ErrGeometry: the database in the directory has other blades, backups or sizes
-	// than the options ask for (what they leave zero is taken as it is); or one of its
-	// files is a copy of before it was opened last.
+	// ErrGeometry: the database in the directory has other blades, backups or sizes than the
+	// options ask for. Options that are zero take what is there. Or one of its files is a copy from
+	// before the last opening.
 	ErrGeometry = memory.ErrGeometry
 	// ErrMissing: a file of the database is gone, or shorter than it was.
 	ErrMissing = embedded.ErrMissing

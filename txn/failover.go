@@ -66,11 +66,12 @@ type Redundancy struct {
 	memory.Redundancy
 	// Building is how far the copies are that are being built, in bytes looked at.
 	BuildDone, BuildTotal uint64
-	// Failure is what making copies has failed with last, nil: it goes on since. It is tried
-	// again. memory.ErrStuck: they wait for a block that stays locked; those of other segments are made.
+	// Failure is the last error of making copies, or nil if it goes on since. It is retried.
+	// memory.ErrStuck: the copies of a segment wait for a block that stays locked; those of other
+	// segments are made.
 	Failure error
-	// Suspects is how many blocks were copied that look locked by nobody who ever was, or is: perhaps
-	// they are damaged, which a check of the database tells when it is closed.
+	// Suspects is the number of blocks that were copied although they look locked by no coordinator
+	// that was or is. They may be damaged: close the database and run txnode check.
 	Suspects int
 	// Outages are the last blades that were lost, the oldest first.
 	Outages []Outage

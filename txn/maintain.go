@@ -196,13 +196,13 @@ func (db *DB) recoverExpired(c *rdma.Coro, o recovery.Options) error {
 	return err
 }
 
-// Maintain renews the worker's lease, recovers coordinators whose leases have
-// expired, and sweeps some of what they have left, for an eighth of the time that has passed
-// since it did so last, or 50 ms, if that is less. Workers do it by themselves
-// every few dozen transactions, for 2 ms at most; one that is idle for longer than Options.LeaseTerm,
-// on a fabric of the caller's, may call it. No transaction of the worker is open. If its
-// session turns out to be fenced, since its lease has expired or a blade was lost, it rejoins,
-// which is no error: nothing was lost by that.
+// Maintain renews the worker's lease, recovers coordinators whose leases have expired, and sweeps
+// some of what they left. It takes an eighth of the time since its last call, or 50 ms if that is
+// less. Workers call it every few dozen transactions, for 2 ms at most. Call it for a worker on a
+// fabric of the caller's that is idle for longer than Options.LeaseTerm.
+//
+// No transaction of the worker may be open. A session that turns out to be fenced, because its
+// lease expired or a blade was lost, rejoins. That is no error: nothing was lost.
 func (w *Worker) Maintain() error {
 	if w.o.Active() {
 		return w.inUse()
@@ -386,10 +386,10 @@ func (db *DB) gone(owner uint64) bool {
 	return s == memory.LeaseGone || s == memory.LeaseExpired
 }
 
-// Recover declares coordinators dead, decides their transactions, and sweeps what is
-// left of them. Without ids, it does so with all that there are: no worker may be at
-// work then, and those that are open rejoin. The database does by itself what is
-// necessary: this is for tests, which know better than leases who is dead.
+// Recover declares coordinators dead, decides their transactions, and sweeps what they left.
+// Without ids it recovers all coordinators; no worker may be at work then, and open ones rejoin.
+// The database recovers by itself: this is for tests, which know better than leases which
+// coordinator is dead.
 func (db *DB) Recover(ctx context.Context, ids ...uint32) (recovery.Report, error) {
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()

@@ -15,12 +15,11 @@ import (
 	"txnode/rdma"
 )
 
-// Options of a database. The zero value is a database of two blades in the memory
-// of this process, with one backup of everything.
+// Options of a database. The zero value is a database of two blades in the memory of this process,
+// with one backup of each record.
 type Options struct {
-	// Dir keeps the blades in files of this directory, with the catalog: the data
-	// is there again when the directory is opened again. Empty: anonymous memory,
-	// gone with Close.
+	// Dir keeps blades and catalog in files of this directory. The data is there again when the
+	// directory is opened again. Empty: anonymous memory, gone with Close.
 	Dir string
 	// Blades is the number of memory blades, at most memory.MaxBlades (64); 0: 2,
 	// or what Dir has.
@@ -43,16 +42,15 @@ type Options struct {
 	HugePages bool
 	// ReadOnly opens Dir without writing to it.
 	ReadOnly bool
-	// ReplaceLost opens a database in Dir although region files are missing from it, or
-	// blank, which is refused otherwise: their blades count as lost, begin anew with blank
-	// files, and get copies of what the others have while transactions run (DB.Redundancy).
-	// Data whose every copy was in them is lost: ErrLost. What such a file held is never
-	// asked for again, so first make sure that it cannot be brought back.
+	// ReplaceLost opens a database in Dir although region files are missing or blank, which is
+	// refused otherwise. The blades of such files count as lost, begin anew with blank files, and
+	// get copies from the other blades while transactions run (DB.Redundancy). Data whose every
+	// copy was in them is ErrLost. What such a file held is never asked for again: first make sure
+	// that it cannot be brought back.
 	//
-	// It also opens a database that was open with DurabilityPower and not closed, on whatever
-	// blades, although every copy of some records had been lost before, which is ErrLost
-	// otherwise: since the indexes are made anew, they are absent then, as if nobody had ever
-	// inserted them.
+	// It also opens a database that was open with DurabilityPower and not closed although every
+	// copy of some records had been lost before, which is ErrLost otherwise. The indexes are built
+	// anew, so these records are absent then.
 	ReplaceLost bool
 
 	// Fabric and Catalog run the database on blades of the caller's; Dir, Blades,
@@ -60,61 +58,58 @@ type Options struct {
 	Fabric  rdma.Fabric
 	Catalog memory.Catalog
 
-	// Policy decides which verbs commit: PolicyDefault, as few as possible, or
-	// PolicyFORD, those of FORD, to compare.
+	// Policy decides which verbs commit. PolicyDefault posts as few as possible, PolicyFORD those
+	// of FORD, to compare.
 	Policy Policy
-	// Techniques of SMART, which adapt how many verbs are under way and how often a
-	// conflict is tried again; nil: all.
+	// Techniques of SMART adapt how many verbs are under way and how soon a conflict is retried;
+	// nil: all.
 	Techniques *rdma.Techniques
 	// QPPolicy allocates queue pairs and doorbells, on fabrics where that matters; the
 	// zero value is a doorbell for each thread.
 	QPPolicy rdma.QPPolicy
-	// ReadBackups reads what is only read from the first backup, which spreads the load
-	// over the blades. It is then validated at the primary, also where a read alone
-	// would need no validation.
+	// ReadBackups reads from the first backup what is only read, which spreads the load over the
+	// blades. The primary then validates it, even where a single read would need no validation.
 	ReadBackups bool
-	// Durability is what a commit survives before it is acknowledged: DurabilityProcess,
-	// the zero value, or DurabilityPower. It is of this opening, not of the database.
+	// Durability is what a commit survives before it is acknowledged: DurabilityProcess, the zero
+	// value, or DurabilityPower. It belongs to this opening, not to the database.
 	Durability Durability
 
-	// LeaseTerm is how long a worker that has stopped is waited for before its
-	// transactions are decided by others; 0: 10 seconds; negative: for ever, or until the
-	// database is opened again. Everything but how soon a dead one's locks are gone
-	// is independent of it, and of clocks.
+	// LeaseTerm is how long other workers wait for a worker that has stopped before they decide its
+	// transactions; 0: 10 seconds; negative: for ever, or until the next opening. Safety depends
+	// neither on it nor on clocks; only the time until a dead worker's locks are gone does.
 	LeaseTerm time.Duration
 	// ClockDrift bounds how much faster another's clock may run, as a part of
 	// LeaseTerm; 0: 0.1.
 	ClockDrift float64
 
-	// Workers bounds the threads that Update and View borrow; 0: 4 per CPU. There are
-	// fewer when the blades have no room for the logs of more. With DurabilityPower as many
-	// can share a flush, so that more of them commit more.
+	// Workers bounds the workers that Update, View and Begin borrow; 0: 4 per CPU. There are fewer
+	// when the blades have no room for the logs of more. With DurabilityPower more workers share a
+	// flush, so more of them commit more.
 	Workers int
 	// Retries bounds how often Update tries again after conflicts; 0: 1000.
 	Retries int
-	// SingleAttempt makes Update and View try once: a conflict is returned, as
-	// ErrConflict, and after whatever ended the attempt without a commit, the
-	// function's own error included, the worker backs off. FORD's and SMART's
-	// benchmarks count and retry so. With PolicyFORD it also posts the verbs that a
-	// transaction of FORD's has posted when it ends itself: it logs what it locked, and
-	// does not check that what it saw was true at one moment. For comparisons only.
+	// SingleAttempt makes Update and View try once. A conflict is returned as ErrConflict, and the
+	// worker backs off after every attempt without a commit. FORD's and SMART's benchmarks count
+	// and retry so. With PolicyFORD a transaction that ends itself also posts FORD's verbs: it logs
+	// what it locked, and does not check that what it saw was true at one moment. For comparisons
+	// only.
 	SingleAttempt bool
-	// Arena is the registered memory of a worker's thread in bytes; 0: 16 MiB. A
-	// transaction's records, as read and as written, must fit, besides 64 KiB for each of
-	// the thread's coroutines and 288 KiB: DB.Run refuses more coroutines. Pieces are rounded
-	// up to powers of two, so that a value of 1 MiB takes two, and a key that is absent takes
-	// 2 KiB: 16 MiB are enough for 6,500 new keys, or to read and replace two values of 1 MiB. A record that lies in a
-	// larger block than it needs, as when blades were full, takes as much as that, up to 4 KiB.
+	// Arena is the registered memory of a worker's thread in bytes; 0: 16 MiB. The records of a
+	// transaction, as read and as written, must fit, beside 288 KiB and 64 KiB for each coroutine
+	// of the thread. DB.Run refuses more coroutines than fit.
+	//
+	// Pieces are rounded up to powers of two: a value of 1 MiB takes two, and an absent key takes 2
+	// KiB. 16 MiB hold 6,500 new keys, or two values of 1 MiB that are read and replaced. A record
+	// in a larger block than it needs, as on full blades, takes up to 4 KiB more.
 	Arena int
 	// CacheBytes bounds the cache of record addresses; 0: 512 MiB.
 	CacheBytes int
-	// LogArea is the log space of a worker on each blade in bytes, a power of two
-	// of at least 4 KiB; it bounds what one transaction can write; 0: 4 MiB, or
-	// SegmentSize if that is smaller.
+	// LogArea is the log space of a worker on each blade in bytes, a power of two of at least 4
+	// KiB; 0: 4 MiB, or SegmentSize if that is smaller. It bounds what one transaction can write.
 	LogArea uint32
-	// ReclaimAfter is how many deletes of a worker pass before it frees the block and the
-	// slot of the first one's key; until then an insert of the key uses them again. 0: 16384.
-	// The blocks that it keeps so are never more than some 5 MiB.
+	// ReclaimAfter is the number of deletes of a worker until it frees the block and slot of the
+	// first deleted key; 0: 16384. Until then an insert of the key uses them again. The worker
+	// keeps no more than about 5 MiB of such blocks.
 	ReclaimAfter int
 	// IndexGroups is the number of bucket groups in a sub-table of a new table's
 	// index; 0: the index's default. Small ones make tables resize often.

@@ -20,24 +20,22 @@ const (
 	Aborted   = memory.OutcomeAborted   // it has had no effect, and never will
 )
 
-// Outcome tells what became of a transaction, by the id that Tx.ID returned before
-// it ended, or that the *occ.UnknownError has in which its commit ended. The answer
-// is the same for ever, also after the database was closed, or has crashed, and was
-// opened again.
+// Outcome says what became of a transaction. id is what Tx.ID returned before the transaction
+// ended, or the id in the *occ.UnknownError of its commit. The answer is the same for ever, also
+// after a crash and another Open.
 //
-// It is kept of those that need it: transactions that ended in ErrOutcomeUnknown, and
-// those that were under way when their process or their thread died. One that had
-// changed nothing counts as aborted. Of others it says ErrNoOutcome: they are still
-// running, or were answered. Of a thread that ran several transactions at a time (the
-// coroutines of DB.Run) it says so, too, of those that had not come to their commit when
-// the thread died, or had nothing to commit, and began before a neighbour's last commit:
-// none of these has taken effect, but they can not be told from some that were answered.
-// And of a thread that died between its commit and the answer, while fewer than f+1 blades were
-// up, if they are lost, too, before its lease has expired: nobody else has its log.
+// Outcomes are kept of transactions that ended in ErrOutcomeUnknown, and of those that were under
+// way when their process or thread died. A transaction that changed nothing counts as aborted. For
+// others the error is ErrNoOutcome: they are running, or were answered.
 //
-// While their worker is rejoining, or not declared dead yet, it waits, until ctx is
-// done; on a fabric of the caller's, where waiting is the caller's business, the error
-// is ErrOutcomeUnknown.
+// In two cases the error is ErrNoOutcome although the transaction was under way. First, a coroutine
+// of DB.Run had not come to its commit, or had nothing to commit, when its thread died, and had
+// begun before a neighbour's last commit. It has had no effect. Second, a thread died between its
+// commit and the answer while fewer than f+1 blades were up, and those with its log were lost
+// before its lease expired.
+//
+// While the worker rejoins, or is not yet declared dead, Outcome waits until ctx is done. On a
+// fabric of the caller's, where waiting is the caller's business, the error is ErrOutcomeUnknown.
 func (db *DB) Outcome(ctx context.Context, id uint64) (Outcome, error) {
 	t := record.TxID(id)
 	if id == 0 || id&record.HeldBit != 0 {

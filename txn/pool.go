@@ -201,13 +201,13 @@ func (db *DB) askIdle() {
 // waiting reports whether borrowers wait, or Close.
 func (p *pool) waiting(db *DB) bool { return p.wanted.Load() > 0 || db.isClosed() }
 
-// Close ends the database. It waits for transactions that are running, until ctx is
-// done: then the database stays open. Borrowers that wait for a worker get
-// ErrClosed. Workers of NewWorker and of Run must be closed before, and backups ended: else
-// it returns an error that says so, and the database stays open, too.
-// After any other error the database is closed all the same: what could not be done in
-// order is done by the next Open.
-// Whoever closes it again gets ErrClosed, at once, also while the first is still at it.
+// Close ends the database. It waits for transactions that are running until ctx is done; then the
+// database stays open. Borrowers that wait for a worker get ErrClosed. Close the workers of
+// NewWorker and of Run first, and let backups end. Otherwise Close returns an error that says so,
+// and the database stays open.
+//
+// After any other error the database is closed all the same. The next Open does what could not be
+// done in order. A second Close gets ErrClosed at once, also while the first one is running.
 func (db *DB) Close(ctx context.Context) error {
 	p := &db.pool
 	db.mu.Lock()

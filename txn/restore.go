@@ -40,17 +40,17 @@ func (db *DB) Restore(ctx context.Context, src io.ReadSeeker, o BackupOptions) (
 	return r.Info(), nil
 }
 
-// RestoreDir makes a database in the directory dir, which must not exist or be
-// empty, from a backup; directories above it are made if need be. What o leaves open
-// of the geometry is as in the database that was copied, but that blades are larger if there
-// are fewer of them, more backups, or larger segments, or if the copy does not find room in
-// as much: blocks and indexes lie otherwise there. The directory appears when
-// everything is there, and flushed to disk, whatever o.Durability is: until then, or
-// for good after a crash, it is called dir.restoring, where a long name of dir is cut. A directory that is there stays, with its
-// owner and its mode, and may be a link to one, or where a disk is mounted: until everything is
-// there it has nothing but a directory called restoring, and then gets the files, that of the
-// catalog last. What ends early, by a panic of ro.Progress, too, leaves nothing behind. If src is an *os.File, the new database is no
-// more readable than that file.
+// RestoreDir makes a database in the directory dir from a backup. dir must not exist or be empty;
+// directories above it are made. Zero options take the geometry of the database that was copied.
+// Blades become larger if the copy needs that: with fewer blades, more backups, larger segments, or
+// another layout.
+//
+// A new directory appears when everything is in it and flushed to disk, whatever o.Durability is.
+// Until then, or for good after a crash, it is called dir.restoring, where a long name of dir is
+// cut. A directory that exists stays, with owner and mode, and may be a link or a mount point.
+// Until everything is there it has nothing but a directory called restoring; then it gets the
+// files, the catalog last. A failure leaves nothing behind, nor does a panic of ro.Progress. If src
+// is an *os.File, the new database is no more readable than that file.
 func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, ro BackupOptions) (info snapshot.Info, err error) {
 	defer func() {
 		if err != nil {

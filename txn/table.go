@@ -31,11 +31,11 @@ func (t *Table[K, V]) Stage(tx *Tx, k K, m Mode) error {
 	return err
 }
 
-// Expect tells that the transaction which the worker runs after the next one, or after the
-// one that it is in, will use k: what says where it is, and then the record, are loaded
-// meanwhile, as far as blades are memory of this machine and tables are too large for its
-// caches; else it does nothing ([Worker.Expects]). It is a hint for programs that have
-// the next request at hand while they execute one: nothing is locked, read or counted.
+// Expect announces that a later transaction of w will use k: the one after the next one, or after
+// the one that w is in. The engine loads the address of k and then its record into the caches of
+// this machine meanwhile. It does nothing unless blades are memory of this machine and tables
+// exceed its caches ([Worker.Expects]). Expect is a hint for programs that know the next request
+// while they execute one: nothing is locked, read or counted.
 func (t *Table[K, V]) Expect(w *Worker, k K, m Mode) {
 	if w.db != t.db || !w.o.Expects() {
 		return
@@ -58,10 +58,9 @@ func (t *Table[K, V]) StageAll(tx *Tx, m Mode, keys ...K) error {
 // everything that was staged.
 func (t *Table[K, V]) Get(tx *Tx, k K) (V, error) { return t.get(tx, k, false) }
 
-// GetForUpdate is Get with the intention to write: it locks the key until the
-// transaction ends, if it has a value. A key that has none, or that the transaction has read
-// before, is not locked by it: if it is written, Commit locks it, and fails with ErrConflict
-// if somebody has changed it since.
+// GetForUpdate is Get with the intention to write. It locks a key that has a value until the
+// transaction ends. It does not lock a key that is absent or that the transaction has read before:
+// if such a key is written, Commit locks it, and fails with ErrConflict if it has changed.
 func (t *Table[K, V]) GetForUpdate(tx *Tx, k K) (V, error) { return t.get(tx, k, true) }
 
 func (t *Table[K, V]) get(tx *Tx, k K, update bool) (V, error) {

@@ -73,15 +73,15 @@ func (tx *Tx) note(err error) error {
 	return err
 }
 
-// ValidateAtEnd is for transactions that read a great many keys one by one, each of which tells the
-// next, so that they cannot be staged together. What is read without a lock is otherwise validated
-// again with each further fetch, which costs the square of their number. From this call on it is
-// validated once, when the transaction commits, or before an error of the function's counts.
+// ValidateAtEnd is for transactions that read very many keys one by one, where each key tells the
+// next, so that they cannot be staged. Without it every fetch validates all earlier reads again,
+// which costs the square of their number. From this call on, reads are validated once: when the
+// transaction commits, or before the function's own error counts.
 //
-// The outcome is as strictly serializable as any. But until it ends the function may see things that
-// never were true together, and has to bear that: it must end, must not panic for it, and what it
-// has found out counts only when Update or View, or Commit, has returned nil, or Update or View an
-// error of the function's own. Who rolls back a transaction of DB.Begin knows nothing.
+// The outcome is as strictly serializable as any. Until the end, however, the function may see a
+// state that never existed. It must end all the same, and not panic. What it has found counts only
+// when Update, View or Commit has returned nil, or when Update or View has returned the function's
+// own error. After a Rollback of a transaction of DB.Begin nothing that was read counts.
 func (tx *Tx) ValidateAtEnd() {
 	if tx.usable() == nil {
 		tx.o.ValidateAtEnd()
