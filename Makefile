@@ -98,7 +98,7 @@ exhaustive: ## every schedule of small cases: stops at every verb, and of the re
 
 .PHONY: mutants
 mutants: ## wrong versions of the protocol, each of which a test has to catch [MUTANTS=pattern MUTANTS_FLAGS="-quick -show"]
-	$(GO) run -tags mutants ./internal/mutant/hunt -only '$(MUTANTS)' $(MUTANTS_FLAGS)
+	$(GO) run ./internal/mutant/hunt -only '$(MUTANTS)' $(MUTANTS_FLAGS)
 
 .PHONY: race
 race: ## all tests under the race detector, in full length [TESTFLAGS= PKGS=./...]

@@ -1,7 +1,5 @@
 package log
 
-import "txnode/internal/mutant"
-
 // Ring allocates the space of a coordinator's log areas, which all have the same
 // layout: a record has the same offset on every blade that it is written to. What the
 // newest complete record takes is not given away, although its transaction is at rest:
@@ -57,7 +55,7 @@ func (r *Ring) Reserve(n int, seq uint64) (off uint32, t Token, ok bool) {
 	}
 	need := (uint32(n) + recordAlign - 1) &^ (recordAlign - 1)
 	if len(r.spans) == 0 { // nothing pending: stay on the lines that are warm
-		if need > r.last.off && r.last.n > 0 && !mutant.NewestOverwritten {
+		if need > r.last.off && r.last.n > 0 {
 			if off = r.last.end(); off+need > r.size {
 				return 0, 0, false
 			}
@@ -68,13 +66,13 @@ func (r *Ring) Reserve(n int, seq uint64) (off uint32, t Token, ok bool) {
 	if off+need > r.size {
 		off = 0
 	}
-	if off < r.last.end() && r.last.off < off+need && !mutant.NewestOverwritten {
+	if off < r.last.end() && r.last.off < off+need {
 		if off = r.last.end(); off+need > r.size {
 			return 0, 0, false
 		}
 	}
 	for i := range r.spans {
-		if s := &r.spans[i]; off < s.end() && s.off < off+need && !mutant.RingOverlap {
+		if s := &r.spans[i]; off < s.end() && s.off < off+need {
 			return 0, 0, false
 		}
 	}

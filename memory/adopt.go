@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"txnode/internal/mutant"
 	"txnode/rdma"
 )
 
@@ -225,10 +224,10 @@ func (s *Space) adoptable(header []byte) bool {
 	meta := binary.LittleEndian.Uint64(header[blockMetaOff:])
 	guard := binary.LittleEndian.Uint64(header[blockGuardOff:])
 	if meta&(1<<blockStateShift-1) != 0 || slices.ContainsFunc(header[blockFreeEnd:blockGuardOff], func(x byte) bool { return x != 0 }) {
-		return mutant.DamagedIsFree && meta>>blockStateShift&blockStateMask == blockStateFree
+		return false
 	}
-	return meta>>blockStateShift&blockStateMask == blockStateFree && guard&guardHeld == 0 && (guard == version || mutant.TornFreeAdopted) &&
-		(version>>coordinatorShift < uint64(s.since) || mutant.AdoptAnythingFree)
+	return meta>>blockStateShift&blockStateMask == blockStateFree && guard&guardHeld == 0 && guard == version &&
+		version>>coordinatorShift < uint64(s.since)
 }
 
 // blank reports whether a block was never used.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"txnode/internal/mutant"
 	"txnode/rdma"
 )
 
@@ -208,15 +207,15 @@ func (s *Space) setKeys() error {
 		fail := func(err error, what string) {
 			errs = append(errs, &BladeError{Blade: info.ID, Name: s.opts.bladeName(info.ID), Err: err, What: what})
 		}
-		if s.restarted(info) && !mutant.KeyForRestarted {
+		if s.restarted(info) {
 			fail(rdma.ErrBladeDown, "setting the access key: it has restarted")
 			continue
 		}
-		if e := l.keyEpoch(info.ID, info.Key); s.opts.ReadOnly && e != 0 && !mutant.ReaderSetsKeys {
+		if e := l.keyEpoch(info.ID, info.Key); s.opts.ReadOnly && e != 0 {
 			fail(rdma.ErrStaleKey, fmt.Sprintf("the catalog %s says that the epoch is %d, and its key is that of %d: either is about to be changed by whoever has the database open; try again, or, if nobody has, open it once for writing", s.cat.Name(), l.Epoch, e))
 			continue
 		}
-		if beside && !ours(info) && !mutant.ReaderSetsKeys {
+		if beside && !ours(info) {
 			fail(rdma.ErrStaleKey, "its key is none of the database's, and those of others are: it has restarted, which whoever has the database open is about to notice; try again, or, if nobody has, open it once for writing")
 			continue
 		}
@@ -295,7 +294,7 @@ func (s *Space) advance(change func(*Layout) error) error {
 		return err
 	}
 	l.Epoch = old.Epoch + 1
-	bereft := lostBlade(old, l) && len(l.Coordinators) == 0 && !mutant.LossOfNobody
+	bereft := lostBlade(old, l) && len(l.Coordinators) == 0
 	l.Unswept, l.Hollow, l.Spared = l.Unswept || bereft, l.Hollow || bereft, l.Spared && !bereft
 	if l.Geometry != old.Geometry || l.Formatted != old.Formatted || l.NextCoordinator != old.NextCoordinator || len(l.Blades) != len(old.Blades) ||
 		len(l.Segments) < len(old.Segments) || len(l.Tables) != len(old.Tables) || len(l.Coordinators) != len(old.Coordinators) {

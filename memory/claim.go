@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"txnode/internal/mutant"
 	"txnode/rdma"
 )
 
@@ -55,7 +54,7 @@ const maxClaimTerm = 60_000_000_000
 // patience makes a claim good for as long as the one before was, and for twice as long if that expired, or was stolen,
 // and is somebody else's: two that need more time than they have would take over from one another for ever.
 func (o *ClaimOptions) patience(term int64, others bool) {
-	if mutant.ClaimsImpatient || o.Until == 0 || term == 0 {
+	if o.Until == 0 || term == 0 {
 		return
 	}
 	if others {
@@ -92,7 +91,7 @@ func (s *Space) together(ids []uint32) []uint32 {
 		promoted = promoted || c.Promoted && slices.Contains(ids, c.ID)
 	}
 	for i := range s.layout.Coordinators {
-		if c := &s.layout.Coordinators[i]; promoted && c.Promoted && !slices.Contains(ids, c.ID) && !mutant.DecidedOneByOne {
+		if c := &s.layout.Coordinators[i]; promoted && c.Promoted && !slices.Contains(ids, c.ID) {
 			out = append(out, c.ID)
 		}
 	}
@@ -103,14 +102,14 @@ func (s *Space) together(ids []uint32) []uint32 {
 func (s *Space) claim(o ClaimOptions, asked []uint32) (*Claim, error) {
 	ids := s.together(asked)
 	var at []int // of the coordinators in the layout
-	if (o.Stay || mutant.ClaimKeepsEpoch) && o.Change == nil {
+	if o.Stay && o.Change == nil {
 		l := s.layout.clone()
 		var others bool
 		var err error
 		if at, others, err = s.declareDead(l, &o, asked, ids); err != nil {
 			return nil, err
 		}
-		if others && !mutant.ClaimInSameEpoch && !mutant.ClaimKeepsEpoch {
+		if others {
 			o.Stay = false
 			return s.claim(o, asked)
 		}
@@ -177,16 +176,11 @@ func (s *Space) declareDead(l *Layout, o *ClaimOptions, asked, ids []uint32) (at
 		}
 		at, others = append(at, i), others || e.Recovering && !again
 		o.patience(s.claimed[id].term, e.Recovering && !again && e.By != o.By)
-		if mutant.ClaimUnmarked {
-			continue
-		}
 		e.Recovering, e.By = true, o.By
-		e.Promoted = e.Promoted && !mutant.PromotionForgotten || o.Change != nil
+		e.Promoted = e.Promoted || o.Change != nil
 	}
-	if !mutant.ClaimUnmarked {
-		for _, i := range at {
-			l.Coordinators[i].Until = o.Until
-		}
+	for _, i := range at {
+		l.Coordinators[i].Until = o.Until
 	}
 	if o.Change == nil {
 		return at, others, nil
@@ -218,7 +212,7 @@ func (c *Claim) FreeExtent(a Addr, size uint32) error { return c.space.FreeExten
 // has reports whether the claim on a coordinator is this one still; the caller holds the lock of
 // the space.
 func (c *Claim) has(e *CoordinatorEntry) bool {
-	return e.Recovering && (c.space.claimed[e.ID].number == c.number || mutant.ClaimsAlike)
+	return e.Recovering && c.space.claimed[e.ID].number == c.number
 }
 
 // Abandon gives the claim up: from a time of the fabric's clock on others may claim the coordinators,
@@ -243,7 +237,7 @@ func (c *Claim) stands() ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		if e := &c.space.layout.Coordinators[i]; !c.has(e) && !mutant.ClaimUnmarked {
+		if e := &c.space.layout.Coordinators[i]; !c.has(e) {
 			return nil, fmt.Errorf("%w: %d, by %d since", ErrClaimed, x.ID, e.By)
 		}
 		at = append(at, i)
@@ -262,7 +256,7 @@ func (c *Claim) Renew(until int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at, err := c.stands()
-	if err != nil || mutant.ClaimNotRenewed {
+	if err != nil {
 		return err
 	}
 	l := s.layout
@@ -291,9 +285,6 @@ func (c *Claim) Decide(verdicts []Verdict) error {
 	defer s.mu.Unlock()
 	if _, err := c.stands(); err != nil {
 		return err
-	}
-	if mutant.VerdictNotKept {
-		return nil
 	}
 	all := slices.Clone(s.layout.Verdicts)
 	var changes []Entry

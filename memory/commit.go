@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"txnode/internal/mutant"
 )
 
 // doubt is a change of the catalog that has failed, and the question what has become of it, too.
@@ -36,7 +34,7 @@ func (s *Space) commit(changes ...Entry) error {
 	s.doubt = &doubt{slices.Clone(changes), s.rev, err}
 	made, askErr := s.ask()
 	if askErr != nil {
-		err = further(err, "and then", askErr)
+		err = fmt.Errorf("%w; and then: %w", err, askErr)
 		s.doubt.err = err
 	}
 	if made {
@@ -55,7 +53,7 @@ func (s *Space) agree() error {
 	}
 	for tries := 0; ; tries++ {
 		made, err := s.ask()
-		if err == nil && (!made || mutant.DoubtKept) {
+		if err == nil && !made {
 			return nil
 		}
 		if err == nil {
@@ -68,17 +66,9 @@ func (s *Space) agree() error {
 		}
 		// Another revision: an earlier attempt to take it back was late.
 		if !errors.Is(err, ErrRevision) || s.closed != nil || tries > 0 {
-			return further(d.err, "and later", err)
+			return fmt.Errorf("%w; and later: %w", d.err, err)
 		}
 	}
-}
-
-// further adds to err what came after it, if that is not the same error again.
-func further(err error, when string, next error) error {
-	if errors.Is(err, next) {
-		return err
-	}
-	return fmt.Errorf("%w; %s: %w", err, when, next)
 }
 
 // ask asks the catalog whether the change in doubt was made, which then is none any more. If it
@@ -96,7 +86,7 @@ func (s *Space) ask() (made bool, err error) {
 			break
 		}
 		s.rev = rev
-		if !made && !mutant.LateChangeTaken {
+		if !made {
 			if rev, err = s.cat.Apply(rev, as(entries, d.changes)); errors.Is(err, ErrRevision) {
 				continue // it has just arrived
 			}
@@ -118,7 +108,7 @@ func (s *Space) ours(entries, changes []Entry, made bool) bool {
 	made = made || s.view.Load() == nil // while it is being opened, the layout comes before the catalog
 	for _, e := range difference(entries, s.layout.entries()) {
 		if !made || !slices.ContainsFunc(changes, func(c Entry) bool { return c.Key == e.Key }) {
-			return mutant.OthersOverlooked
+			return false
 		}
 	}
 	return true

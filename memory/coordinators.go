@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"txnode/internal/mutant"
 	"txnode/rdma"
 )
 
@@ -114,9 +113,6 @@ func (s *Space) areas(e CoordinatorEntry) Coordinator {
 	used := l.LogArea
 	if e.LogUsed != 0 {
 		used = min(used, e.LogUsed)
-		if mutant.LogPartUnread && e.Recovering {
-			used = min(used, LogStep)
-		}
 	}
 	v := s.View()
 	for b := range l.Blades {
@@ -143,7 +139,7 @@ func (s *Space) NewCoordinatorUntil(until int64) (Coordinator, error) {
 	if err := s.writable(); err != nil {
 		return Coordinator{}, err
 	}
-	if s.Gated() && !mutant.GateOpen {
+	if s.Gated() {
 		return Coordinator{}, ErrGated
 	}
 	l := s.layout
@@ -158,15 +154,13 @@ func (s *Space) NewCoordinatorUntil(until int64) (Coordinator, error) {
 		}
 	}
 	e := CoordinatorEntry{ID: l.NextCoordinator, Slot: slot, Until: max(until, 0), LogUsed: LogStep}
-	e.Thin = s.View().UpBlades() <= l.Backups && !mutant.ThinForgotten
+	e.Thin = s.View().UpBlades() <= l.Backups
 	next := *l
 	next.NextCoordinator++
 	if err := s.commit(coordinatorEntry(e), next.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)+1)); err != nil {
 		return Coordinator{}, err
 	}
-	if !mutant.RecycleCoordinator {
-		l.NextCoordinator++
-	}
+	l.NextCoordinator++
 	s.raiseFrees()
 	l.Coordinators = append(l.Coordinators, e)
 	s.logs.used[slot] = true
@@ -192,10 +186,8 @@ func (s *Space) GrowLogs(id uint32) (Coordinator, error) {
 		return Coordinator{}, fmt.Errorf("%w: coordinator %d uses all of its log areas", ErrLayout, id)
 	}
 	e.LogUsed *= 2
-	if !mutant.GrowUnrecorded {
-		if err := s.commit(coordinatorEntry(e)); err != nil {
-			return Coordinator{}, err
-		}
+	if err := s.commit(coordinatorEntry(e)); err != nil {
+		return Coordinator{}, err
 	}
 	s.layout.Coordinators[i] = e
 	return s.areas(e), nil
@@ -241,9 +233,6 @@ func (s *Space) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 	}
 	s.mu.Unlock()
 
-	if mutant.LogAreaNotCleared {
-		areas.Logs = nil
-	}
 	if err := clearAreas(c, v, areas.Logs, false); err != nil {
 		return fmt.Errorf("memory: clearing the log areas of coordinator %d: %w", id, err)
 	}
@@ -284,7 +273,7 @@ func (s *Space) Coordinator(id uint32) (Coordinator, *View, error) {
 // findLive is findCoordinator of one that was not declared dead.
 func (s *Space) findLive(id uint32) (int, error) {
 	i, err := s.findCoordinator(id)
-	if err == nil && s.layout.Coordinators[i].Recovering && !mutant.DeadOneCloses {
+	if err == nil && s.layout.Coordinators[i].Recovering {
 		return 0, fmt.Errorf("%w: %d was declared dead", ErrNoCoordinator, id)
 	}
 	return i, err

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"txnode/internal/mutant"
 	"txnode/rdma"
 )
 
@@ -122,7 +121,7 @@ const (
 // nothing is lost.
 func (k *Copier) Step(c *rdma.Coro) (idle bool, err error) {
 	v := k.space.ViewOn(c.Thread()) // before it is asked what is undecided
-	if k.space.Gated() && !mutant.CopyUndecided {
+	if k.space.Gated() {
 		return true, nil
 	}
 	if f := k.space.failures.Load(); v.Epoch != k.epoch || f != k.failures {
@@ -131,7 +130,7 @@ func (k *Copier) Step(c *rdma.Coro) (idle bool, err error) {
 	}
 	ended := false
 	defer func() {
-		if !ended && !mutant.CopierUnwound {
+		if !ended {
 			k.epoch = 0 // what was under way is not known: a verb has failed, or a panic unwinds the thread
 		}
 	}()
@@ -141,7 +140,7 @@ func (k *Copier) Step(c *rdma.Coro) (idle bool, err error) {
 		return true, nil
 	case k.at < len(k.work):
 		err = k.forward(c, v)
-	case len(k.later) > 0 && !mutant.CopySkipsLocked:
+	case len(k.later) > 0:
 		err = k.again(c, v)
 	default:
 		err = k.finish(c, v, k.work)
@@ -153,7 +152,7 @@ func (k *Copier) Step(c *rdma.Coro) (idle bool, err error) {
 // finish makes the copies of segments full ones. Then it is looked for more.
 func (k *Copier) finish(c *rdma.Coro, v *View, ids []SegmentID) error {
 	k.epoch = 0
-	if k.space.durable() && !mutant.BuiltNotFlushed {
+	if k.space.durable() {
 		if err := flushBuilding(c, v, ids); err != nil {
 			return err
 		}
@@ -246,7 +245,7 @@ func (k *Copier) again(c *rdma.Coro, v *View) error {
 	k.later = append([]Addr(nil), rest...)
 	for i, a := range list {
 		_, class := k.space.purpose(a.Segment())
-		if k.idle >= copyPatience && !mutant.CopyAwaitsSweep {
+		if k.idle >= copyPatience {
 			done, err := k.nobodys(c, v, a, class.Size())
 			if err != nil {
 				k.later = append(k.later, list[i:]...)
@@ -315,7 +314,7 @@ func (k *Copier) nobodys(c *rdma.Coro, v *View, a Addr, block uint32) (done bool
 	state := t.Word(buf+blockMetaOff) >> blockStateShift & blockStateMask
 	beyond := state == blockStateAbsent || state == blockStateLive && first>>1&(1<<(coordinatorShift-1)-1) >= guardStranded
 	owner := uint32(first >> coordinatorShift)
-	if k.space.Registered(owner) && !mutant.CopyLiveLock || !beyond && (!k.space.neverUnlocked(owner) || mutant.CopyAwaitsJunk) {
+	if k.space.Registered(owner) || !beyond && !k.space.neverUnlocked(owner) {
 		if h, ok := k.held[a]; !ok || h.guard != first {
 			k.held[a] = heldSince{first, t.Now()}
 		}
@@ -402,9 +401,6 @@ func judge(p, copied []byte) verdict {
 	if free(p) {
 		// The number of its freeing counts, too: see strays.go.
 		if bytes.Equal(p[:blockHeader], copied[:blockHeader]) {
-			return blockSame
-		}
-		if mutant.FreeingNotCopied && free(copied) && binary.LittleEndian.Uint64(copied[blockGuardOff:])&guardHeld == 0 {
 			return blockSame
 		}
 		return blockFree

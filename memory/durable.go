@@ -3,7 +3,6 @@ package memory
 import (
 	"encoding/binary"
 
-	"txnode/internal/mutant"
 	"txnode/rdma"
 )
 
@@ -34,7 +33,7 @@ func (s *Space) Checkpoint() uint32 {
 // of power: also while who has opened the database promises nothing, but what an earlier
 // one has promised is not fulfilled.
 func (s *Space) durable() bool {
-	return s.opts.Durable || s.Checkpoint() != 0 && !mutant.PromiseOfOthers
+	return s.opts.Durable || s.Checkpoint() != 0
 }
 
 // flushBuilding makes durable whatever has been placed in the copies of segments that are
@@ -87,11 +86,7 @@ func (s *Space) FlushSegments(c *rdma.Coro, kinds ...SegmentKind) error {
 			wanted = wanted || l.Segments[id].Kind == k
 		}
 		if p := v.Placement(SegmentID(id)); wanted && id > 0 {
-			n := p.Written()
-			if mutant.BuiltNotFlushed {
-				n = int(p.N)
-			}
-			for _, r := range p.Replicas[:n] {
+			for _, r := range p.Replicas[:p.Written()] {
 				b.Flush(rdma.RemoteAddr{Blade: r.Blade, Key: v.Key(r.Blade), Off: r.Base}, l.SegmentSize)
 			}
 		}

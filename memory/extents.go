@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"txnode/internal/mutant"
 	"txnode/memory/internal/mum"
 	"txnode/rdma"
 )
@@ -177,7 +176,7 @@ func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
 // thread's, until its coordinator is gone (DeadExtents); who has none keeps them until the
 // database is opened again.
 func (s *Space) unsettled(c *rdma.Coro, addrs ...Addr) {
-	if c.Thread().Uncertain() && !mutant.ExtentWhileUncertain {
+	if c.Thread().Uncertain() {
 		s.disown(c, addrs)
 		return
 	}
@@ -268,7 +267,7 @@ func (s *Space) FreeExtent(a Addr, size uint32) error {
 func (s *Space) FreeDead(x Extent) (done bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if owner, ok := s.extents.owners[x.Addr]; (!ok || owner != x.owner) && !mutant.DeadExtentTwice {
+	if owner, ok := s.extents.owners[x.Addr]; !ok || owner != x.owner {
 		return false, nil
 	}
 	if g := s.extents.byID[x.Addr.Segment()]; g.starts[x.Addr.Offset()/granule(s.opts.SegmentSize)]&freed != 0 {
@@ -310,7 +309,7 @@ func (s *Space) settleFrees(c *rdma.Coro) error {
 	}
 	ended := false
 	defer func() {
-		if !ended && !mutant.FreesUnwound { // a panic unwinds the thread
+		if !ended { // a panic unwinds the thread
 			s.disown(c, pending)
 		}
 	}()
@@ -372,7 +371,7 @@ func (s *Space) writeWords(c *rdma.Coro, v *View, addrs []Addr, words []uint64) 
 			if err := SyncWords(c, v, table, 8); err != nil {
 				return err
 			}
-			if !durable || mutant.BuiltNotFlushed {
+			if !durable {
 				continue
 			}
 			batch.Reset()

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"txnode/internal/mutant"
 	"txnode/rdma"
 )
 
@@ -97,7 +96,7 @@ func (s *Space) take(a *Allocator, class Class, want int, how refilling) (n int,
 func (s *Space) halve(a *Allocator, class Class) {
 	p := &s.pools[class]
 	for _, b := range s.allocators {
-		if b == a || !s.serving(b) && !mutant.StockOfTheDead {
+		if b == a || !s.serving(b) {
 			continue
 		}
 		b.mu.Lock()
@@ -135,7 +134,7 @@ const (
 // spreads reports whether a class is to have one more segment to take blocks from: there is plenty of room, or it has
 // none, or something of all that it has is in use.
 func (s *Space) spreads(class Class) bool {
-	if s.roomy() && !mutant.SpreadLate {
+	if s.roomy() {
 		return true
 	}
 	for _, c := range s.pools[class].open {
@@ -212,9 +211,6 @@ func (s *Space) dropLost() {
 		p.open = keep(p.open, func(c carve) bool { return !lost(c.seg) })
 	}
 	for _, a := range s.allocators {
-		if mutant.LostStockKept {
-			break
-		}
 		a.mu.Lock()
 		for class := range a.lists {
 			l := &a.lists[class]

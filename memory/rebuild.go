@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"txnode/internal/mutant"
 	"txnode/rdma"
 )
 
@@ -159,9 +158,7 @@ func (p *Placement) build(r Replica) {
 	w := p.Written()
 	copy(p.Replicas[w+1:], p.Replicas[w:]) // lost ones, of which the oldest may fall out
 	p.Replicas[w] = r
-	if p.Building++; mutant.CopyCountsAtOnce {
-		p.N, p.Building = p.N+p.Building, 0
-	}
+	p.Building++
 	p.Lost = min(p.Lost, uint8(MaxReplicas-p.Written()))
 	clear(p.Replicas[p.Written()+int(p.Lost):])
 }
@@ -172,9 +169,7 @@ func (p *Placement) build(r Replica) {
 func (s *Space) CompareAgain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !mutant.BuiltCopyLags {
-		s.failures.Add(1)
-	}
+	s.failures.Add(1)
 }
 
 // finishIn makes copies that have been built full ones, in a new epoch, and returns of
@@ -289,13 +284,9 @@ func (s *Space) Scrub(c *rdma.Coro, b rdma.BladeID, key rdma.Key) (more bool, er
 	v := &View{keys: make([]rdma.Key, b+1)}
 	v.keys[b] = key
 	area := LogArea{Addr: rdma.RemoteAddr{Blade: b, Off: base}, Size: s.opts.SegmentSize}
-	if mutant.AdmitUncleared {
-		area.Size = 0
-	}
 	// The blade may have lost its memory, or it was cleared before, and the disk has failed then: what
 	// counts as cleared must be so when the power has gone.
-	blindly := s.durable() && !mutant.ScrubByLooking
-	if err := clearAreas(c, v, []LogArea{area}, blindly); err != nil {
+	if err := clearAreas(c, v, []LogArea{area}, s.durable()); err != nil {
 		return false, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: fmt.Sprintf("clearing the place at offset %#x", base)}
 	}
 	s.mu.Lock()

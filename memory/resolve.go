@@ -1,7 +1,5 @@
 package memory
 
-import "txnode/internal/mutant"
-
 // Resolution is the right to resolve the lock of a block that belongs to nobody any
 // more. Without it, two who have met the lock could both free the block, and the second
 // one free what a transaction has put there since.
@@ -21,7 +19,7 @@ func (s *Space) BeginResolve(a Addr, by uint32) *Resolution {
 
 // resolve is BeginResolve; the caller holds the lock.
 func (s *Space) resolve(a Addr, by uint32) *Resolution {
-	if r := s.orphans[a]; r != nil && s.outlives(r.by) && !mutant.ResolveTogether {
+	if r := s.orphans[a]; r != nil && s.outlives(r.by) {
 		return nil
 	}
 	if s.orphans == nil {

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"txnode/internal/mutant"
 	"txnode/memory/internal/mum"
 	"txnode/rdma"
 )
@@ -74,7 +73,7 @@ type Space struct {
 // another one's is left over. Safe for concurrent use.
 func (s *Space) BeginMend(table uint16) bool {
 	_, busy := s.mending.LoadOrStore(table, struct{}{})
-	if busy && !mutant.MendTogether {
+	if busy {
 		return false
 	}
 	s.menders.Add(1)
@@ -321,9 +320,6 @@ func (s *Space) publish() {
 // key is the access key of a blade in the layout's epoch: no two epochs of a
 // database share one.
 func (l *Layout) key(b rdma.BladeID) rdma.Key {
-	if mutant.KeepKeys {
-		return l.keys(b)
-	}
 	return l.keys(b) + rdma.Key(l.Epoch)
 }
 

@@ -3,8 +3,6 @@ package memory
 import (
 	"math"
 	"slices"
-
-	"txnode/internal/mutant"
 )
 
 // A stray is a block that is free and that nobody has: no slot leads to it, it is in
@@ -97,7 +95,7 @@ func (s *Space) claimStrays(owned []Addr) (*Strays, []Addr) {
 		return nil, nil
 	}
 	for i := range s.layout.Coordinators {
-		if s.layout.Coordinators[i].Recovering && !mutant.StraysWhileUndecided {
+		if s.layout.Coordinators[i].Recovering {
 			return nil, nil
 		}
 	}
@@ -115,7 +113,7 @@ func (x *Strays) Return(ok []bool) (n int, void bool) {
 	s := x.space
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.strays != x && !mutant.StraysReturnedTwice || s.losses != x.losses || s.Gated() || s.writable() != nil {
+	if s.strays != x || s.losses != x.losses || s.Gated() || s.writable() != nil {
 		return 0, true
 	}
 	s.strays = nil
@@ -153,9 +151,7 @@ func (s *Space) bereave() {
 		}
 		a.mu.Lock()
 		for class := range a.lists {
-			if !mutant.LateOwnerKeepsBlocks {
-				a.lists[class].free = a.lists[class].free[:0]
-			}
+			a.lists[class].free = a.lists[class].free[:0]
 		}
 		a.out.clear()
 		a.mu.Unlock()
@@ -264,13 +260,9 @@ func (s *Space) owned(out []Addr) []Addr {
 	for _, a := range s.allocators {
 		a.mu.Lock()
 		for class := range a.lists {
-			if !mutant.StraysOnLists {
-				out = append(out, a.lists[class].free...)
-			}
+			out = append(out, a.lists[class].free...)
 		}
-		if !mutant.StraysOnTheirWay {
-			out = append(out, a.out.list...)
-		}
+		out = append(out, a.out.list...)
 		a.mu.Unlock()
 	}
 	for a, r := range s.orphans {

@@ -3,8 +3,6 @@ package memory
 import (
 	"encoding/binary"
 	"slices"
-
-	"txnode/internal/mutant"
 )
 
 // Verdict is what became of the last transactions of a coordinator that was
@@ -162,7 +160,7 @@ const (
 // has been swept since; and besides, if anything: see Layout.Hollow and Layout.Spared.
 func sweepEntry(hollow, spared bool) Entry {
 	flags := byte(0)
-	if hollow && !mutant.HollowForgotten {
+	if hollow {
 		flags |= sweepHollow
 	}
 	if spared {

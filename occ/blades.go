@@ -3,7 +3,6 @@ package occ
 import (
 	"math/bits"
 
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/rdma"
 )
@@ -18,24 +17,13 @@ func (tx *Tx) spread(it *item) {
 
 // backups is one more than how many backups an item's image goes to.
 func (tx *Tx) backups(it *item) int {
-	n := tx.view.Written(it.addr)
-	if mutant.NewCopyNotWritten {
-		n = tx.view.Copies(it.addr)
-	}
-	if mutant.FirstBackupOnly {
-		n = min(n, 2)
-	}
-	return n
+	return tx.view.Written(it.addr)
 }
 
 // logCopies is to how many blades the log record goes at least: f+1, as long as so many
 // are up.
 func (tx *Tx) logCopies(v *memory.View) int {
-	want := min(tx.s.eng.space.Backups()+1, v.UpBlades())
-	if mutant.LogOnFBlades {
-		want = max(want-1, 1)
-	}
-	return want
+	return min(tx.s.eng.space.Backups()+1, v.UpBlades())
 }
 
 // logBlades are those that the log record goes to: every blade that gets a backup image,

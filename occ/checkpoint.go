@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/rdma"
@@ -94,7 +93,7 @@ func (s *Session) enter() uint32 {
 // a broken session stays until it has rejoined: nobody knows which transactions are, and
 // their records are what they are decided by.
 func (s *Session) release(f *flight) {
-	if s.broken != nil && !mutant.LogSpaceOfUnknown {
+	if s.broken != nil {
 		return
 	}
 	f.held = false
@@ -104,7 +103,7 @@ func (s *Session) release(f *flight) {
 		}
 		f.freed = f.freed[:0]
 	}
-	if f.generation == 0 || mutant.LogSpaceBeforeCheckpoint {
+	if f.generation == 0 {
 		if f.generation != 0 {
 			s.commits.n[f.generation&1].Add(-1)
 			f.generation = 0
@@ -154,7 +153,7 @@ func (s *Session) number() uint32 {
 // stuck reports whether a checkpoint that the session makes, or nil, waits for the session itself: it was broken in the
 // middle of a commit of another coroutine, which is decided when it rejoins, and it rejoins when this one has done.
 func (s *Session) stuck() bool {
-	if s == nil || s.broken == nil || mutant.WaitsForItself {
+	if s == nil || s.broken == nil {
 		return false
 	}
 	x := s.commits
@@ -191,17 +190,15 @@ func (e *Engine) checkpoint(c *rdma.Coro, s *Session) error {
 		if s.stuck() {
 			dead = append(dead, s.condemn())
 		}
-		if len(dead) > 0 && !mutant.WaitsForTheDead {
+		if len(dead) > 0 {
 			return stalledError{dead}
 		}
 		if now > end {
 			return fmt.Errorf("%w: log space is needed, and a checkpoint waits for transactions of another session to come to rest, or be recovered", ErrConflict)
 		}
 	}
-	if !mutant.CheckpointWithoutFlush {
-		if err := e.space.FlushSegments(c, memory.KindBlocks); err != nil {
-			return err
-		}
+	if err := e.space.FlushSegments(c, memory.KindBlocks); err != nil {
+		return err
 	}
 	if err := e.space.SetCheckpoint(old + 1); err != nil {
 		return err
@@ -280,7 +277,7 @@ func (e *Engine) atRest(generation, by uint32, now int64) (quiet bool, dead []ui
 	}
 	clear(e.commits[len(kept):])
 	e.commits = kept
-	return quiet || mutant.CheckpointDoesNotWait, dead
+	return quiet, dead
 }
 
 // logRange is a log record that is to be flushed.

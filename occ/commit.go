@@ -2,7 +2,6 @@ package occ
 
 import (
 	"txnode/history"
-	"txnode/internal/mutant"
 	"txnode/memory/record"
 )
 
@@ -28,14 +27,13 @@ func (tx *Tx) Commit() error {
 func (tx *Tx) settle() {
 	tx.busy = false
 	f := &tx.flights[tx.flight]
-	if f.bg.OK() {
-		f.bg.Reset()
-	} else if f.bg.Done() {
-		_ = tx.s.fail(f.bg.Err())
-		return
-	} else if !mutant.LogSpaceBeforeRelease {
+	if !f.bg.OK() {
+		if f.bg.Done() {
+			_ = tx.s.fail(f.bg.Err())
+		}
 		return
 	}
+	f.bg.Reset()
 	if f.held {
 		tx.s.release(f)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -93,7 +92,7 @@ func (tx *Tx) Contradicted(a memory.Addr) (bool, error) {
 	s.chores++
 	defer func() { s.chores-- }()
 	v := space.ViewOn(s.thread)
-	damaged := space.Backups() == 0 && !mutant.VacantWithoutBackups
+	damaged := space.Backups() == 0
 	for k := 1; v.Valid(a) && k < v.Copies(a); k++ {
 		size := uint32(record.LineSize)
 		img, err := tx.look(a, k, size)

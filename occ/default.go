@@ -2,7 +2,6 @@ package occ
 
 import (
 	"txnode/history"
-	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -31,40 +30,25 @@ func (tx *Tx) commitDefault() error {
 	}
 	n := tx.log.Finish(tx.logBytes(), log.Redo, tx.id, f.generation, tx.s.ahead(tx.id))
 	b.Reset()
-	if mutant.BackupImageBeforeLog {
-		tx.appendBackups(b)
-	}
-	if mutant.AcknowledgeBeforeLog {
-		b = &tx.flights[tx.flight].bg
-	}
 	logs := tx.logBlades(v, tx.logCopies(v))
 	for rest := logs; rest != 0; {
 		a := tx.s.ring.at(v, rest.take(), off)
 		b.Write(a, tx.logAt, uint32(n))
-		if durable && !tx.s.caps.Synchronous && !mutant.LogNotFlushed {
+		if durable && !tx.s.caps.Synchronous {
 			b.Flush(a, uint32(n)) // no round trip of its own
 		}
 	}
 	tx.appendBackups(b)
-	if mutant.UnlockBeforeBackups {
-		for i := range tx.items {
-			if it := &tx.items[i]; it.write != writeNone && it.from == 0 {
-				b.Write(v.At(it.addr, 0), tx.logAt+uint32(it.w), it.wlen)
-			}
-		}
-	}
 	if !tx.s.caps.Placed {
 		tx.flushBackups(b)
 	}
-	if mutant.AcknowledgeBeforeLog {
-		c.Post(b)
-	} else if err := c.Do(b); err != nil {
+	if err := c.Do(b); err != nil {
 		f.bg.Forget()
 		err = tx.unknown(err)
 		tx.conclude(history.Unknown)
 		return err
 	}
-	if durable && tx.s.caps.Synchronous && !mutant.LogNotFlushed {
+	if durable && tx.s.caps.Synchronous {
 		if err := tx.s.flushLogs(c, logs, off, n); err != nil {
 			err = tx.unknown(err)
 			tx.conclude(history.Unknown)
@@ -89,9 +73,6 @@ func (tx *Tx) commitDefault() error {
 
 // flushBackups appends what makes the images on the backups placed when it has completed.
 func (tx *Tx) flushBackups(b *rdma.Batch) {
-	if mutant.NoFlush {
-		return
-	}
 	for backups := tx.behind; backups != 0; {
 		b.Flush(tx.lastImageOn(backups.take()), 8)
 	}
@@ -133,11 +114,10 @@ func (tx *Tx) installPrimaries() error {
 		it := &tx.items[i]
 		switch {
 		case it.write == writeNone:
-			if it.locked && !mutant.KeepUnwrittenLocks {
+			if it.locked {
 				tx.appendRelease(it)
 			}
 		case it.from != 0: // below
-		case mutant.UnlockBeforeBackups:
 		case it.wlen == record.LineSize && tx.s.caps.OrderedLine:
 			bg.Write(tx.view.At(it.addr, 0), tx.logAt+uint32(it.w), record.LineSize)
 		default:
@@ -172,11 +152,6 @@ func (tx *Tx) appendInstall(it *item, a rdma.RemoteAddr) {
 		tx.s.thread.PutWord(free, uint64(record.FreeAt(tx.id)))
 		a.Off += record.GuardOff
 		bg.Write(a, free, 8)
-	case n > record.LineSize && mutant.GuardBeforeBody:
-		body := a
-		body.Off += record.LineSize
-		bg.Write(a, at, record.LineSize)
-		bg.Write(body, at+record.LineSize, n-record.LineSize)
 	default:
 		if n > record.LineSize {
 			body := a

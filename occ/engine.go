@@ -8,7 +8,6 @@ import (
 
 	"txnode/index"
 	"txnode/index/addrcache"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ/recovery"
@@ -58,9 +57,6 @@ type Options struct {
 	// in a table whose index is damaged, or lost, which stays as it is: see recovery.Report.Damage.
 	// It may be called by several goroutines at once.
 	Damaged func(err error)
-	// Recovered, if not nil, is told what each recovery of coordinators has done, the session's own included
-	// when it rejoins. It may be called by several goroutines at once, and must not keep the report.
-	Recovered func(*recovery.Report)
 	// CacheBytes bounds the address cache; 0: 512 MiB.
 	CacheBytes int
 	// ReclaimAfter is how many deletes of a session pass before it reclaims the
@@ -194,7 +190,7 @@ func (s *Session) init() (err error) {
 	if s.plain = s.caps.MaskedCAS && !s.eng.opts.ReadBackups; s.plain {
 		s.lines = linearItems
 	}
-	s.straight = s.caps.OrderedLine && s.eng.opts.Flush != FlushDurable && !mutant.AcknowledgeBeforeLog && !mutant.UnlockBeforeBackups
+	s.straight = s.caps.OrderedLine && s.eng.opts.Flush != FlushDurable
 	s.gauge()
 	t.PutWord(s.masks, record.HeldBit)
 	t.PutWord(s.masks+8, ^uint64(0))
@@ -228,9 +224,6 @@ func (s *Session) nextTx() (record.TxID, error) {
 	s.seq++
 	if s.seq%gaugeEvery == 0 {
 		s.gauge()
-	}
-	if mutant.ReuseVersion {
-		return record.MakeTxID(s.coord.ID, s.seq/2+1), nil
 	}
 	if s.seq < record.MaxSequence {
 		return record.MakeTxID(s.coord.ID, s.seq), nil
@@ -266,9 +259,8 @@ func (s *Session) Due() bool { return s.due }
 // rdma.Thread.Run), because of err: in the middle of a transaction, or of something between two. The
 // session can only be closed. Its coordinator stays registered then, and is recovered like a dead one.
 func (s *Session) Unwound(err error) {
-	if s.unwound = !mutant.UnwoundCloses; s.unwound {
-		_ = s.fail(err)
-	}
+	s.unwound = true
+	_ = s.fail(err)
 }
 
 // Close waits for what is in flight and gives everything back. Every Tx must

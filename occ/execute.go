@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 )
@@ -87,9 +86,6 @@ func (tx *Tx) goOn(items []item) (unlocked int, err error) {
 			}
 			if err := tx.advance(it); err != nil && (failed == nil || errors.Is(failed, ErrConflict)) {
 				failed = err
-			}
-			if mutant.ForgetLocksBehindConflict && failed != nil {
-				break
 			}
 			if it.step == stepDone {
 				left--
@@ -207,14 +203,14 @@ func (tx *Tx) advance(it *item) error {
 	case stepLock:
 		prior := record.Guard(tx.batch.Result(int(it.cas)))
 		switch {
-		case prior == record.FreeAt(it.version), mutant.LockByHope && !prior.Held():
+		case prior == record.FreeAt(it.version):
 			it.locked, it.prior = true, prior
 			it.step = stepDone
 			return nil
 		case prior.Held():
-			return tx.meet(AbortLocked, it, prior)
+			return tx.meet(AbortLocked, it.addr, prior)
 		default:
-			return tx.conflict(AbortValidation, it)
+			return tx.conflict(AbortValidation)
 		}
 	}
 	return nil
@@ -237,7 +233,7 @@ func (tx *Tx) reaches(a memory.Addr) bool {
 // segment is one of a later epoch than that of the transaction.
 func (tx *Tx) lost(it *item, a memory.Addr) error {
 	if tx.s.eng.space.View().Epoch != tx.view.Epoch {
-		return tx.conflict(AbortStale, it)
+		return tx.conflict(AbortStale)
 	}
 	if err := tx.s.eng.space.LostError(a); err != nil {
 		return fmt.Errorf("occ: table %q: %w", it.table.Name, err)
@@ -249,9 +245,7 @@ func (tx *Tx) damaged(it *item, err error) error {
 	return fmt.Errorf("%w: block %v of table %q: %w", ErrCorrupt, it.addr, it.table.Name, err)
 }
 
-// conflict counts a conflict over an item, and returns its error.
-func (tx *Tx) conflict(r AbortReason, it *item) error {
+func (tx *Tx) conflict(r AbortReason) error {
 	tx.aborts[r]++
-	tx.tallyFresh(it.table).done[tallyConflicts]++
 	return conflictErrors[r]
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"txnode/history"
-	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -43,18 +42,12 @@ func (tx *Tx) commitFORD() error {
 	n := undo.Finish(tx.bytes(at, uint32(undo.Len())), log.Undo, tx.id, 0, tx.s.ahead(tx.id))
 	b.Reset()
 	for k := range v.Blades() {
-		if mutant.FordLogOnOneBlade && k > 0 {
-			break
-		}
 		if v.Up(rdma.BladeID(k)) {
 			b.Write(tx.s.ring.at(v, rdma.BladeID(k), off), at, uint32(n))
 		}
 	}
 	c.Count = &tx.phases[PhaseLog]
 	c.Post(b)
-	if mutant.SkipValidation {
-		tx.valid = true
-	}
 	if !tx.valid {
 		c.Count = &tx.phases[PhaseValidate]
 		if err := tx.appendValidation(len(tx.items)); err != nil {
@@ -103,16 +96,13 @@ func (tx *Tx) commitFORD() error {
 		}
 		lastWritten = i
 		record.Image(tx.logBytes()[it.w : uint32(it.w)+it.wlen]).SetGuard(record.HeldBy(tx.id))
-		if mutant.FordImageUnlocked {
-			record.Image(tx.logBytes()[it.w : uint32(it.w)+it.wlen]).SetGuard(record.FreeAt(tx.id))
-		}
 		for k := range v.Written(it.addr) {
 			a := v.At(it.addr, k)
 			g := a
 			g.Off += record.GuardOff
 			b.Write(g, held, 8)
 			b.Write(a, tx.logAt+uint32(it.w), it.wlen)
-			if k > 0 && !mutant.FordReleaseWithoutBackups {
+			if k > 0 {
 				b.Write(g, held+8, 8)
 				released++
 			}
@@ -282,7 +272,7 @@ func (tx *Tx) pristine(it *item) error {
 	if it.from != 0 {
 		a = it.from
 	}
-	if _, err := tx.image(it).Check(a); err == nil || mutant.UndoAsEdited {
+	if _, err := tx.image(it).Check(a); err == nil {
 		return nil
 	}
 	b := &tx.batch

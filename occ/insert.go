@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"txnode/index"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ/recovery"
@@ -41,9 +40,6 @@ func (tx *Tx) placeholders(first int) error {
 			if version, err = tx.s.nextTx(); err != nil {
 				return err
 			}
-			if mutant.PlaceholderHasFinalVersion {
-				version = tx.id
-			}
 		}
 		a, class, err := tx.s.block(c, class)
 		if err != nil {
@@ -56,9 +52,6 @@ func (tx *Tx) placeholders(first int) error {
 		it.addr, it.class, it.inserted = a, class, true
 		it.buf, it.bufLen, it.prior = at, n, record.FreeAt(tx.id)
 		record.Image(tx.bytes(at, n)).Put(a, version, record.Absent, it.table.ID, class, tx.id, it.key(), nil)
-		if mutant.PlaceholderUnlocked {
-			record.Image(tx.bytes(at, n)).SetGuard(record.FreeAt(version))
-		}
 		b.Write(tx.view.At(a, 0), at, n) // only primaries carry locks; backups get the image
 	}
 	if b.Len() == 0 {
@@ -68,9 +61,7 @@ func (tx *Tx) placeholders(first int) error {
 		return tx.s.fail(err)
 	}
 	// A slot must not lead anybody to a block that is not there yet.
-	if mutant.PlaceholderNotPlaced {
-		b.Reset()
-	} else if err := c.Fence(rdma.FenceThread, 0, b); err != nil {
+	if err := c.Fence(rdma.FenceThread, 0, b); err != nil {
 		return tx.s.fail(err)
 	}
 	tx.linked = true
@@ -91,7 +82,7 @@ func (tx *Tx) placeholders(first int) error {
 			if other := (*index.UnclearError)(nil); errors.As(err, &other) {
 				tx.met = meeting{addr: other.Block, table: it.table, key: it.key()}
 			}
-			return tx.conflict(AbortPhantom, it)
+			return tx.conflict(AbortPhantom)
 		}
 		it.locked = true // it may be linked: see removePlaceholders
 		if errors.Is(err, index.ErrBusy) {
@@ -109,10 +100,7 @@ func (tx *Tx) placeholders(first int) error {
 // the slot stuck when it rolls back, is broken, and looks after it when it has rejoined. What is
 // in the way of an index that is damaged stays there until that is repaired: no attempt gets any further.
 func (tx *Tx) busyInsert(it *item, err error) error {
-	_ = tx.conflict(AbortStale, it) // counts it
-	if mutant.BusyInsertForgotten {
-		it.locked = false
-	}
+	tx.aborts[AbortStale]++
 	e := tx.s.seeTo(tx.c)
 	if errors.Is(e, rdma.ErrVerb) {
 		_ = tx.s.fail(e)
@@ -129,9 +117,6 @@ func (tx *Tx) busyInsert(it *item, err error) error {
 // blade, and no other copy says then that there was one. Meanwhile the keys are anybody's;
 // whoever has come to use one of them is met by its lookup, or by the insert.
 func (tx *Tx) replant() error {
-	if mutant.PlaceholderMoves {
-		return nil
-	}
 	outgrown := func(it *item) bool { return it.inserted && it.write == writePut && it.wlen > it.class.Size() }
 	for i := range tx.items {
 		it := &tx.items[i]
@@ -173,9 +158,6 @@ func (tx *Tx) uproot(which func(it *item) bool) error {
 			continue
 		}
 		tx.forget(it, it.addr)
-		if mutant.AbortKeepsSlot {
-			continue
-		}
 		if err := it.table.Index.Remove(c, it.query, it.addr); err != nil && !errors.Is(err, index.ErrChanged) {
 			return tx.s.fail(fmt.Errorf("unlinking an aborted insert from table %q: %w", it.table.Name, err))
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/memory/record"
@@ -63,7 +62,7 @@ func (tx *Tx) reserveLog(n int) (uint32, error) {
 	f := &tx.flights[tx.flight]
 	var stuck error // there cannot be more of it just now
 	for tries := 0; ; tries++ {
-		if tx.s.broken != nil && !mutant.LogSpaceOfUnknown {
+		if tx.s.broken != nil {
 			return 0, tx.s.broken // no space comes free
 		}
 		off, token, ok := r.Reserve(n, tx.s.seq)

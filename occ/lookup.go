@@ -4,7 +4,6 @@ import (
 	"math/bits"
 
 	"txnode/index"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 )
@@ -76,14 +75,11 @@ func (tx *Tx) giveUp(it *item) error {
 		tx.met, it.addr = tx.ragged, tx.ragged.addr
 	}
 	tx.hollow, tx.ragged = 0, meeting{}
-	return tx.conflict(AbortStale, it)
+	return tx.conflict(AbortStale)
 }
 
 // looks is how much of a candidate of a class is read.
 func (it *item) looks(c memory.Class) uint32 {
-	if it.looksFar > 0 && mutant.CandidatesToTheEnd {
-		return c.Size()
-	}
 	return min(c.Size(), max(readLen(c), 1<<it.looksFar))
 }
 
@@ -137,9 +133,6 @@ func (tx *Tx) readMany(it *item) error {
 // candidates, that seemed to be the one, tells nothing about the others.
 func (tx *Tx) notThis(it *item, img record.Image) error {
 	it.addr = 0
-	if mutant.BelieveOtherKey {
-		return tx.absent(it)
-	}
 	if img.Meta().State() == record.Free {
 		tx.hollow = it.query.Candidates[0].Addr
 		return tx.searchAgain(it)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ/recovery"
@@ -61,10 +60,6 @@ func (tx *Tx) unblock(m meeting) (bool, error) {
 	}()
 	if m.stalled {
 		err := tx.s.recoverExpired(tx.c)
-		return err == nil, err
-	}
-	if mutant.StealLiveLock {
-		_, err := recovery.Unlock(tx.c, tx.s.Recovery(), m.addr)
 		return err == nil, err
 	}
 	switch space.Lease(owner, tx.s.thread.Now()) {
@@ -160,8 +155,8 @@ func (tx *Tx) Locked(a memory.Addr) bool {
 	return false
 }
 
-// meet notes the lock of an item's block that is in the way, and is the conflict with its holder.
-func (tx *Tx) meet(r AbortReason, it *item, g record.Guard) error {
-	tx.met = meeting{addr: it.addr, guard: g}
-	return tx.conflict(r, it)
+// meet notes a lock that is in the way, and is the conflict with its holder.
+func (tx *Tx) meet(r AbortReason, a memory.Addr, g record.Guard) error {
+	tx.met = meeting{addr: a, guard: g}
+	return tx.conflict(r)
 }

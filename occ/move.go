@@ -3,7 +3,6 @@ package occ
 import (
 	"fmt"
 
-	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/memory/record"
@@ -61,10 +60,10 @@ func (tx *Tx) moveRecords(unlock bool) error {
 	if err := tx.switchMoved(); err != nil {
 		return err
 	}
-	if err := tx.vacateMoved(unlock && mutant.MoveUnlocksFirst); err != nil {
+	if err := tx.vacateMoved(); err != nil {
 		return err
 	}
-	if unlock && !mutant.MoveUnlocksFirst {
+	if unlock {
 		b := &tx.batch
 		b.Reset()
 		tx.appendMovedUnlocks(b)
@@ -102,16 +101,13 @@ func (tx *Tx) writeMoved() error {
 		}
 		img := record.Image(tx.logBytes()[it.w : uint32(it.w)+it.wlen])
 		img.SetGuard(record.HeldBy(tx.id))
-		if mutant.MoveUnlocked {
-			img.SetGuard(record.FreeAt(tx.id))
-		}
 		tx.s.thread.PutWord(it.buf, uint64(record.FreeAt(tx.id))) // the image as read is of no more use
 		b.Write(v.At(it.addr, 0), tx.logAt+uint32(it.w), it.wlen)
 		building = building || v.Written(it.addr) > v.Copies(it.addr)
 	}
 	// Nobody has locked the new blocks before. Who is building a copy must see the locks
 	// before that copy is written: else he may put the free block there that he has seen.
-	if building && !mutant.MoveToCopyFirst {
+	if building {
 		if err := c.Do(b); err != nil {
 			return err
 		}
@@ -130,10 +126,8 @@ func (tx *Tx) writeMoved() error {
 		for k := 1; k < v.Written(it.addr); k++ {
 			a := v.At(it.addr, k)
 			b.Write(a, tx.logAt+uint32(it.w), it.wlen)
-			if !mutant.MoveUnlocksBackupsLate {
-				a.Off += record.GuardOff
-				b.Write(a, it.buf, 8)
-			}
+			a.Off += record.GuardOff
+			b.Write(a, it.buf, 8)
 		}
 	}
 	if err := c.Do(b); err != nil {
@@ -162,13 +156,10 @@ func (tx *Tx) switchMoved() error {
 }
 
 // vacateMoved makes the old blocks free, and returns when all copies say so, before anybody
-// has them again. unlockFirst is a mutation.
-func (tx *Tx) vacateMoved(unlockFirst bool) error {
+// has them again.
+func (tx *Tx) vacateMoved() error {
 	c, b, v := tx.c, &tx.batch, tx.view
 	b.Reset()
-	if unlockFirst {
-		tx.appendMovedUnlocks(b)
-	}
 	for i := range tx.items {
 		it := &tx.items[i]
 		if !it.moves() {
@@ -182,9 +173,6 @@ func (tx *Tx) vacateMoved(unlockFirst bool) error {
 		record.Image(tx.bytes(wiped, record.LineSize)).PutFree(it.from, tx.id, it.table.ID, it.fromClass, tx.s.eng.space.CountFree())
 		tx.s.alloc.Hold(it.from)
 		for k := range v.Written(it.from) {
-			if mutant.MoveKeepsOldBlock {
-				break
-			}
 			record.AppendFree(b, v.At(it.from, k), wiped, tx.s.caps.OrderedLine || k > 0)
 		}
 	}
@@ -202,14 +190,8 @@ func (tx *Tx) appendMovedUnlocks(b *rdma.Batch) {
 		if !it.moves() {
 			continue
 		}
-		copies := 1
-		if mutant.MoveUnlocksBackupsLate {
-			copies = tx.view.Copies(it.addr)
-		}
-		for k := range copies {
-			a := tx.view.At(it.addr, k)
-			a.Off += record.GuardOff
-			b.Write(a, tx.logAt+uint32(it.w)+record.GuardOff, 8)
-		}
+		a := tx.view.At(it.addr, 0)
+		a.Off += record.GuardOff
+		b.Write(a, tx.logAt+uint32(it.w)+record.GuardOff, 8)
 	}
 }

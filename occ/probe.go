@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 )
@@ -20,9 +19,6 @@ func (tx *Tx) probed(it *item) error {
 		prior := record.Guard(tx.batch.Result(int(it.cas)))
 		if prior.Held() {
 			lost = true
-			if mutant.ReleaseForeignLock {
-				it.locked, it.prior = true, record.FreeAt(tx.image(it).Version())
-			}
 		} else {
 			it.locked, it.prior = true, prior
 			held = true
@@ -43,9 +39,7 @@ func (tx *Tx) probed(it *item) error {
 			return nil
 		}
 		// Another key's block, or nobody's: the address is stale.
-		if held && mutant.KeepLockOfStaleAddress {
-			it.locked = false
-		} else if held {
+		if held {
 			if err := tx.unlockForeign(it); err != nil {
 				return err
 			}
@@ -63,12 +57,9 @@ func (tx *Tx) probed(it *item) error {
 			// Being written by the holder of the lock: whose key it is decides whether that is a conflict.
 			return tx.reread(it, need)
 		}
-		return tx.meet(AbortLocked, it, record.Guard(tx.batch.Result(int(it.cas))))
+		return tx.meet(AbortLocked, it.addr, record.Guard(tx.batch.Result(int(it.cas))))
 	}
 	g := img.Guard()
-	if mutant.ReadLocked && err == nil && !it.update && g.Held() {
-		return tx.found(it, img)
-	}
 	switch {
 	case errors.Is(err, record.ErrForm) && it.tries >= maxRereads && !it.cached:
 		return tx.damaged(it, err)
@@ -80,10 +71,10 @@ func (tx *Tx) probed(it *item) error {
 		}
 	case g.Held():
 		if it.update {
-			return tx.meet(AbortLocked, it, g)
+			return tx.meet(AbortLocked, it.addr, g)
 		}
-		return tx.meet(AbortReadLocked, it, g)
-	case !img.Stable() && !mutant.GuardNotCompared:
+		return tx.meet(AbortReadLocked, it.addr, g)
+	case !img.Stable():
 		return tx.reread(it, need)
 	}
 	return tx.found(it, img)
@@ -95,15 +86,12 @@ func accepts(img record.Image, it *item, held bool, id record.TxID) bool {
 	if held {
 		return img.Guard() == record.HeldBy(id) && img.Version() == it.prior.Version()
 	}
-	return img.Stable() || mutant.GuardNotCompared && !img.Guard().Held()
+	return img.Stable()
 }
 
 // matches reports whether a verified image is that of the item's key.
 func (tx *Tx) matches(it *item, img record.Image) bool {
 	m := img.Meta()
-	if mutant.TrustStaleAddress && it.cached {
-		return true
-	}
 	return m.State() != record.Free && m.Table() == it.table.ID && m.KeyLen() == int(it.klen) && bytes.Equal(img.Key(), it.key())
 }
 
@@ -143,7 +131,7 @@ func (tx *Tx) reread(it *item, need int) error {
 		if it.locked {
 			return tx.damaged(it, record.ErrTorn)
 		}
-		return tx.meet(AbortReadLocked, it, tx.image(it).Guard())
+		return tx.meet(AbortReadLocked, it.addr, tx.image(it).Guard())
 	}
 	it.step = stepReread
 	if it.tries > 2 {
@@ -156,7 +144,7 @@ func (tx *Tx) reread(it *item, need int) error {
 // record, somebody may have been about to free it: then no slot leads there any more, and who knows its address from
 // before must not use it.
 func (tx *Tx) bereft(it *item) bool {
-	return tx.view.Bereft(it.addr) && !mutant.BereftBelieved
+	return tx.view.Bereft(it.addr)
 }
 
 // doubt looks a key up whose block, found by a cached address, does not become whole, or is bereft:

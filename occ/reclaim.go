@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"txnode/index"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -71,7 +70,7 @@ const reclaimBytes = 4 << 20
 func (r *reclaimer) heavy() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.bytes > reclaimBytes+reclaimBytes/4 && !mutant.TombstonesUnweighed
+	return r.bytes > reclaimBytes+reclaimBytes/4
 }
 
 // excess is about how many tombstones are due, if keep may stay.
@@ -79,7 +78,7 @@ func (r *reclaimer) excess(keep int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := len(r.queue) - keep
-	if over := r.bytes - reclaimBytes; over > 0 && !mutant.TombstonesUnweighed {
+	if over := r.bytes - reclaimBytes; over > 0 {
 		n = max(n, over/(r.bytes/len(r.queue))+1)
 	}
 	return n
@@ -89,7 +88,7 @@ func (r *reclaimer) excess(keep int) int {
 func (r *reclaimer) pop(keep int) (t tombstone, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.queue) <= keep && (r.bytes <= reclaimBytes || mutant.TombstonesUnweighed) {
+	if len(r.queue) <= keep && r.bytes <= reclaimBytes {
 		return t, false
 	}
 	t = r.queue[0]
@@ -128,7 +127,7 @@ func (s *Session) Scarce() bool {
 // a larger one: whose records then may grow in place. It returns its class.
 func (s *Session) block(c *rdma.Coro, class memory.Class) (memory.Addr, memory.Class, error) {
 	a, err := s.alloc.Alloc(c, class)
-	if err != nil && s.eng.scarce.Load() && errors.Is(err, memory.ErrNoSpace) && !mutant.BlocksToMeasure {
+	if err != nil && s.eng.scarce.Load() && errors.Is(err, memory.ErrNoSpace) {
 		a, larger, e := s.alloc.AllocLarger(c, class)
 		if e == nil {
 			return a, larger, nil
@@ -166,11 +165,11 @@ func (s *Session) resign(last bool) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	others := s.others()
-	if len(others) == 0 && s.reclaim.len() > 0 && !last && !mutant.LastResignsAtOnce {
+	if len(others) == 0 && s.reclaim.len() > 0 && !last {
 		return false
 	}
 	delete(e.heirs, s)
-	if len(others) == 0 || mutant.TombstonesNotBequeathed {
+	if len(others) == 0 {
 		return true
 	}
 	o := others[0]
@@ -189,7 +188,7 @@ func (s *Session) resign(last bool) bool {
 func (s *Session) others() []*Session {
 	others := make([]*Session, 0, len(s.eng.heirs))
 	for o := range s.eng.heirs {
-		if _, open := s.eng.sessions[o]; o != s && (open || !mutant.ClosingInheritsNothing) {
+		if o != s {
 			others = append(others, o)
 		}
 	}
@@ -220,7 +219,7 @@ func (r *reclaimer) run(s *Session, c *rdma.Coro, keep, n int) (freed int, err e
 	defer func() {
 		s.closeSpare()
 		r.busy = false
-		if at && !mutant.UnwoundForgets { // a panic unwinds the coroutine: somebody gets it when the session is closed
+		if at { // a panic unwinds the coroutine: somebody gets it when the session is closed
 			r.push(t)
 		}
 	}()
@@ -236,7 +235,7 @@ func (r *reclaimer) run(s *Session, c *rdma.Coro, keep, n int) (freed int, err e
 		case reclaimed:
 			freed++
 		}
-		if s.broken == nil && (errors.Is(err, memory.ErrCorrupt) || errors.Is(err, memory.ErrLost)) && !mutant.ReclaimStopsAtDamage {
+		if s.broken == nil && (errors.Is(err, memory.ErrCorrupt) || errors.Is(err, memory.ErrLost)) {
 			continue
 		}
 		if err != nil {
@@ -305,7 +304,7 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) (reclaimResult, 
 	}
 	v := s.eng.space.ViewOn(s.thread)
 	if !v.Valid(t.addr) {
-		if err := s.eng.space.Missing(v, t.addr); errors.Is(err, rdma.ErrVerb) && !mutant.NewerTombstoneDropped {
+		if err := s.eng.space.Missing(v, t.addr); errors.Is(err, rdma.ErrVerb) {
 			return reclaimLater, s.fail(err) // it is another session's, and this one was declared dead
 		}
 		return reclaimNever, nil // lost with its blade
@@ -318,8 +317,7 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) (reclaimResult, 
 	if err := c.Do(b); err != nil {
 		return reclaimLater, s.fail(err)
 	}
-	if prior := record.Guard(b.Result(cas)); mutant.ReclaimWithoutLock {
-	} else if prior.Held() {
+	if prior := record.Guard(b.Result(cas)); prior.Held() {
 		return reclaimLater, nil
 	} else if prior != record.FreeAt(t.version) {
 		return reclaimNever, nil
@@ -339,7 +337,7 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) (reclaimResult, 
 	}
 	s.eng.forget(t.table.ID, t.key, t.spot, t.addr)
 	switch err := t.table.Index.Remove(c, q, t.addr); {
-	case errors.Is(err, index.ErrChanged) && !mutant.LostSlotBreaks:
+	case errors.Is(err, index.ErrChanged):
 		// Nobody unlinks what somebody else has locked: damage has. A copy may still lead there, so the block stays.
 		return reclaimNever, leave(nil)
 	case err != nil:

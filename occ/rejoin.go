@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"txnode/index"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ/recovery"
@@ -132,7 +131,7 @@ func (tx *Tx) unknown(err error) error {
 // have known of them, and its session may be gone. Safe for concurrent use; it costs nothing when
 // there are none.
 func (e *Engine) Answer() error {
-	if e.asking.Load() == 0 || mutant.AnswerForgotten {
+	if e.asking.Load() == 0 {
 		return nil
 	}
 	e.mu.Lock()
@@ -170,7 +169,7 @@ func (s *Session) Recovery() recovery.Options {
 func (e *Engine) Recovery() recovery.Options { return e.recoveryBy(nil) }
 
 func (e *Engine) recoveryBy(s *Session) recovery.Options {
-	o := recovery.Options{Space: e.space, By: s.number(), Open: e.opts.OpenIndex, Term: e.opts.LeaseTerm, Damaged: e.opts.Damaged, Recovered: e.opts.Recovered}
+	o := recovery.Options{Space: e.space, By: s.number(), Open: e.opts.OpenIndex, Term: e.opts.LeaseTerm, Damaged: e.opts.Damaged}
 	if e.asking.Load() != 0 {
 		e.mu.Lock()
 		o.Asked = slices.Clone(e.asked)
@@ -192,7 +191,7 @@ func (e *Engine) recoveryBy(s *Session) recovery.Options {
 // A verb that may still arrive makes it advance the epoch, which others notice.
 func (s *Session) Rejoin(c *rdma.Coro) error {
 	// Once another coroutine has done it nobody waits: the session is active again, and may never be at rest.
-	for s.rejoining || s.active() && (s.broken != nil || mutant.RejoinStarves) {
+	for s.rejoining || s.active() && s.broken != nil {
 		c.Sleep(rejoinPollNs)
 	}
 	if s.broken == nil {
@@ -218,7 +217,7 @@ func (s *Session) Rejoin(c *rdma.Coro) error {
 			_ = s.seeTo(c) // what fails is tried again with the rest
 		}
 		// A checkpoint has waited for transactions of others, whose disk may be slow.
-		busy = busy || errors.Is(err, ErrConflict) && patient && !mutant.RejoinGivesUp
+		busy = busy || errors.Is(err, ErrConflict) && patient
 		if !busy && !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) || s.eng.opts.BladeDown == nil || tries >= maxRejoins {
 			return fmt.Errorf("occ: rejoining: %w", err)
 		}
@@ -236,7 +235,7 @@ func (s *Session) Rejoin(c *rdma.Coro) error {
 // decides, and who comes first recovers both.
 func (s *Session) seeTo(c *rdma.Coro) (err error) {
 	space := s.eng.space
-	own := space.Lease(s.coord.ID, 0) != memory.LeaseLive && !mutant.RejoinsAlone
+	own := space.Lease(s.coord.ID, 0) != memory.LeaseLive
 	if own {
 		c.Sleep(int64(c.Thread().Rand() % lettingGoNs))
 	}
@@ -305,10 +304,8 @@ func (s *Session) Chore(fn func() error) error {
 	if s.broken != nil {
 		return s.broken
 	}
-	if !mutant.ChoresUncounted {
-		s.chores++
-		defer func() { s.chores-- }()
-	}
+	s.chores++
+	defer func() { s.chores-- }()
 	return s.WithSpare(fn)
 }
 
@@ -378,7 +375,7 @@ func (s *Session) settleOld(c *rdma.Coro, old uint32) error {
 	for own := false; ; { // it has done it itself
 		switch space.Lease(old, c.Thread().Now()) {
 		case memory.LeaseGone:
-			if !own && s.thread.Uncertain() && !mutant.StayUncertain {
+			if !own && s.thread.Uncertain() {
 				if err := space.AdvanceEpoch(nil); err != nil {
 					return err
 				}
@@ -428,7 +425,7 @@ func (s *Session) releaseOld(c *rdma.Coro) error {
 			// The block is the session's still, if nobody has found it while nobody stood for
 			// it; unless the transaction has taken effect: then it is free because somebody
 			// has deleted the record since, and has it now.
-			unused := free == recovery.UnlockedUnused && (s.alloc.Holds(it.addr) && !committed || mutant.BlockOfCommitted)
+			unused := free == recovery.UnlockedUnused && s.alloc.Holds(it.addr) && !committed
 			if it.inserted && unused {
 				// Its placeholder may have died with a blade, and its slot not.
 				err := recovery.Unlink(c, o, it.table.ID, it.key(), it.addr)

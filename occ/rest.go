@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 )
@@ -45,7 +44,7 @@ func (s *Session) reply() {
 	}
 	r := &rest{coordinator: s.coord.ID, at: s.thread.Now(), below: s.seq + 1, drawn: s.seq}
 	for _, tx := range s.txs {
-		if (tx.open() || tx.busy) && !mutant.OpenIsAtRest {
+		if tx.open() || tx.busy {
 			r.below = min(r.below, tx.id.Seq())
 		}
 		for i := range tx.flights {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 )
@@ -65,9 +64,6 @@ func (tx *Tx) appendRelease(it *item) {
 	g := tx.view.At(it.addr, 0)
 	g.Off += record.GuardOff
 	at := it.buf + record.GuardOff
-	if mutant.AbortChangesVersion {
-		it.prior = record.FreeAt(tx.id)
-	}
 	tx.s.thread.PutWord(at, uint64(it.prior))
 	tx.flights[tx.flight].bg.Write(g, at, 8)
 	it.locked = false

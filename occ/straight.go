@@ -4,7 +4,6 @@ import (
 	"unsafe"
 
 	"txnode/history"
-	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/memory/record"
@@ -71,7 +70,7 @@ func (tx *Tx) acceptLines(items []item) (n, unlocked int) {
 		it := &items[n]
 		line := tx.line(it.buf)
 		v, m, ok := record.CheckShort(line, it.addr, it.table.ID, it.short)
-		if !ok && !mutant.StraightTrustsAddress || it.klen != 8 {
+		if !ok || it.klen != 8 {
 			return n, unlocked
 		}
 		if m.State() != record.Live && tx.bereft(it) {
@@ -79,17 +78,15 @@ func (tx *Tx) acceptLines(items []item) (n, unlocked int) {
 		}
 		g := record.GuardOf(line)
 		if it.update {
-			if (g != held || record.Guard(tx.batch.Result(int(it.cas))) != record.FreeAt(v)) && !mutant.StraightIgnoresHolder {
+			if g != held || record.Guard(tx.batch.Result(int(it.cas))) != record.FreeAt(v) {
 				return n, unlocked // held by another, or its last lines are still on their way
 			}
 			it.locked, it.prior = true, record.FreeAt(v)
 		} else {
-			if g != record.FreeAt(v) && !mutant.StraightReadsLocked {
+			if g != record.FreeAt(v) {
 				return n, unlocked
 			}
-			if !mutant.StraightSkipsValidation {
-				unlocked++
-			}
+			unlocked++
 		}
 		it.version, it.class, it.step, it.state = v, m.Class(), stepDone, m.State()
 		if it.write == writeNone {
@@ -106,11 +103,7 @@ func (tx *Tx) entry(at uint32) *log.EntryHeader {
 
 // copies returns where the copies of an item's segment begin that its image goes to.
 func (tx *Tx) copies(it *item) []rdma.RemoteAddr {
-	to := tx.view.Replicas(it.addr)
-	if mutant.FirstBackupOnly || mutant.NewCopyNotWritten {
-		to = to[:tx.backups(it)]
-	}
-	return to
+	return tx.view.Replicas(it.addr)
 }
 
 // commitStraight is commitDefault for images of one line.
@@ -124,20 +117,11 @@ func (tx *Tx) commitStraight() error {
 	}
 	f := &tx.flights[tx.flight]
 	b.Reset()
-	if mutant.BackupImageBeforeLog {
-		tx.appendBackups(b)
-	}
 	base, want := b.Len(), tx.logCopies(v)
-	if mutant.StraightWithoutLog {
-		want = 0
-	}
 	wrs := b.Extend(want + tx.writes*(memory.MaxReplicas-1))
 	k, sums := tx.commitLines(wrs[want:], &f.bg)
 	b.Truncate(base + want + k)
 	rest := tx.logBlades(v, want)
-	if mutant.StraightWithoutLog {
-		rest = 0
-	}
 	logs, blades := rest.len(), uint64(rest|tx.behind)
 	if logs > want { // backups on many blades
 		b.Insert(base, logs-want)
@@ -147,9 +131,6 @@ func (tx *Tx) commitStraight() error {
 		wrs[i].SetWrite(tx.s.ring.at(v, rest.take(), off), tx.logAt, uint32(n))
 	}
 	b.Count(rdma.OpWrite, logs+k, uint64(logs*n+k*record.LineSize), blades)
-	if mutant.StraightLogUnsealed {
-		sums = 0
-	}
 	tx.log.FinishLines(tx.entry(tx.logAt), log.Redo, tx.id, f.generation, tx.s.ahead(tx.id), sums)
 	if !tx.s.caps.Placed {
 		tx.flushBackups(b)
@@ -205,7 +186,7 @@ func (tx *Tx) commitLines(copies []rdma.WR, bg *rdma.Batch) (k int, sums uint64)
 	}
 	tx.homes, tx.behind = primaries, backups
 	bg.Count(rdma.OpWrite, n, uint64(n)*record.LineSize, uint64(primaries))
-	if unwritten && !mutant.KeepUnwrittenLocks {
+	if unwritten {
 		for i := range tx.items {
 			if it := &tx.items[i]; it.locked && it.write == writeNone {
 				tx.appendRelease(it)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 
-	"txnode/internal/mutant"
 	"txnode/memory/record"
 )
 
@@ -175,7 +174,7 @@ func (tx *Tx) tell(known bool) {
 func (t *Tap) pass(tx *Tx, w []TapWrite) (err error) {
 	returned := false
 	defer func() {
-		if returned || mutant.TapMayPanic {
+		if returned {
 			return
 		}
 		if p := recover(); p != nil {

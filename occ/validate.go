@@ -3,7 +3,6 @@ package occ
 import (
 	"errors"
 
-	"txnode/internal/mutant"
 	"txnode/memory/record"
 )
 
@@ -39,14 +38,14 @@ func (tx *Tx) certify(first int) error {
 	tx.judged, tx.loose = int32(len(tx.items)), int32(old+fresh)
 	atEnd := tx.atEnd || tx.s.eng.opts.Policy == PolicyFORD
 	if atEnd || fromBackup {
-		tx.valid = old+fresh == 0 || len(tx.items) == 1 && !fromBackup || mutant.AtEndForgotten && tx.atEnd
+		tx.valid = old+fresh == 0 || len(tx.items) == 1 && !fromBackup
 		if tx.valid || atEnd {
 			return nil
 		}
 		return tx.validate(len(tx.items))
 	}
 	if fresh == 1 && locked == 0 {
-		if old == 0 || mutant.LateReadCertifiesAll {
+		if old == 0 {
 			tx.valid = true
 			return nil
 		}
@@ -87,10 +86,6 @@ func (tx *Tx) validateReads() error {
 //
 // Only the items with a number less than n are validated: see certify.
 func (tx *Tx) validate(n int) error {
-	if mutant.SkipValidation {
-		tx.valid = true
-		return nil
-	}
 	for round := 0; ; round++ {
 		c, b := tx.c, &tx.batch
 		c.Count = &tx.phases[PhaseValidate]
@@ -109,7 +104,7 @@ func (tx *Tx) validate(n int) error {
 			return err
 		}
 		if round == maxOwnRounds {
-			return tx.conflict(AbortPhantom, tx.firstChanged(n))
+			return tx.conflict(AbortPhantom)
 		}
 		if err := tx.lookAgain(n); err != nil {
 			return err
@@ -125,15 +120,6 @@ var errOwnBlocks = errors.New("occ: buckets have changed")
 
 // maxOwnRounds bounds how often such keys are looked up again.
 const maxOwnRounds = 4
-
-// firstChanged is the first of n items whose buckets have changed: there is one.
-func (tx *Tx) firstChanged(n int) *item {
-	i := 0
-	for i < n-1 && !tx.items[i].changed {
-		i++
-	}
-	return &tx.items[i]
-}
 
 // lookAgain looks up the absent ones of the first n items whose buckets have changed,
 // with the transaction's own blocks in them, or without. They have been read anew then, and
@@ -160,7 +146,7 @@ func (tx *Tx) lookAgain(n int) error {
 			}
 		}
 		if it.addr != 0 {
-			return tx.conflict(AbortPhantom, it)
+			return tx.conflict(AbortPhantom)
 		}
 	}
 	return nil
@@ -170,7 +156,7 @@ func (tx *Tx) appendValidation(n int) error {
 	b := &tx.batch
 	for i := range tx.items[:n] {
 		it := &tx.items[i]
-		if it.locked || mutant.TrustBackup && it.backup {
+		if it.locked {
 			continue
 		}
 		if it.addr == 0 {
@@ -197,26 +183,23 @@ func (tx *Tx) checkValidation(n int) error {
 	var own error
 	for i := range tx.items[:n] {
 		it := &tx.items[i]
-		if it.locked || mutant.TrustBackup && it.backup {
+		if it.locked {
 			continue
 		}
 		if it.addr == 0 {
-			if !it.table.Index.Unchanged(it.query, it.vbuf) && !mutant.SkipAbsenceValidation {
+			if !it.table.Index.Unchanged(it.query, it.vbuf) {
 				if !tx.linked {
-					return tx.conflict(AbortPhantom, it)
+					return tx.conflict(AbortPhantom)
 				}
 				it.changed, own = true, errOwnBlocks
 			}
 			continue
 		}
 		if g := record.Guard(tx.s.thread.Word(it.buf + record.GuardOff)); g != record.FreeAt(it.version) {
-			if mutant.ValidationIgnoresLocks && g.Held() {
-				continue
-			}
 			if g.Held() {
-				return tx.meet(AbortReadLocked, it, g)
+				return tx.meet(AbortReadLocked, it.addr, g)
 			}
-			return tx.conflict(AbortValidation, it)
+			return tx.conflict(AbortValidation)
 		}
 	}
 	tx.valid = own == nil

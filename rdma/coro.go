@@ -4,8 +4,6 @@ import (
 	"iter"
 	"math/bits"
 	"runtime/debug"
-
-	"txnode/internal/mutant"
 )
 
 // Coro is one line of control on a thread: a transaction in progress. Its
@@ -130,10 +128,9 @@ func (t *Thread) abandon() {
 			t.conflict.active = 1
 		}
 	}()
-	if port := t.port; !mutant.UnwoundPosts {
-		t.port = &unwinding{port}
-		defer func() { t.port = port }()
-	}
+	port := t.port
+	t.port = &unwinding{port}
+	defer func() { t.port = port }()
 	for _, c := range t.coros {
 		if !c.done {
 			c.unwind()

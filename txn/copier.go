@@ -8,7 +8,6 @@ import (
 
 	"txnode/index"
 	"txnode/index/race"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ"
@@ -89,9 +88,6 @@ func (s *copier) table(t memory.Table) error {
 // worker's too, and its reads fail from then on: until everything is decided that was under
 // way, records are unlocked on the copies that are left that are not what they seem.
 func (s *copier) view() *memory.View {
-	if mutant.BackupReadsUndecided {
-		return s.w.db.space.View()
-	}
 	return s.w.db.space.ViewOn(s.w.thread)
 }
 

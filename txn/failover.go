@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/occ/recovery"
 	"txnode/rdma"
@@ -223,7 +222,6 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 	if db.space.View().Up(b) { // somebody has taken it in again since, who found no outage to note it at
 		x.Back = now
 	}
-	db.recoveries.outages.Add(1)
 	if f.outages = append(f.outages, x); len(f.outages) > maxOutages {
 		f.outages = f.outages[1:]
 	}
@@ -325,7 +323,7 @@ func (db *DB) silence(c *rdma.Coro, b rdma.BladeID) (silent, err error) {
 	defer t.Free(buf, 8)
 	var batch rdma.Batch
 	for try := 0; ; try++ {
-		if db.space.Restarted(b) && !mutant.RestartUnnoticed {
+		if db.space.Restarted(b) {
 			return errRestarted, nil // it would answer, but not for what it had
 		}
 		if err = t.Reconnect(b); err == nil {

@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 	"txnode/index"
 	"txnode/index/race"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ"
@@ -120,7 +119,7 @@ type stint struct {
 
 // goOn reports whether step i is to be done.
 func (x stint) goOn(c *rdma.Coro, i int) bool {
-	return i < x.steps && (i == 0 || x.until == 0 || c.Thread().Now() < x.until && !mutant.OneStepEach)
+	return i < x.steps && (i == 0 || x.until == 0 || c.Thread().Now() < x.until)
 }
 
 // maintainOn recovers coordinators whose leases have expired, and does some steps of
@@ -275,7 +274,6 @@ func (w *Worker) settle(err error) error {
 		}
 		return &unjoinedError{s.Broken(), e}
 	}
-	w.own.Rejoins++
 	w.db.opts.Logger.Warn("a worker has rejoined", zap.Uint32("coordinator", s.Coordinator()), errField(err))
 	var u *occ.UnknownError
 	switch {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 
 	"txnode/index"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 )
@@ -17,7 +16,7 @@ import (
 // believe returns what is wrong with the primary's word of a difference, nil: nothing that shows.
 func (r *recovery) believe(d *difference) error {
 	ix := r.ix
-	if mutant.DamageCopied || !d.table && d.of != ix.root {
+	if !d.table && d.of != ix.root {
 		return nil
 	}
 	head, err := r.read(d.of, lineSize, 0)
@@ -61,7 +60,7 @@ func (r *recovery) believe(d *difference) error {
 // is before it is in any bucket, or one less while the sub-table is split, which names its child then.
 func (r *recovery) believeDepth(d *difference, h Header) error {
 	dir, err := r.ix.readDirectory(r.c, nil)
-	if err != nil || mutant.DepthCopied {
+	if err != nil {
 		return err
 	}
 	depth, found := uint8(0), false
@@ -141,7 +140,7 @@ func (r *recovery) believeSlot(d *difference) error {
 func (r *recovery) believeEmpty(d *difference) error {
 	ix, b := r.ix, Slot(d.backup)
 	v := ix.space.ViewOn(r.c.Thread())
-	if !d.pins() || b.Check() != nil || !ix.fits(v, b.Addr(), b.Class().Size()) || mutant.EmptinessCopied {
+	if !d.pins() || b.Check() != nil || !ix.fits(v, b.Addr(), b.Class().Size()) {
 		return nil //nolint:nilerr // the copy is no better
 	}
 	header := d.addr&^(lineSize-1) + headerOff

@@ -3,7 +3,6 @@ package race
 import (
 	"slices"
 
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 )
@@ -34,7 +33,7 @@ func (m *mover) findCarried(v *memory.View) error {
 	var at []int
 	for i := range m.items {
 		it := &m.items[i]
-		if it.carried = false; it.value.Moving() && !mutant.CarriedAgain {
+		if it.carried = false; it.value.Moving() {
 			at = append(at, i)
 		}
 	}
@@ -147,7 +146,7 @@ func (m *mover) findTwins(v *memory.View, d *directory, at []int) error {
 				it := &m.items[i]
 				it.astray = d.reads(it.hash, m.from) == 0
 				x := d.entries[it.hash&uint64(suffixMask(depth))].Table()
-				if depth > 0 && x == d.entries[it.hash&uint64(suffixMask(depth-1))].Table() || x != m.from && m.to == 0 && mutant.TwinElsewhere {
+				if depth > 0 && x == d.entries[it.hash&uint64(suffixMask(depth-1))].Table() {
 					continue
 				}
 				o1, o2 := m.ix.geo.place(it.hash)
@@ -192,9 +191,6 @@ func (m *mover) findTwins(v *memory.View, d *directory, at []int) error {
 // stay, and whoever judges the other one has to say the same: the one which lookups of the key meet; in one
 // sub-table that which can be moved, then the one that needs no mark.
 func (m *mover) prevails(v *memory.View, d *directory, it *item, table memory.Addr, place uint32, x Slot) (bool, error) {
-	if mutant.TwinsBothGo {
-		return false, nil
-	}
 	if a, b := d.reads(it.hash, m.from), d.reads(it.hash, table); a != b {
 		return a > b, nil
 	}

@@ -3,7 +3,6 @@ package race
 import (
 	"encoding/binary"
 
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/rdma"
 )
@@ -86,7 +85,7 @@ func (ix *Index) readDirectory(c *rdma.Coro, seen *directory) (*directory, error
 	v := ix.space.ViewOn(c.Thread())
 	depth, least := uint8(0), uint8(0)
 	if seen != nil {
-		if depth, least = seen.depth, seen.depth; seen.epoch != v.Epoch && !mutant.DirectoryOutlivesEpoch {
+		if depth, least = seen.depth, seen.depth; seen.epoch != v.Epoch {
 			seen, least = nil, 0
 		}
 	}

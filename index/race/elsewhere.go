@@ -1,7 +1,6 @@
 package race
 
 import (
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 )
@@ -13,7 +12,7 @@ import (
 // elsewhere finds on other copies, if it is time to, the keys of items whose blocks are damaged on the primary,
 // or free there and a record elsewhere.
 func (m *mover) elsewhere(items []item, last bool) error {
-	if !last || mutant.SplitByPrimary {
+	if !last {
 		return nil
 	}
 	v := m.ix.space.ViewOn(m.c.Thread())

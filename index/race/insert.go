@@ -2,7 +2,6 @@ package race
 
 import (
 	"txnode/index"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/rdma"
 )
@@ -81,7 +80,7 @@ func (ix *Index) choose(c *rdma.Coro, q *index.Query) chosen {
 	if q.State[stSecond] != 0 {
 		base = queryLines
 		for i := range queryLines {
-			if old[i] = ix.covers(c, q, i) && !mutant.InsertIntoFilling; old[i] {
+			if old[i] = ix.covers(c, q, i); old[i] {
 				base = 0
 			}
 		}
@@ -101,10 +100,10 @@ func (ix *Index) choose(c *rdma.Coro, q *index.Query) chosen {
 		switch {
 		case other == base:
 			return true
-		case base != 0 || mutant.UsedPlaceTaken:
-			return Slot(like).Empty() || base == 0 && mutant.LikeIgnored
+		case base != 0:
+			return Slot(like).Empty()
 		}
-		return like == 0 || mutant.LikeIgnored
+		return like == 0
 	}
 	best, bestUsed := -1, 0
 	for k := range 2 {
@@ -171,7 +170,7 @@ func (ix *Index) Insert(c *rdma.Coro, q *index.Query, a memory.Addr, class memor
 			continue
 		}
 		var m mark
-		if isSecond(to.line) && !mutant.SpillWithoutMark {
+		if isSecond(to.line) {
 			m = ix.markFor(c, q, to.line)
 			s.marks = append(s.marks[:0], m)
 			if ok, err := ix.mark(c, s, q.View, s.marks); err != nil {
@@ -272,7 +271,7 @@ func (ix *Index) confirm(c *rdma.Coro, s *scratch, q *index.Query, want Slot, m 
 				return false, ix.lookup(c, s, q)
 			}
 			continue // it is being moved after all
-		case isSecond(own.line) && !ix.holds(c, q, own.line, &m) && !mutant.TrustRecountedMark && !mutant.SpillWithoutMark:
+		case isSecond(own.line) && !ix.holds(c, q, own.line, &m):
 			// A split that was counting had not seen the slot.
 			m = ix.markFor(c, q, own.line)
 			s.marks = append(s.marks[:0], m)
@@ -280,7 +279,7 @@ func (ix *Index) confirm(c *rdma.Coro, s *scratch, q *index.Query, want Slot, m 
 				return false, err
 			}
 			continue
-		case len(all) == 1, mutant.SkipDuplicateCheck:
+		case len(all) == 1:
 			return true, nil
 		}
 		v, err := ix.judge(c, s, q, all, own)
@@ -329,7 +328,7 @@ func ownSlot(m []found, a memory.Addr) (*found, int) {
 // yet. The caller holds the block's lock, for an insert that is under way or undone. If the slot is being
 // moved after all, from the sub-table that was read first, it is marked, and nothing happens.
 func (ix *Index) oneOfTwo(c *rdma.Coro, s *scratch, q *index.Query, own *found, n int) error {
-	if n < 2 || own.value.Moving() || mutant.TwoSlotsWait {
+	if n < 2 || own.value.Moving() {
 		return nil
 	}
 	_, err := ix.one(c, s, q.View, own.at, uint64(own.value), trace(c))

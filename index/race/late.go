@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"txnode/index"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/rdma"
 )
@@ -23,9 +22,6 @@ import (
 // origins returns the sub-tables, others than those that a resolved query reads, from
 // which those have been split: each stays at the directory index that is its suffix.
 func (ix *Index) origins(q *index.Query) []memory.Addr {
-	if mutant.LateSlotForgotten {
-		return nil
-	}
 	d := ix.dir.Load()
 	var out []memory.Addr
 	for depth := range Entry(q.State[stEntry]).Depth() {

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -112,9 +111,6 @@ func (s Slot) Empty() bool { return s == 0 || s>>classShift == slotTrace>>classS
 
 // trace returns what a slot holds that is emptied.
 func trace(c *rdma.Coro) uint64 {
-	if mutant.RemoveWithoutTrace {
-		return 0
-	}
 	return uint64(slotTrace) | c.Thread().Rand()&addrMask
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/rdma"
 )
@@ -27,7 +26,7 @@ type locks struct {
 // primary alone, if some copy did not follow.
 func (l *locks) take(at memory.Addr) (bool, error) {
 	ok, err := l.ix.one(l.c, l.s, l.ix.space.ViewOn(l.c.Thread()), at, 0, l.ix.lockWord(l.c))
-	if ok && (err == nil || !mutant.HalfLockKept) {
+	if ok {
 		l.held = append(l.held, at)
 	}
 	return ok, err
@@ -70,9 +69,6 @@ func (l *locks) abandon(err error) error {
 		return err
 	}
 	mine := l.ix.lockWord(l.c)
-	if mutant.AbandonKeepsLocks {
-		l.held = nil
-	}
 	for _, at := range l.held {
 		// Where the CAS fails, or does not reach every copy, recovery sees to that, too.
 		if _, e := l.ix.one(l.c, l.s, l.ix.space.ViewOn(l.c.Thread()), at, mine, Nobody<<16|mine&0xffff); errors.Is(e, rdma.ErrVerb) {

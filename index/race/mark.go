@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"txnode/index"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/rdma"
 )
@@ -55,16 +54,13 @@ func (ix *Index) mark(c *rdma.Coro, s *scratch, v *memory.View, marks []mark) (b
 	if ok, err := ix.markPrimary(c, s, v, marks); !ok || err != nil {
 		return false, err
 	}
-	if mutant.MarkOnPrimaryOnly {
-		return true, nil
-	}
 	if err := ix.backups(c, s, v, s.steps); err != nil {
 		return false, err
 	}
 	// Those that were there already, or are to be on a copy that is further than the primary:
 	// as it should be if it has had the mark, or else what a lost primary has left there.
 	rest := slices.DeleteFunc(marks, func(m mark) bool {
-		return slices.ContainsFunc(s.steps, func(t step) bool { return t.addr == m.addr && t.ok() && (!t.passed || mutant.PassedIsMarked) })
+		return slices.ContainsFunc(s.steps, func(t step) bool { return t.addr == m.addr && t.ok() && !t.passed })
 	})
 	return ix.awaitMarks(c, s, v, rest)
 }
@@ -120,9 +116,6 @@ func (ix *Index) awaitMarks(c *rdma.Coro, s *scratch, v *memory.View, marks []ma
 	for i := range marks {
 		m := &marks[i]
 		copies = max(copies, v.Copies(m.addr))
-		if mutant.MarkNotBuilt {
-			continue
-		}
 		// Who has made it may not come to do this; and who builds copies, past it.
 		if err := memory.SyncWords(c, v, m.addr, 8); err != nil {
 			return false, err
@@ -190,7 +183,7 @@ func (m *mover) mark(v *memory.View) error {
 		}
 		s.marks[k].bits |= SpillBit(it.value.Fingerprint())
 	}
-	if len(s.marks) == 0 || mutant.MoveWithoutMark {
+	if len(s.marks) == 0 {
 		return nil
 	}
 	ok, err := m.ix.mark(m.c, s, v, s.marks)
@@ -212,9 +205,6 @@ func (m *mover) recount() error {
 		}
 		if unknown {
 			return h &^ headerRecount, nil
-		}
-		if mutant.RecountForgets {
-			return h.Base(), nil
 		}
 		return h.Base() | m.needed[(at-m.from-tableHeader)/lineSize], nil
 	}, func() error {

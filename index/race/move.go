@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 )
@@ -204,7 +203,7 @@ func (m *mover) hashes(items []item) error {
 		img := record.Image(t.Bytes(buf+uint32(i)*record.LineSize, record.LineSize))
 		items[i].version, items[i].free = img.Version(), img.Meta().State() == record.Free
 		items[i].undone = m.dead != nil && img.Meta().State() == record.Absent && img.Guard().Held() &&
-			m.dead(uint64(img.Guard().Owner().Coordinator())) && !mutant.LateSlotInTheWay
+			m.dead(uint64(img.Guard().Owner().Coordinator()))
 		n, ok := m.keyLen(img, items[i].value)
 		switch {
 		case !ok:
@@ -234,7 +233,7 @@ func (m *mover) know(it *item, key []byte) {
 	it.hash = h
 	mine := uint32(h)&suffixMask(m.depth) == m.suffix
 	here = here && fingerprint(h) == it.value.Fingerprint()
-	it.known, it.late = here && mine, here && !mine && !mutant.LateSlotIsDamage
+	it.known, it.late = here && mine, here && !mine
 }
 
 // longKeys is hashes for the items whose keys are not in the first line of their
@@ -364,7 +363,7 @@ func (m *mover) carryPinned(all, last bool) (bool, error) {
 	}
 	s.steps = s.steps[:0]
 	for _, it := range m.items {
-		if it.known && uint32(it.hash)&m.bit() != 0 && !mutant.DropMarkedSlot {
+		if it.known && uint32(it.hash)&m.bit() != 0 {
 			// What is there already has been set by a client before, though the mark in the old sub-table may
 			// be lost: nobody else puts a slot there that leads to this block.
 			s.steps = append(s.steps, step{addr: m.to + memory.Addr(it.off), old: 0, new: uint64(it.value &^ slotMoving), once: true})
@@ -373,16 +372,6 @@ func (m *mover) carryPinned(all, last bool) (bool, error) {
 	// The slots of the items that do not move now get their mark taken off: those
 	// whose block has turned out to hold another key, and those whose place is
 	// taken, by a key that its inserter will take back.
-	if mutant.ClearBeforeSet {
-		clearFirst := &scratch{}
-		for _, t := range s.steps {
-			from := m.from + t.addr - m.to
-			clearFirst.steps = append(clearFirst.steps, step{addr: from, old: t.new | uint64(slotMoving)})
-		}
-		if err := ix.apply(c, clearFirst, v, clearFirst.steps); err != nil {
-			return false, err
-		}
-	}
 	if err := m.set(v); err != nil {
 		return false, err
 	}
@@ -390,9 +379,6 @@ func (m *mover) carryPinned(all, last bool) (bool, error) {
 	for i := range m.items {
 		it := &m.items[i]
 		if it.known && uint32(it.hash)&m.bit() != 0 {
-			if mutant.DropMarkedSlot {
-				continue
-			}
 			it.known = s.steps[k].ok()
 			k++
 		} else {
@@ -409,7 +395,7 @@ func (m *mover) carryPinned(all, last bool) (bool, error) {
 		if !it.known && !it.carried && !gone[i] {
 			to = uint64(it.value &^ slotMoving)
 			spoilt := false
-			if last && it.hollow && it.free && ix.spoilt != nil && !mutant.SpoiltAwaited {
+			if last && it.hollow && it.free && ix.spoilt != nil {
 				if spoilt, err = ix.spoilt(c, it.value.Addr()); err != nil {
 					return false, err
 				}
@@ -419,14 +405,11 @@ func (m *mover) carryPinned(all, last bool) (bool, error) {
 			}
 			// One whose block is free, and may yet get a record, is waited for: it is not
 			// known where its key belongs.
-			leave := it.value.Moving() && it.late && !it.undone && !mutant.AstrayUnmarked
-			all = all && (it.hollow && it.free && mutant.HollowLeftBehind || last && (it.undone || leave || spoilt))
-			if leave || it.value.Moving() && it.free && !mutant.UnmarkUndecided {
+			leave := it.value.Moving() && it.late && !it.undone
+			all = all && last && (it.undone || leave || spoilt)
+			if leave || it.value.Moving() && it.free {
 				continue // see unmark
 			}
-		}
-		if mutant.ClearBeforeSet && it.known {
-			continue
 		}
 		s.steps = append(s.steps, step{addr: m.from + memory.Addr(it.off), old: uint64(it.value | slotMoving), new: to})
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/rdma"
 )
@@ -111,7 +110,7 @@ func (r *recovery) directoryOf(l *locks) error {
 // takeOver makes the lock word of a dead client this client's.
 func (r *recovery) takeOver(l *locks, lock memory.Addr) (bool, error) {
 	w, err := r.word(lock)
-	if err != nil || w == 0 || (ownerOf(w) != Nobody || mutant.NobodyIsAlive) && !r.dead(ownerOf(w)) {
+	if err != nil || w == 0 || ownerOf(w) != Nobody && !r.dead(ownerOf(w)) {
 		return false, err
 	}
 	v := r.ix.space.ViewOn(r.c.Thread())
@@ -325,7 +324,7 @@ func (r *recovery) force(diffs []difference) error {
 		if err := r.believe(&d); err != nil {
 			return err
 		}
-		if d.pins() && !mutant.SlotNotPinned {
+		if d.pins() {
 			mark := d.backup | uint64(slotMoving)
 			ok, err := r.turn(&d, mark)
 			if err != nil {
@@ -377,7 +376,7 @@ func (r *recovery) tableOf(sp *split) error {
 	lock := from + tableLockOff
 	free := false // nobody had the lock
 	mine, err := r.takeOver(&sp.locks, lock)
-	if err == nil && !mine && r.begun[from] && !mutant.MarksOfNobody {
+	if err == nil && !mine && r.begun[from] {
 		mine, err = sp.take(lock) // unless somebody has it, who is at work
 		free = mine
 	}
@@ -432,7 +431,7 @@ func (r *recovery) childOf(sp *split, to memory.Addr, free bool) (begun bool, er
 		// Who takes a split back unlocks the new sub-table before its memory is anybody else's. If nobody
 		// had the old one's lock, this is a split that is under way, of which a copy of the lock was turned,
 		// or one that was taken back: its memory is not this client's business either way.
-		return !free && (word(head, tableLockOff) != 0 || mutant.ChildTakenTwice), nil
+		return !free && word(head, tableLockOff) != 0, nil
 	}
 	for i, e := range d.entries {
 		if e.Filling() && d.parent(uint64(i), e) == sp.from { // which the sub-table has to name
@@ -492,7 +491,7 @@ func (r *recovery) finish(sp *split) error {
 	if err != nil {
 		return err
 	}
-	if e.Filling() && !mine && !mutant.ChildOfLiving {
+	if e.Filling() && !mine {
 		// Whoever has given the split up may have failed in the middle of that: it is his
 		// still, until he is recovered.
 		w, err := r.word(sp.to + tableLockOff)

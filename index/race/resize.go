@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"txnode/index"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/rdma"
 )
@@ -163,7 +162,7 @@ func (ix *Index) deepest() error {
 // that may still arrive there: then its coordinator is as good as dead, and whoever looks
 // after what that has left frees it.
 func (ix *Index) giveBack(c *rdma.Coro, a memory.Addr, size uint32) error {
-	if c.Thread().Uncertain() && !mutant.ExtentWhileUncertain {
+	if c.Thread().Uncertain() {
 		return nil
 	}
 	return ix.space.FreeExtent(a, size)
@@ -178,19 +177,12 @@ func (p *split) unname(to memory.Addr) error {
 // fill carries to the new sub-table what belongs there, and unlocks both.
 func (p *split) fill() error {
 	ix, c := p.ix, p.c
-	if !mutant.HeadersAfterMove {
-		if err := p.setHeaders(); err != nil {
-			return err
-		}
+	if err := p.setHeaders(); err != nil {
+		return err
 	}
 	m := mover{split: p}
 	if err := m.run(); err != nil {
 		return err
-	}
-	if mutant.HeadersAfterMove {
-		if err := p.setHeaders(); err != nil {
-			return err
-		}
 	}
 	if err := m.recount(); err != nil {
 		return err

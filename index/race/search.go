@@ -4,7 +4,6 @@ import (
 	"unsafe"
 
 	"txnode/index"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/rdma"
 )
@@ -53,7 +52,7 @@ func (ix *Index) search(b *rdma.Batch, q *index.Query, both bool) {
 		first, second = d.parent(q.Hash, e), e.Table()
 		both = true
 	}
-	if d.epoch < q.View.Epoch && !mutant.DirectoryOutlivesEpoch || !q.View.Valid(first) || second != 0 && !q.View.Valid(second) {
+	if d.epoch < q.View.Epoch || !q.View.Valid(first) || second != 0 && !q.View.Valid(second) {
 		q.State[stFirst] = 0
 		return
 	}
@@ -80,26 +79,9 @@ func readPlaces(b *rdma.Batch, at rdma.RemoteAddr, o1, o2, local uint32) {
 
 // readPlace appends the READ of the combined bucket at offset o of a sub-table.
 func readPlace(b *rdma.Batch, at rdma.RemoteAddr, o, local uint32) {
-	if mutant.BucketHeaderFirst {
-		readHeadersFirst(b, at, o, local)
-		return
-	}
 	at.Off += uint64(o)
 	b.Read(at, local, combinedSize)
 	b.Lookup()
-}
-
-// readHeadersFirst is a wrong readPlace.
-func readHeadersFirst(b *rdma.Batch, at rdma.RemoteAddr, o, local uint32) {
-	base := at.Off + uint64(o)
-	for i := uint32(0); i < combinedSize; i += lineSize {
-		at.Off = base + uint64(i) + headerOff
-		b.Read(at, local+i+headerOff, 8)
-	}
-	for i := uint32(0); i < combinedSize; i += lineSize {
-		at.Off = base + uint64(i)
-		b.Read(at, local+i, headerOff)
-	}
 }
 
 // Resolve looks at the buckets. See the package comment for why a key that is
@@ -219,7 +201,7 @@ func (ix *Index) covered(q *index.Query, table memory.Addr, l *[2 * halfWords]ui
 		if err := h.Check(ix.geo.Table); err != nil {
 			return false, ix.corrupt(lineAddr(q, table, i)+headerOff, "%w", err)
 		}
-		all = all && (h.Covers(q.Hash) || mutant.TrustStaleDirectory)
+		all = all && h.Covers(q.Hash)
 	}
 	return all, nil
 }
@@ -258,7 +240,7 @@ func (ix *Index) resolveFilling(c *rdma.Coro, q *index.Query, l *[2 * halfWords]
 	if err := ix.checkParent(q, l); err != nil {
 		return false, err
 	}
-	if err := ix.collect(q, l[:halfWords], 0); err != nil || mutant.SkipSecondSubTable {
+	if err := ix.collect(q, l[:halfWords], 0); err != nil {
 		return false, err
 	}
 	t := c.Thread()

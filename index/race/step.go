@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/rdma"
 )
@@ -65,9 +64,6 @@ func (ix *Index) primary(c *rdma.Coro, s *scratch, v *memory.View, steps []step)
 // as one batch goes, and reports whether there are any.
 func (ix *Index) appendBackups(s *scratch, v *memory.View, steps []step) bool {
 	s.refs = s.refs[:0]
-	if mutant.SlotOnPrimaryOnly {
-		return false
-	}
 	for i := range steps {
 		t := &steps[i]
 		if !t.ok() {
@@ -121,10 +117,8 @@ func (ix *Index) backups(c *rdma.Coro, s *scratch, v *memory.View, steps []step)
 		} else if now-start > ix.stall || ix.hopeless(0, tries) {
 			// Copies that are being built follow the primary, which nobody may come to do for
 			// these words any more: without a failed verb there need not be a new epoch.
-			if !mutant.BusyNotBuilt {
-				if err := syncSteps(c, v, steps); err != nil {
-					return err
-				}
+			if err := syncSteps(c, v, steps); err != nil {
+				return err
 			}
 			r := s.refs[failed]
 			t := &steps[r.step]
@@ -140,9 +134,6 @@ func (ix *Index) backups(c *rdma.Coro, s *scratch, v *memory.View, steps []step)
 // the blade of that is lost, nor the one after it: a copy is never behind those before it.
 // When it returns the backups have had the new values, or will have them by who recovers.
 func (ix *Index) backwards(c *rdma.Coro, s *scratch, v *memory.View, steps []step) error {
-	if mutant.ClearPrimaryFirst {
-		return ix.apply(c, s, v, steps)
-	}
 	begun := c.Thread().Now()
 	for k := memory.MaxReplicas - 1; k > 0; k-- {
 		if err := ix.copyFirst(c, s, v, steps, k); err != nil {

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"txnode/index"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -129,9 +128,6 @@ func (ix *Index) vacateHeld(l *locks, v *memory.View, lock memory.Addr, slots []
 	s.steps = s.steps[:0]
 	for _, x := range slots {
 		to := uint64(x.value | slotMoving)
-		if mutant.VacateUnmarked {
-			to = trace(c)
-		}
 		s.steps = append(s.steps, step{addr: x.at, old: uint64(x.value), new: to})
 	}
 	if err := ix.apply(c, s, v, s.steps); err != nil {
@@ -146,9 +142,7 @@ func (ix *Index) vacateHeld(l *locks, v *memory.View, lock memory.Addr, slots []
 			k++
 		}
 	}
-	if slots = slots[:k]; mutant.VacateUnmarked {
-		return blocks, l.unlock(lock)
-	}
+	slots = slots[:k]
 	gone, err := ix.vacancy(c, blocks)
 	if err != nil {
 		return nil, err
@@ -222,11 +216,11 @@ func (r *recovery) unmark(table memory.Addr) error {
 		for i, it := range m.items {
 			to := uint64(it.value &^ slotMoving)
 			switch {
-			case gone[i] && !mutant.VacatedAgain:
+			case gone[i]:
 				to = trace(r.c)
-			case it.free && !mutant.UnmarkUndecided && !mutant.VacatedAgain:
+			case it.free:
 				continue
-			case it.astray && !it.undone && !mutant.AstrayUnmarked:
+			case it.astray && !it.undone:
 				continue
 			}
 			s.steps = append(s.steps, step{addr: table + memory.Addr(it.off), old: uint64(it.value), new: to})
@@ -333,7 +327,7 @@ func (x *Scourer) Step(c *rdma.Coro) (done bool, err error) {
 		return false, err
 	}
 	// Who looks for a key locks a block that he meets, and unlocks it when he has read it.
-	gone, err := ix.free(c, blocks, !mutant.LockedNotLeft)
+	gone, err := ix.free(c, blocks, true)
 	if err != nil {
 		return false, err
 	}
@@ -360,7 +354,7 @@ func (x *Scourer) Step(c *rdma.Coro) (done bool, err error) {
 		}
 	}
 	for _, a := range left {
-		x.Left[a] = !mutant.LeftBlockGiven
+		x.Left[a] = true
 	}
 	x.tries = 0
 	if x.off += n; x.off >= ix.size {

@@ -2,7 +2,6 @@ package race
 
 import (
 	"txnode/index"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -42,7 +41,7 @@ func (ix *Index) Unchanged(q *index.Query, buffer uint32) bool {
 	}
 	if lines := ix.lines(q); !same(now[:lines*lineWords], was[:lines*lineWords]) {
 		return false
-	} else if lines == firstLines && marked(q, now) && !mutant.AbsenceIgnoresMarks {
+	} else if lines == firstLines && marked(q, now) {
 		return false
 	}
 	return q.State[stSecond] == 0 || same(now[halfWords:], was[halfWords:])
@@ -59,5 +58,5 @@ func same(now, was []uint64) bool {
 		}
 		headers |= Header(a[slotsPerLine] ^ b[slotsPerLine])
 	}
-	return slots == 0 && (headers.Base() == 0 || mutant.AbsenceIgnoresHeaders)
+	return slots == 0 && headers.Base() == 0
 }

@@ -3,7 +3,6 @@ package catalog
 import (
 	"errors"
 
-	"txnode/internal/oslimit"
 	"txnode/memory"
 )
 
@@ -22,7 +21,7 @@ var (
 type fullError struct{ err error }
 
 // Error says what to do.
-func (e *fullError) Error() string { return oslimit.Explain(e.err).Error() }
+func (e *fullError) Error() string { return e.err.Error() + ": make room on the disk" }
 
 // Unwrap returns the system's error.
 func (e *fullError) Unwrap() error { return e.err }

@@ -5,8 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"txnode/internal/mutant"
 )
 
 // Who opens a database that is to survive a loss of power reads what the system has in memory of
@@ -129,5 +127,5 @@ func takeMarks(dir string) marks {
 func (m marks) hold(path string) bool {
 	was, noted := m[filepath.Base(path)]
 	now, ok := markOf(path)
-	return noted && ok && (was == now || mutant.ChangedFileBelieved)
+	return noted && ok && was == now
 }

@@ -7,7 +7,6 @@ import (
 	"math/bits"
 	"unsafe"
 
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/rdma"
 )
@@ -246,7 +245,7 @@ func (b Image) Check(a memory.Addr) (need int, err error) {
 	if need > len(b) {
 		return need, ErrTorn
 	}
-	if b.sum(a, need) != b.Checksum() && !mutant.NoChecksum {
+	if b.sum(a, need) != b.Checksum() {
 		if m == 0 && b.Version() == 0 && b.Checksum() == 0 {
 			return need, nil // never used
 		}
@@ -275,7 +274,7 @@ func CheckShort(b *Line, a memory.Addr, table uint16, key uint64) (v TxID, m Met
 		return v, m, false
 	}
 	k := binary.LittleEndian.Uint64(b[KeyOff:])
-	return v, m, k == key && (headSum(uint64(v), uint64(m), a)^bodySum(b, k) == binary.LittleEndian.Uint64(b[ChecksumOff:]) || mutant.NoChecksum)
+	return v, m, k == key && headSum(uint64(v), uint64(m), a)^bodySum(b, k) == binary.LittleEndian.Uint64(b[ChecksumOff:])
 }
 
 // A class is one of those that exist when the bits above theirs are zero.
@@ -341,7 +340,7 @@ func (b Image) Put(a memory.Addr, v TxID, state State, table uint16, class memor
 // written to the arena at buf. Without Caps.OrderedLine the guard follows in a WRITE of its own: who finds it free
 // finds the rest as well.
 func AppendFree(b *rdma.Batch, a rdma.RemoteAddr, buf uint32, ordered bool) {
-	if ordered || mutant.FreeInOneWrite {
+	if ordered {
 		b.Write(a, buf, LineSize)
 		return
 	}

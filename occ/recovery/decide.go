@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"txnode/index"
-	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/memory/record"
@@ -75,9 +74,6 @@ func (r *run) decide() error {
 	}
 	for _, x := range r.txs {
 		if x.Kind == log.Redo {
-			if mutant.DismissLoneLog && len(x.on) <= r.o.Space.Backups() {
-				continue
-			}
 			x.state = x.redo()
 		} else {
 			x.state = r.sustain(x, x.undo())
@@ -117,7 +113,7 @@ func (x *tx) left(e *entry, copies [][]byte) bool {
 			return false
 		}
 		v := record.Image(p).Version()
-		return v == e.Prev || v == x.Tx || mutant.MoveFreedTwice
+		return v == e.Prev || v == x.Tx
 	})
 }
 
@@ -127,7 +123,7 @@ func (x *tx) left(e *entry, copies [][]byte) bool {
 func freedBy(p []byte, t record.TxID) bool {
 	img := record.Image(p)
 	by := img.Lock()
-	return img.Meta().State() == record.Free && img.Version() == t && (img.Stable() || by != 0 && by != t && !mutant.LockedNotFreed)
+	return img.Meta().State() == record.Free && img.Version() == t && (img.Stable() || by != 0 && by != t)
 }
 
 // undo decides by what is in place: if every copy of every record that the
@@ -160,8 +156,6 @@ func (x *tx) undo() state {
 		}
 	}
 	switch {
-	case holds && whole && mutant.UndoCommitted:
-		return toUndo
 	case holds && whole, !holds && trace:
 		return toFinish
 	case holds:
@@ -175,7 +169,7 @@ func (x *tx) undo() state {
 // freed some copies or none, and died, and the blade that had the lock was lost. Where none
 // was, the primary is damaged.
 func (r *run) remnant(x *tx, e *entry) bool {
-	if !r.claim.Promoted && !mutant.ZeroedIsFree || x.Kind != log.Undo || e.Kind != log.Update || e.held || e.lost || e.Image.Meta().State() != record.Absent || mutant.RemnantLeft {
+	if !r.claim.Promoted || x.Kind != log.Undo || e.Kind != log.Update || e.held || e.lost || e.Image.Meta().State() != record.Absent {
 		return false
 	}
 	return soundFree(e.lines[0], e.Addr) && slices.ContainsFunc(e.lines[1:], func(p []byte) bool {
@@ -239,8 +233,6 @@ func (r *run) locate() error {
 		}
 		there, here := leadsTo(q, x.goes(e)), leadsTo(q, x.leaves(e))
 		switch {
-		case mutant.SlotSwitchedByAnybody:
-			e.switched = !here
 		case x.Kind == log.Redo: // if it leads nowhere, the index is damaged: see replace
 			e.switched = there && !here
 		default:
@@ -293,7 +285,7 @@ func (r *run) holds(x *tx, e *entry, line []byte) (held, asks bool) {
 	switch {
 	case g == record.HeldBy(x.Tx):
 		return true, false
-	case !r.claim.Promoted || mutant.PromotedAsFound || g.Held() || r.successors[image{x.goes(e), x.Tx}]:
+	case !r.claim.Promoted || g.Held() || r.successors[image{x.goes(e), x.Tx}]:
 		return false, false
 	case e.Prev != 0 && g == record.FreeAt(e.Prev):
 		return true, false
@@ -301,10 +293,10 @@ func (r *run) holds(x *tx, e *entry, line []byte) (held, asks bool) {
 		return false, false // it has taken back its insert, and freed the block
 	case e.Kind == log.Update && g == record.FreeAt(x.Tx):
 		return x.Kind == log.Undo || len(e.Image) > record.LineSize || r.v.Written(e.Addr) > 1, false
-	case e.Kind == log.Update && len(line) == record.LineSize && record.Image(line).Version() == x.Tx && !mutant.TornImageAtRest:
+	case e.Kind == log.Update && len(line) == record.LineSize && record.Image(line).Version() == x.Tx:
 		return true, false
 	case e.Kind == log.Update && len(line) == record.LineSize && record.Image(line).Meta().State() == record.Free:
-		if record.Image(line).Freed() > e.Freed && !mutant.FreedSinceIgnored {
+		if record.Image(line).Freed() > e.Freed {
 			return false, false // somebody has deleted it since
 		}
 		return false, e.Prev == 0 || e.Image.Meta().State() == record.Absent
@@ -316,14 +308,14 @@ func (r *run) holds(x *tx, e *entry, line []byte) (held, asks bool) {
 // is at rest: then the guard is damaged. No version comes back.
 func (r *run) unreleased(x *tx, e *entry, line []byte) bool {
 	img := record.Image(line)
-	return x.Kind == log.Redo && !r.claim.Promoted && e.Prev != 0 && img.Version() == e.Prev && !mutant.DamagedLockAtRest
+	return x.Kind == log.Redo && !r.claim.Promoted && e.Prev != 0 && img.Version() == e.Prev
 }
 
 // askCopies finds out which records are still what a transaction was to replace on a copy, though what the primary
 // has can be no record: it is damaged. All copies come before the primary, and no version comes back, so that the
 // transaction has its lock still.
 func (r *run) askCopies() error {
-	if r.claim.Promoted || mutant.DamagedLineAtRest {
+	if r.claim.Promoted {
 		return nil
 	}
 	type copied struct {
@@ -509,7 +501,7 @@ func (x *tx) reclaimed(e *entry, a memory.Addr, copies [][]byte) record.Image {
 		return img.Version() == x.Tx && img.Meta().State() == record.Absent
 	})
 	since := slices.IndexFunc(copies, func(p []byte) bool { return x.since(e, p) })
-	if deleted < 0 || since < 0 || mutant.ReclaimedUndone {
+	if deleted < 0 || since < 0 {
 		return nil
 	}
 	img := make(record.Image, record.LineSize)
@@ -526,7 +518,7 @@ func (x *tx) since(e *entry, p []byte) bool {
 	if v := img.Version(); v == x.Tx || v == e.Prev {
 		return false
 	}
-	return img.Meta().State() != record.Free || img.Freed() > e.Freed || mutant.NeverHadIsSince
+	return img.Meta().State() != record.Free || img.Freed() > e.Freed
 }
 
 // persist makes the verdicts durable, before anything is done about them.
@@ -544,9 +536,6 @@ func (r *run) persist() error {
 	for _, x := range r.txs {
 		v := byID[x.Tx.Coordinator()]
 		v.Last = max(v.Last, x.Tx.Seq()+x.Ahead)
-		if mutant.ForgetAhead {
-			v.Last = max(v.Last-x.Ahead, x.Tx.Seq())
-		}
 		switch {
 		case x.Kind == log.Redo || x.state == toFinish:
 			v.Committed = append(v.Committed, x.Tx.Seq())

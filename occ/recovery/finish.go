@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"txnode/index"
-	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/memory/record"
@@ -34,9 +33,6 @@ func (r *run) checkpoint() error {
 // complete and placed before the next begins.
 func (r *run) finish() error {
 	steps := []func() error{r.backups, r.primaries, r.moves, r.placeholders}
-	if mutant.PrimariesBeforeBackups {
-		steps = []func() error{r.primaries, r.backups, r.moves, r.placeholders}
-	}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
@@ -60,7 +56,7 @@ func (r *run) replicateLogs() error {
 	var crowded []*tx
 	w := uint32(0)
 	for _, x := range r.txs {
-		if x.state != toFinish || x.Kind != log.Redo || mutant.LogNotReplicated {
+		if x.state != toFinish || x.Kind != log.Redo {
 			continue
 		}
 		left, err := r.replicate(&w, x, false)
@@ -76,9 +72,6 @@ func (r *run) replicateLogs() error {
 		return err
 	}
 	for _, x := range open {
-		if mutant.OverlapUndecided {
-			continue
-		}
 		if _, err := r.replicate(&w, x, true); err != nil {
 			return err
 		}
@@ -226,7 +219,7 @@ func (r *run) backups() error {
 				r.unlock(x, e.Addr, e.lines[1:], 1)
 			case e.held:
 				img := e.free()
-				for k := 1; k < r.v.Written(e.Addr) && !mutant.BackupNotRepaired; k++ {
+				for k := 1; k < r.v.Written(e.Addr); k++ {
 					if err := r.write(&w, r.v.At(e.Addr, k), img); err != nil {
 						return err
 					}

@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"txnode/index"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -35,7 +34,7 @@ func (s *Sweeper) freeHalves(c *rdma.Coro, v *memory.View, halves []half) error 
 		if err := s.spare(u.table, err); err != nil {
 			return err
 		}
-		s.left = s.left || !mine && !mutant.ResolvingForgotten // who is at it need not free it
+		s.left = s.left || !mine // who is at it need not free it
 	}
 	return nil
 }
@@ -65,7 +64,7 @@ func (s *Sweeper) freeHalf(u *unlocker, v *memory.View, h half) (mine bool, err 
 	if isFree(img) || !s.known(owner.Coordinator()) {
 		return true, nil
 	}
-	if s.o.Alone || img.Meta().State() == record.Live && !mutant.ZeroedIsFree {
+	if s.o.Alone || img.Meta().State() == record.Live {
 		if ok, err := u.unlinked(v, h.addr, img); !ok || err != nil {
 			return true, err
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/memory/record"
@@ -42,7 +41,7 @@ func (r *run) move(x *tx, e *entry, to, from [][]byte) error {
 	switch {
 	case e.held && e.stranded:
 		// Nobody frees the old block before the slot leads to the new one on all copies of the index.
-		if e.switched = x.freeing(from) && !mutant.FreeingStranded; !e.switched {
+		if e.switched = x.freeing(from); !e.switched {
 			return r.strandMove(x, e)
 		}
 	case e.held && e.switched:
@@ -114,7 +113,7 @@ func (r *run) place(x *tx, e *entry) error {
 // another entry of its transaction is to be finished: the old block may be somebody else's by then.
 func (r *run) vacate(x *tx, e *entry, from [][]byte) error {
 	old := x.leaves(e)
-	if !e.held && (!freedBy(from[0], x.Tx) || !x.left(e, from[1:])) && !mutant.MoveFreedTwice {
+	if !e.held && (!freedBy(from[0], x.Tx) || !x.left(e, from[1:])) {
 		return nil
 	}
 	e.freed = slices.ContainsFunc(from[:r.v.Copies(old)], func(p []byte) bool { return p == nil || !freedBy(p, x.Tx) })
@@ -171,7 +170,7 @@ func (r *run) freeBlock(a memory.Addr, table uint16, v record.TxID, lines [][]by
 			continue
 		}
 		at := r.v.At(a, k)
-		if k > 0 || r.t.Caps().OrderedLine || holder == 0 || mutant.FreeInOneWrite {
+		if k > 0 || r.t.Caps().OrderedLine || holder == 0 {
 			if err := r.write(&w, at, img); err != nil {
 				return err
 			}
@@ -181,7 +180,7 @@ func (r *run) freeBlock(a memory.Addr, table uint16, v record.TxID, lines [][]by
 		guard := at
 		guard.Off += record.GuardOff
 		free := img.Guard()
-		if img.SetGuard(record.HeldBy(holder)); (lines[0] == nil || guardOf(lines[0]) != record.HeldBy(holder)) && !mutant.FreedUnlocked {
+		if img.SetGuard(record.HeldBy(holder)); lines[0] == nil || guardOf(lines[0]) != record.HeldBy(holder) {
 			if err := r.write(&w, guard, img[record.GuardOff:]); err != nil {
 				return err
 			}
@@ -236,7 +235,7 @@ func (r *run) mend(e *entry, was, a memory.Addr) error {
 	if err != nil {
 		return err
 	}
-	if m, ok := r.tables[e.table].(mender); ok && !mutant.SlotNotMended {
+	if m, ok := r.tables[e.table].(mender); ok {
 		if _, err := m.Mend(r.c, q, was, a); err != nil {
 			return fmt.Errorf("recovery: the slot of a record of table %d: %w", e.table, err)
 		}

@@ -7,7 +7,6 @@ import (
 
 	"txnode/index"
 	"txnode/index/race"
-	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/memory/record"
@@ -46,7 +45,7 @@ type PowerReport struct {
 // treated as the above.
 func Power(c *rdma.Coro, o Options) (PowerReport, error) {
 	var rep PowerReport
-	if err := o.Space.LostBlocks(); err != nil && !mutant.LostIsAbsent {
+	if err := o.Space.LostBlocks(); err != nil {
 		if !o.GiveUp {
 			return rep, fmt.Errorf("recovery: which keys were lost, the indexes alone knew, and they are not what survives a loss of power: %w; "+
 				"or go on as if they had never been (ReplaceLost)", err)
@@ -137,7 +136,7 @@ func (p *power) resolve() error {
 	replaced := map[place]bool{}
 	var entries []log.Entry
 	for _, x := range p.txs {
-		if x.Kind != log.Redo || x.Generation < since && !mutant.IgnoreGenerations {
+		if x.Kind != log.Redo || x.Generation < since {
 			continue
 		}
 		for _, e := range x.Record.Entries {

@@ -6,7 +6,6 @@ import (
 
 	"txnode/index"
 	"txnode/index/race"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -19,7 +18,7 @@ import (
 func Vacant(s *memory.Space) func(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
 	return func(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
 		v := s.ViewOn(c.Thread()) // before it is asked who is undecided
-		if s.Gated() && !mutant.VacateUndecided {
+		if s.Gated() {
 			return make([]bool, len(blocks)), nil
 		}
 		return vacant(c, v, s.Backups(), blocks, s.Registered)
@@ -140,7 +139,7 @@ func PruneSlots(c *rdma.Coro, o Options, swept SweepReport) (int, error) {
 func vacant(c *rdma.Coro, v *memory.View, backups int, blocks []memory.Addr, alive func(coordinator uint32) bool) ([]bool, error) {
 	t := c.Thread()
 	size := len(blocks) * memory.MaxReplicas * record.LineSize
-	if size == 0 || backups == 0 && !mutant.VacantWithoutBackups {
+	if size == 0 || backups == 0 {
 		return make([]bool, len(blocks)), nil
 	}
 	buf, err := t.Alloc(size)
@@ -156,9 +155,6 @@ func vacant(c *rdma.Coro, v *memory.View, backups int, blocks []memory.Addr, ali
 			continue
 		}
 		copies[i] = v.Copies(a)
-		if mutant.VacantByPrimary {
-			copies[i] = min(copies[i], 1)
-		}
 		for k := range copies[i] {
 			b.Read(v.At(a, k), at(i, k), record.LineSize)
 		}
@@ -172,12 +168,12 @@ func vacant(c *rdma.Coro, v *memory.View, backups int, blocks []memory.Addr, ali
 		for k := range copies[i] {
 			line := record.Image(t.Bytes(at(i, k), record.LineSize))
 			g := line.Guard()
-			if k == 0 && !mutant.DamagedIsVacant { // a guard that the dead have left says nothing of the rest
+			if k == 0 { // a guard that the dead have left says nothing of the rest
 				_, damage := line.Check(blocks[i])
 				out[i] = damage == nil
 			}
 			free := line.Meta().State() == record.Free || k > 0 && valueless(line, blocks[i], alive)
-			out[i] = out[i] && free && !(g.Held() && (alive(g.Owner().Coordinator()) || mutant.LockOfDeadInTheWay))
+			out[i] = out[i] && free && !(g.Held() && alive(g.Owner().Coordinator()))
 		}
 	}
 	return out, nil
@@ -189,5 +185,5 @@ func vacant(c *rdma.Coro, v *memory.View, backups int, blocks []memory.Addr, ali
 // any more.
 func valueless(line record.Image, a memory.Addr, alive func(coordinator uint32) bool) bool {
 	_, damage := line.Check(a)
-	return damage == nil && line.Meta().State() == record.Absent && !alive(line.Version().Coordinator()) && !mutant.CopyInTheWay
+	return damage == nil && line.Meta().State() == record.Absent && !alive(line.Version().Coordinator())
 }

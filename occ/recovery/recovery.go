@@ -7,7 +7,6 @@ import (
 
 	"txnode/index"
 	"txnode/index/race"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -54,9 +53,6 @@ type Options struct {
 	// Damaged, if not nil, is told of a recovery's Report.Damage as soon as that is met: not all
 	// who recover others look at the report. A sweep only reports it.
 	Damaged func(err error)
-	// Recovered, if not nil, is told what a recovery has done that has come to its end and has closed a
-	// coordinator at least. It must not keep the report.
-	Recovered func(*Report)
 }
 
 // Report says what a recovery has done.
@@ -97,10 +93,10 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
 	defer func() {
 		switch now := c.Thread().Now(); {
 		case claim == nil:
-		case c.Unwinding() && !mutant.ClaimUnwound: // nobody begins again
+		case c.Unwinding(): // nobody begins again
 			claim.Abandon(now)
 		case err == nil:
-		case errors.Is(err, index.ErrBusy) && slices.Contains(ids, o.By) && !mutant.BusyKeepsClaim: // who is in the way may be waiting for o.By
+		case errors.Is(err, index.ErrBusy) && slices.Contains(ids, o.By): // who is in the way may be waiting for o.By
 			claim.Abandon(now)
 		case o.Term == 0: // it does not expire
 			claim.Abandon(now + abandonNs)
@@ -122,7 +118,7 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
 			co.Until = co.Now + o.Term
 		}
 		// What failed in an attempt before, and is not uncertain, cannot arrive any more.
-		co.Stay = (rep.Attempts > 0 || o.Fenced) && !fresh && (!t.Uncertain() || mutant.StayUncertain)
+		co.Stay = (rep.Attempts > 0 || o.Fenced) && !fresh && !t.Uncertain()
 		if rep.Attempts == 0 {
 			co.Change = o.Change
 		}
@@ -145,9 +141,6 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
 		if err = Run(c, o, claim, &rep); err == nil {
 			for i := range claim.Coordinators {
 				rep.Coordinators = append(rep.Coordinators, claim.Coordinators[i].ID)
-			}
-			if o.Recovered != nil {
-				o.Recovered(&rep)
 			}
 			return rep, nil
 		}
@@ -260,12 +253,6 @@ func Run(c *rdma.Coro, o Options, claim *memory.Claim, rep *Report) error {
 	rep.ScanTrips += scan
 	defer func() { rep.RoundTrips += counters.RoundTrips - scan }()
 	steps := []func() error{r.inspect, r.decide, r.replicateLogs, r.persist, r.finish, r.checkpoint, r.clear}
-	switch {
-	case mutant.ClearBeforeFinish:
-		steps = []func() error{r.inspect, r.decide, r.replicateLogs, r.persist, r.clear, r.finish, r.checkpoint}
-	case mutant.VerdictBeforeLog:
-		steps = []func() error{r.inspect, r.decide, r.persist, r.replicateLogs, r.finish, r.checkpoint, r.clear}
-	}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
@@ -388,9 +375,6 @@ func (r *run) renew() error {
 
 // fence makes what was written visible to whoever comes by another queue pair.
 func (r *run) fence() error {
-	if mutant.RecoveryNotPlaced {
-		return nil
-	}
 	if err := r.c.Fence(rdma.FenceThread, 0, &r.batch); err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
@@ -497,7 +481,7 @@ func (r *run) vacant(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
 		for i := range x.entries {
 			e := &x.entries[i]
 			for k, a := range blocks {
-				if err == nil && x.state != toUndo && (a == e.Addr || a == e.From) && !mutant.VacateUndecided {
+				if err == nil && x.state != toUndo && (a == e.Addr || a == e.From) {
 					gone[k] = false
 				}
 			}

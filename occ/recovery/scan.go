@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/memory/record"
@@ -97,7 +96,7 @@ func (r *run) scan() error {
 		}
 		for b := range areas {
 			r.noteDirty(co.Logs[b], areas[b])
-			if l := &co.Logs[b]; r.o.Durable && l.Size > 0 && !mutant.FoundLogNotFlushed {
+			if l := &co.Logs[b]; r.o.Durable && l.Size > 0 {
 				r.batch.Flush(l.Addr, l.Size)
 			}
 			records(areas[b], co.ID, func(off uint32, raw []byte) {

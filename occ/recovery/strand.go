@@ -8,7 +8,6 @@ import (
 
 	"txnode/index"
 	"txnode/index/race"
-	"txnode/internal/mutant"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/memory/record"
@@ -42,7 +41,7 @@ func settled(coordinator uint32) record.TxID {
 // isStranded reports whether the first line of a block is that of a record whose move could not
 // be finished. No other block with a value is locked by such a name.
 func isStranded(line record.Image) bool {
-	return line.Stranded() && !mutant.StrandedUnlocked
+	return line.Stranded()
 }
 
 // keyed reports whether as much of a block was read as its key needs: what is damaged may say that
@@ -65,7 +64,7 @@ func strandedError(a memory.Addr) error {
 // Beyond reports whether an error of Unlock or Unlink says that the index is damaged, or lost:
 // what is left of the block is the sweep's, when it is mended.
 func Beyond(err error) bool {
-	return (errors.Is(err, memory.ErrCorrupt) || errors.Is(err, memory.ErrLost)) && !mutant.RecoveryStopsAtDamage
+	return errors.Is(err, memory.ErrCorrupt) || errors.Is(err, memory.ErrLost)
 }
 
 // strand notes that the index of an entry's table is of no use, and returns other errors.
@@ -95,36 +94,24 @@ func (r *run) strandMove(x *tx, e *entry) error {
 		g.Off += record.GuardOff
 		return r.put(g, binary.LittleEndian.AppendUint64(nil, uint64(record.HeldBy(by))))
 	}
-	image := func() error {
-		for k := range r.v.Written(a) { // the primary first: who is building a copy must see the lock before
-			if x.Kind == log.Undo { // the images are in place
-				if err := mark(a, k, settled(id)); err != nil {
-					return err
-				}
-				continue
-			}
-			e.Image.SetGuard(record.HeldBy(settled(id)))
-			if err := r.put(r.v.At(a, k), e.Image); err != nil {
+	for k := range r.v.Written(a) { // the primary first: who is building a copy must see the lock before
+		if x.Kind == log.Undo { // the images are in place
+			if err := mark(a, k, settled(id)); err != nil {
 				return err
 			}
+			continue
 		}
-		return nil
-	}
-	leave := func() error {
-		for k := r.v.Written(old) - 1; k >= 0; k-- {
-			if err := mark(old, k, departed(id)); err != nil {
-				return err
-			}
+		e.Image.SetGuard(record.HeldBy(settled(id)))
+		if err := r.put(r.v.At(a, k), e.Image); err != nil {
+			return err
 		}
-		return nil
 	}
-	if mutant.StrandedBeforeImage {
-		image, leave = leave, image
+	for k := r.v.Written(old) - 1; k >= 0; k-- {
+		if err := mark(old, k, departed(id)); err != nil {
+			return err
+		}
 	}
-	if err := image(); err != nil {
-		return err
-	}
-	return leave()
+	return nil
 }
 
 // put writes p to a, where everybody sees it before anything else is written.

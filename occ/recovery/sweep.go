@@ -6,7 +6,6 @@ import (
 
 	"txnode/index"
 	"txnode/index/race"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -14,12 +13,11 @@ import (
 
 // SweepReport says what a sweep has found.
 type SweepReport struct {
-	Blocks     int // headers looked at
-	Locks      int // of nobody, resolved
-	Tombstones int // deleted records of nobody's, unlinked
-	Freed      int // blocks that came free
-	Slots      int // that led to blocks which nobody has, and were emptied
-	Strays     int // free blocks that nobody had, and that are in the pool now
+	Blocks int // headers looked at
+	Locks  int // of nobody, resolved
+	Freed  int // blocks that came free
+	Slots  int // that led to blocks which nobody has, and were emptied
+	Strays int // free blocks that nobody had, and that are in the pool now
 	// Damage is what was found damaged first, and left as it is, nil: nothing.
 	Damage error
 
@@ -171,16 +169,16 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 	}
 	// Now that locks of nobody's, which may be those of placeholders, are resolved; and
 	// before blocks go to the pool that such slots lead to.
-	if !more && err == nil && s.o.Space.Hollow() && !mutant.SlotsNotScoured {
+	if !more && err == nil && s.o.Space.Hollow() {
 		more, err = s.slots(c)
 	}
-	if !more && err == nil && len(s.damaged) > 0 && s.o.Space.Hollow() && !mutant.HollowBesideDamage {
+	if !more && err == nil && len(s.damaged) > 0 && s.o.Space.Hollow() {
 		s.strays = nil // slots that nobody can look at may lead to them
 	}
 	if !more && err == nil {
 		more, err = s.readAgain(c)
 	}
-	if errors.Is(err, index.ErrBusy) && !mutant.SweepGoesOn { // perhaps of somebody who has died since the indexes were recovered
+	if errors.Is(err, index.ErrBusy) { // perhaps of somebody who has died since the indexes were recovered
 		s.restart()
 	}
 	if more || err != nil {
@@ -194,7 +192,7 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 		s.Report.Strays += n
 	}
 	switch {
-	case s.left && !mutant.SweepLeavesLocks:
+	case s.left:
 		return true, nil
 	case s.Report.Damage != nil:
 		return true, s.o.Space.SweptBeside(s.generation)
@@ -212,7 +210,7 @@ func (s *Sweeper) Left() bool { return s.left }
 // spare notes that the index of a table is damaged, and returns other errors. What is linked in a
 // part of an index that is lost, nobody reaches any more, and it is left alone.
 func (s *Sweeper) spare(table uint16, err error) error {
-	if errors.Is(err, memory.ErrLost) && !mutant.SweepStopsAtLost {
+	if errors.Is(err, memory.ErrLost) {
 		return nil
 	}
 	if !errors.Is(err, memory.ErrCorrupt) {
@@ -231,7 +229,7 @@ func (s *Sweeper) claim() {
 		return
 	}
 	s.claimed, s.strays = true, s.o.Space.ClaimStrays(s.free)
-	s.left = s.left || s.strays != nil && s.strays.Resolving && !mutant.ResolvingForgotten
+	s.left = s.left || s.strays != nil && s.strays.Resolving
 	s.free = nil
 }
 
@@ -243,12 +241,6 @@ func (s *Sweeper) readAgain(c *rdma.Coro) (more bool, err error) {
 	}
 	part := s.strays.Blocks[len(s.sound):]
 	part = part[:min(len(part), strayBlocks)]
-	if mutant.StraysNotReadAgain {
-		for range part {
-			s.sound = append(s.sound, true)
-		}
-		return true, nil
-	}
 	t := c.Thread()
 	size := len(part) * memory.MaxReplicas * record.LineSize
 	buf, err := t.Alloc(size)
@@ -309,8 +301,8 @@ func isFree(line record.Image) bool {
 // soundFree is isFree of a line whose checksum matches: else it may be that of a record, and damaged,
 // which is to be repaired from another copy, and given to nobody.
 func soundFree(line record.Image, a memory.Addr) bool {
-	if !isFree(line) || mutant.DamagedIsFree {
-		return isFree(line)
+	if !isFree(line) {
+		return false
 	}
 	_, damage := line.Check(a)
 	return damage == nil
@@ -454,17 +446,14 @@ func (s *Sweeper) blocks(c *rdma.Coro) (more bool, err error) {
 	if err == nil && len(x.halves) > 0 && s.o.Alone {
 		err = s.clearTorn(c, x.halves, l.Segments[s.seg].Class)
 	}
-	if err == nil && s.o.Alone && !mutant.HalvesLeftAlone {
+	if err == nil && s.o.Alone {
 		err = s.level(c, size, stride, x)
 	}
 	if err != nil {
 		return false, err
 	}
-	if n = x.n; len(x.held)+len(x.deleted) > 0 {
-		if err := s.resolve(c, x.held, &s.Report.Locks); err != nil {
-			return false, err
-		}
-		if err := s.resolve(c, x.deleted, &s.Report.Tombstones); err != nil {
+	if n = x.n; len(x.held) > 0 {
+		if err := s.resolve(c, x.held); err != nil {
 			return false, err
 		}
 		if !s.again { // some of them may be free now
@@ -474,7 +463,7 @@ func (s *Sweeper) blocks(c *rdma.Coro) (more bool, err error) {
 	}
 	s.again = false
 	s.stranded = append(s.stranded, x.stranded...)
-	if !s.o.Alone && !mutant.StraysLeftAlone { // else all of them are found when somebody wants one
+	if !s.o.Alone { // else all of them are found when somebody wants one
 		s.free = append(s.free, s.o.Space.Sift(x.free)...)
 	}
 	s.block += n
@@ -484,11 +473,10 @@ func (s *Sweeper) blocks(c *rdma.Coro) (more bool, err error) {
 
 // seen is what a look at the next n blocks has found.
 type seen struct {
-	n       uint32
-	held    []memory.Addr      // locked by nobody's transaction
-	deleted []memory.Addr      // deleted records of nobody's
-	halves  []memory.Addr      // what may be halves of placeholders
-	free    []memory.FreeBlock // free and unlocked
+	n      uint32
+	held   []memory.Addr      // locked by nobody's transaction, or deleted records of nobody's
+	halves []memory.Addr      // what may be halves of placeholders
+	free   []memory.FreeBlock // free and unlocked
 	// stranded are blocks of records whose moves are to be finished.
 	stranded []memory.Addr
 }
@@ -514,7 +502,7 @@ func (s *Sweeper) look(c *rdma.Coro, l *memory.Layout, size, stride, n uint32) (
 		return x, err
 	}
 	p := t.Bytes(buf, n*stride)
-	for ; x.n < n && len(x.held)+len(x.deleted) < maxResolved; x.n++ {
+	for ; x.n < n && len(x.held) < maxResolved; x.n++ {
 		a, line := first+memory.Addr(x.n*size), record.Image(p[x.n*stride:x.n*stride+record.LineSize])
 		g := line.Guard()
 		has := false
@@ -522,7 +510,7 @@ func (s *Sweeper) look(c *rdma.Coro, l *memory.Layout, size, stride, n uint32) (
 		case g.Held():
 			if isStranded(line) {
 				x.stranded = append(x.stranded, a)
-			} else if !s.o.Space.Registered(g.Owner().Coordinator()) || mutant.StealLiveLock {
+			} else if !s.o.Space.Registered(g.Owner().Coordinator()) {
 				x.held = append(x.held, a)
 			} else {
 				s.passOver(line)
@@ -530,7 +518,7 @@ func (s *Sweeper) look(c *rdma.Coro, l *memory.Layout, size, stride, n uint32) (
 		case soundFree(line, a):
 			x.free = append(x.free, memory.FreeBlock{Addr: a, Version: uint64(line.Version())})
 		case abandoned(s.o.Space, line):
-			x.deleted = append(x.deleted, a)
+			x.held = append(x.held, a)
 		case torn(line):
 			x.halves = append(x.halves, a)
 		default:
@@ -546,7 +534,7 @@ func (s *Sweeper) look(c *rdma.Coro, l *memory.Layout, size, stride, n uint32) (
 // passOver notes that another sweep is due if a block is free, and locked: somebody who is looking
 // for a key has met it, and unlocks it when he has read it. It may be nobody's then.
 func (s *Sweeper) passOver(line record.Image) {
-	s.left = s.left || line.Guard().Held() && line.Meta().State() == record.Free && !s.o.Alone && !mutant.ReadBlockForgotten
+	s.left = s.left || line.Guard().Held() && line.Meta().State() == record.Free && !s.o.Alone
 }
 
 // readHeads reads the first lines of n blocks of a copy, stride bytes of each.
@@ -565,11 +553,8 @@ func readHeads(c *rdma.Coro, v *memory.View, buf uint32, first memory.Addr, k in
 	return nil
 }
 
-// resolve unlocks blocks, and counts them.
-func (s *Sweeper) resolve(c *rdma.Coro, held []memory.Addr, count *int) error {
-	if len(held) == 0 {
-		return nil
-	}
+// resolve unlocks blocks.
+func (s *Sweeper) resolve(c *rdma.Coro, held []memory.Addr) error {
 	u, err := newUnlocker(c, &s.o, func(table uint16) (index.Index, error) { return s.open(c, table) })
 	if err != nil {
 		return err
@@ -578,7 +563,7 @@ func (s *Sweeper) resolve(c *rdma.Coro, held []memory.Addr, count *int) error {
 	u.sweeps = true
 	for _, a := range held {
 		ok, damage := u.unlock(a)
-		if errors.Is(damage, index.ErrBusy) && s.damaged[u.table] && !mutant.SweepAwaitsDamage {
+		if errors.Is(damage, index.ErrBusy) && s.damaged[u.table] {
 			continue // a slot that is not on all copies, where nobody makes them equal, as they are damaged
 		}
 		if err := s.spare(u.table, damage); err != nil {
@@ -589,7 +574,7 @@ func (s *Sweeper) resolve(c *rdma.Coro, held []memory.Addr, count *int) error {
 		case ok == UnlockedNot:
 			s.left = s.left || s.again // it was in the way twice
 		default:
-			*count++
+			s.Report.Locks++
 		}
 	}
 	s.Report.Freed += u.freed

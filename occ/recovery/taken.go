@@ -1,7 +1,6 @@
 package recovery
 
 import (
-	"txnode/internal/mutant"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -19,7 +18,7 @@ func (r *run) taken(x *tx, b rdma.BladeID) bool {
 		}
 	}
 	first, end := x.span()
-	return r.lines[areaOn{x.Tx.Coordinator(), b}].any(first, end) && !mutant.NewerOverwritten
+	return r.lines[areaOn{x.Tx.Coordinator(), b}].any(first, end)
 }
 
 // occupy notes that a transaction's record is on a blade.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"txnode/index"
-	"txnode/internal/mutant"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -149,7 +148,7 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 		return UnlockedUnused, nil
 	case !g.Held():
 		return UnlockedNow, nil
-	case u.o.Space.Registered(g.Owner().Coordinator()) && !mutant.StealLiveLock:
+	case u.o.Space.Registered(g.Owner().Coordinator()):
 		return UnlockedNot, nil
 	}
 	if isStranded(img) {
@@ -177,7 +176,7 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 	}
 	// A free block that a dead one had locked may have been read while somebody was writing a placeholder to it, whose
 	// guard had not arrived: he has it still, or has written another guard since.
-	if !dead && u.o.Space.Taken(a, u.own) && !mutant.TornOverLock {
+	if !dead && u.o.Space.Taken(a, u.own) {
 		return UnlockedNot, nil
 	}
 	mine := g
@@ -187,7 +186,7 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 	case dead:
 		mine = record.HeldBy(img.Version()) // as if that one had begun to reclaim it
 	}
-	if mine != g || !u.o.Alone && !mutant.TornOverLock {
+	if mine != g || !u.o.Alone {
 		if ok, err := u.cas(v, a, g, mine); !ok || err != nil {
 			return UnlockedNot, err
 		}
@@ -200,7 +199,7 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 		// If it was a free block, somebody was writing a placeholder to it, and the line was read when one word of
 		// that had arrived, and another not: the lock was overwritten, or will be.
 		_, damage := img.Check(a)
-		if damage != nil || (img.Version() != was || img.Guard() != mine) && !mutant.TornTombstone {
+		if damage != nil || img.Version() != was || img.Guard() != mine {
 			return u.now(u.cas(v, a, mine, g))
 		}
 		img.SetGuard(record.HeldBy(img.Version()))
@@ -210,7 +209,7 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 		// Nobody takes it over from somebody alive: it is left to whoever comes next, as it was
 		// found, but with a lock if no slot may lead there any more: who knows the block from before would
 		// use it again. If that fails, too, the session is broken, and another one by then.
-		if dead && begun && !mutant.UnlinkedUnlocked {
+		if dead && begun {
 			g = record.HeldBy(img.Version())
 		}
 		if mine != g {
@@ -231,13 +230,13 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 func halfFree(line record.Image, a memory.Addr) bool {
 	_, err := line.Check(a)
 	m := line.Meta()
-	return m.State() == record.Free && err != nil && (m.KeyLen()|m.ValueLen() == 0 || mutant.DamagedIsFree)
+	return m.State() == record.Free && err != nil && m.KeyLen()|m.ValueLen() == 0
 }
 
 // freeElsewhere reports whether the backups of a block are free, as they are when its primary is being
 // freed, which comes last. Else the primary is damaged, and its record is on a copy.
 func (u *unlocker) freeElsewhere(v *memory.View, a memory.Addr) (bool, error) {
-	for k := 1; k < v.Copies(a) && !mutant.DamagedIsFree; k++ {
+	for k := 1; k < v.Copies(a); k++ {
 		img, err := u.readCopy(v, a, k)
 		if err != nil || img.Meta().State() != record.Free {
 			return false, err
@@ -251,7 +250,7 @@ func (u *unlocker) freeElsewhere(v *memory.View, a memory.Addr) (bool, error) {
 func (u *unlocker) strandedElsewhere(v *memory.View, a memory.Addr) (bool, error) {
 	u.batch.Reset()
 	n := v.Copies(a)
-	if n < 2 || mutant.StrandedByPrimary {
+	if n < 2 {
 		return false, nil
 	}
 	for k := 1; k < n; k++ {
@@ -275,10 +274,10 @@ func (u *unlocker) strandedElsewhere(v *memory.View, a memory.Addr) (bool, error
 // under way when a blade was lost, none is: a transaction may have been inserting over it. When
 // that is decided, another sweep is due.
 func abandoned(s *memory.Space, img record.Image) bool {
-	if s.Gated() && !mutant.AbandonedUndecided {
+	if s.Gated() {
 		return false
 	}
-	return img.Meta().State() == record.Absent && img.Stable() && !s.Registered(img.Version().Coordinator()) && !mutant.TombstoneLeftBehind
+	return img.Meta().State() == record.Absent && img.Stable() && !s.Registered(img.Version().Coordinator())
 }
 
 func (u *unlocker) now(ok bool, err error) (Unlocked, error) {

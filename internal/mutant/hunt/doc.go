@@ -1,10 +1,22 @@
-//go:build mutants
-
 // Command hunt runs the suites that are to keep the engine correct against wrong
 // versions of it: every mutation of package mutant, each until the first test fails.
 // It prints which one that was, and fails itself if none did: then a test is missing.
 //
-//	go run -tags mutants ./internal/mutant/hunt [-only pattern] [-jobs n] [-list] [-show]
+//	go run ./internal/mutant/hunt [-only pattern] [-jobs n] [-list] [-show]
 //
-// It has to be run in the root of the module.
+// It has to be run in the root of the module, whose files it does not change: a patch is
+// applied to copies, and the compiler takes those instead (go build -overlay). A patch that
+// does not apply any more ends the hunt before it begins. A mutation that does not compile
+// is an error too, and not caught.
+//
+// A change of the engine may make patches anew necessary, and a new test is best tried by a
+// new mutation:
+//
+//	go run ./internal/mutant/hunt [-only pattern] -refresh
+//	go run ./internal/mutant/hunt -edit name [file ...]
+//	go run ./internal/mutant/hunt -save name
+//
+// With -refresh a patch whose context has changed is applied with less of it, and written
+// again. If that is not possible the command leaves copies of the files to be edited, as -edit
+// does, in which the hunks are changed that still apply; -save writes the patch from them.
 package main

@@ -1,9 +1,8 @@
-//go:build mutants
-
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,34 +26,17 @@ var (
 	show  = flag.Bool("show", false, "show the output of the test that failed")
 	quick = flag.Bool("quick", false, "leave the long suites out")
 	learn = flag.String("learn", "", "do not begin with the known catchers, and add those that are found to this `file`")
+
+	refresh = flag.Bool("refresh", false, "make the patches anew that do not apply as they are, and run nothing")
+	edit    = flag.String("edit", "", "leave copies of the files that the mutation of this `name` changes, and of those named after the flags, to be edited; run nothing")
+	save    = flag.String("save", "", "write the patch of the mutation of this `name` from the copies that were edited, and run nothing")
 )
 
 func main() {
 	flag.Parse()
-	pattern, err := regexp.Compile(*only)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "hunt:", err)
-		os.Exit(2)
-	}
-	var todo []mutant.Mutation
-	for _, m := range mutant.All() {
-		if pattern.MatchString(m.Name) {
-			todo = append(todo, m)
-		}
-	}
-	if len(todo) == 0 {
-		fmt.Fprintf(os.Stderr, "hunt: no mutation matches %q; -list lists them\n", *only)
-		os.Exit(2)
-	}
-	if *list {
-		for _, m := range todo {
-			fmt.Printf("%-30s %s\n", m.Name, m.Breaks)
-		}
-		return
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ok, err := hunt(ctx, todo)
+	ok, err := do(ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "hunt:", err)
 	}
@@ -61,6 +44,74 @@ func main() {
 		stop()
 		os.Exit(1)
 	}
+}
+
+// do does what the flags say, and reports whether all is well.
+func do(ctx context.Context) (bool, error) {
+	if *save != "" {
+		e := editor{root: ".", dir: workshop(*save)}
+		return true, e.save(*save)
+	}
+	all, err := mutant.All(".")
+	if err != nil {
+		return false, err
+	}
+	if *edit != "" {
+		m := mutant.Mutation{Name: *edit, Breaks: "Write here what is done wrong, and what that breaks."}
+		if i := slices.IndexFunc(all, func(x mutant.Mutation) bool { return x.Name == *edit }); i >= 0 {
+			m = all[i]
+		}
+		e := editor{root: ".", dir: workshop(*edit)}
+		return true, e.edit(&m, flag.Args())
+	}
+	pattern, err := regexp.Compile(*only)
+	if err != nil {
+		return false, err
+	}
+	todo := slices.DeleteFunc(all, func(m mutant.Mutation) bool { return !pattern.MatchString(m.Name) })
+	switch {
+	case len(todo) == 0:
+		return false, fmt.Errorf("no mutation matches %q; -list lists them", *only)
+	case *list:
+		for _, m := range todo {
+			fmt.Printf("%-30s %s\n", m.Name, m.Breaks)
+		}
+		return true, nil
+	case *refresh:
+		return refreshAll(todo)
+	}
+	if err := applicable(todo); err != nil {
+		return false, err
+	}
+	return hunt(ctx, todo)
+}
+
+// refreshAll makes patches anew.
+func refreshAll(todo []mutant.Mutation) (bool, error) {
+	all := true
+	var errs []error
+	for i := range todo {
+		e := editor{root: ".", dir: workshop(todo[i].Name)}
+		ok, err := e.refresh(&todo[i])
+		all, errs = all && ok, append(errs, err)
+	}
+	return all, errors.Join(errs...)
+}
+
+// applicable says which patches do not apply, and what to do.
+func applicable(todo []mutant.Mutation) error {
+	var errs []error
+	var names []string
+	for i := range todo {
+		if _, err := todo[i].Apply("."); err != nil {
+			errs, names = append(errs, err), append(names, todo[i].Name)
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w\n%d patches do not apply; make them anew: go run ./internal/mutant/hunt -only '^(%s)$' -refresh",
+		errors.Join(errs...), len(names), strings.Join(names, "|"))
 }
 
 // hunt runs everything, prints the table, and reports whether no mutation survived. A
@@ -76,17 +127,24 @@ func hunt(ctx context.Context, todo []mutant.Mutation) (bool, error) {
 	}
 	defer os.RemoveAll(dir)
 	start := time.Now()
-	r := &runner{dir: dir, controls: map[string]*control{}}
-	all := packages(first)
-	fmt.Fprintf(os.Stderr, "building the tests of %d packages\n", len(all))
-	if err := build(ctx, dir, all); err != nil {
+	root, err := filepath.Abs(".")
+	if err != nil {
 		return false, err
+	}
+	r := &runner{tests: &builder{dir: dir, root: root, builds: map[string]*build{}}, controls: map[string]*control{}}
+	// What all mutations have in common is compiled once, before two of them do it at the same time.
+	all := packages(todo, first)
+	fmt.Fprintf(os.Stderr, "building the tests of %d packages\n", len(all))
+	for _, p := range all {
+		if _, err := r.tests.binary(ctx, nil, p); err != nil {
+			return false, err
+		}
 	}
 	fmt.Fprintf(os.Stderr, "built in %v; %d mutations, %d at once\n", round(time.Since(start)), len(todo), max(*jobs, 1))
 
 	results := make([]result, len(todo))
 	for i := range todo {
-		results[i].name = todo[i].Name
+		results[i].mutation = &todo[i]
 	}
 	if *learn == "" {
 		r.round(ctx, results, func(name string) []suite {
@@ -97,8 +155,8 @@ func hunt(ctx context.Context, todo []mutant.Mutation) (bool, error) {
 		})
 		left := 0
 		for i := range results {
-			if !results[i].caught {
-				results[i].over = false
+			if x := &results[i]; !x.caught && x.err == nil {
+				x.over = false
 				left++
 			}
 		}
@@ -109,8 +167,11 @@ func hunt(ctx context.Context, todo []mutant.Mutation) (bool, error) {
 	r.round(ctx, results, func(string) []suite { return suites })
 	report(results, todo, time.Since(start))
 	var survivors []string
+	var wrong []error
 	for i := range results {
-		if results[i].over && !results[i].caught {
+		if results[i].err != nil {
+			wrong = append(wrong, results[i].err)
+		} else if results[i].over && !results[i].caught {
 			survivors = append(survivors, fmt.Sprintf("  %s: %s", todo[i].Name, todo[i].Breaks))
 		}
 	}
@@ -120,7 +181,7 @@ func hunt(ctx context.Context, todo []mutant.Mutation) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, fmt.Errorf("interrupted: %w", err)
 	}
-	return len(survivors) == 0, nil
+	return len(survivors) == 0, errors.Join(wrong...)
 }
 
 // round tries on every mutation that is not caught the suites that it is given for it.
@@ -131,7 +192,7 @@ func (r *runner) round(ctx context.Context, results []result, try func(name stri
 	for range max(*jobs, 1) {
 		wg.Go(func() {
 			for x := range next {
-				r.hunt(ctx, x, try(x.name))
+				r.hunt(ctx, x, try(x.mutation.Name))
 				mu.Lock()
 				r.tell(ctx, x, len(results))
 				mu.Unlock()
@@ -139,7 +200,7 @@ func (r *runner) round(ctx context.Context, results []result, try func(name stri
 		})
 	}
 	for i := range results {
-		if results[i].caught {
+		if results[i].caught || results[i].err != nil {
 			continue
 		}
 		select {
@@ -165,7 +226,7 @@ func (r *runner) tell(ctx context.Context, x *result, all int) {
 		fmt.Fprintln(os.Stderr, x.output)
 	}
 	if *learn != "" && x.caught {
-		if err := keep(*learn, x.by.line(x.name)); err != nil {
+		if err := keep(*learn, x.by.line(x.mutation.Name)); err != nil {
 			fmt.Fprintln(os.Stderr, "hunt:", err)
 		}
 	}
@@ -180,11 +241,13 @@ func report(results []result, todo []mutant.Mutation, took time.Duration) {
 		switch {
 		case !x.over:
 			fmt.Printf("%-28s not known\n", todo[i].Name)
+		case x.err != nil:
+			fmt.Printf("%-28s does not compile\n", todo[i].Name)
 		case !x.caught:
-			fmt.Printf("%-28s SURVIVED %*v\n", x.name, 87, round(x.took))
+			fmt.Printf("%-28s SURVIVED %*v\n", todo[i].Name, 87, round(x.took))
 		default:
 			caught++
-			fmt.Printf("%-28s %-20s %-66s %v\n", x.name, filepath.Base(x.by.pkg), x.what(), round(x.took))
+			fmt.Printf("%-28s %-20s %-66s %v\n", todo[i].Name, filepath.Base(x.by.pkg), x.what(), round(x.took))
 		}
 	}
 	fmt.Printf("%d of %d mutations caught, in %v\n", caught, len(todo), round(took))

@@ -1,5 +1,3 @@
-//go:build mutants
-
 package main
 
 import (
@@ -7,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,31 +16,20 @@ import (
 	"txnode/internal/mutant"
 )
 
-// packages lists those that suites are in, and the known catchers.
-func packages(first map[string]suite) (all []string) {
-	for _, s := range slices.Concat(suites, slices.Collect(maps.Values(first))) {
-		if p := "./" + s.pkg; !slices.Contains(all, p) {
-			all = append(all, p)
+// packages lists those in which mutations have known catchers.
+func packages(todo []mutant.Mutation, first map[string]suite) (all []string) {
+	for _, m := range todo {
+		if s, ok := first[m.Name]; ok && !slices.Contains(all, s.pkg) {
+			all = append(all, s.pkg)
 		}
 	}
 	slices.Sort(all)
 	return all
 }
 
-// build compiles the tests of every package that a suite is in, once for all
-// mutations: each process is told which one it has.
-func build(ctx context.Context, dir string, packages []string) error {
-	args := append([]string{"test", "-c", "-tags", "mutants", "-o", dir + string(filepath.Separator)}, packages...)
-	cmd := exec.CommandContext(ctx, "go", args...)
-	if p, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%v: %w\n%s", cmd, err, p)
-	}
-	return nil
-}
-
 // runner runs suites.
 type runner struct {
-	dir string // of the binaries
+	tests *builder
 
 	caught int
 
@@ -56,6 +41,7 @@ type runner struct {
 type control struct {
 	once sync.Once
 	outcome
+	err error
 }
 
 // outcome is what became of a run.
@@ -68,8 +54,10 @@ type outcome struct {
 
 // result is what became of a mutation.
 type result struct {
-	name   string
-	over   bool // it was tried to the end
+	mutation *mutant.Mutation
+
+	over   bool  // it was tried to the end
+	err    error // it could not be: it does not compile
 	caught bool
 	by     suite
 	test   string // that failed
@@ -87,10 +75,13 @@ func (r *result) what() string {
 }
 
 func (r *result) line() string {
-	if !r.caught {
-		return fmt.Sprintf("%s: not caught so far, %v", r.name, round(r.took))
+	switch {
+	case r.err != nil:
+		return r.err.Error()
+	case !r.caught:
+		return fmt.Sprintf("%s: not caught so far, %v", r.mutation.Name, round(r.took))
 	}
-	return fmt.Sprintf("%s: %s, %s, %v", r.name, r.by.pkg, r.what(), round(r.took))
+	return fmt.Sprintf("%s: %s, %s, %v", r.mutation.Name, r.by.pkg, r.what(), round(r.took))
 }
 
 // hunt tries the known catcher, or all suites, until one fails that does not fail without
@@ -98,13 +89,18 @@ func (r *result) line() string {
 func (r *runner) hunt(ctx context.Context, x *result, try []suite) {
 	start := time.Now()
 	defer func() { x.took += time.Since(start) }()
+	defer r.tests.drop(x.mutation.Name)
 	for _, s := range try {
 		if s.long && *quick {
 			continue
 		}
-		o := r.run(ctx, s, x.name)
+		o, err := r.run(ctx, s, x.mutation)
 		if ctx.Err() != nil {
 			return
+		}
+		if err != nil {
+			x.err = err
+			break
 		}
 		if !o.failed {
 			continue
@@ -113,21 +109,25 @@ func (r *runner) hunt(ctx context.Context, x *result, try []suite) {
 		if *learn != "" && strings.HasPrefix(test, "Test") && !strings.Contains(test, " ") {
 			n := s.narrowed(test, seed)
 			n.seconds = 30
-			if again := r.run(ctx, n, x.name); again.failed {
+			if again, err := r.run(ctx, n, x.mutation); err == nil && again.failed {
 				s, o = n, again
 			}
 		}
-		c := r.control(ctx, s)
+		c, err := r.control(ctx, s)
 		if ctx.Err() != nil {
 			return
 		}
+		if err != nil {
+			x.err = err
+			break
+		}
 		if c.failed {
-			fmt.Fprintf(os.Stderr, "%s: %s %s fails without it, too: it does not count\n%s\n", x.name, s.pkg, strings.Join(s.args, " "), c.output)
+			fmt.Fprintf(os.Stderr, "%s: %s %s fails without it, too: it does not count\n%s\n", x.mutation.Name, s.pkg, strings.Join(s.args, " "), c.output)
 			continue
 		}
 		if o.hung && 2*c.took > s.limit() {
 			fmt.Fprintf(os.Stderr, "%s: %s %s takes %v without it, too: that it has not ended after %v does not count\n",
-				x.name, s.pkg, strings.Join(s.args, " "), round(c.took), s.limit())
+				x.mutation.Name, s.pkg, strings.Join(s.args, " "), round(c.took), s.limit())
 			continue
 		}
 		x.by, x.caught, x.output, x.test, x.seed = s, true, o.output, test, seed
@@ -137,7 +137,7 @@ func (r *runner) hunt(ctx context.Context, x *result, try []suite) {
 }
 
 // control runs a suite without any mutation, once.
-func (r *runner) control(ctx context.Context, s suite) outcome {
+func (r *runner) control(ctx context.Context, s suite) (outcome, error) {
 	key := s.pkg + " " + strings.Join(s.args, " ")
 	r.mu.Lock()
 	c := r.controls[key]
@@ -148,33 +148,36 @@ func (r *runner) control(ctx context.Context, s suite) outcome {
 	r.mu.Unlock()
 	c.once.Do(func() {
 		s.seconds = 20 * 60 // it is to end by itself
-		c.outcome = r.run(ctx, s, "")
+		c.outcome, c.err = r.run(ctx, s, nil)
 	})
-	return c.outcome
+	return c.outcome, c.err
 }
 
 // slack is how much longer a run may take by the clock than by the processor, in case it
 // waits for ever.
 const slack = 10
 
-// run runs one suite. Its time is that of the processor, not of the clock: others may
-// be at work on the machine.
-func (r *runner) run(ctx context.Context, s suite, name string) outcome {
-	bin := filepath.Join(r.dir, filepath.Base(s.pkg)+".test")
+// run runs one suite, on a mutation, or on the engine as it is if m is nil. Its time is that of the
+// processor, not of the clock: others may be at work on the machine. The error says that it could
+// not be run.
+func (r *runner) run(ctx context.Context, s suite, m *mutant.Mutation) (o outcome, err error) {
+	bin, err := r.tests.binary(ctx, m, s.pkg)
+	if err != nil {
+		return o, err
+	}
 	args := append([]string{"-c", `ulimit -t "$0"; exec "$@"`, fmt.Sprint(s.seconds), bin,
 		"-test.failfast", "-test.timeout", fmt.Sprintf("%ds", slack*s.seconds)}, s.args...)
 	cmd := exec.CommandContext(ctx, "sh", args...)
 	cmd.Dir = s.pkg
-	cmd.Env = append(os.Environ(), mutant.Variable+"="+name, "GOMAXPROCS=1")
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
-	var o outcome
+	err = cmd.Run()
 	if p := cmd.ProcessState; p != nil {
 		o.took = p.UserTime() + p.SystemTime()
 	}
 	if err == nil || ctx.Err() != nil {
-		return o
+		return o, nil
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && !exit.Exited() {
@@ -182,7 +185,7 @@ func (r *runner) run(ctx context.Context, s suite, name string) outcome {
 	}
 	o.failed, o.output = true, out.String()
 	o.hung = strings.Contains(o.output, noEnd) || strings.Contains(panicLine.FindString(o.output), timedOut)
-	return o
+	return o, nil
 }
 
 // What the output of a run says that did not end.
