@@ -159,9 +159,9 @@ func (b *Batch) Count(op Op, n int, bytes, blades uint64) {
 // BladeBit is the bit of a blade for Batch.Count.
 func BladeBit(b BladeID) uint64 { return 1 << (b & 63) }
 
-// LockRead appends a masked compare-and-swap of the word at guard bytes behind a, as
-// MaskedCAS does, and a READ of n bytes at a into the arena at local. It returns the index
-// of the first.
+// LockRead appends two requests and returns the index of the first: a masked compare-and-swap of
+// the word at guard bytes behind a, as MaskedCAS does, and a READ of n bytes at a into the arena at
+// local.
 func (b *Batch) LockRead(a RemoteAddr, guard, compare, swap uint64, masks, local, n uint32) int {
 	i := len(b.wrs)
 	if i+2 > cap(b.wrs) {
@@ -266,9 +266,9 @@ func (b *Batch) MaskedCAS(a RemoteAddr, compare, swap uint64, local uint32) int 
 	return i
 }
 
-// Flush appends a FLUSH of the n bytes at a: when it completes, the WRITEs to
-// them that were posted before it on the same queue pair are visible to all
-// and, on a durable fabric, survive power loss.
+// Flush appends a FLUSH of the n bytes at a. When it completes, the WRITEs to these bytes that were
+// posted before it on the same queue pair are visible to all clients. On a durable fabric they also
+// survive power loss.
 func (b *Batch) Flush(a RemoteAddr, n uint32) int {
 	i := len(b.wrs)
 	if i >= cap(b.wrs) {

@@ -247,8 +247,8 @@ func (c *Coro) Wait(b *Batch) error {
 	return c.Drain(b)
 }
 
-// Drain is Wait without counting a round trip, for requests that nobody waited
-// for when they were posted.
+// Drain is Wait without counting a round trip, for requests that no coroutine waited for when they
+// were posted.
 func (c *Coro) Drain(b *Batch) error {
 	b.owed = false
 	if b.pending|b.failed == 0 {
@@ -426,6 +426,6 @@ func (h *sleepHeap) pop() *Coro {
 	return top
 }
 
-// Unwinds reports whether a panic is that which unwinds the coroutines of a Run that
-// is being abandoned. Who recovers from it must return at once, and not wait again.
+// Unwinds reports whether a panic is the one that unwinds the coroutines of a Run that is being
+// abandoned. A function that recovers from it must return at once, and not wait again.
 func Unwinds(r any) bool { _, ok := r.(stopped); return ok }

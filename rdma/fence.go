@@ -69,14 +69,13 @@ func (f *fences) completed(t *Thread, w *WR) {
 	}
 }
 
-// Fence returns when everything that the thread posted before, within the
-// scope, is complete and placed: visible to every verb of any client that is
-// posted afterwards. It waits for what is outstanding, and for a queue pair
-// whose last WRITE no later READ or atomic has proved to be placed, it posts a
-// READ of no bytes. On a synchronous fabric with Caps.Placed it does nothing.
+// Fence returns when everything that the thread posted before, within the scope, is complete and
+// placed: visible to every verb of any client that is posted afterwards. It waits for what is
+// outstanding. For a queue pair whose last WRITE is not proved to be placed by a later READ or
+// atomic, it posts a READ of no bytes. On a synchronous fabric with Caps.Placed it does nothing.
 //
-// batch is scratch. An error is that of the fence's own verbs; what failed
-// before is told by the batch that it belongs to.
+// batch is scratch. An error is that of the fence's own verbs; earlier failures are told by the
+// batch of the request that failed.
 func (c *Coro) Fence(scope Scope, blade BladeID, batch *Batch) error {
 	f := &c.t.fences
 	if !f.on {

@@ -10,9 +10,9 @@ type Driver interface {
 	Drive(l *Loop) bool
 }
 
-// Loop is the turns that the coroutines of a Thread.Run take. Its methods are for the
-// Driver, which calls Run again and again and, as that says, Port's Poll or Wait, or what
-// has the same effect, and then After.
+// Loop is the turns that the coroutines of a Thread.Run take. Its methods are for the Driver. The
+// Driver calls Run repeatedly. As Run says, it then calls Poll or Wait of the Port, or something of
+// the same effect, and then After.
 type Loop struct {
 	t    *Thread
 	cur  *Coro // runs, or was interrupted by Hang

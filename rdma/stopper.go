@@ -9,9 +9,9 @@ type Stopper interface {
 	// (ErrBladeDown), and so do Thread.Reconnect, Fabric.SetKey and
 	// Fabric.Provision. A blade that is stopped stays so.
 	StopBlade(b BladeID) error
-	// RestartBlade brings a stopped blade back, with what its memory held, or with
-	// all of it zero. Its access key is one that nobody knows before they ask
-	// Fabric.Blades or call SetKey; queue pairs that met the stopped blade are in
-	// the error state until Thread.Reconnect. A blade that runs is left alone.
+	// RestartBlade brings a stopped blade back, with what its memory held or with all of it zero.
+	// Its access key is new: clients learn it from Fabric.Blades or SetKey. Queue pairs that met
+	// the stopped blade are in the error state until Thread.Reconnect. A blade that runs is left
+	// alone.
 	RestartBlade(b BladeID, memory bool) error
 }

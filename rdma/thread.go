@@ -121,9 +121,8 @@ func mix64(z uint64) uint64 {
 // requests that it flushed have completed.
 func (t *Thread) Reconnect(b BladeID) error { return t.port.Reset(b) }
 
-// Uncertain reports whether a request of the thread has failed, since the last call
-// of Certain, of which it is not known whether it has taken effect, or still will.
-// Only a new access key makes sure that it does not.
+// Uncertain reports whether a request of the thread has failed since the last call of Certain, and
+// may have taken effect, or still may. Only a new access key makes sure that it does not.
 func (t *Thread) Uncertain() bool { return t.uncertain }
 
 // Certain notes that the keys have changed since, with which requests were posted
@@ -137,8 +136,8 @@ func (t *Thread) Failed() bool { return t.failed }
 // Sound notes that what has not been done by requests that have failed was seen to.
 func (t *Thread) Sound() { t.failed = false }
 
-// SetOwner sets the number under which the thread takes locks in structures of the
-// blades, so that it can be told who died with them; 0, the default: none.
+// SetOwner sets the number under which the thread takes locks in structures of the blades. A lock
+// then names its owner after the owner has died. 0, the default: none.
 func (t *Thread) SetOwner(id uint64) { t.owner = id }
 
 // Owner returns the number that SetOwner has set.
