@@ -19,9 +19,9 @@ var (
 	ErrFull = errors.New("index: full")
 	// ErrCorrupt: the structure on the blades is damaged; wrapped with the place.
 	ErrCorrupt error = memory.DamageError("index: damaged structure")
-	// ErrBusy: another client has begun a change that stands in the way and does
-	// not finish it, for much longer than it should take. Try again, or recover
-	// the index if that client is dead; wrapped with who and where.
+	// ErrBusy: another client has begun a change that stands in the way, and has not finished it
+	// for much longer than it should take. Try again, or recover the index if that client is dead.
+	// The message names client and place.
 	ErrBusy = errors.New("index: unfinished change of another client")
 )
 
@@ -55,18 +55,17 @@ type Query struct {
 	Hash  uint64 // record.Hash of table and key
 	Local uint32 // arena buffer of Index.BufferSize bytes, 64-byte aligned
 
-	// View is the map by which the index and its candidates are addressed. The
-	// index replaces it by a newer one when what it finds lies in a segment that
-	// the view does not know, so that every candidate is Valid in it.
+	// View is the map by which the index and its candidates are addressed. The index replaces it by
+	// a newer one if it finds something in a segment that the view does not know. So every
+	// candidate is Valid in it.
 	View *memory.View
 	// Thread is the thread that the query was resolved on: whose arena Local is
 	// in. Resolve sets it.
 	Thread *rdma.Thread
 
-	// Candidates are the blocks that may hold the key, after Resolve: those of
-	// other keys with a similar hash, too, and while somebody inserts a key
-	// that is there already, two of the key. A record counts more than a block
-	// that is locked and has no value.
+	// Candidates are the blocks that may hold the key, after Resolve. Some may hold other keys with
+	// a similar hash. While another client inserts a key that is there already, there can be two of
+	// the key: a record counts more than a block that is locked and has no value.
 	Candidates []Candidate
 
 	// State belongs to the index.
@@ -85,12 +84,11 @@ type Index interface {
 	// the caller repeats Search (Resolve has refreshed what was stale, with
 	// round trips of its own if need be).
 	Resolve(c *rdma.Coro, q *Query) (again bool, err error)
-	// Validate appends READs that repeat what a resolved query saw, and Unchanged
-	// tells, when they have completed, whether its candidates are still the same,
-	// with the versions that the caller has set: if none of them held the key,
-	// whether the key still has no block, and has had none in between that was
-	// linked and unlinked. It may say no when only other keys have changed. buffer is arena of BufferSize bytes
-	// other than q.Local.
+	// Validate appends READs that repeat what a resolved query saw. When they have completed,
+	// Unchanged says whether the candidates are still the same, with the versions that the caller
+	// has set. If none of them held the key, it says whether the key still has no block, and had
+	// none in between that was linked and unlinked. It may say no when only other keys have
+	// changed. buffer is arena of BufferSize bytes other than q.Local.
 	Validate(b *rdma.Batch, q *Query, buffer uint32)
 	Unchanged(q *Query, buffer uint32) bool
 	// Insert links the block a, which holds q's key and is locked by the caller
