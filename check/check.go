@@ -12,14 +12,12 @@ import (
 type Options struct {
 	// Level is the isolation to decide. Default StrictSerializable.
 	Level Level
-	// FromEmpty says that the history begins with an empty store and holds
-	// every transaction since, so that each version that nobody installed is a
-	// violation, even the only one of its key.
+	// FromEmpty says that the history begins with an empty store and holds every transaction since.
+	// A version without a writer in the history is then a violation, even the only one of its key.
 	FromEmpty bool
-	// Placeholders says that blocks without a record may carry versions of their own, that no
-	// transaction installed (an insert made one and aborted): a
-	// version that nobody installed and nobody read as present is then taken
-	// for an absence without trace, like version zero.
+	// Placeholders says that blocks without a record may carry versions of their own that no
+	// transaction installed: those of an insert that aborted. A version without a writer that no
+	// transaction read as present is then taken for an absence without trace, like version zero.
 	Placeholders bool
 	// MaxViolations is how many violations a report keeps. Default (zero) 16.
 	MaxViolations int

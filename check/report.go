@@ -105,7 +105,7 @@ type Report struct {
 	Violations []Violation
 	Found      int
 	// Txns counts the transactions in the graph, LeftOut those of unknown
-	// outcome that nobody observed.
+	// outcome that no other one observed.
 	Txns, LeftOut int
 	// Ops counts the operations of all transactions, Versions the distinct
 	// pairs of key and version among them.
