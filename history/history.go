@@ -2,9 +2,9 @@ package history
 
 import "sync"
 
-// Key names one record across all tables: a 64-bit hash of table and key is
-// good enough for checking (two keys that collide would be reported as one
-// record whose version chain forks, which the checker says in so many words).
+// Key names one record across all tables. A 64-bit hash of table and key is good enough for
+// checking. Two keys that collide would be reported as one record whose version chain forks, and
+// the checker says so.
 type Key uint64
 
 // Version is the version word of a record. Versions of a key never repeat.
