@@ -34,7 +34,7 @@ func (s *Space) commit(changes ...Entry) error {
 	s.doubt = &doubt{slices.Clone(changes), s.rev, err}
 	made, askErr := s.ask()
 	if askErr != nil {
-		err = fmt.Errorf("%w; and then: %w", err, askErr)
+		err = further(err, "and then", askErr)
 		s.doubt.err = err
 	}
 	if made {
@@ -66,9 +66,17 @@ func (s *Space) agree() error {
 		}
 		// Another revision: an earlier attempt to take it back was late.
 		if !errors.Is(err, ErrRevision) || s.closed != nil || tries > 0 {
-			return fmt.Errorf("%w; and later: %w", d.err, err)
+			return further(d.err, "and later", err)
 		}
 	}
+}
+
+// further adds to err what came after it, if that is not the same error again.
+func further(err error, when string, next error) error {
+	if errors.Is(err, next) {
+		return err
+	}
+	return fmt.Errorf("%w; %s: %w", err, when, next)
 }
 
 // ask asks the catalog whether the change in doubt was made, which then is none any more. If it

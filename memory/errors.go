@@ -80,9 +80,13 @@ type NoSpaceError struct {
 	Backing error    // why a blade could not provision, if that was it
 }
 
-// Error names the bytes per blade and the option to raise.
+// Error says what the blades' memory comes from lacks, if that was it; else it names the bytes
+// per blade and the option to raise.
 func (e *NoSpaceError) Error() string {
 	var b strings.Builder
+	if e.Backing != nil {
+		return fmt.Sprintf("memory: a blade cannot grow: a segment for %s needs %s on %d of %d blades: %v", e.What, byteCount(e.Need), e.Copies, len(e.Free), e.Backing)
+	}
 	fmt.Fprintf(&b, "memory: blades are full: a segment for %s needs %s on %d of %d blades; free:", e.What, byteCount(e.Need), e.Copies, len(e.Free))
 	for i := range e.Free {
 		if e.Sizes[i] == 0 {
@@ -91,11 +95,7 @@ func (e *NoSpaceError) Error() string {
 		}
 		fmt.Fprintf(&b, " blade %d: %s of %s;", i, byteCount(e.Free[i]), byteCount(e.Sizes[i]))
 	}
-	if e.Backing != nil {
-		fmt.Fprintf(&b, " %v: make room on the disk", e.Backing)
-	} else {
-		b.WriteString(" raise BladeSize (a database in a directory grows when it is reopened), or delete records: others of their size, or smaller, find room then, and a copy that is restored from a backup has all of it for any")
-	}
+	b.WriteString(" raise BladeSize (a database in a directory grows when it is reopened), or delete records: others of their size, or smaller, find room then, and a copy that is restored from a backup has all of it for any")
 	return b.String()
 }
 

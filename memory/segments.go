@@ -57,11 +57,40 @@ func (s *Space) noSpace(what string, copies int, backing error) error {
 	for b := range l.Blades {
 		var free, size uint64
 		if l.Blades[b].State == BladeUp {
-			free, size = (uint64(l.slots(rdma.BladeID(b))-l.Blades[b].Used)+uint64(len(s.clean[rdma.BladeID(b)])))*uint64(l.SegmentSize), l.Blades[b].Size
+			free, size = s.free(rdma.BladeID(b)), l.Blades[b].Size
 		}
 		e.Free, e.Sizes = append(e.Free, free), append(e.Sizes, size)
 	}
 	return e
+}
+
+// free is how many bytes a blade has in places for segments that none has. The caller holds the lock.
+func (s *Space) free(b rdma.BladeID) uint64 {
+	l := s.layout
+	return (uint64(l.slots(b)-l.Blades[b].Used) + uint64(len(s.clean[b]))) * uint64(l.SegmentSize)
+}
+
+// Room is how much memory a blade has, in bytes.
+type Room struct {
+	Blade rdma.BladeID
+	Size  uint64 // of the region
+	Free  uint64 // in places for segments that none has, and that can be handed out; 0 while the blade is down
+	Down  bool   // the blade was declared dead
+}
+
+// Room returns how much memory the blades have.
+func (s *Space) Room() []Room {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rooms := make([]Room, len(s.layout.Blades))
+	for b := range rooms {
+		x := &s.layout.Blades[b]
+		rooms[b] = Room{Blade: rdma.BladeID(b), Size: x.Size, Down: x.State == BladeDown}
+		if !rooms[b].Down {
+			rooms[b].Free = s.free(rdma.BladeID(b))
+		}
+	}
+	return rooms
 }
 
 // vacant reports whether a blade has a place for a segment.

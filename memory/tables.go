@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Limits of tables.
@@ -34,6 +35,8 @@ func (s *Space) CreateTable(name string, options []byte) (Table, error) {
 	switch {
 	case name == "":
 		return Table{}, errors.New("memory: a table needs a name")
+	case !utf8.ValidString(name):
+		return Table{}, fmt.Errorf("memory: the name of a table is %q: it must be UTF-8", name)
 	case len(name) > MaxTableName:
 		return Table{}, fmt.Errorf("memory: the name of a table has %d bytes: at most %d are possible", len(name), MaxTableName)
 	case len(options) > MaxTableOptions:

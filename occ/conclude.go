@@ -11,6 +11,9 @@ func (tx *Tx) conclude(outcome history.Outcome) {
 		tx.tell(outcome == history.Committed)
 	}
 	tx.concluded = outcome == history.Committed
+	if tx.concluded {
+		tx.tallyAll()
+	}
 	if tx.linked && tx.concluded {
 		tx.usePlaceholders()
 	}

@@ -57,6 +57,9 @@ type Options struct {
 	// in a table whose index is damaged, or lost, which stays as it is: see recovery.Report.Damage.
 	// It may be called by several goroutines at once.
 	Damaged func(err error)
+	// Recovered, if not nil, is told what each recovery of coordinators has done, the session's own included
+	// when it rejoins. It may be called by several goroutines at once, and must not keep the report.
+	Recovered func(*recovery.Report)
 	// CacheBytes bounds the address cache; 0: 512 MiB.
 	CacheBytes int
 	// ReclaimAfter is how many deletes of a session pass before it reclaims the

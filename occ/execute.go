@@ -208,9 +208,9 @@ func (tx *Tx) advance(it *item) error {
 			it.step = stepDone
 			return nil
 		case prior.Held():
-			return tx.meet(AbortLocked, it.addr, prior)
+			return tx.meet(AbortLocked, it, prior)
 		default:
-			return tx.conflict(AbortValidation)
+			return tx.conflict(AbortValidation, it)
 		}
 	}
 	return nil
@@ -233,7 +233,7 @@ func (tx *Tx) reaches(a memory.Addr) bool {
 // segment is one of a later epoch than that of the transaction.
 func (tx *Tx) lost(it *item, a memory.Addr) error {
 	if tx.s.eng.space.View().Epoch != tx.view.Epoch {
-		return tx.conflict(AbortStale)
+		return tx.conflict(AbortStale, it)
 	}
 	if err := tx.s.eng.space.LostError(a); err != nil {
 		return fmt.Errorf("occ: table %q: %w", it.table.Name, err)
@@ -245,7 +245,9 @@ func (tx *Tx) damaged(it *item, err error) error {
 	return fmt.Errorf("%w: block %v of table %q: %w", ErrCorrupt, it.addr, it.table.Name, err)
 }
 
-func (tx *Tx) conflict(r AbortReason) error {
+// conflict counts a conflict over an item, and returns its error.
+func (tx *Tx) conflict(r AbortReason, it *item) error {
 	tx.aborts[r]++
+	tx.tallyFresh(it.table).done[tallyConflicts]++
 	return conflictErrors[r]
 }

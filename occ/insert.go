@@ -82,7 +82,7 @@ func (tx *Tx) placeholders(first int) error {
 			if other := (*index.UnclearError)(nil); errors.As(err, &other) {
 				tx.met = meeting{addr: other.Block, table: it.table, key: it.key()}
 			}
-			return tx.conflict(AbortPhantom)
+			return tx.conflict(AbortPhantom, it)
 		}
 		it.locked = true // it may be linked: see removePlaceholders
 		if errors.Is(err, index.ErrBusy) {
@@ -100,7 +100,7 @@ func (tx *Tx) placeholders(first int) error {
 // the slot stuck when it rolls back, is broken, and looks after it when it has rejoined. What is
 // in the way of an index that is damaged stays there until that is repaired: no attempt gets any further.
 func (tx *Tx) busyInsert(it *item, err error) error {
-	tx.aborts[AbortStale]++
+	_ = tx.conflict(AbortStale, it) // counts it
 	e := tx.s.seeTo(tx.c)
 	if errors.Is(e, rdma.ErrVerb) {
 		_ = tx.s.fail(e)

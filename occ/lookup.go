@@ -75,7 +75,7 @@ func (tx *Tx) giveUp(it *item) error {
 		tx.met, it.addr = tx.ragged, tx.ragged.addr
 	}
 	tx.hollow, tx.ragged = 0, meeting{}
-	return tx.conflict(AbortStale)
+	return tx.conflict(AbortStale, it)
 }
 
 // looks is how much of a candidate of a class is read.

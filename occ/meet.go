@@ -155,8 +155,8 @@ func (tx *Tx) Locked(a memory.Addr) bool {
 	return false
 }
 
-// meet notes a lock that is in the way, and is the conflict with its holder.
-func (tx *Tx) meet(r AbortReason, a memory.Addr, g record.Guard) error {
-	tx.met = meeting{addr: a, guard: g}
-	return tx.conflict(r)
+// meet notes the lock of an item's block that is in the way, and is the conflict with its holder.
+func (tx *Tx) meet(r AbortReason, it *item, g record.Guard) error {
+	tx.met = meeting{addr: it.addr, guard: g}
+	return tx.conflict(r, it)
 }

@@ -57,7 +57,7 @@ func (tx *Tx) probed(it *item) error {
 			// Being written by the holder of the lock: whose key it is decides whether that is a conflict.
 			return tx.reread(it, need)
 		}
-		return tx.meet(AbortLocked, it.addr, record.Guard(tx.batch.Result(int(it.cas))))
+		return tx.meet(AbortLocked, it, record.Guard(tx.batch.Result(int(it.cas))))
 	}
 	g := img.Guard()
 	switch {
@@ -71,9 +71,9 @@ func (tx *Tx) probed(it *item) error {
 		}
 	case g.Held():
 		if it.update {
-			return tx.meet(AbortLocked, it.addr, g)
+			return tx.meet(AbortLocked, it, g)
 		}
-		return tx.meet(AbortReadLocked, it.addr, g)
+		return tx.meet(AbortReadLocked, it, g)
 	case !img.Stable():
 		return tx.reread(it, need)
 	}
@@ -131,7 +131,7 @@ func (tx *Tx) reread(it *item, need int) error {
 		if it.locked {
 			return tx.damaged(it, record.ErrTorn)
 		}
-		return tx.meet(AbortReadLocked, it.addr, tx.image(it).Guard())
+		return tx.meet(AbortReadLocked, it, tx.image(it).Guard())
 	}
 	it.step = stepReread
 	if it.tries > 2 {

@@ -137,9 +137,12 @@ type Tx struct {
 
 	phases [NumPhases]rdma.Counters
 	aborts [NumAbortReasons]uint64
-	hist   *history.Session
-	start  int64
-	clock  func() int64
+	// tallies are of tables, by number; tallied are the numbers of those that are fresh.
+	tallies []tally
+	tallied []uint16
+	hist    *history.Session
+	start   int64
+	clock   func() int64
 }
 
 // NewTx makes a transaction slot for a coroutine of the session's thread.

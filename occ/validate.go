@@ -104,7 +104,7 @@ func (tx *Tx) validate(n int) error {
 			return err
 		}
 		if round == maxOwnRounds {
-			return tx.conflict(AbortPhantom)
+			return tx.conflict(AbortPhantom, tx.firstChanged(n))
 		}
 		if err := tx.lookAgain(n); err != nil {
 			return err
@@ -120,6 +120,15 @@ var errOwnBlocks = errors.New("occ: buckets have changed")
 
 // maxOwnRounds bounds how often such keys are looked up again.
 const maxOwnRounds = 4
+
+// firstChanged is the first of n items whose buckets have changed: there is one.
+func (tx *Tx) firstChanged(n int) *item {
+	i := 0
+	for i < n-1 && !tx.items[i].changed {
+		i++
+	}
+	return &tx.items[i]
+}
 
 // lookAgain looks up the absent ones of the first n items whose buckets have changed,
 // with the transaction's own blocks in them, or without. They have been read anew then, and
@@ -146,7 +155,7 @@ func (tx *Tx) lookAgain(n int) error {
 			}
 		}
 		if it.addr != 0 {
-			return tx.conflict(AbortPhantom)
+			return tx.conflict(AbortPhantom, it)
 		}
 	}
 	return nil
@@ -189,7 +198,7 @@ func (tx *Tx) checkValidation(n int) error {
 		if it.addr == 0 {
 			if !it.table.Index.Unchanged(it.query, it.vbuf) {
 				if !tx.linked {
-					return tx.conflict(AbortPhantom)
+					return tx.conflict(AbortPhantom, it)
 				}
 				it.changed, own = true, errOwnBlocks
 			}
@@ -197,9 +206,9 @@ func (tx *Tx) checkValidation(n int) error {
 		}
 		if g := record.Guard(tx.s.thread.Word(it.buf + record.GuardOff)); g != record.FreeAt(it.version) {
 			if g.Held() {
-				return tx.meet(AbortReadLocked, it.addr, g)
+				return tx.meet(AbortReadLocked, it, g)
 			}
-			return tx.conflict(AbortValidation)
+			return tx.conflict(AbortValidation, it)
 		}
 	}
 	tx.valid = own == nil

@@ -123,7 +123,7 @@ func (s *smallBank) overdrawn(tx *txn.Tx) error {
 // TestNoAllocations: transactions over typed tables allocate nothing, once warm.
 func TestNoAllocations(t *testing.T) {
 	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
-		db := mustOpen(t, txn.Options{Policy: p, Seed: 1, BladeSize: 1 << 30})
+		db := mustOpen(t, txn.Options{Policy: p, Seed: 1, BladeSize: 1 << 30, LatencySample: 3})
 		s := newSmallBank(t, db)
 		w := newWorker(t, db)
 		ctx := context.Background()

@@ -85,6 +85,9 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 		if t.Root == 0 {
 			continue // nobody has used it yet
 		}
+		if err := (&snapshot.Table{Name: t.Name}).Validate(); err != nil {
+			return info, err
+		}
 		if err := s.table(t); err != nil {
 			return info, fmt.Errorf("table %q: %w", t.Name, err)
 		}

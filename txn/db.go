@@ -42,10 +42,13 @@ type DB struct {
 	maintenance maintainer
 	failover    failover
 
+	names      tableNames
+	recoveries recoveryCounters
+
 	mu      sync.Mutex
 	workers map[*Worker]struct{}
-	own     int // sessions that are not the pool's, those being made included
-	retired Metrics
+	own     int    // sessions that are not the pool's, those being made included
+	retired totals // of workers that are closed
 }
 
 // Open opens a database, or creates it. It first recovers what a process that died has left, and
@@ -118,6 +121,12 @@ func (db *DB) start() error {
 		}
 		flush = occ.FlushDurable
 	}
+	if db.opts.LatencySample == 0 {
+		db.opts.LatencySample = 1
+		if db.fabric.Caps().Synchronous && !power {
+			db.opts.LatencySample = cheapLatencySample
+		}
+	}
 	if err := db.recover(); err != nil {
 		return err
 	}
@@ -127,7 +136,7 @@ func (db *DB) start() error {
 	db.engine = occ.NewEngine(db.space, occ.Options{
 		Policy: db.opts.Policy, LikeFORD: db.likeFORD(), ReadBackups: db.opts.ReadBackups, Flush: flush, CacheBytes: db.opts.CacheBytes,
 		LeaseTerm: int64(max(db.opts.LeaseTerm, 0)), ClockDrift: db.opts.ClockDrift, BladeDown: db.bladeDown,
-		ReclaimAfter: db.opts.ReclaimAfter, Damaged: db.sayDamage, Still: db.owned != nil && db.opts.ReadOnly,
+		ReclaimAfter: db.opts.ReclaimAfter, Damaged: db.sayDamage, Recovered: db.recovered, Still: db.owned != nil && db.opts.ReadOnly,
 	})
 	if err := db.startFailover(); err != nil {
 		return err
@@ -204,6 +213,7 @@ func typedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], creat
 	faults.Check(value.Decode != nil, "table %q: its Codec has no Decode", name)
 	if create {
 		faults.Check(name != "", "a table needs a name")
+		faults.Check(utf8.ValidString(name), "the name of table %.40q is not UTF-8", name)
 		faults.Check(len(name) <= memory.MaxTableName, "table %.40q...: its name has %d bytes, and %d are possible", name, len(name), memory.MaxTableName)
 	}
 	if err := faults.Err(ErrOptions); err != nil {
@@ -282,6 +292,7 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 	ix.SetSpoilt(recovery.Spoilt(db.space))
 	t := &occ.Table{ID: meta.ID, Name: name, Index: ix}
 	db.tables[name] = t
+	db.names.add(t.ID, name)
 	return t, nil
 }
 
@@ -347,7 +358,11 @@ func (db *DB) Begin(ctx context.Context, readOnly bool) (*Tx, error) {
 	if db.hungry.Load() != 0 {
 		w.giveWay()
 	}
+	w.ticks++
+	w.time()
 	if err := w.begin(); err != nil {
+		w.gaveUp(err)
+		w.began = untimed
 		db.put(w)
 		return nil, err
 	}

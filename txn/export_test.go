@@ -66,3 +66,6 @@ func LeastBladeSize(o Options) uint64 {
 	size, _, _ := o.leastBladeSize()
 	return size
 }
+
+// Record adds a duration to a histogram, in nanoseconds.
+func (h *Histogram) Record(ns int64) { h.record(ns) }

@@ -222,6 +222,7 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 	if db.space.View().Up(b) { // somebody has taken it in again since, who found no outage to note it at
 		x.Back = now
 	}
+	db.recoveries.outages.Add(1)
 	if f.outages = append(f.outages, x); len(f.outages) > maxOutages {
 		f.outages = f.outages[1:]
 	}

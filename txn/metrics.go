@@ -1,32 +1,207 @@
 package txn
 
 import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"txnode/memory"
 	"txnode/occ"
+	"txnode/occ/recovery"
 	"txnode/rdma"
 )
 
-// Metrics are running totals since Open.
+// What the fields of Metrics are made of, by names of this package: a program that reads them imports no other.
+type (
+	AbortReason = occ.AbortReason // why an attempt did not commit; it has a String
+	Phase       = occ.Phase       // a part of a transaction; it has a String
+	Verb        = rdma.Op         // a kind of verb; it has a String
+	VerbCounts  = rdma.Counters   // verbs by kind, round trips, bytes
+	TableCounts = occ.TableCounts // what committed transactions have done to a table, and conflicts
+)
+
+// Reasons of conflicts, the index of Metrics.Conflicts.
+const (
+	AbortLocked     = occ.AbortLocked     // a record to be written was locked by another transaction
+	AbortReadLocked = occ.AbortReadLocked // a record to be read was locked by a writer
+	AbortValidation = occ.AbortValidation // a record that was read has changed
+	AbortPhantom    = occ.AbortPhantom    // a key that was absent has been inserted
+	AbortStale      = occ.AbortStale      // the index has changed too often under a lookup or an insert
+	NumAbortReasons = occ.NumAbortReasons
+)
+
+// Phases of a transaction, the index of Metrics.Phases.
+const (
+	PhaseExecute  = occ.PhaseExecute  // lock and read
+	PhaseValidate = occ.PhaseValidate // repeat what was only read
+	PhaseLog      = occ.PhaseLog      // PolicyFORD only
+	PhaseCommit   = occ.PhaseCommit   // log and replicas
+	PhaseRelease  = occ.PhaseRelease  // in the background
+	NumPhases     = occ.NumPhases
+)
+
+// Kinds of verbs, the index of VerbCounts.Verbs.
+const (
+	VerbRead      = rdma.OpRead
+	VerbWrite     = rdma.OpWrite
+	VerbCAS       = rdma.OpCAS
+	VerbFAA       = rdma.OpFAA
+	VerbMaskedCAS = rdma.OpMaskedCAS
+	VerbFlush     = rdma.OpFlush
+	NumVerbs      = rdma.NumOps
+)
+
+// Kind is what a transaction may do.
+type Kind uint8
+
+// Kinds of transactions, the index of Metrics.Latency.
+const (
+	KindUpdate Kind = iota // of Update, and of Begin for writing
+	KindView               // of View, and of Begin for reading
+	NumKinds
+)
+
+// String names the kind in a word.
+func (k Kind) String() string {
+	if k == KindView {
+		return "view"
+	}
+	return "update"
+}
+
+// Metrics are running totals since Open, of a database or of one worker, and, of a database, how things are just now.
 type Metrics struct {
-	Committed  uint64
-	RolledBack uint64 // by the transaction function's own error
-	// Conflicts are attempts that did not commit, by occ.AbortReason; each but the
-	// last of a transaction was retried.
-	Conflicts [occ.NumAbortReasons]uint64
-	Verbs     rdma.Counters
+	// Committed, RolledBack and Failed count transactions by how they ended: RolledBack by the transaction function's
+	// own error, or by Rollback; Failed by any other error, such as ErrConflict after Options.Retries attempts, a context
+	// that was done, ErrNoSpace, ErrOutcomeUnknown.
+	Committed, RolledBack, Failed uint64
+	// Conflicts are attempts that did not commit, by AbortReason; each but the last of a transaction was retried.
+	Conflicts [NumAbortReasons]uint64
+	// Retries are attempts that were begun because the one before had failed.
+	Retries uint64
+	// Verbs are all verbs of transactions, and Phases the same by Phase.
+	Verbs  VerbCounts
+	Phases [NumPhases]VerbCounts
+	// Latency is how long transactions took, by Kind, from the call of Update, View or Begin to its end, however that
+	// was: with all attempts and waits, but for the wait for a worker. One transaction in Options.LatencySample is timed.
+	Latency [NumKinds]Histogram
+	// Rejoins is how often a worker has gone on as another coordinator, since it was cut off by the loss of a blade, or its
+	// lease had expired.
+	Rejoins uint64
+	// Damage counts transactions that have failed with ErrCorrupt or ErrLost.
+	Damage uint64
+
+	// The rest is of DB.Metrics alone.
+
+	Workers  WorkerMetrics
+	Recovery RecoveryMetrics
+	Blades   []BladeMetrics // by number
+	Tables   []TableMetrics // every table that was opened or made since Open, by name
+}
+
+// WorkerMetrics is how it goes with the workers that Update, View and Begin borrow.
+type WorkerMetrics struct {
+	Limit  int // how many there can be
+	Open   int // how many there are
+	Idle   int // of these, in nobody's use
+	Waits  uint64
+	Waited time.Duration // by all calls that have waited for a worker, and do no more
+	// Waiting is how many calls wait now because all workers are in use.
+	Waiting int
+}
+
+// RecoveryMetrics counts recoveries since Open, those of Open included.
+type RecoveryMetrics struct {
+	Coordinators uint64 // that were declared dead, or had been cut off, and were recovered
+	Finished     uint64 // transactions of theirs that were found committed and were completed
+	Undone       uint64 // and that were taken back
+	Outages      uint64 // blades that were declared dead
+	Damage       uint64 // recoveries that have left something as it was in a table whose index is damaged, or lost
+}
+
+// BladeMetrics is how much memory a blade has, in bytes. Used is what was handed out, in segments: what is free inside
+// of these is not told apart.
+type BladeMetrics struct {
+	Blade             int
+	Total, Used, Free uint64
+	Down              bool // it was declared dead, and is not back; then Free is 0
+}
+
+// TableMetrics are the figures of one table.
+type TableMetrics struct {
+	Table string
+	TableCounts
 }
 
 func (m *Metrics) add(d *Metrics) {
 	m.Committed += d.Committed
 	m.RolledBack += d.RolledBack
+	m.Failed += d.Failed
+	m.Retries += d.Retries
+	m.Rejoins += d.Rejoins
+	m.Damage += d.Damage
 	for i := range m.Conflicts {
 		m.Conflicts[i] += d.Conflicts[i]
 	}
+	for i := range m.Phases {
+		m.Phases[i].Add(&d.Phases[i])
+	}
 	m.Verbs.Add(&d.Verbs)
+	for i := range m.Latency {
+		m.Latency[i].Add(&d.Latency[i])
+	}
 }
 
-// Metrics returns the totals of all workers, past and present. What a worker did in its
-// last few dozen transactions may be missing while it is at work.
+// totals are what a worker has published, or all workers that are closed: Metrics without what is the database's, and
+// the tables by their numbers.
+type totals struct {
+	Metrics
+	tables []TableCounts
+}
+
+// table returns the figures of a table.
+func (t *totals) table(id int) *TableCounts {
+	for id >= len(t.tables) {
+		t.tables = append(t.tables, TableCounts{})
+	}
+	return &t.tables[id]
+}
+
+func (t *totals) add(d *totals) {
+	t.Metrics.add(&d.Metrics)
+	for id := range d.tables {
+		if d.tables[id] != (TableCounts{}) {
+			t.table(id).Add(&d.tables[id])
+		}
+	}
+}
+
+// Metrics returns the totals of all workers, past and present. What a worker did in its last few dozen transactions may be
+// missing while it is at work. It may be called at any time, after Close, too; it waits for no transaction.
 func (db *DB) Metrics() Metrics {
+	db.publishIdle()
+	db.mu.Lock()
+	t := totals{Metrics: db.retired.Metrics, tables: slices.Clone(db.retired.tables)}
+	for w := range db.workers {
+		w.mu.Lock()
+		t.add(&w.published)
+		w.mu.Unlock()
+	}
+	t.Workers = db.pool.metrics()
+	db.mu.Unlock()
+	t.Recovery = db.recoveries.metrics()
+	if db.space != nil { // else it is the zero value
+		t.Blades = bladeMetrics(db.space.Room())
+		t.Tables = db.names.metrics(t.tables)
+	}
+	return t.Metrics
+}
+
+// publishIdle has all workers that nobody uses publish their totals.
+func (db *DB) publishIdle() {
 	p := &db.pool
 	for i := range p.idle {
 		if w := p.idle[i].Swap(nil); w != nil {
@@ -46,13 +221,117 @@ func (db *DB) Metrics() Metrics {
 		default:
 		}
 	}
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	m := db.retired
-	for w := range db.workers {
-		w.mu.Lock()
-		m.add(&w.published)
-		w.mu.Unlock()
+}
+
+// metrics is how it goes with the pool. The caller holds DB.mu.
+func (p *pool) metrics() WorkerMetrics {
+	m := WorkerMetrics{
+		Limit: p.limit, Open: p.created, Idle: len(p.handed), Waiting: int(max(p.wanted.Load(), 0)),
+		Waits: p.waits.Load(), Waited: time.Duration(p.waited.Load()),
+	}
+	for i := range p.idle {
+		if p.idle[i].Load() != nil {
+			m.Idle++
+		}
+	}
+	m.Idle = min(m.Idle, m.Open)
+	return m
+}
+
+func bladeMetrics(rooms []memory.Room) []BladeMetrics {
+	blades := make([]BladeMetrics, len(rooms))
+	for i, r := range rooms {
+		blades[i] = BladeMetrics{Blade: int(r.Blade), Total: r.Size, Used: r.Size - r.Free, Free: r.Free, Down: r.Down}
+	}
+	return blades
+}
+
+// tableNames are the names of the tables that were opened, by number. Safe for concurrent use.
+type tableNames struct {
+	mu   sync.Mutex
+	byID map[uint16]string
+}
+
+func (n *tableNames) add(id uint16, name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.byID == nil {
+		n.byID = map[uint16]string{}
+	}
+	n.byID[id] = name
+}
+
+// metrics are the figures of all tables that were opened: counts are by number.
+func (n *tableNames) metrics(counts []TableCounts) []TableMetrics {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	tables := make([]TableMetrics, 0, len(n.byID))
+	for id, name := range n.byID {
+		m := TableMetrics{Table: name}
+		if int(id) < len(counts) {
+			m.TableCounts = counts[id]
+		}
+		tables = append(tables, m)
+	}
+	slices.SortFunc(tables, func(a, b TableMetrics) int { return strings.Compare(a.Table, b.Table) })
+	return tables
+}
+
+// recoveryCounters count what RecoveryMetrics tells.
+type recoveryCounters struct {
+	coordinators, finished, undone, outages, damage atomic.Uint64
+}
+
+// recovered counts a recovery.
+func (db *DB) recovered(r *recovery.Report) {
+	c := &db.recoveries
+	c.coordinators.Add(uint64(len(r.Coordinators)))
+	c.finished.Add(uint64(r.Finished))
+	c.undone.Add(uint64(len(r.Aborted)))
+}
+
+// metrics reads the counters.
+func (c *recoveryCounters) metrics() RecoveryMetrics {
+	return RecoveryMetrics{
+		Coordinators: c.coordinators.Load(), Finished: c.finished.Load(), Undone: c.undone.Load(),
+		Outages: c.outages.Load(), Damage: c.damage.Load(),
+	}
+}
+
+// Metrics returns the totals of this worker. It belongs where the worker does.
+func (w *Worker) Metrics() Metrics {
+	m := w.own
+	m.Committed, m.RolledBack = w.committed, w.rolledBack
+	m.Conflicts = *w.o.Aborts()
+	m.Phases = *w.o.Phases()
+	for i := range m.Phases {
+		m.Verbs.Add(&m.Phases[i])
 	}
 	return m
+}
+
+// publish makes the totals visible to DB.Metrics.
+func (w *Worker) publish() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.published.Metrics = w.Metrics()
+	w.o.Tallies(func(id uint16, c TableCounts) { *w.published.table(int(id)) = c })
+}
+
+// gaveUp counts a transaction that has ended in err, and neither committed nor was rolled back by its own decision.
+func (w *Worker) gaveUp(err error) {
+	w.own.Failed++
+	if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrLost) {
+		w.own.Damage++
+	}
+}
+
+// timed ends what has begun when w.began was set: a transaction that is timed.
+func (w *Worker) timed(readOnly bool) {
+	k := KindUpdate
+	if readOnly {
+		k = KindView
+	}
+	w.own.Latency[k].record(w.thread.Now() - w.began)
+	w.began = untimed
 }

@@ -114,6 +114,10 @@ type Options struct {
 	// IndexGroups is the number of bucket groups in a sub-table of a new table's
 	// index; 0: the index's default. Small ones make tables resize often.
 	IndexGroups uint32
+	// LatencySample: Metrics.Latency has one transaction in so many of each worker, since reading the clock twice
+	// costs as much as several verbs in memory; 1: all. 0: 61, or 1 where a commit takes longer than that anyway:
+	// with DurabilityPower, or on a fabric whose verbs do not complete at once.
+	LatencySample int
 	// Seed of all randomness; 0: from the clock.
 	Seed uint64
 	// History records what every committed transaction read and wrote, for package
@@ -140,6 +144,9 @@ const (
 	DefaultRetries   = 1000
 	DefaultLeaseTerm = 10 * time.Second
 	maxWorkers       = 1024
+	maxLatencySample = 1 << 20
+	// cheapLatencySample is prime, so that it does not keep time with what is done every 32 transactions.
+	cheapLatencySample = 61
 )
 
 // F returns a pointer to n, for Options.Backups.
@@ -216,6 +223,7 @@ func (o Options) Validate() error {
 	bad(!(o.ClockDrift >= 0 && o.ClockDrift <= 10), "ClockDrift is %v: it must be from 0 to 10", o.ClockDrift)
 	bad(o.Retries < 0, "Retries is %d: it must not be negative", o.Retries)
 	bad(o.Arena < 0 || o.Arena > 1<<30 || o.Arena > 0 && o.Arena < 1<<20, "Arena is %d: 1 MiB to 1 GiB are possible", o.Arena)
+	bad(o.LatencySample < 0 || o.LatencySample > maxLatencySample, "LatencySample is %d: 1 to %d are possible", o.LatencySample, maxLatencySample)
 	bad(o.CacheBytes < 0, "CacheBytes is %d: it must not be negative", o.CacheBytes)
 	bad(o.QPPolicy > rdma.SharedQP, "QPPolicy %d is unknown", o.QPPolicy)
 	bad(o.Policy > occ.PolicyFORD, "Policy %d is unknown", o.Policy)

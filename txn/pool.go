@@ -14,8 +14,10 @@ import (
 // compare-and-swap each.
 type pool struct {
 	idle   []atomic.Pointer[Worker]
-	wanted atomic.Int32 // borrowers that wait
-	handed chan *Worker // a worker, or nil: look again
+	wanted atomic.Int32  // borrowers that wait
+	waits  atomic.Uint64 // how often one has waited
+	waited atomic.Int64  // for so long, all of them, in nanoseconds of the fabric's clock
+	handed chan *Worker  // a worker, or nil: look again
 
 	// Under DB.mu:
 	created int           // workers of the pool, borrowed ones and those being made included
@@ -108,13 +110,16 @@ func (db *DB) takeSlow(ctx context.Context) (*Worker, error) {
 		p.wanted.Add(1)
 		w := p.takeIdle() // one may have come back meanwhile
 		if w == nil {
+			since := db.Now()
 			select {
 			case w = <-p.handed:
 			case <-shut:
 			case <-ctx.Done():
+				p.hasWaited(db.Now() - since)
 				p.wanted.Add(-1)
 				return nil, fmt.Errorf("txn: waiting for one of %d workers, which are all in use: %w", n, canceled(ctx))
 			}
+			p.hasWaited(db.Now() - since)
 		}
 		p.wanted.Add(-1)
 		if db.isClosed() {
@@ -127,6 +132,12 @@ func (db *DB) takeSlow(ctx context.Context) (*Worker, error) {
 			return w, nil
 		}
 	}
+}
+
+// hasWaited counts a borrower's wait.
+func (p *pool) hasWaited(ns int64) {
+	p.waits.Add(1)
+	p.waited.Add(ns)
 }
 
 // makeWorker makes a worker that has been counted. When there is no space for it,

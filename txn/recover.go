@@ -45,7 +45,7 @@ func (db *DB) recover() error {
 	}
 	c := db.ctl.Plain()
 	// Nothing was promised of the loss of power yet: see promise.
-	o := recovery.Options{Space: db.space, Steal: true, Alone: true, Damaged: db.sayDamage}
+	o := recovery.Options{Space: db.space, Steal: true, Alone: true, Damaged: db.sayDamage, Recovered: db.recovered}
 	rep, err := recovery.Recover(c, o, ids...)
 	if err != nil {
 		return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
@@ -68,12 +68,13 @@ func (db *DB) recover() error {
 		return err
 	}
 	db.opts.Logger.Info("recovered what coordinators have left that died", zap.Int("extents", extents), zap.Int("slots", slots), zap.Int("coordinators", len(left)),
-		zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)), zap.Int("locks", swept.Locks), zap.Int("blocks", rep.Blocks+swept.Freed))
+		zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)), zap.Int("locks", swept.Locks), zap.Int("tombstones", swept.Tombstones), zap.Int("blocks", rep.Blocks+swept.Freed))
 	return nil
 }
 
 // sayDamage says what a recovery has met in a table whose index is damaged.
 func (db *DB) sayDamage(err error) {
+	db.recoveries.damage.Add(1)
 	db.opts.Logger.Error("an index is damaged, or lost: what a coordinator that has died was changing in its table is not finished", errField(err))
 }
 
@@ -99,6 +100,7 @@ func (db *DB) recoverPower() error {
 	if err != nil {
 		return fmt.Errorf("txn: recovering a database that was open with Durability power: %w", err)
 	}
+	db.recoveries.coordinators.Add(uint64(len(rep.Coordinators)))
 	db.opts.Logger.Info("recovered a database that was open with Durability power and not closed", zap.Int("coordinators", len(rep.Coordinators)),
 		zap.Int("records", rep.Records), zap.Int("restored", rep.Restored), zap.Int("copied", rep.Copied))
 	return nil

@@ -231,6 +231,8 @@ func (tx *Tx) Commit() error {
 	}
 	if err == nil {
 		tx.w.committed++
+	} else {
+		tx.w.gaveUp(err)
 	}
 	tx.release(err)
 	return err
@@ -249,6 +251,8 @@ func (tx *Tx) Rollback() error {
 	err := tx.o.Rollback()
 	if tx.err == nil {
 		tx.w.rolledBack++
+	} else {
+		tx.w.gaveUp(tx.err)
 	}
 	tx.release(tx.err)
 	return err
@@ -307,7 +311,10 @@ func (tx *Tx) release(err error) {
 	}
 	w.mend()
 	tx.done, tx.id, tx.w, tx.o, tx.open = true, uint64(tx.o.ID()), nil, nil, nil
-	if w.ticks++; w.ticks%maintainEvery == 0 || w.session.Due() {
+	if w.began != untimed {
+		w.timed(tx.readOnly)
+	}
+	if w.ticks%maintainEvery == 0 || w.session.Due() {
 		w.maintain()
 	}
 	w.db.put(w)

@@ -3,6 +3,7 @@ package txn
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 
 	"txnode/internal/sentinel"
@@ -34,8 +35,11 @@ type Worker struct {
 	keyBuf, valueBuf []byte
 
 	committed, rolledBack uint64
+	own                   Metrics // the rest of what it counts by itself
+	began                 int64   // when the transaction began, if it is timed; else untimed
+	timeNext, asideNext   uint32  // of ticks: see aside
 	mu                    sync.Mutex
-	published             Metrics
+	published             totals
 }
 
 // newWorker makes a worker on an own thread, for the pool or for the caller.
@@ -60,6 +64,7 @@ func (db *DB) workerOn(t *rdma.Thread, s *occ.Session, c *rdma.Coro, pooled bool
 	w := &Worker{
 		db: db, thread: t, session: s, coro: c, o: o, pooled: pooled,
 		keyBuf: make([]byte, 0, 64), valueBuf: make([]byte, 0, 256), maintained: t.Now(),
+		began: untimed, timeNext: 1, asideNext: 1,
 	}
 	w.tx.w, w.tx.o = w, o
 	db.mu.Lock()
@@ -132,8 +137,8 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 	if o.Active() {
 		return w.inUse()
 	}
-	if w.ticks++; w.ticks%yieldEvery == 0 || w.session.Due() {
-		w.pause()
+	if w.ticks++; int32(w.ticks-w.asideNext) >= 0 || w.session.Due() {
+		w.aside()
 	}
 	if w.db.hungry.Load() != 0 {
 		w.giveWay()
@@ -151,10 +156,14 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 			w.sated()
 		}
 		w.coro.EndOp()
+		if w.began != untimed {
+			w.timed(w.tx.readOnly)
+		}
 	}()
 	for attempt := 0; ; attempt++ {
 		if e := o.Begin(); e != nil {
 			if err = w.beginAgain(e); err != nil {
+				w.gaveUp(err)
 				break
 			}
 		}
@@ -184,9 +193,12 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		}
 		again, e := w.recoup(e, attempt)
 		if !again {
-			err = e
+			if err = e; err != nil && (tx.err != nil || tx.committing) {
+				w.gaveUp(err)
+			}
 			break
 		}
+		w.own.Retries++
 	}
 	if w.session.Broken() != nil {
 		w.mend() // nobody logs any more, so the transaction is still in its log
@@ -201,6 +213,27 @@ func (w *Worker) inUse() error {
 	}
 	return errNested
 }
+
+// aside is what run does before one transaction in some: it notes when that began, if it is to be timed, and pauses.
+// The two are at different ones, so that those that are timed have their share of pauses, and no more.
+func (w *Worker) aside() {
+	w.time()
+	if w.ticks%yieldEvery == 0 || w.session.Due() {
+		w.pause()
+	}
+	w.asideNext = w.ticks + min(w.timeNext-w.ticks, yieldEvery-w.ticks%yieldEvery)
+}
+
+// time notes when a transaction begins, that of w.ticks, if it is to be timed.
+func (w *Worker) time() {
+	if int32(w.ticks-w.timeNext) >= 0 {
+		w.began = w.thread.Now()
+		w.timeNext = w.ticks + uint32(w.db.opts.LatencySample)
+	}
+}
+
+// untimed is w.began of a transaction that is not timed.
+const untimed = math.MinInt64
 
 // pause is what run does now and then between two transactions: before one begins, not
 // when it has committed. Its client would be without an answer meanwhile, and other
@@ -309,17 +342,6 @@ func (w *Worker) Expects() bool { return w.o.Expects() }
 // Now is the fabric's clock in nanoseconds.
 func (w *Worker) Now() int64 { return w.thread.Now() }
 
-// Metrics returns the totals of this worker.
-func (w *Worker) Metrics() Metrics {
-	var m Metrics
-	m.Committed, m.RolledBack = w.committed, w.rolledBack
-	m.Conflicts = *w.o.Aborts()
-	for _, p := range w.o.Phases() {
-		m.Verbs.Add(&p)
-	}
-	return m
-}
-
 // Phases returns running totals of verbs by phase of the protocol.
 func (w *Worker) Phases() [occ.NumPhases]rdma.Counters { return *w.o.Phases() }
 
@@ -327,14 +349,6 @@ func (w *Worker) Phases() [occ.NumPhases]rdma.Counters { return *w.o.Phases() }
 // arrays are the worker's own, which go on counting, and are to be read where it runs.
 func (w *Worker) Counters() (committed uint64, conflicts *[occ.NumAbortReasons]uint64, phases *[occ.NumPhases]rdma.Counters) {
 	return w.committed, w.o.Aborts(), w.o.Phases()
-}
-
-// publish makes the totals visible to DB.Metrics.
-func (w *Worker) publish() {
-	m := w.Metrics()
-	w.mu.Lock()
-	w.published = m
-	w.mu.Unlock()
 }
 
 // likeFORD says that transactions are counted as FORD's programs do, who believe

@@ -170,8 +170,16 @@ func TestPending(t *testing.T) {
 		}
 	}
 	for _, repair := range []bool{false, true} {
-		_, found := check(t, dir, repair)
+		sum, found := check(t, dir, repair)
 		compare(t, []want{{verify.KindPending, logs + 512, 0}, {verify.KindPending, logs + 1024, 0}, {verify.KindLock, a, 0}}, found)
+		for _, f := range found { // the next opening settles what is locked; a commit that is not there is damage
+			if f.Unfinished != (f.Addr != logs+1024) {
+				t.Errorf("unfinished: %v; %v", f.Unfinished, f)
+			}
+		}
+		if sum.Unfinished != 2 || sum.Clean() {
+			t.Errorf("%+v", sum)
+		}
 	}
 	for name, c := range map[string]struct {
 		run  func(d *verify.Dump, _ *verify.Database) error

@@ -122,7 +122,7 @@ func (w *walker) movesElsewhere(b *block, x *fault) (from, need int) {
 	return from, need
 }
 
-// registered reports whether the catalog knows a coordinator, who may be dead.
+// registered reports whether the catalog knows a coordinator: it is alive, or was not closed.
 func (w *walker) registered(id uint32) bool {
 	return slices.ContainsFunc(w.l.Coordinators, func(c memory.CoordinatorEntry) bool { return c.ID == id })
 }
@@ -250,7 +250,7 @@ func (w *walker) locked(b *block, owner txid) {
 	if !b.linked && img.Meta().State() != record.Free {
 		what += "; no slot points to the block"
 	}
-	w.found(w.at(Finding{Kind: KindLock, Table: img.Meta().Table(), What: what}, b.addr, 0))
+	w.found(w.at(Finding{Kind: KindLock, Table: img.Meta().Table(), What: what, Unfinished: w.registered(owner.Coordinator())}, b.addr, 0))
 }
 
 // damaged reports a block whose primary is at fault, and restores it if the backups
@@ -263,7 +263,7 @@ func (w *walker) damaged(b *block, x *fault) {
 	if g := b.copies[0].Guard(); g.Held() && w.plausible(g.Owner()) {
 		f.What += fmt.Sprintf("; the guard says that %v holds the lock", g.Owner())
 		if why, ok := w.pending[g.Owner()]; ok { // its image was being written
-			f.Kind = KindLock
+			f.Kind, f.Unfinished = KindLock, true
 			f.What += "; " + why
 		}
 		w.found(f)

@@ -46,15 +46,21 @@ func (d *Database) lookup(t memory.Table, key []byte) (slot, block memory.Addr, 
 		if !d.contains(c.Addr, c.Class.Size(), memory.KindBlocks) {
 			continue
 		}
-		p, err := d.copyOf(d.v.At(c.Addr, 0), c.Class.Size())
-		if err != nil {
-			return 0, 0, err
+		for k := range d.v.Copies(c.Addr) { // a backup tells the key of a damaged primary
+			p, err := d.copyOf(d.v.At(c.Addr, k), c.Class.Size())
+			if err != nil {
+				return 0, 0, err
+			}
+			img := record.Image(p)
+			if _, err := img.Check(c.Addr); err != nil {
+				missing = fmt.Errorf("%w, unless it is the damaged record at %v, which txnode inspect record shows by that address", missing, c.Addr)
+				continue
+			}
+			if bytes.Equal(img.Key(), key) && img.Meta().Table() == t.ID {
+				return ix.SlotOf(&q, c.Addr), c.Addr, nil
+			}
+			break
 		}
-		img := record.Image(p)
-		if _, err := img.Check(c.Addr); err != nil || !bytes.Equal(img.Key(), key) || img.Meta().Table() != t.ID {
-			continue
-		}
-		return ix.SlotOf(&q, c.Addr), c.Addr, nil
 	}
 	return 0, 0, missing
 }

@@ -61,6 +61,9 @@ type Finding struct {
 	Remedy string
 	// Repaired: the remedy has been applied.
 	Repaired bool
+	// Unfinished: it is work that a coordinator had under way, which the catalog knows and which
+	// was not closed. The next opening finishes or undoes it; it is no damage.
+	Unfinished bool
 	// Failed is why the remedy could not be applied.
 	Failed error
 }
@@ -74,6 +77,8 @@ func (f Finding) String() string {
 		fmt.Fprintf(&b, "; NOT repaired: %v", f.Failed)
 	case f.Repaired:
 		fmt.Fprintf(&b, "; repaired: %s", f.Remedy)
+	case f.Unfinished:
+		b.WriteString("; the next opening settles it")
 	case f.Remedy != "":
 		fmt.Fprintf(&b, "; a repair can help: %s", f.Remedy)
 	}
@@ -94,24 +99,25 @@ func (f Finding) Place() string {
 
 // findingJSON is a Finding in JSON.
 type findingJSON struct {
-	Kind     Kind   `json:"kind"`
-	Table    uint16 `json:"table,omitempty"`
-	Segment  uint32 `json:"segment,omitempty"`
-	Offset   uint32 `json:"offset"`
-	Copy     int    `json:"copy"`
-	Blade    uint16 `json:"blade"`
-	BladeOff uint64 `json:"blade_offset"`
-	What     string `json:"what"`
-	Remedy   string `json:"remedy,omitempty"`
-	Repaired bool   `json:"repaired,omitempty"`
-	Failed   string `json:"failed,omitempty"`
+	Kind       Kind   `json:"kind"`
+	Table      uint16 `json:"table,omitempty"`
+	Segment    uint32 `json:"segment,omitempty"`
+	Offset     uint32 `json:"offset"`
+	Copy       int    `json:"copy"`
+	Blade      uint16 `json:"blade"`
+	BladeOff   uint64 `json:"blade_offset"`
+	What       string `json:"what"`
+	Remedy     string `json:"remedy,omitempty"`
+	Repaired   bool   `json:"repaired,omitempty"`
+	Unfinished bool   `json:"unfinished,omitempty"`
+	Failed     string `json:"failed,omitempty"`
 }
 
 // MarshalJSON makes an object with the place as numbers.
 func (f Finding) MarshalJSON() ([]byte, error) {
 	j := findingJSON{
 		Kind: f.Kind, Table: f.Table, Segment: uint32(f.Addr.Segment()), Offset: f.Addr.Offset(), Copy: f.Copy,
-		Blade: uint16(f.Blade), BladeOff: f.Off, What: f.What, Remedy: f.Remedy, Repaired: f.Repaired,
+		Blade: uint16(f.Blade), BladeOff: f.Off, What: f.What, Remedy: f.Remedy, Repaired: f.Repaired, Unfinished: f.Unfinished,
 	}
 	if f.Failed != nil {
 		j.Failed = f.Failed.Error()
@@ -167,9 +173,10 @@ type Summary struct {
 	LogRecords    uint64          `json:"log_records"` // in the areas of coordinators that were not closed
 	Findings      uint64          `json:"findings"`
 	Repaired      uint64          `json:"repaired"`
+	Unfinished    uint64          `json:"unfinished"` // findings that the next opening settles
 	ByKind        map[Kind]uint64 `json:"by_kind"`
 }
 
-// Clean reports whether nothing is wrong any more: there were no findings, or all
-// have been repaired.
-func (s *Summary) Clean() bool { return s.Findings == s.Repaired }
+// Clean reports whether nothing is wrong any more: every finding has been repaired, or is
+// unfinished work that the next opening settles.
+func (s *Summary) Clean() bool { return s.Findings == s.Repaired+s.Unfinished }

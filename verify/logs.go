@@ -179,7 +179,7 @@ func (w *walker) decided(at memory.Addr, r *log.Record) {
 		what += fmt.Sprintf("; %d blocks have what they had before it, unlocked: %s", len(lost), some(lost))
 	}
 	w.pending[r.Tx] = fmt.Sprintf("its %s record is at %v", logKind(r.Kind), at)
-	w.found(w.at(Finding{Kind: KindPending, What: what}, at, 0))
+	w.found(w.at(Finding{Kind: KindPending, What: what, Unfinished: len(lost) == 0}, at, 0))
 }
 
 // some is the first few of a list.

@@ -85,16 +85,18 @@ func (d *Database) ParseKey(table memory.Table, s string) ([]byte, error) {
 // Table finds a table by its name, or its number.
 func (d *Database) Table(name string) (memory.Table, error) {
 	for _, t := range d.l.Tables {
-		if t.Name == name {
+		if t.Name == name && t.Root != 0 {
 			return t, nil
 		}
 	}
 	if n, err := strconv.Atoi(name); err == nil && n > 0 && n <= len(d.l.Tables) {
 		return d.l.Tables[n-1], nil
 	}
-	names := make([]string, len(d.l.Tables))
+	var names []string
 	for i := range d.l.Tables {
-		names[i] = strconv.Quote(d.l.Tables[i].Name)
+		if d.l.Tables[i].Root != 0 {
+			names = append(names, strconv.Quote(d.l.Tables[i].Name))
+		}
 	}
 	return memory.Table{}, fmt.Errorf("%w: table %q; there are %s", ErrNoSuch, name, strings.Join(names, ", "))
 }

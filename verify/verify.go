@@ -129,9 +129,12 @@ type Options struct {
 
 // Check walks the database. The error says why the walk could not go on: that of
 // ctx or Report, or no arena; what is wrong with the database is in the findings.
-func (d *Database) Check(ctx context.Context, o Options) (Summary, error) {
+func (d *Database) Check(ctx context.Context, o Options) (sum Summary, err error) {
 	w := &walker{Database: d, ctx: ctx, o: o, pending: map[txid]string{}, walks: map[uint16]*indexWalk{}, suspects: map[memory.Addr]bool{}}
 	defer w.release()
+	defer func() { // what was never made, for want of space, is in the catalog alone
+		sum.Tables = slices.DeleteFunc(sum.Tables, func(t TableSummary) bool { return d.l.Tables[t.ID-1].Root == 0 })
+	}()
 	if err := w.prepare(); err != nil {
 		return w.sum, err
 	}

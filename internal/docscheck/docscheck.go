@@ -27,8 +27,6 @@ type Options struct {
 	// FlagsPage is the page whose flags between backquotes, without a command, are those of some
 	// command of Txnode. Other pages name flags of other programs, too.
 	FlagsPage string
-	// Shapeless pages may have any size and long lines.
-	Shapeless []string
 }
 
 // Check reads the pages below the root of fsys, and returns what is wrong with them in order of file
@@ -63,7 +61,7 @@ func (c *checker) report(file string, line int, format string, args ...any) {
 // page checks one page.
 func (c *checker) page(name string) {
 	text := c.tree.text[name]
-	if !slices.Contains(c.o.Shapeless, name) && path.Base(name) != "CHANGELOG.md" {
+	if path.Base(name) != "CHANGELOG.md" {
 		c.shape(name, text)
 	}
 	for _, p := range parse(text) {

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"txnode/internal/eintr"
+	"txnode/internal/oslimit"
 	"txnode/memory"
 )
 
@@ -29,8 +30,12 @@ var bucket = []byte("txnode catalog")
 type Bolt struct {
 	path string
 	mu   sync.Mutex
+	file *os.File // of db
 	db   *bolt.DB
 	rev  memory.Revision
+	// broken: bbolt has met a page that is not there. It may hold its own locks for ever, so
+	// that it must not be called again.
+	broken error
 	// doubt: a change is in the file that the disk may not have.
 	doubt error
 }
@@ -56,11 +61,11 @@ func OpenBolt(path string, readOnly bool) (*Bolt, error) {
 			return nil, err
 		}
 	}
-	db, err := open(path, readOnly)
+	db, file, err := open(path, readOnly)
 	if err != nil {
 		return nil, err
 	}
-	return &Bolt{path: path, db: db}, nil
+	return &Bolt{path: path, file: file, db: db}, nil
 }
 
 // create makes an empty catalog under another name and renames it.
@@ -69,7 +74,7 @@ func create(path string) error {
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("catalog: %w", err)
 	}
-	db, err := open(tmp, false)
+	db, _, err := open(tmp, false)
 	if err != nil {
 		return err
 	}
@@ -102,7 +107,7 @@ func roomFor(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return &fullError{err}
 	}
-	return err
+	return oslimit.Explain(err)
 }
 
 func syncDir(dir string) error {
@@ -117,17 +122,13 @@ func syncDir(dir string) error {
 var openFile = os.OpenFile
 
 // open opens a bbolt file without waiting for its lock.
-func open(path string, readOnly bool) (db *bolt.DB, err error) {
-	var file *os.File
+func open(path string, readOnly bool) (db *bolt.DB, file *os.File, err error) {
 	defer func() {
 		if err != nil && db == nil && file != nil {
-			// bbolt has closed the file, or panicked before it could. Then its
-			// mapping stays and would keep the lock beyond the descriptor.
-			_ = eintr.Repeat(func() error { return unix.Flock(int(file.Fd()), unix.LOCK_UN) })
-			_ = file.Close()
+			abandon(file) // bbolt has closed it, or panicked before it could
 		}
 	}()
-	defer guard(path, &err)()
+	defer guard(path, &err, nil)()
 	err = eintr.Repeat(func() (err error) { // bbolt does not repeat its flock and fdatasync
 		db, err = bolt.Open(path, 0o644, &bolt.Options{
 			Timeout:  time.Nanosecond,
@@ -144,7 +145,7 @@ func open(path string, readOnly bool) (db *bolt.DB, err error) {
 		var p *pages
 		if p, err = check(file, db); err == nil && !readOnly {
 			if failed := settle(file, p); failed != nil { // which is no damage
-				return nil, errors.Join(fmt.Errorf("catalog: %s: writing what the system has of it in memory to the disk: %w", path, failed), db.Close())
+				return nil, nil, errors.Join(fmt.Errorf("catalog: %s: writing what the system has of it in memory to the disk: %w", path, failed), db.Close())
 			}
 		}
 		if err != nil {
@@ -154,17 +155,24 @@ func open(path string, readOnly bool) (db *bolt.DB, err error) {
 	}
 	switch {
 	case err == nil:
-		return db, nil
+		return db, file, nil
 	case errors.Is(err, bolterrors.ErrTimeout):
-		return nil, fmt.Errorf("%w: %s is open in another process, or twice in this one", ErrLocked, path)
+		return nil, nil, fmt.Errorf("%w: %s is open in another process, or twice in this one", ErrLocked, path)
 	case bySystem(err):
 		if !strings.Contains(err.Error(), path) {
 			err = fmt.Errorf("%s: %w", path, err)
 		}
-		return nil, roomFor(fmt.Errorf("catalog: %w", err))
+		return nil, nil, roomFor(fmt.Errorf("catalog: %w", err))
 	default:
-		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
+		return nil, nil, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 	}
+}
+
+// abandon closes a file that bbolt cannot close. Its mapping stays, and would keep the lock
+// beyond the descriptor.
+func abandon(file *os.File) {
+	_ = eintr.Repeat(func() error { return unix.Flock(int(file.Fd()), unix.LOCK_UN) })
+	_ = file.Close()
 }
 
 // check looks at the structure of an open file, whose lock is held.
@@ -209,19 +217,32 @@ func settle(file *os.File, p *pages) error {
 }
 
 // guard turns panics, and faults on pages of a file that is shorter than it
-// claims, into errors: bbolt trusts its pages. Call what it returns with defer.
-func guard(path string, err *error) func() {
+// claims, into errors: bbolt trusts its pages. broken, if not nil, keeps the error. Call what
+// it returns with defer.
+func guard(path string, err, broken *error) func() {
 	old := debug.SetPanicOnFault(true)
 	return func() {
 		debug.SetPanicOnFault(old)
 		switch r := recover().(type) {
 		case nil:
+			return
 		case runtime.Error: // what it was that went wrong in bbolt helps nobody
 			*err = fmt.Errorf("%w: %s: a page that it points to is not there, or no page", ErrDamaged, path)
 		default:
 			*err = fmt.Errorf("%w: %s: %v", ErrDamaged, path, r)
 		}
+		if broken != nil {
+			*broken = *err
+		}
 	}
+}
+
+// useless is why the catalog must not be used again, until it is opened anew.
+func (b *Bolt) useless() error {
+	if b.broken != nil {
+		return b.broken
+	}
+	return b.doubt
 }
 
 // Name returns the path.
@@ -234,10 +255,10 @@ func (b *Bolt) Load() (out []memory.Entry, rev memory.Revision, err error) {
 	if b.db == nil {
 		return nil, 0, memory.ErrClosed
 	}
-	if b.doubt != nil {
-		return nil, 0, b.doubt
+	if err := b.useless(); err != nil {
+		return nil, 0, err
 	}
-	defer guard(b.path, &err)()
+	defer guard(b.path, &err, &b.broken)()
 	tx, err := b.db.Begin(false)
 	if err != nil {
 		return nil, 0, err
@@ -269,13 +290,13 @@ func (b *Bolt) Apply(rev memory.Revision, changes []memory.Entry) (_ memory.Revi
 	if b.db == nil {
 		return 0, memory.ErrClosed
 	}
-	if b.doubt != nil {
-		return 0, b.doubt
+	if err := b.useless(); err != nil {
+		return 0, err
 	}
 	if rev != b.rev {
 		return 0, fmt.Errorf("%w: at revision %d, not %d", memory.ErrRevision, b.rev, rev)
 	}
-	defer guard(b.path, &err)()
+	defer guard(b.path, &err, &b.broken)()
 	id := 0
 	change := func(tx *bolt.Tx) error {
 		id = tx.ID()
@@ -331,8 +352,17 @@ func (b *Bolt) Close() (err error) {
 	if b.db == nil {
 		return nil
 	}
-	defer guard(b.path, &err)()
 	db := b.db
 	b.db = nil
+	if b.broken != nil {
+		abandon(b.file)
+		return nil // whoever uses it has been told
+	}
+	defer func() {
+		if b.broken != nil {
+			abandon(b.file)
+		}
+	}()
+	defer guard(b.path, &err, &b.broken)()
 	return db.Close()
 }

@@ -3,6 +3,7 @@ package catalog
 import (
 	"errors"
 
+	"txnode/internal/oslimit"
 	"txnode/memory"
 )
 
@@ -21,7 +22,7 @@ var (
 type fullError struct{ err error }
 
 // Error says what to do.
-func (e *fullError) Error() string { return e.err.Error() + ": make room on the disk" }
+func (e *fullError) Error() string { return oslimit.Explain(e.err).Error() }
 
 // Unwrap returns the system's error.
 func (e *fullError) Unwrap() error { return e.err }

@@ -53,6 +53,9 @@ type Options struct {
 	// Damaged, if not nil, is told of a recovery's Report.Damage as soon as that is met: not all
 	// who recover others look at the report. A sweep only reports it.
 	Damaged func(err error)
+	// Recovered, if not nil, is told what a recovery has done that has come to its end and has closed a
+	// coordinator at least. It must not keep the report.
+	Recovered func(*Report)
 }
 
 // Report says what a recovery has done.
@@ -141,6 +144,9 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
 		if err = Run(c, o, claim, &rep); err == nil {
 			for i := range claim.Coordinators {
 				rep.Coordinators = append(rep.Coordinators, claim.Coordinators[i].ID)
+			}
+			if o.Recovered != nil {
+				o.Recovered(&rep)
 			}
 			return rep, nil
 		}

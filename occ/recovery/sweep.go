@@ -13,11 +13,12 @@ import (
 
 // SweepReport says what a sweep has found.
 type SweepReport struct {
-	Blocks int // headers looked at
-	Locks  int // of nobody, resolved
-	Freed  int // blocks that came free
-	Slots  int // that led to blocks which nobody has, and were emptied
-	Strays int // free blocks that nobody had, and that are in the pool now
+	Blocks     int // headers looked at
+	Locks      int // of nobody, resolved
+	Tombstones int // deleted records of nobody's, unlinked
+	Freed      int // blocks that came free
+	Slots      int // that led to blocks which nobody has, and were emptied
+	Strays     int // free blocks that nobody had, and that are in the pool now
 	// Damage is what was found damaged first, and left as it is, nil: nothing.
 	Damage error
 
@@ -452,8 +453,11 @@ func (s *Sweeper) blocks(c *rdma.Coro) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if n = x.n; len(x.held) > 0 {
-		if err := s.resolve(c, x.held); err != nil {
+	if n = x.n; len(x.held)+len(x.deleted) > 0 {
+		if err := s.resolve(c, x.held, &s.Report.Locks); err != nil {
+			return false, err
+		}
+		if err := s.resolve(c, x.deleted, &s.Report.Tombstones); err != nil {
 			return false, err
 		}
 		if !s.again { // some of them may be free now
@@ -473,10 +477,11 @@ func (s *Sweeper) blocks(c *rdma.Coro) (more bool, err error) {
 
 // seen is what a look at the next n blocks has found.
 type seen struct {
-	n      uint32
-	held   []memory.Addr      // locked by nobody's transaction, or deleted records of nobody's
-	halves []memory.Addr      // what may be halves of placeholders
-	free   []memory.FreeBlock // free and unlocked
+	n       uint32
+	held    []memory.Addr      // locked by nobody's transaction
+	deleted []memory.Addr      // deleted records of nobody's
+	halves  []memory.Addr      // what may be halves of placeholders
+	free    []memory.FreeBlock // free and unlocked
 	// stranded are blocks of records whose moves are to be finished.
 	stranded []memory.Addr
 }
@@ -502,7 +507,7 @@ func (s *Sweeper) look(c *rdma.Coro, l *memory.Layout, size, stride, n uint32) (
 		return x, err
 	}
 	p := t.Bytes(buf, n*stride)
-	for ; x.n < n && len(x.held) < maxResolved; x.n++ {
+	for ; x.n < n && len(x.held)+len(x.deleted) < maxResolved; x.n++ {
 		a, line := first+memory.Addr(x.n*size), record.Image(p[x.n*stride:x.n*stride+record.LineSize])
 		g := line.Guard()
 		has := false
@@ -518,7 +523,7 @@ func (s *Sweeper) look(c *rdma.Coro, l *memory.Layout, size, stride, n uint32) (
 		case soundFree(line, a):
 			x.free = append(x.free, memory.FreeBlock{Addr: a, Version: uint64(line.Version())})
 		case abandoned(s.o.Space, line):
-			x.held = append(x.held, a)
+			x.deleted = append(x.deleted, a)
 		case torn(line):
 			x.halves = append(x.halves, a)
 		default:
@@ -553,8 +558,11 @@ func readHeads(c *rdma.Coro, v *memory.View, buf uint32, first memory.Addr, k in
 	return nil
 }
 
-// resolve unlocks blocks.
-func (s *Sweeper) resolve(c *rdma.Coro, held []memory.Addr) error {
+// resolve unlocks blocks, and counts them.
+func (s *Sweeper) resolve(c *rdma.Coro, held []memory.Addr, count *int) error {
+	if len(held) == 0 {
+		return nil
+	}
 	u, err := newUnlocker(c, &s.o, func(table uint16) (index.Index, error) { return s.open(c, table) })
 	if err != nil {
 		return err
@@ -574,7 +582,7 @@ func (s *Sweeper) resolve(c *rdma.Coro, held []memory.Addr) error {
 		case ok == UnlockedNot:
 			s.left = s.left || s.again // it was in the way twice
 		default:
-			s.Report.Locks++
+			*count++
 		}
 	}
 	s.Report.Freed += u.freed

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"txnode/internal/eintr"
+	"txnode/internal/oslimit"
 	"txnode/rdma"
 )
 
@@ -65,8 +66,8 @@ func reserveError(name string, err error) error {
 	switch {
 	case err == nil || errors.Is(err, unix.EOPNOTSUPP):
 		return nil
-	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT):
-		return fmt.Errorf("inproc: %s: %w: %w", name, rdma.ErrNoMemory, err)
+	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG):
+		return fmt.Errorf("inproc: %s: %w: %w", name, rdma.ErrNoMemory, oslimit.Explain(err))
 	default:
 		return fmt.Errorf("inproc: %s: %w", name, err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"txnode/internal/eintr"
+	"txnode/internal/oslimit"
 	"txnode/rdma"
 )
 
@@ -82,7 +83,7 @@ func (r *region) mapFile(o *BladeOptions) error {
 	}
 	f, err := os.OpenFile(path, mode, 0o644)
 	if err != nil {
-		return fmt.Errorf("inproc: blade file: %w", err)
+		return fmt.Errorf("inproc: blade file: %w", oslimit.Explain(err))
 	}
 	st, err := f.Stat()
 	switch {
@@ -107,7 +108,7 @@ func (r *region) mapFile(o *BladeOptions) error {
 		r.mem, err = unix.Mmap(int(f.Fd()), 0, int(r.size), prot, unix.MAP_SHARED)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("inproc: blade file %s: %w", path, err), f.Close())
+		return errors.Join(fmt.Errorf("inproc: blade file %s: %w", path, oslimit.Explain(err)), f.Close())
 	}
 	r.file = f
 	if !r.readOnly {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -50,6 +51,14 @@ type Table struct {
 	ID      uint16          `json:"id"`
 	Name    string          `json:"name"`
 	Options json.RawMessage `json:"options"`
+}
+
+// Validate returns an error if the file could not carry the table's name as it is.
+func (t *Table) Validate() error {
+	if !utf8.ValidString(t.Name) {
+		return fmt.Errorf("snapshot: the name of table %q is not UTF-8: copy its records into a table with another name, and that one into the backup", t.Name)
+	}
+	return nil
 }
 
 // end is the payload of the last frame.

@@ -149,6 +149,11 @@ func (s *Writer) Finish(cut uint64, tables []Table) (Info, error) {
 	if err := s.flush(); err != nil {
 		return s.info, err
 	}
+	for i := range tables {
+		if err := tables[i].Validate(); err != nil {
+			return s.info, err
+		}
+	}
 	p, err := json.Marshal(end{Cut: cut, Records: s.info.Records, Changes: s.info.Changes, Tables: tables})
 	if err != nil {
 		return s.info, fmt.Errorf("snapshot: the list of tables: %w", err)

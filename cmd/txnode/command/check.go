@@ -73,7 +73,9 @@ every record's checksum and lock, and that all replicas are equal.
 Each finding is a line: its kind, where it is (segment and offset, blade and
 offset), what is wrong, and what a repair could do. With -o json each is an
 object on a line of its own, and the summary is the last. The exit code is 3 if
-anything was found that has not been repaired.
+anything was found that is damage and has not been repaired. A process that was
+killed leaves locks and unfinished transactions behind: these are findings too,
+marked and counted apart, but no damage, since the next opening settles them.
 
 --repair writes a replica again if another one proves what it should hold: a
 damaged record from a backup, a backup from its primary, words of an index.
@@ -278,7 +280,7 @@ func runCheck(ctx context.Context, w *World, o *checkOptions, dir string) error 
 	case err != nil:
 		return errInterrupted
 	case !sum.Clean():
-		return &findingsError{dir, sum.Findings - sum.Repaired}
+		return &findingsError{dir, sum.Findings - sum.Repaired - sum.Unfinished}
 	}
 	return nil
 }
@@ -303,7 +305,7 @@ func (p *findingWriter) finding(f verify.Finding) error {
 		}
 		_ = c.Write([]string{
 			string(f.Kind), strconv.Itoa(int(f.Table)), strconv.Itoa(int(f.Addr.Segment())), strconv.Itoa(int(f.Addr.Offset())), strconv.Itoa(f.Copy),
-			strconv.Itoa(int(f.Blade)), strconv.FormatUint(f.Off, 10), f.What, f.Remedy, strconv.FormatBool(f.Repaired), failed,
+			strconv.Itoa(int(f.Blade)), strconv.FormatUint(f.Off, 10), f.What, f.Remedy, strconv.FormatBool(f.Repaired), failed, strconv.FormatBool(f.Unfinished),
 		})
 		c.Flush()
 		return c.Error()
@@ -334,7 +336,7 @@ func (p *findingWriter) catalog(dir string, why error) error {
 func (p *findingWriter) header(c *csv.Writer) {
 	if !p.begun {
 		p.begun = true
-		_ = c.Write([]string{"kind", "table", "segment", "offset", "copy", "blade", "blade_offset", "what", "remedy", "repaired", "failed"})
+		_ = c.Write([]string{"kind", "table", "segment", "offset", "copy", "blade", "blade_offset", "what", "remedy", "repaired", "failed", "unfinished"})
 	}
 }
 
@@ -436,6 +438,16 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 		fmt.Fprintf(t, "; repaired: %d", s.Repaired)
 	}
 	fmt.Fprintln(t)
+	if s.Unfinished > 0 {
+		which := fmt.Sprintf("%d of them are", s.Unfinished)
+		switch {
+		case s.Unfinished == s.Findings && s.Findings == 1:
+			which = "it is"
+		case s.Unfinished == s.Findings:
+			which = "they are"
+		}
+		fmt.Fprintf(t, "the database was not closed: %s work of its last users, which the next opening finishes or undoes; no damage\n", which)
+	}
 	return t.Flush()
 }
 

@@ -24,6 +24,7 @@ func Main(ctx context.Context, w World, args []string) (code int) {
 	}()
 	out := &checkedWriter{Writer: w.Stdout}
 	w.Stdout = out
+	w.StderrTerminal = w.StderrTerminal && w.Getenv("TERM") != "dumb" // which cannot move back in a line
 	root := newRoot(&w)
 	root.SetArgs(args)
 	root.SetOut(w.Stdout)
@@ -113,7 +114,8 @@ Environment:
   TXNODE_HISTORY  file that keeps the results (default: txnode/history.db in the
                   user's cache directory)
   TXNODE_DEBUG    if set, an internal error prints where it happened
-  NO_COLOR        if set, tables on a terminal have no colors`,
+  NO_COLOR        if set, tables on a terminal have no colors
+  TERM            if dumb, a terminal gets neither colors nor progress`,
 		Example: `  txnode bench smallbank
   txnode bench tatp --policy ford --runs 5
   txnode explain smallbank

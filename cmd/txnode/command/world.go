@@ -52,7 +52,7 @@ func System() World {
 
 // theme returns how to print on standard output.
 func (w *World) theme() report.Theme {
-	return report.Theme{Color: w.StdoutTerminal && w.Getenv("NO_COLOR") == ""}
+	return report.Theme{Color: w.StdoutTerminal && w.Getenv("NO_COLOR") == "" && w.Getenv("TERM") != "dumb"}
 }
 
 // historyEnv is the environment variable that names the history file.

@@ -1,0 +1,28 @@
+package oslimit_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"txnode/internal/oslimit"
+)
+
+// An error of a limit keeps what it is and says what to raise, once; other errors stay as they are.
+func TestExplain(t *testing.T) {
+	err := oslimit.Explain(&os.PathError{Op: "truncate", Path: "f", Err: unix.EFBIG})
+	again := oslimit.Explain(fmt.Errorf("blade 0: %w", err))
+	if !errors.Is(again, unix.EFBIG) || strings.Count(again.Error(), "ulimit -f") != 1 || !strings.HasPrefix(again.Error(), "blade 0: truncate f: file too large") {
+		t.Error(again)
+	}
+	if err := oslimit.Explain(unix.EIO); err != unix.EIO {
+		t.Error(err)
+	}
+	if oslimit.Explain(nil) != nil {
+		t.Error("an error of none")
+	}
+}
