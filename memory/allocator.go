@@ -11,18 +11,16 @@ import (
 	"txnode/rdma"
 )
 
-// Allocator hands out record blocks to one thread. It keeps a list of free
-// blocks of each class, so that Alloc and Free are a few instructions: no verb, no
-// allocation, and a lock for which nobody but ClaimStrays competes. Lists are filled
-// and emptied in chunks, off the critical path, by Maintain (RACE, section 4.2). It
-// may be used by all coroutines of the thread, and by nobody else.
+// Allocator hands out record blocks to one thread, and belongs to the coroutines of that thread. It
+// keeps a list of free blocks of each class, so Alloc and Free are a few instructions: no verb, no
+// allocation, and a lock for which only ClaimStrays competes. Maintain fills and empties the lists
+// in chunks, off the critical path (RACE, section 4.2).
 //
-// Which blocks are free is recorded nowhere but in their headers. A block that an
-// allocator has when its coordinator dies is found again by its header, by a sweep
-// (ClaimStrays) or by who opens the database next. So that a sweep can tell what is
-// somebody's, the allocator remembers blocks on their way: those that it has handed
-// out until they are known to be in use (Used), and those that are about to be freed
-// (Hold) until they are (Free).
+// Only the headers of blocks say which blocks are free. If a coordinator dies, a sweep
+// (ClaimStrays) or the next opening finds its blocks by their headers. So that a sweep can tell
+// which blocks are in use, the allocator remembers blocks on their way: those that it has handed
+// out until they are known to be in use (Used), and those that are about to be freed (Hold) until
+// they are (Free).
 type Allocator struct {
 	space *Space
 	view  *View  // of the last call: see moved
@@ -124,8 +122,8 @@ func (a *Allocator) allocSlow(c *rdma.Coro, class Class) (Addr, error) {
 	}
 }
 
-// AllocLarger is Alloc for who can have no block of a class: ErrNoSpace. It returns one of the next larger
-// class that has a free one, and its class. It adds no segment.
+// AllocLarger is Alloc after Alloc has returned ErrNoSpace for a class. It returns a block of the
+// next larger class that has a free one, and that class. It adds no segment.
 func (a *Allocator) AllocLarger(c *rdma.Coro, class Class) (Addr, Class, error) {
 	a.moved()
 	for k := class + 1; k < NumClasses && k.Size() <= a.space.opts.SegmentSize; k++ {
@@ -152,8 +150,8 @@ func (a *Allocator) Used(addr Addr) {
 	a.mu.Unlock()
 }
 
-// Hold says that a block is going to be freed, before any verb that frees it is
-// posted: Free follows. Nobody else frees it.
+// Hold announces that a block is going to be freed, before any verb that frees it is posted. Free
+// follows. Until then no sweep returns the block.
 func (a *Allocator) Hold(addr Addr) {
 	a.mu.Lock()
 	if !a.out.has(addr) {
@@ -162,19 +160,18 @@ func (a *Allocator) Hold(addr Addr) {
 	a.mu.Unlock()
 }
 
-// Holds reports whether a block is on its way: handed out and neither used nor
-// given back, or held; and nobody has taken it since because the coordinator was gone.
+// Holds reports whether a block is still on its way: handed out and neither used nor given back, or
+// held. A sweep takes such blocks away after the coordinator is gone.
 func (a *Allocator) Holds(addr Addr) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.out.has(addr)
 }
 
-// Free gives a block back that Alloc has returned, or that is held, to be handed out
-// again by this allocator or, later, another. Its state on all replicas is already
-// Free, under a version that no block has had before, or it is as Alloc returned it;
-// and no reader can hold its address without finding out. One that is not on its way
-// (Holds) is somebody else's by now, and nothing happens.
+// Free gives back a block that Alloc has returned, or that is held. This allocator or another one
+// will hand it out again. On all copies the block is in state Free, under a version that no block
+// has had before, or it is as Alloc returned it. No reader can hold its address without finding
+// out. If the block is not on its way (Holds), another allocator has it, and nothing happens.
 func (a *Allocator) Free(addr Addr, class Class) {
 	l := &a.lists[class]
 	for {
@@ -206,8 +203,8 @@ func (a *Allocator) room(class Class) {
 	}
 }
 
-// Abandon gives up what is on its way: the coordinator that had it is dead and
-// recovered, and nobody has a use for it. A sweep finds what of it is free.
+// Abandon gives up all blocks that are on their way: their coordinator is dead and recovered, and
+// has no use for them. A sweep finds the free ones.
 func (a *Allocator) Abandon() error {
 	s := a.space
 	s.mu.Lock()

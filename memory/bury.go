@@ -6,15 +6,14 @@ import (
 	"txnode/rdma"
 )
 
-// Bury declares blades lost of a database that nobody has open, in one change of its
-// catalog: what [Space.Demise] does while it is open. Backups are promoted; segments
-// whose last copy was there are lost (LostError). Transactions of coordinators that were
-// not closed are decided by whoever opens the database next, as after the loss of a
-// blade, and the blades are taken in again, blank, when they answer then. It does not
-// look at the blades: what is on them is given up.
+// Bury declares blades of a database lost that no process has open, in one change of its catalog.
+// [Space.Demise] does the same while a database is open. Backups are promoted. Segments whose last
+// copy was there are lost (LostError). The next opening decides transactions of coordinators that
+// were not closed, as after the loss of a blade, and takes the blades in again, blank, if they
+// answer. Bury does not look at the blades: their content is given up.
 //
-// ErrLost: no blade would be left, and nothing has changed. ErrLayout: the database was not
-// closed, and has promised to survive a loss of power, which takes all of its blades.
+// ErrLost: no blade would be left, and nothing has changed. ErrLayout: the database was not closed,
+// and has promised to survive a loss of power, which takes all of its blades.
 func Bury(cat Catalog, blades ...rdma.BladeID) error {
 	l, rev, err := loadLayout(cat)
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"txnode/rdma"
 )
 
-// Claim is the right to decide the transactions of coordinators that were declared
-// dead, and the epoch in which that is done. It belongs to one coroutine. Its
-// methods fail with ErrClaimed when somebody else has claimed them since; his
-// epoch makes the verbs under this one fail, too.
+// Claim is the right to decide the transactions of coordinators that were declared dead, and the
+// epoch in which that is done. It belongs to one coroutine. Its methods fail with ErrClaimed after
+// another claim on the same coordinators; the later epoch makes the verbs under the earlier one
+// fail, too.
 type Claim struct {
 	Coordinators []Coordinator
 	// Promoted: of one of them at least, locks and images may be lost with a blade.
@@ -22,9 +22,9 @@ type Claim struct {
 	view   atomic.Pointer[View]
 }
 
-// ClaimOptions say who recovers, and for how long the claim is good.
+// ClaimOptions say which coordinator recovers, and for how long the claim is good.
 type ClaimOptions struct {
-	By    uint32 // the coordinator of who recovers; 0: it has none
+	By    uint32 // the coordinator that recovers; 0: none
 	Now   int64  // nanoseconds of the fabric's clock
 	Until int64  // when others may take over; 0: never
 	// Steal takes over claims that have not expired: their holders are known to be dead.
@@ -33,12 +33,12 @@ type ClaimOptions struct {
 	// blade dead. All open coordinators must be claimed then, and NewCoordinator fails
 	// with ErrGated until they are forgotten.
 	Change func(*Layout) error
-	// Again is a claim of the caller's own whose attempt has failed: as far as nobody
-	// has claimed its coordinators since, it gives way to the new one.
+	// Again is a claim of the caller's own whose attempt has failed. It gives way to the new one,
+	// unless another claim has taken its coordinators since.
 	Again *Claim
-	// Stay does not advance the epoch: no verb of the coordinators can be on its way,
-	// nor one under Again. Where somebody else has had a claim the epoch moves all the
-	// same, since his verbs may be.
+	// Stay does not advance the epoch: no verb of the coordinators can be on its way, nor one under
+	// Again. After a claim by another claimant the epoch moves all the same, since its verbs may be
+	// on their way.
 	Stay bool
 }
 
@@ -63,17 +63,16 @@ func (o *ClaimOptions) patience(term int64, others bool) {
 	o.Until = max(o.Until, o.Now+min(term, maxClaimTerm))
 }
 
-// Claim declares coordinators dead, whatever their leases say, in one change of the
-// catalog that also advances the epoch: when it returns nil, no verb of theirs
-// takes effect any more, nor of anybody who had claimed them before. Whoever else
-// is at work finds his access keys stale.
+// Claim declares coordinators dead, whatever their leases say, in one change of the catalog that
+// also advances the epoch. When it returns nil, no verb of these coordinators takes effect any
+// more, nor of any earlier claimant. Sessions that are at work find their access keys stale.
 //
-// Of those that were declared dead together with a blade none is decided without the
-// others: a claim on one is one on all.
+// Coordinators that were declared dead together with a blade are decided together: a claim on one
+// is a claim on all.
 //
-// ErrNoCoordinator: one of them is closed. ErrClaimed: somebody recovers one, and
-// his claim has not expired; or By was declared dead itself, and is not among them:
-// locks that it took in an index would be open to everybody. Then nothing has changed.
+// ErrNoCoordinator: one of them is closed. ErrClaimed: one of them is being recovered under a claim
+// that has not expired. Or By was itself declared dead and is not among them: the locks that it
+// took in an index would be open to all. Then nothing has changed.
 func (s *Space) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,9 +247,9 @@ func (c *Claim) stands() ([]int, error) {
 	return at, nil
 }
 
-// Renew extends the claim to a time of the fabric's clock, in one change of the catalog:
-// whoever is still at work is not taken for dead because there was much to do. It fails
-// with ErrClaimed or rdma.ErrStaleKey when somebody else is at it by now.
+// Renew extends the claim to a time of the fabric's clock, in one change of the catalog, so that a
+// claimant with much to do is not taken for dead. After another claim it fails with ErrClaimed or
+// rdma.ErrStaleKey.
 func (c *Claim) Renew(until int64) error {
 	s := c.space
 	s.mu.Lock()

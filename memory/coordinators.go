@@ -12,7 +12,7 @@ import (
 // that transaction ids have for it, and is never used again.
 const MaxCoordinators = 1 << 24
 
-// Coordinator is an incarnation of somebody who runs transactions.
+// Coordinator is an incarnation of a session that runs transactions.
 type Coordinator struct {
 	ID   uint32
 	Logs []LogArea // by blade
@@ -207,12 +207,13 @@ func (s *Space) CloseCoordinator(id uint32) error {
 	return err
 }
 
-// CloseCoordinatorOn ends a coordinator: nothing of its transactions is under
-// way or undecided, and it has no verb outstanding. Its log areas are cleared,
-// then it is forgotten and the areas are free for others. After an error it is
-// still registered, unless that is ErrNoCoordinator and it was closed before. One that was
-// declared dead is not closed, which is ErrNoCoordinator, too: its logs are read, and its
-// areas cleared, by whoever recovers it.
+// CloseCoordinatorOn ends a coordinator. None of its transactions is under way or undecided, and it
+// has no verb outstanding. Its log areas are cleared. Then it is forgotten, and the areas are free
+// for others.
+//
+// After an error it is still registered, unless that is ErrNoCoordinator and it was closed before.
+// A coordinator that was declared dead is not closed, which is ErrNoCoordinator, too: its recoverer
+// reads its logs and clears its areas.
 func (s *Space) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 	s.mu.Lock()
 	i, err := s.findLive(id)
@@ -254,9 +255,9 @@ func (s *Space) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 	return nil
 }
 
-// Coordinator returns an open coordinator with the log areas that it has now, those
-// on blades that came up since it was registered included, and the view whose blades
-// these are. ErrNoCoordinator: it was closed, or declared dead.
+// Coordinator returns an open coordinator with its present log areas, and the view whose blades
+// they are on. Areas on blades that came up since it was registered are included. ErrNoCoordinator:
+// it was closed, or declared dead.
 func (s *Space) Coordinator(id uint32) (Coordinator, *View, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

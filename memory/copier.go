@@ -10,37 +10,35 @@ import (
 	"txnode/rdma"
 )
 
-// Copier fills the copies of segments that are being built, while transactions run,
-// and makes them full ones. It needs no lock:
+// Copier fills the copies of segments that are being built, while transactions run, and makes them
+// full ones. It belongs to one goroutine at a time. It takes no locks.
 //
-// Words of an index it brings over with [SyncWords], like whoever changes one.
+// Words of an index are copied by [SyncWords], as sessions that change one do.
 //
-// A block is copied when its guard is free, and counts as copied when the guard is the
-// same after the copy has been placed. A guard names the image, and no two images
-// of a block share one. So nobody has installed another image in between, and who
-// does so later writes the copy, too, after ours: he locks the block first. Who
-// had locked the block and given up has written nothing. A block that is free
-// on the primary is made free on the copy, in the same way. What is locked, or
-// has changed, is looked at again; and if the lock is nobody's, and nobody resolves it, since the
-// index is damaged, or the block itself, it is copied all the same. What somebody who is alive has locked
-// is waited for, and beside it copies of other segments become full ones.
+// A block is copied when its guard is free. It counts as copied when the guard is the same after
+// the copy has been placed. A guard names the image, and no two images of a block share one. So no
+// other image was installed in between. A later writer locks the block first, and writes the copy,
+// too, after the copier. A transaction that had locked the block and given up has written nothing.
+// A block that is free on the primary is made free on the copy in the same way.
 //
-// All this holds for what happens in one epoch, in which everybody writes the copies
-// that are being built: those who do not live to finish are followed by a new one.
-// Then the copier compares everything again, as it does when somebody's verbs have failed
-// who goes on in the same epoch (Space.CompareAgain). It finishes in the epoch in which
-// it has compared everything.
+// A block that is locked, or has changed, is looked at again. If its lock belongs to no
+// coordinator, and cannot be resolved because the index or the block is damaged, it is copied all
+// the same. The copier waits for a block that a live coordinator has locked. Meanwhile copies of
+// other segments become full ones.
 //
-// What was locked on a blade that is lost is not locked any more, and recovery writes it
-// without a lock. So the copier waits until all of that is decided. Nor would it be right
-// to count on copies before: what a transaction under way had on one copy would be on
-// all of them, and its log on one blade still, which might be the next one to be lost.
+// All this holds within one epoch, in which all writers write the copies that are being built. A
+// writer that does not finish is followed by a new epoch. The copier then compares everything
+// again. So it does when verbs of a session have failed that goes on in the same epoch
+// (Space.CompareAgain). It finishes in the epoch in which it has compared everything.
 //
-// With Options.Durable a copy is flushed as a whole when everything has been compared: what
-// transactions and index changes have written to it is not in any log for ever, and what is
-// equal may be so only until the power goes.
+// A block that was locked on a lost blade is not locked any more, and recovery writes it without a
+// lock. So the copier waits until all transactions of that time are decided. Copies may not count
+// earlier, either: all of them would have what an undecided transaction had written on one, while
+// its log might be on one blade alone, the next to be lost.
 //
-// A copier belongs to one goroutine at a time.
+// With Options.Durable a copy is flushed as a whole when everything has been compared. What
+// transactions and index changes have written to it is not in a log for ever, and equal bytes may
+// be equal only until the power goes.
 type Copier struct {
 	space *Space
 	epoch Epoch
@@ -77,9 +75,9 @@ type CopyProgress struct {
 // NewCopier makes a copier. It is made once: it finds its work by itself.
 func (s *Space) NewCopier() *Copier { return &Copier{space: s, held: map[Addr]heldSince{}} }
 
-// Suspects are blocks that were copied though they look locked, by nobody who ever was, or by somebody
-// who has closed and left nothing to be swept: perhaps they are damaged. The copier does not know; they
-// are copied as they are, for the others not to wait. At most maxSuspects are remembered.
+// Suspects are blocks that were copied although they look locked: by no coordinator that ever was,
+// or by one that has closed and left nothing to be swept. They may be damaged. They are copied as
+// they are, so that other copies need not wait. At most maxSuspects are remembered.
 func (k *Copier) Suspects() []Addr { return k.suspects }
 
 // Stuck is an error if the copier waits for a block that has been locked for long by one and the same

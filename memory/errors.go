@@ -22,8 +22,8 @@ var (
 	ErrNoTable = errors.New("memory: no such table")
 	// ErrNoCoordinator: there is no open coordinator of this number.
 	ErrNoCoordinator = errors.New("memory: no such coordinator")
-	// ErrClaimed: somebody else is recovering the coordinator: wait until it is gone,
-	// or his claim has expired.
+	// ErrClaimed: another claimant is recovering the coordinator: wait until the coordinator is
+	// gone, or the claim has expired.
 	ErrClaimed = errors.New("memory: coordinator is being recovered")
 	// ErrGated: a blade has died, and the transactions that were at work are not all
 	// decided yet: wait until they are.
@@ -49,7 +49,7 @@ var (
 	ErrReadOnly = errors.New("memory: attached read-only")
 	// ErrClosed: the space was closed.
 	ErrClosed = errors.New("memory: closed")
-	// ErrRevision: the catalog was changed by somebody else.
+	// ErrRevision: the catalog was changed by another user of it.
 	ErrRevision = errors.New("memory: catalog was changed by another process")
 	// ErrDown: the blade was declared dead already.
 	ErrDown = errors.New("memory: blade was declared dead before")

@@ -262,8 +262,8 @@ func (s *Space) FreeExtent(a Addr, size uint32) error {
 	return s.freeExtent(a, size)
 }
 
-// FreeDead gives back an extent that DeadExtents has returned. If somebody else has done that meanwhile, it
-// does nothing: its place may be another one's extent by now.
+// FreeDead gives back an extent that DeadExtents has returned. If it was given back meanwhile,
+// nothing happens: its place may be another extent's by now.
 func (s *Space) FreeDead(x Extent) (done bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -471,9 +471,9 @@ func (s *Space) Extents() []Extent {
 	return s.extentsOf(func(uint64) (bool, uint64) { return true, 0 })
 }
 
-// DeadExtents lists the extents that were allocated since the database was opened by
-// coordinators that are not registered any more (rdma.Thread.Owner): those that no index
-// leads to, when the index changes of the dead are finished or taken back, are lost.
+// DeadExtents lists the extents that were allocated since the opening by coordinators that are not
+// registered any more (rdma.Thread.Owner). When the index changes of these coordinators are
+// finished or taken back, such extents that no index leads to are lost.
 func (s *Space) DeadExtents() []Extent {
 	return s.extentsOf(func(owner uint64) (bool, uint64) {
 		return owner != 0 && owner < MaxCoordinators && !s.Registered(uint32(owner)), owner
@@ -505,10 +505,10 @@ func (s *Space) extentsOf(want func(owner uint64) (bool, uint64)) []Extent {
 // their places can be used again. AllocExtent and Close do it, too.
 func (s *Space) SettleExtents(c *rdma.Coro) error { return s.settleFrees(c) }
 
-// LevelExtents makes the copies of the tables of extents equal to their primaries: whoever was
-// changing them has died. Where the table of a primary was damaged when the space was opened, the
-// copy that was read instead is the one that all are made equal to. The caller is the only user of
-// the database.
+// LevelExtents makes the copies of the tables of extents equal to their primaries, after a client
+// that was changing them has died. If the table of a primary was damaged when the space was opened,
+// all are made equal to the copy that was read instead. The caller is the only user of the
+// database.
 func (s *Space) LevelExtents(c *rdma.Coro) error {
 	v := s.View()
 	t := c.Thread()

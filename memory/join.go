@@ -22,10 +22,10 @@ func (s *Space) Join(t *rdma.Thread, coordinator uint32) {
 // Leave undoes Join.
 func (s *Space) Leave(t *rdma.Thread) { s.threads.Delete(t) }
 
-// ViewOn is the view by which a thread may post verbs in the middle of something that
-// it has begun before: the current one, unless its coordinator was declared dead
-// since it has joined. Then it is an older one, whose keys open nothing any more,
-// so that what the dead has begun, and somebody else finishes, fails.
+// ViewOn is the view by which a thread may post verbs in the middle of something that it has begun
+// before. It is the current view, unless the thread's coordinator was declared dead since it
+// joined. Then it is an older one whose keys are stale, so that verbs of a change that another
+// session finishes fail.
 //
 // For a thread that has not joined it is View.
 func (s *Space) ViewOn(t *rdma.Thread) *View {
@@ -42,7 +42,7 @@ func (s *Space) ViewOn(t *rdma.Thread) *View {
 	return v
 }
 
-// ViewOn is View: who has claimed has no other one.
+// ViewOn is View: a claimant has no other one.
 func (c *Claim) ViewOn(*rdma.Thread) *View { return c.View() }
 
 // Missing is Space.Missing.

@@ -39,8 +39,8 @@ type Layout struct {
 	Hollow bool
 	// Spared, with Unswept: a sweep has come to its end, but for what is damaged.
 	Spared bool
-	// Loose is true from the same moment until somebody who is alone with the database
-	// has freed the extents that nothing leads to.
+	// Loose is true from the same moment until a process that is alone with the database has freed
+	// the extents that no index leads to.
 	Loose bool
 }
 
@@ -101,16 +101,15 @@ type Segment struct {
 type CoordinatorEntry struct {
 	ID   uint32
 	Slot uint32
-	// Until is when its lease ends, or, while it is being recovered, the claim of
-	// who does that: in nanoseconds of the fabric's clock; 0: never.
+	// Until is when its lease ends, or, while it is being recovered, when the claim on it ends: in
+	// nanoseconds of the fabric's clock; 0: never.
 	Until int64
-	// Recovering: it was declared dead, and By decides its transactions; 0: somebody
-	// who is no coordinator.
+	// Recovering: it was declared dead, and the coordinator By decides its transactions. By is 0 if
+	// the claimant is no coordinator.
 	Recovering bool
 	By         uint32
-	// Promoted: it was declared dead together with a blade. Locks and images may be
-	// lost with that, and until all such coordinators are recovered nobody may begin a
-	// transaction.
+	// Promoted: it was declared dead together with a blade, with which locks and images may be
+	// lost. Until all such coordinators are recovered no transaction may begin.
 	Promoted bool
 	// Closing: all of its transactions were answered, and its log areas are being
 	// cleared, so that they say nothing any more.
@@ -175,8 +174,8 @@ func (l *Layout) TakeDown(b rdma.BladeID) {
 	}
 }
 
-// Without is the layout as if the blades had been declared dead: for who looks at a
-// database some of whose regions are not there.
+// Without is the layout as if the blades had been declared dead. It is for tools that look at a
+// database some of whose regions are missing.
 func (l *Layout) Without(blades ...rdma.BladeID) *Layout {
 	n := l.clone()
 	for _, b := range blades {

@@ -32,7 +32,7 @@ func (s *Space) Registered(id uint32) bool {
 	return ok
 }
 
-// LeaseState says whether somebody stands for a coordinator.
+// LeaseState says whether a session stands for a coordinator.
 type LeaseState uint8
 
 // States of a lease.
@@ -40,7 +40,7 @@ const (
 	LeaseGone    LeaseState = iota // the coordinator was closed
 	LeaseLive                      // it has a lease, or needs none
 	LeaseExpired                   // it may be declared dead
-	LeaseClaimed                   // somebody recovers it
+	LeaseClaimed                   // it is being recovered
 )
 
 // Lease says how things stand with a coordinator at a time of the fabric's clock.
@@ -75,9 +75,9 @@ func (s *Space) Expired(now int64) []uint32 {
 	return out
 }
 
-// Forsake notes that nobody stands for a coordinator any more, whatever its lease says: that has
-// expired, unless somebody recovers it already. The process remembers it, the catalog, which may be
-// what has kept the coordinator from being closed, does not.
+// Forsake notes that no session stands for a coordinator any more. Its lease counts as expired,
+// unless it is being recovered already. The process remembers this. The catalog does not: it may be
+// what has kept the coordinator from being closed.
 func (s *Space) Forsake(id uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,13 +96,12 @@ func (s *Space) forsake(id uint32, from int64) {
 	s.register()
 }
 
-// Renew extends leases to a time of the fabric's clock, in one change of the
-// catalog. A coordinator that was declared dead keeps its claim, and one that is
-// gone is passed over: who was declared dead learns it from its verbs.
+// Renew extends leases to a time of the fabric's clock, in one change of the catalog. A coordinator
+// that was declared dead keeps its claim, and learns of it from its verbs. One that is gone is
+// passed over.
 //
-// The bound on the drift of clocks is in the caller's arithmetic: until lies
-// behind the moment from which others may declare the coordinator dead. Nothing
-// but liveness depends on it.
+// The bound on the drift of clocks is in the caller's arithmetic: until lies behind the moment from
+// which others may declare the coordinator dead. Only liveness depends on it.
 func (s *Space) Renew(until int64, ids ...uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

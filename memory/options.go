@@ -38,9 +38,9 @@ type Options struct {
 	// on, so that extents survive a loss of power on a fabric whose memory does.
 	// Headers and cleared logs are flushed always.
 	Durable bool
-	// Openings begins an epoch whenever the database is opened for writing, and notes it in
-	// the regions and the catalog, so that an old copy of a region, or of the catalog, that
-	// somebody has put in the place of the newest is noticed: for memory that is in files.
+	// Openings begins an epoch whenever the database is opened for writing, and notes it in the
+	// regions and the catalog. An old copy of a region or of the catalog is then noticed. It is for
+	// memory in files.
 	Openings bool
 	// UUID names the database; zero: drawn from the fabric's seed and clock. It
 	// matters when the database is created, and never again.

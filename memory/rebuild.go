@@ -21,16 +21,16 @@ import (
 // The first step is part of the epoch that takes a blade down or up, so that service
 // is interrupted as seldom as possible.
 
-// Demise is the change by which a blade is declared dead: its copies are gone, backups
-// are promoted, and new copies begin where other blades have room. It has as many
-// entries in the catalog as segments are concerned, and posts no verb.
+// Demise is the change by which a blade is declared dead. Its copies are gone, backups are
+// promoted, and new copies begin where other blades have room. It has as many entries in the
+// catalog as segments are concerned, and posts no verb.
 //
-// The locks that the dead blade held are gone, and so is what only its logs knew.
-// So it is to be made by a claim of all coordinators, ClaimOptions.Change: until that
-// one is forgotten, nobody may touch a record. What is down already is ErrDown.
+// The locks on the blade are lost, and so is what only its logs knew. So the change is to be made
+// by a claim of all coordinators, ClaimOptions.Change. Until that claim is forgotten, no session
+// may touch a record. A blade that is down already is ErrDown.
 //
-// A blade whose key could not be changed is an error when all that is done; that
-// one has to be declared dead too.
+// If the key of another blade could not be changed, the error says so after all of this is done:
+// that blade has to be declared dead, too.
 func (s *Space) Demise(b rdma.BladeID) func(*Layout) error {
 	return func(l *Layout) error {
 		switch {
@@ -163,9 +163,10 @@ func (p *Placement) build(r Replica) {
 	clear(p.Replicas[p.Written()+int(p.Lost):])
 }
 
-// CompareAgain has everything compared once more of the copies that are being built, before one of them counts: somebody's
-// verbs have failed, and he goes on in the same epoch. What he has done on a primary, and what is finished or undone
-// for him by who counts on the other copies alone, those need not have.
+// CompareAgain makes the copier compare all copies that are being built once more before one of
+// them counts: verbs of a session have failed, and the session goes on in the same epoch. The
+// copies may lack what it did on a primary, and what was finished or undone on the copies that
+// count.
 func (s *Space) CompareAgain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -490,8 +491,8 @@ func (s *Space) LostBlocks() error {
 	return nil
 }
 
-// ForgetLost gives up what was in segments of records that have lost every copy: nobody is
-// told any more where they were.
+// ForgetLost gives up segments of records that have lost every copy: errors no longer say where
+// their records were.
 func (s *Space) ForgetLost() error {
 	return s.AdvanceEpoch(func(l *Layout) error {
 		n := 0

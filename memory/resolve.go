@@ -1,16 +1,16 @@
 package memory
 
-// Resolution is the right to resolve the lock of a block that belongs to nobody any
-// more. Without it, two who have met the lock could both free the block, and the second
-// one free what a transaction has put there since.
+// Resolution is the right to resolve the lock of a block whose owner is gone. Without it, two
+// sessions that have met the lock could both free the block, and the second one could free what a
+// transaction has put there since.
 type Resolution struct {
 	space *Space
 	addr  Addr
 	by    uint32
 }
 
-// BeginResolve returns the right to resolve the lock of a block, for coordinator by, or
-// 0; nil: somebody else does. Who has it calls End.
+// BeginResolve returns the right to resolve the lock of a block, for coordinator by, or 0; nil:
+// another session has it. The holder calls End.
 func (s *Space) BeginResolve(a Addr, by uint32) *Resolution {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -30,9 +30,9 @@ func (s *Space) resolve(a Addr, by uint32) *Resolution {
 	return r
 }
 
-// End ends the resolution. freed: the block was freed, under a version of the coordinator
-// given, which is gone, and goes to the pool; those of earlier sessions are left to who
-// looks for such blocks by their headers.
+// End ends the resolution. freed: the block was freed, under a version of the coordinator given,
+// which is gone, and goes to the pool. Blocks of earlier sessions are left to the search for free
+// blocks by their headers.
 func (r *Resolution) End(freed bool, coordinator uint32) {
 	s := r.space
 	s.mu.Lock()

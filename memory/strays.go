@@ -35,10 +35,11 @@ type FreeBlock struct {
 	Version uint64 // the version word; 0: it was never used
 }
 
-// Strays are blocks that nobody had when ClaimStrays returned, or that are in use.
+// Strays are blocks that no allocator had when ClaimStrays returned, or that are in use.
 type Strays struct {
 	Blocks []FreeBlock
-	// Resolving: somebody was looking whose the lock of another one is, or was: he need not free it, nor have it.
+	// Resolving: some of the free blocks are left out, because a session is resolving, or was, the
+	// lock of one of their copies. They may be strays that another sweep has to find.
 	Resolving bool
 
 	space     *Space
@@ -46,13 +47,13 @@ type Strays struct {
 	resolving int    // how many locks were
 }
 
-// ClaimStrays returns those of the blocks, which a walk has found, that nobody has, and
-// takes the blocks of allocators whose coordinators are gone. It returns nil when that
-// cannot be told just now, since the transactions of a dead coordinator are being
-// decided: another sweep is due when they are. Who claims later makes this claim void.
+// ClaimStrays returns those of the blocks, which a walk has found, that no allocator has. It takes
+// the blocks of allocators whose coordinators are gone. It returns nil while the transactions of a
+// dead coordinator are being decided: the answer is not known then, and another sweep is due
+// afterwards. A later claim makes this one void.
 //
-// It keeps the lock of the space for as long as it takes to copy the lists: 0.2 ms for ten
-// thousand free blocks, 5 ms for a million (BenchmarkClaimStrays).
+// It keeps the lock of the space for as long as it takes to copy the lists: 0.2 ms for ten thousand
+// free blocks, 5 ms for a million (BenchmarkClaimStrays).
 func (s *Space) ClaimStrays(found []FreeBlock) *Strays {
 	// What was handed out stays so, and what has been looked for does not come to be due.
 	var sifted []FreeBlock
@@ -106,9 +107,9 @@ func (s *Space) claimStrays(owned []Addr) (*Strays, []Addr) {
 	return s.strays, owned
 }
 
-// Return ends the claim, and gives those of its blocks to the pool that are strays:
-// ok, by their number. void: somebody has claimed since, or a blade was lost, so that slots
-// may lead to some of them again, or still; and nothing was given.
+// Return ends the claim, and gives those of its blocks to the pool that are strays: ok, by their
+// number. void: there was a later claim, or a blade was lost, so that slots may lead to some of the
+// blocks. Then nothing was given.
 func (x *Strays) Return(ok []bool) (n int, void bool) {
 	s := x.space
 	s.mu.Lock()
@@ -128,8 +129,8 @@ func (x *Strays) Return(ok []bool) (n int, void bool) {
 	return n, false
 }
 
-// Resolve returns the right to free one of the blocks that are strays on the copies on
-// which they are not, for coordinator by, or 0; nil: somebody has claimed since.
+// Resolve returns the right to free a block that is a stray on the copies on which it is not free,
+// for coordinator by, or 0; nil: there was a later claim.
 func (x *Strays) Resolve(a Addr, by uint32) *Resolution {
 	s := x.space
 	s.mu.Lock()
@@ -179,9 +180,9 @@ func (s *Space) outlives(owner uint32) bool {
 	return err == nil
 }
 
-// Sift returns those of the free blocks, which a walk has found, that were handed out, or
-// found by who looks for the free blocks of earlier sessions: of the others, which can be
-// very many, it need not be asked who has them.
+// Sift returns those of the free blocks, which a walk has found, that were handed out or found by a
+// search for free blocks of earlier sessions. The others can be very many, and need not be asked
+// for.
 func (s *Space) Sift(found []FreeBlock) []FreeBlock {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -318,9 +319,9 @@ func without(found []FreeBlock, others []Addr) []FreeBlock {
 	return out
 }
 
-// Unowned lists those of the blocks, all free and unlocked, that no live coordinator
-// has, and that are in no pool, and those that are there, or that somebody has, more
-// than once. It is for checks, when nobody is at work.
+// Unowned lists blocks that are not where they should be, for checks when no session is at work.
+// The blocks are all free and unlocked. Listed are those that no live coordinator and no pool has,
+// and those that are in pools or with coordinators more than once.
 func (s *Space) Unowned(found []FreeBlock) (nobodys []FreeBlock, twice []Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,23 +10,21 @@ import (
 // syncChunk is how many bytes of a copy SyncWords compares at a time, at most.
 const syncChunk = 8 << 10
 
-// SyncWords makes the n bytes at a, of an index segment, equal to the primary's on
-// the copies that are being built. Words of an index change by compare-and-swap on
-// the primary first, under no lock that a copier could take. So whoever changes one
-// calls SyncWords afterwards, as the copier does for every word, instead of
-// carrying its change over; both do the same:
+// SyncWords makes the n bytes at a, of an index segment, equal to the primary's on the copies that
+// are being built. Words of an index change by compare-and-swap on the primary first, under no lock
+// that a copier could take. So a session that changes a word calls SyncWords afterwards, and does
+// not carry its change over. The copier does the same for every word:
 //
 //	repeat: read the copy's word b and the primary's p; if b = p, done;
 //	        compare-and-swap the copy's word from b to p
 //
-// Claim: when all calls have returned, the words are equal. Let T be the time of the
-// last change of the primary's word, to P; its author's call ended, after T, with b
-// = p, hence with b = P at some time t > T. If no compare-and-swap changes the copy
-// after t, it stays P. If some do, the author of the last one went on and ended with
-// b = p after it, hence after T, so with p = P, and b did not change any more.
+// Claim: when all calls have returned, the words are equal. Let T be the time of the last change of
+// the primary's word, to P. Its author's call ended after T with b = p, hence with b = P at some
+// time t > T. If no compare-and-swap changes the copy after t, it stays P. If some do, the author
+// of the last one went on and ended with b = p after it, hence after T, so with p = P, and b did
+// not change any more.
 //
-// Copies that are being built are never written to in another way; a and n are
-// multiples of 8.
+// Copies that are being built are never written to in another way. a and n are multiples of 8.
 func SyncWords(c *rdma.Coro, v *View, a Addr, n uint32) error {
 	if v.Written(a) == v.Copies(a) || n == 0 {
 		return nil

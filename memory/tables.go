@@ -24,8 +24,8 @@ type Table struct {
 	Options []byte // opaque: the transaction layer's
 }
 
-// CreateTable records a table. Its number is never reused. One of that name that has no root, since nobody has come to
-// the end of its creation, gets the options; another one is ErrTableExists.
+// CreateTable records a table. Its number is never reused. A table of that name without a root,
+// whose creation was not finished, gets the options. Another one is ErrTableExists.
 func (s *Space) CreateTable(name string, options []byte) (Table, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -107,7 +107,7 @@ func (s *Space) SweptBeside(generation uint64) error {
 	return nil
 }
 
-// Tidy reports whether nothing is left to be swept of who has died, but what is damaged.
+// Tidy reports whether nothing is left to be swept of dead coordinators, but what is damaged.
 func (s *Space) Tidy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,8 +131,9 @@ func (s *Space) Loose() bool {
 	return s.layout.Loose
 }
 
-// Fastened notes that nothing is left of the extents that Loose is about, but for deaths after
-// the generation that Unswept had returned before they were looked for and freed.
+// Fastened notes that nothing is left of the extents that Loose is about. generation is what
+// Unswept returned before the extents were looked for. If coordinators have died since, nothing
+// changes.
 func (s *Space) Fastened(generation uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,10 +9,10 @@ import (
 // recovered. It is kept for ever. Numbers are sequence numbers.
 type Verdict struct {
 	Coordinator uint32
-	// Last bounds the numbers that the coordinator had drawn when it wrote the last
-	// record to its logs. Who asks about a larger one that is not listed: it never got as
-	// far, and was aborted. One that is not larger, and not listed, had its answer before
-	// the coordinator died; or was under way beside others of its thread.
+	// Last bounds the numbers that the coordinator had drawn when it wrote the last record to its
+	// logs. A larger number that is not listed never got as far: it was aborted. One that is not
+	// larger, and not listed, had its answer before the coordinator died, or was under way beside
+	// others of its thread.
 	Last      uint64
 	Committed []uint64 // in order
 	Aborted   []uint64 // in order
@@ -65,11 +65,10 @@ func (v Verdict) merge(w Verdict) Verdict {
 	return out
 }
 
-// Answer completes the verdict on a coordinator that was recovered by somebody who did
-// not know of transactions whose clients were told that their outcome is unknown: had
-// they come to their logs, the verdict would list them, since log space is not used
-// again before a transaction has been acknowledged. So those that it does not list were
-// aborted. A coordinator without a verdict is passed over.
+// Answer completes the verdict on a coordinator whose recoverer did not know of transactions whose
+// clients were told that the outcome is unknown. If these had come to their logs, the verdict would
+// list them: log space is not used again before a transaction has been acknowledged. So those that
+// it does not list were aborted. A coordinator without a verdict is passed over.
 func (s *Space) Answer(asked []uint64, coordinator uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

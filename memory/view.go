@@ -91,9 +91,9 @@ func (v *View) Contains(a Addr, n uint32) bool {
 	return v.Valid(a) && n <= v.size-a.Offset()
 }
 
-// Bereft reports whether another copy of the address's segment was its primary when the database was
-// opened, or the segment added. Locks were lost with that one: of what seems to be nobody's somebody may have been in
-// the middle of a change, and where it was found once it need not be any more.
+// Bereft reports whether another copy of the address's segment was its primary when the database
+// was opened, or the segment was added. Locks were lost with that copy. So a block that seems to
+// have no owner may be in the middle of a change, and it need not be where it was found once.
 func (v *View) Bereft(a Addr) bool {
 	s := a.Segment()
 	return int(s) < len(v.segs) && v.segs[s].bereft
