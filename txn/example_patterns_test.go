@@ -103,7 +103,7 @@ func ExampleDB_Metrics() {
 	}
 	m := db.Metrics()
 	conflicts := uint64(0)
-	for reason := range m.Conflicts { // by occ.AbortReason
+	for reason := range m.Conflicts { // by txn.AbortReason
 		conflicts += m.Conflicts[reason] - before.Conflicts[reason]
 	}
 	verbs := m.Verbs.Sub(&before.Verbs)

@@ -98,8 +98,8 @@ var valued = []string{
 // switches are those that have none, and -rewrite, which test binaries have of package datadriven.
 var switches = []string{"a", "all", "benchmem", "c", "cover", "failfast", "json", "race", "rewrite", "short", "src", "u", "v", "x"}
 
-// standIn is a word that stands for another one: PACKAGE, DIR.
-var standIn = regexp.MustCompile(`\b[A-Z]{3,}\b`)
+// standIn is a word that stands for another one.
+var standIn = regexp.MustCompile(`\b(?:DIR|MYFABRIC|NAME|PACKAGE)\b`)
 
 // goLine says what of the arguments of go is not there.
 func (c *checker) goLine(dir string, args []string) string {

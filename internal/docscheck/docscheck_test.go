@@ -154,7 +154,7 @@ func TestLinks(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	check(t, map[string]string{"docs/README.md": "`log/ring.go`, `log`, `log.Ring`, `log/sub.Thing`, `and/or`, `bin/tool` and `1/2`\n" +
+	check(t, map[string]string{"docs/README.md": "`log/ring.go`, `log`, `log.Ring`, `log/sub.Thing`, `log/NAME.go`, `and/or`, `bin/tool` and `1/2`\n" +
 		"`log/rings.go` // want there is no log/rings.go\n" +
 		"`go test ./log -run 'TestRing|FuzzR'`, TestRingIsFull, a Testament\n" +
 		"TestRings // want no test is called\n" +

@@ -65,7 +65,7 @@ func (c *checker) namesOf(page string, p piece) {
 		}
 		for _, m := range quoted.FindAllStringSubmatch(l, -1) {
 			first, _, below := strings.Cut(m[1], "/")
-			if below && c.tree.tops[first] && !c.tree.exists(m[1]) {
+			if below && c.tree.tops[first] && !standIn.MatchString(m[1]) && !c.tree.exists(m[1]) {
 				c.report(page, p.first+i, "there is no %s; name what took its place", m[1])
 			}
 		}
