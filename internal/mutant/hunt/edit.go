@@ -33,9 +33,12 @@ func workshop(name string) string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("txnode-mutants-%d", os.Getuid()), name)
 }
 
-// refresh writes the patch again whose context has changed. It reports false if it cannot, and has
+// refresh writes the patch again if it does not apply. It reports false if it cannot, and has
 // left copies to be edited.
 func (e *editor) refresh(m *mutant.Mutation) (bool, error) {
+	if _, err := m.Apply(e.root); err == nil {
+		return true, nil
+	}
 	texts, rejected, err := e.apply(m, maxFuzz)
 	if err != nil {
 		return false, err
@@ -43,13 +46,9 @@ func (e *editor) refresh(m *mutant.Mutation) (bool, error) {
 	if len(rejected) > 0 {
 		return false, e.leave(m, texts, rejected)
 	}
-	before := m.Text()
 	n, err := e.mutation(m.Name, m.Breaks, texts)
 	if err != nil {
 		return false, err
-	}
-	if n.Text() == before {
-		return true, nil
 	}
 	if err := e.compiles(n.Name, texts); err != nil {
 		return false, errors.Join(err, e.leave(m, texts, nil))
