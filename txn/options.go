@@ -123,7 +123,7 @@ type Options struct {
 	// History records what every committed transaction read and wrote, for package
 	// check. It costs memory without bound.
 	History *history.Recorder
-	// Logger of rare events; nil: none.
+	// Logger of rare events; nil: none. SlogLogger makes one of a *slog.Logger.
 	Logger *zap.Logger
 }
 
