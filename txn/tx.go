@@ -10,21 +10,17 @@ import (
 
 // Tx is a transaction. It belongs to the function that it was passed to, or, from
 // DB.Begin, to one goroutine at a time; only the race detector notices when it does not.
-// One that was passed to a function must not be kept: it is used again for the transaction
-// that its worker runs next, and who uses it then, instead of getting ErrTxDone, reads and
-// writes in that one.
+// When the transaction has ended, every operation with it returns ErrTxDone.
 type Tx struct {
-	o        *occ.Tx
-	open     *DB // the database, as long as the attempt can go on
-	w        *Worker
-	ctx      context.Context
-	err      error  // the conflict or failure that has ended the attempt
-	id       uint64 // of one that was borrowed, once done
-	borrowed bool   // by DB.Begin
-	readOnly bool
-	insists  bool // locks what it reads: see Worker.press
-	// These are set back together.
-	done       bool
+	o          *occ.Tx
+	open       *DB     // the database, as long as the attempt can go on
+	w          *Worker // nil: the transaction has ended
+	ctx        context.Context
+	err        error  // the conflict or failure that has ended the attempt
+	id         uint64 // once ended
+	borrowed   bool   // by DB.Begin
+	readOnly   bool
+	insists    bool // locks what it reads: see Worker.press
 	told       bool // an error of the engine's was returned that has not ended the attempt
 	committing bool
 }
@@ -48,7 +44,13 @@ func (tx *Tx) ID() uint64 {
 }
 
 // over reports whether the transaction has ended. The zero Tx has.
-func (tx *Tx) over() bool { return tx.done || tx.w == nil }
+func (tx *Tx) over() bool { return tx.w == nil }
+
+// end makes the handle that of a transaction that has ended, for good.
+func (tx *Tx) end() {
+	tx.id = uint64(tx.o.ID())
+	tx.o, tx.open, tx.w, tx.ctx = nil, nil, nil, nil
+}
 
 // usable returns why the transaction can not go on, or nil.
 func (tx *Tx) usable() error {
@@ -310,7 +312,7 @@ func (tx *Tx) release(err error) {
 		w.makeRoom() // for the next attempt
 	}
 	w.mend()
-	tx.done, tx.id, tx.w, tx.o, tx.open = true, uint64(tx.o.ID()), nil, nil, nil
+	tx.end()
 	if w.began != untimed {
 		w.timed(tx.readOnly)
 	}

@@ -20,7 +20,8 @@ type Worker struct {
 	thread  *rdma.Thread
 	session *occ.Session
 	coro    *rdma.Coro
-	tx      Tx
+	tx      *Tx  // of the transaction in progress, or of the last one
+	unused  []Tx // handles for the next transactions
 	o       *occ.Tx
 	owner   bool // closes thread and session
 	pooled  bool // of DB.pool
@@ -66,7 +67,6 @@ func (db *DB) workerOn(t *rdma.Thread, s *occ.Session, c *rdma.Coro, pooled bool
 		keyBuf: make([]byte, 0, 64), valueBuf: make([]byte, 0, 256), maintained: t.Now(),
 		began: untimed, timeNext: 1, asideNext: 1,
 	}
-	w.tx.w, w.tx.o = w, o
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if db.isClosed() {
@@ -143,15 +143,16 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 	if w.db.hungry.Load() != 0 {
 		w.giveWay()
 	}
-	tx := &w.tx
-	tx.ctx, tx.readOnly, tx.insists = ctx, readOnly || w.db.opts.ReadOnly, false
+	tx := w.handle()
+	w.tx = tx
+	tx.ctx, tx.readOnly = ctx, readOnly || w.db.opts.ReadOnly
 	w.coro.BeginOp()
 	// It captures nothing but the worker, where it finds everything.
 	defer func() {
 		if w.o.Active() {
 			w.unwind()
 		}
-		w.tx.open, w.tx.done = nil, true
+		w.tx.end()
 		if w.hungry {
 			w.sated()
 		}
@@ -168,7 +169,7 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 			}
 		}
 		tx.open, tx.err = w.db, nil
-		tx.done, tx.told, tx.committing = false, false, false
+		tx.told, tx.committing = false, false
 		if attempt >= insistAfter && tx.insists {
 			tx.open = nil // what looks at it there takes the long way, which locks
 		}
@@ -204,6 +205,21 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		w.mend() // nobody logs any more, so the transaction is still in its log
 	}
 	return err
+}
+
+// handles is how many handles are allocated together: a page of them.
+const handles = 56
+
+// handle returns a handle that no transaction has had, so that one which its function has
+// kept stays that of a transaction that has ended.
+func (w *Worker) handle() *Tx {
+	if len(w.unused) == 0 {
+		w.unused = make([]Tx, handles)
+	}
+	tx := &w.unused[0]
+	w.unused = w.unused[1:]
+	tx.w, tx.o = w, w.o
+	return tx
 }
 
 // inUse is why no transaction may begin when w.o is active.
@@ -262,7 +278,7 @@ func (w *Worker) unwind() {
 // withdraw rolls back an attempt whose function has returned err, and returns what it has
 // failed with. own: that is the function's own decision, and final.
 func (w *Worker) withdraw(err error) (own bool, _ error) {
-	tx := &w.tx
+	tx := w.tx
 	// Who has met no error of the engine's has decided against himself.
 	own = tx.err == nil && (!sentinel.Is(err, ErrConflict) || isSpent(err))
 	if own && !w.db.likeFORD() {
