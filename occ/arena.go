@@ -74,9 +74,9 @@ func (tx *Tx) logTooLarge(n int) error {
 // indexError tells what the index of an item's table could not do.
 func (tx *Tx) indexError(it *item, doing string, err error) error {
 	if errors.Is(err, rdma.ErrArenaFull) {
-		return fmt.Errorf("occ: %s table %q: %w (%w)", doing, it.table.Name, tx.tooLarge(0), err)
+		return fmt.Errorf("txn: %s table %q: %w (%w)", doing, it.table.Name, tx.tooLarge(0), err)
 	}
-	return tx.s.failed(fmt.Errorf("occ: %s table %q: %w", doing, it.table.Name, err))
+	return tx.s.failed(fmt.Errorf("txn: %s table %q: %w", doing, it.table.Name, err))
 }
 
 // spareSize is the arena that a session keeps for what has to be finished once it

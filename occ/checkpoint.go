@@ -231,7 +231,7 @@ func (s *Session) lastCheckpoint(c *rdma.Coro) error {
 			return err
 		}
 		if s.eng.space.Lease(s.coord.ID, 0) != memory.LeaseLive { // it may recover nobody, but itself
-			return fmt.Errorf("occ: close: %w: %d was declared dead", memory.ErrNoCoordinator, s.coord.ID)
+			return fmt.Errorf("txn: close: %w: %d was declared dead", memory.ErrNoCoordinator, s.coord.ID)
 		}
 		if err := s.recoverExpired(c); err != nil {
 			return err

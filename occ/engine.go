@@ -176,7 +176,7 @@ type Session struct {
 func (e *Engine) NewSession(t *rdma.Thread) (*Session, error) {
 	s := &Session{eng: e, thread: t, caps: *t.Caps()}
 	if err := s.init(); err != nil {
-		return nil, fmt.Errorf("occ: new session: %w", err)
+		return nil, fmt.Errorf("txn: new session: %w", err)
 	}
 	return s, nil
 }
@@ -304,7 +304,7 @@ func (s *Session) Close() error {
 func (s *Session) drain(c *rdma.Coro) error {
 	for _, tx := range s.txs {
 		if tx.open() {
-			return fmt.Errorf("occ: close: transaction %v is still open", tx.id)
+			return fmt.Errorf("txn: close: transaction %v is still open", tx.id)
 		}
 		if err := tx.drain(c); err != nil && s.broken == nil {
 			s.broken = err

@@ -11,25 +11,25 @@ import (
 // Errors of this package; test with errors.Is.
 var (
 	// ErrConflict: another transaction was in the way; nothing happened; try again.
-	ErrConflict = errors.New("occ: conflict with another transaction")
+	ErrConflict = errors.New("txn: conflict with another transaction")
 	// ErrTooLarge: key, value or transaction is beyond a limit; see TooLargeError.
-	ErrTooLarge = errors.New("occ: too large")
+	ErrTooLarge = errors.New("txn: too large")
 	// ErrReadOnly: the space is attached read-only.
-	ErrReadOnly = errors.New("occ: database is attached read-only")
+	ErrReadOnly = errors.New("txn: database is attached read-only")
 	// ErrDone: the transaction has ended.
-	ErrDone = errors.New("occ: transaction has ended: begin another")
+	ErrDone = errors.New("txn: transaction has ended: begin another")
 	// ErrOutcomeUnknown: the transaction may or may not have committed; what it is
 	// wrapped in, an *UnknownError, names it.
-	ErrOutcomeUnknown = errors.New("occ: outcome unknown")
+	ErrOutcomeUnknown = errors.New("txn: outcome unknown")
 	// ErrFenced: the session was declared dead, or lost its blades, while the
 	// transaction was at work. Nothing of it has happened. It is an ErrConflict, too:
 	// try again.
 	ErrFenced error = fenced{}
 	// ErrCorrupt: a record on a blade is damaged.
-	ErrCorrupt error = memory.DamageError("occ: damaged record")
+	ErrCorrupt error = memory.DamageError("txn: damaged record")
 	// ErrBroken: a verb of the session has failed, and it takes no more transactions
 	// until it has rejoined.
-	ErrBroken = errors.New("occ: session is broken")
+	ErrBroken = errors.New("txn: session is broken")
 )
 
 // AbortReason is why an attempt did not commit.
@@ -82,7 +82,7 @@ type TooLargeError struct {
 
 // Error gives what, size and limit, and what to do.
 func (e *TooLargeError) Error() string {
-	s := fmt.Sprintf("occ: %s of %d bytes is too large: the limit is %d", e.What, e.Got, e.Limit)
+	s := fmt.Sprintf("txn: %s of %d bytes is too large: the limit is %d", e.What, e.Got, e.Limit)
 	if e.Remedy != "" {
 		s += "; " + e.Remedy
 	}
@@ -97,7 +97,7 @@ type fenced struct{}
 
 // Error says what happened.
 func (fenced) Error() string {
-	return "occ: the session was fenced, and its transaction has had no effect: try again"
+	return "txn: the session was fenced, and its transaction has had no effect: try again"
 }
 
 // Is matches ErrConflict.

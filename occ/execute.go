@@ -236,7 +236,7 @@ func (tx *Tx) lost(it *item, a memory.Addr) error {
 		return tx.conflict(AbortStale, it)
 	}
 	if err := tx.s.eng.space.LostError(a); err != nil {
-		return fmt.Errorf("occ: table %q: %w", it.table.Name, err)
+		return fmt.Errorf("txn: table %q: %w", it.table.Name, err)
 	}
 	return fmt.Errorf("%w: index of table %q points to %v", ErrCorrupt, it.table.Name, a)
 }

@@ -43,7 +43,7 @@ func (tx *Tx) placeholders(first int) error {
 		}
 		a, class, err := tx.s.block(c, class)
 		if err != nil {
-			return tx.s.failed(fmt.Errorf("occ: a block for a new record of table %q: %w", it.table.Name, err))
+			return tx.s.failed(fmt.Errorf("txn: a block for a new record of table %q: %w", it.table.Name, err))
 		}
 		if !tx.reaches(a) {
 			tx.s.alloc.Free(a, class)

@@ -44,7 +44,7 @@ func (s *Session) growLogs(n int) error {
 			return s.fail(fmt.Errorf("%w: more log space: %w", ErrFenced, err))
 		}
 		if err != nil {
-			return fmt.Errorf("occ: more log space: %w", err)
+			return fmt.Errorf("txn: more log space: %w", err)
 		}
 		size := uint32(0)
 		for _, a := range c.Logs {

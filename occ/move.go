@@ -20,7 +20,7 @@ func (tx *Tx) sealMove(it *item) error {
 	}
 	to, class, err := tx.s.block(tx.c, class)
 	if err != nil {
-		return tx.s.failed(fmt.Errorf("occ: a larger block for a record of table %q: %w", it.table.Name, err))
+		return tx.s.failed(fmt.Errorf("txn: a larger block for a record of table %q: %w", it.table.Name, err))
 	}
 	if !tx.reaches(to) {
 		tx.s.alloc.Free(to, class)

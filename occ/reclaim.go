@@ -239,7 +239,7 @@ func (r *reclaimer) run(s *Session, c *rdma.Coro, keep, n int) (freed int, err e
 			continue
 		}
 		if err != nil {
-			return freed, fmt.Errorf("occ: reclaiming a deleted record of table %q: %w", t.table.Name, err)
+			return freed, fmt.Errorf("txn: reclaiming a deleted record of table %q: %w", t.table.Name, err)
 		}
 	}
 	return freed, nil

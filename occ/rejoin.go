@@ -219,7 +219,7 @@ func (s *Session) Rejoin(c *rdma.Coro) error {
 		// A checkpoint has waited for transactions of others, whose disk may be slow.
 		busy = busy || errors.Is(err, ErrConflict) && patient
 		if !busy && !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) || s.eng.opts.BladeDown == nil || tries >= maxRejoins {
-			return fmt.Errorf("occ: rejoining: %w", err)
+			return fmt.Errorf("txn: rejoining: %w", err)
 		}
 		c.Sleep(rejoinPollNs)
 	}

@@ -104,13 +104,13 @@ func (tx *Tx) stageAny(t *Table, key []byte, update bool) (int, error) {
 	}
 	if len(key) > record.MaxKey || len(key) == 0 {
 		if len(key) == 0 {
-			return 0, fmt.Errorf("occ: empty key in table %q", t.Name)
+			return 0, fmt.Errorf("txn: empty key in table %q", t.Name)
 		}
 		return 0, &TooLargeError{What: "key", Got: len(key), Limit: record.MaxKey}
 	}
 	n := len(tx.items)
 	if n == log.MaxEntries {
-		return 0, fmt.Errorf("occ: transaction of more than %d keys: %w", n, ErrTooLarge)
+		return 0, fmt.Errorf("txn: transaction of more than %d keys: %w", n, ErrTooLarge)
 	}
 	if n < cap(tx.items) {
 		tx.items = tx.items[:n+1]

@@ -59,7 +59,7 @@ func NewTap(sink func(number uint64, writes []TapWrite) error) *Tap {
 // Attach connects a tap; an engine has one at a time.
 func (e *Engine) Attach(t *Tap) error {
 	if !e.tap.CompareAndSwap(nil, t) {
-		return fmt.Errorf("occ: another copy of the database is being made: wait until it has ended")
+		return fmt.Errorf("txn: another copy of the database is being made: wait until it has ended")
 	}
 	e.taps.Add(1)
 	return nil
@@ -178,10 +178,10 @@ func (t *Tap) pass(tx *Tx, w []TapWrite) (err error) {
 			return
 		}
 		if p := recover(); p != nil {
-			err = fmt.Errorf("occ: copying what a transaction has written: panic: %v", p)
+			err = fmt.Errorf("txn: copying what a transaction has written: panic: %v", p)
 			return
 		}
-		t.failed = errors.New("occ: copying what a transaction has written has ended its goroutine")
+		t.failed = errors.New("txn: copying what a transaction has written has ended its goroutine")
 		_ = tx.s.fail(t.failed)
 	}()
 	err = t.sink(tx.number, w)

@@ -151,7 +151,7 @@ func (s *Session) NewTx(c *rdma.Coro) (*Tx, error) {
 	for i := range tx.flights {
 		at, err := s.thread.Alloc(slabSize)
 		if err != nil {
-			return nil, fmt.Errorf("occ: buffers of a transaction: %w; raise Arena, or run fewer Coroutines on a thread", err)
+			return nil, fmt.Errorf("txn: buffers of a transaction: %w; raise Arena, or run fewer Coroutines on a thread", err)
 		}
 		tx.flights[i].slab = at
 	}
@@ -187,7 +187,7 @@ func (tx *Tx) open() bool { return tx.active && !tx.shut }
 // Begin starts a transaction.
 func (tx *Tx) Begin() error {
 	if tx.active {
-		return fmt.Errorf("occ: transaction %v is still open", tx.id)
+		return fmt.Errorf("txn: transaction %v is still open", tx.id)
 	}
 	s := tx.s
 	if s.broken != nil {

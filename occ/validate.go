@@ -116,7 +116,7 @@ func (tx *Tx) validate(n int) error {
 // errOwnBlocks is what checkValidation returns when all that has changed is buckets of
 // absent keys, perhaps because the transaction itself has linked blocks there: the same
 // keys would meet in the same buckets in every further attempt.
-var errOwnBlocks = errors.New("occ: buckets have changed")
+var errOwnBlocks = errors.New("txn: buckets have changed")
 
 // maxOwnRounds bounds how often such keys are looked up again.
 const maxOwnRounds = 4

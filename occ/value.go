@@ -105,7 +105,7 @@ func (tx *Tx) reserve(size int) (int, error) {
 		return 0, tx.logTooLarge(need)
 	}
 	if tx.log.Entries() == log.MaxEntries {
-		return 0, fmt.Errorf("occ: transaction of more than %d images, those that were outgrown included: %w", log.MaxEntries, ErrTooLarge)
+		return 0, fmt.Errorf("txn: transaction of more than %d images, those that were outgrown included: %w", log.MaxEntries, ErrTooLarge)
 	}
 	if need > tx.logCap {
 		grown := 2 * tx.logCap

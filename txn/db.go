@@ -93,6 +93,7 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 		}
 		return nil, err
 	}
+	openDatabases.Add(1)
 	return db, nil
 }
 

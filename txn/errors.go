@@ -15,16 +15,16 @@ import (
 var (
 	// ErrConflict: other transactions were in the way at every attempt.
 	ErrConflict = occ.ErrConflict
-	// ErrNotFound: the key has no value.
+	// ErrNotFound: the key has no value; errors.As with *KeyError gives table and key.
 	ErrNotFound = errors.New("txn: key not found")
-	// ErrExists: Insert found a value.
+	// ErrExists: Insert found a value; errors.As with *KeyError gives table and key.
 	ErrExists = errors.New("txn: key exists already")
 	// ErrTooLarge: a key, value or transaction is beyond a limit. errors.As with *TooLargeError
 	// gives size and limit in bytes, unless the transaction has too many keys.
 	ErrTooLarge = occ.ErrTooLarge
 	// ErrReadOnly: a write in View, in a transaction begun read-only, or to a
 	// database that was opened with ReadOnly.
-	ErrReadOnly = errors.New("txn: read-only: write in Update, of a database that was not opened with ReadOnly")
+	ErrReadOnly = errors.New("txn: read-only: a transaction of View, or of Begin with readOnly, writes nothing, nor does any of a database that was opened with ReadOnly")
 	// ErrTxDone: the transaction has ended.
 	ErrTxDone = occ.ErrDone
 	// ErrManaged: Commit or Rollback was called in Update or View. Nothing of the
@@ -32,6 +32,10 @@ var (
 	ErrManaged = errors.New("txn: Update and View commit when their function returns nil, and roll back when it returns an error: Commit and Rollback are for DB.Begin")
 	// ErrClosed: the database was closed, or the worker.
 	ErrClosed = errors.New("txn: database is closed")
+	// ErrNoWorker: Update, View or Begin found all workers in use, and waited for one as long as
+	// Options.WorkerWait allows; or their caller's own transaction holds one, and every other
+	// worker is held by such a caller. Nothing has happened.
+	ErrNoWorker = errors.New("txn: no worker is free")
 	// ErrNoSpace: the blades are full.
 	ErrNoSpace = memory.ErrNoSpace
 	// ErrIndexFull: the index of a table cannot grow. Either there is no space, which is ErrNoSpace
@@ -82,9 +86,10 @@ var (
 	// ErrForeign: a file belongs to another database, or to none.
 	ErrForeign = memory.ErrForeign
 
-	errGoexit = errors.New("txn: a function of Run has ended its goroutine (runtime.Goexit, or FailNow of a test), and with it the others of its thread")
-	errOpenTx = errors.New("txn: close: a transaction of the worker is open: end it first")
-	errNested = errors.New("txn: the worker is in a transaction already: use DB.Update, or another worker, inside of it")
+	errGoexit      = errors.New("txn: a function of Run has ended its goroutine (runtime.Goexit, or FailNow of a test), and with it the others of its thread")
+	errOpenTx      = errors.New("txn: close: a transaction of the worker is open: end it first")
+	errCloseInside = errors.New("txn: close: called by a function of Update or View, for which it would wait: close the database outside of it")
+	errNested      = errors.New("txn: the worker is in a transaction already: use DB.Update, or another worker, inside of it")
 )
 
 // shutError is the ErrClosed of a worker.

@@ -24,9 +24,9 @@ func TestUnjoinedErrors(t *testing.T) {
 	for what, c := range map[string]struct{ broken, rejoining error }{
 		"a conflict":                   {broken, txn.ErrConflict},
 		"a conflict, with its reason":  {broken, conflict},
-		"a conflict, and why":          {broken, fmt.Errorf("occ: rejoining: %w: %w", txn.ErrConflict, reason)},
+		"a conflict, and why":          {broken, fmt.Errorf("txn: rejoining: %w: %w", txn.ErrConflict, reason)},
 		"somebody else was at it":      {broken, txn.ErrFenced},
-		"the same, among others":       {broken, fmt.Errorf("occ: rejoining: %w", errors.Join(reason, txn.ErrFenced))},
+		"the same, among others":       {broken, fmt.Errorf("txn: rejoining: %w", errors.Join(reason, txn.ErrFenced))},
 		"it was fenced":                {fmt.Errorf("%w: %w", txn.ErrBroken, txn.ErrFenced), reason},
 		"it was fenced, and so is who": {fmt.Errorf("%w: %w", txn.ErrBroken, txn.ErrFenced), conflict},
 	} {

@@ -267,7 +267,7 @@ func ExampleDB_Begin() {
 	}
 	// Output:
 	// ann <nil>
-	// ben txn: key exists already
+	// ben txn: key exists already: table "jobs", key 1
 }
 
 // A key of one's own: any encoding in which different keys have different bytes.

@@ -69,3 +69,10 @@ func LeastBladeSize(o Options) uint64 {
 
 // Record adds a duration to a histogram, in nanoseconds.
 func (h *Histogram) Record(ns int64) { h.record(ns) }
+
+// OnlyDatabase has the process count as one with one database, whatever other tests have left open,
+// until the function that it returns is called.
+func OnlyDatabase() (restore func()) {
+	n := openDatabases.Swap(1)
+	return func() { openDatabases.Store(n) }
+}

@@ -86,6 +86,9 @@ type Options struct {
 	// when the blades have no room for the logs of more. With DurabilityPower more workers share a
 	// flush, so more of them commit more.
 	Workers int
+	// WorkerWait bounds how long Update, View and Begin wait for a worker, after which they return
+	// ErrNoWorker; 0: 10 seconds; negative: as long as their context allows.
+	WorkerWait time.Duration
 	// Retries bounds how often Update tries again after conflicts; 0: 1000.
 	Retries int
 	// SingleAttempt makes Update and View try once. A conflict is returned as ErrConflict, and the
@@ -143,8 +146,10 @@ const (
 	DefaultBackups   = 1
 	DefaultRetries   = 1000
 	DefaultLeaseTerm = 10 * time.Second
-	maxWorkers       = 1024
-	maxLatencySample = 1 << 20
+	// DefaultWorkerWait is longer than thousands of waiting transactions take.
+	DefaultWorkerWait = 10 * time.Second
+	maxWorkers        = 1024
+	maxLatencySample  = 1 << 20
 	// cheapLatencySample is prime, so that it does not keep time with what is done every 32 transactions.
 	cheapLatencySample = 61
 )
@@ -178,6 +183,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.ClockDrift == 0 {
 		o.ClockDrift = 0.1
+	}
+	if o.WorkerWait == 0 {
+		o.WorkerWait = DefaultWorkerWait
 	}
 	if o.Retries == 0 {
 		o.Retries = DefaultRetries

@@ -15,6 +15,7 @@ import (
 type pool struct {
 	idle   []atomic.Pointer[Worker]
 	wanted atomic.Int32  // borrowers that wait
+	nested atomic.Int32  // workers that those hold of them which are inside a transaction
 	waits  atomic.Uint64 // how often one has waited
 	waited atomic.Int64  // for so long, all of them, in nanoseconds of the fabric's clock
 	handed chan *Worker  // a worker, or nil: look again
@@ -111,13 +112,11 @@ func (db *DB) takeSlow(ctx context.Context) (*Worker, error) {
 		w := p.takeIdle() // one may have come back meanwhile
 		if w == nil {
 			since := db.Now()
-			select {
-			case w = <-p.handed:
-			case <-shut:
-			case <-ctx.Done():
+			var err error
+			if w, err = db.await(ctx, shut, n); err != nil {
 				p.hasWaited(db.Now() - since)
 				p.wanted.Add(-1)
-				return nil, fmt.Errorf("txn: waiting for one of %d workers, which are all in use: %w", n, canceled(ctx))
+				return nil, err
 			}
 			p.hasWaited(db.Now() - since)
 		}
@@ -210,6 +209,9 @@ func (p *pool) waiting(db *DB) bool { return p.wanted.Load() > 0 || db.isClosed(
 // done in order. A second Close gets ErrClosed at once, also while the first one is running.
 func (db *DB) Close(ctx context.Context) error {
 	p := &db.pool
+	if inside(0) > 0 && openDatabases.Load() == 1 {
+		return errCloseInside
+	}
 	db.mu.Lock()
 	if db.isClosed() {
 		db.mu.Unlock()
@@ -250,6 +252,7 @@ func (db *DB) Close(ctx context.Context) error {
 			db.mu.Unlock()
 		}
 	}
+	openDatabases.Add(-1)
 	db.stopMaintenance()
 	errs = append(errs, db.stopFailover())
 	db.ctlMu.Lock()

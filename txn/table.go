@@ -28,7 +28,7 @@ func (t *Table[K, V]) Stage(tx *Tx, k K, m Mode) error {
 		return tx.note(err)
 	}
 	_, err := tx.announce(t.t, key, m)
-	return err
+	return named(err, t.key.Name)
 }
 
 // Expect announces that a later transaction of w will use k: the one after the next one, or after
@@ -73,7 +73,7 @@ func (t *Table[K, V]) get(tx *Tx, k K, update bool) (V, error) {
 	p, err := tx.get(t.t, key, update)
 	if err != nil {
 		var zero V
-		return zero, err
+		return zero, named(err, t.key.Name)
 	}
 	return t.decode(k, p)
 }
@@ -112,7 +112,7 @@ func (t *Table[K, V]) Put(tx *Tx, k K, v V) error {
 	if err != nil {
 		return err
 	}
-	return tx.put(t.t, t.encode(tx, k), p)
+	return named(tx.put(t.t, t.encode(tx, k), p), t.key.Name)
 }
 
 // Insert sets the value of a key that has none, or returns ErrExists.
@@ -121,12 +121,12 @@ func (t *Table[K, V]) Insert(tx *Tx, k K, v V) error {
 	if err != nil {
 		return err
 	}
-	return tx.insert(t.t, t.encode(tx, k), p)
+	return named(tx.insert(t.t, t.encode(tx, k), p), t.key.Name)
 }
 
 // Delete removes k, or returns ErrNotFound.
 func (t *Table[K, V]) Delete(tx *Tx, k K) error {
-	return tx.delete(t.t, t.encode(tx, k))
+	return named(tx.delete(t.t, t.encode(tx, k)), t.key.Name)
 }
 
 // encode uses the worker's scratch, which the next call overwrites.

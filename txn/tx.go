@@ -120,7 +120,7 @@ func (tx *Tx) stage(t *occ.Table, key []byte, update bool) (int, error) {
 		return 0, err
 	}
 	if update && tx.readOnly {
-		return 0, ErrReadOnly
+		return 0, keyError(ErrReadOnly, t, key)
 	}
 	i, err := tx.o.Stage(t, key, update || tx.insists)
 	return i, tx.note(err)
@@ -156,7 +156,7 @@ func (tx *Tx) get(t *occ.Table, key []byte, update bool) ([]byte, error) {
 		if v, ok := tx.o.Get(t, key); ok {
 			return v, nil
 		}
-		return nil, ErrNotFound
+		return nil, keyError(ErrNotFound, t, key)
 	}
 	i, err := tx.fetch(t, key, update)
 	if err != nil {
@@ -164,7 +164,7 @@ func (tx *Tx) get(t *occ.Table, key []byte, update bool) ([]byte, error) {
 	}
 	v, ok := tx.o.Read(i)
 	if !ok {
-		return nil, ErrNotFound
+		return nil, keyError(ErrNotFound, t, key)
 	}
 	return v, nil
 }
@@ -174,7 +174,7 @@ func (tx *Tx) put(t *occ.Table, key, value []byte) error {
 		return err
 	}
 	if tx.readOnly {
-		return ErrReadOnly
+		return keyError(ErrReadOnly, t, key)
 	}
 	return tx.note(tx.o.Set(t, key, value))
 }
@@ -186,7 +186,7 @@ func (tx *Tx) insert(t *occ.Table, key, value []byte) error {
 	}
 	if !tx.o.Executed(i) {
 		if tx.o.Exists(i) { // put blindly before
-			return ErrExists
+			return keyError(ErrExists, t, key)
 		}
 		if err := tx.o.Insert(i, value); err != nil {
 			return tx.note(err)
@@ -196,12 +196,12 @@ func (tx *Tx) insert(t *occ.Table, key, value []byte) error {
 		}
 		if tx.o.Found(i) {
 			tx.o.Withdraw(i)
-			return ErrExists
+			return keyError(ErrExists, t, key)
 		}
 		return nil
 	}
 	if tx.o.Exists(i) {
-		return ErrExists
+		return keyError(ErrExists, t, key)
 	}
 	return tx.note(tx.o.Put(i, value))
 }
@@ -212,7 +212,7 @@ func (tx *Tx) delete(t *occ.Table, key []byte) error {
 		return err
 	}
 	if !tx.o.Exists(i) {
-		return ErrNotFound
+		return keyError(ErrNotFound, t, key)
 	}
 	return tx.note(tx.o.Delete(i))
 }

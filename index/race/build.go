@@ -257,7 +257,7 @@ func (b *builder) displace(hash uint64) uint32 {
 func (b *builder) differ(x, y memory.Addr) error {
 	same, err := b.same(x, y)
 	if err == nil && same {
-		err = fmt.Errorf("race: blocks %v and %v have the same key of table %d: %w", x, y, b.ix.geo.Table, index.ErrDuplicate)
+		err = fmt.Errorf("index: blocks %v and %v have the same key of table %d: %w", x, y, b.ix.geo.Table, index.ErrDuplicate)
 	}
 	return err
 }

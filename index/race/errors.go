@@ -16,7 +16,7 @@ type CorruptError struct {
 }
 
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("race: index of table %d is damaged at %v: %v; check the database, restore it from a copy", e.Table, e.Addr, e.Err)
+	return fmt.Sprintf("index: index of table %d is damaged at %v: %v; check the database, restore it from a copy", e.Table, e.Addr, e.Err)
 }
 
 // Is matches index.ErrCorrupt, and memory.ErrCorrupt.
@@ -40,7 +40,7 @@ func (e *BusyError) Error() string {
 	if e.Owner != 0 {
 		who = fmt.Sprintf("client %d", e.Owner)
 	}
-	return fmt.Sprintf("race: index of table %d: %s at %v, begun by %s, does not finish; try again, or recover the index if the client is dead", e.Table, e.What, e.Addr, who)
+	return fmt.Sprintf("index: index of table %d: %s at %v, begun by %s, does not finish; try again, or recover the index if the client is dead", e.Table, e.What, e.Addr, who)
 }
 
 // Is matches index.ErrBusy.
@@ -50,16 +50,16 @@ func (e *BusyError) Is(target error) bool { return target == index.ErrBusy }
 // is no room.
 func noExtent(what string, table uint16, err error) error {
 	if errors.Is(err, memory.ErrNoSpace) || errors.Is(err, memory.ErrTooLarge) {
-		return fmt.Errorf("race: %s for table %d: %w: %w", what, table, index.ErrFull, err)
+		return fmt.Errorf("index: %s for table %d: %w: %w", what, table, index.ErrFull, err)
 	}
-	return fmt.Errorf("race: %s for table %d: %w", what, table, err)
+	return fmt.Errorf("index: %s for table %d: %w", what, table, err)
 }
 
 // lost returns why an address cannot be reached whose segment has no copy left, else nil.
 func (ix *Index) lost(a memory.Addr) error {
 	if s, ok := ix.space.(interface{ LostError(a memory.Addr) error }); ok {
 		if err := s.LostError(a); err != nil {
-			return fmt.Errorf("race: index of table %d: %w", ix.geo.Table, err)
+			return fmt.Errorf("index: index of table %d: %w", ix.geo.Table, err)
 		}
 	}
 	return nil
@@ -72,7 +72,7 @@ func (ix *Index) outside(v *memory.View, a, to memory.Addr, format string, args 
 		Missing(v *memory.View, a memory.Addr) error
 	}); ok {
 		if err := s.Missing(v, to); err != nil {
-			return fmt.Errorf("race: index of table %d: %w", ix.geo.Table, err)
+			return fmt.Errorf("index: index of table %d: %w", ix.geo.Table, err)
 		}
 	}
 	return ix.corrupt(a, format, args...)

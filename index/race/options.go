@@ -45,7 +45,7 @@ func (o Options) Validate() error {
 	o = o.withDefaults()
 	err := Geometry{Groups: o.Groups, MaxDepth: o.MaxDepth}.validate()
 	if err == nil && o.Keys > uint64(o.Groups)*groupSlots<<o.MaxDepth {
-		err = fmt.Errorf("race: %d keys do not fit 1<<%d sub-tables of %d groups", o.Keys, o.MaxDepth, o.Groups)
+		err = fmt.Errorf("index: %d keys do not fit 1<<%d sub-tables of %d groups", o.Keys, o.MaxDepth, o.Groups)
 	}
 	return err
 }
@@ -59,7 +59,7 @@ func (g Geometry) validate() error {
 		faults = append(faults, fmt.Sprintf("maximum depth %d: between 1 and %d is possible", g.MaxDepth, MaxMaxDepth))
 	}
 	if len(faults) > 0 {
-		return errors.New("race: " + strings.Join(faults, "; "))
+		return errors.New("index: " + strings.Join(faults, "; "))
 	}
 	return nil
 }

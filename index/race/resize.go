@@ -155,7 +155,7 @@ func (p *split) name(to memory.Addr) (named bool, err error) {
 
 // deepest says that a sub-table cannot be split.
 func (ix *Index) deepest() error {
-	return fmt.Errorf("race: index of table %d has 1<<%d sub-tables and cannot split one more: make it with a larger MaxDepth or more groups: %w", ix.geo.Table, ix.geo.MaxDepth, index.ErrFull)
+	return fmt.Errorf("index: index of table %d has 1<<%d sub-tables and cannot split one more: make it with a larger MaxDepth or more groups: %w", ix.geo.Table, ix.geo.MaxDepth, index.ErrFull)
 }
 
 // giveBack frees an extent that nobody has come to see, unless a verb of the thread has failed

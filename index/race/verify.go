@@ -212,7 +212,7 @@ func (v *verifier) copies(a memory.Addr, n uint32, fn func(p []byte)) error {
 		v.s.batch.Reset()
 		v.s.batch.Read(view.At(a, k), local, n)
 		if err := v.c.Do(&v.s.batch); err != nil {
-			return fmt.Errorf("race: verifying copy %d of %v: %w", k, a, err)
+			return fmt.Errorf("index: verifying copy %d of %v: %w", k, a, err)
 		}
 		if k == 0 {
 			fn(t.Bytes(buf, n))

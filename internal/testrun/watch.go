@@ -50,7 +50,8 @@ func watch(st step, silence time.Duration, stdout, stderr io.Writer) (int, error
 	defer look.Stop()
 	var kill <-chan time.Time
 	var why error
-	s := since{at: last.Load(), used: processorTime(group)}
+	used := processorTime(group)
+	s := since{at: last.Load(), used: used, idle: last.Load(), then: used}
 	for {
 		select {
 		case err := <-ended:
@@ -84,6 +85,8 @@ func watch(st step, silence time.Duration, stdout, stderr io.Writer) (int, error
 type since struct {
 	at   int64
 	used time.Duration
+	idle int64 // since when the command has hardly used a processor
+	then time.Duration
 }
 
 // look says why a command is stuck that printed last at the time last and has used so much of the
@@ -91,15 +94,17 @@ type since struct {
 func (s *since) look(last, now int64, used, silence time.Duration) string {
 	if last != s.at {
 		s.at, s.used = last, used
+		s.idle, s.then = last, used
 		return ""
 	}
-	if time.Duration(now-last) < silence {
-		return ""
+	if used-s.then >= silence/100 { // it has worked meanwhile
+		s.idle, s.then = now, used
 	}
-	switch worked := used - s.used; {
-	case worked >= silence:
-		return fmt.Sprintf("used %v of a processor", worked.Round(time.Second))
-	case worked < silence/100:
+	switch {
+	case time.Duration(now-last) < silence:
+	case used-s.used >= silence:
+		return fmt.Sprintf("used %v of a processor", (used - s.used).Round(time.Second))
+	case time.Duration(now-s.idle) >= silence:
 		return "hardly used a processor"
 	}
 	return ""

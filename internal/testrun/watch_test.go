@@ -40,26 +40,46 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// TestLook: each case is a sequence of looks, a minute apart from one another: what was used since the look
+// before, and whether something was printed.
 func TestLook(t *testing.T) {
-	const m = time.Minute
-	for name, c := range map[string]struct {
-		last, now int64
-		used      time.Duration
-		stuck     bool
-	}{
-		"has just printed":          {int64(19 * m), int64(20 * m), 30 * m, false},
-		"not for long":              {0, int64(9 * m), 30 * m, false},
-		"waits":                     {0, int64(10 * m), 1 * m, true},
-		"works on a busy machine":   {0, int64(40 * m), 9 * m, false},
-		"goes round in a circle":    {0, int64(40 * m), 11 * m, true},
-		"on a system without times": {0, int64(10 * m), 0, true},
-	} {
-		s := since{used: 1 * m}
-		if c.used == 0 {
-			s.used = 0
+	type minute struct {
+		used    time.Duration
+		printed bool
+	}
+	minutes := func(n int, used time.Duration, printed bool) (ms []minute) {
+		for range n {
+			ms = append(ms, minute{used, printed})
 		}
-		if why := s.look(c.last, c.now, c.used, 10*m); (why != "") != c.stuck {
-			t.Errorf("%s: %q", name, why)
+		return ms
+	}
+	const works, hardly = 10 * time.Second, 50 * time.Millisecond
+	for name, c := range map[string]struct {
+		looks []minute
+		stuck int // the minute in which it is; 0: never
+	}{
+		"prints, and waits":            {minutes(40, 0, true), 0},
+		"waits from the beginning":     {minutes(40, hardly, false), 10},
+		"prints, then waits":           {append(minutes(20, works, true), minutes(20, 0, false)...), 30},
+		"works without a word, slow":   {minutes(40, works, false), 0},
+		"works, then waits":            {append(minutes(15, works, false), minutes(20, 0, false)...), 25},
+		"goes round in a circle":       {minutes(40, time.Minute, false), 10},
+		"in a circle after it printed": {append(minutes(20, works, true), minutes(20, time.Minute, false)...), 30},
+	} {
+		var s since
+		var used time.Duration
+		last, stuck := int64(0), 0
+		for i, m := range c.looks {
+			now := int64(i+1) * int64(time.Minute)
+			if used += m.used; m.printed {
+				last = now
+			}
+			if stuck == 0 && s.look(last, now, used, 10*time.Minute) != "" {
+				stuck = i + 1
+			}
+		}
+		if stuck != c.stuck {
+			t.Errorf("%s: stuck in minute %d, not in %d", name, stuck, c.stuck)
 		}
 	}
 }

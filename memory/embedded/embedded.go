@@ -111,13 +111,13 @@ func (h *Host) openCatalog(o *Options) (*memory.Layout, error) {
 		err = MakeDir(o.Dir)
 	}
 	if _, e := os.Readlink(o.Dir); e == nil && errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("embedded: %s is a link, and what it leads to is not there: mount or make that directory, or name another: %w", o.Dir, err)
+		return nil, fmt.Errorf("memory: %s is a link, and what it leads to is not there: mount or make that directory, or name another: %w", o.Dir, err)
 	}
 	if errors.Is(err, unix.ENOTDIR) {
-		return nil, fmt.Errorf("embedded: %s is no directory, or one above it is none: name that of a database: %w", o.Dir, err)
+		return nil, fmt.Errorf("memory: %s is no directory, or one above it is none: name that of a database: %w", o.Dir, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("embedded: %w", err)
+		return nil, fmt.Errorf("memory: %w", err)
 	}
 	path := filepath.Join(o.Dir, CatalogName)
 	if o.ReadOnly {
@@ -285,7 +285,7 @@ func (h *Host) blades(o *Options, l *memory.Layout) ([]inproc.BladeOptions, erro
 func openable(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("embedded: %w", err)
+		return fmt.Errorf("memory: %w", err)
 	}
 	return f.Close()
 }
@@ -342,7 +342,7 @@ func (o *Options) fileSize(b rdma.BladeID, path string, l *memory.Layout, stored
 	case errors.Is(err, fs.ErrNotExist):
 		return 0, fmt.Errorf("%w: %s, the region of a blade with %d bytes: bring the file back, or %s", ErrMissing, path, stored, l.Remedy(b))
 	case err != nil:
-		return 0, fmt.Errorf("embedded: %w", err)
+		return 0, fmt.Errorf("memory: %w", err)
 	}
 	if err := regular(path, st); err != nil {
 		return 0, err
@@ -410,7 +410,7 @@ func (h *Host) replaceLost(o *Options, l *memory.Layout) (_ *memory.Layout, err 
 		}
 	}
 	if err := memory.Bury(h.Catalog, h.Replaced...); err != nil {
-		return nil, fmt.Errorf("embedded: %s: giving up the regions of blades %v, which are missing or blank: %w", o.Dir, h.Replaced, err)
+		return nil, fmt.Errorf("memory: %s: giving up the regions of blades %v, which are missing or blank: %w", o.Dir, h.Replaced, err)
 	}
 	return memory.LoadLayout(h.Catalog)
 }
@@ -423,12 +423,12 @@ func (o *Options) owned(l *memory.Layout, i int) error {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("embedded: %w", err)
+		return fmt.Errorf("memory: %w", err)
 	}
 	defer f.Close()
 	head := make([]byte, memory.HeaderArea)
 	if _, err := f.ReadAt(head, 0); err != nil {
-		return fmt.Errorf("embedded: %w", err)
+		return fmt.Errorf("memory: %w", err)
 	}
 	x, err := memory.ParseRegionHeader(head)
 	if err != nil {
@@ -463,12 +463,12 @@ func checkBlank(path string) error {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("embedded: %w", err)
+		return fmt.Errorf("memory: %w", err)
 	}
 	defer f.Close()
 	head, err := io.ReadAll(io.LimitReader(f, memory.HeaderArea))
 	if err != nil {
-		return fmt.Errorf("embedded: %w", err)
+		return fmt.Errorf("memory: %w", err)
 	}
 	for _, x := range head {
 		if x != 0 {

@@ -6,9 +6,9 @@ import "errors"
 // catalog come through.
 var (
 	// ErrLocked: the directory is open in another process, or twice in this one.
-	ErrLocked = errors.New("embedded: database is in use")
+	ErrLocked = errors.New("memory: database is in use")
 	// ErrMissing: a file of the database is gone, or shorter than it was.
-	ErrMissing = errors.New("embedded: file is missing or cut off")
+	ErrMissing = errors.New("memory: file is missing or cut off")
 	// ErrOptions: the options are impossible.
-	ErrOptions = errors.New("embedded: impossible options")
+	ErrOptions = errors.New("memory: impossible options")
 )

@@ -37,10 +37,10 @@ func lockDir(dir string, shared bool) (*dirLock, error) {
 		}
 	}
 	if errors.Is(err, unix.EROFS) {
-		return nil, fmt.Errorf("embedded: lock: %w; there it can be opened with ReadOnly", err)
+		return nil, fmt.Errorf("memory: lock: %w; there it can be opened with ReadOnly", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("embedded: lock: %w", err)
+		return nil, fmt.Errorf("memory: lock: %w", err)
 	}
 	how := unix.LOCK_EX
 	if shared {
@@ -66,7 +66,7 @@ func lockDir(dir string, shared bool) (*dirLock, error) {
 	}
 	if err != nil {
 		_ = f.Close()
-		return nil, fmt.Errorf("embedded: lock %s: %w", path, err)
+		return nil, fmt.Errorf("memory: lock %s: %w", path, err)
 	}
 	return &dirLock{f, shared}, nil
 }

@@ -69,7 +69,7 @@ func New(o Options) (*Fabric, error) {
 		f.seed = uint64(f.start.UnixNano())
 	}
 	if len(o.Blades) == 0 || len(o.Blades) > 1<<12 {
-		return nil, fmt.Errorf("inproc: %d blades: at least 1 and at most 4096 are possible", len(o.Blades))
+		return nil, fmt.Errorf("rdma: %d blades: at least 1 and at most 4096 are possible", len(o.Blades))
 	}
 	f.barrier.init()
 	for i, b := range o.Blades {
@@ -174,7 +174,7 @@ func (f *Fabric) region(b rdma.BladeID) (*region, error) {
 		return nil, rdma.ErrClosed
 	}
 	if int(b) >= len(f.regions) {
-		return nil, fmt.Errorf("inproc: blade %d of %d: %w", b, len(f.regions), rdma.ErrBladeDown)
+		return nil, fmt.Errorf("rdma: blade %d of %d: %w", b, len(f.regions), rdma.ErrBladeDown)
 	}
 	return f.regions[b], nil
 }
@@ -200,7 +200,7 @@ func (f *Fabric) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if n := len(f.ports); n > 0 {
-		return fmt.Errorf("inproc: %d ports are still open", n)
+		return fmt.Errorf("rdma: %d ports are still open", n)
 	}
 	if f.closed {
 		return nil

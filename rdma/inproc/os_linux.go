@@ -18,11 +18,11 @@ const hugePage = 2 << 20
 // hugePages maps zeroed memory on explicit huge pages.
 func hugePages(size uint64) ([]byte, error) {
 	if size%hugePage != 0 {
-		return nil, fmt.Errorf("inproc: %d bytes on reserved huge pages: the size must be a multiple of 2 MiB", size)
+		return nil, fmt.Errorf("rdma: %d bytes on reserved huge pages: the size must be a multiple of 2 MiB", size)
 	}
 	m, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_HUGETLB)
 	if err != nil {
-		return nil, fmt.Errorf("inproc: %d bytes on reserved huge pages (see /proc/sys/vm/nr_hugepages): %w", size, err)
+		return nil, fmt.Errorf("rdma: %d bytes on reserved huge pages (see /proc/sys/vm/nr_hugepages): %w", size, err)
 	}
 	return m, nil
 }
@@ -31,7 +31,7 @@ func hugePages(size uint64) ([]byte, error) {
 func anonymous(size uint64) ([]byte, error) {
 	m, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
 	if err != nil {
-		return nil, fmt.Errorf("inproc: %d bytes of memory: %w", size, err)
+		return nil, fmt.Errorf("rdma: %d bytes of memory: %w", size, err)
 	}
 	_ = madvise(m, unix.MADV_HUGEPAGE) // a hint; small pages work too
 	return m, nil
@@ -67,9 +67,9 @@ func reserveError(name string, err error) error {
 	case err == nil || errors.Is(err, unix.EOPNOTSUPP):
 		return nil
 	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG):
-		return fmt.Errorf("inproc: %s: %w: %w", name, rdma.ErrNoMemory, oslimit.Explain(err))
+		return fmt.Errorf("rdma: %s: %w: %w", name, rdma.ErrNoMemory, oslimit.Explain(err))
 	default:
-		return fmt.Errorf("inproc: %s: %w", name, err)
+		return fmt.Errorf("rdma: %s: %w", name, err)
 	}
 }
 

@@ -11,14 +11,14 @@ import (
 )
 
 func hugePages(uint64) ([]byte, error) {
-	return nil, errors.New("inproc: explicit huge pages are known on Linux only")
+	return nil, errors.New("rdma: explicit huge pages are known on Linux only")
 }
 
 // anonymous maps zeroed memory.
 func anonymous(size uint64) ([]byte, error) {
 	m, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
-		return nil, fmt.Errorf("inproc: %d bytes of memory: %w", size, err)
+		return nil, fmt.Errorf("rdma: %d bytes of memory: %w", size, err)
 	}
 	return m, nil
 }

@@ -51,7 +51,7 @@ const bounceSize = 4096
 // NewPort maps an arena and connects it to all blades.
 func (f *Fabric) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
 	if cfg.Arena <= 0 || cfg.Arena > math.MaxInt32-pageSize {
-		return nil, fmt.Errorf("inproc: arena of %d bytes: between 1 and 2^31-1-%d are possible", cfg.Arena, pageSize)
+		return nil, fmt.Errorf("rdma: arena of %d bytes: between 1 and 2^31-1-%d are possible", cfg.Arena, pageSize)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,7 +127,7 @@ func (p *port) Arena() []byte { return p.arena }
 
 func (p *port) Reset(b rdma.BladeID) error {
 	if int(b) >= len(p.qps) {
-		return fmt.Errorf("inproc: blade %d of %d: %w", b, len(p.qps), rdma.ErrBladeDown)
+		return fmt.Errorf("rdma: blade %d of %d: %w", b, len(p.qps), rdma.ErrBladeDown)
 	}
 	if r := p.qps[b].region; r.stopped() {
 		r.mu.Lock()
@@ -150,7 +150,7 @@ func (p *port) Close() error {
 	p.mem, p.arena, p.bounce, p.qps = nil, nil, nil, nil
 	p.lanes = lanes{announced: new(uint64)}
 	if err := unix.Munmap(mem); err != nil {
-		return errors.Join(errors.New("inproc: arena"), err)
+		return errors.Join(errors.New("rdma: arena"), err)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ const sizeUnit = 1 << 16
 
 func mapRegion(o BladeOptions) (*region, error) {
 	if o.Size == 0 || o.Size%sizeUnit != 0 || o.Size > 1<<46 {
-		return nil, fmt.Errorf("inproc: blade of %d bytes: the size must be a multiple of 64 KiB, from 64 KiB to 64 TiB", o.Size)
+		return nil, fmt.Errorf("rdma: blade of %d bytes: the size must be a multiple of 64 KiB, from 64 KiB to 64 TiB", o.Size)
 	}
 	r := &region{size: o.Size, readOnly: o.ReadOnly}
 	r.returned.L = &r.witnessMu
@@ -59,7 +59,7 @@ func mapRegion(o BladeOptions) (*region, error) {
 	var err error
 	switch {
 	case o.Path != "" && o.HugePages:
-		err = fmt.Errorf("inproc: blade file %s: a file cannot be on huge pages", o.Path)
+		err = fmt.Errorf("rdma: blade file %s: a file cannot be on huge pages", o.Path)
 	case o.Path != "":
 		err = r.mapFile(&o)
 	case o.HugePages:
@@ -83,7 +83,7 @@ func (r *region) mapFile(o *BladeOptions) error {
 	}
 	f, err := os.OpenFile(path, mode, 0o644)
 	if err != nil {
-		return fmt.Errorf("inproc: blade file: %w", oslimit.Explain(err))
+		return fmt.Errorf("rdma: blade file: %w", oslimit.Explain(err))
 	}
 	st, err := f.Stat()
 	switch {
@@ -108,13 +108,13 @@ func (r *region) mapFile(o *BladeOptions) error {
 		r.mem, err = unix.Mmap(int(f.Fd()), 0, int(r.size), prot, unix.MAP_SHARED)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("inproc: blade file %s: %w", path, oslimit.Explain(err)), f.Close())
+		return errors.Join(fmt.Errorf("rdma: blade file %s: %w", path, oslimit.Explain(err)), f.Close())
 	}
 	r.file = f
 	if !r.readOnly {
 		w, err := reopen(f) // so that there is one when there are no descriptors left
 		if err != nil {
-			return errors.Join(fmt.Errorf("inproc: blade file %s: another handle on it: %w", path, err), r.close())
+			return errors.Join(fmt.Errorf("rdma: blade file %s: another handle on it: %w", path, err), r.close())
 		}
 		r.witnesses = append(r.witnesses, w)
 	}
@@ -124,7 +124,7 @@ func (r *region) mapFile(o *BladeOptions) error {
 			err = r.flush(0, n)
 		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("inproc: blade file %s: writing what the system has of it in memory to the disk: %w", path, err), r.close())
+			return errors.Join(fmt.Errorf("rdma: blade file %s: writing what the system has of it in memory to the disk: %w", path, err), r.close())
 		}
 	}
 	return nil
@@ -149,7 +149,7 @@ func syncNew(f *os.File) error {
 // an error here and not a fault later.
 func (r *region) provision(off, n uint64) error {
 	if off > r.size || n > r.size-off {
-		return fmt.Errorf("inproc: provisioning [%#x, +%#x) of a region of %#x bytes: %w", off, n, r.size, rdma.ErrNoMemory)
+		return fmt.Errorf("rdma: provisioning [%#x, +%#x) of a region of %#x bytes: %w", off, n, r.size, rdma.ErrNoMemory)
 	}
 	if r.file == nil || r.readOnly || n == 0 {
 		return nil
@@ -161,7 +161,7 @@ func (r *region) provision(off, n uint64) error {
 var msync = unix.Msync
 
 // errDoubtful is what a flush after one that has failed fails with.
-var errDoubtful = errors.New("inproc: a flush has failed before: what the disk has is not known")
+var errDoubtful = errors.New("rdma: a flush has failed before: what the disk has is not known")
 
 // witnessed is what the system says of writes of a range, but in tests.
 var witnessed = writesFailed

@@ -14,9 +14,9 @@ var _ rdma.Stopper = (*Fabric)(nil)
 // stoppedError says that blade b, which is stopped, does not answer; r.mu is held.
 func (r *region) stoppedError(b rdma.BladeID) error {
 	if r.fault != nil {
-		return fmt.Errorf("inproc: blade %d is stopped: %w: %w", b, r.fault, rdma.ErrBladeDown)
+		return fmt.Errorf("rdma: blade %d is stopped: %w: %w", b, r.fault, rdma.ErrBladeDown)
 	}
-	return fmt.Errorf("inproc: blade %d is stopped: %w", b, rdma.ErrBladeDown)
+	return fmt.Errorf("rdma: blade %d is stopped: %w", b, rdma.ErrBladeDown)
 }
 
 // StopBlade stops a blade: rdma.Stopper. Its memory, or file, stays mapped.
@@ -46,7 +46,7 @@ func (f *Fabric) RestartBlade(b rdma.BladeID, memory bool) error {
 		}
 		if !memory {
 			if err := r.wipe(); err != nil {
-				return fmt.Errorf("inproc: blade %d: giving up what its memory held: %w", b, err)
+				return fmt.Errorf("rdma: blade %d: giving up what its memory held: %w", b, err)
 			}
 		}
 		// A key that no client has: the one it had is known to all of them.

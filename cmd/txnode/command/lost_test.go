@@ -105,7 +105,7 @@ func TestFileFailsInBenchmark(t *testing.T) {
 	}
 	code, out, stderr := bench()
 	if flat := strings.Join(strings.Fields(out), " "); code != 0 || !strings.Contains(flat, "the books balance") ||
-		!strings.Contains(flat, "✗ blade 1 was lost meanwhile, and its backups took over: inproc: blade 1 is stopped: $DIR/data/blade-001.region: byte 0x") ||
+		!strings.Contains(flat, "✗ blade 1 was lost meanwhile, and its backups took over: rdma: blade 1 is stopped: $DIR/data/blade-001.region: byte 0x") ||
 		!strings.Contains(flat, "the file was cut short") || !strings.Contains(flat, "it is not back, with ") {
 		t.Errorf("exit code %d\n%s\n%s", code, out, stderr)
 	}
