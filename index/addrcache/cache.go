@@ -57,8 +57,8 @@ func (c *Cache) newTable(bytes int) *table {
 	return t
 }
 
-// Cache maps hashes of keys to addresses of blocks. All methods are safe for
-// concurrent use and wait for nobody.
+// Cache maps hashes of keys to addresses of blocks. All methods are safe for concurrent use and
+// never wait.
 type Cache struct {
 	tab      atomic.Pointer[table]
 	maxLines int // 0: the cache is off

@@ -39,9 +39,9 @@ const (
 var _ [lowTagShift + lowTagBits - 64]byte
 var _ [64 - lowTagShift - lowTagBits]byte
 
-// Runs remembers the blocks of integer keys that were inserted one after the other:
-// see the package's comment. All methods are safe for concurrent use and wait for
-// nobody. What it says may be wrong, as with Cache.
+// Runs remembers the blocks of integer keys that were inserted one after the other: see the
+// package's comment. All methods are safe for concurrent use and never wait. An answer may be
+// wrong, as with Cache.
 type Runs struct {
 	tab      atomic.Pointer[runTable]
 	maxPages int // 0: off

@@ -23,13 +23,16 @@ func Link(hash uint64, a memory.Addr, class memory.Class) Linked {
 // Block is where the block is.
 func (l Linked) Block() memory.Addr { return l.slot.Addr() }
 
-// Build is Create, and Insert of each of blocks: nobody uses the index before it returns, so
-// sub-tables are put together in the memory of the client, and written as a whole, on all copies. Slots are
-// where Insert would put them, as long as there is room; others make room then, if that is possible at all. Only a sub-table in
-// which it is not is two of the next depth, as if it had been split: so there are no more than any order of inserts has made, and
-// who has no room on the blades but for those, or whose index cannot grow any more, can build it again.
-// The blocks are placed; their order is changed. Of two whose hashes are equal, same tells whether their
-// keys are; then Build fails with an index.ErrDuplicate. If it fails it leaves nothing behind.
+// Build is Create, and Insert of each of blocks. No client uses the index before Build returns, so
+// sub-tables are put together in the memory of the client and written as a whole, on all copies.
+// Slots are where Insert would put them while there is room; otherwise others make room, if that is
+// possible at all. A sub-table without room becomes two of the next depth, as if it had been split.
+// So there are never more sub-tables than after any order of inserts: an index that fits its
+// blades, or has its largest size, can be built again.
+//
+// The blocks are placed; Build changes their order. Of two whose hashes are equal, same says
+// whether their keys are; then Build fails with an index.ErrDuplicate. A failure leaves nothing
+// behind.
 func Build(c *rdma.Coro, s Space, table uint16, o Options, blocks []Linked, same func(a, b memory.Addr) (bool, error)) (memory.Addr, *Index, error) {
 	o = o.withDefaults()
 	if err := o.Validate(); err != nil {

@@ -12,7 +12,7 @@
 //	  8  geometry: groups 32 | maximum depth 8 | slots per bucket 8 | table 16   (from bit 0)
 //	 56  checksum of the line
 //	 64  global depth
-//	 72  who is changing the directory, 0: nobody
+//	 72  owner of the lock of the directory, 0: none
 //	128  directory: 1<<maxDepth entries, of which 1<<globalDepth are in use ([Entry])
 //
 // Its place never changes; doubling the directory fills in the upper half (RACE,
@@ -25,7 +25,7 @@
 //	32  the root
 //	40  checksum of the line up to here
 //	48  the sub-table that it is being split into, 0: none
-//	56  who is splitting it, 0: nobody
+//	56  owner of the lock of a split, 0: none
 //	64  groups of three buckets of 64 bytes: main, overflow, main
 //
 // A bucket is seven slots ([Slot]) and a header ([Header]), which says for which
@@ -69,11 +69,11 @@
 //
 //	(i)   An insert puts K into a line of T only if it saw, after its CAS, that the
 //	      line's header was still responsible; else it takes the slot back, or, if it
-//	      dies, whoever undoes the insert does (late.go). It puts
+//	      dies, the recovery that undoes the insert does (late.go). It puts
 //	      K into T1 only if it saw before that none of K's four lines in T was.
 //	(ii)  A move takes K out of a line of T after the line's header has changed, and
 //	      it is in T1 then.
-//	(iii) Nobody but the mover changes a marked slot, and T1 is not split before S5.
+//	(iii) Only the mover changes a marked slot, and T1 is not split before S5.
 //
 // A reader whose directory says T, stale or not, accepts what it has read if all
 // headers are responsible for K. Let it read all four lines. In each line the header was copied last, so
@@ -112,9 +112,9 @@
 // as linked when its slot is set and, in its second choice, its mark is, too.
 //
 // A mark is made on all copies before its slot is set on any, so it comes with its
-// slot whatever copy survives; who dies between the two leaves a mark that nobody
-// needs, which costs READs and nothing else. Nor are marks taken back when keys go:
-// only a split does that, for the buckets of T. It has to see all slots of T anyway.
+// slot whatever copy survives. A crash between the two leaves a spurious mark: extra
+// READs, no harm. Marks are not taken back when keys go. Only a split does that, for
+// the buckets of T, since it has to see all slots of T anyway.
 //
 //	S3  A header that has marks gets the flag "recount" with its new depth.
 //	S4  The mover notes which marks the slots need that stay. In T1 it makes the
@@ -139,8 +139,8 @@
 // second choice are read now; if their headers are responsible, K was still there
 // when they were copied. While T1 is filled, lookups read both choices of both.
 //
-// Those who change slots read both choices whatever the marks say (the second look of
-// an insert, removes, replaces), so that two inserts of one key meet each other even
+// Operations that change slots read both choices whatever the marks say (the second look
+// of an insert, removes, replaces), so that two inserts of one key meet each other even
 // when the mark of one of them is not there yet.
 //
 // # Absence that is validated
@@ -158,9 +158,9 @@
 //
 // An insert sets its slot, and then looks up the key. Of two inserts the one that
 // set its slot later meets the other's slot, since that stays until its owner
-// clears it (lookups do not miss it, in T or T1). Who meets another slot of its key
-// gives in, unless its own comes first in the order of bucket and slot numbers and
-// the other's block is an insert in progress: then it looks again, and gives in
+// clears it (lookups do not miss it, in T or T1). An insert that meets another slot of
+// its key gives in, unless its own comes first in the order of bucket and slot numbers
+// and the other's block is an insert in progress. Then it looks again, and gives in
 // after a while. It returns nil only after a lookup that found no other slot of the
 // key. So if both returned nil, each looked before the other had set its slot,
 // which is impossible. That a record with a value is never removed in favour of a
@@ -204,8 +204,8 @@
 //   - With two backups, the one that is left may be ahead of the one that is the primary
 //     now. A mark counts as made when it is on all copies, whatever their depth.
 //
-// A slot that only an insert or a remove had changed is the business of who recovers its
-// transaction, whose lock the block has.
+// A slot that only an insert or a remove had changed is the business of the recovery of
+// its transaction, whose lock the block has.
 //
 // # Death
 //
@@ -214,16 +214,16 @@
 // with index.ErrBusy after some seconds; [Index.Recover] finishes the split or
 // takes it back.
 //
-// Slots that lead to blocks which nobody has, and never will have, are emptied under the
+// Slots that lead to blocks which no client has or will have are emptied under the
 // same lock, with the same marks ([Index.Vacate], [Index.Scour]): an insert that is undone can
 // leave them behind when its block is lost with a blade.
 //
 // # What is asked of others
 //
 // Blocks must be placed before they are linked ([rdma.Coro.Fence], where the fabric
-// does not promise it), with table and key, and keep both while they are linked. Who
-// removes or replaces a block holds its lock. Who concludes from a candidate that
-// it is another key's, and that therefore the key is absent, sets the candidate's
-// version for Validate: if the block has been used again for this key since, by
-// an insert that has returned, its version is another one.
+// does not promise it), with table and key, and keep both while they are linked. A client
+// that removes or replaces a block holds its lock. A client that concludes from a
+// candidate of another key that its own key is absent sets the candidate's version for
+// Validate: if the block has been used again for this key since, by an insert that has
+// returned, its version is another one.
 package race

@@ -66,14 +66,14 @@ var (
 //	+-------------+--------+--+------+-------------------+
 //
 // A slot is moving while the client that splits its sub-table carries it to the
-// new one; nobody else may change it then.
+// new one; no other client may change it then.
 //
 //	 63   55    54    53  48 47                0
 //	+-------+-------+-------+-------------------+
 //	|   0   |   1   |   0   |  random number    |    a trace
 //	+-------+-------+-------+-------------------+
 //
-// Traces differ from each other and from zero, so that who finds a slot as it was
+// Traces differ from each other and from zero. So a reader that finds a slot as it was
 // knows that nothing has been there in between (see Unchanged).
 type Slot uint64
 

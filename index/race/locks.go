@@ -8,10 +8,9 @@ import (
 	"txnode/rdma"
 )
 
-// Nobody is the owner of a lock whose client has given up in the middle of a change:
-// Recover takes it over like that of a dead one, whatever it is told of the dead. A
-// client that is alive is not asked about its locks, so one that leaves some behind
-// would have everybody wait for ever.
+// Nobody is the owner of a lock whose client has given up in the middle of a change. Recover takes
+// it over like the lock of a dead client, whatever it is told of those. Locks of a live client are
+// never broken. A client that left its own behind would block all others for ever.
 const Nobody = 1 << 40
 
 // locks are those that a change of the index holds.

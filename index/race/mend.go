@@ -11,11 +11,11 @@ import (
 // index.ErrBusy. The handle is not in use yet.
 func (ix *Index) SetStall(ns int64) { ix.stall = ns }
 
-// SetGone sets a function that tells whether somebody whose change stands in the way
-// will not finish it: a lock's owner is dead, or, where the owner is not known (0), some
-// client is whose changes nobody has looked after yet. An operation that has waited for
-// a little then fails with index.ErrBusy at once, so that the caller can have the index
-// recovered. It is called often, by any thread. The handle is not in use yet.
+// SetGone sets a function that says whether a change that stands in the way will never be finished.
+// Either the owner of a lock is dead, or, where the owner is not known (0), some client is dead
+// whose changes were not looked after yet. An operation that has waited for a little then fails
+// with index.ErrBusy at once, so that the caller can have the index recovered. The function is
+// called often, by any thread. The handle is not in use yet.
 func (ix *Index) SetGone(f func(owner uint64) bool) { ix.gone = f }
 
 // After so many pauses it is asked whether who stands in the way is dead: some 60
@@ -34,19 +34,18 @@ func (ix *Index) hopeless(owner uint64, tries int) bool {
 	return ix.gone != nil && tries >= least && ix.gone(owner)
 }
 
-// Mend completes a change of the slot of a block that its client has left half-done
-// between the copies: it has stopped, and is fenced. It makes the backups of every
-// slot of the key that points to block a like the primary, takes a out of backups
-// whose primary does not point to it any more, and tells whether the primary does. Where was
-// is 0, slots of the key are also those that came too late: see late.go.
+// Mend completes a change of the slot of a block that a client has left half-done between the
+// copies. The client has stopped and is fenced. Mend makes the backups of every slot of the key
+// that points to block a like the primary. It takes a out of backups whose primary does not point
+// to it any more, and says whether the primary does. If was is 0, slots of the key are also those
+// that came too late: see late.go.
 //
-// The caller has resolved q and holds the lock of a, or is the only one who may
-// decide what becomes of it; so nobody changes such a slot but the mover of a
-// split, who may be at work. was is the block that the slot pointed to before, if
-// the change was a Replace; 0: it was an Insert or a Remove.
+// The caller has resolved q and holds the lock of a, or is the only one that may decide what
+// becomes of it. So only the mover of a split may change such a slot meanwhile. was is the block
+// that the slot pointed to before, if the change was a Replace; 0: it was an Insert or a Remove.
 //
-// A word of a backup that holds neither a nor what was there before is in the middle
-// of a transition of somebody else, whose turn comes first: see step.
+// A word of a backup that holds neither a nor what was there before belongs to another transition,
+// whose turn comes first: see step.
 func (ix *Index) Mend(c *rdma.Coro, q *index.Query, was, a memory.Addr) (linked bool, err error) {
 	s := ix.get()
 	defer ix.put(s)
@@ -130,8 +129,8 @@ func (ix *Index) Mend(c *rdma.Coro, q *index.Query, was, a memory.Addr) (linked 
 	}
 }
 
-// Extents returns the extents that the index consists of: the root and the
-// sub-tables that its directory names. While nobody splits one, these are all.
+// Extents returns the extents that the index consists of: the root and the sub-tables that its
+// directory names. While no split is under way, these are all.
 func (ix *Index) Extents(c *rdma.Coro) ([]memory.Addr, error) {
 	d, err := ix.readDirectory(c, nil)
 	if err != nil {

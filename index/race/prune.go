@@ -9,9 +9,9 @@ import (
 // pruneBlocks is how many blocks Prune asks for at once.
 const pruneBlocks = 128
 
-// Prune empties the slots that point to blocks which vacant says nobody has, on all
-// copies, and returns how many; of those of which taken is true it is not asked. The caller is the only user
-// of the index, which has been recovered: nobody is about to put anything into these blocks.
+// Prune empties the slots that point to blocks which are vacant on all copies, and returns their
+// number. vacant is not asked about blocks for which taken is true. The caller is the only user of
+// the index, which has been recovered: no client is about to put anything into these blocks.
 func (ix *Index) Prune(c *rdma.Coro, taken func(block memory.Addr) bool, vacant func(blocks []memory.Addr) ([]bool, error)) (int, error) {
 	t := c.Thread()
 	zero, err := t.Alloc(8)

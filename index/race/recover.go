@@ -8,18 +8,15 @@ import (
 	"txnode/rdma"
 )
 
-// Recover brings back into order what clients that have died in the middle of a
-// change have left: splits are finished or taken back, copies made equal to their
-// primaries, locks released. dead tells whose locks may be broken: the owners
-// that were set with SetOwner. Their verbs must be fenced: none may arrive any
-// more. Other clients may go on meanwhile, and two may recover at once if each
-// has an owner number of its own, and is not among the dead of the other.
+// Recover completes or takes back what clients that died in the middle of a change have left.
+// Splits are finished or taken back, copies made equal to their primaries, locks released. dead
+// says which locks may be broken, by the owners that were set with SetOwner. The verbs of these
+// owners are fenced: none may arrive any more. Other clients may go on meanwhile. Two may recover
+// at once if each has an owner number of its own that is not among the dead of the other.
 //
-// When it fails, but for a failed verb, it holds no lock: what it had taken over is
-// Nobody's.
+// When it fails, but for a failed verb, it holds no lock: what it had taken over is Nobody's.
 //
-// What a dead client's transaction has linked or not unlinked is not Recover's
-// business.
+// What a dead client's transaction has linked or not unlinked is not Recover's business.
 func (ix *Index) Recover(c *rdma.Coro, dead func(owner uint64) bool) error {
 	s := ix.get()
 	defer ix.put(s)

@@ -38,9 +38,10 @@ import (
 // that are free on the primary. The handle is not in use yet.
 func (ix *Index) SetVacant(f func(c *rdma.Coro, blocks []memory.Addr) ([]bool, error)) { ix.vacant = f }
 
-// SetSpoilt sets a function that tells whether a block that is free, to which a slot leads, has had a record, of which
-// nobody knows any more, and will never have another one by who recovers it: a split does not wait for that. nil, as at
-// first: of none is that known. The handle is not in use yet.
+// SetSpoilt sets a function that says whether a free block, to which a slot leads, has had a
+// record, no log of which is left, so that no recovery will write one there again. A split does not
+// wait for such blocks. nil, as at first: no block is known to be one. The handle is not in use
+// yet.
 func (ix *Index) SetSpoilt(f func(c *rdma.Coro, a memory.Addr) (bool, error)) { ix.spoilt = f }
 
 // vacancy asks which blocks nobody has.
@@ -82,10 +83,10 @@ func (ix *Index) free(c *rdma.Coro, blocks []memory.Addr, locked bool) ([]bool, 
 	return out, nil
 }
 
-// Vacate empties the slots of the query's key, or of another one with its fingerprint,
-// that lead to block a, if nobody has that block, and reports whether it has. While
-// somebody splits the sub-table it does nothing: a split does the same. Others may go on
-// meanwhile. After a failed verb locks may be left behind, which are the caller's.
+// Vacate empties the slots of the query's key, or of another key with its fingerprint, that lead to
+// block a, if no client has that block. It reports whether none has. During a split of the
+// sub-table it does nothing: a split does the same. Other clients may go on meanwhile. After a
+// failed verb locks may be left behind, which are the caller's.
 func (ix *Index) Vacate(c *rdma.Coro, q *index.Query, a memory.Addr) (bool, error) {
 	s := ix.get()
 	defer ix.put(s)
@@ -271,13 +272,13 @@ func (m *mover) bytes(v *memory.View, a memory.Addr, n uint32, k int) ([]byte, e
 	return slices.Clone(t.Bytes(buf, n)), nil
 }
 
-// Scourer empties the slots of an index that lead to blocks which nobody has, in small
-// steps. It belongs to one goroutine at a time.
+// Scourer empties the slots of an index that lead to blocks which no client has, in small steps. It
+// belongs to one goroutine at a time.
 type Scourer struct {
 	Emptied int // slots
-	// Left are the blocks that were free, and whose slots were not emptied: somebody has the
-	// lock of the sub-table, or may have the block. Nobody is to be given one of these, which
-	// would be another key's under that slot.
+	// Left are the free blocks whose slots were not emptied: the sub-table is locked by another
+	// client, or the block may be in use. No allocator may be given one of these: the block would
+	// be another key's under that slot.
 	Left map[memory.Addr]bool
 
 	ix    *Index
@@ -297,7 +298,7 @@ const (
 	scourTries = 64
 )
 
-// Scour begins to look for slots that lead to blocks which nobody has.
+// Scour begins to look for slots that lead to blocks which no client has.
 func (ix *Index) Scour() *Scourer {
 	return &Scourer{ix: ix, seen: map[memory.Addr]bool{}, Left: map[memory.Addr]bool{}}
 }

@@ -27,11 +27,11 @@ func (ix *Index) Validate(b *rdma.Batch, q *index.Query, buffer uint32) {
 	}
 }
 
-// Unchanged compares the buckets that Validate has read with those of the lookup, of
-// which the query's buffer has the copy: word by word, except for the marks of other
-// keys. That is more than whether the candidates are the same: since no word comes
-// back to a slot (but the slot of a block that was freed, used again, and linked at
-// the same place), a key that was absent has been absent all the time, too.
+// Unchanged compares the buckets that Validate has read with those of the lookup, whose copy is in
+// the query's buffer: word by word, except for the marks of other keys. That says more than whether
+// the candidates are the same. No word comes back to a slot, except that of a block that was freed,
+// used again, and linked at the same place. So a key that was absent has been absent all the time,
+// too.
 func (ix *Index) Unchanged(q *index.Query, buffer uint32) bool {
 	now, was := words(q.Thread, buffer), words(q.Thread, q.Local)
 	for i, x := range q.Candidates {

@@ -12,11 +12,11 @@ import (
 // maxFaults is how many faults Verify reports.
 const maxFaults = 20
 
-// Verify checks everything that holds of an index that nobody is changing: its
-// directory, headers and locks, that every slot points to a block whose key
-// belongs there, that keys in their second choice are marked in their first, that
-// no block and no key is linked twice, and that all copies are equal. It reads the first lines of all blocks. The error lists what is
-// wrong, each an index.ErrCorrupt.
+// Verify checks everything that holds of an index that no client is changing. The directory,
+// headers and locks are right. Every slot points to a block whose key belongs there. Keys in their
+// second choice are marked in their first. No block and no key is linked twice, and all copies are
+// equal. It reads the first lines of all blocks. The error lists what is wrong, each an
+// index.ErrCorrupt.
 func (ix *Index) Verify(c *rdma.Coro) error {
 	s := ix.get()
 	defer ix.put(s)
