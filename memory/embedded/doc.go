@@ -11,7 +11,7 @@
 //	                  power, when they are opened next; it may be removed
 //
 // The directory is locked with flock: exclusively, or shared by read-only
-// openers. Whoever comes too late gets [ErrLocked] at once. A read-only opener who finds no LOCK and
+// openers. A later opener gets [ErrLocked] at once. A read-only opener that finds no LOCK and
 // cannot make one, as on a file system that is read-only, has the lock on the catalog alone,
 // which all others have, too.
 //
@@ -19,7 +19,7 @@
 //
 // Region files are as long as BladeSize but take only the disk that has been
 // used; copy them with a tool that knows sparse files, all of them, with the catalog, while
-// nobody has the database open for writing: files of several moments are no database, which
+// no process has the database open for writing: files of several moments are no database, which
 // is not always noticed. What is in use gets its disk blocks back when a copy is opened. flock is advisory, and
 // on some network file systems local to the host: do not put a database there.
 package embedded

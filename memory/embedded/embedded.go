@@ -24,9 +24,8 @@ const CatalogName = "catalog.db"
 // bladeName is the file of a blade.
 func bladeName(i int) string { return fmt.Sprintf("blade-%03d.region", i) }
 
-// Host is the resources of a database: its memory, its catalog, and the lock on
-// its directory. It is for those who attach a [memory.Space] themselves; [Open]
-// does that.
+// Host is the resources of a database: its memory, its catalog, and the lock on its directory. It
+// is for callers that attach a [memory.Space] themselves; [Open] does that.
 type Host struct {
 	Fabric  rdma.Fabric
 	Catalog memory.Catalog

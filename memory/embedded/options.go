@@ -13,10 +13,9 @@ const (
 	DefaultBlades    = 2
 	DefaultBladeSize = 16 << 30
 	DefaultReplicas  = 2
-	// DefaultFileSegment is the SegmentSize of a new database in a directory, where a
-	// segment takes its disk space at once, so that a full disk is an error and not a
-	// fault in the middle of a transaction. Memory comes page by page: anonymous
-	// databases have memory.DefaultSegmentSize.
+	// DefaultFileSegment is the SegmentSize of a new database in a directory. A segment takes its
+	// disk space at once, so that a full disk is an error and not a fault in the middle of a
+	// transaction. Memory comes page by page: anonymous databases have memory.DefaultSegmentSize.
 	DefaultFileSegment = 8 << 20
 )
 

@@ -230,9 +230,9 @@ func (b Image) Value() []byte {
 	return b[at : at+m.ValueLen() : at+m.ValueLen()]
 }
 
-// Check verifies the image of the block at a: nil, ErrForm or ErrTorn. need is
-// how many bytes the record has, valid when the header is possible, so that a
-// caller that read too little can read the rest (err is then ErrTorn).
+// Check verifies the image of the block at a: nil, ErrForm or ErrTorn. need is the number of bytes
+// of the record, valid when the header is possible. A caller that read too little (ErrTorn) can
+// then read the rest.
 func (b Image) Check(a memory.Addr) (need int, err error) {
 	m := b.Meta()
 	if m.State() >= numStates || m.KeyLen() > MaxKey || m.ValueLen() > MaxValue || m.Class() >= memory.NumClasses {
