@@ -35,7 +35,7 @@
 // power loss as far as the file system and disk keep their promises. A write to
 // a hole of a file on a full disk is a fault, hence Fabric.Provision.
 //
-// A fault, also where a disk cannot be read, or of a file that somebody has cut short,
+// A fault, also where a disk cannot be read, or of a file that was cut short,
 // stops the blade, as Fabric.StopBlade does: the request that met it fails, those before it
 // have taken effect, once, and the process goes on (filePort). Ports of a fabric with files
 // pay for that with a deferred call a Post: a batch of three READs takes 42 ns and not 34 (BenchmarkFiles).
