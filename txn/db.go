@@ -345,8 +345,8 @@ func (db *DB) View(ctx context.Context, fn func(tx *Tx) error) error {
 }
 
 // Begin starts a transaction that ends with Commit or Rollback. The transaction holds a worker
-// until then. A program that begins more than Options.Workers at once waits. The caller retries
-// after ErrConflict.
+// until then. If all workers are in use, Begin waits for one, at most for Options.WorkerWait. The
+// caller retries after ErrConflict.
 //
 // ctx governs the whole transaction. When it is done, Commit and operations that fetch something
 // return its error and its cause. The transaction still has to be ended, and holds its locks until

@@ -27,7 +27,8 @@
 // both insert it. Locks are tried and never waited for, so there are no deadlocks.
 //
 // Do not call Update or View of the DB inside a transaction function. That is a second transaction.
-// It needs a second worker, and it may meet the locks of the first and give up with ErrConflict.
+// It needs a second worker, and it may meet the locks of the first and give up with ErrConflict. If
+// every worker is held by such a caller, the last one gets ErrNoWorker.
 //
 // [DB.Begin] is for frameworks that cannot pass a function. Its caller commits or rolls back, and
 // begins again after ErrConflict.

@@ -32,9 +32,9 @@ var (
 	ErrManaged = errors.New("txn: Update and View commit when their function returns nil, and roll back when it returns an error: Commit and Rollback are for DB.Begin")
 	// ErrClosed: the database was closed, or the worker.
 	ErrClosed = errors.New("txn: database is closed")
-	// ErrNoWorker: Update, View or Begin found all workers in use, and waited for one as long as
-	// Options.WorkerWait allows; or their caller's own transaction holds one, and every other
-	// worker is held by such a caller. Nothing has happened.
+	// ErrNoWorker: Update, View or Begin found all workers in use, and waited for one for
+	// Options.WorkerWait. Or the caller's own transaction holds one, and every other worker is held
+	// by such a caller. Nothing has happened.
 	ErrNoWorker = errors.New("txn: no worker is free")
 	// ErrNoSpace: the blades are full.
 	ErrNoSpace = memory.ErrNoSpace

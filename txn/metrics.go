@@ -72,24 +72,27 @@ func (k Kind) String() string {
 	return "update"
 }
 
-// Metrics are running totals since Open, of a database or of one worker, and, of a database, how things are just now.
+// Metrics are running totals since Open, of a database or of one worker. Those of a database also
+// say how things are now.
 type Metrics struct {
-	// Committed, RolledBack and Failed count transactions by how they ended: RolledBack by the transaction function's
-	// own error, or by Rollback; Failed by any other error, such as ErrConflict after Options.Retries attempts, a context
-	// that was done, ErrNoSpace, ErrOutcomeUnknown.
+	// Committed, RolledBack and Failed count transactions by their end. RolledBack: by the
+	// function's own error, or by Rollback. Failed: by any other error, such as ErrConflict after
+	// Options.Retries attempts, a context that was done, ErrNoSpace, ErrOutcomeUnknown.
 	Committed, RolledBack, Failed uint64
-	// Conflicts are attempts that did not commit, by AbortReason; each but the last of a transaction was retried.
+	// Conflicts are attempts that did not commit, by AbortReason. Each but the last of a
+	// transaction was retried.
 	Conflicts [NumAbortReasons]uint64
 	// Retries are attempts that were begun because the one before had failed.
 	Retries uint64
 	// Verbs are all verbs of transactions, and Phases the same by Phase.
 	Verbs  VerbCounts
 	Phases [NumPhases]VerbCounts
-	// Latency is how long transactions took, by Kind, from the call of Update, View or Begin to its end, however that
-	// was: with all attempts and waits, but for the wait for a worker. One transaction in Options.LatencySample is timed.
+	// Latency is the duration of transactions, by Kind, from the call of Update, View or Begin to
+	// its end, whatever that was. It includes all attempts and waits, but not the wait for a
+	// worker. One transaction in Options.LatencySample is timed.
 	Latency [NumKinds]Histogram
-	// Rejoins is how often a worker has gone on as another coordinator, since it was cut off by the loss of a blade, or its
-	// lease had expired.
+	// Rejoins counts workers that went on as another coordinator: the loss of a blade had cut them
+	// off, or their lease had expired.
 	Rejoins uint64
 	// Damage counts transactions that have failed with ErrCorrupt or ErrLost.
 	Damage uint64
@@ -102,7 +105,7 @@ type Metrics struct {
 	Tables   []TableMetrics // every table that was opened or made since Open, by name
 }
 
-// WorkerMetrics is how it goes with the workers that Update, View and Begin borrow.
+// WorkerMetrics are the figures of the workers that Update, View and Begin borrow.
 type WorkerMetrics struct {
 	Limit  int // how many there can be
 	Open   int // how many there are
@@ -122,8 +125,8 @@ type RecoveryMetrics struct {
 	Damage       uint64 // recoveries that have left something as it was in a table whose index is damaged, or lost
 }
 
-// BladeMetrics is how much memory a blade has, in bytes. Used is what was handed out, in segments: what is free inside
-// of these is not told apart.
+// BladeMetrics is the memory of a blade in bytes. Used is what was handed out, in segments; free
+// room inside of these counts as used.
 type BladeMetrics struct {
 	Blade             int
 	Total, Used, Free uint64
@@ -179,8 +182,9 @@ func (t *totals) add(d *totals) {
 	}
 }
 
-// Metrics returns the totals of all workers, past and present. What a worker did in its last few dozen transactions may be
-// missing while it is at work. It may be called at any time, after Close, too; it waits for no transaction.
+// Metrics returns the totals of all workers, past and present. What a worker did in its last few
+// dozen transactions may be missing while it is at work. Metrics can be called at any time, also
+// after Close, and waits for no transaction.
 func (db *DB) Metrics() Metrics {
 	db.publishIdle()
 	db.mu.Lock()

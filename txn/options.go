@@ -86,7 +86,7 @@ type Options struct {
 	// when the blades have no room for the logs of more. With DurabilityPower more workers share a
 	// flush, so more of them commit more.
 	Workers int
-	// WorkerWait bounds how long Update, View and Begin wait for a worker, after which they return
+	// WorkerWait bounds how long Update, View and Begin wait for a worker before they return
 	// ErrNoWorker; 0: 10 seconds; negative: as long as their context allows.
 	WorkerWait time.Duration
 	// Retries bounds how often Update tries again after conflicts; 0: 1000.
@@ -117,9 +117,10 @@ type Options struct {
 	// IndexGroups is the number of bucket groups in a sub-table of a new table's
 	// index; 0: the index's default. Small ones make tables resize often.
 	IndexGroups uint32
-	// LatencySample: Metrics.Latency has one transaction in so many of each worker, since reading the clock twice
-	// costs as much as several verbs in memory; 1: all. 0: 61, or 1 where a commit takes longer than that anyway:
-	// with DurabilityPower, or on a fabric whose verbs do not complete at once.
+	// LatencySample: Metrics.Latency times one transaction in so many of each worker; 1: all.
+	// Reading the clock twice costs as much as several verbs in memory. 0: 61, or 1 where a commit
+	// takes longer than that anyway: with DurabilityPower, or on a fabric whose verbs do not
+	// complete at once.
 	LatencySample int
 	// Seed of all randomness; 0: from the clock.
 	Seed uint64

@@ -8,9 +8,9 @@ import (
 	"txnode/occ"
 )
 
-// Tx is a transaction. It belongs to the function that it was passed to, or, from
-// DB.Begin, to one goroutine at a time; only the race detector notices when it does not.
-// When the transaction has ended, every operation with it returns ErrTxDone.
+// Tx is a transaction. It belongs to the function that it was passed to, or, from DB.Begin, to one
+// goroutine at a time; only the race detector notices a breach. When the transaction has ended,
+// every operation with it returns ErrTxDone.
 type Tx struct {
 	o          *occ.Tx
 	open       *DB     // the database, as long as the attempt can go on
