@@ -22,7 +22,7 @@ type absences struct {
 	sources []source
 	targets []int32
 
-	touched []touch // by transaction; nil while nobody needs it
+	touched []touch // by transaction; nil until it is needed
 	twice   int32   // a write of a transaction that also wrote in another run, or -1
 
 	unknown  map[int32][]int32 // by version: writes of unknown outcome that would replace it
@@ -66,7 +66,7 @@ func (c *checker) stamp(a *absences, o, z, run int32, free bool) {
 	}
 }
 
-// absences collects the writes of unknown outcome that nobody observed.
+// absences collects the writes of unknown outcome that no transaction observed.
 func (c *checker) absences() *absences {
 	a := &absences{twice: -1}
 	for t := range c.txns {

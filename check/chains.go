@@ -76,7 +76,7 @@ func (c *checker) checkForks() {
 	}
 }
 
-// checkVersions reports reads that no serial order allows, and replaced versions that nobody installed.
+// checkVersions reports reads that no serial order allows, and replaced versions without a writer.
 func (c *checker) checkVersions() {
 	var rootless []int32 // second and further versions without installer of a key
 	n := int32(len(c.versions.all))
@@ -100,7 +100,7 @@ func (c *checker) checkVersions() {
 	c.checkRootless(rootless)
 }
 
-// checkInitial handles a version that nobody installed.
+// checkInitial handles a version without a writer.
 func (c *checker) checkInitial(v int32, rootless []int32) []int32 {
 	c.noteReaders(v)
 	e := c.versions.all[v]
@@ -120,7 +120,7 @@ func (c *checker) checkInitial(v int32, rootless []int32) []int32 {
 	return rootless
 }
 
-// noteReaders notes at an initial version what those who read it found.
+// noteReaders notes at an initial version what its readers found.
 func (c *checker) noteReaders(v int32) {
 	e := &c.versions.all[v]
 	for r := e.readers; r >= 0; r = c.aux[r] {
@@ -132,7 +132,7 @@ func (c *checker) noteReaders(v int32) {
 	}
 }
 
-// checkRootless reports, per key, several versions that nobody installed.
+// checkRootless reports, per key, several versions without a writer.
 func (c *checker) checkRootless(vs []int32) {
 	slices.SortFunc(vs, func(a, b int32) int {
 		x, y := &c.versions.all[a], &c.versions.all[b]
@@ -149,7 +149,7 @@ func (c *checker) checkRootless(vs []int32) {
 	}
 }
 
-// reportUninstalled reports versions of one key that were observed and that nobody installed.
+// reportUninstalled reports versions of one key that were observed and have no writer.
 func (c *checker) reportUninstalled(vs []int32, more string) {
 	var txns []int
 	var vers []history.Version

@@ -144,7 +144,7 @@ func (c *checker) measure() bool {
 	return true
 }
 
-// intern numbers the versions, and finds out who installed which.
+// intern numbers the versions, and finds the writer of each.
 func (c *checker) intern() {
 	ops, writes := c.rep.Ops, 0
 	for t := range c.txns {
@@ -185,7 +185,7 @@ func (c *checker) intern() {
 	}
 }
 
-// erasePlaceholders replaces versions that nobody installed or read as present by version zero.
+// erasePlaceholders replaces versions that no transaction installed or read as present by version zero.
 func (c *checker) erasePlaceholders() {
 	for o, v := range c.ver {
 		if v >= 0 && c.kind[o] == history.Read {

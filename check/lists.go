@@ -68,7 +68,7 @@ type listKey struct {
 	key      history.Key
 	appender map[uint64]int    // element -> transaction
 	longest  []uint64          // longest list that a committed transaction read
-	reader   int               // and who read it
+	reader   int               // and its reader
 	prev     map[uint64]uint64 // element of the longest list -> the one before it that has an appender
 	last     uint64            // last element of the longest list that has an appender
 }

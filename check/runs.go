@@ -157,7 +157,7 @@ func (c *checker) possibleDeletes(v int32, a *absences) []int32 {
 }
 
 // countForced counts in the transactions of unknown outcome that deleted a key
-// for certain, though nobody observed their tombstone: an absence without trace
+// for certain, though no transaction observed their tombstone: an absence without trace
 // has no other explanation. Where several could have, none is counted in and the
 // place stays ambiguous.
 func (c *checker) countForced() {

@@ -8,7 +8,7 @@ import "math"
 type components struct {
 	g *graph
 	// number is the order of discovery from 1, 0 before it, done after the
-	// node's component is complete (so that it lowers nobody's low).
+	// node's component is complete (so that it lowers no other low).
 	number []int32
 	low    []int32
 	stack  []int32

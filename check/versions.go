@@ -25,7 +25,7 @@ const (
 	flagBroken versionFlags = 1 << iota
 	// flagListed, on version zero: the key is in checker.zeros.
 	flagListed
-	// flagRecord: somebody read the version as present, perhaps a transaction that does not count.
+	// flagRecord: a transaction read the version as present, perhaps a transaction that does not count.
 	flagRecord
 	// flagPresent and flagAbsent, on an initial version: what its readers found.
 	flagPresent

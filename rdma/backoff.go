@@ -66,7 +66,7 @@ func (c *Coro) BeginOp() {
 	c.op.in = true
 }
 
-// awaitCredit parks the coroutine until whoever ends an operation passes the credit on. It is a
+// awaitCredit parks the coroutine until the end of another operation passes the credit on. It is a
 // function of its own, so that BeginOp needs no frame.
 //
 //go:noinline

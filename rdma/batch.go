@@ -15,7 +15,7 @@ type Batch struct {
 	failed  int   // 1 + index of the first request that failed; 0: none
 	pending int   // posted and not completed
 	first   int   // where the last Post began, when tracked
-	c       *Coro // who posted last, or waits
+	c       *Coro // the coroutine that posted last, or waits
 	tally   tally // of wrs[posted:]
 	owed    bool  // posted since the last Wait: the next one is a round trip
 	tracked bool  // its thread wants to know of each completion
@@ -51,7 +51,7 @@ func (b *Batch) Result(i int) uint64 { return b.wrs[i].Result }
 func (b *Batch) Len() int { return len(b.wrs) }
 
 // Coro is the number of the coroutine that posted the batch last (Coro.ID), for
-// fabrics that trace; -1 when it was a plain one, or nobody did.
+// fabrics that trace; -1 for a plain coroutine, or before the first post.
 func (b *Batch) Coro() int {
 	if b.c == nil || b.c.yield == nil {
 		return -1
@@ -321,7 +321,7 @@ func (b *Batch) CompleteAll(n int) {
 		b.completeTracked(n)
 		return
 	}
-	b.pending -= n // nobody waits: an untracked thread's fabric is synchronous
+	b.pending -= n // no coroutine waits: an untracked thread's fabric is synchronous
 }
 
 func (b *Batch) completeTracked(n int) {

@@ -139,7 +139,7 @@ func (t *Thread) abandon() {
 	}
 }
 
-// unwinding is the port of a thread whose coroutines are being unwound: nobody is to use it.
+// unwinding is the port of a thread whose coroutines are being unwound: any use of it is a mistake.
 type unwinding struct{ Port }
 
 func (*unwinding) Post(*Batch, int)    { panic(stopped{}) }

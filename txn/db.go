@@ -31,7 +31,7 @@ type DB struct {
 	owned   io.Closer // fabric, catalog and space, when Open made them
 	threads threadNumbers
 	open    atomic.Bool
-	hungry  atomic.Uint64 // address of a record that one worker waits for in vain; 0: nobody does
+	hungry  atomic.Uint64 // address of a record that one worker waits for in vain; 0: none
 
 	ctl *rdma.Thread // of the control path; under ctlMu
 	// ctlMu serializes what is rare: opening tables, closing.
@@ -234,7 +234,7 @@ func (db *DB) Tables() ([]string, error) {
 	}
 	names := make([]string, 0, len(ts))
 	for i := range ts {
-		if ts[i].Root != 0 { // else nobody has come to the end of its creation
+		if ts[i].Root != 0 { // else its creation was not finished
 			names = append(names, ts[i].Name)
 		}
 	}
@@ -273,12 +273,12 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 			ix, err = race.Open(c, db.space, meta.Root, meta.ID)
 			return err
 		}
-		// Created now, or by someone who did not come further: the index is made
-		// first, then recorded.
+		// Created now, or by a process that stopped here: the index is made first, then
+		// recorded.
 		var root memory.Addr
 		o := race.Options{Groups: db.opts.IndexGroups, Keys: race.KeysAtLeast(records)}
 		if o.Validate() != nil {
-			o.Keys = 0 // more than it can have: who puts them is told
+			o.Keys = 0 // more than it can have: Put says so
 		}
 		if root, ix, err = race.Create(c, db.space, meta.ID, o); err == nil {
 			err = db.space.SetTableRoot(meta.ID, root)

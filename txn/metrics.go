@@ -109,7 +109,7 @@ type Metrics struct {
 type WorkerMetrics struct {
 	Limit  int // how many there can be
 	Open   int // how many there are
-	Idle   int // of these, in nobody's use
+	Idle   int // of these, not in use
 	Waits  uint64
 	Waited time.Duration // by all calls that have waited for a worker, and do no more
 	// Waiting is how many calls wait now because all workers are in use.
@@ -204,7 +204,7 @@ func (db *DB) Metrics() Metrics {
 	return t.Metrics
 }
 
-// publishIdle has all workers that nobody uses publish their totals.
+// publishIdle has all idle workers publish their totals.
 func (db *DB) publishIdle() {
 	p := &db.pool
 	for i := range p.idle {
@@ -213,7 +213,7 @@ func (db *DB) publishIdle() {
 			db.put(w)
 		}
 	}
-	for n := len(p.handed); n > 0; n-- { // for borrowers who have found another one
+	for n := len(p.handed); n > 0; n-- { // for borrowers that have found another one
 		select {
 		case w := <-p.handed:
 			if w == nil {

@@ -9,8 +9,8 @@ import (
 )
 
 // pool is the workers that Update, View and Begin borrow. They are made when they
-// are first needed. A worker that nobody uses is in a slot of idle, or, when
-// somebody has been waiting, in handed; to borrow and give back costs a
+// are first needed. A worker that is not in use is in a slot of idle, or, after
+// a borrower has waited, in handed. To borrow and to give back costs a
 // compare-and-swap each.
 type pool struct {
 	idle   []atomic.Pointer[Worker]
@@ -40,7 +40,7 @@ func (p *pool) place() uintptr {
 	return uintptr(unsafe.Pointer(&here)) >> 12 * 0x9e3779b1 >> 8 % uintptr(len(p.idle))
 }
 
-// takeIdle takes a worker that nobody uses, nil: there is none.
+// takeIdle takes a worker that is not in use, nil: there is none.
 func (p *pool) takeIdle() *Worker {
 	n := uintptr(len(p.idle))
 	at := p.place()
@@ -68,8 +68,8 @@ func (p *pool) putIdle(w *Worker) {
 	}
 }
 
-// hand gives w, or nil, to somebody who waits, and reports whether there was room
-// for it: if not, there is something there already for everybody who waits.
+// hand gives w, or nil, to a borrower that waits, and reports whether there was room
+// for it. If not, there is something there already for every borrower that waits.
 func (p *pool) hand(w *Worker) bool {
 	select {
 	case p.handed <- w:
@@ -187,7 +187,7 @@ func (db *DB) put(w *Worker) {
 	}
 }
 
-// askIdle has the workers that nobody uses answer who has asked what they are at.
+// askIdle has the idle workers answer queries for what they are at.
 func (db *DB) askIdle() {
 	for i := range db.pool.idle {
 		if w := db.pool.idle[i].Swap(nil); w != nil {

@@ -86,7 +86,7 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 	defer func() {
 		if !whole {
 			for _, d := range above {
-				_ = os.Remove(d) // one that somebody else uses by now is not empty
+				_ = os.Remove(d) // one that is in use by now is not empty
 			}
 		}
 	}()
@@ -293,7 +293,7 @@ func moveFiles(from, to string) (err error) {
 		}
 		moved = append(moved, at)
 	}
-	moved = nil // it is there, whatever somebody else may have put into from
+	moved = nil // it is there, whatever else may lie in from by now
 	_ = os.Remove(from)
 	return nil
 }
@@ -419,7 +419,7 @@ func (l *loader) flush() error {
 }
 
 // load loads records in one transaction, or in several if they do not fit the log, or the
-// arena: whoever wrote them may have written them one by one.
+// arena: they may have been written one by one.
 func (l *loader) load(records []pendingRecord) error {
 	err := l.w.Update(l.ctx, func(tx *Tx) error {
 		for _, p := range records {

@@ -53,14 +53,14 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 	return true, err
 }
 
-// press is what a transaction does that has had so many conflicts that those who stand in
-// its way will not be gone before it gives up.
+// press is what a transaction does after so many conflicts that the transactions in its way
+// will not be gone before it gives up.
 //
-// Somebody changes what it reads before it has read the rest: from now on it locks what it
-// reads, too, as if it were to be written.
+// Others may change what it reads before it has read the rest. Then it locks what it reads,
+// too, as if it were to be written.
 //
-// Or a record is locked whenever it looks, since whoever has had it is back before it looks
-// again: it says which one, and who has just used that lets it pass.
+// Or a record is locked whenever it looks, because another worker locks it again before that.
+// Then it publishes the record, and a worker that has just used the record lets it pass.
 func (w *Worker) press(err error, attempt int) {
 	var c *occ.ConflictError
 	if errors.As(err, &c) && c.Reason == occ.AbortValidation && !w.db.space.ReadOnly() {
@@ -84,8 +84,8 @@ func (w *Worker) sated() {
 	w.db.hungry.Store(0)
 }
 
-// giveWay waits, before a transaction, for somebody who has waited for long for a record
-// that the worker's last transaction has locked.
+// giveWay waits, before a transaction, for another worker that has waited for long for a
+// record that this worker's last transaction has locked.
 func (w *Worker) giveWay() {
 	a := w.db.hungry.Load()
 	if a == 0 || !w.o.Locked(memory.Addr(a)) {
@@ -111,7 +111,7 @@ func (w *Worker) makeRoom() bool {
 }
 
 // After patientAfter conflicts in a row the reason is hardly another transaction at
-// work: whoever holds the lock has been put off its processor. Attempts are then
+// work: the thread that holds the lock has been put off its processor. Attempts are then
 // spread out more and more, up to a millisecond, so that Options.Retries of them
 // outlast that.
 const (
@@ -122,7 +122,7 @@ const (
 
 // After insistAfter conflicts in a row it is not chance any more: see press. After hungryAfter
 // a worker has waited for a twentieth of a second, longer than others are put off their
-// processors. Who gives way to it does so for somewhat longer than it waits between two
+// processors. A worker that gives way does so for somewhat longer than it waits between two
 // attempts.
 const (
 	insistAfter  = 2 * patientAfter

@@ -35,15 +35,15 @@ func (o *Options) checkBladeSize(bad func(cond bool, format string, args ...any)
 	}
 }
 
-// checkRoom refuses a new database whose blades have no room for a table with one record: only
-// another database would help who has found that out by the first Put.
+// checkRoom refuses a new database whose blades have no room for a table with one record: after
+// a first Put that failed only another database would help.
 func (o *Options) checkRoom() error {
 	if o.Fabric != nil || o.BladeSize == 0 || o.ReadOnly {
 		return nil
 	}
 	if o.Dir != "" {
 		if _, err := os.Lstat(filepath.Join(o.Dir, embedded.CatalogName)); err == nil {
-			return nil // it is there, and whoever opens it compares
+			return nil // it is there, and opening it compares
 		}
 	}
 	least, segments, e := o.leastBladeSize()

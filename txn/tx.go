@@ -104,8 +104,8 @@ func (tx *Tx) Execute() error {
 	return nil
 }
 
-// stop makes err stick: whatever the caller does with it, the attempt is over. Of a transaction of
-// DB.Begin he is the one who tries again, so if its worker has to rejoin, it does before he is told.
+// stop makes err stick: whatever the caller does with it, the attempt is over. The caller of DB.Begin
+// retries itself. So if the worker has to rejoin, it does so before it returns the error.
 func (tx *Tx) stop(err error) error {
 	if tx.borrowed && tx.w.session.Broken() != nil {
 		tx.rollback()
@@ -290,8 +290,8 @@ func (tx *Tx) refrain() error {
 	return canceled(tx.ctx)
 }
 
-// canceled is why a context is done: context.Canceled or context.DeadlineExceeded, and, if whoever
-// canceled it gave one, the cause.
+// canceled is why a context is done: context.Canceled or context.DeadlineExceeded, and the
+// cause, if there is one.
 func canceled(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {

@@ -202,7 +202,7 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		w.own.Retries++
 	}
 	if w.session.Broken() != nil {
-		w.mend() // nobody logs any more, so the transaction is still in its log
+		w.mend() // no commit logs any more, so the transaction is still in its log
 	}
 	return err
 }
@@ -253,7 +253,7 @@ const untimed = math.MinInt64
 
 // pause is what run does now and then between two transactions: before one begins, not
 // when it has committed. Its client would be without an answer meanwhile, and other
-// coroutines of the thread could use its log space, without which nobody else has one.
+// coroutines of the thread could use its log space, without which the others have none.
 func (w *Worker) pause() {
 	w.coro.Yield()
 	if w.ticks%maintainEvery == 0 || w.session.Due() {
@@ -279,7 +279,7 @@ func (w *Worker) unwind() {
 // failed with. own: that is the function's own decision, and final.
 func (w *Worker) withdraw(err error) (own bool, _ error) {
 	tx := w.tx
-	// Who has met no error of the engine's has decided against himself.
+	// A function that met no error of the engine's rolls itself back.
 	own = tx.err == nil && (!sentinel.Is(err, ErrConflict) || isSpent(err))
 	if own && !w.db.likeFORD() {
 		// What it saw must have been true.
@@ -298,8 +298,8 @@ func (w *Worker) withdraw(err error) (own bool, _ error) {
 }
 
 // mend has the session rejoin if it is broken after all, by what a transaction had
-// left to be done when its outcome was known. Nobody knows when the worker is used
-// next, and until then others would meet its locks.
+// left to be done when its outcome was known. The worker may not be
+// used again for long, and until then others would meet its locks.
 func (w *Worker) mend() {
 	if w.session.Broken() == nil {
 		return
@@ -367,6 +367,6 @@ func (w *Worker) Counters() (committed uint64, conflicts *[occ.NumAbortReasons]u
 	return w.committed, w.o.Aborts(), w.o.Phases()
 }
 
-// likeFORD says that transactions are counted as FORD's programs do, who believe
+// likeFORD says that transactions are counted as FORD's programs do. They believe
 // whatever a transaction saw that ends itself.
 func (db *DB) likeFORD() bool { return db.opts.SingleAttempt && db.opts.Policy == PolicyFORD }
