@@ -10,7 +10,8 @@
 //	git apply -R internal/mutant/patches/skip-validation.patch
 //
 // Command hunt, below this package, runs the suites against all of them ("make mutants"). It
-// applies each patch to copies of the files, so the working tree stays as it is.
+// applies the patches to copies of the files, so the working tree stays as it is. A patch changes
+// bodies of functions only: so hunt can compile all mutations at once.
 //
 // To add a mutation, name it and the files that it changes; edit the copies that hunt leaves, and
 // write the sentence into the file SENTENCE beside them; save the patch; and let hunt find the test

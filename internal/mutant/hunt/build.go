@@ -9,18 +9,15 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-
-	"txnode/internal/mutant"
 )
 
-// builder makes the binaries of tests, of the engine as it is and of mutations of it, in a directory
-// of its own. Safe for concurrent use.
+// builder makes the binaries of tests, with all mutations of the hunt in each. Safe for concurrent use.
 type builder struct {
-	dir  string // absolute
-	root string // of the module, absolute
+	dir     string // of the binaries, absolute
+	overlay string // puts the files with variants in place of the module's
 
 	mu     sync.Mutex
-	builds map[string]*build // by mutation and package
+	builds map[string]*build // by package
 }
 
 // build is one binary, or why there is none.
@@ -30,59 +27,22 @@ type build struct {
 	err  error
 }
 
-// BuildError says that a mutation does not compile: it is not caught by that, but wrong itself.
-type BuildError struct {
-	Mutation, Package, Output string
-}
-
-func (e *BuildError) Error() string {
-	return fmt.Sprintf("%s does not compile in the tests of %s; edit it (-edit %s), and save it (-save %s):\n%s",
-		e.Mutation, e.Package, e.Mutation, e.Mutation, e.Output)
-}
-
-// binary compiles the tests of a package, once, with a mutation, or with none if m is nil.
-func (b *builder) binary(ctx context.Context, m *mutant.Mutation, pkg string) (string, error) {
-	name := ""
-	if m != nil {
-		name = m.Name
-	}
+// binary compiles the tests of a package, once.
+func (b *builder) binary(ctx context.Context, pkg string) (string, error) {
 	b.mu.Lock()
-	key := name + " " + pkg
-	x := b.builds[key]
+	x := b.builds[pkg]
 	if x == nil {
-		x = &build{}
-		b.builds[key] = x
+		x = &build{bin: filepath.Join(b.dir, strings.ReplaceAll(pkg, "/", "-")+".test")}
+		b.builds[pkg] = x
 	}
 	b.mu.Unlock()
 	x.once.Do(func() {
-		x.bin = filepath.Join(b.dir, "as-is", strings.ReplaceAll(pkg, "/", "-")+".test")
-		var flags []string
-		if m != nil {
-			x.bin = filepath.Join(b.dir, m.Name, strings.ReplaceAll(pkg, "/", "-")+".test")
-			var overlay string
-			if overlay, x.err = b.overlay(m); x.err != nil {
-				return
-			}
-			flags = []string{"-overlay", overlay}
-		}
-		args := append([]string{"test", "-c", "-vet=off", "-o", x.bin}, flags...)
-		cmd := exec.CommandContext(ctx, "go", append(args, "./"+pkg)...)
+		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", b.overlay, "-o", x.bin, "./"+pkg)
 		if p, err := cmd.CombinedOutput(); err != nil {
-			if x.err = fmt.Errorf("%v: %w\n%s", cmd, err, p); m != nil {
-				x.err = &BuildError{Mutation: m.Name, Package: pkg, Output: string(p)}
-			}
+			x.err = fmt.Errorf("a mutation does not compile (/NAME/FILE is FILE as mutation NAME has it; edit it with -edit NAME), or else the engine does not: %v: %w\n%s", cmd, err, p)
 		}
 	})
 	return x.bin, x.err
-}
-
-// overlay writes the files of a mutation, and what tells the compiler to take them.
-func (b *builder) overlay(m *mutant.Mutation) (string, error) {
-	texts, err := m.Apply(b.root)
-	if err != nil {
-		return "", err
-	}
-	return writeOverlay(b.root, filepath.Join(b.dir, m.Name), texts)
 }
 
 // writeOverlay writes texts of files of the module into a directory, and the file for -overlay that
@@ -105,16 +65,4 @@ func writeOverlay(root, dir string, texts map[string]string) (string, error) {
 	}
 	file := filepath.Join(dir, "overlay.json")
 	return file, os.WriteFile(file, p, 0o644)
-}
-
-// drop removes what was made for a mutation.
-func (b *builder) drop(name string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for key := range b.builds {
-		if strings.HasPrefix(key, name+" ") {
-			delete(b.builds, key)
-		}
-	}
-	_ = os.RemoveAll(filepath.Join(b.dir, name)) // it lies in a directory that is removed at the end
 }

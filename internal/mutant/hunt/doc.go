@@ -4,12 +4,13 @@
 //
 //	go run ./internal/mutant/hunt [-only pattern] [-jobs n] [-list] [-show]
 //
-// It has to be run in the root of the module, whose files it does not change: a patch is
-// applied to copies, and the compiler takes those instead (go build -overlay). A patch that
-// does not apply any more ends the hunt before it begins. A mutation that does not compile
-// is an error too, and not caught.
+// It has to be run in the root of the module, whose files it does not change: patches are
+// applied to copies, and the compiler takes those instead (go build -overlay). Each test
+// binary is compiled once, with all mutations in it, so a mutation may change bodies of functions
+// only; an environment variable says which one a process has. A patch that does not apply any
+// more, and a mutation that does not compile, end the hunt before it begins.
 //
-// A change of the engine may make patches anew necessary, and a new test is best tried by a
+// A change of the engine may require patches to be made anew, and a new test is best tried on a
 // new mutation:
 //
 //	go run ./internal/mutant/hunt [-only pattern] -refresh

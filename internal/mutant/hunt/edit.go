@@ -201,7 +201,7 @@ func (e *editor) compiles(name string, texts map[string]string) error {
 	cmd := exec.Command("go", args...)
 	cmd.Dir = root
 	if p, err := cmd.CombinedOutput(); err != nil {
-		return &BuildError{Mutation: name, Package: strings.Join(slices.Sorted(maps.Keys(packages)), " "), Output: string(p)}
+		return fmt.Errorf("mutation %s does not compile: edit it (-edit %s), and save it (-save %s): %v: %w\n%s", name, name, name, cmd, err, p)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
@@ -127,16 +128,15 @@ func hunt(ctx context.Context, todo []mutant.Mutation) (bool, error) {
 	}
 	defer os.RemoveAll(dir)
 	start := time.Now()
-	root, err := filepath.Abs(".")
-	if err != nil {
+	r := &runner{controls: map[string]*control{}}
+	if r.tests, err = prepare(dir, todo); err != nil {
 		return false, err
 	}
-	r := &runner{tests: &builder{dir: dir, root: root, builds: map[string]*build{}}, controls: map[string]*control{}}
-	// What all mutations have in common is compiled once, before two of them do it at the same time.
+	// What the packages have in common is compiled once, before two of them do it at the same time.
 	all := packages(todo, first)
 	fmt.Fprintf(os.Stderr, "building the tests of %d packages\n", len(all))
 	for _, p := range all {
-		if _, err := r.tests.binary(ctx, nil, p); err != nil {
+		if _, err := r.tests.binary(ctx, p); err != nil {
 			return false, err
 		}
 	}
@@ -144,7 +144,7 @@ func hunt(ctx context.Context, todo []mutant.Mutation) (bool, error) {
 
 	results := make([]result, len(todo))
 	for i := range todo {
-		results[i].mutation = &todo[i]
+		results[i].name, results[i].number = todo[i].Name, i+1
 	}
 	if *learn == "" {
 		r.round(ctx, results, func(name string) []suite {
@@ -155,7 +155,7 @@ func hunt(ctx context.Context, todo []mutant.Mutation) (bool, error) {
 		})
 		left := 0
 		for i := range results {
-			if x := &results[i]; !x.caught && x.err == nil {
+			if x := &results[i]; !x.caught {
 				x.over = false
 				left++
 			}
@@ -167,11 +167,8 @@ func hunt(ctx context.Context, todo []mutant.Mutation) (bool, error) {
 	r.round(ctx, results, func(string) []suite { return suites })
 	report(results, todo, time.Since(start))
 	var survivors []string
-	var wrong []error
 	for i := range results {
-		if results[i].err != nil {
-			wrong = append(wrong, results[i].err)
-		} else if results[i].over && !results[i].caught {
+		if results[i].over && !results[i].caught {
 			survivors = append(survivors, fmt.Sprintf("  %s: %s", todo[i].Name, todo[i].Breaks))
 		}
 	}
@@ -181,7 +178,25 @@ func hunt(ctx context.Context, todo []mutant.Mutation) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, fmt.Errorf("interrupted: %w", err)
 	}
-	return len(survivors) == 0, errors.Join(wrong...)
+	return len(survivors) == 0, r.failure()
+}
+
+// prepare writes what is compiled in place of the files that mutations change.
+func prepare(dir string, todo []mutant.Mutation) (*builder, error) {
+	root, err := filepath.Abs(".")
+	if err != nil {
+		return nil, err
+	}
+	module, err := exec.Command("go", "list", "-m").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list -m: %w", err)
+	}
+	texts, err := withVariants(root, strings.TrimSpace(string(module)), todo)
+	if err != nil {
+		return nil, err
+	}
+	overlay, err := writeOverlay(root, filepath.Join(dir, "variants"), texts)
+	return &builder{dir: dir, overlay: overlay, builds: map[string]*build{}}, err
 }
 
 // round tries on every mutation that is not caught the suites that it is given for it.
@@ -192,7 +207,7 @@ func (r *runner) round(ctx context.Context, results []result, try func(name stri
 	for range max(*jobs, 1) {
 		wg.Go(func() {
 			for x := range next {
-				r.hunt(ctx, x, try(x.mutation.Name))
+				r.hunt(ctx, x, try(x.name))
 				mu.Lock()
 				r.tell(ctx, x, len(results))
 				mu.Unlock()
@@ -200,7 +215,7 @@ func (r *runner) round(ctx context.Context, results []result, try func(name stri
 		})
 	}
 	for i := range results {
-		if results[i].caught || results[i].err != nil {
+		if results[i].caught {
 			continue
 		}
 		select {
@@ -226,7 +241,7 @@ func (r *runner) tell(ctx context.Context, x *result, all int) {
 		fmt.Fprintln(os.Stderr, x.output)
 	}
 	if *learn != "" && x.caught {
-		if err := keep(*learn, x.by.line(x.mutation.Name)); err != nil {
+		if err := keep(*learn, x.by.line(x.name)); err != nil {
 			fmt.Fprintln(os.Stderr, "hunt:", err)
 		}
 	}
@@ -241,8 +256,6 @@ func report(results []result, todo []mutant.Mutation, took time.Duration) {
 		switch {
 		case !x.over:
 			fmt.Printf("%-28s not known\n", todo[i].Name)
-		case x.err != nil:
-			fmt.Printf("%-28s does not compile\n", todo[i].Name)
 		case !x.caught:
 			fmt.Printf("%-28s SURVIVED %*v\n", todo[i].Name, 87, round(x.took))
 		default:

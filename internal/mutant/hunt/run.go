@@ -35,13 +35,31 @@ type runner struct {
 
 	mu       sync.Mutex
 	controls map[string]*control
+	failed   error // that ends the hunt: tests could not be compiled
 }
+
+func (r *runner) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failed == nil {
+		r.failed = err
+	}
+}
+
+// failure is what has ended the hunt, other than an interruption.
+func (r *runner) failure() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+
+// stopped reports whether what was run last says nothing.
+func (r *runner) stopped(ctx context.Context) bool { return ctx.Err() != nil || r.failure() != nil }
 
 // control is what a suite says of the engine as it is.
 type control struct {
 	once sync.Once
 	outcome
-	err error
 }
 
 // outcome is what became of a run.
@@ -54,10 +72,9 @@ type outcome struct {
 
 // result is what became of a mutation.
 type result struct {
-	mutation *mutant.Mutation
-
-	over   bool  // it was tried to the end
-	err    error // it could not be: it does not compile
+	name   string
+	number int  // that chooses it
+	over   bool // it was tried to the end
 	caught bool
 	by     suite
 	test   string // that failed
@@ -75,13 +92,10 @@ func (r *result) what() string {
 }
 
 func (r *result) line() string {
-	switch {
-	case r.err != nil:
-		return r.err.Error()
-	case !r.caught:
-		return fmt.Sprintf("%s: not caught so far, %v", r.mutation.Name, round(r.took))
+	if !r.caught {
+		return fmt.Sprintf("%s: not caught so far, %v", r.name, round(r.took))
 	}
-	return fmt.Sprintf("%s: %s, %s, %v", r.mutation.Name, r.by.pkg, r.what(), round(r.took))
+	return fmt.Sprintf("%s: %s, %s, %v", r.name, r.by.pkg, r.what(), round(r.took))
 }
 
 // hunt tries the known catcher, or all suites, until one fails that does not fail without
@@ -89,18 +103,13 @@ func (r *result) line() string {
 func (r *runner) hunt(ctx context.Context, x *result, try []suite) {
 	start := time.Now()
 	defer func() { x.took += time.Since(start) }()
-	defer r.tests.drop(x.mutation.Name)
 	for _, s := range try {
 		if s.long && *quick {
 			continue
 		}
-		o, err := r.run(ctx, s, x.mutation)
-		if ctx.Err() != nil {
+		o := r.run(ctx, s, x.number)
+		if r.stopped(ctx) {
 			return
-		}
-		if err != nil {
-			x.err = err
-			break
 		}
 		if !o.failed {
 			continue
@@ -109,25 +118,21 @@ func (r *runner) hunt(ctx context.Context, x *result, try []suite) {
 		if *learn != "" && strings.HasPrefix(test, "Test") && !strings.Contains(test, " ") {
 			n := s.narrowed(test, seed)
 			n.seconds = 30
-			if again, err := r.run(ctx, n, x.mutation); err == nil && again.failed {
+			if again := r.run(ctx, n, x.number); again.failed {
 				s, o = n, again
 			}
 		}
-		c, err := r.control(ctx, s)
-		if ctx.Err() != nil {
+		c := r.control(ctx, s)
+		if r.stopped(ctx) {
 			return
 		}
-		if err != nil {
-			x.err = err
-			break
-		}
 		if c.failed {
-			fmt.Fprintf(os.Stderr, "%s: %s %s fails without it, too: it does not count\n%s\n", x.mutation.Name, s.pkg, strings.Join(s.args, " "), c.output)
+			fmt.Fprintf(os.Stderr, "%s: %s %s fails without it, too: it does not count\n%s\n", x.name, s.pkg, strings.Join(s.args, " "), c.output)
 			continue
 		}
 		if o.hung && 2*c.took > s.limit() {
 			fmt.Fprintf(os.Stderr, "%s: %s %s takes %v without it, too: that it has not ended after %v does not count\n",
-				x.mutation.Name, s.pkg, strings.Join(s.args, " "), round(c.took), s.limit())
+				x.name, s.pkg, strings.Join(s.args, " "), round(c.took), s.limit())
 			continue
 		}
 		x.by, x.caught, x.output, x.test, x.seed = s, true, o.output, test, seed
@@ -137,7 +142,7 @@ func (r *runner) hunt(ctx context.Context, x *result, try []suite) {
 }
 
 // control runs a suite without any mutation, once.
-func (r *runner) control(ctx context.Context, s suite) (outcome, error) {
+func (r *runner) control(ctx context.Context, s suite) outcome {
 	key := s.pkg + " " + strings.Join(s.args, " ")
 	r.mu.Lock()
 	c := r.controls[key]
@@ -148,28 +153,28 @@ func (r *runner) control(ctx context.Context, s suite) (outcome, error) {
 	r.mu.Unlock()
 	c.once.Do(func() {
 		s.seconds = 20 * 60 // it is to end by itself
-		c.outcome, c.err = r.run(ctx, s, nil)
+		c.outcome = r.run(ctx, s, 0)
 	})
-	return c.outcome, c.err
+	return c.outcome
 }
 
 // slack is how much longer a run may take by the clock than by the processor, in case it
 // waits for ever.
 const slack = 10
 
-// run runs one suite, on a mutation, or on the engine as it is if m is nil. Its time is that of the
-// processor, not of the clock: others may be at work on the machine. The error says that it could
-// not be run.
-func (r *runner) run(ctx context.Context, s suite, m *mutant.Mutation) (o outcome, err error) {
-	bin, err := r.tests.binary(ctx, m, s.pkg)
+// run runs one suite on a mutation, 0: on the engine as it is. Its time is that of the processor, not of the
+// clock: others may be at work on the machine. If the suite does not compile the hunt fails.
+func (r *runner) run(ctx context.Context, s suite, number int) (o outcome) {
+	bin, err := r.tests.binary(ctx, s.pkg)
 	if err != nil {
-		return o, err
+		r.fail(err)
+		return o
 	}
 	args := append([]string{"-c", `ulimit -t "$0"; exec "$@"`, fmt.Sprint(s.seconds), bin,
 		"-test.failfast", "-test.timeout", fmt.Sprintf("%ds", slack*s.seconds)}, s.args...)
 	cmd := exec.CommandContext(ctx, "sh", args...)
 	cmd.Dir = s.pkg
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", choice, number), "GOMAXPROCS=1")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err = cmd.Run()
@@ -177,7 +182,7 @@ func (r *runner) run(ctx context.Context, s suite, m *mutant.Mutation) (o outcom
 		o.took = p.UserTime() + p.SystemTime()
 	}
 	if err == nil || ctx.Err() != nil {
-		return o, nil
+		return o
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && !exit.Exited() {
@@ -185,7 +190,7 @@ func (r *runner) run(ctx context.Context, s suite, m *mutant.Mutation) (o outcom
 	}
 	o.failed, o.output = true, out.String()
 	o.hung = strings.Contains(o.output, noEnd) || strings.Contains(panicLine.FindString(o.output), timedOut)
-	return o, nil
+	return o
 }
 
 // What the output of a run says that did not end.
