@@ -19,9 +19,9 @@ func (c *checker) checkRecord(t int) {
 		c.report(Violation{Class: Malformed, Txns: []int{t},
 			Detail: fmt.Sprintf("ended at %d before it started at %d; it is checked without real time", x.End, x.Start)})
 	}
-	if x.Outcome != history.Committed && x.Outcome != history.Unknown {
+	if x.Outcome != history.Committed && x.Outcome != history.Unknown && x.Outcome != history.Failed {
 		c.report(Violation{Class: Malformed, Txns: []int{t},
-			Detail: fmt.Sprintf("outcome %d is neither Committed nor Unknown; it is taken as unknown", x.Outcome)})
+			Detail: fmt.Sprintf("outcome %d is none; it is taken as unknown", x.Outcome)})
 	}
 }
 

@@ -82,10 +82,11 @@ type checker struct {
 	aux []int32
 
 	versions versionTable
-	counts   []bool  // whether a transaction is part of the graph
-	pending  []int32 // transactions to count in
-	zeros    []int32 // version zero of each key that was observed absent without trace
-	late     []int32 // operations of kind lateWrite
+	counts   []bool          // whether a transaction is part of the graph
+	pending  []int32         // transactions to count in
+	failed   map[int32]int32 // by version: the failed transaction that would have installed it
+	zeros    []int32         // version zero of each key that was observed absent without trace
+	late     []int32         // operations of kind lateWrite
 
 	duplicates []opPair // operations that installed one version
 	forks      []opPair // operations that replaced one version
@@ -156,6 +157,7 @@ func (c *checker) intern() {
 	}
 	c.owner, c.ver, c.aux = make([]int32, ops), make([]int32, ops), make([]int32, ops)
 	c.kind = make([]history.Kind, ops)
+	c.failed = map[int32]int32{}
 	c.versions = newVersionTable(min(writes+ops/8, ops) + 16)
 	for _, s := range c.byStart {
 		t := int(s.txn)
@@ -173,6 +175,10 @@ func (c *checker) intern() {
 			}
 			v := c.versions.intern(op.Key, op.Version)
 			c.ver[o] = v
+			if isWrite(op.Kind) && txn.Outcome == history.Failed {
+				c.ver[o], c.failed[v] = -1, int32(t)
+				continue
+			}
 			if isWrite(op.Kind) {
 				c.aux[o] = c.versions.intern(op.Key, op.Prev)
 				c.installs(v, o)
@@ -234,10 +240,10 @@ func (c *checker) countIn() {
 		}
 	}
 	c.countForced()
-	for _, in := range c.counts {
+	for t, in := range c.counts {
 		if in {
 			c.rep.Txns++
-		} else {
+		} else if c.txns[t].Outcome != history.Failed {
 			c.rep.LeftOut++
 		}
 	}
@@ -245,7 +251,7 @@ func (c *checker) countIn() {
 
 // count takes transaction t into the graph, and every one it proves to have happened.
 func (c *checker) count(t int32) {
-	if c.counts[t] {
+	if c.counts[t] || c.txns[t].Outcome == history.Failed {
 		return
 	}
 	c.counts[t] = true
@@ -288,6 +294,10 @@ func (c *checker) register(t, o int32) {
 	e := &c.versions.all[v]
 	if e.ver != 0 && e.installer >= 0 && c.owner[e.installer] == t {
 		return // its own write
+	}
+	if by, ok := c.failed[v]; ok && c.kind[o] == history.Read && e.installer < 0 {
+		c.report(Violation{Class: DirtyRead, Key: e.key, Versions: []history.Version{e.ver}, Txns: []int{int(by), int(t)},
+			Detail: "a transaction that has failed would have written what another one has read"})
 	}
 	c.aux[o] = e.readers
 	e.readers = o

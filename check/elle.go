@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 
@@ -13,8 +12,13 @@ import (
 )
 
 // WriteElle writes a history in EDN, one event per line, as Jepsen records it and the
-// rw-register checker of Elle reads it: an :invoke and an :ok (or, for an unknown
-// outcome, an :info) per transaction, with versions as the values. Times are those of the history.
+// rw-register checker of Elle reads it: an :invoke per transaction and an :ok, an :info for an unknown
+// outcome, or a :fail, with versions as the values. Keys and versions are int64 numbers with the bits
+// of theirs: one type for Elle, in which no two are equal. Times are those of the history.
+//
+// Failed transactions (history.Recorder.Failed) are what tells Elle a version that somebody wrote in vain from
+// one that was there before the history. An absence that a failed insert has left is no write of anybody's, and
+// is left out.
 //
 // What a transaction replaced is written as a read before the write, so that
 // Elle, told that writes follow reads (:wfr-keys? true), knows the order of versions. A delete is a
@@ -26,8 +30,8 @@ import (
 // session that recorded the transaction.
 func WriteElle(w io.Writer, txns []history.Txn) error {
 	e := registerEDN(txns)
-	return writeEvents(w, e.initial, len(txns), func(t int) (int64, int64, bool) {
-		return txns[t].Start, txns[t].End, txns[t].Outcome == history.Committed
+	return writeEvents(w, e.initial, len(txns), func(t int) (int64, int64, history.Outcome) {
+		return txns[t].Start, txns[t].End, txns[t].Outcome
 	}, e.value)
 }
 
@@ -59,8 +63,8 @@ func WriteElleLists(w io.Writer, txns []ListTxn) error {
 		}
 		return b
 	}
-	return writeEvents(w, nil, len(txns), func(t int) (int64, int64, bool) {
-		return txns[t].Start, txns[t].End, txns[t].Outcome == history.Committed
+	return writeEvents(w, nil, len(txns), func(t int) (int64, int64, history.Outcome) {
+		return txns[t].Start, txns[t].End, txns[t].Outcome
 	}, value)
 }
 
@@ -69,7 +73,8 @@ type registers struct {
 	txns      []history.Txn
 	deleted   map[history.Key]bool
 	installed map[keyVersion]bool
-	initial   []byte // the value of the transaction before all others, or nil
+	absent    map[keyVersion]bool // that a failed transaction has left where no record is
+	initial   []byte              // the value of the transaction before all others, or nil
 }
 
 type keyVersion struct {
@@ -78,19 +83,32 @@ type keyVersion struct {
 }
 
 func registerEDN(txns []history.Txn) *registers {
-	e := &registers{txns: txns, deleted: map[history.Key]bool{}, installed: map[keyVersion]bool{}}
+	e := &registers{txns: txns, deleted: map[history.Key]bool{}, installed: map[keyVersion]bool{}, absent: map[keyVersion]bool{}}
 	for t := range txns {
 		for _, op := range txns[t].Ops {
 			if isWrite(op.Kind) {
 				e.installed[keyVersion{op.Key, op.Version}] = true
+				if txns[t].Outcome == history.Failed {
+					e.absent[keyVersion{op.Key, op.Version}] = true
+				}
 			}
 			if op.Kind == history.Delete {
 				e.deleted[op.Key] = true
 			}
 		}
 	}
+	for t := range txns {
+		for _, op := range txns[t].Ops {
+			if op.Kind == history.Read || isWrite(op.Kind) && txns[t].Outcome != history.Failed {
+				delete(e.absent, keyVersion{op.Key, op.Version})
+			}
+		}
+	}
 	written := map[keyVersion]bool{}
 	for t := range txns {
+		if txns[t].Outcome == history.Failed {
+			continue
+		}
 		for _, op := range txns[t].Ops {
 			seen := keyVersion{op.Key, op.Version}
 			if isWrite(op.Kind) {
@@ -122,7 +140,7 @@ func (e *registers) value(b []byte, t int, results bool) []byte {
 		b = appendMop(b, name, uint64(k))
 	}
 	read := func(k history.Key, v history.Version) {
-		if v == 0 && e.deleted[k] || v != 0 && mine(k, v) {
+		if v == 0 && e.deleted[k] || v != 0 && mine(k, v) || e.absent[keyVersion{k, v}] {
 			return
 		}
 		mop(":r", k)
@@ -154,14 +172,8 @@ func appendMop(b []byte, name string, k uint64) []byte {
 	return append(appendInt(b, k), ' ')
 }
 
-// appendInt writes a number; Clojure wants a suffix beyond 63 bits.
-func appendInt(b []byte, x uint64) []byte {
-	b = strconv.AppendUint(b, x, 10)
-	if x > math.MaxInt64 {
-		b = append(b, 'N')
-	}
-	return b
-}
+// appendInt writes the int64 of these bits: beyond 63 bits Clojure has another type.
+func appendInt(b []byte, x uint64) []byte { return strconv.AppendInt(b, int64(x), 10) }
 
 type event struct {
 	at     int64
@@ -171,7 +183,7 @@ type event struct {
 
 // writeEvents writes the transactions as events in time order. At one instant starts come
 // before ends: those transactions were concurrent.
-func writeEvents(w io.Writer, initial []byte, n int, bounds func(t int) (start, end int64, committed bool),
+func writeEvents(w io.Writer, initial []byte, n int, bounds func(t int) (start, end int64, outcome history.Outcome),
 	value func(b []byte, t int, results bool) []byte) error {
 	events := make([]event, 0, 2*n)
 	for t := range n {
@@ -203,7 +215,7 @@ func writeEvents(w io.Writer, initial []byte, n int, bounds func(t int) (start, 
 	process := make([]int, n)
 	var b []byte
 	for _, ev := range events {
-		_, _, committed := bounds(ev.txn)
+		_, _, outcome := bounds(ev.txn)
 		switch {
 		case ev.invoke:
 			if len(free) == 0 {
@@ -214,9 +226,13 @@ func writeEvents(w io.Writer, initial []byte, n int, bounds func(t int) (start, 
 			free = free[:len(free)-1]
 			b = value(b[:0], ev.txn, false)
 			line(ev.at, ":invoke", process[ev.txn], b)
-		case committed:
+		case outcome == history.Committed:
 			b = value(b[:0], ev.txn, true)
 			line(ev.at, ":ok", process[ev.txn], b)
+			free = append(free, process[ev.txn])
+		case outcome == history.Failed:
+			b = value(b[:0], ev.txn, false)
+			line(ev.at, ":fail", process[ev.txn], b)
 			free = append(free, process[ev.txn])
 		default: // the process is lost with its transaction
 			b = value(b[:0], ev.txn, false)

@@ -34,7 +34,11 @@ func formatListTxn(t *ListTxn, name func(history.Key) string, keys []history.Key
 func formatOps(t *history.Txn, n int, keys []history.Key, op func(i int) (history.Key, string)) string {
 	var b strings.Builder
 	outcome := "ok"
-	if t.Outcome != history.Committed {
+	switch t.Outcome {
+	case history.Committed:
+	case history.Failed:
+		outcome = "failed"
+	default:
 		outcome = "unknown"
 	}
 	fmt.Fprintf(&b, "%d %d %s", t.Start, t.End, outcome)

@@ -137,8 +137,11 @@ func parseLine(t testing.TB, line string) (x parsedTxn) {
 	x.id = number(t, f[0][1:])
 	x.start, x.end = int64(number(t, f[1])), int64(number(t, f[2]))
 	x.outcome = history.Unknown
-	if f[3] == "ok" {
+	switch f[3] {
+	case "ok":
 		x.outcome = history.Committed
+	case "failed":
+		x.outcome = history.Failed
 	}
 	for _, s := range f[4:] {
 		name, rest, ok1 := strings.Cut(s, "(")

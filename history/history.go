@@ -43,6 +43,9 @@ const (
 	Committed Outcome = iota + 1
 	// Unknown: the call ended without an answer; the transaction may or may not have taken effect.
 	Unknown
+	// Failed: the caller was told that it has had no effect. Its operations are the writes that it
+	// would have made. Recorder.Failed has these, Recorder.Txns has not.
+	Failed
 )
 
 // Txn is one transaction. Start and End are points of one clock shared by all
@@ -89,12 +92,26 @@ func (r *Recorder) Txns() []Txn {
 	return out
 }
 
+// Failed returns the attempts that ended without effect and would have written something, session
+// by session. A version of theirs that another transaction has read as present proves a dirty read. The
+// sessions must be quiet; the slices are theirs.
+func (r *Recorder) Failed() []Txn {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []Txn
+	for _, s := range r.sessions {
+		out = append(out, s.failed...)
+	}
+	return out
+}
+
 // Session is the history of one worker, in the order of its transactions.
 // Not safe for concurrent use. All methods of a nil *Session do nothing, so
 // that a caller that records nothing pays one comparison.
 type Session struct {
-	txns []entry
-	ops  []Op
+	txns   []entry
+	ops    []Op
+	failed []Txn
 }
 
 type entry struct {
@@ -123,6 +140,33 @@ func (s *Session) Drop() {
 	s.ops = s.ops[:first]
 }
 
+// Fail closes the transaction made of the operations since the last End, which has had no effect. Its
+// writes are kept, if there are any.
+func (s *Session) Fail(id uint64, start, end int64) {
+	if s == nil {
+		return
+	}
+	first := 0
+	if n := len(s.txns); n > 0 {
+		first = s.txns[n-1].last
+	}
+	s.fail(Txn{ID: id, Start: start, End: end, Ops: s.ops[first:]})
+	s.ops = s.ops[:first]
+}
+
+func (s *Session) fail(t Txn) {
+	var writes []Op
+	for _, op := range t.Ops {
+		if op.Kind == Write || op.Kind == Delete {
+			writes = append(writes, op)
+		}
+	}
+	if len(writes) > 0 {
+		t.Ops, t.Outcome = writes, Failed
+		s.failed = append(s.failed, t)
+	}
+}
+
 // End closes the transaction made of the operations since the last End.
 func (s *Session) End(id uint64, start, end int64, outcome Outcome) {
 	if s == nil {
@@ -137,7 +181,7 @@ func (s *Session) End(id uint64, start, end int64, outcome Outcome) {
 
 // Resolve tells what has become of the last transaction, which had ended with an
 // unknown outcome: it is committed, and its caller learns it now, or it has had no
-// effect, and is forgotten. Of another transaction it tells nothing.
+// effect, and has failed. Of another transaction it tells nothing.
 func (s *Session) Resolve(id uint64, now int64, committed bool) {
 	if s == nil || len(s.txns) == 0 {
 		return
@@ -151,6 +195,7 @@ func (s *Session) Resolve(id uint64, now int64, committed bool) {
 		t.end, t.outcome = now, Committed
 		return
 	}
+	s.fail(Txn{ID: t.id, Start: t.start, End: now, Ops: s.ops[t.first:t.last]})
 	s.ops = s.ops[:t.first]
 	s.txns = s.txns[:n]
 }

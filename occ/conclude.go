@@ -90,6 +90,23 @@ func (tx *Tx) report(outcome history.Outcome) {
 	h.End(uint64(tx.id), tx.start, tx.clock(), outcome)
 }
 
+// reportFailed writes to the history what the transaction would have written, had it not failed.
+func (tx *Tx) reportFailed() {
+	h := tx.hist
+	h.Drop()
+	for i := range tx.items {
+		it := &tx.items[i]
+		op := it.seen()
+		switch it.write {
+		case writePut:
+			h.Op(history.Op{Key: op.Key, Version: history.Version(tx.id), Prev: op.Version, Kind: history.Write})
+		case writeDelete:
+			h.Op(history.Op{Key: op.Key, Version: history.Version(tx.id), Prev: op.Version, Kind: history.Delete})
+		}
+	}
+	h.Fail(uint64(tx.id), tx.start, tx.clock())
+}
+
 // seen is what the transaction has read of an item.
 func (it *item) seen() history.Op {
 	kind := history.Read

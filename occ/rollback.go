@@ -30,7 +30,9 @@ func (tx *Tx) rollback() error {
 	if tx.tap != nil {
 		tx.untap()
 	}
-	tx.hist.Drop()
+	if tx.hist != nil {
+		tx.reportFailed()
+	}
 	tx.finish()
 	return err
 }

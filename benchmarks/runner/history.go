@@ -32,15 +32,17 @@ func newHistoryCheck() *historyCheck {
 	return &historyCheck{keys: make(map[history.Key]span)}
 }
 
-// window checks the transactions since the last window. The error, if not
+// window checks the transactions since the last window, and those that have failed meanwhile. The error, if not
 // nil, is History.Err.
-func (h *historyCheck) window(txns []history.Txn) error {
+func (h *historyCheck) window(txns, failed []history.Txn) error {
 	start := time.Now()
 	h.found.Windows++
-	all := txns
+	all := append(txns[:len(txns):len(txns)], failed...)
+	for i := range failed {
+		h.found.Ops -= len(failed[i].Ops)
+	}
 	if past, ok := h.past(); ok {
-		all = make([]history.Txn, 0, len(txns)+1)
-		all = append(append(all, past), txns...)
+		all = append(all, past)
 		h.found.Txns--
 		h.found.Ops -= len(past.Ops)
 	}

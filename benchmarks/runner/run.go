@@ -53,13 +53,13 @@ func (r *run) measure() error {
 		driven, err := r.round()
 		r.recorder.Record(nil)
 		r.progress(CheckingHistory, r.number)
-		txns := rec.Txns()
+		txns, failed := rec.Txns(), rec.Failed()
 		if r.cfg.History != nil {
-			if e := r.cfg.History(txns); e != nil {
+			if e := r.cfg.History(append(txns[:len(txns):len(txns)], failed...)); e != nil {
 				return e
 			}
 		}
-		if e := r.history.window(txns); e != nil {
+		if e := r.history.window(txns, failed); e != nil {
 			return &verificationError{e}
 		}
 		if err != nil || driven == 0 || r.over() {

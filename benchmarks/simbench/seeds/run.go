@@ -190,14 +190,14 @@ func (p *plan) run(r *Result, o *Options) (err error) {
 	txns := b.history()
 	r.Txns = len(txns)
 	if o.History != nil {
-		o.History(txns, b.lists)
+		o.History(append(txns, b.world.recorder.Failed()...), b.lists)
 	}
 	if err == nil && len(txns) == 0 {
 		err = errors.New("nothing was recorded")
 	}
 	// What was read decides, not what went wrong after it.
 	// Inserts that a recovery has undone leave an absence with a version of its own.
-	if e := check.Check(txns, check.Options{FromEmpty: true, Placeholders: b.faults != nil}).Err(); e != nil {
+	if e := check.Check(append(txns, b.world.recorder.Failed()...), check.Options{FromEmpty: true, Placeholders: b.faults != nil}).Err(); e != nil {
 		err = errors.Join(e, err)
 	}
 	if err == nil {
