@@ -3,7 +3,8 @@
 //
 // The engine reports, per committed transaction, every version that it read
 // and every version that it replaced and installed; package check builds the
-// dependency graph from that. The package is a leaf: it imports nothing of
+// dependency graph from that. Of transactions that have failed it reports what they would have written.
+// The package is a leaf: it imports nothing of
 // txnode, so that the engine, the benchmarks and the checker can share it.
 //
 // A [Session] belongs to one worker and is not safe for concurrent use; a
