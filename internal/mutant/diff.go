@@ -26,29 +26,25 @@ const context = 3
 
 func parseDiff(text string) ([]File, error) {
 	var files []File
+	var hunk *Hunk // that lines belong to
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	for i := 0; i < len(lines); i++ {
-		switch line := lines[i]; {
+		switch line := cmp.Or(lines[i], " "); { // an editor may have taken the blank of an empty line away
 		case strings.HasPrefix(line, "--- a/") && i+1 < len(lines) && lines[i+1] == "+++ b/"+line[len("--- a/"):]:
 			files = append(files, File{Path: line[len("--- a/"):]})
+			hunk = nil
 			i++
 		case strings.HasPrefix(line, "@@ ") && len(files) > 0:
-			var h Hunk
-			var before, after string
-			if _, err := fmt.Sscanf(line, "@@ -%s +%s @@", &before, &after); err != nil {
+			f := &files[len(files)-1]
+			f.Hunks = append(f.Hunks, Hunk{})
+			hunk = &f.Hunks[len(f.Hunks)-1]
+			if _, err := fmt.Sscanf(line, "@@ -%d", &hunk.Line); err != nil {
 				return nil, fmt.Errorf("%q: %w", line, err)
 			}
-			if _, err := fmt.Sscanf(before, "%d", &h.Line); err != nil {
-				return nil, fmt.Errorf("%q: %w", line, err)
-			}
-			f := &files[len(files)-1]
-			f.Hunks = append(f.Hunks, h)
-		case (line == "" || strings.Contains(" -+", line[:1])) && len(files) > 0 && len(files[len(files)-1].Hunks) > 0:
-			f := &files[len(files)-1]
-			h := &f.Hunks[len(f.Hunks)-1]
-			h.Lines = append(h.Lines, cmp.Or(line, " ")) // an editor may have taken the blank away
+		case hunk != nil && (line[0] == ' ' || line[0] == '-' || line[0] == '+'):
+			hunk.Lines = append(hunk.Lines, line)
 		default:
-			return nil, fmt.Errorf("%q is no line of a unified diff with the paths a/FILE and b/FILE", line)
+			return nil, fmt.Errorf("%q is no line of a unified diff with the paths a/FILE and b/FILE", lines[i])
 		}
 	}
 	for _, f := range files {

@@ -115,7 +115,7 @@ func (e *editor) edit(m *mutant.Mutation, files []string) error {
 		}
 	}
 	if len(texts) == 0 {
-		return fmt.Errorf("%s is no mutation yet: name the files that it is to change: -edit %s FILE ...", m.Name, m.Name)
+		return fmt.Errorf("%s is no mutation yet: name the files that it is to change: -edit %s FILE", m.Name, m.Name)
 	}
 	return e.leave(m, texts, rejected)
 }
@@ -178,13 +178,13 @@ func (e *editor) mutation(name, breaks string, texts map[string]string) (mutant.
 	return mutant.Parse(name, m.Text()) // which refuses what would not be read
 }
 
-// compiles compiles the packages that texts of files change.
+// compiles tries to compile the packages that texts of files change.
 func (e *editor) compiles(name string, texts map[string]string) error {
 	dir, err := os.MkdirTemp("", "hunt")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	root, err := filepath.Abs(e.root)
 	if err != nil {
 		return err

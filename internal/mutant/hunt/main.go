@@ -36,13 +36,12 @@ var (
 func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	ok, err := do(ctx)
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "hunt:", err)
 	}
 	if err != nil || !ok {
-		stop()
 		os.Exit(1)
 	}
 }
@@ -126,7 +125,7 @@ func hunt(ctx context.Context, todo []mutant.Mutation) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	start := time.Now()
 	r := &runner{controls: map[string]*control{}}
 	if r.tests, err = prepare(dir, todo); err != nil {

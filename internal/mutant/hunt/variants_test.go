@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -86,25 +87,26 @@ func TestVariants(t *testing.T) {
 	for i := range variants {
 		variants[i].number = i + 1
 	}
-	text, err := join("main.go", "variants", program, variants)
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
-	for path, text := range map[string]string{"go.mod": "module variants\n\ngo 1.26.0\n", "main.go": text, chooserDir + "/mutation.go": chooser} {
-		file := filepath.Join(dir, path)
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 	bin := filepath.Join(dir, "program")
-	cmd := exec.Command("go", "build", "-o", bin, ".")
-	cmd.Dir = dir
-	if p, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s\n%s", err, p, text)
+	build := func(variants []variant) ([]byte, error) {
+		t.Helper()
+		text, err := join("main.go", "variants", program, variants)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, dir, map[string]string{"go.mod": "module variants\n\ngo 1.26.0\n", "main.go": text, chooserDir + "/mutation.go": chooser})
+		cmd := exec.Command("go", "build", "-o", bin, ".")
+		cmd.Dir = dir
+		return cmd.CombinedOutput()
+	}
+	wrong := mutation(t, "wrong", "c.n += b", "c.n += d")
+	wrong.number = 9
+	if p, err := build(append(slices.Clone(variants), wrong)); err == nil || !strings.Contains(string(p), "/wrong/main.go:9") || strings.Contains(string(p), "/silent/") {
+		t.Fatalf("what does not compile is not named: %v\n%s", err, p)
+	}
+	if p, err := build(variants); err != nil {
+		t.Fatalf("%v\n%s", err, p)
 	}
 	for number, want := range []string{
 		"3 a1\nignores s\n", "6 a1\nignores s\n", "0 a1\nignores s\n", "3 1A\nignores s\n", "3 a1\n", "-3 none\nignores s\n",
