@@ -129,8 +129,8 @@ lint: ## golangci-lint over every module, by .golangci.yml; CI fails on findings
 
 .PHONY: docs-check
 docs-check: ## the pages: links, commands and tests that they name, examples, line lengths, sizes (a part of make test)
-	$(GO) test -count 1 ./internal/docscheck
-	$(GO) test -count 1 -run 'TestPages|TestGuide' ./txn
+	$(GO) test -count 1 -v -run 'TestRepository|TestOperate' ./internal/docscheck
+	$(GO) test -count 1 -v -run 'TestPages|TestGuide' ./txn
 
 .PHONY: fmt
 fmt: ## format all Go files

@@ -26,6 +26,11 @@ func TestRepository(t *testing.T) {
 	for _, f := range findings {
 		t.Error(f)
 	}
+	tree, err := load(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d pages, beside %d targets of make and %d tests", len(tree.pages), len(tree.targets), len(tree.tests))
 }
 
 // TestOperateNamesAll: the page about running names every command.
