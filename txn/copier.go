@@ -20,7 +20,7 @@ const (
 	copyProbe  = 1 << 10 // bytes of each that are read at first
 	patience   = 64      // rereads of a locked block before a transaction is sent to it
 	maxStrange = 64      // looks at a slot and what it leads to that do not go together
-	maxStill   = 1 << 10 // looks at an image that nobody has locked, and that stays torn,
+	maxStill   = 1 << 10 // looks at an image that is not locked, and that stays torn,
 	maxStillNs = 2e9     // for so long at least
 	reportStep = 1 << 8
 )
@@ -40,8 +40,8 @@ type copier struct {
 	todo  []slotBlock
 	// foreign: the image that was looked at last is a sound one of another table.
 	foreign bool
-	// torn is the image that was looked at last, if its checksum does not match, and nobody has
-	// locked it; still is for how many looks in a row it has been the same, and since when.
+	// torn is the image that was looked at last, if its checksum does not match, and it is not
+	// locked; still is for how many looks in a row it has been the same, and since when.
 	torn  []byte
 	still int
 	since int64
@@ -203,7 +203,7 @@ type pursuit struct {
 type seen uint8
 
 const (
-	unclear seen = iota // somebody is changing the record, or the slot, or one of them is damaged
+	unclear seen = iota // the record or the slot is being changed, or one of them is damaged
 	copied              // or there is nothing to be copied
 	larger              // the record has more bytes than were read
 )
@@ -258,14 +258,14 @@ func (p *pursuit) lasted() error {
 		}
 		return fmt.Errorf("%w: the slot at %v leads to block %v of class %d, which %s; the database, closed, can be checked", ErrCorrupt, p.at, p.c.Addr, p.c.Class, what)
 	}
-	if p.still > maxStill && p.w.thread.Now()-p.since > maxStillNs { // whoever was writing it would have come to an end
+	if p.still > maxStill && p.w.thread.Now()-p.since > maxStillNs { // a writer would have come to an end
 		return fmt.Errorf("%w: block %v, to which the slot at %v leads, does not match its checksum, and nobody is writing it; the database, closed, can be checked, and repaired from another copy", ErrCorrupt, p.c.Addr, p.at)
 	}
 	return nil
 }
 
-// ask sends those to the record who know what becomes of what a dead one has left, and says
-// whether there is no record after all.
+// ask has the record examined: a transaction that meets its lock decides what a dead client has
+// left there. It says whether there is no record after all.
 func (p *pursuit) ask() (gone bool, err error) {
 	if len(p.key) > 0 {
 		// Its owner may be dead: a transaction that meets the lock knows what to do.

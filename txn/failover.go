@@ -13,15 +13,14 @@ import (
 	"txnode/rdma"
 )
 
-// failover sees to blades that die and come back. Whoever meets one that does not
-// answer declares it dead, on his own thread, and has all transactions decided; the
-// others wait for him. What can wait is done in small steps beside the transactions:
-// blades that are back are taken in again, copies are built. A database of this
-// process has a goroutine for that; on a fabric of the caller's the workers do it
-// between their transactions.
+// failover sees to blades that die and come back. The worker that meets a silent blade
+// declares it dead, on its own thread, and decides all transactions; the other workers
+// wait. The rest is done in small steps beside the transactions: blades that are back
+// are taken in again, copies are built. A database of this process has a goroutine for
+// that. On a fabric of the caller's the workers do it between their transactions.
 type failover struct {
-	deciding atomic.Bool // somebody looks after blades that do not answer
-	keeping  atomic.Bool // somebody does the next step of what can wait
+	deciding atomic.Bool // a worker looks after blades that do not answer
+	keeping  atomic.Bool // the next step of what can wait is being done
 	degraded atomic.Bool // there is something that can wait
 	kick     chan struct{}
 	stop     chan struct{} // nil: there is no goroutine; never changed after Open
@@ -106,7 +105,7 @@ const (
 	probePauseNs   = int64(20_000)
 	awaitPauseNs   = int64(10_000)
 	lookPauseNs    = int64(50_000_000)    // between two looks whether a blade is back
-	gatePatienceNs = int64(200_000_000)   // with those who decide transactions after the loss of a blade, in one epoch
+	gatePatienceNs = int64(200_000_000)   // with the recovery that decides transactions after the loss of a blade, in one epoch
 	keepSteps      = 8                    // of a copier in a row
 	keepTime       = 2 * time.Millisecond // of the goroutine in a row, or half of the time that it waited for its turn: some 10 ms where all processors are at work
 	maxKeepTime    = 5 * time.Millisecond
@@ -126,7 +125,7 @@ func (db *DB) bladeDown(c *rdma.Coro, _ error) error {
 		return nil
 	}
 	defer f.deciding.Store(false)
-	defer db.lookForGaps() // whoever has declared a blade dead may have died then
+	defer db.lookForGaps() // the session that declared a blade dead may have died then
 	for range maxFailovers {
 		dead, err := db.probe(c)
 		if err != nil {
@@ -139,7 +138,7 @@ func (db *DB) bladeDown(c *rdma.Coro, _ error) error {
 			x.Noticed = noticed
 			err = errors.Join(err, db.declareDead(c, x))
 		}
-		if len(dead) == 0 { // somebody has stopped in the middle
+		if len(dead) == 0 { // a session has stopped in the middle
 			var rep recovery.Report
 			if rep, err = recovery.FailOver(c, db.failOptions(), nil); err == nil {
 				db.decided(c.Thread().Now(), &rep)
@@ -155,8 +154,8 @@ func (db *DB) bladeDown(c *rdma.Coro, _ error) error {
 	return errors.Join(rdma.ErrBladeDown, errors.New("txn: blades come and go"))
 }
 
-// lookForGaps sees to it that what is missing is replaced: copies, or a blade, whoever
-// has declared it dead.
+// lookForGaps sees to it that missing copies and blades are replaced, also of a blade
+// that another process declared dead.
 func (db *DB) lookForGaps() {
 	f := &db.failover
 	e := uint32(db.space.View().Epoch)
@@ -173,7 +172,7 @@ func (db *DB) lookForGaps() {
 }
 
 // again reports whether a failover that has failed is to be tried again: another blade
-// has died, or somebody has recovered a coordinator, or registered one, meanwhile.
+// has died, or a coordinator was recovered or registered meanwhile.
 func again(err error) bool {
 	for _, e := range []error{rdma.ErrVerb, rdma.ErrBladeDown, memory.ErrNoCoordinator, memory.ErrClaimed, memory.ErrLayout, memory.ErrDown} {
 		if errors.Is(err, e) {
@@ -219,7 +218,7 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 		x.before = *p
 	}
 	f.mu.Lock()
-	if db.space.View().Up(b) { // somebody has taken it in again since, who found no outage to note it at
+	if db.space.View().Up(b) { // it was taken in again since, when there was no outage to note it at
 		x.Back = now
 	}
 	db.recoveries.outages.Add(1)
@@ -407,8 +406,8 @@ func (db *DB) stopFailover() error {
 	return f.thread.Close()
 }
 
-// ended reports whether the goroutine is to end: a large blade takes long to be cleared, and who
-// closes the database does not wait for that.
+// ended reports whether the goroutine is to end: a large blade takes long to be cleared, and
+// Close does not wait for that.
 func (f *failover) ended() bool {
 	select {
 	case <-f.stop: // nil: there is none
@@ -508,9 +507,9 @@ func (db *DB) suspect() {
 	f.suspects.Store(int32(len(all))) //nolint:gosec // a thousand at most
 }
 
-// decide has the transactions decided that were under way when a blade was lost, if whoever
-// declared it dead has stopped in the middle, and nobody has come to it since: the next
-// transaction would, but there may be none, and copies have to wait.
+// decide decides the transactions that were under way when a blade was lost, if the session that
+// declared it dead has stopped in the middle. The next transaction would do the same, but there
+// may be none, and copies have to wait.
 func (db *DB) decide(c *rdma.Coro) error {
 	f := &db.failover
 	if f.stop == nil || !db.space.Gated() {
@@ -561,7 +560,7 @@ func (db *DB) wholeAgain() {
 	news := false
 	now := db.fabric.Now()
 	db.failover.note(func(x *Outage) {
-		if x.Decided == 0 { // by who recovers coordinators
+		if x.Decided == 0 { // by a recovery of coordinators
 			x.Decided = now
 		}
 		if x.Whole == 0 {

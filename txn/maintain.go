@@ -34,7 +34,7 @@ type maintainer struct {
 
 // damagedSweep is a sweep that has found an index damaged. Another one finds the same.
 type damagedSweep struct {
-	generation uint64 // of those who had died before
+	generation uint64 // of the coordinators that had died before
 	until      int64  // when it is looked whether it is still damaged
 }
 
@@ -321,17 +321,17 @@ func (w *Worker) unblock(err error) error {
 			w.failed(e, "a lock of nobody's is in the way")
 		}
 	case errors.Is(err, index.ErrBusy):
-		// A change of an index is in the way that was not finished. If whoever began it
-		// is alive and at work, the next attempt waits for him again.
+		// A change of an index is in the way that was not finished. If its client is alive
+		// and at work, the next attempt waits for it again.
 		if e := w.session.Chore(func() error { return w.db.mendIndexes(w.coro, w.session.Recovery()) }); e != nil {
 			w.failed(e, "a change of an index is in the way")
 		}
-		return fmt.Errorf("%w: %w%s", ErrConflict, err, w.db.standing(err)) // he may be declared dead before long
+		return fmt.Errorf("%w: %w%s", ErrConflict, err, w.db.standing(err)) // the client may be declared dead before long
 	}
 	return err
 }
 
-// mendIndexes finishes or takes back changes of indexes that nobody is at any more.
+// mendIndexes finishes or takes back changes of indexes whose clients are gone.
 func (db *DB) mendIndexes(c *rdma.Coro, o recovery.Options) error {
 	if err := db.recoverExpired(c, o); err != nil {
 		return err
@@ -339,8 +339,8 @@ func (db *DB) mendIndexes(c *rdma.Coro, o recovery.Options) error {
 	return recovery.SweepIndexes(c, o)
 }
 
-// standing says how things are with whoever has begun the change of an index that an
-// error is about.
+// standing says how things are with the client that began the change of an index that
+// an error is about.
 func (db *DB) standing(err error) string {
 	var e *race.BusyError
 	if !errors.As(err, &e) || e.Owner == 0 {
@@ -372,7 +372,7 @@ func (w *Worker) failed(err error, what string) {
 }
 
 // gone reports whether a change of an index that stands in the way will not be
-// finished by whoever began it; owner 0: nobody knows who that is.
+// finished by the client that began it; owner 0: the client is not known.
 func (db *DB) gone(owner uint64) bool {
 	now := db.fabric.Now()
 	switch {

@@ -11,7 +11,7 @@ import (
 )
 
 // recover brings a database into order that its last user has not closed. The
-// caller is the only one who uses it: whatever coordinators there are, are dead.
+// caller is its only user: all coordinators that there are, are dead.
 func (db *DB) recover() error {
 	left, err := db.space.Coordinators()
 	if err != nil {
@@ -21,14 +21,14 @@ func (db *DB) recover() error {
 		return db.recoverPower()
 	}
 	_, unswept := db.space.Unswept()
-	if db.space.ReadOnly() && db.space.Spared() { // who opened it for writing could not do more
+	if db.space.ReadOnly() && db.space.Spared() { // opening it for writing could not do more
 		unswept = false
 	}
 	if len(left) == 0 && !unswept && (!db.space.Loose() || db.space.ReadOnly()) {
 		if db.space.ReadOnly() {
 			return nil
 		}
-		// Who makes a table needs no coordinator, and may have died before anybody knew of it.
+		// CreateTable needs no coordinator, so its process may have died without a trace.
 		_, err := db.freeExtents(db.ctl.Plain(), recovery.Options{Space: db.space})
 		return err
 	}
@@ -55,7 +55,7 @@ func (db *DB) recover() error {
 		if swept, err = recovery.Sweep(c, o); err != nil {
 			return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
 		}
-		if swept.Damage != nil { // who uses that table is told; the others are sound
+		if swept.Damage != nil { // users of that table are told; the others are sound
 			db.opts.Logger.Error("an index is damaged: what was changing it when its process died stays as it is", errField(swept.Damage))
 		}
 	}
@@ -82,7 +82,7 @@ func (db *DB) sayDamage(err error) {
 func (db *DB) freeExtents(c *rdma.Coro, o recovery.Options) (int, error) {
 	n, err := recovery.FreeExtents(c, o)
 	switch {
-	case errors.Is(err, ErrCorrupt): // who uses that table is told; the others are sound
+	case errors.Is(err, ErrCorrupt): // users of that table are told; the others are sound
 		db.opts.Logger.Error("an index is damaged: what is not in use is not looked for", errField(err))
 	case err != nil:
 		return n, fmt.Errorf("txn: recovering what a process has left that died: %w", err)
