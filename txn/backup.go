@@ -28,10 +28,11 @@ const settleNs = 10_000
 // a serial order has before all others, every one that committed before the call
 // included, and none that began after it returned. It locks nothing; while it runs,
 // transactions that write also validate what they have only read a second time and
-// write what they changed to w, so w should be a file rather than a network: while it blocks,
-// everybody waits who commits, whatever his context says, and if it uses the database, it
-// waits for itself.
-// It takes one worker, and memory that does not depend on the size of the database.
+// keep what they changed until it is written. w is called by the caller's goroutine alone.
+// A w that blocks holds up nobody else: what transactions change meanwhile is kept, up to
+// snapshot.MaxPending bytes. From half of that on each commit waits for w for a millisecond, and
+// when w has taken nothing for 10 s, or the memory is full, the backup fails with
+// snapshot.ErrBehind. It takes one worker.
 //
 // One backup runs at a time. After an error what was written is not a backup, and
 // Restore refuses it. The loss of a blade is one.
@@ -62,13 +63,14 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 		return info, err
 	}
 	var changes []snapshot.Change
+	pace := pace{out: out}
 	tap := occ.NewTap(func(number uint64, writes []occ.TapWrite) error {
 		changes = changes[:0]
 		for i := range writes {
 			c := &writes[i]
 			changes = append(changes, snapshot.Change{Table: c.Table.ID, Key: c.Key, Value: c.Value, Deleted: c.Deleted})
 		}
-		return out.Commit(number, changes)
+		return pace.commit(number, changes)
 	})
 	if err := db.engine.Attach(tap); err != nil {
 		return info, err
@@ -102,6 +104,9 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 		if done {
 			break
 		}
+		if err := out.Flush(); err != nil {
+			return info, err
+		}
 		if ctx.Err() != nil {
 			return info, canceled(ctx)
 		}
@@ -118,4 +123,36 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 		}
 	}
 	return out.Finish(cut, list)
+}
+
+// pace has commits wait for a backup that is not written as fast as they come, within bounds. It is called
+// by one transaction at a time.
+type pace struct {
+	out    *snapshot.Writer
+	frames uint64    // that were written
+	since  time.Time // when they were as many first
+}
+
+const (
+	paceWait  = time.Millisecond
+	paceLimit = 10 * time.Second
+)
+
+func (p *pace) commit(number uint64, changes []snapshot.Change) error {
+	if err := p.out.Commit(number, changes); err != nil {
+		return err
+	}
+	if p.out.Pending() < snapshot.MaxPending/2 {
+		p.since = time.Time{}
+		return nil
+	}
+	time.Sleep(paceWait)
+	frames, now := p.out.Frames(), time.Now()
+	if p.since.IsZero() || frames != p.frames {
+		p.frames, p.since = frames, now
+	}
+	if now.Sub(p.since) > paceLimit {
+		return snapshot.ErrBehind
+	}
+	return nil
 }

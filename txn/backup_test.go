@@ -20,6 +20,7 @@ import (
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/txn"
+	"txnode/txn/snapshot"
 )
 
 func openMemory(t *testing.T, o txn.Options) *txn.DB {
@@ -348,5 +349,58 @@ func TestBackupInSmallArena(t *testing.T) {
 		if err != nil {
 			t.Errorf("key %d, %d bytes: %v", k, len(v), err)
 		}
+	}
+}
+
+// blockedWriter blocks from its so manieth write on, until it is let go.
+type blockedWriter struct {
+	writes  int
+	after   int
+	blocked chan struct{} // closed when it blocks
+	letGo   chan struct{}
+}
+
+func (w *blockedWriter) Write(p []byte) (int, error) {
+	if w.writes++; w.writes == w.after {
+		close(w.blocked)
+		<-w.letGo
+	}
+	return len(p), nil
+}
+
+// TestBackupBlocks: a writer that blocks holds up no commit, however long; the backup ends as one that
+// was too slow when the changes that wait for it have no room, and else is whole.
+func TestBackupBlocks(t *testing.T) {
+	for _, c := range []struct {
+		commits, size int
+		want          error
+	}{{100, 100, nil}, {200, 512 << 10, snapshot.ErrBehind}} {
+		db := mustOpen(t, txn.Options{})
+		tab := table(t, db, "t")
+		put := func(k uint64, size int) error {
+			return db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, k, make([]byte, size)) })
+		}
+		for k := range uint64(20) {
+			if err := put(k, 60_000); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w := &blockedWriter{after: 4, blocked: make(chan struct{}), letGo: make(chan struct{})}
+		done := make(chan error, 1)
+		go func() {
+			_, err := db.Backup(context.Background(), w, txn.BackupOptions{})
+			done <- err
+		}()
+		<-w.blocked
+		for i := range c.commits {
+			if err := put(uint64(i%20), c.size); err != nil {
+				t.Fatal(err)
+			}
+		}
+		close(w.letGo)
+		if err := <-done; !errors.Is(err, c.want) || c.want == nil && err != nil {
+			t.Errorf("%d commits of %d bytes while it was blocked: %v", c.commits, c.size, err)
+		}
+		close1(t, db)
 	}
 }

@@ -2,7 +2,7 @@ package snapshot
 
 import "errors"
 
-// Errors of Open; wrapped with what is wrong and where in the file.
+// Errors of Open and Writer; wrapped with what is wrong and where in the file.
 var (
 	// ErrFormat: the file is no backup, or one of a later format.
 	ErrFormat = errors.New("snapshot: not a backup of a format known here")
@@ -11,6 +11,8 @@ var (
 	ErrDamaged = errors.New("snapshot: damaged or incomplete backup; take another")
 	// ErrTooLarge: a key or value does not fit the format.
 	ErrTooLarge = errors.New("snapshot: too large")
+	// ErrBehind: what the backup is written to is slower than transactions change the database.
+	ErrBehind = errors.New("snapshot: the backup is not written as fast as transactions change the database: write it to a faster file")
 
 	errFinished = errors.New("snapshot: the backup is finished")
 )

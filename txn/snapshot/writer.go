@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"sync"
+	"sync/atomic"
 )
 
 // frameSize is from how many bytes on a frame of base records is written.
@@ -27,21 +28,32 @@ type Info struct {
 	Bytes   uint64 `json:"bytes"`   // of the file
 }
 
-// Writer writes a backup. Safe for concurrent use: the copying pass writes base
-// records while transactions that commit write their changes.
+// MaxPending is how many bytes of changes a Writer keeps at most until they are written.
+const MaxPending = 64 << 20
+
+// Writer writes a backup. One goroutine, the copying pass, calls Base, Flush and Finish, which
+// write. Commit only keeps what transactions have changed meanwhile, and never waits for the
+// file: any goroutine may call it.
 type Writer struct {
-	mu    sync.Mutex
 	w     io.Writer
 	base  []byte // payload of the next frame of base records
 	frame []byte
 	sum   uint64 // of the last frame
 	info  Info
-	err   error
+	spare [][]byte
+	// frames counts the frames that were written.
+	frames atomic.Uint64
+
+	mu      sync.Mutex
+	pending [][]byte // payloads of frames of changes
+	changes uint64
+	sealed  bool // no more of them
+	bytes   int  // of pending, and of what is being written of it
+	err     error
 }
 
 // NewWriter begins a backup with its header. w is written to in pieces of up to
-// some megabytes, from the goroutines of transactions that commit, too: it should
-// be a file rather than a slow network.
+// some megabytes.
 func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	h.Format = Format
 	p, err := json.Marshal(h)
@@ -72,14 +84,30 @@ func writeAll(w io.Writer, p []byte) error {
 	return nil
 }
 
-// write writes a frame; the caller holds the lock.
+// failed is the first error, after which nothing is written.
+func (s *Writer) failed() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// fail sets the first error, and returns it.
+func (s *Writer) fail(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+	return s.err
+}
+
+// write writes a frame.
 func (s *Writer) write(k kind, payload []byte) error {
-	if s.err != nil {
-		return s.err
+	if err := s.failed(); err != nil {
+		return err
 	}
 	if len(payload) > maxPayload {
-		s.err = fmt.Errorf("%w: a frame of %d bytes, the limit is %d", ErrTooLarge, len(payload), maxPayload)
-		return s.err
+		return s.fail(fmt.Errorf("%w: a frame of %d bytes, the limit is %d", ErrTooLarge, len(payload), maxPayload))
 	}
 	f := s.frame[:0]
 	f = append(f, byte(k), 0, 0, 0)
@@ -88,10 +116,11 @@ func (s *Writer) write(k kind, payload []byte) error {
 	s.sum = sum(s.sum, f)
 	f = binary.LittleEndian.AppendUint64(f, s.sum)
 	s.frame = f
-	if s.err = writeAll(s.w, f); s.err != nil {
-		return s.err
+	if err := writeAll(s.w, f); err != nil {
+		return s.fail(err)
 	}
 	s.info.Bytes += uint64(len(f))
+	s.frames.Add(1)
 	return nil
 }
 
@@ -100,26 +129,83 @@ func (s *Writer) Base(table uint16, key, value []byte) error {
 	if len(key) > math.MaxUint16 || uint64(len(value)) >= deleted {
 		return fmt.Errorf("%w: a key of %d bytes and a value of %d", ErrTooLarge, len(key), len(value))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.base = appendEntry(s.base, table, key, value, false)
 	s.info.Records++
-	if len(s.base) < frameSize {
-		return s.err
+	if len(s.base) >= frameSize {
+		if err := s.flushBase(); err != nil {
+			return err
+		}
 	}
-	return s.flush()
+	if s.Pending() < frameSize {
+		return s.failed()
+	}
+	return s.flushPending()
 }
 
-func (s *Writer) flush() error {
+// Flush writes what Base and Commit have kept.
+func (s *Writer) Flush() error {
+	if err := s.flushBase(); err != nil {
+		return err
+	}
+	return s.flushPending()
+}
+
+func (s *Writer) flushBase() error {
 	if len(s.base) == 0 {
-		return s.err
+		return s.failed()
 	}
 	err := s.write(kindBase, s.base)
 	s.base = s.base[:0]
 	return err
 }
 
-// Commit adds what the transaction with a number of the serial order has written.
+func (s *Writer) flushPending() error {
+	s.mu.Lock()
+	changes := s.pending
+	s.pending = s.spare[:0]
+	s.mu.Unlock()
+	for _, p := range changes {
+		err := s.write(kindChange, p)
+		s.mu.Lock()
+		s.bytes -= len(p)
+		s.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	clear(changes)
+	s.spare = changes
+	return s.failed()
+}
+
+// seal has Commit take no more, unless something of it waits.
+func (s *Writer) seal() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sealed = len(s.pending) == 0
+	return s.sealed
+}
+
+// total is what has been written, and kept.
+func (s *Writer) total() Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.info.Changes = s.changes
+	return s.info
+}
+
+// Frames is how many frames have been written.
+func (s *Writer) Frames() uint64 { return s.frames.Load() }
+
+// Pending is how many bytes of changes wait to be written.
+func (s *Writer) Pending() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bytes
+}
+
+// Commit keeps what the transaction with a number of the serial order has written, for the next
+// Flush. When more than MaxPending bytes wait, the backup has failed: ErrBehind.
 func (s *Writer) Commit(number uint64, changes []Change) error {
 	n := 8
 	for i := range changes {
@@ -136,31 +222,43 @@ func (s *Writer) Commit(number uint64, changes []Change) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.info.Changes++
-	return s.write(kindChange, p)
+	if s.sealed {
+		return errFinished
+	}
+	if s.err == nil && s.bytes > MaxPending {
+		s.err = ErrBehind
+	}
+	if s.err != nil {
+		s.pending = nil
+		return s.err
+	}
+	s.changes++
+	s.bytes += len(p)
+	s.pending = append(s.pending, p)
+	return nil
 }
 
 // Finish ends the copy: it is the state after all transactions with numbers up to
 // cut, all of which have been passed to Commit, or did not commit. tables are all
 // that records were written of, at least.
 func (s *Writer) Finish(cut uint64, tables []Table) (Info, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.flush(); err != nil {
-		return s.info, err
+	for last := false; !last; last = s.seal() {
+		if err := s.Flush(); err != nil {
+			return s.total(), err
+		}
 	}
 	for i := range tables {
 		if err := tables[i].Validate(); err != nil {
-			return s.info, err
+			return s.total(), err
 		}
 	}
-	p, err := json.Marshal(end{Cut: cut, Records: s.info.Records, Changes: s.info.Changes, Tables: tables})
+	p, err := json.Marshal(end{Cut: cut, Records: s.info.Records, Changes: s.total().Changes, Tables: tables})
 	if err != nil {
-		return s.info, fmt.Errorf("snapshot: the list of tables: %w", err)
+		return s.total(), fmt.Errorf("snapshot: the list of tables: %w", err)
 	}
 	if err := s.write(kindEnd, p); err != nil {
-		return s.info, err
+		return s.total(), err
 	}
-	s.err = errFinished
-	return s.info, nil
+	_ = s.fail(errFinished)
+	return s.total(), nil
 }
