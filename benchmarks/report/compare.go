@@ -47,6 +47,7 @@ type Compare struct {
 	Hardware            string  `json:"hardware"` // what it was measured on
 	What                string  `json:"what"`     // which point of a curve
 	Failed              bool    `json:"failed"`   // its verification failed
+	color               int     // on a page; 0 if published
 }
 
 const caveat = "These are different machines and different networks: throughput and latency compare a protocol, an implementation and a " +
@@ -56,14 +57,16 @@ const caveat = "These are different machines and different networks: throughput 
 // NewComparison compares results, of any workloads, with what was published.
 func NewComparison(results []*Result) *Comparison {
 	c := &Comparison{Schema: ComparisonSchema, SchemaVersion: ComparisonVersion, Workloads: []ComparedWorkloads{}, Caveat: caveat}
-	for _, r := range results {
+	for k, r := range results {
 		i := slices.IndexFunc(c.Workloads, func(w ComparedWorkloads) bool { return w.Workload == r.Workload })
 		if i < 0 {
 			c.Workloads = append(c.Workloads, ComparedWorkloads{Workload: r.Workload, Rows: publishedRows(r.Workload)})
 			i = len(c.Workloads) - 1
 		}
 		if s := r.All(); s != nil {
-			c.Workloads[i].Rows = append(c.Workloads[i].Rows, ourRow(r, s))
+			row := ourRow(r, s)
+			row.color = colorOurs + k
+			c.Workloads[i].Rows = append(c.Workloads[i].Rows, row)
 		}
 	}
 	return c

@@ -71,6 +71,9 @@ func convertRun(r *runner.Run) Run {
 	}
 	total := r.Total()
 	out.All = measure(&total, r.Elapsed.Seconds())
+	out.Throughput = throughput(r.Series)
+	out.Histogram, out.Percentiles = histogramOf(total.Latency), percentilesOf(total.Latency)
+	out.Phases = phaseCosts(r.Phases, out.All.Committed)
 	for _, c := range r.Books.Checks {
 		out.Books.Checks = append(out.Books.Checks, Check(c))
 	}

@@ -121,6 +121,11 @@ type Run struct {
 	Books       Books     `json:"books"`
 	History     *History  `json:"history,omitempty"`
 	Failover    *Failover `json:"failover,omitempty"` // of a run in which blades were stopped
+	// What plots are made of; all of it is missing from results of older versions.
+	Throughput  *Throughput     `json:"throughput,omitempty"`
+	Histogram   *Histogram      `json:"latency_histogram,omitempty"` // of all types, like the next
+	Percentiles []Percentile    `json:"latency_percentiles,omitempty"`
+	Phases      []MeasuredPhase `json:"phases,omitempty"` // per committed transaction
 }
 
 // Measure is what was measured of a transaction type, or of all.

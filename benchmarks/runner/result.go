@@ -36,6 +36,9 @@ type Run struct {
 	BooksErr    error     // wraps workload.ErrInconsistent, or says why nothing could be verified
 	History     *History  // nil without Config.Verify
 	Timeline    *Timeline // nil without Config.Events
+	Series      *Series
+	// Phases is what the phases of all transactions have cost; nil: the store does not tell.
+	Phases *[workload.NumPhases]workload.PhaseCounters
 }
 
 // Type is what was measured of one transaction type.

@@ -27,6 +27,8 @@ type run struct {
 	rounds   int
 	history  *historyCheck
 	timeline *timeline // nil: no events
+	series   series
+	phases   *[workload.NumPhases]workload.PhaseCounters // nil: the store does not tell
 }
 
 // measure drives the workload until the run is over. After an error, what was
@@ -121,6 +123,8 @@ func (r *run) result() Run {
 		Arrivals:    r.arrivals,
 		Backlog:     r.backlog,
 		Interrupted: r.stop.Load(),
+		Series:      r.series.result(r.elapsed),
+		Phases:      r.phases,
 	}
 	if r.history != nil {
 		out.History = &r.history.found
@@ -198,6 +202,9 @@ func (rd *round) collect(w *worker) {
 		return
 	}
 	rd.begin, rd.end = min(rd.begin, w.begin), max(rd.end, w.last)
+	w.inSeries(w.commits, w.last)
+	w.endSeries()
+	rd.addPhases(w)
 	for i := range w.types {
 		t, u := &rd.types[i], &w.types[i]
 		for o := range u.outcomes {
@@ -205,6 +212,20 @@ func (rd *round) collect(w *worker) {
 			rd.measured += int64(u.outcomes[o])
 			addCounters(&t.Cost[o], &u.cost[o])
 		}
+	}
+}
+
+// addPhases adds what a worker's phases have cost since it began to measure. The caller holds the lock.
+func (rd *round) addPhases(w *worker) {
+	p, ok := w.sw.(workload.PhaseCounter)
+	if !ok {
+		return
+	}
+	if rd.phases == nil {
+		rd.phases = new([workload.NumPhases]workload.PhaseCounters)
+	}
+	for i, c := range p.Phases() {
+		rd.phases[i].Add(c.Sub(w.phases[i]))
 	}
 }
 

@@ -31,6 +31,9 @@ type worker struct {
 	newest         uint8                // of them
 	types          []typeCounts
 	samples        sampleBuffer
+	commits        uint64 // that inSeries was not told of
+	interval       inSeries
+	phases         [workload.NumPhases]workload.PhaseCounters // of sw, when measuring began
 }
 
 // typeCounts are those of Type that a worker counts by itself.
@@ -99,6 +102,9 @@ func (w *worker) transaction(ctx context.Context) (typ int, outcome workload.Out
 	*after = w.sw.Counters()
 	t := &w.types[typ]
 	t.outcomes[outcome]++
+	if outcome == workload.Committed {
+		w.commits++
+	}
 	addDifference(&t.cost[outcome], after, before)
 	if w.round.timeline != nil && outcome == workload.Committed {
 		w.round.commit(w.now())
@@ -138,8 +144,11 @@ func (w *worker) goesOn() bool {
 
 // measure ends the warm-up of this worker.
 func (w *worker) measure(begin int64) {
-	w.measuring, w.begin, w.warmed = true, begin, w.ended
+	w.measuring, w.begin, w.warmed, w.commits = true, begin, w.ended, 0
 	clear(w.types)
+	if p, ok := w.sw.(workload.PhaseCounter); ok {
+		w.phases = p.Phases()
+	}
 }
 
 // publish shows the reporter how far the worker is.
@@ -147,6 +156,8 @@ func (w *worker) publish() {
 	w.slot.ended.Store(w.ended)
 	if w.measuring {
 		w.slot.measured.Store(w.ended - w.warmed)
+		w.inSeries(w.commits, w.last)
+		w.commits = 0
 	}
 	w.slot.now.Store(w.last)
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -191,18 +190,6 @@ func backupFile(ctx context.Context, db *txn.DB, file string, most fs.FileMode, 
 		}
 	}
 	return info, nil
-}
-
-// createPartial makes a file for a backup that is not complete. Its name does not grow with that of the backup,
-// which may be as long as the file system allows.
-func createPartial(dir string, mode fs.FileMode) (*os.File, error) {
-	for {
-		path := filepath.Join(dir, fmt.Sprintf("txnode-backup-%08x.partial", rand.Uint32()))
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
-		if !errors.Is(err, fs.ErrExist) {
-			return f, err
-		}
-	}
 }
 
 // restoreOptions are the flags of txnode restore.

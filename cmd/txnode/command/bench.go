@@ -27,6 +27,7 @@ type benchOptions struct {
 	History string // file
 	Profile string // file
 	EDN     string // file of the history of transactions
+	Report  string // file of the page
 }
 
 // AddFlags registers the flags. cpus is the default number of threads.
@@ -52,6 +53,7 @@ func (o *benchOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	fs.BoolVar(&o.NoSave, "no-save", false, "do not keep the result")
 	historyFlag(cmd, &o.History)
 	fs.StringVar(&o.Profile, "cpuprofile", "", "`file` to write a CPU profile of the whole benchmark to, for go tool pprof; by default none")
+	reportFlag(cmd, &o.Report)
 	completeFiles(cmd, "cpuprofile", false)
 	completeFiles(cmd, "history", false)
 }
@@ -143,6 +145,7 @@ With --dir the data stays, and the next run goes on with it.`,
   txnode bench %[1]s --policy ford --techniques none --save ford
   txnode bench %[1]s --rate 100000 --duration 1m -o json
   txnode bench %[1]s --verify --duration 10s
+  txnode bench %[1]s --runs 3 --report %[1]s.html
   txnode bench %[1]s --blades 4 --kill-blade 5s --restore-blade 8s --duration 12s`, workloads[i].name),
 	}
 	o.AddFlags(cmd, w.CPUs)

@@ -36,7 +36,7 @@ func (b *benchmark) run(ctx context.Context) error {
 	if b.o.NoSave {
 		kept = ""
 	}
-	if err := b.outputs(kept, b.o.EDN, b.o.Profile); err != nil {
+	if err := b.outputs(kept, b.o.EDN, b.o.Profile, b.o.Report); err != nil {
 		return err
 	}
 	store, err := b.w.Open(ctx, b.o.Store)
@@ -46,6 +46,9 @@ func (b *benchmark) run(ctx context.Context) error {
 	result, err := b.measure(ctx, store)
 	if result != nil {
 		b.keep(result, err == nil)
+		if b.o.Report != "" {
+			err = errors.Join(err, writeFileAs(allowed(b.o.Store.Dir), b.o.Report, result.WriteHTML))
+		}
 		if e := printResult(b.w, b.o.Output, result); e != nil {
 			err = errors.Join(err, e)
 		}
@@ -85,6 +88,11 @@ func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.
 		edn := &ednWriter{path: b.o.EDN, mode: mode}
 		cfg.History = edn.window
 	}
+	unused, err := writableAs(mode, b.o.Report)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("no report: %w", err), stopProfile(), closeStore())
+	}
+	defer unused()
 	if cfg.Events, err = b.o.Kill.events(store); err != nil {
 		return nil, errors.Join(err, stopProfile(), closeStore())
 	}

@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -25,6 +26,7 @@ func (o *resultOptions) AddFlags(cmd *cobra.Command) {
 
 func newCompare(w *World) *cobra.Command {
 	o := &resultOptions{}
+	page := ""
 	cmd := &cobra.Command{
 		Use:   "compare [result ...]",
 		Short: "Set results beside FORD+'s and SMART-DTX's published figures",
@@ -34,15 +36,17 @@ the history, or by a file with the output of -o json, whose name ends in .json.
 Without one, the newest of each workload is taken.`,
 		Example: `  txnode compare
   txnode compare 12 ford
-  txnode compare smallbank.json -o csv`,
+  txnode compare smallbank.json -o csv
+  txnode compare --report compare.html`,
 		ValidArgsFunction: completeResults(w, &o.History, true),
-		RunE:              func(_ *cobra.Command, args []string) error { return runCompare(w, o, args) },
+		RunE:              func(_ *cobra.Command, args []string) error { return runCompare(w, o, page, args) },
 	}
 	o.AddFlags(cmd)
+	reportFlag(cmd, &page)
 	return cmd
 }
 
-func runCompare(w *World, o *resultOptions, args []string) error {
+func runCompare(w *World, o *resultOptions, page string, args []string) (err error) {
 	if err := named(args); err != nil {
 		return err
 	}
@@ -60,6 +64,19 @@ func runCompare(w *World, o *resultOptions, args []string) error {
 		return err
 	}
 	c := report.NewComparison(results)
+	if page != "" {
+		for _, a := range append(args, h.Path) {
+			if a != h.Path && !strings.HasSuffix(a, ".json") {
+				continue // a result of the history, and no file
+			}
+			if err := distinct(a, page); err != nil {
+				return err
+			}
+		}
+		// The figures are printed nevertheless.
+		failed := writeFile(page, func(f io.Writer) error { return c.WriteHTML(f, results) })
+		defer func() { err = errors.Join(err, failed) }()
+	}
 	switch o.Output {
 	case outputJSON:
 		return report.WriteJSON(w.Stdout, c)

@@ -5,23 +5,63 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 
 	"txnode/memory/embedded"
 )
 
-// writeFile writes a file by a function. An error spoils the file, which stays.
-func writeFile(path string, write func(io.Writer) error) (err error) {
-	f, err := create(path, 0o666)
+// writeFile writes a file by a function. It appears under its name when it is complete, and takes the place of one that
+// is there, whose mode it keeps; after an error that one is as it was. A device, or what is in a directory in which
+// nothing can be made, is written as it is.
+func writeFile(path string, write func(io.Writer) error) error {
+	return writeFileAs(0o666, path, write)
+}
+
+// writeFileAs is writeFile, and gives a new file a mode.
+func writeFileAs(mode fs.FileMode, path string, write func(io.Writer) error) (err error) {
+	to, st, err := path, fs.FileInfo(nil), error(nil)
+	if st, err = os.Stat(path); err == nil {
+		mode = st.Mode().Perm()
+		if to, err = filepath.EvalSymlinks(path); err != nil {
+			return err
+		}
+	}
+	var f *os.File
+	whole := st == nil || st.Mode().IsRegular()
+	if whole {
+		f, err = createPartial(filepath.Dir(to), mode)
+		whole = !errors.Is(err, fs.ErrPermission)
+	}
+	if !whole {
+		f, err = create(path, mode)
+	}
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := write(f); err != nil {
+	if err := errors.Join(write(f), f.Close()); err != nil {
+		if whole {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
+	if whole {
+		return os.Rename(f.Name(), to)
+	}
 	return nil
+}
+
+// createPartial makes a file that gets another name when it is complete. Its name does not grow with that one, which may
+// be as long as the file system allows.
+func createPartial(dir string, mode fs.FileMode) (*os.File, error) {
+	for {
+		path := filepath.Join(dir, fmt.Sprintf("txnode-%08x.partial", rand.Uint32()))
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+		if !errors.Is(err, fs.ErrExist) {
+			return f, err
+		}
+	}
 }
 
 // keeping writes until that fails, and keeps the error: who writes goes on, and what it has

@@ -39,7 +39,7 @@ func machineFlag(cmd *cobra.Command, name *string, byDefault ...sim.Profile) {
 
 // reportFlag registers --report.
 func reportFlag(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "report", "", "`file` to write a page with the curves to (HTML, self-contained); by default none")
+	cmd.Flags().StringVar(file, "report", "", "`file` to write a page with plots to (HTML, self-contained); by default none")
 	completeFiles(cmd, "report", false)
 }
 
