@@ -101,3 +101,64 @@ func TestPage(t *testing.T) {
 		}
 	}
 }
+
+// Figures of bars and with logarithmic axes are well-formed, whatever there is to draw, and have their labels; what is
+// named is escaped. Long lines have no dots.
+func TestOtherFigures(t *testing.T) {
+	many := page.Figure{Title: `a "b" <c>`}
+	for i := range 50 {
+		many.Bars = append(many.Bars, page.Bar{Name: fmt.Sprintf("n%d", i), Value: float64(i), Text: "v"})
+	}
+	long := page.Line{}
+	for i := range 600 {
+		long.X, long.Y = append(long.X, float64(i)), append(long.Y, 1e5)
+	}
+	for name, c := range map[string]struct {
+		f       page.Figure
+		rects   int
+		circles int
+		says    []string
+	}{
+		"few bars":         {page.Figure{Bars: []page.Bar{{Name: "<x>", Below: "2 & 3", Value: 7, Text: "7 %"}, {Name: "y", Value: 0, Text: "0 %"}}}, 2, 0, []string{"&lt;x&gt;", "2 &amp; 3", "7 %", ">8</text>"}},
+		"many bars":        {many, 50, 0, []string{">n0<", ">n48<", "a &#34;b&#34; &lt;c&gt;"}},
+		"bars of nothing":  {page.Figure{Bars: []page.Bar{{Name: "x"}}}, 1, 0, nil},
+		"logarithmic":      {page.Figure{Log: true, LogY: true, Lines: []page.Line{{X: []float64{0.5, 10, 3000}, Y: []float64{0.02, 5, 40_000}}}}, 0, 3, []string{">1000<", ">0.01<", ">100k<", ">1<"}},
+		"logarithm of one": {page.Figure{Log: true, LogY: true, Lines: []page.Line{{X: []float64{10}, Y: []float64{10}}}}, 0, 1, []string{">10<", ">100<"}},
+		"logarithm of 0":   {page.Figure{Log: true, LogY: true, Lines: []page.Line{{X: []float64{0, 1}, Y: []float64{1, 2}}}}, 0, 2, nil},
+		"no logarithm":     {page.Figure{Log: true, LogY: true}, 0, 0, nil},
+		"long":             {page.Figure{Lines: []page.Line{long}}, 0, 0, []string{">100k<", "polyline"}},
+	} {
+		svg := string(c.f.SVG())
+		d, rects, circles := xml.NewDecoder(strings.NewReader(svg)), 0, 0
+		for {
+			tok, err := d.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%s: %v in %s", name, err, svg)
+			}
+			if e, ok := tok.(xml.StartElement); ok {
+				switch e.Name.Local {
+				case "rect":
+					rects++
+				case "circle":
+					circles++
+				}
+			}
+		}
+		if rects != c.rects || circles != c.circles {
+			t.Errorf("%s: %d bars and %d dots instead of %d and %d", name, rects, circles, c.rects, c.circles)
+		}
+		for _, want := range c.says {
+			if !strings.Contains(svg, want) {
+				t.Errorf("%s lacks %q:\n%s", name, want, svg)
+			}
+		}
+		for _, not := range []string{"NaN", "Inf"} {
+			if strings.Contains(svg, not) {
+				t.Errorf("%s has %q:\n%s", name, not, svg)
+			}
+		}
+	}
+}

@@ -1,0 +1,2 @@
+// Package pagetest shows pages to tests as a browser draws them.
+package pagetest
