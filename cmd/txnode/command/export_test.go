@@ -35,3 +35,6 @@ func SetOpenDatabase(fn func(context.Context, txn.Options) (*txn.DB, error)) (re
 	openDatabase = fn
 	return func() { openDatabase = was }
 }
+
+// WriteFile writes a file by a function.
+var WriteFile = writeFile

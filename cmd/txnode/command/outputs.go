@@ -13,7 +13,7 @@ import (
 )
 
 // writeFile writes a file by a function. It appears under its name when it is complete, and takes the place of one that
-// is there, whose mode it keeps; after an error that one is as it was. A device, or what is in a directory in which
+// is there, and is no more readable than that; after an error that one is as it was. A device, or what is in a directory in which
 // nothing can be made, is written as it is.
 func writeFile(path string, write func(io.Writer) error) error {
 	return writeFileAs(0o666, path, write)
