@@ -14,13 +14,18 @@ import (
 	"txnode/rdma"
 )
 
-// What the fields of Metrics are made of, by names of this package: a program that reads them imports no other.
+// The fields of Metrics have names of this package, so that a program that reads them imports no other.
 type (
-	AbortReason = occ.AbortReason // why an attempt did not commit; it has a String
-	Phase       = occ.Phase       // a part of a transaction; it has a String
-	Verb        = rdma.Op         // a kind of verb; it has a String
-	VerbCounts  = rdma.Counters   // verbs by kind, round trips, bytes
-	TableCounts = occ.TableCounts // what committed transactions have done to a table, and conflicts
+	// AbortReason is why an attempt did not commit.
+	AbortReason = occ.AbortReason
+	// Phase is a part of a transaction.
+	Phase = occ.Phase
+	// Verb is a kind of verb.
+	Verb = rdma.Op
+	// VerbCounts are verbs by kind, round trips, and bytes.
+	VerbCounts = rdma.Counters
+	// TableCounts are what committed transactions have done to a table, and its conflicts.
+	TableCounts = occ.TableCounts
 )
 
 // Reasons of conflicts, the index of Metrics.Conflicts.

@@ -35,8 +35,7 @@ func (r *Result) WriteHTML(w io.Writer) error {
 		p.Legend = append(p.Legend, fmt.Sprintf("run %d", i+1))
 	}
 	results := []*Result{r}
-	p.Figures = append(p.Figures, throughputFigure(r.Runs), latencyFigure(r.Runs), percentileFigure(r.Runs))
-	p.Figures = append(p.Figures, r.abortFigure(), r.phaseFigure())
+	p.Figures = append(p.Figures, throughputFigure(r.Runs), latencyFigure(r.Runs), percentileFigure(r.Runs), r.abortFigure(), r.phaseFigure())
 	p.Tables = append(p.Tables, r.typeTable(), r.abortTable(), r.phaseTable())
 	c := NewComparison(results)
 	for i := range c.Workloads {
@@ -194,7 +193,7 @@ func (r *Result) typeTable() page.Table {
 func (r *Result) abortTable() page.Table {
 	t := page.Table{Title: "Conflicts, percent of attempts", Named: true, Head: []string{"type"}}
 	for reason := range workload.NumAbortReasons {
-		t.Head = append(t.Head, workload.AbortReason(reason).String())
+		t.Head = append(t.Head, reason.String())
 	}
 	for i := range r.Summary {
 		row := []string{r.Summary[i].Name}

@@ -21,15 +21,14 @@ func writeFile(path string, write func(io.Writer) error) error {
 
 // writeFileAs is writeFile, and gives a new file a mode.
 func writeFileAs(mode fs.FileMode, path string, write func(io.Writer) error) (err error) {
-	to, st, err := path, fs.FileInfo(nil), error(nil)
-	if st, err = os.Stat(path); err == nil {
-		mode = st.Mode().Perm()
+	to, whole := path, true
+	if st, err := os.Stat(path); err == nil {
+		mode, whole = st.Mode().Perm(), st.Mode().IsRegular()
 		if to, err = filepath.EvalSymlinks(path); err != nil {
 			return err
 		}
 	}
 	var f *os.File
-	whole := st == nil || st.Mode().IsRegular()
 	if whole {
 		f, err = createPartial(filepath.Dir(to), mode)
 		whole = !errors.Is(err, fs.ErrPermission)

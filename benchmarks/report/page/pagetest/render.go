@@ -49,7 +49,7 @@ func Figures(t *testing.T, html []byte, n int, dark bool) []Figure {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()
 	img, err := png.Decode(f)
 	if err != nil {
 		t.Fatal(err)
