@@ -44,7 +44,7 @@ func (e *KeyError) Unwrap() error { return e.Err }
 
 // named is err with the name of the table's Key, which says how a key is shown.
 func named(err error, name string) error {
-	if e, ok := err.(*KeyError); ok {
+	if e, ok := err.(*KeyError); ok { //nolint:errorlint // it comes unwrapped, and errors.As would allocate for nil
 		e.name = name
 	}
 	return err
