@@ -23,19 +23,19 @@ type BackupOptions struct {
 // two looks.
 const settleNs = 10_000
 
-// Backup writes a copy of the whole database to w, in the format of package
-// txn/snapshot, while transactions run: the state after a set of transactions that
-// a serial order has before all others, every one that committed before the call
-// included, and none that began after it returned. It locks nothing; while it runs,
-// transactions that write also validate what they have only read a second time and
-// keep what they changed until it is written. w is called by the caller's goroutine alone.
-// A w that blocks holds up nobody else: what transactions change meanwhile is kept, up to
-// snapshot.MaxPending bytes. From half of that on each commit waits for w for a millisecond, and
-// when w has taken nothing for 10 s, or the memory is full, the backup fails with
-// snapshot.ErrBehind. It takes one worker.
+// Backup writes a copy of the whole database to w, in the format of package txn/snapshot, while
+// transactions run. The copy is the state after a set of transactions that come first in a serial
+// order. The set has every transaction that committed before the call, and none that began after
+// Backup returned.
 //
-// One backup runs at a time. After an error what was written is not a backup, and
-// Restore refuses it. The loss of a blade is one.
+// Backup takes no locks. It takes one worker. While it runs, transactions that write validate again
+// what they have only read, and keep what they changed until it is written. Only the caller's
+// goroutine calls w. A w that blocks holds up no commit: changes are kept meanwhile, up to
+// snapshot.MaxPending bytes. From half of that on each commit waits for w for a millisecond. When w
+// has taken nothing for 10 s, or the memory is full, Backup fails with snapshot.ErrBehind.
+//
+// One backup runs at a time. After an error, such as the loss of a blade, what was written is not a
+// backup, and Restore refuses it.
 func (db *DB) Backup(ctx context.Context, w io.Writer, o BackupOptions) (snapshot.Info, error) {
 	info, err := db.backup(ctx, w, o)
 	if err != nil {
