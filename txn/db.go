@@ -357,7 +357,7 @@ func (db *DB) Begin(ctx context.Context, readOnly bool) (*Tx, error) {
 		return nil, err
 	}
 	if db.hungry.Load() != 0 {
-		w.giveWay()
+		w.giveWay(0)
 	}
 	w.ticks++
 	w.time()

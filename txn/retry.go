@@ -45,6 +45,9 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 		return false, fmt.Errorf("txn: given up after %d attempts: %w; the last attempt: %s", attempt+1, canceled(ctx), last)
 	}
 	c.Backoff()
+	if w.db.hungry.Load() != 0 {
+		w.giveWay(attempt)
+	}
 	if attempt >= patientAfter {
 		// Drawn: two transactions that wait equally long meet again, for ever.
 		d := min(backoffStepNs<<min((attempt-patientAfter)/patientAfter, 16), backoffLimitNs)
@@ -84,14 +87,19 @@ func (w *Worker) sated() {
 	w.db.hungry.Store(0)
 }
 
-// giveWay waits, before a transaction, for another worker that has waited for long for a
-// record that this worker's last transaction has locked.
-func (w *Worker) giveWay() {
+// giveWay waits, before an attempt, for another worker that has waited for long for a
+// record that this worker's last attempt has locked, or has found locked, too. A worker that
+// has waited for as long itself, and is next, waits longer: its attempts are to last.
+func (w *Worker) giveWay(attempt int) {
 	a := w.db.hungry.Load()
-	if a == 0 || !w.o.Locked(memory.Addr(a)) {
+	if a == 0 || w.hungry || !w.o.Locked(memory.Addr(a)) && uint64(w.o.Met()) != a {
 		return
 	}
-	for range giveWayTimes {
+	times := giveWayTimes
+	if attempt >= hungryAfter {
+		times *= hungryFactor
+	}
+	for range times {
 		w.coro.Sleep(giveWayNs)
 		if w.db.hungry.Load() != a {
 			return
@@ -129,4 +137,5 @@ const (
 	hungryAfter  = 10 * patientAfter
 	giveWayNs    = 100_000
 	giveWayTimes = 20
+	hungryFactor = 10
 )

@@ -228,3 +228,40 @@ func TestGiveWay(t *testing.T) {
 		t.Errorf("somebody waits for %v still", a)
 	}
 }
+
+// TestHotKey: a thousand clients with many workers change one key again and again. No transaction is
+// refused after Retries while others pass: one that has waited for long is let in before the rest.
+func TestHotKey(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes time")
+	}
+	const clients, each = 1000, 10
+	db := mustOpen(t, txn.Options{Workers: 256, WorkerWait: -1, Retries: 700})
+	tab := must(txn.CreateTable(db, "t", txn.Uint64, txn.Plain[uint64]()))
+	var wg sync.WaitGroup
+	for range clients {
+		wg.Go(func() {
+			for range each {
+				if err := db.Update(t.Context(), func(tx *txn.Tx) error {
+					v, err := tab.GetForUpdate(tx, 1)
+					if err != nil && !errors.Is(err, txn.ErrNotFound) {
+						return err
+					}
+					return tab.Put(tx, 1, v+1)
+				}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := db.View(t.Context(), func(tx *txn.Tx) error {
+		v, err := tab.Get(tx, 1)
+		if v != clients*each {
+			t.Errorf("%d of %d changes", v, clients*each)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+}

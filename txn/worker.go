@@ -141,7 +141,7 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		w.aside()
 	}
 	if w.db.hungry.Load() != 0 {
-		w.giveWay()
+		w.giveWay(0)
 	}
 	tx := w.handle()
 	w.tx = tx
