@@ -24,7 +24,7 @@ var (
 	ErrTooLarge = occ.ErrTooLarge
 	// ErrReadOnly: a write in View, in a transaction begun read-only, or to a
 	// database that was opened with ReadOnly.
-	ErrReadOnly = errors.New("txn: read-only: a transaction of View, or of Begin with readOnly, writes nothing, nor does any of a database that was opened with ReadOnly")
+	ErrReadOnly = errors.New("txn: read-only: a transaction of View, or of Begin with readOnly, can not write, nor any of a database that was opened with ReadOnly; write in Update")
 	// ErrTxDone: the transaction has ended.
 	ErrTxDone = occ.ErrDone
 	// ErrManaged: Commit or Rollback was called in Update or View. Nothing of the
