@@ -57,7 +57,7 @@ func (tx *Tx) commit() error {
 		tx.s.eng.number(tx)
 	}
 	var err error
-	if tx.s.eng.opts.Policy == PolicyFORD {
+	if tx.s.eng.opts.Policy == PolicyFORD && !tx.blind {
 		err = tx.commitFORD()
 	} else {
 		if err = tx.validateReads(); err != nil {

@@ -1,6 +1,7 @@
 package occ
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -144,6 +145,8 @@ func (tx *Tx) append(it *item) error {
 			it.backup = true
 		}
 		it.rd = int32(b.Read(from, it.buf, n))
+	case stepCopy:
+		it.rd = int32(b.Read(tx.view.At(it.addr, int(it.copy)), it.buf, it.bufLen))
 	case stepSearch:
 		q, err := tx.query(it)
 		if err != nil {
@@ -168,7 +171,8 @@ func (tx *Tx) append(it *item) error {
 		at := it.buf
 		for _, x := range it.query.Candidates {
 			n := it.looks(x.Class)
-			it.rd = int32(b.Read(tx.view.At(x.Addr, 0), at, n)) // the last of len(Candidates)
+			k := min(int(it.copy), tx.view.Copies(x.Addr)-1)
+			it.rd = int32(b.Read(tx.view.At(x.Addr, k), at, n)) // the last of len(Candidates)
 			at += n
 		}
 	case stepConfirm:
@@ -191,6 +195,8 @@ func (tx *Tx) advance(it *item) error {
 	switch it.step {
 	case stepProbe, stepReread:
 		return tx.probed(it)
+	case stepCopy:
+		return tx.copyRead(it)
 	case stepSearch:
 		return tx.searched(it)
 	case stepMany:
@@ -242,7 +248,8 @@ func (tx *Tx) lost(it *item, a memory.Addr) error {
 }
 
 func (tx *Tx) damaged(it *item, err error) error {
-	return fmt.Errorf("%w: block %v of table %q: %w", ErrCorrupt, it.addr, it.table.Name, err)
+	tx.ill = it.addr
+	return fmt.Errorf("%w: table %q, key %x: block %v: %w; no copy of it is intact, or its guard is damaged", ErrCorrupt, it.table.Name, bytes.Clone(it.key()), it.addr, err)
 }
 
 // conflict counts a conflict over an item, and returns its error.

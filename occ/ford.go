@@ -277,7 +277,7 @@ func (tx *Tx) pristine(it *item) error {
 	}
 	b := &tx.batch
 	b.Reset()
-	b.Read(tx.view.At(a, 0), it.buf, it.bufLen)
+	b.Read(tx.view.At(a, min(int(it.copy), tx.view.Copies(a)-1)), it.buf, it.bufLen)
 	if err := tx.c.Do(b); err != nil {
 		return tx.s.fail(err)
 	}

@@ -20,6 +20,7 @@ const (
 	stepConfirm      // no candidate matches: is the index still the same?
 	stepLock         // lock the block that was read, if it has not changed
 	stepReread       // the image was torn, or longer than expected
+	stepCopy         // the primary's image is damaged: read another copy
 	stepDone
 )
 
@@ -77,6 +78,9 @@ type marks struct {
 	primary   bool  // not to be read from a backup
 	looksFar  uint8 // 0, or as a power of two how far candidates are read that are longer than readLen
 	changed   bool  // absent, and its buckets are not as they were
+	blind     bool  // what is stored will be replaced, whatever it is: see Tx.Blind
+	copy      uint8 // stepCopy reads this copy; 0: the primary was not found damaged
+	proof     proof // what damaged copies still show: see Tx.overwrite
 	tries     uint8
 }
 

@@ -68,6 +68,9 @@ func (tx *Tx) searchAgain(it *item) error {
 
 // giveUp is the conflict with whatever has kept an item's lookup from coming to an end: see Unblock.
 func (tx *Tx) giveUp(it *item) error {
+	if tx.readCopies(it) {
+		return nil
+	}
 	switch {
 	case tx.hollow != 0 || tx.ragged.addr == 0:
 		tx.met = meeting{addr: tx.hollow, table: it.table, key: it.key()}
@@ -104,6 +107,7 @@ func (tx *Tx) readMany(it *item) error {
 		if tx.matches(it, img) {
 			it.addr, it.class = x.Addr, x.Class
 			it.buf, it.bufLen = w.Local, w.Len
+			it.backup = it.copy > 0
 			if img.Guard().Held() || !img.Stable() {
 				it.step = stepProbe // decides by itself what that means
 				return nil

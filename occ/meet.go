@@ -20,6 +20,9 @@ func (tx *Tx) Unblock() (bool, error) {
 	m := tx.met
 	tx.met = meeting{}
 	done, err := tx.unblock(m)
+	if errors.Is(err, ErrCorrupt) {
+		tx.ill = m.addr
+	}
 	return done, tx.naming(m, err)
 }
 

@@ -62,7 +62,7 @@ func (tx *Tx) probed(it *item) error {
 	g := img.Guard()
 	switch {
 	case errors.Is(err, record.ErrForm) && it.tries >= maxRereads && !it.cached:
-		return tx.damaged(it, err)
+		return tx.unreadable(it, err)
 	case err != nil:
 		return tx.reread(it, need)
 	case held:
@@ -128,10 +128,7 @@ func (tx *Tx) reread(it *item, need int) error {
 		if it.cached {
 			return tx.doubt(it)
 		}
-		if it.locked {
-			return tx.damaged(it, record.ErrTorn)
-		}
-		return tx.meet(AbortReadLocked, it, tx.image(it).Guard())
+		return tx.unreadable(it, record.ErrTorn)
 	}
 	it.step = stepReread
 	if it.tries > 2 {

@@ -39,7 +39,7 @@ func (s *Session) Reply() {
 
 // reply answers, between two transactions of a coroutine, when what it was asked about is at rest.
 func (s *Session) reply() {
-	if s.broken != nil || s.alloc == nil || s.reclaim.busy {
+	if s.broken != nil || s.alloc == nil || s.reclaim.busy || s.chores > 0 && s.queried.Load() == anyQuery {
 		return
 	}
 	r := &rest{coordinator: s.coord.ID, at: s.thread.Now(), below: s.seq + 1, drawn: s.seq}

@@ -12,8 +12,8 @@ import (
 
 // TestTornBlockOfCachedAddress: a client that dies while it writes a placeholder leaves a
 // torn header in a block that nobody has. Who remembers that block for a key that was
-// deleted since looks the key up again; and says that a record is damaged if that is
-// where it is.
+// deleted since looks the key up again. A record that is damaged is served from another copy, and
+// said to be damaged if every copy is.
 func TestTornBlockOfCachedAddress(t *testing.T) {
 	for _, p := range policies {
 		for _, long := range []string{"v", fmt.Sprintf("%200d", 1)} {
@@ -42,8 +42,8 @@ func TestTornBlockOfCachedAddress(t *testing.T) {
 					buf, err := b.ctl.Alloc(8)
 					must(t, err)
 					defer b.ctl.Free(buf, 8)
-					tear := func(off uint64, word uint64) (was uint64) {
-						at := b.space.View().At(gone, 0)
+					tear := func(k int, off uint64, word uint64) (was uint64) {
+						at := b.space.View().At(gone, k)
 						at.Off += off
 						var batch rdma.Batch
 						batch.Read(at, buf, 8)
@@ -55,22 +55,27 @@ func TestTornBlockOfCachedAddress(t *testing.T) {
 						must(t, b.ctl.Plain().Do(&batch))
 						return was
 					}
-					version := tear(0, uint64(record.MakeTxID(7, 7)))
+					version := tear(0, 0, uint64(record.MakeTxID(7, 7)))
 					if err := b.do(tx, op{key: "key", update: lock}); err != nil {
 						t.Errorf("a key that is absent: %v", err)
 					}
 					if v, ok := b.value(tx, "key"); ok {
 						t.Errorf("a key that is absent is %q", v)
 					}
-					tear(0, version)
+					tear(0, 0, version)
 					must(t, b.do(tx, put("key", long))) // the block may be used again
 
 					gone = kept
-					version = tear(0, uint64(record.MakeTxID(7, 8)))
+					version = tear(0, 0, uint64(record.MakeTxID(7, 8)))
+					if err = b.do(tx, op{key: "kept", update: lock}); err != nil {
+						t.Errorf("a record that is damaged on its primary alone: %v", err)
+					}
+					tear(1, 0, uint64(record.MakeTxID(7, 9)))
 					if err = b.do(tx, op{key: "kept", update: lock}); !errors.Is(err, occ.ErrCorrupt) && !errors.Is(err, occ.ErrConflict) {
 						t.Errorf("a record that is damaged: %v", err)
 					}
-					tear(0, version)
+					tear(0, 0, version)
+					tear(1, 0, version)
 					if v, _ := b.value(tx, "kept"); v != long {
 						t.Errorf("%q", v)
 					}

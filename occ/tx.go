@@ -92,6 +92,8 @@ type state struct {
 	homes    bladeSet // of the primaries of what is written, once that is sealed
 	behind   bladeSet // of the backups
 	busy     bool     // from Begin until the last background request is posted
+	// blind: a record is written of which every copy is damaged: see overwrite.
+	blind bool
 	// concluded: it is committed, and what is left of it is in its log.
 	concluded bool
 }
@@ -131,6 +133,11 @@ type Tx struct {
 	ragged meeting     // one of several candidates that could not be read
 	// doubted is such a block that seems to be damaged: see contradicted.
 	doubted memory.Addr
+	// ill is where damage was met last, and served are blocks of this transaction and of those before that
+	// were read from another copy: what Mend is to look at.
+	ill    memory.Addr
+	served []memory.Addr
+	calm   *calm // a damaged guard that it waits to mend; nil: none
 
 	expected  [maxExpected]expected // of these, the first expecting: see Expect
 	expecting int

@@ -274,9 +274,15 @@ func (p *pursuit) ask() (gone bool, err error) {
 	if !p.known {
 		return false, nil
 	}
+	if done, err := p.fromCopy(); done || err != nil || p.w.mendTorn(p.c.Addr) {
+		return done, err
+	}
 	free, err := p.w.o.Examine(p.c.Addr)
 	if p.w.o.Asks() {
 		p.w.db.askIdle()
+	}
+	if errors.Is(err, ErrCorrupt) && p.w.mendBlock(p.c.Addr) {
+		return false, nil // from another copy: it can be read now
 	}
 	if err != nil {
 		return false, err
@@ -300,6 +306,36 @@ func (p *pursuit) ask() (gone bool, err error) {
 		p.doubted = p.was
 	}
 	return false, nil
+}
+
+// fromCopy copies the record from another copy, if that is intact and has the version of the primary's guard. The
+// block is mended beside.
+func (p *pursuit) fromCopy() (done bool, err error) {
+	v := p.view()
+	first, err := p.fetch(nil, v.At(p.c.Addr, 0), record.LineSize)
+	if err != nil {
+		return false, err
+	}
+	guard, room := record.Image(first).Guard(), int(p.c.Class.Size())
+	for k := 1; k < v.Copies(p.c.Addr) && !guard.Held() && !done; k++ {
+		for size, need := 0, record.LineSize; need > size && need <= room && !done; {
+			size = need
+			img, err := p.fetch(nil, v.At(p.c.Addr, k), size)
+			if err != nil {
+				return false, err
+			}
+			if record.Image(img).Version() != guard.Version() {
+				break
+			}
+			if done, need, err = p.take(img, p.c.Addr); err != nil {
+				return false, err
+			}
+		}
+	}
+	if done {
+		p.w.mendTorn(p.c.Addr)
+	}
+	return done, nil
 }
 
 // read reads size bytes of a block. If they are a record that is locked, it

@@ -89,8 +89,8 @@ func TestDamagedRecord(t *testing.T) {
 					for what, read := range map[string]func(tx *txn.Tx) error{
 						"Get":                          func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err },
 						"GetForUpdate":                 func(tx *txn.Tx) error { _, err := tab.GetForUpdate(tx, 7); return err },
-						"Put":                          func(tx *txn.Tx) error { return tab.Put(tx, 7, value) },
-						"Delete":                       func(tx *txn.Tx) error { return tab.Delete(tx, 7) },
+						"Get, and Put":                 func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return errors.Join(err, tab.Put(tx, 7, value)) },
+						"Insert":                       func(tx *txn.Tx) error { return tab.Insert(tx, 7, value) },
 						"a Get whose error is ignored": func(tx *txn.Tx) error { _, _ = tab.Get(tx, 7); return nil },
 					} {
 						err := db.Update(t.Context(), read)

@@ -101,6 +101,9 @@ type Metrics struct {
 	Rejoins uint64
 	// Damage counts transactions that have failed with ErrCorrupt or ErrLost.
 	Damage uint64
+	// Mended counts damaged records that were served from an intact copy, or written over, and of which all copies are
+	// whole since. One that is met by several workers at once may be counted by each.
+	Mended uint64
 
 	// The rest is of DB.Metrics alone.
 
@@ -151,6 +154,7 @@ func (m *Metrics) add(d *Metrics) {
 	m.Retries += d.Retries
 	m.Rejoins += d.Rejoins
 	m.Damage += d.Damage
+	m.Mended += d.Mended
 	for i := range m.Conflicts {
 		m.Conflicts[i] += d.Conflicts[i]
 	}
@@ -268,6 +272,13 @@ func (n *tableNames) add(id uint16, name string) {
 		n.byID = map[uint16]string{}
 	}
 	n.byID[id] = name
+}
+
+// name is that of a table; empty if it was not opened.
+func (n *tableNames) name(id uint16) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.byID[id]
 }
 
 // metrics are the figures of all tables that were opened: counts are by number.

@@ -207,9 +207,15 @@ func (tx *Tx) insert(t *occ.Table, key, value []byte) error {
 }
 
 func (tx *Tx) delete(t *occ.Table, key []byte) error {
-	i, err := tx.fetch(t, key, true)
+	i, err := tx.stage(t, key, true)
 	if err != nil {
 		return err
+	}
+	if !tx.o.Executed(i) {
+		tx.o.Blind(i)
+		if err := tx.Execute(); err != nil {
+			return err
+		}
 	}
 	if !tx.o.Exists(i) {
 		return keyError(ErrNotFound, t, key)
@@ -230,6 +236,7 @@ func (tx *Tx) Commit() error {
 	err := tx.commit()
 	if err != nil {
 		err = tx.w.settle(tx.w.unblock(err))
+		tx.w.mendDamage(err) // for the next attempt
 	}
 	if err == nil {
 		tx.w.committed++
@@ -254,6 +261,7 @@ func (tx *Tx) Rollback() error {
 	if tx.err == nil {
 		tx.w.rolledBack++
 	} else {
+		tx.w.mendDamage(tx.err)
 		tx.w.gaveUp(tx.err)
 	}
 	tx.release(tx.err)
@@ -312,6 +320,9 @@ func (tx *Tx) release(err error) {
 		w.makeRoom() // for the next attempt
 	}
 	w.mend()
+	if w.o.HasServed() {
+		w.mendServed()
+	}
 	tx.end()
 	if w.began != untimed {
 		w.timed(tx.readOnly)

@@ -201,6 +201,9 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		}
 		w.own.Retries++
 	}
+	if w.o.HasServed() {
+		w.mendServed()
+	}
 	if w.session.Broken() != nil {
 		w.mend() // no commit logs any more, so the transaction is still in its log
 	}

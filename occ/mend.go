@@ -1,0 +1,333 @@
+package occ
+
+import (
+	"bytes"
+
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// A damaged copy of a block is replaced by an intact one, between two transactions of a session that
+// has met it. No log is needed, as no copy gets another version:
+//
+//  1. Read every copy. Those that are intact have to agree; V is their version.
+//  2. Lock the primary by a CAS from "free at V". So V is current, the copies that were read before are
+//     the record, and no writer is at work.
+//  3. Write the intact image to the copies that differ, the primary last.
+//  4. Set the guard free at V.
+//
+// A crash in between leaves a lock without a log record. Recovery takes it off at the version of
+// an intact copy (recovery.Unlock), and the next reader mends what is left.
+//
+// If the guard itself is damaged, step 2 fails. The damaged word may have been a lock, whose holder
+// is at work. MendGuard waits until every session has ended all transactions that it had begun when
+// the word was met. Whoever locked the block before has ended by then, and the word is still the
+// same. A CAS from that word to "free at V" is safe then: a later lock was released with the word
+// that it found, since no writer takes a copy whose version differs from its lock's.
+
+// Mended is what Mend has done to a block.
+type Mended struct {
+	Addr   memory.Addr
+	Table  uint16
+	Key    []byte
+	Copies int  // that were damaged
+	Guard  bool // only the guard of the primary was
+}
+
+// HasServed reports whether Served returns a block.
+func (tx *Tx) HasServed() bool { return len(tx.served) > 0 }
+
+// Served returns a block that has served a transaction though a copy of it is damaged, and forgets it;
+// 0: there is none.
+func (tx *Tx) Served() memory.Addr {
+	n := len(tx.served)
+	if n == 0 {
+		return 0
+	}
+	a := tx.served[n-1]
+	tx.served = tx.served[:n-1]
+	return a
+}
+
+// Ill returns the block that the last ErrCorrupt was about, and forgets it; 0: it is not known.
+func (tx *Tx) Ill() memory.Addr {
+	a := tx.ill
+	tx.ill = 0
+	return a
+}
+
+// Mend replaces damaged copies of a block by an intact one. whole: all copies are intact and alike
+// now. It leaves a block whose intact copies disagree, whose guard names another version than they
+// have, or of which no copy is intact. The transaction is not open.
+func (tx *Tx) Mend(a memory.Addr) (m Mended, whole bool, err error) {
+	if tx.s.alloc == nil || tx.s.broken != nil || tx.open() {
+		return m, false, nil
+	}
+	id, err := tx.s.nextTx()
+	if err != nil {
+		return m, false, err
+	}
+	old := tx.id
+	tx.id, tx.busy = id, true // so that the session does not say that it is at rest
+	tx.s.chores++
+	tx.s.openSpare()
+	defer func() {
+		tx.s.closeSpare()
+		tx.s.chores--
+		tx.id, tx.busy = old, false
+	}()
+	x, err := tx.survey(a)
+	if err != nil || x.good == nil {
+		return m, false, err
+	}
+	m = x.mended()
+	if m.Copies == 0 && x.guard == x.good.Guard() {
+		return m, true, nil
+	}
+	if held, err := tx.casGuard(x, x.good.Guard(), record.HeldBy(id)); err != nil || !held {
+		return m, false, err
+	}
+	if err := tx.restore(x); err != nil {
+		return m, false, tx.s.fail(err) // it may hold the lock
+	}
+	return m, true, nil
+}
+
+// MendGuard sets the damaged guard of a block free at the version that the intact copies have with one voice.
+// pending: it is not known yet whether every session has ended what it had begun; ask again. The
+// transaction is not open.
+func (tx *Tx) MendGuard(a memory.Addr) (m Mended, done, pending bool, err error) {
+	s := tx.s
+	space := s.eng.space
+	if s.alloc == nil || s.broken != nil || tx.open() || !space.Tidy() || space.Gated() {
+		return m, false, false, nil
+	}
+	x, err := tx.survey(a)
+	if err != nil || x.good == nil || x.guard == x.good.Guard() {
+		return m, err == nil && x.good != nil, false, err
+	}
+	now := s.thread.Now()
+	if tx.calm == nil || tx.calm.addr != a || tx.calm.guard != x.guard {
+		tx.calm = &calm{addr: a, guard: x.guard, since: now, drawn: map[*Session]uint64{}}
+	}
+	s.queried.Store(anyQuery)
+	s.reply()
+	if !s.eng.calm(tx.calm) {
+		tx.stuck.asks = true
+		return m, false, true, nil
+	}
+	tx.c.Sleep(placedNs) // what has completed by then is placed
+	if x, err = tx.survey(a); err != nil || x.good == nil || x.guard != tx.calm.guard {
+		return m, false, false, err
+	}
+	m = x.mended()
+	m.Guard = m.Copies == 0
+	done, err = tx.casGuard(x, x.guard, x.good.Guard())
+	return m, done, false, err
+}
+
+// calm is a damaged guard that waits for every session to end what it had begun.
+type calm struct {
+	addr  memory.Addr
+	guard record.Guard
+	since int64
+	// drawn is how many transactions a session had begun when it answered first.
+	drawn map[*Session]uint64
+}
+
+// calm reports whether every coordinator is a session of this engine that has ended all transactions
+// which it had begun when the guard was met. It asks those that have not said so.
+func (e *Engine) calm(x *calm) bool {
+	all, err := e.space.Coordinators()
+	if err != nil {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	known, ended := 0, true
+	for s, id := range e.sessions {
+		if id == 0 {
+			return false // it rejoins first, and is recovered
+		}
+		known++
+		r := s.rest.Load()
+		if r != nil && r.coordinator == id && r.at > x.since {
+			if r.below > r.drawn {
+				continue
+			}
+			if drawn, ok := x.drawn[s]; !ok {
+				x.drawn[s] = r.drawn
+			} else if r.below > drawn {
+				continue
+			}
+		}
+		s.queried.Store(anyQuery)
+		ended = false
+	}
+	return ended && known == len(all)
+}
+
+// anyQuery in Session.queried asks for an answer without naming a transaction.
+const anyQuery = 1
+
+// survey is what the copies of a block are.
+type survey struct {
+	addr   memory.Addr
+	view   *memory.View
+	guard  record.Guard // of the primary
+	good   record.Image // what the intact copies say, as it is when free; nil: they do not, or disagree
+	copies []record.Image
+	ill    [memory.MaxReplicas]bool // of the copies, those that differ from good, but for the primary's guard
+}
+
+// mended describes what is damaged.
+func (x *survey) mended() Mended {
+	m := Mended{Addr: x.addr, Table: x.good.Meta().Table(), Key: x.good.Key()}
+	for _, ill := range x.ill {
+		if ill {
+			m.Copies++
+		}
+	}
+	return m
+}
+
+// survey reads all copies of a block.
+func (tx *Tx) survey(a memory.Addr) (x survey, err error) {
+	v := tx.s.eng.space.ViewOn(tx.s.thread)
+	x = survey{addr: a, view: v}
+	class, ok := tx.s.eng.space.ClassAt(a)
+	if !ok || !v.Contains(a, record.LineSize) {
+		return x, nil
+	}
+	for k := range v.Copies(a) {
+		img, err := tx.readBlock(v, a, k, record.LineSize)
+		if err != nil {
+			return x, err
+		}
+		need, bad := img.Check(a)
+		if need > record.LineSize && uint32(need) <= class.Size() && v.Contains(a, uint32(need)) {
+			if img, err = tx.readBlock(v, a, k, need); err != nil {
+				return x, err
+			}
+			need, bad = img.Check(a)
+		}
+		if k == 0 {
+			x.guard = img.Guard()
+		}
+		x.copies = append(x.copies, img)
+		free := bytes.Clone(img)
+		record.Image(free).SetGuard(img.Unlocked())
+		switch {
+		case bad != nil || k > 0 && !img.Stable() && !img.Stranded():
+		case img.Stranded() || img.Meta().State() == record.Free || img.Version() == 0 || img.Meta().Class() != class,
+			x.good != nil && !bytes.Equal(free[:need], x.good):
+			x.good = nil
+			return x, nil
+		default:
+			x.good = free[:need]
+		}
+	}
+	if x.good == nil {
+		return x, nil
+	}
+	for k, img := range x.copies {
+		n := len(x.good)
+		x.ill[k] = len(img) < n || !bytes.Equal(img[:record.GuardOff], x.good[:record.GuardOff]) ||
+			!bytes.Equal(img[record.LineSize:n], x.good[record.LineSize:n]) || k > 0 && img.Guard() != x.good.Guard()
+	}
+	return x, nil
+}
+
+// casGuard replaces the guard of the primary, and reports whether it was old.
+func (tx *Tx) casGuard(x survey, old, to record.Guard) (bool, error) {
+	g := x.view.At(x.addr, 0)
+	g.Off += record.GuardOff
+	var b rdma.Batch
+	b.CAS(g, uint64(old), uint64(to))
+	if err := tx.c.Do(&b); err != nil {
+		return false, tx.s.failed(err)
+	}
+	return b.Result(0) == uint64(old), nil
+}
+
+// restore writes the intact image to the copies that are damaged, the primary last, and releases the lock.
+func (tx *Tx) restore(x survey) error {
+	a, v := x.addr, x.view
+	for k := v.Written(a) - 1; k >= 0; k-- {
+		if k < len(x.copies) && !x.ill[k] {
+			continue
+		}
+		if k == 0 {
+			x.good.SetGuard(record.HeldBy(tx.id))
+		}
+		if err := tx.writeBlock(v, a, k, x.good); err != nil {
+			return err
+		}
+	}
+	if v.Written(a) > v.Copies(a) {
+		tx.s.eng.space.CompareAgain() // the guard does not tell that the copy was written
+	}
+	return tx.writeGuard(v, a, x.good.Unlocked())
+}
+
+// mendChunk is how much of a block is read or written at once.
+const mendChunk = 32 << 10
+
+// readBlock reads the first n bytes of a copy of a block.
+func (tx *Tx) readBlock(v *memory.View, a memory.Addr, k, n int) (record.Image, error) {
+	img := make(record.Image, n)
+	err := tx.chunks(v.At(a, k), n, func(b *rdma.Batch, at rdma.RemoteAddr, buf uint32, off, size int) error {
+		b.Read(at, buf, uint32(size))
+		if err := tx.c.Do(b); err != nil {
+			return tx.s.failed(err)
+		}
+		copy(img[off:], tx.bytes(buf, uint32(size)))
+		return nil
+	})
+	return img, err
+}
+
+// writeBlock writes a copy of a block, its first line last, and returns when it is placed.
+func (tx *Tx) writeBlock(v *memory.View, a memory.Addr, k int, img record.Image) error {
+	return tx.chunks(v.At(a, k), len(img), func(b *rdma.Batch, at rdma.RemoteAddr, buf uint32, off, size int) error {
+		copy(tx.bytes(buf, uint32(size)), img[off:off+size])
+		b.Write(at, buf, uint32(size))
+		if err := tx.c.Do(b); err != nil {
+			return err
+		}
+		return tx.c.Fence(rdma.FenceThread, 0, b)
+	})
+}
+
+// writeGuard sets the guard of the primary, whose lock is the transaction's.
+func (tx *Tx) writeGuard(v *memory.View, a memory.Addr, g record.Guard) error {
+	at := v.At(a, 0)
+	at.Off += record.GuardOff
+	return tx.chunks(at, 8, func(b *rdma.Batch, at rdma.RemoteAddr, buf uint32, _, _ int) error {
+		tx.s.thread.PutWord(buf, uint64(g))
+		b.Write(at, buf, 8)
+		return tx.c.Do(b)
+	})
+}
+
+// chunks calls fn for the parts of n bytes at a place, the last one first.
+func (tx *Tx) chunks(at rdma.RemoteAddr, n int, fn func(b *rdma.Batch, at rdma.RemoteAddr, buf uint32, off, size int) error) error {
+	t := tx.s.thread
+	room := min(n, mendChunk)
+	buf, err := t.Alloc(room)
+	if err != nil {
+		return err
+	}
+	defer t.Free(buf, room)
+	var b rdma.Batch
+	for off := (n - 1) / mendChunk * mendChunk; off >= 0; off -= mendChunk {
+		p := at
+		p.Off += uint64(off)
+		b.Reset()
+		if err := fn(&b, p, buf, off, min(mendChunk, n-off)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,364 @@
+package txn_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+	"txnode/txn"
+)
+
+// poker changes the memory of the blades of an open database.
+type poker struct {
+	t   testing.TB
+	db  *txn.DB
+	v   *memory.View
+	th  *rdma.Thread
+	buf uint32
+	n   uint32
+}
+
+func newPoker(t testing.TB, db *txn.DB) *poker {
+	t.Helper()
+	n := uint32(db.Space().SegmentSize())
+	th, err := rdma.NewThread(db.Space().Fabric(), rdma.ThreadOptions{Index: 99, Techniques: rdma.AllTechniques, Arena: 2 * int(n)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = th.Close() })
+	p := &poker{t: t, db: db, v: db.Space().View(), th: th, n: n}
+	if p.buf, err = th.Alloc(int(n)); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *poker) do(fill func(b *rdma.Batch)) {
+	p.t.Helper()
+	var b rdma.Batch
+	fill(&b)
+	if err := p.th.Plain().Do(&b); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// find returns the block of the record whose value is given.
+func (p *poker) find(value []byte) memory.Addr {
+	p.t.Helper()
+	p.v = p.db.Space().View()
+	for id := 1; id < p.v.Segments(); id++ {
+		a := memory.MakeAddr(memory.SegmentID(id), 0)
+		if !p.v.Valid(a) {
+			continue
+		}
+		p.do(func(b *rdma.Batch) { b.Read(p.v.At(a, 0), p.buf, p.n) })
+		seg := p.th.Bytes(p.buf, p.n)
+		at := bytes.Index(seg, value)
+		for off := at &^ (record.LineSize - 1); at >= 0 && off >= 0; off -= record.LineSize {
+			img := record.Image(seg[off:])
+			if _, err := img.Check(a + memory.Addr(off)); err == nil && img.Meta().State() == record.Live && bytes.Equal(img.Value(), value) {
+				return a + memory.Addr(off)
+			}
+		}
+	}
+	p.t.Fatal("the record is in no segment")
+	return 0
+}
+
+// image is the first n bytes of a copy of a block.
+func (p *poker) image(a memory.Addr, k, n int) record.Image {
+	p.do(func(b *rdma.Batch) { b.Read(p.v.At(a, k), p.buf, uint32(n)) })
+	return bytes.Clone(p.th.Bytes(p.buf, uint32(n)))
+}
+
+// spoil flips a bit of the byte at an offset of a copy of a block.
+func (p *poker) spoil(a memory.Addr, k, off int) {
+	at := p.v.At(a, k)
+	at.Off += uint64(off &^ 7)
+	p.do(func(b *rdma.Batch) { b.Read(at, p.buf, 8) })
+	p.th.Bytes(p.buf, 8)[off&7] ^= 0x10
+	p.do(func(b *rdma.Batch) { b.Write(at, p.buf, 8) })
+}
+
+// whole demands that all copies of a block are intact and alike.
+func (p *poker) whole(a memory.Addr, n int) {
+	p.t.Helper()
+	first := p.image(a, 0, n)
+	for k := range p.v.Copies(a) {
+		img := p.image(a, k, n)
+		if _, err := img.Check(a); err != nil || !img.Stable() || !bytes.Equal(img, first) {
+			p.t.Errorf("copy %d of block %v is not whole: %v, guard %v, version %v", k, a, err, img.Guard(), img.Version())
+		}
+	}
+}
+
+var ctx0 = context.Background()
+
+// damagedPlaces are places in a block: what is damaged there.
+var damagedPlaces = []struct {
+	what string
+	off  int
+}{
+	{"version", record.VersionOff + 2}, {"meta", record.MetaOff + 3}, {"state", record.MetaOff + 4}, {"table", record.MetaOff + 6},
+	{"checksum", record.ChecksumOff}, {"key", record.KeyOff + 7}, {"value", -1}, {"guard", record.GuardOff + 3}, {"held guard", record.GuardOff},
+}
+
+var damageOps = []struct {
+	what string
+	do   func(db *txn.DB, tab *txn.Table[uint64, []byte], want, to []byte) error
+}{
+	{"View", func(db *txn.DB, tab *txn.Table[uint64, []byte], want, _ []byte) error {
+		return db.View(ctx0, func(tx *txn.Tx) error {
+			v, err := tab.Get(tx, 7)
+			if err == nil && !bytes.Equal(v, want) {
+				return fmt.Errorf("wrong value %.40q", v)
+			}
+			return err
+		})
+	}},
+	{"read and write", func(db *txn.DB, tab *txn.Table[uint64, []byte], want, to []byte) error {
+		return db.Update(ctx0, func(tx *txn.Tx) error {
+			v, err := tab.Get(tx, 7)
+			if err == nil && !bytes.Equal(v, want) {
+				return fmt.Errorf("wrong value %.40q", v)
+			}
+			return errors.Join(err, tab.Put(tx, 7, to))
+		})
+	}},
+	{"GetForUpdate", func(db *txn.DB, tab *txn.Table[uint64, []byte], want, to []byte) error {
+		return db.Update(ctx0, func(tx *txn.Tx) error {
+			v, err := tab.GetForUpdate(tx, 7)
+			if err == nil && !bytes.Equal(v, want) {
+				return fmt.Errorf("wrong value %.40q", v)
+			}
+			return err
+		})
+	}},
+	{"Put", func(db *txn.DB, tab *txn.Table[uint64, []byte], _, to []byte) error {
+		return db.Update(ctx0, func(tx *txn.Tx) error { return tab.Put(tx, 7, to) })
+	}},
+	{"Delete", func(db *txn.DB, tab *txn.Table[uint64, []byte], _, _ []byte) error {
+		return db.Update(ctx0, func(tx *txn.Tx) error { return tab.Delete(tx, 7) })
+	}},
+	{"Backup", func(db *txn.DB, _ *txn.Table[uint64, []byte], _, _ []byte) error {
+		_, err := db.Backup(ctx0, io.Discard, txn.BackupOptions{})
+		return err
+	}},
+}
+
+// mendable opens a database that has a value at key 7 of table t, and returns the block of it.
+func mendable(t *testing.T, policy txn.Policy, backups, size int) (*txn.DB, *txn.Table[uint64, []byte], *poker, memory.Addr, []byte) {
+	t.Helper()
+	o := tiny()
+	o.Policy, o.Backups, o.Blades = policy, txn.F(backups), backups+1
+	db := mustOpen(t, o)
+	tab := table(t, db, "t")
+	fill(t, db, tab, 3, val(1))
+	value := bytes.Repeat([]byte("needle! "), size/8)
+	if err := db.Update(ctx0, func(tx *txn.Tx) error { return tab.Put(tx, 7, value) }); err != nil {
+		t.Fatal(err)
+	}
+	p := newPoker(t, db)
+	return db, tab, p, p.find(value), value
+}
+
+// TestDamagedCopyIsMended: a byte of one copy of a record is damaged while the database is open. Every
+// operation goes on, none sees another value, and all copies are whole afterwards.
+func TestDamagedCopyIsMended(t *testing.T) {
+	for _, backups := range []int{1, 2} {
+		for _, policy := range []txn.Policy{txn.PolicyDefault, txn.PolicyFORD} {
+			for _, size := range []int{16, 700, 9000} {
+				t.Run(fmt.Sprint("f=", backups, " ", policy, " ", size), func(t *testing.T) {
+					mendOps(t, policy, backups, size)
+				})
+			}
+		}
+	}
+}
+
+func mendOps(t *testing.T, policy txn.Policy, backups, size int) {
+	db, tab, p, a, value := mendable(t, policy, backups, size)
+	for _, x := range damagedPlaces {
+		off := x.off
+		if off < 0 {
+			off = record.ValueAt(8, size) + size/2
+		}
+		guard := x.off >= record.GuardOff // it takes a while: every session is asked
+		if guard && (policy == txn.PolicyFORD) != (backups == 2) || guard && size != 16 {
+			continue
+		}
+		for _, op := range damageOps {
+			if guard && op.what != "View" && op.what != "Put" && op.what != "Backup" {
+				continue
+			}
+			before := db.Metrics().Mended
+			p.spoil(a, 0, off)
+			to := bytes.Clone(value)
+			to[0]++
+			if err := op.do(db, tab, value, to); err != nil {
+				t.Fatalf("%s of a record whose %s is damaged on the primary: %v", op.what, x.what, err)
+			}
+			if after := db.Metrics(); after.Mended != before+1 {
+				t.Errorf("%s, %s: %d records were mended", op.what, x.what, after.Mended-before)
+			}
+			if op.what != "Delete" {
+				p.whole(a, record.Size(8, size))
+			}
+			if err := db.Update(ctx0, func(tx *txn.Tx) error { return tab.Put(tx, 7, value) }); err != nil {
+				t.Fatal(err)
+			}
+			a = p.find(value)
+			p.whole(a, record.Size(8, size))
+		}
+	}
+	if m := db.Metrics(); m.Damage != 0 {
+		t.Errorf("%d transactions have failed", m.Damage)
+	}
+}
+
+// TestAllCopiesDamaged: a byte of every copy of a record is damaged. A reader is told which record that is; a
+// write that needs nothing of the old value goes on, and all copies are whole afterwards.
+func TestAllCopiesDamaged(t *testing.T) {
+	for backups := range 3 {
+		for _, policy := range []txn.Policy{txn.PolicyDefault, txn.PolicyFORD} {
+			for _, size := range []int{16, 700} {
+				if size == 700 && backups != 1 {
+					continue
+				}
+				t.Run(fmt.Sprint("f=", backups, " ", policy, " ", size), func(t *testing.T) {
+					overwriteOps(t, policy, backups, size)
+				})
+			}
+		}
+	}
+}
+
+func overwriteOps(t *testing.T, policy txn.Policy, backups, size int) {
+	db, tab, p, a, value := mendable(t, policy, backups, size)
+	spoil := func() {
+		a = p.find(value)
+		for k := range p.v.Copies(a) { // all but one have damaged keys, too
+			p.spoil(a, k, record.ValueAt(8, size)+3)
+			if k != 1 && p.v.Copies(a) > 1 {
+				p.spoil(a, k, record.KeyOff+7)
+			}
+		}
+	}
+	put := func(v []byte) error {
+		return db.Update(ctx0, func(tx *txn.Tx) error { return tab.Put(tx, 7, v) })
+	}
+	get := func() (v []byte, err error) {
+		err = db.View(ctx0, func(tx *txn.Tx) error {
+			v, err = tab.Get(tx, 7)
+			v = bytes.Clone(v)
+			return err
+		})
+		return v, err
+	}
+	same, larger := bytes.Repeat([]byte("another "), size/8), bytes.Repeat([]byte("larger! "), size)
+	for _, to := range [][]byte{same, larger} {
+		spoil()
+		_, err := get()
+		says(t, "Get", err, txn.ErrCorrupt, `"t"`, "0000000000000007", a.String())
+		says(t, "Insert", db.Update(ctx0, func(tx *txn.Tx) error { return tab.Insert(tx, 7, to) }), txn.ErrCorrupt)
+		says(t, "GetForUpdate", db.Update(ctx0, func(tx *txn.Tx) error {
+			_, err := tab.GetForUpdate(tx, 7)
+			return errors.Join(err, tab.Put(tx, 7, to))
+		}), txn.ErrCorrupt)
+		if err := put(to); err != nil {
+			t.Fatalf("Put of %d bytes: %v", len(to), err)
+		}
+		if v, err := get(); err != nil || !bytes.Equal(v, to) {
+			t.Fatalf("%v, %.40q", err, v)
+		}
+		p.whole(p.find(to), record.Size(8, len(to)))
+		if err := put(value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spoil()
+	if err := db.Update(ctx0, func(tx *txn.Tx) error { return tab.Delete(tx, 7) }); err != nil {
+		t.Fatalf("Delete: %v", err)
+	}
+	if _, err := get(); !errors.Is(err, txn.ErrNotFound) {
+		t.Fatalf("after Delete: %v", err)
+	}
+	if err := put(value); err != nil {
+		t.Fatal(err)
+	}
+	// No copy shows the key: it could be the record of another one.
+	a = p.find(value)
+	for k := range p.v.Copies(a) {
+		p.spoil(a, k, record.KeyOff+7)
+	}
+	says(t, "Put where no copy shows the key", put(same), txn.ErrCorrupt)
+}
+
+// TestMendedBesideWriters: a counter is damaged again and again while workers add to it and read it. No
+// increment is lost.
+func TestMendedBesideWriters(t *testing.T) {
+	for _, policy := range []txn.Policy{txn.PolicyDefault, txn.PolicyFORD} {
+		for _, backups := range []int{1, 2} {
+			t.Run(fmt.Sprint("f=", backups, " ", policy), func(t *testing.T) {
+				db, tab, p, a, _ := mendable(t, policy, backups, 24)
+				if err := db.Update(ctx0, func(tx *txn.Tx) error { return tab.Put(tx, 7, make([]byte, 8)) }); err != nil {
+					t.Fatal(err)
+				}
+				var wg sync.WaitGroup
+				var added atomic.Uint64
+				enough := func() bool { return added.Load() >= 300 && db.Metrics().Mended >= 20 }
+				for range 3 {
+					wg.Go(func() {
+						for !enough() {
+							if err := db.Update(ctx0, func(tx *txn.Tx) error {
+								v, err := tab.Get(tx, 7)
+								if err != nil {
+									return err
+								}
+								return tab.Put(tx, 7, binary.LittleEndian.AppendUint64(nil, binary.LittleEndian.Uint64(v)+1))
+							}); err != nil {
+								t.Error(err)
+								return
+							}
+							added.Add(1)
+						}
+					})
+				}
+				for i := 0; !enough() && !t.Failed(); i++ {
+					p.spoilAtomic(a, i%backups, []int{record.KeyOff + 8, record.VersionOff, record.ChecksumOff}[i%3])
+					if err := db.View(ctx0, func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err }); err != nil {
+						t.Error(err)
+					}
+				}
+				wg.Wait()
+				if err := db.View(ctx0, func(tx *txn.Tx) error {
+					v, err := tab.Get(tx, 7)
+					if err == nil && binary.LittleEndian.Uint64(v) != added.Load() {
+						t.Errorf("%d increments, want %d", binary.LittleEndian.Uint64(v), added.Load())
+					}
+					return err
+				}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// spoilAtomic is spoil of a record that others write at the same time.
+func (p *poker) spoilAtomic(a memory.Addr, k, off int) {
+	at := p.v.At(a, k)
+	at.Off += uint64(off &^ 7)
+	p.do(func(b *rdma.Batch) { b.Read(at, p.buf, 8) })
+	was := p.th.Word(p.buf)
+	p.do(func(b *rdma.Batch) { b.CAS(at, was, was^1<<(8*(off&7)+4)) })
+}
