@@ -116,6 +116,7 @@ func (c *Collector) collectRecovery(s sink, m *txn.Metrics) {
 	s.count(c.bladesLost, r.Outages)
 	s.count(c.damage, m.Damage, "transaction")
 	s.count(c.damage, r.Damage, "recovery")
+	s.count(c.mended, m.Mended)
 	red := c.db.Redundancy()
 	s.gauge(c.segments, float64(red.Segments))
 	s.gauge(c.segmentsLost, float64(red.Lost))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -134,6 +135,7 @@ func TestCollector(t *testing.T) {
 		"txnode_blades_lost_total{}":                            float64(m.Recovery.Outages),
 		"txnode_damage_total{met_by=transaction}":               float64(m.Damage),
 		"txnode_damage_total{met_by=recovery}":                  float64(m.Recovery.Damage),
+		"txnode_mended_records_total{}":                         float64(m.Mended),
 		"txnode_segments{}":                                     float64(db.Redundancy().Segments),
 		"txnode_segments_lost{}":                                0,
 		"txnode_segment_copies_missing{}":                       0,
@@ -181,6 +183,25 @@ func TestCollector(t *testing.T) {
 	}
 	if m.Committed != 5 || m.RolledBack != 2 || m.Retries != 1 || m.Latency[txn.KindUpdate].Count() != 6 || m.Verbs.Total() == 0 {
 		t.Errorf("little has happened: %+v", m)
+	}
+}
+
+// TestNothingIsForgotten: a field of Metrics that is new in package txn fails here until it has a metric,
+// which TestCollector then compares.
+func TestNothingIsForgotten(t *testing.T) {
+	shown := map[string]bool{
+		"Committed": true, "RolledBack": true, "Failed": true, "Conflicts": true, "Retries": true, "Phases": true, "Latency": true, "Rejoins": true, "Damage": true, "Mended": true,
+		"Workers": true, "Recovery": true, "Blades": true, "Tables": true,
+		"Verbs": false, // the sum of Phases
+	}
+	for f := range reflect.TypeFor[txn.Metrics]().Fields() {
+		if _, known := shown[f.Name]; !known {
+			t.Errorf("Metrics.%s has no metric", f.Name)
+		}
+		delete(shown, f.Name)
+	}
+	for name := range shown {
+		t.Errorf("Metrics has no field %s any more", name)
 	}
 }
 

@@ -4,14 +4,14 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // described is what the metrics are.
 type described struct {
-	transactions, conflicts, retries, duration           *prometheus.Desc
-	verbs, roundTrips, bytesRead, bytesWritten           *prometheus.Desc
-	workersLimit, workers, waiters, waits, waited        *prometheus.Desc
-	rejoins, coordinators, recovered, bladesLost, damage *prometheus.Desc
-	segments, segmentsLost, copiesMissing                *prometheus.Desc
-	bladeUp, bladeSize, bladeUsed, bladeFree             *prometheus.Desc
-	tableOps, tableConflicts                             *prometheus.Desc
-	all                                                  []*prometheus.Desc
+	transactions, conflicts, retries, duration                   *prometheus.Desc
+	verbs, roundTrips, bytesRead, bytesWritten                   *prometheus.Desc
+	workersLimit, workers, waiters, waits, waited                *prometheus.Desc
+	rejoins, coordinators, recovered, bladesLost, damage, mended *prometheus.Desc
+	segments, segmentsLost, copiesMissing                        *prometheus.Desc
+	bladeUp, bladeSize, bladeUsed, bladeFree                     *prometheus.Desc
+	tableOps, tableConflicts                                     *prometheus.Desc
+	all                                                          []*prometheus.Desc
 }
 
 // describe names the metrics.
@@ -42,6 +42,7 @@ func describe(labels prometheus.Labels) (d described) {
 	d.recovered = desc("recovered_transactions_total", "Transactions that recoveries have finished or undone.", "outcome")
 	d.bladesLost = desc("blades_lost_total", "Blades that were declared dead.")
 	d.damage = desc("damage_total", "Transactions that failed, and recoveries that left something undone, because data is damaged or lost.", "met_by")
+	d.mended = desc("mended_records_total", "Damaged records that were served from an intact copy, or written over, and are whole since.")
 	d.segments = desc("segments", "Segments of records and indexes.")
 	d.segmentsLost = desc("segments_lost", "Segments of which every copy is lost.")
 	d.copiesMissing = desc("segment_copies_missing", "Copies of segments that should exist and do not.")
