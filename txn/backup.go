@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"txnode/memory"
 	"txnode/occ"
 	"txnode/txn/snapshot"
 )
@@ -17,6 +18,25 @@ type BackupOptions struct {
 	// Progress, if not nil, is called now and then with the number of records done
 	// so far, from the goroutine of the caller.
 	Progress func(records uint64)
+	// SkipDamaged, if not nil, has Backup go on where a record, a slot or an index is damaged on every
+	// copy. Backup leaves that out and calls SkipDamaged, from the goroutine of the caller. nil: Backup
+	// fails with ErrCorrupt. Damage to one of several copies is no reason to leave anything out.
+	// Restore does not use it.
+	SkipDamaged func(Skipped)
+}
+
+// Skipped is what a backup has left out.
+type Skipped struct {
+	Table string
+	// Key is the key of the record as a damaged copy shows it, encoded by the table's Key, and possibly
+	// damaged too; nil: no copy shows one, or Rest is set.
+	Key []byte
+	// Block is the block of the record, by its logical address; 0: the slot is damaged, or Rest is set.
+	Block memory.Addr
+	// Rest says that the index of the table is damaged: the records that the index did not lead to before
+	// the damage was met are left out, and how many they are is not known.
+	Rest bool
+	Err  error // an ErrCorrupt that says where the damage is
 }
 
 // settleNs is how long is waited for those that have a number to commit, or not, between
@@ -33,6 +53,9 @@ const settleNs = 10_000
 // goroutine calls w. A w that blocks holds up no commit: changes are kept meanwhile, up to
 // snapshot.MaxPending bytes. From half of that on each commit waits for w for a millisecond. When w
 // has taken nothing for 10 s, or the memory is full, Backup fails with snapshot.ErrBehind.
+//
+// A record that is damaged on one copy is read from another one, and mended. If every copy is damaged,
+// Backup fails with ErrCorrupt; BackupOptions.SkipDamaged has it leave the record out.
 //
 // One backup runs at a time. After an error, such as the loss of a blade, what was written is not a
 // backup, and Restore refuses it.
@@ -82,7 +105,8 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 	if err != nil {
 		return info, err
 	}
-	s := copier{ctx: ctx, w: worker, out: out, progress: o.Progress}
+	s := copier{ctx: ctx, w: worker, out: out, progress: o.Progress, skipDamaged: o.SkipDamaged}
+	defer func() { info.Skipped = s.skipped }()
 	for _, t := range tables {
 		if t.Root == 0 {
 			continue // nobody has used it yet
@@ -90,7 +114,7 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 		if err := (&snapshot.Table{Name: t.Name}).Validate(); err != nil {
 			return info, err
 		}
-		if err := s.table(t); err != nil {
+		if err := s.table(t); err != nil && !s.skip(Skipped{Table: t.Name, Rest: true, Err: err}) {
 			return info, fmt.Errorf("table %q: %w", t.Name, err)
 		}
 	}

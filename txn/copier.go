@@ -33,6 +33,9 @@ type copier struct {
 	progress func(uint64)
 	records  uint64
 
+	skipDamaged func(Skipped) // nil: damage ends the copy
+	skipped     uint64
+
 	t     *occ.Table
 	batch rdma.Batch
 	buf   uint32       // copyBatch * copyProbe
@@ -79,9 +82,49 @@ func (s *copier) table(t memory.Table) error {
 		return s.flush()
 	})
 	if err != nil {
+		if s.skipDamaged != nil && errors.Is(err, ErrCorrupt) {
+			err = errors.Join(err, s.flush()) // what the index led to before
+		}
 		return err
 	}
 	return s.flush()
+}
+
+// skip reports whether what is damaged may be left out, and tells the caller of the backup.
+func (s *copier) skip(x Skipped) bool {
+	if s.skipDamaged == nil || !errors.Is(x.Err, ErrCorrupt) || errors.Is(x.Err, rdma.ErrVerb) {
+		return false
+	}
+	s.skipped++
+	s.skipDamaged(x)
+	return true
+}
+
+// skipRecord is skip for the record that a slot leads to.
+func (s *copier) skipRecord(e slotBlock, err error) bool {
+	if s.skipDamaged == nil || !errors.Is(err, ErrCorrupt) {
+		return false
+	}
+	x := Skipped{Table: s.t.Name, Block: e.c.Addr, Err: err}
+	v := s.view()
+	if !v.Valid(e.c.Addr) {
+		x.Block = 0
+		return s.skip(x)
+	}
+	for k := range v.Copies(e.c.Addr) {
+		size := min(e.c.Class.Size(), record.LineSize+record.MaxKey)
+		img, err := s.fetch(nil, v.At(e.c.Addr, k), int(size))
+		if err != nil {
+			return false
+		}
+		m := record.Image(img).Meta()
+		at, n := record.KeyAt(m.KeyLen()), m.KeyLen()
+		if m.Table() == s.t.ID && n > 0 && at+n <= len(img) {
+			x.Key = img[at : at+n]
+			break
+		}
+	}
+	return s.skip(x)
 }
 
 // view is the map to read by. When a blade is lost all sessions are declared dead, the
@@ -118,7 +161,7 @@ func (s *copier) flush() error {
 				continue
 			}
 		}
-		if err := s.one(e); err != nil {
+		if err := s.one(e); err != nil && !s.skipRecord(e, err) {
 			return err
 		}
 	}

@@ -177,6 +177,11 @@ func damagedIndex(t *testing.T, closed bool) {
 		}
 		_, err = db.Backup(t.Context(), io.Discard, txn.BackupOptions{})
 		says(t, "Backup", err, txn.ErrCorrupt, "spoilt")
+		var left []txn.Skipped
+		_, err = db.Backup(t.Context(), io.Discard, txn.BackupOptions{SkipDamaged: func(x txn.Skipped) { left = append(left, x) }})
+		if err != nil || len(left) != 1 || left[0].Table != "spoilt" || !left[0].Rest {
+			t.Errorf("Backup that skips damage: %v, %+v", err, left)
+		}
 		close1(t, db)
 	}
 

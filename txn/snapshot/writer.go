@@ -26,6 +26,9 @@ type Info struct {
 	Records uint64 `json:"records"` // base records, of which a key may have several
 	Changes uint64 `json:"changes"` // transactions that committed meanwhile, those past the cut included
 	Bytes   uint64 `json:"bytes"`   // of the file
+	// Skipped is how many records and parts of tables were left out because they are damaged: see
+	// txn.BackupOptions. The file does not have the number.
+	Skipped uint64 `json:"skipped,omitempty"`
 }
 
 // MaxPending is how many bytes of changes a Writer keeps at most until they are written.

@@ -16,6 +16,7 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/sys/unix"
 
+	"txnode/benchmarks/runner"
 	"txnode/memory"
 	"txnode/memory/embedded"
 	"txnode/txn"
@@ -26,12 +27,41 @@ import (
 type backupOptions struct {
 	Output textOrJSON
 	Force  bool
+	Skip   bool
 }
 
 // AddFlags registers the flags.
 func (o *backupOptions) AddFlags(cmd *cobra.Command) {
 	o.Output.addFlag(cmd)
 	cmd.Flags().BoolVar(&o.Force, "force", false, "replace the file if it exists; default: it is left alone")
+	cmd.Flags().BoolVar(&o.Skip, "skip-damaged", false, "leave out what is damaged on every copy, and list it; default: the backup fails")
+}
+
+// skippedError says that a backup has left something out. It is a failed verification.
+type skippedError struct {
+	dir     string
+	skipped uint64
+}
+
+func (e *skippedError) Error() string {
+	return fmt.Sprintf("%s: the backup is complete but for what is damaged: %s left out", e.dir, count(int(e.skipped), "place"))
+}
+
+// Is makes it an ErrVerification, for the exit code.
+func (e *skippedError) Is(target error) bool { return target == runner.ErrVerification }
+
+// listSkipped prints what a backup leaves out.
+func listSkipped(w *World) func(txn.Skipped) {
+	return func(x txn.Skipped) {
+		what := fmt.Sprintf("record with key 0x%x", x.Key)
+		switch {
+		case x.Rest:
+			what = "all records that its index leads to no more"
+		case x.Key == nil:
+			what = "a record whose key cannot be read"
+		}
+		_, _ = fmt.Fprintf(w.Stderr, "left out: table %q: %s: %v\n", x.Table, what, x.Err)
+	}
 }
 
 func newBackup(w *World) *cobra.Command {
@@ -46,11 +76,15 @@ every opening; a directory that cannot be written to is copied when there is
 nothing of that kind. Every part of the file has a checksum; txnode restore verifies
 them all before it uses any.
 
+A record that is damaged on one copy is read from another one, and mended. If
+every copy is damaged the backup fails. With --skip-damaged the record is left
+out, a line on standard error names its table and key, and the exit code is 3.
+
 The file appears, complete and flushed to disk, when the copy has succeeded.
 
 A program that has the database open copies it with DB.Backup of package txn,
 while its transactions run.`,
-		Example:           "  txnode backup data data.backup\n  txnode backup data - | zstd > data.backup.zst",
+		Example:           "  txnode backup data data.backup\n  txnode backup data - | zstd > data.backup.zst\n  txnode backup data data.backup --skip-damaged",
 		Args:              exactly(2, "name a directory and a file"),
 		ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -92,19 +126,31 @@ func runBackup(ctx context.Context, w *World, o *backupOptions, dir, file string
 	count := newCounter(w, "copied")
 	defer count.close()
 	bo := txn.BackupOptions{Progress: count.set}
+	if o.Skip {
+		bo.SkipDamaged = listSkipped(w)
+	}
 	if file == "-" {
 		out := bufio.NewWriter(w.Stdout)
-		if _, err := db.Backup(ctx, out, bo); err != nil {
+		info, err := db.Backup(ctx, out, bo)
+		if err != nil {
 			return interruptedOr(ctx, err)
 		}
-		return out.Flush()
+		return errors.Join(out.Flush(), skippedIn(dir, info))
 	}
 	info, err := backupFile(ctx, db, to, allowed(dir), bo)
 	if err != nil {
 		return interruptedOr(ctx, err)
 	}
 	count.close()
-	return o.Output.report(w, "copied "+dir+" to "+file, info)
+	return errors.Join(o.Output.report(w, "copied "+dir+" to "+file, info), skippedIn(dir, info))
+}
+
+// skippedIn is an error if a backup has left something out.
+func skippedIn(dir string, info snapshot.Info) error {
+	if info.Skipped == 0 {
+		return nil
+	}
+	return &skippedError{dir, info.Skipped}
 }
 
 // openDatabase is txn.Open, but in tests.
@@ -328,7 +374,11 @@ func (o *textOrJSON) report(w *World, done string, info snapshot.Info) error {
 	if *o == "json" {
 		return json.NewEncoder(w.Stdout).Encode(info)
 	}
-	_, err := fmt.Fprintf(w.Stdout, "%s: %d records, %d transactions that committed meanwhile, %d bytes\n", done, info.Records, info.Changes, info.Bytes)
+	skipped := ""
+	if info.Skipped > 0 {
+		skipped = fmt.Sprintf(", %d left out", info.Skipped)
+	}
+	_, err := fmt.Fprintf(w.Stdout, "%s: %d records, %d transactions that committed meanwhile, %d bytes%s\n", done, info.Records, info.Changes, info.Bytes, skipped)
 	return err
 }
 
