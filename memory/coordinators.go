@@ -110,10 +110,7 @@ func (s *Space) areas(e CoordinatorEntry) Coordinator {
 	l := s.layout
 	c := Coordinator{ID: e.ID, Logs: make([]LogArea, len(l.Blades)), LogMax: l.LogArea, Closing: e.Closing, Thin: e.Thin}
 	row, i := e.Slot/l.logsPerSegment(), e.Slot%l.logsPerSegment()
-	used := l.LogArea
-	if e.LogUsed != 0 {
-		used = min(used, e.LogUsed)
-	}
+	used := l.logUsed(e)
 	v := s.View()
 	for b := range l.Blades {
 		c.Logs[b].Addr = rdma.RemoteAddr{Blade: rdma.BladeID(b), Off: nowhere}
@@ -155,6 +152,9 @@ func (s *Space) NewCoordinatorUntil(until int64) (Coordinator, error) {
 	}
 	e := CoordinatorEntry{ID: l.NextCoordinator, Slot: slot, Until: max(until, 0), LogUsed: LogStep}
 	e.Thin = s.View().UpBlades() <= l.Backups
+	if err := s.provideLogs(e); err != nil {
+		return Coordinator{}, err
+	}
 	next := *l
 	next.NextCoordinator++
 	if err := s.commit(coordinatorEntry(e), next.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)+1)); err != nil {
@@ -170,7 +170,8 @@ func (s *Space) NewCoordinatorUntil(until int64) (Coordinator, error) {
 
 // GrowLogs lets an open coordinator use twice as much of its log areas as it does, and
 // returns it with these. It costs a change of the catalog and no verb. ErrNoCoordinator:
-// it was closed, or declared dead; ErrLayout: it uses all of them already.
+// it was closed, or declared dead; ErrLayout: it uses all of them already; ErrNoSpace: a blade has
+// no memory for more (Options.Parts), and the coordinator goes on with what it has.
 func (s *Space) GrowLogs(id uint32) (Coordinator, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,6 +187,9 @@ func (s *Space) GrowLogs(id uint32) (Coordinator, error) {
 		return Coordinator{}, fmt.Errorf("%w: coordinator %d uses all of its log areas", ErrLayout, id)
 	}
 	e.LogUsed *= 2
+	if err := s.provideLogs(e); err != nil {
+		return Coordinator{}, err
+	}
 	if err := s.commit(coordinatorEntry(e)); err != nil {
 		return Coordinator{}, err
 	}

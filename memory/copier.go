@@ -187,8 +187,7 @@ func (k *Copier) restart(v *View) {
 // forward does the next part of a segment.
 func (k *Copier) forward(c *rdma.Coro, v *View) error {
 	id := k.work[k.at]
-	kind, class := k.space.purpose(id)
-	size := k.space.opts.SegmentSize
+	kind, class, size := k.space.purpose(id)
 	n := uint32(copyChunk)
 	var err error
 	if kind == KindIndex {
@@ -224,11 +223,11 @@ func (s *Space) ClassAt(a Addr) (Class, bool) {
 	return s.layout.Segments[a.Segment()].Class, true
 }
 
-// purpose is what a segment is for.
-func (s *Space) purpose(id SegmentID) (SegmentKind, Class) {
+// purpose is what a segment is for, and how many bytes of it may be used by now.
+func (s *Space) purpose(id SegmentID) (SegmentKind, Class, uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.layout.Segments[id].Kind, s.layout.Segments[id].Class
+	return s.layout.Segments[id].Kind, s.layout.Segments[id].Class, s.layout.Backed(id)
 }
 
 // again looks at blocks once more that were locked, or have changed.
@@ -242,7 +241,7 @@ func (k *Copier) again(c *rdma.Coro, v *View) error {
 	list = append([]Addr(nil), list...)
 	k.later = append([]Addr(nil), rest...)
 	for i, a := range list {
-		_, class := k.space.purpose(a.Segment())
+		_, class, _ := k.space.purpose(a.Segment())
 		if k.idle >= copyPatience {
 			done, err := k.nobodys(c, v, a, class.Size())
 			if err != nil {

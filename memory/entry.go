@@ -22,6 +22,9 @@ import (
 const (
 	entryVersion  = 1
 	entryOverhead = 16
+	// entryVersionParts is the version of a segment that has memory behind a part of it: it has
+	// Segment.Backed. A program that does not know of parts would write where no memory is.
+	entryVersionParts = 2
 )
 
 type entryKind uint8
@@ -66,8 +69,12 @@ func entrySeed(key string) uint64 {
 
 // seal wraps a payload.
 func seal(key string, kind entryKind, payload []byte) Entry {
+	return sealAs(entryVersion, key, kind, payload)
+}
+
+func sealAs(version uint8, key string, kind entryKind, payload []byte) Entry {
 	v := make([]byte, 8, len(payload)+entryOverhead+8)
-	v[0], v[1] = byte(kind), entryVersion
+	v[0], v[1] = byte(kind), version
 	binary.LittleEndian.PutUint32(v[4:], uint32(len(payload)))
 	v = append(v, payload...)
 	for len(v)%8 != 0 {
@@ -87,7 +94,7 @@ func unseal(e Entry, kind entryKind) ([]byte, error) {
 	if mum.Sum(entrySeed(e.Key), body) != sum {
 		return nil, fmt.Errorf("%w: entry %q does not match its checksum", ErrDamaged, e.Key)
 	}
-	if v[1] != entryVersion {
+	if v[1] != entryVersion && (v[1] != entryVersionParts || kind != entrySegment) {
 		return nil, fmt.Errorf("%w: entry %q has format %d, this program knows %d", ErrFormat, e.Key, v[1], entryVersion)
 	}
 	n := binary.LittleEndian.Uint32(v[4:])
@@ -100,9 +107,10 @@ func unseal(e Entry, kind entryKind) ([]byte, error) {
 // payload is a cursor over a value's payload. Reading past the end, or not up to
 // it, is remembered and reported by err.
 type payload struct {
-	key  string
-	p    []byte
-	fail bool
+	version uint8 // of the entry
+	key     string
+	p       []byte
+	fail    bool
 }
 
 func (d *payload) take(n int) []byte {
@@ -202,7 +210,10 @@ func segmentEntry(id SegmentID, s Segment) Entry {
 		p = binary.LittleEndian.AppendUint16(p, uint16(r.Blade))
 		p = binary.LittleEndian.AppendUint64(p, r.Base)
 	}
-	return seal(keyOf(prefixSegment, uint32(id)), entrySegment, p)
+	if s.Backed == 0 {
+		return seal(keyOf(prefixSegment, uint32(id)), entrySegment, p)
+	}
+	return sealAs(entryVersionParts, keyOf(prefixSegment, uint32(id)), entrySegment, binary.LittleEndian.AppendUint32(p, s.Backed))
 }
 
 // The byte that tells how many copies a segment has: full ones, those being built,
@@ -222,6 +233,10 @@ func decodeSegment(d *payload) Segment {
 	}
 	for i := range s.Placement.Written() + int(s.Placement.Lost) {
 		s.Placement.Replicas[i] = Replica{Blade: rdma.BladeID(d.u16()), Base: d.u64()}
+	}
+	if d.version == entryVersionParts {
+		s.Backed = d.u32()
+		d.fail = d.fail || s.Backed == 0
 	}
 	return s
 }
@@ -338,7 +353,7 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 		if err != nil {
 			return err
 		}
-		d := &payload{key: e.Key, p: p}
+		d := &payload{version: e.Value[1], key: e.Key, p: p}
 		decode(d)
 		return d.err()
 	}

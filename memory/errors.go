@@ -73,7 +73,7 @@ func (c DamageError) Is(target error) bool { return target == ErrCorrupt }
 // NoSpaceError says which blades lack room for a segment. It is an ErrNoSpace.
 type NoSpaceError struct {
 	What    string   // what the segment was for
-	Need    uint64   // bytes of one copy of the segment
+	Need    uint64   // bytes of one copy of the segment, or of the part of it that has no memory
 	Copies  int      // how many blades must have room
 	Free    []uint64 // bytes left, by blade
 	Sizes   []uint64 // bytes of the region, by blade; 0: the blade is down

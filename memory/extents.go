@@ -229,20 +229,27 @@ func (s *Space) extentRoom(n uint32) (*extentSegment, uint32, error) {
 	l := s.layout
 	blades := len(l.Blades)
 	var full error
+	first := (tableGranules(l.SegmentSize) + n) * granule(l.SegmentSize) // of a new segment
 	for i := range blades {
 		b := rdma.BladeID((s.extents.rotate + i) % blades)
 		for _, x := range s.extents.segs {
 			if x.primary != b || l.Segments[x.id].Placement.N == 0 {
 				continue
 			}
-			if at, ok := x.find(n); ok {
+			at, ok := x.find(n)
+			if !ok {
+				continue
+			}
+			err := s.extend(what, x.id, (at+n)*granule(l.SegmentSize))
+			if err == nil {
 				return x, at, nil
 			}
+			full = err
 		}
 		p, err := s.place(KindIndex, 0, l.Backups+1, int(b), what)
 		if err == nil {
 			var id SegmentID
-			if id, err = s.addSegments(what, Segment{Kind: KindIndex, Placement: p}); err == nil {
+			if id, err = s.addInParts(what, Segment{Kind: KindIndex, Placement: p}, first); err == nil {
 				x := s.newExtentSegment(id)
 				at, _ := x.find(n)
 				return x, at, nil

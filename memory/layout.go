@@ -90,9 +90,12 @@ func (k SegmentKind) String() string {
 
 // Segment is what the catalog knows of a segment.
 type Segment struct {
-	Kind      SegmentKind
-	Class     Class  // of KindBlocks
-	Row       uint32 // of KindLog: each row has one segment on every blade
+	Kind  SegmentKind
+	Class Class  // of KindBlocks
+	Row   uint32 // of KindLog: each row has one segment on every blade
+	// Backed is how many bytes from the start have memory behind them, a multiple of 64 KiB; 0:
+	// all. See Layout.Backed; of KindLog, also CoordinatorEntry.LogUsed.
+	Backed    uint32
 	Placement Placement
 }
 

@@ -42,6 +42,10 @@ type Options struct {
 	// regions and the catalog. An old copy of a region or of the catalog is then noticed. It is for
 	// memory in files.
 	Openings bool
+	// Parts has segments and log areas take memory in parts, as they are used, instead of as a
+	// whole, and notes in the catalog how much they have. It is for memory in files, where what is
+	// provisioned takes disk space at once.
+	Parts bool
 	// UUID names the database; zero: drawn from the fabric's seed and clock. It
 	// matters when the database is created, and never again.
 	UUID UUID

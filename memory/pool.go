@@ -11,7 +11,7 @@ import (
 type pool struct {
 	// free are blocks that were given back, or found free by a scan.
 	free []Addr
-	// open are segments of this session with blocks that were never handed out.
+	// open are segments with blocks that were never handed out, nor will be found by a scan.
 	open []carve
 	// unseen, tails and holes are what is left to be scanned of segments of
 	// earlier sessions: see adopt.go.
@@ -22,7 +22,7 @@ type pool struct {
 // carve hands out the blocks of a segment one after the other.
 type carve struct {
 	seg     SegmentID
-	next, n uint32
+	next, n uint32 // the next one, and one past the last that has memory
 }
 
 // chunkBytes is about how many bytes of blocks an allocator takes at a time, and
@@ -43,7 +43,11 @@ func (s *Space) initPools() {
 	for i := range s.layout.Segments {
 		if seg := &s.layout.Segments[i]; seg.Kind == KindBlocks {
 			p := &s.pools[seg.Class]
-			p.unseen = append(p.unseen, &scan{seg: SegmentID(i), class: seg.Class, end: s.blocks(seg.Class)})
+			used := s.layout.Backed(SegmentID(i)) / seg.Class.Size()
+			p.unseen = append(p.unseen, &scan{seg: SegmentID(i), class: seg.Class, end: used})
+			if used < s.blocks(seg.Class) && seg.Placement.N > 0 { // no session has had what follows
+				p.open = append(p.open, carve{seg: SegmentID(i), next: used, n: used})
+			}
 		}
 	}
 }
@@ -70,7 +74,10 @@ func (s *Space) take(a *Allocator, class Class, want int, how refilling) (n int,
 	case few && len(p.open) < s.bladesUp() && s.spreads(class):
 		err = s.openSegment(class)
 	}
-	if err != nil && how != refillAhead && len(p.free) == 0 && len(p.open) == 0 {
+	if n = min(want, len(p.free)); n <= want/4 && len(p.open) > 0 {
+		err = s.stock(class, want-n)
+	}
+	if err != nil && how != refillAhead && len(p.free) == 0 {
 		s.halve(a, class)
 	}
 	a.mu.Lock()
@@ -83,12 +90,12 @@ func (s *Space) take(a *Allocator, class Class, want int, how refilling) (n int,
 	*out = append(*out, p.free[at:]...)
 	p.free = p.free[:at]
 	if n <= want/4 && len(p.open) > 0 {
-		*out, err = p.carve(*out, class, want-n), nil
+		*out = s.carve(*out, class, want-n)
 	}
-	if n > 0 {
+	if n = len(*out) - had; n > 0 {
 		err = nil
 	}
-	return len(*out) - had, err
+	return n, err
 }
 
 // halve takes half of what all other allocators have of a class. What the dead had is not taken: a sweep finds it.
@@ -139,7 +146,7 @@ func (s *Space) spreads(class Class) bool {
 	}
 	for _, c := range s.pools[class].open {
 		few := c.next < spreadBlocks || c.next*class.Size() < min(spreadBytes, s.opts.SegmentSize/spreadPart)
-		if few && c.next < c.n {
+		if few && c.next < s.blocks(class) {
 			return false
 		}
 	}
@@ -156,18 +163,40 @@ func (s *Space) serving(a *Allocator) bool {
 	return err == nil && !s.layout.Coordinators[i].Recovering
 }
 
+// stock gives open segments of a class memory until there are want blocks to be carved. An error
+// says why there is none. The caller holds the lock.
+func (s *Space) stock(class Class, want int) (err error) {
+	p, have := &s.pools[class], 0
+	for i := 0; i < len(p.open) && have < want; i++ {
+		c := &p.open[i]
+		if end := min(c.next+uint32(want-have), s.blocks(class)); end > c.n {
+			if e := s.extend(blocksOf(class), c.seg, end*class.Size()); e != nil {
+				err = e
+			}
+			c.n = s.layout.Backed(c.seg) / class.Size()
+		}
+		have += int(c.n - c.next)
+	}
+	if have > 0 {
+		return nil
+	}
+	return err
+}
+
 // carve takes blocks of one open segment, so that what is allocated together lies
 // together, and the next time of another. The one to be allocated first comes last.
-func (p *pool) carve(out []Addr, class Class, want int) []Addr {
-	from := len(out)
-	for want > 0 && len(p.open) > 0 {
-		c := &p.open[0]
+func (s *Space) carve(out []Addr, class Class, want int) []Addr {
+	p, from, all := &s.pools[class], len(out), s.blocks(class)
+	for i := 0; want > 0 && i < len(p.open); {
+		c := &p.open[i]
 		for ; want > 0 && c.next < c.n; want-- {
 			out = append(out, MakeAddr(c.seg, c.next*class.Size()))
 			c.next++
 		}
-		if full := c.next == c.n; full {
-			p.open = p.open[:copy(p.open, p.open[1:])]
+		if c.next == all {
+			p.open = slices.Delete(p.open, i, i+1)
+		} else {
+			i++
 		}
 	}
 	if len(p.open) > 1 {
@@ -179,14 +208,17 @@ func (p *pool) carve(out []Addr, class Class, want int) []Addr {
 
 // openSegment adds a segment of the class.
 func (s *Space) openSegment(class Class) error {
-	id, err := s.addSegment(KindBlocks, class, fmt.Sprintf("blocks of %d bytes", class.Size()))
+	id, err := s.addSegment(KindBlocks, class, blocksOf(class), class.Size())
 	if err != nil {
 		return err
 	}
 	p := &s.pools[class]
-	p.open = append(p.open, carve{seg: id, n: s.blocks(class)})
+	p.open = append(p.open, carve{seg: id, n: s.layout.Backed(id) / class.Size()})
 	return nil
 }
+
+// blocksOf is what segments of a class are for.
+func blocksOf(class Class) string { return fmt.Sprintf("blocks of %d bytes", class.Size()) }
 
 // bladesUp is how many blades take part.
 func (s *Space) bladesUp() int {

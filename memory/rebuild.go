@@ -133,7 +133,7 @@ func (s *Space) buildMissing(l *Layout) (begun int, full error) {
 			if n := len(clean[best]); n > 0 {
 				r.Base = clean[best][n-1]
 			}
-			if err := s.fabric.Provision(r.Blade, r.Base, uint64(l.SegmentSize)); err != nil {
+			if err := s.fabric.Provision(r.Blade, r.Base, uint64(l.Backed(SegmentID(id)))); err != nil {
 				if errors.Is(err, rdma.ErrNoMemory) {
 					full = &BladeError{Blade: r.Blade, Name: s.opts.bladeName(r.Blade), Err: err, What: "providing memory for a copy"}
 				}
@@ -422,16 +422,25 @@ func (s *Space) addLogs(l *Layout, b rdma.BladeID) error {
 		} else if l.Blades[b].Used < l.slots(b) {
 			l.Blades[b].Used++
 		} else {
-			return s.noSpace("the logs of coordinators", 1, nil)
-		}
-		if err := s.fabric.Provision(b, r.Base, uint64(l.SegmentSize)); err != nil {
-			return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: "providing memory for the logs of coordinators"}
+			return s.noSpace(logsOf, 1, nil)
 		}
 		p := Placement{N: 1, Replicas: [MaxReplicas]Replica{r}}
-		if id, ok := lost[row]; ok {
-			l.Segments[id].Placement = p
-		} else {
-			l.Segments = append(l.Segments, Segment{Kind: KindLog, Row: row, Placement: p})
+		id, again := lost[row]
+		if !again {
+			id = SegmentID(len(l.Segments))
+			l.Segments = append(l.Segments, Segment{Kind: KindLog, Row: row})
+		}
+		l.Segments[id].Placement = p
+		l.Segments[id].Backed = 0
+		parts := [][2]uint64{{r.Base, uint64(l.SegmentSize)}}
+		if s.opts.Parts {
+			l.Segments[id].Backed = l.part(partUnit)
+			parts = append(l.logParts(row, r.Base), [2]uint64{r.Base, uint64(l.Backed(id))})
+		}
+		for _, part := range parts {
+			if err := s.fabric.Provision(b, part[0], part[1]); err != nil {
+				return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: "providing memory for " + logsOf}
+			}
 		}
 	}
 	return nil

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -51,7 +50,7 @@ func (s *Space) place(kind SegmentKind, class Class, copies, blade int, what str
 	return p, nil
 }
 
-func (s *Space) noSpace(what string, copies int, backing error) error {
+func (s *Space) noSpace(what string, copies int, backing error) *NoSpaceError {
 	l := s.layout
 	e := &NoSpaceError{What: what, Need: uint64(l.SegmentSize), Copies: copies, Backing: backing}
 	for b := range l.Blades {
@@ -130,13 +129,14 @@ func (s *Space) addSegments(what string, segs ...Segment) (SegmentID, error) {
 	used := slices.Clone(l.Blades)
 	var changes []Entry
 	for i, seg := range segs {
+		n := l.SegmentSize
+		if seg.Backed != 0 {
+			n = seg.Backed
+		}
+		if err := s.provide(what, seg.Placement, 0, n); err != nil {
+			return 0, err
+		}
 		for _, r := range seg.Placement.Replicas[:seg.Placement.N] {
-			if err := s.fabric.Provision(r.Blade, r.Base, uint64(l.SegmentSize)); err != nil {
-				if errors.Is(err, rdma.ErrNoMemory) {
-					return 0, s.noSpace(what, int(seg.Placement.N), err)
-				}
-				return 0, &BladeError{Blade: r.Blade, Name: s.opts.bladeName(r.Blade), Err: err, What: "providing memory for " + what}
-			}
 			if r.Base == l.base(used[r.Blade].Used) {
 				used[r.Blade].Used++
 			}
@@ -162,31 +162,34 @@ func (s *Space) addSegments(what string, segs ...Segment) (SegmentID, error) {
 	return first, nil
 }
 
-// addSegment places and adds one segment.
-func (s *Space) addSegment(kind SegmentKind, class Class, what string) (SegmentID, error) {
+// addSegment places and adds one segment, with memory for need bytes at least.
+func (s *Space) addSegment(kind SegmentKind, class Class, what string, need uint32) (SegmentID, error) {
 	p, err := s.place(kind, class, s.layout.Backups+1, -1, what)
 	if err != nil {
 		return 0, err
 	}
-	return s.addSegments(what, Segment{Kind: kind, Class: class, Placement: p})
+	return s.addInParts(what, Segment{Kind: kind, Class: class, Placement: p}, need)
 }
 
 // addLogRow adds a log segment on every blade that is up.
 func (s *Space) addLogRow() error {
-	const what = "the logs of coordinators"
 	l := s.layout
 	var segs []Segment
+	backed := uint32(0)
+	if s.opts.Parts {
+		backed = l.part(partUnit)
+	}
 	for b := range l.Blades {
 		if l.Blades[b].State != BladeUp {
 			continue
 		}
-		p, err := s.place(KindLog, 0, 1, b, what)
+		p, err := s.place(KindLog, 0, 1, b, logsOf)
 		if err != nil {
 			return err
 		}
-		segs = append(segs, Segment{Kind: KindLog, Row: uint32(len(s.logs.rows)), Placement: p})
+		segs = append(segs, Segment{Kind: KindLog, Row: uint32(len(s.logs.rows)), Backed: backed, Placement: p})
 	}
-	first, err := s.addSegments(what, segs...)
+	first, err := s.addSegments(logsOf, segs...)
 	if err != nil {
 		return err
 	}

@@ -67,6 +67,9 @@ func (l *Layout) validateSegments() (map[logPlace]SegmentID, error) {
 			return nil, unsound("segment %d: %v, class %d, row %d, copies: %d, %d being built, %d lost", i, s.Kind, s.Class, s.Row,
 				s.Placement.N, s.Placement.Building, s.Placement.Lost)
 		}
+		if s.Backed%partUnit != 0 || s.Backed >= l.SegmentSize {
+			return nil, unsound("segment %d: %d of %d bytes have memory", i, s.Backed, l.SegmentSize)
+		}
 		if s.Kind == KindLog && s.Row == nextRow {
 			nextRow++
 		}

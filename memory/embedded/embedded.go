@@ -269,7 +269,7 @@ func (h *Host) blades(o *Options, l *memory.Layout) ([]inproc.BladeOptions, erro
 		}
 		if b.Path != "" && l != nil && l.Blades[i].State == memory.BladeUp && (l.Checkpoint != 0 || o.Durable) {
 			if !h.marks.hold(b.Path) {
-				b.Settle = memory.HeaderArea + uint64(l.Blades[i].Used)*uint64(l.SegmentSize)
+				b.Settle = l.Provisioned(rdma.BladeID(i))
 			}
 			h.sound = append(h.sound, b.Path)
 		} else if _, err := os.Lstat(b.Path); b.Path != "" && l == nil && errors.Is(err, fs.ErrNotExist) {
@@ -302,23 +302,18 @@ func regular(path string, st fs.FileInfo) error {
 	return fmt.Errorf("%w: %s is %s, and no file: move it away", memory.ErrForeign, path, what)
 }
 
-// holes are the segments on a blade, if its file has fewer disk blocks than it takes to hold
-// them: a copy that was made sparse, which would be found out by a fault on a full disk.
+// holes are the parts of a blade that have to have disk blocks, if its file has fewer than it takes
+// to hold them: a copy that was made sparse, which would be found out by a fault on a full disk.
 func holes(path string, l *memory.Layout, b rdma.BladeID) [][2]uint64 {
-	out := [][2]uint64{{0, memory.HeaderArea}}
-	for i := range l.Segments {
-		p := &l.Segments[i].Placement
-		for _, r := range p.Replicas[:p.Written()] {
-			if r.Blade == b {
-				out = append(out, [2]uint64{r.Base, uint64(l.SegmentSize)})
-			}
-		}
+	parts, all := l.Provisioned(b), uint64(0)
+	for _, p := range parts {
+		all += p[1]
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil || uint64(st.Blocks)*512 >= memory.HeaderArea+uint64(len(out)-1)*uint64(l.SegmentSize) {
+	if err := unix.Stat(path, &st); err != nil || uint64(st.Blocks)*512 >= all {
 		return nil
 	}
-	return out
+	return parts
 }
 
 // granule is what the size of a region is a multiple of.

@@ -127,6 +127,7 @@ func (o *Options) withGeometry(l *memory.Layout) memory.Options {
 		ReadOnly:    o.ReadOnly,
 		Durable:     o.Durable,
 		Openings:    o.Dir != "",
+		Parts:       o.Dir != "",
 	}
 }
 

@@ -198,7 +198,7 @@ func (p *power) rebuild(c *rdma.Coro) error {
 	}
 	for id := range l.Segments {
 		if g := &l.Segments[id]; g.Kind == memory.KindBlocks && g.Placement.N > 0 {
-			if err := b.segment(memory.SegmentID(id), g.Class, l.SegmentSize); err != nil {
+			if err := b.segment(memory.SegmentID(id), g.Class, l.Backed(memory.SegmentID(id))); err != nil {
 				return err
 			}
 		}
@@ -392,7 +392,7 @@ func (b *builder) count(l *memory.Layout) error {
 		if size <= spanBlock {
 			stride, per = size, b.span/size
 		}
-		for first, all := uint32(0), l.SegmentSize/size; first < all; first += per {
+		for first, all := uint32(0), l.Backed(memory.SegmentID(id))/size; first < all; first += per {
 			k := min(per, all-first)
 			if err := readHeads(b.c, v, b.bufs[0], memory.MakeAddr(memory.SegmentID(id), first*size), 0, size, stride, k); err != nil {
 				return err

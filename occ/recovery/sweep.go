@@ -428,7 +428,7 @@ func (s *Sweeper) blocks(c *rdma.Coro) (more bool, err error) {
 	l := s.o.Space.Layout()
 	for int(s.seg) < len(l.Segments) {
 		g := &l.Segments[s.seg]
-		if g.Kind == memory.KindBlocks && g.Placement.N > 0 && s.block < l.SegmentSize/g.Class.Size() {
+		if g.Kind == memory.KindBlocks && g.Placement.N > 0 && s.block < l.Backed(s.seg)/g.Class.Size() {
 			break
 		}
 		s.seg, s.block = s.seg+1, 0
@@ -437,7 +437,7 @@ func (s *Sweeper) blocks(c *rdma.Coro) (more bool, err error) {
 		return false, nil
 	}
 	size := l.Segments[s.seg].Class.Size()
-	n := min(l.SegmentSize/size-s.block, sweepBlocks)
+	n := min(l.Backed(s.seg)/size-s.block, sweepBlocks)
 	stride := uint32(record.LineSize)
 	if size <= spanBlock {
 		stride = size

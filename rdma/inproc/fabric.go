@@ -24,11 +24,11 @@ type BladeOptions struct {
 	// ReadOnly rejects WRITEs and atomics. A file is opened for reading, and must
 	// be there in full size.
 	ReadOnly bool
-	// Settle is how many of the file's first bytes are written to the disk when it is mapped,
-	// also those that the system believes to be there: after a write has failed it
-	// forgets that, and what is read from its memory is on no disk. So what is read of
-	// them is durable. 0: whoever had the file before has promised nothing.
-	Settle uint64
+	// Settle are parts of the file, offsets and lengths, that were provisioned once, and that are
+	// written to the disk when it is mapped, also those that the system believes to be there: after
+	// a write has failed it forgets that, and what is read from its memory is on no disk. So what is
+	// read of them is durable. None: the program that had the file before has promised nothing.
+	Settle [][2]uint64
 	// Reserve are parts of the file, offsets and lengths, that were provisioned once, and get
 	// disk blocks again when it is mapped if it is a copy that has holes there.
 	Reserve [][2]uint64

@@ -118,10 +118,15 @@ func (r *region) mapFile(o *BladeOptions) error {
 		}
 		r.witnesses = append(r.witnesses, w)
 	}
-	if n := min(o.Settle, r.size); n > 0 && !r.readOnly {
-		err := guard(r.mem, func() { redirty(r.mem[:n]) })
+	for _, part := range o.Settle {
+		off := min(part[0], r.size)
+		n := min(part[1], r.size-off)
+		if n == 0 || r.readOnly {
+			continue
+		}
+		err := guard(r.mem, func() { redirty(r.mem[off : off+n]) })
 		if err == nil {
-			err = r.flush(0, n)
+			err = r.flush(off, n)
 		}
 		if err != nil {
 			return errors.Join(fmt.Errorf("rdma: blade file %s: writing what the system has of it in memory to the disk: %w", path, err), r.close())
