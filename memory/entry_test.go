@@ -35,6 +35,7 @@ func randomLayout(r *rand.Rand) *Layout {
 		l.Blades = append(l.Blades, Blade{Size: HeaderArea + 100<<18, State: BladeState(r.IntN(8) / 7)})
 	}
 	add := func(s Segment, blades ...int) {
+		s.Backed = uint32(r.IntN(4)) * partUnit
 		for _, b := range blades {
 			s.Placement.Replicas[s.Placement.N] = Replica{rdma.BladeID(b), l.base(l.Blades[b].Used)}
 			s.Placement.N++
@@ -172,13 +173,16 @@ func TestWrongPayloads(t *testing.T) {
 		for n := range p {
 			older := good.Key == keyState && l.Opened != 0 && n == len(p)-4 // of before that was noted
 			if good.Key != keySweep && !older {                             // that without payload says less
-				try("cut short", seal(good.Key, kind, p[:n]), ErrDamaged)
+				try("cut short", sealAs(good.Value[1], good.Key, kind, p[:n]), ErrDamaged)
 			}
 		}
-		try("extended", seal(good.Key, kind, append(bytes.Clone(p), 0)), ErrDamaged)
+		try("extended", sealAs(good.Value[1], good.Key, kind, append(bytes.Clone(p), 0)), ErrDamaged)
 		try("of another kind", seal(good.Key, kind+1, p), ErrDamaged)
+		if kind != entrySegment {
+			try("with parts", sealAs(entryVersionParts, good.Key, kind, p), ErrFormat)
+		}
 		later := seal(good.Key, kind, p)
-		later.Value[1]++
+		later.Value[1] = 9
 		n := len(later.Value) - 8
 		binary.LittleEndian.PutUint64(later.Value[n:], mum.Sum(entrySeed(good.Key), later.Value[:n]))
 		try("of a later version", later, ErrFormat)

@@ -79,7 +79,7 @@ func (s *Space) FreeBlocks(class Class) (free, unscanned uint64) {
 	p := &s.pools[class]
 	free = uint64(len(p.free))
 	for _, c := range p.open {
-		free += uint64(c.n - c.next)
+		free += uint64(s.blocks(class) - c.next) // those included that get memory when they are needed
 	}
 	for _, list := range [][]*scan{p.unseen, p.tails, p.holes} {
 		for _, x := range list {

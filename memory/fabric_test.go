@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"sync"
 	"testing"
 
 	"txnode/memory"
@@ -20,7 +21,8 @@ type fabric struct {
 	rdma.Fabric
 	stop    *stop
 	delayed bool
-	full    bool             // nothing can be provisioned
+	full    bool // nothing can be provisioned
+	backing *backing
 	before  func(w *rdma.WR) // if not nil, called for each verb that takes effect
 }
 
@@ -60,7 +62,52 @@ func (f *fabric) Provision(b rdma.BladeID, off, n uint64) error {
 	if f.full {
 		return rdma.ErrNoMemory
 	}
+	if !f.backing.add(b, off, n) {
+		return rdma.ErrNoMemory
+	}
 	return f.Fabric.Provision(b, off, n)
+}
+
+// backing is which pages were provisioned. A blade may be written nowhere else.
+type backing struct {
+	tb    testing.TB
+	mu    sync.Mutex
+	pages map[[2]uint64]bool
+	calls int
+	most  int // calls that succeed, and no other does; 0: all
+}
+
+const page = 4096
+
+func (k *backing) add(b rdma.BladeID, off, n uint64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.calls++; k.most > 0 && k.calls > k.most {
+		return false
+	}
+	for p := off / page; p*page < off+n; p++ {
+		k.pages[[2]uint64{uint64(b), p}] = true
+	}
+	return true
+}
+
+// check fails the test if a request that has succeeded wrote where no memory is.
+func (k *backing) check(w *rdma.WR) {
+	n := uint64(8)
+	switch w.Op {
+	case rdma.OpRead, rdma.OpFlush:
+		return
+	case rdma.OpWrite:
+		n = uint64(w.Len)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for p := w.Off / page; p*page < w.Off+n; p++ {
+		if !k.pages[[2]uint64{uint64(w.Blade), p}] {
+			k.tb.Errorf("%v of [%#x, +%#x) of blade %d, where no memory was provisioned", w.Op, w.Off, n, w.Blade)
+			return
+		}
+	}
 }
 
 func (f *fabric) SetKey(b rdma.BladeID, k rdma.Key) error {
@@ -134,6 +181,9 @@ func (p *port) one(w *rdma.WR) rdma.Status {
 	}
 	_ = p.t.Plain().Do(&b)
 	w.Result = b.Result(0)
+	if b.WR(0).Status == rdma.StatusOK {
+		p.f.backing.check(w)
+	}
 	return b.WR(0).Status
 }
 
@@ -235,8 +285,8 @@ func newBed(tb testing.TB, blades, segments, backups int) *bed {
 		tb.Fatal(err)
 	}
 	b := &bed{tb: tb, inner: f, cat: &cat{Catalog: &catalog.Mem{}},
-		opts: memory.Options{Backups: backups, SegmentSize: testSegment, LogArea: testLog, UUID: memory.UUID{15: 1}}}
-	b.fabric = &fabric{Fabric: f}
+		opts: memory.Options{Backups: backups, SegmentSize: testSegment, LogArea: testLog, Parts: true, UUID: memory.UUID{15: 1}}}
+	b.fabric = &fabric{Fabric: f, backing: &backing{tb: tb, pages: map[[2]uint64]bool{}}}
 	tb.Cleanup(func() {
 		b.dropThreads()
 		if err := f.Close(); err != nil {

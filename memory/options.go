@@ -44,7 +44,7 @@ type Options struct {
 	Openings bool
 	// Parts has segments and log areas take memory in parts, as they are used, instead of as a
 	// whole, and notes in the catalog how much they have. It is for memory in files, where what is
-	// provisioned takes disk space at once.
+	// provisioned takes disk space at once. A database may be opened with it and without it in turn.
 	Parts bool
 	// UUID names the database; zero: drawn from the fabric's seed and clock. It
 	// matters when the database is created, and never again.

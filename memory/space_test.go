@@ -22,6 +22,7 @@ func (b *bed) poke(blade rdma.BladeID, off uint64, p []byte) {
 	copy(t.Bytes(buf, uint32(len(p))), p)
 	var batch rdma.Batch
 	batch.Write(rdma.RemoteAddr{Blade: blade, Key: b.fabric.Blades()[blade].Key, Off: off}, buf, uint32(len(p)))
+	b.fabric.backing.add(blade, off, uint64(len(p)))
 	check(b.tb, t.Plain().Do(&batch))
 }
 

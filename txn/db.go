@@ -106,7 +106,7 @@ func (db *DB) start() error {
 	}
 	if db.space == nil {
 		o := &db.opts
-		mo := memory.Options{SegmentSize: o.SegmentSize, LogArea: o.LogArea, ReadOnly: o.ReadOnly, Durable: o.Durability == DurabilityPower, Backups: min(DefaultBackups, len(db.fabric.Blades())-1)}
+		mo := memory.Options{SegmentSize: o.SegmentSize, LogArea: o.LogArea, ReadOnly: o.ReadOnly, Durable: o.Durability == DurabilityPower, Parts: db.fabric.Caps().Durable, Backups: min(DefaultBackups, len(db.fabric.Blades())-1)}
 		if o.Backups != nil {
 			mo.Backups = *o.Backups
 		}

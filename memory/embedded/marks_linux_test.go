@@ -28,7 +28,11 @@ func settled(t *testing.T, o Options) (n []uint64) {
 		t.Fatal(err)
 	}
 	for _, b := range blades {
-		n = append(n, b.Settle)
+		all := uint64(0)
+		for _, p := range b.Settle {
+			all += p[1]
+		}
+		n = append(n, all)
 	}
 	if err := h.Close(); err != nil {
 		t.Fatal(err)

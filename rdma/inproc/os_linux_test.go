@@ -147,10 +147,10 @@ func TestSettle(t *testing.T) {
 	c.close()
 	o := inproc.Options{Blades: blades(1, 1<<20, dir)}
 	for _, settle := range []uint64{0, 1 << 18, 1 << 19, 1 << 40} {
-		o.Blades[0].Settle = settle
+		o.Blades[0].Settle = [][2]uint64{{0, settle / 2}, {settle / 2, settle - settle/2}}
 		var again, flushed uint64
 		restore := inproc.SetMsync(func(p []byte, flags int) error {
-			again, flushed = dirty(t, o.Blades[0].Path), uint64(len(p))
+			again, flushed = again+dirty(t, o.Blades[0].Path), flushed+uint64(len(p))
 			return unix.Msync(p, flags)
 		})
 		f := open(t, o)
