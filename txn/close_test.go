@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"txnode/memory/catalog"
-	"txnode/occ"
 	"txnode/rdma/sim"
 	"txnode/txn"
 )
@@ -293,7 +292,7 @@ func TestCloseWhileBusy(t *testing.T) {
 // rejoins. Update goes on by itself; whoever ends a transaction himself is told that
 // it has had no effect, or that it has.
 func TestFenced(t *testing.T) {
-	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
+	for _, p := range policies(t) {
 		o := tiny()
 		o.Policy = p
 		db := mustOpen(t, o)

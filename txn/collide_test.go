@@ -15,7 +15,7 @@ import (
 // it has seen, for somebody else's. It would do so again in every attempt.
 func TestInsertsShareBuckets(t *testing.T) {
 	raced.Skip(t)
-	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
+	for _, p := range policies(t) {
 		t.Run(p.String(), func(t *testing.T) { insertsShareBuckets(t, p) })
 	}
 }

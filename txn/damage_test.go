@@ -75,7 +75,7 @@ func spoil(t *testing.T, dir string, what []byte) {
 func TestDamagedRecord(t *testing.T) {
 	raced.Skip(t)
 	for _, size := range []int{16, 700, 9000} {
-		for _, policy := range []txn.Policy{txn.PolicyDefault, txn.PolicyFORD} {
+		for _, policy := range policies(t) {
 			t.Run(fmt.Sprint(policy, " ", size), func(t *testing.T) {
 				o := tiny()
 				o.Dir, o.Policy, o.Retries = t.TempDir(), policy, 3

@@ -239,7 +239,7 @@ func TestManaged(t *testing.T) {
 }
 
 func TestConflictAfterRetries(t *testing.T) {
-	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
+	for _, p := range policies(t) {
 		o := tiny()
 		o.Policy, o.Retries = p, 3
 		db := mustOpen(t, o)

@@ -20,7 +20,7 @@ import (
 // is needed any more for that: the block is free on all copies afterwards, and the record is there.
 func TestKilledInFreeing(t *testing.T) {
 	raced.Skip(t)
-	for _, p := range []txn.Policy{txn.PolicyDefault, txn.PolicyFORD} {
+	for _, p := range policies(t) {
 		for _, damaged := range []bool{true, false} {
 			for _, other := range []bool{false, true} {
 				for _, words := range []int{2, 5} {

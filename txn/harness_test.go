@@ -3,6 +3,7 @@ package txn_test
 import (
 	"context"
 	"errors"
+	"hash/fnv"
 	"strings"
 	"testing"
 
@@ -45,6 +46,17 @@ func mustOpen(t testing.TB, o txn.Options) *txn.DB {
 		}
 	})
 	return db
+}
+
+// policies are those that a test runs with: both, and with -short one of them, which the test's name draws.
+func policies(t testing.TB) []txn.Policy {
+	all := []txn.Policy{txn.PolicyDefault, txn.PolicyFORD}
+	if !testing.Short() {
+		return all
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(t.Name()))
+	return all[h.Sum32()%2:][:1]
 }
 
 // says demands that an error is the sentinel and has all the texts.

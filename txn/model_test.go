@@ -9,7 +9,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"txnode/occ"
 	"txnode/txn"
 )
 
@@ -119,7 +118,7 @@ func (m *model) run(t *rapid.T) {
 // operation sees what the map says, its own writes included, and at the end
 // replicas are equal and no lock is left.
 func TestModel(t *testing.T) {
-	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
+	for _, p := range policies(t) {
 		for f := range 3 {
 			t.Run(fmt.Sprintf("%v/f=%d", p, f), func(t *testing.T) {
 				t.Parallel()

@@ -19,7 +19,7 @@ import (
 // TestOutcome: each of the verbs of a transaction is lost; the caller is told what became
 // of it, or asks, and the answer is that which the data gives, also later.
 func TestOutcome(t *testing.T) {
-	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
+	for _, p := range policies(t) {
 		left := -2
 		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: atOnce, Seed: 1,
 			Fail: func(*rdma.WR) rdma.Status {
@@ -315,7 +315,7 @@ func TestOutcomeOfWhoCouldNotRejoin(t *testing.T) {
 // TestLogGrowsWithoutCatalog: a transaction that needs more of its worker's log area than that
 // uses fails while the catalog cannot be asked for it; others, which have room, go on.
 func TestLogGrowsWithoutCatalog(t *testing.T) {
-	for _, p := range []txn.Policy{txn.PolicyDefault, txn.PolicyFORD} {
+	for _, p := range policies(t) {
 		t.Run(p.String(), func(t *testing.T) {
 			cat := &deaf{}
 			o := onFabric(rdmatest.New(rdmatest.Options{Blades: 2, Size: 32 << 20, Caps: atOnce, Seed: 1}), p)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"txnode/occ"
 	"txnode/txn"
 )
 
@@ -63,7 +62,7 @@ var keyModel = porcupine.Model{
 // Transactions on single keys are linearizable by the judgement of a checker that
 // knows nothing of versions: porcupine, on windows of a history.
 func TestPorcupine(t *testing.T) {
-	for _, policy := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
+	for _, policy := range policies(t) {
 		t.Run(policy.String(), func(t *testing.T) {
 			db := openMemory(t, txn.Options{Policy: policy, IndexGroups: 8})
 			table, err := txn.CreateTable(db, "t", txn.Uint64, txn.Bytes())

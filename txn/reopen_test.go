@@ -76,7 +76,7 @@ func TestReopen(t *testing.T) {
 	if testing.Short() {
 		cycles = 6
 	}
-	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
+	for _, p := range policies(t) {
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
 			o := tiny()

@@ -8,7 +8,6 @@ import (
 
 	"txnode/internal/raced"
 	"txnode/memory"
-	"txnode/occ"
 	"txnode/txn"
 )
 
@@ -165,7 +164,7 @@ func TestRowErrors(t *testing.T) {
 
 // TestRowsAllocateNothing, once warm.
 func TestRowsAllocateNothing(t *testing.T) {
-	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
+	for _, p := range policies(t) {
 		db := mustOpen(t, txn.Options{Policy: p, Seed: 1, BladeSize: 1 << 30, SegmentSize: memory.MaxSegmentSize})
 		a, b := rawTable(t, db, "a"), rawTable(t, db, "b")
 		rows := []txn.Row{{Table: a, Key: val(0), Mode: txn.ForUpdate}, {Table: b, Key: val(0)}}

@@ -32,7 +32,7 @@ func times(n int) int {
 }
 
 func eachPolicy(t *testing.T, fn func(t *testing.T, p occ.Policy)) {
-	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
+	for _, p := range policies(t) {
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
 			fn(t, p)

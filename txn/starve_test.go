@@ -87,7 +87,7 @@ func TestNobodyStarves(t *testing.T) {
 // TestInsists: a key is changed by somebody else whenever a transaction has read it, however it does that.
 // After a while it is not, since it is locked.
 func TestInsists(t *testing.T) {
-	for _, p := range []txn.Policy{txn.PolicyDefault, txn.PolicyFORD} {
+	for _, p := range policies(t) {
 		t.Run(fmt.Sprint(p), func(t *testing.T) { insists(t, p) })
 	}
 }

@@ -21,7 +21,7 @@ import (
 // backup, too; nobody waits for it. Who opens it for writing finishes it.
 func TestStrandedReadOnly(t *testing.T) {
 	raced.Skip(t)
-	for _, p := range []txn.Policy{txn.PolicyDefault, txn.PolicyFORD} {
+	for _, p := range policies(t) {
 		for _, lost := range []bool{false, true} {
 			told := 0
 			step := 1
