@@ -205,3 +205,38 @@ func TestPartsOfLogs(t *testing.T) {
 		}
 	}
 }
+
+// TestPartsOfCopies: a copy that is built has memory behind as much as the others, and gets more
+// with them while it is built.
+func TestPartsOfCopies(t *testing.T) {
+	b := newBed(t, 3, 40, 1)
+	s, c := b.open()
+	a := b.allocator(s, c)
+	buf := must(c.Thread().Alloc(64))(t)
+	defer c.Thread().Free(buf, 64)
+	use := func() {
+		t.Helper()
+		for range testSegment / 1024 {
+			x := must(a.Alloc(c, class(1024)))(t)
+			v := s.View()
+			copy(c.Thread().Bytes(buf, 64), image(x, record.MakeTxID(1, 1), record.Live, class(1024), 0))
+			var batch rdma.Batch
+			for k := range v.Written(x) {
+				batch.Write(v.At(x, k), buf, 64)
+			}
+			check(t, c.Do(&batch))
+			a.Used(x)
+		}
+		for range 8 {
+			x := must(s.AllocExtent(c, 20<<10))(t)
+			write(t, s, c, x, []byte("content."))
+			check(t, memory.SyncWords(c, s.View(), x, 8))
+		}
+	}
+	use()
+	lose(t, b, s, 1)
+	use()
+	copyAll(t, c, s)
+	use()
+	alike(t, c, s)
+}
