@@ -76,3 +76,23 @@ func OnlyDatabase() (restore func()) {
 	n := openDatabases.Swap(1)
 	return func() { openDatabases.Store(n) }
 }
+
+// Spoil flips a bit of the byte at an offset of a copy of a block, as others may write it at the same time.
+func (w *Worker) Spoil(a memory.Addr, k, off int) error {
+	buf, err := w.thread.Alloc(8)
+	if err != nil {
+		return err
+	}
+	defer w.thread.Free(buf, 8)
+	at := w.db.space.View().At(a, k)
+	at.Off += uint64(off &^ 7)
+	var b rdma.Batch
+	b.Read(at, buf, 8)
+	if err := w.coro.Do(&b); err != nil {
+		return err
+	}
+	was := w.thread.Word(buf)
+	b.Reset()
+	b.CAS(at, was, was^1<<(8*(off&7)+4))
+	return w.coro.Do(&b)
+}
