@@ -238,7 +238,7 @@ func (s *Space) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 	}
 	s.mu.Unlock()
 
-	if err := clearAreas(c, v, areas.Logs, false); err != nil {
+	if err := clearAreas(c, v, areas.Logs, false, nil); err != nil {
 		return fmt.Errorf("memory: clearing the log areas of coordinator %d: %w", id, err)
 	}
 

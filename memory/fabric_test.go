@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"errors"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -89,6 +90,25 @@ func (k *backing) add(b rdma.BladeID, off, n uint64) bool {
 		k.pages[[2]uint64{uint64(b), p}] = true
 	}
 	return true
+}
+
+// forget is what a blade does that has lost its memory.
+func (k *backing) forget(b rdma.BladeID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	maps.DeleteFunc(k.pages, func(p [2]uint64, _ bool) bool { return p[0] == uint64(b) })
+}
+
+// of is how many bytes of a blade were provisioned.
+func (k *backing) of(b rdma.BladeID) (n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for p := range k.pages {
+		if p[0] == uint64(b) {
+			n += page
+		}
+	}
+	return n
 }
 
 // check fails the test if a request that has succeeded wrote where no memory is.

@@ -240,3 +240,29 @@ func TestPartsOfCopies(t *testing.T) {
 	use()
 	alike(t, c, s)
 }
+
+// TestPartsOfReturned: a blade that was lost and comes back has memory for what is in use, and no
+// more, whatever had been in its places.
+func TestPartsOfReturned(t *testing.T) {
+	for _, durable := range []bool{false, true} {
+		for _, blank := range []bool{false, true} {
+			b := newBed(t, 2, 20, 1)
+			b.opts.Durable = durable
+			s, c := b.open()
+			must(s.NewCoordinator())(t)
+			block, words := fill(t, c, s, b.allocator(s, c))
+			lose(t, b, s, 1)
+			check(t, b.inner.RestartBlade(1, blank))
+			if blank {
+				b.fabric.backing.forget(1)
+			}
+			check(t, s.Admit(c, 1, nil))
+			copyAll(t, c, s)
+			alike(t, c, s)
+			most := memory.HeaderArea + len(s.Layout().Segments)*64<<10
+			if got := b.fabric.backing.of(1); blank && !durable && got > most {
+				t.Errorf("%v and %v take %d bytes of the blade", block, words, got)
+			}
+		}
+	}
+}

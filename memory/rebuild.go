@@ -279,15 +279,14 @@ func (s *Space) Scrub(c *rdma.Coro, b rdma.BladeID, key rdma.Key) (more bool, er
 		return false, nil
 	}
 	base := dirty[0]
-	if err := s.fabric.Provision(b, base, uint64(s.opts.SegmentSize)); err != nil {
-		return false, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: "providing memory for a segment"}
-	}
+	// What is not zero has memory, but perhaps not all of its neighbours have.
+	provide := func(a rdma.RemoteAddr, n uint32) error { return s.fabric.Provision(b, a.Off, uint64(n)) }
 	v := &View{keys: make([]rdma.Key, b+1)}
 	v.keys[b] = key
 	area := LogArea{Addr: rdma.RemoteAddr{Blade: b, Off: base}, Size: s.opts.SegmentSize}
 	// The blade may have lost its memory, or it was cleared before, and the disk has failed then: what
 	// counts as cleared must be so when the power has gone.
-	if err := clearAreas(c, v, []LogArea{area}, s.durable()); err != nil {
+	if err := clearAreas(c, v, []LogArea{area}, s.durable(), provide); err != nil {
 		return false, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: fmt.Sprintf("clearing the place at offset %#x", base)}
 	}
 	s.mu.Lock()

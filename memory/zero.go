@@ -13,8 +13,9 @@ const zeroBatch = 16
 // clearAreas makes all bytes of the log areas zero and durable. It reads them
 // first and writes only what is not zero: a coordinator seldom used all of its
 // areas, and memory that was never touched stays untouched. blindly: it does not look, since what
-// is zero in memory may be something else on the disk.
-func clearAreas(c *rdma.Coro, v *View, areas []LogArea, blindly bool) error {
+// is zero in memory may be something else on the disk. before, unless it is nil, is called before
+// something is written: where nothing is there may be no memory.
+func clearAreas(c *rdma.Coro, v *View, areas []LogArea, blindly bool, before func(a rdma.RemoteAddr, n uint32) error) error {
 	t := c.Thread()
 	zero, err := t.Alloc(zeroChunk)
 	if err != nil {
@@ -40,6 +41,11 @@ func clearAreas(c *rdma.Coro, v *View, areas []LogArea, blindly bool) error {
 			}
 			if isZero(t.Bytes(buf, n)) && !blindly {
 				continue
+			}
+			if before != nil {
+				if err := before(a, n); err != nil {
+					return err
+				}
 			}
 			batch.Reset()
 			batch.Write(a, zero, n)
