@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"txnode/txn"
+	"txnode/txn/snapshot"
 )
 
 // TestTableOfFull: a table for which there was no room is not there, whoever asks; when there is, it is made, of other
@@ -62,4 +63,26 @@ func TestTableOfFull(t *testing.T) {
 		t.Error(err)
 	}
 	close1(t, db)
+}
+
+// TestTableNames: what a name crosses on its way into a backup carries UTF-8 alone, so other names are refused
+// where a table is made, and where a backup would lose them.
+func TestTableNames(t *testing.T) {
+	db := mustOpen(t, txn.Options{})
+	for _, name := range []string{"caf\xe9", "\xff", "\xfe"} {
+		_, err := txn.CreateRawTable(db, name)
+		says(t, "CreateRawTable", err, txn.ErrOptions, "UTF-8")
+		if _, err := db.Space().CreateTable(name, nil); err == nil {
+			t.Errorf("the catalog takes a table %q", name)
+		}
+		if err := (&snapshot.Table{Name: name}).Validate(); err == nil {
+			t.Errorf("a backup takes a table %q", name)
+		}
+	}
+	if _, err := txn.CreateRawTable(db, "café"); err != nil {
+		t.Error(err)
+	}
+	if names := must(db.Tables()); len(names) != 1 || names[0] != "café" {
+		t.Errorf("tables %q", names)
+	}
 }
