@@ -17,8 +17,9 @@ import (
 //  3. Write the intact image to the copies that differ, the primary last.
 //  4. Set the guard free at V.
 //
-// A crash in between leaves a lock without a log record. Recovery takes it off at the version of
-// an intact copy (recovery.Unlock), and the next reader mends what is left.
+// A crash in between leaves a lock without a log record. Recovery takes it off at the version in
+// the primary's first line (recovery.Unlock). If that is damaged too, the guard matches no copy, and
+// the next reader mends it as a damaged guard.
 //
 // If the guard itself is damaged, step 2 fails. The damaged word may have been a lock, whose holder
 // is at work. MendGuard waits until every session has ended all transactions that it had begun when
