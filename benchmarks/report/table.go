@@ -13,6 +13,7 @@ const pageWidth = 110
 // Theme says how to print for people. The zero value is plain text.
 type Theme struct {
 	Color bool // ANSI escapes for bold, green and red
+	Width int  // columns of the terminal; 0: not known, tables are as wide as they need
 }
 
 func (t Theme) paint(s string, c ...text.Color) string {
@@ -62,8 +63,55 @@ func (g *grid) embolden() {
 	g.strong[len(g.rows)-1] = true
 }
 
-// String renders the table; the last line ends with a line feed.
+// String renders the table; the last line ends with a line feed. A table that is wider than the
+// terminal becomes several, each of which begins with the columns of text.
 func (g *grid) String() string {
+	names, n := max(g.left, 1), len(g.heads)
+	if g.theme.Width == 0 || n <= names+1 || g.width() < g.theme.Width {
+		return g.render()
+	}
+	var parts []string
+	for from := names; from < n; {
+		part, to := g.part(names, from, from+1), from+1
+		for to < n {
+			next := g.part(names, from, to+1)
+			if next.width() >= g.theme.Width {
+				break
+			}
+			part, to = next, to+1
+		}
+		if start := g.groupStart(to); start > from { // a group is not cut if it can stay together
+			part, to = g.part(names, from, start), start
+		}
+		parts = append(parts, part.render())
+		from = to
+	}
+	return strings.Join(parts, "\n")
+}
+
+// groupStart is where the group begins that a column goes on with; the column's own number if that begins one.
+func (g *grid) groupStart(at int) int {
+	start := at
+	for start > 0 && start < len(g.groups) && g.groups[start] != "" && g.groups[start-1] == g.groups[start] {
+		start--
+	}
+	return start
+}
+
+// part is the table with its first columns and those from one to before another.
+func (g *grid) part(first, from, to int) *grid {
+	pick := func(cells []string) []string {
+		out := append([]string(nil), cells[:min(first, len(cells))]...)
+		return append(out, cells[min(from, len(cells)):min(to, len(cells))]...)
+	}
+	p := &grid{theme: g.theme, groups: pick(g.groups), heads: pick(g.heads), left: g.left, rules: g.rules, strong: g.strong}
+	for _, r := range g.rows {
+		p.rows = append(p.rows, pick(r))
+	}
+	return p
+}
+
+func (g *grid) render() string {
 	w := table.NewWriter()
 	style := table.StyleLight
 	style.Box.Left, style.Box.Right, style.Box.MiddleVertical = "", "", ""

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vbauerster/mpb/v8/cwriter"
+	"golang.org/x/sys/unix"
 
 	"txnode/benchmarks/report"
 	"txnode/benchmarks/runner"
@@ -21,6 +22,8 @@ type World struct {
 	// StdoutTerminal and StderrTerminal say whether a person is looking: colors on
 	// standard output, progress on standard error.
 	StdoutTerminal, StderrTerminal bool
+	// StdoutWidth is how many columns the terminal on standard output has, 0: not known, or there is none.
+	StdoutWidth int
 
 	CPUs        int // that this process may use
 	Getenv      func(string) string
@@ -38,6 +41,7 @@ func System() World {
 	return World{
 		Stdout:         os.Stdout,
 		Stderr:         os.Stderr,
+		StdoutWidth:    columns(os.Stdout),
 		StdoutTerminal: cwriter.IsTerminal(int(os.Stdout.Fd())),
 		StderrTerminal: cwriter.IsTerminal(int(os.Stderr.Fd())),
 		CPUs:           runtime.NumCPU(),
@@ -52,7 +56,16 @@ func System() World {
 
 // theme returns how to print on standard output.
 func (w *World) theme() report.Theme {
-	return report.Theme{Color: w.StdoutTerminal && w.Getenv("NO_COLOR") == "" && w.Getenv("TERM") != "dumb"}
+	return report.Theme{Width: w.StdoutWidth, Color: w.StdoutTerminal && w.Getenv("NO_COLOR") == "" && w.Getenv("TERM") != "dumb"}
+}
+
+// columns is the width of a terminal, 0 if f is none.
+func columns(f *os.File) int {
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	return int(size.Col)
 }
 
 // historyEnv is the environment variable that names the history file.
