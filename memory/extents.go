@@ -240,11 +240,9 @@ func (s *Space) extentRoom(n uint32) (*extentSegment, uint32, error) {
 			if !ok {
 				continue
 			}
-			err := s.extend(what, x.id, (at+n)*granule(l.SegmentSize))
-			if err == nil {
+			if s.extend(what, x.id, (at+n)*granule(l.SegmentSize)) == nil {
 				return x, at, nil
 			}
-			full = err
 		}
 		p, err := s.place(KindIndex, 0, l.Backups+1, int(b), what)
 		if err == nil {

@@ -102,7 +102,7 @@ func (tx *Tx) MendGuard(a memory.Addr) (m Mended, done, pending bool, err error)
 	s := tx.s
 	space := s.eng.space
 	if s.alloc == nil || s.broken != nil || tx.open() || !space.Tidy() || space.Gated() {
-		return m, false, false, nil
+		return m, false, false, nil //nolint:nilerr // a broken session mends nothing
 	}
 	x, err := tx.survey(a)
 	if err != nil || x.good == nil || x.guard == x.good.Guard() {

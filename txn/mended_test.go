@@ -29,7 +29,7 @@ type poker struct {
 
 func newPoker(t testing.TB, db *txn.DB) *poker {
 	t.Helper()
-	n := uint32(db.Space().SegmentSize())
+	n := db.Space().SegmentSize()
 	th, err := rdma.NewThread(db.Space().Fabric(), rdma.ThreadOptions{Index: 99, Techniques: rdma.AllTechniques, Arena: 2 * int(n)})
 	if err != nil {
 		t.Fatal(err)

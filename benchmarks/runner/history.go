@@ -2,6 +2,7 @@ package runner
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"txnode/check"
@@ -37,7 +38,7 @@ func newHistoryCheck() *historyCheck {
 func (h *historyCheck) window(txns, failed []history.Txn) error {
 	start := time.Now()
 	h.found.Windows++
-	all := append(txns[:len(txns):len(txns)], failed...)
+	all := slices.Concat(txns, failed)
 	for i := range failed {
 		h.found.Ops -= len(failed[i].Ops)
 	}

@@ -19,7 +19,7 @@ func TestExplain(t *testing.T) {
 	if !errors.Is(again, unix.EFBIG) || strings.Count(again.Error(), "ulimit -f") != 1 || !strings.HasPrefix(again.Error(), "blade 0: truncate f: file too large") {
 		t.Error(again)
 	}
-	if err := oslimit.Explain(unix.EIO); err != unix.EIO {
+	if err := oslimit.Explain(unix.EIO); !errors.Is(err, unix.EIO) || err.Error() != unix.EIO.Error() {
 		t.Error(err)
 	}
 	if oslimit.Explain(nil) != nil {
