@@ -2,30 +2,10 @@ package txn
 
 import (
 	"encoding"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"reflect"
 	"unsafe"
-)
-
-// Key encodes keys of type K. Use Uint64, Int64, String or BytesKey, or make one. The encoding must
-// be injective, and of 1 byte to 1 KiB. A table belongs to the name of its key: if the encoding
-// changes, change the name.
-type Key[K any] struct {
-	// Name is stored with the table and compared when it is opened; not empty.
-	Name string
-	// Append appends the encoding of k to dst.
-	Append func(dst []byte, k K) []byte
-}
-
-// Encodings of keys. Integers are big-endian, signed ones with the sign bit
-// flipped, so that the order of bytes is the order of values.
-var (
-	Uint64   = Key[uint64]{"uint64", func(dst []byte, k uint64) []byte { return binary.BigEndian.AppendUint64(dst, k) }}
-	Int64    = Key[int64]{"int64", func(dst []byte, k int64) []byte { return binary.BigEndian.AppendUint64(dst, uint64(k)^1<<63) }}
-	String   = Key[string]{"string", func(dst []byte, k string) []byte { return append(dst, k...) }}
-	BytesKey = Key[[]byte]{"bytes", func(dst []byte, k []byte) []byte { return append(dst, k...) }}
 )
 
 // Codec encodes values of type V. Methods of the table return its errors and panics, name the key,

@@ -1,8 +1,9 @@
 package txn
 
 import (
-	"encoding/binary"
 	"fmt"
+	"strings"
+	"time"
 	"unicode/utf8"
 
 	"txnode/occ"
@@ -24,19 +25,10 @@ func keyError(err error, t *occ.Table, key []byte) error {
 	return e
 }
 
-// Error names the table and the key: integers and text as such, other keys in hexadecimal, which
-// txnode inspect record takes.
+// Error names the table and the key: as the table's Key decodes it, if that is a key of this package,
+// and else in hexadecimal, which txnode inspect record takes.
 func (e *KeyError) Error() string {
-	key := fmt.Sprintf("0x%x", e.Key)
-	switch {
-	case e.name == Uint64.Name && len(e.Key) == 8:
-		key = fmt.Sprint(binary.BigEndian.Uint64(e.Key))
-	case e.name == Int64.Name && len(e.Key) == 8:
-		key = fmt.Sprint(int64(binary.BigEndian.Uint64(e.Key) ^ 1<<63))
-	case e.name == String.Name && utf8.Valid(e.Key):
-		key = fmt.Sprintf("%.64q", e.Key)
-	}
-	return fmt.Sprintf("%v: table %q, key %s", e.Err, e.Table, key)
+	return fmt.Sprintf("%v: table %q, key %s", e.Err, e.Table, showKey(e.name, e.Key))
 }
 
 // Unwrap returns Err.
@@ -48,4 +40,39 @@ func named(err error, name string) error {
 		e.name = name
 	}
 	return err
+}
+
+// showKey is a key for people, given the name of its Key.
+func showKey(name string, p []byte) string {
+	if k, ok := KeyNamed(name); ok {
+		if v, err := k.Decode(p); err == nil {
+			if s, ok := showPart(v); ok {
+				return s
+			}
+		}
+	}
+	return fmt.Sprintf("0x%x", p)
+}
+
+// showPart shows what a Key of KeyNamed has decoded, unless that is text which is no UTF-8.
+func showPart(v any) (string, bool) {
+	switch v := v.(type) {
+	case string:
+		return fmt.Sprintf("%.64q", v), utf8.ValidString(v)
+	case []byte:
+		return fmt.Sprintf("0x%x", v), true
+	case time.Time:
+		return v.Format(time.RFC3339Nano), true
+	case []any:
+		parts := make([]string, len(v))
+		for i, p := range v {
+			s, ok := showPart(p)
+			if !ok {
+				return "", false
+			}
+			parts[i] = s
+		}
+		return "(" + strings.Join(parts, ", ") + ")", true
+	}
+	return fmt.Sprint(v), true
 }
