@@ -79,9 +79,12 @@ func Binary[V any, P interface {
 // Plain stores a struct of fixed size as it lies in memory, little-endian, without allocating:
 // numbers, booleans, arrays and structs of these. Plain panics at once if V holds anything else
 // (pointers, strings, slices, int, uint, uintptr) or padding, whose bytes would be undefined. The
-// message names the field. The name of the codec has the size of V: other fields of the same size
-// are not noticed.
-func Plain[V any]() Codec[V] {
+// message names the field.
+//
+// The name of the codec has the size of V, and name, if one is given. Give each struct a name, and
+// another one when its fields change: a table of another struct of the same size then does not open.
+// Without a name such a change is not noticed.
+func Plain[V any](name ...string) Codec[V] {
 	t := reflect.TypeFor[V]()
 	if used, err := plainSize(t, t.String()); err != nil {
 		panic("txn.Plain: " + err.Error())
@@ -92,8 +95,14 @@ func Plain[V any]() Codec[V] {
 		panic("txn.Plain: this processor is big-endian; use another codec")
 	}
 	size := int(t.Size())
+	full := fmt.Sprintf("plain:%d", size)
+	if len(name) > 1 || len(name) == 1 && name[0] == "" {
+		panic(fmt.Sprintf("txn.Plain: the names of %v are %q: one is possible, of one letter or more", t, name))
+	} else if len(name) == 1 {
+		full += ":" + name[0]
+	}
 	return Codec[V]{
-		Name: fmt.Sprintf("plain:%d", size),
+		Name: full,
 		Append: func(dst []byte, v V) ([]byte, error) {
 			return append(dst, unsafe.Slice((*byte)(unsafe.Pointer(&v)), size)...), nil
 		},

@@ -1,12 +1,14 @@
 package txn_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"log"
 	"os"
+	"time"
 
 	"txnode/txn"
 )
@@ -344,4 +346,58 @@ func ExampleDB_Run() {
 		return err
 	}))
 	// Output: 800 increments, true
+}
+
+// The read, change and write that most programs need, in one call.
+func ExampleTable_Update() {
+	ctx := context.Background()
+	db := inMemory(ctx)
+	defer db.Close(ctx)
+	words := must(txn.CreateTable(db, "words", txn.String, txn.Plain[uint64]("count")))
+	ok(db.Update(ctx, func(tx *txn.Tx) error {
+		for _, w := range []string{"to", "be", "or", "not", "to", "be"} {
+			err := words.Update(tx, w, func(n uint64, found bool) (uint64, txn.Change, error) {
+				return n + 1, txn.Store, nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	ok(db.View(ctx, func(tx *txn.Tx) error {
+		n, found, err := words.Lookup(tx, "be")
+		fmt.Println(n, found)
+		n, found, err = words.Lookup(tx, "question")
+		fmt.Println(n, found)
+		return err
+	}))
+	// Output:
+	// 2 true
+	// 0 false
+}
+
+// A key of several parts, the second one in descending order, and a struct of one's own for it.
+func ExampleTuple2Key() {
+	type Post struct {
+		Author string
+		At     time.Time
+	}
+	key := txn.KeyAs("post", txn.Tuple2Key(txn.String, txn.Desc(txn.Time)),
+		func(p Post) txn.Tuple2[string, time.Time] { return txn.T2(p.Author, p.At) },
+		func(t txn.Tuple2[string, time.Time]) Post { return Post{t.A, t.B} })
+	ctx := context.Background()
+	db := inMemory(ctx)
+	defer db.Close(ctx)
+	posts := must(txn.CreateTable(db, "posts", key, txn.Text()))
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	ok(db.Update(ctx, func(tx *txn.Tx) error { return posts.Insert(tx, Post{"ann", at}, "hello") }))
+	err := db.Update(ctx, func(tx *txn.Tx) error { return posts.Insert(tx, Post{"ann", at}, "again") })
+	fmt.Println(err)
+
+	older, newer := key.Append(nil, Post{"ann", at}), key.Append(nil, Post{"ann", at.Add(time.Hour)})
+	fmt.Println("the newer one comes first:", bytes.Compare(newer, older) < 0)
+	// Output:
+	// txn: key exists already: table "posts", key ("ann", 2026-01-02T03:04:05Z)
+	// the newer one comes first: true
 }

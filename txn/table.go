@@ -78,6 +78,78 @@ func (t *Table[K, V]) get(tx *Tx, k K, update bool) (V, error) {
 	return t.decode(k, p)
 }
 
+// Lookup is Get of a key that may be absent: found says whether it has a value, and that it has none
+// is no error.
+func (t *Table[K, V]) Lookup(tx *Tx, k K) (v V, found bool, err error) {
+	key := t.encode(tx, k)
+	p, found := []byte(nil), false
+	if tx.open == t.db {
+		p, found = tx.o.Get(t.t, key)
+	}
+	if !found {
+		i, err := tx.fetch(t.t, key, false)
+		if err != nil {
+			return v, false, err
+		}
+		if p, found = tx.o.Read(i); !found {
+			return v, false, nil
+		}
+	}
+	v, err = t.decode(k, p)
+	return v, err == nil, err
+}
+
+// Change says what Table.Update does with a key.
+type Change uint8
+
+// What a function of Table.Update may want.
+const (
+	Keep   Change = iota // leave the key as it is
+	Store                // set its value
+	Remove               // delete it, if it has a value
+)
+
+// Update reads k for update and does what fn says: it gets the value of k, or the zero V if found is
+// false, and returns the new value and what to do. If fn returns an error, Update returns that, and
+// leaves the key as it is. fn may use the transaction. A key without a value is not locked before
+// the commit: see [Table.GetForUpdate].
+func (t *Table[K, V]) Update(tx *Tx, k K, fn func(v V, found bool) (V, Change, error)) error {
+	i, err := tx.fetch(t.t, t.encode(tx, k), true)
+	if err != nil {
+		return named(err, t.key.Name)
+	}
+	var v V
+	p, found := tx.o.Read(i)
+	if found {
+		if v, err = t.decode(k, p); err != nil {
+			return err
+		}
+	}
+	v, change, err := fn(v, found)
+	if err == nil {
+		err = tx.usable()
+	}
+	if err != nil {
+		return err
+	}
+	switch change {
+	case Keep:
+		return nil
+	case Store:
+		p, err := t.encodeValue(tx, k, v)
+		if err != nil {
+			return err
+		}
+		return tx.note(tx.o.Put(i, p))
+	case Remove:
+		if !tx.o.Exists(i) {
+			return nil
+		}
+		return tx.note(tx.o.Delete(i))
+	}
+	return fmt.Errorf("%w: a function of Update of table %q returned Change %d: Keep, Store and Remove are possible", ErrOptions, t.t.Name, change)
+}
+
 func (t *Table[K, V]) decode(k K, p []byte) (V, error) {
 	v, err := t.value.Decode(p)
 	if err != nil {
