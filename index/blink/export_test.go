@@ -1,0 +1,11 @@
+package blink
+
+// Lengths that tests count with.
+const (
+	HeaderSize    = headerSize
+	SlotSize      = slotSize
+	ChildPayload  = childPayload
+	RowPayload    = rowPayload
+	InlinePayload = inlinePayload
+	MaxRoom       = maxRoom
+)
