@@ -115,7 +115,8 @@ type Options struct {
 	// keeps no more than about 5 MiB of such blocks.
 	ReclaimAfter int
 	// IndexGroups is the number of bucket groups in a sub-table of a new table's
-	// index; 0: the index's default. Small ones make tables resize often.
+	// index, of 192 bytes each; 0: 127, or 1,023 in a table that is made for more than
+	// 32,768 records. Small ones make tables resize often.
 	IndexGroups uint32
 	// LatencySample: Metrics.Latency times one transaction in so many of each worker; 1: all.
 	// Reading the clock twice costs as much as several verbs in memory. 0: 61, or 1 where a commit

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"txnode/index/race"
 	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/occ"
@@ -291,7 +292,9 @@ func TestFullByWorkers(t *testing.T) {
 
 // TestFullOfTables: tables are made until there is no room for another.
 func TestFullOfTables(t *testing.T) {
-	db := mustOpen(t, spaceOptions(occ.PolicyDefault, 8))
+	o := spaceOptions(occ.PolicyDefault, 8)
+	o.IndexGroups = race.DefaultGroups
+	db := mustOpen(t, o)
 	contents(t, db, table(t, db, "table 0"), 1) // there is a worker
 	var err error
 	n := 0

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"slices"
@@ -220,7 +221,12 @@ func (m *anatomy) roomy() (int, memory.Addr) {
 }
 
 // entry is where directory entry i is.
-func (m *anatomy) entry(i int) memory.Addr { return m.ix.Root() + 128 + memory.Addr(8*i) }
+func (m *anatomy) entry(i int) memory.Addr {
+	if k := bits.Len(uint(i)) - 1; k >= 3 {
+		return memory.Addr(m.word(m.ix.Root()+80+memory.Addr(8*(k-3)), 0)) + 64 + memory.Addr(8*(i-1<<k))
+	}
+	return m.ix.Root() + 256 + memory.Addr(8*i)
+}
 
 // depth is the global depth.
 func (m *anatomy) depth() int { return int(m.word(m.ix.Root()+64, 0)) }

@@ -19,13 +19,46 @@ type want struct {
 	copy int
 }
 
-// damages are one of each kind. do returns what is to be found, exactly; mends says
-// that a repair brings back every byte.
-var damages = []struct {
+// damage is one of a kind. do returns what is to be found, exactly; mends says that a
+// repair brings back every byte.
+type damage struct {
 	name  string
 	mends bool
 	do    func(m *anatomy) []want
-}{
+}
+
+// partDamages are those of a directory that has more than eight entries.
+var partDamages = []damage{
+	{"where a part of the directory is", true, func(m *anatomy) []want {
+		m.putWord(m.ix.Root()+80, 0, m.word(m.ix.Root()+80, 0)+64)
+		return []want{{verify.KindRoot, m.ix.Root() + 80, 0}}
+	}},
+	{"where a part of the directory is, forgotten", true, func(m *anatomy) []want {
+		m.putWord(m.ix.Root()+80, 0, 0)
+		return []want{{verify.KindRoot, m.ix.Root() + 80, 0}}
+	}},
+	{"where a part of the directory is, of a backup", true, func(m *anatomy) []want {
+		m.putWord(m.ix.Root()+80, 1, 0)
+		return []want{{verify.KindReplica, m.ix.Root() + 80, 1}}
+	}},
+	{"a part of the directory", true, func(m *anatomy) []want {
+		a := m.entry(8) - 64
+		m.flip(a, 0)
+		return []want{{verify.KindRoot, a, 0}}
+	}},
+	{"a backup's part of the directory", true, func(m *anatomy) []want {
+		a := m.entry(8) - 64
+		m.flip(a+24, 1)
+		return []want{{verify.KindRoot, a, 1}}
+	}},
+	{"a directory entry in a part", true, func(m *anatomy) []want {
+		m.putWord(m.entry(9), 0, 12345)
+		return []want{{verify.KindRoot, m.entry(9), 0}}
+	}},
+}
+
+// damages are the others.
+var damages = []damage{
 	{"a record's body", true, func(m *anatomy) []want {
 		a := m.blocks[m.live(-1)].Addr
 		m.flip(a+record.KeyOff+9, 0)
@@ -371,13 +404,18 @@ var damages = []struct {
 // TestDamageIsFound damages a database in one way after another: each is found where
 // it is and reported as what it is, once; a repair brings back the bytes where that
 // is promised, and reports what it did; where it is not, it changes nothing.
-func TestDamageIsFound(t *testing.T) {
+func TestDamageIsFound(t *testing.T) { damagesAreFound(t, damages, 8) }
+
+func TestDamageOfPartsIsFound(t *testing.T) { damagesAreFound(t, partDamages, 2) }
+
+// damagesAreFound is TestDamageIsFound with such damages, and with so many groups in a sub-table.
+func damagesAreFound(t *testing.T, damages []damage, groups uint32) {
 	for _, v := range []variant{{2, 1, occ.PolicyDefault}, {3, 2, occ.PolicyDefault}} {
 		if testing.Short() && v.backups == 1 {
 			continue // which can be repaired is told apart by two backups
 		}
 		dir := t.TempDir()
-		populate(t, dir, v, 300)
+		populateOf(t, dir, v, 300, groups)
 		m := dissect(t, dir)
 		for _, d := range damages {
 			t.Run(fmt.Sprintf("backups=%d/%s", v.backups, d.name), func(t *testing.T) {

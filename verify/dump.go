@@ -222,7 +222,10 @@ func extentUse(q []byte) string {
 	if b, err := race.ParseBirth(q); err == nil {
 		return fmt.Sprintf("sub-table of table %d, made for suffix %0*b", b.Table, max(1, int(b.Depth)), b.Suffix)
 	}
-	return "neither a root nor a sub-table"
+	if g, _, k, err := race.ParsePart(q); err == nil {
+		return fmt.Sprintf("part %d of the directory of table %d", k, g.Table)
+	}
+	return "neither a root, nor a part of a directory, nor a sub-table"
 }
 
 // blockSegment counts the blocks and lists those in use.

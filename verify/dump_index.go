@@ -6,10 +6,11 @@ import (
 	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/record"
+	"txnode/rdma"
 )
 
-// Bucket shows a line of an index: a bucket, the first line of a sub-table, or the
-// root with its directory.
+// Bucket shows a line of an index: a bucket, the first line of a sub-table or of a part of the
+// directory, or the root with its directory.
 func (p *Dump) Bucket(a memory.Addr) error {
 	a &^= lineSize - 1
 	at, err := p.place(a, lineSize, memory.KindIndex)
@@ -26,6 +27,8 @@ func (p *Dump) Bucket(a memory.Addr) error {
 		return p.root(a, q)
 	case isSubTable(q):
 		return p.subTable(q)
+	case string(q[:7]) == "TXNRDIR":
+		return p.part(a, q)
 	}
 	h := race.Header(word(q, bucketHeader))
 	if err := h.Check(h.Table()); err != nil {
@@ -82,7 +85,7 @@ func (p *Dump) root(a memory.Addr, q []byte) error {
 		verdict = ": " + err.Error()
 	}
 	p.line(56, q[56:64], "checksum%s", verdict)
-	if err != nil || !p.d.contains(a, rootSize(g), memory.KindIndex) {
+	if err != nil || !p.d.contains(a, rootSize, memory.KindIndex) {
 		return p.err
 	}
 	at := p.d.v.At(a, p.Copy)
@@ -93,19 +96,50 @@ func (p *Dump) root(a memory.Addr, q []byte) error {
 	depth := word(d, depthOff)
 	p.line(depthOff, d[depthOff:depthOff+8], "global depth %d", depth)
 	p.line(dirLockOff, d[dirLockOff:dirLockOff+8], "lock of the directory%s", lockOwnerText(word(d, dirLockOff)))
-	n := 1 << min(depth, uint64(g.MaxDepth))
+	for k := rootBits; k < int(g.MaxDepth); k++ {
+		if o := partWord(k); word(d, o) != 0 {
+			p.line(int(o), d[o:o+8], "part %d of the directory: %v", k, memory.Addr(word(d, o)))
+		}
+	}
+	at.Off += rootLines
+	return p.entries(at, rootLines, 0, 1<<min(depth, rootBits))
+}
+
+// entries shows n entries of a directory, from number first on, which are at off of their extent.
+func (p *Dump) entries(at rdma.RemoteAddr, off, first, n int) error {
 	for i := range n {
 		if p.more(i, n) {
 			break
 		}
-		at.Off = p.d.v.At(a, p.Copy).Off + rootLines + uint64(8*i)
 		e, err := p.read(at, 8)
 		if err != nil {
 			return err
 		}
-		p.line(rootLines+8*i, e, "entry %d: %v", i, race.Entry(word(e, 0)))
+		at.Off += 8
+		p.line(off+8*i, e, "entry %d: %v", first+i, race.Entry(word(e, 0)))
 	}
 	return p.err
+}
+
+// part shows a part of a directory.
+func (p *Dump) part(a memory.Addr, q []byte) error {
+	g, root, k, err := race.ParsePart(q)
+	p.line(0, q[:8], "magic %q: part of a directory", q[:8])
+	w := word(q, 8)
+	p.line(8, q[8:16], "table %d, %d groups, maximum depth %d, %d slots per bucket", w>>48, uint32(w), uint8(w>>32), uint8(w>>40))
+	p.line(16, q[16:24], "root: %v", addrText(word(q, 16)))
+	p.line(24, q[24:32], "part %d", word(q, 24))
+	verdict := ""
+	if err != nil {
+		verdict = ": " + err.Error()
+	}
+	p.line(56, q[56:64], "checksum%s", verdict)
+	if err != nil || !p.d.contains(a, partSize(int(k)), memory.KindIndex) || root == 0 || g.MaxDepth == 0 {
+		return p.err
+	}
+	at := p.d.v.At(a, p.Copy)
+	at.Off += partHeader
+	return p.entries(at, partHeader, 1<<k, 1<<k)
 }
 
 func lockOwnerText(w uint64) string {

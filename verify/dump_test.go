@@ -177,6 +177,24 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
+// TestDumpOfPart shows a part of a directory.
+func TestDumpOfPart(t *testing.T) {
+	dir := t.TempDir()
+	populateOf(t, dir, variant{2, 1, occ.PolicyDefault}, 300, 2)
+	m := dissect(t, dir)
+	db, _, done := attach(t, dir, false)
+	defer done()
+	var out strings.Builder
+	if err := db.NewDump(&out).Bucket(m.entry(8) - 64); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"part of a directory", "part 3", "entry 8: depth", "entry 15: depth"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in\n%s", want, out.String())
+		}
+	}
+}
+
 // TestStopping ends a check by its context and by its reporter.
 func TestStopping(t *testing.T) {
 	dir := t.TempDir()

@@ -3,6 +3,7 @@ package verify
 import (
 	"bytes"
 	"fmt"
+	"math/bits"
 
 	"txnode/index/race"
 	"txnode/memory"
@@ -41,6 +42,8 @@ type indexWalk struct {
 	sum  *TableSummary
 	g    race.Geometry
 	dir  []race.Entry
+	// parts are the extents of the directory beside the root, by number; 0: there is none.
+	parts [race.MaxMaxDepth]memory.Addr
 
 	table   memory.Addr   // the sub-table that is walked
 	headers []race.Header // of its buckets, as far as they were read
@@ -58,7 +61,7 @@ func (x *indexWalk) found(kind Kind, a memory.Addr, replica int, format string, 
 
 // walk returns false if a part of the index could not be followed.
 func (x *indexWalk) walk() (complete bool) {
-	if x.root%lineSize != 0 || !x.contains(x.root, rootLines, memory.KindIndex) {
+	if x.root%lineSize != 0 || !x.contains(x.root, rootSize, memory.KindIndex) {
 		x.found(KindRoot, x.root, 0, "the catalog says that the index of %s is here: no such place", x.tableName(x.id))
 		return false
 	}
@@ -89,9 +92,6 @@ func (x *indexWalk) readRoot() bool {
 		if err == nil && g.Table != x.id {
 			err = fmt.Errorf("it is the root of table %d", g.Table)
 		}
-		if err == nil && !x.contains(x.root, rootSize(g), memory.KindIndex) {
-			err = fmt.Errorf("its directory of depth %d ends past the segment", g.MaxDepth)
-		}
 		if err == nil {
 			x.g = g
 		}
@@ -99,7 +99,7 @@ func (x *indexWalk) readRoot() bool {
 	}) {
 		return false
 	}
-	if f := x.claim(x.root, rootSize(x.g)); f != nil {
+	if f := x.claim(x.root, rootSize); f != nil {
 		x.found(f.kind, x.root, 0, "the root of the index of %s: %s", x.tableName(x.id), f.what)
 	}
 	depth := uint64(0)
@@ -116,6 +116,8 @@ func (x *indexWalk) readRoot() bool {
 			f := faultf(KindLock, "the directory is locked by client %d", v>>lockOwner)
 			f.theirs = true
 			return f
+		case off+lineSize >= partsOff && off+lineSize < partWord(int(x.g.MaxDepth)):
+			return x.partHere(int(off+lineSize-partsOff)/8+rootBits, v, depth)
 		}
 		return nil
 	})
@@ -123,6 +125,56 @@ func (x *indexWalk) readRoot() bool {
 		return false
 	}
 	x.dir = make([]race.Entry, 1<<depth)
+	return x.readParts(int(depth))
+}
+
+// partHere judges a word that says where part k of the directory is.
+func (x *indexWalk) partHere(k int, v, depth uint64) *fault {
+	x.parts[k] = 0
+	a := memory.Addr(v)
+	switch {
+	case v == 0 && uint64(k) >= depth:
+		return nil
+	case v == 0:
+		return faultf(KindRoot, "part %d of the directory is nowhere, but the global depth is %d", k, depth)
+	case a%lineSize != 0 || !x.contains(a, partSize(k), memory.KindIndex):
+		return faultf(KindRoot, "part %d of the directory at %v: it has no room there", k, a)
+	}
+	for r := range x.v.Copies(a) {
+		if p := x.read(a, r, x.small, partHeader); p != nil && x.parsePart(p, k) == nil {
+			x.parts[k] = a
+			return nil
+		}
+	}
+	return faultf(KindRoot, "part %d of the directory at %v: no copy of it is intact", k, a)
+}
+
+// parsePart returns what is wrong with the first line of part k of the directory.
+func (x *indexWalk) parsePart(p []byte, k int) error {
+	g, root, number, err := race.ParsePart(p)
+	if err == nil && (g != x.g || root != x.root || int(number) != k) {
+		err = fmt.Errorf("it is part %d of the directory of the index at %v, with geometry %+v", number, root, g)
+	}
+	return err
+}
+
+// readParts checks the first lines of the parts of the directory. It returns whether those in use can be read.
+func (x *indexWalk) readParts(depth int) bool {
+	for k, a := range x.parts {
+		switch {
+		case a == 0 && k >= rootBits && k < depth:
+			return false
+		case a == 0:
+			continue
+		}
+		if f := x.claim(a, partSize(k)); f != nil {
+			x.found(f.kind, a, 0, "part %d of the directory of %s: %s", k, x.tableName(x.id), f.what)
+		}
+		copies := x.copies(a, partHeader, &x.chunks)
+		if !x.sealedLine(a, KindRoot, copies, partHeader, func(p []byte) error { return x.parsePart(p, k) }) && k < depth {
+			return false
+		}
+	}
 	return true
 }
 
@@ -174,20 +226,19 @@ func (x *indexWalk) sealedLine(a memory.Addr, kind Kind, copies [][]byte, n int,
 // readDirectory reads the entries that are in use. One that is at fault, on every
 // copy, becomes 0.
 func (x *indexWalk) readDirectory() bool {
-	size := uint32(len(x.dir)) * 8
 	depth := uint8(0)
 	for 1<<depth < len(x.dir) {
 		depth++
 	}
-	for from := uint32(0); from < size; from += chunk {
-		n := min(chunk, size-from)
-		at := x.root + rootLines + memory.Addr(from)
-		copies := x.copies(at, n, &x.chunks)
+	for first, n := uint32(0), uint32(0); first < uint32(len(x.dir)); first += n {
+		n = min(x.together(first), uint32(len(x.dir))-first, chunk/8)
+		at := x.entryAt(first)
+		copies := x.copies(at, 8*n, &x.chunks)
 		if copies[0] == nil {
 			return false
 		}
 		x.words(at, x.id, copies, func(off uint32, v uint64) *fault {
-			i := (from + off) / 8
+			i := first + off/8
 			e := race.Entry(v)
 			if err := e.Check(min(x.g.MaxDepth, depth)); err != nil {
 				return faultf(KindRoot, "directory entry %d: %v", i, err)
@@ -220,13 +271,31 @@ func (x *indexWalk) readDirectory() bool {
 		}
 		first := uint32(i) & (1<<e.Depth() - 1)
 		if o, ok := owner[e.Table()]; ok && o != first {
-			x.found(KindRoot, x.root+rootLines+memory.Addr(8*i), 0, "directory entry %d: %v is the sub-table of entry %d, too", i, e, o)
+			x.found(KindRoot, x.entryAt(uint32(i)), 0, "directory entry %d: %v is the sub-table of entry %d, too", i, e, o)
 			x.dir[i] = 0
 			continue
 		}
 		owner[e.Table()] = first
 	}
 	return !x.stopped()
+}
+
+// entryAt is where entry i of the directory is.
+func (x *indexWalk) entryAt(i uint32) memory.Addr { return entryAt(x.root, &x.parts, i) }
+
+func entryAt(root memory.Addr, parts *[race.MaxMaxDepth]memory.Addr, i uint32) memory.Addr {
+	if k := bits.Len32(i) - 1; k >= rootBits {
+		return parts[k] + partHeader + memory.Addr(8*(i-1<<k))
+	}
+	return root + rootLines + memory.Addr(8*i)
+}
+
+// together is how many entries of the directory lie in one piece from entry i on.
+func (x *indexWalk) together(i uint32) uint32 {
+	if k := bits.Len32(i) - 1; k >= rootBits {
+		return 2<<k - i
+	}
+	return 1<<rootBits - i
 }
 
 // differ reports whether the copies of the word at off are not all the same.
@@ -255,20 +324,34 @@ func (x *indexWalk) depthFits(depth uint8) bool {
 }
 
 func (x *indexWalk) depthFitsCopy(depth uint8, replica int) bool {
-	n := uint32(8) << depth
-	for from := uint32(0); from < n; from += smallSize {
-		k := min(smallSize, n-from)
-		p := x.read(x.root+rootLines+memory.Addr(from), replica, x.small, k)
-		for off := uint32(0); off < k; off += 8 {
+	root := x.read(x.root, replica, x.small, rootLines)
+	if root == nil {
+		return false
+	}
+	var parts [race.MaxMaxDepth]memory.Addr
+	for k := rootBits; k < len(parts); k++ {
+		parts[k] = memory.Addr(word(root, partWord(k)))
+		if k < int(depth) && (parts[k]%lineSize != 0 || !x.contains(parts[k], partSize(k), memory.KindIndex)) {
+			return false
+		}
+	}
+	for first, n := uint32(0), uint32(0); first < 1<<depth; first += n {
+		n = min(x.together(first), 1<<depth-first, smallSize/8)
+		a := entryAt(x.root, &parts, first)
+		p := x.read(a, min(replica, x.v.Copies(a)-1), x.small, 8*n)
+		for off := uint32(0); off < 8*n; off += 8 {
 			if p == nil || race.Entry(word(p, off)).Check(depth) != nil {
 				return false
 			}
 		}
 	}
-	if depth == x.g.MaxDepth {
+	switch {
+	case depth == x.g.MaxDepth:
 		return true
+	case depth >= rootBits:
+		return parts[depth] == 0
 	}
-	p := x.read(x.root+rootLines+memory.Addr(n), replica, x.small, 8)
+	p := x.read(x.root+rootLines+memory.Addr(8<<depth), replica, x.small, 8)
 	return p != nil && word(p, 0) == 0
 }
 

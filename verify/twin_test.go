@@ -70,10 +70,10 @@ func TestTwins(t *testing.T) {
 // TestSizesAreRaces pins the sizes of the structures to package race's.
 func TestSizesAreRaces(t *testing.T) {
 	dir := t.TempDir()
-	populate(t, dir, variant{1, 0, occ.PolicyDefault}, 100)
+	populateOf(t, dir, variant{1, 0, occ.PolicyDefault}, 100, 2)
 	_, err := withRace(t, dir, func(ix *race.Index, c *rdma.Coro) error {
 		s, err := ix.Stats(c)
-		if got := verify.IndexBytes(ix.Geometry(), s.SubTables); got != s.Bytes {
+		if got := verify.IndexBytes(ix.Geometry(), s.SubTables, s.GlobalDepth); got != s.Bytes {
 			t.Errorf("an index of %d sub-tables has %d bytes, race says %d", s.SubTables, got, s.Bytes)
 		}
 		return err

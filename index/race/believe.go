@@ -27,7 +27,7 @@ func (r *recovery) believe(d *difference) error {
 		if _, err := ParseRoot(head); err != nil {
 			return ix.corrupt(d.of, "%w", err)
 		}
-		return nil
+		return r.believePart(d)
 	}
 	birth, err := ParseBirth(head)
 	if err != nil {
@@ -54,6 +54,29 @@ func (r *recovery) believe(d *difference) error {
 		return r.believeDepth(d, h)
 	}
 	return nil
+}
+
+// believePart is believe for a word that says where a part of the directory is. The part is complete before any
+// copy of the root names it.
+func (r *recovery) believePart(d *difference) error {
+	ix := r.ix
+	off := d.addr - d.of
+	if off < partsOff || d.primary == 0 {
+		return nil
+	}
+	k, at := uint8(off-partsOff)/8+rootBits, Slot(d.primary).Addr()
+	v := ix.space.ViewOn(r.c.Thread())
+	if k >= ix.geo.MaxDepth || uint64(at) != d.primary || at&alignedMask != 0 {
+		return ix.corrupt(d.addr, "%#x is no part of the directory", d.primary)
+	}
+	if !ix.fits(v, at, partSize(k)) {
+		return ix.outside(v, d.addr, at, "part %d of the directory at %v is in no segment", k, at)
+	}
+	p, err := r.read(at, partHeader, 0)
+	if err != nil {
+		return err
+	}
+	return ix.isPart(p, at, k)
 }
 
 // believeDepth is believe for the depth of a bucket: that of its sub-table in the directory, in which it

@@ -39,25 +39,32 @@ func Build(c *rdma.Coro, s Space, table uint16, o Options, blocks []Linked, same
 		return 0, nil, err
 	}
 	g := Geometry{Groups: o.Groups, MaxDepth: o.MaxDepth, Table: table}
-	root, err := s.AllocExtent(c, g.rootSize())
+	root, err := s.AllocExtent(c, rootSize)
 	if err != nil {
 		return 0, nil, noExtent("the root of an index", table, err)
 	}
 	ix := newIndex(c, s, root, g)
 	b := &builder{ix: ix, c: c, s: ix.get(), planned: o.initialDepth(), same: same}
 	defer ix.put(b.s)
-	err = b.part(blocks, 0, 0)
-	if err == nil {
-		d := b.directory()
-		if err = ix.writeRoot(c, b.s, d); err == nil {
+	var d *directory
+	if err = b.part(blocks, 0, 0); err == nil {
+		d = b.directory()
+		if err = ix.writeDirectory(c, b.s, d); err == nil {
 			ix.dir.Store(d)
 			return root, ix, nil
+		}
+	}
+	if d != nil {
+		for k, a := range d.parts {
+			if a != 0 {
+				err = firstOf(err, ix.giveBack(c, a, partSize(uint8(k))))
+			}
 		}
 	}
 	for _, m := range b.made {
 		err = firstOf(err, ix.giveBack(c, m.at, ix.size))
 	}
-	return 0, nil, firstOf(err, ix.giveBack(c, root, g.rootSize()))
+	return 0, nil, firstOf(err, ix.giveBack(c, root, rootSize))
 }
 
 // builder is a Build that is under way.

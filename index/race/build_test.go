@@ -137,8 +137,7 @@ func TestBuildRefuses(t *testing.T) {
 		if !errors.Is(err, want) {
 			t.Errorf("%v instead of %v", err, want)
 		}
-		g := Geometry{Groups: o.Groups, MaxDepth: o.withDefaults().MaxDepth}
-		size += int64(g.rootSize()) + tables*int64(g.tableSize())
+		size += rootSize + tables*int64(Geometry{Groups: o.Groups}.tableSize())
 		if f := m.Freed() - given; f != size {
 			t.Errorf("%v: %d bytes were given back, not %d", err, f, size)
 		}

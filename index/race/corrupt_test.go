@@ -46,14 +46,22 @@ func TestVerifyFinds(t *testing.T) {
 	}
 	first := func(ix *Index, d *directory, _ memory.Addr) memory.Addr { return d.entries[0].Table() }
 	slot := func(_ *Index, _ *directory, s memory.Addr) memory.Addr { return s }
+	entry := func(i uint32) func(ix *Index, d *directory, _ memory.Addr) memory.Addr {
+		return func(ix *Index, d *directory, _ memory.Addr) memory.Addr { return ix.entryAddr(d, i) }
+	}
 	places := []place{
 		{"root magic", func(ix *Index, _ *directory, _ memory.Addr) memory.Addr { return ix.root }, func(w uint64) uint64 { return w + 1 }},
 		{"root lock", func(ix *Index, _ *directory, _ memory.Addr) memory.Addr { return ix.root + dirLockOff }, func(uint64) uint64 { return 5 << 16 }},
 		{"global depth", func(ix *Index, _ *directory, _ memory.Addr) memory.Addr { return ix.root + depthOff }, func(w uint64) uint64 { return 255 }},
-		{"entry, wild", func(ix *Index, _ *directory, _ memory.Addr) memory.Addr { return ix.entryAddr(1) }, func(w uint64) uint64 { return w | 1<<47 }},
-		{"entry, depth", func(ix *Index, _ *directory, _ memory.Addr) memory.Addr { return ix.entryAddr(1) }, func(w uint64) uint64 { return w - 1<<48 }},
-		{"entry, filling", func(ix *Index, _ *directory, _ memory.Addr) memory.Addr { return ix.entryAddr(1) }, func(w uint64) uint64 { return w | uint64(entryFilling) }},
-		{"entry, empty", func(ix *Index, _ *directory, _ memory.Addr) memory.Addr { return ix.entryAddr(1) }, func(uint64) uint64 { return 0 }},
+		{"entry, wild", entry(1), func(w uint64) uint64 { return w | 1<<47 }},
+		{"entry, depth", entry(1), func(w uint64) uint64 { return w - 1<<48 }},
+		{"entry, filling", entry(1), func(w uint64) uint64 { return w | uint64(entryFilling) }},
+		{"entry, empty", entry(1), func(uint64) uint64 { return 0 }},
+		{"entry in a part, depth", entry(rootEntries + 1), func(w uint64) uint64 { return w - 1<<48 }},
+		{"part, nowhere", func(ix *Index, _ *directory, _ memory.Addr) memory.Addr { return ix.root + partWord(rootBits) }, func(uint64) uint64 { return 0 }},
+		{"part, wild", func(ix *Index, _ *directory, _ memory.Addr) memory.Addr { return ix.root + partWord(rootBits) }, func(w uint64) uint64 { return w | 1<<46 }},
+		{"part, another one", func(ix *Index, _ *directory, _ memory.Addr) memory.Addr { return ix.root + partWord(rootBits) }, func(w uint64) uint64 { return w + partHeader }},
+		{"part magic", func(_ *Index, d *directory, _ memory.Addr) memory.Addr { return d.parts[rootBits] }, func(uint64) uint64 { return 0 }},
 		{"sub-table magic", first, func(w uint64) uint64 { return 0 }},
 		{"sub-table lock", func(ix *Index, d *directory, s memory.Addr) memory.Addr { return first(ix, d, s) + tableLockOff }, func(uint64) uint64 { return 5 << 16 }},
 		{"sub-table child", func(ix *Index, d *directory, s memory.Addr) memory.Addr { return first(ix, d, s) + tableChildOff }, func(uint64) uint64 { return 1 << 30 }},
@@ -68,10 +76,13 @@ func TestVerifyFinds(t *testing.T) {
 	for _, p := range places {
 		t.Run(p.name, func(t *testing.T) {
 			m, ix, k := fixture(t, indextest.MemoryOptions{Copies: 2}, Options{Groups: 4, MaxDepth: 6})
-			for i := range 200 {
+			for i := range 800 {
 				if _, err := k.Insert(key(i), key(i)); err != nil {
 					t.Fatal(err)
 				}
+			}
+			if ix.dir.Load().depth <= rootBits {
+				t.Fatal("the directory has no parts")
 			}
 			if err := ix.Verify(k.C); err != nil {
 				t.Fatal(err)
@@ -116,14 +127,17 @@ func TestDamage(t *testing.T) {
 		r := rand.New(rand.NewPCG(4, uint64(seed)))
 		m, ix, k := fixture(t, indextest.MemoryOptions{Copies: 1 + seed%2, SegmentSize: 64 << 10, Segments: 16}, Options{Groups: 2, MaxDepth: 6})
 		ix.stall = 100_000
-		for i := range 60 {
-			if _, err := k.Insert(key(i), key(i)); err != nil {
+		for i := range 60 << (seed % 4) {
+			if _, err := k.Insert(key(1000+i), key(1000+i)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		d := ix.dir.Load()
 		for range 1 + r.IntN(3) {
-			at := ix.root + memory.Addr(8*r.IntN(dirOff/8+len(d.entries)))
+			at := ix.root + memory.Addr(8*r.IntN(dirOff/8+min(len(d.entries), rootEntries)))
+			if k := rootBits + r.IntN(3); k < int(d.depth) {
+				at = d.parts[k] + memory.Addr(8*r.IntN(int(partSize(uint8(k)))/8))
+			}
 			if r.IntN(4) > 0 {
 				at = d.entries[r.IntN(len(d.entries))].Table() + memory.Addr(8*r.IntN(int(ix.size)/8))
 			}
@@ -151,7 +165,7 @@ func TestDamage(t *testing.T) {
 			t.Errorf("seed %d: %s: %v", seed, what, err)
 		}
 		for i := range 100 {
-			_, err := k.Get(key(i))
+			_, err := k.Get(key(1000 + i))
 			allowed(fmt.Sprint("get ", i), err)
 			if _, err = k.Unchanged(); err != nil {
 				t.Errorf("seed %d: validation: %v", seed, err)
@@ -160,8 +174,8 @@ func TestDamage(t *testing.T) {
 			allowed(fmt.Sprint("insert ", 60+i), err)
 		}
 		for i := range 20 {
-			allowed("move", k.Move(key(i)))
-			allowed("delete", k.Delete(key(i)))
+			allowed("move", k.Move(key(1000+i)))
+			allowed("delete", k.Delete(key(1000+i)))
 		}
 		allowed("walk", ix.Walk(k.C, func(memory.Addr, index.Candidate) error { return nil }))
 		_, err := ix.Stats(k.C)

@@ -1,7 +1,9 @@
 package race
 
 import (
-	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"slices"
 
 	"txnode/memory"
 	"txnode/rdma"
@@ -16,6 +18,9 @@ type directory struct {
 	depth   uint8        // global depth
 	mask    uint64
 	entries []Entry
+	// parts are the extents of the entries that are not in the root, by number. One that no entry
+	// in use is in may be there already.
+	parts [MaxMaxDepth]memory.Addr
 }
 
 func newDirectory(epoch memory.Epoch, depth uint8) *directory {
@@ -56,8 +61,30 @@ func (d *directory) tables() []uint32 {
 // dirChunk is how much of the directory one READ brings at most, in bytes.
 const dirChunk = 32 << 10
 
-// entryAddr is where entry i is.
-func (ix *Index) entryAddr(i uint32) memory.Addr { return ix.root + dirOff + memory.Addr(i)*8 }
+// partOf is the number of the part of the directory that entry i is in; below rootBits: it is in
+// the root extent.
+func partOf(i uint32) uint8 { return uint8(max(bits.Len32(i), 1) - 1) }
+
+// partWord is the offset in the root of the word that says where part k is.
+func partWord(k uint8) memory.Addr { return partsOff + 8*memory.Addr(k-rootBits) }
+
+// entryAddr is where entry i of a directory is.
+func (ix *Index) entryAddr(d *directory, i uint32) memory.Addr {
+	k := partOf(i)
+	if k < rootBits {
+		return ix.root + dirOff + memory.Addr(i)*8
+	}
+	return d.parts[k] + partHeader + memory.Addr(i-1<<k)*8
+}
+
+// spans are those of the entries of a directory, beside the root.
+func (d *directory) spans() []span {
+	var out []span
+	for k := uint8(rootBits); k < d.depth; k++ {
+		out = append(out, span{at: d.parts[k], n: partSize(k)})
+	}
+	return out
+}
 
 // refresh reads the directory anew, because seen has turned out to be stale, and
 // makes it the one that lookups use, unless somebody else has done so meanwhile.
@@ -81,32 +108,33 @@ const maxRereads = 4 * MaxMaxDepth
 
 // readDirectory returns the directory as it is now: seen itself if it is the same, and of
 // the current epoch.
+//
+// The root is read again together with the entries. They count if it says the same as before:
+// so they were read after the depth and the places which say that they are valid.
 func (ix *Index) readDirectory(c *rdma.Coro, seen *directory) (*directory, error) {
 	v := ix.space.ViewOn(c.Thread())
-	depth, least := uint8(0), uint8(0)
+	if seen != nil && seen.epoch != v.Epoch {
+		seen = nil
+	}
+	d := newDirectory(v.Epoch, 0)
 	if seen != nil {
-		if depth, least = seen.depth, seen.depth; seen.epoch != v.Epoch {
-			seen, least = nil, 0
-		}
+		d = newDirectory(v.Epoch, seen.depth)
+		d.parts = seen.parts
 	}
 	for tries := 0; ; tries++ {
-		d := newDirectory(v.Epoch, depth)
-		now, err := ix.readEntries(c, v, d)
+		h, err := ix.readEntries(c, v, d)
 		if err != nil {
 			return nil, err
 		}
-		if now > ix.geo.MaxDepth || now < least {
-			return nil, ix.corrupt(ix.root+depthOff, "global depth %d, it was %d and at most %d is possible", now, least, ix.geo.MaxDepth)
+		if h.depth > uint64(ix.geo.MaxDepth) || h.depth < uint64(d.depth) {
+			return nil, ix.corrupt(ix.root+depthOff, "global depth %d, it was %d and at most %d is possible", h.depth, d.depth, ix.geo.MaxDepth)
 		}
-		if now != depth {
-			// The entries that were read are fewer than there are. They must be
-			// read after the depth that says that they are valid.
-			depth, least = now, now
-			continue
-		}
-		verdict, err := ix.checkDirectory(d, seen)
-		if err != nil {
-			return nil, err
+		verdict := dirTorn
+		if h.depth == uint64(d.depth) && h.same(d) {
+			d.parts = h.parts
+			if verdict, err = ix.checkDirectory(d, seen); err != nil {
+				return nil, err
+			}
 		}
 		switch {
 		case verdict == dirSame:
@@ -114,43 +142,127 @@ func (ix *Index) readDirectory(c *rdma.Coro, seen *directory) (*directory, error
 		case verdict == dirNew:
 			return d, nil
 		case tries >= maxRereads:
-			return nil, ix.corrupt(ix.root+depthOff, "global depth %d, but entries have larger local depths", now)
+			return nil, ix.corrupt(ix.root+depthOff, "global depth %d, but entries have larger local depths, or are in no part of the directory", h.depth)
 		}
-		pause(c, tries)
+		if h.depth == uint64(d.depth) {
+			pause(c, tries)
+		}
+		// The root is copied line by line: the place of a part can be older than the depth.
+		next := newDirectory(v.Epoch, uint8(h.depth))
+		next.parts = h.parts
+		for k := uint8(rootBits); k < next.depth; k++ {
+			if next.parts[k] == 0 {
+				next = d
+				break
+			}
+		}
+		d = next
 	}
 }
 
-// readEntries fills d with the entries, as they are on the map v, and returns the global depth.
-func (ix *Index) readEntries(c *rdma.Coro, v *memory.View, d *directory) (uint8, error) {
+// dirHead is what the root says of the directory.
+type dirHead struct {
+	depth uint64
+	parts [MaxMaxDepth]memory.Addr
+}
+
+// same reports whether the parts of d are where the head says.
+func (h *dirHead) same(d *directory) bool {
+	return d.depth <= rootBits || slices.Equal(h.parts[:d.depth], d.parts[:d.depth])
+}
+
+// piece is a READ of n bytes of part k of the directory, from an offset on, to the arena.
+type piece struct {
+	k       uint8
+	from, n uint32
+	at      uint32
+}
+
+// readEntries fills d, whose depth and parts are given, with the entries as they are on the map v, and returns what
+// the root has said when that began.
+func (ix *Index) readEntries(c *rdma.Coro, v *memory.View, d *directory) (h dirHead, err error) {
 	t := c.Thread()
-	total := uint32(len(d.entries)) * 8
-	size := int(min(total, dirChunk)) + lineSize
+	room := min(8<<d.depth+partHeader*uint32(d.depth), dirChunk)
+	size := int(rootSize + room)
 	buf, err := t.Alloc(size)
 	if err != nil {
-		return 0, err
+		return h, err
 	}
 	defer t.Free(buf, size)
 	s := ix.get()
 	defer ix.put(s)
 	if !v.Valid(ix.root) {
-		return 0, ix.outside(v, ix.root, ix.root, "the root is in no segment")
+		return h, ix.outside(v, ix.root, ix.root, "the root is in no segment")
 	}
-	depth := uint64(0)
-	for at := uint32(0); at < total; at += dirChunk {
-		n := min(total-at, dirChunk)
-		s.batch.Reset()
-		s.batch.Read(v.At(ix.root+depthOff, 0), buf, 8)
-		s.batch.Read(v.At(ix.root+dirOff+memory.Addr(at), 0), buf+lineSize, n)
-		if err := c.Do(&s.batch); err != nil {
-			return 0, err
+	b := &s.batch
+	b.Reset()
+	b.Read(v.At(ix.root+lineSize, 0), buf+lineSize, rootSize-lineSize)
+	var few [MaxMaxDepth]piece
+	pieces, used := few[:0], uint32(0)
+	for k := uint8(rootBits); k < d.depth; k++ {
+		a, total := d.parts[k], partSize(k)
+		if !ix.fits(v, a, total) {
+			return h, ix.outside(v, ix.root+partWord(k), a, "part %d of the directory at %v is in no segment", k, a)
 		}
-		depth = max(depth, t.Word(buf))
-		p := t.Bytes(buf+lineSize, n)
-		for i := range n / 8 {
-			d.entries[at/8+i] = Entry(binary.LittleEndian.Uint64(p[8*i:]))
+		for from := uint32(0); from < total; from += dirChunk {
+			n := min(total-from, dirChunk)
+			if used+n > room {
+				if err := c.Do(b); err != nil {
+					return h, err
+				}
+				if err := ix.takeEntries(t, d, pieces); err != nil {
+					return h, err
+				}
+				b.Reset()
+				pieces, used = pieces[:0], 0
+			}
+			at := buf + rootSize + used
+			b.Read(v.At(a+memory.Addr(from), 0), at, n)
+			pieces = append(pieces, piece{k, from, n, at})
+			used += n
 		}
 	}
-	return uint8(min(depth, 255)), nil
+	if err := c.Do(b); err != nil {
+		return h, err
+	}
+	h.depth = t.Word(buf + depthOff)
+	for k := uint8(rootBits); k < MaxMaxDepth; k++ {
+		h.parts[k] = memory.Addr(t.Word(buf + uint32(partWord(k))))
+	}
+	for i := range min(len(d.entries), rootEntries) {
+		d.entries[i] = Entry(t.Word(buf + dirOff + 8*uint32(i)))
+	}
+	return h, ix.takeEntries(t, d, pieces)
+}
+
+// isPart returns what is wrong with the first line of part k of the directory, which is at a.
+func (ix *Index) isPart(line []byte, a memory.Addr, k uint8) error {
+	g, root, n, err := ParsePart(line)
+	if err == nil && (g != ix.geo || root != ix.root || n != k) {
+		err = fmt.Errorf("it is part %d of the directory of the index at %v", n, root)
+	}
+	if err != nil {
+		return ix.corrupt(a, "%w", err)
+	}
+	return nil
+}
+
+// takeEntries takes the entries of a directory out of what was read of its parts.
+func (ix *Index) takeEntries(t *rdma.Thread, d *directory, pieces []piece) error {
+	for _, x := range pieces {
+		p := t.Bytes(x.at, x.n)
+		if x.from == 0 {
+			if err := ix.isPart(p, d.parts[x.k], x.k); err != nil {
+				return err
+			}
+			p = p[partHeader:]
+		}
+		first := uint32(1)<<x.k + (max(x.from, partHeader)-partHeader)/8
+		for o := 0; o < len(p); o += 8 {
+			d.entries[first+uint32(o/8)] = Entry(word(p, o))
+		}
+	}
+	return nil
 }
 
 // What a directory that was read is.
@@ -177,7 +289,7 @@ func (ix *Index) checkDirectory(d, seen *directory) (dirVerdict, error) {
 		if seen != nil && old == e {
 			continue
 		}
-		a := ix.entryAddr(uint32(i))
+		a := ix.entryAddr(d, uint32(i))
 		switch err := e.Check(ix.geo.MaxDepth); {
 		case err != nil:
 			return result, ix.corrupt(a, "directory: %w", err)

@@ -8,15 +8,26 @@
 //
 // The root extent:
 //
-//	  0  magic "TXNRACE2"; the last letter is the version of the format
+//	  0  magic "TXNRACE3"; the last letter is the version of the format
 //	  8  geometry: groups 32 | maximum depth 8 | slots per bucket 8 | table 16   (from bit 0)
 //	 56  checksum of the line
 //	 64  global depth
 //	 72  owner of the lock of the directory, 0: none
-//	128  directory: 1<<maxDepth entries, of which 1<<globalDepth are in use ([Entry])
+//	 80  where part k of the directory is, for k from 3 to 19; 0: nowhere yet
+//	256  the first 8 entries of the directory ([Entry]), of 1<<globalDepth
 //
-// Its place never changes; doubling the directory fills in the upper half (RACE,
-// figure 9). A sub-table is an extent of its own:
+// Part k of the directory has its entries from 1<<k to 2<<k:
+//
+//	 0  magic "TXNRDIR1"
+//	 8  geometry
+//	16  the root
+//	24  k
+//	56  checksum of the line
+//	64  entries
+//
+// Entries never move. Doubling the directory fills in the upper half (RACE, figure 9): in the
+// paper room for it is reserved when the index is made, here it is the next part, an extent that
+// the root names before the depth changes. A sub-table is an extent of its own:
 //
 //	 0  magic "TXNSUBTB"
 //	 8  geometry

@@ -33,8 +33,25 @@ const (
 	rootSumOff      = 56
 	depthOff        = 64 // the global depth
 	dirLockOff      = 72 // who is changing the directory, 0: nobody
-	dirOff          = 128
-	rootMagic       = 0x3245434152_4e5854 // "TXNRACE2": the last digit is the version of the format
+	partsOff        = 80 // where the parts of the directory are, from part rootBits on; 0: nowhere yet
+	dirOff          = 256
+	rootSize        = dirOff + rootEntries*8
+	rootMagic       = 0x3345434152_4e5854 // "TXNRACE3": the last digit is the version of the format
+)
+
+// The first entries of the directory are in the root extent, each doubling after that fills an
+// extent of its own: part k has the entries from 1<<k to 2<<k.
+const (
+	rootBits    = 3
+	rootEntries = 1 << rootBits
+
+	partMagicOff    = 0
+	partGeometryOff = 8
+	partRootOff     = 16
+	partNumberOff   = 24
+	partSumOff      = 56
+	partHeader      = lineSize
+	partMagic       = 0x3152494452_4e5854 // "TXNRDIR1"
 )
 
 // Places in the first line of a sub-table.
@@ -54,6 +71,7 @@ const (
 var (
 	_ = [1]struct{}{}[tableChildOff%8+tableLockOff%8+dirLockOff%8+depthOff%8+headerOff%8]
 	_ [rootMagic ^ tableMagic - 1]struct{}
+	_ [dirOff - partsOff - 8*(MaxMaxDepth-rootBits)]struct{} // all parts have a word
 	_ [lineSize - headerOff - 8]struct{}
 )
 
@@ -198,7 +216,7 @@ func (e Entry) String() string {
 // every sub-table, and compared when it is opened.
 type Geometry struct {
 	Groups   uint32 // bucket groups of a sub-table
-	MaxDepth uint8  // the directory has room for 1<<MaxDepth entries
+	MaxDepth uint8  // the directory grows to 1<<MaxDepth entries
 	Table    uint16
 }
 
@@ -217,8 +235,42 @@ func parseGeometry(w uint64) (Geometry, error) {
 // tableSize is the size of a sub-table in bytes.
 func (g Geometry) tableSize() uint32 { return tableHeader + g.Groups*groupSize }
 
-// rootSize is the size of the root extent in bytes.
-func (g Geometry) rootSize() uint32 { return dirOff + max(uint32(8)<<g.MaxDepth, lineSize) }
+// partSize is the size of part k of the directory in bytes.
+func partSize(k uint8) uint32 { return partHeader + 8<<k }
+
+// putPart writes the first line of part k of the directory of the index at root.
+func (g Geometry) putPart(p []byte, root memory.Addr, k uint8) {
+	clear(p[:partHeader])
+	binary.LittleEndian.PutUint64(p[partMagicOff:], partMagic)
+	binary.LittleEndian.PutUint64(p[partGeometryOff:], g.word())
+	binary.LittleEndian.PutUint64(p[partRootOff:], uint64(root))
+	binary.LittleEndian.PutUint64(p[partNumberOff:], uint64(k))
+	binary.LittleEndian.PutUint64(p[partSumOff:], record.Sum(partMagic, p[:partSumOff]))
+}
+
+// ParsePart decodes the first line of a part of a directory: whose it is, and which.
+func ParsePart(p []byte) (g Geometry, root memory.Addr, k uint8, err error) {
+	if len(p) < partHeader || binary.LittleEndian.Uint64(p[partMagicOff:]) != partMagic {
+		return g, 0, 0, fmt.Errorf("no part of a directory here")
+	}
+	if binary.LittleEndian.Uint64(p[partSumOff:]) != record.Sum(partMagic, p[:partSumOff]) {
+		return g, 0, 0, fmt.Errorf("checksum of the part of the directory is wrong")
+	}
+	if g, err = parseGeometry(binary.LittleEndian.Uint64(p[partGeometryOff:])); err != nil {
+		return g, 0, 0, err
+	}
+	n := binary.LittleEndian.Uint64(p[partNumberOff:])
+	if n < rootBits || n >= uint64(g.MaxDepth) {
+		return g, 0, 0, fmt.Errorf("part %d of a directory of %d", n, g.MaxDepth)
+	}
+	return g, memory.Addr(binary.LittleEndian.Uint64(p[partRootOff:])), uint8(n), nil
+}
+
+// PartSize is the size of part k of a directory, and RootSize that of a root, in bytes.
+func PartSize(k uint8) uint32 { return partSize(k) }
+
+// RootSize is the size of the root extent of an index, in bytes.
+func RootSize() uint32 { return rootSize }
 
 // putRoot writes the first line of a root.
 func (g Geometry) putRoot(p []byte) {

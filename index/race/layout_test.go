@@ -61,11 +61,12 @@ func TestGoldenBucket(t *testing.T) {
 }
 
 func TestGoldenRoot(t *testing.T) {
-	p := make([]byte, dirOff+32)
+	p := make([]byte, rootSize)
 	g := Geometry{Groups: 1024, MaxDepth: 14, Table: 7}
 	g.putRoot(p)
 	binary.LittleEndian.PutUint64(p[depthOff:], 2)
 	binary.LittleEndian.PutUint64(p[dirLockOff:], 9<<16|1)
+	binary.LittleEndian.PutUint64(p[partsOff:], uint64(memory.MakeAddr(2, 0x80000)))
 	for i := range 4 {
 		e := MakeEntry(memory.MakeAddr(1, uint32(i&1)*0x40000), 1)
 		if i == 3 {
@@ -88,11 +89,48 @@ func TestGoldenRoot(t *testing.T) {
 			return fmt.Sprintf("global depth %d", w)
 		case o == dirLockOff:
 			return fmt.Sprintf("directory locked by client %d, thread %d", ownerOf(w), w&0xffff)
-		case o >= dirOff:
+		case o >= partsOff && o < dirOff && w != 0:
+			return fmt.Sprintf("part %d of the directory: %v", rootBits+(o-partsOff)/8, memory.Addr(w))
+		case o >= dirOff && w != 0:
 			return fmt.Sprintf("entry %02b: %v", (o-dirOff)/8, Entry(w))
 		}
 		return ""
 	}))
+}
+
+func TestGoldenPart(t *testing.T) {
+	p := make([]byte, partHeader)
+	g, root := Geometry{Groups: 1024, MaxDepth: 14, Table: 7}, memory.MakeAddr(1, 0)
+	g.putPart(p, root, 3)
+	if got, r, k, err := ParsePart(p); err != nil || got != g || r != root || k != 3 {
+		t.Fatal(got, r, k, err)
+	}
+	golden(t, "part.txt", annotate(p, func(o int, w uint64) string {
+		switch o {
+		case partMagicOff:
+			return fmt.Sprintf("magic %q", p[:8])
+		case partGeometryOff:
+			return fmt.Sprintf("geometry %+v", g)
+		case partRootOff:
+			return fmt.Sprintf("root %v", memory.Addr(w))
+		case partNumberOff:
+			return fmt.Sprintf("part %d", w)
+		case partSumOff:
+			return "checksum"
+		}
+		return ""
+	}))
+	for i := range 8 * len(p) {
+		p[i/8] ^= 1 << (i % 8)
+		if _, _, _, err := ParsePart(p); err == nil {
+			t.Errorf("bit %d flipped: no error", i)
+		}
+		p[i/8] ^= 1 << (i % 8)
+	}
+	g.putPart(p, root, 14)
+	if _, _, _, err := ParsePart(p); err == nil {
+		t.Error("part 14 of 14")
+	}
 }
 
 func TestGoldenSubTable(t *testing.T) {

@@ -136,35 +136,46 @@ func (r *lossy) end() {
 // key, before that and after, and can go on.
 func TestBladeLostInSplit(t *testing.T) {
 	stepwise(t)
-	last := splitAt(t)
 	for copies := 2; copies <= 3; copies++ {
 		for blade := range rdma.BladeID(3) {
 			t.Run(fmt.Sprintf("copies=%d/blade=%d", copies, blade), func(t *testing.T) {
-				done := false
-				for n := 0; !done && !t.Failed(); n++ {
-					t.Run(fmt.Sprint(n), func(t *testing.T) {
-						var r *lossy
-						r, done = lossyRig(t, copies, n, last)
-						r.goOn(1)
-						r.m.Lose(blade)
-						r.look(2)
-						r.look(1)
-						if n%2 == 0 {
-							r.goOn(2)
-							r.look(1)
-						}
-						r.end()
-					})
-				}
+				bladeLostInSplit(t, copies, blade, splitAt(t))
 			})
 		}
+		t.Run(fmt.Sprintf("copies=%d/part", copies), func(t *testing.T) {
+			if testing.Short() {
+				t.Skip("takes time")
+			}
+			for blade := range rdma.BladeID(3) {
+				bladeLostInSplit(t, copies, blade, partAt(t))
+			}
+		})
+	}
+}
+
+func bladeLostInSplit(t *testing.T, copies int, blade rdma.BladeID, last int) {
+	done := false
+	for n := 0; !done && !t.Failed(); n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			var r *lossy
+			r, done = lossyRig(t, copies, n, last)
+			r.goOn(1)
+			r.m.Lose(blade)
+			r.look(2)
+			r.look(1)
+			if n%2 == 0 {
+				r.goOn(2)
+				r.look(1)
+			}
+			r.end()
+		})
 	}
 }
 
 // TestBladesLostInSplit is the same with two blades, of three copies, and with a recoverer that
 // is stopped between the losses.
 func TestBladesLostInSplit(t *testing.T) {
-	last := splitAt(t)
+	lasts := [2]int{splitAt(t), partAt(t)}
 	rng := rand.New(rand.NewPCG(13, 14))
 	rounds := 1000
 	if testing.Short() {
@@ -172,6 +183,10 @@ func TestBladesLostInSplit(t *testing.T) {
 	}
 	for i := range rounds {
 		n, m, work := rng.IntN(500), rng.IntN(600), rng.IntN(8)
+		last := lasts[0]
+		if i%8 == 0 {
+			last = lasts[1]
+		}
 		one := rdma.BladeID(rng.IntN(3))
 		two := (one + 1 + rdma.BladeID(rng.IntN(2))) % 3
 		t.Run(fmt.Sprintf("%d/stop=%d,%d/blades=%d,%d/work=%d", i, n, m, one, two, work), func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 // TestSpillRate: how many lookups of keys that do not exist read the second choice,
 // as sub-tables of the default size get full, and after they were split.
 func TestSpillRate(t *testing.T) {
-	_, ix, k := fixture(t, indextest.MemoryOptions{Copies: 1, SegmentSize: 1 << 20}, Options{})
+	_, ix, k := fixture(t, indextest.MemoryOptions{Copies: 1, SegmentSize: 1 << 20}, Options{Groups: DefaultGroups})
 	n := 0
 	rate := func() float64 {
 		const samples = 4000

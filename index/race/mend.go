@@ -129,14 +129,19 @@ func (ix *Index) Mend(c *rdma.Coro, q *index.Query, was, a memory.Addr) (linked 
 	}
 }
 
-// Extents returns the extents that the index consists of: the root and the sub-tables that its
-// directory names. While no split is under way, these are all.
+// Extents returns the extents that the index consists of: the root, the parts of its directory, and
+// the sub-tables that the directory names. While no split is under way, these are all.
 func (ix *Index) Extents(c *rdma.Coro) ([]memory.Addr, error) {
 	d, err := ix.readDirectory(c, nil)
 	if err != nil {
 		return nil, err
 	}
 	out := []memory.Addr{ix.root}
+	for _, a := range d.parts {
+		if a != 0 { // a part that is not in use yet is kept for the next doubling
+			out = append(out, a)
+		}
+	}
 	for _, i := range d.tables() {
 		out = append(out, d.entries[i].Table())
 	}

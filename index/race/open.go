@@ -11,43 +11,91 @@ func Create(c *rdma.Coro, s Space, table uint16, o Options) (memory.Addr, *Index
 	return Build(c, s, table, o, nil, nil)
 }
 
-func (ix *Index) writeRoot(c *rdma.Coro, sc *scratch, d *directory) error {
-	t := c.Thread()
-	v := ix.space.ViewOn(c.Thread())
-	total := uint32(len(d.entries)) * 8
-	size := int(dirOff + min(total, dirChunk))
-	buf, err := t.Alloc(size)
-	if err != nil {
-		return err
-	}
-	defer t.Free(buf, size)
-	for at := uint32(0); at < total; at += dirChunk {
-		n := min(total-at, dirChunk)
-		for i := range n / 8 {
-			t.PutWord(buf+dirOff+8*i, uint64(d.entries[at/8+i]))
+// writeDirectory writes the root and the directory of a new index, on all copies. It allocates the
+// parts, and notes in d where they are.
+func (ix *Index) writeDirectory(c *rdma.Coro, sc *scratch, d *directory) error {
+	for k := uint8(rootBits); k < d.depth; k++ {
+		a, err := ix.space.AllocExtent(c, partSize(k))
+		if err != nil {
+			return noExtent("a part of the directory", ix.geo.Table, err)
 		}
-		sc.batch.Reset()
-		for k := range v.Copies(ix.root) {
-			sc.batch.Write(v.At(ix.root+dirOff+memory.Addr(at), k), buf+dirOff, n)
-		}
-		if err := c.Do(&sc.batch); err != nil {
+		d.parts[k] = a
+		if err := ix.writePart(c, sc, a, k, d.entries[1<<k:2<<k]); err != nil {
 			return err
 		}
 	}
-	clear(t.Bytes(buf, dirOff))
-	ix.geo.putRoot(t.Bytes(buf, lineSize))
+	t := c.Thread()
+	v := ix.space.ViewOn(t)
+	buf, err := t.Alloc(rootSize)
+	if err != nil {
+		return err
+	}
+	defer t.Free(buf, rootSize)
+	p := t.Bytes(buf, rootSize)
+	clear(p)
+	ix.geo.putRoot(p)
 	t.PutWord(buf+depthOff, uint64(d.depth))
+	for k := rootBits; k < MaxMaxDepth; k++ {
+		t.PutWord(buf+uint32(partWord(uint8(k))), uint64(d.parts[k]))
+	}
+	for i, e := range d.entries[:min(len(d.entries), rootEntries)] {
+		t.PutWord(buf+dirOff+8*uint32(i), uint64(e))
+	}
 	sc.batch.Reset()
 	for k := range v.Copies(ix.root) {
-		sc.batch.Write(v.At(ix.root, k), buf, dirOff)
+		sc.batch.Write(v.At(ix.root, k), buf, rootSize)
 	}
+	return ix.placeWritten(c, sc, v, ix.root, rootSize)
+}
+
+// writePart writes part k of the directory to an extent that nobody knows of yet, on all copies;
+// it is placed when writePart returns.
+func (ix *Index) writePart(c *rdma.Coro, sc *scratch, at memory.Addr, k uint8, entries []Entry) error {
+	t := c.Thread()
+	v := ix.space.ViewOn(t)
+	total := partSize(k)
+	if !ix.fits(v, at, total) {
+		return ix.outside(v, at, at, "a part of the directory is in no segment")
+	}
+	size := min(total, dirChunk)
+	buf, err := t.Alloc(int(size))
+	if err != nil {
+		return err
+	}
+	defer t.Free(buf, int(size))
+	for o := uint32(0); o < total; o += size {
+		n := min(size, total-o)
+		for i := uint32(0); i < n; i += 8 {
+			if o+i >= partHeader {
+				t.PutWord(buf+i, uint64(entries[(o+i-partHeader)/8]))
+			}
+		}
+		if o == 0 {
+			ix.geo.putPart(t.Bytes(buf, partHeader), ix.root, k)
+		}
+		sc.batch.Reset()
+		for r := range v.Copies(at) {
+			sc.batch.Write(v.At(at+memory.Addr(o), r), buf, n)
+		}
+		if o+n < total {
+			if err := c.Do(&sc.batch); err != nil {
+				return err
+			}
+		}
+	}
+	return ix.placeWritten(c, sc, v, at, total)
+}
+
+// placeWritten executes the WRITEs of the batch, the last ones to n bytes at a. They are placed when it returns,
+// on copies that are being built, too.
+func (ix *Index) placeWritten(c *rdma.Coro, sc *scratch, v *memory.View, a memory.Addr, n uint32) error {
 	if err := c.Do(&sc.batch); err != nil {
 		return err
 	}
 	if err := c.Fence(rdma.FenceThread, 0, &sc.batch); err != nil {
 		return err
 	}
-	return memory.SyncWords(c, v, ix.root, dirOff+total)
+	return memory.SyncWords(c, v, a, n)
 }
 
 // Open attaches to the index whose root is given, and checks that it is one of
@@ -55,7 +103,7 @@ func (ix *Index) writeRoot(c *rdma.Coro, sc *scratch, d *directory) error {
 func Open(c *rdma.Coro, s Space, root memory.Addr, table uint16) (*Index, error) {
 	v := s.ViewOn(c.Thread())
 	probe := newIndex(c, s, root, Geometry{Table: table})
-	if root&alignedMask != 0 || !probe.fits(v, root, dirOff) {
+	if root&alignedMask != 0 || !probe.fits(v, root, rootSize) {
 		return nil, probe.outside(v, root, root, "the root is in no segment")
 	}
 	t := c.Thread()
@@ -79,9 +127,6 @@ func Open(c *rdma.Coro, s Space, root memory.Addr, table uint16) (*Index, error)
 		return nil, probe.corrupt(root, "it is the index of table %d", g.Table)
 	}
 	ix := newIndex(c, s, root, g)
-	if !ix.fits(v, root, g.rootSize()) {
-		return nil, ix.corrupt(root, "the directory reaches past the end of its segment")
-	}
 	d, err := ix.readDirectory(c, nil)
 	if err != nil {
 		return nil, err

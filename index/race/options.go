@@ -10,8 +10,10 @@ import (
 
 // Limits and defaults of the geometry.
 const (
-	DefaultGroups   = 1024 // 21504 slots, 192 KiB
-	DefaultMaxDepth = 14   // a directory of 128 KiB; 300 million keys with the default groups
+	SmallGroups     = 127  // 2,667 slots, 24 KiB: what an empty table takes
+	DefaultGroups   = 1023 // 21,483 slots, 192 KiB: of an index that is made for more than SmallKeys keys
+	SmallKeys       = 32 << 10
+	DefaultMaxDepth = MaxMaxDepth // two billion keys in small sub-tables
 	MaxMaxDepth     = 20
 	MaxGroups       = (memory.MaxSegmentSize - tableHeader) / groupSize
 )
@@ -19,11 +21,11 @@ const (
 // Options of a new index. The zero value is usable.
 type Options struct {
 	// Groups is the number of bucket groups of a sub-table, of 3 buckets and 21
-	// slots each; 0: DefaultGroups, at least 2. A sub-table is what one resize
-	// splits, and must fit a segment.
+	// slots each, at least 2; 0: DefaultGroups if Keys are more than SmallKeys, else
+	// SmallGroups. A sub-table is what one resize splits, and must fit a segment.
 	Groups uint32
-	// MaxDepth limits the index to 1<<MaxDepth sub-tables, whose directory is
-	// reserved from the start, 8 bytes each; 0: DefaultMaxDepth, at most MaxMaxDepth.
+	// MaxDepth limits the index to 1<<MaxDepth sub-tables, of 8 bytes each in the
+	// directory; 0: DefaultMaxDepth, at most MaxMaxDepth.
 	MaxDepth uint8
 	// Keys is how many keys the index has room for from the start, without
 	// splits; 0: one sub-table.
@@ -32,7 +34,10 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	if o.Groups == 0 {
-		o.Groups = DefaultGroups
+		o.Groups = SmallGroups
+		if o.Keys > SmallKeys {
+			o.Groups = DefaultGroups
+		}
 	}
 	if o.MaxDepth == 0 {
 		o.MaxDepth = DefaultMaxDepth
@@ -68,7 +73,7 @@ func (g Geometry) validate() error {
 func (o Options) Extents() (root, subTable uint64) {
 	o = o.withDefaults()
 	g := Geometry{Groups: o.Groups, MaxDepth: o.MaxDepth}
-	return uint64(g.rootSize()), uint64(g.tableSize())
+	return rootSize, uint64(g.tableSize())
 }
 
 // plannedLoad is how full sub-tables get before they are split, in 1/16: what

@@ -43,7 +43,7 @@ func (ix *Index) Recover(c *rdma.Coro, dead func(owner uint64) bool) error {
 		if d.entries[i].Filling() {
 			// Its lock is the business of whoever finishes the split that fills it: if not
 			// this client, just now, then another one that recovers.
-			w, err := r.word(ix.entryAddr(i))
+			w, err := r.word(ix.entryAddr(d, i))
 			if err != nil {
 				return err
 			}
@@ -98,7 +98,8 @@ func (r *recovery) directoryOf(l *locks) error {
 	if err != nil {
 		return err
 	}
-	if err := r.level(span{at: ix.root + dirOff, n: uint32(len(d.entries)) * 8}); err != nil || !mine {
+	all := append(d.spans(), span{at: ix.root + dirOff, n: min(uint32(len(d.entries)), rootEntries) * 8})
+	if err := r.level(all...); err != nil || !mine {
 		return err
 	}
 	return l.unlock(lock)

@@ -146,25 +146,44 @@ func splitAtOf(t *testing.T, groups uint32) int {
 	}
 }
 
+// partAt is the number of keys whose last insert makes the first part of the directory beside the root.
+func partAt(t *testing.T) int {
+	t.Helper()
+	r := newRig(t, 1, 0)
+	for i := 0; ; i++ {
+		if _, err := r.k[0].Insert(key(i), key(i)); err != nil {
+			t.Fatal(err)
+		}
+		if r.ix[0].dir.Load().depth > rootBits {
+			return i
+		}
+	}
+}
+
 // TestRecover stops a client at every verb of an insert that splits, of a remove
 // and of a move. Others find every other key at once, and after Recover there is
 // no trace but the dead transaction's own block.
 func TestRecover(t *testing.T) {
-	last := splitAt(t)
+	last, part := splitAt(t), partAt(t)
+	insert := func(i int) func(k *indextest.Client) error {
+		return func(k *indextest.Client) error { _, err := k.Insert(key(i), key(i)); return err }
+	}
 	ops := []struct {
 		name string
 		do   func(k *indextest.Client) error
 		key  int // whose fate is open
+		keys int // before
 	}{
-		{"insert", func(k *indextest.Client) error { _, err := k.Insert(key(last), key(last)); return err }, last},
-		{"delete", func(k *indextest.Client) error { return k.Delete(key(3)) }, 3},
-		{"move", func(k *indextest.Client) error { return k.Move(key(3)) }, 3},
+		{"insert", insert(last), last, last},
+		{"insert that makes a part", insert(part), part, part},
+		{"delete", func(k *indextest.Client) error { return k.Delete(key(3)) }, 3, last},
+		{"move", func(k *indextest.Client) error { return k.Move(key(3)) }, 3, last},
 	}
 	for _, op := range ops {
 		for copies := 1; copies <= 3; copies++ {
 			t.Run(fmt.Sprintf("%s/copies=%d", op.name, copies), func(t *testing.T) {
 				for n := 0; ; n++ {
-					r := newRig(t, copies, last)
+					r := newRig(t, copies, op.keys)
 					r.f.Stop(0, n)
 					err := op.do(r.k[0])
 					if err == nil && r.f.Left(0) != 0 {

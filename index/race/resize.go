@@ -48,7 +48,8 @@ func (ix *Index) grow(c *rdma.Coro, s *scratch, q *index.Query, w *waiting) erro
 		return firstOf(err, ix.unlock(c, s, lock))
 	}
 	sp := split{locks: taken, from: e.Table(), depth: e.Depth(), suffix: uint32(q.Hash) & suffixMask(e.Depth())}
-	return sp.abandon(sp.run())
+	sp.doubles = d.depth == sp.depth && sp.depth >= rootBits && sp.depth < ix.geo.MaxDepth && d.parts[sp.depth] == 0
+	return firstOf(sp.abandon(sp.run()), sp.giveBackPart())
 }
 
 // holder reads who holds a lock; 0: nobody.
@@ -76,6 +77,10 @@ type split struct {
 	damage error // what was left where it was, since it makes no sense
 	// dead tells whose inserts are undone; nil: it is not known of anybody.
 	dead func(owner uint64) bool
+	// doubles: the directory has to be doubled, into a part that there is not yet. The part is an
+	// extent for it, 0: none.
+	doubles bool
+	part    memory.Addr
 }
 
 // bit is what the hashes of the keys that move have and the others have not.
@@ -118,6 +123,11 @@ func (p *split) prepare() (named bool, err error) {
 		return false, noExtent("a sub-table", ix.geo.Table, err)
 	}
 	p.to = to
+	if p.doubles { // before anybody has seen anything of the split
+		if p.part, err = ix.space.AllocExtent(p.c, partSize(p.depth)); err != nil {
+			return false, firstOf(noExtent("a part of the directory", ix.geo.Table, err), ix.giveBack(p.c, to, ix.size))
+		}
+	}
 	err = ix.format(p.c, p.s, Birth{Geometry: ix.geo, Suffix: p.suffix | p.bit(), Depth: p.depth + 1, Parent: p.from, Root: ix.root}, to, ix.lockWord(p.c))
 	if err != nil {
 		return false, firstOf(err, ix.giveBack(p.c, to, ix.size))
@@ -166,6 +176,15 @@ func (ix *Index) giveBack(c *rdma.Coro, a memory.Addr, size uint32) error {
 		return nil
 	}
 	return ix.space.FreeExtent(a, size)
+}
+
+// giveBackPart frees the extent for a part of the directory that was not used.
+func (p *split) giveBackPart() error {
+	a := p.part
+	if p.part = 0; a == 0 {
+		return nil
+	}
+	return p.ix.giveBack(p.c, a, partSize(p.depth))
 }
 
 // unname takes back what name has noted.
@@ -270,7 +289,7 @@ func (p *split) publish() error {
 		return err
 	}
 	if d.depth == p.depth {
-		if d, err = ix.double(p.c, p.s, d); err != nil {
+		if d, err = p.double(d); err != nil {
 			return err
 		}
 	}
@@ -278,13 +297,19 @@ func (p *split) publish() error {
 	add := func(i uint32, to Entry) {
 		// Those that an interrupted publication has changed already are left alone.
 		if e := d.entries[i]; e.Table() != p.to && e.Depth() == p.depth {
-			p.s.steps = append(p.s.steps, step{addr: ix.entryAddr(i), old: uint64(MakeEntry(p.from, p.depth)), new: uint64(to), once: true})
+			p.s.steps = append(p.s.steps, step{addr: ix.entryAddr(d, i), old: uint64(MakeEntry(p.from, p.depth)), new: uint64(to), once: true})
 		}
 	}
 	first := p.suffix | p.bit()
 	// The first step decides: Recover completes a publication that has got so
-	// far, and takes back one that has not.
-	for i := first; uint64(i) <= d.mask; i += 2 * p.bit() {
+	// far, and takes back one that has not. The others may be in extents of other blades, so
+	// it is complete on all copies before they begin: no loss of a blade undoes it, and not them.
+	add(first, MakeEntry(p.to, p.depth+1)|entryFilling)
+	if err := p.transitions("directory entry"); err != nil {
+		return err
+	}
+	p.s.steps = p.s.steps[:0]
+	for i := first + 2*p.bit(); uint64(i) <= d.mask; i += 2 * p.bit() {
 		add(i, MakeEntry(p.to, p.depth+1)|entryFilling)
 	}
 	for i := p.suffix; uint64(i) <= d.mask; i += 2 * p.bit() {
@@ -312,35 +337,20 @@ func (p *split) took(what string) error {
 }
 
 // double doubles the directory, which is locked: the upper half becomes a copy of
-// the lower, and then the global depth says that it is valid (RACE, figure 9).
-func (ix *Index) double(c *rdma.Coro, s *scratch, d *directory) (*directory, error) {
-	t := c.Thread()
+// the lower, and then the global depth says that it is valid (RACE, figure 9). From the fourth
+// doubling on the upper half is a part of its own, which the root names before the depth changes.
+func (p *split) double(d *directory) (*directory, error) {
+	ix, c, s := p.ix, p.c, p.s
+	n := newDirectory(d.epoch, d.depth+1)
+	n.parts = d.parts
+	copy(n.entries, d.entries)
+	copy(n.entries[len(d.entries):], d.entries)
 	v := ix.space.ViewOn(c.Thread())
-	total := uint32(len(d.entries)) * 8
-	size := int(min(total, dirChunk))
-	buf, err := t.Alloc(size)
-	if err != nil {
-		return nil, err
-	}
-	defer t.Free(buf, size)
-	for at := uint32(0); at < total; at += dirChunk {
-		n := min(total-at, dirChunk)
-		for i := range n / 8 {
-			t.PutWord(buf+8*i, uint64(d.entries[at/8+i]))
-		}
-		s.batch.Reset()
-		a := ix.root + dirOff + memory.Addr(total+at)
-		for k := range v.Copies(a) {
-			s.batch.Write(v.At(a, k), buf, n)
-		}
-		if err := c.Do(&s.batch); err != nil {
+	if d.depth < rootBits {
+		if err := ix.writeRootEntries(c, s, v, d.entries); err != nil {
 			return nil, err
 		}
-	}
-	if err := c.Fence(rdma.FenceThread, 0, &s.batch); err != nil {
-		return nil, err
-	}
-	if err := memory.SyncWords(c, v, ix.root+dirOff+memory.Addr(total), total); err != nil {
+	} else if err := p.placePart(v, n, d.entries); err != nil {
 		return nil, err
 	}
 	ok, err := ix.one(c, s, v, ix.root+depthOff, uint64(d.depth), uint64(d.depth)+1)
@@ -351,10 +361,50 @@ func (ix *Index) double(c *rdma.Coro, s *scratch, d *directory) (*directory, err
 		return nil, ix.corrupt(ix.root+depthOff, "global depth %d instead of %d under the lock of the directory", s.steps[0].prior, d.depth)
 	}
 	ix.doublings.Add(1)
-	n := newDirectory(d.epoch, d.depth+1)
-	copy(n.entries, d.entries)
-	copy(n.entries[len(d.entries):], d.entries)
 	return n, nil
+}
+
+// writeRootEntries writes the upper half of the entries in the root, which are not in use yet, as a copy of the lower.
+func (ix *Index) writeRootEntries(c *rdma.Coro, s *scratch, v *memory.View, entries []Entry) error {
+	t := c.Thread()
+	size := uint32(len(entries)) * 8
+	buf, err := t.Alloc(int(size))
+	if err != nil {
+		return err
+	}
+	defer t.Free(buf, int(size))
+	for i, e := range entries {
+		t.PutWord(buf+8*uint32(i), uint64(e))
+	}
+	a := ix.root + dirOff + memory.Addr(size)
+	s.batch.Reset()
+	for k := range v.Copies(a) {
+		s.batch.Write(v.At(a, k), buf, size)
+	}
+	return ix.placeWritten(c, s, v, a, size)
+}
+
+// placePart writes the last part of a directory and has the root name it, unless somebody who has not come to the
+// depth had it named before.
+func (p *split) placePart(v *memory.View, d *directory, entries []Entry) error {
+	k := d.depth - 1
+	at := d.parts[k]
+	if at == 0 {
+		at = p.part
+	}
+	if at == 0 {
+		return p.ix.corrupt(p.ix.root+partWord(k), "part %d of the directory was there, and is not any more", k)
+	}
+	if err := p.ix.writePart(p.c, p.s, at, k, entries); err != nil || d.parts[k] != 0 {
+		return err
+	}
+	p.part = 0 // from now on the root may name it
+	ok, err := p.ix.one(p.c, p.s, v, p.ix.root+partWord(k), 0, uint64(at))
+	if err == nil && !ok {
+		err = p.ix.corrupt(p.ix.root+partWord(k), "%#x is part %d of the directory, which has no such part under its lock", p.s.steps[0].prior, k)
+	}
+	d.parts[k] = at
+	return err
 }
 
 // setHeaders tells every bucket of the old sub-table that it is responsible for
@@ -438,20 +488,25 @@ func (p *split) eachHeader(fn func(at memory.Addr, h Header) (Header, error), ap
 	return nil
 }
 
-// filled tells the directory, which is locked, that the split is done.
+// filled tells the directory, which is locked, that the split is done: its first entry at
+// last, and when the others are complete on all copies. As long as that is filling, the split is not done.
 func (p *split) filled() error {
 	d, err := p.ix.readDirectory(p.c, nil)
 	if err != nil {
 		return err
 	}
 	e := MakeEntry(p.to, p.depth+1)
-	p.s.steps = p.s.steps[:0]
-	first := p.suffix | p.bit()
-	last := first + uint32(d.mask)&^(2*p.bit()-1) // in descending order: as long as the first one is filling, it is not done
-	for i := last; ; i -= 2 * p.bit() {
-		p.s.steps = append(p.s.steps, step{addr: p.ix.entryAddr(i), old: uint64(e | entryFilling), new: uint64(e), once: true})
-		if i == first {
-			return p.transitions("directory entry")
-		}
+	done := func(i uint32) step {
+		return step{addr: p.ix.entryAddr(d, i), old: uint64(e | entryFilling), new: uint64(e), once: true}
 	}
+	first := p.suffix | p.bit()
+	p.s.steps = p.s.steps[:0]
+	for i := first + 2*p.bit(); uint64(i) <= d.mask; i += 2 * p.bit() {
+		p.s.steps = append(p.s.steps, done(i))
+	}
+	if err := p.transitions("directory entry"); err != nil {
+		return err
+	}
+	p.s.steps = append(p.s.steps[:0], done(first))
+	return p.transitions("directory entry")
 }

@@ -3,6 +3,7 @@ package race
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"txnode/index"
@@ -27,27 +28,60 @@ func fixture(t testing.TB, mo indextest.MemoryOptions, o Options) (*indextest.Me
 	return m, ix, k
 }
 
-// TestLoadFactor: sub-tables of the default size are at least 85 % full when an
-// insert finds no room for the first time (RACE, section 5.2.1: up to 90 %).
+// TestLoadFactor: sub-tables are at least 85 % full when an insert finds no room for the first
+// time (RACE, section 5.2.1: up to 90 %).
 func TestLoadFactor(t *testing.T) {
-	_, ix, k := fixture(t, indextest.MemoryOptions{Copies: 1, SegmentSize: 1 << 20}, Options{})
-	n := 0
-	for ; ix.Events().Splits == 0; n++ {
+	for _, groups := range []uint32{SmallGroups, DefaultGroups} {
+		_, ix, k := fixture(t, indextest.MemoryOptions{Copies: 1, SegmentSize: 1 << 20}, Options{Groups: groups})
+		n := 0
+		for ; ix.Events().Splits == 0; n++ {
+			if _, err := k.Insert(key(n), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		slots := int(groups * groupSlots)
+		load := float64(n-1) / float64(slots)
+		t.Logf("%d groups: load factor %.3f at the first split", groups, load)
+		if load < 0.85 {
+			t.Errorf("%d groups: load factor %.3f at the first split", groups, load)
+		}
+		s, err := ix.Stats(k.C)
+		if err != nil || s.Used != n || s.SubTables != 2 || s.GlobalDepth != 1 || s.Doublings != 1 || s.Slots != 2*slots {
+			t.Errorf("%+v with %d keys: %v", s, n, err)
+		}
+		if s.Moved < uint64(n)*2/5 || s.Moved > uint64(n)*3/5 {
+			t.Errorf("%d of %d slots were moved", s.Moved, n)
+		}
+	}
+}
+
+// TestEmptyIsSmall: an index without keys takes a root and a small sub-table.
+func TestEmptyIsSmall(t *testing.T) {
+	root, table := Options{}.Extents()
+	if root+table > 28<<10 {
+		t.Errorf("an index without keys takes %d + %d bytes", root, table)
+	}
+}
+
+// TestExtents: Extents lists the root, the parts of the directory and the sub-tables.
+func TestExtents(t *testing.T) {
+	_, ix, k := fixture(t, indextest.MemoryOptions{Copies: 2}, Options{Groups: 2})
+	for n := 0; ix.dir.Load().depth < rootBits+3; n++ {
 		if _, err := k.Insert(key(n), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	load := float64(n-1) / float64(DefaultGroups*groupSlots)
-	t.Logf("load factor %.3f at the first split", load)
-	if load < 0.85 {
-		t.Errorf("load factor %.3f at the first split", load)
+	all, err := ix.Extents(k.C)
+	if err != nil {
+		t.Fatal(err)
 	}
-	s, err := ix.Stats(k.C)
-	if err != nil || s.Used != n || s.SubTables != 2 || s.GlobalDepth != 1 || s.Doublings != 1 || s.Slots != 2*DefaultGroups*groupSlots {
-		t.Errorf("%+v with %d keys: %v", s, n, err)
+	d := ix.dir.Load()
+	want := append([]memory.Addr{ix.root}, d.parts[rootBits:d.depth]...)
+	for _, i := range d.tables() {
+		want = append(want, d.entries[i].Table())
 	}
-	if s.Moved < uint64(n)*2/5 || s.Moved > uint64(n)*3/5 {
-		t.Errorf("%d of %d slots were moved", s.Moved, n)
+	if !slices.Equal(all, want) {
+		t.Errorf("%v are listed, not %v", all, want)
 	}
 }
 

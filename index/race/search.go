@@ -253,9 +253,15 @@ func (ix *Index) resolveFilling(c *rdma.Coro, q *index.Query, l *[2 * halfWords]
 	defer ix.put(s)
 	e := Entry(q.State[stEntry])
 	second := memory.Addr(q.State[stSecond])
+	d := ix.dir.Load()
+	at := ix.entryAddr(d, uint32(q.Hash)&suffixMask(min(e.Depth(), d.depth)))
+	if !q.View.Valid(at) { // the directory is newer than the view
+		q.Candidates = q.Candidates[:0]
+		return ix.newView(c, q)
+	}
 	s.batch.Reset()
 	readPlaces(&s.batch, q.View.At(second, 0), uint32(q.State[stPlaces]), uint32(q.State[stPlaces]>>32), q.Local+queryBytes/2)
-	s.batch.Read(q.View.At(ix.entryAddr(uint32(q.Hash)&suffixMask(e.Depth())), 0), buf, 8)
+	s.batch.Read(q.View.At(at, 0), buf, 8)
 	if err := c.Do(&s.batch); err != nil {
 		return false, err
 	}
@@ -272,7 +278,7 @@ func (ix *Index) resolveFilling(c *rdma.Coro, q *index.Query, l *[2 * halfWords]
 	q.State[stStale] = 0
 	if Entry(t.Word(buf)) != e {
 		// The split is done: the next lookup needs no second read.
-		if d := ix.dir.Load(); d.entries[q.Hash&d.mask] == e {
+		if d = ix.dir.Load(); d.entries[q.Hash&d.mask] == e {
 			_, err = ix.refresh(c, d)
 		}
 	}

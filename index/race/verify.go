@@ -60,39 +60,40 @@ func (v *verifier) run() error {
 	return nil
 }
 
-// root checks the root extent as far as it is in use.
+// root checks the root extent and the directory as far as they are in use.
 func (v *verifier) root(d *directory) error {
 	ix := v.ix
-	for at := uint32(0); at < dirOff+uint32(len(d.entries))*8; at += dirChunk {
-		n := min(dirOff+uint32(len(d.entries))*8-at, dirChunk)
-		err := v.copies(ix.root+memory.Addr(at), n, func(p []byte) {
-			if at > 0 {
-				return
+	err := v.copies(ix.root, dirOff+min(uint32(len(d.entries)), rootEntries)*8, func(p []byte) {
+		if g, err := ParseRoot(p); err != nil {
+			v.fault(ix.root, "%w", err)
+		} else if g != ix.geo {
+			v.fault(ix.root, "geometry %+v, the index was opened with %+v", g, ix.geo)
+		}
+		if w := word(p, dirLockOff); w != 0 {
+			v.fault(ix.root+dirLockOff, "the directory is locked by client %d", ownerOf(w))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for _, x := range d.spans() { // which are what readDirectory says
+		for at := uint32(0); at < x.n; at += dirChunk {
+			if err := v.copies(x.at+memory.Addr(at), min(x.n-at, dirChunk), func([]byte) {}); err != nil {
+				return err
 			}
-			if g, err := ParseRoot(p); err != nil {
-				v.fault(ix.root, "%w", err)
-			} else if g != ix.geo {
-				v.fault(ix.root, "geometry %+v, the index was opened with %+v", g, ix.geo)
-			}
-			if w := word(p, dirLockOff); w != 0 {
-				v.fault(ix.root+dirLockOff, "the directory is locked by client %d", ownerOf(w))
-			}
-		})
-		if err != nil {
-			return err
 		}
 	}
 	owner := map[memory.Addr]uint32{}
 	for i, e := range d.entries {
 		first := uint32(i) & suffixMask(e.Depth())
 		if e.Filling() {
-			v.fault(ix.entryAddr(uint32(i)), "unfinished split")
+			v.fault(ix.entryAddr(d, uint32(i)), "unfinished split")
 		}
 		if d.entries[first] != e {
-			v.fault(ix.entryAddr(uint32(i)), "%v, but entry %d, of the same suffix, is %v", e, first, d.entries[first])
+			v.fault(ix.entryAddr(d, uint32(i)), "%v, but entry %d, of the same suffix, is %v", e, first, d.entries[first])
 		}
 		if o, ok := owner[e.Table()]; ok && o != first {
-			v.fault(ix.entryAddr(uint32(i)), "%v is the sub-table of two suffixes", e)
+			v.fault(ix.entryAddr(d, uint32(i)), "%v is the sub-table of two suffixes", e)
 		}
 		owner[e.Table()] = first
 	}

@@ -130,6 +130,9 @@ func (ix *Index) Stats(c *rdma.Coro) (Stats, error) {
 		return s, err
 	}
 	s.SubTables, s.GlobalDepth = len(d.tables()), int(d.depth)
-	s.Bytes = uint64(s.SubTables)*uint64(ix.size) + uint64(ix.geo.rootSize())
+	s.Bytes = uint64(s.SubTables)*uint64(ix.size) + rootSize
+	for _, x := range d.spans() {
+		s.Bytes += uint64(x.n)
+	}
 	return s, nil
 }
