@@ -346,9 +346,12 @@ func TestInner(t *testing.T) {
 			l.check(t, want)
 		}
 		for _, n := range l.nodes {
+			if n.ChildAbove(blink.End()) != n.Count()-1 || n.ChildBelow(blink.End()) != n.Count()-1 || n.ChildAbove(blink.Bound{}) != 0 {
+				t.Fatal("the ends of the key space")
+			}
 			for i := range n.Count() {
 				key := n.AppendKey(nil, i)
-				if n.Child(key) != i || n.Child(append(key, 0)) != i {
+				if n.Child(key) != i || n.ChildAbove(blink.Before(key)) != i || n.ChildAbove(blink.After(key)) != i {
 					t.Fatalf("child of %q is %d, not %d", key, n.Child(key), i)
 				}
 				if i > 0 && n.ChildBelow(blink.Before(key)) != i-1 || n.ChildBelow(blink.After(key)) != i {

@@ -95,7 +95,9 @@ func decode(t testing.TB, g blink.Geometry, b []byte) blink.Node {
 }
 
 // addrOf is the address of the i-th block, from 1.
-func addrOf(i int) memory.Addr { return memory.MakeAddr(1+memory.SegmentID(i>>16), uint32(i&0xffff)*64) }
+func addrOf(i int) memory.Addr {
+	return memory.MakeAddr(1+memory.SegmentID(i>>16), uint32(i&0xffff)*64)
+}
 
 // payloadFor sets a payload that tells key, level and number apart.
 func payloadFor(g blink.Geometry, level int, c *blink.Change, number int) {

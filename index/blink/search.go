@@ -157,7 +157,15 @@ func (n Node) Rank(b Bound) int {
 // The node must be responsible for it. It is -1 if the node is empty, which Check does not accept.
 func (n Node) Child(key []byte) int { return n.child(n.Rank(After(key))) }
 
-// ChildBelow is Child for the keys just below b: where a descending scan from b goes on.
+// ChildAbove is Child for the keys just above b, where an ascending scan from b goes on.
+func (n Node) ChildAbove(b Bound) int {
+	if b.side == before {
+		b.side = after // the range of a child begins with its separator
+	}
+	return n.child(n.Rank(b))
+}
+
+// ChildBelow is Child for the keys just below b, where a descending scan from b goes on.
 func (n Node) ChildBelow(b Bound) int { return n.child(n.Rank(b)) }
 
 // child returns the last of the first i entries; the first, if there are none.
