@@ -132,7 +132,7 @@ func (tx *Tx) prepare() error {
 		}
 	}
 	if locks+inserts > 0 {
-		tx.valid = true // of what is locked
+		tx.valid = tx.scans == nil // of what is locked
 		for i := range tx.items {
 			if !tx.items[i].locked {
 				tx.valid = false

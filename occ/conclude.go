@@ -76,6 +76,7 @@ func (tx *Tx) Forsake() {
 // report writes the transaction's operations to the history.
 func (tx *Tx) report(outcome history.Outcome) {
 	h := tx.hist
+	tx.reportScans(h)
 	for i := range tx.items {
 		it := &tx.items[i]
 		read := it.seen()
@@ -88,6 +89,15 @@ func (tx *Tx) report(outcome history.Outcome) {
 		}
 	}
 	h.End(uint64(tx.id), tx.start, tx.clock(), outcome)
+}
+
+// reportScans writes what the scans have read to the history.
+func (tx *Tx) reportScans(h *history.Session) {
+	for s := tx.scans; s != nil; s = s.next {
+		for _, op := range s.seen {
+			h.Op(op)
+		}
+	}
 }
 
 // reportFailed writes to the history what the transaction would have written, had it not failed.
@@ -119,6 +129,7 @@ func (it *item) seen() history.Op {
 // Witness reports what a recorded transaction has read by now as one that has only read that, whatever
 // becomes of it: for tests of what running transactions see.
 func (tx *Tx) Witness(h *history.Session) {
+	tx.reportScans(h)
 	for i := range tx.items[:tx.fetched] {
 		h.Op(tx.items[i].seen())
 	}

@@ -66,7 +66,7 @@ func (tx *Tx) Execute() error {
 			return err
 		}
 	}
-	if first == 0 && (unlocked == 0 || n == 1 && done == 1 && len(items) == 1) {
+	if first == 0 && tx.scans == nil && (unlocked == 0 || n == 1 && done == 1 && len(items) == 1) {
 		tx.valid = true // everything is locked, or a single record was read
 		return nil
 	}

@@ -64,7 +64,7 @@ func (tx *Tx) commitFORD() error {
 	}
 	if !tx.valid {
 		err := tx.checkValidation(len(tx.items))
-		if errors.Is(err, errOwnBlocks) {
+		if errors.Is(err, errOwnBlocks) || err == nil && tx.scans != nil {
 			err = tx.validate(len(tx.items))
 		}
 		if err != nil {

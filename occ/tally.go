@@ -62,6 +62,9 @@ func (tx *Tx) tallyAll() {
 		}
 		all[id].done[(it.write*tallyStates+write(it.state))%(4*tallyStates)]++
 	}
+	for s := tx.scans; s != nil; s = s.next {
+		tx.tallyFresh(s.table).done[uint8(writeNone)*tallyStates+uint8(record.Live)] += s.count()
+	}
 }
 
 // tallyFresh makes sure that a table has a tally, and notes that it changes. It is a function of its own, so that

@@ -120,6 +120,10 @@ func (t *Tap) draw(tx *Tx) {
 
 // again has what was only read validated once more.
 func (tx *Tx) again() {
+	if tx.scans != nil {
+		tx.valid = false
+		return
+	}
 	for i := range tx.items {
 		if !tx.items[i].locked {
 			tx.valid = false

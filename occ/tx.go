@@ -94,6 +94,7 @@ type state struct {
 	busy     bool     // from Begin until the last background request is posted
 	// blind: a record is written of which every copy is damaged: see overwrite.
 	blind bool
+	scans *Scan // the last one that it began; nil: none
 	// concluded: it is committed, and what is left of it is in its log.
 	concluded bool
 }

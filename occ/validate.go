@@ -36,9 +36,12 @@ func (tx *Tx) certify(first int) error {
 	}
 	old, fromBackup := int(tx.loose), tx.copied
 	tx.judged, tx.loose = int32(len(tx.items)), int32(old+fresh)
+	if tx.scans != nil {
+		old++ // what they have read
+	}
 	atEnd := tx.atEnd || tx.s.eng.opts.Policy == PolicyFORD
 	if atEnd || fromBackup {
-		tx.valid = old+fresh == 0 || len(tx.items) == 1 && !fromBackup
+		tx.valid = old+fresh == 0 || len(tx.items) == 1 && !fromBackup && tx.scans == nil
 		if tx.valid || atEnd {
 			return nil
 		}
@@ -82,7 +85,8 @@ func (tx *Tx) validateReads() error {
 // validate repeats every read that is not protected by a lock: one READ of the
 // guard for a record, the index buckets for an absent key. All of them were read
 // before and all of them are found unchanged after, so they held together at the
-// moment between; and so did everything that is locked.
+// moment between; and so did everything that is locked. What scans have read comes
+// last.
 //
 // Only the items with a number less than n are validated: see certify.
 func (tx *Tx) validate(n int) error {
@@ -100,6 +104,9 @@ func (tx *Tx) validate(n int) error {
 			}
 		}
 		err := tx.checkValidation(n)
+		if err == nil && tx.scans != nil {
+			err = tx.validateScans()
+		}
 		if !errors.Is(err, errOwnBlocks) {
 			return err
 		}
@@ -121,13 +128,14 @@ var errOwnBlocks = errors.New("txn: buckets have changed")
 // maxOwnRounds bounds how often such keys are looked up again.
 const maxOwnRounds = 4
 
-// firstChanged is the first of n items whose buckets have changed: there is one.
+// firstChanged is the first of n items whose buckets have changed; without one, it is a scan whose have.
 func (tx *Tx) firstChanged(n int) *item {
-	i := 0
-	for i < n-1 && !tx.items[i].changed {
-		i++
+	for i := range tx.items[:n] {
+		if tx.items[i].changed {
+			return &tx.items[i]
+		}
 	}
-	return &tx.items[i]
+	return &item{table: tx.scans.table} // what a scan has read has
 }
 
 // lookAgain looks up the absent ones of the first n items whose buckets have changed,

@@ -53,6 +53,12 @@
 // so. On full blades the room of deleted records is for records of their size or smaller ones.
 // DB.Backup and RestoreDir make a copy without unused blocks.
 //
+// # Listing
+//
+// [Table.All] ranges over all records of a table, in no order, as a part of a transaction. An error
+// ends the loop and the transaction, so the loop itself has none: [Tx.Err]. It is for tables that fit
+// into the memory of the process. There are no ranges and no pages yet.
+//
 // # Round trips
 //
 // A Get of a key that the transaction has not touched costs a round trip. A second one validates

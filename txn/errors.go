@@ -61,6 +61,8 @@ var (
 	ErrNoTable = errors.New("txn: no such table; CreateTable makes it")
 	// ErrTableType: the table exists with other types of key or value.
 	ErrTableType = errors.New("txn: table has other types")
+	// ErrNoDecode: a table is to be listed whose Key has no Decode.
+	ErrNoDecode = errors.New("txn: keys cannot be decoded; give the Key a Decode")
 	// ErrOtherDatabase: a table was used in a transaction of another database.
 	ErrOtherDatabase = errors.New("txn: table of another database than the transaction's")
 	// ErrLost: every copy of the data was on blades that are lost. errors.As with *memory.LostError

@@ -401,3 +401,64 @@ func ExampleTuple2Key() {
 	// txn: key exists already: table "posts", key ("ann", 2026-01-02T03:04:05Z)
 	// the newer one comes first: true
 }
+
+// A loop over a table is part of its transaction: the sum is of one moment, whatever other
+// transactions do. An error of the loop is the error of View.
+func ExampleTable_All() {
+	ctx := context.Background()
+	db := inMemory(ctx)
+	defer db.Close(ctx)
+	accounts := must(txn.CreateTable(db, "accounts", txn.String, txn.Plain[int64]("cents")))
+	ok(db.Update(ctx, func(tx *txn.Tx) error {
+		return errors.Join(accounts.Put(tx, "ann", 300), accounts.Put(tx, "ben", 50), accounts.Put(tx, "cid", -20))
+	}))
+	var sum int64
+	ok(db.View(ctx, func(tx *txn.Tx) error {
+		sum = 0 // the function may run again
+		for _, cents := range accounts.All(tx) {
+			sum += cents
+		}
+		return nil
+	}))
+	fmt.Println(sum)
+
+	ok(db.Update(ctx, func(tx *txn.Tx) error {
+		for name, cents := range accounts.All(tx) {
+			if cents < 0 {
+				if err := accounts.Delete(tx, name); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}))
+	ok(db.View(ctx, func(tx *txn.Tx) error {
+		_, found, err := accounts.Lookup(tx, "cid")
+		fmt.Println("cid:", found)
+		return err
+	}))
+	// Output:
+	// 330
+	// cid: false
+}
+
+// Any number of records, each batch in a transaction of its own.
+func ExampleTable_Load() {
+	ctx := context.Background()
+	db := inMemory(ctx)
+	defer db.Close(ctx)
+	squares := must(txn.CreateTable(db, "squares", txn.Uint64, txn.Plain[uint64]("square")))
+	n := must(squares.Load(ctx, func(yield func(k, v uint64) bool) {
+		for k := uint64(0); k < 10_000 && yield(k, k*k); k++ {
+		}
+	}, txn.LoadOptions{Progress: func(n uint64) {
+		if n == 10_000 {
+			fmt.Println("done")
+		}
+	}}))
+	st := must(squares.Stats(ctx))
+	fmt.Println(n, st.Rows, st.Bytes)
+	// Output:
+	// done
+	// 10000 10000 160000
+}

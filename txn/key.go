@@ -17,7 +17,8 @@ type Key[K any] struct {
 	// 1 byte to 1 KiB.
 	Append func(dst []byte, k K) []byte
 	// Decode returns the key that Append has encoded as src, all of it, or an error if there is none.
-	// It copies what K keeps of src. Without Decode a table has everything but iteration.
+	// It copies what K keeps of src. Without Decode a table has everything but iteration,
+	// which ends with ErrNoDecode.
 	Decode func(src []byte) (K, error)
 	// Ordered says that encodings, compared byte by byte, are in the order of their keys.
 	Ordered bool

@@ -1,6 +1,14 @@
 package txn
 
-import "strings"
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
 
 // KeyNamed returns the key that has this name, for programs that show keys of tables whose types they
 // do not know: Uint64, Int64, Float64, String, BytesKey, Time, tuples and Desc of these, and KeyAs of
@@ -97,4 +105,97 @@ func splitNames(s string) []string {
 		}
 	}
 	return append(names, s[from:])
+}
+
+// ParseKey encodes a key from text, given the name of its Key, for programs that ask people for keys.
+// The text is what errors show of numbers, a time as RFC 3339 has it, a string as it is, and a tuple as
+// a JSON array of such texts and numbers. After 0x it is the encoding of any key, in hexadecimal.
+func ParseKey(name, text string) ([]byte, error) {
+	if h, ok := strings.CutPrefix(text, "0x"); ok {
+		p, err := hex.DecodeString(h)
+		if err != nil {
+			return nil, fmt.Errorf("%w: key %.64q: behind 0x there must be bytes in hexadecimal", ErrOptions, text)
+		}
+		return p, nil
+	}
+	p, err := parseKey(name, text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %.64q is no key of type %s: %w", ErrOptions, text, name, err)
+	}
+	return p, nil
+}
+
+var (
+	errNoParts  = errors.New("an array in JSON is needed, with as many texts or numbers as it has parts")
+	errNoSyntax = errors.New("give the bytes of the key in hexadecimal, behind 0x")
+)
+
+func parseKey(name, text string) ([]byte, error) {
+	if own, of, is := strings.Cut(name, "="); is && !strings.ContainsAny(own, "(,") {
+		return parseKey(of, text)
+	}
+	if of, is := enclosed(name, "desc"); is {
+		k, ok := KeyNamed(of)
+		p, err := parseKey(of, text)
+		if err != nil || !ok {
+			return nil, err
+		}
+		p = encodePart(k, p)
+		flip(p)
+		return p, nil
+	}
+	if of, is := enclosed(name, "tuple"); is {
+		return parseTuple(splitNames(of), text)
+	}
+	switch name {
+	case Uint64.Name:
+		n, err := strconv.ParseUint(text, 10, 64)
+		return Uint64.Append(nil, n), err
+	case Int64.Name:
+		n, err := strconv.ParseInt(text, 10, 64)
+		return Int64.Append(nil, n), err
+	case Float64.Name:
+		x, err := strconv.ParseFloat(text, 64)
+		return Float64.Append(nil, x), err
+	case Time.Name:
+		at, err := time.Parse(time.RFC3339Nano, text)
+		return Time.Append(nil, at), err
+	case String.Name:
+		return []byte(text), nil
+	}
+	return nil, errNoSyntax
+}
+
+func parseTuple(names []string, text string) ([]byte, error) {
+	var parts []json.RawMessage
+	if err := json.Unmarshal([]byte(text), &parts); err != nil || len(parts) != len(names) {
+		return nil, errNoParts
+	}
+	var out []byte
+	for i, raw := range parts {
+		s := string(raw)
+		if s[0] == '"' {
+			if err := json.Unmarshal(raw, &s); err != nil {
+				return nil, errNoParts
+			}
+		}
+		k, ok := KeyNamed(names[i])
+		if !ok {
+			return nil, errNoSyntax
+		}
+		p, err := parseKey(names[i], s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, encodePart(k, p)...)
+	}
+	return out, nil
+}
+
+// encodePart is the encoding of a key as a part of a tuple.
+func encodePart(k Key[any], p []byte) []byte {
+	if k.Cut == nil {
+		return escape(p, 0)
+	}
+	return p
 }

@@ -363,78 +363,12 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 		return err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }() // also when o.Progress panics
-	l := loader{ctx: ctx, w: w, tables: tables, progress: o.Progress}
-	if err := r.Records(nil, l.add); err != nil {
+	l := loader{ctx: ctx, w: w, progress: o.Progress, rows: restoreRecords, size: restoreBytes}
+	add := func(table uint16, key, value []byte) error { return l.add(tables[table], key, value) }
+	if err := r.Records(nil, add); err != nil {
 		return err
 	}
 	return l.flush()
-}
-
-// loader puts records into tables, some in each transaction.
-type loader struct {
-	ctx      context.Context
-	w        *Worker
-	tables   map[uint16]*occ.Table
-	progress func(uint64)
-
-	done    uint64
-	bytes   []byte
-	pending []pendingRecord
-}
-
-type pendingRecord struct {
-	t         *occ.Table
-	at, split int // key and value begin here in loader.bytes
-	end       int
-}
-
-func (l *loader) add(table uint16, key, value []byte) error {
-	if len(l.bytes)+len(key)+len(value) > restoreBytes { // it may need a transaction of its own
-		if err := l.flush(); err != nil {
-			return err
-		}
-	}
-	at := len(l.bytes)
-	l.bytes = append(append(l.bytes, key...), value...)
-	l.pending = append(l.pending, pendingRecord{l.tables[table], at, at + len(key), len(l.bytes)})
-	if len(l.pending) < restoreRecords && len(l.bytes) < restoreBytes {
-		return nil
-	}
-	return l.flush()
-}
-
-func (l *loader) flush() error {
-	if len(l.pending) == 0 {
-		return nil
-	}
-	if err := l.load(l.pending); err != nil {
-		return err
-	}
-	l.done += uint64(len(l.pending))
-	l.pending, l.bytes = l.pending[:0], l.bytes[:0]
-	if l.progress != nil {
-		l.progress(l.done)
-	}
-	return nil
-}
-
-// load loads records in one transaction, or in several if they do not fit the log, or the
-// arena: they may have been written one by one.
-func (l *loader) load(records []pendingRecord) error {
-	err := l.w.Update(l.ctx, func(tx *Tx) error {
-		for _, p := range records {
-			if err := tx.put(p.t, l.bytes[p.at:p.split], l.bytes[p.split:p.end]); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if half := len(records) / 2; half > 0 && errors.Is(err, ErrTooLarge) {
-		if err = l.load(records[:half]); err == nil {
-			err = l.load(records[half:])
-		}
-	}
-	return err
 }
 
 // restoring is where in a directory that was there a restore is made.

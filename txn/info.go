@@ -1,0 +1,162 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"txnode/index"
+	"txnode/index/race"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// TableInfo is what is stored of the definition of a table.
+type TableInfo struct {
+	Name  string
+	Key   string // name of its Key: see KeyNamed
+	Value string // name of its Codec
+	Index string
+}
+
+// TableInfo returns the definition of a table, or ErrNoTable.
+func (db *DB) TableInfo(name string) (TableInfo, error) {
+	if db.isClosed() {
+		return TableInfo{}, ErrClosed
+	}
+	meta, err := db.findTable(name, tableOptions{}, false)
+	if err != nil {
+		return TableInfo{}, fmt.Errorf("txn: table %q: %w", name, err)
+	}
+	o, err := decodeTableOptions(meta.Options)
+	if err != nil {
+		return TableInfo{}, fmt.Errorf("txn: table %q: %w", name, err)
+	}
+	return TableInfo{name, o.Key, o.Value, o.Index}, nil
+}
+
+// OpenAnyTable opens a table, whatever its types are, as one of encoded keys and values: for tools.
+// What is written must be encoded as the table's own Key and Codec would. Without such a table it
+// returns ErrNoTable.
+func OpenAnyTable(db *DB, name string) (*RawTable, error) {
+	i, err := db.TableInfo(name)
+	if err != nil {
+		return nil, err
+	}
+	t, err := db.table(name, tableOptions{Key: i.Key, Value: i.Value, Index: i.Index}, false, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &RawTable{t, db}, nil
+}
+
+// TableStats is how large a table is. Sizes are in bytes, of one copy.
+type TableStats struct {
+	Rows    uint64 // records that have a value
+	Bytes   uint64 // of their keys and values
+	Blocks  uint64 // that the index leads to, those of deleted records included
+	Stored  uint64 // bytes of these blocks
+	Largest uint64 // bytes of key and value of the largest record
+
+	Buckets    uint64  // of the index, of seven slots each
+	Load       float64 // the part of the slots that is in use, from 0 to 1
+	SubTables  uint64
+	IndexBytes uint64
+}
+
+// Stats reads the index and the first 64 bytes of each record of the table, outside of any
+// transaction. While transactions write, the figures are about right, and of no one moment.
+func (t *Table[K, V]) Stats(ctx context.Context) (TableStats, error) {
+	return (&RawTable{t.t, t.db}).Stats(ctx)
+}
+
+// Stats is [Table.Stats].
+func (r *RawTable) Stats(ctx context.Context) (st TableStats, err error) {
+	w, err := r.db.take(ctx)
+	if err != nil {
+		return st, err
+	}
+	defer r.db.put(w)
+	ix, ok := r.t.Index.(*race.Index)
+	if !ok {
+		return st, fmt.Errorf("txn: table %q: its index, a %T, cannot be walked", r.t.Name, r.t.Index)
+	}
+	err = w.session.WithSpare(func() error {
+		s, err := ix.Stats(w.coro)
+		if err != nil {
+			return err
+		}
+		st.SubTables, st.IndexBytes = uint64(s.SubTables), s.Bytes
+		st.Buckets, st.Load = uint64(s.Slots/race.SlotsPerBucket), float64(s.Used)/float64(max(s.Slots, 1))
+		h := heads{ctx: ctx, w: w, id: r.t.ID, st: &st}
+		return h.walk(ix)
+	})
+	if err != nil {
+		return st, fmt.Errorf("txn: table %q: %w", r.t.Name, err)
+	}
+	return st, nil
+}
+
+// heads reads first lines of blocks, many at a time.
+type heads struct {
+	ctx   context.Context
+	w     *Worker
+	id    uint16
+	st    *TableStats
+	batch rdma.Batch
+	buf   uint32
+}
+
+// headsAtOnce is how many lines are read in one round trip.
+const headsAtOnce = 128
+
+func (h *heads) walk(ix *race.Index) error {
+	th := h.w.thread
+	var err error
+	if h.buf, err = th.Alloc(headsAtOnce * record.LineSize); err != nil {
+		return err
+	}
+	defer th.Free(h.buf, headsAtOnce*record.LineSize)
+	var blocks []index.Candidate
+	err = ix.Walk(h.w.coro, func(_ memory.Addr, c index.Candidate) error {
+		if blocks = append(blocks, c); len(blocks) < headsAtOnce {
+			return nil
+		}
+		err := h.read(blocks)
+		blocks = blocks[:0]
+		return err
+	})
+	return errors.Join(err, h.read(blocks))
+}
+
+func (h *heads) read(blocks []index.Candidate) error {
+	if h.ctx.Err() != nil {
+		return canceled(h.ctx)
+	}
+	th, v := h.w.thread, h.w.db.space.ViewOn(h.w.thread)
+	h.batch.Reset()
+	for i, c := range blocks {
+		h.st.Blocks++
+		h.st.Stored += uint64(c.Class.Size())
+		if v.Valid(c.Addr) {
+			h.batch.Read(v.At(c.Addr, 0), h.buf+uint32(i*record.LineSize), record.LineSize)
+		} else {
+			clear(th.Bytes(h.buf+uint32(i*record.LineSize), record.LineSize)) // a segment younger than the view
+		}
+	}
+	if err := h.w.coro.Do(&h.batch); err != nil {
+		return err
+	}
+	for i := range blocks {
+		m := record.Image(th.Bytes(h.buf+uint32(i*record.LineSize), record.LineSize)).Meta()
+		if m.State() != record.Live || m.Table() != h.id {
+			continue
+		}
+		n := uint64(m.KeyLen() + m.ValueLen())
+		h.st.Rows++
+		h.st.Bytes += n
+		h.st.Largest = max(h.st.Largest, n)
+	}
+	return nil
+}
