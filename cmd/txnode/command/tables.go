@@ -1,0 +1,496 @@
+package command
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"txnode/txn"
+)
+
+// openToRead opens the database in a directory without changing it, for commands that list records.
+func openToRead(ctx context.Context, dir string) (*txn.DB, error) {
+	if err := databaseIn(dir); err != nil {
+		return nil, err
+	}
+	// A list counts each record against the arena, which takes no memory for that.
+	return openDatabase(ctx, txn.Options{Dir: dir, ReadOnly: true, Workers: 1, Arena: 1 << 30})
+}
+
+// reading runs fn on the database in a directory, with a buffered standard output.
+func reading(ctx context.Context, w *World, dir string, fn func(db *txn.DB, out *bufio.Writer) error) (err error) {
+	db, err := openToRead(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close(context.WithoutCancel(ctx))) }()
+	out := bufio.NewWriter(w.Stdout)
+	err = fn(db, out)
+	if flushed := out.Flush(); !errors.Is(err, flushed) { // else it is what fn has met already
+		err = errors.Join(err, flushed)
+	}
+	if err != nil {
+		return interruptedOr(ctx, err)
+	}
+	return nil
+}
+
+// some returns the tables of these names, or all; one that is not there is an error that lists them.
+func some(db *txn.DB, names []string) ([]txn.TableInfo, error) {
+	all, err := db.Tables()
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(all)
+	if len(names) == 0 {
+		names = all
+	}
+	var out []txn.TableInfo
+	for _, n := range names {
+		if !slices.Contains(all, n) {
+			return nil, failf("there is no table %q; there are %q", n, all)
+		}
+		i, err := db.TableInfo(n)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, i)
+	}
+	return out, nil
+}
+
+func newTables(w *World) *cobra.Command {
+	var o textOrJSON
+	cmd := &cobra.Command{
+		Use: "tables directory", Short: "List the tables of a database, with the types of their keys and values",
+		Long: `Lists the tables of the database in a directory, with the names of the Key and the
+Codec that programs open them with. The directory stays as it is. No other process
+may have it open for writing.`,
+		Example: "  txnode tables data",
+		Args:    exactly(1, "name a directory"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return reading(cmd.Context(), w, args[0], func(db *txn.DB, out *bufio.Writer) error {
+				tables, err := some(db, nil)
+				if err != nil {
+					return err
+				}
+				t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+				if o == "text" {
+					_, _ = fmt.Fprintln(t, "table\tkey\tvalue\tindex")
+				}
+				for _, i := range tables {
+					if o == "json" {
+						if err := line(out, tableLine{i.Name, i.Key, i.Value, i.Index}); err != nil {
+							return err
+						}
+						continue
+					}
+					_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", shown(i.Name), shown(i.Key), shown(i.Value), i.Index)
+				}
+				return t.Flush()
+			})
+		},
+	}
+	o.addFlag(cmd)
+	return cmd
+}
+
+type tableLine struct {
+	Table string `json:"table"`
+	Key   string `json:"key"`
+	Value string `json:"value"`
+	Index string `json:"index"`
+}
+
+func newStats(w *World) *cobra.Command {
+	var o textOrJSON
+	cmd := &cobra.Command{
+		Use: "stats directory [table ...]", Short: "Count the records of tables, their bytes, and the load of the index",
+		Long: `Counts, for the tables that are named or for all of them: records, the bytes of their
+keys and values, of the largest record, of the blocks that the index leads to, and of
+the index; buckets of the index, of seven slots each, and the part of the slots that
+is in use. Bytes are those of one copy. The directory stays as it is.`,
+		Example: "  txnode stats data\n  txnode stats data accounts -o json",
+		Args:    atLeast(1, "name a directory"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return reading(cmd.Context(), w, args[0], func(db *txn.DB, out *bufio.Writer) error {
+				return printStats(cmd.Context(), db, out, args[1:], o == "json")
+			})
+		},
+	}
+	o.addFlag(cmd)
+	return cmd
+}
+
+type statsLine struct {
+	Table      string  `json:"table"`
+	Rows       uint64  `json:"rows"`
+	Bytes      uint64  `json:"bytes"`
+	LargestRow uint64  `json:"largest_row_bytes"`
+	Blocks     uint64  `json:"blocks"`
+	BlockBytes uint64  `json:"block_bytes"`
+	Buckets    uint64  `json:"buckets"`
+	Load       float64 `json:"load"`
+	SubTables  uint64  `json:"sub_tables"`
+	IndexBytes uint64  `json:"index_bytes"`
+}
+
+func printStats(ctx context.Context, db *txn.DB, out io.Writer, names []string, asJSON bool) error {
+	tables, err := some(db, names)
+	if err != nil {
+		return err
+	}
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	if !asJSON {
+		_, _ = fmt.Fprintln(t, "rows\tbytes\tlargest row\tblocks\tblock bytes\tbuckets\tload\tindex bytes\t  table")
+	}
+	for _, i := range tables {
+		r, err := txn.OpenAnyTable(db, i.Name)
+		if err != nil {
+			return err
+		}
+		st, err := r.Stats(ctx)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			if err := line(out, statsLine{i.Name, st.Rows, st.Bytes, st.Largest, st.Blocks, st.Stored, st.Buckets, st.Load, st.SubTables, st.IndexBytes}); err != nil {
+				return err
+			}
+			continue
+		}
+		_, _ = fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%d\t%.2f\t%d\t  %s\n", st.Rows, st.Bytes, st.Largest, st.Blocks, st.Stored, st.Buckets, st.Load, st.IndexBytes, shown(i.Name))
+	}
+	return t.Flush()
+}
+
+func newGet(w *World) *cobra.Command {
+	var o textOrJSON
+	cmd := &cobra.Command{
+		Use: "get directory table key", Short: "Print the value of a key",
+		Long: `Prints the value of a key: text and JSON as they are, other values in hexadecimal.
+The key is a number, a text, a time as RFC 3339 has it, or for a tuple a JSON array
+of these, as the table's keys are; or 0x and the bytes of any key. The directory
+stays as it is.`,
+		Example: "  txnode get data accounts 42\n  txnode get data posts '[\"ann\", \"2026-01-02T03:04:05Z\"]'",
+		Args:    exactly(3, "name a directory, a table and a key"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return reading(cmd.Context(), w, args[0], func(db *txn.DB, out *bufio.Writer) error {
+				return printValue(cmd.Context(), db, out, args[1], args[2], o == "json")
+			})
+		},
+	}
+	o.addFlag(cmd)
+	return cmd
+}
+
+func printValue(ctx context.Context, db *txn.DB, out io.Writer, table, text string, asJSON bool) error {
+	tables, err := some(db, []string{table})
+	if err != nil {
+		return err
+	}
+	i := tables[0]
+	key, err := txn.ParseKey(i.Key, text)
+	if err != nil {
+		return &usageError{cause: err}
+	}
+	r, err := txn.OpenAnyTable(db, table)
+	if err != nil {
+		return err
+	}
+	return db.View(ctx, func(tx *txn.Tx) error {
+		v, err := r.Get(tx, key)
+		if errors.Is(err, txn.ErrNotFound) {
+			return failf("table %q has no key %s", table, text)
+		}
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return line(out, rowOf(i, key, v))
+		}
+		switch {
+		case i.Value == "string", i.Value == "json":
+			_, err = fmt.Fprintf(out, "%s\n", v)
+		default:
+			_, err = fmt.Fprintf(out, "0x%x\n", v)
+		}
+		return err
+	})
+}
+
+// scanOptions are the flags of txnode scan and txnode dump.
+type scanOptions struct {
+	Limit  int
+	Prefix string
+	Keys   bool
+}
+
+func (o *scanOptions) addFlags(cmd *cobra.Command, limit int, what string) {
+	cmd.Flags().IntVarP(&o.Limit, "limit", "n", limit, what)
+	cmd.Flags().StringVar(&o.Prefix, "prefix", "", "only keys that begin so: a `text` for keys of text or bytes, or 0x and the first bytes of\nencoded keys; default: all keys")
+	cmd.Flags().BoolVar(&o.Keys, "keys", false, "print keys without values; default: both")
+}
+
+// Validate finds faults.
+func (o *scanOptions) Validate() error {
+	if o.Limit < 0 {
+		return usagef("--limit is %d; it may not be negative", o.Limit)
+	}
+	return nil
+}
+
+// prefix is the beginning of encoded keys that is asked for.
+func (o *scanOptions) prefix(i txn.TableInfo) ([]byte, error) {
+	if h, ok := strings.CutPrefix(o.Prefix, "0x"); ok {
+		p, err := hex.DecodeString(h)
+		if err != nil {
+			return nil, usagef("--prefix is %q: behind 0x there must be bytes in hexadecimal", o.Prefix)
+		}
+		return p, nil
+	}
+	if o.Prefix != "" && i.Key != txn.String.Name && i.Key != txn.BytesKey.Name {
+		return nil, usagef("--prefix is %q: table %q has keys of type %s: give the first bytes of their encoding, behind 0x", o.Prefix, i.Name, i.Key)
+	}
+	return []byte(o.Prefix), nil
+}
+
+// each calls fn for the records of a table that are asked for, in the order in which they are found.
+func (o *scanOptions) each(ctx context.Context, db *txn.DB, i txn.TableInfo, fn func(key, value []byte) error) error {
+	prefix, err := o.prefix(i)
+	if err != nil {
+		return err
+	}
+	r, err := txn.OpenAnyTable(db, i.Name)
+	if err != nil {
+		return err
+	}
+	return db.View(ctx, func(tx *txn.Tx) error {
+		tx.ValidateAtEnd() // nobody else is at work
+		n := 0
+		for key, value := range r.All(tx) {
+			if !bytes.HasPrefix(key, prefix) {
+				continue
+			}
+			if err := fn(key, value); err != nil {
+				return err
+			}
+			if n++; n == o.Limit {
+				break
+			}
+		}
+		return nil
+	})
+}
+
+func newScan(w *World) *cobra.Command {
+	o := &scanOptions{}
+	cmd := &cobra.Command{
+		Use: "scan directory table", Short: "Print records of a table, a line each",
+		Long: `Prints records of a table, a line each: the key, a tab, the value. Numbers, times and
+tuples are written as they are read, text as it is or quoted, JSON on one line, and
+anything else in hexadecimal, of which the first 64 bytes are shown. Records come in
+no order, as the table has none. For programs there is txnode dump. The directory
+stays as it is.`,
+		Example: "  txnode scan data accounts\n  txnode scan data users --prefix a --limit 0 --keys",
+		Args:    exactly(2, "name a directory and a table"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			return reading(cmd.Context(), w, args[0], func(db *txn.DB, out *bufio.Writer) error {
+				tables, err := some(db, args[1:])
+				if err != nil {
+					return err
+				}
+				i := tables[0]
+				return o.each(cmd.Context(), db, i, func(key, value []byte) error {
+					_, err := out.WriteString(shownKey(i.Key, key))
+					if err == nil && !o.Keys {
+						_, err = out.WriteString("\t" + shownValue(i.Value, value))
+					}
+					return errors.Join(err, out.WriteByte('\n'))
+				})
+			})
+		},
+	}
+	o.addFlags(cmd, 100, "print at most so many records; 0: all")
+	return cmd
+}
+
+func newDump(w *World) *cobra.Command {
+	o := &scanOptions{}
+	cmd := &cobra.Command{
+		Use: "dump directory [table ...]", Short: "Print all records of tables as lines of JSON",
+		Long: `Prints the records of the tables that are named, or of all of them, as lines of JSON:
+
+  {"table":"accounts","key":42,"value":{"owner":"ann"}}
+
+Keys are numbers, texts, times as RFC 3339 has them, or arrays of these for tuples;
+values are texts or JSON, by the table's types. Bytes in a tuple are base64. What is
+neither, or is no UTF-8, comes as key_base64 or value_base64, encoded as it is stored.
+Records come in no order. The directory stays as it is. A copy to restore from is
+made by txnode backup.`,
+		Example: "  txnode dump data > data.jsonl\n  txnode dump data accounts --limit 10",
+		Args:    atLeast(1, "name a directory"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			return reading(cmd.Context(), w, args[0], func(db *txn.DB, out *bufio.Writer) error {
+				tables, err := some(db, args[1:])
+				if err != nil {
+					return err
+				}
+				for _, i := range tables {
+					err := o.each(cmd.Context(), db, i, func(key, value []byte) error {
+						r := rowOf(i, key, value)
+						if o.Keys {
+							r.Value, r.ValueBase64 = nil, nil
+						}
+						return line(out, r)
+					})
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		},
+	}
+	o.addFlags(cmd, 0, "print at most so many records of each table; 0, the default: all")
+	return cmd
+}
+
+// atLeast demands n arguments or more.
+func atLeast(n int, complaint string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < n {
+			return errors.New(complaint)
+		}
+		return nil
+	}
+}
+
+// rowLine is a record as JSON.
+type rowLine struct {
+	Table       string          `json:"table"`
+	Key         any             `json:"key,omitempty"`
+	KeyBase64   []byte          `json:"key_base64,omitempty"`
+	Value       json.RawMessage `json:"value,omitempty"`
+	ValueBase64 *[]byte         `json:"value_base64,omitempty"`
+}
+
+func rowOf(i txn.TableInfo, key, value []byte) rowLine {
+	r := rowLine{Table: i.Name}
+	if k, ok := txn.KeyNamed(i.Key); ok && i.Key != txn.BytesKey.Name {
+		if v, err := k.Decode(key); err == nil {
+			r.Key, _ = keyJSON(v)
+		}
+	}
+	if r.Key == nil {
+		r.KeyBase64 = key
+	}
+	switch {
+	case i.Value == "json" && json.Valid(value):
+		r.Value = value
+	case i.Value == "string" && utf8.Valid(value):
+		r.Value, _ = json.Marshal(string(value)) // a string has JSON
+	default:
+		r.ValueBase64 = &value
+	}
+	return r
+}
+
+// keyJSON is what a key is written as in JSON; ok is false for text that is no UTF-8.
+func keyJSON(v any) (out any, ok bool) {
+	switch v := v.(type) {
+	case string:
+		if !utf8.ValidString(v) {
+			return nil, false
+		}
+	case time.Time:
+		return v.Format(time.RFC3339Nano), true
+	case float64:
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return fmt.Sprint(v), true
+		}
+	case []any:
+		parts := make([]any, len(v))
+		for i, p := range v {
+			if parts[i], ok = keyJSON(p); !ok {
+				return nil, false
+			}
+		}
+		return parts, true
+	}
+	return v, true
+}
+
+// line writes a value as a line of JSON.
+func line(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// shown is a text as it is, if it takes one line and shows, or else quoted.
+func shown(s string) string {
+	if s == "" || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Sprintf("%q", s)
+	}
+	return s
+}
+
+// shownKey is a key for people, given the name of its Key.
+func shownKey(name string, p []byte) string {
+	if k, ok := txn.KeyNamed(name); ok && name != txn.BytesKey.Name {
+		if v, err := k.Decode(p); err == nil {
+			switch v, ok := keyJSON(v); s := v.(type) {
+			case string:
+				return shown(s)
+			default:
+				if q, err := json.Marshal(v); ok && err == nil {
+					return string(q)
+				}
+			}
+		}
+	}
+	return shownBytes(p)
+}
+
+func shownValue(codec string, p []byte) string {
+	switch codec {
+	case "string":
+		return shown(string(p))
+	case "json":
+		var b bytes.Buffer
+		if json.Compact(&b, p) == nil {
+			return b.String()
+		}
+	}
+	return shownBytes(p)
+}
+
+// shownBytes are bytes in hexadecimal, the first ones if there are many.
+func shownBytes(p []byte) string {
+	const most = 64
+	if len(p) > most {
+		return fmt.Sprintf("0x%x... (%d bytes)", p[:most], len(p))
+	}
+	return fmt.Sprintf("0x%x", p)
+}
