@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -48,6 +49,7 @@ func image(a memory.Addr, v record.TxID, s record.State, k memory.Class, lock re
 // TestAdoption fills segments with blocks in every state and compares what a
 // later session hands out with what is free.
 func TestAdoption(t *testing.T) {
+	raced.Skip(t)
 	for _, x := range []struct {
 		size uint32
 		fill float64 // how much of the capacity is used in the first session
@@ -267,6 +269,7 @@ func TestAdoptionBesideFrees(t *testing.T) {
 // TestAdoptionIsLazy: the first block after a reopen does not cost a scan of
 // everything, and no new segment while an old one has a never-used part.
 func TestAdoptionIsLazy(t *testing.T) {
+	raced.Skip(t)
 	const k = memory.Class(0)
 	b := newBed(t, 2, 40, 1)
 	s, c := b.open()

@@ -154,11 +154,23 @@ func TestCopierAwaitsTheLiving(t *testing.T) {
 
 // TestCopierStuck: it is said of the block that has been locked for longest now, by one and the same.
 func TestCopierStuck(t *testing.T) {
+	for !copierStuck(t) && !t.Failed() {
+	}
+}
+
+// copierStuck is TestCopierStuck; false: the copier had waited for longer than it has patience by
+// itself, as it may on a busy machine, and what it said then is not known.
+func copierStuck(t *testing.T) (known bool) {
 	const stuck = 2e9
 	x := newBereaved(t)
 	owner, th := uint64(must(x.s.NewCoordinator())(t).ID)<<40, x.c.Thread()
+	late := false
+	var begun int64
 	says := func(now int64, a memory.Addr) {
 		t.Helper()
+		if late = late || th.Now()-begun > stuck/2; late {
+			return
+		}
 		switch err := x.k.Stuck(now); {
 		case err == nil && a != 0, err != nil && a == 0:
 			t.Errorf("%v, and not of block %v", err, a)
@@ -166,7 +178,8 @@ func TestCopierStuck(t *testing.T) {
 			t.Errorf("%v, and not block %v", err, a)
 		}
 	}
-	says(th.Now()+10*stuck, 0)
+	begun = th.Now()
+	says(begun+10*stuck, 0)
 	x.guard(x.blocks[0], owner|5)
 	x.guard(x.blocks[1], owner|5)
 	x.step(patient)
@@ -182,8 +195,11 @@ func TestCopierStuck(t *testing.T) {
 	x.guard(x.blocks[1], 1<<40|2)
 	x.finish()
 	x.whole(true)
-	says(th.Now()+10*stuck, 0)
+	if err := x.k.Stuck(th.Now() + 10*stuck); err != nil {
+		t.Error(err)
+	}
 	alike(t, x.c, x.s)
+	return !late
 }
 
 // TestCopierBesideJunk: a block is locked by nobody who ever was, or by somebody who is gone. It is copied, without the

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/rdma"
@@ -13,6 +14,7 @@ import (
 // TestScrubIsDurable: a blade that was lost is taken in again, and its memory is as after a
 // restart: zero, but not on its disk. When the power goes, nothing of what it had comes back.
 func TestScrubIsDurable(t *testing.T) {
+	raced.Skip(t)
 	junk := bytes.Repeat([]byte("junk"), 64<<10/4)
 	for seed := range uint64(4) {
 		f := rdmatest.New(rdmatest.Options{Blades: 3, Size: 4 << 20, Seed: seed, Volatile: true, Caps: rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true}})

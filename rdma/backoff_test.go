@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"txnode/internal/raced"
 	"txnode/rdma"
 )
 
@@ -126,6 +127,7 @@ func TestBackoffDynamicLimit(t *testing.T) {
 // TestCoroutineCredits: under contention fewer and fewer coroutines may be in an
 // operation, down to one; only then t_max grows; both recover.
 func TestCoroutineCredits(t *testing.T) {
+	raced.Skip(t)
 	const coros = 12
 	th := newThread(t, rig{tech: rdma.AllTechniques})
 	phase := func(ns int64, retries int) (least, most int) {
@@ -234,6 +236,7 @@ func TestCreditsComeBack(t *testing.T) {
 
 // TestCoroutineCreditsOff: without the technique all may be in an operation.
 func TestCoroutineCreditsOff(t *testing.T) {
+	raced.Skip(t)
 	th := newThread(t, rig{tech: rdma.Techniques{Backoff: true, DynLimit: true}})
 	in, most := 0, 0
 	end := th.Now() + 10*rdma.BackoffEpochNs

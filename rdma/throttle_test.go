@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"txnode/internal/raced"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
 )
@@ -133,6 +134,7 @@ func keepBusy(t *testing.T, th *rdma.Thread, n int, until int64, each func()) {
 // TestThrottleTuner: the candidate that completes most requests is found, or no
 // limit when none is better, and found again when the workload has changed.
 func TestThrottleTuner(t *testing.T) {
+	raced.Skip(t)
 	const update = int64(len("?46820")+1) * rdma.TuneSpanNs // no limit, five candidates, and some
 	for _, want := range []int{4, 6, 8, 10, 12} {
 		best := want
@@ -158,6 +160,7 @@ func TestThrottleTuner(t *testing.T) {
 // TestThrottleEpochs: each candidate is tried for 8 ms, in order; then the best
 // one is kept for 480 ms.
 func TestThrottleEpochs(t *testing.T) {
+	raced.Skip(t)
 	best := 6
 	th := newThread(t, rig{tech: throttled, Options: thrash(&best)})
 	type change struct {
@@ -185,6 +188,7 @@ func TestThrottleEpochs(t *testing.T) {
 
 // TestThrottleBonus: no limit is kept, unless a candidate is clearly better.
 func TestThrottleBonus(t *testing.T) {
+	raced.Skip(t)
 	for slower, want := range map[int64]int{30: 0, 80: 8} {
 		o := rdmatest.Options{LatencyNs: 65_000, ServiceNs: func(out int) int64 {
 			if out > 8 {
@@ -205,6 +209,7 @@ func TestThrottleBonus(t *testing.T) {
 
 // TestThrottleMaxBatch: candidates above Caps.MaxBatch are none.
 func TestThrottleMaxBatch(t *testing.T) {
+	raced.Skip(t)
 	best := 1000
 	o := thrash(&best)
 	o.Caps.MaxBatch = 5

@@ -44,8 +44,12 @@ func openMemory(t *testing.T, o txn.Options) *txn.DB {
 // serial order that agrees with what they have read: it takes part in the history
 // as a transaction that read everything. Values are the ids of their writers.
 func TestBackupIsOneMoment(t *testing.T) {
+	rounds := 4
+	if testing.Short() {
+		rounds = 2
+	}
 	for _, policy := range policies(t) {
-		for round := range 4 {
+		for round := range rounds {
 			t.Run(fmt.Sprintf("%v/%d", policy, round), func(t *testing.T) { backupRound(t, policy, uint64(round)) })
 		}
 	}

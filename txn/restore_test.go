@@ -250,7 +250,11 @@ func TestRestoreUnwound(t *testing.T) {
 // TestRestoreOfFull: the backup of a database that is full can be restored, though its blocks and indexes lie otherwise.
 func TestRestoreOfFull(t *testing.T) {
 	raced.Skip(t)
-	for size := 8; size <= 1000; size += 250 {
+	step := 250
+	if testing.Short() {
+		step = 600
+	}
+	for size := 8; size <= 1000; size += step {
 		db := openMemory(t, txn.Options{BladeSize: 8 << 20, SegmentSize: 256 << 10, LogArea: 16 << 10, CacheBytes: 1 << 20, Blades: 2})
 		tab := table(t, db, "t")
 		n := uint64(0)

@@ -179,10 +179,14 @@ func TestRecover(t *testing.T) {
 		{"delete", func(k *indextest.Client) error { return k.Delete(key(3)) }, 3, last},
 		{"move", func(k *indextest.Client) error { return k.Move(key(3)) }, 3, last},
 	}
+	step := 1
+	if testing.Short() {
+		step = 3
+	}
 	for _, op := range ops {
 		for copies := 1; copies <= 3; copies++ {
 			t.Run(fmt.Sprintf("%s/copies=%d", op.name, copies), func(t *testing.T) {
-				for n := 0; ; n++ {
+				for n := 0; ; n += step {
 					r := newRig(t, copies, op.keys)
 					r.f.Stop(0, n)
 					err := op.do(r.k[0])

@@ -20,7 +20,7 @@ func TestPairs(t *testing.T) {
 					if cold {
 						name += "/cold"
 					}
-					t.Run(name, func(t *testing.T) { pair(t, w, cold, byRun(8, 2000, 4), x, y) })
+					t.Run(name, func(t *testing.T) { pair(t, w, cold, byRun(8, 2000, 2), x, y) })
 				}
 			}
 		}
@@ -129,9 +129,14 @@ func (w *world) startPair(cold bool, txns ...txn) (clients []*client) {
 // TestReduction holds the schedules that are left out against those that are run:
 // both have the same outcomes.
 func TestReduction(t *testing.T) {
-	for _, c := range []config{{policy: occ.PolicyDefault, backups: 1, caps: strong}, {policy: occ.PolicyFORD, backups: 1, caps: strong}} {
+	configs := []config{{policy: occ.PolicyDefault, backups: 1, caps: strong}, {policy: occ.PolicyFORD, backups: 1, caps: strong}}
+	pairs := [][2]string{{"read-ab", "write-a"}, {"read-ab", "read-b-write-a"}, {"write-a", "late-a"}, {"read-a-write-b", "read-b-write-a"}}
+	if testing.Short() {
+		configs, pairs = configs[:1], pairs[:2]
+	}
+	for _, c := range configs {
 		w := newWorld(t, c, loadPairs)
-		for _, p := range [][2]string{{"read-ab", "write-a"}, {"read-ab", "read-b-write-a"}, {"write-a", "late-a"}, {"read-a-write-b", "read-b-write-a"}} {
+		for _, p := range pairs {
 			var outcomes [2]map[string]int
 			var runs [2]int
 			for i := range outcomes {

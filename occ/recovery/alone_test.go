@@ -17,8 +17,11 @@ import (
 // move its records: nor can the recovery of its own coordinator, before the split is finished.
 func TestRejoinsAlone(t *testing.T) {
 	fill := rejoinsAlone(t, -1, 1000)
-	broken := 0
-	for stop := 0; ; stop += 19 {
+	broken, step := 0, 19
+	if testing.Short() {
+		step = 57
+	}
+	for stop := 0; ; stop += step {
 		switch rejoinsAlone(t, stop, fill) {
 		case 0:
 			if broken == 0 {

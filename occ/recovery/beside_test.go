@@ -18,7 +18,7 @@ import (
 // damaged one, and gives nobody a free block to which a slot of it may lead since a blade was
 // lost. When the index is mended, the next sweep frees the rest.
 func TestSweepBesideDamage(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		for _, lost := range []bool{false, true} {
 			if lost && s.backups == 0 {
 				continue

@@ -162,7 +162,7 @@ func (g *glitch) lookAfter(ops []op, by *occ.Session) error {
 // The session goes on, and the others do, who know the blocks from before. The transaction has happened or not, as was
 // told; then every key can be written, and is found by everybody; nothing is lost.
 func TestQueuePairBreaks(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		for _, b := range brokenIn {
 			t.Run(fmt.Sprintf("%v/%s", s, b.name), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(s.backups), uint64(*breaks))) //nolint:gosec // small

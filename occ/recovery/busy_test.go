@@ -45,7 +45,7 @@ func (x *busyIndex) Remove(c *rdma.Coro, q *index.Query, a memory.Addr) error {
 // whether the slot was set or not. Only if the slot cannot be cleared either, the session
 // is broken, and sees to that when it rejoins.
 func TestBusyInsert(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		for _, x := range []busyIndex{{inserts: 1}, {inserts: 1, linked: true}, {inserts: 1, linked: true, removes: 1}} {
 			w := newWorld(t, s, occ.Options{})
 			se, tx := w.session()

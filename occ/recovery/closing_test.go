@@ -9,7 +9,7 @@ import (
 // TestClosedTogether: two sessions are closed at about the same time, of which one has a lock on a record
 // that the other one has deleted, until it ends. No deleted record stays.
 func TestClosedTogether(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		t.Run(s.String(), func(t *testing.T) {
 			for first := range 2 { // who has the later thread
 				for delay := int64(0); delay < 30_000; delay += 500 {

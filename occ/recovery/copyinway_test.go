@@ -15,7 +15,7 @@ import (
 // its lock to a copy that is being built, when the blade of the primary is lost. The next one is free, and a
 // slot leads there. A sweep empties it and frees the copy, and a split that comes before it does not wait.
 func TestPlaceholderOnCopy(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups != 2 {
 			continue
 		}

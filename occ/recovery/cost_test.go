@@ -21,7 +21,10 @@ const mostTrips = 50
 // TestRoundTrips: the transactions of a coordinator are recovered together, whatever
 // they were about to do, and wherever they were stopped.
 func TestRoundTrips(t *testing.T) {
-	const stops = 12
+	stops := 12
+	if testing.Short() {
+		stops = 4
+	}
 	for _, kind := range []struct {
 		name   string
 		before bool // the records exist

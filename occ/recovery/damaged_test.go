@@ -65,7 +65,7 @@ func (w *world) spoil(t *occ.Table) (mended func()) {
 // TestReclaimBesideDamage: a session has deleted records of a table whose index is damaged. It
 // reclaims those of other tables when space is short, and can be closed.
 func TestReclaimBesideDamage(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		t.Run(s.String(), func(t *testing.T) {
 			w := newWorld(t, s, occ.Options{ReclaimAfter: 100})
 			sound, spoilt := w.table, w.another("spoilt")
@@ -100,7 +100,7 @@ func TestReclaimBesideDamage(t *testing.T) {
 // closed, or dies, and cannot reclaim some of them: somebody else does, although the sessions
 // whose they are live on.
 func TestTombstonesOfClosed(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		for _, dies := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v dies=%v", s, dies), func(t *testing.T) {
 				w := newWorld(t, s, occ.Options{ReclaimAfter: 100})
@@ -172,7 +172,7 @@ func closedTogether(t *testing.T, s setting, first int, delay int64) {
 // TestReclaimUnwound: a session that has taken the deleted records of another one upon itself is unwound in the
 // middle of reclaiming them, and closed: somebody else reclaims them, although the session whose they are lives on.
 func TestReclaimUnwound(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.caps.Synchronous {
 			s.caps.Synchronous = false // else no coroutine waits in the middle
 		}
@@ -240,7 +240,7 @@ func (w *world) deleted(t *occ.Table) (n int) {
 // whose index is damaged since. It is recovered, and what it has begun in the damaged table is
 // finished by who opens the database when the index is mended; until then nobody sees half of it.
 func TestRecoverBesideDamage(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		for _, how := range []string{"recovered", "again", "rejoins", "lost", "back", "power"} {
 			if (how == "lost" || how == "back") && s.backups == 0 || how == "power" && s.policy == occ.PolicyFORD {
 				continue
@@ -460,7 +460,7 @@ func (w *world) mixed(tx *occ.Tx, other *occ.Table, ops ...op) error {
 
 // TestRecoverBesideLost: the same of a table of whose index a part is lost, with its only copy.
 func TestRecoverBesideLost(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups > 0 {
 			continue
 		}
@@ -528,7 +528,7 @@ func (w *world) reopen(o occ.Options, tables ...*occ.Table) {
 // since. Its block is not given away when the database has been closed and opened again, as long as
 // the slot may lead there.
 func TestHollowReopened(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups == 0 {
 			continue
 		}

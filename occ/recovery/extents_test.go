@@ -17,7 +17,7 @@ func TestDeadExtentsTwice(t *testing.T) {
 	inPlace := 0
 	for _, taken := range []bool{false, true} {
 		for k, over := 0, false; !over; k++ {
-			w := newWorld(t, settings()[1], occ.Options{})
+			w := newWorld(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{})
 			ours, tx := w.session()
 			w.sure(ours, tx, put("a", "1"))
 			victim, _ := w.session()

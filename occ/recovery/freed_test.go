@@ -16,7 +16,7 @@ import (
 // block is free; whoever has written it has died, and perhaps somebody who had locked it. A sweep, or who
 // opens the database, gives the block to nobody: it is repaired from the copy.
 func TestDamagedIsNotFree(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups == 0 {
 			continue
 		}
@@ -58,7 +58,7 @@ func damagedIsNotFree(t *testing.T, s setting, locked, alone bool, value string,
 // TestDamagedIsNotAdopted: the same of a database that is closed, and opened again, also if the whole word is gone
 // that has the bit.
 func TestDamagedIsNotAdopted(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		t.Run(s.String(), func(t *testing.T) {
 			damagedIsNotAdopted(t, s, "x", unlive) // its lengths tell
 			damagedIsNotAdopted(t, s, "a key that is longer", func(block []byte) { clear(block[record.MetaOff:][:8]) })
@@ -96,7 +96,7 @@ func damagedIsNotAdopted(t *testing.T, s setting, key string, damage func(block 
 // TestDamagedTwiceIsNotFree: the same damage on all copies, as where a copy was built of what was damaged:
 // the block is given to nobody either, as a slot leads to it.
 func TestDamagedTwiceIsNotFree(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups == 0 {
 			continue
 		}

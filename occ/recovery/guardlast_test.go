@@ -37,7 +37,7 @@ func TestFreedGuardLast(t *testing.T) {
 			}
 		},
 	} {
-		for _, s := range settings() {
+		for _, s := range settings(t) {
 			if s.caps.OrderedLine {
 				continue
 			}

@@ -90,7 +90,7 @@ func (l *firstLine) halved(first, k int, then func(), fn func() error) (over boo
 // leaves it alone.
 func TestTornTombstone(t *testing.T) {
 	guard, version := 1<<(record.GuardOff/8), 1<<(record.VersionOff/8)
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		for _, first := range []int{^0, ^guard, ^version, ^(guard | version), guard, version} { // words
 			for _, own := range []bool{false, true} { // the sweep is in a session's name
 				for k, over := 0, false; !over; k++ {
@@ -131,7 +131,7 @@ func TestTornTombstone(t *testing.T) {
 // sweep, or who meets the lock, reads the line when a part of it has arrived. He leaves it alone.
 func TestTornOverLock(t *testing.T) {
 	guard, meta := 1<<(record.GuardOff/8), 1<<(record.MetaOff/8)
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		for _, first := range []int{^guard, meta, ^(guard | meta)} { // words
 			for _, sweeps := range []bool{false, true} {
 				for _, own := range []bool{false, true} { // in a session's name

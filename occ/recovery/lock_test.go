@@ -12,7 +12,7 @@ import (
 // of a record that it updates in place, or of one that it moves; or the line is zero, or junk, and a copy has it. It is
 // recovered, and all of the transaction is there, or nothing.
 func TestDamagedLock(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.policy == occ.PolicyFORD { // its records that are not locked by it may be at rest as they were
 			continue
 		}

@@ -17,7 +17,7 @@ import (
 // TestLogsGrow: a transaction's log does not fit what its session uses of its log areas,
 // which grow; the session stops after each verb, and what it has written there is found.
 func TestLogsGrow(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups > 1 {
 			continue
 		}
@@ -132,7 +132,7 @@ func TestReplicatedInUsedRing(t *testing.T) {
 // TestAheadOfWhoWaited: a transaction waits for log space, and meanwhile a neighbour of its
 // thread, which has begun after it, is acknowledged. Its record, written at last, says so.
 func TestAheadOfWhoWaited(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.caps.Synchronous { // nobody waits beside others
 			continue
 		}

@@ -77,7 +77,7 @@ func (w *world) decide() {
 // acknowledgement, and so is whoever was about to decide that. Before somebody has, no copy
 // may count as whole: the next blade to be lost may be the only one with the log.
 func TestWholeWhileUndecided(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups != 1 {
 			continue
 		}
@@ -138,7 +138,7 @@ func TestWholeWhileUndecided(t *testing.T) {
 // the database makes it free on all copies. A block whose primary alone says that it is
 // free, and that a slot leads to, is damaged, and left alone.
 func TestHalfFreedBeforeOpen(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups != 2 {
 			continue
 		}
@@ -230,7 +230,7 @@ func TestHalfUndone(t *testing.T) {
 // that blade dead dies, too. Whoever sweeps then leaves the deleted record alone, though
 // nobody seems to have it.
 func TestSweepWhileUndecided(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups == 0 || s.policy != occ.PolicyDefault {
 			continue
 		}
@@ -308,7 +308,7 @@ func TestDecidedTogether(t *testing.T) {
 // is lost and nobody is at work. If that had its placeholder, no slot leads to the block
 // behind the next sweep, when others may be given it.
 func TestLossWithoutCoordinators(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups == 0 {
 			continue
 		}
@@ -351,7 +351,7 @@ func TestLossWithoutCoordinators(t *testing.T) {
 // one of its verbs. The session goes on, in the same epoch. What its transaction has come to is on the copies, too, when they
 // count: the next blade that is lost is that of a primary.
 func TestBreakWhileBuilding(t *testing.T) {
-	for _, s := range replicated() {
+	for _, s := range replicated(t) {
 		t.Run(s.String(), func(t *testing.T) {
 			for i := range canonicals {
 				step := 1

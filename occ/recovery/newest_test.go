@@ -18,7 +18,7 @@ import (
 // has acknowledged before that must not be called aborted. Small records follow each other
 // on the same lines; of large ones two do not fit into a log area, and a mark goes between.
 func TestNewestLogRecordStays(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if !s.caps.Placed { // nothing is in memory yet that could be torn
 			continue
 		}

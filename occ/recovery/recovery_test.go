@@ -98,7 +98,7 @@ func (w *world) judge(what string, s *occ.Session, tx *occ.Tx, victim record.TxI
 // also in what it does to abort; it is recovered; and the transaction has happened
 // wholly or not at all, nothing is locked, all copies are equal.
 func TestStopAtEveryVerb(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		t.Run(s.String(), func(t *testing.T) {
 			schedules, finished, undone := 0, 0, 0
 			for i := range canonicals {
@@ -139,7 +139,7 @@ func TestStopAtEveryVerb(t *testing.T) {
 // TestRecovererStops: whoever recovers stops, too, and the next one comes to the same
 // end. Every pair of places is tried by package exhaustive; here, some of them.
 func TestRecovererStops(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		t.Run(s.String(), func(t *testing.T) {
 			schedules := 0
 			for i := range canonicals {
@@ -183,7 +183,7 @@ func TestRecovererStops(t *testing.T) {
 // TestFencedVerbsFail: what a coordinator posts after it was declared dead has no
 // effect, and its session learns that it is dead.
 func TestFencedVerbsFail(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		w := newWorld(t, s, occ.Options{})
 		ours, own := w.session()
 		w.sure(ours, own, put("a", "1"), put("b", "1"))
@@ -221,7 +221,7 @@ func TestFencedVerbsFail(t *testing.T) {
 // in a segment that its map does not have, since it was added after that. No verb is posted
 // that could fail; its session learns that it is dead, and not that the index is damaged.
 func TestFencedLookup(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		w := newWorld(t, s, occ.Options{})
 		ours, own := w.session()
 		w.sure(ours, own, put("a", "1"))
@@ -262,7 +262,7 @@ func TestFencedLookup(t *testing.T) {
 // TestWhoMeetsALock: a lock of a dead coordinator is resolved by whoever meets it:
 // after the recovery, or by a recovery when the lease has expired.
 func TestWhoMeetsALock(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		for _, expired := range []bool{false, true} {
 			w := newWorld(t, s, occ.Options{LeaseTerm: 1_000_000})
 			ours, own := w.session()

@@ -20,7 +20,7 @@ import (
 // rejoined, has an answer all the same.
 func TestSomebodyElseIsFaster(t *testing.T) {
 	unknown := 0
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		w := newWorld(t, s, occ.Options{})
 		ours, own := w.session()
 		w.sure(ours, own, put("a", "1"), put("b", "1"))
@@ -62,7 +62,7 @@ func TestSomebodyElseIsFaster(t *testing.T) {
 // TestLateVerbs: a session whose verb has failed in the network, where it may still be on
 // its way, rejoins in a new epoch; one whose verb was refused need not.
 func TestLateVerbs(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		for _, status := range []rdma.Status{rdma.StatusTimeout, rdma.StatusNoBlade} {
 			w := newWorld(t, s, occ.Options{})
 			ours, own := w.session()
@@ -89,7 +89,7 @@ func TestLateVerbs(t *testing.T) {
 // TestChoresKeepTheName: a session does not become another coordinator while one of its
 // coroutines does something in the name of the one that it is.
 func TestChoresKeepTheName(t *testing.T) {
-	s := settings()[0]
+	s := setting{occ.PolicyDefault, 0, strong}
 	w := newWorld(t, s, occ.Options{})
 	se, _ := w.session()
 	old := se.Coordinator()
@@ -126,7 +126,7 @@ func TestChoresKeepTheName(t *testing.T) {
 // TestOneResolves: while somebody without a coordinator resolves the lock of a placeholder
 // of nobody's, another one meets it, before any of his verbs. The block comes free once.
 func TestOneResolves(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups > 1 {
 			continue
 		}
@@ -186,7 +186,7 @@ func TestOneResolves(t *testing.T) {
 // TestOneMends: while somebody recovers an index, nobody else does; what he has locked
 // there is not taken over from him.
 func TestOneMends(t *testing.T) {
-	w := newWorld(t, settings()[0], occ.Options{})
+	w := newWorld(t, setting{occ.PolicyDefault, 0, strong}, occ.Options{})
 	ours, own := w.session()
 	w.sure(ours, own, put("a", "1"))
 	busy := 0
@@ -219,7 +219,7 @@ func TestOneMends(t *testing.T) {
 // TestRejoinAtEveryVerb: verbs of a session fail from one on, and then they work
 // again: the session rejoins, knows what became of its transaction, and goes on.
 func TestRejoinAtEveryVerb(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		t.Run(s.String(), func(t *testing.T) {
 			for i := range canonicals {
 				c := &canonicals[i]

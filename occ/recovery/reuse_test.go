@@ -71,7 +71,7 @@ func (r *reinsertion) lose() {
 // left on the other blades looks as if the first insert were under way: its record is in a
 // log, a slot leads to its block, and the block is free.
 func TestInsertOverReclaimed(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups == 0 {
 			continue
 		}
@@ -82,7 +82,7 @@ func TestInsertOverReclaimed(t *testing.T) {
 // TestFreedWhileCopyMissing is TestInsertOverReclaimed with a primary that is a copy which
 // was built when the block was free already: it must say, too, when that was.
 func TestFreedWhileCopyMissing(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups != 1 {
 			continue
 		}
@@ -106,7 +106,7 @@ func TestFreedWhileCopyMissing(t *testing.T) {
 // TestBlockOfCommitted: a session that rejoins does not take back the block of an insert that
 // was found to be committed: somebody has deleted the record since, and has the block now.
 func TestBlockOfCommitted(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		t.Run(s.String(), func(t *testing.T) {
 			taken := 0
 			for k := 0; ; k++ {
@@ -144,7 +144,7 @@ func TestBlockOfCommitted(t *testing.T) {
 // since, whose first image has reached a backup and not the primary, is not freed again by
 // the recovery of who had moved the record.
 func TestLeftBlockIsSomebodys(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups == 0 {
 			continue
 		}

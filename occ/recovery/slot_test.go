@@ -18,7 +18,7 @@ import (
 // one block nor to the other. The client is recovered, the slot is repaired from another copy, and
 // then all of the transaction is there, or nothing.
 func TestDamagedSlot(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups == 0 {
 			continue
 		}

@@ -18,6 +18,9 @@ import (
 // from the copies, they are found.
 func TestSplitOverDamage(t *testing.T) {
 	stops := map[string]int{"free": 50, "key": 110} // what is tried of others is like one of these
+	if testing.Short() {
+		stops = map[string]int{"free": 200, "key": 330}
+	}
 	for name, damage := range map[string]func(p []byte){
 		"free":  unlive,
 		"zero":  func(p []byte) { clear(p[:record.LineSize]) },

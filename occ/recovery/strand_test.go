@@ -17,7 +17,7 @@ import (
 // requests of his to one blade may arrive that he posted later than others, which do not; and
 // then a blade is lost.
 func TestStrandBesideLoss(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups == 0 {
 			continue
 		}
@@ -25,6 +25,9 @@ func TestStrandBesideLoss(t *testing.T) {
 			step := 29
 			if s.backups == 1 && s.caps == strong {
 				step = 12
+			}
+			if testing.Short() {
+				step *= 3
 			}
 			for at := step; ; at += step {
 				left := 0
@@ -160,7 +163,7 @@ func (w *world) armChanges(n int) {
 // TestStrandedTwice: who leaves a move to be finished dies after any change that he makes, somebody else goes on, and
 // then a blade is lost.
 func TestStrandedTwice(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups == 0 {
 			continue
 		}
@@ -194,7 +197,7 @@ func TestStrandedTwice(t *testing.T) {
 // TestStrandFinishedInSteps: who finishes a move dies after any change that he makes, and perhaps a blade is lost
 // then. Whoever opens the database next finishes it.
 func TestStrandFinishedInSteps(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		t.Run(s.String(), func(t *testing.T) {
 			first := 0
 			for lost := -1; lost < 3 && (lost < 0 || s.backups > 0); lost++ {
@@ -224,7 +227,7 @@ func TestStrandFinishedInSteps(t *testing.T) {
 // first line of its primary damaged, or, -1, all of it. After fn, whose first argument says which way, it is mended,
 // and has its new value.
 func eachStrandedBit(t *testing.T, bits []int, fn func(t *testing.T, way bool, d *besides, line record.Image, bit int, what string)) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups == 0 || s.caps == weak {
 			continue
 		}
@@ -306,7 +309,7 @@ func TestStrandedGuard(t *testing.T) {
 // TestStrandedBehindZero: a client has died in a transaction that moves a record, in a table whose index is damaged, and
 // the line of the block that it was to leave is zero on the primary, or junk, before it is recovered.
 func TestStrandedBehindZero(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups == 0 || s.policy == occ.PolicyFORD {
 			continue
 		}

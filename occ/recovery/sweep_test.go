@@ -19,7 +19,7 @@ import (
 // what the dead had is in the pool afterwards: what they had fetched, and the blocks of
 // deleted records that nobody else reclaims.
 func TestSweepBesideInserts(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		t.Run(s.String(), func(t *testing.T) {
 			w := newWorld(t, s, occ.Options{ReclaimAfter: 1})
 			ours, own := w.session()
@@ -74,7 +74,7 @@ func TestSweepBesideInserts(t *testing.T) {
 
 // TestSweepPassesOver: a sweep that meets a lock which somebody else resolves is not the last.
 func TestSweepPassesOver(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		t.Run(s.String(), func(t *testing.T) {
 			w := newWorld(t, s, occ.Options{})
 			ours, own := w.session()
@@ -125,7 +125,7 @@ func TestSweepPassesOver(t *testing.T) {
 // until the slot is emptied; a block of which one copy is not free is left alone. A sweep before it
 // says which blocks need not be read.
 func TestPruneSlots(t *testing.T) {
-	for _, s := range replicated() {
+	for _, s := range replicated(t) {
 		for _, sweeps := range []bool{false, true} {
 			w := newWorld(t, s, occ.Options{})
 			se, _ := w.loaded(put("a", "1"), put("b", "1"), put("c", "1"))
@@ -159,7 +159,7 @@ func TestPruneSlots(t *testing.T) {
 // empties it. Nobody does while transactions are undecided that may have lost something with a
 // blade, which a recovery would put into that very block.
 func TestVacateBesideTransactions(t *testing.T) {
-	for _, s := range replicated() {
+	for _, s := range replicated(t) {
 		w := newWorld(t, s, occ.Options{})
 		se, _ := w.loaded(put("a", "1"), put("b", "1"), put("c", "1"))
 		c := se.Thread().Plain()
@@ -218,7 +218,7 @@ func TestVacateBesideTransactions(t *testing.T) {
 // READ, and has died. Nobody has that block: the slot is emptied, so that a split of its sub-table
 // can be finished, which comes before locks are resolved. As long as he is alive, it is not.
 func TestVacateLockOfDead(t *testing.T) {
-	for _, s := range replicated() {
+	for _, s := range replicated(t) {
 		w := newWorld(t, s, occ.Options{})
 		se, _ := w.loaded(put("a", "1"), put("b", "1"))
 		c := se.Thread().Plain()
@@ -289,7 +289,7 @@ func (w *world) hollow(se *occ.Session, key string) (block memory.Addr) {
 // locks, as what he reads, and unlocks again, between any two steps of a sweep. The sweep does
 // not give the block to others while the slot is there.
 func TestSweepBesideLookup(t *testing.T) {
-	for _, s := range replicated() {
+	for _, s := range replicated(t) {
 		t.Run(s.String(), func(t *testing.T) {
 			for from, steps := 0, 1; from < steps; from++ {
 				w := newWorld(t, s, occ.Options{})
@@ -342,7 +342,7 @@ func TestSweepBesideLookup(t *testing.T) {
 // with any of his verbs, while a sweep comes by, which gives free blocks to others. It does
 // not give that one while the slot is there.
 func TestSweepBesideVacate(t *testing.T) {
-	for _, s := range replicated() {
+	for _, s := range replicated(t) {
 		t.Run(s.String(), func(t *testing.T) {
 			for n := 0; ; n++ {
 				w := newWorld(t, s, occ.Options{})

@@ -41,7 +41,7 @@ func (w *world) loseBlade(b rdma.BladeID) {
 // had the only copy of the session's log. What it has acknowledged is in place, and not called
 // aborted.
 func TestOutcomeOfThinLog(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups != 1 {
 			continue
 		}

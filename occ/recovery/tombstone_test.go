@@ -16,7 +16,7 @@ import (
 // on, at all but those to the lock. Who knows the block from before does not write the key into it when no slot leads
 // there any more: the insert is found by everybody.
 func TestUnlinkedInVain(t *testing.T) {
-	for _, s := range replicated() {
+	for _, s := range replicated(t) {
 		for _, own := range []bool{false, true} { // the sweep is in a session's name
 			for k, over := 0, false; !over; k++ {
 				w := newWorld(t, s, occ.Options{ReclaimAfter: 100})
@@ -66,7 +66,7 @@ func TestUnlinkedInVain(t *testing.T) {
 // stopped, and the blade is lost on which he had the lock. Who knows the block from before does not write the
 // key into it if no slot leads there any more: the insert is found by everybody.
 func TestUnlinkedWithoutLock(t *testing.T) {
-	for _, s := range replicated() {
+	for _, s := range replicated(t) {
 		for _, own := range []bool{false, true} { // the session's own
 			for k, over := 0, false; !over; k++ {
 				w := newWorldOn(t, 4, s, occ.Options{ReclaimAfter: 100}, 64<<10)
@@ -107,7 +107,7 @@ func TestUnlinkedWithoutLock(t *testing.T) {
 // TestUnlinkedRemembered: as TestUnlinkedWithoutLock, and an address cache has the block, whatever was done to make it
 // forgotten: who has read it before says so afterwards. Nobody writes or reads that block when no slot leads there any more.
 func TestUnlinkedRemembered(t *testing.T) {
-	for _, s := range replicated() {
+	for _, s := range replicated(t) {
 		for _, key := range []string{"a", "of eight"} {
 			for k, over := 0, false; !over; k++ {
 				for _, anew := range []bool{false, true} { // somebody has inserted the key again, in another block
@@ -156,7 +156,7 @@ func TestUnlinkedRemembered(t *testing.T) {
 // declared dead, takes the deleted records of all others upon itself, of which some are in a
 // segment that has come since. It reclaims them when it has rejoined.
 func TestMakeRoomOfDead(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		t.Run(s.String(), func(t *testing.T) {
 			w := newWorld(t, s, occ.Options{ReclaimAfter: 100})
 			ours, own := w.session()

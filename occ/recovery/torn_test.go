@@ -17,7 +17,7 @@ import (
 // image to a backup, and the primary's blade is lost as well. What is left is half an
 // image, with a guard that is still that of the free block, and a log record.
 func TestTornFirstImage(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		if s.backups == 0 || s.caps != strong {
 			continue
 		}
@@ -105,7 +105,7 @@ func (w *world) images(id record.TxID) (all []written) {
 // after a sweep by who is alone; a record whose version is damaged, which looks alike, is
 // left to be found.
 func TestTornPlaceholder(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		t.Run(s.String(), func(t *testing.T) {
 			w := newWorld(t, s, occ.Options{})
 			ours, own := w.session()

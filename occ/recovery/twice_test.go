@@ -16,8 +16,12 @@ import (
 // them is told; a split comes to its end, also when a recovery has to finish it; and their slots stay, by which a check
 // finds what is lost.
 func TestSplitOverLostRecord(t *testing.T) {
+	step := 210
+	if testing.Short() {
+		step = 630
+	}
 	for f := range 2 {
-		for stop := -1; ; stop += 210 {
+		for stop := -1; ; stop += step {
 			if !splitOverLostRecord(t, f, stop) && stop >= 0 {
 				break
 			}

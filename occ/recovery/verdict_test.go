@@ -17,7 +17,7 @@ import (
 // records lie where those of their neighbours were, which were acknowledged. These are
 // not said to be aborted; one that began after them and had not come as far is.
 func TestVerdictContradictsNobody(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		w := newWorld(t, s, occ.Options{})
 		w.loaded(put("a", "1"), put("b", "1"), put("c", "1"))
 		se, late := w.session()
@@ -61,7 +61,7 @@ func TestVerdictContradictsNobody(t *testing.T) {
 // space of the first, whose fate its record decides. Every other time somebody else
 // recovers them before the session rejoins.
 func TestUnknownKeepsItsLog(t *testing.T) {
-	for _, s := range settings() {
+	for _, s := range settings(t) {
 		w := newWorldIn(t, rdmatest.Options{Blades: 3, Size: 8 << 20}, s, occ.Options{}, 64<<10)
 		ours, own := w.session()
 		unknown, committed := 0, 0

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"testing"
 
+	"txnode/internal/raced"
 	"txnode/rdma"
 	"txnode/rdma/fabrictest"
 	"txnode/rdma/inproc"
@@ -37,6 +38,9 @@ func TestConformance(t *testing.T) {
 		})
 	})
 	t.Run("files", func(t *testing.T) {
+		if raced.Enabled && testing.Short() {
+			t.Skip("under the race detector: as in memory")
+		}
 		fabrictest.Run(t, func(tb testing.TB, n int, size uint64) rdma.Fabric {
 			return open(tb, inproc.Options{Blades: blades(n, size, tb.TempDir()), Seed: 2})
 		})

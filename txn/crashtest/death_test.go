@@ -20,7 +20,7 @@ import (
 func TestPowerAfterDeaths(t *testing.T) {
 	sum := &totals{}
 	var deaths, failures int
-	eachPower(t, 12, 3, 25, func(seed uint64) error { return deathRun(seed, sum, &deaths, &failures) })
+	eachPower(t, 12, 1, 25, func(seed uint64) error { return deathRun(seed, sum, &deaths, &failures) })
 	if deaths == 0 || failures == 0 {
 		t.Errorf("%d threads were unwound, %d verbs have failed", deaths, failures)
 	}

@@ -25,7 +25,7 @@ var (
 func TestSeeds(t *testing.T) {
 	n := *count
 	if testing.Short() {
-		n = min(n, 60)
+		n = min(n, 40)
 	}
 	seen, err := seeds.RunMany(t.Context(), *first, n, runtime.GOMAXPROCS(0), seeds.Options{}, nil)
 	if err != nil {
@@ -68,7 +68,7 @@ func TestSeedsWithFaults(t *testing.T) {
 	}
 	n := *count
 	if testing.Short() {
-		n = min(n, 60)
+		n = min(n, 40)
 	}
 	seen, err := seeds.RunMany(t.Context(), *first, n, runtime.GOMAXPROCS(0), seeds.Options{Faults: kinds}, nil)
 	if err != nil {
@@ -102,7 +102,7 @@ func TestSieges(t *testing.T) {
 	}
 	n := max(*count/20, 20)
 	if testing.Short() {
-		n = min(n, 20)
+		n = min(n, 10)
 	}
 	for _, o := range []seeds.Options{{Faults: kinds, Siege: true}, {Siege: true}} {
 		seen, err := seeds.RunMany(t.Context(), *first, n, runtime.GOMAXPROCS(0), o, nil)

@@ -55,10 +55,13 @@ func TestCanceled(t *testing.T) {
 
 // Figure 3: at 96 threads each policy beats the one before by far.
 func TestPolicies(t *testing.T) {
-	last := 0.0
+	last, scale := 0.0, int64(4)
+	if testing.Short() {
+		scale = 2
+	}
 	for _, p := range []rdma.QPPolicy{rdma.SharedQP, rdma.MultiplexedQP, rdma.PerThreadQP, rdma.PerThreadDoorbell} {
 		for _, op := range []rdma.Op{rdma.OpRead, rdma.OpWrite} {
-			r := run(t, Config{Threads: 96, Policy: p, Op: op, WarmNs: 4_000_000, RunNs: 8_000_000})
+			r := run(t, Config{Threads: 96, Policy: p, Op: op, WarmNs: scale * 1_000_000, RunNs: scale * 2_000_000})
 			if r.Mops < 1.2*last {
 				t.Errorf("%v, %v: %.2f Mop/s after %.2f", p, op, r.Mops, last)
 			}
