@@ -285,11 +285,13 @@ func withRow(key string, i int) blink.Change {
 	return blink.Change{Op: blink.Put, Key: []byte(key + string(rune('a'+i))), Addr: addrOf(i + 1), Class: 3}
 }
 
-// TestAppendsFill inserts keys in order, one at a time and ten at a time: every leaf but the last is then as full as it was
-// when the first key did not fit.
+// TestAppendsFill inserts keys in order, one at a time and in lists: every leaf but the last is then full. The
+// prefix of all but the first, whose low fence is empty, has six or seven of the eight bytes.
 func TestAppendsFill(t *testing.T) {
 	g := fit(t, blink.Geometry{MaxKey: 8})
-	most := (g.Room() - blink.HeaderSize - 8) / (blink.SlotSize + blink.RowPayload + 8)
+	full := func(suffix int) int {
+		return (g.Room() - blink.HeaderSize - 3*8) / (blink.SlotSize + blink.RowPayload + suffix)
+	}
 	for _, batch := range []int{1, 10, 1000} {
 		var b blink.Builder
 		l, want := newLevel(t, g), map[string]blink.Change{}
@@ -304,11 +306,67 @@ func TestAppendsFill(t *testing.T) {
 		}
 		l.check(t, want)
 		for i, n := range l.nodes[:len(l.nodes)-1] {
-			if n.Count() < most {
-				t.Errorf("batches of %d: leaf %d of %d has %d entries; %d fit without a prefix", batch, i, len(l.nodes), n.Count(), most)
+			most := full(8)
+			if i > 0 {
+				most = full(2)
+			}
+			if n.Count() < most || i > 0 && len(n.Prefix()) < 6 {
+				t.Errorf("lists of %d: leaf %d of %d has %d entries and prefix %x; %d entries fit", batch, i, len(l.nodes), n.Count(), n.Prefix(), most)
 			}
 		}
-		t.Logf("batches of %d: %d leaves, %d entries in the first", batch, len(l.nodes), l.nodes[0].Count())
+		t.Logf("lists of %d: %d leaves, %d entries in the first, %d in the second", batch, len(l.nodes), l.nodes[0].Count(), l.nodes[1].Count())
+	}
+}
+
+// TestAppendsOfOthers fills the last leaf with keys of a common prefix of any length, and puts a key behind
+// them that does not have it. One change makes two images, however much room the entries would take
+// without the prefix; level.apply checks that.
+func TestAppendsOfOthers(t *testing.T) {
+	for _, longest := range []int{8, 100, 1024} {
+		for _, entries := range []int{0, 5} {
+			g := fit(t, blink.Geometry{MaxKey: longest, MaxEntries: entries})
+			for _, prefix := range []int{longest - 3, 4, longest / 2, longest - 5, 1} {
+				if testing.Short() && (entries > 0 || prefix != longest-3) {
+					continue
+				}
+				testAppendOfOther(t, g, bytes.Repeat([]byte{'p'}, prefix))
+			}
+		}
+	}
+}
+
+func testAppendOfOther(t *testing.T, g blink.Geometry, prefix []byte) {
+	t.Helper()
+	var b blink.Builder
+	l, want := newLevel(t, g), map[string]blink.Change{}
+	step := func(l *level, want map[string]blink.Change, key []byte) {
+		c := blink.Change{Op: blink.Put, Key: key}
+		payloadFor(g, 0, &c, len(want)+1)
+		l.step(t, &b, want, c)
+	}
+	// One key after the other, until the second split. What was just before it are leaves that are
+	// more or less full.
+	var before []level
+	var models []map[string]blink.Change
+	for i := 0; len(l.nodes) < 3; i++ {
+		if before = append(before, l.clone()); len(before) > 12 {
+			before = before[1:]
+		}
+		if models = append(models, maps.Clone(want)); len(models) > 12 {
+			models = models[1:]
+		}
+		step(&l, want, append(bytes.Clone(prefix), 0, byte(i>>8), byte(i)))
+	}
+	for i := range before {
+		// The last key of the prefix is any, or the last one of all, or almost.
+		for _, size := range []int{0, g.MaxKey, g.MaxKey - 1} {
+			l, want := before[i].clone(), maps.Clone(models[i])
+			if size > 0 {
+				step(&l, want, append(bytes.Clone(prefix), bytes.Repeat([]byte{0xff}, size-len(prefix))...))
+			}
+			step(&l, want, []byte("q"))
+			l.check(t, want)
+		}
 	}
 }
 
@@ -435,7 +493,7 @@ func TestMergeNeighbours(t *testing.T) {
 	for i := 0; i < 60; i++ {
 		left.entries = append(left.entries, blink.Change{Key: []byte(long + "a" + string(rune('0'+i))), Addr: addrOf(i + 10)})
 	}
-	right := contents{low: long + "b", open: true}
+	right := contents{low: long + "b", high: "q", right: addrOf(8)}
 	shifted, gap, inner := right, right, right
 	shifted.low, gap.low = long+"a", long+"c"
 	inner.level, inner.entries = 1, []blink.Change{{Key: []byte(inner.low), Addr: addrOf(3)}}
@@ -459,7 +517,7 @@ func TestMergeNeighbours(t *testing.T) {
 			}
 		})
 	}
-	right.high, right.open, right.right = long+"c", false, addrOf(7)
+	right.high, right.right = long+"c", addrOf(7)
 	if err := b.Merge(g, decode(t, g, left.encode()), decode(t, g, right.encode()), addrOf(2)); err != nil {
 		t.Fatal(err)
 	}

@@ -61,6 +61,7 @@ type image struct {
 	high     fence
 	prefix   int
 	size     int
+	reserve  int // bytes that are to stay free
 }
 
 // Apply plans what becomes of the node by the changes, and returns the number of images: one, or as
@@ -135,7 +136,7 @@ func (b *Builder) Merge(g Geometry, left, right Node, at memory.Addr) error {
 	b.add(firstNode, 0, left.count)
 	b.add(secondNode, 0, right.count)
 	im := b.image(0, b.count, b.low, b.high, b.bytes())
-	if g.full(b.count, im.size) {
+	if !b.fits(im) {
 		return fmt.Errorf("%w: %d entries, %d bytes; the room is %d", ErrFull, b.count, im.size, g.Room())
 	}
 	b.images = append(b.images, im)
@@ -181,13 +182,21 @@ func (b *Builder) bytes() int {
 
 // image returns the image of some entries, of so many bytes without a prefix cut off, between two fences.
 func (b *Builder) image(from, to int, low []byte, high fence, bytes int) image {
-	prefix := 0
-	if !high.open {
-		prefix = commonPrefix(low, high.key)
+	im := image{from: from, to: to, low: low, high: high}
+	switch {
+	case !high.open:
+		im.prefix = commonPrefix(low, high.key)
+	case b.level == 0 && to > from:
+		b.keys[0] = b.appendKey(b.keys[0][:0], to-1)
+		im.prefix = commonPrefix(low, b.keys[0])
+		im.reserve = im.prefix // for the high fence after a split (longest)
 	}
-	size := headerSize + len(low) + len(high.key) + bytes - (to-from)*prefix
-	return image{from: from, to: to, low: low, high: high, prefix: prefix, size: size}
+	im.size = headerSize + len(low) + len(high.key) + bytes - (to-from)*im.prefix
+	return im
 }
+
+// fits reports whether a node can have the image.
+func (b *Builder) fits(im image) bool { return !b.geometry.full(im.to-im.from, im.size+im.reserve) }
 
 // Images is the number of images.
 func (b *Builder) Images() int { return len(b.images) }

@@ -99,10 +99,18 @@ func (n Node) checkHeader(g Geometry) error {
 		return malformed("right link to %v, where no block can be", n.Right())
 	case !high.open && bytes.Compare(low, high.key) >= 0:
 		return malformed("low fence %x is not below the high fence %x", low, high.key)
-	case !high.open && n.prefix != commonPrefix(low, high.key):
+	case !high.open && n.prefix != commonPrefix(low, high.key) || high.open && n.prefix != n.lastPrefix():
 		return malformed("prefix of %d bytes, of fences %x and %x", n.prefix, low, high.key)
 	}
 	return nil
+}
+
+// lastPrefix is the length of the prefix of the last node of a level.
+func (n Node) lastPrefix() int {
+	if n.Level() > 0 || n.count == 0 {
+		return 0
+	}
+	return n.prefix + commonPrefix(n.Low()[n.prefix:], n.Suffix(n.count-1))
 }
 
 // possible reports whether v can be a version: it is not zero, and does not look like a lock.

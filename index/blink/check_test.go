@@ -210,6 +210,13 @@ func TestRandomBytes(t *testing.T) {
 	}
 }
 
+// prefixed is an image with another length of its prefix.
+func prefixed(c contents, prefix byte) []byte {
+	b := c.encode()
+	b[4] = prefix
+	return b
+}
+
 // TestCheck has one image for each thing that Check finds.
 func TestCheck(t *testing.T) {
 	rows := fit(t, blink.Geometry{MaxKey: 4, MaxEntries: 3})
@@ -266,10 +273,22 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%q, expected was %q", err, c.want)
 		}
 	}
-	// A prefix that is too short is not canonical.
-	b := contents{low: "ba", high: "bc", right: addrOf(1)}.encode()
-	b[4] = 0
-	if n, err := blink.Decode(b); err != nil || n.Check(rows) == nil {
-		t.Errorf("a prefix that is too short: %v", err)
+	// A prefix that is too short is not canonical, nor is one of an empty last leaf or a last inner node.
+	long := contents{low: "ba", open: true, entries: []blink.Change{row("ba")}}.encode()
+	short := bytes.Clone(long)
+	short[4] = 1
+	short[10]++
+	short = append(short, 'a')
+	for name, b := range map[string][]byte{
+		"too short":            prefixed(contents{low: "ba", high: "bc", right: addrOf(1)}, 0),
+		"too short, last leaf": short,
+		"of an empty leaf":     prefixed(contents{low: "ba", open: true}, 1),
+	} {
+		if n, err := blink.Decode(b); err != nil || n.Check(rows) == nil || !strings.Contains(n.Check(rows).Error(), "prefix of") {
+			t.Errorf("a prefix that is %s: %v", name, err)
+		}
+	}
+	if n, err := blink.Decode(long); err != nil || n.Check(rows) != nil {
+		t.Errorf("a good prefix: %v", err)
 	}
 }

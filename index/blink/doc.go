@@ -33,7 +33,7 @@
 //	 0  level      8   0: leaf
 //	 1  flags      8   bit 0: inline entries
 //	 2  count     16   entries
-//	 4  prefix    16   length of the common prefix of the fences, 0 if the high fence is unbounded
+//	 4  prefix    16   length of the prefix, which entries leave out
 //	 6  low       16   length of the low fence
 //	 8  high      16   length of the high fence; 0xffff: unbounded
 //	10  end       16   length of the node
@@ -43,8 +43,9 @@
 //	    slots     16 each: offset of each entry, in the order of the keys
 //	    entries
 //
-// A key between the fences begins with their common prefix. An entry holds the rest of its key, the
-// suffix, behind a payload:
+// The prefix is the common one of the two fences, which all keys between them begin with. The last
+// leaf has no high fence: its prefix is the common one of its low fence and its last key. The last
+// inner node of a level has none. An entry holds the rest of its key, the suffix, behind a payload:
 //
 //	inner          child 48 | suffix
 //	leaf of rows   row 48 | class 8 | suffix
@@ -56,8 +57,8 @@
 // A leaf of rows leads to record blocks. An inline leaf has values, which is meant for secondary indexes;
 // the version names the transaction that wrote the entry, for the history checker.
 //
-// The separator of two leaves is the shortest key that is above the last key of the left one, and not above the
-// first key of the right one.
+// The separator of two leaves is the shortest key that is above the last key of the left one, and not
+// above the first key of the right one.
 //
 // # Use
 //

@@ -39,11 +39,12 @@ func contentsOf(n blink.Node) contents {
 
 // encode is the slow twin of the Builder: it writes the layout of doc.go down piece by piece.
 func (c contents) encode() []byte {
-	prefix := 0
-	if !c.open {
-		for prefix < len(c.low) && prefix < len(c.high) && c.low[prefix] == c.high[prefix] {
-			prefix++
-		}
+	prefix, high := 0, c.high
+	if c.open && c.level == 0 && len(c.entries) > 0 {
+		high = string(c.entries[len(c.entries)-1].Key)
+	}
+	for prefix < len(c.low) && prefix < len(high) && c.low[prefix] == high[prefix] {
+		prefix++
 	}
 	var slots, entries []byte
 	at := 18 + len(c.low) + len(c.high) + 2*len(c.entries)
@@ -66,11 +67,11 @@ func (c contents) encode() []byte {
 	if c.inline {
 		b[1] = 1
 	}
-	high := len(c.high)
+	bounded := len(c.high)
 	if c.open {
-		high = 0xffff
+		bounded = 0xffff
 	}
-	for _, v := range []int{len(c.entries), prefix, len(c.low), high, at + len(entries)} {
+	for _, v := range []int{len(c.entries), prefix, len(c.low), bounded, at + len(entries)} {
 		b = binary.LittleEndian.AppendUint16(b, uint16(v))
 	}
 	b = append(b, binary.LittleEndian.AppendUint64(nil, uint64(c.right))[:6]...)

@@ -17,7 +17,7 @@ type Node struct {
 	b       []byte
 	slots   int // offset of the slots
 	count   int
-	prefix  int // length of the fences' common prefix
+	prefix  int // length of the prefix
 	payload int // length of what precedes an entry's suffix
 	inline  bool
 }
@@ -40,12 +40,12 @@ func Decode(b []byte) (Node, error) {
 	common := low
 	switch {
 	case high == unbounded:
-		high, common = 0, 0
+		high = 0
 	case high < low:
 		common = high
 	}
 	if n.prefix > common {
-		return Node{}, malformed("fences of %d and %d bytes (%d: unbounded) with a common prefix of %d", low, u16(b, highOff), unbounded, n.prefix)
+		return Node{}, malformed("fences of %d and %d bytes (%d: unbounded) with a prefix of %d", low, u16(b, highOff), unbounded, n.prefix)
 	}
 	n.slots = headerSize + low + high
 	entries := n.slots + slotSize*n.count
@@ -135,7 +135,7 @@ func (n Node) high() fence {
 	return fence{key: n.b[at:n.slots:n.slots]}
 }
 
-// Prefix is what the keys of all entries begin with: the common prefix of the fences.
+// Prefix is what the keys of all entries begin with, and their suffixes leave out.
 func (n Node) Prefix() []byte {
 	end := headerSize + n.prefix
 	return n.b[headerSize:end:end]

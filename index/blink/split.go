@@ -5,7 +5,7 @@ import "fmt"
 // plan decides how many images the new contents make, and returns their number.
 func (b *Builder) plan() (int, error) {
 	im := b.image(0, b.count, b.low, b.high, b.bytes())
-	if !b.geometry.full(b.count, im.size) {
+	if b.fits(im) {
 		b.images = append(b.images, im)
 		return 1, nil
 	}
@@ -49,14 +49,14 @@ func (b *Builder) sum() {
 // halve makes images of the entries from, ..., to-1: one if they fit, else those of two halves.
 func (b *Builder) halve(from, to int, low []byte, high fence) error {
 	im := b.image(from, to, low, high, b.sums[to]-b.sums[from])
-	if !b.geometry.full(to-from, im.size) {
+	if b.fits(im) {
 		b.images = append(b.images, im)
 		return nil
 	}
 	if to-from < 2 {
 		return b.tooLong(im)
 	}
-	cut := b.middle(from, to)
+	cut := b.middle(from, to, im.prefix)
 	separator := b.keep(b.separator(cut))
 	if err := b.halve(from, cut, low, fence{key: separator}); err != nil {
 		return err
@@ -73,14 +73,11 @@ func (b *Builder) halve(from, to int, low []byte, high fence) error {
 //
 //	(R-low-high+E)/2 + E/2 + low + K = R/2 + E + K + (low-high)/2 <= R/2 + E + 3K/2
 //
-// bytes, and the right part likewise. That is at most R, because R/2 >= K+2E >= E + 3K/2.
-func (b *Builder) middle(from, to int) int {
+// bytes, and the right part likewise. That is at most R, because R/2 >= K+2E >= E + 3K/2. In the last
+// leaf the bytes that stay free count as the high fence.
+func (b *Builder) middle(from, to, prefix int) int {
 	if limit := b.geometry.MaxEntries; limit > 0 && to-from > limit {
 		return from + (to-from)/2
-	}
-	prefix := 0
-	if !b.high.open {
-		prefix = commonPrefix(b.low, b.high.key)
 	}
 	all := b.sums[to] - b.sums[from] - (to-from)*prefix
 	cut, best := from+1, all
@@ -100,15 +97,14 @@ func (b *Builder) fill() error {
 	from, low := 0, b.low
 	for {
 		im := b.image(from, b.count, low, b.high, b.sums[b.count]-b.sums[from])
-		if !b.geometry.full(b.count-from, im.size) {
+		if b.fits(im) {
 			b.images = append(b.images, im)
 			return nil
 		}
 		if b.count-from < 2 {
 			return b.tooLong(im)
 		}
-		im = b.longest(from, low)
-		if b.geometry.full(im.to-from, im.size) {
+		if im = b.longest(from, low); !b.fits(im) {
 			return b.tooLong(im)
 		}
 		im.high.key = b.keep(im.high.key)
@@ -117,8 +113,12 @@ func (b *Builder) fill() error {
 	}
 }
 
-// longest is the longest image that begins with entry from and fits, of all but the last entry at most. Its high
-// fence is good until the next separator.
+// longest is the longest image that begins with entry from and fits, of all but the last entry at
+// most. Its high fence is good until the next separator.
+//
+// When one entry was added behind those of a last leaf, it has all of them but one at least. The
+// separator in front of the last one has the prefix of the leaf, and is no longer than that entry's
+// key. So it needs at most the prefix more than the entry, which image has kept free.
 func (b *Builder) longest(from int, low []byte) image {
 	end := func(to int) image {
 		return b.image(from, to, low, fence{key: b.separator(to)}, b.sums[to]-b.sums[from])
@@ -129,10 +129,7 @@ func (b *Builder) longest(from int, low []byte) image {
 	for to+1 < b.count && !b.geometry.full(to+1-from, 0) && b.sums[to+1]-b.sums[from] <= most {
 		to++
 	}
-	for to+1 < b.count {
-		if im := end(to + 1); b.geometry.full(to+1-from, im.size) {
-			break
-		}
+	for to+1 < b.count && b.fits(end(to+1)) {
 		to++
 	}
 	return end(to)
