@@ -21,7 +21,10 @@ func (tx *Tx) Unblock() (bool, error) {
 	tx.met = meeting{}
 	done, err := tx.unblock(m)
 	if errors.Is(err, ErrCorrupt) {
-		tx.ill = m.addr
+		tx.ill = ill{block: m.addr, table: m.table}
+		if m.table != nil {
+			tx.ill.hash = record.Hash(m.table.ID, m.key)
+		}
 	}
 	return done, tx.naming(m, err)
 }

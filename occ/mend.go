@@ -51,11 +51,24 @@ func (tx *Tx) Served() memory.Addr {
 	return a
 }
 
-// Ill returns the block that the last ErrCorrupt was about, and forgets it; 0: it is not known.
-func (tx *Tx) Ill() memory.Addr {
-	a := tx.ill
-	tx.ill = 0
-	return a
+// ill is what the last ErrCorrupt was about: a block, or the slot of an index that seems to lead to it.
+type ill struct {
+	block memory.Addr
+	table *Table
+	hash  uint64
+}
+
+// Ill returns the block that the last ErrCorrupt was about, and forgets it; 0: it is not known. table and near say which
+// index has led there, and where it may be damaged; nil if that is not known.
+func (tx *Tx) Ill() (block memory.Addr, table *Table, near memory.Addr) {
+	x := tx.ill
+	tx.ill = ill{}
+	if x.table != nil {
+		if ix, ok := x.table.Index.(interface{ Near(hash uint64) memory.Addr }); ok {
+			return x.block, x.table, ix.Near(x.hash)
+		}
+	}
+	return x.block, nil, 0
 }
 
 // Mend replaces damaged copies of a block by an intact one. whole: all copies are intact and alike
@@ -108,17 +121,9 @@ func (tx *Tx) MendGuard(a memory.Addr) (m Mended, done, pending bool, err error)
 	if err != nil || x.good == nil || x.guard == x.good.Guard() {
 		return m, err == nil && x.good != nil, false, err
 	}
-	now := s.thread.Now()
-	if tx.calm == nil || tx.calm.addr != a || tx.calm.guard != x.guard {
-		tx.calm = &calm{addr: a, guard: x.guard, since: now, drawn: map[*Session]uint64{}}
-	}
-	s.queried.Store(anyQuery)
-	s.reply()
-	if !s.eng.calm(tx.calm) {
-		tx.stuck.asks = true
+	if !tx.calmed(a, x.guard) {
 		return m, false, true, nil
 	}
-	tx.c.Sleep(placedNs) // what has completed by then is placed
 	if x, err = tx.survey(a); err != nil || x.good == nil || x.guard != tx.calm.guard {
 		return m, false, false, err
 	}
@@ -128,10 +133,46 @@ func (tx *Tx) MendGuard(a memory.Addr) (m Mended, done, pending bool, err error)
 	return m, done, false, err
 }
 
-// calm is a damaged guard that waits for every session to end what it had begun.
+// MendIndex has the index of a table replace what is damaged of its primary, near an address, by what a copy has: how many
+// words. Like a guard they may have been changed by somebody who has not come to the copies, so it waits until every
+// session has ended what it had begun. pending: ask again. The transaction is not open.
+func (tx *Tx) MendIndex(t *Table, at memory.Addr) (words int, pending bool, err error) {
+	s := tx.s
+	space := s.eng.space
+	ix, ok := t.Index.(interface {
+		Heal(c *rdma.Coro, at memory.Addr) (words int, err error)
+	})
+	if !ok || s.alloc == nil || s.broken != nil || tx.open() || !space.Tidy() || space.Gated() {
+		return 0, false, nil //nolint:nilerr // a broken session mends nothing
+	}
+	if !tx.calmed(at, 0) {
+		return 0, true, nil
+	}
+	words, err = ix.Heal(tx.c, at)
+	return words, false, s.failed(err)
+}
+
+// calmed reports whether every session has ended all transactions that it had begun when this damage
+// was met, and what they have changed is placed.
+func (tx *Tx) calmed(a memory.Addr, guard record.Guard) bool {
+	s := tx.s
+	if tx.calm == nil || tx.calm.addr != a || tx.calm.guard != guard {
+		tx.calm = &calm{addr: a, guard: guard, since: s.thread.Now(), drawn: map[*Session]uint64{}}
+	}
+	s.queried.Store(anyQuery)
+	s.reply()
+	if !s.eng.calm(tx.calm) {
+		tx.stuck.asks = true
+		return false
+	}
+	tx.c.Sleep(placedNs) // what has completed by then is placed
+	return true
+}
+
+// calm is damage that waits for every session to end what it had begun.
 type calm struct {
 	addr  memory.Addr
-	guard record.Guard
+	guard record.Guard // 0: it is in an index
 	since int64
 	// drawn is how many transactions a session had begun when it answered first.
 	drawn map[*Session]uint64

@@ -136,7 +136,7 @@ type Tx struct {
 	doubted memory.Addr
 	// ill is where damage was met last, and served are blocks of this transaction and of those before that
 	// were read from another copy: what Mend is to look at.
-	ill    memory.Addr
+	ill    ill
 	served []memory.Addr
 	calm   *calm // a damaged guard that it waits to mend; nil: none
 

@@ -19,6 +19,7 @@ const (
 	copyBatch  = 32      // blocks that are read in one round trip
 	copyProbe  = 1 << 10 // bytes of each that are read at first
 	patience   = 64      // rereads of a locked block before a transaction is sent to it
+	maxWalks   = 16      // walks over an index that was mended meanwhile
 	maxStrange = 64      // looks at a slot and what it leads to that do not go together
 	maxStill   = 1 << 10 // looks at an image that is not locked, and that stays torn,
 	maxStillNs = 2e9     // for so long at least
@@ -73,14 +74,21 @@ func (s *copier) table(t memory.Table) error {
 		return err
 	}
 	defer th.Free(s.buf, copyBatch*copyProbe)
-	s.todo = s.todo[:0]
-	err = ix.Walk(s.w.coro, func(at memory.Addr, c index.Candidate) error {
-		s.todo = append(s.todo, slotBlock{at, c})
-		if len(s.todo) < copyBatch {
-			return nil
+	// Where the index was mended from another copy the walk begins again. What was copied before is
+	// copied once more, as it is if a split carries it meanwhile.
+	for again := 0; ; again++ {
+		s.todo = s.todo[:0]
+		err = ix.Walk(s.w.coro, func(at memory.Addr, c index.Candidate) error {
+			s.todo = append(s.todo, slotBlock{at, c})
+			if len(s.todo) < copyBatch {
+				return nil
+			}
+			return s.flush()
+		})
+		if c := (*race.CorruptError)(nil); !errors.As(err, &c) || again == maxWalks || !s.w.mendIndex(s.t, c.Addr) {
+			break
 		}
-		return s.flush()
-	})
+	}
 	if err != nil {
 		if s.skipDamaged != nil && errors.Is(err, ErrCorrupt) {
 			err = errors.Join(err, s.flush()) // what the index led to before
@@ -161,7 +169,11 @@ func (s *copier) flush() error {
 				continue
 			}
 		}
-		if err := s.one(e); err != nil && !s.skipRecord(e, err) {
+		err := s.one(e)
+		if errors.Is(err, ErrCorrupt) && s.w.mendIndex(s.t, e.at) {
+			err = s.one(e)
+		}
+		if err != nil && !s.skipRecord(e, err) {
 			return err
 		}
 	}

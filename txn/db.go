@@ -270,7 +270,7 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 	var ix *race.Index
 	err = db.withBlades(func(c *rdma.Coro) (err error) {
 		if meta.Root != 0 {
-			ix, err = race.Open(c, db.space, meta.Root, meta.ID)
+			ix, err = db.openIndex(c, meta)
 			return err
 		}
 		// Created now, or by a process that stopped here: the index is made first, then
@@ -293,8 +293,25 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 	ix.SetSpoilt(recovery.Spoilt(db.space))
 	t := &occ.Table{ID: meta.ID, Name: name, Index: ix}
 	db.tables[name] = t
-	db.names.add(t.ID, name)
+	db.names.add(t)
 	return t, nil
+}
+
+// openIndex opens the index of a table, which no transaction uses yet. What is damaged of its primary is mended
+// from a copy.
+func (db *DB) openIndex(c *rdma.Coro, meta memory.Table) (*race.Index, error) {
+	ix, err := race.Open(c, db.space, meta.Root, meta.ID)
+	if ill := errors.Is(err, ErrCorrupt) || err == nil && ix.Ill(); !ill || db.space.ReadOnly() || !db.space.Tidy() || db.space.Gated() {
+		return ix, err
+	}
+	words, e := race.Heal(c, db.space, meta.Root, meta.ID)
+	if words > 0 {
+		db.opts.Logger.Warn("a damaged index was mended from another copy", zap.String("table", meta.Name), zap.Stringer("near", meta.Root), zap.Int("words", words))
+	}
+	if e != nil && !errors.Is(e, ErrCorrupt) {
+		return nil, e
+	}
+	return race.Open(c, db.space, meta.Root, meta.ID)
 }
 
 func (db *DB) findTable(name string, want tableOptions, create bool) (memory.Table, error) {

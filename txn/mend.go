@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"go.uber.org/zap"
+	"txnode/index/race"
 	"txnode/memory"
 	"txnode/occ"
 )
@@ -37,11 +38,17 @@ func (w *Worker) mendTorn(a memory.Addr) bool {
 	return whole && m.Copies > 0
 }
 
-// mendDamage mends the block that err, an ErrCorrupt, is about, and reports whether it is worth trying again.
-// The attempt has ended.
+// mendDamage mends the block or the index that err, an ErrCorrupt, is about, and reports whether it is worth trying
+// again. The attempt has ended.
 func (w *Worker) mendDamage(err error) bool {
-	a := w.o.Ill()
-	return a != 0 && errors.Is(err, ErrCorrupt) && w.mendBlock(a)
+	block, table, near := w.o.Ill()
+	if !errors.Is(err, ErrCorrupt) {
+		return false
+	}
+	if c := (*race.CorruptError)(nil); errors.As(err, &c) {
+		return w.mendIndex(w.db.names.table(c.Table), c.Addr)
+	}
+	return block != 0 && w.mendBlock(block) || w.mendIndex(table, near) // which may have led to what is no record
 }
 
 // mendBlock mends a block, with its guard if need be.
@@ -67,6 +74,37 @@ func (w *Worker) mendBlock(a memory.Addr) bool {
 		w.coro.Sleep(calmPauseNs)
 	}
 	return w.mendTorn(a) || guard
+}
+
+// mendIndex mends what is damaged of a table's index near an address.
+func (w *Worker) mendIndex(t *occ.Table, at memory.Addr) bool {
+	if t == nil || w.db.space.ReadOnly() || w.session.Broken() != nil {
+		return false
+	}
+	for range calmLooks {
+		words, pending, err := w.o.MendIndex(t, at)
+		switch {
+		case err != nil && !errors.Is(err, ErrCorrupt): // which it says anyway
+			w.failed(err, "a damaged index could not be mended")
+		case !pending && words > 0:
+			w.own.Mended++
+			w.illIndex = 0
+			w.db.opts.Logger.Warn("a damaged index was mended from another copy", zap.String("table", t.Name), zap.Stringer("near", at), zap.Int("words", words))
+		}
+		if !pending {
+			// Another worker that has met it may have mended it before: one more attempt tells.
+			again := words > 0 || w.illIndex != at
+			if words == 0 {
+				w.illIndex = at
+			}
+			return again
+		}
+		if w.o.Asks() {
+			w.db.askIdle()
+		}
+		w.coro.Sleep(calmPauseNs)
+	}
+	return false
 }
 
 // mended logs and counts what was mended, or why it was not.

@@ -259,26 +259,34 @@ func bladeMetrics(rooms []memory.Room) []BladeMetrics {
 	return blades
 }
 
-// tableNames are the names of the tables that were opened, by number. Safe for concurrent use.
+// tableNames are the tables that were opened, by number. Safe for concurrent use.
 type tableNames struct {
 	mu   sync.Mutex
-	byID map[uint16]string
+	byID map[uint16]*occ.Table
 }
 
-func (n *tableNames) add(id uint16, name string) {
+func (n *tableNames) add(t *occ.Table) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.byID == nil {
-		n.byID = map[uint16]string{}
+		n.byID = map[uint16]*occ.Table{}
 	}
-	n.byID[id] = name
+	n.byID[t.ID] = t
+}
+
+// table is the one with a number; nil if it was not opened.
+func (n *tableNames) table(id uint16) *occ.Table {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.byID[id]
 }
 
 // name is that of a table; empty if it was not opened.
 func (n *tableNames) name(id uint16) string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.byID[id]
+	if t := n.table(id); t != nil {
+		return t.Name
+	}
+	return ""
 }
 
 // metrics are the figures of all tables that were opened: counts are by number.
@@ -286,8 +294,8 @@ func (n *tableNames) metrics(counts []TableCounts) []TableMetrics {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	tables := make([]TableMetrics, 0, len(n.byID))
-	for id, name := range n.byID {
-		m := TableMetrics{Table: name}
+	for id, t := range n.byID {
+		m := TableMetrics{Table: t.Name}
 		if int(id) < len(counts) {
 			m.TableCounts = counts[id]
 		}

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"txnode/internal/sentinel"
+	"txnode/memory"
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
@@ -32,6 +33,8 @@ type Worker struct {
 	swept   uint32
 
 	maintained int64 // when maintenance was done last
+
+	illIndex memory.Addr // where an index was found damaged last, and was mended already, or could not be
 
 	keyBuf, valueBuf []byte
 

@@ -79,27 +79,30 @@ func (r *recovery) believePart(d *difference) error {
 	return ix.isPart(p, at, k)
 }
 
-// believeDepth is believe for the depth of a bucket: that of its sub-table in the directory, in which it
+// believeDepth is believe for depth and suffix of a bucket: those of its sub-table in the directory, in which it
 // is before it is in any bucket, or one less while the sub-table is split, which names its child then.
 func (r *recovery) believeDepth(d *difference, h Header) error {
 	dir, err := r.ix.readDirectory(r.c, nil)
 	if err != nil {
 		return err
 	}
-	depth, found := uint8(0), false
-	for _, e := range dir.entries {
+	depth, suffix, found := uint8(0), uint32(0), false
+	for i, e := range dir.entries {
 		if e.Table() == d.of {
-			depth, found = max(depth, e.Depth()), true
+			depth, suffix, found = max(depth, e.Depth()), uint32(i), true
 		}
 	}
 	child, err := r.word(d.of + tableChildOff)
-	if err != nil || !found || h.Depth() == depth || h.Depth()+1 == depth && child != 0 {
+	if err != nil || !found {
 		return err
+	}
+	if (h.Depth() == depth || h.Depth()+1 == depth && child != 0) && h.Suffix() == suffix&suffixMask(h.Depth()) {
+		return nil
 	}
 	if w, err := r.word(d.addr); err != nil || w != d.primary { // a split has come by
 		return err
 	}
-	return r.ix.corrupt(d.addr, "bucket of %v in a sub-table of depth %d", h, depth)
+	return r.ix.corrupt(d.addr, "bucket of %v in a sub-table of depth %d for suffix %b", h, depth, suffix&suffixMask(depth))
 }
 
 // believeSlot is believe for a slot in use. One that is marked can lead to another key's block: see

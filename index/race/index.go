@@ -41,6 +41,7 @@ type Index struct {
 	blades []uint64 // sizes of the regions
 	window int      // most work requests of a batch
 	both   bool     // lookups read both choices at once
+	ill    bool     // see Ill
 	pool   sync.Pool
 
 	splits, doublings, moved, seconds atomic.Uint64

@@ -1,6 +1,8 @@
 package race
 
 import (
+	"fmt"
+
 	"txnode/memory"
 	"txnode/rdma"
 )
@@ -99,34 +101,12 @@ func (ix *Index) placeWritten(c *rdma.Coro, sc *scratch, v *memory.View, a memor
 }
 
 // Open attaches to the index whose root is given, and checks that it is one of
-// the table's.
+// the table's. If the first line of the root is damaged, and that of a copy is not, it serves: see Heal.
 func Open(c *rdma.Coro, s Space, root memory.Addr, table uint16) (*Index, error) {
-	v := s.ViewOn(c.Thread())
-	probe := newIndex(c, s, root, Geometry{Table: table})
-	if root&alignedMask != 0 || !probe.fits(v, root, rootSize) {
-		return nil, probe.outside(v, root, root, "the root is in no segment")
-	}
-	t := c.Thread()
-	buf, err := t.Alloc(lineSize)
+	ix, err := attach(c, s, root, table)
 	if err != nil {
 		return nil, err
 	}
-	defer t.Free(buf, lineSize)
-	sc := probe.get()
-	defer probe.put(sc)
-	sc.batch.Reset()
-	sc.batch.Read(v.At(root, 0), buf, lineSize)
-	if err := c.Do(&sc.batch); err != nil {
-		return nil, err
-	}
-	g, err := ParseRoot(t.Bytes(buf, lineSize))
-	if err != nil {
-		return nil, probe.corrupt(root, "%w", err)
-	}
-	if g.Table != table {
-		return nil, probe.corrupt(root, "it is the index of table %d", g.Table)
-	}
-	ix := newIndex(c, s, root, g)
 	d, err := ix.readDirectory(c, nil)
 	if err != nil {
 		return nil, err
@@ -134,3 +114,42 @@ func Open(c *rdma.Coro, s Space, root memory.Addr, table uint16) (*Index, error)
 	ix.dir.Store(d)
 	return ix, nil
 }
+
+// attach is Open without the directory.
+func attach(c *rdma.Coro, s Space, root memory.Addr, table uint16) (*Index, error) {
+	t := c.Thread()
+	v := s.ViewOn(t)
+	probe := newIndex(c, s, root, Geometry{Table: table})
+	if root&alignedMask != 0 || !probe.fits(v, root, rootSize) {
+		return nil, probe.outside(v, root, root, "the root is in no segment")
+	}
+	buf, err := t.Alloc(lineSize)
+	if err != nil {
+		return nil, err
+	}
+	defer t.Free(buf, lineSize)
+	sc := probe.get()
+	defer probe.put(sc)
+	var fault error
+	for k := range v.Copies(root) {
+		sc.batch.Reset()
+		sc.batch.Read(v.At(root, k), buf, lineSize)
+		if err := c.Do(&sc.batch); err != nil {
+			return nil, firstOf(fault, err)
+		}
+		g, err := ParseRoot(t.Bytes(buf, lineSize))
+		if err == nil && g.Table != table {
+			err = fmt.Errorf("it is the index of table %d", g.Table)
+		}
+		if err == nil {
+			ix := newIndex(c, s, root, g)
+			ix.ill = fault != nil
+			return ix, nil
+		}
+		fault = firstOf(fault, probe.corrupt(root, "%w", err))
+	}
+	return nil, fault
+}
+
+// Ill reports whether the first line of the root was damaged when the index was opened.
+func (ix *Index) Ill() bool { return ix.ill }

@@ -488,25 +488,21 @@ func (p *split) eachHeader(fn func(at memory.Addr, h Header) (Header, error), ap
 	return nil
 }
 
-// filled tells the directory, which is locked, that the split is done: its first entry at
-// last, and when the others are complete on all copies. As long as that is filling, the split is not done.
+// filled tells the directory, which is locked, that the split is done. Until it is unlocked, and not named by the
+// old sub-table any more, Recover does so again.
 func (p *split) filled() error {
 	d, err := p.ix.readDirectory(p.c, nil)
 	if err != nil {
 		return err
 	}
 	e := MakeEntry(p.to, p.depth+1)
-	done := func(i uint32) step {
-		return step{addr: p.ix.entryAddr(d, i), old: uint64(e | entryFilling), new: uint64(e), once: true}
-	}
-	first := p.suffix | p.bit()
 	p.s.steps = p.s.steps[:0]
-	for i := first + 2*p.bit(); uint64(i) <= d.mask; i += 2 * p.bit() {
-		p.s.steps = append(p.s.steps, done(i))
+	first := p.suffix | p.bit()
+	last := first + uint32(d.mask)&^(2*p.bit()-1) // in descending order: as long as the first one is filling, it is not done
+	for i := last; ; i -= 2 * p.bit() {
+		p.s.steps = append(p.s.steps, step{addr: p.ix.entryAddr(d, i), old: uint64(e | entryFilling), new: uint64(e), once: true})
+		if i == first {
+			return p.transitions("directory entry")
+		}
 	}
-	if err := p.transitions("directory entry"); err != nil {
-		return err
-	}
-	p.s.steps = append(p.s.steps[:0], done(first))
-	return p.transitions("directory entry")
 }
