@@ -210,7 +210,11 @@ func TestBankBesideIndexDamage(t *testing.T) {
 		})
 	}()
 	r := rand.New(rand.NewPCG(6, 7))
-	for range times(60) {
+	rounds := 60
+	if testing.Short() {
+		rounds = 15
+	}
+	for range rounds {
 		_, tables := p.indexRoot("t")
 		at := tables[r.IntN(len(tables))] + 64 + memory.Addr(8*r.IntN(24))
 		w := p.word(at)

@@ -1,6 +1,7 @@
 package race
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -171,6 +172,10 @@ func (h *dirHead) same(d *directory) bool {
 	return d.depth <= rootBits || slices.Equal(h.parts[:d.depth], d.parts[:d.depth])
 }
 
+// maxShort is for how many pauses a read of the directory waits for arena: after the loss of a blade all coroutines
+// of a thread read it at the same moment.
+const maxShort = 16
+
 // piece is a READ of n bytes of part k of the directory, from an offset on, to the arena.
 type piece struct {
 	k       uint8
@@ -185,6 +190,10 @@ func (ix *Index) readEntries(c *rdma.Coro, v *memory.View, d *directory) (h dirH
 	room := min(8<<d.depth+partHeader*uint32(d.depth), dirChunk)
 	size := int(rootSize + room)
 	buf, err := t.Alloc(size)
+	for tries := 0; errors.Is(err, rdma.ErrArenaFull) && tries < maxShort; tries++ {
+		pause(c, tries)
+		buf, err = t.Alloc(size)
+	}
 	if err != nil {
 		return h, err
 	}
