@@ -65,7 +65,8 @@
 // [Decode] makes a [Node], a view of an image, and rejects bytes whose use would be unsafe. [Node.Cover],
 // [Node.Search] and [Node.Child] look up a key. [Node.Above], [Node.Below] and [Node.Rank] do so for the bounds of a
 // scan. A [Builder] applies a list of changes to a node and returns one image, or several with a
-// separator each. [Builder.Merge], [AppendLeaf] and [AppendRoot] make the other images.
+// separator each. [Builder.Merge], [AppendLeaf] and [AppendRoot] make the other images. [Verify] walks
+// over a whole tree at rest.
 //
 // # Sources
 //

@@ -22,6 +22,8 @@ var (
 	ErrChange = errors.New("blink: impossible change")
 	// ErrNeighbours: the two nodes of a merge are not neighbours.
 	ErrNeighbours = errors.New("blink: not neighbours")
+	// ErrStructure: a node is sound, and does not fit the nodes beside and above it.
+	ErrStructure = errors.New("blink: damaged structure")
 	// ErrFull: the merged node would not fit. Both nodes stay as they are; no harm.
 	ErrFull = errors.New("blink: merged node does not fit")
 )

@@ -33,12 +33,12 @@ func FuzzApply(f *testing.F) {
 	for _, limit := range []byte{0, 2, 3} {
 		for _, inline := range []bool{false, true} {
 			f.Add(limit, inline, []byte("\x02\x01a\x02\x02ab\x02\x03aba\x02\x01b\x03\x01a\x02\x02\x00\xff"))
-			f.Add(limit, inline, bytes.Repeat([]byte("\x02\x30prefix-prefix-prefix-prefix-prefix-prefix-prefi\x00\x02\x08number-1\x02\x08number-2"), 9))
+			f.Add(limit, inline, bytes.Repeat([]byte("\x02\x30prefix-prefix-prefix-prefix-prefix-prefix-prefi\x00\x02\x08number-1\x02\x08number-2"), 3))
 			f.Add(limit, inline, []byte("\x02\x02\x00\x00\x02\x02\x00\x01\x02\x02\x00\x02\x02\x02\x00\x03\x03\x02\x00\x00\x03\x02\x00\x01"))
 		}
 	}
 	f.Fuzz(func(t *testing.T, limit byte, inline bool, script []byte) {
-		script = script[:min(len(script), 512)]
+		script = script[:min(len(script), 256)]
 		g := blink.Geometry{MaxKey: 64, Inline: inline}
 		if limit >= 2 {
 			g.MaxEntries = int(limit)

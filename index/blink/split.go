@@ -74,7 +74,8 @@ func (b *Builder) halve(from, to int, low []byte, high fence) error {
 //	(R-low-high+E)/2 + E/2 + low + K = R/2 + E + K + (low-high)/2 <= R/2 + E + 3K/2
 //
 // bytes, and the right part likewise. That is at most R, because R/2 >= K+2E >= E + 3K/2. In the last
-// leaf the bytes that stay free count as the high fence.
+// leaf the bytes that stay free count as the high fence. They can be K more than before the split,
+// and R/2 >= E + 2K, too.
 func (b *Builder) middle(from, to, prefix int) int {
 	if limit := b.geometry.MaxEntries; limit > 0 && to-from > limit {
 		return from + (to-from)/2

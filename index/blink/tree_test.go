@@ -2,6 +2,7 @@ package blink_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -189,6 +190,9 @@ func (tr *tree) apply(a memory.Addr, n blink.Node, changes []blink.Change) {
 	if err != nil {
 		tr.t.Fatal(err)
 	}
+	if len(changes) == 1 && images > 2 {
+		tr.t.Fatalf("%d images of one change at level %d", images, n.Level())
+	}
 	addrs := []memory.Addr{a}
 	for range images - 1 {
 		addrs = append(addrs, tr.block())
@@ -319,57 +323,49 @@ func (tr *tree) mergeOne() {
 	}
 }
 
-// verify walks over all levels: the fences tile the key space, the leaves have what the model has, each separator
-// is the low fence of its child, and each block is reached. posted: each node but the first of a level has its separator in a parent.
+// verify checks the whole tree: no fault, the leaves have what the model has, each block is reached.
+// posted: each node has its separator in a parent.
 func (tr *tree) verify(posted bool) {
 	tr.t.Helper()
-	at, reached := tr.root.Addr, 0
-	var children []memory.Addr // those that the level above leads to
-	seen := map[string]blink.Change{}
-	for level := tr.root.Level; level >= 0; level-- {
-		var below []memory.Addr
-		var low []byte
-		first := memory.Addr(0)
-		for a := at; a != 0; {
-			n, ok := tr.node(a, level)
-			if !ok || !bytes.Equal(n.Low(), low) {
-				tr.t.Fatalf("level %d: %v begins at %x, the node before it ends at %x", level, a, n.Low(), low)
-			}
-			reached++
-			if len(children) > 0 && children[0] == a {
-				children = children[1:]
-			} else if posted && level < tr.root.Level {
-				tr.t.Fatalf("level %d: no separator leads to %v, which begins at %x", level, a, low)
-			}
-			for i := range n.Count() {
-				key := n.AppendKey(nil, i)
-				if level == 0 {
-					e := contentsOf(n).entries[i]
-					seen[string(key)] = e
-					if w, ok := tr.model[string(key)]; !ok || !equalPayload(w, e) {
-						tr.t.Fatalf("key %x: %+v, not %+v", key, e, w)
-					}
-					continue
-				}
-				child, ok := tr.node(n.Addr(i), level-1)
-				if !ok || !bytes.Equal(child.Low(), key) {
-					tr.t.Fatalf("level %d: separator %x leads to %v, a node from %x: %v", level, key, n.Addr(i), child.Low(), ok)
-				}
-				if below = append(below, n.Addr(i)); first == 0 {
-					first = n.Addr(i)
-				}
-			}
-			low, _ = n.High()
-			a = n.Right()
+	seen := 0
+	totals, faults := tr.walk(func(_ memory.Addr, n blink.Node) {
+		if n.Level() > 0 {
+			return
 		}
-		if len(children) > 0 {
-			tr.t.Fatalf("level %d: separators lead to %v, which right links do not", level, children)
+		for _, e := range contentsOf(n).entries {
+			seen++
+			if w, ok := tr.model[string(e.Key)]; !ok || !equalPayload(w, e) {
+				tr.t.Fatalf("key %x: %+v, not %+v", e.Key, e, w)
+			}
 		}
-		at, children = first, below
+	})
+	for _, f := range faults {
+		tr.t.Error(f)
 	}
-	if len(seen) != len(tr.model) || reached != len(tr.blocks) {
-		tr.t.Fatalf("%d keys of %d, %d blocks of %d", len(seen), len(tr.model), reached, len(tr.blocks))
+	if seen != len(tr.model) || totals.Entries != seen || totals.Nodes != len(tr.blocks) || totals.Levels != tr.root.Level+1 {
+		tr.t.Fatalf("%d keys of %d, %d blocks: %+v", seen, len(tr.model), len(tr.blocks), totals)
 	}
+	if posted && totals.Unposted > 0 || totals.Unposted > len(tr.posts) {
+		tr.t.Fatalf("%d separators are not posted, %d are to be", totals.Unposted, len(tr.posts))
+	}
+}
+
+var errFree = errors.New("free block")
+
+// walk is blink.Verify of the tree. The reader uses one buffer again and again.
+func (tr *tree) walk(visit func(memory.Addr, blink.Node)) (totals blink.Totals, faults []blink.Fault) {
+	var buffer []byte
+	read := func(a memory.Addr) ([]byte, error) {
+		image, ok := tr.blocks[a]
+		if !ok {
+			return nil, errFree
+		}
+		clear(buffer[:cap(buffer)])
+		buffer = append(buffer[:0], image...)
+		return buffer, nil
+	}
+	totals = blink.Verify(tr.g, tr.root, read, visit, func(f blink.Fault) { faults = append(faults, f) })
+	return totals, faults
 }
 
 // draw is some of the keys that a test uses, as changes.
