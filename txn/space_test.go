@@ -199,7 +199,6 @@ func TestFullByGrowth(t *testing.T) {
 
 // TestFullBySplits: inserts of which the index can not grow any more.
 func TestFullBySplits(t *testing.T) {
-	raced.Skip(t)
 	eachPolicy(t, func(t *testing.T, p occ.Policy) {
 		o := spaceOptions(p, 10)
 		o.IndexGroups = 200 // 38 KiB: six in a segment
@@ -419,7 +418,6 @@ func TestArenaShared(t *testing.T) {
 // that have left next to nothing of the arena. Each either commits or is too large,
 // and the index goes on.
 func TestSplitInFullArena(t *testing.T) {
-	raced.Skip(t)
 	eachPolicy(t, func(t *testing.T, p occ.Policy) {
 		o := tiny()
 		o.Policy, o.LogArea, o.BladeSize, o.IndexGroups = p, 256<<10, 64<<20, 50

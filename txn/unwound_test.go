@@ -238,7 +238,6 @@ func TestRejoinedTogether(t *testing.T) {
 // TestIdleWorkerSweeps: on a fabric of the caller's, a worker that has nothing else to do sweeps a whole database
 // in few calls of Maintain.
 func TestIdleWorkerSweeps(t *testing.T) {
-	raced.Skip(t)
 	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Caps: later, Seed: 1})
 	db := reopen(t, onFabric(f, txn.PolicyDefault))
 	tab := table(t, db, "t")
