@@ -2,6 +2,7 @@ package blink_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"maps"
 	"math/rand/v2"
@@ -370,21 +371,67 @@ func testAppendOfOther(t *testing.T, g blink.Geometry, prefix []byte) {
 	}
 }
 
-// TestMiddle inserts keys in falling order: no leaf is less than half full.
-func TestMiddle(t *testing.T) {
-	g := fit(t, blink.Geometry{MaxKey: 8})
-	var b blink.Builder
-	l, want := newLevel(t, g), map[string]blink.Change{}
-	for i := 1000; i > 0; i-- {
-		c := blink.Change{Key: []byte{byte(i * 7), 0, 0, 0, 0, 0, byte(i >> 8), byte(i)}}
-		payloadFor(g, 0, &c, i)
-		l.step(t, &b, want, c)
+// TestOrders inserts 8-byte keys in several orders, and compares the average number of entries of a leaf
+// with what fits: 54 without a prefix, 83 with six bytes less.
+func TestOrders(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	var counters [20]uint64
+	group := func(g int) uint64 {
+		counters[g]++
+		return uint64(g)<<32 | counters[g]
 	}
-	l.check(t, want)
-	for i, n := range l.nodes {
-		if entries := len(n.Bytes()) - blink.HeaderSize; entries < (g.Room()-blink.HeaderSize)*2/5 {
-			t.Errorf("leaf %d of %d has %d bytes, of %d", i, len(l.nodes), len(n.Bytes()), g.Room())
-		}
+	for _, c := range []struct {
+		name  string
+		key   func(i int) uint64
+		least int
+	}{
+		{"rising", func(i int) uint64 { return uint64(i) }, 75},
+		{"falling", func(i int) uint64 { return uint64(1<<20 - i) }, 50},
+		{"at random", func(int) uint64 { return r.Uint64() }, 35},
+		{"rising in each of twenty groups", func(int) uint64 { return group(r.IntN(20)) }, 55},
+		{"the same, on top of filled groups", func(i int) uint64 {
+			if i < 2000 {
+				return group(i / 100)
+			}
+			return group(r.IntN(20))
+		}, 50},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := fit(t, blink.Geometry{MaxKey: 8})
+			counters = [20]uint64{}
+			var b blink.Builder
+			l, want := newLevel(t, g), map[string]blink.Change{}
+			for i := range 6000 {
+				c := blink.Change{Key: binary.BigEndian.AppendUint64(nil, c.key(i))}
+				payloadFor(g, 0, &c, i+1)
+				l.step(t, &b, want, c)
+			}
+			l.check(t, want)
+			if average := len(want) / len(l.nodes); average < c.least {
+				t.Errorf("%d leaves of %d entries on average: at least %d are expected", len(l.nodes), average, c.least)
+			}
+			t.Logf("%d leaves of %d entries on average", len(l.nodes), len(want)/len(l.nodes))
+		})
+	}
+}
+
+// TestCutFits has a leaf whose shortest separator, long as it is, would leave a part that does not fit.
+func TestCutFits(t *testing.T) {
+	g := fit(t, blink.Geometry{MaxKey: 1024, Inline: true, MaxValue: 479})
+	entry := func(end string, size, value int) blink.Change {
+		key := strings.Repeat("m", 1000-len(end)/2) + end
+		key += strings.Repeat("x", size-len(key))
+		return blink.Change{Key: []byte(key), Version: 2, Value: make([]byte, value)}
+	}
+	c := contents{inline: true, low: strings.Repeat("a", 1024), high: "z", right: addrOf(2), entries: []blink.Change{
+		entry("0", 1001, 0), entry("1", 1024, 479), entry("2", 1024, 479), entry("4", 1024, 479), entry("nn", 1024, 479),
+	}}
+	if size := len(c.encode()); size < g.Room()-20 {
+		t.Fatalf("%d bytes do not fill a room of %d", size, g.Room())
+	}
+	var b blink.Builder
+	if images, err := b.Apply(g, decode(t, g, c.encode()), []blink.Change{entry("3", 1024, 479)}); err != nil || images != 2 {
+		t.Fatalf("%d images, %v", images, err)
 	}
 }
 

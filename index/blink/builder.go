@@ -68,9 +68,10 @@ type image struct {
 // many as a split makes. Image 0 is for the node's own block, the others are for new ones. The
 // changes are in order of their keys, each key once, all between the fences. The geometry is valid.
 //
-// One change makes at most two images. An entry too many leaves two of about the same size. Entries
-// behind all others in the last node of its level fill one image after the other, because more of
-// their kind will follow.
+// One change makes at most two images. Where a node is cut depends on the changes. Entries behind all
+// old ones fill one image after the other, and entries before all old ones get an image of their own,
+// because more of their kind may follow. Other entries leave two images of about the same size, with
+// some freedom for the sake of a short separator.
 //
 // Apply checks the node (Node.Check), so that damage does not spread. Errors wrap ErrMalformed,
 // ErrNotHere, ErrExists, ErrMissing or ErrChange; there are no images then.

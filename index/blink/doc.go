@@ -58,7 +58,8 @@
 // the version names the transaction that wrote the entry, for the history checker.
 //
 // The separator of two leaves is the shortest key that is above the last key of the left one, and not
-// above the first key of the right one.
+// above the first key of the right one. Splits prefer cuts with short separators, and keep keys that
+// are inserted in order, rising or falling, in full leaves ([Builder.Apply]).
 //
 // # Use
 //
@@ -72,7 +73,8 @@
 //
 //   - Lehman, Yao: "Efficient Locking for Concurrent Operations on B-Trees", TODS 6(4), 1981: right link,
 //     high key, splits in two steps. Their nodes have no low fence, and are never merged.
-//   - Bayer, Unterauer: "Prefix B-Trees", TODS 2(1), 1977: shortest separators.
+//   - Bayer, Unterauer: "Prefix B-Trees", TODS 2(1), 1977: shortest separators, and the freedom to cut near
+//     the middle where they are shorter.
 //   - Graefe: "Modern B-Tree Techniques", Foundations and Trends in Databases 3(4), 2011: fence keys,
 //     prefix truncation against the fences, suffix truncation of separators.
 //   - Wang, Lu, Shu: "Sherman: A Write-Optimized Distributed B+Tree Index on Disaggregated Memory",

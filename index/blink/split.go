@@ -22,10 +22,16 @@ func (b *Builder) plan() (int, error) {
 	return len(b.images), err
 }
 
-// appends reports whether all changes are entries behind those of the last node of its level.
+// appends reports whether all changes are entries behind the old ones.
 func (b *Builder) appends() bool {
 	last := b.runs[len(b.runs)-1]
-	return b.high.open && last.source == changeList && last.at == b.nodes[firstNode].count && last.to-last.from == len(b.changes)
+	return last.source == changeList && last.at == b.nodes[firstNode].count && last.to-last.from == len(b.changes)
+}
+
+// prepends reports whether all changes are entries before the old ones.
+func (b *Builder) prepends() bool {
+	first := b.runs[0]
+	return first.source == changeList && first.to-first.from == len(b.changes)
 }
 
 // sum fills sums: sums[i] is the length of the first i entries without a prefix cut off.
@@ -46,7 +52,7 @@ func (b *Builder) sum() {
 	}
 }
 
-// halve makes images of the entries from, ..., to-1: one if they fit, else those of two halves.
+// halve makes images of the entries from, ..., to-1: one if they fit, else those of two parts.
 func (b *Builder) halve(from, to int, low []byte, high fence) error {
 	im := b.image(from, to, low, high, b.sums[to]-b.sums[from])
 	if b.fits(im) {
@@ -56,7 +62,10 @@ func (b *Builder) halve(from, to int, low []byte, high fence) error {
 	if to-from < 2 {
 		return b.tooLong(im)
 	}
-	cut := b.middle(from, to, im.prefix)
+	cut := b.middle(im)
+	if better := b.better(im, cut); better != cut && b.fitsBoth(im, better) {
+		cut = better
+	}
 	separator := b.keep(b.separator(cut))
 	if err := b.halve(from, cut, low, fence{key: separator}); err != nil {
 		return err
@@ -73,17 +82,18 @@ func (b *Builder) halve(from, to int, low []byte, high fence) error {
 //
 //	(R-low-high+E)/2 + E/2 + low + K = R/2 + E + K + (low-high)/2 <= R/2 + E + 3K/2
 //
-// bytes, and the right part likewise. That is at most R, because R/2 >= K+2E >= E + 3K/2. In the last
+// bytes, and the right part likewise. That is at most R, because R/2 >= K+2E >= E + 3K/2. In a last
 // leaf the bytes that stay free count as the high fence. They can be K more than before the split,
 // and R/2 >= E + 2K, too.
-func (b *Builder) middle(from, to, prefix int) int {
+func (b *Builder) middle(im image) int {
+	from, to := im.from, im.to
 	if limit := b.geometry.MaxEntries; limit > 0 && to-from > limit {
 		return from + (to-from)/2
 	}
-	all := b.sums[to] - b.sums[from] - (to-from)*prefix
+	all := b.part(im, to)
 	cut, best := from+1, all
 	for i := from + 1; i < to; i++ {
-		left := b.sums[i] - b.sums[from] - (i-from)*prefix
+		left := b.part(im, i)
 		larger := max(left, all-left)
 		if larger >= best {
 			break
@@ -91,6 +101,43 @@ func (b *Builder) middle(from, to, prefix int) int {
 		cut, best = i, larger
 	}
 	return cut
+}
+
+// part is the length of im's entries before entry i.
+func (b *Builder) part(im image, i int) int {
+	return b.sums[i] - b.sums[im.from] - (i-im.from)*im.prefix
+}
+
+// better is a cut that promises more than the middle does. New entries before all old ones are cut
+// off, because more of their kind may follow. Otherwise it is the cut with the shortest separator, and
+// of these the one nearest to the middle, that leaves either part a sixth of the bytes. So keys that
+// begin alike come together, and what is appended to each of several such groups fills their leaves.
+func (b *Builder) better(im image, middle int) int {
+	if b.level > 0 || b.geometry.MaxEntries > 0 {
+		return middle
+	}
+	if b.prepends() && im.to-im.from == b.count {
+		return len(b.changes)
+	}
+	all := b.part(im, im.to)
+	cut, length := middle, len(b.separator(middle))
+	for i := im.from + 1; i < im.to; i++ {
+		if left := b.part(im, i); min(left, all-left) < all/6 {
+			continue
+		}
+		n := len(b.separator(i))
+		if n < length || n == length && max(i-middle, middle-i) < max(cut-middle, middle-cut) {
+			cut, length = i, n
+		}
+	}
+	return cut
+}
+
+// fitsBoth reports whether both parts of im fit if it is cut at i.
+func (b *Builder) fitsBoth(im image, i int) bool {
+	separator := b.separator(i)
+	return b.fits(b.image(im.from, i, im.low, fence{key: separator}, b.sums[i]-b.sums[im.from])) &&
+		b.fits(b.image(i, im.to, separator, im.high, b.sums[im.to]-b.sums[i]))
 }
 
 // fill makes images of all entries, each as full as can be.
@@ -117,9 +164,10 @@ func (b *Builder) fill() error {
 // longest is the longest image that begins with entry from and fits, of all but the last entry at
 // most. Its high fence is good until the next separator.
 //
-// When one entry was added behind those of a last leaf, it has all of them but one at least. The
-// separator in front of the last one has the prefix of the leaf, and is no longer than that entry's
-// key. So it needs at most the prefix more than the entry, which image has kept free.
+// When one entry was added behind those of a leaf, it has all of them but one at least. The separator
+// in front of the last one has the prefix of the leaf, and is no longer than that entry's key. So it
+// needs at most the prefix more than the entry. A high fence has had these bytes, or image has kept
+// them free.
 func (b *Builder) longest(from int, low []byte) image {
 	end := func(to int) image {
 		return b.image(from, to, low, fence{key: b.separator(to)}, b.sums[to]-b.sums[from])
