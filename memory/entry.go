@@ -25,6 +25,9 @@ const (
 	// entryVersionParts is the version of a segment that has memory behind a part of it: it has
 	// Segment.Backed. A program that does not know of parts would write where no memory is.
 	entryVersionParts = 2
+	// entryVersionDrop is the version of a table that is being dropped, or was: it has Table.State. A
+	// program that does not know of that would use it.
+	entryVersionDrop = 2
 )
 
 type entryKind uint8
@@ -94,7 +97,8 @@ func unseal(e Entry, kind entryKind) ([]byte, error) {
 	if mum.Sum(entrySeed(e.Key), body) != sum {
 		return nil, fmt.Errorf("%w: entry %q does not match its checksum", ErrDamaged, e.Key)
 	}
-	if v[1] != entryVersion && (v[1] != entryVersionParts || kind != entrySegment) {
+	later := v[1] == entryVersionParts && kind == entrySegment || v[1] == entryVersionDrop && kind == entryTable
+	if v[1] != entryVersion && !later {
 		return nil, fmt.Errorf("%w: entry %q has format %d, this program knows %d", ErrFormat, e.Key, v[1], entryVersion)
 	}
 	n := binary.LittleEndian.Uint32(v[4:])
@@ -246,13 +250,21 @@ func tableEntry(t Table) Entry {
 	p = binary.LittleEndian.AppendUint16(p, uint16(len(t.Name)))
 	p = append(p, t.Name...)
 	p = binary.LittleEndian.AppendUint32(p, uint32(len(t.Options)))
-	return seal(keyOf(prefixTable, uint32(t.ID)), entryTable, append(p, t.Options...))
+	p = append(p, t.Options...)
+	if t.State == TableLive {
+		return seal(keyOf(prefixTable, uint32(t.ID)), entryTable, p)
+	}
+	return sealAs(entryVersionDrop, keyOf(prefixTable, uint32(t.ID)), entryTable, append(p, byte(t.State)))
 }
 
 func decodeTable(d *payload) Table {
 	t := Table{Root: Addr(d.u64())}
 	t.Name = string(d.take(int(d.u16())))
 	t.Options = slices.Clone(d.take(int(d.u32())))
+	if d.version == entryVersionDrop {
+		t.State = TableState(d.u8())
+		d.fail = d.fail || t.State != TableDropping && t.State != TableDropped
+	}
 	return t
 }
 

@@ -70,6 +70,11 @@ func randomLayout(r *rand.Rand) *Layout {
 				t.Root = MakeAddr(SegmentID(id), uint32(64*r.IntN(100)))
 			}
 		}
+		if t.State = TableState(r.IntN(6)); t.State > TableDropped {
+			t.State = TableLive
+		} else if t.State == TableDropped {
+			t.Root = 0
+		}
 		l.Tables = append(l.Tables, t)
 	}
 	return l
@@ -180,7 +185,13 @@ func TestWrongPayloads(t *testing.T) {
 		}
 		try("extended", sealAs(good.Value[1], good.Key, kind, append(bytes.Clone(p), 0)), ErrDamaged)
 		try("of another kind", seal(good.Key, kind+1, p), ErrDamaged)
-		if kind != entrySegment {
+		switch {
+		case kind == entryTable && good.Value[1] == entryVersion:
+			try("without a state", sealAs(entryVersionDrop, good.Key, kind, p), ErrDamaged)
+			try("of no state", sealAs(entryVersionDrop, good.Key, kind, append(bytes.Clone(p), 9)), ErrDamaged)
+		case kind == entryTable:
+			try("without a state", sealAs(entryVersion, good.Key, kind, p), ErrDamaged)
+		case kind != entrySegment:
 			try("with parts", sealAs(entryVersionParts, good.Key, kind, p), ErrFormat)
 		}
 		later := seal(good.Key, kind, p)
@@ -256,6 +267,8 @@ func TestValidateFindsFaults(t *testing.T) {
 			l.Blades[0].Used++
 			l.Segments[2].Placement.Replicas[0] = Replica{0, HeaderArea + 3<<18}
 		},
+		"table dropped, root": func(l *Layout) { l.Tables[0].State = TableDropped },
+		"table state":         func(l *Layout) { l.Tables[1].State = TableDropped + 1 },
 		"table number":        func(l *Layout) { l.Tables[1].ID = 5 },
 		"table without name":  func(l *Layout) { l.Tables[1].Name = "" },
 		"table name twice":    func(l *Layout) { l.Tables[1].Name = "a" },

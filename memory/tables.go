@@ -22,7 +22,18 @@ type Table struct {
 	Name    string
 	Root    Addr   // extent of the root of its index; 0 until set
 	Options []byte // opaque: the transaction layer's
+	State   TableState
 }
+
+// TableState is how far a table is in its life. Its number and its entry stay for ever.
+type TableState uint8
+
+// States of tables.
+const (
+	TableLive     TableState = iota
+	TableDropping            // nobody uses it any more, and its records are being freed
+	TableDropped             // nothing is left of it
+)
 
 // CreateTable records a table. Its number is never reused. A table of that name without a root,
 // whose creation was not finished, gets the options. Another one is ErrTableExists.
@@ -44,7 +55,7 @@ func (s *Space) CreateTable(name string, options []byte) (Table, error) {
 	}
 	l := s.layout
 	for i := range l.Tables {
-		if l.Tables[i].Name != name {
+		if l.Tables[i].Name != name || l.Tables[i].State != TableLive {
 			continue
 		}
 		t := l.Tables[i]
@@ -88,6 +99,38 @@ func (s *Space) SetTableRoot(id uint16, root Addr) error {
 	}
 	t := l.Tables[id-1]
 	t.Root = root
+	if err := s.commit(tableEntry(t)); err != nil {
+		return err
+	}
+	l.Tables[id-1] = t
+	return nil
+}
+
+// DropTable records that a table is being dropped. From then on its name is free. The caller frees
+// what it consists of, and calls ForgetTable. A table that is being dropped already stays so.
+func (s *Space) DropTable(id uint16) error {
+	return s.changeTable(id, func(t *Table) { t.State = max(t.State, TableDropping) })
+}
+
+// ForgetTable records that a table is dropped, of which only the extents of the index are left. The
+// caller frees them. If it dies before that, the next opening does, as nothing leads to them.
+func (s *Space) ForgetTable(id uint16) error {
+	return s.changeTable(id, func(t *Table) { t.State, t.Root = TableDropped, 0 })
+}
+
+// changeTable records a change of a table that is not dropped.
+func (s *Space) changeTable(id uint16, change func(t *Table)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	l := s.layout
+	if id == 0 || int(id) > len(l.Tables) || l.Tables[id-1].State == TableDropped {
+		return fmt.Errorf("%w: %d", ErrNoTable, id)
+	}
+	t := l.Tables[id-1]
+	change(&t)
 	if err := s.commit(tableEntry(t)); err != nil {
 		return err
 	}

@@ -118,13 +118,16 @@ func (l *Layout) validRoot(root Addr) bool {
 func (l *Layout) validateTables() error {
 	names := map[string]bool{}
 	for i, t := range l.Tables {
-		if int(t.ID) != i+1 || t.Name == "" || len(t.Name) > MaxTableName || names[t.Name] {
+		if int(t.ID) != i+1 || t.Name == "" || len(t.Name) > MaxTableName || t.State == TableLive && names[t.Name] {
 			return unsound("table %d: number %d, name %q", i+1, t.ID, t.Name)
 		}
 		if !l.validRoot(t.Root) {
 			return unsound("table %q: its root %v is in no index segment", t.Name, t.Root)
 		}
-		names[t.Name] = true
+		if t.State == TableDropped && t.Root != 0 || t.State > TableDropped {
+			return unsound("table %q: state %d, root %v", t.Name, t.State, t.Root)
+		}
+		names[t.Name] = names[t.Name] || t.State == TableLive
 	}
 	return nil
 }

@@ -91,7 +91,16 @@ type Table struct {
 	ID    uint16
 	Name  string
 	Index index.Index
+
+	dropped atomic.Bool
 }
+
+// Drop makes every further use of the table by a transaction ErrDropped. What a transaction has staged
+// before goes on. Deleted records of the table are not reclaimed by this handle any more.
+func (t *Table) Drop() { t.dropped.Store(true) }
+
+// Dropped reports whether Drop was called.
+func (t *Table) Dropped() bool { return t.dropped.Load() }
 
 // Engine is what all sessions of a process share. Safe for concurrent use.
 type Engine struct {

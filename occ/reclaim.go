@@ -283,6 +283,9 @@ const (
 )
 
 func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) (reclaimResult, error) {
+	if t.table.Dropped() {
+		return reclaimNever, nil // its index may be gone
+	}
 	need := t.table.Index.BufferSize() + record.LineSize
 	if r.size < need {
 		at, err := s.thread.Alloc(need)

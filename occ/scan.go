@@ -25,6 +25,9 @@ const (
 	evidenceSize = 16
 )
 
+// ErrDropped: the table was dropped.
+var ErrDropped = errors.New("txn: the table was dropped; CreateTable makes a new one")
+
 // ErrNoScan: the index of the table cannot be walked.
 var ErrNoScan = errors.New("txn: the index of the table cannot be walked")
 
@@ -94,6 +97,9 @@ type scanRow struct {
 func (tx *Tx) Scan(t *Table) (*Scan, error) {
 	if !tx.active {
 		return nil, ErrDone
+	}
+	if t.Dropped() {
+		return nil, fmt.Errorf("%w: %q", ErrDropped, t.Name)
 	}
 	ix, ok := t.Index.(index.Scanner)
 	if !ok {

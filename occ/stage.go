@@ -19,6 +19,9 @@ func (tx *Tx) Stage(t *Table, key []byte, update bool) (int, error) {
 	if update && tx.s.alloc == nil {
 		return 0, ErrReadOnly
 	}
+	if t.Dropped() {
+		return 0, fmt.Errorf("%w: %q", ErrDropped, t.Name)
+	}
 	if len(key) != 8 || len(tx.items) >= linearItems {
 		return tx.stageAny(t, key, update)
 	}

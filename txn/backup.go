@@ -73,6 +73,13 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 		return info, err
 	}
 	defer func() { err = errors.Join(err, worker.Close()) }()
+	for !db.dropMu.TryRLock() {
+		if ctx.Err() != nil {
+			return info, canceled(ctx)
+		}
+		worker.Sleep(dropPauseNs)
+	}
+	defer db.dropMu.RUnlock()
 	l := db.space.Layout()
 	h := snapshot.Header{
 		Created: time.Now().UTC(), Blades: len(l.Blades),
@@ -91,6 +98,9 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 		changes = changes[:0]
 		for i := range writes {
 			c := &writes[i]
+			if c.Table.Dropped() {
+				continue // by a transaction that has used it before
+			}
 			changes = append(changes, snapshot.Change{Table: c.Table.ID, Key: c.Key, Value: c.Value, Deleted: c.Deleted})
 		}
 		return pace.commit(number, changes)
@@ -108,8 +118,8 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 	s := copier{ctx: ctx, w: worker, out: out, progress: o.Progress, skipDamaged: o.SkipDamaged}
 	defer func() { info.Skipped = s.skipped }()
 	for _, t := range tables {
-		if t.Root == 0 {
-			continue // nobody has used it yet
+		if t.Root == 0 || t.State != memory.TableLive {
+			continue // nobody has used it yet, or uses it any more
 		}
 		if err := (&snapshot.Table{Name: t.Name}).Validate(); err != nil {
 			return info, err
@@ -142,7 +152,7 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 	}
 	list := make([]snapshot.Table, 0, len(tables))
 	for _, t := range tables {
-		if t.Root != 0 { // else its creation has not come to its end, and nothing is in it
+		if t.Root != 0 && t.State == memory.TableLive { // else its creation has not come to its end, and nothing is in it
 			list = append(list, snapshot.Table{ID: t.ID, Name: t.Name, Options: json.RawMessage(t.Options)})
 		}
 	}

@@ -37,6 +37,8 @@ type DB struct {
 	// ctlMu serializes what is rare: opening tables, closing.
 	ctlMu  sync.Mutex
 	tables map[string]*occ.Table
+	// dropMu is held by a drop, and for reading by a backup: neither waits in Lock.
+	dropMu sync.RWMutex
 
 	pool        pool
 	maintenance maintainer
@@ -94,6 +96,7 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 		return nil, err
 	}
 	openDatabases.Add(1)
+	db.resumeDrops(ctx)
 	return db, nil
 }
 
@@ -206,7 +209,7 @@ func OpenTable[K, V any](db *DB, name string, key Key[K], value Codec[V]) (*Tabl
 }
 
 // typedTable is table with the names of key and value. It refuses them without functions:
-// what they are for would panic later, and a table can not be dropped.
+// what they are for would panic later.
 func typedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], create bool) (*occ.Table, error) {
 	var faults validate.Faults
 	faults.Check(key.Append != nil, "table %q: its Key has no Append", name)
@@ -234,7 +237,7 @@ func (db *DB) Tables() ([]string, error) {
 	}
 	names := make([]string, 0, len(ts))
 	for i := range ts {
-		if ts[i].Root != 0 { // else its creation was not finished
+		if ts[i].Root != 0 && ts[i].State == memory.TableLive { // else its creation was not finished, or it is dropped
 			names = append(names, ts[i].Name)
 		}
 	}
@@ -270,7 +273,9 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 	var ix *race.Index
 	err = db.withBlades(func(c *rdma.Coro) (err error) {
 		if meta.Root != 0 {
-			ix, err = db.openIndex(c, meta)
+			if ix, err = db.openIndex(c, meta); err == nil {
+				db.equip(ix)
+			}
 			return err
 		}
 		// Created now, or by a process that stopped here: the index is made first, then
@@ -281,6 +286,7 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 			o.Keys = 0 // more than it can have: Put says so
 		}
 		if root, ix, err = race.Create(c, db.space, meta.ID, o); err == nil {
+			db.equip(ix)
 			err = db.space.SetTableRoot(meta.ID, root)
 		}
 		return err
@@ -288,9 +294,6 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 	if err != nil {
 		return nil, fmt.Errorf("txn: index of table %q: %w", name, err)
 	}
-	ix.SetGone(db.gone)
-	ix.SetVacant(recovery.Vacant(db.space))
-	ix.SetSpoilt(recovery.Spoilt(db.space))
 	t := &occ.Table{ID: meta.ID, Name: name, Index: ix}
 	db.tables[name] = t
 	db.names.add(t)
@@ -314,13 +317,20 @@ func (db *DB) openIndex(c *rdma.Coro, meta memory.Table) (*race.Index, error) {
 	return race.Open(c, db.space, meta.Root, meta.ID)
 }
 
+// equip tells an index what it needs to know of the database.
+func (db *DB) equip(ix *race.Index) {
+	ix.SetGone(db.gone)
+	ix.SetVacant(recovery.Vacant(db.space))
+	ix.SetSpoilt(recovery.Spoilt(db.space))
+}
+
 func (db *DB) findTable(name string, want tableOptions, create bool) (memory.Table, error) {
 	ts, err := db.space.Tables()
 	if err != nil {
 		return memory.Table{}, err
 	}
 	for _, t := range ts {
-		if t.Name == name && t.Root != 0 {
+		if t.Name == name && t.Root != 0 && t.State == memory.TableLive {
 			return t, nil
 		}
 	}

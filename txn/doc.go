@@ -38,8 +38,8 @@
 // A [Table] maps keys of one Go type to values of another, by a [Key] and a [Codec]. [Plain] stores
 // a struct of fixed size as it lies in memory and allocates nothing. [JSON], [Binary], [Text] and
 // [Bytes] store anything else. The names of key and codec are kept with the table, and it opens
-// with no others. [RawTable] is bytes under bytes. Tables need no schema, can be created at any
-// time, and cannot be dropped.
+// with no others. [RawTable] is bytes under bytes. Tables need no schema, and can be created and
+// dropped at any time.
 //
 // Limits:
 //
@@ -47,7 +47,7 @@
 //   - 65,535 keys in a transaction
 //   - the images that a transaction writes, with 32 bytes each, fit one Options.LogArea; by default that is 43,689 records of 64 bytes
 //   - the records that a transaction touches fit one Options.Arena
-//   - 65,535 tables with names of 1 to 255 bytes
+//   - 65,535 tables, dropped ones included, with names of 1 to 255 bytes
 //
 // Blades are cut, as they fill, into blocks of certain sizes, four to each power of two, and stay
 // so. On full blades the room of deleted records is for records of their size or smaller ones.

@@ -59,6 +59,8 @@ var (
 	ErrNoOutcome = errors.New("txn: no outcome is kept")
 	// ErrNoTable: there is no table of this name.
 	ErrNoTable = errors.New("txn: no such table; CreateTable makes it")
+	// ErrDropped: the table was dropped.
+	ErrDropped = occ.ErrDropped
 	// ErrTableType: the table exists with other types of key or value.
 	ErrTableType = errors.New("txn: table has other types")
 	// ErrNoDecode: a table is to be listed whose Key has no Decode.

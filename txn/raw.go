@@ -44,7 +44,7 @@ func (r *RawTable) Stage(tx *Tx, key []byte, m Mode) error {
 
 // Expect is [Table.Expect].
 func (r *RawTable) Expect(w *Worker, key []byte, m Mode) {
-	if w.db == r.db {
+	if w.db == r.db && !r.t.Dropped() {
 		w.o.Expect(r.t, key, m == ForUpdate)
 	}
 }

@@ -37,7 +37,7 @@ func (t *Table[K, V]) Stage(tx *Tx, k K, m Mode) error {
 // exceed its caches ([Worker.Expects]). Expect is a hint for programs that know the next request
 // while they execute one: nothing is locked, read or counted.
 func (t *Table[K, V]) Expect(w *Worker, k K, m Mode) {
-	if w.db != t.db || !w.o.Expects() {
+	if w.db != t.db || !w.o.Expects() || t.t.Dropped() {
 		return
 	}
 	w.o.Expect(t.t, t.key.Append(w.keyBuf[:0], k), m == ForUpdate)

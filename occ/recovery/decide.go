@@ -23,10 +23,16 @@ func (r *run) inspect() error {
 		*dst = f.out
 		list, to = append(list, f), append(to, dst)
 	}
+	tables, err := r.o.Space.Tables()
+	if err != nil {
+		return err
+	}
 	for _, x := range r.txs {
 		for _, e := range x.Record.Entries {
 			m := e.Image.Meta()
 			n := entry{Entry: e, class: m.Class(), table: m.Table()}
+			// No transaction that has written to a table is under way when nothing is left of the table.
+			n.lost = n.table > 0 && int(n.table) <= len(tables) && tables[n.table-1].State == memory.TableDropped
 			if !r.sound(e.Addr, n.class) || e.Kind == log.Move && !r.sound(e.From, 0) {
 				n.lost = true
 			}

@@ -1,0 +1,47 @@
+package memory_test
+
+import (
+	"errors"
+	"testing"
+
+	"txnode/memory"
+)
+
+// TestDropTable: the states of a table, which last, and the name, which is free from the first step on.
+func TestDropTable(t *testing.T) {
+	b := newBed(t, 2, 4, 1)
+	s, c := b.open()
+	first := must(s.CreateTable("t", []byte("old")))(t)
+	_, err := s.CreateTable("t", []byte("old"))
+	if err != nil { // without a root its creation goes on
+		t.Fatal(err)
+	}
+	for i, change := range []func(uint16) error{s.DropTable, s.DropTable, s.ForgetTable} {
+		if err := change(first.ID); err != nil {
+			t.Fatalf("step %d: %v", i, err)
+		}
+	}
+	for _, change := range []func(uint16) error{s.DropTable, s.ForgetTable} {
+		for _, id := range []uint16{0, first.ID, 99} {
+			if err := change(id); !errors.Is(err, memory.ErrNoTable) {
+				t.Errorf("table %d: %v", id, err)
+			}
+		}
+	}
+	second := must(s.CreateTable("t", []byte("new")))(t)
+	if second.ID == first.ID || string(second.Options) != "new" {
+		t.Errorf("the new table is %+v", second)
+	}
+	if err := s.DropTable(second.ID); err != nil {
+		t.Fatal(err)
+	}
+	third := must(s.CreateTable("t", nil))(t)
+	if ts := must(s.Tables())(t); len(ts) != 3 || ts[0].State != memory.TableDropped || ts[1].State != memory.TableDropping || ts[2].State != memory.TableLive || ts[2].ID != third.ID {
+		t.Errorf("%+v", ts)
+	}
+	check(t, s.Close(c))
+	s, _ = b.open()
+	if ts := must(s.Tables())(t); len(ts) != 3 || ts[0].State != memory.TableDropped || ts[1].State != memory.TableDropping || ts[2].State != memory.TableLive {
+		t.Errorf("opened again: %+v", ts)
+	}
+}

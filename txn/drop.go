@@ -1,0 +1,357 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.uber.org/zap"
+	"txnode/index"
+	"txnode/index/race"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/occ"
+	"txnode/rdma"
+)
+
+// A table is dropped in steps, each of which leaves a database that opens and can be checked:
+//
+//  1. The catalog says that the table is being dropped. From now on nobody finds it, its name is free,
+//     and no transaction begins to use it.
+//  2. Its records are deleted by transactions, and their blocks reclaimed, as those of other records.
+//     For recovery, backups and failover there is nothing new in that.
+//  3. When all transactions have ended that may have used it, and nothing is linked in its index any
+//     more, the catalog says that it is dropped.
+//  4. The extents of the index are freed.
+//
+// A crash after step 1 leaves the rest to the next opening, and so does whatever else is in the way.
+
+const (
+	dropBatch   = 32                              // blocks that are read in one round trip
+	dropLook    = record.LineSize + record.MaxKey // bytes of each: the key is among them
+	dropRecords = 128                             // that a transaction deletes
+	dropPauseNs = int64(1_000_000)
+	dropIdle    = 50                   // passes in a row without progress, after which it is left to the next opening
+	dropRestNs  = int64(2_000_000_000) // wait for transactions that may have used the table
+)
+
+// DropTable drops a table, or returns ErrNoTable. When it returns nil, the table is gone for good, and
+// what its records have taken is free for other tables, as far as these need blocks of such sizes. A
+// transaction that has not used the table yet gets ErrDropped from it, and so do handles for ever. One
+// that has used it may go on with the keys that it has used, and commit. CreateTable makes a new table
+// of the same name, at once.
+//
+// It deletes the records in small transactions, which takes about as long as to delete them all takes
+// a program. The room of the index follows when every worker has ended the transaction that it was in:
+// if that takes longer than two seconds, when the database is opened again. DropTable waits for a backup
+// that runs, and a backup waits for it.
+//
+// If ctx ends meanwhile, or the process dies, the table is dropped all the same. The rest of its room is
+// given back when DropTable is called again with its name, or when the database is opened again. Do not
+// call it inside of a transaction.
+func (db *DB) DropTable(ctx context.Context, name string) (err error) {
+	if db.isClosed() {
+		return ErrClosed
+	}
+	if db.opts.ReadOnly || db.space.ReadOnly() {
+		return fmt.Errorf("%w: table %q can not be dropped", ErrReadOnly, name)
+	}
+	w, err := db.NewWorker()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	for !db.dropMu.TryLock() {
+		if ctx.Err() != nil {
+			return canceled(ctx)
+		}
+		w.Sleep(dropPauseNs)
+	}
+	defer db.dropMu.Unlock()
+	if err := db.markDropping(name); err != nil {
+		return fmt.Errorf("txn: table %q: %w", name, err)
+	}
+	if err := db.finishDrops(ctx, w, func(t *memory.Table) bool { return t.Name == name }); err != nil {
+		return fmt.Errorf("txn: table %q is dropped, and its room is given back when the database is opened again, or DropTable is called once more: %w", name, err)
+	}
+	return nil
+}
+
+// markDropping does step 1, unless that was done.
+func (db *DB) markDropping(name string) error {
+	db.ctlMu.Lock()
+	defer db.ctlMu.Unlock()
+	ts, err := db.space.Tables()
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(ts, func(t memory.Table) bool { return t.Name == name && t.State == memory.TableLive && t.Root != 0 })
+	if i < 0 {
+		if slices.ContainsFunc(ts, func(t memory.Table) bool { return t.Name == name && t.State == memory.TableDropping }) {
+			return nil
+		}
+		return ErrNoTable
+	}
+	if err := db.space.DropTable(ts[i].ID); err != nil {
+		return err
+	}
+	if t := db.tables[name]; t != nil {
+		t.Drop()
+		delete(db.tables, name)
+	}
+	return nil
+}
+
+// finishDrops does the other steps for tables that are being dropped.
+func (db *DB) finishDrops(ctx context.Context, w *Worker, which func(t *memory.Table) bool) error {
+	ts, err := db.space.Tables()
+	if err != nil {
+		return err
+	}
+	for i := range ts {
+		if ts[i].State != memory.TableDropping || !which(&ts[i]) {
+			continue
+		}
+		d := dropper{ctx: ctx, w: w, meta: ts[i]}
+		if err := d.drop(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resumeDrops goes on with tables that a process was dropping before. That it cannot is no reason not
+// to open the database.
+func (db *DB) resumeDrops(ctx context.Context) {
+	if db.opts.ReadOnly || db.space.ReadOnly() {
+		return
+	}
+	ts, err := db.space.Tables()
+	if err == nil && !slices.ContainsFunc(ts, func(t memory.Table) bool { return t.State == memory.TableDropping }) {
+		return
+	}
+	var w *Worker
+	if err == nil {
+		w, err = db.NewWorker()
+	}
+	if err == nil {
+		err = errors.Join(db.finishDrops(ctx, w, func(*memory.Table) bool { return true }), w.Close())
+	}
+	if err != nil {
+		db.opts.Logger.Warn("a table that was being dropped has not given all of its room back yet", zap.Error(err))
+	}
+}
+
+// dropper drops a table.
+type dropper struct {
+	ctx   context.Context
+	w     *Worker
+	meta  memory.Table
+	ix    *race.Index
+	t     *occ.Table // of its own: the one of others is dropped
+	scan  index.Scan
+	batch rdma.Batch
+	todo  []index.Candidate
+	keys  [][]byte // of records to be deleted
+	left  int      // blocks of the table that a pass has met
+}
+
+func (d *dropper) drop() error {
+	db, w := d.w.db, d.w
+	if d.meta.Root != 0 {
+		ix, err := db.openIndex(w.coro, d.meta)
+		if err != nil {
+			return err
+		}
+		db.equip(ix)
+		d.ix, d.scan = ix, ix.NewScan()
+		d.t = &occ.Table{ID: d.meta.ID, Name: d.meta.Name, Index: ix}
+		defer d.t.Drop()
+		if err := d.empty(); err != nil {
+			return err
+		}
+	}
+	rest := occ.NewRest(w.thread.Now())
+	for since := w.thread.Now(); ; w.coro.Sleep(dropPauseNs) {
+		if rest.Ended(w.session, w.coro) {
+			break
+		}
+		if d.ctx.Err() != nil {
+			return canceled(d.ctx)
+		}
+		if w.thread.Now()-since > dropRestNs {
+			return nil // the next opening does the rest
+		}
+		db.askIdle()
+	}
+	if d.meta.Root != 0 {
+		if err := d.empty(); err != nil { // what they have committed meanwhile
+			return err
+		}
+	}
+	return d.forget()
+}
+
+// empty deletes and frees all records.
+func (d *dropper) empty() error {
+	for idle, before := 0, -1; ; {
+		if err := d.pass(); err != nil {
+			return err
+		}
+		if _, err := d.w.session.MakeRoom(d.w.coro); err != nil {
+			return err
+		}
+		if d.left == 0 {
+			return nil
+		}
+		if idle++; d.left != before {
+			idle = 0
+		}
+		if before = d.left; idle > dropIdle {
+			return fmt.Errorf("%w: %d of its blocks are locked", ErrConflict, d.left)
+		}
+		if idle > 1 {
+			d.w.coro.Sleep(dropPauseNs)
+		}
+	}
+}
+
+// pass goes over the index once.
+func (d *dropper) pass() error {
+	d.left = 0
+	d.scan.Restart()
+	for {
+		var more bool
+		var err error
+		d.todo, more, err = d.scan.Next(d.w.coro, d.todo[:0])
+		if err != nil {
+			return err
+		}
+		if !more {
+			return d.delete()
+		}
+		for len(d.todo) > 0 {
+			n := min(len(d.todo), dropBatch)
+			if err := d.look(d.todo[:n]); err != nil {
+				return err
+			}
+			d.todo = d.todo[n:]
+		}
+		if len(d.keys) >= dropRecords {
+			if err := d.delete(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// look reads blocks, and notes which keys are to be deleted, and which blocks to be reclaimed.
+func (d *dropper) look(blocks []index.Candidate) error {
+	th := d.w.thread
+	buf, err := th.Alloc(dropBatch * dropLook)
+	if err != nil {
+		return err
+	}
+	defer th.Free(buf, dropBatch*dropLook)
+	v := d.w.db.space.ViewOn(th)
+	b := &d.batch
+	b.Reset()
+	for i, x := range blocks {
+		at := buf + uint32(i*dropLook)
+		clear(th.Bytes(at, record.LineSize))
+		if v.Valid(x.Addr) {
+			b.Read(v.At(x.Addr, 0), at, min(x.Class.Size(), dropLook))
+		}
+	}
+	if err := d.w.coro.Do(b); err != nil {
+		return err
+	}
+	for i, x := range blocks {
+		img := record.Image(th.Bytes(buf+uint32(i*dropLook), min(x.Class.Size(), dropLook)))
+		m := img.Meta()
+		at, n := record.KeyAt(m.KeyLen()), m.KeyLen()
+		if m.State() == record.Free || m.Table() != d.meta.ID {
+			continue // its slot is about to be emptied; or another's block, which stays
+		}
+		if d.left++; n == 0 || at+n > len(img) {
+			continue
+		}
+		switch key := img[at : at+n]; {
+		case m.State() == record.Live:
+			d.keys = append(d.keys, slices.Clone(key))
+		case img.Stable():
+			d.w.session.Bury(d.t, key, x.Addr, x.Class, img.Version())
+		}
+	}
+	return nil
+}
+
+// delete deletes the records whose keys were noted.
+func (d *dropper) delete() error {
+	for len(d.keys) > 0 {
+		n := min(len(d.keys), dropRecords)
+		err := d.w.Update(d.ctx, func(tx *Tx) error { return tx.deleteAll(d.t, d.keys[:n]) })
+		if err != nil {
+			return err
+		}
+		d.keys = d.keys[n:]
+	}
+	d.keys = nil
+	return nil
+}
+
+// deleteAll deletes keys, of which some may be absent.
+func (tx *Tx) deleteAll(t *occ.Table, keys [][]byte) error {
+	items := make([]int, len(keys))
+	for i, key := range keys {
+		k, err := tx.stage(t, key, true)
+		if err != nil {
+			return err
+		}
+		tx.o.Blind(k)
+		items[i] = k
+	}
+	if err := tx.Execute(); err != nil {
+		return err
+	}
+	for _, k := range items {
+		if tx.o.Exists(k) {
+			if err := tx.note(tx.o.Delete(k)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// forget does the steps 3 and 4.
+func (d *dropper) forget() error {
+	db, c := d.w.db, d.w.coro
+	db.ctlMu.Lock() // no maintenance meanwhile
+	defer db.ctlMu.Unlock()
+	if _, unswept := db.space.Unswept(); unswept {
+		return nil // a sweep may be at the index: the next opening does the rest
+	}
+	mine := map[memory.Addr]bool{}
+	if d.meta.Root != 0 {
+		extents, err := d.ix.Extents(c)
+		if err != nil {
+			return err
+		}
+		for _, a := range extents {
+			mine[a] = true
+		}
+	}
+	if err := db.space.ForgetTable(d.meta.ID); err != nil {
+		return err
+	}
+	for _, x := range db.space.Extents() {
+		if mine[x.Addr] {
+			if err := db.space.FreeExtent(x.Addr, x.Size); err != nil {
+				return err
+			}
+		}
+	}
+	return db.space.SettleExtents(c)
+}

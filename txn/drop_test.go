@@ -1,0 +1,407 @@
+package txn_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"txnode/memory"
+	"txnode/memory/embedded"
+	"txnode/txn"
+	"txnode/verify"
+)
+
+// sound demands that the database in a directory, which is closed, has no findings.
+func sound(t testing.TB, dir string) {
+	t.Helper()
+	h, err := embedded.Connect(embedded.Options{Dir: dir, ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	l, err := memory.LoadLayout(h.Catalog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := verify.Attach(h.Fabric, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Check(context.Background(), verify.Options{Report: func(f verify.Finding) error { t.Errorf("%s: %v", dir, f); return nil }}); err != nil {
+		t.Error(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDropTable: nothing of the table is left, its name is free, other tables are as they were.
+func TestDropTable(t *testing.T) {
+	for _, p := range policies(t) {
+		t.Run(p.String(), func(t *testing.T) {
+			o := tiny()
+			o.Policy, o.Dir = p, t.TempDir()
+			db := mustOpen(t, o)
+			other := table(t, db, "other")
+			fill(t, db, other, 50, val(7))
+			tab := table(t, db, "t")
+			raw, err := txn.OpenAnyTable(db, "t")
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := len(db.Space().Extents())
+			if _, err := tab.Load(t.Context(), numbered(0, 700), txn.LoadOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Update(t.Context(), func(tx *txn.Tx) error {
+				for k := range uint64(50) {
+					if err := tab.Delete(tx, 3*k); err != nil {
+						return err
+					}
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.DropTable(t.Context(), "t"); err != nil {
+				t.Fatal(err)
+			}
+			if live := quiet(t, db); live != 50 {
+				t.Errorf("%d blocks are in use", live)
+			}
+			if n := len(db.Space().Extents()); n >= before {
+				t.Errorf("%d extents, before the table was filled there were %d", n, before)
+			}
+			use := func(name string, fn func(tx *txn.Tx) error) {
+				t.Helper()
+				says(t, name, db.Update(t.Context(), fn), txn.ErrDropped, `"t"`)
+			}
+			use("Get", func(tx *txn.Tx) error { _, err := tab.Get(tx, 1); return err })
+			use("Put", func(tx *txn.Tx) error { return tab.Put(tx, 1, nil) })
+			use("Insert", func(tx *txn.Tx) error { return tab.Insert(tx, 1, nil) })
+			use("Delete", func(tx *txn.Tx) error { return tab.Delete(tx, 1) })
+			use("Lookup", func(tx *txn.Tx) error { _, _, err := tab.Lookup(tx, 1); return err })
+			use("Has", func(tx *txn.Tx) error { _, err := tab.Has(tx, 1); return err })
+			use("Stage", func(tx *txn.Tx) error { return tab.Stage(tx, 1, txn.ForRead) })
+			use("All", func(tx *txn.Tx) error { count(tab.All(tx)); return nil })
+			use("raw", func(tx *txn.Tx) error { _, err := raw.Get(tx, val(1)); return err })
+			use("Fetch", func(tx *txn.Tx) error { return tx.Fetch([]txn.Row{{Table: raw, Key: val(1)}}) })
+			_, err = txn.OpenTable(db, "t", txn.Uint64, txn.Bytes())
+			says(t, "open", err, txn.ErrNoTable)
+			says(t, "again", db.DropTable(t.Context(), "t"), txn.ErrNoTable, `"t"`)
+			if names, err := db.Tables(); err != nil || !slices.Equal(names, []string{"other"}) {
+				t.Errorf("%q, %v", names, err)
+			}
+			text := create(t, db, "t", txn.String, txn.Text()) // of other types
+			if err := db.Update(t.Context(), func(tx *txn.Tx) error {
+				if n := count(text.All(tx)); n != 0 {
+					t.Errorf("the new table has %d records", n)
+				}
+				return text.Insert(tx, "k", "v")
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.View(t.Context(), func(tx *txn.Tx) error {
+				if n := len(listed(t, tx, other)); n != 50 {
+					t.Errorf("the other table has %d records", n)
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			quiet(t, db)
+			if err := db.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			says(t, "closed", db.DropTable(t.Context(), "t"), txn.ErrClosed)
+			sound(t, o.Dir)
+		})
+	}
+}
+
+// TestDropGivesBack: blades hold tables that come and go without end.
+func TestDropGivesBack(t *testing.T) {
+	o := tiny()
+	o.BladeSize = 4 << 20
+	db := mustOpen(t, o)
+	for i := range 12 {
+		name := fmt.Sprint("t", i%3)
+		tab := table(t, db, name)
+		if _, err := tab.Load(t.Context(), numbered(0, 1500), txn.LoadOptions{}); err != nil {
+			t.Fatalf("table %d: %v", i, err)
+		}
+		if err := db.DropTable(t.Context(), name); err != nil {
+			t.Fatalf("table %d: %v", i, err)
+		}
+	}
+	if live := quiet(t, db); live != 0 || len(db.Space().Extents()) != 0 {
+		t.Errorf("%d blocks and %d extents are in use", live, len(db.Space().Extents()))
+	}
+}
+
+// TestDropBeside: transactions that have used the table when it is dropped go on with what they have
+// used, and no further; others never do. Nothing is left of what they commit.
+func TestDropBeside(t *testing.T) {
+	db := mustOpen(t, tiny())
+	tab := table(t, db, "t")
+	fill(t, db, tab, 300, val(1))
+	tx, err := db.Begin(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tab.Put(tx, 1000, val(1)); err != nil { // it is looked at when the transaction commits
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- db.DropTable(context.Background(), "t") }()
+	for {
+		_, err := txn.OpenTable(db, "t", txn.Uint64, txn.Bytes())
+		if errors.Is(err, txn.ErrNoTable) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	says(t, "another key", tab.Put(tx, 1001, nil), txn.ErrDropped)
+	if err := tx.Commit(); err != nil {
+		t.Errorf("commit of what was staged before: %v", err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if live := quiet(t, db); live != 0 || len(db.Space().Extents()) != 0 {
+		t.Errorf("%d blocks and %d extents are in use", live, len(db.Space().Extents()))
+	}
+}
+
+// TestDropWhileUsed drops tables under workers that use them, and make them again.
+func TestDropWhileUsed(t *testing.T) {
+	o := tiny()
+	o.Dir = t.TempDir()
+	db := mustOpen(t, o)
+	other := table(t, db, "other")
+	var stop atomic.Bool
+	done := make(chan error, 3)
+	for id := range uint64(3) {
+		go func() {
+			r := rng(id)
+			for !stop.Load() {
+				tab, err := txn.CreateTable(db, "t", txn.Uint64, txn.Bytes())
+				for err == nil && !stop.Load() {
+					err = db.Update(context.Background(), func(tx *txn.Tx) error {
+						n, _, err := other.Lookup(tx, 0)
+						if err != nil {
+							return err
+						}
+						if err := other.Put(tx, 0, val(uint64(len(n)))); err != nil {
+							return err
+						}
+						return tab.Put(tx, r.n(200), make([]byte, r.n(300)))
+					})
+					if errors.Is(err, txn.ErrConflict) {
+						err = nil
+					}
+				}
+				if err != nil && !errors.Is(err, txn.ErrDropped) {
+					done <- err
+					return
+				}
+			}
+			done <- nil
+		}()
+	}
+	for dropped := 0; dropped < 6; {
+		if err := db.DropTable(t.Context(), "t"); err == nil {
+			dropped++
+		} else if !errors.Is(err, txn.ErrNoTable) {
+			t.Error(err)
+			break
+		}
+	}
+	stop.Store(true)
+	for range 3 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := db.DropTable(t.Context(), "t"); err != nil && !errors.Is(err, txn.ErrNoTable) {
+		t.Error(err)
+	}
+	if live := quiet(t, db); live != 1 {
+		t.Errorf("%d blocks are in use", live)
+	}
+	if err := db.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sound(t, o.Dir)
+}
+
+// stopping is a context that ends when it has been asked n times.
+type stopping struct {
+	context.Context
+	n *atomic.Int64
+}
+
+// Err implements context.Context.
+func (s stopping) Err() error {
+	if s.n.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestDropStops: a drop that stops at any step, and a process that dies then, leave a sound database,
+// without the table. The next opening, or the next drop, gives everything back.
+func TestDropStops(t *testing.T) {
+	o := tiny()
+	o.Dir = filepath.Join(t.TempDir(), "whole")
+	db := mustOpen(t, o)
+	other, tab := table(t, db, "other"), table(t, db, "t")
+	fill(t, db, other, 20, val(7))
+	if _, err := tab.Load(t.Context(), numbered(0, 400), txn.LoadOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	whole, complete := o.Dir, false
+	step := int64(1)
+	if testing.Short() {
+		step = 3
+	}
+	for stop := int64(0); !complete; stop += step {
+		o.Dir = filepath.Join(t.TempDir(), "part")
+		if err := os.CopyFS(o.Dir, os.DirFS(whole)); err != nil {
+			t.Fatal(err)
+		}
+		db := mustOpen(t, o)
+		n := &atomic.Int64{}
+		n.Store(stop)
+		err := db.DropTable(stopping{t.Context(), n}, "t")
+		if complete = err == nil; !complete {
+			says(t, "stopped", err, context.Canceled, `table "t" is dropped, and its room is given back`)
+		}
+		dead := filepath.Join(t.TempDir(), "dead")
+		if err := os.CopyFS(dead, os.DirFS(o.Dir)); err != nil { // as if the process had died here
+			t.Fatal(err)
+		}
+		if !complete {
+			if err := db.DropTable(t.Context(), "t"); err != nil {
+				t.Errorf("stop %d: once more: %v", stop, err)
+			}
+		}
+		dropped(t, fmt.Sprint("stop ", stop), db)
+		if err := db.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		sound(t, o.Dir)
+		o.Dir = dead
+		db = mustOpen(t, o)
+		dropped(t, fmt.Sprint("stop ", stop, ", reopened"), db)
+		if err := db.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		sound(t, o.Dir)
+	}
+}
+
+// dropped demands that nothing is left of table t, and that table other is as it was.
+func dropped(t *testing.T, what string, db *txn.DB) {
+	t.Helper()
+	ts, err := db.Space().Tables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ts[1].Name != "t" || ts[1].State != memory.TableDropped || ts[1].Root != 0 {
+		t.Errorf("%s: %+v", what, ts[1])
+	}
+	if live := quiet(t, db); live != 20 {
+		t.Errorf("%s: %d blocks are in use", what, live)
+	}
+	other := table(t, db, "other")
+	if st, err := other.Stats(t.Context()); err != nil || st.Rows != 20 || len(db.Space().Extents()) != int(st.SubTables)+1 {
+		t.Errorf("%s: %+v, %v, %d extents", what, st, err, len(db.Space().Extents()))
+	}
+	if _, err := txn.OpenTable(db, "t", txn.Uint64, txn.Bytes()); !errors.Is(err, txn.ErrNoTable) {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+// TestDropForgotten: the catalog says that a table is gone, and its extents are still there: the next
+// opening frees them.
+func TestDropForgotten(t *testing.T) {
+	o := tiny()
+	o.Dir = filepath.Join(t.TempDir(), "data")
+	db := mustOpen(t, o)
+	other, tab := table(t, db, "other"), table(t, db, "t")
+	fill(t, db, other, 20, val(7))
+	fill(t, db, tab, 100, val(7))
+	if err := db.Update(t.Context(), func(tx *txn.Tx) error {
+		for k := range tab.Keys(tx) {
+			if err := tab.Delete(tx, k); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(t.Context()); err != nil { // which reclaims the blocks
+		t.Fatal(err)
+	}
+	db = mustOpen(t, o)
+	if err := errors.Join(db.Space().DropTable(2), db.Space().ForgetTable(2)); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(t.Context()); err != nil { // nobody has died, so nothing else is to be looked for
+		t.Fatal(err)
+	}
+	db = mustOpen(t, o)
+	dropped(t, "reopened", db)
+}
+
+// TestDropBesideBackup: a table that is dropped while a backup runs is in it, and then it goes.
+func TestDropBesideBackup(t *testing.T) {
+	db := mustOpen(t, tiny())
+	other, tab := table(t, db, "a"), table(t, db, "b")
+	fill(t, db, other, 20, val(7))
+	if _, err := tab.Load(t.Context(), numbered(0, 1500), txn.LoadOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	drop := make(chan error, 1)
+	begun := false
+	_, err := db.Backup(t.Context(), &out, txn.BackupOptions{Progress: func(uint64) {
+		if begun {
+			return
+		}
+		begun = true
+		go func() { drop <- db.DropTable(context.Background(), "b") }()
+	}})
+	if err != nil || !begun {
+		t.Fatal(err, begun)
+	}
+	if err := <-drop; err != nil {
+		t.Fatal(err)
+	}
+	again := mustOpen(t, tiny())
+	if _, err := again.Restore(t.Context(), bytes.NewReader(out.Bytes()), txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := again.Tables(); err != nil || !slices.Equal(names, []string{"a", "b"}) {
+		t.Errorf("%q, %v", names, err)
+	}
+	if live := quiet(t, again); live != 1520 {
+		t.Errorf("%d blocks are in use", live)
+	}
+	if live := quiet(t, db); live != 20 {
+		t.Errorf("%d blocks are in use", live)
+	}
+}
