@@ -303,6 +303,7 @@ func TestDropStops(t *testing.T) {
 		}
 		sound(t, o.Dir)
 		o.Dir = dead
+		sound(t, dead) // what a process has left that died is no finding
 		db = mustOpen(t, o)
 		dropped(t, fmt.Sprint("stop ", stop, ", reopened"), db)
 		if err := db.Close(t.Context()); err != nil {
@@ -403,5 +404,63 @@ func TestDropBesideBackup(t *testing.T) {
 	}
 	if live := quiet(t, db); live != 20 {
 		t.Errorf("%d blocks are in use", live)
+	}
+}
+
+// TestDropAndPower: the power goes when the catalog says that a table is dropped, and the blocks on disk
+// are still those of before. They are free when the database is opened again.
+func TestDropAndPower(t *testing.T) {
+	o := tiny()
+	o.Dir, o.Durability = filepath.Join(t.TempDir(), "data"), txn.DurabilityPower
+	db := mustOpen(t, o)
+	other, tab := table(t, db, "other"), table(t, db, "t")
+	fill(t, db, other, 20, val(7))
+	if _, err := tab.Load(t.Context(), numbered(0, 200), txn.LoadOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Space().DropTable(2), db.Space().ForgetTable(2)); err != nil {
+		t.Fatal(err)
+	}
+	lost := filepath.Join(t.TempDir(), "lost")
+	if err := os.CopyFS(lost, os.DirFS(o.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	o.Dir = lost
+	db = mustOpen(t, o)
+	dropped(t, "after the loss of power", db)
+	if err := db.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sound(t, o.Dir)
+}
+
+// TestDropWithPower is the whole of it with DurabilityPower, and a loss of power at each step.
+func TestDropWithPower(t *testing.T) {
+	o := tiny()
+	o.Dir, o.Durability = filepath.Join(t.TempDir(), "data"), txn.DurabilityPower
+	db := mustOpen(t, o)
+	other, tab := table(t, db, "other"), table(t, db, "t")
+	fill(t, db, other, 20, val(7))
+	if _, err := tab.Load(t.Context(), numbered(0, 200), txn.LoadOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for stop, done := int64(0), false; !done; stop++ {
+		n := &atomic.Int64{}
+		n.Store(stop)
+		err := db.DropTable(stopping{t.Context(), n}, "t")
+		if done = err == nil; !done {
+			says(t, "stopped", err, context.Canceled)
+		}
+		lost := o
+		lost.Dir = filepath.Join(t.TempDir(), "lost")
+		if err := os.CopyFS(lost.Dir, os.DirFS(o.Dir)); err != nil {
+			t.Fatal(err)
+		}
+		after := mustOpen(t, lost)
+		dropped(t, fmt.Sprint("stop ", stop), after)
+		if err := after.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		sound(t, lost.Dir)
 	}
 }

@@ -300,9 +300,13 @@ func (b *builder) block(v *memory.View, a memory.Addr, class memory.Class, off u
 	size := class.Size()
 	img := func(k int) record.Image { return record.Image(b.t.Bytes(b.bufs[k]+off, size)) }
 	var image record.Image
-	if e, ok := b.latest[a]; ok {
+	if e, ok := b.latest[a]; ok && b.dropped(e.Image) {
+		image = nil
+	} else if ok {
 		image = e.Image
 		b.rep.Restored++
+	} else if b.dropped(img(0)) {
+		image = nil
 	} else if !b.touched[a] && img(0).Meta().State() == record.Live && !isDeparted(img(0)[:record.LineSize]) {
 		from := -1
 		for k := 0; k < copies && from < 0; k++ {
@@ -341,6 +345,13 @@ func (b *builder) block(v *memory.View, a memory.Addr, class memory.Class, off u
 	}
 	b.rep.Records++
 	return b.link(a, class, image)
+}
+
+// dropped reports whether an image is of a table of which nothing is left. The catalog was on disk when that was said, and
+// blocks that were freed before may not have been.
+func (b *builder) dropped(image record.Image) bool {
+	id := int(image.Meta().Table())
+	return id > 0 && id <= len(b.tables) && b.tables[id-1].State == memory.TableDropped
 }
 
 // blank makes a block one that was never used.
