@@ -80,7 +80,7 @@ func (tx *Tx) gone(t record.TxID) bool {
 }
 
 // Contradicted reports whether a block that Examine has found free is on another copy a record, whose
-// writer is gone, too: then it is not nobody's, but damaged, if a slot still leads to it. So it is if another copy is
+// writer is gone, too, or which is wiped on the primary: then it is not nobody's, but damaged, if a slot still leads to it. So it is if another copy is
 // damaged, or without backups, as no placeholder is lost without its slot then. While
 // something may be left of who has died it says that it is not. The transaction is not open.
 func (tx *Tx) Contradicted(a memory.Addr) (bool, error) {
@@ -93,6 +93,13 @@ func (tx *Tx) Contradicted(a memory.Addr) (bool, error) {
 	defer func() { s.chores-- }()
 	v := space.ViewOn(s.thread)
 	damaged := space.Backups() == 0
+	// A slot leads to no block that was never used: it is written before. So it was wiped, whoever is at work.
+	unused := false
+	if img, err := tx.look(a, 0, record.LineSize); err != nil || img == nil {
+		return false, err
+	} else if wiped(img) {
+		unused = true
+	}
 	for k := 1; v.Valid(a) && k < v.Copies(a); k++ {
 		size := uint32(record.LineSize)
 		img, err := tx.look(a, k, size)
@@ -106,7 +113,7 @@ func (tx *Tx) Contradicted(a memory.Addr) (bool, error) {
 			}
 			_, bad = img.Check(a)
 		}
-		if bad == nil && img.Meta().State() == record.Live && img.Stable() && tx.gone(img.Version()) {
+		if bad == nil && img.Meta().State() == record.Live && img.Stable() && (unused || tx.gone(img.Version())) {
 			return true, nil
 		}
 		damaged = damaged || bad != nil && img.Meta().State() != record.Free

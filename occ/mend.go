@@ -261,7 +261,7 @@ func (tx *Tx) survey(a memory.Addr) (x survey, err error) {
 		free := bytes.Clone(img)
 		record.Image(free).SetGuard(img.Unlocked())
 		switch {
-		case bad != nil || k > 0 && !img.Stable() && !img.Stranded():
+		case bad != nil || k > 0 && !img.Stable() && !img.Stranded(), k == 0 && wiped(img):
 		case img.Stranded() || img.Meta().State() == record.Free || img.Version() == 0 || img.Meta().Class() != class,
 			x.good != nil && !bytes.Equal(free[:need], x.good):
 			x.good = nil
@@ -279,6 +279,12 @@ func (tx *Tx) survey(a memory.Addr) (x survey, err error) {
 			!bytes.Equal(img[record.LineSize:n], x.good[record.LineSize:n]) || k > 0 && img.Guard() != x.good.Guard()
 	}
 	return x, nil
+}
+
+// wiped reports whether the first line of an image is zero but for its guard, as that of a block which nobody has
+// used. A copy that has a record says that it was wiped.
+func wiped(img record.Image) bool {
+	return bytes.Equal(img[:record.GuardOff], make([]byte, record.GuardOff))
 }
 
 // casGuard replaces the guard of the primary, and reports whether it was old.

@@ -355,6 +355,9 @@ func (p *pursuit) ask() (gone bool, err error) {
 		}
 	}
 	if damaged && p.doubted == p.was { // which has led there all the time
+		if p.w.mendBlock(p.c.Addr) {
+			return false, nil
+		}
 		return false, fmt.Errorf("%w: the slot at %v leads to block %v, which is free, and was not freed; the database, closed, can be checked, and repaired from another copy", ErrCorrupt, p.at, p.c.Addr)
 	}
 	if p.doubted = 0; damaged {

@@ -564,3 +564,36 @@ func guardOfOpen(t *testing.T, bits byte) {
 	}
 	p.whole(a, record.LineSize)
 }
+
+// TestWipedPrimaryIsMended: the first line of the primary of a record is zero, as if nobody had used the block. Every operation
+// goes on, and all copies are whole afterwards.
+func TestWipedPrimaryIsMended(t *testing.T) {
+	for _, backups := range []int{1, 2} {
+		for _, size := range []int{16, 700} {
+			if testing.Short() && (backups == 1) != (size == 16) {
+				continue
+			}
+			db, tab, p, a, value := mendable(t, txn.PolicyDefault, backups, size)
+			for _, op := range damageOps {
+				before := db.Metrics().Mended
+				p.do(func(b *rdma.Batch) {
+					clear(p.th.Bytes(p.buf, record.LineSize))
+					b.Write(p.v.At(a, 0), p.buf, record.LineSize)
+				})
+				if err := op.do(db, tab, value, append([]byte{value[0] + 1}, value[1:]...)); err != nil {
+					t.Fatalf("f=%d, %d bytes: %s: %v", backups, size, op.what, err)
+				}
+				if db.Metrics().Mended == before {
+					t.Errorf("f=%d, %d bytes: %s: nothing was mended", backups, size, op.what)
+				}
+				if op.what != "Delete" {
+					p.whole(a, record.Size(8, size))
+				}
+				if err := db.Update(ctx0, func(tx *txn.Tx) error { return tab.Put(tx, 7, value) }); err != nil {
+					t.Fatal(err)
+				}
+				a = p.find(value)
+			}
+		}
+	}
+}
