@@ -18,7 +18,7 @@ import (
 // smallKeys are five keys, some of which are prefixes of others.
 var smallKeys = []string{"a", "ab", "aba", "b", "ba"}
 
-// TestEverySequence applies every sequence of eight changes of five keys, in leaves of two entries, with merges of
+// TestEverySequence applies every sequence of eight changes of five keys, in leaves of two rows or three values, with merges of
 // empty leaves and without, and compares each state with a map and each image with its slow twin. A
 // state that has been reached before, with at least as many changes to go, is not looked at again.
 func TestEverySequence(t *testing.T) {
@@ -27,9 +27,9 @@ func TestEverySequence(t *testing.T) {
 		depth = 6
 	}
 	for _, merges := range []bool{false, true} {
-		for _, inline := range []bool{false, true} {
-			g := blink.Geometry{MaxKey: 8, Inline: inline, MaxEntries: 2}
-			if inline {
+		for _, entries := range []int{2, 3} {
+			g := blink.Geometry{MaxKey: 8, MaxEntries: entries}
+			if g.Inline = entries == 3; g.Inline {
 				g.MaxValue = 4
 			}
 			s := sequences{t: t, merges: merges, reached: map[string]int{}}

@@ -120,12 +120,12 @@ func (b *Builder) better(im image, middle int) int {
 		return len(b.changes)
 	}
 	all := b.part(im, im.to)
-	cut, length := middle, len(b.separator(middle))
+	cut, length := middle, b.separatorLen(middle)
 	for i := im.from + 1; i < im.to; i++ {
 		if left := b.part(im, i); min(left, all-left) < all/6 {
 			continue
 		}
-		n := len(b.separator(i))
+		n := b.separatorLen(i)
 		if n < length || n == length && max(i-middle, middle-i) < max(cut-middle, middle-cut) {
 			cut, length = i, n
 		}
@@ -198,6 +198,17 @@ func (b *Builder) separator(i int) []byte {
 	}
 	b.keys[0] = b.appendKey(b.keys[0][:0], i-1)
 	return b.keys[1][:commonPrefix(b.keys[0], b.keys[1])+1]
+}
+
+// separatorLen is the length of separator(i) in a leaf. It copies no keys if it need not.
+func (b *Builder) separatorLen(i int) int {
+	for _, r := range b.runs {
+		if k := r.from + i - r.at; k > r.from && k < r.to && r.source != changeList {
+			n := &b.nodes[r.source]
+			return n.prefix + commonPrefix(n.Suffix(k-1), n.Suffix(k)) + 1
+		}
+	}
+	return len(b.separator(i))
 }
 
 // keep returns a copy of a separator that is good as long as the images.
