@@ -537,7 +537,7 @@ func TestMergeNeighbours(t *testing.T) {
 	g := fit(t, blink.Geometry{MaxKey: 1000, MaxEntries: 0})
 	long := strings.Repeat("p", 900)
 	left := contents{low: long + "a", high: long + "b", right: addrOf(2)}
-	for i := 0; i < 60; i++ {
+	for i := range 60 {
 		left.entries = append(left.entries, blink.Change{Key: []byte(long + "a" + string(rune('0'+i))), Addr: addrOf(i + 10)})
 	}
 	right := contents{low: long + "b", high: "q", right: addrOf(8)}

@@ -129,7 +129,7 @@ func BenchmarkSearch(b *testing.B) {
 		}
 		i := 0
 		return func() {
-			n.Search(keys[i])
+			_, _ = n.Search(keys[i])
 			if i++; i == len(keys) {
 				i = 0
 			}

@@ -63,7 +63,7 @@ func use(t testing.TB, g blink.Geometry, n blink.Node) error {
 		}
 	}
 	for _, p := range probes {
-		n.Cover(p)
+		_ = n.Cover(p)
 		for _, b := range []blink.Bound{{}, blink.Before(p), blink.After(p), blink.End()} {
 			_, _ = n.Above(b), n.Below(b)
 			if r := n.Rank(b); r < 0 || r > n.Count() {

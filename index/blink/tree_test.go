@@ -353,7 +353,7 @@ func (tr *tree) verify(posted bool) {
 var errFree = errors.New("free block")
 
 // walk is blink.Verify of the tree. The reader uses one buffer again and again.
-func (tr *tree) walk(visit func(memory.Addr, blink.Node)) (totals blink.Totals, faults []blink.Fault) {
+func (tr *tree) walk(visit func(memory.Addr, blink.Node)) (totals blink.Totals, faults []blink.NodeError) {
 	var buffer []byte
 	read := func(a memory.Addr) ([]byte, error) {
 		image, ok := tr.blocks[a]
@@ -364,7 +364,7 @@ func (tr *tree) walk(visit func(memory.Addr, blink.Node)) (totals blink.Totals, 
 		buffer = append(buffer[:0], image...)
 		return buffer, nil
 	}
-	totals = blink.Verify(tr.g, tr.root, read, visit, func(f blink.Fault) { faults = append(faults, f) })
+	totals = blink.Verify(tr.g, tr.root, read, visit, func(f blink.NodeError) { faults = append(faults, f) })
 	return totals, faults
 }
 

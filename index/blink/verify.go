@@ -18,20 +18,20 @@ type Totals struct {
 	Unposted int
 }
 
-// Fault is something wrong with a tree: with the node at Addr, or with what leads there.
-type Fault struct {
+// NodeError is something wrong with a tree: with the node at Addr, or with what leads there.
+type NodeError struct {
 	Addr  memory.Addr
 	Level int // that the node should have
 	Err   error
 }
 
 // Error says what is wrong and where.
-func (f Fault) Error() string {
+func (f NodeError) Error() string {
 	return fmt.Sprintf("node of level %d at %v: %v", f.Level, f.Addr, f.Err)
 }
 
 // Unwrap returns Err, which wraps ErrMalformed, ErrStructure, or the error of the function that reads.
-func (f Fault) Unwrap() error { return f.Err }
+func (f NodeError) Unwrap() error { return f.Err }
 
 // Verify walks over a tree at rest, level by level and from left to right, and checks that
 //
@@ -43,7 +43,7 @@ func (f Fault) Unwrap() error { return f.Err }
 // must stay as it is until the next call. visit is called for each node that is sound in itself, and
 // report for each fault. Behind a node that is not, the walk goes on where a parent knows the level.
 // Totals count sound nodes. Verify keeps the separators of two levels.
-func Verify(g Geometry, root Root, read func(memory.Addr) ([]byte, error), visit func(memory.Addr, Node), report func(Fault)) Totals {
+func Verify(g Geometry, root Root, read func(memory.Addr) ([]byte, error), visit func(memory.Addr, Node), report func(NodeError)) Totals {
 	v := verifier{g: g, read: read, visit: visit, report: report, seen: map[memory.Addr]bool{}}
 	v.totals.Levels = root.Level + 1
 	children := []child{{addr: root.Addr}}
@@ -57,7 +57,7 @@ type verifier struct {
 	g      Geometry
 	read   func(memory.Addr) ([]byte, error)
 	visit  func(memory.Addr, Node)
-	report func(Fault)
+	report func(NodeError)
 	seen   map[memory.Addr]bool
 	totals Totals
 }
@@ -83,7 +83,7 @@ func (v *verifier) level(level int, children []child) (below []child) {
 			gap := known && err == nil && !bytes.Equal(n.Low(), next)
 			switch {
 			case err != nil:
-				v.report(Fault{Addr: at, Level: level, Err: err})
+				v.report(NodeError{Addr: at, Level: level, Err: err})
 			case posted && !bytes.Equal(n.Low(), children[0].separator):
 				v.fault(at, level, "separator %x leads to it, and it begins at %x", children[0].separator, n.Low())
 			case gap:
@@ -145,5 +145,5 @@ func (v *verifier) count(n Node, below []child) []child {
 }
 
 func (v *verifier) fault(at memory.Addr, level int, format string, a ...any) {
-	v.report(Fault{Addr: at, Level: level, Err: fmt.Errorf("%w: %s", ErrStructure, fmt.Sprintf(format, a...))})
+	v.report(NodeError{Addr: at, Level: level, Err: fmt.Errorf("%w: %s", ErrStructure, fmt.Sprintf(format, a...))})
 }
