@@ -191,10 +191,24 @@ func look(l *life) (map[uint64]state, error) {
 	if err == nil && l.Loss {
 		err = whole(db)
 	}
+	if err == nil && !l.Loss {
+		err = noDrops(db)
+	}
 	if err != nil {
 		return nil, errors.Join(err, db.Close(ctx))
 	}
 	return found, db.Close(ctx)
+}
+
+// noDrops demands that every drop has come to its end.
+func noDrops(db *txn.DB) error {
+	tables, err := db.Space().Tables()
+	for _, t := range tables {
+		if t.State == memory.TableDropping {
+			return fmt.Errorf("table %d %q is still being dropped", t.ID, t.Name)
+		}
+	}
+	return err
 }
 
 // whole waits until every copy is there again: all blades are.

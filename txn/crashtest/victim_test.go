@@ -62,9 +62,48 @@ func write(l *life) error {
 			errs[id] = errors.Join(errs[id], w.Close())
 		})
 	}
+	dropping, stop := make(chan error, 1), make(chan struct{})
+	go func() { dropping <- comeAndGo(ctx, db, l, stop) }()
 	wg.Wait()
-	return errors.Join(errors.Join(errs...), db.Close(ctx))
+	close(stop)
+	return errors.Join(errors.Join(errs...), <-dropping, db.Close(ctx))
 }
+
+// comeAndGo makes a table, fills it, and drops it, again and again. When a blade may be lost it makes no
+// difference what becomes of that.
+func comeAndGo(ctx context.Context, db *txn.DB, l *life, stop <-chan struct{}) error {
+	r := rand.New(rand.NewPCG(l.Seed, 2000))
+	for {
+		select {
+		case <-stop:
+			return nil
+		default:
+		}
+		table, err := txn.CreateTable(db, scratch, txn.String, txn.Bytes())
+		if err == nil {
+			n := r.IntN(400)
+			_, err = table.Load(ctx, func(yield func(string, []byte) bool) {
+				for i := range n {
+					if !yield(fmt.Sprint("key ", i), make([]byte, r.IntN(200))) {
+						return
+					}
+				}
+			}, txn.LoadOptions{Batch: 1 + r.IntN(50)})
+		}
+		if err == nil {
+			err = db.DropTable(ctx, scratch)
+		}
+		if err != nil && !l.Loss {
+			return err
+		}
+		if err != nil {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+// scratch is the name of a table that comes and goes.
+const scratch = "scratch"
 
 // lose stops a blade, and in half of the cases brings it back, with its memory, or
 // without when it was declared dead. The process is killed at some moment of that.
