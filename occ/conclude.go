@@ -50,6 +50,9 @@ func (tx *Tx) rememberDeleted() {
 
 func (tx *Tx) finish() {
 	tx.active = false
+	if tx.scans != nil {
+		tx.scans = nil // they may be large, and the next transaction may not begin for long
+	}
 	if !tx.queried {
 		return
 	}
