@@ -435,6 +435,33 @@ func TestCutFits(t *testing.T) {
 	}
 }
 
+// TestListOverAll replaces every entry of a leaf by a list that is too much for one.
+func TestListOverAll(t *testing.T) {
+	g := fit(t, blink.Geometry{MaxKey: 150})
+	for old := range 4 {
+		for _, more := range []int{0, 3, 20, 200} {
+			for _, deletes := range []bool{false, true} {
+				var b blink.Builder
+				l, want := newLevel(t, g), map[string]blink.Change{}
+				var changes []blink.Change
+				for i := range old + more {
+					c := blink.Change{Op: blink.Put, Key: append(bytes.Repeat([]byte{'k'}, 148), byte(i))}
+					payloadFor(g, 0, &c, i+1)
+					if i >= more/2 && i < more/2+old {
+						l.step(t, &b, want, c)
+						if deletes {
+							c.Op = blink.Delete
+						}
+					}
+					changes = append(changes, c)
+				}
+				l.list(t, &b, want, changes)
+				l.check(t, want)
+			}
+		}
+	}
+}
+
 // TestInner applies separators to inner nodes: the first cannot be removed, splits cut at whole separators.
 func TestInner(t *testing.T) {
 	for _, limit := range []int{0, 2, 3} {

@@ -28,10 +28,10 @@ func (b *Builder) appends() bool {
 	return last.source == changeList && last.at == b.nodes[firstNode].count && last.to-last.from == len(b.changes)
 }
 
-// prepends reports whether all changes are entries before the old ones.
+// prepends reports whether all changes are entries before the old ones, of which some are left.
 func (b *Builder) prepends() bool {
 	first := b.runs[0]
-	return first.source == changeList && first.to-first.from == len(b.changes)
+	return first.source == changeList && first.to-first.from == len(b.changes) && b.count > len(b.changes)
 }
 
 // sum fills sums: sums[i] is the length of the first i entries without a prefix cut off.
