@@ -43,7 +43,7 @@ race_pkgs() {
 	case $1 in
 	quick) go list $pkgs | grep -E '/(rdma|rdma/inproc|memory|memory/embedded|history|index/addrcache|txn)$' ;;
 	*) go list $pkgs | grep -v -e '/cmd/' -e '/internal/depcheck$' -e '/internal/docscheck$' -e '/internal/mutant' -e '/internal/eintr$' -e '/occ/exhaustive$' -e '/occ/recovery$' \
-		-e '/benchmarks/simbench' -e '/benchmarks/hashbench$' -e '/benchmarks/instructions$' -e '/rdma/sim/verbs$' ;;
+		-e '/benchmarks/simbench' -e '/benchmarks/hashbench$' -e '/benchmarks/orderedspike$' -e '/benchmarks/instructions$' -e '/rdma/sim/verbs$' ;;
 	esac
 }
 

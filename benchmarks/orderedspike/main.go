@@ -22,8 +22,10 @@ func main() {
 	flag.Float64Var(&c.applyNs, "node-apply", defaultApplyNs, "`ns` of processor time to change a node")
 	flag.DurationVar(&c.warmup, "warmup", defaultWarmup, "virtual `time` before the measurement")
 	flag.DurationVar(&c.measure, "measure", defaultMeasure, "virtual `time` to measure")
+	delta := flag.Uint("delta", 0, "`bytes` that the log has for each new entry of a leaf, instead of the leaf's image; 0: the image")
 	flag.Uint64Var(&c.seed, "seed", c.seed, "of everything random")
 	flag.Parse()
+	c.delta = uint32(*delta)
 	if err := print(c, *table, *counts, *locks); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -376,6 +376,7 @@ func (k *client) commit(x found, level int, acked func()) error {
 		return err
 	}
 	w.work(w.applyNs)
+	k.whole = images == 1
 	addrs := make([]memory.Addr, images)
 	addrs[0] = x.addr
 	for i := 1; i < images; i++ {
