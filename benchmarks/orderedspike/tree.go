@@ -151,8 +151,8 @@ func (k *client) lockNode(key []byte, level int, a, parent memory.Addr) (found, 
 			return found{}, fmt.Errorf("orderedspike: no node of level %d at %v", level, a)
 		}
 		switch {
-		case place == blink.Here && prior.Held() && turn != nil && tries < patience:
-			w.stats.again++ // the release of the coroutine before this one is on its way
+		case place == blink.Here && prior.Held() && tries < w.tries(turn):
+			w.stats.again++
 			continue
 		case place == blink.Here && prior.Held():
 			k.dequeue(turn)
@@ -181,8 +181,14 @@ func (k *client) lockNode(key []byte, level int, a, parent memory.Addr) (found, 
 	}
 }
 
-// patience is how often a coroutine that is the next of its process asks for a lock at once.
-const patience = 8
+// tries is how often a lock that is held is asked for again at once. To a coroutine that is the next of its process
+// the release of the one before is on its way.
+func (w *world) tries(turn *queue) int {
+	if turn != nil {
+		return max(w.patience, 8)
+	}
+	return w.patience
+}
 
 // readNode reads the leaf that has a key.
 func (k *client) readNode(key []byte, a, parent memory.Addr) (found, error) {

@@ -37,6 +37,7 @@ type config struct {
 	coroutines int // all of them
 	lock       lockTime
 	queue      bool // coroutines of the process wait for each other before they lock a leaf
+	patience   int  // how often a lock that is held is asked for again, before the attempt fails
 	rows       int  // per transaction, adjacent keys
 	random     bool // keys; else they grow
 	preload    int  // rows of the tree before the measurement
@@ -110,7 +111,7 @@ type queue struct{ next, serving uint64 }
 // stats are counted over all coroutines.
 type stats struct {
 	commits, held, moved uint64 // transactions; attempts that met a lock; late locks whose version had moved
-	again                uint64 // locks that were asked for again at once, see patience
+	again                uint64 // locks that were asked for again at once
 	right, stale         uint64 // hops along right links; searches that began anew
 	splits, posts        uint64
 	postHeld             uint64 // attempts to lock a parent that met a lock
