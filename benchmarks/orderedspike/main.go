@@ -17,6 +17,7 @@ func main() {
 	flag.IntVar(&c.preload, "preload", c.preload, "rows of the tree before the measurement")
 	flag.IntVar(&c.rows, "rows", 1, "rows of a transaction, with adjacent keys")
 	flag.BoolVar(&c.queue, "queue", false, "coroutines of the process wait for each other before they lock a leaf")
+	flag.BoolVar(&c.shared, "shared", false, "blocks come from one pool of the process, not from one of the thread")
 	flag.IntVar(&c.patience, "patience", 0, "how `often` a lock that is held is asked for again at once, before the attempt fails")
 	flag.Float64Var(&c.thinkNs, "think", 0, "`ns` of user code between execution and commit")
 	flag.Float64Var(&c.readNs, "node-read", defaultReadNs, "`ns` of processor time to decode and search a node")

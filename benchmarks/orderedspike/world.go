@@ -37,6 +37,7 @@ type config struct {
 	coroutines int // all of them
 	lock       lockTime
 	queue      bool // coroutines of the process wait for each other before they lock a leaf
+	shared     bool // blocks of rows and nodes come from one pool of the process, not from one of the thread
 	patience   int  // how often a lock that is held is asked for again, before the attempt fails
 	rows       int  // per transaction, adjacent keys
 	random     bool // keys; else they grow
@@ -200,8 +201,12 @@ func (w *world) run(threads, coroutines int, fn func(k *client) error) error {
 		}
 		all[i] = t
 	}
+	shared := newPools(w)
 	w.fabric.Run(threads, func(i int) {
-		pools := &pools{w: w}
+		pools := shared
+		if !w.shared {
+			pools = newPools(w)
+		}
 		all[i].Run(coroutines, func(c *rdma.Coro) {
 			k, err := newClient(w, c, pools)
 			if err == nil {
@@ -219,7 +224,9 @@ func (w *world) run(threads, coroutines int, fn func(k *client) error) error {
 	return first
 }
 
-// pools are the blocks that a thread has carved, by the blade of the primary.
+func newPools(w *world) *pools { return &pools{w: w} }
+
+// pools are the blocks that a thread, or the process, has carved, by the blade of the primary.
 type pools struct {
 	w           *world
 	rows, nodes [blades]pool
