@@ -28,7 +28,7 @@ func main() {
 	flag.Uint64Var(&c.seed, "seed", c.seed, "of everything random")
 	flag.Parse()
 	c.delta = uint32(*delta)
-	if err := print(c, *table, *counts, *locks); err != nil {
+	if err := printAll(c, *table, *counts, *locks); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -41,7 +41,7 @@ const (
 	defaultApplyNs = 3500
 )
 
-func print(c config, tables, numbers, locks string) error {
+func printAll(c config, tables, numbers, locks string) error {
 	for _, table := range strings.Split(tables, ",") {
 		if table == "counts" {
 			if err := printBoth(c); err != nil {
