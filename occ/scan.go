@@ -25,10 +25,10 @@ const (
 	evidenceSize = 16
 )
 
-// ErrDropped: the table was dropped.
+// ErrDropped says that the table was dropped.
 var ErrDropped = errors.New("txn: the table was dropped; CreateTable makes a new one")
 
-// ErrNoScan: the index of the table cannot be walked.
+// ErrNoScan says that the index of the table cannot be walked.
 var ErrNoScan = errors.New("txn: the index of the table cannot be walked")
 
 // Scan is a walk over all records of a table, in no order, as a part of a transaction.
@@ -359,7 +359,7 @@ func (s *Scan) pursue(x index.Candidate, last bool) (hollow bool, err error) {
 	size := int(readLen(x.Class))
 	var img record.Image
 	var bad error
-	for tries := 0; tries < maxRereads; tries++ {
+	for tries := range maxRereads {
 		if img, err = s.look(x.Addr, 0, size); err != nil {
 			return false, err
 		}

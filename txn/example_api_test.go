@@ -367,6 +367,9 @@ func ExampleTable_Update() {
 	}))
 	ok(db.View(ctx, func(tx *txn.Tx) error {
 		n, found, err := words.Lookup(tx, "be")
+		if err != nil {
+			return err
+		}
 		fmt.Println(n, found)
 		n, found, err = words.Lookup(tx, "question")
 		fmt.Println(n, found)

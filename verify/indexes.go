@@ -230,8 +230,8 @@ func (x *indexWalk) readDirectory() bool {
 	for 1<<depth < len(x.dir) {
 		depth++
 	}
-	for first, n := uint32(0), uint32(0); first < uint32(len(x.dir)); first += n {
-		n = min(x.together(first), uint32(len(x.dir))-first, chunk/8)
+	for first := uint32(0); first < uint32(len(x.dir)); {
+		n := min(x.together(first), uint32(len(x.dir))-first, chunk/8)
 		at := x.entryAt(first)
 		copies := x.copies(at, 8*n, &x.chunks)
 		if copies[0] == nil {
@@ -263,6 +263,7 @@ func (x *indexWalk) readDirectory() bool {
 			x.dir[i] = e
 			return nil
 		})
+		first += n
 	}
 	owner := map[memory.Addr]uint32{}
 	for i, e := range x.dir {
@@ -335,8 +336,8 @@ func (x *indexWalk) depthFitsCopy(depth uint8, replica int) bool {
 			return false
 		}
 	}
-	for first, n := uint32(0), uint32(0); first < 1<<depth; first += n {
-		n = min(x.together(first), 1<<depth-first, smallSize/8)
+	for first := uint32(0); first < 1<<depth; {
+		n := min(x.together(first), 1<<depth-first, smallSize/8)
 		a := entryAt(x.root, &parts, first)
 		p := x.read(a, min(replica, x.v.Copies(a)-1), x.small, 8*n)
 		for off := uint32(0); off < 8*n; off += 8 {
@@ -344,6 +345,7 @@ func (x *indexWalk) depthFitsCopy(depth uint8, replica int) bool {
 				return false
 			}
 		}
+		first += n
 	}
 	switch {
 	case depth == x.g.MaxDepth:

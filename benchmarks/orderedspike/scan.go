@@ -102,7 +102,7 @@ func (k *client) tryScan(from, to uint64) ([]uint64, error) {
 // links lead to beside them. The fences of what it has read tile the range.
 func (k *client) scanLeaves(lo, hi []byte) error {
 	w, s := k.w, &k.scan
-	size := uint32(w.geometry.Class.Size())
+	size := w.geometry.Class.Size()
 	from, end := blink.Before(lo), blink.Before(hi)
 	addrs, err := k.guessLeaves(lo, hi)
 	if err != nil {
@@ -185,7 +185,7 @@ func (k *client) scanRows() error {
 	if len(s.entries) == 0 {
 		return nil
 	}
-	size := uint32(w.rowClass.Size())
+	size := w.rowClass.Size()
 	order := make([]*entry, len(s.entries))
 	for i := range s.entries {
 		order[i] = &s.entries[i]
@@ -295,11 +295,11 @@ func (k *client) get(n uint64, cached bool) (found bool, err error) {
 	}
 	b := &k.batch
 	b.Reset()
-	b.Read(k.w.at(a, 0), k.buf, uint32(k.w.rowClass.Size()))
+	b.Read(k.w.at(a, 0), k.buf, k.w.rowClass.Size())
 	if err := k.c.Do(b); err != nil {
 		return false, err
 	}
-	im := record.Image(k.c.Thread().Bytes(k.buf, uint32(k.w.rowClass.Size())))
+	im := record.Image(k.c.Thread().Bytes(k.buf, k.w.rowClass.Size()))
 	if _, err := im.Check(a); err != nil || !im.Stable() || !bytes.Equal(im.Key(), key[:]) {
 		return false, errHeld
 	}

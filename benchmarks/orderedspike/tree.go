@@ -18,7 +18,7 @@ var (
 
 // node interprets a block that was read. ok is false if it is torn, or no node of the level.
 func (k *client) node(a memory.Addr, local uint32, level int) (n blink.Node, im record.Image, ok bool) {
-	im = k.c.Thread().Bytes(local, uint32(k.w.geometry.Class.Size()))
+	im = k.c.Thread().Bytes(local, k.w.geometry.Class.Size())
 	if _, err := im.Check(a); err != nil || im.Meta().Table() != nodeTable {
 		return n, im, false
 	}
@@ -101,7 +101,7 @@ func (k *client) readInner(a memory.Addr, level int) (blink.Node, error) {
 	for {
 		b := &k.batch
 		b.Reset()
-		b.Read(k.w.at(a, 0), k.buf, uint32(k.w.geometry.Class.Size()))
+		b.Read(k.w.at(a, 0), k.buf, k.w.geometry.Class.Size())
 		if err := k.c.Do(b); err != nil {
 			return blink.Node{}, err
 		}
@@ -136,7 +136,7 @@ func (k *client) lockNode(key []byte, level int, a, parent memory.Addr) (found, 
 	for tries := 0; ; tries++ {
 		b := &k.batch
 		b.Reset()
-		i := b.LockRead(w.at(a, 0), record.GuardOff, 0, uint64(record.HeldBy(k.tx)), k.masks, k.buf, uint32(w.geometry.Class.Size()))
+		i := b.LockRead(w.at(a, 0), record.GuardOff, 0, uint64(record.HeldBy(k.tx)), k.masks, k.buf, w.geometry.Class.Size())
 		if err := k.c.Do(b); err != nil {
 			return found{}, err
 		}
@@ -196,7 +196,7 @@ func (k *client) readNode(key []byte, a, parent memory.Addr) (found, error) {
 	for {
 		b := &k.batch
 		b.Reset()
-		b.Read(w.at(a, 0), k.buf, uint32(w.geometry.Class.Size()))
+		b.Read(w.at(a, 0), k.buf, w.geometry.Class.Size())
 		if err := k.c.Do(b); err != nil {
 			return found{}, err
 		}

@@ -143,7 +143,8 @@ func newWorld(c config) (*world, error) {
 	for b := range blades {
 		w.used[b] = memory.MaxSegmentSize
 	}
-	return w, w.create()
+	err := w.create()
+	return w, err
 }
 
 // at is where copy i of a block is: 0 is the primary.
@@ -170,7 +171,7 @@ func (w *world) carve(blade int, n uint32) memory.Addr {
 // create makes the empty tree.
 func (w *world) create() error {
 	return w.run(1, 1, func(k *client) error {
-		leaf := w.carve(0, uint32(w.geometry.Class.Size()))
+		leaf := w.carve(0, w.geometry.Class.Size())
 		w.root = blink.Root{Addr: leaf}
 		k.begin()
 		at := k.entry(leaf, nodeTable, w.geometry.Class, nil, blink.AppendLeaf(nil, w.geometry))
@@ -238,7 +239,7 @@ type pool struct {
 }
 
 func (p *pool) take(w *world, blade, chunk int, class memory.Class) memory.Addr {
-	size := uint32(class.Size())
+	size := class.Size()
 	if p.left == 0 {
 		p.next, p.left = w.carve(blade, uint32(chunk)*size), chunk
 	}

@@ -1,6 +1,7 @@
 package blink
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -128,7 +129,7 @@ func (b *Builder) Merge(g Geometry, left, right Node, at memory.Addr) error {
 	}
 	b.right, b.high = right.Right(), right.high()
 	h := left.high()
-	if left.Right() != at || at == 0 || h.open || string(h.key) != string(right.Low()) ||
+	if left.Right() != at || at == 0 || h.open || !bytes.Equal(h.key, right.Low()) ||
 		left.Level() != right.Level() || left.inline != right.inline {
 		return fmt.Errorf("%w: the left one has level %d and high fence %x, and leads to %v; the right one has level %d and low fence %x, and is at %v",
 			ErrNeighbours, left.Level(), h.key, left.Right(), right.Level(), right.Low(), at)

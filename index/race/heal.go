@@ -204,7 +204,7 @@ func (h *healer) entryAt(d *directory, a memory.Addr) (uint32, bool) {
 func (h *healer) isEntry(d *directory, i uint32, e Entry) (bool, error) {
 	ix, v := h.ix, h.ix.space.ViewOn(h.c.Thread())
 	if e.Check(d.depth) != nil || !ix.fits(v, e.Table(), ix.size) {
-		return false, nil
+		return false, nil //nolint:nilerr // that it is none is the answer
 	}
 	all, err := h.copies(e.Table(), tableHeader+lineSize)
 	if err != nil {
@@ -296,7 +296,7 @@ func (h *healer) mayBe(d *difference) (bool, error) {
 		return true, nil
 	}
 	if s.Check() != nil || !ix.fits(v, s.Addr(), s.Class().Size()) {
-		return false, nil
+		return false, nil //nolint:nilerr // that it is none is the answer
 	}
 	line, err := h.read(s.Addr(), record.LineSize, 0)
 	if err != nil {

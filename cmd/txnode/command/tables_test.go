@@ -71,6 +71,7 @@ func TestTables(t *testing.T) {
 		out  string // of lines that come in no order
 		err  string
 	}{
+		//nolint:dupword // key and value
 		{[]string{"tables", "$DIR/data"}, 0, `table   key                       value          index
 counts  uint64                    plain:8:count  race
 posts   tuple(string,desc(time))  string         race
