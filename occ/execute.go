@@ -248,7 +248,9 @@ func (tx *Tx) lost(it *item, a memory.Addr) error {
 }
 
 func (tx *Tx) damaged(it *item, err error) error {
-	tx.ill = ill{it.addr, it.table, it.keyHash()}
+	if tx.ill = (ill{block: it.addr}); it.proof&proofKey == 0 { // no copy shows the key: the index may have led astray
+		tx.ill.table, tx.ill.hash = it.table, it.keyHash()
+	}
 	return fmt.Errorf("%w: table %q, key %x: block %v: %w; no copy of it is intact, or its guard is damaged", ErrCorrupt, it.table.Name, bytes.Clone(it.key()), it.addr, err)
 }
 
