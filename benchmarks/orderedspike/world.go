@@ -143,7 +143,7 @@ func newWorld(c config) (*world, error) {
 	for b := range blades {
 		w.used[b] = memory.MaxSegmentSize
 	}
-	err := w.create()
+	err = w.create()
 	return w, err
 }
 
