@@ -31,7 +31,7 @@ type TableState uint8
 // States of tables.
 const (
 	TableLive     TableState = iota
-	TableDropping            // nobody uses it any more, and its records are being freed
+	TableDropping            // it is not in use any more, and its records are being freed
 	TableDropped             // nothing is left of it
 )
 

@@ -10,20 +10,20 @@ import (
 	"txnode/rdma"
 )
 
-// A word of the primary that cannot be right is replaced by that of a copy which can, while others use the index.
+// A word of the primary that cannot be right is replaced by that of a copy which can, while the index is in use.
 //
-// Nobody changes such a word: a change is a CAS on the primary from a value that is right. So if no change
-// of it is on its way between the copies, the copies have what the primary had. The caller has to wait for that:
-// until whoever had begun something when the damage was met has ended it. Then a CAS from the damaged word to that of
+// No client changes such a word: a change is a CAS on the primary from a value that is right. So if no change
+// of it is on its way between the copies, the copies have what the primary had. The caller waits for that, until
+// everything has ended that was begun when the damage was met. Then a CAS from the damaged word to that of
 // the copy undoes nothing. What never changes (the first lines of root, parts and sub-tables) needs no
 // such care.
 //
 // What is right is what recovery believes (believe.go), and for the directory what the sub-tables say of themselves.
-// Damage that does not show in a word, such as a slot that leads to another record of the table, is met by nobody
-// but a comparison of the copies (package verify).
+// Some damage does not show in a word, such as a slot that leads to another record of the table. Only a comparison
+// of the copies finds it (package verify).
 
 // Heal replaces what is damaged of the primary of the root, of the directory, and of the sub-table that the
-// address is in, if it is in one. Nobody else changes the index, or everything has ended that was begun before
+// address is in, if it is in one. The index is not in use, or everything has ended that was begun before
 // the damage was met. Words of which no copy is right are left. It returns how many words it has replaced.
 func (ix *Index) Heal(c *rdma.Coro, at memory.Addr) (words int, err error) {
 	h := healer{recovery: recovery{ix: ix, c: c, s: ix.get(), begun: map[memory.Addr]bool{}}}
@@ -40,7 +40,7 @@ func (ix *Index) Heal(c *rdma.Coro, at memory.Addr) (words int, err error) {
 	return h.words, err
 }
 
-// Heal is Index.Heal for an index that does not open: nobody uses it.
+// Heal is Index.Heal for an index that does not open, and so is not in use.
 func Heal(c *rdma.Coro, s Space, root memory.Addr, table uint16) (words int, err error) {
 	ix, err := attach(c, s, root, table)
 	if err != nil {
@@ -216,6 +216,9 @@ func (h *healer) isEntry(d *directory, i uint32, e Entry) (bool, error) {
 			continue
 		}
 		if e.Filling() {
+			if b.Parent == 0 { // it was made with the index
+				return false, nil
+			}
 			parent, err := h.copies(b.Parent+tableChildOff, 8)
 			if err != nil {
 				return false, err

@@ -30,7 +30,7 @@ func pokeCopy(t *testing.T, m *indextest.Memory, c *rdma.Coro, a memory.Addr, k 
 	}
 }
 
-// healable is an index whose directory has parts, with a handle that nobody has used.
+// healable is an index whose directory has parts, with an unused handle.
 func healable(t *testing.T, copies int) (*indextest.Memory, *Index, *indextest.Client) {
 	t.Helper()
 	m, ix, k := fixture(t, indextest.MemoryOptions{Copies: copies, SegmentSize: 64 << 10, Segments: 32}, Options{Groups: 4, MaxDepth: 8})
@@ -78,6 +78,15 @@ func TestHeal(t *testing.T) {
 		}
 		for i := range uint32(len(d.entries)) {
 			add("entry", ix.entryAddr(d, i), 8)
+		}
+		// An entry of a sub-table that was made with the index is marked as filling.
+		p := m.Copies(t, k.C.Thread(), ix.root+dirOff, 8)[0]
+		filling := bytes.Clone(p)
+		filling[7] |= 1
+		pokeCopy(t, m, k.C, ix.root+dirOff, 0, filling)
+		if words, err := ix.Heal(k.C, ix.root); err != nil || words != 1 {
+			t.Errorf("%d copies: entry 0 marked as filling: %d words, %v", copies, words, err)
+			pokeCopy(t, m, k.C, ix.root+dirOff, 0, p)
 		}
 		add("entries", ix.root+dirOff, rootEntries*8)
 		for o := memory.Addr(tableHeader + headerOff); o < memory.Addr(ix.size); o += lineSize {

@@ -50,7 +50,7 @@ func (ix *Index) writeDirectory(c *rdma.Coro, sc *scratch, d *directory) error {
 	return ix.placeWritten(c, sc, v, ix.root, rootSize)
 }
 
-// writePart writes part k of the directory to an extent that nobody knows of yet, on all copies;
+// writePart writes part k of the directory to an extent that the root does not name yet, on all copies;
 // it is placed when writePart returns.
 func (ix *Index) writePart(c *rdma.Coro, sc *scratch, at memory.Addr, k uint8, entries []Entry) error {
 	t := c.Thread()

@@ -384,8 +384,8 @@ func (ix *Index) writeRootEntries(c *rdma.Coro, s *scratch, v *memory.View, entr
 	return ix.placeWritten(c, s, v, a, size)
 }
 
-// placePart writes the last part of a directory and has the root name it, unless somebody who has not come to the
-// depth had it named before.
+// placePart writes the last part of a directory and has the root name it, unless it names one already, of
+// a client that has not come to the depth.
 func (p *split) placePart(v *memory.View, d *directory, entries []Entry) error {
 	k := d.depth - 1
 	at := d.parts[k]
