@@ -79,10 +79,10 @@ func (tx *Tx) gone(t record.TxID) bool {
 	return tx.s.eng.space.Lease(t.Coordinator(), tx.s.thread.Now()) == memory.LeaseGone
 }
 
-// Contradicted reports whether a block that Examine has found free is on another copy a record, whose
-// writer is gone, too, or which is wiped on the primary: then it is not nobody's, but damaged, if a slot still leads to it. So it is if another copy is
-// damaged, or without backups, as no placeholder is lost without its slot then. While
-// something may be left of who has died it says that it is not. The transaction is not open.
+// Contradicted reports whether a block that Examine has found free, and to which a slot still leads, is damaged. It is if
+// another copy has a record there, and the writer of that is gone or the primary is wiped. It also is
+// if another copy is damaged; and without backups, as no placeholder is lost without its slot then. While
+// something may be left of a dead client it says no. The transaction is not open.
 func (tx *Tx) Contradicted(a memory.Addr) (bool, error) {
 	s := tx.s
 	space := s.eng.space
@@ -93,7 +93,7 @@ func (tx *Tx) Contradicted(a memory.Addr) (bool, error) {
 	defer func() { s.chores-- }()
 	v := space.ViewOn(s.thread)
 	damaged := space.Backups() == 0
-	// A slot leads to no block that was never used: it is written before. So it was wiped, whoever is at work.
+	// A block is written before a slot leads to it. So one that looks unused was wiped.
 	unused := false
 	if img, err := tx.look(a, 0, record.LineSize); err != nil || img == nil {
 		return false, err

@@ -134,7 +134,7 @@ func (tx *Tx) MendGuard(a memory.Addr) (m Mended, done, pending bool, err error)
 }
 
 // MendIndex has the index of a table replace what is damaged of its primary, near an address, by what a copy has: how many
-// words. Like a guard they may have been changed by somebody who has not come to the copies, so it waits until every
+// words. Like a guard they may have been changed on the primary and not yet on the copies, so it waits until every
 // session has ended what it had begun. pending: ask again. The transaction is not open.
 func (tx *Tx) MendIndex(t *Table, at memory.Addr) (words int, pending bool, err error) {
 	s := tx.s
@@ -281,8 +281,8 @@ func (tx *Tx) survey(a memory.Addr) (x survey, err error) {
 	return x, nil
 }
 
-// wiped reports whether the first line of an image is zero but for its guard, as that of a block which nobody has
-// used. A copy that has a record says that it was wiped.
+// wiped reports whether the first line of an image is zero but for its guard, as that of an unused
+// block. A copy that has a record says that it was wiped.
 func wiped(img record.Image) bool {
 	return bytes.Equal(img[:record.GuardOff], make([]byte, record.GuardOff))
 }
