@@ -15,16 +15,20 @@ import (
 // TestDump pins the bytes of log records, word by word. Regenerate with -rewrite,
 // but a difference here is another format: raise the number of the format.
 //
-//	record kind=redo|undo
+//	record kind=redo|undo|new
 func TestDump(t *testing.T) {
 	datadriven.RunTest(t, "testdata/record", func(t *testing.T, d *datadriven.TestData) string {
 		var name string
 		d.ScanArgs(t, "kind", &name)
-		kind, ok := map[string]log.Kind{"redo": log.Redo, "undo": log.Undo}[name]
+		of, ok := map[string]func() []byte{
+			"redo": func() []byte { return sample(log.Redo) },
+			"undo": func() []byte { return sample(log.Undo) },
+			"new":  fresh,
+		}[name]
 		if !ok {
 			d.Fatalf(t, "unknown kind %q", name)
 		}
-		p := sample(kind)
+		p := of()
 		if _, err := log.Decode(p); err != nil {
 			d.Fatalf(t, "%v", err)
 		}
@@ -51,7 +55,7 @@ func dump(p []byte) string {
 		line(at, fmt.Sprintf("entry %d: kind %d, block %012x", i, kind, word(at)&(1<<48-1)))
 		line(at+8, fmt.Sprintf("replaces %v", record.TxID(word(at+8))))
 		line(at+16, fmt.Sprintf("image of %d bytes in %d", half(at+16), half(at+20)))
-		if kind == log.Update {
+		if kind == log.Update || kind == log.New {
 			line(at+24, fmt.Sprintf("%#x blocks freed before", word(at+24)))
 		} else {
 			line(at+24, fmt.Sprintf("moves from %012x", word(at+24)))

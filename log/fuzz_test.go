@@ -16,6 +16,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(make([]byte, 64), false)
 	f.Add(sample(log.Redo), false)
 	f.Add(sample(log.Undo), true)
+	f.Add(fresh(), true)
 	f.Add(build(log.Redo, 1, 1, nil), true)
 	f.Fuzz(func(t *testing.T, p []byte, reseal bool) {
 		if reseal {

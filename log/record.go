@@ -28,6 +28,7 @@ const (
 	Update EntryKind = 1 + iota // the block's image changes; insert and delete are changes of state
 	Move                        // the record moves here from block From, whose slot is replaced
 	Dead                        // superseded within the transaction: ignore
+	New                         // the image goes to a free block, which the transaction has from its allocator
 	numEntryKinds
 )
 
@@ -37,7 +38,9 @@ const (
 	EntryHeaderSize = 32
 
 	magic  = 0x474c5854 // "TXLG"
-	format = 3
+	format = 4
+	// oldFormat has no New. It is read, so that a newer program recovers what an older one left.
+	oldFormat = 3
 )
 
 // Errors of Decode.
@@ -54,8 +57,8 @@ type Entry struct {
 	Addr memory.Addr
 	Prev record.TxID
 	From memory.Addr // of a Move
-	// Freed, of an Update: how many blocks had been freed when the record was written
-	// (memory.Space.Frees); 0: not noted. A block that is free, and was freed later, has had
+	// Freed, of an Update or a New: how many blocks had been freed when the record was written
+	// (memory.Space.Frees); 0: not noted, or none. A block that is free, and was freed later, has had
 	// the image.
 	Freed uint64
 	Image record.Image
@@ -163,7 +166,8 @@ func (b *Builder) header(kind Kind, ahead uint64) uint64 {
 }
 
 // Set completes the entry whose image is at offset image: its first n bytes. from is the
-// block that a Move leaves; of an Update, it is Entry.Freed.
+// block that a Move leaves; of an Update or a New, it is Entry.Freed. A New replaces no
+// version: prev is 0. Its image is not that of a free block, and its record a Redo.
 func (b *Builder) Set(buf []byte, image int, kind EntryKind, addr memory.Addr, prev record.TxID, from uint64, n int) {
 	e := buf[image-EntryHeaderSize : image]
 	binary.LittleEndian.PutUint64(e, uint64(addr)|uint64(kind)<<48)
@@ -277,7 +281,7 @@ func Peek(p []byte) (int, error) {
 	}
 	h := binary.LittleEndian.Uint64(p)
 	n := int(binary.LittleEndian.Uint32(p[16:]))
-	if h&(1<<40-1) != magic|format<<32 || n < HeaderSize || n&7 != 0 {
+	if f := uint8(h >> 32); uint32(h) != magic || f != format && f != oldFormat || n < HeaderSize || n&7 != 0 {
 		return 0, ErrNoRecord
 	}
 	return n, nil
@@ -317,7 +321,11 @@ func Decode(p []byte) (Record, error) {
 		size, room := int(binary.LittleEndian.Uint32(e[16:])), int(binary.LittleEndian.Uint32(e[20:]))
 		from := binary.LittleEndian.Uint64(e[24:])
 		kind := EntryKind(w >> memory.AddrBits)
-		if kind == 0 || w>>memory.AddrBits >= uint64(numEntryKinds) || kind != Update && from>>memory.AddrBits != 0 || room&7 != 0 || size > room ||
+		kinds := numEntryKinds
+		if uint8(h>>32) == oldFormat {
+			kinds = New
+		}
+		if kind == 0 || w>>memory.AddrBits >= uint64(kinds) || kind != Update && kind != New && from>>memory.AddrBits != 0 || room&7 != 0 || size > room ||
 			room > n-at-EntryHeaderSize || kind != Dead && size < record.LineSize {
 			return Record{}, fmt.Errorf("%w: entry %d has kind %d, image of %d bytes in %d", ErrTorn, i, w>>memory.AddrBits, size, room)
 		}
@@ -332,10 +340,14 @@ func Decode(p []byte) (Record, error) {
 				Prev:  record.TxID(binary.LittleEndian.Uint64(e[8:])),
 				Image: record.Image(p[at : at+size]),
 			}
-			if kind == Update {
+			if kind == Update || kind == New {
 				x.Freed = from
 			} else {
 				x.From = memory.Addr(from)
+			}
+			if kind == New && (r.Kind != Redo || x.Prev != 0 || x.Image.Meta().State() == record.Free || x.Image.Version() != r.Tx) {
+				return Record{}, fmt.Errorf("%w: entry %d fills a new block with version %v (%v) instead of %v, in a record of kind %d",
+					ErrTorn, i, x.Image.Version(), x.Image.Meta().State(), x.Prev, r.Kind)
 			}
 			r.Entries = append(r.Entries, x)
 		}

@@ -80,6 +80,70 @@ func sample(kind log.Kind) []byte {
 	})
 }
 
+// fresh is a record of a transaction that splits a node: the left part stays in its block, and a
+// new block gets the right part.
+func fresh() []byte {
+	at := func(off uint32) memory.Addr { return memory.MakeAddr(2, off) }
+	tx := record.MakeTxID(7, 42)
+	return build(log.Redo, tx, 5, []entry{
+		{kind: log.Update, addr: at(0x80), prev: record.MakeTxID(3, 9), freed: 8<<40 + 5, image: image(at(0x80), tx, record.Node, "", "left")},
+		{kind: log.New, addr: at(0x100), freed: 8<<40 + 5, image: image(at(0x100), tx, record.Node, "", strings.Repeat("right", 10))},
+	})
+}
+
+// TestNew: what a New is, and what none is.
+func TestNew(t *testing.T) {
+	r, err := log.Decode(fresh())
+	if err != nil || len(r.Entries) != 2 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	e := r.Entries[1]
+	if e.Kind != log.New || e.Addr != memory.MakeAddr(2, 0x100) || e.Prev != 0 || e.From != 0 || e.Freed != 8<<40+5 || e.Image.Meta().State() != record.Node {
+		t.Errorf("%+v", e)
+	}
+	const a = 128
+	tx := record.MakeTxID(7, 42)
+	free := image(a, tx, record.Absent, "", "")
+	record.Image(free).PutFree(a, tx, 3, 0, 1)
+	for _, c := range []struct {
+		name string
+		kind log.Kind
+		prev record.TxID
+		img  []byte
+		ok   bool
+	}{
+		{"a row", log.Redo, 0, image(a, tx, record.Live, "k", "v"), true},
+		{"in an undo record", log.Undo, 0, image(a, tx, record.Node, "", "x"), false},
+		{"of a block that had something", log.Redo, record.MakeTxID(3, 9), image(a, tx, record.Node, "", "x"), false},
+		{"of a free image", log.Redo, 0, free, false},
+		{"of the image of another transaction", log.Redo, 0, image(a, record.MakeTxID(3, 9), record.Node, "", "x"), false},
+		{"a node with a key", log.Redo, 0, image(a, tx, record.Node, "k", "x"), false},
+	} {
+		_, err := log.Decode(build(c.kind, tx, 0, []entry{{kind: log.New, addr: a, prev: c.prev, image: c.img}}))
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, log.ErrTorn) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// TestOldFormat: the format without New is read as before, and has none.
+func TestOldFormat(t *testing.T) {
+	for _, old := range []bool{false, true} {
+		p, q := sample(log.Redo), fresh()
+		if old {
+			p[4], q[4] = 3, 3
+			log.Reseal(p)
+			log.Reseal(q)
+		}
+		if r, err := log.Decode(p); err != nil || len(r.Entries) != 3 {
+			t.Errorf("old %v: %+v, %v", old, r, err)
+		}
+		if _, err := log.Decode(q); (err == nil) == old {
+			t.Errorf("with a New, old %v: %v", old, err)
+		}
+	}
+}
+
 func TestDecode(t *testing.T) {
 	p := sample(log.Redo)
 	for _, behind := range []int{0, 8, 1000} { // in a ring, something follows
@@ -115,7 +179,13 @@ func TestDecode(t *testing.T) {
 // TestEveryBit flips every bit of a record: none of them is without meaning, not even in
 // the room that images do not fill, since another record may have overwritten it.
 func TestEveryBit(t *testing.T) {
-	p := sample(log.Undo)
+	for _, p := range [][]byte{sample(log.Undo), fresh()} {
+		everyBit(t, p)
+	}
+}
+
+func everyBit(t *testing.T, p []byte) {
+	t.Helper()
 	for i := range p {
 		for bit := range 8 {
 			p[i] ^= 1 << bit
@@ -167,7 +237,8 @@ func TestImpossible(t *testing.T) {
 	}{
 		{"unknown kind", "kind 3", func(p []byte) { p[5] = 3 }},
 		{"no kind", "kind 0", func(p []byte) { p[5] = 0 }},
-		{"unknown format", "no record", func(p []byte) { p[4] = 1 }},
+		{"unknown format", "no record", func(p []byte) { p[4] = 5 }},
+		{"format of long ago", "no record", func(p []byte) { p[4] = 2 }},
 		{"other magic", "no record", func(p []byte) { p[0]++ }},
 		{"length of nothing", "no record", func(p []byte) { u32(p[16:], 24) }},
 		{"uneven length", "no record", func(p []byte) { u32(p[16:], uint32(len(p))-1) }},
@@ -176,7 +247,7 @@ func TestImpossible(t *testing.T) {
 		{"fewer entries", "behind the last entry", func(p []byte) { p[6]-- }},
 		{"more entries", "cut off", func(p []byte) { p[6]++ }},
 		{"entry of kind 0", "entry 0 has kind 0", func(p []byte) { p[first+6] = 0 }},
-		{"entry of unknown kind", "entry 0 has kind 4", func(p []byte) { p[first+6] = 4 }},
+		{"entry of unknown kind", "entry 0 has kind 5", func(p []byte) { p[first+6] = 5 }},
 		{"bits above the kind", "entry 0", func(p []byte) { p[first+7] = 1 }},
 		{"image of half a line", "image of 32 bytes", func(p []byte) { u32(p[first+16:], 32) }},
 		{"image longer than its room", "image of 72 bytes in 64", func(p []byte) { u32(p[first+16:], 72) }},
@@ -210,13 +281,17 @@ func TestPeek(t *testing.T) {
 }
 
 // drawEntries makes random entries.
-func drawEntries(t *rapid.T) []entry {
+func drawEntries(t *rapid.T, kind log.Kind, tx record.TxID) []entry {
+	last := log.New
+	if kind == log.Undo {
+		last = log.Dead
+	}
 	addr := rapid.Custom(func(t *rapid.T) memory.Addr {
 		return memory.MakeAddr(memory.SegmentID(rapid.Uint32Range(1, memory.MaxSegments-1).Draw(t, "segment")),
 			rapid.Uint32Range(0, memory.MaxSegmentSize/64-1).Draw(t, "block")*64)
 	})
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) entry {
-		e := entry{kind: log.EntryKind(rapid.IntRange(int(log.Update), int(log.Dead)).Draw(t, "kind"))}
+		e := entry{kind: log.EntryKind(rapid.IntRange(int(log.Update), int(last)).Draw(t, "kind"))}
 		e.room = rapid.IntRange(0, 300).Draw(t, "room")
 		if e.kind == log.Dead {
 			return e
@@ -225,8 +300,13 @@ func drawEntries(t *rapid.T) []entry {
 		fill := string(rune(rapid.IntRange('a', 'z').Draw(t, "fill")))
 		e.image = image(e.addr, record.MakeTxID(1, 2), record.Live, "key", strings.Repeat(fill, rapid.IntRange(0, 240).Draw(t, "value")))
 		e.prev = record.MakeTxID(rapid.Uint32Range(0, 1<<24-1).Draw(t, "coordinator"), rapid.Uint64().Draw(t, "sequence"))
-		if e.kind == log.Move {
+		switch e.kind {
+		case log.Move:
 			e.from = addr.Draw(t, "from")
+		case log.New:
+			e.prev, e.freed = 0, rapid.Uint64().Draw(t, "freed")
+			value := strings.Repeat(fill, rapid.IntRange(0, 240).Draw(t, "node"))
+			e.image = image(e.addr, tx, record.Node, "", value)
 		}
 		return e
 	}), 0, 12).Draw(t, "entries")
@@ -235,9 +315,9 @@ func drawEntries(t *rapid.T) []entry {
 // TestRoundTrip: what was built is what is decoded, without the dead.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		entries := drawEntries(t)
 		kind := rapid.SampledFrom([]log.Kind{log.Redo, log.Undo}).Draw(t, "record")
 		tx, generation := record.MakeTxID(1, rapid.Uint64().Draw(t, "tx")), rapid.Uint32().Draw(t, "generation")
+		entries := drawEntries(t, kind, tx)
 		p := build(kind, tx, generation, entries)
 		r, err := log.Decode(p)
 		if err != nil {
@@ -255,7 +335,7 @@ func TestRoundTrip(t *testing.T) {
 			}
 			got := r.Entries[0]
 			r.Entries = r.Entries[1:]
-			if got.Kind != want.kind || got.Addr != want.addr || got.Prev != want.prev || got.From != want.from || !bytes.Equal(got.Image, want.image) {
+			if got.Kind != want.kind || got.Addr != want.addr || got.Prev != want.prev || got.From != want.from || got.Freed != want.freed || !bytes.Equal(got.Image, want.image) {
 				t.Fatalf("%+v\n%+v", got, want)
 			}
 		}

@@ -45,6 +45,7 @@ const (
 	blockStateFree   = 0
 	blockStateLive   = 1
 	blockStateAbsent = 2
+	blockStateNode   = 3
 	coordinatorShift = 40
 	guardHeld        = 1
 	// guardStranded is the least number in a guard that is no transaction's.
@@ -187,7 +188,7 @@ func (s *Space) scan(c *rdma.Coro, a *Allocator, v *View, x *scan) (int, error) 
 	return len(free), nil
 }
 
-// confirmed leaves out the free blocks of which another copy has a record, that somebody of an
+// confirmed leaves out the free blocks of which another copy has a record, or a node, that somebody of an
 // earlier session has written: what the primary has of them is damaged, as a disk leaves what it
 // has not written, and they are not given to others, who would write over the copy. While
 // something may be left of who has died, copies may differ; beside damage, that is for good.
@@ -204,7 +205,8 @@ func (s *Space) confirmed(c *rdma.Coro, v *View, x *scan, free []Addr) ([]Addr, 
 		if err := readHeaders(c, v, x, idx, k, func(i uint32, header []byte) {
 			version := binary.LittleEndian.Uint64(header[blockVersionOff:])
 			meta := binary.LittleEndian.Uint64(header[blockMetaOff:])
-			if meta>>blockStateShift&blockStateMask != blockStateLive || version>>coordinatorShift >= uint64(s.since) {
+			state := meta >> blockStateShift & blockStateMask
+			if state != blockStateLive && state != blockStateNode || version>>coordinatorShift >= uint64(s.since) {
 				sound = append(sound, MakeAddr(x.seg, i*x.class.Size()))
 			}
 		}); err != nil {

@@ -19,13 +19,13 @@ func TestHeaderWordsAreRecords(t *testing.T) {
 	if memory.BlockVersionOff != record.VersionOff || memory.BlockMetaOff != record.MetaOff || memory.BlockGuardOff != record.GuardOff {
 		t.Error("offsets differ")
 	}
-	for _, s := range []record.State{record.Free, record.Live, record.Absent} {
+	for _, s := range []record.State{record.Free, record.Live, record.Absent, record.Node} {
 		m := record.MakeMeta(s, 65535, 63, record.MaxKey, record.MaxValue)
 		if got := m >> memory.BlockStateShift & memory.BlockStateMask; got != record.Meta(s) {
 			t.Errorf("state %v is seen as %d", s, got)
 		}
 	}
-	if record.Free != memory.BlockStateFree || record.Live != memory.BlockStateLive || record.Absent != memory.BlockStateAbsent {
+	if record.Free != memory.BlockStateFree || record.Live != memory.BlockStateLive || record.Absent != memory.BlockStateAbsent || record.Node != memory.BlockStateNode {
 		t.Error("states differ")
 	}
 	if id := record.MakeTxID(77, 1<<39-1); uint32(id>>memory.CoordinatorShift) != id.Coordinator() {

@@ -17,6 +17,7 @@ const (
 	BlockStateFree   = blockStateFree
 	BlockStateLive   = blockStateLive
 	BlockStateAbsent = blockStateAbsent
+	BlockStateNode   = blockStateNode
 	CoordinatorShift = coordinatorShift
 	GuardHeld        = guardHeld
 	GuardStranded    = guardStranded

@@ -113,7 +113,7 @@ func (tx *Tx) Contradicted(a memory.Addr) (bool, error) {
 			}
 			_, bad = img.Check(a)
 		}
-		if bad == nil && img.Meta().State() == record.Live && img.Stable() && (unused || tx.gone(img.Version())) {
+		if bad == nil && img.Meta().State().Valued() && img.Stable() && (unused || tx.gone(img.Version())) {
 			return true, nil
 		}
 		damaged = damaged || bad != nil && img.Meta().State() != record.Free

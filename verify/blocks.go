@@ -217,6 +217,8 @@ func (w *walker) count(b *block, m record.Meta) {
 		return
 	case record.Live:
 		w.sum.Live++
+	case record.Node:
+		w.sum.Nodes++
 	default:
 		w.sum.Absent++
 	}
@@ -225,9 +227,12 @@ func (w *walker) count(b *block, m record.Meta) {
 		return
 	}
 	t.Bytes += uint64(m.KeyLen() + m.ValueLen())
-	if m.State() == record.Live {
+	switch m.State() {
+	case record.Live:
 		t.Records++
-	} else {
+	case record.Node:
+		t.Nodes++
+	default:
 		t.Tombstones++
 	}
 }
@@ -347,6 +352,9 @@ func describe(img record.Image) string {
 	}
 	if m.State() == record.Free {
 		return fmt.Sprintf("free since %v", img.Version())
+	}
+	if m.State() == record.Node {
+		return fmt.Sprintf("%v, version %v, table %d, %d bytes", m.State(), img.Version(), m.Table(), m.ValueLen())
 	}
 	return fmt.Sprintf("%v, version %v, table %d, key %s, value of %d bytes", m.State(), img.Version(), m.Table(), keyText(img.Key()), m.ValueLen())
 }

@@ -131,8 +131,9 @@ type TableSummary struct {
 	Name       string `json:"name"`
 	Records    uint64 `json:"records"`
 	Tombstones uint64 `json:"tombstones"` // keys without a value whose block is still linked
-	Bytes      uint64 `json:"bytes"`      // of keys and values
-	Slots      uint64 `json:"slots"`      // in use
+	Nodes      uint64 `json:"nodes,omitempty"`
+	Bytes      uint64 `json:"bytes"` // of keys and values, and of nodes
+	Slots      uint64 `json:"slots"` // in use
 	SubTables  uint64 `json:"sub_tables"`
 	// Unwalked: the index could not be followed to its end, so blocks of the table
 	// are not called orphans.
@@ -168,7 +169,8 @@ type Summary struct {
 	Tables        []TableSummary  `json:"tables"`
 	Live          uint64          `json:"blocks_live"`
 	Absent        uint64          `json:"blocks_absent"`
-	Free          uint64          `json:"blocks_free"` // those never used included
+	Nodes         uint64          `json:"blocks_nodes,omitempty"` // of indexes
+	Free          uint64          `json:"blocks_free"`            // those never used included
 	Coordinators  int             `json:"coordinators_not_closed"`
 	LogRecords    uint64          `json:"log_records"` // in the areas of coordinators that were not closed
 	Findings      uint64          `json:"findings"`

@@ -54,6 +54,10 @@ func (w *walker) orphaned(b *block, m record.Meta) bool {
 			return false
 		}
 	}
+	if m.State() == record.Node { // what leads to it is in another node, if it is not the root
+		w.found(f)
+		return true
+	}
 	deleted := m.State() == record.Absent
 	if len(w.orphans) >= maxOrphans || deleted && img.Guard().Held() {
 		w.found(f)

@@ -30,7 +30,7 @@ func TestDump(t *testing.T) {
 		key, value := text("key"), text("value")
 		var name string
 		d.ScanArgs(t, "state", &name)
-		state := map[string]record.State{"free": record.Free, "live": record.Live, "absent": record.Absent}[name]
+		state := map[string]record.State{"free": record.Free, "live": record.Live, "absent": record.Absent, "node": record.Node}[name]
 		var lock record.TxID
 		if d.HasArg("lock") {
 			lock = record.MakeTxID(8, 1)

@@ -104,13 +104,17 @@ const (
 	Free   State = iota // not in use: no slot points to it
 	Live                // a record
 	Absent              // a slot points to it, but the key has no value: tombstone or insert in progress
+	Node                // a block of an index, without a key: its value is the node
 	numStates
 )
+
+// Valued reports whether a block in this state has contents that count: a record or a node.
+func (s State) Valued() bool { return s == Live || s == Node }
 
 // String names the state.
 func (s State) String() string {
 	if s < numStates {
-		return [...]string{"free", "live", "absent"}[s]
+		return [...]string{"free", "live", "absent", "node"}[s]
 	}
 	return fmt.Sprintf("state %d", uint8(s))
 }
@@ -235,7 +239,8 @@ func (b Image) Value() []byte {
 // then read the rest.
 func (b Image) Check(a memory.Addr) (need int, err error) {
 	m := b.Meta()
-	if m.State() >= numStates || m.KeyLen() > MaxKey || m.ValueLen() > MaxValue || m.Class() >= memory.NumClasses {
+	if m.State() >= numStates || m.KeyLen() > MaxKey || m.ValueLen() > MaxValue || m.Class() >= memory.NumClasses ||
+		m.State() == Node && m.KeyLen() != 0 {
 		return 0, ErrForm
 	}
 	need = Size(m.KeyLen(), m.ValueLen())

@@ -233,7 +233,8 @@ func TestNeverUsed(t *testing.T) {
 func TestForm(t *testing.T) {
 	a := memory.MakeAddr(1, 0)
 	for name, m := range map[string]record.Meta{
-		"state": record.MakeMeta(3, 1, 0, 0, 0),
+		"state": record.MakeMeta(4, 1, 0, 0, 0),
+		"node":  record.MakeMeta(record.Node, 1, 0, 1, 0),
 		"key":   record.MakeMeta(record.Live, 1, 40, record.MaxKey+1, 0),
 		"value": record.MakeMeta(record.Live, 1, 63, 0, record.MaxValue+1),
 		"class": record.MakeMeta(record.Live, 1, memory.NumClasses, 0, 0),

@@ -64,7 +64,7 @@ func (s *Sweeper) freeHalf(u *unlocker, v *memory.View, h half) (mine bool, err 
 	if isFree(img) || !s.known(owner.Coordinator()) {
 		return true, nil
 	}
-	if s.o.Alone || img.Meta().State() == record.Live {
+	if s.o.Alone || img.Meta().State().Valued() {
 		if ok, err := u.unlinked(v, h.addr, img); !ok || err != nil {
 			return true, err
 		}

@@ -526,7 +526,7 @@ func (s *Sweeper) look(c *rdma.Coro, l *memory.Layout, size, stride, n uint32) (
 			x.deleted = append(x.deleted, a)
 		case torn(line):
 			x.halves = append(x.halves, a)
-		default:
+		default: // nor is a node a stray by itself: a walk over its index says whether something leads there
 			has = line.Meta().State() != record.Free
 		}
 		if s.o.Alone {

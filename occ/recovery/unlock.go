@@ -29,11 +29,12 @@ const (
 // nobody will ever finish: its coordinator is not registered, so no log tells of
 // it, and it has had no effect. Others may do the same at the same time.
 //
-// A record, live or free, is unlocked at the version it has. A block in state
+// A record, live or free, and a node are unlocked at the version that they have. A block in state
 // absent is a placeholder of an insert that did not come to its end, perhaps one
 // beside a record of the same key that it had not met yet, or a tombstone that was
 // to be used again or to be reclaimed. All of them are reclaimed: the lock is
-// taken over, so that there is one who does it, the block unlinked and freed.
+// taken over, so that there is one who does it, the block unlinked and freed. One without a key
+// was to become a node, and nothing leads to it.
 //
 // An error is that of a verb, or of the index.
 func Unlock(c *rdma.Coro, o Options, a memory.Addr) (Unlocked, error) {
@@ -315,7 +316,7 @@ func (u *unlocker) readCopy(v *memory.View, a memory.Addr, k int) (record.Image,
 // reclaim unlinks a block in state absent, or half free, whose lock is ours, and frees it. begun: it may be
 // unlinked, whatever the error says.
 func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) (begun bool, err error) {
-	if _, err := img.Check(a); err == nil { // else it was being written, and never linked
+	if _, err := img.Check(a); err == nil && img.Meta().KeyLen() > 0 { // else it was being written, or has no key, and was never linked
 		if begun, err := u.unlink(v, img.Meta().Table(), a, img.Key()); err != nil {
 			return begun, err
 		}
@@ -355,8 +356,8 @@ func (u *unlocker) putFree(a memory.Addr, img record.Image) {
 func (u *unlocker) unlinked(v *memory.View, a memory.Addr, img record.Image) (bool, error) {
 	m := img.Meta()
 	live := m.State() == record.Live // its value need not have been read
-	if live && u.o.Alone {
-		return false, nil
+	if live && u.o.Alone || m.State() == record.Node {
+		return false, nil // a commit that frees a node begins with the backups: the primary is damaged
 	}
 	if _, damage := img.Check(a); damage != nil && !live || m.KeyLen() == 0 || !keyed(img) {
 		return true, nil // it was being written, and is not linked any more

@@ -402,7 +402,11 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 			fmt.Fprintf(t, "  %s\t%d\t%d\t%d\t%d\t\n", x.Name, x.Records, x.Tombstones, x.Bytes, x.SubTables)
 		}
 	}
-	fmt.Fprintf(t, "blocks: %d live, %d absent, %d free\n", s.Live, s.Absent, s.Free)
+	nodes := ""
+	if s.Nodes > 0 {
+		nodes = fmt.Sprintf(", %d nodes of indexes", s.Nodes)
+	}
+	fmt.Fprintf(t, "blocks: %d live, %d absent%s, %d free\n", s.Live, s.Absent, nodes, s.Free)
 	if s.Coordinators > 0 {
 		fmt.Fprintf(t, "coordinators that were not closed: %d, with %d records in their logs\n", s.Coordinators, s.LogRecords)
 	}
