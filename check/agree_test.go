@@ -18,14 +18,46 @@ var seedsFlag = flag.Int("seeds", 10000, "random histories per comparison with b
 // histories: made by a simulated store, and mutated. A violation that Check
 // reports must be one; one that it misses is allowed only where it says so (Ambiguous).
 func TestAgreesWithBruteForce(t *testing.T) {
+	agreesWithBruteForce(t, func(rng *rand.Rand) []history.Txn {
+		txns := simulate(rng, false)
+		for range rng.IntN(4) {
+			mutate(rng, txns)
+		}
+		return txns
+	})
+}
+
+// TestRangesAgreeWithBruteForce does the same with transactions that read ranges, too.
+func TestRangesAgreeWithBruteForce(t *testing.T) {
+	agreesWithBruteForce(t, func(rng *rand.Rand) []history.Txn {
+		txns := simulate(rng, true)
+		for range rng.IntN(4) {
+			if rng.IntN(2) == 0 {
+				mutate(rng, txns)
+			} else {
+				mutateRange(rng, txns)
+			}
+		}
+		return txns
+	})
+}
+
+// setPositions gives each key its place.
+func setPositions(txns []history.Txn) {
+	for i := range txns {
+		for j := range txns[i].Ops {
+			op := &txns[i].Ops[j]
+			op.Position = history.Position(keyName(op.Key))
+		}
+	}
+}
+
+func agreesWithBruteForce(t *testing.T, generate func(*rand.Rand) []history.Txn) {
 	seeds := *seedsFlag
 	var tally agreement
 	for seed := range uint64(seeds) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		txns := simulate(rng)
-		for range rng.IntN(4) {
-			mutate(rng, txns)
-		}
+		txns := generate(rng)
 		o := Options{Level: Level(rng.IntN(2)), FromEmpty: rng.IntN(8) == 0, Placeholders: rng.IntN(4) == 0, KeyName: keyName}
 		if err := tally.compare(txns, o); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
@@ -58,13 +90,25 @@ func TestAgreesWithBruteForceRapid(t *testing.T) {
 		})
 		txns := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) history.Txn {
 			start := rapid.Int64Range(0, 6).Draw(t, "start")
-			return history.Txn{Start: start, End: start + rapid.Int64Range(0, 6).Draw(t, "length"),
+			x := history.Txn{Start: start, End: start + rapid.Int64Range(0, 6).Draw(t, "length"),
 				Outcome: rapid.SampledFrom([]history.Outcome{history.Committed, history.Committed, history.Unknown}).Draw(t, "outcome"),
 				Ops:     rapid.SliceOfN(op, 1, 3).Draw(t, "ops")}
+			for first := 0; first < len(x.Ops) && rapid.Bool().Draw(t, "range"); {
+				// Reads that follow each other are an answer, perhaps out of bounds or order.
+				r := history.Range{From: history.Position(rune(rapid.IntRange(1, 2).Draw(t, "from"))), To: history.Position(rune(rapid.IntRange(1, 3).Draw(t, "to"))),
+					First: first, Descending: rapid.Bool().Draw(t, "descending"), Cut: rapid.Bool().Draw(t, "cut")}
+				for ; first < len(x.Ops) && !isWrite(x.Ops[first].Kind); first++ {
+					r.Len++
+				}
+				x.Ranges = append(x.Ranges, r)
+				first++
+			}
+			return x
 		}), 1, 6).Draw(t, "history")
 		for i := range txns {
 			txns[i].ID = uint64(i + 1)
 		}
+		setPositions(txns)
 		o := Options{Level: Level(rapid.IntRange(0, 1).Draw(t, "level")), FromEmpty: rapid.Bool().Draw(t, "empty"),
 			Placeholders: rapid.Bool().Draw(t, "placeholders"), KeyName: keyName}
 		var tally agreement
@@ -79,11 +123,18 @@ type agreement struct {
 	Clean, Violations int // by brute force
 	Exact             int // reports without ambiguity
 	Missed            int // violations that an ambiguous report missed
+	Classes           map[Class]int
 }
 
 func (a *agreement) compare(txns []history.Txn, o Options) error {
 	r := Check(txns, o)
 	order, ok := bruteForce(txns, o)
+	if a.Classes == nil {
+		a.Classes = map[Class]int{}
+	}
+	for i := range r.Violations {
+		a.Classes[r.Violations[i].Class]++
+	}
 	if r.Ambiguous == 0 {
 		a.Exact++
 	}
@@ -105,7 +156,7 @@ func (a *agreement) compare(txns []history.Txn, o Options) error {
 
 // simulate runs up to 7 transactions on a store that is strictly serializable: each
 // takes effect at one instant within its bounds. Tombstones may lose their trace at any time.
-func simulate(rng *rand.Rand) []history.Txn {
+func simulate(rng *rand.Rand, ranges bool) []history.Txn {
 	type record struct {
 		ver    history.Version
 		absent bool
@@ -141,6 +192,40 @@ func simulate(rng *rand.Rand) []history.Txn {
 		}
 		mine := map[history.Key]record{}
 		for range 1 + rng.IntN(3) {
+			if ranges && rng.IntN(2) == 0 {
+				from := rng.IntN(keys + 1)
+				r := history.Range{From: history.Position(rune('x' + from)), To: history.Position(rune('x' + from + rng.IntN(keys+1-from))), First: len(txn.Ops)}
+				r.Descending = rng.IntN(3) == 0
+				limit := 1 + rng.IntN(2*keys)
+				for i := range keys {
+					if r.Descending {
+						i = keys - 1 - i
+					}
+					k := history.Key('x' + i)
+					p := history.Position(rune(k))
+					if p < r.From || p >= r.To {
+						continue
+					}
+					cur, own := mine[k]
+					if !own || rng.IntN(3) == 0 {
+						cur = state[k]
+					}
+					if cur.absent && (cur.ver == 0 || rng.IntN(3) > 0) {
+						continue // a tombstone that the reader did not report
+					}
+					op := history.Op{Key: k, Version: cur.ver, Kind: history.Read}
+					if cur.absent {
+						op.Kind = history.ReadAbsent
+					}
+					txn.Ops = append(txn.Ops, op)
+					if r.Len++; r.Len == limit {
+						r.Cut = true
+						break
+					}
+				}
+				txn.Ranges = append(txn.Ranges, r)
+				continue
+			}
 			k := history.Key('x' + rng.IntN(keys))
 			cur, own := mine[k]
 			if !own {
@@ -171,13 +256,49 @@ func simulate(rng *rand.Rand) []history.Txn {
 		txns[i] = txn
 	}
 	rng.Shuffle(n, func(i, j int) { txns[i], txns[j] = txns[j], txns[i] })
+	setPositions(txns)
 	return txns
+}
+
+// mutateRange changes one thing about ranges.
+func mutateRange(rng *rand.Rand, txns []history.Txn) {
+	txn := &txns[rng.IntN(len(txns))]
+	if len(txn.Ranges) == 0 {
+		return
+	}
+	n := rng.IntN(len(txn.Ranges))
+	r := &txn.Ranges[n]
+	switch rng.IntN(4) {
+	case 0: // a row is left out
+		if r.Len == 0 || len(txn.Ops) == 1 {
+			return
+		}
+		at := r.First + rng.IntN(r.Len)
+		txn.Ops = append(txn.Ops[:at:at], txn.Ops[at+1:]...)
+		r.Len--
+		for i := range txn.Ranges[n+1:] {
+			txn.Ranges[n+1+i].First--
+		}
+	case 1: // two rows change places
+		if r.Len > 1 {
+			i := r.First + rng.IntN(r.Len-1)
+			txn.Ops[i], txn.Ops[i+1] = txn.Ops[i+1], txn.Ops[i]
+		}
+	case 2:
+		r.From, r.To = history.Position(rune('w'+rng.IntN(3))), history.Position(rune('y'+rng.IntN(3)))
+	case 3:
+		r.Cut = !r.Cut
+	}
 }
 
 // mutate changes one thing, keeping every record well formed.
 func mutate(rng *rand.Rand, txns []history.Txn) {
+	defer setPositions(txns)
 	txn := &txns[rng.IntN(len(txns))]
 	other := txns[rng.IntN(len(txns))].Ops
+	if len(txn.Ops) == 0 || len(other) == 0 {
+		return // it has read an empty range
+	}
 	op := &txn.Ops[rng.IntN(len(txn.Ops))]
 	from := other[rng.IntN(len(other))]
 	seen := from.Version

@@ -2,6 +2,7 @@ package check
 
 import (
 	"math"
+	"slices"
 
 	"txnode/history"
 )
@@ -69,7 +70,7 @@ type bruteState struct {
 	ver    history.Version
 	absent bool
 	gone   bool // its tombstone was removed: reads may still tell of it, but nobody replaces it
-	open   bool // initially absent, by an observation that did not say by which tombstone
+	open   bool // initially absent, by an observation that did not say by which tombstone, if any
 }
 
 func (b *brute) end(t int) int64 {
@@ -143,7 +144,7 @@ func (b *brute) apply(t int) (undo []bruteUndo, ok bool) {
 			s.gone = true
 			set(k, s)
 			return s.absent
-		case s.open && initial && !replace:
+		case s.open && initial && (!replace || !s.gone):
 			s.ver, s.open = v, false
 			set(k, s)
 			return true
@@ -155,6 +156,11 @@ func (b *brute) apply(t int) (undo []bruteUndo, ok bool) {
 	for _, op := range b.txns[t].Ops {
 		if op.Kind == history.Write || op.Kind == history.Delete {
 			own[bruteVersion{op.Key, op.Version}] = true
+		}
+	}
+	for i := range b.txns[t].Ranges {
+		if !b.applyRange(t, &b.txns[t].Ranges[i], set) {
+			return undo, false
 		}
 	}
 	// Reads are of the state before the transaction, whatever the order of operations.
@@ -180,6 +186,50 @@ func (b *brute) apply(t int) (undo []bruteUndo, ok bool) {
 		set(op.Key, bruteState{ver: op.Version, absent: op.Kind == history.Delete})
 	}
 	return undo, true
+}
+
+// applyRange holds a range read against the state: it returned what is in its bounds, in order. What
+// it says of the rows that it did return is among the reads of the transaction.
+func (b *brute) applyRange(t int, r *history.Range, set func(history.Key, bruteState)) bool {
+	known := map[history.Position]history.Key{}
+	for u := range b.txns {
+		for _, op := range b.txns[u].Ops {
+			known[op.Position] = op.Key
+		}
+	}
+	written := map[history.Position]bool{}
+	for _, op := range b.txns[t].Ops {
+		if op.Kind == history.Write || op.Kind == history.Delete {
+			written[op.Position] = true
+		}
+	}
+	var returned []history.Position
+	for _, op := range b.txns[t].Ops[r.First : r.First+r.Len] {
+		returned = append(returned, op.Position)
+	}
+	if r.Descending {
+		slices.Reverse(returned)
+	}
+	for i, p := range returned {
+		if p < r.From || p >= r.To || i > 0 && returned[i-1] >= p {
+			return false
+		}
+	}
+	for p, k := range known {
+		if p < r.From || p >= r.To || written[p] || slices.Contains(returned, p) {
+			continue
+		}
+		if r.Cut && (len(returned) == 0 || !r.Descending && p > returned[len(returned)-1] || r.Descending && p < returned[0]) {
+			continue // not read
+		}
+		s, seen := b.state[k]
+		if !seen {
+			set(k, bruteState{absent: true, open: true})
+		} else if !s.absent {
+			return false
+		}
+	}
+	return true
 }
 
 // withoutPlaceholders renames versions that are neither installed nor read as present to zero.

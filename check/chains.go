@@ -218,9 +218,7 @@ func (c *checker) reportChain(class Class, phenomenon string, v int32, txns []in
 }
 
 func (c *checker) markBroken(k history.Key) {
-	if z := c.versions.find(k, 0); z >= 0 {
-		c.versions.all[z].flags |= flagBroken
-	}
+	c.versions.all[c.versions.intern(k, 0)].flags |= flagBroken
 }
 
 // ownersOf lists the transactions of operations (-1: none), each once.

@@ -91,8 +91,9 @@ type checker struct {
 	duplicates []opPair // operations that installed one version
 	forks      []opPair // operations that replaced one version
 
-	extra    []graphEdge // edges that do not follow from one version: see absent.go
-	barriers int32       // auxiliary nodes that extra uses
+	extra    []graphEdge  // edges that do not follow from one version: see absent.go and ranges.go
+	barriers int32        // auxiliary nodes that extra uses
+	missed   []history.Op // what range reads did not find, as absent reads numbered behind all operations
 }
 
 type opPair struct {
@@ -118,6 +119,7 @@ func (c *checker) run() {
 	c.checkForks()
 	c.checkVersions()
 	c.orderAbsences()
+	c.orderRanges()
 	c.orderLate()
 	g := c.buildGraph()
 	c.findCycles(g)
@@ -328,7 +330,11 @@ func (c *checker) listZero(v int32) {
 
 func isWrite(k history.Kind) bool { return k == history.Write || k == history.Delete }
 
+// op is an operation of the history, or one that stands for a key which a range read did not find.
 func (c *checker) op(o int32) *history.Op {
+	if n := o - int32(c.rep.Ops); n >= 0 {
+		return &c.missed[n]
+	}
 	t := c.owner[o]
 	return &c.txns[t].Ops[o-c.first[t]]
 }

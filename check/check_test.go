@@ -47,7 +47,12 @@ func TestGarbage(t *testing.T) {
 				op := history.Op{Key: history.Key(rng.IntN(2)), Version: history.Version(rng.IntN(5)), Prev: history.Version(rng.IntN(5)), Kind: kinds[rng.IntN(len(kinds))]}
 				malformed = malformed || op.Kind == 0 || op.Kind > history.Delete ||
 					op.Version == 0 && op.Kind != history.ReadAbsent || isWrite(op.Kind) && op.Version == op.Prev
+				op.Position = []history.Position{"", "a", "b"}[rng.IntN(3)]
 				x.Ops = append(x.Ops, op)
+			}
+			if rng.IntN(3) == 0 {
+				x.Ranges = append(x.Ranges, history.Range{From: "a", To: []history.Position{"", "b", "c"}[rng.IntN(3)],
+					First: rng.IntN(5) - 1, Len: []int{-1, 0, 1, 2, math.MaxInt}[rng.IntN(5)], Cut: rng.IntN(2) == 0, Descending: rng.IntN(2) == 0})
 			}
 			txns[i] = x
 		}
@@ -81,7 +86,7 @@ func TestHistoryIsNotChanged(t *testing.T) {
 func TestOrderOfHistory(t *testing.T) {
 	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 8))
-		txns := simulate(rng)
+		txns := simulate(rng, seed%2 == 0)
 		mutate(rng, txns)
 		r := Check(txns, Options{})
 		rng.Shuffle(len(txns), func(i, j int) { txns[i], txns[j] = txns[j], txns[i] })
@@ -96,7 +101,7 @@ func TestCyclesClose(t *testing.T) {
 	cycles := 0
 	for seed := range uint64(6000) {
 		rng := rand.New(rand.NewPCG(seed, 9))
-		txns := simulate(rng)
+		txns := simulate(rng, seed%2 == 0)
 		for range 3 {
 			mutate(rng, txns)
 		}

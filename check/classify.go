@@ -21,6 +21,10 @@ const (
 	// WrongState: a key was found present at a version that is a tombstone, absent at one that is a record, or
 	// absent without trace although nothing deleted it.
 	WrongState
+	// BrokenRange: the answer of a range read is out of order or out of bounds, or has a key twice.
+	BrokenRange
+	// MissingRow: a range read did not find a key that was there whenever the range can have been read.
+	MissingRow
 	// Internal: a transaction did not read its own earlier write (lists only).
 	Internal
 	// IncompatibleOrder: two reads of a list are not prefixes of one another (lists only).
@@ -41,7 +45,8 @@ const (
 	WriteSkew
 	// LongFork: readers saw independent writes in opposite orders (G-nonadjacent: several rw, no two in a row).
 	LongFork
-	// Phantom: as ReadSkew or WriteSkew, and what was missed is an insert of a key that was read as absent (G2).
+	// Phantom: as ReadSkew or WriteSkew, and what was missed is an insert of a key that was read as absent, by
+	// itself or in a range (G2).
 	Phantom
 	// StaleRead: a transaction missed a write that had been over before it started (rw, closed by real time).
 	StaleRead
@@ -53,6 +58,7 @@ const (
 
 var classNames = map[Class]string{
 	Malformed: "malformed record", DirtyRead: "dirty read", IntermediateRead: "intermediate read", LostUpdate: "lost update",
+	BrokenRange: "broken range", MissingRow: "missing row",
 	DuplicateVersion: "duplicate version", BrokenChain: "broken chain", WrongState: "wrong state", Internal: "internal inconsistency",
 	IncompatibleOrder: "incompatible order", DirtyWrite: "dirty write", CircularInformationFlow: "circular information flow",
 	NonRepeatableRead: "non-repeatable read", ReadSkew: "read skew", WriteSkew: "write skew", LongFork: "long fork", Phantom: "phantom",

@@ -260,7 +260,7 @@ func (c *checker) step(from, to int32, first, last uint32) Edge {
 		e.Key, e.Version, e.Next = w.Key, w.Prev, w.Version
 	case WR, RW:
 		r := c.op(tagOp(first))
-		e.Key, e.Version, e.Absent = r.Key, r.Version, r.Kind == history.ReadAbsent
+		e.Key, e.Version, e.Absent, e.Range = r.Key, r.Version, r.Kind == history.ReadAbsent, int(tagOp(first)) >= c.rep.Ops
 		if e.Kind == RW {
 			e.Next = c.nextOf(r, to)
 		}

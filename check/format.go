@@ -14,10 +14,36 @@ const longTxn = 12
 
 // formatTxn prints a transaction in the notation of the transcripts in testdata.
 func formatTxn(t *history.Txn, name func(history.Key) string, keys []history.Key) string {
-	return formatOps(t, len(t.Ops), keys, func(i int) (history.Key, string) {
+	text := formatOps(t, len(t.Ops), keys, func(i int) (history.Key, string) {
 		op := t.Ops[i]
 		return op.Key, formatOp(op, name(op.Key))
 	})
+	for i := range t.Ranges {
+		text += " " + formatRange(&t.Ranges[i])
+	}
+	return text
+}
+
+// formatRange prints a range with the numbers of the operations that are its answer: range[a,c)=0..2.
+func formatRange(r *history.Range) string {
+	name, cut := "range", ""
+	if r.Descending {
+		name = "descending"
+	}
+	if r.Cut {
+		cut = ",cut"
+	}
+	return fmt.Sprintf("%s[%s,%s)=%d..%d%s", name, formatPosition(r.From), formatPosition(r.To), r.First, r.First+r.Len, cut)
+}
+
+// formatPosition prints a place: letters and digits as such, all else in hexadecimal.
+func formatPosition(p history.Position) string {
+	for _, b := range []byte(p) {
+		if b < '0' || b > 'z' {
+			return fmt.Sprintf("0x%x", string(p))
+		}
+	}
+	return string(p)
 }
 
 func formatListTxn(t *ListTxn, name func(history.Key) string, keys []history.Key) string {

@@ -70,6 +70,8 @@ type Edge struct {
 	Next    history.Version
 	// Absent: the read of a WR or RW edge found no record.
 	Absent bool
+	// Range: it was a range read, in which the key was missing. Version is then zero, or that of the delete before.
+	Range bool
 }
 
 // Violation is one contradiction in a history.
@@ -111,8 +113,11 @@ type Report struct {
 	// pairs of key and version among them.
 	Ops, Versions int
 	Edges         EdgeCounts
-	// Ambiguous counts the observations of an absence without trace whose place
-	// among the versions of their key is not known. Zero means that the
+	// Ranges counts the range reads of the transactions in the graph, Missing the keys inside of their
+	// bounds that they did not find, apart from those that real time explains.
+	Ranges, Missing int
+	// Ambiguous counts the observations of an absence without trace, or by a range read, whose
+	// place among the versions of their key is not known. Zero means that the
 	// verdict is exact; else a violation may have been missed.
 	Ambiguous int
 }
@@ -136,6 +141,9 @@ func (r *Report) String() string {
 		fmt.Fprintf(&b, " (left out with unknown outcome: %d)", r.LeftOut)
 	}
 	fmt.Fprintf(&b, ", operations: %d, edges: %d ww, %d wr, %d rw, %d rt", r.Ops, r.Edges.WW, r.Edges.WR, r.Edges.RW, r.Edges.RT)
+	if r.Ranges > 0 {
+		fmt.Fprintf(&b, ", ranges: %d, keys missing in them: %d", r.Ranges, r.Missing)
+	}
 	if r.Ambiguous > 0 {
 		fmt.Fprintf(&b, ", ambiguous absences: %d", r.Ambiguous)
 	}
@@ -229,6 +237,8 @@ func (v *Violation) edge(e Edge) string {
 		if e.Version == 0 {
 			state = key + " empty"
 		}
+	case e.Range:
+		state = fmt.Sprintf("a range without %s", key)
 	case e.Version == 0:
 		state = key + " absent"
 	case e.Absent:

@@ -16,7 +16,9 @@ import (
 //	T<id> <start> <end> ok|unknown <operation>...
 //
 // with the operations r(key)=version, absent(key)=version,
-// w(key)=prev->version and d(key)=prev->version, or for "lists" append(key)=element and
+// w(key)=prev->version and d(key)=prev->version, or with range[from,to)=first..end or
+// descending[from,to)=first..end, which may end in ",cut" and make operations first to end-1 the answer of a
+// range read (the place of a key is then its name), or for "lists" append(key)=element and
 // r(key)=[1,2,3]. Options: serializable, from-empty, max=<n>, elle. Rewrite with -rewrite.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -78,6 +80,10 @@ func parseHistory(t testing.TB, text string) []history.Txn {
 		f := parseLine(t, line)
 		x := history.Txn{ID: f.id, Start: f.start, End: f.end, Outcome: f.outcome}
 		for _, p := range f.ops {
+			if p.name == "range" || p.name == "descending" {
+				x.Ranges = append(x.Ranges, parseRange(t, p))
+				continue
+			}
 			op := history.Op{Key: keyOf(p.key)}
 			prev, next, chained := strings.Cut(p.arg, "->")
 			if chained {
@@ -94,7 +100,23 @@ func parseHistory(t testing.TB, text string) []history.Txn {
 		}
 		txns = append(txns, x)
 	}
+	if strings.Contains(text, "[") {
+		setPositions(txns)
+	}
 	return txns
+}
+
+func parseRange(t testing.TB, p parsedOp) (r history.Range) {
+	t.Helper()
+	from, to, ok1 := strings.Cut(p.key, ",")
+	arg, cut := strings.CutSuffix(p.arg, ",cut")
+	first, end, ok2 := strings.Cut(arg, "..")
+	if !ok1 || !ok2 {
+		t.Fatalf("cannot read range [%s)=%s", p.key, p.arg)
+	}
+	r = history.Range{From: history.Position(from), To: history.Position(to), Descending: p.name == "descending", Cut: cut, First: int(number(t, first))}
+	r.Len = int(number(t, end)) - r.First
+	return r
 }
 
 func parseLists(t testing.TB, text string) []ListTxn {
@@ -144,7 +166,9 @@ func parseLine(t testing.TB, line string) (x parsedTxn) {
 		x.outcome = history.Failed
 	}
 	for _, s := range f[4:] {
-		name, rest, ok1 := strings.Cut(s, "(")
+		at := strings.IndexAny(s, "([")
+		ok1 := at >= 0
+		name, rest := s[:max(at, 0)], s[at+1:]
 		key, arg, ok2 := strings.Cut(rest, ")=")
 		if !ok1 || !ok2 {
 			t.Fatalf("cannot read operation %q", s)

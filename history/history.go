@@ -33,6 +33,9 @@ type Op struct {
 	Version Version // read or installed
 	Prev    Version // replaced, for Write and Delete; zero when the key had no record
 	Kind    Kind
+	// Position of the key in its ordered table. Range reads are held against the keys whose position
+	// some operation tells. Each write to an ordered table should tell it.
+	Position Position `json:",omitempty"`
 }
 
 // Outcome is how a transaction ended for its caller.
@@ -57,6 +60,7 @@ type Txn struct {
 	End     int64
 	Outcome Outcome
 	Ops     []Op
+	Ranges  []Range `json:",omitempty"`
 }
 
 // Recorder collects the sessions of a run. The zero value is ready for use.
@@ -86,7 +90,10 @@ func (r *Recorder) Txns() []Txn {
 	out := make([]Txn, 0, n)
 	for _, s := range r.sessions {
 		for _, t := range s.txns {
-			out = append(out, Txn{ID: t.id, Start: t.start, End: t.end, Outcome: t.outcome, Ops: s.ops[t.first:t.last:t.last]})
+			out = append(out, Txn{
+				ID: t.id, Start: t.start, End: t.end, Outcome: t.outcome,
+				Ops: s.ops[t.ops.first:t.ops.last:t.ops.last], Ranges: s.rangesOf(t),
+			})
 		}
 	}
 	return out
@@ -111,14 +118,39 @@ func (r *Recorder) Failed() []Txn {
 type Session struct {
 	txns   []entry
 	ops    []Op
+	ranges []Range
 	failed []Txn
 }
 
 type entry struct {
 	id          uint64
 	start, end  int64
-	first, last int
+	ops, ranges part
 	outcome     Outcome
+}
+
+// part is what one transaction has of a slice of all transactions.
+type part struct{ first, last int }
+
+// open is the part of the operations, and of the ranges, since the last End.
+func (s *Session) open() (ops, ranges part) {
+	ops, ranges = part{0, len(s.ops)}, part{0, len(s.ranges)}
+	if n := len(s.txns); n > 0 {
+		ops.first, ranges.first = s.txns[n-1].ops.last, s.txns[n-1].ranges.last
+	}
+	return ops, ranges
+}
+
+func (s *Session) rangesOf(t entry) []Range {
+	if t.ranges.first == t.ranges.last {
+		return nil
+	}
+	return s.ranges[t.ranges.first:t.ranges.last:t.ranges.last]
+}
+
+// cut forgets all from the operations and ranges of a part on.
+func (s *Session) cut(ops, ranges part) {
+	s.ops, s.ranges = s.ops[:ops.first], s.ranges[:ranges.first]
 }
 
 // Op adds an operation to the transaction that the next End closes.
@@ -128,16 +160,22 @@ func (s *Session) Op(op Op) {
 	}
 }
 
-// Drop forgets the operations since the last End: the transaction aborted.
-func (s *Session) Drop() {
+// Range adds a range read with its answer, whose operations are copied. First and Len of r are set here.
+func (s *Session) Range(r Range, answer []Op) {
 	if s == nil {
 		return
 	}
-	first := 0
-	if n := len(s.txns); n > 0 {
-		first = s.txns[n-1].last
+	ops, _ := s.open()
+	r.First, r.Len = len(s.ops)-ops.first, len(answer)
+	s.ops = append(s.ops, answer...)
+	s.ranges = append(s.ranges, r)
+}
+
+// Drop forgets the operations since the last End: the transaction aborted.
+func (s *Session) Drop() {
+	if s != nil {
+		s.cut(s.open())
 	}
-	s.ops = s.ops[:first]
 }
 
 // Fail closes the transaction made of the operations since the last End, which has had no effect. Its
@@ -146,12 +184,9 @@ func (s *Session) Fail(id uint64, start, end int64) {
 	if s == nil {
 		return
 	}
-	first := 0
-	if n := len(s.txns); n > 0 {
-		first = s.txns[n-1].last
-	}
-	s.fail(Txn{ID: id, Start: start, End: end, Ops: s.ops[first:]})
-	s.ops = s.ops[:first]
+	ops, ranges := s.open()
+	s.fail(Txn{ID: id, Start: start, End: end, Ops: s.ops[ops.first:]})
+	s.cut(ops, ranges)
 }
 
 func (s *Session) fail(t Txn) {
@@ -172,11 +207,8 @@ func (s *Session) End(id uint64, start, end int64, outcome Outcome) {
 	if s == nil {
 		return
 	}
-	first := 0
-	if n := len(s.txns); n > 0 {
-		first = s.txns[n-1].last
-	}
-	s.txns = append(s.txns, entry{id: id, start: start, end: end, first: first, last: len(s.ops), outcome: outcome})
+	ops, ranges := s.open()
+	s.txns = append(s.txns, entry{id: id, start: start, end: end, ops: ops, ranges: ranges, outcome: outcome})
 }
 
 // Resolve tells what has become of the last transaction, which had ended with an
@@ -188,14 +220,14 @@ func (s *Session) Resolve(id uint64, now int64, committed bool) {
 	}
 	n := len(s.txns) - 1
 	t := &s.txns[n]
-	if t.id != id || t.outcome != Unknown || t.last != len(s.ops) {
+	if t.id != id || t.outcome != Unknown || t.ops.last != len(s.ops) {
 		return
 	}
 	if committed {
 		t.end, t.outcome = now, Committed
 		return
 	}
-	s.fail(Txn{ID: t.id, Start: t.start, End: now, Ops: s.ops[t.first:t.last]})
-	s.ops = s.ops[:t.first]
+	s.fail(Txn{ID: t.id, Start: t.start, End: now, Ops: s.ops[t.ops.first:t.ops.last]})
+	s.cut(t.ops, t.ranges)
 	s.txns = s.txns[:n]
 }

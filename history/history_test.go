@@ -1,8 +1,10 @@
 package history_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
 
@@ -126,7 +128,7 @@ func Example() {
 		fmt.Println(txn.ID, txn.Start, txn.End, txn.Ops)
 	}
 	// Output:
-	// 99 1000 2000 [{1 42 0 1} {1 99 42 3}]
+	// 99 1000 2000 [{1 42 0 1 } {1 99 42 3 }]
 }
 
 // TestResolve: what is learnt later of a transaction with an unknown outcome.
@@ -145,4 +147,103 @@ func TestResolve(t *testing.T) {
 	if len(got) != 2 || got[0].Outcome != history.Unknown || got[0].End != 1 || got[1].ID != 2 || got[1].Outcome != history.Committed || got[1].End != 100 || len(got[1].Ops) != 1 || got[1].Ops[0].Key != 2 {
 		t.Errorf("%+v", got)
 	}
+}
+
+func TestRanges(t *testing.T) {
+	var r history.Recorder
+	s := r.Session()
+	rows := []history.Op{op(1, 10), op(2, 20)}
+	x := history.Range{From: history.TableStart(7), To: history.TableEnd(7), Cut: true}
+	s.Op(op(9, 90))
+	s.Range(x, rows)
+	s.Drop() // aborted
+	s.Op(op(9, 90))
+	s.Range(x, rows)
+	s.Range(x, nil)
+	s.End(1, 0, 1, history.Committed)
+	s.End(2, 2, 3, history.Committed)
+	s.Range(x, rows[:1])
+	s.End(3, 4, 5, history.Unknown)
+	s.Resolve(3, 6, false)
+	s.Range(x, rows[1:])
+	s.Fail(4, 7, 8)
+	s.Range(x, rows[1:])
+	s.End(5, 9, 10, history.Committed)
+	(*history.Session)(nil).Range(x, rows)
+
+	at := func(first, n int) history.Range { y := x; y.First, y.Len = first, n; return y }
+	want := []history.Txn{
+		{ID: 1, Start: 0, End: 1, Outcome: history.Committed, Ops: []history.Op{op(9, 90), op(1, 10), op(2, 20)}, Ranges: []history.Range{at(1, 2), at(3, 0)}},
+		{ID: 2, Start: 2, End: 3, Outcome: history.Committed, Ops: []history.Op{}},
+		{ID: 5, Start: 9, End: 10, Outcome: history.Committed, Ops: []history.Op{op(2, 20)}, Ranges: []history.Range{at(0, 1)}},
+	}
+	if got := r.Txns(); !reflect.DeepEqual(got, want) {
+		t.Fatalf("got  %v\nwant %v", got, want)
+	}
+}
+
+func TestCovered(t *testing.T) {
+	place := func(key string) history.Position { return history.PositionOf(7, []byte(key)) }
+	ops := []history.Op{{}, {Position: place("b")}, {Position: place("c")}}
+	for _, c := range []struct {
+		r        history.Range
+		from, to history.Position
+	}{
+		{history.Range{First: 1, Len: 2}, place("a"), place("z")},
+		{history.Range{First: 1, Len: 2, Cut: true}, place("a"), place("c\x00")},
+		{history.Range{First: 1, Len: 2, Cut: true, Descending: true}, place("c"), place("z")},
+		{history.Range{First: 1, Cut: true}, place("a"), place("a")},
+	} {
+		c.r.From, c.r.To = place("a"), place("z")
+		if from, to := c.r.Covered(ops); from != c.from || to != c.to {
+			t.Errorf("%+v covers %q to %q, want %q to %q", c.r, from, to, c.from, c.to)
+		}
+	}
+}
+
+func TestPositions(t *testing.T) {
+	in := []history.Position{
+		history.TableStart(1), history.PositionOf(1, []byte{0}), history.PositionOf(1, []byte("a")), history.PositionOf(1, []byte("a")).After(),
+		history.PositionOf(1, []byte("a\x00\x00")), history.PositionOf(1, []byte("b")), history.PositionOf(1, []byte{255, 255, 255, 255, 255}), history.TableEnd(1),
+		history.PositionOf(256, nil), history.TableEnd(1<<32 - 2),
+	}
+	if !slices.IsSorted(in) || len(slices.Compact(slices.Clone(in))) != len(in) {
+		t.Fatalf("not in order: %q", in)
+	}
+}
+
+// Histories that were written before there were ranges are read as they were.
+func TestOlderJSON(t *testing.T) {
+	var x history.Txn
+	err := json.Unmarshal([]byte(`{"ID":7,"Start":100,"End":200,"Outcome":1,"Ops":[{"Key":1,"Version":10,"Prev":0,"Kind":1}]}`), &x)
+	want := history.Txn{ID: 7, Start: 100, End: 200, Outcome: history.Committed, Ops: []history.Op{op(1, 10)}}
+	if err != nil || !reflect.DeepEqual(x, want) {
+		t.Fatalf("%v, %v", x, err)
+	}
+	if out, err := json.Marshal(want); err != nil || string(out) != `{"ID":7,"Start":100,"End":200,"Outcome":1,"Ops":[{"Key":1,"Version":10,"Prev":0,"Kind":1}]}` {
+		t.Fatalf("%s, %v", out, err)
+	}
+	if err := json.Unmarshal([]byte(`{"Ops":[{"Position":"0g"}]}`), &x); err == nil {
+		t.Fatal("a place that is not hexadecimal is accepted")
+	}
+}
+
+// FuzzJSON: a history in JSON is what it was.
+func FuzzJSON(f *testing.F) {
+	f.Add([]byte("a\xff\x00"), []byte("\x80"), uint64(1), uint64(2), 3, 4, true, false)
+	f.Fuzz(func(t *testing.T, key, bound []byte, k, v uint64, first, n int, descending, cut bool) {
+		in := history.Txn{
+			ID: k, Start: int64(v), End: int64(k), Outcome: history.Committed,
+			Ops:    []history.Op{{Key: history.Key(k), Version: history.Version(v), Kind: history.Read, Position: history.PositionOf(uint32(v), key)}},
+			Ranges: []history.Range{{From: history.Position(bound), To: history.Position(key), First: first, Len: n, Descending: descending, Cut: cut}},
+		}
+		text, err := json.Marshal(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out history.Txn
+		if err := json.Unmarshal(text, &out); err != nil || !reflect.DeepEqual(in, out) {
+			t.Fatalf("%v, then %v (%v): %s", in, out, err, text)
+		}
+	})
 }

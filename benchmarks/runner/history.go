@@ -27,6 +27,7 @@ type historyCheck struct {
 type span struct {
 	first, last history.Version
 	kind        history.Kind
+	place       history.Position
 }
 
 func newHistoryCheck() *historyCheck {
@@ -66,7 +67,7 @@ func (h *historyCheck) window(txns, failed []history.Txn) error {
 func (h *historyCheck) past() (history.Txn, bool) {
 	t := history.Txn{Start: math.MinInt64, End: math.MinInt64, Outcome: history.Committed}
 	for key, s := range h.keys {
-		op := history.Op{Key: key, Version: s.last, Kind: s.kind}
+		op := history.Op{Key: key, Version: s.last, Kind: s.kind, Position: s.place}
 		if s.kind == history.Write || s.kind == history.Delete {
 			if s.first == s.last {
 				continue // created and removed without trace
@@ -88,14 +89,15 @@ func (h *historyCheck) carry(txns []history.Txn) {
 		version history.Version
 	}
 	type end struct {
-		n    int
-		kind history.Kind
+		n     int
+		kind  history.Kind
+		place history.Position
 	}
 	ends := make(map[place]end)
-	move := func(p place, by int, kind history.Kind) {
+	move := func(p place, by int, kind history.Kind, at history.Position) {
 		e := ends[p]
 		if e.n += by; by > 0 {
-			e.kind = kind
+			e.kind, e.place = kind, at
 		}
 		if e.n != 0 {
 			ends[p] = e
@@ -106,8 +108,8 @@ func (h *historyCheck) carry(txns []history.Txn) {
 	for i := range txns {
 		for _, op := range txns[i].Ops {
 			if op.Kind == history.Write || op.Kind == history.Delete {
-				move(place{op.Key, op.Version}, +1, op.Kind)
-				move(place{op.Key, op.Prev}, -1, 0)
+				move(place{op.Key, op.Version}, +1, op.Kind, op.Position)
+				move(place{op.Key, op.Prev}, -1, 0, "")
 			}
 		}
 	}
@@ -119,7 +121,7 @@ func (h *historyCheck) carry(txns []history.Txn) {
 	for p, e := range ends {
 		if e.n > 0 {
 			s := h.keys[p.key]
-			s.last, s.kind = p.version, e.kind
+			s.last, s.kind, s.place = p.version, e.kind, e.place
 			h.keys[p.key] = s
 		}
 	}
@@ -127,7 +129,7 @@ func (h *historyCheck) carry(txns []history.Txn) {
 		for _, op := range txns[i].Ops {
 			if op.Kind == history.Read || op.Kind == history.ReadAbsent {
 				if _, known := h.keys[op.Key]; !known {
-					h.keys[op.Key] = span{op.Version, op.Version, op.Kind}
+					h.keys[op.Key] = span{op.Version, op.Version, op.Kind, op.Position}
 				}
 			}
 		}
