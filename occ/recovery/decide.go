@@ -12,7 +12,8 @@ import (
 )
 
 // inspect reads what the blades say of the records that the logs name: of a redo
-// log's Update the first line of the primary, of everything else that of all copies.
+// log's Update the first line of the primary, unless a blade was lost and it frees the block, and
+// of everything else that of all copies.
 func (r *run) inspect() error {
 	var list []*fetch
 	var to []*[]byte
@@ -42,7 +43,7 @@ func (r *run) inspect() error {
 			e := &x.entries[i]
 			switch {
 			case e.lost:
-			case x.Kind == log.Redo && e.Kind == log.Update && (e.Prev != 0 || !r.claim.Promoted):
+			case x.Kind == log.Redo && e.Kind == log.Update && (e.Prev != 0 && !e.frees() || !r.claim.Promoted):
 				want(&e.lines[0], e.Addr, 0, 0, record.LineSize)
 			default:
 				for k := range r.v.Copies(e.Addr) {
@@ -52,6 +53,9 @@ func (r *run) inspect() error {
 					for k := range r.v.Copies(e.From) {
 						want(&e.old[k], e.From, k, 0, record.LineSize)
 					}
+				}
+				if e.Kind == log.New && r.v.Copies(e.Addr) == 1 && !r.t.Caps().OrderedLine {
+					want(&e.block, e.Addr, 0, 0, e.class.Size())
 				}
 			}
 		}
@@ -215,6 +219,10 @@ func (r *run) locate() error {
 			if e.lost {
 				continue
 			}
+			if e.Kind == log.New {
+				e.held = r.uninstalled(x, e)
+				continue
+			}
 			old := e.lines[0]
 			if e.Kind == log.Move && x.Kind == log.Redo {
 				old = e.old[0]
@@ -295,6 +303,8 @@ func (r *run) holds(x *tx, e *entry, line []byte) (held, asks bool) {
 		return false, false
 	case e.Prev != 0 && g == record.FreeAt(e.Prev):
 		return true, false
+	case e.frees() && len(line) == record.LineSize:
+		return x.unfreed(e), false
 	case e.Kind == log.Update && g == record.FreeAt(x.Tx) && len(line) == record.LineSize && record.Image(line).Meta().State() == record.Free:
 		return false, false // it has taken back its insert, and freed the block
 	case e.Kind == log.Update && g == record.FreeAt(x.Tx):

@@ -33,6 +33,9 @@ func (r *run) checkpoint() error {
 // complete and placed before the next begins.
 func (r *run) finish() error {
 	steps := []func() error{r.backups, r.primaries, r.moves, r.placeholders}
+	if r.fills() { // what leads to the new blocks is released behind them
+		steps = slices.Concat([]func() error{r.reserve, r.backups, r.fresh}, steps[1:])
+	}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
@@ -168,12 +171,14 @@ func (x *tx) locks() bool {
 			return false
 		case e.Kind == log.Move:
 			return e.held || x.moving(&e, e.lines[:], e.old[:])
+		case e.Kind == log.New:
+			return e.held && !e.installed
 		}
 		return e.held && guardOf(e.lines[0]) != record.FreeAt(x.Tx)
 	})
 }
 
-// behind reports whether a copy of a block does not have the image of an Update yet, or
+// behind reports whether a copy of a block does not have the image of an Update, or of a New, yet, or
 // not all of it. What has come since says that it had.
 func (e *entry) behind(p []byte) bool {
 	img := record.Image(p)
@@ -198,14 +203,14 @@ func (r *run) dirtyAlso(l memory.LogArea, off, n uint32) {
 	}
 }
 
-// backups writes images to the backups of what is still locked on the primary: new
-// ones of committed transactions, old ones of those that are undone.
+// backups writes images to the backups of what is still locked on the primary, and of new blocks:
+// new ones of committed transactions, old ones of those that are undone.
 func (r *run) backups() error {
 	w := uint32(0)
 	for _, x := range r.txs {
 		for i := range x.entries {
 			e := &x.entries[i]
-			if x.state == atRest || e.lost || e.Kind != log.Update || e.vanishes(x) {
+			if x.state == atRest || e.lost || e.Kind == log.Move || e.vanishes(x) {
 				continue
 			}
 			switch {
@@ -269,6 +274,9 @@ func (r *run) primaries() error {
 			}
 			if err := r.install(&w, r.v.At(e.Addr, 0), e.free(), x.Tx); err != nil {
 				return err
+			}
+			if e.frees() {
+				r.blocks++
 			}
 		}
 	}

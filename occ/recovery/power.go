@@ -31,11 +31,11 @@ type PowerReport struct {
 //     that wrote it. Its state is the image that no other one replaces: entries name the
 //     version that they replace. A block can have had several records one after another,
 //     but all but the last have ended in a delete or a move.
-//   - Any other block with a live record is as the checkpoint has flushed it, but for
+//   - Any other block with a live record, or a node, is as the checkpoint has flushed it, but for
 //     its lock, since images are written to primaries only when their log is durable.
 //     Backups may have images of transactions whose log is lost, and are made equal.
 //   - All other blocks are free.
-//   - The indexes are built again, from the blocks.
+//   - The hash indexes are built again, from the blocks. Nodes come back as records do.
 //
 // So what was in segments of blocks that have lost every copy would be absent, and not lost:
 // Power fails with memory.ErrLost then, before it changes anything, unless Options.GiveUp.
@@ -119,7 +119,7 @@ type power struct {
 	o   *Options
 	rep *PowerReport
 
-	latest  map[memory.Addr]log.Entry // the last live record of blocks that have one
+	latest  map[memory.Addr]log.Entry // the last live record, or node, of blocks that have one
 	touched map[memory.Addr]bool      // blocks that the logs tell of
 	tables  []memory.Table
 	indexes map[uint16]*race.Index
@@ -150,7 +150,7 @@ func (p *power) resolve() error {
 		}
 	}
 	for _, e := range entries {
-		if e.Image.Meta().State() != record.Live || replaced[place{e.Addr, e.Image.Version()}] {
+		if !e.Image.Meta().State().Valued() || replaced[place{e.Addr, e.Image.Version()}] {
 			continue
 		}
 		if other, ok := p.latest[e.Addr]; ok {
@@ -307,10 +307,10 @@ func (b *builder) block(v *memory.View, a memory.Addr, class memory.Class, off u
 		b.rep.Restored++
 	} else if b.dropped(img(0)) {
 		image = nil
-	} else if !b.touched[a] && img(0).Meta().State() == record.Live && !isDeparted(img(0)[:record.LineSize]) {
+	} else if !b.touched[a] && img(0).Meta().State().Valued() && !isDeparted(img(0)[:record.LineSize]) {
 		from := -1
 		for k := 0; k < copies && from < 0; k++ {
-			if m := img(k).Meta(); m.State() == record.Live && m.Class() == class {
+			if m := img(k).Meta(); m.State() == img(0).Meta().State() && m.Class() == class {
 				if need, err := img(k).Check(a); err == nil {
 					from, image = k, record.Image(bytes.Clone(img(k)[:need])) // its guard changes
 				}
@@ -342,6 +342,9 @@ func (b *builder) block(v *memory.View, a memory.Addr, class memory.Class, off u
 		if err := b.write(v.At(a, k), image); err != nil {
 			return err
 		}
+	}
+	if image.Meta().State() == record.Node { // what leads to it is in another node
+		return nil
 	}
 	b.rep.Records++
 	return b.link(a, class, image)

@@ -39,10 +39,15 @@ type entry struct {
 	table uint16
 	lost  bool // the segment has no copy left
 	// lines are the first lines of the copies of Addr, or, of a redo log's Update,
-	// that of the primary alone; old are those of From.
+	// that of the primary alone, as a rule; old are those of From.
 	lines, old [memory.MaxReplicas][]byte
-	held       bool // the transaction has the lock: of Addr; of a move, of the block that the record leaves
-	switched   bool // of a move: the slot has the new block
+	// block is all of the block of a New that has no other copy, where the words of a line arrive in any order.
+	block []byte
+	// held: the transaction has the lock: of Addr; of a move, of the block that the record leaves. Of a New: the
+	// image is still to be written.
+	held      bool
+	installed bool // of a New: the primary has the image, as far as the first line tells
+	switched  bool // of a move: the slot has the new block
 	// whole: every copy of the new image is in place.
 	whole bool
 	asks  bool // the transaction has the lock if a slot points to Addr
