@@ -8,6 +8,7 @@ GO ?= go
 BENCH_FLAGS     ?=
 SMALLBANK_FLAGS ?=
 TATP_FLAGS      ?=
+YCSB_FLAGS      ?=
 COMPARE_FLAGS   ?=
 
 # bench-engine: flags for the ratios and the peers programs, and time and selection of the Go benchmarks.
@@ -53,6 +54,10 @@ bench: ## SmallBank and TATP on the embedded engine, beside the published figure
 	$(GO) run ./cmd/txnode bench smallbank $(BENCH_FLAGS) $(SMALLBANK_FLAGS)
 	$(GO) run ./cmd/txnode bench tatp $(BENCH_FLAGS) $(TATP_FLAGS)
 	$(GO) run ./cmd/txnode compare $(COMPARE_FLAGS)
+
+.PHONY: bench-all
+bench-all: bench ## make bench, and then every workload of YCSB [BENCH_FLAGS= YCSB_FLAGS=]
+	for w in a b c d f; do $(GO) run ./cmd/txnode bench ycsb --workload $$w $(BENCH_FLAGS) $(YCSB_FLAGS) || exit; done
 
 .PHONY: bench-engine
 bench-engine: ## the engine against its verbs and other Go stores, as ratios, then the Go benchmarks [RATIOS_FLAGS= PEERS_FLAGS= BENCH=pattern BENCHTIME=1s]

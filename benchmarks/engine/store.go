@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"txnode/benchmarks/workload"
 	"txnode/history"
@@ -19,6 +20,7 @@ type Store struct {
 	db     *txn.DB
 	name   string
 	tables []*txn.RawTable
+	text   []bool // by table: its keys are text
 }
 
 var (
@@ -55,7 +57,7 @@ func (s *Store) Close(ctx context.Context) error { return s.db.Close(ctx) }
 
 // Tables creates or opens the tables; they exist all or not at all.
 func (s *Store) Tables(_ context.Context, tables []workload.Table) (bool, error) {
-	s.tables = s.tables[:0]
+	s.tables, s.text = s.tables[:0], s.text[:0]
 	names, err := s.db.Tables()
 	if err != nil {
 		return false, err
@@ -73,7 +75,7 @@ func (s *Store) Tables(_ context.Context, tables []workload.Table) (bool, error)
 		if err != nil {
 			return false, err
 		}
-		s.tables = append(s.tables, table)
+		s.tables, s.text = append(s.tables, table), append(s.text, t.Text)
 	}
 	if n != 0 && n != len(tables) {
 		return false, fmt.Errorf("engine: %d of %d tables exist: loading was interrupted; remove the database and load it again", n, len(tables))
@@ -85,7 +87,7 @@ func (s *Store) Tables(_ context.Context, tables []workload.Table) (bool, error)
 func (s *Store) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
 	return s.db.Run(ctx, threads, coroutines, func(ctx context.Context, id int, w *txn.Worker) error {
 		b := &worker{s: s, w: w}
-		b.tx.tables = s.tables
+		b.tx.tables, b.tx.text = s.tables, s.text
 		b.call = func(tx *txn.Tx) error {
 			b.tx.t = tx
 			return b.fn(&b.tx)
@@ -133,10 +135,13 @@ func (w *worker) Sleep(ns int64) {
 func (w *worker) Expects() bool { return w.w.Expects() }
 
 func (w *worker) Expect(table int, key uint64, mode workload.Mode) {
-	w.s.tables[table].Expect(w.w, w.tx.k(key), modes[mode])
+	w.s.tables[table].Expect(w.w, w.tx.k(table, key), modes[mode])
 }
 
 func (w *worker) Prepare(uses []workload.Use) workload.Plan {
+	if slices.ContainsFunc(uses, func(u workload.Use) bool { return w.s.text[u.Table] }) {
+		return workload.PlanEach(uses)
+	}
 	p := &plan{make([]txn.Row, len(uses)), make([]workload.Row, len(uses))}
 	for i, u := range uses {
 		key := new(workload.Key)
@@ -220,12 +225,17 @@ func (w *worker) Phases() (out [workload.NumPhases]workload.PhaseCounters) {
 type transaction struct {
 	t      *txn.Tx
 	tables []*txn.RawTable
-	key    [8]byte
+	text   []bool
+	key    [workload.TextKey]byte
 }
 
-func (t *transaction) k(key uint64) []byte {
+// k returns a key as bytes, which are overwritten by the next call.
+func (t *transaction) k(table int, key uint64) []byte {
+	if t.text[table] {
+		return workload.AppendText(t.key[:0], key)
+	}
 	binary.LittleEndian.PutUint64(t.key[:], key)
-	return t.key[:]
+	return t.key[:8]
 }
 
 func (t *transaction) Stage(table int, key uint64, mode workload.Mode) {
@@ -234,11 +244,11 @@ func (t *transaction) Stage(table int, key uint64, mode workload.Mode) {
 		m = txn.ForUpdate
 	}
 	// A failure shows at the Get that follows: it stages the key again.
-	_ = t.tables[table].Stage(t.t, t.k(key), m)
+	_ = t.tables[table].Stage(t.t, t.k(table, key), m)
 }
 
 func (t *transaction) Get(table int, key uint64) ([]byte, error) {
-	v, err := t.tables[table].Get(t.t, t.k(key))
+	v, err := t.tables[table].Get(t.t, t.k(table, key))
 	if err != nil {
 		err = translate(err)
 	}
@@ -246,18 +256,18 @@ func (t *transaction) Get(table int, key uint64) ([]byte, error) {
 }
 
 func (t *transaction) Put(table int, key uint64, value []byte) error {
-	if err := t.tables[table].Put(t.t, t.k(key), value); err != nil {
+	if err := t.tables[table].Put(t.t, t.k(table, key), value); err != nil {
 		return translate(err)
 	}
 	return nil
 }
 
 func (t *transaction) Insert(table int, key uint64, value []byte) error {
-	return translate(t.tables[table].Insert(t.t, t.k(key), value))
+	return translate(t.tables[table].Insert(t.t, t.k(table, key), value))
 }
 
 func (t *transaction) Delete(table int, key uint64) error {
-	return translate(t.tables[table].Delete(t.t, t.k(key)))
+	return translate(t.tables[table].Delete(t.t, t.k(table, key)))
 }
 
 func translate(err error) error {

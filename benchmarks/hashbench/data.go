@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"txnode/benchmarks/workload"
 	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/catalog"
@@ -120,7 +121,7 @@ func Load(ctx context.Context, c Config, progress func(done, total uint64)) (*Da
 		for next < c.Keys {
 			rank := next
 			next++
-			if err := k.insert(keyOf(rank), rank); err != nil {
+			if err := k.insert(workload.Scatter(rank), rank); err != nil {
 				return err
 			}
 			if rank&0xfff == 0 {

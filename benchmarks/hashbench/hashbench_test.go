@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"txnode/benchmarks/workload"
 	"txnode/rdma"
 	"txnode/rdma/sim"
 )
@@ -131,11 +132,11 @@ func TestUpdatesTakeEffect(t *testing.T) {
 	}
 	writes := map[uint64][]write{}
 	retried := 0
-	z := newZipf(c.Keys, c.Theta)
+	z := workload.NewZipf(c.Keys, c.Theta)
 	err = w.run(&c, c.Threads, c.Coroutines, func(k *client) error {
 		th := k.c.Thread()
 		for n := range uint64(60) {
-			key, value := keyOf(z.rank(th.Rand())), uint64(k.id)<<32|n
+			key, value := workload.Scatter(z.Rank(th.Rand())), uint64(k.id)<<32|n
 			start := th.Now()
 			r, err := k.update(key, value)
 			if err != nil {
@@ -169,7 +170,7 @@ func TestUpdatesTakeEffect(t *testing.T) {
 	c.Threads, c.Coroutines = 1, 1
 	err = w.run(&c, 1, 1, func(k *client) error {
 		for rank := range c.Keys {
-			key := keyOf(rank)
+			key := workload.Scatter(rank)
 			got, err := k.lookup(key)
 			if err != nil {
 				return err
@@ -230,34 +231,6 @@ func TestConflictAvoidance(t *testing.T) {
 		if math.Abs(sum-1) > 1e-9 {
 			t.Errorf("%s: the distribution of retries sums up to %v", Avoidances[i].Name, sum)
 		}
-	}
-}
-
-// Drawn often, ranks are as frequent as the distribution says.
-func TestZipf(t *testing.T) {
-	for _, theta := range []float64{0, 0.5, 0.99} {
-		const n, draws = 1000, 400_000
-		z := newZipf(n, theta)
-		var counts [n]int
-		r := uint64(1)
-		for range draws {
-			counts[z.rank(keyOf(r))]++
-			r++
-		}
-		for _, band := range [][2]int{{0, 1}, {1, 2}, {2, 10}, {10, 100}, {100, n}} {
-			want, got := 0.0, 0
-			for i := band[0]; i < band[1]; i++ {
-				want += draws / math.Pow(float64(i+1), theta) / z.zetan
-				got += counts[i]
-			}
-			// The method is exact for the first two ranks and within a few percent beyond.
-			if math.Abs(float64(got)/want-1) > 0.12 {
-				t.Errorf("theta %v: ranks from %d to %d were drawn %d times, want %.0f", theta, band[0], band[1], got, want)
-			}
-		}
-	}
-	if a, b := zeta(exactTerms+5000, 0.99), zeta(exactTerms, 0.99); a <= b || math.Abs(a-b-5000/math.Pow(exactTerms, 0.99)) > 1e-4 {
-		t.Errorf("the sum goes on from %v with %v", b, a)
 	}
 }
 
@@ -382,15 +355,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// A bijection: no two ranks have one key.
-func TestKeys(t *testing.T) {
-	seen := map[uint64]bool{}
-	for i := range uint64(100_000) {
-		seen[keyOf(i)] = true
-	}
-	if len(seen) != 100_000 {
-		t.Errorf("100000 ranks have %d keys", len(seen))
-	}
+func TestKeyIsLittleEndian(t *testing.T) {
 	if p := putKey(make([]byte, 8), 258); binary.LittleEndian.Uint64(p) != 258 {
 		t.Errorf("key 258 is %x", p)
 	}

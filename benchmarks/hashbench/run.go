@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"txnode/benchmarks/workload"
 )
 
 // Point is what a run measured.
@@ -56,7 +58,7 @@ func Run(ctx context.Context, c Config, d *Data) (Point, error) {
 	}
 	m := &meter{from: w.fabric.Now() + c.Warmup.Nanoseconds()}
 	m.end = m.from + c.Duration.Nanoseconds()
-	z := newZipf(max(c.Drawn, c.Keys), c.Theta)
+	z := workload.NewZipf(max(c.Drawn, c.Keys), c.Theta)
 	err = w.run(&c, c.Threads, c.Coroutines, func(k *client) error { return m.loop(ctx, &c, &z, k) })
 	s := w.fabric.Stats()
 	p := Point{Threads: c.Threads, Theta: c.Theta, AllVerbs: s.Verbs, Events: s.Events, TraceHash: w.fabric.TraceHash()}
@@ -84,7 +86,7 @@ type meter struct {
 }
 
 // loop runs operations until the end.
-func (m *meter) loop(ctx context.Context, c *Config, z *zipf, k *client) error {
+func (m *meter) loop(ctx context.Context, c *Config, z *workload.Zipf, k *client) error {
 	t := k.c.Thread()
 	for n := uint64(0); ; n++ {
 		start := t.Now()
@@ -94,7 +96,7 @@ func (m *meter) loop(ctx context.Context, c *Config, z *zipf, k *client) error {
 		if n&0xf == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		key, update := keyOf(z.rank(t.Rand())%c.Keys), t.Rand()%100 < uint64(c.Mix.Updates)
+		key, update := workload.Scatter(z.Rank(t.Rand())%c.Keys), t.Rand()%100 < uint64(c.Mix.Updates)
 		before := k.c.Count.Total()
 		retries := 0
 		var err error

@@ -133,8 +133,16 @@ func (c *Comparison) WriteTable(w io.Writer, theme Theme) error {
 	return err
 }
 
+// title says whether there is anything to compare with.
+func (c *ComparedWorkloads) title() string {
+	if len(published.Curve(c.Workload, published.FORDPlus)) == 0 {
+		return c.Workload + ": nothing comparable was published"
+	}
+	return c.Workload + " beside published figures"
+}
+
 func (c *ComparedWorkloads) write(b *strings.Builder, theme Theme) {
-	b.WriteString(theme.bold(c.Workload+" beside published figures") + "\n\n")
+	b.WriteString(theme.bold(c.title()) + "\n\n")
 	g := grid{theme: theme, left: 2}
 	g.column("", "system")
 	g.column("", "which")

@@ -271,7 +271,7 @@ func (r *Compare) shortName() string {
 
 // table sets a workload's results beside what was published.
 func (c *ComparedWorkloads) table(note string) page.Table {
-	t := page.Table{Title: c.Workload + " beside published figures", Named: true, Head: []string{
+	t := page.Table{Title: c.title(), Named: true, Head: []string{
 		"system", "which", "threads", "committed/s, million", "per thread", "p50 µs", "p99 µs", "no commit, % of attempts", "verbs each", "on",
 	}}
 	var places []string // what was measured where, numbered

@@ -10,6 +10,7 @@ import (
 	"txnode/benchmarks/smallbank"
 	"txnode/benchmarks/tatp"
 	"txnode/benchmarks/workload"
+	"txnode/benchmarks/ycsb"
 	"txnode/internal/validate"
 	"txnode/memory"
 	"txnode/occ"
@@ -21,7 +22,7 @@ import (
 var ErrConfig = errors.New("simbench: bad configuration")
 
 // Workloads are the benchmarks that there are.
-var Workloads = []string{"smallbank", "tatp"}
+var Workloads = []string{"smallbank", "tatp", "ycsb"}
 
 // Config says what to run. The zero value of a field has a default, but for
 // Workload and Techniques.
@@ -44,8 +45,10 @@ type Config struct {
 	Blades     int // memory blades; 0: 2
 	Backups    int // as it is: 0, 1 or 2
 
-	// Rows is the number of accounts or subscribers; 0: 100,000.
+	// Rows is the number of accounts, subscribers or records; 0: 100,000.
 	Rows int
+	// YCSB has the other parameters of workload ycsb; zero: its defaults.
+	YCSB ycsb.Options
 	// Warmup is virtual time before the measurement. 0: DefaultWarmup.
 	Warmup time.Duration
 	// Txns is the number of attempts to measure; 0: DefaultTxns. With LikeDTX each thread
@@ -73,6 +76,10 @@ func (c *Config) defaults() {
 	c.Threads, c.Coroutines = cmp.Or(c.Threads, 1), cmp.Or(c.Coroutines, 8)
 	c.Blades, c.Rows = cmp.Or(c.Blades, 2), cmp.Or(c.Rows, DefaultRows)
 	c.Warmup, c.Txns = cmp.Or(c.Warmup, DefaultWarmup), cmp.Or(c.Txns, DefaultTxns)
+	if c.Workload == "ycsb" {
+		c.YCSB = cmp.Or(c.YCSB, ycsb.DefaultOptions())
+		c.YCSB.Records = c.Rows
+	}
 	c.Profile = cmp.Or(c.Profile, sim.ConnectX6().WithPersistentMemory())
 	if c.Program == (sim.Program{}) {
 		c.Program = sim.Engine()
@@ -93,6 +100,15 @@ func (c Config) Validate() error {
 	c.defaults()
 	var bad validate.Faults
 	bad.Check(slices.Contains(Workloads, c.Workload), "workload %q: there are %s", c.Workload, strings.Join(Workloads, ", "))
+	bad.Check(c.Workload != "ycsb" || !c.LikeDTX, "LikeDTX is for smallbank and tatp: FORD's and SMART's programs have no ycsb")
+	if c.Workload == "ycsb" {
+		var faults *workload.OptionsError
+		if errors.As(c.YCSB.Validate(), &faults) {
+			for _, f := range faults.Faults {
+				bad.Check(false, "YCSB: %s", f)
+			}
+		}
+	}
 	bad.Check(c.Threads > 0 && c.Threads <= 1024, "Threads is %d: from 1 to 1024 are possible", c.Threads)
 	bad.Check(c.Coroutines > 0 && c.Coroutines <= 64, "Coroutines is %d: from 1 to 64 are possible", c.Coroutines)
 	bad.Check(c.Backups >= 0 && c.Backups <= 2, "Backups is %d: 0, 1 and 2 are possible", c.Backups)
@@ -109,6 +125,13 @@ const minRows = 100
 
 // driver makes the workload, with the published parameters.
 func (c *Config) driver() (workload.Driver, error) {
+	if c.Workload == "ycsb" {
+		d, err := ycsb.New(c.YCSB)
+		if err != nil {
+			return nil, err
+		}
+		return d, nil
+	}
 	if c.Workload == "tatp" {
 		o := tatp.DefaultOptions()
 		o.Subscribers = c.Rows

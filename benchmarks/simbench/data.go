@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"txnode/benchmarks/ycsb"
 	"txnode/memory"
 	"txnode/rdma"
 	"txnode/rdma/sim"
@@ -24,10 +25,11 @@ type shape struct {
 	workload              string
 	rows, blades, backups int
 	like                  bool
+	ycsb                  ycsb.Options
 }
 
 func (c *Config) shape() shape {
-	return shape{c.Workload, c.Rows, c.Blades, c.Backups, c.LikeDTX}
+	return shape{c.Workload, c.Rows, c.Blades, c.Backups, c.LikeDTX, c.YCSB}
 }
 
 // Load loads the database of a configuration, on a machine that loses no time.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+
+	"txnode/benchmarks/report/published"
 )
 
 // WriteTable prints the curves, each point beside the published one.
@@ -78,7 +80,10 @@ func writeCurve(w io.Writer, c *Curve) error {
 	}
 	t.SetColumnConfigs(right)
 	beside := "published: " + c.Published
-	if c.Published == "" {
+	switch {
+	case len(published.Curve(c.Workload, published.FORDPlus)) == 0:
+		beside = "nothing comparable was published"
+	case c.Published == "":
 		beside = "beside it SMART-DTX as published, which counts differently"
 	}
 	_, err := fmt.Fprintf(w, "%s, %s (%s)\n%s\n\n", c.Workload, c.Name, beside, t.Render())

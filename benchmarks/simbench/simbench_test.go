@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"txnode/benchmarks/simbench"
+	"txnode/benchmarks/ycsb"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/rdma/sim"
@@ -92,6 +93,36 @@ func TestLikeDTX(t *testing.T) {
 		if p.Conflicts != 0 {
 			t.Errorf("%s: %.4f conflicts with one coroutine", c.workload, p.Conflicts)
 		}
+	}
+}
+
+// YCSB keeps its books on the simulator, its values and keys matter, and one seed is one run.
+func TestYCSB(t *testing.T) {
+	var hashes []uint64
+	for _, change := range []func(o *ycsb.Options){
+		func(*ycsb.Options) {}, func(*ycsb.Options) {}, func(o *ycsb.Options) { o.ValueSize = 300 }, func(o *ycsb.Options) { o.KeyType = ycsb.Text },
+	} {
+		cfg := small(occ.PolicyDefault, rdma.AllTechniques)
+		cfg.Workload, cfg.Threads, cfg.Rows, cfg.Txns, cfg.Verify, cfg.Warmup = "ycsb", 2, 500, 2000, true, 100*time.Microsecond
+		cfg.YCSB = ycsb.DefaultOptions()
+		cfg.YCSB.Workload = "d"
+		change(&cfg.YCSB)
+		p, err := simbench.Run(context.Background(), cfg, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Types[0].Name != "Read" || p.Types[1].Name != "Insert" || p.Types[1].Attempts == 0 {
+			t.Errorf("types %+v", p.Types)
+		}
+		hashes = append(hashes, p.TraceHash)
+	}
+	if hashes[0] != hashes[1] || hashes[0] == hashes[2] || hashes[0] == hashes[3] || hashes[2] == hashes[3] {
+		t.Errorf("runs %x", hashes)
+	}
+	cfg := small(occ.PolicyFORD, rdma.AllTechniques)
+	cfg.Workload, cfg.LikeDTX = "ycsb", true
+	if err := cfg.Validate(); !errors.Is(err, simbench.ErrConfig) {
+		t.Errorf("LikeDTX is accepted: %v", err)
 	}
 }
 

@@ -29,7 +29,7 @@ type Curve struct {
 // FORD's policy with one backup on two blades, and all of SMART's techniques or none.
 func SystemOf(c Config) (published.System, bool) {
 	c.defaults()
-	if c.Policy != occ.PolicyFORD || c.Backups != 1 || c.Blades != 2 || c.Coroutines != 8 {
+	if !c.published() || c.Policy != occ.PolicyFORD || c.Backups != 1 || c.Blades != 2 || c.Coroutines != 8 {
 		return "", false
 	}
 	switch c.Techniques {
@@ -40,6 +40,9 @@ func SystemOf(c Config) (published.System, bool) {
 	}
 	return "", false
 }
+
+// published says whether figures of the workload were published.
+func (c *Config) published() bool { return len(published.Curve(c.Workload, published.FORDPlus)) > 0 }
 
 // Name says what a configuration is, for a table.
 func (c *Config) Name() string {

@@ -109,6 +109,22 @@ type Table struct {
 	Name     string
 	MaxValue int // bytes, the largest value ever stored
 	Expect   int // about how many records, for sizing
+	// Text asks for keys of text, "user" and 20 decimal digits, which are ordered as the numbers are. A
+	// store whose keys are numbers ignores it.
+	Text bool
+}
+
+// TextKey is the length of a key of a table with Text.
+const TextKey = 24
+
+// AppendText appends the text of a key.
+func AppendText(b []byte, key uint64) []byte {
+	b = append(b, "user00000000000000000000"...)
+	for i := len(b) - 1; key > 0; i-- {
+		b[i] = '0' + byte(key%10)
+		key /= 10
+	}
+	return b
 }
 
 // Store is a database under test, opened with the tables of a workload.

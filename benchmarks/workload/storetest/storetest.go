@@ -13,7 +13,7 @@ import (
 // tables of every test.
 var tables = []workload.Table{
 	{Name: "first", MaxValue: 64, Expect: 1000},
-	{Name: "second", MaxValue: 16, Expect: 1000},
+	{Name: "second", MaxValue: 16, Expect: 1000, Text: true},
 }
 
 // checks are the parts of the suite. Each gets a store with the tables, and

@@ -283,6 +283,7 @@ func TestReferenceStore(t *testing.T) {
 		{"bench", "smallbank", "--accounts", "1000", "--hot-accounts", "20", "--threads", "2", "--coroutines", "4"},
 		{"bench", "tatp", "--subscribers", "500", "--threads", "2", "--coroutines", "4"},
 		{"bench", "tatp", "--subscribers", "500", "--rate", "20000"},
+		{"bench", "ycsb", "--records", "500", "--workload", "d", "--threads", "2", "--coroutines", "4"},
 	} {
 		args = append(args, "--duration", "100ms", "--warmup", "20ms", "--runs", "2", "--no-save")
 		if code, stdout, stderr := b.run(args...); code != 0 || !strings.Contains(stdout, "the books balance after every run") {
@@ -422,6 +423,7 @@ func TestEmbeddedEngine(t *testing.T) {
 	for _, workloadArgs := range [][]string{
 		{"smallbank", "--accounts", "300", "--hot-accounts", "20"},
 		{"tatp", "--subscribers", "100"},
+		{"ycsb", "--workload", "f", "--records", "100", "--key-type", "text"},
 	} {
 		for _, policy := range []string{"default", "ford"} {
 			args := append([]string{"bench"}, workloadArgs...)

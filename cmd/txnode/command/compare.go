@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"txnode/benchmarks/report"
+	"txnode/benchmarks/report/published"
 )
 
 // resultOptions are the flags of commands that print results of the history.
@@ -88,12 +89,14 @@ func runCompare(w *World, o *resultOptions, page string, args []string) (err err
 }
 
 // newestResults are the newest of each workload; one without a run stands for a
-// workload that has none.
+// workload that has none, but has published figures.
 func newestResults(h report.HistoryFile) ([]*report.Result, error) {
 	var out []*report.Result
 	for _, wl := range workloads {
 		r, err := h.Newest(wl.name)
 		switch {
+		case errors.Is(err, report.ErrNoResult) && len(published.Curve(wl.name, published.FORDPlus)) == 0:
+			continue
 		case errors.Is(err, report.ErrNoResult):
 			r = &report.Result{Workload: wl.name}
 		case err != nil:

@@ -83,7 +83,7 @@ var optionFlags = map[string]string{
 // flagOf is the flag of an option in a command; nil: it has none.
 func flagOf(cmd *cobra.Command, option string) *pflag.Flag {
 	if option == "Rows" { // of whatever the workload has
-		return cmp.Or(cmd.Flags().Lookup("accounts"), cmd.Flags().Lookup("subscribers"))
+		return cmp.Or(cmd.Flags().Lookup("accounts"), cmd.Flags().Lookup("subscribers"), cmd.Flags().Lookup("records"))
 	}
 	return cmd.Flags().Lookup(optionFlags[option])
 }

@@ -23,6 +23,7 @@ func TestMachineReadableOutput(t *testing.T) {
 		{"bench smallbank --save a,b" + small, 0, 8},
 		{"bench smallbank --verify --runs 3 --rate 100000" + small, 0, 1 + 3*7},
 		{"bench tatp --subscribers 50 --txns 500 --warmup 1ms", 0, 9},
+		{"bench ycsb --workload d --records 50 --txns 500 --warmup 1ms", 0, 4},
 		{"bench smallbank --duration 1h --accounts 100 --warmup 1ms", 1e9 + 20e6, 8},
 		{"explain smallbank --txns 10 --warmup-txns 10", 0, 0},
 		{"explain tatp --policy ford --txns 10 --warmup-txns 10", 0, 0},
@@ -34,6 +35,7 @@ func TestMachineReadableOutput(t *testing.T) {
 		{"check $DIR/data", 0, 1},
 		{"version", 0, 2},
 		{"sim smallbank --accounts 500 --threads 1 --txns 50 --warmup 10us", 0, 0},
+		{"sim ycsb --workload f --records 500 --threads 1 --txns 50 --warmup 10us", 0, 4},
 		{"sim verbs --threads 2 --duration 20us", 0, 2},
 		{"sim hash --keys 1000 --threads 1 --warmup 10us --duration 200us", 0, 0},
 	} {

@@ -18,7 +18,7 @@ import (
 	"txnode/rdma/sim"
 )
 
-// simOptions are the flags of txnode sim smallbank and txnode sim tatp.
+// simOptions are the flags of txnode sim smallbank, txnode sim tatp and txnode sim ycsb.
 type simOptions struct {
 	workload   string
 	threads    threadRange
@@ -29,6 +29,7 @@ type simOptions struct {
 	likeDTX    bool
 	machine    string
 	rows       int
+	ycsb       ycsbOptions
 	txns       int64
 	warmup     time.Duration
 	idle       time.Duration
@@ -47,12 +48,14 @@ const (
 	sweepIdle    = "idle"
 )
 
+// simRows are the flags that say how many rows there are, by workload.
+var simRows = map[string]string{"smallbank": "accounts", "tatp": "subscribers", "ycsb": "records"}
+
+// published says whether FORD's and SMART's programs have the workload.
+func (o *simOptions) published() bool { return o.workload != "ycsb" }
+
 // AddFlags registers the flags.
 func (o *simOptions) AddFlags(cmd *cobra.Command) {
-	rows := "accounts"
-	if o.workload == "tatp" {
-		rows = "subscribers"
-	}
 	fs := cmd.Flags()
 	o.threads = threadRange{most: 96}
 	fs.Var(&o.threads, "threads", "number of threads, or a range such as 1..96: those of the published figure that are in it")
@@ -60,11 +63,22 @@ func (o *simOptions) AddFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.policy, "policy", "", "commit `policy`: default or ford; without this flag and --techniques:\nford without techniques, ford with all, default with all, one after the other")
 	o.techniques = slices.Clone(techniqueNames)
 	fs.Var(&o.techniques, "techniques", "SMART's techniques to use, by commas, or all or none")
-	fs.StringVar(&o.sweep, "sweep", "", "what to vary: threads, as in figure 10, up to --threads (the same as --threads 1..96);\nidle, as in figure 11; by default nothing")
-	fs.BoolVar(&o.likeDTX, "like-dtx", false, "count and retry as FORD's and SMART's programs do: one attempt, another transaction\nafter an abort, backoff after every abort; the default with --policy ford")
+	if rows := simRows[o.workload]; o.published() {
+		fs.StringVar(&o.sweep, "sweep", "", "what to vary: threads, as in figure 10, up to --threads (the same as --threads 1..96);\nidle, as in figure 11; by default nothing")
+		fs.BoolVar(&o.likeDTX, "like-dtx", false, "count and retry as FORD's and SMART's programs do: one attempt, another transaction\nafter an abort, backoff after every abort; the default with --policy ford")
+		fs.IntVar(&o.rows, rows, simbench.DefaultRows, "number of "+rows)
+		completeWith(cmd, "sweep", sweepThreads, sweepIdle)
+	} else {
+		fs.StringVar(&o.sweep, "sweep", "", "what to vary: threads, up to --threads (the same as --threads 1..96); by default nothing")
+		o.ycsb.AddFlags(cmd, false)
+		completeWith(cmd, "sweep", sweepThreads)
+	}
 	machineFlag(cmd, &o.machine, sim.ConnectX6().WithPersistentMemory())
-	fs.IntVar(&o.rows, rows, simbench.DefaultRows, "number of "+rows)
-	fs.Int64Var(&o.txns, "txns", simbench.DefaultTxns, "number of transactions to measure at each point; with --like-dtx each\nthread has an equal share, and the time is that of the last")
+	share := ""
+	if o.published() {
+		share = "; with --like-dtx each\nthread has an equal share, and the time is that of the last"
+	}
+	fs.Int64Var(&o.txns, "txns", simbench.DefaultTxns, "number of transactions to measure at each point"+share)
 	fs.DurationVar(&o.idle, "idle", 0, "virtual `time` that a worker waits after each committed transaction; by default none")
 	fs.DurationVar(&o.warmup, "warmup", simbench.DefaultWarmup, "virtual `time` before the measurement")
 	fs.IntVar(&o.replicas, "replicas", 1, "number of backups of each record: 0, 1 or 2")
@@ -76,12 +90,20 @@ func (o *simOptions) AddFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.trace, "trace", "", "`file` to write every verb to, in the Chrome trace format; one point only; by default none")
 	completeWith(cmd, "policy", policies...)
 	completeWith(cmd, "techniques", append([]string{"all", "none"}, techniqueNames...)...)
-	completeWith(cmd, "sweep", sweepThreads, sweepIdle)
 	completeFiles(cmd, "trace", false)
 }
 
 // configs are the systems to measure.
 func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
+	if !o.published() {
+		if o.sweep != "" && o.sweep != sweepThreads {
+			return nil, usagef("--sweep is %q; it must be %s", o.sweep, sweepThreads)
+		}
+		if _, err := o.ycsb.Driver(); err != nil {
+			return nil, err
+		}
+		o.rows = o.ycsb.Records
+	}
 	if o.sweep != "" && o.sweep != sweepThreads && o.sweep != sweepIdle {
 		return nil, usagef("--sweep is %q; it must be %s or %s", o.sweep, sweepThreads, sweepIdle)
 	}
@@ -97,12 +119,12 @@ func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
 	}
 	base := simbench.Config{
 		Workload: o.workload, Profile: profile, Seed: o.seed, Threads: o.threads.most, Coroutines: o.coroutines,
-		Blades: o.blades, Backups: o.replicas, Rows: o.rows, Warmup: o.warmup, Txns: o.txns, Verify: o.verify, Idle: o.idle,
+		Blades: o.blades, Backups: o.replicas, Rows: o.rows, YCSB: o.ycsb.Options, Warmup: o.warmup, Txns: o.txns, Verify: o.verify, Idle: o.idle,
 	}
 	var out []simbench.Config
 	add := func(policy occ.Policy, t rdma.Techniques) {
 		c := base
-		c.Policy, c.Techniques, c.LikeDTX = policy, t, policy == occ.PolicyFORD
+		c.Policy, c.Techniques, c.LikeDTX = policy, t, policy == occ.PolicyFORD && o.published()
 		if cmd.Flags().Changed("like-dtx") {
 			c.LikeDTX = o.likeDTX
 		}
@@ -118,11 +140,7 @@ func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
 		add(occ.PolicyFORD, rdma.AllTechniques)
 		add(occ.PolicyDefault, rdma.AllTechniques)
 	}
-	rows := "accounts"
-	if cmd.Flags().Lookup(rows) == nil {
-		rows = "subscribers"
-	}
-	if err := positive(cmd, "threads", "coroutines", "blades", rows, "txns", "warmup"); err != nil {
+	if err := positive(cmd, "threads", "coroutines", "blades", simRows[o.workload], "txns", "warmup"); err != nil {
 		return nil, err
 	}
 	for _, c := range out {
@@ -273,14 +291,14 @@ func newSimWorkload(w *World, workload string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   workload,
 		Short: "Predict " + workload + " on the published hardware, beside the published figures",
-		Long: fmt.Sprintf(`Runs %s by the same engine on the simulated RNIC, and prints committed
-transactions, latency, what did not commit and work requests beside figure 10 of the
-SMART paper, with the error of every point. FORD+ is --policy ford --techniques none,
-SMART-DTX is --policy ford --techniques all, ours is --policy default.`, workload),
 		Example: fmt.Sprintf(`  txnode sim %[1]s --sweep threads --report %[1]s.html
   txnode sim %[1]s --sweep idle --policy ford
   txnode sim %[1]s --policy ford --techniques none --threads 48
   txnode sim %[1]s --threads 2 --txns 1000 --policy default --trace trace.json`, workload),
+		Long: fmt.Sprintf(`Runs %s by the same engine on the simulated RNIC, and prints committed
+transactions, latency, what did not commit and work requests beside figure 10 of the
+SMART paper, with the error of every point. FORD+ is --policy ford --techniques none,
+SMART-DTX is --policy ford --techniques all, ours is --policy default.`, workload),
 		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -290,6 +308,16 @@ SMART-DTX is --policy ford --techniques all, ours is --policy default.`, workloa
 			}
 			return o.run(cmd.Context(), w, configs)
 		},
+	}
+	if !o.published() {
+		cmd.Short = "Predict " + workload + " on the hardware of the published measurements"
+		cmd.Long = `Runs YCSB by the same engine on the simulated RNIC, and prints committed transactions,
+latency, what did not commit and work requests. FORD and SMART-DTX have not been measured
+with it, so nothing stands beside that. Systems are FORD's commit policy without and with
+SMART's techniques, and ours.`
+		cmd.Example = `  txnode sim ycsb --workload c --sweep threads --policy default
+  txnode sim ycsb --workload a --theta 0 --threads 48
+  txnode sim ycsb --workload d --value-size 8 --report ycsb.html`
 	}
 	o.AddFlags(cmd)
 	return cmd

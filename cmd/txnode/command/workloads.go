@@ -13,6 +13,7 @@ import (
 	"txnode/benchmarks/smallbank"
 	"txnode/benchmarks/tatp"
 	"txnode/benchmarks/workload"
+	"txnode/benchmarks/ycsb"
 )
 
 // workloadOptions are the parameters of one workload.
@@ -30,6 +31,7 @@ var workloads = []struct {
 }{
 	{"smallbank", "SmallBank: six bank transactions over savings and checking accounts, some of them hot", func() workloadOptions { return new(smallbankOptions) }},
 	{"tatp", "TATP: seven telecom transactions, most of which read one row, some of which find none", func() workloadOptions { return new(tatpOptions) }},
+	{"ycsb", "YCSB: single operations on one table, popular records among them", func() workloadOptions { return new(ycsbOptions) }},
 }
 
 // loadingFlags are the parameters of workloads that only loading uses, and that cannot be told from what
@@ -114,6 +116,41 @@ func (o *tatpOptions) Driver() (workload.Driver, error) {
 	copy(o.Options.Mix[:], o.mix)
 	d, err := tatp.New(o.Options)
 	return orUsage(d, err, tatpFlags)
+}
+
+type ycsbOptions struct{ ycsb.Options }
+
+// ycsbFlags are the flags of the fields of ycsb.Options.
+var ycsbFlags = []string{
+	"Workload", "--workload", "Records", "--records", "ValueSize", "--value-size", "KeyType", "--key-type", "Keys", "--keys",
+	"Distribution", "--distribution", "Theta", "--theta",
+}
+
+// AddFlags implements workloadOptions.
+func (o *ycsbOptions) AddFlags(cmd *cobra.Command, small bool) {
+	o.Options = ycsb.DefaultOptions()
+	if small {
+		o.Records = 1000
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&o.Workload, "workload", o.Workload, "`letter` of the core workload: "+strings.Join(ycsb.Workloads(), ", ")+"; go doc ./benchmarks/ycsb lists them")
+	fs.IntVar(&o.Records, "records", o.Records, "number of records that are loaded")
+	fs.IntVar(&o.ValueSize, "value-size", o.ValueSize, "bytes of a value")
+	fs.StringVar(&o.Keys, "keys", o.Keys, "what the `keys` of the records are: random (spread over 64 bits) or dense (0, 1, 2, ...)")
+	fs.StringVar(&o.KeyType, "key-type", o.KeyType, "`type` of the keys: uint64, or text (24 bytes)")
+	fs.StringVar(&o.Distribution, "distribution", o.Distribution,
+		"how records are drawn: "+strings.Join(ycsb.Distributions, ", ")+";\nby default latest for workload d, else scrambled")
+	fs.Float64Var(&o.Theta, "theta", o.Theta, "skew of the distribution, from 0 (none) to below 1")
+	completeWith(cmd, "workload", ycsb.Workloads()...)
+	completeWith(cmd, "keys", ycsb.Random, ycsb.Dense)
+	completeWith(cmd, "key-type", ycsb.Uint64, ycsb.Text)
+	completeWith(cmd, "distribution", ycsb.Distributions...)
+}
+
+// Driver implements workloadOptions.
+func (o *ycsbOptions) Driver() (workload.Driver, error) {
+	d, err := ycsb.New(o.Options)
+	return orUsage(d, err, ycsbFlags)
 }
 
 // orUsage returns the driver, or its fault in the words of the flags.
