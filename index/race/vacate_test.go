@@ -194,6 +194,44 @@ func TestVacate(t *testing.T) {
 	}
 }
 
+// TestVacateLinkedAgain: a slot led to a free block when it was looked at. Before it is to be emptied, the block has got a record of
+// the same key, and the slot leads to it as before. The slot stays.
+func TestVacateLinkedAgain(t *testing.T) {
+	for copies := 1; copies <= 3; copies++ {
+		r := newRig(t, copies, 8)
+		_, img, err := r.k[1].Find(key(2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		img = slices.Clone(img[:record.LineSize])
+		block := r.hollowOut(t, 2)[0]
+		c := r.k[1].C
+		x := r.ix[1].Scour()
+		x.table, x.off = r.ix[1].dir.Load().entries[0].Table(), tableHeader
+		s := r.ix[1].get()
+		slots, _, err := x.read(c, s, r.ix[1].size-tableHeader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slots = slices.DeleteFunc(slots, func(h hollow) bool { return h.value.Addr() != block })
+		if len(slots) != 1 {
+			t.Fatalf("%d slots lead to the block", len(slots))
+		}
+		r.overwrite(t, block, img)
+		if emptied, locked, err := r.ix[1].vacateIn(c, s, x.table, slots); len(emptied) > 0 || locked || err != nil {
+			t.Errorf("%d copies: emptied %v, locked %v: %v", copies, emptied, locked, err)
+		}
+		r.ix[1].put(s)
+		if !r.slots(t)[block] {
+			t.Errorf("%d copies: no slot leads to the record", copies)
+		}
+		r.found(t)
+		if err := r.ix[2].Verify(r.k[2].C); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestVacateStopped stops a client at every verb of what it does about slots that lead to
 // free blocks. Others find every key, Recover leaves no mark and no lock, and somebody
 // else finishes it.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"txnode/occ"
+	"txnode/rdma/rdmatest"
 )
 
 // TestClosedTogether: two sessions are closed at about the same time, of which one has a lock on a record
@@ -16,6 +17,42 @@ func TestClosedTogether(t *testing.T) {
 					closedTogether(t, s, first, delay)
 				}
 			}
+		})
+	}
+}
+
+// TestClosedBesideRelease: a session is closed while another one, whose closing has begun before, waits for the release of its lock
+// on a record that the first one has deleted. The one that is closed last inherits the record, and reclaims it.
+func TestClosedBesideRelease(t *testing.T) {
+	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
+		s := setting{p, 1, weak} // on a better fabric a Rollback returns when the locks are released
+		t.Run(s.String(), func(t *testing.T) {
+			service := int64(10)
+			w := newWorldIn(t, rdmatest.Options{Blades: 3, Size: 3 << 20, ServiceNs: func(int) int64 { return service }}, s, occ.Options{ReclaimAfter: 100}, 64<<10)
+			ours, own := w.session()
+			busy, tx := w.session()
+			w.sure(ours, own, put("a", "1"))
+			w.sure(ours, own, del("a"))
+			own.Coro().Sleep(10_000) // until its locks are released
+			must(t, w.open(tx, put("a", "2")))
+			w.f.Run(2, func(i int) {
+				if i == 0 {
+					service = 100_000 // until the lock is released
+					_ = tx.Rollback()
+					service = 10
+					must(t, busy.Close())
+					return
+				}
+				own.Coro().Sleep(100) // busy is being closed now
+				must(t, ours.Close())
+				if w.deleted(w.table) == 0 {
+					t.Error("the other one's lock was released before")
+				}
+			})
+			if n := w.deleted(w.table); n > 0 {
+				t.Errorf("%d records are deleted, and all sessions closed", n)
+			}
+			w.check("closed")
 		})
 	}
 }

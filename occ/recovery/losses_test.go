@@ -225,6 +225,37 @@ func TestHalfUndone(t *testing.T) {
 	}
 }
 
+// TestReclaimedIsCommitted: policy ford, f = 2. A transaction has deleted a record, and its log still says so. The block was being
+// made free, and is on one of the backups, when the primary's blade is lost. The free copy says that the transaction was committed.
+func TestReclaimedIsCommitted(t *testing.T) {
+	for freed := 1; freed <= 2; freed++ { // the copy that is free
+		w := newWorldOn(t, 4, setting{occ.PolicyFORD, 2, strong}, occ.Options{}, 64<<10)
+		loader, load := w.session()
+		w.sure(loader, load, put("k", "x"))
+		deleter, tx := w.session()
+		w.sure(deleter, tx, del("k"))
+		tx.Coro().Sleep(10_000) // until its lock is released
+		at := w.copiesOf("k")
+		w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
+			return wr.Op == rdma.OpWrite && (wr.Blade == at[0].Blade && wr.Off == at[0].Off || wr.Blade == at[3-freed].Blade && wr.Off == at[3-freed].Off)
+		}}
+		_, err := deleter.MakeRoom(deleter.Thread().Plain())
+		if !w.disarm() {
+			t.Fatalf("the session that reclaims was to be stopped: %v", err)
+		}
+		w.loseBlade(at[0].Blade)
+		w.sweep()
+		w.check(fmt.Sprintf("copy %d is free", freed))
+		if v, _ := w.space.Verdict(tx.ID().Coordinator()); v.Of(tx.ID().Seq()) == memory.OutcomeAborted {
+			t.Errorf("copy %d is free: %v was acknowledged: %v", freed, tx.ID(), v)
+		}
+		again, own := w.session()
+		if got := w.values(again, own, "k"); got[0] != "" {
+			t.Errorf("copy %d is free: %q was deleted", freed, got)
+		}
+	}
+}
+
 // TestSweepWhileUndecided: a transaction that inserts over a deleted record, whose session
 // is gone, has come to one log when it stops, and its lock is lost with a blade. Who declares
 // that blade dead dies, too. Whoever sweeps then leaves the deleted record alone, though
