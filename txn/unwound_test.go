@@ -94,6 +94,37 @@ func goexitAnywhere(t *testing.T, caps rdma.Caps, seed int) {
 	if err == nil || !strings.Contains(err.Error(), "Goexit") {
 		t.Errorf("Run: %v", err)
 	}
+	settled(t, f, db, func(w *txn.Worker) {
+		for k := range shared + 1 + threads*coroutines*each {
+			var got []byte
+			err := w.Update(t.Context(), func(tx *txn.Tx) (err error) {
+				if got, err = tab.Get(tx, k); errors.Is(err, txn.ErrNotFound) {
+					got, err = nil, nil
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, ok := value[k]
+			if !ok && k < shared {
+				want = val(0)
+			}
+			good := bytes.Equal(got, want)
+			for _, v := range trying[k] {
+				good = good || bytes.Equal(got, v)
+			}
+			if !good {
+				t.Errorf("key %d has %.8q, and not %.8q, nor any of %d others", k, got, want, len(trying[k]))
+			}
+		}
+	})
+}
+
+// settled waits for what unwound coroutines have left to be recovered, calls look with a worker, closes the database, and
+// checks that nothing is left and nothing is damaged.
+func settled(t *testing.T, f *rdmatest.Fabric, db *txn.DB, look func(w *txn.Worker)) {
+	t.Helper()
 	w := newWorker(t, db)
 	for range 1000 {
 		_, unswept := db.Space().Unswept()
@@ -105,29 +136,7 @@ func goexitAnywhere(t *testing.T, caps rdma.Caps, seed int) {
 		}
 		w.Sleep(1_000_000) // a claim of who could not recover it ends by and by
 	}
-	for k := range shared + 1 + threads*coroutines*each {
-		var got []byte
-		err := w.Update(t.Context(), func(tx *txn.Tx) (err error) {
-			if got, err = tab.Get(tx, k); errors.Is(err, txn.ErrNotFound) {
-				got, err = nil, nil
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, ok := value[k]
-		if !ok && k < shared {
-			want = val(0)
-		}
-		good := bytes.Equal(got, want)
-		for _, v := range trying[k] {
-			good = good || bytes.Equal(got, v)
-		}
-		if !good {
-			t.Errorf("key %d has %.8q, and not %.8q, nor any of %d others", k, got, want, len(trying[k]))
-		}
-	}
+	look(w)
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}
@@ -151,6 +160,63 @@ func goexitAnywhere(t *testing.T, caps rdma.Caps, seed int) {
 			t.Error(fmt.Sprint(x.Tombstones, " deleted records are left"))
 		}
 	}
+}
+
+// TestMoveUnwoundAnywhere: a coroutine is unwound at any time of a transaction that moves a record to a larger block. What it
+// has posted reads its arena later, and finds there what it was posted with.
+func TestMoveUnwoundAnywhere(t *testing.T) {
+	raced.Skip(t)
+	step := int64(200)
+	if testing.Short() {
+		step = 500
+	}
+	for _, p := range []txn.Policy{txn.PolicyDefault, txn.PolicyFORD} {
+		for delay, over := int64(0), false; !over; delay += step {
+			if over = moveUnwound(t, p, delay); t.Failed() {
+				t.Fatalf("%v, unwound after %d ns", p, delay)
+			}
+		}
+	}
+}
+
+// moveUnwound is TestMoveUnwoundAnywhere so much later, in nanoseconds; true: the transaction was over.
+func moveUnwound(t *testing.T, p txn.Policy, delay int64) (over bool) {
+	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Caps: later, Seed: uint64(delay)})
+	o := onFabric(f, p)
+	o.Retries, o.ReclaimAfter = 1000, 1
+	db := reopen(t, o)
+	tab := table(t, db, "t")
+	fill(t, db, tab, 2, val(1))
+	larger := bytes.Repeat([]byte("x"), 300)
+	if err := db.Run(t.Context(), 2, 2, func(ctx context.Context, id int, w *txn.Worker) error {
+		switch id {
+		case 1:
+			w.Sleep(delay)
+			runtime.Goexit()
+		case 2, 3: // the other thread goes on until what was posted has arrived: then the unwound one is fenced
+			w.Sleep(delay + 10_000)
+			return nil
+		}
+		if err := w.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, 0, larger) }); err != nil {
+			return err
+		}
+		over = true
+		return nil
+	}); err == nil || !strings.Contains(err.Error(), "Goexit") {
+		t.Errorf("Run: %v", err)
+	}
+	settled(t, f, db, func(w *txn.Worker) {
+		if err := w.Update(t.Context(), func(tx *txn.Tx) error {
+			got, err := tab.Get(tx, 0)
+			if err == nil && !bytes.Equal(got, larger) && (over || !bytes.Equal(got, val(1))) {
+				t.Errorf("%d bytes, acknowledged: %v", len(got), over)
+			}
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+	return over
 }
 
 // TestGoexitInRecovery: a function of Run ends its goroutine while another coroutine of its thread recovers somebody
