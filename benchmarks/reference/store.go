@@ -37,7 +37,8 @@ type Store struct {
 type shard struct {
 	mu      sync.Mutex
 	records map[uint64][]byte
-	_       [cacheLine - 16]byte
+	keys    *keySet // of an ordered table, whose only shard this is; else nil
+	_       [cacheLine - 24]byte
 }
 
 // lockID is a shard's place in Store.shards: table << shardBits | number. Locks
@@ -73,13 +74,23 @@ func (s *Store) Tables(_ context.Context, tables []workload.Table) (existed bool
 	s.schema = slices.Clone(tables)
 	s.shards = make([]shard, len(tables)<<s.shardBits)
 	for i := range s.shards {
-		s.shards[i].records = make(map[uint64][]byte, tables[i>>s.shardBits].Expect>>s.shardBits)
+		t := &tables[i>>s.shardBits]
+		expect := t.Expect >> s.shardBits
+		if t.Ordered {
+			if s.shards[i].keys = new(keySet); i&(1<<s.shardBits-1) == 0 {
+				expect = t.Expect
+			}
+		}
+		s.shards[i].records = make(map[uint64][]byte, expect)
 	}
 	return false, nil
 }
 
 // lock returns the lock of a key.
 func (s *Store) lock(table int, key uint64) lockID {
+	if s.schema[table].Ordered {
+		return lockID(uint64(table) << s.shardBits)
+	}
 	const golden = 0x9e3779b97f4a7c15 // Fibonacci hashing: the high bits of the product are well mixed
 	return lockID(uint64(table)<<s.shardBits | (key*golden)>>(64-s.shardBits))
 }

@@ -22,6 +22,7 @@ type worker struct {
 	want     []lockID // scratch of lockStaged
 	again    []lockID // locks to take at the start of the next attempt
 	arena    []byte   // values put
+	inserted []uint64 // scratch of Range
 	counters workload.Counters
 	_        [cacheLine]byte
 }
@@ -111,10 +112,16 @@ func (w *worker) install() {
 			if e.old != nil && len(e.old) == len(e.new) {
 				copy(e.old, e.new)
 			} else {
-				w.s.shards[e.lock].records[e.key] = append(make([]byte, 0, len(e.new)), e.new...)
+				shard := &w.s.shards[e.lock]
+				if shard.records[e.key] = append(make([]byte, 0, len(e.new)), e.new...); shard.keys != nil {
+					shard.keys.insert(e.key)
+				}
 			}
 		case deleted:
-			delete(w.s.shards[e.lock].records, e.key)
+			shard := &w.s.shards[e.lock]
+			if delete(shard.records, e.key); shard.keys != nil {
+				shard.keys.delete(e.key)
+			}
 		}
 	}
 }
@@ -353,5 +360,5 @@ func (w *worker) take() bool {
 
 var (
 	_ workload.Worker = (*worker)(nil)
-	_ workload.Tx     = (*worker)(nil)
+	_ workload.Ranger = (*worker)(nil)
 )

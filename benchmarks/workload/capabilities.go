@@ -25,6 +25,31 @@ type Expecter interface {
 	Expect(table int, key uint64, mode Mode)
 }
 
+// Ranger is a [Tx] of a store that has ordered tables.
+type Ranger interface {
+	Tx
+	// Range calls do for each record of a table with Ordered whose key is in the bounds, in the order of
+	// the keys, until do returns false. It sees what the transaction has written. The value is valid
+	// until the transaction function returns, and must not be changed. do must not use tx.
+	Range(table int, r Range, do func(key uint64, value []byte) bool) error
+}
+
+// Range is what Ranger.Range reads.
+type Range struct {
+	From, To   uint64 // bounds, both inclusive
+	Limit      int    // of records; 0: none
+	Descending bool   // the largest key first
+}
+
+// RangerOf returns tx as a Ranger, or ErrNoRanges.
+func RangerOf(tx Tx) (Ranger, error) {
+	r, ok := tx.(Ranger)
+	if !ok {
+		return nil, ErrNoRanges
+	}
+	return r, nil
+}
+
 // Phase is a part of a transaction, in the order in which a commit protocol
 // goes through them.
 type Phase uint8

@@ -13,6 +13,9 @@ var (
 	ErrExists = errors.New("workload: key exists already")
 )
 
+// ErrNoRanges is returned by RangerOf for a store that has no ordered tables.
+var ErrNoRanges = errors.New("workload: the store has no ordered tables")
+
 // ErrUncertain is wrapped by an error of Worker.Update after which nobody knows
 // whether the transaction has committed (its coordinator was cut off in the
 // middle of a commit). Every other error of Update says that it has not.

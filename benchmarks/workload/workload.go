@@ -112,6 +112,8 @@ type Table struct {
 	// Text asks for keys of text, "user" and 20 decimal digits, which are ordered as the numbers are. A
 	// store whose keys are numbers ignores it.
 	Text bool
+	// Ordered asks for a table with ranges: see Ranger. A store without ranges ignores it.
+	Ordered bool
 }
 
 // TextKey is the length of a key of a table with Text.

@@ -2,6 +2,7 @@ package ycsb
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 
@@ -103,4 +104,36 @@ func (d *Driver) audit(ctx context.Context, store workload.Store, lo, hi uint64,
 		})
 	slices.Sort(sum.missing)
 	return &sum, err
+}
+
+// page is how many records count reads in a transaction.
+const page = 1000
+
+// count scans the table, page after page, while no client runs.
+func (d *Driver) count(ctx context.Context, store workload.Store) (n int, err error) {
+	err = store.Run(ctx, 1, 1, func(ctx context.Context, _ int, w workload.Worker) error {
+		from, more := uint64(0), true
+		for more {
+			var part int
+			var last uint64
+			err := w.View(ctx, func(tx workload.Tx) error {
+				r, err := workload.RangerOf(tx)
+				if err != nil {
+					return err
+				}
+				part = 0
+				return r.Range(table, workload.Range{From: from, To: math.MaxUint64, Limit: page}, func(key uint64, _ []byte) bool {
+					part, last = part+1, key
+					return true
+				})
+			})
+			if err != nil {
+				return err
+			}
+			n += part
+			from, more = last+1, part == page && last < math.MaxUint64
+		}
+		return nil
+	})
+	return n, err
 }

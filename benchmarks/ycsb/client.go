@@ -3,6 +3,7 @@ package ycsb
 import (
 	"context"
 	"errors"
+	"math"
 
 	"txnode/benchmarks/workload"
 )
@@ -13,10 +14,11 @@ const (
 	Update
 	Insert
 	ReadModifyWrite
+	Scan
 	NumTypes
 )
 
-var typeNames = [NumTypes]string{"Read", "Update", "Insert", "ReadModifyWrite"}
+var typeNames = [NumTypes]string{"Read", "Update", "Insert", "ReadModifyWrite", "Scan"}
 
 // table is the number of the only table.
 const table = 0
@@ -37,6 +39,12 @@ type client struct {
 	word   uint64
 	value  []byte
 	seen   []byte // what Read has read
+
+	length  int // records to scan
+	scanned int
+	last    uint64 // key
+	bad     *RowError
+	step    func(key uint64, value []byte) bool
 }
 
 func newClient(d *Driver, l *ledger, rng workload.Rand, w workload.Worker) *client {
@@ -45,8 +53,9 @@ func newClient(d *Driver, l *ledger, rng workload.Rand, w workload.Worker) *clie
 		value: make([]byte, d.options.ValueSize), seen: make([]byte, d.options.ValueSize),
 	}
 	c.run = [NumTypes]func(workload.Tx) error{
-		Read: c.read, Update: c.update, Insert: c.insert, ReadModifyWrite: c.readModifyWrite,
+		Read: c.read, Update: c.update, Insert: c.insert, ReadModifyWrite: c.readModifyWrite, Scan: c.scan,
 	}
+	c.step = c.scanStep
 	return c
 }
 
@@ -65,8 +74,11 @@ func (c *client) Draw(typ int) {
 		return
 	}
 	c.aim(c.drawNumber())
-	if c.typ == Update {
+	switch c.typ {
+	case Update:
 		c.word = c.rng.Uint64()
+	case Scan:
+		c.length = 1 + c.rng.Intn(c.driver.options.ScanLength)
 	}
 }
 
@@ -94,8 +106,8 @@ func (c *client) drawNumber() uint64 {
 // Run implements workload.Client.
 func (c *client) Run(ctx context.Context) (workload.Outcome, error) {
 	switch c.typ {
-	case Read:
-		err := c.worker.View(ctx, c.run[Read])
+	case Read, Scan:
+		err := c.worker.View(ctx, c.run[c.typ])
 		return c.outcome(err)
 	case Insert:
 		if !c.taken {
@@ -164,6 +176,34 @@ func (c *client) readModifyWrite(tx workload.Tx) error {
 	}
 	fill(c.value, c.key, word(v)+1)
 	return tx.Put(table, c.key, c.value)
+}
+
+func (c *client) scan(tx workload.Tx) error {
+	r, err := workload.RangerOf(tx)
+	if err != nil {
+		return err
+	}
+	c.scanned, c.bad = 0, nil
+	err = r.Range(table, workload.Range{From: c.key, To: math.MaxUint64, Limit: c.length}, c.step)
+	if err == nil && c.bad != nil {
+		return c.bad
+	}
+	if err == nil && (c.scanned == 0 || c.scanned > c.length) && !c.driver.numbers.isLost(c.number) {
+		return &RowError{Number: c.number, Key: c.key, Length: -1, Want: c.driver.options.ValueSize} // at least the first is there
+	}
+	return err
+}
+
+// scanStep takes a record of a scan.
+func (c *client) scanStep(key uint64, value []byte) bool {
+	if size := c.driver.options.ValueSize; len(value) != size || !likely(value, key) || key < c.key || c.scanned > 0 && key <= c.last {
+		c.bad = &RowError{Key: key, Length: len(value), Want: size}
+		return false
+	}
+	copy(c.seen, value)
+	c.last = key
+	c.scanned++
+	return true
 }
 
 // get returns the value of the record drawn.

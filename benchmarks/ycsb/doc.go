@@ -12,15 +12,17 @@
 //
 // # Workloads
 //
-//	     Read  Update  Insert  ReadModifyWrite   distribution
-//	a      50      50                            scrambled
-//	b      95       5                            scrambled
-//	c     100                                    scrambled
-//	d      95               5                    latest
-//	f      50                               50   scrambled
+//	     Read  Update  Insert  ReadModifyWrite  Scan   distribution
+//	a      50      50                                  scrambled
+//	b      95       5                                  scrambled
+//	c     100                                          scrambled
+//	d      95               5                          latest
+//	e                       5                     95   scrambled
+//	f      50                               50         scrambled
 //
-// Update writes a value without reading one. ReadModifyWrite adds one to the word. Workload e needs
-// range scans and is not here yet.
+// Update writes a value without reading one. ReadModifyWrite adds one to the word. Scan reads from 1 to
+// ScanLength records from the one drawn on, in the order of the keys, in one transaction. It needs a
+// store with ordered tables ([workload.Ranger]).
 //
 // Ranks are drawn with a probability in proportion to 1/(rank+1)^theta ([workload.Zipf], as in YCSB).
 // Zipfian takes the rank for the number of a record; Scrambled a hash of it, modulo the records
@@ -31,6 +33,6 @@
 // # Books
 //
 // After a run every record that was loaded or inserted must be there, and none whose insert failed;
-// each has a value that was written for it. In a workload that has read-modify-writes and no updates,
+// each has a value that was written for it. A scan of an ordered table finds as many. In a workload that has read-modify-writes and no updates,
 // the sum of all words is the number of those that committed.
 package ycsb

@@ -56,7 +56,7 @@ func (d *Driver) Name() string { return "ycsb" }
 
 // Schema implements workload.Driver.
 func (d *Driver) Schema() []workload.Table {
-	return []workload.Table{{Name: "usertable", MaxValue: d.options.ValueSize, Expect: d.options.Records, Text: d.options.KeyType == Text}}
+	return []workload.Table{{Name: "usertable", MaxValue: d.options.ValueSize, Expect: d.options.Records, Text: d.options.KeyType == Text, Ordered: d.options.Table == Ordered}}
 }
 
 // Types implements workload.Driver: those of the workload.
@@ -110,8 +110,8 @@ func (d *Driver) Load(ctx context.Context, store workload.Store, progress func(d
 		return workload.LoadReport{}, err
 	}
 	return workload.LoadReport{Existed: existed, Records: records,
-		Summary: fmt.Sprintf("workload %s, %s: %d records of %d bytes, %s keys (%s)",
-			d.options.Workload, d.distribution, records, d.options.ValueSize, d.options.Keys, d.options.KeyType)}, nil
+		Summary: fmt.Sprintf("workload %s, %s: %d records of %d bytes in a table of kind %s, %s keys (%s)",
+			d.options.Workload, d.distribution, records, d.options.ValueSize, d.options.Table, d.options.Keys, d.options.KeyType)}, nil
 }
 
 // fill inserts all records.
@@ -213,6 +213,13 @@ func (d *Driver) Verify(ctx context.Context, store workload.Store) (workload.Ver
 		detail = fmt.Sprintf("%d have not, the first is record %d", a.damaged, a.firstDamaged)
 	}
 	r.Add("every record has a value that was written for it", a.damaged == 0, "%s", detail)
+	if d.options.Table == Ordered {
+		n, err := d.count(ctx, store)
+		if err != nil {
+			return r, fmt.Errorf("ycsb: scanning all records: %w", err)
+		}
+		r.Add("a scan of the table finds the same records", n == a.records, "%d by key, %d by scan", a.records, n)
+	}
 	if d.has(ReadModifyWrite) && !d.has(Update) {
 		var sum ledger
 		d.mu.Lock()

@@ -39,7 +39,7 @@ func verify(t *testing.T, d *Driver, store workload.Store) workload.VerifyReport
 
 // Every workload keeps its books, on a map and on the engine, with each kind of key and distribution.
 func TestBooksBalance(t *testing.T) {
-	for _, letter := range Workloads() {
+	for _, letter := range Workloads(Ordered) {
 		for i, distribution := range Distributions {
 			d := func() *Driver {
 				return newTestDriver(t, func(o *Options) {
@@ -47,6 +47,9 @@ func TestBooksBalance(t *testing.T) {
 					o.ValueSize = []int{8, 13, 16, 100}[i]
 					o.Keys = []string{Random, Dense}[i%2]
 					o.KeyType = []string{Uint64, Text}[i/2]
+					if o.Table = []string{Ordered, Hash}[i%2]; letter == "e" {
+						o.Table = Ordered
+					}
 				})
 			}
 			t.Run(letter+"/"+distribution, func(t *testing.T) {
@@ -84,13 +87,16 @@ func play(t *testing.T, d *Driver, store workload.Store) {
 		v := verify(t, d, store)
 		checks := 3
 		if d.options.Workload == "f" {
-			checks = 4
+			checks++
+		}
+		if d.options.Table == Ordered {
+			checks++
 		}
 		if uint64(v.Records) != 500+inserted || len(v.Checks) != checks {
 			t.Errorf("after %d inserts: %+v", inserted, v)
 		}
 	}
-	if d.options.Workload == "d" && inserted == 0 {
+	if d.has(Insert) && inserted == 0 {
 		t.Error("nothing inserted")
 	}
 	// What is there is the baseline of the next run.
@@ -151,7 +157,7 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 				return test.spoil(op)
 			})
 			// Uniform, so that no other write hides the damage, or reads it.
-			d := newTestDriver(t, func(o *Options) { o.Workload, o.Distribution = test.letter, Uniform })
+			d := newTestDriver(t, func(o *Options) { o.Workload, o.Distribution, o.Table = test.letter, Uniform, Ordered })
 			storetest.Load(t, d, store)
 			loaded.Store(true)
 			runUntil(t, d, store, &spoiled, failure)
@@ -216,12 +222,56 @@ func TestReadersNotice(t *testing.T) {
 	}
 }
 
+// So do scans: of a record in between, too.
+func TestScansNotice(t *testing.T) {
+	for want, change := range map[string]func(d *Driver) func(tx workload.Tx) error{
+		"has 7 bytes": func(d *Driver) func(tx workload.Tx) error {
+			return func(tx workload.Tx) error { return tx.Put(table, d.keyOf(250), make([]byte, 7)) }
+		},
+		"nobody has written": func(d *Driver) func(tx workload.Tx) error {
+			return func(tx workload.Tx) error { return tx.Put(table, d.keyOf(250), make([]byte, 100)) }
+		},
+	} {
+		store := reference.Open(reference.Options{})
+		d := newTestDriver(t, func(o *Options) { o.Workload, o.Table, o.Keys, o.Distribution = "e", Ordered, Dense, Uniform })
+		storetest.Load(t, d, store)
+		err := runOne(t, store, func(w workload.Worker) error {
+			if err := w.Update(t.Context(), change(d)); err != nil {
+				return err
+			}
+			c := d.NewClient(0, 1, w)
+			for range 1000 {
+				c.Next()
+				if _, err := c.Run(t.Context()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if !errors.Is(err, workload.ErrInconsistent) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	d := newTestDriver(t, func(o *Options) { o.Workload, o.Table = "e", Ordered })
+	c := d.NewClient(0, 1, nil).(*client)
+	if err := c.scan(&unordered{}); !errors.Is(err, workload.ErrNoRanges) {
+		t.Errorf("a store without ranges: %v", err)
+	}
+}
+
+type unordered struct{ workload.Tx }
+
 func TestOptions(t *testing.T) {
-	o := Options{Workload: "x", Keys: "k", KeyType: "t", Distribution: "d", Records: 0, ValueSize: 7, Theta: 1}
+	o := Options{Workload: "x", Table: "o", ScanLength: -1, Keys: "k", KeyType: "t", Distribution: "d", Records: 0, ValueSize: 7, Theta: 1}
 	_, err := New(o)
 	var faults *workload.OptionsError
-	if !errors.As(err, &faults) || len(faults.Faults) != 7 {
+	if !errors.As(err, &faults) || len(faults.Faults) != 9 {
 		t.Fatal(err)
+	}
+	o = DefaultOptions()
+	o.Workload = "e"
+	if o.Validate() == nil {
+		t.Error("scans of a hash table are accepted")
 	}
 	o = DefaultOptions()
 	o.Theta = math.NaN()
@@ -290,11 +340,11 @@ func TestValues(t *testing.T) {
 }
 
 func TestNothingIsAllocatedPerTransaction(t *testing.T) {
-	for _, letter := range Workloads() {
+	for _, letter := range Workloads(Ordered) {
 		store := reference.Open(reference.Options{})
-		d := newTestDriver(t, func(o *Options) { o.Workload = letter })
+		d := newTestDriver(t, func(o *Options) { o.Workload, o.Table = letter, Ordered })
 		storetest.Load(t, d, store)
-		if letter == "d" {
+		if d.has(Insert) {
 			continue // the map of the store grows
 		}
 		err := runOne(t, store, func(w workload.Worker) error {

@@ -10,9 +10,11 @@ import (
 
 // Options are the parameters of the benchmark. Start from DefaultOptions: the zero value is not valid.
 type Options struct {
-	// Workload is the letter of YCSB's core workload, in lower case: a, b, c, d or f. It decides the
-	// shares of the operations, and the distribution unless that is given. Default a.
+	// Workload is the letter of YCSB's core workload, in lower case: a to f. It decides the shares of the
+	// operations, and the distribution unless that is given. Default a.
 	Workload string
+	// Table is Hash or Ordered. Workload e needs Ordered. Default Hash.
+	Table string
 	// Records is the number of records loaded. Default 100,000; at least 1.
 	Records int
 	// ValueSize is the size of a value in bytes, 8 at least. Default 100.
@@ -24,9 +26,17 @@ type Options struct {
 	// Distribution of the records that operations use, one of Distributions. Default: Latest for
 	// workload d, else Scrambled.
 	Distribution string
+	// ScanLength is the most records that a scan reads: it draws from 1 to so many. Default 100.
+	ScanLength int
 	// Theta is the skew of the distributions other than Uniform, from 0 to below 1. Default 0.99.
 	Theta float64
 }
+
+// Values of Options.Table.
+const (
+	Hash    = "hash"
+	Ordered = "ordered"
+)
 
 // Values of Options.Keys.
 const (
@@ -51,11 +61,13 @@ const (
 // Distributions are the values of Options.Distribution.
 var Distributions = []string{Scrambled, Zipfian, Latest, Uniform}
 
-// Workloads are the values of Options.Workload.
-func Workloads() []string {
+// Workloads are the values of Options.Workload that a kind of table can run.
+func Workloads(table string) []string {
 	var out []string
 	for _, c := range core {
-		out = append(out, c.letter)
+		if table == Ordered || c.shares[Scan] == 0 {
+			out = append(out, c.letter)
+		}
 	}
 	return out
 }
@@ -69,6 +81,7 @@ var core = []struct {
 	{"b", Scrambled, [NumTypes]float64{Read: 95, Update: 5}},
 	{"c", Scrambled, [NumTypes]float64{Read: 100}},
 	{"d", Latest, [NumTypes]float64{Read: 95, Insert: 5}},
+	{"e", Scrambled, [NumTypes]float64{Scan: 95, Insert: 5}},
 	{"f", Scrambled, [NumTypes]float64{Read: 50, ReadModifyWrite: 50}},
 }
 
@@ -77,11 +90,12 @@ const (
 	minValue   = 8
 	maxValue   = 1 << 20
 	maxRecords = 1 << 31
+	maxScan    = 1 << 20
 )
 
 // DefaultOptions returns workload A on 100,000 records of 100 bytes.
 func DefaultOptions() Options {
-	return Options{Workload: "a", Records: 100_000, ValueSize: 100, Keys: Random, KeyType: Uint64, Theta: 0.99}
+	return Options{Workload: "a", Table: Hash, ScanLength: 100, Records: 100_000, ValueSize: 100, Keys: Random, KeyType: Uint64, Theta: 0.99}
 }
 
 // Validate returns nil, or an *workload.OptionsError that lists every fault.
@@ -93,7 +107,11 @@ func (o *Options) Validate() error {
 			fault("%s is %q; it must be one of %s", field, value, strings.Join(of, ", "))
 		}
 	}
-	oneOf("Workload", o.Workload, Workloads()...)
+	oneOf("Workload", o.Workload, Workloads(Ordered)...)
+	oneOf("Table", o.Table, Hash, Ordered)
+	if o.Workload == "e" && o.Table == Hash {
+		fault("Table is %s; workload e scans, which needs %s", Hash, Ordered)
+	}
 	oneOf("Keys", o.Keys, Random, Dense)
 	oneOf("KeyType", o.KeyType, Uint64, Text)
 	if o.Distribution != "" {
@@ -104,6 +122,9 @@ func (o *Options) Validate() error {
 	}
 	if o.ValueSize < minValue || o.ValueSize > maxValue {
 		fault("ValueSize is %d; it must be from %d to %d", o.ValueSize, minValue, maxValue)
+	}
+	if o.ScanLength < 1 || o.ScanLength > maxScan {
+		fault("ScanLength is %d; it must be from 1 to %d", o.ScanLength, maxScan)
 	}
 	if !(o.Theta >= 0 && o.Theta < 1) {
 		fault("Theta is %v; it must be from 0 to less than 1", o.Theta)

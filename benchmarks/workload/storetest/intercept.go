@@ -18,12 +18,13 @@ const (
 	Put                  // Value is set
 	Insert               // Value is set
 	Delete
-	End // the transaction function has returned nil
+	Scan // Key is the lower bound
+	End  // the transaction function has returned nil
 )
 
 // String returns the name of the method, or "begin" or "end".
 func (k OpKind) String() string {
-	return [...]string{"begin", "Stage", "Get", "Put", "Insert", "Delete", "end"}[k]
+	return [...]string{"begin", "Stage", "Get", "Put", "Insert", "Delete", "Range", "end"}[k]
 }
 
 // Op is one operation on its way to a store.
@@ -158,4 +159,16 @@ func (t *interceptedTx) Delete(table int, key uint64) error {
 		return v.Err
 	}
 	return t.tx.Delete(table, key)
+}
+
+// Range implements workload.Ranger, if the store's transactions do.
+func (t *interceptedTx) Range(table int, r workload.Range, do func(key uint64, value []byte) bool) error {
+	if v := t.watch(Op{Kind: Scan, Table: table, Key: r.From}); v.Err != nil {
+		return v.Err
+	}
+	inner, err := workload.RangerOf(t.tx)
+	if err != nil {
+		return err
+	}
+	return inner.Range(table, r, do)
 }

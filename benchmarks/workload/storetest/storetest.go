@@ -14,6 +14,8 @@ import (
 var tables = []workload.Table{
 	{Name: "first", MaxValue: 64, Expect: 1000},
 	{Name: "second", MaxValue: 16, Expect: 1000, Text: true},
+	{Name: "third", MaxValue: 16, Expect: 1000, Ordered: true},
+	{Name: "fourth", MaxValue: 16, Expect: 1000, Ordered: true, Text: true},
 }
 
 // checks are the parts of the suite. Each gets a store with the tables, and
@@ -34,6 +36,8 @@ var checks = []struct {
 	{"Snapshot", checkSnapshot},
 	{"WriteSkew", checkWriteSkew},
 	{"InsertRace", checkInsertRace},
+	{"Ranges", checkRanges},
+	{"RangesAndInserts", checkRangesAndInserts},
 }
 
 // Test runs the suite. open returns a new, empty store each time, which the

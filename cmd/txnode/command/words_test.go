@@ -52,7 +52,7 @@ func TestWords(t *testing.T) {
 		"sim ycsb --records 1":                            "--records is 1: from 100",
 		"sim ycsb --sweep idle":                           "--sweep is \"idle\"; it must be threads",
 		"sim ycsb --theta 1":                              "--theta is 1; it must be from 0 to less than 1",
-		"bench ycsb --workload x --keys y":                "--workload is \"x\"; it must be one of a, b, c, d, f; --keys is \"y\"",
+		"bench ycsb --workload x --keys y":                "--workload is \"x\"; it must be one of a, b, c, d, e, f; --keys is \"y\"",
 		"sim smallbank --idle -1s":                        "--idle is -1s",
 		"sim smallbank --blades 1":                        "--blades is 1: more than --replicas (1)",
 		"sim hash --compute 200":                          "--compute is 200: from 1 to --threads (96)",

@@ -133,7 +133,7 @@ func (o *ycsbOptions) AddFlags(cmd *cobra.Command, small bool) {
 		o.Records = 1000
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.Workload, "workload", o.Workload, "`letter` of the core workload: "+strings.Join(ycsb.Workloads(), ", ")+"; go doc ./benchmarks/ycsb lists them")
+	fs.StringVar(&o.Workload, "workload", o.Workload, "`letter` of the core workload: "+strings.Join(ycsb.Workloads(ycsb.Hash), ", ")+"; go doc ./benchmarks/ycsb lists them")
 	fs.IntVar(&o.Records, "records", o.Records, "number of records that are loaded")
 	fs.IntVar(&o.ValueSize, "value-size", o.ValueSize, "bytes of a value")
 	fs.StringVar(&o.Keys, "keys", o.Keys, "what the `keys` of the records are: random (spread over 64 bits) or dense (0, 1, 2, ...)")
@@ -141,7 +141,7 @@ func (o *ycsbOptions) AddFlags(cmd *cobra.Command, small bool) {
 	fs.StringVar(&o.Distribution, "distribution", o.Distribution,
 		"how records are drawn: "+strings.Join(ycsb.Distributions, ", ")+";\nby default latest for workload d, else scrambled")
 	fs.Float64Var(&o.Theta, "theta", o.Theta, "skew of the distribution, from 0 (none) to below 1")
-	completeWith(cmd, "workload", ycsb.Workloads()...)
+	completeWith(cmd, "workload", ycsb.Workloads(ycsb.Hash)...)
 	completeWith(cmd, "keys", ycsb.Random, ycsb.Dense)
 	completeWith(cmd, "key-type", ycsb.Uint64, ycsb.Text)
 	completeWith(cmd, "distribution", ycsb.Distributions...)
