@@ -38,6 +38,7 @@ type Allocator struct {
 type blockList struct {
 	free      []Addr
 	low, high int
+	near      []near // by blade; nil: AllocOn was not called. In use beside free.
 }
 
 // NewAllocator makes an allocator for the thread.
@@ -116,6 +117,9 @@ func (a *Allocator) allocSlow(c *rdma.Coro, class Class) (Addr, error) {
 		if addr, ok := a.pop(class); ok {
 			return addr, nil
 		}
+		if addr, ok := a.popSorted(class); ok {
+			return addr, nil
+		}
 		if err := a.refill(c, class, refillThorough); err != nil {
 			return 0, err
 		}
@@ -128,6 +132,9 @@ func (a *Allocator) AllocLarger(c *rdma.Coro, class Class) (Addr, Class, error) 
 	a.moved()
 	for k := class + 1; k < NumClasses && k.Size() <= a.space.opts.SegmentSize; k++ {
 		if addr, ok := a.pop(k); ok {
+			return addr, k, nil
+		}
+		if addr, ok := a.popSorted(k); ok {
 			return addr, k, nil
 		}
 		err := a.refill(c, k, refillPresent)
@@ -235,6 +242,7 @@ func (a *Allocator) spill(class Class, n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	l, p := &a.lists[class], &s.pools[class]
+	l.gather()
 	n = min(n, len(l.free)) // they may have been taken
 	p.free = append(p.free, l.free[:n]...)
 	l.free = l.free[:copy(l.free, l.free[n:])]
@@ -244,7 +252,7 @@ func (a *Allocator) spill(class Class, n int) {
 func (a *Allocator) has(class Class) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.lists[class].free)
+	return a.lists[class].count()
 }
 
 // Maintain brings the lists that have become short or long since the last call
@@ -307,6 +315,7 @@ func (a *Allocator) moved() {
 		a.mu.Lock()
 		for class := range a.lists {
 			l := &a.lists[class]
+			l.gather()
 			l.free = keep(l.free, func(addr Addr) bool { return v.Copies(addr) > 0 })
 		}
 		a.mu.Unlock()

@@ -192,7 +192,13 @@ func TestAllocatorsConserveBlocks(t *testing.T) {
 					for range 1500 {
 						k := classes[r.IntN(len(classes))]
 						if r.IntN(5) < 3 {
-							x, err := w[i].a.Alloc(c, k)
+							alloc := w[i].a.Alloc
+							if blade := r.IntN(6); blade < 3 {
+								alloc = func(c *rdma.Coro, k memory.Class) (memory.Addr, error) {
+									return w[i].a.AllocOn(c, k, rdma.BladeID(blade))
+								}
+							}
+							x, err := alloc(c, k)
 							if errors.Is(err, memory.ErrNoSpace) {
 								continue
 							}

@@ -107,6 +107,7 @@ func (s *Space) halve(a *Allocator, class Class) {
 			continue
 		}
 		b.mu.Lock()
+		b.lists[class].gather()
 		free := &b.lists[class].free
 		n := (len(*free) + 1) / 2
 		p.free = append(p.free, (*free)[:n]...)
@@ -246,6 +247,7 @@ func (s *Space) dropLost() {
 		a.mu.Lock()
 		for class := range a.lists {
 			l := &a.lists[class]
+			l.gather()
 			l.free = keep(l.free, func(a Addr) bool { return !lost(a.Segment()) })
 		}
 		a.mu.Unlock()

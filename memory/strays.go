@@ -152,6 +152,7 @@ func (s *Space) bereave() {
 		}
 		a.mu.Lock()
 		for class := range a.lists {
+			a.lists[class].gather()
 			a.lists[class].free = a.lists[class].free[:0]
 		}
 		a.out.clear()
@@ -261,6 +262,7 @@ func (s *Space) owned(out []Addr) []Addr {
 	for _, a := range s.allocators {
 		a.mu.Lock()
 		for class := range a.lists {
+			a.lists[class].gather()
 			out = append(out, a.lists[class].free...)
 		}
 		out = append(out, a.out.list...)
@@ -342,6 +344,7 @@ func (s *Space) Unowned(found []FreeBlock) (nobodys []FreeBlock, twice []Addr) {
 		all = append(all, a)
 		a.mu.Lock()
 		for class := range a.lists {
+			a.lists[class].gather()
 			count(a.lists[class].free)
 		}
 		count(a.out.list)
