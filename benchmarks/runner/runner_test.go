@@ -583,3 +583,35 @@ func TestEnvironment(t *testing.T) {
 		t.Errorf("environment %+v", e)
 	}
 }
+
+// paced waits before each transaction.
+type paced struct{ *counters }
+
+type pacedClient struct{ workload.Client }
+
+func (d paced) NewClient(id int, seed uint64, w workload.Worker) workload.Client {
+	return pacedClient{d.counters.NewClient(id, seed, w)}
+}
+
+func (pacedClient) Pause() int64 { return 1_000_000 }
+
+// A closed loop waits for a client that wants it, and no latency has the wait in it. It ends in time.
+func TestPacer(t *testing.T) {
+	store := runnertest.New(runnertest.Options{TxnNs: 1000})
+	res, err := runner.Bench(t.Context(), store, paced{&counters{keys: 10}}, runner.Config{Threads: 1, Coroutines: 4, Duration: 50 * time.Millisecond, LatencySample: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := uint64(0)
+	for i := range res.Runs[0].Types {
+		typ := &res.Runs[0].Types[i]
+		n += typ.Ended()
+		if most := typ.Latency.Max(); most >= 1_000_000 {
+			t.Errorf("type %d has a latency of %d ns", i, most)
+		}
+	}
+	// 4 workers, each 1 ms and some after the last transaction.
+	if n < 4*45 || n > 4*50 {
+		t.Errorf("%d transactions in 50 ms", n)
+	}
+}

@@ -29,6 +29,7 @@ type worker struct {
 	budget, window int64                // claimed and not used
 	snapshots      [2]workload.Counters // of sw, before and after a transaction in turn
 	newest         uint8                // of them
+	pacer          workload.Pacer // nil: the client waits for nothing
 	types          []typeCounts
 	samples        sampleBuffer
 	commits        uint64 // that inSeries was not told of
@@ -57,7 +58,11 @@ func newWorker(rd *round, id int, sw workload.Worker) *worker {
 func (w *worker) closedLoop(ctx context.Context) error {
 	every := w.round.cfg.LatencySample
 	w.snapshots[w.newest] = w.sw.Counters()
+	w.pacer, _ = w.client.(workload.Pacer)
 	for skip := 0; w.goesOn(); skip-- {
+		if w.pacer != nil && !w.pause() {
+			break
+		}
 		if skip > 0 {
 			if _, _, err := w.transaction(ctx); err != nil {
 				return w.fail(err)
@@ -87,6 +92,17 @@ func (w *worker) closedLoop(ctx context.Context) error {
 	}
 	w.last = w.now()
 	return nil
+}
+
+// pause waits for what the client wants before its next transaction. False: the run is over.
+func (w *worker) pause() bool {
+	ns := w.pacer.Pause()
+	if ns <= 0 {
+		return true
+	}
+	until := w.now() + ns
+	now, ok := w.waitUntil(min(until, w.deadline))
+	return ok && now < w.deadline
 }
 
 // transaction runs the next transaction and counts it.

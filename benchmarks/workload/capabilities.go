@@ -14,6 +14,13 @@ type Sleeper interface {
 	Sleep(ns int64)
 }
 
+// Pacer is a [Client] that waits between its transactions, as people at terminals do.
+type Pacer interface {
+	// Pause returns how long to wait before the next transaction, in ns of the store's clock. A
+	// closed loop asks before each, and counts the wait for no latency. An open loop does not ask.
+	Pause() int64
+}
+
 // Expecter is a [Worker] that loads what the transaction after the next one needs while
 // that runs. A client that draws one transaction ahead tells it so, as a server does that
 // has the next request at hand while it executes one.
