@@ -12,6 +12,7 @@ package rdma
 // contention has gone.
 type conflict struct {
 	tech    Techniques
+	opts    BackoffOptions
 	tmax    int64 // current limit of the exponential part, ns
 	cmax    int   // coroutine credits
 	active  int   // credits in use: coroutines between BeginOp and EndOp
@@ -22,14 +23,38 @@ type conflict struct {
 	limited bool // tmax or cmax is not where it started
 }
 
+// BackoffOptions are constants of conflict avoidance (SMART, section 4.3). Zero values are those of
+// the paper. SMART's program has others: see SMARTBackoff.
+type BackoffOptions struct {
+	EpochNs   int64 // how often the limits follow the rate of retries; 0: a millisecond
+	Doublings int   // of the first backoff to the longest one, without Techniques.DynLimit; 0: 10
+}
+
+// SMARTBackoff is what SMART's program has (include/smart/backoff.h at commit 19ed3fa, and its
+// scripts): kEpochInterval is 20 ms, and the curve "+Backoff" of figure 14 was measured with
+// MAX_BACKOFF_CYCLE_LOG2=-1, a limit of 2^20 units.
+var SMARTBackoff = BackoffOptions{EpochNs: 20_000_000, Doublings: 20}
+
+func (o BackoffOptions) withDefaults() BackoffOptions {
+	if o.EpochNs == 0 {
+		o.EpochNs = backoffEpochNs
+	}
+	if o.Doublings == 0 {
+		o.Doublings = backoffDoublings
+	}
+	return o
+}
+
 // Constants of equation 1, in nanoseconds: SMART's t_0 is 4096 cycles at 2.4 GHz.
 const (
-	backoffUnitNs  = 1707                // t_0
-	backoffMaxNs   = backoffUnitNs << 10 // t_M
-	backoffEpochNs = 1_000_000
-	retryRateHigh  = 0.5
-	retryRateLow   = 0.1
-	maxCoroCredits = 64
+	backoffUnitNs    = 1707                              // t_0
+	backoffMaxNs     = backoffUnitNs << backoffDoublings // t_M, of the dynamic limit
+	backoffDoublings = 10
+	backoffEpochNs   = 1_000_000
+	retryRateHigh    = 0.5
+	retryRateLow     = 0.1
+	maxCoroCredits   = 64
+	maxDoublings     = 30
 )
 
 // opState is a coroutine's part of conflict avoidance.
@@ -38,11 +63,11 @@ type opState struct {
 	in      bool // holds a credit
 }
 
-func (x *conflict) init(tech Techniques, now int64) {
-	x.tech = tech
+func (x *conflict) init(tech Techniques, o BackoffOptions, now int64) {
+	x.tech, x.opts = tech, o.withDefaults()
 	x.tmax = backoffUnitNs
 	if !tech.DynLimit {
-		x.tmax = backoffMaxNs
+		x.tmax = backoffUnitNs << x.opts.Doublings
 	}
 	x.cmax = maxCoroCredits
 	x.epoch = now
@@ -90,7 +115,7 @@ func (c *Coro) Backoff() {
 		return
 	}
 	d := x.tmax
-	if c.op.retries < 20 {
+	if c.op.retries < maxDoublings {
 		d = min(d, backoffUnitNs<<c.op.retries)
 	}
 	c.op.retries++
@@ -136,7 +161,7 @@ func (x *conflict) grant(t *Thread) {
 // reached its bound.
 func (x *conflict) adapt(t *Thread) {
 	now := t.port.Now()
-	if now-x.epoch < backoffEpochNs {
+	if now-x.epoch < x.opts.EpochNs {
 		return
 	}
 	rate := float64(x.retries) / float64(max(x.ops, 1))

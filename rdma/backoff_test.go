@@ -40,6 +40,30 @@ func TestBackoffEquation(t *testing.T) {
 	}
 }
 
+// TestBackoffOptions: SMART's program backs off without a limit where it is not dynamic, and its
+// dynamic limit moves every 20 ms.
+func TestBackoffOptions(t *testing.T) {
+	r := rig{tech: rdma.Techniques{Backoff: true}, backoff: rdma.SMARTBackoff}
+	c := newThread(t, r).Plain()
+	c.BeginOp()
+	for i := range 23 {
+		d := int64(rdma.BackoffUnitNs) << min(i, 20)
+		if got := retry(c); got < d || got >= d+rdma.BackoffUnitNs {
+			t.Fatalf("retry %d waited %d ns; want from %d to less than %d", i, got, d, d+rdma.BackoffUnitNs)
+		}
+	}
+	c.EndOp()
+	r.tech.DynLimit = true
+	th := newThread(t, r)
+	from := th.Now()
+	for th.Limits().BackoffNs == rdma.BackoffUnitNs {
+		contend(th.Plain(), rdma.BackoffEpochNs, 3)
+	}
+	if took := th.Now() - from; took < 20_000_000 || took > 25_000_000 {
+		t.Errorf("the limit moved after %d ns; want some 20 ms", took)
+	}
+}
+
 // TestBackoffOff: without the technique a retry only lets others run.
 func TestBackoffOff(t *testing.T) {
 	th := newThread(t, rig{})

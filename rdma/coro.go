@@ -15,10 +15,11 @@ type Coro struct {
 	yield func(struct{}) bool // nil: plain, waits poll
 	next  func() (struct{}, bool)
 	stop  func()
-	wake  int64 // while sleeping
-	need  int   // credits, while waiting for them
-	done  bool  // fn has returned
-	child bool  // of an Each
+	wake  int64  // while sleeping
+	need  int    // credits, while waiting for them
+	since uint64 // throttle.granted when it began to
+	done  bool   // fn has returned
+	child bool   // of an Each
 	// Count is where posted verbs are counted; never nil. A caller that wants
 	// them by phase points it elsewhere, and adds up itself.
 	Count    *Counters
@@ -121,7 +122,8 @@ func (t *Thread) abandon() {
 		clear(t.coros)
 		t.coros = t.coros[:0]
 		t.live = 0 // those that had not even begun
-		t.ready, t.throttle.queue, t.fences.queue, t.conflict.queue = coroRing{}, coroRing{}, coroRing{}, coroRing{}
+		t.ready, t.fences.queue, t.conflict.queue = coroRing{}, coroRing{}, coroRing{}
+		t.throttle.waiting = nil
 		t.sleepers = nil
 		t.conflict.active = 0
 		if t.plain.op.in {
@@ -367,8 +369,6 @@ func (r *coroRing) push(c *Coro) {
 	r.buf[(r.head+r.size)&(len(r.buf)-1)] = c
 	r.size++
 }
-
-func (r *coroRing) peek() *Coro { return r.buf[r.head] }
 
 func (r *coroRing) pop() *Coro {
 	if r.size == 0 {

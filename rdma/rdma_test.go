@@ -11,8 +11,10 @@ import (
 // rig describes a thread on a test fabric.
 type rig struct {
 	rdmatest.Options
-	tech  rdma.Techniques
-	index int
+	tech    rdma.Techniques
+	tuner   *rdma.Tuner
+	backoff rdma.BackoffOptions
+	index   int
 }
 
 // newThread makes one, with 4 blades of 64 KiB unless the options say otherwise.
@@ -26,7 +28,7 @@ func newThread(t testing.TB, r rig) *rdma.Thread {
 
 func addThread(t testing.TB, f *rdmatest.Fabric, r rig) *rdma.Thread {
 	t.Helper()
-	th, err := rdma.NewThread(f, rdma.ThreadOptions{Index: r.index, Techniques: r.tech, Arena: 1 << 20})
+	th, err := rdma.NewThread(f, rdma.ThreadOptions{Index: r.index, Techniques: r.tech, Tuner: r.tuner, Backoff: r.backoff, Arena: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

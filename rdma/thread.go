@@ -16,6 +16,11 @@ type ThreadOptions struct {
 	Techniques Techniques
 	// Policy of queue pair allocation; PerThreadDoorbell needs Techniques.Doorbells.
 	Policy QPPolicy
+	// Tuner chooses the limit of outstanding requests with Techniques.Throttle. nil: one of the
+	// thread's own, with TunerThread.
+	Tuner *Tuner
+	// Backoff are the constants of conflict avoidance.
+	Backoff BackoffOptions
 	// Arena is the registered memory in bytes; 0: 16 MiB, touched as used.
 	Arena int
 }
@@ -80,8 +85,8 @@ func NewThread(f Fabric, o ThreadOptions) (*Thread, error) {
 	}
 	t.space.init(uint32(len(t.arena)))
 	t.rng = mix64(f.Seed() ^ mix64(uint64(o.Index)+0x9e3779b97f4a7c15))
-	t.throttle.init(o.Techniques.Throttle && !t.caps.Synchronous, t.caps.MaxBatch)
-	t.conflict.init(o.Techniques, p.Now())
+	t.throttle.init(o.Techniques.Throttle && !t.caps.Synchronous, t.caps.MaxBatch, o.Tuner)
+	t.conflict.init(o.Techniques, o.Backoff, p.Now())
 	for _, b := range f.Blades() {
 		t.sizes = append(t.sizes, b.Size)
 	}
@@ -183,6 +188,7 @@ func (t *Thread) Close() error {
 		return nil
 	}
 	t.arena = nil
+	t.throttle.leave()
 	return t.port.Close()
 }
 

@@ -1,50 +1,71 @@
 package rdma
 
-// throttle is SMART's adaptive work request throttling (section 4.2,
-// Algorithm 1): a thread may have at most C_max work requests outstanding, and
-// C_max is tuned again in epochs: an update phase tries each candidate for
-// tuneSpanNs, then the best one is kept for stableSpans such spans.
+// throttle is SMART's work request throttling (section 4.2, Algorithm 1): a thread may have at
+// most C_max work requests outstanding. Its Tuner chooses C_max.
 //
-// Two rules are ours. Credits are handed out in the order in which coroutines
-// asked for them, so that large batches do not starve behind small ones. A batch
-// larger than C_max is let through alone, when nothing else is outstanding, so
-// that it cannot wait for ever.
+// A batch whose requests fit goes at once, past batches that wait for more credits, as in SMART's
+// program: a compare-and-swap that needs one credit does not wait behind READs that need three,
+// while what it compares with grows old.
+//
+// Two rules are ours. The first bounds what a large batch waits for: when mostPasses batches have
+// gone since it came, credits are handed out in the order of arrival until it has its own. So it
+// waits for at most mostPasses batches and those that were waiting before it. The second lets a
+// batch larger than C_max through alone, when nothing else is outstanding.
+//
+// Invariant: while a coroutine waits, some request is outstanding, whose completion looks at the
+// queue again.
 type throttle struct {
 	on          bool
 	limit       int // what counts as no limit: Caps.MaxBatch
 	max         int // C_max
 	outstanding int // credits in use
-	queue       coroRing
+	waiting     []*Coro
+	granted     uint64 // batches that have gone
 
-	phase   int    // index of the candidate being tried; -1: no limit; len: stable
-	started int64  // of the phase
-	running bool   // started is set
-	done    uint64 // completions since started
-	best    float64
-	bestMax int
+	tuner *Tuner
+	done  uint64 // completions
+	share tunerShare
+	next  int64 // when the tuner is looked at next
 }
 
 const (
-	tuneSpanNs  = 8_000_000 // Δ
-	stableSpans = 60        // T = 60 Δ
-	// No limit beats a candidate unless the candidate is this much better, as in
-	// SMART's code: a limit is worth having only when the device's cache thrashes.
-	unlimitedBonus = 1.05
-	defaultLimit   = 256
+	defaultLimit = 256
+	mostPasses   = 64
 )
 
-var throttleCandidates = [...]int{4, 6, 8, 10, 12}
-
-func (th *throttle) init(on bool, maxBatch int) {
+func (th *throttle) init(on bool, maxBatch int, tuner *Tuner) {
 	if maxBatch <= 0 {
 		maxBatch = defaultLimit
 	}
-	th.on, th.limit, th.max, th.bestMax = on, maxBatch, maxBatch, maxBatch
-	th.phase = -1
+	th.on, th.limit = on, maxBatch
+	if !on {
+		th.max = maxBatch
+		return
+	}
+	if tuner == nil {
+		tuner = NewTuner(TunerThread)
+	}
+	th.tuner = tuner.join(&th.share)
+	th.follow()
+}
+
+// follow takes the tuner's C_max.
+func (th *throttle) follow() {
+	if th.max = th.tuner.limit(); th.max == noLimit || th.max > th.limit {
+		th.max = th.limit
+	}
 }
 
 func (th *throttle) fits(n int) bool {
 	return th.outstanding == 0 || th.outstanding+n <= th.max
+}
+
+// due says that nothing may pass the coroutine any more.
+func (th *throttle) due(c *Coro) bool { return th.granted-c.since >= mostPasses }
+
+func (th *throttle) take(n int) {
+	th.outstanding += n
+	th.granted++
 }
 
 // acquire takes n credits, waiting for them if need be. The plain coroutine
@@ -53,66 +74,69 @@ func (th *throttle) fits(n int) bool {
 func (th *throttle) acquire(c *Coro, n int) {
 	t := c.t
 	switch {
-	case th.queue.size == 0 && th.fits(n):
-		th.outstanding += n
+	case th.fits(n) && (len(th.waiting) == 0 || !th.due(th.waiting[0])):
+		th.take(n)
 	case c.yield == nil:
 		for t.live == 0 && !th.fits(n) {
 			t.wait(forever)
 		}
-		th.outstanding += n
+		th.take(n)
 	default:
-		c.need = n
-		th.queue.push(c)
+		c.need, c.since = n, th.granted
+		th.waiting = append(th.waiting, c)
 		c.park()
 	}
 }
 
-// grant gives credits to the coroutines at the head of the queue.
+// grant gives credits to the coroutines whose batches fit, the oldest first.
 func (th *throttle) grant(t *Thread) {
-	for th.queue.size > 0 && th.fits(th.queue.peek().need) {
-		c := th.queue.pop()
-		th.outstanding += c.need
-		t.ready.push(c)
+	if th.outstanding > 0 && th.outstanding >= th.max {
+		return
 	}
+	left := th.waiting[:0]
+	for _, c := range th.waiting {
+		if th.fits(c.need) && (len(left) == 0 || !th.due(left[0])) {
+			th.take(c.need)
+			t.ready.push(c)
+		} else {
+			left = append(left, c)
+		}
+	}
+	clear(th.waiting[len(left):])
+	th.waiting = left
 }
 
 // release returns the credit of a completed request.
 func (th *throttle) release(t *Thread) {
 	th.outstanding--
 	th.done++
-	th.grant(t)
+	if len(th.waiting) > 0 {
+		th.grant(t)
+	}
 }
 
-// tick moves the epoch on. Called after every poll.
+// tick follows the tuner. Called after every poll.
 func (th *throttle) tick(t *Thread) {
-	now := t.port.Now()
-	if !th.running {
-		th.running, th.started = true, now
-		return
+	if now := t.port.Now(); now >= th.next {
+		th.look(t, now)
 	}
-	span := now - th.started
-	if span < tuneSpanNs {
-		return
+}
+
+// look tells the tuner what has completed, and takes its C_max.
+//
+//go:noinline
+func (th *throttle) look(t *Thread, now int64) {
+	th.share.done.Store(th.done)
+	th.next = th.tuner.advance(now)
+	if th.follow(); len(th.waiting) > 0 {
+		th.grant(t)
 	}
-	rate := float64(th.done) / float64(span)
-	switch {
-	case th.phase < 0:
-		th.best, th.bestMax = rate*unlimitedBonus, th.limit
-	case th.phase < len(throttleCandidates):
-		if rate > th.best {
-			th.best, th.bestMax = rate, th.max
-		}
-	case span < stableSpans*tuneSpanNs:
-		return
+}
+
+// leave ends the thread's part in its tuner.
+func (th *throttle) leave() {
+	if th.on {
+		th.share.done.Store(th.done)
+		th.tuner.leave(&th.share)
 	}
-	th.started, th.done = now, 0
-	switch th.phase++; {
-	case th.phase < len(throttleCandidates):
-		th.max = min(throttleCandidates[th.phase], th.limit)
-	case th.phase == len(throttleCandidates):
-		th.max = th.bestMax
-	default:
-		th.phase, th.max = -1, th.limit
-	}
-	th.grant(t)
 }

@@ -80,32 +80,84 @@ func TestThrottleOversizeAlone(t *testing.T) {
 	}
 }
 
-// TestThrottleIsFair: a batch that needs all credits gets its turn, although
-// others ask for few all the time.
+// TestThrottleIsFair: a batch that fits passes one that waits for more credits; but a batch that
+// needs all credits waits for no more than MostPasses others, and those that waited before it.
 func TestThrottleIsFair(t *testing.T) {
+	const coros, small, large, limit = 9, 1, 8, 8
 	th := newThread(t, rig{tech: throttled})
-	th.FixLimit(8)
-	var done [9]int
-	stop := false
-	th.Run(len(done), func(c *rdma.Coro) {
-		n := 1
+	th.FixLimit(limit)
+	went, waited, rounds := 0, 0, 0
+	th.Run(coros, func(c *rdma.Coro) {
+		n := small
 		if c.ID() == 0 {
-			n = 8
+			n = large
 		}
 		var b rdma.Batch
-		for !stop {
+		for rounds < 100 {
 			b.Reset()
 			for range n {
 				b.Read(at(0, 0), 0, 8)
 			}
-			must(t, c.Do(&b))
-			if done[c.ID()]++; done[c.ID()] == 1000 {
-				stop = true
+			before := went
+			c.Post(&b)
+			if n == large {
+				waited = max(waited, went-before)
+				rounds++
 			}
+			went++
+			must(t, c.Wait(&b))
 		}
 	})
-	if lowest := slices.Min(done[:]); lowest < 900 {
-		t.Errorf("rounds by coroutine: %v", done)
+	if most := rdma.MostPasses + coros - 1; waited > most || waited < rdma.MostPasses {
+		t.Errorf("a batch of %d waited for %d others; want from %d to %d", large, waited, rdma.MostPasses, most)
+	}
+}
+
+// TestThrottleOvertakes: a request that fits does not wait behind a batch that does not.
+func TestThrottleOvertakes(t *testing.T) {
+	th := newThread(t, rig{tech: throttled})
+	th.FixLimit(4)
+	var order []int
+	th.Run(3, func(c *rdma.Coro) {
+		var b rdma.Batch
+		for range []int{3, 3, 1}[c.ID()] {
+			b.Read(at(0, 0), 0, 8)
+		}
+		c.Post(&b)
+		order = append(order, c.ID())
+		must(t, c.Wait(&b))
+	})
+	if want := []int{0, 2, 1}; !slices.Equal(order, want) {
+		t.Errorf("batches of 3, 3 and 1 request went in the order %v; want %v", order, want)
+	}
+}
+
+// TestThrottleErrors: a request that fails, or is flushed behind one that has failed, gives its
+// credit back.
+func TestThrottleErrors(t *testing.T) {
+	posted, failed := 0, 0
+	th := newThread(t, rig{tech: throttled, Options: rdmatest.Options{Fail: func(*rdma.WR) rdma.Status {
+		if posted++; posted%3 == 0 {
+			return rdma.StatusTimeout
+		}
+		return rdma.StatusOK
+	}}})
+	var b rdma.Batch
+	for range 20 {
+		b.Reset()
+		for i := range 4 {
+			b.Read(at(0, uint64(8*i)), uint32(8*i), 8)
+		}
+		if err := th.Plain().Do(&b); err != nil {
+			failed++
+			must(t, th.Reconnect(0))
+		}
+		if n := th.Outstanding(); n != 0 {
+			t.Fatalf("after %d batches that failed, %d credits are lost", failed, n)
+		}
+	}
+	if failed == 0 {
+		t.Error("no batch has failed")
 	}
 }
 
@@ -135,25 +187,27 @@ func keepBusy(t *testing.T, th *rdma.Thread, n int, until int64, each func()) {
 // limit when none is better, and found again when the workload has changed.
 func TestThrottleTuner(t *testing.T) {
 	raced.Skip(t)
-	const update = int64(len("?46820")+1) * rdma.TuneSpanNs // no limit, five candidates, and some
-	for _, want := range []int{4, 6, 8, 10, 12} {
-		best := want
-		th := newThread(t, rig{tech: throttled, Options: thrash(&best)})
-		keepBusy(t, th, 40, update, func() {})
-		if got := th.Limits().WorkRequests; got != want {
-			t.Errorf("best with %d outstanding: the tuner chose %d", want, got)
+	for _, policy := range rdma.TunerPolicies {
+		update := int64(len(rdma.TunerOrder(policy))+1) * rdma.TuneSpanNs // all candidates, and some
+		for _, want := range []int{4, 6, 8, 10, 12} {
+			best := want
+			th := newThread(t, rig{tech: throttled, tuner: rdma.NewTuner(policy), Options: thrash(&best)})
+			keepBusy(t, th, 40, update, func() {})
+			if got := th.Limits().WorkRequests; got != want {
+				t.Errorf("best with %d outstanding: the tuner %v chose %d", want, policy, got)
+			}
 		}
-	}
-	best := 1000
-	th := newThread(t, rig{tech: throttled, Options: thrash(&best)})
-	keepBusy(t, th, 40, update, func() {})
-	if got, want := th.Limits().WorkRequests, th.Caps().MaxBatch; got != want {
-		t.Errorf("best without limit: the tuner chose %d; want %d", got, want)
-	}
-	best = 8
-	keepBusy(t, th, 40, 2*update+rdma.StableSpans*rdma.TuneSpanNs, func() {})
-	if got := th.Limits().WorkRequests; got != 8 {
-		t.Errorf("after the workload changed, the tuner chose %d; want 8", got)
+		best := 1000
+		th := newThread(t, rig{tech: throttled, tuner: rdma.NewTuner(policy), Options: thrash(&best)})
+		keepBusy(t, th, 40, update, func() {})
+		if got, want := th.Limits().WorkRequests, th.Caps().MaxBatch; got != want {
+			t.Errorf("best without limit: the tuner %v chose %d; want %d", policy, got, want)
+		}
+		best = 8
+		keepBusy(t, th, 40, 2*update+rdma.StableSpans*rdma.TuneSpanNs, func() {})
+		if got := th.Limits().WorkRequests; got != 8 {
+			t.Errorf("after the workload changed, the tuner %v chose %d; want 8", policy, got)
+		}
 	}
 }
 
@@ -161,28 +215,90 @@ func TestThrottleTuner(t *testing.T) {
 // one is kept for 480 ms.
 func TestThrottleEpochs(t *testing.T) {
 	raced.Skip(t)
-	best := 6
-	th := newThread(t, rig{tech: throttled, Options: thrash(&best)})
-	type change struct {
-		limit int
-		at    int64
-	}
-	changes := []change{{th.Limits().WorkRequests, 0}}
-	keepBusy(t, th, 30, 75*rdma.TuneSpanNs, func() {
-		if l := th.Limits().WorkRequests; l != changes[len(changes)-1].limit {
-			changes = append(changes, change{l, th.Now()})
+	for _, policy := range rdma.TunerPolicies {
+		best := 6
+		th := newThread(t, rig{tech: throttled, tuner: rdma.NewTuner(policy), Options: thrash(&best)})
+		type change struct {
+			limit int
+			at    int64
 		}
-	})
-	unlimited := th.Caps().MaxBatch
-	want := []change{{unlimited, 0}}
-	for i, c := range rdma.ThrottleCandidates {
-		want = append(want, change{c, int64(i+1) * rdma.TuneSpanNs})
-	}
-	want = append(want, change{6, 6 * rdma.TuneSpanNs}, change{unlimited, 66 * rdma.TuneSpanNs}, change{4, 67 * rdma.TuneSpanNs})
-	for i, w := range want {
-		if i >= len(changes) || changes[i].limit != w.limit || changes[i].at < w.at || changes[i].at > w.at+rdma.TuneSpanNs/2 {
-			t.Fatalf("C_max changed so: %v; want %v", changes, want)
+		changes := []change{{th.Limits().WorkRequests, 0}}
+		keepBusy(t, th, 30, 75*rdma.TuneSpanNs, func() {
+			if l := th.Limits().WorkRequests; l != changes[len(changes)-1].limit {
+				changes = append(changes, change{l, th.Now()})
+			}
+		})
+		var want []change
+		for i, c := range append(slices.Clone(rdma.TunerOrder(policy)), 6) {
+			if c == 0 {
+				c = th.Caps().MaxBatch
+			}
+			want = append(want, change{c, int64(i) * rdma.TuneSpanNs})
 		}
+		want = append(want, change{want[0].limit, 66 * rdma.TuneSpanNs}, change{want[1].limit, 67 * rdma.TuneSpanNs})
+		for i, w := range want {
+			if i >= len(changes) || changes[i].limit != w.limit || changes[i].at < w.at || changes[i].at > w.at+rdma.TuneSpanNs/2 {
+				t.Fatalf("C_max of the tuner %v changed so: %v; want %v", policy, changes, want)
+			}
+		}
+	}
+}
+
+// tuned feeds a tuner with what rate says each thread completes in a microsecond under a limit,
+// until it is stable, and returns its choice.
+func tuned(u *rdma.Tuner, threads int, rate func(thread, limit int) uint64) int {
+	shares := make([]rdma.Share, threads)
+	for i := range shares {
+		shares[i] = u.Join()
+	}
+	step := int64(rdma.LookNs)
+	for now := int64(1); now < int64(len(rdma.TunerOrder(rdma.TunerSMART))+1)*rdma.TuneSpanNs; now += step {
+		for i, s := range shares {
+			s.Done(rate(i, s.Limit()) * uint64(step) / 1000)
+			s.Advance(now)
+		}
+	}
+	return shares[0].Limit()
+}
+
+// TestTunerSums: threads that share a tuner have one limit, of which the sum of their completions
+// decides. Alone, the first thread decides otherwise.
+func TestTunerSums(t *testing.T) {
+	best := []int{4, 12, 12}
+	rate := func(thread, limit int) uint64 {
+		if limit == best[thread] {
+			return 10
+		}
+		return 5
+	}
+	if got := tuned(rdma.NewTuner(rdma.TunerSMART), len(best), rate); got != 12 {
+		t.Errorf("two of three threads are best with 12 requests: they chose %d together", got)
+	}
+	if got := tuned(rdma.NewTuner(rdma.TunerThread), len(best), rate); got != 4 {
+		t.Errorf("the first of three threads is best with 4 requests: alone it chose %d", got)
+	}
+}
+
+// TestTunerIdle: a span in which nothing completes decides nothing, and a thread that leaves
+// takes nothing of what it has done away.
+func TestTunerIdle(t *testing.T) {
+	u := rdma.NewTuner(rdma.TunerSMART)
+	a, b := u.Join(), u.Join()
+	now := int64(1)
+	a.Advance(now)
+	for range 3 {
+		now += rdma.TuneSpanNs
+		a.Advance(now)
+		if got := a.Limit(); got != 4 {
+			t.Fatalf("nothing has completed, and the limit became %d", got)
+		}
+	}
+	b.Done(1000)
+	b.Leave()
+	now += rdma.TuneSpanNs
+	a.Advance(now)
+	if got := a.Limit(); got != 6 {
+		t.Errorf("a thread completed 1000 requests and left: the limit is %d; want 6", got)
 	}
 }
 

@@ -30,6 +30,7 @@ type DB struct {
 	engine  *occ.Engine
 	owned   io.Closer // fabric, catalog and space, when Open made them
 	threads threadNumbers
+	tuner   *rdma.Tuner // of the workers' threads
 	open    atomic.Bool
 	hungry  atomic.Uint64 // address of a record that one worker waits for in vain; 0: none
 
@@ -103,6 +104,7 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 // start makes what runs on the fabric.
 func (db *DB) start() error {
 	var err error
+	db.tuner = rdma.NewTuner(db.opts.Tuner)
 	// The control thread takes the last doorbell, not the first.
 	if db.ctl, err = rdma.NewThread(db.fabric, rdma.ThreadOptions{Index: controlThread, Techniques: *db.opts.Techniques}); err != nil {
 		return err

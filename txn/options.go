@@ -64,6 +64,9 @@ type Options struct {
 	// Techniques of SMART adapt how many verbs are under way and how soon a conflict is retried;
 	// nil: all.
 	Techniques *rdma.Techniques
+	// Tuner is how the limit of verbs under way is found, where Techniques.Throttle is on and verbs
+	// do not complete at once: for all threads together, or for each alone.
+	Tuner rdma.TunerPolicy
 	// QPPolicy allocates queue pairs and doorbells, on fabrics where that matters; the
 	// zero value is a doorbell for each thread.
 	QPPolicy rdma.QPPolicy

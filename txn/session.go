@@ -48,7 +48,7 @@ func (db *DB) disown() {
 func (db *DB) trySession() (_ *rdma.Thread, _ *occ.Session, again bool, _ error) {
 	index := db.threads.take()
 	t, err := rdma.NewThread(db.fabric, rdma.ThreadOptions{
-		Index: index, Techniques: *db.opts.Techniques, Policy: db.opts.QPPolicy, Arena: db.opts.Arena,
+		Index: index, Techniques: *db.opts.Techniques, Policy: db.opts.QPPolicy, Tuner: db.tuner, Arena: db.opts.Arena,
 	})
 	if err != nil {
 		db.threads.free(index)

@@ -26,7 +26,7 @@ type Config struct {
 	// test_rdma, from which the published figures are: it posts each by itself.
 	PerDoorbell int
 	Size        int // bytes of a READ or WRITE; 0: 8
-	// Throttle switches work request throttling on (SMART, section 4.2). Its first
+	// Throttle switches work request throttling on (SMART, section 4.2), with rdma.TunerSMART. Its first
 	// decision takes 48 ms of virtual time.
 	Throttle bool
 	// ChangeNs is the interval at which the number of active threads changes, to a
@@ -144,10 +144,14 @@ func Run(c Config) (Result, error) {
 	b := bench{Config: c, start: f.Now() + c.WarmNs, end: f.Now() + c.WarmNs + c.RunNs}
 	// All threads connect before one starts.
 	var threads []*rdma.Thread
+	var tuner *rdma.Tuner // of the process on a compute blade
 	for i := range c.Threads * c.Compute {
+		if i%c.Threads == 0 {
+			tuner = rdma.NewTuner(rdma.TunerSMART)
+		}
 		t, err := rdma.NewThread(f, rdma.ThreadOptions{
 			Index: i, Policy: c.Policy, Arena: 64 * (1 + (c.Size*c.Depth+63)/64),
-			Techniques: rdma.Techniques{Doorbells: c.Policy == rdma.PerThreadDoorbell, Throttle: c.Throttle},
+			Techniques: rdma.Techniques{Doorbells: c.Policy == rdma.PerThreadDoorbell, Throttle: c.Throttle}, Tuner: tuner,
 		})
 		if err != nil {
 			return Result{}, err
