@@ -38,6 +38,7 @@ type Config struct {
 	// that size. 0: DefaultDrawn.
 	Drawn      uint64
 	Techniques rdma.Techniques
+	Tuner      rdma.TunerPolicy // of Techniques.Throttle
 	// LikeSMART posts the requests of SMART's program, takes its time and counts as it
 	// does; see the package documentation. Otherwise it is this engine's index.
 	LikeSMART bool
@@ -51,10 +52,19 @@ type Config struct {
 	Coroutines int // per thread; 0: 8
 	Blades     int // memory blades; 0: 2
 
-	// Warmup is virtual time before the measurement; 0: DefaultWarmup.
+	// Idle is how long a coroutine waits after each operation; the thread goes on.
+	Idle time.Duration
+
+	// Warmup is virtual time before the measurement; 0: DefaultWarmup, or SMARTWarmup where limits
+	// follow the retries as slowly as in SMART's program.
 	Warmup time.Duration
-	// Duration is the virtual time measured; 0: DefaultDuration.
-	Duration time.Duration
+	// Window is virtual time. The run goes on, window by window, until the throughputs of the last
+	// three agree: see Point.Settled. 0: DefaultWindow. It becomes longer where it is too short for
+	// the queue of operations.
+	Window time.Duration
+	// Limit is the virtual time of all windows, after which the run ends though they do not agree;
+	// 0: DefaultLimit windows.
+	Limit time.Duration
 	// Record collects the verbs of the whole run, for a trace; nil: none.
 	Record *sim.Recording
 }
@@ -65,8 +75,12 @@ const (
 	DefaultDrawn = 100_000_000 // as published
 	// DefaultWarmup is what the throttle needs to find its limit, six epochs of 8 ms,
 	// and conflict avoidance to follow.
-	DefaultWarmup   = 52 * time.Millisecond
-	DefaultDuration = 10 * time.Millisecond
+	DefaultWarmup = 52 * time.Millisecond
+	// SMARTWarmup is twelve epochs of rdma.SMARTBackoff: three to halve the coroutines, the rest
+	// to double the longest backoff.
+	SMARTWarmup   = 240 * time.Millisecond
+	DefaultWindow = 4 * time.Millisecond
+	DefaultLimit  = 40 // windows
 )
 
 // Limits.
@@ -79,7 +93,12 @@ func (c *Config) defaults() {
 	c.Threads, c.Compute = cmp.Or(c.Threads, 1), cmp.Or(c.Compute, 1)
 	c.Coroutines, c.Blades = cmp.Or(c.Coroutines, 8), cmp.Or(c.Blades, 2)
 	c.Keys, c.Drawn = cmp.Or(c.Keys, DefaultKeys), cmp.Or(c.Drawn, DefaultDrawn)
-	c.Warmup, c.Duration = cmp.Or(c.Warmup, DefaultWarmup), cmp.Or(c.Duration, DefaultDuration)
+	warmup, window := DefaultWarmup, DefaultWindow
+	if c.backoff().EpochNs > 0 && c.Mix.Updates > 0 {
+		warmup, window = SMARTWarmup, time.Duration(c.backoff().EpochNs)
+	}
+	c.Warmup, c.Window = cmp.Or(c.Warmup, warmup), cmp.Or(c.Window, window)
+	c.Limit = cmp.Or(c.Limit, DefaultLimit*c.Window)
 	c.Profile = cmp.Or(c.Profile, sim.ConnectX6())
 }
 
@@ -95,8 +114,23 @@ func (c Config) Validate() error {
 	bad.Check(c.Threads > 0 && c.Threads <= maxThreads, "Threads is %d: from 1 to %d are possible", c.Threads, maxThreads)
 	bad.Check(c.Coroutines > 0 && c.Coroutines <= 64, "Coroutines is %d: from 1 to 64 are possible", c.Coroutines)
 	bad.Check(c.Blades > 0 && c.Blades <= 64, "Blades is %d: from 1 to 64 are possible", c.Blades)
-	bad.Check(c.Warmup > 0 && c.Duration > 0, "Warmup is %v, and Duration %v: they must be positive", c.Warmup, c.Duration)
+	bad.Check(c.Warmup > 0 && c.Window > 0, "Warmup is %v, and Window %v: they must be positive", c.Warmup, c.Window)
+	bad.Check(c.Limit >= agreeing*c.Window, "Limit is %v: %d windows of %v are needed at least", c.Limit, agreeing, c.Window)
+	bad.Check(c.Idle >= 0 && c.Idle <= time.Second, "Idle is %v: from 0 to 1s are possible", c.Idle)
 	return errors.Join(c.Profile.Validate(), bad.Err(ErrConfig))
+}
+
+// backoff returns the constants of conflict avoidance: of SMART's program where it is followed and
+// has limits that move.
+func (c *Config) backoff() rdma.BackoffOptions {
+	if !c.LikeSMART {
+		return rdma.BackoffOptions{}
+	}
+	o := rdma.SMARTBackoff
+	if !c.Techniques.DynLimit && !c.Techniques.CoroLimit {
+		o.EpochNs = 0
+	}
+	return o
 }
 
 // program is what runs around the verbs: of SMART's table, for whose sake

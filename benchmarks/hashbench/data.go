@@ -161,8 +161,13 @@ func (w *world) run(c *Config, threads, coroutines int, fn func(k *client) error
 		policy = rdma.PerThreadDoorbell
 	}
 	all := make([]*rdma.Thread, threads) // all connect before one starts
+	perBlade := (threads + c.Compute - 1) / c.Compute
+	var tuner *rdma.Tuner // of the process on a compute blade
 	for i := range all {
-		t, err := rdma.NewThread(w.fabric, rdma.ThreadOptions{Index: i, Techniques: c.Techniques, Policy: policy, Arena: arena})
+		if i%perBlade == 0 {
+			tuner = rdma.NewTuner(c.Tuner)
+		}
+		t, err := rdma.NewThread(w.fabric, rdma.ThreadOptions{Index: i, Techniques: c.Techniques, Tuner: tuner, Backoff: c.backoff(), Policy: policy, Arena: arena})
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"txnode/benchmarks/report/published"
 	"txnode/internal/validate"
@@ -37,6 +38,9 @@ func Vary[T any](name string, c Config, values []T, set func(c *Config, v T)) Cu
 
 // SetThreads and SetTheta are what curves vary.
 func SetThreads(c *Config, n int) { c.Threads = n }
+
+// SetIdle sets what coroutines wait after each operation, in microseconds.
+func SetIdle(c *Config, us float64) { c.Idle = time.Duration(us * 1e3) }
 
 // SetTheta sets the Zipf parameter.
 func SetTheta(c *Config, theta float64) { c.Theta = theta }
@@ -94,8 +98,8 @@ var breakdown = []struct {
 	{"+ConflictAvoid", rdma.AllTechniques},
 }
 
-// FigureNames are the figures of the SMART paper that Figure knows; 7 is 7a to 7c.
-var FigureNames = []string{"5a", "5b", "7", "8", "14"}
+// FigureNames are the figures of the SMART paper that Figure knows; 7 is 7a to 7c, 8 is 8a to 8c.
+var FigureNames = []string{"5a", "5b", "7", "8", "8a", "8b", "8c", "9", "14"}
 
 // Figure returns the curves of a figure of the SMART paper, to be measured. Mix,
 // techniques, program and what is varied are the figure's, all else is that of c; thread
@@ -103,7 +107,7 @@ var FigureNames = []string{"5a", "5b", "7", "8", "14"}
 // engine's index beside.
 func Figure(name string, c Config) ([]Curve, error) {
 	c.defaults()
-	c.LikeSMART = true
+	c.LikeSMART, c.Tuner = true, rdma.TunerSMART
 	counts := upTo(c.Threads, published.Figure8Threads)
 	mix := func(name string) { c.Mix, _ = MixByName(name) }
 	var out []Curve
@@ -116,14 +120,18 @@ func Figure(name string, c Config) ([]Curve, error) {
 		mix("update-only")
 		c.Threads, c.Techniques = 16, rdma.Techniques{}
 		out = append(out, Vary(raceName, c, Thetas, SetTheta))
-	case "7", "8":
+	case "7", "8", "8a", "8b", "8c":
 		c.Theta = 0.99
-		for _, m := range []string{"a", "b", "c"} {
+		mixes := []string{"a", "b", "c"}
+		if len(name) == 2 {
+			mixes = []string{name[1:]}
+		}
+		for _, m := range mixes {
 			mix(m)
 			for i, b := range breakdown {
 				c.Techniques = b.t
 				switch {
-				case name == "8":
+				case name[0] == '8':
 					out = append(out, Vary(b.name, c, counts, SetThreads))
 				case i == 0:
 					out = append(out, Vary(raceName, c, counts, SetThreads))
@@ -132,8 +140,15 @@ func Figure(name string, c Config) ([]Curve, error) {
 				}
 			}
 			ours := c
-			ours.LikeSMART = false
+			ours.LikeSMART, ours.Tuner = false, rdma.TunerThread
 			out = append(out, Vary(oursName, ours, counts, SetThreads))
+		}
+	case "9":
+		mix("c")
+		c.Theta = 0.99
+		for i, name := range []string{raceName, smartName} {
+			c.Techniques = breakdown[i*(len(breakdown)-1)].t
+			out = append(out, Vary(name, c, published.Figure9Idle, SetIdle))
 		}
 	case "14":
 		mix("update-only")
@@ -162,7 +177,9 @@ func (c Config) published() (published.HashPoint, bool) {
 		}
 		for i := range curves {
 			if slices.Contains(curves[i].Config, c) {
-				return publishedIn(figure, &curves[i], c.Threads, c.Theta)
+				if x, ok := publishedIn(figure, &curves[i], &Point{Threads: c.Threads, Theta: c.Theta, IdleUs: float64(c.Idle) / 1e3}); ok {
+					return x, true
+				}
 			}
 		}
 	}
@@ -170,12 +187,12 @@ func (c Config) published() (published.HashPoint, bool) {
 }
 
 // publishedIn returns a point of a curve of a figure.
-func publishedIn(figure string, c *Curve, threads int, theta float64) (published.HashPoint, bool) {
+func publishedIn(figure string, c *Curve, p *Point) (published.HashPoint, bool) {
 	name := c.Name
 	if name == smartName {
 		name = breakdown[len(breakdown)-1].name
 	}
-	return published.HashAt(published.HashCurve(figure, c.Mix, name), threads, theta)
+	return published.HashAt(published.HashCurve(figure, c.Mix, name), p.Threads, p.Theta, p.IdleUs)
 }
 
 // Measured is the curve without the points that an interrupted Measure has not come to.

@@ -18,7 +18,7 @@ import (
 func small() Config {
 	return Config{
 		Mix: Mixes[0], Theta: 0.99, Keys: 3000, Techniques: rdma.AllTechniques, Threads: 8, Coroutines: 4,
-		Warmup: 200 * time.Microsecond, Duration: time.Millisecond,
+		Warmup: 200 * time.Microsecond, Window: 300 * time.Microsecond, Limit: time.Millisecond,
 	}
 }
 
@@ -210,7 +210,7 @@ func TestUpdatesTakeEffect(t *testing.T) {
 func TestConflictAvoidance(t *testing.T) {
 	c := small()
 	c.Mix, c.Threads, c.Coroutines = Mixes[3], 48, 8
-	c.Warmup, c.Duration = 16*time.Millisecond, 3*time.Millisecond // the limits move once a millisecond
+	c.Warmup, c.Window, c.Limit = 16*time.Millisecond, time.Millisecond, 3*time.Millisecond // the limits move once a millisecond
 	d := load(t, c)
 	var ps []Point
 	for _, a := range Avoidances {
@@ -269,7 +269,7 @@ func second[T any](_ T, err error) error { return err }
 // Figures have the curves that their statements ask for.
 func TestFigures(t *testing.T) {
 	c := small()
-	c.Keys, c.Threads, c.Coroutines, c.Duration = 500, 4, 2, 300*time.Microsecond
+	c.Keys, c.Threads, c.Coroutines, c.Window, c.Limit = 500, 4, 2, 100*time.Microsecond, 300*time.Microsecond
 	d := load(t, c)
 	for name, want := range map[string]int{"5a": 2, "5b": 2, "7": 9, "8": 0, "14": 8} {
 		curves, err := Figure(name, c)
@@ -306,7 +306,7 @@ func TestFigures(t *testing.T) {
 // and nothing if anything differs.
 func TestPublished(t *testing.T) {
 	of := func(mix string, threads int, theta float64, like bool, techniques rdma.Techniques, more func(*Config)) float64 {
-		c := Config{Theta: theta, Threads: threads, LikeSMART: like, Techniques: techniques}
+		c := Config{Theta: theta, Threads: threads, LikeSMART: like, Techniques: techniques, Tuner: rdma.TunerSMART}
 		var err error
 		if c.Mix, err = MixByName(mix); err != nil {
 			t.Fatal(err)

@@ -8,11 +8,13 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"txnode/benchmarks/report/published"
+	"txnode/internal/mdtable"
 )
 
 // Report is what a run of several curves has found.
@@ -36,7 +38,7 @@ func (r *Report) published(c *Curve, i int) (published.HashPoint, bool) {
 	if r.Figure == "" && i < len(c.Config) {
 		return c.Config[i].published()
 	}
-	return publishedIn(r.Figure, c, c.Points[i].Threads, c.Points[i].Theta)
+	return publishedIn(r.Figure, c, &c.Points[i])
 }
 
 // Errors returns the median and the largest absolute error of the throughputs of a
@@ -76,17 +78,13 @@ var bands = []struct {
 
 // WriteTable prints the curves, with the distribution of retries, and the statements.
 func (r *Report) WriteTable(w io.Writer) error {
-	var all []*Curve
 	for i := range r.Curves {
 		if err := r.writeCurve(w, &r.Curves[i]); err != nil {
 			return err
 		}
-		all = append(all, &r.Curves[i])
 	}
-	if median, largest, n := r.Errors(all...); n > 0 {
-		if _, err := fmt.Fprintf(w, "Absolute error of the throughput over %d points: median %.0f %%, largest %.0f %%.\n\n", n, 100*median, 100*largest); err != nil {
-			return err
-		}
+	if _, err := io.WriteString(w, r.summary()); err != nil {
+		return err
 	}
 	if len(r.Statements) == 0 {
 		return nil
@@ -102,7 +100,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 
 // cells is the table of a curve, and what its last columns are.
 func (r *Report) cells(c *Curve) (head []string, rows [][]string, last string) {
-	head = []string{"threads", "theta", "M op/s", "published", "error", "p50 us", "p99 us", "verbs/op", "retries/update", "most"}
+	head = []string{"threads", "theta", "idle us", "M op/s", "published", "error", "p50 us", "p99 us", "verbs/op", "retries/update", "most"}
 	for _, b := range bands {
 		head = append(head, b.name)
 	}
@@ -113,11 +111,11 @@ func (r *Report) cells(c *Curve) (head []string, rows [][]string, last string) {
 			was, off = fmt.Sprintf("%.3f", x.Mops), fmt.Sprintf("%+.0f %%", 100*(p.Mops/x.Mops-1))
 		}
 		row := []string{
-			strconv.Itoa(p.Threads), fmt.Sprint(p.Theta), fmt.Sprintf("%.3f", p.Mops), was, off,
+			strconv.Itoa(p.Threads), fmt.Sprint(p.Theta), fmt.Sprint(p.IdleUs), fmt.Sprintf("%.3f%s", p.Mops, p.mark()), was, off,
 			fmt.Sprintf("%.1f", p.P50us), fmt.Sprintf("%.1f", p.P99us), fmt.Sprintf("%.2f", p.VerbsPerOp), "-", "-",
 		}
 		if p.Updates > 0 {
-			row[8], row[9] = fmt.Sprintf("%.2f", p.Retries), strconv.Itoa(p.MostRetries)
+			row[9], row[10] = fmt.Sprintf("%.2f", p.Retries), strconv.Itoa(p.MostRetries)
 		}
 		for _, b := range bands {
 			if p.Updates == 0 {
@@ -179,7 +177,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 // WriteCSV writes a line for each point.
 func (r *Report) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
-	head := []string{"curve", "mix", "threads", "theta", "mops", "published_mops", "p50_us", "p99_us", "verbs_per_op", "retries_per_update", "most_retries"}
+	head := []string{"curve", "mix", "threads", "theta", "idle_us", "mops", "published_mops", "p50_us", "p99_us", "verbs_per_op", "retries_per_update", "most_retries", "settled", "window_ms", "total_ms"}
 	for i := range distribution {
 		head = append(head, "share_"+strconv.Itoa(i))
 	}
@@ -193,7 +191,7 @@ func (r *Report) WriteCSV(w io.Writer) error {
 			if x, ok := r.published(c, j); ok {
 				was = f(x.Mops)
 			}
-			row := []string{c.Name, c.Mix, strconv.Itoa(p.Threads), f(p.Theta), f(p.Mops), was, f(p.P50us), f(p.P99us), f(p.VerbsPerOp), f(p.Retries), strconv.Itoa(p.MostRetries)}
+			row := []string{c.Name, c.Mix, strconv.Itoa(p.Threads), f(p.Theta), f(p.IdleUs), f(p.Mops), was, f(p.P50us), f(p.P99us), f(p.VerbsPerOp), f(p.Retries), strconv.Itoa(p.MostRetries), strconv.FormatBool(p.Settled), f(p.WindowMs), f(p.TotalMs)}
 			for k := range distribution {
 				row = append(row, f(p.share(k, k)))
 			}
@@ -201,4 +199,112 @@ func (r *Report) WriteCSV(w io.Writer) error {
 		}
 	}
 	return out.WriteAll(rows)
+}
+
+// mark is what follows the throughput of a point that has not settled.
+func (p *Point) mark() string {
+	if p.Settled {
+		return ""
+	}
+	return "*"
+}
+
+// axis names what the points of the curves differ in, and at is where one is.
+func (r *Report) axis() (name string, at func(p *Point) float64) {
+	for i := range r.Curves {
+		if ps := r.Curves[i].Points; len(ps) > 1 {
+			switch {
+			case ps[0].Theta != ps[1].Theta:
+				return "theta", func(p *Point) float64 { return p.Theta }
+			case ps[0].IdleUs != ps[1].IdleUs:
+				return "idle us", func(p *Point) float64 { return p.IdleUs }
+			}
+		}
+	}
+	return "threads", func(p *Point) float64 { return float64(p.Threads) }
+}
+
+// summary says how far the curves are from those published, and which points have not settled.
+func (r *Report) summary() string {
+	_, at := r.axis()
+	var out strings.Builder
+	byMix := map[string][]published.Series{}
+	var mixes []string
+	unsettled, points := 0, 0
+	for i := range r.Curves {
+		c := &r.Curves[i]
+		s := published.Series{Name: c.Name}
+		for j := range c.Points {
+			p := &c.Points[j]
+			was := math.NaN()
+			if x, ok := r.published(c, j); ok {
+				was = x.Mops
+			}
+			s.X, s.Published, s.Model = append(s.X, at(p)), append(s.Published, was), append(s.Model, p.Mops)
+			if points++; !p.Settled {
+				unsettled++
+			}
+		}
+		if byMix[c.Mix] == nil {
+			mixes = append(mixes, c.Mix)
+		}
+		byMix[c.Mix] = append(byMix[c.Mix], s)
+	}
+	for _, mix := range mixes {
+		if text := published.Compare(byMix[mix]).String(); text != "" {
+			if len(mixes) > 1 {
+				fmt.Fprintf(&out, "Mix %s, ", mix)
+			}
+			out.WriteString(text)
+		}
+	}
+	if unsettled > 0 {
+		fmt.Fprintf(&out, "* %d of %d points have not settled: their last windows differ by more than %.0f %%. A longer --limit may help.\n", unsettled, points, 100*agreeWithin)
+	}
+	return out.String()
+}
+
+// WriteMarkdown writes the tables of docs/simulator-hash.md: throughput of the curves of each mix,
+// then what else was measured of the last point of each curve.
+func (r *Report) WriteMarkdown(w io.Writer) error {
+	name, at := r.axis()
+	byMix := map[string][2]*mdtable.Table{}
+	var mixes []string
+	for i := range r.Curves {
+		c := &r.Curves[i]
+		g, ok := byMix[c.Mix]
+		if !ok {
+			mixes = append(mixes, c.Mix)
+			g = [2]*mdtable.Table{mdtable.New(name), mdtable.New("of the last row")}
+			byMix[c.Mix] = g
+		}
+		for j := range c.Points {
+			x, _ := r.published(c, j)
+			p := &c.Points[j]
+			g[0].Set(fmt.Sprint(at(p)), c.Name, mdtable.Cell(x.Mops, p.Mops)+p.mark())
+			if j < len(c.Points)-1 {
+				continue
+			}
+			g[1].Set("p50, us", c.Name, mdtable.Cell(x.P50us, p.P50us))
+			g[1].Set("p99, us", c.Name, mdtable.Cell(x.P99us, p.P99us))
+			if p.Updates > 0 {
+				g[1].Set("attempts an update", c.Name, mdtable.Cell(x.Attempts, 1+p.Retries))
+				g[1].Set("without retries, %", c.Name, mdtable.Cell(100*x.NotFollowed, 100*p.share(0, 0)))
+			}
+		}
+	}
+	for _, mix := range mixes {
+		if len(mixes) > 1 {
+			if _, err := fmt.Fprintf(w, "\nMix %s:\n", mix); err != nil {
+				return err
+			}
+		}
+		for _, g := range byMix[mix] {
+			if err := g.WriteMarkdown(w); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := fmt.Fprintf(w, "\n%s", strings.ReplaceAll(r.summary(), "\n* ", "\n\\* "))
+	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"txnode/benchmarks/workload"
 )
@@ -13,7 +12,8 @@ import (
 type Point struct {
 	Threads int     `json:"threads"`
 	Theta   float64 `json:"theta"`
-	Mops    float64 `json:"mops"` // million operations per second of virtual time
+	IdleUs  float64 `json:"idle_us"` // waited after each operation
+	Mops    float64 `json:"mops"`    // million operations per second of virtual time
 	P50us   float64 `json:"p50_us"`
 	P99us   float64 `json:"p99_us"`
 	// Retries per update, and how the updates are distributed over the number of their
@@ -25,6 +25,12 @@ type Point struct {
 	MostRetries  int       `json:"most_retries"`
 	Distribution []float64 `json:"retry_distribution,omitempty"`
 	VerbsPerOp   float64   `json:"verbs_per_op"`
+	// Settled says that the throughputs of the last three windows, of which the point is, are within
+	// 5 % of one another. If they are not, the run has come to Config.Limit, and the point is of a
+	// system that still changes.
+	Settled  bool    `json:"settled"`
+	WindowMs float64 `json:"window_ms"` // virtual time of one window
+	TotalMs  float64 `json:"total_ms"`  // of all, those before the last three included
 
 	Ops       uint64 `json:"ops"`
 	Updates   uint64 `json:"updates"`
@@ -56,41 +62,26 @@ func Run(ctx context.Context, c Config, d *Data) (Point, error) {
 	if err != nil {
 		return Point{}, err
 	}
-	m := &meter{from: w.fabric.Now() + c.Warmup.Nanoseconds()}
-	m.end = m.from + c.Duration.Nanoseconds()
+	m := newMeter(&c, w.fabric.Now())
 	z := workload.NewZipf(max(c.Drawn, c.Keys), c.Theta)
 	err = w.run(&c, c.Threads, c.Coroutines, func(k *client) error { return m.loop(ctx, &c, &z, k) })
 	s := w.fabric.Stats()
-	p := Point{Threads: c.Threads, Theta: c.Theta, AllVerbs: s.Verbs, Events: s.Events, TraceHash: w.fabric.TraceHash()}
+	p := Point{Threads: c.Threads, Theta: c.Theta, IdleUs: float64(c.Idle.Nanoseconds()) / 1e3, AllVerbs: s.Verbs, Events: s.Events, TraceHash: w.fabric.TraceHash()}
 	if err := errors.Join(err, w.close()); err != nil {
 		return Point{}, err
 	}
-	if m.ops == 0 {
-		return Point{}, fmt.Errorf("%w: no operation has ended in %v: measure for longer", ErrConfig, c.Duration)
-	}
-	m.fill(&p)
-	return p, nil
-}
-
-// meter collects what ends in the measured time. The simulator runs everything on one
-// goroutine, so it needs no lock.
-type meter struct {
-	from, end int64
-	ops       uint64
-	updates   uint64
-	retries   uint64
-	most      int
-	counts    [distribution]uint64
-	verbs     uint64
-	latencies []int64 // a sample when there are many
+	return p, m.fill(&p)
 }
 
 // loop runs operations until the end.
 func (m *meter) loop(ctx context.Context, c *Config, z *workload.Zipf, k *client) error {
 	t := k.c.Thread()
 	for n := uint64(0); ; n++ {
+		if c.Idle > 0 && n > 0 {
+			k.c.Sleep(c.Idle.Nanoseconds())
+		}
 		start := t.Now()
-		if start >= m.end {
+		if m.over(start) {
 			return nil
 		}
 		if n&0xf == 0 && ctx.Err() != nil {
@@ -114,38 +105,8 @@ func (m *meter) loop(ctx context.Context, c *Config, z *workload.Zipf, k *client
 			had = k.w.failed[t.Index()]
 			k.w.failed[t.Index()] = 0
 		}
-		if end < m.from || end >= m.end {
-			continue
+		if !m.over(end) {
+			m.count(end, k.c.Count.Total()-before, end-start, update, retries, had)
 		}
-		m.ops++
-		m.verbs += k.c.Count.Total() - before
-		if stride := uint64(1 + len(m.latencies)>>20); m.ops%stride == 0 {
-			m.latencies = append(m.latencies, end-start)
-		}
-		if update {
-			m.updates++
-			m.retries += uint64(retries)
-			m.most = max(m.most, retries)
-			m.counts[min(had, distribution-1)]++
-		}
-	}
-}
-
-func (m *meter) fill(p *Point) {
-	p.Ops, p.Updates = m.ops, m.updates
-	p.Mops = float64(m.ops) * 1000 / float64(m.end-m.from)
-	p.VerbsPerOp = float64(m.verbs) / float64(m.ops)
-	slices.Sort(m.latencies)
-	at := func(q float64) float64 {
-		return float64(m.latencies[min(int(q*float64(len(m.latencies))), len(m.latencies)-1)]) / 1e3
-	}
-	p.P50us, p.P99us = at(0.5), at(0.99)
-	if m.updates == 0 {
-		return
-	}
-	p.Retries = float64(m.retries) / float64(m.updates)
-	p.MostRetries = m.most
-	for _, n := range m.counts {
-		p.Distribution = append(p.Distribution, float64(n)/float64(m.updates))
 	}
 }

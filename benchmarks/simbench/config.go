@@ -30,6 +30,7 @@ type Config struct {
 	Workload   string // of Workloads
 	Policy     occ.Policy
 	Techniques rdma.Techniques
+	Tuner      rdma.TunerPolicy // of Techniques.Throttle
 	// LikeDTX counts and retries as FORD's and SMART's programs do; see the
 	// package documentation.
 	LikeDTX bool

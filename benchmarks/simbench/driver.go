@@ -151,6 +151,7 @@ type meter struct {
 	committed uint64
 	end       int64
 	latencies []int64 // ns, of the committed ones, without idling
+	ends      []int64 // of the same, ns, as long as no thread is through
 	// With quota, each thread has a share of the transactions, and is through when they
 	// have ended. What its coroutines are asked to do then is nothing, and is counted.
 	quota    uint64   // of a thread; 0: whoever is free takes the next one
@@ -172,6 +173,9 @@ func (m *meter) count(thread int, committed bool, from int64) {
 	if committed {
 		m.committed++
 		m.latencies = append(m.latencies, now-from)
+		if m.quota == 0 || m.open == len(m.threads) {
+			m.ends = append(m.ends, now)
+		}
 	}
 	m.end = now
 	if m.quota == 0 {
@@ -184,6 +188,24 @@ func (m *meter) count(thread int, committed bool, from int64) {
 
 // through says that a thread has ended its quota.
 func (m *meter) through(thread int) bool { return m.quota > 0 && m.threads[thread] >= m.quota }
+
+// agreeWithin is how far the throughputs of a run that has settled are apart.
+const agreeWithin = 0.05
+
+// settled says that about as many transactions have committed in each third of the time, as long as
+// all threads ran.
+func (m *meter) settled() bool {
+	const thirds = 3
+	if len(m.ends) == 0 {
+		return false
+	}
+	last := slices.Max(m.ends)
+	var n [thirds]int
+	for _, at := range m.ends {
+		n[min((at-m.from)*thirds/max(last-m.from, 1), thirds-1)]++
+	}
+	return float64(slices.Max(n[:])-slices.Min(n[:]))*thirds <= agreeWithin*float64(len(m.ends))
+}
 
 // quantile returns the latency that a share of the committed transactions stayed
 // below, in microseconds.

@@ -7,11 +7,13 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"txnode/benchmarks/report/published"
+	"txnode/internal/mdtable"
 )
 
 // WriteTable prints the curves, each point beside the published one.
@@ -21,12 +23,75 @@ func WriteTable(w io.Writer, curves []Curve) error {
 			return err
 		}
 	}
-	if e := Errors(curves); len(e) > 0 {
-		_, err := fmt.Fprintf(w, "Committed transactions: absolute error over %d points: median %.1f %%, largest %.1f %%.\n",
-			len(e), 100*MedianError(curves), 100*e[len(e)-1])
-		return err
+	_, err := io.WriteString(w, summary(curves))
+	return err
+}
+
+// summary says how far the curves are from those published, and which points have not settled.
+func summary(curves []Curve) string {
+	var series []published.Series
+	unsettled, points := 0, 0
+	for i := range curves {
+		c := &curves[i]
+		s := published.Series{Name: c.Name}
+		for j := range c.Points {
+			was := math.NaN()
+			if !math.IsNaN(c.Error(j)) {
+				was = c.Figure[j].CommittedMps
+			}
+			s.X, s.Published, s.Model = append(s.X, c.At(j)), append(s.Published, was), append(s.Model, c.Points[j].CommittedMps)
+			if points++; !c.Points[j].Settled {
+				unsettled++
+			}
+		}
+		series = append(series, s)
 	}
-	return nil
+	out := published.Compare(series).String()
+	if unsettled > 0 {
+		out += fmt.Sprintf("* %d of %d points have not settled: their thirds differ by more than %.0f %%. More --txns, or a longer --warmup, may help.\n", unsettled, points, 100*agreeWithin)
+	}
+	return out
+}
+
+// WriteMarkdown writes the tables of docs/simulator-predictions.md: throughput, p50 and p99 of each
+// curve, published/model.
+func WriteMarkdown(w io.Writer, curves []Curve) error {
+	var workloads []string
+	grids := map[string]*mdtable.Table{}
+	for i := range curves {
+		c := &curves[i]
+		g := grids[c.Workload]
+		if g == nil {
+			g = mdtable.New(c.Axis())
+			grids[c.Workload] = g
+			workloads = append(workloads, c.Workload)
+		}
+		for j := range c.Points {
+			p, f := &c.Points[j], c.Figure[j]
+			if c.Published == "" {
+				f = published.Point{}
+			}
+			at := fmt.Sprint(c.At(j))
+			g.Set(at, c.Name, mdtable.Cell(f.CommittedMps, p.CommittedMps)+p.mark())
+			g.Set(at, c.Name+", p50", mdtable.Cell(f.P50us, p.P50us))
+			g.Set(at, c.Name+", p99", mdtable.Cell(f.P99us, p.P99us))
+		}
+	}
+	for _, name := range workloads {
+		if err := grids[name].WriteMarkdown(w); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "\n%s", strings.ReplaceAll(summary(curves), "\n* ", "\n\\* "))
+	return err
+}
+
+// mark is what follows the throughput of a point that has not settled.
+func (p *Point) mark() string {
+	if p.Settled {
+		return ""
+	}
+	return "*"
 }
 
 // idles reports whether the curve is one of idle times.
@@ -67,7 +132,7 @@ func writeCurve(w io.Writer, c *Curve) error {
 		has := f.Threads != 0
 		t.AppendRow(table.Row{
 			c.At(i),
-			fmt.Sprintf("%.3f", p.CommittedMps), cell("%.3f", f.CommittedMps, has), cell("%+.1f %%", 100*c.Error(i), has),
+			fmt.Sprintf("%.3f%s", p.CommittedMps, p.mark()), cell("%.3f", f.CommittedMps, has), cell("%+.1f %%", 100*c.Error(i), has),
 			fmt.Sprintf("%.1f", p.P50us), cell("%.1f", f.P50us, has),
 			fmt.Sprintf("%.1f", p.P99us), cell("%.1f", f.P99us, has),
 			fmt.Sprintf("%.1f %%", 100*p.NotCommitted), cell("%.1f %%", 100*f.NotCommitted, has),
@@ -110,7 +175,7 @@ func WriteCSV(w io.Writer, curves []Curve) error {
 	num := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 	rows := [][]string{{
 		"workload", "system", "published_as", "threads", "idle_us", "attempted_mps", "committed_mps", "p50_us", "p99_us", "not_committed", "conflicts",
-		"verbs_per_attempt", "verbs_counted", "verbs_mps", "published_committed_mps", "error", "trace_hash",
+		"verbs_per_attempt", "verbs_counted", "verbs_mps", "published_committed_mps", "error", "settled", "trace_hash",
 	}}
 	for i := range curves {
 		c := &curves[i]
@@ -124,7 +189,7 @@ func WriteCSV(w io.Writer, curves []Curve) error {
 			}
 			rows = append(rows, []string{
 				c.Workload, c.Name, c.Published, strconv.Itoa(p.Threads), num(p.IdleUs), num(p.AttemptedMps), num(p.CommittedMps), num(p.P50us), num(p.P99us),
-				num(p.NotCommitted), num(p.Conflicts), num(p.VerbsPerAttempt), num(p.VerbsCounted), num(p.VerbsMps), pub, e, fmt.Sprintf("%016x", p.TraceHash),
+				num(p.NotCommitted), num(p.Conflicts), num(p.VerbsPerAttempt), num(p.VerbsCounted), num(p.VerbsMps), pub, e, strconv.FormatBool(p.Settled), fmt.Sprintf("%016x", p.TraceHash),
 			})
 		}
 	}

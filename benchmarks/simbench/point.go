@@ -26,6 +26,10 @@ type Point struct {
 	TripsPerAttempt float64 `json:"round_trips_per_attempt"`
 	VerbsMps        float64 `json:"verbs_mps"`
 
+	// Settled says that as much was committed a second, within 5 %, in each third of the time until
+	// the first thread was through.
+	Settled bool `json:"settled"`
+
 	Attempts  uint64  `json:"attempts"`
 	VirtualMs float64 `json:"virtual_ms"` // measured
 	Verbs     uint64  `json:"verbs"`      // of the whole run: loading, warm-up and check
@@ -135,6 +139,7 @@ func (p *Point) fill(r *runner.Run, single bool, m *meter) {
 	p.NotCommitted = 1 - float64(committed)/float64(attempts)
 	p.CommittedMps = float64(m.committed) / seconds / 1e6
 	p.AttemptedMps = p.CommittedMps / (1 - p.NotCommitted)
+	p.Settled = m.settled()
 	p.P50us, p.P99us = m.quantile(0.50), m.quantile(0.99)
 	p.Conflicts = float64(conflicts) / float64(attempts)
 	p.VerbsPerAttempt = float64(cost.Verbs) / float64(attempts)

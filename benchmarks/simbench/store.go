@@ -48,7 +48,7 @@ func (c *Config) open(ctx context.Context, d *Data) (*world, error) {
 		return nil, err
 	}
 	e, err := engine.Open(ctx, txn.Options{
-		Fabric: f, Catalog: cat, Backups: &c.Backups, Policy: c.Policy, Techniques: &c.Techniques, Seed: c.Seed,
+		Fabric: f, Catalog: cat, Backups: &c.Backups, Policy: c.Policy, Techniques: &c.Techniques, Tuner: c.Tuner, Seed: c.Seed,
 		Arena: arena, LogArea: logArea, CacheBytes: cacheBytes, Workers: 1, Retries: math.MaxInt32, SingleAttempt: c.LikeDTX,
 		IndexGroups: c.indexGroups(),
 	})

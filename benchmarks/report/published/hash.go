@@ -4,6 +4,7 @@ package published
 type HashPoint struct {
 	Threads     int     `json:"threads"` // of 8 coroutines each
 	Theta       float64 `json:"theta"`   // of the Zipf distribution over 100 million keys
+	IdleUs      float64 `json:"idle_us"` // waited by each coroutine after each operation
 	Mops        float64 `json:"mops"`    // million operations per second
 	P50us       float64 `json:"p50_us"`
 	P99us       float64 `json:"p99_us"`
@@ -12,12 +13,13 @@ type HashPoint struct {
 }
 
 // HashCurve returns a curve of figures "5a", "5b", "8" (whose first and last curves are
-// those of 7a to 7c) or "14", for a mix as hashbench names it ("a", "b", "c",
+// those of 7a to 7c), "9" or "14", for a mix as hashbench names it ("a", "b", "c",
 // "update-only"); nil if there is none. Curves are "RACE", "+ThdResAlloc",
 // "+WorkReqThrot", "+ConflictAvoid" of figures 5 and 8; "none", "backoff", "dynamic",
-// "all" of 14.
+// "all" of 14. "8a", "8b" and "8c" are the mixes "a", "b" and "c" of "8"; "9" has the first and the
+// last of its curves.
 //
-// Its numbers are the raw data of the artifact (fig5a, fig5b, fig8-ycsb-a to -c, fig14,
+// Its numbers are the raw data of the artifact (fig5a, fig5b, fig8-ycsb-a to -c, fig9, fig14,
 // fig14bc). Attempts are printed there as retries per update plus one, by a program that
 // is built for statistics and runs apart from that of the throughput.
 func HashCurve(figure, mix, curve string) []HashPoint {
@@ -31,9 +33,16 @@ func HashCurve(figure, mix, curve string) []HashPoint {
 		if mix == "update-only" && curve == "RACE" {
 			out = figure5b
 		}
-	case "7", "8":
+	case "7", "8", "8a", "8b", "8c":
+		if len(figure) == 2 && mix != figure[1:] {
+			return nil
+		}
 		for i, mops := range figure8[mix][curve] {
 			out = append(out, HashPoint{Threads: Figure8Threads[i], Theta: 0.99, Mops: mops})
+		}
+	case "9":
+		if mix == "c" {
+			out = figure9[curve]
 		}
 	case "14":
 		if mix != "update-only" {
@@ -46,10 +55,10 @@ func HashCurve(figure, mix, curve string) []HashPoint {
 	return out
 }
 
-// HashAt returns the point of a curve with that many threads and that Zipf parameter.
-func HashAt(curve []HashPoint, threads int, theta float64) (HashPoint, bool) {
+// HashAt returns the point of a curve with that many threads, that Zipf parameter and that idling.
+func HashAt(curve []HashPoint, threads int, theta, idleUs float64) (HashPoint, bool) {
 	for _, p := range curve {
-		if p.Threads == threads && p.Theta == theta {
+		if p.Threads == threads && p.Theta == theta && p.IdleUs == idleUs {
 			return p, true
 		}
 	}
@@ -61,6 +70,7 @@ var (
 	Figure5aThreads = []int{1, 2, 4, 6, 8, 10, 12, 14, 16}
 	Figure5bThetas  = []float64{0, 0.4, 0.8, 0.9, 0.95, 0.99}
 	Figure8Threads  = []int{1, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96}
+	Figure9Idle     = []float64{0, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192}
 	Figure14Threads = []int{1, 16, 32, 48, 64, 80, 88, 96}
 )
 
@@ -105,6 +115,29 @@ var figure8 = map[string]map[string][]float64{
 		"+WorkReqThrot":  {0.557, 4.359, 8.357, 11.741, 15.592, 17.549, 20.051, 20.922, 22.843, 23.687, 23.621, 23.728, 23.886},
 		"+ConflictAvoid": {0.561, 4.462, 8.627, 12.063, 15.786, 18.338, 20.559, 22.233, 23.138, 23.574, 23.678, 23.719, 23.856},
 	},
+}
+
+// figure9 is what 96 threads do that idle.
+var figure9 = map[string][]HashPoint{
+	"RACE": idling([][3]float64{
+		{5.766, 105.936, 281.874}, {5.945, 67.303, 195.763}, {6.337, 50.438, 167.677}, {6.233, 26.077, 96.765},
+		{4.688, 13.526, 48.375}, {2.668, 10.997, 24.778}, {1.414, 9.463, 19.386}, {0.728, 9.955, 22.583},
+		{0.368, 9.787, 23.381}, {0.186, 9.880, 23.647}, {0.093, 10.310, 23.874},
+	}),
+	"+ConflictAvoid": idling([][3]float64{
+		{15.641, 30.374, 57.353}, {14.067, 18.349, 34.057}, {11.604, 11.377, 31.201}, {7.909, 12.099, 25.478},
+		{4.804, 11.885, 21.725}, {2.674, 10.104, 19.272}, {1.411, 9.440, 18.192}, {0.727, 9.523, 21.734},
+		{0.369, 9.325, 22.592}, {0.186, 9.409, 22.596}, {0.093, 9.979, 23.027},
+	}),
+}
+
+// idling makes points at Figure9Idle of throughput, p50 and p99.
+func idling(rows [][3]float64) []HashPoint {
+	var out []HashPoint
+	for i, r := range rows {
+		out = append(out, HashPoint{Threads: 96, Theta: 0.99, IdleUs: Figure9Idle[i], Mops: r[0], P50us: r[1], P99us: r[2]})
+	}
+	return out
 }
 
 // figure14 is throughput (of fig14) and p50, p99, attempts per update and updates

@@ -176,7 +176,7 @@ func TestHash(t *testing.T) {
 			t.Errorf("figure %s, mix %s, %s: at most %v at %d threads, the text says %v", x.figure, x.mix, x.curve, p.Mops, p.Threads, x.mops)
 		}
 	}
-	none, ok := published.HashAt(published.HashCurve("14", "update-only", "none"), 96, 0.99)
+	none, ok := published.HashAt(published.HashCurve("14", "update-only", "none"), 96, 0.99, 0)
 	if !ok || math.Abs(none.Attempts-11.5) > 0.6 || math.Abs(none.NotFollowed-(1-0.679)) > 0.04 {
 		t.Errorf("figure 14 without conflict avoidance, 96 threads: %+v, %v", none, ok)
 	}
@@ -185,12 +185,12 @@ func TestHash(t *testing.T) {
 	if r := last.P99us / first.P99us; r < 60 || r > 80 {
 		t.Errorf("figure 5b: the 99 %% latency grows %v times", r)
 	}
-	for _, c := range []struct{ figure, mix, curve string }{{"9", "c", "RACE"}, {"14", "a", "none"}, {"5a", "a", "RACE"}, {"8", "a", "none"}} {
+	for _, c := range []struct{ figure, mix, curve string }{{"9", "a", "RACE"}, {"8a", "b", "RACE"}, {"14", "a", "none"}, {"5a", "a", "RACE"}, {"8", "a", "none"}} {
 		if p := published.HashCurve(c.figure, c.mix, c.curve); p != nil {
 			t.Errorf("figure %s, mix %s, %s: %v", c.figure, c.mix, c.curve, p)
 		}
 	}
-	if _, ok := published.HashAt(theta, 17, 0); ok {
+	if _, ok := published.HashAt(theta, 17, 0, 0); ok {
 		t.Error("a point that was not measured")
 	}
 }

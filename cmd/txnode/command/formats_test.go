@@ -37,7 +37,7 @@ func TestMachineReadableOutput(t *testing.T) {
 		{"sim smallbank --accounts 500 --threads 1 --txns 50 --warmup 10us", 0, 0},
 		{"sim ycsb --workload f --records 500 --threads 1 --txns 50 --warmup 10us", 0, 4},
 		{"sim verbs --threads 2 --duration 20us", 0, 2},
-		{"sim hash --keys 1000 --threads 1 --warmup 10us --duration 200us", 0, 0},
+		{"sim hash --keys 1000 --threads 1 --warmup 10us --window 60us --limit 200us", 0, 0},
 	} {
 		for _, format := range []string{"json", "csv"} {
 			b.interruptAt = c.interruptAt

@@ -1,12 +1,14 @@
 package command
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"txnode/benchmarks/simbench"
+	"txnode/rdma"
 	"txnode/rdma/sim"
 )
 
@@ -35,6 +37,62 @@ func machineFlag(cmd *cobra.Command, name *string, byDefault ...sim.Profile) {
 	}
 	cmd.Flags().StringVar(name, "machine", first, "`profile` of the machine that is simulated:\n"+strings.Join(names, ", "))
 	completeWith(cmd, "machine", names...)
+}
+
+// tunerPolicy is the value of --tuner.
+type tunerPolicy struct {
+	given bool
+	rdma.TunerPolicy
+}
+
+// String implements pflag.Value.
+func (p *tunerPolicy) String() string {
+	if !p.given {
+		return ""
+	}
+	return p.TunerPolicy.String()
+}
+
+// of is the policy that was given, or that of the program that is followed: SMART's, or the
+// engine's.
+func (p *tunerPolicy) of(smart bool) rdma.TunerPolicy {
+	if !p.given && smart {
+		return rdma.TunerSMART
+	}
+	return p.TunerPolicy
+}
+
+// Type implements pflag.Value.
+func (*tunerPolicy) Type() string { return "policy" }
+
+// Set implements pflag.Value.
+func (p *tunerPolicy) Set(s string) error {
+	for _, t := range rdma.TunerPolicies {
+		if t.String() == s {
+			*p = tunerPolicy{true, t}
+			return nil
+		}
+	}
+	return errors.New("it must be smart or thread")
+}
+
+// tunerFlag registers --tuner.
+func tunerFlag(cmd *cobra.Command, p *tunerPolicy) {
+	cmd.Flags().Var(p, "tuner", "how the limit of outstanding requests is found: smart, for all threads together, as SMART's\nprogram does; or thread, by each alone; by default that of the program that is followed")
+	completeWith(cmd, "tuner", "smart", "thread")
+}
+
+// markdownFlag registers --markdown.
+func markdownFlag(cmd *cobra.Command, on *bool) {
+	cmd.Flags().BoolVar(on, "markdown", false, "print the tables of docs/ in Markdown, instead of --output")
+}
+
+// notMarkdown fails if --markdown was given with --output.
+func notMarkdown(cmd *cobra.Command, on bool) error {
+	if !on {
+		return nil
+	}
+	return fixedBy(cmd, "markdown", "output")
 }
 
 // reportFlag registers --report.

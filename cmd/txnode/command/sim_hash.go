@@ -19,15 +19,18 @@ type hashOptions struct {
 	figure, mix, sweep  string
 	avoidance           []string
 	techniques          techniqueList
+	tuner               tunerPolicy
 	theta               float64
 	keys, drawn         uint64
 	likeSMART           bool
 	threads, coroutines int
 	compute, blades     int
-	warmup, duration    time.Duration
+	warmup, window      time.Duration
+	limit, idle         time.Duration
 	seed                uint64
 	machine             string
 	output              outputFormat
+	markdown            bool
 	report              string
 	trace               string
 }
@@ -50,6 +53,7 @@ func (o *hashOptions) AddFlags(cmd *cobra.Command) {
 	fs.StringSliceVar(&o.avoidance, "conflict-avoidance", []string{"all"}, "what is done about retries, a curve each: none, backoff (truncated exponential),\ndynamic (its limit follows the retries), all (coroutines are throttled too)")
 	o.techniques = techniqueList{"doorbells", "throttle"}
 	fs.Var(&o.techniques, "techniques", "SMART's techniques beneath: doorbells and throttle, one of them, or none")
+	tunerFlag(cmd, &o.tuner)
 	fs.Float64Var(&o.theta, "zipf", 0.99, "parameter of the distribution of keys, 0 (uniform) to 0.99")
 	fs.StringVar(&o.sweep, "sweep", "", "what to vary: threads, up to --threads, or zipf, from 0 to 0.99; by default nothing")
 	fs.Uint64Var(&o.keys, "keys", hashbench.DefaultKeys, "number of keys, 8 bytes each, with values of 8 bytes; some 190 bytes of memory each and copy")
@@ -59,11 +63,14 @@ func (o *hashOptions) AddFlags(cmd *cobra.Command) {
 	fs.IntVar(&o.coroutines, "coroutines", 8, "number of coroutines per thread")
 	fs.IntVar(&o.compute, "compute", 1, "number of compute blades")
 	fs.IntVar(&o.blades, "blades", 2, "number of memory blades")
-	fs.DurationVar(&o.warmup, "warmup", hashbench.DefaultWarmup, "virtual `time` before the measurement")
-	fs.DurationVar(&o.duration, "duration", hashbench.DefaultDuration, "virtual `time` to measure")
+	fs.DurationVar(&o.idle, "idle", 0, "virtual `time` that a coroutine waits after each operation; by default none")
+	fs.DurationVar(&o.warmup, "warmup", 0, "virtual `time` before the measurement; 0, the default: 52ms, or 240ms where limits follow\nthe retries as slowly as in SMART's program")
+	fs.DurationVar(&o.window, "window", 0, "virtual `time` of a window: the run goes on until three successive ones agree within 5 %;\n0, the default: 4ms, or as long as the limits take to move; too short a window is doubled")
+	fs.DurationVar(&o.limit, "limit", 0, "virtual `time` of all windows, after which the run ends though they do not agree; 0, the\ndefault: 40 windows")
 	fs.Uint64Var(&o.seed, "seed", 1, "seed of everything that is drawn")
 	machineFlag(cmd, &o.machine)
 	o.output.addFlag(cmd)
+	markdownFlag(cmd, &o.markdown)
 	reportFlag(cmd, &o.report)
 	fs.StringVar(&o.trace, "trace", "", "`file` to write every verb to, in the Chrome trace format; one point only; by default none")
 	completeWith(cmd, "figure", hashbench.FigureNames...)
@@ -78,10 +85,11 @@ func (o *hashOptions) AddFlags(cmd *cobra.Command) {
 func (o *hashOptions) plan(cmd *cobra.Command) (hashbench.Config, []hashbench.Curve, error) {
 	c := hashbench.Config{
 		Theta: o.theta, Keys: o.keys, Seed: o.seed, Threads: o.threads, Coroutines: o.coroutines, Compute: o.compute,
-		Drawn: o.drawn, LikeSMART: o.likeSMART, Blades: o.blades, Warmup: o.warmup, Duration: o.duration, Techniques: o.techniques.value(),
+		Drawn: o.drawn, LikeSMART: o.likeSMART, Blades: o.blades, Warmup: o.warmup, Window: o.window, Limit: o.limit, Idle: o.idle, Techniques: o.techniques.value(),
+		Tuner: o.tuner.of(o.likeSMART),
 	}
 	fail := func(err error) (hashbench.Config, []hashbench.Curve, error) { return c, nil, &usageError{cause: err} }
-	if err := positive(cmd, "keys", "drawn", "threads", "coroutines", "compute", "blades", "warmup", "duration"); err != nil {
+	if err := positive(cmd, "keys", "drawn", "threads", "coroutines", "compute", "blades"); err != nil {
 		return c, nil, err
 	}
 	if o.sweep != "" && !slices.Contains(hashSweeps, o.sweep) {
@@ -193,6 +201,9 @@ func (o *hashOptions) run(cmd *cobra.Command, w *World) error {
 	case outputCSV:
 		write = r.WriteCSV
 	}
+	if o.markdown {
+		write = r.WriteMarkdown
+	}
 	if err := errors.Join(failed, write(w.Stdout)); err != nil {
 		return err
 	}
@@ -203,7 +214,7 @@ func newSimHash(w *World) *cobra.Command {
 	o := &hashOptions{}
 	cmd := &cobra.Command{
 		Use:   "hash",
-		Short: "The RACE index alone, under YCSB's mixes: figures 5, 7, 8 and 14 of the SMART paper",
+		Short: "The RACE index alone, under YCSB's mixes: figures 5, 7 to 9 and 14 of the SMART paper",
 		Long: `Looks up and updates keys in the RACE index of the engine on the simulated RNIC, as
 section 6.2.1 of the SMART paper does: 8-byte keys and values, no locks, a key drawn
 from a Zipf distribution; an update whose compare-and-swap fails is tried again.
@@ -216,8 +227,11 @@ published of the same configuration, if anything. The paper's RACE is --techniqu
 		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := notMarkdown(cmd, o.markdown); err != nil {
+				return err
+			}
 			if o.figure != "" {
-				if err := fixedBy(cmd, "figure", "mix", "conflict-avoidance", "techniques", "zipf", "sweep", "like-smart", "trace"); err != nil {
+				if err := fixedBy(cmd, "figure", "mix", "conflict-avoidance", "techniques", "zipf", "sweep", "like-smart", "tuner", "idle", "trace"); err != nil {
 					return err
 				}
 			}

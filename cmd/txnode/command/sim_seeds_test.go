@@ -89,7 +89,7 @@ func TestSimSeedsHistory(t *testing.T) {
 
 func TestSimHash(t *testing.T) {
 	b := newBed(t)
-	small := []string{"sim", "hash", "--keys", "500", "--threads", "4", "--coroutines", "2", "--warmup", "100us", "--duration", "300us"}
+	small := []string{"sim", "hash", "--keys", "500", "--threads", "4", "--coroutines", "2", "--warmup", "100us", "--window", "100us", "--limit", "300us"}
 	code, stdout, stderr := b.run(append(small, "--mix", "update-only", "--conflict-avoidance", "none,all")...)
 	if code != 0 || strings.Count(stdout, "retries/update") != 2 || !strings.Contains(stdout, "none, mix update-only") {
 		t.Error(code, stdout, stderr)
@@ -102,8 +102,12 @@ func TestSimHash(t *testing.T) {
 	if p, err := os.ReadFile(filepath.Join(b.dir, "hash.json")); code != 0 || err != nil || !strings.Contains(string(p), "CAS") || !strings.Contains(stdout, `"trace_hash"`) {
 		t.Error(code, err, stdout, stderr)
 	}
+	code, stdout, stderr = b.run(append(small, "--idle", "20us", "--tuner", "thread", "--markdown")...)
+	if code != 0 || !strings.Contains(stdout, "| threads | all |") || !strings.Contains(stdout, "| p99, us |") {
+		t.Error(code, stdout, stderr)
+	}
 	for _, args := range [][]string{
-		{"--mix", "d"}, {"--zipf", "1"}, {"--sweep", "moon"}, {"--figure", "9"}, {"--conflict-avoidance", "some"}, {"--techniques", "backoff"},
+		{"--mix", "d"}, {"--zipf", "1"}, {"--sweep", "moon"}, {"--figure", "6"}, {"--tuner", "nobody"}, {"--markdown", "-o", "csv"}, {"--figure", "9", "--idle", "1us"}, {"--conflict-avoidance", "some"}, {"--techniques", "backoff"},
 		{"--threads", "0"}, {"--machine", "abacus"}, {"--sweep", "threads", "--trace", "x"}, {"--conflict-avoidance", ""}, {"x"},
 		{"--figure", "14", "--mix", "a"}, {"--figure", "5a", "--zipf", "0"}, {"--figure", "7", "--sweep", "threads"},
 	} {
@@ -123,7 +127,7 @@ func TestSimInterrupted(t *testing.T) {
 		{"1 of 2 points", "SMART-DTX", " of 2 points were measured",
 			[]string{"sim", "smallbank", "--threads", "1..2", "--accounts", "100", "--txns", "2000", "--warmup", "20us", "--policy", "ford", "--report", "$DIR/r.html"}},
 		{"1 of 6 points", "retries/update", " of 6 points were measured",
-			[]string{"sim", "hash", "--keys", "500", "--threads", "4", "--coroutines", "2", "--warmup", "100us", "--duration", "300us", "--sweep", "zipf"}},
+			[]string{"sim", "hash", "--keys", "500", "--threads", "4", "--coroutines", "2", "--warmup", "100us", "--window", "100us", "--limit", "300us", "--sweep", "zipf"}},
 		{"1 of 48 points", "doorbell per thread", " of 48 points were measured", []string{"sim", "verbs", "--figure", "4a", "--requests", "50"}},
 		{"1 of 113 points", "shared QP", " of 113 points were measured", []string{"sim", "calibrate", "--check", "--requests", "50"}},
 		{"device, round 0", "HandoverNs", "the constants that were found until then", []string{"sim", "calibrate", "--requests", "50"}},
@@ -165,7 +169,7 @@ func TestSimPositive(t *testing.T) {
 		"smallbank --accounts 0 --threads 0": "--threads is 0; it must be positive; --accounts is 0; it must be positive",
 		"tatp --subscribers -1 --warmup 0s":  "--subscribers is -1; it must be positive; --warmup is 0s; it must be positive",
 		"verbs --depth 0":                    "--depth is 0; it must be positive",
-		"hash --keys 0 --duration -1s":       "--keys is 0; it must be positive; --duration is -1s; it must be positive",
+		"hash --keys 0 --threads -1":         "--keys is 0; it must be positive; --threads is -1; it must be positive",
 		"seeds --seeds 0 --parallel -1":      "--seeds is 0; it must be positive; --parallel is -1; it must be positive",
 		"calibrate --requests 0":             "--requests is 0; it must be positive",
 	} {
@@ -200,7 +204,7 @@ func TestSimFullDisk(t *testing.T) {
 	for _, args := range [][]string{
 		{"sim", "seeds", "--seeds", "1", "--trace"}, {"sim", "seeds", "--seeds", "1", "--history"},
 		append(append([]string{"sim", "smallbank", "--accounts", "100"}, tiny...), "--report"), append(append([]string{"sim", "tatp", "--subscribers", "100"}, tiny...), "--trace"),
-		{"sim", "hash", "--keys", "500", "--threads", "1", "--coroutines", "1", "--warmup", "10us", "--duration", "100us", "--report"},
+		{"sim", "hash", "--keys", "500", "--threads", "1", "--coroutines", "1", "--warmup", "10us", "--window", "30us", "--limit", "100us", "--report"},
 		{"sim", "verbs", "--threads", "1", "--trace"}, {"sim", "verbs", "--figure", "4a", "--requests", "10", "--report"},
 		{"sim", "calibrate", "--check", "--requests", "10", "--report"}, {"bench", "smallbank", "--accounts", "50", "--txns", "50", "--warmup", "1ms", "--cpuprofile"},
 	} {
@@ -222,7 +226,7 @@ func TestSimReports(t *testing.T) {
 		"verbs":     {[]string{"verbs", "--figure", "4a", "--requests", "50"}, 1, []string{"Figure 4a: doorbell per thread, 32 requests", "HandoverNs"}},
 		"calibrate": {[]string{"calibrate", "--check", "--requests", "50"}, 2, []string{"Figure 3a: shared QP", "Absolute error over 113 points"}},
 		"hash": {
-			[]string{"hash", "--keys", "500", "--threads", "1", "--coroutines", "2", "--warmup", "100us", "--duration", "300us", "--figure", "7"}, 11,
+			[]string{"hash", "--keys", "500", "--threads", "1", "--coroutines", "2", "--warmup", "100us", "--window", "100us", "--limit", "300us", "--figure", "7"}, 11,
 			[]string{"ours, mix c", "Mix b: retries of an update", "smart-ht: WaitNs", "Absolute error of the throughput"},
 		},
 		"tatp": {[]string{"tatp", "--threads", "1", "--subscribers", "100", "--txns", "200", "--warmup", "20us"}, 5, []string{"SMART-DTX", "published", "LineHoldNs"}},

@@ -43,6 +43,7 @@ type simVerbsOptions struct {
 	output                      outputFormat
 	report, trace               string
 	requests                    int
+	markdown                    bool
 }
 
 // AddFlags registers the flags.
@@ -67,6 +68,7 @@ func (o *simVerbsOptions) AddFlags(cmd *cobra.Command) {
 	fs.IntVar(&o.requests, "requests", 20_000, "with --figure: requests to measure at each point")
 	machineFlag(cmd, &o.machine)
 	o.output.addFlag(cmd)
+	markdownFlag(cmd, &o.markdown)
 	reportFlag(cmd, &o.report)
 	fs.StringVar(&o.trace, "trace", "", "`file` to write every verb to, in the Chrome trace format; by default none")
 	completeWith(cmd, "figure", "3a", "4a")
@@ -77,6 +79,12 @@ func (o *simVerbsOptions) AddFlags(cmd *cobra.Command) {
 
 // complete checks the flags.
 func (o *simVerbsOptions) complete(cmd *cobra.Command) error {
+	if err := notMarkdown(cmd, o.markdown); err != nil {
+		return err
+	}
+	if o.markdown && o.figure == "" {
+		return usagef("--markdown is for --figure")
+	}
 	var ok bool
 	if o.Op, ok = verbOps[o.op]; !ok {
 		return usagef("--op is %q; it must be one of %s", o.op, strings.Join(keysOf(verbOps), ", "))
@@ -214,7 +222,7 @@ func (o *simVerbsOptions) runFigure(ctx context.Context, w *World) error {
 	if stopped != nil && !errors.Is(stopped, errInterrupted) {
 		return stopped
 	}
-	if err := writeCalibration(w, o.output, o.report, &r); err != nil || stopped == nil {
+	if err := writeCalibration(w, o.output, o.markdown, o.report, &r); err != nil || stopped == nil {
 		return err
 	}
 	return fmt.Errorf("%w: %d of %d points were measured", stopped, len(r.Residuals), len(points))
@@ -237,10 +245,13 @@ func evaluate(ctx context.Context, w *World, profile sim.Profile, points []calib
 
 // writeCalibration prints a profile and its residuals, and writes the page of them if a
 // file is named.
-func writeCalibration(w *World, o outputFormat, report string, r *calibrate.Report) error {
+func writeCalibration(w *World, o outputFormat, markdown bool, report string, r *calibrate.Report) error {
 	var failed error
 	if report != "" {
 		failed = writeFile(report, calibrationPage(r).Write)
+	}
+	if markdown {
+		return errors.Join(failed, r.WriteMarkdown(w.Stdout))
 	}
 	return errors.Join(failed, printCalibration(w, o, r))
 }
@@ -319,6 +330,7 @@ func newSimCalibrate(w *World) *cobra.Command {
 		from     string
 		report   string
 		requests int
+		markdown bool
 	)
 	cmd := &cobra.Command{
 		Use:   "calibrate",
@@ -332,6 +344,9 @@ present constants only.`,
 		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := notMarkdown(cmd, markdown); err != nil {
+				return err
+			}
 			if err := positive(cmd, "requests"); err != nil {
 				return err
 			}
@@ -357,7 +372,7 @@ present constants only.`,
 			if stopped != nil && !errors.Is(stopped, errInterrupted) {
 				return stopped
 			}
-			if err := writeCalibration(w, output, report, &r); err != nil {
+			if err := writeCalibration(w, output, markdown, report, &r); err != nil {
 				return err
 			}
 			switch {
@@ -373,6 +388,7 @@ present constants only.`,
 	cmd.Flags().IntVar(&requests, "requests", 12_000, "requests to measure at each point")
 	machineFlag(cmd, &from)
 	output.addFlag(cmd)
+	markdownFlag(cmd, &markdown)
 	reportFlag(cmd, &report)
 	return cmd
 }

@@ -25,6 +25,7 @@ type simOptions struct {
 	coroutines int
 	policy     string
 	techniques techniqueList
+	tuner      tunerPolicy
 	sweep      string
 	likeDTX    bool
 	machine    string
@@ -38,6 +39,8 @@ type simOptions struct {
 	seed       uint64
 	verify     bool
 	output     outputFormat
+	markdown   bool
+	figure     string
 	report     string
 	trace      string
 }
@@ -63,7 +66,10 @@ func (o *simOptions) AddFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.policy, "policy", "", "commit `policy`: default or ford; without this flag and --techniques:\nford without techniques, ford with all, default with all, one after the other")
 	o.techniques = slices.Clone(techniqueNames)
 	fs.Var(&o.techniques, "techniques", "SMART's techniques to use, by commas, or all or none")
+	tunerFlag(cmd, &o.tuner)
 	if rows := simRows[o.workload]; o.published() {
+		fs.StringVar(&o.figure, "figure", "", "repeat a `figure` of the SMART paper: 10 (threads) or 11 (idling), FORD+ and SMART-DTX;\nby default none")
+		completeWith(cmd, "figure", "10", "11")
 		fs.StringVar(&o.sweep, "sweep", "", "what to vary: threads, as in figure 10, up to --threads (the same as --threads 1..96);\nidle, as in figure 11; by default nothing")
 		fs.BoolVar(&o.likeDTX, "like-dtx", false, "count and retry as FORD's and SMART's programs do: one attempt, another transaction\nafter an abort, backoff after every abort; the default with --policy ford")
 		fs.IntVar(&o.rows, rows, simbench.DefaultRows, "number of "+rows)
@@ -86,6 +92,7 @@ func (o *simOptions) AddFlags(cmd *cobra.Command) {
 	fs.Uint64Var(&o.seed, "seed", 1, "seed of everything that is drawn")
 	fs.BoolVar(&o.verify, "verify", false, "check the books after each point")
 	o.output.addFlag(cmd)
+	markdownFlag(cmd, &o.markdown)
 	reportFlag(cmd, &o.report)
 	fs.StringVar(&o.trace, "trace", "", "`file` to write every verb to, in the Chrome trace format; one point only; by default none")
 	completeWith(cmd, "policy", policies...)
@@ -128,9 +135,13 @@ func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
 		if cmd.Flags().Changed("like-dtx") {
 			c.LikeDTX = o.likeDTX
 		}
+		c.Tuner = o.tuner.of(c.LikeDTX)
 		out = append(out, c)
 	}
 	switch {
+	case o.figure != "":
+		add(occ.PolicyFORD, rdma.Techniques{})
+		add(occ.PolicyFORD, rdma.AllTechniques)
 	case o.policy == "ford":
 		add(occ.PolicyFORD, o.techniques.value())
 	case o.policy == "default", cmd.Flags().Changed("techniques"):
@@ -149,6 +160,21 @@ func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
 		}
 	}
 	return out, nil
+}
+
+// fixFigure sets what --figure decides.
+func (o *simOptions) fixFigure(cmd *cobra.Command) error {
+	switch o.figure {
+	case "":
+		return nil
+	case "10":
+		o.sweep = sweepThreads
+	case "11":
+		o.sweep = sweepIdle
+	default:
+		return usagef("--figure is %q; it must be 10 or 11", o.figure)
+	}
+	return fixedBy(cmd, "figure", "policy", "techniques", "tuner", "sweep", "like-dtx", "idle", "coroutines", "replicas", "blades", "trace")
 }
 
 // counts are the thread counts to measure.
@@ -245,6 +271,9 @@ func (o *simOptions) run(ctx context.Context, w *World, configs []simbench.Confi
 	case outputCSV:
 		write = simbench.WriteCSV
 	}
+	if o.markdown {
+		write = simbench.WriteMarkdown
+	}
 	if err := errors.Join(failed, write(w.Stdout, curves)); err != nil {
 		return err
 	}
@@ -302,6 +331,9 @@ SMART-DTX is --policy ford --techniques all, ours is --policy default.`, workloa
 		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(notMarkdown(cmd, o.markdown), o.fixFigure(cmd)); err != nil {
+				return err
+			}
 			configs, err := o.configs(cmd)
 			if err != nil {
 				return err

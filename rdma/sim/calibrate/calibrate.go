@@ -6,8 +6,8 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strings"
 
+	"txnode/internal/mdtable"
 	"txnode/rdma"
 	"txnode/rdma/sim"
 	"txnode/rdma/sim/verbs"
@@ -154,56 +154,30 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// columnsMost is how many columns of a table fit into 100 characters.
-const columnsMost = 5
-
 // WriteMarkdown writes the residuals as the tables of docs/simulator-fit.md: threads
 // down, policies or depths across, each cell measured/model (error in %).
 func (r *Report) WriteMarkdown(w io.Writer) error {
+	grids := map[string]*mdtable.Table{}
 	var figures []string
-	cells := map[[3]string]string{}
-	with := func(l []string, s string) []string {
-		if slices.Contains(l, s) {
-			return l
-		}
-		return append(l, s)
-	}
-	columns, rows := map[string][]string{}, map[string][]string{} // of a figure
 	for _, x := range r.Residuals {
 		col := x.Name
 		if x.Figure == "4a" {
 			col = fmt.Sprintf("depth %d", x.Depth)
 		}
-		row := fmt.Sprint(x.Threads)
-		figures = with(figures, x.Figure)
-		columns[x.Figure] = with(columns[x.Figure], col)
-		rows[x.Figure] = with(rows[x.Figure], row)
-		cells[[3]string{x.Figure, row, col}] = fmt.Sprintf("%.3g/%.3g (%+.0f)", x.Mops, x.Model, 100*x.Error())
-	}
-	var err error
-	put := func(format string, a ...any) {
-		if err == nil {
-			_, err = fmt.Fprintf(w, format, a...)
+		if grids[x.Figure] == nil {
+			grids[x.Figure] = mdtable.New("threads")
+			figures = append(figures, x.Figure)
 		}
+		grids[x.Figure].Set(fmt.Sprint(x.Threads), col, mdtable.Cell(x.Mops, x.Model))
 	}
 	for _, f := range figures {
-		put("\nFigure %s:\n", f)
-		tables := (len(columns[f]) + columnsMost - 1) / columnsMost
-		for some := range slices.Chunk(columns[f], (len(columns[f])+tables-1)/tables) {
-			put("\n| threads |")
-			for _, c := range some {
-				put(" %s |", c)
-			}
-			put("\n|---|%s\n", strings.Repeat("---|", len(some)))
-			for _, row := range rows[f] {
-				put("| %s |", row)
-				for _, c := range some {
-					put(" %s |", cells[[3]string{f, row, c}])
-				}
-				put("\n")
-			}
+		if _, err := fmt.Fprintf(w, "\nFigure %s:\n", f); err != nil {
+			return err
+		}
+		if err := grids[f].WriteMarkdown(w); err != nil {
+			return err
 		}
 	}
-	put("\nAbsolute error over %d points: median %.1f %%, largest %.1f %%.\n", len(r.Residuals), 100*r.MedianError(), 100*r.MaxError())
+	_, err := fmt.Fprintf(w, "\nAbsolute error over %d points: median %.1f %%, largest %.1f %%.\n", len(r.Residuals), 100*r.MedianError(), 100*r.MaxError())
 	return err
 }

@@ -1,0 +1,34 @@
+package mdtable_test
+
+import (
+	"strings"
+	"testing"
+
+	"txnode/internal/mdtable"
+)
+
+func TestWriteMarkdown(t *testing.T) {
+	g := mdtable.New("threads")
+	for _, c := range []string{"a", "b", "c", "d", "e", "f"} {
+		g.Set("1", c, mdtable.Cell(2, 1.5))
+	}
+	g.Set("8", "b", mdtable.Cell(0, 12345.6))
+	var out strings.Builder
+	if err := g.WriteMarkdown(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+| threads | a | b | c |
+|---|---|---|---|
+| 1 | 2/1.5 (-25) | 2/1.5 (-25) | 2/1.5 (-25) |
+| 8 |  | 12346 |  |
+
+| threads | d | e | f |
+|---|---|---|---|
+| 1 | 2/1.5 (-25) | 2/1.5 (-25) | 2/1.5 (-25) |
+| 8 |  |  |  |
+`
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
