@@ -1,12 +1,23 @@
 package index
 
-import "txnode/rdma"
+import (
+	"txnode/memory"
+	"txnode/rdma"
+)
 
 // Scanner is an index that can list its blocks inside of a transaction.
 type Scanner interface {
 	Index
 	// NewScan starts a walk over all blocks that are linked. It posts nothing.
 	NewScan() Scan
+}
+
+// Walker is an index that can list its blocks outside of transactions.
+type Walker interface {
+	Index
+	// Walk calls fn for each block that is linked, and where the link is, until fn returns an error, which it
+	// returns. A block that is linked all the time is met at least once; changes meanwhile may be met or not.
+	Walk(c *rdma.Coro, fn func(at memory.Addr, x Candidate) error) error
 }
 
 // Scan walks over an index piece by piece, and notes what it has read. It belongs to one coroutine.
