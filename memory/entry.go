@@ -28,6 +28,8 @@ const (
 	// entryVersionDrop is the version of a table that is being dropped, or was: it has Table.State. A
 	// program that does not know of that would use it.
 	entryVersionDrop = 2
+	// entryVersionOrdered is the version of a table with an ordered index: it has Table.State, Nodes and MaxKey.
+	entryVersionOrdered = 3
 )
 
 type entryKind uint8
@@ -97,7 +99,7 @@ func unseal(e Entry, kind entryKind) ([]byte, error) {
 	if mum.Sum(entrySeed(e.Key), body) != sum {
 		return nil, fmt.Errorf("%w: entry %q does not match its checksum", ErrDamaged, e.Key)
 	}
-	later := v[1] == entryVersionParts && kind == entrySegment || v[1] == entryVersionDrop && kind == entryTable
+	later := v[1] == entryVersionParts && kind == entrySegment || (v[1] == entryVersionDrop || v[1] == entryVersionOrdered) && kind == entryTable
 	if v[1] != entryVersion && !later {
 		return nil, fmt.Errorf("%w: entry %q has format %d, this program knows %d", ErrFormat, e.Key, v[1], entryVersion)
 	}
@@ -251,6 +253,10 @@ func tableEntry(t Table) Entry {
 	p = append(p, t.Name...)
 	p = binary.LittleEndian.AppendUint32(p, uint32(len(t.Options)))
 	p = append(p, t.Options...)
+	if t.Ordered() {
+		p = append(p, byte(t.State), byte(t.Nodes))
+		return sealAs(entryVersionOrdered, keyOf(prefixTable, uint32(t.ID)), entryTable, binary.LittleEndian.AppendUint16(p, t.MaxKey))
+	}
 	if t.State == TableLive {
 		return seal(keyOf(prefixTable, uint32(t.ID)), entryTable, p)
 	}
@@ -264,6 +270,10 @@ func decodeTable(d *payload) Table {
 	if d.version == entryVersionDrop {
 		t.State = TableState(d.u8())
 		d.fail = d.fail || t.State != TableDropping && t.State != TableDropped
+	}
+	if d.version == entryVersionOrdered {
+		t.State, t.Nodes, t.MaxKey = TableState(d.u8()), Class(d.u8()), d.u16()
+		d.fail = d.fail || t.State > TableDropped || t.Nodes == 0
 	}
 	return t
 }

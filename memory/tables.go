@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -20,10 +21,17 @@ const (
 type Table struct {
 	ID      uint16
 	Name    string
-	Root    Addr   // extent of the root of its index; 0 until set
+	Root    Addr   // extent, or block, of the root of its index; 0 until set
 	Options []byte // opaque: the transaction layer's
 	State   TableState
+	// Nodes, of an ordered table, is the class of the blocks that the nodes of its index have, and MaxKey the length of its
+	// longest key in bytes; 0: the table has a hash index, which lies in extents.
+	Nodes  Class
+	MaxKey uint16
 }
+
+// Ordered reports whether the table has an ordered index, whose nodes are blocks.
+func (t *Table) Ordered() bool { return t.Nodes > 0 }
 
 // TableState is how far a table is in its life. Its number and its entry stay for ever.
 type TableState uint8
@@ -38,6 +46,18 @@ const (
 // CreateTable records a table. Its number is never reused. A table of that name without a root,
 // whose creation was not finished, gets the options. Another one is ErrTableExists.
 func (s *Space) CreateTable(name string, options []byte) (Table, error) {
+	return s.createTable(name, options, 0, 0)
+}
+
+// CreateOrderedTable is CreateTable of a table whose index is ordered, with nodes in blocks of a class, which is not 0.
+func (s *Space) CreateOrderedTable(name string, options []byte, nodes Class, maxKey int) (Table, error) {
+	if nodes == 0 || nodes >= NumClasses || maxKey < 1 || maxKey > math.MaxUint16 {
+		return Table{}, fmt.Errorf("memory: an ordered table with nodes of class %d and keys of %d bytes", nodes, maxKey)
+	}
+	return s.createTable(name, options, nodes, uint16(maxKey))
+}
+
+func (s *Space) createTable(name string, options []byte, nodes Class, maxKey uint16) (Table, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.writable(); err != nil {
@@ -62,7 +82,8 @@ func (s *Space) CreateTable(name string, options []byte) (Table, error) {
 		if t.Root != 0 {
 			return Table{}, fmt.Errorf("%w: %q", ErrTableExists, name)
 		}
-		if t.Options = slices.Clone(options); !bytes.Equal(t.Options, l.Tables[i].Options) {
+		t.Options, t.Nodes, t.MaxKey = slices.Clone(options), nodes, maxKey
+		if was := &l.Tables[i]; !bytes.Equal(t.Options, was.Options) || t.Nodes != was.Nodes || t.MaxKey != was.MaxKey {
 			if err := s.commit(tableEntry(t)); err != nil {
 				return Table{}, err
 			}
@@ -74,7 +95,7 @@ func (s *Space) CreateTable(name string, options []byte) (Table, error) {
 	if len(l.Tables) == MaxTables {
 		return Table{}, fmt.Errorf("%w: of tables, of which a database has %d at most", ErrExhausted, MaxTables)
 	}
-	t := Table{ID: uint16(len(l.Tables) + 1), Name: strings.Clone(name), Options: slices.Clone(options)}
+	t := Table{ID: uint16(len(l.Tables) + 1), Name: strings.Clone(name), Options: slices.Clone(options), Nodes: nodes, MaxKey: maxKey}
 	if err := s.commit(tableEntry(t), l.stateEntry(len(l.Segments)-1, len(l.Tables)+1, len(l.Coordinators))); err != nil {
 		return Table{}, err
 	}
@@ -83,7 +104,7 @@ func (s *Space) CreateTable(name string, options []byte) (Table, error) {
 	return t, nil
 }
 
-// SetTableRoot records where a table's index starts: an address in an extent.
+// SetTableRoot records where a table's index starts: an address in an extent, or, of an ordered table, of a block.
 func (s *Space) SetTableRoot(id uint16, root Addr) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,11 +115,11 @@ func (s *Space) SetTableRoot(id uint16, root Addr) error {
 	if id == 0 || int(id) > len(l.Tables) {
 		return fmt.Errorf("%w: %d", ErrNoTable, id)
 	}
-	if !l.validRoot(root) {
-		return fmt.Errorf("memory: root %v of table %d is in no index segment", root, id)
-	}
 	t := l.Tables[id-1]
 	t.Root = root
+	if !l.validRoot(&t) {
+		return fmt.Errorf("memory: root %v of table %d is in no segment of its kind", root, id)
+	}
 	if err := s.commit(tableEntry(t)); err != nil {
 		return err
 	}
@@ -136,6 +157,13 @@ func (s *Space) changeTable(id uint16, change func(t *Table)) error {
 	}
 	l.Tables[id-1] = t
 	return nil
+}
+
+// OrderedTable reports whether table id is ordered.
+func (s *Space) OrderedTable(id uint16) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return id > 0 && int(id) <= len(s.layout.Tables) && s.layout.Tables[id-1].Ordered()
 }
 
 // Tables lists the tables by number.

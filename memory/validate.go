@@ -109,10 +109,14 @@ func (l *Layout) validateReplica(r Replica) error {
 	return nil
 }
 
-// validRoot reports whether an address may be the root of a table.
-func (l *Layout) validRoot(root Addr) bool {
+// validRoot reports whether the root of a table may be where it is.
+func (l *Layout) validRoot(t *Table) bool {
+	root, kind := t.Root, KindIndex
+	if t.Ordered() {
+		kind = KindBlocks
+	}
 	return root == 0 || root>>AddrBits == 0 && int(root.Segment()) < len(l.Segments) &&
-		l.Segments[root.Segment()].Kind == KindIndex && root.Offset() < l.SegmentSize
+		l.Segments[root.Segment()].Kind == kind && root.Offset() < l.SegmentSize
 }
 
 func (l *Layout) validateTables() error {
@@ -121,8 +125,11 @@ func (l *Layout) validateTables() error {
 		if int(t.ID) != i+1 || t.Name == "" || len(t.Name) > MaxTableName || t.State == TableLive && names[t.Name] {
 			return unsound("table %d: number %d, name %q", i+1, t.ID, t.Name)
 		}
-		if !l.validRoot(t.Root) {
-			return unsound("table %q: its root %v is in no index segment", t.Name, t.Root)
+		if !l.validRoot(&t) {
+			return unsound("table %q: its root %v is in no segment of its kind", t.Name, t.Root)
+		}
+		if (t.Nodes > 0) != (t.MaxKey > 0) || t.Nodes >= NumClasses {
+			return unsound("table %q: nodes of class %d for keys of %d bytes", t.Name, t.Nodes, t.MaxKey)
 		}
 		if t.State == TableDropped && t.Root != 0 || t.State > TableDropped {
 			return unsound("table %q: state %d, root %v", t.Name, t.State, t.Root)
