@@ -45,6 +45,15 @@ func (tx *Tx) commit() error {
 			return tx.abandon(err)
 		}
 	}
+	if tx.edits {
+		// What is planned now is locked, so that it stays true until it is written.
+		if err := tx.validateReads(); err != nil {
+			return tx.abandon(err)
+		}
+		if err := tx.edit(); err != nil {
+			return tx.abandon(err)
+		}
+	}
 	if tx.writes == 0 {
 		if err := tx.validateReads(); err != nil {
 			return tx.abandon(err)
@@ -57,13 +66,13 @@ func (tx *Tx) commit() error {
 		tx.s.eng.number(tx)
 	}
 	var err error
-	if tx.s.eng.opts.Policy == PolicyFORD && !tx.blind {
+	if tx.s.eng.opts.Policy == PolicyFORD && !tx.blind && !tx.edits {
 		err = tx.commitFORD()
 	} else {
 		if err = tx.validateReads(); err != nil {
 			return tx.abandon(err)
 		}
-		if tx.s.straight && !tx.odd {
+		if tx.s.straight && !tx.odd && len(tx.nodes) == 0 {
 			return tx.commitStraight()
 		}
 		err = tx.commitDefault()
@@ -90,14 +99,17 @@ func (tx *Tx) prepare() error {
 	c.Count = &tx.phases[PhaseExecute]
 	b := &tx.batch
 	b.Reset()
-	locks, inserts := 0, 0
+	locks, inserts, plants := 0, 0, 0
 	for i := range tx.items {
 		it := &tx.items[i]
 		it.cas = -1
 		if it.write == writeDelete && it.state != record.Live && !it.inserted {
 			tx.dropWrite(it) // nothing is there to delete
 		}
-		if it.write == writeNone || it.locked {
+		if it.plants() {
+			plants++
+		}
+		if it.write == writeNone || it.locked || it.addr == 0 && it.table.Ordered != nil {
 			continue
 		}
 		if it.addr == 0 {
@@ -131,8 +143,13 @@ func (tx *Tx) prepare() error {
 			return err
 		}
 	}
-	if locks+inserts > 0 {
-		tx.valid = tx.scans == nil // of what is locked
+	if plants > 0 {
+		if err := tx.plant(); err != nil {
+			return err
+		}
+	}
+	if locks+inserts+plants > 0 {
+		tx.valid = tx.scans == nil && !tx.leans() // of what is locked
 		for i := range tx.items {
 			if !tx.items[i].locked {
 				tx.valid = false

@@ -17,6 +17,9 @@ func (tx *Tx) conclude(outcome history.Outcome) {
 	if tx.linked && tx.concluded {
 		tx.usePlaceholders()
 	}
+	if tx.edits && tx.concluded {
+		tx.usePrivate()
+	}
 	if tx.hist != nil {
 		tx.report(outcome)
 	}
@@ -82,6 +85,9 @@ func (tx *Tx) report(outcome history.Outcome) {
 	tx.reportScans(h)
 	for i := range tx.items {
 		it := &tx.items[i]
+		if it.state == record.Node {
+			continue
+		}
 		read := it.seen()
 		h.Op(read)
 		switch it.write {
@@ -109,6 +115,9 @@ func (tx *Tx) reportFailed() {
 	h.Drop()
 	for i := range tx.items {
 		it := &tx.items[i]
+		if it.state == record.Node {
+			continue
+		}
 		op := it.seen()
 		switch it.write {
 		case writePut:

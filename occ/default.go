@@ -57,8 +57,16 @@ func (tx *Tx) commitDefault() error {
 	}
 	tx.conclude(history.Committed)
 	c.Count = &tx.phases[PhaseRelease]
-	if err := tx.installPrimaries(); err != nil || !durable {
+	if err := tx.installPrimaries(); err != nil || !durable && !tx.vacates {
 		return err
+	}
+	if tx.vacates {
+		if err := tx.freeVacated(); err != nil || !durable {
+			if err != nil {
+				_ = tx.s.fail(err)
+			}
+			return nil
+		}
 	}
 	// A checkpoint waits for the images, so nobody may forget that they are in place.
 	err = c.Wait(&f.bg)
@@ -110,9 +118,17 @@ func (tx *Tx) appendBackups(b *rdma.Batch) {
 // without waiting; and moves the records that outgrew their blocks.
 func (tx *Tx) installPrimaries() error {
 	bg := &tx.flights[tx.flight].bg
+	if tx.edits {
+		if err := tx.publishPrivate(); err != nil {
+			_ = tx.s.fail(err)
+			return nil
+		}
+	}
+	tx.releaseNodes(bg)
 	for i := range tx.items {
 		it := &tx.items[i]
 		switch {
+		case it.unlinked() && it.write != writeNone: // it is in place
 		case it.write == writeNone:
 			if it.locked {
 				tx.appendRelease(it)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 
+	"txnode/index"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -17,6 +18,14 @@ func (s *Session) Bury(t *Table, key []byte, a memory.Addr, class memory.Class, 
 		it.short = binary.LittleEndian.Uint64(key)
 	}
 	s.reclaim.push(tombstone{t, it.long, it.keyHash(), it.place(), a, class, v})
+}
+
+// bury puts the block of a deleted record of an ordered table that a walk has met on the list of those that the session
+// reclaims, if its coordinator is gone: nobody else has it on a list.
+func (tx *Tx) bury(t *Table, x index.Candidate, img record.Image) {
+	if v := img.Version(); tx.s.alloc != nil && tx.gone(v) {
+		tx.s.Bury(t, img.Key(), x.Addr, x.Class, v)
+	}
 }
 
 // Rest waits for every session to end the transactions that it had begun at a moment.

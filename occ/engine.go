@@ -91,6 +91,8 @@ type Table struct {
 	ID    uint16
 	Name  string
 	Index index.Index
+	// Ordered is Index if that is ordered; else nil.
+	Ordered index.Ordered
 
 	dropped atomic.Bool
 }
@@ -177,6 +179,7 @@ type Session struct {
 	spareHeld  bool
 
 	txs     []*Tx
+	keeper  *Tx // for what the session does between transactions: see unlink
 	reclaim reclaimer
 }
 

@@ -58,6 +58,9 @@ func (tx *Tx) Execute() error {
 		}
 		unlocked += k
 	}
+	if len(tx.nodes) > 0 {
+		tx.dropStale()
+	}
 	tx.fetched = len(tx.items)
 	tx.lines = min(tx.s.lines, int(tx.end-tx.next)/record.LineSize)
 	if tx.inserts > 0 {
@@ -148,6 +151,9 @@ func (tx *Tx) append(it *item) error {
 	case stepCopy:
 		it.rd = int32(b.Read(tx.view.At(it.addr, int(it.copy)), it.buf, it.bufLen))
 	case stepSearch:
+		if it.table.Ordered != nil {
+			return tx.appendSearch(it)
+		}
 		q, err := tx.query(it)
 		if err != nil {
 			return err
@@ -198,6 +204,9 @@ func (tx *Tx) advance(it *item) error {
 	case stepCopy:
 		return tx.copyRead(it)
 	case stepSearch:
+		if it.table.Ordered != nil {
+			return tx.searchedNode(it)
+		}
 		return tx.searched(it)
 	case stepMany:
 		return tx.readMany(it)

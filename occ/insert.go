@@ -24,7 +24,7 @@ func (tx *Tx) placeholders(first int) error {
 	version := record.TxID(0)
 	for i := first; i < len(tx.items); i++ {
 		it := &tx.items[i]
-		if it.write != writePut || it.addr != 0 {
+		if it.write != writePut || it.addr != 0 || it.table.Ordered != nil {
 			continue
 		}
 		class, ok := record.ClassFor(int(it.klen), int(it.vlen))
@@ -156,6 +156,9 @@ func (tx *Tx) uproot(which func(it *item) bool) error {
 		it := &tx.items[i]
 		if !which(it) || !it.locked {
 			continue
+		}
+		if it.table.Ordered != nil {
+			continue // the commit would have linked it
 		}
 		tx.forget(it, it.addr)
 		if err := it.table.Index.Remove(c, it.query, it.addr); err != nil && !errors.Is(err, index.ErrChanged) {

@@ -59,6 +59,8 @@ type item struct {
 	long  []byte       // the key, if klen is not 8
 	query *index.Query // nil when the transaction has ended: see finish
 	from  memory.Addr  // where a record that moves comes from
+	hop   index.Hop    // of an ordered table: the block to be read next; 0: ask the index
+	node  int32        // of an ordered table: one more than the number of the node that was read last
 }
 
 // marks are an item's small fields, all zero when it is staged.
@@ -78,6 +80,8 @@ type marks struct {
 	primary   bool  // not to be read from a backup
 	looksFar  uint8 // 0, or as a power of two how far candidates are read that are longer than readLen
 	changed   bool  // absent, and its buckets are not as they were
+	vacates   bool  // the commit makes the block free: see edit.go
+	private   bool  // the block is known to nobody yet: see edit.go
 	blind     bool  // what is stored will be replaced, whatever it is: see Tx.Blind
 	copy      uint8 // stepCopy reads this copy; 0: the primary was not found damaged
 	proof     proof // what damaged copies still show: see Tx.overwrite
@@ -116,6 +120,7 @@ func (it *item) fresh(t *Table, update bool) {
 	it.table = t
 	it.marks = marks{update: update}
 	it.addr, it.version, it.hash, it.spot, it.from = 0, 0, 0, 0, 0
+	it.hop, it.node = index.Hop{}, 0
 	it.bufLen, it.vbuf, it.w, it.cas = 0, 0, -1, -1
 }
 

@@ -136,6 +136,9 @@ func (tx *Tx) readMany(it *item) error {
 // version do, which is confirmed before the absence is believed. One of several
 // candidates, that seemed to be the one, tells nothing about the others.
 func (tx *Tx) notThis(it *item, img record.Image) error {
+	if it.table.Ordered != nil {
+		return tx.notHere(it)
+	}
 	it.addr = 0
 	if img.Meta().State() == record.Free {
 		tx.hollow = it.query.Candidates[0].Addr

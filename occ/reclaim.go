@@ -286,6 +286,9 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) (reclaimResult, 
 	if t.table.Dropped() {
 		return reclaimNever, nil // its index may be gone
 	}
+	if t.table.Ordered != nil {
+		return s.unlink(c, t)
+	}
 	need := t.table.Index.BufferSize() + record.LineSize
 	if r.size < need {
 		at, err := s.thread.Alloc(need)

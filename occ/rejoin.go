@@ -416,7 +416,7 @@ func (s *Session) releaseOld(c *rdma.Coro) error {
 			if it.addr == 0 || tx.concluded || tx.id.Coordinator() == s.coord.ID || !it.update && !it.locked && !it.inserted && it.from == 0 {
 				continue
 			}
-			fresh := it.inserted || it.from != 0
+			fresh := it.inserted || it.from != 0 || it.private
 			s.torn = s.torn || fresh
 			free, err := recovery.UnlockOwn(c, o, it.addr)
 			if err != nil && !recovery.Beyond(err) {
@@ -426,7 +426,7 @@ func (s *Session) releaseOld(c *rdma.Coro) error {
 			// it; unless the transaction has taken effect: then it is free because somebody
 			// has deleted the record since, and has it now.
 			unused := free == recovery.UnlockedUnused && s.alloc.Holds(it.addr) && !committed
-			if it.inserted && unused {
+			if it.inserted && unused && it.table.Ordered == nil {
 				// Its placeholder may have died with a blade, and its slot not.
 				err := recovery.Unlink(c, o, it.table.ID, it.key(), it.addr)
 				if err != nil && !recovery.Beyond(err) {
@@ -444,6 +444,14 @@ func (s *Session) releaseOld(c *rdma.Coro) error {
 				}
 			}
 		}
+		for i := range tx.nodes {
+			if n := &tx.nodes[i]; (n.locked || n.cas >= 0) && !tx.concluded && tx.id.Coordinator() != s.coord.ID {
+				if _, err := recovery.UnlockOwn(c, o, n.addr); err != nil && !recovery.Beyond(err) {
+					return err
+				}
+			}
+		}
+		tx.nodes = tx.nodes[:0]
 		clear(tx.items) // one that was to move has its query still, which is not for the next
 		tx.items = tx.items[:0]
 	}

@@ -51,11 +51,16 @@ func (tx *Tx) abandon(err error) error {
 // releaseLocks releases every lock that the transaction holds, without waiting.
 func (tx *Tx) releaseLocks() {
 	tx.c.Count = &tx.phases[PhaseRelease]
+	if tx.edits {
+		tx.freePrivate()
+		tx.keepVacated()
+	}
 	for i := range tx.items {
 		if it := &tx.items[i]; it.locked && !it.inserted {
 			tx.appendRelease(it)
 		}
 	}
+	tx.releaseNodes(&tx.flights[tx.flight].bg)
 	if bg := &tx.flights[tx.flight].bg; bg.Len() > 0 {
 		tx.c.Post(bg)
 	}

@@ -47,14 +47,17 @@ type Scan struct {
 	tx    *Tx
 	id    record.TxID // of the transaction
 	table *Table
-	ix    index.Scan
-	next  *Scan // the one that the transaction began before
+	ix    index.Scan   // nil: the index is ordered
+	o     *orderedScan // nil: it is not
+	next  *Scan        // the one that the transaction began before
 
 	found []evidence
 	known map[memory.Addr]int32 // by address, the number in found
 	batch rdma.Batch
 	// cands are the blocks of a piece of the index, and reading those that are read together.
 	cands, reading []index.Candidate
+	blocks         []block     // of an ordered table: what is read together
+	proofs         []*evidence // what it proves
 
 	rows []scanRow // of the piece, of which the first taken are the caller's
 	data []byte    // their keys and values; not used again, since the caller may keep them
@@ -101,6 +104,9 @@ func (tx *Tx) Scan(t *Table) (*Scan, error) {
 	if t.Dropped() {
 		return nil, fmt.Errorf("%w: %q", ErrDropped, t.Name)
 	}
+	if t.Ordered != nil {
+		return tx.Range(t, index.Bound{}, index.Bound{End: true}, false, 0)
+	}
 	ix, ok := t.Index.(index.Scanner)
 	if !ok {
 		return nil, fmt.Errorf("%w: %q", ErrNoScan, t.Name)
@@ -113,6 +119,9 @@ func (tx *Tx) Scan(t *Table) (*Scan, error) {
 // Next returns the next record. ok is false when there are no more. The slices stay as they are until
 // the transaction ends. After an error only Rollback is allowed.
 func (s *Scan) Next() (key, value []byte, ok bool, err error) {
+	if s.o != nil {
+		return s.nextOrdered()
+	}
 	tx := s.tx
 	for {
 		if s.over() {
@@ -160,9 +169,18 @@ func (s *Scan) Stop() {
 		s.found[rest[i].found].gone = true
 	}
 	if s.tx.hist != nil {
-		s.seen = s.seen[:len(s.seen)-len(rest)]
+		n := 0
+		for i := range rest {
+			if s.found[rest[i].found].row {
+				n++
+			}
+		}
+		s.seen = s.seen[:len(s.seen)-n]
 	}
 	s.rows, s.stage, s.took = nil, scanEnded, 0
+	if s.o != nil {
+		s.o.rest = false
+	}
 }
 
 // over reports whether the transaction has ended.
@@ -205,6 +223,9 @@ func (s *Scan) piece() error {
 	if s.want = min(s.want*scanGrowth, most); atEnd {
 		s.want = scanAtEnd
 	}
+	if s.o != nil && s.o.limit > 0 {
+		s.want = min(s.want, max(s.o.limit, 1))
+	}
 	if !more {
 		if err := tx.Execute(); err != nil {
 			return err
@@ -220,6 +241,9 @@ func (s *Scan) piece() error {
 // unit reads a piece of the index and its blocks; more is false when there is none. If a slot leads
 // to a block that is free, the record has moved or gone: then the slots are read again.
 func (s *Scan) unit() (more bool, err error) {
+	if s.o != nil {
+		return s.orderedUnit()
+	}
 	c := s.tx.c
 	found, rows, data, seen := len(s.found), len(s.rows), len(s.data), len(s.seen)
 	for tries := 1; ; tries++ {
@@ -263,6 +287,9 @@ func (s *Scan) read(blocks []index.Candidate, last bool) (hollow bool, err error
 		return false, s.indexError(err)
 	}
 	defer func() { t.Free(buf, room) }()
+	if s.o != nil {
+		return s.readJoined(blocks, buf, uint32(room), last)
+	}
 	for len(blocks) > 0 {
 		b := &s.batch
 		b.Reset()
@@ -327,13 +354,16 @@ func (s *Scan) accept(x index.Candidate, img record.Image, last bool) (hollow bo
 		return false, fmt.Errorf("%w: index of table %q leads to block %v of table %d", ErrCorrupt, s.table.Name, x.Addr, m.Table())
 	}
 	e.row = m.State() == record.Live && !e.own
-	if err := s.note(e); err != nil || !e.row {
+	if s.o != nil && m.State() == record.Absent && !e.own {
+		tx.bury(s.table, x, img)
+	}
+	if err := s.note(e); err != nil || !e.row && !(s.o != nil && m.State() == record.Live) {
 		return false, err
 	}
 	key, value := img.Key(), img.Value()
 	s.rows = append(s.rows, scanRow{len(s.data), len(key), len(value), int32(len(s.found) - 1)})
 	s.data = append(append(s.data, key...), value...)
-	if tx.hist != nil {
+	if tx.hist != nil && e.row {
 		s.seen = append(s.seen, history.Op{Key: history.Key(record.Hash(s.table.ID, key)), Version: history.Version(img.Version()), Kind: history.Read})
 	}
 	return false, nil
@@ -461,6 +491,9 @@ func (s *Scan) validate() error {
 	if err := s.cover(); err != nil {
 		return err
 	}
+	if s.o != nil {
+		return s.guardsJoined()
+	}
 	if err := s.guards(); err != nil {
 		return err
 	}
@@ -481,6 +514,11 @@ func (s *Scan) validate() error {
 // validated themselves. A block that the scan knows by an item only is forgotten when no item has it any
 // more, as another record may get it.
 func (s *Scan) cover() error {
+	if s.o != nil {
+		if err := s.coverLeaves(); err != nil {
+			return err
+		}
+	}
 	if len(s.found) == 0 {
 		return nil
 	}

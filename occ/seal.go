@@ -1,7 +1,6 @@
 package occ
 
 import (
-	"txnode/log"
 	"txnode/memory/record"
 )
 
@@ -22,7 +21,8 @@ func (tx *Tx) seal() error {
 			continue
 		}
 		tx.sealImage(it)
-		tx.log.Set(buf, int(it.w), log.Update, it.addr, it.version, freed, int(it.wlen))
+		kind, prev := it.logged()
+		tx.log.Set(buf, int(it.w), kind, it.addr, prev, freed, int(it.wlen))
 		tx.spread(it)
 	}
 	if tx.view != v { // a move has met a segment that is newer than the map
@@ -38,7 +38,7 @@ func (tx *Tx) seal() error {
 // freed is what the log says of the blocks of a transaction that inserts or deletes: see
 // log.Entry. Of records that were there before, and stay, their versions say enough.
 func (tx *Tx) freed() uint64 {
-	if !tx.linked && !tx.deletes {
+	if !tx.linked && !tx.deletes && !tx.edits {
 		return 0
 	}
 	return tx.s.eng.space.Frees()
@@ -50,8 +50,15 @@ func (tx *Tx) sealImage(it *item) {
 	if it.write == writeDelete {
 		state = record.Absent
 	}
+	if it.state == record.Node {
+		state = record.Node
+	}
 	m := record.MakeMeta(state, it.table.ID, it.class, int(it.klen), int(it.vlen))
 	at := tx.logAt + uint32(it.w)
+	if it.vacates {
+		record.Image(tx.bytes(at, it.wlen)).PutFree(it.addr, tx.id, it.table.ID, it.class, tx.s.eng.space.CountFree())
+		return
+	}
 	if it.klen == 8 && it.wlen == record.LineSize {
 		record.SealShort(tx.line(at), it.addr, tx.id, m)
 		return

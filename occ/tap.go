@@ -159,6 +159,9 @@ func (tx *Tx) tell(known bool) {
 	buf := tx.logBytes()
 	for i := range tx.items {
 		it := &tx.items[i]
+		if it.state == record.Node {
+			continue
+		}
 		switch it.write {
 		case writePut:
 			img := record.Image(buf[it.w : uint32(it.w)+it.wlen])

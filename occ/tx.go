@@ -93,8 +93,10 @@ type state struct {
 	behind   bladeSet // of the backups
 	busy     bool     // from Begin until the last background request is posted
 	// blind: a record is written of which every copy is damaged: see overwrite.
-	blind bool
-	scans *Scan // the last one that it began; nil: none
+	blind   bool
+	scans   *Scan // the last one that it began; nil: none
+	vacates bool  // the commit makes blocks free
+	edits   bool  // the commit changes nodes of ordered indexes
 	// concluded: it is committed, and what is left of it is in its log.
 	concluded bool
 }
@@ -114,6 +116,11 @@ type Tx struct {
 	index   itemIndex
 	keys    []byte
 	queries []*index.Query // free
+
+	nodes   []node // of ordered indexes
+	editors []tableEditor
+	posts   []tablePost
+	scratch []byte
 
 	batch   rdma.Batch
 	flights [numFlights]flight
@@ -241,6 +248,7 @@ func (tx *Tx) Begin() error {
 	}
 	tx.items = tx.items[:0]
 	tx.keys = tx.keys[:0]
+	tx.nodes, tx.posts = tx.nodes[:0], tx.posts[:0]
 	if tx.index.n > 0 {
 		tx.index.reset()
 	}

@@ -47,7 +47,7 @@ func (tx *Tx) certify(first int) error {
 		}
 		return tx.validate(len(tx.items))
 	}
-	if fresh == 1 && locked == 0 {
+	if fresh == 1 && locked == 0 && (len(tx.items) == 1 || !tx.leans()) {
 		if old == 0 {
 			tx.valid = true
 			return nil
@@ -176,6 +176,9 @@ func (tx *Tx) appendValidation(n int) error {
 		if it.locked {
 			continue
 		}
+		if it.addr == 0 && it.table.Ordered != nil {
+			continue // its node is
+		}
 		if it.addr == 0 {
 			if it.vbuf == 0 {
 				at, err := tx.alloc(uint32(it.table.Index.BufferSize()) + 64)
@@ -191,6 +194,7 @@ func (tx *Tx) appendValidation(n int) error {
 		g.Off += record.GuardOff
 		b.Read(g, it.buf+record.GuardOff, 8) // nobody needs any more what was read there
 	}
+	tx.appendNodeGuards()
 	return nil
 }
 
@@ -201,6 +205,9 @@ func (tx *Tx) checkValidation(n int) error {
 	for i := range tx.items[:n] {
 		it := &tx.items[i]
 		if it.locked {
+			continue
+		}
+		if it.addr == 0 && it.table.Ordered != nil {
 			continue
 		}
 		if it.addr == 0 {
@@ -218,6 +225,9 @@ func (tx *Tx) checkValidation(n int) error {
 			}
 			return tx.conflict(AbortValidation, it)
 		}
+	}
+	if err := tx.checkNodeGuards(); err != nil {
+		return err
 	}
 	tx.valid = own == nil
 	return own

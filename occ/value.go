@@ -225,7 +225,9 @@ func (tx *Tx) setImage(i int, w write, value []byte) error {
 		tx.odd = true
 		img.PutBody(it.key(), value)
 	}
-	if it.inserted && uint32(n) > it.class.Size() {
+	if it.table.Ordered != nil && it.addr != 0 && uint32(n) > it.class.Size() {
+		tx.late = true
+	} else if it.inserted && uint32(n) > it.class.Size() {
 		tx.outgrown, tx.late = true, true
 	}
 	it.write, it.wlen = w, uint32(n)

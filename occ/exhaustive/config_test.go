@@ -17,6 +17,7 @@ type config struct {
 	groups  uint32 // of a sub-table; 0: 8
 	ahead   int    // blades whose turn to have an extent comes before that of the root's
 	reclaim int    // occ.Options.ReclaimAfter
+	entries int    // the table is ordered, and its nodes have so many entries at most; 0: it is not
 
 	readBackups bool // occ.Options.ReadBackups
 	atEnd       bool // transactions validate at their end
@@ -39,6 +40,9 @@ func (c config) String() string {
 	}
 	if c.atEnd {
 		s += "/at-end"
+	}
+	if c.entries > 0 {
+		s += "/ordered"
 	}
 	return s
 }

@@ -4,7 +4,9 @@ import (
 	"testing"
 
 	"txnode/history"
+	"txnode/index/blink"
 	"txnode/index/race"
+	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/record"
@@ -61,9 +63,7 @@ func newWorld(t testing.TB, c config, load func(s *client) error) *world {
 	w.f = steptest.New(steptest.Options{Blades: blades, Size: bladeSize, Caps: c.caps})
 	w.cat, w.rec = &catalog.Mem{}, &history.Recorder{}
 	w.open()
-	if _, err := w.space.CreateTable("t", []byte("{}")); err != nil {
-		t.Fatal(err)
-	}
+	w.createTable()
 	for range c.ahead {
 		a, err := w.space.AllocExtent(w.ctl.Plain(), 1)
 		if err == nil {
@@ -73,13 +73,7 @@ func newWorld(t testing.TB, c config, load func(s *client) error) *world {
 			t.Fatal(err)
 		}
 	}
-	root, _, err := race.Create(w.ctl.Plain(), w.space, 1, race.Options{Groups: c.groups, MaxDepth: 6})
-	if err == nil {
-		err = w.space.SetTableRoot(1, root)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.createIndex()
 	for _, n := range []int{1, 100, 200} { // as in ops
 		w.spread(n)
 	}
@@ -101,6 +95,7 @@ func newWorld(t testing.TB, c config, load func(s *client) error) *world {
 		t.Fatal(err)
 	}
 	w.initial = w.rec.Txns()
+	var err error
 	w.begin, _, err = w.cat.Load()
 	if err != nil {
 		t.Fatal(err)
@@ -198,11 +193,7 @@ func (w *world) client() *client {
 	}
 	w.next++
 	s := &client{w: w, c: th.Plain()}
-	ix, err := race.Open(s.c, w.space, w.root(), 1)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	s.table = &occ.Table{ID: 1, Name: "t", Index: ix}
+	s.table = w.table(s.c)
 	eng := occ.NewEngine(w.space, occ.Options{Policy: w.conf.policy, ReadBackups: w.conf.readBackups, CacheBytes: cacheBytes, ReclaimAfter: w.conf.reclaim, Damaged: w.damaged})
 	if s.session, err = eng.NewSession(th); err == nil {
 		s.tx, err = s.session.NewTx(s.c)
@@ -212,6 +203,76 @@ func (w *world) client() *client {
 	}
 	s.tx.Record(w.rec.Session(), func() int64 { w.tick++; return w.tick })
 	return s
+}
+
+// createTable notes the table in the catalog.
+func (w *world) createTable() {
+	w.t.Helper()
+	var err error
+	if w.conf.entries == 0 {
+		_, err = w.space.CreateTable("t", []byte("{}"))
+	} else {
+		_, err = w.space.CreateOrderedTable("t", []byte("{}"), w.geometry().Class, w.geometry().MaxKey)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// geometry is that of an ordered table's nodes.
+func (w *world) geometry() blink.Geometry {
+	g, err := blink.Geometry{MaxKey: 16, MaxEntries: w.conf.entries}.Fit()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return g
+}
+
+// createIndex makes the table's index.
+func (w *world) createIndex() {
+	w.t.Helper()
+	var root memory.Addr
+	var err error
+	if w.conf.entries == 0 {
+		root, _, err = race.Create(w.ctl.Plain(), w.space, 1, race.Options{Groups: w.conf.groups, MaxDepth: 6})
+	} else {
+		eng := occ.NewEngine(w.space, occ.Options{CacheBytes: cacheBytes})
+		var s *occ.Session
+		var tx *occ.Tx
+		if s, err = eng.NewSession(w.ctl); err == nil {
+			tx, err = s.NewTx(w.ctl.Plain())
+		}
+		if err == nil {
+			root, err = tx.NewOrdered(&occ.Table{ID: 1, Name: "t"}, w.geometry().Class, tree.Empty)
+		}
+		if err == nil {
+			err = s.Close()
+		}
+	}
+	if err == nil {
+		err = w.space.SetTableRoot(1, root)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// table is a handle on the table.
+func (w *world) table(c *rdma.Coro) *occ.Table {
+	w.t.Helper()
+	t := &occ.Table{ID: 1, Name: "t"}
+	var err error
+	if w.conf.entries == 0 {
+		t.Index, err = race.Open(c, w.space, w.root(), 1)
+	} else {
+		var ix *tree.Tree
+		ix, err = tree.New(w.space, w.geometry(), 1, w.root())
+		t.Index, t.Ordered = ix, ix
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return t
 }
 
 func (w *world) root() memory.Addr {

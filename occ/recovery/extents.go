@@ -58,7 +58,7 @@ func reached(c *rdma.Coro, o Options) (map[memory.Addr]bool, error) {
 	}
 	used := map[memory.Addr]bool{}
 	for _, t := range tables {
-		if t.Root == 0 {
+		if t.Root == 0 || t.Ordered() { // whose nodes are blocks
 			continue
 		}
 		ix, err := o.open(c, o.Space, t.ID)

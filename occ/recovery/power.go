@@ -59,6 +59,9 @@ func Power(c *rdma.Coro, o Options) (PowerReport, error) {
 		return rep, err
 	}
 	p := &power{o: &o, rep: &rep, latest: map[memory.Addr]log.Entry{}, touched: map[memory.Addr]bool{}, indexes: map[uint16]*race.Index{}}
+	if p.tables, err = o.Space.Tables(); err != nil {
+		return rep, err
+	}
 	ids := make([]uint32, len(left))
 	for i := range left {
 		ids[i] = left[i].ID
@@ -150,7 +153,7 @@ func (p *power) resolve() error {
 		}
 	}
 	for _, e := range entries {
-		if !e.Image.Meta().State().Valued() || replaced[place{e.Addr, e.Image.Version()}] {
+		if !p.keeps(e.Image) || replaced[place{e.Addr, e.Image.Version()}] {
 			continue
 		}
 		if other, ok := p.latest[e.Addr]; ok {
@@ -167,13 +170,9 @@ var ErrCorrupt error = memory.DamageError("recovery: stored data is damaged")
 // rebuild brings every block into its state, and makes new indexes.
 func (p *power) rebuild(c *rdma.Coro) error {
 	s := p.o.Space
-	var err error
-	if p.tables, err = s.Tables(); err != nil {
-		return err
-	}
 	options := map[uint16]race.Options{}
 	for _, t := range p.tables {
-		if t.Root == 0 {
+		if t.Root == 0 || t.Ordered() {
 			continue
 		}
 		options[t.ID] = race.Options{}
@@ -204,7 +203,7 @@ func (p *power) rebuild(c *rdma.Coro) error {
 		}
 	}
 	for _, t := range p.tables {
-		if t.Root == 0 {
+		if t.Root == 0 || t.Ordered() {
 			continue
 		}
 		_, ix, err := race.Build(c, s, t.ID, options[t.ID], b.links[t.ID], b.same)
@@ -307,7 +306,7 @@ func (b *builder) block(v *memory.View, a memory.Addr, class memory.Class, off u
 		b.rep.Restored++
 	} else if b.dropped(img(0)) {
 		image = nil
-	} else if !b.touched[a] && img(0).Meta().State().Valued() && !isDeparted(img(0)[:record.LineSize]) {
+	} else if !b.touched[a] && b.keeps(img(0)) && !isDeparted(img(0)[:record.LineSize]) {
 		from := -1
 		for k := 0; k < copies && from < 0; k++ {
 			if m := img(k).Meta(); m.State() == img(0).Meta().State() && m.Class() == class {
@@ -343,11 +342,29 @@ func (b *builder) block(v *memory.View, a memory.Addr, class memory.Class, off u
 			return err
 		}
 	}
-	if image.Meta().State() == record.Node { // what leads to it is in another node
+	switch {
+	case image.Meta().State() == record.Node:
+		return nil
+	case image.Meta().State() == record.Live:
+		b.rep.Records++
+	}
+	if b.ordered(image) { // what leads to it is in a node
 		return nil
 	}
-	b.rep.Records++
 	return b.link(a, class, image)
+}
+
+// keeps reports whether an image is what its block has to have when the database is opened: a record, or a node. Of an
+// ordered table it may also be that of a deleted record, to which a node still leads.
+func (p *power) keeps(image record.Image) bool {
+	s := image.Meta().State()
+	return s.Valued() || s == record.Absent && p.ordered(image)
+}
+
+// ordered reports whether an image is of an ordered table.
+func (p *power) ordered(image record.Image) bool {
+	id := int(image.Meta().Table())
+	return id > 0 && id <= len(p.tables) && p.tables[id-1].Ordered()
 }
 
 // dropped reports whether an image is of a table of which nothing is left. The catalog was on disk when that was said, and
@@ -391,7 +408,7 @@ func (b *builder) link(a memory.Addr, class memory.Class, image record.Image) er
 func (b *builder) count(l *memory.Layout) error {
 	n := map[uint16]int{}
 	for _, t := range b.tables {
-		if t.Root != 0 {
+		if t.Root != 0 && !t.Ordered() {
 			n[t.ID] = 0
 		}
 	}

@@ -107,7 +107,7 @@ func PruneSlots(c *rdma.Coro, o Options, swept SweepReport) (int, error) {
 	}
 	n := 0
 	for _, t := range tables {
-		if t.Root == 0 {
+		if t.Root == 0 || t.Ordered() {
 			continue
 		}
 		ix, err := o.open(c, o.Space, t.ID)

@@ -7,6 +7,7 @@ import (
 
 	"txnode/index"
 	"txnode/index/race"
+	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -507,6 +508,9 @@ func (o *Options) open(c *rdma.Coro, s race.Space, table uint16) (index.Index, e
 	}
 	if table == 0 || int(table) > len(ts) || ts[table-1].Root == 0 {
 		return nil, fmt.Errorf("%w: %d", memory.ErrNoTable, table)
+	}
+	if ts[table-1].Ordered() {
+		return tree.Open(s, &ts[table-1])
 	}
 	ix, err := race.Open(c, s, ts[table-1].Root, table)
 	if err != nil {

@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -165,7 +166,11 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 			return UnlockedNot, err
 		}
 	}
-	if img.Meta().State() != record.Absent && !half {
+	keep, err := u.linked(v, a, img)
+	if err != nil {
+		return UnlockedNot, err
+	}
+	if keep || img.Meta().State() != record.Absent && !half {
 		was := img.Unlocked()
 		u.table = img.Meta().Table()
 		if is, err := u.strandedElsewhere(v, a); err != nil {
@@ -224,6 +229,26 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 	return UnlockedNow, nil
 }
 
+// linked reports whether a block is that of a deleted record of an ordered table, to which a node leads: it stays what it
+// is, and a transaction unlinks it. One to which none leads was to be linked by a commit that did not come.
+func (u *unlocker) linked(v *memory.View, a memory.Addr, img record.Image) (bool, error) {
+	m := img.Meta()
+	if _, err := img.Check(a); err != nil || m.State() != record.Absent || m.KeyLen() == 0 || !u.o.Space.OrderedTable(m.Table()) {
+		return false, nil
+	}
+	u.table = m.Table()
+	key := bytes.Clone(img.Key())
+	ix, err := u.index(u.table)
+	if err != nil {
+		return false, fmt.Errorf("recovery: index of table %d: %w", u.table, err)
+	}
+	q, err := u.lookup(ix, v, u.table, key)
+	if err != nil {
+		return false, fmt.Errorf("recovery: looking up in the index of table %d: %w", u.table, err)
+	}
+	return leadsTo(q, a), nil
+}
+
 // halfFree reports whether a block's line, whose guard is held, says that the block is
 // free in its first words, and not in the others: its owner was killed in the middle of the
 // WRITE that frees it, after it had been unlinked. Where it says in the same word that there are a key
@@ -278,7 +303,8 @@ func abandoned(s *memory.Space, img record.Image) bool {
 	if s.Gated() {
 		return false
 	}
-	return img.Meta().State() == record.Absent && img.Stable() && !s.Registered(img.Version().Coordinator())
+	return img.Meta().State() == record.Absent && img.Stable() && !s.Registered(img.Version().Coordinator()) &&
+		!s.OrderedTable(img.Meta().Table()) // a transaction that meets it unlinks it
 }
 
 func (u *unlocker) now(ok bool, err error) (Unlocked, error) {

@@ -1,0 +1,315 @@
+package occ
+
+import (
+	"txnode/index"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// A table whose index is ordered (index.Ordered) has nodes, which are blocks like records. A lookup
+// reads the node that is responsible for its key, as far as cached inner nodes know. Lookups of one
+// transaction share the READ of a node. That a key is absent holds as long as its node has the
+// version that was read: 8 bytes tell, whatever the node's size.
+//
+// To insert a key, its node is locked: with the fetch if the key was staged with Insert, else by the
+// commit (plant). The commit changes the node (edit.go).
+
+// node is a block of an ordered index that the transaction has read.
+type node struct {
+	table   *Table
+	addr    memory.Addr
+	version record.TxID  // as read, and as held while locked
+	guard   record.Guard // as read
+	prior   record.Guard // as the lock was taken
+	buf     uint32       // arena: image as read; 0: none yet
+	cas, rd int32        // requests in the batch
+	state   nodeState
+	tries   uint8
+	near    bool // it should be the node that is responsible, and may be locked unread
+	locked  bool
+	used    bool // the transaction depends on the version
+	stale   bool // it was not the one that was looked for: to be read again when a search leads there once more
+	changes []index.Change
+}
+
+type nodeState uint8
+
+const (
+	nodeNew   nodeState = iota // not read, or to be read again
+	nodeAsked                  // a READ is in the batch
+	nodeRead
+)
+
+// node returns the number of a block in tx.nodes.
+func (tx *Tx) node(t *Table, h index.Hop) int {
+	for i := len(tx.nodes) - 1; i >= 0; i-- {
+		if n := &tx.nodes[i]; n.addr == h.Addr && n.table == t {
+			return i
+		}
+	}
+	if k := len(tx.nodes); k < cap(tx.nodes) {
+		tx.nodes = tx.nodes[:k+1]
+	} else {
+		tx.nodes = append(tx.nodes, node{})
+	}
+	n := &tx.nodes[len(tx.nodes)-1]
+	*n = node{table: t, addr: h.Addr, near: h.Near, changes: n.changes[:0]}
+	return len(tx.nodes) - 1
+}
+
+// size is how many bytes of a node's block are read.
+func (n *node) size() uint32 {
+	if n.addr == n.table.Ordered.Root() {
+		return record.LineSize
+	}
+	return n.table.Ordered.NodeClass().Size()
+}
+
+func (n *node) class() memory.Class {
+	if n.addr == n.table.Ordered.Root() {
+		return 0
+	}
+	return n.table.Ordered.NodeClass()
+}
+
+func (tx *Tx) nodeImage(n *node) record.Image { return record.Image(tx.bytes(n.buf, n.size())) }
+
+// appendNode appends the READ of a node to the batch, unless that was done or is not necessary. lock: with its lock in front.
+func (tx *Tx) appendNode(n *node, lock bool) error {
+	if n.state != nodeNew && !n.stale || n.state == nodeAsked {
+		return nil
+	}
+	n.stale = false
+	if !tx.reaches(n.addr) {
+		return tx.lost(&item{table: n.table}, n.addr)
+	}
+	if n.buf == 0 {
+		at, err := tx.alloc(n.size() + record.LineSize)
+		if err != nil {
+			return err
+		}
+		n.buf = (at + record.LineSize - 1) &^ (record.LineSize - 1)
+	}
+	b, from := &tx.batch, tx.view.At(n.addr, 0)
+	n.cas = -1
+	if lock && n.near && !n.locked && tx.s.caps.MaskedCAS {
+		g := from
+		g.Off += record.GuardOff
+		n.cas = int32(b.MaskedCAS(g, 0, uint64(record.HeldBy(tx.id)), tx.s.masks))
+	}
+	n.rd = int32(b.Read(from, n.buf, n.size()))
+	n.state = nodeAsked
+	return nil
+}
+
+// acceptNode looks at a node that was read. ok is false if it is to be read again. stray: it is no node of the
+// index (any more).
+func (tx *Tx) acceptNode(n *node) (ok, stray bool, err error) {
+	if n.state == nodeRead {
+		return true, false, nil
+	}
+	if n.state == nodeNew { // another item has seen that it is to be read again
+		return false, false, nil
+	}
+	n.state = nodeNew
+	if n.cas >= 0 {
+		if prior := record.Guard(tx.batch.Result(int(n.cas))); !prior.Held() {
+			n.locked, n.prior = true, prior
+		}
+	}
+	img := tx.nodeImage(n)
+	_, bad := img.Check(n.addr)
+	switch g := img.Guard(); {
+	case bad != nil:
+		if n.tries++; n.tries > maxRereads {
+			return false, false, tx.meet(AbortReadLocked, &item{table: n.table, addr: n.addr}, g)
+		}
+		if n.tries > 2 {
+			tx.c.Yield()
+		}
+		return false, false, nil
+	case img.Meta().State() != record.Node || img.Meta().Table() != n.table.ID:
+		tx.dropNode(n)
+		return false, true, nil
+	case n.locked && (g != record.HeldBy(tx.id) || img.Version() != n.prior.Version()):
+		n.tries++ // the last lines of the image before are still on their way
+		if n.tries > maxRereads {
+			return false, false, tx.meet(AbortReadLocked, &item{table: n.table, addr: n.addr}, g)
+		}
+		return false, false, nil
+	case n.used && img.Version() != n.version:
+		return false, false, tx.conflict(AbortPhantom, &item{table: n.table, addr: n.addr})
+	}
+	n.guard, n.version = img.Guard(), img.Version()
+	n.state = nodeRead
+	return true, false, nil
+}
+
+// free reports whether nobody but the transaction has the node locked, as it was read.
+func (n *node) free() bool { return n.locked || n.guard == record.FreeAt(n.version) }
+
+// dropStale gives the locks back of nodes that turned out not to be the right ones.
+func (tx *Tx) dropStale() {
+	for i := range tx.nodes {
+		if n := &tx.nodes[i]; n.stale && n.locked {
+			tx.dropNode(n)
+		}
+	}
+}
+
+// dropNode forgets what was read of a node that turned out not to be the right one.
+func (tx *Tx) dropNode(n *node) {
+	if n.used || len(n.changes) > 0 {
+		return
+	}
+	n.state = nodeNew
+	if !n.locked {
+		return
+	}
+	// The block may be in other hands by now: only the transaction's own lock is replaced.
+	g := tx.view.At(n.addr, 0)
+	g.Off += record.GuardOff
+	f := &tx.flights[tx.flight]
+	f.bg.CAS(g, uint64(record.HeldBy(tx.id)), uint64(n.prior))
+	tx.c.Post(&f.bg)
+	n.locked = false
+}
+
+// appendSearch appends what an item of an ordered table needs to be looked up.
+func (tx *Tx) appendSearch(it *item) error {
+	h := it.hop
+	if h.Addr == 0 {
+		h = it.table.Ordered.Find(index.PlaceOf(it.key()))
+	}
+	it.node = int32(tx.node(it.table, h)) + 1
+	n := &tx.nodes[it.node-1]
+	n.near = n.near || h.Near
+	return tx.appendNode(n, it.insert)
+}
+
+// searchedNode interprets what appendSearch has read.
+func (tx *Tx) searchedNode(it *item) error {
+	n := &tx.nodes[it.node-1]
+	ok, stray, err := tx.acceptNode(n)
+	if err != nil {
+		return err
+	}
+	p := index.PlaceOf(it.key())
+	if stray {
+		it.hop = it.table.Ordered.Astray(p)
+		return tx.searchAgain(it)
+	}
+	if !ok {
+		return nil // and stays at this step
+	}
+	value := tx.nodeImage(n).Value()
+	h, here, err := it.table.Ordered.Follow(p, n.addr, value)
+	if err != nil {
+		tx.ill = ill{block: n.addr}
+		return tx.indexError(it, "looking up in", err)
+	}
+	if !here {
+		if h.Addr == it.table.Ordered.Root() && it.hop.Addr != 0 {
+			if it.tries++; it.tries > maxSearches {
+				return tx.giveUp(it)
+			}
+		}
+		n.stale = !n.used // others that have come here may find what they look for
+		it.hop = h
+		return nil
+	}
+	it.hop = index.Hop{}
+	if x, found := it.table.Ordered.Entry(value, it.key()); found {
+		if !tx.reaches(x.Addr) || x.Class >= memory.NumClasses {
+			return tx.lost(it, x.Addr)
+		}
+		it.addr, it.class, it.bufLen = x.Addr, x.Class, 0
+		it.step = stepProbe
+		return nil
+	}
+	if !n.free() {
+		if it.tries++; it.tries > heldLooks {
+			return tx.meet(AbortReadLocked, &item{table: n.table, addr: n.addr}, n.guard)
+		}
+		if it.tries > 2 {
+			tx.c.Yield()
+		}
+		n.state = nodeNew
+		return nil
+	}
+	n.used, n.stale = true, false
+	return tx.absent(it)
+}
+
+// heldLooks is how often a locked node is read again before that is a conflict: inserters of other keys
+// lock it, for two round trips.
+const heldLooks = 8
+
+// notHere is notThis for an item of an ordered table: the block that its node links does not hold the key
+// any more.
+func (tx *Tx) notHere(it *item) error {
+	it.addr = 0
+	if n := &tx.nodes[it.node-1]; n.used || n.locked {
+		return tx.conflict(AbortStale, it)
+	}
+	tx.nodes[it.node-1].state = nodeNew
+	return tx.searchAgain(it)
+}
+
+// leans reports whether the transaction depends on versions of nodes that are not locked.
+func (tx *Tx) leans() bool {
+	for i := range tx.nodes {
+		if n := &tx.nodes[i]; n.used && !n.locked {
+			return true
+		}
+	}
+	return false
+}
+
+// appendNodeGuards appends the READs of the guards of nodes that the transaction depends on.
+func (tx *Tx) appendNodeGuards() {
+	for i := range tx.nodes {
+		if n := &tx.nodes[i]; n.used && !n.locked {
+			g := tx.view.At(n.addr, 0)
+			g.Off += record.GuardOff
+			tx.batch.Read(g, n.buf+record.GuardOff, 8)
+		}
+	}
+}
+
+// checkNodeGuards compares them.
+func (tx *Tx) checkNodeGuards() error {
+	for i := range tx.nodes {
+		n := &tx.nodes[i]
+		if !n.used || n.locked {
+			continue
+		}
+		g := record.Guard(tx.s.thread.Word(n.buf + record.GuardOff))
+		if g == record.FreeAt(n.version) {
+			continue
+		}
+		if it := (&item{table: n.table, addr: n.addr}); g.Held() {
+			return tx.meet(AbortReadLocked, it, g)
+		} else { //nolint:revive // it is of both
+			return tx.conflict(AbortPhantom, it)
+		}
+	}
+	return nil
+}
+
+// releaseNodes appends the WRITEs that give locks of nodes back, at the versions found.
+func (tx *Tx) releaseNodes(bg *rdma.Batch) {
+	for i := range tx.nodes {
+		n := &tx.nodes[i]
+		if !n.locked {
+			continue
+		}
+		g := tx.view.At(n.addr, 0)
+		g.Off += record.GuardOff
+		at := n.buf + record.GuardOff
+		tx.s.thread.PutWord(at, uint64(n.prior))
+		bg.Write(g, at, 8)
+		n.locked = false
+	}
+}

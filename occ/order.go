@@ -1,0 +1,283 @@
+package occ
+
+import (
+	"errors"
+	"fmt"
+
+	"txnode/index"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// NewOrdered commits the two blocks of an empty ordered index of table t, whose values a function returns:
+// of its only node, given that node's address, and of its root. It returns where the root is. t.Ordered need
+// not be set yet. The transaction is not open.
+func (tx *Tx) NewOrdered(t *Table, class memory.Class, values func(a memory.Addr) (node, root []byte)) (root memory.Addr, err error) {
+	if err := tx.Begin(); err != nil {
+		return 0, err
+	}
+	if tx.s.alloc == nil {
+		return 0, tx.abandon(ErrReadOnly)
+	}
+	for _, c := range []memory.Class{class, 0} {
+		if err := tx.newNode(t, c, rdma.BladeID(t.ID)%rdma.BladeID(tx.view.Blades())); err != nil {
+			return 0, tx.abandon(err)
+		}
+	}
+	node, top := values(tx.items[0].addr)
+	for i, v := range [][]byte{node, top} {
+		if err := tx.putNode(&tx.items[i], v); err != nil {
+			return 0, tx.abandon(err)
+		}
+	}
+	tx.odd, tx.fetched = true, len(tx.items)
+	root = tx.items[1].addr
+	return root, tx.Commit()
+}
+
+// unlink is what reclaiming a deleted record of an ordered table is: a transaction that takes its entry out of its
+// node and makes its block free.
+func (s *Session) unlink(c *rdma.Coro, t *tombstone) (reclaimResult, error) {
+	if s.keeper == nil {
+		tx, err := s.NewTx(c)
+		if err != nil {
+			return reclaimLater, nil // there is no arena for it now
+		}
+		s.keeper = tx
+	}
+	tx := s.keeper
+	tx.c = c
+	result, err := tx.unlink(t)
+	if errors.Is(err, ErrConflict) {
+		return reclaimLater, nil
+	}
+	return result, err
+}
+
+func (tx *Tx) unlink(t *tombstone) (reclaimResult, error) {
+	if err := tx.Begin(); err != nil {
+		return reclaimLater, err
+	}
+	i, err := tx.Stage(t.table, t.key, true)
+	if err == nil {
+		err = tx.Execute()
+	}
+	if err != nil {
+		return reclaimLater, tx.abandon(err)
+	}
+	if it := &tx.items[i]; it.addr != t.addr || it.version != t.version || it.state != record.Absent {
+		return reclaimNever, tx.Rollback()
+	}
+	k, err := tx.seek(t.table, index.PlaceOf(t.key))
+	if err == nil {
+		err = tx.vacateBlock(i)
+	}
+	if err != nil {
+		return reclaimLater, tx.abandon(err)
+	}
+	tx.nodes[k].changes = append(tx.nodes[k].changes, index.Change{Op: index.Unlink, Key: t.key})
+	tx.fetched = len(tx.items)
+	if err := tx.Commit(); err != nil {
+		return reclaimLater, err
+	}
+	return reclaimed, nil
+}
+
+// Posts makes what ordered indexes owe: the changes of higher levels that follow from splits, each by a transaction
+// of its own. One that meets a lock, or has failed, is owed still. The transaction is not open.
+func (tx *Tx) Posts(t *Table) error {
+	if tx.s.alloc == nil || t.Ordered == nil || tx.s.broken != nil {
+		return nil
+	}
+	hist := tx.hist
+	tx.hist = nil // nobody reads or writes anything
+	defer func() { tx.hist = hist }()
+	for range maxPosts {
+		p, ok := t.Ordered.Owed()
+		if !ok || t.Dropped() {
+			return nil
+		}
+		if err := tx.post(t, p); err != nil {
+			t.Ordered.Owe(p)
+			if errors.Is(err, ErrConflict) {
+				err = nil // whoever comes next does it
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// Owing returns an ordered table that the last transaction has used and whose index owes something: see Posts.
+func (tx *Tx) Owing() *Table {
+	for i := range tx.nodes {
+		if t := tx.nodes[i].table; t.Ordered.Owes() {
+			return t
+		}
+	}
+	return nil
+}
+
+// maxPosts bounds what one call of Posts does.
+const maxPosts = 64
+
+// post commits a change of a higher level.
+func (tx *Tx) post(t *Table, p index.Post) error {
+	if err := tx.Begin(); err != nil {
+		return err
+	}
+	due, err := tx.preparePost(t, p)
+	if err != nil {
+		return tx.abandon(err)
+	}
+	if !due {
+		return tx.Rollback()
+	}
+	n := len(tx.items)
+	tx.fetched = n
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	for i := range tx.items[:n] {
+		it := &tx.items[i]
+		img := record.Image(tx.logBytes()[it.w : uint32(it.w)+it.wlen])
+		t.Ordered.Published(it.addr, img.Value())
+	}
+	return nil
+}
+
+// preparePost reads and locks what a change of a higher level needs, and makes items of it. due is false if
+// there is nothing to do.
+func (tx *Tx) preparePost(t *Table, p index.Post) (due bool, err error) {
+	// The child proves that the change is still right: its version is validated.
+	child, _, err := tx.readNode(t, index.Hop{Addr: p.Child}, false)
+	if err != nil || child < 0 {
+		return false, err
+	}
+	if !tx.nodes[child].free() {
+		return false, tx.meet(AbortReadLocked, &item{table: t, addr: p.Child}, tx.nodes[child].guard)
+	}
+	tx.nodes[child].used, tx.valid = true, false
+	k, err := tx.seek(t, index.Place{Bound: index.Bound{Key: p.Key}, Level: p.Level})
+	if err != nil {
+		return false, err
+	}
+	n := &tx.nodes[k]
+	value, childValue := tx.nodeImage(n).Value(), tx.nodeImage(&tx.nodes[child]).Value()
+	if n.addr == t.Ordered.Root() {
+		return true, tx.grow(t, k, p)
+	}
+	ed := tx.editor(t)
+	images, err := ed.EditPost(value, p, childValue)
+	if err != nil {
+		tx.ill = ill{block: n.addr}
+		return false, fmt.Errorf("%w: node %v of table %q: %w", ErrCorrupt, n.addr, t.Name, err)
+	}
+	if images == 0 {
+		return false, nil
+	}
+	return true, tx.edited(n, ed, images)
+}
+
+// grow makes items of the root's block, which is locked, and of a new node above all others.
+func (tx *Tx) grow(t *Table, k int, p index.Post) error {
+	root := tx.nodeItemOf(&tx.nodes[k])
+	if err := tx.newNode(t, t.Ordered.NodeClass(), tx.nextBlade()); err != nil {
+		return err
+	}
+	top, node, err := t.Ordered.Grow(tx.nodeImage(&tx.nodes[k]).Value(), p, tx.items[len(tx.items)-1].addr)
+	if err != nil {
+		return err
+	}
+	if err := tx.putNode(&tx.items[root], top); err != nil {
+		return err
+	}
+	return tx.putNode(&tx.items[root+1], node)
+}
+
+// seek reads the node that is responsible for a place, and locks it. It may be the root's block: see
+// index.Ordered.Follow.
+func (tx *Tx) seek(t *Table, p index.Place) (int, error) {
+	h := t.Ordered.Find(p)
+	for tries := 0; tries < maxSearches; {
+		k, stray, err := tx.readNode(t, h, true)
+		if err != nil {
+			return 0, err
+		}
+		if stray {
+			h, tries = t.Ordered.Astray(p), tries+1
+			continue
+		}
+		n := &tx.nodes[k]
+		next, here, err := t.Ordered.Follow(p, n.addr, tx.nodeImage(n).Value())
+		if err != nil {
+			tx.ill = ill{block: n.addr}
+			return 0, tx.indexError(&item{table: t}, "looking up in", err)
+		}
+		if !here {
+			if next.Addr == t.Ordered.Root() {
+				tries++
+			}
+			tx.dropNode(n)
+			h = next
+			continue
+		}
+		if !n.locked {
+			if !n.free() {
+				return 0, tx.meet(AbortLocked, &item{table: t, addr: n.addr}, n.guard)
+			}
+			if err := tx.lockNode(n); err != nil {
+				return 0, err
+			}
+		}
+		return k, nil
+	}
+	return 0, tx.conflict(AbortStale, &item{table: t})
+}
+
+// lockNode locks a node at the version that was read.
+func (tx *Tx) lockNode(n *node) error {
+	b := &tx.batch
+	b.Reset()
+	g := tx.view.At(n.addr, 0)
+	g.Off += record.GuardOff
+	cas := b.CAS(g, uint64(record.FreeAt(n.version)), uint64(record.HeldBy(tx.id)))
+	if err := tx.c.Do(b); err != nil {
+		return tx.s.fail(err)
+	}
+	switch prior := record.Guard(b.Result(cas)); {
+	case prior == record.FreeAt(n.version):
+		n.locked, n.prior = true, prior
+		return nil
+	case prior.Held():
+		return tx.meet(AbortLocked, &item{table: n.table, addr: n.addr}, prior)
+	}
+	return tx.conflict(AbortPhantom, &item{table: n.table, addr: n.addr})
+}
+
+// readNode reads a node, with its lock if lock, and returns its number. stray: it is none of the index, and the
+// number is -1.
+func (tx *Tx) readNode(t *Table, h index.Hop, lock bool) (k int, stray bool, err error) {
+	c, b := tx.c, &tx.batch
+	c.Count = &tx.phases[PhaseExecute]
+	k = tx.node(t, h)
+	tx.nodes[k].near = tx.nodes[k].near || h.Near
+	for {
+		b.Reset()
+		n := &tx.nodes[k]
+		if err := tx.appendNode(n, lock); err != nil {
+			return -1, false, err
+		}
+		if err := c.Do(b); err != nil {
+			return -1, false, tx.s.fail(err)
+		}
+		ok, stray, err := tx.acceptNode(n)
+		if stray || err != nil {
+			return -1, stray, err
+		}
+		if ok {
+			return k, false, nil
+		}
+	}
+}
