@@ -65,7 +65,7 @@ func (s *copier) table(t memory.Table) error {
 	if s.t, err = s.w.db.table(t.Name, o, false, 0); err != nil {
 		return err
 	}
-	ix, ok := s.t.Index.(*race.Index)
+	ix, ok := s.t.Index.(index.Walker)
 	if !ok {
 		return fmt.Errorf("its index, a %T, can not be walked", s.t.Index)
 	}

@@ -14,9 +14,11 @@ import (
 	"go.uber.org/zap"
 	"txnode/history"
 	"txnode/index/race"
+	"txnode/index/tree"
 	"txnode/internal/validate"
 	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
@@ -181,6 +183,19 @@ type tableOptions struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 	Index string `json:"index"`
+	// MaxKey, of an ordered table, is the length of the longest key in bytes.
+	MaxKey int `json:"max_key,omitempty"`
+}
+
+// Kinds of indexes, as TableInfo and the catalog name them.
+const (
+	indexHash    = "race"
+	indexOrdered = "blink"
+)
+
+// is reports whether a table has the types and the index that are wanted.
+func (o tableOptions) is(want tableOptions) bool {
+	return o.Key == want.Key && o.Value == want.Value && o.Index == want.Index && (want.MaxKey == 0 || o.MaxKey == want.MaxKey)
 }
 
 // decodeTableOptions reads what the catalog keeps of a table, whatever it is.
@@ -194,7 +209,7 @@ func decodeTableOptions(p []byte) (o tableOptions, err error) {
 // CreateTable creates a table. If the table exists it opens it; other types of key or value are
 // ErrTableType. A failure, as on full blades, creates no table.
 func CreateTable[K, V any](db *DB, name string, key Key[K], value Codec[V]) (*Table[K, V], error) {
-	t, err := typedTable(db, name, key, value, true)
+	t, err := typedTable(db, name, key, value, tableOptions{Index: indexHash}, true)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +218,7 @@ func CreateTable[K, V any](db *DB, name string, key Key[K], value Codec[V]) (*Ta
 
 // OpenTable opens a table that exists, or returns ErrNoTable.
 func OpenTable[K, V any](db *DB, name string, key Key[K], value Codec[V]) (*Table[K, V], error) {
-	t, err := typedTable(db, name, key, value, false)
+	t, err := typedTable(db, name, key, value, tableOptions{Index: indexHash}, false)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +227,7 @@ func OpenTable[K, V any](db *DB, name string, key Key[K], value Codec[V]) (*Tabl
 
 // typedTable is table with the names of key and value. It refuses them without functions:
 // what they are for would panic later.
-func typedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], create bool) (*occ.Table, error) {
+func typedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], want tableOptions, create bool) (*occ.Table, error) {
 	var faults validate.Faults
 	faults.Check(key.Append != nil, "table %q: its Key has no Append", name)
 	faults.Check(value.Append != nil, "table %q: its Codec has no Append", name)
@@ -225,7 +240,8 @@ func typedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], creat
 	if err := faults.Err(ErrOptions); err != nil {
 		return nil, err
 	}
-	return db.table(name, tableOptions{Key: key.Name, Value: value.Name, Index: "race"}, create, 0)
+	want.Key, want.Value = key.Name, value.Name
+	return db.table(name, want, create, 0)
 }
 
 // Tables returns the names of all tables.
@@ -248,7 +264,16 @@ func (db *DB) Tables() ([]string, error) {
 
 // table returns a table. If it has to be created, its index is made for so many records: no larger than
 // their inserts would make it, since the blades may have room for no more.
-func (db *DB) table(name string, want tableOptions, create bool, records uint64) (*occ.Table, error) {
+func (db *DB) table(name string, want tableOptions, create bool, records uint64) (t *occ.Table, err error) {
+	var w *Worker // makes an ordered index, whose nodes are committed
+	if create && want.Index == indexOrdered && !db.opts.ReadOnly && !db.space.ReadOnly() {
+		if _, e := db.findTable(name, want, false); errors.Is(e, ErrNoTable) {
+			if w, err = db.NewWorker(); err != nil {
+				return nil, err
+			}
+			defer func() { err = errors.Join(err, w.Close()) }()
+		}
+	}
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
 	if db.isClosed() {
@@ -265,11 +290,19 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 	if err != nil {
 		return nil, fmt.Errorf("txn: table %q: %w", name, err)
 	}
-	if has != want {
+	if !has.is(want) {
 		return nil, fmt.Errorf("%w: table %q has keys %s, values %s, index %s; asked for %s, %s, %s",
 			ErrTableType, name, has.Key, has.Value, has.Index, want.Key, want.Value, want.Index)
 	}
 	if t := db.tables[name]; t != nil {
+		return t, nil
+	}
+	if meta.Ordered() {
+		if t, err = db.orderedTable(w, meta); err != nil {
+			return nil, fmt.Errorf("txn: index of table %q: %w", name, err)
+		}
+		db.tables[name] = t
+		db.names.add(t)
 		return t, nil
 	}
 	var ix *race.Index
@@ -296,7 +329,7 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 	if err != nil {
 		return nil, fmt.Errorf("txn: index of table %q: %w", name, err)
 	}
-	t := &occ.Table{ID: meta.ID, Name: name, Index: ix}
+	t = &occ.Table{ID: meta.ID, Name: name, Index: ix}
 	db.tables[name] = t
 	db.names.add(t)
 	return t, nil
@@ -350,7 +383,41 @@ func (db *DB) findTable(name string, want tableOptions, create bool) (memory.Tab
 	if err != nil {
 		return memory.Table{}, err
 	}
-	return db.space.CreateTable(name, options)
+	switch want.Index {
+	case indexOrdered:
+		nodes, err := tree.Fit(want.MaxKey)
+		if err != nil {
+			return memory.Table{}, fmt.Errorf("%w: MaxKey is %d: from 1 to %d are possible: %w", ErrOptions, want.MaxKey, record.MaxKey, err)
+		}
+		return db.space.CreateOrderedTable(name, options, nodes, want.MaxKey)
+	case indexHash:
+		return db.space.CreateTable(name, options)
+	}
+	return memory.Table{}, fmt.Errorf("%w: it has an index %q, which this program does not know", ErrTableType, want.Index)
+}
+
+// orderedTable returns a table with an ordered index. If that has no root yet, w makes it.
+func (db *DB) orderedTable(w *Worker, meta memory.Table) (*occ.Table, error) {
+	t := &occ.Table{ID: meta.ID, Name: meta.Name}
+	if meta.Root == 0 {
+		if w == nil {
+			return nil, ErrReadOnly
+		}
+		root, err := w.o.NewOrdered(t, meta.Nodes, tree.Empty)
+		if err == nil {
+			err = db.space.SetTableRoot(meta.ID, root)
+		}
+		if err != nil {
+			return nil, err
+		}
+		meta.Root = root
+	}
+	ix, err := tree.Open(db.space, &meta)
+	if err != nil {
+		return nil, err
+	}
+	t.Index, t.Ordered = ix, ix
+	return t, nil
 }
 
 // Update runs fn in a transaction on a borrowed worker: see Worker.Update.

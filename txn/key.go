@@ -26,6 +26,9 @@ type Key[K any] struct {
 	// is for keys of which no encoding is the beginning of another one, such as those of one length.
 	// Other keys have none: a tuple then marks the end of the encoding itself.
 	Cut func(src []byte) int
+	// Parts, of a tuple, returns the length of the first n parts of the encoding src, and 0 if it has none, or not
+	// so many. It is for OrderedTable.Prefix. Other keys have none.
+	Parts func(src []byte, n int) int
 }
 
 // Keys of single values. Their encodings are in the order of their values.
@@ -162,7 +165,7 @@ func decodeTime(src []byte) (time.Time, error) {
 //		func(l Line) txn.Tuple2[uint64, uint64] { return txn.T2(l.Order, l.Number) },
 //		func(t txn.Tuple2[uint64, uint64]) Line { return Line{t.A, t.B} })
 func KeyAs[K, A any](name string, key Key[A], to func(K) A, from func(A) K) Key[K] {
-	k := Key[K]{Ordered: key.Ordered, Cut: key.Cut}
+	k := Key[K]{Ordered: key.Ordered, Cut: key.Cut, Parts: key.Parts}
 	if name != "" && key.Name != "" {
 		k.Name = name + "=" + key.Name
 	}

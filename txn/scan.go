@@ -96,6 +96,11 @@ const scanCheck = 256
 // scan calls fn for each record until it returns false. An error of fn ends the attempt, as those of the
 // engine do.
 func (tx *Tx) scan(db *DB, t *occ.Table, fn func(key, value []byte) (bool, error)) {
+	tx.walk(db, t, func() (*occ.Scan, error) { return tx.o.Scan(t) }, fn)
+}
+
+// walk is scan of what begin begins.
+func (tx *Tx) walk(db *DB, t *occ.Table, begin func() (*occ.Scan, error), fn func(key, value []byte) (bool, error)) {
 	if tx.over() || tx.err != nil {
 		return
 	}
@@ -103,7 +108,7 @@ func (tx *Tx) scan(db *DB, t *occ.Table, fn func(key, value []byte) (bool, error
 		tx.refuse(t)
 		return
 	}
-	s, err := tx.o.Scan(t)
+	s, err := begin()
 	if err != nil {
 		_ = tx.stop(err)
 		return

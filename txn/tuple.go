@@ -217,9 +217,13 @@ func tuple[T any](parts ...partShape) Key[T] {
 	if named {
 		k.Name = "tuple(" + strings.Join(names, ",") + ")"
 	}
-	k.Cut = func(src []byte) int {
+	k.Cut = func(src []byte) int { return k.Parts(src, len(parts)) }
+	k.Parts = func(src []byte, n int) int {
+		if n < 1 || n > len(parts) {
+			return 0
+		}
 		sum := 0
-		for _, p := range parts {
+		for _, p := range parts[:n] {
 			n := p.cut(src[sum:])
 			if n <= 0 || n > len(src)-sum {
 				return 0

@@ -323,6 +323,9 @@ func (tx *Tx) release(err error) {
 	if w.o.HasServed() {
 		w.mendServed()
 	}
+	if t := w.o.Owing(); t != nil {
+		w.post(t)
+	}
 	tx.end()
 	if w.began != untimed {
 		w.timed(tx.readOnly)

@@ -207,6 +207,9 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 	if w.o.HasServed() {
 		w.mendServed()
 	}
+	if t := w.o.Owing(); t != nil {
+		w.post(t)
+	}
 	if w.session.Broken() != nil {
 		w.mend() // no commit logs any more, so the transaction is still in its log
 	}

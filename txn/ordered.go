@@ -1,0 +1,277 @@
+package txn
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"iter"
+
+	"txnode/index"
+	"txnode/internal/validate"
+	"txnode/memory/record"
+	"txnode/occ"
+)
+
+// OrderedTable is a table whose keys are in order: that of their encodings, byte by byte. It has everything
+// that a Table has, and ranges. Safe for concurrent use.
+//
+// Ranges are as strictly serializable as reads of single keys are: what a loop has passed is what was there, and
+// all that was there, at the moment at which the transaction takes place. Its index is a B-link tree whose nodes are
+// changed by the commits that insert keys (docs/ordered.md).
+type OrderedTable[K, V any] struct {
+	*Table[K, V]
+}
+
+// ErrUnordered says that a Key does not keep the order of its values, so that no ordered table can have it.
+var ErrUnordered = errors.New("txn: the Key's encodings are not in the order of its values")
+
+// OrderedOption is an option of CreateOrderedTable.
+type OrderedOption struct{ maxKey int }
+
+// DefaultMaxKey is the length of the longest key of an ordered table, in bytes, that MaxKey does not set.
+const DefaultMaxKey = 128
+
+// MaxKey is the length of the longest key that the table can have, in bytes of its encoding: from 1 to 1024. Nodes
+// of the index are large enough for four of them: 1 KiB up to 200 bytes or so.
+func MaxKey(n int) OrderedOption { return OrderedOption{n} }
+
+// CreateOrderedTable creates an ordered table. If it exists it is opened; other types of key or value, or a
+// table without order, are ErrTableType. A Key without Decode is ErrNoDecode, and one that is not Ordered
+// ErrUnordered.
+func CreateOrderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], options ...OrderedOption) (*OrderedTable[K, V], error) {
+	o := OrderedOption{DefaultMaxKey}
+	for _, x := range options {
+		o = x
+	}
+	var faults validate.Faults
+	faults.Check(o.maxKey >= 1 && o.maxKey <= record.MaxKey, "table %q: MaxKey is %d: from 1 to %d are possible", name, o.maxKey, record.MaxKey)
+	if err := faults.Err(ErrOptions); err != nil {
+		return nil, err
+	}
+	if len(options) == 0 { // whatever one that exists was made with
+		if t, err := orderedTable(db, name, key, value, 0, false); !errors.Is(err, ErrNoTable) {
+			return t, err
+		}
+	}
+	return orderedTable(db, name, key, value, o.maxKey, true)
+}
+
+// OpenOrderedTable opens an ordered table that exists, or returns ErrNoTable.
+func OpenOrderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V]) (*OrderedTable[K, V], error) {
+	return orderedTable(db, name, key, value, 0, false)
+}
+
+func orderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], maxKey int, create bool) (*OrderedTable[K, V], error) {
+	switch {
+	case !key.Ordered:
+		return nil, fmt.Errorf("%w: table %q, Key %q", ErrUnordered, name, key.Name)
+	case key.Decode == nil:
+		return nil, fmt.Errorf("%w: table %q, Key %q", ErrNoDecode, name, key.Name)
+	}
+	t, err := typedTable(db, name, key, value, tableOptions{Index: indexOrdered, MaxKey: maxKey}, create)
+	if err != nil {
+		return nil, err
+	}
+	return &OrderedTable[K, V]{&Table[K, V]{t: t, db: db, key: key, value: value}}, nil
+}
+
+// Bound is one end of a range: Including or Excluding a key. The zero Bound is open: the range has no end there.
+type Bound[K any] struct {
+	key   K
+	bound boundKind
+}
+
+type boundKind uint8
+
+const (
+	unbounded boundKind = iota
+	including
+	excluding
+)
+
+// Including is a bound that belongs to the range.
+func Including[K any](k K) Bound[K] { return Bound[K]{k, including} }
+
+// Excluding is a bound that does not belong to the range.
+func Excluding[K any](k K) Bound[K] { return Bound[K]{k, excluding} }
+
+// RangeOption is an option of Range and the like.
+type RangeOption func(o *rangeOptions)
+
+type rangeOptions struct {
+	down  bool
+	limit int
+	parts int
+}
+
+// Descending has a range begin with its largest key.
+func Descending() RangeOption { return func(o *rangeOptions) { o.down = true } }
+
+// Limit ends a range after n records. No more than these are read, or little more; 0 or less: no limit.
+func Limit(n int) RangeOption { return func(o *rangeOptions) { o.limit = max(n, 0) } }
+
+// Parts, of Prefix, says that only the first n parts of the tuple count.
+func Parts(n int) RangeOption { return func(o *rangeOptions) { o.parts = n } }
+
+func optionsOf(options []RangeOption) (o rangeOptions) {
+	for _, f := range options {
+		f(&o)
+	}
+	return o
+}
+
+// Range ranges over the records between two bounds, in ascending order of their keys. Bounds in the wrong order are
+// an empty range.
+//
+//	for k, v := range t.Range(tx, txn.Including(10), txn.Excluding(20)) { ... }
+//
+// The loop sees what the transaction has changed itself, and may change what it ranges over: a record that the
+// loop has not come to is met as the transaction has left it. Leaving the loop costs nothing. The transaction
+// depends then on what the loop has passed, and on no other record.
+//
+// An error ends the loop, and the attempt with it. [Tx.Err] tells it, and Update, View and Commit
+// return it by themselves, so a loop needs no check before its results count. ErrTooLarge: the loop counts 16
+// bytes of Options.Arena for each record and each leaf of the index; read so large a range in pages, each in a
+// transaction of its own, which goes on at Excluding the last key.
+//
+// A range costs a round trip for leaves of the index, one for their records, and one to validate both, for each
+// piece, whose sizes grow. Records that were inserted in order lie side by side, and are read together.
+func (t *OrderedTable[K, V]) Range(tx *Tx, from, to Bound[K], options ...RangeOption) iter.Seq2[K, V] {
+	o := optionsOf(options)
+	return func(yield func(K, V) bool) { t.pairs(tx, t.from(from), t.to(to), o, yield) }
+}
+
+// RangeKeys is [OrderedTable.Range] without the values, which are read and not decoded.
+func (t *OrderedTable[K, V]) RangeKeys(tx *Tx, from, to Bound[K], options ...RangeOption) iter.Seq[K] {
+	o := optionsOf(options)
+	return func(yield func(K) bool) {
+		t.walk(tx, t.from(from), t.to(to), o, func(key, _ []byte) (bool, error) {
+			k, err := t.decodeKey(key)
+			if err != nil {
+				return false, err
+			}
+			return yield(k), nil
+		})
+	}
+}
+
+// Prefix is [OrderedTable.Range] over the keys that begin as k does: of a tuple, with [Parts], those whose first parts are
+// k's; of strings and bytes, those that begin with k.
+func (t *OrderedTable[K, V]) Prefix(tx *Tx, k K, options ...RangeOption) iter.Seq2[K, V] {
+	o := optionsOf(options)
+	return func(yield func(K, V) bool) {
+		from := index.Bound{Key: t.key.Append(nil, k)}
+		if o.parts > 0 {
+			n := 0
+			if t.key.Parts != nil {
+				n = t.key.Parts(from.Key, o.parts)
+			}
+			if n == 0 {
+				if !tx.over() && tx.err == nil {
+					_ = tx.stop(fmt.Errorf("%w: table %q: a key of type %s has no %d parts", ErrOptions, t.t.Name, t.key.Name, o.parts))
+				}
+				return
+			}
+			from.Key = from.Key[:n]
+		}
+		t.pairs(tx, from, behindPrefix(from.Key), o, yield)
+	}
+}
+
+// behindPrefix is the bound behind all keys that begin with p.
+func behindPrefix(p []byte) index.Bound {
+	p = bytes.Clone(p)
+	for n := len(p); n > 0; n-- {
+		if p[n-1] < 0xff {
+			p[n-1]++
+			return index.Bound{Key: p[:n]}
+		}
+	}
+	return index.Bound{End: true}
+}
+
+// First returns the record with the smallest key between two bounds; found is false if there is none.
+func (t *OrderedTable[K, V]) First(tx *Tx, from, to Bound[K]) (k K, v V, found bool, err error) {
+	return t.one(tx, from, to, rangeOptions{limit: 1})
+}
+
+// Last returns the record with the largest key between two bounds; found is false if there is none.
+func (t *OrderedTable[K, V]) Last(tx *Tx, from, to Bound[K]) (k K, v V, found bool, err error) {
+	return t.one(tx, from, to, rangeOptions{limit: 1, down: true})
+}
+
+func (t *OrderedTable[K, V]) one(tx *Tx, from, to Bound[K], o rangeOptions) (k K, v V, found bool, err error) {
+	t.pairs(tx, t.from(from), t.to(to), o, func(x K, y V) bool {
+		k, v, found = x, y, true
+		return false
+	})
+	return k, v, found, tx.usable()
+}
+
+// Count returns the number of records between two bounds, at the cost of RangeKeys.
+func (t *OrderedTable[K, V]) Count(tx *Tx, from, to Bound[K]) (n int, err error) {
+	t.walk(tx, t.from(from), t.to(to), rangeOptions{}, func([]byte, []byte) (bool, error) {
+		n++
+		return true, nil
+	})
+	return n, tx.usable()
+}
+
+// DeleteRange deletes the records between two bounds, with a Limit at most so many, and returns how many.
+// A range that one transaction's log has no room for is ErrTooLarge: delete it in pieces.
+func (t *OrderedTable[K, V]) DeleteRange(tx *Tx, from, to Bound[K], options ...RangeOption) (n int, err error) {
+	t.walk(tx, t.from(from), t.to(to), optionsOf(options), func(key, _ []byte) (bool, error) {
+		if err := tx.delete(t.t, key); err != nil {
+			return false, err
+		}
+		n++
+		return true, nil
+	})
+	return n, tx.usable()
+}
+
+func (t *OrderedTable[K, V]) from(b Bound[K]) index.Bound {
+	if b.bound == unbounded {
+		return index.Bound{}
+	}
+	return index.Bound{Key: t.key.Append(nil, b.key), After: b.bound == excluding}
+}
+
+func (t *OrderedTable[K, V]) to(b Bound[K]) index.Bound {
+	if b.bound == unbounded {
+		return index.Bound{End: true}
+	}
+	return index.Bound{Key: t.key.Append(nil, b.key), After: b.bound == including}
+}
+
+func (t *OrderedTable[K, V]) pairs(tx *Tx, from, to index.Bound, o rangeOptions, yield func(K, V) bool) {
+	t.walk(tx, from, to, o, func(key, value []byte) (bool, error) {
+		k, err := t.decodeKey(key)
+		if err != nil {
+			return false, err
+		}
+		v, err := t.decode(k, value)
+		if err != nil {
+			return false, err
+		}
+		return yield(k, v), nil
+	})
+}
+
+// walk calls fn for each record between two bounds until it returns false.
+func (t *OrderedTable[K, V]) walk(tx *Tx, from, to index.Bound, o rangeOptions, fn func(key, value []byte) (bool, error)) {
+	left := cmp.Or(o.limit, -1)
+	tx.walk(t.db, t.t, func() (*occ.Scan, error) { return tx.o.Range(t.t, from, to, o.down, o.limit) }, func(key, value []byte) (bool, error) {
+		ok, err := fn(key, value)
+		left--
+		return ok && left != 0, err
+	})
+}
+
+// post adds what the index of a table owes. That it cannot now is no fault of the transaction that has ended.
+func (w *Worker) post(t *occ.Table) {
+	if err := w.o.Posts(t); err != nil && w.session.Broken() == nil {
+		w.mendDamage(err)
+	}
+}
