@@ -29,7 +29,7 @@ type worker struct {
 	budget, window int64                // claimed and not used
 	snapshots      [2]workload.Counters // of sw, before and after a transaction in turn
 	newest         uint8                // of them
-	pacer          workload.Pacer // nil: the client waits for nothing
+	pacer          workload.Pacer       // nil: the client waits for nothing
 	types          []typeCounts
 	samples        sampleBuffer
 	commits        uint64 // that inSeries was not told of
