@@ -152,6 +152,6 @@ func (x *tx) unfreed(e *entry) bool {
 			return false
 		}
 		v := record.Image(p).Version()
-		return v == e.Prev || v == x.Tx && !e.has(p)
+		return v == e.Prev || v == x.Tx && (!e.has(p) || guardOf(p) != record.FreeAt(x.Tx))
 	})
 }

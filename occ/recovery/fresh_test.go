@@ -54,6 +54,7 @@ func newSplit(t *testing.T, s setting, size int) *split {
 	for _, a := range []*memory.Addr{&p.leaf, &p.block} {
 		*a, err = al.Alloc(c, p.class)
 		must(t, err)
+		al.Used(*a)
 	}
 	p.old, p.now = p.node(p.leaf, p.before, strings.Repeat("o", size)), p.node(p.leaf, p.x, strings.Repeat("l", size))
 	p.image = p.node(p.block, p.x, strings.Repeat("r", size))
