@@ -274,6 +274,12 @@ func (w *walker) damaged(b *block, x *fault) {
 		w.found(f)
 		return
 	}
+	if why, ok := w.pending[b.copies[0].Version()]; ok { // a new block, which has no lock
+		f.Unfinished = true
+		f.What += "; " + why
+		w.found(f)
+		return
+	}
 	from, need := 0, 0
 	for k := 1; k < b.n; k++ {
 		img := b.copies[k]
@@ -335,6 +341,12 @@ func (w *walker) backup(b *block, k, need int) {
 		what += describe(other)
 	}
 	f := Finding{Kind: KindReplica, Table: img.Meta().Table(), What: what + "; the primary has " + describe(img)}
+	if why, ok := w.pending[other.Version()]; ok && img.Meta().State() == record.Free { // the primary of a new block is the last
+		f.Unfinished = true
+		f.What += "; " + why
+		w.found(w.at(f, b.addr, k))
+		return
+	}
 	if img.Meta().State() == record.Free && other.Meta().State() != record.Free && w.anyUnwalked() {
 		// Perhaps a slot that could not be reached points to the block, and the
 		// backup is the only good copy.

@@ -55,6 +55,10 @@ func (w *walker) orphaned(b *block, m record.Meta) bool {
 		}
 	}
 	if m.State() == record.Node { // what leads to it is in another node, if it is not the root
+		if why, ok := w.pending[img.Version()]; ok {
+			f.Unfinished = true
+			f.What += "; " + why
+		}
 		w.found(f)
 		return true
 	}

@@ -13,6 +13,7 @@ import (
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/rdma"
+	"txnode/verify"
 )
 
 // split is a committed transaction x that splits a node: the leaf is an Update, and the block of the right
@@ -360,4 +361,35 @@ func defaultSettings(t *testing.T) []setting {
 		return list[2:4]
 	}
 	return list
+}
+
+// TestNewUnfinished: a check of the database as the coordinator has left it calls nothing damage that recovery
+// finishes, and repairs nothing of that.
+func TestNewUnfinished(t *testing.T) {
+	for _, s := range defaultSettings(t) {
+		if !s.caps.OrderedLine {
+			continue // a line in which words are missing need not say whose it is
+		}
+		for _, c := range splitCases() {
+			if !c.redone || c.weak || c.f != nil && !slices.Contains(c.f, s.backups) {
+				continue
+			}
+			p, before := c.start(t, s, 300)
+			n := 0
+			p.examine(verify.Options{Repair: true, Report: func(f verify.Finding) error {
+				if n++; !f.Unfinished {
+					t.Errorf("%v, %s: %v", s, c.name, f)
+				}
+				return nil
+			}})
+			if n == 0 {
+				t.Errorf("%v, %s: nothing was found", s, c.name)
+			}
+			for k := range before {
+				if !bytes.Equal(p.copyOf(p.block, k), before[k]) {
+					t.Errorf("%v, %s: copy %d was repaired", s, c.name, k)
+				}
+			}
+		}
+	}
 }
