@@ -66,7 +66,7 @@ func (tx *Tx) commit() error {
 		tx.s.eng.number(tx)
 	}
 	var err error
-	if tx.s.eng.opts.Policy == PolicyFORD && !tx.blind && !tx.edits {
+	if tx.s.eng.opts.Policy == PolicyFORD && tx.undoable() {
 		err = tx.commitFORD()
 	} else {
 		if err = tx.validateReads(); err != nil {

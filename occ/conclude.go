@@ -1,6 +1,8 @@
 package occ
 
 import (
+	"slices"
+
 	"txnode/history"
 	"txnode/memory/record"
 )
@@ -92,9 +94,9 @@ func (tx *Tx) report(outcome history.Outcome) {
 		h.Op(read)
 		switch it.write {
 		case writePut:
-			h.Op(history.Op{Key: read.Key, Version: history.Version(tx.id), Prev: read.Version, Kind: history.Write})
+			h.Op(history.Op{Key: read.Key, Position: read.Position, Version: history.Version(tx.id), Prev: read.Version, Kind: history.Write})
 		case writeDelete:
-			h.Op(history.Op{Key: read.Key, Version: history.Version(tx.id), Prev: read.Version, Kind: history.Delete})
+			h.Op(history.Op{Key: read.Key, Position: read.Position, Version: history.Version(tx.id), Prev: read.Version, Kind: history.Delete})
 		}
 	}
 	h.End(uint64(tx.id), tx.start, tx.clock(), outcome)
@@ -103,10 +105,54 @@ func (tx *Tx) report(outcome history.Outcome) {
 // reportScans writes what the scans have read to the history.
 func (tx *Tx) reportScans(h *history.Session) {
 	for s := tx.scans; s != nil; s = s.next {
-		for _, op := range s.seen {
-			h.Op(op)
+		if s.o == nil {
+			for _, op := range s.seen {
+				h.Op(op)
+			}
+			continue
 		}
+		// What the transaction has written itself is not in the answer.
+		answer := slices.DeleteFunc(slices.Clone(s.seen), func(op history.Op) bool {
+			return slices.ContainsFunc(tx.items, func(it item) bool {
+				return it.write != writeNone && it.state != record.Node && history.Key(it.keyHash()) == op.Key
+			})
+		})
+		r := s.o.interval(s.table)
+		r.Cut = !s.claimed
+		h.Range(r, answer)
 	}
+}
+
+// op is a read of a key of the table.
+func (t *Table) op(key []byte, v record.TxID, s record.State) history.Op {
+	op := history.Op{Key: history.Key(record.Hash(t.ID, key)), Version: history.Version(v), Kind: history.Read, Position: t.position(key)}
+	if s != record.Live {
+		op.Kind = history.ReadAbsent
+	}
+	return op
+}
+
+// position is where a key stands in the table, if that is ordered.
+func (t *Table) position(key []byte) history.Position {
+	if t.Ordered == nil {
+		return ""
+	}
+	return history.PositionOf(uint32(t.ID), key)
+}
+
+// interval is what a walk is over.
+func (o *orderedScan) interval(t *Table) history.Range {
+	r := history.Range{From: history.PositionOf(uint32(t.ID), o.from.Key), To: history.PositionOf(uint32(t.ID), o.to.Key), Descending: o.down}
+	if o.from.After {
+		r.From = r.From.After()
+	}
+	if o.to.After {
+		r.To = r.To.After()
+	}
+	if o.to.End {
+		r.To = history.TableEnd(uint32(t.ID))
+	}
+	return r
 }
 
 // reportFailed writes to the history what the transaction would have written, had it not failed.
@@ -121,9 +167,9 @@ func (tx *Tx) reportFailed() {
 		op := it.seen()
 		switch it.write {
 		case writePut:
-			h.Op(history.Op{Key: op.Key, Version: history.Version(tx.id), Prev: op.Version, Kind: history.Write})
+			h.Op(history.Op{Key: op.Key, Position: op.Position, Version: history.Version(tx.id), Prev: op.Version, Kind: history.Write})
 		case writeDelete:
-			h.Op(history.Op{Key: op.Key, Version: history.Version(tx.id), Prev: op.Version, Kind: history.Delete})
+			h.Op(history.Op{Key: op.Key, Position: op.Position, Version: history.Version(tx.id), Prev: op.Version, Kind: history.Delete})
 		}
 	}
 	h.Fail(uint64(tx.id), tx.start, tx.clock())
@@ -135,7 +181,7 @@ func (it *item) seen() history.Op {
 	if it.state != record.Live {
 		kind = history.ReadAbsent
 	}
-	return history.Op{Key: history.Key(it.keyHash()), Version: history.Version(it.version), Kind: kind}
+	return history.Op{Key: history.Key(it.keyHash()), Version: history.Version(it.version), Kind: kind, Position: it.table.position(it.key())}
 }
 
 // Witness reports what a recorded transaction has read by now as one that has only read that, whatever

@@ -10,6 +10,20 @@ import (
 	"txnode/rdma"
 )
 
+// undoable reports whether the transaction is one that policy ford commits with an undo log. One that writes to ordered
+// tables is not, whose new blocks and nodes are redone.
+func (tx *Tx) undoable() bool {
+	if tx.blind || tx.edits {
+		return false
+	}
+	for i := range tx.items {
+		if it := &tx.items[i]; it.write != writeNone && it.table.Ordered != nil {
+			return false
+		}
+	}
+	return true
+}
+
 // commitFORD posts FORD's verbs (FAST'22; SMART-DTX's setting): the undo log to
 // every blade beside validation; then, for each written record and replica, the
 // lock word and the image, and a READ of one byte from each backup of the last

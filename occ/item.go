@@ -86,6 +86,7 @@ type marks struct {
 	copy      uint8 // stepCopy reads this copy; 0: the primary was not found damaged
 	proof     proof // what damaged copies still show: see Tx.overwrite
 	tries     uint8
+	hops      uint8 // nodes of an ordered index that the search has followed
 }
 
 // is reports whether the item is that of an 8-byte key.

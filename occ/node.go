@@ -210,10 +210,8 @@ func (tx *Tx) searchedNode(it *item) error {
 		return tx.indexError(it, "looking up in", err)
 	}
 	if !here {
-		if h.Addr == it.table.Ordered.Root() && it.hop.Addr != 0 {
-			if it.tries++; it.tries > maxSearches {
-				return tx.giveUp(it)
-			}
+		if it.hops++; it.hops > maxHops {
+			return tx.giveUp(it)
 		}
 		n.stale = !n.used // others that have come here may find what they look for
 		it.hop = h
@@ -241,6 +239,10 @@ func (tx *Tx) searchedNode(it *item) error {
 	n.used, n.stale = true, false
 	return tx.absent(it)
 }
+
+// maxHops is how many nodes a search follows at most that are not the one it is for. Nodes that do not
+// fit together could lead it in a circle.
+const maxHops = 200
 
 // heldLooks is how often a locked node is read again before that is a conflict: inserters of other keys
 // lock it, for two round trips.

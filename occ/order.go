@@ -200,7 +200,7 @@ func (tx *Tx) grow(t *Table, k int, p index.Post) error {
 // index.Ordered.Follow.
 func (tx *Tx) seek(t *Table, p index.Place) (int, error) {
 	h := t.Ordered.Find(p)
-	for tries := 0; tries < maxSearches; {
+	for hops, tries := 0, 0; tries < maxSearches && hops < maxHops; hops++ {
 		k, stray, err := tx.readNode(t, h, true)
 		if err != nil {
 			return 0, err

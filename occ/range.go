@@ -277,10 +277,8 @@ func (s *Scan) readLeaves() error {
 			return s.indexError(err)
 		}
 		if !here {
-			if next.Addr == ix.Root() {
-				if tries++; tries > maxSearches {
-					return tx.conflict(AbortStale, &item{table: s.table})
-				}
+			if tries++; tries > maxHops {
+				return tx.conflict(AbortStale, &item{table: s.table})
 			}
 			at = next.Addr
 			continue

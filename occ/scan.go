@@ -91,6 +91,7 @@ type evidence struct {
 }
 
 type scanRow struct {
+	seen       int // of Scan.seen, before it
 	at         int // of the key in Scan.data; the value follows
 	klen, vlen int
 	found      int32
@@ -168,14 +169,8 @@ func (s *Scan) Stop() {
 	for i := range rest {
 		s.found[rest[i].found].gone = true
 	}
-	if s.tx.hist != nil {
-		n := 0
-		for i := range rest {
-			if s.found[rest[i].found].row {
-				n++
-			}
-		}
-		s.seen = s.seen[:len(s.seen)-n]
+	if s.tx.hist != nil && len(rest) > 0 {
+		s.seen = s.seen[:rest[0].seen]
 	}
 	s.rows, s.stage, s.took = nil, scanEnded, 0
 	if s.o != nil {
@@ -354,6 +349,10 @@ func (s *Scan) accept(x index.Candidate, img record.Image, last bool) (hollow bo
 		return false, fmt.Errorf("%w: index of table %q leads to block %v of table %d", ErrCorrupt, s.table.Name, x.Addr, m.Table())
 	}
 	e.row = m.State() == record.Live && !e.own
+	before := len(s.seen)
+	if s.o != nil && tx.hist != nil {
+		s.seen = append(s.seen, s.table.op(img.Key(), img.Version(), m.State()))
+	}
 	if s.o != nil && m.State() == record.Absent && !e.own {
 		tx.bury(s.table, x, img)
 	}
@@ -361,10 +360,10 @@ func (s *Scan) accept(x index.Candidate, img record.Image, last bool) (hollow bo
 		return false, err
 	}
 	key, value := img.Key(), img.Value()
-	s.rows = append(s.rows, scanRow{len(s.data), len(key), len(value), int32(len(s.found) - 1)})
+	s.rows = append(s.rows, scanRow{before, len(s.data), len(key), len(value), int32(len(s.found) - 1)})
 	s.data = append(append(s.data, key...), value...)
-	if tx.hist != nil && e.row {
-		s.seen = append(s.seen, history.Op{Key: history.Key(record.Hash(s.table.ID, key)), Version: history.Version(img.Version()), Kind: history.Read})
+	if tx.hist != nil && s.o == nil {
+		s.seen = append(s.seen, s.table.op(key, img.Version(), m.State()))
 	}
 	return false, nil
 }

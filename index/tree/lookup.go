@@ -16,6 +16,9 @@ const (
 // maxLooks bounds how many blocks a lookup reads that do not lead further.
 const maxLooks = 64
 
+// maxHops is how many blocks it follows at most.
+const maxHops = 1024
+
 // BufferSize is the size of a node's block in bytes.
 func (t *Tree) BufferSize() int { return int(t.geometry.Class.Size()) }
 

@@ -198,8 +198,13 @@ func (t *Tree) Follow(p index.Place, a memory.Addr, value []byte) (next index.Ho
 	if next = (index.Hop{Addr: child(n, p), Near: n.Level() == p.Level+1}); next.Addr == 0 {
 		return next, false, t.damaged(a, blink.ErrMalformed)
 	}
-	if !next.Near {
-		next = t.Find(p) // what is below may be cached
+	if !next.Near { // what is below may be cached
+		t.mu.RLock()
+		below, stale := t.find(p, blink.Root{Addr: next.Addr, Level: n.Level() - 1})
+		t.mu.RUnlock()
+		if !stale {
+			next = below
+		}
 	}
 	return next, false, nil
 }

@@ -59,7 +59,7 @@ func (t *Tree) reach(c *rdma.Coro, q *index.Query, p index.Place) (value []byte,
 	th := c.Thread()
 	var b rdma.Batch
 	a = t.Find(p).Addr
-	for looks := 0; looks < maxLooks; {
+	for looks, hops := 0, 0; looks < maxLooks && hops < maxHops; {
 		if !q.View.Valid(a) {
 			if v := t.space.ViewOn(th); v != q.View && v.Valid(a) {
 				q.View = v
@@ -88,9 +88,8 @@ func (t *Tree) reach(c *rdma.Coro, q *index.Query, p index.Place) (value []byte,
 			q.State[leafAt], q.State[leafVersion] = uint64(a), uint64(img.Version())
 			return value, a, err
 		}
-		if a = hop.Addr; a == t.at {
-			looks++
-		}
+		a = hop.Addr
+		hops++
 	}
 	return nil, a, fmt.Errorf("%w: table %d: no node is responsible for the keys from %.64x on; the last block was %v", index.ErrBusy, t.table, p.Key, a)
 }

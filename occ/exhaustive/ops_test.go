@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"strings"
+
+	"txnode/index"
 )
 
 // op is one step of a transaction.
@@ -27,6 +29,7 @@ const (
 	opRoll          // roll back
 	opNext          // commit, and begin another
 	opRest          // wait until everything is at rest, then maintain the session
+	opScan          // range over all keys from this one on, of an ordered table
 	opGone          // nothing: before anybody begins, another client has deleted the key, whose tombstone it keeps
 )
 
@@ -44,6 +47,7 @@ func then() op                   { return op{what: opThen} }
 func roll() op                   { return op{what: opRoll} }
 func next() op                   { return op{what: opNext} }
 func rest() op                   { return op{what: opRest} }
+func scan(from string) op        { return op{opScan, from, ""} }
 func gone(key string) op         { return op{opGone, k(key), ""} }
 func big(c string, n int) string { return strings.Repeat(c, n) }
 
@@ -123,7 +127,7 @@ func (s *client) steps(ops []op) error {
 		ops = ops[min(n+1, len(ops)):]
 		at := make([]int, len(part))
 		for i, o := range part {
-			if o.what == opRoll || o.what == opGone {
+			if o.what == opRoll || o.what == opGone || o.what == opScan {
 				continue
 			}
 			var err error
@@ -161,6 +165,8 @@ func (s *client) steps(ops []op) error {
 				}
 			case opRoll:
 				err = errRolled
+			case opScan:
+				err = s.scan(o.key)
 			}
 			if err != nil {
 				return err
@@ -168,6 +174,19 @@ func (s *client) steps(ops []op) error {
 		}
 	}
 	return nil
+}
+
+// scan ranges over all keys from one on.
+func (s *client) scan(from string) error {
+	r, err := s.tx.Range(s.table, index.Bound{Key: []byte(from)}, index.Bound{End: true}, false, 0)
+	if err != nil {
+		return err
+	}
+	for {
+		if _, _, ok, err := r.Next(); !ok || err != nil {
+			return err
+		}
+	}
 }
 
 // warm reads keys, so that their addresses are cached, and fetches free blocks, so
@@ -211,7 +230,7 @@ func (w *world) tombstones(ops []op) (keeper *client) {
 // keysOf lists the keys that ops name.
 func keysOf(ops []op) (keys []string) {
 	for _, o := range ops {
-		if o.key != "" && !slices.Contains(keys, o.key) {
+		if o.key != "" && o.what != opScan && !slices.Contains(keys, o.key) {
 			keys = append(keys, o.key)
 		}
 	}

@@ -172,11 +172,15 @@ func (w *world) endOfPair(clients []*client) error {
 			return fmt.Errorf("client %d has not come to its end", i)
 		}
 	}
-	found, err := w.sound(pairKeys)
+	keys := pairKeys
+	if w.conf.entries > 0 {
+		keys = rangeKeys
+	}
+	found, err := w.sound(keys)
 	if err != nil {
 		return err
 	}
-	w.content(w.client(), pairKeys)
+	w.content(w.client(), keys)
 	if err := w.consistent(); err != nil {
 		return fmt.Errorf("%w\nfound: %s\ntold: %v, %v", err, found, clients[0].told, clients[1].told)
 	}

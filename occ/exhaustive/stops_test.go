@@ -324,17 +324,3 @@ func TestStops(t *testing.T) {
 		}
 	})
 }
-
-// TestStopsOrdered is TestStops on a table with an ordered index, whose nodes split at the third entry.
-func TestStopsOrdered(t *testing.T) {
-	kinds := configs()
-	for i := range kinds {
-		kinds[i].entries = 2
-	}
-	eachCanonical(t, kinds, (*stops).one, func(c config) func(s *stops) error {
-		return func(s *stops) error {
-			s.stride = c.stride()
-			return s.all()
-		}
-	})
-}
