@@ -42,12 +42,13 @@ func (p *split) node(a memory.Addr, v record.TxID, text string) record.Image {
 
 func newSplit(t *testing.T, s setting, size int) *split {
 	t.Helper()
-	p := &split{world: newWorld(t, s, occ.Options{}), s: s}
-	id := func() record.TxID {
-		se, _ := p.session()
-		return record.MakeTxID(se.Coordinator(), 7)
-	}
-	p.before, p.alive, p.x = id(), id(), id()
+	return newSplitAfter(t, s, size, func(*split) {})
+}
+
+// newSplitAfter is newSplit of coordinators that begin after something has happened.
+func newSplitAfter(t *testing.T, s setting, size int, happens func(p *split)) *split {
+	t.Helper()
+	p := &split{world: newWorldOn(t, max(3, s.backups+2), s, occ.Options{}, 64<<10), s: s}
 	p.class, _ = record.ClassFor(0, size)
 	c := p.ctl.Plain()
 	al, err := p.space.NewAllocator(p.ctl)
@@ -57,6 +58,12 @@ func newSplit(t *testing.T, s setting, size int) *split {
 		must(t, err)
 		al.Used(*a)
 	}
+	happens(p)
+	id := func() record.TxID {
+		se, _ := p.session()
+		return record.MakeTxID(se.Coordinator(), 7)
+	}
+	p.before, p.alive, p.x = id(), id(), id()
 	p.old, p.now = p.node(p.leaf, p.before, strings.Repeat("o", size)), p.node(p.leaf, p.x, strings.Repeat("l", size))
 	p.image = p.node(p.block, p.x, strings.Repeat("r", size))
 	p.free = make(record.Image, record.LineSize)
@@ -107,6 +114,9 @@ func (p *split) writeLog(x record.TxID, rec []byte) {
 	must(p.t, err)
 	i := slices.IndexFunc(cs, func(c memory.Coordinator) bool { return c.ID == x.Coordinator() })
 	for b, l := range cs[i].Logs {
+		if l.Size == 0 {
+			continue // the blade is lost
+		}
 		copy(p.f.Memory(rdma.BladeID(b))[l.Addr.Off:], rec)
 	}
 }

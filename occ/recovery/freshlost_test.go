@@ -8,8 +8,10 @@ import (
 	"testing"
 
 	"txnode/log"
+	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ/recovery"
+	"txnode/rdma"
 )
 
 // lostCase is what is left of the new block when the blade of its primary is lost.
@@ -257,4 +259,69 @@ func TestFreedByCommit(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestNewBesideCopy: while a copy of the new block is being built, which has been compared already, recovery locks the primary
+// before it writes that copy. When it counts, it has the image.
+func TestNewBesideCopy(t *testing.T) {
+	for _, s := range defaultSettings(t) {
+		if s.backups == 0 {
+			continue
+		}
+		for _, size := range []int{20, 300} {
+			t.Run(fmt.Sprintf("%v/%d bytes", s, size), func(t *testing.T) {
+				for stop := -1; !t.Failed(); stop++ {
+					what := fmt.Sprintf("stopped after %d verbs", stop)
+					copier, p := newSplitBesideCopy(t, s, size)
+					stopped := stop >= 0 && p.decideUntil(p.x.Coordinator(), stop)
+					p.decideUntil(p.x.Coordinator(), -1)
+					for idle := false; !idle; {
+						var err error
+						idle, err = copier.Step(p.ctl.Plain())
+						must(t, err)
+					}
+					if v := p.space.View(); v.Copies(p.block) <= s.backups {
+						t.Fatalf("%s: %d copies of the block", what, v.Copies(p.block))
+					}
+					p.lostWith(what, func(p *split) []byte { return p.image })
+					if stop >= 0 && !stopped {
+						break
+					}
+				}
+			})
+		}
+	}
+}
+
+func newSplitBesideCopy(t *testing.T, s setting, size int) (*memory.Copier, *split) {
+	t.Helper()
+	p := newSplitAfter(t, s, size, func(p *split) { p.loseBlade(p.space.View().At(p.block, 1).Blade) })
+	p.all(p.block, p.free)
+	p.all(p.leaf, p.old)
+	copier := p.space.NewCopier()
+	for g := copier.Progress(); g.Total == 0 || g.Done < g.Total; g = copier.Progress() {
+		idle, err := copier.Step(p.ctl.Plain())
+		if must(t, err); idle {
+			t.Fatal("no copy is being built")
+		}
+	}
+	v := p.space.View()
+	if v.Written(p.block) == v.Copies(p.block) {
+		t.Fatal("no copy of the block is being built")
+	}
+	p.put(p.leaf, 0, locked(p.old, p.x))
+	p.writeLog(p.x, p.records)
+	counted := v.Copies(p.block)
+	p.arrive = func(wr *rdma.WR, data []byte) {
+		for k := counted; k < v.Written(p.block); k++ {
+			at := v.At(p.block, k)
+			if wr.Blade != at.Blade || wr.Off != at.Off || record.Image(data).Version() != p.x {
+				continue
+			}
+			if line := record.Image(p.copyOf(p.block, 0)); line.Guard() != record.HeldBy(p.x) && line.Guard() != record.FreeAt(p.x) {
+				t.Error("a copy that is being built is written, and the primary is not locked")
+			}
+		}
+	}
+	return copier, p
 }
