@@ -1,6 +1,10 @@
 package index
 
-import "txnode/memory"
+import (
+	"errors"
+
+	"txnode/memory"
+)
 
 // Ordered is an index of keys in the order of their bytes, whose nodes are guarded blocks: they are
 // locked, logged, written to all copies and released by the commit that changes them, as records
@@ -48,6 +52,12 @@ type Ordered interface {
 	// Grow returns the values of the root's block and of a new node at a, for a Post of a level
 	// that the index, whose root block's value is given, does not have yet.
 	Grow(root []byte, p Post, a memory.Addr) (newRoot, node []byte, err error)
+	// Low is where the range of a node begins; the empty key for the first of its level. High is where it ends; bounded is
+	// false for the last of its level. Empty reports whether a node of
+	// level 0 links nothing.
+	Low(node []byte) []byte
+	High(node []byte) (key []byte, bounded bool)
+	Empty(node []byte) bool
 	// NewEditor returns what makes new values of nodes, for one coroutine.
 	NewEditor() Editor
 }
@@ -101,6 +111,10 @@ type Post struct {
 	Child memory.Addr
 }
 
+// ErrFirst says that an entry is the first one of its node. What it leads to has no left neighbour below that node, to which
+// searches could be led.
+var ErrFirst = errors.New("index: the first entry of a node stays")
+
 // Editor makes the new values of nodes.
 type Editor interface {
 	// Edit plans the changes of a node of level 0, which are in order of their keys, each key once, all
@@ -111,6 +125,12 @@ type Editor interface {
 	// EditPost is Edit of a node of a higher level. n is 0 if it has the entry already, or must not have it,
 	// since the child, whose value is given, is not, or no more, the node that it was split off as.
 	EditPost(node []byte, p Post, child []byte) (n int, err error)
+	// EditMerge plans the one value of a node into which its right neighbour, whose block is at a, is merged. fits is false if
+	// one node has no room for both, or they are no neighbours.
+	EditMerge(left, right []byte, a memory.Addr) (fits bool, err error)
+	// EditUnpost plans the removal of the entry that EditPost has added. n is 0 if it is not there. ErrFirst: it is
+	// the first one of the node, which stays.
+	EditUnpost(node []byte, p Post) (n int, err error)
 	// Size is the length of value i in bytes. Append appends it to dst; next is the block that value i+1 is for.
 	Size(i int) int
 	Append(dst []byte, i int, next memory.Addr) []byte

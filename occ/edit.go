@@ -86,17 +86,31 @@ func (tx *Tx) plant() error {
 // vacateBlock appends an item that makes the block of item i, which is locked, free by the commit. Item i has no
 // block then.
 func (tx *Tx) vacateBlock(i int) error {
-	at, err := tx.reserve(record.LineSize)
-	if err != nil {
-		return err
-	}
 	tx.items = append(tx.items, item{})
 	it, from := &tx.items[len(tx.items)-1], &tx.items[i]
 	tx.nodeItem(it, from.table)
 	it.addr, it.class, it.version, it.prior, it.buf, it.locked = from.addr, from.class, from.version, from.prior, from.buf, true
-	it.vacates, it.w, it.wlen = true, int32(at), record.LineSize
-	from.addr, from.locked, from.cached = 0, false, false
 	tx.s.eng.forget(from.table.ID, from.key(), from.place(), it.addr)
+	from.addr, from.locked, from.cached = 0, false, false
+	return tx.makeFree(it)
+}
+
+// vacateNode appends an item that makes the block of a node, which is locked, free by the commit.
+func (tx *Tx) vacateNode(n *node) error {
+	i := tx.nodeItemOf(n)
+	tx.writes-- // makeFree counts it
+	return tx.makeFree(&tx.items[i])
+}
+
+// makeFree has an item whose block is locked make it free.
+func (tx *Tx) makeFree(it *item) error {
+	it.write = writeNone // until there is an image
+	at, err := tx.reserve(record.LineSize)
+	if err != nil {
+		return err
+	}
+	it.write, it.vacates, it.w, it.wlen = writePut, true, int32(at), record.LineSize
+	it.val, it.vlen = tx.logAt+uint32(at), 0
 	tx.s.alloc.Hold(it.addr)
 	tx.writes++
 	tx.edits, tx.odd, tx.vacates = true, true, true
@@ -250,8 +264,7 @@ func (tx *Tx) edit() error {
 		ed := tx.editor(n.table)
 		k, err := ed.Edit(tx.nodeImage(n).Value(), n.changes)
 		if err != nil {
-			tx.ill = ill{block: n.addr}
-			return fmt.Errorf("%w: node %v of table %q: %w", ErrCorrupt, n.addr, n.table.Name, err)
+			return tx.nodeError(n.table, n, err)
 		}
 		if err := tx.edited(n, ed, k); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package occ
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -78,10 +79,130 @@ func (tx *Tx) unlink(t *tombstone) (reclaimResult, error) {
 	}
 	tx.nodes[k].changes = append(tx.nodes[k].changes, index.Change{Op: index.Unlink, Key: t.key})
 	tx.fetched = len(tx.items)
+	n := len(tx.items) // the node comes behind
 	if err := tx.Commit(); err != nil {
 		return reclaimLater, err
 	}
+	if it := &tx.items[n]; t.table.Ordered.Empty(tx.bytes(it.val, it.vlen)) {
+		for tries := 0; tries < maxMerges && tx.s.broken == nil; tries++ {
+			if _, err := tx.merge(t.table, 0, t.key); err == nil || !errors.Is(err, ErrConflict) {
+				break // a node that stays empty does no harm
+			}
+			tx.c.Backoff()
+		}
+	}
 	return reclaimed, nil
+}
+
+// maxMerges is how often the merging of a node is tried that meets locks.
+const maxMerges = 4
+
+// merge merges the node of a level that is responsible for a key with a neighbour, if one node has room for both. It is
+// merged into its left neighbour, or, if it is the first one below its parent, its right neighbour into it. A node that
+// is alone below its parent has no neighbour there: the parent is merged with one of its own before.
+func (tx *Tx) merge(t *Table, level int, key []byte) (done bool, err error) {
+	for tries := 0; tries < 2; tries++ {
+		done, first, high, err := tx.mergeOnce(t, level, key)
+		if !first || err != nil {
+			return done, err
+		}
+		if high != nil {
+			if done, first, _, err = tx.mergeOnce(t, level, high); !first || err != nil {
+				return done, err
+			}
+		}
+		if tries > 0 {
+			break
+		}
+		if done, err := tx.merge(t, level+1, key); !done || err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// mergeOnce merges a node into its left neighbour; first: it is the first one below its parent, and its range ends with
+// high, nil: nowhere.
+func (tx *Tx) mergeOnce(t *Table, level int, key []byte) (done, first bool, high []byte, err error) {
+	if err := tx.Begin(); err != nil {
+		return false, false, nil, err
+	}
+	done, first, high, err = tx.prepareMerge(t, level, key)
+	if err != nil {
+		return false, false, nil, tx.abandon(err)
+	}
+	if !done {
+		return false, first, high, tx.Rollback()
+	}
+	n := len(tx.items)
+	tx.fetched = n
+	if err := tx.Commit(); err != nil {
+		return false, false, nil, err
+	}
+	tx.publishedNodes(t, n)
+	return true, false, nil, nil
+}
+
+// prepareMerge reads and locks a node, its left neighbour and their parent, and makes items of them.
+func (tx *Tx) prepareMerge(t *Table, level int, key []byte) (due, first bool, high []byte, err error) {
+	ix := t.Ordered
+	p := index.PlaceOf(key)
+	p.Level = level
+	r, err := tx.seek(t, p)
+	if err != nil {
+		return false, false, nil, err
+	}
+	at, right := tx.nodes[r].addr, tx.nodeImage(&tx.nodes[r]).Value()
+	if at == ix.Root() {
+		return false, false, nil, nil
+	}
+	low := ix.Low(right)
+	if end, bounded := ix.High(right); bounded {
+		high = bytes.Clone(end)
+	}
+	if len(low) == 0 {
+		return false, true, high, nil // of its level, too
+	}
+	l, err := tx.seek(t, index.Place{Bound: index.Bound{Key: low}, Below: true, Level: level})
+	if err != nil {
+		return false, false, nil, err
+	}
+	up, err := tx.seek(t, index.Place{Bound: index.Bound{Key: low}, Level: level + 1})
+	if err != nil {
+		return false, false, nil, err
+	}
+	ed := tx.editor(t)
+	if tx.nodes[up].addr != ix.Root() { // else the index does not have that level yet
+		k, err := ed.EditUnpost(tx.nodeImage(&tx.nodes[up]).Value(), index.Post{Level: level + 1, Key: low, Child: at})
+		if errors.Is(err, index.ErrFirst) {
+			return false, true, high, nil
+		}
+		if err != nil {
+			return false, false, nil, tx.nodeError(t, &tx.nodes[up], err)
+		}
+		if k > 0 {
+			if err := tx.edited(&tx.nodes[up], ed, k); err != nil {
+				return false, false, nil, err
+			}
+		}
+	}
+	fits, err := ed.EditMerge(tx.nodeImage(&tx.nodes[l]).Value(), right, at)
+	if err != nil {
+		return false, false, nil, tx.nodeError(t, &tx.nodes[l], err)
+	}
+	if !fits {
+		return false, false, nil, nil
+	}
+	if err := tx.edited(&tx.nodes[l], ed, 1); err != nil {
+		return false, false, nil, err
+	}
+	return true, false, nil, tx.vacateNode(&tx.nodes[r])
+}
+
+// nodeError is the error of a node that is no sound one, or does not go with those beside it.
+func (tx *Tx) nodeError(t *Table, n *node, err error) error {
+	tx.ill = ill{block: n.addr}
+	return fmt.Errorf("%w: node %v of table %q: %w", ErrCorrupt, n.addr, t.Name, err)
 }
 
 // Posts makes what ordered indexes owe: the changes of higher levels that follow from splits, each by a transaction
@@ -139,12 +260,17 @@ func (tx *Tx) post(t *Table, p index.Post) error {
 	if err := tx.Commit(); err != nil {
 		return err
 	}
-	for i := range tx.items[:n] {
-		it := &tx.items[i]
-		img := record.Image(tx.logBytes()[it.w : uint32(it.w)+it.wlen])
-		t.Ordered.Published(it.addr, img.Value())
-	}
+	tx.publishedNodes(t, n)
 	return nil
+}
+
+// publishedNodes tells the index of the nodes that the transaction has committed, as the first n of its items.
+func (tx *Tx) publishedNodes(t *Table, n int) {
+	for i := range tx.items[:n] {
+		if it := &tx.items[i]; it.state == record.Node && !it.vacates {
+			t.Ordered.Published(it.addr, tx.bytes(it.val, it.vlen))
+		}
+	}
 }
 
 // preparePost reads and locks what a change of a higher level needs, and makes items of it. due is false if
@@ -171,8 +297,7 @@ func (tx *Tx) preparePost(t *Table, p index.Post) (due bool, err error) {
 	ed := tx.editor(t)
 	images, err := ed.EditPost(value, p, childValue)
 	if err != nil {
-		tx.ill = ill{block: n.addr}
-		return false, fmt.Errorf("%w: node %v of table %q: %w", ErrCorrupt, n.addr, t.Name, err)
+		return false, tx.nodeError(t, n, err)
 	}
 	if images == 0 {
 		return false, nil

@@ -13,6 +13,7 @@ import (
 	"txnode/index"
 	"txnode/index/blink"
 	"txnode/index/tree"
+	"txnode/memory"
 	"txnode/occ"
 )
 
@@ -76,6 +77,59 @@ func TestOrdered(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// leaves counts the leaves of the table's index.
+func (b *bed) leaves(tx *occ.Tx) (n int) {
+	b.t.Helper()
+	must(b.t, b.table.Ordered.(*tree.Tree).Leaves(tx.Coro(), func(memory.Addr, []byte) error {
+		n++
+		return nil
+	}))
+	return n
+}
+
+// TestOrderedShrinks: leaves whose records were deleted are merged into their left neighbours, at all levels, and what the table
+// has stays. (Inner nodes of two entries would have no room for each other.) A queue, filled at one end and emptied at the other, keeps as many leaves as its records need.
+func TestOrderedShrinks(t *testing.T) {
+	for _, entries := range []int{4, 0} {
+		t.Run(fmt.Sprintf("entries=%d", entries), func(t *testing.T) {
+			b := newBed(t, 2, 1, occ.Options{ReclaimAfter: 1})
+			s, tx := b.session()
+			b.table = b.ordered(tx, 2, entries)
+			const length, rounds = 20, 600
+			for k := range uint64(rounds) {
+				must(t, b.insert(tx, k))
+				must(t, tx.Posts(b.table))
+				if k >= length {
+					must(t, b.do(tx, del(string(key8(k-length)))))
+				}
+				must(t, s.Maintain(tx.Coro()))
+			}
+			if n := b.leaves(tx); n > length {
+				t.Errorf("a queue of %d has %d leaves", length, n)
+			}
+			must(t, tx.Begin())
+			keys, _ := b.scanKeys(tx, index.Bound{}, index.Bound{End: true}, false, 0)
+			must(t, tx.Commit())
+			if len(keys) != length || keys[0] != rounds-length {
+				t.Errorf("keys %d", keys)
+			}
+			for k := range uint64(rounds) {
+				if _, ok := b.value(tx, string(key8(k))); ok != (k >= rounds-length) {
+					t.Errorf("key %d: %v", k, ok)
+				}
+			}
+			for k := range uint64(rounds) {
+				must(t, b.do(tx, del(string(key8(k)))))
+			}
+			_, err := s.MakeRoom(tx.Coro())
+			must(t, err)
+			if n := b.leaves(tx); n > 2 {
+				t.Errorf("an empty table has %d leaves", n)
+			}
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package tree
 
 import (
 	"bytes"
+	"errors"
 
 	"txnode/index"
 	"txnode/index/blink"
@@ -50,6 +51,42 @@ func (e *editor) EditPost(node []byte, p index.Post, child []byte) (int, error) 
 	}
 	e.level = n.Level()
 	e.changes = append(e.changes[:0], blink.Change{Op: blink.Put, Key: p.Key, Addr: p.Child})
+	return e.builder.Apply(e.t.geometry, n, e.changes)
+}
+
+// EditMerge plans the one value of two neighbours.
+func (e *editor) EditMerge(left, right []byte, a memory.Addr) (bool, error) {
+	l, err := blink.Decode(left)
+	if err != nil {
+		return false, err
+	}
+	r, err := blink.Decode(right)
+	if err != nil {
+		return false, err
+	}
+	e.level = l.Level()
+	err = e.builder.Merge(e.t.geometry, l, r, a)
+	if errors.Is(err, blink.ErrFull) || errors.Is(err, blink.ErrNeighbours) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// EditUnpost plans the removal of a separator.
+func (e *editor) EditUnpost(node []byte, p index.Post) (int, error) {
+	n, err := blink.Decode(node)
+	if err != nil {
+		return 0, err
+	}
+	i, found := n.Search(p.Key)
+	switch {
+	case !found || n.Addr(i) != p.Child:
+		return 0, nil
+	case i == 0:
+		return 0, index.ErrFirst
+	}
+	e.level = n.Level()
+	e.changes = append(e.changes[:0], blink.Change{Op: blink.Delete, Key: p.Key})
 	return e.builder.Apply(e.t.geometry, n, e.changes)
 }
 

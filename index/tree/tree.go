@@ -337,6 +337,30 @@ func (t *Tree) Grow(root []byte, p index.Post, a memory.Addr) (newRoot, node []b
 	return blink.Root{Addr: a, Level: p.Level}.Append(nil), node, nil
 }
 
+// Low is where the range of a node begins.
+func (t *Tree) Low(node []byte) []byte {
+	n, err := blink.Decode(node)
+	if err != nil {
+		return nil
+	}
+	return n.Low()
+}
+
+// High is where the range of a node ends.
+func (t *Tree) High(node []byte) (key []byte, bounded bool) {
+	n, err := blink.Decode(node)
+	if err != nil {
+		return nil, false
+	}
+	return n.High()
+}
+
+// Empty reports whether a leaf links nothing.
+func (t *Tree) Empty(node []byte) bool {
+	n, err := blink.Decode(node)
+	return err == nil && n.Level() == 0 && n.Count() == 0
+}
+
 // Entry returns the block that a leaf links for a key.
 func (t *Tree) Entry(node, key []byte) (c index.Candidate, found bool) {
 	n, err := blink.Decode(node)
