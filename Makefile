@@ -9,6 +9,7 @@ BENCH_FLAGS     ?=
 SMALLBANK_FLAGS ?=
 TATP_FLAGS      ?=
 YCSB_FLAGS      ?=
+TPCC_FLAGS      ?=
 COMPARE_FLAGS   ?=
 
 # bench-engine: flags for the ratios and the peers programs, and time and selection of the Go benchmarks.
@@ -56,8 +57,9 @@ bench: ## SmallBank and TATP on the embedded engine, beside the published figure
 	$(GO) run ./cmd/txnode compare $(COMPARE_FLAGS)
 
 .PHONY: bench-all
-bench-all: bench ## make bench, and then every workload of YCSB [BENCH_FLAGS= YCSB_FLAGS=]
-	for w in a b c d f; do $(GO) run ./cmd/txnode bench ycsb --workload $$w $(BENCH_FLAGS) $(YCSB_FLAGS) || exit; done
+bench-all: bench ## make bench, then every workload of YCSB on an ordered table, and TPC-C [BENCH_FLAGS= YCSB_FLAGS= TPCC_FLAGS=]
+	for w in a b c d e f; do $(GO) run ./cmd/txnode bench ycsb --workload $$w --table ordered $(BENCH_FLAGS) $(YCSB_FLAGS) || exit; done
+	$(GO) run ./cmd/txnode bench tpcc $(BENCH_FLAGS) $(TPCC_FLAGS)
 
 .PHONY: bench-engine
 bench-engine: ## the engine against its verbs and other Go stores, as ratios, then the Go benchmarks [RATIOS_FLAGS= PEERS_FLAGS= BENCH=pattern BENCHTIME=1s]

@@ -19,9 +19,31 @@ import (
 type Store struct {
 	db     *txn.DB
 	name   string
-	tables []*txn.RawTable
-	text   []bool // by table: its keys are text
+	tables []table
 }
+
+// table is a table and how its keys are encoded.
+type table struct {
+	*txn.RawTable
+	ordered *txn.OrderedTable[[]byte, []byte] // the same one; nil if it is a hash table
+	keys    keyKind
+}
+
+// keyKind is how numbers are encoded as keys.
+type keyKind uint8
+
+const (
+	little keyKind = iota // 8 bytes, as in a plan
+	big                   // 8 bytes, in the order of the numbers
+	text                  // in that order, too
+)
+
+// aliased is txn.BytesKey without a copy of each key that a range meets.
+var aliased = func() txn.Key[[]byte] {
+	k := txn.BytesKey
+	k.Decode = func(src []byte) ([]byte, error) { return src, nil }
+	return k
+}()
 
 var (
 	_ workload.Store        = (*Store)(nil)
@@ -29,6 +51,7 @@ var (
 	_ workload.PhaseCounter = (*worker)(nil)
 	_ workload.Sleeper      = (*worker)(nil)
 	_ workload.Expecter     = (*worker)(nil)
+	_ workload.Ranger       = (*transaction)(nil)
 )
 
 // Open opens a database with the engine's options.
@@ -57,7 +80,7 @@ func (s *Store) Close(ctx context.Context) error { return s.db.Close(ctx) }
 
 // Tables creates or opens the tables; they exist all or not at all.
 func (s *Store) Tables(_ context.Context, tables []workload.Table) (bool, error) {
-	s.tables, s.text = s.tables[:0], s.text[:0]
+	s.tables = s.tables[:0]
 	names, err := s.db.Tables()
 	if err != nil {
 		return false, err
@@ -71,11 +94,11 @@ func (s *Store) Tables(_ context.Context, tables []workload.Table) (bool, error)
 		if has[t.Name] {
 			n++
 		}
-		table, err := txn.CreateRawTable(s.db, t.Name)
+		table, err := s.create(t)
 		if err != nil {
 			return false, err
 		}
-		s.tables, s.text = append(s.tables, table), append(s.text, t.Text)
+		s.tables = append(s.tables, table)
 	}
 	if n != 0 && n != len(tables) {
 		return false, fmt.Errorf("engine: %d of %d tables exist: loading was interrupted; remove the database and load it again", n, len(tables))
@@ -83,11 +106,29 @@ func (s *Store) Tables(_ context.Context, tables []workload.Table) (bool, error)
 	return n > 0, nil
 }
 
+func (s *Store) create(t workload.Table) (out table, err error) {
+	if t.Text {
+		out.keys = text
+	}
+	if !t.Ordered {
+		out.RawTable, err = txn.CreateRawTable(s.db, t.Name)
+		return out, err
+	}
+	if !t.Text {
+		out.keys = big
+	}
+	out.ordered, err = txn.CreateOrderedTable(s.db, t.Name, aliased, txn.Bytes(), txn.MaxKey(workload.TextKey))
+	if err == nil {
+		out.RawTable = out.ordered.Raw()
+	}
+	return out, err
+}
+
 // Run runs workers: workload.Store.
 func (s *Store) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
 	return s.db.Run(ctx, threads, coroutines, func(ctx context.Context, id int, w *txn.Worker) error {
 		b := &worker{s: s, w: w}
-		b.tx.tables, b.tx.text = s.tables, s.text
+		b.tx.tables = s.tables
 		b.call = func(tx *txn.Tx) error {
 			b.tx.t = tx
 			return b.fn(&b.tx)
@@ -139,13 +180,13 @@ func (w *worker) Expect(table int, key uint64, mode workload.Mode) {
 }
 
 func (w *worker) Prepare(uses []workload.Use) workload.Plan {
-	if slices.ContainsFunc(uses, func(u workload.Use) bool { return w.s.text[u.Table] }) {
+	if slices.ContainsFunc(uses, func(u workload.Use) bool { return w.s.tables[u.Table].keys != little }) {
 		return workload.PlanEach(uses)
 	}
 	p := &plan{make([]txn.Row, len(uses)), make([]workload.Row, len(uses))}
 	for i, u := range uses {
 		key := new(workload.Key)
-		p.own[i] = txn.Row{Table: w.s.tables[u.Table], Key: key[:], Mode: modes[u.Mode]}
+		p.own[i] = txn.Row{Table: w.s.tables[u.Table].RawTable, Key: key[:], Mode: modes[u.Mode]}
 		p.rows[i] = workload.Row{Key: key, Value: &p.own[i].Value}
 	}
 	return p
@@ -224,18 +265,59 @@ func (w *worker) Phases() (out [workload.NumPhases]workload.PhaseCounters) {
 // transaction adapts a txn.Tx.
 type transaction struct {
 	t      *txn.Tx
-	tables []*txn.RawTable
-	text   []bool
+	tables []table
 	key    [workload.TextKey]byte
 }
 
 // k returns a key as bytes, which are overwritten by the next call.
 func (t *transaction) k(table int, key uint64) []byte {
-	if t.text[table] {
+	switch t.tables[table].keys {
+	case text:
 		return workload.AppendText(t.key[:0], key)
+	case big:
+		binary.BigEndian.PutUint64(t.key[:], key)
+	default:
+		binary.LittleEndian.PutUint64(t.key[:], key)
 	}
-	binary.LittleEndian.PutUint64(t.key[:], key)
 	return t.key[:8]
+}
+
+// number returns the key that k has encoded, of an ordered table.
+func (t *table) number(key []byte) (uint64, error) {
+	if t.keys == text {
+		return workload.ParseText(key)
+	}
+	if len(key) != 8 {
+		return 0, fmt.Errorf("engine: a key of table %s has %d bytes, not 8", t.Name(), len(key))
+	}
+	return binary.BigEndian.Uint64(key), nil
+}
+
+// Range implements workload.Ranger.
+func (t *transaction) Range(table int, r workload.Range, do func(key uint64, value []byte) bool) error {
+	of := &t.tables[table]
+	if of.ordered == nil {
+		return workload.ErrNoRanges
+	}
+	options := make([]txn.RangeOption, 0, 2)
+	if r.Descending {
+		options = append(options, txn.Descending())
+	}
+	if r.Limit > 0 {
+		options = append(options, txn.Limit(r.Limit))
+	}
+	from := txn.Including(append([]byte(nil), t.k(table, r.From)...))
+	to := txn.Including(append([]byte(nil), t.k(table, r.To)...))
+	for k, v := range of.ordered.Range(t.t, from, to, options...) {
+		key, err := of.number(k)
+		if err != nil {
+			return err
+		}
+		if !do(key, v) {
+			break
+		}
+	}
+	return t.t.Err()
 }
 
 func (t *transaction) Stage(table int, key uint64, mode workload.Mode) {

@@ -3,6 +3,8 @@ package workload
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
 )
 
 // Mode says what a transaction will do with a key that it stages.
@@ -127,6 +129,16 @@ func AppendText(b []byte, key uint64) []byte {
 		key /= 10
 	}
 	return b
+}
+
+// ParseText returns the key of a text that AppendText has made.
+func ParseText(text []byte) (uint64, error) {
+	if len(text) == TextKey && string(text[:4]) == "user" {
+		if key, err := strconv.ParseUint(string(text[4:]), 10, 64); err == nil {
+			return key, nil
+		}
+	}
+	return 0, fmt.Errorf("workload: %q is no text of a key", text)
 }
 
 // Store is a database under test, opened with the tables of a workload.

@@ -284,6 +284,8 @@ func TestReferenceStore(t *testing.T) {
 		{"bench", "tatp", "--subscribers", "500", "--threads", "2", "--coroutines", "4"},
 		{"bench", "tatp", "--subscribers", "500", "--rate", "20000"},
 		{"bench", "ycsb", "--records", "500", "--workload", "d", "--threads", "2", "--coroutines", "4"},
+		{"bench", "ycsb", "--records", "500", "--workload", "e", "--table", "ordered", "--threads", "2", "--coroutines", "4"},
+		{"bench", "tpcc", "--customers", "10", "--items", "100", "--threads", "2", "--coroutines", "4"},
 	} {
 		args = append(args, "--duration", "100ms", "--warmup", "20ms", "--runs", "2", "--no-save")
 		if code, stdout, stderr := b.run(args...); code != 0 || !strings.Contains(stdout, "the books balance after every run") {
@@ -424,6 +426,8 @@ func TestEmbeddedEngine(t *testing.T) {
 		{"smallbank", "--accounts", "300", "--hot-accounts", "20"},
 		{"tatp", "--subscribers", "100"},
 		{"ycsb", "--workload", "f", "--records", "100", "--key-type", "text"},
+		{"ycsb", "--workload", "e", "--records", "100", "--table", "ordered", "--scan-length", "10"},
+		{"tpcc", "--warehouses", "2", "--customers", "20", "--items", "100"},
 	} {
 		for _, policy := range []string{"default", "ford"} {
 			args := append([]string{"bench"}, workloadArgs...)

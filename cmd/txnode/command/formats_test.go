@@ -24,6 +24,8 @@ func TestMachineReadableOutput(t *testing.T) {
 		{"bench smallbank --verify --runs 3 --rate 100000" + small, 0, 1 + 3*7},
 		{"bench tatp --subscribers 50 --txns 500 --warmup 1ms", 0, 9},
 		{"bench ycsb --workload d --records 50 --txns 500 --warmup 1ms", 0, 4},
+		{"bench ycsb --workload e --table ordered --records 50 --txns 200 --warmup 1ms --scan-length 10", 0, 4},
+		{"bench tpcc --customers 10 --items 100 --txns 200 --warmup 1ms", 0, 7},
 		{"bench smallbank --duration 1h --accounts 100 --warmup 1ms", 1e9 + 20e6, 8},
 		{"explain smallbank --txns 10 --warmup-txns 10", 0, 0},
 		{"explain tatp --policy ford --txns 10 --warmup-txns 10", 0, 0},

@@ -12,6 +12,7 @@ import (
 	"txnode/benchmarks/report"
 	"txnode/benchmarks/smallbank"
 	"txnode/benchmarks/tatp"
+	"txnode/benchmarks/tpcc"
 	"txnode/benchmarks/workload"
 	"txnode/benchmarks/ycsb"
 )
@@ -31,7 +32,8 @@ var workloads = []struct {
 }{
 	{"smallbank", "SmallBank: six bank transactions over savings and checking accounts, some of them hot", func() workloadOptions { return new(smallbankOptions) }},
 	{"tatp", "TATP: seven telecom transactions, most of which read one row, some of which find none", func() workloadOptions { return new(tatpOptions) }},
-	{"ycsb", "YCSB: single operations on one table, popular records among them", func() workloadOptions { return new(ycsbOptions) }},
+	{"ycsb", "YCSB: single operations and scans on one table, popular records among them", func() workloadOptions { return new(ycsbOptions) }},
+	{"tpcc", "TPC-C: five transactions of a wholesale supplier, with ranges and up to hundreds of rows", func() workloadOptions { return new(tpccOptions) }},
 }
 
 // loadingFlags are the parameters of workloads that only loading uses, and that cannot be told from what
@@ -122,7 +124,7 @@ type ycsbOptions struct{ ycsb.Options }
 
 // ycsbFlags are the flags of the fields of ycsb.Options.
 var ycsbFlags = []string{
-	"Workload", "--workload", "Records", "--records", "ValueSize", "--value-size", "KeyType", "--key-type", "Keys", "--keys",
+	"Workload", "--workload", "Table", "--table", "ScanLength", "--scan-length", "Records", "--records", "ValueSize", "--value-size", "KeyType", "--key-type", "Keys", "--keys",
 	"Distribution", "--distribution", "Theta", "--theta",
 }
 
@@ -133,7 +135,9 @@ func (o *ycsbOptions) AddFlags(cmd *cobra.Command, small bool) {
 		o.Records = 1000
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.Workload, "workload", o.Workload, "`letter` of the core workload: "+strings.Join(ycsb.Workloads(ycsb.Hash), ", ")+"; go doc ./benchmarks/ycsb lists them")
+	fs.StringVar(&o.Workload, "workload", o.Workload, "`letter` of the core workload: "+strings.Join(ycsb.Workloads(ycsb.Ordered), ", ")+"; go doc ./benchmarks/ycsb lists them")
+	fs.StringVar(&o.Table, "table", o.Table, "`kind` of the table: hash, or ordered; workload e needs the latter")
+	fs.IntVar(&o.ScanLength, "scan-length", o.ScanLength, "most records that a scan of workload e reads; it draws from 1 to so many")
 	fs.IntVar(&o.Records, "records", o.Records, "number of records that are loaded")
 	fs.IntVar(&o.ValueSize, "value-size", o.ValueSize, "bytes of a value")
 	fs.StringVar(&o.Keys, "keys", o.Keys, "what the `keys` of the records are: random (spread over 64 bits) or dense (0, 1, 2, ...)")
@@ -141,7 +145,8 @@ func (o *ycsbOptions) AddFlags(cmd *cobra.Command, small bool) {
 	fs.StringVar(&o.Distribution, "distribution", o.Distribution,
 		"how records are drawn: "+strings.Join(ycsb.Distributions, ", ")+";\nby default latest for workload d, else scrambled")
 	fs.Float64Var(&o.Theta, "theta", o.Theta, "skew of the distribution, from 0 (none) to below 1")
-	completeWith(cmd, "workload", ycsb.Workloads(ycsb.Hash)...)
+	completeWith(cmd, "workload", ycsb.Workloads(ycsb.Ordered)...)
+	completeWith(cmd, "table", ycsb.Hash, ycsb.Ordered)
 	completeWith(cmd, "keys", ycsb.Random, ycsb.Dense)
 	completeWith(cmd, "key-type", ycsb.Uint64, ycsb.Text)
 	completeWith(cmd, "distribution", ycsb.Distributions...)
@@ -151,6 +156,59 @@ func (o *ycsbOptions) AddFlags(cmd *cobra.Command, small bool) {
 func (o *ycsbOptions) Driver() (workload.Driver, error) {
 	d, err := ycsb.New(o.Options)
 	return orUsage(d, err, ycsbFlags)
+}
+
+type tpccOptions struct {
+	tpcc.Options
+	mix   percentages
+	ford  bool
+	given func(flag string) bool
+}
+
+// tpccFlags are the flags of the fields of tpcc.Options.
+var tpccFlags = []string{
+	"Warehouses", "--warehouses", "Customers", "--customers", "Items", "--items", "Mix", "--mix", "Rollback", "--rollback",
+	"RemoteItems", "--remote-items", "RemotePayments", "--remote-payments", "Pace", "--pace",
+}
+
+// AddFlags implements workloadOptions.
+func (o *tpccOptions) AddFlags(cmd *cobra.Command, small bool) {
+	o.Options = tpcc.DefaultOptions()
+	if small {
+		o.Customers, o.Items = 300, 1000
+	}
+	o.mix = o.Options.Mix[:]
+	fs := cmd.Flags()
+	o.given = fs.Changed
+	fs.IntVar(&o.Warehouses, "warehouses", o.Warehouses, "number of warehouses")
+	fs.IntVar(&o.Customers, "customers", o.Customers, "number of customers of each of the ten districts of a warehouse; 3000 in TPC-C")
+	fs.IntVar(&o.Items, "items", o.Items, "number of items; 100000 in TPC-C")
+	fs.BoolVar(&o.ford, "ford-sizes", false, "the sizes of FORD's evaluation, for those that are not given: 8 warehouses,\n300 customers a district, 10000 items")
+	fs.Var(&o.mix, "mix", "percentages, by commas: NewOrder, Payment, OrderStatus, Delivery, StockLevel")
+	fs.Float64Var(&o.Rollback, "rollback", o.Rollback, "percentage of NewOrders that roll back, because an item does not exist")
+	fs.Float64Var(&o.RemoteItems, "remote-items", o.RemoteItems, "percentage of order lines that another warehouse supplies")
+	fs.Float64Var(&o.RemotePayments, "remote-payments", o.RemotePayments, "percentage of Payments by customers of another warehouse")
+	fs.Float64Var(&o.Pace, "pace", o.Pace, "keying and think times, as a multiple of TPC-C's; 0: none")
+}
+
+// Driver implements workloadOptions.
+func (o *tpccOptions) Driver() (workload.Driver, error) {
+	if len(o.mix) != len(o.Options.Mix) {
+		return nil, usagef("--mix has %d percentages; TPC-C has %d transaction types", len(o.mix), len(o.Options.Mix))
+	}
+	copy(o.Options.Mix[:], o.mix)
+	if o.ford {
+		ford := tpcc.FORDOptions()
+		for flag, field := range map[string][2]*int{
+			"warehouses": {&o.Warehouses, &ford.Warehouses}, "customers": {&o.Customers, &ford.Customers}, "items": {&o.Items, &ford.Items},
+		} {
+			if !o.given(flag) {
+				*field[0] = *field[1]
+			}
+		}
+	}
+	d, err := tpcc.New(o.Options)
+	return orUsage(d, err, tpccFlags)
 }
 
 // orUsage returns the driver, or its fault in the words of the flags.
