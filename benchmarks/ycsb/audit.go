@@ -111,29 +111,29 @@ const page = 1000
 
 // count scans the table, page after page, while no client runs.
 func (d *Driver) count(ctx context.Context, store workload.Store) (n int, err error) {
-	err = store.Run(ctx, 1, 1, func(ctx context.Context, _ int, w workload.Worker) error {
-		from, more := uint64(0), true
-		for more {
-			var part int
-			var last uint64
-			err := w.View(ctx, func(tx workload.Tx) error {
-				r, err := workload.RangerOf(tx)
+	err = workload.Scan(ctx, store, 1, 1, nil, func(w workload.Worker) func(context.Context, int, int) error {
+		return func(ctx context.Context, _, _ int) error {
+			for from, more := uint64(0), true; more; {
+				part, last := 0, uint64(0)
+				err := w.View(ctx, func(tx workload.Tx) error {
+					r, err := workload.RangerOf(tx)
+					if err != nil {
+						return err
+					}
+					part = 0 // of this attempt
+					return r.Range(table, workload.Range{From: from, To: math.MaxUint64, Limit: page}, func(key uint64, _ []byte) bool {
+						part, last = part+1, key
+						return true
+					})
+				})
 				if err != nil {
 					return err
 				}
-				part = 0
-				return r.Range(table, workload.Range{From: from, To: math.MaxUint64, Limit: page}, func(key uint64, _ []byte) bool {
-					part, last = part+1, key
-					return true
-				})
-			})
-			if err != nil {
-				return err
+				n += part
+				from, more = last+1, part == page && last < math.MaxUint64
 			}
-			n += part
-			from, more = last+1, part == page && last < math.MaxUint64
+			return nil
 		}
-		return nil
 	})
 	return n, err
 }
