@@ -69,7 +69,7 @@ func (w *walker) block(b *block) {
 	}
 	m := img.Meta()
 	if k := w.usedOnBackup(b, m); k > 0 {
-		w.damaged(b, faultf(KindRecord, "the block is free (%s), but a slot points to it, and copy %d is in use", describe(img), k))
+		w.damaged(b, faultf(KindRecord, "the block is free (%s), but it is linked, and copy %d is in use", describe(img), k))
 		return
 	}
 	w.count(b, m)
@@ -237,6 +237,11 @@ func (w *walker) count(b *block, m record.Meta) {
 	}
 }
 
+// ordered reports whether a table is.
+func (w *walker) ordered(id uint16) bool {
+	return id > 0 && int(id) <= len(w.l.Tables) && w.l.Tables[id-1].Ordered()
+}
+
 // unwalkedTable reports whether slots of a table may have been overlooked.
 func (w *walker) unwalkedTable(id uint16) bool {
 	t := w.table(id)
@@ -262,7 +267,10 @@ func (w *walker) locked(b *block, owner txid) {
 // say with one voice what it was.
 func (w *walker) damaged(b *block, x *fault) {
 	f := w.at(Finding{Kind: x.kind, What: x.what}, b.addr, 0)
-	if !b.linked {
+	if p, ok := w.nodes[b.addr]; ok {
+		f.Table = p.table
+		f.What = w.describePlace(p) + ": " + f.What
+	} else if !b.linked {
 		f.What += "; no slot points to the block"
 	}
 	if g := b.copies[0].Guard(); g.Held() && w.plausible(g.Owner()) {

@@ -15,17 +15,20 @@
 //	extents   the words of the extents in use, on every copy
 //	logs      areas in use: transactions that are undecided; areas not in use: blank
 //	indexes   root, directory, sub-tables, bucket headers and slots, on every copy;
-//	          the block behind each slot: does it hold a key that a lookup finds here
+//	          the block behind each slot: does it hold a key that a lookup finds here;
+//	          of ordered tables: levels, fences, right links and separators, and the
+//	          block behind each entry of a leaf
 //	blocks    every block of every copy: header, checksum, guard, replicas, and
-//	          whether the slots that point to it and its state agree
+//	          whether the slots, or nodes, that lead to it and its state agree
 //
 // Each fault is a [Finding], given to Options.Report at once. One fault gives one
 // finding where possible: a damaged record is not a faulty slot as well.
 //
 // # Memory and verbs
 //
-// What is remembered is a bit for each block, the directories of the indexes and the
-// hashes of the keys of one sub-table. READs are batched: buckets in chunks, the
+// What is remembered is a bit for each block, the directories of the indexes, the
+// hashes of the keys of one sub-table, and of an ordered table the addresses of its nodes and
+// the separators of two levels. READs are batched: buckets in chunks, the
 // blocks behind a chunk's slots with one doorbell, blocks a mebibyte of each copy
 // at a time.
 //

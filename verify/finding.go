@@ -21,10 +21,11 @@ const (
 	KindRoot       Kind = "root"       // the root of an index, or its directory
 	KindSubTable   Kind = "subtable"   // the first line of a sub-table
 	KindBucket     Kind = "bucket"     // the header of a bucket
-	KindSlot       Kind = "slot"       // a slot that cannot be, or that no lookup of the key comes by
-	KindDangling   Kind = "dangling"   // a slot that points to a free block
-	KindDuplicate  Kind = "duplicate"  // two slots of one block, or of one key
-	KindOrphan     Kind = "orphan"     // a block in use without a slot, an extent without an index
+	KindNode       Kind = "node"       // a node of an ordered index that is none, or does not fit those beside and above it
+	KindSlot       Kind = "slot"       // a slot, or an entry of a leaf, that cannot be, or that no lookup of the key comes by
+	KindDangling   Kind = "dangling"   // a slot, or a node, that leads to a free block
+	KindDuplicate  Kind = "duplicate"  // two slots, or entries, of one block, or of one key
+	KindOrphan     Kind = "orphan"     // a block in use to which nothing leads, an extent without an index
 	KindRecord     Kind = "record"     // a block with an impossible header or the wrong checksum
 	KindGuard      Kind = "guard"      // a guard that is free, but not with the version of the image
 	KindLock       Kind = "lock"       // a lock whose owner is not alive
@@ -39,7 +40,7 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		KindCatalog, KindUnreadable, KindRegion, KindHeader, KindExtent, KindLog, KindPending, KindRoot, KindSubTable, KindBucket, KindSplit,
-		KindSlot, KindDangling, KindDuplicate, KindRecord, KindGuard, KindLock, KindReplica, KindOrphan,
+		KindNode, KindSlot, KindDangling, KindDuplicate, KindRecord, KindGuard, KindLock, KindReplica, KindOrphan,
 	}
 }
 
@@ -133,8 +134,13 @@ type TableSummary struct {
 	Tombstones uint64 `json:"tombstones"` // keys without a value whose block is still linked
 	Nodes      uint64 `json:"nodes,omitempty"`
 	Bytes      uint64 `json:"bytes"` // of keys and values, and of nodes
-	Slots      uint64 `json:"slots"` // in use
+	Slots      uint64 `json:"slots"` // in use; of an ordered table: entries of leaves
 	SubTables  uint64 `json:"sub_tables"`
+	// Of an ordered table: the levels of its index, from leaves to root; its leaves; and the nodes of all
+	// levels that no parent leads to yet, but a right link, which is no fault.
+	Levels   int    `json:"levels,omitempty"`
+	Leaves   uint64 `json:"leaves,omitempty"`
+	Unposted uint64 `json:"unposted,omitempty"`
 	// Unwalked: the index could not be followed to its end, so blocks of the table
 	// are not called orphans.
 	Unwalked bool `json:"unwalked,omitempty"`

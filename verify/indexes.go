@@ -19,6 +19,10 @@ func (w *walker) indexes() {
 		if t.Root == 0 {
 			continue // whoever created the table did not come further; the next who opens it does
 		}
+		if t.Ordered() {
+			w.sum.Tables[i].Unwalked = !w.tree(t, &w.sum.Tables[i])
+			continue
+		}
 		x := &indexWalk{walker: w, id: t.ID, root: t.Root, sum: &w.sum.Tables[i], twice: map[memory.Addr]bool{}}
 		if !x.walk() {
 			x.sum.Unwalked = true

@@ -22,13 +22,15 @@ import (
 // If the key has another record, somebody has not found this one, and inserted it once more: that one counts. Of two
 // such records without a slot nobody knows which one came later.
 //
-// A deleted record without a slot needs none: its block is made free.
+// A deleted record without a slot needs none: its block is made free. So does a node to which nothing leads in
+// a tree that is sound: a table whose creation was stopped leaves two. A live record of an ordered table is reported.
 
-// orphan is a live record without a slot, or a deleted one.
+// orphan is a block in use to which nothing leads: a live record, a deleted one, or a node.
 type orphan struct {
 	finding Finding
 	version txid
-	deleted bool
+	state   record.State
+	idle    bool // nobody needs the block
 	class   memory.Class
 	table   uint16
 	hash    uint64
@@ -43,7 +45,16 @@ const maxOrphans = 1 << 20
 // known. false: the copies tell different things, and none is to be written over.
 func (w *walker) orphaned(b *block, m record.Meta) bool {
 	img := b.copies[0]
-	f := w.at(Finding{Kind: KindOrphan, Table: m.Table(), What: fmt.Sprintf("no slot points to the block: %v", describe(img))}, b.addr, 0)
+	what := "no slot points to the block"
+	if w.ordered(m.Table()) {
+		what = "no node leads to the block"
+	}
+	f := w.at(Finding{Kind: KindOrphan, Table: m.Table(), What: what + ": " + describe(img)}, b.addr, 0)
+	if why, ok := w.pending[img.Version()]; ok { // the node is what its transaction publishes last
+		f.What, f.Unfinished = f.What+"; "+why, true
+		w.found(f)
+		return false
+	}
 	for k := 1; k < b.n; k++ {
 		if b.copies[k] == nil {
 			continue
@@ -54,21 +65,13 @@ func (w *walker) orphaned(b *block, m record.Meta) bool {
 			return false
 		}
 	}
-	if m.State() == record.Node { // what leads to it is in another node, if it is not the root
-		if why, ok := w.pending[img.Version()]; ok {
-			f.Unfinished = true
-			f.What += "; " + why
-		}
-		w.found(f)
-		return true
-	}
-	deleted := m.State() == record.Absent
-	if len(w.orphans) >= maxOrphans || deleted && img.Guard().Held() {
+	idle := m.State() != record.Live
+	if len(w.orphans) >= maxOrphans || idle && img.Guard().Held() {
 		w.found(f)
 		return true
 	}
 	key := bytes.Clone(img.Key())
-	w.orphans = append(w.orphans, orphan{f, img.Version(), deleted, b.class, m.Table(), record.Hash(m.Table(), key), key, uint64(m.KeyLen() + m.ValueLen())})
+	w.orphans = append(w.orphans, orphan{f, img.Version(), m.State(), idle, b.class, m.Table(), record.Hash(m.Table(), key), key, uint64(m.KeyLen() + m.ValueLen())})
 	return true
 }
 
@@ -77,7 +80,7 @@ func (w *walker) relink() {
 	seen := map[string]int{}
 	name := func(o *orphan) string { return fmt.Sprintf("%d %s", o.table, o.key) }
 	for i := range w.orphans {
-		if o := &w.orphans[i]; !o.deleted {
+		if o := &w.orphans[i]; !o.idle {
 			seen[name(o)]++
 		}
 	}
@@ -93,11 +96,14 @@ func (w *walker) relink() {
 		switch {
 		case len(w.l.Coordinators) > 0 || w.l.Unswept && !w.l.Spared:
 			why = "who opens the database looks after what the dead have left first"
-		case o.deleted:
+		case o.idle:
 		case seen[name(o)] > 1:
 			why = "nor to another one with the same key"
 		case w.suspects[f.Addr]:
 			why = "but one that is damaged"
+		case w.ordered(o.table):
+			w.found(f)
+			continue
 		case x == nil:
 			why = "the table has no index"
 		default:
@@ -108,7 +114,7 @@ func (w *walker) relink() {
 			w.found(f)
 			continue
 		}
-		if o.deleted {
+		if o.idle {
 			w.free(o)
 			continue
 		}
@@ -127,7 +133,7 @@ func (w *walker) relink() {
 	}
 }
 
-// free makes the block of a deleted record free, on all copies.
+// free makes the block of a deleted record, or of a node, free, on all copies.
 func (w *walker) free(o *orphan) {
 	img := make(record.Image, record.LineSize)
 	// Its number is larger than those of what was freed as long as there was a coordinator.
@@ -144,8 +150,11 @@ func (w *walker) free(o *orphan) {
 		f.Repaired = f.Failed == nil
 	}
 	if w.found(f); f.Repaired {
-		w.sum.Absent--
-		w.sum.Free++
+		if w.sum.Free++; o.state == record.Node {
+			w.sum.Nodes--
+		} else {
+			w.sum.Absent--
+		}
 	}
 }
 

@@ -371,22 +371,19 @@ func (x *indexWalk) link(slot memory.Addr, c *candidate) {
 		return
 	}
 	a := c.word.Addr()
-	bits := x.linked[a.Segment()]
-	i := a.Offset() / c.word.Class().Size()
-	if bits[i/64]>>(i%64)&1 != 0 {
+	if !x.walker.link(a, c.word.Class()) {
 		if c.fault == nil && !x.splitting {
 			x.twice[a] = true
 			x.found(KindDuplicate, slot, 0, "%v: another slot points to this block, too", c.word)
 		}
 		return
 	}
-	bits[i/64] |= 1 << (i % 64)
 	if c.known {
 		x.keys = append(x.keys, linkedKey{c.hash, slot, a})
 	}
 }
 
-// isLinked reports whether a slot points to a block.
+// isLinked reports whether a slot, or a node, leads to a block.
 func (w *walker) isLinked(a memory.Addr, class memory.Class) bool {
 	i := a.Offset() / class.Size()
 	return w.linked[a.Segment()][i/64]>>(i%64)&1 != 0

@@ -119,7 +119,8 @@ type Options struct {
 	//     and the other way round if only that of a backup is;
 	//   - a live record that no slot leads to gets one, if its key has no other record and
 	//     nothing is left of anybody who has died;
-	//   - the block of a deleted record that no slot leads to is made free, likewise.
+	//   - the block of a deleted record that no slot leads to, or of a node to which nothing leads in
+	//     a tree that is sound, is made free, likewise.
 	//
 	// Nothing is written if a blade is strange or missing, but for headers, and nothing at
 	// all if the database is unrecovered (Summary). The
@@ -130,7 +131,7 @@ type Options struct {
 // Check walks the database. The error says why the walk could not go on: that of
 // ctx or Report, or no arena; what is wrong with the database is in the findings.
 func (d *Database) Check(ctx context.Context, o Options) (sum Summary, err error) {
-	w := &walker{Database: d, ctx: ctx, o: o, pending: map[txid]string{}, walks: map[uint16]*indexWalk{}, suspects: map[memory.Addr]bool{}}
+	w := &walker{Database: d, ctx: ctx, o: o, pending: map[txid]string{}, walks: map[uint16]*indexWalk{}, suspects: map[memory.Addr]bool{}, nodes: map[memory.Addr]nodePlace{}}
 	defer w.release()
 	defer func() { // what was never made, for want of space, is in the catalog alone
 		sum.Tables = slices.DeleteFunc(sum.Tables, func(t TableSummary) bool { return d.l.Tables[t.ID-1].Root == 0 })
@@ -174,14 +175,15 @@ type walker struct {
 	small  uint32                     // arena: smallSize bytes
 	batch  rdma.Batch
 
-	linked  [][]uint64 // by segment: a bit for each block that a slot points to
+	linked  [][]uint64 // by segment: a bit for each block that a slot, or a node, leads to
 	extents map[memory.SegmentID]*extentTable
 	pending map[txid]string // transactions that are undecided: what is known of them
 
 	walks    map[uint16]*indexWalk // by table: those that were followed to their end
 	suspects map[memory.Addr]bool  // blocks that slots lead to which are damaged, and cannot be repaired
 	orphans  []orphan
-	dark     map[rdma.RemoteAddr]bool // parts of files, by their numbers, of which it was said that they cannot be read
+	nodes    map[memory.Addr]nodePlace // of ordered tables, of which a copy is at fault
+	dark     map[rdma.RemoteAddr]bool  // parts of files, by their numbers, of which it was said that they cannot be read
 }
 
 // smallSize is the size of the small buffer.

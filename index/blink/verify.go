@@ -41,7 +41,8 @@ func (f NodeError) Unwrap() error { return f.Err }
 //
 // So each key has one leaf, and each search arrives there. read returns the image at an address, which
 // must stay as it is until the next call. visit is called for each node that is sound in itself, and
-// report for each fault. Behind a node that is not, the walk goes on where a parent knows the level.
+// report for each fault. Behind a node that is not, the walk goes on where a parent
+// knows the level; of the levels below, it does not know where they begin.
 // Totals count sound nodes. Verify keeps the separators of two levels.
 func Verify(g Geometry, root Root, read func(memory.Addr) ([]byte, error), visit func(memory.Addr, Node), report func(NodeError)) Totals {
 	v := verifier{g: g, read: read, visit: visit, report: report, seen: map[memory.Addr]bool{}}
@@ -59,6 +60,7 @@ type verifier struct {
 	visit  func(memory.Addr, Node)
 	report func(NodeError)
 	seen   map[memory.Addr]bool
+	holes  bool // a node of a level above is not sound, so its children are not known
 	totals Totals
 }
 
@@ -70,7 +72,7 @@ type child struct {
 
 // level walks over a level, of which the level above knows the children, and returns those of the level below.
 func (v *verifier) level(level int, children []child) (below []child) {
-	next, known := []byte{}, true // where the next node is to begin, if that is known
+	next, known := []byte{}, !v.holes // where the next node is to begin, if that is known
 	for ended := false; len(children) > 0; {
 		at := children[0].addr
 		if ended {
@@ -90,6 +92,7 @@ func (v *verifier) level(level int, children []child) (below []child) {
 				v.fault(at, level, "begins at %x, and the node before it ends at %x", n.Low(), next)
 			}
 			known = err == nil
+			v.holes = v.holes || !known
 			switch {
 			case posted:
 				children = children[1:]

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strconv"
 	"sync"
 	"text/tabwriter"
@@ -360,6 +362,30 @@ func bladeFiles(blades []rdma.BladeID) string {
 	return s
 }
 
+// tables prints what was counted of tables: of hash tables sub-tables, of ordered ones levels, leaves, and nodes without
+// a separator in the level above.
+func (p *findingWriter) tables(t io.Writer, all []verify.TableSummary) {
+	if len(all) == 0 {
+		return
+	}
+	ordered := slices.ContainsFunc(all, func(x verify.TableSummary) bool { return x.Levels > 0 })
+	more := ""
+	if ordered {
+		more = "levels\tleaves\tunposted\t"
+	}
+	fmt.Fprintf(t, "  table\trecords\ttombstones\tbytes\tsub-tables\t%s\n", more)
+	for _, x := range all {
+		if ordered {
+			more = "\t\t\t"
+		}
+		parts := fmt.Sprint(x.SubTables)
+		if x.Levels > 0 {
+			parts, more = "", fmt.Sprintf("%d\t%d\t%d\t", x.Levels, x.Leaves, x.Unposted)
+		}
+		fmt.Fprintf(t, "  %s\t%d\t%d\t%d\t%s\t%s\n", x.Name, x.Records, x.Tombstones, x.Bytes, parts, more)
+	}
+}
+
 // summary prints what was counted.
 func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool) error {
 	switch p.o.Output {
@@ -396,12 +422,7 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 		where += ", and repaired nothing"
 	}
 	fmt.Fprintf(t, "%s %s: %s, %s, %d MiB read\n", verb, where, count(s.Blades, "blade"), count(s.Segments, "segment"), s.Bytes>>20)
-	if len(s.Tables) > 0 {
-		fmt.Fprintf(t, "  table\trecords\ttombstones\tbytes\tsub-tables\t\n")
-		for _, x := range s.Tables {
-			fmt.Fprintf(t, "  %s\t%d\t%d\t%d\t%d\t\n", x.Name, x.Records, x.Tombstones, x.Bytes, x.SubTables)
-		}
-	}
+	p.tables(t, s.Tables)
 	nodes := ""
 	if s.Nodes > 0 {
 		nodes = fmt.Sprintf(", %d nodes of indexes", s.Nodes)
