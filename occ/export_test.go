@@ -47,3 +47,6 @@ func (tx *Tx) Expecting() int { return tx.expecting }
 
 // Judged is how many items certify does not look at again.
 func (tx *Tx) Judged() int { return int(tx.judged) }
+
+// ItemAddr is where the record of an item is.
+func (tx *Tx) ItemAddr(i int) memory.Addr { return tx.items[i].addr }

@@ -438,16 +438,16 @@ func (s *Scan) guardsJoined() error {
 		return s.indexError(err)
 	}
 	defer func() { t.Free(buf, room) }()
-	s.blocks, s.proofs = s.blocks[:0], s.proofs[:0]
+	s.checks, s.proofs = s.checks[:0], s.proofs[:0]
 	for _, all := range [][]evidence{s.o.leaves, s.found} {
 		for i := range all {
 			if e := &all[i]; !e.held && !e.gone {
-				s.blocks = append(s.blocks, block{addr: e.addr + record.GuardOff, n: 8})
+				s.checks = append(s.checks, block{addr: e.addr + record.GuardOff, n: 8})
 				s.proofs = append(s.proofs, e)
 			}
 		}
 	}
-	for blocks, proofs := s.blocks, s.proofs; len(blocks) > 0; {
+	for blocks, proofs := s.checks, s.proofs; len(blocks) > 0; {
 		b := &s.batch
 		b.Reset()
 		var n int

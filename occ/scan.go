@@ -56,8 +56,10 @@ type Scan struct {
 	batch rdma.Batch
 	// cands are the blocks of a piece of the index, and reading those that are read together.
 	cands, reading []index.Candidate
-	blocks         []block     // of an ordered table: what is read together
-	proofs         []*evidence // what it proves
+	// Of an ordered table: what is read together; the guards that are validated, perhaps in the middle of
+	// that (see stand), and what they prove.
+	blocks, checks []block
+	proofs         []*evidence
 
 	rows []scanRow // of the piece, of which the first taken are the caller's
 	data []byte    // their keys and values; not used again, since the caller may keep them
@@ -448,7 +450,28 @@ func (s *Scan) stand(x index.Candidate, key []byte, g record.Guard) (hollow bool
 	if tx.items[i].addr != x.Addr {
 		return true, nil
 	}
-	return false, s.note(evidence{addr: x.Addr, own: true})
+	if err := s.note(evidence{addr: x.Addr, own: true}); err != nil || s.o == nil {
+		return false, err
+	}
+	s.stands(&tx.items[i])
+	return false, nil
+}
+
+// stands takes an item for a row of a range, which has its place among the others.
+func (s *Scan) stands(it *item) {
+	before := len(s.seen)
+	if s.tx.hist != nil {
+		s.seen = append(s.seen, it.seen())
+	}
+	if it.state != record.Live {
+		return
+	}
+	var value []byte
+	if it.has { // else it is deleted by now, and Next finds that
+		value = s.tx.value(it)
+	}
+	s.rows = append(s.rows, scanRow{before, len(s.data), len(it.key()), len(value), int32(len(s.found) - 1)})
+	s.data = append(append(s.data, it.key()...), value...)
 }
 
 // look copies the first bytes of a copy of a block.
