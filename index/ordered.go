@@ -34,10 +34,10 @@ type Ordered interface {
 	Astray(p Place) Hop
 	// Entry returns the block that a node of level 0 links for a key.
 	Entry(node, key []byte) (c Candidate, found bool)
-	// Entries appends the blocks that a node of level 0 links between two bounds to dst, in ascending order
-	// of their keys, or, if down, in descending order. more: the range goes on in the node that is
+	// Entries appends the blocks that a node of level 0 links between two bounds to dst, at most so many, in ascending
+	// order of their keys, or, if down, in descending order. more: the range goes on in the node that is
 	// responsible for rest.
-	Entries(dst []Candidate, node []byte, from, to Bound, down bool) (blocks []Candidate, rest Place, more bool)
+	Entries(dst []Candidate, node []byte, from, to Bound, down bool, most int) (blocks []Candidate, rest Place, more bool)
 	// Ahead appends the nodes of level 0 that have keys between two bounds, in the order of a scan, but at
 	// most n, to dst, as far as one cached node knows them.
 	Ahead(dst []memory.Addr, from, to Bound, down bool, n int) []memory.Addr

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"txnode/index"
@@ -56,7 +57,7 @@ func (tx *Tx) Range(t *Table, from, to index.Bound, down bool, limit int) (*Scan
 	if down {
 		o.place = index.Place{Bound: to, Below: true}
 	}
-	s := &Scan{tx: tx, id: tx.id, table: t, o: o, known: map[memory.Addr]int32{}, want: scanFirst, next: tx.scans}
+	s := &Scan{tx: tx, id: tx.id, table: t, o: o, want: scanFirst, next: tx.scans}
 	if limit > 0 {
 		s.want = min(s.want, limit)
 	}
@@ -188,9 +189,6 @@ func (s *Scan) orderedUnit() (more bool, err error) {
 			return o.rest, err
 		}
 		// A record has gone or moved since, and its leaf says so by now.
-		for _, e := range s.found[found:] {
-			delete(s.known, e.addr)
-		}
 		s.found, s.rows, s.data, s.seen = s.found[:found], s.rows[:rows], s.data[:data], s.seen[:seen]
 		o.place, o.leaves, o.rest = place, o.leaves[:leaves], true
 		if tries == scanLooks {
@@ -220,6 +218,10 @@ func (s *Scan) readLeaves() error {
 	o.ahead = ix.Ahead(o.ahead[:0], from, to, o.down, n)
 	if len(o.ahead) == 0 {
 		o.ahead = append(o.ahead, ix.Find(o.place).Addr)
+	}
+	most := math.MaxInt
+	if o.limit > 0 { // some may be deleted records
+		most = max(o.limit-len(s.rows), 1) + (o.limit+7)/8
 	}
 	size := ix.NodeClass().Size()
 	buf, err := t.Alloc(len(o.ahead) * int(size))
@@ -284,8 +286,9 @@ func (s *Scan) readLeaves() error {
 			continue
 		}
 		o.leaves = append(o.leaves, evidence{addr: at, guard: record.FreeAt(img.Version())})
-		s.cands, o.place, o.rest = ix.Entries(s.cands, value, o.from, o.to, o.down)
-		if read++; !o.rest {
+		from, to := o.bounds()
+		s.cands, o.place, o.rest = ix.Entries(s.cands, value, from, to, o.down, most-len(s.cands))
+		if read++; !o.rest || len(s.cands) >= most {
 			return nil
 		}
 		at, tries = ix.Find(o.place).Addr, 0
@@ -382,10 +385,10 @@ func (s *Scan) readJoined(cands []index.Candidate, buf, room uint32, last bool) 
 		if err := tx.c.Do(b); err != nil {
 			return false, tx.s.fail(err)
 		}
+		if s.data == nil {
+			s.data = make([]byte, 0, n*int(readLen(cands[0].Class)))
+		}
 		for i, x := range cands[:n] {
-			if _, ok := s.known[x.Addr]; ok {
-				return true, nil // it has moved from one leaf to another
-			}
 			y := &s.blocks[i]
 			if hollow, err = s.take(x, record.Image(t.Bytes(y.to, y.n)), last); err != nil || hollow {
 				return hollow, err
@@ -394,6 +397,20 @@ func (s *Scan) readJoined(cands []index.Candidate, buf, room uint32, last bool) 
 		cands = cands[n:]
 	}
 	return false, nil
+}
+
+// knowFound makes Scan.known, which a walk over an ordered table needs only beside items.
+func (s *Scan) knowFound() {
+	if s.o == nil || len(s.tx.items) == 0 {
+		return
+	}
+	if s.known == nil {
+		s.known = make(map[memory.Addr]int32, len(s.found))
+	}
+	clear(s.known)
+	for i := range s.found {
+		s.known[s.found[i].addr] = int32(i)
+	}
 }
 
 // coverLeaves finds the leaves that the transaction has locked, and so protects.

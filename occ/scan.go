@@ -378,7 +378,9 @@ func (s *Scan) note(e evidence) error {
 			Remedy: fmt.Sprintf("a scan counts %d bytes of Arena for each record of table %q: raise Arena, or read the keys in several transactions", evidenceSize, s.table.Name),
 		}
 	}
-	s.known[e.addr] = int32(len(s.found))
+	if s.o == nil {
+		s.known[e.addr] = int32(len(s.found))
+	}
 	s.found = append(s.found, e)
 	return nil
 }
@@ -540,6 +542,7 @@ func (s *Scan) cover() error {
 		if err := s.coverLeaves(); err != nil {
 			return err
 		}
+		s.knowFound()
 	}
 	if len(s.found) == 0 {
 		return nil
@@ -647,6 +650,7 @@ func (s *Scan) walkAgain() error {
 
 // count is how many records the scan has read for which no item stands.
 func (s *Scan) count() (n uint64) {
+	s.knowFound()
 	for i := range s.found {
 		if s.found[i].row && !s.found[i].held && !s.found[i].gone {
 			n++

@@ -375,15 +375,28 @@ func (t *Tree) Entry(node, key []byte) (c index.Candidate, found bool) {
 }
 
 // Entries appends the blocks that a leaf links between two bounds.
-func (t *Tree) Entries(dst []index.Candidate, node []byte, from, to index.Bound, down bool) (blocks []index.Candidate, rest index.Place, more bool) {
+func (t *Tree) Entries(dst []index.Candidate, node []byte, from, to index.Bound, down bool, most int) (blocks []index.Candidate, rest index.Place, more bool) {
 	n, err := blink.Decode(node)
 	if err != nil {
 		return dst, rest, false
 	}
 	i, j := n.Rank(bound(from)), n.Rank(bound(to))
+	if j-i > most {
+		if down {
+			i = j - most
+			rest = index.Place{Bound: index.Bound{Key: n.AppendKey(nil, i)}, Below: true}
+		} else {
+			j = i + most
+			rest = index.Place{Bound: index.Bound{Key: n.AppendKey(nil, j-1), After: true}}
+		}
+		more = true
+	}
 	if down {
 		for k := j - 1; k >= i; k-- {
 			dst = append(dst, index.Candidate{Addr: n.Addr(k), Class: n.Class(k)})
+		}
+		if more {
+			return dst, rest, true
 		}
 		if n.Above(bound(from)) != blink.NotHere || len(n.Low()) == 0 {
 			return dst, rest, false
@@ -392,6 +405,9 @@ func (t *Tree) Entries(dst []index.Candidate, node []byte, from, to index.Bound,
 	}
 	for k := i; k < j; k++ {
 		dst = append(dst, index.Candidate{Addr: n.Addr(k), Class: n.Class(k)})
+	}
+	if more {
+		return dst, rest, true
 	}
 	high, bounded := n.High()
 	if !bounded || n.Below(bound(to)) != blink.GoRight {

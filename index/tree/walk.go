@@ -3,6 +3,7 @@ package tree
 import (
 	"bytes"
 	"fmt"
+	"math"
 
 	"txnode/index"
 	"txnode/memory"
@@ -17,7 +18,7 @@ var _ index.Walker = (*Tree)(nil)
 func (t *Tree) Walk(c *rdma.Coro, fn func(at memory.Addr, x index.Candidate) error) error {
 	var blocks []index.Candidate
 	return t.Leaves(c, func(at memory.Addr, value []byte) error {
-		blocks, _, _ = t.Entries(blocks[:0], value, index.Bound{}, index.Bound{End: true}, false)
+		blocks, _, _ = t.Entries(blocks[:0], value, index.Bound{}, index.Bound{End: true}, false, math.MaxInt)
 		for _, x := range blocks {
 			if err := fn(at, x); err != nil {
 				return err
@@ -43,7 +44,7 @@ func (t *Tree) Leaves(c *rdma.Coro, fn func(at memory.Addr, value []byte) error)
 		if err != nil {
 			return err
 		}
-		_, rest, more := t.Entries(nil, value, p.Bound, index.Bound{End: true}, false)
+		_, rest, more := t.Entries(nil, value, p.Bound, index.Bound{End: true}, false, math.MaxInt)
 		if err := fn(a, bytes.Clone(value)); err != nil {
 			return err
 		}
