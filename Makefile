@@ -99,6 +99,13 @@ SIMULATE_FLAGS ?=
 simulate: ## the engine on schedules drawn from seeds, on the simulated RNIC; stops at a violation [SEEDS=20000 FROM=1 FAULTS=all SIMULATE_FLAGS=]
 	@$(GO) run ./cmd/txnode sim seeds --seeds $(SEEDS) --from $(FROM) --faults $(FAULTS) $(SIMULATE_FLAGS)
 
+# figures: a pattern of the commands whose tables are printed.
+FIGURES ?= .
+
+.PHONY: figures
+figures: ## the tables of docs/simulator-*.md, printed anew by the program; tens of minutes for all [FIGURES='figure 14']
+	$(GO) run ./benchmarks/figures -only '$(FIGURES)' docs/simulator-*.md
+
 .PHONY: exhaustive
 exhaustive: ## every schedule of small cases: stops at every verb, and of the recovery; pairs in every order [EXHAUSTIVE_FLAGS="-run TestStops"]
 	cd occ/exhaustive && $(GO) test -count 1 -timeout 0 -full $(EXHAUSTIVE_FLAGS)

@@ -63,7 +63,7 @@ type Config struct {
 	// the queue of operations.
 	Window time.Duration
 	// Limit is the virtual time of all windows, after which the run ends though they do not agree;
-	// 0: DefaultLimit windows.
+	// 0: DefaultLimit.
 	Limit time.Duration
 	// Record collects the verbs of the whole run, for a trace; nil: none.
 	Record *sim.Recording
@@ -80,7 +80,7 @@ const (
 	// to double the longest backoff.
 	SMARTWarmup   = 240 * time.Millisecond
 	DefaultWindow = 4 * time.Millisecond
-	DefaultLimit  = 40 // windows
+	DefaultLimit  = 240 * time.Millisecond
 )
 
 // Limits.
@@ -98,7 +98,7 @@ func (c *Config) defaults() {
 		warmup, window = SMARTWarmup, time.Duration(c.backoff().EpochNs)
 	}
 	c.Warmup, c.Window = cmp.Or(c.Warmup, warmup), cmp.Or(c.Window, window)
-	c.Limit = cmp.Or(c.Limit, DefaultLimit*c.Window)
+	c.Limit = cmp.Or(c.Limit, max(DefaultLimit, 2*agreeing*c.Window))
 	c.Profile = cmp.Or(c.Profile, sim.ConnectX6())
 }
 

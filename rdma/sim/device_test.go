@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"testing"
@@ -210,6 +211,19 @@ func TestCores(t *testing.T) {
 	for _, p := range ps {
 		if p.c.slow != 1 || p.c.doorbell != ps[0].c.doorbell || p.c.reap != ps[0].c.reap {
 			t.Errorf("thread %d has %+v", p.index, *p.c)
+		}
+	}
+}
+
+// A constant can be changed by its name, and the profile's name says so.
+func TestProfileSet(t *testing.T) {
+	p := ConnectX6()
+	if err := p.Set("AtomicAddrNs", 111); err != nil || p.AtomicAddrNs != 111 || p.Name != "connectx-6+AtomicAddrNs=111" {
+		t.Errorf("%v: %s, %v", err, p.Name, p.AtomicAddrNs)
+	}
+	for name, v := range map[string]float64{"Moon": 1, "OpsPerUs": -1} {
+		if err := p.Set(name, v); !errors.Is(err, ErrOptions) {
+			t.Errorf("%s = %v: %v", name, v, err)
 		}
 	}
 }

@@ -93,7 +93,11 @@ func (c *course) pipelines(pr *Profile, v *verb) (at, reply int64) {
 	if pr.MTU > 0 {
 		packets = max((int(v.size)+pr.MTU-1)/pr.MTU, 1)
 	}
-	wire := int64((float64(pr.HeaderBytes*float64(packets)) + payload) * 1000 / pr.BytesPerNs)
+	wire := payload / pr.BytesPerNs
+	if pr.WireBytesPerNs > 0 {
+		wire = max(wire, (float64(pr.HeaderBytes*float64(packets))+payload)/pr.WireBytesPerNs)
+	}
+	pass := int64(wire * 1000)
 	d.op = max(d.op, c.now) + c.op
 	at = d.op
 	if w.Op == rdma.OpWrite {
@@ -102,8 +106,8 @@ func (c *course) pipelines(pr *Profile, v *verb) (at, reply int64) {
 			d.op += d.opPs
 		}
 		at = d.op
-		d.tx = max(d.tx, c.now) + wire
-		bl.rx = max(bl.rx+wire, d.tx)
+		d.tx = max(d.tx, c.now) + pass
+		bl.rx = max(bl.rx+pass, d.tx)
 		at = max(at, bl.rx)
 	}
 	bl.op = max(bl.op+c.remote, at)
@@ -113,9 +117,9 @@ func (c *course) pipelines(pr *Profile, v *verb) (at, reply int64) {
 	}
 	switch w.Op {
 	case rdma.OpRead:
-		bl.tx = max(bl.tx, at) + wire
-		d.rx = max(d.rx+wire, bl.tx)
-		reply = d.rx - at - wire + int64(payload*1000/pr.BytesPerNs)
+		bl.tx = max(bl.tx, at) + pass
+		d.rx = max(d.rx+pass, bl.tx)
+		reply = d.rx - at - pass + int64(payload*1000/pr.BytesPerNs)
 	case rdma.OpCAS, rdma.OpFAA, rdma.OpMaskedCAS:
 		slot := &bl.slots[w.Off>>3%atomicSlots]
 		bl.atomics = max(bl.atomics+scale(d.atomicPs, c.x), at)

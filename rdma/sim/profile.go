@@ -24,12 +24,13 @@ type Profile struct {
 
 	// Device, on either side.
 
-	OpsPerUs    float64 // requests per microsecond
-	WritesPerUs float64 // WRITEs per microsecond that a device can send; 0: OpsPerUs
-	BytesPerNs  float64 // each direction
-	HeaderBytes float64 // of bandwidth that each packet takes beside its payload
-	MTU         int     // payload of a packet, bytes; 0: any size
-	Inline      int     // a WRITE of up to so many bytes carries them in its WQE; where that takes two of the queue's 64-byte blocks, the requester's pipeline is taken for one request more. 0: no such thing
+	OpsPerUs       float64 // requests per microsecond
+	WritesPerUs    float64 // WRITEs per microsecond that a device can send; 0: OpsPerUs
+	BytesPerNs     float64 // payload over PCIe, each direction
+	WireBytesPerNs float64 // payload and headers over the network, each direction; 0: no limit
+	HeaderBytes    float64 // of each packet on the wire, beside its payload
+	MTU            int     // payload of a packet, bytes; 0: any size
+	Inline         int     // a WRITE of up to so many bytes carries them in its WQE; where that takes two of the queue's 64-byte blocks, the requester's pipeline is taken for one request more. 0: no such thing
 
 	WQECache  int     // outstanding requests whose WQEs the cache of the device holds
 	WQESpan   int     // this many more, and every request misses
@@ -141,7 +142,7 @@ func (p *Profile) fields() []field {
 	return []field{
 		{"RoundTripNs", &p.RoundTripNs}, {"FetchNs", &p.FetchNs}, {"JitterNs", &p.JitterNs}, {"AtomicNs", &p.AtomicNs},
 		{"TimeoutNs", &p.TimeoutNs}, {"ControlNs", &p.ControlNs},
-		{"OpsPerUs", &p.OpsPerUs}, {"WritesPerUs", &p.WritesPerUs}, {"BytesPerNs", &p.BytesPerNs}, {"HeaderBytes", &p.HeaderBytes},
+		{"OpsPerUs", &p.OpsPerUs}, {"WritesPerUs", &p.WritesPerUs}, {"BytesPerNs", &p.BytesPerNs}, {"WireBytesPerNs", &p.WireBytesPerNs}, {"HeaderBytes", &p.HeaderBytes},
 		{"WQEMissNs", &p.WQEMissNs}, {"QPMissNs", &p.QPMissNs},
 		{"AtomicsPerUs", &p.AtomicsPerUs}, {"AtomicAddrNs", &p.AtomicAddrNs},
 		{"MediaReadNs", &p.MediaReadNs}, {"MediaReadBytesPerNs", &p.MediaReadBytesPerNs}, {"MediaWriteBytesPerNs", &p.MediaWriteBytesPerNs},
@@ -151,6 +152,19 @@ func (p *Profile) fields() []field {
 		{"SiblingSlow", &p.SiblingSlow}, {"FarDoorbellNs", &p.FarDoorbellNs}, {"FarReapNs", &p.FarReapNs},
 		{"CPUSlope", &p.CPUSlope}, {"CPUNoise", &p.CPUNoise}, {"IdleNs", &p.IdleNs}, {"LookaheadNs", &p.LookaheadNs},
 	}
+}
+
+// Set changes a real constant by its name, so that results can be had for other values of what is
+// assumed, and adds the change to the profile's name. ErrOptions: there is no such constant.
+func (p *Profile) Set(name string, v float64) error {
+	for _, f := range p.fields() {
+		if f.name == name {
+			*f.v = v
+			p.Name += fmt.Sprintf("+%s=%g", name, v)
+			return p.Validate()
+		}
+	}
+	return fmt.Errorf("%w: no real constant %q: see docs/simulator.md", ErrOptions, name)
 }
 
 // Constant is a constant of a profile, to be shown.
@@ -191,18 +205,19 @@ func ConnectX6() Profile {
 		TimeoutNs:   1e6,
 		ControlNs:   20e3,
 
-		OpsPerUs:    111,  // fit; SMART 6.1: 110.0
-		BytesPerNs:  13,   // PCIe 3.0 x16, as far as SMART 6.2.2 got: 104 Gb/s of 128
-		HeaderBytes: 30,   // InfiniBand headers of a READ request or of a packet of its response
-		MTU:         512,  // SMART's programs
-		WQECache:    472,  // fit
-		WQESpan:     1808, // fit
-		WQEMissNs:   9,    // fit
+		OpsPerUs:       111,  // fit; SMART 6.1: 110.0
+		BytesPerNs:     13,   // PCIe 3.0 x16, as far as SMART 6.2.2 got: 104 Gb/s of 128
+		WireBytesPerNs: 25,   // 200 Gb/s: SMART 6.1
+		HeaderBytes:    30,   // InfiniBand headers of a READ request or of a packet of its response
+		MTU:            512,  // SMART's programs
+		WQECache:       472,  // fit
+		WQESpan:        1808, // fit
+		WQEMissNs:      9,    // fit
 
-		AtomicsPerUs:   50,
-		AtomicAddrNs:   400,
-		QueueDepth:     256, // SMART's configuration
-		ThreadDoorbell: 512, // SMART 4.1
+		AtomicsPerUs:   50,    // ConnectX-5: RCuckoo (ATC'25), figure 1b
+		AtomicAddrNs:   333.3, // ConnectX-5, 3 M/s on one address: RCuckoo, figure 1c
+		QueueDepth:     256,   // SMART's configuration
+		ThreadDoorbell: 512,   // SMART 4.1
 
 		Doorbells:  16, // SMART 2.2
 		LowLatency: 4,
@@ -272,13 +287,12 @@ func ConnectX5() Profile {
 	p.FetchNs = 750
 	p.OpsPerUs = 75
 	p.BytesPerNs = 11.5
+	p.WireBytesPerNs = 12.5
 	p.WQECache = 256
 	p.WQESpan = 1000
 	p.WQEMissNs = 13
 	p.QPCache = 2000
 	p.QPMissNs = 15
-	p.AtomicsPerUs = 35
-	p.AtomicAddrNs = 500
 	p.ThreadDoorbell = 256
 	return p
 }
@@ -292,7 +306,8 @@ func RoCE25() Profile {
 	p.FetchNs = 800
 	p.JitterNs = 600
 	p.OpsPerUs = 30
-	p.BytesPerNs = 2.9
+	p.BytesPerNs = 11.5
+	p.WireBytesPerNs = 3.1
 	p.HeaderBytes = 58
 	p.WQECache = 128
 	p.WQESpan = 512
@@ -315,6 +330,7 @@ func Ideal() Profile {
 	p.FetchNs = 0
 	p.OpsPerUs = 1e4
 	p.BytesPerNs = 1e4
+	p.WireBytesPerNs = 0
 	p.AtomicsPerUs = 1e4
 	p.AtomicAddrNs = 1
 	p.WQEMissNs = 0

@@ -287,7 +287,7 @@ func TestGoldenRun(t *testing.T) {
 	p.HandoverNs, p.HandoverEachNs, p.TakeoverNs, p.ShareNs, p.ShareExp = 351.6, 5.214, 271.6, 870, 0.32
 	p.CPUFree, p.CPUSlope, p.Cores, p.SiblingSlow, p.FarDoorbellNs, p.FarReapNs = 24, 0.01473, 0, 0, 0, 0
 	f := workload(t, sim.Options{Seed: 7, Profile: p})
-	const want = 0x6eb0a19f5afaa19f
+	const want = 0x26d7487ebb6fe1ad
 	if got := f.TraceHash(); got != want {
 		t.Errorf("the run of seed 7 has hash %#x, it had %#x", got, uint64(want))
 	}

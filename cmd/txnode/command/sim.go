@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -35,7 +36,7 @@ func machineFlag(cmd *cobra.Command, name *string, byDefault ...sim.Profile) {
 	for _, p := range byDefault {
 		first = p.Name
 	}
-	cmd.Flags().StringVar(name, "machine", first, "`profile` of the machine that is simulated:\n"+strings.Join(names, ", "))
+	cmd.Flags().StringVar(name, "machine", first, "`profile` of the machine that is simulated:\n"+strings.Join(names, ", ")+";\nconstants of it can be changed, as in connectx-6,AtomicAddrNs=111")
 	completeWith(cmd, "machine", names...)
 }
 
@@ -103,7 +104,19 @@ func reportFlag(cmd *cobra.Command, file *string) {
 
 // machine looks a profile up.
 func machine(name string) (sim.Profile, error) {
+	name, changes, _ := strings.Cut(name, ",")
 	p, err := sim.ProfileByName(name)
+	for one := range strings.SplitSeq(changes, ",") {
+		if one == "" || err != nil {
+			break
+		}
+		constant, value, _ := strings.Cut(one, "=")
+		v, e := strconv.ParseFloat(value, 64)
+		if e != nil {
+			return p, usagef("--machine: %q is not a constant and its value, such as AtomicAddrNs=111", one)
+		}
+		err = p.Set(constant, v)
+	}
 	if err != nil {
 		return p, usagef("--machine: %v", err)
 	}

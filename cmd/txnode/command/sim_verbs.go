@@ -49,7 +49,7 @@ type simVerbsOptions struct {
 // AddFlags registers the flags.
 func (o *simVerbsOptions) AddFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&o.figure, "figure", "", "repeat a `figure` of the SMART paper: 3a or 4a, beside what was published; by default none")
+	fs.StringVar(&o.figure, "figure", "", "repeat a `figure` of the SMART paper: "+strings.Join(verbFigures, ", ")+"; by default none")
 	fs.StringVar(&o.op, "op", "read", "verb: "+strings.Join(keysOf(verbOps), ", "))
 	fs.StringVar(&o.policy, "qp", "doorbell", "allocation: doorbell (one per thread), qp (one per thread, doorbells as the driver\nmaps them), multiplexed (--share threads on one), shared (one for all)")
 	fs.IntVar(&o.Share, "share", 4, "threads per queue pair, with --qp multiplexed")
@@ -71,7 +71,7 @@ func (o *simVerbsOptions) AddFlags(cmd *cobra.Command) {
 	markdownFlag(cmd, &o.markdown)
 	reportFlag(cmd, &o.report)
 	fs.StringVar(&o.trace, "trace", "", "`file` to write every verb to, in the Chrome trace format; by default none")
-	completeWith(cmd, "figure", "3a", "4a")
+	completeWith(cmd, "figure", verbFigures...)
 	completeWith(cmd, "op", keysOf(verbOps)...)
 	completeWith(cmd, "qp", keysOf(qpPolicies)...)
 	completeFiles(cmd, "trace", false)
@@ -92,8 +92,8 @@ func (o *simVerbsOptions) complete(cmd *cobra.Command) error {
 	if o.Policy, ok = qpPolicies[o.policy]; !ok {
 		return usagef("--qp is %q; it must be one of %s", o.policy, strings.Join(keysOf(qpPolicies), ", "))
 	}
-	if o.figure != "" && o.figure != "3a" && o.figure != "4a" {
-		return usagef("--figure is %q; it must be 3a or 4a", o.figure)
+	if o.figure != "" && !slices.Contains(verbFigures, o.figure) {
+		return usagef("--figure is %q; it must be one of %s", o.figure, strings.Join(verbFigures, ", "))
 	}
 	if err := positive(cmd, "requests", "threads", "compute", "blades", "depth", "per-doorbell", "size", "share"); err != nil {
 		return err
@@ -214,9 +214,12 @@ from the first post to the last completion: mean %.2f us, p50 %.2f us, p99 %.2f 
 	return err
 }
 
+// verbFigures are the figures that --figure knows; the simulator is fitted to the first two.
+var verbFigures = []string{"3a", "4a", "3b", "4b", "13a", "13b"}
+
 // runFigure measures a published figure.
 func (o *simVerbsOptions) runFigure(ctx context.Context, w *World) error {
-	points := slices.DeleteFunc(calibrate.Points(), func(p calibrate.Point) bool { return p.Figure != o.figure })
+	points := slices.DeleteFunc(append(calibrate.Points(), calibrate.Compared()...), func(p calibrate.Point) bool { return p.Figure != o.figure })
 	r, err := evaluate(ctx, w, o.Profile, points, o.requests)
 	stopped := interruptedOr(ctx, err)
 	if stopped != nil && !errors.Is(stopped, errInterrupted) {
@@ -284,19 +287,19 @@ func calibrationPage(r *calibrate.Report) *page.Page {
 		Text: []string{fmt.Sprintf("Solid lines: 8-byte READs on the simulator, machine %s. Dashed lines: published measurements (SMART, figures 3a and 4a), on two 24-core Xeon Gold 6240R and a 200 Gb/s ConnectX-6.", r.Profile.Name)},
 	}
 	if len(r.Residuals) > 0 {
-		p.Text = append(p.Text, fmt.Sprintf("Absolute error over %d points: median %.1f %%, largest %.1f %%. The constants were fitted to these figures, all of their points.",
+		p.Text = append(p.Text, fmt.Sprintf("Absolute error over %d points: median %.1f %%, largest %.1f %%. The constants were fitted to figures 3a and 4a, all of their points.",
 			len(r.Residuals), 100*r.MedianError(), 100*r.MaxError()))
 	}
 	byFigure := map[string]*page.Figure{}
 	var curves []string // figure and name, in order; two lines of the figure each
 	for _, x := range r.Residuals {
 		name := x.Name
-		if x.Figure == "4a" {
+		if x.Figure == "4a" || x.Figure == "4b" || x.Figure == "13b" {
 			name = fmt.Sprintf("%s, %d requests", name, x.Depth)
 		}
 		f := byFigure[x.Figure]
 		if f == nil {
-			f = &page.Figure{Title: fmt.Sprintf("Figure %s: million READs per second", x.Figure), Below: "threads"}
+			f = &page.Figure{Title: fmt.Sprintf("Figure %s: million requests per second", x.Figure), Below: "threads"}
 			byFigure[x.Figure] = f
 		}
 		key := x.Figure + " " + name
@@ -305,7 +308,7 @@ func calibrationPage(r *calibrate.Report) *page.Page {
 			i = len(curves)
 			curves = append(curves, key)
 			p.Legend = append(p.Legend, name)
-			p.Tables = append(p.Tables, page.Table{Title: fmt.Sprintf("Figure %s: %s", x.Figure, name), Head: []string{"threads", "M READ/s", "published", "error"}})
+			p.Tables = append(p.Tables, page.Table{Title: fmt.Sprintf("Figure %s: %s", x.Figure, name), Head: []string{"threads", "M/s", "published", "error"}})
 			f.Lines = append(f.Lines, page.Line{Color: i}, page.Line{Color: i, Dashed: true})
 		}
 		p.Tables[i].Rows = append(p.Tables[i].Rows, []string{strconv.Itoa(x.Threads), fmt.Sprintf("%.3f", x.Model), fmt.Sprintf("%.3f", x.Mops), fmt.Sprintf("%+.1f %%", 100*x.Error())})
@@ -315,7 +318,7 @@ func calibrationPage(r *calibrate.Report) *page.Page {
 			}
 		}
 	}
-	for _, name := range []string{"3a", "4a"} {
+	for _, name := range verbFigures {
 		if f := byFigure[name]; f != nil {
 			p.Figures = append(p.Figures, *f)
 		}

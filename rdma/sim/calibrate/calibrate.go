@@ -15,26 +15,28 @@ import (
 
 // Point is one measurement.
 type Point struct {
-	Figure  string        `json:"figure"`     // "3a" or "4a"
-	Name    string        `json:"allocation"` // of queue pairs and doorbells: Policy and Share
-	Policy  rdma.QPPolicy `json:"-"`
-	Share   int           `json:"-"` // threads per queue pair under MultiplexedQP
-	Threads int           `json:"threads"`
-	Depth   int           `json:"depth"` // requests that a thread posts, a doorbell each, before it waits
-	Mops    float64       `json:"published_mops"`
+	Figure   string        `json:"figure"`     // "3a" or "4a", or one of those of Compared
+	Name     string        `json:"allocation"` // of queue pairs and doorbells: Policy and Share
+	Policy   rdma.QPPolicy `json:"-"`
+	Share    int           `json:"-"` // threads per queue pair under MultiplexedQP
+	Threads  int           `json:"threads"`
+	Depth    int           `json:"depth"` // requests that a thread posts, a doorbell each, before it waits
+	Mops     float64       `json:"published_mops"`
+	Op       rdma.Op       `json:"-"` // READ or WRITE
+	Throttle bool          `json:"throttled"`
 }
 
-// Points returns all measurements, figure 3a first.
+// Points returns the measurements that the constants are fitted to, figure 3a first.
 func Points() []Point {
 	var out []Point
 	for _, s := range figure3 {
 		for i, m := range s.mops {
-			out = append(out, Point{"3a", s.name, s.policy, s.share, figure3Threads[i], 8, m})
+			out = append(out, Point{"3a", s.name, s.policy, s.share, figure3Threads[i], 8, m, rdma.OpRead, false})
 		}
 	}
 	for _, s := range figure4 {
 		for i, m := range s.mops {
-			out = append(out, Point{"4a", "doorbell per thread", rdma.PerThreadDoorbell, 0, s.threads, figure4Depths[i], m})
+			out = append(out, Point{"4a", "doorbell per thread", rdma.PerThreadDoorbell, 0, s.threads, figure4Depths[i], m, rdma.OpRead, false})
 		}
 	}
 	return out
@@ -45,10 +47,14 @@ func Points() []Point {
 func (p Point) Measure(profile sim.Profile, requests float64) (float64, error) {
 	requests = max(requests, float64(8*p.Threads*p.Depth)) // of each thread some batches
 	run := int64(max(requests/p.Mops*1000, 60_000))
-	r, err := verbs.Run(verbs.Config{
-		Profile: profile, Policy: p.Policy, Share: p.Share, Threads: p.Threads, Depth: p.Depth,
-		WarmNs: max(30_000, run/5), RunNs: run, Seed: 1,
-	})
+	c := verbs.Config{
+		Profile: profile, Op: p.Op, Policy: p.Policy, Share: p.Share, Threads: p.Threads, Depth: p.Depth,
+		WarmNs: max(30_000, run/5), RunNs: run, Seed: 1, Throttle: p.Throttle,
+	}
+	if p.Throttle {
+		c.WarmNs = 0 // until the tuner has chosen
+	}
+	r, err := verbs.Run(c)
 	return r.Mops, err
 }
 
@@ -161,7 +167,8 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	var figures []string
 	for _, x := range r.Residuals {
 		col := x.Name
-		if x.Figure == "4a" {
+		switch x.Figure {
+		case "4a", "4b", "13b":
 			col = fmt.Sprintf("depth %d", x.Depth)
 		}
 		if grids[x.Figure] == nil {
