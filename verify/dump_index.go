@@ -178,13 +178,17 @@ func addrText(w uint64) string {
 	return memory.Addr(w).String()
 }
 
-// Key shows the record of a table that has a key, and the slot that points to it. The
-// error is an ErrNoSuch when no slot does.
+// Key shows the record of a table that has a key, and the slot, or the leaf, that points to it. The
+// error is an ErrNoSuch when none does.
 func (p *Dump) Key(t memory.Table, key []byte) error {
 	slot, a, err := p.d.lookup(t, key)
 	if err != nil {
 		return err
 	}
-	p.printf("key %s of table %d %q: the slot at %v points to %v", keyText(key), t.ID, t.Name, slot, a)
+	what := "slot"
+	if t.Ordered() {
+		what = "leaf"
+	}
+	p.printf("key %s of table %d %q: the %s at %v points to %v", tableKeyText(t, key), t.ID, t.Name, what, slot, a)
 	return p.Record(a)
 }

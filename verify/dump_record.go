@@ -12,11 +12,14 @@ import (
 	"txnode/rdma"
 )
 
-// lookup finds the slot and the block of a key, as a transaction would.
+// lookup finds the slot and the block of a key, as a transaction would. Of an ordered table, it is the leaf instead of the slot.
 func (d *Database) lookup(t memory.Table, key []byte) (slot, block memory.Addr, err error) {
 	missing := fmt.Errorf("%w: key %s in table %q", ErrNoSuch, keyText(key), t.Name)
 	if t.Root == 0 {
 		return 0, 0, missing
+	}
+	if t.Ordered() {
+		return d.lookupOrdered(t, key)
 	}
 	ix, err := race.Open(d.c, frozen{d.v}, t.Root, t.ID)
 	if err != nil {

@@ -441,3 +441,59 @@ func TestUnfinishedTree(t *testing.T) {
 		t.Errorf("%+v\n%s", sum, show(found))
 	}
 }
+
+// TestDumpNode shows every node, by its address and by a key, and records of ordered tables by their keys; and says what
+// is in the way where a node is damaged, or is none.
+func TestDumpNode(t *testing.T) {
+	dir := t.TempDir()
+	plantTree(t, dir, variant{blades: 2, backups: 1}, 1500)
+	m := prune(t, dir)
+	d, _, done := attach(t, dir, false)
+	defer done()
+	table, err := d.Table("orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := func(show func(p *verify.Dump) error) string {
+		t.Helper()
+		var b strings.Builder
+		if err := show(d.NewDump(&b)); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	if s := shown(func(p *verify.Dump) error { return p.Node(m.root) }); !strings.Contains(s, fmt.Sprintf("level %d at %v", len(m.levels)-1, m.levels[len(m.levels)-1][0])) {
+		t.Error(s)
+	}
+	for level, nodes := range m.levels {
+		for _, a := range nodes {
+			s := shown(func(p *verify.Dump) error { return p.Node(a + 70) })
+			n := m.node(a)
+			if strings.Count(s, "\n") != 3+n.Count() || !strings.Contains(s, fmt.Sprintf("node of level %d of the index of table 1 \"orders\"", level)) ||
+				!strings.Contains(s, ": sound") || n.Count() > 0 && !strings.Contains(s, n.Addr(n.Count()-1).String()) {
+				t.Fatal(s)
+			}
+		}
+	}
+	leaf, key, block, _ := m.liveRow(4)
+	if s := shown(func(p *verify.Dump) error { return p.NodeOf(table, key) }); !strings.HasPrefix(s, leaf.String()) || !strings.Contains(s, fmt.Sprintf("%q", key[:6])[:7]) {
+		t.Error(s)
+	}
+	if s := shown(func(p *verify.Dump) error { return p.Key(table, key) }); !strings.Contains(s, fmt.Sprintf("the leaf at %v points to %v", leaf, block)) {
+		t.Error(s)
+	}
+	if p := d.NewDump(&strings.Builder{}); !errors.Is(p.Key(table, []byte("none")), verify.ErrNoSuch) || !errors.Is(p.Node(block), verify.ErrNoSuch) {
+		t.Error("a key or a node that is none is shown")
+	}
+	defer m.heal()
+	m.flip(leaf+record.LineSize+20, 0) // a backup tells
+	if s := shown(func(p *verify.Dump) error { return p.Key(table, key) }); !strings.Contains(s, block.String()) {
+		t.Error(s)
+	}
+	m.flip(leaf+record.LineSize+20, 1)
+	for _, err := range []error{d.NewDump(&strings.Builder{}).Key(table, key), d.NewDump(&strings.Builder{}).NodeOf(table, key)} {
+		if !errors.Is(err, verify.ErrNoSuch) || !strings.Contains(err.Error(), leaf.String()) {
+			t.Error(err)
+		}
+	}
+}

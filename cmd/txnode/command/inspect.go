@@ -77,7 +77,18 @@ Addresses are written as txnode check prints them, seg 3 +0x40, or 3+0x40.`,
 				cmd.Flags().StringVar(&o.Table, "table", "", "`name` of the table in which --key is looked up; by default an address is expected")
 				cmd.Flags().StringVar(&o.Key, "key", "", "`key` to look up: a number or text, as the table's keys are, or 0x and its bytes;\nby default an address is expected")
 			},
-			inspectRecord),
+			func(d *verify.Dump, db *offline, o *inspectOptions, arg string) error {
+				return byKey(d.Record, d.Key, db, o, arg)
+			}),
+		inspectCommand(w, "node", "directory [address]", "Show a node of the index of an ordered table, by its address or by a key",
+			"  txnode inspect node data seg 4 +0x600\n  txnode inspect node data --table orders --key 42", true,
+			func(o *inspectOptions, cmd *cobra.Command) {
+				cmd.Flags().StringVar(&o.Table, "table", "", "`name` of the ordered table whose leaf for --key is shown; by default an address is expected")
+				cmd.Flags().StringVar(&o.Key, "key", "", "`key` whose leaf to show: a number or text, as the table's keys are, or 0x and its bytes;\nby default an address is expected")
+			},
+			func(d *verify.Dump, db *offline, o *inspectOptions, arg string) error {
+				return byKey(d.Node, d.NodeOf, db, o, arg)
+			}),
 		inspectCommand(w, "log", "directory coordinator", "Show the log records of a coordinator that was not closed",
 			"  txnode inspect log data 7 --blade 1", false,
 			func(o *inspectOptions, cmd *cobra.Command) {
@@ -102,18 +113,19 @@ Addresses are written as txnode check prints them, seg 3 +0x40, or 3+0x40.`,
 	)
 }
 
-func inspectRecord(d *verify.Dump, db *offline, o *inspectOptions, arg string) error {
+// byKey shows something by its address, or by the key of a table.
+func byKey(show func(memory.Addr) error, find func(memory.Table, []byte) error, db *offline, o *inspectOptions, arg string) error {
 	switch {
 	case (o.Table == "") != (o.Key == ""):
 		return usagef("--table and --key belong together")
 	case (arg == "") == (o.Key == ""):
-		return usagef("give the address of the record, or --table and --key")
+		return usagef("give the address, or --table and --key")
 	case arg != "":
 		a, err := verify.ParseAddr(arg)
 		if err != nil {
 			return err
 		}
-		return d.Record(a)
+		return show(a)
 	}
 	t, err := db.Table(o.Table)
 	if err != nil {
@@ -123,7 +135,7 @@ func inspectRecord(d *verify.Dump, db *offline, o *inspectOptions, arg string) e
 	if err != nil {
 		return err
 	}
-	return d.Key(t, key)
+	return find(t, key)
 }
 
 // inspectCommand is a command that attaches to the directory of its first argument;
