@@ -282,10 +282,7 @@ func (w *walker) damaged(b *block, x *fault) {
 		w.found(f)
 		return
 	}
-	if why, ok := w.pending[b.copies[0].Version()]; ok { // a new block, which has no lock
-		f.Unfinished = true
-		f.What += "; " + why
-		w.found(f)
+	if w.filled(b, b.copies[0], &f) {
 		return
 	}
 	from, need := 0, 0
@@ -325,6 +322,19 @@ func (w *walker) damaged(b *block, x *fault) {
 	}
 }
 
+// filled reports f, and that it is unfinished, if a copy of a block has an image, or a part of one, of an undecided
+// transaction that fills the block. Such a block has no lock.
+func (w *walker) filled(b *block, img record.Image, f *Finding) bool {
+	by, ok := w.fills[b.addr]
+	if !ok || img.Version() != by {
+		return false
+	}
+	f.Unfinished = true
+	f.What += "; " + w.pending[by]
+	w.found(*f)
+	return true
+}
+
 // backup compares a copy with the primary, which is intact and unlocked. Of a free
 // block only that it is free matters: blocks are freed on the primary alone when
 // the backups never knew that they were used.
@@ -349,10 +359,7 @@ func (w *walker) backup(b *block, k, need int) {
 		what += describe(other)
 	}
 	f := Finding{Kind: KindReplica, Table: img.Meta().Table(), What: what + "; the primary has " + describe(img)}
-	if why, ok := w.pending[other.Version()]; ok && img.Meta().State() == record.Free { // the primary of a new block is the last
-		f.Unfinished = true
-		f.What += "; " + why
-		w.found(w.at(f, b.addr, k))
+	if g := w.at(f, b.addr, k); w.filled(b, other, &g) { // the primary is the last
 		return
 	}
 	if img.Meta().State() == record.Free && other.Meta().State() != record.Free && w.anyUnwalked() {

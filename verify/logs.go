@@ -178,6 +178,11 @@ func (w *walker) decided(at memory.Addr, r *log.Record) {
 	if len(lost) > 0 {
 		what += fmt.Sprintf("; %d blocks have what they had before it, unlocked: %s", len(lost), some(lost))
 	}
+	for _, e := range r.Entries {
+		if e.Kind == log.New {
+			w.fills[e.Addr] = r.Tx
+		}
+	}
 	w.pending[r.Tx] = fmt.Sprintf("its %s record is at %v", logKind(r.Kind), at)
 	w.found(w.at(Finding{Kind: KindPending, What: what, Unfinished: len(lost) == 0}, at, 0))
 }

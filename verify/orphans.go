@@ -50,9 +50,7 @@ func (w *walker) orphaned(b *block, m record.Meta) bool {
 		what = "no node leads to the block"
 	}
 	f := w.at(Finding{Kind: KindOrphan, Table: m.Table(), What: what + ": " + describe(img)}, b.addr, 0)
-	if why, ok := w.pending[img.Version()]; ok { // the node is what its transaction publishes last
-		f.What, f.Unfinished = f.What+"; "+why, true
-		w.found(f)
+	if w.filled(b, img, &f) { // the node that leads there is what its transaction publishes last
 		return false
 	}
 	for k := 1; k < b.n; k++ {

@@ -131,7 +131,7 @@ type Options struct {
 // Check walks the database. The error says why the walk could not go on: that of
 // ctx or Report, or no arena; what is wrong with the database is in the findings.
 func (d *Database) Check(ctx context.Context, o Options) (sum Summary, err error) {
-	w := &walker{Database: d, ctx: ctx, o: o, pending: map[txid]string{}, walks: map[uint16]*indexWalk{}, suspects: map[memory.Addr]bool{}, nodes: map[memory.Addr]nodePlace{}}
+	w := &walker{Database: d, ctx: ctx, o: o, pending: map[txid]string{}, fills: map[memory.Addr]txid{}, walks: map[uint16]*indexWalk{}, suspects: map[memory.Addr]bool{}, nodes: map[memory.Addr]nodePlace{}}
 	defer w.release()
 	defer func() { // what was never made, for want of space, is in the catalog alone
 		sum.Tables = slices.DeleteFunc(sum.Tables, func(t TableSummary) bool { return d.l.Tables[t.ID-1].Root == 0 })
@@ -177,7 +177,8 @@ type walker struct {
 
 	linked  [][]uint64 // by segment: a bit for each block that a slot, or a node, leads to
 	extents map[memory.SegmentID]*extentTable
-	pending map[txid]string // transactions that are undecided: what is known of them
+	pending map[txid]string      // transactions that are undecided: what is known of them
+	fills   map[memory.Addr]txid // blocks that were free, and that one of them fills
 
 	walks    map[uint16]*indexWalk // by table: those that were followed to their end
 	suspects map[memory.Addr]bool  // blocks that slots lead to which are damaged, and cannot be repaired

@@ -339,7 +339,7 @@ func TestNew(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%v/%d bytes/%s", s, size, c.name), func(t *testing.T) {
-					for stop := -1; ; stop++ {
+					for stop := -1; ; stop += stride() {
 						p, before := c.start(t, s, size)
 						what := fmt.Sprintf("stopped after %d verbs", stop)
 						if c.redone {
@@ -358,6 +358,14 @@ func TestNew(t *testing.T) {
 			}
 		}
 	}
+}
+
+// stride is how many verbs lie between the stops that a test tries.
+func stride() int {
+	if testing.Short() {
+		return 6
+	}
+	return 1
 }
 
 // defaultSettings are settings of policy default, for backups of all numbers, on both kinds of fabric.

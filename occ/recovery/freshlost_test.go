@@ -90,7 +90,7 @@ func TestNewLost(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%v/%d bytes/%s", s, size, c.name), func(t *testing.T) {
-					for stop := -1; !t.Failed(); stop++ {
+					for stop := -1; !t.Failed(); stop += stride() {
 						p := newSplit(t, s, size)
 						for k := range p.space.View().Copies(p.block) {
 							p.put(p.block, k, p.free)
@@ -232,7 +232,7 @@ func TestFreedByCommit(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%v/%s", s, c.name), func(t *testing.T) {
-				for stop := -1; !t.Failed(); stop++ {
+				for stop := -1; !t.Failed(); stop += stride() {
 					what := fmt.Sprintf("stopped after %d verbs", stop)
 					p, old, free := newFreeing(t, s, 300)
 					c.prepare(p, old, free)
@@ -275,7 +275,7 @@ func TestNewBesideCopy(t *testing.T) {
 		}
 		for _, size := range []int{20, 300} {
 			t.Run(fmt.Sprintf("%v/%d bytes", s, size), func(t *testing.T) {
-				for stop := -1; !t.Failed(); stop++ {
+				for stop := -1; !t.Failed(); stop += stride() {
 					what := fmt.Sprintf("stopped after %d verbs", stop)
 					copier, p := newSplitBesideCopy(t, s, size)
 					stopped := stop >= 0 && p.decideUntil(p.x.Coordinator(), stop)
