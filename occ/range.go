@@ -221,7 +221,10 @@ func (s *Scan) readLeaves() error {
 	}
 	most := math.MaxInt
 	if o.limit > 0 { // some may be deleted records
-		most = max(o.limit-len(s.rows), 1) + (o.limit+7)/8
+		if most = max(o.limit-len(s.rows), 1) + (o.limit+7)/8; len(s.rows) == 0 {
+			// All that was met is deleted, as in front of a queue: there may be many more of them.
+			most += min(len(s.found), scanBatch)
+		}
 	}
 	size := ix.NodeClass().Size()
 	buf, err := t.Alloc(len(o.ahead) * int(size))
