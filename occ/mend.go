@@ -142,7 +142,7 @@ func (tx *Tx) MendIndex(t *Table, at memory.Addr) (words int, pending bool, err 
 	ix, ok := t.Index.(interface {
 		Heal(c *rdma.Coro, at memory.Addr) (words int, err error)
 	})
-	if !ok || s.alloc == nil || s.broken != nil || tx.open() || !space.Tidy() || space.Gated() {
+	if !ok || s.alloc == nil || s.broken != nil || tx.open() || space.Gated() {
 		return 0, false, nil //nolint:nilerr // a broken session mends nothing
 	}
 	if !tx.calmed(at, 0) {

@@ -35,6 +35,8 @@ type DB struct {
 	tuner   *rdma.Tuner // of the workers' threads
 	open    atomic.Bool
 	hungry  atomic.Uint64 // address of a record that one worker waits for in vain; 0: none
+	// indexMends is how often an index was mended while the database was open.
+	indexMends atomic.Uint64
 
 	ctl *rdma.Thread // of the control path; under ctlMu
 	// ctlMu serializes what is rare: opening tables, closing.

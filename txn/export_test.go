@@ -96,3 +96,28 @@ func (w *Worker) Spoil(a memory.Addr, k, off int) error {
 	b.CAS(at, was, was^1<<(8*(off&7)+4))
 	return w.coro.Do(&b)
 }
+
+// SpoilIndex changes bits of a word of the primary of a table's index: of the root, at an offset, or of the sub-table that is
+// looked into for a hash.
+func (w *Worker) SpoilIndex(table string, root bool, hash uint64, off uint32, bits uint64) error {
+	ix := w.db.tables[table].Index.(*race.Index)
+	a := ix.Root()
+	if !root {
+		a = ix.Near(hash)
+	}
+	buf, err := w.thread.Alloc(8)
+	if err != nil {
+		return err
+	}
+	defer w.thread.Free(buf, 8)
+	at := w.db.space.View().At(a+memory.Addr(off), 0)
+	var b rdma.Batch
+	b.Read(at, buf, 8)
+	if err := w.coro.Do(&b); err != nil {
+		return err
+	}
+	was := w.thread.Word(buf)
+	b.Reset()
+	b.CAS(at, was, was^bits)
+	return w.coro.Do(&b)
+}

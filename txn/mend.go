@@ -88,15 +88,14 @@ func (w *Worker) mendIndex(t *occ.Table, at memory.Addr) bool {
 			w.failed(err, "a damaged index could not be mended")
 		case !pending && words > 0:
 			w.own.Mended++
-			w.illIndex = 0
+			w.db.indexMends.Add(1)
 			w.db.opts.Logger.Warn("a damaged index was mended from another copy", zap.String("table", t.Name), zap.Stringer("near", at), zap.Int("words", words))
 		}
 		if !pending {
 			// Another worker that has met it may have mended it before: one more attempt tells.
-			again := words > 0 || w.illIndex != at
-			if words == 0 {
-				w.illIndex = at
-			}
+			mends := w.db.indexMends.Load()
+			again := words > 0 || w.illIndex != at || w.illMends != mends
+			w.illIndex, w.illMends = at, mends
 			return again
 		}
 		if w.o.Asks() {

@@ -31,7 +31,7 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 		c.Backoff()
 		return false, err
 	}
-	if errors.Is(err, ErrCorrupt) && w.mendDamage(err) && attempt < w.db.opts.Retries {
+	if errors.Is(err, ErrCorrupt) && w.tx.ctx.Err() == nil && w.mendDamage(err) && attempt < w.db.opts.Retries {
 		return true, err
 	}
 	if errors.Is(err, ErrNoSpace) && w.makeRoom() && attempt < w.db.opts.Retries {

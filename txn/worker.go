@@ -34,7 +34,8 @@ type Worker struct {
 
 	maintained int64 // when maintenance was done last
 
-	illIndex memory.Addr // where an index was found damaged last, and was mended already, or could not be
+	illIndex memory.Addr // where an index was found damaged last
+	illMends uint64      // how often an index of the database had been mended then
 
 	keyBuf, valueBuf []byte
 

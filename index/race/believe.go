@@ -17,7 +17,7 @@ import (
 func (r *recovery) believe(d *difference) error {
 	ix := r.ix
 	if !d.table && d.of != ix.root {
-		return nil
+		return r.believeEntry(d)
 	}
 	head, err := r.read(d.of, lineSize, 0)
 	if err != nil {
@@ -39,9 +39,11 @@ func (r *recovery) believe(d *difference) error {
 			return err
 		}
 		return r.believeSlot(d)
+	case off == tableChildOff && d.primary&^addrMask != 0:
+		return ix.corrupt(d.addr, "%#x is no child", d.primary)
 	case off == tableChildOff && d.primary != 0:
-		if v := ix.space.ViewOn(r.c.Thread()); !ix.fits(v, Slot(d.primary).Addr(), ix.size) {
-			return ix.outside(v, d.addr, Slot(d.primary).Addr(), "a child in no segment")
+		if v := ix.space.ViewOn(r.c.Thread()); !ix.fits(v, memory.Addr(d.primary), ix.size) {
+			return ix.outside(v, d.addr, memory.Addr(d.primary), "a child in no segment")
 		}
 	case off >= tableHeader: // of a bucket
 		h := Header(d.primary)
@@ -77,6 +79,26 @@ func (r *recovery) believePart(d *difference) error {
 		return err
 	}
 	return ix.isPart(p, at, k)
+}
+
+// believeEntry is believe for an entry of the directory: that of the copy is right, and this one is not.
+func (r *recovery) believeEntry(d *difference) error {
+	dir, err := r.ix.readDirectory(r.c, nil)
+	if err != nil {
+		return err
+	}
+	i, ok := r.entryAt(dir, d.addr)
+	if !ok || uint64(i) > dir.mask {
+		return nil
+	}
+	if right, err := r.isEntry(dir, i, Entry(d.primary)); right || err != nil {
+		return err
+	}
+	right, err := r.isEntry(dir, i, Entry(d.backup))
+	if w, e := r.word(d.addr); !right || err != nil || e != nil || w != d.primary { // a split has come by
+		return firstOf(err, e)
+	}
+	return r.ix.corrupt(d.addr, "%v is not the sub-table of entry %d, and copy %d names that", Entry(d.primary), i, d.copy)
 }
 
 // believeDepth is believe for depth and suffix of a bucket: those of its sub-table in the directory, in which it

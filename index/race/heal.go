@@ -188,8 +188,8 @@ func (h *healer) directory() error {
 }
 
 // entryAt is the number of the entry at an address; false: there is none.
-func (h *healer) entryAt(d *directory, a memory.Addr) (uint32, bool) {
-	if o := a - h.ix.root - dirOff; a >= h.ix.root+dirOff && o < rootEntries*8 {
+func (r *recovery) entryAt(d *directory, a memory.Addr) (uint32, bool) {
+	if o := a - r.ix.root - dirOff; a >= r.ix.root+dirOff && o < rootEntries*8 {
 		return uint32(o / 8), true
 	}
 	for k := uint8(rootBits); k < d.depth; k++ {
@@ -201,12 +201,12 @@ func (h *healer) entryAt(d *directory, a memory.Addr) (uint32, bool) {
 }
 
 // isEntry asks the sub-table of an entry whether it is that of index i.
-func (h *healer) isEntry(d *directory, i uint32, e Entry) (bool, error) {
-	ix, v := h.ix, h.ix.space.ViewOn(h.c.Thread())
+func (r *recovery) isEntry(d *directory, i uint32, e Entry) (bool, error) {
+	ix, v := r.ix, r.ix.space.ViewOn(r.c.Thread())
 	if e.Check(d.depth) != nil || !ix.fits(v, e.Table(), ix.size) {
 		return false, nil //nolint:nilerr // that it is none is the answer
 	}
-	all, err := h.copies(e.Table(), tableHeader+lineSize)
+	all, err := r.copies(e.Table(), tableHeader+lineSize)
 	if err != nil {
 		return false, err
 	}
@@ -219,15 +219,33 @@ func (h *healer) isEntry(d *directory, i uint32, e Entry) (bool, error) {
 			if b.Parent == 0 { // it was made with the index
 				return false, nil
 			}
-			parent, err := h.copies(b.Parent+tableChildOff, 8)
+			parent, err := r.copies(b.Parent+tableChildOff, 8)
 			if err != nil {
 				return false, err
 			}
 			return slices.ContainsFunc(parent, func(p []byte) bool { return word(p, 0) == uint64(e.Table()) }), nil
 		}
 		for _, p := range all {
-			// In a split the directory comes first.
-			if b := Header(word(p, tableHeader+headerOff)); b.Check(ix.geo.Table) == nil && (b.Depth() == e.Depth() || b.Depth()+1 == e.Depth()) {
+			b := Header(word(p, tableHeader+headerOff))
+			if b.Check(ix.geo.Table) != nil || b.Suffix() != i&suffixMask(b.Depth()) {
+				continue
+			}
+			if b.Depth() == e.Depth() {
+				return true, nil
+			}
+			// In a split the directory comes first, and this is the sub-table of those whose next bit is 0.
+			if b.Depth()+1 != e.Depth() || i>>b.Depth()&1 != 0 {
+				continue
+			}
+			child := memory.Addr(word(p, tableChildOff))
+			if !ix.fits(v, child, ix.size) {
+				continue
+			}
+			line, err := r.read(child, tableHeader, 0)
+			if err != nil {
+				return false, err
+			}
+			if c, err := ParseBirth(line); err == nil && c.Parent == e.Table() && c.Depth == e.Depth() {
 				return true, nil
 			}
 		}
@@ -250,6 +268,13 @@ func (h *healer) table(at memory.Addr) error {
 	if err != nil {
 		return err
 	}
+	lines, err := h.copies(t, tableHeader)
+	if err != nil {
+		return err
+	}
+	if _, err := h.choose(t+tableChildOff, lines, tableChildOff, func(w uint64) (bool, error) { return h.isChild(t, memory.Addr(w)) }); err != nil {
+		return err
+	}
 	v := ix.space.ViewOn(h.c.Thread())
 	for k := 1; k < v.Copies(t); k++ {
 		// Headers first: what a slot is asked depends on that of its line.
@@ -270,6 +295,22 @@ func (h *healer) table(at memory.Addr) error {
 		}
 	}
 	return nil
+}
+
+// isChild reports whether a sub-table can be split into the one at an address. It may always say that it is not being split: 0.
+func (h *healer) isChild(t, to memory.Addr) (bool, error) {
+	ix := h.ix
+	if to == 0 {
+		return true, nil
+	}
+	if to&^addrMask != 0 || to&alignedMask != 0 || !ix.fits(ix.space.ViewOn(h.c.Thread()), to, ix.size) {
+		return false, nil
+	}
+	lines, err := h.copies(to, tableHeader)
+	return slices.ContainsFunc(lines, func(p []byte) bool {
+		b, err := ParseBirth(p)
+		return err == nil && b.Parent == t && b.Root == ix.root
+	}), err
 }
 
 // bucketWord heals a word of a bucket.
@@ -379,14 +420,14 @@ func (h *healer) replace(a memory.Addr, was, to uint64) error {
 }
 
 // copies reads n bytes of all copies.
-func (h *healer) copies(a memory.Addr, n uint32) ([][]byte, error) {
-	v := h.ix.space.ViewOn(h.c.Thread())
-	if !h.ix.fits(v, a, n) {
-		return nil, h.ix.outside(v, a, a, "it is in no segment")
+func (r *recovery) copies(a memory.Addr, n uint32) ([][]byte, error) {
+	v := r.ix.space.ViewOn(r.c.Thread())
+	if !r.ix.fits(v, a, n) {
+		return nil, r.ix.outside(v, a, a, "it is in no segment")
 	}
 	var out [][]byte
 	for k := range v.Copies(a) {
-		p, err := h.read(a, n, k)
+		p, err := r.read(a, n, k)
 		if err != nil {
 			return nil, err
 		}

@@ -113,8 +113,13 @@ func (ix *Index) lockWord(c *rdma.Coro) uint64 {
 	return owner<<16 | uint64(uint16(t.Index()))
 }
 
-// ownerOf is the owner that a lock word names.
-func ownerOf(lock uint64) uint64 { return lock >> 16 }
+// ownerOf is the owner that a lock word names; 0: nobody has the lock. No client has number 0: a word that names it is damaged.
+func ownerOf(lock uint64) uint64 {
+	if owner := lock >> 16; owner != 0 || lock == 0 {
+		return owner
+	}
+	return Nobody
+}
 
 // Root is where the index is; Open takes it.
 func (ix *Index) Root() memory.Addr { return ix.root }

@@ -60,6 +60,21 @@ func (l *locks) released(at memory.Addr) {
 	l.held = slices.DeleteFunc(l.held, func(a memory.Addr) bool { return a == at })
 }
 
+// release changes a lock word that c holds, and reports whether it has. If the primary holds another word it is damaged: nobody
+// but its owner changes the lock of a live client. So the owner puts its word there again before.
+func (ix *Index) release(c *rdma.Coro, s *scratch, at memory.Addr, to uint64) (bool, error) {
+	v, mine := ix.space.ViewOn(c.Thread()), ix.lockWord(c)
+	ok, err := ix.one(c, s, v, at, mine, to)
+	if err != nil || ok || v.Copies(at) < 2 {
+		return ok, err
+	}
+	s.steps = append(s.steps[:0], step{addr: at, old: s.steps[0].prior, new: mine})
+	if err := ix.primary(c, s, v, s.steps); err != nil || !s.steps[0].ok() {
+		return false, err
+	}
+	return ix.one(c, s, v, at, mine, to)
+}
+
 // abandon leaves what is still held to whoever recovers the index, if err is why the
 // change has not come to its end, and returns err. After a failed verb there is nothing
 // that could be done: its client is as good as dead.
@@ -70,7 +85,7 @@ func (l *locks) abandon(err error) error {
 	mine := l.ix.lockWord(l.c)
 	for _, at := range l.held {
 		// Where the CAS fails, or does not reach every copy, recovery sees to that, too.
-		if _, e := l.ix.one(l.c, l.s, l.ix.space.ViewOn(l.c.Thread()), at, mine, Nobody<<16|mine&0xffff); errors.Is(e, rdma.ErrVerb) {
+		if _, e := l.ix.release(l.c, l.s, at, Nobody<<16|mine&0xffff); errors.Is(e, rdma.ErrVerb) {
 			return errors.Join(err, e)
 		}
 	}

@@ -130,20 +130,43 @@ func (ix *Index) Mend(c *rdma.Coro, q *index.Query, was, a memory.Addr) (linked 
 }
 
 // Extents returns the extents that the index consists of: the root, the parts of its directory, and
-// the sub-tables that the directory names. While no split is under way, these are all.
+// the sub-tables that the directory names. While no split is under way, these are all. A directory with a damaged entry
+// is an error: the sub-table that the entry has named would be missing.
 func (ix *Index) Extents(c *rdma.Coro) ([]memory.Addr, error) {
 	d, err := ix.readDirectory(c, nil)
 	if err != nil {
 		return nil, err
 	}
+	r := recovery{ix: ix, c: c, s: ix.get(), begun: map[memory.Addr]bool{}}
+	defer ix.put(r.s)
 	out := []memory.Addr{ix.root}
 	for _, a := range d.parts {
 		if a != 0 { // a part that is not in use yet is kept for the next doubling
 			out = append(out, a)
 		}
 	}
-	for _, i := range d.tables() {
-		out = append(out, d.entries[i].Table())
+	seen := map[memory.Addr]bool{}
+	for i, e := range d.entries {
+		if err := r.vouched(d, uint32(i), e); err != nil {
+			return nil, err
+		}
+		if t := e.Table(); !seen[t] {
+			seen[t] = true
+			out = append(out, t)
+		}
 	}
 	return out, nil
+}
+
+// vouched fails if the sub-table of an entry is not that of its index, unless a split has changed the entry meanwhile.
+func (r *recovery) vouched(d *directory, i uint32, e Entry) error {
+	right, err := r.isEntry(d, i, e)
+	if right || err != nil {
+		return err
+	}
+	a := r.ix.entryAddr(d, i)
+	if w, err := r.word(a); err != nil || Entry(w) != e {
+		return err
+	}
+	return r.ix.corrupt(a, "directory: %v is not the sub-table of entry %d", e, i)
 }

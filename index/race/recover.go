@@ -105,13 +105,36 @@ func (r *recovery) directoryOf(l *locks) error {
 	return l.unlock(lock)
 }
 
-// takeOver makes the lock word of a dead client this client's.
+// gone reports whether a lock word names an owner that is dead, or has given up.
+func (r *recovery) gone(w uint64) bool { return w != 0 && (ownerOf(w) == Nobody || r.dead(ownerOf(w))) }
+
+// takeOver makes the lock word of a dead client this client's. The word may be damaged, and the lock that of a live client, which a
+// copy says. Such a client puts the word in order when it releases the lock.
 func (r *recovery) takeOver(l *locks, lock memory.Addr) (bool, error) {
-	w, err := r.word(lock)
-	if err != nil || w == 0 || ownerOf(w) != Nobody && !r.dead(ownerOf(w)) {
-		return false, err
-	}
 	v := r.ix.space.ViewOn(r.c.Thread())
+	w := uint64(0)
+	for wait := (waiting{}); ; {
+		var err error
+		if w, err = r.word(lock); err != nil || !r.gone(w) {
+			return false, err
+		}
+		owner := uint64(0)
+		for k := 1; k < v.Copies(lock); k++ {
+			p, err := r.read(lock, 8, k)
+			if err != nil {
+				return false, err
+			}
+			if x := word(p, 0); x != 0 && !r.gone(x) && x != r.ix.lockWord(r.c) {
+				owner = ownerOf(x)
+			}
+		}
+		if owner == 0 {
+			break
+		}
+		if err := r.ix.waitFor(r.c, &wait, lock, owner, "a lock whose copies name a live client"); err != nil {
+			return false, err
+		}
+	}
 	r.s.steps = append(r.s.steps[:0], step{addr: lock, old: w, new: r.ix.lockWord(r.c)})
 	if err := r.ix.primary(r.c, r.s, v, r.s.steps); err != nil || !r.s.steps[0].ok() {
 		return false, err // somebody else has been faster
@@ -460,9 +483,13 @@ func (r *recovery) finish(sp *split) error {
 	if err != nil {
 		return err
 	}
-	e := Entry(0)
+	i := sp.suffix
 	if d.depth > sp.depth {
-		e = d.entries[sp.suffix|sp.bit()]
+		i |= sp.bit()
+	}
+	e := d.entries[i]
+	if e.Table() != sp.to && e != MakeEntry(sp.from, sp.depth) {
+		return ix.corrupt(ix.entryAddr(d, i), "directory: %v is neither before nor after a split into the sub-table at %v", e, sp.to)
 	}
 	if e.Table() != sp.to {
 		// Nobody has seen it.

@@ -47,6 +47,13 @@ func (ix *Index) grow(c *rdma.Coro, s *scratch, q *index.Query, w *waiting) erro
 	if err != nil || d.entries[q.Hash&d.mask] != e { // somebody else has split it meanwhile
 		return firstOf(err, ix.unlock(c, s, lock))
 	}
+	r := recovery{ix: ix, c: c, s: s}
+	if right, err := r.isEntry(d, uint32(q.Hash&d.mask), e); !right || err != nil {
+		if err == nil {
+			err = ix.corrupt(ix.entryAddr(d, uint32(q.Hash&d.mask)), "directory: %v is not what the buckets say", e)
+		}
+		return firstOf(ix.unlock(c, s, lock), err)
+	}
 	sp := split{locks: taken, from: e.Table(), depth: e.Depth(), suffix: uint32(q.Hash) & suffixMask(e.Depth())}
 	sp.doubles = d.depth == sp.depth && sp.depth >= rootBits && sp.depth < ix.geo.MaxDepth && d.parts[sp.depth] == 0
 	return firstOf(sp.abandon(sp.run()), sp.giveBackPart())
@@ -273,7 +280,7 @@ func (ix *Index) format(c *rdma.Coro, s *scratch, b Birth, at memory.Addr, lock 
 
 // unlock clears a lock word that c holds.
 func (ix *Index) unlock(c *rdma.Coro, s *scratch, at memory.Addr) error {
-	ok, err := ix.one(c, s, ix.space.ViewOn(c.Thread()), at, ix.lockWord(c), 0)
+	ok, err := ix.release(c, s, at, 0)
 	if err == nil && !ok {
 		err = ix.corrupt(at, "lock holds %#x instead of the %#x of this client", s.steps[0].prior, ix.lockWord(c))
 	}
@@ -294,10 +301,15 @@ func (p *split) publish() error {
 		}
 	}
 	p.s.steps = p.s.steps[:0]
+	var wrong error
 	add := func(i uint32, to Entry) {
-		// Those that an interrupted publication has changed already are left alone.
-		if e := d.entries[i]; e.Table() != p.to && e.Depth() == p.depth {
-			p.s.steps = append(p.s.steps, step{addr: ix.entryAddr(d, i), old: uint64(MakeEntry(p.from, p.depth)), new: uint64(to), once: true})
+		switch e, old := d.entries[i], MakeEntry(p.from, p.depth); e {
+		case old:
+			p.s.steps = append(p.s.steps, step{addr: ix.entryAddr(d, i), old: uint64(old), new: uint64(to), once: true})
+		case to, to &^ entryFilling:
+			// An interrupted publication has changed it already; or the end of that split.
+		default:
+			wrong = firstOf(wrong, ix.corrupt(ix.entryAddr(d, i), "directory: %v instead of %v, in a split that holds the lock", e, old))
 		}
 	}
 	first := p.suffix | p.bit()
@@ -305,6 +317,9 @@ func (p *split) publish() error {
 	// far, and takes back one that has not. The others may be in extents of other blades, so
 	// it is complete on all copies before they begin: no loss of a blade undoes it, and not them.
 	add(first, MakeEntry(p.to, p.depth+1)|entryFilling)
+	if wrong != nil {
+		return wrong
+	}
 	if err := p.transitions("directory entry"); err != nil {
 		return err
 	}
@@ -314,6 +329,9 @@ func (p *split) publish() error {
 	}
 	for i := p.suffix; uint64(i) <= d.mask; i += 2 * p.bit() {
 		add(i, MakeEntry(p.from, p.depth+1))
+	}
+	if wrong != nil {
+		return wrong
 	}
 	return p.transitions("directory entry")
 }
@@ -341,6 +359,9 @@ func (p *split) took(what string) error {
 // doubling on the upper half is a part of its own, which the root names before the depth changes.
 func (p *split) double(d *directory) (*directory, error) {
 	ix, c, s := p.ix, p.c, p.s
+	if err := p.sound(d); err != nil {
+		return nil, err
+	}
 	n := newDirectory(d.epoch, d.depth+1)
 	n.parts = d.parts
 	copy(n.entries, d.entries)
@@ -362,6 +383,26 @@ func (p *split) double(d *directory) (*directory, error) {
 	}
 	ix.doublings.Add(1)
 	return n, nil
+}
+
+// sound looks for damaged entries of the directory, which is locked: else doubling it would bring them to all copies.
+func (p *split) sound(d *directory) error {
+	r := recovery{ix: p.ix, c: p.c, s: p.s, begun: map[memory.Addr]bool{}}
+	v := p.ix.space.ViewOn(p.c.Thread())
+	for _, x := range append(d.spans(), span{at: p.ix.root + dirOff, n: min(uint32(len(d.entries)), rootEntries) * 8}) {
+		for k := 1; k < v.Copies(x.at); k++ {
+			for o := uint32(0); o < x.n; o += dirChunk {
+				diffs, err := r.compare(nil, chunk{span{at: x.at + memory.Addr(o), n: min(x.n-o, dirChunk)}, x.at, k})
+				for i := 0; i < len(diffs) && err == nil; i++ {
+					err = r.believeEntry(&diffs[i])
+				}
+				if err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // writeRootEntries writes the upper half of the entries in the root, which are not in use yet, as a copy of the lower.

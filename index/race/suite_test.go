@@ -2,6 +2,7 @@ package race
 
 import (
 	"flag"
+	"fmt"
 	"testing"
 
 	"txnode/index"
@@ -57,6 +58,27 @@ func TestChaosBesideScouring(t *testing.T) {
 				return err
 			}
 		}
+	}
+	indextest.Chaos(t, beside, *from, n)
+}
+
+// TestChaosBesideHealing is TestChaos while damage is looked for, of which there is none: nothing is replaced.
+func TestChaosBesideHealing(t *testing.T) {
+	n := 100
+	if testing.Short() {
+		n = 15
+	}
+	if *seeds > 0 {
+		n = *seeds
+	}
+	beside := subject
+	beside.Chore = func(c *rdma.Coro, ix index.Index) error {
+		x := ix.(*Index)
+		words, err := x.Heal(c, x.Near(c.Thread().Rand()))
+		if err == nil && words > 0 {
+			err = fmt.Errorf("%d words were replaced", words)
+		}
+		return err
 	}
 	indextest.Chaos(t, beside, *from, n)
 }

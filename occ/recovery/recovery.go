@@ -544,9 +544,9 @@ const anonymous = race.Nobody
 // LeftOver reports whether nobody finishes a change of an index whose lock names an
 // owner that is no coordinator: a recoverer in an epoch before the current one, whose
 // verbs fail, or one of this epoch that has stopped in the middle, or somebody who has
-// given up.
+// given up. Nor does anybody if there can be no such owner: the word is damaged.
 func LeftOver(owner uint64, s *memory.Space) bool {
-	return owner&anonymous != 0 && (memory.Epoch(owner&^anonymous) < s.View().Epoch || !s.Mending())
+	return owner&anonymous == 0 || memory.Epoch(owner&^anonymous) < s.View().Epoch || !s.Mending()
 }
 
 // deadOwner tells which locks in an index may be broken.
