@@ -16,6 +16,9 @@ import (
 // believe returns what is wrong with the primary's word of a difference, nil: nothing that shows.
 func (r *recovery) believe(d *difference) error {
 	ix := r.ix
+	if d.table && d.addr == d.of+tableLockOff || d.addr == ix.root+dirLockOff {
+		return r.believeLock(d)
+	}
 	if !d.table && d.of != ix.root {
 		return r.believeEntry(d)
 	}
@@ -79,6 +82,15 @@ func (r *recovery) believePart(d *difference) error {
 		return err
 	}
 	return ix.isPart(p, at, k)
+}
+
+// believeLock is believe for a lock that names an owner who is gone, or none there can be. If the copy names a live client, that
+// client has the lock still, or is about to have released it, and puts the word in order.
+func (r *recovery) believeLock(d *difference) error {
+	if r.gone(d.primary) && r.living(d.backup) {
+		return &BusyError{Table: r.ix.geo.Table, Addr: d.addr, Owner: ownerOf(d.backup), What: "a lock whose copies name a live client"}
+	}
+	return nil
 }
 
 // believeEntry is believe for an entry of the directory: that of the copy is right, and this one is not.

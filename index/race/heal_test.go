@@ -73,6 +73,7 @@ func TestHeal(t *testing.T) {
 		}
 		add("the whole root", ix.root, lineSize)
 		add("global depth", ix.root+depthOff, 8)
+		add("child", table+tableChildOff, 8)
 		for k := uint8(rootBits); k < d.depth; k++ {
 			add("where a part is", ix.root+partWord(k), 8)
 		}

@@ -108,6 +108,9 @@ func (r *recovery) directoryOf(l *locks) error {
 // gone reports whether a lock word names an owner that is dead, or has given up.
 func (r *recovery) gone(w uint64) bool { return w != 0 && (ownerOf(w) == Nobody || r.dead(ownerOf(w))) }
 
+// living reports whether a lock word names another client, which is alive.
+func (r *recovery) living(w uint64) bool { return w != 0 && !r.gone(w) && w != r.ix.lockWord(r.c) }
+
 // takeOver makes the lock word of a dead client this client's. The word may be damaged, and the lock that of a live client, which a
 // copy says. Such a client puts the word in order when it releases the lock.
 func (r *recovery) takeOver(l *locks, lock memory.Addr) (bool, error) {
@@ -124,7 +127,7 @@ func (r *recovery) takeOver(l *locks, lock memory.Addr) (bool, error) {
 			if err != nil {
 				return false, err
 			}
-			if x := word(p, 0); x != 0 && !r.gone(x) && x != r.ix.lockWord(r.c) {
+			if x := word(p, 0); r.living(x) {
 				owner = ownerOf(x)
 			}
 		}
