@@ -135,7 +135,9 @@ func (tx *Tx) MendGuard(a memory.Addr) (m Mended, done, pending bool, err error)
 
 // MendIndex has the index of a table replace what is damaged of its primary, near an address, by what a copy has: how many
 // words. Like a guard they may have been changed on the primary and not yet on the copies, so it waits until every
-// session has ended what it had begun. pending: ask again. The transaction is not open.
+// session has ended what it had begun. pending: ask again. It does not wait for what dead coordinators have left to be swept: the
+// sweep may wait for it. Each step of a split is complete on all copies before the next one begins, so a word of a copy is at most
+// one step behind. The transaction is not open.
 func (tx *Tx) MendIndex(t *Table, at memory.Addr) (words int, pending bool, err error) {
 	s := tx.s
 	space := s.eng.space
