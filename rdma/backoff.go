@@ -73,6 +73,10 @@ func (x *conflict) init(tech Techniques, o BackoffOptions, now int64) {
 	x.epoch = now
 }
 
+// SetBackoff changes the constants of conflict avoidance; the present limits stay. A measurement
+// uses it to let limits that move slowly find their places quickly before it begins.
+func (t *Thread) SetBackoff(o BackoffOptions) { t.conflict.opts = o.withDefaults() }
+
 // BeginOp starts an operation that may conflict with others and be retried; it
 // waits while as many coroutines as conflict avoidance allows are in one. Inside
 // an operation it starts over, with the same credit.

@@ -62,6 +62,12 @@ func TestBackoffOptions(t *testing.T) {
 	if took := th.Now() - from; took < 20_000_000 || took > 25_000_000 {
 		t.Errorf("the limit moved after %d ns; want some 20 ms", took)
 	}
+	th.SetBackoff(rdma.BackoffOptions{})
+	before := th.Limits().BackoffNs
+	contend(th.Plain(), 2*rdma.BackoffEpochNs, 3)
+	if now := th.Limits().BackoffNs; now <= before {
+		t.Errorf("with epochs of a millisecond the limit is %d after two of them, and was %d", now, before)
+	}
 }
 
 // TestBackoffOff: without the technique a retry only lets others run.

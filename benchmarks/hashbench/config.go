@@ -55,8 +55,9 @@ type Config struct {
 	// Idle is how long a coroutine waits after each operation; the thread goes on.
 	Idle time.Duration
 
-	// Warmup is virtual time before the measurement; 0: DefaultWarmup, or SMARTWarmup where limits
-	// follow the retries as slowly as in SMART's program.
+	// Warmup is virtual time before the measurement; 0: DefaultWarmup. In it the limits of conflict
+	// avoidance follow the retries each millisecond, with LikeSMART too: in epochs of 20 ms they
+	// would take half a second to find their places.
 	Warmup time.Duration
 	// Window is virtual time. The run goes on, window by window, until the throughputs of the last
 	// three agree: see Point.Settled. 0: DefaultWindow. It becomes longer where it is too short for
@@ -76,9 +77,6 @@ const (
 	// DefaultWarmup is what the throttle needs to find its limit, six epochs of 8 ms,
 	// and conflict avoidance to follow.
 	DefaultWarmup = 52 * time.Millisecond
-	// SMARTWarmup is twelve epochs of rdma.SMARTBackoff: three to halve the coroutines, the rest
-	// to double the longest backoff.
-	SMARTWarmup   = 240 * time.Millisecond
 	DefaultWindow = 4 * time.Millisecond
 	DefaultLimit  = 240 * time.Millisecond
 )
@@ -93,11 +91,11 @@ func (c *Config) defaults() {
 	c.Threads, c.Compute = cmp.Or(c.Threads, 1), cmp.Or(c.Compute, 1)
 	c.Coroutines, c.Blades = cmp.Or(c.Coroutines, 8), cmp.Or(c.Blades, 2)
 	c.Keys, c.Drawn = cmp.Or(c.Keys, DefaultKeys), cmp.Or(c.Drawn, DefaultDrawn)
-	warmup, window := DefaultWarmup, DefaultWindow
+	window := DefaultWindow
 	if c.backoff().EpochNs > 0 && c.Mix.Updates > 0 {
-		warmup, window = SMARTWarmup, time.Duration(c.backoff().EpochNs)
+		window = time.Duration(c.backoff().EpochNs)
 	}
-	c.Warmup, c.Window = cmp.Or(c.Warmup, warmup), cmp.Or(c.Window, window)
+	c.Warmup, c.Window = cmp.Or(c.Warmup, DefaultWarmup), cmp.Or(c.Window, window)
 	c.Limit = cmp.Or(c.Limit, max(DefaultLimit, 2*agreeing*c.Window))
 	c.Profile = cmp.Or(c.Profile, sim.ConnectX6())
 }

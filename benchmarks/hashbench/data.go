@@ -167,7 +167,7 @@ func (w *world) run(c *Config, threads, coroutines int, fn func(k *client) error
 		if i%perBlade == 0 {
 			tuner = rdma.NewTuner(c.Tuner)
 		}
-		t, err := rdma.NewThread(w.fabric, rdma.ThreadOptions{Index: i, Techniques: c.Techniques, Tuner: tuner, Backoff: c.backoff(), Policy: policy, Arena: arena})
+		t, err := rdma.NewThread(w.fabric, rdma.ThreadOptions{Index: i, Techniques: c.Techniques, Tuner: tuner, Backoff: rdma.BackoffOptions{Doublings: c.backoff().Doublings}, Policy: policy, Arena: arena})
 		if err != nil {
 			return err
 		}

@@ -30,10 +30,14 @@
 // checksum, and looks the key up again.
 //
 // An update is an operation of conflict avoidance (rdma.Coro.BeginOp): a CAS that
-// fails is a retry, and is followed by the backoff. It is that of package rdma, whose
-// epochs are those of the paper, a millisecond, and whose backoff has the paper's limit
-// of 2^10 units where it is not dynamic. SMART's program has epochs of 20 ms, and no limit
-// in the curve "+Backoff" of figure 14.
+// fails is a retry, and is followed by the backoff. With [Config].LikeSMART its constants are those
+// of SMART's program (rdma.SMARTBackoff: epochs of 20 ms, no limit in the curve "+Backoff" of figure
+// 14), but in the warm-up, where the limits move each millisecond.
+//
+// # Windows
+//
+// A point is measured over windows of virtual time, until the throughputs of the last three agree
+// ([Point].Settled). A window shorter than four times what an operation takes is doubled.
 //
 // # Repeatable
 //

@@ -76,6 +76,7 @@ func Run(ctx context.Context, c Config, d *Data) (Point, error) {
 // loop runs operations until the end.
 func (m *meter) loop(ctx context.Context, c *Config, z *workload.Zipf, k *client) error {
 	t := k.c.Thread()
+	warm := true
 	for n := uint64(0); ; n++ {
 		if c.Idle > 0 && n > 0 {
 			k.c.Sleep(c.Idle.Nanoseconds())
@@ -83,6 +84,10 @@ func (m *meter) loop(ctx context.Context, c *Config, z *workload.Zipf, k *client
 		start := t.Now()
 		if m.over(start) {
 			return nil
+		}
+		if warm && start >= m.begun {
+			warm = false
+			t.SetBackoff(c.backoff())
 		}
 		if n&0xf == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)

@@ -64,7 +64,7 @@ func (o *hashOptions) AddFlags(cmd *cobra.Command) {
 	fs.IntVar(&o.compute, "compute", 1, "number of compute blades")
 	fs.IntVar(&o.blades, "blades", 2, "number of memory blades")
 	fs.DurationVar(&o.idle, "idle", 0, "virtual `time` that a coroutine waits after each operation; by default none")
-	fs.DurationVar(&o.warmup, "warmup", 0, "virtual `time` before the measurement; 0, the default: 52ms, or 240ms where limits follow\nthe retries as slowly as in SMART's program")
+	fs.DurationVar(&o.warmup, "warmup", 0, "virtual `time` before the measurement; 0, the default: 52ms")
 	fs.DurationVar(&o.window, "window", 0, "virtual `time` of a window: the run goes on until three successive ones agree within 5 %;\n0, the default: 4ms, or as long as the limits take to move; too short a window is doubled")
 	fs.DurationVar(&o.limit, "limit", 0, "virtual `time` of all windows, after which the run ends though they do not agree; 0, the\ndefault: 240ms")
 	fs.Uint64Var(&o.seed, "seed", 1, "seed of everything that is drawn")
