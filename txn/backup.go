@@ -31,7 +31,8 @@ type Skipped struct {
 	// Key is the key of the record as a damaged copy shows it, encoded by the table's Key, and possibly
 	// damaged too; nil: no copy shows one, or Rest is set.
 	Key []byte
-	// Block is the block of the record, by its logical address; 0: the slot is damaged, or Rest is set.
+	// Block is the block of the record, by its logical address, or, without Key, that of a leaf of an ordered
+	// table, whose records are left out: Err says which keys they have. 0: the slot is damaged, or Rest is set.
 	Block memory.Addr
 	// Rest says that the index of the table is damaged: the records that the index did not lead to before
 	// the damage was met are left out, and how many they are is not known.

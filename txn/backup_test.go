@@ -50,20 +50,19 @@ func TestBackupIsOneMoment(t *testing.T) {
 	}
 	for _, policy := range policies(t) {
 		for round := range rounds {
-			t.Run(fmt.Sprintf("%v/%d", policy, round), func(t *testing.T) { backupRound(t, policy, uint64(round)) })
+			for _, k := range kinds {
+				t.Run(fmt.Sprintf("%v/%s/%d", policy, k.name, round), func(t *testing.T) { backupRound(t, k.table, policy, uint64(round)) })
+			}
 		}
 	}
 }
 
-func backupRound(t *testing.T, policy occ.Policy, seed uint64) {
+func backupRound(t *testing.T, create func(t testing.TB, db *txn.DB, name string) *txn.Table[uint64, []byte], policy occ.Policy, seed uint64) {
 	const keys, writers = 3000, 4
 	ctx := context.Background()
 	var rec history.Recorder
 	db := openMemory(t, txn.Options{Policy: policy, IndexGroups: 16, History: &rec})
-	table, err := txn.CreateTable(db, "t", txn.Uint64, txn.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := create(t, db, "t")
 	write := func(tx *txn.Tx, k uint64, pad int) error {
 		v := make([]byte, 8+pad)
 		binary.LittleEndian.PutUint64(v, tx.ID())
@@ -142,10 +141,7 @@ func backupRound(t *testing.T, policy occ.Policy, seed uint64) {
 	if _, err := copied.Restore(ctx, bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	restored, err := txn.OpenTable(copied, "t", txn.Uint64, txn.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	restored := create(t, copied, "t")
 	var ops []history.Op
 	for k := range uint64(2 * keys) {
 		err := copied.View(ctx, func(tx *txn.Tx) error {

@@ -8,6 +8,7 @@ import (
 
 	"txnode/index"
 	"txnode/index/race"
+	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ"
@@ -64,6 +65,9 @@ func (s *copier) table(t memory.Table) error {
 	}
 	if s.t, err = s.w.db.table(t.Name, o, false, 0); err != nil {
 		return err
+	}
+	if ix, ok := s.t.Index.(*tree.Tree); ok {
+		return s.ordered(ix)
 	}
 	ix, ok := s.t.Index.(index.Walker)
 	if !ok {
@@ -193,16 +197,21 @@ func (s *copier) take(img record.Image, a memory.Addr) (done bool, need int, err
 	case record.Absent:
 		return true, need, nil
 	case record.Live:
-		if err := s.out.Base(s.t.ID, img.Key(), img.Value()); err != nil {
-			return false, need, err
-		}
-		s.records++
-		if s.progress != nil && s.records%reportStep == 0 {
-			s.progress(s.records)
-		}
-		return true, need, nil
+		return true, need, s.base(img.Key(), img.Value())
 	}
 	return false, need, nil // freed: the slot leads elsewhere by now, or nowhere
+}
+
+// base writes a record.
+func (s *copier) base(key, value []byte) error {
+	if err := s.out.Base(s.t.ID, key, value); err != nil {
+		return err
+	}
+	s.records++
+	if s.progress != nil && s.records%reportStep == 0 {
+		s.progress(s.records)
+	}
+	return nil
 }
 
 // one copies what a slot leads to, and waits until it is not locked.

@@ -25,6 +25,9 @@ import (
 //     more, the catalog says that it is dropped.
 //  4. The extents of the index are freed.
 //
+// Of an ordered table, whose nodes are blocks like records, step 2 begins when all transactions have ended that may
+// have used it. It goes over all blocks instead of the index, and commits make those of the table free.
+//
 // A crash after step 1 leaves the rest to the next opening, and so does whatever else is in the way.
 
 const (
@@ -44,8 +47,9 @@ const (
 //
 // It deletes the records in small transactions, which takes about as long as to delete them all takes
 // a program. The room of the index follows when every worker has ended the transaction that it was in:
-// if that takes longer than two seconds, when the database is opened again. DropTable waits for a backup
-// that runs, and a backup waits for it.
+// if that takes longer than two seconds, when the database is opened again. Of an ordered table so does
+// all of its room. It reads the header of every block of the database, and frees some dozen blocks by each
+// transaction. DropTable waits for a backup that runs, and a backup waits for it.
 //
 // If ctx ends meanwhile, or the process dies, the table is dropped all the same. The rest of its room is
 // given back when DropTable is called again with its name, or when the database is opened again. Do not
@@ -143,31 +147,35 @@ func (db *DB) resumeDrops(ctx context.Context) {
 	}
 }
 
-// dropper drops a table.
+// dropper drops a table. What its records are is known by its index, or, if that is ordered, by the blocks:
+// see drop_ordered.go.
 type dropper struct {
 	ctx   context.Context
 	w     *Worker
 	meta  memory.Table
-	ix    *race.Index
 	t     *occ.Table // of its own: the one of others is dropped
-	scan  index.Scan
 	batch rdma.Batch
-	todo  []index.Candidate
-	keys  [][]byte // of records to be deleted
-	left  int      // blocks of the table that a pass has met
+	left  int // blocks of the table that a pass has met, and that are in use still
+
+	ix   *race.Index // nil: the table is ordered
+	scan index.Scan
+	todo []index.Candidate
+	keys [][]byte // of records to be deleted
+
+	rows, nodes []occ.Remnant
 }
 
 func (d *dropper) drop() error {
 	db, w := d.w.db, d.w
-	if d.meta.Root != 0 {
+	d.t = &occ.Table{ID: d.meta.ID, Name: d.meta.Name}
+	defer d.t.Drop()
+	if d.meta.Root != 0 && !d.meta.Ordered() {
 		ix, err := db.openIndex(w.coro, d.meta)
 		if err != nil {
 			return err
 		}
 		db.equip(ix)
-		d.ix, d.scan = ix, ix.NewScan()
-		d.t = &occ.Table{ID: d.meta.ID, Name: d.meta.Name, Index: ix}
-		defer d.t.Drop()
+		d.ix, d.scan, d.t.Index = ix, ix.NewScan(), ix
 		if err := d.empty(); err != nil {
 			return err
 		}
@@ -185,6 +193,11 @@ func (d *dropper) drop() error {
 		}
 		db.askIdle()
 	}
+	if d.meta.Ordered() {
+		if _, unswept := db.space.Unswept(); unswept {
+			return nil // nodes lead to what a sweep unlocks: the next opening does the rest
+		}
+	}
 	if d.meta.Root != 0 {
 		if err := d.empty(); err != nil { // what they have committed meanwhile
 			return err
@@ -193,13 +206,14 @@ func (d *dropper) drop() error {
 	return d.forget()
 }
 
-// empty deletes and frees all records.
+// empty deletes and frees all records, and the nodes of an ordered index.
 func (d *dropper) empty() error {
+	pass := d.pass
+	if d.meta.Ordered() {
+		pass = d.vacate
+	}
 	for idle, before := 0, -1; ; {
-		if err := d.pass(); err != nil {
-			return err
-		}
-		if _, err := d.w.session.MakeRoom(d.w.coro); err != nil {
+		if err := pass(); err != nil {
 			return err
 		}
 		if d.left == 0 {
@@ -219,6 +233,14 @@ func (d *dropper) empty() error {
 
 // pass goes over the index once.
 func (d *dropper) pass() error {
+	if err := d.walk(); err != nil {
+		return err
+	}
+	_, err := d.w.session.MakeRoom(d.w.coro)
+	return err
+}
+
+func (d *dropper) walk() error {
 	d.left = 0
 	d.scan.Restart()
 	for {
@@ -334,7 +356,7 @@ func (d *dropper) forget() error {
 		return nil // a sweep may be at the index: the next opening does the rest
 	}
 	mine := map[memory.Addr]bool{}
-	if d.meta.Root != 0 {
+	if d.ix != nil {
 		extents, err := d.ix.Extents(c)
 		if err != nil {
 			return err

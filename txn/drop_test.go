@@ -41,6 +41,27 @@ func sound(t testing.TB, dir string) {
 	}
 }
 
+// kinds are the kinds of tables.
+var kinds = []struct {
+	name  string
+	table func(t testing.TB, db *txn.DB, name string) *txn.Table[uint64, []byte]
+}{
+	{"hash", table},
+	{"ordered", func(t testing.TB, db *txn.DB, name string) *txn.Table[uint64, []byte] {
+		return inOrder(t, db, name).Table
+	}},
+}
+
+// inOrder is table for an ordered one.
+func inOrder(t testing.TB, db *txn.DB, name string) *txn.OrderedTable[uint64, []byte] {
+	t.Helper()
+	tab, err := txn.CreateOrderedTable(db, name, txn.Uint64, txn.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tab
+}
+
 // TestDropTable: nothing of the table is left, its name is free, other tables are as they were.
 func TestDropTable(t *testing.T) {
 	for _, p := range policies(t) {
@@ -127,57 +148,65 @@ func TestDropTable(t *testing.T) {
 
 // TestDropGivesBack: blades hold tables that come and go without end.
 func TestDropGivesBack(t *testing.T) {
-	o := tiny()
-	o.BladeSize = 4 << 20
-	db := mustOpen(t, o)
-	for i := range 12 {
-		name := fmt.Sprint("t", i%3)
-		tab := table(t, db, name)
-		if _, err := tab.Load(t.Context(), numbered(0, 1500), txn.LoadOptions{}); err != nil {
-			t.Fatalf("table %d: %v", i, err)
-		}
-		if err := db.DropTable(t.Context(), name); err != nil {
-			t.Fatalf("table %d: %v", i, err)
-		}
-	}
-	if live := quiet(t, db); live != 0 || len(db.Space().Extents()) != 0 {
-		t.Errorf("%d blocks and %d extents are in use", live, len(db.Space().Extents()))
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			o := tiny()
+			o.BladeSize = 4 << 20
+			db := mustOpen(t, o)
+			for i := range 12 {
+				name := fmt.Sprint("t", i%3)
+				tab := k.table(t, db, name)
+				if _, err := tab.Load(t.Context(), numbered(0, 1500), txn.LoadOptions{}); err != nil {
+					t.Fatalf("table %d: %v", i, err)
+				}
+				if err := db.DropTable(t.Context(), name); err != nil {
+					t.Fatalf("table %d: %v", i, err)
+				}
+			}
+			if live := quiet(t, db); live != 0 || len(db.Space().Extents()) != 0 {
+				t.Errorf("%d blocks and %d extents are in use", live, len(db.Space().Extents()))
+			}
+		})
 	}
 }
 
 // TestDropBeside: transactions that have used the table when it is dropped go on with what they have
 // used, and no further; others never do. Nothing is left of what they commit.
 func TestDropBeside(t *testing.T) {
-	db := mustOpen(t, tiny())
-	tab := table(t, db, "t")
-	fill(t, db, tab, 300, val(1))
-	tx, err := db.Begin(t.Context(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tab.Put(tx, 1000, val(1)); err != nil { // it is looked at when the transaction commits
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- db.DropTable(context.Background(), "t") }()
-	for {
-		_, err := txn.OpenTable(db, "t", txn.Uint64, txn.Bytes())
-		if errors.Is(err, txn.ErrNoTable) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	says(t, "another key", tab.Put(tx, 1001, nil), txn.ErrDropped)
-	if err := tx.Commit(); err != nil {
-		t.Errorf("commit of what was staged before: %v", err)
-	}
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if live := quiet(t, db); live != 0 || len(db.Space().Extents()) != 0 {
-		t.Errorf("%d blocks and %d extents are in use", live, len(db.Space().Extents()))
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			db := mustOpen(t, tiny())
+			tab := k.table(t, db, "t")
+			fill(t, db, tab, 300, val(1))
+			tx, err := db.Begin(t.Context(), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := tab.Put(tx, 1000, val(1)); err != nil { // it is looked at when the transaction commits
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() { done <- db.DropTable(context.Background(), "t") }()
+			for {
+				_, err := db.TableInfo("t")
+				if errors.Is(err, txn.ErrNoTable) {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			says(t, "another key", tab.Put(tx, 1001, nil), txn.ErrDropped)
+			if err := tx.Commit(); err != nil {
+				t.Errorf("commit of what was staged before: %v", err)
+			}
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			if live := quiet(t, db); live != 0 || len(db.Space().Extents()) != 0 {
+				t.Errorf("%d blocks and %d extents are in use", live, len(db.Space().Extents()))
+			}
+		})
 	}
 }
 
@@ -260,56 +289,63 @@ func (s stopping) Err() error {
 // TestDropStops: a drop that stops at any step, and a process that dies then, leave a sound database,
 // without the table. The next opening, or the next drop, gives everything back.
 func TestDropStops(t *testing.T) {
-	o := tiny()
-	o.Dir = filepath.Join(t.TempDir(), "whole")
-	db := mustOpen(t, o)
-	other, tab := table(t, db, "other"), table(t, db, "t")
-	fill(t, db, other, 20, val(7))
-	if _, err := tab.Load(t.Context(), numbered(0, 400), txn.LoadOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	whole, complete := o.Dir, false
-	step := int64(1)
-	if testing.Short() {
-		step = 3
-	}
-	for stop := int64(0); !complete; stop += step {
-		o.Dir = filepath.Join(t.TempDir(), "part")
-		if err := os.CopyFS(o.Dir, os.DirFS(whole)); err != nil {
-			t.Fatal(err)
-		}
-		db := mustOpen(t, o)
-		n := &atomic.Int64{}
-		n.Store(stop)
-		err := db.DropTable(stopping{t.Context(), n}, "t")
-		if complete = err == nil; !complete {
-			says(t, "stopped", err, context.Canceled, `table "t" is dropped, and its room is given back`)
-		}
-		dead := filepath.Join(t.TempDir(), "dead")
-		if err := os.CopyFS(dead, os.DirFS(o.Dir)); err != nil { // as if the process had died here
-			t.Fatal(err)
-		}
-		if !complete {
-			if err := db.DropTable(t.Context(), "t"); err != nil {
-				t.Errorf("stop %d: once more: %v", stop, err)
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			o := tiny()
+			o.Dir = filepath.Join(t.TempDir(), "whole")
+			db := mustOpen(t, o)
+			other, tab := table(t, db, "other"), k.table(t, db, "t")
+			fill(t, db, other, 20, val(7))
+			if _, err := tab.Load(t.Context(), numbered(0, 400), txn.LoadOptions{}); err != nil {
+				t.Fatal(err)
 			}
-		}
-		dropped(t, fmt.Sprint("stop ", stop), db)
-		if err := db.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		sound(t, o.Dir)
-		o.Dir = dead
-		sound(t, dead) // what a process has left that died is no finding
-		db = mustOpen(t, o)
-		dropped(t, fmt.Sprint("stop ", stop, ", reopened"), db)
-		if err := db.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		sound(t, o.Dir)
+			if err := db.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			whole, complete := o.Dir, false
+			step := int64(1)
+			if testing.Short() {
+				step = 3
+			}
+			if k.name == "ordered" { // which asks once for a few blocks
+				step *= 4
+			}
+			for stop := int64(0); !complete; stop += step {
+				o.Dir = filepath.Join(t.TempDir(), "part")
+				if err := os.CopyFS(o.Dir, os.DirFS(whole)); err != nil {
+					t.Fatal(err)
+				}
+				db := mustOpen(t, o)
+				n := &atomic.Int64{}
+				n.Store(stop)
+				err := db.DropTable(stopping{t.Context(), n}, "t")
+				if complete = err == nil; !complete {
+					says(t, "stopped", err, context.Canceled, `table "t" is dropped, and its room is given back`)
+				}
+				dead := filepath.Join(t.TempDir(), "dead")
+				if err := os.CopyFS(dead, os.DirFS(o.Dir)); err != nil { // as if the process had died here
+					t.Fatal(err)
+				}
+				if !complete {
+					if err := db.DropTable(t.Context(), "t"); err != nil {
+						t.Errorf("stop %d: once more: %v", stop, err)
+					}
+				}
+				dropped(t, fmt.Sprint("stop ", stop), db)
+				if err := db.Close(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				sound(t, o.Dir)
+				o.Dir = dead
+				sound(t, dead) // what a process has left that died is no finding
+				db = mustOpen(t, o)
+				dropped(t, fmt.Sprint("stop ", stop, ", reopened"), db)
+				if err := db.Close(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				sound(t, o.Dir)
+			}
+		})
 	}
 }
 
@@ -370,97 +406,120 @@ func TestDropForgotten(t *testing.T) {
 
 // TestDropBesideBackup: a table that is dropped while a backup runs is in it, and then it goes.
 func TestDropBesideBackup(t *testing.T) {
-	db := mustOpen(t, tiny())
-	other, tab := table(t, db, "a"), table(t, db, "b")
-	fill(t, db, other, 20, val(7))
-	if _, err := tab.Load(t.Context(), numbered(0, 1500), txn.LoadOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	drop := make(chan error, 1)
-	begun := false
-	_, err := db.Backup(t.Context(), &out, txn.BackupOptions{Progress: func(uint64) {
-		if begun {
-			return
-		}
-		begun = true
-		go func() { drop <- db.DropTable(context.Background(), "b") }()
-	}})
-	if err != nil || !begun {
-		t.Fatal(err, begun)
-	}
-	if err := <-drop; err != nil {
-		t.Fatal(err)
-	}
-	again := mustOpen(t, tiny())
-	if _, err := again.Restore(t.Context(), bytes.NewReader(out.Bytes()), txn.BackupOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if names, err := again.Tables(); err != nil || !slices.Equal(names, []string{"a", "b"}) {
-		t.Errorf("%q, %v", names, err)
-	}
-	if live := quiet(t, again); live != 1520 {
-		t.Errorf("%d blocks are in use", live)
-	}
-	if live := quiet(t, db); live != 20 {
-		t.Errorf("%d blocks are in use", live)
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			db := mustOpen(t, tiny())
+			other, tab := table(t, db, "a"), k.table(t, db, "b")
+			fill(t, db, other, 20, val(7))
+			if _, err := tab.Load(t.Context(), numbered(0, 1500), txn.LoadOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			drop := make(chan error, 1)
+			begun := false
+			_, err := db.Backup(t.Context(), &out, txn.BackupOptions{Progress: func(uint64) {
+				if begun {
+					return
+				}
+				begun = true
+				go func() { drop <- db.DropTable(context.Background(), "b") }()
+			}})
+			if err != nil || !begun {
+				t.Fatal(err, begun)
+			}
+			if err := <-drop; err != nil {
+				t.Fatal(err)
+			}
+			again := mustOpen(t, tiny())
+			if _, err := again.Restore(t.Context(), bytes.NewReader(out.Bytes()), txn.BackupOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if names, err := again.Tables(); err != nil || !slices.Equal(names, []string{"a", "b"}) {
+				t.Errorf("%q, %v", names, err)
+			}
+			quiet(t, again)
+			for name, want := range map[string]uint64{"a": 20, "b": 1500} {
+				r, err := txn.OpenAnyTable(again, name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if st, err := r.Stats(t.Context()); err != nil || st.Rows != want {
+					t.Errorf("table %q: %d rows, %v", name, st.Rows, err)
+				}
+			}
+			if live := quiet(t, db); live != 20 {
+				t.Errorf("%d blocks are in use", live)
+			}
+		})
 	}
 }
 
 // TestDropAndPower: the power goes when the catalog says that a table is dropped, and the blocks on disk
 // are still those of before. They are free when the database is opened again.
 func TestDropAndPower(t *testing.T) {
-	o := tiny()
-	o.Dir, o.Durability = filepath.Join(t.TempDir(), "data"), txn.DurabilityPower
-	db := mustOpen(t, o)
-	other, tab := table(t, db, "other"), table(t, db, "t")
-	fill(t, db, other, 20, val(7))
-	if _, err := tab.Load(t.Context(), numbered(0, 200), txn.LoadOptions{}); err != nil {
-		t.Fatal(err)
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			o := tiny()
+			o.Dir, o.Durability = filepath.Join(t.TempDir(), "data"), txn.DurabilityPower
+			db := mustOpen(t, o)
+			other, tab := table(t, db, "other"), k.table(t, db, "t")
+			fill(t, db, other, 20, val(7))
+			if _, err := tab.Load(t.Context(), numbered(0, 200), txn.LoadOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(db.Space().DropTable(2), db.Space().ForgetTable(2)); err != nil {
+				t.Fatal(err)
+			}
+			lost := filepath.Join(t.TempDir(), "lost")
+			if err := os.CopyFS(lost, os.DirFS(o.Dir)); err != nil {
+				t.Fatal(err)
+			}
+			o.Dir = lost
+			db = mustOpen(t, o)
+			dropped(t, "after the loss of power", db)
+			if err := db.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			sound(t, o.Dir)
+		})
 	}
-	if err := errors.Join(db.Space().DropTable(2), db.Space().ForgetTable(2)); err != nil {
-		t.Fatal(err)
-	}
-	lost := filepath.Join(t.TempDir(), "lost")
-	if err := os.CopyFS(lost, os.DirFS(o.Dir)); err != nil {
-		t.Fatal(err)
-	}
-	o.Dir = lost
-	db = mustOpen(t, o)
-	dropped(t, "after the loss of power", db)
-	if err := db.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	sound(t, o.Dir)
 }
 
 // TestDropWithPower is the whole of it with DurabilityPower, and a loss of power at each step.
 func TestDropWithPower(t *testing.T) {
-	o := tiny()
-	o.Dir, o.Durability = filepath.Join(t.TempDir(), "data"), txn.DurabilityPower
-	db := mustOpen(t, o)
-	other, tab := table(t, db, "other"), table(t, db, "t")
-	fill(t, db, other, 20, val(7))
-	if _, err := tab.Load(t.Context(), numbered(0, 200), txn.LoadOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	for stop, done := int64(0), false; !done; stop++ {
-		n := &atomic.Int64{}
-		n.Store(stop)
-		err := db.DropTable(stopping{t.Context(), n}, "t")
-		if done = err == nil; !done {
-			says(t, "stopped", err, context.Canceled)
-		}
-		lost := o
-		lost.Dir = filepath.Join(t.TempDir(), "lost")
-		if err := os.CopyFS(lost.Dir, os.DirFS(o.Dir)); err != nil {
-			t.Fatal(err)
-		}
-		after := mustOpen(t, lost)
-		dropped(t, fmt.Sprint("stop ", stop), after)
-		if err := after.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		sound(t, lost.Dir)
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			o := tiny()
+			o.Dir, o.Durability = filepath.Join(t.TempDir(), "data"), txn.DurabilityPower
+			db := mustOpen(t, o)
+			other, tab := table(t, db, "other"), k.table(t, db, "t")
+			fill(t, db, other, 20, val(7))
+			if _, err := tab.Load(t.Context(), numbered(0, 200), txn.LoadOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			step := int64(1)
+			if k.name == "ordered" {
+				step = 8
+			}
+			for stop, done := int64(0), false; !done; stop += step {
+				n := &atomic.Int64{}
+				n.Store(stop)
+				err := db.DropTable(stopping{t.Context(), n}, "t")
+				if done = err == nil; !done {
+					says(t, "stopped", err, context.Canceled)
+				}
+				lost := o
+				lost.Dir = filepath.Join(t.TempDir(), "lost")
+				if err := os.CopyFS(lost.Dir, os.DirFS(o.Dir)); err != nil {
+					t.Fatal(err)
+				}
+				after := mustOpen(t, lost)
+				dropped(t, fmt.Sprint("stop ", stop), after)
+				if err := after.Close(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				sound(t, lost.Dir)
+			}
+		})
 	}
 }

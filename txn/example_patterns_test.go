@@ -10,57 +10,6 @@ import (
 	"txnode/txn"
 )
 
-// The index of a table is a hash table, which has no order. A program that lists what it has
-// stored keeps pages of keys, and changes them in the transaction that inserts a record.
-func Example_iteration() {
-	ctx := context.Background()
-	db := inMemory(ctx)
-	defer db.Close(ctx)
-	users := must(txn.CreateTable(db, "users", txn.String, txn.Text()))
-	pages := must(txn.CreateTable(db, "user pages", txn.Uint64, txn.JSON[[]string]()))
-
-	const perPage = 2 // some hundreds in a real program
-	add := func(id uint64, name, mail string) error {
-		return db.Update(ctx, func(tx *txn.Tx) error {
-			if err := users.Insert(tx, name, mail); err != nil {
-				return err // ErrExists: the page has the name already
-			}
-			names, err := pages.GetForUpdate(tx, id/perPage)
-			if err != nil && !errors.Is(err, txn.ErrNotFound) {
-				return err
-			}
-			return pages.Put(tx, id/perPage, append(names, name))
-		})
-	}
-	for id, name := range []string{"ada", "bob", "cyd"} {
-		ok(add(uint64(id), name, name+"@example.org"))
-	}
-	ok(db.View(ctx, func(tx *txn.Tx) error {
-		for page := uint64(0); ; page++ {
-			names, err := pages.Get(tx, page)
-			if errors.Is(err, txn.ErrNotFound) {
-				return nil
-			} else if err != nil {
-				return err
-			}
-			if err := users.StageAll(tx, txn.ForRead, names...); err != nil {
-				return err // one round trip for the records of a page
-			}
-			for _, name := range names {
-				mail, err := users.Get(tx, name)
-				if err != nil {
-					return err
-				}
-				fmt.Println(name, mail)
-			}
-		}
-	}))
-	// Output:
-	// ada ada@example.org
-	// bob bob@example.org
-	// cyd cyd@example.org
-}
-
 // A backup is the state at one moment, although transactions run meanwhile.
 func ExampleDB_Backup() {
 	ctx := context.Background()

@@ -7,6 +7,7 @@ import (
 
 	"txnode/index"
 	"txnode/index/race"
+	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -14,10 +15,12 @@ import (
 
 // TableInfo is what is stored of the definition of a table.
 type TableInfo struct {
-	Name  string
-	Key   string // name of its Key: see KeyNamed
-	Value string // name of its Codec
-	Index string
+	Name    string
+	Key     string // name of its Key: see KeyNamed
+	Value   string // name of its Codec
+	Index   string // "race": by hash; "blink": ordered
+	Ordered bool
+	MaxKey  int // of an ordered table, the length of the longest key in bytes; else 0
 }
 
 // TableInfo returns the definition of a table, or ErrNoTable.
@@ -33,7 +36,7 @@ func (db *DB) TableInfo(name string) (TableInfo, error) {
 	if err != nil {
 		return TableInfo{}, fmt.Errorf("txn: table %q: %w", name, err)
 	}
-	return TableInfo{name, o.Key, o.Value, o.Index}, nil
+	return TableInfo{name, o.Key, o.Value, o.Index, o.Index == indexOrdered, o.MaxKey}, nil
 }
 
 // OpenAnyTable opens a table, whatever its types are, as one of encoded keys and values: for tools.
@@ -59,9 +62,17 @@ type TableStats struct {
 	Stored  uint64 // bytes of these blocks
 	Largest uint64 // bytes of key and value of the largest record
 
-	Buckets    uint64  // of the index, of seven slots each
-	Load       float64 // the part of the slots that is in use, from 0 to 1
-	SubTables  uint64
+	// Of a hash table.
+	Buckets   uint64  // of the index, of seven slots each
+	Load      float64 // the part of the slots that is in use, from 0 to 1
+	SubTables uint64
+
+	// Of an ordered table.
+	Height uint64  // levels of nodes; 1: a single leaf
+	Leaves uint64  // nodes that lead to records
+	Inner  uint64  // nodes of the levels above
+	Fill   float64 // the part of the leaves' bytes that is in use, from 0 to 1
+
 	IndexBytes uint64
 }
 
@@ -78,24 +89,34 @@ func (r *RawTable) Stats(ctx context.Context) (st TableStats, err error) {
 		return st, err
 	}
 	defer r.db.put(w)
-	ix, ok := r.t.Index.(*race.Index)
-	if !ok {
-		return st, fmt.Errorf("txn: table %q: its index, a %T, cannot be walked", r.t.Name, r.t.Index)
-	}
 	err = w.session.WithSpare(func() error {
-		s, err := ix.Stats(w.coro)
-		if err != nil {
+		if err := st.ofIndex(w.coro, r.t.Index); err != nil {
 			return err
 		}
-		st.SubTables, st.IndexBytes = uint64(s.SubTables), s.Bytes
-		st.Buckets, st.Load = uint64(s.Slots/race.SlotsPerBucket), float64(s.Used)/float64(max(s.Slots, 1))
 		h := heads{ctx: ctx, w: w, id: r.t.ID, st: &st}
-		return h.walk(ix)
+		return h.walk(r.t.Index)
 	})
 	if err != nil {
 		return st, fmt.Errorf("txn: table %q: %w", r.t.Name, err)
 	}
 	return st, nil
+}
+
+// ofIndex reads an index.
+func (st *TableStats) ofIndex(c *rdma.Coro, ix index.Index) error {
+	switch ix := ix.(type) {
+	case *race.Index:
+		s, err := ix.Stats(c)
+		st.SubTables, st.IndexBytes = uint64(s.SubTables), s.Bytes
+		st.Buckets, st.Load = uint64(s.Slots/race.SlotsPerBucket), float64(s.Used)/float64(max(s.Slots, 1))
+		return err
+	case *tree.Tree:
+		s, err := ix.Stats(c)
+		st.Height, st.Leaves, st.Inner, st.IndexBytes = uint64(s.Height), uint64(s.Leaves), uint64(s.Inner), s.Bytes
+		st.Fill = float64(s.Used) / float64(max(s.Room, 1))
+		return err
+	}
+	return fmt.Errorf("its index, a %T, cannot be walked: %w", ix, errors.ErrUnsupported)
 }
 
 // heads reads first lines of blocks, many at a time.
@@ -111,15 +132,16 @@ type heads struct {
 // headsAtOnce is how many lines are read in one round trip.
 const headsAtOnce = 128
 
-func (h *heads) walk(ix *race.Index) error {
+func (h *heads) walk(ix index.Index) error {
 	th := h.w.thread
+	walker := ix.(index.Walker) // all that ofIndex knows are
 	var err error
 	if h.buf, err = th.Alloc(headsAtOnce * record.LineSize); err != nil {
 		return err
 	}
 	defer th.Free(h.buf, headsAtOnce*record.LineSize)
 	var blocks []index.Candidate
-	err = ix.Walk(h.w.coro, func(_ memory.Addr, c index.Candidate) error {
+	err = walker.Walk(h.w.coro, func(_ memory.Addr, c index.Candidate) error {
 		if blocks = append(blocks, c); len(blocks) < headsAtOnce {
 			return nil
 		}

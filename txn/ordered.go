@@ -23,8 +23,9 @@ type OrderedTable[K, V any] struct {
 	*Table[K, V]
 }
 
-// ErrUnordered says that a Key does not keep the order of its values, so that no ordered table can have it.
-var ErrUnordered = errors.New("txn: the Key's encodings are not in the order of its values")
+// ErrUnordered says that there is no order: a Key does not keep that of its values, so that no ordered table can
+// have it, or a range is of a hash table.
+var ErrUnordered = errors.New("txn: there is no order of keys")
 
 // OrderedOption is an option of CreateOrderedTable.
 type OrderedOption struct{ maxKey int }
@@ -65,7 +66,7 @@ func OpenOrderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V])
 func orderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], maxKey int, create bool) (*OrderedTable[K, V], error) {
 	switch {
 	case !key.Ordered:
-		return nil, fmt.Errorf("%w: table %q, Key %q", ErrUnordered, name, key.Name)
+		return nil, fmt.Errorf("%w: table %q: the encodings of Key %q are not in the order of its values; take another Key, or CreateTable", ErrUnordered, name, key.Name)
 	case key.Decode == nil:
 		return nil, fmt.Errorf("%w: table %q, Key %q", ErrNoDecode, name, key.Name)
 	}
@@ -231,18 +232,16 @@ func (t *OrderedTable[K, V]) DeleteRange(tx *Tx, from, to Bound[K], options ...R
 	return n, tx.usable()
 }
 
-func (t *OrderedTable[K, V]) from(b Bound[K]) index.Bound {
-	if b.bound == unbounded {
-		return index.Bound{}
-	}
-	return index.Bound{Key: t.key.Append(nil, b.key), After: b.bound == excluding}
-}
+func (t *OrderedTable[K, V]) from(b Bound[K]) index.Bound { return lower(b.bound, t.encoded(b)) }
 
-func (t *OrderedTable[K, V]) to(b Bound[K]) index.Bound {
+func (t *OrderedTable[K, V]) to(b Bound[K]) index.Bound { return upper(b.bound, t.encoded(b)) }
+
+// encoded is the encoding of a bound's key; nil: it has none.
+func (t *OrderedTable[K, V]) encoded(b Bound[K]) []byte {
 	if b.bound == unbounded {
-		return index.Bound{End: true}
+		return nil
 	}
-	return index.Bound{Key: t.key.Append(nil, b.key), After: b.bound == including}
+	return t.key.Append(nil, b.key)
 }
 
 func (t *OrderedTable[K, V]) pairs(tx *Tx, from, to index.Bound, o rangeOptions, yield func(K, V) bool) {
@@ -261,12 +260,58 @@ func (t *OrderedTable[K, V]) pairs(tx *Tx, from, to index.Bound, o rangeOptions,
 
 // walk calls fn for each record between two bounds until it returns false.
 func (t *OrderedTable[K, V]) walk(tx *Tx, from, to index.Bound, o rangeOptions, fn func(key, value []byte) (bool, error)) {
+	tx.walkRange(t.db, t.t, from, to, o, fn)
+}
+
+// walkRange is OrderedTable.walk of any table.
+func (tx *Tx) walkRange(db *DB, t *occ.Table, from, to index.Bound, o rangeOptions, fn func(key, value []byte) (bool, error)) {
 	left := cmp.Or(o.limit, -1)
-	tx.walk(t.db, t.t, func() (*occ.Scan, error) { return tx.o.Range(t.t, from, to, o.down, o.limit) }, func(key, value []byte) (bool, error) {
+	tx.walk(db, t, func() (*occ.Scan, error) { return tx.o.Range(t, from, to, o.down, o.limit) }, func(key, value []byte) (bool, error) {
 		ok, err := fn(key, value)
 		left--
 		return ok && left != 0, err
 	})
+}
+
+// Range is [OrderedTable.Range] of a table of encoded keys that is ordered ([OpenAnyTable] opens one); of another
+// table it is ErrUnordered. The slices are valid until the transaction function returns.
+func (r *RawTable) Range(tx *Tx, from, to Bound[[]byte], options ...RangeOption) iter.Seq2[[]byte, []byte] {
+	o := optionsOf(options)
+	return func(yield func(key, value []byte) bool) {
+		r.walk(tx, lower(from.bound, bytes.Clone(from.key)), upper(to.bound, bytes.Clone(to.key)), o, yield)
+	}
+}
+
+// Prefix is Range over the keys that begin with p.
+func (r *RawTable) Prefix(tx *Tx, p []byte, options ...RangeOption) iter.Seq2[[]byte, []byte] {
+	o := optionsOf(options)
+	return func(yield func(key, value []byte) bool) {
+		p := bytes.Clone(p)
+		r.walk(tx, index.Bound{Key: p}, behindPrefix(p), o, yield)
+	}
+}
+
+func (r *RawTable) walk(tx *Tx, from, to index.Bound, o rangeOptions, yield func(key, value []byte) bool) {
+	if r.t.Ordered == nil && !tx.over() && tx.err == nil {
+		_ = tx.stop(fmt.Errorf("%w: table %q: it is a hash table", ErrUnordered, r.t.Name))
+		return
+	}
+	tx.walkRange(r.db, r.t, from, to, o, func(key, value []byte) (bool, error) { return yield(key, value), nil })
+}
+
+// lower and upper are the ends of a range, whose encoded keys are the caller's until the transaction ends.
+func lower(kind boundKind, key []byte) index.Bound {
+	if kind == unbounded {
+		return index.Bound{}
+	}
+	return index.Bound{Key: key, After: kind == excluding}
+}
+
+func upper(kind boundKind, key []byte) index.Bound {
+	if kind == unbounded {
+		return index.Bound{End: true}
+	}
+	return index.Bound{Key: key, After: kind == including}
 }
 
 // post adds what the index of a table owes. That it cannot now is no fault of the transaction that has ended.

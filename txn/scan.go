@@ -12,7 +12,7 @@ import (
 // transaction's function returns. A transaction that has ended has ErrTxDone.
 func (tx *Tx) Err() error { return tx.usable() }
 
-// All ranges over all records of the table, in no order. It is as strictly serializable as other
+// All ranges over all records of the table: in no order, or, of an ordered table, in that of the keys. It is as strictly serializable as other
 // reads: the loop gets every record, and each once, of the moment at which the transaction takes
 // place. It is a conflict if one of them changes before the transaction commits, or if a key is
 // inserted after the loop has come to its end. Other transactions are not held up.
@@ -29,8 +29,8 @@ func (tx *Tx) Err() error { return tx.usable() }
 // of the process, at most as much as an Arena holds at a time. Beyond that every further piece
 // validates what came before: call [Tx.ValidateAtEnd] first for tables of gigabytes. A loop that is
 // left early costs no more than what was read by then, and its transaction depends on the records
-// that it has got, and on no others. An order, and so pages that go on in a later transaction, are
-// not to be had from a table without order. On a table that is written to all the time, a long loop
+// that it has got, and on no others. Pages that go on in a later transaction are to be had from an
+// ordered table alone ([OrderedTable.Range]). On a table that is written to all the time, a long loop
 // may find no moment, and give up with ErrConflict: see [DB.Backup] for copies beside writers.
 func (t *Table[K, V]) All(tx *Tx) iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
@@ -51,7 +51,7 @@ func (t *Table[K, V]) All(tx *Tx) iter.Seq2[K, V] {
 	}
 }
 
-// Keys is [Table.All] without the values, which are read and not decoded.
+// Keys is [Table.All] without the values, which are read and not decoded, and in the same order.
 func (t *Table[K, V]) Keys(tx *Tx) iter.Seq[K] {
 	return func(yield func(K) bool) {
 		if !t.decodes(tx) {

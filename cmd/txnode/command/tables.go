@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -78,8 +79,9 @@ func newTables(w *World) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "tables directory", Short: "List the tables of a database, with the types of their keys and values",
 		Long: `Lists the tables of the database in a directory, with the names of the Key and the
-Codec that programs open them with. The directory stays as it is. No other process
-may have it open for writing.`,
+Codec that programs open them with, and their index: race of a hash table, blink of
+an ordered one. The directory stays as it is. No other process may have it open for
+writing.`,
 		Example: "  txnode tables data",
 		Args:    exactly(1, "name a directory"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -94,7 +96,7 @@ may have it open for writing.`,
 				}
 				for _, i := range tables {
 					if o == "json" {
-						if err := line(out, tableLine{i.Name, i.Key, i.Value, i.Index}); err != nil {
+						if err := line(out, tableLine{i.Name, i.Key, i.Value, i.Index, i.MaxKey}); err != nil {
 							return err
 						}
 						continue
@@ -114,6 +116,8 @@ type tableLine struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 	Index string `json:"index"`
+	// MaxKey is that of an ordered table.
+	MaxKey int `json:"max_key_bytes,omitempty"`
 }
 
 func newStats(w *World) *cobra.Command {
@@ -122,8 +126,10 @@ func newStats(w *World) *cobra.Command {
 		Use: "stats directory [table ...]", Short: "Count the records of tables, their bytes, and the load of the index",
 		Long: `Counts, for the tables that are named or for all of them: records, the bytes of their
 keys and values, of the largest record, of the blocks that the index leads to, and of
-the index; buckets of the index, of seven slots each, and the part of the slots that
-is in use. Bytes are those of one copy. The directory stays as it is.`,
+the index. Of a hash table also the buckets of the index, of seven slots each, and as
+its load the part of the slots that is in use; of an ordered table the leaves of the
+index, its height in levels, and as its load the part of the leaves' bytes that is in
+use. Bytes are those of one copy. The directory stays as it is.`,
 		Example: "  txnode stats data\n  txnode stats data accounts -o json",
 		Args:    atLeast(1, "name a directory"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -146,6 +152,9 @@ type statsLine struct {
 	Buckets    uint64  `json:"buckets"`
 	Load       float64 `json:"load"`
 	SubTables  uint64  `json:"sub_tables"`
+	Height     uint64  `json:"height,omitempty"`
+	Leaves     uint64  `json:"leaves,omitempty"`
+	InnerNodes uint64  `json:"inner_nodes,omitempty"`
 	IndexBytes uint64  `json:"index_bytes"`
 }
 
@@ -156,7 +165,7 @@ func printStats(ctx context.Context, db *txn.DB, out io.Writer, names []string, 
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	if !asJSON {
-		_, _ = fmt.Fprintln(t, "rows\tbytes\tlargest row\tblocks\tblock bytes\tbuckets\tload\tindex bytes\t  table")
+		_, _ = fmt.Fprintln(t, "rows\tbytes\tlargest row\tblocks\tblock bytes\tbuckets\tleaves\theight\tload\tindex bytes\t  table")
 	}
 	for _, i := range tables {
 		r, err := txn.OpenAnyTable(db, i.Name)
@@ -167,15 +176,30 @@ func printStats(ctx context.Context, db *txn.DB, out io.Writer, names []string, 
 		if err != nil {
 			return err
 		}
+		load := st.Load
+		if i.Ordered {
+			load = st.Fill
+		}
 		if asJSON {
-			if err := line(out, statsLine{i.Name, st.Rows, st.Bytes, st.Largest, st.Blocks, st.Stored, st.Buckets, st.Load, st.SubTables, st.IndexBytes}); err != nil {
+			if err := line(out, statsLine{
+				i.Name, st.Rows, st.Bytes, st.Largest, st.Blocks, st.Stored, st.Buckets, load, st.SubTables, st.Height, st.Leaves, st.Inner, st.IndexBytes,
+			}); err != nil {
 				return err
 			}
 			continue
 		}
-		_, _ = fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%d\t%.2f\t%d\t  %s\n", st.Rows, st.Bytes, st.Largest, st.Blocks, st.Stored, st.Buckets, st.Load, st.IndexBytes, shown(i.Name))
+		_, _ = fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%.2f\t%d\t  %s\n", st.Rows, st.Bytes, st.Largest, st.Blocks, st.Stored,
+			orDash(st.Buckets), orDash(st.Leaves), orDash(st.Height), load, st.IndexBytes, shown(i.Name))
 	}
 	return t.Flush()
+}
+
+// orDash is a number, or a dash for one that a table does not have.
+func orDash(n uint64) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprint(n)
 }
 
 func newGet(w *World) *cobra.Command {
@@ -235,14 +259,22 @@ func printValue(ctx context.Context, db *txn.DB, out io.Writer, table, text stri
 
 // scanOptions are the flags of txnode scan and txnode dump.
 type scanOptions struct {
-	Limit  int
-	Prefix string
-	Keys   bool
+	Limit    int
+	Prefix   string
+	Keys     bool
+	From, To string
+	Desc     bool
+
+	cmd *cobra.Command
 }
 
 func (o *scanOptions) addFlags(cmd *cobra.Command, limit int, what string) {
 	cmd.Flags().IntVarP(&o.Limit, "limit", "n", limit, what)
 	cmd.Flags().StringVar(&o.Prefix, "prefix", "", "only keys that begin so: a `text` for keys of text or bytes, or 0x and the first bytes of\nencoded keys; default: all keys")
+	cmd.Flags().StringVar(&o.From, "from", "", "of an ordered table, begin with this `key`, as for txnode get; default: the smallest")
+	cmd.Flags().StringVar(&o.To, "to", "", "of an ordered table, end before this `key`; default: behind the largest")
+	cmd.Flags().BoolVar(&o.Desc, "desc", false, "of an ordered table, begin with the largest key; default: with the smallest")
+	o.cmd = cmd
 	cmd.Flags().BoolVar(&o.Keys, "keys", false, "print keys without values; default: both")
 }
 
@@ -251,7 +283,51 @@ func (o *scanOptions) Validate() error {
 	if o.Limit < 0 {
 		return usagef("--limit is %d; it may not be negative", o.Limit)
 	}
+	if o.Prefix != "" && (o.given("from") || o.given("to")) {
+		return usagef("--prefix and --from or --to exclude each other")
+	}
 	return nil
+}
+
+// given reports whether a flag was set, perhaps to nothing.
+func (o *scanOptions) given(flag string) bool { return o.cmd.Flags().Changed(flag) }
+
+// bound is a bound that a flag asks for.
+func (o *scanOptions) bound(i txn.TableInfo, flag, text string, make func([]byte) txn.Bound[[]byte]) (b txn.Bound[[]byte], err error) {
+	if !o.given(flag) {
+		return b, nil
+	}
+	key, err := txn.ParseKey(i.Key, text)
+	if err != nil {
+		return b, &usageError{cause: fmt.Errorf("--%s: %w", flag, err)}
+	}
+	return make(key), nil
+}
+
+// records are the records of a table that are asked for, but for the prefix and the limit of a hash table.
+func (o *scanOptions) records(tx *txn.Tx, r *txn.RawTable, i txn.TableInfo, prefix []byte) (iter.Seq2[[]byte, []byte], error) {
+	if !i.Ordered {
+		if o.given("from") || o.given("to") || o.Desc {
+			return nil, usagef("table %q is a hash table: its keys have no order, and --from, --to and --desc are for ordered tables; --prefix reads all of it", i.Name)
+		}
+		return r.All(tx), nil
+	}
+	options := []txn.RangeOption{txn.Limit(o.Limit)}
+	if o.Desc {
+		options = append(options, txn.Descending())
+	}
+	if o.Prefix != "" {
+		return r.Prefix(tx, prefix, options...), nil
+	}
+	from, err := o.bound(i, "from", o.From, txn.Including[[]byte])
+	if err != nil {
+		return nil, err
+	}
+	to, err := o.bound(i, "to", o.To, txn.Excluding[[]byte])
+	if err != nil {
+		return nil, err
+	}
+	return r.Range(tx, from, to, options...), nil
 }
 
 // prefix is the beginning of encoded keys that is asked for.
@@ -282,7 +358,11 @@ func (o *scanOptions) each(ctx context.Context, db *txn.DB, i txn.TableInfo, fn 
 	return db.View(ctx, func(tx *txn.Tx) error {
 		tx.ValidateAtEnd() // nobody else is at work
 		n := 0
-		for key, value := range r.All(tx) {
+		records, err := o.records(tx, r, i, prefix)
+		if err != nil {
+			return err
+		}
+		for key, value := range records {
 			if !bytes.HasPrefix(key, prefix) {
 				continue
 			}
@@ -303,10 +383,11 @@ func newScan(w *World) *cobra.Command {
 		Use: "scan directory table", Short: "Print records of a table, a line each",
 		Long: `Prints records of a table, a line each: the key, a tab, the value. Numbers, times and
 tuples are written as they are read, text as it is or quoted, JSON on one line, and
-anything else in hexadecimal, of which the first 64 bytes are shown. Records come in
-no order, as the table has none. For programs there is txnode dump. The directory
-stays as it is.`,
-		Example: "  txnode scan data accounts\n  txnode scan data users --prefix a --limit 0 --keys",
+anything else in hexadecimal, of which the first 64 bytes are shown. Records of an
+ordered table come in the order of their keys, and no more of them are read than are
+asked for. Those of a hash table come in no order, and --prefix reads all of them. For
+programs there is txnode dump. The directory stays as it is.`,
+		Example: "  txnode scan data accounts\n  txnode scan data users --prefix a --limit 0 --keys\n  txnode scan data orders --from 1000 --to 2000 --desc",
 		Args:    exactly(2, "name a directory and a table"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.Validate(); err != nil {
@@ -343,8 +424,8 @@ func newDump(w *World) *cobra.Command {
 Keys are numbers, texts, times as RFC 3339 has them, or arrays of these for tuples;
 values are texts or JSON, by the table's types. Bytes in a tuple are base64. What is
 neither, or is no UTF-8, comes as key_base64 or value_base64, encoded as it is stored.
-Records come in no order. The directory stays as it is. A copy to restore from is
-made by txnode backup.`,
+Records of an ordered table come in the order of their keys, those of a hash table in
+none. The directory stays as it is. A copy to restore from is made by txnode backup.`,
 		Example: "  txnode dump data > data.jsonl\n  txnode dump data accounts --limit 10",
 		Args:    atLeast(1, "name a directory"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -55,6 +55,95 @@ func makeTables(t *testing.T, b *bed) {
 	put(db.Close(ctx))
 }
 
+// makeOrdered adds ordered tables to the database of makeTables.
+func makeOrdered(t *testing.T, b *bed) {
+	t.Helper()
+	ctx := context.Background()
+	db, err := txn.Open(ctx, txn.Options{Dir: filepath.Join(b.dir, "data")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers, err := txn.CreateOrderedTable(db, "numbers", txn.Int64, txn.Text())
+	if err != nil {
+		t.Fatal(err)
+	}
+	words, err := txn.CreateOrderedTable(db, "words", txn.String, txn.Text(), txn.MaxKey(20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := numbers.Load(ctx, func(yield func(int64, string) bool) {
+		for k := int64(-200); k < 200; k++ {
+			if !yield(k, "v") {
+				return
+			}
+		}
+	}, txn.LoadOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Update(ctx, func(tx *txn.Tx) error {
+		for _, w := range []string{"pear", "apple", "peach", "plum", "fig"} {
+			if err := words.Put(tx, w, w); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOrderedTables: lists of ordered tables are in order, with bounds, in both directions.
+func TestOrderedTables(t *testing.T) {
+	b := newBed(t)
+	makeTables(t, b)
+	makeOrdered(t, b)
+	for _, c := range []struct {
+		args []string
+		code int
+		out  string
+		err  string
+	}{
+		{[]string{"scan", "$DIR/data", "words", "--keys"}, 0, "apple\nfig\npeach\npear\nplum\n", ""},
+		{[]string{"scan", "$DIR/data", "words", "--keys", "--desc", "--limit", "2"}, 0, "plum\npear\n", ""},
+		{[]string{"scan", "$DIR/data", "words", "--keys", "--prefix", "pe"}, 0, "peach\npear\n", ""},
+		{[]string{"scan", "$DIR/data", "words", "--keys", "--prefix", "pe", "--desc", "--limit", "1"}, 0, "pear\n", ""},
+		{[]string{"scan", "$DIR/data", "words", "--from", "fig", "--to", "pear"}, 0, "fig\tfig\npeach\tpeach\n", ""},
+		{[]string{"scan", "$DIR/data", "words", "--from", "", "--to", "b", "--keys"}, 0, "apple\n", ""},
+		{[]string{"scan", "$DIR/data", "words", "--from", "z", "--to", "a"}, 0, "", ""},
+		{[]string{"scan", "$DIR/data", "numbers", "--from", "-3", "--to", "3", "--keys"}, 0, "-3\n-2\n-1\n0\n1\n2\n", ""},
+		{[]string{"dump", "$DIR/data", "words", "--from", "pear", "--desc"}, 0, `{"table":"words","key":"plum","value":"plum"}
+{"table":"words","key":"pear","value":"pear"}
+`, ""},
+		{[]string{"get", "$DIR/data", "words", "plum"}, 0, "plum\n", ""},
+		{[]string{"get", "$DIR/data", "words", "plums"}, 1, "", "has no key plums"},
+		{[]string{"scan", "$DIR/data", "numbers", "--from", "x"}, 2, "", "--from"},
+		{[]string{"scan", "$DIR/data", "words", "--from", "a", "--prefix", "p"}, 2, "", "exclude each other"},
+		{[]string{"scan", "$DIR/data", "users", "--from", "a"}, 2, "", `table "users" is a hash table`},
+		{[]string{"scan", "$DIR/data", "users", "--desc"}, 2, "", "--desc are for ordered tables"},
+	} {
+		code, out, stderr := b.run(c.args...)
+		if code != c.code || out != c.out || !strings.Contains(stderr, c.err) || c.err == "" && stderr != "" {
+			t.Errorf("%q: exit code %d, %s\n%s", c.args, code, stderr, out)
+		}
+	}
+	code, out, stderr := b.run("tables", "$DIR/data", "-o", "json")
+	if code != 0 || !strings.Contains(out, `{"table":"words","key":"string","value":"string","index":"blink","max_key_bytes":20}`) || !strings.Contains(out, `"index":"race"}`) {
+		t.Errorf("exit code %d, %s\n%s", code, stderr, out)
+	}
+	code, out, stderr = b.run("stats", "$DIR/data", "numbers", "-o", "json")
+	var st map[string]any
+	if err := json.Unmarshal([]byte(out), &st); code != 0 || err != nil || st["rows"] != 400.0 || st["height"] != 2.0 || st["leaves"].(float64) < 5 || st["load"].(float64) < 0.3 {
+		t.Errorf("exit code %d, %v, %s\n%s", code, err, stderr, out)
+	}
+	code, out, stderr = b.run("stats", "$DIR/data", "numbers", "users")
+	if code != 0 || strings.Count(out, " - ") < 3 {
+		t.Errorf("exit code %d, %s\n%s", code, stderr, out)
+	}
+}
+
 // sorted are the lines of a text, in order.
 func sorted(text string) string {
 	lines := strings.SplitAfter(text, "\n")

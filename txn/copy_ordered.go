@@ -1,0 +1,148 @@
+package txn
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"txnode/index"
+	"txnode/index/tree"
+	"txnode/rdma"
+)
+
+// An ordered table is copied by transactions that read some of its records each, in order. What such a page has is
+// what was there at one moment after the tap was connected, and the tap has what was committed since. So
+// locks, damaged copies and what dead coordinators have left are met as by other transactions.
+
+// Sizes of a page. After a conflict it is halved, since writers are at its records, or insert beside them.
+const (
+	pageRecords = 256
+	pageBytes   = 1 << 20
+)
+
+// page is records of an ordered table.
+type page struct {
+	data []byte
+	rows []pageRow
+	more bool // there may be others behind the last one
+}
+
+// pageRow is a record: page.data[at:key] is the key, page.data[key:end] the value.
+type pageRow struct{ at, key, end int }
+
+func (s *copier) ordered(ix *tree.Tree) error {
+	var p page
+	limit := pageRecords
+	for from := (index.Bound{}); ; {
+		err := s.readPage(&p, from, &limit)
+		switch {
+		case errors.Is(err, ErrConflict) && s.ctx.Err() == nil:
+			s.w.coro.Sleep(patience * 1000)
+			continue
+		case s.skipDamaged != nil && errors.Is(err, ErrCorrupt) && !errors.Is(err, rdma.ErrVerb):
+			if p.more, err = s.beside(ix, &from, err); err != nil {
+				return err
+			}
+		case err != nil:
+			return err
+		}
+		for _, r := range p.rows {
+			if err := s.base(p.data[r.at:r.key], p.data[r.key:r.end]); err != nil {
+				return err
+			}
+		}
+		if !p.more {
+			return nil
+		}
+		if n := len(p.rows); n > 0 {
+			from = index.Bound{Key: bytes.Clone(p.data[p.rows[n-1].at:p.rows[n-1].key]), After: true}
+		}
+		p.rows = p.rows[:0]
+	}
+}
+
+// readPage reads the page behind a bound by a transaction, of at most so many records. It changes the limit to what the
+// next page should have.
+func (s *copier) readPage(p *page, from index.Bound, limit *int) error {
+	most := *limit
+	attempts := 0
+	err := s.w.View(s.ctx, func(tx *Tx) error {
+		n := max(most>>attempts, 1)
+		attempts++
+		*limit = min(2*n, pageRecords)
+		p.data, p.rows, p.more = p.data[:0], p.rows[:0], false
+		tx.walkRange(s.w.db, s.t, from, index.Bound{End: true}, rangeOptions{limit: n}, func(key, value []byte) (bool, error) {
+			at := len(p.data)
+			p.data = append(append(p.data, key...), value...)
+			p.rows = append(p.rows, pageRow{at, at + len(key), len(p.data)})
+			p.more = len(p.rows) == n || len(p.data) >= pageBytes
+			return !p.more, nil
+		})
+		return tx.Err()
+	})
+	if err != nil {
+		p.rows = p.rows[:0]
+	}
+	return err
+}
+
+// beside copies what a leaf leads to record by record, since a page that begins with it has met damage, and leaves out
+// the damaged ones; or all of the leaf, if that is damaged itself. It sets the bound behind the leaf. more is
+// false if there is no leaf behind it, or none that is known.
+func (s *copier) beside(ix *tree.Tree, from *index.Bound, damage error) (more bool, err error) {
+	value, err := ix.Leaf(s.w.coro, index.Place{Bound: *from})
+	if err != nil {
+		if !errors.Is(err, index.ErrBusy) && !errors.Is(err, ErrCorrupt) {
+			return false, err
+		}
+		at, next, ok, err := ix.Behind(s.w.coro, from.Key)
+		if err != nil {
+			return false, errors.Join(damage, err)
+		}
+		to := "on"
+		if ok {
+			to = fmt.Sprintf("to %.64x", next)
+		}
+		x := Skipped{Table: s.t.Name, Block: at, Rest: !ok, Err: fmt.Errorf("the keys from %.64x %s: %w", from.Key, to, damage)}
+		if !s.skip(x) {
+			return false, damage
+		}
+		*from = index.Bound{Key: next}
+		return ok, nil
+	}
+	keys, rest, more, err := ix.Keys(value, *from)
+	if err != nil {
+		return false, errors.Join(damage, err)
+	}
+	for _, k := range keys {
+		err := s.single(k.Key)
+		if err == nil || s.skip(Skipped{Table: s.t.Name, Key: k.Key, Block: k.Addr, Err: err}) {
+			continue
+		}
+		return false, err
+	}
+	*from = rest
+	return more, nil
+}
+
+// single copies one record.
+func (s *copier) single(key []byte) error {
+	for {
+		var value []byte
+		err := s.w.View(s.ctx, func(tx *Tx) error {
+			v, err := tx.get(s.t, key, false)
+			value = append(value[:0], v...)
+			return err
+		})
+		switch {
+		case errors.Is(err, ErrNotFound):
+			return nil
+		case errors.Is(err, ErrConflict) && s.ctx.Err() == nil:
+			s.w.coro.Sleep(patience * 1000)
+		case err != nil:
+			return err
+		default:
+			return s.base(key, value)
+		}
+	}
+}
