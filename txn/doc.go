@@ -55,9 +55,10 @@
 //
 // # Listing
 //
-// [Table.All] ranges over all records of a table, in no order, as a part of a transaction. An error
-// ends the loop and the transaction, so the loop itself has none: [Tx.Err]. It is for tables that fit
-// into the memory of the process. There are no ranges and no pages yet.
+// [Table.All] ranges over all records of a table as a part of a transaction. An [OrderedTable] has its
+// keys in order, and ranges of them: [OrderedTable.Range]. An error
+// ends the loop and the transaction, so the loop itself has none: [Tx.Err]. All is for tables that fit
+// into the memory of the process; an ordered table is read in pages.
 //
 // # Round trips
 //

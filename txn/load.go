@@ -37,7 +37,8 @@ const (
 // transactions see the records batch by batch.
 //
 // seq is read from the goroutine of the caller, outside of transactions, and ctx is looked at for each
-// batch. Keys and values are encoded before the next ones are asked for.
+// batch. Keys and values are encoded before the next ones are asked for. An ordered table is loaded
+// with the fewest verbs, and its leaves are fullest, when keys come in ascending order.
 func (t *Table[K, V]) Load(ctx context.Context, seq iter.Seq2[K, V], o LoadOptions) (records uint64, err error) {
 	var faults validate.Faults
 	faults.Check(o.Batch >= 0, "Batch is %d: it cannot be negative", o.Batch)
