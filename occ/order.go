@@ -19,17 +19,17 @@ func (tx *Tx) NewOrdered(t *Table, class memory.Class, values func(a memory.Addr
 		return 0, err
 	}
 	if tx.s.alloc == nil {
-		return 0, tx.abandon(ErrReadOnly)
+		return 0, tx.forgo(ErrReadOnly)
 	}
 	for _, c := range []memory.Class{class, 0} {
 		if err := tx.newNode(t, c, rdma.BladeID(t.ID)%rdma.BladeID(tx.view.Blades())); err != nil {
-			return 0, tx.abandon(err)
+			return 0, tx.forgo(err)
 		}
 	}
 	node, top := values(tx.items[0].addr)
 	for i, v := range [][]byte{node, top} {
 		if err := tx.putNode(&tx.items[i], v); err != nil {
-			return 0, tx.abandon(err)
+			return 0, tx.forgo(err)
 		}
 	}
 	tx.odd, tx.fetched = true, len(tx.items)
@@ -65,7 +65,7 @@ func (tx *Tx) unlink(t *tombstone) (reclaimResult, error) {
 		err = tx.Execute()
 	}
 	if err != nil {
-		return reclaimLater, tx.abandon(err)
+		return reclaimLater, tx.forgo(err)
 	}
 	if it := &tx.items[i]; it.addr != t.addr || it.version != t.version || it.state != record.Absent {
 		return reclaimNever, tx.Rollback()
@@ -75,7 +75,7 @@ func (tx *Tx) unlink(t *tombstone) (reclaimResult, error) {
 		err = tx.vacateBlock(i)
 	}
 	if err != nil {
-		return reclaimLater, tx.abandon(err)
+		return reclaimLater, tx.forgo(err)
 	}
 	tx.nodes[k].changes = append(tx.nodes[k].changes, index.Change{Op: index.Unlink, Key: t.key})
 	tx.fetched = len(tx.items)
@@ -129,7 +129,7 @@ func (tx *Tx) mergeOnce(t *Table, level int, key []byte) (done, first bool, high
 	}
 	done, first, high, err = tx.prepareMerge(t, level, key)
 	if err != nil {
-		return false, false, nil, tx.abandon(err)
+		return false, false, nil, tx.forgo(err)
 	}
 	if !done {
 		return false, first, high, tx.Rollback()
@@ -250,7 +250,7 @@ func (tx *Tx) post(t *Table, p index.Post) error {
 	}
 	due, err := tx.preparePost(t, p)
 	if err != nil {
-		return tx.abandon(err)
+		return tx.forgo(err)
 	}
 	if !due {
 		return tx.Rollback()

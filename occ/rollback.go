@@ -48,6 +48,14 @@ func (tx *Tx) abandon(err error) error {
 	return err
 }
 
+// forgo is abandon of a transaction that its caller ends neither by Commit nor by Rollback: it is at rest then, so
+// that a session that is broken can rejoin.
+func (tx *Tx) forgo(err error) error {
+	err = tx.abandon(err)
+	tx.settle()
+	return err
+}
+
 // releaseLocks releases every lock that the transaction holds, without waiting.
 func (tx *Tx) releaseLocks() {
 	tx.c.Count = &tx.phases[PhaseRelease]
