@@ -206,6 +206,11 @@ func (tx *Tx) private(it *item, class memory.Class, blade rdma.BladeID) error {
 	}
 	it.addr, it.class, it.private, it.locked = a, class, true, true
 	tx.edits = true
+	if !tx.s.caps.OrderedLine { // its guard follows in a WRITE of its own: see appendInstall
+		if it.buf, err = tx.alloc(record.LineSize); err != nil {
+			return err
+		}
+	}
 	if tx.view.Written(a) > tx.view.Copies(a) {
 		return tx.hold(it)
 	}

@@ -66,6 +66,10 @@ func deathLife(f *rdmatest.Fabric, cat memory.Catalog, l *life, r *rand.Rand, de
 	if err != nil {
 		return err
 	}
+	sorted, err := openSorted(db)
+	if err != nil {
+		return err
+	}
 	threads, coroutines := 1+l.Workers, 1+int(l.Seed%4)
 	for round := int64(0); !*down; round++ {
 		victim, after, steps := r.IntN(threads), int64(r.IntN(400_000)), 5+r.IntN(60)
@@ -74,7 +78,7 @@ func deathLife(f *rdmatest.Fabric, cat memory.Catalog, l *life, r *rand.Rand, de
 		}
 		*running = true
 		err = db.Run(ctx, threads, coroutines, func(ctx context.Context, id int, w *txn.Worker) error {
-			c := &client{l: l, id: round<<16 | int64(id), w: w, table: table, rand: rand.New(rand.NewPCG(l.Seed+uint64(round)<<32, uint64(id))), say: say, now: f.Now}
+			c := &client{l: l, id: round<<16 | int64(id), w: w, table: table, sorted: sorted, rand: rand.New(rand.NewPCG(l.Seed+uint64(round)<<32, uint64(id))), say: say, now: f.Now}
 			if id/coroutines == victim && id%coroutines == 0 {
 				*deaths++
 				w.Sleep(after)

@@ -258,7 +258,11 @@ func readAll(ctx context.Context, db *txn.DB, l *life) (map[uint64]state, error)
 			return nil, fmt.Errorf("writing key %d: %w", k, err)
 		}
 	}
-	return found, nil
+	sorted, err := openSorted(db)
+	if err != nil {
+		return nil, err
+	}
+	return found, sorted.holds(ctx, db, found)
 }
 
 // judge holds what was found against what was there before and what was said since.

@@ -62,8 +62,12 @@ func outageLife(f *rdmatest.Fabric, cat memory.Catalog, l *life, r *rand.Rand, o
 	if err != nil {
 		return err
 	}
+	sorted, err := openSorted(db)
+	if err != nil {
+		return err
+	}
 	return db.Run(ctx, l.Workers, 1+int(l.Seed%3), func(ctx context.Context, id int, w *txn.Worker) error {
-		c := &client{l: l, id: int64(id), w: w, table: table, rand: rand.New(rand.NewPCG(l.Seed, uint64(id))), say: say, now: f.Now}
+		c := &client{l: l, id: int64(id), w: w, table: table, sorted: sorted, rand: rand.New(rand.NewPCG(l.Seed, uint64(id))), say: say, now: f.Now}
 		lost, next := rdma.BladeID(0), 5+r.IntN(60)
 		for away := false; ; {
 			if err := c.step(ctx); err != nil {

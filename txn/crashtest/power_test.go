@@ -171,8 +171,12 @@ func powerLife(f *rdmatest.Fabric, cat memory.Catalog, l *life, say func(*frame)
 	if err != nil {
 		return err
 	}
+	sorted, err := openSorted(db)
+	if err != nil {
+		return err
+	}
 	err = db.Run(ctx, l.Workers, 1+int(l.Seed%3), func(ctx context.Context, id int, w *txn.Worker) error {
-		c := &client{l: l, id: int64(id), w: w, table: table, rand: rand.New(rand.NewPCG(l.Seed, uint64(id))), say: say, now: f.Now}
+		c := &client{l: l, id: int64(id), w: w, table: table, sorted: sorted, rand: rand.New(rand.NewPCG(l.Seed, uint64(id))), say: say, now: f.Now}
 		for !clean || c.done < 50 {
 			if err := c.step(ctx); err != nil {
 				return err

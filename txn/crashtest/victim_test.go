@@ -40,6 +40,10 @@ func write(l *life) error {
 	if err != nil {
 		return err
 	}
+	sorted, err := openSorted(db)
+	if err != nil {
+		return err
+	}
 	if l.Loss {
 		go lose(db, l)
 	}
@@ -53,7 +57,7 @@ func write(l *life) error {
 				return
 			}
 			c := &client{
-				l: l, id: int64(id), w: w, table: table, rand: rand.New(rand.NewPCG(l.Seed, uint64(id))),
+				l: l, id: int64(id), w: w, table: table, sorted: sorted, rand: rand.New(rand.NewPCG(l.Seed, uint64(id))),
 				say: func(x *frame) error { return send(os.Stdout, x) }, now: func() int64 { return time.Now().UnixNano() },
 			}
 			for errs[id] == nil && c.done < 20_000 { // whoever is not killed by then ends well
@@ -134,14 +138,15 @@ func lose(db *txn.DB, l *life) {
 
 // client runs one transaction after another.
 type client struct {
-	l     *life
-	id    int64
-	w     *txn.Worker
-	table *txn.Table[uint64, []byte]
-	rand  *rand.Rand
-	say   func(*frame) error
-	now   func() int64
-	done  int
+	l      *life
+	id     int64
+	w      *txn.Worker
+	table  *txn.Table[uint64, []byte]
+	sorted *sorted
+	rand   *rand.Rand
+	say    func(*frame) error
+	now    func() int64
+	done   int
 }
 
 // step runs a transaction: it reads some keys, writes some of them, says so, and
@@ -149,6 +154,11 @@ type client struct {
 func (c *client) step(ctx context.Context) error {
 	c.done++
 	r := c.rand
+	if r.IntN(4) == 0 {
+		if err := c.forgive(c.sorted.turn(ctx, c.w, r)); err != nil || c.done == math.MaxInt {
+			return err
+		}
+	}
 	kind := r.IntN(10)
 	n := c.l.Accounts
 	var keys []uint64
@@ -201,6 +211,9 @@ func (c *client) step(ctx context.Context) error {
 				if err := c.table.Delete(tx, k); err != nil {
 					return err
 				}
+				if err := c.sorted.put(tx, k, nil); err != nil {
+					return err
+				}
 			case kind >= 6 && gone:
 			default:
 				o.Kind, o.Balance, o.Pad = 'w', balance, int64(pad)
@@ -215,15 +228,29 @@ func (c *client) step(ctx context.Context) error {
 				case i == 1:
 					o.Balance += amount
 				}
-				if err := c.table.Put(tx, k, value(x.ID, o.Balance, pad)); err != nil {
+				v := value(x.ID, o.Balance, pad)
+				if err := errors.Join(c.table.Put(tx, k, v), c.sorted.put(tx, k, v)); err != nil {
 					return err
 				}
 			}
 			x.Ops = append(x.Ops, o)
 		}
+		if kind == 0 {
+			if err := c.sorted.agrees(tx, c.table, c.l, keys[0]); err != nil {
+				return err
+			}
+		}
 		said := x
 		return c.say(&said)
 	})
+	if err != nil {
+		return c.forgive(err)
+	}
+	return c.say(&frame{Worker: c.id, Commit: true, ID: x.ID, Time: c.now()})
+}
+
+// forgive returns what a transaction has failed with, unless it is what may happen.
+func (c *client) forgive(err error) error {
 	if errors.Is(err, txn.ErrConflict) {
 		return nil
 	}
@@ -231,8 +258,5 @@ func (c *client) step(ctx context.Context) error {
 		c.done = math.MaxInt // it is the last that is said of it
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	return c.say(&frame{Worker: c.id, Commit: true, ID: x.ID, Time: c.now()})
+	return err
 }
