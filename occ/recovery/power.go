@@ -306,7 +306,7 @@ func (b *builder) block(v *memory.View, a memory.Addr, class memory.Class, off u
 		b.rep.Restored++
 	} else if b.dropped(img(0)) {
 		image = nil
-	} else if !b.touched[a] && b.keeps(img(0)) && !isDeparted(img(0)[:record.LineSize]) {
+	} else if !b.touched[a] && b.keeps(img(0)) && !isDeparted(img(0)[:record.LineSize]) && !isReserved(img(0)) {
 		from := -1
 		for k := 0; k < copies && from < 0; k++ {
 			if m := img(k).Meta(); m.State() == img(0).Meta().State() && m.Class() == class {
@@ -359,6 +359,15 @@ func (b *builder) block(v *memory.View, a memory.Addr, class memory.Class, off u
 func (p *power) keeps(image record.Image) bool {
 	s := image.Meta().State()
 	return s.Valued() || s == record.Absent && p.ordered(image)
+}
+
+// isReserved reports whether an image is what a commit has written, without a log yet, to a new block of which a copy
+// was being built: it is absent, and younger than its lock, or the guard has not arrived. Nothing leads there. A record that
+// was deleted is older than whatever has locked it.
+func isReserved(img record.Image) bool {
+	v, lock := img.Version(), img.Lock()
+	return img.Meta().State() == record.Absent && !img.Stable() &&
+		(!img.Guard().Held() || lock.Coordinator() == v.Coordinator() && v.Seq() > lock.Seq())
 }
 
 // ordered reports whether an image is of an ordered table.
