@@ -414,7 +414,9 @@ func (db *DB) orderedTable(w *Worker, meta memory.Table) (*occ.Table, error) {
 		}
 		meta.Root = root
 	}
-	ix, err := tree.Open(db.space, &meta)
+	g := tree.GeometryOf(&meta)
+	g.MaxEntries = db.opts.NodeEntries
+	ix, err := tree.New(db.space, g, meta.ID, meta.Root)
 	if err != nil {
 		return nil, err
 	}

@@ -121,6 +121,9 @@ type Options struct {
 	// index, of 192 bytes each; 0: 127, or 1,023 in a table that is made for more than
 	// 32,768 records. Small ones make tables resize often.
 	IndexGroups uint32
+	// NodeEntries is the number of entries that a node of an ordered table's index has at most before
+	// this handle splits it: 2 or more; 0: as many as have room. Small ones make high trees, for tests.
+	NodeEntries int
 	// LatencySample: Metrics.Latency times one transaction in so many of each worker; 1: all.
 	// Reading the clock twice costs as much as several verbs in memory. 0: 61, or 1 where a commit
 	// takes longer than that anyway: with DurabilityPower, or on a fabric whose verbs do not
@@ -231,6 +234,7 @@ func (o Options) Validate() error {
 	bad(o.Durability > DurabilityPower, "Durability %d is unknown", o.Durability)
 	bad(o.Durability == DurabilityPower && o.Policy == occ.PolicyFORD, "Durability power needs PolicyDefault: FORD's undo log would have to be durable before every image")
 	bad(o.Durability == DurabilityPower && o.Dir == "" && o.Fabric == nil, "Durability power needs Dir: anonymous memory does not survive anything")
+	bad(o.NodeEntries < 0 || o.NodeEntries == 1, "NodeEntries is %d: 0, or from 2 on, are possible", o.NodeEntries)
 	bad(o.ReclaimAfter < 0, "ReclaimAfter is %d: it counts deletes", o.ReclaimAfter)
 	bad(o.Workers < 0 || o.Workers > maxWorkers, "Workers is %d: 1 to %d are possible", o.Workers, maxWorkers)
 	bad(!(o.ClockDrift >= 0 && o.ClockDrift <= 10), "ClockDrift is %v: it must be from 0 to 10", o.ClockDrift)

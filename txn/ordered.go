@@ -223,11 +223,12 @@ func (t *OrderedTable[K, V]) Count(tx *Tx, from, to Bound[K]) (n int, err error)
 // A range that one transaction's log has no room for is ErrTooLarge: delete it in pieces.
 func (t *OrderedTable[K, V]) DeleteRange(tx *Tx, from, to Bound[K], options ...RangeOption) (n int, err error) {
 	t.walk(tx, t.from(from), t.to(to), optionsOf(options), func(key, _ []byte) (bool, error) {
-		if err := tx.delete(t.t, key); err != nil {
-			return false, err
+		err := tx.delete(t.t, key)
+		if errors.Is(err, ErrNotFound) {
+			return true, nil // it has gone since the range was read, which the commit will find
 		}
 		n++
-		return true, nil
+		return err == nil, err
 	})
 	return n, tx.usable()
 }

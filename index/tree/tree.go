@@ -53,10 +53,13 @@ func Fit(maxKey int) (memory.Class, error) {
 	return g.Class, err
 }
 
-// Open returns a handle on the index of an ordered table. It reads nothing.
-func Open(s Space, t *memory.Table) (*Tree, error) {
-	return New(s, blink.Geometry{Class: t.Nodes, MaxKey: int(t.MaxKey)}, t.ID, t.Root)
+// GeometryOf is the geometry of the index of an ordered table.
+func GeometryOf(t *memory.Table) blink.Geometry {
+	return blink.Geometry{Class: t.Nodes, MaxKey: int(t.MaxKey)}
 }
+
+// Open returns a handle on the index of an ordered table. It reads nothing.
+func Open(s Space, t *memory.Table) (*Tree, error) { return New(s, GeometryOf(t), t.ID, t.Root) }
 
 // New is Open of a tree of any geometry: for tests, which want small nodes.
 func New(s Space, g blink.Geometry, table uint16, root memory.Addr) (*Tree, error) {

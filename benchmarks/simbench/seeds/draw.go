@@ -36,6 +36,8 @@ type plan struct {
 	compute             int // compute blades
 	threads, coroutines int // threads of all compute blades
 	readBackups         bool
+	ordered             bool   // the workload's table is
+	entries             int    // of a node of its index: few, so that the tree is high; 0: as many as have room
 	groups              uint32 // of a sub-table: few, so that tables resize
 	grow                bool   // rows are added beside the workload, so that its table resizes
 	profile             sim.Profile
@@ -80,7 +82,8 @@ func (p *plan) String() string {
 		p.work.name, p.policy, p.backups, p.blades, p.compute, p.threads, p.coroutines, p.txns, p.groups, p.logArea, p.reclaimAfter, p.grow, p.readBackups,
 		list(yes(t.Doorbells, "doorbells"), yes(t.Throttle, "throttle"), yes(t.Backoff, "backoff"), yes(t.DynLimit, "limit"), yes(t.CoroLimit, "coroutines")),
 		qpNames[p.qp], p.profile.Name, p.freedom,
-		list(yes(p.placed, "placed"), yes(!p.unordered, "ordered-line"), yes(!p.noMaskedCAS, "masked-cas"))) + yes(p.durable, " durability=power") + p.faultText()
+		list(yes(p.placed, "placed"), yes(!p.unordered, "ordered-line"), yes(!p.noMaskedCAS, "masked-cas"))) + yes(p.durable, " durability=power") +
+		yes(p.ordered, fmt.Sprintf(" ordered entries=%d", p.entries)) + p.faultText()
 }
 
 // faultText is the faults as expressions.
@@ -197,5 +200,27 @@ func draw(seed uint64, o *Options) (*plan, error) {
 		}
 	}
 	p.siege.draw(p, o)
+	p.drawOrder(o.Workload == "")
 	return p, nil
+}
+
+// drawOrder decides whether the workload's table is ordered, by a stream of its own: seeds without one stay as they
+// are. workload: it draws one that needs such a table, too. A siege has one only if its workload is named.
+func (p *plan) drawOrder(workload bool) {
+	if workload && p.siege.span > 0 {
+		return
+	}
+	r := rng(p.seed ^ 0xe14a)
+	if list := rangeWorks(); workload && r.chance(30) {
+		p.work = list[r.n(uint64(len(list)))]
+	}
+	if p.ordered = p.work.order == ranges || p.work.order == eitherOrder && r.chance(25); !p.ordered {
+		return
+	}
+	p.logArea = max(p.logArea, middleLog)
+	if p.work.order == ranges {
+		p.txns = max(p.txns/3, 8) // loops take long, and are in each other's way
+	}
+	p.entries = []int{2, 3, 4, 4, 8, 0}[r.n(6)]
+	p.reclaimAfter = []int{1, 1, 2, 8, 0}[r.n(5)]
 }

@@ -233,7 +233,7 @@ func (b *bench) openDB() error {
 		LeaseTerm: lease, Durability: durability,
 		Fabric: b.world.fabric, Catalog: b.world.catalog, Backups: &b.backups, Policy: b.policy, Techniques: &b.techniques, QPPolicy: b.qp,
 		ReadBackups: b.readBackups, Workers: 1, Retries: math.MaxInt32, Arena: arena, CacheBytes: cacheBytes, LogArea: b.logArea, ReclaimAfter: b.reclaimAfter,
-		SegmentSize: segmentSize, IndexGroups: b.groups, Seed: b.seed, History: b.world.recorder, Logger: zap.New(damageCore{&b.damage}),
+		SegmentSize: segmentSize, IndexGroups: b.groups, NodeEntries: b.entries, Seed: b.seed, History: b.world.recorder, Logger: zap.New(damageCore{&b.damage}),
 	})
 	if err != nil {
 		return fmt.Errorf("opening: %w", err)

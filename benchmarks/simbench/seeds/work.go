@@ -16,21 +16,34 @@ import (
 // work is a workload that checks itself.
 type work struct {
 	name   string
-	weight uint64 // how often it is drawn
+	weight uint64 // how often it is drawn, but for those of ranges
 	bulk   bool   // a transaction of it may write several KiB
 	run    func(b *bench) error
+	order  order
 }
 
+// order is which kinds of table a workload is for.
+type order uint8
+
+const (
+	ownTables order = iota // it makes its own, which are hash tables
+	eitherOrder
+	ranges // it needs an ordered one
+)
+
 var works = []work{
-	{"smallbank", 2, true, smallBank},
-	{"tatp", 2, true, telecom},
-	{"bank", 1, false, bank},
-	{"write-skew", 1, false, skew},
-	{"long-fork", 1, false, fork},
-	{"list-append", 2, true, lists},
-	{"counter", 1, false, counter},
-	{"insert-race", 1, false, insertRace},
-	{"churn", 2, false, churn},
+	{"smallbank", 2, true, smallBank, ownTables},
+	{"tatp", 2, true, telecom, ownTables},
+	{"bank", 1, false, bank, eitherOrder},
+	{"write-skew", 1, false, skew, eitherOrder},
+	{"long-fork", 1, false, fork, eitherOrder},
+	{"list-append", 2, true, lists, eitherOrder},
+	{"counter", 1, false, counter, eitherOrder},
+	{"insert-race", 1, false, insertRace, eitherOrder},
+	{"churn", 2, false, churn, eitherOrder},
+	{"queue", 0, true, queue, ranges},
+	{"range-sum", 0, true, rangeSum, ranges},
+	{"range-churn", 0, true, rangeChurn, ranges},
 }
 
 // Workloads are the names of the workloads.
@@ -42,7 +55,7 @@ func Workloads() []string {
 	return out
 }
 
-// pick draws a workload.
+// pick draws a workload, of hash tables.
 func pick(r *rng) *work {
 	total := uint64(0)
 	for i := range works {
@@ -56,6 +69,17 @@ func pick(r *rng) *work {
 		x -= works[i].weight
 	}
 	panic("seeds: weights")
+}
+
+// rangeWorks are the workloads that need an ordered table.
+func rangeWorks() []*work {
+	var out []*work
+	for i := range works {
+		if works[i].order == ranges {
+			out = append(out, &works[i])
+		}
+	}
+	return out
 }
 
 func lookup(name string) (*work, error) {
@@ -78,6 +102,7 @@ type bench struct {
 	db     *txn.DB
 	rng    rng
 	t      *rows
+	o      *orderedRows    // t, if it is ordered
 	last   uint64          // key of the row that was added last beside the workload
 	added  map[uint64]bool // first keys of the rows that were
 	world  *world
@@ -89,7 +114,10 @@ type bench struct {
 	damage atomic.Pointer[error] // see damageCore
 }
 
-type rows = txn.Table[uint64, []byte]
+type (
+	rows        = txn.Table[uint64, []byte]
+	orderedRows = txn.OrderedTable[uint64, []byte]
+)
 
 func num(p []byte) uint64 { return binary.LittleEndian.Uint64(p) }
 
@@ -101,7 +129,7 @@ const extraRows = 1 << 40
 // fill makes the workload's table, with keys 0 to n-1.
 func (b *bench) fill(n uint64, value []byte) (err error) {
 	b.last, b.added = extraRows, map[uint64]bool{}
-	if b.t, err = txn.CreateTable(b.db, b.work.name, txn.Uint64, txn.Bytes()); err != nil || n == 0 {
+	if err = b.table(); err != nil || n == 0 {
 		return err
 	}
 	return b.db.Update(context.Background(), func(tx *txn.Tx) error {
@@ -142,10 +170,20 @@ func (b *bench) steps(n int, step func(c *client, i int) error) error {
 			}
 			return nil
 		})
-	}, func() (err error) {
-		b.t, err = txn.OpenTable(b.db, b.work.name, txn.Uint64, txn.Bytes())
+	}, b.table)
+}
+
+// table opens the workload's table, or makes it.
+func (b *bench) table() (err error) {
+	if !b.ordered {
+		b.t, err = txn.CreateTable(b.db, b.work.name, txn.Uint64, txn.Bytes())
 		return err
-	})
+	}
+	if b.o, err = txn.CreateOrderedTable(b.db, b.work.name, txn.Uint64, txn.Bytes(), txn.MaxKey(8)); err != nil {
+		return err
+	}
+	b.t = b.o.Table
+	return nil
 }
 
 // lasting is forgive for a client who goes on if he can.
