@@ -127,6 +127,14 @@ func (s *Space) SetTableRoot(id uint16, root Addr) error {
 	return nil
 }
 
+// SetTableOptions replaces the options of a table.
+func (s *Space) SetTableOptions(id uint16, options []byte) error {
+	if len(options) > MaxTableOptions {
+		return fmt.Errorf("memory: the options of table %d have %d bytes: at most %d are possible", id, len(options), MaxTableOptions)
+	}
+	return s.changeTable(id, func(t *Table) { t.Options = slices.Clone(options) })
+}
+
 // DropTable records that a table is being dropped. From then on its name is free. The caller frees
 // what it consists of, and calls ForgetTable. A table that is being dropped already stays so.
 func (s *Space) DropTable(id uint16) error {

@@ -50,6 +50,7 @@ type DB struct {
 	failover    failover
 
 	names      tableNames
+	known      atomic.Pointer[tableIndexes] // nil: no table that was opened has any
 	recoveries recoveryCounters
 
 	mu      sync.Mutex
@@ -187,6 +188,9 @@ type tableOptions struct {
 	Index string `json:"index"`
 	// MaxKey, of an ordered table, is the length of the longest key in bytes.
 	MaxKey int `json:"max_key,omitempty"`
+	// Indexes are the table's secondary indexes. Of is the table that this one is an index of.
+	Indexes []indexOptions `json:"indexes,omitempty"`
+	Of      string         `json:"of,omitempty"`
 }
 
 // Kinds of indexes, as TableInfo and the catalog name them.

@@ -14,6 +14,9 @@ type Table[K, V any] struct {
 	db    *DB
 	key   Key[K]
 	value Codec[V]
+
+	indexes    []TableIndex[K, V]
+	indexNames map[string]bool
 }
 
 // Name returns the table's name.
@@ -132,6 +135,13 @@ func (t *Table[K, V]) Update(tx *Tx, k K, fn func(v V, found bool) (V, Change, e
 	if err != nil {
 		return err
 	}
+	if t.keeps() && change != Keep && change <= Remove {
+		now := &v
+		if change == Remove {
+			now = nil
+		}
+		return t.store(tx, k, now, func(bool) error { return nil })
+	}
 	switch change {
 	case Keep:
 		return nil
@@ -148,6 +158,11 @@ func (t *Table[K, V]) Update(tx *Tx, k K, fn func(v V, found bool) (V, Change, e
 		return tx.note(tx.o.Delete(i))
 	}
 	return fmt.Errorf("%w: a function of Update of table %q returned Change %d: Keep, Store and Remove are possible", ErrOptions, t.t.Name, change)
+}
+
+// keeps reports whether the table has indexes, as far as the process knows.
+func (t *Table[K, V]) keeps() bool {
+	return t.db.known.Load() != nil && (len(t.indexes) > 0 || t.db.indexes(t.t.Name) != nil)
 }
 
 func (t *Table[K, V]) decode(k K, p []byte) (V, error) {
@@ -180,6 +195,9 @@ func (t *Table[K, V]) Has(tx *Tx, k K) (bool, error) {
 // Put sets the value of k, whether it has one or not. Without an earlier Get or
 // Stage it is a blind write: it is fetched and locked when the transaction commits.
 func (t *Table[K, V]) Put(tx *Tx, k K, v V) error {
+	if t.keeps() {
+		return t.store(tx, k, &v, func(bool) error { return nil })
+	}
 	p, err := t.encodeValue(tx, k, v)
 	if err != nil {
 		return err
@@ -189,6 +207,14 @@ func (t *Table[K, V]) Put(tx *Tx, k K, v V) error {
 
 // Insert sets the value of a key that has none, or returns ErrExists.
 func (t *Table[K, V]) Insert(tx *Tx, k K, v V) error {
+	if t.keeps() {
+		return t.store(tx, k, &v, func(found bool) error {
+			if found {
+				return ErrExists
+			}
+			return nil
+		})
+	}
 	p, err := t.encodeValue(tx, k, v)
 	if err != nil {
 		return err
@@ -198,6 +224,14 @@ func (t *Table[K, V]) Insert(tx *Tx, k K, v V) error {
 
 // Delete removes k, or returns ErrNotFound.
 func (t *Table[K, V]) Delete(tx *Tx, k K) error {
+	if t.keeps() {
+		return t.store(tx, k, nil, func(found bool) error {
+			if !found {
+				return ErrNotFound
+			}
+			return nil
+		})
+	}
 	return named(tx.delete(t.t, t.encode(tx, k)), t.key.Name)
 }
 
