@@ -3,6 +3,7 @@ package txn
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"testing"
 
 	"txnode/occ"
@@ -28,7 +29,7 @@ func FuzzTableOptions(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := decodeTableOptions(q); err != nil || again != o {
+		if again, err := decodeTableOptions(q); err != nil || !reflect.DeepEqual(again, o) {
 			t.Fatalf("%+v, %v; it was %+v", again, err, o)
 		}
 	})

@@ -213,22 +213,23 @@ func decodeTableOptions(p []byte) (o tableOptions, err error) {
 }
 
 // CreateTable creates a table. If the table exists it opens it; other types of key or value are
-// ErrTableType. A failure, as on full blades, creates no table.
-func CreateTable[K, V any](db *DB, name string, key Key[K], value Codec[V]) (*Table[K, V], error) {
+// ErrTableType. A failure, as on full blades, creates no table. Indexes of a table that has records are
+// to be built: see [Index.Build].
+func CreateTable[K, V any](db *DB, name string, key Key[K], value Codec[V], indexes ...TableIndex[K, V]) (*Table[K, V], error) {
 	t, err := typedTable(db, name, key, value, tableOptions{Index: indexHash}, true)
 	if err != nil {
 		return nil, err
 	}
-	return &Table[K, V]{t: t, db: db, key: key, value: value}, nil
+	return withIndexes(&Table[K, V]{t: t, db: db, key: key, value: value}, indexes, true)
 }
 
 // OpenTable opens a table that exists, or returns ErrNoTable.
-func OpenTable[K, V any](db *DB, name string, key Key[K], value Codec[V]) (*Table[K, V], error) {
+func OpenTable[K, V any](db *DB, name string, key Key[K], value Codec[V], indexes ...TableIndex[K, V]) (*Table[K, V], error) {
 	t, err := typedTable(db, name, key, value, tableOptions{Index: indexHash}, false)
 	if err != nil {
 		return nil, err
 	}
-	return &Table[K, V]{t: t, db: db, key: key, value: value}, nil
+	return withIndexes(&Table[K, V]{t: t, db: db, key: key, value: value}, indexes, false)
 }
 
 // typedTable is table with the names of key and value. It refuses them without functions:
@@ -250,7 +251,7 @@ func typedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], want 
 	return db.table(name, want, create, 0)
 }
 
-// Tables returns the names of all tables.
+// Tables returns the names of all tables, but for those that are indexes of others.
 func (db *DB) Tables() ([]string, error) {
 	if db.isClosed() {
 		return nil, ErrClosed
@@ -261,7 +262,10 @@ func (db *DB) Tables() ([]string, error) {
 	}
 	names := make([]string, 0, len(ts))
 	for i := range ts {
-		if ts[i].Root != 0 && ts[i].State == memory.TableLive { // else its creation was not finished, or it is dropped
+		if ts[i].Root == 0 || ts[i].State != memory.TableLive { // its creation was not finished, or it is dropped
+			continue
+		}
+		if o, err := decodeTableOptions(ts[i].Options); err != nil || o.Of == "" {
 			names = append(names, ts[i].Name)
 		}
 	}
@@ -300,6 +304,7 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 		return nil, fmt.Errorf("%w: table %q has keys %s, values %s, index %s; asked for %s, %s, %s",
 			ErrTableType, name, has.Key, has.Value, has.Index, want.Key, want.Value, want.Index)
 	}
+	db.know(name, has.Indexes)
 	if t := db.tables[name]; t != nil {
 		return t, nil
 	}

@@ -73,10 +73,13 @@ func (db *DB) DropTable(ctx context.Context, name string) (err error) {
 		w.Sleep(dropPauseNs)
 	}
 	defer db.dropMu.Unlock()
-	if err := db.markDropping(name); err != nil {
-		return fmt.Errorf("txn: table %q: %w", name, err)
+	all := db.withItsIndexes(name)
+	for i, x := range all {
+		if err := db.markDropping(x); err != nil && (i == 0 || !errors.Is(err, ErrNoTable)) {
+			return fmt.Errorf("txn: table %q: %w", x, err)
+		}
 	}
-	if err := db.finishDrops(ctx, w, func(t *memory.Table) bool { return t.Name == name }); err != nil {
+	if err := db.finishDrops(ctx, w, func(t *memory.Table) bool { return slices.Contains(all, t.Name) }); err != nil {
 		return fmt.Errorf("txn: table %q is dropped, and its room is given back when the database is opened again, or DropTable is called once more: %w", name, err)
 	}
 	return nil

@@ -29,6 +29,10 @@ type Key[K any] struct {
 	// Parts, of a tuple, returns the length of the first n parts of the encoding src, and 0 if it has none, or not
 	// so many. It is for OrderedTable.Prefix. Other keys have none.
 	Parts func(src []byte, n int) int
+	// MaxBytes is the length of the longest encoding that an ordered table takes which is created with the
+	// Key, from 1 to 1024; 0: DefaultMaxKey. Nodes of its index have room for four such keys: they have 1 KiB for
+	// keys of up to 200 bytes or so.
+	MaxBytes int
 }
 
 // Keys of single values. Their encodings are in the order of their values.

@@ -62,6 +62,9 @@ func (t *Table[K, V]) Load(ctx context.Context, seq iter.Seq2[K, V], o LoadOptio
 }
 
 func (t *Table[K, V]) load(l *loader, seq iter.Seq2[K, V]) error {
+	if t.keeps() {
+		return t.loadIndexed(l, seq)
+	}
 	var key, value []byte
 	for k, v := range seq {
 		key = t.key.Append(key[:0], k)
@@ -75,6 +78,47 @@ func (t *Table[K, V]) load(l *loader, seq iter.Seq2[K, V]) error {
 	}
 	return l.flush()
 }
+
+// loadIndexed is load of a table with indexes, which are kept record by record.
+func (t *Table[K, V]) loadIndexed(l *loader, seq iter.Seq2[K, V]) error {
+	type pair struct {
+		k K
+		v V
+	}
+	rows := min(l.rows, loadIndexed)
+	var pending []pair
+	flush := func() error {
+		err := l.w.Update(l.ctx, func(tx *Tx) error {
+			for _, p := range pending {
+				if err := t.Put(tx, p.k, p.v); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil || len(pending) == 0 {
+			return err
+		}
+		l.done += uint64(len(pending))
+		pending = pending[:0]
+		if l.progress != nil {
+			l.progress(l.done)
+		}
+		return nil
+	}
+	for k, v := range seq {
+		if pending = append(pending, pair{k, v}); len(pending) < rows {
+			continue
+		}
+		if err := flush(); err != nil {
+			return err
+		}
+	}
+	return flush()
+}
+
+// loadIndexed is how many records of a table with indexes a transaction of Load puts at most.
+const loadIndexed = 64
 
 // loader puts records into tables, some in each transaction: at most rows of them, and size bytes, if
 // they are several.

@@ -27,40 +27,41 @@ type OrderedTable[K, V any] struct {
 // have it, or a range is of a hash table.
 var ErrUnordered = errors.New("txn: there is no order of keys")
 
-// OrderedOption is an option of CreateOrderedTable.
-type OrderedOption struct{ maxKey int }
-
-// DefaultMaxKey is the length of the longest key of an ordered table, in bytes, that MaxKey does not set.
+// DefaultMaxKey is the length of the longest key of an ordered table, in bytes, if Key.MaxBytes says nothing.
 const DefaultMaxKey = 128
-
-// MaxKey is the length of the longest key that the table can have, in bytes of its encoding: from 1 to 1024. Nodes
-// of the index are large enough for four of them: 1 KiB up to 200 bytes or so.
-func MaxKey(n int) OrderedOption { return OrderedOption{n} }
 
 // CreateOrderedTable creates an ordered table. If it exists it is opened; other types of key or value, or a
 // table without order, are ErrTableType. A Key without Decode is ErrNoDecode, and one that is not Ordered
-// ErrUnordered.
-func CreateOrderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], options ...OrderedOption) (*OrderedTable[K, V], error) {
-	o := OrderedOption{DefaultMaxKey}
-	for _, x := range options {
-		o = x
-	}
+// ErrUnordered. Indexes of a table that has records are to be built: see [Index.Build].
+func CreateOrderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], indexes ...TableIndex[K, V]) (*OrderedTable[K, V], error) {
 	var faults validate.Faults
-	faults.Check(o.maxKey >= 1 && o.maxKey <= record.MaxKey, "table %q: MaxKey is %d: from 1 to %d are possible", name, o.maxKey, record.MaxKey)
+	faults.Check(key.MaxBytes >= 0 && key.MaxBytes <= record.MaxKey, "table %q: MaxBytes of its Key is %d: from 1 to %d are possible, and 0 for %d", name, key.MaxBytes, record.MaxKey, DefaultMaxKey)
 	if err := faults.Err(ErrOptions); err != nil {
 		return nil, err
 	}
-	if len(options) == 0 { // whatever one that exists was made with
+	if key.MaxBytes == 0 { // whatever one that exists was made with
 		if t, err := orderedTable(db, name, key, value, 0, false); !errors.Is(err, ErrNoTable) {
-			return t, err
+			return withOrderedIndexes(t, indexes, true, err)
 		}
 	}
-	return orderedTable(db, name, key, value, o.maxKey, true)
+	t, err := orderedTable(db, name, key, value, cmp.Or(key.MaxBytes, DefaultMaxKey), true)
+	return withOrderedIndexes(t, indexes, true, err)
 }
 
 // OpenOrderedTable opens an ordered table that exists, or returns ErrNoTable.
-func OpenOrderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V]) (*OrderedTable[K, V], error) {
-	return orderedTable(db, name, key, value, 0, false)
+func OpenOrderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], indexes ...TableIndex[K, V]) (*OrderedTable[K, V], error) {
+	t, err := orderedTable(db, name, key, value, 0, false)
+	return withOrderedIndexes(t, indexes, false, err)
+}
+
+func withOrderedIndexes[K, V any](t *OrderedTable[K, V], indexes []TableIndex[K, V], create bool, err error) (*OrderedTable[K, V], error) {
+	if err == nil {
+		err = t.bindIndexes(indexes, create)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
 }
 
 func orderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], maxKey int, create bool) (*OrderedTable[K, V], error) {
@@ -223,7 +224,7 @@ func (t *OrderedTable[K, V]) Count(tx *Tx, from, to Bound[K]) (n int, err error)
 // A range that one transaction's log has no room for is ErrTooLarge: delete it in pieces.
 func (t *OrderedTable[K, V]) DeleteRange(tx *Tx, from, to Bound[K], options ...RangeOption) (n int, err error) {
 	t.walk(tx, t.from(from), t.to(to), optionsOf(options), func(key, _ []byte) (bool, error) {
-		err := tx.delete(t.t, key)
+		err := t.deleteEncoded(tx, key)
 		if errors.Is(err, ErrNotFound) {
 			return true, nil // it has gone since the range was read, which the commit will find
 		}

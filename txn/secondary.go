@@ -84,6 +84,7 @@ type indexChange struct {
 	add    bool
 	unique error // what it is that the key is there already; nil: no fault
 	i      int   // item
+	staged bool  // its insert was staged with the fetch
 }
 
 // NewIndex defines an index in which several records may have a key. of returns the keys of a record in the index, none
@@ -273,6 +274,7 @@ func (t *Table[K, V]) keep(tx *Tx, k K, old, now *V) error {
 			return err
 		}
 		if c.i = i; c.add && !tx.o.Executed(i) && !tx.o.Exists(i) {
+			c.staged = true
 			if err := tx.note(tx.o.Insert(i, c.value)); err != nil {
 				return err
 			}
@@ -285,21 +287,34 @@ func (t *Table[K, V]) keep(tx *Tx, k K, old, now *V) error {
 	}
 	for n := range all {
 		c := &all[n]
-		var err error
-		switch {
-		case !c.add && tx.o.Exists(c.i):
-			err = tx.o.Delete(c.i)
-		case c.add && c.unique != nil && tx.o.Found(c.i) && tx.o.Exists(c.i) && !t.sameEntry(tx, c):
+		if c.staged {
+			if !tx.o.Found(c.i) {
+				continue // it is added
+			}
 			tx.o.Withdraw(c.i)
-			err = c.unique
-		case c.add:
+		}
+		var err error
+		switch has := tx.o.Exists(c.i); {
+		case !c.add && has:
+			err = tx.o.Delete(c.i)
+		case c.add && !has:
 			err = tx.o.Put(c.i, c.value)
+		case c.add && c.unique != nil && !t.sameEntry(tx, c):
+			err = c.unique
 		}
 		if err != nil {
 			return tx.note(err)
 		}
 	}
 	return nil
+}
+
+// withIndexes gives a new handle its indexes.
+func withIndexes[K, V any](t *Table[K, V], indexes []TableIndex[K, V], create bool) (*Table[K, V], error) {
+	if err := t.bindIndexes(indexes, create); err != nil {
+		return nil, err
+	}
+	return t, nil
 }
 
 // sameEntry reports whether an entry of a unique index is that of the record already.
@@ -392,7 +407,7 @@ func (x *Index[K, V, I]) walk(tx *Tx, from, to Bound[I], o rangeOptions, fn func
 		return
 	}
 	a, b := x.bounds(from, to)
-	walkOrdered(tx, x.table.db, x.t, a, b, o, func(key, value []byte) (bool, error) {
+	tx.walkRange(x.table.db, x.t, a, b, o, func(key, value []byte) (bool, error) {
 		if x.unique {
 			i, err := x.key.Decode(key)
 			if err != nil {
@@ -686,6 +701,23 @@ func (db *DB) noteBuilt(table, name string) error {
 		}
 		return list, nil
 	})
+}
+
+// withItsIndexes lists a table, and the tables of its indexes.
+func (db *DB) withItsIndexes(table string) []string {
+	all := []string{table}
+	meta, err := db.findTable(table, tableOptions{}, false)
+	if err != nil {
+		return all
+	}
+	o, err := decodeTableOptions(meta.Options)
+	if err != nil {
+		return all
+	}
+	for _, x := range o.Indexes {
+		all = append(all, indexTable(table, x.Name))
+	}
+	return all
 }
 
 // DropIndex drops an index of a table, as DropTable drops a table. Handles that were opened with it cannot write any more.

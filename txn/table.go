@@ -235,6 +235,18 @@ func (t *Table[K, V]) Delete(tx *Tx, k K) error {
 	return named(tx.delete(t.t, t.encode(tx, k)), t.key.Name)
 }
 
+// deleteEncoded is Delete of an encoded key.
+func (t *Table[K, V]) deleteEncoded(tx *Tx, key []byte) error {
+	if !t.keeps() {
+		return tx.delete(t.t, key)
+	}
+	k, err := t.decodeKey(key)
+	if err != nil {
+		return err
+	}
+	return t.Delete(tx, k)
+}
+
 // encode uses the worker's scratch, which the next call overwrites.
 func (t *Table[K, V]) encode(tx *Tx, k K) []byte {
 	if tx.open != t.db && (tx.over() || tx.w.db != t.db) {

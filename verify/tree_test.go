@@ -31,7 +31,9 @@ func plantTree(t testing.TB, dir string, v variant, keys uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := txn.CreateOrderedTable(db, "orders", txn.String, txn.Bytes(), txn.MaxKey(200))
+	long := txn.String
+	long.MaxBytes = 200
+	table, err := txn.CreateOrderedTable(db, "orders", long, txn.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}

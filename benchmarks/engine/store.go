@@ -117,7 +117,9 @@ func (s *Store) create(t workload.Table) (out table, err error) {
 	if !t.Text {
 		out.keys = big
 	}
-	out.ordered, err = txn.CreateOrderedTable(s.db, t.Name, aliased, txn.Bytes(), txn.MaxKey(workload.TextKey))
+	keys := aliased
+	keys.MaxBytes = workload.TextKey
+	out.ordered, err = txn.CreateOrderedTable(s.db, t.Name, keys, txn.Bytes())
 	if err == nil {
 		out.RawTable = out.ordered.Raw()
 	}
