@@ -18,10 +18,11 @@ import (
 // key that is deleted and inserted again soon keeps its block and its slot, which
 // makes the insert as cheap as an update.
 type reclaimer struct {
-	mu    sync.Mutex  // for queue, of which other sessions help themselves when space is short
-	queue []tombstone // oldest first
-	bytes int         // of their blocks
-	added int         // since the last Maintain
+	mu      sync.Mutex  // for the queues, of which other sessions help themselves when space is short
+	queue   []tombstone // oldest first
+	ordered []tombstone // likewise, of ordered tables
+	bytes   int         // of their blocks
+	added   int         // since the last Maintain
 
 	busy  bool // a coroutine is reclaiming
 	batch rdma.Batch
@@ -57,7 +58,11 @@ func (r *reclaimer) add(it *item, v record.TxID) {
 func (r *reclaimer) push(t tombstone) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.queue = append(r.queue, t)
+	if t.table.Ordered != nil {
+		r.ordered = append(r.ordered, t)
+	} else {
+		r.queue = append(r.queue, t)
+	}
 	r.bytes += int(t.class.Size())
 	r.added++
 }
@@ -66,20 +71,23 @@ func (r *reclaimer) push(t tombstone) {
 // their keys to be inserted again: of small records it is more than Options.ReclaimAfter of them.
 const reclaimBytes = 4 << 20
 
+// orderedKeep is how many deleted records of ordered tables a session keeps: every range that comes by reads them.
+const orderedKeep = 64
+
 // heavy reports whether they take more, and then some: then it is worth while to reclaim them at once.
 func (r *reclaimer) heavy() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.bytes > reclaimBytes+reclaimBytes/4
+	return r.bytes > reclaimBytes+reclaimBytes/4 || len(r.ordered) > 2*orderedKeep
 }
 
 // excess is about how many tombstones are due, if keep may stay.
 func (r *reclaimer) excess(keep int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := len(r.queue) - keep
+	n := max(len(r.queue)-keep, len(r.ordered)-min(keep, orderedKeep))
 	if over := r.bytes - reclaimBytes; over > 0 {
-		n = max(n, over/(r.bytes/len(r.queue))+1)
+		n = max(n, over/(r.bytes/(len(r.queue)+len(r.ordered)))+1)
 	}
 	return n
 }
@@ -88,14 +96,18 @@ func (r *reclaimer) excess(keep int) int {
 func (r *reclaimer) pop(keep int) (t tombstone, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.queue) <= keep && r.bytes <= reclaimBytes {
+	q := &r.queue
+	switch heavy := r.bytes > reclaimBytes; {
+	case len(r.ordered) > min(keep, orderedKeep), heavy && len(r.queue) == 0 && len(r.ordered) > 0:
+		q = &r.ordered
+	case len(r.queue) <= keep && !heavy, len(r.queue) == 0:
 		return t, false
 	}
-	t = r.queue[0]
+	t = (*q)[0]
 	r.bytes -= int(t.class.Size())
-	r.queue[0] = tombstone{}
-	if r.queue = r.queue[1:]; len(r.queue) == 0 {
-		r.queue = nil
+	(*q)[0] = tombstone{}
+	if *q = (*q)[1:]; len(*q) == 0 {
+		*q = nil
 	}
 	return t, true
 }
@@ -103,7 +115,7 @@ func (r *reclaimer) pop(keep int) (t tombstone, ok bool) {
 func (r *reclaimer) len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.queue)
+	return len(r.queue) + len(r.ordered)
 }
 
 // MakeRoom reclaims all deleted records, also those of other sessions, instead of
