@@ -47,7 +47,7 @@ func (p *poker) leaf(key []byte) (a memory.Addr, keys int) {
 // and with values of all sizes, from a backup of many pages.
 func TestBackupOrdered(t *testing.T) {
 	db := mustOpen(t, tiny())
-	tab, err := txn.CreateOrderedTable(db, "t", txn.String, txn.Bytes(), txn.MaxKey(40))
+	tab, err := txn.CreateOrderedTable(db, "t", atMost(txn.String, 40), txn.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}

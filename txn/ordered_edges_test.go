@@ -230,9 +230,9 @@ func TestRangeErrors(t *testing.T) {
 	says(t, "unordered", err, txn.ErrUnordered, `"u"`, `"string"`)
 	_, err = txn.CreateOrderedTable(db, "u", mute, txn.Text())
 	says(t, "no decode", err, txn.ErrNoDecode, `"u"`)
-	for _, n := range []int{0, -1, 1025} {
-		_, err = txn.CreateOrderedTable(db, "u", txn.String, txn.Text(), txn.MaxKey(n))
-		says(t, fmt.Sprint("MaxKey ", n), err, txn.ErrOptions, `"u"`, "1024")
+	for _, n := range []int{-1, 1025} {
+		_, err = txn.CreateOrderedTable(db, "u", atMost(txn.String, n), txn.Text())
+		says(t, fmt.Sprint("MaxBytes ", n), err, txn.ErrOptions, `"u"`, "1024")
 	}
 	if names, err := db.Tables(); err != nil || !slices.Equal(names, []string{"t"}) {
 		t.Errorf("%q %v", names, err)
@@ -241,8 +241,8 @@ func TestRangeErrors(t *testing.T) {
 	says(t, "none", err, txn.ErrNoTable, `"u"`)
 	_, err = txn.OpenOrderedTable(db, "t", txn.Int64, txn.Text())
 	says(t, "another key", err, txn.ErrTableType)
-	_, err = txn.CreateOrderedTable(db, "t", txn.Uint64, txn.Text(), txn.MaxKey(77))
-	says(t, "another MaxKey", err, txn.ErrTableType)
+	_, err = txn.CreateOrderedTable(db, "t", atMost(txn.Uint64, 77), txn.Text())
+	says(t, "another MaxBytes", err, txn.ErrTableType)
 	table(t, db, "hash")
 	_, err = txn.OpenOrderedTable(db, "hash", txn.Uint64, txn.Bytes())
 	says(t, "a hash table", err, txn.ErrTableType, `"hash"`)

@@ -100,3 +100,9 @@ func TestOrderedTable(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// atMost is a key whose encodings have at most so many bytes.
+func atMost[K any](k txn.Key[K], bytes int) txn.Key[K] {
+	k.MaxBytes = bytes
+	return k
+}

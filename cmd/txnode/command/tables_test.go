@@ -67,7 +67,9 @@ func makeOrdered(t *testing.T, b *bed) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	words, err := txn.CreateOrderedTable(db, "words", txn.String, txn.Text(), txn.MaxKey(20))
+	short := txn.String
+	short.MaxBytes = 20
+	words, err := txn.CreateOrderedTable(db, "words", short, txn.Text())
 	if err != nil {
 		t.Fatal(err)
 	}
