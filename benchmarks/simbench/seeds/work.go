@@ -179,7 +179,9 @@ func (b *bench) table() (err error) {
 		b.t, err = txn.CreateTable(b.db, b.work.name, txn.Uint64, txn.Bytes())
 		return err
 	}
-	if b.o, err = txn.CreateOrderedTable(b.db, b.work.name, txn.Uint64, txn.Bytes(), txn.MaxKey(8)); err != nil {
+	short := txn.Uint64
+	short.MaxBytes = 8
+	if b.o, err = txn.CreateOrderedTable(b.db, b.work.name, short, txn.Bytes()); err != nil {
 		return err
 	}
 	b.t = b.o.Table
