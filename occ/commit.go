@@ -37,6 +37,7 @@ func (tx *Tx) settle() {
 	if f.held {
 		tx.s.release(f)
 	}
+	_ = tx.installed(f)
 }
 
 func (tx *Tx) commit() error {

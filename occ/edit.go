@@ -405,7 +405,8 @@ func (tx *Tx) usePrivate() {
 		if !it.unlinked() {
 			continue
 		}
-		tx.s.alloc.Used(it.addr)
+		f := &tx.flights[tx.flight]
+		f.installs = append(f.installs, it.addr)
 		if it.state != record.Node {
 			tx.remember(it)
 		}
@@ -413,6 +414,24 @@ func (tx *Tx) usePrivate() {
 	for _, p := range tx.posts {
 		p.table.Ordered.Owe(p.Post)
 	}
+}
+
+// installed notes that the private blocks of a transaction are in use, whose images are complete at their primaries: from now
+// on nobody takes them for free.
+func (tx *Tx) installed(f *flight) error {
+	if len(f.installs) == 0 {
+		return nil
+	}
+	if !tx.s.caps.Placed {
+		if err := tx.c.Fence(rdma.FenceThread, 0, &tx.batch); err != nil {
+			return tx.s.fail(err)
+		}
+	}
+	for _, a := range f.installs {
+		tx.s.alloc.Used(a)
+	}
+	f.installs = f.installs[:0]
+	return nil
 }
 
 // blockOn is block with a blade that the primary should be on.

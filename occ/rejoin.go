@@ -452,6 +452,9 @@ func (s *Session) releaseOld(c *rdma.Coro) error {
 			}
 		}
 		tx.nodes = tx.nodes[:0]
+		for i := range tx.flights {
+			tx.flights[i].installs = nil // Abandon gives up all that is on its way
+		}
 		clear(tx.items) // one that was to move has its query still, which is not for the next
 		tx.items = tx.items[:0]
 	}

@@ -43,6 +43,7 @@ type flight struct {
 
 	generation uint32 // of the record, with FlushDurable; else 0
 	freed      []freed
+	installs   []memory.Addr // private blocks whose images are on their way to the primaries
 }
 
 // freed is a block that a record has left. As long as the transaction that moved it
@@ -261,7 +262,7 @@ func (tx *Tx) Begin() error {
 }
 
 // used reports whether something of the flight's last transaction is left to do.
-func (f *flight) used() bool { return f.bg.Len() > 0 || len(f.extra) > 0 || f.held }
+func (f *flight) used() bool { return f.bg.Len() > 0 || len(f.extra) > 0 || f.held || len(f.installs) > 0 }
 
 // land waits for the background requests of a flight and frees its buffers.
 func (tx *Tx) land(f *flight) error {
@@ -276,7 +277,7 @@ func (tx *Tx) land(f *flight) error {
 		tx.s.release(f)
 	}
 	tx.s.freeExtra(f)
-	return nil
+	return tx.installed(f)
 }
 
 // drain waits for all background requests, on any coroutine of the thread.
