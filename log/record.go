@@ -281,7 +281,7 @@ func Peek(p []byte) (int, error) {
 	}
 	h := binary.LittleEndian.Uint64(p)
 	n := int(binary.LittleEndian.Uint32(p[16:]))
-	if f := uint8(h >> 32); uint32(h) != magic || f != format && f != oldFormat || n < HeaderSize || n&7 != 0 {
+	if f := h >> 32 & 0xff; h&(1<<32-1) != magic || f != format && f != oldFormat || n < HeaderSize || n&7 != 0 {
 		return 0, ErrNoRecord
 	}
 	return n, nil
@@ -322,7 +322,7 @@ func Decode(p []byte) (Record, error) {
 		from := binary.LittleEndian.Uint64(e[24:])
 		kind := EntryKind(w >> memory.AddrBits)
 		kinds := numEntryKinds
-		if uint8(h>>32) == oldFormat {
+		if h>>32&0xff == oldFormat {
 			kinds = New
 		}
 		if kind == 0 || w>>memory.AddrBits >= uint64(kinds) || kind != Update && kind != New && from>>memory.AddrBits != 0 || room&7 != 0 || size > room ||

@@ -43,7 +43,7 @@ func (s *Session) unlink(c *rdma.Coro, t *tombstone) (reclaimResult, error) {
 	if s.keeper == nil {
 		tx, err := s.NewTx(c)
 		if err != nil {
-			return reclaimLater, nil // there is no arena for it now
+			return reclaimLater, nil //nolint:nilerr // there is no arena for it now
 		}
 		s.keeper = tx
 	}
@@ -101,7 +101,7 @@ const maxMerges = 4
 // merged into its left neighbour, or, if it is the first one below its parent, its right neighbour into it. A node that
 // is alone below its parent has no neighbour there: the parent is merged with one of its own before.
 func (tx *Tx) merge(t *Table, level int, key []byte) (done bool, err error) {
-	for tries := 0; tries < 2; tries++ {
+	for tries := range 2 {
 		done, first, high, err := tx.mergeOnce(t, level, key)
 		if !first || err != nil {
 			return done, err

@@ -91,7 +91,8 @@ func (b *bed) leaves(tx *occ.Tx) (n int) {
 }
 
 // TestOrderedShrinks: leaves whose records were deleted are merged into their left neighbours, at all levels, and what the table
-// has stays. (Inner nodes of two entries would have no room for each other.) A queue, filled at one end and emptied at the other, keeps as many leaves as its records need.
+// has stays. (Inner nodes of two entries would have no room for each other.) A queue, filled at one end and emptied at the
+// other, keeps as many leaves as its records need.
 func TestOrderedShrinks(t *testing.T) {
 	for _, entries := range []int{4, 0} {
 		t.Run(fmt.Sprintf("entries=%d", entries), func(t *testing.T) {

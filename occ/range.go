@@ -28,10 +28,10 @@ type orderedScan struct {
 	ahead    []memory.Addr
 	order    []int32 // of blocks that are read together, by address
 
-	own         []int32 // items of the transaction that have a value and had none, by key
-	ownOf       [2]int  // how many items and writes there were when own was made
-	last        []byte  // key of the last record that the caller has got
-	begun, idle bool    // it has got one; nothing is left
+	own   []int32 // items of the transaction that have a value and had none, by key
+	ownOf [2]int  // how many items and writes there were when own was made
+	last  []byte  // key of the last record that the caller has got
+	begun bool    // it has got one
 }
 
 // maxLeaves is how many leaves are read together at most.

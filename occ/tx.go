@@ -262,7 +262,9 @@ func (tx *Tx) Begin() error {
 }
 
 // used reports whether something of the flight's last transaction is left to do.
-func (f *flight) used() bool { return f.bg.Len() > 0 || len(f.extra) > 0 || f.held || len(f.installs) > 0 }
+func (f *flight) used() bool {
+	return f.bg.Len() > 0 || len(f.extra) > 0 || f.held || len(f.installs) > 0
+}
 
 // land waits for the background requests of a flight and frees its buffers.
 func (tx *Tx) land(f *flight) error {

@@ -32,11 +32,11 @@ func anyBit(r *rng) uint64 { return 1 << r.n(64) }
 
 // deadOwner changes a bit of the thread that a lock names, or one above the numbers of the test's coordinators.
 func deadOwner(r *rng) uint64 {
-	if n := r.n(56); n < 16 {
-		return 1 << n
-	} else {
-		return 1 << (n + 8)
+	n := r.n(56)
+	if n >= 16 {
+		n += 8
 	}
+	return 1 << n
 }
 
 // TestIndexBesideDamage: words of the primary of an index are damaged while workers insert, so that splits are under way. Every insert

@@ -113,7 +113,7 @@ func Descending() RangeOption { return func(o *rangeOptions) { o.down = true } }
 // Limit ends a range after n records. No more than these are read, or little more; 0 or less: no limit.
 func Limit(n int) RangeOption { return func(o *rangeOptions) { o.limit = max(n, 0) } }
 
-// Parts, of Prefix, says that only the first n parts of the tuple count.
+// Parts says of Prefix that only the first n parts of the tuple count.
 func Parts(n int) RangeOption { return func(o *rangeOptions) { o.parts = n } }
 
 func optionsOf(options []RangeOption) (o rangeOptions) {

@@ -70,7 +70,8 @@ func Run(ctx context.Context, c Config, d *Data) (Point, error) {
 	if err := errors.Join(err, w.close()); err != nil {
 		return Point{}, err
 	}
-	return p, m.fill(&p)
+	err = m.fill(&p)
+	return p, err
 }
 
 // loop runs operations until the end.

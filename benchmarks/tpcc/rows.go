@@ -56,10 +56,7 @@ func districtKey(w uint16, d uint8) uint64 { return uint64(w)<<districtBits | ui
 func itemKey(i uint32) uint64              { return uint64(i) }
 func stockKey(w uint16, i uint32) uint64   { return uint64(w)<<itemBits | uint64(i) }
 func orderNumber(key uint64) uint32        { return uint32(key) }
-func lineOrder(key uint64) (uint32, uint8) {
-	return uint32(key >> lineBits), uint8(key & (1<<lineBits - 1))
-}
-func customerNumber(key uint64) uint16 { return uint16(key & (1<<customerBits - 1)) }
+func customerNumber(key uint64) uint16     { return uint16(key & (1<<customerBits - 1)) }
 func nameKeyOf(w uint16, d uint8, name int) uint64 {
 	return districtKey(w, d)<<(nameBits+customerBits) | uint64(name)<<customerBits
 }

@@ -115,7 +115,7 @@ func (r *recovery) living(w uint64) bool { return w != 0 && !r.gone(w) && w != r
 // copy says. Such a client puts the word in order when it releases the lock.
 func (r *recovery) takeOver(l *locks, lock memory.Addr) (bool, error) {
 	v := r.ix.space.ViewOn(r.c.Thread())
-	w := uint64(0)
+	var w uint64
 	for wait := (waiting{}); ; {
 		var err error
 		if w, err = r.word(lock); err != nil || !r.gone(w) {

@@ -40,7 +40,7 @@ func (e *editor) Edit(node []byte, changes []index.Change) (int, error) {
 func (e *editor) EditPost(node []byte, p index.Post, child []byte) (int, error) {
 	c, err := blink.Decode(child)
 	if err != nil || c.Level() != p.Level-1 || !bytes.Equal(c.Low(), p.Key) {
-		return 0, nil // it was merged into another one
+		return 0, nil //nolint:nilerr // it was merged into another one
 	}
 	n, err := blink.Decode(node)
 	if err != nil {

@@ -239,7 +239,7 @@ func (t *Tree) Astray(p index.Place) index.Hop {
 // forget drops the cached nodes on the way to p. The caller holds t.mu.
 func (t *Tree) forget(p index.Place, r blink.Root) {
 	a := r.Addr
-	for hops := 0; hops < 2*blink.MaxLevel; hops++ {
+	for range 2 * blink.MaxLevel {
 		n, ok := t.inner[a]
 		if !ok {
 			return
@@ -460,7 +460,7 @@ func (t *Tree) damaged(a memory.Addr, err error) error {
 	return fmt.Errorf("%w: table %d: node %v: %w", index.ErrCorrupt, t.table, a, err)
 }
 
-// Insert, Replace and Remove return ErrLinks.
+// Insert returns ErrLinks.
 func (t *Tree) Insert(*rdma.Coro, *index.Query, memory.Addr, memory.Class) error { return ErrLinks }
 
 // Replace returns ErrLinks.

@@ -17,9 +17,8 @@ import (
 func (r *run) inspect() error {
 	var list []*fetch
 	var to []*[]byte
-	want := func(dst *[]byte, a memory.Addr, k int, off, n uint32) {
+	want := func(dst *[]byte, a memory.Addr, k int, n uint32) {
 		at := r.v.At(a, k)
-		at.Off += uint64(off)
 		f := &fetch{at: at, n: n, out: make([]byte, n)}
 		*dst = f.out
 		list, to = append(list, f), append(to, dst)
@@ -44,18 +43,18 @@ func (r *run) inspect() error {
 			switch {
 			case e.lost:
 			case x.Kind == log.Redo && e.Kind == log.Update && (e.Prev != 0 && !e.frees() || !r.claim.Promoted):
-				want(&e.lines[0], e.Addr, 0, 0, record.LineSize)
+				want(&e.lines[0], e.Addr, 0, record.LineSize)
 			default:
 				for k := range r.v.Copies(e.Addr) {
-					want(&e.lines[k], e.Addr, k, 0, record.LineSize)
+					want(&e.lines[k], e.Addr, k, record.LineSize)
 				}
 				if e.Kind == log.Move {
 					for k := range r.v.Copies(e.From) {
-						want(&e.old[k], e.From, k, 0, record.LineSize)
+						want(&e.old[k], e.From, k, record.LineSize)
 					}
 				}
 				if e.Kind == log.New && r.v.Copies(e.Addr) == 1 && !r.t.Caps().OrderedLine {
-					want(&e.block, e.Addr, 0, 0, e.class.Size())
+					want(&e.block, e.Addr, 0, e.class.Size())
 				}
 			}
 		}

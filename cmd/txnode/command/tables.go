@@ -293,7 +293,7 @@ func (o *scanOptions) Validate() error {
 func (o *scanOptions) given(flag string) bool { return o.cmd.Flags().Changed(flag) }
 
 // bound is a bound that a flag asks for.
-func (o *scanOptions) bound(i txn.TableInfo, flag, text string, make func([]byte) txn.Bound[[]byte]) (b txn.Bound[[]byte], err error) {
+func (o *scanOptions) bound(i txn.TableInfo, flag, text string, of func([]byte) txn.Bound[[]byte]) (b txn.Bound[[]byte], err error) {
 	if !o.given(flag) {
 		return b, nil
 	}
@@ -301,7 +301,7 @@ func (o *scanOptions) bound(i txn.TableInfo, flag, text string, make func([]byte
 	if err != nil {
 		return b, &usageError{cause: fmt.Errorf("--%s: %w", flag, err)}
 	}
-	return make(key), nil
+	return of(key), nil
 }
 
 // records are the records of a table that are asked for, but for the prefix and the limit of a hash table.
