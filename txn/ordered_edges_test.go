@@ -325,19 +325,19 @@ func TestPrefix(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	raw, err := txn.OpenAnyTable(db, "words")
+	bare, err := txn.OpenAnyTable(db, "words")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := db.View(t.Context(), func(tx *txn.Tx) error {
 		var got []string
-		for k := range raw.Range(tx, txn.Excluding([]byte("a")), txn.Including([]byte("b"))) {
+		for k := range bare.Range(tx, txn.Excluding([]byte("a")), txn.Including([]byte("b"))) {
 			got = append(got, string(k))
 		}
 		if want := []string{"ab", "abc", "b"}; !slices.Equal(got, want) {
 			t.Errorf("raw: %q, want %q", got, want)
 		}
-		if n := count(raw.Prefix(tx, []byte("a"), txn.Limit(2), txn.Descending())); n != 2 {
+		if n := count(bare.Prefix(tx, []byte("a"), txn.Limit(2), txn.Descending())); n != 2 {
 			t.Errorf("raw prefix: %d", n)
 		}
 		return nil

@@ -188,7 +188,7 @@ func (o *tpccOptions) AddFlags(cmd *cobra.Command, small bool) {
 	fs.Float64Var(&o.Rollback, "rollback", o.Rollback, "percentage of NewOrders that roll back, because an item does not exist")
 	fs.Float64Var(&o.RemoteItems, "remote-items", o.RemoteItems, "percentage of order lines that another warehouse supplies")
 	fs.Float64Var(&o.RemotePayments, "remote-payments", o.RemotePayments, "percentage of Payments by customers of another warehouse")
-	fs.Float64Var(&o.Pace, "pace", o.Pace, "keying and think times, as a multiple of TPC-C's; 0: none")
+	fs.Float64Var(&o.Pace, "pace", o.Pace, "keying and think times, as a multiple of TPC-C's (default: 0, none)")
 }
 
 // Driver implements workloadOptions.
