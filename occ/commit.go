@@ -37,7 +37,9 @@ func (tx *Tx) settle() {
 	if f.held {
 		tx.s.release(f)
 	}
-	_ = tx.installed(f)
+	if tx.edits && tx.concluded && tx.installed(f) == nil {
+		tx.rememberPrivate()
+	}
 }
 
 func (tx *Tx) commit() error {

@@ -398,7 +398,17 @@ func (tx *Tx) publishPrivate() error {
 	return tx.c.Fence(rdma.FenceThread, 0, &tx.batch)
 }
 
-// usePrivate notes that private blocks are in use, and where records are.
+// rememberPrivate notes where the records are of a transaction that has committed, if their images are complete: who locked a
+// block before could lose the lock to the image.
+func (tx *Tx) rememberPrivate() {
+	for i := range tx.items {
+		if it := &tx.items[i]; it.unlinked() && it.state != record.Node {
+			tx.remember(it)
+		}
+	}
+}
+
+// usePrivate notes which private blocks come to be in use, and what indexes are owed.
 func (tx *Tx) usePrivate() {
 	for i := range tx.items {
 		it := &tx.items[i]
@@ -407,9 +417,6 @@ func (tx *Tx) usePrivate() {
 		}
 		f := &tx.flights[tx.flight]
 		f.installs = append(f.installs, it.addr)
-		if it.state != record.Node {
-			tx.remember(it)
-		}
 	}
 	for _, p := range tx.posts {
 		p.table.Ordered.Owe(p.Post)

@@ -74,12 +74,17 @@ func (tx *Tx) releaseLocks() {
 	}
 }
 
-// appendRelease appends the WRITE that gives a lock back at the version found.
+// appendRelease appends the WRITE, or the compare-and-swap, that gives a lock back at the version found.
 func (tx *Tx) appendRelease(it *item) {
 	g := tx.view.At(it.addr, 0)
 	g.Off += record.GuardOff
 	at := it.buf + record.GuardOff
+	it.locked = false
+	if it.step != stepDone {
+		// It was not seen whose block it is: the lock may be lost to the image of another one.
+		tx.flights[tx.flight].bg.CAS(g, uint64(record.HeldBy(tx.id)), uint64(it.prior))
+		return
+	}
 	tx.s.thread.PutWord(at, uint64(it.prior))
 	tx.flights[tx.flight].bg.Write(g, at, 8)
-	it.locked = false
 }
