@@ -323,6 +323,34 @@ func (t *Table[K, V]) sameEntry(tx *Tx, c *indexChange) bool {
 	return ok && bytes.Equal(v, c.value)
 }
 
+// What a write of a table with indexes is. They are functions of their own, so that values of other tables stay off the heap.
+
+func (t *Table[K, V]) putIndexed(tx *Tx, k K, v V) error {
+	return t.store(tx, k, &v, func(bool) error { return nil })
+}
+
+func (t *Table[K, V]) removeIndexed(tx *Tx, k K) error {
+	return t.store(tx, k, nil, func(bool) error { return nil })
+}
+
+func (t *Table[K, V]) insertIndexed(tx *Tx, k K, v V) error {
+	return t.store(tx, k, &v, func(found bool) error {
+		if found {
+			return ErrExists
+		}
+		return nil
+	})
+}
+
+func (t *Table[K, V]) deleteIndexed(tx *Tx, k K) error {
+	return t.store(tx, k, nil, func(found bool) error {
+		if !found {
+			return ErrNotFound
+		}
+		return nil
+	})
+}
+
 // store sets the value of a key of a table with indexes, nil: deletes it. found is whether it had one.
 func (t *Table[K, V]) store(tx *Tx, k K, now *V, want func(found bool) error) error {
 	if err := t.db.lacking(t.t, t.indexNames); err != nil {

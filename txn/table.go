@@ -135,12 +135,13 @@ func (t *Table[K, V]) Update(tx *Tx, k K, fn func(v V, found bool) (V, Change, e
 	if err != nil {
 		return err
 	}
-	if t.keeps() && change != Keep && change <= Remove {
-		now := &v
-		if change == Remove {
-			now = nil
+	if t.keeps() {
+		switch change {
+		case Store:
+			return t.putIndexed(tx, k, v)
+		case Remove:
+			return t.removeIndexed(tx, k)
 		}
-		return t.store(tx, k, now, func(bool) error { return nil })
 	}
 	switch change {
 	case Keep:
@@ -196,7 +197,7 @@ func (t *Table[K, V]) Has(tx *Tx, k K) (bool, error) {
 // Stage it is a blind write: it is fetched and locked when the transaction commits.
 func (t *Table[K, V]) Put(tx *Tx, k K, v V) error {
 	if t.keeps() {
-		return t.store(tx, k, &v, func(bool) error { return nil })
+		return t.putIndexed(tx, k, v)
 	}
 	p, err := t.encodeValue(tx, k, v)
 	if err != nil {
@@ -208,12 +209,7 @@ func (t *Table[K, V]) Put(tx *Tx, k K, v V) error {
 // Insert sets the value of a key that has none, or returns ErrExists.
 func (t *Table[K, V]) Insert(tx *Tx, k K, v V) error {
 	if t.keeps() {
-		return t.store(tx, k, &v, func(found bool) error {
-			if found {
-				return ErrExists
-			}
-			return nil
-		})
+		return t.insertIndexed(tx, k, v)
 	}
 	p, err := t.encodeValue(tx, k, v)
 	if err != nil {
@@ -225,12 +221,7 @@ func (t *Table[K, V]) Insert(tx *Tx, k K, v V) error {
 // Delete removes k, or returns ErrNotFound.
 func (t *Table[K, V]) Delete(tx *Tx, k K) error {
 	if t.keeps() {
-		return t.store(tx, k, nil, func(found bool) error {
-			if !found {
-				return ErrNotFound
-			}
-			return nil
-		})
+		return t.deleteIndexed(tx, k)
 	}
 	return named(tx.delete(t.t, t.encode(tx, k)), t.key.Name)
 }

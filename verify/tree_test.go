@@ -26,7 +26,7 @@ func plantTree(t testing.TB, dir string, v variant, keys uint64) {
 	ctx := context.Background()
 	db, err := txn.Open(ctx, txn.Options{
 		Dir: dir, Blades: v.blades, Backups: txn.F(v.backups), Policy: v.policy, BladeSize: 32 << 20,
-		SegmentSize: testSegment, LogArea: testLog, CacheBytes: 1 << 20, Arena: 4 << 20, Seed: 7,
+		SegmentSize: testSegment, LogArea: testLog, CacheBytes: 1 << 20, Arena: 4 << 20, Seed: 7, NodeEntries: 10,
 	})
 	if err != nil {
 		t.Fatal(err)

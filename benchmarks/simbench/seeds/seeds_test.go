@@ -164,14 +164,18 @@ func TestRangesOnceFound(t *testing.T) {
 		seed     uint64
 		workload string
 		faults   []sim.FaultKind
+		siege    bool
 		why      string
 	}{
-		{1, "range-churn", nil, "a row that is locked for long is missing"},
-		{4, "range-sum", nil, "validation amid a range takes its list of blocks"},
-		{2, "range-sum", nil, "a guard is published from memory that others use"},
-		{1, "queue", kinds, "a session waits for a merge that has failed"},
+		{1, "range-churn", nil, false, "a row that is locked for long is missing"},
+		{4, "range-sum", nil, false, "validation amid a range takes its list of blocks"},
+		{2, "range-sum", nil, false, "a guard is published from memory that others use"},
+		{1, "queue", kinds, false, "a session waits for a merge that has failed"},
+		{8, "range-sum", kinds, true, "a new block is taken for free before its image is there"},
+		{12, "queue", kinds, true, "a record is found, and locked, before its image is there"},
+		{19, "range-churn", kinds, true, "a lock that an image came over is given back as if it were held"},
 	} {
-		if _, err := seeds.Run(x.seed, seeds.Options{Workload: x.workload, Faults: x.faults}); err != nil {
+		if _, err := seeds.Run(x.seed, seeds.Options{Workload: x.workload, Faults: x.faults, Siege: x.siege}); err != nil {
 			t.Errorf("%s: %v", x.why, err)
 		}
 	}
