@@ -283,38 +283,6 @@ func (w *worker) Delete(table int, key uint64) error {
 	return nil
 }
 
-// Range implements workload.Ranger. The history has what it meets as reads of single keys.
-func (w *worker) Range(table int, r workload.Range, do func(key uint64, value []byte) bool) error {
-	var keys []uint64
-	add := func(p place) {
-		if p.table == table && p.key >= r.From && p.key <= r.To {
-			keys = append(keys, p.key)
-		}
-	}
-	for p := range w.s.records {
-		add(p)
-	}
-	for p := range w.new {
-		add(p)
-	}
-	slices.Sort(keys)
-	keys = slices.Compact(keys)
-	if r.Descending {
-		slices.Reverse(keys)
-	}
-	n := 0
-	for _, k := range keys {
-		v := w.value(place{table, k})
-		if v == nil {
-			continue
-		}
-		if n++; !do(k, v) || n == r.Limit {
-			break
-		}
-	}
-	return nil
-}
-
 func (w *worker) value(p place) []byte {
 	if v, written := w.new[p]; written {
 		return v
@@ -336,6 +304,5 @@ var (
 	_ workload.Store        = (*Store)(nil)
 	_ workload.Recorder     = (*Store)(nil)
 	_ workload.Sleeper      = (*worker)(nil)
-	_ workload.Ranger       = (*worker)(nil)
 	_ workload.PhaseCounter = (*worker)(nil)
 )
