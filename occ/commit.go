@@ -37,7 +37,7 @@ func (tx *Tx) settle() {
 	if f.held {
 		tx.s.release(f)
 	}
-	if tx.edits && tx.concluded && tx.installed(f) == nil {
+	if tx.edits && tx.concluded && tx.s.caps.Placed && tx.installed(f) == nil {
 		tx.rememberPrivate()
 	}
 }
