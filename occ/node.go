@@ -300,7 +300,7 @@ func (tx *Tx) checkNodeGuards() error {
 	return nil
 }
 
-// releaseNodes appends the WRITEs that give locks of nodes back, at the versions found.
+// releaseNodes appends what gives locks of nodes back, at the versions found.
 func (tx *Tx) releaseNodes(bg *rdma.Batch) {
 	for i := range tx.nodes {
 		n := &tx.nodes[i]
@@ -309,9 +309,14 @@ func (tx *Tx) releaseNodes(bg *rdma.Batch) {
 		}
 		g := tx.view.At(n.addr, 0)
 		g.Off += record.GuardOff
+		n.locked = false
+		if n.state != nodeRead {
+			// It was not seen what block that is: the lock may be lost to the image of a new one.
+			bg.CAS(g, uint64(record.HeldBy(tx.id)), uint64(n.prior))
+			continue
+		}
 		at := n.buf + record.GuardOff
 		tx.s.thread.PutWord(at, uint64(n.prior))
 		bg.Write(g, at, 8)
-		n.locked = false
 	}
 }
