@@ -81,10 +81,20 @@ func (x *tx) unpublished() bool {
 	return locked
 }
 
+// published reports whether the transaction has released an Update, so that its new blocks were in place before.
+func (x *tx) published() bool {
+	return slices.ContainsFunc(x.entries, func(e entry) bool {
+		return !e.lost && e.Kind == log.Update && guardOf(e.lines[0]) != record.HeldBy(x.Tx)
+	})
+}
+
 // mixture reports whether the primary of a New has words of its image and of the free block before. The fabric does not
 // order the words of a line. Backups tell it: the next image of the block would have come to them first. Without any,
 // a block that is whole has been used since, and so has one that a later log record names.
 func (r *run) mixture(x *tx, e *entry) bool {
+	if !r.claim.Promoted && x.published() {
+		return false // a live client may be writing to the block now
+	}
 	if backups := e.lines[1:r.v.Copies(e.Addr)]; len(backups) > 0 {
 		before := func(p []byte) bool { return e.isFree(p) && record.Image(p).Freed() <= e.Freed }
 		return slices.ContainsFunc(backups, e.has) || !slices.ContainsFunc(backups, func(p []byte) bool { return !before(p) })
