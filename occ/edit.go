@@ -111,10 +111,22 @@ func (tx *Tx) makeFree(it *item) error {
 	}
 	it.write, it.vacates, it.w, it.wlen = writePut, true, int32(at), record.LineSize
 	it.val, it.vlen = tx.logAt+uint32(at), 0
-	tx.s.alloc.Hold(it.addr)
+	tx.s.hold(it.addr)
 	tx.writes++
 	tx.edits, tx.odd, tx.vacates = true, true, true
 	return nil
+}
+
+// hold announces that a block is going to be freed. What an earlier transaction of the session has to say of its image does not
+// matter any more.
+func (s *Session) hold(a memory.Addr) {
+	for _, tx := range s.txs {
+		for i := range tx.flights {
+			f := &tx.flights[i]
+			f.installs = slices.DeleteFunc(f.installs, func(x memory.Addr) bool { return x == a })
+		}
+	}
+	s.alloc.Hold(a)
 }
 
 // keepVacated notes that the blocks are in use still which a transaction without effect would have made free.

@@ -71,6 +71,17 @@ func pick(r *rng) *work {
 	panic("seeds: weights")
 }
 
+// rangeWorks are the workloads that need an ordered table.
+func rangeWorks() []*work {
+	var out []*work
+	for i := range works {
+		if works[i].order == ranges {
+			out = append(out, &works[i])
+		}
+	}
+	return out
+}
+
 func lookup(name string) (*work, error) {
 	for i := range works {
 		if works[i].name == name {
