@@ -138,7 +138,8 @@ func (a *audit) report(r *workload.VerifyReport) {
 func (d *Driver) audit(ctx context.Context, store workload.Store, progress func(done, total int)) (*audit, error) {
 	o := &d.options
 	sum := newAudit(o)
-	var mu sync.Mutex // guards sum
+	var mu sync.Mutex // guards into
+	into := sum
 	districts, parts := o.Warehouses*Districts, (o.Items+itemsPerUnit-1)/itemsPerUnit
 	part := func(total int, progress func(done, total int), do func(r *reader, i int) error) error {
 		return workload.Scan(ctx, store, total, 1, progress, func(w workload.Worker) func(context.Context, int, int) error {
@@ -149,7 +150,7 @@ func (d *Driver) audit(ctx context.Context, store workload.Store, progress func(
 						return err
 					}
 					mu.Lock()
-					sum.merge(r.audit)
+					into.merge(r.audit)
 					mu.Unlock()
 				}
 				return nil
@@ -177,8 +178,10 @@ func (d *Driver) audit(ctx context.Context, store workload.Store, progress func(
 	if err != nil {
 		return sum, err
 	}
+	into = newAudit(o) // they read what sum says of all districts
 	err = part(o.Warehouses, nil, func(r *reader, i int) error {
 		return r.readWarehouse(uint16(i+1), sum)
 	})
+	sum.merge(into)
 	return sum, err
 }
