@@ -18,10 +18,26 @@ import (
 
 // Curve is one line of a figure: points of a configuration of which one thing varies.
 type Curve struct {
-	Name   string   `json:"name"`
-	Mix    string   `json:"mix"`
-	Config []Config `json:"-"`
-	Points []Point  `json:"points"`
+	Name string `json:"name"`
+	Mix  string `json:"mix"`
+	// Machine tells curves apart that have been measured on several machines; empty if there is one.
+	Machine string   `json:"machine,omitempty"`
+	Config  []Config `json:"-"`
+	Points  []Point  `json:"points"`
+}
+
+// Only leaves those points, to be measured, whose configuration is wanted.
+func (c *Curve) Only(wanted func(Config) bool) {
+	c.Config = slices.DeleteFunc(c.Config, func(one Config) bool { return !wanted(one) })
+	c.Points = make([]Point, len(c.Config))
+}
+
+// group names what a curve is compared within: curves of one mix on one machine.
+func (c *Curve) group() string {
+	if c.Machine == "" {
+		return "mix " + c.Mix
+	}
+	return "mix " + c.Mix + ", machine " + c.Machine
 }
 
 // Vary makes a curve of copies of c.
@@ -265,8 +281,8 @@ type Statement struct {
 }
 
 // Statements compares measured curves of a figure with what sections 3.3, 6.2.1 and
-// 6.3 of the paper say. What they call retries of figure 14 are attempts: see
-// published.HashCurve.
+// 6.3 of the paper say; of several machines, those measured on the first. What they call retries of
+// figure 14 are attempts: see published.HashCurve.
 func Statements(figure string, curves []Curve) []Statement {
 	of := func(name, mix string) []Point {
 		for i := range curves {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"txnode/benchmarks/report/page"
 	"txnode/benchmarks/report/published"
@@ -20,7 +21,7 @@ func (r *Report) WriteHTML(w io.Writer, p sim.Profile) error {
 	out.Text = []string{fmt.Sprintf("Solid lines: the index on the simulator, machine %s, with %d keys, drawn as if there were %d. Dashed lines: published measurements (SMART), with 100 million keys, on %s.",
 		p.Name, r.Keys, r.Drawn, published.Hardware)}
 	var all []*Curve
-	var mixes []string // in order; each has figures of its own
+	var groups []string // in order; each has figures of its own
 	var programs []sim.Program
 	colors := map[string]int{}
 	byTheta := false
@@ -31,8 +32,8 @@ func (r *Report) WriteHTML(w io.Writer, p sim.Profile) error {
 			colors[c.Name] = len(colors)
 			out.Legend = append(out.Legend, c.Name)
 		}
-		if len(mixes) == 0 || mixes[len(mixes)-1] != c.Mix {
-			mixes = append(mixes, c.Mix)
+		if !slices.Contains(groups, c.group()) {
+			groups = append(groups, c.group())
 		}
 		if len(c.Config) > 0 && c.Config[0].LikeSMART && programs == nil {
 			programs = []sim.Program{c.Config[0].program()}
@@ -47,7 +48,7 @@ func (r *Report) WriteHTML(w io.Writer, p sim.Profile) error {
 	if byTheta {
 		below = "parameter of the Zipf distribution"
 	}
-	for _, mix := range mixes {
+	for _, group := range groups {
 		for _, f := range []struct {
 			title   string
 			updates bool // of updates alone
@@ -59,12 +60,9 @@ func (r *Report) WriteHTML(w io.Writer, p sim.Profile) error {
 			{"99th percentile of latency, us", false, func(p *Point) float64 { return p.P99us }, func(p published.HashPoint) float64 { return known(p.P99us) }},
 			{"retries of an update", true, func(p *Point) float64 { return p.Retries }, func(p published.HashPoint) float64 { return known(p.Attempts) - 1 }},
 		} {
-			if f.updates && mix == "c" {
-				continue
-			}
-			fig := page.Figure{Title: fmt.Sprintf("Mix %s: %s", mix, f.title), Below: below}
+			fig := page.Figure{Title: fmt.Sprintf("%s: %s", sentence(group), f.title), Below: below}
 			for _, c := range all {
-				if c.Mix != mix {
+				if c.group() != group || f.updates && c.Mix == "c" {
 					continue
 				}
 				ours, theirs := page.Line{Color: colors[c.Name]}, page.Line{Color: colors[c.Name], Dashed: true}
@@ -80,12 +78,14 @@ func (r *Report) WriteHTML(w io.Writer, p sim.Profile) error {
 				}
 				fig.Lines = append(fig.Lines, ours, theirs)
 			}
-			out.Figures = append(out.Figures, fig)
+			if len(fig.Lines) > 0 {
+				out.Figures = append(out.Figures, fig)
+			}
 		}
 	}
 	for _, c := range all {
 		head, rows, last := r.cells(c)
-		out.Tables = append(out.Tables, page.Table{Title: fmt.Sprintf("%s, mix %s", c.Name, c.Mix), Head: head, Rows: rows, Note: "The last columns: " + last + "."})
+		out.Tables = append(out.Tables, page.Table{Title: c.Name + ", " + c.group(), Head: head, Rows: rows, Note: "The last columns: " + last + "."})
 	}
 	if len(r.Statements) > 0 {
 		t := page.Table{Title: "What the paper says of figure " + r.Figure, Head: []string{"", "published", "model"}}

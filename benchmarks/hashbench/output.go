@@ -151,7 +151,7 @@ func (r *Report) writeCurve(w io.Writer, c *Curve) error {
 		right = append(right, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
 	}
 	t.SetColumnConfigs(right)
-	name := fmt.Sprintf("%s, mix %s", c.Name, c.Mix)
+	name := c.Name + ", " + c.group()
 	if median, largest, n := r.Errors(c); n > 0 {
 		name += fmt.Sprintf("; error of the throughput: median %.0f %%, largest %.0f %%", 100*median, 100*largest)
 	}
@@ -228,8 +228,8 @@ func (r *Report) axis() (name string, at func(p *Point) float64) {
 func (r *Report) summary() string {
 	_, at := r.axis()
 	var out strings.Builder
-	byMix := map[string][]published.Series{}
-	var mixes []string
+	byGroup := map[string][]published.Series{}
+	var groups []string
 	unsettled, points := 0, 0
 	for i := range r.Curves {
 		c := &r.Curves[i]
@@ -245,15 +245,16 @@ func (r *Report) summary() string {
 				unsettled++
 			}
 		}
-		if byMix[c.Mix] == nil {
-			mixes = append(mixes, c.Mix)
+		g := c.group()
+		if byGroup[g] == nil {
+			groups = append(groups, g)
 		}
-		byMix[c.Mix] = append(byMix[c.Mix], s)
+		byGroup[g] = append(byGroup[g], s)
 	}
-	for _, mix := range mixes {
-		if text := published.Compare(byMix[mix]).String(); text != "" {
-			if len(mixes) > 1 {
-				fmt.Fprintf(&out, "Mix %s, ", mix)
+	for _, g := range groups {
+		if text := published.Compare(byGroup[g]).String(); text != "" {
+			if len(groups) > 1 {
+				fmt.Fprintf(&out, "%s: ", sentence(g))
 			}
 			out.WriteString(text)
 		}
@@ -264,19 +265,22 @@ func (r *Report) summary() string {
 	return out.String()
 }
 
-// WriteMarkdown writes the tables of docs/simulator-hash.md: throughput of the curves of each mix,
-// then what else was measured of the last point of each curve.
+// sentence begins with a capital letter.
+func sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// WriteMarkdown writes the tables of the pages docs/simulator-*.md about the hash table: throughput
+// of the curves of each mix and machine, then what else was measured of the last point of each curve.
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	name, at := r.axis()
-	byMix := map[string][2]*mdtable.Table{}
-	var mixes []string
+	tables := map[string][2]*mdtable.Table{}
+	var groups []string
 	for i := range r.Curves {
 		c := &r.Curves[i]
-		g, ok := byMix[c.Mix]
+		g, ok := tables[c.group()]
 		if !ok {
-			mixes = append(mixes, c.Mix)
+			groups = append(groups, c.group())
 			g = [2]*mdtable.Table{mdtable.New(name), mdtable.New("of the last row")}
-			byMix[c.Mix] = g
+			tables[c.group()] = g
 		}
 		for j := range c.Points {
 			x, _ := r.published(c, j)
@@ -293,18 +297,17 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 			}
 		}
 	}
-	for _, mix := range mixes {
-		if len(mixes) > 1 {
-			if _, err := fmt.Fprintf(w, "\nMix %s:\n", mix); err != nil {
+	for _, group := range groups {
+		if len(groups) > 1 {
+			if _, err := fmt.Fprintf(w, "\n%s:\n", sentence(group)); err != nil {
 				return err
 			}
 		}
-		for _, g := range byMix[mix] {
+		for _, g := range tables[group] {
 			if err := g.WriteMarkdown(w); err != nil {
 				return err
 			}
 		}
 	}
-	_, err := fmt.Fprintf(w, "\n%s", strings.ReplaceAll(r.summary(), "\n* ", "\n\\* "))
-	return err
+	return mdtable.WriteText(w, r.summary())
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"strconv"
-	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -53,38 +52,37 @@ func summary(curves []Curve) string {
 	return out
 }
 
-// WriteMarkdown writes the tables of docs/simulator-predictions.md: throughput, p50 and p99 of each
-// curve, published/model.
+// WriteMarkdown writes the tables of docs/simulator-*.md: a table for each curve, its throughput
+// and latencies as published/model.
 func WriteMarkdown(w io.Writer, curves []Curve) error {
-	var workloads []string
-	grids := map[string]*mdtable.Table{}
 	for i := range curves {
 		c := &curves[i]
-		g := grids[c.Workload]
-		if g == nil {
-			g = mdtable.New(c.Axis())
-			grids[c.Workload] = g
-			workloads = append(workloads, c.Workload)
-		}
+		g := mdtable.New(c.Axis())
 		for j := range c.Points {
 			p, f := &c.Points[j], c.Figure[j]
 			if c.Published == "" {
 				f = published.Point{}
 			}
 			at := fmt.Sprint(c.At(j))
-			g.Set(at, c.Name, mdtable.Cell(f.CommittedMps, p.CommittedMps)+p.mark())
-			g.Set(at, c.Name+", p50", mdtable.Cell(f.P50us, p.P50us))
-			g.Set(at, c.Name+", p99", mdtable.Cell(f.P99us, p.P99us))
+			g.Set(at, "M/s", mdtable.Cell(f.CommittedMps, p.CommittedMps)+p.mark())
+			g.Set(at, "p50, us", mdtable.Cell(f.P50us, p.P50us))
+			g.Set(at, "p99, us", mdtable.Cell(f.P99us, p.P99us))
+			g.Set(at, "not committed, %", mdtable.Cell(100*f.NotCommitted, 100*p.NotCommitted))
 		}
-	}
-	for _, name := range workloads {
-		if err := grids[name].WriteMarkdown(w); err != nil {
+		if _, err := fmt.Fprintf(w, "\n%s, %s:\n", title(c.Workload), c.Name); err != nil {
+			return err
+		}
+		if err := g.WriteMarkdown(w); err != nil {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(w, "\n%s", strings.ReplaceAll(summary(curves), "\n* ", "\n\\* "))
-	return err
+	return mdtable.WriteText(w, summary(curves))
 }
+
+// titles are the names of workloads in sentences.
+var titles = map[string]string{"smallbank": "SmallBank", "tatp": "TATP", "ycsb": "YCSB"}
+
+func title(workload string) string { return titles[workload] }
 
 // mark is what follows the throughput of a point that has not settled.
 func (p *Point) mark() string {

@@ -220,3 +220,26 @@ func TestDTXProgram(t *testing.T) {
 		}
 	}
 }
+
+// The name of a configuration tells apart what a command can put side by side.
+func TestNames(t *testing.T) {
+	unthrottled := rdma.AllTechniques
+	unthrottled.Throttle = false
+	for _, c := range []struct {
+		want   string
+		config simbench.Config
+	}{
+		{"FORD+", simbench.Config{Workload: "tatp", Policy: occ.PolicyFORD, LikeDTX: true, Backups: 1, Tuner: rdma.TunerSMART}},
+		{"SMART-DTX", simbench.Config{Workload: "tatp", Policy: occ.PolicyFORD, LikeDTX: true, Backups: 1, Techniques: rdma.AllTechniques, Tuner: rdma.TunerSMART}},
+		{"SMART-DTX, tuner thread", simbench.Config{Workload: "tatp", Policy: occ.PolicyFORD, LikeDTX: true, Backups: 1, Techniques: rdma.AllTechniques}},
+		{"policy default, all techniques", simbench.Config{Workload: "ycsb", Techniques: rdma.AllTechniques}},
+		{"policy default, all techniques, tuner smart", simbench.Config{Workload: "ycsb", Techniques: rdma.AllTechniques, Tuner: rdma.TunerSMART}},
+		{"policy default, no throttle", simbench.Config{Workload: "ycsb", Techniques: unthrottled}},
+		{"policy default, no techniques", simbench.Config{Workload: "ycsb"}},
+		{"policy default, some techniques", simbench.Config{Workload: "ycsb", Techniques: rdma.Techniques{Doorbells: true}}},
+	} {
+		if got := c.config.Name(); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.config, got, c.want)
+		}
+	}
+}

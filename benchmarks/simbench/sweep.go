@@ -46,17 +46,29 @@ func (c *Config) published() bool { return len(published.Curve(c.Workload, publi
 
 // Name says what a configuration is, for a table.
 func (c *Config) Name() string {
-	if s, ok := SystemOf(*c); ok {
-		return string(s)
+	name, tuner := "", rdma.TunerThread
+	if c.LikeDTX {
+		tuner = rdma.TunerSMART
 	}
-	t := "some techniques"
-	switch c.Techniques {
-	case rdma.Techniques{}:
-		t = "no techniques"
-	case rdma.AllTechniques:
-		t = "all techniques"
+	unthrottled := rdma.AllTechniques
+	unthrottled.Throttle = false
+	s, ok := SystemOf(*c)
+	switch {
+	case ok:
+		name = string(s)
+	case c.Techniques == rdma.Techniques{}:
+		name = fmt.Sprintf("policy %v, no techniques", c.Policy)
+	case c.Techniques == rdma.AllTechniques:
+		name = fmt.Sprintf("policy %v, all techniques", c.Policy)
+	case c.Techniques == unthrottled:
+		name = fmt.Sprintf("policy %v, no throttle", c.Policy)
+	default:
+		name = fmt.Sprintf("policy %v, some techniques", c.Policy)
 	}
-	return fmt.Sprintf("policy %v, %s", c.Policy, t)
+	if c.Techniques.Throttle && c.Tuner != tuner { // another one than the program has
+		name += fmt.Sprintf(", tuner %v", c.Tuner)
+	}
+	return name
 }
 
 // Figure10Threads are the thread counts of the published figure.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Table is a table of the docs: rows, columns and cells in the order in which they came.
@@ -53,6 +54,43 @@ func (g *Table) WriteMarkdown(w io.Writer) error {
 			}
 			b.WriteString("\n")
 		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// lineMost is how many characters a line of text has.
+const lineMost = 100
+
+// WriteText writes lines as text behind a table, an empty line before it: wrapped, and a line that
+// begins with "* " as a paragraph of its own. No text writes nothing.
+func WriteText(w io.Writer, text string) error {
+	var b strings.Builder
+	column := 0
+	for line := range strings.Lines(text) {
+		if note := strings.HasPrefix(line, "* "); note || b.Len() == 0 {
+			b.WriteString(strings.Repeat("\n", min(b.Len(), 1)+1))
+			if column = 0; note {
+				line = `\` + line
+			}
+		}
+		for word := range strings.FieldsSeq(line) {
+			n := utf8.RuneCountInString(word)
+			switch {
+			case column == 0:
+			case column+1+n > lineMost:
+				b.WriteString("\n")
+				column = 0
+			default:
+				b.WriteString(" ")
+				column++
+			}
+			b.WriteString(word)
+			column += n
+		}
+	}
+	if b.Len() > 0 {
+		b.WriteString("\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -32,3 +32,22 @@ func TestWriteMarkdown(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
 	}
 }
+
+func TestWriteText(t *testing.T) {
+	long := strings.Repeat("word ", 25)
+	for _, c := range []struct{ text, want string }{
+		{"", ""},
+		{"One.\nTwo.\n", "\nOne. Two.\n"},
+		{"* A note.\n", "\n\\* A note.\n"},
+		{"One.\n* A note.\n", "\nOne.\n\n\\* A note.\n"},
+		{long, "\n" + strings.TrimSpace(strings.Repeat("word ", 20)) + "\n" + strings.TrimSpace(strings.Repeat("word ", 5)) + "\n"},
+	} {
+		var out strings.Builder
+		if err := mdtable.WriteText(&out, c.text); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != c.want {
+			t.Errorf("%q: got %q, want %q", c.text, out.String(), c.want)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -36,51 +37,180 @@ func machineFlag(cmd *cobra.Command, name *string, byDefault ...sim.Profile) {
 	for _, p := range byDefault {
 		first = p.Name
 	}
-	cmd.Flags().StringVar(name, "machine", first, "`profile` of the machine that is simulated:\n"+strings.Join(names, ", ")+";\nconstants of it can be changed, as in connectx-6,AtomicAddrNs=111")
+	cmd.Flags().StringVar(name, "machine", first, machineUsage(names))
 	completeWith(cmd, "machine", names...)
 }
 
-// tunerPolicy is the value of --tuner.
-type tunerPolicy struct {
-	given bool
-	rdma.TunerPolicy
+func machineUsage(names []string) string {
+	return "`profile` of the machine that is simulated:\n" + strings.Join(names, ", ") + ";\nconstants of it can be changed, as in connectx-6,AtomicAddrNs=111"
+}
+
+// machinesFlag registers a --machine that can be given several times.
+func machinesFlag(cmd *cobra.Command, list *[]string) {
+	var names []string
+	for _, p := range sim.Profiles() {
+		names = append(names, p.Name)
+	}
+	cmd.Flags().StringArrayVar(list, "machine", names[:1], machineUsage(names)+";\ngiven several times, all curves are measured on each")
+	completeWith(cmd, "machine", names...)
+}
+
+// throttling is a way to find the limit of outstanding requests, or none: a value of --tuner.
+type throttling struct {
+	name  string // empty: that of the program that is followed
+	tuner rdma.TunerPolicy
+	off   bool
+}
+
+// apply sets what a configuration has of it. Without a name, SMART's program, if that is followed,
+// has its tuner, and anything else the engine's.
+func (t *throttling) apply(on *rdma.Techniques, tuner *rdma.TunerPolicy, smart bool) {
+	*tuner = t.tuner
+	if t.name == "" && smart {
+		*tuner = rdma.TunerSMART
+	}
+	on.Throttle = on.Throttle && !t.off
+}
+
+// noThrottle is the value of --tuner that leaves the throttle out.
+const noThrottle = "none"
+
+// throttlings are those that there are.
+func throttlings() []throttling {
+	var out []throttling
+	for _, t := range rdma.TunerPolicies {
+		out = append(out, throttling{name: t.String(), tuner: t})
+	}
+	return append(out, throttling{name: noThrottle, off: true})
+}
+
+// tunerList is the value of --tuner, by commas.
+type tunerList []throttling
+
+// all are those that were given, or the one without a name.
+func (l tunerList) all() []throttling {
+	if len(l) == 0 {
+		return []throttling{{}}
+	}
+	return l
 }
 
 // String implements pflag.Value.
-func (p *tunerPolicy) String() string {
-	if !p.given {
-		return ""
+func (l *tunerList) String() string {
+	var names []string
+	for _, t := range *l {
+		names = append(names, t.name)
 	}
-	return p.TunerPolicy.String()
-}
-
-// of is the policy that was given, or that of the program that is followed: SMART's, or the
-// engine's.
-func (p *tunerPolicy) of(smart bool) rdma.TunerPolicy {
-	if !p.given && smart {
-		return rdma.TunerSMART
-	}
-	return p.TunerPolicy
+	return strings.Join(names, ",")
 }
 
 // Type implements pflag.Value.
-func (*tunerPolicy) Type() string { return "policy" }
+func (*tunerList) Type() string { return "policy" }
 
 // Set implements pflag.Value.
-func (p *tunerPolicy) Set(s string) error {
-	for _, t := range rdma.TunerPolicies {
-		if t.String() == s {
-			*p = tunerPolicy{true, t}
-			return nil
+func (l *tunerList) Set(s string) error {
+	known := throttlings()
+	var out tunerList
+	for name := range strings.SplitSeq(s, ",") {
+		i := slices.IndexFunc(known, func(t throttling) bool { return t.name == name })
+		if i < 0 || slices.Contains(out, known[i]) {
+			return errors.New("it must be smart, thread or none, or some of them by commas")
 		}
+		out = append(out, known[i])
 	}
-	return errors.New("it must be smart or thread")
+	*l = out
+	return nil
 }
 
 // tunerFlag registers --tuner.
-func tunerFlag(cmd *cobra.Command, p *tunerPolicy) {
-	cmd.Flags().Var(p, "tuner", "how the limit of outstanding requests is found: smart, for all threads together, as SMART's\nprogram does; or thread, by each alone; by default that of the program that is followed")
-	completeWith(cmd, "tuner", "smart", "thread")
+func tunerFlag(cmd *cobra.Command, l *tunerList) {
+	cmd.Flags().Var(l, "tuner", "how the limit of outstanding requests is found: smart, for all threads together, as SMART's\nprogram does; thread, by each alone; or none, without a throttle. Several by commas, a curve\neach; by default that of the program that is followed")
+	completeWith(cmd, "tuner", "smart", "thread", noThrottle)
+}
+
+// threadCounts is the value of --threads where it can be a range or a list.
+type threadCounts struct {
+	least, most int   // least 0: no range
+	list        []int // increasing; empty: no list
+}
+
+// one says that it is a single number.
+func (c *threadCounts) one() bool { return c.least == 0 && c.list == nil }
+
+// among are those of the counts that are meant: in a range with its ends, in a list alone, or up to
+// the single number, with it.
+func (c *threadCounts) among(counts []int) []int {
+	if c.list != nil {
+		return c.list
+	}
+	out := slices.DeleteFunc(slices.Clone(counts), func(n int) bool { return n < c.least || n > c.most })
+	if c.least > 0 {
+		out = append(out, c.least)
+	}
+	out = append(out, c.most)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// has says that a count of a figure is one of those that are meant.
+func (c *threadCounts) has(n int) bool {
+	if c.list != nil {
+		return slices.Contains(c.list, n)
+	}
+	return n >= c.least && n <= c.most
+}
+
+// String implements pflag.Value.
+func (c *threadCounts) String() string {
+	switch {
+	case c.list != nil:
+		var all []string
+		for _, n := range c.list {
+			all = append(all, strconv.Itoa(n))
+		}
+		return strings.Join(all, ",")
+	case c.least == 0:
+		return strconv.Itoa(c.most)
+	}
+	return fmt.Sprintf("%d..%d", c.least, c.most)
+}
+
+// Type implements pflag.Value.
+func (*threadCounts) Type() string { return "int" }
+
+// Set implements pflag.Value.
+func (c *threadCounts) Set(s string) error {
+	var out threadCounts
+	var err error
+	least, most, isRange := strings.Cut(s, "..")
+	switch {
+	case isRange:
+		if out.least, err = strconv.Atoi(least); err == nil {
+			out.most, err = strconv.Atoi(most)
+		}
+		if out.least < 1 || out.least > out.most {
+			err = strconv.ErrRange
+		}
+	case strings.Contains(s, ","):
+		for one := range strings.SplitSeq(s, ",") {
+			n, e := strconv.Atoi(one)
+			if n < 1 {
+				e = strconv.ErrRange
+			}
+			err = errors.Join(err, e)
+			out.list = append(out.list, n)
+		}
+		slices.Sort(out.list)
+		out.list = slices.Compact(out.list)
+		out.most = out.list[len(out.list)-1]
+	default:
+		out.most, err = strconv.Atoi(s)
+	}
+	if err != nil {
+		return errors.New("it must be a number, a range such as 1..96, or a list such as 24,48,96")
+	}
+	*c = out
+	return nil
 }
 
 // markdownFlag registers --markdown.

@@ -16,23 +16,24 @@ import (
 
 // hashOptions are the flags of txnode sim hash.
 type hashOptions struct {
-	figure, mix, sweep  string
-	avoidance           []string
-	techniques          techniqueList
-	tuner               tunerPolicy
-	theta               float64
-	keys, drawn         uint64
-	likeSMART           bool
-	threads, coroutines int
-	compute, blades     int
-	warmup, window      time.Duration
-	limit, idle         time.Duration
-	seed                uint64
-	machine             string
-	output              outputFormat
-	markdown            bool
-	report              string
-	trace               string
+	figure, mix, sweep string
+	avoidance          []string
+	techniques         techniqueList
+	tuner              tunerList
+	theta              float64
+	keys, drawn        uint64
+	likeSMART          bool
+	threads            threadCounts
+	coroutines         int
+	compute, blades    int
+	warmup, window     time.Duration
+	limit, idle        time.Duration
+	seed               uint64
+	machines           []string
+	output             outputFormat
+	markdown           bool
+	report             string
+	trace              string
 }
 
 // What --sweep of txnode sim hash can vary.
@@ -59,7 +60,8 @@ func (o *hashOptions) AddFlags(cmd *cobra.Command) {
 	fs.Uint64Var(&o.keys, "keys", hashbench.DefaultKeys, "number of keys, 8 bytes each, with values of 8 bytes; some 190 bytes of memory each and copy")
 	fs.Uint64Var(&o.drawn, "drawn", hashbench.DefaultDrawn, "number of keys that the distribution is over; those beyond --keys are folded onto the others,\nso that frequent keys are as frequent as in a table of that size")
 	fs.BoolVar(&o.likeSMART, "like-smart", true, "post, spend and count what SMART's program does, of which the figures are; with =false, this engine's lookups,\nof one bucket where that is enough")
-	fs.IntVar(&o.threads, "threads", 96, "number of threads, over all compute blades")
+	o.threads = threadCounts{most: 96}
+	fs.Var(&o.threads, "threads", "number of threads, over all compute blades; a range such as 1..96, or a list by commas; with --figure\nthose of the figure that are meant")
 	fs.IntVar(&o.coroutines, "coroutines", 8, "number of coroutines per thread")
 	fs.IntVar(&o.compute, "compute", 1, "number of compute blades")
 	fs.IntVar(&o.blades, "blades", 2, "number of memory blades")
@@ -68,7 +70,7 @@ func (o *hashOptions) AddFlags(cmd *cobra.Command) {
 	fs.DurationVar(&o.window, "window", 0, "virtual `time` of a window: the run goes on until three successive ones agree within 5 %;\n0, the default: 4ms, or as long as the limits take to move; too short a window is doubled")
 	fs.DurationVar(&o.limit, "limit", 0, "virtual `time` of all windows, after which the run ends though they do not agree; 0, the\ndefault: 240ms")
 	fs.Uint64Var(&o.seed, "seed", 1, "seed of everything that is drawn")
-	machineFlag(cmd, &o.machine)
+	machinesFlag(cmd, &o.machines)
 	o.output.addFlag(cmd)
 	markdownFlag(cmd, &o.markdown)
 	reportFlag(cmd, &o.report)
@@ -81,61 +83,103 @@ func (o *hashOptions) AddFlags(cmd *cobra.Command) {
 	completeFiles(cmd, "trace", false)
 }
 
-// plan checks the flags, and returns what is to be loaded and measured.
-func (o *hashOptions) plan(cmd *cobra.Command) (hashbench.Config, []hashbench.Curve, error) {
+// config checks the flags, and returns what all curves have in common.
+func (o *hashOptions) config(cmd *cobra.Command) (hashbench.Config, error) {
 	c := hashbench.Config{
-		Theta: o.theta, Keys: o.keys, Seed: o.seed, Threads: o.threads, Coroutines: o.coroutines, Compute: o.compute,
+		Theta: o.theta, Keys: o.keys, Seed: o.seed, Threads: o.threads.most, Coroutines: o.coroutines, Compute: o.compute,
 		Drawn: o.drawn, LikeSMART: o.likeSMART, Blades: o.blades, Warmup: o.warmup, Window: o.window, Limit: o.limit, Idle: o.idle, Techniques: o.techniques.value(),
-		Tuner: o.tuner.of(o.likeSMART),
 	}
-	fail := func(err error) (hashbench.Config, []hashbench.Curve, error) { return c, nil, &usageError{cause: err} }
 	if err := positive(cmd, "keys", "drawn", "threads", "coroutines", "compute", "blades"); err != nil {
-		return c, nil, err
+		return c, err
 	}
-	if o.sweep != "" && !slices.Contains(hashSweeps, o.sweep) {
-		return fail(fmt.Errorf("--sweep is %q; it must be one of %s", o.sweep, strings.Join(hashSweeps, ", ")))
-	}
-	if c.Techniques.Backoff || c.Techniques.DynLimit || c.Techniques.CoroLimit {
-		return fail(errors.New("--techniques are doorbells and throttle here; the others are those of --conflict-avoidance"))
+	switch {
+	case o.sweep != "" && !slices.Contains(hashSweeps, o.sweep):
+		return c, usagef("--sweep is %q; it must be one of %s", o.sweep, strings.Join(hashSweeps, ", "))
+	case o.sweep != "" && o.sweep != sweepThreads && !o.threads.one():
+		return c, usagef("--sweep %s varies that alone; --threads must be one number", o.sweep)
+	case c.Techniques.Backoff || c.Techniques.DynLimit || c.Techniques.CoroLimit:
+		return c, usagef("--techniques are doorbells and throttle here; the others are those of --conflict-avoidance")
+	case len(o.avoidance) == 0:
+		return c, usagef("--conflict-avoidance is empty; give one or more of none, backoff, dynamic, all")
 	}
 	var err error
-	if c.Profile, err = machine(o.machine); err != nil {
+	if c.Mix, err = hashbench.MixByName(o.mix); err != nil {
+		return c, &usageError{cause: err}
+	}
+	return c, nil
+}
+
+// plan checks the flags, and returns what is to be loaded and measured: the curves on each machine.
+func (o *hashOptions) plan(cmd *cobra.Command) (hashbench.Config, []hashbench.Curve, error) {
+	c, err := o.config(cmd)
+	if err != nil {
 		return c, nil, err
 	}
-	if c.Mix, err = hashbench.MixByName(o.mix); err != nil {
-		return fail(err)
+	var out []hashbench.Curve
+	var first hashbench.Config
+	for i, name := range o.machines {
+		if c.Profile, err = machine(name); err != nil {
+			return c, nil, err
+		}
+		if err := c.Validate(); err != nil {
+			return c, nil, &usageError{cause: err}
+		}
+		curves, err := o.curves(c)
+		if err != nil {
+			return c, nil, err
+		}
+		for j := range curves {
+			if len(o.machines) > 1 {
+				curves[j].Machine = name
+			}
+		}
+		if out = append(out, curves...); i == 0 {
+			first = c
+		}
 	}
-	if err := c.Validate(); err != nil {
-		return fail(err)
-	}
+	return first, out, nil
+}
+
+// curves are those of one machine.
+func (o *hashOptions) curves(c hashbench.Config) ([]hashbench.Curve, error) {
 	if o.figure != "" {
 		curves, err := hashbench.Figure(o.figure, c)
 		if err != nil {
-			return fail(err)
+			return nil, &usageError{cause: err}
 		}
-		return c, curves, nil
-	}
-	if len(o.avoidance) == 0 {
-		return fail(errors.New("--conflict-avoidance is empty; give one or more of none, backoff, dynamic, all"))
+		if o.threads.one() {
+			return curves, nil
+		}
+		for i := range curves {
+			if curves[i].Only(func(c hashbench.Config) bool { return o.threads.has(c.Threads) }); len(curves[i].Config) == 0 {
+				return nil, usagef("--threads is %v: figure %s has none of them", &o.threads, o.figure)
+			}
+		}
+		return curves, nil
 	}
 	var curves []hashbench.Curve
 	for _, name := range o.avoidance {
 		a, err := hashbench.AvoidanceByName(strings.TrimSpace(name))
 		if err != nil {
-			return fail(err)
+			return nil, &usageError{cause: err}
 		}
-		one := c
-		a.Set(&one.Techniques)
-		switch o.sweep {
-		case sweepThreads:
-			curves = append(curves, hashbench.Vary(a.Name, one, hashbench.ThreadCounts(o.threads), hashbench.SetThreads))
-		case "":
-			curves = append(curves, hashbench.Vary(a.Name, one, []int{o.threads}, hashbench.SetThreads))
-		default:
-			curves = append(curves, hashbench.Vary(a.Name, one, hashbench.Thetas, hashbench.SetTheta))
+		for _, t := range o.tuner.all() {
+			one, name := c, a.Name
+			a.Set(&one.Techniques)
+			if t.apply(&one.Techniques, &one.Tuner, o.likeSMART); len(o.tuner) > 1 {
+				name += ", tuner " + t.name
+			}
+			switch {
+			case o.sweep == sweepThreads || !o.threads.one():
+				curves = append(curves, hashbench.Vary(name, one, o.threads.among(hashbench.ThreadCounts(o.threads.most)), hashbench.SetThreads))
+			case o.sweep == "":
+				curves = append(curves, hashbench.Vary(name, one, []int{o.threads.most}, hashbench.SetThreads))
+			default:
+				curves = append(curves, hashbench.Vary(name, one, hashbench.Thetas, hashbench.SetTheta))
+			}
 		}
 	}
-	return c, curves, nil
+	return curves, nil
 }
 
 // run measures and prints.

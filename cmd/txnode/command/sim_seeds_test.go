@@ -106,7 +106,20 @@ func TestSimHash(t *testing.T) {
 	if code != 0 || !strings.Contains(stdout, "| threads | all |") || !strings.Contains(stdout, "| p99, us |") {
 		t.Error(code, stdout, stderr)
 	}
+	// Some points of a figure, on two machines: nothing is published of 4 threads.
+	code, stdout, stderr = b.run(append(small, "--figure", "14", "--threads", "1,4,16", "--markdown", "--machine", "connectx-6,AtomicAddrNs=111", "--machine", "connectx-6,AtomicAddrNs=400")...)
+	if code != 0 || strings.Count(stdout, "\n| 1 | ") != 2 || strings.Count(stdout, "\n| 16 | ") != 2 || strings.Contains(stdout, "\n| 4 | ") ||
+		!strings.Contains(stdout, "\nMix update-only, machine connectx-6,AtomicAddrNs=400:\n") || strings.Count(stdout, "median error") != 2 {
+		t.Error(code, stdout, stderr)
+	}
+	// A list of threads and of tuners without a figure, of which none leaves the throttle out.
+	code, stdout, stderr = b.run(append(small, "--threads", "3,2", "--tuner", "thread,none", "-o", "csv")...)
+	if code != 0 || strings.Count(stdout, "\n\"all, tuner thread\",a,") != 2 || strings.Count(stdout, "\n\"all, tuner none\",a,3,") != 1 {
+		t.Error(code, stdout, stderr)
+	}
 	for _, args := range [][]string{
+		{"--figure", "14", "--threads", "3,5"}, {"--figure", "14", "--machine", "abacus"}, {"--sweep", "zipf", "--threads", "1,2"}, {"--threads", "4,0"}, {"--threads", "4..2"},
+		{"--tuner", "smart,smart"}, {"--machine", "connectx-6", "--machine", "abacus"},
 		{"--mix", "d"}, {"--zipf", "1"}, {"--sweep", "moon"}, {"--figure", "6"}, {"--tuner", "nobody"}, {"--markdown", "-o", "csv"}, {"--figure", "9", "--idle", "1us"}, {"--conflict-avoidance", "some"}, {"--techniques", "backoff"},
 		{"--threads", "0"}, {"--machine", "abacus"}, {"--sweep", "threads", "--trace", "x"}, {"--conflict-avoidance", ""}, {"x"},
 		{"--figure", "14", "--mix", "a"}, {"--figure", "5a", "--zipf", "0"}, {"--figure", "7", "--sweep", "threads"},

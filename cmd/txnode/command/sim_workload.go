@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,11 +19,11 @@ import (
 // simOptions are the flags of txnode sim smallbank, txnode sim tatp and txnode sim ycsb.
 type simOptions struct {
 	workload   string
-	threads    threadRange
+	threads    threadCounts
 	coroutines int
 	policy     string
 	techniques techniqueList
-	tuner      tunerPolicy
+	tuner      tunerList
 	sweep      string
 	likeDTX    bool
 	machine    string
@@ -60,8 +58,8 @@ func (o *simOptions) published() bool { return o.workload != "ycsb" }
 // AddFlags registers the flags.
 func (o *simOptions) AddFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	o.threads = threadRange{most: 96}
-	fs.Var(&o.threads, "threads", "number of threads, or a range such as 1..96: those of the published figure that are in it")
+	o.threads = threadCounts{most: 96}
+	fs.Var(&o.threads, "threads", "number of threads; a range such as 1..96: those of the published figure that are in it; or a list by commas")
 	fs.IntVar(&o.coroutines, "coroutines", 8, "number of coroutines per thread")
 	fs.StringVar(&o.policy, "policy", "", "commit `policy`: default or ford; without this flag and --techniques:\nford without techniques, ford with all, default with all, one after the other")
 	o.techniques = slices.Clone(techniqueNames)
@@ -114,7 +112,7 @@ func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
 	if o.sweep != "" && o.sweep != sweepThreads && o.sweep != sweepIdle {
 		return nil, usagef("--sweep is %q; it must be %s or %s", o.sweep, sweepThreads, sweepIdle)
 	}
-	if o.sweep == sweepIdle && (cmd.Flags().Changed("idle") || o.threads.least > 0) {
+	if o.sweep == sweepIdle && (cmd.Flags().Changed("idle") || !o.threads.one()) {
 		return nil, usagef("--sweep idle varies --idle alone; --threads must be one number, and --idle not be given")
 	}
 	if o.policy != "" && !slices.Contains(policies, o.policy) {
@@ -130,13 +128,15 @@ func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
 	}
 	var out []simbench.Config
 	add := func(policy occ.Policy, t rdma.Techniques) {
-		c := base
-		c.Policy, c.Techniques, c.LikeDTX = policy, t, policy == occ.PolicyFORD && o.published()
-		if cmd.Flags().Changed("like-dtx") {
-			c.LikeDTX = o.likeDTX
+		for _, throttling := range o.tuner.all() {
+			c := base
+			c.Policy, c.Techniques, c.LikeDTX = policy, t, policy == occ.PolicyFORD && o.published()
+			if cmd.Flags().Changed("like-dtx") {
+				c.LikeDTX = o.likeDTX
+			}
+			throttling.apply(&c.Techniques, &c.Tuner, c.LikeDTX)
+			out = append(out, c)
 		}
-		c.Tuner = o.tuner.of(c.LikeDTX)
-		out = append(out, c)
 	}
 	switch {
 	case o.figure != "":
@@ -179,16 +179,10 @@ func (o *simOptions) fixFigure(cmd *cobra.Command) error {
 
 // counts are the thread counts to measure.
 func (o *simOptions) counts() []int {
-	t := o.threads
-	if o.sweep != sweepThreads && t.least == 0 {
-		return []int{t.most}
+	if o.sweep != sweepThreads && o.threads.one() {
+		return []int{o.threads.most}
 	}
-	counts := slices.DeleteFunc(simbench.Figure10Threads(), func(n int) bool { return n < t.least || n > t.most })
-	if t.least > 0 {
-		counts = append(counts, t.least)
-	}
-	slices.Sort(counts)
-	return slices.Compact(append(counts, t.most))
+	return o.threads.among(simbench.Figure10Threads())
 }
 
 // measure measures a configuration at all points.
@@ -280,38 +274,6 @@ func (o *simOptions) run(ctx context.Context, w *World, configs []simbench.Confi
 	if stopped != nil {
 		return fmt.Errorf("%w: %d of %d points were measured", stopped, done, total)
 	}
-	return nil
-}
-
-// threadRange is the value of --threads where it can be a range.
-type threadRange struct{ least, most int } // least 0: most alone
-
-// String implements pflag.Value.
-func (r *threadRange) String() string {
-	if r.least == 0 {
-		return strconv.Itoa(r.most)
-	}
-	return fmt.Sprintf("%d..%d", r.least, r.most)
-}
-
-// Type implements pflag.Value.
-func (r *threadRange) Type() string { return "int" }
-
-// Set implements pflag.Value.
-func (r *threadRange) Set(s string) error {
-	var out threadRange
-	least, most, isRange := strings.Cut(s, "..")
-	if !isRange {
-		least, most = "", s
-	}
-	var err error
-	if out.most, err = strconv.Atoi(most); err == nil && isRange {
-		out.least, err = strconv.Atoi(least)
-	}
-	if err != nil || isRange && (out.least < 1 || out.least > out.most) {
-		return errors.New("it must be a number, or a range such as 1..96")
-	}
-	*r = out
 	return nil
 }
 
