@@ -49,6 +49,9 @@ type Ordered interface {
 	Owed() (p Post, ok bool)
 	// Owes reports whether there may be one.
 	Owes() bool
+	// Due reports whether a node is the one that a Post leads to, still: it may have been merged away, and its block hold
+	// another one.
+	Due(p Post, child []byte) bool
 	// Grow returns the values of the root's block and of a new node at a, for a Post of a level
 	// that the index, whose root block's value is given, does not have yet.
 	Grow(root []byte, p Post, a memory.Addr) (newRoot, node []byte, err error)
@@ -122,9 +125,8 @@ type Editor interface {
 	// split, one new one for each further value. The arguments must stay as they are until
 	// the values were made.
 	Edit(node []byte, changes []Change) (n int, err error)
-	// EditPost is Edit of a node of a higher level. n is 0 if it has the entry already, or must not have it,
-	// since the child, whose value is given, is not, or no more, the node that it was split off as.
-	EditPost(node []byte, p Post, child []byte) (n int, err error)
+	// EditPost is Edit of a node of a higher level, for a Post that is Due. n is 0 if it has the entry already.
+	EditPost(node []byte, p Post) (n int, err error)
 	// EditMerge plans the one value of a node into which its right neighbour, whose block is at a, is merged. fits is false if
 	// one node has no room for both, or they are no neighbours.
 	EditMerge(left, right []byte, a memory.Addr) (fits bool, err error)

@@ -284,18 +284,20 @@ func (tx *Tx) preparePost(t *Table, p index.Post) (due bool, err error) {
 	if !tx.nodes[child].free() {
 		return false, tx.meet(AbortReadLocked, &item{table: t, addr: p.Child}, tx.nodes[child].guard)
 	}
+	if !t.Ordered.Due(p, tx.nodeImage(&tx.nodes[child]).Value()) {
+		return false, nil
+	}
 	tx.nodes[child].used, tx.valid = true, false
 	k, err := tx.seek(t, index.Place{Bound: index.Bound{Key: p.Key}, Level: p.Level})
 	if err != nil {
 		return false, err
 	}
 	n := &tx.nodes[k]
-	value, childValue := tx.nodeImage(n).Value(), tx.nodeImage(&tx.nodes[child]).Value()
 	if n.addr == t.Ordered.Root() {
 		return true, tx.grow(t, k, p)
 	}
 	ed := tx.editor(t)
-	images, err := ed.EditPost(value, p, childValue)
+	images, err := ed.EditPost(tx.nodeImage(n).Value(), p)
 	if err != nil {
 		return false, tx.nodeError(t, n, err)
 	}

@@ -37,11 +37,7 @@ func (e *editor) Edit(node []byte, changes []index.Change) (int, error) {
 }
 
 // EditPost plans a separator that is added to an inner node.
-func (e *editor) EditPost(node []byte, p index.Post, child []byte) (int, error) {
-	c, err := blink.Decode(child)
-	if err != nil || c.Level() != p.Level-1 || !bytes.Equal(c.Low(), p.Key) {
-		return 0, nil //nolint:nilerr // it was merged into another one
-	}
+func (e *editor) EditPost(node []byte, p index.Post) (int, error) {
 	n, err := blink.Decode(node)
 	if err != nil {
 		return 0, err

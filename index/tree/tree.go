@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"sync"
@@ -186,11 +187,12 @@ func (t *Tree) Follow(p index.Place, a memory.Addr, value []byte) (next index.Ho
 	case blink.NotHere:
 		return t.Astray(p), false, nil
 	case blink.GoRight:
-		if n.Level() == p.Level {
-			t.detour(p, n)
-		}
+		t.detour(p, n)
 		if n.Right() == 0 {
 			return t.Astray(p), false, nil
+		}
+		if n.Level() > p.Level {
+			t.learn(a, value)
 		}
 		return index.Hop{Addr: n.Right(), Near: n.Level() == p.Level}, false, nil
 	}
@@ -198,16 +200,10 @@ func (t *Tree) Follow(p index.Place, a memory.Addr, value []byte) (next index.Ho
 		return next, true, nil
 	}
 	t.learn(a, value)
+	// What is cached of the nodes below is not asked. A block that an old copy leads to may hold a node of a higher level by
+	// now, which would lead here again, and so on.
 	if next = (index.Hop{Addr: child(n, p), Near: n.Level() == p.Level+1}); next.Addr == 0 {
 		return next, false, t.damaged(a, blink.ErrMalformed)
-	}
-	if !next.Near { // what is below may be cached
-		t.mu.RLock()
-		below, stale := t.find(p, blink.Root{Addr: next.Addr, Level: n.Level() - 1})
-		t.mu.RUnlock()
-		if !stale {
-			next = below
-		}
 	}
 	return next, false, nil
 }
@@ -238,13 +234,18 @@ func (t *Tree) Astray(p index.Place) index.Hop {
 
 // forget drops the cached nodes on the way to p. The caller holds t.mu.
 func (t *Tree) forget(p index.Place, r blink.Root) {
+	t.way(p, r, func(a memory.Addr, _ blink.Node) { delete(t.inner, a) })
+}
+
+// way calls fn for the cached nodes on the way to p, which fn may drop. The caller holds t.mu.
+func (t *Tree) way(p index.Place, r blink.Root, fn func(a memory.Addr, n blink.Node)) {
 	a := r.Addr
 	for range 2 * blink.MaxLevel {
 		n, ok := t.inner[a]
 		if !ok {
 			return
 		}
-		delete(t.inner, a)
+		fn(a, n)
 		if where(n, p) == blink.GoRight {
 			a = n.Right()
 		} else {
@@ -253,13 +254,23 @@ func (t *Tree) forget(p index.Place, r blink.Root) {
 	}
 }
 
-// detour notes that a search has gone right from the node n, of the level of p: the cached parent is
-// stale. If that happens once more, nobody has added the separator of the right node.
+// detour notes that a search has gone right from the node n: the lowest cached node above is stale. If none is cached, the
+// root is. So a search that goes right many times drops all of them, and the next one is led by what is read then. If that
+// happens once more for the same node, its separator was not added.
 func (t *Tree) detour(p index.Place, n blink.Node) {
 	if r := t.root.Load(); r != nil {
 		t.mu.Lock()
-		t.forget(p, *r)
+		var above memory.Addr
+		t.way(p, *r, func(a memory.Addr, m blink.Node) {
+			if m.Level() > n.Level() {
+				above = a
+			}
+		})
+		delete(t.inner, above)
 		t.mu.Unlock()
+		if above == 0 {
+			t.root.CompareAndSwap(r, nil)
+		}
 	}
 	high, bounded := n.High()
 	if !bounded || n.Right() == 0 {
@@ -325,6 +336,12 @@ func (t *Tree) Published(a memory.Addr, value []byte) {
 	if n, err := blink.Decode(value); err == nil && n.Level() > 0 {
 		t.learn(a, value)
 	}
+}
+
+// Due reports whether a node begins with the separator, and is of the level below.
+func (t *Tree) Due(p index.Post, child []byte) bool {
+	n, err := blink.Decode(child)
+	return err == nil && n.Level() == p.Level-1 && bytes.Equal(n.Low(), p.Key)
 }
 
 // Grow returns the values of the root's block and of a new first node of a level above all others.
