@@ -1,0 +1,144 @@
+package txn
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"txnode/index"
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/occ"
+	"txnode/rdma"
+)
+
+// begin builds the index if the table has no record yet: of one that has, Build may take long.
+func (x *Index[K, V, I]) begin() error {
+	t, ctx := x.table, context.Background()
+	if t.db.built(t.t.Name, x.name) || t.db.opts.ReadOnly {
+		return nil
+	}
+	empty := true
+	if err := t.db.View(ctx, func(tx *Tx) error {
+		for range t.Keys(tx) {
+			empty = false
+			break
+		}
+		return nil
+	}); err != nil || !empty {
+		return err
+	}
+	return x.Build(ctx, nil)
+}
+
+// Build makes an index that was defined when the table had records. It goes on beside transactions, in small ones of its own;
+// progress, if not nil, is told how many records it has looked at. If it is stopped, or the process dies, another call begins
+// again, and has less to do. A second record with a key of a unique index is ErrUnique. Build of an index that is built does nothing.
+func (x *Index[K, V, I]) Build(ctx context.Context, progress func(records uint64)) (err error) {
+	if x.table == nil {
+		return fmt.Errorf("%w: index %q belongs to no table: create or open one with it", ErrOptions, x.name)
+	}
+	t, db := x.table, x.table.db
+	if db.built(t.t.Name, x.name) {
+		return nil
+	}
+	w, err := db.NewWorker()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	// Transactions that do not keep the index may be under way. None begins, since the catalog has it.
+	for rest := occ.NewRest(w.thread.Now()); !rest.Ended(w.session, w.coro); w.coro.Sleep(dropPauseNs) {
+		if ctx.Err() != nil {
+			return canceled(ctx)
+		}
+		db.askIdle()
+	}
+	var keys []K
+	done := uint64(0)
+	flush := func() error {
+		err := w.Update(ctx, func(tx *Tx) error {
+			if err := t.StageAll(tx, ForUpdate, keys...); err != nil {
+				return err
+			}
+			for _, k := range keys {
+				v, found, err := t.Lookup(tx, k)
+				if err != nil {
+					return err
+				}
+				if !found {
+					continue
+				}
+				if err := (&Table[K, V]{t: t.t, db: db, key: t.key, value: t.value, indexes: []TableIndex[K, V]{x}}).keep(tx, k, nil, &v); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		done += uint64(len(keys))
+		keys = keys[:0]
+		if err == nil && progress != nil {
+			progress(done)
+		}
+		return err
+	}
+	walker, ok := t.t.Index.(index.Walker)
+	if !ok {
+		return fmt.Errorf("%w: table %q", occ.ErrNoScan, t.t.Name)
+	}
+	heads := keyReader{w: w, table: t.t}
+	err = walker.Walk(w.coro, func(_ memory.Addr, c index.Candidate) error {
+		p, err := heads.key(c)
+		if err != nil || p == nil {
+			return err
+		}
+		k, err := t.decodeKey(p)
+		if err != nil {
+			return err
+		}
+		if keys = append(keys, k); len(keys) < rowsAtOnce {
+			return nil
+		}
+		return flush()
+	})
+	if err == nil {
+		err = flush()
+	}
+	if err != nil {
+		return fmt.Errorf("txn: building index %q of table %q: %w", x.name, t.t.Name, err)
+	}
+	return db.noteBuilt(t.t.Name, x.name)
+}
+
+// keyReader reads keys of records outside of transactions.
+type keyReader struct {
+	w     *Worker
+	table *occ.Table
+}
+
+// key returns the key of the record in a block, nil: it is none of the table's just now.
+func (r *keyReader) key(c index.Candidate) ([]byte, error) {
+	th, v := r.w.thread, r.w.db.space.ViewOn(r.w.thread)
+	if !v.Valid(c.Addr) {
+		return nil, nil
+	}
+	n := int(min(c.Class.Size(), record.LineSize+record.MaxKey))
+	buf, err := th.Alloc(n)
+	if err != nil {
+		return nil, err
+	}
+	defer th.Free(buf, n)
+	var b rdma.Batch
+	b.Read(v.At(c.Addr, 0), buf, uint32(n))
+	if err := r.w.coro.Do(&b); err != nil {
+		return nil, err
+	}
+	img := record.Image(th.Bytes(buf, uint32(n)))
+	m := img.Meta()
+	at := record.KeyAt(m.KeyLen())
+	if m.State() != record.Live || m.Table() != r.table.ID || at+m.KeyLen() > n {
+		return nil, nil
+	}
+	return bytes.Clone(img[at : at+m.KeyLen()]), nil
+}
