@@ -127,44 +127,58 @@ func (s *Space) SetTableRoot(id uint16, root Addr) error {
 	return nil
 }
 
-// SetTableOptions replaces the options of a table.
-func (s *Space) SetTableOptions(id uint16, options []byte) error {
-	if len(options) > MaxTableOptions {
-		return fmt.Errorf("memory: the options of table %d have %d bytes: at most %d are possible", id, len(options), MaxTableOptions)
-	}
-	return s.changeTable(id, func(t *Table) { t.Options = slices.Clone(options) })
+// TableChange is what ChangeTables does to a table.
+type TableChange struct {
+	ID      uint16
+	Options []byte // the new ones; nil: they stay
+	Drop    bool   // the table is being dropped from now on, and its name is free
+
+	forget bool // see ForgetTable
 }
 
-// DropTable records that a table is being dropped. From then on its name is free. The caller frees
-// what it consists of, and calls ForgetTable. A table that is being dropped already stays so.
-func (s *Space) DropTable(id uint16) error {
-	return s.changeTable(id, func(t *Table) { t.State = max(t.State, TableDropping) })
-}
-
-// ForgetTable records that a table is dropped, of which only the extents of the index are left. The
-// caller frees them. If it dies before that, the next opening does, as nothing leads to them.
-func (s *Space) ForgetTable(id uint16) error {
-	return s.changeTable(id, func(t *Table) { t.State, t.Root = TableDropped, 0 })
-}
-
-// changeTable records a change of a table that is not dropped.
-func (s *Space) changeTable(id uint16, change func(t *Table)) error {
+// ChangeTables changes tables, each of them once, in one step of the catalog: all or none. Of a table that is being
+// dropped the caller frees what it consists of, and calls ForgetTable. A table that is being dropped already stays so.
+// One that is dropped, or was never there, is ErrNoTable.
+func (s *Space) ChangeTables(changes ...TableChange) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.writable(); err != nil {
 		return err
 	}
 	l := s.layout
-	if id == 0 || int(id) > len(l.Tables) || l.Tables[id-1].State == TableDropped {
-		return fmt.Errorf("%w: %d", ErrNoTable, id)
+	tables, entries := make([]Table, len(changes)), make([]Entry, len(changes))
+	for i, x := range changes {
+		if x.ID == 0 || int(x.ID) > len(l.Tables) || l.Tables[x.ID-1].State == TableDropped {
+			return fmt.Errorf("%w: %d", ErrNoTable, x.ID)
+		}
+		if len(x.Options) > MaxTableOptions {
+			return fmt.Errorf("memory: the options of table %d have %d bytes: at most %d are possible", x.ID, len(x.Options), MaxTableOptions)
+		}
+		t := l.Tables[x.ID-1]
+		if x.Options != nil {
+			t.Options = slices.Clone(x.Options)
+		}
+		if x.Drop {
+			t.State = max(t.State, TableDropping)
+		}
+		if x.forget {
+			t.State, t.Root = TableDropped, 0
+		}
+		tables[i], entries[i] = t, tableEntry(t)
 	}
-	t := l.Tables[id-1]
-	change(&t)
-	if err := s.commit(tableEntry(t)); err != nil {
+	if err := s.commit(entries...); err != nil {
 		return err
 	}
-	l.Tables[id-1] = t
+	for _, t := range tables {
+		l.Tables[t.ID-1] = t
+	}
 	return nil
+}
+
+// ForgetTable records that a table is dropped, of which only the extents of the index are left. The
+// caller frees them. If it dies before that, the next opening does, as nothing leads to them.
+func (s *Space) ForgetTable(id uint16) error {
+	return s.ChangeTables(TableChange{ID: id, forget: true})
 }
 
 // OrderedTable reports whether table id is ordered.

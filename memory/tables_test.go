@@ -11,17 +11,18 @@ import (
 func TestDropTable(t *testing.T) {
 	b := newBed(t, 2, 4, 1)
 	s, c := b.open()
+	drop := func(id uint16) error { return s.ChangeTables(memory.TableChange{ID: id, Drop: true}) }
 	first := must(s.CreateTable("t", []byte("old")))(t)
 	_, err := s.CreateTable("t", []byte("old"))
 	if err != nil { // without a root its creation goes on
 		t.Fatal(err)
 	}
-	for i, change := range []func(uint16) error{s.DropTable, s.DropTable, s.ForgetTable} {
+	for i, change := range []func(uint16) error{drop, drop, s.ForgetTable} {
 		if err := change(first.ID); err != nil {
 			t.Fatalf("step %d: %v", i, err)
 		}
 	}
-	for _, change := range []func(uint16) error{s.DropTable, s.ForgetTable} {
+	for _, change := range []func(uint16) error{drop, s.ForgetTable} {
 		for _, id := range []uint16{0, first.ID, 99} {
 			if err := change(id); !errors.Is(err, memory.ErrNoTable) {
 				t.Errorf("table %d: %v", id, err)
@@ -32,8 +33,13 @@ func TestDropTable(t *testing.T) {
 	if second.ID == first.ID || string(second.Options) != "new" {
 		t.Errorf("the new table is %+v", second)
 	}
-	if err := s.DropTable(second.ID); err != nil {
+	if err := drop(second.ID); err != nil {
 		t.Fatal(err)
+	}
+	// Changes of several tables are all there, or none.
+	none := []memory.TableChange{{ID: second.ID, Options: []byte("other")}, {ID: first.ID, Drop: true}}
+	if err := s.ChangeTables(none...); !errors.Is(err, memory.ErrNoTable) || string(must(s.Tables())(t)[1].Options) != "new" {
+		t.Errorf("a change of a table that is there, and of one that is not: %v", err)
 	}
 	third := must(s.CreateTable("t", nil))(t)
 	if ts := must(s.Tables())(t); len(ts) != 3 || ts[0].State != memory.TableDropped || ts[1].State != memory.TableDropping || ts[2].State != memory.TableLive || ts[2].ID != third.ID {

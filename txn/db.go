@@ -201,7 +201,7 @@ const (
 
 // is reports whether a table has the types and the index that are wanted.
 func (o tableOptions) is(want tableOptions) bool {
-	return o.Key == want.Key && o.Value == want.Value && o.Index == want.Index && (want.MaxKey == 0 || o.MaxKey == want.MaxKey)
+	return o.Key == want.Key && o.Value == want.Value && o.Index == want.Index && (want.MaxKey == 0 || o.MaxKey == want.MaxKey) && (want.Of == "" || o.Of == want.Of)
 }
 
 // decodeTableOptions reads what the catalog keeps of a table, whatever it is.
@@ -375,13 +375,14 @@ func (db *DB) findTable(name string, want tableOptions, create bool) (memory.Tab
 	if err != nil {
 		return memory.Table{}, err
 	}
-	for _, t := range ts {
-		if t.Name == name && t.Root != 0 && t.State == memory.TableLive {
-			return t, nil
-		}
+	if t := liveTable(ts, name); t != nil {
+		return *t, nil
 	}
 	if !create {
 		return memory.Table{}, ErrNoTable
+	}
+	if want.Of != "" && !hasIndexTable(ts, want.Of, name) {
+		return memory.Table{}, fmt.Errorf("%w: table %q, or its index, was dropped meanwhile", ErrNoTable, want.Of)
 	}
 	// Others could not be told from it when the table is opened.
 	var faults validate.Faults

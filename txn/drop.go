@@ -54,7 +54,17 @@ const (
 // If ctx ends meanwhile, or the process dies, the table is dropped all the same. The rest of its room is
 // given back when DropTable is called again with its name, or when the database is opened again. Do not
 // call it inside of a transaction.
-func (db *DB) DropTable(ctx context.Context, name string) (err error) {
+//
+// Indexes of the table are dropped with it. Of an index itself it is ErrOptions: see [DB.DropIndex].
+func (db *DB) DropTable(ctx context.Context, name string) error {
+	return db.dropTables(ctx, name, func() error { return db.markTable(name) }, func(t *memory.Table) bool {
+		o, _ := decodeTableOptions(t.Options)
+		return t.Name == name || o.Of == name
+	})
+}
+
+// dropTables drops tables: mark does step 1, and the others follow for those that which tells.
+func (db *DB) dropTables(ctx context.Context, name string, mark func() error, which func(t *memory.Table) bool) (err error) {
 	if db.isClosed() {
 		return ErrClosed
 	}
@@ -73,41 +83,68 @@ func (db *DB) DropTable(ctx context.Context, name string) (err error) {
 		w.Sleep(dropPauseNs)
 	}
 	defer db.dropMu.Unlock()
-	all := db.withItsIndexes(name)
-	for i, x := range all {
-		if err := db.markDropping(x); err != nil && (i == 0 || !errors.Is(err, ErrNoTable)) {
-			return fmt.Errorf("txn: table %q: %w", x, err)
-		}
+	if err := mark(); err != nil {
+		return fmt.Errorf("txn: table %q: %w", name, err)
 	}
-	if err := db.finishDrops(ctx, w, func(t *memory.Table) bool { return slices.Contains(all, t.Name) }); err != nil {
+	if err := db.finishDrops(ctx, w, which); err != nil {
 		return fmt.Errorf("txn: table %q is dropped, and its room is given back when the database is opened again, or DropTable is called once more: %w", name, err)
 	}
 	return nil
 }
 
-// markDropping does step 1, unless that was done.
-func (db *DB) markDropping(name string) error {
+// markTable does step 1 for a table and its indexes, unless that was done.
+func (db *DB) markTable(name string) error {
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
 	ts, err := db.space.Tables()
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(ts, func(t memory.Table) bool { return t.Name == name && t.State == memory.TableLive && t.Root != 0 })
-	if i < 0 {
+	t := liveTable(ts, name)
+	if t == nil {
 		if slices.ContainsFunc(ts, func(t memory.Table) bool { return t.Name == name && t.State == memory.TableDropping }) {
 			return nil
 		}
 		return ErrNoTable
 	}
-	if err := db.space.DropTable(ts[i].ID); err != nil {
+	o, _ := decodeTableOptions(t.Options) // one whose options are damaged can be dropped
+	if o.Of != "" {
+		return fmt.Errorf("%w: it is an index of table %q: DropIndex drops it", ErrOptions, o.Of)
+	}
+	names := []string{name}
+	for _, x := range o.Indexes {
+		names = append(names, indexTable(name, x.Name))
+	}
+	return db.mark(ts, names)
+}
+
+// mark notes in the catalog that tables are being dropped, and makes the other changes in the same step. The caller
+// holds ctlMu.
+func (db *DB) mark(ts []memory.Table, names []string, changes ...memory.TableChange) error {
+	for _, name := range names {
+		if t := liveTable(ts, name); t != nil {
+			changes = append(changes, memory.TableChange{ID: t.ID, Drop: true})
+		}
+	}
+	if err := db.space.ChangeTables(changes...); err != nil {
 		return err
 	}
-	if t := db.tables[name]; t != nil {
-		t.Drop()
-		delete(db.tables, name)
+	for _, name := range names {
+		if t := db.tables[name]; t != nil {
+			t.Drop()
+			delete(db.tables, name)
+		}
 	}
 	return nil
+}
+
+// liveTable is the table of a name, nil: there is none.
+func liveTable(ts []memory.Table, name string) *memory.Table {
+	i := slices.IndexFunc(ts, func(t memory.Table) bool { return t.Name == name && t.State == memory.TableLive && t.Root != 0 })
+	if i < 0 {
+		return nil
+	}
+	return &ts[i]
 }
 
 // finishDrops does the other steps for tables that are being dropped.

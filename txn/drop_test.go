@@ -394,7 +394,7 @@ func TestDropForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	db = mustOpen(t, o)
-	if err := errors.Join(db.Space().DropTable(2), db.Space().ForgetTable(2)); err != nil {
+	if err := errors.Join(db.Space().ChangeTables(memory.TableChange{ID: 2, Drop: true}), db.Space().ForgetTable(2)); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Close(t.Context()); err != nil { // nobody has died, so nothing else is to be looked for
@@ -467,7 +467,7 @@ func TestDropAndPower(t *testing.T) {
 			if _, err := tab.Load(t.Context(), numbered(0, 200), txn.LoadOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(db.Space().DropTable(2), db.Space().ForgetTable(2)); err != nil {
+			if err := errors.Join(db.Space().ChangeTables(memory.TableChange{ID: 2, Drop: true}), db.Space().ForgetTable(2)); err != nil {
 				t.Fatal(err)
 			}
 			lost := filepath.Join(t.TempDir(), "lost")

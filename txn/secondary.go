@@ -3,8 +3,10 @@ package txn
 import (
 	"errors"
 	"fmt"
+	"unicode/utf8"
 
 	"txnode/internal/validate"
+	"txnode/memory"
 	"txnode/occ"
 )
 
@@ -59,9 +61,10 @@ type Index[K, V, I any] struct {
 
 // TableIndex is an Index of a table with keys of type K and values of type V.
 type TableIndex[K, V any] interface {
-	define() (name string, fault error)
+	define() (o indexOptions, fault error)
 	bind(t *Table[K, V], create bool) error
 	begin() error // builds the index if the table is empty
+	alive() error // ErrDropped: it was dropped
 	// change appends what becomes of the index by a change of a record; nil: it has no value.
 	change(tx *Tx, k K, old, now *V) ([]indexChange, error)
 }
@@ -77,27 +80,19 @@ func NewUniqueIndex[K, V, I any](name string, key Key[I], of func(k K, v V) []I)
 	return &Index[K, V, I]{name: name, key: key, of: of, unique: true}
 }
 
-func (x *Index[K, V, I]) define() (string, error) {
+// define returns what the catalog is to have of the index.
+func (x *Index[K, V, I]) define() (indexOptions, error) {
 	var faults validate.Faults
 	faults.Check(x.name != "", "an index needs a name")
+	faults.Check(utf8.ValidString(x.name), "its name is not UTF-8")
 	faults.Check(x.of != nil, "index %q: it has no function", x.name)
 	faults.Check(x.key.Append != nil && x.key.Decode != nil && x.key.Ordered && x.key.Name != "", "index %q: its Key must have Name, Append and Decode, and be Ordered", x.name)
 	faults.Check(x.table == nil, "index %q belongs to a table already: define another one", x.name)
-	return x.name, faults.Err(ErrOptions)
+	return indexOptions{Name: x.name, Key: x.key.Name, Unique: x.unique}, faults.Err(ErrOptions)
 }
 
-// options is what the catalog is to have of the index.
-func (x *Index[K, V, I]) options() indexOptions {
-	return indexOptions{Name: x.name, Key: x.key.Name, Unique: x.unique}
-}
-
+// bind opens the table of the index, which the catalog has, for a handle of its table.
 func (x *Index[K, V, I]) bind(t *Table[K, V], create bool) error {
-	if t.key.Decode == nil {
-		return fmt.Errorf("%w: table %q has an index, Key %q", ErrNoDecode, t.t.Name, t.key.Name)
-	}
-	if err := t.db.noteIndex(t.t.Name, x.options(), create); err != nil {
-		return err
-	}
 	name := indexTable(t.t.Name, x.name)
 	want := tableOptions{Key: "index(" + x.key.Name + "," + t.key.Name + ")", Value: Bytes().Name, Index: indexOrdered, Of: t.t.Name}
 	x.entry = func(dst []byte, i I, k K) []byte { return x.pair().Append(dst, T2(i, k)) }
@@ -106,7 +101,8 @@ func (x *Index[K, V, I]) bind(t *Table[K, V], create bool) error {
 		x.entry = func(dst []byte, i I, _ K) []byte { return x.key.Append(dst, i) }
 	}
 	x.primary = t.key
-	if create {
+	// If the process that made it stopped here, there is no table yet.
+	if create = create || !t.db.built(t.t.Name, x.name) && !t.db.opts.ReadOnly && !t.db.space.ReadOnly(); create {
 		want.MaxKey = indexMaxKey
 	}
 	ts, err := t.db.table(name, want, create, 0)
@@ -117,24 +113,42 @@ func (x *Index[K, V, I]) bind(t *Table[K, V], create bool) error {
 	return nil
 }
 
+func (x *Index[K, V, I]) alive() error {
+	if x.t.Dropped() || x.table.t.Dropped() {
+		return fmt.Errorf("%w: index %q of table %q", ErrDropped, x.name, x.table.t.Name)
+	}
+	return nil
+}
+
 // bindIndexes gives a new handle its indexes.
 func (t *Table[K, V]) bindIndexes(indexes []TableIndex[K, V], create bool) error {
 	if len(indexes) == 0 {
 		return nil
 	}
-	names := map[string]bool{}
-	for _, x := range indexes {
-		name, err := x.define()
-		if err == nil && names[name] {
-			err = fmt.Errorf("%w: index %q is there twice", ErrOptions, name)
-		}
-		if err == nil {
-			err = x.bind(t, create)
+	if t.key.Decode == nil {
+		return fmt.Errorf("%w: table %q has an index, Key %q", ErrNoDecode, t.t.Name, t.key.Name)
+	}
+	names, options := map[string]bool{}, make([]indexOptions, len(indexes))
+	for i, x := range indexes {
+		o, err := x.define()
+		if err == nil && names[o.Name] {
+			err = fmt.Errorf("%w: it is there twice", ErrOptions)
 		}
 		if err != nil {
-			return fmt.Errorf("txn: table %q: index %q: %w", t.t.Name, name, err)
+			return fmt.Errorf("txn: table %q: index %q: %w", t.t.Name, o.Name, err)
 		}
-		names[name] = true
+		if n := len(indexTable(t.t.Name, o.Name)); n > memory.MaxTableName {
+			return fmt.Errorf("%w: table %.40q: index %.40q: their names have %d bytes together, with a dot, and %d are possible", ErrOptions, t.t.Name, o.Name, n, memory.MaxTableName)
+		}
+		names[o.Name], options[i] = true, o
+	}
+	if err := t.db.noteIndexes(t.t.Name, options, create); err != nil {
+		return fmt.Errorf("txn: table %q: %w", t.t.Name, err)
+	}
+	for i, x := range indexes {
+		if err := x.bind(t, create); err != nil {
+			return fmt.Errorf("txn: table %q: index %q: %w", t.t.Name, options[i].Name, err)
+		}
 	}
 	t.indexes, t.indexNames = indexes, names
 	if !create {

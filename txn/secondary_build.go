@@ -39,6 +39,9 @@ func (x *Index[K, V, I]) Build(ctx context.Context, progress func(records uint64
 	if x.table == nil {
 		return fmt.Errorf("%w: index %q belongs to no table: create or open one with it", ErrOptions, x.name)
 	}
+	if err := x.alive(); err != nil {
+		return err
+	}
 	t, db := x.table, x.table.db
 	if db.built(t.t.Name, x.name) {
 		return nil
@@ -108,7 +111,7 @@ func (x *Index[K, V, I]) Build(ctx context.Context, progress func(records uint64
 	if err != nil {
 		return fmt.Errorf("txn: building index %q of table %q: %w", x.name, t.t.Name, err)
 	}
-	return db.noteBuilt(t.t.Name, x.name)
+	return db.noteBuilt(t.t.Name, x.name, x.alive)
 }
 
 // keyReader reads keys of records outside of transactions.

@@ -3,11 +3,11 @@ package txn
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
+	"txnode/memory"
 	"txnode/occ"
 )
 
@@ -64,19 +64,24 @@ func (db *DB) know(table string, list []indexOptions) {
 	db.known.Store(&all)
 }
 
-// changeIndexes changes what the catalog knows of the indexes of a table.
-func (db *DB) changeIndexes(table string, change func(list []indexOptions) ([]indexOptions, error)) error {
+// changeIndexes changes what the catalog knows of the indexes of a table. The indexes that drop names are dropped
+// in the same step.
+func (db *DB) changeIndexes(table string, change func(ts []memory.Table, list []indexOptions) (now []indexOptions, drop []string, err error)) error {
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
-	meta, err := db.findTable(table, tableOptions{}, false)
+	ts, err := db.space.Tables()
 	if err != nil {
 		return err
 	}
-	o, err := decodeTableOptions(meta.Options)
+	t := liveTable(ts, table)
+	if t == nil {
+		return ErrNoTable
+	}
+	o, err := decodeTableOptions(t.Options)
 	if err != nil {
 		return err
 	}
-	list, err := change(slices.Clone(o.Indexes))
+	list, drop, err := change(ts, slices.Clone(o.Indexes))
 	if err != nil {
 		return err
 	}
@@ -86,7 +91,7 @@ func (db *DB) changeIndexes(table string, change func(list []indexOptions) ([]in
 		if err != nil {
 			return err
 		}
-		if err := db.space.SetTableOptions(meta.ID, p); err != nil {
+		if err := db.mark(ts, drop, memory.TableChange{ID: t.ID, Options: p}); err != nil {
 			return err
 		}
 	}
@@ -94,66 +99,62 @@ func (db *DB) changeIndexes(table string, change func(list []indexOptions) ([]in
 	return nil
 }
 
-// noteIndex makes sure that the catalog has an index of a table.
-func (db *DB) noteIndex(table string, x indexOptions, create bool) error {
-	return db.changeIndexes(table, func(list []indexOptions) ([]indexOptions, error) {
-		for _, has := range list {
-			if has.Name != x.Name {
-				continue
+// noteIndexes makes sure that the catalog has indexes of a table: all of them, or none.
+func (db *DB) noteIndexes(table string, all []indexOptions, create bool) error {
+	return db.changeIndexes(table, func(ts []memory.Table, list []indexOptions) ([]indexOptions, []string, error) {
+		for _, x := range all {
+			i := slices.IndexFunc(list, func(has indexOptions) bool { return has.Name == x.Name })
+			switch {
+			case i >= 0 && (list[i].Key != x.Key || list[i].Unique != x.Unique):
+				return nil, nil, fmt.Errorf("index %q: %w: it has keys %s, unique %v; asked for %s, %v", x.Name, ErrTableType, list[i].Key, list[i].Unique, x.Key, x.Unique)
+			case i >= 0:
+			case !create:
+				return nil, nil, fmt.Errorf("index %q: %w: the table has no such index; CreateTable makes it", x.Name, ErrNoTable)
+			case liveTable(ts, indexTable(table, x.Name)) != nil:
+				return nil, nil, fmt.Errorf("index %q: %w: a table %q is there, which is not this index", x.Name, ErrTableType, indexTable(table, x.Name))
+			default:
+				list = append(list, x)
 			}
-			if has.Key != x.Key || has.Unique != x.Unique {
-				return nil, fmt.Errorf("%w: it has keys %s, unique %v; asked for %s, %v", ErrTableType, has.Key, has.Unique, x.Key, x.Unique)
-			}
-			return list, nil
 		}
-		if !create {
-			return nil, fmt.Errorf("%w: the table has no such index; CreateTable makes it", ErrNoTable)
-		}
-		return append(list, x), nil
+		return list, nil, nil
 	})
 }
 
-// noteBuilt notes that an index knows all records.
-func (db *DB) noteBuilt(table, name string) error {
-	return db.changeIndexes(table, func(list []indexOptions) ([]indexOptions, error) {
+// noteBuilt notes that an index knows all records, unless it is another one of this name by now.
+func (db *DB) noteBuilt(table, name string, alive func() error) error {
+	return db.changeIndexes(table, func(_ []memory.Table, list []indexOptions) ([]indexOptions, []string, error) {
+		if err := alive(); err != nil {
+			return nil, nil, err
+		}
 		for i := range list {
 			list[i].Built = list[i].Built || list[i].Name == name
 		}
-		return list, nil
+		return list, nil, nil
 	})
 }
 
-// withItsIndexes lists a table, and the tables of its indexes.
-func (db *DB) withItsIndexes(table string) []string {
-	all := []string{table}
-	meta, err := db.findTable(table, tableOptions{}, false)
-	if err != nil {
-		return all
+// hasIndexTable reports whether a table is that of an index which the catalog has.
+func hasIndexTable(ts []memory.Table, table, name string) bool {
+	t := liveTable(ts, table)
+	if t == nil {
+		return false
 	}
-	o, err := decodeTableOptions(meta.Options)
-	if err != nil {
-		return all
-	}
-	for _, x := range o.Indexes {
-		all = append(all, indexTable(table, x.Name))
-	}
-	return all
+	o, err := decodeTableOptions(t.Options)
+	return err == nil && slices.ContainsFunc(o.Indexes, func(x indexOptions) bool { return indexTable(table, x.Name) == name })
 }
 
-// DropIndex drops an index of a table, as DropTable drops a table. Handles that were opened with it cannot write any more.
+// DropIndex drops an index of a table, as DropTable drops a table, or returns ErrNoTable. Handles that were opened with
+// it cannot write any more: open the table anew.
 func (db *DB) DropIndex(ctx context.Context, table, name string) error {
-	found := false
-	if err := db.changeIndexes(table, func(list []indexOptions) ([]indexOptions, error) {
-		n := len(list)
-		list = slices.DeleteFunc(list, func(x indexOptions) bool { return x.Name == name })
-		found = len(list) < n
-		return list, nil
-	}); err != nil {
-		return fmt.Errorf("txn: table %q: index %q: %w", table, name, err)
-	}
-	err := db.DropTable(ctx, indexTable(table, name))
-	if errors.Is(err, ErrNoTable) && found {
-		return nil
-	}
-	return err
+	whole := indexTable(table, name)
+	return db.dropTables(ctx, whole, func() error {
+		return db.changeIndexes(table, func(ts []memory.Table, list []indexOptions) ([]indexOptions, []string, error) {
+			n := len(list)
+			list = slices.DeleteFunc(list, func(x indexOptions) bool { return x.Name == name })
+			if len(list) == n && !slices.ContainsFunc(ts, func(t memory.Table) bool { return t.Name == whole && t.State == memory.TableDropping }) {
+				return nil, nil, fmt.Errorf("%w: index %q", ErrNoTable, name)
+			}
+			return list, []string{whole}, nil
+		})
+	}, func(t *memory.Table) bool { return t.Name == whole })
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"txnode/memory/record"
 	"txnode/occ"
 )
 
@@ -14,7 +15,8 @@ type indexChange struct {
 	key    []byte
 	value  []byte
 	add    bool
-	unique error // what it is that the key is there already; nil: no fault
+	owned  bool  // of a unique index: without this value it is another record's entry
+	unique error // what such an entry is, if it is to be added
 	i      int   // item
 	staged bool  // its insert was staged with the fetch
 }
@@ -54,7 +56,11 @@ func (x *Index[K, V, I]) change(_ *Tx, k K, old, now *V) (changes []indexChange,
 	}
 	for _, p := range was {
 		if _, kept := slices.BinarySearchFunc(is, p, bytes.Compare); !kept {
-			changes = append(changes, indexChange{t: x.t, key: p})
+			c := indexChange{t: x.t, key: p}
+			if x.unique {
+				c.value, c.owned = x.primary.Append(nil, k), true
+			}
+			changes = append(changes, c)
 		}
 	}
 	for _, p := range is {
@@ -63,7 +69,7 @@ func (x *Index[K, V, I]) change(_ *Tx, k K, old, now *V) (changes []indexChange,
 		}
 		c := indexChange{t: x.t, key: p, add: true}
 		if x.unique {
-			c.value = x.primary.Append(nil, k)
+			c.value, c.owned = x.primary.Append(nil, k), true
 			c.unique = &UniqueError{Table: x.table.t.Name, Index: x.name, Key: p, name: x.key.Name}
 		}
 		changes = append(changes, c)
@@ -72,6 +78,8 @@ func (x *Index[K, V, I]) change(_ *Tx, k K, old, now *V) (changes []indexChange,
 }
 
 // keep changes the indexes by a change of a record from old to now, nil: it has no value, before the record is changed.
+// A function or a key that is wrong, or ErrUnique, leaves all indexes as they are. Any other error ends the attempt,
+// since some may be changed then.
 func (t *Table[K, V]) keep(tx *Tx, k K, old, now *V) error {
 	var all []indexChange
 	for _, x := range t.indexes {
@@ -81,6 +89,30 @@ func (t *Table[K, V]) keep(tx *Tx, k K, old, now *V) error {
 		}
 		all = append(all, changes...)
 	}
+	if err := tx.fetchEntries(all); err != nil {
+		return tx.halted(err)
+	}
+	var unique error
+	for n := range all {
+		c := &all[n]
+		if c.staged && tx.o.Found(c.i) {
+			tx.o.Withdraw(c.i)
+			c.staged = false
+		}
+		if c.add && c.owned && !c.staged && unique == nil && tx.o.Exists(c.i) && !tx.sameEntry(c) {
+			unique = c.unique
+		}
+	}
+	for n := range all {
+		if err := tx.changeEntry(&all[n], unique != nil); err != nil {
+			return tx.halted(err)
+		}
+	}
+	return unique
+}
+
+// fetchEntries reads the entries that are to be changed. One of which nothing is known is inserted with that.
+func (tx *Tx) fetchEntries(all []indexChange) error {
 	for n := range all {
 		c := &all[n]
 		i, err := tx.stage(c.t, c.key, true)
@@ -89,42 +121,43 @@ func (t *Table[K, V]) keep(tx *Tx, k K, old, now *V) error {
 		}
 		if c.i = i; c.add && !tx.o.Executed(i) && !tx.o.Exists(i) {
 			c.staged = true
-			if err := tx.note(tx.o.Insert(i, c.value)); err != nil {
+			if err := tx.o.Insert(i, c.value); err != nil {
 				return err
 			}
 		}
 	}
-	if tx.o.Pending() {
-		if err := tx.Execute(); err != nil {
-			return err
-		}
+	if !tx.o.Pending() {
+		return nil
 	}
-	for n := range all {
-		c := &all[n]
-		if c.staged {
-			if !tx.o.Found(c.i) {
-				continue // it is added
-			}
-			tx.o.Withdraw(c.i)
-		}
-		var err error
-		switch has := tx.o.Exists(c.i); {
-		case !c.add && has:
-			err = tx.o.Delete(c.i)
-		case c.add && !has:
-			err = tx.o.Put(c.i, c.value)
-		case c.add && c.unique != nil && !t.sameEntry(tx, c):
-			err = c.unique
-		}
-		if err != nil {
-			return tx.note(err)
-		}
+	return tx.Execute()
+}
+
+// changeEntry changes an entry that was fetched; back: it takes back what fetchEntries has inserted.
+func (tx *Tx) changeEntry(c *indexChange, back bool) error {
+	has := tx.o.Exists(c.i)
+	switch {
+	case back && c.staged:
+		return tx.o.Delete(c.i)
+	case back || c.staged:
+		return nil
+	case c.add && !has:
+		return tx.o.Put(c.i, c.value)
+	case !c.add && has && (!c.owned || tx.sameEntry(c)):
+		return tx.o.Delete(c.i)
 	}
 	return nil
 }
 
+// halted ends the attempt with an error that has left indexes half changed.
+func (tx *Tx) halted(err error) error {
+	if tx.usable() != nil {
+		return err
+	}
+	return tx.stop(err)
+}
+
 // sameEntry reports whether an entry of a unique index is that of the record already.
-func (t *Table[K, V]) sameEntry(tx *Tx, c *indexChange) bool {
+func (tx *Tx) sameEntry(c *indexChange) bool {
 	v, ok := tx.o.Read(c.i)
 	return ok && bytes.Equal(v, c.value)
 }
@@ -162,6 +195,11 @@ func (t *Table[K, V]) store(tx *Tx, k K, now *V, want func(found bool) error) er
 	if err := t.db.lacking(t.t, t.indexNames); err != nil {
 		return err
 	}
+	for _, x := range t.indexes {
+		if err := x.alive(); err != nil {
+			return err
+		}
+	}
 	key := bytes.Clone(t.encode(tx, k))
 	i, err := tx.fetch(t.t, key, true)
 	if err != nil {
@@ -182,15 +220,26 @@ func (t *Table[K, V]) store(tx *Tx, k K, now *V, want func(found bool) error) er
 		}
 		old = &v
 	}
+	// What may be wrong with the value is met before indexes are changed.
+	var value []byte
+	if now != nil {
+		if value, err = t.encodeValue(tx, k, *now); err != nil {
+			return err
+		}
+		if len(value) > record.MaxValue {
+			return tx.note(tx.o.Put(i, value)) // ErrTooLarge
+		}
+	}
 	if err := t.keep(tx, k, old, now); err != nil {
 		return err
 	}
 	if now == nil {
-		return tx.note(tx.o.Delete(i))
+		err = tx.o.Delete(i)
+	} else {
+		err = tx.o.Put(i, value)
 	}
-	value, err := t.encodeValue(tx, k, *now)
 	if err != nil {
-		return err
+		return tx.halted(err)
 	}
-	return tx.note(tx.o.Put(i, value))
+	return nil
 }

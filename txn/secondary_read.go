@@ -15,6 +15,9 @@ func (x *Index[K, V, I]) ready(tx *Tx) error {
 	if err := tx.usable(); err != nil {
 		return err
 	}
+	if err := x.alive(); err != nil {
+		return err
+	}
 	if !x.table.db.built(x.table.t.Name, x.name) {
 		return fmt.Errorf("%w: index %q of table %q", ErrBuilding, x.name, x.table.t.Name)
 	}
