@@ -12,7 +12,7 @@ YCSB_FLAGS      ?=
 TPCC_FLAGS      ?=
 COMPARE_FLAGS   ?=
 
-# bench-engine: flags for the ratios and the peers programs, and time and selection of the Go benchmarks.
+# bench-engine, bench-peers: flags for the ratios and the peers programs, and time and selection of the Go benchmarks.
 RATIOS_FLAGS ?=
 PEERS_FLAGS ?=
 BENCHTIME   ?= 1s
@@ -66,6 +66,13 @@ bench-engine: ## the engine against its verbs and other Go stores, as ratios, th
 	$(GO) run ./benchmarks/ratios $(RATIOS_FLAGS)
 	cd benchmarks/peers && $(GO) run . $(PEERS_FLAGS)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -timeout 30m ./rdma/... ./memory/... ./index/... ./log/... ./occ/... ./txn/...
+
+.PHONY: bench-peers
+bench-peers: ## the engine beside other Go stores: SmallBank, TATP, TPC-C, ranges of 1 M rows; 10 M rows against 100,000 [PEERS_FLAGS=]
+	cd benchmarks/peers && $(GO) run . $(PEERS_FLAGS)
+	cd benchmarks/peers && $(GO) run . --workload tpcc --stores txnode,sharded-map,badger,sqlite $(PEERS_FLAGS)
+	cd benchmarks/peers && $(GO) run . --workload rows --stores txnode,badger,pebble,btree --threads 1,2 $(PEERS_FLAGS)
+	cd benchmarks/peers && $(GO) run . --workload rows --stores txnode --rows 100000,10000000 $(PEERS_FLAGS)
 
 .PHONY: bench-pgo
 bench-pgo: ## the same ratios as compiled with a profile of the engine: what a program gains that does so [RATIOS_FLAGS=]

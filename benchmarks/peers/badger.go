@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"time"
 
@@ -149,4 +150,29 @@ func (w *badgerWorker) Delete(table int, key uint64) error {
 		return err
 	}
 	return w.txn.Delete(w.key(table, key))
+}
+
+// Range implements workload.Ranger. badger's conflict detection notes the keys that an iterator passes.
+func (w *badgerWorker) Range(table int, r workload.Range, do func(key uint64, value []byte) bool) error {
+	it := w.txn.NewIterator(badger.IteratorOptions{Reverse: r.Descending, Prefix: append(w.arena.take(1), byte(table))})
+	defer it.Close()
+	from, n := r.From, 0
+	if r.Descending {
+		from = r.To
+	}
+	for it.Seek(w.key(table, from)); it.Valid() && (r.Limit == 0 || n < r.Limit); it.Next() {
+		item := it.Item()
+		key := binary.BigEndian.Uint64(item.Key()[1:])
+		if key < r.From || key > r.To {
+			return nil
+		}
+		value, err := item.ValueCopy(w.arena.take(int(item.ValueSize())))
+		if err != nil {
+			return err
+		}
+		if n++; !do(key, value) {
+			return nil
+		}
+	}
+	return nil
 }

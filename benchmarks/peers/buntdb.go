@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"time"
 	"unsafe"
@@ -106,10 +107,18 @@ func (w *buntWorker) get(table int, key uint64) (string, error) {
 // Get implements workload.Tx.
 func (w *buntWorker) Get(table int, key uint64) ([]byte, error) {
 	v, err := w.get(table, key)
-	if err != nil || v == "" {
+	if err != nil {
 		return nil, err
 	}
-	return unsafe.Slice(unsafe.StringData(v), len(v)), nil // by the contract, nobody writes to it
+	return shared(v), nil
+}
+
+// shared returns the bytes of a value, to which the contract lets no caller write.
+func shared(v string) []byte {
+	if v == "" {
+		return nil
+	}
+	return unsafe.Slice(unsafe.StringData(v), len(v))
 }
 
 // Put implements workload.Tx.
@@ -142,4 +151,22 @@ func (w *buntWorker) Delete(table int, key uint64) error {
 		err = workload.ErrNotFound
 	}
 	return err
+}
+
+// Range implements workload.Ranger.
+func (w *buntWorker) Range(table int, r workload.Range, do func(key uint64, value []byte) bool) error {
+	n := 0
+	step := func(k, v string) bool {
+		key := binary.BigEndian.Uint64([]byte(k[1:]))
+		if k[0] != byte(table) || key < r.From || key > r.To {
+			return false
+		}
+		n++
+		return do(key, shared(v)) && n != r.Limit
+	}
+	var k [keyBytes]byte
+	if r.Descending {
+		return w.tx.DescendLessOrEqual("", string(appendKey(k[:0], table, r.To)), step)
+	}
+	return w.tx.AscendGreaterOrEqual("", string(appendKey(k[:0], table, r.From)), step)
 }

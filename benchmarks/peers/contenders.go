@@ -26,6 +26,9 @@ var contenders = []contender{
 	{name: "sharded-map", open: openReference, coroutines: 1},
 	{name: "badger", open: openBadger},
 	{name: "buntdb", open: openBuntDB, coroutines: 1},
+	{name: "pebble", open: openPebble, coroutines: 1},
+	{name: "btree", open: openTree, coroutines: 1},
+	{name: "sqlite", open: openSQLite, coroutines: 1},
 }
 
 // openEngine opens the embedded default: two blades, one backup of everything.

@@ -1,10 +1,12 @@
-// Command peers runs SmallBank and TATP, by the same workload code, on several
-// stores of this one process, and prints what they commit per second and the
-// ratios between them:
+// Command peers runs SmallBank, TATP, TPC-C and single operations on rows, by the same workload code, on
+// several stores of this one process, and prints what they commit per second and the ratios between them:
 //
 //	go run . --workload smallbank --threads 2 --rounds 5 --duration 2s
+//	go run . --workload tpcc --warehouses 2 --stores txnode,badger,sqlite
+//	go run . --workload rows --rows 1000000 --threads 1,2 --stores txnode,badger,pebble,btree
+//	go run . --workload rows --rows 100000,10000000 --stores txnode
 //
-// It is a Go module of its own, so that nobody who uses txnode downloads the
+// It is a Go module of its own, so that a program that uses txnode does not download the
 // stores that it is compared with.
 //
 // # Method
@@ -17,21 +19,41 @@
 // of the same length before the first is not counted. GOMAXPROCS is the number
 // of threads, for all stores and whatever they do in the background. At the end
 // the books of every store are checked (Driver.Verify), and it is a failure if
-// they do not balance.
+// they do not balance: for TPC-C, if one of the 12 consistency conditions does not hold.
 //
 // Each store gets as many workers per thread as suit it: one, unless more make
 // it faster (badger gathers the commits of concurrent transactions; the engine
-// hides latency with coroutines).
+// hides latency with coroutines). Heap objects are those that the whole process makes
+// during the rounds, divided by the transactions.
+//
+// # Rows
+//
+// The rows workload is one ordered table with values of 100 bytes. Its keys are the numbers from 0 on. They are
+// loaded in their order, 100 in a transaction, or with --shuffle in an order that is drawn. Each
+// type of transaction is measured by itself: get reads a row that is drawn; scan-10, scan-100 and scan-1000 read so
+// many rows from such a row on; insert appends a row, and all workers take its key from one counter. The books are the
+// whole table. Several numbers of --rows open a store for each, and the first is compared with all.
 //
 // # Stores
 //
-// All stores pass one conformance suite, package storetest: all are strictly
-// serializable, which for badger means its conflict detection, on, as is the
-// default. None of the peers keeps a log on disk or a replica here.
+// All stores pass one conformance suite, package storetest. None of the peers keeps a log on disk or a replica here.
 //
-//	sharded map  package reference: Go maps in shards, ordered two-phase locking
+//	sharded-map  package reference: Go maps in shards, ordered two-phase locking
 //	badger       github.com/dgraph-io/badger, in memory, no compression, no metrics
 //	buntdb       github.com/tidwall/buntdb, in memory
+//	pebble       github.com/cockroachdb/pebble, files in memory, no log, no compression, all blocks cached
+//	btree        github.com/tidwall/btree, a tree for each table
+//	sqlite       modernc.org/sqlite, SQLite translated to Go, in memory, statements prepared, below database/sql
+//
+// The sharded map, badger and buntdb have transactions of their own. Pebble has batches and
+// snapshots: here an update is an indexed batch under a lock, and a reader has a snapshot. The trees are under
+// one read-write lock. SQLite has one connection under a lock, which is faster here than connections
+// that lock the database and drop their caches.
+//
+// All are strictly serializable, with one exception: badger notices that a key has changed which a transaction has read or
+// an iterator has passed, but no key that was inserted between those. TPC-C is serializable there all the same:
+// an update reads two kinds of ranges, the lines of an order, which never change, and the oldest new
+// order, in front of which none is inserted.
 //
 // To add a store, write a function that opens it and add a line to contenders.
 package main

@@ -30,15 +30,16 @@ func run(ctx context.Context, args []string, all []contender, stdout, stderr io.
 		fmt.Fprintln(stderr, "peers:", err)
 		return 2
 	}
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(o.threads))
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	var results []row
 	for _, name := range o.workloads {
-		entrants, err := compete(ctx, o, name, stderr)
+		c := contestOf(name)
+		entrants, err := compete(ctx, o, c, stderr)
 		if err != nil {
 			fmt.Fprintf(stderr, "peers: %s: %v\n", name, err)
 			return 1
 		}
-		results = append(results, rows(o, name, entrants)...)
+		results = append(results, rowsOf(o, c, entrants)...)
 	}
 	if err := write(stdout, o, results); err != nil {
 		fmt.Fprintln(stderr, "peers:", err)

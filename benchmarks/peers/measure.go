@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,9 +17,41 @@ import (
 // entrant is a contender with its store open and loaded.
 type entrant struct {
 	contender
+	size   int // of options.rows; 0 in other workloads
 	store  workload.Store
 	driver workload.Driver
-	rounds []round
+	rounds [][]round // by heat
+}
+
+// heat is one comparison of all entrants.
+type heat struct {
+	threads int
+	typ     int // of the transactions; mixed: all types, by the mix
+}
+
+// mixed is heat.typ of the mix.
+const mixed = -1
+
+// heats lists the comparisons of a contest.
+func (c *contest) heats(o *options, d workload.Driver) (all []heat) {
+	for _, threads := range o.threads {
+		if !c.each {
+			all = append(all, heat{threads, mixed})
+			continue
+		}
+		for typ := range d.Types() {
+			all = append(all, heat{threads, typ})
+		}
+	}
+	return all
+}
+
+// label is what the heat is called in reports.
+func (h heat) label(d workload.Driver) string {
+	if h.typ == mixed {
+		return d.Name()
+	}
+	return d.Types()[h.typ]
 }
 
 // round is one run of one store.
@@ -26,6 +59,7 @@ type round struct {
 	seconds  float64
 	outcomes [workload.NumOutcomes]uint64
 	aborts   uint64 // conflicts, retried
+	mallocs  uint64 // objects that the process has put on the heap
 }
 
 // rate returns committed transactions per second.
@@ -33,7 +67,7 @@ func (r *round) rate() float64 { return float64(r.outcomes[workload.Committed]) 
 
 // compete runs a workload on all stores and returns them with their rounds. The
 // stores are closed. Lines about the progress go to stderr.
-func compete(ctx context.Context, o *options, name string, stderr io.Writer) (_ []*entrant, err error) {
+func compete(ctx context.Context, o *options, c *contest, stderr io.Writer) (_ []*entrant, err error) {
 	var entrants []*entrant
 	defer func() {
 		for _, e := range entrants {
@@ -42,39 +76,40 @@ func compete(ctx context.Context, o *options, name string, stderr io.Writer) (_ 
 			}
 		}
 	}()
-	for _, c := range o.stores {
-		if c.coroutines == 0 {
-			c.coroutines = o.coroutines
-		}
-		driver, err := drivers[name](o)
-		if err != nil {
-			return nil, err
-		}
-		store, err := c.open(ctx, o)
-		if err != nil {
-			return nil, fmt.Errorf("%s: opening: %w", c.name, err)
-		}
-		entrants = append(entrants, &entrant{contender: c, store: store, driver: driver})
-		loaded, err := driver.Load(ctx, store, nil)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", c.name, err)
-		}
-		fmt.Fprintf(stderr, "%s: %s: %s\n", name, c.name, loaded.Summary)
-	}
-	for n := range o.rounds + 1 { // the first one warms up
-		for i := range entrants {
-			e := entrants[(i+n)%len(entrants)]
-			r, err := e.measure(ctx, o, uint64(n))
+	runtime.GOMAXPROCS(slices.Max(o.threads))
+	for _, size := range c.sizes(o) {
+		for _, store := range o.stores {
+			e, err := enter(ctx, o, c, store, size, stderr)
+			if e != nil {
+				entrants = append(entrants, e)
+			}
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", e.name, err)
+				return nil, fmt.Errorf("%s: %w", store.name, err)
 			}
-			if n == 0 {
-				continue
-			}
-			e.rounds = append(e.rounds, r)
-			fmt.Fprintf(stderr, "%s: round %d of %d: %s: %.0f committed/s\n", name, n, o.rounds, e.name, r.rate())
 		}
 	}
+	for _, h := range c.heats(o, entrants[0].driver) {
+		runtime.GOMAXPROCS(h.threads)
+		for _, e := range entrants {
+			e.rounds = append(e.rounds, nil)
+		}
+		for n := range o.rounds + 1 { // the first one warms up
+			for i := range entrants {
+				e := entrants[(i+n)%len(entrants)]
+				r, err := e.measure(ctx, o, h, uint64(n))
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", e.name, err)
+				}
+				if n == 0 {
+					continue
+				}
+				last := len(e.rounds) - 1
+				e.rounds[last] = append(e.rounds[last], r)
+				fmt.Fprintf(stderr, "%s: %d threads: round %d of %d: %s: %.0f committed/s\n", h.label(e.driver), h.threads, n, o.rounds, e.name, r.rate())
+			}
+		}
+	}
+	runtime.GOMAXPROCS(slices.Max(o.threads))
 	for _, e := range entrants {
 		if _, err := e.driver.Verify(ctx, e.store); err != nil {
 			return nil, fmt.Errorf("%s: %w", e.name, err)
@@ -83,13 +118,31 @@ func compete(ctx context.Context, o *options, name string, stderr io.Writer) (_ 
 	return entrants, nil
 }
 
-// settle is how long the stores' background work may go on before the next
-// round begins.
-const settle = 200 * time.Millisecond
+// enter opens a store and loads it. The entrant is not nil if the store is open.
+func enter(ctx context.Context, o *options, c *contest, of contender, size int, stderr io.Writer) (*entrant, error) {
+	if of.coroutines == 0 {
+		of.coroutines = o.coroutines
+	}
+	driver, err := c.driver(o, size)
+	if err != nil {
+		return nil, err
+	}
+	store, err := of.open(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("opening: %w", err)
+	}
+	e := &entrant{contender: of, size: size, store: store, driver: driver}
+	start := time.Now()
+	loaded, err := driver.Load(ctx, store, nil)
+	if err == nil {
+		fmt.Fprintf(stderr, "%s: %s: %s, loaded in %v\n", c.name, e.name, loaded.Summary, time.Since(start).Round(time.Millisecond))
+	}
+	return e, err
+}
 
 // measure runs one round.
-func (e *entrant) measure(ctx context.Context, o *options, n uint64) (round, error) {
-	time.Sleep(settle)
+func (e *entrant) measure(ctx context.Context, o *options, h heat, n uint64) (round, error) {
+	time.Sleep(o.settle)
 	runtime.GC()
 	var (
 		stop  atomic.Bool
@@ -100,13 +153,19 @@ func (e *entrant) measure(ctx context.Context, o *options, n uint64) (round, err
 		last  = int64(math.MinInt64)
 	)
 	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
-	err := e.store.Run(ctx, o.threads, e.coroutines, func(ctx context.Context, id int, w workload.Worker) error {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err := e.store.Run(ctx, h.threads, e.coroutines, func(ctx context.Context, id int, w workload.Worker) error {
 		client := e.driver.NewClient(id, o.seed+n, w)
 		var outcomes [workload.NumOutcomes]uint64
 		timer.Do(func() { time.AfterFunc(o.duration, func() { stop.Store(true) }) })
 		before, start := w.Counters(), e.store.Now()
-		for !stop.Load() {
-			client.Next()
+		for more := true; more; more = !stop.Load() { // once at least
+			if h.typ == mixed {
+				client.Next()
+			} else {
+				client.Draw(h.typ)
+			}
 			outcome, err := client.Run(ctx)
 			if err != nil {
 				stop.Store(true)
@@ -132,6 +191,8 @@ func (e *entrant) measure(ctx context.Context, o *options, n uint64) (round, err
 	if err == nil && total.outcomes[workload.Committed] == 0 {
 		err = fmt.Errorf("nothing was committed in %v; give it more with --duration", o.duration)
 	}
+	runtime.ReadMemStats(&after)
+	total.mallocs = after.Mallocs - before.Mallocs
 	total.seconds = float64(last-first) / 1e9
 	return total, err
 }

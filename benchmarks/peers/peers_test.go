@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"txnode/benchmarks/reference"
+	"txnode/benchmarks/tpcc"
 	"txnode/benchmarks/workload"
 	"txnode/benchmarks/workload/storetest"
 )
@@ -18,7 +20,7 @@ func TestContenders(t *testing.T) {
 	for _, c := range contenders {
 		t.Run(c.name, func(t *testing.T) {
 			storetest.Test(t, func(t *testing.T) workload.Store {
-				s, err := c.open(t.Context(), &options{threads: 2, coroutines: 2})
+				s, err := c.open(t.Context(), &options{coroutines: 2})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -28,7 +30,7 @@ func TestContenders(t *testing.T) {
 	}
 }
 
-var short = []string{"--rounds", "2", "--duration", "20ms", "--accounts", "200", "--subscribers", "200"}
+var short = []string{"--rounds", "2", "--duration", "20ms", "--settle", "0", "--accounts", "200", "--subscribers", "200"}
 
 func TestTable(t *testing.T) {
 	var out, progress bytes.Buffer
@@ -41,9 +43,9 @@ func TestTable(t *testing.T) {
 	}
 	for i, line := range lines[3:] {
 		f := strings.Fields(line)
-		name, store := [...]string{"smallbank", "tatp"}[i/len(contenders)], contenders[i%len(contenders)].name
-		if f[0] != name || f[1] != store {
-			t.Errorf("line %d is about %s and %s, not %s and %s", i, f[0], f[1], name, store)
+		want := []string{[...]string{"smallbank", "tatp"}[i/len(contenders)], "", "-", "2", contenders[i%len(contenders)].name}
+		if want[1] = want[0]; !slices.Equal(f[:5], want) {
+			t.Errorf("line %d is about %v, not %v", i, f[:5], want)
 		}
 		if i%len(contenders) == 0 && !strings.HasSuffix(strings.TrimSpace(line), " 1.00 x") {
 			t.Errorf("the first store differs from itself: %s", line)
@@ -75,6 +77,106 @@ func TestJSON(t *testing.T) {
 		if !(r.Lowest > 0 && r.Lowest <= r.Median && r.Median <= r.Highest) || !(r.NotDone > 0 && r.NotDone < 0.5) {
 			t.Errorf("result %+v", r)
 		}
+	}
+}
+
+// Each type of the rows workload is measured with each number of threads, on stores of each size.
+func TestRows(t *testing.T) {
+	for _, order := range []string{"--shuffle=false", "--shuffle"} {
+		var out, progress bytes.Buffer
+		args := append(slices.Clone(short), "--workload", "rows", "--rows", "1000,3000", "--threads", "2,1", "-o", "json", "--rounds", "1", "--duration", "2ms", order)
+		if code := run(t.Context(), args, contenders, &out, &progress); code != 0 {
+			t.Fatalf("exit code %d: %s", code, &progress)
+		}
+		var results []row
+		if err := json.Unmarshal(out.Bytes(), &results); err != nil {
+			t.Fatal(err)
+		}
+		i := 0
+		for _, threads := range []int{2, 1} {
+			for _, typ := range rowTypes {
+				for _, size := range []int{1000, 3000} {
+					for _, c := range contenders {
+						r := results[i]
+						i++
+						if r.Workload != "rows" || r.Types != typ || r.Rows != size || r.Store != c.name || r.Threads != threads {
+							t.Errorf("result %+v, want %s of %d rows on %s with %d threads", r, typ, size, c.name, threads)
+						}
+						if !(r.Lowest > 0) || !(r.Ratio > 0) || r.NotDone != 0 {
+							t.Errorf("result %+v", r)
+						}
+					}
+				}
+			}
+		}
+		if i != len(results) {
+			t.Errorf("%d results, want %d", len(results), i)
+		}
+	}
+}
+
+// What a store does wrong with rows is found, by the transactions or by the books.
+func TestWrongRows(t *testing.T) {
+	for _, test := range []struct {
+		name, text string
+		verdict    func(n int, op storetest.Op) storetest.Verdict
+	}{
+		{"loses a row that is loaded", "peers: rows: wrong:", func(n int, op storetest.Op) storetest.Verdict {
+			return storetest.Verdict{Drop: op.Key == 500}
+		}},
+		{"loses a row that is appended", "loaded and appended", func(n int, op storetest.Op) storetest.Verdict {
+			return storetest.Verdict{Drop: op.Key == 1001}
+		}},
+		{"damages the end of a value", "values of their keys", func(n int, op storetest.Op) storetest.Verdict {
+			if op.Key == 500 {
+				op.Value[rowBytes-1] ^= 1
+			}
+			return storetest.Verdict{}
+		}},
+	} {
+		all := []contender{{name: "wrong", coroutines: 1, open: func(context.Context, *options) (workload.Store, error) {
+			return storetest.Intercept(reference.Open(reference.Options{}), func(n int, op storetest.Op) storetest.Verdict {
+				if op.Kind != storetest.Insert {
+					return storetest.Verdict{}
+				}
+				return test.verdict(n, op)
+			}), nil
+		}}}
+		var out, progress bytes.Buffer
+		args := append([]string{"--workload", "rows", "--rows", "1000", "--threads", "1"}, short...)
+		if code := run(t.Context(), args, all, &out, &progress); code != 1 || !strings.Contains(progress.String(), test.text) {
+			t.Errorf("a store that %s: exit code %d:\n%s", test.name, code, &progress)
+		}
+	}
+}
+
+// TPC-C's conditions hold on every store, with conflicts, rollbacks and deliveries.
+func TestTPCC(t *testing.T) {
+	for _, c := range contenders {
+		t.Run(c.name, func(t *testing.T) {
+			o := tpcc.DefaultOptions()
+			o.Warehouses, o.Customers, o.Items = 2, 30, 100
+			o.Mix = [tpcc.NumTypes]float64{40, 30, 10, 10, 10}
+			o.Rollback, o.RemoteItems = 10, 20
+			d, err := tpcc.New(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := c.open(t.Context(), &options{coroutines: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+					t.Error(err)
+				}
+			}()
+			storetest.Load(t, d, s)
+			storetest.Play(t, d, s, 200)
+			if _, err := d.Verify(t.Context(), s); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
@@ -111,9 +213,14 @@ func TestFlags(t *testing.T) {
 		{"more", 2, `unexpected argument "more"`},
 		{"--threads 0 --rounds 0 --coroutines 0 --duration 0s --output xml", 2, "--threads is 0"},
 		{"--threads 0 --rounds 0 --coroutines 0 --duration 0s --output xml", 2, `--output is "xml"`},
-		{"--workload tpcc", 2, `no workload "tpcc"`},
+		{"--workload ycsb", 2, `no workload "ycsb"`},
+		{"--threads 2,2", 2, "different numbers"},
+		{"--threads 2,x", 2, "different numbers"},
+		{"--settle -1s", 2, "--settle is -1s"},
+		{"--workload rows --rows 999", 2, "--rows has 999"},
+		{"--workload tpcc --warehouses 0", 2, "Warehouses is 0"},
 		{"--workload tatp,tatp", 2, "named twice"},
-		{"--stores badger,sqlite", 2, `no store "sqlite"; there are txnode,sharded-map,badger,buntdb`},
+		{"--stores badger,leveldb", 2, `no store "leveldb"; there are txnode,sharded-map,badger,buntdb,pebble,btree,sqlite`},
 		{"--stores badger,badger", 2, "named twice"},
 		{"--accounts 1", 2, "Accounts is 1"},
 		{"--subscribers 0", 2, "Subscribers is 0"},
@@ -137,20 +244,20 @@ func TestCancelled(t *testing.T) {
 
 func TestRatiosAreTakenWithinRounds(t *testing.T) {
 	enter := func(name string, rates ...uint64) *entrant {
-		e := &entrant{contender: contender{name: name}}
+		e := &entrant{contender: contender{name: name}, rounds: make([][]round, 1), driver: &rowsDriver{}}
 		for _, n := range rates {
-			e.rounds = append(e.rounds, round{seconds: 2, outcomes: [workload.NumOutcomes]uint64{workload.Committed: 2 * n, workload.RolledBack: n}, aborts: 3 * n})
+			e.rounds[0] = append(e.rounds[0], round{seconds: 2, outcomes: [workload.NumOutcomes]uint64{workload.Committed: 2 * n, workload.RolledBack: n}, aborts: 3 * n, mallocs: 6 * n})
 		}
 		return e
 	}
-	got := rows(&options{}, "w", []*entrant{enter("a", 100, 10, 60), enter("b", 50, 5, 10)})
+	got := rowsOf(&options{threads: []int{1}}, &contest{name: "w"}, []*entrant{enter("a", 100, 10, 60), enter("b", 50, 5, 10)})
 	if got[0].Median != 60 || got[1].Median != 10 || got[1].Lowest != 5 || got[1].Highest != 50 {
 		t.Errorf("throughput: %+v", got)
 	}
 	if got[0].Ratio != 1 || got[1].Ratio != 2 {
 		t.Errorf("ratios %v and %v; within rounds b is 2, 2 and 6 times slower", got[0].Ratio, got[1].Ratio)
 	}
-	if math.Abs(got[0].NotDone-1.0/3) > 1e-12 || got[0].Conflicts != 1 {
+	if math.Abs(got[0].NotDone-1.0/3) > 1e-12 || got[0].Conflicts != 1 || got[0].Mallocs != 2 {
 		t.Errorf("fractions: %+v", got[0])
 	}
 	if m := median([]float64{4, 1, 2, 3}); m != 2.5 {

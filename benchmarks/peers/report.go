@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"text/tabwriter"
 
 	"txnode/benchmarks/workload"
@@ -13,6 +14,8 @@ import (
 // row is a line of the results.
 type row struct {
 	Workload   string  `json:"workload"`
+	Types      string  `json:"transactions"`   // the type, or the workload for its mix
+	Rows       int     `json:"rows,omitempty"` // of the rows workload
 	Store      string  `json:"store"`
 	Threads    int     `json:"threads"`
 	Coroutines int     `json:"coroutines"`      // workers per thread
@@ -21,37 +24,49 @@ type row struct {
 	Highest    float64 `json:"committed_per_s_hi"`
 	NotDone    float64 `json:"not_committed"` // fraction rolled back or with a row absent
 	Conflicts  float64 `json:"conflicts"`     // retries per transaction
+	Mallocs    float64 `json:"mallocs"`       // heap objects per transaction, of the process
 	// Ratio is the throughput of the first store divided by this one's, the
 	// median of the rounds.
 	Ratio float64   `json:"first_over_this"`
 	Rates []float64 `json:"rounds_committed_per_s"`
 }
 
-// rows returns the results of a workload; the first entrant is the one compared
+// rowsOf returns the results of a contest; the first entrant is the one compared
 // with the others.
-func rows(o *options, name string, entrants []*entrant) []row {
-	all := make([]row, len(entrants))
-	for i, e := range entrants {
-		r := row{Workload: name, Store: e.name, Threads: o.threads, Coroutines: e.coroutines}
-		var ratios []float64
-		var outcomes [workload.NumOutcomes]uint64
-		var aborts uint64
-		for n := range e.rounds {
-			r.Rates = append(r.Rates, e.rounds[n].rate())
-			ratios = append(ratios, entrants[0].rounds[n].rate()/e.rounds[n].rate())
-			for k, count := range e.rounds[n].outcomes {
-				outcomes[k] += count
+func rowsOf(o *options, c *contest, entrants []*entrant) (all []row) {
+	for h, heat := range c.heats(o, entrants[0].driver) {
+		for _, e := range entrants {
+			r := row{
+				Workload: c.name, Types: heat.label(e.driver), Rows: e.size,
+				Store: e.name, Threads: heat.threads, Coroutines: e.coroutines,
 			}
-			aborts += e.rounds[n].aborts
+			r.sum(entrants[0].rounds[h], e.rounds[h])
+			all = append(all, r)
 		}
-		r.Median, r.Lowest, r.Highest = median(r.Rates), slices.Min(r.Rates), slices.Max(r.Rates)
-		r.Ratio = median(ratios)
-		ended := float64(outcomes[workload.Committed] + outcomes[workload.RolledBack] + outcomes[workload.RowAbsent])
-		r.NotDone = 1 - float64(outcomes[workload.Committed])/ended
-		r.Conflicts = float64(aborts) / ended
-		all[i] = r
 	}
 	return all
+}
+
+// sum fills in what the rounds say, beside those of the first entrant.
+func (r *row) sum(first, rounds []round) {
+	var ratios []float64
+	var outcomes [workload.NumOutcomes]uint64
+	var aborts, mallocs uint64
+	for n := range rounds {
+		r.Rates = append(r.Rates, rounds[n].rate())
+		ratios = append(ratios, first[n].rate()/rounds[n].rate())
+		for k, count := range rounds[n].outcomes {
+			outcomes[k] += count
+		}
+		aborts += rounds[n].aborts
+		mallocs += rounds[n].mallocs
+	}
+	r.Median, r.Lowest, r.Highest = median(r.Rates), slices.Min(r.Rates), slices.Max(r.Rates)
+	r.Ratio = median(ratios)
+	ended := float64(outcomes[workload.Committed] + outcomes[workload.RolledBack] + outcomes[workload.RowAbsent])
+	r.NotDone = 1 - float64(outcomes[workload.Committed])/ended
+	r.Conflicts = float64(aborts) / ended
+	r.Mallocs = float64(mallocs) / ended
 }
 
 // median returns the middle value, or the mean of the two middle ones.
@@ -69,12 +84,17 @@ func write(w io.Writer, o *options, results []row) error {
 		return enc.Encode(results)
 	}
 	first := o.stores[0].name
-	fmt.Fprintf(w, "%d threads, medians of %d rounds of %v\n\n", o.threads, o.rounds, o.duration)
+	fmt.Fprintf(w, "medians of %d rounds of %v\n\n", o.rounds, o.duration)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(t, "workload\tstore\tworkers/thread\tcommitted/s\tlowest\thighest\tnot committed\tconflicts\t%s is\t\n", first)
-	for _, r := range results {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%.0f\t%.0f\t%.0f\t%.1f %%\t%.2f %%\t%.2f x\t\n",
-			r.Workload, r.Store, r.Coroutines, r.Median, r.Lowest, r.Highest, 100*r.NotDone, 100*r.Conflicts, r.Ratio)
+	fmt.Fprintf(t, "workload\ttransactions\trows\tthreads\tstore\tworkers/thread\tcommitted/s\tlowest\thighest\tnot committed\tconflicts\tallocs\t%s is\t\n", first)
+	for i := range results {
+		r := &results[i]
+		rows := "-"
+		if r.Rows > 0 {
+			rows = strconv.Itoa(r.Rows)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%.0f\t%.0f\t%.0f\t%.1f %%\t%.2f %%\t%.2f\t%.2f x\t\n",
+			r.Workload, r.Types, rows, r.Threads, r.Store, r.Coroutines, r.Median, r.Lowest, r.Highest, 100*r.NotDone, 100*r.Conflicts, r.Mallocs, r.Ratio)
 	}
 	return t.Flush()
 }
