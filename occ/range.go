@@ -185,12 +185,21 @@ func (s *Scan) orderedUnit() (more bool, err error) {
 			return false, err
 		}
 		hollow, err := s.read(s.cands, false)
-		if err != nil || !hollow {
+		locks := err == nil && !hollow && s.insists && tries <= insistLooks
+		if locks {
+			locks, err = s.lock(leaves, rows)
+		}
+		if err != nil || !hollow && !locks {
 			return o.rest, err
 		}
-		// A record has gone or moved since, and its leaf says so by now.
+		// A record has gone or moved since, and its leaf says so by now. Or all of it is to be read under locks.
 		s.found, s.rows, s.data, s.seen = s.found[:found], s.rows[:rows], s.data[:data], s.seen[:seen]
 		o.place, o.leaves, o.rest = place, o.leaves[:leaves], true
+		if locks {
+			if err := s.tx.Execute(); err != nil {
+				return false, err
+			}
+		}
 		if tries == scanLooks {
 			return false, s.tx.conflict(AbortStale, &item{table: s.table})
 		}

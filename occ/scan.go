@@ -72,6 +72,8 @@ type Scan struct {
 	complete  bool // all of the index was read: what was not met was not there
 	claimed   bool // the caller knows that
 	checking  bool // the transaction is being validated
+	insists   bool // it locks what it reads: see Insist
+	locks     []leafLock
 }
 
 type scanStage uint8
@@ -253,13 +255,22 @@ func (s *Scan) unit() (more bool, err error) {
 			return false, nil
 		}
 		hollow, err := s.read(s.cands, tries >= scanLooks)
-		if err != nil || !hollow {
+		locks := err == nil && !hollow && s.insists && tries <= insistLooks && !s.checking
+		if locks {
+			locks, err = s.lock(0, rows)
+		}
+		if err != nil || !hollow && !locks {
 			return true, err
 		}
 		for _, e := range s.found[found:] {
 			delete(s.known, e.addr)
 		}
 		s.found, s.rows, s.data, s.seen = s.found[:found], s.rows[:rows], s.data[:data], s.seen[:seen]
+		if locks {
+			if err := s.tx.Execute(); err != nil {
+				return false, err
+			}
+		}
 		if tries == 2*scanLooks {
 			return false, s.tx.conflict(AbortStale, &item{table: s.table})
 		}

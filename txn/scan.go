@@ -30,8 +30,9 @@ func (tx *Tx) Err() error { return tx.usable() }
 // validates what came before: call [Tx.ValidateAtEnd] first for tables of gigabytes. A loop that is
 // left early costs no more than what was read by then, and its transaction depends on the records
 // that it has got, and on no others. Pages that go on in a later transaction are to be had from an
-// ordered table alone ([OrderedTable.Range]). On a table that is written to all the time, a long loop
-// may find no moment, and give up with ErrConflict: see [DB.Backup] for copies beside writers.
+// ordered table alone ([OrderedTable.Range]). On a table that is written to all the time, a
+// loop may find no moment in its first 64 attempts. Then it locks what it reads, up to some 16,000 records. A
+// longer one may give up with ErrConflict: see [DB.Backup] for copies beside writers.
 func (t *Table[K, V]) All(tx *Tx) iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		if !t.decodes(tx) {
@@ -114,6 +115,9 @@ func (tx *Tx) walk(db *DB, t *occ.Table, begin func() (*occ.Scan, error), fn fun
 		return
 	}
 	defer s.Stop()
+	if tx.insists {
+		s.Insist()
+	}
 	for n := 0; ; n++ {
 		if n%scanCheck == 0 && tx.ctx.Err() != nil {
 			_ = tx.stop(canceled(tx.ctx))

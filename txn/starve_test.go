@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -96,11 +97,31 @@ func insists(t *testing.T, p txn.Policy) {
 	db := openMemory(t, txn.Options{Retries: 70, Policy: p, ReadBackups: true})
 	tab, raw := table(t, db, "t"), must(txn.CreateRawTable(db, "raw"))
 	fill(t, db, tab, 2, val(1))
-	key := []byte("raw key.")
+	ordered := must(txn.CreateOrderedTable(db, "ordered", txn.Uint64, txn.Bytes()))
+	gone := must(txn.CreateOrderedTable(db, "keys come and go", txn.Uint64, txn.Bytes()))
+	fill(t, db, ordered.Table, 40, val(1))
+	fill(t, db, gone.Table, 40, val(1))
+	key, toggle := []byte("raw key."), uint64(20)
 	change := func() error {
 		return db.Update(t.Context(), func(tx *txn.Tx) error {
-			return errors.Join(tab.Put(tx, 0, val(2)), raw.Put(tx, key, val(2)))
+			has, err := gone.Has(tx, toggle)
+			if err == nil && has {
+				err = gone.Delete(tx, toggle)
+			} else if err == nil {
+				err = gone.Put(tx, toggle, val(2))
+			}
+			return errors.Join(err, tab.Put(tx, 0, val(2)), raw.Put(tx, key, val(2)), ordered.Put(tx, 20, val(2)))
 		})
+	}
+	loop := func(seq iter.Seq2[uint64, []byte], least, most int) error {
+		n := 0
+		for range seq {
+			n++
+		}
+		if n < least || n > most {
+			return fmt.Errorf("a loop over %d rows", n)
+		}
+		return nil
 	}
 	if err := change(); err != nil {
 		t.Fatal(err)
@@ -121,6 +142,13 @@ func insists(t *testing.T, p txn.Policy) {
 		"RawTable.Get":   func(tx *txn.Tx) error { _, err := raw.Get(tx, key); return err },
 		"RawTable.Stage": func(tx *txn.Tx) error { return errors.Join(raw.Stage(tx, key, txn.ForRead), tx.Execute()) },
 		"Fetch":          func(tx *txn.Tx) error { return tx.Fetch([]txn.Row{{Table: raw, Key: key}}) },
+		"All":            func(tx *txn.Tx) error { return errors.Join(loop(tab.All(tx), 0, 2), tx.Err()) },
+		"Range": func(tx *txn.Tx) error {
+			return errors.Join(loop(ordered.Range(tx, txn.Including[uint64](10), txn.Excluding[uint64](30)), 0, 20), tx.Err())
+		},
+		"Range over keys that come and go": func(tx *txn.Tx) error {
+			return errors.Join(loop(gone.Range(tx, txn.Including[uint64](10), txn.Excluding[uint64](30), txn.Descending()), 0, 20), tx.Err())
+		},
 	} {
 		attempts, locked := 0, false
 		err := w.View(t.Context(), func(tx *txn.Tx) error {
