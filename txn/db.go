@@ -419,6 +419,9 @@ func (db *DB) orderedTable(w *Worker, meta memory.Table) (*occ.Table, error) {
 		if err == nil {
 			err = db.space.SetTableRoot(meta.ID, root)
 		}
+		if err != nil && !errors.Is(err, ErrNoSpace) { // it may have been committed: the next opening frees it
+			err = errors.Join(err, db.space.ChangeTables(memory.TableChange{ID: meta.ID, Drop: true}))
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -171,7 +171,11 @@ func (db *DB) resumeDrops(ctx context.Context) {
 	if db.opts.ReadOnly || db.space.ReadOnly() {
 		return
 	}
-	ts, err := db.space.Tables()
+	err := db.markUnmade()
+	var ts []memory.Table
+	if err == nil {
+		ts, err = db.space.Tables()
+	}
 	if err == nil && !slices.ContainsFunc(ts, func(t memory.Table) bool { return t.State == memory.TableDropping }) {
 		return
 	}
@@ -185,6 +189,27 @@ func (db *DB) resumeDrops(ctx context.Context) {
 	if err != nil {
 		db.opts.Logger.Warn("a table that was being dropped has not given all of its room back yet", zap.Error(err))
 	}
+}
+
+// markUnmade does step 1 for ordered tables whose creation was not finished: their first nodes may have been committed,
+// and nothing leads to these.
+func (db *DB) markUnmade() error {
+	db.ctlMu.Lock()
+	defer db.ctlMu.Unlock()
+	ts, err := db.space.Tables()
+	if err != nil {
+		return err
+	}
+	var changes []memory.TableChange
+	for i := range ts {
+		if t := &ts[i]; t.State == memory.TableLive && t.Root == 0 && t.Ordered() {
+			changes = append(changes, memory.TableChange{ID: t.ID, Drop: true})
+		}
+	}
+	if changes == nil {
+		return nil
+	}
+	return db.space.ChangeTables(changes...)
 }
 
 // dropper drops a table. What its records are is known by its index, or, if that is ordered, by the blocks:
@@ -238,7 +263,7 @@ func (d *dropper) drop() error {
 			return nil // nodes lead to what a sweep unlocks: the next opening does the rest
 		}
 	}
-	if d.meta.Root != 0 {
+	if d.meta.Root != 0 || d.meta.Ordered() {
 		if err := d.empty(); err != nil { // what they have committed meanwhile
 			return err
 		}

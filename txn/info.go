@@ -21,6 +21,18 @@ type TableInfo struct {
 	Index   string // "race": by hash; "blink": ordered
 	Ordered bool
 	MaxKey  int // of an ordered table, the length of the longest key in bytes; else 0
+
+	Indexes []IndexInfo // its secondary indexes, in the order in which they were defined
+	Of      string      // the table that this one is a secondary index of; else empty
+}
+
+// IndexInfo is what is stored of the definition of a secondary index.
+type IndexInfo struct {
+	Name   string
+	Table  string // the ordered table that it is: OpenAnyTable opens it, and its Stats are how large the index is
+	Key    string // name of its Key
+	Unique bool
+	Built  bool // it knows all records; else Index.Build makes it
 }
 
 // TableInfo returns the definition of a table, or ErrNoTable.
@@ -36,7 +48,11 @@ func (db *DB) TableInfo(name string) (TableInfo, error) {
 	if err != nil {
 		return TableInfo{}, fmt.Errorf("txn: table %q: %w", name, err)
 	}
-	return TableInfo{name, o.Key, o.Value, o.Index, o.Index == indexOrdered, o.MaxKey}, nil
+	info := TableInfo{Name: name, Key: o.Key, Value: o.Value, Index: o.Index, Ordered: o.Index == indexOrdered, MaxKey: o.MaxKey, Of: o.Of}
+	for _, x := range o.Indexes {
+		info.Indexes = append(info.Indexes, IndexInfo{Name: x.Name, Table: indexTable(name, x.Name), Key: x.Key, Unique: x.Unique, Built: x.Built})
+	}
+	return info, nil
 }
 
 // OpenAnyTable opens a table, whatever its types are, as one of encoded keys and values: for tools.

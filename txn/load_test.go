@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"reflect"
 	"testing"
 	"time"
 
@@ -158,7 +159,7 @@ func TestOpenAnyTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	i, err := db.TableInfo("t")
-	if want := (txn.TableInfo{Name: "t", Key: "tuple(string,desc(int64))", Value: "json", Index: "race"}); i != want || err != nil {
+	if want := (txn.TableInfo{Name: "t", Key: "tuple(string,desc(int64))", Value: "json", Index: "race"}); !reflect.DeepEqual(i, want) || err != nil {
 		t.Errorf("%+v, %v", i, err)
 	}
 	raw, err := txn.OpenAnyTable(db, "t")

@@ -66,7 +66,7 @@ func deathLife(f *rdmatest.Fabric, cat memory.Catalog, l *life, r *rand.Rand, de
 	if err != nil {
 		return err
 	}
-	sorted, err := openSorted(db)
+	sorted, err := openSorted(db, l)
 	if err != nil {
 		return err
 	}

@@ -208,7 +208,7 @@ func noDrops(db *txn.DB) error {
 			return fmt.Errorf("table %d %q is still being dropped", t.ID, t.Name)
 		}
 	}
-	return err
+	return errors.Join(err, noStrays(db))
 }
 
 // whole waits until every copy is there again: all blades are.
@@ -258,7 +258,7 @@ func readAll(ctx context.Context, db *txn.DB, l *life) (map[uint64]state, error)
 			return nil, fmt.Errorf("writing key %d: %w", k, err)
 		}
 	}
-	sorted, err := openSorted(db)
+	sorted, err := openSorted(db, l)
 	if err != nil {
 		return nil, err
 	}

@@ -13,20 +13,26 @@ import (
 )
 
 // sorted is what clients write beside the records, in ordered tables: a mirror of the records, which each transaction
-// changes with them, and a queue, whose numbers are without a gap from its head to its tail.
+// changes with them, and a queue, whose numbers are without a gap from its head to its tail. And a table with secondary
+// indexes.
 type sorted struct {
-	mirror *txn.OrderedTable[string, []byte]
-	queue  *txn.OrderedTable[uint64, uint64]
+	mirror  *txn.OrderedTable[string, []byte]
+	queue   *txn.OrderedTable[uint64, uint64]
+	indexed *indexed
 }
 
 // openSorted opens the tables, or makes them.
-func openSorted(db *txn.DB) (*sorted, error) {
+func openSorted(db *txn.DB, l *life) (*sorted, error) {
 	mirror, err := txn.CreateOrderedTable(db, "mirror", txn.String, txn.Bytes())
 	if err != nil {
 		return nil, err
 	}
 	queue, err := txn.CreateOrderedTable(db, "queue", txn.Uint64, txn.Plain[uint64]())
-	return &sorted{mirror, queue}, err
+	if err != nil {
+		return nil, err
+	}
+	indexed, err := openIndexed(db, l.Accounts%2 == 0)
+	return &sorted{mirror, queue, indexed}, err
 }
 
 // sortedKey is the key of a record's image in the mirror. It is so long that a leaf has room for eight or so, and
@@ -95,6 +101,9 @@ func (s *sorted) agrees(tx *txn.Tx, table *txn.Table[uint64, []byte], l *life, f
 		}
 		want = append(want, sortedKey(k)+string(v))
 	}
+	if err := s.indexed.agrees(tx, from); err != nil {
+		return err
+	}
 	if !slices.Equal(got, want) {
 		return fmt.Errorf("a range of the mirror has %d records, and the records of its keys are %d, or others", len(got), len(want))
 	}
@@ -123,6 +132,9 @@ func (s *sorted) holds(ctx context.Context, db *txn.DB, found map[uint64]state) 
 		return tx.Err()
 	})
 	if err != nil {
+		return err
+	}
+	if err := s.indexed.holds(ctx, db); err != nil {
 		return err
 	}
 	slices.Reverse(down)

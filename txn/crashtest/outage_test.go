@@ -62,7 +62,7 @@ func outageLife(f *rdmatest.Fabric, cat memory.Catalog, l *life, r *rand.Rand, o
 	if err != nil {
 		return err
 	}
-	sorted, err := openSorted(db)
+	sorted, err := openSorted(db, l)
 	if err != nil {
 		return err
 	}

@@ -171,9 +171,14 @@ func powerLife(f *rdmatest.Fabric, cat memory.Catalog, l *life, say func(*frame)
 	if err != nil {
 		return err
 	}
-	sorted, err := openSorted(db)
+	sorted, err := openSorted(db, l)
 	if err != nil {
 		return err
+	}
+	if l.Seed%2 == 0 {
+		if err := sorted.indexed.change(ctx, db, rand.New(rand.NewPCG(l.Seed, 3000))); err != nil {
+			return err
+		}
 	}
 	err = db.Run(ctx, l.Workers, 1+int(l.Seed%3), func(ctx context.Context, id int, w *txn.Worker) error {
 		c := &client{l: l, id: int64(id), w: w, table: table, sorted: sorted, rand: rand.New(rand.NewPCG(l.Seed, uint64(id))), say: say, now: f.Now}

@@ -2,6 +2,7 @@ package crashtest
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,7 +41,7 @@ func write(l *life) error {
 	if err != nil {
 		return err
 	}
-	sorted, err := openSorted(db)
+	sorted, err := openSorted(db, l)
 	if err != nil {
 		return err
 	}
@@ -66,44 +67,49 @@ func write(l *life) error {
 			errs[id] = errors.Join(errs[id], w.Close())
 		})
 	}
-	dropping, stop := make(chan error, 1), make(chan struct{})
-	go func() { dropping <- comeAndGo(ctx, db, l, stop) }()
-	wg.Wait()
-	close(stop)
-	return errors.Join(errors.Join(errs...), <-dropping, db.Close(ctx))
-}
-
-// comeAndGo makes a table, fills it, and drops it, again and again. When a blade may be lost it makes no
-// difference what becomes of that.
-func comeAndGo(ctx context.Context, db *txn.DB, l *life, stop <-chan struct{}) error {
-	r := rand.New(rand.NewPCG(l.Seed, 2000))
-	for {
-		select {
-		case <-stop:
-			return nil
-		default:
-		}
-		table, err := txn.CreateTable(db, scratch, txn.String, txn.Bytes())
-		if err == nil {
-			n := r.IntN(400)
-			_, err = table.Load(ctx, func(yield func(string, []byte) bool) {
-				for i := range n {
-					if !yield(fmt.Sprint("key ", i), make([]byte, r.IntN(200))) {
-						return
-					}
-				}
-			}, txn.LoadOptions{Batch: 1 + r.IntN(50)})
-		}
-		if err == nil {
-			err = db.DropTable(ctx, scratch)
-		}
-		if err != nil && !l.Loss {
-			return err
-		}
-		if err != nil {
-			time.Sleep(time.Millisecond)
+	dropping, stop := make(chan error, 2), make(chan struct{})
+	again := func(stream uint64, change func(r *rand.Rand) error) {
+		r := rand.New(rand.NewPCG(l.Seed, stream))
+		for {
+			select {
+			case <-stop:
+				dropping <- nil
+				return
+			default:
+			}
+			if err := change(r); err != nil && !l.Loss { // when a blade may be lost it makes no difference what becomes of that
+				dropping <- err
+				return
+			} else if err != nil {
+				time.Sleep(time.Millisecond)
+			}
 		}
 	}
+	go again(2000, func(r *rand.Rand) error { return comeAndGo(ctx, db, r) })
+	go again(3000, func(r *rand.Rand) error { return sorted.indexed.change(ctx, db, r) })
+	wg.Wait()
+	close(stop)
+	return errors.Join(errors.Join(errs...), <-dropping, <-dropping, db.Close(ctx))
+}
+
+// comeAndGo makes a table with an index, fills it, and drops both.
+func comeAndGo(ctx context.Context, db *txn.DB, r *rand.Rand) error {
+	index := txn.NewUniqueIndex("by_number", txn.Uint64, func(_ string, p []byte) []uint64 { return []uint64{binary.LittleEndian.Uint64(p)} })
+	table, err := txn.CreateTable(db, scratch, txn.String, txn.Bytes(), index)
+	if err != nil {
+		return err
+	}
+	n := r.Uint64N(400)
+	if _, err = table.Load(ctx, func(yield func(string, []byte) bool) {
+		for i := range n {
+			if !yield(fmt.Sprint("key ", i), append(binary.LittleEndian.AppendUint64(nil, i), make([]byte, r.IntN(200))...)) {
+				return
+			}
+		}
+	}, txn.LoadOptions{Batch: 1 + r.IntN(50)}); err != nil {
+		return err
+	}
+	return db.DropTable(ctx, scratch)
 }
 
 // scratch is the name of a table that comes and goes.
@@ -154,8 +160,12 @@ type client struct {
 func (c *client) step(ctx context.Context) error {
 	c.done++
 	r := c.rand
-	if r.IntN(4) == 0 {
-		if err := c.forgive(c.sorted.turn(ctx, c.w, r)); err != nil || c.done == math.MaxInt {
+	if other := r.IntN(6); other < 2 {
+		turn := c.sorted.turn
+		if other == 0 {
+			turn = c.sorted.indexed.turn
+		}
+		if err := c.forgive(turn(ctx, c.w, r)); err != nil || c.done == math.MaxInt {
 			return err
 		}
 	}
