@@ -41,7 +41,7 @@ nested() {
 race_pkgs() {
 	# shellcheck disable=SC2086 # a list of patterns
 	case $1 in
-	quick) go list $pkgs | grep -E '/(rdma|rdma/inproc|memory|memory/embedded|history|index/addrcache|txn)$' ;;
+	quick) go list $pkgs | grep -E '/(rdma|rdma/region|rdma/inproc|memory|memory/embedded|history|index/addrcache|txn)$' ;;
 	*) go list $pkgs | grep -v -e '/cmd/' -e '/internal/depcheck$' -e '/internal/docscheck$' -e '/internal/mutant' -e '/internal/eintr$' -e '/occ/exhaustive$' -e '/occ/recovery$' \
 		-e '/benchmarks/simbench' -e '/benchmarks/hashbench$' -e '/benchmarks/orderedspike$' -e '/benchmarks/instructions$' -e '/rdma/sim/verbs$' ;;
 	esac

@@ -207,7 +207,7 @@ func f(wg *sync.WaitGroup) {
 				compare(t, Determinism(load(t, files)), marks)
 			}
 			for _, name := range []string{
-				"memory/catalog/a.go", "memory/embedded/a.go", "rdma/inproc/a.go", "rdma/tcp/wire/a.go", "txn/a.go", "cmd/tool/a.go",
+				"memory/catalog/a.go", "memory/embedded/a.go", "rdma/region/a.go", "rdma/inproc/a.go", "rdma/tcp/wire/a.go", "txn/a.go", "cmd/tool/a.go",
 				"check/a.go", "index/indextest/a.go", "occ/a_test.go", "indexes/a.go",
 			} {
 				compare(t, Determinism(load(t, map[string]string{name: source})), nil)

@@ -16,9 +16,10 @@ const ruleDeterminism = "determinism"
 var dataPath = []string{"occ", "log", "index", "memory", "rdma"}
 
 // seams are the places inside dataPath that exist to touch the outside world:
-// the catalog is a database file, an embedded database a directory, and each
-// fabric is the clock, the memory or the network that the rest is spared.
-var seams = append([]string{"memory/catalog", "memory/embedded"}, Fabrics...)
+// the catalog is a database file, an embedded database a directory, a region is
+// memory of the system, and each fabric is the clock, the memory or the network
+// that the rest is spared.
+var seams = append([]string{"memory/catalog", "memory/embedded", "rdma/region"}, Fabrics...)
 
 // insteadOf says where the data path gets the thing that it may not take from
 // the process around it.

@@ -45,25 +45,11 @@ func TestConformance(t *testing.T) {
 			return open(tb, inproc.Options{Blades: blades(n, size, tb.TempDir()), Seed: 2})
 		})
 	})
-	t.Run("without-membarrier", func(t *testing.T) {
-		fabrictest.Run(t, func(tb testing.TB, n int, size uint64) rdma.Fabric {
-			f := open(tb, inproc.Options{Blades: blades(n, size, ""), Seed: 3})
-			f.Fence()
-			return f
-		})
-	})
 	t.Run("read-only", func(t *testing.T) {
 		fabrictest.ReadOnly(t, func(tb testing.TB, size uint64) rdma.Fabric {
 			b := blades(1, size, "")
 			b[0].ReadOnly = true
 			return open(tb, inproc.Options{Blades: b})
-		})
-		fabrictest.ReadOnly(t, func(tb testing.TB, size uint64) rdma.Fabric {
-			b := blades(1, size, "")
-			b[0].ReadOnly = true
-			f := open(tb, inproc.Options{Blades: b})
-			f.Fence()
-			return f
 		})
 	})
 }

@@ -1,105 +1,71 @@
 package inproc
 
 import (
-	"errors"
-	"fmt"
 	"math"
 	"runtime"
-	"sync/atomic"
 	"time"
-	"unsafe"
 
-	"golang.org/x/sys/unix"
 	"txnode/rdma"
+	"txnode/rdma/region"
 )
 
-// queuePair is a port's connection to one blade.
-type queuePair struct {
-	base     unsafe.Pointer
-	size     uint64
-	key      *atomic.Uint64
-	status   rdma.Status // StatusFlushed: error state
-	readOnly bool
-	region   *region
-	_        [24]byte // to 64 bytes
-}
-
-// lanes is what exec needs to know of a port.
-type lanes struct {
-	qps       unsafe.Pointer // of queuePair
-	blades    uint64         // how many; 0: exec executes nothing
-	arena     unsafe.Pointer
-	size      uint64  // of the arena
-	announced *uint64 // odd while the port executes; outside the Go heap
-	left      int     // requests that exec has not executed yet, for who looks after a fault
-}
-
-// port executes what is posted, at once, on the caller's goroutine.
+// port is a lane and the fabric's clock: what is posted is executed at once, on the
+// caller's goroutine.
 type port struct {
-	lanes
-	fenced bool // announce with fences: no membarrier, or stores are not ordered
-	qps    []queuePair
-	arena  []byte
-	bounce []byte // of bounceSize, outside the Go heap
-	mem    []byte // the announcement's page, the bounce buffer, the arena
-	f      *Fabric
+	*region.Lane
+	f *Fabric
 }
 
-// bounceSize is how much of an unaligned request is copied at a time.
-const bounceSize = 4096
+// filePort is a port of a fabric with files, whose regions may have pages that are not
+// there.
+type filePort struct{ *port }
 
 // NewPort maps an arena and connects it to all blades.
 func (f *Fabric) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
-	if cfg.Arena <= 0 || cfg.Arena > math.MaxInt32-pageSize {
-		return nil, fmt.Errorf("rdma: arena of %d bytes: between 1 and 2^31-1-%d are possible", cfg.Arena, pageSize)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed {
-		return nil, rdma.ErrClosed
-	}
-	front := pageSize + max(bounceSize, pageSize)
-	size := (cfg.Arena + pageSize - 1) / pageSize * pageSize
-	mem, err := anonymous(uint64(front + size))
+	l, err := f.NewLane(cfg.Arena)
 	if err != nil {
 		return nil, err
 	}
-	p := &port{
-		mem: mem, arena: mem[front:], bounce: mem[pageSize : pageSize+bounceSize],
-		f: f, fenced: !f.barrier.asymmetric || !storesOrdered,
-	}
-	for _, r := range f.regions {
-		p.qps = append(p.qps, queuePair{base: r.base(), size: r.size, key: &r.key, readOnly: r.readOnly, region: r})
-	}
-	p.lanes = lanes{
-		qps: unsafe.Pointer(&p.qps[0]), blades: uint64(len(p.qps)),
-		arena: unsafe.Pointer(&p.arena[0]), size: uint64(len(p.arena)),
-		announced: (*uint64)(unsafe.Pointer(&mem[0])),
-	}
-	if p.fenced || !wide {
-		p.lanes.blades = 0
-	}
-	f.ports[p] = struct{}{}
-	if f.files {
-		return &filePort{p}, nil
+	p := &port{l, f}
+	if f.Files() {
+		return filePort{p}, nil
 	}
 	return p, nil
 }
 
-var pageSize = unix.Getpagesize()
+// Post executes the requests and completes them.
+func (p *port) Post(b *rdma.Batch, first int) {
+	wrs := b.WRs()[first:]
+	if done := p.Plain(wrs); done < len(wrs) {
+		p.rest(b, first, done)
+		return
+	}
+	b.CompleteAll(len(wrs))
+}
 
-// executing returns a number that is odd while the port executes, and another
-// one each time.
-func (p *port) executing() uint64 { return atomic.LoadUint64(p.announced) }
+// rest executes what Plain has left of a Post.
+func (p *port) rest(b *rdma.Batch, first, done int) {
+	complete(b, first, p.Rest(b.WRs()[first:], done))
+}
+
+// Post executes the requests and completes them.
+func (p filePort) Post(b *rdma.Batch, first int) {
+	complete(b, first, p.Execute(b.WRs()[first:]))
+}
+
+// complete completes the requests from first on, so many of which have failed.
+func complete(b *rdma.Batch, first, failed int) {
+	for i, n := first, failed; n > 0; i++ {
+		if s := b.WR(i).Status; s != rdma.StatusOK {
+			b.Complete(i, s)
+			n--
+		}
+	}
+	b.CompleteAll(b.Len() - first - failed)
+}
 
 // Mappings tells where the regions are: rdma.Mapped.
-func (p *port) Mappings() []rdma.Mapping {
-	maps := make([]rdma.Mapping, len(p.qps))
-	for i := range p.qps {
-		maps[i] = rdma.Mapping{Base: p.qps[i].base, Size: p.qps[i].size}
-	}
-	return maps
-}
+func (p *port) Mappings() []rdma.Mapping { return p.f.Mappings() }
 
 func (p *port) Poll() {}
 
@@ -122,35 +88,3 @@ func (p *port) Wait(until int64) {
 }
 
 func (p *port) Now() int64 { return p.f.Now() }
-
-func (p *port) Arena() []byte { return p.arena }
-
-func (p *port) Reset(b rdma.BladeID) error {
-	if int(b) >= len(p.qps) {
-		return fmt.Errorf("rdma: blade %d of %d: %w", b, len(p.qps), rdma.ErrBladeDown)
-	}
-	if r := p.qps[b].region; r.stopped() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.stoppedError(b)
-	}
-	p.qps[b].status = rdma.StatusOK
-	return nil
-}
-
-// Close unmaps the arena. What is posted afterwards fails: no blade is connected.
-func (p *port) Close() error {
-	p.f.mu.Lock()
-	defer p.f.mu.Unlock()
-	if p.mem == nil {
-		return nil
-	}
-	delete(p.f.ports, p)
-	mem := p.mem
-	p.mem, p.arena, p.bounce, p.qps = nil, nil, nil, nil
-	p.lanes = lanes{announced: new(uint64)}
-	if err := unix.Munmap(mem); err != nil {
-		return errors.Join(errors.New("rdma: arena"), err)
-	}
-	return nil
-}

@@ -1,6 +1,6 @@
 //go:build !amd64
 
-package inproc
+package region
 
 import (
 	"sync/atomic"
@@ -15,8 +15,8 @@ const storesOrdered = false
 // wide: exec can be used.
 const wide = false
 
-// exec executes no request: all are left to (*port).execute.
-func exec(*rdma.WR, int, int, *lanes) int { return 0 }
+// exec executes no request: all are left to (*Lane).execute.
+func exec(*rdma.WR, int, int, *head) int { return 0 }
 
 // copyWords copies n bytes, a multiple of 8, word by word in increasing address
 // order; loads and stores are ordered as sync/atomic orders them.

@@ -1,4 +1,4 @@
-package inproc_test
+package region_test
 
 import (
 	"encoding/binary"
@@ -10,6 +10,7 @@ import (
 
 	"txnode/rdma"
 	"txnode/rdma/inproc"
+	"txnode/rdma/region"
 )
 
 // TestFault: pages of a mapped file that are not there, as with a disk that cannot be read, are
@@ -30,7 +31,7 @@ func TestFault(t *testing.T) {
 	}
 	for name, post := range bad {
 		for _, fence := range []bool{false, true} { // all in execute
-			for _, behind := range []int{0, 5, inproc.PostChunk + 3} {
+			for _, behind := range []int{0, 5, region.Chunk + 3} {
 				t.Run(fmt.Sprintf("%s/fence=%v/behind=%d", name, fence, behind), func(t *testing.T) {
 					o := inproc.Options{Blades: blades(2, size, t.TempDir())}
 					f := open(t, o)
@@ -143,10 +144,10 @@ func TestGuard(t *testing.T) {
 		}
 	}
 	mem, other := c.f.Region(0), c.f.Region(1)
-	if err := inproc.Guard(mem, func() { mem[5000]++ }); err == nil || !strings.Contains(err.Error(), "0x1388 ") {
+	if err := region.Guard(mem, func() { mem[5000]++ }); err == nil || !strings.Contains(err.Error(), "0x1388 ") {
 		t.Errorf("a fault: %v", err)
 	}
-	if err := inproc.Guard(mem, func() {}); err != nil {
+	if err := region.Guard(mem, func() {}); err != nil {
 		t.Error(err)
 	}
 	for name, fn := range map[string]func(){
@@ -159,7 +160,7 @@ func TestGuard(t *testing.T) {
 					t.Errorf("%s: it was kept quiet", name)
 				}
 			}()
-			_ = inproc.Guard(mem, fn)
+			_ = region.Guard(mem, fn)
 		}()
 	}
 }

@@ -1,4 +1,4 @@
-package inproc
+package region
 
 import "golang.org/x/sys/unix"
 
@@ -8,7 +8,7 @@ const (
 	membarrierRegisterPrivateExpedited = 1 << 4
 )
 
-// barrier orders the plain stores by which ports announce that they execute
+// barrier orders the plain stores by which lanes announce that they execute
 // against a change of keys, without a fence on the fast path.
 type barrier struct{ asymmetric bool }
 

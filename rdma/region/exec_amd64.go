@@ -1,4 +1,4 @@
-package inproc
+package region
 
 import (
 	"unsafe"
@@ -7,7 +7,7 @@ import (
 	"txnode/rdma"
 )
 
-// exec executes the first n of wrs in order, as (*port).execute does, and
+// exec executes the first n of wrs in order, as (*Lane).execute does, and
 // returns how many it has: it stops at the first that is not plain. Plain is a
 // READ or WRITE of at most execMax bytes whose ends are word-aligned on both
 // sides, a CAS or a FAA, that passes every check. It announces itself as enter
@@ -17,12 +17,12 @@ import (
 // requests into the cache, for reading or for writing, so that the batch waits
 // for memory about once. It checks nothing but the blade: a prefetch never faults.
 //
-// An access to a file's memory may fault: lanes.left says then at which request.
+// An access to a file's memory may fault: head.left says then at which request.
 //
 // exec cannot be preempted; execMax and postChunk bound how long it takes.
 //
 //go:noescape
-func exec(wrs *rdma.WR, n, ahead int, l *lanes) int
+func exec(wrs *rdma.WR, n, ahead int, l *head) int
 
 // copyWords copies n bytes, a multiple of 8, in words and in increasing address order.
 //

@@ -1,4 +1,4 @@
-package inproc
+package region
 
 import (
 	"errors"
@@ -49,7 +49,7 @@ func (r *region) accessKey() rdma.Key { return rdma.Key(r.key.Load()) }
 // in use, and of the word's.
 const sizeUnit = 1 << 16
 
-func mapRegion(o BladeOptions) (*region, error) {
+func mapRegion(o Options) (*region, error) {
 	if o.Size == 0 || o.Size%sizeUnit != 0 || o.Size > 1<<46 {
 		return nil, fmt.Errorf("rdma: blade of %d bytes: the size must be a multiple of 64 KiB, from 64 KiB to 64 TiB", o.Size)
 	}
@@ -75,7 +75,7 @@ func mapRegion(o BladeOptions) (*region, error) {
 
 // mapFile maps a file, made or extended as needed; of a read-only blade it must
 // be there, in full size.
-func (r *region) mapFile(o *BladeOptions) error {
+func (r *region) mapFile(o *Options) error {
 	path := o.Path
 	mode, prot := os.O_RDWR|os.O_CREATE, unix.PROT_READ|unix.PROT_WRITE
 	if r.readOnly {

@@ -1,16 +1,9 @@
-package inproc
+package region
 
 import "os"
 
 // ReserveError is what Provision makes of an error of fallocate.
 var ReserveError = reserveError
-
-// SetMsync replaces msync until the function that it returns is called.
-func SetMsync(fn func(p []byte, flags int) error) (restore func()) {
-	was := msync
-	msync = fn
-	return func() { msync = was }
-}
 
 // SetWitnessed replaces what flushes ask behind msync until the function that it returns is
 // called.

@@ -1,8 +1,8 @@
 //go:build !linux
 
-package inproc
+package region
 
-// barrier without membarrier(2): ports fence themselves.
+// barrier without membarrier(2): lanes fence themselves.
 type barrier struct{ asymmetric bool }
 
 func (b *barrier) init() {}

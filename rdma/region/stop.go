@@ -1,4 +1,4 @@
-package inproc
+package region
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 	"txnode/rdma"
 )
 
-var _ rdma.Stopper = (*Fabric)(nil)
+var _ rdma.Stopper = (*Set)(nil)
 
 // stoppedError says that blade b, which is stopped, does not answer; r.mu is held.
 func (r *region) stoppedError(b rdma.BladeID) error {
@@ -20,13 +20,13 @@ func (r *region) stoppedError(b rdma.BladeID) error {
 }
 
 // StopBlade stops a blade: rdma.Stopper. Its memory, or file, stays mapped.
-func (f *Fabric) StopBlade(b rdma.BladeID) error {
-	return f.control(b, func(r *region) error {
+func (s *Set) StopBlade(b rdma.BladeID) error {
+	return s.control(b, func(r *region) error {
 		if r.stopped() {
 			return nil
 		}
 		r.stop(nil)
-		f.settle()
+		s.settle()
 		return nil
 	})
 }
@@ -39,8 +39,8 @@ func (r *region) stop(why error) {
 }
 
 // RestartBlade brings a blade back: rdma.Stopper.
-func (f *Fabric) RestartBlade(b rdma.BladeID, memory bool) error {
-	return f.control(b, func(r *region) error {
+func (s *Set) RestartBlade(b rdma.BladeID, memory bool) error {
+	return s.control(b, func(r *region) error {
 		if !r.stopped() {
 			return nil
 		}
@@ -50,7 +50,7 @@ func (f *Fabric) RestartBlade(b rdma.BladeID, memory bool) error {
 			}
 		}
 		// A key that no client has: the one it had is known to all of them.
-		z := f.seed + (uint64(b)+1)<<32 + uint64(r.stops)
+		z := s.seed + (uint64(b)+1)<<32 + uint64(r.stops)
 		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 		z = (z ^ z>>27) * 0x94d049bb133111eb
 		k := uint32(z ^ z>>31)

@@ -1,17 +1,17 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// func exec(wrs *rdma.WR, n, ahead int, l *lanes) int
+// func exec(wrs *rdma.WR, n, ahead int, l *head) int
 //
 // SI request, CX requests left, DI queue pairs, R8 their number, R9 arena,
 // R10 its size, AX queue pair, BX remote address, DX length, R12 local address.
 TEXT ·exec(SB), NOSPLIT, $0-40
 	MOVQ l+24(FP), AX
-	MOVQ lanes_announced(AX), BX
-	MOVQ lanes_qps(AX), DI
-	MOVQ lanes_blades(AX), R8
-	MOVQ lanes_arena(AX), R9
-	MOVQ lanes_size(AX), R10
+	MOVQ head_announced(AX), BX
+	MOVQ head_qps(AX), DI
+	MOVQ head_blades(AX), R8
+	MOVQ head_arena(AX), R9
+	MOVQ head_size(AX), R10
 	INCQ (BX)
 	MOVQ wrs+0(FP), SI
 	MOVQ ahead+16(FP), CX
@@ -46,9 +46,9 @@ run:
 
 next:
 	MOVQ l+24(FP), R11
-	MOVQ CX, lanes_left(R11)
+	MOVQ CX, head_left(R11)
 
-	// The checks of (*port).check.
+	// The checks of (*Lane).check.
 	MOVWLZX const_wrBlade(SI), AX
 	MOVQ    const_wrOff(SI), BX
 	MOVL    const_wrLen(SI), DX
@@ -106,7 +106,7 @@ done:
 
 stop:
 	MOVQ l+24(FP), BX
-	MOVQ lanes_announced(BX), BX
+	MOVQ head_announced(BX), BX
 	INCQ (BX)
 	MOVQ n+8(FP), AX
 	SUBQ CX, AX

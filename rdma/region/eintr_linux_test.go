@@ -1,4 +1,4 @@
-package inproc_test
+package region_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"txnode/rdma/inproc"
+	"txnode/rdma/region"
 )
 
 // TestInterruptedCalls: a signal interrupts every call that reserves, flushes and gives back, several times. No
@@ -20,13 +21,13 @@ func TestInterruptedCalls(t *testing.T) {
 		}
 		return false
 	}
-	defer inproc.SetFallocate(func(fd int, mode uint32, off, n int64) error {
+	defer region.SetFallocate(func(fd int, mode uint32, off, n int64) error {
 		if interrupt() {
 			return unix.EINTR
 		}
 		return unix.Fallocate(fd, mode, off, n)
 	})()
-	defer inproc.SetMsync(func(p []byte, flags int) error {
+	defer region.SetMsync(func(p []byte, flags int) error {
 		if interrupt() {
 			return unix.EINTR
 		}

@@ -1,4 +1,4 @@
-package inproc
+package region
 
 import (
 	"encoding/binary"
@@ -12,64 +12,70 @@ import (
 // Bounds on what exec does at one go.
 const (
 	execMax   = 4096 // bytes of a request
-	postChunk = 64   // requests
+	chunk     = 64   // requests
 	copyChunk = 1 << 18
 )
 
-// Post executes the requests. exec does those that are plain; execute, its slow
-// and complete twin, does the others one by one.
-func (p *port) Post(b *rdma.Batch, first int) {
-	wrs := b.WRs()[first:]
-	n := min(len(wrs), postChunk)
-	if done := exec(unsafe.SliceData(wrs), n, n, &p.lanes); done < len(wrs) {
-		p.post(b, first, done)
-		return
+// Plain executes those requests at the head of wrs that exec executes at one go, and
+// returns how many. It is Execute for nearly all batches; Rest does what it leaves.
+// Not for a lane of a set with files.
+func (l *Lane) Plain(wrs []rdma.WR) int {
+	n := min(len(wrs), chunk)
+	return exec(unsafe.SliceData(wrs), n, n, &l.head)
+}
+
+// Execute executes requests in order, and returns how many have failed. It sets
+// Status of these, and Result of atomics that have not; every Status is StatusOK
+// before. On return all have taken effect or failed.
+func (l *Lane) Execute(wrs []rdma.WR) (failed int) {
+	if l.set.files {
+		return l.guarded(wrs)
 	}
-	b.CompleteAll(len(wrs))
+	return l.Rest(wrs, l.Plain(wrs))
 }
 
-// post executes what is left of a Post.
-func (p *port) post(b *rdma.Batch, first, done int) {
-	r := progress{done: done, ahead: min(done, postChunk)}
-	p.proceed(b, first, &r)
-	b.CompleteAll(len(b.WRs()) - first - r.failed)
+// Rest executes what Plain has left, as Execute does: all but the first done requests.
+func (l *Lane) Rest(wrs []rdma.WR, done int) (failed int) {
+	p := progress{done: done, ahead: min(done, chunk)}
+	l.proceed(wrs, &p)
+	return p.failed
 }
 
-// progress is how far a Post is.
+// progress is how far an Execute is.
 type progress struct {
 	done   int // requests
 	ahead  int // so many were prefetched, at least
-	failed int // of those that are done; they are complete
+	failed int // of those that are done
 	exec   int // requests that exec has at present; 0: it is not at work
 }
 
-// proceed executes what is left, and completes what fails.
-func (p *port) proceed(b *rdma.Batch, first int, r *progress) {
-	wrs := b.WRs()[first:]
-	for r.done < len(wrs) {
-		n, touch := min(len(wrs)-r.done, postChunk), 0
-		if r.done >= r.ahead {
-			touch, r.ahead = n, r.done+n
+// proceed executes what is left.
+func (l *Lane) proceed(wrs []rdma.WR, p *progress) {
+	for p.done < len(wrs) {
+		n, touch := min(len(wrs)-p.done, chunk), 0
+		if p.done >= p.ahead {
+			touch, p.ahead = n, p.done+n
 		}
-		r.exec = n
-		k := exec(&wrs[r.done], n, touch, &p.lanes)
-		if r.exec = 0; k > 0 {
-			r.done += k
+		p.exec = n
+		k := exec(&wrs[p.done], n, touch, &l.head)
+		if p.exec = 0; k > 0 {
+			p.done += k
 			continue
 		}
-		if k := flushes(wrs[r.done:]); k > 1 {
-			r.failed += p.flush(b, first+r.done, wrs[r.done:r.done+k])
-			r.done += k
+		if k := flushes(wrs[p.done:]); k > 1 {
+			p.failed += l.flush(wrs[p.done : p.done+k])
+			p.done += k
 			continue
 		}
-		p.enter()
-		s := p.execute(&wrs[r.done])
-		p.leave()
+		l.enter()
+		w := &wrs[p.done]
+		s := l.execute(w)
+		l.leave()
 		if s != rdma.StatusOK {
-			r.failed++
-			b.Complete(first+r.done, s)
+			p.failed++
+			w.Status = s
 		}
-		r.done++
+		p.done++
 	}
 }
 
@@ -85,18 +91,18 @@ func flushes(wrs []rdma.WR) (n int) {
 	return n
 }
 
-// flush executes FLUSHes, the first of which is request at of a batch, all at once: a disk
-// takes little longer for several than for one. It returns how many have failed; after one
-// has, those behind it on its queue pair fail, too, though they may have taken effect.
-func (p *port) flush(b *rdma.Batch, at int, wrs []rdma.WR) (failed int) {
+// flush executes FLUSHes all at once: a disk takes little longer for several than for
+// one. It returns how many have failed; after one has, those behind it on its queue pair
+// fail, too, though they may have taken effect.
+func (l *Lane) flush(wrs []rdma.WR) (failed int) {
 	var errs [maxFlushes]error
 	var status [maxFlushes]rdma.Status
 	var under sync.WaitGroup
-	p.enter()
+	l.enter()
 	for i := range wrs {
 		w := &wrs[i]
-		if status[i] = p.admit(w); status[i] == rdma.StatusOK {
-			r := p.qps[w.Blade].region
+		if status[i] = l.admit(w); status[i] == rdma.StatusOK {
+			r := l.qps[w.Blade].region
 			under.Go(func() { errs[i] = r.flush(w.Off, uint64(w.Len)) })
 		}
 	}
@@ -104,7 +110,7 @@ func (p *port) flush(b *rdma.Batch, at int, wrs []rdma.WR) (failed int) {
 	for i := range wrs {
 		if errs[i] != nil {
 			status[i] = rdma.StatusIO
-			p.qps[wrs[i].Blade].status = rdma.StatusFlushed
+			l.qps[wrs[i].Blade].status = rdma.StatusFlushed
 		}
 		for j := range i {
 			if errs[j] != nil && wrs[j].Blade == wrs[i].Blade {
@@ -113,47 +119,47 @@ func (p *port) flush(b *rdma.Batch, at int, wrs []rdma.WR) (failed int) {
 		}
 		if status[i] != rdma.StatusOK {
 			failed++
-			b.Complete(at+i, status[i])
+			wrs[i].Status = status[i]
 		}
 	}
-	p.leave()
+	l.leave()
 	return failed
 }
 
-// enter announces that the port executes: see doc.go.
-func (p *port) enter() {
-	if p.fenced {
-		atomic.AddUint64(p.announced, 1)
+// enter announces that the lane executes: see doc.go.
+func (l *Lane) enter() {
+	if l.fenced {
+		atomic.AddUint64(l.announced, 1)
 	} else {
-		*p.announced++
+		*l.announced++
 	}
 }
 
-func (p *port) leave() { p.enter() }
+func (l *Lane) leave() { l.enter() }
 
 // execute checks and executes one request.
-func (p *port) execute(w *rdma.WR) rdma.Status {
-	s := p.admit(w)
+func (l *Lane) execute(w *rdma.WR) rdma.Status {
+	s := l.admit(w)
 	if s != rdma.StatusOK {
 		return s
 	}
-	q := &p.qps[w.Blade]
-	if s = p.perform(q, w); s != rdma.StatusOK {
+	q := &l.qps[w.Blade]
+	if s = l.perform(q, w); s != rdma.StatusOK {
 		q.status = rdma.StatusFlushed
 	}
 	return s
 }
 
 // admit checks one request. One that may not execute breaks its queue pair.
-func (p *port) admit(w *rdma.WR) rdma.Status {
-	if int(w.Blade) >= len(p.qps) {
+func (l *Lane) admit(w *rdma.WR) rdma.Status {
+	if int(w.Blade) >= len(l.qps) {
 		return rdma.StatusNoBlade
 	}
-	q := &p.qps[w.Blade]
+	q := &l.qps[w.Blade]
 	if q.status != rdma.StatusOK {
 		return q.status
 	}
-	s := p.check(q, w)
+	s := l.check(q, w)
 	if s != rdma.StatusOK {
 		q.status = rdma.StatusFlushed
 	}
@@ -161,7 +167,7 @@ func (p *port) admit(w *rdma.WR) rdma.Status {
 }
 
 // check decides whether a request may execute (contract, clause 6).
-func (p *port) check(q *queuePair, w *rdma.WR) rdma.Status {
+func (l *Lane) check(q *queuePair, w *rdma.WR) rdma.Status {
 	n := uint64(w.Len)
 	local := uint64(w.Local) + n
 	switch w.Op {
@@ -176,7 +182,7 @@ func (p *port) check(q *queuePair, w *rdma.WR) rdma.Status {
 		return rdma.StatusBadOp
 	}
 	switch {
-	case local > uint64(len(p.arena)):
+	case local > uint64(len(l.arena)):
 		return rdma.StatusLocal
 	case q.region.stopped():
 		return rdma.StatusNoBlade
@@ -202,19 +208,19 @@ func (p *port) check(q *queuePair, w *rdma.WR) rdma.Status {
 }
 
 // perform executes a request that passed the checks.
-func (p *port) perform(q *queuePair, w *rdma.WR) rdma.Status {
+func (l *Lane) perform(q *queuePair, w *rdma.WR) rdma.Status {
 	remote := unsafe.Add(q.base, w.Off)
 	switch w.Op {
 	case rdma.OpRead:
-		p.read(q.base, w.Off, uint64(w.Local), uint64(w.Len))
+		l.read(q.base, w.Off, uint64(w.Local), uint64(w.Len))
 	case rdma.OpWrite:
-		p.write(q.base, w.Off, uint64(w.Local), uint64(w.Len))
+		l.write(q.base, w.Off, uint64(w.Local), uint64(w.Len))
 	case rdma.OpCAS:
 		w.Result = cas((*uint64)(remote), w.Cmp, w.Swap)
 	case rdma.OpFAA:
 		w.Result = atomic.AddUint64((*uint64)(remote), w.Swap) - w.Swap
 	case rdma.OpMaskedCAS:
-		masks := p.arena[w.Local:]
+		masks := l.arena[w.Local:]
 		w.Result = maskedCAS((*uint64)(remote), w.Cmp, binary.LittleEndian.Uint64(masks), w.Swap, binary.LittleEndian.Uint64(masks[8:]))
 	case rdma.OpFlush:
 		if q.region.flush(w.Off, uint64(w.Len)) != nil {
@@ -227,11 +233,11 @@ func (p *port) perform(q *queuePair, w *rdma.WR) rdma.Status {
 // read copies from the region to the arena. Where the ends are not word-aligned
 // it goes through the bounce buffer, so that each word of the region is still
 // loaded once, whole; the region's size is a multiple of the word's.
-func (p *port) read(base unsafe.Pointer, off, local, n uint64) {
+func (l *Lane) read(base unsafe.Pointer, off, local, n uint64) {
 	if (off|local|n)&7 == 0 {
 		for n > 0 {
 			k := min(n, copyChunk)
-			copyWords(unsafe.Pointer(&p.arena[local]), unsafe.Add(base, off), uintptr(k))
+			copyWords(unsafe.Pointer(&l.arena[local]), unsafe.Add(base, off), uintptr(k))
 			off, local, n = off+k, local+k, n-k
 		}
 		return
@@ -239,9 +245,9 @@ func (p *port) read(base unsafe.Pointer, off, local, n uint64) {
 	for n > 0 {
 		low := off &^ 7
 		high := min((off+n+7)&^7, low+bounceSize)
-		copyWords(unsafe.Pointer(&p.bounce[0]), unsafe.Add(base, low), uintptr(high-low))
+		copyWords(unsafe.Pointer(&l.bounce[0]), unsafe.Add(base, low), uintptr(high-low))
 		k := min(n, high-off)
-		copy(p.arena[local:local+k], p.bounce[off-low:])
+		copy(l.arena[local:local+k], l.bounce[off-low:])
 		off, local, n = off+k, local+k, n-k
 	}
 }
@@ -249,24 +255,24 @@ func (p *port) read(base unsafe.Pointer, off, local, n uint64) {
 // write copies from the arena to the region: whole words are stored whole; a
 // word of which only some bytes are written is replaced atomically, so that
 // neither it nor a concurrent change of its other bytes is torn.
-func (p *port) write(base unsafe.Pointer, off, local, n uint64) {
+func (l *Lane) write(base unsafe.Pointer, off, local, n uint64) {
 	if head := -off & 7; head != 0 && n > 0 {
 		head = min(head, n)
-		merge(unsafe.Add(base, off&^7), off&7, p.arena[local:local+head])
+		merge(unsafe.Add(base, off&^7), off&7, l.arena[local:local+head])
 		off, local, n = off+head, local+head, n-head
 	}
 	for n >= 8 {
-		src, k := unsafe.Pointer(&p.arena[local]), min(n&^7, copyChunk)
+		src, k := unsafe.Pointer(&l.arena[local]), min(n&^7, copyChunk)
 		if local&7 != 0 {
 			k = min(k, bounceSize)
-			copy(p.bounce[:k], p.arena[local:])
-			src = unsafe.Pointer(&p.bounce[0])
+			copy(l.bounce[:k], l.arena[local:])
+			src = unsafe.Pointer(&l.bounce[0])
 		}
 		copyWords(unsafe.Add(base, off), src, uintptr(k))
 		off, local, n = off+k, local+k, n-k
 	}
 	if n > 0 {
-		merge(unsafe.Add(base, off), 0, p.arena[local:local+n])
+		merge(unsafe.Add(base, off), 0, l.arena[local:local+n])
 	}
 }
 

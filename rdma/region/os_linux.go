@@ -1,4 +1,4 @@
-package inproc
+package region
 
 import (
 	"errors"
@@ -33,16 +33,12 @@ func anonymous(size uint64) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rdma: %d bytes of memory: %w", size, err)
 	}
-	_ = madvise(m, unix.MADV_HUGEPAGE) // a hint; small pages work too
+	adviseHuge(m)
 	return m, nil
 }
 
-// AdviseHuge asks for transparent huge pages: rdma.PageAdvisor.
-func (f *Fabric) AdviseHuge(p []byte) {
-	if skip := -uintptr(unsafe.Pointer(unsafe.SliceData(p))) & uintptr(pageSize-1); skip < uintptr(len(p)) {
-		_ = madvise(p[skip:], unix.MADV_HUGEPAGE) // a hint
-	}
-}
+// adviseHuge asks for transparent huge pages under p, which begins at a page: a hint.
+func adviseHuge(p []byte) { _ = madvise(p, unix.MADV_HUGEPAGE) }
 
 // madvise is unix.Madvise, repeated.
 func madvise(p []byte, advice int) error {

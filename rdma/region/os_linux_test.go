@@ -1,4 +1,4 @@
-package inproc_test
+package region_test
 
 import (
 	"errors"
@@ -11,21 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 	"txnode/rdma"
 	"txnode/rdma/inproc"
+	"txnode/rdma/region"
 )
 
 // TestReserveErrors: a full disk is ErrNoMemory, in words that name the file.
 func TestReserveErrors(t *testing.T) {
 	for _, full := range []error{unix.ENOSPC, unix.EDQUOT} {
-		if err := inproc.ReserveError("/some/blade", full); !errors.Is(err, rdma.ErrNoMemory) || !errors.Is(err, full) || !strings.Contains(err.Error(), "/some/blade") {
+		if err := region.ReserveError("/some/blade", full); !errors.Is(err, rdma.ErrNoMemory) || !errors.Is(err, full) || !strings.Contains(err.Error(), "/some/blade") {
 			t.Errorf("%v: %v", full, err)
 		}
 	}
 	for _, fine := range []error{nil, unix.EOPNOTSUPP} {
-		if err := inproc.ReserveError("", fine); err != nil {
+		if err := region.ReserveError("", fine); err != nil {
 			t.Errorf("%v: %v", fine, err)
 		}
 	}
-	if err := inproc.ReserveError("/some/blade", unix.EIO); errors.Is(err, rdma.ErrNoMemory) || !errors.Is(err, unix.EIO) {
+	if err := region.ReserveError("/some/blade", unix.EIO); errors.Is(err, rdma.ErrNoMemory) || !errors.Is(err, unix.EIO) {
 		t.Errorf("EIO: %v", err)
 	}
 }
@@ -37,7 +38,7 @@ func TestFlushFailsForGood(t *testing.T) {
 	dir := t.TempDir()
 	c := connect(t, open(t, inproc.Options{Blades: blades(2, 1<<20, dir)}))
 	broken := false
-	restore := inproc.SetMsync(func(p []byte, flags int) error {
+	restore := region.SetMsync(func(p []byte, flags int) error {
 		if broken {
 			broken = false
 			return unix.EIO
@@ -80,7 +81,7 @@ func TestFlushAsksItself(t *testing.T) {
 	defer c.close()
 	var asked []uintptr
 	failed := false
-	restore := inproc.SetWitnessed(func(f *os.File, _, _ uint64) error {
+	restore := region.SetWitnessed(func(f *os.File, _, _ uint64) error {
 		asked = append(asked, f.Fd())
 		if len(asked) == 1 { // which has not returned yet
 			if err := other.write(0, 0, "eight by"); err != nil {
@@ -112,7 +113,7 @@ func TestFlushAsksItself(t *testing.T) {
 // many clients, flushes one by one. It is not told that the disk has failed.
 func TestFlushWithoutDescriptors(t *testing.T) {
 	f := open(t, inproc.Options{Blades: blades(2, 1<<20, t.TempDir())})
-	defer inproc.SetReopen(func(*os.File) (*os.File, error) { return nil, unix.EMFILE })()
+	defer region.SetReopen(func(*os.File) (*os.File, error) { return nil, unix.EMFILE })()
 	var clients sync.WaitGroup
 	for range 8 {
 		c := connect(t, f)
@@ -149,7 +150,7 @@ func TestSettle(t *testing.T) {
 	for _, settle := range []uint64{0, 1 << 18, 1 << 19, 1 << 40} {
 		o.Blades[0].Settle = [][2]uint64{{0, settle / 2}, {settle / 2, settle - settle/2}}
 		var again, flushed uint64
-		restore := inproc.SetMsync(func(p []byte, flags int) error {
+		restore := region.SetMsync(func(p []byte, flags int) error {
 			again, flushed = again+dirty(t, o.Blades[0].Path), flushed+uint64(len(p))
 			return unix.Msync(p, flags)
 		})
@@ -162,7 +163,7 @@ func TestSettle(t *testing.T) {
 			t.Errorf("Settle %#x: %#x bytes were written again and %#x flushed", settle, again, flushed)
 		}
 	}
-	restore := inproc.SetMsync(func([]byte, int) error { return unix.EIO })
+	restore := region.SetMsync(func([]byte, int) error { return unix.EIO })
 	defer restore()
 	if _, err := inproc.New(o); !errors.Is(err, unix.EIO) {
 		t.Errorf("the disk fails: %v", err)
@@ -179,7 +180,7 @@ func TestSync(t *testing.T) {
 		t.Fatal(err)
 	}
 	synced := 0
-	restore := inproc.SetMsync(func(p []byte, flags int) error {
+	restore := region.SetMsync(func(p []byte, flags int) error {
 		synced += len(p)
 		return unix.Msync(p, flags)
 	})
@@ -190,7 +191,7 @@ func TestSync(t *testing.T) {
 	if n := dirty(t, blades(1, 1<<20, dir)[0].Path); n != 0 {
 		t.Errorf("%d bytes are not on the disk", n)
 	}
-	restore = inproc.SetMsync(func([]byte, int) error { return unix.EIO })
+	restore = region.SetMsync(func([]byte, int) error { return unix.EIO })
 	if err := f.Sync(0); !errors.Is(err, unix.EIO) {
 		t.Errorf("the disk fails: %v", err)
 	}

@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package inproc
+package region
 
 import (
 	"errors"
@@ -23,8 +23,8 @@ func anonymous(size uint64) ([]byte, error) {
 	return m, nil
 }
 
-// AdviseHuge does nothing: rdma.PageAdvisor.
-func (f *Fabric) AdviseHuge([]byte) {}
+// adviseHuge does nothing.
+func adviseHuge([]byte) {}
 
 // reserve is a wish that this system cannot fulfil: the file stays sparse.
 func reserve(*os.File, uint64, uint64) error { return nil }

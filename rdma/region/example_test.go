@@ -1,0 +1,45 @@
+package region_test
+
+import (
+	"fmt"
+	"log"
+
+	"txnode/rdma"
+	"txnode/rdma/region"
+)
+
+// A lane executes requests on a region; a key that has changed shuts out those that carry
+// the one before.
+func Example() {
+	set, err := region.New(region.Config{Regions: []region.Options{{Size: 1 << 16, Key: 7}}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	lane, err := set.NewLane(4096)
+	if err != nil {
+		log.Fatal(err)
+	}
+	copy(lane.Arena(), "eight by")
+	wrs := []rdma.WR{
+		{Op: rdma.OpWrite, Key: 7, Off: 64, Len: 8},
+		{Op: rdma.OpRead, Key: 7, Off: 64, Local: 128, Len: 8},
+	}
+	fmt.Println("failed:", lane.Execute(wrs))
+	fmt.Printf("%s\n", lane.Arena()[128:136])
+
+	if err := set.SetKey(0, 8); err != nil {
+		log.Fatal(err)
+	}
+	wrs = wrs[:1]
+	fmt.Println("failed:", lane.Execute(wrs), wrs[0].Status)
+	if err := lane.Close(); err != nil {
+		log.Fatal(err)
+	}
+	if err := set.Close(); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// failed: 0
+	// eight by
+	// failed: 1 stale access key
+}
