@@ -80,7 +80,9 @@ func (m *meter) loop(ctx context.Context, c *Config, z *workload.Zipf, k *client
 	warm := true
 	for n := uint64(0); ; n++ {
 		if c.Idle > 0 && n > 0 {
+			k.w.fabric.Spin(1)
 			k.c.Sleep(c.Idle.Nanoseconds())
+			k.w.fabric.Spin(-1)
 		}
 		start := t.Now()
 		if m.over(start) {

@@ -22,12 +22,13 @@ type driver struct {
 	single bool
 	aged   bool // the bank starts with the balances of one that has been used
 	verify bool
-	meter  *meter // nil: nothing is measured
-	warmup int64  // ns
-	idle   int64  // ns after each committed transaction
-	coros  int    // of a thread
-	work   func() // what each transaction costs the processor; nil: nothing
-	line   func() // takes the line that all threads write, as each transaction does at its beginning and when it has committed; nil: there is none
+	meter  *meter      // nil: nothing is measured
+	warmup int64       // ns
+	idle   int64       // ns after each committed transaction
+	coros  int         // of a thread
+	spin   func(n int) // says that so many more coroutines of a thread idle
+	work   func()      // what each transaction costs the processor; nil: nothing
+	line   func()      // takes the line that all threads write, as each transaction does at its beginning and when it has committed; nil: there is none
 }
 
 // Load loads.
@@ -108,7 +109,9 @@ func (c *client) Run(ctx context.Context) (workload.Outcome, error) {
 	}
 	if c.idle {
 		c.idle = false
+		c.d.spin(1)
 		c.sleeper.Sleep(c.d.idle)
+		c.d.spin(-1)
 	}
 	from := int64(0)
 	if m != nil {

@@ -87,6 +87,7 @@ func Run(ctx context.Context, c Config, data *Data) (Point, error) {
 		limits = runner.Config{Duration: quotaTime}
 	}
 	d.warmup, d.idle = c.Warmup.Nanoseconds(), c.Idle.Nanoseconds()
+	d.spin = w.fabric.Spin
 	if ns := c.Program.TxnNs; ns > 0 {
 		d.work = func() { w.fabric.Work(ns) }
 	}

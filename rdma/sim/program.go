@@ -52,6 +52,9 @@ type Program struct {
 	// Resync: a coroutine that has posted READs of 8 bytes, versions, beside WRITEs, its log,
 	// waits once more when all that has completed, for what its thread has posted until then.
 	Resync bool
+	// Spins: a coroutine that waits for time to pass, as Fabric.Spin announces, yields until it has
+	// passed. So it has its turn whenever the others have theirs, and its thread is always active.
+	Spins bool
 	// CreditWakes: a poll that finds completions wakes the coroutine that has
 	// waited longest, because credits have come back.
 	CreditWakes bool
@@ -68,7 +71,7 @@ func SMARTDTX(t rdma.Techniques) Program {
 		WaitNs:    580,
 		PerRecord: true,
 		Force:     1024, YieldNs: 20, PollNs: 15, PollMost: 16,
-		Queues: !t.Doorbells, CreditWakes: true,
+		Queues: !t.Doorbells, CreditWakes: true, Spins: true,
 	}
 }
 
@@ -87,6 +90,9 @@ func (p *Program) Validate() error {
 	}
 	if p.Force > 0 && (p.YieldNs <= 0 || p.PollMost <= 0) {
 		bad = append(bad, "Force without YieldNs and PollMost: time would stand still")
+	}
+	if p.Spins && p.Force == 0 {
+		bad = append(bad, "Spins without Force: package rdma schedules")
 	}
 	if p.LineHoldNs > p.LineNs {
 		bad = append(bad, "LineHoldNs is above LineNs")
@@ -139,6 +145,16 @@ func (f *Fabric) Work(ns float64) {
 		slow = p.ports[0].c.slow
 	}
 	p.clock += int64(math.Round(float64(ns*1000) * slow))
+}
+
+// Spin says that n more coroutines of the calling body's thread spin until their time has come, or
+// fewer with a negative n. Without Program.Spins they sleep, and it does nothing.
+func (f *Fabric) Spin(n int) {
+	p := f.proc()
+	if !f.opt.Program.Spins || p.yield == nil {
+		return
+	}
+	p.spinning += n
 }
 
 // TakeLine waits for the line that all threads of the program write, in the order of
@@ -264,6 +280,8 @@ func (p *port) turn(pr *proc) bool {
 		coro, _ := s.ready.pop()
 		switch {
 		case coro == taskMain:
+			pr.clock += p.c.yield * int64(pr.spinning)
+			s.switches += pr.spinning
 			s.ready.push(coro, 0)
 		case coro == taskPoller:
 			told = p.pollTasks(pr)
@@ -356,7 +374,8 @@ func (p *port) tell(pr *proc, t *task) {
 // waitTasks is Wait for a port whose coroutines are scheduled by a Program.
 func (p *port) waitTasks(pr *proc, end int64) {
 	s, prog := p.tasks, &p.f.opt.Program
-	round := 2*p.c.yield + p.c.poll
+	turns := 2 + pr.spinning
+	round := p.c.yield*int64(turns) + p.c.poll
 	if prog.Queues {
 		round += p.c.poll * int64(len(p.qps)-1)
 	}
@@ -364,19 +383,19 @@ func (p *port) waitTasks(pr *proc, end int64) {
 		if !s.idle() || p.cq.n > 0 {
 			continue
 		}
-		// Nobody is ready: main and poller take turns until something completes, or
-		// all are looked at.
+		// None is ready but main, poller and those that spin: they take turns until something
+		// completes, or all are looked at.
 		if p.out+s.held == 0 {
-			if p.active && end-pr.clock > p.f.idle {
+			if p.active && pr.spinning == 0 && end-pr.clock > p.f.idle {
 				p.deactivate()
 			}
 			pr.await(p, end)
 			return
 		}
-		rounds := int64((prog.Force - s.switches) / 2)
+		rounds := int64(max(prog.Force-s.switches, 0) / turns)
 		from := pr.clock
 		pr.await(p, min(end, from+(rounds+1)*round))
-		s.switches += int((pr.clock - from) / round * 2)
+		s.switches += int((pr.clock-from)/round) * turns
 	}
 }
 

@@ -150,6 +150,72 @@ func TestForce(t *testing.T) {
 	}
 }
 
+// With Spins, coroutines that wait for time to pass have a turn in each round, so that a completion
+// is noticed later, and their thread stays active.
+func TestSpin(t *testing.T) {
+	const spinning, yieldNs = 3, 1000
+	prog := sim.SMARTDTX(rdma.AllTechniques)
+	prog.YieldNs = yieldNs
+	latency := func(spins bool, n int) (took int64) {
+		prog.Spins = spins
+		f := newFabric(t, 1, sim.Options{Profile: quiet(), Freedom: sim.FreedomNone, Program: prog})
+		th := newThread(t, f, rdma.ThreadOptions{Arena: 1 << 16})
+		f.Spin(n) // outside Run nothing has turns
+		f.Run(1, func(int) {
+			th.Run(1, func(c *rdma.Coro) {
+				var b rdma.Batch
+				f.Spin(n)
+				from := f.Now()
+				for range 10 {
+					read(t, c, &b, 0, 8)
+				}
+				took = f.Now() - from
+				f.Spin(-n)
+			})
+		})
+		return took
+	}
+	alone := latency(true, 0)
+	if more := latency(true, spinning) - alone; more < 10*yieldNs || more > 10*2*spinning*yieldNs {
+		t.Errorf("ten READs took %d ns, and %d more beside %d that spin, want one round or two of %d each", alone, more, spinning, spinning*yieldNs)
+	}
+	if sleeping := latency(false, spinning); sleeping != alone {
+		t.Errorf("ten READs took %d ns, beside %d that sleep %d", alone, spinning, sleeping)
+	}
+
+	work := func(n int) (took int64) {
+		p := quiet()
+		p.CPUFree, p.CPUSlope, p.SiblingSlow = 0, 1, 0
+		prog.Spins = true
+		f := newFabric(t, 1, sim.Options{Profile: p, Freedom: sim.FreedomNone, Program: prog})
+		var threads []*rdma.Thread
+		for range 2 {
+			threads = append(threads, newThread(t, f, rdma.ThreadOptions{Arena: 1 << 16}))
+		}
+		f.Run(2, func(i int) {
+			threads[i].Run(1, func(c *rdma.Coro) {
+				var b rdma.Batch
+				if i == 0 {
+					read(t, c, &b, 0, 8)
+					f.Spin(n)
+					c.Sleep(10e6)
+					f.Spin(-n)
+					return
+				}
+				c.Sleep(5e6)
+				read(t, c, &b, 0, 8)
+				from := f.Now()
+				f.Work(1000)
+				took = f.Now() - from
+			})
+		})
+		return took
+	}
+	if asleep, spins := work(0), work(1); asleep != 2000 || spins != 3000 {
+		t.Errorf("work of 1000 ns took %d beside a thread that sleeps, %d beside one that spins; want 2000 and 3000", asleep, spins)
+	}
+}
+
 // A coroutine pays WaitNs each time that it goes on.
 func TestWaitNs(t *testing.T) {
 	run := func(wait float64) int64 {
@@ -415,11 +481,11 @@ func TestProgramSizes(t *testing.T) {
 
 func TestProgramValidate(t *testing.T) {
 	bad := sim.Program{Name: "bad", TxnNs: -1, WaitNs: math.NaN(), Force: 3}
-	err := bad.Validate()
+	err := errors.Join(bad.Validate(), (&sim.Program{Spins: true}).Validate())
 	if !errors.Is(err, sim.ErrOptions) {
 		t.Fatalf("%v", err)
 	}
-	for _, s := range []string{"TxnNs", "WaitNs", "Force without"} {
+	for _, s := range []string{"TxnNs", "WaitNs", "Force without", "Spins without"} {
 		if !strings.Contains(err.Error(), s) {
 			t.Errorf("%q does not say %s", err, s)
 		}

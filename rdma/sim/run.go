@@ -23,7 +23,9 @@ type proc struct {
 	lock  *spinlock
 	ports []*port // active ones
 	drive driving
-	dead  bool // stopped by a fault: its next call of a port unwinds it
+	// spinning is how many of its coroutines are ready all the time: see Program.Spins.
+	spinning int
+	dead     bool // stopped by a fault: its next call of a port unwinds it
 }
 
 // killed is what unwinds a stopped body. It does not leave the package.
