@@ -32,7 +32,7 @@ type Tree struct {
 
 	debts   sync.Mutex
 	owed    []index.Post
-	owing   map[memory.Addr]bool // children of owed and of those that were taken and not added yet
+	owing   map[memory.Addr]bool // children of owed
 	detours map[memory.Addr]int  // nodes that no parent seems to lead to: how often a search has gone right to one
 	n       atomic.Int32         // of owed
 }
