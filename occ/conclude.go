@@ -56,7 +56,7 @@ func (tx *Tx) rememberDeleted() {
 func (tx *Tx) finish() {
 	tx.active = false
 	if tx.scans != nil {
-		tx.scans = nil // they may be large, and the next transaction may not begin for long
+		tx.endScans()
 	}
 	if !tx.queried {
 		return

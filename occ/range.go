@@ -53,18 +53,22 @@ func (tx *Tx) Range(t *Table, from, to index.Bound, down bool, limit int) (*Scan
 	if t.Ordered == nil {
 		return nil, fmt.Errorf("%w: it has no order: %q", ErrNoScan, t.Name)
 	}
-	o := &orderedScan{from: from, to: to, down: down, limit: limit, rest: true, place: index.Place{Bound: from}}
+	s := tx.newScan(t)
+	o := &s.ordered
+	*o = orderedScan{
+		from: from, to: to, down: down, limit: limit, rest: true, place: index.Place{Bound: from},
+		leaves: o.leaves[:0], ahead: o.ahead[:0], order: o.order[:0], own: o.own[:0],
+	}
+	s.o = o
 	if down {
 		o.place = index.Place{Bound: to, Below: true}
 	}
-	s := &Scan{tx: tx, id: tx.id, table: t, o: o, want: scanFirst, next: tx.scans}
 	if limit > 0 {
 		s.want = min(s.want, limit)
 	}
 	if emptyRange(from, to) {
 		o.rest = false
 	}
-	tx.scans = s
 	return s, nil
 }
 
@@ -397,7 +401,7 @@ func (s *Scan) readJoined(cands []index.Candidate, buf, room uint32, last bool) 
 		if err := tx.c.Do(b); err != nil {
 			return false, tx.s.fail(err)
 		}
-		if s.data == nil {
+		if cap(s.data) == 0 {
 			s.data = make([]byte, 0, n*int(readLen(cands[0].Class)))
 		}
 		for i, x := range cands[:n] {

@@ -51,21 +51,11 @@ type Scan struct {
 	o     *orderedScan // nil: it is not
 	next  *Scan        // the one that the transaction began before
 
-	found []evidence
+	*scanSpace
 	known map[memory.Addr]int32 // by address, the number in found
-	batch rdma.Batch
-	// cands are the blocks of a piece of the index, and reading those that are read together.
-	cands, reading []index.Candidate
-	// Of an ordered table: what is read together; the guards that are validated, perhaps in the middle of
-	// that (see stand), and what they prove.
-	blocks, checks []block
-	proofs         []*evidence
-
-	rows []scanRow // of the piece, of which the first taken are the caller's
-	data []byte    // their keys and values; not used again, since the caller may keep them
-	took int
-	want int          // rows of the next piece
-	seen []history.Op // of all rows, if the transaction is recorded
+	took  int                   // of rows, those that are the caller's
+	want  int                   // rows of the next piece
+	seen  []history.Op          // of all rows, if the transaction is recorded
 
 	stage     scanStage
 	own, last int  // items that the caller has got of its own, and that it is to get
@@ -74,6 +64,82 @@ type Scan struct {
 	checking  bool // the transaction is being validated
 	insists   bool // it locks what it reads: see Insist
 	locks     []leafLock
+}
+
+// scanSpace is what a Scan collects. It is used again by scans of later transactions, so that a scan
+// allocates nothing for its records. A Scan whose transaction has ended no longer looks at it.
+type scanSpace struct {
+	found []evidence
+	batch rdma.Batch
+	// cands are the blocks of a piece of the index, and reading those that are read together.
+	cands, reading []index.Candidate
+	// Of an ordered table: what is read together; the guards that are validated, perhaps in the middle of
+	// that (see stand), and what they prove.
+	blocks, checks []block
+	proofs         []*evidence
+	ordered        orderedScan
+
+	rows []scanRow // of the piece
+	data []byte    // their keys and values
+	// given are the data of earlier pieces, which the caller may keep until the transaction ends; spare are free.
+	given, spare [][]byte
+}
+
+// spareSpace is how many bytes of scanSpace a Tx keeps between transactions, about: the next one may not begin for long.
+const spareSpace = 1 << 20
+
+// newScan begins a scan that has read nothing.
+func (tx *Tx) newScan(t *Table) *Scan {
+	s := &Scan{tx: tx, id: tx.id, table: t, want: scanFirst, next: tx.scans}
+	if n := len(tx.spaces); n > 0 {
+		s.scanSpace, tx.spaces = tx.spaces[n-1], tx.spaces[:n-1]
+		s.found, s.rows = s.found[:0], s.rows[:0]
+		s.spare = append(s.spare, s.given...)
+		s.data, s.given = s.data[:0], s.given[:0]
+	} else {
+		s.scanSpace = new(scanSpace)
+	}
+	tx.scans = s
+	return s
+}
+
+// endScans takes the spaces of all scans back, as many as may be kept.
+func (tx *Tx) endScans() {
+	room := spareSpace
+	for _, x := range tx.spaces {
+		room -= x.size()
+	}
+	for s := tx.scans; s != nil; s = s.next {
+		if room -= s.size(); room < 0 {
+			break
+		}
+		tx.spaces = append(tx.spaces, s.scanSpace)
+	}
+	tx.scans = nil
+}
+
+// size is about how many bytes the space has.
+func (x *scanSpace) size() int {
+	n := 40*cap(x.rows) + 32*cap(x.found) + 16*(cap(x.cands)+cap(x.blocks)+cap(x.checks)) + cap(x.data)
+	for _, b := range x.given {
+		n += cap(b)
+	}
+	for _, b := range x.spare {
+		n += cap(b)
+	}
+	return n
+}
+
+// nextData gives the data of the rows to the caller, and takes other room for those of the next piece.
+func (s *Scan) nextData() {
+	if len(s.data) == 0 {
+		return
+	}
+	s.given = append(s.given, s.data)
+	s.data = nil
+	if n := len(s.spare); n > 0 {
+		s.data, s.spare = s.spare[n-1][:0], s.spare[:n-1]
+	}
 }
 
 type scanStage uint8
@@ -116,8 +182,8 @@ func (tx *Tx) Scan(t *Table) (*Scan, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: %q", ErrNoScan, t.Name)
 	}
-	s := &Scan{tx: tx, id: tx.id, table: t, ix: ix.NewScan(), known: map[memory.Addr]int32{}, want: scanFirst, next: tx.scans}
-	tx.scans = s
+	s := tx.newScan(t)
+	s.ix, s.known = ix.NewScan(), map[memory.Addr]int32{}
 	return s, nil
 }
 
@@ -176,7 +242,7 @@ func (s *Scan) Stop() {
 	if s.tx.hist != nil && len(rest) > 0 {
 		s.seen = s.seen[:rest[0].seen]
 	}
-	s.rows, s.stage, s.took = nil, scanEnded, 0
+	s.rows, s.stage, s.took = s.rows[:0], scanEnded, 0
 	if s.o != nil {
 		s.o.rest = false
 	}
@@ -208,7 +274,8 @@ func (s *Scan) piece() error {
 	if err := tx.Execute(); err != nil { // whether a key is one of the items is known from now on
 		return err
 	}
-	s.rows, s.took, s.data = s.rows[:0], 0, nil
+	s.rows, s.took = s.rows[:0], 0
+	s.nextData()
 	most := tx.s.thread.ArenaSize()
 	more := true
 	tx.valid = false

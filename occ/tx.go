@@ -118,7 +118,8 @@ type Tx struct {
 	keys    []byte
 	queries []*index.Query // free
 
-	nodes   []node // of ordered indexes
+	spaces  []*scanSpace // free
+	nodes   []node       // of ordered indexes
 	editors []tableEditor
 	posts   []tablePost
 	scratch []byte

@@ -366,7 +366,7 @@ func inserted[K any](t *testing.T, db *txn.DB, name string, key txn.Key[K], keys
 	return tab
 }
 
-// TestRangeAllocates: a range allocates for itself and for each piece, and nothing for each row.
+// TestRangeAllocates: a range allocates a little for itself, and nothing for its rows, whose room it has from earlier ones.
 func TestRangeAllocates(t *testing.T) {
 	db, tab := tens(t)
 	w, err := db.NewWorker()
@@ -390,7 +390,7 @@ func TestRangeAllocates(t *testing.T) {
 	}
 	few, many := runs(10), runs(90)
 	t.Logf("allocations of a range: %v for 10 rows, %v for 90", few, many)
-	if many-few > 40 {
-		t.Errorf("80 rows more cost %v allocations", many-few)
+	if few > 12 || many > few+1 {
+		t.Errorf("a range of 10 rows costs %v allocations, one of 90 rows %v", few, many)
 	}
 }

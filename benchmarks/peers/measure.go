@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -39,8 +42,10 @@ func (c *contest) heats(o *options, d workload.Driver) (all []heat) {
 			all = append(all, heat{threads, mixed})
 			continue
 		}
-		for typ := range d.Types() {
-			all = append(all, heat{threads, typ})
+		for typ, name := range d.Types() {
+			if o.types == nil || slices.Contains(o.types, name) {
+				all = append(all, heat{threads, typ})
+			}
 		}
 	}
 	return all
@@ -88,6 +93,11 @@ func compete(ctx context.Context, o *options, c *contest, stderr io.Writer) (_ [
 			}
 		}
 	}
+	stop, err := profile(o.profile)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
 	for _, h := range c.heats(o, entrants[0].driver) {
 		runtime.GOMAXPROCS(h.threads)
 		for _, e := range entrants {
@@ -109,6 +119,7 @@ func compete(ctx context.Context, o *options, c *contest, stderr io.Writer) (_ [
 			}
 		}
 	}
+	stop()
 	runtime.GOMAXPROCS(slices.Max(o.threads))
 	for _, e := range entrants {
 		if _, err := e.driver.Verify(ctx, e.store); err != nil {
@@ -195,4 +206,24 @@ func (e *entrant) measure(ctx context.Context, o *options, h heat, n uint64) (ro
 	total.mallocs = after.Mallocs - before.Mallocs
 	total.seconds = float64(last-first) / 1e9
 	return total, err
+}
+
+// profile begins to write a profile into a file, if it has a name, and returns what ends that. It may be called again.
+func profile(name string) (stop func(), err error) {
+	if name == "" {
+		return func() {}, nil
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return sync.OnceFunc(func() {
+		pprof.StopCPUProfile()
+		if err := f.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, "peers: the profile:", err)
+		}
+	}), nil
 }

@@ -31,6 +31,8 @@ type options struct {
 	warehouses  int
 	rows        []int // sizes of the rows workload; each has a store of its own
 	shuffle     bool
+	types       []string // of the rows workload, that are measured; nil: all
+	profile     string   // file for a profile of the rounds; empty: none
 	json        bool
 }
 
@@ -125,6 +127,8 @@ func parse(args []string, all []contender, stderr io.Writer) (*options, error) {
 	fs.IntVar(&o.warehouses, "warehouses", 2, "TPC-C warehouses")
 	fs.Var((*numbers)(&o.rows), "rows", "rows of the rows workload; with several `numbers`, stores of each size are compared with the first")
 	fs.BoolVar(&o.shuffle, "shuffle", false, "load the rows of the rows workload in an order that is drawn, not in that of keys")
+	types := fs.String("types", "", "`names` of types of the rows workload, separated by commas; only these are measured")
+	fs.StringVar(&o.profile, "cpuprofile", "", "`file` for a profile of the processors in all rounds")
 	output := fs.String("output", "table", "`format` of the results: table or json")
 	fs.StringVar(output, "o", "table", "short for --output")
 	if err := fs.Parse(args); err != nil {
@@ -144,6 +148,12 @@ func parse(args []string, all []contender, stderr io.Writer) (*options, error) {
 	fault(o.settle < 0, "--settle is %v; it must not be negative", o.settle)
 	fault(*output != "table" && *output != "json", "--output is %q; it must be table or json", *output)
 	o.json = *output == "json"
+	if *types != "" {
+		o.types = strings.Split(*types, ",")
+	}
+	for _, name := range o.types {
+		fault(!slices.Contains(rowTypes[:], name), "--types has %q; there are %s", name, strings.Join(rowTypes[:], ", "))
+	}
 	o.workloads = strings.Split(*workloads, ",")
 	for i, name := range o.workloads {
 		c := contestOf(name)

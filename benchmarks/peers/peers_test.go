@@ -218,6 +218,7 @@ func TestFlags(t *testing.T) {
 		{"--threads 2,x", 2, "different numbers"},
 		{"--settle -1s", 2, "--settle is -1s"},
 		{"--workload rows --rows 999", 2, "--rows has 999"},
+		{"--workload rows --types scan", 2, "--types has \"scan\""},
 		{"--workload tpcc --warehouses 0", 2, "Warehouses is 0"},
 		{"--workload tatp,tatp", 2, "named twice"},
 		{"--stores badger,leveldb", 2, `no store "leveldb"; there are txnode,sharded-map,badger,buntdb,pebble,btree,sqlite`},
