@@ -1,6 +1,8 @@
 package occ
 
 import (
+	"encoding/binary"
+
 	"txnode/index/addrcache"
 	"txnode/memory"
 	"txnode/rdma"
@@ -50,3 +52,19 @@ func (tx *Tx) Judged() int { return int(tx.judged) }
 
 // ItemAddr is where the record of an item is.
 func (tx *Tx) ItemAddr(i int) memory.Addr { return tx.items[i].addr }
+
+// Holds reports whether a block is on its way: the session has it, and no commit has made it one in use.
+func (s *Session) Holds(a memory.Addr) bool { return s.alloc.Holds(a) }
+
+// Known reports whether the address of the record of an 8-byte key is cached.
+func (e *Engine) Known(t *Table, key []byte) bool {
+	it := item{table: t, klen: 8, short: binary.LittleEndian.Uint64(key)}
+	if _, _, ok := e.runs.Lookup(t.ID, it.short); ok {
+		return true
+	}
+	_, _, ok := e.cache.Lookup(it.place())
+	return ok
+}
+
+// Drain waits for everything that the transaction has posted.
+func (tx *Tx) Drain() error { return tx.drain(tx.c) }
