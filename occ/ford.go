@@ -148,6 +148,7 @@ func (tx *Tx) commitFORD() error {
 	// Release.
 	c.Count = &tx.phases[PhaseRelease]
 	bg := &tx.flights[tx.flight].bg
+	tx.releaseNodes(bg) // of ordered tables that were not written after all
 	for i := range tx.items {
 		it := &tx.items[i]
 		switch {

@@ -394,3 +394,41 @@ func TestRangeAllocates(t *testing.T) {
 		t.Errorf("a range of 10 rows costs %v allocations, one of 90 rows %v", few, many)
 	}
 }
+
+// TestInsertBesideFORD: an insert that has found its key in an ordered table has locked the leaf for nothing. The commit of
+// what the transaction writes to hash tables gives that lock back, by either policy.
+func TestInsertBesideFORD(t *testing.T) {
+	for _, p := range policies(t) {
+		o := tiny()
+		o.Policy, o.Dir = p, t.TempDir()
+		db := mustOpen(t, o)
+		open := func() (*txn.OrderedTable[uint64, []byte], *txn.Table[uint64, []byte]) {
+			sorted, err := txn.CreateOrderedTable(db, "sorted", txn.Uint64, txn.Bytes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sorted, table(t, db, "hash")
+		}
+		sorted, _ := open()
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return sorted.Put(tx, 1, val(1)) }); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		db = mustOpen(t, o) // which does not know where the record is
+		sorted, hash := open()
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error {
+			if err := sorted.Insert(tx, 1, val(2)); !errors.Is(err, txn.ErrExists) {
+				return fmt.Errorf("insert of a key that is there: %w", err)
+			}
+			return hash.Put(tx, 1, val(1))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		quiet(t, db)
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return sorted.Insert(tx, 2, val(2)) }); err != nil {
+			t.Errorf("%v: %v", p, err)
+		}
+	}
+}

@@ -83,7 +83,7 @@ func (p *plan) String() string {
 		list(yes(t.Doorbells, "doorbells"), yes(t.Throttle, "throttle"), yes(t.Backoff, "backoff"), yes(t.DynLimit, "limit"), yes(t.CoroLimit, "coroutines")),
 		qpNames[p.qp], p.profile.Name, p.freedom,
 		list(yes(p.placed, "placed"), yes(!p.unordered, "ordered-line"), yes(!p.noMaskedCAS, "masked-cas"))) + yes(p.durable, " durability=power") +
-		yes(p.ordered, fmt.Sprintf(" ordered entries=%d", p.entries)) + p.faultText()
+		yes(p.ordered, " ordered") + yes(p.ordered || p.work.order == indexes, fmt.Sprintf(" entries=%d", p.entries)) + p.faultText()
 }
 
 // faultText is the faults as expressions.
@@ -205,20 +205,25 @@ func draw(seed uint64, o *Options) (*plan, error) {
 }
 
 // drawOrder decides whether the workload's table is ordered, by a stream of its own: seeds without one stay as they
-// are. workload: it draws one that needs such a table, too. A siege has one only if its workload is named.
+// are. workload: it draws one that needs such a table, or indexes, too. A siege has one only if its workload is named.
 func (p *plan) drawOrder(workload bool) {
 	if workload && p.siege.span > 0 {
 		return
 	}
 	r := rng(p.seed ^ 0xe14a)
-	if list := rangeWorks(); workload && r.chance(30) {
+	if list := worksFor(ranges); workload && r.chance(30) {
 		p.work = list[r.n(uint64(len(list)))]
 	}
-	if p.ordered = p.work.order == ranges || p.work.order == eitherOrder && r.chance(25); !p.ordered {
+	more := rng(p.seed ^ 0x5ec0)
+	if list := worksFor(indexes); workload && more.chance(12) {
+		p.work = list[more.n(uint64(len(list)))]
+	}
+	kind := p.work.order
+	if p.ordered = kind == ranges || kind != ownTables && r.chance(25); !p.ordered && kind != indexes {
 		return
 	}
 	p.logArea = max(p.logArea, middleLog)
-	if p.work.order == ranges {
+	if kind == ranges || kind == indexes {
 		p.txns = max(p.txns/3, 8) // loops take long, and are in each other's way
 	}
 	p.entries = []int{2, 3, 4, 4, 8, 0}[r.n(6)]

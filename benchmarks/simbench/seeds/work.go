@@ -16,7 +16,7 @@ import (
 // work is a workload that checks itself.
 type work struct {
 	name   string
-	weight uint64 // how often it is drawn, but for those of ranges
+	weight uint64 // how often it is drawn, but for those of ranges and of indexes
 	bulk   bool   // a transaction of it may write several KiB
 	run    func(b *bench) error
 	order  order
@@ -28,7 +28,8 @@ type order uint8
 const (
 	ownTables order = iota // it makes its own, which are hash tables
 	eitherOrder
-	ranges // it needs an ordered one
+	ranges  // it needs an ordered one
+	indexes // either, with secondary indexes
 )
 
 var works = []work{
@@ -44,6 +45,8 @@ var works = []work{
 	{"queue", 0, true, queue, ranges},
 	{"range-sum", 0, true, rangeSum, ranges},
 	{"range-churn", 0, true, rangeChurn, ranges},
+	{"secondary", 0, true, secondary, indexes},
+	{"unique-race", 0, true, uniqueRace, indexes},
 }
 
 // Workloads are the names of the workloads.
@@ -71,11 +74,11 @@ func pick(r *rng) *work {
 	panic("seeds: weights")
 }
 
-// rangeWorks are the workloads that need an ordered table.
-func rangeWorks() []*work {
+// worksFor are the workloads for a kind of table.
+func worksFor(kind order) []*work {
 	var out []*work
 	for i := range works {
-		if works[i].order == ranges {
+		if works[i].order == kind {
 			out = append(out, &works[i])
 		}
 	}
@@ -98,11 +101,14 @@ const batchOfRows = 4
 // so its variables need no locks.
 type bench struct {
 	*plan
-	store  *engine.Store
-	db     *txn.DB
-	rng    rng
-	t      *rows
-	o      *orderedRows    // t, if it is ordered
+	store *engine.Store
+	db    *txn.DB
+	rng   rng
+	t     *rows
+	o     *orderedRows // t, if it is ordered
+
+	byGroup, byCode *byNumber // its indexes, if the workload has them
+
 	last   uint64          // key of the row that was added last beside the workload
 	added  map[uint64]bool // first keys of the rows that were
 	world  *world
@@ -175,13 +181,17 @@ func (b *bench) steps(n int, step func(c *client, i int) error) error {
 
 // table opens the workload's table, or makes it.
 func (b *bench) table() (err error) {
+	var all []txn.TableIndex[uint64, []byte]
+	if b.work.order == indexes {
+		all = b.indexes()
+	}
 	if !b.ordered {
-		b.t, err = txn.CreateTable(b.db, b.work.name, txn.Uint64, txn.Bytes())
+		b.t, err = txn.CreateTable(b.db, b.work.name, txn.Uint64, txn.Bytes(), all...)
 		return err
 	}
 	short := txn.Uint64
 	short.MaxBytes = 8
-	if b.o, err = txn.CreateOrderedTable(b.db, b.work.name, short, txn.Bytes()); err != nil {
+	if b.o, err = txn.CreateOrderedTable(b.db, b.work.name, short, txn.Bytes(), all...); err != nil {
 		return err
 	}
 	b.t = b.o.Table

@@ -56,7 +56,7 @@ func newSimSeeds(w *World) *cobra.Command {
 		Use:   "seeds",
 		Short: "Hold the engine against schedules drawn from seeds",
 		Long: `Runs small workloads (SmallBank, TATP, bank, write skew, long fork, list append,
-counter, insert race, churn) on the simulated RNIC. Each seed draws workload, compute
+counter, insert race, churn, queue, ranges, secondary indexes, unique keys) on the simulated RNIC. Each seed draws workload, compute
 blades, threads, policy, durability, techniques, replication, promises of the fabric and
 how hostile its memory is. Every history is checked to be strictly serializable, the books
 must balance, and the blades are walked as by txnode check: no lock left, all replicas
