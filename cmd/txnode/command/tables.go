@@ -80,7 +80,8 @@ func newTables(w *World) *cobra.Command {
 		Use: "tables directory", Short: "List the tables of a database, with the types of their keys and values",
 		Long: `Lists the tables of the database in a directory, with the names of the Key and the
 Codec that programs open them with, and their index: race of a hash table, blink of
-an ordered one. The directory stays as it is. No other process may have it open for
+an ordered one. Behind that come its secondary indexes with their keys, and whether
+they are unique, or not built yet; txnode stats has their sizes. The directory stays as it is. No other process may have it open for
 writing.`,
 		Example: "  txnode tables data",
 		Args:    exactly(1, "name a directory"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
@@ -92,16 +93,20 @@ writing.`,
 				}
 				t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 				if o == "text" {
-					_, _ = fmt.Fprintln(t, "table\tkey\tvalue\tindex")
+					head := "table\tkey\tvalue\tindex"
+					if slices.ContainsFunc(tables, func(i txn.TableInfo) bool { return i.Indexes != nil }) {
+						head += "\tsecondary indexes"
+					}
+					_, _ = fmt.Fprintln(t, head)
 				}
 				for _, i := range tables {
 					if o == "json" {
-						if err := line(out, tableLine{i.Name, i.Key, i.Value, i.Index, i.MaxKey}); err != nil {
+						if err := line(out, lineOf(i)); err != nil {
 							return err
 						}
 						continue
 					}
-					_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", shown(i.Name), shown(i.Key), shown(i.Value), i.Index)
+					_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s%s\n", shown(i.Name), shown(i.Key), shown(i.Value), i.Index, secondary(i.Indexes))
 				}
 				return t.Flush()
 			})
@@ -117,7 +122,42 @@ type tableLine struct {
 	Value string `json:"value"`
 	Index string `json:"index"`
 	// MaxKey is that of an ordered table.
-	MaxKey int `json:"max_key_bytes,omitempty"`
+	MaxKey  int         `json:"max_key_bytes,omitempty"`
+	Indexes []indexLine `json:"secondary_indexes,omitempty"`
+}
+
+type indexLine struct {
+	Name   string `json:"name"`
+	Key    string `json:"key"`
+	Unique bool   `json:"unique"`
+	Built  bool   `json:"built"`
+}
+
+func lineOf(i txn.TableInfo) tableLine {
+	l := tableLine{Table: i.Name, Key: i.Key, Value: i.Value, Index: i.Index, MaxKey: i.MaxKey}
+	for _, x := range i.Indexes {
+		l.Indexes = append(l.Indexes, indexLine{x.Name, x.Key, x.Unique, x.Built})
+	}
+	return l
+}
+
+// secondary is the cell of secondary indexes, if there are any.
+func secondary(list []txn.IndexInfo) string {
+	var out []string
+	for _, x := range list {
+		s := shown(x.Name) + "(" + shown(x.Key)
+		if x.Unique {
+			s += ", unique"
+		}
+		if !x.Built {
+			s += ", not built"
+		}
+		out = append(out, s+")")
+	}
+	if out == nil {
+		return ""
+	}
+	return "\t" + strings.Join(out, " ")
 }
 
 func newStats(w *World) *cobra.Command {
@@ -129,7 +169,8 @@ keys and values, of the largest record, of the blocks that the index leads to, a
 the index. Of a hash table also the buckets of the index, of seven slots each, and as
 its load the part of the slots that is in use; of an ordered table the leaves of the
 index, its height in levels, and as its load the part of the leaves' bytes that is in
-use. Bytes are those of one copy. The directory stays as it is.`,
+use. Secondary indexes follow their table, as table.index: each is an ordered table, with
+a record for each of its entries. Bytes are those of one copy. The directory stays as it is.`,
 		Example: "  txnode stats data\n  txnode stats data accounts -o json",
 		Args:    atLeast(1, "name a directory"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -144,6 +185,7 @@ use. Bytes are those of one copy. The directory stays as it is.`,
 
 type statsLine struct {
 	Table      string  `json:"table"`
+	IndexOf    string  `json:"index_of,omitempty"`
 	Rows       uint64  `json:"rows"`
 	Bytes      uint64  `json:"bytes"`
 	LargestRow uint64  `json:"largest_row_bytes"`
@@ -167,6 +209,9 @@ func printStats(ctx context.Context, db *txn.DB, out io.Writer, names []string, 
 	if !asJSON {
 		_, _ = fmt.Fprintln(t, "rows\tbytes\tlargest row\tblocks\tblock bytes\tbuckets\tleaves\theight\tload\tindex bytes\t  table")
 	}
+	if tables, err = withIndexes(db, tables); err != nil {
+		return err
+	}
 	for _, i := range tables {
 		r, err := txn.OpenAnyTable(db, i.Name)
 		if err != nil {
@@ -182,7 +227,7 @@ func printStats(ctx context.Context, db *txn.DB, out io.Writer, names []string, 
 		}
 		if asJSON {
 			if err := line(out, statsLine{
-				i.Name, st.Rows, st.Bytes, st.Largest, st.Blocks, st.Stored, st.Buckets, load, st.SubTables, st.Height, st.Leaves, st.Inner, st.IndexBytes,
+				i.Name, i.Of, st.Rows, st.Bytes, st.Largest, st.Blocks, st.Stored, st.Buckets, load, st.SubTables, st.Height, st.Leaves, st.Inner, st.IndexBytes,
 			}); err != nil {
 				return err
 			}
@@ -192,6 +237,25 @@ func printStats(ctx context.Context, db *txn.DB, out io.Writer, names []string, 
 			orDash(st.Buckets), orDash(st.Leaves), orDash(st.Height), load, st.IndexBytes, shown(i.Name))
 	}
 	return t.Flush()
+}
+
+// withIndexes lists each table's secondary indexes behind it, but for those whose making a crash has ended before they
+// had a table.
+func withIndexes(db *txn.DB, tables []txn.TableInfo) (out []txn.TableInfo, err error) {
+	for _, t := range tables {
+		out = append(out, t)
+		for _, x := range t.Indexes {
+			i, err := db.TableInfo(x.Table)
+			if errors.Is(err, txn.ErrNoTable) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, i)
+		}
+	}
+	return out, nil
 }
 
 // orDash is a number, or a dash for one that a table does not have.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -254,6 +255,41 @@ func TestStatsCommand(t *testing.T) {
 	var st map[string]any
 	if err := json.Unmarshal([]byte(out), &st); code != 0 || err != nil || st["rows"] != 150.0 || st["bytes"] != 2400.0 || st["table"] != "counts" || st["load"].(float64) <= 0 {
 		t.Errorf("exit code %d, %v, %s\n%s", code, err, stderr, out)
+	}
+}
+
+// TestIndexesListed: tables says which secondary indexes there are, and stats how large they are.
+func TestIndexesListed(t *testing.T) {
+	b := newBed(t)
+	makeTables(t, b)
+	ctx := context.Background()
+	db, err := txn.Open(ctx, txn.Options{Dir: filepath.Join(b.dir, "data")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byName := txn.NewIndex("by_name", txn.String, func(_ string, v map[string]any) []string { return []string{v["name"].(string), "all"} })
+	byBoth := txn.NewUniqueIndex("by_both", txn.Tuple2Key(txn.String, txn.Uint64), func(k string, _ map[string]any) []txn.Tuple2[string, uint64] {
+		return []txn.Tuple2[string, uint64]{txn.T2(k, uint64(1))}
+	})
+	if _, err := txn.CreateTable(db, "users", txn.String, txn.JSON[map[string]any](), byName, byBoth); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(byName.Build(ctx, nil), db.Close(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	code, out, stderr := b.run("tables", "$DIR/data")
+	if want := "by_name(string) by_both(tuple(string,uint64), unique, not built)\n"; code != 0 || !strings.Contains(out, "race  "+want) || strings.Contains(out, " \n") {
+		t.Errorf("exit code %d, %s\n%s", code, stderr, out)
+	}
+	code, out, stderr = b.run("tables", "$DIR/data", "-o", "json")
+	if want := `"index":"race","secondary_indexes":[{"name":"by_name","key":"string","unique":false,"built":true},{"name":"by_both","key":"tuple(string,uint64)","unique":true,"built":false}]}`; code != 0 || !strings.Contains(out, want) {
+		t.Errorf("exit code %d, %s\n%s", code, stderr, out)
+	}
+	code, out, stderr = b.run("stats", "$DIR/data", "users", "-o", "json")
+	for _, want := range []string{`{"table":"users","rows":4,`, `{"table":"users.by_name","index_of":"users","rows":8,`, `{"table":"users.by_both","index_of":"users","rows":0,`} {
+		if code != 0 || strings.Count(out, want) != 1 || strings.Count(out, "\n") != 3 {
+			t.Errorf("exit code %d, %s\n%s", code, stderr, out)
+		}
 	}
 }
 
