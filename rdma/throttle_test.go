@@ -279,6 +279,37 @@ func TestTunerSums(t *testing.T) {
 	}
 }
 
+// TestTunerGrows: what a tuner has found out with one thread is forgotten when more than twice as
+// many take part, such as after a load by few.
+func TestTunerGrows(t *testing.T) {
+	u := rdma.NewTuner(rdma.TunerSMART)
+	one := u.Join()
+	now := int64(1)
+	one.Advance(now)
+	for range rdma.TunerOrder(rdma.TunerSMART) {
+		one.Done(1000)
+		now += rdma.TuneSpanNs
+		one.Advance(now)
+	}
+	if got := one.Limit(); got != 0 {
+		t.Fatalf("all limits are the same, and the tuner chose %d", got)
+	}
+	two := u.Join()
+	if got := two.Limit(); got != 0 {
+		t.Errorf("with a second thread the limit became %d", got)
+	}
+	u.Join()
+	for _, want := range []int{4, 6, 8} {
+		if got := one.Limit(); got != want {
+			t.Errorf("with three threads the limit is %d, want %d: another update phase", got, want)
+		}
+		one.Advance(now + 1) // begins a span, or goes on with it
+		two.Done(1000)
+		now += rdma.TuneSpanNs + 1
+		one.Advance(now)
+	}
+}
+
 // TestTunerIdle: a span in which nothing completes decides nothing, and a thread that leaves
 // takes nothing of what it has done away.
 func TestTunerIdle(t *testing.T) {

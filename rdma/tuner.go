@@ -35,6 +35,9 @@ func (p TunerPolicy) String() string {
 // complete unlimitedBonus as much: it is worth having only when the device's cache thrashes. A span
 // in which nothing has completed decides nothing.
 //
+// What few threads have found out says nothing about many: when a tuner of all threads has more than
+// twice the threads that it had at the beginning of its update phase, it begins a new one.
+//
 // Its methods are safe for concurrent use, but a fabric's clock must be the same for all threads.
 type Tuner struct {
 	policy TunerPolicy
@@ -44,6 +47,7 @@ type Tuner struct {
 
 	mu      sync.Mutex
 	members []*tunerShare
+	asked   int    // members when the update phase began
 	left    uint64 // completions of threads that are gone
 	from    int64  // of the span
 	before  uint64 // completions until then
@@ -89,7 +93,17 @@ func (u *Tuner) join(s *tunerShare) *Tuner {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.members = append(u.members, s)
+	if len(u.members) > 2*u.asked {
+		u.restart()
+		u.until.Store(0)
+	}
 	return u
+}
+
+// restart begins an update phase.
+func (u *Tuner) restart() {
+	u.phase, u.score, u.asked = 0, 0, len(u.members)
+	u.now.Store(int64(u.order[0]))
 }
 
 func (u *Tuner) leave(s *tunerShare) {
@@ -133,18 +147,18 @@ func (u *Tuner) end(now int64, begun bool) {
 	spans := int64(1)
 	if begun && done > 0 {
 		if u.phase == len(u.order) {
-			u.phase, u.score = 0, 0
+			u.restart()
 		} else {
 			u.note(float64(done) / float64(span))
 			u.phase++
+			c := u.best
+			if u.phase < len(u.order) {
+				c = u.order[u.phase]
+			} else {
+				spans = stableSpans
+			}
+			u.now.Store(int64(c))
 		}
-		c := u.best
-		if u.phase < len(u.order) {
-			c = u.order[u.phase]
-		} else {
-			spans = stableSpans
-		}
-		u.now.Store(int64(c))
 	}
 	u.until.Store(now + spans*tuneSpanNs)
 }
