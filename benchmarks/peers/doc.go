@@ -23,7 +23,8 @@
 //
 // Each store gets as many workers per thread as suit it: one, unless more make
 // it faster (badger gathers the commits of concurrent transactions; the engine
-// hides latency with coroutines). Heap objects are those that the whole process makes
+// hides latency with coroutines). More than one do not in TPC-C, where two workers of a warehouse conflict,
+// nor with rows. Heap objects are those that the whole process makes
 // during the rounds, divided by the transactions.
 //
 // # Rows

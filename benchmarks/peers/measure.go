@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -132,7 +133,7 @@ func compete(ctx context.Context, o *options, c *contest, stderr io.Writer) (_ [
 // enter opens a store and loads it. The entrant is not nil if the store is open.
 func enter(ctx context.Context, o *options, c *contest, of contender, size int, stderr io.Writer) (*entrant, error) {
 	if of.coroutines == 0 {
-		of.coroutines = o.coroutines
+		of.coroutines = cmp.Or(o.coroutines, c.coroutines)
 	}
 	driver, err := c.driver(o, size)
 	if err != nil {

@@ -44,25 +44,27 @@ type contest struct {
 	driver func(o *options, size int) (workload.Driver, error)
 	sized  bool // there is a store for each size
 	each   bool // each type of transaction is measured by itself, else their mix
+	// coroutines is options.coroutines if that is 0.
+	coroutines int
 }
 
 var contests = []contest{
-	{name: "smallbank", driver: func(o *options, _ int) (workload.Driver, error) {
+	{name: "smallbank", coroutines: 8, driver: func(o *options, _ int) (workload.Driver, error) {
 		bank := smallbank.DefaultOptions()
 		bank.Accounts = o.accounts
 		return smallbank.New(bank)
 	}},
-	{name: "tatp", driver: func(o *options, _ int) (workload.Driver, error) {
+	{name: "tatp", coroutines: 8, driver: func(o *options, _ int) (workload.Driver, error) {
 		t := tatp.DefaultOptions()
 		t.Subscribers = o.subscribers
 		return tatp.New(t)
 	}},
-	{name: "tpcc", driver: func(o *options, _ int) (workload.Driver, error) {
+	{name: "tpcc", coroutines: 1, driver: func(o *options, _ int) (workload.Driver, error) {
 		c := tpcc.DefaultOptions()
 		c.Warehouses = o.warehouses
 		return tpcc.New(c)
 	}},
-	{name: "rows", sized: true, each: true, driver: func(o *options, size int) (workload.Driver, error) {
+	{name: "rows", sized: true, each: true, coroutines: 1, driver: func(o *options, size int) (workload.Driver, error) {
 		return newRows(size, o.shuffle)
 	}},
 }
@@ -117,7 +119,7 @@ func parse(args []string, all []contender, stderr io.Writer) (*options, error) {
 	workloads := fs.String("workload", "smallbank,tatp", "`names` of workloads, separated by commas: smallbank, tatp, tpcc, rows")
 	stores := fs.String("stores", nameList(all), "`names` of stores, separated by commas; the first is compared with the others")
 	fs.Var((*numbers)(&o.threads), "threads", "threads of each store, and GOMAXPROCS; of several `numbers` each is measured")
-	fs.IntVar(&o.coroutines, "coroutines", 8, "workers per thread, of stores that are faster with several")
+	fs.IntVar(&o.coroutines, "coroutines", 0, "workers per thread, of stores that are faster with several; 0: 8, but 1 for tpcc and rows")
 	fs.IntVar(&o.rounds, "rounds", 5, "rounds that count")
 	fs.DurationVar(&o.duration, "duration", 2*time.Second, "of each store's run in a round")
 	fs.DurationVar(&o.settle, "settle", 200*time.Millisecond, "before each run: work that stores do in the background may end")
@@ -142,7 +144,7 @@ func parse(args []string, all []contender, stderr io.Writer) (*options, error) {
 	}
 	fault(fs.NArg() > 0, "unexpected argument %q", fs.Arg(0))
 	fault(slices.Min(o.threads) < 1, "--threads is %d; it must be at least 1", slices.Min(o.threads))
-	fault(o.coroutines < 1, "--coroutines is %d; it must be at least 1", o.coroutines)
+	fault(o.coroutines < 0, "--coroutines is %d; it must not be negative", o.coroutines)
 	fault(o.rounds < 1, "--rounds is %d; it must be at least 1", o.rounds)
 	fault(o.duration <= 0, "--duration is %v; it must be positive", o.duration)
 	fault(o.settle < 0, "--settle is %v; it must not be negative", o.settle)
