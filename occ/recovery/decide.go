@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -59,8 +60,41 @@ func (r *run) inspect() error {
 			}
 		}
 	}
-	return r.read(list)
+	if err := r.read(list); err != nil {
+		return err
+	}
+	return r.settle(list)
 }
+
+// settle reads lines again whose guard is not of the version in front of it, until they stay the same. The dead leave such
+// lines, and so does a READ beside a WRITE of the living.
+func (r *run) settle(lines []*fetch) error {
+	for range maxSettles {
+		var list []*fetch
+		for _, f := range lines {
+			if img := record.Image(f.out); f.n == record.LineSize && !img.Guard().Held() && img.Guard().Version() != img.Version() {
+				list = append(list, &fetch{at: f.at, n: f.n, into: f})
+			}
+		}
+		if len(list) == 0 {
+			return nil
+		}
+		if err := r.read(list); err != nil {
+			return err
+		}
+		lines = lines[:0]
+		for _, f := range list {
+			if !bytes.Equal(f.out, f.into.out) {
+				copy(f.into.out, f.out)
+				lines = append(lines, f.into)
+			}
+		}
+	}
+	return nil
+}
+
+// maxSettles bounds how often that is. A line that is written for ever is not one that the dead have left.
+const maxSettles = 16
 
 // sound reports whether an address of a log can be that of a block. Segments whose
 // last copy is gone are lost, and what was in them.

@@ -23,10 +23,16 @@ import (
 //	the transaction's version, and another rest      torn while it was written: redo
 //	anything else                                    at rest: the block has been used since
 //
+// None of that counts when an Update of the record has been released, and no blade was lost since: the image was in place
+// before.
+//
 // Where the words of a line arrive in any order, a torn line may have any version: see mixture.
 
 // uninstalled reports whether the image of a New is still to be written.
 func (r *run) uninstalled(x *tx, e *entry) bool {
+	if !r.claim.Promoted && x.published() {
+		return false // a live client may be writing to the block now, or another recovery: its lines may be read in halves
+	}
 	line := record.Image(e.lines[0])
 	g := line.Guard()
 	switch {
@@ -39,9 +45,9 @@ func (r *run) uninstalled(x *tx, e *entry) bool {
 		case e.installed:
 			return r.claim.Promoted && !r.successors[image{e.Addr, x.Tx}] && (len(e.Image) > record.LineSize || r.v.Written(e.Addr) > 1)
 		case g.Held():
-			// Either a later transaction has the lock of what was published, or the guard alone has not
-			// arrived, and a session has locked the block by an address from before it was freed.
-			return x.unpublished()
+			// Another transaction has locked what is in place, which may be as early as that: by an address from before the
+			// block was freed. It changes the block, or gives the lock back at the version of the image.
+			return false
 		}
 		return true
 	case line.Version() == x.Tx:
@@ -64,23 +70,6 @@ func (e *entry) isFree(line record.Image) bool {
 	return damage == nil && line.Meta().State() == record.Free
 }
 
-// unpublished reports whether the transaction has not released any of its Updates, so that nothing leads
-// to its new blocks.
-func (x *tx) unpublished() bool {
-	locked := false
-	for i := range x.entries {
-		e := &x.entries[i]
-		if e.lost || e.Kind != log.Update {
-			continue
-		}
-		if guardOf(e.lines[0]) != record.HeldBy(x.Tx) {
-			return false
-		}
-		locked = true
-	}
-	return locked
-}
-
 // published reports whether the transaction has released an Update, so that its new blocks were in place before.
 func (x *tx) published() bool {
 	return slices.ContainsFunc(x.entries, func(e entry) bool {
@@ -92,9 +81,6 @@ func (x *tx) published() bool {
 // order the words of a line. Backups tell it: the next image of the block would have come to them first. Without any,
 // a block that is whole has been used since, and so has one that a later log record names.
 func (r *run) mixture(x *tx, e *entry) bool {
-	if !r.claim.Promoted && x.published() {
-		return false // a live client may be writing to the block now
-	}
 	if backups := e.lines[1:r.v.Copies(e.Addr)]; len(backups) > 0 {
 		before := func(p []byte) bool { return e.isFree(p) && record.Image(p).Freed() <= e.Freed }
 		return slices.ContainsFunc(backups, e.has) || !slices.ContainsFunc(backups, func(p []byte) bool { return !before(p) })

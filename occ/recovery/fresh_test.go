@@ -206,10 +206,6 @@ func splitCases() []splitCase {
 			line.Put(p.block, record.MakeTxID(p.x.Coordinator(), 6), record.Absent, p.table.ID, p.class, p.x, nil, nil)
 			p.put(p.block, 0, line)
 		}, redone: true, both: true},
-		{name: "all but its guard, and a late lock", prepare: func(p *split) {
-			p.backups()
-			p.put(p.block, 0, locked(p.image, p.alive))
-		}, redone: true, both: true},
 		{name: "freed by its own transaction before", prepare: func(p *split) {
 			line := slices.Clone(p.free)
 			line.PutFree(p.block, p.x, p.table.ID, p.class, p.freed)
@@ -217,6 +213,10 @@ func splitCases() []splitCase {
 		}, redone: true, both: true},
 
 		{name: "installed", prepare: func(p *split) { p.backups(); p.put(p.block, 0, p.image) }, both: true},
+		{name: "in place, and locked by another with an old address", prepare: func(p *split) {
+			p.backups()
+			p.put(p.block, 0, locked(p.image, p.alive))
+		}, both: true},
 		{name: "published, and locked by another", prepare: func(p *split) {
 			p.backups()
 			p.put(p.block, 0, locked(p.image, p.alive))
@@ -246,7 +246,14 @@ func splitCases() []splitCase {
 		}, weak: true, f: []int{0}},
 	}
 	for n := 1; n < 8; n++ {
-		list = append(list, splitCase{name: fmt.Sprintf("%d words", n), prepare: func(p *split) {
+		list = append(list, splitCase{name: fmt.Sprintf("published, and %d words of a READ before another image", n), prepare: func(p *split) {
+			p.released()
+			next := p.node(p.block, p.alive, strings.Repeat("s", len(p.image.Value())))
+			for k := range p.space.View().Copies(p.block) {
+				p.put(p.block, k, next)
+			}
+			p.put(p.block, 0, words(next, p.image, first(n)))
+		}, both: true}, splitCase{name: fmt.Sprintf("%d words", n), prepare: func(p *split) {
 			p.backups()
 			p.body()
 			p.put(p.block, 0, words(p.free, p.image, first(n)))

@@ -394,6 +394,8 @@ type fetch struct {
 	at  rdma.RemoteAddr
 	n   uint32
 	out []byte
+
+	into *fetch // of which it is the second READ
 }
 
 // read does the READs of a list, as many at once as the scratch memory holds.
