@@ -74,11 +74,18 @@ type Bound struct {
 
 // Place is what a search is for: the node of a level that is responsible for the keys just above a
 // bound, or just Below it, where a descending scan goes on.
+//
+// A search that has taken AnewAfter hops says Anew. Then cached nodes are not asked below what was read: an old copy
+// may lead to a block that holds a node of a higher level by now, and this one to the old copy again.
 type Place struct {
 	Bound
 	Below bool
 	Level int
+	Anew  bool
 }
+
+// AnewAfter is how many hops a search takes with the help of cached nodes.
+const AnewAfter = 16
 
 // Hop is a block on the way to a place. Near: it should be the node that is responsible.
 type Hop struct {

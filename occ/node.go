@@ -205,6 +205,7 @@ func (tx *Tx) searchedNode(it *item) error {
 		return nil // and stays at this step
 	}
 	value := tx.nodeImage(n).Value()
+	p.Anew = it.hops > index.AnewAfter
 	h, here, err := it.table.Ordered.Follow(p, n.addr, value)
 	if err != nil {
 		tx.ill = ill{block: n.addr}

@@ -337,6 +337,7 @@ func (tx *Tx) seek(t *Table, p index.Place) (int, error) {
 			continue
 		}
 		n := &tx.nodes[k]
+		p.Anew = hops > index.AnewAfter
 		next, here, err := t.Ordered.Follow(p, n.addr, tx.nodeImage(n).Value())
 		if err != nil {
 			tx.ill = ill{block: n.addr}

@@ -289,7 +289,9 @@ func (s *Scan) readLeaves() error {
 			continue
 		}
 		value := img.Value()
-		next, here, err := ix.Follow(o.place, at, value)
+		place := o.place
+		place.Anew = tries > index.AnewAfter
+		next, here, err := ix.Follow(place, at, value)
 		if err != nil {
 			tx.ill = ill{block: at}
 			return s.indexError(err)

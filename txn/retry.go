@@ -69,8 +69,9 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 // Then it publishes the record, and a worker that has just used the record lets it pass.
 func (w *Worker) press(err error, attempt int) {
 	var c *occ.ConflictError
-	if errors.As(err, &c) && (c.Reason == occ.AbortValidation || c.Reason == occ.AbortPhantom) && !w.db.space.ReadOnly() {
-		w.tx.insists = true
+	if errors.As(err, &c) && !w.db.space.ReadOnly() {
+		w.tx.insists = w.tx.insists || c.Reason == occ.AbortValidation
+		w.tx.encloses = w.tx.encloses || c.Reason == occ.AbortValidation || c.Reason == occ.AbortPhantom
 	}
 	if attempt < hungryAfter {
 		return

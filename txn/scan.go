@@ -115,7 +115,7 @@ func (tx *Tx) walk(db *DB, t *occ.Table, begin func() (*occ.Scan, error), fn fun
 		return
 	}
 	defer s.Stop()
-	if tx.insists {
+	if tx.encloses {
 		s.Insist()
 	}
 	for n := 0; ; n++ {

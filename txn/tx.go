@@ -21,6 +21,7 @@ type Tx struct {
 	borrowed   bool   // by DB.Begin
 	readOnly   bool
 	insists    bool // locks what it reads: see Worker.press
+	encloses   bool // locks what its loops over tables read
 	told       bool // an error of the engine's was returned that has not ended the attempt
 	committing bool
 }

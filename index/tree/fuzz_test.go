@@ -99,7 +99,8 @@ func FuzzFollow(f *testing.F) {
 		for _, b := range bounds {
 			for _, p := range []index.Place{{Bound: b}, {Bound: b, Below: true}, {Bound: b, Level: 1}, {Bound: b, Level: blink.MaxLevel}} {
 				hop := h.Find(p)
-				for range 100 {
+				for hops := range 100 {
+					p.Anew = hops > index.AnewAfter
 					value, ok := m.values[hop.Addr]
 					if !ok {
 						hop = h.Astray(p)
@@ -187,7 +188,7 @@ func TestFlipped(t *testing.T) {
 		hop, steps := h.Find(p), 0
 		for {
 			b, ok := w.blocks[hop.Addr]
-			if !ok {
+			if p.Anew = steps > index.AnewAfter; !ok {
 				hop = h.Astray(p)
 			} else if next, here, err := h.Follow(p, hop.Addr, b.value); err != nil {
 				t.Fatal(err) // only what was cached is damaged

@@ -200,10 +200,16 @@ func (t *Tree) Follow(p index.Place, a memory.Addr, value []byte) (next index.Ho
 		return next, true, nil
 	}
 	t.learn(a, value)
-	// What is cached of the nodes below is not asked. A block that an old copy leads to may hold a node of a higher level by
-	// now, which would lead here again, and so on.
 	if next = (index.Hop{Addr: child(n, p), Near: n.Level() == p.Level+1}); next.Addr == 0 {
 		return next, false, t.damaged(a, blink.ErrMalformed)
+	}
+	if !next.Near && !p.Anew { // what is below may be cached
+		t.mu.RLock()
+		below, stale := t.find(p, blink.Root{Addr: next.Addr, Level: n.Level() - 1})
+		t.mu.RUnlock()
+		if !stale {
+			next = below
+		}
 	}
 	return next, false, nil
 }

@@ -182,6 +182,7 @@ func (t *Tree) reach(c *rdma.Coro, q *index.Query, p index.Place) (value []byte,
 			}
 			continue
 		}
+		p.Anew = hops > index.AnewAfter
 		hop, here, err := t.Follow(p, a, value)
 		if err != nil || here {
 			q.State[leafAt], q.State[leafVersion] = uint64(a), uint64(img.Version())

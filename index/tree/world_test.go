@@ -126,8 +126,9 @@ func (w *world) seek(h *tree.Tree, p index.Place) (memory.Addr, []byte) {
 	w.t.Helper()
 	hop := h.Find(p)
 	var way []memory.Addr
-	for len(way) < 2*len(w.blocks)+20 { // each node once from the cached root, and once from the one that is read
+	for len(way) < index.AnewAfter+2*len(w.blocks)+20 { // each node once from the cached root, and once from the one that is read
 		way = append(way, hop.Addr)
+		p.Anew = len(way) > index.AnewAfter
 		b := w.blocks[hop.Addr]
 		if b.state != record.Node || b.table != table {
 			hop = h.Astray(p)
