@@ -52,6 +52,7 @@ var (
 	_ workload.Sleeper      = (*worker)(nil)
 	_ workload.Expecter     = (*worker)(nil)
 	_ workload.Ranger       = (*transaction)(nil)
+	_ workload.EndValidator     = (*transaction)(nil)
 )
 
 // Open opens a database with the engine's options.
@@ -294,6 +295,9 @@ func (t *table) number(key []byte) (uint64, error) {
 	}
 	return binary.BigEndian.Uint64(key), nil
 }
+
+// ValidateAtEnd implements workload.EndValidator.
+func (t *transaction) ValidateAtEnd() { t.t.ValidateAtEnd() }
 
 // Range implements workload.Ranger.
 func (t *transaction) Range(table int, r workload.Range, do func(key uint64, value []byte) bool) error {

@@ -27,13 +27,14 @@ var typeNames = [NumTypes]string{"NewOrder", "Payment", "OrderStatus", "Delivery
 // are fields.
 type client struct {
 	codec
-	worker workload.Worker
-	driver *Driver // read only
-	ledger *ledger
-	r      random
-	run    [NumTypes]func(workload.Tx) error
-	w      uint16 // of the terminal
-	d      uint8  // of the terminal, for Stock-Level
+	worker  workload.Worker
+	driver  *Driver // read only
+	ledger  *ledger
+	r       random
+	run     [NumTypes]func(workload.Tx) error
+	attempt func(workload.Tx) error // of the type that is drawn
+	w       uint16                  // of the terminal
+	d       uint8                   // of the terminal, for Stock-Level
 
 	typ   int
 	drawn bool // the next transaction, by Pause
@@ -78,6 +79,12 @@ func newClient(d *Driver, l *ledger, id int, r workload.Rand, w workload.Worker)
 	}
 	c.run = [NumTypes]func(workload.Tx) error{
 		NewOrderTxn: c.runNewOrder, Payment: c.runPayment, OrderStatus: c.runOrderStatus, Delivery: c.runDelivery, StockLevel: c.runStockLevel,
+	}
+	c.attempt = func(tx workload.Tx) error {
+		if late, ok := tx.(workload.EndValidator); ok {
+			late.ValidateAtEnd() // no transaction of TPC-C does anything with a state that never was but end
+		}
+		return c.run[c.typ](tx)
 	}
 	c.nameStep, c.lineStep, c.keyStep = c.takeName, c.takeLine, c.takeKey
 	return c
@@ -138,9 +145,9 @@ func (c *client) Run(ctx context.Context) (workload.Outcome, error) {
 	c.date = c.driver.now()
 	var err error
 	if c.typ == OrderStatus || c.typ == StockLevel {
-		err = c.worker.View(ctx, c.run[c.typ])
+		err = c.worker.View(ctx, c.attempt)
 	} else {
-		err = c.worker.Update(ctx, c.run[c.typ])
+		err = c.worker.Update(ctx, c.attempt)
 	}
 	if err != nil && errors.Is(err, ErrUnusedItem) {
 		return workload.RolledBack, nil
@@ -226,6 +233,10 @@ func (c *client) takeKey(key uint64, _ []byte) bool {
 // readLines reads the lines of an order.
 func (c *client) readLines(tx workload.Tx, w uint16, d uint8, o uint32) error {
 	c.lines = c.lines[:0]
+	return c.addLines(tx, w, d, o)
+}
+
+func (c *client) addLines(tx workload.Tx, w uint16, d uint8, o uint32) error {
 	return c.scan(tx, OrderLine, workload.Range{From: lineKey(w, d, o, 0), To: lineKey(w, d, o, maxLines)}, c.lineStep)
 }
 

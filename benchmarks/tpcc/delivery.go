@@ -32,11 +32,24 @@ func (c *client) runDelivery(tx workload.Tx) error {
 			tx.Stage(Order, orderKey(w, uint8(i+1), o), workload.Update)
 		}
 	}
+	c.lines = c.lines[:0]
 	for i, o := range x.orders {
 		if o == 0 {
 			continue
 		}
-		if err := c.deliver(tx, i, o); err != nil {
+		if err := c.take(tx, i, o); err != nil {
+			return err
+		}
+	}
+	for j := range c.lines { // all of them in one round trip; a range would fetch what is staged
+		l := &c.lines[j]
+		tx.Stage(OrderLine, lineKey(w, l.d, l.o, l.number), workload.Update)
+	}
+	for j := range c.lines {
+		l := &c.lines[j]
+		l.delivery = c.date
+		x.sums[l.d-1] += l.amount
+		if err := c.put(tx, OrderLine, lineKey(w, l.d, l.o, l.number), l); err != nil {
 			return err
 		}
 	}
@@ -62,8 +75,8 @@ func (c *client) runDelivery(tx workload.Tx) error {
 	return nil
 }
 
-// deliver delivers an order of a district, all but for its customer.
-func (c *client) deliver(tx workload.Tx, i int, o uint32) error {
+// take takes an order of a district from those that are pending, and adds its lines to c.lines.
+func (c *client) take(tx workload.Tx, i int, o uint32) error {
 	x, w, d := &c.delivery, c.w, uint8(i+1)
 	key := orderKey(w, d, o)
 	if err := tx.Delete(NewOrder, key); err != nil {
@@ -76,19 +89,14 @@ func (c *client) deliver(tx workload.Tx, i int, o uint32) error {
 	if err := c.put(tx, Order, key, &c.order); err != nil {
 		return err
 	}
-	if err := c.readLines(tx, w, d, o); err != nil {
+	x.customers[i], x.sums[i] = c.order.customer, 0
+	first := len(c.lines)
+	if err := c.addLines(tx, w, d, o); err != nil {
 		return err
 	}
-	x.customers[i], x.sums[i] = c.order.customer, 0
-	for j := range c.lines {
-		tx.Stage(OrderLine, lineKey(w, d, o, c.lines[j].number), workload.Update)
-	}
-	for j := range c.lines {
-		l := &c.lines[j]
-		x.sums[i] += l.amount
-		l.delivery = c.date
-		if err := c.put(tx, OrderLine, lineKey(w, d, o, l.number), l); err != nil {
-			return err
+	for j := first; j < len(c.lines); j++ {
+		if l := &c.lines[j]; l.w != w || l.d != d || l.o != o {
+			return &RowError{Table: OrderLine, Key: lineKey(w, d, o, l.number), Length: -1}
 		}
 	}
 	return nil

@@ -41,6 +41,14 @@ type Ranger interface {
 	Range(table int, r Range, do func(key uint64, value []byte) bool) error
 }
 
+// EndValidator is a [Tx] of a store that makes sure between reads, at a price, that what it has returned so far existed at one
+// moment. A transaction whose reads lead one to the other may do without.
+type EndValidator interface {
+	// ValidateAtEnd leaves that to the end of the transaction. Until then its function may see a state that never was, must end
+	// all the same, and the error that it returns counts only if its reads turn out to be of one moment.
+	ValidateAtEnd()
+}
+
 // Range is what Ranger.Range reads.
 type Range struct {
 	From, To   uint64 // bounds, both inclusive
