@@ -52,7 +52,7 @@ var (
 	_ workload.Sleeper      = (*worker)(nil)
 	_ workload.Expecter     = (*worker)(nil)
 	_ workload.Ranger       = (*transaction)(nil)
-	_ workload.EndValidator     = (*transaction)(nil)
+	_ workload.EndValidator = (*transaction)(nil)
 )
 
 // Open opens a database with the engine's options.
