@@ -135,7 +135,6 @@ func (tx *Tx) acceptNode(n *node) (ok, stray bool, err error) {
 	case n.locked && (g != record.HeldBy(tx.id) || img.Version() != n.prior.Version()):
 		n.tries++ // the last lines of the image before are still on their way
 		if n.tries > maxRereads {
-			n.prior = tx.overtaken(n.prior, img)
 			return false, false, tx.meet(AbortReadLocked, &item{table: n.table, addr: n.addr}, g)
 		}
 		return false, false, nil

@@ -40,7 +40,6 @@ func (tx *Tx) probed(it *item) error {
 		}
 		// Another key's block, or nobody's: the address is stale.
 		if held {
-			it.prior = tx.overtaken(it.prior, img)
 			if err := tx.unlockForeign(it); err != nil {
 				return err
 			}
@@ -68,9 +67,6 @@ func (tx *Tx) probed(it *item) error {
 		return tx.reread(it, need)
 	case held:
 		if img.Version() != it.prior.Version() || g != record.HeldBy(tx.id) {
-			if it.tries >= maxRereads {
-				it.prior = tx.overtaken(it.prior, img)
-			}
 			return tx.reread(it, need) // its last lines are still on their way
 		}
 	case g.Held():
@@ -173,14 +169,4 @@ func (tx *Tx) unlockForeign(it *item) error {
 	tx.c.Post(&f.bg)
 	it.locked = false
 	return nil
-}
-
-// overtaken is what a lock is given back as, which was taken at prior. If the image in front of it is whole and
-// of another version, it has come to a free block that was locked by an old address, and all of it but for its guard, which
-// comes last, before its client died.
-func (tx *Tx) overtaken(prior record.Guard, img record.Image) record.Guard {
-	if tx.s.caps.OrderedLine && img.Guard() == record.HeldBy(tx.id) {
-		return record.FreeAt(img.Version())
-	}
-	return prior
 }

@@ -46,7 +46,8 @@ func (r *run) uninstalled(x *tx, e *entry) bool {
 			return r.claim.Promoted && !r.successors[image{e.Addr, x.Tx}] && (len(e.Image) > record.LineSize || r.v.Written(e.Addr) > 1)
 		case g.Held():
 			// Another transaction has locked what is in place, which may be as early as that: by an address from before the
-			// block was freed. It changes the block, or gives the lock back at the version of the image.
+			// block was freed. Or the guard has not arrived, and the lock is that of the free block: then it comes back at the
+			// version before, which is a damaged guard of a whole image, and mended.
 			return false
 		}
 		return true
