@@ -147,7 +147,7 @@ func TestIndexOfAnother(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := db.View(ctx, func(tx *txn.Tx) error { _, err := raw.Get(tx, []byte(txn.String.Append(nil, "a@x"))); return err }); err != nil {
+		if err := db.View(ctx, func(tx *txn.Tx) error { _, err := raw.Get(tx, txn.String.Append(nil, "a@x")); return err }); err != nil {
 			t.Errorf("removed %v: the entry of the other record: %v", remove, err)
 		}
 		if err := byMail.Build(ctx, nil); err != nil {

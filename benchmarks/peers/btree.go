@@ -134,6 +134,8 @@ func (w *treeWorker) Delete(table int, key uint64) error {
 }
 
 // Range implements workload.Ranger.
+//
+//nolint:unparam // the interface has the error
 func (w *treeWorker) Range(table int, r workload.Range, do func(key uint64, value []byte) bool) error {
 	n := 0
 	step := func(key uint64, value []byte) bool {

@@ -175,7 +175,7 @@ func (w *pebbleWorker) Range(table int, r workload.Range, do func(key uint64, va
 		return err
 	}
 	move := it.Next
-	ok := false
+	var ok bool
 	if r.Descending {
 		move, ok = it.Prev, it.Last()
 	} else {

@@ -153,7 +153,8 @@ func (d *rowsDriver) Verify(ctx context.Context, store workload.Store) (r worklo
 	}
 	r.Add("rows have the values of their keys, without gaps", wrong == 0, "%d are wrong, the first: %s", wrong, first)
 	r.Add("there are the rows that were loaded and appended", uint64(r.Records) == want, "%d, and there are %d", want, r.Records)
-	return r, r.Err()
+	err = r.Err()
+	return r, err
 }
 
 // NewClient implements workload.Driver.

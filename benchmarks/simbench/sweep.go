@@ -46,7 +46,8 @@ func (c *Config) published() bool { return len(published.Curve(c.Workload, publi
 
 // Name says what a configuration is, for a table.
 func (c *Config) Name() string {
-	name, tuner := "", rdma.TunerThread
+	var name string
+	tuner := rdma.TunerThread
 	if c.LikeDTX {
 		tuner = rdma.TunerSMART
 	}

@@ -365,7 +365,8 @@ func (w *world) scan(h *tree.Tree, from, to index.Bound, down bool, most int) (l
 		if down {
 			lower, upper = from, p.Bound
 		}
-		before, more := len(list), false
+		before := len(list)
+		var more bool
 		list, p, more = h.Entries(list, leaf, lower, upper, down, most)
 		if len(list)-before > most {
 			w.t.Fatalf("%d entries at once, of at most %d", len(list)-before, most)
