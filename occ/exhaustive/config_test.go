@@ -108,7 +108,7 @@ func (c config) tries(x txn) bool {
 // stride is for how many first stops there is one whose recovery is stopped.
 func (c config) stride() int {
 	if c.promised() || *full {
-		return byRun(24, 1, 40)
+		return byRun(36, 1, 40)
 	}
-	return 40
+	return 60
 }

@@ -390,7 +390,7 @@ func stride() int {
 	if testing.Short() {
 		return 6
 	}
-	return 1
+	return 2
 }
 
 // defaultSettings are settings of policy default, for backups of all numbers, on both kinds of fabric.
