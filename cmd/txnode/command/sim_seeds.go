@@ -36,7 +36,7 @@ func (o *seedsOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	fs.Uint64Var(&o.from, "from", 1, "first seed")
 	fs.Uint64Var(&o.count, "seeds", 2000, "number of seeds")
 	fs.IntVar(&o.threads, "parallel", cpus, "number of seeds that run at a time")
-	fs.StringVar(&o.workload, "workload", "", "workload instead of the one that each seed draws, by default none:\n"+strings.Join(seeds.Workloads(), ", "))
+	fs.StringVar(&o.workload, "workload", "", "workload instead of the one that each seed draws, by default none:\n"+inLines(seeds.Workloads(), 90))
 	fs.StringVar(&o.faults, "faults", "none", "kinds of faults that each seed draws from, by commas: all, none, or of\n"+strings.Join(seeds.FaultNames(), ", "))
 	fs.StringVar(&o.only, "only", "", "`faults` to inject instead of what is drawn, as expressions separated by semicolons; by default none")
 	fs.StringVar(&o.durability, "durability", "", "process, or power, which has policy default, instead of what each seed draws, by default none")
@@ -187,3 +187,25 @@ func (o *seedsOptions) verdict(w *World, err error) error {
 
 // errViolation ends a command that has found an error of the engine.
 var errViolation = errors.New("see above")
+
+// inLines joins words by commas, in lines of so many bytes at most.
+func inLines(words []string, most int) string {
+	var b strings.Builder
+	line := 0
+	for i, w := range words {
+		if i < len(words)-1 {
+			w += ","
+		}
+		switch {
+		case line > 0 && line+1+len(w) > most:
+			b.WriteByte('\n')
+			line = 0
+		case line > 0:
+			b.WriteByte(' ')
+			line++
+		}
+		b.WriteString(w)
+		line += len(w)
+	}
+	return b.String()
+}

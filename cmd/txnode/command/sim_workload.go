@@ -59,7 +59,7 @@ func (o *simOptions) published() bool { return o.workload != "ycsb" }
 func (o *simOptions) AddFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	o.threads = threadCounts{most: 96}
-	fs.Var(&o.threads, "threads", "number of threads; a range such as 1..96: those of the published figure that are in it; or a list by commas")
+	fs.Var(&o.threads, "threads", "number of threads; a range such as 1..96: those of the\npublished figure that are in it; or a list by commas")
 	fs.IntVar(&o.coroutines, "coroutines", 8, "number of coroutines per thread")
 	fs.StringVar(&o.policy, "policy", "", "commit `policy`: default or ford; without this flag and --techniques:\nford without techniques, ford with all, default with all, one after the other")
 	o.techniques = slices.Clone(techniqueNames)
