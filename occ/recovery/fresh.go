@@ -23,16 +23,13 @@ import (
 //	the transaction's version, and another rest      torn while it was written: redo
 //	anything else                                    at rest: the block has been used since
 //
-// None of that counts when an Update of the record has been released, and no blade was lost since: the image was in place
-// before.
+// Of what is neither free nor locked, none counts when an Update of the record has been released, and no blade was lost
+// since: the image was in place before.
 //
 // Where the words of a line arrive in any order, a torn line may have any version: see mixture.
 
 // uninstalled reports whether the image of a New is still to be written.
 func (r *run) uninstalled(x *tx, e *entry) bool {
-	if !r.claim.Promoted && x.published() {
-		return false // a live client may be writing to the block now, or another recovery: its lines may be read in halves
-	}
 	line := record.Image(e.lines[0])
 	g := line.Guard()
 	switch {
@@ -40,6 +37,11 @@ func (r *run) uninstalled(x *tx, e *entry) bool {
 		return true
 	case e.isFree(line):
 		return line.Freed() <= e.Freed
+	}
+	if !r.claim.Promoted && x.published() {
+		return false // a live client may be writing to the block now, or another recovery: its lines may be read in halves
+	}
+	switch {
 	case e.has(line):
 		switch e.installed = g == record.FreeAt(x.Tx); {
 		case e.installed:
