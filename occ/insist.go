@@ -9,10 +9,10 @@ import (
 // for its block in the arena.
 const insistMost = 1 << 14
 
-// Insist has the walk lock the records that it reads from now on, and the leaves if the table is ordered, as a
-// transaction does that has lost too often to others who change what it has read: nothing can then. A
-// transaction that has many items already locks no more; what it reads without a lock is validated as always. The
-// walk must not have begun. A range with a limit goes on as before: it is short, and its callers meet at one leaf.
+// Insist has the walk lock the records that it reads, and the leaves if the table is ordered, so that no other
+// transaction can change them: for one that has lost too often to such changes. Beyond insistMost items and
+// insistLeaves leaves it locks no more; what it reads without a lock is validated as always. The walk must
+// not have begun. A range with a limit locks nothing: it is short, and its callers meet at one leaf.
 //
 // A lock is had by staging the key for update; records that come to be locked are read again, at the price of a
 // second look at each unit of the walk.

@@ -1,6 +1,7 @@
 package txn_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -183,6 +184,57 @@ func insists(t *testing.T, p txn.Policy) {
 		}); err != nil {
 			t.Errorf("after %s: %v", name, err)
 		}
+	}
+}
+
+// TestInsistsAndWrites: a transaction whose loop has locked leaves and records changes, inserts and deletes among them.
+func TestInsistsAndWrites(t *testing.T) {
+	for _, p := range policies(t) {
+		t.Run(fmt.Sprint(p), func(t *testing.T) {
+			db := openMemory(t, txn.Options{Retries: 70, Policy: p, NodeEntries: 4})
+			ordered := must(txn.CreateOrderedTable(db, "ordered", txn.Uint64, txn.Bytes()))
+			fill(t, db, ordered.Table, 20, val(1))
+			w := must(db.NewWorker())
+			defer w.Close()
+			attempts, locked, n := 0, false, 0
+			if err := w.Update(t.Context(), func(tx *txn.Tx) error {
+				attempts++
+				n = 0
+				for range ordered.All(tx) {
+					n++
+				}
+				if tx.Err() != nil {
+					return nil
+				}
+				if !locked {
+					err := db.Update(t.Context(), func(tx *txn.Tx) error { return ordered.Put(tx, 7, val(2)) })
+					if locked = errors.Is(err, txn.ErrConflict); err != nil && !locked {
+						return err
+					}
+				}
+				return errors.Join(ordered.Delete(tx, 3), ordered.Put(tx, 7, val(3)), ordered.Insert(tx, 100, val(4)), ordered.Insert(tx, 101, val(5)))
+			}); err != nil || !locked || n != 20 {
+				t.Fatalf("%d attempts, locked %v, %d rows: %v", attempts, locked, n, err)
+			}
+			var got []uint64
+			if err := db.View(t.Context(), func(tx *txn.Tx) error {
+				got = got[:0]
+				for k, v := range ordered.All(tx) {
+					if got = append(got, k); k == 7 && !bytes.Equal(v, val(3)) {
+						t.Errorf("key 7 has %x", v)
+					}
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if len(got) != 21 || got[3] != 4 || got[19] != 100 || got[20] != 101 {
+				t.Errorf("keys %v", got)
+			}
+			if err := db.Update(t.Context(), func(tx *txn.Tx) error { return ordered.Put(tx, 5, val(6)) }); err != nil {
+				t.Errorf("a lock was left: %v", err)
+			}
+		})
 	}
 }
 

@@ -195,7 +195,7 @@ func TestGrownBehind(t *testing.T) {
 	}
 }
 
-// TestRightLinks: leaves whose separators nobody adds are found by right links, however many follow each other. A handle that
+// TestRightLinks: leaves whose separators are never added are found by right links, however many follow each other. A handle that
 // has gone the way twice owes the separators.
 func TestRightLinks(t *testing.T) {
 	w := newWorld(t, geometry(t, 8, 2), 1)

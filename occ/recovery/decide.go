@@ -93,7 +93,7 @@ func (r *run) settle(lines []*fetch) error {
 	return nil
 }
 
-// maxSettles bounds how often that is. A line that is written for ever is not one that the dead have left.
+// maxSettles bounds how often lines are read again: one that goes on to change is written by a live client.
 const maxSettles = 16
 
 // sound reports whether an address of a log can be that of a block. Segments whose
