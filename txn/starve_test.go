@@ -203,8 +203,8 @@ func TestInsistsAndWrites(t *testing.T) {
 				for range ordered.All(tx) {
 					n++
 				}
-				if tx.Err() != nil {
-					return nil
+				if err := tx.Err(); err != nil {
+					return err
 				}
 				if !locked {
 					err := db.Update(t.Context(), func(tx *txn.Tx) error { return ordered.Put(tx, 7, val(2)) })
