@@ -189,8 +189,8 @@ func (s *Space) provisionHeader(b rdma.BladeID) error {
 // only reads change the key of another epoch, which is that of somebody who writes.
 func (s *Space) setKeys() error {
 	l := s.layout
-	if s.keyed == nil {
-		s.keyed = map[rdma.BladeID]rdma.Key{}
+	if s.lives == nil {
+		s.lives = map[rdma.BladeID]uint64{}
 	}
 	// Who only reads can not tell a blade that has restarted from one that nobody has used yet, but by
 	// the others: if one of them has a key of the database, whoever set it is to notice the restart.
@@ -225,16 +225,16 @@ func (s *Space) setKeys() error {
 				continue
 			}
 		}
-		s.keyed[info.ID] = want
+		s.lives[info.ID] = info.Incarnation // of before it got the key: it may have restarted meanwhile
 	}
 	return errors.Join(errs...)
 }
 
-// restarted reports whether a blade has a key that it did not get from here; the
-// caller holds the lock.
+// restarted reports whether a blade is in another incarnation than when it got its key
+// from here; the caller holds the lock.
 func (s *Space) restarted(info rdma.BladeInfo) bool {
-	had, ok := s.keyed[info.ID]
-	return ok && info.Key != had
+	had, ok := s.lives[info.ID]
+	return ok && info.Incarnation != had
 }
 
 // Restarted reports whether a blade that is up has stopped and come back since the

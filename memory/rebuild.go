@@ -388,8 +388,8 @@ func (s *Space) greet(c *rdma.Coro, b rdma.BladeID) (rdma.Key, error) {
 		}
 	}
 	s.mu.Lock()
-	if s.keyed != nil {
-		s.keyed[b] = info.Key // as it is now: it is taken in if it stays so
+	if s.lives != nil {
+		s.lives[b] = info.Incarnation // as it is now: it is taken in if it stays so
 	}
 	h := s.layout.headerOf(b)
 	s.mu.Unlock()

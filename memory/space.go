@@ -59,9 +59,9 @@ type Space struct {
 	// clean are places of blades that are up that a segment has had and lost, and
 	// that have been cleared since: see rebuild.go.
 	clean map[rdma.BladeID][]uint64
-	// keyed is the key that each blade had when it was last set, or asked for: one that has
-	// another has restarted since.
-	keyed map[rdma.BladeID]rdma.Key
+	// lives are the incarnations in which blades got their keys, or were taken in: one that
+	// is in another has restarted since.
+	lives map[rdma.BladeID]uint64
 
 	threads sync.Map // *rdma.Thread to *joined: see Join
 	mending sync.Map // uint16: tables whose indexes are being recovered

@@ -39,6 +39,9 @@ type BladeInfo struct {
 	Size     uint64 // bytes of its region
 	Key      Key    // current access key
 	ReadOnly bool
+	// Incarnation is another one each time that the blade begins anew: what it had not
+	// placed before is lost, or all that it had. A change of its key leaves it alone.
+	Incarnation uint64
 }
 
 // Caps are promises beyond the contract, and limits.

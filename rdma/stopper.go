@@ -10,7 +10,8 @@ type Stopper interface {
 	// Fabric.Provision. A blade that is stopped stays so.
 	StopBlade(b BladeID) error
 	// RestartBlade brings a stopped blade back, with what its memory held or with all of it zero.
-	// Its access key is new: clients learn it from Fabric.Blades or SetKey. Queue pairs that met
+	// Its access key is new, and so is BladeInfo.Incarnation: clients learn both from
+	// Fabric.Blades. Queue pairs that met
 	// the stopped blade are in the error state until Thread.Reconnect. A blade that runs is left
 	// alone.
 	RestartBlade(b BladeID, memory bool) error

@@ -15,11 +15,15 @@ func accessKeys(tb testing.TB, open Open) {
 	r.run(func(w *worker) {
 		for k := rdma.Key(0x7000); k < 0x7005; k++ {
 			old := w.f.Blades()[0].Key
+			life := w.f.Blades()[0].Incarnation
 			if err := w.f.SetKey(0, k); err != nil {
 				w.Fatalf("SetKey: %v", err)
 			}
 			if got := w.f.Blades()[0].Key; got != k {
 				w.Errorf("the key is %#x after SetKey(%#x)", got, k)
+			}
+			if got := w.f.Blades()[0].Incarnation; got != life {
+				w.Errorf("SetKey has made incarnation %d of %d", got, life)
 			}
 			w.b.Reset()
 			w.b.FAA(rdma.RemoteAddr{Blade: 0, Key: old, Off: 64}, 1)

@@ -3,6 +3,7 @@ package fabrictest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -26,6 +27,7 @@ func stoppedBlades(tb testing.TB, open Open) {
 	const size = 1 << 16
 	r := start(tb, open, 3, size, 2)
 	s := r.stopper()
+	lives := []uint64{r.f.Blades()[1].Incarnation}
 	for round, memory := range []bool{true, false} {
 		var want []byte
 		r.run(func(w *worker) {
@@ -69,6 +71,11 @@ func stoppedBlades(tb testing.TB, open Open) {
 		}
 		if k := r.f.Blades()[1].Key; k == r.keys[1] {
 			tb.Errorf("a blade is back with the key %d that it had", k)
+		}
+		if l := r.f.Blades()[1].Incarnation; slices.Contains(lives, l) {
+			tb.Errorf("a blade is back in the incarnation %d, which it had before", l)
+		} else {
+			lives = append(lives, l)
 		}
 		if !memory {
 			clear(want)

@@ -48,6 +48,7 @@ type Fabric struct {
 	rng   *rand.Rand
 	mem   [][]byte
 	keys  []rdma.Key
+	lives []uint64 // incarnations
 	down  []bool
 	stops uint32 // of any blade
 	ports []*port
@@ -76,6 +77,7 @@ func New(o Options) *Fabric {
 		f.mem = append(f.mem, make([]byte, o.Size))
 		f.keys = append(f.keys, rdma.Key(1000+i))
 		f.down = append(f.down, false)
+		f.lives = append(f.lives, 0)
 	}
 	f.initPower()
 	return f
@@ -91,7 +93,7 @@ func (f *Fabric) Caps() rdma.Caps { return f.o.Caps }
 func (f *Fabric) Blades() []rdma.BladeInfo {
 	var all []rdma.BladeInfo
 	for i, k := range f.keys {
-		all = append(all, rdma.BladeInfo{ID: rdma.BladeID(i), Size: f.o.Size, Key: k, ReadOnly: f.o.ReadOnly})
+		all = append(all, rdma.BladeInfo{ID: rdma.BladeID(i), Size: f.o.Size, Key: k, ReadOnly: f.o.ReadOnly, Incarnation: f.lives[i]})
 	}
 	return all
 }

@@ -105,6 +105,9 @@ func (f *Fabric) LosePower(seed uint64) *Fabric {
 	o.Volatile = false
 	n := New(o)
 	n.mem, n.o.Volatile = mem, true
+	for b, life := range f.lives {
+		n.lives[b] = life + 1
+	}
 	n.now = f.now + 1
 	n.initPower()
 	return n

@@ -44,6 +44,7 @@ func (f *Fabric) RestartBlade(b rdma.BladeID, memory bool) error {
 		}
 	}
 	f.down[b] = false
+	f.lives[b]++
 	f.keys[b] = rdma.Key(1<<20 + f.stops<<8 + uint32(b))
 	return nil
 }

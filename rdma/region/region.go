@@ -23,9 +23,10 @@ type region struct {
 	readOnly bool
 	// key is the access key; with keyStopped, no request carries it.
 	key   atomic.Uint64
-	mu    sync.Mutex // for changes of key, and what follows
-	stops uint32     // how often it was stopped
-	fault error      // why it was stopped last; nil: it was told to
+	life  atomic.Uint64 // BladeInfo.Incarnation
+	mu    sync.Mutex    // for changes of key, and what follows
+	stops uint32        // how often it was stopped
+	fault error         // why it was stopped last; nil: it was told to
 	// doubtful: a flush has failed. The system forgets then what it could not write, and
 	// says of the next one that all is well.
 	doubtful atomic.Bool
@@ -49,13 +50,14 @@ func (r *region) accessKey() rdma.Key { return rdma.Key(r.key.Load()) }
 // in use, and of the word's.
 const sizeUnit = 1 << 16
 
-func mapRegion(o Options) (*region, error) {
+func mapRegion(o Options, life uint64) (*region, error) {
 	if o.Size == 0 || o.Size%sizeUnit != 0 || o.Size > 1<<46 {
 		return nil, fmt.Errorf("rdma: blade of %d bytes: the size must be a multiple of 64 KiB, from 64 KiB to 64 TiB", o.Size)
 	}
 	r := &region{size: o.Size, readOnly: o.ReadOnly}
 	r.returned.L = &r.witnessMu
 	r.key.Store(uint64(o.Key))
+	r.life.Store(life)
 	var err error
 	switch {
 	case o.Path != "" && o.HugePages:

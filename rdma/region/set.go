@@ -69,7 +69,7 @@ func New(c Config) (*Set, error) {
 	s := &Set{seed: c.Seed, keep: c.KeepFaulty, lanes: map[*Lane]struct{}{}}
 	s.barrier.init()
 	for i, o := range c.Regions {
-		r, err := mapRegion(o)
+		r, err := mapRegion(o, s.seed)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("blade %d: %w", i, err), s.Close())
 		}
@@ -97,7 +97,7 @@ func (s *Set) Durable() bool {
 func (s *Set) Blades() []rdma.BladeInfo {
 	out := make([]rdma.BladeInfo, len(s.regions))
 	for i, r := range s.regions {
-		out[i] = rdma.BladeInfo{ID: rdma.BladeID(i), Size: r.size, Key: r.accessKey(), ReadOnly: r.readOnly}
+		out[i] = rdma.BladeInfo{ID: rdma.BladeID(i), Size: r.size, Key: r.accessKey(), ReadOnly: r.readOnly, Incarnation: r.life.Load()}
 	}
 	return out
 }

@@ -58,6 +58,7 @@ func (s *Set) RestartBlade(b rdma.BladeID, memory bool) error {
 			k++
 		}
 		r.key.Store(uint64(k))
+		r.life.Add(1)
 		return nil
 	})
 }

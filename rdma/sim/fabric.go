@@ -186,7 +186,7 @@ func (f *Fabric) Caps() rdma.Caps {
 func (f *Fabric) Blades() []rdma.BladeInfo {
 	out := make([]rdma.BladeInfo, len(f.blades))
 	for i, b := range f.blades {
-		out[i] = rdma.BladeInfo{ID: b.id, Size: b.mem.size, Key: b.key, ReadOnly: b.readOnly}
+		out[i] = rdma.BladeInfo{ID: b.id, Size: b.mem.size, Key: b.key, ReadOnly: b.readOnly, Incarnation: uint64(b.epoch)}
 	}
 	return out
 }

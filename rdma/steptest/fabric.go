@@ -39,7 +39,9 @@ type Fabric struct {
 	now  int64
 	mem  [][]byte
 	keys []rdma.Key
-	down []bool // blades that are stopped
+	// lives are the incarnations of the blades.
+	lives []uint64
+	down  []bool // blades that are stopped
 	// restarts counts those of blades since Restore: no two have the same key.
 	restarts uint32
 	ports    []*port
@@ -49,11 +51,12 @@ type Fabric struct {
 	posts   int
 	spare   [][]byte // arenas of ports that are gone
 
-	saved     [][]byte
-	savedKeys []rdma.Key
-	savedNow  int64
-	dirty     []page
-	isDirty   []bool // by blade and page
+	saved      [][]byte
+	savedKeys  []rdma.Key
+	savedLives []uint64
+	savedNow   int64
+	dirty      []page
+	isDirty    []bool // by blade and page
 }
 
 type page struct {
@@ -75,7 +78,7 @@ func New(o Options) *Fabric {
 		f.keys = append(f.keys, rdma.Key(100+i))
 	}
 	f.isDirty = make([]bool, uint64(o.Blades)*f.pages())
-	f.down = make([]bool, o.Blades)
+	f.down, f.lives = make([]bool, o.Blades), make([]uint64, o.Blades)
 	f.Save()
 	return f
 }
@@ -95,7 +98,7 @@ func (f *Fabric) Caps() rdma.Caps { return f.o.Caps }
 func (f *Fabric) Blades() []rdma.BladeInfo {
 	var all []rdma.BladeInfo
 	for i, k := range f.keys {
-		all = append(all, rdma.BladeInfo{ID: rdma.BladeID(i), Size: f.o.Size, Key: k})
+		all = append(all, rdma.BladeInfo{ID: rdma.BladeID(i), Size: f.o.Size, Key: k, Incarnation: f.lives[i]})
 	}
 	return all
 }
@@ -167,6 +170,7 @@ func (f *Fabric) RestartBlade(b rdma.BladeID, memory bool) {
 	}
 	f.restarts++
 	f.keys[b] = rdma.Key(1<<31 + f.restarts)
+	f.lives[b]++
 	if memory {
 		return
 	}
@@ -195,6 +199,7 @@ func (f *Fabric) Save() {
 		f.saved = append(f.saved, append([]byte(nil), m...))
 	}
 	f.savedKeys = append([]rdma.Key(nil), f.keys...)
+	f.savedLives = append([]uint64(nil), f.lives...)
 	f.savedNow = f.now
 	for _, p := range f.dirty {
 		f.isDirty[uint64(p.blade)*f.pages()+uint64(p.n)] = false
@@ -213,6 +218,7 @@ func (f *Fabric) Restore() {
 	}
 	f.dirty = f.dirty[:0]
 	copy(f.keys, f.savedKeys)
+	copy(f.lives, f.savedLives)
 	clear(f.down)
 	f.now, f.posts, f.restarts = f.savedNow, 0, 0
 	for _, p := range f.ports {
