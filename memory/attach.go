@@ -225,7 +225,7 @@ func (s *Space) setKeys() error {
 				continue
 			}
 		}
-		s.lives[info.ID] = info.Incarnation // of before it got the key: it may have restarted meanwhile
+		s.lives[info.ID] = info.Incarnation // as it was before SetKey: the blade may have restarted meanwhile
 	}
 	return errors.Join(errs...)
 }

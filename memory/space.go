@@ -59,8 +59,8 @@ type Space struct {
 	// clean are places of blades that are up that a segment has had and lost, and
 	// that have been cleared since: see rebuild.go.
 	clean map[rdma.BladeID][]uint64
-	// lives are the incarnations in which blades got their keys, or were taken in: one that
-	// is in another has restarted since.
+	// lives are the incarnations in which blades got their keys, or were taken in again. A
+	// blade in another incarnation has restarted since.
 	lives map[rdma.BladeID]uint64
 
 	threads sync.Map // *rdma.Thread to *joined: see Join

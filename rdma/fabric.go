@@ -39,8 +39,9 @@ type BladeInfo struct {
 	Size     uint64 // bytes of its region
 	Key      Key    // current access key
 	ReadOnly bool
-	// Incarnation is another one each time that the blade begins anew: what it had not
-	// placed before is lost, or all that it had. A change of its key leaves it alone.
+	// Incarnation is another number each time that the blade begins anew, without the WRITEs
+	// that were not placed before, or without all that its memory held. A change of its key
+	// leaves it alone.
 	Incarnation uint64
 }
 

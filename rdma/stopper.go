@@ -11,8 +11,7 @@ type Stopper interface {
 	StopBlade(b BladeID) error
 	// RestartBlade brings a stopped blade back, with what its memory held or with all of it zero.
 	// Its access key is new, and so is BladeInfo.Incarnation: clients learn both from
-	// Fabric.Blades. Queue pairs that met
-	// the stopped blade are in the error state until Thread.Reconnect. A blade that runs is left
-	// alone.
+	// Fabric.Blades. Queue pairs that met the stopped blade are in the error state until
+	// Thread.Reconnect. A blade that runs is left alone.
 	RestartBlade(b BladeID, memory bool) error
 }
