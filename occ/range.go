@@ -456,11 +456,37 @@ func (s *Scan) coverLeaves() error {
 	return nil
 }
 
-// guardsJoined compares the guards of all leaves, and of all records. Those of records that lie side by side are read by one
+// tableEvidence is evidence of a table.
+type tableEvidence struct {
+	*evidence
+	table *Table
+}
+
+// guardsJoined posts what appendValidation has appended, and compares the guards of all leaves and all records that scans of
+// ordered tables have read, in the same round trip as far as there is room. Guards of blocks that lie side by side are read by one
 // READ of the lines.
-func (s *Scan) guardsJoined() error {
-	tx, t := s.tx, s.tx.s.thread
-	if len(s.o.leaves)+len(s.found) == 0 {
+func (tx *Tx) guardsJoined() error {
+	c, b, t := tx.c, &tx.batch, tx.s.thread
+	tx.checks, tx.proofs = tx.checks[:0], tx.proofs[:0]
+	for s := tx.scans; s != nil; s = s.next {
+		if s.o == nil {
+			continue
+		}
+		for _, all := range [][]evidence{s.o.leaves, s.found} {
+			for i := range all {
+				if e := &all[i]; !e.held && !e.gone {
+					tx.checks = append(tx.checks, block{addr: e.addr + record.GuardOff, n: 8})
+					tx.proofs = append(tx.proofs, tableEvidence{e, s.table})
+				}
+			}
+		}
+	}
+	if len(tx.checks) == 0 {
+		if b.Len() > 0 {
+			if err := c.Do(b); err != nil {
+				return tx.s.fail(err)
+			}
+		}
 		return nil
 	}
 	room := scanRoom
@@ -470,24 +496,13 @@ func (s *Scan) guardsJoined() error {
 		buf, err = t.Alloc(room)
 	}
 	if err != nil {
-		return s.indexError(err)
+		return tx.indexError(&item{table: tx.proofs[0].table}, "walking", err)
 	}
 	defer func() { t.Free(buf, room) }()
-	s.checks, s.proofs = s.checks[:0], s.proofs[:0]
-	for _, all := range [][]evidence{s.o.leaves, s.found} {
-		for i := range all {
-			if e := &all[i]; !e.held && !e.gone {
-				s.checks = append(s.checks, block{addr: e.addr + record.GuardOff, n: 8})
-				s.proofs = append(s.proofs, e)
-			}
-		}
-	}
-	for blocks, proofs := s.checks, s.proofs; len(blocks) > 0; {
-		b := &s.batch
-		b.Reset()
+	for blocks, proofs := tx.checks, tx.proofs; len(blocks) > 0; b.Reset() {
 		var n int
-		n, s.o.order = tx.joined(b, blocks, s.o.order, buf, uint32(room))
-		if err := tx.c.Do(b); err != nil {
+		n, tx.order = tx.joined(b, blocks, tx.order, buf, uint32(room))
+		if err := c.Do(b); err != nil {
 			return tx.s.fail(err)
 		}
 		for i, e := range proofs[:n] {
@@ -495,7 +510,7 @@ func (s *Scan) guardsJoined() error {
 			if g == e.guard {
 				continue
 			}
-			switch it := (&item{table: s.table, addr: e.addr}); {
+			switch it := (&item{table: e.table, addr: e.addr}); {
 			case g.Held():
 				return tx.meet(AbortReadLocked, it, g)
 			case e.row:

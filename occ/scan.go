@@ -73,10 +73,7 @@ type scanSpace struct {
 	batch rdma.Batch
 	// cands are the blocks of a piece of the index, and reading those that are read together.
 	cands, reading []index.Candidate
-	// Of an ordered table: what is read together; the guards that are validated, perhaps in the middle of
-	// that (see stand), and what they prove.
-	blocks, checks []block
-	proofs         []*evidence
+	blocks         []block // of an ordered table, that are read together
 	ordered        orderedScan
 
 	rows []scanRow // of the piece
@@ -116,11 +113,15 @@ func (tx *Tx) endScans() {
 		tx.spaces = append(tx.spaces, s.scanSpace)
 	}
 	tx.scans = nil
+	clear(tx.proofs) // they lead to the spaces
+	if (16+24)*cap(tx.proofs) > spareSpace {
+		tx.checks, tx.proofs, tx.order = nil, nil, nil
+	}
 }
 
 // size is about how many bytes the space has.
 func (x *scanSpace) size() int {
-	n := 40*cap(x.rows) + 32*cap(x.found) + 16*(cap(x.cands)+cap(x.blocks)+cap(x.checks)) + cap(x.data)
+	n := 40*cap(x.rows) + 32*cap(x.found) + 16*(cap(x.cands)+cap(x.blocks)) + cap(x.data)
 	for _, b := range x.given {
 		n += cap(b)
 	}
@@ -590,11 +591,8 @@ func (tx *Tx) validateScans() error {
 }
 
 func (s *Scan) validate() error {
-	if err := s.cover(); err != nil {
-		return err
-	}
 	if s.o != nil {
-		return s.guardsJoined()
+		return nil // see guardsJoined
 	}
 	if err := s.guards(); err != nil {
 		return err

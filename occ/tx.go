@@ -123,6 +123,9 @@ type Tx struct {
 	editors []tableEditor
 	posts   []tablePost
 	scratch []byte
+	checks  []block         // guards that scans of ordered tables depend on, perhaps while one of them reads blocks (see stand)
+	proofs  []tableEvidence // of the same numbers
+	order   []int32         // of checks that are read together, by address
 
 	batch   rdma.Batch
 	flights [numFlights]flight

@@ -91,19 +91,22 @@ func (tx *Tx) validateReads() error {
 // Only the items with a number less than n are validated: see certify.
 func (tx *Tx) validate(n int) error {
 	for round := 0; ; round++ {
-		c, b := tx.c, &tx.batch
-		c.Count = &tx.phases[PhaseValidate]
+		b := &tx.batch
+		tx.c.Count = &tx.phases[PhaseValidate]
 		tx.unbuild()
 		b.Reset()
 		if err := tx.appendValidation(n); err != nil {
 			return err
 		}
-		if b.Len() > 0 {
-			if err := c.Do(b); err != nil {
-				return tx.s.fail(err)
+		for s := tx.scans; s != nil; s = s.next {
+			if err := s.cover(); err != nil {
+				return err
 			}
 		}
-		err := tx.checkValidation(n)
+		err := tx.guardsJoined()
+		if err == nil {
+			err = tx.checkValidation(n)
+		}
 		if err == nil && tx.scans != nil {
 			err = tx.validateScans()
 		}
