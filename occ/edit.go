@@ -335,7 +335,7 @@ func (tx *Tx) nodeItemOf(n *node) int {
 	it := &tx.items[len(tx.items)-1]
 	tx.nodeItem(it, n.table)
 	it.addr, it.class, it.version, it.prior, it.buf, it.locked = n.addr, n.class(), n.version, n.prior, n.buf, true
-	n.locked = false // the item has the lock now
+	n.locked, n.used = false, false // the item has the lock now
 	tx.writes++
 	tx.edits, tx.odd = true, true
 	return len(tx.items) - 1

@@ -3,6 +3,7 @@ package occ_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"txnode/index"
@@ -319,5 +320,53 @@ func TestOwedStill(t *testing.T) {
 	s, err := b.table.Ordered.(*tree.Tree).Stats(tx.Coro())
 	if must(t, err); s.Height != 2 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// watched is an ordered index that reports when a commit is about to change its nodes: their locks are taken.
+type watched struct {
+	*tree.Tree
+	edits func()
+}
+
+func (w *watched) NewEditor() index.Editor {
+	if w.edits != nil {
+		w.edits()
+	}
+	return w.Tree.NewEditor()
+}
+
+// TestLeavesStayLocked: two records outgrow their blocks. The search for the leaf of the second one passes the leaf of the
+// first one, because no separator leads around it. The first leaf stays locked for all that.
+func TestLeavesStayLocked(t *testing.T) {
+	b := newBed(t, 2, 1, occ.Options{})
+	_, tx := b.session()
+	_, other := b.session()
+	b.table = b.ordered(tx, 2, 4)
+	for k := range uint64(5) {
+		must(t, b.insert(tx, 10*k))
+	}
+	if n := b.leaves(tx); n != 2 || !b.table.Ordered.Owes() {
+		t.Fatalf("%d leaves; owing %v", n, b.table.Ordered.Owes())
+	}
+	beside := errors.New("it was not tried")
+	w := &watched{Tree: b.table.Ordered.(*tree.Tree)}
+	w.edits = func() {
+		w.edits = nil
+		beside = b.insert(other, 5)
+	}
+	b.table.Ordered, b.table.Index = w, w
+	long := strings.Repeat("x", 300)
+	_, third := b.session() // which has no editor yet
+	must(t, b.do(third, put(string(key8(0)), long), put(string(key8(40)), long)))
+	if !errors.Is(beside, occ.ErrConflict) {
+		t.Errorf("an insert into the first leaf, while it was to be locked: %v", beside)
+	}
+	must(t, b.insert(other, 6))
+	must(t, tx.Begin())
+	keys, values := b.scanKeys(tx, index.Bound{}, index.Bound{End: true}, false, 0)
+	must(t, tx.Commit())
+	if fmt.Sprint(keys) != "[0 6 10 20 30 40]" || values[0] != long || values[5] != long {
+		t.Errorf("keys %d", keys)
 	}
 }

@@ -324,7 +324,8 @@ func (tx *Tx) grow(t *Table, k int, p index.Post) error {
 }
 
 // seek reads the node that is responsible for a place, and locks it. It may be the root's block: see
-// index.Ordered.Follow.
+// index.Ordered.Follow. The transaction depends on the node from then on, so that a further seek that passes it
+// leaves it locked.
 func (tx *Tx) seek(t *Table, p index.Place) (int, error) {
 	h := t.Ordered.Find(p)
 	for hops, tries := 0, 0; tries < maxSearches && hops < maxHops; hops++ {
@@ -359,6 +360,7 @@ func (tx *Tx) seek(t *Table, p index.Place) (int, error) {
 				return 0, err
 			}
 		}
+		n.used = true
 		return k, nil
 	}
 	return 0, tx.conflict(AbortStale, &item{table: t})
