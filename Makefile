@@ -116,6 +116,7 @@ figures: ## the tables of docs/simulator-*.md, printed anew by the program; tens
 .PHONY: exhaustive
 exhaustive: ## every schedule of small cases: stops at every verb, and of the recovery; pairs in every order [EXHAUSTIVE_FLAGS="-run TestStops"]
 	cd occ/exhaustive && $(GO) test -count 1 -timeout 0 -full $(EXHAUSTIVE_FLAGS)
+	cd occ/recovery && $(GO) test -count 1 -timeout 0 -full $(EXHAUSTIVE_FLAGS)
 
 .PHONY: mutants
 mutants: ## wrong versions of the protocol, each of which a test has to catch [MUTANTS=pattern MUTANTS_FLAGS="-quick -show"]

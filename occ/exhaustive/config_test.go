@@ -108,7 +108,7 @@ func (c config) tries(x txn) bool {
 // stride is for how many first stops there is one whose recovery is stopped.
 func (c config) stride() int {
 	if c.promised() || *full {
-		return byRun(36, 1, 40)
+		return byRun(80, 1, 80)
 	}
-	return 60
+	return 120
 }

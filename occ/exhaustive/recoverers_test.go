@@ -14,7 +14,7 @@ import (
 // some of its requests, then the second for some of its own. Then both come to their ends,
 // or a blade is lost, and somebody else looks after that.
 func TestRecoveriesBeside(t *testing.T) {
-	oneIn(211, 3, 2003).inPairs(t, usually(those(configs(), config.promised), config.oneBackup), besides(), (*world).recoveriesBeside)
+	oneIn(401, 3, 2003).inPairs(t, usually(those(configs(), config.promised), config.oneBackup), besides(), (*world).recoveriesBeside)
 }
 
 // recoveriesBeside tries a pair of transactions, whose clients stop after some moves each.
@@ -85,7 +85,7 @@ func (w *world) recoveriesEnd(blade int, victims, recoverers []*client) error {
 // TestRecoveryBeside lets recovery from a client that has stopped in the middle of a
 // transaction run beside another client, who makes one that is in its way.
 func TestRecoveryBeside(t *testing.T) {
-	oneIn(2003, 13, 20_011).inPairs(t, usually(configs(), config.oneBackup), besides(), (*world).recoveryBeside)
+	oneIn(4001, 13, 20_011).inPairs(t, usually(configs(), config.oneBackup), besides(), (*world).recoveryBeside)
 }
 
 // recoveryBeside tries a pair of transactions: the victim stops after some moves; the

@@ -17,10 +17,7 @@ import (
 // move its records: nor can the recovery of its own coordinator, before the split is finished.
 func TestRejoinsAlone(t *testing.T) {
 	fill := rejoinsAlone(t, -1, 1000)
-	broken, step := 0, 19
-	if testing.Short() {
-		step = 57
-	}
+	broken, step := 0, byRun(37, 19, 57)
 	for stop := 0; ; stop += step {
 		switch rejoinsAlone(t, stop, fill) {
 		case 0:

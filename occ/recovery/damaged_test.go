@@ -246,9 +246,9 @@ func TestRecoverBesideDamage(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%v %s", s, how), func(t *testing.T) {
-				step := 1
-				if testing.Short() || s.backups != 1 {
-					step = 4
+				step := byRun(3, 1, 4)
+				if s.backups != 1 {
+					step = max(step, 4)
 				}
 				for stop := len(how) % step; ; stop += step {
 					if !recoverBesideDamage(t, s, how, stop) {

@@ -385,10 +385,7 @@ func TestBreakWhileBuilding(t *testing.T) {
 	for _, s := range replicated(t) {
 		t.Run(s.String(), func(t *testing.T) {
 			for i := range canonicals {
-				step := 1
-				if testing.Short() {
-					step = 3
-				}
+				step := byRun(2, 1, 3)
 				for k := 0; !t.Failed() && breakWhileBuilding(t, s, &canonicals[i], k); k += step {
 				}
 			}

@@ -17,10 +17,7 @@ import (
 // them. The split comes to its end, also when a recovery has to finish it, and when the records are repaired
 // from the copies, they are found.
 func TestSplitOverDamage(t *testing.T) {
-	stops := map[string]int{"free": 50, "key": 110} // what is tried of others is like one of these
-	if testing.Short() {
-		stops = map[string]int{"free": 200, "key": 330}
-	}
+	stops := map[string]int{"free": byRun(100, 50, 200), "key": byRun(220, 110, 330)} // what is tried of others is like one of these
 	for name, damage := range map[string]func(p []byte){
 		"free":  unlive,
 		"zero":  func(p []byte) { clear(p[:record.LineSize]) },

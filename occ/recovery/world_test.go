@@ -3,6 +3,7 @@ package recovery_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"hash/crc32"
 	"slices"
@@ -36,6 +37,19 @@ var (
 	strong = rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true}
 	weak   = rdma.Caps{}
 )
+
+var full = flag.Bool("full", false, "stop after every verb, where a part of them is tried otherwise")
+
+// byRun is what goes for this run: usually, with -full, or with -short.
+func byRun(usually, withFull, withShort int) int {
+	switch {
+	case *full:
+		return withFull
+	case testing.Short():
+		return withShort
+	}
+	return usually
+}
 
 // settings are both policies with every number of backups, on both fabrics. With -short they are two
 // of these: the usual one, and one that the name of the test draws, so that the tests together have all.

@@ -21,10 +21,7 @@ import (
 // has been repaired, and opened, nothing is left to be repaired, and every key is there whose insert was
 // acknowledged, and was not deleted.
 func TestZeroedWords(t *testing.T) {
-	seeds := 60
-	if testing.Short() {
-		seeds = 6
-	}
+	seeds := byRun(30, 60, 6)
 	for seed := range seeds {
 		z := newZeroed(t, uint64(seed))
 		z.zero(1 + z.r.IntN(3))

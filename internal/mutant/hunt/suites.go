@@ -39,7 +39,7 @@ var suites = []suite{
 	{"pairs, few", "occ/exhaustive", []string{"-test.run", "TestPairs/(default|ford)/f=1", "-test.short"}, 60, false, ""},
 	{"pairs, colliding", "occ/exhaustive", []string{"-test.run", "TestPairsOfColliding"}, 60, false, ""},
 	{"blades", "occ/exhaustive", []string{"-test.run", "TestBladeLost", "-test.short"}, 60, false, ""},
-	{"recovery", "occ/recovery", []string{"-test.run", "."}, 400, false, ""},
+	{"recovery", "occ/recovery", []string{"-test.run", ".", "-full"}, 600, false, ""},
 	{"power", "txn/crashtest", []string{"-test.run", "TestPower", "-powers", "20"}, 60, false, "-seed %s -powers 1"},
 	{"failover", "txn", []string{"-test.run", "TestOutcome|TestLease|TestFenced|TestBladeDies"}, 60, false, ""},
 	{"simulator", "benchmarks/simbench/seeds", []string{"-test.run", "TestSeeds$", "-seeds", "200"}, 60, false, "-from %s -seeds 1"},
