@@ -1,0 +1,472 @@
+package tcp
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"txnode/rdma"
+)
+
+// Fabric is the client's side: the blades of one or several servers. All methods are safe for
+// concurrent use. The control path asks the servers, each call within Options.Control.
+type Fabric struct {
+	o       Options
+	tls     *tls.Config
+	start   time.Time
+	seed    uint64
+	servers []*remote
+	places  []place // by blade
+	caps    rdma.Caps
+
+	mu     sync.Mutex
+	ports  int
+	closed bool
+}
+
+// place is where a blade is.
+type place struct {
+	server *remote
+	index  uint16
+}
+
+// remote is a server.
+type remote struct {
+	name, network, address string
+	host                   string // for the certificate
+	first                  int    // the fabric's number of its first blade
+	durable                bool
+	depth                  int
+
+	mu    sync.Mutex
+	idle  []*callers       // control connections that no call uses
+	known []rdma.BladeInfo // as it has told last, with the fabric's ids
+}
+
+// callers is a control connection.
+type callers struct {
+	net.Conn
+	buf []byte
+}
+
+var _ rdma.Fabric = (*Fabric)(nil)
+
+// Dial connects to servers. The blades of the fabric are those of the first address, then those of
+// the second, and so on: every process must give the same addresses in the same order. All servers
+// must answer. Errors name the address; they match ErrOptions, ErrInsecure, ErrRefused, or
+// rdma.ErrBladeDown for a server that does not answer.
+func Dial(ctx context.Context, addresses []string, o Options) (*Fabric, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	if len(addresses) == 0 {
+		return nil, fmt.Errorf("%w: no addresses of blades", ErrOptions)
+	}
+	f := &Fabric{o: o, start: time.Now(), seed: o.Seed}
+	if f.seed == 0 {
+		f.seed = uint64(f.start.UnixNano())
+	}
+	if o.TLS != nil {
+		f.tls = atLeast13(o.TLS)
+	}
+	for _, a := range addresses {
+		network, address, err := ParseAddress(a)
+		if err != nil {
+			return nil, err
+		}
+		host, _, _ := net.SplitHostPort(address) // "" for unix sockets
+		f.servers = append(f.servers, &remote{name: a, network: network, address: address, host: host})
+	}
+	errs := f.each(func(r *remote) error { return f.meet(ctx, r) })
+	if err := errors.Join(errs...); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	f.caps = rdma.Caps{Placed: true, OrderedLine: true, MaskedCAS: true, Durable: true, MaxBatch: math.MaxInt}
+	for _, r := range f.servers {
+		r.first = len(f.places)
+		for i := range r.known {
+			r.known[i].ID = rdma.BladeID(r.first + i)
+			f.places = append(f.places, place{r, uint16(i)})
+		}
+		f.caps.Durable = f.caps.Durable && r.durable
+		f.caps.MaxBatch = min(f.caps.MaxBatch, r.depth)
+	}
+	if len(f.places) > math.MaxUint16 {
+		return nil, errors.Join(fmt.Errorf("%w: %d blades: at most %d are possible", ErrOptions, len(f.places), math.MaxUint16), f.Close())
+	}
+	return f, nil
+}
+
+// each calls fn for all servers at once, and returns their errors.
+func (f *Fabric) each(fn func(r *remote) error) []error {
+	errs := make([]error, len(f.servers))
+	var wg sync.WaitGroup
+	for i, r := range f.servers {
+		wg.Go(func() { errs[i] = fn(r) })
+	}
+	wg.Wait()
+	return errs
+}
+
+// meet connects to a server for the first time.
+func (f *Fabric) meet(ctx context.Context, r *remote) error {
+	c, w, err := f.connect(ctx, r, forControl, 0)
+	if err != nil {
+		return err
+	}
+	r.durable, r.depth = w.durable, int(w.depth)
+	r.known = make([]rdma.BladeInfo, w.blades)
+	r.idle = append(r.idle, &callers{c, make([]byte, callSize+answerSize+maxText+int(w.blades)*bladeSize)})
+	return f.ask(r)
+}
+
+// connect makes a connection to a server and greets it.
+func (f *Fabric) connect(ctx context.Context, r *remote, p purpose, blade uint16) (net.Conn, *welcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.o.Connect)
+	defer cancel()
+	c, w, err := f.tryConnect(ctx, r, p, blade)
+	switch {
+	case err == nil:
+		return c, w, nil
+	case errors.Is(err, ErrRefused), errors.Is(err, ErrInsecure), errors.Is(err, ErrProtocol), isCertificate(err):
+		return nil, nil, fmt.Errorf("tcp: server %s: %w", r.name, err)
+	}
+	return nil, nil, fmt.Errorf("tcp: server %s: %w: %w", r.name, err, rdma.ErrBladeDown)
+}
+
+func isCertificate(err error) bool {
+	var c *tls.CertificateVerificationError
+	return errors.As(err, &c)
+}
+
+func (f *Fabric) tryConnect(ctx context.Context, r *remote, p purpose, blade uint16) (net.Conn, *welcome, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, r.network, r.address)
+	if err != nil {
+		return nil, nil, err
+	}
+	until, _ := ctx.Deadline() // there is one
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	stream, w, err := f.greet(c, r, p, blade, until)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+		return nil, nil, errors.Join(err, c.Close())
+	}
+	if !stop() {
+		return nil, nil, errors.Join(ctx.Err(), c.Close())
+	}
+	return stream, w, nil
+}
+
+// greet secures a connection and greets the server.
+func (f *Fabric) greet(c net.Conn, r *remote, p purpose, blade uint16, until time.Time) (net.Conn, *welcome, error) {
+	if err := c.SetDeadline(until); err != nil {
+		return nil, nil, err
+	}
+	stream := c
+	switch {
+	case r.network == "unix":
+	case f.tls == nil && !loopback(c.RemoteAddr()):
+		return nil, nil, fmt.Errorf("%w: %v is another host: set TLS", ErrInsecure, c.RemoteAddr())
+	case f.tls != nil:
+		conf := f.tls
+		if conf.ServerName == "" {
+			conf = conf.Clone()
+			conf.ServerName = r.host
+		}
+		// The data path does not wait in a Read: see cipher.
+		t := tls.Client(&cipher{Conn: c}, conf)
+		if err := t.Handshake(); err != nil {
+			return nil, nil, fmt.Errorf("TLS: %w", err)
+		}
+		stream = t
+	}
+	w, err := greet(stream, f.o.Secret, p, blade)
+	if err != nil {
+		return nil, nil, err
+	}
+	return stream, w, c.SetDeadline(time.Time{})
+}
+
+// call executes a call on a server and hands its body to took. A control connection that has
+// broken since the call before is replaced once.
+func (f *Fabric) call(r *remote, x call, took func(body []byte) error) error {
+	until := time.Now().Add(f.o.Control)
+	c, fresh, err := f.caller(r, until)
+	if err != nil {
+		return err
+	}
+	o, body, err := c.do(&x, until)
+	if err != nil && !fresh && closedByPeer(err) {
+		_ = c.Close() // it is broken
+		r.forget()
+		if c, _, err = f.caller(r, until); err != nil {
+			return err
+		}
+		o, body, err = c.do(&x, until)
+	}
+	if err != nil {
+		_ = c.Close() // it is broken
+		return fmt.Errorf("tcp: server %s: %w: %w", r.name, err, rdma.ErrBladeDown)
+	}
+	if o != callDone {
+		err = errorOf(o, "tcp: server "+r.name, string(body))
+	} else if took != nil {
+		err = took(body)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.idle = append(r.idle, c)
+	return err
+}
+
+// caller returns a control connection for one call; fresh: it is new.
+func (f *Fabric) caller(r *remote, until time.Time) (c *callers, fresh bool, err error) {
+	r.mu.Lock()
+	if n := len(r.idle); n > 0 {
+		c = r.idle[n-1]
+		r.idle = r.idle[:n-1]
+		r.mu.Unlock()
+		return c, false, nil
+	}
+	blades := len(r.known)
+	r.mu.Unlock()
+	ctx, cancel := context.WithDeadline(context.Background(), until)
+	defer cancel()
+	conn, w, err := f.connect(ctx, r, forControl, 0)
+	if err != nil {
+		return nil, true, err
+	}
+	if int(w.blades) != blades {
+		return nil, true, errors.Join(fmt.Errorf("tcp: server %s: it had %d blades and has %d: %w", r.name, blades, w.blades, rdma.ErrBladeDown), conn.Close())
+	}
+	return &callers{conn, make([]byte, callSize+answerSize+maxText+blades*bladeSize)}, true, nil
+}
+
+// forget closes the control connections that are idle.
+func (r *remote) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.idle {
+		_ = c.Close() // nothing is under way there
+	}
+	r.idle = nil
+}
+
+// do sends a call and receives the answer; body is valid until the next one.
+func (c *callers) do(x *call, until time.Time) (o outcome, body []byte, err error) {
+	if err := c.SetDeadline(until); err != nil {
+		return 0, nil, err
+	}
+	x.put(c.buf)
+	if _, err := c.Write(c.buf[:callSize]); err != nil {
+		return 0, nil, err
+	}
+	if _, err := io.ReadFull(c, c.buf[:answerSize]); err != nil {
+		return 0, nil, err
+	}
+	o, n, err := getAnswer(c.buf)
+	if err != nil {
+		return 0, nil, err
+	}
+	if n > len(c.buf) {
+		return 0, nil, fmt.Errorf("%w: an answer of %d bytes", ErrProtocol, n)
+	}
+	_, err = io.ReadFull(c, c.buf[:n])
+	return o, c.buf[:n], err
+}
+
+// ask has a server tell its blades.
+func (f *Fabric) ask(r *remote) error {
+	return f.call(r, call{action: actBlades}, func(body []byte) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if len(body) != len(r.known)*bladeSize {
+			return fmt.Errorf("tcp: server %s: %w: %d bytes about %d blades", r.name, ErrProtocol, len(body), len(r.known))
+		}
+		for i := range r.known {
+			b, err := getBlade(body[i*bladeSize:])
+			if err != nil {
+				return fmt.Errorf("tcp: server %s: %w", r.name, err)
+			}
+			b.ID = rdma.BladeID(r.first + i)
+			r.known[i] = b
+		}
+		return nil
+	})
+}
+
+// Name returns "tcp".
+func (f *Fabric) Name() string { return "tcp" }
+
+// Caps returns the promises: what has completed is placed, lines are ordered. MaxBatch is the
+// smallest depth of the servers; Durable is what all of them are.
+func (f *Fabric) Caps() rdma.Caps { return f.caps }
+
+// Blades asks all servers at once for their blades, and returns what those that do not answer
+// have told last.
+func (f *Fabric) Blades() []rdma.BladeInfo {
+	f.each(f.ask)
+	all := make([]rdma.BladeInfo, 0, len(f.places))
+	for _, r := range f.servers {
+		r.mu.Lock()
+		all = append(all, r.known...)
+		r.mu.Unlock()
+	}
+	return all
+}
+
+// Now is nanoseconds since Dial, monotonic.
+func (f *Fabric) Now() int64 { return int64(time.Since(f.start)) }
+
+// Seed returns the seed.
+func (f *Fabric) Seed() uint64 { return f.seed }
+
+// Run runs fn(0) ... fn(n-1) on a goroutine each.
+func (f *Fabric) Run(n int, fn func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { fn(i) })
+	}
+	wg.Wait()
+}
+
+// Provision has the server reserve memory: rdma.Fabric.
+func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
+	return f.at(b, call{action: actProvision, off: off, n: n})
+}
+
+// SetKey has the server change the access key of a blade: rdma.Fabric. After an error that is
+// rdma.ErrBladeDown the key may have changed, or may still change.
+func (f *Fabric) SetKey(b rdma.BladeID, k rdma.Key) error {
+	return f.at(b, call{action: actSetKey, key: k})
+}
+
+// at executes a call for a blade.
+func (f *Fabric) at(b rdma.BladeID, x call) error {
+	if f.isClosed() {
+		return fmt.Errorf("tcp: %w", rdma.ErrClosed)
+	}
+	if int(b) >= len(f.places) {
+		return fmt.Errorf("tcp: blade %d of %d: %w", b, len(f.places), rdma.ErrBladeDown)
+	}
+	p := f.places[b]
+	x.blade = p.index
+	return f.call(p.server, x, nil)
+}
+
+func (f *Fabric) isClosed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.closed
+}
+
+// Close closes the connections of the control path. Every port must be closed. To close again
+// does nothing.
+func (f *Fabric) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ports > 0 {
+		return fmt.Errorf("tcp: %d ports are still open", f.ports)
+	}
+	f.closed = true
+	for _, r := range f.servers {
+		r.forget()
+	}
+	return nil
+}
+
+// NewPort maps an arena and connects it to all blades, to all at once. A blade that cannot be reached is no error: its
+// queue pair is in the error state, and Reset tries again.
+func (f *Fabric) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
+	if cfg.Arena <= 0 || cfg.Arena > math.MaxInt32-1<<16 {
+		return nil, fmt.Errorf("tcp: arena of %d bytes: between 1 and 2^31-1-65536 are possible", cfg.Arena)
+	}
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return nil, fmt.Errorf("tcp: %w", rdma.ErrClosed)
+	}
+	f.ports++
+	f.mu.Unlock()
+	p, err := f.newPort(cfg.Arena)
+	if err != nil {
+		f.leave()
+		return nil, err
+	}
+	return p, nil
+}
+
+// leave says that a port is closed.
+func (f *Fabric) leave() {
+	f.mu.Lock()
+	f.ports--
+	f.mu.Unlock()
+}
+
+func (f *Fabric) newPort(arena int) (*port, error) {
+	page := unix.Getpagesize()
+	mem, err := unix.Mmap(-1, 0, (arena+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return nil, fmt.Errorf("tcp: arena of %d bytes: %w: %w", arena, rdma.ErrNoMemory, err)
+	}
+	p := &port{f: f, arena: mem}
+	if p.waiter, err = newWaiter(); err != nil {
+		return nil, errors.Join(err, unix.Munmap(mem))
+	}
+	p.step = p.reapAll
+	p.any = func() bool { return p.reapAll() || p.moved }
+	p.qps = make([]queuePair, len(f.places))
+	links := make([]*link, len(f.places))
+	var wg sync.WaitGroup
+	for i := range links {
+		wg.Go(func() { links[i], _ = f.link(context.Background(), rdma.BladeID(i)) }) // Reset says why not
+	}
+	wg.Wait()
+	for i := range p.qps {
+		q := &p.qps[i]
+		q.init(p, rdma.BladeID(i), f.places[i].server.depth)
+		if links[i] != nil {
+			if err := q.attach(links[i]); err != nil {
+				for _, l := range links[i+1:] {
+					l.close()
+				}
+				return nil, errors.Join(err, p.release())
+			}
+		}
+	}
+	return p, nil
+}
+
+// link connects to a blade.
+func (f *Fabric) link(ctx context.Context, b rdma.BladeID) (*link, error) {
+	at := f.places[b]
+	c, w, err := f.connect(ctx, at.server, forData, at.index)
+	if err != nil {
+		return nil, err
+	}
+	if int(w.depth) < at.server.depth {
+		return nil, errors.Join(fmt.Errorf("tcp: server %s: its depth was %d and is %d: %w", at.server.name, at.server.depth, w.depth, rdma.ErrBladeDown), c.Close())
+	}
+	return newLink(c)
+}
+
+// Servers returns the addresses that Dial was given.
+func (f *Fabric) Servers() []string {
+	var all []string
+	for _, r := range f.servers {
+		all = append(all, r.name)
+	}
+	return slices.Clip(all)
+}

@@ -1,0 +1,162 @@
+package tcp
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"txnode/internal/validate"
+)
+
+// Options configure a client: Dial. The zero value is usable on one host.
+type Options struct {
+	// Seed of all randomness of the fabric; 0: from the clock.
+	Seed uint64
+	// Secret that the servers must share. Each side proves to the other that it has the secret,
+	// without sending it. It does not encrypt. nil: none.
+	Secret []byte
+	// TLS is needed for servers on other hosts, and must have a certificate of this client
+	// and the authority of the servers' (RootCAs). TLS 1.3 is the oldest version. The name that
+	// a server's certificate must have is ServerName, by default the host of its address.
+	TLS *tls.Config
+	// Connect bounds how long a connection takes to come about; 0: 3 seconds.
+	Connect time.Duration
+	// Control bounds a call of the control path; 0: 5 seconds.
+	Control time.Duration
+	// Verb bounds how long a work request may be without a reply, from when it was sent; 0: 5
+	// seconds. Then its connection is closed: whatever is outstanding there fails with
+	// StatusTimeout, and the queue pair is in the error state.
+	Verb time.Duration
+}
+
+// Defaults of durations.
+const (
+	DefaultConnect = 3 * time.Second
+	DefaultControl = 5 * time.Second
+	DefaultVerb    = 5 * time.Second
+)
+
+func (o *Options) complete() error {
+	var f validate.Faults
+	for _, d := range []struct {
+		name string
+		d    *time.Duration
+		or   time.Duration
+	}{{"Connect", &o.Connect, DefaultConnect}, {"Control", &o.Control, DefaultControl}, {"Verb", &o.Verb, DefaultVerb}} {
+		f.Check(*d.d >= 0, "%s is %v: a duration of 0 or more is possible", d.name, *d.d)
+		if *d.d == 0 {
+			*d.d = d.or
+		}
+	}
+	f.Check(o.Secret == nil || len(o.Secret) >= minSecret, "a secret of %d bytes: at least %d are needed", len(o.Secret), minSecret)
+	if o.TLS != nil {
+		f.Check(len(o.TLS.Certificates) > 0 || o.TLS.GetClientCertificate != nil, "TLS has no certificate of the client: servers ask for one")
+		f.Check(!o.TLS.InsecureSkipVerify, "TLS must not skip the verification of servers")
+	}
+	return f.Err(ErrOptions)
+}
+
+// minSecret is the shortest secret in bytes.
+const minSecret = 16
+
+// ServerOptions configure a server. The zero value serves unix sockets, for the user that runs
+// the process and root, and loopback.
+type ServerOptions struct {
+	// Secret that clients must share: Options.Secret. nil: none.
+	Secret []byte
+	// Users that may connect on unix sockets, by number. nil: the user of this process and
+	// root, or any user if there is a Secret. The system tells which user a peer is; where it
+	// does not (Linux does), a Secret is needed.
+	Users []uint32
+	// TLS is needed to serve other hosts. It must have a certificate and demand one of clients
+	// (ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs). TLS 1.3 is the oldest version. It
+	// is for TCP only.
+	TLS *tls.Config
+	// Connections bounds how many there are at a time, each with Memory bytes of buffers; 0:
+	// 1024. Half as many, at least one, may be about to prove that they may connect.
+	Connections int
+	// Depth is how many requests of a connection are under way at most; 0: 256.
+	Depth int
+	// Timeout bounds how long a client may take for the beginning of a connection, for the
+	// rest of a frame of which a part has come, and to take replies; 0: 5 seconds.
+	Timeout time.Duration
+	// Report is told of each connection that was refused, or that ended for another reason than
+	// its client's closing it. It may be called by several goroutines at once. nil: nothing is.
+	Report func(client string, err error)
+}
+
+// Memory is what the buffers of one connection take on the server, in bytes.
+const Memory = inSize + outSize
+
+const (
+	defaultConnections = 1024
+	defaultDepth       = 256
+	defaultTimeout     = 5 * time.Second
+)
+
+func (o *ServerOptions) complete() error {
+	var f validate.Faults
+	f.Check(o.Connections >= 0 && o.Connections <= 1<<20, "%d connections: between 1 and %d are possible", o.Connections, 1<<20)
+	f.Check(o.Depth >= 0 && o.Depth <= maxDepth, "a depth of %d requests: between 1 and %d are possible", o.Depth, maxDepth)
+	f.Check(o.Timeout >= 0, "Timeout is %v: a duration of 0 or more is possible", o.Timeout)
+	f.Check(o.Secret == nil || len(o.Secret) >= minSecret, "a secret of %d bytes: at least %d are needed", len(o.Secret), minSecret)
+	if t := o.TLS; t != nil {
+		f.Check(t.ClientAuth == tls.RequireAndVerifyClientCert, "TLS must demand and verify the clients' certificates: ClientAuth is %v", t.ClientAuth)
+		f.Check(t.ClientCAs != nil, "TLS has no authority of the clients' certificates (ClientCAs)")
+		f.Check(len(t.Certificates) > 0 || t.GetCertificate != nil, "TLS has no certificate of the server")
+		f.Check(t.GetConfigForClient == nil, "TLS must be the same for all clients: GetConfigForClient is set")
+	}
+	if o.Connections == 0 {
+		o.Connections = defaultConnections
+	}
+	if o.Depth == 0 {
+		o.Depth = defaultDepth
+	}
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
+	}
+	return f.Err(ErrOptions)
+}
+
+// atLeast13 is a copy of a TLS configuration without the old versions.
+func atLeast13(c *tls.Config) *tls.Config {
+	c = c.Clone()
+	c.MinVersion = tls.VersionTLS13
+	if c.MaxVersion != 0 {
+		c.MaxVersion = max(c.MaxVersion, tls.VersionTLS13)
+	}
+	c.DynamicRecordSizingDisabled = true // batches are small: each is to be one record
+	return c
+}
+
+// ParseAddress takes an address apart: "unix:PATH" or "tcp:HOST:PORT", also with two slashes
+// behind the colon, or "HOST:PORT". The results are what net.Dial and net.Listen take.
+func ParseAddress(s string) (network, address string, err error) {
+	network, address, ok := strings.Cut(s, ":")
+	if ok && (network == "unix" || network == "tcp") {
+		address = strings.TrimPrefix(address, "//")
+	} else {
+		network, address = "tcp", s
+	}
+	if network == "unix" {
+		if address == "" || len(address) > maxUnixPath {
+			return "", "", fmt.Errorf("%w: address %q: the path of a unix socket has between 1 and %d bytes", ErrOptions, s, maxUnixPath)
+		}
+		return network, address, nil
+	}
+	if _, port, err := net.SplitHostPort(address); err != nil || port == "" || strings.Contains(address, "/") {
+		return "", "", fmt.Errorf("%w: address %q: it must be unix:PATH or tcp:HOST:PORT", ErrOptions, s)
+	}
+	return network, address, nil
+}
+
+// maxUnixPath is how long the name of a unix socket may be on all systems, in bytes.
+const maxUnixPath = 103
+
+// loopback reports whether an address leads to this host only.
+func loopback(a net.Addr) bool {
+	t, ok := a.(*net.TCPAddr)
+	return ok && t.IP.IsLoopback()
+}

@@ -1,0 +1,301 @@
+package tcp
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"txnode/rdma"
+	"txnode/rdma/region"
+)
+
+// Server serves the blades of a set: it executes the frames of clients on lanes, and the calls
+// of their control path. Its methods are safe for concurrent use.
+type Server struct {
+	set    *region.Set
+	blades int
+	o      ServerOptions
+	tls    *tls.Config
+
+	mu        sync.Mutex
+	stopped   bool
+	listeners map[net.Listener]struct{}
+	conns     map[net.Conn]bool // true: it has proved that it may connect
+	proved    int
+	running   sync.WaitGroup // a count for each connection
+}
+
+var errStopping = errors.New("tcp: the server closes")
+
+// NewServer makes a server for the blades of a set, which stays the caller's: it is closed after
+// Shutdown. Errors match ErrOptions.
+func NewServer(set *region.Set, o ServerOptions) (*Server, error) {
+	s := &Server{set: set, o: o, blades: len(set.Blades()), listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]bool{}}
+	if err := s.o.complete(); err != nil {
+		return nil, err
+	}
+	if o.TLS != nil {
+		s.tls = atLeast13(o.TLS)
+	}
+	return s, nil
+}
+
+// Serve accepts connections until Shutdown, and returns nil then. It closes the listener. A
+// listener that would let other hosts in without TLS is refused with ErrInsecure, and so is a
+// unix socket on a system that does not tell its users, without a Secret.
+func (s *Server) Serve(l net.Listener) error {
+	if err := s.admissible(l.Addr()); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	s.mu.Lock()
+	if s.stopped {
+		s.mu.Unlock()
+		return errors.Join(fmt.Errorf("tcp: Serve after Shutdown: %w", rdma.ErrClosed), l.Close())
+	}
+	s.listeners[l] = struct{}{}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.listeners, l)
+		s.mu.Unlock()
+		_ = l.Close() // Shutdown may have closed it
+	}()
+	for wait := time.Duration(0); ; {
+		c, err := l.Accept()
+		if err == nil {
+			wait = 0
+			s.begin(c)
+			continue
+		}
+		if s.stopping() {
+			return nil
+		}
+		if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.ECONNABORTED) {
+			return fmt.Errorf("tcp: accepting connections on %v: %w", l.Addr(), err)
+		}
+		// The limit of files is reached: connections that end make room.
+		s.report(l.Addr().String(), err)
+		wait = min(max(2*wait, 5*time.Millisecond), time.Second)
+		time.Sleep(wait)
+	}
+}
+
+// admissible says whether an address may be listened on.
+func (s *Server) admissible(a net.Addr) error {
+	switch a.(type) {
+	case *net.UnixAddr:
+		switch {
+		case s.o.Secret == nil && !knowsUsers:
+			return fmt.Errorf("%w: this system does not tell which user connects to %v: set a shared secret", ErrInsecure, a)
+		case s.o.Users != nil && !knowsUsers:
+			return fmt.Errorf("%w: users: this system does not tell which user connects to %v", ErrOptions, a)
+		}
+		return nil
+	case *net.TCPAddr:
+		if s.tls == nil && !loopback(a) {
+			return fmt.Errorf("%w: %v can be reached from other hosts: set TLS, or listen on 127.0.0.1, [::1] or a unix socket", ErrInsecure, a)
+		}
+		return nil
+	}
+	return fmt.Errorf("%w: %v is neither TCP nor a unix socket", ErrOptions, a)
+}
+
+// Shutdown closes the listeners, has the connections execute what they have received and reply,
+// and closes them. When ctx ends before that, it breaks those that are left, and returns ctx's error.
+// No lane of the set is open afterwards.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	s.stopped = true
+	for l := range s.listeners {
+		_ = l.Close() // what Serve accepts no more is no error
+	}
+	past := time.Unix(1, 0)
+	for c := range s.conns {
+		_ = c.SetReadDeadline(past) // a connection that has ended has nothing to interrupt
+	}
+	s.mu.Unlock()
+	done := make(chan struct{})
+	go func() { s.running.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	for c := range s.conns {
+		_ = c.Close()
+	}
+	s.mu.Unlock()
+	<-done
+	return ctx.Err()
+}
+
+func (s *Server) stopping() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopped
+}
+
+// Connections returns how many clients are connected and have proved that they may be.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proved
+}
+
+// begin takes a connection. Too many that have not proved yet that they may connect are a flood: more
+// of these are closed without a word.
+func (s *Server) begin(c net.Conn) {
+	s.mu.Lock()
+	flood := len(s.conns)-s.proved >= max(s.o.Connections/2, 1)
+	if s.stopped || flood {
+		s.mu.Unlock()
+		if flood {
+			s.report(clientOf(c), fmt.Errorf("%w: %v", ErrRefused, refusedBusy))
+		}
+		_ = c.Close()
+		return
+	}
+	s.conns[c] = false
+	s.running.Add(1)
+	s.mu.Unlock()
+	go func() {
+		defer s.running.Done()
+		err := s.handle(c)
+		s.mu.Lock()
+		if s.conns[c] {
+			s.proved--
+		}
+		delete(s.conns, c)
+		s.mu.Unlock()
+		_ = c.Close() // its end is known already
+		if err != nil && !errors.Is(err, errStopping) {
+			s.report(clientOf(c), err)
+		}
+	}()
+}
+
+// handle is a connection from its beginning to its end.
+func (s *Server) handle(c net.Conn) error {
+	if err := s.deadline(c, time.Now().Add(s.o.Timeout)); err != nil {
+		return err
+	}
+	refused, err := s.inspect(c)
+	if err != nil {
+		return err
+	}
+	stream := c
+	if s.tls != nil && !isUnix(c) {
+		t := tls.Server(c, s.tls)
+		if err := t.Handshake(); err != nil {
+			return fmt.Errorf("tcp: TLS: %w", err)
+		}
+		stream = t
+	}
+	h, w, err := receive(stream, s.o.Secret, refused)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if s.proved >= s.o.Connections {
+		w.refused = refusedBusy
+	} else {
+		s.proved++
+		s.conns[c] = true
+	}
+	s.mu.Unlock()
+	w.durable, w.blades, w.depth = s.set.Durable(), uint16(s.blades), uint32(s.o.Depth)
+	var q *session
+	if h.purpose == forData && w.refused == 0 {
+		if int(h.blade) >= s.blades {
+			w.refused = refusedBlade
+		} else if q, err = newSession(s.set, rdma.BladeID(h.blade), s.o.Timeout); err != nil {
+			return errors.Join(finish(stream, &welcome{refused: refusedMemory}), err)
+		}
+	}
+	if err := finish(stream, w); err != nil {
+		if q != nil {
+			err = errors.Join(err, q.close())
+		}
+		return err
+	}
+	if err := s.deadline(c, time.Time{}); err != nil {
+		if q != nil {
+			err = errors.Join(err, q.close())
+		}
+		return err
+	}
+	if q == nil {
+		return s.control(stream)
+	}
+	q.conn, q.stopping = stream, s.stopping
+	return errors.Join(q.serve(), q.close())
+}
+
+// deadline sets both deadlines of a connection, unless the server closes.
+func (s *Server) deadline(c net.Conn, at time.Time) error {
+	if err := c.SetDeadline(at); err != nil {
+		return err
+	}
+	if s.stopping() {
+		return errStopping
+	}
+	return nil
+}
+
+// inspect decides by what the system knows of a client.
+func (s *Server) inspect(c net.Conn) (refusal, error) {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		if s.tls == nil && !loopback(c.RemoteAddr()) {
+			return 0, fmt.Errorf("%w: a client from another host, without TLS", ErrInsecure)
+		}
+		return 0, nil
+	}
+	if !knowsUsers || s.o.Users == nil && s.o.Secret != nil {
+		return 0, nil
+	}
+	user, err := userOf(u)
+	if err != nil {
+		return 0, fmt.Errorf("tcp: the user of a client: %w", err)
+	}
+	if s.o.Users == nil && (user == uint32(os.Geteuid()) || user == 0) || slices.Contains(s.o.Users, user) {
+		return 0, nil
+	}
+	return refusedUser, nil
+}
+
+func isUnix(c net.Conn) bool {
+	_, ok := c.(*net.UnixConn)
+	return ok
+}
+
+func (s *Server) report(client string, err error) {
+	if s.o.Report != nil {
+		s.o.Report(client, err)
+	}
+}
+
+// clientOf names a client in reports.
+func clientOf(c net.Conn) string {
+	if u, ok := c.(*net.UnixConn); ok {
+		if user, err := userOf(u); err == nil {
+			return fmt.Sprintf("user %d", user)
+		}
+	}
+	return c.RemoteAddr().String()
+}
+
+// closedByPeer reports whether an error of a Read is that the other side is gone, by its will or
+// its death.
+func closedByPeer(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
+}
