@@ -211,7 +211,7 @@ func TestShape(t *testing.T) {
 	fill := strings.Repeat("x", 99)
 	check(t, map[string]string{
 		"README.md":      "[pages](docs/README.md) // want the page has\n" + strings.Repeat("a line\n", 10<<10/7),
-		"docs/README.md": "[big](big.md)\nä" + fill + "\n" + fill + "xy // want columns, 100 are the limit\n" + fill + " https://example.org\n\n    " + fill + "\n\n| " + fill + " |\n\n```\n" + fill + "xx\n```\n",
+		"docs/README.md": "[big](big.md)\nä" + fill + "\n" + fill + "xy // want columns, 100 are the limit\n" + fill + " https://example.org\n\n<!-- " + fill + " -->\n\n    " + fill + "\n\n| " + fill + " |\n\n```\n" + fill + "xx\n```\n",
 		"docs/big.md":    "// want the page has\n" + strings.Repeat("a line\n", 16<<10/7),
 	})
 }

@@ -27,7 +27,7 @@ func (c *checker) shape(name, text string) {
 			continue
 		}
 		for i, l := range p.lines {
-			if n := utf8.RuneCountInString(l); n > maxColumns && !strings.Contains(l, "://") {
+			if n := utf8.RuneCountInString(l); n > maxColumns && !strings.Contains(l, "://") && !strings.HasPrefix(l, "<!--") {
 				c.report(name, p.first+i, "the line has %d columns, %d are the limit: wrap it", n, maxColumns)
 			}
 		}
