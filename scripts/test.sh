@@ -43,7 +43,8 @@ race_pkgs() {
 	case $1 in
 	quick) go list $pkgs | grep -E '/(rdma|rdma/region|rdma/inproc|memory|memory/embedded|history|index/addrcache|txn)$' ;;
 	*) go list $pkgs | grep -v -e '/cmd/' -e '/internal/depcheck$' -e '/internal/docscheck$' -e '/internal/mutant' -e '/internal/eintr$' -e '/occ/exhaustive$' -e '/occ/recovery$' \
-		-e '/benchmarks/simbench' -e '/benchmarks/hashbench$' -e '/benchmarks/orderedspike$' -e '/benchmarks/instructions$' -e '/rdma/sim/verbs$' ;;
+		-e '/benchmarks/simbench' -e '/benchmarks/hashbench$' -e '/benchmarks/orderedspike$' -e '/benchmarks/instructions$' -e '/rdma/sim/verbs$' \
+		-e '/rdma/sim/calibrate$' -e '/check$' -e '/verify$' -e '/index/race$' ;;
 	esac
 }
 
@@ -100,6 +101,9 @@ if [ -n "$WITH_RACE" ]; then
 	# shellcheck disable=SC2046 # a list of packages
 	raced=$(echo $(race_pkgs "$mode"))
 	[ -z "$raced" ] || steps="$steps :: label=race env CGO_ENABLED=1 go test -race -json $flags $short $* $raced"
+	if [ "$mode" != quick ] && [ "$pkgs" = ./... ]; then # its other tests go step by step
+		steps="$steps :: label=race env CGO_ENABLED=1 go test -race -json $flags $short $* -run ^TestSuite\$ ./index/race"
+	fi
 fi
 if [ -z "$steps" ]; then
 	echo "nothing to test in PKGS=$pkgs" >&2

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/embedded"
 	"txnode/txn"
@@ -148,6 +149,7 @@ func TestDropTable(t *testing.T) {
 
 // TestDropGivesBack: blades hold tables that come and go without end.
 func TestDropGivesBack(t *testing.T) {
+	raced.Skip(t)
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			o := tiny()
@@ -289,6 +291,7 @@ func (s stopping) Err() error {
 // TestDropStops: a drop that stops at any step, and a process that dies then, leave a sound database,
 // without the table. The next opening, or the next drop, gives everything back.
 func TestDropStops(t *testing.T) {
+	raced.Skip(t)
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			o := tiny()
@@ -487,6 +490,7 @@ func TestDropAndPower(t *testing.T) {
 
 // TestDropWithPower is the whole of it with DurabilityPower, and a loss of power at each step.
 func TestDropWithPower(t *testing.T) {
+	raced.Skip(t)
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			o := tiny()

@@ -18,6 +18,7 @@ import (
 // TestFileFails: the same with files that cannot be read or written any more, where the disk has
 // failed: here they are cut short. They come back blank.
 func TestFileFails(t *testing.T) {
+	raced.Skip(t)
 	for _, c := range []struct{ blades, backups int }{{3, 1}, {2, 1}, {4, 2}} {
 		if testing.Short() && (c.blades == 4 || raced.Enabled && c.blades == 2) {
 			continue

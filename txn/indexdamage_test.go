@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"txnode/internal/raced"
 	"txnode/memory/catalog"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
@@ -42,6 +43,7 @@ func deadOwner(r *rng) uint64 {
 // TestIndexBesideDamage: words of the primary of an index are damaged while workers insert, so that splits are under way. Every insert
 // and every read goes on. None waits as long as for a live client's change that does not end.
 func TestIndexBesideDamage(t *testing.T) {
+	raced.Skip(t)
 	seeds := uint64(12)
 	if testing.Short() {
 		seeds = 3

@@ -121,6 +121,7 @@ func TestRestoreDirNames(t *testing.T) {
 // TestRestoreDirThere: a directory that is there stays the same one, whatever leads to it, and what comes to be
 // meanwhile is left alone.
 func TestRestoreDirThere(t *testing.T) {
+	raced.Skip(t)
 	file := smallBackup(t)
 	busy := t.TempDir() // two at once: nobody is told to remove what the other is at work in
 	if _, err := txn.RestoreDir(t.Context(), bytes.NewReader(file), busy, txn.Options{}, txn.BackupOptions{Progress: func(uint64) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"txnode/internal/raced"
 	"txnode/rdma"
 	"txnode/txn"
 )
@@ -14,6 +15,7 @@ import (
 // another blade, and takes the power while transactions are decided: copies that were built
 // are the only ones then, and what a checkpoint has covered meanwhile is on them.
 func TestPowerAfterBuilding(t *testing.T) {
+	raced.Skip(t)
 	seeds := uint64(6)
 	if testing.Short() {
 		seeds = 1

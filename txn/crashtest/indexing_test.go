@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"txnode/internal/raced"
 	"txnode/rdma"
 	"txnode/txn"
 )
@@ -14,6 +15,7 @@ import (
 // database is open again, an index that is not built goes on to be built, every index fits its table, and no block is left
 // of what was dropped or not made to its end.
 func TestPowerWhileIndexing(t *testing.T) {
+	raced.Skip(t)
 	seeds, step := uint64(4), 6
 	if testing.Short() {
 		seeds, step = 1, 1

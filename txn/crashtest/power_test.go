@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/rdma"
@@ -30,6 +31,7 @@ func TestPower(t *testing.T) {
 // say. It says how far it has come after every so many.
 func eachPower(t *testing.T, seeds, short, every uint64, run func(seed uint64) error) {
 	t.Helper()
+	raced.Skip(t)
 	if testing.Short() {
 		seeds = short
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"txnode/internal/raced"
 	"txnode/rdma"
 	"txnode/txn"
 )
@@ -24,6 +25,7 @@ const (
 // flushed, decided by a recovery, from which the power is taken at each of its requests.
 // Then the transaction has taken effect as a whole, or not at all, and Outcome says which.
 func TestUnflushedLog(t *testing.T) {
+	raced.Skip(t)
 	seeds := uint64(2)
 	if testing.Short() {
 		seeds = 1
