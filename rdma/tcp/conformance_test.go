@@ -37,7 +37,7 @@ func TestConformancePoll(t *testing.T) {
 	if testing.Short() {
 		t.Skip("as with the network poller")
 	}
-	tcp.UsePoll(t)
+	t.Cleanup(tcp.PollWaiter())
 	conform(t, "unix")
 }
 

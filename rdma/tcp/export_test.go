@@ -7,11 +7,11 @@ import (
 	"txnode/rdma"
 )
 
-// UsePoll has ports that are made from now on wait with poll, until the test ends.
-func UsePoll(tb testing.TB) {
+// PollWaiter has ports that are made from now on wait with poll, until back is called.
+func PollWaiter() (back func()) {
 	was := newWaiter
 	newWaiter = func() (waiter, error) { return &polling{}, nil }
-	tb.Cleanup(func() { newWaiter = was })
+	return func() { newWaiter = was }
 }
 
 // Frames of the beginning of a connection, and the first request, for clients that misbehave.

@@ -245,25 +245,27 @@ func getAnswer(p []byte) (o outcome, n int, err error) {
 
 // A blade in the answer to actBlades: bladeSize bytes, little-endian.
 //
-//	 0  size   of its region in bytes
-//	 8  key    present access key
-//	12  flags  1: read-only
-const bladeSize = 16
+//	 0  size         of its region in bytes
+//	 8  incarnation  rdma.BladeInfo.Incarnation
+//	16  key          present access key
+//	20  flags        1: read-only
+const bladeSize = 24
 
 func putBlade(p []byte, b *rdma.BladeInfo) {
 	wire.PutUint64(p, b.Size)
+	wire.PutUint64(p[8:], b.Incarnation)
 	flags := uint32(0)
 	if b.ReadOnly {
 		flags = 1
 	}
-	wire.PutUint64(p[8:], uint64(b.Key)|uint64(flags)<<32)
+	wire.PutUint64(p[16:], uint64(b.Key)|uint64(flags)<<32)
 }
 
 // getBlade decodes a blade; the caller knows its id.
 func getBlade(p []byte) (rdma.BladeInfo, error) {
-	v := wire.Uint64(p[8:])
+	v := wire.Uint64(p[16:])
 	if v>>32 > 1 {
 		return rdma.BladeInfo{}, fmt.Errorf("%w: flags %#x of a blade", ErrProtocol, v>>32)
 	}
-	return rdma.BladeInfo{Size: wire.Uint64(p), Key: rdma.Key(v), ReadOnly: v>>32 == 1}, nil
+	return rdma.BladeInfo{Size: wire.Uint64(p), Incarnation: wire.Uint64(p[8:]), Key: rdma.Key(v), ReadOnly: v>>32 == 1}, nil
 }

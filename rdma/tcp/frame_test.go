@@ -54,7 +54,7 @@ func TestGolden(t *testing.T) {
 	show("call, set key", k[:])
 	var a [answerSize + bladeSize]byte
 	putAnswer(a[:], callDone, bladeSize)
-	putBlade(a[answerSize:], &rdma.BladeInfo{Size: 1 << 30, Key: 5, ReadOnly: true})
+	putBlade(a[answerSize:], &rdma.BladeInfo{Size: 1 << 30, Incarnation: 0x1234567890, Key: 5, ReadOnly: true})
 	show("answer, one blade", a[:])
 
 	const file = "testdata/frames.txt"
@@ -105,7 +105,7 @@ func TestFramesAreChecked(t *testing.T) {
 	for _, x := range []struct {
 		o outcome
 		n int
-	}{{callDone, maxAnswer + bladeSize}, {callDone, 1}, {callFailed, maxText + 1}, {numOutcomes, 0}, {callDone, 1<<32 - 16}} {
+	}{{callDone, maxAnswer + bladeSize}, {callDone, 1}, {callFailed, maxText + 1}, {numOutcomes, 0}, {callDone, 1<<32 - 8}} {
 		putAnswer(p[:], x.o, x.n)
 		if _, _, err := getAnswer(p[:]); !errors.Is(err, ErrProtocol) {
 			t.Errorf("an answer %d of %d bytes: %v", x.o, x.n, err)

@@ -87,6 +87,25 @@ func (q *queuePair) post(b *rdma.Batch, i int, w *rdma.WR) {
 		b.Complete(i, q.dead)
 		return
 	}
+	// Most requests are READs, so these do without what the others have in common.
+	if w.Op == rdma.OpRead && w.Len <= maxPiece && uint64(w.Local)+uint64(w.Len) <= uint64(len(q.p.arena)) && q.room(requestSize) {
+		at := len(q.out)
+		q.out = q.out[:at+requestSize]
+		p := q.out[at : at+requestSize]
+		wire.PutUint64(p, uint64(opRead)|uint64(w.Len)<<32)
+		wire.PutUint64(p[8:], uint64(w.Key))
+		wire.PutUint64(p[16:], w.Off)
+		e := &q.ring[q.tail&q.mask]
+		e.b, e.i, e.op, e.more, e.n, e.local = b, int32(i), opRead, false, w.Len, w.Local
+		q.tail++
+		q.p.out++
+		return
+	}
+	q.encode(b, i, w)
+}
+
+// encode is post for all requests.
+func (q *queuePair) encode(b *rdma.Batch, i int, w *rdma.WR) {
 	r := request{op: opWrong}
 	size := requestSize
 	arena := uint64(len(q.p.arena))

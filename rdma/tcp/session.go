@@ -165,16 +165,16 @@ parse:
 		if err = r.get(p); err != nil {
 			break
 		}
-		size := r.size()
+		size, reply := r.size(), r.replySize()
 		if len(p) < size {
 			break
 		}
-		if n == turnMax || s.full+r.replySize() > len(s.out) {
+		if n == turnMax || s.full+reply > len(s.out) {
 			more = true
 			break
 		}
 		w := &s.wrs[n]
-		*w = rdma.WR{Blade: s.blade, Key: r.key, Off: r.off, Len: r.len}
+		w.Blade, w.Key, w.Off, w.Len, w.Status = s.blade, r.key, r.off, r.len, rdma.StatusOK
 		switch r.op {
 		case opRead:
 			w.Op, w.Local = rdma.OpRead, uint32(inSize+s.full+replySize)
@@ -211,7 +211,7 @@ parse:
 		}
 		s.places[n] = uint32(s.full)
 		putReply(s.out[s.full:], s.number, rdma.StatusOK)
-		s.full += r.replySize()
+		s.full += reply
 		s.start += size
 		s.number++
 		n++
