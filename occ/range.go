@@ -270,9 +270,8 @@ func (s *Scan) readLeaves() error {
 		img := record.Image(t.Bytes(buf+uint32(k)*size, size))
 		_, bad := img.Check(at)
 		g := img.Guard()
-		held := bad == nil && g.Held() && g != record.HeldBy(tx.id)
 		switch {
-		case bad != nil || held:
+		case bad != nil || !img.Stable() && g != record.HeldBy(tx.id): // it is being written, locked, or its guard is damaged
 			if tries++; tries > heldLooks {
 				return tx.meet(AbortReadLocked, &item{table: s.table, addr: at}, g)
 			}
