@@ -8,6 +8,7 @@ import (
 	"txnode/index"
 	"txnode/memory"
 	"txnode/memory/record"
+	"txnode/rdma"
 )
 
 // Bounds of scans.
@@ -65,6 +66,83 @@ type Scan struct {
 	locks     []leafLock
 }
 
+// scanSpace is what a Scan collects. It is used again by scans of later transactions, so that a scan
+// allocates nothing for its records. A Scan whose transaction has ended no longer looks at it.
+type scanSpace struct {
+	found []evidence
+	batch rdma.Batch
+	// cands are the blocks of a piece of the index, and reading those that are read together.
+	cands, reading []index.Candidate
+	blocks         []block // of an ordered table, that are read together
+	ordered        orderedScan
+
+	rows []scanRow // of the piece
+	data []byte    // their keys and values
+	// given are the data of earlier pieces, which the caller may keep until the transaction ends; spare are free.
+	given, spare [][]byte
+}
+
+// spareSpace is how many bytes of scanSpace a Tx keeps between transactions, about: the next one may not begin for long.
+const spareSpace = 1 << 20
+
+// newScan begins a scan that has read nothing.
+func (tx *Tx) newScan(t *Table) *Scan {
+	s := &Scan{tx: tx, id: tx.id, table: t, want: scanFirst, next: tx.scans}
+	if n := len(tx.spaces); n > 0 {
+		s.scanSpace, tx.spaces = tx.spaces[n-1], tx.spaces[:n-1]
+		s.found, s.rows = s.found[:0], s.rows[:0]
+		s.spare = append(s.spare, s.given...)
+		s.data, s.given = s.data[:0], s.given[:0]
+	} else {
+		s.scanSpace = new(scanSpace)
+	}
+	tx.scans = s
+	return s
+}
+
+// endScans takes the spaces of all scans back, as many as may be kept.
+func (tx *Tx) endScans() {
+	room := spareSpace
+	for _, x := range tx.spaces {
+		room -= x.size()
+	}
+	for s := tx.scans; s != nil; s = s.next {
+		if room -= s.size(); room < 0 {
+			break
+		}
+		tx.spaces = append(tx.spaces, s.scanSpace)
+	}
+	tx.scans = nil
+	clear(tx.proofs) // they lead to the spaces
+	if (16+24)*cap(tx.proofs) > spareSpace {
+		tx.checks, tx.proofs, tx.order = nil, nil, nil
+	}
+}
+
+// size is about how many bytes the space has.
+func (x *scanSpace) size() int {
+	n := 40*cap(x.rows) + 32*cap(x.found) + 16*(cap(x.cands)+cap(x.blocks)) + cap(x.data)
+	for _, b := range x.given {
+		n += cap(b)
+	}
+	for _, b := range x.spare {
+		n += cap(b)
+	}
+	return n
+}
+
+// nextData gives the data of the rows to the caller, and takes other room for those of the next piece.
+func (s *Scan) nextData() {
+	if len(s.data) == 0 {
+		return
+	}
+	s.given = append(s.given, s.data)
+	s.data = nil
+	if n := len(s.spare); n > 0 {
+		s.data, s.spare = s.spare[n-1][:0], s.spare[:n-1]
+	}
+}
+
 type scanStage uint8
 
 const (
@@ -72,6 +150,23 @@ const (
 	scanItems                  // what the transaction has locked, inserted, or read beside
 	scanEnded
 )
+
+// evidence is a block that a scan has met.
+type evidence struct {
+	addr  memory.Addr
+	guard record.Guard // as it was read; it must still be that
+	row   bool         // it was a record, and the caller gets it from the scan
+	own   bool         // it is known by an item of the transaction only
+	held  bool         // an item protects it: see cover
+	gone  bool         // nothing depends on it any more
+}
+
+type scanRow struct {
+	seen       int // of Scan.seen, before it
+	at         int // of the key in Scan.data; the value follows
+	klen, vlen int
+	found      int32
+}
 
 // Scan begins a walk. Stop ends it; Commit and Rollback do, too.
 func (tx *Tx) Scan(t *Table) (*Scan, error) {
@@ -252,4 +347,395 @@ func (s *Scan) unit() (more bool, err error) {
 			c.Yield()
 		}
 	}
+}
+
+// read reads the blocks that the scan does not know. hollow: one is free, which counts for absent in
+// the last look.
+func (s *Scan) read(blocks []index.Candidate, last bool) (hollow bool, err error) {
+	tx, t := s.tx, s.tx.s.thread
+	room := scanRoom
+	buf, err := t.Alloc(room)
+	for errors.Is(err, rdma.ErrArenaFull) && room > scanLeast {
+		room /= 2
+		buf, err = t.Alloc(room)
+	}
+	if err != nil {
+		return false, s.indexError(err)
+	}
+	defer func() { t.Free(buf, room) }()
+	if s.o != nil {
+		return s.readJoined(blocks, buf, uint32(room), last)
+	}
+	for len(blocks) > 0 {
+		b := &s.batch
+		b.Reset()
+		s.reading = s.reading[:0]
+		n, used := 0, uint32(0)
+		for ; n < len(blocks) && b.Len() < scanBatch; n++ {
+			x := blocks[n]
+			if _, ok := s.known[x.Addr]; ok {
+				continue
+			}
+			if !tx.reaches(x.Addr) || x.Class >= memory.NumClasses {
+				return false, tx.lost(&item{table: s.table}, x.Addr)
+			}
+			size := readLen(x.Class)
+			if used+size > uint32(room) {
+				break
+			}
+			b.Read(tx.view.At(x.Addr, 0), buf+used, size)
+			used += size
+			s.reading = append(s.reading, x)
+		}
+		if err := tx.c.Do(b); err != nil {
+			return false, tx.s.fail(err)
+		}
+		at := buf
+		for _, x := range s.reading {
+			img := record.Image(t.Bytes(at, readLen(x.Class)))
+			at += readLen(x.Class)
+			if _, ok := s.known[x.Addr]; ok {
+				continue // two slots lead to it: one is being moved
+			}
+			if hollow, err = s.take(x, img, last); err != nil || hollow {
+				return hollow, err
+			}
+		}
+		blocks = blocks[n:]
+	}
+	return false, nil
+}
+
+// take accepts the image of a block that was read, or looks at the block for longer.
+func (s *Scan) take(x index.Candidate, img record.Image, last bool) (hollow bool, err error) {
+	if _, err := img.Check(x.Addr); err != nil || !img.Stable() && img.Guard() != record.HeldBy(s.tx.id) {
+		return s.pursue(x, last)
+	}
+	return s.accept(x, img, last)
+}
+
+// accept notes a block whose image is whole, and unlocked or locked by the transaction.
+func (s *Scan) accept(x index.Candidate, img record.Image, last bool) (hollow bool, err error) {
+	tx, m, g := s.tx, img.Meta(), img.Guard()
+	e := evidence{addr: x.Addr, guard: g, own: g.Held()}
+	switch {
+	case m.State() == record.Free:
+		if !last {
+			return true, nil
+		}
+	case m.Table() != s.table.ID:
+		if !last {
+			return true, nil
+		}
+		return false, fmt.Errorf("%w: index of table %q leads to block %v of table %d", ErrCorrupt, s.table.Name, x.Addr, m.Table())
+	}
+	e.row = m.State() == record.Live && !e.own
+	before := len(s.seen)
+	if s.o != nil && tx.hist != nil {
+		s.seen = append(s.seen, s.table.op(img.Key(), img.Version(), m.State()))
+	}
+	if s.o != nil && m.State() == record.Absent && !e.own {
+		tx.bury(s.table, x, img)
+	}
+	if err := s.note(e); err != nil || !e.row && !(s.o != nil && m.State() == record.Live) {
+		return false, err
+	}
+	key, value := img.Key(), img.Value()
+	s.rows = append(s.rows, scanRow{before, len(s.data), len(key), len(value), int32(len(s.found) - 1)})
+	s.data = append(append(s.data, key...), value...)
+	if tx.hist != nil && s.o == nil {
+		s.seen = append(s.seen, s.table.op(key, img.Version(), m.State()))
+	}
+	return false, nil
+}
+
+// note adds what the scan has met to what is validated.
+func (s *Scan) note(e evidence) error {
+	if limit := s.tx.s.thread.ArenaSize(); (len(s.found)+1)*evidenceSize > limit {
+		return &TooLargeError{
+			What: "scan", Got: (len(s.found) + 1) * evidenceSize, Limit: limit,
+			Remedy: fmt.Sprintf("a scan counts %d bytes of Arena for each record of table %q: raise Arena, or read the keys in several transactions", evidenceSize, s.table.Name),
+		}
+	}
+	if s.o == nil {
+		s.known[e.addr] = int32(len(s.found))
+	}
+	s.found = append(s.found, e)
+	return nil
+}
+
+// pursue looks at a block that is being written, or is locked, until it is neither. If that takes too
+// long, it stages the key: then the block is an item's, with all that is done for those.
+func (s *Scan) pursue(x index.Candidate, last bool) (hollow bool, err error) {
+	tx := s.tx
+	size := int(readLen(x.Class))
+	var img record.Image
+	var bad error
+	for tries := range maxRereads {
+		if img, err = s.look(x.Addr, 0, size); err != nil {
+			return false, err
+		}
+		var need int
+		if need, bad = img.Check(x.Addr); need > size && need <= int(x.Class.Size()) {
+			size = need
+			continue
+		}
+		if bad == nil && (img.Stable() || img.Guard() == record.HeldBy(tx.id)) {
+			return s.accept(x, img, last)
+		}
+		if tries > 2 {
+			tx.c.Sleep(int64(min(tries, 16)) * scanPauseNs)
+		}
+	}
+	g := img.Guard()
+	if bad != nil && g.Held() {
+		return false, tx.meet(AbortReadLocked, &item{table: s.table, addr: x.Addr}, g)
+	}
+	for k := 1; bad != nil && k < tx.view.Copies(x.Addr); k++ {
+		// The primary is damaged: another copy knows whose block it is.
+		if img, err = s.look(x.Addr, k, int(x.Class.Size())); err != nil {
+			return false, err
+		}
+		if _, bad = img.Check(x.Addr); bad == nil && (img.Meta().Table() != s.table.ID || img.Meta().KeyLen() == 0) {
+			bad = record.ErrTorn
+		}
+	}
+	if it := (&item{table: s.table, addr: x.Addr}); errors.Is(bad, record.ErrForm) {
+		return false, tx.damaged(it, bad)
+	} else if bad != nil {
+		return false, tx.meet(AbortReadLocked, it, g) // Unblock tells damage from a writer that is slow
+	}
+	if img.Meta().State() == record.Free || img.Meta().Table() != s.table.ID {
+		return true, nil // its guard is damaged, or it is being used again
+	}
+	return s.stand(x, img.Key(), g)
+}
+
+// scanPauseNs is the pause between two looks at a block that is locked, times how many there were.
+const scanPauseNs = 1000
+
+// stand has an item stand for a block. hollow: the key has no block by now, or another one.
+func (s *Scan) stand(x index.Candidate, key []byte, g record.Guard) (hollow bool, err error) {
+	tx := s.tx
+	it := &item{table: s.table, addr: x.Addr, klen: uint32(len(key)), long: key}
+	if s.checking || s.claimed {
+		return false, tx.meet(AbortReadLocked, it, g)
+	}
+	i, err := tx.Stage(s.table, append([]byte(nil), key...), false)
+	if err != nil {
+		return false, err
+	}
+	if err := tx.Execute(); err != nil {
+		return false, err
+	}
+	if tx.items[i].addr != x.Addr {
+		return true, nil
+	}
+	if err := s.note(evidence{addr: x.Addr, own: true}); err != nil || s.o == nil {
+		return false, err
+	}
+	s.stands(&tx.items[i])
+	return false, nil
+}
+
+// stands takes an item for a row of a range, which has its place among the others.
+func (s *Scan) stands(it *item) {
+	before := len(s.seen)
+	if s.tx.hist != nil {
+		s.seen = append(s.seen, it.seen())
+	}
+	if it.state != record.Live {
+		return
+	}
+	var value []byte
+	if it.has { // else it is deleted by now, and Next finds that
+		value = s.tx.value(it)
+	}
+	s.rows = append(s.rows, scanRow{before, len(s.data), len(it.key()), len(value), int32(len(s.found) - 1)})
+	s.data = append(append(s.data, it.key()...), value...)
+}
+
+// look copies the first bytes of a copy of a block.
+func (s *Scan) look(a memory.Addr, replica, size int) (record.Image, error) {
+	tx, t := s.tx, s.tx.s.thread
+	buf, err := t.Alloc(size)
+	if err != nil {
+		return nil, s.indexError(err)
+	}
+	defer t.Free(buf, size)
+	s.batch.Reset()
+	s.batch.Read(tx.view.At(a, replica), buf, uint32(size))
+	if err := tx.c.Do(&s.batch); err != nil {
+		return nil, tx.s.fail(err)
+	}
+	return append(record.Image(nil), t.Bytes(buf, uint32(size))...), nil
+}
+
+func (s *Scan) indexError(err error) error {
+	return s.tx.indexError(&item{table: s.table}, "walking", err)
+}
+
+// validateScans repeats what the scans of the transaction have read: nil, a conflict, or errOwnBlocks
+// if an index has changed, but no record is new: then everything is to be validated once more.
+func (tx *Tx) validateScans() error {
+	var again error
+	for s := tx.scans; s != nil; s = s.next {
+		if err := s.validate(); errors.Is(err, errOwnBlocks) {
+			again = err
+		} else if err != nil {
+			return err
+		}
+	}
+	tx.valid = again == nil
+	return again
+}
+
+func (s *Scan) validate() error {
+	if s.o != nil {
+		return nil // see guardsJoined
+	}
+	if err := s.guards(); err != nil {
+		return err
+	}
+	if !s.complete {
+		return nil
+	}
+	same, err := s.ix.Unchanged(s.tx.c)
+	if err != nil {
+		return s.indexError(err)
+	}
+	if same {
+		return nil
+	}
+	return s.walkAgain()
+}
+
+// cover finds the blocks that items of the transaction protect: by a lock, or because they are
+// validated themselves. A block that the scan knows by an item only is forgotten when no item has it any
+// more, as another record may get it.
+func (s *Scan) cover() error {
+	if s.o != nil {
+		if err := s.coverLeaves(); err != nil {
+			return err
+		}
+		s.knowFound()
+	}
+	if len(s.found) == 0 {
+		return nil
+	}
+	for i := range s.found {
+		s.found[i].held = false
+	}
+	for i := range s.tx.items {
+		it := &s.tx.items[i]
+		if it.table != s.table || it.addr == 0 {
+			continue
+		}
+		k, ok := s.known[it.addr]
+		if !ok {
+			continue
+		}
+		switch e := &s.found[k]; {
+		case e.gone:
+		case e.own:
+			e.held = true
+		case it.locked && e.guard != it.prior:
+			return s.tx.conflict(AbortValidation, it)
+		case it.locked:
+			e.held = true
+		}
+	}
+	for i := range s.found {
+		if e := &s.found[i]; e.own && !e.held && !e.gone {
+			e.gone = true
+			delete(s.known, e.addr)
+		}
+	}
+	return nil
+}
+
+// guards compares the guards of all blocks.
+func (s *Scan) guards() error {
+	tx, t := s.tx, s.tx.s.thread
+	if len(s.found) == 0 {
+		return nil
+	}
+	buf, err := t.Alloc(8 * scanGuards)
+	if err != nil {
+		return s.indexError(err)
+	}
+	defer t.Free(buf, 8*scanGuards)
+	for from := 0; from < len(s.found); {
+		b := &s.batch
+		b.Reset()
+		to := from
+		for ; to < len(s.found) && b.Len() < scanGuards; to++ {
+			if e := &s.found[to]; !e.held && !e.gone {
+				g := tx.view.At(e.addr, 0)
+				g.Off += record.GuardOff
+				b.Read(g, buf+uint32(8*b.Len()), 8)
+			}
+		}
+		if b.Len() > 0 {
+			if err := tx.c.Do(b); err != nil {
+				return tx.s.fail(err)
+			}
+		}
+		n := uint32(0)
+		for i := from; i < to; i++ {
+			e := &s.found[i]
+			if e.held || e.gone {
+				continue
+			}
+			g := record.Guard(t.Word(buf + 8*n))
+			n++
+			if g == e.guard {
+				continue
+			}
+			if it := (&item{table: s.table, addr: e.addr}); g.Held() {
+				return tx.meet(AbortReadLocked, it, g)
+			} else { //nolint:revive // it is of both
+				return tx.conflict(AbortValidation, it)
+			}
+		}
+		from = to
+	}
+	return nil
+}
+
+// walkAgain reads the index anew, since it has changed: perhaps by blocks of the transaction's own, or
+// by a split. Records that were not known are the next rows, or a conflict if the caller was told that
+// there are no more.
+func (s *Scan) walkAgain() error {
+	tx := s.tx
+	s.checking = true
+	defer func() { s.checking = false }()
+	rows := len(s.rows)
+	s.ix.Restart()
+	for more := true; more; {
+		var err error
+		if more, err = s.unit(); err != nil {
+			return err
+		}
+	}
+	if s.claimed && len(s.rows) > rows {
+		return tx.conflict(AbortPhantom, &item{table: s.table})
+	}
+	return errOwnBlocks
+}
+
+// count is how many records the scan has read for which no item stands.
+func (s *Scan) count() (n uint64) {
+	s.knowFound()
+	for i := range s.found {
+		if s.found[i].row && !s.found[i].held && !s.found[i].gone {
+			n++
+		}
+	}
+	for i := range s.tx.items {
+		if k, ok := s.known[s.tx.items[i].addr]; ok && s.found[k].row && !s.found[k].held && !s.found[k].gone {
+			n--
+		}
+	}
+	return n
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"txnode/rdma"
-	"txnode/rdma/fabrictest"
 	"txnode/rdma/rdmatest"
 )
 
@@ -168,8 +167,7 @@ func TestFenceAfterErrors(t *testing.T) {
 	b.Reset()
 	b.Write(at(0, 0), 0, 8)
 	must(t, c.Do(&b))
-	_, err := fabrictest.Rekey(f, 0)
-	must(t, err) // the WRITE's key is stale: so is the fence's
+	must(t, f.SetKey(0, 7777)) // the WRITE's key is stale: so is the fence's
 	if err := c.Fence(rdma.FenceThread, 0, &b); !errors.Is(err, rdma.ErrStaleKey) {
 		t.Errorf("fence of a fenced client: %v; want ErrStaleKey", err)
 	}
@@ -206,8 +204,7 @@ func TestGlobalFence(t *testing.T) {
 		b.Write(at(rdma.BladeID(i), 8), 0, 8)
 		must(t, th.Plain().Do(&b))
 	}
-	_, err := fabrictest.Rekey(f, 0)
-	must(t, err)
+	must(t, f.SetKey(0, 1))
 	if err := rdma.GlobalFence(threads, &b); !errors.Is(err, rdma.ErrStaleKey) {
 		t.Errorf("with a stale key: %v", err)
 	}

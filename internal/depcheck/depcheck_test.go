@@ -198,7 +198,7 @@ func f(wg *sync.WaitGroup) {
 `
 	for name, source := range map[string]string{"clock": clock, "random": random, "outside": outside, "goroutines": goroutines} {
 		t.Run(name, func(t *testing.T) {
-			for _, dir := range []string{"rdma", "memory", "memory/segment", "index", "index/race", "log", "occ", "occ/policy", "rdma/coroutine"} {
+			for _, dir := range []string{"rdma", "memory", "memory/segment", "channel", "index", "index/race", "log", "occ", "occ/policy", "rdma/coroutine"} {
 				files := map[string]string{dir + "/a.go": source}
 				marks := wanted(files)
 				if len(marks) == 0 {

@@ -13,7 +13,7 @@ const ruleDeterminism = "determinism"
 
 // dataPath lists the directories whose packages must be repeatable under a
 // simulated fabric, each with everything below it.
-var dataPath = []string{"occ", "log", "index", "memory", "rdma"}
+var dataPath = []string{"occ", "log", "index", "memory", "channel", "rdma"}
 
 // seams are the places inside dataPath that exist to touch the outside world:
 // the catalog is a database file, an embedded database a directory, a region is

@@ -1,0 +1,179 @@
+package channeltest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"txnode/channel"
+	"txnode/rdma"
+)
+
+// Catalog is a catalog in the memory of the process: names, places, members, the epoch. It stands for
+// the one of a database, so that package channel is tested on every fabric. Its methods are safe for
+// concurrent use.
+type Catalog struct {
+	fabric rdma.Fabric
+	start  uint64 // where objects lie in each blade's region
+
+	mu      sync.Mutex
+	members channel.MemberID
+	over    map[channel.MemberID]bool // declared dead; true: nothing of theirs lands any more
+	entries map[string]entry
+	next    []uint64 // first free byte, by blade
+	epoch   uint32
+	made    uint32 // incarnations
+	fences  int
+}
+
+type entry struct {
+	spec  channel.Spec
+	place channel.Place
+}
+
+// NewCatalog makes a catalog of objects from byte start on in the region of each blade of the fabric.
+// The memory there is zero. Objects go to the blades in turn.
+func NewCatalog(f rdma.Fabric, start uint64) *Catalog {
+	k := &Catalog{fabric: f, start: start, over: map[channel.MemberID]bool{}, entries: map[string]entry{}}
+	for range f.Blades() {
+		k.next = append(k.next, start)
+	}
+	return k
+}
+
+// Fences is how often the epoch was moved.
+func (k *Catalog) Fences() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.fences
+}
+
+// Names lists the objects.
+func (k *Catalog) Names() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Sorted(maps.Keys(k.entries))
+}
+
+// Host makes a view for one member.
+func (k *Catalog) Host() channel.Host {
+	h := &host{k: k}
+	h.view()
+	return h
+}
+
+// host is the view of a member.
+type host struct {
+	k     *Catalog
+	id    channel.MemberID
+	keys  []rdma.Key
+	lives []uint64
+}
+
+func (h *host) view() {
+	h.keys, h.lives = h.keys[:0], h.lives[:0]
+	for _, b := range h.k.fabric.Blades() {
+		h.keys, h.lives = append(h.keys, b.Key), append(h.lives, b.Incarnation)
+	}
+}
+
+func (h *host) Enroll(*rdma.Coro, string) (channel.MemberID, error) {
+	h.k.mu.Lock()
+	defer h.k.mu.Unlock()
+	h.k.members++
+	h.id = h.k.members
+	return h.id, nil
+}
+
+func (h *host) Declare(c *rdma.Coro, name string, spec channel.Spec) (channel.Place, error) {
+	if err := h.Refresh(c); err != nil {
+		return channel.Place{}, err
+	}
+	k := h.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e, ok := k.entries[name]
+	if ok && e.spec != spec {
+		return channel.Place{}, &channel.SpecError{Name: name, Have: e.spec, Want: spec}
+	}
+	if ok && e.place.Life == h.lives[e.place.Blade] {
+		return e.place, nil
+	}
+	k.made++
+	blade := rdma.BladeID(int(k.made-1) % len(k.next))
+	n := (uint64(spec.Bytes) + 63) / 64 * 64
+	if err := k.fabric.Provision(blade, k.next[blade], n); err != nil {
+		return channel.Place{}, err
+	}
+	place := channel.Place{Blade: blade, Off: k.next[blade], Incarnation: k.made, Life: h.lives[blade]}
+	k.next[blade] += n
+	k.entries[name] = entry{spec, place}
+	return place, nil
+}
+
+func (h *host) Forget(c *rdma.Coro, name string, incarnation uint32) error {
+	k := h.k
+	k.mu.Lock()
+	e, ok := k.entries[name]
+	if ok = ok && e.place.Incarnation == incarnation; ok {
+		delete(k.entries, name)
+	}
+	k.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	return h.Fence(c, 0)
+}
+
+func (h *host) Fence(_ *rdma.Coro, id channel.MemberID) error {
+	k := h.k
+	k.mu.Lock()
+	if id != 0 && k.over[id] {
+		k.mu.Unlock()
+		return nil
+	}
+	if _, ok := k.over[id]; id != 0 && !ok {
+		k.over[id] = false
+	}
+	k.epoch++
+	k.fences++
+	key := rdma.Key(1<<24 + k.epoch)
+	k.mu.Unlock()
+	for _, b := range k.fabric.Blades() {
+		if err := k.fabric.SetKey(b.ID, key<<4|rdma.Key(b.ID)&15); err != nil {
+			return fmt.Errorf("channeltest: fencing member %d: %w", id, err)
+		}
+	}
+	if id != 0 {
+		k.mu.Lock()
+		k.over[id] = true
+		k.mu.Unlock()
+	}
+	return nil
+}
+
+func (h *host) Refresh(*rdma.Coro) error {
+	keys, lives := slices.Clone(h.keys), slices.Clone(h.lives)
+	h.view()
+	h.k.mu.Lock()
+	_, over := h.k.over[h.id]
+	h.k.mu.Unlock()
+	if over {
+		h.keys, h.lives = keys, lives
+		return channel.ErrFenced
+	}
+	return nil
+}
+
+func (h *host) Key(b rdma.BladeID) rdma.Key { return h.keys[b] }
+
+func (h *host) Valid(name string, p channel.Place) error {
+	h.k.mu.Lock()
+	e, ok := h.k.entries[name]
+	h.k.mu.Unlock()
+	if !ok || e.place != p || h.lives[p.Blade] != p.Life {
+		return channel.ErrIncarnation
+	}
+	return nil
+}

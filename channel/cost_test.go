@@ -1,0 +1,148 @@
+package channel_test
+
+import (
+	"context"
+	"testing"
+
+	"txnode/channel"
+	"txnode/channel/channeltest"
+	"txnode/rdma"
+	"txnode/rdma/inproc"
+	"txnode/rdma/rdmatest"
+)
+
+// cost is the verbs and round trips of an operation.
+type cost struct{ verbs, trips uint64 }
+
+// costs measures what operations post.
+type costs struct {
+	t *testing.T
+	c *rdma.Coro
+}
+
+func (k costs) want(what string, want cost, fn func() error) {
+	k.t.Helper()
+	before := *k.c.Count
+	if err := fn(); err != nil {
+		k.t.Errorf("%s: %v", what, err)
+	}
+	n := uint64(0)
+	for i := range before.Verbs {
+		n += k.c.Count.Verbs[i] - before.Verbs[i]
+	}
+	if got := (cost{n, k.c.Count.RoundTrips - before.RoundTrips}); got != want {
+		k.t.Errorf("%s: %d verbs in %d round trips, want %d in %d", what, got.verbs, got.trips, want.verbs, want.trips)
+	}
+}
+
+func newInproc(tb testing.TB, n int, size uint64) rdma.Fabric {
+	f, err := inproc.New(inproc.Options{Blades: bladesOf(n, inproc.BladeOptions{Size: size, Key: 1}), Seed: 1})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return f
+}
+
+// TestCosts asserts the exact verbs and round trips of each operation when nothing is contended, with
+// all promises of a fabric, and with none.
+func TestCosts(t *testing.T) {
+	for _, all := range []bool{true, false} {
+		name, f := "no promises", rdma.Fabric(rdmatest.New(rdmatest.Options{Blades: 2, Size: 1 << 20}))
+		p := uint64(1) // the READ behind a WRITE
+		if all {
+			name, f, p = "all promises", newInproc(t, 2, 1<<20), 0
+		}
+		t.Run(name, func(t *testing.T) {
+			w := channeltest.NewWorld(t, f)
+			w.Run(1, func(_ int, m *channel.Member, c *rdma.Coro) error {
+				ctx, s, k := context.Background(), m.Scope("s"), costs{t, c}
+				pick := func(with, without cost) cost {
+					if all {
+						return with
+					}
+					return without
+				}
+				v, err := channel.OpenVar[int64](ctx, c, s, "v")
+				if err != nil {
+					return err
+				}
+				k.want("Var.Load", cost{1, 1}, func() error { _, err := v.Load(c); return err })
+				k.want("Var.Add", cost{1, 1}, func() error { _, err := v.Add(c, -1); return err })
+				k.want("Var.CompareAndSwap", cost{1, 1}, func() error { _, _, err := v.CompareAndSwap(c, 0, 1); return err })
+				k.want("Var.Store", pick(cost{1, 1}, cost{2, 2}), func() error { return v.Store(c, 5) })
+
+				o, err := channel.OpenOwned(ctx, c, s, "o", channel.Plain[channeltest.Wide]("wide"))
+				if err != nil {
+					return err
+				}
+				k.want("Owned.Own", cost{2, 1}, func() error { return o.Own(ctx, c) })
+				k.want("Owned.Store", cost{1 + p, 1}, func() error { return o.Store(c, channeltest.WideOf(1)) })
+				k.want("Owned.Load", cost{1, 1}, func() error { _, _, err := o.Load(c); return err })
+				k.want("Owned.Disown", cost{1, 1}, func() error { return o.Disown(c) })
+
+				t1, err := channel.OpenSST(ctx, c, s, "t", channel.Plain[uint64]("word"), 64)
+				if err != nil {
+					return err
+				}
+				k.want("SST.Store", cost{1 + p, 1}, func() error { return t1.Store(c, 1) })
+				k.want("SST.Look", cost{1, 1}, func() error { return t1.Look(c) })
+				k.want("Beat, not due", cost{0, 0}, func() error { return m.Beat(c) })
+
+				var b rdma.Batch
+				k.want("three objects in one doorbell", cost{3 + p, 1}, func() error {
+					if err := v.StageAdd(&b, 1); err != nil {
+						return err
+					}
+					if err := v.StageCompareAndSwap(&b, 1, 1); err != nil {
+						return err
+					}
+					if err := t1.StageStore(&b, 2); err != nil {
+						return err
+					}
+					return m.Do(c, &b)
+				})
+				return nil
+			})
+		})
+	}
+}
+
+// TestAllocations: operations allocate nothing.
+func TestAllocations(t *testing.T) {
+	w := channeltest.NewWorld(t, newInproc(t, 2, 1<<20))
+	w.Run(1, func(_ int, m *channel.Member, c *rdma.Coro) error {
+		ctx, s := context.Background(), m.Scope("s")
+		v, err := channel.OpenVar[int64](ctx, c, s, "v")
+		if err != nil {
+			return err
+		}
+		o, err := channel.OpenOwned(ctx, c, s, "o", channel.Plain[channeltest.Wide]("wide"))
+		if err != nil {
+			return err
+		}
+		if err := o.Own(ctx, c); err != nil {
+			return err
+		}
+		t1, err := channel.OpenSST(ctx, c, s, "t", channel.Plain[uint64]("word"), 8)
+		if err != nil {
+			return err
+		}
+		none := func(what string, fn func() error) {
+			if n := testing.AllocsPerRun(50, func() {
+				if err := fn(); err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+			}); n != 0 {
+				t.Errorf("%s allocates %v times", what, n)
+			}
+		}
+		none("Var.Add", func() error { _, err := v.Add(c, 1); return err })
+		none("Var.Load", func() error { _, err := v.Load(c); return err })
+		none("Var.Store", func() error { return v.Store(c, 1) })
+		none("Owned.Store", func() error { return o.Store(c, channeltest.WideOf(1)) })
+		none("Owned.Load", func() error { _, _, err := o.Load(c); return err })
+		none("SST.Store", func() error { return t1.Store(c, 1) })
+		none("SST.Look", func() error { return t1.Look(c) })
+		return nil
+	})
+}
