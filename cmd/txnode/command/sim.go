@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -210,6 +211,35 @@ func (c *threadCounts) Set(s string) error {
 		return errors.New("it must be a number, a range such as 1..96, or a list such as 24,48,96")
 	}
 	*c = out
+	return nil
+}
+
+// idleTimes is the value of --idle where it can be a list, by commas; nil: none is given.
+type idleTimes []time.Duration
+
+// String implements pflag.Value.
+func (l *idleTimes) String() string {
+	var all []string
+	for _, d := range *l {
+		all = append(all, d.String())
+	}
+	return strings.Join(all, ",")
+}
+
+// Type implements pflag.Value.
+func (*idleTimes) Type() string { return "time" }
+
+// Set implements pflag.Value.
+func (l *idleTimes) Set(s string) error {
+	var out idleTimes
+	for one := range strings.SplitSeq(s, ",") {
+		d, err := time.ParseDuration(one)
+		if err != nil || slices.Contains(out, d) {
+			return errors.New("it must be a time such as 32us, or some of them by commas")
+		}
+		out = append(out, d)
+	}
+	*l = out
 	return nil
 }
 

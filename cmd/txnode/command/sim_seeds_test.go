@@ -283,3 +283,36 @@ func TestThreadRange(t *testing.T) {
 		}
 	}
 }
+
+// TestIdleTimes: one time, several, and some of figure 11, beside what was published of them.
+func TestIdleTimes(t *testing.T) {
+	b := newBed(t)
+	small := []string{"sim", "smallbank", "--accounts", "100", "--txns", "200", "--warmup", "20us", "--markdown"}
+	for _, c := range []struct {
+		args   []string
+		curves int
+		rows   []string
+	}{
+		{[]string{"--policy", "ford", "--threads", "2", "--idle", "64us"}, 1, []string{"\n| threads |", "\n| 2 |"}},
+		{[]string{"--policy", "ford", "--threads", "2", "--idle", "0,3us"}, 1, []string{"\n| idle us |", "\n| 0 |", "\n| 3 |"}},
+		{[]string{"--figure", "11", "--idle", "16us,128us"}, 2, []string{"\n| 16 | 0.939/", "\n| 128 | 1.03/", "\n| 16 | 4.58/", "\n| 128 | 3.28/"}},
+	} {
+		code, stdout, stderr := b.run(append(small, c.args...)...)
+		if code != 0 || strings.Count(stdout, "not committed, % |") != c.curves {
+			t.Errorf("%v: exit code %d, %s\n%s", c.args, code, stderr, stdout)
+		}
+		for _, row := range c.rows {
+			if !strings.Contains(stdout, row) {
+				t.Errorf("%v: no %q in\n%s", c.args, row, stdout)
+			}
+		}
+	}
+	for _, args := range [][]string{
+		{"--idle", "x"}, {"--idle", ""}, {"--idle", "1us,1us"}, {"--idle", "1us,-1us"}, {"--idle", "0,1us", "--threads", "1,2"}, {"--idle", "0,1us", "--sweep", "threads"},
+		{"--figure", "10", "--idle", "1us"}, {"--sweep", "idle", "--idle", "1us"}, {"--sweep", "idle", "--threads", "1..2"},
+	} {
+		if code, stdout, stderr := b.run(append(small, args...)...); code != command.ExitUsage || !strings.Contains(stderr, "idle") {
+			t.Errorf("%v: exit code %d, %s%s", args, code, stderr, stdout)
+		}
+	}
+}

@@ -31,7 +31,7 @@ type simOptions struct {
 	ycsb       ycsbOptions
 	txns       int64
 	warmup     time.Duration
-	idle       time.Duration
+	idle       idleTimes
 	replicas   int
 	blades     int
 	seed       uint64
@@ -83,7 +83,7 @@ func (o *simOptions) AddFlags(cmd *cobra.Command) {
 		share = "; with --like-dtx each\nthread has an equal share, and the time is that of the last"
 	}
 	fs.Int64Var(&o.txns, "txns", simbench.DefaultTxns, "number of transactions to measure at each point"+share)
-	fs.DurationVar(&o.idle, "idle", 0, "virtual `time` that a worker waits after each committed transaction; by default none")
+	fs.Var(&o.idle, "idle", "virtual `time` that a worker waits after each committed transaction, or several by commas, a\npoint each, also of figure 11; by default none")
 	fs.DurationVar(&o.warmup, "warmup", simbench.DefaultWarmup, "virtual `time` before the measurement")
 	fs.IntVar(&o.replicas, "replicas", 1, "number of backups of each record: 0, 1 or 2")
 	fs.IntVar(&o.blades, "blades", 2, "number of memory blades, more than --replicas")
@@ -112,8 +112,11 @@ func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
 	if o.sweep != "" && o.sweep != sweepThreads && o.sweep != sweepIdle {
 		return nil, usagef("--sweep is %q; it must be %s or %s", o.sweep, sweepThreads, sweepIdle)
 	}
-	if o.sweep == sweepIdle && (cmd.Flags().Changed("idle") || !o.threads.one()) {
-		return nil, usagef("--sweep idle varies --idle alone; --threads must be one number, and --idle not be given")
+	switch {
+	case o.sweep == sweepIdle && o.figure == "" && o.idle != nil:
+		return nil, usagef("--sweep idle has the times of figure 11; leave --sweep out to give others with --idle")
+	case o.sweepsIdle() && (o.sweep == sweepThreads || !o.threads.one()):
+		return nil, usagef("--idle varies alone; --threads must be one number")
 	}
 	if o.policy != "" && !slices.Contains(policies, o.policy) {
 		return nil, usagef("--policy is %q; it must be default or ford", o.policy)
@@ -124,7 +127,10 @@ func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
 	}
 	base := simbench.Config{
 		Workload: o.workload, Profile: profile, Seed: o.seed, Threads: o.threads.most, Coroutines: o.coroutines,
-		Blades: o.blades, Backups: o.replicas, Rows: o.rows, YCSB: o.ycsb.Options, Warmup: o.warmup, Txns: o.txns, Verify: o.verify, Idle: o.idle,
+		Blades: o.blades, Backups: o.replicas, Rows: o.rows, YCSB: o.ycsb.Options, Warmup: o.warmup, Txns: o.txns, Verify: o.verify,
+	}
+	if !o.sweepsIdle() && o.idle != nil {
+		base.Idle = o.idle[0]
 	}
 	var out []simbench.Config
 	add := func(policy occ.Policy, t rdma.Techniques) {
@@ -155,8 +161,10 @@ func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
 		return nil, err
 	}
 	for _, c := range out {
-		if err := c.Validate(); err != nil {
-			return nil, &usageError{cause: err}
+		for _, c.Idle = range append(o.idle, c.Idle) {
+			if err := c.Validate(); err != nil {
+				return nil, &usageError{cause: err}
+			}
 		}
 	}
 	return out, nil
@@ -168,13 +176,27 @@ func (o *simOptions) fixFigure(cmd *cobra.Command) error {
 	case "":
 		return nil
 	case "10":
+		if err := fixedBy(cmd, "figure", "idle"); err != nil {
+			return err
+		}
 		o.sweep = sweepThreads
 	case "11":
 		o.sweep = sweepIdle
 	default:
 		return usagef("--figure is %q; it must be 10 or 11", o.figure)
 	}
-	return fixedBy(cmd, "figure", "policy", "techniques", "tuner", "sweep", "like-dtx", "idle", "coroutines", "replicas", "blades", "trace")
+	return fixedBy(cmd, "figure", "policy", "techniques", "tuner", "sweep", "like-dtx", "coroutines", "replicas", "blades", "trace")
+}
+
+// sweepsIdle says that points differ in their idle times.
+func (o *simOptions) sweepsIdle() bool { return o.sweep == sweepIdle || len(o.idle) > 1 }
+
+// idles are the idle times to measure.
+func (o *simOptions) idles() []time.Duration {
+	if o.idle == nil {
+		return simbench.Figure11Idle()
+	}
+	return o.idle
 }
 
 // counts are the thread counts to measure.
@@ -187,8 +209,8 @@ func (o *simOptions) counts() []int {
 
 // measure measures a configuration at all points.
 func (o *simOptions) measure(ctx context.Context, c simbench.Config, data *simbench.Data, done func(simbench.Point)) (simbench.Curve, error) {
-	if o.sweep == sweepIdle {
-		return simbench.SweepIdle(ctx, c, data, simbench.Figure11Idle(), done)
+	if o.sweepsIdle() {
+		return simbench.SweepIdle(ctx, c, data, o.idles(), done)
 	}
 	return simbench.Sweep(ctx, c, data, o.counts(), done)
 }
@@ -196,8 +218,8 @@ func (o *simOptions) measure(ctx context.Context, c simbench.Config, data *simbe
 // run measures and prints. When it is interrupted it prints what it has.
 func (o *simOptions) run(ctx context.Context, w *World, configs []simbench.Config) error {
 	each := len(o.counts())
-	if o.sweep == sweepIdle {
-		each = len(simbench.Figure11Idle())
+	if o.sweepsIdle() {
+		each = len(o.idles())
 	}
 	var record *sim.Recording
 	if o.trace != "" {
