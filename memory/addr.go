@@ -12,6 +12,9 @@ type SegmentID uint32
 // Epoch numbers the states of the segment map, from 1. It only grows.
 type Epoch uint32
 
+// maxEpoch is the last one: epochs are not used again.
+const maxEpoch Epoch = 1<<32 - 1
+
 // Widths of an address.
 const (
 	OffsetBits     = 26

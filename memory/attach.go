@@ -32,16 +32,37 @@ func (s *Space) attach(c *rdma.Coro, fresh bool) error {
 		if !l.Formatted {
 			return fmt.Errorf("%w: catalog %s: creating it was interrupted; open it once for writing", ErrNotFormatted, s.cat.Name())
 		}
-		return nil
+		return s.keysToRead(s.fabric.Blades())
 	}
-	if s.opts.Openings && l.Formatted && l.Epoch < 1<<32-1 {
-		l.Epoch++ // headers say so before the catalog does that they do
+	was := l.entries()
+	if fresh {
+		was = nil
+	}
+	known := l.known(infos)
+	if l.Formatted && s.opts.Openings || !fresh && !known {
+		l.Epoch = min(l.Epoch+1, maxEpoch)
+	}
+	if s.opts.Openings && l.Formatted { // headers say so before the catalog does that they do
 		for b := range stale {
 			stale[b] = l.Blades[b].State == BladeUp
 		}
 	}
-	if err := s.adoptSizes(infos, fresh, stale); err != nil {
-		return err
+	for b := range l.Blades {
+		if l.Blades[b].State == BladeUp && infos[b].Size > l.Blades[b].Size {
+			l.Blades[b].Size = infos[b].Size
+			stale[b] = true
+		}
+	}
+	if !known || s.opts.Openings {
+		l.meet(infos)
+		if err := s.grant(l); err != nil {
+			return err
+		}
+	}
+	if changes := difference(was, l.entries()); len(changes) > 0 {
+		if err := s.commit(changes...); err != nil {
+			return err
+		}
 	}
 	for b := range l.Blades {
 		if stale[b] {
@@ -50,7 +71,7 @@ func (s *Space) attach(c *rdma.Coro, fresh bool) error {
 			}
 		}
 	}
-	// Later fences must not have to ask for these WRITEs: the keys are about to change.
+	// Later fences must not have to ask for these WRITEs: their keys are about to end.
 	var batch rdma.Batch
 	if err := c.Fence(rdma.FenceThread, 0, &batch); err != nil {
 		return fmt.Errorf("memory: open: %w", err)
@@ -63,29 +84,6 @@ func (s *Space) attach(c *rdma.Coro, fresh bool) error {
 		l.Opened = l.Epoch
 	}
 	return s.commit(l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)))
-}
-
-// adoptSizes records a new database, blades that have grown, or a new epoch in the catalog.
-func (s *Space) adoptSizes(infos []rdma.BladeInfo, fresh bool, stale []bool) error {
-	l := s.layout
-	var changes []Entry
-	for b := range l.Blades {
-		if l.Blades[b].State == BladeUp && infos[b].Size > l.Blades[b].Size {
-			l.Blades[b].Size = infos[b].Size
-			changes = append(changes, bladeEntry(rdma.BladeID(b), l.Blades[b]))
-			stale[b] = true
-		}
-	}
-	switch {
-	case fresh:
-		changes = l.entries()
-	case s.opts.Openings:
-		changes = append(changes, l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)))
-	}
-	if len(changes) == 0 {
-		return nil
-	}
-	return s.commit(changes...)
 }
 
 // inspect reads the header of a blade's region and says whether it has to be written.
@@ -184,78 +182,15 @@ func (s *Space) provisionHeader(b rdma.BladeID) error {
 	return err
 }
 
-// setKeys makes the keys of the current epoch those of all blades. A blade that has
-// restarted does not get its key, so that nobody takes it for the one that it was. Nor does who
-// only reads change the key of another epoch, which is that of somebody who writes.
-func (s *Space) setKeys() error {
-	l := s.layout
-	if s.lives == nil {
-		s.lives = map[rdma.BladeID]uint64{}
-	}
-	// Who only reads can not tell a blade that has restarted from one that nobody has used yet, but by
-	// the others: if one of them has a key of the database, whoever set it is to notice the restart.
-	ours := func(i rdma.BladeInfo) bool { return i.Key == l.key(i.ID) || l.keyEpoch(i.ID, i.Key) != 0 }
-	beside := s.opts.ReadOnly && slices.ContainsFunc(s.fabric.Blades(), func(i rdma.BladeInfo) bool {
-		return l.Blades[i.ID].State != BladeDown && ours(i)
-	})
-	var errs []error
-	for _, info := range s.fabric.Blades() {
-		want := l.key(info.ID)
-		if l.Blades[info.ID].State == BladeDown {
-			continue
-		}
-		fail := func(err error, what string) {
-			errs = append(errs, &BladeError{Blade: info.ID, Name: s.opts.bladeName(info.ID), Err: err, What: what})
-		}
-		if s.restarted(info) {
-			fail(rdma.ErrBladeDown, "setting the access key: it has restarted")
-			continue
-		}
-		if e := l.keyEpoch(info.ID, info.Key); s.opts.ReadOnly && e != 0 {
-			fail(rdma.ErrStaleKey, fmt.Sprintf("the catalog %s says that the epoch is %d, and its key is that of %d: either is about to be changed by whoever has the database open; try again, or, if nobody has, open it once for writing", s.cat.Name(), l.Epoch, e))
-			continue
-		}
-		if beside && !ours(info) {
-			fail(rdma.ErrStaleKey, "its key is none of the database's, and those of others are: it has restarted, which whoever has the database open is about to notice; try again, or, if nobody has, open it once for writing")
-			continue
-		}
-		if info.Key != want {
-			if err := s.fabric.SetKey(info.ID, want); err != nil {
-				fail(err, "setting the access key")
-				continue
-			}
-		}
-		s.lives[info.ID] = info.Incarnation // as it was before SetKey: the blade may have restarted meanwhile
-	}
-	return errors.Join(errs...)
-}
-
-// restarted reports whether a blade is in another incarnation than when it got its key
-// from here; the caller holds the lock.
-func (s *Space) restarted(info rdma.BladeInfo) bool {
-	had, ok := s.lives[info.ID]
-	return ok && info.Incarnation != had
-}
-
-// Restarted reports whether a blade that is up has stopped and come back since the
-// Space has set its key: what it had not placed is lost, or all that it had, so it has
-// to be declared dead, whether it answers or not. Before any use of it, its old key
-// opens nothing.
-func (s *Space) Restarted(b rdma.BladeID) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	blades := s.fabric.Blades()
-	return int(b) < len(blades) && s.layout.Blades[b].State == BladeUp && s.restarted(blades[b])
-}
-
 // AdvanceEpoch moves to the next epoch: it lets change adapt a copy of the
-// layout (nil: nothing changes), records it in the catalog, changes the access
-// keys of all blades that are up, and publishes the new view. When it returns
-// nil, no verb with a key of an older view takes effect any more.
+// layout (nil: nothing changes), has all blades that are up grant access keys, records all of
+// it in the catalog, has the blades revoke the keys before, and publishes the new view. When it
+// returns nil, no verb with a key of an older view takes effect any more.
 //
 // An error of change, or of the catalog, means that nothing happened. A blade
-// whose key could not be changed is reported when the epoch has already moved:
-// the caller declares it down, in another epoch, or calls again.
+// whose keys could not be changed is reported when the epoch has already moved:
+// the caller declares it down, in another epoch, or calls again. In very rare cases the epoch
+// moves on by more than one: see keys.go.
 //
 // change may move and drop replicas, add segments of logs, and declare blades down
 // or up; it must not touch numbers, geometry, tables or coordinators.
@@ -283,7 +218,7 @@ func (s *Space) advance(change func(*Layout) error) error {
 		return err
 	}
 	old := s.layout
-	if old.Epoch == 1<<32-1 {
+	if old.Epoch == maxEpoch {
 		return fmt.Errorf("%w: of epochs: %s", ErrExhausted, anew)
 	}
 	l := old.clone()
@@ -303,6 +238,7 @@ func (s *Space) advance(change func(*Layout) error) error {
 	if err := l.Validate(); err != nil {
 		return err
 	}
+	granted := s.grant(l)
 	if err := s.commit(difference(old.entries(), l.entries())...); err != nil {
 		return err
 	}
@@ -316,7 +252,7 @@ func (s *Space) advance(change func(*Layout) error) error {
 			delete(s.clean, rdma.BladeID(b)) // who knows what is there when it comes back
 		}
 	}
-	err := s.setKeys()
+	err := s.begin(granted)
 	s.derive()
 	s.dropLost()
 	if bereft {

@@ -38,10 +38,13 @@ func Bury(cat Catalog, blades ...rdma.BladeID) error {
 		l.TakeDown(b)
 	}
 	l.Hollow, l.Spared = l.Unswept, false
-	if l.Epoch == 1<<32-1 {
+	if l.Epoch == maxEpoch {
 		return fmt.Errorf("%w: of epochs: %s", ErrExhausted, anew)
 	}
 	l.Epoch++
+	for b := range l.Blades {
+		l.Blades[b].Key = 0 // those are of the epoch before; Open has others granted
+	}
 	for i := range l.Coordinators {
 		c := &l.Coordinators[i]
 		c.Recovering, c.Promoted, c.By, c.Until = true, true, 0, 0

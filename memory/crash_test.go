@@ -223,6 +223,11 @@ func (x *session) verify() {
 	if l.Epoch < x.epoch {
 		t.Errorf("epoch %d, and %d had been reached", l.Epoch, x.epoch)
 	}
+	for _, info := range x.b.fabric.Blades() { // no key of an earlier epoch opens it
+		if k := s.View().Key(info.ID); k != info.Key {
+			t.Errorf("blade %d: the oldest key is %d, and the epoch has %d", info.ID, info.Key, k)
+		}
+	}
 	tables := map[string]memory.Addr{}
 	for _, tab := range l.Tables {
 		tables[tab.Name] = tab.Root

@@ -25,6 +25,9 @@ const (
 	// entryVersionParts is the version of a segment that has memory behind a part of it: it has
 	// Segment.Backed. A program that does not know of parts would write where no memory is.
 	entryVersionParts = 2
+	// entryVersionKeys is the version of a blade of which key and incarnation are noted. A blade
+	// without them, of an earlier program, has no key: whoever opens the database grants one.
+	entryVersionKeys = 2
 	// entryVersionDrop is the version of a table that is being dropped, or was: it has Table.State. A
 	// program that does not know of that would use it.
 	entryVersionDrop = 2
@@ -99,7 +102,7 @@ func unseal(e Entry, kind entryKind) ([]byte, error) {
 	if mum.Sum(entrySeed(e.Key), body) != sum {
 		return nil, fmt.Errorf("%w: entry %q does not match its checksum", ErrDamaged, e.Key)
 	}
-	later := v[1] == entryVersionParts && kind == entrySegment || (v[1] == entryVersionDrop || v[1] == entryVersionOrdered) && kind == entryTable
+	later := v[1] == entryVersionParts && kind == entrySegment || v[1] == entryVersionKeys && kind == entryBlade || (v[1] == entryVersionDrop || v[1] == entryVersionOrdered) && kind == entryTable
 	if v[1] != entryVersion && !later {
 		return nil, fmt.Errorf("%w: entry %q has format %d, this program knows %d", ErrFormat, e.Key, v[1], entryVersion)
 	}
@@ -200,11 +203,18 @@ func (l *Layout) decodeState(d *payload) counts {
 func bladeEntry(id rdma.BladeID, b Blade) Entry {
 	p := binary.LittleEndian.AppendUint64(nil, b.Size)
 	p = binary.LittleEndian.AppendUint32(p, b.Used)
-	return seal(keyOf(prefixBlade, uint32(id)), entryBlade, append(p, byte(b.State)))
+	p = append(p, byte(b.State))
+	p = binary.LittleEndian.AppendUint32(p, uint32(b.Key))
+	p = binary.LittleEndian.AppendUint64(p, b.Incarnation)
+	return sealAs(entryVersionKeys, keyOf(prefixBlade, uint32(id)), entryBlade, p)
 }
 
 func decodeBlade(d *payload) Blade {
-	return Blade{Size: d.u64(), Used: d.u32(), State: BladeState(d.u8())}
+	b := Blade{Size: d.u64(), Used: d.u32(), State: BladeState(d.u8())}
+	if d.version == entryVersionKeys {
+		b.Key, b.Incarnation = rdma.Key(d.u32()), d.u64()
+	}
+	return b
 }
 
 func segmentEntry(id SegmentID, s Segment) Entry {

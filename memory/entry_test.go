@@ -33,7 +33,7 @@ func randomLayout(r *rand.Rand) *Layout {
 		l.UUID[i] = byte(r.Uint32())
 	}
 	for range l.Backups + 1 + r.IntN(3) {
-		l.Blades = append(l.Blades, Blade{Size: HeaderArea + 100<<18, State: BladeState(r.IntN(8) / 7)})
+		l.Blades = append(l.Blades, Blade{Size: HeaderArea + 100<<18, State: BladeState(r.IntN(8) / 7), Key: rdma.Key(r.Uint32N(2) * r.Uint32()), Incarnation: r.Uint64()})
 	}
 	add := func(s Segment, blades ...int) {
 		s.Backed = uint32(r.IntN(4)) * partUnit
@@ -191,6 +191,8 @@ func TestWrongPayloads(t *testing.T) {
 			try("of no state", sealAs(entryVersionDrop, good.Key, kind, append(bytes.Clone(p), 9)), ErrDamaged)
 		case kind == entryTable:
 			try("without a state", sealAs(entryVersion, good.Key, kind, p), ErrDamaged)
+		case kind == entryBlade:
+			try("without keys", sealAs(entryVersion, good.Key, kind, p), ErrDamaged)
 		case kind != entrySegment:
 			try("with parts", sealAs(entryVersionParts, good.Key, kind, p), ErrFormat)
 		}

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"txnode/rdma"
@@ -94,4 +95,19 @@ func (s *Space) FreeBlocks(class Class) (free, unscanned uint64) {
 func (v *View) Lost(a Addr) bool {
 	s := a >> OffsetBits
 	return s > 0 && s < Addr(len(v.segs)) && v.segs[s].n == 0
+}
+
+// WithoutKeys are the entries as a program of before blades chose their keys has written them.
+func WithoutKeys(entries []Entry) []Entry {
+	out := slices.Clone(entries)
+	for i, e := range out {
+		if prefix, _, _ := splitKey(e.Key); prefix == prefixBlade {
+			p, err := unseal(e, entryBlade)
+			if err != nil {
+				panic(err)
+			}
+			out[i] = seal(e.Key, entryBlade, p[:13])
+		}
+	}
+	return out
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // fabric wraps the in-process fabric. It can stop at a chosen step, like a
-// process that is killed: a work request, a Provision or a SetKey beyond it has
+// process that is killed: a work request, a Provision, a Grant or a Revoke beyond it has
 // no effect and fails. And it can hold completions back until somebody polls, so
 // that coroutines of a thread really take turns.
 type fabric struct {
@@ -25,6 +25,8 @@ type fabric struct {
 	full    bool // nothing can be provisioned
 	backing *backing
 	before  func(w *rdma.WR) // if not nil, called for each verb that takes effect
+	// granting and revoking, if not nil, are called before a blade does so; an error is its answer.
+	granting, revoking func(b rdma.BladeID) error
 }
 
 // stop counts down to the step at which everything stops; nil never does.
@@ -130,11 +132,28 @@ func (k *backing) check(w *rdma.WR) {
 	}
 }
 
-func (f *fabric) SetKey(b rdma.BladeID, k rdma.Key) error {
+func (f *fabric) Grant(b rdma.BladeID) (rdma.Key, error) {
+	if !f.stop.step() {
+		return 0, errStopped
+	}
+	if f.granting != nil {
+		if err := f.granting(b); err != nil {
+			return 0, err
+		}
+	}
+	return f.Fabric.Grant(b)
+}
+
+func (f *fabric) Revoke(b rdma.BladeID, before rdma.Key) error {
 	if !f.stop.step() {
 		return errStopped
 	}
-	return f.Fabric.SetKey(b, k)
+	if f.revoking != nil {
+		if err := f.revoking(b); err != nil {
+			return err
+		}
+	}
+	return f.Fabric.Revoke(b, before)
 }
 
 func (f *fabric) NewPort(c rdma.PortConfig) (rdma.Port, error) {

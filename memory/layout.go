@@ -67,6 +67,12 @@ type Blade struct {
 	Size  uint64 // bytes of the region
 	Used  uint32 // places ever taken, the first ones; those of copies that are gone are used again
 	State BladeState
+	// Key is the access key of the epoch, which the blade has granted for it; 0: there is none,
+	// since the blade is down, or did not answer when the epoch was changed.
+	Key rdma.Key
+	// Incarnation is that in which the blade has granted its last key, or was taken in again; 0:
+	// it is not known. A blade that is up in another one has restarted.
+	Incarnation uint64
 }
 
 // SegmentKind is what a segment is for. It never changes.

@@ -320,7 +320,7 @@ func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error {
 	if err != nil || up {
 		return err
 	}
-	key, err := s.greet(c, b)
+	info, err := s.greet(c, b)
 	if err != nil {
 		return err
 	}
@@ -328,7 +328,7 @@ func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error {
 		if enough != nil && enough() {
 			return nil
 		}
-		if more, err = s.Scrub(c, b, key); err != nil {
+		if more, err = s.Scrub(c, b, info.Key); err != nil {
 			return err
 		}
 	}
@@ -341,6 +341,7 @@ func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error {
 			return errUnchanged
 		}
 		l.Blades[b].State = BladeUp
+		l.Blades[b].Incarnation = info.Incarnation // it gets a key if it is in that one still
 		if err := s.addLogs(l, b); err != nil {
 			return err
 		}
@@ -350,14 +351,14 @@ func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error {
 }
 
 // greet connects to a blade that was down, looks whose it is, and writes its header.
-func (s *Space) greet(c *rdma.Coro, b rdma.BladeID) (rdma.Key, error) {
-	fail := func(err error, what string) (rdma.Key, error) {
-		return 0, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: what}
+func (s *Space) greet(c *rdma.Coro, b rdma.BladeID) (info rdma.BladeInfo, err error) {
+	fail := func(err error, what string) (rdma.BladeInfo, error) {
+		return info, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: what}
 	}
 	if err := c.Thread().Reconnect(b); err != nil {
 		return fail(err, "taking it in again")
 	}
-	info := s.fabric.Blades()[b]
+	info = s.fabric.Blades()[b]
 	l := s.Layout()
 	if had := l.Blades[b]; info.Size < had.Size {
 		return fail(ErrGeometry, fmt.Sprintf("taking it in again: it has %d bytes, it had %d and %d segments", info.Size, had.Size, had.Used))
@@ -388,12 +389,9 @@ func (s *Space) greet(c *rdma.Coro, b rdma.BladeID) (rdma.Key, error) {
 		}
 	}
 	s.mu.Lock()
-	if s.lives != nil {
-		s.lives[b] = info.Incarnation // as it is now: it is taken in if it stays so
-	}
 	h := s.layout.headerOf(b)
 	s.mu.Unlock()
-	return info.Key, s.writeHeader(c, h, info.Key, buf)
+	return info, s.writeHeader(c, h, info.Key, buf)
 }
 
 // addLogs gives a blade that comes up again a segment in every row of logs.

@@ -59,9 +59,6 @@ type Space struct {
 	// clean are places of blades that are up that a segment has had and lost, and
 	// that have been cleared since: see rebuild.go.
 	clean map[rdma.BladeID][]uint64
-	// lives are the incarnations in which blades got their keys, or were taken in again. A
-	// blade in another incarnation has restarted since.
-	lives map[rdma.BladeID]uint64
 
 	threads sync.Map // *rdma.Thread to *joined: see Join
 	mending sync.Map // uint16: tables whose indexes are being recovered
@@ -97,8 +94,9 @@ type spread struct {
 
 // Open attaches to the database that the catalog describes, or creates one when
 // catalog and blades are empty. The fabric's blades are those of the database,
-// in the same order. When it returns, the keys of all blades are those of the
-// current epoch.
+// in the same order. When it returns, no key of an earlier epoch opens a blade. Blades
+// that are in another incarnation than the catalog says have lost their keys: the
+// database is opened in a new epoch then.
 //
 // The order of steps makes a process that is killed at any of them leave a
 // database that opens: the catalog says "unformatted" until every header is
@@ -136,8 +134,10 @@ func Open(c *rdma.Coro, f rdma.Fabric, cat Catalog, o Options) (*Space, error) {
 	if err := s.attach(c, fresh); err != nil {
 		return nil, err
 	}
-	if err := s.setKeys(); err != nil {
-		return nil, err
+	if !o.ReadOnly {
+		if err := s.begin(nil); err != nil {
+			return nil, err
+		}
 	}
 	s.since, s.earlier = s.layout.NextCoordinator, SegmentID(len(s.layout.Segments))
 	s.raiseFrees()
@@ -300,7 +300,7 @@ func (s *Space) publish() {
 	}
 	keys := make([]rdma.Key, len(l.Blades))
 	for b := range l.Blades {
-		keys[b] = l.key(rdma.BladeID(b))
+		keys[b] = l.Blades[b].Key
 	}
 	v := NewView(l.Epoch, segs, keys)
 	v.size = l.SegmentSize
@@ -315,31 +315,4 @@ func (s *Space) publish() {
 		v.follow(old)
 	}
 	s.view.Store(v)
-}
-
-// key is the access key of a blade in the layout's epoch: no two epochs of a
-// database share one.
-func (l *Layout) key(b rdma.BladeID) rdma.Key {
-	return l.keys(b) + rdma.Key(l.Epoch)
-}
-
-// keys is where those of a blade begin.
-func (l *Layout) keys(b rdma.BladeID) rdma.Key {
-	var base uint64
-	for i, x := range l.UUID {
-		base ^= uint64(x) << (8 * (i % 8))
-	}
-	return rdma.Key(mum.Mix(base^0x9e3779b97f4a7c15, uint64(b)+0xff51afd7ed558ccd))
-}
-
-// nearEpochs is how far an epoch is from that of the layout at most whose key is told from one that is
-// the fabric's, or anybody's.
-const nearEpochs = 1 << 10
-
-// keyEpoch is the epoch, before that of the layout or behind it, that a key of a blade is of; 0: of none.
-func (l *Layout) keyEpoch(b rdma.BladeID, k rdma.Key) Epoch {
-	if e := Epoch(k - l.keys(b)); e != l.Epoch && min(e-l.Epoch, l.Epoch-e) <= nearEpochs {
-		return e
-	}
-	return 0
 }

@@ -366,7 +366,7 @@ func TestBladesGrow(t *testing.T) {
 		t.Errorf("blade 0 has %d bytes", l.Blades[0].Size)
 	}
 	h, err := memory.ParseRegionHeader(g.peek(1, 0, 8192))
-	if want := (memory.RegionHeader{Blade: 1, Blades: 2, Backups: 1, SegmentSize: testSegment, Epoch: 1, UUID: l.UUID, Size: l.Blades[1].Size}); err != nil || h != want {
+	if want := (memory.RegionHeader{Blade: 1, Blades: 2, Backups: 1, SegmentSize: testSegment, Epoch: 2, UUID: l.UUID, Size: l.Blades[1].Size}); err != nil || h != want {
 		t.Errorf("header %+v, %v", h, err)
 	}
 	if got := read(t, c, s.View().At(x, 1), 8); string(got) != "content." {

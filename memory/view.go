@@ -169,7 +169,7 @@ func (v *View) Placement(s SegmentID) Placement {
 // Segments is one more than the largest segment number in use.
 func (v *View) Segments() int { return len(v.segs) }
 
-// Key returns the access key of a blade's region in this epoch.
+// Key returns the access key of a blade's region in this epoch, 0 if there is none.
 func (v *View) Key(b rdma.BladeID) rdma.Key { return v.keys[b] }
 
 // Blades is the number of blades.

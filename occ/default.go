@@ -129,7 +129,6 @@ func (tx *Tx) installPrimaries() error {
 		it := &tx.items[i]
 		switch {
 		case it.unlinked() && it.write != writeNone: // it is in place
-		case it.vacates: // below
 		case it.write == writeNone:
 			if it.locked {
 				tx.appendRelease(it)
@@ -139,13 +138,6 @@ func (tx *Tx) installPrimaries() error {
 			bg.Write(tx.view.At(it.addr, 0), tx.logAt+uint32(it.w), record.LineSize)
 		default:
 			tx.appendInstall(it, tx.view.At(it.addr, 0))
-		}
-	}
-	if tx.vacates { // behind the nodes that led there
-		for i := range tx.items {
-			if it := &tx.items[i]; it.vacates {
-				tx.appendInstall(it, tx.view.At(it.addr, 0))
-			}
 		}
 	}
 	if bg.Len() > 0 {

@@ -323,39 +323,24 @@ func TestOwedStill(t *testing.T) {
 	}
 }
 
-// watched is an ordered index that reports when a commit is about to change its nodes: their locks are taken.
-type watched struct {
-	*tree.Tree
-	edits func()
-}
-
-func (w *watched) NewEditor() index.Editor {
-	if w.edits != nil {
-		w.edits()
-	}
-	return w.Tree.NewEditor()
-}
-
 // TestLeavesStayLocked: two records outgrow their blocks. The search for the leaf of the second one passes the leaf of the
 // first one, because no separator leads around it. The first leaf stays locked for all that.
 func TestLeavesStayLocked(t *testing.T) {
 	b := newBed(t, 2, 1, occ.Options{})
 	_, tx := b.session()
 	_, other := b.session()
-	b.table = b.ordered(tx, 2, 4)
+	w := b.watch(tx)
 	for k := range uint64(5) {
 		must(t, b.insert(tx, 10*k))
 	}
-	if n := b.leaves(tx); n != 2 || !b.table.Ordered.Owes() {
-		t.Fatalf("%d leaves; owing %v", n, b.table.Ordered.Owes())
+	if n := b.leaves(tx); n != 2 || !w.Owes() {
+		t.Fatalf("%d leaves; owing %v", n, w.Owes())
 	}
 	beside := errors.New("it was not tried")
-	w := &watched{Tree: b.table.Ordered.(*tree.Tree)}
 	w.edits = func() {
 		w.edits = nil
 		beside = b.insert(other, 5)
 	}
-	b.table.Ordered, b.table.Index = w, w
 	long := strings.Repeat("x", 300)
 	_, third := b.session() // which has no editor yet
 	must(t, b.do(third, put(string(key8(0)), long), put(string(key8(40)), long)))

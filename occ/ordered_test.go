@@ -15,6 +15,7 @@ import (
 	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/occ"
+	"txnode/rdma"
 )
 
 // ordered makes an ordered table with small nodes.
@@ -83,7 +84,10 @@ func TestOrdered(t *testing.T) {
 // leaves counts the leaves of the table's index.
 func (b *bed) leaves(tx *occ.Tx) (n int) {
 	b.t.Helper()
-	must(b.t, b.table.Ordered.(*tree.Tree).Leaves(tx.Coro(), func(memory.Addr, []byte) error {
+	leaves := b.table.Ordered.(interface {
+		Leaves(*rdma.Coro, func(memory.Addr, []byte) error) error
+	})
+	must(b.t, leaves.Leaves(tx.Coro(), func(memory.Addr, []byte) error {
 		n++
 		return nil
 	}))

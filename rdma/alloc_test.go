@@ -79,12 +79,14 @@ func TestNoAllocations(t *testing.T) {
 			must(t, err)
 			defer th.Close()
 			var all, fence rdma.Batch
+			blades := f.Blades()
+			first := rdma.RemoteAddr{Key: blades[0].Key}
 			transaction := func(c *rdma.Coro, b *rdma.Batch) {
 				c.BeginOp()
 				for range 3 {
 					b.Reset()
 					for blade := range rdma.BladeID(4) {
-						a := rdma.RemoteAddr{Blade: blade}
+						a := rdma.RemoteAddr{Blade: blade, Key: blades[blade].Key}
 						b.CAS(a, 0, 0)
 						b.Read(a, 0, 64)
 						b.Write(a, 64, 64)
@@ -92,14 +94,14 @@ func TestNoAllocations(t *testing.T) {
 						b.Flush(a, 8)
 					}
 					c.Post(b)
-					b.Read(rdma.RemoteAddr{}, 0, 8)
+					b.Read(first, 0, 8)
 					c.Post(b)
 					if err := c.Wait(b); err != nil {
 						t.Error(err)
 					}
 				}
 				b.Reset()
-				b.Write(rdma.RemoteAddr{}, 64, 8)
+				b.Write(first, 64, 8)
 				c.Post(b)
 				if err := c.Fence(rdma.FenceThread, 0, &fence); err != nil {
 					t.Error(err)
@@ -107,7 +109,7 @@ func TestNoAllocations(t *testing.T) {
 				if err := c.Drain(b); err != nil {
 					t.Error(err)
 				}
-				if _, err := c.MaskedCAS(b, rdma.RemoteAddr{}, 0, 1, 2, 3, 128); err != nil {
+				if _, err := c.MaskedCAS(b, first, 0, 1, 2, 3, 128); err != nil {
 					t.Error(err)
 				}
 				c.Backoff()

@@ -22,7 +22,9 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer thread.Close()
-	a, b := rdma.RemoteAddr{Blade: 0, Off: 64}, rdma.RemoteAddr{Blade: 1, Off: 128}
+	blades := fabric.Blades()
+	a := rdma.RemoteAddr{Blade: 0, Key: blades[0].Key, Off: 64}
+	b := rdma.RemoteAddr{Blade: 1, Key: blades[1].Key, Off: 128}
 
 	thread.Run(2, func(c *rdma.Coro) {
 		var batch rdma.Batch
@@ -65,10 +67,11 @@ func ExampleVerbError() {
 	}
 	defer thread.Close()
 
+	key := fabric.Blades()[0].Key
 	var batch rdma.Batch
-	batch.Write(rdma.RemoteAddr{Off: 64}, 0, 64)
-	batch.Read(rdma.RemoteAddr{Off: 1<<16 - 8}, 0, 64)
-	batch.Write(rdma.RemoteAddr{Off: 128}, 0, 64)
+	batch.Write(rdma.RemoteAddr{Key: key, Off: 64}, 0, 64)
+	batch.Read(rdma.RemoteAddr{Key: key, Off: 1<<16 - 8}, 0, 64)
+	batch.Write(rdma.RemoteAddr{Key: key, Off: 128}, 0, 64)
 	fmt.Println(thread.Plain().Do(&batch))
 	for i := range batch.Len() {
 		fmt.Printf("%v: %v\n", batch.WR(i).Op, batch.WR(i).Status)
@@ -93,7 +96,7 @@ func ExampleCoro_Backoff() {
 		log.Fatal(err)
 	}
 	defer thread.Close()
-	counter := rdma.RemoteAddr{Off: 64}
+	counter := rdma.RemoteAddr{Key: fabric.Blades()[0].Key, Off: 64}
 
 	thread.Run(8, func(c *rdma.Coro) {
 		var batch rdma.Batch

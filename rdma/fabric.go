@@ -26,22 +26,48 @@ type Fabric interface {
 	// behind it, zeroed if never used. ErrNoMemory: there is none, or the range
 	// is not in the region; ErrBladeDown: no such blade.
 	Provision(b BladeID, off, n uint64) error
-	// SetKey changes the access key of a blade's region. When it returns, no
-	// verb with another key takes effect any more. ErrBladeDown: no such blade.
-	SetKey(b BladeID, k Key) error
+	// Grant has a blade choose a key that opens its region from now on, beside those that do
+	// already. The blade has not had it before, in any incarnation. It is not 0, which opens
+	// nothing.
+	//
+	// A blade keeps MaxKeys of them. One more takes the place of the oldest but that which the
+	// last Revoke has named, or the first of the incarnation if there was none: keys that were
+	// granted and never used end so. ErrBladeDown: no such blade.
+	Grant(b BladeID) (Key, error)
+	// Revoke ends the keys of a blade that were granted earlier than before. When it returns nil,
+	// no verb with one of them takes effect any more. before itself and later ones open the
+	// region all the time. ErrStaleKey: before opens nothing, or nothing any more, and no key was
+	// ended. ErrBladeDown: no such blade.
+	//
+	// Like a memory region that is registered once more before the first registration is given
+	// up, Grant and Revoke leave no time in which a client cannot know a key that opens the
+	// region. Clients that share a blade agree on keys in a catalog, which is changed atomically:
+	//
+	//	k := Grant; the catalog names k instead of the key before; Revoke(k); the new epoch begins
+	//
+	// Grant comes after the client has read the state of the catalog that it replaces. So keys
+	// that the catalog names one after the other were granted in this order, and a client that is
+	// late and revokes by an older one ends no newer one. It ends nothing, or gets ErrStaleKey.
+	// Each client that learns of the epoch revokes, too, before it does what the epoch is for: the
+	// client that made it may have died before. A key whose client has died, or was not the first
+	// to change the catalog, is named nowhere, and a later Revoke ends it. A blade that
+	// has restarted meanwhile has lost the key: ErrStaleKey, and its incarnation is another one.
+	Revoke(b BladeID, before Key) error
 	// Close disconnects. Threads must be closed first.
 	Close() error
 }
 
 // BladeInfo describes a connected blade.
 type BladeInfo struct {
-	ID       BladeID
-	Size     uint64 // bytes of its region
-	Key      Key    // current access key
+	ID   BladeID
+	Size uint64 // bytes of its region
+	// Key is the oldest access key that opens it: that which the last Revoke has named. A blade
+	// has one from the start.
+	Key      Key
 	ReadOnly bool
 	// Incarnation is another number each time that the blade begins anew, without the WRITEs
-	// that were not placed before, or without all that its memory held. A change of its key
-	// leaves it alone.
+	// that were not placed before, or without all that its memory held. It is not 0. Changes of
+	// keys leave it alone.
 	Incarnation uint64
 }
 

@@ -129,7 +129,7 @@ func GlobalFence(threads []*Thread, batch *Batch) error {
 
 // Rekeyed tells the thread the access key that a blade has now. WRITEs that were
 // posted with another one have been placed before it changed, or never will be
-// (Fabric.SetKey): a fence does not ask for them with a key that opens nothing.
+// (Fabric.Revoke): a fence does not ask for them with a key that opens nothing.
 func (t *Thread) Rekeyed(b BladeID, k Key) {
 	if f := &t.fences; f.on && int(b) < len(f.qp) && f.qp[b].key != k {
 		f.qp[b].placed = max(f.qp[b].placed, f.qp[b].write)

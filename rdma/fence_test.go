@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"txnode/rdma"
+	"txnode/rdma/fabrictest"
 	"txnode/rdma/rdmatest"
 )
 
@@ -167,7 +168,8 @@ func TestFenceAfterErrors(t *testing.T) {
 	b.Reset()
 	b.Write(at(0, 0), 0, 8)
 	must(t, c.Do(&b))
-	must(t, f.SetKey(0, 7777)) // the WRITE's key is stale: so is the fence's
+	_, err := fabrictest.Rekey(f, 0)
+	must(t, err) // the WRITE's key is stale: so is the fence's
 	if err := c.Fence(rdma.FenceThread, 0, &b); !errors.Is(err, rdma.ErrStaleKey) {
 		t.Errorf("fence of a fenced client: %v; want ErrStaleKey", err)
 	}
@@ -204,7 +206,8 @@ func TestGlobalFence(t *testing.T) {
 		b.Write(at(rdma.BladeID(i), 8), 0, 8)
 		must(t, th.Plain().Do(&b))
 	}
-	must(t, f.SetKey(0, 1))
+	_, err := fabrictest.Rekey(f, 0)
+	must(t, err)
 	if err := rdma.GlobalFence(threads, &b); !errors.Is(err, rdma.ErrStaleKey) {
 		t.Errorf("with a stale key: %v", err)
 	}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"slices"
 	"time"
 
 	"txnode/memory"
@@ -130,7 +132,10 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 		}
 	}
 
-	cut := tap.Cut()
+	cut, tables, err := tablesAt(tap.Cut, db.space.Tables)
+	if err != nil {
+		return info, err
+	}
 	for {
 		done, err := tap.Settled(cut)
 		if err != nil {
@@ -148,9 +153,6 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 		worker.Sleep(settleNs)
 	}
 	db.engine.Detach(tap)
-	if tables, err = db.space.Tables(); err != nil {
-		return info, err
-	}
 	list := make([]snapshot.Table, 0, len(tables))
 	for _, t := range tables {
 		if t.Root != 0 && t.State == memory.TableLive { // else its creation has not come to its end, and nothing is in it
@@ -159,6 +161,23 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 	}
 	return out.Finish(cut, list)
 }
+
+// tablesAt draws the number of a cut, and returns the tables as the catalog has them at the cut. What it says later is too much:
+// an index may have been built since, by transactions behind the cut.
+func tablesAt(draw func() uint64, read func() ([]memory.Table, error)) (cut uint64, tables []memory.Table, err error) {
+	tables, err = read()
+	for err == nil {
+		before := tables
+		cut = draw()
+		if tables, err = read(); err == nil && slices.EqualFunc(before, tables, sameTable) {
+			break
+		}
+	}
+	return cut, tables, err
+}
+
+// sameTable reports whether the catalog says the same of two tables.
+func sameTable(x, y memory.Table) bool { return reflect.DeepEqual(x, y) }
 
 // pace has commits wait for a backup that is not written as fast as they come, within bounds. It is called
 // by one transaction at a time.

@@ -46,7 +46,7 @@ func openMemory(t *testing.T, o txn.Options) *txn.DB {
 func TestBackupIsOneMoment(t *testing.T) {
 	rounds := 4
 	if testing.Short() {
-		rounds = 2
+		rounds = 1
 	}
 	for _, policy := range policies(t) {
 		for round := range rounds {

@@ -308,7 +308,7 @@ func TestDropStops(t *testing.T) {
 			whole, complete := o.Dir, false
 			step := int64(1)
 			if testing.Short() {
-				step = 3
+				step = 9
 			}
 			if k.name == "ordered" { // which asks once for a few blocks
 				step *= 4
@@ -502,8 +502,11 @@ func TestDropWithPower(t *testing.T) {
 				t.Fatal(err)
 			}
 			step := int64(1)
+			if testing.Short() {
+				step = 5
+			}
 			if k.name == "ordered" {
-				step = 8
+				step *= 8
 			}
 			for stop, done := int64(0), false; !done; stop += step {
 				n := &atomic.Int64{}

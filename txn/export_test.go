@@ -121,3 +121,8 @@ func (w *Worker) SpoilIndex(table string, root bool, hash uint64, off uint32, bi
 	b.CAS(at, was, was^bits)
 	return w.coro.Do(&b)
 }
+
+// TablesAt is what a backup has of the tables at its cut.
+func (db *DB) TablesAt(draw func() uint64) (cut uint64, tables []memory.Table, err error) {
+	return tablesAt(draw, db.space.Tables)
+}

@@ -46,7 +46,7 @@ func TestIndexBesideDamage(t *testing.T) {
 	raced.Skip(t)
 	seeds := uint64(12)
 	if testing.Short() {
-		seeds = 3
+		seeds = 1
 	}
 	for i, p := range indexPlaces {
 		t.Run(p.what, func(t *testing.T) {

@@ -597,3 +597,87 @@ func TestWipedPrimaryIsMended(t *testing.T) {
 		}
 	}
 }
+
+// TestStaleGuardWithoutBackup: the guard of a record, or of a leaf, is that of a transaction before, free or locked, as recovery leaves it
+// if the words of a line arrive in any order. Operations mend it, though there is no other copy.
+func TestStaleGuardWithoutBackup(t *testing.T) {
+	o := tiny()
+	o.Backups, o.Blades = txn.F(0), 1
+	db := mustOpen(t, o)
+	tab, err := txn.CreateOrderedTable(db, "t", txn.Uint64, txn.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := db.NewWorker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(v string) func(tx *txn.Tx) error {
+		return func(tx *txn.Tx) error { return tab.Put(tx, 7, []byte(v)) }
+	}
+	if err := errors.Join(w.Update(ctx0, put("an older value")), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	p := newPoker(t, db)
+	row := p.find([]byte("an older value"))
+	old := p.image(row, 0, record.LineSize).Version()
+	if err := db.Update(ctx0, put("needle")); err != nil {
+		t.Fatal(err)
+	}
+	leaf, _ := p.leaf(txn.Uint64.Append(nil, 7))
+	records := 1
+	ops := []struct {
+		what string
+		leaf bool // it meets the leaf; else the record
+		do   func(tx *txn.Tx) error
+	}{
+		{"get", false, func(tx *txn.Tx) error {
+			_, err := tab.Get(tx, 7)
+			return err
+		}},
+		{"put", false, put("needle")},
+		{"get of an absent key", true, func(tx *txn.Tx) error {
+			if _, found, err := tab.Lookup(tx, 8); err != nil || found {
+				return fmt.Errorf("found %v: %w", found, err)
+			}
+			return nil
+		}},
+		{"insert", true, func(tx *txn.Tx) error { return tab.Insert(tx, uint64(100+records), []byte("v")) }},
+	}
+	for _, x := range ops {
+		for _, ranged := range []bool{false, true} {
+			for _, guard := range []record.Guard{record.FreeAt(old), record.HeldBy(old)} {
+				a, size := row, record.LineSize
+				if x.leaf {
+					a, size = leaf, 1024
+				}
+				at := p.v.At(a, 0)
+				at.Off += record.GuardOff
+				p.th.PutWord(p.buf, uint64(guard))
+				p.do(func(b *rdma.Batch) { b.Write(at, p.buf, 8) })
+				what := fmt.Sprintf("%s, guard %v, behind a range %v", x.what, guard, ranged)
+				if err := db.Update(ctx0, func(tx *txn.Tx) error {
+					n := 0
+					if ranged {
+						for range tab.Range(tx, txn.Bound[uint64]{}, txn.Bound[uint64]{}) {
+							n++
+						}
+						if err := tx.Err(); err != nil {
+							return err
+						}
+						if n != records {
+							return fmt.Errorf("a range of %d records, and there are %d", n, records)
+						}
+					}
+					return x.do(tx)
+				}); err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+				if x.what == "insert" {
+					records++
+				}
+				p.whole(a, size)
+			}
+		}
+	}
+}

@@ -185,7 +185,7 @@ func TestDiskFullAtAnyPart(t *testing.T) {
 	raced.Skip(t)
 	step := 1
 	if testing.Short() {
-		step = 5
+		step = 11
 	}
 	parts := map[string]int{}
 	for calls, failed := 3, true; failed; calls += step {

@@ -19,11 +19,10 @@ type Catalog struct {
 
 	mu      sync.Mutex
 	members channel.MemberID
-	over    map[channel.MemberID]bool // declared dead; true: nothing of theirs lands any more
+	over    map[channel.MemberID]bool // declared dead, or being so; true: nothing of theirs lands any more
 	entries map[string]entry
 	next    []uint64 // first free byte, by blade
-	epoch   uint32
-	made    uint32 // incarnations
+	made    uint32   // incarnations
 	fences  int
 }
 
@@ -129,26 +128,25 @@ func (h *host) Forget(c *rdma.Coro, name string, incarnation uint32) error {
 func (h *host) Fence(_ *rdma.Coro, id channel.MemberID) error {
 	k := h.k
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	if id != 0 && k.over[id] {
-		k.mu.Unlock()
 		return nil
 	}
-	if _, ok := k.over[id]; id != 0 && !ok {
+	if id != 0 {
 		k.over[id] = false
 	}
-	k.epoch++
 	k.fences++
-	key := rdma.Key(1<<24 + k.epoch)
-	k.mu.Unlock()
 	for _, b := range k.fabric.Blades() {
-		if err := k.fabric.SetKey(b.ID, key<<4|rdma.Key(b.ID)&15); err != nil {
+		key, err := k.fabric.Grant(b.ID)
+		if err == nil {
+			err = k.fabric.Revoke(b.ID, key)
+		}
+		if err != nil {
 			return fmt.Errorf("channeltest: fencing member %d: %w", id, err)
 		}
 	}
 	if id != 0 {
-		k.mu.Lock()
 		k.over[id] = true
-		k.mu.Unlock()
 	}
 	return nil
 }

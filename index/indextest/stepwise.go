@@ -56,7 +56,7 @@ func (f *Stepwise) Caps() rdma.Caps {
 func (f *Stepwise) Blades() []rdma.BladeInfo {
 	var all []rdma.BladeInfo
 	for i := range f.mem {
-		all = append(all, rdma.BladeInfo{ID: rdma.BladeID(i), Size: uint64(len(f.mem[i])), Key: 1})
+		all = append(all, rdma.BladeInfo{ID: rdma.BladeID(i), Size: uint64(len(f.mem[i])), Key: 1, Incarnation: 1})
 	}
 	return all
 }
@@ -92,8 +92,11 @@ func (f *Stepwise) Seed() uint64 { return f.seed }
 // Provision does nothing: all memory is there.
 func (f *Stepwise) Provision(rdma.BladeID, uint64, uint64) error { return nil }
 
-// SetKey does nothing: keys are not checked.
-func (f *Stepwise) SetKey(rdma.BladeID, rdma.Key) error { return nil }
+// Grant returns the key of all blades: keys are not checked.
+func (f *Stepwise) Grant(rdma.BladeID) (rdma.Key, error) { return 1, nil }
+
+// Revoke does nothing.
+func (f *Stepwise) Revoke(rdma.BladeID, rdma.Key) error { return nil }
 
 // Close does nothing.
 func (f *Stepwise) Close() error { return nil }

@@ -82,7 +82,7 @@ func (s *stops) begin() {
 // cuts visits every state that a client can be stopped in. start begins a run; visit
 // is called in the state, and may destroy it. WRITEs that are complete are placed as late as
 // can be: whoever stops the client, or declares it dead, makes them visible before anybody
-// looks (steptest.Client.Stop, rdma.Fabric.SetKey), so that states which differ in what has
+// looks (steptest.Client.Stop, rdma.Fabric.Revoke), so that states which differ in what has
 // been placed by then become the same.
 func (s *stops) cuts(start func(), visit func(at schedule) error) error {
 	seen := map[string]bool{}

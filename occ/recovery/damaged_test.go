@@ -246,7 +246,7 @@ func TestRecoverBesideDamage(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%v %s", s, how), func(t *testing.T) {
-				step := byRun(3, 1, 4)
+				step := byRun(3, 1, 7)
 				if s.backups != 1 {
 					step = max(step, 4)
 				}

@@ -386,7 +386,7 @@ func TestNewBesideWriter(t *testing.T) {
 }
 
 // stride is how many verbs lie between the stops that a test tries.
-func stride() int { return byRun(5, 1, 6) }
+func stride() int { return byRun(5, 1, 13) }
 
 // defaultSettings are settings of policy default, for backups of all numbers, on both kinds of fabric.
 func defaultSettings(t *testing.T) []setting {

@@ -385,7 +385,7 @@ func TestBreakWhileBuilding(t *testing.T) {
 	for _, s := range replicated(t) {
 		t.Run(s.String(), func(t *testing.T) {
 			for i := range canonicals {
-				step := byRun(2, 1, 3)
+				step := byRun(2, 1, 5)
 				for k := 0; !t.Failed() && breakWhileBuilding(t, s, &canonicals[i], k); k += step {
 				}
 			}

@@ -26,7 +26,7 @@ func TestStrandBesideLoss(t *testing.T) {
 			if s.backups == 1 && s.caps == strong {
 				step = 12
 			}
-			step *= byRun(2, 1, 3)
+			step *= byRun(2, 1, 5)
 			for at := step; ; at += step {
 				left := 0
 				for stopped := true; stopped; left++ {

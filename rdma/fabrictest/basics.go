@@ -49,8 +49,11 @@ func fabricItself(tb testing.TB, open Open) {
 	if err := f.Provision(3, 0, 64); !errors.Is(err, rdma.ErrBladeDown) {
 		tb.Errorf("Provision of blade 3 of 3: %v; want ErrBladeDown", err)
 	}
-	if err := f.SetKey(3, 1); !errors.Is(err, rdma.ErrBladeDown) {
-		tb.Errorf("SetKey of blade 3 of 3: %v; want ErrBladeDown", err)
+	if _, err := f.Grant(3); !errors.Is(err, rdma.ErrBladeDown) {
+		tb.Errorf("Grant of blade 3 of 3: %v; want ErrBladeDown", err)
+	}
+	if err := f.Revoke(3, f.Blades()[0].Key); !errors.Is(err, rdma.ErrBladeDown) {
+		tb.Errorf("Revoke of blade 3 of 3: %v; want ErrBladeDown", err)
 	}
 
 	for _, n := range []int{0, -1} {

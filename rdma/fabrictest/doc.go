@@ -14,7 +14,8 @@
 // The suite works on fabrics that complete at once, later, or in virtual time on
 // one goroutine. It starts threads with Fabric.Run only, one per index, waits by
 // verbs, Coro.Yield and Coro.Sleep, and assumes nothing about time. Ports are made
-// and closed outside Fabric.Run; Fabric.SetKey, Blades and Now are called inside,
+// and closed outside Fabric.Run; Fabric.Grant, Revoke, Blades and Now are called
+// inside,
 // too, by a thread that has the control path to itself.
 //
 // Where threads race, the suite looks for results that no correct fabric can

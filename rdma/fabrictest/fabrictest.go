@@ -42,6 +42,8 @@ var clauses = []clause{
 	{"5-error-state-is-per-queue-pair", errorScope},
 	{"6-bad-verbs-harm-nothing", badVerbs},
 	{"6-access-keys", accessKeys},
+	{"6-order-of-keys", orderOfKeys},
+	{"6-keys-that-stay", keysThatStay},
 	{"6-fencing-under-load", fencing},
 	{"6-fencing-word-by-word", fencingWords},
 	{"6-stopped-blades", stoppedBlades},

@@ -28,6 +28,7 @@ func stoppedBlades(tb testing.TB, open Open) {
 	r := start(tb, open, 3, size, 2)
 	s := r.stopper()
 	lives := []uint64{r.f.Blades()[1].Incarnation}
+	had := map[rdma.Key]bool{0: true, r.keys[1]: true}
 	for round, memory := range []bool{true, false} {
 		var want []byte
 		r.run(func(w *worker) {
@@ -58,8 +59,11 @@ func stoppedBlades(tb testing.TB, open Open) {
 				w.Errorf("the blade beside a stopped one holds %d, want 5", got)
 			}
 		}, func(w *worker) {})
-		if err := r.f.SetKey(1, r.keys[1]); !errors.Is(err, rdma.ErrBladeDown) {
-			tb.Errorf("SetKey on a stopped blade: %v", err)
+		if k, err := r.f.Grant(1); !errors.Is(err, rdma.ErrBladeDown) {
+			tb.Errorf("Grant on a stopped blade: %d, %v", k, err)
+		}
+		if err := r.f.Revoke(1, r.keys[1]); !errors.Is(err, rdma.ErrBladeDown) {
+			tb.Errorf("Revoke on a stopped blade: %v", err)
 		}
 		if err := r.f.Provision(1, 0, 64); !errors.Is(err, rdma.ErrBladeDown) {
 			tb.Errorf("Provision on a stopped blade: %v", err)
@@ -69,8 +73,10 @@ func stoppedBlades(tb testing.TB, open Open) {
 				tb.Fatalf("RestartBlade: %v", err)
 			}
 		}
-		if k := r.f.Blades()[1].Key; k == r.keys[1] {
+		if k := r.f.Blades()[1].Key; had[k] {
 			tb.Errorf("a blade is back with the key %d that it had", k)
+		} else {
+			had[k] = true
 		}
 		if l := r.f.Blades()[1].Incarnation; slices.Contains(lives, l) {
 			tb.Errorf("a blade is back in the incarnation %d, which it had before", l)
@@ -91,7 +97,7 @@ func stoppedBlades(tb testing.TB, open Open) {
 				w.Error(err)
 			}
 		})
-		r.run(func(w *worker) { w.isBack(want) }, func(*worker) {})
+		r.run(func(w *worker) { w.isBack(want, had) }, func(*worker) {})
 		r.keys[1] = r.f.Blades()[1].Key
 	}
 	for _, b := range []rdma.BladeID{3, 1000} {
@@ -117,7 +123,7 @@ func downVerbs(w *worker) []func(b *rdma.Batch) {
 }
 
 // isBack checks a blade that has been restarted.
-func (w *worker) isBack(want []byte) {
+func (w *worker) isBack(want []byte, had map[rdma.Key]bool) {
 	w.b.Reset()
 	w.b.Read(w.at(1, 0), w.buf, 8)
 	if err := w.c.Do(&w.b); err == nil {
@@ -129,10 +135,11 @@ func (w *worker) isBack(want []byte) {
 	key := w.f.Blades()[1].Key
 	at := rdma.RemoteAddr{Blade: 1, Key: key}
 	w.same("memory of a blade that is back", w.read(at, uint32(len(want))), want)
-	if err := w.f.SetKey(1, key+1); err != nil {
-		w.Fatalf("SetKey of a blade that is back: %v", err)
+	if err := w.f.Revoke(1, w.keys[1]); !errors.Is(err, rdma.ErrStaleKey) {
+		w.Errorf("Revoke by a key of before the stop: %v; want ErrStaleKey", err)
 	}
-	at.Key = key + 1
+	at.Key = w.grant(1, had)
+	w.revoke(1, at.Key)
 	w.set(at, 99)
 	if got := w.word(at); got != 99 {
 		w.Errorf("a blade that is back holds %d, want 99", got)

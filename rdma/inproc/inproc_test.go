@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"txnode/rdma"
+	"txnode/rdma/fabrictest"
 	"txnode/rdma/inproc"
 )
 
@@ -298,8 +299,11 @@ func TestClosed(t *testing.T) {
 	if err := f.Provision(0, 0, 64); !errors.Is(err, rdma.ErrClosed) {
 		t.Errorf("Provision: %v; want ErrClosed", err)
 	}
-	if err := f.SetKey(0, 1); !errors.Is(err, rdma.ErrClosed) {
-		t.Errorf("SetKey: %v; want ErrClosed", err)
+	if _, err := f.Grant(0); !errors.Is(err, rdma.ErrClosed) {
+		t.Errorf("Grant: %v; want ErrClosed", err)
+	}
+	if err := f.Revoke(0, 100); !errors.Is(err, rdma.ErrClosed) {
+		t.Errorf("Revoke: %v; want ErrClosed", err)
 	}
 }
 
@@ -319,9 +323,9 @@ func TestArenaLimits(t *testing.T) {
 	}
 }
 
-// TestSetKeyIsPrompt: SetKey does not wait for ports that are idle, whatever they
+// TestRevokeIsPrompt: Revoke does not wait for ports that are idle, whatever they
 // did before.
-func TestSetKeyIsPrompt(t *testing.T) {
+func TestRevokeIsPrompt(t *testing.T) {
 	f := open(t, inproc.Options{Blades: blades(1, 1<<16, "")})
 	c := connect(t, f)
 	for i := range 100 {
@@ -332,7 +336,7 @@ func TestSetKeyIsPrompt(t *testing.T) {
 			c.b.Write(c.at(0, uint64(i*1000)), 0, 8) // fails in the end
 		}
 		_ = c.Plain().Do(&c.b)
-		if err := f.SetKey(0, rdma.Key(i)); err != nil { // hangs if a port seems busy
+		if _, err := fabrictest.Rekey(f, 0); err != nil { // hangs if a port seems busy
 			t.Fatal(err)
 		}
 		if err := c.Reconnect(0); err != nil {

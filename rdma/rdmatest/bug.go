@@ -24,7 +24,12 @@ const (
 	BoundsLate           Bug = "bounds are checked after execution"             // 6
 	KeysUnchecked        Bug = "access keys are not checked"                    // 6
 	KeysCheckedEarly     Bug = "access keys are checked when posted"            // 6
-	LandingAfterSetKey   Bug = "SetKey leaves WRITEs that have arrived"         // 6
+	LandingAfterRevoke   Bug = "Revoke leaves WRITEs that have arrived"         // 6
+	OlderKeysStay        Bug = "Revoke leaves the keys before"                  // 6
+	NewerKeysEnd         Bug = "Revoke ends the keys behind, too"               // 6
+	StaleRevoke          Bug = "Revoke by a key that is gone ends all others"   // 6
+	KeysRepeat           Bug = "Grant gives a key that the blade has had"       // 6
+	KeysWithoutBound     Bug = "a blade has any number of keys"                 // 6
 	LocalUnchecked       Bug = "requests may leave the arena: they are cut"     // 6
 	AlignmentUnchecked   Bug = "atomics may be anywhere"                        // 6
 	ResultsMixedUp       Bug = "an atomic gets the result of the one before"

@@ -47,17 +47,17 @@ type Fabric struct {
 	o     Options
 	rng   *rand.Rand
 	mem   [][]byte
-	keys  []rdma.Key
-	lives []uint64 // incarnations
+	keys  []rdma.Keys
+	extra [][]rdma.Key // that open a blade because of a Bug
+	lives []uint64     // incarnations
 	down  []bool
-	stops uint32 // of any blade
 	ports []*port
 	power *power // nil without Volatile
 }
 
 var _ rdma.Fabric = (*Fabric)(nil)
 
-// New makes a fabric. Access keys are 1000 and up.
+// New makes a fabric. The first access keys of the blades are 1000 and up.
 func New(o Options) *Fabric {
 	if o.LatencyNs == 0 {
 		o.LatencyNs = 2000
@@ -75,9 +75,10 @@ func New(o Options) *Fabric {
 	f := &Fabric{o: o, rng: rand.New(rand.NewPCG(o.Seed, 1))}
 	for i := range o.Blades {
 		f.mem = append(f.mem, make([]byte, o.Size))
-		f.keys = append(f.keys, rdma.Key(1000+i))
+		f.keys = append(f.keys, rdma.NewKeys(rdma.Key(1000+i), o.Seed))
 		f.down = append(f.down, false)
-		f.lives = append(f.lives, 0)
+		f.extra = append(f.extra, nil)
+		f.lives = append(f.lives, 1)
 	}
 	f.initPower()
 	return f
@@ -92,8 +93,8 @@ func (f *Fabric) Caps() rdma.Caps { return f.o.Caps }
 // Blades lists the blades.
 func (f *Fabric) Blades() []rdma.BladeInfo {
 	var all []rdma.BladeInfo
-	for i, k := range f.keys {
-		all = append(all, rdma.BladeInfo{ID: rdma.BladeID(i), Size: f.o.Size, Key: k, ReadOnly: f.o.ReadOnly, Incarnation: f.lives[i]})
+	for i := range f.keys {
+		all = append(all, rdma.BladeInfo{ID: rdma.BladeID(i), Size: f.o.Size, Key: f.keys[i].Oldest(), ReadOnly: f.o.ReadOnly, Incarnation: f.lives[i]})
 	}
 	return all
 }
@@ -119,20 +120,6 @@ func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
 	if off > f.o.Size || n > f.o.Size-off {
 		return fmt.Errorf("rdmatest: blade %d: %w", b, rdma.ErrNoMemory)
 	}
-	return nil
-}
-
-// SetKey changes a blade's access key; WRITEs that have arrived are placed before.
-func (f *Fabric) SetKey(b rdma.BladeID, k rdma.Key) error {
-	if int(b) >= len(f.mem) || f.down[b] {
-		return fmt.Errorf("rdmatest: blade %d: %w", b, rdma.ErrBladeDown)
-	}
-	for _, p := range f.ports {
-		if f.o.Bug != LandingAfterSetKey {
-			p.qps[b].place(forever)
-		}
-	}
-	f.keys[b] = k
 	return nil
 }
 
@@ -168,7 +155,7 @@ func (f *Fabric) check(w *rdma.WR, arena int) rdma.Status {
 			return rdma.StatusOK
 		}
 		return rdma.StatusLocal
-	case w.Key != f.keys[w.Blade] && f.o.Bug != KeysUnchecked && f.o.Bug != KeysCheckedEarly:
+	case !f.opens(w.Blade, w.Key) && f.o.Bug != KeysUnchecked && f.o.Bug != KeysCheckedEarly:
 		return rdma.StatusKey
 	case w.Off > f.o.Size || n > f.o.Size-w.Off:
 		if f.o.Bug == BoundsOverflow && w.Off+n <= f.o.Size {

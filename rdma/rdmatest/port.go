@@ -86,7 +86,7 @@ func (p *port) Post(b *rdma.Batch, first int) {
 		if w.Op != rdma.OpWrite && w.Op != rdma.OpFlush {
 			q.readDone = max(q.readDone, q.arrived+p.f.o.SpreadNs)
 		}
-		if p.f.o.Bug == KeysCheckedEarly && w.Key != p.f.keys[w.Blade] {
+		if p.f.o.Bug == KeysCheckedEarly && !p.f.opens(w.Blade, w.Key) {
 			w.Op = rdma.NumOps
 		}
 		p.f.at(q.arrived, func() { q.execute(b, i) })

@@ -106,7 +106,8 @@ func (f *Fabric) LosePower(seed uint64) *Fabric {
 	n := New(o)
 	n.mem, n.o.Volatile = mem, true
 	for b, life := range f.lives {
-		n.lives[b] = life + 1
+		n.lives[b], n.keys[b] = life+1, f.keys[b]
+		n.keys[b].Renew()
 	}
 	n.now = f.now + 1
 	n.initPower()

@@ -20,7 +20,6 @@ func (f *Fabric) StopBlade(b rdma.BladeID) error {
 		return nil
 	}
 	f.down[b] = true
-	f.stops++
 	for _, p := range f.ports {
 		p.qps[b].landing = nil
 	}
@@ -45,6 +44,6 @@ func (f *Fabric) RestartBlade(b rdma.BladeID, memory bool) error {
 	}
 	f.down[b] = false
 	f.lives[b]++
-	f.keys[b] = rdma.Key(1<<20 + f.stops<<8 + uint32(b))
+	f.keys[b].Renew()
 	return nil
 }

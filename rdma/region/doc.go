@@ -33,17 +33,20 @@
 //
 // # Key fence
 //
-// A changed access key must stop every verb with the old one before SetKey
-// returns. Lanes announce that they execute with a plain store, then look at the
-// keys; SetKey changes the key, issues a process-wide memory barrier
+// No verb with a key that Revoke ends may take effect after Revoke has returned. Lanes announce
+// that they execute with a plain store, then look at the
+// keys; Revoke changes the keys, issues a process-wide memory barrier
 // (membarrier), and waits for each lane that announces itself to have done. So
-// either the lane sees the new key, or SetKey sees the lane. The fast path pays
+// either the lane sees the new keys, or Revoke sees the lane. The fast path pays
 // two plain stores per batch; without membarrier they are fences. A lane announces
 // each of its chunks, so the wait is short, except that a FLUSH takes what the disk
 // takes.
 //
-// A stopped region has a key that no request can carry (bit 32), so stopping and
-// fencing are one mechanism, and the fast path has one check.
+// The fast path compares with the oldest key alone: that which the last Revoke has named, so
+// that of the present epoch. What carries a later one, between Grant and Revoke, goes through
+// the twin, which looks at all of them. The oldest key of a stopped region is one that no
+// request can carry (bit 32), so stopping and fencing are one mechanism, and the fast path has
+// one check.
 //
 // # Files
 //

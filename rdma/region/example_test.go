@@ -8,8 +8,8 @@ import (
 	"txnode/rdma/region"
 )
 
-// A lane executes requests on a region; a key that has changed shuts out those that carry
-// the one before.
+// A lane executes requests on a region. A region that has granted another key, and revoked those
+// before, shuts out requests that carry them.
 func Example() {
 	set, err := region.New(region.Config{Regions: []region.Options{{Size: 1 << 16, Key: 7}}})
 	if err != nil {
@@ -27,7 +27,11 @@ func Example() {
 	fmt.Println("failed:", lane.Execute(wrs))
 	fmt.Printf("%s\n", lane.Arena()[128:136])
 
-	if err := set.SetKey(0, 8); err != nil {
+	key, err := set.Grant(0)
+	if err == nil {
+		err = set.Revoke(0, key)
+	}
+	if err != nil {
 		log.Fatal(err)
 	}
 	wrs = wrs[:1]

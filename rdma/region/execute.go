@@ -186,7 +186,7 @@ func (l *Lane) check(q *queuePair, w *rdma.WR) rdma.Status {
 		return rdma.StatusLocal
 	case q.region.stopped():
 		return rdma.StatusNoBlade
-	case uint64(w.Key) != q.key.Load():
+	case uint64(w.Key) != q.key.Load() && !q.region.keys.Load().Opens(w.Key):
 		return rdma.StatusKey
 	case w.Off > q.size || n > q.size-w.Off:
 		return rdma.StatusBounds

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"txnode/rdma"
+	"txnode/rdma/fabrictest"
 	"txnode/rdma/inproc"
 	"txnode/rdma/region"
 )
@@ -70,7 +71,7 @@ func TestFault(t *testing.T) {
 							t.Errorf("request %d of %d, the bad one is %d: %v; want %v", i, c.b.Len(), at, got, want)
 						}
 					}
-					if err := f.SetKey(0, 7000); err != nil { // which waits for ports that execute
+					if _, err := fabrictest.Rekey(f, 0); err != nil { // which waits for ports that execute
 						t.Error(err)
 					}
 					// Others see the blade dead, and what happened before on the other one.

@@ -21,11 +21,13 @@ type region struct {
 	size     uint64
 	file     *os.File // nil: anonymous
 	readOnly bool
-	// key is the access key; with keyStopped, no request carries it.
-	key   atomic.Uint64
+	// key is the oldest of the keys, which nearly all requests carry; with keyStopped, none does.
+	key atomic.Uint64
+	// keys are all that open it. What it points to never changes: a request is checked against
+	// one state of them.
+	keys  atomic.Pointer[rdma.Keys]
 	life  atomic.Uint64 // BladeInfo.Incarnation
-	mu    sync.Mutex    // for changes of key, and what follows
-	stops uint32        // how often it was stopped
+	mu    sync.Mutex    // for changes of keys, and what follows
 	fault error         // why it was stopped last; nil: it was told to
 	// doubtful: a flush has failed. The system forgets then what it could not write, and
 	// says of the next one that all is well.
@@ -43,20 +45,26 @@ const keyStopped = 1 << 32
 
 func (r *region) stopped() bool { return r.key.Load()&keyStopped != 0 }
 
-// accessKey is the key of the region, the last one if it is stopped.
+// accessKey is the oldest key of the region, also if it is stopped.
 func (r *region) accessKey() rdma.Key { return rdma.Key(r.key.Load()) }
+
+// setKeys makes k the keys of a region that is not stopped.
+func (r *region) setKeys(k rdma.Keys) {
+	r.keys.Store(&k)
+	r.key.Store(uint64(k.Oldest()))
+}
 
 // sizeUnit divides the size of every region: it is a multiple of any page size
 // in use, and of the word's.
 const sizeUnit = 1 << 16
 
-func mapRegion(o Options, life uint64) (*region, error) {
+func mapRegion(o Options, seed, life uint64) (*region, error) {
 	if o.Size == 0 || o.Size%sizeUnit != 0 || o.Size > 1<<46 {
 		return nil, fmt.Errorf("rdma: blade of %d bytes: the size must be a multiple of 64 KiB, from 64 KiB to 64 TiB", o.Size)
 	}
 	r := &region{size: o.Size, readOnly: o.ReadOnly}
 	r.returned.L = &r.witnessMu
-	r.key.Store(uint64(o.Key))
+	r.setKeys(rdma.NewKeys(o.Key, seed))
 	r.life.Store(life)
 	var err error
 	switch {

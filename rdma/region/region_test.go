@@ -208,12 +208,15 @@ func TestPartsOfWords(t *testing.T) {
 	both.Wait()
 }
 
-// TestKeyFenceWaits: SetKey and StopBlade return no sooner than a request that was let in
+// TestKeyFenceWaits: Revoke and StopBlade return no sooner than a request that was let in
 // with the key before has ended, and later ones fail. The request is a FLUSH whose disk
 // takes its time.
 func TestKeyFenceWaits(t *testing.T) {
 	for name, change := range map[string]func(s *region.Set) error{
-		"SetKey":    func(s *region.Set) error { return s.SetKey(0, 200) },
+		"Revoke": func(s *region.Set) error {
+			k, err := s.Grant(0)
+			return errors.Join(err, s.Revoke(0, k))
+		},
 		"StopBlade": func(s *region.Set) error { return s.StopBlade(0) },
 	} {
 		for _, n := range []int{1, 3} { // alone, and several at once
@@ -250,7 +253,7 @@ func TestKeyFenceWaits(t *testing.T) {
 						if tries == 1e5 {
 							t.Errorf("%s: the key before opens the region on and on", name)
 						}
-						for range 1000 { // SetKey may return
+						for range 1000 { // Revoke may return
 							runtime.Gosched()
 						}
 						ended.Store(true)
@@ -297,7 +300,7 @@ func TestRestart(t *testing.T) {
 			if l.Execute(down) != 1 || down[0].Status != rdma.StatusNoBlade {
 				t.Errorf("stopped: %v", down[0].Status)
 			}
-			for call, err := range map[string]error{"Reset": l.Reset(0), "SetKey": s.SetKey(0, k), "Provision": s.Provision(0, 0, 8)} {
+			for call, err := range map[string]error{"Reset": l.Reset(0), "Revoke": s.Revoke(0, k), "Provision": s.Provision(0, 0, 8)} {
 				if !errors.Is(err, rdma.ErrBladeDown) {
 					t.Errorf("stopped: %s: %v", call, err)
 				}

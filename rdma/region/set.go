@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"time"
 	"unsafe"
 
 	"txnode/rdma"
@@ -32,7 +33,7 @@ type Options struct {
 	// Reserve are parts of the file, offsets and lengths, that were provisioned once, and get
 	// disk blocks again when it is mapped if it is a copy that has holes there.
 	Reserve [][2]uint64
-	// Key is the initial access key.
+	// Key is the first access key; 0: one that is drawn from the seed.
 	Key rdma.Key
 }
 
@@ -41,7 +42,6 @@ type Options struct {
 // safe for concurrent use.
 type Set struct {
 	regions []*region
-	seed    uint64
 	barrier barrier
 	files   bool // a region is a file
 	keep    bool
@@ -54,7 +54,7 @@ type Set struct {
 // Config configures a set.
 type Config struct {
 	Regions []Options // 1 to 4096
-	// Seed of the keys of blades that are restarted.
+	// Seed of the access keys.
 	Seed uint64
 	// KeepFaulty: a region of whose file something cannot be accessed is not stopped. A
 	// request that meets it fails with StatusIO, and others go on: to look at what is left.
@@ -66,10 +66,11 @@ func New(c Config) (*Set, error) {
 	if len(c.Regions) == 0 || len(c.Regions) > 1<<12 {
 		return nil, fmt.Errorf("rdma: %d blades: at least 1 and at most 4096 are possible", len(c.Regions))
 	}
-	s := &Set{seed: c.Seed, keep: c.KeepFaulty, lanes: map[*Lane]struct{}{}}
+	s := &Set{keep: c.KeepFaulty, lanes: map[*Lane]struct{}{}}
 	s.barrier.init()
+	life := uint64(time.Now().UnixNano()) // whatever the seed: files outlive the set that maps them
 	for i, o := range c.Regions {
-		r, err := mapRegion(o, s.seed)
+		r, err := mapRegion(o, c.Seed+uint64(i)*0x9e3779b97f4a7c15, life)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("blade %d: %w", i, err), s.Close())
 		}
@@ -93,7 +94,7 @@ func (s *Set) Durable() bool {
 	return true
 }
 
-// Blades lists the regions with their present keys; a stopped one has its last.
+// Blades lists the regions with their oldest keys; a stopped one has its last.
 func (s *Set) Blades() []rdma.BladeInfo {
 	out := make([]rdma.BladeInfo, len(s.regions))
 	for i, r := range s.regions {
@@ -121,15 +122,33 @@ func (s *Set) Provision(b rdma.BladeID, off, n uint64) error {
 	})
 }
 
-// SetKey changes a region's access key and returns when no request with another
-// one is in progress: rdma.Fabric. It waits for each lane that is executing, at
-// most a batch long.
-func (s *Set) SetKey(b rdma.BladeID, k rdma.Key) error {
+// Grant adds an access key to a region: rdma.Fabric.
+func (s *Set) Grant(b rdma.BladeID) (k rdma.Key, err error) {
+	err = s.control(b, func(r *region) error {
+		if r.stopped() {
+			return r.stoppedError(b)
+		}
+		keys := *r.keys.Load()
+		k = keys.Grant()
+		r.setKeys(keys)
+		return nil
+	})
+	return k, err
+}
+
+// Revoke ends the access keys of a region that are older than before, and returns when no
+// request with one of them is in progress: rdma.Fabric. It waits for each lane that is
+// executing, at most a batch long.
+func (s *Set) Revoke(b rdma.BladeID, before rdma.Key) error {
 	return s.control(b, func(r *region) error {
 		if r.stopped() {
 			return r.stoppedError(b)
 		}
-		r.key.Store(uint64(k))
+		keys := *r.keys.Load()
+		if !keys.Revoke(before) {
+			return fmt.Errorf("rdma: blade %d: key %#x opens nothing: %w", b, before, rdma.ErrStaleKey)
+		}
+		r.setKeys(keys)
 		s.settle()
 		return nil
 	})

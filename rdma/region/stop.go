@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
 
 	"txnode/rdma"
 )
@@ -33,7 +32,6 @@ func (s *Set) StopBlade(b rdma.BladeID) error {
 
 // stop lets no more verbs in; r.mu is held.
 func (r *region) stop(why error) {
-	r.stops++
 	r.fault = why
 	r.key.Store(r.key.Load() | keyStopped)
 }
@@ -49,16 +47,10 @@ func (s *Set) RestartBlade(b rdma.BladeID, memory bool) error {
 				return fmt.Errorf("rdma: blade %d: giving up what its memory held: %w", b, err)
 			}
 		}
-		// A key that no client has: the one it had is known to all of them.
-		z := s.seed + (uint64(b)+1)<<32 + uint64(r.stops)
-		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-		z = (z ^ z>>27) * 0x94d049bb133111eb
-		k := uint32(z ^ z>>31)
-		if uint64(k) == r.key.Load()&math.MaxUint32 {
-			k++
-		}
-		r.key.Store(uint64(k))
+		keys := *r.keys.Load()
+		keys.Renew() // those that it had, clients may still have
 		r.life.Add(1)
+		r.setKeys(keys)
 		return nil
 	})
 }

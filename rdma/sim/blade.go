@@ -10,9 +10,9 @@ type blade struct {
 	f        *Fabric
 	id       rdma.BladeID
 	mem      memory
-	key      rdma.Key
+	keys     rdma.Keys
 	readOnly bool
-	epoch    uint32 // restarts so far: connections made before are gone
+	epoch    uint32 // its incarnation, from 1: connections made before are gone
 
 	// Pipelines: when they are free, ps.
 	op, rx, tx, atomics, media int64
@@ -35,7 +35,7 @@ type window struct {
 }
 
 func newBlade(f *Fabric, id rdma.BladeID, o BladeOptions) *blade {
-	b := &blade{f: f, id: id, key: o.Key, readOnly: o.ReadOnly}
+	b := &blade{f: f, id: id, keys: rdma.NewKeys(o.Key, mix64(f.opt.Seed+uint64(id))), readOnly: o.ReadOnly, epoch: 1}
 	b.mem.init(o.Size)
 	if f.opt.Profile.MediaGrain > 0 {
 		b.cache = newMediaCache(f.opt.Profile.MediaCache)

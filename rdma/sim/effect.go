@@ -35,7 +35,7 @@ func (f *Fabric) perform(g *group, v *verb, q *queuePair) {
 			f.fail(q, v)
 		}
 		v.state = verbDone
-	case w.Key != bl.key:
+	case !bl.keys.Opens(w.Key):
 		if w.Status == rdma.StatusOK {
 			w.Status = rdma.StatusKey
 			f.fail(q, v)

@@ -15,7 +15,7 @@ import (
 type BladeOptions struct {
 	// Size of the region in bytes. Only pages that are written take memory.
 	Size uint64
-	// Key is the initial access key.
+	// Key is the first access key; 0: one that is drawn from the seed.
 	Key rdma.Key
 	// ReadOnly rejects WRITEs and atomics.
 	ReadOnly bool
@@ -182,11 +182,11 @@ func (f *Fabric) Caps() rdma.Caps {
 	}
 }
 
-// Blades lists the blades, with their present keys.
+// Blades lists the blades, with their oldest keys.
 func (f *Fabric) Blades() []rdma.BladeInfo {
 	out := make([]rdma.BladeInfo, len(f.blades))
 	for i, b := range f.blades {
-		out[i] = rdma.BladeInfo{ID: b.id, Size: b.mem.size, Key: b.key, ReadOnly: b.readOnly, Incarnation: uint64(b.epoch)}
+		out[i] = rdma.BladeInfo{ID: b.id, Size: b.mem.size, Key: b.keys.Oldest(), ReadOnly: b.readOnly, Incarnation: uint64(b.epoch)}
 	}
 	return out
 }
@@ -250,16 +250,31 @@ func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
 	return nil
 }
 
-// SetKey changes a blade's access key. What has arrived there with the old one
-// takes effect first. Like Provision it gives control to nobody else.
-func (f *Fabric) SetKey(b rdma.BladeID, k rdma.Key) error {
+// Grant adds an access key to a blade: rdma.Fabric. Like Provision it gives control to nobody
+// else.
+func (f *Fabric) Grant(b rdma.BladeID) (rdma.Key, error) {
+	bl, err := f.control(b)
+	if err != nil {
+		return 0, err
+	}
+	k := bl.keys.Grant()
+	f.trace.note(f.now, "grant", uint64(b), uint64(k))
+	return k, nil
+}
+
+// Revoke ends the access keys of a blade that are older than before: rdma.Fabric. What has
+// arrived there takes effect first. Like Provision it gives control to nobody else.
+func (f *Fabric) Revoke(b rdma.BladeID, before rdma.Key) error {
 	bl, err := f.control(b)
 	if err != nil {
 		return err
 	}
+	if !bl.keys.Opens(before) {
+		return fmt.Errorf("sim: blade %d: key %#x opens nothing: %w", b, before, rdma.ErrStaleKey)
+	}
 	f.force(bl)
-	bl.key = k
-	f.trace.note(f.now, "key", uint64(b), uint64(k))
+	bl.keys.Revoke(before)
+	f.trace.note(f.now, "revoke", uint64(b), uint64(before))
 	return nil
 }
 

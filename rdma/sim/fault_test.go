@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"txnode/rdma"
+	"txnode/rdma/fabrictest"
 	"txnode/rdma/sim"
 )
 
@@ -299,7 +300,7 @@ func TestLateBeyondTheTimeout(t *testing.T) {
 		want  uint64
 	}{
 		{"nothing", func(b *bench) error { return nil }, 1},
-		{"fenced", func(b *bench) error { return b.f.SetKey(0, 2) }, 0},
+		{"fenced", func(b *bench) error { _, err := fabrictest.Rekey(b.f, 0); return err }, 0},
 		{"reconnected", func(b *bench) error { return b.t.Reconnect(0) }, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -428,7 +429,7 @@ func TestPartition(t *testing.T) {
 		if err := b.t.Reconnect(1); !errors.Is(err, rdma.ErrBladeDown) {
 			b.Errorf("reconnecting within it: %v", err)
 		}
-		if err := b.f.SetKey(1, 5); !errors.Is(err, rdma.ErrBladeDown) {
+		if _, err := b.f.Grant(1); !errors.Is(err, rdma.ErrBladeDown) {
 			b.Errorf("control path within it: %v", err)
 		}
 		b.c.Sleep(8_000_000)

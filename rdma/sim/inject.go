@@ -201,12 +201,12 @@ func (f *Fabric) restart(b *blade, x *Fault) {
 		b.mem.reset()
 	}
 	b.epoch++
-	b.key = rdma.Key(mix64(f.opt.Seed+uint64(b.epoch)<<32+uint64(b.id)) | 1)
+	b.keys.Renew()
 	b.down = forever
 	if x.For > 0 {
 		b.down = f.now + int64(x.For)*1000
 	}
-	f.trace.note(f.now, x.String(), uint64(b.id), uint64(b.key))
+	f.trace.note(f.now, x.String(), uint64(b.id), uint64(b.keys.Oldest()))
 }
 
 // CatalogDown reports whether a FaultCatalog lasts at present. Whoever simulates a catalog, a

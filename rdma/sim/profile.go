@@ -20,7 +20,7 @@ type Profile struct {
 	JitterNs    float64 // added to each request: uniform, 0 to this
 	AtomicNs    float64 // added to an atomic
 	TimeoutNs   float64 // until a request that nobody answers fails
-	ControlNs   float64 // a call of the control path: SetKey, Provision
+	ControlNs   float64 // a call of the control path: Grant, Revoke, Provision
 
 	// Device, on either side.
 

@@ -387,7 +387,7 @@ func TestBadCalls(t *testing.T) {
 		t.Error(err)
 	}
 	g := newFabric(t, 1, sim.Options{Trace: broken{}})
-	if err := g.SetKey(0, 3); err != nil {
+	if _, err := g.Grant(0); err != nil {
 		t.Error(err)
 	}
 	if err := g.Close(); !errors.Is(err, errBroken) {

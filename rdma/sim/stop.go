@@ -34,6 +34,6 @@ func (f *Fabric) RestartBlade(b rdma.BladeID, memory bool) error {
 		bl.mem.reset()
 	}
 	bl.down = f.now
-	f.trace.note(f.now, "back", uint64(b), uint64(bl.key))
+	f.trace.note(f.now, "back", uint64(b), uint64(bl.keys.Oldest()))
 	return nil
 }

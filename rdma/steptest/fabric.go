@@ -38,21 +38,19 @@ type Fabric struct {
 	o    Options
 	now  int64
 	mem  [][]byte
-	keys []rdma.Key
+	keys []rdma.Keys
 	// lives are the incarnations of the blades.
 	lives []uint64
 	down  []bool // blades that are stopped
-	// restarts counts those of blades since Restore: no two have the same key.
-	restarts uint32
-	ports    []*port
-	cur      *Client
+	ports []*port
+	cur   *Client
 
 	clients []*Client
 	posts   int
 	spare   [][]byte // arenas of ports that are gone
 
 	saved      [][]byte
-	savedKeys  []rdma.Key
+	savedKeys  []rdma.Keys
 	savedLives []uint64
 	savedNow   int64
 	dirty      []page
@@ -75,10 +73,11 @@ func New(o Options) *Fabric {
 	f := &Fabric{o: o}
 	for i := range o.Blades {
 		f.mem = append(f.mem, make([]byte, o.Size))
-		f.keys = append(f.keys, rdma.Key(100+i))
+		f.keys = append(f.keys, rdma.NewKeys(rdma.Key(100+i), 0))
+		f.lives = append(f.lives, 1)
 	}
 	f.isDirty = make([]bool, uint64(o.Blades)*f.pages())
-	f.down, f.lives = make([]bool, o.Blades), make([]uint64, o.Blades)
+	f.down = make([]bool, o.Blades)
 	f.Save()
 	return f
 }
@@ -97,8 +96,8 @@ func (f *Fabric) Caps() rdma.Caps { return f.o.Caps }
 // Blades lists the blades.
 func (f *Fabric) Blades() []rdma.BladeInfo {
 	var all []rdma.BladeInfo
-	for i, k := range f.keys {
-		all = append(all, rdma.BladeInfo{ID: rdma.BladeID(i), Size: f.o.Size, Key: k, Incarnation: f.lives[i]})
+	for i := range f.keys {
+		all = append(all, rdma.BladeInfo{ID: rdma.BladeID(i), Size: f.o.Size, Key: f.keys[i].Oldest(), Incarnation: f.lives[i]})
 	}
 	return all
 }
@@ -130,18 +129,33 @@ func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
 	return nil
 }
 
-// SetKey changes a blade's access key; WRITEs that have completed are placed before.
-func (f *Fabric) SetKey(b rdma.BladeID, k rdma.Key) error {
+// Grant adds an access key to a blade: rdma.Fabric.
+func (f *Fabric) Grant(b rdma.BladeID) (rdma.Key, error) {
+	if int(b) >= len(f.mem) {
+		return 0, fmt.Errorf("steptest: blade %d: %w", b, rdma.ErrBladeDown)
+	}
+	if f.down[b] {
+		return 0, stoppedBlade(b)
+	}
+	return f.keys[b].Grant(), nil
+}
+
+// Revoke ends the access keys of a blade that are older than before: rdma.Fabric. WRITEs that
+// have completed are placed first.
+func (f *Fabric) Revoke(b rdma.BladeID, before rdma.Key) error {
 	if int(b) >= len(f.mem) {
 		return fmt.Errorf("steptest: blade %d: %w", b, rdma.ErrBladeDown)
 	}
 	if f.down[b] {
 		return stoppedBlade(b)
 	}
+	if !f.keys[b].Opens(before) {
+		return fmt.Errorf("steptest: blade %d: key %#x opens nothing: %w", b, before, rdma.ErrStaleKey)
+	}
 	for _, p := range f.ports {
 		p.qps[b].place()
 	}
-	f.keys[b] = k
+	f.keys[b].Revoke(before)
 	return nil
 }
 
@@ -168,8 +182,7 @@ func (f *Fabric) RestartBlade(b rdma.BladeID, memory bool) {
 	for _, p := range f.ports {
 		p.qps[b].gone = true
 	}
-	f.restarts++
-	f.keys[b] = rdma.Key(1<<31 + f.restarts)
+	f.keys[b].Renew()
 	f.lives[b]++
 	if memory {
 		return
@@ -198,7 +211,7 @@ func (f *Fabric) Save() {
 	for _, m := range f.mem {
 		f.saved = append(f.saved, append([]byte(nil), m...))
 	}
-	f.savedKeys = append([]rdma.Key(nil), f.keys...)
+	f.savedKeys = append([]rdma.Keys(nil), f.keys...)
 	f.savedLives = append([]uint64(nil), f.lives...)
 	f.savedNow = f.now
 	for _, p := range f.dirty {
@@ -220,7 +233,7 @@ func (f *Fabric) Restore() {
 	copy(f.keys, f.savedKeys)
 	copy(f.lives, f.savedLives)
 	clear(f.down)
-	f.now, f.posts, f.restarts = f.savedNow, 0, 0
+	f.now, f.posts = f.savedNow, 0
 	for _, p := range f.ports {
 		f.spare = append(f.spare, p.arena)
 	}

@@ -128,7 +128,7 @@ func (q *queuePair) check(w *rdma.WR) rdma.Status {
 		return rdma.StatusNoBlade
 	case local > uint64(len(q.p.arena)):
 		return rdma.StatusLocal
-	case w.Key != f.keys[q.blade]:
+	case !f.keys[q.blade].Opens(w.Key):
 		return rdma.StatusKey
 	case w.Off > f.o.Size || n > f.o.Size-w.Off:
 		return rdma.StatusBounds

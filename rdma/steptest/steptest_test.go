@@ -140,12 +140,13 @@ func TestStopBlade(t *testing.T) {
 	if !errors.Is(err, rdma.ErrVerb) || f.Memory(0)[0] != 0 || f.Memory(0)[8] != 0 {
 		t.Errorf("%v, and the memory is %v", err, f.Memory(0)[:16])
 	}
-	for _, e := range []error{th.Reconnect(0), f.SetKey(0, 5), f.Provision(0, 0, 8)} {
+	_, grant := f.Grant(0)
+	for _, e := range []error{th.Reconnect(0), grant, f.Revoke(0, 100), f.Provision(0, 0, 8)} {
 		if !errors.Is(e, rdma.ErrBladeDown) {
 			t.Errorf("of a blade that is stopped: %v", e)
 		}
 	}
-	if e := f.SetKey(1, 5); e != nil {
+	if e := f.Revoke(1, 101); e != nil {
 		t.Error(e)
 	}
 	f.Restore()
@@ -185,11 +186,11 @@ func TestRestartBlade(t *testing.T) {
 		if err := write(key, 0); !errors.Is(err, rdma.ErrBladeDown) {
 			t.Errorf("on a queue pair from before: %v", err)
 		}
-		if err := errors.Join(th.Reconnect(0), write(key, 8), f.SetKey(0, 5)); err != nil || f.Memory(0)[0] != 0 || f.Memory(0)[8] != 7 {
+		if err := errors.Join(th.Reconnect(0), write(key, 8), f.Revoke(0, key)); err != nil || f.Memory(0)[0] != 0 || f.Memory(0)[8] != 7 {
 			t.Errorf("connected again: %v, and the memory is %v", err, f.Memory(0)[:16])
 		}
 		f.RestartBlade(0, memory)
-		if k := f.Blades()[0].Key; k == key || k == 5 {
+		if k := f.Blades()[0].Key; k == key || k == 100 {
 			t.Errorf("restarted twice, the key is %v, %v before", k, key)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // reader posts READs of 64 bytes of a blade in a process of its own, and returns a function that does
 // so with batches of depth, each of which it waits for.
 func reader(b *testing.B, network string, depth int) (batches func(n int)) {
-	const size = 16 << 20
+	const size = 1 << 20
 	f := dial(b, tcp.Options{}, spawn(b, "serve", network, 1, size).addr)
 	t, err := rdma.NewThread(f, rdma.ThreadOptions{})
 	if err != nil {

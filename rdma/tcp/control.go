@@ -57,8 +57,14 @@ func (s *Server) execute(x *call, answer []byte) (n int) {
 		n = s.blades * bladeSize
 	case actProvision:
 		err = s.set.Provision(rdma.BladeID(x.blade), x.off, x.n)
-	case actSetKey:
-		err = s.set.SetKey(rdma.BladeID(x.blade), x.key)
+	case actGrant:
+		var k rdma.Key
+		if k, err = s.set.Grant(rdma.BladeID(x.blade)); err == nil {
+			wire.PutUint64(body, uint64(k))
+			n = keySize
+		}
+	case actRevoke:
+		err = s.set.Revoke(rdma.BladeID(x.blade), x.key)
 	}
 	o := outcomeOf(err)
 	if err != nil {
@@ -78,6 +84,8 @@ func outcomeOf(err error) outcome {
 		return callBladeDown
 	case errors.Is(err, rdma.ErrClosed):
 		return callClosed
+	case errors.Is(err, rdma.ErrStaleKey):
+		return callStaleKey
 	}
 	return callFailed
 }
@@ -89,6 +97,8 @@ func errorOf(o outcome, server, text string) error {
 		return fmt.Errorf("%s: %s: %w", server, text, rdma.ErrNoMemory)
 	case callBladeDown:
 		return fmt.Errorf("%s: %s: %w", server, text, rdma.ErrBladeDown)
+	case callStaleKey:
+		return fmt.Errorf("%s: %s: %w", server, text, rdma.ErrStaleKey)
 	case callClosed:
 		return fmt.Errorf("%s: %s: %w: %w", server, text, rdma.ErrClosed, rdma.ErrBladeDown)
 	}

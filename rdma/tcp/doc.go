@@ -4,7 +4,7 @@
 //
 //	process of transactions                              process of blades
 //	Thread -> port: a queue pair to each blade   <->     session: a lane of region.Set
-//	Fabric: control connections                  <->     control: Provision, SetKey, blades
+//	Fabric: control connections                  <->     control: Provision, Grant, Revoke, blades
 //
 // # Data path
 //

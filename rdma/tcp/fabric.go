@@ -344,17 +344,30 @@ func (f *Fabric) Run(n int, fn func(i int)) {
 
 // Provision has the server reserve memory: rdma.Fabric.
 func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
-	return f.at(b, call{action: actProvision, off: off, n: n})
+	return f.at(b, call{action: actProvision, off: off, n: n}, nil)
 }
 
-// SetKey has the server change the access key of a blade: rdma.Fabric. After an error that is
-// rdma.ErrBladeDown the key may have changed, or may still change.
-func (f *Fabric) SetKey(b rdma.BladeID, k rdma.Key) error {
-	return f.at(b, call{action: actSetKey, key: k})
+// Grant has the server grant a key of a blade: rdma.Fabric. After an error that is
+// rdma.ErrBladeDown it may have done so.
+func (f *Fabric) Grant(b rdma.BladeID) (k rdma.Key, err error) {
+	err = f.at(b, call{action: actGrant}, func(body []byte) error {
+		if len(body) != keySize || wire.Uint64(body)>>32 != 0 {
+			return fmt.Errorf("tcp: %w: a key of %d bytes", ErrProtocol, len(body))
+		}
+		k = rdma.Key(wire.Uint64(body))
+		return nil
+	})
+	return k, err
 }
 
-// at executes a call for a blade.
-func (f *Fabric) at(b rdma.BladeID, x call) error {
+// Revoke has the server end keys of a blade: rdma.Fabric. After an error that is
+// rdma.ErrBladeDown it may have done so, or may still.
+func (f *Fabric) Revoke(b rdma.BladeID, before rdma.Key) error {
+	return f.at(b, call{action: actRevoke, key: before}, nil)
+}
+
+// at executes a call for a blade, and hands the body of its answer to took.
+func (f *Fabric) at(b rdma.BladeID, x call, took func(body []byte) error) error {
 	if f.isClosed() {
 		return fmt.Errorf("tcp: %w", rdma.ErrClosed)
 	}
@@ -363,7 +376,7 @@ func (f *Fabric) at(b rdma.BladeID, x call) error {
 	}
 	p := f.places[b]
 	x.blade = p.index
-	return f.call(p.server, x, nil)
+	return f.call(p.server, x, took)
 }
 
 func (f *Fabric) isClosed() bool {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"txnode/rdma"
+	"txnode/rdma/fabrictest"
 	"txnode/rdma/region"
 	"txnode/rdma/tcp"
 )
@@ -123,16 +124,20 @@ func TestKilled(t *testing.T) {
 				}
 				c.mustAdd(b)
 			})
-			if err := f.SetKey(0, 9); !isDown(err) {
-				t.Errorf("SetKey: %v", err)
+			if _, err := f.Grant(0); !isDown(err) {
+				t.Errorf("Grant: %v", err)
+			}
+			if err := f.Revoke(0, 9); !isDown(err) {
+				t.Errorf("Revoke: %v", err)
 			}
 			if err := f.Provision(0, 0, 64); !isDown(err) {
 				t.Errorf("Provision: %v", err)
 			}
-			if err := f.SetKey(1, 9); err != nil {
-				t.Errorf("SetKey of the other server: %v", err)
+			k, err := fabrictest.Rekey(f, 1)
+			if err != nil {
+				t.Errorf("keys of the other server: %v", err)
 			}
-			if b := f.Blades(); len(b) != 3 || b[0].Size != 1<<16 || b[1].Key != 9 {
+			if b := f.Blades(); len(b) != 3 || b[0].Size != 1<<16 || b[1].Key != k {
 				t.Errorf("Blades: %+v", b)
 			}
 			late := thread(t, f) // a thread that is made now is one for the blades that are left
@@ -229,8 +234,8 @@ func TestSilent(t *testing.T) {
 			if !errors.As(err, &v) || v.Status != rdma.StatusTimeout || c.b.WR(1).Status != rdma.StatusTimeout || !c.Uncertain() {
 				t.Errorf("verbs: %v, %v", err, c.b.WR(1).Status)
 			}
-			if err := f.SetKey(0, 1); !isDown(err) {
-				t.Errorf("SetKey: %v", err)
+			if err := f.Revoke(0, 1); !isDown(err) {
+				t.Errorf("Revoke: %v", err)
 			}
 			if err := c.Reconnect(0); !isDown(err) {
 				t.Errorf("Reconnect: %v", err)
@@ -242,10 +247,12 @@ func TestSilent(t *testing.T) {
 			for c.Reconnect(0) != nil { // it may be busy with what it was asked meanwhile
 				time.Sleep(time.Millisecond)
 			}
-			for f.SetKey(0, 77) != nil {
+			for {
+				if a.Key, err = fabrictest.Rekey(f, 0); err == nil {
+					break
+				}
 				time.Sleep(time.Millisecond)
 			}
-			a.Key = 77
 			c.mustAdd(a)
 		})
 	}

@@ -170,7 +170,9 @@ type action uint8
 const (
 	actBlades    action = 1 // the server's blades
 	actProvision action = 2 // rdma.Fabric.Provision
-	actSetKey    action = 3 // rdma.Fabric.SetKey
+	actGrant     action = 3 // rdma.Fabric.Grant
+	actRevoke    action = 4 // rdma.Fabric.Revoke
+	lastAction          = actRevoke
 )
 
 // call is a frame of the control path, from client to server: callSize bytes, little-endian.
@@ -178,7 +180,7 @@ const (
 //	 0  action
 //	 1  -        zero
 //	 2  blade    index on this server
-//	 4  key      SetKey
+//	 4  key      Revoke
 //	 8  off      Provision
 //	16  n        Provision
 type call struct {
@@ -202,7 +204,7 @@ func (c *call) get(p []byte) error {
 	v := wire.Uint64(p)
 	c.action, c.blade, c.key = action(v), uint16(v>>16), rdma.Key(v>>32)
 	c.off, c.n = wire.Uint64(p[8:]), wire.Uint64(p[16:])
-	if v>>8&0xff != 0 || c.action < actBlades || c.action > actSetKey {
+	if v>>8&0xff != 0 || c.action < actBlades || c.action > lastAction {
 		return fmt.Errorf("%w: unknown control frame %#x", ErrProtocol, v&0xffff)
 	}
 	return nil
@@ -216,6 +218,7 @@ const (
 	callNoMemory
 	callBladeDown
 	callClosed
+	callStaleKey
 	callFailed
 	numOutcomes
 )
@@ -225,9 +228,10 @@ const (
 //	0  outcome
 //	1  -        3 bytes, zero
 //	4  len      bytes of the body: a text if the call failed, else bladeSize bytes a blade
-//	            for the blades, else nothing
+//	            for the blades, keySize bytes for Grant (the key, and 4 bytes, zero), else nothing
 const (
 	answerSize = 8
+	keySize    = 8
 	maxAnswer  = maxBlades * bladeSize
 	maxText    = 1 << 10
 )
@@ -237,7 +241,7 @@ func putAnswer(p []byte, o outcome, n int) { wire.PutUint64(p, uint64(o)|uint64(
 func getAnswer(p []byte) (o outcome, n int, err error) {
 	v := wire.Uint64(p)
 	o, n = outcome(v), int(v>>32)
-	if v>>8&0xffffff != 0 || o >= numOutcomes || n > maxAnswer || o != callDone && n > maxText || n%bladeSize != 0 && o == callDone {
+	if v>>8&0xffffff != 0 || o >= numOutcomes || n > maxAnswer || o != callDone && n > maxText || n%keySize != 0 && o == callDone {
 		return 0, 0, fmt.Errorf("%w: an answer %#x to a control frame", ErrProtocol, v)
 	}
 	return o, n, nil
@@ -247,7 +251,7 @@ func getAnswer(p []byte) (o outcome, n int, err error) {
 //
 //	 0  size         of its region in bytes
 //	 8  incarnation  rdma.BladeInfo.Incarnation
-//	16  key          present access key
+//	16  key          oldest access key
 //	20  flags        1: read-only
 const bladeSize = 24
 

@@ -50,8 +50,10 @@ func TestGolden(t *testing.T) {
 	var k [callSize]byte
 	(&call{action: actProvision, blade: 2, off: 4096, n: 8192}).put(k[:])
 	show("call, provision", k[:])
-	(&call{action: actSetKey, blade: 2, key: 9}).put(k[:])
-	show("call, set key", k[:])
+	(&call{action: actGrant, blade: 2}).put(k[:])
+	show("call, grant", k[:])
+	(&call{action: actRevoke, blade: 2, key: 9}).put(k[:])
+	show("call, revoke", k[:])
 	var a [answerSize + bladeSize]byte
 	putAnswer(a[:], callDone, bladeSize)
 	putBlade(a[answerSize:], &rdma.BladeInfo{Size: 1 << 30, Incarnation: 0x1234567890, Key: 5, ReadOnly: true})

@@ -293,6 +293,10 @@ func (q *queuePair) reap() {
 // breaks the protocol.
 func (q *queuePair) consume() error {
 	for q.head != q.tail {
+		q.reads()
+		if q.head == q.tail {
+			break
+		}
 		have := q.in[q.start:q.end]
 		e := &q.ring[q.head&q.mask]
 		if q.landing {
@@ -337,6 +341,29 @@ func (q *queuePair) consume() error {
 		return fmt.Errorf("%w: %d bytes that answer nothing", ErrProtocol, q.end-q.start)
 	}
 	return nil
+}
+
+// reads completes the READs at head whose replies have come as a whole: it is consume for most of them.
+func (q *queuePair) reads() {
+	if q.landing || q.partial {
+		return
+	}
+	have, arena := q.in[q.start:q.end], q.p.arena
+	for q.head != q.tail && len(have) >= replySize && wire.Uint64(have) == uint64(q.head) {
+		e := &q.ring[q.head&q.mask]
+		size := replySize + padded(e.n)
+		if e.op != opRead || e.more || size > len(have) {
+			return
+		}
+		copy(arena[e.local:e.local+e.n], have[replySize:])
+		have = have[size:]
+		q.start += size
+		b := e.b
+		e.b = nil
+		q.head++
+		q.p.out--
+		b.Complete(int(e.i), rdma.StatusOK)
+	}
 }
 
 // land takes more of a READ's payload; true: all of it has come.

@@ -159,8 +159,11 @@ func (s *session) limit(within bool) error {
 func (s *session) turn() (more bool, err error) {
 	n, results := 0, false
 	var r request
-parse:
 	for s.end-s.start >= requestSize {
+		if k := s.reads(n); k > 0 {
+			n += k
+			continue
+		}
 		p := s.in[s.start:s.end]
 		if err = r.get(p); err != nil {
 			break
@@ -169,51 +172,17 @@ parse:
 		if len(p) < size {
 			break
 		}
-		if n == turnMax || s.full+reply > len(s.out) {
+		if n == turnMax || s.full+reply > len(s.out) || r.op == opReset && n > 0 {
 			more = true
 			break
 		}
-		w := &s.wrs[n]
-		w.Blade, w.Key, w.Off, w.Len, w.Status = s.blade, r.key, r.off, r.len, rdma.StatusOK
-		switch r.op {
-		case opRead:
-			w.Op, w.Local = rdma.OpRead, uint32(inSize+s.full+replySize)
-			if r.len&7 != 0 { // the client gets no bytes that were left there
-				wire.PutUint64(s.out[s.full+replySize+padded(r.len)-8:], 0)
-			}
-		case opWrite:
-			w.Op, w.Local = rdma.OpWrite, uint32(s.start+requestSize)
-		case opCAS:
-			results = true
-			w.Op, w.Cmp, w.Swap = rdma.OpCAS, wire.Uint64(p[requestSize:]), wire.Uint64(p[requestSize+8:])
-		case opFAA:
-			results = true
-			w.Op, w.Swap = rdma.OpFAA, wire.Uint64(p[requestSize:])
-		case opMaskedCAS:
-			results = true
-			w.Op, w.Cmp, w.Swap = rdma.OpMaskedCAS, wire.Uint64(p[requestSize:]), wire.Uint64(p[requestSize+8:])
-			w.Local = uint32(s.start + requestSize + 16)
-		case opFlush:
-			w.Op = rdma.OpFlush
-		case opWrong:
-			w.Op = rdma.NumOps // the lane fails it, and whatever is behind
-		case opReset:
-			if n > 0 { // once those before it are executed
-				more = true
-				break parse
-			}
+		if r.op == opReset {
 			s.reset()
 			continue
 		}
-		if r.rest != 0 && !s.fits(&r) {
-			w.Off = ^uint64(0) // no piece of a request that goes past the end has an effect
-			w.Len = max(w.Len, 1)
-		}
-		s.places[n] = uint32(s.full)
-		putReply(s.out[s.full:], s.number, rdma.StatusOK)
-		s.full += reply
+		results = s.take(&r, p, n) || results
+		s.answer(n, reply)
 		s.start += size
-		s.number++
 		n++
 	}
 	if n == 0 {
@@ -224,6 +193,73 @@ parse:
 		s.finish(n)
 	}
 	return more, err
+}
+
+// reads takes the READs at the head of what has been received, as requests n and behind, and returns
+// how many. Most requests are such, and this is take for those of one piece and of whole words.
+func (s *session) reads(n int) int {
+	in, out := s.in[s.start:s.end], s.out
+	full, number := s.full, s.number
+	first := n
+	for n < turnMax && len(in) >= requestSize {
+		a, b := wire.Uint64(in), wire.Uint64(in[8:])
+		size := uint32(a >> 32)
+		if uint32(a) != uint32(opRead) || size > maxPiece || size&7 != 0 || b>>32 != 0 || full+replySize+int(size) > len(out) {
+			break
+		}
+		w := &s.wrs[n]
+		w.Op, w.Blade, w.Key, w.Status = rdma.OpRead, s.blade, rdma.Key(b), rdma.StatusOK
+		w.Off, w.Len, w.Local = wire.Uint64(in[16:]), size, uint32(inSize+full+replySize)
+		s.places[n] = uint32(full)
+		putReply(out[full:], number, rdma.StatusOK)
+		full += replySize + int(size)
+		in = in[requestSize:]
+		number++
+		n++
+	}
+	s.start += (n - first) * requestSize
+	s.full, s.number = full, number
+	return n - first
+}
+
+// take makes request n of the frame at the head of p; true: it has a result.
+func (s *session) take(r *request, p []byte, n int) bool {
+	w := &s.wrs[n]
+	*w = rdma.WR{Blade: s.blade, Key: r.key, Off: r.off, Len: r.len}
+	body := p[requestSize:]
+	switch r.op {
+	case opRead:
+		w.Op, w.Local = rdma.OpRead, uint32(inSize+s.full+replySize)
+		if r.len&7 != 0 { // the client gets no bytes that were left there
+			wire.PutUint64(s.out[s.full+replySize+padded(r.len)-8:], 0)
+		}
+	case opWrite:
+		w.Op, w.Local = rdma.OpWrite, uint32(s.start+requestSize)
+	case opCAS:
+		w.Op, w.Cmp, w.Swap = rdma.OpCAS, wire.Uint64(body), wire.Uint64(body[8:])
+	case opFAA:
+		w.Op, w.Swap = rdma.OpFAA, wire.Uint64(body)
+	case opMaskedCAS:
+		w.Op, w.Cmp, w.Swap = rdma.OpMaskedCAS, wire.Uint64(body), wire.Uint64(body[8:])
+		w.Local = uint32(s.start + requestSize + 16)
+	case opFlush:
+		w.Op = rdma.OpFlush
+	default:
+		w.Op = rdma.NumOps // the lane fails it, and whatever is behind
+	}
+	if r.rest != 0 && !s.fits(r) {
+		w.Off = ^uint64(0) // no piece of a request that goes past the end has an effect
+		w.Len = max(w.Len, 1)
+	}
+	return r.replySize() == replySize+8 && r.op != opRead
+}
+
+// answer begins the reply to request n, of so many bytes if it succeeds.
+func (s *session) answer(n, size int) {
+	s.places[n] = uint32(s.full)
+	putReply(s.out[s.full:], s.number, rdma.StatusOK)
+	s.full += size
+	s.number++
 }
 
 // fits reports whether all of a request that comes in pieces is within the region, from this
@@ -267,8 +303,8 @@ func (s *session) reset() {
 	}
 	putReply(s.out[s.full:], s.number, status)
 	s.full += replySize
-	s.start += requestSize
 	s.number++
+	s.start += requestSize
 }
 
 // close gives up lane and buffers.
