@@ -14,6 +14,9 @@ func PollWaiter() (back func()) {
 	return func() { newWaiter = was }
 }
 
+// NestedWaiter changes nothing.
+func NestedWaiter() (back func()) { return func() {} }
+
 // Frames of the beginning of a connection, and the first request, for clients that misbehave.
 func HelloFrame(control bool, blade uint16) []byte {
 	h := hello{version: Version, purpose: forData, blade: blade}
@@ -51,7 +54,7 @@ func (f loneFabric) Blades() []rdma.BladeInfo                   { return []rdma.
 func (f loneFabric) NewPort(rdma.PortConfig) (rdma.Port, error) { return f.p, nil }
 
 // loneThread is a thread whose queue pair is one end of a pair of sockets that nothing reads.
-func loneThread(t *testing.T) (*rdma.Thread, *port) {
+func loneThread(t testing.TB) (*rdma.Thread, *port) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -61,12 +64,13 @@ func loneThread(t *testing.T) (*rdma.Thread, *port) {
 		t.Fatal(err)
 	}
 	p := &port{f: f, waiter: &polling{}, qps: make([]queuePair, 1)}
-	if p.arena, err = unix.Mmap(-1, 0, 16<<10, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON); err != nil {
+	if p.arena, err = unix.Mmap(-1, 0, 512<<10, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON); err != nil {
 		t.Fatal(err)
 	}
 	p.step = p.reapAll
 	p.any = func() bool { return p.reapAll() || p.moved }
-	p.qps[0].init(p, 0, 16)
+	p.qps[0].init(p, 0, 32)
+	p.qps[0].out = make([]byte, 0, 4<<20) // nothing has to be written to make room
 	if err := p.qps[0].attach(&link{fd: fds[0]}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package tcp_test
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -409,6 +410,38 @@ func TestNotReading(t *testing.T) {
 	}
 }
 
+// TestHogs: clients that ask for as much as they can take do not keep another one from its work.
+func TestHogs(t *testing.T) {
+	h := serve(t, "unix", regions(1, 1<<20), tcp.ServerOptions{})
+	honest := thread(t, dial(t, tcp.Options{}, h.addr))
+	defer honest.close()
+	a := honest.at(0, 0)
+	var hogs sync.WaitGroup
+	var conns []net.Conn
+	for range 4 {
+		c := greeted(t, h.addr, false)
+		conns = append(conns, c)
+		flood := bytes.Repeat(tcp.ReadFrame(a.Key, 0, tcp.MaxPiece), 100)
+		hogs.Go(func() { _, _ = io.Copy(io.Discard, c) }) // until the end of the test
+		hogs.Go(func() {
+			for {
+				if _, err := c.Write(flood); err != nil {
+					return
+				}
+			}
+		})
+	}
+	for range 200 {
+		honest.mustAdd(a)
+	}
+	for _, c := range conns {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	hogs.Wait()
+}
+
 // TestMuchAtOnce posts more bytes in both directions than all buffers hold: neither side may wait for
 // the other one for ever.
 func TestMuchAtOnce(t *testing.T) {
@@ -437,6 +470,54 @@ func TestMuchAtOnce(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestLongPastTheEnd: a long request that goes past the end of the region fails before its first piece
+// has an effect.
+func TestLongPastTheEnd(t *testing.T) {
+	const size = 1 << 20
+	h := serve(t, "unix", regions(1, size), tcp.ServerOptions{})
+	c := thread(t, dial(t, tcp.Options{}, h.addr))
+	defer c.close()
+	for i := range c.Bytes(0, size) {
+		c.Bytes(0, size)[i] = 0xff
+	}
+	for _, x := range []struct {
+		off uint64
+		n   uint32
+	}{{8, size}, {0, size + 1}, {size - 300<<10, 300<<10 + 8}, {1 << 63, size}, {^uint64(0) - 500<<10, size}, {size, 500 << 10}} {
+		for _, op := range []rdma.Op{rdma.OpWrite, rdma.OpRead} {
+			a := c.at(0, x.off)
+			c.b.Reset()
+			if op == rdma.OpWrite {
+				c.b.Write(a, 0, x.n)
+			} else {
+				c.b.Read(a, 4<<20, x.n)
+			}
+			var v *rdma.VerbError
+			if err := c.Plain().Do(&c.b); !errors.As(err, &v) || v.Status != rdma.StatusBounds {
+				t.Errorf("%v of %d bytes at %#x: %v", op, x.n, x.off, err)
+			}
+			if err := c.Reconnect(0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c.b.Reset()
+	c.b.Read(c.at(0, 0), 2<<20, size)
+	if err := c.Plain().Do(&c.b); err != nil {
+		t.Fatal(err)
+	}
+	for i, x := range c.Bytes(2<<20, size) {
+		if x != 0 {
+			t.Fatalf("byte %#x of the region is %#x", i, x)
+		}
+	}
+	for i, x := range c.Bytes(4<<20, size) {
+		if x != 0 {
+			t.Fatalf("byte %#x of the arena is %#x", i, x)
+		}
 	}
 }
 

@@ -116,7 +116,7 @@ func FuzzReplies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, got []byte, step uint16) {
 		th, p := loneThread(t)
 		q := &p.qps[0]
-		arena := p.arena
+		arena := p.arena[:16<<10]
 		for i := range arena {
 			arena[i] = 0xee
 		}
