@@ -32,7 +32,8 @@ type Ordered interface {
 	Follow(p Place, a memory.Addr, value []byte) (next Hop, here bool, err error)
 	// Astray forgets what has led to a block that is no node of this index, and returns where to begin.
 	Astray(p Place) Hop
-	// Entry returns the block that a node of level 0 links for a key.
+	// Entry returns the block that a node of level 0 links for a key. Follow has said of the node's value that it is the one
+	// that is responsible; so it has for Entries.
 	Entry(node, key []byte) (c Candidate, found bool)
 	// Entries appends the blocks that a node of level 0 links between two bounds to dst, at most so many, in ascending
 	// order of their keys, or, if down, in descending order. more: the range goes on in the node that is

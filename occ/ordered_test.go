@@ -346,21 +346,33 @@ func TestRangePhantoms(t *testing.T) {
 	}
 }
 
-// TestRangeVerbs counts what a walk over 100 records costs.
+// TestRangeVerbs counts what a walk over 100 records costs, of a table that was filled in order, and in another order; by its bounds, and
+// by a limit.
 func TestRangeVerbs(t *testing.T) {
-	b := newBed(t, 2, 1, occ.Options{})
-	_, tx := b.session()
-	b.table = b.ordered(tx, 2, 0)
-	for k := range uint64(400) {
-		must(t, b.insert(tx, k))
-		must(t, tx.Posts(b.table))
-	}
-	for range 2 { // the first fills the cache of inner nodes
-		must(t, tx.Begin())
-		before := total(tx)
-		keys, _ := b.scanKeys(tx, index.Bound{Key: key8(100)}, index.Bound{Key: key8(200)}, false, 0)
-		must(t, tx.Commit())
-		after := total(tx)
-		t.Logf("%d keys: %d verbs, %d round trips", len(keys), after[0]-before[0], after[1]-before[1])
+	for _, x := range []struct {
+		step          uint64 // from one key to the one that is inserted next
+		verbs, rounds uint64 // at most
+	}{{1, 16, 3}, {167, 206, 3}} {
+		b := newBed(t, 2, 1, occ.Options{})
+		_, tx := b.session()
+		b.table = b.ordered(tx, 2, 0)
+		for k := range uint64(400) {
+			must(t, b.insert(tx, k*x.step%400))
+			must(t, tx.Posts(b.table))
+		}
+		for _, limit := range []int{0, 100} {
+			for i := range 2 { // the first fills the cache of inner nodes
+				must(t, tx.Begin())
+				before := total(tx)
+				keys, _ := b.scanKeys(tx, index.Bound{Key: key8(100)}, index.Bound{Key: key8(uint64(200 + limit))}, false, limit)
+				must(t, tx.Commit())
+				after := total(tx)
+				if verbs, rounds := after[0]-before[0], after[1]-before[1]; len(keys) != 100 || i > 0 && (verbs > x.verbs || rounds > x.rounds) {
+					t.Errorf("step %d, limit %d: %d keys, %d verbs, %d round trips; want at most %d, %d", x.step, limit, len(keys), verbs, rounds, x.verbs, x.rounds)
+				} else if i > 0 {
+					t.Logf("step %d, limit %d: %d verbs, %d round trips", x.step, limit, verbs, rounds)
+				}
+			}
+		}
 	}
 }

@@ -60,7 +60,7 @@ func (tx *Tx) Range(t *Table, from, to index.Bound, down bool, limit int) (*Scan
 		o.place = index.Place{Bound: to, Below: true}
 	}
 	if limit > 0 {
-		s.want = min(s.want, limit)
+		s.want = min(scanBatch, limit) // in one piece
 	}
 	if emptyRange(from, to) {
 		o.rest = false

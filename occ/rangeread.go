@@ -14,12 +14,16 @@ import (
 
 // Reading of leaves and of the records that they link: see orderedScan.
 
+// leafEntry is about how many bytes of a leaf an entry takes: so it is known how many leaves have the rows that are wanted.
+const leafEntry = 32
+
 // readLeaves reads the next leaves of the range, at least one, and lists the blocks that they link.
 func (s *Scan) readLeaves() error {
 	tx, o, t := s.tx, s.o, s.tx.s.thread
 	ix := s.table.Ordered
 	from, to := o.bounds()
-	n := min(max(s.want/16, 1), maxLeaves)
+	size := ix.NodeClass().Size()
+	n := min(max(s.want-len(s.rows), 0)/int(size/leafEntry)+1, maxLeaves)
 	o.ahead = ix.Ahead(o.ahead[:0], from, to, o.down, n)
 	if len(o.ahead) == 0 {
 		o.ahead = append(o.ahead, ix.Find(o.place).Addr)
@@ -31,7 +35,6 @@ func (s *Scan) readLeaves() error {
 			most += min(len(s.found), scanBatch)
 		}
 	}
-	size := ix.NodeClass().Size()
 	buf, err := t.Alloc(len(o.ahead) * int(size))
 	if errors.Is(err, rdma.ErrArenaFull) {
 		o.ahead = o.ahead[:1]
@@ -135,6 +138,9 @@ type block struct {
 // docs/ordered.md.
 const gap = 3 * record.LineSize
 
+// fewFalls: blocks are not sorted if one in so many is before the one in front of it.
+const fewFalls = 16
+
 // joined appends READs of blocks to b: those that lie side by side, but for a gap, are read by one. It places the bytes
 // in at most room bytes of arena at buf, sets where each block is, and returns how many blocks fit, the first of
 // the list. order is scratch.
@@ -145,10 +151,16 @@ func (tx *Tx) joined(b *rdma.Batch, blocks []block, order []int32, buf, room uin
 		n++
 	}
 	order = order[:0]
+	falls := 0
 	for i := range n {
+		if i > 0 && blocks[i].addr < blocks[i-1].addr {
+			falls++
+		}
 		order = append(order, int32(i))
 	}
-	slices.SortFunc(order, func(x, y int32) int { return cmp.Compare(blocks[x].addr, blocks[y].addr) })
+	if falls > n/fewFalls { // else most of them lie side by side as they are
+		slices.SortFunc(order, func(x, y int32) int { return cmp.Compare(blocks[x].addr, blocks[y].addr) })
+	}
 	at := buf
 	for i := 0; i < n; {
 		first := &blocks[order[i]]
@@ -158,7 +170,7 @@ func (tx *Tx) joined(b *rdma.Batch, blocks []block, order []int32, buf, room uin
 		j := i + 1
 		for ; j < n; j++ {
 			x := &blocks[order[j]]
-			off := uint64(x.addr - first.addr)
+			off := uint64(x.addr - first.addr) // of one that is before, a large number
 			to := tx.view.At(x.addr, 0)
 			if to.Blade != from.Blade || to.Key != from.Key || to.Off-from.Off != off || off > uint64(size)+gap || off+uint64(x.n) > uint64(buf+room-at) {
 				break

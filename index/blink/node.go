@@ -32,7 +32,7 @@ func Decode(b []byte) (Node, error) {
 	if end := u16(b, endOff); end != len(b) {
 		return Node{}, malformed("%d bytes, of a node of %d", len(b), end)
 	}
-	n := Node{b: b, count: u16(b, countOff), prefix: u16(b, prefixOff), inline: b[flagsOff]&flagInline != 0}
+	n := Accepted(b)
 	if b[flagsOff]&^flagInline != 0 || n.inline && b[levelOff] != 0 {
 		return Node{}, malformed("flags %#x at level %d", b[flagsOff], b[levelOff])
 	}
@@ -47,10 +47,23 @@ func Decode(b []byte) (Node, error) {
 	if n.prefix > common {
 		return Node{}, malformed("fences of %d and %d bytes (%d: unbounded) with a prefix of %d", low, u16(b, highOff), unbounded, n.prefix)
 	}
-	n.slots = headerSize + low + high
 	entries := n.slots + slotSize*n.count
 	if entries > len(b) {
 		return Node{}, malformed("fences of %d and %d bytes and %d entries in a node of %d bytes", low, high, n.count, len(b))
+	}
+	if err := n.checkSlots(entries); err != nil {
+		return Node{}, err
+	}
+	return n, nil
+}
+
+// Accepted returns the view of an image that Decode has accepted, and that has not been changed since: of another one the methods of Node may
+// panic. It costs nothing, whatever the number of entries.
+func Accepted(b []byte) Node {
+	n := Node{b: b, count: u16(b, countOff), prefix: u16(b, prefixOff), inline: b[flagsOff]&flagInline != 0}
+	n.slots = headerSize + u16(b, lowOff)
+	if high := u16(b, highOff); high != unbounded {
+		n.slots += high
 	}
 	switch {
 	case n.inline:
@@ -60,10 +73,7 @@ func Decode(b []byte) (Node, error) {
 	default:
 		n.payload = childPayload
 	}
-	if err := n.checkSlots(entries); err != nil {
-		return Node{}, err
-	}
-	return n, nil
+	return n
 }
 
 // checkSlots checks that the entries lie one after the other, from at to the end, and that each has

@@ -389,10 +389,7 @@ func (t *Tree) Empty(node []byte) bool {
 
 // Entry returns the block that a leaf links for a key.
 func (t *Tree) Entry(node, key []byte) (c index.Candidate, found bool) {
-	n, err := blink.Decode(node)
-	if err != nil {
-		return c, false
-	}
+	n := blink.Accepted(node)
 	i, found := n.Search(key)
 	if !found {
 		return c, false
@@ -402,10 +399,7 @@ func (t *Tree) Entry(node, key []byte) (c index.Candidate, found bool) {
 
 // Entries appends the blocks that a leaf links between two bounds.
 func (t *Tree) Entries(dst []index.Candidate, node []byte, from, to index.Bound, down bool, most int) (blocks []index.Candidate, rest index.Place, more bool) {
-	n, err := blink.Decode(node)
-	if err != nil {
-		return dst, rest, false
-	}
+	n := blink.Accepted(node)
 	i, j := n.Rank(bound(from)), n.Rank(bound(to))
 	if j-i > most {
 		if down {
