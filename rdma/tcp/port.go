@@ -79,13 +79,6 @@ func (p *port) Wait(until int64) {
 		p.expire()
 		return
 	}
-	before := p.out
-	for i := range p.qps {
-		p.qps[i].flush() // from now on what they post has a time
-	}
-	if p.out < before { // a connection was found broken
-		return
-	}
 	p.waiter.wait(p.step, p.f.start, min(until, p.deadline()))
 	p.expire()
 }
@@ -112,12 +105,17 @@ func (p *port) sleep(until int64) {
 	}
 }
 
-// reapAll sends what has not been sent and reaps what is there; true: something has completed.
+// reapAll sends what has not been sent and reaps what is there; true: something has completed. It
+// does not look for replies to what it has just sent alone: the waiter calls again when they come.
 func (p *port) reapAll() bool {
 	before := p.out
 	for i := range p.qps {
-		if q := &p.qps[i]; q.head != q.tail {
-			q.flush()
+		q := &p.qps[i]
+		if q.head == q.tail {
+			continue
+		}
+		sent := q.head != q.stamped
+		if q.flush(); sent {
 			q.reap()
 		}
 	}

@@ -3,7 +3,6 @@ package tcp
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"txnode/rdma"
 )
@@ -449,10 +448,11 @@ func (q *queuePair) sever() {
 
 // expires is when the frame that waits longest will have waited too long.
 func (q *queuePair) expires() int64 {
-	if q.head == q.stamped {
-		return math.MaxInt64 // it has not been sent
+	sent := q.ring[q.head&q.mask].sent
+	if q.head == q.stamped { // it is not sent before now
+		sent = q.p.Now()
 	}
-	return q.ring[q.head&q.mask].sent + int64(q.p.f.o.Verb)
+	return sent + int64(q.p.f.o.Verb)
 }
 
 // reset has the blade take its side out of the error state; false: there is no connection any more.
