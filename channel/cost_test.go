@@ -88,6 +88,38 @@ func TestCosts(t *testing.T) {
 				k.want("SST.Look", cost{1, 1}, func() error { return t1.Look(c) })
 				k.want("Beat, not due", cost{0, 0}, func() error { return m.Beat(c) })
 
+				l, err := channel.OpenMutex(ctx, c, s, "l")
+				if err != nil {
+					return err
+				}
+				k.want("Mutex.Lock", pick(cost{1, 1}, cost{2, 2}), func() error { _, err := l.Lock(ctx, c); return err })
+				k.want("Mutex.Unlock", cost{1, 1}, func() error { return l.Unlock(c) })
+				q, err := channel.OpenTicketLock(ctx, c, s, "q")
+				if err != nil {
+					return err
+				}
+				k.want("TicketLock.Lock", cost{3, 2}, func() error { _, err := q.Lock(ctx, c); return err })
+				k.want("TicketLock.Unlock", cost{2, 1}, func() error { return q.Unlock(c) })
+				a, err := channel.OpenBarrier(ctx, c, s, "a", 1)
+				if err != nil {
+					return err
+				}
+				k.want("Barrier.Wait", cost{2, 1}, func() error { return a.Wait(ctx, c) })
+				if err := w.Put(m, c, 0, 0, 1); err != nil {
+					return err
+				}
+				k.want("Barrier.Wait with a fence", pick(cost{2, 1}, cost{3, 2}), func() error { return a.Wait(ctx, c) })
+				if err := w.Put(m, c, 1, 0, 1); err != nil {
+					return err
+				}
+				if err := w.Put(m, c, 0, 0, 1); err != nil {
+					return err
+				}
+				if _, err := l.Lock(ctx, c); err != nil {
+					return err
+				}
+				k.want("Mutex.Unlock with a fence", pick(cost{1, 1}, cost{2, 2}), func() error { return l.Unlock(c) })
+
 				var b rdma.Batch
 				k.want("three objects in one doorbell", cost{3 + p, 1}, func() error {
 					if err := v.StageAdd(&b, 1); err != nil {
@@ -143,6 +175,31 @@ func TestAllocations(t *testing.T) {
 		none("Owned.Load", func() error { _, _, err := o.Load(c); return err })
 		none("SST.Store", func() error { return t1.Store(c, 1) })
 		none("SST.Look", func() error { return t1.Look(c) })
+		l, err := channel.OpenMutex(ctx, c, s, "l")
+		if err != nil {
+			return err
+		}
+		none("Mutex", func() error {
+			if _, err := l.Lock(ctx, c); err != nil {
+				return err
+			}
+			return l.Unlock(c)
+		})
+		q, err := channel.OpenTicketLock(ctx, c, s, "q")
+		if err != nil {
+			return err
+		}
+		none("TicketLock", func() error {
+			if _, err := q.Lock(ctx, c); err != nil {
+				return err
+			}
+			return q.Unlock(c)
+		})
+		a, err := channel.OpenBarrier(ctx, c, s, "a", 1)
+		if err != nil {
+			return err
+		}
+		none("Barrier.Wait", func() error { return a.Wait(ctx, c) })
 		return nil
 	})
 }

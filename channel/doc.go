@@ -5,6 +5,9 @@
 //	Var          a word that all change
 //	Owned        a value with one writer at a time
 //	SST          a row for each member, all of them read at once
+//	Barrier      members wait for each other, and do not wait for the dead
+//	Mutex        a lock that costs one round trip when it is free
+//	TicketLock   a lock that is given to waiting members in the order of their asking
 //
 // It is coordination, not data: an object has one copy, and is gone when its blade begins anew. What
 // must survive belongs into tables. The source is Hodgkins, Madler, Izraelevitz, "LOCO: Rethinking

@@ -377,3 +377,11 @@ func (w *wait) next(c *rdma.Coro) error {
 }
 
 func word(b []byte, off uint32) uint64 { return binary.LittleEndian.Uint64(b[off:]) }
+
+// fence makes what the thread has written, on any blade, visible to all.
+func (m *Member) fence(c *rdma.Coro, b *rdma.Batch) error {
+	if err := c.Fence(rdma.FenceThread, 0, b); err != nil {
+		return m.redo(c, b)
+	}
+	return nil
+}

@@ -3,6 +3,7 @@ package channel_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"txnode/channel"
@@ -44,7 +45,9 @@ func (s *stage) finish(t *testing.T) {
 			break
 		}
 		if n > 200_000 {
-			t.Fatal("a member does not come to an end")
+			t.Error("a member does not come to an end")
+			s.f.End()
+			return
 		}
 		s.f.Do(moves[n%len(moves)])
 	}
@@ -57,29 +60,52 @@ func (s *stage) finish(t *testing.T) {
 // tiny is how members of steps and faults join: short terms, few slots.
 var tiny = channel.Identity{Name: "step", Term: 100_000, Slots: 4}
 
-// stopEverywhere stops a member after each of its moves in turn, with WRITEs torn in halves, and then
-// lets survivors run to their end. fresh makes the bodies of a run.
-func stopEverywhere(t *testing.T, caps rdma.Caps, fresh func() (victim body, survivors []body)) {
+// victimOver: the victim of this run of stopEverywhere has stopped, or ended.
+var victimOver bool
+
+// stopEverywhere stops a member after each of its moves in turn, with WRITEs torn in halves, and lets
+// survivors run to their end: after that, or, if beside, from the beginning. fresh makes the bodies of
+// a run.
+func stopEverywhere(t *testing.T, caps rdma.Caps, beside bool, fresh func(w *channeltest.World) (victim body, survivors []body)) {
 	t.Helper()
 	for at, more := 0, true; more && !t.Failed(); at++ {
 		f := steptest.New(steptest.Options{Blades: 2, Size: 1 << 16, Grain: steptest.Words, Caps: caps})
 		s := &stage{f: f, w: channeltest.NewWorld(t, f)}
 		s.w.Identity, s.w.Options.Arena = tiny, 1<<16
-		victim, survivors := fresh()
+		victimOver = false
+		victim, survivors := fresh(s.w)
 		v := s.client("victim", victim)
-		for range at {
-			if moves := f.Moves(); len(moves) > 0 {
-				f.Do(moves[0])
+		start := func() {
+			for i, fn := range survivors {
+				s.client(fmt.Sprintf("stopped after %d moves, survivor %d", at, i), fn)
 			}
+		}
+		if beside {
+			start()
+		}
+		for did, n := 0, 0; did < at && !v.Ended(); n++ {
+			moves := f.Moves()
+			if len(moves) == 0 {
+				break
+			}
+			m := moves[n%len(moves)]
+			if f.Of(m) == v {
+				did++
+			}
+			f.Do(m)
 		}
 		more = !v.Ended()
 		if more {
 			v.Stop()
 		}
-		for i, fn := range survivors {
-			s.client(fmt.Sprintf("stopped after %d moves, survivor %d", at, i), fn)
+		victimOver = true
+		if !beside {
+			start()
 		}
 		s.finish(t)
+		if t.Failed() {
+			t.Logf("the victim was stopped after %d moves", at)
+		}
 		if !more && at < 10 {
 			t.Fatalf("the victim has ended after %d moves", at)
 		}
@@ -99,7 +125,7 @@ func stops(t *testing.T, fn func(t *testing.T, caps rdma.Caps)) {
 // stored, not older than one that a reader has seen, and the next owner's version follows it.
 func TestOwnedStop(t *testing.T) {
 	stops(t, func(t *testing.T, caps rdma.Caps) {
-		stopEverywhere(t, caps, func() (body, []body) {
+		stopEverywhere(t, caps, false, func(*channeltest.World) (body, []body) {
 			open := func(m *channel.Member, c *rdma.Coro) (*channel.Owned[channeltest.Wide], error) {
 				return channel.OpenOwned(context.Background(), c, m.Scope("s"), "o", channel.Plain[channeltest.Wide]("wide"))
 			}
@@ -160,7 +186,7 @@ func TestOwnedStop(t *testing.T) {
 // that member is dead, and what its row held is then not shown as the new owner's.
 func TestSSTStop(t *testing.T) {
 	stops(t, func(t *testing.T, caps rdma.Caps) {
-		stopEverywhere(t, caps, func() (body, []body) {
+		stopEverywhere(t, caps, false, func(*channeltest.World) (body, []body) {
 			use := func(m *channel.Member, c *rdma.Coro) error {
 				s, err := channel.OpenSST(context.Background(), c, m.Scope("s"), "t", channel.Plain[channeltest.Wide]("wide"), 1)
 				if err != nil {
@@ -193,23 +219,29 @@ func TestSSTStop(t *testing.T) {
 	})
 }
 
-// faults runs members on the simulator, once for each verb of member 0 with a fault at it.
-func faults(t *testing.T, kind string, verbs int, fresh func() []body) {
+// faults runs members on the simulator, once for each verb of member 0 with a fault at it, or several,
+// separated by semicolons.
+func faults(t *testing.T, kind string, verbs int, fresh func(w *channeltest.World) []body) {
 	t.Helper()
 	for verb := 1; verb <= verbs && !t.Failed(); verb++ {
-		x, err := sim.ParseFault(fmt.Sprintf(kind, verb))
-		if err != nil {
-			t.Fatal(err)
+		var all []sim.Fault
+		for expr := range strings.SplitSeq(strings.ReplaceAll(kind, "%d", fmt.Sprint(verb)), ";") {
+			x, err := sim.ParseFault(expr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, x)
 		}
+		x := all[0]
 		f, err := sim.New(sim.Options{
-			Blades: bladesOf(2, sim.BladeOptions{Size: 1 << 18, Key: 1}), Seed: uint64(verb), Profile: sim.Ideal(), Faults: []sim.Fault{x},
+			Blades: bladesOf(2, sim.BladeOptions{Size: 1 << 18, Key: 1}), Seed: uint64(verb), Profile: sim.Ideal(), Faults: all,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		w := channeltest.NewWorld(t, f)
 		w.Identity = channel.Identity{Name: "fault", Term: 4_000_000, Slots: 4}
-		bodies := fresh()
+		bodies := fresh(w)
 		defer func() {
 			if f.Struck(x.Kind) > 0 && x.Kind != sim.FaultDelay && w.Catalog.Fences() == 0 {
 				t.Errorf("with %v: a verb without an answer was not decided by a new epoch", x)
@@ -241,7 +273,7 @@ var lost = []string{"lose(thread=0,verb=%d)", "drop(thread=0,verb=%d)", "late(th
 // stored.
 func TestLost(t *testing.T) {
 	for _, kind := range lost {
-		faults(t, kind, 48, func() []body {
+		faults(t, kind, 48, func(*channeltest.World) []body {
 			return []body{func(m *channel.Member, c *rdma.Coro) error {
 				ctx, s := context.Background(), m.Scope("s")
 				o, err := channel.OpenOwned(ctx, c, s, "o", channel.Plain[channeltest.Wide]("wide"))
@@ -278,4 +310,13 @@ func TestLost(t *testing.T) {
 			}}
 		})
 	}
+}
+
+// stopsBeside is stops with survivors that come after the victim, and beside it.
+func stopsBeside(t *testing.T, fn func(t *testing.T, caps rdma.Caps, beside bool)) {
+	stops(t, func(t *testing.T, caps rdma.Caps) {
+		for _, beside := range []bool{false, true} {
+			t.Run(fmt.Sprintf("beside=%v", beside), func(t *testing.T) { fn(t, caps, beside) })
+		}
+	})
 }

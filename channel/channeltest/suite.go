@@ -85,6 +85,9 @@ func Run(t *testing.T, open Factory) {
 		{"variable", testVar},
 		{"owned", testOwned},
 		{"sst", testSST},
+		{"barrier", testBarrier},
+		{"mutex", testMutex},
+		{"ticket lock", testTicketLock},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.fn(NewWorld(t, open(t, 2, bladeSize))) })
 	}
