@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"time"
 
 	"github.com/dgraph-io/badger/v4"
 	boptions "github.com/dgraph-io/badger/v4/options"
@@ -14,9 +13,8 @@ import (
 
 // badgerStore is badger in memory.
 type badgerStore struct {
-	db      *badger.DB
-	start   time.Time
-	existed bool
+	keySpace
+	db *badger.DB
 }
 
 func openBadger(context.Context, *options) (workload.Store, error) {
@@ -29,40 +27,27 @@ func openBadger(context.Context, *options) (workload.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &badgerStore{db: db, start: time.Now()}, nil
+	return &badgerStore{db: db, keySpace: newKeySpace()}, nil
 }
 
 // Name implements workload.Store.
 func (s *badgerStore) Name() string { return "badger" }
-
-// Tables implements workload.Store. A table is the first byte of a key.
-func (s *badgerStore) Tables(context.Context, []workload.Table) (bool, error) {
-	existed := s.existed
-	s.existed = true
-	return existed, nil
-}
 
 // Run implements workload.Store.
 func (s *badgerStore) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
 	return runWorkers(ctx, threads*coroutines, func() workload.Worker { return &badgerWorker{db: s.db} }, fn)
 }
 
-// Now implements workload.Store.
-func (s *badgerStore) Now() int64 { return int64(time.Since(s.start)) }
-
 // Close implements workload.Store.
 func (s *badgerStore) Close(context.Context) error { return s.db.Close() }
 
 // badgerWorker is a worker and its transaction.
 type badgerWorker struct {
-	db       *badger.DB
-	txn      *badger.Txn
-	arena    arena // badger keeps what it is given until the transaction has ended
-	counters workload.Counters
+	oneByOne
+	db    *badger.DB
+	txn   *badger.Txn
+	arena arena // badger keeps what it is given until the transaction has ended
 }
-
-// Counters implements workload.Worker.
-func (w *badgerWorker) Counters() workload.Counters { return w.counters }
 
 // Update implements workload.Worker.
 func (w *badgerWorker) Update(ctx context.Context, fn func(workload.Tx) error) error {
@@ -104,9 +89,6 @@ func (w *badgerWorker) key(table int, key uint64) []byte {
 	return appendKey(w.arena.take(keyBytes), table, key)
 }
 
-// Stage implements workload.Tx.
-func (w *badgerWorker) Stage(int, uint64, workload.Mode) {}
-
 func (w *badgerWorker) item(table int, key uint64) (*badger.Item, error) {
 	item, err := w.txn.Get(w.key(table, key))
 	if errors.Is(err, badger.ErrKeyNotFound) {
@@ -128,9 +110,6 @@ func (w *badgerWorker) Get(table int, key uint64) ([]byte, error) {
 func (w *badgerWorker) Put(table int, key uint64, value []byte) error {
 	return w.txn.Set(w.key(table, key), append(w.arena.take(len(value)), value...))
 }
-
-// Prepare implements workload.Worker.
-func (w *badgerWorker) Prepare(uses []workload.Use) workload.Plan { return workload.PlanEach(uses) }
 
 // Insert implements workload.Tx.
 func (w *badgerWorker) Insert(table int, key uint64, value []byte) error {

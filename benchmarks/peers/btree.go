@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/tidwall/btree"
 
@@ -12,13 +11,13 @@ import (
 
 // treeStore is a B-tree for each table in Go's heap, under one lock: readers share it, an update has it alone.
 type treeStore struct {
+	clock
 	mu     sync.RWMutex
 	tables []btree.Map[uint64, []byte]
-	start  time.Time
 }
 
 func openTree(context.Context, *options) (workload.Store, error) {
-	return &treeStore{start: time.Now()}, nil
+	return &treeStore{clock: newClock()}, nil
 }
 
 // Name implements workload.Store.
@@ -38,17 +37,14 @@ func (s *treeStore) Run(ctx context.Context, threads, coroutines int, fn func(ct
 	return runWorkers(ctx, threads*coroutines, func() workload.Worker { return &treeWorker{s: s} }, fn)
 }
 
-// Now implements workload.Store.
-func (s *treeStore) Now() int64 { return int64(time.Since(s.start)) }
-
 // Close implements workload.Store.
 func (s *treeStore) Close(context.Context) error { return nil }
 
 // treeWorker is a worker and its transaction. Values in the tree are never written to, only replaced.
 type treeWorker struct {
-	s        *treeStore
-	undo     []treeUndo // what the update has changed, to be put back if it rolls back
-	counters workload.Counters
+	oneByOne
+	s    *treeStore
+	undo []treeUndo // what the update has changed, to be put back if it rolls back
 }
 
 // treeUndo is the value of a key before a change; nil: it had none.
@@ -57,9 +53,6 @@ type treeUndo struct {
 	key   uint64
 	value []byte
 }
-
-// Counters implements workload.Worker.
-func (w *treeWorker) Counters() workload.Counters { return w.counters }
 
 // Update implements workload.Worker.
 func (w *treeWorker) Update(_ context.Context, fn func(workload.Tx) error) error {
@@ -92,12 +85,6 @@ func (w *treeWorker) View(_ context.Context, fn func(workload.Tx) error) error {
 	}
 	return err
 }
-
-// Prepare implements workload.Worker.
-func (w *treeWorker) Prepare(uses []workload.Use) workload.Plan { return workload.PlanEach(uses) }
-
-// Stage implements workload.Tx.
-func (w *treeWorker) Stage(int, uint64, workload.Mode) {}
 
 // Get implements workload.Tx.
 func (w *treeWorker) Get(table int, key uint64) ([]byte, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"time"
 	"unsafe"
 
 	"github.com/tidwall/buntdb"
@@ -14,9 +13,8 @@ import (
 
 // buntStore is buntdb in memory.
 type buntStore struct {
-	db      *buntdb.DB
-	start   time.Time
-	existed bool
+	keySpace
+	db *buntdb.DB
 }
 
 func openBuntDB(context.Context, *options) (workload.Store, error) {
@@ -24,18 +22,11 @@ func openBuntDB(context.Context, *options) (workload.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &buntStore{db: db, start: time.Now()}, nil
+	return &buntStore{db: db, keySpace: newKeySpace()}, nil
 }
 
 // Name implements workload.Store.
 func (s *buntStore) Name() string { return "buntdb" }
-
-// Tables implements workload.Store. A table is the first byte of a key.
-func (s *buntStore) Tables(context.Context, []workload.Table) (bool, error) {
-	existed := s.existed
-	s.existed = true
-	return existed, nil
-}
 
 // Run implements workload.Store.
 func (s *buntStore) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
@@ -46,25 +37,19 @@ func (s *buntStore) Run(ctx context.Context, threads, coroutines int, fn func(ct
 	}, fn)
 }
 
-// Now implements workload.Store.
-func (s *buntStore) Now() int64 { return int64(time.Since(s.start)) }
-
 // Close implements workload.Store.
 func (s *buntStore) Close(context.Context) error { return s.db.Close() }
 
 // buntWorker is a worker and its transaction. An update has the database for
 // itself, so that there are no conflicts.
 type buntWorker struct {
-	db       *buntdb.DB
-	tx       *buntdb.Tx
-	fn       func(workload.Tx) error
-	bound    func(*buntdb.Tx) error // call
-	arena    arena                  // of keys that are only looked up
-	counters workload.Counters
+	oneByOne
+	db    *buntdb.DB
+	tx    *buntdb.Tx
+	fn    func(workload.Tx) error
+	bound func(*buntdb.Tx) error // call
+	arena arena                  // of keys that are only looked up
 }
-
-// Counters implements workload.Worker.
-func (w *buntWorker) Counters() workload.Counters { return w.counters }
 
 func (w *buntWorker) call(tx *buntdb.Tx) error {
 	w.tx = tx
@@ -90,9 +75,6 @@ func (w *buntWorker) Update(_ context.Context, fn func(workload.Tx) error) error
 func (w *buntWorker) View(_ context.Context, fn func(workload.Tx) error) error {
 	return w.run(w.db.View, fn)
 }
-
-// Stage implements workload.Tx.
-func (w *buntWorker) Stage(int, uint64, workload.Mode) {}
 
 // get returns the value, which is shared with the database.
 func (w *buntWorker) get(table int, key uint64) (string, error) {
@@ -127,9 +109,6 @@ func (w *buntWorker) Put(table int, key uint64, value []byte) error {
 	_, _, err := w.tx.Set(string(appendKey(k[:0], table, key)), string(value), nil)
 	return err
 }
-
-// Prepare implements workload.Worker.
-func (w *buntWorker) Prepare(uses []workload.Use) workload.Plan { return workload.PlanEach(uses) }
 
 // Insert implements workload.Tx.
 func (w *buntWorker) Insert(table int, key uint64, value []byte) error {

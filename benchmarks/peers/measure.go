@@ -66,7 +66,11 @@ type round struct {
 	outcomes [workload.NumOutcomes]uint64
 	aborts   uint64 // conflicts, retried
 	mallocs  uint64 // objects that the process has put on the heap
+	orders   uint64 // committed transactions of TPC-C's type NewOrder
 }
+
+// orderType is the type of which TPC-C counts transactions a minute.
+const orderType = "NewOrder"
 
 // rate returns committed transactions per second.
 func (r *round) rate() float64 { return float64(r.outcomes[workload.Committed]) / r.seconds }
@@ -164,17 +168,20 @@ func (e *entrant) measure(ctx context.Context, o *options, h heat, n uint64) (ro
 		first = int64(math.MaxInt64)
 		last  = int64(math.MinInt64)
 	)
+	ordered := slices.Index(e.driver.Types(), orderType)
 	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	err := e.store.Run(ctx, h.threads, e.coroutines, func(ctx context.Context, id int, w workload.Worker) error {
 		client := e.driver.NewClient(id, o.seed+n, w)
 		var outcomes [workload.NumOutcomes]uint64
+		orders := uint64(0)
 		timer.Do(func() { time.AfterFunc(o.duration, func() { stop.Store(true) }) })
 		before, start := w.Counters(), e.store.Now()
 		for more := true; more; more = !stop.Load() { // once at least
-			if h.typ == mixed {
-				client.Next()
+			typ := h.typ
+			if typ == mixed {
+				typ = client.Next()
 			} else {
 				client.Draw(h.typ)
 			}
@@ -183,7 +190,9 @@ func (e *entrant) measure(ctx context.Context, o *options, h heat, n uint64) (ro
 				stop.Store(true)
 				return err
 			}
-			outcomes[outcome]++
+			if outcomes[outcome]++; outcome == workload.Committed && typ == ordered {
+				orders++
+			}
 		}
 		end, counters := e.store.Now(), w.Counters().Sub(before)
 		mu.Lock()
@@ -192,6 +201,7 @@ func (e *entrant) measure(ctx context.Context, o *options, h heat, n uint64) (ro
 		for i, count := range outcomes {
 			total.outcomes[i] += count
 		}
+		total.orders += orders
 		for _, count := range counters.Aborts {
 			total.aborts += count
 		}

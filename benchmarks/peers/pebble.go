@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math"
 	"sync"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -19,10 +18,9 @@ import (
 // pebbleStore is pebble on a file system in memory, without a log. Pebble has batches and snapshots, but no transactions: an
 // update has an indexed batch and is alone; readers have snapshots.
 type pebbleStore struct {
-	db      *pebble.DB
-	mu      sync.Mutex // held by the update that runs
-	start   time.Time
-	existed bool
+	keySpace
+	db *pebble.DB
+	mu sync.Mutex // held by the update that runs
 }
 
 func openPebble(context.Context, *options) (workload.Store, error) {
@@ -38,7 +36,7 @@ func openPebble(context.Context, *options) (workload.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pebbleStore{db: db, start: time.Now()}, nil
+	return &pebbleStore{db: db, keySpace: newKeySpace()}, nil
 }
 
 // quietPebble drops what pebble logs.
@@ -50,35 +48,22 @@ func (quietPebble) Errorf(string, ...any) {}
 // Name implements workload.Store.
 func (s *pebbleStore) Name() string { return "pebble" }
 
-// Tables implements workload.Store. A table is the first byte of a key.
-func (s *pebbleStore) Tables(context.Context, []workload.Table) (bool, error) {
-	existed := s.existed
-	s.existed = true
-	return existed, nil
-}
-
 // Run implements workload.Store.
 func (s *pebbleStore) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
 	return runWorkers(ctx, threads*coroutines, func() workload.Worker { return &pebbleWorker{s: s} }, fn)
 }
-
-// Now implements workload.Store.
-func (s *pebbleStore) Now() int64 { return int64(time.Since(s.start)) }
 
 // Close implements workload.Store.
 func (s *pebbleStore) Close(context.Context) error { return s.db.Close() }
 
 // pebbleWorker is a worker and its transaction.
 type pebbleWorker struct {
-	s        *pebbleStore
-	reader   pebble.Reader // batch, or a snapshot
-	batch    *pebble.Batch // nil in a View
-	arena    arena
-	counters workload.Counters
+	oneByOne
+	s      *pebbleStore
+	reader pebble.Reader // batch, or a snapshot
+	batch  *pebble.Batch // nil in a View
+	arena  arena
 }
-
-// Counters implements workload.Worker.
-func (w *pebbleWorker) Counters() workload.Counters { return w.counters }
 
 // Update implements workload.Worker.
 func (w *pebbleWorker) Update(_ context.Context, fn func(workload.Tx) error) error {
@@ -109,9 +94,6 @@ func (w *pebbleWorker) View(_ context.Context, fn func(workload.Tx) error) error
 	return errors.Join(err, snapshot.Close())
 }
 
-// Prepare implements workload.Worker.
-func (w *pebbleWorker) Prepare(uses []workload.Use) workload.Plan { return workload.PlanEach(uses) }
-
 func (w *pebbleWorker) key(table int, key uint64) []byte {
 	return appendKey(w.arena.take(keyBytes), table, key)
 }
@@ -119,9 +101,6 @@ func (w *pebbleWorker) key(table int, key uint64) []byte {
 func (w *pebbleWorker) copied(value []byte) []byte {
 	return append(w.arena.take(len(value)), value...)
 }
-
-// Stage implements workload.Tx.
-func (w *pebbleWorker) Stage(int, uint64, workload.Mode) {}
 
 // Get implements workload.Tx.
 func (w *pebbleWorker) Get(table int, key uint64) ([]byte, error) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"time"
 
 	"modernc.org/sqlite"
 
@@ -18,11 +17,11 @@ import (
 // database itself, and take turns: connections of their own would lock it all the same, and drop their caches after each
 // update of another one. It is used below database/sql, with statements that are prepared once.
 type sqliteStore struct {
+	clock
 	mu                      sync.Mutex // held by the transaction that runs
 	conn                    driver.Conn
 	begin, commit, rollback driver.Stmt
 	tables                  []sqliteTable
-	start                   time.Time
 }
 
 // sqliteTable is the statements of a table. Keys are SQLite's row ids.
@@ -33,7 +32,7 @@ func openSQLite(context.Context, *options) (workload.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sqliteStore{conn: conn, start: time.Now()}
+	s := &sqliteStore{conn: conn, clock: newClock()}
 	err = s.prepare([]statement{{&s.begin, "BEGIN"}, {&s.commit, "COMMIT"}, {&s.rollback, "ROLLBACK"}})
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -131,9 +130,6 @@ func (s *sqliteStore) Run(ctx context.Context, threads, coroutines int, fn func(
 	return runWorkers(ctx, threads*coroutines, func() workload.Worker { return &sqliteWorker{s: s} }, fn)
 }
 
-// Now implements workload.Store.
-func (s *sqliteStore) Now() int64 { return int64(time.Since(s.start)) }
-
 // Close implements workload.Store. It finalizes the statements.
 func (s *sqliteStore) Close(context.Context) error {
 	all := []driver.Stmt{s.begin, s.commit, s.rollback}
@@ -149,13 +145,10 @@ func (s *sqliteStore) Close(context.Context) error {
 
 // sqliteWorker is a worker and its transaction.
 type sqliteWorker struct {
-	s        *sqliteStore
-	columns  [2]driver.Value
-	counters workload.Counters
+	oneByOne
+	s       *sqliteStore
+	columns [2]driver.Value
 }
-
-// Counters implements workload.Worker.
-func (w *sqliteWorker) Counters() workload.Counters { return w.counters }
 
 // Update implements workload.Worker.
 func (w *sqliteWorker) Update(_ context.Context, fn func(workload.Tx) error) error {
@@ -188,14 +181,8 @@ func (w *sqliteWorker) View(_ context.Context, fn func(workload.Tx) error) error
 	return err
 }
 
-// Prepare implements workload.Worker.
-func (w *sqliteWorker) Prepare(uses []workload.Use) workload.Plan { return workload.PlanEach(uses) }
-
 // rowID is a key as SQLite orders it: as a signed number.
 func rowID(key uint64) driver.Value { return int64(key ^ 1<<63) }
-
-// Stage implements workload.Tx.
-func (w *sqliteWorker) Stage(int, uint64, workload.Mode) {}
 
 // Get implements workload.Tx. The driver copies each value.
 func (w *sqliteWorker) Get(table int, key uint64) (value []byte, err error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"sync"
+	"time"
 
 	"txnode/benchmarks/workload"
 )
@@ -26,6 +27,41 @@ func runWorkers(ctx context.Context, n int, newWorker func() workload.Worker,
 	wg.Wait()
 	return first
 }
+
+// clock is the time of a store since it was opened.
+type clock struct{ start time.Time }
+
+func newClock() clock { return clock{time.Now()} }
+
+// Now implements workload.Store.
+func (c clock) Now() int64 { return int64(time.Since(c.start)) }
+
+// keySpace is what stores with one key space have in common. A table is the first byte of a key, so there is nothing to create.
+type keySpace struct {
+	clock
+	existed bool
+}
+
+func newKeySpace() keySpace { return keySpace{clock: newClock()} }
+
+// Tables implements workload.Store.
+func (s *keySpace) Tables(context.Context, []workload.Table) (bool, error) {
+	existed := s.existed
+	s.existed = true
+	return existed, nil
+}
+
+// oneByOne is what workers have in common that read and write keys one by one, so that it does not help to be told of them before.
+type oneByOne struct{ counters workload.Counters }
+
+// Counters implements workload.Worker.
+func (w *oneByOne) Counters() workload.Counters { return w.counters }
+
+// Prepare implements workload.Worker.
+func (*oneByOne) Prepare(uses []workload.Use) workload.Plan { return workload.PlanEach(uses) }
+
+// Stage implements workload.Tx.
+func (*oneByOne) Stage(int, uint64, workload.Mode) {}
 
 // keyBytes is the length of a key of a store with one key space.
 const keyBytes = 9
