@@ -52,7 +52,7 @@ func NewServer(set *region.Set, o ServerOptions) (*Server, error) {
 // listener that would let other hosts in without TLS is refused with ErrInsecure, and so is a
 // unix socket on a system that does not tell its users, without a Secret.
 func (s *Server) Serve(l net.Listener) error {
-	if err := s.admissible(l.Addr()); err != nil {
+	if err := s.Admissible(l.Addr()); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	s.mu.Lock()
@@ -88,8 +88,8 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// admissible says whether an address may be listened on.
-func (s *Server) admissible(a net.Addr) error {
+// Admissible returns the error with which Serve refuses a listener of this address; nil: it serves.
+func (s *Server) Admissible(a net.Addr) error {
 	switch a.(type) {
 	case *net.UnixAddr:
 		switch {
@@ -176,10 +176,10 @@ func (s *Server) begin(c net.Conn) {
 		}
 		delete(s.conns, c)
 		s.mu.Unlock()
-		_ = c.Close() // its end is known already
-		if err != nil && !errors.Is(err, errStopping) {
+		if err != nil && !s.stopping() { // Shutdown interrupts what is under way
 			s.report(clientOf(c), err)
 		}
+		_ = c.Close() // its end is known already
 	}()
 }
 
@@ -201,6 +201,9 @@ func (s *Server) handle(c net.Conn) error {
 		stream = t
 	}
 	h, w, err := receive(stream, s.o.Secret, refused)
+	if errors.Is(err, io.EOF) { // the client has gone, with nothing half said
+		return nil
+	}
 	if err != nil {
 		return err
 	}

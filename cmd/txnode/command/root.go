@@ -149,6 +149,7 @@ Environment:
 		newDump(w),
 		newBackup(w),
 		newRestore(w),
+		newServe(w),
 		newVersion(w),
 	)
 	return root

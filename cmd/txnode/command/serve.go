@@ -1,0 +1,190 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"txnode/rdma/region"
+	"txnode/rdma/tcp"
+)
+
+// serveOptions are the flags of txnode serve.
+type serveOptions struct {
+	Listen      []string
+	Memory      byteSize
+	SecretFile  string
+	Connections int
+}
+
+// AddFlags registers the flags.
+func (o *serveOptions) AddFlags(cmd *cobra.Command) {
+	o.Memory = 1 << 30
+	fs := cmd.Flags()
+	fs.StringArrayVar(&o.Listen, "listen", nil, "`address` to serve: unix:PATH or tcp:HOST:PORT, on loopback; several are possible, one is needed, there is no default")
+	fs.Var(&o.Memory, "memory", "size of the blade, a multiple of 64KiB, used as data comes")
+	fs.StringVar(&o.SecretFile, "secret-file", "", "`file` with a secret of at least 16 bytes that clients must share, without the end of its last line;\nby default none, and a unix socket is for this user and root")
+	fs.IntVar(&o.Connections, "connections", 1024, "number of connections at a time, each with 512KiB of buffers")
+}
+
+// Validate finds faults.
+func (o *serveOptions) Validate() error {
+	var faults []string
+	if len(o.Listen) == 0 {
+		faults = append(faults, "--listen is missing: where to serve, such as unix:/run/user/1000/blade")
+	}
+	for _, a := range o.Listen {
+		if _, _, err := tcp.ParseAddress(a); err != nil {
+			faults = append(faults, fmt.Sprintf("--listen is %q; it must be unix:PATH or tcp:HOST:PORT", a))
+		}
+	}
+	if o.Memory <= 0 || o.Memory%(64<<10) != 0 {
+		faults = append(faults, fmt.Sprintf("--memory is %v; it must be a positive multiple of 64KiB", &o.Memory))
+	}
+	if o.Connections < 1 || o.Connections > 1<<20 {
+		faults = append(faults, fmt.Sprintf("--connections is %d; it must be from 1 to %d", o.Connections, 1<<20))
+	}
+	if faults != nil {
+		return usagef("%s", strings.Join(faults, "; "))
+	}
+	return nil
+}
+
+func newServe(w *World) *cobra.Command {
+	o := &serveOptions{}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve a memory blade to transactions of other processes",
+		Long: `Serves a memory blade, whose memory is this process's, until it is interrupted or
+ended (SIGINT, SIGTERM). Then connections execute what they have received, and the
+memory is gone. Programs connect with tcp.Dial of the package txnode/rdma/tcp and
+give the fabric to txn.Options, with a catalog. One process at a time may have a
+database open.
+
+A unix socket is for the user that runs the command and root, or, with
+--secret-file, for all that have the secret. Other hosts cannot be served: that
+needs TLS, which a program of its own has with tcp.NewServer.
+
+When all addresses are served a line says so. Clients that were refused, or that
+broke the protocol, are told of on standard error.`,
+		Example: `  txnode serve --listen unix:/tmp/blade0 --memory 4GiB
+  txnode serve --listen tcp:127.0.0.1:7000 --secret-file secret`,
+		Args: noArguments, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			return runServe(cmd.Context(), w, o)
+		},
+	}
+	o.AddFlags(cmd)
+	return cmd
+}
+
+// graceTime is how long the end of a blade waits for its clients to take replies.
+const graceTime = 10 * time.Second
+
+func runServe(ctx context.Context, w *World, o *serveOptions) error {
+	so := tcp.ServerOptions{Connections: o.Connections}
+	var mu sync.Mutex // connections report at the same time
+	so.Report = func(client string, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintf(w.Stderr, "%s: %s\n", client, oneLine(err))
+	}
+	if o.SecretFile != "" {
+		p, err := os.ReadFile(o.SecretFile)
+		if err != nil {
+			return failf("the secret: %w", err)
+		}
+		so.Secret = bytes.TrimSuffix(bytes.TrimSuffix(p, []byte("\n")), []byte("\r"))
+	}
+	var seed [8]byte
+	rand.Read(seed[:])
+	set, err := region.New(region.Config{Regions: []region.Options{{Size: uint64(o.Memory)}}, Seed: binary.LittleEndian.Uint64(seed[:])})
+	if err != nil {
+		return err
+	}
+	server, err := tcp.NewServer(set, so)
+	if err != nil {
+		return errors.Join(err, set.Close())
+	}
+	return errors.Join(serveAll(ctx, w, o, server), set.Close())
+}
+
+// serveAll serves all addresses until ctx ends, or one of them cannot be served any more.
+func serveAll(ctx context.Context, w *World, o *serveOptions, server *tcp.Server) (err error) {
+	failed := make(chan error, len(o.Listen))
+	var serving sync.WaitGroup
+	defer func() {
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceTime)
+		defer cancel()
+		if e := server.Shutdown(grace); e != nil {
+			err = errors.Join(err, failf("clients have not taken their replies within %v: %w", graceTime, e))
+		}
+		serving.Wait()
+	}()
+	var names []string
+	for _, a := range o.Listen {
+		l, err := listenOn(a)
+		if err == nil {
+			if err = server.Admissible(l.Addr()); err != nil {
+				err = errors.Join(err, l.Close())
+			}
+		}
+		if err != nil {
+			return failf("--listen %s: %w", a, err)
+		}
+		network, _, _ := tcp.ParseAddress(a) // Validate has
+		names = append(names, network+":"+l.Addr().String())
+		serving.Go(func() { failed <- server.Serve(l) })
+	}
+	if _, err := fmt.Fprintf(w.Stdout, "a blade of %v serves %s\n", &o.Memory, strings.Join(names, ", ")); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return err
+	}
+}
+
+// listenOn listens on an address. A socket that a process that is gone has left behind is replaced.
+func listenOn(a string) (net.Listener, error) {
+	network, address, err := tcp.ParseAddress(a)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen(network, address)
+	if network != "unix" || !errors.Is(err, unix.EADDRINUSE) {
+		return l, err
+	}
+	st, e := os.Lstat(address)
+	if e != nil || st.Mode()&os.ModeSocket == 0 {
+		return nil, fmt.Errorf("%w: something that is no socket is there", err)
+	}
+	c, e := net.Dial(network, address)
+	if e == nil {
+		_ = c.Close() // it was a question only
+		return nil, fmt.Errorf("%w: another process serves it", err)
+	}
+	if !errors.Is(e, unix.ECONNREFUSED) {
+		return nil, errors.Join(err, e)
+	}
+	if e := os.Remove(address); e != nil {
+		return nil, errors.Join(err, e)
+	}
+	return net.Listen(network, address)
+}

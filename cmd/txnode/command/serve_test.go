@@ -1,0 +1,160 @@
+package command_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"txnode/cmd/txnode/command"
+	"txnode/memory/catalog"
+	"txnode/rdma/tcp"
+	"txnode/txn"
+)
+
+// socketDir is a directory whose name is short enough for sockets.
+func socketDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "serve")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// startServe runs txnode serve until end is called, which returns the exit code and what was printed on
+// standard error; line is what the command says when it serves.
+func startServe(t *testing.T, args ...string) (line string, end func() (int, string)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r, out := io.Pipe()
+	var stderr bytes.Buffer
+	w := command.System()
+	w.Stdout, w.Stderr, w.StderrTerminal = out, &stderr, false
+	code := make(chan int, 1)
+	go func() {
+		code <- command.Main(ctx, w, append([]string{"serve"}, args...))
+		out.Close()
+	}()
+	line, err := bufio.NewReader(r).ReadString('\n')
+	if err != nil {
+		cancel()
+		t.Fatalf("%v: exit code %d, %s", args, <-code, stderr.String())
+	}
+	return line, func() (int, string) {
+		cancel()
+		return <-code, stderr.String()
+	}
+}
+
+// TestServe: a program has a database on two blades that are served, and they end in good order.
+func TestServe(t *testing.T) {
+	ctx, dir := t.Context(), socketDir(t)
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte("correct horse battery staple\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var addresses []string
+	var ends []func() (int, string)
+	for _, listen := range []string{"unix:" + filepath.Join(dir, "a"), "tcp:127.0.0.1:0"} {
+		line, end := startServe(t, "--listen", listen, "--memory", "64MiB", "--secret-file", secret)
+		address, ok := strings.CutPrefix(strings.TrimSpace(line), "a blade of 64MiB serves ")
+		if !ok {
+			t.Fatalf("it says %q", line)
+		}
+		addresses, ends = append(addresses, address), append(ends, end)
+	}
+	f, err := tcp.Dial(ctx, addresses, tcp.Options{Secret: []byte("correct horse battery staple")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := txn.Open(ctx, txn.Options{Fabric: f, Catalog: &catalog.Mem{}, SegmentSize: 1 << 20, LogArea: 256 << 10, IndexGroups: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := txn.CreateTable(db, "words", txn.String, txn.Plain[uint64]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, "hello", 42) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.View(ctx, func(tx *txn.Tx) error {
+		if v, err := table.Get(tx, "hello"); err != nil || v != 42 {
+			t.Errorf("%d, %v", v, err)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if err := db.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := tcp.Dial(ctx, addresses, tcp.Options{}); err == nil {
+		t.Error("a client without the secret has connected")
+	}
+	for i, end := range ends {
+		if code, stderr := end(); code != 0 || !strings.Contains(stderr, "secret") {
+			t.Errorf("blade %d: exit code %d, %q", i, code, stderr)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "a")); !os.IsNotExist(err) {
+		t.Errorf("its socket is left: %v", err)
+	}
+}
+
+// TestServeErrors: what cannot be served is one clear line.
+func TestServeErrors(t *testing.T) {
+	dir := socketDir(t)
+	b := newBed(t)
+	one := func(code int, say string, args ...string) {
+		t.Helper()
+		got, out, stderr := b.run(append([]string{"serve"}, args...)...)
+		if got != code || !strings.Contains(stderr, say) || strings.Count(stderr, "\n") != 1 || out != "" {
+			t.Errorf("%v: exit code %d, not %d: %s%s", args, got, code, out, stderr)
+		}
+	}
+	one(2, "--listen is missing")
+	one(2, "unix:PATH or tcp:HOST:PORT", "--listen", "here")
+	one(2, "--memory is 1000; it must be a positive multiple of 64KiB", "--listen", "unix:x", "--memory", "1000")
+	one(2, "--connections is 0", "--listen", "unix:x", "--connections", "0")
+	one(2, "takes no argument", "--listen", "unix:x", "now")
+	one(1, "127.0.0.1", "--listen", "tcp:0.0.0.0:0", "--memory", "64KiB")
+	one(1, "no such file", "--listen", "unix:x", "--secret-file", filepath.Join(dir, "none"))
+	short := filepath.Join(dir, "short")
+	if err := os.WriteFile(short, []byte("short\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	one(1, "at least 16", "--listen", "unix:x", "--secret-file", short)
+	one(1, "no socket", "--listen", "unix:"+short)
+
+	socket := filepath.Join(dir, "s")
+	_, end := startServe(t, "--listen", "unix:"+socket, "--memory", "64KiB")
+	one(1, "another process serves it", "--listen", "unix:"+socket, "--memory", "64KiB")
+	if code, stderr := end(); code != 0 || stderr != "" {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+
+	// What a killed process leaves is no reason not to serve.
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, end = startServe(t, "--listen", "unix:"+socket, "--memory", "64KiB")
+	if code, stderr := end(); code != 0 || stderr != "" {
+		t.Errorf("after a killed one: exit code %d, %s", code, stderr)
+	}
+}
