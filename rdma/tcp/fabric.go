@@ -8,7 +8,6 @@ import (
 	"io"
 	"math"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -473,13 +472,4 @@ func (f *Fabric) link(ctx context.Context, b rdma.BladeID) (*link, error) {
 		return nil, errors.Join(fmt.Errorf("tcp: server %s: its depth was %d and is %d: %w", at.server.name, at.server.depth, w.depth, rdma.ErrBladeDown), c.Close())
 	}
 	return newLink(c)
-}
-
-// Servers returns the addresses that Dial was given.
-func (f *Fabric) Servers() []string {
-	var all []string
-	for _, r := range f.servers {
-		all = append(all, r.name)
-	}
-	return slices.Clip(all)
 }

@@ -155,7 +155,7 @@ func putReply(p []byte, number uint32, s rdma.Status) {
 // getReply decodes p[:replySize], the reply to a frame of this number.
 func getReply(p []byte, number uint32) (rdma.Status, error) {
 	v := wire.Uint64(p)
-	if uint32(v) != number {
+	if v&0xffffffff != uint64(number) {
 		return 0, fmt.Errorf("%w: a reply to frame %d in place of %d", ErrProtocol, uint32(v), number)
 	}
 	if v>>32 > uint64(rdma.StatusInternal) {

@@ -86,7 +86,6 @@ const (
 	refusedBlade
 	refusedBusy
 	refusedMemory
-	numRefusals
 )
 
 // String says it in words, with what to do.
@@ -206,7 +205,7 @@ func prove(secret []byte, side string, h *[helloSize]byte, c *[challengeSize]byt
 // greet is the client's side of the beginning of a connection.
 func greet(c io.ReadWriter, secret []byte, p purpose, blade uint16) (*welcome, error) {
 	h := hello{version: Version, purpose: p, blade: blade}
-	rand.Read(h.nonce[:])
+	_, _ = rand.Read(h.nonce[:]) // never fails
 	said := h.bytes()
 	if _, err := c.Write(said[:]); err != nil {
 		return nil, err
@@ -267,7 +266,7 @@ func receive(c io.ReadWriter, secret []byte, refused refusal) (*hello, *welcome,
 	}
 	ch := challenge{version: Version, refused: refused, secret: secret != nil}
 	if refused == 0 {
-		rand.Read(ch.nonce[:])
+		_, _ = rand.Read(ch.nonce[:]) // never fails
 	}
 	said := ch.bytes()
 	if _, err := c.Write(said[:]); err != nil {

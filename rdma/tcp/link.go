@@ -128,7 +128,7 @@ func readFd(fd int, p []byte) (n int, err error) {
 		return err
 	})
 	switch {
-	case err == unix.EAGAIN: //nolint:errorlint // the data path: this is the errno itself
+	case errors.Is(err, unix.EAGAIN):
 		return 0, errAgain
 	case err != nil:
 		return 0, err
@@ -144,7 +144,7 @@ func writeFd(fd int, p []byte) (n int, err error) {
 		n, err = unix.Write(fd, p)
 		return err
 	})
-	if err == unix.EAGAIN { //nolint:errorlint // the data path: this is the errno itself
+	if errors.Is(err, unix.EAGAIN) {
 		return 0, errAgain
 	}
 	if err != nil {

@@ -40,7 +40,7 @@ func listen(tb testing.TB, network string) (net.Listener, string) {
 	tb.Helper()
 	address := "127.0.0.1:0"
 	if network == "unix" {
-		dir, err := os.MkdirTemp("", "tcp") // tb.TempDir is too long for a socket
+		dir, err := os.MkdirTemp("", "tcp") //nolint:usetesting // tb.TempDir is too long for a socket
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -106,7 +106,6 @@ func (q *queuePair) post(b *rdma.Batch, i int, w *rdma.WR) {
 // encode is post for all requests.
 func (q *queuePair) encode(b *rdma.Batch, i int, w *rdma.WR) {
 	r := request{op: opWrong}
-	size := requestSize
 	arena := uint64(len(q.p.arena))
 	switch end := uint64(w.Local) + uint64(w.Len); w.Op {
 	case rdma.OpRead, rdma.OpWrite:
@@ -130,7 +129,7 @@ func (q *queuePair) encode(b *rdma.Batch, i int, w *rdma.WR) {
 	case rdma.OpFlush:
 		r = request{op: opFlush, len: w.Len, key: w.Key, off: w.Off}
 	}
-	size = r.size()
+	size := r.size()
 	if !q.room(size) && !q.makeRoom(size) {
 		b.Complete(i, rdma.StatusFlushed)
 		return

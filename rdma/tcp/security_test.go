@@ -155,7 +155,7 @@ func TestTLS(t *testing.T) {
 	}
 	for name, o := range map[string]tcp.Options{
 		"no certificate":  {TLS: &tls.Config{RootCAs: a.pool}},
-		"no verification": {TLS: &tls.Config{Certificates: a.client(t).Certificates, InsecureSkipVerify: true}}, //nolint:gosec // that is refused
+		"no verification": {TLS: &tls.Config{Certificates: a.client(t).Certificates, InsecureSkipVerify: true}},
 		"a short secret":  {Secret: []byte("secret")},
 		"a duration":      {Verb: -1},
 	} {

@@ -36,7 +36,7 @@ type session struct {
 	size  uint64 // of the region
 
 	in, out    []byte // parts of the lane's arena
-	start, end int    // of what is in in
+	start, end int    // of what was received
 	full       int    // bytes of out
 	number     uint32 // of the next frame
 

@@ -111,7 +111,7 @@ func runServe(ctx context.Context, w *World, o *serveOptions) error {
 		so.Secret = bytes.TrimSuffix(bytes.TrimSuffix(p, []byte("\n")), []byte("\r"))
 	}
 	var seed [8]byte
-	rand.Read(seed[:])
+	_, _ = rand.Read(seed[:]) // never fails
 	set, err := region.New(region.Config{Regions: []region.Options{{Size: uint64(o.Memory)}}, Seed: binary.LittleEndian.Uint64(seed[:])})
 	if err != nil {
 		return err

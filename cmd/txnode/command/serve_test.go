@@ -20,7 +20,7 @@ import (
 // socketDir is a directory whose name is short enough for sockets.
 func socketDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "serve")
+	dir, err := os.MkdirTemp("", "serve") //nolint:usetesting // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
