@@ -192,7 +192,7 @@ func TestLookAgain(t *testing.T) {
 	f := disorderly(1)
 	w := channeltest.NewWorld(t, f)
 	w.Identity = channel.Identity{Name: "late", Term: 200_000, Slots: 4}
-	for _, object := range []string{"barrier", "ticket lock"} {
+	for _, object := range []string{"barrier", "ticket lock", "ring"} {
 		ready := false
 		f.Run(2, func(i int) {
 			ctx := context.Background()
@@ -210,7 +210,10 @@ func TestLookAgain(t *testing.T) {
 			}
 			var b *channel.Barrier
 			var l *channel.TicketLock
-			if object == "barrier" {
+			var r *channel.Ring[channeltest.Wide]
+			if object == "ring" {
+				r, err = openRing(m, c, 2, 1)
+			} else if object == "barrier" {
 				b, err = channel.OpenBarrier(ctx, c, m.Scope("s"), "b", 2)
 			} else {
 				l, err = channel.OpenTicketLock(ctx, c, m.Scope("s"), "l")
@@ -222,6 +225,11 @@ func TestLookAgain(t *testing.T) {
 			if i == 0 {
 				if l != nil {
 					if _, err := l.Lock(ctx, c); err != nil {
+						t.Error(err)
+					}
+				}
+				if r != nil {
+					if _, err := r.Sender(ctx, c); err != nil {
 						t.Error(err)
 					}
 				}
@@ -249,6 +257,22 @@ func TestLookAgain(t *testing.T) {
 				}
 				return
 			}
+			if r != nil {
+				v, err := r.Receiver(ctx, c)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				image := f.Memory(0)[r.Place().Off+192:]
+				host.arrive = func() { copy(image, wideImage(1, 1, channeltest.WideOf(7))) }
+				if msg, err := v.Receive(ctx, c); err != nil || msg != channeltest.WideOf(7) {
+					t.Errorf("a message that was sent: %v, %v", msg, err)
+				}
+				if _, err := v.Receive(ctx, c); !errors.Is(err, channel.ErrMissing) {
+					t.Errorf("after the last message: %v", err)
+				}
+				return
+			}
 			slot := f.Memory(0)[l.Place().Off+128:]
 			host.arrive = func() { clear(slot[:8]); slot[3] = 1 } // turn 1, no member
 			if h, err := l.Lock(ctx, c); err != nil || h.Abandoned {
@@ -256,4 +280,11 @@ func TestLookAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+func wideImage(version uint64, owner channel.MemberID, v channeltest.Wide) []byte {
+	codec := channel.Plain[channeltest.Wide]("wide")
+	payload := make([]byte, codec.Size)
+	codec.Put(payload, v)
+	return channel.Image(version, owner, payload)
 }

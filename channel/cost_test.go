@@ -119,6 +119,22 @@ func TestCosts(t *testing.T) {
 					return err
 				}
 				k.want("Mutex.Unlock with a fence", pick(cost{1, 1}, cost{2, 2}), func() error { return l.Unlock(c) })
+				r, err := channel.OpenRing(ctx, c, s, "r", channel.Plain[uint64]("word"), 16, 4)
+				if err != nil {
+					return err
+				}
+				from, err := r.Sender(ctx, c)
+				if err != nil {
+					return err
+				}
+				to, err := r.Receiver(ctx, c)
+				if err != nil {
+					return err
+				}
+				k.want("Send, and look for room", cost{2 + p, 2}, func() error { return from.Send(ctx, c, 1) })
+				k.want("Send", cost{1 + p, 1}, func() error { return from.Send(ctx, c, 2) })
+				k.want("Receive", cost{1, 1}, func() error { _, err := to.Receive(ctx, c); return err })
+				k.want("Receive the next", cost{0, 0}, func() error { _, err := to.Receive(ctx, c); return err })
 
 				var b rdma.Batch
 				k.want("three objects in one doorbell", cost{3 + p, 1}, func() error {
@@ -199,6 +215,25 @@ func TestAllocations(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		r, err := channel.OpenRing(ctx, c, s, "r", channel.Plain[channeltest.Wide]("wide"), 4, 4)
+		if err != nil {
+			return err
+		}
+		from, err := r.Sender(ctx, c)
+		if err != nil {
+			return err
+		}
+		to, err := r.Receiver(ctx, c)
+		if err != nil {
+			return err
+		}
+		none("Ring", func() error {
+			if err := from.Send(ctx, c, channeltest.WideOf(1)); err != nil {
+				return err
+			}
+			_, err := to.Receive(ctx, c)
+			return err
+		})
 		none("Barrier.Wait", func() error { return a.Wait(ctx, c) })
 		return nil
 	})

@@ -8,6 +8,7 @@
 //	Barrier      members wait for each other, and do not wait for the dead
 //	Mutex        a lock that costs one round trip when it is free
 //	TicketLock   a lock that is given to waiting members in the order of their asking
+//	Ring         messages from one sender to many receivers
 //
 // It is coordination, not data: an object has one copy, and is gone when its blade begins anew. What
 // must survive belongs into tables. The source is Hodgkins, Madler, Izraelevitz, "LOCO: Rethinking

@@ -255,3 +255,55 @@ func (o *object) release(c *rdma.Coro, off uint32) error {
 		}
 	}
 }
+
+// own takes the owner word at off for this member, and reads n bytes from there on into the arena at
+// local, in the same doorbell. It waits while another member that is alive is the owner; a dead one is
+// fenced first.
+func (o *object) own(ctx context.Context, c *rdma.Coro, off, local, n uint32) error {
+	m, w := o.m, wait{ctx: ctx, m: o.m}
+	expect := MemberID(0)
+	for {
+		if err := o.ready(); err != nil {
+			return err
+		}
+		o.b.Reset()
+		i := o.b.CAS(o.addr(off), uint64(expect), uint64(m.id))
+		o.b.Read(o.addr(off), local, n)
+		err := m.Do(c, &o.b)
+		if errors.Is(err, ErrUncertain) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		found := MemberID(o.b.Result(i))
+		if found == expect || found == m.id {
+			return nil
+		}
+		expect = 0
+		dead, err := m.suspect(c, found)
+		if err != nil {
+			return err
+		}
+		if dead {
+			expect = found
+			continue
+		}
+		if err := w.next(c); err != nil {
+			if ctx.Err() != nil {
+				err = fmt.Errorf("%w: %q belongs to member %d: %w", ErrOwned, o.name, found, err)
+			}
+			return err
+		}
+	}
+}
+
+// drop gives back the owner word of a member that was fenced.
+func (o *object) drop(c *rdma.Coro, off uint32, dead MemberID) error {
+	o.b.Reset()
+	o.b.CAS(o.addr(off), uint64(dead), 0)
+	if err := o.m.Do(c, &o.b); !errors.Is(err, ErrUncertain) {
+		return err
+	}
+	return nil // the next look tells
+}

@@ -2,7 +2,6 @@ package channel
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"txnode/rdma"
@@ -58,50 +57,17 @@ func OpenOwned[T any](_ context.Context, c *rdma.Coro, s Scope, name string, cod
 // Own makes this member the owner. It waits while another member that is alive is the owner, until
 // ctx ends: then the error is ErrOwned and that of ctx. A dead owner is fenced first.
 func (o *Owned[T]) Own(ctx context.Context, c *rdma.Coro) error {
-	m, w := o.m, wait{ctx: ctx, m: o.m}
-	expect := MemberID(0)
-	for {
-		if err := o.ready(); err != nil {
-			return err
-		}
-		local := o.buf + slotBytes(o.images.size)
-		o.b.Reset()
-		i := o.b.CAS(o.addr(ownerWord), uint64(expect), uint64(m.id))
-		o.b.Read(o.addr(ownerWord), local, 64+imageBytes(o.images.size))
-		err := m.Do(c, &o.b)
-		if errors.Is(err, ErrUncertain) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		found := MemberID(o.b.Result(i))
-		if found == expect || found == m.id {
-			// The READ may have met an image that a dead owner left half written: nothing else is under way.
-			both := m.t.Bytes(local+64, imageBytes(o.images.size))
-			newest, ok, _ := o.images.pick(both, nil)
-			if !ok {
-				return fmt.Errorf("%w: %q", ErrTorn, o.name)
-			}
-			o.owner, o.version = true, newest.version
-			return nil
-		}
-		expect = 0
-		dead, err := m.suspect(c, found)
-		if err != nil {
-			return err
-		}
-		if dead {
-			expect = found
-			continue
-		}
-		if err := w.next(c); err != nil {
-			if ctx.Err() != nil {
-				err = fmt.Errorf("%w: %q belongs to member %d: %w", ErrOwned, o.name, found, err)
-			}
-			return err
-		}
+	local := o.buf + slotBytes(o.images.size)
+	if err := o.own(ctx, c, ownerWord, local, 64+imageBytes(o.images.size)); err != nil {
+		return err
 	}
+	// The READ may have met an image that a dead owner left half written: nothing else is under way.
+	newest, ok, _ := o.images.pick(o.m.t.Bytes(local+64, imageBytes(o.images.size)), nil)
+	if !ok {
+		return fmt.Errorf("%w: %q", ErrTorn, o.name)
+	}
+	o.owner, o.version = true, newest.version
+	return nil
 }
 
 // Disown gives the variable up. Values that were stored stay, and are visible when it returns.

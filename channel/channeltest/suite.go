@@ -88,6 +88,7 @@ func Run(t *testing.T, open Factory) {
 		{"barrier", testBarrier},
 		{"mutex", testMutex},
 		{"ticket lock", testTicketLock},
+		{"ring", testRing},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.fn(NewWorld(t, open(t, 2, bladeSize))) })
 	}
