@@ -135,7 +135,7 @@ func (s *spy) Grant(b rdma.BladeID) (rdma.Key, error) {
 // TestRestartWithinChange: a blade restarts while the epoch is changed, at any point. It counts as
 // restarted, and no view has a key that opens it.
 func TestRestartWithinChange(t *testing.T) {
-	for _, at := range []string{"granting", "revoking"} {
+	for _, at := range []string{"asked", "granting", "revoking"} {
 		for _, when := range []rdma.BladeID{0, 1, 2} {
 			b := newBed(t, 3, 4, 1)
 			s, _ := b.open()
@@ -145,10 +145,13 @@ func TestRestartWithinChange(t *testing.T) {
 				}
 				return nil
 			}
-			if at == "granting" {
+			switch at {
+			case "granting":
 				b.fabric.granting = restart
-			} else {
+			case "revoking":
 				b.fabric.revoking = restart
+			default: // before all of it
+				check(t, restart(when))
 			}
 			err := s.AdvanceEpoch(nil)
 			late := at == "revoking" && when == 2 // behind its own

@@ -73,6 +73,10 @@ type BladeInfo struct {
 
 // Caps are promises beyond the contract, and limits.
 type Caps struct {
+	// RealTime: Now is a clock of the real world, which goes on by itself. Goroutines and timers of
+	// the caller may use the fabric beside Run. Without it time is virtual, and passes while
+	// threads wait.
+	RealTime bool
 	// Synchronous: Post returns with all completions in.
 	Synchronous bool
 	// Placed: a completed WRITE is visible to every later verb of every client;

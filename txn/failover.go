@@ -16,8 +16,8 @@ import (
 // failover sees to blades that die and come back. The worker that meets a silent blade
 // declares it dead, on its own thread, and decides all transactions; the other workers
 // wait. The rest is done in small steps beside the transactions: blades that are back
-// are taken in again, copies are built. A database of this process has a goroutine for
-// that. On a fabric of the caller's the workers do it between their transactions.
+// are taken in again, copies are built. On a fabric that runs in real time the database
+// has a goroutine for that. With virtual time the workers do it between their transactions.
 type failover struct {
 	deciding atomic.Bool // a worker looks after blades that do not answer
 	keeping  atomic.Bool // the next step of what can wait is being done
@@ -350,7 +350,7 @@ func (db *DB) startFailover() error {
 	f.copier = db.space.NewCopier()
 	r := db.space.Redundancy()
 	f.degraded.Store(len(r.Down) > 0 || r.Missing > 0)
-	if db.owned == nil || db.space.ReadOnly() {
+	if !db.fabric.Caps().RealTime || db.space.ReadOnly() {
 		return nil
 	}
 	var err error

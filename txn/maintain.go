@@ -20,10 +20,9 @@ import (
 )
 
 // maintainer is what a database does beside its transactions: it renews leases,
-// recovers coordinators whose leases have expired, and sweeps what they have left. A
-// database of this process has a goroutine for that. On a fabric of the caller's,
-// which may be a simulated one, the workers do it between their transactions, and
-// DB.Maintain does.
+// recovers coordinators whose leases have expired, and sweeps what they have left. On a
+// fabric that runs in real time it has a goroutine for that. On one with virtual time the
+// workers do it between their transactions, and DB.Maintain does.
 type maintainer struct {
 	stop    chan struct{} // nil: there is no goroutine; never changed after Open
 	done    sync.WaitGroup
@@ -56,7 +55,7 @@ const (
 
 // startMaintenance starts the goroutine.
 func (db *DB) startMaintenance() {
-	if db.owned == nil || db.space.ReadOnly() || db.opts.LeaseTerm < 0 {
+	if !db.fabric.Caps().RealTime || db.space.ReadOnly() || db.opts.LeaseTerm < 0 {
 		return
 	}
 	m := &db.maintenance
@@ -197,8 +196,8 @@ func (db *DB) recoverExpired(c *rdma.Coro, o recovery.Options) error {
 
 // Maintain renews the worker's lease, recovers coordinators whose leases have expired, and sweeps
 // some of what they left. It takes an eighth of the time since its last call, or 50 ms if that is
-// less. Workers call it every few dozen transactions, for 2 ms at most. Call it for a worker on a
-// fabric of the caller's that is idle for longer than Options.LeaseTerm.
+// less. Workers call it every few dozen transactions, for 2 ms at most. On a
+// fabric with virtual time, call it for a worker that is idle for longer than Options.LeaseTerm.
 //
 // No transaction of the worker may be open. A session that turns out to be fenced, because its
 // lease expired or a blade was lost, rejoins. That is no error: nothing was lost.

@@ -35,7 +35,7 @@ const (
 // before its lease expired.
 //
 // While the worker rejoins, or is not yet declared dead, Outcome waits until ctx is done. On a
-// fabric of the caller's, where waiting is the caller's business, the error is ErrOutcomeUnknown.
+// fabric with virtual time, where waiting is the caller's business, the error is ErrOutcomeUnknown.
 func (db *DB) Outcome(ctx context.Context, id uint64) (Outcome, error) {
 	t := record.TxID(id)
 	if id == 0 || id&record.HeldBit != 0 {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 	"unsafe"
 
 	"txnode/rdma"
@@ -216,4 +217,33 @@ func counters(tb testing.TB, open Open) {
 	if phase != want {
 		tb.Errorf("counted elsewhere %+v; want %+v", phase, want)
 	}
+}
+
+// realTime: the clock goes on by itself, and a goroutine that is none of Run's can use the fabric.
+func realTime(tb testing.TB, open Open) {
+	r := start(tb, open, 1, 1<<16, 2)
+	if !r.caps.RealTime {
+		tb.Skip("time is virtual")
+	}
+	now := r.f.Now()
+	for i := 0; r.f.Now() == now; i++ {
+		if i == 1000 {
+			tb.Fatalf("Now is %d, and stays so while nobody does anything", now)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	beside := make(chan error)
+	r.run(func(w *worker) {
+		go func() {
+			var b rdma.Batch
+			b.FAA(r.at(0, 64), 1)
+			beside <- r.threads[1].Plain().Do(&b)
+		}()
+		if !w.await(w.at(0, 64), 1) {
+			return
+		}
+		if err := <-beside; err != nil {
+			w.Errorf("a goroutine beside Run: %v", err)
+		}
+	})
 }

@@ -48,6 +48,7 @@ var clauses = []clause{
 	{"6-fencing-word-by-word", fencingWords},
 	{"6-stopped-blades", stoppedBlades},
 	{"6-stopped-under-load", stoppedUnderLoad},
+	{"caps-real-time", realTime},
 	{"caps-synchronous", synchronous},
 	{"caps-ordered-line", orderedLine},
 	{"caps-max-batch", maxBatch},

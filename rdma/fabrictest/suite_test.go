@@ -58,6 +58,7 @@ func TestSuiteFindsBugs(t *testing.T) {
 // TestSuiteFindsLies has a fabric promise what it does not keep.
 func TestSuiteFindsLies(t *testing.T) {
 	for by, promise := range map[string]rdma.Caps{
+		"caps-real-time":            {RealTime: true},
 		"caps-synchronous":          {Synchronous: true},
 		"3-placed-by-later-verbs":   {Placed: true},
 		"3-fences":                  {Placed: true},

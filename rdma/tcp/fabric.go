@@ -88,7 +88,7 @@ func Dial(ctx context.Context, addresses []string, o Options) (*Fabric, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	f.caps = rdma.Caps{Placed: true, OrderedLine: true, MaskedCAS: true, Durable: true, MaxBatch: math.MaxInt}
+	f.caps = rdma.Caps{RealTime: true, Placed: true, OrderedLine: true, MaskedCAS: true, Durable: true, MaxBatch: math.MaxInt}
 	for _, r := range f.servers {
 		r.first = len(f.places)
 		for i := range r.known {
@@ -309,7 +309,7 @@ func (f *Fabric) ask(r *remote) error {
 // Name returns "tcp".
 func (f *Fabric) Name() string { return "tcp" }
 
-// Caps returns the promises: what has completed is placed, lines are ordered. MaxBatch is the
+// Caps returns the promises: time is real, what has completed is placed, lines are ordered. MaxBatch is the
 // smallest depth of the servers; Durable is what all of them are.
 func (f *Fabric) Caps() rdma.Caps { return f.caps }
 
