@@ -75,7 +75,7 @@ type ServerOptions struct {
 	// is for TCP only.
 	TLS *tls.Config
 	// Connections bounds how many there are at a time, each with Memory bytes of buffers; 0:
-	// 1024. Half as many, at least one, may be about to prove that they may connect.
+	// 1024. Half as many, at least 16, may be about to prove that they may connect.
 	Connections int
 	// Depth is how many requests of a connection are under way at most; 0: 256.
 	Depth int

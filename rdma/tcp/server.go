@@ -155,7 +155,7 @@ func (s *Server) Connections() int {
 // of these are closed without a word.
 func (s *Server) begin(c net.Conn) {
 	s.mu.Lock()
-	flood := len(s.conns)-s.proved >= max(s.o.Connections/2, 1)
+	flood := len(s.conns)-s.proved >= max(s.o.Connections/2, 16)
 	if s.stopped || flood {
 		s.mu.Unlock()
 		if flood {
