@@ -135,6 +135,15 @@ func TestCosts(t *testing.T) {
 				k.want("Send", cost{1 + p, 1}, func() error { return from.Send(ctx, c, 2) })
 				k.want("Receive", cost{1, 1}, func() error { _, err := to.Receive(ctx, c); return err })
 				k.want("Receive the next", cost{0, 0}, func() error { _, err := to.Receive(ctx, c); return err })
+				u, err := channel.OpenQueue(ctx, c, s, "u", channel.Plain[uint64]("word"), 16, 4)
+				if err != nil {
+					return err
+				}
+				var item channel.Item[uint64]
+				k.want("Queue.TryTake, empty", cost{2, 1}, func() error { _, _, err := u.TryTake(c); return err })
+				k.want("Queue.Push", cost{3, 2}, func() error { return u.Push(ctx, c, 1) })
+				k.want("Queue.Take", cost{5, 2}, func() (err error) { item, err = u.Take(ctx, c); return err })
+				k.want("Queue.Done", cost{1, 1}, func() error { return u.Done(c, item) })
 
 				var b rdma.Batch
 				k.want("three objects in one doorbell", cost{3 + p, 1}, func() error {
@@ -232,6 +241,17 @@ func TestAllocations(t *testing.T) {
 				return err
 			}
 			_, err := to.Receive(ctx, c)
+			return err
+		})
+		u, err := channel.OpenQueue(ctx, c, s, "u", channel.Plain[channeltest.Wide]("wide"), 4, 4)
+		if err != nil {
+			return err
+		}
+		none("Queue", func() error {
+			if err := u.Push(ctx, c, channeltest.WideOf(1)); err != nil {
+				return err
+			}
+			_, err := u.Pop(ctx, c)
 			return err
 		})
 		none("Barrier.Wait", func() error { return a.Wait(ctx, c) })

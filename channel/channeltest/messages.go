@@ -70,3 +70,63 @@ func testRing(w *World) {
 		})
 	}
 }
+
+// testQueue: all that was pushed is taken once, and what one member has pushed is taken by another one in
+// order; on queues of one slot, and of several.
+func testQueue(w *World) {
+	for _, slots := range []int{1, 2, 16} {
+		const members, each = 4, 15
+		var taken atomic.Int64
+		var got [members][]uint64
+		w.Run(members, func(i int, m *channel.Member, c *rdma.Coro) error {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			q, err := channel.OpenQueue(ctx, c, m.Scope("s"), fmt.Sprint("q", slots), channel.Plain[Wide]("wide"), slots, members)
+			if err != nil {
+				return err
+			}
+			if i < 2 {
+				for k := range uint64(each) {
+					if err := q.Push(ctx, c, WideOf(uint64(i)<<32|k)); err != nil {
+						return err
+					}
+				}
+				return q.Leave(c)
+			}
+			for taken.Load() < 2*each {
+				item, ok, err := q.TryTake(c)
+				if err != nil {
+					return err
+				}
+				if !ok {
+					c.Sleep(1000)
+					continue
+				}
+				if item.Value.Torn() || item.Again {
+					return fmt.Errorf("taken: %v", item)
+				}
+				taken.Add(1)
+				got[i] = append(got[i], item.Value[0])
+				if err := q.Done(c, item); err != nil {
+					return err
+				}
+			}
+			return q.Leave(c)
+		})
+		once := map[uint64]bool{}
+		for i := range got {
+			last := [2]int64{-1, -1}
+			for _, x := range got[i] {
+				if k := int64(x & (1<<32 - 1)); once[x] || k <= last[x>>32] {
+					w.tb.Errorf("%d slots: member %d gets %d of %d after %d, or twice", slots, i, k, x>>32, last[x>>32])
+				} else {
+					last[x>>32] = k
+				}
+				once[x] = true
+			}
+		}
+		if len(once) != 2*each {
+			w.tb.Errorf("%d slots: %d items were taken, of %d", slots, len(once), 2*each)
+		}
+	}
+}

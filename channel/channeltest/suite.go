@@ -89,6 +89,7 @@ func Run(t *testing.T, open Factory) {
 		{"mutex", testMutex},
 		{"ticket lock", testTicketLock},
 		{"ring", testRing},
+		{"queue", testQueue},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.fn(NewWorld(t, open(t, 2, bladeSize))) })
 	}
