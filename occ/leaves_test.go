@@ -355,3 +355,27 @@ func TestLeavesStayLocked(t *testing.T) {
 		t.Errorf("keys %d", keys)
 	}
 }
+
+// TestDeletedListedOnce: ranges come by the deleted records of a coordinator that is gone. However many do, each record is on the list
+// of what the session reclaims once; and again when it was reclaimed, inserted and deleted.
+func TestDeletedListedOnce(t *testing.T) {
+	b, s, tx, other := tens(t, 20)
+	for round := range 2 {
+		for k := uint64(50); k < 100; k += 10 {
+			must(t, b.do(other, del(string(key8(k)))))
+			for range 4 {
+				s.Bury(b.table, key8(k), other.ItemAddr(0), 0, other.ID())
+			}
+		}
+		if n := s.Tombstones(); n != 5 {
+			t.Errorf("%d records are to be reclaimed, and 5 were deleted", n)
+		}
+		freed, err := s.MakeRoom(tx.Coro())
+		if must(t, err); freed != 5 || s.Tombstones() != 0 {
+			t.Errorf("%d of 5 records were reclaimed, and %d are on the list", freed, s.Tombstones())
+		}
+		for k := uint64(50); k < 100 && round == 0; k += 10 {
+			must(t, b.insert(other, k))
+		}
+	}
+}

@@ -23,6 +23,9 @@ type reclaimer struct {
 	ordered []tombstone // likewise, of ordered tables
 	bytes   int         // of their blocks
 	added   int         // since the last Maintain
+	// listed are the blocks of ordered, at the versions: every range that comes by a deleted record of one who is gone puts it on
+	// the list.
+	listed map[memory.Addr]record.TxID
 
 	busy  bool // a coroutine is reclaiming
 	batch rdma.Batch
@@ -59,6 +62,13 @@ func (r *reclaimer) push(t tombstone) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if t.table.Ordered != nil {
+		if r.listed[t.addr] == t.version {
+			return
+		}
+		if r.listed == nil {
+			r.listed = map[memory.Addr]record.TxID{}
+		}
+		r.listed[t.addr] = t.version
 		r.ordered = append(r.ordered, t)
 	} else {
 		r.queue = append(r.queue, t)
@@ -105,6 +115,9 @@ func (r *reclaimer) pop(keep int) (t tombstone, ok bool) {
 	}
 	t = (*q)[0]
 	r.bytes -= int(t.class.Size())
+	if q == &r.ordered && r.listed[t.addr] == t.version {
+		delete(r.listed, t.addr)
+	}
 	(*q)[0] = tombstone{}
 	if *q = (*q)[1:]; len(*q) == 0 {
 		*q = nil
