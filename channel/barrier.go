@@ -60,7 +60,7 @@ func (b *Barrier) join(ctx context.Context, c *rdma.Coro, m *Member, name string
 	if err := b.open(c, m, name, spec, 64+64+n); err != nil {
 		return err
 	}
-	row, _, err := b.claim(ctx, c, barrierOwners, b.parties, func(int) bool { return false })
+	row, err := b.claim(ctx, c, barrierOwners, b.parties, func(int) bool { return false })
 	if err != nil {
 		b.Close()
 		return err

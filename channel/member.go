@@ -86,14 +86,17 @@ func Join(ctx context.Context, c *rdma.Coro, host Host, who Identity) (*Member, 
 	if err := m.table.open(c, m, ".members", Spec{Kind: KindMembers, Rows: m.slots, Bytes: bytes}, 16*m.slots+64); err != nil {
 		return nil, err
 	}
-	slot, _, err := m.table.claim(ctx, c, tableOff, m.slots, nil)
+	slot, err := m.table.claim(ctx, c, tableOff, m.slots, nil)
 	if err != nil {
 		m.table.Close()
 		return nil, err
 	}
 	m.slot = slot
 	m.beaten = m.t.Now() - m.term
-	return m, m.Beat(c)
+	if err := m.Beat(c); err != nil {
+		return m, err
+	}
+	return m, nil
 }
 
 // ID is the member's number.

@@ -86,7 +86,7 @@ func (l *Mutex) try(c *rdma.Coro) (found uint64, err error) {
 			if found, err = l.load(c); err != nil || found&memberMask != 0 {
 				return found, err
 			}
-			if ok, _, err := l.swap(c, found, me|found); ok || err != nil {
+			if ok, err := l.swap(c, found, me|found); ok || err != nil {
 				return found, err
 			}
 		}
@@ -121,20 +121,20 @@ func (l *Mutex) load(c *rdma.Coro) (uint64, error) {
 }
 
 // swap replaces the word, which names this member before or after, and settles a swap whose answer is
-// lost: found is what the word was then, or is now.
-func (l *Mutex) swap(c *rdma.Coro, old, next uint64) (ok bool, found uint64, err error) {
+// lost.
+func (l *Mutex) swap(c *rdma.Coro, old, next uint64) (ok bool, err error) {
 	for {
 		if err := l.ready(); err != nil {
-			return false, 0, err
+			return false, err
 		}
 		l.b.Reset()
 		i := l.b.CAS(l.addr(mutexWord), old, next)
 		if err = l.m.Do(c, &l.b); !errors.Is(err, ErrUncertain) {
-			found = l.b.Result(i)
-			return err == nil && found == old, found, err
+			return err == nil && l.b.Result(i) == old, err
 		}
-		if found, err = l.load(c); err != nil || found != old {
-			return err == nil && found == next, found, err
+		found, err := l.load(c)
+		if err != nil || found != old {
+			return err == nil && found == next, err
 		}
 	}
 }
@@ -162,7 +162,7 @@ func (l *Mutex) Lock(ctx context.Context, c *rdma.Coro) (Held, error) {
 			return Held{}, err
 		} else if dead {
 			next := l.me() | abandoned | (found+1)&tokenMask
-			if ok, _, err := l.swap(c, found, next); err != nil {
+			if ok, err := l.swap(c, found, next); err != nil {
 				return Held{}, err
 			} else if ok {
 				return l.got(next), nil
@@ -193,7 +193,7 @@ func (l *Mutex) words() (old, next uint64) { return l.me() | l.word, (l.word + 1
 func (l *Mutex) giveBack(c *rdma.Coro) error {
 	l.held = false
 	old, next := l.words()
-	_, _, err := l.swap(c, old, next|l.word&abandoned)
+	_, err := l.swap(c, old, next|l.word&abandoned)
 	return err
 }
 
@@ -219,6 +219,6 @@ func (l *Mutex) Settle(c *rdma.Coro) error {
 		return nil
 	}
 	old, next := l.words()
-	_, _, err := l.swap(c, old, next)
+	_, err := l.swap(c, old, next)
 	return err
 }

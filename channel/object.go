@@ -149,30 +149,31 @@ func (o *object) stageWrite(b *rdma.Batch, off, local, n uint32) {
 	}
 }
 
-// claim takes one of the n owner words at off for this member and returns its number, and whose it
-// was. It waits for a row until ctx ends, or until all rows are known to belong to members that are
+// claim takes one of the n owner words at off for this member and returns its number. It waits
+// for a row until ctx ends, or until all rows are known to belong to members that are
 // alive: ErrFull. Before a dead member's row changes hands that member is fenced. reusable says
 // whether such a row can be taken; nil: each can.
 //
 // A free row: 2 verbs, 2 round trips.
-func (o *object) claim(ctx context.Context, c *rdma.Coro, off, n uint32, reusable func(row int) bool) (row int, before MemberID, err error) {
+func (o *object) claim(ctx context.Context, c *rdma.Coro, off, n uint32, reusable func(row int) bool) (row int, err error) {
 	m, w := o.m, wait{ctx: ctx, m: o.m}
 	began := m.t.Now()
 	for {
 		if err := o.ready(); err != nil {
-			return 0, 0, err
+			return 0, err
 		}
 		o.b.Reset()
 		o.b.Read(o.addr(off), o.buf, 8*n)
 		if err := m.Do(c, &o.b); err != nil {
-			return 0, 0, err
+			return 0, err
 		}
 		words := m.t.Bytes(o.buf, 8*n)
-		row, before = -1, 0
+		var before MemberID
+		row = -1
 		for i := range n {
 			switch id := MemberID(word(words, 8*i)); {
 			case id == m.id: // an uncertain CAS has taken effect
-				return int(i), 0, nil
+				return int(i), nil
 			case id == 0 && row < 0:
 				row = int(i)
 			}
@@ -186,7 +187,7 @@ func (o *object) claim(ctx context.Context, c *rdma.Coro, off, n uint32, reusabl
 			full = false
 			dead, err := m.suspect(c, id)
 			if err != nil {
-				return 0, 0, err
+				return 0, err
 			}
 			if dead {
 				row, before = int(i), id
@@ -197,18 +198,18 @@ func (o *object) claim(ctx context.Context, c *rdma.Coro, off, n uint32, reusabl
 			i := o.b.CAS(o.addr(off+8*uint32(row)), uint64(before), uint64(m.id))
 			err := m.Do(c, &o.b)
 			if err == nil && o.b.Result(i) == uint64(before) {
-				return row, before, nil
+				return row, nil
 			}
 			if err != nil && !errors.Is(err, ErrUncertain) {
-				return 0, 0, err
+				return 0, err
 			}
 			continue
 		}
 		if full || m.t.Now()-began > 2*m.term {
-			return 0, 0, fmt.Errorf("%w: all %d rows of %v %q belong to members", ErrFull, n, o.spec.Kind, o.name)
+			return 0, fmt.Errorf("%w: all %d rows of %v %q belong to members", ErrFull, n, o.spec.Kind, o.name)
 		}
 		if err := w.next(c); err != nil {
-			return 0, 0, err
+			return 0, err
 		}
 	}
 }

@@ -102,7 +102,7 @@ func OpenQueue[T any](ctx context.Context, c *rdma.Coro, s Scope, name string, c
 	if err := q.open(c, s.m, full, spec, 64+block+words); err != nil {
 		return nil, err
 	}
-	row, _, err := q.claim(ctx, c, queueRows, q.rows, nil)
+	row, err := q.claim(ctx, c, queueRows, q.rows, nil)
 	if err != nil {
 		q.Close()
 		return nil, err

@@ -262,7 +262,7 @@ func (r *Ring[T]) Receiver(ctx context.Context, c *rdma.Coro) (*Receiver[T], err
 	if v.r != nil {
 		return v, nil
 	}
-	row, _, err := r.claim(ctx, c, ringRows, r.rows, nil)
+	row, err := r.claim(ctx, c, ringRows, r.rows, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func OpenSST[T any](ctx context.Context, c *rdma.Coro, s Scope, name string, cod
 
 // take takes a row, and learns its version.
 func (t *SST[T]) take(ctx context.Context, c *rdma.Coro) error {
-	row, _, err := t.claim(ctx, c, headerBytes, t.rows, nil)
+	row, err := t.claim(ctx, c, headerBytes, t.rows, nil)
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func (b *bed) links(f *rdmatest.Fabric, first memory.Addr, seen map[memory.Addr]
 	class := b.table.Ordered.NodeClass()
 	for a := first; a != 0; {
 		img := b.block(f, a, class)
-		if _, err := img.Check(a); err != nil {
+		if torn(img, a) {
 			break // it is being written
 		}
 		n, err := blink.Decode(img.Value())
@@ -82,6 +82,11 @@ func (b *bed) links(f *rdmatest.Fabric, first memory.Addr, seen map[memory.Addr]
 		}
 	}
 	return leaves, rows, nil
+}
+
+func torn(img record.Image, a memory.Addr) bool {
+	_, err := img.Check(a)
+	return err != nil
 }
 
 // block is the primary of a block, as it is in memory.

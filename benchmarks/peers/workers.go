@@ -45,6 +45,8 @@ type keySpace struct {
 func newKeySpace() keySpace { return keySpace{clock: newClock()} }
 
 // Tables implements workload.Store.
+//
+//nolint:unparam // the interface has an error
 func (s *keySpace) Tables(context.Context, []workload.Table) (bool, error) {
 	existed := s.existed
 	s.existed = true
