@@ -28,6 +28,12 @@ esac
 
 pkgs=${PKGS:-./...}
 
+# Of two packages at a time: those that take long begin first, so that none goes on alone at the end.
+ordered=$pkgs
+if [ "$pkgs" = ./... ]; then
+	ordered="./txn ./occ/recovery ./occ/exhaustive ./txn/crashtest ./index/race ./rdma/tcp ./cmd/txnode/command ./..."
+fi
+
 # Nested modules, such as benchmarks/peers, which is one so that nobody else
 # downloads its dependencies.
 nested() {
@@ -41,8 +47,8 @@ nested() {
 race_pkgs() {
 	# shellcheck disable=SC2086 # a list of patterns
 	case $1 in
-	quick) go list $pkgs | grep -E '/(rdma|rdma/region|rdma/inproc|memory|memory/embedded|history|index/addrcache|txn)$' ;;
-	*) go list $pkgs | grep -v -e '/cmd/' -e '/internal/depcheck$' -e '/internal/docscheck$' -e '/internal/mutant' -e '/internal/eintr$' -e '/occ/exhaustive$' -e '/occ/recovery$' \
+	quick) go list $ordered | grep -E '/(rdma|rdma/region|rdma/inproc|memory|memory/embedded|history|index/addrcache|txn)$' ;;
+	*) go list $ordered | grep -v -e '/cmd/' -e '/internal/depcheck$' -e '/internal/docscheck$' -e '/internal/mutant' -e '/internal/eintr$' -e '/occ/exhaustive$' -e '/occ/recovery$' \
 		-e '/benchmarks/simbench' -e '/benchmarks/hashbench$' -e '/benchmarks/orderedspike$' -e '/benchmarks/instructions$' -e '/rdma/sim/verbs$' \
 		-e '/rdma/sim/calibrate$' -e '/check$' -e '/verify$' -e '/index/race$' ;;
 	esac
@@ -89,7 +95,7 @@ short=-short
 [ "$mode" = quick ] || short=
 steps=
 if [ "$mode" != race ]; then
-	steps=":: go test -json $flags $short $* $pkgs"
+	steps=":: go test -json $flags $short $* $ordered"
 	if [ "$mode" = full ] && [ "$pkgs" = ./... ]; then
 		for module in $(nested); do
 			steps="$steps :: dir=$module go test -json $flags $* ./..."

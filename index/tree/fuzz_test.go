@@ -3,6 +3,7 @@ package tree_test
 import (
 	"encoding/binary"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -175,17 +176,17 @@ func edits(t *testing.T, h *tree.Tree, ed index.Editor, value []byte, m images, 
 func TestFlipped(t *testing.T) {
 	w := filled(t, 40, 2)
 	r := rand.New(rand.NewPCG(1, 1))
-	runs := 2000
+	runs := 20_000
 	if testing.Short() {
-		runs = 300
+		runs = 3000
 	}
 	for range runs {
 		h := w.open(nil)
-		for a, b := range w.blocks {
+		for _, a := range slices.Sorted(maps.Keys(w.blocks)) {
 			if r.IntN(3) > 0 {
 				continue
 			}
-			bad := slices.Clone(b.value)
+			bad := slices.Clone(w.blocks[a].value)
 			bad[r.IntN(len(bad))] ^= 1 << r.IntN(8)
 			h.Published(a, bad)
 		}

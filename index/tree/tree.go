@@ -174,6 +174,9 @@ func (t *Tree) Follow(p index.Place, a memory.Addr, value []byte) (next index.Ho
 		if r.Level < p.Level {
 			return next, true, nil
 		}
+		if p.Anew {
+			return index.Hop{Addr: r.Addr, Near: r.Level == p.Level}, false, nil
+		}
 		return t.Find(p), false, nil
 	}
 	n, err := blink.Decode(value)
