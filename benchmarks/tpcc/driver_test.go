@@ -141,8 +141,14 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			d := newTestDriver(t, func(o *Options) { small(o); o.Warehouses, o.Rollback = 1, 0 })
 			var loaded, spoiled atomic.Bool
+			var key atomic.Uint64
 			store := storetest.Intercept(reference.Open(reference.Options{}), func(_ int, op storetest.Op) storetest.Verdict {
-				if loaded.Load() == test.loading || op.Kind != test.kind || op.Table != test.table || !spoiled.CompareAndSwap(false, true) {
+				if loaded.Load() == test.loading || op.Kind != test.kind || op.Table != test.table {
+					return storetest.Verdict{}
+				}
+				if spoiled.CompareAndSwap(false, true) {
+					key.Store(op.Key)
+				} else if op.Key != key.Load() { // else the transaction has begun again
 					return storetest.Verdict{}
 				}
 				return test.spoil(op)
