@@ -57,7 +57,7 @@ func TestOpacity(t *testing.T) {
 					if cold {
 						name += "/cold"
 					}
-					t.Run(name, func(t *testing.T) { pair(t, w, cold, byRun(4, 600, 2), x, y) })
+					t.Run(name, func(t *testing.T) { pair(t, w, cold, byRun(2, 600, 2), x, y) })
 				}
 			}
 		}

@@ -20,7 +20,7 @@ func TestPairs(t *testing.T) {
 					if cold {
 						name += "/cold"
 					}
-					t.Run(name, func(t *testing.T) { pair(t, w, cold, byRun(5, 2000, 2), x, y) })
+					t.Run(name, func(t *testing.T) { pair(t, w, cold, byRun(3, 2000, 2), x, y) })
 				}
 			}
 		}
