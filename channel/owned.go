@@ -27,6 +27,7 @@ type Owned[T any] struct {
 	images  images
 	owner   bool
 	version uint64 // the newest, when owner
+	unsure  bool   // a Store has failed: version may be one that there is not
 }
 
 const (
@@ -66,7 +67,7 @@ func (o *Owned[T]) Own(ctx context.Context, c *rdma.Coro) error {
 	if !ok {
 		return fmt.Errorf("%w: %q", ErrTorn, o.name)
 	}
-	o.owner, o.version = true, newest.version
+	o.owner, o.unsure, o.version = true, false, newest.version
 	return nil
 }
 
@@ -82,22 +83,31 @@ func (o *Owned[T]) Disown(c *rdma.Coro) error {
 	return nil
 }
 
-// Store replaces the value. When it returns, all members see it.
+// Store replaces the value. When it returns, all members see it. After an error of the fabric or the
+// host it is not known which value there is: Own has to be called before the next Store.
 func (o *Owned[T]) Store(c *rdma.Coro, v T) error {
 	o.b.Reset()
 	if err := o.StageStore(&o.b, v); err != nil {
 		return err
 	}
-	return o.m.Do(c, &o.b)
+	err := o.m.Do(c, &o.b)
+	if err != nil {
+		o.unsure = true // the next one could overwrite the only image that is whole
+	}
+	return err
 }
 
-// StageStore appends a Store to b. The value must not be stored again before b is done.
+// StageStore appends a Store to b. The value must not be stored again before b is done. If b fails,
+// or is not posted, Own has to be called before the next Store, which reads what there is.
 func (o *Owned[T]) StageStore(b *rdma.Batch, v T) error {
 	if err := o.ready(); err != nil {
 		return err
 	}
 	if !o.owner {
 		return fmt.Errorf("%w: %q: call Own first", ErrNotOwner, o.name)
+	}
+	if o.unsure {
+		return fmt.Errorf("%w: a Store of %q has failed: call Own, which reads what there is", ErrUncertain, o.name)
 	}
 	o.version++
 	n := slotBytes(o.images.size)
