@@ -12,7 +12,7 @@ import (
 // Queue is a queue of values from many members to many, first in, first out: in the order of the
 // numbers that pushers draw. An item that a member takes is that member's until Done. If the member
 // dies before, another one gets the item, out of order and marked Again: an item is handled at least
-// once, and once if nobody dies.
+// once, and once if no member dies.
 //
 //	operation            verbs / round trips
 //	Push                 FAA, then WRITE and CAS                         3 / 2

@@ -32,9 +32,9 @@ import (
 // A ticket is announced when t-256 is over and serving has passed it, so a slot in a later turn stays
 // as it is until serving has moved past t.
 //
-// # A ticket that nobody holds
+// # A ticket without a holder
 //
-// An FAA without an answer leaves a number that nobody knows, and a member may stop before it has
+// An FAA without an answer leaves a number that no member knows, and a member may stop before it has
 // announced its own. When such a number is served, a waiter that has seen no announcement for a while
 // skips it: {turn, none} becomes {turn+1, none}. Announcement and skip race for one word, so a late
 // ticket holds or is passed over, never both; the pause matters to progress only. A member that was

@@ -14,7 +14,7 @@ import (
 // effect. A process that finds an epoch in the catalog revokes, too, before it goes on, because
 // the one that made it may have died in between.
 //
-//	died before the catalog was changed   the keys that were granted open the blades; nobody has them
+//	died before the catalog was changed   the keys that were granted open the blades; no process has them
 //	died before a blade revoked           Open revokes
 //	lost the race for the catalog         as if it had died before
 //	late, and revokes by an older epoch   changes nothing: the blade has keys in the order of epochs
@@ -124,8 +124,8 @@ func (l *Layout) known(infos []rdma.BladeInfo) bool {
 	return true
 }
 
-// meet takes blades as they are, whatever incarnation they were in before: nobody else has the
-// database open.
+// meet takes blades as they are, whatever incarnation they were in before: no other process
+// has the database open.
 func (l *Layout) meet(infos []rdma.BladeInfo) {
 	for i := range l.Blades {
 		if b := &l.Blades[i]; b.State == BladeUp {
