@@ -50,6 +50,15 @@ func (g images) put(buf []byte, version uint64, owner MemberID) {
 	putWord(buf, 16+le, imageSum(buf[:16+le]))
 }
 
+// stageImage appends the WRITE of a version of v to b, from the object's buffer.
+func stageImage[T any](o *object, g images, b *rdma.Batch, codec Codec[T], v T, version uint64) {
+	n := slotBytes(g.size)
+	buf := o.m.t.Bytes(o.buf, n)
+	codec.Put(buf[16:16+g.size], v)
+	g.put(buf, version, o.m.id)
+	o.stageWrite(b, g.off+n*uint32(version%2), o.buf, n)
+}
+
 func imageSum(b []byte) uint64 { return max(1, sumBytes(sum(), b)) }
 
 // get returns what a slot holds, and whether it is whole.

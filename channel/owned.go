@@ -110,11 +110,7 @@ func (o *Owned[T]) StageStore(b *rdma.Batch, v T) error {
 		return fmt.Errorf("%w: a Store of %q has failed: call Own, which reads what there is", ErrUncertain, o.name)
 	}
 	o.version++
-	n := slotBytes(o.images.size)
-	buf := o.m.t.Bytes(o.buf, n)
-	o.codec.Put(buf[16:16+o.images.size], v)
-	o.images.put(buf, o.version, o.m.id)
-	o.stageWrite(b, o.images.off+n*uint32(o.version%2), o.buf, n)
+	stageImage(&o.object, o.images, b, o.codec, v, o.version)
 	return nil
 }
 

@@ -108,11 +108,8 @@ func (t *SST[T]) StageStore(b *rdma.Batch, v T) error {
 		return err
 	}
 	t.version++
-	n := slotBytes(t.images.size)
-	buf := t.m.t.Bytes(t.buf, n)
-	t.codec.Put(buf[16:16+t.images.size], v)
-	t.images.put(buf, t.version, t.m.id)
-	t.stageWrite(b, t.images.off+n*uint32(2*t.row+int(t.version%2)), t.buf, n)
+	row := images{t.images.off + uint32(t.row)*imageBytes(t.images.size), t.images.size}
+	stageImage(&t.object, row, b, t.codec, v, t.version)
 	return nil
 }
 
