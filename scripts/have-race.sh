@@ -16,7 +16,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 printf 'package main\n\nfunc main() {}\n' >"$work/main.go"
-if ! CGO_ENABLED=1 GOFLAGS= go build -race -o "$work/probe" "$work/main.go" >"$work/why" 2>&1; then
+if ! CGO_ENABLED=1 GOFLAGS=-gcflags=all=-dwarf=false go build -race -o "$work/probe" "$work/main.go" >"$work/why" 2>&1; then
 	echo "an empty program does not build with -race: $(head -n 3 "$work/why" | tr '\n' ' ')"
 	exit 1
 fi

@@ -7,7 +7,8 @@
 # quick: gofmt and go vet; every package with -short, a first slice of seeds and schedules; then the
 # packages in which goroutines meet, under the race detector, with -short.
 # full: the same in full length, and the nested modules, and everything with goroutines of its own
-# under the race detector.
+# under the race detector. The nested modules are vetted by the linter alone: go vet would look at all
+# of SQLite first, for minutes.
 # race: the race detector's part alone, in full length.
 #
 # No step has a limit in minutes: internal/testrun ends what makes no progress. Environment:
@@ -54,7 +55,8 @@ race_pkgs() {
 	esac
 }
 
-# No test looks at debugging information, which is an eighth of what compiling costs.
+# No test looks at debugging information, which is an eighth of what compiling costs. .ci/run has the
+# linter compile the same way, so that it is done once.
 export GOFLAGS="${GOFLAGS:+$GOFLAGS }-gcflags=all=-dwarf=false"
 
 work=$(mktemp -d)
@@ -82,11 +84,6 @@ if [ "$mode" != race ]; then
 	echo "go vet ..."
 	# shellcheck disable=SC2086
 	go vet $pkgs || unhappy="$unhappy go-vet"
-	if [ "$mode" = full ]; then
-		for module in $(nested); do
-			(cd "$module" && go vet ./...) || unhappy="$unhappy go-vet:$module"
-		done
-	fi
 fi
 
 # The commands of the run, each behind a "::" (internal/testrun).

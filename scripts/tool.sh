@@ -29,8 +29,9 @@ wanted="$version $(go env GOVERSION)"
 if [ ! -x "$bin/$1" ] || [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
 	echo "installing $1 $version into ./bin (once; about a minute with a cold build cache) ..." >&2
 	mkdir -p "$bin"
-	# GOFLAGS of the caller (-race, -mod, -tags) are meant for this module, not for the tool.
-	if ! GOFLAGS= GOBIN=$bin go install "$package@$version" >&2; then
+	# GOFLAGS of the caller (-race, -mod, -tags) are meant for this module, not for the tool. Without debugging information as
+	# in scripts/test.sh, which then finds the standard library compiled.
+	if ! GOFLAGS=-gcflags=all=-dwarf=false GOBIN=$bin go install "$package@$version" >&2; then
 		echo "could not install $1: 'go install $package@$version' failed; is the Go module proxy reachable?" >&2
 		exit 1
 	fi
