@@ -214,21 +214,21 @@ func (a *Allocator) room(class Class) {
 // has no use for them. A sweep finds the free ones.
 func (a *Allocator) Abandon() error {
 	s := a.space
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a.mu.Lock()
-	n := a.out.n
-	a.mu.Unlock()
-	if n == 0 {
+	return s.update(func() error {
+		a.mu.Lock()
+		n := a.out.n
+		a.mu.Unlock()
+		if n == 0 {
+			return nil
+		}
+		if err := s.sweepAgain(); err != nil {
+			return err // and it may be called again
+		}
+		a.mu.Lock()
+		a.out.clear()
+		a.mu.Unlock()
 		return nil
-	}
-	if err := s.sweepAgain(); err != nil {
-		return err // and it may be called again
-	}
-	a.mu.Lock()
-	a.out.clear()
-	a.mu.Unlock()
-	return nil
+	})
 }
 
 // spill gives the n blocks that were freed longest ago to the space.

@@ -55,7 +55,7 @@ func (s *Space) attach(c *rdma.Coro, fresh bool) error {
 	}
 	if !known || s.opts.Openings {
 		l.meet(infos)
-		if err := s.grant(l); err != nil {
+		if err := s.grant(l.Blades); err != nil {
 			return err
 		}
 	}
@@ -193,11 +193,11 @@ func (s *Space) provisionHeader(b rdma.BladeID) error {
 // moves on by more than one: see keys.go.
 //
 // change may move and drop replicas, add segments of logs, and declare blades down
-// or up; it must not touch numbers, geometry, tables or coordinators.
+// or up; it must not touch numbers, geometry, tables or coordinators. It is called under
+// the lock of the space, and again if another process has changed the catalog meanwhile, or blades
+// had to be asked for memory: it counts only the last time.
 func (s *Space) AdvanceEpoch(change func(*Layout) error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.advance(func(l *Layout) error {
+	_, err := s.advance(func(l *Layout) error {
 		was := slices.Clone(l.Coordinators)
 		if change != nil {
 			if err := change(l); err != nil {
@@ -208,25 +208,43 @@ func (s *Space) AdvanceEpoch(change func(*Layout) error) error {
 			return fmt.Errorf("%w: a new epoch may not change coordinators", ErrLayout)
 		}
 		return nil
-	})
+	}, nil)
+	return err
 }
 
-// advance is AdvanceEpoch for a change that may also declare coordinators dead. The
-// caller holds the lock.
-func (s *Space) advance(change func(*Layout) error) error {
-	if err := s.writable(); err != nil {
-		return err
+// advance is AdvanceEpoch for a change that may also declare coordinators dead. then, if not nil, is
+// called under the lock as soon as the catalog has the change. moved: it has, and an error is of blades
+// whose keys could not be changed.
+func (s *Space) advance(change func(*Layout) error, then func()) (moved bool, err error) {
+	s.epochs.Lock()
+	defer s.epochs.Unlock()
+	var granted error
+	err = s.updateAs(&update{epochs: true}, func() error {
+		if err := s.writable(); err != nil {
+			return err
+		}
+		l := s.layout.clone()
+		if err := change(l); err != nil {
+			return err
+		}
+		return s.move(l, &granted, then)
+	})
+	if errors.Is(err, errUnchanged) {
+		return false, nil
 	}
+	if err != nil {
+		return false, err
+	}
+	return true, s.begin(granted)
+}
+
+// move makes l, which was made of the layout, the layout of the next epoch, in the catalog and here. The
+// epoch has not begun by that: see begin. granted is what has gone wrong with its keys. The caller holds
+// the lock, in a change.
+func (s *Space) move(l *Layout, granted *error, then func()) error {
 	old := s.layout
 	if old.Epoch == maxEpoch {
 		return fmt.Errorf("%w: of epochs: %s", ErrExhausted, anew)
-	}
-	l := old.clone()
-	if err := change(l); err != nil {
-		if errors.Is(err, errUnchanged) {
-			return nil
-		}
-		return err
 	}
 	l.Epoch = old.Epoch + 1
 	bereft := lostBlade(old, l) && len(l.Coordinators) == 0
@@ -238,7 +256,7 @@ func (s *Space) advance(change func(*Layout) error) error {
 	if err := l.Validate(); err != nil {
 		return err
 	}
-	granted := s.grant(l)
+	*granted = s.grantFor(l)
 	if err := s.commit(difference(old.entries(), l.entries())...); err != nil {
 		return err
 	}
@@ -252,13 +270,14 @@ func (s *Space) advance(change func(*Layout) error) error {
 			delete(s.clean, rdma.BladeID(b)) // who knows what is there when it comes back
 		}
 	}
-	err := s.begin(granted)
-	s.derive()
-	s.dropLost()
 	if bereft {
 		s.bereft()
 	}
-	return err
+	if then != nil {
+		then()
+	}
+	s.register()
+	return nil
 }
 
 // lostBlade reports whether a change declares a blade dead.

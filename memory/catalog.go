@@ -1,5 +1,7 @@
 package memory
 
+import "context"
+
 // Catalog is the durable memory of the control path: a small ordered set of
 // entries, changed atomically and rarely, never on the data path. Package
 // memory/catalog has implementations, memory/catalog/catalogtest what each must
@@ -17,6 +19,11 @@ type Catalog interface {
 	// a value is deleted. An error other than ErrRevision leaves open whether
 	// the changes were made, or are yet, while the catalog is at revision rev.
 	Apply(rev Revision, changes []Entry) (Revision, error)
+	// Await returns the revision as soon as it is larger than after, at once if it is so already. When
+	// ctx ends before, it returns the revision, or 0 if that is not known, and the error of ctx: one that
+	// has ended asks for the revision. ErrClosed: the catalog is closed, or is so meanwhile, if that ends
+	// its use.
+	Await(ctx context.Context, after Revision) (Revision, error)
 	// Close releases the catalog's resources.
 	Close() error
 }

@@ -18,7 +18,7 @@ type Claim struct {
 	Promoted bool
 
 	space  *Space
-	number uint64 // no two claims have the same
+	number map[uint32]uint32 // of the claim, by coordinator: see CoordinatorEntry.Claim
 	view   atomic.Pointer[View]
 }
 
@@ -40,12 +40,6 @@ type ClaimOptions struct {
 	// Again. After a claim by another claimant the epoch moves all the same, since its verbs may be
 	// on their way.
 	Stay bool
-}
-
-// claimed is the last claim on a coordinator.
-type claimed struct {
-	number uint64
-	term   int64 // nanoseconds from when it was made until others might take over, 0: never
 }
 
 // maxClaimTerm bounds for how long a claim is made good beyond what is asked, in nanoseconds.
@@ -74,9 +68,93 @@ func (o *ClaimOptions) patience(term int64, others bool) {
 // that has not expired. Or By was itself declared dead and is not among them: the locks that it
 // took in an index would be open to all. Then nothing has changed.
 func (s *Space) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.claim(o, ids)
+	if o.Stay && o.Change == nil {
+		c, others, err := s.claimHere(o, ids)
+		if err != nil || !others {
+			return c, err
+		}
+	}
+	var at []int // of the coordinators in the layout
+	var numbers map[uint32]uint32
+	var made ClaimOptions
+	moved, err := s.advance(func(l *Layout) (err error) {
+		made = o
+		at, _, err = s.declareDead(l, &made, ids)
+		return err
+	}, func() { numbers = s.claimedNow(&made, at) })
+	if err != nil {
+		if moved { // a blade has not got its key, and nobody has the claim
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for id := range numbers {
+				s.forsake(id, max(o.Now, 1))
+			}
+		}
+		return nil, err
+	}
+	var c *Claim
+	s.settled(func() { c, err = s.claimOf(numbers) })
+	return c, err
+}
+
+// claimHere is Claim in the epoch that is, unless others are at it, whose verbs may be on their way.
+func (s *Space) claimHere(o ClaimOptions, ids []uint32) (c *Claim, others bool, err error) {
+	err = s.update(func() error {
+		l, made := s.layout.clone(), o
+		var at []int
+		var err error
+		if at, others, err = s.declareDead(l, &made, ids); err != nil || others {
+			return err
+		}
+		var changes []Entry
+		for _, i := range at {
+			changes = append(changes, coordinatorEntry(l.Coordinators[i]))
+		}
+		if err := s.commit(changes...); err != nil {
+			return err
+		}
+		s.layout = l
+		numbers := s.claimedNow(&made, at)
+		s.register()
+		c, err = s.claimOf(numbers)
+		return err
+	})
+	return c, others, err
+}
+
+// claimedNow notes that the catalog has a claim of this process on the coordinators at these places, and
+// returns its numbers. The caller holds the lock.
+func (s *Space) claimedNow(o *ClaimOptions, at []int) map[uint32]uint32 {
+	if s.claimed == nil {
+		s.claimed = map[uint32]int64{}
+	}
+	numbers := map[uint32]uint32{}
+	for _, i := range at {
+		e := &s.layout.Coordinators[i]
+		numbers[e.ID] = e.Claim
+		s.claimed[e.ID] = max(o.Until-o.Now, 0)
+		delete(s.forsaken, e.ID)
+	}
+	return numbers
+}
+
+// claimOf is the claim that the catalog has on coordinators, unless another claimant has taken one of them since:
+// ErrClaimed. The caller holds the lock.
+func (s *Space) claimOf(numbers map[uint32]uint32) (*Claim, error) {
+	c := &Claim{space: s, number: numbers}
+	c.view.Store(s.View())
+	for i := range s.layout.Coordinators {
+		e := &s.layout.Coordinators[i]
+		if _, ok := numbers[e.ID]; !ok || !c.has(e) {
+			continue
+		}
+		c.Coordinators = append(c.Coordinators, s.areas(*e))
+		c.Promoted = c.Promoted || e.Promoted
+	}
+	if len(c.Coordinators) < len(numbers) {
+		return nil, fmt.Errorf("%w: by another claimant since", ErrClaimed)
+	}
+	return c, nil
 }
 
 // together adds to the numbers of coordinators those that were declared dead with the same
@@ -97,63 +175,11 @@ func (s *Space) together(ids []uint32) []uint32 {
 	return out
 }
 
-// claim is Claim; the caller holds the lock.
-func (s *Space) claim(o ClaimOptions, asked []uint32) (*Claim, error) {
-	ids := s.together(asked)
-	var at []int // of the coordinators in the layout
-	if o.Stay && o.Change == nil {
-		l := s.layout.clone()
-		var others bool
-		var err error
-		if at, others, err = s.declareDead(l, &o, asked, ids); err != nil {
-			return nil, err
-		}
-		if others {
-			o.Stay = false
-			return s.claim(o, asked)
-		}
-		var changes []Entry
-		for _, i := range at {
-			changes = append(changes, coordinatorEntry(l.Coordinators[i]))
-		}
-		if err := s.commit(changes...); err != nil {
-			return nil, err
-		}
-		s.layout = l
-	} else {
-		was := s.layout
-		err := s.advance(func(l *Layout) (err error) {
-			at, _, err = s.declareDead(l, &o, asked, ids)
-			return err
-		})
-		if err != nil {
-			if s.layout != was { // a blade has not got its key, and nobody has the claim
-				for _, i := range at {
-					s.forsake(s.layout.Coordinators[i].ID, max(o.Now, 1))
-				}
-			}
-			return nil, err
-		}
-	}
-	if s.claims++; s.claimed == nil {
-		s.claimed = map[uint32]claimed{}
-	}
-	c := &Claim{space: s, number: s.claims}
-	c.view.Store(s.View())
-	for _, i := range at {
-		s.claimed[s.layout.Coordinators[i].ID] = claimed{c.number, max(o.Until-o.Now, 0)}
-		delete(s.forsaken, s.layout.Coordinators[i].ID)
-		c.Coordinators = append(c.Coordinators, s.areas(s.layout.Coordinators[i]))
-		c.Promoted = c.Promoted || s.layout.Coordinators[i].Promoted
-	}
-	s.register()
-	return c, nil
-}
-
-// declareDead notes a claim on the coordinators ids in l, a copy of the layout, and makes
+// declareDead notes a claim on the coordinators asked for, and those that belong with them, in l, a copy of the layout, and makes
 // o.Change there. It returns where they are in it, and whether somebody else was at it, whose
 // verbs may be on their way. The caller holds the lock.
-func (s *Space) declareDead(l *Layout, o *ClaimOptions, asked, ids []uint32) (at []int, others bool, err error) {
+func (s *Space) declareDead(l *Layout, o *ClaimOptions, asked []uint32) (at []int, others bool, err error) {
+	ids := s.together(asked)
 	if o.By != 0 && !slices.Contains(asked, o.By) {
 		if i, err := s.findCoordinator(o.By); err != nil || l.Coordinators[i].Recovering {
 			return nil, false, fmt.Errorf("%w: coordinator %d cannot recover others, it was declared dead itself", ErrClaimed, o.By)
@@ -174,8 +200,9 @@ func (s *Space) declareDead(l *Layout, o *ClaimOptions, asked, ids []uint32) (at
 			return nil, false, fmt.Errorf("%w: %d, by %d", ErrClaimed, id, e.By)
 		}
 		at, others = append(at, i), others || e.Recovering && !again
-		o.patience(s.claimed[id].term, e.Recovering && !again && e.By != o.By)
+		o.patience(s.claimed[id], e.Recovering && !again && e.By != o.By)
 		e.Recovering, e.By = true, o.By
+		e.Claim++
 		e.Promoted = e.Promoted || o.Change != nil
 	}
 	for _, i := range at {
@@ -211,7 +238,8 @@ func (c *Claim) FreeExtent(a Addr, size uint32) error { return c.space.FreeExten
 // has reports whether the claim on a coordinator is this one still; the caller holds the lock of
 // the space.
 func (c *Claim) has(e *CoordinatorEntry) bool {
-	return e.Recovering && c.space.claimed[e.ID].number == c.number
+	number, ok := c.number[e.ID]
+	return ok && e.Recovering && e.Claim == number
 }
 
 // Abandon gives the claim up: from a time of the fabric's clock on others may claim the coordinators,
@@ -252,59 +280,59 @@ func (c *Claim) stands() ([]int, error) {
 // rdma.ErrStaleKey.
 func (c *Claim) Renew(until int64) error {
 	s := c.space
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	at, err := c.stands()
-	if err != nil {
-		return err
-	}
-	l := s.layout
-	changes := make([]Entry, len(at))
-	ends := make([]int64, len(at))
-	for k, i := range at {
-		e := l.Coordinators[i]
-		e.Until = max(until, e.Until)
-		changes[k], ends[k] = coordinatorEntry(e), e.Until
-	}
-	if err := s.commit(changes...); err != nil {
-		return err
-	}
-	for k, i := range at {
-		l.Coordinators[i].Until = ends[k]
-	}
-	s.register()
-	return nil
+	return s.update(func() error {
+		at, err := c.stands()
+		if err != nil {
+			return err
+		}
+		l := s.layout
+		changes := make([]Entry, len(at))
+		ends := make([]int64, len(at))
+		for k, i := range at {
+			e := l.Coordinators[i]
+			e.Until = max(until, e.Until)
+			changes[k], ends[k] = coordinatorEntry(e), e.Until
+		}
+		if err := s.commit(changes...); err != nil {
+			return err
+		}
+		for k, i := range at {
+			l.Coordinators[i].Until = ends[k]
+		}
+		s.register()
+		return nil
+	})
 }
 
 // Decide makes verdicts durable, together with those that an earlier claimant
 // has made: before anything is done about them.
 func (c *Claim) Decide(verdicts []Verdict) error {
 	s := c.space
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, err := c.stands(); err != nil {
-		return err
-	}
-	all := slices.Clone(s.layout.Verdicts)
-	var changes []Entry
-	for _, v := range verdicts {
-		i, ok := findVerdict(all, v.Coordinator)
-		if ok {
-			v = all[i].merge(v)
-			all[i] = v
-		} else {
-			all = slices.Insert(all, i, v)
+	return s.update(func() error {
+		if _, err := c.stands(); err != nil {
+			return err
 		}
-		changes = append(changes, verdictEntry(&v))
-	}
-	if len(changes) == 0 {
+		all := slices.Clone(s.layout.Verdicts)
+		var changes []Entry
+		for _, v := range verdicts {
+			i, ok := findVerdict(all, v.Coordinator)
+			if ok {
+				v = all[i].merge(v)
+				all[i] = v
+			} else {
+				all = slices.Insert(all, i, v)
+			}
+			changes = append(changes, verdictEntry(&v))
+		}
+		if len(changes) == 0 {
+			return nil
+		}
+		if err := s.commit(changes...); err != nil {
+			return err
+		}
+		s.layout.Verdicts = all
 		return nil
-	}
-	if err := s.commit(changes...); err != nil {
-		return err
-	}
-	s.layout.Verdicts = all
-	return nil
+	})
 }
 
 // Forget closes the claimed coordinators: all of their transactions are at rest,
@@ -312,36 +340,36 @@ func (c *Claim) Decide(verdicts []Verdict) error {
 // logs did not tell of is left for a sweep.
 func (c *Claim) Forget() error {
 	s := c.space
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	at, err := c.stands()
-	if err != nil {
-		return err
-	}
-	l := s.layout
-	hollow := s.hollow || c.Promoted
-	changes := []Entry{l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-len(at)), sweepEntry(hollow, false), looseEntry()}
-	for _, i := range at {
-		changes = append(changes, Entry{Key: keyOf(prefixCoordinator, l.Coordinators[i].ID)})
-	}
-	if err := s.commit(changes...); err != nil {
-		return err
-	}
-	gone := map[uint32]bool{}
-	for _, i := range at {
-		gone[l.Coordinators[i].ID] = true
-		delete(s.claimed, l.Coordinators[i].ID)
-		delete(s.forsaken, l.Coordinators[i].ID)
-		delete(s.logs.used, l.Coordinators[i].Slot)
-	}
-	l.Coordinators = slices.DeleteFunc(slices.Clone(l.Coordinators), func(e CoordinatorEntry) bool { return gone[e.ID] })
-	l.Unswept, l.Hollow, l.Spared, l.Loose = true, hollow, false, true
-	s.hollow = hollow
-	if c.Promoted {
-		s.losses++
-	}
-	s.sweeps++
-	s.torn.Store(true)
-	s.register()
-	return nil
+	return s.update(func() error {
+		at, err := c.stands()
+		if err != nil {
+			return err
+		}
+		l := s.layout
+		hollow := s.hollow || c.Promoted
+		changes := []Entry{l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-len(at)), sweepEntry(hollow, false), looseEntry()}
+		for _, i := range at {
+			changes = append(changes, Entry{Key: keyOf(prefixCoordinator, l.Coordinators[i].ID)})
+		}
+		if err := s.commit(changes...); err != nil {
+			return err
+		}
+		gone := map[uint32]bool{}
+		for _, i := range at {
+			gone[l.Coordinators[i].ID] = true
+			delete(s.claimed, l.Coordinators[i].ID)
+			delete(s.forsaken, l.Coordinators[i].ID)
+			delete(s.logs.used, l.Coordinators[i].Slot)
+		}
+		l.Coordinators = slices.DeleteFunc(slices.Clone(l.Coordinators), func(e CoordinatorEntry) bool { return gone[e.ID] })
+		l.Unswept, l.Hollow, l.Spared, l.Loose = true, hollow, false, true
+		s.hollow = hollow
+		if c.Promoted {
+			s.losses++
+		}
+		s.sweeps++
+		s.torn.Store(true)
+		s.register()
+		return nil
+	})
 }

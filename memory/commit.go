@@ -1,10 +1,147 @@
 package memory
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+
+	"txnode/rdma"
 )
+
+// A change of the catalog is read, compared and applied, again and again until no other process has
+// changed the catalog in between. Space.update does so with a function that looks at the layout,
+// commits entries, and changes the layout as soon as the catalog has them:
+//
+//	lock    the function looks at the layout. What it wants of a blade (Provision, Grant) it assumes.
+//	        If it has assumed anything, it does not get beyond commit:
+//	unlock  the blades are asked
+//	lock    the function begins anew, with what the blades have said
+//	        commit: ErrRevision: the layout is loaded anew, and the function begins anew
+//	unlock
+//
+// So no blade is called under the lock. A change that another process has made impossible is found
+// so by the function, with the error of its own. An error that the function has found in a layout that
+// is not the catalog's any more does not count. The function changes nothing before commit has returned
+// nil.
+
+// errAgain makes update begin anew.
+var errAgain = errors.New("memory: the change is to be tried again")
+
+// update is a change of the catalog that is being made.
+//
+// Invariant: no entry is committed while len(asks) > 0.
+type update struct {
+	asks      []func()            // of blades, before the change is tried again
+	provided  map[[3]uint64]error // what blades have answered, by blade, offset and length
+	keys      *grants             // likewise, of Grant
+	unwaiting bool                // it does not wait for an epoch that begins
+	epochs    bool                // the caller holds Space.epochs
+	followed  bool                // see Follow
+}
+
+// update makes a change of the catalog; see above.
+func (s *Space) update(fn func() error) error { return s.updateAs(&update{}, fn) }
+
+func (s *Space) updateAs(u *update, fn func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		if err := s.await(u); err != nil {
+			return err
+		}
+		err := s.try(u, fn)
+		if err != nil && !errors.Is(err, errAgain) && s.behind() { // it may be so no more
+			if err = s.reload(); !errors.Is(err, errAgain) {
+				return err
+			}
+		}
+		if !errors.Is(err, errAgain) || len(u.asks) == 0 && s.view.Load() == nil { // Open begins anew
+			return err
+		}
+		s.unlocked(func() {
+			for _, ask := range u.asks {
+				ask()
+			}
+		})
+		u.asks = nil
+	}
+}
+
+// behind reports whether another process has changed the catalog since this one has looked. The caller
+// holds the lock.
+func (s *Space) behind() bool {
+	if s.closed != nil || s.doubt != nil || s.view.Load() == nil {
+		return false
+	}
+	now, _ := s.cat.Await(ended, s.rev)
+	return now > s.rev
+}
+
+// try calls fn as the change that is being made. The caller holds the lock.
+func (s *Space) try(u *update, fn func() error) error {
+	s.making = u
+	defer func() { s.making = nil }()
+	return fn()
+}
+
+// unlocked calls fn without the lock, which the caller holds.
+func (s *Space) unlocked(fn func()) {
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	fn()
+}
+
+// await returns when the epoch of the catalog has begun in this process, or why it could not be begun
+// on a blade. The caller holds the lock, which is not held meanwhile.
+func (s *Space) await(u *update) (err error) {
+	for s.beginning() && !u.unwaiting && s.closed == nil && err == nil {
+		s.unlocked(func() {
+			if !u.epochs {
+				s.epochs.Lock()
+				defer s.epochs.Unlock()
+			}
+			err = s.begin(nil)
+		})
+	}
+	return err
+}
+
+// beginning reports whether the epoch of the catalog has not begun in this process. The caller holds the
+// lock.
+func (s *Space) beginning() bool {
+	v := s.view.Load()
+	return v != nil && v.Epoch != s.layout.Epoch
+}
+
+// settled calls fn under the lock, when the epoch of the catalog has begun in this process.
+func (s *Space) settled(fn func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.await(&update{}) // the session that meets the blade is told by its verbs
+	fn()
+}
+
+// provision makes sure that a part of a blade's region has memory, as rdma.Fabric.Provision does. Within
+// a change it returns what the blade has answered, or nil, and has the blade asked before anything is
+// committed. The caller holds the lock, or is the only one.
+func (s *Space) provision(b rdma.BladeID, off, n uint64) error {
+	u := s.making
+	if u == nil {
+		return s.fabric.Provision(b, off, n)
+	}
+	k := [3]uint64{uint64(b), off, n}
+	if err, ok := u.provided[k]; ok {
+		return err
+	}
+	u.asks = append(u.asks, func() {
+		if u.provided == nil {
+			u.provided = map[[3]uint64]error{}
+		}
+		u.provided[k] = s.fabric.Provision(b, off, n)
+	})
+	return nil
+}
 
 // doubt is a change of the catalog that has failed, and the question what has become of it, too.
 type doubt struct {
@@ -13,11 +150,14 @@ type doubt struct {
 	err     error
 }
 
-// commit makes changes of the catalog durable; the caller holds the lock and
-// changes the layout accordingly when nil is returned. If the catalog fails, it
-// is asked what became of the changes, so that memory and catalog agree; if it does not
-// answer that either, before anything else is changed.
+// commit makes changes of the catalog durable; the caller holds the lock and changes the layout
+// accordingly when nil is returned. errAgain: nothing was changed, and the layout is another one, or
+// blades have to be asked before. If the catalog fails, it is asked what became of the changes, so that
+// memory and catalog agree; if it does not answer that either, before anything else is changed.
 func (s *Space) commit(changes ...Entry) error {
+	if s.making != nil && len(s.making.asks) > 0 {
+		return errAgain
+	}
 	if err := s.agree(); err != nil {
 		return err
 	}
@@ -28,11 +168,10 @@ func (s *Space) commit(changes ...Entry) error {
 	}
 	err = fmt.Errorf("memory: catalog %s: %w", s.cat.Name(), err)
 	if errors.Is(err, ErrRevision) {
-		s.closed = err
-		return err
+		return s.reload()
 	}
 	s.doubt = &doubt{slices.Clone(changes), s.rev, err}
-	made, askErr := s.ask()
+	made, _, askErr := s.ask()
 	if askErr != nil {
 		err = further(err, "and then", askErr)
 		s.doubt.err = err
@@ -43,33 +182,48 @@ func (s *Space) commit(changes ...Entry) error {
 	return err
 }
 
-// agree has the catalog say what the layout says, if a change of it is in doubt: whoever wanted
-// that was told that it has failed, so if it was made all the same, it is taken back. The caller
-// holds the lock.
+// agree settles a change of the catalog that is in doubt: the caller that wanted it was told that it
+// has failed, so if it was made all the same, it is taken back. An epoch is not taken back, since other
+// processes may have begun it: errAgain. The caller holds the lock.
 func (s *Space) agree() error {
 	d := s.doubt
 	if d == nil {
 		return nil
 	}
 	for tries := 0; ; tries++ {
-		made, err := s.ask()
+		made, rev, err := s.ask()
 		if err == nil && !made {
 			return nil
 		}
 		if err == nil {
-			var rev Revision
-			if rev, err = s.cat.Apply(s.rev, as(s.layout.entries(), d.changes)); err == nil {
-				s.rev = rev
+			was := as(s.layout.entries(), d.changes)
+			if moves(was, d.changes) {
+				had := s.layout.Coordinators
+				if err := s.reload(); !errors.Is(err, errAgain) {
+					s.doubt = d
+					return further(d.err, "and later", err)
+				}
+				s.forsakeUnknown(had)
+				return errAgain
+			}
+			alone := rev == s.rev
+			if rev, err = s.cat.Apply(rev, was); err == nil {
+				if alone {
+					s.rev = rev
+				}
 				return nil
 			}
 			s.doubt = d
 		}
-		// Another revision: an earlier attempt to take it back was late.
-		if !errors.Is(err, ErrRevision) || s.closed != nil || tries > 0 {
+		// Another revision: an earlier attempt to take it back was late, or others change the catalog.
+		if !errors.Is(err, ErrRevision) || tries == maxAsks {
 			return further(d.err, "and later", err)
 		}
 	}
 }
+
+// maxAsks bounds how often in a row others change the catalog while it is asked what has become of a change.
+const maxAsks = 100
 
 // further adds to err what came after it, if that is not the same error again.
 func further(err error, when string, next error) error {
@@ -79,35 +233,35 @@ func further(err error, when string, next error) error {
 	return fmt.Errorf("%w; %s: %w", err, when, next)
 }
 
-// ask asks the catalog whether the change in doubt was made, which then is none any more. If it
-// was not, it never will be: the entries that it is about are written again as they are, so should
-// it arrive late, the catalog has another revision.
-func (s *Space) ask() (made bool, err error) {
+// ask asks the catalog whether the change in doubt was made, which then is in doubt no more; and at
+// which revision the catalog is. If it was not made, it never will be: at the revision that it is for
+// the entries are written again as they are, so should it arrive late, the catalog has another one.
+// If other processes have changed the catalog meanwhile, Space.rev stays behind, and the next commit
+// loads what they have changed. A change of which they have changed a part since counts as not made: it
+// is there when the layout is loaded.
+func (s *Space) ask() (made bool, rev Revision, err error) {
 	d := s.doubt
-	for range 2 {
-		entries, rev, err := s.cat.Load()
-		if err != nil {
-			return false, err
+	for range maxAsks {
+		var entries []Entry
+		if entries, rev, err = s.cat.Load(); err != nil {
+			return false, 0, err
 		}
 		made = applied(entries, d.changes) && rev != d.rev // or they change nothing
-		if !s.ours(entries, d.changes, made) {
-			break
-		}
-		s.rev = rev
-		if !made {
+		if rev == d.rev {
 			if rev, err = s.cat.Apply(rev, as(entries, d.changes)); errors.Is(err, ErrRevision) {
-				continue // it has just arrived
+				continue // it has just arrived, or others have changed something
 			}
 			if err != nil {
-				return false, err
+				return false, 0, err
 			}
+			s.rev = rev
+		} else if s.ours(entries, d.changes, made) {
 			s.rev = rev
 		}
 		s.doubt = nil
-		return made, nil
+		return made, rev, nil
 	}
-	s.closed = fmt.Errorf("%w; and then: %w", d.err, ErrRevision)
-	return false, ErrRevision
+	return false, 0, ErrRevision
 }
 
 // ours reports whether entries are what the layout says, or that with the changes if they were
@@ -120,6 +274,21 @@ func (s *Space) ours(entries, changes []Entry, made bool) bool {
 		}
 	}
 	return true
+}
+
+// moves reports whether changes begin another epoch than was.
+func moves(was, changes []Entry) bool {
+	epoch := func(entries []Entry) Epoch {
+		for _, e := range entries {
+			if p, err := unseal(e, entryState); e.Key == keyState && err == nil {
+				var l Layout
+				l.decodeState(&payload{key: e.Key, p: p})
+				return l.Epoch
+			}
+		}
+		return 0
+	}
+	return epoch(was) != epoch(changes)
 }
 
 // as returns the entries that changes are about: as they are.
@@ -146,4 +315,128 @@ func applied(entries, changes []Entry) bool {
 		}
 	}
 	return true
+}
+
+// Await waits until the catalog has another revision than this process knows, by a change of any process,
+// and follows. It returns the error of ctx when that ends before, and that of the catalog.
+func (s *Space) Await(ctx context.Context) error {
+	s.mu.Lock()
+	rev := s.rev
+	s.mu.Unlock()
+	if _, err := s.cat.Await(ctx, rev); err != nil {
+		return err
+	}
+	return s.Follow()
+}
+
+// ended is over: Catalog.Await does not wait.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// Follow takes over what other processes have changed in the catalog, if it has another revision than
+// this process knows: coordinators, segments, blades. It begins an epoch that another process has made,
+// and publishes the view. It does not wait for a change. Without one it costs a question to the
+// catalog. Safe for concurrent use.
+func (s *Space) Follow() error {
+	s.mu.Lock()
+	err, upToDate := s.closed, s.doubt == nil && !s.behind() && !s.beginning()
+	s.mu.Unlock()
+	if err != nil || upToDate {
+		return err
+	}
+	return s.update(func() error {
+		if s.closed != nil {
+			return s.closed
+		}
+		if s.making.followed {
+			return nil
+		}
+		s.making.followed = true
+		if err := s.agree(); err != nil {
+			return err
+		}
+		return s.reload()
+	})
+}
+
+// reload loads the layout from the catalog, which other processes have changed. It returns errAgain
+// when it has done so: what the caller has found in the layout before counts no more. The caller holds
+// the lock.
+func (s *Space) reload() error {
+	if s.view.Load() == nil {
+		return errAgain // Open begins anew
+	}
+	l, rev, err := loadLayout(s.cat)
+	if err != nil {
+		return err
+	}
+	if old := s.layout; l == nil || l.Geometry != old.Geometry || len(l.Blades) != len(old.Blades) || l.Epoch < old.Epoch {
+		s.closed = fmt.Errorf("%w: catalog %s was exchanged for that of another database, or for an old copy", ErrForeign, s.cat.Name())
+		return s.closed
+	}
+	s.replace(l, rev)
+	return errAgain
+}
+
+// replace makes the layout that of the catalog, and derives from the difference what the catalog does
+// not say itself. If the epoch has moved, the new one has not begun in this process: see await. The
+// caller holds the lock.
+func (s *Space) replace(l *Layout, rev Revision) {
+	old := s.layout
+	s.layout, s.rev = l, rev
+	s.raiseFrees()
+	gone, promoted := l.departed(old)
+	lost := lostBlade(old, l)
+	if gone || lost || l.Unswept && !old.Unswept {
+		s.sweeps++
+		s.torn.Store(true)
+	}
+	if promoted || lost {
+		s.losses++
+	}
+	s.hollow = s.hollow || l.Hollow
+	for id := range s.forsaken {
+		was, now := old.coordinator(id), l.coordinator(id)
+		if was == nil || now == nil || *was != *now {
+			delete(s.forsaken, id) // another process has claimed it, or closed it
+		}
+	}
+	for id := range s.claimed {
+		if l.coordinator(id) == nil {
+			delete(s.claimed, id)
+		}
+	}
+	if !s.beginning() {
+		s.derive()
+		return
+	}
+	s.clean = nil // other processes may have used such places, and lost them again
+	s.skipped = s.skipped || l.Epoch > old.Epoch+1
+	s.register()
+}
+
+// departed reports whether coordinators of an earlier layout, or that were registered since, are gone;
+// and whether one of them had been declared dead together with a blade.
+func (l *Layout) departed(old *Layout) (gone, promoted bool) {
+	for i := range old.Coordinators {
+		if c := &old.Coordinators[i]; l.coordinator(c.ID) == nil {
+			gone, promoted = true, promoted || c.Promoted
+		}
+	}
+	for id := old.NextCoordinator; id < l.NextCoordinator && !gone; id++ {
+		gone = l.coordinator(id) == nil
+	}
+	return gone, promoted
+}
+
+// coordinator is what is known of an open coordinator, or nil.
+func (l *Layout) coordinator(id uint32) *CoordinatorEntry {
+	i, ok := slices.BinarySearchFunc(l.Coordinators, id, func(c CoordinatorEntry, id uint32) int { return int(c.ID) - int(id) })
+	if !ok {
+		return nil
+	}
+	return &l.Coordinators[i]
 }

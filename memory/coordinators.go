@@ -130,71 +130,75 @@ func (s *Space) areas(e CoordinatorEntry) Coordinator {
 func (s *Space) NewCoordinator() (Coordinator, error) { return s.NewCoordinatorUntil(0) }
 
 // NewCoordinatorUntil is NewCoordinator with a lease: see Renew.
-func (s *Space) NewCoordinatorUntil(until int64) (Coordinator, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.writable(); err != nil {
-		return Coordinator{}, err
-	}
-	if s.Gated() {
-		return Coordinator{}, ErrGated
-	}
-	l := s.layout
-	if l.NextCoordinator >= MaxCoordinators {
-		return Coordinator{}, fmt.Errorf("%w: of coordinators, of which each session is a new one: %s", ErrExhausted, anew)
-	}
-	slot, ok := s.logs.free(l.logsPerSegment())
-	if !ok {
-		slot = uint32(len(s.logs.rows)) * l.logsPerSegment()
-		if err := s.addLogRow(); err != nil {
-			return Coordinator{}, err
+func (s *Space) NewCoordinatorUntil(until int64) (c Coordinator, err error) {
+	err = s.update(func() error {
+		if err := s.writable(); err != nil {
+			return err
 		}
-	}
-	e := CoordinatorEntry{ID: l.NextCoordinator, Slot: slot, Until: max(until, 0), LogUsed: LogStep}
-	e.Thin = s.View().UpBlades() <= l.Backups
-	if err := s.provideLogs(e); err != nil {
-		return Coordinator{}, err
-	}
-	next := *l
-	next.NextCoordinator++
-	if err := s.commit(coordinatorEntry(e), next.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)+1)); err != nil {
-		return Coordinator{}, err
-	}
-	l.NextCoordinator++
-	s.raiseFrees()
-	l.Coordinators = append(l.Coordinators, e)
-	s.logs.used[slot] = true
-	s.register()
-	return s.areas(e), nil
+		if s.Gated() {
+			return ErrGated
+		}
+		l := s.layout
+		if l.NextCoordinator >= MaxCoordinators {
+			return fmt.Errorf("%w: of coordinators, of which each session is a new one: %s", ErrExhausted, anew)
+		}
+		slot, ok := s.logs.free(l.logsPerSegment())
+		if !ok {
+			slot = uint32(len(s.logs.rows)) * l.logsPerSegment()
+			if err := s.addLogRow(); err != nil {
+				return err
+			}
+		}
+		e := CoordinatorEntry{ID: l.NextCoordinator, Slot: slot, Until: max(until, 0), LogUsed: LogStep}
+		e.Thin = s.View().UpBlades() <= l.Backups
+		if err := s.provideLogs(e); err != nil {
+			return err
+		}
+		next := *l
+		next.NextCoordinator++
+		if err := s.commit(coordinatorEntry(e), next.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)+1)); err != nil {
+			return err
+		}
+		l.NextCoordinator++
+		s.raiseFrees()
+		l.Coordinators = append(l.Coordinators, e)
+		s.logs.used[slot] = true
+		s.register()
+		c = s.areas(e)
+		return nil
+	})
+	return c, err
 }
 
 // GrowLogs lets an open coordinator use twice as much of its log areas as it does, and
 // returns it with these. It costs a change of the catalog and no verb. ErrNoCoordinator:
 // it was closed, or declared dead; ErrLayout: it uses all of them already; ErrNoSpace: a blade has
 // no memory for more (Options.Parts), and the coordinator goes on with what it has.
-func (s *Space) GrowLogs(id uint32) (Coordinator, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i, err := s.findCoordinator(id)
-	if err != nil {
-		return Coordinator{}, err
-	}
-	e := s.layout.Coordinators[i]
-	switch {
-	case e.Recovering:
-		return Coordinator{}, fmt.Errorf("%w: %d was declared dead", ErrNoCoordinator, id)
-	case e.LogUsed == 0 || e.LogUsed >= s.layout.LogArea:
-		return Coordinator{}, fmt.Errorf("%w: coordinator %d uses all of its log areas", ErrLayout, id)
-	}
-	e.LogUsed *= 2
-	if err := s.provideLogs(e); err != nil {
-		return Coordinator{}, err
-	}
-	if err := s.commit(coordinatorEntry(e)); err != nil {
-		return Coordinator{}, err
-	}
-	s.layout.Coordinators[i] = e
-	return s.areas(e), nil
+func (s *Space) GrowLogs(id uint32) (c Coordinator, err error) {
+	err = s.update(func() error {
+		i, err := s.findCoordinator(id)
+		if err != nil {
+			return err
+		}
+		e := s.layout.Coordinators[i]
+		switch {
+		case e.Recovering:
+			return fmt.Errorf("%w: %d was declared dead", ErrNoCoordinator, id)
+		case e.LogUsed == 0 || e.LogUsed >= s.layout.LogArea:
+			return fmt.Errorf("%w: coordinator %d uses all of its log areas", ErrLayout, id)
+		}
+		e.LogUsed *= 2
+		if err := s.provideLogs(e); err != nil {
+			return err
+		}
+		if err := s.commit(coordinatorEntry(e)); err != nil {
+			return err
+		}
+		s.layout.Coordinators[i] = e
+		c = s.areas(e)
+		return nil
+	})
+	return c, err
 }
 
 // CloseCoordinator is CloseCoordinatorOn for callers without a coroutine: it
@@ -219,60 +223,61 @@ func (s *Space) CloseCoordinator(id uint32) error {
 // A coordinator that was declared dead is not closed, which is ErrNoCoordinator, too: its recoverer
 // reads its logs and clears its areas.
 func (s *Space) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
-	s.mu.Lock()
-	i, err := s.findLive(id)
-	if err != nil {
-		s.mu.Unlock()
-		return err
-	}
-	areas := s.areas(s.layout.Coordinators[i])
-	v := s.View()
-	// Whoever recovers it from now on knows that a log with holes says nothing.
-	if e := s.layout.Coordinators[i]; !e.Closing {
-		e.Closing = true
-		if err := s.commit(coordinatorEntry(e)); err != nil {
-			s.mu.Unlock()
+	var areas Coordinator
+	var v *View
+	err := s.update(func() error {
+		i, err := s.findLive(id)
+		if err != nil {
 			return err
 		}
-		s.layout.Coordinators[i] = e
+		areas = s.areas(s.layout.Coordinators[i])
+		v = s.View()
+		// Whoever recovers it from now on knows that a log with holes says nothing.
+		if e := s.layout.Coordinators[i]; !e.Closing {
+			e.Closing = true
+			if err := s.commit(coordinatorEntry(e)); err != nil {
+				return err
+			}
+			s.layout.Coordinators[i] = e
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	s.mu.Unlock()
-
 	if err := clearAreas(c, v, areas.Logs, false, nil); err != nil {
 		return fmt.Errorf("memory: clearing the log areas of coordinator %d: %w", id, err)
 	}
 
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if i, err = s.findLive(id); err != nil {
-		return err
-	}
-	l := s.layout
-	gone := l.Coordinators[i]
-	if err := s.commit(Entry{Key: keyOf(prefixCoordinator, id)}, l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-1)); err != nil {
-		return err
-	}
-	l.Coordinators = slices.Delete(l.Coordinators, i, i+1)
-	delete(s.logs.used, gone.Slot)
-	delete(s.forsaken, id)
-	s.register()
-	return nil
+	return s.update(func() error {
+		i, err := s.findLive(id)
+		if err != nil {
+			return err
+		}
+		l := s.layout
+		gone := l.Coordinators[i]
+		if err := s.commit(Entry{Key: keyOf(prefixCoordinator, id)}, l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-1)); err != nil {
+			return err
+		}
+		l.Coordinators = slices.Delete(l.Coordinators, i, i+1)
+		delete(s.logs.used, gone.Slot)
+		delete(s.forsaken, id)
+		s.register()
+		return nil
+	})
 }
 
 // Coordinator returns an open coordinator with its present log areas, and the view whose blades
 // they are on. Areas on blades that came up since it was registered are included. ErrNoCoordinator:
 // it was closed, or declared dead.
-func (s *Space) Coordinator(id uint32) (Coordinator, *View, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i, err := s.findCoordinator(id)
-	if err != nil {
-		return Coordinator{}, nil, err
-	}
-	if e := s.layout.Coordinators[i]; e.Recovering {
-		return Coordinator{}, nil, fmt.Errorf("%w: %d was declared dead", ErrNoCoordinator, id)
-	}
-	return s.areas(s.layout.Coordinators[i]), s.View(), nil
+func (s *Space) Coordinator(id uint32) (c Coordinator, v *View, err error) {
+	s.settled(func() {
+		var i int
+		if i, err = s.findLive(id); err == nil {
+			c, v = s.areas(s.layout.Coordinators[i]), s.View()
+		}
+	})
+	return c, v, err
 }
 
 // findLive is findCoordinator of one that was not declared dead.
@@ -299,15 +304,15 @@ func (s *Space) findCoordinator(id uint32) (int, error) {
 
 // Coordinators lists the coordinators that were not closed, those that a crash
 // left behind included, by number.
-func (s *Space) Coordinators() ([]Coordinator, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed != nil {
-		return nil, s.closed
-	}
-	out := make([]Coordinator, 0, len(s.layout.Coordinators))
-	for _, e := range s.layout.Coordinators {
-		out = append(out, s.areas(e))
-	}
-	return out, nil
+func (s *Space) Coordinators() (out []Coordinator, err error) {
+	s.settled(func() {
+		if err = s.closed; err != nil {
+			return
+		}
+		out = make([]Coordinator, 0, len(s.layout.Coordinators))
+		for _, e := range s.layout.Coordinators {
+			out = append(out, s.areas(e))
+		}
+	})
+	return out, err
 }

@@ -59,16 +59,16 @@ func flushBuilding(c *rdma.Coro, v *View, ids []SegmentID) error {
 // this one have installed is durable; 0: that everything is. The caller has
 // flushed it: see FlushSegments.
 func (s *Space) SetCheckpoint(generation uint32) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.writable(); err != nil {
-		return err
-	}
-	if err := s.commit(checkpointEntry(generation)); err != nil {
-		return err
-	}
-	s.layout.Checkpoint = generation
-	return nil
+	return s.update(func() error {
+		if err := s.writable(); err != nil {
+			return err
+		}
+		if err := s.commit(checkpointEntry(generation)); err != nil {
+			return err
+		}
+		s.layout.Checkpoint = generation
+		return nil
+	})
 }
 
 // flushSegments is how many segments FlushSegments flushes in one round trip.

@@ -31,6 +31,9 @@ const (
 	// entryVersionDrop is the version of a table that is being dropped, or was: it has Table.State. A
 	// program that does not know of that would use it.
 	entryVersionDrop = 2
+	// entryVersionClaim is the version of a coordinator that was claimed: it has CoordinatorEntry.Claim. A program that
+	// does not know of that would go on with a claim that another one has taken over.
+	entryVersionClaim = 2
 	// entryVersionOrdered is the version of a table with an ordered index: it has Table.State, Nodes and MaxKey.
 	entryVersionOrdered = 3
 )
@@ -102,7 +105,8 @@ func unseal(e Entry, kind entryKind) ([]byte, error) {
 	if mum.Sum(entrySeed(e.Key), body) != sum {
 		return nil, fmt.Errorf("%w: entry %q does not match its checksum", ErrDamaged, e.Key)
 	}
-	later := v[1] == entryVersionParts && kind == entrySegment || v[1] == entryVersionKeys && kind == entryBlade || (v[1] == entryVersionDrop || v[1] == entryVersionOrdered) && kind == entryTable
+	later := v[1] == entryVersionParts && kind == entrySegment || v[1] == entryVersionKeys && kind == entryBlade ||
+		v[1] == entryVersionClaim && kind == entryCoordinator || (v[1] == entryVersionDrop || v[1] == entryVersionOrdered) && kind == entryTable
 	if v[1] != entryVersion && !later {
 		return nil, fmt.Errorf("%w: entry %q has format %d, this program knows %d", ErrFormat, e.Key, v[1], entryVersion)
 	}
@@ -290,7 +294,8 @@ func decodeTable(d *payload) Table {
 
 func coordinatorEntry(c CoordinatorEntry) Entry {
 	p := binary.LittleEndian.AppendUint32(nil, c.Slot)
-	if c.Until != 0 || c.Recovering || c.Closing || c.Thin || c.LogUsed != 0 {
+	version := uint8(entryVersion)
+	if c.Until != 0 || c.Recovering || c.Closing || c.Thin || c.LogUsed != 0 || c.Claim != 0 {
 		p = binary.LittleEndian.AppendUint64(p, uint64(c.Until))
 		p = append(p, 0)
 		if c.Recovering {
@@ -306,11 +311,14 @@ func coordinatorEntry(c CoordinatorEntry) Entry {
 			p[len(p)-1] |= 8
 		}
 		p = binary.LittleEndian.AppendUint32(p, c.By)
-		if c.LogUsed != 0 {
+		if c.LogUsed != 0 || c.Claim != 0 {
 			p = binary.LittleEndian.AppendUint32(p, c.LogUsed)
 		}
+		if c.Claim != 0 {
+			version, p = entryVersionClaim, binary.LittleEndian.AppendUint32(p, c.Claim)
+		}
 	}
-	return seal(keyOf(prefixCoordinator, c.ID), entryCoordinator, p)
+	return sealAs(version, keyOf(prefixCoordinator, c.ID), entryCoordinator, p)
 }
 
 // decodeCoordinator accepts entries without a lease, too, and without LogUsed: those that
@@ -326,9 +334,14 @@ func decodeCoordinator(d *payload) CoordinatorEntry {
 		c.By = d.u32()
 		if len(d.p) > 0 {
 			c.LogUsed = d.u32()
-			d.fail = d.fail || c.LogUsed < LogStep || bits.OnesCount32(c.LogUsed) != 1
+			none := c.LogUsed == 0 && d.version == entryVersionClaim
+			d.fail = d.fail || !none && (c.LogUsed < LogStep || bits.OnesCount32(c.LogUsed) != 1)
 		}
 		d.fail = d.fail || state > 2 || c.Until < 0
+	}
+	if d.version == entryVersionClaim {
+		c.Claim = d.u32()
+		d.fail = d.fail || c.Claim == 0
 	}
 	return c
 }

@@ -50,7 +50,11 @@ func randomLayout(r *rand.Rand) *Layout {
 		}
 		for slot := row * 4; slot < row*4+4; slot++ {
 			if r.IntN(3) > 0 {
-				l.Coordinators = append(l.Coordinators, CoordinatorEntry{ID: l.NextCoordinator, Slot: slot})
+				c := CoordinatorEntry{ID: l.NextCoordinator, Slot: slot}
+				if r.IntN(2) > 0 {
+					c.Recovering, c.By, c.Until, c.Claim = true, uint32(r.IntN(3)), r.Int64N(2), 1+uint32(r.IntN(3))
+				}
+				l.Coordinators = append(l.Coordinators, c)
 			}
 			l.NextCoordinator += 1 + uint32(r.IntN(3))
 		}
@@ -193,6 +197,8 @@ func TestWrongPayloads(t *testing.T) {
 			try("without a state", sealAs(entryVersion, good.Key, kind, p), ErrDamaged)
 		case kind == entryBlade:
 			try("without keys", sealAs(entryVersion, good.Key, kind, p), ErrDamaged)
+		case kind == entryCoordinator:
+			try("without a claim", sealAs(entryVersionClaim, good.Key, kind, bytes.Clone(p)[:min(len(p), 17)]), ErrDamaged)
 		case kind != entrySegment:
 			try("with parts", sealAs(entryVersionParts, good.Key, kind, p), ErrFormat)
 		}

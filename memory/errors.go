@@ -49,7 +49,8 @@ var (
 	ErrReadOnly = errors.New("memory: attached read-only")
 	// ErrClosed: the space was closed.
 	ErrClosed = errors.New("memory: closed")
-	// ErrRevision: the catalog was changed by another user of it.
+	// ErrRevision: the catalog was changed by another process since the revision that was given, or changes
+	// all the time, while it is asked what has become of a change.
 	ErrRevision = errors.New("memory: catalog was changed by another process")
 	// ErrDown: the blade was declared dead already.
 	ErrDown = errors.New("memory: blade was declared dead before")

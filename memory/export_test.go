@@ -111,3 +111,6 @@ func WithoutKeys(entries []Entry) []Entry {
 	}
 	return out
 }
+
+// Entries are what a catalog says of the layout.
+func (l *Layout) Entries() []Entry { return l.entries() }

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -203,27 +204,28 @@ func (s *Space) disown(c *rdma.Coro, addrs []Addr) {
 // reserveExtent finds n granules for an owner and marks them. dirty: they may have
 // been used before.
 func (s *Space) reserveExtent(n uint32, owner uint64) (a Addr, dirty bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.writable(); err != nil {
-		return 0, false, err
-	}
-	x, at, err := s.extentRoom(n)
-	if err != nil {
-		return 0, false, err
-	}
-	x.mark(at, n, true)
-	x.starts[at] = n
-	dirty = at < x.fresh
-	x.fresh = max(x.fresh, at+n)
-	s.extents.rotate = int(x.primary) + 1
-	a = MakeAddr(x.id, at*granule(s.opts.SegmentSize))
-	s.extents.owners[a] = owner
-	return a, dirty, nil
+	err = s.update(func() error {
+		if err := s.writable(); err != nil {
+			return err
+		}
+		x, at, err := s.extentRoom(n)
+		if err != nil {
+			return err
+		}
+		x.mark(at, n, true)
+		x.starts[at] = n
+		dirty = at < x.fresh
+		x.fresh = max(x.fresh, at+n)
+		s.extents.rotate = int(x.primary) + 1
+		a = MakeAddr(x.id, at*granule(s.opts.SegmentSize))
+		s.extents.owners[a] = owner
+		return nil
+	})
+	return a, dirty, err
 }
 
 // extentRoom finds room on the blade whose turn it is, or next around the ring;
-// a blade that has none, but place for a segment, gets one.
+// a blade that has none, but place for a segment, gets one. The caller holds the lock, in a change.
 func (s *Space) extentRoom(n uint32) (*extentSegment, uint32, error) {
 	const what = "an index"
 	l := s.layout
@@ -240,8 +242,8 @@ func (s *Space) extentRoom(n uint32) (*extentSegment, uint32, error) {
 			if !ok {
 				continue
 			}
-			if s.extend(what, x.id, (at+n)*granule(l.SegmentSize)) == nil {
-				return x, at, nil
+			if err := s.extend(what, x.id, (at+n)*granule(l.SegmentSize)); err == nil || errors.Is(err, errAgain) {
+				return x, at, err
 			}
 		}
 		p, err := s.place(KindIndex, 0, l.Backups+1, int(b), what)
@@ -252,6 +254,9 @@ func (s *Space) extentRoom(n uint32) (*extentSegment, uint32, error) {
 				at, _ := x.find(n)
 				return x, at, nil
 			}
+		}
+		if errors.Is(err, errAgain) {
+			return nil, 0, err
 		}
 		full = err
 	}

@@ -3,6 +3,7 @@ package memory
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"txnode/rdma"
 )
@@ -22,14 +23,14 @@ import (
 //
 // See rdma.Fabric.Grant.
 
-// grant has the blades that take part in l grant keys for its epoch, and notes them in l. A
-// blade that does not, or that has restarted since the incarnation that l knows, has none. Such
+// grant has the blades that take part grant keys for the next epoch, and notes them. A
+// blade that does not, or that has restarted since the incarnation that is known, has none. Such
 // blades are the error. No blade is asked twice, and none is waited for.
-func (s *Space) grant(l *Layout) error {
+func (s *Space) grant(blades []Blade) error {
 	before := s.fabric.Blades()
-	errs := make([]error, len(l.Blades))
+	errs := make([]error, len(blades))
 	for i, info := range before {
-		b := &l.Blades[i]
+		b := &blades[i]
 		if b.Key = 0; b.State == BladeDown {
 			continue
 		}
@@ -47,7 +48,7 @@ func (s *Space) grant(l *Layout) error {
 	// A key of a blade that has restarted before it granted it would open what has lost its
 	// memory.
 	for i, info := range s.fabric.Blades() {
-		if b := &l.Blades[i]; b.Key != 0 && restarted(b, info) {
+		if b := &blades[i]; b.Key != 0 && restarted(b, info) {
 			b.Key = 0
 			errs[i] = s.keyError(info.ID, rdma.ErrBladeDown, "granting an access key: it has restarted")
 		}
@@ -55,31 +56,90 @@ func (s *Space) grant(l *Layout) error {
 	return errors.Join(errs...)
 }
 
-// begin begins the epoch of the layout, which is that of the catalog: it ends the keys of those
-// before. granted is what has gone wrong with its own keys. If a blade does not know its key any
-// more, and has not restarted, the blade was asked for more keys than it holds since: the epoch is
-// changed again. The caller holds the lock, or is the only one.
+// grants is what blades have granted for an epoch, within a change.
+type grants struct {
+	epoch  Epoch
+	asked  []Blade // as they were then
+	blades []Blade
+	err    error
+}
+
+// grantFor notes keys for the epoch of l in it: those that the blades have granted since the change has
+// begun, or none, and then has the blades asked before the change is committed. They are asked once for
+// an epoch, if nothing else has become of them meanwhile. The caller holds the lock, in a change.
+func (s *Space) grantFor(l *Layout) error {
+	u := s.making
+	same := func(x, y Blade) bool { return x.State == y.State && x.Incarnation == y.Incarnation }
+	if g := u.keys; g != nil && g.epoch == l.Epoch && slices.EqualFunc(g.asked, l.Blades, same) {
+		for i := range l.Blades {
+			l.Blades[i].Key, l.Blades[i].Incarnation = g.blades[i].Key, g.blades[i].Incarnation
+		}
+		return g.err
+	}
+	g := &grants{epoch: l.Epoch, asked: slices.Clone(l.Blades), blades: slices.Clone(l.Blades)}
+	u.asks = append(u.asks, func() {
+		g.err = s.grant(g.blades)
+		u.keys = g
+	})
+	return nil
+}
+
+// begin begins the epoch of the layout, which is that of the catalog, whichever process has made it:
+// it ends the keys of those before, and publishes the view. granted is what has gone wrong with its own
+// keys. If a blade does not know its key any more, and has not restarted, then the epoch is over, or the
+// blade was asked for more keys than it holds since: the epoch is changed again. The caller holds
+// Space.epochs, and not the lock.
 func (s *Space) begin(granted error) error {
 	for tries := 0; ; tries++ {
-		err := errors.Join(granted, s.revoke())
-		if !errors.Is(err, rdma.ErrStaleKey) || tries == 3 || s.layout.Epoch == maxEpoch {
-			return err
+		s.mu.Lock()
+		epoch, blades := s.layout.Epoch, slices.Clone(s.layout.Blades)
+		s.mu.Unlock()
+		err := granted
+		if !s.opts.ReadOnly {
+			err = errors.Join(granted, s.revoke(blades))
 		}
-		l := s.layout.clone()
-		l.Epoch++
-		granted = s.grant(l)
-		if e := s.commit(difference(s.layout.entries(), l.entries())...); e != nil {
+		if !errors.Is(err, rdma.ErrStaleKey) || tries == maxBegins || epoch == maxEpoch {
+			if s.begun(epoch) {
+				return err
+			}
+			granted = nil
+			continue
+		}
+		e := s.updateAs(&update{epochs: true, unwaiting: true}, func() error {
+			if s.layout.Epoch != epoch {
+				granted = nil
+				return nil
+			}
+			return s.move(s.layout.clone(), &granted, nil)
+		})
+		if e != nil {
+			s.begun(epoch)
 			return errors.Join(err, e)
 		}
-		s.layout = l
 	}
 }
 
-// revoke ends the keys of earlier epochs than that of the layout.
-func (s *Space) revoke() error {
+// maxBegins bounds how often in a row an epoch is changed again.
+const maxBegins = 3
+
+// begun publishes the view of an epoch, whose keys alone open the blades by now, unless the catalog has
+// a later one: false.
+func (s *Space) begun(epoch Epoch) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.layout.Epoch != epoch {
+		return false
+	}
+	s.derive()
+	s.dropLost()
+	return true
+}
+
+// revoke ends the keys of earlier epochs than that in which the blades have these.
+func (s *Space) revoke(blades []Blade) error {
 	var errs []error
-	for i := range s.layout.Blades {
-		b, id := &s.layout.Blades[i], rdma.BladeID(i)
+	for i := range blades {
+		b, id := &blades[i], rdma.BladeID(i)
 		if b.State == BladeDown || b.Key == 0 {
 			continue
 		}
@@ -107,10 +167,26 @@ func restarted(b *Blade, info rdma.BladeInfo) bool {
 // to be declared dead, whether it answers or not. Before any use of it, its old key
 // opens nothing.
 func (s *Space) Restarted(b rdma.BladeID) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	blades := s.fabric.Blades()
-	return int(b) < len(blades) && s.layout.Blades[b].State == BladeUp && restarted(&s.layout.Blades[b], blades[b])
+	known := func() (x Blade) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if int(b) < len(s.layout.Blades) {
+			x = s.layout.Blades[b]
+		} else {
+			x.State = BladeDown
+		}
+		return x
+	}
+	for {
+		x := known()
+		if x.State == BladeDown {
+			return false
+		}
+		info := s.fabric.Blades()[b]
+		if y := known(); y.State == x.State && y.Incarnation == x.Incarnation { // else it was taken in again meanwhile
+			return restarted(&x, info)
+		}
+	}
 }
 
 // known reports whether the layout has a key of every blade that takes part, and no blade has
@@ -146,7 +222,7 @@ func (s *Space) keysToRead(infos []rdma.BladeInfo) error {
 	}
 	if !beside {
 		l.meet(infos)
-		return s.grant(l)
+		return s.grant(l.Blades)
 	}
 	var errs []error
 	for i := range l.Blades {

@@ -117,6 +117,9 @@ type CoordinatorEntry struct {
 	// the claimant is no coordinator.
 	Recovering bool
 	By         uint32
+	// Claim is the number of the last claim on it, of any process, from 1: a claim stands as long as the number is its
+	// own. 0: there was none, or by an earlier program.
+	Claim uint32
 	// Promoted: it was declared dead together with a blade, with which locks and images may be
 	// lost. Until all such coordinators are recovered no transaction may begin.
 	Promoted bool

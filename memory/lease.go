@@ -86,6 +86,18 @@ func (s *Space) Forsake(id uint32) {
 	}
 }
 
+// forsakeUnknown forsakes coordinators that are being recovered under claims of this process of which
+// their claimants were told that they had failed. The caller holds the lock.
+func (s *Space) forsakeUnknown(was []CoordinatorEntry) {
+	old := Layout{Coordinators: was}
+	for i := range s.layout.Coordinators {
+		e := &s.layout.Coordinators[i]
+		if had := old.coordinator(e.ID); e.Recovering && (had == nil || *had != *e) {
+			s.forsake(e.ID, 1)
+		}
+	}
+}
+
 // forsake makes the lease of a coordinator, or the claim on it, expire at a time of the fabric's clock,
 // unless somebody claims it. The caller holds the lock.
 func (s *Space) forsake(id uint32, from int64) {
@@ -103,38 +115,37 @@ func (s *Space) forsake(id uint32, from int64) {
 // The bound on the drift of clocks is in the caller's arithmetic: until lies behind the moment from
 // which others may declare the coordinator dead. Only liveness depends on it.
 func (s *Space) Renew(until int64, ids ...uint32) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.writable(); err != nil {
-		return err
-	}
-	l := s.layout
-	var changes []Entry
-	var at []int
-	for _, id := range ids {
-		if i, err := s.findCoordinator(id); err == nil && !l.Coordinators[i].Recovering && l.Coordinators[i].Until < until {
-			c := l.Coordinators[i]
-			c.Until = until
-			changes, at = append(changes, coordinatorEntry(c)), append(at, i)
+	return s.updateAs(&update{unwaiting: true}, func() error { // a blade that does not revoke ends no lease
+		if err := s.writable(); err != nil {
+			return err
 		}
-	}
-	if len(changes) == 0 {
+		l := s.layout
+		var changes []Entry
+		var at []int
+		for _, id := range ids {
+			if i, err := s.findCoordinator(id); err == nil && !l.Coordinators[i].Recovering && l.Coordinators[i].Until < until {
+				c := l.Coordinators[i]
+				c.Until = until
+				changes, at = append(changes, coordinatorEntry(c)), append(at, i)
+			}
+		}
+		if len(changes) == 0 {
+			return nil
+		}
+		if err := s.commit(changes...); err != nil {
+			return err
+		}
+		for _, i := range at {
+			l.Coordinators[i].Until = until
+		}
+		s.register()
 		return nil
-	}
-	if err := s.commit(changes...); err != nil {
-		return err
-	}
-	for _, i := range at {
-		l.Coordinators[i].Until = until
-	}
-	s.register()
-	return nil
+	})
 }
 
 // Current is View, but waits for a change of the epoch that is under way: blades
 // have new keys before the view that has them is published.
-func (s *Space) Current() *View {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.View()
+func (s *Space) Current() (v *View) {
+	s.settled(func() { v = s.View() })
+	return v
 }

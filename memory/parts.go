@@ -89,10 +89,10 @@ func (l *Layout) logUsed(e CoordinatorEntry) uint32 {
 	return min(e.LogUsed, l.LogArea)
 }
 
-// provide gives [from, to) of all copies of a segment memory. The caller holds the lock.
+// provide gives [from, to) of all copies of a segment memory. The caller holds the lock, in a change.
 func (s *Space) provide(what string, p Placement, from, to uint32) error {
 	for _, r := range p.Replicas[:p.Written()] {
-		err := s.fabric.Provision(r.Blade, r.Base+uint64(from), uint64(to-from))
+		err := s.provision(r.Blade, r.Base+uint64(from), uint64(to-from))
 		switch {
 		case errors.Is(err, rdma.ErrNoMemory):
 			e := s.noSpace(what, p.Written(), err)
@@ -106,7 +106,7 @@ func (s *Space) provide(what string, p Placement, from, to uint32) error {
 }
 
 // extend gives the first n bytes of a segment memory at least, on all copies: twice as much as
-// there was, or, where that is too much, as little as is needed. The caller holds the lock.
+// there was, or, where that is too much, as little as is needed. The caller holds the lock, in a change.
 func (s *Space) extend(what string, id SegmentID, n uint32) error {
 	l := s.layout
 	had := l.Backed(id)

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -59,8 +60,16 @@ func (s *Space) initPools() {
 // there is no room, it takes what other allocators have in stock, unless it is to look ahead. err says why nothing
 // was found.
 func (s *Space) take(a *Allocator, class Class, want int, how refilling) (n int, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	added := false
+	err = s.update(func() (err error) {
+		n, err = s.takeNow(a, class, want, how, &added)
+		return err
+	})
+	return n, err
+}
+
+// takeNow is take; the caller holds the lock, in a change. added: it has added a segment.
+func (s *Space) takeNow(a *Allocator, class Class, want int, how refilling, added *bool) (n int, err error) {
 	if err := s.writable(); err != nil {
 		return 0, err
 	}
@@ -71,11 +80,18 @@ func (s *Space) take(a *Allocator, class Class, want int, how refilling) (n int,
 	switch few := min(want, len(p.free)) <= want/4; {
 	case how == refillPresent:
 		err = fmt.Errorf("%w: there is no free block of %d bytes", ErrNoSpace, class.Size())
-	case few && len(p.open) < s.bladesUp() && s.spreads(class):
+	case few && len(p.open) < s.bladesUp() && !*added && s.spreads(class):
 		err = s.openSegment(class)
+		*added = err == nil
+	}
+	if errors.Is(err, errAgain) {
+		return 0, err
 	}
 	if n = min(want, len(p.free)); n <= want/4 && len(p.open) > 0 {
 		err = s.stock(class, want-n)
+	}
+	if errors.Is(err, errAgain) {
+		return 0, err
 	}
 	if err != nil && how != refillAhead && len(p.free) == 0 {
 		s.halve(a, class)
@@ -165,13 +181,17 @@ func (s *Space) serving(a *Allocator) bool {
 }
 
 // stock gives open segments of a class memory until there are want blocks to be carved. An error
-// says why there is none. The caller holds the lock.
+// says why there is none. The caller holds the lock, in a change.
 func (s *Space) stock(class Class, want int) (err error) {
 	p, have := &s.pools[class], 0
 	for i := 0; i < len(p.open) && have < want; i++ {
 		c := &p.open[i]
 		if end := min(c.next+uint32(want-have), s.blocks(class)); end > c.n {
-			if e := s.extend(blocksOf(class), c.seg, end*class.Size()); e != nil {
+			e := s.extend(blocksOf(class), c.seg, end*class.Size())
+			if errors.Is(e, errAgain) {
+				return e
+			}
+			if e != nil {
 				err = e
 			}
 			c.n = s.layout.Backed(c.seg) / class.Size()

@@ -133,7 +133,7 @@ func (s *Space) buildMissing(l *Layout) (begun int, full error) {
 			if n := len(clean[best]); n > 0 {
 				r.Base = clean[best][n-1]
 			}
-			if err := s.fabric.Provision(r.Blade, r.Base, uint64(l.Backed(SegmentID(id)))); err != nil {
+			if err := s.provision(r.Blade, r.Base, uint64(l.Backed(SegmentID(id)))); err != nil {
 				if errors.Is(err, rdma.ErrNoMemory) {
 					full = &BladeError{Blade: r.Blade, Name: s.opts.bladeName(r.Blade), Err: err, What: "providing memory for a copy"}
 				}
@@ -177,7 +177,7 @@ func (s *Space) CompareAgain() {
 // how many segments; of none, if the epoch is not the given one any more, or something is to be compared again.
 func (s *Space) finishIn(epoch Epoch, failures uint64, ids []SegmentID) (n int, err error) {
 	err = s.AdvanceEpoch(func(l *Layout) error {
-		if l.Epoch != epoch || s.failures.Load() != failures {
+		if n = 0; l.Epoch != epoch || s.failures.Load() != failures {
 			return errUnchanged
 		}
 		for _, id := range ids {
@@ -435,7 +435,7 @@ func (s *Space) addLogs(l *Layout, b rdma.BladeID) error {
 			parts = append(l.logParts(row, r.Base), [2]uint64{r.Base, uint64(l.Backed(id))})
 		}
 		for _, part := range parts {
-			if err := s.fabric.Provision(b, part[0], part[1]); err != nil {
+			if err := s.provision(b, part[0], part[1]); err != nil {
 				return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: "providing memory for " + logsOf}
 			}
 		}
@@ -451,10 +451,8 @@ func (s *Space) Missing(v *View, a Addr) error {
 	if err := s.LostError(a); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	now := s.View()
-	s.mu.Unlock()
-	if now != v && now.Valid(a) && !v.Valid(a) {
+	_ = s.Follow() // another process may have added the segment; if the catalog cannot be asked, nothing is known of one
+	if now := s.Current(); now != v && now.Valid(a) && !v.Valid(a) {
 		return fmt.Errorf("memory: segment %d is newer than the map of epoch %d: %w: %w", a.Segment(), v.Epoch, rdma.ErrVerb, rdma.ErrStaleKey)
 	}
 	return nil

@@ -13,9 +13,17 @@ import (
 // Space is one database's memory on a fabric: what all threads of a process
 // share. Its methods are the control path and safe for concurrent use, unless
 // they take a coroutine: that one must be the caller's. No lock is held while a
-// verb is under way, so coroutines of one thread do not block each other.
+// verb or a call to a blade is under way, so coroutines of one thread do not block each other, and a
+// blade that is slow to answer blocks those alone that wait for its answer. Changes of the epoch
+// wait for one another.
 //
-// One Space at a time may be attached to a database, not counting read-only ones.
+// Several Spaces may change one catalog: each takes over what the others have changed when its own next
+// change finds another revision, and by Follow.
+//
+// Invariants, under mu:
+//
+//	view.Epoch <= layout.Epoch   less only while the epoch of the catalog has not begun here
+//	rev <= revision of the catalog, and layout is what the catalog said at rev, while doubt == nil
 type Space struct {
 	fabric rdma.Fabric
 	cat    Catalog
@@ -32,9 +40,13 @@ type Space struct {
 	// earlier is the first segment of this session.
 	earlier SegmentID
 
+	epochs sync.Mutex // of a change of the epoch, while it is made or begun; before mu
+
 	mu        sync.Mutex
-	closed    error  // ErrClosed, or why the catalog cannot be trusted any more
-	doubt     *doubt // not nil: a change of the catalog of which nobody knows whether it was made
+	making    *update // under way just now; nil: none
+	skipped   bool    // this process has not seen all epochs between the view and the layout
+	closed    error   // ErrClosed, or why the catalog cannot be trusted any more
+	doubt     *doubt  // not nil: a change of the catalog of which nobody knows whether it was made
 	rev       Revision
 	layout    *Layout
 	primaries map[spread][]uint32 // primaries by blade, of one purpose
@@ -51,9 +63,9 @@ type Space struct {
 	failures   atomic.Uint64 // how often CompareAgain was called
 	losses     uint64        // of blades, whose transactions are decided
 	torn       atomic.Bool   // see Torn
-	// claimed is the last claim on a coordinator; claims counts them.
-	claimed map[uint32]claimed
-	claims  uint64
+	// claimed is, by coordinator, how long the last claim of this process was good, in nanoseconds from when it was
+	// made; 0: for ever.
+	claimed map[uint32]int64
 	// forsaken are coordinators that nobody stands for, or recovers, from a time on: see forsake.
 	forsaken map[uint32]int64
 	// clean are places of blades that are up that a segment has had and lost, and
@@ -105,6 +117,16 @@ type spread struct {
 //
 // The Space closes neither the fabric nor the catalog.
 func Open(c *rdma.Coro, f rdma.Fabric, cat Catalog, o Options) (*Space, error) {
+	for {
+		s, err := open(c, f, cat, o)
+		if !errors.Is(err, errAgain) {
+			return s, err
+		}
+	}
+}
+
+// open is Open; errAgain: another process has changed the catalog meanwhile.
+func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, o Options) (*Space, error) {
 	l, rev, err := loadLayout(cat)
 	if err != nil {
 		return nil, err
@@ -249,13 +271,16 @@ func (s *Space) Close(c *rdma.Coro) error {
 			return err
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.agree(); err != nil {
-		return err
-	}
-	s.closed = ErrClosed
-	return nil
+	return s.update(func() error {
+		if s.closed != nil {
+			return s.closed
+		}
+		if err := s.agree(); err != nil {
+			return err
+		}
+		s.closed = ErrClosed
+		return nil
+	})
 }
 
 // writable says why the layout cannot change; the caller holds the lock.
@@ -312,7 +337,8 @@ func (s *Space) publish() {
 		}
 	}
 	if old := s.view.Load(); old != nil {
-		v.follow(old)
+		v.follow(old, s.skipped)
 	}
+	s.skipped = false
 	s.view.Store(v)
 }

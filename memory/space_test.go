@@ -470,51 +470,6 @@ func TestCatalogUnreachable(t *testing.T) {
 	}
 }
 
-// TestCatalogChangedByOthers: a second space that changes the catalog shuts the
-// first one out.
-func TestCatalogChangedByOthers(t *testing.T) {
-	b := newBed(t, 2, 8, 1)
-	first, _ := b.open()
-	second, _ := b.open()
-	must(second.CreateTable("t", nil))(t)
-	for range 2 {
-		if _, err := first.CreateTable("u", nil); !errors.Is(err, memory.ErrRevision) {
-			t.Errorf("%v", err)
-		}
-	}
-}
-
-// TestCatalogInDoubtChangedByOthers: the same while a change of the first one is in doubt, or
-// when the one that it makes too late fails.
-func TestCatalogInDoubtChangedByOthers(t *testing.T) {
-	for _, lie := range []bool{false, true} {
-		for _, before := range []bool{false, true} {
-			b := newBed(t, 2, 8, 1)
-			first, _ := b.open()
-			change := func() {
-				second, _ := b.open()
-				must(second.CreateTable("t", nil))(t)
-			}
-			if before {
-				change()
-			}
-			b.cat.fail, b.cat.lie, b.cat.deaf = true, lie && !before, !before
-			if _, err := first.CreateTable("u", nil); err == nil {
-				t.Error("the catalog is down, and there is a table")
-			}
-			b.cat.fail, b.cat.deaf = false, false
-			if !before {
-				change()
-			}
-			for range 2 {
-				if err := first.AdvanceEpoch(nil); !errors.Is(err, memory.ErrRevision) {
-					t.Errorf("made %v, before %v: %v", lie, before, err)
-				}
-			}
-		}
-	}
-}
-
 func TestTables(t *testing.T) {
 	b := newBed(t, 1, 4, 0)
 	s, c := b.open()

@@ -57,74 +57,77 @@ func (s *Space) CreateOrderedTable(name string, options []byte, nodes Class, max
 	return s.createTable(name, options, nodes, uint16(maxKey))
 }
 
-func (s *Space) createTable(name string, options []byte, nodes Class, maxKey uint16) (Table, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.writable(); err != nil {
-		return Table{}, err
-	}
-	switch {
-	case name == "":
-		return Table{}, errors.New("memory: a table needs a name")
-	case !utf8.ValidString(name):
-		return Table{}, fmt.Errorf("memory: the name of a table is %q: it must be UTF-8", name)
-	case len(name) > MaxTableName:
-		return Table{}, fmt.Errorf("memory: the name of a table has %d bytes: at most %d are possible", len(name), MaxTableName)
-	case len(options) > MaxTableOptions:
-		return Table{}, fmt.Errorf("memory: the options of table %q have %d bytes: at most %d are possible", name, len(options), MaxTableOptions)
-	}
-	l := s.layout
-	for i := range l.Tables {
-		if l.Tables[i].Name != name || l.Tables[i].State != TableLive {
-			continue
+func (s *Space) createTable(name string, options []byte, nodes Class, maxKey uint16) (made Table, err error) {
+	err = s.update(func() error {
+		if err := s.writable(); err != nil {
+			return err
 		}
-		t := l.Tables[i]
-		if t.Root != 0 {
-			return Table{}, fmt.Errorf("%w: %q", ErrTableExists, name)
+		switch {
+		case name == "":
+			return errors.New("memory: a table needs a name")
+		case !utf8.ValidString(name):
+			return fmt.Errorf("memory: the name of a table is %q: it must be UTF-8", name)
+		case len(name) > MaxTableName:
+			return fmt.Errorf("memory: the name of a table has %d bytes: at most %d are possible", len(name), MaxTableName)
+		case len(options) > MaxTableOptions:
+			return fmt.Errorf("memory: the options of table %q have %d bytes: at most %d are possible", name, len(options), MaxTableOptions)
 		}
-		t.Options, t.Nodes, t.MaxKey = slices.Clone(options), nodes, maxKey
-		if was := &l.Tables[i]; !bytes.Equal(t.Options, was.Options) || t.Nodes != was.Nodes || t.MaxKey != was.MaxKey {
-			if err := s.commit(tableEntry(t)); err != nil {
-				return Table{}, err
+		l := s.layout
+		for i := range l.Tables {
+			if l.Tables[i].Name != name || l.Tables[i].State != TableLive {
+				continue
 			}
-			l.Tables[i] = t
+			t := l.Tables[i]
+			if t.Root != 0 {
+				return fmt.Errorf("%w: %q", ErrTableExists, name)
+			}
+			t.Options, t.Nodes, t.MaxKey = slices.Clone(options), nodes, maxKey
+			if was := &l.Tables[i]; !bytes.Equal(t.Options, was.Options) || t.Nodes != was.Nodes || t.MaxKey != was.MaxKey {
+				if err := s.commit(tableEntry(t)); err != nil {
+					return err
+				}
+				l.Tables[i] = t
+			}
+			t.Options = slices.Clone(options)
+			made = t
+			return nil
 		}
+		if len(l.Tables) == MaxTables {
+			return fmt.Errorf("%w: of tables, of which a database has %d at most", ErrExhausted, MaxTables)
+		}
+		t := Table{ID: uint16(len(l.Tables) + 1), Name: strings.Clone(name), Options: slices.Clone(options), Nodes: nodes, MaxKey: maxKey}
+		if err := s.commit(tableEntry(t), l.stateEntry(len(l.Segments)-1, len(l.Tables)+1, len(l.Coordinators))); err != nil {
+			return err
+		}
+		l.Tables = append(l.Tables, t)
 		t.Options = slices.Clone(options)
-		return t, nil
-	}
-	if len(l.Tables) == MaxTables {
-		return Table{}, fmt.Errorf("%w: of tables, of which a database has %d at most", ErrExhausted, MaxTables)
-	}
-	t := Table{ID: uint16(len(l.Tables) + 1), Name: strings.Clone(name), Options: slices.Clone(options), Nodes: nodes, MaxKey: maxKey}
-	if err := s.commit(tableEntry(t), l.stateEntry(len(l.Segments)-1, len(l.Tables)+1, len(l.Coordinators))); err != nil {
-		return Table{}, err
-	}
-	l.Tables = append(l.Tables, t)
-	t.Options = slices.Clone(options)
-	return t, nil
+		made = t
+		return nil
+	})
+	return made, err
 }
 
 // SetTableRoot records where a table's index starts: an address in an extent, or, of an ordered table, of a block.
 func (s *Space) SetTableRoot(id uint16, root Addr) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.writable(); err != nil {
-		return err
-	}
-	l := s.layout
-	if id == 0 || int(id) > len(l.Tables) {
-		return fmt.Errorf("%w: %d", ErrNoTable, id)
-	}
-	t := l.Tables[id-1]
-	t.Root = root
-	if !l.validRoot(&t) {
-		return fmt.Errorf("memory: root %v of table %d is in no segment of its kind", root, id)
-	}
-	if err := s.commit(tableEntry(t)); err != nil {
-		return err
-	}
-	l.Tables[id-1] = t
-	return nil
+	return s.update(func() error {
+		if err := s.writable(); err != nil {
+			return err
+		}
+		l := s.layout
+		if id == 0 || int(id) > len(l.Tables) {
+			return fmt.Errorf("%w: %d", ErrNoTable, id)
+		}
+		t := l.Tables[id-1]
+		t.Root = root
+		if !l.validRoot(&t) {
+			return fmt.Errorf("memory: root %v of table %d is in no segment of its kind", root, id)
+		}
+		if err := s.commit(tableEntry(t)); err != nil {
+			return err
+		}
+		l.Tables[id-1] = t
+		return nil
+	})
 }
 
 // TableChange is what ChangeTables does to a table.
@@ -140,39 +143,39 @@ type TableChange struct {
 // dropped the caller frees what it consists of, and calls ForgetTable. A table that is being dropped already stays so.
 // One that is dropped, or was never there, is ErrNoTable.
 func (s *Space) ChangeTables(changes ...TableChange) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.writable(); err != nil {
-		return err
-	}
-	l := s.layout
-	tables, entries := make([]Table, len(changes)), make([]Entry, len(changes))
-	for i, x := range changes {
-		if x.ID == 0 || int(x.ID) > len(l.Tables) || l.Tables[x.ID-1].State == TableDropped {
-			return fmt.Errorf("%w: %d", ErrNoTable, x.ID)
+	return s.update(func() error {
+		if err := s.writable(); err != nil {
+			return err
 		}
-		if len(x.Options) > MaxTableOptions {
-			return fmt.Errorf("memory: the options of table %d have %d bytes: at most %d are possible", x.ID, len(x.Options), MaxTableOptions)
+		l := s.layout
+		tables, entries := make([]Table, len(changes)), make([]Entry, len(changes))
+		for i, x := range changes {
+			if x.ID == 0 || int(x.ID) > len(l.Tables) || l.Tables[x.ID-1].State == TableDropped {
+				return fmt.Errorf("%w: %d", ErrNoTable, x.ID)
+			}
+			if len(x.Options) > MaxTableOptions {
+				return fmt.Errorf("memory: the options of table %d have %d bytes: at most %d are possible", x.ID, len(x.Options), MaxTableOptions)
+			}
+			t := l.Tables[x.ID-1]
+			if x.Options != nil {
+				t.Options = slices.Clone(x.Options)
+			}
+			if x.Drop {
+				t.State = max(t.State, TableDropping)
+			}
+			if x.forget {
+				t.State, t.Root = TableDropped, 0
+			}
+			tables[i], entries[i] = t, tableEntry(t)
 		}
-		t := l.Tables[x.ID-1]
-		if x.Options != nil {
-			t.Options = slices.Clone(x.Options)
+		if err := s.commit(entries...); err != nil {
+			return err
 		}
-		if x.Drop {
-			t.State = max(t.State, TableDropping)
+		for _, t := range tables {
+			l.Tables[t.ID-1] = t
 		}
-		if x.forget {
-			t.State, t.Root = TableDropped, 0
-		}
-		tables[i], entries[i] = t, tableEntry(t)
-	}
-	if err := s.commit(entries...); err != nil {
-		return err
-	}
-	for _, t := range tables {
-		l.Tables[t.ID-1] = t
-	}
-	return nil
+		return nil
+	})
 }
 
 // ForgetTable records that a table is dropped, of which only the extents of the index are left. The

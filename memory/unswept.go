@@ -55,7 +55,7 @@ func (s *Space) SweptIndexes(generation uint64) {
 	}
 }
 
-// sweepAgain makes a sweep due; the caller holds the lock.
+// sweepAgain makes a sweep due; the caller holds the lock, in a change.
 func (s *Space) sweepAgain() error {
 	if err := s.writable(); err != nil {
 		return err
@@ -72,39 +72,39 @@ func (s *Space) sweepAgain() error {
 
 // Swept notes that a sweep is over which began when Unswept returned the number.
 func (s *Space) Swept(generation uint64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.writable(); err != nil {
-		return err
-	}
-	if !s.layout.Unswept || s.sweeps != generation {
+	return s.update(func() error {
+		if err := s.writable(); err != nil {
+			return err
+		}
+		if !s.layout.Unswept || s.sweeps != generation {
+			return nil
+		}
+		if err := s.commit(Entry{Key: keySweep}); err != nil {
+			return err
+		}
+		s.layout.Unswept, s.layout.Hollow, s.layout.Spared = false, false, false
+		s.withheld = false
 		return nil
-	}
-	if err := s.commit(Entry{Key: keySweep}); err != nil {
-		return err
-	}
-	s.layout.Unswept, s.layout.Hollow, s.layout.Spared = false, false, false
-	s.withheld = false
-	return nil
+	})
 }
 
 // SweptBeside notes that a sweep which began when Unswept returned the number has left nothing but
 // what is damaged. Another one is due.
 func (s *Space) SweptBeside(generation uint64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.writable(); err != nil {
-		return err
-	}
-	l := s.layout
-	if !l.Unswept || l.Spared || s.sweeps != generation {
+	return s.update(func() error {
+		if err := s.writable(); err != nil {
+			return err
+		}
+		l := s.layout
+		if !l.Unswept || l.Spared || s.sweeps != generation {
+			return nil
+		}
+		if err := s.commit(sweepEntry(l.Hollow, true)); err != nil {
+			return err
+		}
+		l.Spared = true
 		return nil
-	}
-	if err := s.commit(sweepEntry(l.Hollow, true)); err != nil {
-		return err
-	}
-	l.Spared = true
-	return nil
+	})
 }
 
 // Tidy reports whether nothing is left to be swept of dead coordinators, but what is damaged.
@@ -135,17 +135,17 @@ func (s *Space) Loose() bool {
 // Unswept returned before the extents were looked for. If coordinators have died since, nothing
 // changes.
 func (s *Space) Fastened(generation uint64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.writable(); err != nil {
-		return err
-	}
-	if !s.layout.Loose || s.sweeps != generation {
+	return s.update(func() error {
+		if err := s.writable(); err != nil {
+			return err
+		}
+		if !s.layout.Loose || s.sweeps != generation {
+			return nil
+		}
+		if err := s.commit(Entry{Key: keyLoose}); err != nil {
+			return err
+		}
+		s.layout.Loose = false
 		return nil
-	}
-	if err := s.commit(Entry{Key: keyLoose}); err != nil {
-		return err
-	}
-	s.layout.Loose = false
-	return nil
+	})
 }

@@ -70,26 +70,26 @@ func (v Verdict) merge(w Verdict) Verdict {
 // list them: log space is not used again before a transaction has been acknowledged. So those that
 // it does not list were aborted. A coordinator without a verdict is passed over.
 func (s *Space) Answer(asked []uint64, coordinator uint32) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.writable(); err != nil {
-		return err
-	}
-	i, ok := findVerdict(s.layout.Verdicts, coordinator)
-	if _, err := s.findCoordinator(coordinator); !ok || err == nil {
+	return s.update(func() error {
+		if err := s.writable(); err != nil {
+			return err
+		}
+		i, ok := findVerdict(s.layout.Verdicts, coordinator)
+		if _, err := s.findCoordinator(coordinator); !ok || err == nil {
+			return nil
+		}
+		v := s.layout.Verdicts[i].merge(Verdict{Coordinator: coordinator, Aborted: asked})
+		if len(v.Aborted) == len(s.layout.Verdicts[i].Aborted) {
+			return nil
+		}
+		if err := s.commit(verdictEntry(&v)); err != nil {
+			return err
+		}
+		all := slices.Clone(s.layout.Verdicts)
+		all[i] = v
+		s.layout.Verdicts = all
 		return nil
-	}
-	v := s.layout.Verdicts[i].merge(Verdict{Coordinator: coordinator, Aborted: asked})
-	if len(v.Aborted) == len(s.layout.Verdicts[i].Aborted) {
-		return nil
-	}
-	if err := s.commit(verdictEntry(&v)); err != nil {
-		return err
-	}
-	all := slices.Clone(s.layout.Verdicts)
-	all[i] = v
-	s.layout.Verdicts = all
-	return nil
+	})
 }
 
 // Verdict returns the verdict on a coordinator that was recovered; ok is false for

@@ -99,12 +99,13 @@ func (v *View) Bereft(a Addr) bool {
 	return int(s) < len(v.segs) && v.segs[s].bereft
 }
 
-// follow notes which segments have another primary than in the view before, or had.
-func (v *View) follow(old *View) {
+// follow notes which segments have another primary than in the view before, or had. skipped: there were views in
+// between, in which any of them may have had another one.
+func (v *View) follow(old *View, skipped bool) {
 	for i := range v.segs[:min(len(v.segs), len(old.segs))] {
 		s, was := &v.segs[i], &old.segs[i]
 		a, b := s.copies[0], was.copies[0]
-		s.bereft = was.bereft || s.n > 0 && was.n > 0 && (a.Blade != b.Blade || a.Off != b.Off)
+		s.bereft = was.bereft || skipped || s.n > 0 && was.n > 0 && (a.Blade != b.Blade || a.Off != b.Off)
 	}
 }
 

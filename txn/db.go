@@ -153,6 +153,7 @@ func (db *DB) start() error {
 		return err
 	}
 	db.startMaintenance()
+	db.startWatching()
 	return nil
 }
 

@@ -37,6 +37,9 @@ type failover struct {
 
 	mu      sync.Mutex
 	outages []Outage
+	down    [memory.MaxBlades]bool // it is known of a blade, or about to be: see outagesOfOthers
+	// declaring: a worker declares a blade dead, and notes the outage itself.
+	declaring bool
 }
 
 // Outage is the story of a blade that was lost. Times are nanoseconds of the fabric's
@@ -159,7 +162,11 @@ func (db *DB) bladeDown(c *rdma.Coro, _ error) error {
 func (db *DB) lookForGaps() {
 	f := &db.failover
 	e := uint32(db.space.View().Epoch)
-	if f.looked.Swap(e) == e || f.degraded.Load() {
+	if f.looked.Swap(e) == e {
+		return
+	}
+	db.outagesOfOthers()
+	if f.degraded.Load() {
 		return
 	}
 	if r := db.space.Redundancy(); len(r.Down) > 0 || r.Missing > 0 {
@@ -168,6 +175,30 @@ func (db *DB) lookForGaps() {
 		case f.kick <- struct{}{}:
 		default:
 		}
+	}
+}
+
+// outagesOfOthers notes blades that this process finds declared dead: by another one, or by a change of
+// the catalog of its own that it was told had failed.
+func (db *DB) outagesOfOthers() {
+	f := &db.failover
+	v, now := db.space.View(), db.fabric.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for b := range v.Blades() {
+		was, is := f.down[b], !v.Up(rdma.BladeID(b))
+		if f.down[b] = is || was && f.declaring; is && !was {
+			db.noteOutage(Outage{Blade: b, Noticed: now, Promoted: now, Cause: "it was found declared dead in the catalog"})
+		}
+	}
+}
+
+// noteOutage adds an outage; the caller holds failover.mu.
+func (db *DB) noteOutage(x Outage) {
+	f := &db.failover
+	db.recoveries.outages.Add(1)
+	if f.outages = append(f.outages, x); len(f.outages) > maxOutages {
+		f.outages = f.outages[1:]
 	}
 }
 
@@ -198,6 +229,15 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 			x.Primary++
 		}
 	}
+	f := &db.failover
+	f.mu.Lock()
+	f.down[b], f.declaring = true, true
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.down[b], f.declaring = !db.space.View().Up(b), false
+	}()
 	demise := db.space.Demise(b)
 	rep, err := recovery.FailOver(c, db.failOptions(), func(l *memory.Layout) error {
 		err := demise(l)
@@ -206,14 +246,17 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 		}
 		return err
 	})
-	if errors.Is(err, memory.ErrDown) {
+	if errors.Is(err, memory.ErrDown) { // another process was first
+		x.Promoted = c.Thread().Now()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		db.noteOutage(x)
 		return nil
 	}
 	if err != nil && rep.Attempts == 0 && db.space.View().Up(b) {
 		return err // it has not come to that, or the catalog has not made the change
 	}
 	now := c.Thread().Now()
-	f := &db.failover
 	if p := f.copied.Load(); p != nil {
 		x.before = *p
 	}
@@ -221,10 +264,7 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 	if db.space.View().Up(b) { // it was taken in again since, when there was no outage to note it at
 		x.Back = now
 	}
-	db.recoveries.outages.Add(1)
-	if f.outages = append(f.outages, x); len(f.outages) > maxOutages {
-		f.outages = f.outages[1:]
-	}
+	db.noteOutage(x)
 	f.mu.Unlock()
 	if err == nil {
 		db.decided(now, &rep)
@@ -261,6 +301,10 @@ func (db *DB) decided(now int64, rep *recovery.Report) {
 // probe lists the blades that do not answer, though they should.
 func (db *DB) probe(c *rdma.Coro) ([]Outage, error) {
 	var dead []Outage
+	if err := db.space.Follow(); err != nil && !errors.Is(err, rdma.ErrBladeDown) { // another process may have seen to it
+		return nil, err
+	}
+	db.lookForGaps()
 	v := db.space.Current()
 	for b := range rdma.BladeID(v.Blades()) {
 		if !v.Up(b) {
@@ -350,6 +394,9 @@ func (db *DB) startFailover() error {
 	f.copier = db.space.NewCopier()
 	r := db.space.Redundancy()
 	f.degraded.Store(len(r.Down) > 0 || r.Missing > 0)
+	for _, b := range r.Down {
+		f.down[b] = true
+	}
 	if !db.fabric.Caps().RealTime || db.space.ReadOnly() {
 		return nil
 	}

@@ -26,7 +26,8 @@ import (
 type maintainer struct {
 	stop    chan struct{} // nil: there is no goroutine; never changed after Open
 	done    sync.WaitGroup
-	sweeper *recovery.Sweeper // of the goroutine, under DB.ctlMu
+	unwatch context.CancelFunc // nil: nothing watches the catalog; never changed after Open
+	sweeper *recovery.Sweeper  // of the goroutine, under DB.ctlMu
 	// damaged is what the last sweep has come to its end beside, nil: nothing.
 	damaged atomic.Pointer[damagedSweep]
 }
@@ -42,7 +43,8 @@ const (
 	minMaintenance = 10 * time.Millisecond
 	sweepPart      = 64 // steps
 	sweepPause     = 2 * time.Millisecond
-	damagePauseNs  = int64(30_000_000_000) // between sweeps beside a damaged index
+	watchPause     = 100 * time.Millisecond // after the catalog has failed
+	damagePauseNs  = int64(30_000_000_000)  // between sweeps beside a damaged index
 )
 
 // Bounds on what a worker does at once of what can wait, where there is no goroutine for it: a part of the time
@@ -52,6 +54,37 @@ const (
 	maintainMostNs = 2_000_000
 	idleMostNs     = 50_000_000
 )
+
+// startWatching starts a goroutine that takes over what other processes change in the catalog: a new epoch is known
+// in milliseconds, and not when a verb has met a key that has ended. Where time is virtual, workers look at the catalog
+// between their transactions.
+func (db *DB) startWatching() {
+	if !db.fabric.Caps().RealTime {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	db.maintenance.unwatch = cancel
+	db.maintenance.done.Go(func() {
+		for failed := false; ; {
+			err := db.space.Await(ctx)
+			if ctx.Err() != nil || errors.Is(err, memory.ErrClosed) {
+				return
+			}
+			if err == nil {
+				failed = false
+				continue
+			}
+			if !failed {
+				db.opts.Logger.Warn("the catalog cannot be followed, which will be tried again", errField(err))
+			}
+			failed = true
+			select {
+			case <-ctx.Done():
+			case <-time.After(watchPause):
+			}
+		}
+	})
+}
 
 // startMaintenance starts the goroutine.
 func (db *DB) startMaintenance() {
@@ -83,12 +116,16 @@ func (db *DB) startMaintenance() {
 	})
 }
 
-// stopMaintenance ends the goroutine.
+// stopMaintenance ends the goroutines.
 func (db *DB) stopMaintenance() {
-	if m := &db.maintenance; m.stop != nil {
-		close(m.stop)
-		m.done.Wait()
+	m := &db.maintenance
+	if m.unwatch != nil {
+		m.unwatch()
 	}
+	if m.stop != nil {
+		close(m.stop)
+	}
+	m.done.Wait()
 }
 
 // maintainOnce is one round of maintenance. more: there is something left to sweep.
@@ -219,6 +256,11 @@ func (w *Worker) maintainAll(most int64) error {
 	}
 	if err := w.session.Maintain(w.coro); err != nil {
 		return err
+	}
+	if w.db.maintenance.unwatch == nil {
+		if err := w.db.space.Follow(); err != nil {
+			return err
+		}
 	}
 	if err := errors.Join(w.session.Renew(), w.db.engine.Answer()); err != nil {
 		return err

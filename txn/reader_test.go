@@ -56,8 +56,9 @@ func TestReaderBesideDoubt(t *testing.T) {
 	if err := db.Space().AdvanceEpoch(nil); !errors.Is(err, errDeaf) {
 		t.Fatal(err)
 	}
-	cat.down = false
+	ro.Catalog = &cat.Mem // which answers others
 	refused("while the change is in doubt")
+	cat.down = false
 	if err := db.Space().AdvanceEpoch(nil); err != nil {
 		t.Fatal(err)
 	}

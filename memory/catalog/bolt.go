@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,6 +34,8 @@ type Bolt struct {
 	file *os.File // of db
 	db   *bolt.DB
 	rev  memory.Revision
+	// moved tells of changes, and that the catalog is closed.
+	moved broadcast
 	// broken: bbolt has met a page that is not there. It may hold its own locks for ever, so
 	// that it must not be called again.
 	broken error
@@ -333,7 +336,18 @@ func (b *Bolt) Apply(rev memory.Revision, changes []memory.Entry) (_ memory.Revi
 		return 0, roomFor(err)
 	}
 	b.rev++
+	b.moved.tell()
 	return b.rev, nil
+}
+
+// Await waits for a change of this handle: no other one has the file open for writing.
+func (b *Bolt) Await(ctx context.Context, after memory.Revision) (memory.Revision, error) {
+	return await(ctx, &b.mu, &b.moved, after, func() (memory.Revision, error) {
+		if b.db == nil {
+			return 0, memory.ErrClosed
+		}
+		return b.rev, nil
+	})
 }
 
 // last is the number of the last transaction that a reader sees.
@@ -354,6 +368,7 @@ func (b *Bolt) Close() (err error) {
 	}
 	db := b.db
 	b.db = nil
+	b.moved.tell()
 	if b.broken != nil {
 		abandon(b.file)
 		return nil // whoever uses it has been told

@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -55,6 +56,16 @@ func TestMem(t *testing.T) {
 func TestLocked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "c.db")
 	c := openBolt(t, path)
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := c.Await(context.Background(), 0)
+		waiting <- err
+	}()
+	defer func() {
+		if err := <-waiting; !errors.Is(err, memory.ErrClosed) {
+			t.Errorf("closed while it is waited for: %v", err)
+		}
+	}()
 	for _, ro := range []bool{false, true} {
 		done := make(chan error, 1)
 		go func() {
@@ -75,6 +86,9 @@ func TestLocked(t *testing.T) {
 	}
 	if err := c.Close(); err != nil {
 		t.Errorf("closed twice: %v", err)
+	}
+	if rev, err := c.Await(context.Background(), 7); rev != 0 || !errors.Is(err, memory.ErrClosed) {
+		t.Errorf("Await after Close: %d, %v", rev, err)
 	}
 	if _, _, err := c.Load(); !errors.Is(err, memory.ErrClosed) {
 		t.Errorf("Load after Close: %v", err)

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -13,6 +14,7 @@ import (
 type Mem struct {
 	mu      sync.Mutex
 	rev     memory.Revision
+	moved   broadcast
 	entries map[string][]byte
 }
 
@@ -55,7 +57,13 @@ func (m *Mem) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revisio
 		}
 	}
 	m.rev++
+	m.moved.tell()
 	return m.rev, nil
+}
+
+// Await waits for a change.
+func (m *Mem) Await(ctx context.Context, after memory.Revision) (memory.Revision, error) {
+	return await(ctx, &m.mu, &m.moved, after, func() (memory.Revision, error) { return m.rev, nil })
 }
 
 // Close does nothing.

@@ -213,6 +213,9 @@ func FailOver(c *rdma.Coro, o Options, change func(*memory.Layout) error) (Repor
 // under way has failed.
 func Reconnect(c *rdma.Coro, s *memory.Space) error {
 	const tries = 200
+	if err := s.Follow(); err != nil { // the keys may be stale because another process has changed the epoch
+		return fmt.Errorf("recovery: connecting again: %w", err)
+	}
 	l := s.Layout()
 	for b := range l.Blades {
 		if l.Blades[b].State == memory.BladeDown {

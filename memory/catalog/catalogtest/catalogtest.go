@@ -1,6 +1,7 @@
 package catalogtest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -27,6 +28,7 @@ func Test(t *testing.T, open func(t *testing.T) memory.Catalog, reopen func(t *t
 	t.Run("AgainstMap", func(t *testing.T) { againstMap(t, open(t), reopen) })
 	t.Run("Revision", func(t *testing.T) { revision(t, open(t)) })
 	t.Run("Aliasing", func(t *testing.T) { aliasing(t, open(t)) })
+	t.Run("Await", func(t *testing.T) { await(t, open(t)) })
 	t.Run("Concurrent", func(t *testing.T) { concurrent(t, open(t)) })
 }
 
@@ -117,6 +119,63 @@ func aliasing(t *testing.T, c memory.Catalog) {
 	e[1].Value[0] = 'Y'
 	if e, _, _ = c.Load(); string(e[1].Value) != "value" {
 		t.Errorf("%q", e)
+	}
+}
+
+// await: it returns at once when there has been a change, or ctx has ended; and else when there is a change, of which it
+// misses none.
+func await(t *testing.T, c memory.Catalog) {
+	_, rev, err := c.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if now, err := c.Await(ended, rev); now != rev || !errors.Is(err, context.Canceled) {
+		t.Errorf("nothing has changed at %d: %d, %v", rev, now, err)
+	}
+	const changes = 50
+	type seen struct {
+		n   int
+		rev memory.Revision
+		err error
+	}
+	done := make(chan seen)
+	const watchers = 3
+	for range watchers {
+		go func() { // it counts the entries until it has seen them all
+			s := seen{rev: rev}
+			for s.n < changes && s.err == nil {
+				if _, s.err = c.Await(context.Background(), s.rev); s.err == nil {
+					var entries []memory.Entry
+					entries, s.rev, s.err = c.Load()
+					if len(entries) < s.n {
+						s.err = fmt.Errorf("%d entries, and there were %d", len(entries), s.n)
+					}
+					s.n = len(entries)
+				}
+			}
+			done <- s
+		}()
+	}
+	at := rev
+	for i := range changes {
+		if at, err = c.Apply(at, []memory.Entry{{Key: fmt.Sprintf("%04d", i), Value: []byte("x")}}); err != nil {
+			t.Fatal(err)
+		}
+		if now, err := c.Await(ended, rev); now != at || err != nil {
+			t.Errorf("changed since %d, and at %d: %d, %v", rev, at, now, err)
+		}
+	}
+	for range watchers {
+		if s := <-done; s.err != nil || s.n != changes || s.rev != at {
+			t.Errorf("%d entries at %d, %v: want %d at %d", s.n, s.rev, s.err, changes, at)
+		}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	go stop()
+	if now, err := c.Await(ctx, at); now != at || !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled at %d: %d, %v", at, now, err)
 	}
 }
 
