@@ -35,6 +35,7 @@ func New(o Options) (*Driver, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+	o.Table = o.table()
 	d := &Driver{options: o, distribution: o.distribution()}
 	for typ, share := range core[o.core()].shares {
 		if share > 0 {

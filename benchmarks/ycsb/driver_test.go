@@ -252,7 +252,7 @@ func TestScansNotice(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	d := newTestDriver(t, func(o *Options) { o.Workload, o.Table = "e", Ordered })
+	d := newTestDriver(t, func(o *Options) { o.Workload = "e" })
 	c := d.NewClient(0, 1, nil).(*client)
 	if err := c.scan(&unordered{}); !errors.Is(err, workload.ErrNoRanges) {
 		t.Errorf("a store without ranges: %v", err)
@@ -269,7 +269,7 @@ func TestOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	o = DefaultOptions()
-	o.Workload = "e"
+	o.Workload, o.Table = "e", Hash
 	if o.Validate() == nil {
 		t.Error("scans of a hash table are accepted")
 	}

@@ -13,7 +13,7 @@ type Options struct {
 	// Workload is the letter of YCSB's core workload, in lower case: a to f. It decides the shares of the
 	// operations, and the distribution unless that is given. Default a.
 	Workload string
-	// Table is Hash or Ordered. Workload e needs Ordered. Default Hash.
+	// Table is Hash or Ordered. Workload e needs Ordered. Default: Ordered for workload e, else Hash.
 	Table string
 	// Records is the number of records loaded. Default 100,000; at least 1.
 	Records int
@@ -95,7 +95,7 @@ const (
 
 // DefaultOptions returns workload A on 100,000 records of 100 bytes.
 func DefaultOptions() Options {
-	return Options{Workload: "a", Table: Hash, ScanLength: 100, Records: 100_000, ValueSize: 100, Keys: Random, KeyType: Uint64, Theta: 0.99}
+	return Options{Workload: "a", ScanLength: 100, Records: 100_000, ValueSize: 100, Keys: Random, KeyType: Uint64, Theta: 0.99}
 }
 
 // Validate returns nil, or an *workload.OptionsError that lists every fault.
@@ -108,7 +108,9 @@ func (o *Options) Validate() error {
 		}
 	}
 	oneOf("Workload", o.Workload, Workloads(Ordered)...)
-	oneOf("Table", o.Table, Hash, Ordered)
+	if o.Table != "" {
+		oneOf("Table", o.Table, Hash, Ordered)
+	}
 	if o.Workload == "e" && o.Table == Hash {
 		fault("Table is %s; workload e scans, which needs %s", Hash, Ordered)
 	}
@@ -141,6 +143,17 @@ func (o *Options) distribution() string {
 		return o.Distribution
 	}
 	return core[o.core()].distribution
+}
+
+// table is Options.Table, or its default.
+func (o *Options) table() string {
+	switch {
+	case o.Table != "":
+		return o.Table
+	case core[o.core()].shares[Scan] > 0:
+		return Ordered
+	}
+	return Hash
 }
 
 func (o *Options) core() int {

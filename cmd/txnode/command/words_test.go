@@ -52,7 +52,7 @@ func TestWords(t *testing.T) {
 		"sim ycsb --records 1":                            "--records is 1: from 100",
 		"sim ycsb --sweep idle":                           "--sweep is \"idle\"; it must be threads",
 		"sim ycsb --theta 1":                              "--theta is 1; it must be from 0 to less than 1",
-		"bench ycsb --workload e":                         "--table is hash; workload e scans, which needs ordered",
+		"bench ycsb --workload e --table hash":            "--table is hash; workload e scans, which needs ordered",
 		"bench tpcc --warehouses 0 --pace -1":             "--warehouses is 0; it must be from 1 to 65535; --pace is -1",
 		"bench tpcc --mix 1,2":                            "--mix has 2 percentages; TPC-C has 5",
 		"bench ycsb --workload x --keys y":                "--workload is \"x\"; it must be one of a, b, c, d, e, f; --keys is \"y\"",

@@ -136,7 +136,7 @@ func (o *ycsbOptions) AddFlags(cmd *cobra.Command, small bool) {
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&o.Workload, "workload", o.Workload, "`letter` of the core workload: "+strings.Join(ycsb.Workloads(ycsb.Ordered), ", ")+"; go doc ./benchmarks/ycsb lists them")
-	fs.StringVar(&o.Table, "table", o.Table, "`kind` of the table: hash, or ordered; workload e needs the latter")
+	fs.StringVar(&o.Table, "table", o.Table, "`kind` of the table: hash, or ordered; by default ordered for workload e, else hash")
 	fs.IntVar(&o.ScanLength, "scan-length", o.ScanLength, "most records that a scan of workload e reads; it draws from 1 to so many")
 	fs.IntVar(&o.Records, "records", o.Records, "number of records that are loaded")
 	fs.IntVar(&o.ValueSize, "value-size", o.ValueSize, "bytes of a value")
