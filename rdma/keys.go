@@ -1,5 +1,10 @@
 package rdma
 
+import (
+	"iter"
+	"slices"
+)
+
 // MaxKeys is how many access keys open a blade's region at most.
 const MaxKeys = 8
 
@@ -62,6 +67,9 @@ func (k *Keys) Renew() Key {
 // Oldest is the first of the keys in order: that which the last Revoke has named, or the first
 // of the incarnation.
 func (k *Keys) Oldest() Key { return k.open[0] }
+
+// All are the keys, the oldest first.
+func (k *Keys) All() iter.Seq[Key] { return slices.Values(k.open[:k.n]) }
 
 // Opens reports whether a key opens the region.
 func (k *Keys) Opens(key Key) bool { return key == k.open[0] || key != 0 && k.later(key) }

@@ -26,7 +26,7 @@ type Options struct {
 // methods are safe for concurrent use.
 type Fabric struct {
 	*region.Set
-	start time.Time
+	clock region.Clock
 	seed  uint64
 }
 
@@ -38,9 +38,9 @@ var (
 
 // New maps the blades' memory.
 func New(o Options) (*Fabric, error) {
-	f := &Fabric{start: time.Now(), seed: o.Seed}
+	f := &Fabric{clock: region.Clock{Start: time.Now()}, seed: o.Seed}
 	if f.seed == 0 {
-		f.seed = uint64(f.start.UnixNano())
+		f.seed = uint64(f.clock.Start.UnixNano())
 	}
 	var err error
 	f.Set, err = region.New(region.Config{Regions: o.Blades, Seed: f.seed, KeepFaulty: o.KeepFaulty})
@@ -60,7 +60,16 @@ func (f *Fabric) Caps() rdma.Caps {
 }
 
 // Now is nanoseconds since New, monotonic.
-func (f *Fabric) Now() int64 { return int64(time.Since(f.start)) }
+func (f *Fabric) Now() int64 { return f.clock.Now() }
+
+// NewPort maps an arena and connects it to all blades.
+func (f *Fabric) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
+	l, err := f.NewLane(cfg.Arena)
+	if err != nil {
+		return nil, err
+	}
+	return l.Port(f.clock), nil
+}
 
 // Seed returns the seed.
 func (f *Fabric) Seed() uint64 { return f.seed }

@@ -62,7 +62,7 @@ func (l *Lane) proceed(wrs []rdma.WR, p *progress) {
 			p.done += k
 			continue
 		}
-		if k := flushes(wrs[p.done:]); k > 1 {
+		if k := flushes(wrs[p.done:]); k > 0 {
 			p.failed += l.flush(wrs[p.done : p.done+k])
 			p.done += k
 			continue
@@ -94,36 +94,56 @@ func flushes(wrs []rdma.WR) (n int) {
 // flush executes FLUSHes all at once: a disk takes little longer for several than for
 // one. It returns how many have failed; after one has, those behind it on its queue pair
 // fail, too, though they may have taken effect.
+//
+// The lane does not announce itself while the disk works: a FLUSH changes no memory, so a key
+// fence has nothing to wait for.
 func (l *Lane) flush(wrs []rdma.WR) (failed int) {
-	var errs [maxFlushes]error
-	var status [maxFlushes]rdma.Status
-	var under sync.WaitGroup
 	l.enter()
 	for i := range wrs {
-		w := &wrs[i]
-		if status[i] = l.admit(w); status[i] == rdma.StatusOK {
-			r := l.qps[w.Blade].region
-			under.Go(func() { errs[i] = r.flush(w.Off, uint64(w.Len)) })
-		}
-	}
-	under.Wait()
-	for i := range wrs {
-		if errs[i] != nil {
-			status[i] = rdma.StatusIO
-			l.qps[wrs[i].Blade].status = rdma.StatusFlushed
-		}
-		for j := range i {
-			if errs[j] != nil && wrs[j].Blade == wrs[i].Blade {
-				status[i] = rdma.StatusFlushed
-			}
-		}
-		if status[i] != rdma.StatusOK {
-			failed++
-			wrs[i].Status = status[i]
-		}
+		wrs[i].Status = l.admit(&wrs[i])
 	}
 	l.leave()
+	if len(wrs) == 1 {
+		w := &wrs[0]
+		if w.Status == rdma.StatusOK && l.qps[w.Blade].region.flush(w.Off, uint64(w.Len)) != nil {
+			w.Status = rdma.StatusIO
+		}
+	} else {
+		l.flushAtOnce(wrs)
+	}
+	for i := range wrs {
+		w := &wrs[i]
+		if w.Status == rdma.StatusIO {
+			l.qps[w.Blade].status = rdma.StatusFlushed
+		}
+		for _, before := range wrs[:i] {
+			if before.Status == rdma.StatusIO && before.Blade == w.Blade {
+				w.Status = rdma.StatusFlushed
+			}
+		}
+		if w.Status != rdma.StatusOK {
+			failed++
+		}
+	}
 	return failed
+}
+
+// flushAtOnce has the disk write what the FLUSHes say that were let in.
+func (l *Lane) flushAtOnce(wrs []rdma.WR) {
+	var under sync.WaitGroup
+	for i := range wrs {
+		w := &wrs[i]
+		if w.Status != rdma.StatusOK {
+			continue
+		}
+		r := l.qps[w.Blade].region
+		under.Go(func() {
+			if r.flush(w.Off, uint64(w.Len)) != nil {
+				w.Status = rdma.StatusIO
+			}
+		})
+	}
+	under.Wait()
 }
 
 // enter announces that the lane executes: see doc.go.
@@ -137,15 +157,11 @@ func (l *Lane) enter() {
 
 func (l *Lane) leave() { l.enter() }
 
-// execute checks and executes one request.
+// execute checks and executes one request, which is no FLUSH.
 func (l *Lane) execute(w *rdma.WR) rdma.Status {
 	s := l.admit(w)
-	if s != rdma.StatusOK {
-		return s
-	}
-	q := &l.qps[w.Blade]
-	if s = l.perform(q, w); s != rdma.StatusOK {
-		q.status = rdma.StatusFlushed
+	if s == rdma.StatusOK {
+		l.perform(&l.qps[w.Blade], w)
 	}
 	return s
 }
@@ -186,7 +202,7 @@ func (l *Lane) check(q *queuePair, w *rdma.WR) rdma.Status {
 		return rdma.StatusLocal
 	case q.region.stopped():
 		return rdma.StatusNoBlade
-	case uint64(w.Key) != q.key.Load() && !q.region.keys.Load().Opens(w.Key):
+	case uint64(w.Key) != q.key.Load() && !q.region.opens(w.Key):
 		return rdma.StatusKey
 	case w.Off > q.size || n > q.size-w.Off:
 		return rdma.StatusBounds
@@ -207,8 +223,8 @@ func (l *Lane) check(q *queuePair, w *rdma.WR) rdma.Status {
 	return rdma.StatusOK
 }
 
-// perform executes a request that passed the checks.
-func (l *Lane) perform(q *queuePair, w *rdma.WR) rdma.Status {
+// perform executes a request that passed the checks, and is no FLUSH.
+func (l *Lane) perform(q *queuePair, w *rdma.WR) {
 	remote := unsafe.Add(q.base, w.Off)
 	switch w.Op {
 	case rdma.OpRead:
@@ -222,12 +238,7 @@ func (l *Lane) perform(q *queuePair, w *rdma.WR) rdma.Status {
 	case rdma.OpMaskedCAS:
 		masks := l.arena[w.Local:]
 		w.Result = maskedCAS((*uint64)(remote), w.Cmp, binary.LittleEndian.Uint64(masks), w.Swap, binary.LittleEndian.Uint64(masks[8:]))
-	case rdma.OpFlush:
-		if q.region.flush(w.Off, uint64(w.Len)) != nil {
-			return rdma.StatusIO
-		}
 	}
-	return rdma.StatusOK
 }
 
 // read copies from the region to the arena. Where the ends are not word-aligned

@@ -67,7 +67,8 @@ func (r *region) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.stopped() {
-		r.stop(fmt.Errorf("%s: %w", r.file.Name(), err))
+		r.fault = fmt.Errorf("%s: %w", r.file.Name(), err)
+		r.stop()
 	}
 }
 

@@ -37,7 +37,8 @@ type head struct {
 // copy to and from. It is not safe for concurrent use.
 type Lane struct {
 	head
-	fenced bool // announce with fences: no membarrier, or stores are not ordered
+	fenced bool    // announce with fences: no membarrier, or stores are not ordered
+	line   *uint64 // the word of Lines; nil: the lane is closed
 	qps    []queuePair
 	arena  []byte
 	bounce []byte // of bounceSize, outside the Go heap
@@ -64,23 +65,34 @@ func (s *Set) NewLane(arena int) (*Lane, error) {
 	if err != nil {
 		return nil, err
 	}
+	line, fenced, err := s.lines.Take((*uint64)(unsafe.Pointer(&mem[0])))
+	if err != nil {
+		return nil, errors.Join(err, unix.Munmap(mem))
+	}
 	l := &Lane{
 		mem: mem, arena: mem[front:], bounce: mem[pageSize : pageSize+bounceSize],
-		set: s, fenced: !s.barrier.asymmetric || !storesOrdered,
+		set: s, line: line, fenced: fenced || !storesOrdered,
 	}
-	for _, r := range s.regions {
-		l.qps = append(l.qps, queuePair{base: r.base(), size: r.size, key: &r.key, readOnly: r.readOnly, region: r})
+	l.qps = make([]queuePair, len(s.regions))
+	for i, r := range s.regions {
+		l.qps[i].connect(r)
 	}
 	l.head = head{
 		qps: unsafe.Pointer(&l.qps[0]), blades: uint64(len(l.qps)),
 		arena: unsafe.Pointer(&l.arena[0]), size: uint64(len(l.arena)),
-		announced: (*uint64)(unsafe.Pointer(&mem[0])),
+		announced: line,
 	}
 	if l.fenced || !wide {
 		l.blades = 0
 	}
 	s.lanes[l] = struct{}{}
 	return l, nil
+}
+
+// connect connects a queue pair to a region, with the set's mu held.
+func (q *queuePair) connect(r *region) {
+	r.refs++
+	*q = queuePair{base: r.base(), size: r.size, key: &r.oldest, readOnly: r.readOnly, region: r}
 }
 
 var pageSize = unix.Getpagesize()
@@ -93,19 +105,27 @@ func (l *Lane) executing() uint64 { return atomic.LoadUint64(l.announced) }
 // the Go heap.
 func (l *Lane) Arena() []byte { return l.arena }
 
-// Reset takes the queue pair of a region out of the error state. ErrBladeDown: there
-// is no such region, or it is stopped.
+// Reset takes the queue pair of a region out of the error state, and connects it to that which has
+// replaced the one before. ErrBladeDown: there is no such region, or it is stopped.
 func (l *Lane) Reset(b rdma.BladeID) error {
 	if int(b) >= len(l.qps) {
 		return fmt.Errorf("rdma: blade %d of %d: %w", b, len(l.qps), rdma.ErrBladeDown)
 	}
-	if r := l.qps[b].region; r.stopped() {
+	q := &l.qps[b]
+	if !q.region.stopped() {
+		q.status = rdma.StatusOK
+		return nil
+	}
+	l.set.mu.Lock()
+	defer l.set.mu.Unlock()
+	was, r := q.region, l.set.regions[b]
+	if r.stopped() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return r.stoppedError(b)
 	}
-	l.qps[b].status = rdma.StatusOK
-	return nil
+	q.connect(r)
+	return was.drop()
 }
 
 // Close unmaps the arena. What is executed afterwards fails: no blade is connected.
@@ -116,11 +136,16 @@ func (l *Lane) Close() error {
 		return nil
 	}
 	delete(l.set.lanes, l)
+	l.set.lines.Leave(l.line)
+	var err error
+	for i := range l.qps {
+		err = errors.Join(err, l.qps[i].region.drop())
+	}
 	mem := l.mem
 	l.mem, l.arena, l.bounce, l.qps = nil, nil, nil, nil
 	l.head = head{announced: new(uint64)}
-	if err := unix.Munmap(mem); err != nil {
-		return errors.Join(errors.New("rdma: arena"), err)
+	if failed := unix.Munmap(mem); failed != nil {
+		err = errors.Join(err, errors.New("rdma: arena"), failed)
 	}
-	return nil
+	return err
 }

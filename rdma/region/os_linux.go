@@ -37,6 +37,38 @@ func anonymous(size uint64) ([]byte, error) {
 	return m, nil
 }
 
+// shared maps zeroed memory that other processes can map, too. Its size is sealed: no process can make
+// parts of it vanish.
+func shared(size uint64) (*os.File, []byte, error) {
+	fd, err := unix.MemfdCreate("txnode blade", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, nil, fmt.Errorf("rdma: %d bytes of shared memory: %w", size, oslimit.Explain(err))
+	}
+	f := os.NewFile(uintptr(fd), "memory of a blade")
+	err = f.Truncate(int64(size))
+	if err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, sizeSeals|unix.F_SEAL_SEAL)
+	}
+	var m []byte
+	if err == nil {
+		m, err = unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("rdma: %d bytes of shared memory: %w", size, err), f.Close())
+	}
+	adviseHuge(m)
+	return f, m, nil
+}
+
+// sizeSeals: a file has the size that it has.
+const sizeSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+
+// sealed reports whether f is memory whose size cannot change.
+func sealed(f *os.File) bool {
+	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
+	return err == nil && seals&sizeSeals == sizeSeals
+}
+
 // adviseHuge asks for transparent huge pages under p, which begins at a page: a hint.
 func adviseHuge(p []byte) { _ = madvise(p, unix.MADV_HUGEPAGE) }
 
@@ -72,11 +104,15 @@ func reserveError(name string, err error) error {
 // discard makes all memory of a region zero, and gives it back: disk blocks too,
 // until they are provisioned again.
 func (r *region) discard() error {
-	if r.file == nil {
+	f := r.file
+	if f == nil {
+		f = r.memfd
+	}
+	if f == nil {
 		return madvise(r.mem, unix.MADV_DONTNEED)
 	}
 	err := eintr.Repeat(func() error {
-		return fallocate(int(r.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(r.size))
+		return fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(r.size))
 	})
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		clearPages(r.mem)

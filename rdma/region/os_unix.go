@@ -23,6 +23,13 @@ func anonymous(size uint64) ([]byte, error) {
 	return m, nil
 }
 
+func shared(uint64) (*os.File, []byte, error) {
+	return nil, nil, errors.New("rdma: memory that processes share is known on Linux only")
+}
+
+// sealed: no file is.
+func sealed(*os.File) bool { return false }
+
 // adviseHuge does nothing.
 func adviseHuge([]byte) {}
 

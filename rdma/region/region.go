@@ -20,18 +20,16 @@ type region struct {
 	mem      []byte
 	size     uint64
 	file     *os.File // nil: anonymous
+	memfd    *os.File // memory that other processes map; nil: it is of this one alone, or a file
 	readOnly bool
-	// key is the oldest of the keys, which nearly all requests carry; with keyStopped, none does.
-	key atomic.Uint64
-	// keys are all that open it. What it points to never changes: a request is checked against
-	// one state of them.
-	keys  atomic.Pointer[rdma.Keys]
-	life  atomic.Uint64 // BladeInfo.Incarnation
-	mu    sync.Mutex    // for changes of keys, and what follows
-	fault error         // why it was stopped last; nil: it was told to
-	// doubtful: a flush has failed. The system forgets then what it could not write, and
-	// says of the next one that all is well.
-	doubtful atomic.Bool
+	attached bool // another process has it, and changes the keys
+	// words tell what opens it; doubtful there: a flush has failed. The system forgets then what
+	// it could not write, and says of the next one that all is well.
+	*words
+	mu    sync.Mutex // for changes of keys, and what follows
+	keys  rdma.Keys  // that open it
+	fault error      // why it was stopped last; nil: it was told to, or by another process
+	refs  int        // of the set, and of queue pairs; under the set's mu
 	// witnesses are more handles on the file, that no flush has at present: see flush.
 	// lent is how many have one, and one that gives it back says so.
 	witnesses []*os.File
@@ -40,34 +38,43 @@ type region struct {
 	returned  sync.Cond
 }
 
-// keyStopped in a region's key: the blade is stopped.
-const keyStopped = 1 << 32
-
-func (r *region) stopped() bool { return r.key.Load()&keyStopped != 0 }
-
 // accessKey is the oldest key of the region, also if it is stopped.
-func (r *region) accessKey() rdma.Key { return rdma.Key(r.key.Load()) }
+func (r *region) accessKey() rdma.Key { return rdma.Key(r.oldest.Load()) }
 
-// setKeys makes k the keys of a region that is not stopped.
-func (r *region) setKeys(k rdma.Keys) {
-	r.keys.Store(&k)
-	r.key.Store(uint64(k.Oldest()))
+// begin lets verbs in, with the keys that there are then.
+func (r *region) begin() {
+	r.publish(&r.keys)
+	r.oldest.Store(uint64(r.keys.Oldest()))
 }
 
 // sizeUnit divides the size of every region: it is a multiple of any page size
 // in use, and of the word's.
 const sizeUnit = 1 << 16
 
-func mapRegion(o Options, seed, life uint64) (*region, error) {
+// mapRegion maps a region. It has o.File from then on, also if it fails.
+func mapRegion(o Options, seed, life uint64) (r *region, err error) {
+	defer func() {
+		if err != nil && r == nil && o.File != nil {
+			err = errors.Join(err, o.File.Close())
+		}
+	}()
 	if o.Size == 0 || o.Size%sizeUnit != 0 || o.Size > 1<<46 {
 		return nil, fmt.Errorf("rdma: blade of %d bytes: the size must be a multiple of 64 KiB, from 64 KiB to 64 TiB", o.Size)
 	}
-	r := &region{size: o.Size, readOnly: o.ReadOnly}
+	r = &region{size: o.Size, readOnly: o.ReadOnly, attached: o.File != nil, refs: 1}
 	r.returned.L = &r.witnessMu
-	r.setKeys(rdma.NewKeys(o.Key, seed))
-	r.life.Store(life)
-	var err error
+	if r.words, err = wordsIn(o.Words); err != nil {
+		return nil, err
+	}
 	switch {
+	case o.File != nil && (o.Path != "" || o.HugePages || o.Shared || o.Words == nil):
+		err = errors.New("rdma: a region of another process has no path and no memory of its own, and it has that process's control words")
+	case o.File != nil:
+		err = r.attach(o.File)
+	case o.Shared && (o.Path != "" || o.HugePages):
+		err = errors.New("rdma: shared memory is neither a file nor on reserved huge pages")
+	case o.Shared:
+		r.memfd, r.mem, err = shared(o.Size)
 	case o.Path != "" && o.HugePages:
 		err = fmt.Errorf("rdma: blade file %s: a file cannot be on huge pages", o.Path)
 	case o.Path != "":
@@ -80,7 +87,59 @@ func mapRegion(o Options, seed, life uint64) (*region, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !r.attached {
+		r.keys = rdma.NewKeys(o.Key, seed)
+		r.incarnation.Store(life)
+		r.begin()
+	}
 	return r, nil
+}
+
+// attach maps the memory of another process's region, and has f from then on. It is sealed
+// memory, whose size cannot change, or a file, of which parts may turn out not to be there.
+func (r *region) attach(f *os.File) error {
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+	case !st.Mode().IsRegular():
+		err = errors.New("it is neither memory nor a regular file")
+	case uint64(st.Size()) != r.size:
+		err = fmt.Errorf("it has %d bytes, and the region %d", st.Size(), r.size)
+	}
+	prot := unix.PROT_READ | unix.PROT_WRITE
+	if r.readOnly {
+		prot = unix.PROT_READ
+	}
+	if err == nil {
+		r.mem, err = unix.Mmap(int(f.Fd()), 0, int(r.size), prot, unix.MAP_SHARED)
+	}
+	if err != nil {
+		return fmt.Errorf("rdma: the memory of another process's region: %w", oslimit.Explain(err))
+	}
+	if sealed(f) {
+		r.memfd = f
+		adviseHuge(r.mem)
+		return nil
+	}
+	r.file = f
+	if err := r.firstWitness(); err != nil {
+		r.file = nil
+		return errors.Join(err, unix.Munmap(r.mem))
+	}
+	return nil
+}
+
+// firstWitness makes a handle on the file, so that there is one when there are no descriptors left.
+func (r *region) firstWitness() error {
+	if r.readOnly {
+		return nil
+	}
+	w, err := reopen(r.file)
+	if err != nil {
+		return fmt.Errorf("rdma: blade file %s: another handle on it: %w", r.file.Name(), err)
+	}
+	r.witnesses = append(r.witnesses, w)
+	return nil
 }
 
 // mapFile maps a file, made or extended as needed; of a read-only blade it must
@@ -121,12 +180,8 @@ func (r *region) mapFile(o *Options) error {
 		return errors.Join(fmt.Errorf("rdma: blade file %s: %w", path, oslimit.Explain(err)), f.Close())
 	}
 	r.file = f
-	if !r.readOnly {
-		w, err := reopen(f) // so that there is one when there are no descriptors left
-		if err != nil {
-			return errors.Join(fmt.Errorf("rdma: blade file %s: another handle on it: %w", path, err), r.close())
-		}
-		r.witnesses = append(r.witnesses, w)
+	if err := r.firstWitness(); err != nil {
+		return errors.Join(err, r.close())
 	}
 	for _, part := range o.Settle {
 		off := min(part[0], r.size)
@@ -191,7 +246,7 @@ func (r *region) flush(off, n uint64) error {
 	if r.file == nil || n == 0 {
 		return nil
 	}
-	if r.doubtful.Load() {
+	if r.doubtful.Load() != 0 {
 		return errDoubtful
 	}
 	page := uint64(pageSize)
@@ -209,7 +264,7 @@ func (r *region) flush(off, n uint64) error {
 	r.witnessMu.Unlock()
 	r.returned.Signal()
 	if err != nil {
-		r.doubtful.Store(true)
+		r.doubtful.Store(1)
 	}
 	return err
 }
@@ -245,8 +300,10 @@ func (r *region) witness() (*os.File, error) {
 func (r *region) close() error {
 	err := unix.Munmap(r.mem)
 	r.mem = nil
-	if r.file != nil {
-		err = errors.Join(err, r.file.Close())
+	for _, f := range []*os.File{r.file, r.memfd} {
+		if f != nil {
+			err = errors.Join(err, f.Close())
+		}
 	}
 	for _, w := range r.witnesses {
 		err = errors.Join(err, w.Close())

@@ -3,7 +3,7 @@ package region
 import (
 	"errors"
 	"fmt"
-	"runtime"
+	"os"
 	"sync"
 	"time"
 	"unsafe"
@@ -35,14 +35,24 @@ type Options struct {
 	Reserve [][2]uint64
 	// Key is the first access key; 0: one that is drawn from the seed.
 	Key rdma.Key
+	// Shared asks for memory that other processes can map, by Set.File: a memfd, whose size
+	// cannot change. Transparent huge pages are asked for.
+	Shared bool
+	// Words is where the control words of the region lie, WordsSize bytes at a multiple of 64, for
+	// other processes to see; nil: in this process. They are overwritten, unless there is a File.
+	Words []byte
+	// File is the memory of a region that another process has: that of its Set.File, and Words
+	// are its control words. The set has the file from now on, and closes it. The calls of the
+	// control path are for that process; here only StopBlade, Replace and Blades work.
+	File *os.File
 }
 
 // Set is the regions of one host, the lanes that execute requests on them, and
 // the fence of their keys. A blade's id is the index of its region. Methods are
 // safe for concurrent use.
 type Set struct {
-	regions []*region
-	barrier barrier
+	regions []*region // under mu: see Replace
+	lines   Lines
 	files   bool // a region is a file
 	keep    bool
 
@@ -59,6 +69,8 @@ type Config struct {
 	// KeepFaulty: a region of whose file something cannot be accessed is not stopped. A
 	// request that meets it fails with StatusIO, and others go on: to look at what is left.
 	KeepFaulty bool
+	// Lines are those of lanes of several processes; nil: regions are of this process alone.
+	Lines Lines
 }
 
 // New maps the regions. Errors name the blade and its file.
@@ -66,12 +78,19 @@ func New(c Config) (*Set, error) {
 	if len(c.Regions) == 0 || len(c.Regions) > 1<<12 {
 		return nil, fmt.Errorf("rdma: %d blades: at least 1 and at most 4096 are possible", len(c.Regions))
 	}
-	s := &Set{keep: c.KeepFaulty, lanes: map[*Lane]struct{}{}}
-	s.barrier.init()
+	s := &Set{keep: c.KeepFaulty, lanes: map[*Lane]struct{}{}, lines: c.Lines}
+	if s.lines == nil {
+		s.lines = newOwn()
+	}
 	life := uint64(time.Now().UnixNano()) // whatever the seed: files outlive the set that maps them
 	for i, o := range c.Regions {
 		r, err := mapRegion(o, c.Seed+uint64(i)*0x9e3779b97f4a7c15, life)
 		if err != nil {
+			for _, later := range c.Regions[i+1:] {
+				if later.File != nil {
+					err = errors.Join(err, later.File.Close())
+				}
+			}
 			return nil, errors.Join(fmt.Errorf("blade %d: %w", i, err), s.Close())
 		}
 		s.regions = append(s.regions, r)
@@ -86,6 +105,8 @@ func (s *Set) Files() bool { return s.files }
 
 // Durable reports whether all regions are files.
 func (s *Set) Durable() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	for _, r := range s.regions {
 		if r.file == nil {
 			return false
@@ -96,15 +117,20 @@ func (s *Set) Durable() bool {
 
 // Blades lists the regions with their oldest keys; a stopped one has its last.
 func (s *Set) Blades() []rdma.BladeInfo {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	out := make([]rdma.BladeInfo, len(s.regions))
 	for i, r := range s.regions {
-		out[i] = rdma.BladeInfo{ID: rdma.BladeID(i), Size: r.size, Key: r.accessKey(), ReadOnly: r.readOnly, Incarnation: r.life.Load()}
+		out[i] = rdma.BladeInfo{ID: rdma.BladeID(i), Size: r.size, Key: r.accessKey(), ReadOnly: r.readOnly, Incarnation: r.incarnation.Load()}
 	}
 	return out
 }
 
-// Mappings tells where the regions are, by blade. They stay there until Close.
+// Mappings tells where the regions are, by blade. They stay there until Close, but one that is
+// replaced.
 func (s *Set) Mappings() []rdma.Mapping {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	maps := make([]rdma.Mapping, len(s.regions))
 	for i, r := range s.regions {
 		maps[i] = rdma.Mapping{Base: r.base(), Size: r.size}
@@ -114,23 +140,14 @@ func (s *Set) Mappings() []rdma.Mapping {
 
 // Provision reserves disk space behind a range of a file: rdma.Fabric.
 func (s *Set) Provision(b rdma.BladeID, off, n uint64) error {
-	return s.control(b, func(r *region) error {
-		if r.stopped() {
-			return r.stoppedError(b)
-		}
-		return r.provision(off, n)
-	})
+	return s.change(b, func(r *region) error { return r.provision(off, n) })
 }
 
 // Grant adds an access key to a region: rdma.Fabric.
 func (s *Set) Grant(b rdma.BladeID) (k rdma.Key, err error) {
-	err = s.control(b, func(r *region) error {
-		if r.stopped() {
-			return r.stoppedError(b)
-		}
-		keys := *r.keys.Load()
-		k = keys.Grant()
-		r.setKeys(keys)
+	err = s.change(b, func(r *region) error {
+		k = r.keys.Grant()
+		r.publish(&r.keys)
 		return nil
 	})
 	return k, err
@@ -140,17 +157,28 @@ func (s *Set) Grant(b rdma.BladeID) (k rdma.Key, err error) {
 // request with one of them is in progress: rdma.Fabric. It waits for each lane that is
 // executing, at most a batch long.
 func (s *Set) Revoke(b rdma.BladeID, before rdma.Key) error {
-	return s.control(b, func(r *region) error {
-		if r.stopped() {
-			return r.stoppedError(b)
-		}
-		keys := *r.keys.Load()
-		if !keys.Revoke(before) {
+	return s.change(b, func(r *region) error {
+		if !r.keys.Revoke(before) {
 			return fmt.Errorf("rdma: blade %d: key %#x opens nothing: %w", b, before, rdma.ErrStaleKey)
 		}
-		r.setKeys(keys)
-		s.settle()
-		return nil
+		r.publish(&r.keys)
+		if !r.setOldest(before) {
+			return r.stoppedError(b) // another process has met a fault meanwhile
+		}
+		return s.lines.Settle()
+	})
+}
+
+// change runs fn on a region of this process that is not stopped, alone on its control path.
+func (s *Set) change(b rdma.BladeID, fn func(r *region) error) error {
+	return s.control(b, func(r *region) error {
+		switch {
+		case r.attached:
+			return fmt.Errorf("rdma: blade %d is another process's, which alone can do this", b)
+		case r.stopped():
+			return r.stoppedError(b)
+		}
+		return fn(r)
 	})
 }
 
@@ -168,15 +196,49 @@ func (s *Set) control(b rdma.BladeID, fn func(r *region) error) error {
 	return fn(r)
 }
 
-// settle returns when no request is in progress that was let in by the keys as
-// they were before; s.mu is held.
-func (s *Set) settle() {
-	s.barrier.all()
-	for l := range s.lanes {
-		for n := l.executing(); n%2 == 1 && l.executing() == n; {
-			runtime.Gosched()
-		}
+// Replace puts another region in the place of one that is stopped: that of the process that has
+// begun anew. Lanes keep the one before until Reset. Errors: that is not stopped, or the new one
+// is of another kind; ErrClosed.
+func (s *Set) Replace(b rdma.BladeID, o Options) error {
+	r, err := mapRegion(o, 0, 0)
+	if err != nil {
+		return fmt.Errorf("blade %d: %w", b, err)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was, err := s.region(b)
+	switch {
+	case err != nil:
+	case !was.stopped():
+		err = fmt.Errorf("rdma: blade %d is not stopped", b)
+	case was.size != r.size || was.readOnly != r.readOnly || (was.file == nil) != (r.file == nil):
+		err = fmt.Errorf("rdma: blade %d has another size than before, or is a file and was memory: connect anew", b)
+	}
+	if err != nil {
+		return errors.Join(err, r.close())
+	}
+	s.regions[b] = r
+	return was.drop()
+}
+
+// drop gives up a reference to a region; the set's mu is held.
+func (r *region) drop() error {
+	if r.refs--; r.refs > 0 {
+		return nil
+	}
+	return r.close()
+}
+
+// File is the memory of a region for other processes: sealed memory, or its file. It is open until
+// Close; nil: the memory is of this process alone.
+func (s *Set) File(b rdma.BladeID) *os.File {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r := s.regions[b]
+	if r.file != nil {
+		return r.file
+	}
+	return r.memfd
 }
 
 // region returns a blade's region; s.mu is held.
@@ -223,7 +285,7 @@ func (s *Set) Close() error {
 	s.closed = true
 	var errs []error
 	for _, r := range s.regions {
-		errs = append(errs, r.close())
+		errs = append(errs, r.drop())
 	}
 	return errors.Join(errs...)
 }

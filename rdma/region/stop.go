@@ -24,16 +24,10 @@ func (s *Set) StopBlade(b rdma.BladeID) error {
 		if r.stopped() {
 			return nil
 		}
-		r.stop(nil)
-		s.settle()
-		return nil
+		r.fault = nil
+		r.stop()
+		return s.lines.Settle()
 	})
-}
-
-// stop lets no more verbs in; r.mu is held.
-func (r *region) stop(why error) {
-	r.fault = why
-	r.key.Store(r.key.Load() | keyStopped)
 }
 
 // RestartBlade brings a blade back: rdma.Stopper.
@@ -47,10 +41,9 @@ func (s *Set) RestartBlade(b rdma.BladeID, memory bool) error {
 				return fmt.Errorf("rdma: blade %d: giving up what its memory held: %w", b, err)
 			}
 		}
-		keys := *r.keys.Load()
-		keys.Renew() // those that it had, clients may still have
-		r.life.Add(1)
-		r.setKeys(keys)
+		r.keys.Renew() // those that it had, clients may still have
+		r.incarnation.Add(1)
+		r.begin()
 		return nil
 	})
 }

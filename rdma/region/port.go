@@ -1,4 +1,4 @@
-package inproc
+package region
 
 import (
 	"math"
@@ -6,35 +6,39 @@ import (
 	"time"
 
 	"txnode/rdma"
-	"txnode/rdma/region"
 )
 
-// port is a lane and the fabric's clock: what is posted is executed at once, on the
-// caller's goroutine.
-type port struct {
-	*region.Lane
-	f *Fabric
+// Clock is the clock of a fabric: Base and the nanoseconds since Start, which it has a
+// monotonic reading of.
+type Clock struct {
+	Start time.Time
+	Base  int64
 }
 
-// filePort is a port of a fabric with files, whose regions may have pages that are not
-// there.
-type filePort struct{ *port }
+// Now is the time in nanoseconds.
+func (c *Clock) Now() int64 { return c.Base + int64(time.Since(c.Start)) }
 
-// NewPort maps an arena and connects it to all blades.
-func (f *Fabric) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
-	l, err := f.NewLane(cfg.Arena)
-	if err != nil {
-		return nil, err
+// Port is a lane and a clock: what is posted is executed at once, on the caller's
+// goroutine. rdma.Port documents it.
+type Port struct {
+	*Lane
+	Clock
+}
+
+// filePort is a port to regions that may have pages that are not there.
+type filePort struct{ *Port }
+
+// Port makes a port of a lane. For a set with files it is one that meets faults.
+func (l *Lane) Port(c Clock) rdma.Port {
+	p := &Port{l, c}
+	if l.set.files {
+		return filePort{p}
 	}
-	p := &port{l, f}
-	if f.Files() {
-		return filePort{p}, nil
-	}
-	return p, nil
+	return p
 }
 
 // Post executes the requests and completes them.
-func (p *port) Post(b *rdma.Batch, first int) {
+func (p *Port) Post(b *rdma.Batch, first int) {
 	wrs := b.WRs()[first:]
 	if done := p.Plain(wrs); done < len(wrs) {
 		p.rest(b, first, done)
@@ -44,7 +48,7 @@ func (p *port) Post(b *rdma.Batch, first int) {
 }
 
 // rest executes what Plain has left of a Post.
-func (p *port) rest(b *rdma.Batch, first, done int) {
+func (p *Port) rest(b *rdma.Batch, first, done int) {
 	complete(b, first, p.Rest(b.WRs()[first:], done))
 }
 
@@ -65,15 +69,16 @@ func complete(b *rdma.Batch, first, failed int) {
 }
 
 // Mappings tells where the regions are: rdma.Mapped.
-func (p *port) Mappings() []rdma.Mapping { return p.f.Mappings() }
+func (p *Port) Mappings() []rdma.Mapping { return p.set.Mappings() }
 
-func (p *port) Poll() {}
+// Poll does nothing: completions are never outstanding.
+func (p *Port) Poll() {}
 
 // spinNs is how long before its end Wait stops sleeping and spins.
 const spinNs = 20_000
 
 // Wait waits for the time only: completions are never outstanding.
-func (p *port) Wait(until int64) {
+func (p *Port) Wait(until int64) {
 	for until != math.MaxInt64 {
 		left := until - p.Now()
 		if left <= 0 {
@@ -86,5 +91,3 @@ func (p *port) Wait(until int64) {
 		runtime.Gosched()
 	}
 }
-
-func (p *port) Now() int64 { return p.f.Now() }
