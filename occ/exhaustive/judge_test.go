@@ -174,7 +174,7 @@ func (w *world) spare() error {
 // owned demands that every block which is free is in a pool, or a live session has it, and
 // that none is there twice: nothing has to be opened again for it. A sweep is over.
 func (w *world) owned() error {
-	var free []memory.FreeBlock
+	free := w.free[:0]
 	v := w.space.View()
 	_ = w.everyBlock(func(a memory.Addr, _ uint32) error {
 		if img := w.image(v.At(a, 0), record.LineSize); img.Meta().State() == record.Free && !img.Guard().Held() {
@@ -182,6 +182,7 @@ func (w *world) owned() error {
 		}
 		return nil
 	})
+	w.free = free
 	nobodys, twice := w.space.Unowned(free)
 	if len(twice) > 0 {
 		return fmt.Errorf("blocks are there twice: %v", twice)

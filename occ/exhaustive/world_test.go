@@ -51,6 +51,7 @@ type world struct {
 	rec   *history.Recorder
 	tick  int64
 	next  int
+	free  []memory.FreeBlock // room for owned
 }
 
 // newWorld makes a database with the records that load puts, and remembers it.

@@ -124,6 +124,7 @@ type Sweeper struct {
 	left       bool                 // somebody else was at a lock
 	again      bool                 // locks of the next blocks have just been resolved
 	free       []memory.FreeBlock   // of the blocks looked at
+	found      []memory.FreeBlock   // room for those of one step
 	claimed    bool                 // what of these nobody has
 	strays     *memory.Strays       // that is it; nil: it cannot be told
 	sound      []bool               // of strays, which are free still, as far as they were read again
@@ -507,6 +508,7 @@ func (s *Sweeper) look(c *rdma.Coro, l *memory.Layout, size, stride, n uint32) (
 		return x, err
 	}
 	p := t.Bytes(buf, n*stride)
+	x.free = s.found[:0]
 	for ; x.n < n && len(x.held)+len(x.deleted) < maxResolved; x.n++ {
 		a, line := first+memory.Addr(x.n*size), record.Image(p[x.n*stride:x.n*stride+record.LineSize])
 		g := line.Guard()
@@ -533,6 +535,7 @@ func (s *Sweeper) look(c *rdma.Coro, l *memory.Layout, size, stride, n uint32) (
 			s.Report.taken.put(l, a, has)
 		}
 	}
+	s.found = x.free
 	return x, nil
 }
 

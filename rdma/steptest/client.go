@@ -77,7 +77,7 @@ func (c *Client) Stop() {
 		}
 		p.dead = true
 		for _, q := range p.qps {
-			q.queue = nil
+			q.queue = fifo[request]{}
 			q.place()
 		}
 	}
@@ -148,8 +148,8 @@ func (f *Fabric) Moves() []Move {
 			}
 			first := true
 			for _, q := range p.qps {
-				if len(q.queue) > 0 && (f.o.Grain != Batches || first && q.queue[0].post == p.oldest()) {
-					all = append(all, Move{Port: p.id, Blade: q.blade, Step: q.moved, Post: q.queue[0].post})
+				if q.queue.len() > 0 && (f.o.Grain != Batches || first && q.queue.front().post == p.oldest()) {
+					all = append(all, Move{Port: p.id, Blade: q.blade, Step: q.moved, Post: q.queue.front().post})
 					first = false
 				}
 				if len(q.landing) > 0 {
@@ -170,8 +170,8 @@ func (f *Fabric) Moves() []Move {
 func (p *port) oldest() int {
 	n := math.MaxInt
 	for _, q := range p.qps {
-		if len(q.queue) > 0 {
-			n = min(n, q.queue[0].post)
+		if q.queue.len() > 0 {
+			n = min(n, q.queue.front().post)
 		}
 	}
 	return n
@@ -206,12 +206,12 @@ func (f *Fabric) Do(m Move) {
 	case m.Place:
 		q.place()
 	case f.o.Grain == Batches:
-		post := q.queue[0].post
+		post := q.queue.front().post
 		for _, q := range p.qps {
 			q.run(post)
 		}
 	case f.o.Grain == Queues:
-		q.run(q.queue[0].post)
+		q.run(q.queue.front().post)
 	default:
 		q.step(f.o.Grain)
 	}
@@ -220,7 +220,7 @@ func (f *Fabric) Do(m Move) {
 
 // run executes the requests of one Post.
 func (q *queuePair) run(post int) {
-	for len(q.queue) > 0 && q.queue[0].post == post {
+	for q.queue.len() > 0 && q.queue.front().post == post {
 		q.step(Verbs)
 	}
 }
@@ -235,14 +235,14 @@ func (f *Fabric) settle() {
 		if f.o.EagerReads {
 			for _, p := range f.ports {
 				for _, q := range p.qps {
-					for len(q.queue) > 0 && q.queue[0].b.WR(q.queue[0].i).Op == rdma.OpRead {
+					for q.queue.len() > 0 && q.queue.front().b.WR(q.queue.front().i).Op == rdma.OpRead {
 						q.step(Verbs)
 					}
 				}
 			}
 		}
 		for _, c := range f.clients {
-			if !c.ended && c.port != nil && len(c.port.done) > 0 {
+			if !c.ended && c.port != nil && c.port.done.len() > 0 {
 				c.resume()
 				again = true
 			}
@@ -269,12 +269,12 @@ func (f *Fabric) Footprint(m Move, to []Access) []Access {
 	}
 	landed := func(q *queuePair) {
 		for _, l := range q.landing {
-			to = append(to, Access{Blade: q.blade, Off: l.off, N: uint64(len(l.data)), Writes: true})
+			to = append(to, Access{Blade: q.blade, Off: l.off, N: l.n, Writes: true})
 		}
 	}
 	take := func(q *queuePair, post int) {
 		landed(q)
-		for _, r := range q.queue {
+		for _, r := range q.queue.all() {
 			if r.post != post {
 				break
 			}
@@ -290,14 +290,14 @@ func (f *Fabric) Footprint(m Move, to []Access) []Access {
 	case m.Place:
 		landed(q)
 	case f.o.Grain == Batches:
-		post := q.queue[0].post
+		post := q.queue.front().post
 		for _, q := range p.qps {
 			take(q, post)
 		}
 	case f.o.Grain == Queues:
-		take(q, q.queue[0].post)
+		take(q, q.queue.front().post)
 	default:
-		w := q.queue[0].b.WR(q.queue[0].i)
+		w := q.queue.front().b.WR(q.queue.front().i)
 		if w.Op != rdma.OpWrite {
 			landed(q)
 		}

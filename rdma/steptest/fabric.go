@@ -168,7 +168,7 @@ func stoppedBlade(b rdma.BladeID) error {
 func (f *Fabric) StopBlade(b rdma.BladeID) {
 	f.down[b] = true
 	for _, p := range f.ports {
-		p.qps[b].landing = p.qps[b].landing[:0]
+		p.qps[b].forget()
 	}
 }
 

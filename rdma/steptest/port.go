@@ -14,7 +14,7 @@ type port struct {
 	id     int
 	arena  []byte
 	qps    []*queuePair
-	done   []completion
+	done   fifo[completion]
 	client *Client // who uses it
 	dead   bool    // its client was stopped: nothing more happens on it
 	ran    int     // requests executed
@@ -33,8 +33,9 @@ type queuePair struct {
 	blade   rdma.BladeID
 	broken  bool
 	gone    bool // the blade has restarted since: requests fail
-	queue   []request
+	queue   fifo[request]
 	landing []landing // WRITEs that are complete and not placed
+	landed  []byte    // what they write, one after the other
 	moved   int       // requests or halves that have been executed: names the next move
 }
 
@@ -46,9 +47,24 @@ type request struct {
 	half bool // the first half has been executed
 }
 
-type landing struct {
-	off  uint64
-	data []byte
+// landing is the next n bytes of queuePair.landed, for an offset of the region.
+type landing struct{ off, n uint64 }
+
+// fifo is a queue. Its room is used again, since a run posts many requests and few at once.
+type fifo[T any] struct {
+	items []T
+	head  int
+}
+
+func (f *fifo[T]) len() int  { return len(f.items) - f.head }
+func (f *fifo[T]) all() []T  { return f.items[f.head:] }
+func (f *fifo[T]) front() *T { return &f.items[f.head] }
+func (f *fifo[T]) push(x T)  { f.items = append(f.items, x) }
+
+func (f *fifo[T]) pop() {
+	if f.head++; f.head == len(f.items) {
+		f.items, f.head = f.items[:0], 0
+	}
 }
 
 // arena takes one from a run before, or makes one. It is clear, so that runs with the
@@ -97,9 +113,9 @@ func (p *port) Post(b *rdma.Batch, first int) {
 			continue
 		}
 		q := p.qps[w.Blade]
-		q.queue = append(q.queue, request{b: b, i: i, post: f.posts})
+		q.queue.push(request{b: b, i: i, post: f.posts})
 		if f.cur == nil { // synchronous
-			for len(q.queue) > 0 {
+			for q.queue.len() > 0 {
 				q.step(Verbs)
 			}
 			q.place()
@@ -140,7 +156,7 @@ func (q *queuePair) check(w *rdma.WR) rdma.Status {
 
 // step executes the first request of the queue, or half of it.
 func (q *queuePair) step(g Grain) {
-	r := &q.queue[0]
+	r := q.queue.front()
 	w := r.b.WR(r.i)
 	q.moved++
 	c := completion{b: r.b, i: r.i, status: rdma.StatusFlushed}
@@ -166,8 +182,8 @@ func (q *queuePair) step(g Grain) {
 		c.status, q.broken = rdma.StatusTimeout, true
 	}
 	q.p.ran++
-	q.queue = q.queue[1:]
-	q.p.done = append(q.p.done, c)
+	q.queue.pop()
+	q.p.done.push(c)
 }
 
 // execute executes a request at once, and returns the prior value of an atomic.
@@ -219,7 +235,8 @@ func (q *queuePair) copy(w *rdma.WR, lasts, others bool) {
 		return
 	}
 	each(w.Off, uint64(w.Len), lasts, others, func(at, n uint64) {
-		q.landing = append(q.landing, landing{w.Off + at, append([]byte(nil), local[at:at+n]...)})
+		q.landing = append(q.landing, landing{w.Off + at, n})
+		q.landed = append(q.landed, local[at:at+n]...)
 	})
 	if f.o.Caps.Placed {
 		q.place()
@@ -252,17 +269,21 @@ func each(off, n uint64, lasts, others bool, fn func(at, n uint64)) {
 // place makes the WRITEs that are complete visible.
 func (q *queuePair) place() {
 	f := q.p.f
+	at := uint64(0)
 	for _, l := range q.landing {
-		f.touch(q.blade, l.off, uint64(len(l.data)))
-		copy(f.mem[q.blade][l.off:], l.data)
+		f.touch(q.blade, l.off, l.n)
+		at += uint64(copy(f.mem[q.blade][l.off:], q.landed[at:at+l.n]))
 	}
-	q.landing = q.landing[:0]
+	q.forget()
 }
 
+// forget gives up WRITEs that are complete and not placed.
+func (q *queuePair) forget() { q.landing, q.landed = q.landing[:0], q.landed[:0] }
+
 func (p *port) reap() {
-	for len(p.done) > 0 {
-		c := p.done[0]
-		p.done = p.done[1:]
+	for p.done.len() > 0 {
+		c := *p.done.front()
+		p.done.pop()
 		if w := c.b.WR(c.i); c.status == rdma.StatusOK && w.Op != rdma.OpRead && w.Op != rdma.OpWrite {
 			w.Result = c.result
 		}
@@ -281,10 +302,10 @@ func (p *port) Wait(until int64) {
 		panic(stopped{})
 	}
 	if c := f.cur; c != nil {
-		for len(p.done) == 0 && f.now < until {
+		for p.done.len() == 0 && f.now < until {
 			c.wait(p, until)
 		}
-	} else if len(p.done) == 0 {
+	} else if p.done.len() == 0 {
 		f.now = max(f.now, min(until, f.now+1<<40))
 	}
 	p.reap()
@@ -298,7 +319,7 @@ func (p *port) Reset(b rdma.BladeID) error {
 	if int(b) >= len(p.qps) {
 		return fmt.Errorf("steptest: blade %d: %w", b, rdma.ErrBladeDown)
 	}
-	if len(p.qps[b].queue) > 0 {
+	if p.qps[b].queue.len() > 0 {
 		return errors.New("steptest: Reset of a queue pair with outstanding requests")
 	}
 	if p.f.down[b] {
@@ -310,7 +331,7 @@ func (p *port) Reset(b rdma.BladeID) error {
 
 func (p *port) Close() error {
 	for _, q := range p.qps {
-		if len(q.queue) > 0 && !p.dead {
+		if q.queue.len() > 0 && !p.dead {
 			return errors.New("steptest: Close of a port with outstanding requests")
 		}
 		q.place()
