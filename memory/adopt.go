@@ -69,6 +69,7 @@ type scan struct {
 	class   Class
 	at, end uint32 // numbers of blocks: the first that is left, and one past the last
 	probed  bool   // false: the whole segment, and where its never-used part begins is not known
+	again   bool   // it is looked through for what other processes have freed: see rescan
 }
 
 // adopt scans until it has found want free blocks, or after so many rounds, or
@@ -86,6 +87,10 @@ func (s *Space) adopt(c *rdma.Coro, a *Allocator, class Class, rounds, want int)
 			s.mu.Unlock()
 		case !x.probed:
 			err = s.probe(c, a, v, x)
+		case x.again:
+			var k int
+			k, err = s.rescan(c, a, v, x)
+			found += k
 		default:
 			var k int
 			k, err = s.scan(c, a, v, x)
@@ -123,7 +128,7 @@ func (s *Space) nextScan(a *Allocator, class Class, want int, spread bool) (x *s
 		}
 	}()
 	p := &s.pools[class]
-	if len(p.unseen)+len(p.tails)+len(p.holes) == 0 || s.withheld {
+	if len(p.unseen)+len(p.tails)+len(p.holes)+len(p.again) == 0 || s.withheld {
 		return nil, true
 	}
 	if len(p.free) >= want || s.writable() != nil || !s.serving(a) {
@@ -138,13 +143,17 @@ func (s *Space) nextScan(a *Allocator, class Class, want int, spread bool) (x *s
 	if len(*list) == 0 {
 		list = &p.holes
 	}
+	most := uint32(scanBlocks)
+	if len(*list) == 0 {
+		list, most = &p.again, rescanBlocks
+	}
 	// In turns, so that the primaries of what is found are on different blades.
 	p.turn++
 	i := p.turn % len(*list)
 	x = (*list)[i]
-	if x.end-x.at > scanBlocks {
+	if x.end-x.at > most {
 		part := *x
-		part.end = part.at + scanBlocks
+		part.end = part.at + most
 		x.at = part.end
 		return &part, false
 	}
@@ -222,14 +231,19 @@ func (s *Space) confirmed(c *rdma.Coro, v *View, x *scan, free []Addr) ([]Addr, 
 // a key and a value, or something behind the number of its freeing, is a record, whose state is damaged,
 // and that can be repaired from another copy.
 func (s *Space) adoptable(header []byte) bool {
-	version := binary.LittleEndian.Uint64(header[blockVersionOff:])
+	free, version := freeBlock(header)
+	return free && version>>coordinatorShift < uint64(s.since)
+}
+
+// freeBlock reports whether a block is free, and its version.
+func freeBlock(header []byte) (free bool, version uint64) {
+	version = binary.LittleEndian.Uint64(header[blockVersionOff:])
 	meta := binary.LittleEndian.Uint64(header[blockMetaOff:])
 	guard := binary.LittleEndian.Uint64(header[blockGuardOff:])
 	if meta&(1<<blockStateShift-1) != 0 || slices.ContainsFunc(header[blockFreeEnd:blockGuardOff], func(x byte) bool { return x != 0 }) {
-		return false
+		return false, version
 	}
-	return meta>>blockStateShift&blockStateMask == blockStateFree && guard&guardHeld == 0 && guard == version &&
-		version>>coordinatorShift < uint64(s.since)
+	return meta>>blockStateShift&blockStateMask == blockStateFree && guard&guardHeld == 0 && guard == version, version
 }
 
 // blank reports whether a block was never used.
@@ -274,10 +288,10 @@ func (s *Space) probe(c *rdma.Coro, a *Allocator, v *View, x *scan) error {
 		return nil
 	}
 	if lo > x.at {
-		p.holes = append(p.holes, &scan{x.seg, x.class, x.at, lo, true})
+		p.holes = append(p.holes, &scan{seg: x.seg, class: x.class, at: x.at, end: lo, probed: true})
 	}
 	if lo < x.end {
-		p.tails = append(p.tails, &scan{x.seg, x.class, lo, x.end, true})
+		p.tails = append(p.tails, &scan{seg: x.seg, class: x.class, at: lo, end: x.end, probed: true})
 	}
 	return nil
 }

@@ -178,8 +178,13 @@ func (a *Allocator) Holds(addr Addr) bool {
 // Free gives back a block that Alloc has returned, or that is held. This allocator or another one
 // will hand it out again. On all copies the block is in state Free, under a version that no block
 // has had before, or it is as Alloc returned it. No reader can hold its address without finding
-// out. If the block is not on its way (Holds), another allocator has it, and nothing happens.
+// out. If the block is not on its way (Holds), another allocator has it, and nothing happens. A block in a segment of
+// another process is left to that.
 func (a *Allocator) Free(addr Addr, class Class) {
+	if !a.space.view.Load().mine(addr) {
+		a.Used(addr)
+		return
+	}
 	l := &a.lists[class]
 	for {
 		a.mu.Lock()
@@ -290,12 +295,18 @@ const (
 func (a *Allocator) refill(c *rdma.Coro, class Class, how refilling) error {
 	s := a.space
 	chunk := chunkBlocks(class)
-	for rounds := scanRounds; ; rounds = math.MaxInt {
+	for rounds, again := scanRounds, false; ; rounds = math.MaxInt {
 		more, err := s.adopt(c, a, class, rounds, chunk)
 		if err != nil {
 			return err
 		}
 		n, err := s.take(a, class, chunk, how)
+		if errors.Is(err, ErrNoSpace) && how != refillAhead && !again {
+			again = true
+			s.mu.Lock()
+			more = s.lookAgain(class, math.MaxInt) || more
+			s.mu.Unlock()
+		}
 		if n > 0 || err == nil || !more || how == refillAhead || !errors.Is(err, ErrNoSpace) {
 			if n > 0 {
 				err = nil

@@ -39,7 +39,15 @@ func (s *Space) attach(c *rdma.Coro, fresh bool) error {
 		was = nil
 	}
 	known := l.known(infos)
-	if l.Formatted && s.opts.Openings || !fresh && !known {
+	if s.opts.Join {
+		if !known || !l.Formatted {
+			return fmt.Errorf("%w: catalog %s: a blade has restarted that is not declared dead yet, or the database is not ready: try again; if no process has it open, open it without Join", rdma.ErrStaleKey, s.cat.Name())
+		}
+		return nil
+	}
+	others := len(l.Processes) > 0
+	l.alone()
+	if l.Formatted && s.opts.Openings || !fresh && (!known || others) {
 		l.Epoch = min(l.Epoch+1, maxEpoch)
 	}
 	if s.opts.Openings && l.Formatted { // headers say so before the catalog does that they do
@@ -53,7 +61,7 @@ func (s *Space) attach(c *rdma.Coro, fresh bool) error {
 			stale[b] = true
 		}
 	}
-	if !known || s.opts.Openings {
+	if !known || s.opts.Openings || others {
 		l.meet(infos)
 		if err := s.grant(l.Blades); err != nil {
 			return err

@@ -390,6 +390,7 @@ func (s *Space) replace(l *Layout, rev Revision) {
 	s.raiseFrees()
 	gone, promoted := l.departed(old)
 	lost := lostBlade(old, l)
+	s.disinherit(old)
 	if gone || lost || l.Unswept && !old.Unswept {
 		s.sweeps++
 		s.torn.Store(true)

@@ -33,6 +33,16 @@
 // A [Space] is the control path. It changes the catalog under a lock, and holds no lock while a
 // verb is under way. An [Allocator] is the data path of one thread.
 //
+// # Several processes
+//
+// Processes change one catalog: each change is read, compared and applied again (commit.go), and
+// [Space.Follow] takes over what others have changed. Segments have owners (owner.go), and keys are
+// those of the epoch that the catalog names, whichever process has made it (keys.go).
+//
+// Still of one process, so that a crash beside another process may harm it: the right to resolve a
+// lock ([Resolution]) or to recover an index ([Space.BeginMend]), the numbers of freed blocks
+// ([Space.CountFree]), and what a sweep has to look for.
+//
 // # Crashes
 //
 // The catalog changes in atomic steps. Each step leaves a database that opens, whatever happened to

@@ -25,6 +25,9 @@ const (
 	// entryVersionParts is the version of a segment that has memory behind a part of it: it has
 	// Segment.Backed. A program that does not know of parts would write where no memory is.
 	entryVersionParts = 2
+	// entryVersionOwner is the version of a segment of a process that has joined: it has Segment.Backed, which may be 0,
+	// and Segment.Owner. A program that does not know of owners would hand out what is free in it.
+	entryVersionOwner = 3
 	// entryVersionKeys is the version of a blade of which key and incarnation are noted. A blade
 	// without them, of an earlier program, has no key: whoever opens the database grants one.
 	entryVersionKeys = 2
@@ -51,6 +54,7 @@ const (
 	entrySweep
 	entryCheckpoint
 	entryLoose
+	entryProcess
 )
 
 // Keys. Numbers are fixed-width hexadecimal, so that the order of keys is theirs.
@@ -64,6 +68,7 @@ const (
 	prefixSegment     = "segment/"
 	prefixTable       = "table/"
 	prefixCoordinator = "coordinator/"
+	prefixProcess     = "process/"
 	prefixVerdict     = "verdict/"
 )
 
@@ -105,7 +110,7 @@ func unseal(e Entry, kind entryKind) ([]byte, error) {
 	if mum.Sum(entrySeed(e.Key), body) != sum {
 		return nil, fmt.Errorf("%w: entry %q does not match its checksum", ErrDamaged, e.Key)
 	}
-	later := v[1] == entryVersionParts && kind == entrySegment || v[1] == entryVersionKeys && kind == entryBlade ||
+	later := (v[1] == entryVersionParts || v[1] == entryVersionOwner) && kind == entrySegment || v[1] == entryVersionKeys && kind == entryBlade ||
 		v[1] == entryVersionClaim && kind == entryCoordinator || (v[1] == entryVersionDrop || v[1] == entryVersionOrdered) && kind == entryTable
 	if v[1] != entryVersion && !later {
 		return nil, fmt.Errorf("%w: entry %q has format %d, this program knows %d", ErrFormat, e.Key, v[1], entryVersion)
@@ -230,6 +235,11 @@ func segmentEntry(id SegmentID, s Segment) Entry {
 		p = binary.LittleEndian.AppendUint16(p, uint16(r.Blade))
 		p = binary.LittleEndian.AppendUint64(p, r.Base)
 	}
+	if s.Owner != 0 {
+		p = binary.LittleEndian.AppendUint32(p, s.Backed)
+		p = binary.LittleEndian.AppendUint32(p, s.Owner)
+		return sealAs(entryVersionOwner, keyOf(prefixSegment, uint32(id)), entrySegment, p)
+	}
 	if s.Backed == 0 {
 		return seal(keyOf(prefixSegment, uint32(id)), entrySegment, p)
 	}
@@ -257,6 +267,10 @@ func decodeSegment(d *payload) Segment {
 	if d.version == entryVersionParts {
 		s.Backed = d.u32()
 		d.fail = d.fail || s.Backed == 0
+	}
+	if d.version == entryVersionOwner {
+		s.Backed, s.Owner = d.u32(), d.u32()
+		d.fail = d.fail || s.Owner == 0
 	}
 	return s
 }
@@ -362,6 +376,9 @@ func (l *Layout) entries() []Entry {
 	if l.Loose {
 		out = append(out, looseEntry())
 	}
+	for _, p := range l.Processes {
+		out = append(out, processEntry(p))
+	}
 	for i, s := range l.Segments[1:] {
 		out = append(out, segmentEntry(SegmentID(i+1), s))
 	}
@@ -442,6 +459,12 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 			})
 		case numbered && prefix == prefixVerdict && id < MaxCoordinators:
 			err = one(e, entryVerdict, func(d *payload) { l.Verdicts = append(l.Verdicts, decodeVerdict(d, id)) })
+		case numbered && prefix == prefixProcess && id < MaxCoordinators:
+			err = one(e, entryProcess, func(d *payload) {
+				p := decodeProcess(d)
+				p.ID = id
+				l.Processes = append(l.Processes, p)
+			})
 		case numbered && prefix == prefixCoordinator && id < MaxCoordinators:
 			err = one(e, entryCoordinator, func(d *payload) {
 				c := decodeCoordinator(d)

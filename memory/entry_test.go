@@ -59,10 +59,17 @@ func randomLayout(r *rand.Rand) *Layout {
 			l.NextCoordinator += 1 + uint32(r.IntN(3))
 		}
 	}
+	for range r.IntN(3) {
+		l.Processes = append(l.Processes, ProcessEntry{ID: l.NextCoordinator, Until: r.Int64N(3)})
+		l.NextCoordinator += 1 + uint32(r.IntN(3))
+	}
 	for range r.IntN(12) {
 		s := Segment{Kind: KindIndex}
+		if n := len(l.Processes); n > 0 && r.IntN(2) > 0 {
+			s.Owner = l.Processes[r.IntN(n)].ID
+		}
 		if r.IntN(2) > 0 {
-			s = Segment{Kind: KindBlocks, Class: Class(r.IntN(32))}
+			s = Segment{Kind: KindBlocks, Class: Class(r.IntN(32)), Owner: s.Owner}
 		}
 		add(s, r.Perm(len(l.Blades))[:r.IntN(l.Backups+2)]...)
 	}
@@ -256,6 +263,11 @@ func TestValidateFindsFaults(t *testing.T) {
 		"no segment 0":            func(l *Layout) { l.Segments = nil },
 		"segment 0 in use":        func(l *Layout) { l.Segments[0].Kind = KindLog },
 		"kind":                    func(l *Layout) { l.Segments[5].Kind = 9 },
+		"owner":                   func(l *Layout) { l.Segments[5].Owner = 2 },
+		"owner of logs":           func(l *Layout) { l.Processes, l.Segments[1].Owner = []ProcessEntry{{ID: 2}}, 2 },
+		"process":                 func(l *Layout) { l.Processes = []ProcessEntry{{ID: 3}} },
+		"process 0":               func(l *Layout) { l.Processes = []ProcessEntry{{ID: 0}} },
+		"processes":               func(l *Layout) { l.Processes = []ProcessEntry{{ID: 2}, {ID: 1}} },
 		"no kind":                 func(l *Layout) { l.Segments[5].Kind = 0 },
 		"class":                   func(l *Layout) { l.Segments[5].Class = NumClasses },
 		"class too large":         func(l *Layout) { l.Segments[5].Class = 60 },

@@ -78,12 +78,16 @@ func (s *Space) newExtentSegment(id SegmentID) *extentSegment {
 		x.primary = p.Replicas[0].Blade
 		x.source = x.primary
 	}
+	return x
+}
+
+// addExtentSegment has extents allocated in a segment. The caller holds the lock.
+func (s *Space) addExtentSegment(x *extentSegment) {
 	if s.extents.byID == nil {
 		s.extents.byID, s.extents.owners = map[SegmentID]*extentSegment{}, map[Addr]uint64{}
 	}
 	s.extents.segs = append(s.extents.segs, x)
-	s.extents.byID[id] = x
-	return x
+	s.extents.byID[x.id] = x
 }
 
 func (x *extentSegment) taken(g uint32) bool { return x.used[g/64]>>(g%64)&1 != 0 }
@@ -185,7 +189,9 @@ func (s *Space) unsettled(c *rdma.Coro, addrs ...Addr) {
 	defer s.mu.Unlock()
 	unit := granule(s.opts.SegmentSize)
 	for _, a := range addrs {
-		s.extents.byID[a.Segment()].starts[a.Offset()/unit] |= freed
+		if x := s.extents.byID[a.Segment()]; x != nil {
+			x.starts[a.Offset()/unit] |= freed
+		}
 		s.extents.pending = append(s.extents.pending, a)
 	}
 }
@@ -196,7 +202,11 @@ func (s *Space) disown(c *rdma.Coro, addrs []Addr) {
 	defer s.mu.Unlock()
 	unit := granule(s.opts.SegmentSize)
 	for _, a := range addrs {
-		s.extents.byID[a.Segment()].starts[a.Offset()/unit] &^= freed
+		x := s.extents.byID[a.Segment()]
+		if x == nil {
+			continue // it stays allocated until its segment has another owner, or for ever
+		}
+		x.starts[a.Offset()/unit] &^= freed
 		s.extents.owners[a] = c.Thread().Owner()
 	}
 }
@@ -206,6 +216,9 @@ func (s *Space) disown(c *rdma.Coro, addrs []Addr) {
 func (s *Space) reserveExtent(n uint32, owner uint64) (a Addr, dirty bool, err error) {
 	err = s.update(func() error {
 		if err := s.writable(); err != nil {
+			return err
+		}
+		if err := s.enroll(); err != nil {
 			return err
 		}
 		x, at, err := s.extentRoom(n)
@@ -251,6 +264,7 @@ func (s *Space) extentRoom(n uint32) (*extentSegment, uint32, error) {
 			var id SegmentID
 			if id, err = s.addInParts(what, Segment{Kind: KindIndex, Placement: p}, first); err == nil {
 				x := s.newExtentSegment(id)
+				s.addExtentSegment(x)
 				at, _ := x.find(n)
 				return x, at, nil
 			}
@@ -294,6 +308,13 @@ func (s *Space) freeExtent(a Addr, size uint32) error {
 	}
 	unit := granule(s.opts.SegmentSize)
 	x := s.extents.byID[a.Segment()]
+	if id := a.Segment(); a>>AddrBits == 0 && int(id) < len(s.layout.Segments) && s.layout.Segments[id].Kind == KindIndex && x == nil {
+		if a.Offset()%unit != 0 || a.Offset()/unit < tableGranules(s.opts.SegmentSize) || slices.Contains(s.extents.pending, a) {
+			return fmt.Errorf("memory: no extent of %d bytes starts at %v", size, a)
+		}
+		s.extents.pending = append(s.extents.pending, a) // the word is cleared, and the owner knows the rest
+		return nil
+	}
 	at, n := a.Offset()/unit, granulesFor(size, unit)
 	if a>>AddrBits != 0 || x == nil || a.Offset()%unit != 0 || int(at) >= len(x.starts) || x.starts[at] != n {
 		return fmt.Errorf("memory: no extent of %d bytes starts at %v", size, a)
@@ -334,6 +355,9 @@ func (s *Space) settleFrees(c *rdma.Coro) error {
 	unit := granule(s.opts.SegmentSize)
 	for _, a := range pending {
 		x, at := s.extents.byID[a.Segment()], a.Offset()/unit
+		if x == nil {
+			continue
+		}
 		x.mark(at, x.starts[at]&^freed, false)
 		x.starts[at] = 0
 		delete(s.extents.owners, a)
@@ -399,15 +423,20 @@ func (s *Space) writeWords(c *rdma.Coro, v *View, addrs []Addr, words []uint64) 
 	return c.Fence(rdma.FenceThread, 0, &batch)
 }
 
-// loadExtents reads the tables of all index segments.
-func (s *Space) loadExtents(c *rdma.Coro) error {
-	l := s.layout
+// loadExtents reads the tables of those of the segments that are of indexes.
+func (s *Space) loadExtents(c *rdma.Coro, ids []SegmentID) error {
 	v := s.ViewOn(c.Thread())
-	for id := 1; id < len(l.Segments); id++ {
-		if l.Segments[id].Kind != KindIndex {
+	for _, id := range ids {
+		s.mu.Lock()
+		wanted := s.layout.Segments[id].Kind == KindIndex && s.mine(id)
+		var x *extentSegment
+		if wanted {
+			x = s.newExtentSegment(id)
+		}
+		s.mu.Unlock()
+		if x == nil {
 			continue
 		}
-		x := s.newExtentSegment(SegmentID(id))
 		x.fresh = uint32(len(x.starts))
 		var err error
 		for r := range v.Copies(MakeAddr(x.id, 0)) {
@@ -419,6 +448,9 @@ func (s *Space) loadExtents(c *rdma.Coro) error {
 		if err != nil {
 			return err
 		}
+		s.mu.Lock()
+		s.addExtentSegment(x)
+		s.mu.Unlock()
 	}
 	return nil
 }
@@ -486,7 +518,8 @@ func (s *Space) Extents() []Extent {
 // finished or taken back, such extents that no index leads to are lost.
 func (s *Space) DeadExtents() []Extent {
 	return s.extentsOf(func(owner uint64) (bool, uint64) {
-		return owner != 0 && owner < MaxCoordinators && !s.Registered(uint32(owner)), owner
+		_, ok := slices.BinarySearch(s.regs.Load().ids, uint32(owner)) // of this process
+		return owner != 0 && owner < MaxCoordinators && !ok, owner
 	})
 }
 

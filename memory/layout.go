@@ -31,7 +31,8 @@ type Layout struct {
 	Segments        []Segment // by id; the first is unused
 	Tables          []Table   // by id - 1
 	Coordinators    []CoordinatorEntry
-	Verdicts        []Verdict // by coordinator: of those that were recovered
+	Processes       []ProcessEntry // by number: those that have joined
+	Verdicts        []Verdict      // by coordinator: of those that were recovered
 	// Unswept is true from the moment that a dead coordinator is forgotten until the
 	// blades have been swept for what its log did not tell of.
 	Unswept bool
@@ -101,7 +102,9 @@ type Segment struct {
 	Row   uint32 // of KindLog: each row has one segment on every blade
 	// Backed is how many bytes from the start have memory behind them, a multiple of 64 KiB; 0:
 	// all. See Layout.Backed; of KindLog, also CoordinatorEntry.LogUsed.
-	Backed    uint32
+	Backed uint32
+	// Owner is the process that hands out what is free in it: see ProcessEntry.
+	Owner     uint32
 	Placement Placement
 }
 
@@ -159,6 +162,7 @@ func (l *Layout) clone() *Layout {
 		n.Tables[i].Options = slices.Clone(n.Tables[i].Options)
 	}
 	n.Coordinators = slices.Clone(l.Coordinators)
+	n.Processes = slices.Clone(l.Processes)
 	n.Verdicts = slices.Clone(l.Verdicts)
 	return &n
 }

@@ -8,12 +8,13 @@ type registry struct {
 	until []int64
 	dead  []bool // being recovered
 	gated bool   // one of them was declared dead together with a blade
+	next  uint32 // the number of the next coordinator: this process knows nothing of that one and later ones
 }
 
 // register publishes the open coordinators; the caller holds the lock.
 func (s *Space) register() {
 	n := len(s.layout.Coordinators)
-	r := &registry{ids: make([]uint32, n), until: make([]int64, n), dead: make([]bool, n)}
+	r := &registry{ids: make([]uint32, n), until: make([]int64, n), dead: make([]bool, n), next: s.layout.NextCoordinator}
 	for i, c := range s.layout.Coordinators {
 		r.ids[i], r.until[i], r.dead[i] = c.ID, c.Until, c.Recovering
 		if from, ok := s.forsaken[c.ID]; ok {
@@ -26,9 +27,14 @@ func (s *Space) register() {
 
 // Registered reports whether a coordinator has not been closed: it is alive, or
 // its transactions are not all decided. A lock of one that is not registered
-// belongs to a transaction that has had no effect. It takes no lock.
+// belongs to a transaction that has had no effect. It takes no lock, unless another process may have
+// registered the coordinator since this one has looked at the catalog: then it follows.
 func (s *Space) Registered(id uint32) bool {
-	_, ok := slices.BinarySearch(s.regs.Load().ids, id)
+	r := s.regs.Load()
+	if id >= r.next && s.Follow() == nil {
+		r = s.regs.Load()
+	}
+	_, ok := slices.BinarySearch(r.ids, id)
 	return ok
 }
 
@@ -44,9 +50,18 @@ const (
 )
 
 // Lease says how things stand with a coordinator at a time of the fabric's clock.
-// A claim that has expired is LeaseExpired. It takes no lock.
+// A claim that has expired is LeaseExpired. It takes no lock, unless another process may have
+// registered the coordinator, or renewed its lease, since this one has looked at the catalog: then it follows.
 func (s *Space) Lease(id uint32, now int64) LeaseState {
 	r := s.regs.Load()
+	state := r.lease(id, now)
+	if (state == LeaseExpired || id >= r.next) && s.Follow() == nil {
+		state = s.regs.Load().lease(id, now)
+	}
+	return state
+}
+
+func (r *registry) lease(id uint32, now int64) LeaseState {
 	i, ok := slices.BinarySearch(r.ids, id)
 	switch {
 	case !ok:
@@ -63,10 +78,17 @@ func (s *Space) Lease(id uint32, now int64) LeaseState {
 // are still to be recovered: until then there are no new ones. It takes no lock.
 func (s *Space) Gated() bool { return s.regs.Load().gated }
 
-// Expired lists the coordinators whose lease, or the claim on them, has expired.
+// Expired lists the coordinators whose lease, or the claim on them, has expired. If there seem to be any
+// it follows, since another process may have renewed their leases.
 func (s *Space) Expired(now int64) []uint32 {
-	r := s.regs.Load()
-	var out []uint32
+	out := s.regs.Load().expired(now)
+	if len(out) > 0 && s.Follow() == nil {
+		out = s.regs.Load().expired(now)
+	}
+	return out
+}
+
+func (r *registry) expired(now int64) (out []uint32) {
 	for i, id := range r.ids {
 		if r.until[i] != 0 && now > r.until[i] {
 			out = append(out, id)
@@ -110,7 +132,7 @@ func (s *Space) forsake(id uint32, from int64) {
 
 // Renew extends leases to a time of the fabric's clock, in one change of the catalog. A coordinator
 // that was declared dead keeps its claim, and learns of it from its verbs. One that is gone is
-// passed over.
+// passed over. The registration of a process that has joined is extended, too (Options.Until).
 //
 // The bound on the drift of clocks is in the caller's arithmetic: until lies behind the moment from
 // which others may declare the coordinator dead. Only liveness depends on it.
@@ -129,7 +151,8 @@ func (s *Space) Renew(until int64, ids ...uint32) error {
 				changes, at = append(changes, coordinatorEntry(c)), append(at, i)
 			}
 		}
-		if len(changes) == 0 {
+		p, more := s.prolong(until)
+		if changes = append(changes, more...); len(changes) == 0 {
 			return nil
 		}
 		if err := s.commit(changes...); err != nil {
@@ -137,6 +160,9 @@ func (s *Space) Renew(until int64, ids ...uint32) error {
 		}
 		for _, i := range at {
 			l.Coordinators[i].Until = until
+		}
+		if p != nil {
+			p.Until = until
 		}
 		s.register()
 		return nil

@@ -38,6 +38,13 @@ type Options struct {
 	// on, so that extents survive a loss of power on a fabric whose memory does.
 	// Headers and cleared logs are flushed always.
 	Durable bool
+	// Join opens the database beside other processes that have it open: it leaves their segments alone. All
+	// processes but one that is alone open it so. Without it the process takes over whatever there is, in a new
+	// epoch if others have joined before. The database has to be there.
+	Join bool
+	// Until, with Join, is until when the process is registered at first, in nanoseconds of the fabric's clock;
+	// then others may take over its segments, unless Space.Renew has made it longer. 0: for ever.
+	Until int64
 	// Openings begins an epoch whenever the database is opened for writing, and notes it in the
 	// regions and the catalog. An old copy of a region or of the catalog is then noticed. It is for
 	// memory in files.
@@ -83,6 +90,9 @@ func (o Options) Validate() error {
 	}
 	if logs && (bits.OnesCount32(o.LogArea) != 1 || o.LogArea < MinLogArea || o.LogArea > o.SegmentSize) {
 		errs = append(errs, fmt.Errorf("memory: LogArea is %d: a power of two from %d to SegmentSize (%d) is needed", o.LogArea, MinLogArea, o.SegmentSize))
+	}
+	if o.Join && (o.Openings || o.ReadOnly) {
+		errs = append(errs, errors.New("memory: Join does not go with Openings or ReadOnly: a process that joins neither writes headers nor only reads"))
 	}
 	return errors.Join(errs...)
 }

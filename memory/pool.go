@@ -18,6 +18,10 @@ type pool struct {
 	// earlier sessions: see adopt.go.
 	unseen, tails, holes []*scan
 	turn                 int
+	// again are parts of segments of this process to be looked through for what others have freed; looked is
+	// the segment that was put there last: see owner.go.
+	again  []*scan
+	looked int
 }
 
 // carve hands out the blocks of a segment one after the other.
@@ -42,7 +46,7 @@ func (s *Space) blocks(class Class) uint32 { return s.opts.SegmentSize / class.S
 // initPools notes the segments of earlier sessions.
 func (s *Space) initPools() {
 	for i := range s.layout.Segments {
-		if seg := &s.layout.Segments[i]; seg.Kind == KindBlocks {
+		if seg := &s.layout.Segments[i]; seg.Kind == KindBlocks && s.mine(SegmentID(i)) {
 			p := &s.pools[seg.Class]
 			used := s.layout.Backed(SegmentID(i)) / seg.Class.Size()
 			p.unseen = append(p.unseen, &scan{seg: SegmentID(i), class: seg.Class, end: used})
@@ -76,13 +80,18 @@ func (s *Space) takeNow(a *Allocator, class Class, want int, how refilling, adde
 	if !s.serving(a) {
 		return 0, fmt.Errorf("%w: %d was declared dead, and is given no blocks", ErrNoCoordinator, a.owner)
 	}
+	if err := s.enroll(); err != nil {
+		return 0, err
+	}
 	p := &s.pools[class]
 	switch few := min(want, len(p.free)) <= want/4; {
 	case how == refillPresent:
 		err = fmt.Errorf("%w: there is no free block of %d bytes", ErrNoSpace, class.Size())
 	case few && len(p.open) < s.bladesUp() && !*added && s.spreads(class):
 		err = s.openSegment(class)
-		*added = err == nil
+		if *added = err == nil; *added {
+			s.lookAgain(class, rescanSegments)
+		}
 	}
 	if errors.Is(err, errAgain) {
 		return 0, err

@@ -51,7 +51,7 @@ func (r *Resolution) End(freed bool, coordinator uint32) {
 	}
 	class := s.layout.Segments[r.addr.Segment()].Class
 	p := &s.pools[class]
-	if r.addr.Offset()/class.Size() < s.part(r.addr.Segment()).next { // else it never was anybody's
+	if s.mine(r.addr.Segment()) && r.addr.Offset()/class.Size() < s.part(r.addr.Segment()).next { // else it never was anybody's, or another process finds it
 		p.free = append(p.free, r.addr)
 	}
 }

@@ -128,8 +128,11 @@ func (s *Space) addSegments(what string, segs ...Segment) (SegmentID, error) {
 	}
 	used := slices.Clone(l.Blades)
 	var changes []Entry
-	for i, seg := range segs {
-		n := l.SegmentSize
+	for i := range segs {
+		if segs[i].Kind != KindLog {
+			segs[i].Owner = s.process
+		}
+		seg, n := segs[i], l.SegmentSize
 		if seg.Backed != 0 {
 			n = seg.Backed
 		}

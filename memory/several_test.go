@@ -453,3 +453,33 @@ func TestPostponedChange(t *testing.T) {
 	}
 	must(s.CreateTable("t", nil))(t)
 }
+
+// TestRegisteredElsewhere: what another process has registered, and renewed, is known when it is asked for.
+func TestRegisteredElsewhere(t *testing.T) {
+	b := newBed(t, 2, 8, 1)
+	first, c := b.open()
+	second, _ := b.join(0)
+	x := must(first.NewCoordinatorUntil(10))(t)
+	if !second.Registered(x.ID) {
+		t.Error("it is not registered")
+	}
+	y := must(first.NewCoordinatorUntil(10))(t)
+	if s := second.Lease(y.ID, 5); s != memory.LeaseLive {
+		t.Errorf("its lease is %v", s)
+	}
+	check(t, first.Renew(100, x.ID, y.ID))
+	if ids := second.Expired(50); len(ids) > 0 {
+		t.Errorf("expired: %v", ids)
+	}
+	check(t, first.Renew(200, x.ID, y.ID))
+	if s := second.Lease(x.ID, 150); s != memory.LeaseLive {
+		t.Errorf("its lease is %v", s)
+	}
+	check(t, first.CloseCoordinatorOn(c, x.ID))
+	if ids := second.Expired(250); len(ids) != 1 || ids[0] != y.ID {
+		t.Errorf("expired: %v", ids)
+	}
+	if second.Registered(1<<20) || second.Lease(1<<20, 0) != memory.LeaseGone {
+		t.Error("a coordinator that never was")
+	}
+}

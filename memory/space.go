@@ -37,6 +37,8 @@ type Space struct {
 	// since is the first coordinator number of this session: what carries a
 	// smaller one was written before the Space was opened.
 	since uint32
+	// process is the number under which the process has joined; 0: it is alone, or has not registered yet. Under mu.
+	process uint32
 	// earlier is the first segment of this session.
 	earlier SegmentID
 
@@ -144,7 +146,7 @@ func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, o Options) (*Space, error) {
 		s.hollow, s.withheld = l.Hollow, l.Hollow
 	}
 	if fresh {
-		if o.Attach || o.ReadOnly {
+		if o.Attach || o.ReadOnly || o.Join {
 			return nil, fmt.Errorf("%w: catalog %s is empty", ErrNotFormatted, cat.Name())
 		}
 		if s.layout, err = newLayout(f, &o); err != nil {
@@ -160,12 +162,21 @@ func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, o Options) (*Space, error) {
 		if err := s.begin(nil); err != nil {
 			return nil, err
 		}
+		if err := s.update(s.enroll); err != nil {
+			return nil, err
+		}
 	}
 	s.since, s.earlier = s.layout.NextCoordinator, SegmentID(len(s.layout.Segments))
 	s.raiseFrees()
 	s.initPools()
 	s.derive()
-	if err := s.loadExtents(c); err != nil {
+	var mine []SegmentID
+	for id := range s.layout.Segments {
+		if s.mine(SegmentID(id)) {
+			mine = append(mine, SegmentID(id))
+		}
+	}
+	if err := s.loadExtents(c, mine); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -329,6 +340,9 @@ func (s *Space) publish() {
 	}
 	v := NewView(l.Epoch, segs, keys)
 	v.size = l.SegmentSize
+	for i := range v.segs {
+		v.segs[i].mine = s.mine(SegmentID(i))
+	}
 	v.down = make([]bool, len(l.Blades))
 	for b := range l.Blades {
 		if l.Blades[b].State == BladeDown {

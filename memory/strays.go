@@ -159,7 +159,9 @@ func (s *Space) bereave() {
 		a.mu.Unlock()
 		for _, x := range a.scans {
 			p := &s.pools[x.class]
-			if x.probed {
+			if x.again {
+				p.again = append(p.again, x)
+			} else if x.probed {
 				p.holes = append(p.holes, x)
 			} else {
 				p.unseen = append(p.unseen, x)
@@ -181,8 +183,8 @@ func (s *Space) outlives(owner uint32) bool {
 	return err == nil
 }
 
-// Sift returns those of the free blocks, which a walk has found, that were handed out or found by a
-// search for free blocks of earlier sessions. The others can be very many, and need not be asked
+// Sift returns those of the free blocks, which a walk has found, that are in segments of this process, and were
+// handed out or found by a search for free blocks of earlier sessions. The others can be very many, and need not be asked
 // for.
 func (s *Space) Sift(found []FreeBlock) []FreeBlock {
 	s.mu.Lock()
@@ -196,8 +198,8 @@ func (s *Space) sift(found []FreeBlock) []FreeBlock {
 	var x part
 	for _, f := range found {
 		seg := f.Addr.Segment()
-		if int(seg) >= len(s.layout.Segments) || s.layout.Segments[seg].Kind != KindBlocks {
-			continue
+		if int(seg) >= len(s.layout.Segments) || s.layout.Segments[seg].Kind != KindBlocks || !s.mine(seg) {
+			continue // another process finds it
 		}
 		if seg != x.seg {
 			x = s.part(seg)

@@ -30,6 +30,9 @@ func (l *Layout) Validate() error {
 	}
 	rows, err := l.validateSegments()
 	if err == nil {
+		err = l.validateOwners()
+	}
+	if err == nil {
 		err = l.validateTables()
 	}
 	if err == nil {

@@ -58,7 +58,8 @@ type segment struct {
 	n      uint32                       // full ones
 	w      uint32                       // those that are written
 	bereft bool                         // see Bereft
-	_      [7]byte                      // to 64 bytes
+	mine   bool                         // this process hands out what is free in it
+	_      [6]byte                      // to 64 bytes
 }
 
 // NewView makes a view. segs is indexed by SegmentID and keys by BladeID; the
@@ -97,6 +98,12 @@ func (v *View) Contains(a Addr, n uint32) bool {
 func (v *View) Bereft(a Addr) bool {
 	s := a.Segment()
 	return int(s) < len(v.segs) && v.segs[s].bereft
+}
+
+// mine reports whether this process hands out what is free in the segment of an address.
+func (v *View) mine(a Addr) bool {
+	s := a.Segment()
+	return int(s) < len(v.segs) && v.segs[s].mine
 }
 
 // follow notes which segments have another primary than in the view before, or had. skipped: there were views in

@@ -44,4 +44,17 @@
 // elsewhere are left to the cache, or begin a second entry. A table whose keys do so
 // mostly is not looked for: a score says whether the last keys stored were where their
 // runs had them, and of such a table every sixteenth run is kept on trial.
+//
+// A run is two words, for the keys 32r to 32r+31 of a table:
+//
+//	 63      48 47                            6 5      0
+//	+----------+------------------------------+--------+
+//	|   tag    |   address of key 32r, >> 6   | class  |
+//	+----------+------------+-----------------+--------+
+//	|      tag      | stride|            mask          |
+//	+---------------+-------+--------------------------+
+//	 63           44 43   32 31                       0
+//
+// Key 32r+i is at address + i * stride * 64, if bit i of the mask is set. A line has room for four
+// runs. Two consecutive runs share a line, and 128 runs share a page of 4 KiB.
 package addrcache

@@ -1,0 +1,293 @@
+package memory
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"txnode/rdma"
+)
+
+// A segment of blocks or of an index has an owner: the process whose allocators alone hand out what is
+// free in it. Process 0 is the one that has opened the database without Options.Join; others register,
+// under a number that no coordinator and no other process ever has, and own the segments that they add.
+//
+//	a block that another process frees    stays free on the blades; the owner finds it by its header
+//	                                      when it looks through its segments again: see Space.rescan
+//	an extent that another process frees  its word is cleared on the blades; the owner takes it for
+//	                                      allocated until the segment has another owner
+//	a process that is gone                its registration expires, and another process takes over all
+//	                                      of its segments in one change of the catalog, in a new epoch
+//	a process that was only late          finds its registration gone when it follows, before it has
+//	                                      keys of the new epoch, and gives away nothing more of the
+//	                                      segments that were its own; it registers anew
+//
+// Log segments have no owner: the catalog says which coordinator has which area.
+
+// ProcessEntry is what the catalog knows of a process that has joined a database.
+//
+// Invariants: 0 < ID < Layout.NextCoordinator; Segment.Owner is 0 or the ID of an entry.
+type ProcessEntry struct {
+	ID    uint32
+	Until int64 // when others may take over its segments, in nanoseconds of the fabric's clock; 0: never
+}
+
+func processEntry(p ProcessEntry) Entry {
+	return seal(keyOf(prefixProcess, p.ID), entryProcess, binary.LittleEndian.AppendUint64(nil, uint64(p.Until)))
+}
+
+func decodeProcess(d *payload) (p ProcessEntry) {
+	p.Until = int64(d.u64())
+	d.fail = d.fail || p.Until < 0
+	return p
+}
+
+// process is what is known of a process that has joined, or nil.
+func (l *Layout) process(id uint32) *ProcessEntry {
+	i, ok := slices.BinarySearchFunc(l.Processes, id, func(p ProcessEntry, id uint32) int { return int(p.ID) - int(id) })
+	if !ok {
+		return nil
+	}
+	return &l.Processes[i]
+}
+
+// alone makes all segments those of process 0.
+func (l *Layout) alone() {
+	l.Processes = nil
+	for i := range l.Segments {
+		l.Segments[i].Owner = 0
+	}
+}
+
+// validateOwners checks the invariants of ProcessEntry.
+func (l *Layout) validateOwners() error {
+	for i, p := range l.Processes {
+		if p.ID == 0 || p.ID >= l.NextCoordinator || i > 0 && p.ID <= l.Processes[i-1].ID || p.Until < 0 {
+			return unsound("process %d, until %d; the next number is %d", p.ID, p.Until, l.NextCoordinator)
+		}
+	}
+	for i := range l.Segments {
+		if s := &l.Segments[i]; s.Owner != 0 && (l.process(s.Owner) == nil || s.Kind == KindLog) {
+			return unsound("segment %d, of %v: its owner %d is not registered, or it has none", i, s.Kind, s.Owner)
+		}
+	}
+	return nil
+}
+
+// Process is the number under which this process has joined the database; 0: it has opened it without
+// Options.Join.
+func (s *Space) Process() uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.process
+}
+
+// enroll registers this process, if it is to join and is not registered, or no more. The caller holds the
+// lock, in a change.
+func (s *Space) enroll() error {
+	l := s.layout
+	if !s.opts.Join || l.process(s.process) != nil {
+		return nil
+	}
+	if l.NextCoordinator >= MaxCoordinators {
+		return fmt.Errorf("%w: of coordinators and processes: %s", ErrExhausted, anew)
+	}
+	next := *l
+	next.NextCoordinator++
+	p := ProcessEntry{ID: l.NextCoordinator, Until: max(s.opts.Until, 0)}
+	if err := s.commit(processEntry(p), next.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators))); err != nil {
+		return err
+	}
+	l.NextCoordinator++
+	s.raiseFrees()
+	l.Processes, s.process = append(l.Processes, p), p.ID
+	return nil
+}
+
+// mine reports whether this process owns a segment. The caller holds the lock.
+func (s *Space) mine(id SegmentID) bool {
+	return int(id) < len(s.layout.Segments) && s.layout.Segments[id].Owner == s.process && (s.process != 0 || !s.opts.Join)
+}
+
+// prolong is the change that makes the registration of this process good until a time, if there is one to
+// be made. The caller holds the lock.
+func (s *Space) prolong(until int64) (p *ProcessEntry, change []Entry) {
+	if p = s.layout.process(s.process); p == nil || p.Until == 0 || p.Until >= until {
+		return nil, nil
+	}
+	return p, []Entry{processEntry(ProcessEntry{p.ID, until})}
+}
+
+// TakeOver takes over the segments of all processes whose registrations have expired at a time of the
+// fabric's clock, in one change of the catalog, which also begins an epoch: no verb of theirs takes effect any more.
+// It returns how many segments. What is free in them is found as it is needed. Without such a process
+// it costs nothing. The coordinators of these processes are to be recovered as all others.
+func (s *Space) TakeOver(c *rdma.Coro, now int64) (n int, err error) {
+	expired := func(p ProcessEntry) bool { return p.Until != 0 && now > p.Until && p.ID != s.process }
+	s.mu.Lock()
+	dead := s.writable() == nil && slices.ContainsFunc(s.layout.Processes, expired)
+	s.mu.Unlock()
+	if !dead {
+		return 0, nil
+	}
+	var taken []SegmentID
+	_, err = s.advance(func(l *Layout) error {
+		taken = nil
+		dead := map[uint32]bool{}
+		for _, p := range l.Processes {
+			dead[p.ID] = expired(p)
+		}
+		if s.opts.Join && (l.process(s.process) == nil || dead[s.process]) || !slices.ContainsFunc(l.Processes, expired) {
+			return errUnchanged // this process has to register itself before
+		}
+		l.Processes = slices.DeleteFunc(l.Processes, expired)
+		for id := range l.Segments {
+			if g := &l.Segments[id]; dead[g.Owner] {
+				g.Owner, taken = s.process, append(taken, SegmentID(id))
+			}
+		}
+		return nil
+	}, func() {
+		for _, id := range taken {
+			if s.layout.Segments[id].Kind == KindBlocks {
+				s.lookThrough(id)
+			}
+		}
+	})
+	if err != nil {
+		return len(taken), err
+	}
+	return len(taken), s.loadExtents(c, taken)
+}
+
+// disinherit forgets what this process has of segments that were its own in an earlier layout, and are
+// another one's. The caller holds the lock.
+func (s *Space) disinherit(old *Layout) {
+	lost := map[SegmentID]bool{}
+	for id := range old.Segments {
+		if old.Segments[id].Owner == s.process && !s.mine(SegmentID(id)) && old.Segments[id].Kind != KindLog {
+			lost[SegmentID(id)] = true
+		}
+	}
+	if len(lost) == 0 {
+		return
+	}
+	kept := func(a Addr) bool { return !lost[a.Segment()] }
+	scans := func(x *scan) bool { return !lost[x.seg] }
+	for class := range s.pools {
+		p := &s.pools[class]
+		p.free = keep(p.free, kept)
+		p.open = keep(p.open, func(c carve) bool { return !lost[c.seg] })
+		p.unseen, p.tails, p.holes = keep(p.unseen, scans), keep(p.tails, scans), keep(p.holes, scans)
+		p.again = keep(p.again, scans)
+	}
+	for _, a := range s.allocators {
+		a.scans = keep(a.scans, scans)
+		a.mu.Lock()
+		for class := range a.lists {
+			l := &a.lists[class]
+			l.gather()
+			l.free = keep(l.free, kept)
+		}
+		for _, x := range slices.Clone(a.out.list) {
+			if x != 0 && !kept(x) {
+				a.out.remove(x)
+			}
+		}
+		a.mu.Unlock()
+	}
+	s.extents.segs = keep(s.extents.segs, func(x *extentSegment) bool { return !lost[x.id] })
+	for id := range lost {
+		delete(s.extents.byID, id)
+	}
+	s.strays = nil
+}
+
+// lookThrough has a segment of this process looked through for blocks that others have freed. The caller
+// holds the lock.
+func (s *Space) lookThrough(id SegmentID) {
+	g := &s.layout.Segments[id]
+	p := &s.pools[g.Class]
+	p.again = append(p.again, &scan{seg: id, class: g.Class, end: s.layout.Backed(id) / g.Class.Size(), probed: true, again: true})
+}
+
+// lookAgain has some segments of a class looked through, in turn: most at most. It reports whether there
+// are any to be looked through. The caller holds the lock.
+func (s *Space) lookAgain(class Class, most int) bool {
+	p := &s.pools[class]
+	if len(s.layout.Processes) == 0 {
+		return false
+	}
+	n := len(s.layout.Segments)
+	for i := 0; i < n && len(p.again) < most; i++ {
+		p.looked = (p.looked + 1) % n
+		id := SegmentID(p.looked)
+		queued := slices.ContainsFunc(p.again, func(x *scan) bool { return x.seg == id })
+		if g := &s.layout.Segments[id]; g.Kind == KindBlocks && g.Class == class && g.Placement.N > 0 && s.mine(id) && !queued {
+			s.lookThrough(id)
+		}
+	}
+	return len(p.again) > 0
+}
+
+const (
+	// rescanSegments is how many segments of a class are looked through for each that is added.
+	rescanSegments = 2
+	// rescanBlocks is how many blocks are looked at in one step of that.
+	rescanBlocks = 1 << 10
+)
+
+// rescan looks for free blocks in a segment of this process that nobody has, though they were handed out
+// once: other processes have freed them, or the segment was another one's. It is what a sweep does, for one
+// segment: see ClaimStrays. When another sweep comes in between, nothing is found.
+func (s *Space) rescan(c *rdma.Coro, a *Allocator, v *View, x *scan) (n int, err error) {
+	var found []FreeBlock
+	read := func(idx []uint32, replica int, each func(i uint32, header []byte)) {
+		for part := range slices.Chunk(idx, scanBlocks) {
+			if err == nil {
+				err = readHeaders(c, v, x, part, replica, each)
+			}
+		}
+	}
+	idx := make([]uint32, x.end-x.at)
+	for i := range idx {
+		idx[i] = x.at + uint32(i)
+	}
+	read(idx, 0, func(i uint32, header []byte) {
+		if free, version := freeBlock(header); free {
+			found = append(found, FreeBlock{MakeAddr(x.seg, i*x.class.Size()), version})
+		}
+	})
+	s.mu.Lock()
+	mine := s.scanned(a, x)
+	if err != nil && mine {
+		s.pools[x.class].again = append(s.pools[x.class].again, x)
+	}
+	hollow := s.hollow // slots may lead to free blocks, and a sweep looks after those
+	s.mu.Unlock()
+	if err != nil || !mine || hollow {
+		return 0, err
+	}
+	strays := s.ClaimStrays(found)
+	if strays == nil || len(strays.Blocks) == 0 {
+		return 0, nil
+	}
+	idx = idx[:len(strays.Blocks)]
+	ok, at := make([]bool, len(idx)), map[uint32]int{}
+	for k, b := range strays.Blocks { // in the order of found
+		idx[k], ok[k] = b.Addr.Offset()/x.class.Size(), true
+		at[idx[k]] = k
+	}
+	for replica := range v.Copies(MakeAddr(x.seg, 0)) {
+		read(idx, replica, func(i uint32, header []byte) {
+			free, version := freeBlock(header)
+			k := at[i]
+			ok[k] = ok[k] && free && (version == strays.Blocks[k].Version || replica > 0)
+		})
+	}
+	if err != nil {
+		return 0, err
+	}
+	n, _ = strays.Return(ok)
+	return n, nil
+}

@@ -1,0 +1,371 @@
+package memory_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// join attaches a space beside others, until a time.
+func (b *bed) join(until int64) (*memory.Space, *rdma.Coro) {
+	b.tb.Helper()
+	o := b.opts
+	o.Join, o.Until = true, until
+	c := b.thread().Plain()
+	return must(memory.Open(c, b.fabric, b.cat, o))(b.tb), c
+}
+
+// process is a space with an allocator, as a process has them.
+type process struct {
+	s    *memory.Space
+	c    *rdma.Coro
+	a    *memory.Allocator
+	id   uint32 // coordinator
+	has  []memory.Addr
+	free func(a memory.Addr) // as its transactions do
+}
+
+func newProcess(t *testing.T, b *bed, s *memory.Space, c *rdma.Coro, k memory.Class) *process {
+	p := &process{s: s, c: c, a: b.allocator(s, c), id: must(s.NewCoordinator())(t).ID}
+	seq := uint64(0)
+	p.a.Serve(p.id)
+	p.free = func(a memory.Addr) {
+		seq++
+		p.a.Hold(a)
+		write(t, p.s, p.c, a, image(a, record.MakeTxID(p.id, seq), record.Free, k, 0))
+		p.a.Free(a, k)
+	}
+	return p
+}
+
+// insert takes blocks and writes records there, until there is no room or there are n.
+func (p *process) insert(t *testing.T, k memory.Class, n int, taken map[memory.Addr]bool) {
+	t.Helper()
+	for range n {
+		a, err := p.a.Alloc(p.c, k)
+		if errors.Is(err, memory.ErrNoSpace) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if taken[a] {
+			t.Fatalf("process %d is given the block %v, which is in use", p.s.Process(), a)
+		}
+		if l := p.s.Layout(); l.Segments[a.Segment()].Owner != p.s.Process() {
+			t.Fatalf("process %d is given the block %v of segment %+v", p.s.Process(), a, l.Segments[a.Segment()])
+		}
+		if h := read(t, p.c, p.s.View().At(a, 0), 64); record.Image(h).Meta().State() != record.Free {
+			t.Fatalf("the block %v is handed out in state %v", a, record.Image(h).Meta().State())
+		}
+		taken[a] = true
+		write(t, p.s, p.c, a, image(a, record.MakeTxID(p.id, 1<<20), record.Live, k, 0))
+		p.a.Used(a)
+		p.has = append(p.has, a)
+	}
+}
+
+// TestOwners: three processes insert and delete, each also what others have inserted. No block is given twice, and each
+// process finds what the others have freed in its segments.
+func TestOwners(t *testing.T) {
+	const k = 20 // 2 KiB
+	for seed := range uint64(6) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		b := newBed(t, 2, 12, 1)
+		s, c := b.open()
+		ps := []*process{newProcess(t, b, s, c, k)}
+		for range 2 {
+			s, c := b.join(0)
+			ps = append(ps, newProcess(t, b, s, c, k))
+		}
+		taken := map[memory.Addr]bool{}
+		for range 40 {
+			p := ps[r.IntN(len(ps))]
+			p.insert(t, k, r.IntN(100), taken)
+			q := ps[r.IntN(len(ps))]
+			check(t, p.s.Follow())
+			r.Shuffle(len(q.has), func(i, j int) { q.has[i], q.has[j] = q.has[j], q.has[i] })
+			n := r.IntN(len(q.has) + 1)
+			for _, a := range q.has[n:] {
+				delete(taken, a)
+				p.free(a)
+			}
+			q.has = q.has[:n]
+		}
+		// One of them deletes everything, and all of them fill what they have.
+		for _, p := range ps {
+			check(t, p.s.Follow())
+		}
+		for _, q := range ps {
+			for _, a := range q.has {
+				delete(taken, a)
+				ps[0].free(a)
+			}
+			q.has = nil
+		}
+		for _, p := range ps {
+			p.insert(t, k, 1<<20, taken)
+		}
+		room := 0
+		for _, g := range agree(t, b, ps[0].s, ps[1].s, ps[2].s).Segments {
+			if g.Kind == memory.KindBlocks {
+				room += testSegment / int(memory.Class(k).Size())
+			}
+		}
+		if len(taken) != room {
+			t.Errorf("seed %d: %d blocks were found of %d", seed, len(taken), room)
+		}
+		b.dropThreads()
+	}
+}
+
+// TestTakeOver: a process that has joined dies, or is only late. When its registration has expired another one has its
+// segments: what is free in them, and not its records. The late one gives nothing of them away, and registers anew.
+func TestTakeOver(t *testing.T) {
+	const k = 20
+	for _, late := range []bool{false, true} {
+		b := newBed(t, 2, 10, 1)
+		s, c := b.open()
+		first := newProcess(t, b, s, c, k)
+		s2, c2 := b.join(10)
+		second := newProcess(t, b, s2, c2, k)
+		taken := map[memory.Addr]bool{}
+		first.insert(t, k, 150, taken)
+		second.insert(t, k, 150, taken)
+		extent := must(s2.AllocExtent(c2, 1000))(t)
+		for _, a := range second.has[100:] {
+			delete(taken, a)
+			second.free(a)
+		}
+		second.has = second.has[:100]
+		held := must(second.a.Alloc(c2, k))(t) // it is about to insert there
+		was := s2.Process()
+		check(t, s2.Renew(20))
+		check(t, s.Follow())
+		if n, err := s.TakeOver(c, 20); n != 0 || err != nil {
+			t.Fatalf("it took over %d segments of a process that lives: %v", n, err)
+		}
+		old := s.View()
+		n, err := s.TakeOver(c, 21)
+		if err != nil || n < 2 {
+			t.Fatalf("it took over %d segments: %v", n, err)
+		}
+		if s.View().Epoch == old.Epoch {
+			t.Error("the epoch has not moved")
+		}
+		l := s.Layout()
+		if len(l.Processes) > 0 || slices.ContainsFunc(l.Segments, func(g memory.Segment) bool { return g.Owner != 0 }) {
+			t.Errorf("processes %+v, segments %+v", l.Processes, l.Segments)
+		}
+		if all := s.Extents(); len(all) != 1 || all[0].Addr != extent {
+			t.Errorf("extents %v, and %v was allocated", all, extent)
+		}
+		for range 5 {
+			if x := must(s.AllocExtent(c, 1000))(t); x == extent {
+				t.Errorf("the extent %v is given twice", x)
+			}
+		}
+		check(t, s.FreeExtent(extent, 1000))
+		if late {
+			var batch rdma.Batch
+			buf := must(c2.Thread().Alloc(64))(t)
+			batch.Write(s2.View().At(held, 0), buf, 64)
+			if err := c2.Do(&batch); !errors.Is(err, rdma.ErrStaleKey) {
+				t.Errorf("a late WRITE: %v", err)
+			}
+			check(t, c2.Thread().Reconnect(s2.View().At(held, 0).Blade))
+			check(t, s2.Follow())
+			if second.a.Holds(held) {
+				t.Error("it still has a block on its way")
+			}
+			second.a.Free(held, k) // which is nobody's business any more
+			second.insert(t, k, 40, taken)
+			if s2.Process() == was || s2.Process() == 0 {
+				t.Errorf("it was process %d, and is %d", was, s2.Process())
+			}
+		}
+		first.insert(t, k, 1<<20, taken)
+		if late {
+			second.insert(t, k, 1<<20, taken)
+		}
+		room := 0
+		for _, g := range s.Layout().Segments {
+			if g.Kind == memory.KindBlocks {
+				room += testSegment / int(memory.Class(k).Size())
+			}
+		}
+		if len(taken) != room {
+			t.Errorf("late %v: %d blocks are in use of %d", late, len(taken), room)
+		}
+		b.dropThreads()
+	}
+}
+
+// TestTakeOverAtEveryStep: the process that takes over dies at any step, and the next one does it.
+func TestTakeOverAtEveryStep(t *testing.T) {
+	const k = 20
+	for at, done := 0, false; !done; at++ {
+		b := newBed(t, 2, 10, 1)
+		_, _ = b.open() // creates it
+		s1, c1 := b.join(0)
+		s2, c2 := b.join(10)
+		s3, c3 := b.join(0)
+		dead := newProcess(t, b, s2, c2, k)
+		taken := map[memory.Addr]bool{}
+		dead.insert(t, k, 30, taken)
+		must(s2.AllocExtent(c2, 500))(t)
+		st := &stop{left: at}
+		check(t, s1.Follow())
+		b.fabric.stop, b.cat.stop = st, st
+		_, err := s1.TakeOver(c1, 11)
+		done = err == nil
+		b.fabric.stop, b.cat.stop = nil, nil
+		check(t, s3.Follow())
+		if _, err := s3.TakeOver(c3, 11); err != nil {
+			t.Fatalf("step %d: %v", at, err)
+		}
+		l := s3.Layout()
+		check(t, l.Validate())
+		for _, g := range l.Segments {
+			if g.Kind != 0 && g.Kind != memory.KindLog && g.Owner != s1.Process() && g.Owner != s3.Process() {
+				t.Errorf("step %d: segment %+v", at, g)
+			}
+		}
+		p := newProcess(t, b, s3, c3, k)
+		p.insert(t, k, 300, taken)
+		b.dropThreads()
+	}
+}
+
+// TestJoin: what Open refuses, and what a process that is alone takes over at once.
+func TestJoin(t *testing.T) {
+	b := newBed(t, 2, 8, 1)
+	o := b.opts
+	o.Join = true
+	if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, o); !errors.Is(err, memory.ErrNotFormatted) {
+		t.Errorf("join a database that is not there: %v", err)
+	}
+	o.ReadOnly = true
+	if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, o); err == nil {
+		t.Error("join to read")
+	}
+	s, c := b.open()
+	check(t, s.Close(c))
+	s, c = b.join(0)
+	if s.Process() == 0 || s.View().Epoch != 1 {
+		t.Errorf("process %d, epoch %d", s.Process(), s.View().Epoch)
+	}
+	must(b.allocator(s, c).Alloc(c, 4))(t)
+	x := must(s.AllocExtent(c, 64))(t)
+	old := s.View()
+	s, _ = b.open() // the other one has died
+	l := s.Layout()
+	if len(l.Processes) > 0 || l.Epoch != 2 || b.opens(0, old.Key(0)) || b.opens(1, old.Key(1)) {
+		t.Errorf("alone: epoch %d, processes %+v, and the keys before open the blades", l.Epoch, l.Processes)
+	}
+	if all := s.Extents(); len(all) != 1 || all[0].Addr != x {
+		t.Errorf("alone: extents %v", all)
+	}
+	for _, g := range l.Segments {
+		if g.Owner != 0 {
+			t.Errorf("alone: segment %+v", g)
+		}
+	}
+	check(t, b.inner.StopBlade(1))
+	check(t, b.inner.RestartBlade(1, true))
+	o = b.opts
+	o.Join = true
+	if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, o); !errors.Is(err, rdma.ErrStaleKey) && !errors.Is(err, memory.ErrForeign) {
+		t.Errorf("join when a blade has restarted: %v", err)
+	}
+}
+
+// TestForeignExtents: a process frees an extent in a segment of another one: its word is cleared. The owner goes on.
+func TestForeignExtents(t *testing.T) {
+	b := newBed(t, 2, 8, 1)
+	s, c := b.open()
+	other, oc := b.join(0)
+	x := must(s.AllocExtent(c, 3000))(t)
+	y := must(s.AllocExtent(c, 3000))(t)
+	check(t, other.Follow())
+	if err := other.FreeExtent(x+64, 3000); err == nil {
+		t.Error("no extent starts there")
+	}
+	check(t, other.FreeExtent(x, 3000))
+	if err := other.FreeExtent(x, 3000); err == nil {
+		t.Error("it was freed twice")
+	}
+	check(t, other.SettleExtents(oc))
+	if z := must(s.AllocExtent(c, 3000))(t); z == x || z == y {
+		t.Errorf("the extent %v is given twice", z)
+	}
+	check(t, other.Close(oc))
+	check(t, s.Close(c))
+	s, _ = b.open()
+	if all := s.Extents(); slices.ContainsFunc(all, func(e memory.Extent) bool { return e.Addr == x }) || len(all) != 2 {
+		t.Errorf("extents %v, and %v was freed", all, x)
+	}
+}
+
+// TestRescanConfirms: a block is taken and used between two looks at its segment. It is not given away again.
+func TestRescanConfirms(t *testing.T) {
+	const k = 20
+	b := newBed(t, 2, 4, 1)
+	s, c := b.open()
+	s2, c2 := b.join(0)
+	first, second := newProcess(t, b, s, c, k), newProcess(t, b, s2, c2, k)
+	taken := map[memory.Addr]bool{}
+	first.insert(t, k, 1<<20, taken)
+	check(t, s2.Follow())
+	freed := slices.Clone(first.has[:3])
+	for _, a := range freed {
+		delete(taken, a)
+		second.free(a)
+	}
+	first.has = first.has[3:]
+	// While it looks through its segments, another thread of the process, which has looked before, inserts.
+	other := newProcess(t, b, s, b.thread().Plain(), k)
+	reads := map[uint64]int{}
+	done := false
+	b.fabric.before = func(w *rdma.WR) {
+		if w.Op != rdma.OpRead || done || w.Blade != s.View().At(freed[0], 0).Blade {
+			return
+		}
+		if reads[w.Off]++; reads[w.Off] == 1 && len(reads) == 1 {
+			return
+		}
+		done = true
+		b.fabric.before = nil
+		other.insert(t, k, 2, taken)
+	}
+	first.insert(t, k, 1<<20, taken)
+	if !done {
+		t.Error("nothing was inserted in between: this test tests nothing")
+	}
+	for _, a := range freed {
+		if !taken[a] {
+			t.Errorf("the block %v is not found", a)
+		}
+	}
+}
+
+// TestRescanSparesLists: what another thread of the process has on its lists is free by its header, and not found.
+func TestRescanSparesLists(t *testing.T) {
+	const k = 20
+	b := newBed(t, 2, 12, 1)
+	s, c := b.open()
+	first, other := newProcess(t, b, s, c, k), newProcess(t, b, s, b.thread().Plain(), k)
+	b.join(0)
+	check(t, s.Follow())
+	taken := map[memory.Addr]bool{}
+	other.insert(t, k, 1, taken)
+	first.insert(t, k, 700, taken)
+	other.insert(t, k, 10, taken)
+	first.insert(t, k, 700, taken)
+	other.insert(t, k, 1<<20, taken)
+}
