@@ -116,6 +116,9 @@ func (l *Lane) Reset(b rdma.BladeID) error {
 		q.status = rdma.StatusOK
 		return nil
 	}
+	if l.set.revive != nil {
+		l.set.revive(b)
+	}
 	l.set.mu.Lock()
 	defer l.set.mu.Unlock()
 	was, r := q.region, l.set.regions[b]

@@ -298,6 +298,10 @@ func (r *region) witness() (*os.File, error) {
 }
 
 func (r *region) close() error {
+	var w words // what is told of the region from now on: the memory of its words may vanish
+	w.oldest.Store(r.oldest.Load())
+	w.incarnation.Store(r.incarnation.Load())
+	r.words = &w
 	err := unix.Munmap(r.mem)
 	r.mem = nil
 	for _, f := range []*os.File{r.file, r.memfd} {

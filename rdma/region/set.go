@@ -40,6 +40,7 @@ type Options struct {
 	Shared bool
 	// Words is where the control words of the region lie, WordsSize bytes at a multiple of 64, for
 	// other processes to see; nil: in this process. They are overwritten, unless there is a File.
+	// They stay there until the set is closed.
 	Words []byte
 	// File is the memory of a region that another process has: that of its Set.File, and Words
 	// are its control words. The set has the file from now on, and closes it. The calls of the
@@ -53,6 +54,7 @@ type Options struct {
 type Set struct {
 	regions []*region // under mu: see Replace
 	lines   Lines
+	revive  func(b rdma.BladeID)
 	files   bool // a region is a file
 	keep    bool
 
@@ -71,6 +73,9 @@ type Config struct {
 	KeepFaulty bool
 	// Lines are those of lanes of several processes; nil: regions are of this process alone.
 	Lines Lines
+	// Revive is called by Lane.Reset for a blade that is stopped, to bring it back or to Replace
+	// it if that can be done. nil: it cannot.
+	Revive func(b rdma.BladeID)
 }
 
 // New maps the regions. Errors name the blade and its file.
@@ -78,7 +83,7 @@ func New(c Config) (*Set, error) {
 	if len(c.Regions) == 0 || len(c.Regions) > 1<<12 {
 		return nil, fmt.Errorf("rdma: %d blades: at least 1 and at most 4096 are possible", len(c.Regions))
 	}
-	s := &Set{keep: c.KeepFaulty, lanes: map[*Lane]struct{}{}, lines: c.Lines}
+	s := &Set{keep: c.KeepFaulty, lanes: map[*Lane]struct{}{}, lines: c.Lines, revive: c.Revive}
 	if s.lines == nil {
 		s.lines = newOwn()
 	}

@@ -131,9 +131,9 @@ func TestShared(t *testing.T) {
 // TestReplace: a set gets the region of the process that has begun anew. Lanes keep the one
 // before, which answers nothing, until Reset.
 func TestReplace(t *testing.T) {
+	next := openPair(t, region.Options{Size: 1 << 16, Key: 200, Shared: true}) // closed last: its words are used
 	p := openPair(t, region.Options{Size: 1 << 16, Key: 100, Shared: true})
 	l := another(t, p.other)
-	next := openPair(t, region.Options{Size: 1 << 16, Key: 200, Shared: true})
 	o := region.Options{Size: 1 << 16, File: again(t, next.owner.File(0)), Words: next.words}
 	if err := p.other.Replace(0, o); err == nil || !strings.Contains(err.Error(), "not stopped") {
 		t.Errorf("a region that runs was replaced: %v", err)

@@ -21,13 +21,20 @@ func (r *region) stoppedError(b rdma.BladeID) error {
 // StopBlade stops a blade: rdma.Stopper. Its memory, or file, stays mapped.
 func (s *Set) StopBlade(b rdma.BladeID) error {
 	return s.control(b, func(r *region) error {
-		if r.stopped() {
+		if r.stopped() && !r.attached { // of another process: it may have stopped it, and ended before it had waited
 			return nil
 		}
 		r.fault = nil
 		r.stop()
 		return s.lines.Settle()
 	})
+}
+
+// Stopped reports whether a blade is stopped, by whichever process.
+func (s *Set) Stopped(b rdma.BladeID) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.regions[b].stopped()
 }
 
 // RestartBlade brings a blade back: rdma.Stopper.

@@ -93,3 +93,11 @@ func (w *words) setOldest(k rdma.Key) bool {
 		}
 	}
 }
+
+// Stop lets no more verbs into the region of which these are the control words. It does not wait for
+// those that are under way: Lines.Settle does.
+func Stop(mem []byte) {
+	if w, err := wordsIn(mem); err == nil {
+		w.stop()
+	}
+}

@@ -1,0 +1,219 @@
+package shm_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"txnode/rdma"
+	"txnode/rdma/region"
+	"txnode/rdma/shm"
+)
+
+// roleEnv has the test program be another process: "serve DIR NAME BLADES SIZE", or a role of
+// clients.
+const roleEnv = "TXNODE_SHM_ROLE"
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleEnv); role != "" {
+		if err := play(strings.Fields(role)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// play is the other process: it prints a line when it is ready, and goes on until its input ends.
+func play(role []string) error {
+	if role[0] != "serve" {
+		return playClient(role)
+	}
+	n, err := strconv.Atoi(role[3])
+	if err != nil {
+		return err
+	}
+	size, err := strconv.ParseUint(role[4], 10, 64)
+	if err != nil {
+		return err
+	}
+	s, err := shm.NewServer(role[1], shm.ServerOptions{Name: role[2], Blades: regions(n, size), Seed: 1})
+	if err != nil {
+		return err
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve() }()
+	fmt.Println("ready")
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	if err := s.Close(); err != nil {
+		return err
+	}
+	return <-served
+}
+
+// playClient is "loop DIR", which writes for ever, or "stop DIR", which stops in the middle of a batch.
+func playClient(role []string) error {
+	f, err := shm.Dial(context.Background(), role[1], shm.Options{})
+	if err != nil {
+		return err
+	}
+	t, err := rdma.NewThread(f, rdma.ThreadOptions{})
+	if err != nil {
+		return err
+	}
+	var b rdma.Batch
+	place := rdma.RemoteAddr{Key: f.Blades()[0].Key, Off: 4096}
+	batch := func() error {
+		b.Reset()
+		for i := range 32 {
+			b.FAA(place, 1)
+			b.Write(rdma.RemoteAddr{Key: place.Key, Off: 8192 + uint64(i)*64}, 0, 64)
+		}
+		return t.Plain().Do(&b)
+	}
+	if role[0] == "stop" {
+		fmt.Println("ready")
+		shm.Interrupted(f, func() {
+			_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
+			time.Sleep(time.Hour)
+		})
+		return nil
+	}
+	if err := batch(); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	for {
+		if err := batch(); err != nil {
+			fmt.Println(err)
+			time.Sleep(time.Hour) // it is killed
+		}
+	}
+}
+
+// regions are n writable blades of size bytes.
+func regions(n int, size uint64) []region.Options {
+	all := make([]region.Options, n)
+	for i := range all {
+		all[i] = region.Options{Size: size, Key: rdma.Key(100 + i)}
+	}
+	return all
+}
+
+// directory is one that is short enough for sockets, on memory.
+func directory(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "txnode") //nolint:usetesting // tb.TempDir is too long for a socket
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// serve has a server of this process until the test ends.
+func serve(tb testing.TB, dir string, o shm.ServerOptions) *shm.Server {
+	tb.Helper()
+	if o.Name == "" {
+		o.Name = "a"
+	}
+	s, err := shm.NewServer(dir, o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve() }()
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Error(err)
+		}
+		if err := <-served; err != nil {
+			tb.Error(err)
+		}
+	})
+	return s
+}
+
+// dial connects to the servers of a directory.
+func dial(tb testing.TB, dir string, o shm.Options) *shm.Fabric {
+	tb.Helper()
+	f, err := shm.Dial(tb.Context(), dir, o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return f
+}
+
+// process is another process of this program.
+type process struct {
+	cmd    *exec.Cmd
+	input  io.WriteCloser
+	output *bufio.Reader
+	waited bool
+}
+
+// spawn starts another process in a role, waits until it is ready, and ends it with the test.
+func spawn(tb testing.TB, role ...any) *process {
+	tb.Helper()
+	p := &process{cmd: exec.Command(os.Args[0])}
+	p.cmd.Env = append(os.Environ(), roleEnv+"="+strings.TrimSpace(fmt.Sprintln(role...)))
+	p.cmd.Stderr = os.Stderr
+	input, err := p.cmd.StdinPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p.input = input
+	output, err := p.cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p.output = bufio.NewReader(output)
+	if err := p.cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		_ = p.input.Close() // killed processes have closed it
+		if !p.waited && role[0] != "serve" {
+			_ = p.cmd.Process.Kill() // it may have ended
+		}
+		err := p.wait()
+		if err == nil {
+			return
+		}
+		if s, ok := p.cmd.ProcessState.Sys().(interface{ Signaled() bool }); !ok || !s.Signaled() {
+			tb.Errorf("the other process: %v", err)
+		}
+	})
+	if line, err := p.output.ReadString('\n'); err != nil {
+		tb.Fatalf("the other process says %q: %v", line, err)
+	}
+	return p
+}
+
+func (p *process) wait() error {
+	if p.waited {
+		return nil
+	}
+	p.waited = true
+	return p.cmd.Wait()
+}
+
+// kill ends the process at once, as a crash does, and waits for it.
+func (p *process) kill(tb testing.TB) {
+	tb.Helper()
+	if err := p.cmd.Process.Signal(unix.SIGKILL); err != nil {
+		tb.Fatal(err)
+	}
+	_ = p.wait() // it was killed
+}

@@ -1,0 +1,136 @@
+package shm
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"txnode/internal/validate"
+	"txnode/rdma/region"
+)
+
+// Options configure a client: Dial. The zero value is usable.
+type Options struct {
+	// Servers are the names of the servers whose blades the fabric has, in this order. Every process
+	// must give the same. nil: all servers of the directory, in the order of their names.
+	Servers []string
+	// Seed of all randomness of the fabric; 0: from the clock.
+	Seed uint64
+	// Connect bounds how long a connection takes to come about; 0: 3 seconds.
+	Connect time.Duration
+	// Control bounds a call of the control path; 0: 5 seconds.
+	Control time.Duration
+	// Patience is that of a key fence of this process, which there is when a server has died:
+	// see ServerOptions.
+	Patience time.Duration
+}
+
+// ServerOptions configure a server.
+type ServerOptions struct {
+	// Name of the server in its directory: 1 to 32 letters, digits, '-' and '_'.
+	Name string
+	// Blades are the regions to serve: those with a Path are files, and the others shared memory.
+	// Shared, Words and File are set by the server; HugePages is not possible.
+	Blades []region.Options
+	// Seed of the access keys.
+	Seed uint64
+	// Patience is how long a key fence waits for one batch of a client. A process that is in the
+	// middle of a batch for longer is killed. 0: 1 second. More is needed where a disk takes
+	// longer to read a page of a blade's file, or where clients are stopped in a debugger.
+	Patience time.Duration
+	// Connections bounds how many there are at a time; 0: 1024. A client has one for each of its
+	// calls at a time, and one more.
+	Connections int
+	// Timeout bounds how long a client may take for the beginning of a connection and to take
+	// answers; 0: 5 seconds.
+	Timeout time.Duration
+	// Report is told of each connection that was refused or has failed. It may be called by
+	// several goroutines at once. nil: nothing is.
+	Report func(err error)
+}
+
+// Defaults of durations.
+const (
+	DefaultConnect  = 3 * time.Second
+	DefaultControl  = 5 * time.Second
+	DefaultPatience = time.Second
+)
+
+const (
+	defaultConnections = 1024
+	defaultTimeout     = 5 * time.Second
+	maxBlades          = 4096
+	maxName            = 32
+	maxUnixPath        = 103 // of a socket, on all systems, in bytes
+)
+
+type span struct {
+	name string
+	d    *time.Duration
+	or   time.Duration
+}
+
+func spans(f *validate.Faults, all ...span) {
+	for _, s := range all {
+		f.Check(*s.d >= 0, "%s is %v: a duration of 0 or more is possible", s.name, *s.d)
+		if *s.d == 0 {
+			*s.d = s.or
+		}
+	}
+}
+
+func (o *Options) complete(dir string) error {
+	var f validate.Faults
+	spans(&f, span{"Connect", &o.Connect, DefaultConnect}, span{"Control", &o.Control, DefaultControl}, span{"Patience", &o.Patience, DefaultPatience})
+	seen := map[string]bool{}
+	for _, name := range o.Servers {
+		checkName(&f, dir, name)
+		f.Check(!seen[name], "server %q is named twice", name)
+		seen[name] = true
+	}
+	return f.Err(ErrOptions)
+}
+
+func (o *ServerOptions) complete(dir string) error {
+	var f validate.Faults
+	checkName(&f, dir, o.Name)
+	f.Check(len(o.Blades) > 0 && len(o.Blades) <= maxBlades, "%d blades: between 1 and %d are possible", len(o.Blades), maxBlades)
+	for i, b := range o.Blades {
+		f.Check(!b.HugePages, "blade %d: reserved huge pages cannot be shared", i)
+		f.Check(!b.Shared && b.Words == nil && b.File == nil, "blade %d: Shared, Words and File are the server's to set", i)
+		f.Check(!b.ReadOnly || b.Path != "", "blade %d: read-only memory has nothing to read: give it a Path", i)
+	}
+	spans(&f, span{"Patience", &o.Patience, DefaultPatience}, span{"Timeout", &o.Timeout, defaultTimeout})
+	f.Check(o.Connections >= 0, "%d connections: 1 or more are possible", o.Connections)
+	if o.Connections == 0 {
+		o.Connections = defaultConnections
+	}
+	return f.Err(ErrOptions)
+}
+
+func checkName(f *validate.Faults, dir, name string) {
+	ok := name != "" && len(name) <= maxName
+	for _, c := range []byte(name) {
+		ok = ok && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_')
+	}
+	f.Check(ok, "server %q: a name has 1 to %d letters, digits, '-' and '_'", name, maxName)
+	if path := socketOf(dir, name); ok {
+		f.Check(len(path) <= maxUnixPath, "the socket %s: its path has more than %d bytes, give a shorter directory", path, maxUnixPath)
+	}
+}
+
+// Files of a server in the directory; lanesFile is that of all.
+const (
+	lanesFile = "lanes"
+	lockFile  = "lock"
+	socketExt = ".sock"
+)
+
+func socketOf(dir, name string) string { return filepath.Join(dir, name+socketExt) }
+func keysOf(dir, name string) string   { return filepath.Join(dir, name+".keys") }
+func lockOf(dir, name string) string   { return filepath.Join(dir, name+".lock") }
+
+// damaged is the error for a file of the directory that cannot be used.
+func damaged(path, format string, args ...any) error {
+	return fmt.Errorf("%w: %s: %s; end all processes that use the directory and remove the file", ErrDirectory, path, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,305 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"txnode/rdma"
+	"txnode/rdma/region"
+)
+
+// Server has blades: it hands out their memory and changes their keys. It executes no verb. Its methods
+// are safe for concurrent use.
+type Server struct {
+	o      ServerOptions
+	dir    string
+	lanes  *lanes
+	keys   *keys
+	set    *region.Set
+	life   uint64
+	unlock func() error
+	l      *net.UnixListener
+
+	mu      sync.Mutex
+	closed  bool
+	conns   map[*net.UnixConn]struct{}
+	running sync.WaitGroup // a count for each connection
+}
+
+// NewServer takes a name in a directory, which it makes if there is none, and maps the blades. The
+// directory belongs to the user of all processes, and is best on a tmpfs, such as /run or /dev/shm. If a server
+// of the name has ended without Close, its clients are shut out first, as a key fence does. Serve
+// comes next. Errors match ErrOptions, ErrDirectory or ErrStuck, or are those of region.New.
+func NewServer(dir string, o ServerOptions) (s *Server, err error) {
+	o.Blades = slices.Clone(o.Blades)
+	if err := o.complete(dir); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDirectory, err)
+	}
+	s = &Server{o: o, dir: dir, conns: map[*net.UnixConn]struct{}{}}
+	for s.life == 0 {
+		s.life = rand.Uint64()
+	}
+	if s.unlock, err = lock(lockOf(dir, o.Name), 0); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = fmt.Errorf("%w: another server has the name %q in %s: give this one another name", ErrDirectory, o.Name, dir)
+		}
+		return nil, err
+	}
+	if err := s.open(); err != nil {
+		return nil, errors.Join(err, s.release())
+	}
+	return s, nil
+}
+
+func (s *Server) open() (err error) {
+	if s.lanes, err = openLanes(s.dir, s.o.Patience); err != nil {
+		return err
+	}
+	path, socket := keysOf(s.dir, s.o.Name), socketOf(s.dir, s.o.Name)
+	if err := fenceBefore(path, s.lanes); err != nil {
+		return err
+	}
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w: %w", ErrDirectory, err)
+	}
+	k, err := makeKeys(path, len(s.o.Blades), s.life, s.lanes.header.boot)
+	if err != nil {
+		return err
+	}
+	s.keys = k
+	for i := range s.o.Blades {
+		b := &s.o.Blades[i]
+		b.Words, b.Shared = k.words(i), b.Path == ""
+	}
+	if s.set, err = region.New(region.Config{Regions: s.o.Blades, Seed: s.o.Seed, Lines: s.lanes}); err != nil {
+		return err
+	}
+	if s.l, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"}); err != nil {
+		return fmt.Errorf("%w: %w", ErrDirectory, err)
+	}
+	return nil
+}
+
+// Set is the server's regions: to stop and restart blades in drills. It is closed by Close.
+func (s *Server) Set() *region.Set { return s.set }
+
+// Serve accepts clients until Close, and returns nil then.
+func (s *Server) Serve() error {
+	for wait := time.Duration(0); ; {
+		c, err := s.l.AcceptUnix()
+		if err == nil {
+			wait = 0
+			s.begin(c)
+			continue
+		}
+		if s.isClosed() {
+			return nil
+		}
+		if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.ECONNABORTED) {
+			return fmt.Errorf("shm: accepting clients on %v: %w", s.l.Addr(), err)
+		}
+		s.report(err) // connections that end make room
+		wait = min(max(2*wait, 5*time.Millisecond), time.Second)
+		time.Sleep(wait)
+	}
+}
+
+// Close stops the blades, so that no verb of a client takes effect there any more, ends all
+// connections and gives up the name. What the blades' memory held is gone; files keep it. To close again does
+// nothing. ErrStuck: a client could not be ended; a later server of the name will try again.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	s.mu.Unlock()
+	var errs []error
+	for i := range s.o.Blades {
+		errs = append(errs, s.set.StopBlade(rdma.BladeID(i)))
+	}
+	if errors.Join(errs...) == nil {
+		errs = append(errs, os.Remove(keysOf(s.dir, s.o.Name)))
+	}
+	errs = append(errs, s.l.Close())
+	s.mu.Lock()
+	for c := range s.conns {
+		_ = c.Close() // what is under way there has no answer any more
+	}
+	s.mu.Unlock()
+	s.running.Wait()
+	return errors.Join(append(errs, s.release())...)
+}
+
+// release gives up what there is.
+func (s *Server) release() error {
+	var errs []error
+	if s.set != nil {
+		errs = append(errs, s.set.Close())
+	}
+	if s.keys != nil {
+		errs = append(errs, s.keys.close())
+	}
+	if s.lanes != nil {
+		errs = append(errs, s.lanes.close())
+	}
+	return errors.Join(append(errs, s.unlock())...)
+}
+
+func (s *Server) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+func (s *Server) report(err error) {
+	if s.o.Report != nil {
+		s.o.Report(err)
+	}
+}
+
+// begin takes a connection.
+func (s *Server) begin(c *net.UnixConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		_ = c.Close()
+		return
+	}
+	w := welcome{version: Version, blades: uint16(len(s.o.Blades)), life: s.life}
+	if len(s.conns) >= s.o.Connections {
+		w.refused = refusedBusy
+	}
+	s.conns[c] = struct{}{}
+	s.running.Go(func() {
+		err := s.handle(c, w)
+		_ = c.Close() // its end is known already
+		s.mu.Lock()
+		delete(s.conns, c)
+		closed := s.closed
+		s.mu.Unlock()
+		if err != nil && !closed {
+			s.report(err)
+		}
+	})
+}
+
+// handle is a connection from its beginning to its end.
+func (s *Server) handle(c *net.UnixConn, w welcome) error {
+	if err := c.SetDeadline(time.Now().Add(s.o.Timeout)); err != nil {
+		return err
+	}
+	p := make([]byte, callSize+1) // one more than any message: what is longer shows
+	n, err := c.Read(p)
+	if err != nil {
+		return gone(err)
+	}
+	var h hello
+	if err := h.get(p[:n]); err != nil {
+		return err
+	}
+	if h.version != Version {
+		w.refused = refusedVersion
+	} else if user, err := userOf(c); err != nil {
+		return fmt.Errorf("shm: the user of a client: %w", err)
+	} else if user != 0 && user != uint32(os.Geteuid()) {
+		w.refused = refusedUser
+	}
+	if w.refused != 0 {
+		_, err := c.Write(w.bytes())
+		return errors.Join(fmt.Errorf("%w: %v", ErrRefused, w.refused), gone(err))
+	}
+	if err := send(c, w.bytes(), s.keys.f); err != nil {
+		return gone(err)
+	}
+	for {
+		if err := c.SetDeadline(time.Time{}); err != nil { // a client may be silent
+			return gone(err)
+		}
+		n, err := c.Read(p)
+		if err != nil {
+			return gone(err)
+		}
+		var x call
+		if err := x.get(p[:n]); err != nil {
+			return err
+		}
+		a, f := s.execute(&x)
+		if err := c.SetWriteDeadline(time.Now().Add(s.o.Timeout)); err != nil {
+			return gone(err)
+		}
+		if err := send(c, a.bytes(), f); err != nil {
+			return gone(err)
+		}
+	}
+}
+
+// execute executes a call. The file goes with the answer.
+func (s *Server) execute(x *call) (a answer, f *os.File) {
+	b := rdma.BladeID(x.blade)
+	var err error
+	switch {
+	case int(x.blade) >= len(s.o.Blades):
+		err = fmt.Errorf("blade %d of %d: %w", b, len(s.o.Blades), rdma.ErrBladeDown)
+	case x.action == actAttach:
+		o := &s.o.Blades[b]
+		f = s.set.File(b)
+		a = answer{readOnly: o.ReadOnly, file: o.Path != "", size: o.Size}
+	case x.action == actProvision:
+		err = s.set.Provision(b, x.off, x.n)
+	case x.action == actGrant:
+		a.key, err = s.set.Grant(b)
+	case x.action == actRevoke:
+		err = s.set.Revoke(b, x.key)
+	}
+	if a.outcome = outcomeOf(err); err != nil {
+		a.text = err.Error()
+	}
+	return a, f
+}
+
+// gone is nil for an error that says that the other side has gone.
+func gone(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// send sends a message, with a descriptor if there is one.
+func send(c *net.UnixConn, p []byte, f *os.File) error {
+	var rights []byte
+	if f != nil {
+		rights = unix.UnixRights(int(f.Fd()))
+	}
+	_, _, err := c.WriteMsgUnix(p, rights, nil)
+	return err
+}
+
+// userOf returns the user that has connected.
+func userOf(c *net.UnixConn) (uint32, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil || failed != nil {
+		return 0, errors.Join(err, failed)
+	}
+	return cred.Uid, nil
+}
