@@ -104,6 +104,29 @@ func (s *Space) enroll() error {
 	return nil
 }
 
+// resign ends the registration of this process, if it has one: without segments it is gone, else others
+// may take them over at once. The caller holds the lock, in a change.
+func (s *Space) resign() error {
+	l := s.layout
+	p := l.process(s.process)
+	if p == nil {
+		return nil
+	}
+	gone := ProcessEntry{ID: p.ID, Until: 1}
+	change := processEntry(gone)
+	owns := slices.ContainsFunc(l.Segments, func(g Segment) bool { return g.Owner == gone.ID })
+	if !owns {
+		change = Entry{Key: change.Key}
+	}
+	if err := s.commit(change); err != nil {
+		return err
+	}
+	if *p = gone; !owns {
+		l.Processes = slices.DeleteFunc(l.Processes, func(x ProcessEntry) bool { return x.ID == gone.ID })
+	}
+	return nil
+}
+
 // mine reports whether this process owns a segment. The caller holds the lock.
 func (s *Space) mine(id SegmentID) bool {
 	return int(id) < len(s.layout.Segments) && s.layout.Segments[id].Owner == s.process && (s.process != 0 || !s.opts.Join)
@@ -151,6 +174,7 @@ func (s *Space) TakeOver(c *rdma.Coro, now int64) (n int, err error) {
 		for _, id := range taken {
 			if s.layout.Segments[id].Kind == KindBlocks {
 				s.lookThrough(id)
+				s.openRest(id)
 			}
 		}
 	})

@@ -73,7 +73,7 @@ func (p *process) insert(t *testing.T, k memory.Class, n int, taken map[memory.A
 // TestOwners: three processes insert and delete, each also what others have inserted. No block is given twice, and each
 // process finds what the others have freed in its segments.
 func TestOwners(t *testing.T) {
-	const k = 20 // 2 KiB
+	const k = 20 // 3 KiB
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		b := newBed(t, 2, 12, 1)
@@ -368,4 +368,43 @@ func TestRescanSparesLists(t *testing.T) {
 	other.insert(t, k, 10, taken)
 	first.insert(t, k, 700, taken)
 	other.insert(t, k, 1<<20, taken)
+}
+
+// TestClosedProcess: a process that has joined and closes leaves its segments to others at once, and no registration when it
+// has none.
+func TestClosedProcess(t *testing.T) {
+	const k = 20
+	b := newBed(t, 2, 6, 1)
+	s, c := b.open()
+	s2, c2 := b.join(0)
+	check(t, s2.Close(c2))
+	s2, c2 = b.join(0)
+	second := newProcess(t, b, s2, c2, k)
+	taken := map[memory.Addr]bool{}
+	second.insert(t, k, 50, taken)
+	check(t, s2.CloseCoordinatorOn(c2, second.id))
+	check(t, second.a.Close(c2))
+	check(t, s2.Close(c2))
+	check(t, s.Follow())
+	if l := s.Layout(); len(l.Processes) != 1 {
+		t.Errorf("registered: %+v", l.Processes)
+	}
+	if n := must(s.TakeOver(c, 2))(t); n == 0 {
+		t.Error("nothing was taken over")
+	}
+	first := newProcess(t, b, s, c, k)
+	first.insert(t, k, 1<<20, taken)
+	if l := agree(t, b, s); len(l.Processes) > 0 || len(taken) != blockSegments(l)*int(testSegment/memory.Class(k).Size()) {
+		t.Errorf("%d blocks are in use, registered: %+v", len(taken), l.Processes)
+	}
+}
+
+// blockSegments is how many segments of blocks there are.
+func blockSegments(l *memory.Layout) (n int) {
+	for _, g := range l.Segments {
+		if g.Kind == memory.KindBlocks {
+			n++
+		}
+	}
+	return n
 }

@@ -50,10 +50,18 @@ func (s *Space) initPools() {
 			p := &s.pools[seg.Class]
 			used := s.layout.Backed(SegmentID(i)) / seg.Class.Size()
 			p.unseen = append(p.unseen, &scan{seg: SegmentID(i), class: seg.Class, end: used})
-			if used < s.blocks(seg.Class) && seg.Placement.N > 0 { // no session has had what follows
-				p.open = append(p.open, carve{seg: SegmentID(i), next: used, n: used})
-			}
+			s.openRest(SegmentID(i))
 		}
+	}
+}
+
+// openRest has the blocks of a segment handed out that have no memory yet: no session has had them. The
+// caller holds the lock, or is the only one.
+func (s *Space) openRest(id SegmentID) {
+	seg := &s.layout.Segments[id]
+	if used := s.layout.Backed(id) / seg.Class.Size(); used < s.blocks(seg.Class) && seg.Placement.N > 0 {
+		p := &s.pools[seg.Class]
+		p.open = append(p.open, carve{seg: id, next: used, n: used})
 	}
 }
 

@@ -269,7 +269,8 @@ func (s *Space) Layout() *Layout {
 }
 
 // Close detaches. Allocators must be closed first; coordinators that are still
-// open stay registered, as after a crash.
+// open stay registered, as after a crash. The segments of a process that has joined can be taken over
+// from then on.
 func (s *Space) Close(c *rdma.Coro) error {
 	s.mu.Lock()
 	err := s.closed
@@ -287,6 +288,9 @@ func (s *Space) Close(c *rdma.Coro) error {
 			return s.closed
 		}
 		if err := s.agree(); err != nil {
+			return err
+		}
+		if err := s.resign(); err != nil {
 			return err
 		}
 		s.closed = ErrClosed
