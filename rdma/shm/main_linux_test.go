@@ -3,6 +3,7 @@ package shm_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -35,12 +36,16 @@ func TestMain(m *testing.M) {
 
 // play is the other process: it prints a line when it is ready, and goes on until its input ends.
 func play(role []string) error {
-	if role[0] != "serve" {
+	if role[0] != "serve" && role[0] != "bench" {
 		return playClient(role)
 	}
 	n, err := strconv.Atoi(role[3])
 	if err != nil {
 		return err
+	}
+	if role[0] == "bench" {
+		part, err := strconv.ParseUint(role[2], 10, 64)
+		return errors.Join(err, playBench(role[1], part, n))
 	}
 	size, err := strconv.ParseUint(role[4], 10, 64)
 	if err != nil {

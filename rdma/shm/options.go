@@ -32,7 +32,8 @@ type ServerOptions struct {
 	// Blades are the regions to serve: those with a Path are files, and the others shared memory.
 	// Shared, Words and File are set by the server; HugePages is not possible.
 	Blades []region.Options
-	// Seed of the access keys.
+	// Seed of the access keys; 0: a random one. With another one than 0, each server of the name must
+	// have its own: a key of one must not open what the next has.
 	Seed uint64
 	// Patience is how long a key fence waits for one batch of a client. A process that is in the
 	// middle of a batch for longer is killed. 0: 1 second. More is needed where a disk takes

@@ -50,6 +50,9 @@ func NewServer(dir string, o ServerOptions) (s *Server, err error) {
 	for s.life == 0 {
 		s.life = rand.Uint64()
 	}
+	if s.o.Seed == 0 {
+		s.o.Seed = s.life
+	}
 	if s.unlock, err = lock(lockOf(dir, o.Name), 0); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			err = fmt.Errorf("%w: another server has the name %q in %s: give this one another name", ErrDirectory, o.Name, dir)

@@ -17,12 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"txnode/rdma/region"
+	"txnode/rdma/shm"
 	"txnode/rdma/tcp"
 )
 
 // serveOptions are the flags of txnode serve.
 type serveOptions struct {
 	Listen      []string
+	Shm         string
+	Name        string
 	Memory      byteSize
 	SecretFile  string
 	Connections int
@@ -32,7 +35,9 @@ type serveOptions struct {
 func (o *serveOptions) AddFlags(cmd *cobra.Command) {
 	o.Memory = 1 << 30
 	fs := cmd.Flags()
-	fs.StringArrayVar(&o.Listen, "listen", nil, "`address` to serve: unix:PATH or tcp:HOST:PORT, on loopback; several are possible, one is needed, there is no default")
+	fs.StringArrayVar(&o.Listen, "listen", nil, "`address` to serve: unix:PATH or tcp:HOST:PORT, on loopback; several are possible; this or --shm is needed")
+	fs.StringVar(&o.Shm, "shm", "", "`directory`, best on a tmpfs, by which processes of this host map the blade")
+	fs.StringVar(&o.Name, "name", "a", "with --shm, the name of the blade in the directory: letters, digits, '-' and '_'")
 	fs.Var(&o.Memory, "memory", "size of the blade, a multiple of 64KiB, used as data comes")
 	fs.StringVar(&o.SecretFile, "secret-file", "", "`file` with a secret of at least 16 bytes that clients must share, without the end of its last line;\nby default none, and a unix socket is for this user and root")
 	fs.IntVar(&o.Connections, "connections", 1024, "number of connections at a time, each with 512KiB of buffers")
@@ -41,8 +46,13 @@ func (o *serveOptions) AddFlags(cmd *cobra.Command) {
 // Validate finds faults.
 func (o *serveOptions) Validate() error {
 	var faults []string
-	if len(o.Listen) == 0 {
-		faults = append(faults, "--listen is missing: where to serve, such as unix:/run/user/1000/blade")
+	switch {
+	case len(o.Listen) == 0 && o.Shm == "":
+		faults = append(faults, "--listen is missing: where to serve, such as unix:/run/user/1000/blade; or --shm, a directory")
+	case len(o.Listen) > 0 && o.Shm != "":
+		faults = append(faults, "--listen and --shm are both given; a blade is reached in one way")
+	case o.Shm != "" && o.SecretFile != "":
+		faults = append(faults, "--secret-file is for --listen; with --shm, only this user and root can connect")
 	}
 	for _, a := range o.Listen {
 		if _, _, err := tcp.ParseAddress(a); err != nil {
@@ -72,6 +82,10 @@ memory is gone. Programs connect with tcp.Dial of the package txnode/rdma/tcp an
 give the fabric to txn.Options, with a catalog. One process at a time may have a
 database open.
 
+With --shm, processes of this host map the blade's memory instead, and access it
+themselves. Programs connect with shm.Dial of the package txnode/rdma/shm. A process
+that stops in the middle of an access while keys change is killed. Linux only.
+
 A unix socket is for the user that runs the command and root, or, with
 --secret-file, for all that have the secret. Other hosts cannot be served: that
 needs TLS, which a program of its own has with tcp.NewServer.
@@ -79,7 +93,8 @@ needs TLS, which a program of its own has with tcp.NewServer.
 When all addresses are served a line says so. Clients that were refused, or that
 broke the protocol, are told of on standard error.`,
 		Example: `  txnode serve --listen unix:/tmp/blade0 --memory 4GiB
-  txnode serve --listen tcp:127.0.0.1:7000 --secret-file secret`,
+  txnode serve --listen tcp:127.0.0.1:7000 --secret-file secret
+  txnode serve --shm /dev/shm/txnode --name blade0 --memory 4GiB`,
 		Args: noArguments, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
@@ -96,6 +111,9 @@ broke the protocol, are told of on standard error.`,
 const graceTime = 10 * time.Second
 
 func runServe(ctx context.Context, w *World, o *serveOptions) error {
+	if o.Shm != "" {
+		return serveShared(ctx, w, o)
+	}
 	so := tcp.ServerOptions{Connections: o.Connections}
 	var mu sync.Mutex // connections report at the same time
 	so.Report = func(client string, err error) {
@@ -121,6 +139,33 @@ func runServe(ctx context.Context, w *World, o *serveOptions) error {
 		return errors.Join(err, set.Close())
 	}
 	return errors.Join(serveAll(ctx, w, o, server), set.Close())
+}
+
+// serveShared serves a blade that processes of this host map, until ctx ends.
+func serveShared(ctx context.Context, w *World, o *serveOptions) error {
+	var mu sync.Mutex // connections report at the same time
+	server, err := shm.NewServer(o.Shm, shm.ServerOptions{
+		Name: o.Name, Blades: []region.Options{{Size: uint64(o.Memory)}}, Connections: o.Connections,
+		Report: func(err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			fmt.Fprintf(w.Stderr, "%s\n", oneLine(err))
+		},
+	})
+	if err != nil {
+		return failf("--shm %s: %w", o.Shm, err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve() }()
+	_, err = fmt.Fprintf(w.Stdout, "a blade of %v is in %s as %s\n", &o.Memory, o.Shm, o.Name)
+	if err == nil {
+		select {
+		case <-ctx.Done():
+		case err = <-served:
+			served <- nil
+		}
+	}
+	return errors.Join(err, server.Close(), <-served)
 }
 
 // serveAll serves all addresses until ctx ends, or one of them cannot be served any more.

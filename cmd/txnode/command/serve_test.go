@@ -4,15 +4,18 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"txnode/cmd/txnode/command"
 	"txnode/memory/catalog"
+	"txnode/rdma/shm"
 	"txnode/rdma/tcp"
 	"txnode/txn"
 )
@@ -124,6 +127,7 @@ func TestServeErrors(t *testing.T) {
 		}
 	}
 	one(2, "--listen is missing")
+	one(2, "both given", "--listen", "unix:/tmp/a", "--shm", "/tmp/b")
 	one(2, "unix:PATH or tcp:HOST:PORT", "--listen", "here")
 	one(2, "--memory is 1000; it must be a positive multiple of 64KiB", "--listen", "unix:x", "--memory", "1000")
 	one(2, "--connections is 0", "--listen", "unix:x", "--connections", "0")
@@ -156,5 +160,41 @@ func TestServeErrors(t *testing.T) {
 	_, end = startServe(t, "--listen", "unix:"+socket, "--memory", "64KiB")
 	if code, stderr := end(); code != 0 || stderr != "" {
 		t.Errorf("after a killed one: exit code %d, %s", code, stderr)
+	}
+}
+
+// TestServeShared: a program has a database on two blades that it maps, and they end in good order.
+func TestServeShared(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("for Linux")
+	}
+	ctx, dir := t.Context(), socketDir(t)
+	var ends []func() (int, string)
+	for _, name := range []string{"a", "b"} {
+		line, end := startServe(t, "--shm", dir, "--name", name, "--memory", "64MiB")
+		if want := "a blade of 64MiB is in " + dir + " as " + name + "\n"; line != want {
+			t.Fatalf("it says %q; want %q", line, want)
+		}
+		ends = append(ends, end)
+	}
+	f, err := shm.Dial(ctx, dir, shm.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := txn.Open(ctx, txn.Options{Fabric: f, Catalog: &catalog.Mem{}, SegmentSize: 1 << 20, LogArea: 256 << 10, IndexGroups: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Close(ctx), f.Close()); err != nil {
+		t.Error(err)
+	}
+	for _, end := range ends {
+		if code, stderr := end(); code != 0 || stderr != "" {
+			t.Errorf("exit code %d, %s", code, stderr)
+		}
+	}
+	if f, err = shm.Dial(ctx, dir, shm.Options{Servers: []string{"a"}}); err == nil {
+		t.Error("a blade that has ended is dialled")
+		_ = f.Close()
 	}
 }
