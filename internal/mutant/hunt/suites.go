@@ -32,6 +32,7 @@ const isolation = "Test(Bank|WriteSkew|LongFork|ListAppend|Counter|InsertRace|Ch
 var suites = []suite{
 	{"memory", "memory", []string{"-test.run", "Test(Crash|Epoch|Advance|Fenc|Adopt|Coordinator|Reopen|Kill|Late|Key|Claim|Rebuild|Copier)"}, 60, false, ""},
 	{"nodes", "index/blink", []string{"-test.run", "Test", "-test.short"}, 60, false, ""},
+	{"channels", "channel", []string{"-test.run", "."}, 60, false, ""},
 	{"isolation", "txn", []string{"-test.run", isolation, "-disorderly"}, 60, false, ""},
 	{"index", "index/race", []string{"-test.run", "TestChaos|TestAbsenceAcrossSplit|TestInsertBeforeHeaders|TestSuite/Absence"}, 60, false, ""},
 	{"index, seed 715", "index/race", []string{"-test.run", "TestChaos", "-from", "700", "-seeds", "730"}, 60, false, ""},
