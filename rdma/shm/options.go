@@ -37,7 +37,8 @@ type ServerOptions struct {
 	Seed uint64
 	// Patience is how long a key fence waits for one batch of a client. A process that is in the
 	// middle of a batch for longer is killed. 0: 1 second. More is needed where a disk takes
-	// longer to read a page of a blade's file, or where clients are stopped in a debugger.
+	// longer to read a page of a blade's file, or where clients are stopped in a debugger. The
+	// clients' Options.Control should be longer by 3 seconds, or their Revoke gives up before.
 	Patience time.Duration
 	// Connections bounds how many there are at a time; 0: 1024. A client has one for each of its
 	// calls at a time, and one more.
