@@ -51,7 +51,7 @@ func play(role []string) error {
 	if err != nil {
 		return err
 	}
-	s, err := shm.NewServer(role[1], shm.ServerOptions{Name: role[2], Blades: regions(n, size), Seed: 1})
+	s, err := shm.NewServer(role[1], shm.ServerOptions{Name: role[2], Blades: regions(n, size), Seed: 1, Patience: patience})
 	if err != nil {
 		return err
 	}
@@ -107,6 +107,9 @@ func playClient(role []string) error {
 	}
 }
 
+// patience is that of servers in tests that are not about it: the machine may be busy.
+const patience = 30 * time.Second
+
 // regions are n writable blades of size bytes.
 func regions(n int, size uint64) []region.Options {
 	all := make([]region.Options, n)
@@ -132,6 +135,9 @@ func serve(tb testing.TB, dir string, o shm.ServerOptions) *shm.Server {
 	tb.Helper()
 	if o.Name == "" {
 		o.Name = "a"
+	}
+	if o.Patience == 0 {
+		o.Patience = patience
 	}
 	s, err := shm.NewServer(dir, o)
 	if err != nil {
