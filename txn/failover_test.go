@@ -485,7 +485,7 @@ func TestBladeDiesWithoutCatalog(t *testing.T) {
 					return nil
 				})
 			}
-			cat.down = true
+			cat.down.Store(true)
 			if err := f.StopBlade(1); err != nil {
 				t.Fatal(err)
 			}
@@ -501,7 +501,7 @@ func TestBladeDiesWithoutCatalog(t *testing.T) {
 			if n := len(db.Redundancy().Outages); n > 0 {
 				t.Errorf("%d blades were declared dead without the catalog: %+v", n, db.Redundancy().Outages)
 			}
-			cat.down = false
+			cat.down.Store(false)
 			if err := update(); err != nil {
 				t.Fatalf("when the catalog is back: %v", err)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -158,24 +159,24 @@ func TestLease(t *testing.T) {
 // deaf is a catalog that cannot be reached while it is down.
 type deaf struct {
 	catalog.Mem
-	down  bool
+	down  atomic.Bool
 	makes bool // and makes changes all the same
 }
 
 var errDeaf = errors.New("nobody answers")
 
 func (d *deaf) Load() ([]memory.Entry, memory.Revision, error) {
-	if d.down {
+	if d.down.Load() {
 		return nil, 0, errDeaf
 	}
 	return d.Mem.Load()
 }
 
 func (d *deaf) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
-	if d.down && d.makes {
+	if d.down.Load() && d.makes {
 		_, _ = d.Mem.Apply(rev, changes)
 	}
-	if d.down {
+	if d.down.Load() {
 		return 0, errDeaf
 	}
 	return d.Mem.Apply(rev, changes)
@@ -225,13 +226,13 @@ func TestDeclaredDeadWithoutCatalog(t *testing.T) {
 			if _, err := db.Recover(t.Context(), uint32(id>>40)); err != nil {
 				t.Fatal(err)
 			}
-			cat.down = true
+			cat.down.Store(true)
 			err := update()
 			says(t, "while the catalog is down", err, txn.ErrBroken, "no such coordinator", errDeaf.Error())
 			if errors.Is(err, txn.ErrConflict) || errors.Is(err, txn.ErrFenced) || !errors.Is(err, errDeaf) {
 				t.Errorf("while the catalog is down: %v", err)
 			}
-			cat.down = false
+			cat.down.Store(false)
 			if err := update(); err != nil {
 				t.Errorf("when it is back: %v", err)
 			}
@@ -250,7 +251,7 @@ func TestOutcomeOfWhoCouldNotRejoin(t *testing.T) {
 				if !armed || w.Op != rdma.OpWrite { // the first one of a commit is that of its log record
 					return rdma.StatusOK
 				}
-				cat.down = true
+				cat.down.Store(true)
 				return rdma.StatusTimeout
 			}}), txn.PolicyDefault)
 			o.Catalog, o.Workers = cat, 2
@@ -271,7 +272,7 @@ func TestOutcomeOfWhoCouldNotRejoin(t *testing.T) {
 			if err := w.Close(); err == nil {
 				t.Error("it was closed, and its coordinator, while the catalog was down")
 			}
-			cat.down = false
+			cat.down.Store(false)
 			if by == "this process" {
 				if _, err := db.Recover(t.Context(), id.Coordinator()); err != nil {
 					t.Fatal(err)
@@ -292,13 +293,13 @@ func TestOutcomeOfWhoCouldNotRejoin(t *testing.T) {
 				}
 			}
 			if by != "this process" { // what is known is told without the catalog
-				cat.down = true
+				cat.down.Store(true)
 				if o, err := db.Outcome(t.Context(), uint64(record.MakeTxID(id.Coordinator(), id.Seq()+1))); err != nil || o != txn.Aborted {
 					t.Errorf("one that was never logged: %v, %v", o, err)
 				}
 				_, err := db.Outcome(t.Context(), uint64(id))
 				says(t, "Outcome while the catalog is down", err, txn.ErrOutcomeUnknown, errDeaf.Error())
-				cat.down = false
+				cat.down.Store(false)
 			}
 			for range 2 {
 				if o, err := db.Outcome(t.Context(), uint64(id)); err != nil || o != txn.Aborted {
@@ -337,7 +338,7 @@ func TestLogGrowsWithoutCatalog(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			cat.down = true
+			cat.down.Store(true)
 			for range 3 {
 				err := put(0, 8)
 				says(t, "a transaction that needs more of its log area", err, errDeaf, "log")
@@ -352,7 +353,7 @@ func TestLogGrowsWithoutCatalog(t *testing.T) {
 					}
 				}
 			}
-			cat.down = false
+			cat.down.Store(false)
 			if err := put(0, 8); err != nil {
 				t.Errorf("when the catalog is back: %v", err)
 			}

@@ -52,13 +52,13 @@ func TestReaderBesideDoubt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cat.down = true
+	cat.down.Store(true)
 	if err := db.Space().AdvanceEpoch(nil); !errors.Is(err, errDeaf) {
 		t.Fatal(err)
 	}
 	ro.Catalog = &cat.Mem // which answers others
 	refused("while the change is in doubt")
-	cat.down = false
+	cat.down.Store(false)
 	if err := db.Space().AdvanceEpoch(nil); err != nil {
 		t.Fatal(err)
 	}

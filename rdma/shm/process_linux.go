@@ -76,17 +76,14 @@ func (p process) open() (fd int, err error) {
 // ended waits until the process of a descriptor has ended, with all its threads, so long at most.
 func ended(fd int, wait time.Duration) (bool, error) {
 	until := time.Now().Add(wait)
-	for {
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	n := 0
+	err := eintr.Repeat(func() (err error) {
 		left := max(time.Until(until), 0)
-		n, err := unix.Poll(p, int((left+time.Millisecond-1)/time.Millisecond))
-		if n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
-			return n > 0, err
-		}
-		if err == nil && left == 0 {
-			return false, nil
-		}
-	}
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err = unix.Poll(p, int((left+time.Millisecond-1)/time.Millisecond))
+		return err
+	})
+	return n > 0, err
 }
 
 // dead reports whether a process has ended. After an error it may live.

@@ -176,7 +176,7 @@ func (s *Server) begin(c net.Conn) {
 		}
 		delete(s.conns, c)
 		s.mu.Unlock()
-		if err != nil && !s.stopping() { // Shutdown interrupts what is under way
+		if err != nil && (errors.Is(err, ErrRefused) || !s.stopping()) { // Shutdown interrupts what is under way
 			s.report(clientOf(c), err)
 		}
 		_ = c.Close() // its end is known already

@@ -35,8 +35,8 @@ type serveOptions struct {
 func (o *serveOptions) AddFlags(cmd *cobra.Command) {
 	o.Memory = 1 << 30
 	fs := cmd.Flags()
-	fs.StringArrayVar(&o.Listen, "listen", nil, "`address` to serve: unix:PATH or tcp:HOST:PORT, on loopback; several are possible; this or --shm is needed")
-	fs.StringVar(&o.Shm, "shm", "", "`directory`, best on a tmpfs, by which processes of this host map the blade")
+	fs.StringArrayVar(&o.Listen, "listen", nil, "`address` to serve: unix:PATH or tcp:HOST:PORT, on loopback; several are possible (default: none; this or --shm is needed)")
+	fs.StringVar(&o.Shm, "shm", "", "`directory`, best on a tmpfs, by which processes of this host map the blade (default: none)")
 	fs.StringVar(&o.Name, "name", "a", "with --shm, the name of the blade in the directory: letters, digits, '-' and '_'")
 	fs.Var(&o.Memory, "memory", "size of the blade, a multiple of 64KiB, used as data comes")
 	fs.StringVar(&o.SecretFile, "secret-file", "", "`file` with a secret of at least 16 bytes that clients must share, without the end of its last line;\nby default none, and a unix socket is for this user and root")
