@@ -83,7 +83,7 @@ func (s *Space) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
 		return err
 	}, func() { numbers = s.claimedNow(&made, at) })
 	if err != nil {
-		if moved { // a blade has not got its key, and nobody has the claim
+		if moved { // a blade has not got its key, and no process has the claim
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			for id := range numbers {

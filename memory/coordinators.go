@@ -232,7 +232,7 @@ func (s *Space) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 		}
 		areas = s.areas(s.layout.Coordinators[i])
 		v = s.View()
-		// Whoever recovers it from now on knows that a log with holes says nothing.
+		// Each recovery of it from now on knows that a log with holes says nothing.
 		if e := s.layout.Coordinators[i]; !e.Closing {
 			e.Closing = true
 			if err := s.commit(coordinatorEntry(e)); err != nil {

@@ -261,7 +261,7 @@ const (
 	rescanBlocks = 1 << 10
 )
 
-// rescan looks for free blocks in a segment of this process that nobody has, though they were handed out
+// rescan looks for free blocks in a segment of this process that no allocator has, though they were handed out
 // once: other processes have freed them, or the segment was another one's. It is what a sweep does, for one
 // segment: see ClaimStrays. When another sweep comes in between, nothing is found.
 func (s *Space) rescan(c *rdma.Coro, a *Allocator, v *View, x *scan) (n int, err error) {

@@ -183,7 +183,7 @@ func TestTakeOver(t *testing.T) {
 			if second.a.Holds(held) {
 				t.Error("it still has a block on its way")
 			}
-			second.a.Free(held, k) // which is nobody's business any more
+			second.a.Free(held, k) // which has no effect any more
 			second.insert(t, k, 40, taken)
 			if s2.Process() == was || s2.Process() == 0 {
 				t.Errorf("it was process %d, and is %d", was, s2.Process())

@@ -449,7 +449,7 @@ func TestPostponedChange(t *testing.T) {
 	}
 	p.next()
 	if l := must(memory.LoadLayout(p))(t); len(l.Tables) > 0 {
-		t.Error("the table is there, though nobody has got it")
+		t.Error("the table is there, though no caller has got it")
 	}
 	must(s.CreateTable("t", nil))(t)
 }

@@ -48,7 +48,7 @@ type Space struct {
 	making    *update // under way just now; nil: none
 	skipped   bool    // this process has not seen all epochs between the view and the layout
 	closed    error   // ErrClosed, or why the catalog cannot be trusted any more
-	doubt     *doubt  // not nil: a change of the catalog of which nobody knows whether it was made
+	doubt     *doubt  // not nil: a change of the catalog of which it is not known whether it was made
 	rev       Revision
 	layout    *Layout
 	primaries map[spread][]uint32 // primaries by blade, of one purpose

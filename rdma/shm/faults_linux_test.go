@@ -353,7 +353,7 @@ func TestOtherBoot(t *testing.T) {
 	binary.LittleEndian.PutUint64(p, 0x73656e616c2e7874)
 	p[8] = shm.Version
 	p[24] = 1
-	p[4096] = 1 // somebody has the first line
+	p[4096] = 1 // a process has the first line
 	if err := os.WriteFile(filepath.Join(dir, "lanes"), p, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -109,7 +109,7 @@ func receive(c *net.UnixConn, p []byte) (n int, f *os.File, err error) {
 				unix.CloseOnExec(fd)
 				f = os.NewFile(uintptr(fd), "file of a server")
 			} else {
-				_ = unix.Close(fd) // nobody has asked for it
+				_ = unix.Close(fd) // it was not asked for
 			}
 		}
 	}
