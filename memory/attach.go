@@ -50,7 +50,7 @@ func (s *Space) attach(c *rdma.Coro, fresh bool) error {
 	if l.Formatted && s.opts.Openings || !fresh && (!known || others) {
 		l.Epoch = min(l.Epoch+1, maxEpoch)
 	}
-	if s.opts.Openings && l.Formatted { // headers say so before the catalog does that they do
+	if s.opts.Openings { // headers say so before the catalog does that they do
 		for b := range stale {
 			stale[b] = l.Blades[b].State == BladeUp
 		}

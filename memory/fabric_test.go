@@ -27,6 +27,16 @@ type fabric struct {
 	before  func(w *rdma.WR) // if not nil, called for each verb that takes effect
 	// granting and revoking, if not nil, are called before a blade does so; an error is its answer.
 	granting, revoking func(b rdma.BladeID) error
+	// restarts is how often the blades have begun anew, with what is in their files.
+	restarts uint64
+}
+
+func (f *fabric) Blades() []rdma.BladeInfo {
+	infos := f.Fabric.Blades()
+	for i := range infos {
+		infos[i].Incarnation += f.restarts
+	}
+	return infos
 }
 
 // stop counts down to the step at which everything stops; nil never does.
@@ -365,10 +375,14 @@ func (b *bed) open() (*memory.Space, *rdma.Coro) {
 	return s, c
 }
 
-// crash forgets the space and all threads, and lets a stopped fabric go on.
+// crash forgets the space and all threads, and lets a stopped fabric go on. Blades that
+// are files of the process begin anew with the next one.
 func (b *bed) crash() {
 	b.dropThreads()
 	b.fabric.stop, b.cat.stop = nil, nil
+	if b.opts.Openings {
+		b.fabric.restarts++
+	}
 }
 
 func (b *bed) allocator(s *memory.Space, c *rdma.Coro) *memory.Allocator {
