@@ -8,6 +8,7 @@ import (
 
 	"txnode/index"
 	"txnode/index/indextest"
+	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -383,6 +384,7 @@ func TestHalfAbandoned(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		var child memory.Addr // the new one, which the client still has
 		s := ix.get()
 		for _, i := range d.tables() {
 			at := d.entries[i].Table() + tableLockOff
@@ -390,13 +392,14 @@ func TestHalfAbandoned(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if w != 1 || d.entries[i].Filling() {
+			switch {
+			case w != 1:
+				continue
+			case d.entries[i].Filling():
+				child = d.entries[i].Table()
 				continue
 			}
-			steps := []step{{addr: at, old: r.ix[0].lockWord(r.k[0].C), new: Nobody<<16 | 1}}
-			if err := ix.primary(c, s, r.m.View(), steps); err != nil || !steps[0].ok() {
-				t.Fatalf("stopped after %d verbs: %v, %+v", n, err, steps)
-			}
+			poke(t, r.m, c, at, Nobody<<16|1)
 		}
 		ix.put(s)
 		switch err := ix.Recover(c, func(uint64) bool { return false }); {
@@ -404,6 +407,14 @@ func TestHalfAbandoned(t *testing.T) {
 			busy++
 		case err != nil:
 			t.Fatalf("stopped after %d verbs: %v", n, err)
+		}
+		if d, err = ix.readDirectory(c, nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range d.entries {
+			if e.Table() == child && !e.Filling() {
+				t.Fatalf("stopped after %d verbs: the split of a living client has been finished", n)
+			}
 		}
 		r.soundAfter(t, n, last)
 	}
