@@ -9,7 +9,9 @@ import (
 	"txnode/index"
 	"txnode/index/tree"
 	"txnode/memory"
+	"txnode/memory/record"
 	"txnode/occ"
+	"txnode/rdma"
 )
 
 // tens makes an ordered table of the keys 0, 10, ... below 10n, with leaves of four entries.
@@ -199,6 +201,58 @@ func TestReinsertedStays(t *testing.T) {
 	}
 }
 
+// waysBehind is another process, with caches of its own: for each key of a table it has handles that know the way to it.
+type waysBehind struct {
+	*bed
+	tx     *occ.Tx
+	tables [][3]*occ.Table
+}
+
+func (b *bed) waysBehind(n int) *waysBehind {
+	w := &waysBehind{bed: &bed{t: b.t, fabric: b.fabric, space: b.space, eng: occ.NewEngine(b.space, b.opts), next: 50, opts: b.opts}}
+	_, w.tx = w.session()
+	w.tables = make([][3]*occ.Table, n)
+	tr := b.table.Ordered.(*tree.Tree)
+	for k := range w.tables {
+		for i := range w.tables[k] {
+			h, err := tree.New(b.space, tr.Geometry(), b.table.ID, tr.Root())
+			must(b.t, err)
+			_, err = h.Leaf(w.tx.Coro(), index.PlaceOf(key8(uint64(k))))
+			must(b.t, err)
+			w.tables[k][i] = &occ.Table{ID: b.table.ID, Name: b.table.Name, Index: h, Ordered: h}
+		}
+	}
+	return w
+}
+
+// find looks each key up, and in ranges of both directions, each time by a handle that has not found out anything.
+func (w *waysBehind) find(t *testing.T, there func(k uint64) bool) {
+	t.Helper()
+	for n, tables := range w.tables {
+		k := uint64(n)
+		w.table = tables[0]
+		must(t, w.tx.Begin())
+		i, err := w.tx.Stage(w.table, key8(k), false)
+		must(t, err)
+		if err := w.tx.Execute(); err != nil {
+			t.Fatalf("key %d: %v", k, err)
+		}
+		if _, ok := w.tx.Read(i); ok != there(k) {
+			t.Errorf("key %d: %v", k, ok)
+		}
+		must(t, w.tx.Commit())
+		for i, down := range []bool{false, true} {
+			w.table = tables[1+i]
+			must(t, w.tx.Begin())
+			keys, _ := w.scanKeys(w.tx, index.Bound{Key: key8(k)}, index.Bound{Key: key8(k), After: true}, down, 0)
+			must(t, w.tx.Commit())
+			if len(keys) == 1 != there(k) {
+				t.Errorf("key %d, down %v: %d", k, down, keys)
+			}
+		}
+	}
+}
+
 // TestNodesOfOthers: blocks to which cached nodes lead are free by now, or nodes of another table. Lookups and ranges find that out, and
 // what they look for.
 func TestNodesOfOthers(t *testing.T) {
@@ -212,19 +266,7 @@ func TestNodesOfOthers(t *testing.T) {
 		must(t, b.insert(tx, k))
 		must(t, tx.Posts(b.table))
 	}
-	// Another process, with caches of its own. For each key it has handles that know the way to it.
-	far := &bed{t: t, fabric: b.fabric, space: b.space, eng: occ.NewEngine(b.space, b.opts), next: 50, opts: b.opts}
-	_, behind := far.session()
-	var ways [3][n]*occ.Table
-	for i := range ways {
-		for k := range ways[i] {
-			h, err := tree.New(b.space, tr.Geometry(), 2, tr.Root())
-			must(t, err)
-			_, err = h.Leaf(behind.Coro(), index.PlaceOf(key8(uint64(k))))
-			must(t, err)
-			ways[i][k] = &occ.Table{ID: 2, Name: mine.Name, Index: h, Ordered: h}
-		}
-	}
+	ways := b.waysBehind(n)
 	before := map[memory.Addr]bool{}
 	must(t, tr.Leaves(tx.Coro(), func(a memory.Addr, _ []byte) error {
 		before[a] = true
@@ -266,28 +308,69 @@ func TestNodesOfOthers(t *testing.T) {
 			must(t, tx.Posts(mine))
 		}
 	}
+	ways.find(t, there)
+}
+
+// TestNodesThatAreRows: blocks to which cached nodes lead hold rows of the same table by now. Lookups and ranges find
+// that out, and what they look for.
+func TestNodesThatAreRows(t *testing.T) {
+	b := newBed(t, 1, 0, occ.Options{ReclaimAfter: 1})
+	s, tx := b.session()
+	b.table = b.ordered(tx, 2, 4)
+	tr := b.table.Ordered.(*tree.Tree)
+	const n = 100
 	for k := range uint64(n) {
-		far.table = ways[0][k]
-		must(t, behind.Begin())
-		i, err := behind.Stage(far.table, key8(k), false)
+		must(t, b.insert(tx, k))
+		must(t, tx.Posts(b.table))
+	}
+	ways := b.waysBehind(n)
+	var before []memory.Addr
+	must(t, tr.Leaves(tx.Coro(), func(a memory.Addr, _ []byte) error {
+		before = append(before, a)
+		return nil
+	}))
+	for k := range uint64(n) {
+		must(t, b.do(tx, del(string(key8(k)))))
+	}
+	_, err := s.MakeRoom(tx.Coro())
+	must(t, err)
+	rows := func() (n int) {
+		th := tx.Coro().Thread()
+		buf, err := th.Alloc(record.LineSize)
 		must(t, err)
-		if err := behind.Execute(); err != nil {
-			t.Fatalf("key %d: %v", k, err)
-		}
-		if _, ok := behind.Read(i); ok != there(k) {
-			t.Errorf("key %d: %v", k, ok)
-		}
-		must(t, behind.Commit())
-		for i, down := range []bool{false, true} {
-			far.table = ways[1+i][k]
-			must(t, behind.Begin())
-			keys, _ := far.scanKeys(behind, index.Bound{Key: key8(k)}, index.Bound{Key: key8(k), After: true}, down, 0)
-			must(t, behind.Commit())
-			if len(keys) == 1 != there(k) {
-				t.Errorf("key %d, down %v: %d", k, down, keys)
+		defer th.Free(buf, record.LineSize)
+		for _, a := range before {
+			var batch rdma.Batch
+			batch.Read(b.space.View().At(a, 0), buf, record.LineSize)
+			must(t, tx.Coro().Do(&batch))
+			if record.Image(th.Bytes(buf, record.LineSize)).Meta().State() == record.Live {
+				n++
 			}
 		}
+		return n
 	}
+	// Rows whose blocks are as large as nodes.
+	size := int(tr.NodeClass().Size())
+	value := strings.Repeat("v", size-record.Size(8, 0))
+	for k := uint64(1000); rows() < len(before)/2; k++ {
+		if k == 3000 {
+			t.Fatalf("%d of %d blocks are used again", rows(), len(before))
+		}
+		must(t, tx.Begin())
+		i, err := tx.Stage(b.table, key8(k), true)
+		must(t, err)
+		must(t, tx.Insert(i, []byte(value)))
+		must(t, tx.Execute())
+		must(t, tx.Commit())
+	}
+	there := func(k uint64) bool { return k%3 == 0 }
+	for k := range uint64(n) {
+		if there(k) {
+			must(t, b.insert(tx, k))
+			must(t, tx.Posts(b.table))
+		}
+	}
+	ways.find(t, there)
 }
 
 // TestOwedStill: a separator that could not be added, because the node above was locked, is owed still.
