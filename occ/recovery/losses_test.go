@@ -1,8 +1,10 @@
 package recovery_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"txnode/memory"
@@ -252,6 +254,62 @@ func TestReclaimedIsCommitted(t *testing.T) {
 		again, own := w.session()
 		if got := w.values(again, own, "k"); got[0] != "" {
 			t.Errorf("copy %d is free: %q was deleted", freed, got)
+		}
+	}
+}
+
+// TestMovedSinceGivenUp: policy ford. A transaction that was about to move a record has come to its log, and given up. Another
+// one, of the same session or of another, moves the record, and stops after any verb, and the blade of the old block's
+// primary is lost with its locks. The first one has not committed, wherever the slot leads by now.
+func TestMovedSinceGivenUp(t *testing.T) {
+	large := func(c string) string { return strings.Repeat(c, 300) }
+	for _, same := range []bool{true, false} {
+		for _, f := range []int{1, 2} {
+			switched := 0
+			for k := 0; ; k++ {
+				w := newWorldOn(t, f+2, setting{occ.PolicyFORD, f, strong}, occ.Options{}, 64<<10)
+				w.loaded(put("k", "old"), put("seen", "x"))
+				at := w.copiesOf("k")
+				_, a := w.session()
+				must(t, w.open(a, get("seen"), put("k", large("a"))))
+				w.loaded(put("seen", "y"))
+				if err := a.Commit(); !errors.Is(err, occ.ErrConflict) {
+					t.Fatalf("the first commit: %v", err)
+				}
+				a.Coro().Sleep(10_000)
+				id := a.ID()
+				b := a
+				if !same {
+					_, b = w.session()
+				}
+				w.arm(k)
+				told := w.do(b, put("k", large("b")))
+				if !w.disarm() {
+					break
+				}
+				w.loseBlade(at[0].Blade)
+				w.sweep()
+				what := fmt.Sprintf("same session %v, f = %d, stopped after %d verbs (told %v)", same, f, k, told)
+				w.check(what)
+				if v, _ := w.space.Verdict(id.Coordinator()); v.Of(id.Seq()) == memory.OutcomeCommitted {
+					t.Errorf("%s: %v has given up: %v", what, id, v)
+				}
+				ours, own := w.session()
+				want := "old"
+				if v, _ := w.space.Verdict(b.ID().Coordinator()); told == nil || v.Of(b.ID().Seq()) == memory.OutcomeCommitted {
+					want = large("b")
+					switched++
+				}
+				if got := w.values(ours, own, "k"); got[0] != want {
+					t.Errorf("%s: %.8q instead of %.8q", what, got[0], want)
+				}
+				if t.Failed() {
+					break
+				}
+			}
+			if switched == 0 {
+				t.Errorf("same session %v, f = %d: no stop was behind the decision", same, f)
+			}
 		}
 	}
 }
