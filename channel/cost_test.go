@@ -144,6 +144,9 @@ func TestCosts(t *testing.T) {
 				k.want("Queue.Push", cost{3, 2}, func() error { return u.Push(ctx, c, 1) })
 				k.want("Queue.Take", cost{5, 2}, func() (err error) { item, err = u.Take(ctx, c); return err })
 				k.want("Queue.Done", cost{1, 1}, func() error { return u.Done(c, item) })
+				if err := kvCosts(ctx, k, m, c, pick(cost{}, cost{1, 1})); err != nil {
+					return err
+				}
 
 				var b rdma.Batch
 				k.want("three objects in one doorbell", cost{3 + p, 1}, func() error {
@@ -162,6 +165,55 @@ func TestCosts(t *testing.T) {
 			})
 		})
 	}
+}
+
+// kvCosts is TestCosts of a KV; unmasked is what comes on top for each guard without Caps.MaskedCAS.
+func kvCosts(ctx context.Context, k costs, m *channel.Member, c *rdma.Coro, unmasked cost) error {
+	v, err := openKV(m, c, channel.KVOptions{Keys: 2, Bucket: 1})
+	if err != nil {
+		return err
+	}
+	keys := neighbours(v, 3)
+	change := func(what string, want cost, fn func() error) {
+		k.t.Helper()
+		k.want(what, cost{want.verbs + unmasked.verbs, want.trips + unmasked.trips}, fn)
+	}
+	insert := func(key uint64) func() error {
+		return func() error { _, err := v.Insert(ctx, c, key, channeltest.WideOf(1)); return err }
+	}
+	get := func(key uint64) func() error { return func() error { _, _, err := v.Get(c, key); return err } }
+	put := func(key uint64) func() error {
+		return func() error { return v.Put(ctx, c, key, channeltest.WideOf(2)) }
+	}
+	del := func(key uint64) func() error { return func() error { _, err := v.Delete(ctx, c, key); return err } }
+	update := func(key uint64) func() error {
+		return func() error { _, err := v.Update(ctx, c, key, channeltest.WideOf(3)); return err }
+	}
+	k.want("KV.Get of nothing", cost{1, 1}, get(keys[0]))
+	change("KV.Delete of nothing", cost{3, 2}, del(keys[0]))
+	change("KV.Update of nothing", cost{3, 2}, update(keys[0]))
+	change("KV.Insert", cost{4, 2}, insert(keys[0]))
+	change("KV.Insert of what is there", cost{3, 2}, insert(keys[0]))
+	k.want("KV.Get", cost{1, 1}, get(keys[0]))
+	change("KV.Put", cost{4, 2}, put(keys[0]))
+	change("KV.Update", cost{4, 2}, update(keys[0]))
+	change("KV.Insert, the first key of a block", cost{8, 4}, insert(keys[1]))
+	k.want("KV.Get in a block", cost{2, 2}, get(keys[1]))
+	change("KV.Put in a block", cost{5, 3}, put(keys[1]))
+	change("KV.Insert, the first key of another block", cost{9, 5}, insert(keys[2]))
+	k.want("KV.Get in the second block", cost{3, 3}, get(keys[1]))
+	change("KV.Delete, the last key of a block", cost{7, 4}, del(keys[1]))
+	change("KV.Delete", cost{4, 2}, del(keys[0]))
+	change("KV.Insert, beside a block", cost{5, 3}, insert(keys[0]))
+	change("KV.Hold", cost{2, 1}, func() error { _, _, err := v.Hold(ctx, c, keys[0]); return err })
+	var b rdma.Batch
+	k.want("KV.StagePut", cost{2, 1}, func() error {
+		if err := v.StagePut(&b, channeltest.WideOf(4)); err != nil {
+			return err
+		}
+		return m.Do(c, &b)
+	})
+	return nil
 }
 
 // TestAllocations: operations allocate nothing.
@@ -253,6 +305,27 @@ func TestAllocations(t *testing.T) {
 			}
 			_, err := u.Pop(ctx, c)
 			return err
+		})
+		kv, err := openKV(m, c, channel.KVOptions{Keys: 2, Bucket: 1})
+		if err != nil {
+			return err
+		}
+		keys := neighbours(kv, 2)
+		none("KV", func() error {
+			for _, k := range keys {
+				if err := kv.Put(ctx, c, k, channeltest.WideOf(1)); err != nil {
+					return err
+				}
+			}
+			for _, k := range keys {
+				if _, ok, err := kv.Get(c, k); !ok || err != nil {
+					return err
+				}
+				if _, err := kv.Delete(ctx, c, k); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 		none("Barrier.Wait", func() error { return a.Wait(ctx, c) })
 		return nil

@@ -10,6 +10,7 @@
 //	TicketLock   a lock that is given to waiting members in the order of their asking
 //	Ring         messages from one sender to many receivers
 //	Queue        items from many members to many, each handled at least once
+//	KV           a map, which readers look into without a lock
 //
 // It is coordination, not data: an object has one copy, and is gone when its blade begins anew. What
 // must survive belongs into tables. The source is Hodgkins, Madler, Izraelevitz, "LOCO: Rethinking

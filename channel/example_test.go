@@ -85,3 +85,63 @@ func work(fabric rdma.Fabric, host channel.Host, i int) error {
 	}
 	return nil
 }
+
+// A member keeps settings in a map that all members read. The second change depends on the value before.
+func ExampleKV() {
+	fabric, err := inproc.New(inproc.Options{Blades: []inproc.BladeOptions{{Size: 1 << 20, Key: 1}}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer fabric.Close()
+	catalog := channeltest.NewCatalog(fabric, 4096)
+	fabric.Run(1, func(i int) {
+		if err := settings(fabric, catalog.Host(), i); err != nil {
+			log.Fatal(err)
+		}
+	})
+	// Output:
+	// workers: 4
+	// workers: 8
+}
+
+func settings(fabric rdma.Fabric, host channel.Host, i int) error {
+	thread, err := rdma.NewThread(fabric, rdma.ThreadOptions{Index: i})
+	if err != nil {
+		return err
+	}
+	defer thread.Close()
+	ctx, c := context.Background(), thread.Plain()
+	member, err := channel.Join(ctx, c, host, channel.Identity{Name: "operator"})
+	if err != nil {
+		return err
+	}
+	type name [16]byte
+	kv, err := channel.OpenKV(ctx, c, member.Scope("run-17"), "settings", channel.Plain[name]("name"), channel.Plain[uint64]("setting"), channel.KVOptions{Keys: 100})
+	if err != nil {
+		return err
+	}
+	workers := name([]byte("workers\x00\x00\x00\x00\x00\x00\x00\x00\x00"))
+	if err := kv.Put(ctx, c, workers, 4); err != nil {
+		return err
+	}
+	n, _, err := kv.Get(c, workers)
+	if err != nil {
+		return err
+	}
+	fmt.Println("workers:", n)
+
+	n, _, err = kv.Hold(ctx, c, workers)
+	if err != nil {
+		return err
+	}
+	var b rdma.Batch
+	if err := kv.StagePut(&b, 2*n); err != nil {
+		return err
+	}
+	if err := member.Do(c, &b); err != nil {
+		return err
+	}
+	n, _, err = kv.Get(c, workers)
+	fmt.Println("workers:", n)
+	return err
+}

@@ -29,12 +29,13 @@ const (
 	KindTicketLock
 	KindRing
 	KindQueue
+	KindKV
 )
 
 // String returns the kind's name.
 func (k Kind) String() string {
-	if k >= KindMembers && k <= KindQueue {
-		return [...]string{"members", "variable", "owned variable", "SST", "barrier", "mutex", "ticket lock", "ring", "queue"}[k-1]
+	if k >= KindMembers && k <= KindKV {
+		return [...]string{"members", "variable", "owned variable", "SST", "barrier", "mutex", "ticket lock", "ring", "queue", "map"}[k-1]
 	}
 	return fmt.Sprintf("kind %d", uint8(k))
 }

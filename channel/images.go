@@ -32,7 +32,10 @@ type images struct {
 // imageBytes is the size of both slots.
 func imageBytes(size uint32) uint32 { return 2 * slotBytes(size) }
 
-func slotBytes(size uint32) uint32 { return align(24+align(size, 8), rdma.LineSize) }
+func slotBytes(size uint32) uint32 { return align(imageEnd(size), rdma.LineSize) }
+
+// imageEnd is the size of an image, of which the checksum is the end.
+func imageEnd(size uint32) uint32 { return 24 + align(size, 8) }
 
 // image is what a slot was found to hold.
 type image struct {

@@ -90,6 +90,7 @@ func Run(t *testing.T, open Factory) {
 		{"ticket lock", testTicketLock},
 		{"ring", testRing},
 		{"queue", testQueue},
+		{"map", testKV},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.fn(NewWorld(t, open(t, 2, bladeSize))) })
 	}
