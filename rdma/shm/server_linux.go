@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"txnode/internal/peercred"
 	"txnode/rdma"
 	"txnode/rdma/region"
 )
@@ -215,7 +216,7 @@ func (s *Server) handle(c *net.UnixConn, w welcome) error {
 	}
 	if h.version != Version {
 		w.refused = refusedVersion
-	} else if user, err := userOf(c); err != nil {
+	} else if user, err := peercred.UserOf(c); err != nil {
 		return fmt.Errorf("shm: the user of a client: %w", err)
 	} else if user != 0 && user != uint32(os.Geteuid()) {
 		w.refused = refusedUser
@@ -289,20 +290,4 @@ func send(c *net.UnixConn, p []byte, f *os.File) error {
 	}
 	_, _, err := c.WriteMsgUnix(p, rights, nil)
 	return err
-}
-
-// userOf returns the user that has connected.
-func userOf(c *net.UnixConn) (uint32, error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var cred *unix.Ucred
-	var failed error
-	if err := raw.Control(func(fd uintptr) {
-		cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil || failed != nil {
-		return 0, errors.Join(err, failed)
-	}
-	return cred.Uid, nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"txnode/internal/peercred"
 	"txnode/rdma"
 	"txnode/rdma/region"
 )
@@ -93,9 +94,9 @@ func (s *Server) Admissible(a net.Addr) error {
 	switch a.(type) {
 	case *net.UnixAddr:
 		switch {
-		case s.o.Secret == nil && !knowsUsers:
+		case s.o.Secret == nil && !peercred.Known:
 			return fmt.Errorf("%w: this system does not tell which user connects to %v: set a shared secret", ErrInsecure, a)
-		case s.o.Users != nil && !knowsUsers:
+		case s.o.Users != nil && !peercred.Known:
 			return fmt.Errorf("%w: users: this system does not tell which user connects to %v", ErrOptions, a)
 		}
 		return nil
@@ -263,10 +264,10 @@ func (s *Server) inspect(c net.Conn) (refusal, error) {
 		}
 		return 0, nil
 	}
-	if !knowsUsers || s.o.Users == nil && s.o.Secret != nil {
+	if !peercred.Known || s.o.Users == nil && s.o.Secret != nil {
 		return 0, nil
 	}
-	user, err := userOf(u)
+	user, err := peercred.UserOf(u)
 	if err != nil {
 		return 0, fmt.Errorf("tcp: the user of a client: %w", err)
 	}
@@ -290,7 +291,7 @@ func (s *Server) report(client string, err error) {
 // clientOf names a client in reports.
 func clientOf(c net.Conn) string {
 	if u, ok := c.(*net.UnixConn); ok {
-		if user, err := userOf(u); err == nil {
+		if user, err := peercred.UserOf(u); err == nil {
 			return fmt.Sprintf("user %d", user)
 		}
 	}

@@ -1,4 +1,4 @@
-package tcp
+package peercred
 
 import (
 	"net"
@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// knowsUsers: the system tells which user the peer of a unix socket is.
-const knowsUsers = true
+// Known: the system tells which user the peer of a unix socket is.
+const Known = true
 
-// userOf returns the user that has connected a unix socket.
-func userOf(c *net.UnixConn) (uint32, error) {
+// UserOf returns the number of the user that has connected a unix socket.
+func UserOf(c *net.UnixConn) (uint32, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return 0, err
