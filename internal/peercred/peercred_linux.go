@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Known: the system tells which user the peer of a unix socket is.
+// Known says that the system tells which user the peer of a unix socket is.
 const Known = true
 
 // UserOf returns the number of the user that has connected a unix socket.

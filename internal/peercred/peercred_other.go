@@ -7,7 +7,7 @@ import (
 	"net"
 )
 
-// Known: this system is not asked which user the peer of a unix socket is.
+// Known says that this system is not asked which user the peer of a unix socket is.
 const Known = false
 
 // UserOf returns an error.

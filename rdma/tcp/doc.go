@@ -5,6 +5,7 @@
 //	process of transactions                              process of blades
 //	Thread -> port: a queue pair to each blade   <->     session: a lane of region.Set
 //	Fabric: control connections                  <->     control: Provision, Grant, Revoke, blades
+//	Caller: a connection to a service            <->     service: a function of the program
 //
 // # Data path
 //
@@ -23,6 +24,12 @@
 // first piece tells the length of all, so a request that goes past the end of the region has no effect.
 // If a key changes or a blade stops between two pieces of a WRITE, the request fails with
 // StatusInternal, since a part of it has taken effect.
+//
+// # Services
+//
+// A server can have services besides blades: [Service] is a function from request to reply, of bytes that this
+// package does not understand. Messages are drawn in message.go. They share ports, hellos, secrets, TLS and
+// deadlines with the blades. Package memory/catalog/remote is a catalog behind one.
 //
 // # Waiting
 //
@@ -69,4 +76,6 @@
 //   - It has bounded buffers (Memory bytes a connection) and a bounded number of connections. It
 //     executes at most 256 requests, or 256 KiB of replies, at one go; then others have their
 //     turn. It can use up all connections, and what the processor and the disk give.
+//   - A request to a service takes memory as its bytes come, up to MaxMessage and twice that while it
+//     grows. FuzzService tests it.
 package tcp

@@ -9,8 +9,13 @@ var (
 	ErrOptions = errors.New("tcp: bad options")
 	// ErrInsecure: without TLS that authenticates both sides, only loopback and unix sockets are served and dialled.
 	ErrInsecure = errors.New("tcp: not secure")
-	// ErrRefused: one side does not want the other: another version, user, secret or blade, or too many connections.
+	// ErrRefused: one side does not want the other: another version, user, secret, blade or service, or too many connections.
 	ErrRefused = errors.New("tcp: connection refused")
 	// ErrProtocol: the peer has sent something that is no frame, or no reply to what it was asked. The connection is closed.
 	ErrProtocol = errors.New("tcp: protocol error")
+	// ErrNoAnswer: the server of a service is not there, has ended, or does not answer. A request that was sent
+	// may have been executed, or may be yet.
+	ErrNoAnswer = errors.New("tcp: the server does not answer")
+	// ErrTooLong: a request to a service has more than MaxMessage bytes. It was not sent.
+	ErrTooLong = errors.New("tcp: request too long")
 )

@@ -27,6 +27,19 @@ func HelloFrame(control bool, blade uint16) []byte {
 	return p[:]
 }
 
+// ServiceFrame is the hello of a client of a service, and MessageFrame a message of a service.
+func ServiceFrame(name string) []byte {
+	p := (&hello{version: Version, purpose: forService, service: name}).bytes()
+	return p[:]
+}
+
+func MessageFrame(number, code uint32, n int, body string) []byte {
+	p := make([]byte, messageHead+len(body))
+	putMessage(p, number, code, n)
+	copy(p[messageHead:], body)
+	return p
+}
+
 // Sizes of frames.
 const (
 	ChallengeSize = challengeSize

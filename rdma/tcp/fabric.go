@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -18,8 +17,7 @@ import (
 // Fabric is the client's side: the blades of one or several servers. All methods are safe for
 // concurrent use. The control path asks the servers, each call within Options.Control.
 type Fabric struct {
-	o       Options
-	tls     *tls.Config
+	dialer
 	start   time.Time
 	seed    uint64
 	servers []*remote
@@ -39,11 +37,10 @@ type place struct {
 
 // remote is a server.
 type remote struct {
-	name, network, address string
-	host                   string // for the certificate
-	first                  int    // the fabric's number of its first blade
-	durable                bool
-	depth                  int
+	target
+	first   int // the fabric's number of its first blade
+	durable bool
+	depth   int
 
 	mu    sync.Mutex
 	idle  []*callers       // control connections that no call uses
@@ -63,26 +60,23 @@ var _ rdma.Fabric = (*Fabric)(nil)
 // must answer. Errors name the address; they match ErrOptions, ErrInsecure, ErrRefused, or
 // rdma.ErrBladeDown for a server that does not answer.
 func Dial(ctx context.Context, addresses []string, o Options) (*Fabric, error) {
-	if err := o.complete(); err != nil {
+	d, err := newDialer(o)
+	if err != nil {
 		return nil, err
 	}
 	if len(addresses) == 0 {
 		return nil, fmt.Errorf("%w: no addresses of blades", ErrOptions)
 	}
-	f := &Fabric{o: o, start: time.Now(), seed: o.Seed}
+	f := &Fabric{dialer: d, start: time.Now(), seed: o.Seed}
 	if f.seed == 0 {
 		f.seed = uint64(f.start.UnixNano())
 	}
-	if o.TLS != nil {
-		f.tls = atLeast13(o.TLS)
-	}
 	for _, a := range addresses {
-		network, address, err := ParseAddress(a)
+		t, err := parseTarget(a)
 		if err != nil {
 			return nil, err
 		}
-		host, _, _ := net.SplitHostPort(address) // "" for unix sockets
-		f.servers = append(f.servers, &remote{name: a, network: network, address: address, host: host})
+		f.servers = append(f.servers, &remote{target: t})
 	}
 	errs := f.each(func(r *remote) error { return f.meet(ctx, r) })
 	if err := errors.Join(errs...); err != nil {
@@ -117,7 +111,7 @@ func (f *Fabric) each(fn func(r *remote) error) []error {
 
 // meet connects to a server for the first time.
 func (f *Fabric) meet(ctx context.Context, r *remote) error {
-	c, w, err := f.connect(ctx, r, forControl, 0)
+	c, w, err := f.connect(ctx, r, hello{purpose: forControl})
 	if err != nil {
 		return err
 	}
@@ -128,74 +122,15 @@ func (f *Fabric) meet(ctx context.Context, r *remote) error {
 }
 
 // connect makes a connection to a server and greets it.
-func (f *Fabric) connect(ctx context.Context, r *remote, p purpose, blade uint16) (net.Conn, *welcome, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.o.Connect)
-	defer cancel()
-	c, w, err := f.tryConnect(ctx, r, p, blade)
+func (f *Fabric) connect(ctx context.Context, r *remote, h hello) (net.Conn, *welcome, error) {
+	c, w, err := f.dial(ctx, &r.target, h)
 	switch {
 	case err == nil:
 		return c, w, nil
-	case errors.Is(err, ErrRefused), errors.Is(err, ErrInsecure), errors.Is(err, ErrProtocol), isCertificate(err):
+	case unwilling(err):
 		return nil, nil, fmt.Errorf("tcp: server %s: %w", r.name, err)
 	}
 	return nil, nil, fmt.Errorf("tcp: server %s: %w: %w", r.name, err, rdma.ErrBladeDown)
-}
-
-func isCertificate(err error) bool {
-	var c *tls.CertificateVerificationError
-	return errors.As(err, &c)
-}
-
-func (f *Fabric) tryConnect(ctx context.Context, r *remote, p purpose, blade uint16) (net.Conn, *welcome, error) {
-	var d net.Dialer
-	c, err := d.DialContext(ctx, r.network, r.address)
-	if err != nil {
-		return nil, nil, err
-	}
-	until, _ := ctx.Deadline() // there is one
-	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	stream, w, err := f.greet(c, r, p, blade, until)
-	if err != nil {
-		if ctx.Err() != nil {
-			err = fmt.Errorf("%w: %w", ctx.Err(), err)
-		}
-		return nil, nil, errors.Join(err, c.Close())
-	}
-	if !stop() {
-		return nil, nil, errors.Join(ctx.Err(), c.Close())
-	}
-	return stream, w, nil
-}
-
-// greet secures a connection and greets the server.
-func (f *Fabric) greet(c net.Conn, r *remote, p purpose, blade uint16, until time.Time) (net.Conn, *welcome, error) {
-	if err := c.SetDeadline(until); err != nil {
-		return nil, nil, err
-	}
-	stream := c
-	switch {
-	case r.network == "unix":
-	case f.tls == nil && !loopback(c.RemoteAddr()):
-		return nil, nil, fmt.Errorf("%w: %v is another host: set TLS", ErrInsecure, c.RemoteAddr())
-	case f.tls != nil:
-		conf := f.tls
-		if conf.ServerName == "" {
-			conf = conf.Clone()
-			conf.ServerName = r.host
-		}
-		// The data path does not wait in a Read: see cipher.
-		t := tls.Client(&cipher{Conn: c}, conf)
-		if err := t.Handshake(); err != nil {
-			return nil, nil, fmt.Errorf("TLS: %w", err)
-		}
-		stream = t
-	}
-	w, err := greet(stream, f.o.Secret, p, blade)
-	if err != nil {
-		return nil, nil, err
-	}
-	return stream, w, c.SetDeadline(time.Time{})
 }
 
 // call executes a call on a server and hands its body to took. A control connection that has
@@ -243,7 +178,7 @@ func (f *Fabric) caller(r *remote, until time.Time) (c *callers, fresh bool, err
 	r.mu.Unlock()
 	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
-	conn, w, err := f.connect(ctx, r, forControl, 0)
+	conn, w, err := f.connect(ctx, r, hello{purpose: forControl})
 	if err != nil {
 		return nil, true, err
 	}
@@ -464,7 +399,7 @@ func (f *Fabric) newPort(arena int) (*port, error) {
 // link connects to a blade.
 func (f *Fabric) link(ctx context.Context, b rdma.BladeID) (*link, error) {
 	at := f.places[b]
-	c, w, err := f.connect(ctx, at.server, forData, at.index)
+	c, w, err := f.connect(ctx, at.server, hello{purpose: forData, blade: at.index})
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // Version of the wire format. Both sides must speak the same one.
-const Version = 1
+const Version = 2
 
 // magic begins every connection, in both directions: "txn-rdma".
 const magic = 0x616d64722d6e7874

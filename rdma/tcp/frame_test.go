@@ -58,6 +58,10 @@ func TestGolden(t *testing.T) {
 	putAnswer(a[:], callDone, bladeSize)
 	putBlade(a[answerSize:], &rdma.BladeInfo{Size: 1 << 30, Incarnation: 0x1234567890, Key: 5, ReadOnly: true})
 	show("answer, one blade", a[:])
+	sb := (&hello{version: Version, purpose: forService, service: "catalog"}).bytes()
+	show("hello, service, without its nonce", sb[:])
+	show("request 1 to a service", MessageFrame(1, 0, 5, "hello"))
+	show("reply to request 1, with code 7", MessageFrame(1, 7, 3, "why"))
 
 	const file = "testdata/frames.txt"
 	if *rewrite {
@@ -111,6 +115,21 @@ func TestFramesAreChecked(t *testing.T) {
 		putAnswer(p[:], x.o, x.n)
 		if _, _, err := getAnswer(p[:]); !errors.Is(err, ErrProtocol) {
 			t.Errorf("an answer %d of %d bytes: %v", x.o, x.n, err)
+		}
+	}
+	var m [messageHead]byte
+	for name, x := range map[string]struct {
+		number, code uint32
+		n            int
+	}{
+		"longer than a message":   {5, 0, MaxMessage + 1},
+		"of all that a word says": {5, 0, -1},
+		"longer than a text":      {5, 1, maxText + 1},
+		"another number":          {6, 0, 1},
+	} {
+		putMessage(m[:], x.number, x.code, x.n)
+		if _, _, err := getMessage(m[:], 5); !errors.Is(err, ErrProtocol) {
+			t.Errorf("a message: %s: %v", name, err)
 		}
 	}
 	putReply(p[:], 5, rdma.StatusInternal+1)

@@ -2,9 +2,13 @@ package tcp
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"flag"
+	"io"
+	"net"
 	"testing"
+	"time"
 
 	"txnode/rdma"
 	"txnode/rdma/region"
@@ -165,7 +169,9 @@ func FuzzReplies(f *testing.F) {
 // encode the same.
 func FuzzHellos(f *testing.F) {
 	h, c, w := (&hello{version: Version, purpose: forControl}).bytes(), (&challenge{version: Version}).bytes(), (&welcome{blades: 1, depth: 1}).bytes()
+	s := (&hello{version: Version, purpose: forService, service: "catalog"}).bytes()
 	f.Add(h[:])
+	f.Add(s[:])
 	f.Add(c[:])
 	f.Add(w[:])
 	f.Fuzz(func(t *testing.T, got []byte) {
@@ -189,11 +195,77 @@ func FuzzHellos(f *testing.F) {
 		if x.get(p[:]) == nil && x.action > lastAction {
 			t.Errorf("call %d", x.action)
 		}
+		if h.purpose == forService && !serviceName(h.service) {
+			t.Errorf("a hello to service %q", h.service)
+		}
+		if code, n, err := getMessage(p[:], wire.Uint32(p[:])); err == nil && (n < 0 || n > MaxMessage || code != 0 && n > maxText) {
+			t.Errorf("a message of %d bytes, code %d", n, code)
+		}
 		if b, err := getBlade(p[:]); err == nil {
 			var q [bladeSize]byte
 			if putBlade(q[:], &b); q != [bladeSize]byte(p[:]) {
 				t.Errorf("blade %x is encoded as %x", p[:bladeSize], q)
 			}
+		}
+	})
+}
+
+// FuzzService: whatever a client sends to a service, in whatever parts, each request is answered in order, and what is none
+// ends the connection. It gets no memory for bytes that have not come.
+func FuzzService(f *testing.F) {
+	f.Add(append(MessageFrame(1, 0, 5, "hello"), MessageFrame(2, 0, 0, "")...), uint16(3))
+	f.Add(append(MessageFrame(1, 0, 5, "hello"), MessageFrame(1, 0, 5, "again")...), uint16(100))
+	f.Add(MessageFrame(1, 0, MaxMessage, "short"), uint16(1000))
+	f.Add(MessageFrame(1, 9, 3, "why"), uint16(1))
+	f.Fuzz(func(t *testing.T, sent []byte, step uint16) {
+		s := &Server{}
+		s.o.Timeout = time.Minute
+		client, server := net.Pipe()
+		ended := make(chan error, 1)
+		go func() {
+			ended <- s.serve(server, func(_ context.Context, request []byte) ([]byte, error) {
+				if cap(request) > 2*len(sent)+firstRead {
+					t.Errorf("%d bytes of memory for %d that were sent", cap(request), len(sent))
+				}
+				return append([]byte("to "), request...), nil
+			})
+		}()
+		var got bytes.Buffer
+		received := make(chan error, 1)
+		go func() {
+			_, err := got.ReadFrom(client)
+			received <- err
+		}()
+		for rest := sent; len(rest) > 0; {
+			n, err := client.Write(rest[:min(len(rest), int(step)+1)])
+			if err != nil {
+				break
+			}
+			rest = rest[n:]
+		}
+		var want []byte
+		broken, number := false, uint32(1)
+		for rest := sent; len(rest) > 0; number++ {
+			if len(rest) < messageHead {
+				broken = true
+				break
+			}
+			code, n, err := getMessage(rest, number)
+			if err != nil || code != 0 || n > len(rest)-messageHead {
+				broken = true
+				break
+			}
+			want = append(append(want, MessageFrame(number, 0, n+3, "to ")...), rest[messageHead:messageHead+n]...)
+			rest = rest[messageHead+n:]
+		}
+		_ = client.Close()
+		err := <-ended
+		<-received
+		if !broken && err != nil && !errors.Is(err, io.ErrClosedPipe) { // it takes no reply after its last request
+			t.Errorf("a client that sends requests only: %v", err)
+		}
+		if !bytes.HasPrefix(want, got.Bytes()) {
+			t.Errorf("replies %x, want a beginning of %x", got.Bytes(), want)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -24,6 +25,7 @@ type purpose uint8
 const (
 	forData    purpose = 1 // a queue pair to one blade
 	forControl purpose = 2
+	forService purpose = 3 // requests to a service
 )
 
 const (
@@ -43,18 +45,20 @@ const (
 //	12  blade    index on this server, for data
 //	14  -        2 bytes, zero
 //	16  nonce    32 random bytes
-//	48  -        16 bytes, zero
+//	48  service  its name, ASCII, and zeros up to 16 bytes
 type hello struct {
 	version uint16
 	purpose purpose
 	blade   uint16
 	nonce   [nonceSize]byte
+	service string
 }
 
 func (h *hello) bytes() (p [helloSize]byte) {
 	wire.PutUint64(p[:], magic)
 	wire.PutUint64(p[8:], uint64(h.version)|uint64(h.purpose)<<16|uint64(h.blade)<<32)
 	copy(p[16:], h.nonce[:])
+	copy(p[48:], h.service)
 	return p
 }
 
@@ -70,8 +74,14 @@ func (h *hello) get(p *[helloSize]byte) error {
 	}
 	h.purpose, h.blade = purpose(v>>16), uint16(v>>32)
 	copy(h.nonce[:], p[16:])
-	if v>>24&0xff != 0 || v>>48 != 0 || h.purpose != forData && h.purpose != forControl || [16]byte(p[48:]) != [16]byte{} {
-		return fmt.Errorf("%w: a hello %#x", ErrProtocol, v)
+	name := bytes.TrimRight(p[48:], "\x00")
+	h.service = string(name)
+	fits := h.service == ""
+	if h.purpose == forService {
+		fits = serviceName(h.service) && h.blade == 0
+	}
+	if v>>24&0xff != 0 || v>>48 != 0 || h.purpose < forData || h.purpose > forService || !fits {
+		return fmt.Errorf("%w: a hello %#x, %q", ErrProtocol, v, name)
 	}
 	return nil
 }
@@ -86,6 +96,7 @@ const (
 	refusedBlade
 	refusedBusy
 	refusedMemory
+	refusedService
 )
 
 // String says it in words, with what to do.
@@ -98,11 +109,13 @@ func (r refusal) String() string {
 	case refusedSecret:
 		return "the shared secret is wrong or missing: give both sides the same"
 	case refusedBlade:
-		return "it has no such blade: compare the lists of addresses"
+		return "it has no blades, or not this one: compare the lists of addresses"
 	case refusedBusy:
 		return "it has as many connections as it may: raise its limit, or use fewer threads"
 	case refusedMemory:
 		return "it has no memory for one more connection"
+	case refusedService:
+		return "it has no such service: connect to the server that has it"
 	}
 	return fmt.Sprintf("refusal %d", uint8(r))
 }
@@ -155,7 +168,7 @@ func (c *challenge) get(p *[challengeSize]byte) error {
 //
 //	 0  refusal
 //	 1  durable  1: every region is a file
-//	 2  blades   of the server
+//	 2  blades   of the server; 0 if it has services only
 //	 4  depth    requests that may be under way on a data connection
 //	 8  proof    of the server, 32 bytes, or zeros
 //	40  -        24 bytes, zero
@@ -184,7 +197,7 @@ func (w *welcome) get(p *[welcomeSize]byte) error {
 	if w.refused != 0 {
 		return nil
 	}
-	if v>>9&0x7f != 0 || w.blades == 0 || w.blades > maxBlades || w.depth == 0 || w.depth > maxDepth || [24]byte(p[40:]) != [24]byte{} {
+	if v>>9&0x7f != 0 || w.blades > maxBlades || w.depth == 0 || w.depth > maxDepth || [24]byte(p[40:]) != [24]byte{} {
 		return fmt.Errorf("%w: a welcome %#x", ErrProtocol, v)
 	}
 	return nil
@@ -203,8 +216,8 @@ func prove(secret []byte, side string, h *[helloSize]byte, c *[challengeSize]byt
 }
 
 // greet is the client's side of the beginning of a connection.
-func greet(c io.ReadWriter, secret []byte, p purpose, blade uint16) (*welcome, error) {
-	h := hello{version: Version, purpose: p, blade: blade}
+func greet(c io.ReadWriter, secret []byte, h hello) (*welcome, error) {
+	h.version = Version
 	_, _ = rand.Read(h.nonce[:]) // never fails
 	said := h.bytes()
 	if _, err := c.Write(said[:]); err != nil {
@@ -243,6 +256,9 @@ func greet(c io.ReadWriter, secret []byte, p purpose, blade uint16) (*welcome, e
 	}
 	if w.refused != 0 {
 		return nil, fmt.Errorf("%w: %v", ErrRefused, w.refused)
+	}
+	if w.blades == 0 && h.purpose != forService {
+		return nil, fmt.Errorf("%w: a server without blades takes a connection to blades", ErrProtocol)
 	}
 	if want := prove(secret, "server", &said, &heard); secret != nil && !hmac.Equal(w.proof[:], want[:]) {
 		return nil, fmt.Errorf("%w: the server does not know the shared secret", ErrRefused)

@@ -3,7 +3,9 @@ package tcp
 import (
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +25,8 @@ type Options struct {
 	TLS *tls.Config
 	// Connect bounds how long a connection takes to come about; 0: 3 seconds.
 	Connect time.Duration
-	// Control bounds a call of the control path; 0: 5 seconds.
+	// Control bounds a call of the control path, and one of a service whose context has no deadline;
+	// 0: 5 seconds.
 	Control time.Duration
 	// Verb bounds how long a work request may be without a reply, from when it was sent; 0: 5
 	// seconds. Then its connection is closed: whatever is outstanding there fails with
@@ -74,20 +77,23 @@ type ServerOptions struct {
 	// (ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs). TLS 1.3 is the oldest version. It
 	// is for TCP only.
 	TLS *tls.Config
-	// Connections bounds how many there are at a time, each with Memory bytes of buffers; 0:
-	// 1024. Half as many, at least 16, may be about to prove that they may connect.
+	// Services that the server has beside blades, by name: 1 to 16 characters of ASCII without spaces.
+	Services map[string]Service
+	// Connections bounds how many there are at a time, each with Memory bytes of buffers, or with a
+	// request and a reply of a service, each of at most MaxMessage; 0: 1024. Half as many, at least 16, may be about to prove that they may connect.
 	Connections int
 	// Depth is how many requests of a connection are under way at most; 0: 256.
 	Depth int
 	// Timeout bounds how long a client may take for the beginning of a connection, for the
-	// rest of a frame of which a part has come, and to take replies; 0: 5 seconds.
+	// rest of a frame of which a part has come, and to take replies; 0: 5 seconds. Of a message of a
+	// service it bounds each part, of which there are a few hundred at most.
 	Timeout time.Duration
 	// Report is told of each connection that was refused, or that ended for another reason than
 	// its client's closing it. It may be called by several goroutines at once. nil: nothing is.
 	Report func(client string, err error)
 }
 
-// Memory is what the buffers of one connection take on the server, in bytes.
+// Memory is what the buffers of one connection to a blade take on the server, in bytes.
 const Memory = inSize + outSize
 
 const (
@@ -99,6 +105,10 @@ const (
 func (o *ServerOptions) complete() error {
 	var f validate.Faults
 	f.Check(o.Connections >= 0 && o.Connections <= 1<<20, "%d connections: between 1 and %d are possible", o.Connections, 1<<20)
+	for _, name := range slices.Sorted(maps.Keys(o.Services)) {
+		f.Check(serviceName(name), "service %q: a name has 1 to %d characters of ASCII, without spaces", name, maxServiceName)
+		f.Check(o.Services[name] != nil, "service %q is nil", name)
+	}
 	f.Check(o.Depth >= 0 && o.Depth <= maxDepth, "a depth of %d requests: between 1 and %d are possible", o.Depth, maxDepth)
 	f.Check(o.Timeout >= 0, "Timeout is %v: a duration of 0 or more is possible", o.Timeout)
 	f.Check(o.Secret == nil || len(o.Secret) >= minSecret, "a secret of %d bytes: at least %d are needed", len(o.Secret), minSecret)

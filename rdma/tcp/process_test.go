@@ -18,8 +18,8 @@ import (
 	"txnode/rdma/tcp"
 )
 
-// roleEnv has the test program be something else: "serve NETWORK BLADES SIZE" or "echo NETWORK
-// IN OUT".
+// roleEnv has the test program be something else: "serve NETWORK BLADES SIZE", "service NETWORK" or "echo
+// NETWORK IN OUT".
 const roleEnv = "TXNODE_TCP_ROLE"
 
 func TestMain(m *testing.M) {
@@ -61,11 +61,15 @@ func play(role []string) error {
 		_, err := io.Copy(io.Discard, os.Stdin)
 		return err
 	}
-	set, err := region.New(region.Config{Regions: regions(number(2), uint64(number(3))), Seed: 1})
-	if err != nil {
-		return err
+	var set *region.Set
+	so := tcp.ServerOptions{Services: services()}
+	if role[0] == "serve" {
+		so.Services = nil
+		if set, err = region.New(region.Config{Regions: regions(number(2), uint64(number(3))), Seed: 1}); err != nil {
+			return err
+		}
 	}
-	s, err := tcp.NewServer(set, tcp.ServerOptions{})
+	s, err := tcp.NewServer(set, so)
 	if err != nil {
 		return err
 	}
@@ -79,7 +83,7 @@ func play(role []string) error {
 	if err := s.Shutdown(ctx); err != nil {
 		return err
 	}
-	if err := <-served; err != nil {
+	if err := <-served; err != nil || set == nil {
 		return err
 	}
 	return set.Close()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -19,7 +20,7 @@ import (
 )
 
 // Server serves the blades of a set: it executes the frames of clients on lanes, and the calls
-// of their control path. Its methods are safe for concurrent use.
+// of their control path. It can have services besides. Its methods are safe for concurrent use.
 type Server struct {
 	set    *region.Set
 	blades int
@@ -37,11 +38,18 @@ type Server struct {
 var errStopping = errors.New("tcp: the server closes")
 
 // NewServer makes a server for the blades of a set, which stays the caller's: it is closed after
-// Shutdown. Errors match ErrOptions.
+// Shutdown. nil: no blades, services only. Errors match ErrOptions.
 func NewServer(set *region.Set, o ServerOptions) (*Server, error) {
-	s := &Server{set: set, o: o, blades: len(set.Blades()), listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]bool{}}
+	o.Services = maps.Clone(o.Services)
+	s := &Server{set: set, o: o, listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]bool{}}
 	if err := s.o.complete(); err != nil {
 		return nil, err
+	}
+	switch {
+	case set != nil:
+		s.blades = len(set.Blades())
+	case len(o.Services) == 0:
+		return nil, fmt.Errorf("%w: a server without blades and without services", ErrOptions)
 	}
 	if o.TLS != nil {
 		s.tls = atLeast13(o.TLS)
@@ -110,7 +118,7 @@ func (s *Server) Admissible(a net.Addr) error {
 }
 
 // Shutdown closes the listeners, has the connections execute what they have received and reply,
-// and closes them. When ctx ends before that, it breaks those that are left, and returns ctx's error.
+// and closes them. The context of services ends at once. When ctx ends before that, it breaks those that are left, and returns ctx's error.
 // No lane of the set is open afterwards.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
@@ -216,32 +224,40 @@ func (s *Server) handle(c net.Conn) error {
 		s.conns[c] = true
 	}
 	s.mu.Unlock()
-	w.durable, w.blades, w.depth = s.set.Durable(), uint16(s.blades), uint32(s.o.Depth)
+	w.durable, w.blades, w.depth = s.set != nil && s.set.Durable(), uint16(s.blades), uint32(s.o.Depth)
+	answer := s.o.Services[h.service]
 	var q *session
-	if h.purpose == forData && w.refused == 0 {
-		if int(h.blade) >= s.blades {
-			w.refused = refusedBlade
-		} else if q, err = newSession(s.set, rdma.BladeID(h.blade), s.o.Timeout); err != nil {
+	switch {
+	case w.refused != 0:
+	case h.purpose == forService && answer == nil:
+		w.refused = refusedService
+	case h.purpose == forService:
+	case int(h.blade) >= s.blades: // it is 0 for the control path
+		w.refused = refusedBlade
+	case h.purpose == forData:
+		if q, err = newSession(s.set, rdma.BladeID(h.blade), s.o.Timeout); err != nil {
 			return errors.Join(finish(stream, &welcome{refused: refusedMemory}), err)
 		}
 	}
-	if err := finish(stream, w); err != nil {
-		if q != nil {
-			err = errors.Join(err, q.close())
+	if err = finish(stream, w); err == nil {
+		err = s.deadline(c, time.Time{})
+	}
+	if q != nil {
+		if err == nil {
+			q.conn, q.stopping = stream, s.stopping
+			err = q.serve()
 		}
+		return errors.Join(err, q.close())
+	}
+	switch {
+	case err != nil && h.purpose == forService:
+		return fmt.Errorf("service %q: %w", h.service, err)
+	case err != nil:
 		return err
+	case h.purpose == forService:
+		return s.serve(stream, answer)
 	}
-	if err := s.deadline(c, time.Time{}); err != nil {
-		if q != nil {
-			err = errors.Join(err, q.close())
-		}
-		return err
-	}
-	if q == nil {
-		return s.control(stream)
-	}
-	q.conn, q.stopping = stream, s.stopping
-	return errors.Join(q.serve(), q.close())
+	return s.control(stream)
 }
 
 // deadline sets both deadlines of a connection, unless the server closes.

@@ -1,0 +1,106 @@
+package tcp
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// dialer makes connections of all purposes.
+type dialer struct {
+	o   Options
+	tls *tls.Config
+}
+
+// newDialer checks options and completes them.
+func newDialer(o Options) (dialer, error) {
+	if err := o.complete(); err != nil {
+		return dialer{}, err
+	}
+	d := dialer{o: o}
+	if o.TLS != nil {
+		d.tls = atLeast13(o.TLS)
+	}
+	return d, nil
+}
+
+// target is the address of a server.
+type target struct {
+	name, network, address string
+	host                   string // for the certificate
+}
+
+func parseTarget(name string) (target, error) {
+	network, address, err := ParseAddress(name)
+	host, _, _ := net.SplitHostPort(address) // "" for unix sockets
+	return target{name: name, network: network, address: address, host: host}, err
+}
+
+// unwilling reports whether an error of dial is of a server that is there and does not take the client, or that the client
+// does not take.
+func unwilling(err error) bool {
+	return errors.Is(err, ErrRefused) || errors.Is(err, ErrInsecure) || errors.Is(err, ErrProtocol) || isCertificate(err)
+}
+
+func isCertificate(err error) bool {
+	var c *tls.CertificateVerificationError
+	return errors.As(err, &c)
+}
+
+// dial connects to a server and greets it, within Options.Connect. Its errors do not name the server.
+func (d *dialer) dial(ctx context.Context, t *target, h hello) (net.Conn, *welcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.o.Connect)
+	defer cancel()
+	var n net.Dialer
+	c, err := n.DialContext(ctx, t.network, t.address)
+	if err != nil {
+		return nil, nil, err
+	}
+	until, _ := ctx.Deadline() // there is one
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	stream, w, err := d.greet(c, t, h, until)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+		return nil, nil, errors.Join(err, c.Close())
+	}
+	if !stop() {
+		return nil, nil, errors.Join(ctx.Err(), c.Close())
+	}
+	return stream, w, nil
+}
+
+// greet secures a connection and greets the server.
+func (d *dialer) greet(c net.Conn, at *target, h hello, until time.Time) (net.Conn, *welcome, error) {
+	if err := c.SetDeadline(until); err != nil {
+		return nil, nil, err
+	}
+	stream := c
+	switch {
+	case at.network == "unix":
+	case d.tls == nil && !loopback(c.RemoteAddr()):
+		return nil, nil, fmt.Errorf("%w: %v is another host: set TLS", ErrInsecure, c.RemoteAddr())
+	case d.tls != nil:
+		conf := d.tls
+		if conf.ServerName == "" {
+			conf = conf.Clone()
+			conf.ServerName = at.host
+		}
+		// The data path does not wait in a Read: see cipher.
+		t := tls.Client(&cipher{Conn: c}, conf)
+		if err := t.Handshake(); err != nil {
+			return nil, nil, fmt.Errorf("TLS: %w", err)
+		}
+		stream = t
+	}
+	w, err := greet(stream, d.o.Secret, h)
+	if err != nil {
+		return nil, nil, err
+	}
+	return stream, w, c.SetDeadline(time.Time{})
+}
