@@ -1,0 +1,34 @@
+// Package remote has a catalog that several processes share. One process has the catalog and serves it with
+// package rdma/tcp: [NewService]. The others use it through [Client], which is a memory.Catalog.
+//
+//	process of the catalog                        a process of transactions
+//	memory.Catalog <- Service  <- connection <-   Client: Load, Apply, and what Await asks at once
+//	                           <- connection <-   Client: one long poll for all that Await
+//
+// # Revisions
+//
+// Revisions of a catalog are comparable within one opening of it. A service has a random number, its opening,
+// and every message has it. A client counts revisions of its own: those of an opening, and a base that lies
+// above all revisions of the openings before. So if the process of the catalog restarts,
+//
+//   - an Apply at a revision of before is refused with ErrRevision, whatever number it had there;
+//   - Await returns at once, since there may have been changes;
+//   - revisions of one Client grow.
+//
+// Revisions of two clients do not compare.
+//
+// # Failures
+//
+// While the process of the catalog is away, Load and Apply fail with [ErrAway] within Options.Control. Await
+// goes on waiting: it connects again, with pauses that grow to a second. When the process is back, all go on.
+// An Apply whose connection breaks is not repeated, since it may have been made: the contract of
+// memory.Catalog leaves that open.
+//
+// A long poll is answered after two seconds at most, so that a peer that is gone is noticed.
+//
+// # Limits
+//
+// A message has at most tcp.MaxMessage bytes, and so has what a catalog with clients can hold. A length in a
+// message is compared with the bytes that are there. A client that may connect may change the catalog: it is
+// trusted with the data.
+package remote

@@ -1,0 +1,111 @@
+package remote
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"txnode/memory"
+	"txnode/rdma/tcp"
+)
+
+// ServiceName is what a server calls the service of a catalog, in tcp.ServerOptions.Services.
+const ServiceName = "catalog"
+
+// longestPoll bounds how long a service lets a client wait.
+const longestPoll = 10 * time.Second
+
+// service answers requests about a catalog.
+type service struct {
+	cat     memory.Catalog
+	opening opening
+}
+
+// NewService makes a service of a catalog, which stays the caller's: it is closed after the server's Shutdown.
+// Each call makes an opening of its own, so one catalog has one service at a time. Safe for concurrent use.
+func NewService(cat memory.Catalog) tcp.Service {
+	s := &service{cat: cat}
+	_, _ = rand.Read(s.opening[:]) // never fails
+	return s.answer
+}
+
+// answer answers a request: see wire.go.
+func (s *service) answer(ctx context.Context, request []byte) ([]byte, error) {
+	p, err := s.execute(ctx, request)
+	if err != nil {
+		return nil, told(err)
+	}
+	return p, nil
+}
+
+func (s *service) execute(ctx context.Context, request []byte) ([]byte, error) {
+	if len(request) < 2 || request[0] != format {
+		return nil, fmt.Errorf("%w: this catalog speaks format %d: use the same release of txnode on both sides", errMessage, format)
+	}
+	op, p := request[1], request[2:]
+	if op == opLoad && len(p) == 0 {
+		return s.load()
+	}
+	if op != opApply && op != opAwait {
+		return nil, fmt.Errorf("%w: request %d of %d bytes", errMessage, op, len(p))
+	}
+	at, p, err := takePlace(p)
+	if err != nil {
+		return nil, err
+	}
+	if op == opApply {
+		changes, err := getEntries(p)
+		if err != nil {
+			return nil, err
+		}
+		return s.apply(at, changes)
+	}
+	if len(p) != 4 {
+		return nil, fmt.Errorf("%w: %d bytes behind the place", errMessage, len(p))
+	}
+	return s.await(ctx, at, min(time.Duration(wire.Uint32(p))*time.Millisecond, longestPoll))
+}
+
+func (s *service) place(rev memory.Revision) []byte { return place{s.opening, rev}.append(nil) }
+
+func (s *service) load() ([]byte, error) {
+	entries, rev, err := s.cat.Load()
+	if err != nil {
+		return nil, err
+	}
+	n := placeSize + sizeOf(entries)
+	if n > tcp.MaxMessage {
+		return nil, fmt.Errorf("the entries have %d bytes: at most %d can be sent to other processes", n, tcp.MaxMessage)
+	}
+	return appendEntries(place{s.opening, rev}.append(make([]byte, 0, n)), entries), nil
+}
+
+func (s *service) apply(at place, changes []memory.Entry) ([]byte, error) {
+	if at.opening != s.opening {
+		return nil, fmt.Errorf("%w: the catalog was opened anew", memory.ErrRevision)
+	}
+	rev, err := s.cat.Apply(at.rev, changes)
+	if err != nil {
+		return nil, err
+	}
+	return s.place(rev), nil
+}
+
+// await waits until the catalog is at a later place; or until the time is over, ctx ends, or, for an opening of
+// before, not at all.
+func (s *service) await(ctx context.Context, at place, wait time.Duration) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	after := at.rev
+	if at.opening != s.opening {
+		cancel()
+		after = 0
+	}
+	rev, err := s.cat.Await(ctx, after)
+	if err != nil && (ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
+		return nil, err
+	}
+	return s.place(rev), nil
+}

@@ -1,0 +1,170 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"txnode/memory"
+	"txnode/memory/catalog"
+	"txnode/rdma/tcp"
+)
+
+// full is a service of a catalog with two entries.
+func full(t testing.TB) *service {
+	t.Helper()
+	m := &catalog.Mem{}
+	if _, err := m.Apply(0, []memory.Entry{{Key: "a", Value: []byte("1")}, {Key: "b", Value: []byte{}}}); err != nil {
+		t.Fatal(err)
+	}
+	return &service{cat: m, opening: opening{1}}
+}
+
+// TestRequestsAreChecked: what is no request is refused, with a text for the log of the client.
+func TestRequestsAreChecked(t *testing.T) {
+	s := full(t)
+	at := place{s.opening, 1}
+	head := func(op byte, rest ...byte) []byte { return append([]byte{format, op}, rest...) }
+	one := appendEntries(nil, []memory.Entry{{Key: "k", Value: []byte("v")}})
+	apply := func(p []byte) []byte { return append(at.append(head(opApply)), p...) }
+	for name, p := range map[string][]byte{
+		"nothing":               nil,
+		"another format":        {format + 1, opLoad},
+		"another request":       head(4),
+		"a load of something":   head(opLoad, 0),
+		"no place":              head(opApply),
+		"half a place":          at.append(head(opAwait))[:20],
+		"a revision too large":  place{s.opening, maxRevision + 1}.append(head(opAwait)),
+		"no time to wait":       at.append(head(opAwait)),
+		"no entries":            apply(nil),
+		"more entries":          apply([]byte{2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}),
+		"all entries":           apply([]byte{255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0}),
+		"a longer key":          apply([]byte{1, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0}),
+		"a longer value":        apply([]byte{1, 0, 0, 0, 0, 0, 0, 0, 254, 255, 255, 255}),
+		"a byte behind":         apply(append(one[:len(one):len(one)], 0)),
+		"a byte of a value":     apply(one[:len(one)-1]),
+		"two, and one is there": apply(append([]byte{2}, one[1:]...)),
+	} {
+		var e *tcp.CallError
+		if _, err := s.answer(t.Context(), p); !errors.As(err, &e) || !errors.Is(heard(e), errMessage) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if entries, rev, err := s.cat.Load(); len(entries) != 2 || rev != 1 || err != nil {
+		t.Errorf("%v at %d, %v", entries, rev, err)
+	}
+	if _, err := s.answer(t.Context(), apply(one)); err != nil {
+		t.Errorf("a good request: %v", err)
+	}
+}
+
+// tooMuch is a catalog that no message has room for.
+type tooMuch struct{ memory.Catalog }
+
+func (tooMuch) Load() ([]memory.Entry, memory.Revision, error) {
+	return []memory.Entry{{Key: "a", Value: make([]byte, tcp.MaxMessage)}}, 1, nil
+}
+
+// TestTooMuch: a catalog that is too large for a message says so.
+func TestTooMuch(t *testing.T) {
+	s := &service{cat: tooMuch{&catalog.Mem{}}}
+	if _, err := s.answer(t.Context(), []byte{format, opLoad}); err == nil || err.Error() != fmt.Sprintf("the entries have %d bytes: at most %d can be sent to other processes", tcp.MaxMessage+4+8+1+placeSize, tcp.MaxMessage) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestNote: revisions of a client grow, whatever comes in whatever order, and answers of an earlier opening are of no use.
+func TestNote(t *testing.T) {
+	c := &Client{past: map[opening]struct{}{}, calls: &tcp.Caller{}}
+	one, two := opening{1}, opening{2}
+	for i, x := range []struct {
+		at        place
+		want, rev memory.Revision
+		stale     bool
+	}{
+		{place{one, 5}, 6, 6, false},
+		{place{one, 3}, 4, 6, false}, // an answer that was late
+		{place{two, 0}, 7, 7, false},
+		{place{one, 9}, 0, 7, true},
+		{place{two, 2}, 9, 9, false},
+		{place{opening{}, 2}, 0, 9, true},
+	} {
+		moved := c.poll.wait()
+		was := c.rev
+		got, err := c.note(x.at)
+		if got != x.want || c.rev != x.rev || errors.Is(err, ErrAway) != x.stale {
+			t.Errorf("%d: %d, the latest %d, %v", i, got, c.rev, err)
+		}
+		select {
+		case <-moved:
+			if c.rev == was {
+				t.Errorf("%d: what waits was woken for nothing", i)
+			}
+		default:
+			if c.rev != was {
+				t.Errorf("%d: what waits was not woken", i)
+			}
+		}
+	}
+	if _, ok := c.placeOf(6); ok {
+		t.Error("a revision of an earlier opening has a place")
+	}
+	if at, ok := c.placeOf(9); !ok || at != (place{two, 2}) {
+		t.Errorf("%v, %v", at, ok)
+	}
+}
+
+// FuzzRequest: no request harms the service; a reply is one that a client understands.
+func FuzzRequest(f *testing.F) {
+	at := place{opening{1}, 1}
+	f.Add([]byte{format, opLoad})
+	f.Add(appendEntries(at.append([]byte{format, opApply}), []memory.Entry{{Key: "c", Value: []byte("2")}, {Key: "a"}}))
+	f.Add(wire.AppendUint32(at.append([]byte{format, opAwait}), 0))
+	f.Add(wire.AppendUint32(place{opening{2}, 9}.append([]byte{format, opAwait}), 1<<31))
+	f.Fuzz(func(t *testing.T, request []byte) {
+		s := full(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // it does not wait
+		reply, err := s.answer(ctx, request)
+		if err != nil {
+			return
+		}
+		now, rest, err := takePlace(reply)
+		if err != nil || now.opening != s.opening {
+			t.Fatalf("a reply %x: %v", reply, err)
+		}
+		if request[1] == opLoad {
+			if entries, err := getEntries(rest); err != nil || len(entries) != 2 {
+				t.Fatalf("%v, %v", entries, err)
+			}
+		} else if len(rest) > 0 {
+			t.Fatalf("%d bytes behind the place", len(rest))
+		}
+	})
+}
+
+// FuzzEntries: whatever a service replies, the client takes no memory for what is not there, and what it decodes it
+// encodes the same.
+func FuzzEntries(f *testing.F) {
+	f.Add(appendEntries(nil, nil))
+	f.Add(appendEntries(nil, []memory.Entry{{Key: "a", Value: []byte("1")}, {Key: "b", Value: []byte{}}, {Key: "c"}}))
+	f.Add([]byte{255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, p []byte) {
+		entries, err := getEntries(p)
+		if err != nil {
+			if !errors.Is(err, errMessage) {
+				t.Fatal(err)
+			}
+			return
+		}
+		q := appendEntries(nil, entries)
+		if string(q) != string(p) || sizeOf(entries) != len(p) {
+			t.Fatalf("%x is encoded as %x, of %d bytes", p, q, sizeOf(entries))
+		}
+		if again, err := getEntries(q); err != nil || !reflect.DeepEqual(again, entries) {
+			t.Fatalf("%v, %v", again, err)
+		}
+	})
+}
