@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +17,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"txnode/memory"
+	"txnode/memory/catalog"
+	"txnode/memory/catalog/remote"
 	"txnode/rdma/region"
 	"txnode/rdma/shm"
 	"txnode/rdma/tcp"
@@ -27,6 +31,7 @@ type serveOptions struct {
 	Shm         string
 	Name        string
 	Memory      byteSize
+	Catalog     string
 	SecretFile  string
 	Connections int
 }
@@ -38,7 +43,8 @@ func (o *serveOptions) AddFlags(cmd *cobra.Command) {
 	fs.StringArrayVar(&o.Listen, "listen", nil, "`address` to serve: unix:PATH or tcp:HOST:PORT, on loopback; several are possible (default: none; this or --shm is needed)")
 	fs.StringVar(&o.Shm, "shm", "", "`directory`, best on a tmpfs, by which processes of this host map the blade (default: none)")
 	fs.StringVar(&o.Name, "name", "a", "with --shm, the name of the blade in the directory: letters, digits, '-' and '_'")
-	fs.Var(&o.Memory, "memory", "size of the blade, a multiple of 64KiB, used as data comes")
+	fs.Var(&o.Memory, "memory", "size of the blade, a multiple of 64KiB, used as data comes; 0, with --catalog: no blade")
+	fs.StringVar(&o.Catalog, "catalog", "", "`directory` with the catalog to serve, made if there is none; memory: one that ends with the process (default: none)")
 	fs.StringVar(&o.SecretFile, "secret-file", "", "`file` with a secret of at least 16 bytes that clients must share, without the end of its last line;\nby default none, and a unix socket is for this user and root")
 	fs.IntVar(&o.Connections, "connections", 1024, "number of connections at a time, each with 512KiB of buffers")
 }
@@ -47,11 +53,13 @@ func (o *serveOptions) AddFlags(cmd *cobra.Command) {
 func (o *serveOptions) Validate() error {
 	var faults []string
 	switch {
+	case len(o.Listen) == 0 && o.Catalog != "":
+		faults = append(faults, "--listen is missing: where to serve the catalog, such as unix:/run/user/1000/catalog")
 	case len(o.Listen) == 0 && o.Shm == "":
 		faults = append(faults, "--listen is missing: where to serve, such as unix:/run/user/1000/blade; or --shm, a directory")
-	case len(o.Listen) > 0 && o.Shm != "":
+	case len(o.Listen) > 0 && o.Shm != "" && o.Catalog == "":
 		faults = append(faults, "--listen and --shm are both given; a blade is reached in one way")
-	case o.Shm != "" && o.SecretFile != "":
+	case o.Shm != "" && o.SecretFile != "" && o.Catalog == "":
 		faults = append(faults, "--secret-file is for --listen; with --shm, only this user and root can connect")
 	}
 	for _, a := range o.Listen {
@@ -59,7 +67,9 @@ func (o *serveOptions) Validate() error {
 			faults = append(faults, fmt.Sprintf("--listen is %q; it must be unix:PATH or tcp:HOST:PORT", a))
 		}
 	}
-	if o.Memory <= 0 || o.Memory%(64<<10) != 0 {
+	switch {
+	case o.Memory == 0 && o.Catalog != "" && o.Shm == "":
+	case o.Memory <= 0 || o.Memory%(64<<10) != 0:
 		faults = append(faults, fmt.Sprintf("--memory is %v; it must be a positive multiple of 64KiB", &o.Memory))
 	}
 	if o.Connections < 1 || o.Connections > 1<<20 {
@@ -75,7 +85,7 @@ func newServe(w *World) *cobra.Command {
 	o := &serveOptions{}
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve a memory blade to transactions of other processes",
+		Short: "Serve a memory blade, or a catalog, to transactions of other processes",
 		Long: `Serves a memory blade, whose memory is this process's, until it is interrupted or
 ended (SIGINT, SIGTERM). Then connections execute what they have received, and the
 memory is gone. Programs connect with tcp.Dial of the package txnode/rdma/tcp and
@@ -86,6 +96,11 @@ With --shm, processes of this host map the blade's memory instead, and access it
 themselves. Programs connect with shm.Dial of the package txnode/rdma/shm. A process
 that stops in the middle of an access while keys change is killed. Linux only.
 
+With --catalog, it serves a catalog, too: what is where, which all processes of a
+database share. It is a file, catalog.db, in a directory, and stays when the process
+ends. Programs connect with remote.Dial of the package txnode/memory/catalog/remote.
+With --shm, --listen is where the catalog is served.
+
 A unix socket is for the user that runs the command and root, or, with
 --secret-file, for all that have the secret. Other hosts cannot be served: that
 needs TLS, which a program of its own has with tcp.NewServer.
@@ -94,7 +109,8 @@ When all addresses are served a line says so. Clients that were refused, or that
 broke the protocol, are told of on standard error.`,
 		Example: `  txnode serve --listen unix:/tmp/blade0 --memory 4GiB
   txnode serve --listen tcp:127.0.0.1:7000 --secret-file secret
-  txnode serve --shm /dev/shm/txnode --name blade0 --memory 4GiB`,
+  txnode serve --shm /dev/shm/txnode --name blade0 --memory 4GiB
+  txnode serve --listen unix:/tmp/catalog --catalog /var/lib/txnode --memory 0`,
 		Args: noArguments, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
@@ -110,10 +126,7 @@ broke the protocol, are told of on standard error.`,
 // graceTime is how long the end of a blade waits for its clients to take replies.
 const graceTime = 10 * time.Second
 
-func runServe(ctx context.Context, w *World, o *serveOptions) error {
-	if o.Shm != "" {
-		return serveShared(ctx, w, o)
-	}
+func runServe(ctx context.Context, w *World, o *serveOptions) (err error) {
 	so := tcp.ServerOptions{Connections: o.Connections}
 	var mu sync.Mutex // connections report at the same time
 	so.Report = func(client string, err error) {
@@ -122,11 +135,28 @@ func runServe(ctx context.Context, w *World, o *serveOptions) error {
 		fmt.Fprintf(w.Stderr, "%s: %s\n", client, oneLine(err))
 	}
 	if o.SecretFile != "" {
-		p, err := os.ReadFile(o.SecretFile)
-		if err != nil {
-			return failf("the secret: %w", err)
+		if so.Secret, err = readSecret(o.SecretFile); err != nil {
+			return err
 		}
-		so.Secret = bytes.TrimSuffix(bytes.TrimSuffix(p, []byte("\n")), []byte("\r"))
+	}
+	if o.Catalog != "" {
+		cat, err := openCatalog(o.Catalog)
+		if err != nil {
+			return failf("--catalog %s: %w", o.Catalog, err)
+		}
+		// It is closed when nothing asks it any more: clients must not take the end of the process for its end.
+		defer func() { err = errors.Join(err, cat.Close()) }()
+		so.Services = map[string]tcp.Service{remote.ServiceName: remote.NewService(cat)}
+	}
+	if o.Shm != "" {
+		return serveShared(ctx, w, o, so)
+	}
+	if o.Memory == 0 {
+		server, err := tcp.NewServer(nil, so)
+		if err != nil {
+			return err
+		}
+		return serveAll(ctx, w, o, server, o.catalogName()+" serves ")
 	}
 	var seed [8]byte
 	_, _ = rand.Read(seed[:]) // never fails
@@ -138,38 +168,78 @@ func runServe(ctx context.Context, w *World, o *serveOptions) error {
 	if err != nil {
 		return errors.Join(err, set.Close())
 	}
-	return errors.Join(serveAll(ctx, w, o, server), set.Close())
+	what := fmt.Sprintf("a blade of %v serves ", &o.Memory)
+	if o.Catalog != "" {
+		what = fmt.Sprintf("a blade of %v and %s serve ", &o.Memory, o.catalogName())
+	}
+	return errors.Join(serveAll(ctx, w, o, server, what), set.Close())
 }
 
-// serveShared serves a blade that processes of this host map, until ctx ends.
-func serveShared(ctx context.Context, w *World, o *serveOptions) error {
-	var mu sync.Mutex // connections report at the same time
+// readSecret reads the secret of a file, without the end of its last line.
+func readSecret(file string) ([]byte, error) {
+	p, err := os.ReadFile(file)
+	if err != nil {
+		return nil, failf("the secret: %w", err)
+	}
+	return bytes.TrimSuffix(bytes.TrimSuffix(p, []byte("\n")), []byte("\r")), nil
+}
+
+// catalogInMemory is the --catalog that no file keeps.
+const catalogInMemory = "memory"
+
+// openCatalog opens the catalog in a directory, which is made if there is none.
+func openCatalog(dir string) (memory.Catalog, error) {
+	if dir == catalogInMemory {
+		return &catalog.Mem{}, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	return catalog.OpenBolt(filepath.Join(dir, "catalog.db"), false)
+}
+
+// catalogName names the catalog in what the command says.
+func (o *serveOptions) catalogName() string {
+	if o.Catalog == catalogInMemory {
+		return "a catalog in memory"
+	}
+	return "the catalog in " + o.Catalog
+}
+
+// serveShared serves a blade that processes of this host map, and the catalog if there is one, until ctx ends.
+func serveShared(ctx context.Context, w *World, o *serveOptions, so tcp.ServerOptions) error {
+	report := so.Report
 	server, err := shm.NewServer(o.Shm, shm.ServerOptions{
 		Name: o.Name, Blades: []region.Options{{Size: uint64(o.Memory)}}, Connections: o.Connections,
-		Report: func(err error) {
-			mu.Lock()
-			defer mu.Unlock()
-			fmt.Fprintf(w.Stderr, "%s\n", oneLine(err))
-		},
+		Report: func(err error) { report(o.Shm, err) },
 	})
 	if err != nil {
 		return failf("--shm %s: %w", o.Shm, err)
 	}
+	ctx, cancel := context.WithCancel(ctx) // one that fails ends the other
+	defer cancel()
 	served := make(chan error, 1)
-	go func() { served <- server.Serve() }()
-	_, err = fmt.Fprintf(w.Stdout, "a blade of %v is in %s as %s\n", &o.Memory, o.Shm, o.Name)
-	if err == nil {
-		select {
-		case <-ctx.Done():
-		case err = <-served:
-			served <- nil
+	go func() {
+		served <- server.Serve()
+		cancel()
+	}()
+	what := fmt.Sprintf("a blade of %v is in %s as %s", &o.Memory, o.Shm, o.Name)
+	if so.Services == nil {
+		if _, err = fmt.Fprintln(w.Stdout, what); err == nil {
+			<-ctx.Done()
+		}
+	} else {
+		var catalogs *tcp.Server
+		if catalogs, err = tcp.NewServer(nil, so); err == nil {
+			err = serveAll(ctx, w, o, catalogs, what+"; "+o.catalogName()+" serves ")
 		}
 	}
 	return errors.Join(err, server.Close(), <-served)
 }
 
-// serveAll serves all addresses until ctx ends, or one of them cannot be served any more.
-func serveAll(ctx context.Context, w *World, o *serveOptions, server *tcp.Server) (err error) {
+// serveAll serves all addresses until ctx ends, or one of them cannot be served any more. When it has begun it
+// says what, and which addresses.
+func serveAll(ctx context.Context, w *World, o *serveOptions, server *tcp.Server, what string) (err error) {
 	failed := make(chan error, len(o.Listen))
 	var serving sync.WaitGroup
 	defer func() {
@@ -195,7 +265,7 @@ func serveAll(ctx context.Context, w *World, o *serveOptions, server *tcp.Server
 		names = append(names, network+":"+l.Addr().String())
 		serving.Go(func() { failed <- server.Serve(l) })
 	}
-	if _, err := fmt.Fprintf(w.Stdout, "a blade of %v serves %s\n", &o.Memory, strings.Join(names, ", ")); err != nil {
+	if _, err := fmt.Fprintf(w.Stdout, "%s%s\n", what, strings.Join(names, ", ")); err != nil {
 		return err
 	}
 	select {

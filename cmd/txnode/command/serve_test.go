@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -14,7 +15,9 @@ import (
 	"testing"
 
 	"txnode/cmd/txnode/command"
+	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/catalog/remote"
 	"txnode/rdma/shm"
 	"txnode/rdma/tcp"
 	"txnode/txn"
@@ -132,6 +135,10 @@ func TestServeErrors(t *testing.T) {
 	one(2, "--memory is 1000; it must be a positive multiple of 64KiB", "--listen", "unix:x", "--memory", "1000")
 	one(2, "--connections is 0", "--listen", "unix:x", "--connections", "0")
 	one(2, "takes no argument", "--listen", "unix:x", "now")
+	one(2, "where to serve the catalog", "--catalog", "memory")
+	one(2, "where to serve the catalog", "--catalog", "memory", "--shm", dir)
+	one(2, "--memory is 0; it must be a positive multiple of 64KiB", "--listen", "unix:x", "--memory", "0")
+	one(2, "--memory is 0; it must be a positive multiple of 64KiB", "--listen", "unix:x", "--memory", "0", "--shm", dir, "--catalog", "memory")
 	one(1, "127.0.0.1", "--listen", "tcp:0.0.0.0:0", "--memory", "64KiB")
 	one(1, "no such file", "--listen", "unix:x", "--secret-file", filepath.Join(dir, "none"))
 	short := filepath.Join(dir, "short")
@@ -140,6 +147,15 @@ func TestServeErrors(t *testing.T) {
 	}
 	one(1, "at least 16", "--listen", "unix:x", "--secret-file", short)
 	one(1, "no socket", "--listen", "unix:"+short)
+
+	one(1, "not a directory", "--listen", "unix:"+filepath.Join(dir, "c"), "--catalog", short)
+	if err := os.Mkdir(filepath.Join(dir, "damaged"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "damaged", "catalog.db"), []byte("no catalog"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	one(1, "damaged or not a catalog", "--listen", "unix:"+filepath.Join(dir, "c"), "--catalog", filepath.Join(dir, "damaged"))
 
 	socket := filepath.Join(dir, "s")
 	_, end := startServe(t, "--listen", "unix:"+socket, "--memory", "64KiB")
@@ -196,5 +212,80 @@ func TestServeShared(t *testing.T) {
 	if f, err = shm.Dial(ctx, dir, shm.Options{Servers: []string{"a"}}); err == nil {
 		t.Error("a blade that has ended is dialled")
 		_ = f.Close()
+	}
+}
+
+// TestServeCatalog: a catalog is served beside a blade, without one, and beside a blade that is mapped. A file keeps it.
+func TestServeCatalog(t *testing.T) {
+	ctx, dir := t.Context(), socketDir(t)
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte("correct horse battery staple"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address := "unix:" + filepath.Join(dir, "s")
+	file := filepath.Join(dir, "made", "here")
+	options := tcp.Options{Secret: []byte("correct horse battery staple")}
+	for i, x := range []struct {
+		say   string
+		args  []string
+		keeps bool
+	}{
+		{"a blade of 64KiB and a catalog in memory serve " + address, []string{"--memory", "64KiB", "--catalog", "memory"}, false},
+		{"a catalog in memory serves " + address, []string{"--memory", "0", "--catalog", "memory"}, false},
+		{"the catalog in " + file + " serves " + address, []string{"--memory", "0", "--catalog", file}, true},
+		{"a blade of 64KiB and the catalog in " + file + " serve " + address, []string{"--memory", "64KiB", "--catalog", file}, true},
+		{"a blade of 64KiB is in " + dir + " as a; the catalog in " + file + " serves " + address, []string{"--memory", "64KiB", "--shm", dir, "--catalog", file}, true},
+	} {
+		if strings.Contains(x.say, " as a;") && runtime.GOOS != "linux" {
+			continue
+		}
+		line, end := startServe(t, append([]string{"--listen", address, "--secret-file", secret}, x.args...)...)
+		if line != x.say+"\n" {
+			t.Errorf("it says %q, not %q", line, x.say)
+		}
+		c, err := remote.Dial(ctx, address, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries, rev, err := c.Load()
+		if err != nil || x.keeps && i > 2 && len(entries) != i-2 || !x.keeps && len(entries) > 0 {
+			t.Errorf("%v: %v, %v", x.args, entries, err)
+		}
+		if _, err := c.Apply(rev, []memory.Entry{{Key: fmt.Sprint(i), Value: []byte("x")}}); err != nil {
+			t.Error(err)
+		}
+		if x.keeps {
+			b := newBed(t)
+			code, _, stderr := b.run("serve", "--listen", address+"2", "--catalog", file, "--memory", "0")
+			if code != 1 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, file) || !strings.Contains(stderr, "is open in another process") {
+				t.Errorf("two of one file: exit code %d, %s", code, stderr)
+			}
+		}
+		if strings.Contains(x.say, " as a;") {
+			f, err := shm.Dial(ctx, dir, shm.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		waiting := make(chan error, 1)
+		go func() {
+			_, err := c.Await(context.Background(), rev+100)
+			waiting <- err
+		}()
+		if code, stderr := end(); code != 0 || stderr != "" {
+			t.Errorf("%v: exit code %d, %s", x.args, code, stderr)
+		}
+		if _, _, err := c.Load(); !errors.Is(err, remote.ErrAway) {
+			t.Errorf("a catalog whose daemon has ended: %v", err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-waiting; !errors.Is(err, memory.ErrClosed) {
+			t.Errorf("what waits while the daemon ends: %v", err)
+		}
 	}
 }
