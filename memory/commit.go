@@ -268,7 +268,7 @@ func (s *Space) ask() (made bool, rev Revision, err error) {
 // made: else another process has changed the catalog meanwhile.
 func (s *Space) ours(entries, changes []Entry, made bool) bool {
 	made = made || s.view.Load() == nil // while it is being opened, the layout comes before the catalog
-	for _, e := range difference(entries, s.layout.entries()) {
+	for _, e := range difference(own(entries), s.layout.entries()) {
 		if !made || !slices.ContainsFunc(changes, func(c Entry) bool { return c.Key == e.Key }) {
 			return false
 		}

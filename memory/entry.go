@@ -72,6 +72,24 @@ const (
 	prefixVerdict     = "verdict/"
 )
 
+// PrefixCluster begins the keys of package cluster, which say where blades are. They are no part of a layout.
+const PrefixCluster = "cluster/"
+
+// own returns the entries that are of this package.
+func own(entries []Entry) []Entry {
+	i := slices.IndexFunc(entries, func(e Entry) bool { return strings.HasPrefix(e.Key, PrefixCluster) })
+	if i < 0 {
+		return entries
+	}
+	out := slices.Clone(entries[:i])
+	for _, e := range entries[i:] {
+		if !strings.HasPrefix(e.Key, PrefixCluster) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
 func keyOf(prefix string, n uint32) string { return fmt.Sprintf("%s%08x", prefix, n) }
 
 // entrySeed is the seed of the checksum of a key's value.
@@ -399,6 +417,7 @@ func (l *Layout) entries() []Entry {
 // are none. It accepts any bytes: what is not a sound layout is an error,
 // ErrDamaged or ErrFormat.
 func decodeLayout(entries []Entry) (*Layout, error) {
+	entries = own(entries)
 	if len(entries) == 0 {
 		return nil, nil
 	}

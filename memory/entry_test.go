@@ -122,6 +122,33 @@ func TestLayoutRoundTrip(t *testing.T) {
 	}
 }
 
+// TestEntriesOfClusters: entries that say where blades are belong to no layout, which is what it is without them.
+func TestEntriesOfClusters(t *testing.T) {
+	servers := []Entry{{Key: PrefixCluster, Value: []byte("x")}, {Key: PrefixCluster + "servers", Value: []byte("unix:/run/a")}}
+	if l, err := decodeLayout(servers); l != nil || err != nil {
+		t.Errorf("a catalog without a database: %v, %v", l, err)
+	}
+	for seed := range uint64(20) {
+		l := randomLayout(rand.New(rand.NewPCG(seed, 5)))
+		entries := append(l.entries(), servers...)
+		slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Key, b.Key) })
+		was := slices.Clone(entries)
+		got, err := decodeLayout(entries)
+		if err != nil || !same(got, l) {
+			t.Fatalf("seed %d: %v\n%+v\n%+v", seed, err, got, l)
+		}
+		if !reflect.DeepEqual(entries, was) {
+			t.Fatalf("seed %d: the caller's entries have changed", seed)
+		}
+		if changes := difference(own(entries), l.entries()); len(changes) > 0 {
+			t.Fatalf("seed %d: they are changes of the layout: %v", seed, changes)
+		}
+	}
+	if _, err := decodeLayout([]Entry{{Key: "cluster", Value: []byte("x")}}); !errors.Is(err, ErrDamaged) {
+		t.Errorf("an entry that only begins like one: %v", err)
+	}
+}
+
 // TestDamagedEntries flips each bit of each value, drops each entry, swaps the
 // values of neighbours: all of it is noticed.
 func TestDamagedEntries(t *testing.T) {

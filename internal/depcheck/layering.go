@@ -25,6 +25,7 @@ type Layer struct {
 var Layers = []Layer{
 	{"commands", []string{"cmd"}},
 	{"benchmarks", []string{"benchmarks"}},
+	{"clusters", []string{"cluster"}},
 	{"transactions", []string{"txn", "verify"}},
 	{"protocol", []string{"occ"}},
 	{"log", []string{"log"}},

@@ -1,0 +1,54 @@
+package cluster
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"txnode/rdma/tcp"
+)
+
+// BladeAddress is where a server of blades is: see the package's documentation.
+type BladeAddress string
+
+// shmPrefix begins the address of a server of package shm.
+const shmPrefix = "shm:"
+
+// shared takes the address of a server of package shm apart; ok: it is one.
+func (a BladeAddress) shared() (dir, name string, ok bool) {
+	path, ok := strings.CutPrefix(string(a), shmPrefix)
+	if !ok {
+		return "", "", false
+	}
+	dir, name = filepath.Split(strings.TrimPrefix(path, "//"))
+	return filepath.Clean(dir), name, true
+}
+
+// check checks addresses, of which there must be some.
+func check(addresses []BladeAddress) error {
+	if len(addresses) == 0 {
+		return fmt.Errorf("%w: no addresses of blades", ErrOptions)
+	}
+	first, _, shm := addresses[0].shared()
+	seen := map[BladeAddress]bool{}
+	for _, a := range addresses {
+		dir, name, ok := a.shared()
+		switch {
+		case seen[a]:
+			return fmt.Errorf("%w: %s is named twice", ErrOptions, a)
+		case ok != shm:
+			return fmt.Errorf("%w: %s and %s: a cluster has blades of shared memory, or of sockets, and not both", ErrOptions, addresses[0], a)
+		case ok && (dir == "." || name == ""):
+			return fmt.Errorf("%w: %s: it must be shm:DIRECTORY/NAME", ErrOptions, a)
+		case ok && dir != first:
+			return fmt.Errorf("%w: %s and %s: all blades of shared memory are in one directory", ErrOptions, addresses[0], a)
+		}
+		if !ok {
+			if _, _, err := tcp.ParseAddress(string(a)); err != nil {
+				return fmt.Errorf("%w: %q must be unix:PATH, tcp:HOST:PORT or shm:DIRECTORY/NAME", ErrOptions, a)
+			}
+		}
+		seen[a] = true
+	}
+	return nil
+}

@@ -1,0 +1,222 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"txnode/memory"
+	"txnode/memory/catalog/remote"
+	"txnode/rdma"
+	"txnode/rdma/shm"
+	"txnode/rdma/tcp"
+)
+
+// Options are those of the connections. The zero value is usable on one host.
+type Options struct {
+	// TCP is for the catalog, and for blades of sockets.
+	TCP tcp.Options
+	// Shm is for blades of shared memory. Servers is set by this package.
+	Shm shm.Options
+}
+
+// Host is a cluster that a process has connected to. Fabric and Catalog are for txn.Options. The fields must not be
+// changed.
+type Host struct {
+	Fabric  rdma.Fabric
+	Catalog memory.Catalog
+	Servers []Server
+}
+
+// Connect connects to the cluster whose catalog is at an address: "unix:PATH" or "tcp:HOST:PORT", also with two slashes
+// behind the colon, or several with commas between them, of which the first that answers is taken. All servers of
+// blades must answer. ctx bounds the connecting only. Close comes last, after the database's.
+//
+// Errors are one line and name the address: ErrOptions, ErrNone, ErrOtherBlades, ErrDamaged, remote.ErrAway for a
+// catalog that does not answer, rdma.ErrBladeDown for blades that do not, and those of packages tcp and shm.
+func Connect(ctx context.Context, address string, o Options) (*Host, error) {
+	cat, err := dialCatalog(ctx, address, o)
+	if err != nil {
+		return nil, err
+	}
+	servers, err := Servers(cat)
+	var f rdma.Fabric
+	if err == nil {
+		f, err = dialServers(ctx, servers, o)
+	}
+	if err != nil {
+		_ = cat.Close() // it was asked only
+		return nil, err
+	}
+	return &Host{Fabric: f, Catalog: cat, Servers: servers}, nil
+}
+
+// Close closes the connections. Threads of the fabric must be closed before.
+func (h *Host) Close() error { return errors.Join(h.Fabric.Close(), h.Catalog.Close()) }
+
+// Init writes into an empty catalog which servers have its blades, in the order of the blades' ids. Each must answer: it tells
+// how many blades it has, and their sizes. ErrExists: the catalog is not empty. Other errors are those of Connect,
+// and of the catalog.
+func Init(ctx context.Context, cat memory.Catalog, addresses []BladeAddress, o Options) error {
+	if err := check(addresses); err != nil {
+		return err
+	}
+	servers := make([]Server, len(addresses))
+	for i, a := range addresses {
+		servers[i].Address = a
+	}
+	blades := 0
+	of := map[uint64]BladeAddress{} // incarnations are numbers that no two servers draw
+	for i, p := range probeAll(ctx, servers, o) {
+		if p.err != nil {
+			return p.err
+		}
+		for _, b := range p.blades {
+			if other, ok := of[b.Incarnation]; ok && other != addresses[i] {
+				return fmt.Errorf("%w: %s and %s are the same server", ErrOptions, other, addresses[i])
+			}
+			of[b.Incarnation] = addresses[i]
+			servers[i].Blades = append(servers[i].Blades, b.Size)
+		}
+		blades += len(p.blades)
+	}
+	if blades > memory.MaxBlades {
+		return fmt.Errorf("%w: %d blades: at most %d are possible", ErrOptions, blades, memory.MaxBlades)
+	}
+	return write(cat, servers)
+}
+
+// dialCatalog connects to the first catalog that answers.
+func dialCatalog(ctx context.Context, list string, o Options) (*remote.Client, error) {
+	all := strings.Split(list, ",")
+	for _, a := range all {
+		if _, _, err := tcp.ParseAddress(a); err != nil {
+			return nil, fmt.Errorf("%w: the address of a catalog is %q; it must be unix:PATH or tcp:HOST:PORT", ErrOptions, a)
+		}
+	}
+	var silent []error
+	for _, a := range all {
+		c, err := remote.Dial(ctx, a, o.TCP)
+		if !errors.Is(err, remote.ErrAway) {
+			return c, err
+		}
+		silent = append(silent, err)
+	}
+	return nil, oneLine(silent...)
+}
+
+// lines is several errors in one line.
+type lines struct {
+	text string
+	all  []error
+}
+
+// Error returns the texts, with semicolons between them.
+func (l *lines) Error() string { return l.text }
+
+// Unwrap returns the errors.
+func (l *lines) Unwrap() []error { return l.all }
+
+// oneLine joins errors, of which some may have several lines; nil are left out.
+func oneLine(all ...error) error {
+	all = slices.DeleteFunc(all, func(err error) bool { return err == nil })
+	if len(all) == 0 {
+		return nil
+	}
+	var texts []string
+	for _, err := range all {
+		texts = append(texts, strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return &lines{strings.Join(texts, "; "), all}
+}
+
+// fabricOf connects to servers.
+func fabricOf(ctx context.Context, servers []Server, o Options) (rdma.Fabric, error) {
+	var names []string
+	dir, _, shared := servers[0].Address.shared()
+	for _, s := range servers {
+		name := string(s.Address)
+		if shared {
+			_, name, _ = s.Address.shared()
+		}
+		names = append(names, name)
+	}
+	if shared {
+		so := o.Shm
+		so.Servers = names
+		f, err := shm.Dial(ctx, dir, so)
+		if err != nil {
+			return nil, oneLine(fmt.Errorf("%s%s: %w", shmPrefix, dir, err))
+		}
+		return f, nil
+	}
+	f, err := tcp.Dial(ctx, names, o.TCP)
+	if err != nil {
+		return nil, oneLine(err)
+	}
+	return f, nil
+}
+
+// dialServers is fabricOf for servers that must have the blades that the catalog says.
+func dialServers(ctx context.Context, servers []Server, o Options) (rdma.Fabric, error) {
+	f, err := fabricOf(ctx, servers, o)
+	if err != nil {
+		return nil, err
+	}
+	var want []uint64
+	for _, s := range servers {
+		want = append(want, s.Blades...)
+	}
+	if err = compare("together", want, f.Blades()); err == nil {
+		return f, nil
+	}
+	for i, p := range probeAll(ctx, servers, o) { // which one is it?
+		if p.err == nil {
+			p.err = compare(string(servers[i].Address), servers[i].Blades, p.blades)
+		}
+		if p.err != nil {
+			return nil, oneLine(p.err, f.Close())
+		}
+	}
+	return nil, oneLine(err, f.Close())
+}
+
+// compare compares blades with the sizes that the catalog says. A blade may have become larger.
+func compare(address string, want []uint64, have []rdma.BladeInfo) error {
+	if len(have) != len(want) {
+		return fmt.Errorf("%w: %s: it has %d blades, and the catalog says %d", ErrOtherBlades, address, len(have), len(want))
+	}
+	for i, b := range have {
+		if b.Size < want[i] {
+			return fmt.Errorf("%w: %s: its blade %d has %d bytes, and the catalog says %d", ErrOtherBlades, address, i, b.Size, want[i])
+		}
+	}
+	return nil
+}
+
+// probed is what a server has answered.
+type probed struct {
+	blades []rdma.BladeInfo
+	err    error
+}
+
+// probeAll asks all servers at once for their blades.
+func probeAll(ctx context.Context, servers []Server, o Options) []probed {
+	out := make([]probed, len(servers))
+	var wg sync.WaitGroup
+	for i := range servers {
+		wg.Go(func() {
+			f, err := fabricOf(ctx, servers[i:i+1], o)
+			if err != nil {
+				out[i].err = err
+				return
+			}
+			out[i].blades, out[i].err = f.Blades(), oneLine(f.Close())
+		})
+	}
+	wg.Wait()
+	return out
+}

@@ -1,0 +1,317 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"txnode/cluster"
+	"txnode/memory"
+	"txnode/memory/catalog"
+	"txnode/memory/catalog/remote"
+	"txnode/rdma"
+	"txnode/rdma/region"
+	"txnode/rdma/tcp"
+	"txnode/txn"
+)
+
+// bed is a directory for sockets, and what is served there.
+type bed struct {
+	t     *testing.T
+	dir   string
+	seeds uint64
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cluster") //nolint:usetesting // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return &bed{t: t, dir: dir}
+}
+
+func (b *bed) address(name string) string { return "unix:" + filepath.Join(b.dir, name) }
+
+// listen serves what a server has on sockets until the test ends, or until stop.
+func (b *bed) listen(s *tcp.Server, set *region.Set, names ...string) (stop func()) {
+	b.t.Helper()
+	served := make(chan error, len(names))
+	for _, name := range names {
+		l, err := net.Listen("unix", filepath.Join(b.dir, name))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		go func() { served <- s.Serve(l) }()
+	}
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		err := s.Shutdown(context.Background())
+		for range names {
+			err = errors.Join(err, <-served)
+		}
+		if set != nil {
+			err = errors.Join(err, set.Close())
+		}
+		if err != nil {
+			b.t.Error(err)
+		}
+	}
+	b.t.Cleanup(stop)
+	return stop
+}
+
+// blades serves blades of sizes on a socket, or several.
+func (b *bed) blades(sizes []uint64, names ...string) (stop func()) {
+	b.t.Helper()
+	b.seeds++
+	var all []region.Options
+	for _, size := range sizes {
+		all = append(all, region.Options{Size: size})
+	}
+	set, err := region.New(region.Config{Regions: all, Seed: b.seeds})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	s, err := tcp.NewServer(set, tcp.ServerOptions{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return b.listen(s, set, names...)
+}
+
+// catalog serves a catalog on a socket, and returns a client of it.
+func (b *bed) catalog(cat memory.Catalog, name string) *remote.Client {
+	b.t.Helper()
+	s, err := tcp.NewServer(nil, tcp.ServerOptions{Services: map[string]tcp.Service{remote.ServiceName: remote.NewService(cat)}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.listen(s, nil, name)
+	c, err := remote.Dial(b.t.Context(), b.address(name), tcp.Options{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			b.t.Error(err)
+		}
+	})
+	return c
+}
+
+// list are addresses of blades on sockets of the directory.
+func (b *bed) list(names ...string) (out []cluster.BladeAddress) {
+	for _, name := range names {
+		out = append(out, cluster.BladeAddress(b.address(name)))
+	}
+	return out
+}
+
+// refused: an error is of a kind, one line, and says something.
+func refused(t *testing.T, what string, err, kind error, say string) {
+	t.Helper()
+	if !errors.Is(err, kind) || !strings.Contains(err.Error(), say) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%s: %v; want %v with %q", what, err, kind, say)
+	}
+}
+
+const size = 64 << 20
+
+// TestCluster: a process finds blades and catalog by an address and has a database there; the next one finds the database.
+func TestCluster(t *testing.T) {
+	b := newBed(t)
+	ctx := t.Context()
+	c := b.catalog(&catalog.Mem{}, "c")
+	b.blades([]uint64{size, size}, "a")
+	b.blades([]uint64{size}, "b")
+	if err := cluster.Init(ctx, c, b.list("a", "b"), cluster.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	st, err := cluster.Ask(ctx, b.address("c"), cluster.Options{})
+	if err != nil || st.Layout != nil || len(st.Servers) != 2 || st.Servers[0].Err != nil || len(st.Servers[0].Blades) != 2 || st.Servers[1].Blades[0] != size || st.Catalog != b.address("c") {
+		t.Errorf("%+v, %v", st, err)
+	}
+	for round := range uint64(3) {
+		h, err := cluster.Connect(ctx, b.address("none")+","+b.address("c"), cluster.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(h.Servers) != 2 || len(h.Fabric.Blades()) != 3 || h.Catalog.Name() != b.address("c") {
+			t.Errorf("%+v", h)
+		}
+		db, err := txn.Open(ctx, txn.Options{Fabric: h.Fabric, Catalog: h.Catalog, SegmentSize: 1 << 20, LogArea: 256 << 10, IndexGroups: 64})
+		if err != nil {
+			t.Fatal(err)
+		}
+		table, err := txn.CreateTable(db, "words", txn.String, txn.Plain[uint64]())
+		if errors.Is(err, memory.ErrTableExists) || round > 0 {
+			table, err = txn.OpenTable(db, "words", txn.String, txn.Plain[uint64]())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Update(ctx, func(tx *txn.Tx) error {
+			v, err := table.Get(tx, "hello")
+			if errors.Is(err, txn.ErrNotFound) != (round == 0) || err == nil && v != round {
+				return fmt.Errorf("%d, %w", v, err)
+			}
+			return table.Put(tx, "hello", round+1)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(db.Close(ctx), h.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st, err = cluster.Ask(ctx, b.address("c"), cluster.Options{}); err != nil || st.Layout == nil || len(st.Layout.Tables) != 1 || len(st.Layout.Blades) != 3 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	refused(t, "Init of a cluster", cluster.Init(ctx, c, b.list("a"), cluster.Options{}), cluster.ErrExists, "a cluster already")
+}
+
+// TestConnectErrors: what is wrong is one line that names it.
+func TestConnectErrors(t *testing.T) {
+	b := newBed(t)
+	ctx := t.Context()
+	connect := func(address string) error {
+		h, err := cluster.Connect(ctx, address, cluster.Options{TCP: tcp.Options{Connect: 200 * time.Millisecond}})
+		if err == nil {
+			t.Errorf("%s: connected", address)
+			return h.Close()
+		}
+		return err
+	}
+	refused(t, "nothing there", connect(b.address("none")), remote.ErrAway, b.address("none"))
+	refused(t, "nothing at two addresses", connect(b.address("none")+","+b.address("no")), remote.ErrAway, "/no:")
+	refused(t, "no address", connect("here"), cluster.ErrOptions, `"here"`)
+	refused(t, "an address of blades", connect("shm:/dev/shm/a"), cluster.ErrOptions, "unix:PATH")
+
+	c := b.catalog(&catalog.Mem{}, "c")
+	refused(t, "no cluster", connect(b.address("c")), cluster.ErrNone, "txnode cluster init")
+	stopA := b.blades([]uint64{1 << 20}, "a")
+	refused(t, "a daemon without a catalog", connect(b.address("a")), tcp.ErrRefused, "no such service")
+	stopB := b.blades([]uint64{1 << 20}, "b")
+	if err := cluster.Init(ctx, c, b.list("a", "b"), cluster.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	stopB()
+	refused(t, "blades that are away", connect(b.address("c")), rdma.ErrBladeDown, b.address("b"))
+	stopA()
+	refused(t, "no blades", connect(b.address("c")), rdma.ErrBladeDown, b.address("b"))
+	st, err := cluster.Ask(ctx, b.address("c"), cluster.Options{})
+	if err != nil || len(st.Servers) != 2 {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	for i := range st.Servers {
+		refused(t, "status", st.Servers[i].Err, rdma.ErrBladeDown, string(st.Servers[i].Address))
+	}
+	b.blades([]uint64{1 << 20}, "a")
+	stopB = b.blades([]uint64{1 << 20, 1 << 20}, "b")
+	refused(t, "more blades", connect(b.address("c")), cluster.ErrOtherBlades, b.address("b")+": it has 2 blades, and the catalog says 1")
+	stopB()
+	stopB = b.blades([]uint64{1 << 19}, "b")
+	refused(t, "a smaller blade", connect(b.address("c")), cluster.ErrOtherBlades, b.address("b")+": its blade 0 has 524288 bytes, and the catalog says 1048576")
+	stopB()
+	b.blades([]uint64{1 << 21}, "b") // a larger one is fine
+	h, err := cluster.Connect(ctx, b.address("c"), cluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+
+	m := &catalog.Mem{}
+	if _, err := m.Apply(0, []memory.Entry{{Key: "cluster/servers", Value: []byte("[]")}}); err != nil {
+		t.Fatal(err)
+	}
+	b.catalog(m, "d")
+	refused(t, "a damaged entry", connect(b.address("d")), cluster.ErrDamaged, b.address("d"))
+}
+
+// TestInitErrors: what cannot be a cluster is refused, and nothing is written.
+func TestInitErrors(t *testing.T) {
+	b := newBed(t)
+	ctx := t.Context()
+	b.blades([]uint64{1 << 20}, "a", "again")
+	m := &catalog.Mem{}
+	for _, x := range []struct {
+		what      string
+		addresses []cluster.BladeAddress
+		kind      error
+		say       string
+	}{
+		{"nothing", nil, cluster.ErrOptions, "no addresses"},
+		{"one twice", b.list("a", "a"), cluster.ErrOptions, "twice"},
+		{"one by two addresses", b.list("a", "again"), cluster.ErrOptions, "the same server"},
+		{"no address", []cluster.BladeAddress{"here"}, cluster.ErrOptions, "shm:DIRECTORY/NAME"},
+		{"two kinds", append(b.list("a"), "shm:/dev/shm/x/a"), cluster.ErrOptions, "not both"},
+		{"two directories", []cluster.BladeAddress{"shm:/x/a", "shm:/y/a"}, cluster.ErrOptions, "one directory"},
+		{"a directory only", []cluster.BladeAddress{"shm:a"}, cluster.ErrOptions, "shm:DIRECTORY/NAME"},
+		{"nothing there", b.list("a", "none"), rdma.ErrBladeDown, b.address("none")},
+	} {
+		refused(t, x.what, cluster.Init(ctx, m, x.addresses, cluster.Options{TCP: tcp.Options{Connect: 200 * time.Millisecond}}), x.kind, x.say)
+	}
+	if e, _, err := m.Load(); len(e) > 0 || err != nil {
+		t.Errorf("%v, %v", e, err)
+	}
+	if _, err := m.Apply(0, []memory.Entry{{Key: "geometry", Value: []byte("x")}}); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "a catalog with a database", cluster.Init(ctx, m, b.list("a"), cluster.Options{}), cluster.ErrExists, "a database already")
+}
+
+// failing is a catalog whose first Apply returns an error, and may have made the change.
+type failing struct {
+	memory.Catalog
+	made  bool
+	left  int
+	other bool // another process is faster
+}
+
+func (f *failing) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+	if f.left--; f.left < 0 {
+		return f.Catalog.Apply(rev, changes)
+	}
+	if f.other {
+		_, err := f.Catalog.Apply(rev, []memory.Entry{{Key: "cluster/servers", Value: []byte("other")}})
+		return 0, errors.Join(memory.ErrRevision, err)
+	}
+	if f.made {
+		if _, err := f.Catalog.Apply(rev, changes); err != nil {
+			return 0, err
+		}
+	}
+	return 0, errors.New("the answer is lost")
+}
+
+// TestInitInDoubt: a change whose answer is lost is looked for; a catalog that fails again says so.
+func TestInitInDoubt(t *testing.T) {
+	b := newBed(t)
+	b.blades([]uint64{1 << 20}, "a")
+	for _, made := range []bool{false, true} {
+		f := &failing{Catalog: &catalog.Mem{}, made: made, left: 1}
+		if err := cluster.Init(t.Context(), f, b.list("a"), cluster.Options{}); err != nil {
+			t.Errorf("made=%v: %v", made, err)
+		}
+		if s, err := cluster.Servers(f); err != nil || len(s) != 1 || s[0].Address != b.list("a")[0] || s[0].Blades[0] != 1<<20 {
+			t.Errorf("made=%v: %v, %v", made, s, err)
+		}
+	}
+	if err := cluster.Init(t.Context(), &failing{Catalog: &catalog.Mem{}, left: 9}, b.list("a"), cluster.Options{}); err == nil || !strings.Contains(err.Error(), "lost") {
+		t.Errorf("a catalog that fails: %v", err)
+	}
+	refused(t, "another process", cluster.Init(t.Context(), &failing{Catalog: &catalog.Mem{}, left: 1, other: true}, b.list("a"), cluster.Options{}), cluster.ErrExists, "a cluster already")
+}

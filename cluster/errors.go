@@ -1,0 +1,22 @@
+package cluster
+
+import (
+	"errors"
+
+	"txnode/memory"
+)
+
+// Errors of this package; test with errors.Is. A process that does not answer is remote.ErrAway if it has the catalog,
+// and rdma.ErrBladeDown if it has blades.
+var (
+	// ErrOptions is of addresses that cannot work.
+	ErrOptions = errors.New("cluster: bad options")
+	// ErrNone is of a catalog that no cluster has been written to.
+	ErrNone = errors.New("cluster: none here")
+	// ErrExists is of a catalog that has a cluster, or a database, already.
+	ErrExists = errors.New("cluster: the catalog is not empty")
+	// ErrOtherBlades is of a server that has other blades than the catalog says.
+	ErrOtherBlades = errors.New("cluster: other blades")
+	// ErrDamaged is of an entry of the catalog that cannot be.
+	ErrDamaged error = memory.DamageError("cluster: damaged")
+)

@@ -1,0 +1,121 @@
+package cluster
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"strings"
+
+	"txnode/memory"
+)
+
+// Server is a process that has blades, as the catalog knows it.
+type Server struct {
+	Address BladeAddress `json:"address"`
+	// Blades are the sizes of its blades in bytes. The blades of a cluster are numbered through all servers.
+	Blades []uint64 `json:"blades"`
+}
+
+// keyServers is the entry of the catalog.
+const keyServers = memory.PrefixCluster + "servers"
+
+// headline begins the value of the entry; a checksum of the JSON behind it follows.
+const headline = "txnode cluster 1 "
+
+// encode makes the value of the entry.
+func encode(servers []Server) []byte {
+	p, err := json.Marshal(servers)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return fmt.Appendf(nil, "%s%08x\n%s", headline, checksum(p), p)
+}
+
+func checksum(p []byte) uint32 { return crc32.Checksum(p, crc32.MakeTable(crc32.Castagnoli)) }
+
+// decode accepts any bytes.
+func decode(v []byte) ([]Server, error) {
+	head, body, _ := bytes.Cut(v, []byte("\n"))
+	if string(head) != fmt.Sprintf("%s%08x", headline, checksum(body)) {
+		if !bytes.HasPrefix(head, []byte(headline)) {
+			return nil, fmt.Errorf("%w: the entry %s begins with %.20q: it is damaged, or of another release of txnode", ErrDamaged, keyServers, head)
+		}
+		return nil, fmt.Errorf("%w: the entry %s does not match its checksum", ErrDamaged, keyServers)
+	}
+	var servers []Server
+	if err := json.Unmarshal(body, &servers); err != nil {
+		return nil, fmt.Errorf("%w: the entry %s: %w", ErrDamaged, keyServers, err)
+	}
+	addresses := make([]BladeAddress, len(servers))
+	blades := 0
+	for i, s := range servers {
+		addresses[i] = s.Address
+		blades += len(s.Blades)
+		if len(s.Blades) == 0 {
+			return nil, fmt.Errorf("%w: the entry %s has no blades of %s", ErrDamaged, keyServers, s.Address)
+		}
+	}
+	if err := check(addresses); err != nil {
+		return nil, fmt.Errorf("%w: the entry %s: %w", ErrDamaged, keyServers, err)
+	}
+	if blades > memory.MaxBlades {
+		return nil, fmt.Errorf("%w: the entry %s has %d blades: at most %d are possible", ErrDamaged, keyServers, blades, memory.MaxBlades)
+	}
+	return servers, nil
+}
+
+// find returns the servers of a catalog's entries: ErrNone if there are none.
+func find(cat memory.Catalog, entries []memory.Entry) ([]Server, error) {
+	i := slices.IndexFunc(entries, func(e memory.Entry) bool { return e.Key == keyServers })
+	if i < 0 {
+		return nil, fmt.Errorf("%w: the catalog at %s does not say where blades are: write it with txnode cluster init", ErrNone, cat.Name())
+	}
+	servers, err := decode(entries[i].Value)
+	if err != nil {
+		return nil, fmt.Errorf("the catalog at %s: %w", cat.Name(), err)
+	}
+	return servers, nil
+}
+
+// Servers returns where a catalog says that blades are: ErrNone, ErrDamaged, or the errors of the catalog.
+func Servers(cat memory.Catalog) ([]Server, error) {
+	entries, _, err := cat.Load()
+	if err != nil {
+		return nil, err
+	}
+	return find(cat, entries)
+}
+
+// write puts servers into a catalog that is empty.
+func write(cat memory.Catalog, servers []Server) error {
+	want := memory.Entry{Key: keyServers, Value: encode(servers)}
+	var doubt error // an earlier attempt may have been made
+	for {
+		entries, rev, err := cat.Load()
+		if err != nil {
+			return errors.Join(doubt, err)
+		}
+		if doubt != nil && len(entries) == 1 && entries[0].Key == want.Key && bytes.Equal(entries[0].Value, want.Value) {
+			return nil
+		}
+		if len(entries) > 0 {
+			what := "a database"
+			if slices.ContainsFunc(entries, func(e memory.Entry) bool { return strings.HasPrefix(e.Key, memory.PrefixCluster) }) {
+				what = "a cluster"
+			}
+			return fmt.Errorf("%w: the catalog at %s has %s already: use an empty one", ErrExists, cat.Name(), what)
+		}
+		if _, err = cat.Apply(rev, []memory.Entry{want}); err == nil {
+			return nil
+		}
+		if !errors.Is(err, memory.ErrRevision) {
+			if doubt != nil {
+				return err
+			}
+			doubt = err
+		}
+	}
+}

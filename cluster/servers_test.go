@@ -1,0 +1,59 @@
+package cluster
+
+import (
+	"errors"
+	"reflect"
+	"testing"
+
+	"txnode/memory"
+)
+
+var two = []Server{{"unix:/run/a", []uint64{1 << 20, 1 << 30}}, {"tcp:127.0.0.1:7000", []uint64{1 << 20}}}
+
+// TestEntry: what is encoded is decoded, and a bit that changes is found.
+func TestEntry(t *testing.T) {
+	v := encode(two)
+	want := "txnode cluster 1 c9e4dece\n" + `[{"address":"unix:/run/a","blades":[1048576,1073741824]},{"address":"tcp:127.0.0.1:7000","blades":[1048576]}]`
+	if string(v) != want {
+		t.Errorf("the entry is %q, and was %q", v, want)
+	}
+	got, err := decode(v)
+	if err != nil || !reflect.DeepEqual(got, two) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for i := range v {
+		for bit := range 8 {
+			v[i] ^= 1 << bit
+			if _, err := decode(v); !errors.Is(err, ErrDamaged) || !errors.Is(err, memory.ErrCorrupt) {
+				t.Errorf("bit %d of byte %d: %v", bit, i, err)
+			}
+			v[i] ^= 1 << bit
+		}
+	}
+	for name, servers := range map[string][]Server{
+		"no servers":      {},
+		"no blades":       {{"unix:/run/a", nil}},
+		"one twice":       {two[0], two[0]},
+		"no address":      {{"here", []uint64{1}}},
+		"too many blades": {{"unix:/run/a", make([]uint64, memory.MaxBlades+1)}},
+	} {
+		if _, err := decode(encode(servers)); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// FuzzEntry: no bytes harm the decoder, and what it accepts can be dialled.
+func FuzzEntry(f *testing.F) {
+	f.Add(encode(two))
+	f.Add([]byte("txnode cluster 1 00000000\n"))
+	f.Fuzz(func(t *testing.T, v []byte) {
+		servers, err := decode(v)
+		if err == nil && check([]BladeAddress{servers[0].Address}) != nil {
+			t.Errorf("%v", servers)
+		}
+		if err != nil && !errors.Is(err, ErrDamaged) {
+			t.Error(err)
+		}
+	})
+}
