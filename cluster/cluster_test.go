@@ -315,3 +315,100 @@ func TestInitInDoubt(t *testing.T) {
 	}
 	refused(t, "another process", cluster.Init(t.Context(), &failing{Catalog: &catalog.Mem{}, left: 1, other: true}, b.list("a"), cluster.Options{}), cluster.ErrExists, "a cluster already")
 }
+
+// TestCatalogRestarts: a database goes on while the daemon of its catalog is away, cannot make a table then, and can when it is
+// back, by what the file has kept.
+func TestCatalogRestarts(t *testing.T) {
+	b := newBed(t)
+	ctx := t.Context()
+	path := filepath.Join(b.dir, "catalog.db")
+	serve := func() (stop func()) {
+		cat, err := catalog.OpenBolt(path, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := tcp.NewServer(nil, tcp.ServerOptions{Services: map[string]tcp.Service{remote.ServiceName: remote.NewService(cat)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := b.listen(s, nil, "c")
+		return func() {
+			end()
+			if err := cat.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	stop := serve()
+	defer func() { stop() }()
+	b.blades([]uint64{size}, "a")
+	b.blades([]uint64{size}, "b")
+	c, err := remote.Dial(ctx, b.address("c"), tcp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(cluster.Init(ctx, c, b.list("a", "b"), cluster.Options{}), c.Close()); err != nil {
+		t.Fatal(err)
+	}
+	h, err := cluster.Connect(ctx, b.address("c"), cluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := txn.Options{Fabric: h.Fabric, Catalog: h.Catalog, SegmentSize: 1 << 20, LogArea: 256 << 10, IndexGroups: 64, LeaseTerm: time.Hour}
+	db, err := txn.Open(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := txn.CreateTable(db, "words", txn.String, txn.Plain[uint64]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(v uint64) {
+		t.Helper()
+		if err := db.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, "hello", v) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for round := range uint64(3) {
+		put(2 * round)
+		stop()
+		stop = func() {}
+		put(2*round + 1)
+		name := fmt.Sprintf("table %d", round)
+		if _, err := txn.CreateTable(db, name, txn.String, txn.Plain[uint64]()); !errors.Is(err, remote.ErrAway) || !strings.Contains(err.Error(), b.address("c")) {
+			t.Errorf("a table without a catalog: %v", err)
+		}
+		stop = serve()
+		if _, err := txn.CreateTable(db, name, txn.String, txn.Plain[uint64]()); err != nil {
+			t.Fatalf("a table behind a restart: %v", err)
+		}
+	}
+	if err := errors.Join(db.Close(ctx), h.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if h, err = cluster.Connect(ctx, b.address("c"), cluster.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	o.Fabric, o.Catalog = h.Fabric, h.Catalog
+	if db, err = txn.Open(ctx, o); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := db.Tables(); err != nil || len(names) != 4 {
+		t.Errorf("%q, %v", names, err)
+	}
+	if table, err = txn.OpenTable(db, "words", txn.String, txn.Plain[uint64]()); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.View(ctx, func(tx *txn.Tx) error {
+		v, err := table.Get(tx, "hello")
+		if err != nil || v != 5 {
+			t.Errorf("%d, %v", v, err)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(db.Close(ctx), h.Close()); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -150,6 +150,7 @@ Environment:
 		newBackup(w),
 		newRestore(w),
 		newServe(w),
+		newCluster(w),
 		newVersion(w),
 	)
 	return root

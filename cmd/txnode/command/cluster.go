@@ -1,0 +1,253 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"txnode/cluster"
+	"txnode/memory"
+	"txnode/memory/catalog/remote"
+	"txnode/rdma/tcp"
+)
+
+func newCluster(w *World) *cobra.Command {
+	return choose("cluster", "Say which servers have the blades of a database, and look at them",
+		`A cluster is a catalog that a process serves (txnode serve --catalog), and servers of
+blades. The catalog knows the servers. Programs connect to all of them by the address
+of the catalog, with cluster.Connect of the package txnode/cluster.`,
+		newClusterInit(w), newClusterStatus(w))
+}
+
+// clusterInitOptions are the flags of txnode cluster init.
+type clusterInitOptions struct {
+	Catalog    string
+	Blades     []string
+	SecretFile string
+}
+
+// AddFlags registers the flags.
+func (o *clusterInitOptions) AddFlags(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&o.Catalog, "catalog", "", "`address` of the catalog: unix:PATH or tcp:HOST:PORT (default: none; it is needed)")
+	fs.StringArrayVar(&o.Blades, "blade", nil, "`address` of a server of blades: unix:PATH, tcp:HOST:PORT or shm:DIRECTORY/NAME; several, in the order\nof the blades' ids (default: none; one is needed)")
+	addSecretFile(cmd, &o.SecretFile)
+}
+
+func addSecretFile(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "secret-file", "", "`file` with the secret that the servers share (default: none)")
+}
+
+// Validate finds faults.
+func (o *clusterInitOptions) Validate() error {
+	var faults []string
+	if o.Catalog == "" {
+		faults = append(faults, "--catalog is missing: the address of the catalog, such as unix:/run/user/1000/catalog")
+	} else if _, _, err := tcp.ParseAddress(o.Catalog); err != nil {
+		faults = append(faults, fmt.Sprintf("--catalog is %q; it must be unix:PATH or tcp:HOST:PORT", o.Catalog))
+	}
+	if len(o.Blades) == 0 {
+		faults = append(faults, "--blade is missing: the address of a server of blades, such as unix:/run/user/1000/blade")
+	}
+	if faults != nil {
+		return usagef("%s", strings.Join(faults, "; "))
+	}
+	return nil
+}
+
+// clusterOptions are the options of connections with a secret of a file, if there is one.
+func clusterOptions(secretFile string) (o cluster.Options, err error) {
+	if secretFile != "" {
+		o.TCP.Secret, err = readSecret(secretFile)
+	}
+	return o, err
+}
+
+// clusterFailed is the error of a command about a cluster: wrong addresses are wrong usage.
+func clusterFailed(err error) error {
+	if errors.Is(err, cluster.ErrOptions) {
+		return &usageError{cause: err}
+	}
+	return err
+}
+
+func newClusterInit(w *World) *cobra.Command {
+	o := &clusterInitOptions{}
+	cmd := &cobra.Command{
+		Use: "init", Short: "Write into an empty catalog which servers have the blades",
+		Long: `Writes into the catalog which servers have the blades of the database. All servers must
+answer: they tell how many blades they have, and of which sizes. The catalog must be
+empty, so this is done once.`,
+		Example: "  txnode cluster init --catalog unix:/tmp/catalog --blade unix:/tmp/blade0 --blade unix:/tmp/blade1",
+		Args:    noArguments, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			return runClusterInit(cmd.Context(), w, o)
+		},
+	}
+	o.AddFlags(cmd)
+	return cmd
+}
+
+func runClusterInit(ctx context.Context, w *World, o *clusterInitOptions) (err error) {
+	co, err := clusterOptions(o.SecretFile)
+	if err != nil {
+		return err
+	}
+	cat, err := remote.Dial(ctx, o.Catalog, co.TCP)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cat.Close()) }()
+	var addresses []cluster.BladeAddress
+	for _, b := range o.Blades {
+		addresses = append(addresses, cluster.BladeAddress(b))
+	}
+	if err := cluster.Init(ctx, cat, addresses, co); err != nil {
+		return clusterFailed(err)
+	}
+	servers, err := cluster.Servers(cat)
+	if err != nil {
+		return err
+	}
+	blades, size := 0, byteSize(0)
+	for _, s := range servers {
+		blades += len(s.Blades)
+		for _, n := range s.Blades {
+			size += byteSize(n)
+		}
+	}
+	_, err = fmt.Fprintf(w.Stdout, "the cluster at %s has blades of %v: %d, of %d servers\n", o.Catalog, &size, blades, len(servers))
+	return err
+}
+
+func newClusterStatus(w *World) *cobra.Command {
+	var o textOrJSON
+	var secretFile string
+	cmd := &cobra.Command{
+		Use: "status address", Short: "Ask the catalog of a cluster, and all servers of blades",
+		Long: `Lists the blades of the cluster whose catalog is at an address, and whether their
+servers answer; and what the catalog says of the database: its epoch, the processes
+that have joined it, the workers that are registered, and tables with their indexes.
+Several addresses with commas between them are tried one after the other. Exit code 1
+if a server does not answer, or has other blades than the catalog says.`,
+		Example: "  txnode cluster status unix:/tmp/catalog",
+		Args:    exactly(1, "name the address of a catalog"), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			co, err := clusterOptions(secretFile)
+			if err != nil {
+				return err
+			}
+			st, err := cluster.Ask(cmd.Context(), args[0], co)
+			if err != nil {
+				return clusterFailed(err)
+			}
+			return printStatus(w, st, o == "json")
+		},
+	}
+	o.addFlag(cmd)
+	addSecretFile(cmd, &secretFile)
+	return cmd
+}
+
+type clusterLine struct {
+	Catalog  string        `json:"catalog"`
+	Servers  []serverLine  `json:"servers"`
+	Database *databaseLine `json:"database"` // null: there is none yet
+}
+
+type serverLine struct {
+	Address string      `json:"address"`
+	Answers bool        `json:"answers"`
+	Error   string      `json:"error,omitempty"`
+	Blades  []bladeLine `json:"blades"`
+}
+
+type bladeLine struct {
+	ID    int    `json:"id"`
+	Bytes uint64 `json:"bytes"`
+}
+
+type databaseLine struct {
+	Epoch     uint32 `json:"epoch"`
+	Processes int    `json:"processes"`
+	Workers   int    `json:"workers"`
+	Tables    int    `json:"tables"`
+}
+
+// statusLine is what is printed of a status.
+func statusLine(st *cluster.Status) clusterLine {
+	l := clusterLine{Catalog: st.Catalog}
+	id := 0
+	for _, s := range st.Servers {
+		sl := serverLine{Address: string(s.Address), Answers: s.Err == nil}
+		if s.Err != nil {
+			sl.Error = oneLine(s.Err)
+		}
+		for _, n := range s.Blades {
+			sl.Blades = append(sl.Blades, bladeLine{id, n})
+			id++
+		}
+		l.Servers = append(l.Servers, sl)
+	}
+	if db := st.Layout; db != nil {
+		l.Database = &databaseLine{Epoch: uint32(db.Epoch), Processes: len(db.Processes), Workers: len(db.Coordinators)}
+		for _, t := range db.Tables {
+			if t.State == memory.TableLive && t.Root != 0 { // it is whole
+				l.Database.Tables++
+			}
+		}
+	}
+	return l
+}
+
+func printStatus(w *World, st *cluster.Status, asJSON bool) error {
+	l := statusLine(st)
+	silent := 0
+	for _, s := range l.Servers {
+		if !s.Answers {
+			silent++
+		}
+	}
+	var err error
+	if asJSON {
+		err = line(w.Stdout, l)
+	} else {
+		err = printStatusText(w, &l)
+	}
+	if err == nil && silent > 0 {
+		return failf("%d of %d servers of blades are of no use", silent, len(l.Servers))
+	}
+	return err
+}
+
+func printStatusText(w *World, l *clusterLine) error {
+	t := tabwriter.NewWriter(w.Stdout, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "blade\tsize\tserver\tstate") // Flush says what has failed
+	for _, s := range l.Servers {
+		state := "answers"
+		if !s.Answers {
+			state = s.Error
+		}
+		for _, b := range s.Blades {
+			size := byteSize(b.Bytes)
+			_, _ = fmt.Fprintf(t, "%d\t%v\t%s\t%s\n", b.ID, &size, shown(s.Address), state)
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	var err error
+	if d := l.Database; d == nil {
+		_, err = fmt.Fprintf(w.Stdout, "catalog %s: no database yet\n", l.Catalog)
+	} else {
+		_, err = fmt.Fprintf(w.Stdout, "catalog %s: epoch %d, processes %d, workers %d, tables %d\n", l.Catalog, d.Epoch, d.Processes, d.Workers, d.Tables)
+	}
+	return err
+}

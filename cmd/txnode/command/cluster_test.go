@@ -1,0 +1,139 @@
+package command_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+
+	"txnode/cluster"
+	"txnode/txn"
+)
+
+// TestClusterCommands: a cluster is set up and looked at, over sockets and over shared memory; a program has a database there.
+func TestClusterCommands(t *testing.T) {
+	for _, kind := range []string{"unix", "shm"} {
+		if kind == "shm" && runtime.GOOS != "linux" {
+			continue
+		}
+		t.Run(kind, func(t *testing.T) {
+			ctx, dir := t.Context(), socketDir(t)
+			b := newBed(t)
+			catalog := "unix:" + filepath.Join(dir, "c")
+			_, endCatalog := startServe(t, "--listen", catalog, "--catalog", filepath.Join(dir, "data"), "--memory", "0")
+			init := []string{"cluster", "init", "--catalog", catalog}
+			var addresses []string
+			var ends []func() (int, string)
+			for _, name := range []string{"b", "a"} {
+				address, args := kind+":"+filepath.Join(dir, name), []string{"--memory", "64MiB", "--listen", "unix:" + filepath.Join(dir, name)}
+				if kind == "shm" {
+					args = []string{"--memory", "64MiB", "--shm", dir, "--name", name}
+				}
+				_, end := startServe(t, args...)
+				addresses, ends = append(addresses, address), append(ends, end)
+				init = append(init, "--blade", address)
+			}
+			if code, out, stderr := b.run(init...); code != 0 || out != "the cluster at "+catalog+" has blades of 128MiB: 2, of 2 servers\n" || stderr != "" {
+				t.Fatalf("exit code %d, %s%s", code, out, stderr)
+			}
+			if code, _, stderr := b.run(init...); code != 1 || !strings.Contains(stderr, "a cluster already") || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("again: exit code %d, %s", code, stderr)
+			}
+			if code, out, stderr := b.run("cluster", "status", catalog); code != 0 || stderr != "" || !strings.Contains(out, "catalog "+catalog+": no database yet\n") ||
+				!strings.Contains(strings.Join(strings.Fields(out), " "), "0 64MiB "+addresses[0]+" answers 1 64MiB "+addresses[1]+" answers") {
+				t.Errorf("exit code %d, %s%s", code, out, stderr)
+			}
+			h, err := cluster.Connect(ctx, catalog, cluster.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			db, err := txn.Open(ctx, txn.Options{Fabric: h.Fabric, Catalog: h.Catalog, SegmentSize: 1 << 20, LogArea: 256 << 10, IndexGroups: 64})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := txn.CreateTable(db, "words", txn.String, txn.Plain[uint64]()); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(db.Close(ctx), h.Close()); err != nil {
+				t.Fatal(err)
+			}
+			status := func(want int) (got map[string]any, stderr string) {
+				t.Helper()
+				code, out, stderr := b.run("cluster", "status", catalog, "-o", "json")
+				if err := json.Unmarshal([]byte(out), &got); code != want || err != nil {
+					t.Fatalf("exit code %d, %v: %s%s", code, err, out, stderr)
+				}
+				return got, stderr
+			}
+			got, _ := status(0)
+			if d, ok := got["database"].(map[string]any); !ok || d["tables"] != 1.0 || d["workers"] != 0.0 || d["epoch"].(float64) < 1 {
+				t.Errorf("%v", got)
+			}
+			want := []any{map[string]any{"id": 0.0, "bytes": float64(64 << 20)}}
+			if s, ok := got["servers"].([]any)[0].(map[string]any); !ok || s["address"] != addresses[0] || s["answers"] != true || !reflect.DeepEqual(s["blades"], want) {
+				t.Errorf("%v", got)
+			}
+			if code, stderr := ends[1](); code != 0 {
+				t.Errorf("exit code %d, %s", code, stderr)
+			}
+			got, stderr := status(1)
+			if s, ok := got["servers"].([]any)[1].(map[string]any); !ok || s["answers"] != false || s["error"] == "" || stderr != "txnode: 1 of 2 servers of blades are of no use\n" {
+				t.Errorf("%v, %s", got, stderr)
+			}
+			if code, out, _ := b.run("cluster", "status", catalog); code != 1 || !strings.Contains(out, "blade is down") && !strings.Contains(out, addresses[1]) || !strings.Contains(out, "tables 1\n") {
+				t.Errorf("exit code %d, %s", code, out)
+			}
+			for _, end := range []func() (int, string){ends[0], endCatalog} {
+				if code, stderr := end(); code != 0 || stderr != "" {
+					t.Errorf("exit code %d, %s", code, stderr)
+				}
+			}
+		})
+	}
+}
+
+// TestClusterErrors: what cannot be done is one clear line.
+func TestClusterErrors(t *testing.T) {
+	dir := socketDir(t)
+	b := newBed(t)
+	one := func(code int, say string, args ...string) {
+		t.Helper()
+		got, out, stderr := b.run(append([]string{"cluster"}, args...)...)
+		if got != code || !strings.Contains(stderr, say) || strings.Count(stderr, "\n") != 1 || out != "" {
+			t.Errorf("%v: exit code %d, not %d: %s%s", args, got, code, out, stderr)
+		}
+	}
+	none := "unix:" + filepath.Join(dir, "none")
+	one(2, "init, status")
+	one(2, "--catalog is missing", "init")
+	one(2, "--blade is missing", "init")
+	one(2, "--catalog is \"here\"", "init", "--catalog", "here")
+	one(2, "name the address of a catalog", "status")
+	one(2, "takes no argument", "init", "now")
+	one(2, "unix:PATH or tcp:HOST:PORT", "status", "here")
+	one(1, none, "status", none)
+	one(1, none, "init", "--catalog", none, "--blade", none)
+	one(1, "no such file", "status", none, "--secret-file", filepath.Join(dir, "none"))
+
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte("correct horse battery staple\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	catalog := "unix:" + filepath.Join(dir, "c")
+	_, end := startServe(t, "--listen", catalog, "--catalog", "memory", "--memory", "64KiB", "--secret-file", secret)
+	one(1, "secret", "status", catalog)
+	one(1, "write it with txnode cluster init", "status", catalog, "--secret-file", secret)
+	one(1, none, "init", "--catalog", catalog, "--blade", none, "--secret-file", secret)
+	one(2, "twice", "init", "--catalog", catalog, "--blade", none, "--blade", none, "--secret-file", secret)
+	one(2, "not both", "init", "--catalog", catalog, "--blade", none, "--blade", "shm:/tmp/x/a", "--secret-file", secret)
+	if code, out, stderr := b.run("cluster", "init", "--catalog", catalog, "--blade", catalog, "--secret-file", secret); code != 0 {
+		t.Errorf("a daemon with both: exit code %d, %s%s", code, out, stderr)
+	}
+	if code, stderr := end(); code != 0 {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+}
