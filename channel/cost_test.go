@@ -92,7 +92,7 @@ func TestCosts(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				k.want("Mutex.Lock", pick(cost{1, 1}, cost{2, 2}), func() error { _, err := l.Lock(ctx, c); return err })
+				k.want("Mutex.Lock", cost{1, 1}, func() error { _, err := l.Lock(ctx, c); return err })
 				k.want("Mutex.Unlock", cost{1, 1}, func() error { return l.Unlock(c) })
 				q, err := channel.OpenTicketLock(ctx, c, s, "q")
 				if err != nil {
@@ -144,7 +144,7 @@ func TestCosts(t *testing.T) {
 				k.want("Queue.Push", cost{3, 2}, func() error { return u.Push(ctx, c, 1) })
 				k.want("Queue.Take", cost{5, 2}, func() (err error) { item, err = u.Take(ctx, c); return err })
 				k.want("Queue.Done", cost{1, 1}, func() error { return u.Done(c, item) })
-				if err := kvCosts(ctx, k, m, c, pick(cost{}, cost{1, 1})); err != nil {
+				if err := kvCosts(ctx, k, m, c); err != nil {
 					return err
 				}
 
@@ -167,17 +167,13 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// kvCosts is TestCosts of a KV; unmasked is what comes on top for each guard without Caps.MaskedCAS.
-func kvCosts(ctx context.Context, k costs, m *channel.Member, c *rdma.Coro, unmasked cost) error {
+// kvCosts is TestCosts of a KV.
+func kvCosts(ctx context.Context, k costs, m *channel.Member, c *rdma.Coro) error {
 	v, err := openKV(m, c, channel.KVOptions{Keys: 2, Bucket: 1})
 	if err != nil {
 		return err
 	}
 	keys := neighbours(v, 3)
-	change := func(what string, want cost, fn func() error) {
-		k.t.Helper()
-		k.want(what, cost{want.verbs + unmasked.verbs, want.trips + unmasked.trips}, fn)
-	}
 	insert := func(key uint64) func() error {
 		return func() error { _, err := v.Insert(ctx, c, key, channeltest.WideOf(1)); return err }
 	}
@@ -190,22 +186,22 @@ func kvCosts(ctx context.Context, k costs, m *channel.Member, c *rdma.Coro, unma
 		return func() error { _, err := v.Update(ctx, c, key, channeltest.WideOf(3)); return err }
 	}
 	k.want("KV.Get of nothing", cost{1, 1}, get(keys[0]))
-	change("KV.Delete of nothing", cost{3, 2}, del(keys[0]))
-	change("KV.Update of nothing", cost{3, 2}, update(keys[0]))
-	change("KV.Insert", cost{4, 2}, insert(keys[0]))
-	change("KV.Insert of what is there", cost{3, 2}, insert(keys[0]))
+	k.want("KV.Delete of nothing", cost{3, 2}, del(keys[0]))
+	k.want("KV.Update of nothing", cost{3, 2}, update(keys[0]))
+	k.want("KV.Insert", cost{4, 2}, insert(keys[0]))
+	k.want("KV.Insert of what is there", cost{3, 2}, insert(keys[0]))
 	k.want("KV.Get", cost{1, 1}, get(keys[0]))
-	change("KV.Put", cost{4, 2}, put(keys[0]))
-	change("KV.Update", cost{4, 2}, update(keys[0]))
-	change("KV.Insert, the first key of a block", cost{8, 4}, insert(keys[1]))
+	k.want("KV.Put", cost{4, 2}, put(keys[0]))
+	k.want("KV.Update", cost{4, 2}, update(keys[0]))
+	k.want("KV.Insert, the first key of a block", cost{8, 4}, insert(keys[1]))
 	k.want("KV.Get in a block", cost{2, 2}, get(keys[1]))
-	change("KV.Put in a block", cost{5, 3}, put(keys[1]))
-	change("KV.Insert, the first key of another block", cost{9, 5}, insert(keys[2]))
+	k.want("KV.Put in a block", cost{5, 3}, put(keys[1]))
+	k.want("KV.Insert, the first key of another block", cost{9, 5}, insert(keys[2]))
 	k.want("KV.Get in the second block", cost{3, 3}, get(keys[1]))
-	change("KV.Delete, the last key of a block", cost{7, 4}, del(keys[1]))
-	change("KV.Delete", cost{4, 2}, del(keys[0]))
-	change("KV.Insert, beside a block", cost{5, 3}, insert(keys[0]))
-	change("KV.Hold", cost{2, 1}, func() error { _, _, err := v.Hold(ctx, c, keys[0]); return err })
+	k.want("KV.Delete, the last key of a block", cost{7, 4}, del(keys[1]))
+	k.want("KV.Delete", cost{4, 2}, del(keys[0]))
+	k.want("KV.Insert, beside a block", cost{5, 3}, insert(keys[0]))
+	k.want("KV.Hold", cost{2, 1}, func() error { _, _, err := v.Hold(ctx, c, keys[0]); return err })
 	var b rdma.Batch
 	k.want("KV.StagePut", cost{2, 1}, func() error {
 		if err := v.StagePut(&b, channeltest.WideOf(4)); err != nil {

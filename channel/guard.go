@@ -10,13 +10,16 @@ import (
 // guard is the word of a lock without a queue: that of a Mutex, or of a bucket of a KV. It is
 // {member 24, abandoned 1, token 39}, with member 0 if the lock is free, and changes by atomics alone.
 // Giving the lock back adds 1 to the token, and so does taking over, which also sets abandoned. Giving
-// back clears that.
+// back clears that. A bucket needs no token, since no resource compares it: it stays 0, so the word of a
+// free bucket is known, and a plain CAS takes it.
 type guard struct {
-	o     *object
-	off   uint32 // of the word
-	local uint32 // guardBytes of arena: two masks, and the word as it was read
-	held  bool
-	word  uint64 // {abandoned, token} as this member has got them
+	o      *object
+	off    uint32 // of the word
+	local  uint32 // guardBytes of arena: two masks, and the word as it was read
+	tokens bool
+	held   bool
+	word   uint64 // {abandoned, token} as this member has got them
+	free   uint64 // what the word is, as far as this member knows, if the lock is free
 	// A holder finds n bytes of the object, from on, at to in the arena, as they were when it held the
 	// lock: they are read behind the atomic that takes it, in the same doorbell.
 	from, to, n uint32
@@ -41,7 +44,15 @@ func (g *guard) got(word uint64) Held {
 func (g *guard) me() uint64 { return uint64(g.o.m.id) << (tokenBits + 1) }
 
 // words are those of a holder, before and after it gives the lock back.
-func (g *guard) words() (old, next uint64) { return g.me() | g.word, (g.word + 1) & tokenMask }
+func (g *guard) words() (old, next uint64) { return g.me() | g.word, g.next(g.word) }
+
+// next is the token behind the one in word.
+func (g *guard) next(word uint64) uint64 {
+	if !g.tokens {
+		return 0
+	}
+	return (word + 1) & tokenMask
+}
 
 // behind appends the READ of what a holder wants to know.
 func (g *guard) behind(b *rdma.Batch) {
@@ -64,14 +75,13 @@ func (g *guard) read(c *rdma.Coro) error {
 // by a READ: the word before is free if the lock is this member's.
 func (g *guard) try(c *rdma.Coro) (found uint64, err error) {
 	o, me := g.o, g.me()
-	if !o.m.t.Caps().MaskedCAS {
+	if !g.tokens || !o.m.t.Caps().MaskedCAS {
 		for {
-			if found, err = g.load(c); err != nil || found&memberMask != 0 {
+			found, ok, err := g.swap(c, g.free, me|g.free)
+			if ok || err != nil || found&memberMask != 0 {
 				return found, err
 			}
-			if ok, err := g.swap(c, found, me|found); ok || err != nil {
-				return found, err
-			}
+			g.free = found
 		}
 	}
 	if err := o.ready(); err != nil {
@@ -110,13 +120,13 @@ func (g *guard) load(c *rdma.Coro) (uint64, error) {
 }
 
 // swap replaces the word, which names this member before or after, and settles a swap whose answer is
-// lost.
-func (g *guard) swap(c *rdma.Coro, old, next uint64) (ok bool, err error) {
+// lost. If it is not ok, found is another word.
+func (g *guard) swap(c *rdma.Coro, old, next uint64) (found uint64, ok bool, err error) {
 	o := g.o
 	taking := next&memberMask != 0
 	for {
 		if err := o.ready(); err != nil {
-			return false, err
+			return 0, false, err
 		}
 		o.b.Reset()
 		i := o.b.CAS(o.addr(g.off), old, next)
@@ -124,14 +134,16 @@ func (g *guard) swap(c *rdma.Coro, old, next uint64) (ok bool, err error) {
 			g.behind(&o.b)
 		}
 		if err = o.m.Do(c, &o.b); !errors.Is(err, ErrUncertain) {
-			return err == nil && o.b.Result(i) == old, err
+			found = o.b.Result(i)
+			return found, err == nil && found == old, err
 		}
-		found, err := g.load(c)
-		if err != nil || found != old {
-			if err == nil && found == next && taking {
-				err = g.read(c)
-			}
-			return err == nil && found == next, err
+		switch found, err = g.load(c); {
+		case err != nil:
+			return found, false, err
+		case found == next && taking:
+			return old, true, g.read(c)
+		case found != old:
+			return found, found == next, nil
 		}
 	}
 }
@@ -168,8 +180,8 @@ func (g *guard) take(ctx context.Context, c *rdma.Coro) (Held, error) {
 		if dead, err := m.suspect(c, holder); err != nil {
 			return Held{}, err
 		} else if dead {
-			next := g.me() | abandoned | (found+1)&tokenMask
-			if ok, err := g.swap(c, found, next); err != nil {
+			next := g.me() | abandoned | g.next(found)
+			if _, ok, err := g.swap(c, found, next); err != nil {
 				return Held{}, err
 			} else if ok {
 				return g.got(next), nil
@@ -186,7 +198,18 @@ func (g *guard) take(ctx context.Context, c *rdma.Coro) (Held, error) {
 func (g *guard) giveBack(c *rdma.Coro) error {
 	g.held = false
 	old, next := g.words()
-	_, err := g.swap(c, old, next|g.word&abandoned)
+	return g.leave(c, old, next|g.word&abandoned)
+}
+
+// release gives the lock back, unless that has happened.
+func (g *guard) release(c *rdma.Coro) error {
+	old, next := g.words()
+	return g.leave(c, old, next)
+}
+
+func (g *guard) leave(c *rdma.Coro, old, next uint64) error {
+	g.free = next
+	_, _, err := g.swap(c, old, next)
 	return err
 }
 
@@ -194,5 +217,5 @@ func (g *guard) giveBack(c *rdma.Coro) error {
 func (g *guard) stageRelease(b *rdma.Batch) {
 	old, next := g.words()
 	b.CAS(g.o.addr(g.off), old, next)
-	g.held = false
+	g.held, g.free = false, next
 }

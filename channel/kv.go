@@ -15,16 +15,13 @@ import (
 //
 //	operation                        verbs / round trips
 //	Get                              READ of a bucket               1 / 1
-//	Put, Insert, Update, Delete      masked CAS and READ, then
-//	                                 WRITE and CAS                  4 / 2
-//	of which nothing changes         masked CAS and READ, CAS       3 / 2
-//	Hold                             masked CAS and READ            2 / 1
+//	Put, Insert, Update, Delete      CAS and READ, WRITE and CAS    4 / 2
+//	of which nothing changes         CAS and READ, CAS              3 / 2
+//	Hold                             CAS and READ                   2 / 1
 //	StagePut, StageDelete            WRITE and CAS                  2 / those of the batch
 //	a key in block k of its bucket   + k READs                      + k / k
 //	the first key of a block         + READ, CAS, READ and WRITE    + 4 / 2
 //	the last key of a block          + CAS                          + 1 / 0
-//
-// Without Caps.MaskedCAS a READ of the guard comes first: + 1 / 1.
 //
 // # Layout
 //

@@ -93,7 +93,7 @@ func (v *KV[K, V]) hold(ctx context.Context, c *rdma.Coro, k K, insert bool) (h 
 	}
 	v.aim(k)
 	g := &v.guard
-	g.off, g.from = kvGuards+8*v.home, v.node(v.home)
+	g.off, g.from, g.free = kvGuards+8*v.home, v.node(v.home), 0
 	v.n, v.found, v.empty, v.spare, v.again = 0, -1, -1, 0, v.again[:0]
 	if h, err = g.take(ctx, c); err != nil {
 		return h, err

@@ -22,7 +22,7 @@ type Held struct {
 //
 //	operation                        verbs / round trips
 //	Lock, free                       masked CAS    1 / 1
-//	Lock, free, without MaskedCAS    READ, CAS     2 / 2
+//	Lock, free, without MaskedCAS    CAS           1 / 1, and 2 / 2 if another member has held it since
 //	Lock, held                       + a READ for each look, then a CAS
 //	Unlock                           CAS           1 / 1, and a thread fence before it
 //	StageUnlock                      CAS           1 / 0
@@ -48,7 +48,7 @@ func OpenMutex(_ context.Context, c *rdma.Coro, s Scope, name string) (*Mutex, e
 	if err := l.open(c, s.m, full, Spec{Kind: KindMutex, Bytes: headerBytes + 64}, guardBytes); err != nil {
 		return nil, err
 	}
-	l.lock = guard{o: &l.object, off: mutexWord, local: l.buf}
+	l.lock = guard{o: &l.object, off: mutexWord, local: l.buf, tokens: true}
 	return l, nil
 }
 
@@ -119,7 +119,5 @@ func (l *Mutex) Settle(c *rdma.Coro) error {
 	if l.lock.held {
 		return nil
 	}
-	old, next := l.lock.words()
-	_, err := l.lock.swap(c, old, next)
-	return err
+	return l.lock.release(c)
 }
