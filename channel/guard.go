@@ -78,8 +78,12 @@ func (g *guard) try(c *rdma.Coro) (found uint64, err error) {
 	if !g.tokens || !o.m.t.Caps().MaskedCAS {
 		for {
 			found, ok, err := g.swap(c, g.free, me|g.free)
-			if ok || err != nil || found&memberMask != 0 {
+			if ok || err != nil {
 				return found, err
+			}
+			if found&memberMask != 0 {
+				g.free = g.next(found) // when its holder has given it back
+				return found, nil
 			}
 			g.free = found
 		}
@@ -158,26 +162,20 @@ func (g *guard) tryTake(c *rdma.Coro) (h Held, ok bool, err error) {
 }
 
 // take waits for the lock until ctx ends. If its holder is dead, that member is fenced, and the lock
-// taken over.
+// taken over. It asks by the atomic that takes the lock: a READ that finds it free comes too late, if its
+// last holder wants it again.
 func (g *guard) take(ctx context.Context, c *rdma.Coro) (Held, error) {
-	h, ok, err := g.tryTake(c)
-	if ok || err != nil {
-		return h, err
-	}
 	m := g.o.m
 	w := wait{ctx: ctx, m: m}
 	for {
-		found, err := g.load(c)
+		found, err := g.try(c)
 		if err != nil {
 			return Held{}, err
 		}
-		holder := MemberID(found >> (tokenBits + 1))
-		if holder == 0 {
-			if h, ok, err := g.tryTake(c); ok || err != nil {
-				return h, err
-			}
+		if found&memberMask == 0 {
+			return g.got(found), nil
 		}
-		if dead, err := m.suspect(c, holder); err != nil {
+		if dead, err := m.suspect(c, MemberID(found>>(tokenBits+1))); err != nil {
 			return Held{}, err
 		} else if dead {
 			next := g.me() | abandoned | g.next(found)

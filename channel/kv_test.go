@@ -239,6 +239,73 @@ func TestKVStop(t *testing.T) {
 	})
 }
 
+// TestKVPairs: each operation of a member is interrupted in front of each of its verbs in turn, and another
+// member does each operation meanwhile, as far as it can, on the same key or another one of its bucket.
+// Histories are linearizable.
+func TestKVPairs(t *testing.T) {
+	first := []kvOp{{'g', 0, 0}, {'p', 0, 11}, {'p', 2, 12}, {'i', 2, 13}, {'u', 1, 14}, {'d', 0, 0}, {'d', 1, 0}, {'a', 1, 15}}
+	second := []kvOp{{'p', 0, 21}, {'i', 2, 22}, {'d', 1, 0}, {'a', 1, 23}, {'u', 0, 24}, {'d', 0, 0}}
+	for _, a := range first {
+		for _, b := range second {
+			for at, ended := 0, false; !ended && !t.Failed(); at++ {
+				ended = kvPair(t, a, b, at)
+			}
+		}
+	}
+}
+
+// kvPair lets one member do a, but for a pause after so many moves, in which another one does b. ended: a was
+// over before.
+func kvPair(t *testing.T, a, b kvOp, at int) (ended bool) {
+	t.Helper()
+	s, h, opts := duel(t), &kvHistory{}, channel.KVOptions{Keys: 2, Bucket: 1}
+	var begun [2]bool
+	var over [2]bool
+	do := func(i int, before []kvOp, op kvOp) body {
+		return func(m *channel.Member, c *rdma.Coro) error {
+			defer func() { over[i] = true }()
+			v, err := openKV(m, c, opts)
+			if err != nil {
+				return err
+			}
+			keys := neighbours(v, 3)
+			for _, op := range append(before, op) {
+				begun[i] = len(h.ops) >= len(before)
+				op.key = keys[op.key]
+				if err := h.do(i, m, c, v, op); errors.Is(err, channel.ErrFenced) {
+					return nil // it has paused for too long: of unknown effect
+				} else if err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	name := fmt.Sprintf("%c(%d) after %d moves of %c(%d)", b.kind, b.key, at, a.kind, a.key)
+	one := s.client(name+", one", do(0, []kvOp{{'i', 0, 1}, {'i', 1, 2}}, a))
+	s.advance(one, 2000, func() bool { return begun[0] })
+	two := s.client(name+", two", do(1, nil, b))
+	s.advance(two, 2000, func() bool { return begun[1] })
+	s.advance(one, at, func() bool { return over[0] })
+	ended = over[0]
+	s.advance(two, 2000, func() bool { return over[1] })
+	s.finish(t)
+	s.client(name+", three", func(m *channel.Member, c *rdma.Coro) error {
+		v, err := openKV(m, c, opts)
+		if err != nil {
+			return err
+		}
+		for _, k := range neighbours(v, 3) {
+			if err := h.do(2, m, c, v, kvOp{'g', k, 0}); err != nil {
+				return err
+			}
+		}
+		return h.check()
+	})
+	s.finish(t)
+	return ended
+}
+
 // TestKVMoved: a reader is on its way to a key behind two blocks. In front of each of its verbs in turn,
 // another member deletes the key of the first block, and gives that block to another bucket. The reader
 // finds its key all the same.

@@ -23,7 +23,7 @@ type Held struct {
 //	operation                        verbs / round trips
 //	Lock, free                       masked CAS    1 / 1
 //	Lock, free, without MaskedCAS    CAS           1 / 1, and 2 / 2 if another member has held it since
-//	Lock, held                       + a READ for each look, then a CAS
+//	Lock, held                       + a CAS for each attempt
 //	Unlock                           CAS           1 / 1, and a thread fence before it
 //	StageUnlock                      CAS           1 / 0
 //
