@@ -6,7 +6,7 @@ import (
 	"log"
 
 	"txnode/channel"
-	"txnode/channel/channeltest"
+	"txnode/channel/local"
 	"txnode/rdma"
 	"txnode/rdma/inproc"
 )
@@ -22,7 +22,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer fabric.Close()
-	catalog := channeltest.NewCatalog(fabric, 4096) // a database has a catalog of its own
+	catalog := local.NewCatalog(fabric, 4096) // a database has a catalog of its own
 	fabric.Run(2, func(i int) {
 		if err := work(fabric, catalog.Host(), i); err != nil {
 			log.Fatal(err)
@@ -93,7 +93,7 @@ func ExampleKV() {
 		log.Fatal(err)
 	}
 	defer fabric.Close()
-	catalog := channeltest.NewCatalog(fabric, 4096)
+	catalog := local.NewCatalog(fabric, 4096)
 	fabric.Run(1, func(i int) {
 		if err := settings(fabric, catalog.Host(), i); err != nil {
 			log.Fatal(err)

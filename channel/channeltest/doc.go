@@ -1,3 +1,3 @@
-// Package channeltest has a host for tests of package channel, and of what uses that package: a
-// [Catalog] in the memory of the process, for members on any fabric.
+// Package channeltest has the suite that package channel passes on every fabric, and a [World] of
+// members for other tests.
 package channeltest

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"txnode/channel"
+	"txnode/channel/local"
 	"txnode/rdma"
 )
 
@@ -18,7 +19,7 @@ const bladeSize = 1 << 20
 type World struct {
 	tb      testing.TB
 	Fabric  rdma.Fabric
-	Catalog *Catalog
+	Catalog *local.Catalog
 	// Identity that members join with.
 	Identity channel.Identity
 	Options  rdma.ThreadOptions
@@ -32,7 +33,7 @@ func NewWorld(tb testing.TB, f rdma.Fabric) *World {
 		}
 	})
 	return &World{
-		tb: tb, Fabric: f, Catalog: NewCatalog(f, 4096),
+		tb: tb, Fabric: f, Catalog: local.NewCatalog(f, 4096),
 		Identity: channel.Identity{Name: "test", Term: 5_000_000_000, Slots: 8},
 		Options:  rdma.ThreadOptions{Arena: 1 << 18},
 	}

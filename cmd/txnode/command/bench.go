@@ -125,6 +125,7 @@ func newBench(w *World) *cobra.Command {
 	for i := range workloads {
 		subcommands = append(subcommands, newBenchWorkload(w, i))
 	}
+	subcommands = append(subcommands, newBenchChannel(w))
 	return choose("bench", "Run a benchmark on the embedded engine, and verify what it leaves",
 		`Runs a benchmark on the embedded engine: loads it, warms up, measures, and checks
 the books after every run, whatever has happened. The result is kept; see

@@ -41,6 +41,8 @@ func TestMachineReadableOutput(t *testing.T) {
 		{"sim smallbank --accounts 500 --threads 1 --txns 50 --warmup 10us", 0, 0},
 		{"sim ycsb --workload f --records 500 --threads 1 --txns 50 --warmup 10us", 0, 4},
 		{"sim verbs --threads 2 --duration 20us", 0, 2},
+		{"sim loco --experiment failure,lock --nodes 2 --duration 100us", 0, 13},
+		{"bench channel --operation kv-put,mutex --duration 1ms", 0, 3},
 		{"sim hash --keys 1000 --threads 1 --warmup 10us --window 60us --limit 200us", 0, 0},
 	} {
 		for _, format := range []string{"json", "csv"} {

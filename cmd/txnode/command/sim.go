@@ -20,7 +20,7 @@ func newSim(w *World) *cobra.Command {
 	for i := range simbench.Workloads {
 		subcommands = append(subcommands, newSimWorkload(w, simbench.Workloads[i]))
 	}
-	subcommands = append(subcommands, newSimVerbs(w), newSimHash(w), newSimCalibrate(w), newSimSeeds(w))
+	subcommands = append(subcommands, newSimVerbs(w), newSimHash(w), newSimLOCO(w), newSimCalibrate(w), newSimSeeds(w))
 	return choose("sim", "Run the engine on the simulated RNIC: predictions, and schedules from seeds",
 		`Runs the engine, unchanged, on a simulated RNIC in virtual time: how it would do on
 the hardware of the published measurements, with up to 96 threads, and whether it is

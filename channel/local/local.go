@@ -1,4 +1,4 @@
-package channeltest
+package local
 
 import (
 	"fmt"
@@ -10,9 +10,8 @@ import (
 	"txnode/rdma"
 )
 
-// Catalog is a catalog in the memory of the process: names, places, members, the epoch. It stands for
-// the one of a database, so that package channel is tested on every fabric. Its methods are safe for
-// concurrent use.
+// Catalog is a catalog in the memory of the process: names, places, members, the epoch. Its methods
+// are safe for concurrent use.
 type Catalog struct {
 	fabric rdma.Fabric
 	start  uint64 // where objects lie in each blade's region
@@ -142,7 +141,7 @@ func (h *host) Fence(_ *rdma.Coro, id channel.MemberID) error {
 			err = k.fabric.Revoke(b.ID, key)
 		}
 		if err != nil {
-			return fmt.Errorf("channeltest: fencing member %d: %w", id, err)
+			return fmt.Errorf("local: fencing member %d: %w", id, err)
 		}
 	}
 	if id != 0 {
