@@ -99,6 +99,34 @@ func (b *bed) catalog(cat memory.Catalog, name string) *remote.Client {
 		b.t.Fatal(err)
 	}
 	b.listen(s, nil, name)
+	return b.client(name)
+}
+
+// catalogFile returns what serves the catalog of a file on a socket.
+func (b *bed) catalogFile(name string) (serve func() (stop func())) {
+	return func() func() {
+		b.t.Helper()
+		cat, err := catalog.OpenBolt(filepath.Join(b.dir, "catalog.db"), false)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		s, err := tcp.NewServer(nil, tcp.ServerOptions{Services: map[string]tcp.Service{remote.ServiceName: remote.NewService(cat)}})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		end := b.listen(s, nil, name)
+		return func() {
+			end()
+			if err := cat.Close(); err != nil {
+				b.t.Error(err)
+			}
+		}
+	}
+}
+
+// client returns a client of a catalog until the test ends.
+func (b *bed) client(name string) *remote.Client {
+	b.t.Helper()
 	c, err := remote.Dial(b.t.Context(), b.address(name), tcp.Options{})
 	if err != nil {
 		b.t.Fatal(err)
@@ -321,33 +349,12 @@ func TestInitInDoubt(t *testing.T) {
 func TestCatalogRestarts(t *testing.T) {
 	b := newBed(t)
 	ctx := t.Context()
-	path := filepath.Join(b.dir, "catalog.db")
-	serve := func() (stop func()) {
-		cat, err := catalog.OpenBolt(path, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := tcp.NewServer(nil, tcp.ServerOptions{Services: map[string]tcp.Service{remote.ServiceName: remote.NewService(cat)}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		end := b.listen(s, nil, "c")
-		return func() {
-			end()
-			if err := cat.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-	}
+	serve := b.catalogFile("c")
 	stop := serve()
 	defer func() { stop() }()
 	b.blades([]uint64{size}, "a")
 	b.blades([]uint64{size}, "b")
-	c, err := remote.Dial(ctx, b.address("c"), tcp.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(cluster.Init(ctx, c, b.list("a", "b"), cluster.Options{}), c.Close()); err != nil {
+	if err := cluster.Init(ctx, b.client("c"), b.list("a", "b"), cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	h, err := cluster.Connect(ctx, b.address("c"), cluster.Options{})
