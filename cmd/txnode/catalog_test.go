@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"txnode/cluster"
 	"txnode/memory"
 	"txnode/memory/catalog/remote"
 	"txnode/rdma/tcp"
+	"txnode/txn"
 )
 
 // TestCatalogSurvives: the daemon of a catalog is killed again and again while a client changes it. What the client was told
@@ -108,6 +110,114 @@ func TestCatalogSurvives(t *testing.T) {
 	}
 	stop()
 	if err := <-watched; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// TestClusterSurvives: blades and catalog are processes of their own. The one of the catalog is killed while a program makes
+// tables and commits: what the program was told is there, and it goes on with the next daemon.
+func TestClusterSurvives(t *testing.T) {
+	dir, err := os.MkdirTemp("", "cluster") //nolint:usetesting // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	ctx := t.Context()
+	address := func(name string) string { return "unix:" + filepath.Join(dir, name) }
+	serve := func() *program {
+		return start(t, "serve", "--listen", address("c"), "--catalog", filepath.Join(dir, "data"), "--memory", "0")
+	}
+	for _, name := range []string{"a", "b"} {
+		start(t, "serve", "--listen", address(name), "--memory", "64MiB")
+	}
+	daemon := serve()
+	for { // until all three serve
+		init := start(t, "cluster", "init", "--catalog", address("c"), "--blade", address("a"), "--blade", address("b"))
+		code := init.end(t)
+		if code == 0 {
+			break
+		}
+		if code != 1 {
+			t.Fatalf("exit code %d: %s", code, init.err.String())
+		}
+	}
+	h, err := cluster.Connect(ctx, address("c"), cluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := txn.Options{Fabric: h.Fabric, Catalog: h.Catalog, SegmentSize: 1 << 20, LogArea: 256 << 10, IndexGroups: 64, LeaseTerm: time.Hour}
+	db, err := txn.Open(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rounds, each = 3, 6
+	for round := range rounds {
+		victim := daemon
+		for i := range each {
+			if i == each/2 {
+				go func() { _ = victim.Process.Kill() }() // its end is seen below
+			}
+			name := fmt.Sprintf("%d/%d", round, i)
+			var table *txn.Table[string, uint64]
+			for {
+				if table, err = txn.CreateTable(db, name, txn.String, txn.Plain[uint64]()); err == nil {
+					break
+				}
+				if !errors.Is(err, remote.ErrAway) {
+					t.Fatalf("%s: %v", name, err)
+				}
+				if daemon == victim {
+					victim.end(t)
+					daemon = serve()
+				}
+				time.Sleep(time.Millisecond)
+			}
+			if err := db.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, name, uint64(i)) }); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if daemon == victim { // it has lived long enough for all tables
+			victim.end(t)
+			daemon = serve()
+		}
+	}
+	names, err := db.Tables()
+	if err != nil || len(names) != rounds*each {
+		t.Errorf("%q, %v", names, err)
+	}
+	for { // the last daemon may not serve yet
+		_, err := cluster.Ask(ctx, address("c"), cluster.Options{})
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, remote.ErrAway) {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := errors.Join(db.Close(ctx), h.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if h, err = cluster.Connect(ctx, address("c"), cluster.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	o.Fabric, o.Catalog = h.Fabric, h.Catalog
+	if db, err = txn.Open(ctx, o); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		table, err := txn.OpenTable(db, name, txn.String, txn.Plain[uint64]())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.View(ctx, func(tx *txn.Tx) error {
+			_, err := table.Get(tx, name)
+			return err
+		}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := errors.Join(db.Close(ctx), h.Close()); err != nil {
 		t.Error(err)
 	}
 }
