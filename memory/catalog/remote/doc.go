@@ -28,7 +28,8 @@
 //
 // # Limits
 //
-// A message has at most tcp.MaxMessage bytes, and so has what a catalog with clients can hold. A length in a
+// A message has at most tcp.MaxMessage bytes, and so has what a catalog with clients can hold: a change that would be
+// too much is refused with memory.ErrNoSpace. A length in a
 // message is compared with the bytes that are there; entries take at most six times the bytes of their message. A
 // client that may connect may change the catalog: it is trusted with the data.
 package remote

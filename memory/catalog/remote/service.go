@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"txnode/memory"
@@ -21,12 +22,16 @@ const longestPoll = 10 * time.Second
 type service struct {
 	cat     memory.Catalog
 	opening opening
+	limit   int // bytes of the reply to a load
+
+	mu   sync.Mutex
+	size int // the reply to a load has no more bytes; 0: that is not known
 }
 
 // NewService makes a service of a catalog, which stays the caller's: it is closed after the server's Shutdown.
 // Each call makes an opening of its own, so one catalog has one service at a time. Safe for concurrent use.
 func NewService(cat memory.Catalog) tcp.Service {
-	s := &service{cat: cat}
+	s := &service{cat: cat, limit: tcp.MaxMessage}
 	_, _ = rand.Read(s.opening[:]) // never fails
 	return s.answer
 }
@@ -76,8 +81,8 @@ func (s *service) load() ([]byte, error) {
 		return nil, err
 	}
 	n := placeSize + sizeOf(entries)
-	if n > tcp.MaxMessage {
-		return nil, fmt.Errorf("the entries have %d bytes: at most %d can be sent to other processes", n, tcp.MaxMessage)
+	if n > s.limit {
+		return nil, fmt.Errorf("the entries have %d bytes: at most %d can be sent to other processes", n, s.limit)
 	}
 	return appendEntries(place{s.opening, rev}.append(make([]byte, 0, n)), entries), nil
 }
@@ -86,11 +91,51 @@ func (s *service) apply(at place, changes []memory.Entry) ([]byte, error) {
 	if at.opening != s.opening {
 		return nil, fmt.Errorf("%w: the catalog was opened anew", memory.ErrRevision)
 	}
+	if err := s.room(changes); err != nil {
+		return nil, err
+	}
 	rev, err := s.cat.Apply(at.rev, changes)
 	if err != nil {
 		return nil, err
 	}
 	return s.place(rev), nil
+}
+
+// room refuses changes after which no client could load the catalog any more. It adds up what changes may take, and
+// looks at the entries only when that is too much.
+func (s *service) room(changes []memory.Entry) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	more := sizeOf(changes)
+	if s.size > 0 && s.size+more <= s.limit {
+		s.size += more
+		return nil
+	}
+	entries, _, err := s.cat.Load()
+	if err != nil {
+		return err
+	}
+	was := placeSize + sizeOf(entries)
+	next := was
+	have := make(map[string]int, len(entries))
+	for i := range entries {
+		have[entries[i].Key] = len(entries[i].Value)
+	}
+	for _, c := range changes {
+		n, there := have[c.Key]
+		if there {
+			next -= entryHead + len(c.Key) + n
+			delete(have, c.Key)
+		}
+		if c.Value != nil {
+			next += entryHead + len(c.Key) + len(c.Value)
+		}
+	}
+	if next > s.limit && next > was {
+		return fmt.Errorf("%w: the catalog would have %d bytes, and at most %d can be sent to other processes: drop tables, or use larger segments", memory.ErrNoSpace, next, s.limit)
+	}
+	s.size = max(was, next) // the change may fail
+	return nil
 }
 
 // await waits until the catalog is at a later place; or until the time is over, ctx ends, or, for an opening of

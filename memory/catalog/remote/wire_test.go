@@ -19,7 +19,7 @@ func full(t testing.TB) *service {
 	if _, err := m.Apply(0, []memory.Entry{{Key: "a", Value: []byte("1")}, {Key: "b", Value: []byte{}}}); err != nil {
 		t.Fatal(err)
 	}
-	return &service{cat: m, opening: opening{1}}
+	return &service{cat: m, opening: opening{1}, limit: tcp.MaxMessage}
 }
 
 // TestRequestsAreChecked: what is no request is refused, with a text for the log of the client.
@@ -69,10 +69,75 @@ func (tooMuch) Load() ([]memory.Entry, memory.Revision, error) {
 
 // TestTooMuch: a catalog that is too large for a message says so.
 func TestTooMuch(t *testing.T) {
-	s := &service{cat: tooMuch{&catalog.Mem{}}}
+	s := &service{cat: tooMuch{&catalog.Mem{}}, limit: tcp.MaxMessage}
 	if _, err := s.answer(t.Context(), []byte{format, opLoad}); err == nil || err.Error() != fmt.Sprintf("the entries have %d bytes: at most %d can be sent to other processes", tcp.MaxMessage+4+8+1+placeSize, tcp.MaxMessage) {
 		t.Errorf("%v", err)
 	}
+}
+
+// TestRoom: the service refuses a change after which the catalog would be too large for a message, makes any other, and
+// looks at all entries only where it has to.
+func TestRoom(t *testing.T) {
+	m := &looking{Catalog: &catalog.Mem{}}
+	s := &service{cat: m, opening: opening{1}, limit: 1000}
+	rev := memory.Revision(0)
+	apply := func(changes ...memory.Entry) error {
+		t.Helper()
+		p, err := s.answer(t.Context(), appendEntries(place{s.opening, rev}.append([]byte{format, opApply}), changes))
+		if err == nil {
+			at, _, _ := takePlace(p)
+			rev = at.rev
+		} else if e, ok := errors.AsType[*tcp.CallError](err); ok {
+			err = heard(e)
+		}
+		if _, e := s.answer(t.Context(), []byte{format, opLoad}); e != nil {
+			t.Fatalf("it cannot be loaded: %v", e)
+		}
+		return err
+	}
+	v := func(n int) []byte { return make([]byte, n) }
+	if err := apply(memory.Entry{Key: "a", Value: v(400)}, memory.Entry{Key: "b", Value: v(400)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		what    string
+		change  memory.Entry
+		refused bool
+	}{
+		{"more than there is room for", memory.Entry{Key: "c", Value: v(200)}, true},
+		{"less", memory.Entry{Key: "c", Value: v(100)}, false},
+		{"one in the place of another", memory.Entry{Key: "a", Value: v(400)}, false},
+		{"a larger one", memory.Entry{Key: "a", Value: v(480)}, true},
+		{"one that is not there goes", memory.Entry{Key: "none"}, false},
+		{"one goes", memory.Entry{Key: "b"}, false},
+		{"a larger one, then", memory.Entry{Key: "a", Value: v(480)}, false},
+	} {
+		err := apply(x.change)
+		if errors.Is(err, memory.ErrNoSpace) != x.refused || !x.refused && err != nil {
+			t.Errorf("%s: %v", x.what, err)
+		}
+	}
+	s.limit = 1 << 20
+	looked := m.looks
+	for range 50 {
+		if err := apply(memory.Entry{Key: "a", Value: v(100)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := m.looks - looked - 50; n > 1 { // 50 of them are the test's
+		t.Errorf("it has looked at all entries %d times for 50 small changes", n)
+	}
+}
+
+// looking counts what is loaded.
+type looking struct {
+	memory.Catalog
+	looks int
+}
+
+func (l *looking) Load() ([]memory.Entry, memory.Revision, error) {
+	l.looks++
+	return l.Catalog.Load()
 }
 
 // TestNote: revisions of a client grow, whatever comes in whatever order, and answers of an earlier opening are of no use.
