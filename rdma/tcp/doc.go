@@ -63,8 +63,8 @@
 //     random numbers that it has the secret. It does not encrypt, so it replaces no TLS.
 //   - Without a secret, any user of a host can connect to a server on its loopback.
 //
-// A client that may connect may use all blades of the server: the control path tells the keys and changes
-// them. So one server belongs to one database, and its clients trust each other with the data.
+// A client that may connect may use all blades of the server, and all services: the control path tells the keys
+// and changes them. So one server belongs to one database, and its clients trust each other with the data.
 // What holds against a client that is hostile all the same:
 //
 //   - It cannot crash the server. Every length is compared with a limit before it is used, and

@@ -3,6 +3,7 @@ package tcp_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -179,6 +180,27 @@ func TestServiceRefused(t *testing.T) {
 		}
 	}
 	r.await(4, tcp.ErrRefused)
+	a := newAuthority(t)
+	trusted, plain := serveServices(t, "tcp", tcp.ServerOptions{Services: services(), TLS: a.server(t)}), serveServices(t, "tcp", tcp.ServerOptions{Services: services()})
+	stranger := a.client(t)
+	stranger.RootCAs = newAuthority(t).pool
+	unknown := a.client(t)
+	unknown.Certificates = newAuthority(t).client(t).Certificates
+	for _, x := range []struct {
+		name, addr string
+		conf       *tls.Config
+		say        string
+	}{
+		{"a server of another authority", trusted.addr, stranger, "unknown authority"},
+		{"a client of another authority", trusted.addr, unknown, "tls"},
+		{"a client without TLS", trusted.addr, nil, trusted.addr},
+		{"a server without TLS", plain.addr, a.client(t), "TLS"},
+	} {
+		_, err := tcp.DialService(t.Context(), x.addr, "echo", tcp.Options{TLS: x.conf, Connect: time.Second})
+		if err == nil || !strings.Contains(err.Error(), x.say) || !strings.Contains(err.Error(), x.addr) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", x.name, err)
+		}
+	}
 	if _, err := tcp.DialService(t.Context(), open.addr, "echo", tcp.Options{Control: -1}); !errors.Is(err, tcp.ErrOptions) {
 		t.Errorf("wrong options: %v", err)
 	}
