@@ -23,6 +23,7 @@ type cutter struct {
 	to      string
 	mu      sync.Mutex
 	rand    *rand.Rand
+	least   int64       // bytes of a connection
 	calm    atomic.Bool // it breaks none any more
 	cuts    atomic.Int64
 	running sync.WaitGroup
@@ -35,7 +36,7 @@ func newCutter(t *testing.T, to string, seed uint64) *cutter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cutter{l: l, to: to, rand: rand.New(rand.NewPCG(seed, 3))}
+	c := &cutter{l: l, to: to, least: 150, rand: rand.New(rand.NewPCG(seed, 3))} // a connection begins with 64 to 128 bytes
 	c.running.Go(func() {
 		for {
 			client, err := l.Accept()
@@ -61,7 +62,7 @@ func newCutter(t *testing.T, to string, seed uint64) *cutter {
 // pass copies so many bytes, and closes both.
 func (c *cutter) pass(to, from net.Conn) {
 	c.mu.Lock()
-	n := 150 + c.rand.Int64N(1500) // a connection begins with 64 to 128 bytes
+	n := c.least + c.rand.Int64N(10*c.least)
 	c.mu.Unlock()
 	p := make([]byte, 512)
 	for c.calm.Load() || n > 0 {
