@@ -2,6 +2,7 @@ package channel_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -101,5 +102,67 @@ func TestRingJoining(t *testing.T) {
 	}
 	if joinedAt < 8 {
 		t.Errorf("the receiver has joined after %d moves", joinedAt)
+	}
+}
+
+// TestQueueAdopted: a member leaves with an item. Two others find it, one of them while the other one waits
+// in front of each of its verbs in turn. One of them gets it.
+func TestQueueAdopted(t *testing.T) {
+	ended := false
+	for at := 0; !ended; at++ {
+		s, ctx := duel(t), context.Background()
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		var left bool
+		got := 0
+		var open, done [2]bool
+		adopt := func(i int) body {
+			return func(m *channel.Member, c *rdma.Coro) error {
+				defer func() { done[i] = true }()
+				q, err := openQueue(m, c, 2)
+				if err != nil {
+					return err
+				}
+				open[i] = true
+				item, err := q.Take(over, c)
+				if errors.Is(err, context.Canceled) {
+					return nil
+				}
+				if got++; err != nil || !item.Again || item.Value != channeltest.WideOf(7) {
+					return fmt.Errorf("taken: %v, %w", item, err)
+				}
+				return q.Done(c, item)
+			}
+		}
+		one := s.client(fmt.Sprintf("one, after %d moves", at), adopt(0))
+		s.advance(one, 400, func() bool { return open[0] })
+		two := s.client(fmt.Sprintf("two, after %d moves of one", at), adopt(1))
+		s.advance(two, 400, func() bool { return open[1] })
+		holder := s.client("holder", func(m *channel.Member, c *rdma.Coro) error {
+			q, err := openQueue(m, c, 2)
+			if err != nil {
+				return err
+			}
+			if err := q.Push(ctx, c, channeltest.WideOf(7)); err != nil {
+				return err
+			}
+			if _, err = q.Take(ctx, c); err != nil {
+				return err
+			}
+			err = q.Leave(c)
+			left = true
+			return err
+		})
+		s.advance(holder, 400, func() bool { return left }) // behind them, so that its row is not theirs
+		s.advance(one, at, func() bool { return done[0] })
+		ended = done[0]
+		s.advance(two, 400, func() bool { return done[1] })
+		s.finish(t)
+		if got != 1 {
+			t.Errorf("after %d moves of one member, the item was taken %d times", at, got)
+		}
+		if t.Failed() {
+			return
+		}
 	}
 }

@@ -21,6 +21,9 @@ func (v *KV[K, V]) Home(k K) int {
 	return int(v.home)
 }
 
+// Unwritten is where the payload of the first image of the key's bucket lies, from the start of the object.
+func (v *KV[K, V]) Unwritten(k K) uint64 { return uint64(v.node(uint32(v.Home(k))) + v.slot + 16) }
+
 // Audit reads all of a map that no member changes, and returns how many keys it has, and how many
 // blocks are in use. No guard is held, unless by a member in dead, each key is in its bucket once, and a
 // block has an owner if it is in the chain of that bucket. Blocks of buckets whose guards dead members

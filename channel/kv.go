@@ -60,6 +60,7 @@ type KV[K, V any] struct {
 	values Codec[V]
 	kvLayout
 	guard guard
+	blank []byte // payload of a node that was never written
 	key   []byte // of the operation
 	home  uint32 // its bucket
 	chain []kvNode
@@ -198,6 +199,7 @@ func OpenKV[K, V any](_ context.Context, c *rdma.Coro, s Scope, name string, key
 	if err := v.open(c, s.m, full, spec, v.locals); err != nil {
 		return nil, err
 	}
+	v.blank = make([]byte, v.payload)
 	v.guard = guard{o: &v.object, local: v.buf, to: v.buf + v.both, n: 2 * v.slot}
 	return v, nil
 }
@@ -259,6 +261,15 @@ func (v *KV[K, V]) search(c *rdma.Coro) (value []byte, moved bool, err error) {
 	}
 }
 
+// payloadOf is that of an image. The bytes of a node that was never written, version 0, are not to be
+// trusted: the first WRITE may be under way, or its member dead, and its last words missing.
+func (v *KV[K, V]) payloadOf(x *image) []byte {
+	if x.version == 0 {
+		return v.blank
+	}
+	return x.payload
+}
+
 // look reads a node beside members that change it, and returns its newest payload.
 func (v *KV[K, V]) look(c *rdma.Coro, number uint32) ([]byte, error) {
 	g := images{size: v.payload}
@@ -275,7 +286,7 @@ func (v *KV[K, V]) look(c *rdma.Coro, number uint32) ([]byte, error) {
 		}
 		both := v.m.t.Bytes(local, 2*v.slot)
 		if newest, ok, decided := g.pick(both, before); ok && decided {
-			return newest.payload, nil
+			return v.payloadOf(&newest), nil
 		}
 		before = both
 		local, last = last, local

@@ -141,11 +141,11 @@ func (v *KV[K, V]) fetch(c *rdma.Coro, abandoned, insert bool) error {
 // a dead member.
 func (v *KV[K, V]) note(number uint32) (next uint32, err error) {
 	newest, ok, _ := images{size: v.payload}.pick(v.m.t.Bytes(v.buf+v.both, 2*v.slot), nil)
-	home := v.home + 1
+	payload, home := v.payloadOf(&newest), v.home+1
 	if newest.version == 0 {
 		home = 0
 	}
-	if !ok || half(newest.payload, kvHome) != home || v.n > int(v.blocks) {
+	if !ok || half(payload, kvHome) != home || v.n > int(v.blocks) {
 		return 0, fmt.Errorf("%w: node %d of bucket %d of %q is of bucket %d", ErrTorn, number, v.home, v.name, int(home)-1)
 	}
 	if v.n == len(v.chain) {
@@ -153,7 +153,7 @@ func (v *KV[K, V]) note(number uint32) (next uint32, err error) {
 	}
 	x := &v.chain[v.n]
 	x.number, x.version = number, newest.version
-	copy(x.payload, newest.payload)
+	copy(x.payload, payload)
 	found, free := v.match(x.payload, v.key)
 	if found >= 0 {
 		v.found, v.entry = v.n, uint32(found)
