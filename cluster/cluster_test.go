@@ -49,7 +49,13 @@ func (b *bed) listen(s *tcp.Server, set *region.Set, names ...string) (stop func
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		go func() { served <- s.Serve(l) }()
+		go func() {
+			err := s.Serve(l)
+			if errors.Is(err, rdma.ErrClosed) { // stop was faster
+				err = nil
+			}
+			served <- err
+		}()
 	}
 	stopped := false
 	stop = func() {

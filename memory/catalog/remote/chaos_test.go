@@ -29,14 +29,14 @@ type cutter struct {
 	running sync.WaitGroup
 }
 
-// newCutter cuts connections to a socket until the test ends.
-func newCutter(t *testing.T, to string, seed uint64) *cutter {
+// newCutter cuts connections to a socket, each after at least so many bytes, until the test ends.
+func newCutter(t *testing.T, to string, seed uint64, least int64) *cutter {
 	t.Helper()
 	l, err := net.Listen("unix", to+"-cut")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cutter{l: l, to: to, least: 150, rand: rand.New(rand.NewPCG(seed, 3))} // a connection begins with 64 to 128 bytes
+	c := &cutter{l: l, to: to, least: least, rand: rand.New(rand.NewPCG(seed, 3))}
 	c.running.Go(func() {
 		for {
 			client, err := l.Accept()
@@ -91,7 +91,7 @@ func TestCutConnections(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			d := newDaemon(t, inFile(t))
-			cut := newCutter(t, d.socket, seed)
+			cut := newCutter(t, d.socket, seed, 150) // a connection begins with 64 to 128 bytes
 			const workers, each = 3, 40
 			var made, open, finished atomic.Int64
 			var working, watching sync.WaitGroup

@@ -18,6 +18,7 @@ import (
 	"txnode/memory/catalog"
 	"txnode/memory/catalog/catalogtest"
 	"txnode/memory/catalog/remote"
+	"txnode/rdma"
 	"txnode/rdma/tcp"
 )
 
@@ -61,8 +62,15 @@ func (d *daemon) start() {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.served = make(chan error, 1)
-	go func() { d.served <- d.server.Serve(l) }()
+	server, served := d.server, make(chan error, 1)
+	d.served = served
+	go func() {
+		err := server.Serve(l)
+		if errors.Is(err, rdma.ErrClosed) { // stop was faster
+			err = nil
+		}
+		served <- err
+	}()
 }
 
 // stop ends the daemon in good order.
@@ -83,11 +91,11 @@ func (d *daemon) cut() (over func()) {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	done := make(chan struct{})
-	server := d.server
+	server, served := d.server, d.served
 	d.server = nil
 	go func() {
 		_ = server.Shutdown(now) // it says that it was canceled
-		<-d.served
+		<-served
 		close(done)
 	}()
 	return func() { <-done }
@@ -443,10 +451,12 @@ type counting struct {
 }
 
 func (c *counting) Await(ctx context.Context, after memory.Revision) (memory.Revision, error) {
-	if n := c.now.Add(1); n > c.most.Load() {
-		c.most.Store(n)
+	if ctx.Err() == nil { // else it asks only
+		if n := c.now.Add(1); n > c.most.Load() {
+			c.most.Store(n)
+		}
+		defer c.now.Add(-1)
 	}
-	defer c.now.Add(-1)
 	return c.Catalog.Await(ctx, after)
 }
 

@@ -30,8 +30,7 @@ func TestSpacesOnCutConnections(t *testing.T) {
 
 func spacesOnCutConnections(t *testing.T, seed uint64) {
 	d := newDaemon(t, inFile(t))
-	cut := newCutter(t, d.socket, seed)
-	cut.least = 1200 // a layout has to fit sometimes
+	cut := newCutter(t, d.socket, seed, 1200) // a layout has to fit sometimes
 	f, err := inproc.New(inproc.Options{Blades: []inproc.BladeOptions{{Size: 16 << 20, Key: 1}, {Size: 16 << 20, Key: 2}}, Seed: seed + 1})
 	if err != nil {
 		t.Fatal(err)
