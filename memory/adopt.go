@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"txnode/memory/internal/blockline"
 	"txnode/rdma"
 )
 
@@ -30,27 +31,6 @@ import (
 // to blocks that are free (Space.Hollow). Who opens the database sweeps it, before anybody
 // wants a block. If that does not come to its end, since an index is damaged, none of these blocks
 // is given away, and new segments are used.
-//
-// The words that a scan looks at, by their offset in the block; package record
-// defines them, and a test compares.
-const (
-	blockVersionOff = 0
-	blockMetaOff    = 8
-	blockFreeEnd    = 32 // of what a free block has, but for the guard
-	blockGuardOff   = 56
-	blockHeader     = 64
-
-	blockStateShift  = 36
-	blockStateMask   = 15
-	blockStateFree   = 0
-	blockStateLive   = 1
-	blockStateAbsent = 2
-	blockStateNode   = 3
-	coordinatorShift = 40
-	guardHeld        = 1
-	// guardStranded is the least number in a guard that is no transaction's.
-	guardStranded = 1<<(coordinatorShift-1) - 2
-)
 
 const (
 	// scanBlocks is how many headers are read in one round trip.
@@ -212,10 +192,10 @@ func (s *Space) confirmed(c *rdma.Coro, v *View, x *scan, free []Addr) ([]Addr, 
 		}
 		sound := free[:0]
 		if err := readHeaders(c, v, x, idx, k, func(i uint32, header []byte) {
-			version := binary.LittleEndian.Uint64(header[blockVersionOff:])
-			meta := binary.LittleEndian.Uint64(header[blockMetaOff:])
-			state := meta >> blockStateShift & blockStateMask
-			if state != blockStateLive && state != blockStateNode || version>>coordinatorShift >= uint64(s.since) {
+			version := binary.LittleEndian.Uint64(header[blockline.VersionOff:])
+			meta := binary.LittleEndian.Uint64(header[blockline.MetaOff:])
+			state := meta >> blockline.StateShift & blockline.StateMask
+			if state != blockline.StateLive && state != blockline.StateNode || version>>blockline.CoordinatorShift >= uint64(s.since) {
 				sound = append(sound, MakeAddr(x.seg, i*x.class.Size()))
 			}
 		}); err != nil {
@@ -232,23 +212,23 @@ func (s *Space) confirmed(c *rdma.Coro, v *View, x *scan, free []Addr) ([]Addr, 
 // and that can be repaired from another copy.
 func (s *Space) adoptable(header []byte) bool {
 	free, version := freeBlock(header)
-	return free && version>>coordinatorShift < uint64(s.since)
+	return free && version>>blockline.CoordinatorShift < uint64(s.since)
 }
 
 // freeBlock reports whether a block is free, and its version.
 func freeBlock(header []byte) (free bool, version uint64) {
-	version = binary.LittleEndian.Uint64(header[blockVersionOff:])
-	meta := binary.LittleEndian.Uint64(header[blockMetaOff:])
-	guard := binary.LittleEndian.Uint64(header[blockGuardOff:])
-	if meta&(1<<blockStateShift-1) != 0 || slices.ContainsFunc(header[blockFreeEnd:blockGuardOff], func(x byte) bool { return x != 0 }) {
+	version = binary.LittleEndian.Uint64(header[blockline.VersionOff:])
+	meta := binary.LittleEndian.Uint64(header[blockline.MetaOff:])
+	guard := binary.LittleEndian.Uint64(header[blockline.GuardOff:])
+	if meta&(1<<blockline.StateShift-1) != 0 || slices.ContainsFunc(header[blockline.FreeEnd:blockline.GuardOff], func(x byte) bool { return x != 0 }) {
 		return false, version
 	}
-	return meta>>blockStateShift&blockStateMask == blockStateFree && guard&guardHeld == 0 && guard == version, version
+	return meta>>blockline.StateShift&blockline.StateMask == blockline.StateFree && guard&blockline.HeldBit == 0 && guard == version, version
 }
 
 // blank reports whether a block was never used.
 func blank(header []byte) bool {
-	return binary.LittleEndian.Uint64(header[blockVersionOff:])|binary.LittleEndian.Uint64(header[blockMetaOff:]) == 0
+	return binary.LittleEndian.Uint64(header[blockline.VersionOff:])|binary.LittleEndian.Uint64(header[blockline.MetaOff:]) == 0
 }
 
 // probe finds about where the never-used part of a segment begins, by looking
@@ -302,7 +282,7 @@ func readHeaders(c *rdma.Coro, v *View, x *scan, idx []uint32, replica int, each
 	t, size := c.Thread(), x.class.Size()
 	first, n := idx[0], uint32(len(idx))
 	span := size <= spanRead && idx[n-1]-first == n-1
-	stride := uint32(blockHeader)
+	stride := uint32(blockline.LineSize)
 	if span {
 		stride = size
 	}
@@ -316,14 +296,14 @@ func readHeaders(c *rdma.Coro, v *View, x *scan, idx []uint32, replica int, each
 		batch.Read(v.At(MakeAddr(x.seg, first*size), replica), buf, n*size)
 	} else {
 		for i, k := range idx {
-			batch.Read(v.At(MakeAddr(x.seg, k*size), replica), buf+uint32(i)*stride, blockHeader)
+			batch.Read(v.At(MakeAddr(x.seg, k*size), replica), buf+uint32(i)*stride, blockline.LineSize)
 		}
 	}
 	if err := c.Do(&batch); err != nil {
 		return fmt.Errorf("memory: scanning segment %d for free blocks: %w", x.seg, err)
 	}
 	for i, k := range idx {
-		each(k, t.Bytes(buf+uint32(i)*stride, blockHeader))
+		each(k, t.Bytes(buf+uint32(i)*stride, blockline.LineSize))
 	}
 	return nil
 }

@@ -14,31 +14,6 @@ import (
 	"txnode/rdma"
 )
 
-// TestHeaderWordsAreRecords pins the words that a scan looks at to package record.
-func TestHeaderWordsAreRecords(t *testing.T) {
-	if memory.BlockVersionOff != record.VersionOff || memory.BlockMetaOff != record.MetaOff || memory.BlockGuardOff != record.GuardOff {
-		t.Error("offsets differ")
-	}
-	for _, s := range []record.State{record.Free, record.Live, record.Absent, record.Node} {
-		m := record.MakeMeta(s, 65535, 63, record.MaxKey, record.MaxValue)
-		if got := m >> memory.BlockStateShift & memory.BlockStateMask; got != record.Meta(s) {
-			t.Errorf("state %v is seen as %d", s, got)
-		}
-	}
-	if record.Free != memory.BlockStateFree || record.Live != memory.BlockStateLive || record.Absent != memory.BlockStateAbsent || record.Node != memory.BlockStateNode {
-		t.Error("states differ")
-	}
-	if id := record.MakeTxID(77, 1<<39-1); uint32(id>>memory.CoordinatorShift) != id.Coordinator() {
-		t.Error("coordinators differ")
-	}
-	if memory.GuardHeld != record.HeldBit {
-		t.Error("held bits differ")
-	}
-	if memory.GuardStranded != record.MaxSequence {
-		t.Error("numbers that are for recovery differ")
-	}
-}
-
 // image is the first line of a block in a state.
 func image(a memory.Addr, v record.TxID, s record.State, k memory.Class, lock record.TxID) []byte {
 	p := make(record.Image, 64)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"txnode/memory/internal/blockline"
 	"txnode/rdma"
 )
 
@@ -94,7 +95,7 @@ func (k *Copier) Stuck(now int64) error {
 	}
 	h := k.held[at]
 	return fmt.Errorf("%w: block %v, for %v, by coordinator %d: a transaction that does not end, or the block is damaged, which a check of the database, closed, can tell",
-		ErrStuck, at, time.Duration(now-h.since).Round(time.Millisecond), h.guard>>coordinatorShift)
+		ErrStuck, at, time.Duration(now-h.since).Round(time.Millisecond), h.guard>>blockline.CoordinatorShift)
 }
 
 // Progress returns how far the copier is.
@@ -300,17 +301,17 @@ func (k *Copier) nobodys(c *rdma.Coro, v *View, a Addr, block uint32) (done bool
 	var b rdma.Batch
 	guard := func() (uint64, error) {
 		b.Reset()
-		b.Read(v.At(a, 0), buf, blockHeader)
+		b.Read(v.At(a, 0), buf, blockline.LineSize)
 		err := c.Do(&b)
-		return t.Word(buf + blockGuardOff), err
+		return t.Word(buf + blockline.GuardOff), err
 	}
 	first, err := guard()
-	if err != nil || first&guardHeld == 0 {
+	if err != nil || first&blockline.HeldBit == 0 {
 		return false, err
 	}
-	state := t.Word(buf+blockMetaOff) >> blockStateShift & blockStateMask
-	beyond := state == blockStateAbsent || state == blockStateLive && first>>1&(1<<(coordinatorShift-1)-1) >= guardStranded
-	owner := uint32(first >> coordinatorShift)
+	state := t.Word(buf+blockline.MetaOff) >> blockline.StateShift & blockline.StateMask
+	beyond := state == blockline.StateAbsent || state == blockline.StateLive && first>>1&(1<<(blockline.CoordinatorShift-1)-1) >= blockline.MaxSequence
+	owner := uint32(first >> blockline.CoordinatorShift)
 	if k.space.Registered(owner) || !beyond && !k.space.neverUnlocked(owner) {
 		if h, ok := k.held[a]; !ok || h.guard != first {
 			k.held[a] = heldSince{first, t.Now()}
@@ -325,7 +326,7 @@ func (k *Copier) nobodys(c *rdma.Coro, v *View, a Addr, block uint32) (done bool
 			return false, err
 		}
 		if o == 0 && !beyond {
-			t.PutWord(buf+blockGuardOff, t.Word(buf+blockVersionOff)&^guardHeld)
+			t.PutWord(buf+blockline.GuardOff, t.Word(buf+blockline.VersionOff)&^blockline.HeldBit)
 		}
 		b.Reset()
 		for i := v.Copies(a); i < v.Written(a); i++ {
@@ -388,16 +389,16 @@ const (
 
 // judge compares a block of the primary with its copy. Of a free one the header is all.
 func judge(p, copied []byte) verdict {
-	guard := binary.LittleEndian.Uint64(p[blockGuardOff:])
-	if guard&guardHeld != 0 {
+	guard := binary.LittleEndian.Uint64(p[blockline.GuardOff:])
+	if guard&blockline.HeldBit != 0 {
 		return blockLater
 	}
 	free := func(p []byte) bool {
-		return binary.LittleEndian.Uint64(p[blockMetaOff:])>>blockStateShift&blockStateMask == blockStateFree
+		return binary.LittleEndian.Uint64(p[blockline.MetaOff:])>>blockline.StateShift&blockline.StateMask == blockline.StateFree
 	}
 	if free(p) {
 		// The number of its freeing counts, too: see strays.go.
-		if bytes.Equal(p[:blockHeader], copied[:blockHeader]) {
+		if bytes.Equal(p[:blockline.LineSize], copied[:blockline.LineSize]) {
 			return blockSame
 		}
 		return blockFree
@@ -426,12 +427,12 @@ func (k *Copier) compare(c *rdma.Coro, v *View, a Addr, n, block uint32, i int) 
 	var todo []copying
 	for o := uint32(0); o < n; o += block {
 		p := t.Bytes(buf+o, block)
-		x := copying{at: a + Addr(o), buf: buf + o, n: block, guard: binary.LittleEndian.Uint64(p[blockGuardOff:])}
+		x := copying{at: a + Addr(o), buf: buf + o, n: block, guard: binary.LittleEndian.Uint64(p[blockline.GuardOff:])}
 		switch judge(p, t.Bytes(buf+n+o, block)) {
 		case blockLater:
 			k.later = append(k.later, x.at)
 		case blockFree:
-			x.n = blockHeader
+			x.n = blockline.LineSize
 			todo = append(todo, x)
 		case blockCopy:
 			todo = append(todo, x)
@@ -493,7 +494,7 @@ func (k *Copier) transfer(c *rdma.Coro, v *View, todo []copying, i int) error {
 			return
 		}
 		for _, x := range run {
-			b.Read(v.At(x.at+blockGuardOff, 0), x.buf+blockGuardOff, 8)
+			b.Read(v.At(x.at+blockline.GuardOff, 0), x.buf+blockline.GuardOff, 8)
 		}
 	})
 	if err := c.Do(&b); err != nil {
@@ -507,7 +508,7 @@ func (k *Copier) transfer(c *rdma.Coro, v *View, todo []copying, i int) error {
 func (k *Copier) kept(t *rdma.Thread, all []copying) []copying {
 	same := all[:0]
 	for _, x := range all {
-		if t.Word(x.buf+blockGuardOff) == x.guard {
+		if t.Word(x.buf+blockline.GuardOff) == x.guard {
 			same = append(same, x)
 		} else {
 			k.later = append(k.later, x.at)
@@ -525,23 +526,23 @@ func (k *Copier) large(c *rdma.Coro, v *View, a Addr, block uint32, i int) error
 	}
 	defer t.Free(buf, 2*copyChunk)
 	var b rdma.Batch
-	b.Read(v.At(a, 0), buf, blockHeader)
-	b.Read(v.At(a, i), buf+copyChunk, blockHeader)
+	b.Read(v.At(a, 0), buf, blockline.LineSize)
+	b.Read(v.At(a, i), buf+copyChunk, blockline.LineSize)
 	if err := c.Do(&b); err != nil {
 		return err
 	}
-	head := copying{at: a, buf: buf, n: blockHeader, guard: t.Word(buf + blockGuardOff)}
-	switch judge(t.Bytes(buf, blockHeader), t.Bytes(buf+copyChunk, blockHeader)) {
+	head := copying{at: a, buf: buf, n: blockline.LineSize, guard: t.Word(buf + blockline.GuardOff)}
+	switch judge(t.Bytes(buf, blockline.LineSize), t.Bytes(buf+copyChunk, blockline.LineSize)) {
 	case blockLater:
 		k.later = append(k.later, a)
 		return nil
 	case blockFree:
 		return k.transfer(c, v, []copying{head}, i)
 	}
-	if binary.LittleEndian.Uint64(t.Bytes(buf+blockMetaOff, 8))>>blockStateShift&blockStateMask == blockStateFree {
+	if binary.LittleEndian.Uint64(t.Bytes(buf+blockline.MetaOff, 8))>>blockline.StateShift&blockline.StateMask == blockline.StateFree {
 		return nil
 	}
-	for o := uint32(blockHeader); o < block; o += copyChunk {
+	for o := uint32(blockline.LineSize); o < block; o += copyChunk {
 		n := min(copyChunk, block-o)
 		b.Reset()
 		b.Read(v.At(a+Addr(o), 0), buf, n)

@@ -10,19 +10,7 @@ import (
 
 // What tests outside of the package see of its inside.
 const (
-	BlockVersionOff  = blockVersionOff
-	BlockMetaOff     = blockMetaOff
-	BlockGuardOff    = blockGuardOff
-	BlockStateShift  = blockStateShift
-	BlockStateMask   = blockStateMask
-	BlockStateFree   = blockStateFree
-	BlockStateLive   = blockStateLive
-	BlockStateAbsent = blockStateAbsent
-	BlockStateNode   = blockStateNode
-	CoordinatorShift = coordinatorShift
-	GuardHeld        = guardHeld
-	GuardStranded    = guardStranded
-	HeaderStride     = headerStride
+	HeaderStride = headerStride
 )
 
 // SetNextCoordinator lets tests reach the end of the numbers.

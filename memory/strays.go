@@ -3,6 +3,8 @@ package memory
 import (
 	"math"
 	"slices"
+
+	"txnode/memory/internal/blockline"
 )
 
 // A stray is a block that is free and that nobody has: no slot leads to it, it is in
@@ -212,7 +214,7 @@ func (s *Space) sift(found []FreeBlock) []FreeBlock {
 		for _, r := range x.unscanned {
 			due = due || block >= r.at && block < r.end
 		}
-		if !due || f.Version>>coordinatorShift >= uint64(s.since) {
+		if !due || f.Version>>blockline.CoordinatorShift >= uint64(s.since) {
 			out = append(out, f)
 		}
 	}

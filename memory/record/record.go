@@ -8,17 +8,18 @@ import (
 	"unsafe"
 
 	"txnode/memory"
+	"txnode/memory/internal/blockline"
 	"txnode/rdma"
 )
 
 // Offsets of the words of a block.
 const (
-	VersionOff  = 0
-	MetaOff     = 8
-	ChecksumOff = 16
-	KeyOff      = 24
-	GuardOff    = 56
-	LineSize    = 64
+	VersionOff  = blockline.VersionOff
+	MetaOff     = blockline.MetaOff
+	ChecksumOff = blockline.ChecksumOff
+	KeyOff      = blockline.KeyOff
+	GuardOff    = blockline.GuardOff
+	LineSize    = blockline.LineSize
 
 	// inlineKey is the largest key that lives in line 0.
 	inlineKey = 32
@@ -37,12 +38,12 @@ type TxID uint64
 
 // Widths of a TxID.
 const (
-	SequenceBits = 39
+	SequenceBits = blockline.SequenceBits
 
 	// MaxSequence is no transaction's number: from it on, they are for recovery.
-	MaxSequence = 1<<SequenceBits - 2
+	MaxSequence = blockline.MaxSequence
 
-	coordinatorShift = SequenceBits + 1
+	coordinatorShift = blockline.CoordinatorShift
 )
 
 // Every coordinator's number fits above a sequence number.
@@ -66,7 +67,7 @@ func (t TxID) Seq() uint64 { return uint64(t) >> 1 & (1<<SequenceBits - 1) }
 type Guard uint64
 
 // HeldBit distinguishes a lock from a version.
-const HeldBit = 1
+const HeldBit = blockline.HeldBit
 
 // HeldBy is the guard of a record locked by t.
 func HeldBy(t TxID) Guard { return Guard(t) | HeldBit }
@@ -101,11 +102,12 @@ type State uint8
 
 // States.
 const (
-	Free   State = iota // not in use: no slot points to it
-	Live                // a record
-	Absent              // a slot points to it, but the key has no value: tombstone or insert in progress
-	Node                // a block of an index, without a key: its value is the node
-	numStates
+	Free   State = blockline.StateFree   // not in use: no slot points to it
+	Live   State = blockline.StateLive   // a record
+	Absent State = blockline.StateAbsent // a slot points to it, but the key has no value: tombstone or insert in progress
+	Node   State = blockline.StateNode   // a block of an index, without a key: its value is the node
+
+	numStates = Node + 1
 )
 
 // Valued reports whether a block in this state has contents that count: a record or a node.
@@ -124,7 +126,7 @@ type Meta uint64
 
 // MakeMeta composes a meta word.
 func MakeMeta(state State, table uint16, class memory.Class, keyLen, valueLen int) Meta {
-	return Meta(valueLen) | Meta(keyLen)<<24 | Meta(state)<<36 | Meta(class)<<40 | Meta(table)<<48
+	return Meta(valueLen) | Meta(keyLen)<<24 | Meta(state)<<blockline.StateShift | Meta(class)<<40 | Meta(table)<<48
 }
 
 // ValueLen is the length of the value in bytes.
@@ -134,7 +136,7 @@ func (m Meta) ValueLen() int { return int(m & (1<<24 - 1)) }
 func (m Meta) KeyLen() int { return int(m >> 24 & (1<<12 - 1)) }
 
 // State is the state of the block.
-func (m Meta) State() State { return State(m >> 36 & 15) }
+func (m Meta) State() State { return State(m >> blockline.StateShift & blockline.StateMask) }
 
 // Class is the size class of the block.
 func (m Meta) Class() memory.Class { return memory.Class(m >> 40 & 255) }
@@ -260,7 +262,7 @@ func (b Image) Check(a memory.Addr) (need int, err error) {
 }
 
 // Line is the first line of a block.
-type Line = [LineSize]byte
+type Line = blockline.Line
 
 // GuardOf returns the guard word of a block's first line.
 func GuardOf(b *Line) Guard { return Guard(binary.LittleEndian.Uint64(b[GuardOff:])) }
@@ -279,7 +281,7 @@ func CheckShort(b *Line, a memory.Addr, table uint16, key uint64) (v TxID, m Met
 		return v, m, false
 	}
 	k := binary.LittleEndian.Uint64(b[KeyOff:])
-	return v, m, k == key && headSum(uint64(v), uint64(m), a)^bodySum(b, k) == binary.LittleEndian.Uint64(b[ChecksumOff:])
+	return v, m, k == key && blockline.HeadSum(uint64(v), uint64(m), uint64(a))^blockline.BodySum(b, k) == binary.LittleEndian.Uint64(b[ChecksumOff:])
 }
 
 // A class is one of those that exist when the bits above theirs are zero.
@@ -312,7 +314,7 @@ func PutShort(b *Line, key uint64, value []byte) {
 func SealShort(b *Line, a memory.Addr, v TxID, m Meta) uint64 {
 	binary.LittleEndian.PutUint64(b[VersionOff:], uint64(v))
 	binary.LittleEndian.PutUint64(b[MetaOff:], uint64(m))
-	sum := headSum(uint64(v), uint64(m), a) ^ bodySum(b, word(b, KeyOff))
+	sum := blockline.HeadSum(uint64(v), uint64(m), uint64(a)) ^ blockline.BodySum(b, blockline.Word(b, KeyOff))
 	binary.LittleEndian.PutUint64(b[ChecksumOff:], sum)
 	binary.LittleEndian.PutUint64(b[GuardOff:], uint64(FreeAt(v)))
 	return sum
@@ -392,39 +394,14 @@ const (
 )
 
 // sum hashes address, version, meta, key and value, whole words at a time: those of
-// line 0 by lineSum, what lies behind it by sumWords.
+// line 0 by blockline.LineSum, what lies behind it by sumWords.
 func (b Image) sum(a memory.Addr, need int) uint64 {
-	h := lineSum((*Line)(b), a)
+	h := blockline.LineSum((*Line)(b), uint64(a))
 	if need > LineSize {
 		h = sumWords(h, b[LineSize:need])
 	}
 	return h
 }
-
-// lineSum hashes line 0 of the block at a, but for checksum and guard. What it does
-// not use is zero. The three multiplications depend on nothing but the line, so that
-// the processor does them at once: a commit waits for this, and so does a read.
-//
-// CheckShort and SealShort have its two halves inline: the compiler takes them, but not
-// the whole.
-func lineSum(b *Line, a memory.Addr) uint64 {
-	return headSum(word(b, VersionOff), word(b, MetaOff), a) ^ bodySum(b, word(b, KeyOff))
-}
-
-// headSum is what version and meta contribute to lineSum.
-func headSum(version, meta uint64, a memory.Addr) uint64 {
-	return mum(version^uint64(a)*sumSeed, meta^0xa0761d6478bd642f)
-}
-
-// bodySum is what the four words from KeyOff on contribute, the first of which is given.
-func bodySum(b *Line, key uint64) uint64 {
-	h, l := bits.Mul64(key^0xe7037ed1a0b428db, word(b, KeyOff+8)^0x8ebc6af09c88c6e3)
-	x, y := bits.Mul64(word(b, KeyOff+16)^0x589965cc75374cc3, word(b, KeyOff+24)^0x1d8e4e27c47d124f)
-	return h ^ l ^ x ^ y
-}
-
-// word is the little-endian word of a line at an offset.
-func word(b *Line, at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
 
 // sumWords walks p by pointer, as bounds checks would be half of it.
 func sumWords(h uint64, p []byte) uint64 {
