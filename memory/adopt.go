@@ -150,13 +150,20 @@ func (s *Space) scan(c *rdma.Coro, a *Allocator, v *View, x *scan) (int, error) 
 		idx[i] = x.at + uint32(i)
 	}
 	var free []Addr
+	others := map[Addr]blockline.Line{}
 	err := readHeaders(c, v, x, idx, 0, func(i uint32, header []byte) {
 		if s.adoptable(header) {
-			free = append(free, MakeAddr(x.seg, i*x.class.Size()))
+			addr := MakeAddr(x.seg, i*x.class.Size())
+			if free = append(free, addr); freedByOther(header) {
+				others[addr] = blockline.Line(header)
+			}
 		}
 	})
 	if err == nil && s.opts.Openings && x.seg < s.earlier {
 		free, err = s.confirmed(c, v, x, free)
+	}
+	if err == nil && len(others) > 0 {
+		free, err = s.renumbered(c, a, v, free, others)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,6 +182,24 @@ func (s *Space) scan(c *rdma.Coro, a *Allocator, v *View, x *scan) (int, error) 
 		p.free = append(p.free, free[i])
 	}
 	return len(free), nil
+}
+
+// renumbered gives numbers of this process to those of the free blocks that others have freed, and leaves out the ones
+// that somebody has locked meanwhile.
+func (s *Space) renumbered(c *rdma.Coro, a *Allocator, v *View, free []Addr, others map[Addr]blockline.Line) ([]Addr, error) {
+	var blocks []freeLine
+	for _, x := range free {
+		if line, ok := others[x]; ok {
+			blocks = append(blocks, freeLine{x, line})
+		}
+	}
+	ok, err := s.renumber(c, v, a.owner, blocks)
+	for i, x := range blocks {
+		if !ok[i] {
+			free = slices.DeleteFunc(free, func(y Addr) bool { return y == x.addr })
+		}
+	}
+	return free, err
 }
 
 // confirmed leaves out the free blocks of which another copy has a record, or a node, that somebody of an

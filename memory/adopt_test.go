@@ -104,7 +104,7 @@ func TestAdoptionOfTorn(t *testing.T) {
 		mine, other := b.allocator(s, c), b.allocator(s, c)
 		mine.Hold(x)
 		free := make(record.Image, record.LineSize)
-		free.PutFree(x, record.MakeTxID(coord, 1), 1, k, s.CountFree())
+		free.PutFree(x, record.MakeTxID(coord, 1), 1, k, s.CountFree(x))
 		for i := range record.LineSize / 8 {
 			if first>>i&1 != 0 {
 				copy(line[8*i:], free[8*i:8*i+8])

@@ -206,13 +206,13 @@ func (s *Space) provisionHeader(b rdma.BladeID) error {
 // had to be asked for memory: it counts only the last time.
 func (s *Space) AdvanceEpoch(change func(*Layout) error) error {
 	_, err := s.advance(func(l *Layout) error {
-		was := slices.Clone(l.Coordinators)
+		was, next := slices.Clone(l.Coordinators), l.NextCoordinator
 		if change != nil {
 			if err := change(l); err != nil {
 				return err
 			}
 		}
-		if !slices.Equal(was, l.Coordinators) {
+		if !slices.Equal(was, l.Coordinators) || l.NextCoordinator != next {
 			return fmt.Errorf("%w: a new epoch may not change coordinators", ErrLayout)
 		}
 		return nil
@@ -257,7 +257,7 @@ func (s *Space) move(l *Layout, granted *error, then func()) error {
 	l.Epoch = old.Epoch + 1
 	bereft := lostBlade(old, l) && len(l.Coordinators) == 0
 	l.Unswept, l.Hollow, l.Spared = l.Unswept || bereft, l.Hollow || bereft, l.Spared && !bereft
-	if l.Geometry != old.Geometry || l.Formatted != old.Formatted || l.NextCoordinator != old.NextCoordinator || len(l.Blades) != len(old.Blades) ||
+	if l.Geometry != old.Geometry || l.Formatted != old.Formatted || l.NextCoordinator < old.NextCoordinator || len(l.Blades) != len(old.Blades) ||
 		len(l.Segments) < len(old.Segments) || len(l.Tables) != len(old.Tables) || len(l.Coordinators) != len(old.Coordinators) {
 		return fmt.Errorf("%w: a new epoch may only move replicas and change the state of blades", ErrLayout)
 	}

@@ -47,7 +47,7 @@ func Bury(cat Catalog, blades ...rdma.BladeID) error {
 	}
 	for i := range l.Coordinators {
 		c := &l.Coordinators[i]
-		c.Recovering, c.Promoted, c.By, c.Until = true, true, 0, 0
+		c.Recovering, c.Promoted, c.By, c.Until, c.Term = true, true, 0, 0, 0
 	}
 	if err := l.Validate(); err != nil {
 		return err

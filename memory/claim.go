@@ -24,7 +24,7 @@ type Claim struct {
 
 // ClaimOptions say which coordinator recovers, and for how long the claim is good.
 type ClaimOptions struct {
-	By    uint32 // the coordinator that recovers; 0: none
+	By    uint32 // the coordinator that recovers, or the process, if it has joined; 0: none
 	Now   int64  // nanoseconds of the fabric's clock
 	Until int64  // when others may take over; 0: never
 	// Steal takes over claims that have not expired: their holders are known to be dead.
@@ -181,7 +181,7 @@ func (s *Space) together(ids []uint32) []uint32 {
 func (s *Space) declareDead(l *Layout, o *ClaimOptions, asked []uint32) (at []int, others bool, err error) {
 	ids := s.together(asked)
 	if o.By != 0 && !slices.Contains(asked, o.By) {
-		if i, err := s.findCoordinator(o.By); err != nil || l.Coordinators[i].Recovering {
+		if i, err := s.findCoordinator(o.By); l.process(o.By) == nil && (err != nil || l.Coordinators[i].Recovering) {
 			return nil, false, fmt.Errorf("%w: coordinator %d cannot recover others, it was declared dead itself", ErrClaimed, o.By)
 		}
 	}
@@ -192,10 +192,7 @@ func (s *Space) declareDead(l *Layout, o *ClaimOptions, asked []uint32) (at []in
 		}
 		e := &l.Coordinators[i]
 		again := o.Again != nil && o.Again.has(e)
-		until := e.Until
-		if from, ok := s.forsaken[id]; ok {
-			until = from
-		}
+		until := s.regs.Load().untilOf(id)
 		if e.Recovering && !again && !o.Steal && (until == 0 || o.Now <= until) && !(e.By == o.By && o.By != 0) {
 			return nil, false, fmt.Errorf("%w: %d, by %d", ErrClaimed, id, e.By)
 		}
@@ -206,7 +203,7 @@ func (s *Space) declareDead(l *Layout, o *ClaimOptions, asked []uint32) (at []in
 		e.Promoted = e.Promoted || o.Change != nil
 	}
 	for _, i := range at {
-		l.Coordinators[i].Until = o.Until
+		l.Coordinators[i].Until, l.Coordinators[i].Term = o.Until, s.claimTerm(o)
 	}
 	if o.Change == nil {
 		return at, others, nil
@@ -215,6 +212,14 @@ func (s *Space) declareDead(l *Layout, o *ClaimOptions, asked []uint32) (at []in
 		return nil, false, fmt.Errorf("%w: %d of %d coordinators are claimed with a change of the blades", ErrLayout, len(at), len(l.Coordinators))
 	}
 	return at, others, o.Change(l)
+}
+
+// claimTerm is for how long a claim is good for processes with clocks of their own; 0: they have none.
+func (s *Space) claimTerm(o *ClaimOptions) int64 {
+	if !s.opts.Join || o.Until == 0 {
+		return 0
+	}
+	return max(o.Until-o.Now, 1)
 }
 
 // View is the newest view of the claim's epoch.
@@ -226,6 +231,9 @@ func (c *Claim) View() *View {
 	c.view.Store(v)
 	return v
 }
+
+// Follow is Space.Follow.
+func (c *Claim) Follow() error { return c.space.Follow() }
 
 // AllocExtent is Space.AllocExtent: an index can be opened over a claim.
 func (c *Claim) AllocExtent(co *rdma.Coro, size uint32) (Addr, error) {
@@ -287,17 +295,18 @@ func (c *Claim) Renew(until int64) error {
 		}
 		l := s.layout
 		changes := make([]Entry, len(at))
-		ends := make([]int64, len(at))
+		ends, terms := make([]int64, len(at)), make([]int64, len(at))
 		for k, i := range at {
 			e := l.Coordinators[i]
 			e.Until = max(until, e.Until)
-			changes[k], ends[k] = coordinatorEntry(e), e.Until
+			e.Term = s.term(e.Until)
+			changes[k], ends[k], terms[k] = coordinatorEntry(e), e.Until, e.Term
 		}
 		if err := s.commit(changes...); err != nil {
 			return err
 		}
 		for k, i := range at {
-			l.Coordinators[i].Until = ends[k]
+			l.Coordinators[i].Until, l.Coordinators[i].Term = ends[k], terms[k]
 		}
 		s.register()
 		return nil

@@ -39,9 +39,10 @@
 // [Space.Follow] takes over what others have changed. Segments have owners (owner.go), and keys are
 // those of the epoch that the catalog names, whichever process has made it (keys.go).
 //
-// Still of one process, so that a crash beside another process may harm it: the right to resolve a
-// lock ([Resolution]) or to recover an index ([Space.BeginMend]), the numbers of freed blocks
-// ([Space.CountFree]), and what a sweep has to look for.
+// Clocks of processes are not compared: a lease ends when it has not changed for its term by the clock
+// of the one that looks (lease.go). Blocks are freed and numbered for their owner alone (frees.go), which
+// also is the only one that knows what its sessions are about to use. One process at a time recovers an
+// index (mend.go). A process that recovers others has locks under its own number.
 //
 // # Crashes
 //

@@ -37,6 +37,9 @@ const (
 	// entryVersionClaim is the version of a coordinator that was claimed: it has CoordinatorEntry.Claim. A program that
 	// does not know of that would go on with a claim that another one has taken over.
 	entryVersionClaim = 2
+	// entryVersionTerm is the version of a coordinator of a process that has joined: it has all fields, and
+	// CoordinatorEntry.Term. A program that does not know of that would compare the clocks of two processes.
+	entryVersionTerm = 3
 	// entryVersionOrdered is the version of a table with an ordered index: it has Table.State, Nodes and MaxKey.
 	entryVersionOrdered = 3
 )
@@ -55,6 +58,7 @@ const (
 	entryCheckpoint
 	entryLoose
 	entryProcess
+	entryMend
 )
 
 // Keys. Numbers are fixed-width hexadecimal, so that the order of keys is theirs.
@@ -68,6 +72,7 @@ const (
 	prefixSegment     = "segment/"
 	prefixTable       = "table/"
 	prefixCoordinator = "coordinator/"
+	prefixMend        = "mend/"
 	prefixProcess     = "process/"
 	prefixVerdict     = "verdict/"
 )
@@ -129,7 +134,7 @@ func unseal(e Entry, kind entryKind) ([]byte, error) {
 		return nil, fmt.Errorf("%w: entry %q does not match its checksum", ErrDamaged, e.Key)
 	}
 	later := (v[1] == entryVersionParts || v[1] == entryVersionOwner) && kind == entrySegment || v[1] == entryVersionKeys && kind == entryBlade ||
-		v[1] == entryVersionClaim && kind == entryCoordinator || (v[1] == entryVersionDrop || v[1] == entryVersionOrdered) && kind == entryTable
+		(v[1] == entryVersionClaim || v[1] == entryVersionTerm) && kind == entryCoordinator || (v[1] == entryVersionDrop || v[1] == entryVersionOrdered) && kind == entryTable
 	if v[1] != entryVersion && !later {
 		return nil, fmt.Errorf("%w: entry %q has format %d, this program knows %d", ErrFormat, e.Key, v[1], entryVersion)
 	}
@@ -327,7 +332,7 @@ func decodeTable(d *payload) Table {
 func coordinatorEntry(c CoordinatorEntry) Entry {
 	p := binary.LittleEndian.AppendUint32(nil, c.Slot)
 	version := uint8(entryVersion)
-	if c.Until != 0 || c.Recovering || c.Closing || c.Thin || c.LogUsed != 0 || c.Claim != 0 {
+	if c.Until != 0 || c.Recovering || c.Closing || c.Thin || c.LogUsed != 0 || c.Claim != 0 || c.Term != 0 {
 		p = binary.LittleEndian.AppendUint64(p, uint64(c.Until))
 		p = append(p, 0)
 		if c.Recovering {
@@ -343,11 +348,14 @@ func coordinatorEntry(c CoordinatorEntry) Entry {
 			p[len(p)-1] |= 8
 		}
 		p = binary.LittleEndian.AppendUint32(p, c.By)
-		if c.LogUsed != 0 || c.Claim != 0 {
+		if c.LogUsed != 0 || c.Claim != 0 || c.Term != 0 {
 			p = binary.LittleEndian.AppendUint32(p, c.LogUsed)
 		}
-		if c.Claim != 0 {
+		if c.Claim != 0 || c.Term != 0 {
 			version, p = entryVersionClaim, binary.LittleEndian.AppendUint32(p, c.Claim)
+		}
+		if c.Term != 0 {
+			version, p = entryVersionTerm, binary.LittleEndian.AppendUint64(p, uint64(c.Term))
 		}
 	}
 	return sealAs(version, keyOf(prefixCoordinator, c.ID), entryCoordinator, p)
@@ -366,14 +374,18 @@ func decodeCoordinator(d *payload) CoordinatorEntry {
 		c.By = d.u32()
 		if len(d.p) > 0 {
 			c.LogUsed = d.u32()
-			none := c.LogUsed == 0 && d.version == entryVersionClaim
+			none := c.LogUsed == 0 && d.version != entryVersion
 			d.fail = d.fail || !none && (c.LogUsed < LogStep || bits.OnesCount32(c.LogUsed) != 1)
 		}
 		d.fail = d.fail || state > 2 || c.Until < 0
 	}
-	if d.version == entryVersionClaim {
+	if d.version != entryVersion {
 		c.Claim = d.u32()
-		d.fail = d.fail || c.Claim == 0
+		d.fail = d.fail || c.Claim == 0 && d.version == entryVersionClaim
+	}
+	if d.version == entryVersionTerm {
+		c.Term = int64(d.u64())
+		d.fail = d.fail || c.Term <= 0
 	}
 	return c
 }
@@ -393,6 +405,9 @@ func (l *Layout) entries() []Entry {
 	out = append(out, l.geometryEntry())
 	if l.Loose {
 		out = append(out, looseEntry())
+	}
+	for _, m := range l.Mends {
+		out = append(out, mendEntry(m))
 	}
 	for _, p := range l.Processes {
 		out = append(out, processEntry(p))
@@ -478,6 +493,8 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 			})
 		case numbered && prefix == prefixVerdict && id < MaxCoordinators:
 			err = one(e, entryVerdict, func(d *payload) { l.Verdicts = append(l.Verdicts, decodeVerdict(d, id)) })
+		case numbered && prefix == prefixMend && id <= MaxTables:
+			err = one(e, entryMend, func(d *payload) { l.Mends = append(l.Mends, Mend{Table: uint16(id), Process: d.u32()}) })
 		case numbered && prefix == prefixProcess && id < MaxCoordinators:
 			err = one(e, entryProcess, func(d *payload) {
 				p := decodeProcess(d)

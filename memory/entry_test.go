@@ -54,13 +54,14 @@ func randomLayout(r *rand.Rand) *Layout {
 				if r.IntN(2) > 0 {
 					c.Recovering, c.By, c.Until, c.Claim = true, uint32(r.IntN(3)), r.Int64N(2), 1+uint32(r.IntN(3))
 				}
+				c.Term = int64(r.IntN(2) * r.IntN(9))
 				l.Coordinators = append(l.Coordinators, c)
 			}
 			l.NextCoordinator += 1 + uint32(r.IntN(3))
 		}
 	}
 	for range r.IntN(3) {
-		l.Processes = append(l.Processes, ProcessEntry{ID: l.NextCoordinator, Until: r.Int64N(3)})
+		l.Processes = append(l.Processes, ProcessEntry{ID: l.NextCoordinator, Until: r.Int64N(3), Term: r.Int64N(3)})
 		l.NextCoordinator += 1 + uint32(r.IntN(3))
 	}
 	for range r.IntN(12) {
@@ -292,6 +293,7 @@ func TestValidateFindsFaults(t *testing.T) {
 		"kind":                    func(l *Layout) { l.Segments[5].Kind = 9 },
 		"owner":                   func(l *Layout) { l.Segments[5].Owner = 2 },
 		"owner of logs":           func(l *Layout) { l.Processes, l.Segments[1].Owner = []ProcessEntry{{ID: 2}}, 2 },
+		"mend of no process":      func(l *Layout) { l.Mends = []Mend{{1, 2}} },
 		"process":                 func(l *Layout) { l.Processes = []ProcessEntry{{ID: 3}} },
 		"process 0":               func(l *Layout) { l.Processes = []ProcessEntry{{ID: 0}} },
 		"processes":               func(l *Layout) { l.Processes = []ProcessEntry{{ID: 2}, {ID: 1}} },

@@ -29,6 +29,15 @@ type fabric struct {
 	granting, revoking func(b rdma.BladeID) error
 	// restarts is how often the blades have begun anew, with what is in their files.
 	restarts uint64
+	// clock, if not nil, is what Now returns.
+	clock *int64
+}
+
+func (f *fabric) Now() int64 {
+	if f.clock != nil {
+		return *f.clock
+	}
+	return f.Fabric.Now()
 }
 
 func (f *fabric) Blades() []rdma.BladeInfo {

@@ -11,11 +11,12 @@ import (
 func TestFreesGrow(t *testing.T) {
 	b := newBed(t, 2, 8, 1)
 	last := uint64(0)
+	var block memory.Addr
 	grows := func(s *memory.Space) {
 		t.Helper()
 		for range 3 {
 			before := s.Frees()
-			if n := s.CountFree(); n <= last || n <= before || n != s.Frees() {
+			if n := s.CountFree(block); n <= last || n <= before || n != s.Frees() {
 				t.Fatalf("number %#x, after %#x", n, last)
 			}
 			last = s.Frees()
@@ -23,13 +24,14 @@ func TestFreesGrow(t *testing.T) {
 	}
 	for range 3 {
 		s, c := b.open()
+		block = must(s.AllocExtent(c, 100))(t)
 		id := must(s.NewCoordinator())(t).ID
 		if s.Frees() <= last {
 			t.Fatalf("coordinator %d: log records would say %#x, and blocks were freed at %#x before", id, s.Frees(), last)
 		}
 		grows(s)
 		for range 100 {
-			s.CountFree()
+			s.CountFree(block)
 		}
 		id = must(s.NewCoordinator())(t).ID
 		last = s.Frees() - 1

@@ -32,6 +32,7 @@ type Layout struct {
 	Tables          []Table   // by id - 1
 	Coordinators    []CoordinatorEntry
 	Processes       []ProcessEntry // by number: those that have joined
+	Mends           []Mend         // by table: who of these recovers its index
 	Verdicts        []Verdict      // by coordinator: of those that were recovered
 	// Unswept is true from the moment that a dead coordinator is forgotten until the
 	// blades have been swept for what its log did not tell of.
@@ -114,8 +115,11 @@ type CoordinatorEntry struct {
 	ID   uint32
 	Slot uint32
 	// Until is when its lease ends, or, while it is being recovered, when the claim on it ends: in
-	// nanoseconds of the fabric's clock; 0: never.
+	// nanoseconds of the fabric's clock, or of the clock of the process that wrote it (Term); 0: never.
 	Until int64
+	// Term, of a process that has joined: the lease, or the claim, ends for another process when Until has not
+	// changed for so many nanoseconds by its own clock. 0: all have the clock that Until is of.
+	Term int64
 	// Recovering: it was declared dead, and the coordinator By decides its transactions. By is 0 if
 	// the claimant is no coordinator.
 	Recovering bool
@@ -163,6 +167,7 @@ func (l *Layout) clone() *Layout {
 	}
 	n.Coordinators = slices.Clone(l.Coordinators)
 	n.Processes = slices.Clone(l.Processes)
+	n.Mends = slices.Clone(l.Mends)
 	n.Verdicts = slices.Clone(l.Verdicts)
 	return &n
 }

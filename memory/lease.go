@@ -4,38 +4,106 @@ import "slices"
 
 // registry is what is asked of the open coordinators without a lock.
 type registry struct {
-	ids   []uint32 // in order
-	until []int64
-	dead  []bool // being recovered
-	gated bool   // one of them was declared dead together with a blade
-	next  uint32 // the number of the next coordinator: this process knows nothing of that one and later ones
+	ids       []uint32 // in order
+	until     []int64  // by the clock of this process
+	dead      []bool   // being recovered
+	gated     bool     // one of them was declared dead together with a blade
+	next      uint32   // the number of the next coordinator: this process knows nothing of that one and later ones
+	processes []uint32 // those that have joined, in order
+	ends      []int64  // of their registrations, by the clock of this process
+	// seen are, by number, the leases that end when they have not changed for a time.
+	seen map[uint32]seenLease
+}
+
+// seenLease is a lease by another process's clock, which is not compared with that of this one.
+type seenLease struct {
+	until int64 // as the catalog has it
+	claim uint32
+	ends  int64 // by the clock of this process: a term after it saw that
 }
 
 // register publishes the open coordinators; the caller holds the lock.
 func (s *Space) register() {
 	n := len(s.layout.Coordinators)
 	r := &registry{ids: make([]uint32, n), until: make([]int64, n), dead: make([]bool, n), next: s.layout.NextCoordinator}
+	old := s.regs.Load()
 	for i, c := range s.layout.Coordinators {
-		r.ids[i], r.until[i], r.dead[i] = c.ID, c.Until, c.Recovering
+		r.ids[i], r.dead[i] = c.ID, c.Recovering
+		r.until[i] = r.end(s, old, c.ID, seenLease{until: c.Until, claim: c.Claim}, c.Term)
 		if from, ok := s.forsaken[c.ID]; ok {
 			r.until[i] = from
 		}
 		r.gated = r.gated || c.Promoted
 	}
+	for _, p := range s.layout.Processes {
+		r.processes = append(r.processes, p.ID)
+		r.ends = append(r.ends, r.end(s, old, p.ID, seenLease{until: p.Until}, p.Term))
+	}
 	s.regs.Store(r)
+}
+
+// end is when a lease ends by the clock of this process, of which old is known.
+func (r *registry) end(s *Space, old *registry, id uint32, x seenLease, term int64) int64 {
+	if term == 0 || x.until == 0 {
+		return x.until
+	}
+	if r.seen == nil {
+		r.seen = map[uint32]seenLease{}
+	}
+	x.ends = s.fabric.Now() + term
+	if old != nil {
+		if y, ok := old.seen[id]; ok && y.until == x.until && y.claim == x.claim {
+			x.ends = y.ends
+		}
+	}
+	r.seen[id] = x
+	return x.ends
+}
+
+// term is for how long a lease is good that ends at a time of this process's clock, when other processes have clocks of their
+// own; 0: they have not.
+func (s *Space) term(until int64) int64 {
+	if !s.opts.Join || until <= 0 {
+		return 0
+	}
+	return max(until-s.fabric.Now(), 1)
+}
+
+// ended reports whether the registration of a process has expired.
+func (r *registry) ended(process uint32, now int64) bool {
+	i, ok := slices.BinarySearch(r.processes, process)
+	return ok && r.ends[i] != 0 && now > r.ends[i]
+}
+
+// untilOf is when the lease of an open coordinator ends, or the claim on it; 0: never.
+func (r *registry) untilOf(id uint32) int64 {
+	i, ok := slices.BinarySearch(r.ids, id)
+	if !ok {
+		return 0
+	}
+	return r.until[i]
+}
+
+// has reports whether a coordinator is open, or a process registered, under a number.
+func (r *registry) has(id uint32) bool {
+	if _, ok := slices.BinarySearch(r.ids, id); ok {
+		return true
+	}
+	_, ok := slices.BinarySearch(r.processes, id)
+	return ok
 }
 
 // Registered reports whether a coordinator has not been closed: it is alive, or
 // its transactions are not all decided. A lock of one that is not registered
-// belongs to a transaction that has had no effect. It takes no lock, unless another process may have
+// belongs to a transaction that has had no effect. A process that has joined has a number, too, under which it
+// recovers others. It takes no lock, unless another process may have
 // registered the coordinator since this one has looked at the catalog: then it follows.
 func (s *Space) Registered(id uint32) bool {
 	r := s.regs.Load()
 	if id >= r.next && s.Follow() == nil {
 		r = s.regs.Load()
 	}
-	_, ok := slices.BinarySearch(r.ids, id)
-	return ok
+	return r.has(id)
 }
 
 // LeaseState says whether a session stands for a coordinator.
@@ -64,6 +132,8 @@ func (s *Space) Lease(id uint32, now int64) LeaseState {
 func (r *registry) lease(id uint32, now int64) LeaseState {
 	i, ok := slices.BinarySearch(r.ids, id)
 	switch {
+	case !ok && r.has(id): // a process: what it has begun ends with its registration
+		return LeaseLive
 	case !ok:
 		return LeaseGone
 	case r.until[i] != 0 && now > r.until[i]:
@@ -144,14 +214,15 @@ func (s *Space) Renew(until int64, ids ...uint32) error {
 		l := s.layout
 		var changes []Entry
 		var at []int
+		term := s.term(until)
 		for _, id := range ids {
 			if i, err := s.findCoordinator(id); err == nil && !l.Coordinators[i].Recovering && l.Coordinators[i].Until < until {
 				c := l.Coordinators[i]
-				c.Until = until
+				c.Until, c.Term = until, term
 				changes, at = append(changes, coordinatorEntry(c)), append(at, i)
 			}
 		}
-		p, more := s.prolong(until)
+		p, more := s.prolong(until, term)
 		if changes = append(changes, more...); len(changes) == 0 {
 			return nil
 		}
@@ -159,10 +230,10 @@ func (s *Space) Renew(until int64, ids ...uint32) error {
 			return err
 		}
 		for _, i := range at {
-			l.Coordinators[i].Until = until
+			l.Coordinators[i].Until, l.Coordinators[i].Term = until, term
 		}
 		if p != nil {
-			p.Until = until
+			p.Until, p.Term = until, term
 		}
 		s.register()
 		return nil

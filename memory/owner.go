@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"txnode/memory/internal/blockline"
 	"txnode/rdma"
 )
 
@@ -28,17 +29,18 @@ import (
 //
 // Invariants: 0 < ID < Layout.NextCoordinator; Segment.Owner is 0 or the ID of an entry.
 type ProcessEntry struct {
-	ID    uint32
-	Until int64 // when others may take over its segments, in nanoseconds of the fabric's clock; 0: never
+	ID          uint32
+	Until, Term int64 // when others may take over its segments: as those of CoordinatorEntry
 }
 
 func processEntry(p ProcessEntry) Entry {
-	return seal(keyOf(prefixProcess, p.ID), entryProcess, binary.LittleEndian.AppendUint64(nil, uint64(p.Until)))
+	v := binary.LittleEndian.AppendUint64(nil, uint64(p.Until))
+	return seal(keyOf(prefixProcess, p.ID), entryProcess, binary.LittleEndian.AppendUint64(v, uint64(p.Term)))
 }
 
 func decodeProcess(d *payload) (p ProcessEntry) {
-	p.Until = int64(d.u64())
-	d.fail = d.fail || p.Until < 0
+	p.Until, p.Term = int64(d.u64()), int64(d.u64())
+	d.fail = d.fail || p.Until < 0 || p.Term < 0
 	return p
 }
 
@@ -53,7 +55,7 @@ func (l *Layout) process(id uint32) *ProcessEntry {
 
 // alone makes all segments those of process 0.
 func (l *Layout) alone() {
-	l.Processes = nil
+	l.Processes, l.Mends = nil, nil
 	for i := range l.Segments {
 		l.Segments[i].Owner = 0
 	}
@@ -62,13 +64,18 @@ func (l *Layout) alone() {
 // validateOwners checks the invariants of ProcessEntry.
 func (l *Layout) validateOwners() error {
 	for i, p := range l.Processes {
-		if p.ID == 0 || p.ID >= l.NextCoordinator || i > 0 && p.ID <= l.Processes[i-1].ID || p.Until < 0 {
+		if p.ID == 0 || p.ID >= l.NextCoordinator || i > 0 && p.ID <= l.Processes[i-1].ID || p.Until < 0 || p.Term < 0 {
 			return unsound("process %d, until %d; the next number is %d", p.ID, p.Until, l.NextCoordinator)
 		}
 	}
 	for i := range l.Segments {
 		if s := &l.Segments[i]; s.Owner != 0 && (l.process(s.Owner) == nil || s.Kind == KindLog) {
 			return unsound("segment %d, of %v: its owner %d is not registered, or it has none", i, s.Kind, s.Owner)
+		}
+	}
+	for i, m := range l.Mends {
+		if l.process(m.Process) == nil || m.Table == 0 || i > 0 && m.Table <= l.Mends[i-1].Table {
+			return unsound("the index of table %d is recovered by process %d, which is not registered, or twice", m.Table, m.Process)
 		}
 	}
 	return nil
@@ -94,13 +101,14 @@ func (s *Space) enroll() error {
 	}
 	next := *l
 	next.NextCoordinator++
-	p := ProcessEntry{ID: l.NextCoordinator, Until: max(s.opts.Until, 0)}
+	p := ProcessEntry{ID: l.NextCoordinator, Until: max(s.opts.Until, 0), Term: s.term(s.opts.Until)}
 	if err := s.commit(processEntry(p), next.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators))); err != nil {
 		return err
 	}
 	l.NextCoordinator++
 	s.raiseFrees()
 	l.Processes, s.process = append(l.Processes, p), p.ID
+	s.register()
 	return nil
 }
 
@@ -113,19 +121,30 @@ func (s *Space) resign() error {
 		return nil
 	}
 	gone := ProcessEntry{ID: p.ID, Until: 1}
-	change := processEntry(gone)
+	change := []Entry{processEntry(gone)}
 	owns := slices.ContainsFunc(l.Segments, func(g Segment) bool { return g.Owner == gone.ID })
 	if !owns {
-		change = Entry{Key: change.Key}
+		change = []Entry{{Key: change[0].Key}}
 	}
-	if err := s.commit(change); err != nil {
+	others := slices.DeleteFunc(slices.Clone(l.Mends), func(m Mend) bool { return m.Process == gone.ID })
+	for _, m := range l.Mends {
+		if m.Process == gone.ID {
+			change = append(change, Entry{Key: keyOf(prefixMend, uint32(m.Table))})
+		}
+	}
+	if err := s.commit(change...); err != nil {
 		return err
 	}
+	l.Mends = others
 	if *p = gone; !owns {
 		l.Processes = slices.DeleteFunc(l.Processes, func(x ProcessEntry) bool { return x.ID == gone.ID })
 	}
 	return nil
 }
+
+// Owns reports whether this process alone hands out what is free in the segment of an address, and numbers what is freed
+// there. It takes no lock.
+func (s *Space) Owns(a Addr) bool { return s.View().mine(a) }
 
 // mine reports whether this process owns a segment. The caller holds the lock.
 func (s *Space) mine(id SegmentID) bool {
@@ -134,11 +153,11 @@ func (s *Space) mine(id SegmentID) bool {
 
 // prolong is the change that makes the registration of this process good until a time, if there is one to
 // be made. The caller holds the lock.
-func (s *Space) prolong(until int64) (p *ProcessEntry, change []Entry) {
+func (s *Space) prolong(until, term int64) (p *ProcessEntry, change []Entry) {
 	if p = s.layout.process(s.process); p == nil || p.Until == 0 || p.Until >= until {
 		return nil, nil
 	}
-	return p, []Entry{processEntry(ProcessEntry{p.ID, until})}
+	return p, []Entry{processEntry(ProcessEntry{p.ID, until, term})}
 }
 
 // TakeOver takes over the segments of all processes whose registrations have expired at a time of the
@@ -146,7 +165,7 @@ func (s *Space) prolong(until int64) (p *ProcessEntry, change []Entry) {
 // It returns how many segments. What is free in them is found as it is needed. Without such a process
 // it costs nothing. The coordinators of these processes are to be recovered as all others.
 func (s *Space) TakeOver(c *rdma.Coro, now int64) (n int, err error) {
-	expired := func(p ProcessEntry) bool { return p.Until != 0 && now > p.Until && p.ID != s.process }
+	expired := func(p ProcessEntry) bool { return p.ID != s.process && s.regs.Load().ended(p.ID, now) }
 	s.mu.Lock()
 	dead := s.writable() == nil && slices.ContainsFunc(s.layout.Processes, expired)
 	s.mu.Unlock()
@@ -163,6 +182,12 @@ func (s *Space) TakeOver(c *rdma.Coro, now int64) (n int, err error) {
 		if s.opts.Join && (l.process(s.process) == nil || dead[s.process]) || !slices.ContainsFunc(l.Processes, expired) {
 			return errUnchanged // this process has to register itself before
 		}
+		if l.NextCoordinator >= MaxCoordinators {
+			return fmt.Errorf("%w: of coordinators and processes: %s", ErrExhausted, anew)
+		}
+		l.NextCoordinator++               // the numbers of what is freed from now on are larger than those of the processes before
+		l.Unswept, l.Spared = true, false // a sweep of theirs may not have come to its end
+		l.Mends = slices.DeleteFunc(l.Mends, func(m Mend) bool { return dead[m.Process] })
 		l.Processes = slices.DeleteFunc(l.Processes, expired)
 		for id := range l.Segments {
 			if g := &l.Segments[id]; dead[g.Owner] {
@@ -171,7 +196,14 @@ func (s *Space) TakeOver(c *rdma.Coro, now int64) (n int, err error) {
 		}
 		return nil
 	}, func() {
+		s.raiseFrees()
+		s.sweeps++
+		s.torn.Store(true)
 		for _, id := range taken {
+			if s.inherited == nil {
+				s.inherited = map[SegmentID]bool{}
+			}
+			s.inherited[id] = true
 			if s.layout.Segments[id].Kind == KindBlocks {
 				s.lookThrough(id)
 				s.openRest(id)
@@ -223,6 +255,7 @@ func (s *Space) disinherit(old *Layout) {
 	s.extents.segs = keep(s.extents.segs, func(x *extentSegment) bool { return !lost[x.id] })
 	for id := range lost {
 		delete(s.extents.byID, id)
+		delete(s.inherited, id)
 	}
 	s.strays = nil
 }
@@ -266,6 +299,7 @@ const (
 // segment: see ClaimStrays. When another sweep comes in between, nothing is found.
 func (s *Space) rescan(c *rdma.Coro, a *Allocator, v *View, x *scan) (n int, err error) {
 	var found []FreeBlock
+	others := map[Addr]blockline.Line{} // of those that get a number of this process
 	read := func(idx []uint32, replica int, each func(i uint32, header []byte)) {
 		for part := range slices.Chunk(idx, scanBlocks) {
 			if err == nil {
@@ -279,7 +313,10 @@ func (s *Space) rescan(c *rdma.Coro, a *Allocator, v *View, x *scan) (n int, err
 	}
 	read(idx, 0, func(i uint32, header []byte) {
 		if free, version := freeBlock(header); free {
-			found = append(found, FreeBlock{MakeAddr(x.seg, i*x.class.Size()), version})
+			addr := MakeAddr(x.seg, i*x.class.Size())
+			if found = append(found, FreeBlock{addr, version}); freedByOther(header) {
+				others[addr] = blockline.Line(header)
+			}
 		}
 	})
 	s.mu.Lock()
@@ -312,6 +349,26 @@ func (s *Space) rescan(c *rdma.Coro, a *Allocator, v *View, x *scan) (n int, err
 	if err != nil {
 		return 0, err
 	}
+	if err := s.renumberStrays(c, a, v, strays, ok, others); err != nil {
+		return 0, err
+	}
 	n, _ = strays.Return(ok)
 	return n, nil
+}
+
+// renumberStrays gives numbers of this process to those of the strays that others have freed; ok says which of them
+// are free, and is false afterwards where that was not done.
+func (s *Space) renumberStrays(c *rdma.Coro, a *Allocator, v *View, strays *Strays, ok []bool, others map[Addr]blockline.Line) error {
+	var blocks []freeLine
+	var at []int
+	for i, b := range strays.Blocks {
+		if line, is := others[b.Addr]; is && ok[i] {
+			blocks, at = append(blocks, freeLine{b.Addr, line}), append(at, i)
+		}
+	}
+	done, err := s.renumber(c, v, a.owner, blocks)
+	for k, i := range at {
+		ok[i] = done[k]
+	}
+	return err
 }

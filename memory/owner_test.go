@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"bytes"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -11,13 +12,31 @@ import (
 	"txnode/rdma"
 )
 
-// join attaches a space beside others, until a time.
+// join attaches a space beside others, until a time of a clock that stands at 0.
 func (b *bed) join(until int64) (*memory.Space, *rdma.Coro) {
+	b.tb.Helper()
+	if b.fabric.clock == nil {
+		b.fabric.clock = new(int64)
+	}
+	return b.joinOn(b.fabric, until)
+}
+
+// joinBy attaches a space that has a clock of its own.
+func (b *bed) joinBy(clock *int64, until int64) (*memory.Space, *rdma.Coro) {
+	b.tb.Helper()
+	f := *b.fabric
+	f.clock = clock
+	return b.joinOn(&f, until)
+}
+
+func (b *bed) joinOn(f *fabric, until int64) (*memory.Space, *rdma.Coro) {
 	b.tb.Helper()
 	o := b.opts
 	o.Join, o.Until = true, until
-	c := b.thread().Plain()
-	return must(memory.Open(c, b.fabric, b.cat, o))(b.tb), c
+	th := must(rdma.NewThread(f, rdma.ThreadOptions{Arena: 1 << 20, Index: len(b.threads)}))(b.tb)
+	b.threads = append(b.threads, th)
+	c := th.Plain()
+	return must(memory.Open(c, f, b.cat, o))(b.tb), c
 }
 
 // process is a space with an allocator, as a process has them.
@@ -37,7 +56,9 @@ func newProcess(t *testing.T, b *bed, s *memory.Space, c *rdma.Coro, k memory.Cl
 	p.free = func(a memory.Addr) {
 		seq++
 		p.a.Hold(a)
-		write(t, p.s, p.c, a, image(a, record.MakeTxID(p.id, seq), record.Free, k, 0))
+		line := make(record.Image, record.LineSize)
+		line.PutFree(a, record.MakeTxID(p.id, seq), 1, k, p.s.CountFree(a))
+		write(t, p.s, p.c, a, line)
 		p.a.Free(a, k)
 	}
 	return p
@@ -60,8 +81,18 @@ func (p *process) insert(t *testing.T, k memory.Class, n int, taken map[memory.A
 		if l := p.s.Layout(); l.Segments[a.Segment()].Owner != p.s.Process() {
 			t.Fatalf("process %d is given the block %v of segment %+v", p.s.Process(), a, l.Segments[a.Segment()])
 		}
-		if h := read(t, p.c, p.s.View().At(a, 0), 64); record.Image(h).Meta().State() != record.Free {
-			t.Fatalf("the block %v is handed out in state %v", a, record.Image(h).Meta().State())
+		v := p.s.View()
+		h := record.Image(read(t, p.c, v.At(a, 0), record.LineSize))
+		if _, damage := h.Check(a); damage != nil || h.Meta().State() != record.Free {
+			t.Fatalf("the block %v is handed out in state %v: %v", a, h.Meta().State(), damage)
+		}
+		if n := h.Freed(); n > p.s.Frees() {
+			t.Fatalf("the block %v was freed under number %#x, and what is logged now says %#x", a, n, p.s.Frees())
+		}
+		for copy := range v.Copies(a) {
+			if !bytes.Equal(read(t, p.c, v.At(a, copy), record.LineSize), h) {
+				t.Fatalf("the copies of the free block %v differ", a)
+			}
 		}
 		taken[a] = true
 		write(t, p.s, p.c, a, image(a, record.MakeTxID(p.id, 1<<20), record.Live, k, 0))
@@ -122,6 +153,112 @@ func TestOwners(t *testing.T) {
 		}
 		b.dropThreads()
 	}
+}
+
+// TestClocksApart: processes whose clocks have nothing to do with each other. A registration, and a lease, expire when they have
+// not changed for their term by the clock of the one that looks.
+func TestClocksApart(t *testing.T) {
+	b := newBed(t, 2, 10, 1)
+	s, c := b.open()
+	check(t, s.Close(c))
+	early, late := int64(1_000), int64(3_600_000_000_000)
+	first, c1 := b.joinBy(&early, early+100)
+	second, c2 := b.joinBy(&late, late+100)
+	x := must(first.NewCoordinatorUntil(early + 100))(t)
+	y := must(second.NewCoordinatorUntil(late + 100))(t)
+	alive := func(of *memory.Space, now *int64, id uint32, want memory.LeaseState) {
+		t.Helper()
+		check(t, of.Follow())
+		if got := of.Lease(id, *now); got != want {
+			t.Fatalf("at %d the lease of coordinator %d is %v, not %v", *now, id, got, want)
+		}
+	}
+	for range 5 { // both renew
+		early, late = early+90, late+90
+		check(t, first.Renew(early+100, x.ID))
+		check(t, second.Renew(late+100, y.ID))
+		alive(first, &early, y.ID, memory.LeaseLive)
+		alive(second, &late, x.ID, memory.LeaseLive)
+		for _, p := range []struct {
+			s   *memory.Space
+			c   *rdma.Coro
+			now int64
+		}{{first, c1, early}, {second, c2, late}} {
+			l := p.s.Layout()
+			if _, err := p.s.TakeOver(p.c, p.now); err != nil || len(p.s.Layout().Processes) != len(l.Processes) {
+				t.Fatalf("at %d processes %+v: %v", p.now, p.s.Layout().Processes, err)
+			}
+		}
+	}
+	// The first one stands still.
+	late += 100
+	check(t, second.Renew(late+100, y.ID))
+	alive(second, &late, x.ID, memory.LeaseLive)
+	late++
+	alive(second, &late, x.ID, memory.LeaseExpired)
+	if ids := second.Expired(late); !slices.Equal(ids, []uint32{x.ID}) {
+		t.Errorf("expired: %v", ids)
+	}
+	if _, err := second.TakeOver(c2, late); err != nil || len(second.Layout().Processes) != 1 {
+		t.Errorf("processes %+v: %v", second.Layout().Processes, err)
+	}
+	claim := must(second.Claim(memory.ClaimOptions{By: second.Process(), Now: late, Until: late + 50}, x.ID))(t)
+	alive(second, &late, x.ID, memory.LeaseClaimed)
+	third, _ := b.joinBy(&early, early+100) // a claim expires in the same way
+	alive(third, &early, x.ID, memory.LeaseClaimed)
+	early += 50
+	check(t, claim.Renew(late+50+1))
+	alive(third, &early, x.ID, memory.LeaseClaimed)
+	early += 51
+	alive(third, &early, x.ID, memory.LeaseClaimed)
+	early++
+	alive(third, &early, x.ID, memory.LeaseExpired)
+	agree(t, b, second, third)
+}
+
+// TestMendOfOthers: one process at a time recovers an index, and the right of one that is gone ends.
+func TestMendOfOthers(t *testing.T) {
+	b := newBed(t, 2, 10, 1)
+	s, c := b.open()
+	check(t, s.Close(c))
+	first, _ := b.join(10)
+	second, c2 := b.join(100)
+	if !first.BeginMend(7) || first.BeginMend(7) {
+		t.Fatal("the first process does not have the index, or twice")
+	}
+	if second.BeginMend(7) {
+		t.Fatal("two processes recover an index")
+	}
+	if !second.BeginMend(8) || !second.Mending() {
+		t.Fatal("another index cannot be recovered")
+	}
+	agree(t, b, first, second)
+	first.EndMend(7)
+	if !second.BeginMend(7) {
+		t.Fatal("the index cannot be recovered after another process has done it")
+	}
+	second.EndMend(7)
+	second.EndMend(8)
+	if l := agree(t, b, first, second); len(l.Mends) > 0 || second.Mending() {
+		t.Errorf("rights are left: %+v", l.Mends)
+	}
+	if !first.BeginMend(9) {
+		t.Fatal("no right")
+	}
+	*b.fabric.clock = 11
+	if second.BeginMend(9) || !second.Registered(first.Process()) {
+		t.Fatal("the process is registered still")
+	}
+	must(second.TakeOver(c2, 11))(t)
+	if second.Registered(first.Process()) {
+		t.Error("the process is registered no more")
+	}
+	if !second.BeginMend(9) {
+		t.Fatal("the right of a process that is gone has not ended")
+	}
+	agree(t, b, second)
+	first.EndMend(9) // which it has no more
+	agree(t, b, first, second)
 }
 
 // TestTakeOver: a process that has joined dies, or is only late. When its registration has expired another one has its

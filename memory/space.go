@@ -74,31 +74,13 @@ type Space struct {
 	// that have been cleared since: see rebuild.go.
 	clean map[rdma.BladeID][]uint64
 
+	// inherited are segments of this process that were another one's before.
+	inherited map[SegmentID]bool
+
 	threads sync.Map // *rdma.Thread to *joined: see Join
 	mending sync.Map // uint16: tables whose indexes are being recovered
 	menders atomic.Int32
 }
-
-// BeginMend reports whether the caller may recover the index of a table now, and then
-// it calls EndMend when it has: one at a time does, so that what a recoverer meets of
-// another one's is left over. Safe for concurrent use.
-func (s *Space) BeginMend(table uint16) bool {
-	_, busy := s.mending.LoadOrStore(table, struct{}{})
-	if busy {
-		return false
-	}
-	s.menders.Add(1)
-	return true
-}
-
-// EndMend ends what BeginMend has begun.
-func (s *Space) EndMend(table uint16) {
-	s.mending.Delete(table)
-	s.menders.Add(-1)
-}
-
-// Mending reports whether an index is being recovered. It takes no lock.
-func (s *Space) Mending() bool { return s.menders.Load() > 0 }
 
 // spread is what primaries are spread evenly over the blades for.
 type spread struct {
@@ -346,6 +328,7 @@ func (s *Space) publish() {
 	v.size = l.SegmentSize
 	for i := range v.segs {
 		v.segs[i].mine = s.mine(SegmentID(i))
+		v.segs[i].inherited = s.inherited[SegmentID(i)]
 	}
 	v.down = make([]bool, len(l.Blades))
 	for b := range l.Blades {

@@ -238,7 +238,11 @@ func (tx *Tx) reaches(a memory.Addr) bool {
 	if tx.view.Valid(a) {
 		return true
 	}
-	if v := tx.s.eng.space.View(); v.Epoch == tx.view.Epoch {
+	space := tx.s.eng.space
+	if !space.View().Valid(a) {
+		_ = space.Follow() // another process may have added the segment; if the catalog cannot be asked, nothing is known of one
+	}
+	if v := space.View(); v.Epoch == tx.view.Epoch {
 		tx.view = v
 	}
 	return tx.view.Valid(a)

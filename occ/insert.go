@@ -189,7 +189,7 @@ func (tx *Tx) uproot(which func(it *item) bool) error {
 // appendFree appends what makes an inserted item's block free again; the
 // backups never had it.
 func (tx *Tx) appendFree(it *item) {
-	record.Image(tx.bytes(it.buf, record.LineSize)).PutFree(it.addr, tx.id, it.table.ID, it.class, tx.s.eng.space.CountFree())
+	record.Image(tx.bytes(it.buf, record.LineSize)).PutFree(it.addr, tx.id, it.table.ID, it.class, tx.s.eng.space.CountFree(it.addr))
 	record.AppendFree(&tx.batch, tx.view.At(it.addr, 0), it.buf, tx.s.caps.OrderedLine)
 }
 

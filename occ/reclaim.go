@@ -376,7 +376,7 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) (reclaimResult, 
 	}
 	s.alloc.Hold(t.addr)
 	b.Reset()
-	record.Image(s.thread.Bytes(r.buf, record.LineSize)).PutFree(t.addr, id, t.table.ID, t.class, s.eng.space.CountFree())
+	record.Image(s.thread.Bytes(r.buf, record.LineSize)).PutFree(t.addr, id, t.table.ID, t.class, s.eng.space.CountFree(t.addr))
 	// The primary has the lock, and comes last: whoever finishes this for a dead session
 	// knows by it that there is something to be finished.
 	for k := 1; k < v.Written(t.addr); k++ {

@@ -169,7 +169,11 @@ func (s *Session) Recovery() recovery.Options {
 func (e *Engine) Recovery() recovery.Options { return e.recoveryBy(nil) }
 
 func (e *Engine) recoveryBy(s *Session) recovery.Options {
-	o := recovery.Options{Space: e.space, By: s.number(), Open: e.opts.OpenIndex, Term: e.opts.LeaseTerm, Damaged: e.opts.Damaged, Recovered: e.opts.Recovered}
+	by := s.number()
+	if by == 0 {
+		by = e.space.Process()
+	}
+	o := recovery.Options{Space: e.space, By: by, Open: e.opts.OpenIndex, Term: e.opts.LeaseTerm, Damaged: e.opts.Damaged, Recovered: e.opts.Recovered}
 	if e.asking.Load() != 0 {
 		e.mu.Lock()
 		o.Asked = slices.Clone(e.asked)

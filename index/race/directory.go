@@ -211,6 +211,11 @@ func (ix *Index) readEntries(c *rdma.Coro, v *memory.View, d *directory) (h dirH
 	for k := uint8(rootBits); k < d.depth; k++ {
 		a, total := d.parts[k], partSize(k)
 		if !ix.fits(v, a, total) {
+			if w := ix.newer(v, a, total); w != nil {
+				v = w
+			}
+		}
+		if !ix.fits(v, a, total) {
 			return h, ix.outside(v, ix.root+partWord(k), a, "part %d of the directory at %v is in no segment", k, a)
 		}
 		for from := uint32(0); from < total; from += dirChunk {
@@ -302,7 +307,7 @@ func (ix *Index) checkDirectory(d, seen *directory) (dirVerdict, error) {
 		switch err := e.Check(ix.geo.MaxDepth); {
 		case err != nil:
 			return result, ix.corrupt(a, "directory: %w", err)
-		case old.Table() != e.Table() && !ix.fits(v, e.Table(), ix.size):
+		case old.Table() != e.Table() && !ix.fits(v, e.Table(), ix.size) && ix.newer(v, e.Table(), ix.size) == nil:
 			return result, ix.outside(v, a, e.Table(), "directory: sub-table at %v is in no segment", e.Table())
 		case e.Depth() > d.depth:
 			return dirTorn, nil

@@ -130,6 +130,18 @@ func (ix *Index) Geometry() Geometry { return ix.geo }
 // BufferSize is the arena that a query needs, in bytes.
 func (ix *Index) BufferSize() int { return bufferSize }
 
+// newer is a later map of the epoch of v that has n bytes at a, since another process may have added the segment; nil: there is
+// none.
+func (ix *Index) newer(v *memory.View, a memory.Addr, n uint32) *memory.View {
+	if s, ok := ix.space.(interface{ Follow() error }); !ok || s.Follow() != nil {
+		return nil
+	}
+	if w := ix.space.View(); w.Epoch == v.Epoch && ix.fits(w, a, n) {
+		return w
+	}
+	return nil
+}
+
 // fits reports whether n bytes at a are in the regions of all copies.
 func (ix *Index) fits(v *memory.View, a memory.Addr, n uint32) bool {
 	if !v.Valid(a) || a.Offset()+n > memory.MaxSegmentSize {

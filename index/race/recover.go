@@ -435,7 +435,7 @@ func (r *recovery) tableOf(sp *split) error {
 // somebody else's then, or free, and may be anything. free: nobody had the lock.
 func (r *recovery) childOf(sp *split, to memory.Addr, free bool) (begun bool, err error) {
 	ix := r.ix
-	if v := ix.space.ViewOn(r.c.Thread()); !ix.fits(v, to, ix.size) {
+	if v := ix.space.ViewOn(r.c.Thread()); !ix.fits(v, to, ix.size) && ix.newer(v, to, ix.size) == nil {
 		return false, ix.outside(v, sp.from+tableChildOff, to, "sub-table at %v is in no segment", to)
 	}
 	head, err := r.read(to, tableHeader, 0)

@@ -133,7 +133,7 @@ func (s *scan) read(c *rdma.Coro, p *scanPart, dst []index.Candidate) ([]index.C
 			if err := x.Check(); err != nil {
 				return dst, s.ix.corrupt(at+memory.Addr(8*j), "%w", err)
 			}
-			if !s.ix.fits(s.ix.space.ViewOn(t), x.Addr(), x.Class().Size()) {
+			if v := s.ix.space.ViewOn(t); !s.ix.fits(v, x.Addr(), x.Class().Size()) && s.ix.newer(v, x.Addr(), x.Class().Size()) == nil {
 				return dst, s.ix.outside(v, at+memory.Addr(8*j), x.Addr(), "%v: the block is in no segment", x)
 			}
 			dst = append(dst, index.Candidate{Addr: x.Addr(), Class: x.Class()})

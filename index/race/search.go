@@ -186,7 +186,11 @@ func (ix *Index) newView(c *rdma.Coro, q *index.Query) (again bool, err error) {
 		a = d.parent(q.Hash, e)
 	}
 	if !v.Valid(a) {
-		return false, ix.outside(v, a, a, "a sub-table is in no segment")
+		w := ix.newer(v, a, ix.size)
+		if w == nil {
+			return false, ix.outside(v, a, a, "a sub-table is in no segment")
+		}
+		v = w
 	}
 	q.View = v
 	return true, nil
@@ -335,6 +339,11 @@ func (ix *Index) candidate(q *index.Query, s Slot, i, j int) error {
 	a, class := s.Addr(), s.Class()
 	if !ix.fits(q.View, a, class.Size()) {
 		v := ix.space.ViewOn(q.Thread)
+		if !ix.fits(v, a, class.Size()) {
+			if w := ix.newer(v, a, class.Size()); w != nil {
+				v = w
+			}
+		}
 		if !ix.fits(v, a, class.Size()) {
 			return ix.outside(v, slotAddr(q, i, j), a, "%v: the block is in no segment", s)
 		}

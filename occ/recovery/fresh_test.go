@@ -67,7 +67,7 @@ func newSplitAfter(t *testing.T, s setting, size int, happens func(p *split)) *s
 	p.old, p.now = p.node(p.leaf, p.before, strings.Repeat("o", size)), p.node(p.leaf, p.x, strings.Repeat("l", size))
 	p.image = p.node(p.block, p.x, strings.Repeat("r", size))
 	p.free = make(record.Image, record.LineSize)
-	p.free.PutFree(p.block, record.MakeTxID(p.before.Coordinator(), 5), p.table.ID, p.class, p.space.CountFree())
+	p.free.PutFree(p.block, record.MakeTxID(p.before.Coordinator(), 5), p.table.ID, p.class, p.space.CountFree(p.block))
 	p.freed = p.space.Frees()
 	p.records = p.logOf(p.x, []logged{
 		{log.Update, p.leaf, p.before, p.freed, p.now},
@@ -231,7 +231,7 @@ func splitCases() []splitCase {
 		{name: "freed since", prepare: func(p *split) {
 			p.released()
 			line := slices.Clone(p.free)
-			line.PutFree(p.block, p.alive, p.table.ID, p.class, p.space.CountFree())
+			line.PutFree(p.block, p.alive, p.table.ID, p.class, p.space.CountFree(p.block))
 			for k := range p.space.View().Copies(p.block) {
 				p.put(p.block, k, line)
 			}

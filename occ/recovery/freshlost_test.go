@@ -66,7 +66,7 @@ func lostCases() []lostCase {
 		{name: "freed since", prepare: func(p *split) {
 			p.released()
 			line := slices.Clone(p.free)
-			line.PutFree(p.block, p.alive, p.table.ID, p.class, p.space.CountFree())
+			line.PutFree(p.block, p.alive, p.table.ID, p.class, p.space.CountFree(p.block))
 			p.each(func(k int) { p.put(p.block, k, line) })
 		}, f: 1, both: true},
 		{name: "guard first", prepare: func(p *split) {
@@ -162,7 +162,7 @@ func newFreeing(t *testing.T, s setting, size int) (p *split, old, free record.I
 	p = newSplit(t, s, size)
 	old = p.node(p.block, p.before, strings.Repeat("o", size))
 	free = make(record.Image, record.LineSize)
-	free.PutFree(p.block, p.x, p.table.ID, p.class, p.space.CountFree())
+	free.PutFree(p.block, p.x, p.table.ID, p.class, p.space.CountFree(p.block))
 	for k := range p.space.View().Copies(p.block) {
 		p.put(p.block, k, old)
 		p.put(p.leaf, k, p.old)

@@ -149,7 +149,7 @@ func TestTornOverLock(t *testing.T) {
 
 						line := w.line(at)
 						img := line.img
-						img.PutFree(at, record.MakeTxID(ours.Coordinator(), 7), w.table.ID, class, w.space.CountFree())
+						img.PutFree(at, record.MakeTxID(ours.Coordinator(), 7), w.table.ID, class, w.space.CountFree(at))
 						img.SetGuard(record.HeldBy(record.MakeTxID(victim.Coordinator(), 1)))
 						line.write(^0)
 						w.decideUntil(victim.Coordinator(), -1)

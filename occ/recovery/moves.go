@@ -163,7 +163,7 @@ func (r *run) freeBlock(a memory.Addr, table uint16, v record.TxID, lines [][]by
 	class, _ := r.o.Space.ClassAt(a) // a log entry has been checked
 	var p [record.LineSize]byte
 	img := record.Image(p[:])
-	img.PutFree(a, v, table, class, r.o.Space.CountFree())
+	img.PutFree(a, v, table, class, r.o.Space.CountFree(a))
 	w := uint32(0)
 	for k := range r.v.Written(a) {
 		if k < len(lines) && lines[k] != nil && freedBy(lines[k], v) {

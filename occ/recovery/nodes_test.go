@@ -133,7 +133,7 @@ func TestNodesAfterPower(t *testing.T) {
 			p.all(rest, untold)
 			p.all(freed, p.node(freed, p.before, "to be freed"))
 			line := make(record.Image, record.LineSize)
-			line.PutFree(freed, p.alive, p.table.ID, p.class, p.space.CountFree())
+			line.PutFree(freed, p.alive, p.table.ID, p.class, p.space.CountFree(freed))
 			p.writeLog(p.alive, p.logOf(p.alive, []logged{{log.Update, freed, p.before, p.space.Frees(), line}}))
 			p.ctl = p.newThreadOf(4 << 20)
 			p.power(p.table)

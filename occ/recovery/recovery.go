@@ -22,8 +22,8 @@ type Options struct {
 	// Open makes a handle on the index of a table, over the view of a claim. nil: the
 	// RACE index whose root the catalog has.
 	Open OpenIndex
-	// By is the coordinator on whose thread this runs; 0: it has none. Who has none
-	// must be the only one that recovers, as when a database is opened.
+	// By is the coordinator on whose thread this runs, or the number of the process, if it has joined (Space.Process);
+	// 0: neither. Only one that recovers may have none, as when a database is opened.
 	By uint32
 	// Term is how long a claim is good, in nanoseconds of the fabric's clock; 0: until
 	// somebody steals it.

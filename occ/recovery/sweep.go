@@ -272,7 +272,8 @@ func (s *Sweeper) readAgain(c *rdma.Coro) (more bool, err error) {
 		for k := range v.Copies(x.Addr) {
 			line := record.Image(t.Bytes(at(i, k), record.LineSize))
 			if k == 0 {
-				same = soundFree(line, x.Addr) && uint64(line.Version()) == x.Version && !s.damaged[line.Meta().Table()]
+				same = soundFree(line, x.Addr) && uint64(line.Version()) == x.Version && !s.damaged[line.Meta().Table()] &&
+					line.Freed() != memory.FreedByOther // which gets another number first: see memory.Space
 				s.passOver(line)
 			} else if !isFree(line) {
 				other = k

@@ -50,7 +50,7 @@ func (s *Sweeper) clearTorn(c *rdma.Coro, blocks []memory.Addr, class memory.Cla
 		if !free || id.Coordinator() == 0 || s.o.Space.Registered(id.Coordinator()) || id.Coordinator() >= s.o.Space.Layout().NextCoordinator {
 			continue
 		}
-		line.PutFree(a, id, 0, class, s.o.Space.CountFree())
+		line.PutFree(a, id, 0, class, s.o.Space.CountFree(a))
 		b.Reset()
 		for k := range v.Written(a) {
 			b.Write(v.At(a, k), buf, record.LineSize)

@@ -157,7 +157,7 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 		u.table = img.Meta().Table()
 		return UnlockedNot, strandedError(a)
 	}
-	half := halfFree(img, a)
+	half := halfFree(img, a) || renumbered(img)
 	if half {
 		if half, err = u.freeElsewhere(v, a); err != nil {
 			return UnlockedNot, err
@@ -182,7 +182,7 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 	}
 	// A free block that a dead one had locked may have been read while somebody was writing a placeholder to it, whose
 	// guard had not arrived: he has it still, or has written another guard since.
-	if !dead && u.o.Space.Taken(a, u.own) {
+	if !dead && (u.o.Space.Taken(a, u.own) || !u.o.Space.Owns(a) && u.beingTaken(a, img)) {
 		return UnlockedNot, nil
 	}
 	mine := g
@@ -229,6 +229,13 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 	return UnlockedNow, nil
 }
 
+// beingTaken reports whether a session may be writing a placeholder to a block, of a segment of another process, which
+// alone knows that.
+func (u *unlocker) beingTaken(a memory.Addr, img record.Image) bool {
+	_, damage := img.Check(a)
+	return damage != nil || u.o.Space.Registered(img.Version().Coordinator())
+}
+
 // linked reports whether a block is that of a deleted record of an ordered table, to which a node leads: it stays what it
 // is, and a transaction unlinks it. One to which none leads was to be linked by a commit that did not come.
 func (u *unlocker) linked(v *memory.View, a memory.Addr, img record.Image) (bool, error) {
@@ -257,6 +264,12 @@ func halfFree(line record.Image, a memory.Addr) bool {
 	_, err := line.Check(a)
 	m := line.Meta()
 	return m.State() == record.Free && err != nil && m.KeyLen()|m.ValueLen() == 0
+}
+
+// renumbered reports whether a block is free, and locked in the name of a recoverer, as one whose number was being
+// changed (memory.Space), or that was being freed: a copy may have half of a line.
+func renumbered(line record.Image) bool {
+	return line.Meta().State() == record.Free && line.Lock().Seq() >= record.MaxSequence
 }
 
 // freeElsewhere reports whether the backups of a block are free, as they are when its primary is being
@@ -373,7 +386,7 @@ func (u *unlocker) putFree(a memory.Addr, img record.Image) {
 	if !ok {
 		class = m.Class()
 	}
-	record.Image(u.c.Thread().Bytes(u.buf, record.LineSize)).PutFree(a, lastVersion(coordinator), m.Table(), class, u.o.Space.CountFree())
+	record.Image(u.c.Thread().Bytes(u.buf, record.LineSize)).PutFree(a, lastVersion(coordinator), m.Table(), class, u.o.Space.CountFree(a))
 }
 
 // unlinked reports whether a copy of a block that is free on the primary is what somebody

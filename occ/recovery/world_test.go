@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
+	"strings"
 	"testing"
 
 	"txnode/index"
@@ -88,6 +89,7 @@ type world struct {
 	thread int
 	spoilt bool // an index is, or was, damaged
 	arrive func(wr *rdma.WR, data []byte)
+	others *[]*world // processes on the same fabric
 }
 
 // damaged is told what a recovery could not finish since an index is damaged.
@@ -165,7 +167,15 @@ func newWorldOn(t testing.TB, blades int, s setting, o occ.Options, logs uint32)
 func newWorldIn(t testing.TB, f rdmatest.Options, s setting, o occ.Options, logs uint32) *world {
 	t.Helper()
 	w := &world{t: t, stop: stop{left: -1}, cat: &catalog.Mem{}}
-	f.Caps, f.Seed, f.Fail = s.caps, 7, func(wr *rdma.WR) rdma.Status { return w.stop.fail(wr) }
+	w.others = &[]*world{w}
+	f.Caps, f.Seed, f.Fail = s.caps, 7, func(wr *rdma.WR) rdma.Status {
+		for _, x := range *w.others {
+			if status := x.stop.fail(wr); status != rdma.StatusOK {
+				return status
+			}
+		}
+		return rdma.StatusOK
+	}
 	f.Arrive = func(wr *rdma.WR, data []byte) {
 		if w.arrive != nil {
 			w.arrive(wr, data)
@@ -285,13 +295,26 @@ func (w *world) sure(s *occ.Session, tx *occ.Tx, ops ...op) {
 // try repeats what has met conflicts, or has been fenced.
 func (w *world) try(s *occ.Session, tx *occ.Tx, fn func() error) {
 	w.t.Helper()
+	var last []string
+	defer func() {
+		if w.t.Failed() {
+			w.t.Log(strings.Join(last[max(0, len(last)-6):], "\n"))
+		}
+	}()
 	for range 100 {
 		err := fn()
+		last = append(last, fmt.Sprint(err))
 		if err == nil {
 			return
 		}
 		if errors.Is(err, occ.ErrConflict) {
 			_, err = tx.Unblock()
+			for _, x := range (*w.others)[1:] { // processes that have joined maintain the database meanwhile
+				must(w.t, x.space.Follow())
+				if _, due := x.space.Unswept(); due {
+					x.sweep()
+				}
+			}
 		}
 		if err != nil {
 			s.Break(err)
