@@ -166,3 +166,71 @@ func TestQueueAdopted(t *testing.T) {
 		}
 	}
 }
+
+// TestQueueSkipped: a member has drawn the number of an entry, and fills it in front of each verb in turn of
+// another one that waits for it and skips it at last. The item is taken, once.
+func TestQueueSkipped(t *testing.T) {
+	const least, most = 700, 1000 // moves of the one that waits, among which it skips
+	first, skipped := -1, 0
+	for at := least; at < most; at++ {
+		s, ctx := duel(t), context.Background()
+		var open [2]bool
+		var drawn, pushed bool
+		got := 0
+		taker := s.client(fmt.Sprintf("taker, %d moves", at), func(m *channel.Member, c *rdma.Coro) error {
+			q, err := openQueue(m, c, 2)
+			if err != nil {
+				return err
+			}
+			open[0] = true
+			for n := 0; got == 0; n++ { // with no pause: time passes by moves
+				item, ok, err := q.TryTake(c)
+				if err != nil {
+					return err
+				}
+				if ok {
+					got++
+					return q.Done(c, item)
+				}
+				if n > 4000 {
+					return errors.New("the item is lost")
+				}
+			}
+			return nil
+		})
+		s.advance(taker, 400, func() bool { return open[0] })
+		pusher := s.client(fmt.Sprintf("pusher, after %d moves", at), func(m *channel.Member, c *rdma.Coro) error {
+			q, err := openQueue(m, c, 2)
+			if err != nil {
+				return err
+			}
+			open[1] = true
+			if err := q.Push(ctx, c, channeltest.WideOf(7)); err != nil {
+				return err
+			}
+			pushed = true
+			return nil
+		})
+		s.advance(pusher, 400, func() bool { return open[1] })
+		s.advance(pusher, 1, never) // the number is drawn
+		drawn = !pushed
+		s.advance(taker, at, func() bool { return got > 0 })
+		moves := s.advance(pusher, 40, func() bool { return pushed })
+		if first < 0 {
+			first = moves
+		}
+		if moves > first {
+			skipped++
+		}
+		s.finish(t)
+		if !drawn || !pushed || got != 1 {
+			t.Errorf("after %d moves: drawn %v, pushed %v, taken %d times", at, drawn, pushed, got)
+		}
+		if t.Failed() {
+			return
+		}
+	}
+	if skipped == 0 || skipped == most-least {
+		t.Errorf("the entry was skipped %d times, of %d", skipped, most-least)
+	}
+}
