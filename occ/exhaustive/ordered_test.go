@@ -69,7 +69,7 @@ func TestPairsOrdered(t *testing.T) {
 					if cold {
 						name += "/cold"
 					}
-					t.Run(name, func(t *testing.T) { pair(t, w, cold, byRun(5, 2000, 2), x, y) })
+					t.Run(name, func(t *testing.T) { pair(t, w, cold, byRun(5, 300, 2), x, y) })
 				}
 			}
 		}

@@ -177,10 +177,6 @@ func TestProcessesAtRandom(t *testing.T) {
 			for seed := range uint64(byRun(6, 60, 2)) {
 				r := rand.New(rand.NewPCG(seed, 11))
 				all := processes(t, s, occ.Options{ReclaimAfter: 1 + r.IntN(4)}, 3, 24<<20, seed%2 > 0)
-				type client struct {
-					s  *occ.Session
-					tx *occ.Tx
-				}
 				clients := make([]client, len(all))
 				for i, w := range all {
 					clients[i].s, clients[i].tx = w.session()
@@ -351,4 +347,115 @@ func TestSegmentOfAnotherProcess(t *testing.T) {
 		}
 		must(t, theirs.Close())
 	}
+}
+
+// TestProcessesLoseABlade: a blade is lost while a session of one process is in the middle of a transaction. A session of another
+// process declares it dead, and may stop in the middle of that, and then a third process goes on. All go on afterwards.
+func TestProcessesLoseABlade(t *testing.T) {
+	for _, s := range settings(t) {
+		if s.backups == 0 {
+			continue
+		}
+		t.Run(s.String(), func(t *testing.T) {
+			for seed := range uint64(byRun(12, 120, 4)) {
+				r := rand.New(rand.NewPCG(seed, 5))
+				all := processes(t, s, occ.Options{ReclaimAfter: 1 + r.IntN(3)}, 3, 24<<20, seed%2 > 0)
+				r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+				victim, decides, third := all[0], all[1], all[2]
+				what := fmt.Sprintf("seed %d", seed)
+				keys := []string{"a", "b", "c", "d", "e", "f"}
+				model := map[string]string{}
+				clients := map[*world]*client{}
+				for _, w := range all {
+					se, tx := w.session()
+					clients[w] = &client{se, tx}
+				}
+				change := func(w *world, n int) (ops []op, changes map[string]string) {
+					changes = map[string]string{}
+					for range n {
+						k := keys[r.IntN(len(keys))]
+						if _, twice := changes[k]; twice || r.IntN(3) == 0 && model[k] == "" {
+							continue
+						}
+						if changes[k] = ""; r.IntN(4) > 0 || model[k] == "" {
+							changes[k] = strings.Repeat(fmt.Sprint(w.space.Process(), "."), 1+r.IntN(60))
+						}
+						ops = append(ops, op{key: k, value: changes[k]})
+					}
+					return ops, changes
+				}
+				sure := func(w *world) {
+					if ops, changes := change(w, 1+r.IntN(3)); len(ops) > 0 {
+						w.sure(clients[w].s, clients[w].tx, ops...)
+						for k, v := range changes {
+							model[k] = v
+						}
+					}
+				}
+				for range 15 {
+					sure(all[r.IntN(len(all))])
+				}
+				x := clients[victim]
+				ops, changes := change(victim, 3)
+				victim.arm(r.IntN(50))
+				told := victim.do(x.tx, ops...)
+				hit := victim.disarm()
+				id := x.tx.ID()
+
+				b := rdma.BladeID(r.IntN(3))
+				must(t, victim.f.StopBlade(b))
+				o := decides.eng.Recovery()
+				o.Steal = true
+				stop := -1
+				if r.IntN(2) == 0 {
+					stop = r.IntN(60)
+				}
+				decides.arm(stop)
+				_, err := recovery.FailOver(decides.newThread().Plain(), o, decides.space.Demise(b))
+				if stopped := decides.disarm(); stopped || stop < 0 && err != nil {
+					must(t, third.space.Follow())
+					if third.space.View().Up(b) { // it has not come to that
+						_, err = recovery.FailOver(third.newThread().Plain(), third.eng.Recovery(), third.space.Demise(b))
+					} else {
+						o := third.eng.Recovery()
+						o.Steal = true
+						_, err = recovery.FailOver(third.newThread().Plain(), o, nil)
+					}
+				}
+				if err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+				for _, w := range all {
+					must(t, w.space.Follow())
+					must(t, recovery.Reconnect(w.ctl.Plain(), w.space))
+				}
+				verdict, known := third.space.Verdict(id.Coordinator())
+				if told == nil || hit && known && verdict.Of(id.Seq()) == memory.OutcomeCommitted {
+					for k, v := range changes {
+						model[k] = v
+					}
+				}
+				for range 20 {
+					w := all[r.IntN(len(all))]
+					got := w.values(clients[w].s, clients[w].tx, keys...)
+					for n, k := range keys {
+						if got[n] != model[k] {
+							t.Fatalf("%s: blade %d is lost, the victim is told %v, verdict %v: process %d reads %.20q of %s, and not %.20q", what, b, told, verdict, w.space.Process(), got[n], k, model[k])
+						}
+					}
+					sure(w)
+				}
+				for _, w := range all {
+					w.try(clients[w].s, clients[w].tx, func() error { return clients[w].s.Close() })
+				}
+				whole(t, what, all)
+			}
+		})
+	}
+}
+
+// client is a session with a transaction.
+type client struct {
+	s  *occ.Session
+	tx *occ.Tx
 }
