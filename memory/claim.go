@@ -193,7 +193,7 @@ func (s *Space) declareDead(l *Layout, o *ClaimOptions, asked []uint32) (at []in
 		e := &l.Coordinators[i]
 		again := o.Again != nil && o.Again.has(e)
 		until := s.regs.Load().untilOf(id)
-		if e.Recovering && !again && !o.Steal && (until == 0 || o.Now <= until) && !(e.By == o.By && o.By != 0) {
+		if e.Recovering && !again && !o.Steal && (until == 0 || o.Now <= until) && !(e.By == o.By && o.By != 0 && l.process(o.By) == nil) {
 			return nil, false, fmt.Errorf("%w: %d, by %d", ErrClaimed, id, e.By)
 		}
 		at, others = append(at, i), others || e.Recovering && !again

@@ -40,6 +40,9 @@ const (
 	// entryVersionTerm is the version of a coordinator of a process that has joined: it has all fields, and
 	// CoordinatorEntry.Term. A program that does not know of that would compare the clocks of two processes.
 	entryVersionTerm = 3
+	// entryVersionLasts is the version of a process whose registration ends for others when it has not changed for a time: it
+	// has ProcessEntry.Term. A program that does not know of that would compare the clocks of two processes.
+	entryVersionLasts = 2
 	// entryVersionOrdered is the version of a table with an ordered index: it has Table.State, Nodes and MaxKey.
 	entryVersionOrdered = 3
 )
@@ -134,7 +137,7 @@ func unseal(e Entry, kind entryKind) ([]byte, error) {
 		return nil, fmt.Errorf("%w: entry %q does not match its checksum", ErrDamaged, e.Key)
 	}
 	later := (v[1] == entryVersionParts || v[1] == entryVersionOwner) && kind == entrySegment || v[1] == entryVersionKeys && kind == entryBlade ||
-		(v[1] == entryVersionClaim || v[1] == entryVersionTerm) && kind == entryCoordinator || (v[1] == entryVersionDrop || v[1] == entryVersionOrdered) && kind == entryTable
+		(v[1] == entryVersionClaim || v[1] == entryVersionTerm) && kind == entryCoordinator || v[1] == entryVersionLasts && kind == entryProcess || (v[1] == entryVersionDrop || v[1] == entryVersionOrdered) && kind == entryTable
 	if v[1] != entryVersion && !later {
 		return nil, fmt.Errorf("%w: entry %q has format %d, this program knows %d", ErrFormat, e.Key, v[1], entryVersion)
 	}

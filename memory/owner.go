@@ -35,12 +35,19 @@ type ProcessEntry struct {
 
 func processEntry(p ProcessEntry) Entry {
 	v := binary.LittleEndian.AppendUint64(nil, uint64(p.Until))
-	return seal(keyOf(prefixProcess, p.ID), entryProcess, binary.LittleEndian.AppendUint64(v, uint64(p.Term)))
+	if p.Term == 0 {
+		return seal(keyOf(prefixProcess, p.ID), entryProcess, v)
+	}
+	return sealAs(entryVersionLasts, keyOf(prefixProcess, p.ID), entryProcess, binary.LittleEndian.AppendUint64(v, uint64(p.Term)))
 }
 
 func decodeProcess(d *payload) (p ProcessEntry) {
-	p.Until, p.Term = int64(d.u64()), int64(d.u64())
-	d.fail = d.fail || p.Until < 0 || p.Term < 0
+	p.Until = int64(d.u64())
+	if d.version == entryVersionLasts {
+		p.Term = int64(d.u64())
+		d.fail = d.fail || p.Term <= 0
+	}
+	d.fail = d.fail || p.Until < 0
 	return p
 }
 
@@ -89,6 +96,29 @@ func (s *Space) Process() uint32 {
 	return s.process
 }
 
+// Shared reports whether there are processes that have joined the database. It takes no lock.
+func (s *Space) Shared() bool { return len(s.regs.Load().processes) > 0 }
+
+// IsProcess reports whether a number is that of a process that has joined, and not of a coordinator. It takes no lock.
+func (s *Space) IsProcess(id uint32) bool {
+	_, ok := slices.BinarySearch(s.regs.Load().processes, id)
+	return ok
+}
+
+// Recoverer is the number in whose name this process recovers others; 0: none. One whose registration has
+// ended registers anew, if the catalog can be changed.
+func (s *Space) Recoverer() uint32 {
+	if s.opts.Join && !s.regs.Load().has(s.Process()) {
+		_ = s.update(func() error { // without a registration it recovers nobody: Claim says so
+			if err := s.writable(); err != nil {
+				return err
+			}
+			return s.enroll()
+		})
+	}
+	return s.Process()
+}
+
 // enroll registers this process, if it is to join and is not registered, or no more. The caller holds the
 // lock, in a change.
 func (s *Space) enroll() error {
@@ -101,7 +131,13 @@ func (s *Space) enroll() error {
 	}
 	next := *l
 	next.NextCoordinator++
-	p := ProcessEntry{ID: l.NextCoordinator, Until: max(s.opts.Until, 0), Term: s.term(s.opts.Until)}
+	p := ProcessEntry{ID: l.NextCoordinator}
+	if s.opts.Until > 0 {
+		if s.lasts == 0 { // it has just been opened
+			s.lasts = s.term(s.opts.Until)
+		}
+		p.Until, p.Term = s.fabric.Now()+s.lasts, s.lasts
+	}
 	if err := s.commit(processEntry(p), next.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators))); err != nil {
 		return err
 	}
@@ -154,6 +190,9 @@ func (s *Space) mine(id SegmentID) bool {
 // prolong is the change that makes the registration of this process good until a time, if there is one to
 // be made. The caller holds the lock.
 func (s *Space) prolong(until, term int64) (p *ProcessEntry, change []Entry) {
+	if term > 0 {
+		s.lasts = term
+	}
 	if p = s.layout.process(s.process); p == nil || p.Until == 0 || p.Until >= until {
 		return nil, nil
 	}
@@ -215,6 +254,10 @@ func (s *Space) TakeOver(c *rdma.Coro, now int64) (n int, err error) {
 	}
 	return len(taken), s.loadExtents(c, taken)
 }
+
+// yielding reports whether a process whose segments were taken over may still write to them: the epoch that ends its keys has
+// not begun. The caller holds the lock.
+func (s *Space) yielding() bool { return len(s.inherited) > 0 && s.beginning() }
 
 // disinherit forgets what this process has of segments that were its own in an earlier layout, and are
 // another one's. The caller holds the lock.
@@ -326,8 +369,11 @@ func (s *Space) rescan(c *rdma.Coro, a *Allocator, v *View, x *scan) (n int, err
 	}
 	hollow := s.hollow // slots may lead to free blocks, and a sweep looks after those
 	s.mu.Unlock()
-	if err != nil || !mine || hollow {
+	if err != nil || !mine {
 		return 0, err
+	}
+	if hollow { // no slot leads to one that another process has freed, since it was unlinked before, and is no placeholder's yet
+		found = slices.DeleteFunc(found, func(f FreeBlock) bool { _, ok := others[f.Addr]; return !ok })
 	}
 	strays := s.ClaimStrays(found)
 	if strays == nil || len(strays.Blocks) == 0 {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"txnode/memory"
 	"txnode/memory/record"
@@ -89,8 +90,8 @@ func (p *process) insert(t *testing.T, k memory.Class, n int, taken map[memory.A
 		if n := h.Freed(); n > p.s.Frees() {
 			t.Fatalf("the block %v was freed under number %#x, and what is logged now says %#x", a, n, p.s.Frees())
 		}
-		for copy := range v.Copies(a) {
-			if !bytes.Equal(read(t, p.c, v.At(a, copy), record.LineSize), h) {
+		for i := range v.Copies(a) {
+			if !bytes.Equal(read(t, p.c, v.At(a, i), record.LineSize), h) {
 				t.Fatalf("the copies of the free block %v differ", a)
 			}
 		}
@@ -259,6 +260,144 @@ func TestMendOfOthers(t *testing.T) {
 	agree(t, b, second)
 	first.EndMend(9) // which it has no more
 	agree(t, b, first, second)
+}
+
+// TestRightsOfProcess: what a process has in its own name, no other recoverer of it has at the same time.
+func TestRightsOfProcess(t *testing.T) {
+	b := newBed(t, 2, 10, 1)
+	s, c := b.open()
+	check(t, s.Close(c))
+	p, pc := b.join(100)
+	q, qc := b.join(10_000)
+	block := must(b.allocator(p, pc).Alloc(pc, 4))(t)
+	right := p.BeginResolve(block, p.Process())
+	if right == nil || p.BeginResolve(block, p.Process()) != nil {
+		t.Error("nothing has the right to resolve a block, or two have")
+	}
+	right.End(false, 0)
+	x, y := must(p.NewCoordinator())(t), must(p.NewCoordinator())(t)
+	must(p.Claim(memory.ClaimOptions{By: p.Process(), Now: 1, Until: 1000}, x.ID))(t)
+	if _, err := p.Claim(memory.ClaimOptions{By: p.Process(), Now: 2, Until: 1000}, x.ID); !errors.Is(err, memory.ErrClaimed) {
+		t.Errorf("a second claim of one process: %v", err)
+	}
+	// Its registration ends. It registers anew when it recovers others, for as long as before.
+	check(t, q.Follow())
+	*b.fabric.clock = 500
+	must(q.TakeOver(qc, 500))(t)
+	check(t, p.Follow())
+	was := p.Process()
+	if now := p.Recoverer(); now == was || !p.Registered(now) {
+		t.Fatalf("process %d recovers others as %d, registered %v", was, now, p.Registered(now))
+	}
+	must(p.Claim(memory.ClaimOptions{By: p.Process(), Now: 500, Until: 600}, y.ID))(t)
+	check(t, q.Follow())
+	*b.fabric.clock = 600
+	must(q.TakeOver(qc, 600))(t)
+	if !q.Registered(p.Process()) {
+		t.Error("it was taken over within its term")
+	}
+	*b.fabric.clock = 601
+	must(q.TakeOver(qc, 601))(t)
+	if q.Registered(p.Process()) {
+		t.Error("it is registered behind its term")
+	}
+}
+
+// TestTakeOverBegins: while the epoch begins in which the segments of a late process are another one's, the late process writes a
+// record to a block that it has, by keys that are good still. An allocator of the other one does not look for free blocks there
+// before that is over.
+func TestTakeOverBegins(t *testing.T) {
+	const k = 20
+	b := newBed(t, 2, 6, 1)
+	s, c := b.open()
+	first := newProcess(t, b, s, c, k)
+	beside := newProcess(t, b, s, b.thread().Plain(), k)
+	s2, c2 := b.join(10)
+	second := newProcess(t, b, s2, c2, k)
+	taken := map[memory.Addr]bool{}
+	second.insert(t, k, 50, taken)
+	for _, a := range second.has {
+		delete(taken, a)
+		second.free(a)
+	}
+	held := must(second.a.Alloc(c2, k))(t)
+	check(t, s.Follow())
+	first.insert(t, k, 1<<20, taken) // all that it can have
+	got := make(chan []memory.Addr, 1)
+	begun := false
+	b.fabric.revoking = func(rdma.BladeID) error {
+		if begun {
+			return nil
+		}
+		begun = true
+		go func() {
+			var all []memory.Addr
+			for {
+				a, err := beside.a.Alloc(beside.c, k)
+				if err != nil {
+					got <- all
+					return
+				}
+				all = append(all, a)
+			}
+		}()
+		time.Sleep(100 * time.Millisecond) // it looks, or waits
+		write(t, s2, c2, held, image(held, record.MakeTxID(second.id, 1<<21), record.Live, k, 0))
+		return nil
+	}
+	must(s.TakeOver(c, 21))(t)
+	if all := <-got; slices.Contains(all, held) {
+		t.Errorf("the block %v is handed out, and in use", held)
+	} else if len(all) == 0 {
+		t.Error("nothing was found in the segments that were taken over")
+	}
+}
+
+// TestFreedAfterLoss: a blade is lost, so slots may lead to free blocks for as long as the database is open. What another process
+// frees is found all the same, and what had its number before the loss is not.
+func TestFreedAfterLoss(t *testing.T) {
+	const k = 20
+	b := newBed(t, 3, 8, 1)
+	s, c := b.open()
+	check(t, s.Close(c))
+	s1, c1 := b.join(0)
+	s2, c2 := b.join(0)
+	first, second := newProcess(t, b, s1, c1, k), newProcess(t, b, s2, c2, k)
+	taken := map[memory.Addr]bool{}
+	first.insert(t, k, 1<<20, taken)
+	has := first.has
+	for _, p := range []*process{first, second} {
+		check(t, p.s.CloseCoordinatorOn(p.c, p.id))
+		check(t, p.a.Close(p.c))
+	}
+	check(t, s1.Follow())
+	check(t, s2.Follow())
+	check(t, s1.AdvanceEpoch(func(l *memory.Layout) error { l.TakeDown(2); return nil }))
+	check(t, s2.Follow())
+	if !s1.Hollow() || !s2.Hollow() {
+		t.Fatal("no blade was lost")
+	}
+	first, second = newProcess(t, b, s1, c1, k), newProcess(t, b, s2, c2, k)
+	check(t, s2.Follow())
+	var freed []memory.Addr
+	for _, a := range has {
+		if s1.View().Copies(a) > 0 && len(freed) < 40 {
+			freed = append(freed, a)
+		}
+	}
+	own := freed[0] // as a placeholder leaves it that was on the lost blade
+	line := make(record.Image, record.LineSize)
+	line.PutFree(own, record.MakeTxID(first.id, 1<<19), 1, k, s1.CountFree(own))
+	write(t, s1, c1, own, line)
+	for _, a := range freed[1:] {
+		delete(taken, a)
+		second.free(a)
+	}
+	before := len(taken)
+	first.insert(t, k, 1<<20, taken)
+	if n := len(taken) - before; n != len(freed)-1 {
+		t.Errorf("%d blocks were found of %d that another process has freed", n, len(freed)-1)
+	}
 }
 
 // TestTakeOver: a process that has joined dies, or is only late. When its registration has expired another one has its

@@ -74,6 +74,8 @@ type Space struct {
 	// that have been cleared since: see rebuild.go.
 	clean map[rdma.BladeID][]uint64
 
+	// lasts is for how long this process has registered itself last, in nanoseconds; 0: for ever, or not yet.
+	lasts int64
 	// inherited are segments of this process that were another one's before.
 	inherited map[SegmentID]bool
 

@@ -97,6 +97,10 @@ func (s *Space) claimStrays(owned []Addr) (*Strays, []Addr) {
 	if s.writable() != nil {
 		return nil, nil
 	}
+	if s.yielding() {
+		s.sweeps++ // another sweep is due
+		return nil, nil
+	}
 	for i := range s.layout.Coordinators {
 		if s.layout.Coordinators[i].Recovering {
 			return nil, nil
@@ -175,14 +179,14 @@ func (s *Space) bereave() {
 	s.allocators = kept
 }
 
-// outlives reports whether a coordinator is registered, or is none. The caller holds
+// outlives reports whether a coordinator, or a process, is registered, or is none. The caller holds
 // the lock.
 func (s *Space) outlives(owner uint32) bool {
 	if owner == 0 {
 		return true
 	}
 	_, err := s.findCoordinator(owner)
-	return err == nil
+	return err == nil || s.layout.process(owner) != nil
 }
 
 // Sift returns those of the free blocks, which a walk has found, that are in segments of this process, and were

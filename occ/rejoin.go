@@ -171,7 +171,7 @@ func (e *Engine) Recovery() recovery.Options { return e.recoveryBy(nil) }
 func (e *Engine) recoveryBy(s *Session) recovery.Options {
 	by := s.number()
 	if by == 0 {
-		by = e.space.Process()
+		by = e.space.Recoverer()
 	}
 	o := recovery.Options{Space: e.space, By: by, Open: e.opts.OpenIndex, Term: e.opts.LeaseTerm, Damaged: e.opts.Damaged, Recovered: e.opts.Recovered}
 	if e.asking.Load() != 0 {

@@ -345,7 +345,7 @@ func (r *run) holds(x *tx, e *entry, line []byte) (held, asks bool) {
 	case e.Kind == log.Update && len(line) == record.LineSize && record.Image(line).Version() == x.Tx:
 		return true, false
 	case e.Kind == log.Update && len(line) == record.LineSize && record.Image(line).Meta().State() == record.Free:
-		if record.Image(line).Freed() > e.Freed {
+		if r.freedSince(e, record.Image(line)) {
 			return false, false // somebody has deleted it since
 		}
 		return false, e.Prev == 0 || e.Image.Meta().State() == record.Absent
@@ -508,9 +508,9 @@ func (r *run) compare() error {
 			}
 			n := r.v.Copies(a)
 			e.whole = n > 0
-			e.reclaimed = x.reclaimed(e, a, lines[:n])
+			e.reclaimed = r.reclaimed(x, e, a, lines[:n])
 			for k := range n {
-				if e.reclaimed != nil && x.since(e, lines[k]) {
+				if e.reclaimed != nil && r.since(x, e, lines[k]) {
 					continue
 				}
 				img := record.Image(lines[k])
@@ -544,12 +544,12 @@ func (r *run) compare() error {
 // has deleted, was being reclaimed, and nil if not. Nobody reclaims the deleted record of a
 // transaction that is not committed, and backups come first: so a copy that has something
 // else since says that all had the image.
-func (x *tx) reclaimed(e *entry, a memory.Addr, copies [][]byte) record.Image {
+func (r *run) reclaimed(x *tx, e *entry, a memory.Addr, copies [][]byte) record.Image {
 	deleted := slices.IndexFunc(copies, func(p []byte) bool {
 		img := record.Image(p)
 		return img.Version() == x.Tx && img.Meta().State() == record.Absent
 	})
-	since := slices.IndexFunc(copies, func(p []byte) bool { return x.since(e, p) })
+	since := slices.IndexFunc(copies, func(p []byte) bool { return r.since(x, e, p) })
 	if deleted < 0 || since < 0 {
 		return nil
 	}
@@ -562,12 +562,18 @@ func (x *tx) reclaimed(e *entry, a memory.Addr, copies [][]byte) record.Image {
 // since reports whether a copy of a record has neither the image of the transaction nor
 // the one before. A block that was free all the time is one of an insert: only its primary
 // had the placeholder.
-func (x *tx) since(e *entry, p []byte) bool {
+func (r *run) since(x *tx, e *entry, p []byte) bool {
 	img := record.Image(p)
 	if v := img.Version(); v == x.Tx || v == e.Prev {
 		return false
 	}
-	return img.Meta().State() != record.Free || img.Freed() > e.Freed
+	return img.Meta().State() != record.Free || r.freedSince(e, img)
+}
+
+// freedSince reports whether a block that is free was freed since the log was written. What replaced a version was in use then.
+// With several processes its number is of another one's count, perhaps, than what the log says.
+func (r *run) freedSince(e *entry, free record.Image) bool {
+	return e.Prev != 0 && r.o.Space.Shared() || free.Freed() > e.Freed
 }
 
 // persist makes the verdicts durable, before anything is done about them.

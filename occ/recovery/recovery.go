@@ -554,7 +554,17 @@ func LeftOver(owner uint64, s *memory.Space) bool {
 	return owner&anonymous == 0 || memory.Epoch(owner&^anonymous) < s.View().Epoch || !s.Mending()
 }
 
-// deadOwner tells which locks in an index may be broken.
+// deadOwner tells which locks in an index may be broken, by the one that has the right to recover it: those that another
+// recoverer has left in the name of a process are among them.
 func (o *Options) deadOwner(owner uint64) bool {
-	return owner != uint64(o.By) && (owner >= memory.MaxCoordinators || !o.Space.Registered(uint32(owner)))
+	if owner >= memory.MaxCoordinators || o.Space.IsProcess(uint32(owner)) {
+		return true
+	}
+	return owner != uint64(o.By) && !o.Space.Registered(uint32(owner))
+}
+
+// left reports whether the lock of a block is what this process has left that failed while it resolved the block. The
+// caller has the right to resolve it.
+func (o *Options) left(g record.Guard) bool {
+	return g.Held() && g.Owner() == o.holder() && o.Space.IsProcess(o.By)
 }

@@ -459,3 +459,30 @@ type client struct {
 	s  *occ.Session
 	tx *occ.Tx
 }
+
+// TestHalfFreedByAnotherProcess: a process has freed a block of another one's segment, but for a backup, and its lock was lost with
+// a blade. A sweep of the owner frees it there, too.
+func TestHalfFreedByAnotherProcess(t *testing.T) {
+	all := processes(t, setting{occ.PolicyDefault, 2, strong}, occ.Options{ReclaimAfter: 1}, 2, 6<<20, false)
+	p, q := all[0], all[1]
+	owner, tx := p.session()
+	p.sure(owner, tx, put("k", "old"))
+	tx.Coro().Sleep(10_000)
+	at := p.copiesOf("k")
+	backup := w64(p, at[len(at)-1].Blade, at[len(at)-1].Off)
+	must(t, q.space.Follow())
+	deleter, b := q.session()
+	q.sure(deleter, b, del("k"))
+	b.Coro().Sleep(10_000)
+	tombstone := append(record.Image(nil), backup...)
+	if n, err := deleter.MakeRoom(deleter.Thread().Plain()); n != 1 || err != nil {
+		t.Fatalf("%d blocks were freed: %v", n, err)
+	}
+	b.Coro().Sleep(10_000)
+	copy(backup, tombstone)
+	p.recover(b.ID().Coordinator())
+	whole(t, "afterwards", all)
+	if backup.Meta().State() != record.Free {
+		t.Errorf("the backup is %v", backup.Meta().State())
+	}
+}

@@ -268,12 +268,12 @@ func (s *Sweeper) readAgain(c *rdma.Coro) (more bool, err error) {
 			s.sound = append(s.sound, false)
 			continue
 		}
-		same, other := false, 0 // other: a copy that is not free
+		same, numbered, other := false, false, 0 // other: a copy that is not free
 		for k := range v.Copies(x.Addr) {
 			line := record.Image(t.Bytes(at(i, k), record.LineSize))
 			if k == 0 {
-				same = soundFree(line, x.Addr) && uint64(line.Version()) == x.Version && !s.damaged[line.Meta().Table()] &&
-					line.Freed() != memory.FreedByOther // which gets another number first: see memory.Space
+				same = soundFree(line, x.Addr) && uint64(line.Version()) == x.Version && !s.damaged[line.Meta().Table()]
+				numbered = line.Freed() != memory.FreedByOther // else it gets another number first: see memory.Space
 				s.passOver(line)
 			} else if !isFree(line) {
 				other = k
@@ -282,7 +282,7 @@ func (s *Sweeper) readAgain(c *rdma.Coro) (more bool, err error) {
 		if same && other > 0 && len(s.damaged) == 0 {
 			halves = append(halves, half{x.Addr, other})
 		}
-		s.sound = append(s.sound, same && other == 0)
+		s.sound = append(s.sound, same && numbered && other == 0)
 	}
 	if err := s.freeHalves(c, v, halves); err != nil {
 		s.sound = s.sound[:len(s.sound)-len(part)]
@@ -518,9 +518,10 @@ func (s *Sweeper) look(c *rdma.Coro, l *memory.Layout, size, stride, n uint32) (
 		case g.Held():
 			if isStranded(line) {
 				x.stranded = append(x.stranded, a)
-			} else if !s.o.Space.Registered(g.Owner().Coordinator()) {
+			} else if !s.o.Space.Registered(g.Owner().Coordinator()) || s.o.left(g) {
 				x.held = append(x.held, a)
 			} else {
+				s.left = s.left || s.o.Space.IsProcess(g.Owner().Coordinator()) // which may have failed there
 				s.passOver(line)
 			}
 		case soundFree(line, a):

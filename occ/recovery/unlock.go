@@ -150,7 +150,7 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 		return UnlockedUnused, nil
 	case !g.Held():
 		return UnlockedNow, nil
-	case u.o.Space.Registered(g.Owner().Coordinator()):
+	case u.o.Space.Registered(g.Owner().Coordinator()) && !u.o.left(g):
 		return UnlockedNot, nil
 	}
 	if isStranded(img) {
