@@ -599,9 +599,11 @@ func TestRescanConfirms(t *testing.T) {
 	first.insert(t, k, 1<<20, taken)
 	check(t, s2.Follow())
 	freed := slices.Clone(first.has[:3])
-	for _, a := range freed {
+	for i, a := range freed { // as a recovery frees it, which gives it to no allocator, and under a number of the owner
 		delete(taken, a)
-		second.free(a)
+		line := make(record.Image, record.LineSize)
+		line.PutFree(a, record.MakeTxID(second.id, uint64(i)), 1, k, s.CountFree(a))
+		write(t, s, c, a, line)
 	}
 	first.has = first.has[3:]
 	// While it looks through its segments, another thread of the process, which has looked before, inserts.
