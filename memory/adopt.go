@@ -185,7 +185,7 @@ func (s *Space) scan(c *rdma.Coro, a *Allocator, v *View, x *scan) (int, error) 
 }
 
 // renumbered gives numbers of this process to those of the free blocks that others have freed, and leaves out the ones
-// that somebody has locked meanwhile.
+// that a session has locked meanwhile.
 func (s *Space) renumbered(c *rdma.Coro, a *Allocator, v *View, free []Addr, others map[Addr]blockline.Line) ([]Addr, error) {
 	var blocks []freeLine
 	for _, x := range free {

@@ -64,6 +64,11 @@ func randomLayout(r *rand.Rand) *Layout {
 		l.Processes = append(l.Processes, ProcessEntry{ID: l.NextCoordinator, Until: r.Int64N(3), Term: r.Int64N(3)})
 		l.NextCoordinator += 1 + uint32(r.IntN(3))
 	}
+	for _, p := range l.Processes {
+		if r.IntN(2) > 0 {
+			l.Mends = append(l.Mends, Mend{Table: uint16(p.ID), Process: p.ID})
+		}
+	}
 	for range r.IntN(12) {
 		s := Segment{Kind: KindIndex}
 		if n := len(l.Processes); n > 0 && r.IntN(2) > 0 {
@@ -178,7 +183,7 @@ func TestDamagedEntries(t *testing.T) {
 			e[i].Value = e[i].Value[:n]
 			damaged("a shortened", e[i].Key, e)
 		}
-		if k := entries[i].Key; k != keySweep && k != keyLoose && k != keyCheckpoint { // these may be there or not
+		if k := entries[i].Key; k != keySweep && k != keyLoose && k != keyCheckpoint && !strings.HasPrefix(k, prefixMend) { // these may be there or not
 			damaged("without", k, slices.Delete(slices.Clone(entries), i, i+1))
 		}
 		e := slices.Clone(entries)

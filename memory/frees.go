@@ -15,8 +15,9 @@ import (
 // enough for what is freed before there is another one.
 //
 // Each process counts for itself. So the numbers of a block are those of the process that owns its segment,
-// and of no other: who hands the block out, and logs that, is the same one. When a segment gets another
-// owner, a number of coordinators is passed over, so that the numbers of the new one are larger.
+// and of no other. That process hands the block out and logs it, so both numbers are of one count. When a segment
+// gets another owner, a number of coordinators is passed over, so that the numbers of the new one are larger. What
+// another process logs of the block replaces a version: then the block was in use, and free means freed since.
 
 // FreesShift is where the number of a coordinator begins in that of a freeing: the last
 // one, plus one, that was registered then.
@@ -60,7 +61,7 @@ func freedByOther(header []byte) bool {
 }
 
 // renumber gives free blocks, which no allocator has, numbers of this process. It locks each in the name of a
-// recoverer of the coordinator given, since a line that is half written has no checksum: whoever meets such
+// recoverer of the coordinator given, since a line that is half written has no checksum: a session that meets such
 // a lock of one that is gone frees the block once more. A block whose guard has changed is left out. ok is in
 // the order of blocks.
 func (s *Space) renumber(c *rdma.Coro, v *View, coordinator uint32, blocks []freeLine) (ok []bool, err error) {

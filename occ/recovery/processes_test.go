@@ -84,8 +84,8 @@ func TestFailingSweep(t *testing.T) {
 	}
 }
 
-// TestFailingMender: a process has taken over a lock of an index that a dead one was splitting, and its verbs fail. Whoever is next
-// breaks that lock.
+// TestFailingMender: a process has taken over a lock of an index that a dead one was splitting, and its verbs fail. The next process
+// that recovers the index breaks that lock.
 func TestFailingMender(t *testing.T) {
 	cases := 0
 	for n := range 12 {

@@ -66,7 +66,7 @@ func (w *world) join(s setting, o occ.Options, thread int) *world {
 	return x
 }
 
-// whole demands that the database is in order, whoever has what is free.
+// whole demands that the database is in order. Which process has what is free does not matter.
 func whole(t testing.TB, what string, all []*world) {
 	t.Helper()
 	for range 2 { // what is left to another process, it does then
