@@ -239,6 +239,10 @@ func TestWrongPayloads(t *testing.T) {
 			try("without keys", sealAs(entryVersion, good.Key, kind, p), ErrDamaged)
 		case kind == entryCoordinator:
 			try("without a claim", sealAs(entryVersionClaim, good.Key, kind, bytes.Clone(p)[:min(len(p), 17)]), ErrDamaged)
+		case kind == entryProcess && good.Value[1] == entryVersion:
+			try("without a term", sealAs(entryVersionLasts, good.Key, kind, p), ErrDamaged)
+		case kind == entryProcess:
+			try("with a term", sealAs(entryVersion, good.Key, kind, p), ErrDamaged)
 		case kind != entrySegment:
 			try("with parts", sealAs(entryVersionParts, good.Key, kind, p), ErrFormat)
 		}
