@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -340,6 +341,21 @@ func await(t testing.TB, function string) {
 	}
 }
 
+// ended waits until no goroutine is in one of the functions: one that has done its work, like context.AfterFunc's, may take a
+// moment more to return.
+func ended(t *testing.T, functions ...string) {
+	t.Helper()
+	for limit := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		s := stacks()
+		if !slices.ContainsFunc(functions, func(f string) bool { return strings.Contains(s, f) }) {
+			return
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("a goroutine is left:\n%s", s)
+		}
+	}
+}
+
 func stacks() string {
 	p := make([]byte, 1<<20)
 	return string(p[:runtime.Stack(p, true)])
@@ -500,9 +516,7 @@ func TestSharedPoll(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Errorf("Close again: %v", err)
 	}
-	if s := stacks(); strings.Contains(s, "remote.(*Client)") || strings.Contains(s, "tcp.(*line)") {
-		t.Errorf("a goroutine is left:\n%s", s)
-	}
+	ended(t, "remote.(*Client)", "tcp.(*line)")
 }
 
 // TestErrors: errors that callers test for keep their identity on the way.
