@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 
 	"txnode/memory"
 	"txnode/memory/catalog/remote"
+	"txnode/memory/embedded"
 	"txnode/rdma"
 	"txnode/rdma/shm"
 	"txnode/rdma/tcp"
+	"txnode/txn"
 )
 
 // Options are those of the connections. The zero value is usable on one host.
@@ -57,10 +60,51 @@ func Connect(ctx context.Context, address string, o Options) (*Host, error) {
 // Close closes the connections. Threads of the fabric must be closed before.
 func (h *Host) Close() error { return errors.Join(h.Fabric.Close(), h.Catalog.Close()) }
 
-// Init writes into an empty catalog which servers have its blades, in the order of the blades' ids. Each must answer: it tells
-// how many blades it has, and their sizes. ErrExists: the catalog is not empty. Other errors are those of Connect,
-// and of the catalog.
-func Init(ctx context.Context, cat memory.Catalog, addresses []BladeAddress, o Options) error {
+// Open opens the database of the cluster whose catalog is at an address, beside the processes that have it open, and creates
+// it if there is none. Fabric, Catalog, Shared and Closer of to are set by this function. DB.Close ends the connections. Errors are
+// those of Connect and of txn.Open.
+func Open(ctx context.Context, address string, to txn.Options, o Options) (*txn.DB, error) {
+	if to.Fabric != nil || to.Catalog != nil || to.Closer != nil {
+		return nil, fmt.Errorf("%w: Fabric, Catalog and Closer are the cluster's", ErrOptions)
+	}
+	h, err := Connect(ctx, address, o)
+	if err != nil {
+		return nil, err
+	}
+	to.Fabric, to.Catalog, to.Shared, to.Closer = h.Fabric, h.Catalog, true, h
+	db, err := txn.Open(ctx, to)
+	return db, oneLine(err)
+}
+
+// Geometry is how a new database is laid out. It belongs to the database. The zero value has defaults.
+type Geometry struct {
+	// Backups is the number of copies of each segment beside its primary: 0, 1 or 2, and less than there are blades;
+	// nil: 1, or 0 with one blade.
+	Backups *int
+	// SegmentSize and LogArea, in bytes, are those of memory.Options; 0: SegmentSize is what package memory/embedded takes for
+	// blades of such sizes.
+	SegmentSize, LogArea uint32
+}
+
+// options are those of the memory of a database on such blades.
+func (g Geometry) options(blades []rdma.BladeInfo) memory.Options {
+	least := uint64(math.MaxUint64)
+	for _, b := range blades {
+		least = min(least, b.Size)
+	}
+	e := embedded.Options{BladeSize: least, SegmentSize: g.SegmentSize, LogArea: g.LogArea}.WithDefaults()
+	m := memory.Options{Backups: min(txn.DefaultBackups, len(blades)-1), SegmentSize: e.SegmentSize, LogArea: g.LogArea, Shared: true}
+	if g.Backups != nil {
+		m.Backups = *g.Backups
+	}
+	return m
+}
+
+// Init writes into an empty catalog which servers have its blades, in the order of the blades' ids, and creates a database
+// on them, which has no tables. Each server must answer: it tells how many blades it has, and their sizes. ErrExists: the catalog
+// is not empty. It may be called again after an error, and ends what it had begun. Other errors are those of Connect,
+// of the catalog, and of memory.Open.
+func Init(ctx context.Context, cat memory.Catalog, addresses []BladeAddress, g Geometry, o Options) error {
 	if err := check(addresses); err != nil {
 		return err
 	}
@@ -86,7 +130,31 @@ func Init(ctx context.Context, cat memory.Catalog, addresses []BladeAddress, o O
 	if blades > memory.MaxBlades {
 		return fmt.Errorf("%w: %d blades: at most %d are possible", ErrOptions, blades, memory.MaxBlades)
 	}
-	return write(cat, servers)
+	f, err := dialServers(ctx, servers, o)
+	if err != nil {
+		return err
+	}
+	m := g.options(f.Blades())
+	if err = errors.Join(m.Validate(), m.Fit(f.Blades())); err != nil {
+		err = fmt.Errorf("%w: %w", ErrOptions, err)
+	} else if err = write(cat, servers); err == nil {
+		err = create(f, cat, m)
+	}
+	return oneLine(err, f.Close())
+}
+
+// create creates a database.
+func create(f rdma.Fabric, cat memory.Catalog, m memory.Options) error {
+	t, err := rdma.NewThread(f, rdma.ThreadOptions{})
+	if err != nil {
+		return err
+	}
+	m.Until = f.Now() + int64(txn.DefaultLeaseTerm)
+	s, err := memory.Open(t.Plain(), f, cat, m)
+	if err == nil {
+		err = s.Close(t.Plain())
+	}
+	return errors.Join(err, t.Close())
 }
 
 // dialCatalog connects to the first catalog that answers.

@@ -170,11 +170,11 @@ func TestCluster(t *testing.T) {
 	c := b.catalog(&catalog.Mem{}, "c")
 	b.blades([]uint64{size, size}, "a")
 	b.blades([]uint64{size}, "b")
-	if err := cluster.Init(ctx, c, b.list("a", "b"), cluster.Options{}); err != nil {
+	if err := cluster.Init(ctx, c, b.list("a", "b"), cluster.Geometry{}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	st, err := cluster.Ask(ctx, b.address("c"), cluster.Options{})
-	if err != nil || st.Layout != nil || len(st.Servers) != 2 || st.Servers[0].Err != nil || len(st.Servers[0].Blades) != 2 || st.Servers[1].Blades[0] != size || st.Catalog != b.address("c") {
+	if err != nil || st.Layout == nil || !st.Layout.Shared || len(st.Layout.Tables) > 0 || len(st.Layout.Processes) > 0 || len(st.Servers) != 2 || st.Servers[0].Err != nil || len(st.Servers[0].Blades) != 2 || st.Servers[1].Blades[0] != size || st.Catalog != b.address("c") {
 		t.Errorf("%+v, %v", st, err)
 	}
 	for round := range uint64(3) {
@@ -185,7 +185,7 @@ func TestCluster(t *testing.T) {
 		if len(h.Servers) != 2 || len(h.Fabric.Blades()) != 3 || h.Catalog.Name() != b.address("c") {
 			t.Errorf("%+v", h)
 		}
-		db, err := txn.Open(ctx, txn.Options{Fabric: h.Fabric, Catalog: h.Catalog, SegmentSize: 1 << 20, LogArea: 256 << 10, IndexGroups: 64})
+		db, err := txn.Open(ctx, txn.Options{Fabric: h.Fabric, Catalog: h.Catalog, IndexGroups: 64})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,7 +212,7 @@ func TestCluster(t *testing.T) {
 	if st, err = cluster.Ask(ctx, b.address("c"), cluster.Options{}); err != nil || st.Layout == nil || len(st.Layout.Tables) != 1 || len(st.Layout.Blades) != 3 {
 		t.Errorf("%+v, %v", st, err)
 	}
-	refused(t, "Init of a cluster", cluster.Init(ctx, c, b.list("a"), cluster.Options{}), cluster.ErrExists, "a cluster already")
+	refused(t, "Init of a cluster", cluster.Init(ctx, c, b.list("a"), cluster.Geometry{}, cluster.Options{}), cluster.ErrExists, "a cluster already")
 }
 
 // TestConnectErrors: what is wrong is one line that names it.
@@ -237,7 +237,7 @@ func TestConnectErrors(t *testing.T) {
 	stopA := b.blades([]uint64{1 << 20}, "a")
 	refused(t, "a daemon without a catalog", connect(b.address("a")), tcp.ErrRefused, "no such service")
 	stopB := b.blades([]uint64{1 << 20}, "b")
-	if err := cluster.Init(ctx, c, b.list("a", "b"), cluster.Options{}); err != nil {
+	if err := cluster.Init(ctx, c, b.list("a", "b"), cluster.Geometry{}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	stopB()
@@ -296,7 +296,7 @@ func TestInitErrors(t *testing.T) {
 		{"a directory only", []cluster.BladeAddress{"shm:a"}, cluster.ErrOptions, "shm:DIRECTORY/NAME"},
 		{"nothing there", b.list("a", "none"), rdma.ErrBladeDown, b.address("none")},
 	} {
-		refused(t, x.what, cluster.Init(ctx, m, x.addresses, cluster.Options{TCP: tcp.Options{Connect: 200 * time.Millisecond}}), x.kind, x.say)
+		refused(t, x.what, cluster.Init(ctx, m, x.addresses, cluster.Geometry{}, cluster.Options{TCP: tcp.Options{Connect: 200 * time.Millisecond}}), x.kind, x.say)
 	}
 	if e, _, err := m.Load(); len(e) > 0 || err != nil {
 		t.Errorf("%v, %v", e, err)
@@ -304,7 +304,7 @@ func TestInitErrors(t *testing.T) {
 	if _, err := m.Apply(0, []memory.Entry{{Key: "geometry", Value: []byte("x")}}); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, "a catalog with a database", cluster.Init(ctx, m, b.list("a"), cluster.Options{}), cluster.ErrExists, "a database already")
+	refused(t, "a catalog with a database", cluster.Init(ctx, m, b.list("a"), cluster.Geometry{}, cluster.Options{}), cluster.ErrExists, "a database already")
 }
 
 // failing is a catalog whose first Apply returns an error, and may have made the change.
@@ -336,18 +336,20 @@ func TestInitInDoubt(t *testing.T) {
 	b := newBed(t)
 	b.blades([]uint64{1 << 20}, "a")
 	for _, made := range []bool{false, true} {
+		name := fmt.Sprint("made", made)
+		b.blades([]uint64{1 << 20}, name)
 		f := &failing{Catalog: &catalog.Mem{}, made: made, left: 1}
-		if err := cluster.Init(t.Context(), f, b.list("a"), cluster.Options{}); err != nil {
+		if err := cluster.Init(t.Context(), f, b.list(name), cluster.Geometry{}, cluster.Options{}); err != nil {
 			t.Errorf("made=%v: %v", made, err)
 		}
-		if s, err := cluster.Servers(f); err != nil || len(s) != 1 || s[0].Address != b.list("a")[0] || s[0].Blades[0] != 1<<20 {
+		if s, err := cluster.Servers(f); err != nil || len(s) != 1 || s[0].Address != b.list(name)[0] || s[0].Blades[0] != 1<<20 {
 			t.Errorf("made=%v: %v, %v", made, s, err)
 		}
 	}
-	if err := cluster.Init(t.Context(), &failing{Catalog: &catalog.Mem{}, left: 9}, b.list("a"), cluster.Options{}); err == nil || !strings.Contains(err.Error(), "lost") {
+	if err := cluster.Init(t.Context(), &failing{Catalog: &catalog.Mem{}, left: 9}, b.list("a"), cluster.Geometry{}, cluster.Options{}); err == nil || !strings.Contains(err.Error(), "lost") {
 		t.Errorf("a catalog that fails: %v", err)
 	}
-	refused(t, "another process", cluster.Init(t.Context(), &failing{Catalog: &catalog.Mem{}, left: 1, other: true}, b.list("a"), cluster.Options{}), cluster.ErrExists, "a cluster already")
+	refused(t, "another process", cluster.Init(t.Context(), &failing{Catalog: &catalog.Mem{}, left: 1, other: true}, b.list("a"), cluster.Geometry{}, cluster.Options{}), cluster.ErrExists, "a cluster already")
 }
 
 // TestCatalogRestarts: a database goes on while the daemon of its catalog is away, cannot make a table then, and can when it is
@@ -360,14 +362,14 @@ func TestCatalogRestarts(t *testing.T) {
 	defer func() { stop() }()
 	b.blades([]uint64{size}, "a")
 	b.blades([]uint64{size}, "b")
-	if err := cluster.Init(ctx, b.client("c"), b.list("a", "b"), cluster.Options{}); err != nil {
+	if err := cluster.Init(ctx, b.client("c"), b.list("a", "b"), cluster.Geometry{}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	h, err := cluster.Connect(ctx, b.address("c"), cluster.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := txn.Options{Fabric: h.Fabric, Catalog: h.Catalog, SegmentSize: 1 << 20, LogArea: 256 << 10, IndexGroups: 64, LeaseTerm: time.Hour}
+	o := txn.Options{Fabric: h.Fabric, Catalog: h.Catalog, IndexGroups: 64, LeaseTerm: time.Hour}
 	db, err := txn.Open(ctx, o)
 	if err != nil {
 		t.Fatal(err)

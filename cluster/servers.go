@@ -89,16 +89,16 @@ func Servers(cat memory.Catalog) ([]Server, error) {
 	return find(cat, entries)
 }
 
-// write puts servers into a catalog that is empty.
+// write puts servers into a catalog that is empty, or has them already and nothing else.
 func write(cat memory.Catalog, servers []Server) error {
 	want := memory.Entry{Key: keyServers, Value: encode(servers)}
-	var doubt error // an earlier attempt may have been made
+	var doubt error // of an attempt that may have been made
 	for {
 		entries, rev, err := cat.Load()
 		if err != nil {
 			return errors.Join(doubt, err)
 		}
-		if doubt != nil && len(entries) == 1 && entries[0].Key == want.Key && bytes.Equal(entries[0].Value, want.Value) {
+		if len(entries) == 1 && entries[0].Key == want.Key && bytes.Equal(entries[0].Value, want.Value) {
 			return nil
 		}
 		if len(entries) > 0 {

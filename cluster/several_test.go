@@ -25,11 +25,11 @@ func TestTwoSpaces(t *testing.T) {
 	defer func() { stop() }()
 	b.blades([]uint64{size}, "a")
 	b.blades([]uint64{size}, "b")
-	if err := cluster.Init(ctx, b.client("c"), b.list("a", "b"), cluster.Options{}); err != nil {
+	if err := cluster.Init(ctx, b.client("c"), b.list("a", "b"), cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	var spaces []*memory.Space
-	for i := range 2 {
+	for range 2 {
 		h, err := cluster.Connect(ctx, b.address("c"), cluster.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -38,7 +38,10 @@ func TestTwoSpaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := memory.Open(thread.Plain(), h.Fabric, h.Catalog, memory.Options{Backups: 1, SegmentSize: 1 << 20, LogArea: 64 << 10, Join: i > 0})
+		s, err := memory.Open(thread.Plain(), h.Fabric, h.Catalog, memory.Options{Attach: true})
+		if err == nil {
+			err = s.EndAlone()
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,7 @@ func TestShared(t *testing.T) {
 		stops[name] = func() error { return errors.Join(s.Close(), <-served) }
 	}
 	list := []cluster.BladeAddress{cluster.BladeAddress("shm:" + dir + "/b"), cluster.BladeAddress("shm:" + dir + "/a")}
-	if err := cluster.Init(t.Context(), c, list, cluster.Options{}); err != nil {
+	if err := cluster.Init(t.Context(), c, list, cluster.Geometry{}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	h, err := cluster.Connect(t.Context(), b.address("c"), cluster.Options{})

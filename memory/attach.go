@@ -10,7 +10,7 @@ import (
 
 // attach compares the headers of all regions with the layout, and writes
 // catalog and headers until both say what the layout says.
-func (s *Space) attach(c *rdma.Coro, fresh bool) error {
+func (s *Space) attach(c *rdma.Coro, o *opening, fresh bool) error {
 	buf, err := c.Thread().Alloc(regionHeader * headerCopies)
 	if err != nil {
 		return fmt.Errorf("memory: open: %w", err)
@@ -39,14 +39,17 @@ func (s *Space) attach(c *rdma.Coro, fresh bool) error {
 		was = nil
 	}
 	known := l.known(infos)
-	if s.opts.Join {
-		if !known || !l.Formatted {
-			return fmt.Errorf("%w: catalog %s: a blade has restarted that is not declared dead yet, or the database is not ready: try again; if no process has it open, open it without Join", rdma.ErrStaleKey, s.cat.Name())
-		}
-		return nil
+	if alive := o.alive(l); len(alive) > 0 && !fresh {
+		return s.beside(alive, known)
 	}
 	others := len(l.Processes) > 0
-	l.alone()
+	var own ProcessEntry
+	if s.opts.Shared {
+		if own, err = s.registration(l); err != nil {
+			return err
+		}
+		l.takeAll(own)
+	}
 	if l.Formatted && s.opts.Openings || !fresh && (!known || others) {
 		l.Epoch = min(l.Epoch+1, maxEpoch)
 	}
@@ -72,6 +75,9 @@ func (s *Space) attach(c *rdma.Coro, fresh bool) error {
 			return err
 		}
 	}
+	if s.first, s.process = true, own.ID; s.opts.Shared {
+		s.alones = 1
+	}
 	for b := range l.Blades {
 		if stale[b] {
 			if err := s.writeHeader(c, s.layout.headerOf(rdma.BladeID(b)), infos[b].Key, buf); err != nil {
@@ -92,6 +98,23 @@ func (s *Space) attach(c *rdma.Coro, fresh bool) error {
 		l.Opened = l.Epoch
 	}
 	return s.commit(l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)))
+}
+
+// beside is what attach does while other processes have the database open.
+func (s *Space) beside(alive []uint32, known bool) error {
+	l := s.layout
+	why := ""
+	switch {
+	case l.mender(MendAlone) != 0:
+		why = fmt.Sprintf("process %d is alone with it: it opens it, or drops a table, builds an index or makes a backup", l.mender(MendAlone))
+	case !l.Formatted:
+		why = fmt.Sprintf("process %d creates it", alive[0])
+	case !known:
+		why = fmt.Sprintf("a blade has restarted, and processes %d have not declared it dead yet", alive)
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: catalog %s: %s: try again", ErrShared, s.cat.Name(), why)
 }
 
 // inspect reads the header of a blade's region and says whether it has to be written.

@@ -27,7 +27,8 @@ type ClaimOptions struct {
 	By    uint32 // the coordinator that recovers, or the process, if it has joined; 0: none
 	Now   int64  // nanoseconds of the fabric's clock
 	Until int64  // when others may take over; 0: never
-	// Steal takes over claims that have not expired: their holders are known to be dead.
+	// Steal takes over claims that have not expired: their holders are known to be dead. Those of other processes that
+	// are registered are taken over with Change alone.
 	Steal bool
 	// Change adapts the layout in the same step, as for AdvanceEpoch: it declares a
 	// blade dead. All open coordinators must be claimed then, and NewCoordinator fails
@@ -193,7 +194,8 @@ func (s *Space) declareDead(l *Layout, o *ClaimOptions, asked []uint32) (at []in
 		e := &l.Coordinators[i]
 		again := o.Again != nil && o.Again.has(e)
 		until := s.regs.Load().untilOf(id)
-		if e.Recovering && !again && !o.Steal && (until == 0 || o.Now <= until) && !(e.By == o.By && o.By != 0 && l.process(o.By) == nil) {
+		steal := o.Steal && (o.Change != nil || e.By == s.process || l.process(e.By) == nil)
+		if e.Recovering && !again && !steal && (until == 0 || o.Now <= until) && !(e.By == o.By && o.By != 0 && l.process(o.By) == nil) {
 			return nil, false, fmt.Errorf("%w: %d, by %d", ErrClaimed, id, e.By)
 		}
 		at, others = append(at, i), others || e.Recovering && !again
@@ -216,7 +218,7 @@ func (s *Space) declareDead(l *Layout, o *ClaimOptions, asked []uint32) (at []in
 
 // claimTerm is for how long a claim is good for processes with clocks of their own; 0: they have none.
 func (s *Space) claimTerm(o *ClaimOptions) int64 {
-	if !s.opts.Join || o.Until == 0 {
+	if !s.opts.Shared || o.Until == 0 {
 		return 0
 	}
 	return max(o.Until-o.Now, 1)

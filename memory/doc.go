@@ -35,6 +35,9 @@
 //
 // # Several processes
 //
+// A database is created for one process at a time, or for several at once ([Options].Shared). The first one to open it is
+// alone until it has recovered what others have left ([Space.EndAlone]); later ones register beside those that live.
+//
 // Processes change one catalog: each change is read, compared and applied again (commit.go), and
 // [Space.Follow] takes over what others have changed. Segments have owners (owner.go), and keys are
 // those of the epoch that the catalog names, whichever process has made it (keys.go).
@@ -42,7 +45,7 @@
 // Clocks of processes are not compared: a lease ends when it has not changed for its term by the clock
 // of the one that looks (lease.go). Blocks are freed and numbered for their owner alone (frees.go), which
 // also is the only one that knows what its sessions are about to use. One process at a time recovers an
-// index (mend.go). A process that recovers others has locks under its own number.
+// index, builds copies, or is alone with the database (mend.go). A process that recovers others has locks under its own number.
 //
 // # Crashes
 //

@@ -185,6 +185,9 @@ func (l *Layout) geometryEntry() Entry {
 	p = binary.LittleEndian.AppendUint32(p, l.SegmentSize)
 	p = binary.LittleEndian.AppendUint32(p, l.LogArea)
 	p = binary.LittleEndian.AppendUint16(p, uint16(len(l.Blades)))
+	if l.Shared {
+		p = append(p, 1)
+	}
 	return seal(keyGeometry, entryGeometry, p)
 }
 
@@ -194,6 +197,10 @@ func (l *Layout) decodeGeometry(d *payload) {
 	l.SegmentSize = d.u32()
 	l.LogArea = d.u32()
 	l.Blades = make([]Blade, min(d.u16(), MaxBlades))
+	if len(d.p) > 0 {
+		l.Shared = true
+		d.fail = d.fail || d.u8() != 1
+	}
 }
 
 // stateEntry is of the layout, with so many segments, tables and coordinators.
@@ -496,8 +503,8 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 			})
 		case numbered && prefix == prefixVerdict && id < MaxCoordinators:
 			err = one(e, entryVerdict, func(d *payload) { l.Verdicts = append(l.Verdicts, decodeVerdict(d, id)) })
-		case numbered && prefix == prefixMend && id <= MaxTables:
-			err = one(e, entryMend, func(d *payload) { l.Mends = append(l.Mends, Mend{Table: uint16(id), Process: d.u32()}) })
+		case numbered && prefix == prefixMend && id <= MendCopies:
+			err = one(e, entryMend, func(d *payload) { l.Mends = append(l.Mends, Mend{Of: id, Process: d.u32()}) })
 		case numbered && prefix == prefixProcess && id < MaxCoordinators:
 			err = one(e, entryProcess, func(d *payload) {
 				p := decodeProcess(d)

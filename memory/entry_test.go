@@ -60,18 +60,19 @@ func randomLayout(r *rand.Rand) *Layout {
 			l.NextCoordinator += 1 + uint32(r.IntN(3))
 		}
 	}
-	for range r.IntN(3) {
+	l.Shared = r.IntN(2) > 0
+	for n := r.IntN(3) + 1; l.Shared && len(l.Processes) < n; {
 		l.Processes = append(l.Processes, ProcessEntry{ID: l.NextCoordinator, Until: r.Int64N(3), Term: r.Int64N(3)})
 		l.NextCoordinator += 1 + uint32(r.IntN(3))
 	}
 	for _, p := range l.Processes {
 		if r.IntN(2) > 0 {
-			l.Mends = append(l.Mends, Mend{Table: uint16(p.ID), Process: p.ID})
+			l.Mends = append(l.Mends, Mend{Of: p.ID - 1, Process: p.ID})
 		}
 	}
 	for range r.IntN(12) {
 		s := Segment{Kind: KindIndex}
-		if n := len(l.Processes); n > 0 && r.IntN(2) > 0 {
+		if n := len(l.Processes); n > 0 {
 			s.Owner = l.Processes[r.IntN(n)].ID
 		}
 		if r.IntN(2) > 0 {
@@ -283,8 +284,18 @@ func TestValidateFindsFaults(t *testing.T) {
 			Coordinators: []CoordinatorEntry{{ID: 1, Slot: 1}, {ID: 2, Slot: 0}},
 		}
 	}
-	if err := base().Validate(); err != nil {
-		t.Fatal(err)
+	share := func(l *Layout, ids ...uint32) *Layout {
+		l.Shared = true
+		for _, id := range ids {
+			l.Processes = append(l.Processes, ProcessEntry{ID: id})
+		}
+		l.Segments[4].Owner, l.Segments[5].Owner = ids[0], ids[len(ids)-1]
+		return l
+	}
+	for _, l := range []*Layout{base(), share(base(), 1, 2)} {
+		if err := l.Validate(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, breakIt := range map[string]func(*Layout){
 		"backups":                 func(l *Layout) { l.Backups = 3 },
@@ -301,11 +312,16 @@ func TestValidateFindsFaults(t *testing.T) {
 		"segment 0 in use":        func(l *Layout) { l.Segments[0].Kind = KindLog },
 		"kind":                    func(l *Layout) { l.Segments[5].Kind = 9 },
 		"owner":                   func(l *Layout) { l.Segments[5].Owner = 2 },
-		"owner of logs":           func(l *Layout) { l.Processes, l.Segments[1].Owner = []ProcessEntry{{ID: 2}}, 2 },
-		"mend of no process":      func(l *Layout) { l.Mends = []Mend{{1, 2}} },
-		"process":                 func(l *Layout) { l.Processes = []ProcessEntry{{ID: 3}} },
-		"process 0":               func(l *Layout) { l.Processes = []ProcessEntry{{ID: 0}} },
-		"processes":               func(l *Layout) { l.Processes = []ProcessEntry{{ID: 2}, {ID: 1}} },
+		"owner without registry":  func(l *Layout) { l.Shared = true },
+		"no owner":                func(l *Layout) { l.Shared, l.Processes = true, []ProcessEntry{{ID: 2}} },
+		"owner of logs":           func(l *Layout) { share(l, 2); l.Segments[1].Owner = 2 },
+		"processes of one":        func(l *Layout) { l.Processes = []ProcessEntry{{ID: 2}} },
+		"mend of no process":      func(l *Layout) { share(l, 2); l.Mends = []Mend{{1, 3}} },
+		"mend of what":            func(l *Layout) { share(l, 2); l.Mends = []Mend{{MendCopies + 1, 2}} },
+		"mend twice":              func(l *Layout) { share(l, 2); l.Mends = []Mend{{1, 2}, {1, 2}} },
+		"process":                 func(l *Layout) { share(l, 3) },
+		"process 0":               func(l *Layout) { share(l, 0) },
+		"processes":               func(l *Layout) { share(l, 2, 1) },
 		"no kind":                 func(l *Layout) { l.Segments[5].Kind = 0 },
 		"class":                   func(l *Layout) { l.Segments[5].Class = NumClasses },
 		"class too large":         func(l *Layout) { l.Segments[5].Class = 60 },

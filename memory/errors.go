@@ -47,6 +47,8 @@ var (
 	ErrFormat = errors.New("memory: unknown format version")
 	// ErrReadOnly: the database was attached read-only.
 	ErrReadOnly = errors.New("memory: attached read-only")
+	// ErrShared: other processes have the database open, and what was asked for needs to be alone with it.
+	ErrShared = errors.New("memory: other processes have the database open")
 	// ErrClosed: the space was closed.
 	ErrClosed = errors.New("memory: closed")
 	// ErrRevision: the catalog was changed by another process since the revision that was given, or changes

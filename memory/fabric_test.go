@@ -381,6 +381,7 @@ func (b *bed) open() (*memory.Space, *rdma.Coro) {
 	if err != nil {
 		b.tb.Fatal(err)
 	}
+	check(b.tb, s.EndAlone())
 	return s, c
 }
 

@@ -32,7 +32,7 @@ type Layout struct {
 	Tables          []Table   // by id - 1
 	Coordinators    []CoordinatorEntry
 	Processes       []ProcessEntry // by number: those that have joined
-	Mends           []Mend         // by table: who of these recovers its index
+	Mends           []Mend         // by what they are of: who of these has the right
 	Verdicts        []Verdict      // by coordinator: of those that were recovered
 	// Unswept is true from the moment that a dead coordinator is forgotten until the
 	// blades have been swept for what its log did not tell of.
@@ -52,6 +52,7 @@ type Geometry struct {
 	Backups     int
 	SegmentSize uint32
 	LogArea     uint32
+	Shared      bool // several processes can have it open at once
 }
 
 // BladeState says whether a blade takes part.

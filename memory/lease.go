@@ -63,7 +63,7 @@ func (r *registry) end(s *Space, old *registry, id uint32, x seenLease, term int
 // term is for how long a lease is good that ends at a time of this process's clock, when other processes have clocks of their
 // own; 0: they have not.
 func (s *Space) term(until int64) int64 {
-	if !s.opts.Join || until <= 0 {
+	if !s.opts.Shared || until <= 0 {
 		return 0
 	}
 	return max(until-s.fabric.Now(), 1)
@@ -143,6 +143,10 @@ func (r *registry) lease(id uint32, now int64) LeaseState {
 	}
 	return LeaseLive
 }
+
+// NextCoordinator is the number that the next coordinator, or process, gets: those that have smaller ones were there before, or are gone.
+// It takes no lock.
+func (s *Space) NextCoordinator() uint32 { return s.regs.Load().next }
 
 // Gated reports whether coordinators that were declared dead together with a blade
 // are still to be recovered: until then there are no new ones. It takes no lock.

@@ -3,54 +3,56 @@ package memory
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 )
 
-// Mend is the right of a process to recover the index of a table.
+// Mend is a right that one process at a time has among those that have joined: to recover the index of a table, or what the
+// constants below are of. That of a process that is gone ends with its registration, in a new epoch.
 type Mend struct {
-	Table   uint16
-	Process uint32 // that has joined
+	Of      uint32 // a table, MendAlone or MendCopies
+	Process uint32
 }
+
+// What a Mend is of, beside the indexes of tables.
+const (
+	// MendAlone is to be alone with the database: while a process has it, none joins.
+	MendAlone = 0
+	// MendCopies is to take in blades that are back, and to build copies.
+	MendCopies = 1 << 16
+)
 
 func mendEntry(m Mend) Entry {
-	return seal(keyOf(prefixMend, uint32(m.Table)), entryMend, binary.LittleEndian.AppendUint32(nil, m.Process))
+	return seal(keyOf(prefixMend, m.Of), entryMend, binary.LittleEndian.AppendUint32(nil, m.Process))
 }
 
-// errMending: another process recovers the index.
-var errMending = errors.New("memory: the index is being recovered")
+// errMending: another process has the right.
+var errMending = errors.New("memory: another process is at it")
 
-// BeginMend reports whether the caller may recover the index of a table now, and then
-// it calls EndMend when it has: one at a time does, so that what a recoverer meets of
-// another one's is left over. Among processes that have joined, the catalog says who: it is changed then. That of one that
-// is gone ends with its registration, in a new epoch. Safe for concurrent use.
-func (s *Space) BeginMend(table uint16) bool {
-	if _, busy := s.mending.LoadOrStore(table, struct{}{}); busy {
-		return false
-	}
-	if s.opts.Join && s.update(func() error { return s.claimMend(table) }) != nil {
-		s.mending.Delete(table)
-		return false
-	}
-	s.menders.Add(1)
-	return true
+// mend is where a right is, or would be.
+func (l *Layout) mend(of uint32) (int, bool) {
+	return slices.BinarySearchFunc(l.Mends, of, func(m Mend, of uint32) int { return int(m.Of) - int(of) })
 }
 
-// claimMend notes in the catalog that this process recovers an index. The caller holds the lock, in a change.
-func (s *Space) claimMend(table uint16) error {
-	if err := s.writable(); err != nil {
-		return err
+// mender is the process that has a right; 0: none.
+func (l *Layout) mender(of uint32) uint32 {
+	if i, ok := l.mend(of); ok {
+		return l.Mends[i].Process
 	}
-	if err := s.enroll(); err != nil {
-		return err
-	}
-	i, ok := s.layout.mend(table)
+	return 0
+}
+
+// takeMend notes in the catalog that this process has a right. The caller holds the lock, in a change, and the process is registered.
+func (s *Space) takeMend(of uint32) error {
+	i, ok := s.layout.mend(of)
 	if ok && s.layout.Mends[i].Process == s.process { // it could not be given back
 		return nil
 	}
 	if ok {
 		return errMending
 	}
-	m := Mend{table, s.process}
+	m := Mend{of, s.process}
 	if err := s.commit(mendEntry(m)); err != nil {
 		return err
 	}
@@ -58,30 +60,118 @@ func (s *Space) claimMend(table uint16) error {
 	return nil
 }
 
-// mend is where the right to recover the index of a table is, or would be.
-func (l *Layout) mend(table uint16) (int, bool) {
-	return slices.BinarySearchFunc(l.Mends, table, func(m Mend, table uint16) int { return int(m.Table) - int(table) })
+// giveMend ends a right of this process, if it still has it. The caller holds the lock, in a change.
+func (s *Space) giveMend(of uint32) error {
+	i, ok := s.layout.mend(of)
+	if err := s.writable(); err != nil || !ok || s.layout.Mends[i].Process != s.process {
+		return err
+	}
+	if err := s.commit(Entry{Key: keyOf(prefixMend, of)}); err != nil {
+		return err
+	}
+	s.layout.Mends = slices.Delete(s.layout.Mends, i, i+1)
+	return nil
 }
 
-// EndMend ends what BeginMend has begun. If the catalog cannot be changed, no other process recovers the index
-// before this one has done it again, or is gone.
-func (s *Space) EndMend(table uint16) {
-	if s.opts.Join {
-		_ = s.update(func() error { // see above
-			i, ok := s.layout.mend(table)
-			if err := s.writable(); err != nil || !ok || s.layout.Mends[i].Process != s.process {
-				return err
-			}
-			if err := s.commit(Entry{Key: keyOf(prefixMend, uint32(table))}); err != nil {
-				return err
-			}
-			s.layout.Mends = slices.Delete(s.layout.Mends, i, i+1)
-			return nil
-		})
+// BeginMend reports whether the caller has the right now to recover the index of a table, or that of MendCopies, and then
+// it calls EndMend when it has done so: one at a time does, so that what a recoverer meets of
+// another one's is left over. In a shared database the catalog says which process has it: it is changed then. Safe
+// for concurrent use.
+func (s *Space) BeginMend(of uint32) bool {
+	if _, busy := s.mending.LoadOrStore(of, struct{}{}); busy {
+		return false
 	}
-	s.mending.Delete(table)
-	s.menders.Add(-1)
+	claim := func() error {
+		if err := s.writable(); err != nil {
+			return err
+		}
+		if err := s.enroll(); err != nil {
+			return err
+		}
+		return s.takeMend(of)
+	}
+	if s.opts.Shared && s.update(claim) != nil {
+		s.mending.Delete(of)
+		return false
+	}
+	if of != MendCopies {
+		s.menders.Add(1)
+	}
+	return true
+}
+
+// HasMend reports whether this process has a right that BeginMend has given it: not if others have taken it for dead since.
+func (s *Space) HasMend(of uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.mending.Load(of)
+	return ok && (!s.opts.Shared || s.process != 0 && s.layout.mender(of) == s.process)
+}
+
+// EndMend ends what BeginMend has begun. If the catalog cannot be changed, no other process has the right
+// before this one has had it again, or is gone.
+func (s *Space) EndMend(of uint32) {
+	if s.opts.Shared {
+		_ = s.update(func() error { return s.giveMend(of) }) // see above
+	}
+	s.mending.Delete(of)
+	if of != MendCopies {
+		s.menders.Add(-1)
+	}
 }
 
 // Mending reports whether this process recovers an index. It takes no lock.
 func (s *Space) Mending() bool { return s.menders.Load() > 0 }
+
+// First reports whether no other process had the database open when this one opened it. If it is shared, this process has
+// been alone since then, and is until EndAlone.
+func (s *Space) First() bool { return !s.opts.Shared || s.first }
+
+// BeginAlone has this process be alone with a shared database: it is the only one that has joined, and others wait in Open
+// until EndAlone. Calls nest. ErrShared: others have joined, or have died and their registrations have not
+// expired. In a database that is not shared it does nothing. Safe for concurrent use.
+func (s *Space) BeginAlone() error {
+	if !s.opts.Shared {
+		return nil
+	}
+	return s.update(func() error {
+		if err := s.writable(); err != nil {
+			return err
+		}
+		if err := s.enroll(); err != nil {
+			return err
+		}
+		var others []string
+		for _, p := range s.layout.Processes {
+			if p.ID != s.process && !p.resigned() {
+				others = append(others, fmt.Sprint(p.ID))
+			}
+		}
+		if len(others) > 0 {
+			return fmt.Errorf("%w: as processes %s: it needs to be alone with the database: close it there", ErrShared, strings.Join(others, ", "))
+		}
+		if err := s.takeMend(MendAlone); err != nil {
+			return err
+		}
+		s.alones++
+		return nil
+	})
+}
+
+// EndAlone ends what BeginAlone, or Open, has begun.
+func (s *Space) EndAlone() error {
+	if !s.opts.Shared {
+		return nil
+	}
+	return s.update(func() error {
+		if s.alones > 1 {
+			s.alones--
+			return nil
+		}
+		if err := s.giveMend(MendAlone); err != nil {
+			return err
+		}
+		s.alones = 0
+		return nil
+	})
+}

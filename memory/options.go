@@ -38,11 +38,12 @@ type Options struct {
 	// on, so that extents survive a loss of power on a fabric whose memory does.
 	// Headers and cleared logs are flushed always.
 	Durable bool
-	// Join opens the database beside other processes that have it open: it leaves their segments alone. All
-	// processes but one that is alone open it so. Without it the process takes over whatever there is, in a new
-	// epoch if others have joined before. The database has to be there.
-	Join bool
-	// Until, with Join, is until when the process is registered at first, in nanoseconds of the fabric's clock;
+	// Shared makes a new database one that several processes can have open at once: each registers, and leaves the
+	// segments of the others alone. It belongs to the database: one that is there stays as it was created. The first
+	// process, when no other one has it open, takes over whatever there is, and is alone until Space.EndAlone: others
+	// wait in Open.
+	Shared bool
+	// Until, of a shared database, is until when the process is registered at first, in nanoseconds of the fabric's clock;
 	// then others may take over its segments, unless Space.Renew has made it longer. 0: for ever.
 	Until int64
 	// Openings begins an epoch whenever the database is opened for writing, and notes it in the
@@ -91,10 +92,28 @@ func (o Options) Validate() error {
 	if logs && (bits.OnesCount32(o.LogArea) != 1 || o.LogArea < MinLogArea || o.LogArea > o.SegmentSize) {
 		errs = append(errs, fmt.Errorf("memory: LogArea is %d: a power of two from %d to SegmentSize (%d) is needed", o.LogArea, MinLogArea, o.SegmentSize))
 	}
-	if o.Join && (o.Openings || o.ReadOnly) {
-		errs = append(errs, errors.New("memory: Join does not go with Openings or ReadOnly: a process that joins neither writes headers nor only reads"))
+	if o.Shared && o.Openings {
+		errs = append(errs, errors.New("memory: Shared does not go with Openings: an epoch that each opening begins would be one for the others, too"))
 	}
 	return errors.Join(errs...)
+}
+
+// Fit returns why there can be no database with these options on some blades, an ErrGeometry, or nil.
+func (o Options) Fit(blades []rdma.BladeInfo) error {
+	o = o.withDefaults()
+	if len(blades) <= o.Backups {
+		return fmt.Errorf("%w: %d blades cannot hold %d backups of a segment on distinct blades: at least %d are needed", ErrGeometry, len(blades), o.Backups, o.Backups+1)
+	}
+	if len(blades) > MaxBlades {
+		return fmt.Errorf("%w: %d blades; at most %d are possible", ErrGeometry, len(blades), MaxBlades)
+	}
+	for _, b := range blades {
+		if b.Size < HeaderArea+uint64(o.SegmentSize) {
+			return fmt.Errorf("%w: %s has %d bytes: too small for one segment of %d beside its header, for which %d are needed: raise BladeSize, or choose a smaller SegmentSize",
+				ErrGeometry, o.bladeName(b.ID), b.Size, o.SegmentSize, HeaderArea+uint64(o.SegmentSize))
+		}
+	}
+	return nil
 }
 
 // bladeName is how errors call a blade.

@@ -10,8 +10,9 @@ import (
 )
 
 // A segment of blocks or of an index has an owner: the process whose allocators alone hand out what is
-// free in it. Process 0 is the one that has opened the database without Options.Join; others register,
-// under a number that no coordinator and no other process ever has, and own the segments that they add.
+// free in it. A database that is not shared (Options.Shared) has process 0. The processes of one that is register,
+// under a number that no coordinator and no other process ever has, and own the segments that they add. The first of
+// them to open the database, when no other one has it open, owns all segments.
 //
 //	a block that another process frees    stays free on the blades; the owner finds it by its header
 //	                                      when it looks through its segments again: see Space.rescan
@@ -27,11 +28,18 @@ import (
 
 // ProcessEntry is what the catalog knows of a process that has joined a database.
 //
-// Invariants: 0 < ID < Layout.NextCoordinator; Segment.Owner is 0 or the ID of an entry.
+// Invariants: 0 < ID < Layout.NextCoordinator; Segment.Owner is the ID of an entry, of segments of blocks and of
+// indexes of a shared database, else 0.
 type ProcessEntry struct {
 	ID          uint32
 	Until, Term int64 // when others may take over its segments: as those of CoordinatorEntry
 }
+
+// resigned reports whether the process has closed the database, and has left segments.
+func (p *ProcessEntry) resigned() bool { return p.Until == resigned }
+
+// resigned is ProcessEntry.Until of a process that has closed the database.
+const resigned = 1
 
 func processEntry(p ProcessEntry) Entry {
 	v := binary.LittleEndian.AppendUint64(nil, uint64(p.Until))
@@ -60,44 +68,50 @@ func (l *Layout) process(id uint32) *ProcessEntry {
 	return &l.Processes[i]
 }
 
-// alone makes all segments those of process 0.
-func (l *Layout) alone() {
-	l.Processes, l.Mends = nil, nil
+// takeAll makes a process the only one, which owns all segments and is alone with the database.
+func (l *Layout) takeAll(p ProcessEntry) {
+	l.Processes, l.Mends = []ProcessEntry{p}, []Mend{{MendAlone, p.ID}}
+	l.NextCoordinator = p.ID + 1
 	for i := range l.Segments {
-		l.Segments[i].Owner = 0
+		if g := &l.Segments[i]; g.Kind == KindIndex || g.Kind == KindBlocks {
+			g.Owner = p.ID
+		}
 	}
 }
 
 // validateOwners checks the invariants of ProcessEntry.
 func (l *Layout) validateOwners() error {
+	if len(l.Processes) > 0 && !l.Shared {
+		return unsound("%d processes have joined, and it is not shared", len(l.Processes))
+	}
 	for i, p := range l.Processes {
 		if p.ID == 0 || p.ID >= l.NextCoordinator || i > 0 && p.ID <= l.Processes[i-1].ID || p.Until < 0 || p.Term < 0 {
 			return unsound("process %d, until %d; the next number is %d", p.ID, p.Until, l.NextCoordinator)
 		}
 	}
 	for i := range l.Segments {
-		if s := &l.Segments[i]; s.Owner != 0 && (l.process(s.Owner) == nil || s.Kind == KindLog) {
+		s := &l.Segments[i]
+		if owned := l.Shared && (s.Kind == KindIndex || s.Kind == KindBlocks); owned != (s.Owner != 0) || owned && l.process(s.Owner) == nil {
 			return unsound("segment %d, of %v: its owner %d is not registered, or it has none", i, s.Kind, s.Owner)
 		}
 	}
 	for i, m := range l.Mends {
-		if l.process(m.Process) == nil || m.Table == 0 || i > 0 && m.Table <= l.Mends[i-1].Table {
-			return unsound("the index of table %d is recovered by process %d, which is not registered, or twice", m.Table, m.Process)
+		if l.process(m.Process) == nil || m.Of > MendCopies || i > 0 && m.Of <= l.Mends[i-1].Of {
+			return unsound("process %d has the right %d, and is not registered, or another one has it, too", m.Process, m.Of)
 		}
 	}
 	return nil
 }
 
-// Process is the number under which this process has joined the database; 0: it has opened it without
-// Options.Join.
+// Process is the number under which this process has joined the database; 0: it is not shared.
 func (s *Space) Process() uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.process
 }
 
-// Shared reports whether there are processes that have joined the database. It takes no lock.
-func (s *Space) Shared() bool { return len(s.regs.Load().processes) > 0 }
+// Shared reports whether several processes can have the database open.
+func (s *Space) Shared() bool { return s.opts.Shared }
 
 // IsProcess reports whether a number is that of a process that has joined, and not of a coordinator. It takes no lock.
 func (s *Space) IsProcess(id uint32) bool {
@@ -108,7 +122,7 @@ func (s *Space) IsProcess(id uint32) bool {
 // Recoverer is the number in whose name this process recovers others; 0: none. One whose registration has
 // ended registers anew, if the catalog can be changed.
 func (s *Space) Recoverer() uint32 {
-	if s.opts.Join && !s.regs.Load().has(s.Process()) {
+	if s.opts.Shared && !s.regs.Load().has(s.Process()) {
 		_ = s.update(func() error { // without a registration it recovers nobody: Claim says so
 			if err := s.writable(); err != nil {
 				return err
@@ -123,21 +137,15 @@ func (s *Space) Recoverer() uint32 {
 // lock, in a change.
 func (s *Space) enroll() error {
 	l := s.layout
-	if !s.opts.Join || l.process(s.process) != nil {
+	if !s.opts.Shared || l.process(s.process) != nil {
 		return nil
 	}
-	if l.NextCoordinator >= MaxCoordinators {
-		return fmt.Errorf("%w: of coordinators and processes: %s", ErrExhausted, anew)
+	p, err := s.registration(l)
+	if err != nil {
+		return err
 	}
 	next := *l
 	next.NextCoordinator++
-	p := ProcessEntry{ID: l.NextCoordinator}
-	if s.opts.Until > 0 {
-		if s.lasts == 0 { // it has just been opened
-			s.lasts = s.term(s.opts.Until)
-		}
-		p.Until, p.Term = s.fabric.Now()+s.lasts, s.lasts
-	}
 	if err := s.commit(processEntry(p), next.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators))); err != nil {
 		return err
 	}
@@ -148,6 +156,21 @@ func (s *Space) enroll() error {
 	return nil
 }
 
+// registration is that of this process under the next number of l.
+func (s *Space) registration(l *Layout) (p ProcessEntry, err error) {
+	if l.NextCoordinator >= MaxCoordinators {
+		return p, fmt.Errorf("%w: of coordinators and processes: %s", ErrExhausted, anew)
+	}
+	p.ID = l.NextCoordinator
+	if s.opts.Until > 0 {
+		if s.lasts == 0 { // it has just been opened
+			s.lasts = s.term(s.opts.Until)
+		}
+		p.Until, p.Term = s.fabric.Now()+s.lasts, s.lasts
+	}
+	return p, nil
+}
+
 // resign ends the registration of this process, if it has one: without segments it is gone, else others
 // may take them over at once. The caller holds the lock, in a change.
 func (s *Space) resign() error {
@@ -156,7 +179,7 @@ func (s *Space) resign() error {
 	if p == nil {
 		return nil
 	}
-	gone := ProcessEntry{ID: p.ID, Until: 1}
+	gone := ProcessEntry{ID: p.ID, Until: resigned}
 	change := []Entry{processEntry(gone)}
 	owns := slices.ContainsFunc(l.Segments, func(g Segment) bool { return g.Owner == gone.ID })
 	if !owns {
@@ -165,7 +188,7 @@ func (s *Space) resign() error {
 	others := slices.DeleteFunc(slices.Clone(l.Mends), func(m Mend) bool { return m.Process == gone.ID })
 	for _, m := range l.Mends {
 		if m.Process == gone.ID {
-			change = append(change, Entry{Key: keyOf(prefixMend, uint32(m.Table))})
+			change = append(change, Entry{Key: keyOf(prefixMend, m.Of)})
 		}
 	}
 	if err := s.commit(change...); err != nil {
@@ -184,7 +207,7 @@ func (s *Space) Owns(a Addr) bool { return s.View().mine(a) }
 
 // mine reports whether this process owns a segment. The caller holds the lock.
 func (s *Space) mine(id SegmentID) bool {
-	return int(id) < len(s.layout.Segments) && s.layout.Segments[id].Owner == s.process && (s.process != 0 || !s.opts.Join)
+	return int(id) < len(s.layout.Segments) && s.layout.Segments[id].Owner == s.process && (s.process != 0 || !s.opts.Shared)
 }
 
 // prolong is the change that makes the registration of this process good until a time, if there is one to
@@ -197,6 +220,18 @@ func (s *Space) prolong(until, term int64) (p *ProcessEntry, change []Entry) {
 		return nil, nil
 	}
 	return p, []Entry{processEntry(ProcessEntry{p.ID, until, term})}
+}
+
+// Deserted reports whether the registration of another process has expired at a time of the fabric's clock: see
+// TakeOver. It takes no lock, but for the number of this one.
+func (s *Space) Deserted(now int64) bool {
+	r := s.regs.Load()
+	for i, id := range r.processes {
+		if r.ends[i] != 0 && now > r.ends[i] && id != s.Process() {
+			return true
+		}
+	}
+	return false
 }
 
 // TakeOver takes over the segments of all processes whose registrations have expired at a time of the
@@ -218,7 +253,7 @@ func (s *Space) TakeOver(c *rdma.Coro, now int64) (n int, err error) {
 		for _, p := range l.Processes {
 			dead[p.ID] = expired(p)
 		}
-		if s.opts.Join && (l.process(s.process) == nil || dead[s.process]) || !slices.ContainsFunc(l.Processes, expired) {
+		if s.opts.Shared && (l.process(s.process) == nil || dead[s.process]) || !slices.ContainsFunc(l.Processes, expired) {
 			return errUnchanged // this process has to register itself before
 		}
 		if l.NextCoordinator >= MaxCoordinators {

@@ -33,11 +33,21 @@ func (b *bed) joinBy(clock *int64, until int64) (*memory.Space, *rdma.Coro) {
 func (b *bed) joinOn(f *fabric, until int64) (*memory.Space, *rdma.Coro) {
 	b.tb.Helper()
 	o := b.opts
-	o.Join, o.Until = true, until
+	o.Until = until
 	th := must(rdma.NewThread(f, rdma.ThreadOptions{Arena: 1 << 20, Index: len(b.threads)}))(b.tb)
 	b.threads = append(b.threads, th)
 	c := th.Plain()
-	return must(memory.Open(c, f, b.cat, o))(b.tb), c
+	s := must(memory.Open(c, f, b.cat, o))(b.tb)
+	check(b.tb, s.EndAlone())
+	return s, c
+}
+
+// newSharedBed is newBed of a database that several processes can have open.
+func newSharedBed(tb testing.TB, blades, segments, backups int) *bed {
+	tb.Helper()
+	b := newBed(tb, blades, segments, backups)
+	b.opts.Shared = true
+	return b
 }
 
 // process is a space with an allocator, as a process has them.
@@ -108,7 +118,7 @@ func TestOwners(t *testing.T) {
 	const k = 20 // 3 KiB
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		b := newBed(t, 2, 12, 1)
+		b := newSharedBed(t, 2, 12, 1)
 		s, c := b.open()
 		ps := []*process{newProcess(t, b, s, c, k)}
 		for range 2 {
@@ -159,7 +169,7 @@ func TestOwners(t *testing.T) {
 // TestClocksApart: processes whose clocks have nothing to do with each other. A registration, and a lease, expire when they have
 // not changed for their term by the clock of the one that looks.
 func TestClocksApart(t *testing.T) {
-	b := newBed(t, 2, 10, 1)
+	b := newSharedBed(t, 2, 10, 1)
 	s, c := b.open()
 	check(t, s.Close(c))
 	early, late := int64(1_000), int64(3_600_000_000_000)
@@ -219,9 +229,7 @@ func TestClocksApart(t *testing.T) {
 
 // TestMendOfOthers: one process at a time recovers an index, and the right of one that is gone ends.
 func TestMendOfOthers(t *testing.T) {
-	b := newBed(t, 2, 10, 1)
-	s, c := b.open()
-	check(t, s.Close(c))
+	b := newSharedBed(t, 2, 10, 1)
 	first, _ := b.join(10)
 	second, c2 := b.join(100)
 	if !first.BeginMend(7) || first.BeginMend(7) {
@@ -264,9 +272,7 @@ func TestMendOfOthers(t *testing.T) {
 
 // TestRightsOfProcess: what a process has in its own name, no other recoverer of it has at the same time.
 func TestRightsOfProcess(t *testing.T) {
-	b := newBed(t, 2, 10, 1)
-	s, c := b.open()
-	check(t, s.Close(c))
+	b := newSharedBed(t, 2, 10, 1)
 	p, pc := b.join(100)
 	q, qc := b.join(10_000)
 	block := must(b.allocator(p, pc).Alloc(pc, 4))(t)
@@ -308,7 +314,7 @@ func TestRightsOfProcess(t *testing.T) {
 // before that is over.
 func TestTakeOverBegins(t *testing.T) {
 	const k = 20
-	b := newBed(t, 2, 6, 1)
+	b := newSharedBed(t, 2, 6, 1)
 	s, c := b.open()
 	first := newProcess(t, b, s, c, k)
 	beside := newProcess(t, b, s, b.thread().Plain(), k)
@@ -357,9 +363,7 @@ func TestTakeOverBegins(t *testing.T) {
 // frees is found all the same, and what had its number before the loss is not.
 func TestFreedAfterLoss(t *testing.T) {
 	const k = 20
-	b := newBed(t, 3, 8, 1)
-	s, c := b.open()
-	check(t, s.Close(c))
+	b := newSharedBed(t, 3, 8, 1)
 	s1, c1 := b.join(0)
 	s2, c2 := b.join(0)
 	first, second := newProcess(t, b, s1, c1, k), newProcess(t, b, s2, c2, k)
@@ -405,7 +409,7 @@ func TestFreedAfterLoss(t *testing.T) {
 func TestTakeOver(t *testing.T) {
 	const k = 20
 	for _, late := range []bool{false, true} {
-		b := newBed(t, 2, 10, 1)
+		b := newSharedBed(t, 2, 10, 1)
 		s, c := b.open()
 		first := newProcess(t, b, s, c, k)
 		s2, c2 := b.join(10)
@@ -435,7 +439,7 @@ func TestTakeOver(t *testing.T) {
 			t.Error("the epoch has not moved")
 		}
 		l := s.Layout()
-		if len(l.Processes) > 0 || slices.ContainsFunc(l.Segments, func(g memory.Segment) bool { return g.Owner != 0 }) {
+		if len(l.Processes) != 1 || slices.ContainsFunc(l.Segments, func(g memory.Segment) bool { return g.Owner != 0 && g.Owner != s.Process() }) {
 			t.Errorf("processes %+v, segments %+v", l.Processes, l.Segments)
 		}
 		if all := s.Extents(); len(all) != 1 || all[0].Addr != extent {
@@ -486,8 +490,7 @@ func TestTakeOver(t *testing.T) {
 func TestTakeOverAtEveryStep(t *testing.T) {
 	const k = 20
 	for at, done := 0, false; !done; at++ {
-		b := newBed(t, 2, 10, 1)
-		_, _ = b.open() // creates it
+		b := newSharedBed(t, 2, 10, 1)
 		s1, c1 := b.join(0)
 		s2, c2 := b.join(10)
 		s3, c3 := b.join(0)
@@ -518,52 +521,9 @@ func TestTakeOverAtEveryStep(t *testing.T) {
 	}
 }
 
-// TestJoin: what Open refuses, and what a process that is alone takes over at once.
-func TestJoin(t *testing.T) {
-	b := newBed(t, 2, 8, 1)
-	o := b.opts
-	o.Join = true
-	if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, o); !errors.Is(err, memory.ErrNotFormatted) {
-		t.Errorf("join a database that is not there: %v", err)
-	}
-	o.ReadOnly = true
-	if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, o); err == nil {
-		t.Error("join to read")
-	}
-	s, c := b.open()
-	check(t, s.Close(c))
-	s, c = b.join(0)
-	if s.Process() == 0 || s.View().Epoch != 1 {
-		t.Errorf("process %d, epoch %d", s.Process(), s.View().Epoch)
-	}
-	must(b.allocator(s, c).Alloc(c, 4))(t)
-	x := must(s.AllocExtent(c, 64))(t)
-	old := s.View()
-	s, _ = b.open() // the other one has died
-	l := s.Layout()
-	if len(l.Processes) > 0 || l.Epoch != 2 || b.opens(0, old.Key(0)) || b.opens(1, old.Key(1)) {
-		t.Errorf("alone: epoch %d, processes %+v, and the keys before open the blades", l.Epoch, l.Processes)
-	}
-	if all := s.Extents(); len(all) != 1 || all[0].Addr != x {
-		t.Errorf("alone: extents %v", all)
-	}
-	for _, g := range l.Segments {
-		if g.Owner != 0 {
-			t.Errorf("alone: segment %+v", g)
-		}
-	}
-	check(t, b.inner.StopBlade(1))
-	check(t, b.inner.RestartBlade(1, true))
-	o = b.opts
-	o.Join = true
-	if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, o); !errors.Is(err, rdma.ErrStaleKey) && !errors.Is(err, memory.ErrForeign) {
-		t.Errorf("join when a blade has restarted: %v", err)
-	}
-}
-
 // TestForeignExtents: a process frees an extent in a segment of another one: its word is cleared. The owner goes on.
 func TestForeignExtents(t *testing.T) {
-	b := newBed(t, 2, 8, 1)
+	b := newSharedBed(t, 2, 8, 1)
 	s, c := b.open()
 	other, oc := b.join(0)
 	x := must(s.AllocExtent(c, 3000))(t)
@@ -591,7 +551,7 @@ func TestForeignExtents(t *testing.T) {
 // TestRescanConfirms: a block is taken and used between two looks at its segment. It is not given away again.
 func TestRescanConfirms(t *testing.T) {
 	const k = 20
-	b := newBed(t, 2, 4, 1)
+	b := newSharedBed(t, 2, 4, 1)
 	s, c := b.open()
 	s2, c2 := b.join(0)
 	first, second := newProcess(t, b, s, c, k), newProcess(t, b, s2, c2, k)
@@ -635,7 +595,7 @@ func TestRescanConfirms(t *testing.T) {
 // TestRescanSparesLists: what another thread of the process has on its lists is free by its header, and not found.
 func TestRescanSparesLists(t *testing.T) {
 	const k = 20
-	b := newBed(t, 2, 12, 1)
+	b := newSharedBed(t, 2, 12, 1)
 	s, c := b.open()
 	first, other := newProcess(t, b, s, c, k), newProcess(t, b, s, b.thread().Plain(), k)
 	b.join(0)
@@ -652,7 +612,7 @@ func TestRescanSparesLists(t *testing.T) {
 // has none.
 func TestClosedProcess(t *testing.T) {
 	const k = 20
-	b := newBed(t, 2, 6, 1)
+	b := newSharedBed(t, 2, 6, 1)
 	s, c := b.open()
 	s2, c2 := b.join(0)
 	check(t, s2.Close(c2))
@@ -664,7 +624,7 @@ func TestClosedProcess(t *testing.T) {
 	check(t, second.a.Close(c2))
 	check(t, s2.Close(c2))
 	check(t, s.Follow())
-	if l := s.Layout(); len(l.Processes) != 1 {
+	if l := s.Layout(); len(l.Processes) != 2 {
 		t.Errorf("registered: %+v", l.Processes)
 	}
 	if n := must(s.TakeOver(c, 2))(t); n == 0 {
@@ -672,7 +632,7 @@ func TestClosedProcess(t *testing.T) {
 	}
 	first := newProcess(t, b, s, c, k)
 	first.insert(t, k, 1<<20, taken)
-	if l := agree(t, b, s); len(l.Processes) > 0 || len(taken) != blockSegments(l)*int(testSegment/memory.Class(k).Size()) {
+	if l := agree(t, b, s); len(l.Processes) != 1 || len(taken) != blockSegments(l)*int(testSegment/memory.Class(k).Size()) {
 		t.Errorf("%d blocks are in use, registered: %+v", len(taken), l.Processes)
 	}
 }

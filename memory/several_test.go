@@ -456,7 +456,7 @@ func TestPostponedChange(t *testing.T) {
 
 // TestRegisteredElsewhere: what another process has registered, and renewed, is known when it is asked for.
 func TestRegisteredElsewhere(t *testing.T) {
-	b := newBed(t, 2, 8, 1)
+	b := newSharedBed(t, 2, 8, 1)
 	first, c := b.open()
 	second, _ := b.join(0)
 	x := must(first.NewCoordinatorUntil(10))(t)

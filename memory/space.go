@@ -74,13 +74,16 @@ type Space struct {
 	// that have been cleared since: see rebuild.go.
 	clean map[rdma.BladeID][]uint64
 
+	// first: see First. alones is how often the process has begun to be alone: see BeginAlone.
+	first  bool
+	alones int
 	// lasts is for how long this process has registered itself last, in nanoseconds; 0: for ever, or not yet.
 	lasts int64
 	// inherited are segments of this process that were another one's before.
 	inherited map[SegmentID]bool
 
 	threads sync.Map // *rdma.Thread to *joined: see Join
-	mending sync.Map // uint16: tables whose indexes are being recovered
+	mending sync.Map // uint32: what a Mend is of that this process has
 	menders atomic.Int32
 }
 
@@ -101,21 +104,69 @@ type spread struct {
 // written, and whatever it says afterwards is repeated on the blades until it
 // has been done.
 //
+// Of a shared database, Open waits while another process is alone with it, and while a blade has restarted that the
+// others have not declared dead yet: for a second, or until those that have died must have renewed their
+// registrations. Then it is ErrShared.
+//
 // The Space closes neither the fabric nor the catalog.
 func Open(c *rdma.Coro, f rdma.Fabric, cat Catalog, o Options) (*Space, error) {
-	for {
-		s, err := open(c, f, cat, o)
-		if !errors.Is(err, errAgain) {
-			return s, err
+	for x := (opening{}); ; {
+		s, err := open(c, f, cat, &x, o)
+		switch {
+		case errors.Is(err, errAgain):
+			continue
+		case errors.Is(err, ErrShared) && x.waited <= x.limit:
+			c.Sleep(openPollNs)
+			x.waited += openPollNs
+			continue
 		}
+		return s, err
 	}
 }
 
+// opening is what Open has seen of a shared database that it waits for.
+type opening struct {
+	waited int64 // nanoseconds, at least
+	limit  int64 // until when it waits
+	seen   map[uint32]seenLease
+}
+
+const (
+	openPollNs  = int64(10_000_000)
+	openLimitNs = int64(1_000_000_000)
+)
+
+// alive lists the processes that may have the database open: those that have not closed it, and whose registrations were
+// not seen to stay as they are for their terms.
+func (o *opening) alive(l *Layout) (ids []uint32) {
+	o.limit = max(o.limit, openLimitNs)
+	now := map[uint32]seenLease{}
+	for _, p := range l.Processes {
+		x := seenLease{until: p.Until, ends: o.waited + p.Term}
+		if y, ok := o.seen[p.ID]; ok && y.until == x.until {
+			x.ends = y.ends
+		}
+		now[p.ID] = x
+		if !p.resigned() && (p.Until == 0 || o.waited <= x.ends) {
+			ids = append(ids, p.ID)
+			o.limit = max(o.limit, p.Term+openPollNs)
+		}
+	}
+	o.seen = now
+	return ids
+}
+
 // open is Open; errAgain: another process has changed the catalog meanwhile.
-func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, o Options) (*Space, error) {
+func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, x *opening, o Options) (s *Space, err error) {
 	l, rev, err := loadLayout(cat)
 	if err != nil {
 		return nil, err
+	}
+	if l != nil {
+		if o.Shared && !l.Shared {
+			return nil, fmt.Errorf("%w: catalog %s: the database was created without Shared: one process at a time can have it open", ErrGeometry, cat.Name())
+		}
+		o.Shared = l.Shared && !o.ReadOnly
 	}
 	if o.Attach && l != nil {
 		o.Backups, o.SegmentSize, o.LogArea = l.Backups, l.SegmentSize, l.LogArea
@@ -124,13 +175,13 @@ func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, o Options) (*Space, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Space{fabric: f, cat: cat, opts: o, rev: rev, layout: l}
+	s = &Space{fabric: f, cat: cat, opts: o, rev: rev, layout: l}
 	fresh := l == nil
 	if !fresh {
 		s.hollow, s.withheld = l.Hollow, l.Hollow
 	}
 	if fresh {
-		if o.Attach || o.ReadOnly || o.Join {
+		if o.Attach || o.ReadOnly {
 			return nil, fmt.Errorf("%w: catalog %s is empty", ErrNotFormatted, cat.Name())
 		}
 		if s.layout, err = newLayout(f, &o); err != nil {
@@ -139,7 +190,13 @@ func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, o Options) (*Space, error) {
 	} else if err := s.compare(); err != nil {
 		return nil, err
 	}
-	if err := s.attach(c, fresh); err != nil {
+	opened := s
+	defer func() {
+		if err != nil {
+			_ = opened.update(opened.resign) // else its registration expires
+		}
+	}()
+	if err := s.attach(c, x, fresh); err != nil {
 		return nil, err
 	}
 	if !o.ReadOnly {
@@ -169,7 +226,7 @@ func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, o Options) (*Space, error) {
 // newLayout is the layout of a database without content.
 func newLayout(f rdma.Fabric, o *Options) (*Layout, error) {
 	l := &Layout{
-		Geometry:        Geometry{UUID: o.UUID, Backups: o.Backups, SegmentSize: o.SegmentSize, LogArea: o.LogArea},
+		Geometry:        Geometry{UUID: o.UUID, Backups: o.Backups, SegmentSize: o.SegmentSize, LogArea: o.LogArea, Shared: o.Shared},
 		Epoch:           1,
 		NextCoordinator: 1,
 		Segments:        make([]Segment, 1),
@@ -182,18 +239,11 @@ func newLayout(f rdma.Fabric, o *Options) (*Layout, error) {
 		}
 	}
 	infos := f.Blades()
-	if len(infos) <= o.Backups {
-		return nil, fmt.Errorf("%w: %d blades cannot hold %d backups of a segment on distinct blades: at least %d are needed", ErrGeometry, len(infos), o.Backups, o.Backups+1)
-	}
-	if len(infos) > MaxBlades {
-		return nil, fmt.Errorf("%w: %d blades; at most %d are possible", ErrGeometry, len(infos), MaxBlades)
+	if err := o.Fit(infos); err != nil {
+		return nil, err
 	}
 	for _, b := range infos {
 		l.Blades = append(l.Blades, Blade{Size: b.Size})
-		if b.Size < HeaderArea+uint64(o.SegmentSize) {
-			return nil, fmt.Errorf("%w: %s has %d bytes: too small for one segment of %d beside its header, for which %d are needed: raise BladeSize, or choose a smaller SegmentSize",
-				ErrGeometry, o.bladeName(b.ID), b.Size, o.SegmentSize, HeaderArea+uint64(o.SegmentSize))
-		}
 	}
 	return l, nil
 }

@@ -44,7 +44,8 @@ const (
 )
 
 // CreateTable records a table. Its number is never reused. A table of that name without a root,
-// whose creation was not finished, gets the options. Another one is ErrTableExists.
+// whose creation was not finished, gets the options, unless another process has the right to make its index (BeginMend): then it
+// is returned as that process has it. Another one is ErrTableExists.
 func (s *Space) CreateTable(name string, options []byte) (Table, error) {
 	return s.createTable(name, options, 0, 0)
 }
@@ -80,6 +81,11 @@ func (s *Space) createTable(name string, options []byte, nodes Class, maxKey uin
 			t := l.Tables[i]
 			if t.Root != 0 {
 				return fmt.Errorf("%w: %q", ErrTableExists, name)
+			}
+			if p := l.mender(uint32(t.ID)); p != 0 && p != s.process { // it is being made
+				t.Options = slices.Clone(t.Options)
+				made = t
+				return nil
 			}
 			t.Options, t.Nodes, t.MaxKey = slices.Clone(options), nodes, maxKey
 			if was := &l.Tables[i]; !bytes.Equal(t.Options, was.Options) || t.Nodes != was.Nodes || t.MaxKey != was.MaxKey {

@@ -31,10 +31,13 @@ func (tx *Tx) bury(t *Table, x index.Candidate, img record.Image) {
 // Rest waits for every session to end the transactions that it had begun at a moment.
 type Rest struct{ calm calm }
 
-// NewRest is about the transactions that sessions have begun by now, a time of the fabric's clock.
-func NewRest(now int64) *Rest { return &Rest{calm{since: now, drawn: map[*Session]uint64{}}} }
+// NewRest is about the transactions that coordinators with smaller numbers than below (Space.NextCoordinator) have begun by
+// now, a time of the fabric's clock.
+func NewRest(now int64, below uint32) *Rest {
+	return &Rest{calm{since: now, below: below, drawn: map[*Session]uint64{}}}
+}
 
-// Ended reports whether they have ended, and every coordinator is a session of this engine. It asks the
+// Ended reports whether they have ended, and each of these coordinators is a session of this engine. It asks the
 // sessions that have not said so. They answer before their next transaction. The session s of the
 // caller answers at once.
 func (r *Rest) Ended(s *Session, c *rdma.Coro) bool {

@@ -1,6 +1,8 @@
 package occ
 
 import (
+	"slices"
+
 	"bytes"
 
 	"txnode/memory"
@@ -176,23 +178,29 @@ type calm struct {
 	addr  memory.Addr
 	guard record.Guard // 0: it is in an index
 	since int64
+	below uint32 // it is about coordinators with smaller numbers; 0: about all
 	// drawn is how many transactions a session had begun when it answered first.
 	drawn map[*Session]uint64
 }
 
-// calm reports whether every coordinator is a session of this engine that has ended all transactions
+// calm reports whether every coordinator that it is about is a session of this engine that has ended all transactions
 // which it had begun when the guard was met. It asks those that have not said so.
 func (e *Engine) calm(x *calm) bool {
 	all, err := e.space.Coordinators()
 	if err != nil {
 		return false
 	}
+	later := func(id uint32) bool { return x.below != 0 && id >= x.below }
+	all = slices.DeleteFunc(all, func(c memory.Coordinator) bool { return later(c.ID) })
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	known, ended := 0, true
 	for s, id := range e.sessions {
 		if id == 0 {
 			return false // it rejoins first, and is recovered
+		}
+		if later(id) {
+			continue
 		}
 		known++
 		r := s.rest.Load()

@@ -60,7 +60,7 @@ const settleNs = 10_000
 // A record that is damaged on one copy is read from another one, and mended. If every copy is damaged,
 // Backup fails with ErrCorrupt; BackupOptions.SkipDamaged has it leave the record out.
 //
-// One backup runs at a time. After an error, such as the loss of a blade, what was written is not a
+// One backup runs at a time. While other processes have the database open it is memory.ErrShared. After an error, such as the loss of a blade, what was written is not a
 // backup, and Restore refuses it.
 func (db *DB) Backup(ctx context.Context, w io.Writer, o BackupOptions) (snapshot.Info, error) {
 	info, err := db.backup(ctx, w, o)
@@ -71,6 +71,13 @@ func (db *DB) Backup(ctx context.Context, w io.Writer, o BackupOptions) (snapsho
 }
 
 func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info snapshot.Info, err error) {
+	if db.isClosed() {
+		return info, ErrClosed
+	}
+	if err := db.space.BeginAlone(); err != nil {
+		return info, err
+	}
+	defer func() { err = errors.Join(err, db.space.EndAlone()) }()
 	worker, err := db.NewWorker()
 	if err != nil {
 		return info, err

@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -9,10 +10,12 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unicode/utf8"
 
 	"go.uber.org/zap"
 	"txnode/history"
+	"txnode/index"
 	"txnode/index/race"
 	"txnode/index/tree"
 	"txnode/internal/validate"
@@ -63,7 +66,13 @@ type DB struct {
 // ctx does not interrupt that. Recovery reads all of the data: about a quarter of a second for a
 // million records. With DurabilityPower it also compares the copies and builds the indexes anew:
 // about a second, and 16 bytes of memory for each record.
-func Open(ctx context.Context, o Options) (*DB, error) {
+func Open(ctx context.Context, o Options) (db *DB, err error) {
+	opened := false // DB.Close ends everything
+	defer func() {
+		if !opened && o.Closer != nil {
+			err = errors.Join(err, o.Closer.Close())
+		}
+	}()
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -71,7 +80,7 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 		return nil, canceled(ctx)
 	}
 	o = o.withDefaults()
-	db := &DB{opts: o, fabric: o.Fabric, tables: map[string]*occ.Table{}, workers: map[*Worker]struct{}{}}
+	db = &DB{opts: o, fabric: o.Fabric, tables: map[string]*occ.Table{}, workers: map[*Worker]struct{}{}}
 	if db.fabric == nil {
 		if err := o.checkRoom(); err != nil {
 			return nil, err
@@ -93,6 +102,9 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	db.pool.init(o.Workers)
 	db.open.Store(true)
 	if err := db.start(); err != nil {
+		if db.owned == nil && db.space != nil && db.space.Shared() { // others need not wait until its registration expires
+			err = errors.Join(err, db.space.Close(db.ctl.Plain()))
+		}
 		if db.ctl != nil {
 			err = errors.Join(err, db.ctl.Close())
 		}
@@ -101,9 +113,69 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 		}
 		return nil, err
 	}
+	opened = true
 	openDatabases.Add(1)
-	db.resumeDrops(ctx)
+	if db.space.First() {
+		db.resumeDrops(ctx)
+		if err := db.space.EndAlone(); err != nil {
+			return nil, errors.Join(err, db.Close(ctx))
+		}
+	}
 	return db, nil
+}
+
+// openSpace opens the memory of a database on blades of the caller's.
+func (db *DB) openSpace() error {
+	o := &db.opts
+	l, err := memory.LoadLayout(o.Catalog)
+	if err != nil {
+		return err
+	}
+	mo := memory.Options{
+		SegmentSize: o.SegmentSize, LogArea: o.LogArea, ReadOnly: o.ReadOnly, Durable: o.Durability == DurabilityPower, Parts: db.fabric.Caps().Durable,
+		Backups: min(DefaultBackups, len(db.fabric.Blades())-1), Shared: o.Shared,
+	}
+	if l != nil {
+		mo.SegmentSize, mo.LogArea, mo.Backups = cmp.Or(mo.SegmentSize, l.SegmentSize), cmp.Or(mo.LogArea, l.LogArea), l.Backups
+		mo.Shared = mo.Shared || l.Shared
+	}
+	if o.Backups != nil {
+		mo.Backups = *o.Backups
+	}
+	if mo.Shared {
+		var faults validate.Faults
+		faults.Check(o.Durability != DurabilityPower, "Durability power: several processes can have the database open, and the flushes of one say nothing of what the others have written")
+		faults.Check(o.LeaseTerm > 0, "LeaseTerm is %v: several processes can have the database open, and what one has left that dies is theirs after its lease", o.LeaseTerm)
+		if err := faults.Err(ErrOptions); err != nil {
+			return err
+		}
+		mo.ReadOnly = false // it registers, so that the others know of it, and its transactions write nothing
+		mo.Until = db.fabric.Now() + int64(o.LeaseTerm)
+	}
+	db.space, err = memory.Open(db.ctl.Plain(), db.fabric, o.Catalog, mo)
+	return err
+}
+
+// renewing renews the registration of the process until it is stopped: opening the database may take longer than a term.
+func (db *DB) renewing() (stop func()) {
+	if !db.space.Shared() || !db.fabric.Caps().RealTime {
+		return func() {}
+	}
+	ended := make(chan struct{})
+	var done sync.WaitGroup
+	done.Go(func() {
+		t := time.NewTicker(max(db.opts.LeaseTerm/3, minMaintenance))
+		defer t.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-t.C:
+				_ = db.space.Renew(db.fabric.Now() + int64(db.opts.LeaseTerm)) // the next one may do it
+			}
+		}
+	})
+	return func() { close(ended); done.Wait() }
 }
 
 // start makes what runs on the fabric.
@@ -115,15 +187,11 @@ func (db *DB) start() error {
 		return err
 	}
 	if db.space == nil {
-		o := &db.opts
-		mo := memory.Options{SegmentSize: o.SegmentSize, LogArea: o.LogArea, ReadOnly: o.ReadOnly, Durable: o.Durability == DurabilityPower, Parts: db.fabric.Caps().Durable, Backups: min(DefaultBackups, len(db.fabric.Blades())-1)}
-		if o.Backups != nil {
-			mo.Backups = *o.Backups
-		}
-		if db.space, err = memory.Open(db.ctl.Plain(), db.fabric, o.Catalog, mo); err != nil {
+		if err := db.openSpace(); err != nil {
 			return err
 		}
 	}
+	defer db.renewing()()
 	flush := occ.FlushAuto
 	power := db.opts.Durability == DurabilityPower
 	if power {
@@ -217,7 +285,11 @@ func decodeTableOptions(p []byte) (o tableOptions, err error) {
 // ErrTableType. A failure, as on full blades, creates no table. Indexes of a table that has records are
 // to be built: see [Index.Build].
 func CreateTable[K, V any](db *DB, name string, key Key[K], value Codec[V], indexes ...TableIndex[K, V]) (*Table[K, V], error) {
-	t, err := typedTable(db, name, key, value, tableOptions{Index: indexHash}, true)
+	has, err := defineIndexes(name, key, indexes)
+	if err != nil {
+		return nil, err
+	}
+	t, err := typedTable(db, name, key, value, tableOptions{Index: indexHash, Indexes: has}, true)
 	if err != nil {
 		return nil, err
 	}
@@ -290,7 +362,13 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 	if db.isClosed() {
 		return nil, ErrClosed
 	}
-	meta, err := db.findTable(name, want, create)
+	if create && db.opts.ReadOnly {
+		if _, err := db.findTable(name, want, false); errors.Is(err, ErrNoTable) {
+			return nil, fmt.Errorf("%w: table %q can not be created", ErrReadOnly, name)
+		}
+	}
+	meta, made, err := db.makeTable(name, want, create)
+	defer made()
 	if errors.Is(err, memory.ErrReadOnly) {
 		return nil, fmt.Errorf("%w: table %q can not be created: %w", ErrReadOnly, name, err)
 	}
@@ -354,7 +432,11 @@ func (db *DB) openIndex(c *rdma.Coro, meta memory.Table) (*race.Index, error) {
 	if ill := errors.Is(err, ErrCorrupt) || err == nil && ix.Ill(); !ill || db.space.ReadOnly() || !db.space.Tidy() || db.space.Gated() {
 		return ix, err
 	}
+	if e := db.space.BeginAlone(); e != nil {
+		return ix, err // others may be changing it: it is mended when a transaction meets the damage
+	}
 	words, e := race.Heal(c, db.space, meta.Root, meta.ID)
+	e = errors.Join(e, db.space.EndAlone())
 	if words > 0 {
 		db.opts.Logger.Warn("a damaged index was mended from another copy", zap.String("table", meta.Name), zap.Stringer("near", meta.Root), zap.Int("words", words))
 	}
@@ -371,8 +453,46 @@ func (db *DB) equip(ix *race.Index) {
 	ix.SetSpoilt(recovery.Spoilt(db.space))
 }
 
+// makeTable is findTable, and gives the caller the right to make the index of a table that has none yet, until it calls
+// made: one process at a time does so.
+func (db *DB) makeTable(name string, want tableOptions, create bool) (meta memory.Table, made func(), err error) {
+	made = func() {}
+	c := db.ctl.Plain()
+	for since := c.Thread().Now(); ; {
+		meta, err = db.findTable(name, want, create)
+		if errors.Is(err, memory.ErrTableExists) { // since it was looked for
+			continue
+		}
+		if err != nil || meta.Root != 0 {
+			return meta, made, err
+		}
+		of := uint32(meta.ID)
+		if !db.space.BeginMend(of) {
+			if c.Thread().Now()-since > dropRestNs {
+				return meta, made, fmt.Errorf("another process makes it: %w", index.ErrBusy)
+			}
+			c.Sleep(dropPauseNs)
+			continue
+		}
+		ts, err := db.space.Tables()
+		if err != nil {
+			db.space.EndMend(of)
+			return meta, made, err
+		}
+		if t := &ts[meta.ID-1]; t.Root == 0 && t.State == memory.TableLive && bytes.Equal(t.Options, meta.Options) {
+			return meta, func() { db.space.EndMend(of) }, nil
+		}
+		db.space.EndMend(of)
+	}
+}
+
 func (db *DB) findTable(name string, want tableOptions, create bool) (memory.Table, error) {
 	ts, err := db.space.Tables()
+	if err == nil && liveTable(ts, name) == nil && db.space.Shared() { // another process may have made it just now
+		if err = db.space.Follow(); err == nil {
+			ts, err = db.space.Tables()
+		}
+	}
 	if err != nil {
 		return memory.Table{}, err
 	}
@@ -384,6 +504,11 @@ func (db *DB) findTable(name string, want tableOptions, create bool) (memory.Tab
 	}
 	if want.Of != "" && !hasIndexTable(ts, want.Of, name) {
 		return memory.Table{}, fmt.Errorf("%w: table %q, or its index, was dropped meanwhile", ErrNoTable, want.Of)
+	}
+	for _, x := range want.Indexes {
+		if liveTable(ts, indexTable(name, x.Name)) != nil {
+			return memory.Table{}, notIndex(name, x.Name)
+		}
 	}
 	// Others could not be told from it when the table is opened.
 	var faults validate.Faults

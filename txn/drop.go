@@ -18,7 +18,7 @@ import (
 // A table is dropped in steps, each of which leaves a database that opens and can be checked:
 //
 //  1. The catalog says that the table is being dropped. From now on nobody finds it, its name is free,
-//     and no transaction begins to use it.
+//     and no transaction begins to use it. Of a shared database, no other process has it open then.
 //  2. Its records are deleted by transactions, and their blocks reclaimed, as those of other records.
 //     For recovery, backups and failover there is nothing new in that.
 //  3. When all transactions have ended that may have used it, and nothing is linked in its index any
@@ -55,7 +55,8 @@ const (
 // given back when DropTable is called again with its name, or when the database is opened again. Do not
 // call it inside of a transaction.
 //
-// Indexes of the table are dropped with it. Of an index itself it is ErrOptions: see [DB.DropIndex].
+// Indexes of the table are dropped with it. Of an index itself it is ErrOptions: see [DB.DropIndex]. While other processes have
+// the database open it is memory.ErrShared.
 func (db *DB) DropTable(ctx context.Context, name string) error {
 	return db.dropTables(ctx, name, func() error { return db.markTable(name) }, func(t *memory.Table) bool {
 		o, _ := decodeTableOptions(t.Options)
@@ -83,10 +84,16 @@ func (db *DB) dropTables(ctx context.Context, name string, mark func() error, wh
 		w.Sleep(dropPauseNs)
 	}
 	defer db.dropMu.Unlock()
-	if err := mark(); err != nil {
+	var below uint32 // number of the first coordinator that has never found it
+	if err = db.space.BeginAlone(); err == nil {
+		err = mark()
+		below = db.space.NextCoordinator()
+		err = errors.Join(err, db.space.EndAlone())
+	}
+	if err != nil {
 		return fmt.Errorf("txn: table %q: %w", name, err)
 	}
-	if err := db.finishDrops(ctx, w, which); err != nil {
+	if err := db.finishDrops(ctx, w, below, which); err != nil {
 		return fmt.Errorf("txn: table %q is dropped, and its room is given back when the database is opened again, or DropTable is called once more: %w", name, err)
 	}
 	return nil
@@ -147,8 +154,9 @@ func liveTable(ts []memory.Table, name string) *memory.Table {
 	return &ts[i]
 }
 
-// finishDrops does the other steps for tables that are being dropped.
-func (db *DB) finishDrops(ctx context.Context, w *Worker, which func(t *memory.Table) bool) error {
+// finishDrops does the other steps for tables that are being dropped. Coordinators from the number below on have never
+// found them.
+func (db *DB) finishDrops(ctx context.Context, w *Worker, below uint32, which func(t *memory.Table) bool) error {
 	ts, err := db.space.Tables()
 	if err != nil {
 		return err
@@ -157,7 +165,7 @@ func (db *DB) finishDrops(ctx context.Context, w *Worker, which func(t *memory.T
 		if ts[i].State != memory.TableDropping || !which(&ts[i]) {
 			continue
 		}
-		d := dropper{ctx: ctx, w: w, meta: ts[i]}
+		d := dropper{ctx: ctx, w: w, below: below, meta: ts[i]}
 		if err := d.drop(); err != nil {
 			return err
 		}
@@ -184,7 +192,7 @@ func (db *DB) resumeDrops(ctx context.Context) {
 		w, err = db.NewWorker()
 	}
 	if err == nil {
-		err = errors.Join(db.finishDrops(ctx, w, func(*memory.Table) bool { return true }), w.Close())
+		err = errors.Join(db.finishDrops(ctx, w, db.space.NextCoordinator(), func(*memory.Table) bool { return true }), w.Close())
 	}
 	if err != nil {
 		db.opts.Logger.Warn("a table that was being dropped has not given all of its room back yet", zap.Error(err))
@@ -217,6 +225,7 @@ func (db *DB) markUnmade() error {
 type dropper struct {
 	ctx   context.Context
 	w     *Worker
+	below uint32 // see finishDrops
 	meta  memory.Table
 	t     *occ.Table // of its own: the one of others is dropped
 	batch rdma.Batch
@@ -245,7 +254,7 @@ func (d *dropper) drop() error {
 			return err
 		}
 	}
-	rest := occ.NewRest(w.thread.Now())
+	rest := occ.NewRest(w.thread.Now(), d.below)
 	for since := w.thread.Now(); ; w.coro.Sleep(dropPauseNs) {
 		if rest.Ended(w.session, w.coro) {
 			break

@@ -32,6 +32,7 @@ type failover struct {
 	failure  atomic.Pointer[error] // what the last step of what can wait has failed with
 	looked   atomic.Uint32         // the epoch in which it was looked whether anything is missing
 	lookAt   int64                 // when to look next whether a blade is back
+	copying  bool                  // this process has the right to take in blades and to build copies
 	gated    memory.Epoch          // in which it was seen last that transactions wait to be decided
 	gatedAt  int64                 // since when
 
@@ -107,6 +108,7 @@ const (
 	maxFailovers   = 100 // in a row
 	probePauseNs   = int64(20_000)
 	awaitPauseNs   = int64(10_000)
+	gatePauseNs    = int64(500_000)       // between two looks whether another process has decided transactions
 	lookPauseNs    = int64(50_000_000)    // between two looks whether a blade is back
 	gatePatienceNs = int64(200_000_000)   // with the recovery that decides transactions after the loss of a blade, in one epoch
 	keepSteps      = 8                    // of a copier in a row
@@ -153,8 +155,24 @@ func (db *DB) bladeDown(c *rdma.Coro, _ error) error {
 			}
 			c.Sleep(probePauseNs)
 		}
+		if errors.Is(err, memory.ErrClaimed) {
+			if err := db.decidedByOthers(c); err != nil {
+				return err
+			}
+		}
 	}
 	return errors.Join(rdma.ErrBladeDown, errors.New("txn: blades come and go"))
+}
+
+// decidedByOthers waits while another process decides transactions, for as long as its claim is good.
+func (db *DB) decidedByOthers(c *rdma.Coro) error {
+	for db.space.Shared() && db.space.Gated() && len(db.space.Expired(c.Thread().Now())) == 0 && !db.failover.ended() {
+		c.Sleep(gatePauseNs)
+		if err := db.space.Follow(); err != nil && !errors.Is(err, rdma.ErrBladeDown) {
+			return err
+		}
+	}
+	return nil
 }
 
 // lookForGaps sees to it that missing copies and blades are replaced, also of a blade
@@ -497,8 +515,11 @@ func (db *DB) keep(c *rdma.Coro, x stint) (busy bool, err error) {
 	}()
 	if now := c.Thread().Now(); now >= f.lookAt {
 		f.lookAt, looked = now+lookPauseNs, true
-		err := db.welcome(c)
-		if db.space.CanBuild() > 0 {
+		err := db.copyHere()
+		if err == nil && f.copying {
+			err = db.welcome(c)
+		}
+		if f.copying && db.space.CanBuild() > 0 {
 			_, e := db.space.Build()
 			if errors.Is(e, rdma.ErrNoMemory) {
 				e, full = nil, e
@@ -526,6 +547,10 @@ func (db *DB) keep(c *rdma.Coro, x stint) (busy bool, err error) {
 			return true, nil
 		}
 	}
+	if !f.copying {
+		db.wholeAgain()
+		return false, nil
+	}
 	finished := f.copier.Progress().Finished
 	for i := 0; x.goOn(c, i); i++ {
 		idle, err := f.copier.Step(c)
@@ -541,6 +566,23 @@ func (db *DB) keep(c *rdma.Coro, x stint) (busy bool, err error) {
 		}
 	}
 	return true, nil
+}
+
+// copyHere gets this process the right to take in blades and to build copies, or notes that another one has it.
+func (db *DB) copyHere() error {
+	f := &db.failover
+	if f.copying && !db.space.HasMend(memory.MendCopies) {
+		db.space.EndMend(memory.MendCopies)
+		f.copying = false
+	}
+	if f.copying {
+		return nil
+	}
+	if err := db.space.Follow(); err != nil { // what others have copied meanwhile
+		return err
+	}
+	f.copying = db.space.BeginMend(memory.MendCopies)
+	return nil
 }
 
 // suspect tells of blocks that were copied though they look locked.
@@ -620,6 +662,10 @@ func (db *DB) wholeAgain() {
 	}
 	if _, unswept := db.space.Unswept(); len(r.Down) == 0 && !unswept && !db.space.Loose() {
 		db.failover.failure.Store(nil) // whatever it was, it is over
+		if db.failover.copying {
+			db.space.EndMend(memory.MendCopies)
+			db.failover.copying = false
+		}
 		db.failover.degraded.Store(false)
 		if r = db.space.Redundancy(); r.Missing > 0 || len(r.Down) > 0 { // another one has died meanwhile
 			db.failover.degraded.Store(true)

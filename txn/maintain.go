@@ -72,6 +72,7 @@ func (db *DB) startWatching() {
 			}
 			if err == nil {
 				failed = false
+				db.lookForGaps()
 				continue
 			}
 			if !failed {
@@ -133,7 +134,7 @@ func (db *DB) maintainOnce() (more bool, err error) {
 	if err := errors.Join(db.engine.RenewAll(db.fabric.Now()), db.engine.Answer()); err != nil {
 		return false, err
 	}
-	if len(db.space.Expired(db.fabric.Now())) == 0 {
+	if now := db.fabric.Now(); len(db.space.Expired(now)) == 0 && !db.space.Deserted(now) {
 		if _, ok := db.space.Unswept(); !ok && !db.space.Loose() {
 			return false, nil
 		}
@@ -158,8 +159,8 @@ func (x stint) goOn(c *rdma.Coro, i int) bool {
 	return i < x.steps && (i == 0 || x.until == 0 || c.Thread().Now() < x.until)
 }
 
-// maintainOn recovers coordinators whose leases have expired, and does some steps of
-// a sweep if there is something to be swept.
+// maintainOn takes over what processes have left that are gone, recovers coordinators whose leases have expired, and
+// does some steps of a sweep if there is something to be swept.
 func (db *DB) maintainOn(c *rdma.Coro, o recovery.Options, sweeper **recovery.Sweeper, x stint) (more bool, err error) {
 	defer func() {
 		if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrBladeDown) {
@@ -167,6 +168,15 @@ func (db *DB) maintainOn(c *rdma.Coro, o recovery.Options, sweeper **recovery.Sw
 			err = errors.Join(err, db.reconnect(c))
 		}
 	}()
+	if db.space.Deserted(c.Thread().Now()) {
+		n, err := db.space.TakeOver(c, c.Thread().Now())
+		if err != nil {
+			return false, err
+		}
+		if n > 0 {
+			db.opts.Logger.Info("segments of processes that have closed the database, or have died, were taken over", zap.Int("segments", n))
+		}
+	}
 	if err := db.recoverExpired(c, o); err != nil {
 		return false, err
 	}
@@ -331,7 +341,7 @@ func (w *Worker) settle(err error) error {
 		return err
 	case errors.Is(err, ErrOutcomeUnknown):
 		return err
-	case errors.Is(err, ErrBroken), errors.Is(err, rdma.ErrVerb):
+	case errors.Is(err, ErrBroken), errors.Is(err, rdma.ErrVerb), errors.Is(err, rdma.ErrBladeDown):
 		return ErrFenced
 	}
 	return err

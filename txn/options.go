@@ -3,6 +3,7 @@ package txn
 import (
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"time"
 
@@ -54,9 +55,17 @@ type Options struct {
 	ReplaceLost bool
 
 	// Fabric and Catalog run the database on blades of the caller's; Dir, Blades,
-	// BladeSize and HugePages must then be zero. The caller closes them after Close.
+	// BladeSize and HugePages must then be zero. The caller closes them after Close. SegmentSize, LogArea and
+	// Backups are, where they are zero, what the database has that is there.
 	Fabric  rdma.Fabric
 	Catalog memory.Catalog
+	// Closer, if not nil, is closed by DB.Close after everything else, and by Open when it fails.
+	Closer io.Closer
+	// Shared makes a new database one that several processes can have open at once, through a catalog that they share: see
+	// package cluster. It belongs to the database, and needs a LeaseTerm that is not negative. One process at
+	// a time can back such a database up, restore it, drop tables and give tables more indexes, while no other
+	// one has it open: else it is memory.ErrShared. DurabilityPower is not possible.
+	Shared bool
 
 	// Policy decides which verbs commit. PolicyDefault posts as few as possible, PolicyFORD those
 	// of FORD, to compare.
@@ -219,6 +228,7 @@ func (o Options) Validate() error {
 		bad(o.Dir != "" || o.Blades != 0 || o.BladeSize != 0 || o.HugePages, "Dir, Blades, BladeSize and HugePages do not go with Fabric")
 	} else {
 		bad(o.Catalog != nil, "Catalog needs a Fabric")
+		bad(o.Shared, "Shared needs Fabric and Catalog: a directory belongs to one process")
 		blades := o.Blades
 		if blades == 0 {
 			blades = DefaultBlades

@@ -39,18 +39,22 @@ func CreateOrderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V
 	if err := faults.Err(ErrOptions); err != nil {
 		return nil, err
 	}
+	has, err := defineIndexes(name, key, indexes)
+	if err != nil {
+		return nil, err
+	}
 	if key.MaxBytes == 0 { // whatever one that exists was made with
-		if t, err := orderedTable(db, name, key, value, 0, false); !errors.Is(err, ErrNoTable) {
+		if t, err := orderedTable(db, name, key, value, tableOptions{}, false); !errors.Is(err, ErrNoTable) {
 			return withOrderedIndexes(t, indexes, true, err)
 		}
 	}
-	t, err := orderedTable(db, name, key, value, cmp.Or(key.MaxBytes, DefaultMaxKey), true)
+	t, err := orderedTable(db, name, key, value, tableOptions{MaxKey: cmp.Or(key.MaxBytes, DefaultMaxKey), Indexes: has}, true)
 	return withOrderedIndexes(t, indexes, true, err)
 }
 
 // OpenOrderedTable opens an ordered table that exists, or returns ErrNoTable.
 func OpenOrderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], indexes ...TableIndex[K, V]) (*OrderedTable[K, V], error) {
-	t, err := orderedTable(db, name, key, value, 0, false)
+	t, err := orderedTable(db, name, key, value, tableOptions{}, false)
 	return withOrderedIndexes(t, indexes, false, err)
 }
 
@@ -64,14 +68,15 @@ func withOrderedIndexes[K, V any](t *OrderedTable[K, V], indexes []TableIndex[K,
 	return t, nil
 }
 
-func orderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], maxKey int, create bool) (*OrderedTable[K, V], error) {
+func orderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], want tableOptions, create bool) (*OrderedTable[K, V], error) {
 	switch {
 	case !key.Ordered:
 		return nil, fmt.Errorf("%w: table %q: the encodings of Key %q are not in the order of its values; take another Key, or CreateTable", ErrUnordered, name, key.Name)
 	case key.Decode == nil:
 		return nil, fmt.Errorf("%w: table %q, Key %q", ErrNoDecode, name, key.Name)
 	}
-	t, err := typedTable(db, name, key, value, tableOptions{Index: indexOrdered, MaxKey: maxKey}, create)
+	want.Index = indexOrdered
+	t, err := typedTable(db, name, key, value, want, create)
 	if err != nil {
 		return nil, err
 	}

@@ -268,6 +268,9 @@ func (db *DB) Close(ctx context.Context) error {
 	if db.owned != nil {
 		errs = append(errs, db.owned.Close())
 	}
+	if db.opts.Closer != nil {
+		errs = append(errs, db.opts.Closer.Close())
+	}
 	return errors.Join(errs...)
 }
 

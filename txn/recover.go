@@ -10,9 +10,12 @@ import (
 	"txnode/rdma"
 )
 
-// recover brings a database into order that its last user has not closed. The
-// caller is its only user: all coordinators that there are, are dead.
+// recover brings a database into order that its last user has not closed, unless other processes have
+// joined. The caller is its only user: all coordinators that there are, are dead.
 func (db *DB) recover() error {
+	if !db.space.First() {
+		return nil // others live, and what is left by those that do not is recovered when their leases have expired
+	}
 	left, err := db.space.Coordinators()
 	if err != nil {
 		return err
@@ -29,7 +32,7 @@ func (db *DB) recover() error {
 			return nil
 		}
 		// CreateTable needs no coordinator, so its process may have died without a trace.
-		_, err := db.freeExtents(db.ctl.Plain(), recovery.Options{Space: db.space})
+		_, err := db.freeExtents(db.ctl.Plain(), recovery.Options{Space: db.space, By: db.space.Recoverer()})
 		return err
 	}
 	if db.space.ReadOnly() {
@@ -45,7 +48,7 @@ func (db *DB) recover() error {
 	}
 	c := db.ctl.Plain()
 	// Nothing was promised of the loss of power yet: see promise.
-	o := recovery.Options{Space: db.space, Steal: true, Alone: true, Damaged: db.sayDamage, Recovered: db.recovered}
+	o := recovery.Options{Space: db.space, By: db.space.Recoverer(), Steal: true, Alone: true, Damaged: db.sayDamage, Recovered: db.recovered}
 	rep, err := recovery.Recover(c, o, ids...)
 	if err != nil {
 		return fmt.Errorf("txn: recovering what a process has left that died: %w", err)

@@ -342,6 +342,13 @@ func syncFiles(dir string) error {
 }
 
 func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) (err error) {
+	if db.isClosed() {
+		return ErrClosed
+	}
+	if err := db.space.BeginAlone(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.space.EndAlone()) }()
 	switch names, err := db.Tables(); {
 	case err != nil:
 		return err

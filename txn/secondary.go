@@ -3,6 +3,7 @@ package txn
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"txnode/internal/validate"
@@ -120,27 +121,39 @@ func (x *Index[K, V, I]) alive() error {
 	return nil
 }
 
+// defineIndexes returns what the catalog is to have of the indexes of a table.
+func defineIndexes[K, V any](table string, key Key[K], indexes []TableIndex[K, V]) (options []indexOptions, err error) {
+	if len(indexes) > 0 && key.Decode == nil {
+		return nil, fmt.Errorf("%w: table %q has an index, Key %q", ErrNoDecode, table, key.Name)
+	}
+	for _, x := range indexes {
+		o, err := x.define()
+		if err == nil && slices.ContainsFunc(options, func(other indexOptions) bool { return other.Name == o.Name }) {
+			err = fmt.Errorf("%w: it is there twice", ErrOptions)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("txn: table %q: index %q: %w", table, o.Name, err)
+		}
+		if n := len(indexTable(table, o.Name)); n > memory.MaxTableName {
+			return nil, fmt.Errorf("%w: table %.40q: index %.40q: their names have %d bytes together, with a dot, and %d are possible", ErrOptions, table, o.Name, n, memory.MaxTableName)
+		}
+		options = append(options, o)
+	}
+	return options, nil
+}
+
 // bindIndexes gives a new handle its indexes.
 func (t *Table[K, V]) bindIndexes(indexes []TableIndex[K, V], create bool) error {
 	if len(indexes) == 0 {
 		return nil
 	}
-	if t.key.Decode == nil {
-		return fmt.Errorf("%w: table %q has an index, Key %q", ErrNoDecode, t.t.Name, t.key.Name)
+	options, err := defineIndexes(t.t.Name, t.key, indexes)
+	if err != nil {
+		return err
 	}
-	names, options := map[string]bool{}, make([]indexOptions, len(indexes))
-	for i, x := range indexes {
-		o, err := x.define()
-		if err == nil && names[o.Name] {
-			err = fmt.Errorf("%w: it is there twice", ErrOptions)
-		}
-		if err != nil {
-			return fmt.Errorf("txn: table %q: index %q: %w", t.t.Name, o.Name, err)
-		}
-		if n := len(indexTable(t.t.Name, o.Name)); n > memory.MaxTableName {
-			return fmt.Errorf("%w: table %.40q: index %.40q: their names have %d bytes together, with a dot, and %d are possible", ErrOptions, t.t.Name, o.Name, n, memory.MaxTableName)
-		}
-		names[o.Name], options[i] = true, o
+	names := map[string]bool{}
+	for _, o := range options {
+		names[o.Name] = true
 	}
 	if err := t.db.noteIndexes(t.t.Name, options, create); err != nil {
 		return fmt.Errorf("txn: table %q: %w", t.t.Name, err)

@@ -52,7 +52,8 @@ func (x *Index[K, V, I]) Build(ctx context.Context, progress func(records uint64
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
 	// Transactions that do not keep the index may be under way. None begins, since the catalog has it.
-	for rest := occ.NewRest(w.thread.Now()); !rest.Ended(w.session, w.coro); w.coro.Sleep(dropPauseNs) {
+	since := db.since(t.t.Name, x.name)
+	for rest := occ.NewRest(w.thread.Now(), since); since > 0 && !rest.Ended(w.session, w.coro); w.coro.Sleep(dropPauseNs) {
 		if ctx.Err() != nil {
 			return canceled(ctx)
 		}

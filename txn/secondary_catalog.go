@@ -3,6 +3,7 @@ package txn
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,6 +18,9 @@ type indexOptions struct {
 	Key    string `json:"key"`
 	Unique bool   `json:"unique,omitempty"`
 	Built  bool   `json:"built,omitempty"` // it knows all records
+	// Since is the number of the first coordinator that keeps the index from its first transaction on; 0: all do, since the
+	// table was made with it.
+	Since uint32 `json:"since,omitempty"`
 }
 
 // indexTable is the name of the table of an index.
@@ -31,6 +35,16 @@ func (db *DB) indexes(table string) []indexOptions {
 		return (*all)[table]
 	}
 	return nil
+}
+
+// since is indexOptions.Since of an index.
+func (db *DB) since(table, name string) uint32 {
+	for _, x := range db.indexes(table) {
+		if x.Name == name {
+			return x.Since
+		}
+	}
+	return 0
 }
 
 // built reports whether an index knows all records.
@@ -99,8 +113,25 @@ func (db *DB) changeIndexes(table string, change func(ts []memory.Table, list []
 	return nil
 }
 
-// noteIndexes makes sure that the catalog has indexes of a table: all of them, or none.
-func (db *DB) noteIndexes(table string, all []indexOptions, create bool) error {
+// notIndex is the error of an index whose table is there, and is none.
+func notIndex(table, name string) error {
+	return fmt.Errorf("index %q: %w: a table %q is there, which is not this index", name, ErrTableType, indexTable(table, name))
+}
+
+// noteIndexes makes sure that the catalog has indexes of a table: all of them, or none. Handles of other processes would
+// not keep those that it has not.
+func (db *DB) noteIndexes(table string, all []indexOptions, create bool) (err error) {
+	if has := db.indexes(table); create && !slices.ContainsFunc(all, func(x indexOptions) bool {
+		return !slices.ContainsFunc(has, func(y indexOptions) bool { return x.Name == y.Name })
+	}) {
+		create = false // the catalog had them all when the table was opened
+	}
+	if create {
+		if err := db.space.BeginAlone(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, db.space.EndAlone()) }()
+	}
 	return db.changeIndexes(table, func(ts []memory.Table, list []indexOptions) ([]indexOptions, []string, error) {
 		for _, x := range all {
 			i := slices.IndexFunc(list, func(has indexOptions) bool { return has.Name == x.Name })
@@ -111,8 +142,9 @@ func (db *DB) noteIndexes(table string, all []indexOptions, create bool) error {
 			case !create:
 				return nil, nil, fmt.Errorf("index %q: %w: the table has no such index; CreateTable makes it", x.Name, ErrNoTable)
 			case liveTable(ts, indexTable(table, x.Name)) != nil:
-				return nil, nil, fmt.Errorf("index %q: %w: a table %q is there, which is not this index", x.Name, ErrTableType, indexTable(table, x.Name))
+				return nil, nil, notIndex(table, x.Name)
 			default:
+				x.Since = db.space.NextCoordinator()
 				list = append(list, x)
 			}
 		}
@@ -131,6 +163,14 @@ func (db *DB) noteBuilt(table, name string, alive func() error) error {
 		}
 		return list, nil, nil
 	})
+}
+
+// learn reads what another process may have noted of the indexes of a table.
+func (db *DB) learn(table string) error {
+	if err := db.space.Follow(); err != nil {
+		return err
+	}
+	return db.changeIndexes(table, func(_ []memory.Table, list []indexOptions) ([]indexOptions, []string, error) { return list, nil, nil })
 }
 
 // hasIndexTable reports whether a table is that of an index which the catalog has.

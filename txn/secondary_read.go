@@ -18,7 +18,13 @@ func (x *Index[K, V, I]) ready(tx *Tx) error {
 	if err := x.alive(); err != nil {
 		return err
 	}
-	if !x.table.db.built(x.table.t.Name, x.name) {
+	db, table := x.table.db, x.table.t.Name
+	if !db.built(table, x.name) && db.space.Shared() {
+		if err := db.learn(table); err != nil {
+			return err
+		}
+	}
+	if !db.built(table, x.name) {
 		return fmt.Errorf("%w: index %q of table %q", ErrBuilding, x.name, x.table.t.Name)
 	}
 	return nil

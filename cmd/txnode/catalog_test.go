@@ -145,7 +145,7 @@ func TestClusterSurvives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := txn.Options{Fabric: h.Fabric, Catalog: h.Catalog, SegmentSize: 1 << 20, LogArea: 256 << 10, IndexGroups: 64, LeaseTerm: time.Hour}
+	o := txn.Options{Fabric: h.Fabric, Catalog: h.Catalog, IndexGroups: 64, LeaseTerm: time.Hour}
 	db, err := txn.Open(ctx, o)
 	if err != nil {
 		t.Fatal(err)

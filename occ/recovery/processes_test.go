@@ -55,7 +55,7 @@ func TestFailingSweep(t *testing.T) {
 	cases := 0
 	for k := 2; k < 30; k++ {
 		all := processes(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{ReclaimAfter: 1}, 2, 6<<20, false)
-		p := all[0]
+		p := all[1] // the segments are the first one's
 		_, victim := p.session()
 		p.arm(k)
 		_ = p.do(victim, put("a", "x"), put("b", "y"))

@@ -24,7 +24,7 @@ import (
 // processes makes a database, and processes that have joined it, and use its hash table, or its ordered one.
 func processes(t testing.TB, s setting, o occ.Options, n int, size uint64, ordered bool) (all []*world) {
 	t.Helper()
-	w := newWorldIn(t, rdmatest.Options{Blades: 3, Size: size}, s, o, 128<<10)
+	w := newWorldWith(t, rdmatest.Options{Blades: 3, Size: size}, s, o, memory.Options{SegmentSize: 256 << 10, LogArea: 128 << 10, Shared: true})
 	g, err := blink.Geometry{MaxKey: 32, MaxEntries: 3}.Fit()
 	must(t, err)
 	meta, err := w.space.CreateOrderedTable("o", []byte(`{"key":"bytes","value":"bytes","index":"ordered"}`), g.Class, g.MaxKey)
@@ -54,8 +54,9 @@ func (w *world) join(s setting, o occ.Options, thread int) *world {
 	x.ctl = x.newThread()
 	l := w.space.Layout()
 	var err error
-	x.space, err = memory.Open(x.ctl.Plain(), x.f, x.cat, memory.Options{Backups: l.Backups, SegmentSize: l.SegmentSize, LogArea: l.LogArea, Join: true})
+	x.space, err = memory.Open(x.ctl.Plain(), x.f, x.cat, memory.Options{Backups: l.Backups, SegmentSize: l.SegmentSize, LogArea: l.LogArea})
 	must(w.t, err)
+	must(w.t, x.space.EndAlone())
 	o.Policy, o.CacheBytes, o.Damaged = s.policy, 64<<10, x.damaged
 	x.eng = occ.NewEngine(x.space, o)
 	ix, err := race.Open(x.ctl.Plain(), x.space, l.Tables[0].Root, l.Tables[0].ID)
@@ -405,7 +406,7 @@ func TestProcessesLoseABlade(t *testing.T) {
 				b := rdma.BladeID(r.IntN(3))
 				must(t, victim.f.StopBlade(b))
 				o := decides.eng.Recovery()
-				o.Steal = true
+				o.Steal, o.Term = true, 1_000_000
 				stop := -1
 				if r.IntN(2) == 0 {
 					stop = r.IntN(60)
@@ -418,7 +419,11 @@ func TestProcessesLoseABlade(t *testing.T) {
 						_, err = recovery.FailOver(third.newThread().Plain(), third.eng.Recovery(), third.space.Demise(b))
 					} else {
 						o := third.eng.Recovery()
-						o.Steal = true
+						o.Steal = true // but for the claim of a process that may live
+						if _, err := recovery.FailOver(third.newThread().Plain(), o, nil); !errors.Is(err, memory.ErrClaimed) && third.space.Gated() {
+							t.Fatalf("%s: what process %d decides was taken over: %v", what, decides.space.Process(), err)
+						}
+						third.ctl.Plain().Sleep(2_000_000)
 						_, err = recovery.FailOver(third.newThread().Plain(), o, nil)
 					}
 				}

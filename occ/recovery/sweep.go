@@ -386,12 +386,12 @@ func (s *Sweeper) index(c *rdma.Coro, table uint16) error {
 // alone runs fn, which changes what others have left in the index of a table, when
 // nobody else does the like.
 func (o *Options) alone(c *rdma.Coro, table uint16, ix any, fn func() error) error {
-	for since := c.Thread().Now(); !o.Space.BeginMend(table); c.Sleep(mendPoll) {
+	for since := c.Thread().Now(); !o.Space.BeginMend(uint32(table)); c.Sleep(mendPoll) {
 		if c.Thread().Now()-since > stallNs {
 			return fmt.Errorf("somebody else recovers it: %w", index.ErrBusy)
 		}
 	}
-	defer o.Space.EndMend(table)
+	defer o.Space.EndMend(uint32(table))
 	if r, ok := ix.(*race.Index); ok && o.By == 0 {
 		r.SetOwner(o.owner(o.Space.View())) // the epoch may have moved since it was opened
 	}

@@ -166,6 +166,12 @@ func newWorldOn(t testing.TB, blades int, s setting, o occ.Options, logs uint32)
 
 func newWorldIn(t testing.TB, f rdmatest.Options, s setting, o occ.Options, logs uint32) *world {
 	t.Helper()
+	return newWorldWith(t, f, s, o, memory.Options{SegmentSize: 256 << 10, LogArea: logs})
+}
+
+// newWorldWith is newWorldIn with options of the memory.
+func newWorldWith(t testing.TB, f rdmatest.Options, s setting, o occ.Options, mo memory.Options) *world {
+	t.Helper()
 	w := &world{t: t, stop: stop{left: -1}, cat: &catalog.Mem{}}
 	w.others = &[]*world{w}
 	f.Caps, f.Seed, f.Fail = s.caps, 7, func(wr *rdma.WR) rdma.Status {
@@ -184,8 +190,10 @@ func newWorldIn(t testing.TB, f rdmatest.Options, s setting, o occ.Options, logs
 	w.f = rdmatest.New(f)
 	w.ctl = w.newThread()
 	var err error
-	w.space, err = memory.Open(w.ctl.Plain(), w.f, w.cat, memory.Options{Backups: s.backups, SegmentSize: 256 << 10, LogArea: logs})
+	mo.Backups = s.backups
+	w.space, err = memory.Open(w.ctl.Plain(), w.f, w.cat, mo)
 	must(t, err)
+	must(t, w.space.EndAlone())
 	o.Policy, o.CacheBytes, o.Damaged = s.policy, 64<<10, w.damaged
 	w.eng = occ.NewEngine(w.space, o)
 	meta, err := w.space.CreateTable("t", []byte(`{"key":"bytes","value":"bytes","index":"race"}`))

@@ -27,7 +27,10 @@ of the catalog, with cluster.Connect of the package txnode/cluster.`,
 type clusterInitOptions struct {
 	Catalog    string
 	Blades     []string
+	Replicas   int
 	SecretFile string
+
+	segment, log byteSize
 }
 
 // AddFlags registers the flags.
@@ -35,7 +38,19 @@ func (o *clusterInitOptions) AddFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&o.Catalog, "catalog", "", "`address` of the catalog: unix:PATH or tcp:HOST:PORT (default: none; it is needed)")
 	fs.StringArrayVar(&o.Blades, "blade", nil, "`address` of a server of blades: unix:PATH, tcp:HOST:PORT or shm:DIRECTORY/NAME; several, in the order\nof the blades' ids (default: none; one is needed)")
+	fs.IntVar(&o.Replicas, "replicas", 1, "number of backups of each record: 0, 1 or 2; with one blade the default is 0")
+	fs.Var(&o.segment, "segment-size", "unit in which blades hand out memory, a power of two from 256KiB to 64MiB;\n0, the default: 64MiB, less if the blades are small")
+	fs.Var(&o.log, "log-area", "log space of a worker on each blade, a power of two of at least 4KiB, which bounds what a transaction\ncan write; 0, the default: 4MiB, or a segment if that is smaller")
 	addSecretFile(cmd, &o.SecretFile)
+}
+
+// geometry is how the database is laid out; replicas: their number was asked for.
+func (o *clusterInitOptions) geometry(replicas bool) cluster.Geometry {
+	g := cluster.Geometry{SegmentSize: uint32(o.segment), LogArea: uint32(o.log)}
+	if replicas {
+		g.Backups = &o.Replicas
+	}
+	return g
 }
 
 func addSecretFile(cmd *cobra.Command, file *string) {
@@ -52,6 +67,14 @@ func (o *clusterInitOptions) Validate() error {
 	}
 	if len(o.Blades) == 0 {
 		faults = append(faults, "--blade is missing: the address of a server of blades, such as unix:/run/user/1000/blade")
+	}
+	for _, x := range []struct {
+		name string
+		size byteSize
+	}{{"segment-size", o.segment}, {"log-area", o.log}} {
+		if x.size > memory.MaxSegmentSize {
+			faults = append(faults, fmt.Sprintf("--%s is %v; 64MiB are possible", x.name, &x.size))
+		}
 	}
 	if faults != nil {
 		return usagef("%s", strings.Join(faults, "; "))
@@ -78,24 +101,24 @@ func clusterFailed(err error) error {
 func newClusterInit(w *World) *cobra.Command {
 	o := &clusterInitOptions{}
 	cmd := &cobra.Command{
-		Use: "init", Short: "Write into an empty catalog which servers have the blades",
-		Long: `Writes into the catalog which servers have the blades of the database. All servers must
-answer: they tell how many blades they have, and of which sizes. The catalog must be
-empty, so this is done once.`,
+		Use: "init", Short: "Write into an empty catalog which servers have the blades, and create the database",
+		Long: `Writes into the catalog which servers have the blades of the database, and creates it on
+them, without tables. All servers must answer: they tell how many blades they have, and
+of which sizes. The catalog must be empty, so this is done once.`,
 		Example: "  txnode cluster init --catalog unix:/tmp/catalog --blade unix:/tmp/blade0 --blade unix:/tmp/blade1",
 		Args:    noArguments, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
 				return err
 			}
-			return runClusterInit(cmd.Context(), w, o)
+			return runClusterInit(cmd.Context(), w, o, o.geometry(cmd.Flags().Changed("replicas")))
 		},
 	}
 	o.AddFlags(cmd)
 	return cmd
 }
 
-func runClusterInit(ctx context.Context, w *World, o *clusterInitOptions) (err error) {
+func runClusterInit(ctx context.Context, w *World, o *clusterInitOptions, g cluster.Geometry) (err error) {
 	co, err := clusterOptions(o.SecretFile)
 	if err != nil {
 		return err
@@ -109,7 +132,7 @@ func runClusterInit(ctx context.Context, w *World, o *clusterInitOptions) (err e
 	for _, b := range o.Blades {
 		addresses = append(addresses, cluster.BladeAddress(b))
 	}
-	if err := cluster.Init(ctx, cat, addresses, co); err != nil {
+	if err := cluster.Init(ctx, cat, addresses, g, co); err != nil {
 		return clusterFailed(err)
 	}
 	servers, err := cluster.Servers(cat)

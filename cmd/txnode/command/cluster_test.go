@@ -43,7 +43,7 @@ func TestClusterCommands(t *testing.T) {
 			if code, _, stderr := b.run(init...); code != 1 || !strings.Contains(stderr, "a cluster already") || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("again: exit code %d, %s", code, stderr)
 			}
-			if code, out, stderr := b.run("cluster", "status", catalog); code != 0 || stderr != "" || !strings.Contains(out, "catalog "+catalog+": no database yet\n") ||
+			if code, out, stderr := b.run("cluster", "status", catalog); code != 0 || stderr != "" || !strings.Contains(out, "catalog "+catalog+": epoch 1, processes 0, workers 0, tables 0\n") ||
 				!strings.Contains(strings.Join(strings.Fields(out), " "), "0 64MiB "+addresses[0]+" answers 1 64MiB "+addresses[1]+" answers") {
 				t.Errorf("exit code %d, %s%s", code, out, stderr)
 			}
@@ -51,7 +51,7 @@ func TestClusterCommands(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			db, err := txn.Open(ctx, txn.Options{Fabric: h.Fabric, Catalog: h.Catalog, SegmentSize: 1 << 20, LogArea: 256 << 10, IndexGroups: 64})
+			db, err := txn.Open(ctx, txn.Options{Fabric: h.Fabric, Catalog: h.Catalog, IndexGroups: 64})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,12 +124,16 @@ func TestClusterErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	catalog := "unix:" + filepath.Join(dir, "c")
-	_, end := startServe(t, "--listen", catalog, "--catalog", "memory", "--memory", "64KiB", "--secret-file", secret)
+	_, end := startServe(t, "--listen", catalog, "--catalog", "memory", "--memory", "1MiB", "--secret-file", secret)
 	one(1, "secret", "status", catalog)
 	one(1, "write it with txnode cluster init", "status", catalog, "--secret-file", secret)
 	one(1, none, "init", "--catalog", catalog, "--blade", none, "--secret-file", secret)
 	one(2, "twice", "init", "--catalog", catalog, "--blade", none, "--blade", none, "--secret-file", secret)
 	one(2, "not both", "init", "--catalog", catalog, "--blade", none, "--blade", "shm:/tmp/x/a", "--secret-file", secret)
+	one(2, "2 backups", "init", "--catalog", catalog, "--blade", catalog, "--secret-file", secret, "--replicas", "2")
+	one(2, "too small", "init", "--catalog", catalog, "--blade", catalog, "--secret-file", secret, "--segment-size", "1MiB")
+	one(2, "--segment-size is 3", "init", "--catalog", catalog, "--blade", catalog, "--secret-file", secret, "--segment-size", "3")
+	one(2, "64MiB are possible", "init", "--catalog", catalog, "--blade", catalog, "--secret-file", secret, "--segment-size", "8GiB")
 	if code, out, stderr := b.run("cluster", "init", "--catalog", catalog, "--blade", catalog, "--secret-file", secret); code != 0 {
 		t.Errorf("a daemon with both: exit code %d, %s%s", code, out, stderr)
 	}

@@ -88,9 +88,9 @@ func newServe(w *World) *cobra.Command {
 		Short: "Serve a memory blade, or a catalog, to transactions of other processes",
 		Long: `Serves a memory blade, whose memory is this process's, until it is interrupted or
 ended (SIGINT, SIGTERM). Then connections execute what they have received, and the
-memory is gone. Programs connect with tcp.Dial of the package txnode/rdma/tcp and
-give the fabric to txn.Options, with a catalog. One process at a time may have a
-database open.
+memory is gone. A database counts the blade as lost then, and has copies elsewhere.
+Write with txnode cluster init which servers have the blades of a database; programs
+open it with cluster.Open of the package txnode/cluster.
 
 With --shm, processes of this host map the blade's memory instead, and access it
 themselves. Programs connect with shm.Dial of the package txnode/rdma/shm. A process

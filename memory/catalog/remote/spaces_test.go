@@ -37,7 +37,7 @@ func spacesOnCutConnections(t *testing.T, seed uint64) {
 	}
 	defer f.Close()
 	var spaces []*memory.Space
-	for i := range 2 {
+	for range 2 {
 		var c *remote.Client
 		for c == nil {
 			c, _ = remote.Dial(t.Context(), "unix:"+cut.l.Addr().String(), tcp.Options{})
@@ -49,7 +49,9 @@ func spacesOnCutConnections(t *testing.T, seed uint64) {
 		}
 		defer thread.Close()
 		for {
-			s, err := memory.Open(thread.Plain(), f, c, memory.Options{Backups: 1, SegmentSize: 1 << 20, LogArea: 64 << 10, Join: i > 0})
+			s, err := memory.Open(thread.Plain(), f, c, memory.Options{Backups: 1, SegmentSize: 1 << 20, LogArea: 64 << 10, Shared: true, Until: f.Now() + int64(time.Second)})
+			for err == nil && s.EndAlone() != nil { // until the catalog answers
+			}
 			if err == nil {
 				spaces = append(spaces, s)
 				break
