@@ -387,6 +387,7 @@ func (s *Space) reload() error {
 func (s *Space) replace(l *Layout, rev Revision) {
 	old := s.layout
 	s.layout, s.rev = l, rev
+	s.countCompany(old, l)
 	s.raiseFrees()
 	gone, promoted := l.departed(old)
 	lost := lostBlade(old, l)

@@ -133,6 +133,22 @@ func (s *Space) Recoverer() uint32 {
 	return s.Process()
 }
 
+// Company is how many other processes have had the database open since this one opened it, as far as it has noticed.
+func (s *Space) Company() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.company
+}
+
+// countCompany counts the processes of l that an earlier layout does not have. The caller holds the lock, or is the only one.
+func (s *Space) countCompany(old, l *Layout) {
+	for _, p := range l.Processes {
+		if p.ID != s.process && !p.resigned() && (old == nil || old.process(p.ID) == nil) {
+			s.company++
+		}
+	}
+}
+
 // enroll registers this process, if it is to join and is not registered, or no more. The caller holds the
 // lock, in a change.
 func (s *Space) enroll() error {

@@ -77,6 +77,8 @@ type Space struct {
 	// first: see First. alones is how often the process has begun to be alone: see BeginAlone.
 	first  bool
 	alones int
+	// company is how many other processes have been registered since this one was opened. Under mu.
+	company int
 	// lasts is for how long this process has registered itself last, in nanoseconds; 0: for ever, or not yet.
 	lasts int64
 	// inherited are segments of this process that were another one's before.
@@ -207,6 +209,7 @@ func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, x *opening, o Options) (s *S
 			return nil, err
 		}
 	}
+	s.countCompany(nil, s.layout)
 	s.since, s.earlier = s.layout.NextCoordinator, SegmentID(len(s.layout.Segments))
 	s.raiseFrees()
 	s.initPools()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -124,6 +126,60 @@ func TestSharedDatabase(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// hooked is a catalog that calls a function, once, behind a change with a key that begins so.
+type hooked struct {
+	memory.Catalog
+	prefix string
+	fn     func()
+}
+
+func (h *hooked) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+	rev, err := h.Catalog.Apply(rev, changes)
+	fn := h.fn
+	if err == nil && fn != nil && slices.ContainsFunc(changes, func(e memory.Entry) bool { return strings.HasPrefix(e.Key, h.prefix) && e.Value != nil }) {
+		h.fn = nil
+		fn()
+	}
+	return rev, err
+}
+
+// TestTableOfTwo: two processes make one table, of which one is in the middle when the other one begins. They have the same one.
+func TestTableOfTwo(t *testing.T) {
+	for _, prefix := range []string{"table/", "mend/"} {
+		o := sharedOn(t, 2)
+		h := &hooked{Catalog: o.Catalog, prefix: prefix}
+		o.Catalog = h
+		a := mustOpen(t, o)
+		o.Catalog = h.Catalog
+		b := mustOpen(t, o)
+		var theirs *txn.Table[uint64, uint64]
+		made := make(chan error, 1)
+		h.fn = func() {
+			go func() {
+				var err error
+				theirs, err = txn.CreateTable(b, "words", txn.Uint64, txn.Plain[uint64]())
+				made <- err
+			}()
+			time.Sleep(50 * time.Millisecond) // it makes the table meanwhile, or waits
+		}
+		ours, err := txn.CreateTable(a, "words", txn.Uint64, txn.Plain[uint64]())
+		if err = errors.Join(err, <-made); err != nil {
+			t.Fatalf("%s: %v", prefix, err)
+		}
+		if err := a.Update(t.Context(), func(tx *txn.Tx) error { return ours.Put(tx, 1, 2) }); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.View(t.Context(), func(tx *txn.Tx) error {
+			if v, err := theirs.Get(tx, 1); err != nil || v != 2 {
+				t.Errorf("%s: the other process reads %d, %v", prefix, v, err)
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // TestNeedsToBeAlone: what one process at a time can do, and what no process can, says so; and works when the others have

@@ -48,6 +48,7 @@ var aliased = func() txn.Key[[]byte] {
 var (
 	_ workload.Store        = (*Store)(nil)
 	_ workload.Recorder     = (*Store)(nil)
+	_ workload.Sharer       = (*Store)(nil)
 	_ workload.PhaseCounter = (*worker)(nil)
 	_ workload.Sleeper      = (*worker)(nil)
 	_ workload.Expecter     = (*worker)(nil)
@@ -61,8 +62,14 @@ func Open(ctx context.Context, o txn.Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{db: db, name: "txnode " + o.Policy.String()}, nil
+	return New(db, o.Policy), nil
 }
+
+// New is a store of a database that is open, with a policy. Close closes the database.
+func New(db *txn.DB, p txn.Policy) *Store { return &Store{db: db, name: "txnode " + p.String()} }
+
+// Others reports whether other processes have had the database open since: workload.Sharer.
+func (s *Store) Others() bool { return s.db.Space().Company() > 0 }
 
 // DB returns the database.
 func (s *Store) DB() *txn.DB { return s.db }

@@ -130,3 +130,26 @@ type Recorder interface {
 	// called during Run.
 	Record(r *history.Recorder)
 }
+
+// Sharer is a [Store] whose data other processes may change at the same time.
+type Sharer interface {
+	// Others reports whether other processes have had the data open since this store was opened.
+	Others() bool
+}
+
+// Others reports whether other processes may have changed the data of a store.
+func Others(s Store) bool {
+	x, ok := s.(Sharer)
+	return ok && x.Others()
+}
+
+// Bookkeeper is a [Driver] whose clients can run in several processes, with a driver in each of them. Its numbers are of
+// changes since Load; what each is of is the driver's business.
+type Bookkeeper interface {
+	Driver
+	// Books returns what the clients of this driver have changed. No client runs.
+	Books() []int64
+	// AddBooks adds what Books of another process has returned. From then on Verify takes it that all that has changed the data
+	// is in the books. Books of another length are an error.
+	AddBooks(books []int64) error
+}

@@ -420,7 +420,8 @@ func TestProcessesLoseABlade(t *testing.T) {
 					} else {
 						o := third.eng.Recovery()
 						o.Steal = true // but for the claim of a process that may live
-						if _, err := recovery.FailOver(third.newThread().Plain(), o, nil); !errors.Is(err, memory.ErrClaimed) && third.space.Gated() {
+						standing := third.space.Gated()
+						if _, err := recovery.FailOver(third.newThread().Plain(), o, nil); standing && !errors.Is(err, memory.ErrClaimed) {
 							t.Fatalf("%s: what process %d decides was taken over: %v", what, decides.space.Process(), err)
 						}
 						third.ctl.Plain().Sleep(2_000_000)
