@@ -6,12 +6,14 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"txnode/cmd/txnode/command"
 )
@@ -43,6 +45,25 @@ func TestOperateNamesAll(t *testing.T) {
 		if name := cmd.Name(); name != "help" && !strings.Contains(string(page), "`txnode "+name) {
 			t.Errorf("docs/operate.md does not name txnode %s; add it to the table of commands", name)
 		}
+	}
+}
+
+// TestOperationsNamesFlags: the page about clusters names every flag of the daemon, and of what sets clusters up.
+func TestOperationsNamesFlags(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"serve"}, {"cluster", "init"}, {"cluster", "status"}} {
+		cmd, _, err := command.Root().Find(args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !regexp.MustCompile(`--` + f.Name + `\b`).Match(page) {
+				t.Errorf("docs/operations.md does not name --%s of %s", f.Name, cmd.CommandPath())
+			}
+		})
 	}
 }
 

@@ -25,10 +25,10 @@ of the catalog, with cluster.Connect of the package txnode/cluster.`,
 
 // clusterInitOptions are the flags of txnode cluster init.
 type clusterInitOptions struct {
-	Catalog    string
-	Blades     []string
-	Replicas   int
-	SecretFile string
+	Catalog  string
+	Blades   []string
+	Replicas int
+	access   accessOptions
 
 	segment, log byteSize
 }
@@ -41,7 +41,7 @@ func (o *clusterInitOptions) AddFlags(cmd *cobra.Command) {
 	fs.IntVar(&o.Replicas, "replicas", 1, "number of backups of each record: 0, 1 or 2; with one blade the default is 0")
 	fs.Var(&o.segment, "segment-size", "unit in which blades hand out memory, a power of two from 256KiB to 64MiB;\n0, the default: 64MiB, less if the blades are small")
 	fs.Var(&o.log, "log-area", "log space of a worker on each blade, a power of two of at least 4KiB, which bounds what a transaction\ncan write; 0, the default: 4MiB, or a segment if that is smaller")
-	addSecretFile(cmd, &o.SecretFile)
+	o.access.addFlags(cmd)
 }
 
 // geometry is how the database is laid out; replicas: their number was asked for.
@@ -53,8 +53,27 @@ func (o *clusterInitOptions) geometry(replicas bool) cluster.Geometry {
 	return g
 }
 
-func addSecretFile(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "secret-file", "", "`file` with the secret that the servers share (default: none)")
+// accessOptions are the flags by which a client proves to servers that it may connect.
+type accessOptions struct {
+	SecretFile string
+	TLS        tlsOptions
+}
+
+func (o *accessOptions) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.SecretFile, "secret-file", "", "`file` with the secret that the servers share (default: none)")
+	o.TLS.addFlags(cmd, "servers")
+	o.TLS.addName(cmd)
+}
+
+// options are the options of connections with what the files have.
+func (o *accessOptions) options() (c cluster.Options, err error) {
+	if faults := o.TLS.faults(); faults != nil {
+		return c, usagef("%s", strings.Join(faults, "; "))
+	}
+	if c.TCP.TLS, err = o.TLS.client(); err == nil && o.SecretFile != "" {
+		c.TCP.Secret, err = readSecret(o.SecretFile)
+	}
+	return c, err
 }
 
 // Validate finds faults.
@@ -82,20 +101,12 @@ func (o *clusterInitOptions) Validate() error {
 	return nil
 }
 
-// clusterOptions are the options of connections with a secret of a file, if there is one.
-func clusterOptions(secretFile string) (o cluster.Options, err error) {
-	if secretFile != "" {
-		o.TCP.Secret, err = readSecret(secretFile)
-	}
-	return o, err
-}
-
 // clusterFailed is the error of a command about a cluster: wrong addresses are wrong usage.
 func clusterFailed(err error) error {
 	if errors.Is(err, cluster.ErrOptions) {
 		return &usageError{cause: err}
 	}
-	return err
+	return explainTLS(err)
 }
 
 func newClusterInit(w *World) *cobra.Command {
@@ -105,8 +116,9 @@ func newClusterInit(w *World) *cobra.Command {
 		Long: `Writes into the catalog which servers have the blades of the database, and creates it on
 them, without tables. All servers must answer: they tell how many blades they have, and
 of which sizes. The catalog must be empty, so this is done once.`,
-		Example: "  txnode cluster init --catalog unix:/tmp/catalog --blade unix:/tmp/blade0 --blade unix:/tmp/blade1",
-		Args:    noArguments, ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  txnode cluster init --catalog unix:/tmp/catalog --blade unix:/tmp/blade0 --blade unix:/tmp/blade1\n" +
+			"  txnode cluster init --catalog tcp:cat:7000 --blade tcp:b0:7000 --tls-cert c.crt --tls-key c.key --tls-ca ca.crt",
+		Args: noArguments, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
 				return err
@@ -119,13 +131,13 @@ of which sizes. The catalog must be empty, so this is done once.`,
 }
 
 func runClusterInit(ctx context.Context, w *World, o *clusterInitOptions, g cluster.Geometry) (err error) {
-	co, err := clusterOptions(o.SecretFile)
+	co, err := o.access.options()
 	if err != nil {
 		return err
 	}
 	cat, err := remote.Dial(ctx, o.Catalog, co.TCP)
 	if err != nil {
-		return err
+		return clusterFailed(err)
 	}
 	defer func() { err = errors.Join(err, cat.Close()) }()
 	var addresses []cluster.BladeAddress
@@ -152,7 +164,7 @@ func runClusterInit(ctx context.Context, w *World, o *clusterInitOptions, g clus
 
 func newClusterStatus(w *World) *cobra.Command {
 	var o textOrJSON
-	var secretFile string
+	var access accessOptions
 	cmd := &cobra.Command{
 		Use: "status address", Short: "Ask the catalog of a cluster, and all servers of blades",
 		Long: `Lists the blades of the cluster whose catalog is at an address, and whether their
@@ -163,7 +175,7 @@ if a server does not answer, or has other blades than the catalog says.`,
 		Example: "  txnode cluster status unix:/tmp/catalog",
 		Args:    exactly(1, "name the address of a catalog"), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			co, err := clusterOptions(secretFile)
+			co, err := access.options()
 			if err != nil {
 				return err
 			}
@@ -175,7 +187,7 @@ if a server does not answer, or has other blades than the catalog says.`,
 		},
 	}
 	o.addFlag(cmd)
-	addSecretFile(cmd, &secretFile)
+	access.addFlags(cmd)
 	return cmd
 }
 
@@ -211,7 +223,7 @@ func statusLine(st *cluster.Status) clusterLine {
 	for _, s := range st.Servers {
 		sl := serverLine{Address: string(s.Address), Answers: s.Err == nil}
 		if s.Err != nil {
-			sl.Error = oneLine(s.Err)
+			sl.Error = oneLine(explainTLS(s.Err))
 		}
 		for _, n := range s.Blades {
 			sl.Blades = append(sl.Blades, bladeLine{id, n})

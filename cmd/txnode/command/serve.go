@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,19 +35,21 @@ type serveOptions struct {
 	Catalog     string
 	SecretFile  string
 	Connections int
+	TLS         tlsOptions
 }
 
 // AddFlags registers the flags.
 func (o *serveOptions) AddFlags(cmd *cobra.Command) {
 	o.Memory = 1 << 30
 	fs := cmd.Flags()
-	fs.StringArrayVar(&o.Listen, "listen", nil, "`address` to serve: unix:PATH or tcp:HOST:PORT, on loopback; several are possible (default: none; this or --shm is needed)")
+	fs.StringArrayVar(&o.Listen, "listen", nil, "`address` to serve: unix:PATH or tcp:HOST:PORT, on loopback unless there is TLS;\nseveral are possible (default: none; this or --shm is needed)")
 	fs.StringVar(&o.Shm, "shm", "", "`directory`, best on a tmpfs, by which processes of this host map the blade (default: none)")
 	fs.StringVar(&o.Name, "name", "a", "with --shm, the name of the blade in the directory: letters, digits, '-' and '_'")
 	fs.Var(&o.Memory, "memory", "size of the blade, a multiple of 64KiB, used as data comes; 0, with --catalog: no blade")
 	fs.StringVar(&o.Catalog, "catalog", "", "`directory` with the catalog to serve, made if there is none; memory: one that ends with the process (default: none)")
 	fs.StringVar(&o.SecretFile, "secret-file", "", "`file` with a secret of at least 16 bytes that clients must share, without the end of its last line;\nby default none, and a unix socket is for this user and root")
 	fs.IntVar(&o.Connections, "connections", 1024, "number of connections at a time, each with 512KiB of buffers")
+	o.TLS.addFlags(cmd, "clients")
 }
 
 // Validate finds faults.
@@ -71,6 +74,10 @@ func (o *serveOptions) Validate() error {
 	case o.Memory == 0 && o.Catalog != "" && o.Shm == "":
 	case o.Memory <= 0 || o.Memory%(64<<10) != 0:
 		faults = append(faults, fmt.Sprintf("--memory is %v; it must be a positive multiple of 64KiB", &o.Memory))
+	}
+	faults = append(faults, o.TLS.faults()...)
+	if o.TLS.given() && !slices.ContainsFunc(o.Listen, func(a string) bool { network, _, err := tcp.ParseAddress(a); return err != nil || network == "tcp" }) {
+		faults = append(faults, "--tls-cert is for TCP, and no --listen is tcp:HOST:PORT")
 	}
 	if o.Connections < 1 || o.Connections > 1<<20 {
 		faults = append(faults, fmt.Sprintf("--connections is %d; it must be from 1 to %d", o.Connections, 1<<20))
@@ -102,15 +109,17 @@ ends. Programs connect with remote.Dial of the package txnode/memory/catalog/rem
 With --shm, --listen is where the catalog is served.
 
 A unix socket is for the user that runs the command and root, or, with
---secret-file, for all that have the secret. Other hosts cannot be served: that
-needs TLS, which a program of its own has with tcp.NewServer.
+--secret-file, for all that have the secret. Other hosts are served with TLS only:
+--tls-cert, --tls-key and --tls-ca. Then a client on TCP must have a certificate of
+that authority, too. TLS 1.3 is the oldest version.
 
 When all addresses are served a line says so. Clients that were refused, or that
 broke the protocol, are told of on standard error.`,
 		Example: `  txnode serve --listen unix:/tmp/blade0 --memory 4GiB
   txnode serve --listen tcp:127.0.0.1:7000 --secret-file secret
   txnode serve --shm /dev/shm/txnode --name blade0 --memory 4GiB
-  txnode serve --listen unix:/tmp/catalog --catalog /var/lib/txnode --memory 0`,
+  txnode serve --listen unix:/tmp/catalog --catalog /var/lib/txnode --memory 0
+  txnode serve --listen tcp:0.0.0.0:7000 --tls-cert server.crt --tls-key server.key --tls-ca ca.crt`,
 		Args: noArguments, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
@@ -133,6 +142,9 @@ func runServe(ctx context.Context, w *World, o *serveOptions) (err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		fmt.Fprintf(w.Stderr, "%s: %s\n", client, oneLine(err))
+	}
+	if so.TLS, err = o.TLS.server(); err != nil {
+		return err
 	}
 	if o.SecretFile != "" {
 		if so.Secret, err = readSecret(o.SecretFile); err != nil {
