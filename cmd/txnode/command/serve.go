@@ -2,27 +2,16 @@ package command
 
 import (
 	"bytes"
-	"context"
-	"crypto/rand"
-	"encoding/binary"
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"txnode/memory"
 	"txnode/memory/catalog"
-	"txnode/memory/catalog/remote"
-	"txnode/rdma/region"
-	"txnode/rdma/shm"
 	"txnode/rdma/tcp"
 )
 
@@ -32,10 +21,49 @@ type serveOptions struct {
 	Shm         string
 	Name        string
 	Memory      byteSize
+	Blades      sizeList
+	Dir         string
+	HugePages   bool
 	Catalog     string
 	SecretFile  string
 	Connections int
 	TLS         tlsOptions
+
+	memoryGiven bool // and not the default
+}
+
+// sizeList is a flag that can be given several times, each time with a size.
+type sizeList []byteSize
+
+// String implements pflag.Value.
+func (l *sizeList) String() string {
+	var sizes []string
+	for i := range *l {
+		sizes = append(sizes, (*l)[i].String())
+	}
+	return strings.Join(sizes, ",")
+}
+
+// Type implements pflag.Value.
+func (l *sizeList) Type() string { return "size" }
+
+// Set implements pflag.Value.
+func (l *sizeList) Set(s string) error {
+	var size byteSize
+	err := size.Set(s)
+	*l = append(*l, size)
+	return err
+}
+
+// sizes are those of the blades that were asked for, in the order of their ids; none: a catalog alone.
+func (o *serveOptions) sizes() []byteSize {
+	switch {
+	case len(o.Blades) > 0:
+		return o.Blades
+	case o.Memory == 0:
+		return nil
+	}
+	return []byteSize{o.Memory}
 }
 
 // AddFlags registers the flags.
@@ -43,9 +71,12 @@ func (o *serveOptions) AddFlags(cmd *cobra.Command) {
 	o.Memory = 1 << 30
 	fs := cmd.Flags()
 	fs.StringArrayVar(&o.Listen, "listen", nil, "`address` to serve: unix:PATH or tcp:HOST:PORT, on loopback unless there is TLS;\nseveral are possible (default: none; this or --shm is needed)")
-	fs.StringVar(&o.Shm, "shm", "", "`directory`, best on a tmpfs, by which processes of this host map the blade (default: none)")
-	fs.StringVar(&o.Name, "name", "a", "with --shm, the name of the blade in the directory: letters, digits, '-' and '_'")
+	fs.StringVar(&o.Shm, "shm", "", "`directory`, best on a tmpfs, by which processes of this host map the blades (default: none)")
+	fs.StringVar(&o.Name, "name", "a", "with --shm, the name of this server in the directory: letters, digits, '-' and '_'")
 	fs.Var(&o.Memory, "memory", "size of the blade, a multiple of 64KiB, used as data comes; 0, with --catalog: no blade")
+	fs.Var(&o.Blades, "blade", "instead of --memory: `size` of one of several blades, in the order of their ids; several times (default: one blade)")
+	fs.StringVar(&o.Dir, "dir", "", "`directory` that keeps each blade in a file, made if there is none; sizes may be left out if there is one\n(default: none, the blades end with the process)")
+	fs.BoolVar(&o.HugePages, "huge-pages", false, "put blades in memory on explicit huge pages, which must be reserved; sizes are multiples of 2MiB then")
 	fs.StringVar(&o.Catalog, "catalog", "", "`directory` with the catalog to serve, made if there is none; memory: one that ends with the process (default: none)")
 	fs.StringVar(&o.SecretFile, "secret-file", "", "`file` with a secret of at least 16 bytes that clients must share, without the end of its last line;\nby default none, and a unix socket is for this user and root")
 	fs.IntVar(&o.Connections, "connections", 1024, "number of connections at a time, each with 512KiB of buffers")
@@ -70,11 +101,7 @@ func (o *serveOptions) Validate() error {
 			faults = append(faults, fmt.Sprintf("--listen is %q; it must be unix:PATH or tcp:HOST:PORT", a))
 		}
 	}
-	switch {
-	case o.Memory == 0 && o.Catalog != "" && o.Shm == "":
-	case o.Memory <= 0 || o.Memory%(64<<10) != 0:
-		faults = append(faults, fmt.Sprintf("--memory is %v; it must be a positive multiple of 64KiB", &o.Memory))
-	}
+	faults = append(faults, o.bladeFaults()...)
 	faults = append(faults, o.TLS.faults()...)
 	if o.TLS.given() && !slices.ContainsFunc(o.Listen, func(a string) bool { network, _, err := tcp.ParseAddress(a); return err != nil || network == "tcp" }) {
 		faults = append(faults, "--tls-cert is for TCP, and no --listen is tcp:HOST:PORT")
@@ -88,18 +115,64 @@ func (o *serveOptions) Validate() error {
 	return nil
 }
 
+// maxBlades is how many blades a server can have.
+const maxBlades = 1 << 12
+
+// bladeFaults finds faults in what was asked of blades.
+func (o *serveOptions) bladeFaults() (faults []string) {
+	flag := "memory"
+	if len(o.Blades) > 0 {
+		flag = "blade"
+	}
+	unit, in := byteSize(64<<10), ""
+	if o.HugePages {
+		unit, in = 2<<20, " with --huge-pages"
+	}
+	sizes := o.sizes()
+	if sizes == nil && (o.Catalog == "" || o.Shm != "") { // there are to be blades
+		sizes = []byteSize{0}
+	}
+	for _, n := range sizes {
+		if n <= 0 || n%unit != 0 {
+			faults = append(faults, fmt.Sprintf("--%s is %v; it must be a positive multiple of %v%s", flag, &n, &unit, in))
+		}
+	}
+	if o.memoryGiven && len(o.Blades) > 0 {
+		faults = append(faults, "--memory and --blade are both given; several blades are several --blade")
+	}
+	if len(sizes) > maxBlades {
+		faults = append(faults, fmt.Sprintf("%d times --blade; %d are possible", len(sizes), maxBlades))
+	}
+	if o.Dir != "" && sizes == nil {
+		faults = append(faults, "--dir is for blades, and --memory 0 asks for none")
+	}
+	switch {
+	case o.HugePages && o.Dir != "":
+		faults = append(faults, "--huge-pages is for memory, and --dir keeps blades in files")
+	case o.HugePages && o.Shm != "":
+		faults = append(faults, "--huge-pages is for --listen; blades of --shm are on transparent huge pages")
+	case o.HugePages && sizes == nil:
+		faults = append(faults, "--huge-pages is for blades, and --memory 0 asks for none")
+	}
+	return faults
+}
+
 func newServe(w *World) *cobra.Command {
 	o := &serveOptions{}
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve a memory blade, or a catalog, to transactions of other processes",
-		Long: `Serves a memory blade, whose memory is this process's, until it is interrupted or
+		Short: "Serve memory blades, or a catalog, to transactions of other processes",
+		Long: `Serves memory blades, whose memory is this process's, until it is interrupted or
 ended (SIGINT, SIGTERM). Then connections execute what they have received, and the
-memory is gone. A database counts the blade as lost then, and has copies elsewhere.
-Write with txnode cluster init which servers have the blades of a database; programs
-open it with cluster.Open of the package txnode/cluster.
+memory is given up. Write with txnode cluster init which servers have the blades of a
+database; programs open it with cluster.Open of the package txnode/cluster.
 
-With --shm, processes of this host map the blade's memory instead, and access it
+With --dir, blades are files, one each, beside a file with their identity. What was
+written is there after the end of the process, by SIGKILL, too. For a database a blade
+that has restarted counts as lost all the same, as it may have missed writes: its
+copies on other blades go on, and it gets new ones. So a database needs --replicas.
+
+With --shm, processes of this host map the blades' memory instead, and access it
 themselves. Programs connect with shm.Dial of the package txnode/rdma/shm. A process
 that stops in the middle of an access while keys change is killed. Linux only.
 
@@ -118,10 +191,12 @@ broke the protocol, are told of on standard error.`,
 		Example: `  txnode serve --listen unix:/tmp/blade0 --memory 4GiB
   txnode serve --listen tcp:127.0.0.1:7000 --secret-file secret
   txnode serve --shm /dev/shm/txnode --name blade0 --memory 4GiB
+  txnode serve --listen unix:/tmp/blades --blade 4GiB --blade 4GiB --dir /var/lib/txnode/blades
   txnode serve --listen unix:/tmp/catalog --catalog /var/lib/txnode --memory 0
   txnode serve --listen tcp:0.0.0.0:7000 --tls-cert server.crt --tls-key server.key --tls-ca ca.crt`,
 		Args: noArguments, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.memoryGiven = cmd.Flags().Changed("memory")
 			if err := o.Validate(); err != nil {
 				return err
 			}
@@ -130,61 +205,6 @@ broke the protocol, are told of on standard error.`,
 	}
 	o.AddFlags(cmd)
 	return cmd
-}
-
-// graceTime is how long the end of a blade waits for its clients to take replies.
-const graceTime = 10 * time.Second
-
-func runServe(ctx context.Context, w *World, o *serveOptions) (err error) {
-	so := tcp.ServerOptions{Connections: o.Connections}
-	var mu sync.Mutex // connections report at the same time
-	so.Report = func(client string, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		fmt.Fprintf(w.Stderr, "%s: %s\n", client, oneLine(err))
-	}
-	if so.TLS, err = o.TLS.server(); err != nil {
-		return err
-	}
-	if o.SecretFile != "" {
-		if so.Secret, err = readSecret(o.SecretFile); err != nil {
-			return err
-		}
-	}
-	if o.Catalog != "" {
-		cat, err := openCatalog(o.Catalog)
-		if err != nil {
-			return failf("--catalog %s: %w", o.Catalog, err)
-		}
-		// It is closed when nothing asks it any more: clients must not take the end of the process for its end.
-		defer func() { err = errors.Join(err, cat.Close()) }()
-		so.Services = map[string]tcp.Service{remote.ServiceName: remote.NewService(cat)}
-	}
-	if o.Shm != "" {
-		return serveShared(ctx, w, o, so)
-	}
-	if o.Memory == 0 {
-		server, err := tcp.NewServer(nil, so)
-		if err != nil {
-			return err
-		}
-		return serveAll(ctx, w, o, server, o.catalogName()+" serves ")
-	}
-	var seed [8]byte
-	_, _ = rand.Read(seed[:]) // never fails
-	set, err := region.New(region.Config{Regions: []region.Options{{Size: uint64(o.Memory)}}, Seed: binary.LittleEndian.Uint64(seed[:])})
-	if err != nil {
-		return err
-	}
-	server, err := tcp.NewServer(set, so)
-	if err != nil {
-		return errors.Join(err, set.Close())
-	}
-	what := fmt.Sprintf("a blade of %v serves ", &o.Memory)
-	if o.Catalog != "" {
-		what = fmt.Sprintf("a blade of %v and %s serve ", &o.Memory, o.catalogName())
-	}
-	return errors.Join(serveAll(ctx, w, o, server, what), set.Close())
 }
 
 // readSecret reads the secret of a file, without the end of its last line.
@@ -207,7 +227,11 @@ func openCatalog(dir string) (memory.Catalog, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	return catalog.OpenBolt(filepath.Join(dir, "catalog.db"), false)
+	c, err := catalog.OpenBolt(filepath.Join(dir, "catalog.db"), false)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // catalogName names the catalog in what the command says.
@@ -216,102 +240,4 @@ func (o *serveOptions) catalogName() string {
 		return "a catalog in memory"
 	}
 	return "the catalog in " + o.Catalog
-}
-
-// serveShared serves a blade that processes of this host map, and the catalog if there is one, until ctx ends.
-func serveShared(ctx context.Context, w *World, o *serveOptions, so tcp.ServerOptions) error {
-	report := so.Report
-	server, err := shm.NewServer(o.Shm, shm.ServerOptions{
-		Name: o.Name, Blades: []region.Options{{Size: uint64(o.Memory)}}, Connections: o.Connections,
-		Report: func(err error) { report(o.Shm, err) },
-	})
-	if err != nil {
-		return failf("--shm %s: %w", o.Shm, err)
-	}
-	ctx, cancel := context.WithCancel(ctx) // one that fails ends the other
-	defer cancel()
-	served := make(chan error, 1)
-	go func() {
-		served <- server.Serve()
-		cancel()
-	}()
-	what := fmt.Sprintf("a blade of %v is in %s as %s", &o.Memory, o.Shm, o.Name)
-	if so.Services == nil {
-		if _, err = fmt.Fprintln(w.Stdout, what); err == nil {
-			<-ctx.Done()
-		}
-	} else {
-		var catalogs *tcp.Server
-		if catalogs, err = tcp.NewServer(nil, so); err == nil {
-			err = serveAll(ctx, w, o, catalogs, what+"; "+o.catalogName()+" serves ")
-		}
-	}
-	return errors.Join(err, server.Close(), <-served)
-}
-
-// serveAll serves all addresses until ctx ends, or one of them cannot be served any more. When it has begun it
-// says what, and which addresses.
-func serveAll(ctx context.Context, w *World, o *serveOptions, server *tcp.Server, what string) (err error) {
-	failed := make(chan error, len(o.Listen))
-	var serving sync.WaitGroup
-	defer func() {
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceTime)
-		defer cancel()
-		if e := server.Shutdown(grace); e != nil {
-			err = errors.Join(err, failf("clients have not taken their replies within %v: %w", graceTime, e))
-		}
-		serving.Wait()
-	}()
-	var names []string
-	for _, a := range o.Listen {
-		l, err := listenOn(a)
-		if err == nil {
-			if err = server.Admissible(l.Addr()); err != nil {
-				err = errors.Join(err, l.Close())
-			}
-		}
-		if err != nil {
-			return failf("--listen %s: %w", a, err)
-		}
-		network, _, _ := tcp.ParseAddress(a) // Validate has
-		names = append(names, network+":"+l.Addr().String())
-		serving.Go(func() { failed <- server.Serve(l) })
-	}
-	if _, err := fmt.Fprintf(w.Stdout, "%s%s\n", what, strings.Join(names, ", ")); err != nil {
-		return err
-	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-failed:
-		return err
-	}
-}
-
-// listenOn listens on an address. A socket that a process that is gone has left behind is replaced.
-func listenOn(a string) (net.Listener, error) {
-	network, address, err := tcp.ParseAddress(a)
-	if err != nil {
-		return nil, err
-	}
-	l, err := net.Listen(network, address)
-	if network != "unix" || !errors.Is(err, unix.EADDRINUSE) {
-		return l, err
-	}
-	st, e := os.Lstat(address)
-	if e != nil || st.Mode()&os.ModeSocket == 0 {
-		return nil, fmt.Errorf("%w: something that is no socket is there", err)
-	}
-	c, e := net.Dial(network, address)
-	if e == nil {
-		_ = c.Close() // it was a question only
-		return nil, fmt.Errorf("%w: another process serves it", err)
-	}
-	if !errors.Is(e, unix.ECONNREFUSED) {
-		return nil, errors.Join(err, e)
-	}
-	if e := os.Remove(address); e != nil {
-		return nil, errors.Join(err, e)
-	}
-	return net.Listen(network, address)
 }

@@ -1,0 +1,244 @@
+package command
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"txnode/memory"
+	"txnode/memory/catalog/remote"
+	"txnode/rdma/region"
+	"txnode/rdma/shm"
+	"txnode/rdma/tcp"
+)
+
+// daemon is a process of txnode serve: what it serves, and by what.
+type daemon struct {
+	w *World
+	o *serveOptions
+
+	sizes   []byteSize     // of the blades
+	dir     *bladeDir      // that keeps them; nil: memory
+	catalog memory.Catalog // nil: none
+	set     *region.Set    // of blades on sockets; nil: none
+	server  *tcp.Server    // nil: --shm alone
+	shared  *shm.Server    // of blades that are mapped; nil: none
+
+	reporting sync.Mutex // connections report at the same time
+}
+
+func runServe(ctx context.Context, w *World, o *serveOptions) error {
+	d := &daemon{w: w, o: o, sizes: o.sizes()}
+	err := d.open()
+	if err == nil {
+		err = d.serve(ctx)
+	}
+	return errors.Join(err, d.close())
+}
+
+// report tells of a connection that was refused or has failed.
+func (d *daemon) report(client string, err error) {
+	d.reporting.Lock()
+	defer d.reporting.Unlock()
+	fmt.Fprintf(d.w.Stderr, "%s: %s\n", client, oneLine(err))
+}
+
+// open makes what is served. What there is after an error is given up by close.
+func (d *daemon) open() (err error) {
+	o := d.o
+	so := tcp.ServerOptions{Connections: o.Connections, Report: d.report}
+	if so.TLS, err = o.TLS.server(); err != nil {
+		return err
+	}
+	if o.SecretFile != "" {
+		if so.Secret, err = readSecret(o.SecretFile); err != nil {
+			return err
+		}
+	}
+	if o.Catalog != "" {
+		if d.catalog, err = openCatalog(o.Catalog); err != nil {
+			return failf("--catalog %s: %w", o.Catalog, err)
+		}
+		so.Services = map[string]tcp.Service{remote.ServiceName: remote.NewService(d.catalog)}
+	}
+	regions, err := d.regions()
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.Shm != "":
+		if d.shared, err = shm.NewServer(o.Shm, shm.ServerOptions{
+			Name: o.Name, Blades: regions, Connections: o.Connections,
+			Report: func(err error) { d.report(o.Shm, err) },
+		}); err != nil {
+			return failf("--shm %s: %w", o.Shm, err)
+		}
+	case len(regions) > 0:
+		var seed [8]byte
+		_, _ = rand.Read(seed[:]) // never fails
+		if d.set, err = region.New(region.Config{Regions: regions, Seed: binary.LittleEndian.Uint64(seed[:])}); err != nil {
+			return err
+		}
+	}
+	if len(o.Listen) > 0 {
+		d.server, err = tcp.NewServer(d.set, so)
+	}
+	return err
+}
+
+// regions are what the blades are made of.
+func (d *daemon) regions() (regions []region.Options, err error) {
+	if d.o.Dir != "" {
+		asked := d.sizes
+		if !d.o.memoryGiven && len(d.o.Blades) == 0 {
+			asked = nil
+		}
+		if d.dir, err = openBladeDir(d.o.Dir, asked, d.sizes); err != nil {
+			return nil, failf("--dir %s: %w", d.o.Dir, err)
+		}
+		d.sizes = d.dir.sizes
+	}
+	for i, n := range d.sizes {
+		r := region.Options{Size: uint64(n), HugePages: d.o.HugePages}
+		if d.dir != nil {
+			r.Path = d.dir.path(i)
+		}
+		regions = append(regions, r)
+	}
+	return regions, nil
+}
+
+// close gives everything up. The catalog is closed when nothing asks it any more: clients must not take the
+// end of the process for its end.
+func (d *daemon) close() error {
+	var errs []error
+	if d.shared != nil {
+		errs = append(errs, d.shared.Close())
+	}
+	if d.set != nil {
+		errs = append(errs, d.set.Close())
+	}
+	if d.catalog != nil {
+		errs = append(errs, d.catalog.Close())
+	}
+	if d.dir != nil {
+		errs = append(errs, d.dir.close())
+	}
+	return errors.Join(errs...)
+}
+
+// graceTime is how long the end of a blade waits for its clients to take replies.
+const graceTime = 10 * time.Second
+
+// serve serves until ctx ends, or something cannot be served any more. When it has begun it says what is
+// served, and where.
+func (d *daemon) serve(ctx context.Context) (err error) {
+	failed := make(chan error, len(d.o.Listen)+1)
+	var serving sync.WaitGroup
+	defer func() {
+		if d.server != nil {
+			grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceTime)
+			defer cancel()
+			if e := d.server.Shutdown(grace); e != nil {
+				err = errors.Join(err, failf("clients have not taken their replies within %v: %w", graceTime, e))
+			}
+		}
+		if d.shared != nil {
+			err = errors.Join(err, d.shared.Close())
+		}
+		serving.Wait()
+	}()
+	if d.shared != nil {
+		serving.Go(func() { failed <- d.shared.Serve() })
+	}
+	var names []string
+	for _, a := range d.o.Listen {
+		l, err := listenOn(a)
+		if err == nil {
+			if err = d.server.Admissible(l.Addr()); err != nil {
+				err = errors.Join(err, l.Close())
+			}
+		}
+		if err != nil {
+			return failf("--listen %s: %w", a, err)
+		}
+		network, _, _ := tcp.ParseAddress(a) // Validate has
+		names = append(names, network+":"+l.Addr().String())
+		serving.Go(func() { failed <- d.server.Serve(l) })
+	}
+	if _, err := fmt.Fprintln(d.w.Stdout, d.what(names)); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return err
+	}
+}
+
+// what says what is served at addresses.
+func (d *daemon) what(addresses []string) string {
+	var blades string
+	is, serves := "is", "serves"
+	switch n := len(d.sizes); {
+	case n == 1:
+		blades = fmt.Sprintf("a blade of %v", &d.sizes[0])
+	case n > 1:
+		l := sizeList(d.sizes)
+		blades = fmt.Sprintf("%d blades of %s", n, strings.ReplaceAll(l.String(), ",", ", "))
+		is, serves = "are", "serve"
+	}
+	if d.dir != nil {
+		blades += ", kept in " + d.o.Dir + ","
+	}
+	at := strings.Join(addresses, ", ")
+	switch {
+	case d.shared != nil && d.catalog == nil:
+		return fmt.Sprintf("%s %s in %s as %s", blades, is, d.o.Shm, d.o.Name)
+	case d.shared != nil:
+		return fmt.Sprintf("%s %s in %s as %s; %s serves %s", blades, is, d.o.Shm, d.o.Name, d.o.catalogName(), at)
+	case d.catalog == nil:
+		return fmt.Sprintf("%s %s %s", blades, serves, at)
+	case len(d.sizes) == 0:
+		return fmt.Sprintf("%s serves %s", d.o.catalogName(), at)
+	}
+	return fmt.Sprintf("%s and %s serve %s", blades, d.o.catalogName(), at)
+}
+
+// listenOn listens on an address. A socket that a process that is gone has left behind is replaced.
+func listenOn(a string) (net.Listener, error) {
+	network, address, err := tcp.ParseAddress(a)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen(network, address)
+	if network != "unix" || !errors.Is(err, unix.EADDRINUSE) {
+		return l, err
+	}
+	st, e := os.Lstat(address)
+	if e != nil || st.Mode()&os.ModeSocket == 0 {
+		return nil, fmt.Errorf("%w: something that is no socket is there", err)
+	}
+	c, e := net.Dial(network, address)
+	if e == nil {
+		_ = c.Close() // it was a question only
+		return nil, fmt.Errorf("%w: another process serves it", err)
+	}
+	if !errors.Is(e, unix.ECONNREFUSED) {
+		return nil, errors.Join(err, e)
+	}
+	if e := os.Remove(address); e != nil {
+		return nil, errors.Join(err, e)
+	}
+	return net.Listen(network, address)
+}
