@@ -143,7 +143,7 @@ func (s *Space) BeginAlone() error {
 		}
 		var others []string
 		for _, p := range s.layout.Processes {
-			if p.ID != s.process && !p.resigned() {
+			if p.ID != s.process && !p.Resigned() {
 				others = append(others, fmt.Sprint(p.ID))
 			}
 		}

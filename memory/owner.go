@@ -35,8 +35,8 @@ type ProcessEntry struct {
 	Until, Term int64 // when others may take over its segments: as those of CoordinatorEntry
 }
 
-// resigned reports whether the process has closed the database, and has left segments.
-func (p *ProcessEntry) resigned() bool { return p.Until == resigned }
+// Resigned reports whether the process has closed the database, and has left segments that others take over.
+func (p *ProcessEntry) Resigned() bool { return p.Until == resigned }
 
 // resigned is ProcessEntry.Until of a process that has closed the database.
 const resigned = 1
@@ -143,7 +143,7 @@ func (s *Space) Company() int {
 // countCompany counts the processes of l that an earlier layout does not have. The caller holds the lock, or is the only one.
 func (s *Space) countCompany(old, l *Layout) {
 	for _, p := range l.Processes {
-		if p.ID != s.process && !p.resigned() && (old == nil || old.process(p.ID) == nil) {
+		if p.ID != s.process && !p.Resigned() && (old == nil || old.process(p.ID) == nil) {
 			s.company++
 		}
 	}

@@ -149,7 +149,7 @@ func (o *opening) alive(l *Layout) (ids []uint32) {
 			x.ends = y.ends
 		}
 		now[p.ID] = x
-		if !p.resigned() && (p.Until == 0 || o.waited <= x.ends) {
+		if !p.Resigned() && (p.Until == 0 || o.waited <= x.ends) {
 			ids = append(ids, p.ID)
 			o.limit = max(o.limit, p.Term+openPollNs)
 		}

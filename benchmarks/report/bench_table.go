@@ -77,7 +77,11 @@ func rate(perS float64) string {
 
 func (r *Result) driveLine() string {
 	d := &r.Drive
-	s := fmt.Sprintf("%s × %s, ", plural(int64(d.Threads), "thread"), plural(int64(d.Coroutines), "coroutine"))
+	s := ""
+	if d.Processes > 1 {
+		s = fmt.Sprintf("%d processes × ", d.Processes)
+	}
+	s += fmt.Sprintf("%s × %s, ", plural(int64(d.Threads), "thread"), plural(int64(d.Coroutines), "coroutine"))
 	if d.RatePerS > 0 {
 		s += fmt.Sprintf("open loop of %s arrivals/s, ", rate(d.RatePerS))
 	} else {

@@ -111,7 +111,7 @@ func ourRow(r *Result, s *Summary) Compare {
 	}
 	return Compare{
 		System: r.Store.Name, ID: r.ID, Name: r.Name, What: "measured " + r.Time.UTC().Format("2006-01-02 15:04"),
-		Threads: r.Drive.Threads, Coroutines: r.Drive.Coroutines,
+		Threads: r.Drive.Threads * max(r.Drive.Processes, 1), Coroutines: r.Drive.Coroutines,
 		CommittedPerS: s.CommittedPerS.Median, P50Ns: s.P50Ns.Median, P99Ns: s.P99Ns.Median,
 		NotCommittedPercent: newStat(shares).Median, VerbsPerAttempt: s.VerbsAttempt.Median,
 		Setting: r.Load.Summary + "; " + r.driveLine() + "; " + r.Store.String(), Hardware: r.Environment.String(),

@@ -18,6 +18,7 @@ func FromRunner(name string, res *runner.Result) *Result {
 		SchemaVersion: ResultVersion,
 		Workload:      name,
 		Drive: Drive{
+			Processes:     c.Processes,
 			Threads:       c.Threads,
 			Coroutines:    c.Coroutines,
 			WarmupNs:      int64(c.Warmup),

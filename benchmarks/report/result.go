@@ -75,6 +75,7 @@ type Parameter struct {
 
 // Drive is how the workload was driven.
 type Drive struct {
+	Processes     int     `json:"processes,omitempty"` // each with the threads below; 0: one
 	Threads       int     `json:"threads"`
 	Coroutines    int     `json:"coroutines"` // per thread
 	WarmupNs      int64   `json:"warmup_ns"`

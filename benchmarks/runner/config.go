@@ -11,6 +11,8 @@ import (
 // Config says how to drive a workload. The zero value is one closed loop of one
 // worker for 10 s after a warm-up of none.
 type Config struct {
+	// Processes is how many members Lead has; of no effect elsewhere.
+	Processes int
 	// Threads and Coroutines per thread; their product is the number of
 	// workers. Default 1 and 1.
 	Threads    int

@@ -22,32 +22,12 @@ const grace = 5 * time.Second
 // verified like any other, and the result is Interrupted; that is not an error.
 // The driver and the store must be fresh, or used with each other only.
 func Bench(ctx context.Context, store workload.Store, driver workload.Driver, cfg Config) (*Result, error) {
-	cfg, err := cfg.withDefaults()
-	if err != nil {
-		return &Result{Config: cfg}, err
-	}
-	b := &bench{store: store, driver: driver, cfg: cfg, res: &Result{Config: cfg}}
-	if cfg.Verify {
-		rec, ok := store.(workload.Recorder)
-		if !ok {
-			return b.res, fmt.Errorf("%w (%s); run without verification of the history", ErrCannotRecord, store.Name())
-		}
-		b.recorder = rec
-	}
-	if err := b.load(ctx); err != nil || b.res.Interrupted {
+	b, disarm, err := begin(ctx, store, driver, cfg)
+	defer disarm()
+	if err != nil || b.res.Interrupted {
 		return b.res, err
 	}
-
-	var cut context.CancelFunc
-	b.ctx, cut = context.WithCancel(context.WithoutCancel(ctx))
-	defer cut()
-	disarm := context.AfterFunc(ctx, func() {
-		b.stop.Store(true)
-		time.AfterFunc(grace, cut)
-	})
-	defer disarm()
-
-	for n := range cfg.Runs {
+	for n := range b.cfg.Runs {
 		err := b.run(n)
 		if b.stop.Load() && ctx.Err() != nil {
 			b.res.Interrupted = true
@@ -59,7 +39,36 @@ func Bench(ctx context.Context, store workload.Store, driver workload.Driver, cf
 	return b.res, nil
 }
 
-// bench is one call of Bench.
+// begin loads the workload. After it, b.stop and b.ctx follow ctx until disarm is called.
+func begin(ctx context.Context, store workload.Store, driver workload.Driver, cfg Config) (b *bench, disarm func(), err error) {
+	cfg, err = cfg.withDefaults()
+	b = &bench{store: store, driver: driver, cfg: cfg, res: &Result{Config: cfg}}
+	if err != nil {
+		return b, func() {}, err
+	}
+	if cfg.Verify {
+		rec, ok := store.(workload.Recorder)
+		if !ok {
+			return b, func() {}, fmt.Errorf("%w (%s); run without verification of the history", ErrCannotRecord, store.Name())
+		}
+		b.recorder = rec
+	}
+	if err := b.load(ctx); err != nil || b.res.Interrupted {
+		return b, func() {}, err
+	}
+	var cut context.CancelFunc
+	b.ctx, cut = context.WithCancel(context.WithoutCancel(ctx))
+	unarm := context.AfterFunc(ctx, func() {
+		b.stop.Store(true)
+		time.AfterFunc(grace, cut)
+	})
+	return b, func() {
+		unarm()
+		cut()
+	}, nil
+}
+
+// bench is one call of Bench, Member or Lead.
 type bench struct {
 	store    workload.Store
 	driver   workload.Driver

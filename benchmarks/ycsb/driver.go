@@ -214,6 +214,10 @@ func (d *Driver) Verify(ctx context.Context, store workload.Store) (workload.Ver
 		detail = fmt.Sprintf("%d have not, the first is record %d", a.damaged, a.firstDamaged)
 	}
 	r.Add("every record has a value that was written for it", a.damaged == 0, "%s", detail)
+	if workload.Others(store) { // which may have inserted, or added
+		err = r.Err()
+		return r, err
+	}
 	if d.options.Table == Ordered {
 		n, err := d.count(ctx, store)
 		if err != nil {

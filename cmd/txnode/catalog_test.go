@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -219,5 +221,81 @@ func TestClusterSurvives(t *testing.T) {
 	}
 	if err := errors.Join(db.Close(ctx), h.Close()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestBenchProcesses: a benchmark of several processes on one cluster, whose books are over all; one that is interrupted; two that
+// know nothing of each other, of which one is killed.
+func TestBenchProcesses(t *testing.T) {
+	dir, err := os.MkdirTemp("", "cluster") //nolint:usetesting // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	address := func(name string) string { return "unix:" + filepath.Join(dir, name) }
+	for _, name := range []string{"a", "b"} {
+		start(t, "serve", "--listen", address(name), "--memory", "256MiB")
+	}
+	start(t, "serve", "--listen", address("c"), "--catalog", "memory", "--memory", "0")
+	for start(t, "cluster", "init", "--catalog", address("c"), "--blade", address("a"), "--blade", address("b"), "--segment-size", "1MiB").end(t) != 0 {
+		time.Sleep(10 * time.Millisecond) // until all three serve
+	}
+	bench := func(more ...string) *program {
+		return start(t, append([]string{"bench", "smallbank", "--accounts", "300", "--cluster", address("c"), "--threads", "1", "--warmup", "1ms", "--no-save"}, more...)...)
+	}
+	has := func(p *program, code int, texts ...string) {
+		t.Helper()
+		if got := p.end(t); got != code {
+			t.Errorf("exit code %d, not %d: %s%s", got, code, p.out.String(), p.err.String())
+		}
+		for _, x := range texts {
+			if !strings.Contains(p.out.String(), x) {
+				t.Errorf("no %q in\n%s%s", x, p.out.String(), p.err.String())
+			}
+		}
+	}
+	has(bench("--processes", "3", "--txns", "300", "--runs", "2"), 0, "3 processes × 1 thread", "300 transactions", "money is conserved", "after every run: 4 rules")
+	p := bench("--processes", "2", "--duration", "1h")
+	time.Sleep(time.Second)
+	for p.ProcessState == nil && !strings.Contains(p.out.String(), "interrupted") { // earlier there is nothing to tell
+		if err := p.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		code := p.end(t)
+		if code != 130 {
+			t.Fatalf("interrupted: exit code %d, %s%s", code, p.out.String(), p.err.String())
+		}
+		if p.out.Len() > 0 {
+			break
+		}
+		p = bench("--processes", "2", "--duration", "1h")
+		time.Sleep(3 * time.Second)
+	}
+	if out := p.out.String(); !strings.Contains(out, "interrupted: these are the results until then") || !strings.Contains(out, "money is conserved") {
+		t.Errorf("%s%s", out, p.err.String())
+	}
+
+	killed := bench("--duration", "1h")
+	time.Sleep(2 * time.Second)
+	beside := bench("--duration", "1s")
+	time.Sleep(500 * time.Millisecond)
+	if err := killed.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	killed.end(t)
+	has(beside, 0, "found in the database", "the books balance", "3 rules")
+	status := start(t, "cluster", "status", address("c"))
+	has(status, 0, "tables 2")
+
+	for _, x := range [][]string{{"--processes", "0"}, {"--processes", "2", "--verify"}, {"--replicas", "1"}, {"--dir", dir}} {
+		if p := bench(x...); p.end(t) != 2 || strings.Count(p.err.String(), "\n") != 1 {
+			t.Errorf("%v: %s", x, p.err.String())
+		}
+	}
+	if p := start(t, "bench", "smallbank", "--processes", "2", "--no-save"); p.end(t) != 2 || !strings.Contains(p.err.String(), "--cluster") {
+		t.Errorf("%s", p.err.String())
+	}
+	if p := start(t, "bench", "ycsb", "--cluster", address("c"), "--processes", "2", "--no-save"); p.end(t) != 2 || !strings.Contains(p.err.String(), "ycsb") {
+		t.Errorf("%s", p.err.String())
 	}
 }

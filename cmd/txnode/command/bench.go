@@ -28,6 +28,8 @@ type benchOptions struct {
 	Profile string // file
 	EDN     string // file of the history of transactions
 	Report  string // file of the page
+	// Member is the number of this process among several; 0: it starts them, or is the only one.
+	Member int
 }
 
 // AddFlags registers the flags. cpus is the default number of threads.
@@ -46,6 +48,9 @@ func (o *benchOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	fs.BoolVar(&c.Verify, "verify", false, "record the history of all transactions and check that it is strictly serializable;\nslower (the books are always checked)")
 	fs.Int64Var(&c.VerifyWindow, "verify-window", runner.DefaultVerifyWindow, "number of transactions whose history is checked at a time; they take about 1 KiB of memory each")
 	fs.StringVar(&o.EDN, "history", "", "`file` to write the history of all transactions to, with --verify, for Jepsen's checker Elle: EDN, for its model\nrw-register; each --verify-window is a file of its own (h.edn, h.2.edn, ...); by default none")
+	fs.IntVar(&c.Processes, "processes", 1, "number of processes that run the workload at the same time, with --cluster, each with --threads;\n1, the default: this one. They share --rate and --txns")
+	fs.IntVar(&o.Member, "member", 0, "number of this process among --processes")
+	_ = fs.MarkHidden("member") // it is there
 	o.Kill.AddFlags(cmd)
 	o.Store.AddFlags(cmd)
 	o.Output.addFlag(cmd)
@@ -111,6 +116,17 @@ func (o *benchOptions) Validate(cmd *cobra.Command) error {
 		faults = append(faults, fmt.Sprintf("--save is %q; txnode compare takes that for a file", o.Save))
 	}
 	add(o.Store.Validate(cmd))
+	switch {
+	case o.Run.Processes < 1 || o.Run.Processes > maxProcesses:
+		faults = append(faults, fmt.Sprintf("--processes is %d; it must be from 1 to %d", o.Run.Processes, maxProcesses))
+	case o.Run.Processes > 1 && o.Store.Cluster == "":
+		faults = append(faults, "--processes needs --cluster: blades of this process are no other's")
+	case o.Run.Processes > 1 && o.Run.Verify:
+		faults = append(faults, "--verify records the history of one process: leave --processes out")
+	}
+	if o.Store.Cluster != "" && o.Run.Verify {
+		faults = append(faults, "--verify records what one process does, and others may use the data of --cluster")
+	}
 	add(o.Store.hasArenaFor(c.Coroutines))
 	faults = append(faults, o.Kill.faults(cmd, &o.Store, &o.Run)...)
 	if len(faults) > 0 {
@@ -119,6 +135,9 @@ func (o *benchOptions) Validate(cmd *cobra.Command) error {
 	o.Store.Seed = o.Run.Seed
 	return nil
 }
+
+// maxProcesses bounds --processes.
+const maxProcesses = 256
 
 func newBench(w *World) *cobra.Command {
 	var subcommands []*cobra.Command
@@ -152,6 +171,10 @@ With --dir the data stays, and the next run goes on with it.`,
 	o.AddFlags(cmd, w.CPUs)
 	return ofWorkload(cmd, i, false, o.Validate, func(cmd *cobra.Command, driver workload.Driver, parameters []report.Parameter) error {
 		b := &benchmark{w: w, o: o, driver: driver, parameters: parameters, args: changedFlags(cmd), given: cmd.Flags().Changed, words: func(s string) string { return inFlags(cmd, s) }}
+		b.memberArgs = func(i int) []string { return memberArgs(cmd, i, &o.Run) }
+		if _, ok := driver.(workload.Bookkeeper); !ok && o.Run.Processes > 1 {
+			return usagef("--processes: %s keeps no books that several processes can have", driver.Name())
+		}
 		return b.run(cmd.Context())
 	})
 }

@@ -25,6 +25,7 @@ type benchmark struct {
 	args       []string            // for the record
 	given      func(string) bool   // whether the command line has a flag
 	words      func(string) string // says an error in flags
+	memberArgs func(i int) []string
 }
 
 // run opens the store, runs the benchmark, prints the result and keeps it.
@@ -42,6 +43,9 @@ func (b *benchmark) run(ctx context.Context) error {
 	store, err := b.w.Open(ctx, b.o.Store)
 	if err != nil {
 		return interruptedOr(ctx, err)
+	}
+	if b.o.Member > 0 {
+		return b.follow(ctx, store)
 	}
 	result, err := b.measure(ctx, store)
 	if result != nil {
@@ -96,7 +100,13 @@ func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.
 	if cfg.Events, err = b.o.Kill.events(store); err != nil {
 		return nil, errors.Join(err, stopProfile(), closeStore())
 	}
-	res, err := runner.Bench(ctx, store, b.driver, cfg)
+	bench := b.lead
+	if b.o.Run.Processes == 1 {
+		bench = func(ctx context.Context, store workload.Store, cfg runner.Config) (*runner.Result, error) {
+			return runner.Bench(ctx, store, b.driver, cfg)
+		}
+	}
+	res, err := bench(ctx, store, cfg)
 	progress.close()
 	if len(res.Runs) > 0 {
 		err = errors.Join(err, b.o.Kill.settle(store))

@@ -232,7 +232,12 @@ func statusLine(st *cluster.Status) clusterLine {
 		l.Servers = append(l.Servers, sl)
 	}
 	if db := st.Layout; db != nil {
-		l.Database = &databaseLine{Epoch: uint32(db.Epoch), Processes: len(db.Processes), Workers: len(db.Coordinators)}
+		l.Database = &databaseLine{Epoch: uint32(db.Epoch), Workers: len(db.Coordinators)}
+		for i := range db.Processes {
+			if !db.Processes[i].Resigned() {
+				l.Database.Processes++
+			}
+		}
 		for _, t := range db.Tables {
 			if t.State == memory.TableLive && t.Root != 0 { // it is whole
 				l.Database.Tables++

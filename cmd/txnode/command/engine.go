@@ -8,6 +8,7 @@ import (
 
 	"txnode/benchmarks/engine"
 	"txnode/benchmarks/workload"
+	"txnode/cluster"
 	"txnode/memory"
 	"txnode/occ"
 	"txnode/txn"
@@ -36,6 +37,17 @@ func openEngine(ctx context.Context, o StoreOptions) (workload.Store, error) {
 	if o.Policy == "ford" {
 		options.Policy = occ.PolicyFORD
 	}
+	if o.Cluster != "" {
+		co, err := o.Access.options()
+		if err != nil {
+			return nil, err
+		}
+		db, err := cluster.Open(ctx, o.Cluster, options, co)
+		if err != nil {
+			return nil, clusterFailed(err)
+		}
+		return engine.New(db, options.Policy), nil
+	}
 	s, err := engine.Open(ctx, options)
 	if errors.Is(err, memory.ErrGeometry) && o.Dir != "" && o.sized {
 		err = fmt.Errorf("%w; --blades, --replicas, --blade-size and --segment-size may be left out: then what is there is taken", err)
@@ -50,6 +62,7 @@ func openEngine(ctx context.Context, o StoreOptions) (workload.Store, error) {
 type geometry struct {
 	blades, backups int
 	bladeBytes      int64
+	fabric          string
 }
 
 // geometryOf asks the engine; other stores have none.
@@ -60,7 +73,7 @@ func geometryOf(s workload.Store) (geometry, bool) {
 	}
 	space := e.DB().Space()
 	blades := space.Fabric().Blades()
-	g := geometry{blades: len(blades), backups: space.Backups()}
+	g := geometry{blades: len(blades), backups: space.Backups(), fabric: space.Fabric().Name()}
 	if len(blades) > 0 {
 		g.bladeBytes = int64(blades[0].Size)
 	}

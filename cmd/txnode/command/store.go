@@ -26,6 +26,8 @@ type StoreOptions struct {
 	SegmentSize int64 // likewise
 	Arena       int   // bytes; 0: the engine's default
 	Dir         string
+	Cluster     string // address of its catalog
+	Access      accessOptions
 	Durability  txn.Durability
 	ReadBackups bool // what is only read
 	HugePages   bool // explicit ones
@@ -56,6 +58,8 @@ func (o *StoreOptions) AddFlags(cmd *cobra.Command) {
 	fs.Var(&o.segment, "segment-size", "unit in which blades hand out memory, a power of two from 256KiB to 64MiB;\n0, the default: 64MiB, with --dir 8MiB or what is there; less if the blades are small")
 	fs.Var(&o.arena, "arena", "registered memory of a thread, for the transactions of all its coroutines, from 1MiB to 1GiB;\n0, the default: 16MiB")
 	fs.StringVar(&o.Dir, "dir", "", "`directory` that keeps the blades in files, so that the next run finds its data; by default memory only")
+	fs.StringVar(&o.Cluster, "cluster", "", "`address` of the catalog of a cluster whose blades keep the data, which other processes may use at the same time;\nby default the blades are this process's")
+	o.Access.addFlags(cmd)
 	fs.Var(&o.Durability, "durability", "what a commit in --dir survives: the end of the `process`, however it comes, or the loss of power\n(the log is flushed before a commit is acknowledged)")
 	fs.BoolVar(&o.ReadBackups, "read-backups", false, "read what is only read from the first backup, and validate it at the primary; default: from the primary")
 	fs.BoolVar(&o.HugePages, "huge-pages", false, "put the blades on explicit huge pages, of which enough for --blades of --blade-size must be reserved;\ndefault: on transparent ones, if the kernel grants them")
@@ -88,8 +92,20 @@ func (o *StoreOptions) Validate(cmd *cobra.Command) error {
 	if o.HugePages && o.Dir != "" {
 		faults = append(faults, "--huge-pages are for blades in memory, without --dir")
 	}
-	if o.ReadBackups && o.Replicas == 0 && (o.Dir == "" || cmd.Flags().Changed("replicas")) {
+	if o.ReadBackups && o.Replicas == 0 && o.Cluster == "" && (o.Dir == "" || cmd.Flags().Changed("replicas")) {
 		faults = append(faults, "--read-backups needs --replicas 1 or 2")
+	}
+	if o.Cluster != "" {
+		for _, f := range []string{"dir", "blades", "replicas", "blade-size", "segment-size", "huge-pages"} {
+			if cmd.Flags().Changed(f) {
+				faults = append(faults, "--"+f+" is for blades of this process, and not for those of --cluster")
+			}
+		}
+		if o.Durability == txn.DurabilityPower {
+			faults = append(faults, "--durability power is for --dir: the blades of --cluster keep nothing without power")
+		}
+	} else if o.Access != (accessOptions{}) {
+		faults = append(faults, "--secret-file and --tls-... are for --cluster")
 	}
 	if o.Dir == "" && cmd.Flags().Changed("dir") {
 		faults = append(faults, "--dir is empty; name a directory, or leave it out to use memory only")
@@ -110,7 +126,7 @@ func (o *StoreOptions) Validate(cmd *cobra.Command) error {
 	o.Techniques = o.techniques.value()
 	o.BladeSize, o.SegmentSize = int64(o.size), int64(o.segment)
 	o.sized = slices.ContainsFunc([]string{"replicas", "blades", "blade-size", "segment-size"}, cmd.Flags().Changed)
-	o.Geometry = o.Dir == "" || cmd.Flags().Changed("replicas") || cmd.Flags().Changed("blades")
+	o.Geometry = o.Dir == "" && o.Cluster == "" || cmd.Flags().Changed("replicas") || cmd.Flags().Changed("blades")
 	return nil
 }
 
@@ -132,6 +148,9 @@ func (o *StoreOptions) describe(s workload.Store, fabric string) report.Store {
 	}
 	if g, ok := geometryOf(s); ok {
 		d.Replicas, d.Blades, d.BladeBytes = g.backups, g.blades, g.bladeBytes
+		if o.Cluster != "" {
+			d.Fabric = g.fabric
+		}
 	}
 	return d
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 // World is what the commands see of the outside.
 type World struct {
+	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	// StdoutTerminal and StderrTerminal say whether a person is looking: colors on
 	// standard output, progress on standard error.
@@ -32,6 +34,8 @@ type World struct {
 	CacheDir    func() (string, error)
 	// Open opens the store that benchmarks run on.
 	Open func(ctx context.Context, o StoreOptions) (workload.Store, error)
+	// Self is a command that runs this program with arguments.
+	Self func(args ...string) *exec.Cmd
 	// Fabric says in words what the store's verbs go over.
 	Fabric string
 }
@@ -39,6 +43,7 @@ type World struct {
 // System returns the world of a real process, with the embedded engine.
 func System() World {
 	return World{
+		Stdin:          os.Stdin,
 		Stdout:         os.Stdout,
 		Stderr:         os.Stderr,
 		StdoutWidth:    columns(os.Stdout),
@@ -50,7 +55,14 @@ func System() World {
 		Environment:    runner.ReadEnvironment,
 		CacheDir:       os.UserCacheDir,
 		Open:           openEngine,
-		Fabric:         "in-process fabric: verbs are memory accesses of this process, no network",
+		Self: func(args ...string) *exec.Cmd {
+			path, err := os.Executable()
+			if err != nil {
+				path = os.Args[0]
+			}
+			return exec.Command(path, args...)
+		},
+		Fabric: "in-process fabric: verbs are memory accesses of this process, no network",
 	}
 }
 

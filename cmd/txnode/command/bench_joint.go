@@ -1,0 +1,193 @@
+package command
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"txnode/benchmarks/runner"
+	"txnode/benchmarks/workload"
+)
+
+// A benchmark of several processes: the command starts others of itself, members, with the same flags and --member. They
+// exchange lines of JSON by their standard input and output:
+//
+//	to a member     {"run":0}    begin run 0; the end of the input: there are no more
+//	from a member   {"ready":true}   once, when it has loaded
+//	                {"part":{...}}   what it has measured of a run
+
+type memberOrder struct {
+	Run int `json:"run"`
+}
+
+type memberReport struct {
+	Ready bool         `json:"ready,omitempty"`
+	Part  *runner.Part `json:"part,omitempty"`
+}
+
+// maxReport bounds a line of a member: histograms of some types.
+const maxReport = 64 << 20
+
+// leaderFlags are the flags that are the leader's alone.
+var leaderFlags = []string{"processes", "save", "no-save", "report", "cpuprofile", "output", "history-file", "seed", "rate", "txns"}
+
+// memberArgs is the command line of member i, from 1, of a command.
+func memberArgs(cmd *cobra.Command, i int, c *runner.Config) []string {
+	args := strings.Fields(cmd.CommandPath())[1:]
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if !slices.Contains(leaderFlags, f.Name) {
+			args = append(args, "--"+f.Name+"="+f.Value.String())
+		}
+	})
+	n := int64(c.Processes)
+	txns := c.Txns / n
+	if int64(i) <= c.Txns%n || c.Txns > 0 && txns == 0 {
+		txns++
+	}
+	return append(args, "--no-save", fmt.Sprint("--member=", i), fmt.Sprint("--seed=", c.Seed+uint64(i)<<32),
+		fmt.Sprint("--rate=", c.Rate/float64(n)), fmt.Sprint("--txns=", txns))
+}
+
+// member is a process that was started, as the leader sees it.
+type member struct {
+	number int
+	cmd    *exec.Cmd
+	orders io.WriteCloser
+	lines  *bufio.Scanner
+}
+
+// receive returns the next report.
+func (m *member) receive() (memberReport, error) {
+	var r memberReport
+	if !m.lines.Scan() {
+		err := m.lines.Err()
+		if err == nil {
+			err = errors.New("it has ended; what it said is on standard error")
+		}
+		return r, fmt.Errorf("process %d of the benchmark: %w", m.number, err)
+	}
+	if err := json.Unmarshal(m.lines.Bytes(), &r); err != nil {
+		return r, fmt.Errorf("process %d of the benchmark: %w", m.number, err)
+	}
+	return r, nil
+}
+
+// Run implements runner.Partner.
+func (m *member) Run(n int) (runner.Part, error) {
+	p, err := json.Marshal(memberOrder{n})
+	if err == nil {
+		_, err = m.orders.Write(append(p, '\n'))
+	}
+	if err != nil {
+		return runner.Part{}, fmt.Errorf("process %d of the benchmark: %w", m.number, err)
+	}
+	r, err := m.receive()
+	if err == nil && r.Part == nil {
+		err = fmt.Errorf("process %d of the benchmark has measured nothing", m.number)
+	}
+	if err != nil {
+		return runner.Part{}, err
+	}
+	return *r.Part, nil
+}
+
+// members are the processes of a benchmark.
+type members struct {
+	w    *World
+	args func(i int) []string
+	all  []*member
+	done []func() error
+}
+
+// start starts members, and returns when all have loaded.
+func (ms *members) start(ctx context.Context, n int) ([]runner.Partner, error) {
+	partners := make([]runner.Partner, n)
+	for i := range n {
+		c := ms.w.Self(ms.args(i + 1)...)
+		c.Stderr = ms.w.Stderr
+		c.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // an interrupt of the terminal is passed on, and comes once
+		in, err := c.StdinPipe()
+		if err != nil {
+			return nil, err
+		}
+		out, err := c.StdoutPipe()
+		if err != nil {
+			return nil, err
+		}
+		if err := c.Start(); err != nil {
+			return nil, fmt.Errorf("starting a process of the benchmark: %w", err)
+		}
+		m := &member{number: i + 1, cmd: c, orders: in, lines: bufio.NewScanner(out)}
+		m.lines.Buffer(nil, maxReport)
+		ms.all, partners[i] = append(ms.all, m), m
+		stop := context.AfterFunc(ctx, func() { _ = c.Process.Signal(os.Interrupt) }) // one that has ended needs none
+		ms.done = append(ms.done, func() error {
+			stop()
+			err := in.Close()
+			_, _ = io.Copy(io.Discard, out) // it has nothing more to say
+			var exit *exec.ExitError
+			if e := c.Wait(); !errors.As(e, &exit) { // its exit code: what has failed is known
+				err = errors.Join(err, e)
+			}
+			return err
+		})
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, n)
+	for i, m := range ms.all {
+		wg.Go(func() { _, errs[i] = m.receive() })
+	}
+	wg.Wait()
+	return partners, errors.Join(errs...)
+}
+
+// end waits until all members have ended.
+func (ms *members) end() error {
+	var errs []error
+	for _, done := range ms.done {
+		errs = append(errs, done())
+	}
+	return errors.Join(errs...)
+}
+
+// lead is runner.Bench with members.
+func (b *benchmark) lead(ctx context.Context, store workload.Store, cfg runner.Config) (*runner.Result, error) {
+	ms := &members{w: b.w, args: b.memberArgs}
+	res, err := runner.Lead(ctx, store, b.driver.(workload.Bookkeeper), cfg, func() ([]runner.Partner, error) { return ms.start(ctx, cfg.Processes) })
+	return res, errors.Join(err, ms.end())
+}
+
+// follow makes this process a member.
+func (b *benchmark) follow(ctx context.Context, store workload.Store) error {
+	lines := bufio.NewScanner(b.w.Stdin)
+	ready := false
+	say := func(r memberReport) error { return line(b.w.Stdout, r) }
+	next := func() (int, bool, error) {
+		if !ready {
+			ready = true
+			if err := say(memberReport{Ready: true}); err != nil {
+				return 0, false, err
+			}
+		}
+		if !lines.Scan() {
+			return 0, false, lines.Err()
+		}
+		var o memberOrder
+		err := json.Unmarshal(lines.Bytes(), &o)
+		return o.Run, err == nil, err
+	}
+	err := runner.Member(ctx, store, b.driver.(workload.Bookkeeper), b.o.Run, next, func(p runner.Part) error { return say(memberReport{Part: &p}) })
+	return errors.Join(err, store.Close(context.WithoutCancel(ctx)))
+}
