@@ -29,7 +29,10 @@ type region struct {
 	mu    sync.Mutex // for changes of keys, and what follows
 	keys  rdma.Keys  // that open it
 	fault error      // why it was stopped last; nil: it was told to, or by another process
-	refs  int        // of the set, and of queue pairs; under the set's mu
+	// For Stats, under mu.
+	provisioned     spans
+	grants, revokes uint64
+	refs            int // of the set, and of queue pairs; under the set's mu
 	// witnesses are more handles on the file, that no flush has at present: see flush.
 	// lent is how many have one, and one that gives it back says so.
 	witnesses []*os.File

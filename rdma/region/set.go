@@ -145,13 +145,20 @@ func (s *Set) Mappings() []rdma.Mapping {
 
 // Provision reserves disk space behind a range of a file: rdma.Fabric.
 func (s *Set) Provision(b rdma.BladeID, off, n uint64) error {
-	return s.change(b, func(r *region) error { return r.provision(off, n) })
+	return s.change(b, func(r *region) error {
+		if err := r.provision(off, n); err != nil {
+			return err
+		}
+		r.provisioned.add(off, off+n)
+		return nil
+	})
 }
 
 // Grant adds an access key to a region: rdma.Fabric.
 func (s *Set) Grant(b rdma.BladeID) (k rdma.Key, err error) {
 	err = s.change(b, func(r *region) error {
 		k = r.keys.Grant()
+		r.grants++
 		r.publish(&r.keys)
 		return nil
 	})
@@ -166,6 +173,7 @@ func (s *Set) Revoke(b rdma.BladeID, before rdma.Key) error {
 		if !r.keys.Revoke(before) {
 			return fmt.Errorf("rdma: blade %d: key %#x opens nothing: %w", b, before, rdma.ErrStaleKey)
 		}
+		r.revokes++
 		r.publish(&r.keys)
 		if !r.setOldest(before) {
 			return r.stoppedError(b) // another process has met a fault meanwhile

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,7 +33,11 @@ type Server struct {
 	listeners map[net.Listener]struct{}
 	conns     map[net.Conn]bool // true: it has proved that it may connect
 	proved    int
+	sessions  map[*session]struct{}
+	ended     Stats          // but what is counted elsewhere: the sessions that have ended
 	running   sync.WaitGroup // a count for each connection
+
+	calls atomic.Uint64 // to services
 }
 
 var errStopping = errors.New("tcp: the server closes")
@@ -41,7 +46,7 @@ var errStopping = errors.New("tcp: the server closes")
 // Shutdown. nil: no blades, services only. Errors match ErrOptions.
 func NewServer(set *region.Set, o ServerOptions) (*Server, error) {
 	o.Services = maps.Clone(o.Services)
-	s := &Server{set: set, o: o, listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]bool{}}
+	s := &Server{set: set, o: o, listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]bool{}, sessions: map[*session]struct{}{}}
 	if err := s.o.complete(); err != nil {
 		return nil, err
 	}
@@ -51,6 +56,7 @@ func NewServer(set *region.Set, o ServerOptions) (*Server, error) {
 	case len(o.Services) == 0:
 		return nil, fmt.Errorf("%w: a server without blades and without services", ErrOptions)
 	}
+	s.ended.Blades = make([]BladeStats, s.blades)
 	if o.TLS != nil {
 		s.tls = atLeast13(o.TLS)
 	}
@@ -166,6 +172,9 @@ func (s *Server) begin(c net.Conn) {
 	s.mu.Lock()
 	flood := len(s.conns)-s.proved >= max(s.o.Connections/2, 16)
 	if s.stopped || flood {
+		if flood {
+			s.ended.Refused++
+		}
 		s.mu.Unlock()
 		if flood {
 			s.report(clientOf(c), fmt.Errorf("%w: %v", ErrRefused, refusedBusy))
@@ -180,12 +189,20 @@ func (s *Server) begin(c net.Conn) {
 		defer s.running.Done()
 		err := s.handle(c)
 		s.mu.Lock()
-		if s.conns[c] {
+		proved := s.conns[c]
+		if proved {
 			s.proved--
 		}
 		delete(s.conns, c)
+		told := err != nil && (errors.Is(err, ErrRefused) || !s.stopped) // Shutdown interrupts what is under way
+		switch {
+		case told && (!proved || errors.Is(err, ErrRefused)):
+			s.ended.Refused++
+		case told:
+			s.ended.Failed++
+		}
 		s.mu.Unlock()
-		if err != nil && (errors.Is(err, ErrRefused) || !s.stopping()) { // Shutdown interrupts what is under way
+		if told {
 			s.report(clientOf(c), err)
 		}
 		_ = c.Close() // its end is known already
@@ -221,6 +238,7 @@ func (s *Server) handle(c net.Conn) error {
 		w.refused = refusedBusy
 	} else {
 		s.proved++
+		s.ended.Accepted++
 		s.conns[c] = true
 	}
 	s.mu.Unlock()
@@ -245,7 +263,9 @@ func (s *Server) handle(c net.Conn) error {
 	if q != nil {
 		if err == nil {
 			q.conn, q.stopping = stream, s.stopping
+			s.enter(q)
 			err = q.serve()
+			s.leave(q)
 		}
 		return errors.Join(err, q.close())
 	}

@@ -76,6 +76,7 @@ func (s *Server) serve(c net.Conn, answer Service) error {
 		if _, ok := <-p.arrived; !ok {
 			return p.err
 		}
+		s.calls.Add(1)
 		reply, err := answer(ctx, p.body)
 		if err := s.reply(c, &p, number, reply, err); err != nil {
 			if closedByPeer(err) {

@@ -49,6 +49,7 @@ type session struct {
 	mayTake time.Duration // as mayRead, for the client's taking of replies
 	// stopping reports whether the server closes.
 	stopping func() bool
+	tally    tally
 }
 
 func newSession(set *region.Set, blade rdma.BladeID, timeout time.Duration) (*session, error) {
@@ -188,10 +189,12 @@ func (s *session) turn() (more bool, err error) {
 	if n == 0 {
 		return more, err
 	}
-	failures := s.lane.Execute(s.wrs[:n]) > 0
-	if failures || results {
+	failures := s.lane.Execute(s.wrs[:n])
+	if failures > 0 || results {
 		s.finish(n)
 	}
+	s.tally.now[countFailed] = uint64(failures)
+	s.tally.publish()
 	return more, err
 }
 
@@ -217,9 +220,12 @@ func (s *session) reads(n int) int {
 		number++
 		n++
 	}
-	s.start += (n - first) * requestSize
+	k := n - first
+	s.tally.now[rdma.OpRead] += uint64(k)
+	s.tally.now[countRead] += uint64(full - s.full - k*replySize)
+	s.start += k * requestSize
 	s.full, s.number = full, number
-	return n - first
+	return k
 }
 
 // take makes request n of the frame at the head of p; true: it has a result.
@@ -229,11 +235,13 @@ func (s *session) take(r *request, p []byte, n int) bool {
 	body := p[requestSize:]
 	switch r.op {
 	case opRead:
+		s.tally.now[countRead] += uint64(r.len)
 		w.Op, w.Local = rdma.OpRead, uint32(inSize+s.full+replySize)
 		if r.len&7 != 0 { // the client gets no bytes that were left there
 			wire.PutUint64(s.out[s.full+replySize+padded(r.len)-8:], 0)
 		}
 	case opWrite:
+		s.tally.now[countWritten] += uint64(r.len)
 		w.Op, w.Local = rdma.OpWrite, uint32(s.start+requestSize)
 	case opCAS:
 		w.Op, w.Cmp, w.Swap = rdma.OpCAS, wire.Uint64(body), wire.Uint64(body[8:])
@@ -246,6 +254,9 @@ func (s *session) take(r *request, p []byte, n int) bool {
 		w.Op = rdma.OpFlush
 	default:
 		w.Op = rdma.NumOps // the lane fails it, and whatever is behind
+	}
+	if r.rest == 0 && w.Op < rdma.NumOps {
+		s.tally.now[w.Op]++
 	}
 	if r.rest != 0 && !s.fits(r) {
 		w.Off = ^uint64(0) // no piece of a request that goes past the end has an effect
