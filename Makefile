@@ -56,6 +56,10 @@ bench: ## SmallBank and TATP on the embedded engine, beside the published figure
 	$(GO) run ./cmd/txnode bench tatp $(BENCH_FLAGS) $(TATP_FLAGS)
 	$(GO) run ./cmd/txnode compare $(COMPARE_FLAGS)
 
+.PHONY: bench-cluster
+bench-cluster: build ## both benchmarks on blades of this process, in shared memory, and behind unix sockets and TCP [BENCH_FLAGS= COMPARE_FLAGS=]
+	BENCH_FLAGS='$(BENCH_FLAGS)' COMPARE_FLAGS='$(COMPARE_FLAGS)' sh scripts/bench-cluster.sh bin/txnode
+
 .PHONY: bench-all
 bench-all: bench ## make bench, then every workload of YCSB on an ordered table, and TPC-C [BENCH_FLAGS= YCSB_FLAGS= TPCC_FLAGS=]
 	for w in a b c d e f; do $(GO) run ./cmd/txnode bench ycsb --workload $$w --table ordered $(BENCH_FLAGS) $(YCSB_FLAGS) || exit; done

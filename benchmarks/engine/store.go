@@ -49,6 +49,7 @@ var (
 	_ workload.Store        = (*Store)(nil)
 	_ workload.Recorder     = (*Store)(nil)
 	_ workload.Sharer       = (*Store)(nil)
+	_ workload.Overlapper   = (*Store)(nil)
 	_ workload.PhaseCounter = (*worker)(nil)
 	_ workload.Sleeper      = (*worker)(nil)
 	_ workload.Expecter     = (*worker)(nil)
@@ -70,6 +71,14 @@ func New(db *txn.DB, p txn.Policy) *Store { return &Store{db: db, name: "txnode 
 
 // Others reports whether other processes have had the database open since: workload.Sharer.
 func (s *Store) Others() bool { return s.db.Space().Company() > 0 }
+
+// Overlap returns how many coroutines of a thread are worth while: workload.Overlapper.
+func (s *Store) Overlap() int {
+	if s.db.Space().Fabric().Caps().Synchronous {
+		return 1
+	}
+	return 16
+}
 
 // DB returns the database.
 func (s *Store) DB() *txn.DB { return s.db }

@@ -143,6 +143,12 @@ func Others(s Store) bool {
 	return ok && x.Others()
 }
 
+// Overlapper is a [Store] whose requests take time in which other workers of the same thread can go on.
+type Overlapper interface {
+	// Overlap returns how many coroutines of a thread are worth while.
+	Overlap() int
+}
+
 // Bookkeeper is a [Driver] whose clients can run in several processes, with a driver in each of them. Its numbers are of
 // changes since Load; what each is of is the driver's business.
 type Bookkeeper interface {

@@ -24,8 +24,13 @@ func Scan(ctx context.Context, store Store, total, batch int, progress func(done
 		mu     sync.Mutex // guards done, and is held while progress runs
 		done   int
 	)
-	threads := min(runtime.GOMAXPROCS(0), scanThreads, (total+batch-1)/batch)
-	err := store.Run(ctx, max(threads, 1), 1, func(ctx context.Context, _ int, w Worker) error {
+	parts := (total + batch - 1) / batch
+	threads := max(min(runtime.GOMAXPROCS(0), scanThreads, parts), 1)
+	coroutines := 1
+	if x, ok := store.(Overlapper); ok {
+		coroutines = max(min(x.Overlap(), parts/threads), 1)
+	}
+	err := store.Run(ctx, threads, coroutines, func(ctx context.Context, _ int, w Worker) error {
 		do := newWorker(w)
 		for !failed.Load() {
 			hi := int(next.Add(int64(batch)))
