@@ -135,11 +135,16 @@ race: ## all tests under the race detector, in full length [TESTFLAGS= PKGS=./..
 KILLS  ?= 300
 LOSSES ?= 0
 POWERS ?= 300
+ROUNDS ?= 20
 SEED   ?= 1
 
 .PHONY: crash
 crash: ## processes that write to a database are killed with SIGKILL, or lose power, and what they leave is checked [KILLS=300 LOSSES=0 POWERS=300 SEED=1]
 	$(GO) test ./txn/crashtest -run 'TestKill|TestPower' -count=1 -v -timeout 0 -kills $(KILLS) -losses $(LOSSES) -powers $(POWERS) -seed $(SEED)
+
+.PHONY: chaos
+chaos: ## a cluster of processes, of which writers, blades and the catalog are killed or stopped, and what is there afterwards [ROUNDS=20 SEED=1]
+	$(GO) test ./cmd/txnode -run 'TestChaos$$' -count=1 -v -timeout 0 -chaos.rounds $(ROUNDS) -chaos.seed $(SEED)
 
 .PHONY: fuzz
 fuzz: ## every fuzz test, one after the other [FUZZTIME=10s FUZZ=pattern]
