@@ -19,12 +19,18 @@ func (s *Space) attach(c *rdma.Coro, o *opening, fresh bool) error {
 	l := s.layout
 	infos := s.fabric.Blades()
 	stale := make([]bool, len(l.Blades)) // the header is to be written
+	var blank []rdma.BladeID             // that have restarted without what they had, and are not declared dead yet
+	var blanks error
 	for b := range l.Blades {
 		if l.Blades[b].State == BladeDown {
 			continue
 		}
 		id := rdma.BladeID(b)
-		if stale[b], err = s.inspect(c, id, infos[b].Key, buf, fresh); err != nil {
+		if stale[b], err = s.inspect(c, id, infos[b].Key, buf, fresh); errors.Is(err, errBlank) && s.opts.Shared && restarted(&l.Blades[b], infos[b]) {
+			blank, blanks = append(blank, id), errors.Join(blanks, err)
+			continue
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -41,6 +47,14 @@ func (s *Space) attach(c *rdma.Coro, o *opening, fresh bool) error {
 	known := l.known(infos)
 	if alive := o.alive(l); len(alive) > 0 && !fresh {
 		return s.beside(alive, known)
+	}
+	if len(blank) > 0 { // what others would have done that had the database open
+		if n := l.Without(blank...).Redundancy().Lost - l.Redundancy().Lost; n > 0 && !s.opts.GiveUp {
+			return blanks
+		}
+		if err := l.bury(blank); err != nil {
+			return err
+		}
 	}
 	others := len(l.Processes) > 0
 	var own ProcessEntry
@@ -99,6 +113,9 @@ func (s *Space) attach(c *rdma.Coro, o *opening, fresh bool) error {
 	}
 	return s.commit(l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)))
 }
+
+// errBlank is an ErrForeign: a region has nothing in it, and had.
+var errBlank = fmt.Errorf("%w", ErrForeign)
 
 // beside is what attach does while other processes have the database open.
 func (s *Space) beside(alive []uint32, known bool) error {
@@ -159,7 +176,7 @@ func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 	}
 	switch {
 	case blanks == headerCopies && l.Formatted:
-		return fail(ErrForeign, "its region is blank: was its memory or file lost or replaced? Bring it back, or, in a directory, %s", l.Remedy(b))
+		return fail(errBlank, "its region is blank: was its memory or file lost or replaced? Bring it back, or %s", l.Remedy(b))
 	case blanks == headerCopies:
 		return true, nil
 	case found == nil && !l.Formatted && !fresh:

@@ -26,6 +26,27 @@ func Bury(cat Catalog, blades ...rdma.BladeID) error {
 		return fmt.Errorf("%w: catalog %s: %s", ErrLayout, cat.Name(), unburied)
 	}
 	old := l.entries()
+	if err := l.bury(blades); err != nil {
+		return err
+	}
+	if l.Epoch == maxEpoch {
+		return fmt.Errorf("%w: of epochs: %s", ErrExhausted, anew)
+	}
+	l.Epoch++
+	for b := range l.Blades {
+		l.Blades[b].Key = 0 // those are of the epoch before; Open has others granted
+	}
+	if err := l.Validate(); err != nil {
+		return err
+	}
+	if _, err := cat.Apply(rev, difference(old, l.entries())); err != nil {
+		return fmt.Errorf("memory: catalog %s: %w", cat.Name(), err)
+	}
+	return nil
+}
+
+// bury declares blades lost that no process uses, and their transactions undecided.
+func (l *Layout) bury(blades []rdma.BladeID) error {
 	for _, b := range blades {
 		switch {
 		case int(b) >= len(l.Blades):
@@ -38,22 +59,9 @@ func Bury(cat Catalog, blades ...rdma.BladeID) error {
 		l.TakeDown(b)
 	}
 	l.Hollow, l.Spared = l.Unswept, false
-	if l.Epoch == maxEpoch {
-		return fmt.Errorf("%w: of epochs: %s", ErrExhausted, anew)
-	}
-	l.Epoch++
-	for b := range l.Blades {
-		l.Blades[b].Key = 0 // those are of the epoch before; Open has others granted
-	}
 	for i := range l.Coordinators {
 		c := &l.Coordinators[i]
 		c.Recovering, c.Promoted, c.By, c.Until, c.Term = true, true, 0, 0, 0
-	}
-	if err := l.Validate(); err != nil {
-		return err
-	}
-	if _, err := cat.Apply(rev, difference(old, l.entries())); err != nil {
-		return fmt.Errorf("memory: catalog %s: %w", cat.Name(), err)
 	}
 	return nil
 }

@@ -148,6 +148,69 @@ func TestDeadBefore(t *testing.T) {
 	}
 }
 
+// TestBlankBefore: blades have restarted without what they had, and no process has the database open any more. The next one counts them as
+// lost, unless segments would be lost with them that have no other copy.
+func TestBlankBefore(t *testing.T) {
+	for _, x := range []struct {
+		blank  []rdma.BladeID
+		giveUp bool
+		kind   error
+		text   string
+	}{
+		{[]rdma.BladeID{1}, false, nil, ""},
+		{[]rdma.BladeID{0, 1}, false, memory.ErrForeign, "its region is blank"},
+		{[]rdma.BladeID{0, 1}, true, nil, ""},
+		{[]rdma.BladeID{0, 1, 2}, true, memory.ErrLost, "no blade would be left"},
+	} {
+		b := newSharedBed(t, 3, 8, 1)
+		b.fabric.clock = new(int64)
+		s, c, err := b.tryOpen(30_000_000)
+		check(t, err)
+		check(t, s.EndAlone())
+		co := must(s.NewCoordinator())(t)
+		a := b.allocator(s, c)
+		for range 5 { // segments on all blades
+			must(a.Alloc(c, 40))(t)
+		}
+		l := s.Layout()
+		b.dropThreads()
+		for _, id := range x.blank {
+			check(t, b.inner.StopBlade(id))
+			check(t, b.inner.RestartBlade(id, false))
+		}
+		b.opts.GiveUp = x.giveUp
+		s, c, err = b.tryOpen(30_000_000)
+		if x.kind != nil {
+			if !errors.Is(err, x.kind) || !strings.Contains(err.Error(), x.text) {
+				t.Errorf("%v: %v", x.blank, err)
+			}
+			if now := must(memory.LoadLayout(b.cat))(t); !slices.Equal(now.Processes, l.Processes) || now.Epoch != l.Epoch {
+				t.Errorf("%v: the catalog was changed", x.blank)
+			}
+			continue
+		}
+		check(t, err)
+		l = s.Layout()
+		for id := range l.Blades {
+			if down := l.Blades[id].State == memory.BladeDown; down != slices.Contains(x.blank, rdma.BladeID(id)) {
+				t.Errorf("%v: blade %d is down: %v", x.blank, id, down)
+			}
+		}
+		if r := l.Redundancy(); (r.Lost > 0) != x.giveUp || !s.Gated() || !s.First() {
+			t.Errorf("%v: %+v, gated %v", x.blank, r, s.Gated())
+		}
+		claim := must(s.Claim(memory.ClaimOptions{By: s.Process(), Steal: true}, co.ID))(t)
+		check(t, claim.Decide(nil))
+		check(t, claim.Forget())
+		for _, id := range x.blank {
+			check(t, s.Admit(c, id, nil))
+		}
+		check(t, s.Layout().Validate())
+		check(t, s.EndAlone())
+		check(t, s.Close(c))
+	}
+}
+
 // TestSharedAtEveryStep: the process that creates a shared database, and one that opens it when all others are gone, dies at any step. The next one
 // has it.
 func TestSharedAtEveryStep(t *testing.T) {

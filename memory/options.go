@@ -46,6 +46,10 @@ type Options struct {
 	// Until, of a shared database, is until when the process is registered at first, in nanoseconds of the fabric's clock;
 	// then others may take over its segments, unless Space.Renew has made it longer. 0: for ever.
 	Until int64
+	// GiveUp opens a shared database although blades have restarted without what they had that have the last copies
+	// of some segments: these are lost then. Without it that is ErrForeign. Blades whose segments have other copies count as
+	// lost in any case.
+	GiveUp bool
 	// Openings begins an epoch whenever the database is opened for writing, and notes it in the
 	// regions and the catalog. An old copy of a region or of the catalog is then noticed. It is for
 	// memory in files.

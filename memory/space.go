@@ -179,9 +179,6 @@ func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, x *opening, o Options) (s *S
 	}
 	s = &Space{fabric: f, cat: cat, opts: o, rev: rev, layout: l}
 	fresh := l == nil
-	if !fresh {
-		s.hollow, s.withheld = l.Hollow, l.Hollow
-	}
 	if fresh {
 		if o.Attach || o.ReadOnly {
 			return nil, fmt.Errorf("%w: catalog %s is empty", ErrNotFormatted, cat.Name())
@@ -201,6 +198,7 @@ func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, x *opening, o Options) (s *S
 	if err := s.attach(c, x, fresh); err != nil {
 		return nil, err
 	}
+	s.hollow, s.withheld = s.layout.Hollow, s.layout.Hollow
 	if !o.ReadOnly {
 		if err := s.begin(nil); err != nil {
 			return nil, err

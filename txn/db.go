@@ -151,6 +151,7 @@ func (db *DB) openSpace() error {
 		}
 		mo.ReadOnly = false // it registers, so that the others know of it, and its transactions write nothing
 		mo.Until = db.fabric.Now() + int64(o.LeaseTerm)
+		mo.GiveUp = o.ReplaceLost
 	}
 	db.space, err = memory.Open(db.ctl.Plain(), db.fabric, o.Catalog, mo)
 	return err
