@@ -35,6 +35,9 @@ func Dial(_ context.Context, dir string, o Options) (*Fabric, error) {
 // Set is for Linux.
 func (*Server) Set() *region.Set { return nil }
 
+// Connections is for Linux.
+func (*Server) Connections() int { return 0 }
+
 // Serve is for Linux.
 func (*Server) Serve() error { return rdma.ErrClosed }
 

@@ -98,6 +98,13 @@ func (s *Server) open() (err error) {
 // Set is the server's regions: to stop and restart blades in drills. It is closed by Close.
 func (s *Server) Set() *region.Set { return s.set }
 
+// Connections returns how many there are: a client has one, and one more for each of its calls at a time.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
 // Serve accepts clients until Close, and returns nil then.
 func (s *Server) Serve() error {
 	for wait := time.Duration(0); ; {

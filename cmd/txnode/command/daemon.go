@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,11 +34,14 @@ type daemon struct {
 	server  *tcp.Server    // nil: --shm alone
 	shared  *shm.Server    // of blades that are mapped; nil: none
 
+	began  time.Time
+	ending atomic.Bool // it waits for clients to take their replies
+
 	reporting sync.Mutex // connections report at the same time
 }
 
 func runServe(ctx context.Context, w *World, o *serveOptions) error {
-	d := &daemon{w: w, o: o, sizes: o.sizes()}
+	d := &daemon{w: w, o: o, sizes: o.sizes(), began: time.Now()}
 	err := d.open()
 	if err == nil {
 		err = d.serve(ctx)
@@ -142,9 +146,11 @@ const graceTime = 10 * time.Second
 // serve serves until ctx ends, or something cannot be served any more. When it has begun it says what is
 // served, and where.
 func (d *daemon) serve(ctx context.Context) (err error) {
-	failed := make(chan error, len(d.o.Listen)+1)
+	failed := make(chan error, len(d.o.Listen)+2)
 	var serving sync.WaitGroup
+	var status *httpServer
 	defer func() {
+		d.ending.Store(true)
 		if d.server != nil {
 			grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceTime)
 			defer cancel()
@@ -154,6 +160,9 @@ func (d *daemon) serve(ctx context.Context) (err error) {
 		}
 		if d.shared != nil {
 			err = errors.Join(err, d.shared.Close())
+		}
+		if status != nil {
+			err = errors.Join(err, status.close())
 		}
 		serving.Wait()
 	}()
@@ -175,7 +184,17 @@ func (d *daemon) serve(ctx context.Context) (err error) {
 		names = append(names, network+":"+l.Addr().String())
 		serving.Go(func() { failed <- d.server.Serve(l) })
 	}
-	if _, err := fmt.Fprintln(d.w.Stdout, d.what(names)); err != nil {
+	what := d.what(names)
+	if d.o.HTTP != "" {
+		h, l, err := d.listenHTTP(d.o.HTTP)
+		if err != nil {
+			return err
+		}
+		status = h
+		what += "; status: " + h.at
+		serving.Go(func() { failed <- h.serve(ctx, l) })
+	}
+	if _, err := fmt.Fprintln(d.w.Stdout, what); err != nil {
 		return err
 	}
 	select {

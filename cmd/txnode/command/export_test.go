@@ -2,8 +2,12 @@ package command
 
 import (
 	"context"
+	"io"
 	"time"
 
+	"txnode/rdma"
+	"txnode/rdma/region"
+	"txnode/rdma/tcp"
 	"txnode/txn"
 )
 
@@ -38,3 +42,23 @@ func SetOpenDatabase(fn func(context.Context, txn.Options) (*txn.DB, error)) (re
 
 // WriteFile writes a file by a function.
 var WriteFile = writeFile
+
+// StatusPage writes the status page of a daemon with a blade of 1 GiB for each of provisioned, in bytes. The first one has
+// executed verbs[i] READs at second i.
+func StatusPage(w io.Writer, provisioned, verbs []uint64, faults ...string) error {
+	var all []look
+	began := time.Unix(1e9, 0)
+	for i, n := range verbs {
+		s := look{At: began.Add(time.Duration(i) * time.Second), Began: began, Limit: 10, Sockets: true, Counted: true}
+		for b, p := range provisioned {
+			x := bladeLook{ID: "0123456789abcdef0123456789abcdef", Region: region.Stats{Size: 1 << 30, Provisioned: p}}
+			if b == 0 {
+				x.Data = tcp.BladeStats{Verbs: [rdma.NumOps]uint64{rdma.OpRead: n}, BytesRead: 64 * n}
+			}
+			s.Blades = append(s.Blades, x)
+		}
+		all = append(all, s)
+	}
+	last := len(all) - 1
+	return newStatusPage(&all[last], all[:last], faults).write(w)
+}

@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,6 +29,7 @@ type serveOptions struct {
 	SecretFile  string
 	Connections int
 	TLS         tlsOptions
+	HTTP        string
 
 	memoryGiven bool // and not the default
 }
@@ -81,6 +83,7 @@ func (o *serveOptions) AddFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.SecretFile, "secret-file", "", "`file` with a secret of at least 16 bytes that clients must share, without the end of its last line;\nby default none, and a unix socket is for this user and root")
 	fs.IntVar(&o.Connections, "connections", 1024, "number of connections at a time, each with 512KiB of buffers")
 	o.TLS.addFlags(cmd, "clients")
+	fs.StringVar(&o.HTTP, "http", "", "`address` HOST:PORT of a status page, /metrics for Prometheus and /healthz; on loopback, or with TLS by HTTPS\nwith certificates of clients (default: none)")
 }
 
 // Validate finds faults.
@@ -103,8 +106,13 @@ func (o *serveOptions) Validate() error {
 	}
 	faults = append(faults, o.bladeFaults()...)
 	faults = append(faults, o.TLS.faults()...)
-	if o.TLS.given() && !slices.ContainsFunc(o.Listen, func(a string) bool { network, _, err := tcp.ParseAddress(a); return err != nil || network == "tcp" }) {
+	if o.TLS.given() && !slices.ContainsFunc(o.Listen, func(a string) bool { network, _, err := tcp.ParseAddress(a); return err != nil || network == "tcp" }) && o.HTTP == "" {
 		faults = append(faults, "--tls-cert is for TCP, and no --listen is tcp:HOST:PORT")
+	}
+	if o.HTTP != "" {
+		if _, port, err := net.SplitHostPort(o.HTTP); err != nil || port == "" {
+			faults = append(faults, fmt.Sprintf("--http is %q; it must be HOST:PORT, such as 127.0.0.1:9100", o.HTTP))
+		}
 	}
 	if o.Connections < 1 || o.Connections > 1<<20 {
 		faults = append(faults, fmt.Sprintf("--connections is %d; it must be from 1 to %d", o.Connections, 1<<20))
@@ -186,12 +194,15 @@ A unix socket is for the user that runs the command and root, or, with
 --tls-cert, --tls-key and --tls-ca. Then a client on TCP must have a certificate of
 that authority, too. TLS 1.3 is the oldest version.
 
+With --http, a browser shows blades, rates and, with --catalog, where the copies of
+the database are; Prometheus reads /metrics. /healthz answers 200, or 503 and why.
+
 When all addresses are served a line says so. Clients that were refused, or that
 broke the protocol, are told of on standard error.`,
 		Example: `  txnode serve --listen unix:/tmp/blade0 --memory 4GiB
   txnode serve --listen tcp:127.0.0.1:7000 --secret-file secret
   txnode serve --shm /dev/shm/txnode --name blade0 --memory 4GiB
-  txnode serve --listen unix:/tmp/blades --blade 4GiB --blade 4GiB --dir /var/lib/txnode/blades
+  txnode serve --listen unix:/tmp/blades --blade 4GiB --blade 4GiB --dir /var/lib/txnode/blades --http 127.0.0.1:9100
   txnode serve --listen unix:/tmp/catalog --catalog /var/lib/txnode --memory 0
   txnode serve --listen tcp:0.0.0.0:7000 --tls-cert server.crt --tls-key server.key --tls-ca ca.crt`,
 		Args: noArguments, ValidArgsFunction: cobra.NoFileCompletions,

@@ -25,13 +25,25 @@ const stacked = `<style>body>*{display:none!important}body>svg{display:block!imp
 // where there is no chromium.
 func Figures(t *testing.T, html []byte, n int, dark bool) []Figure {
 	t.Helper()
+	img := Shot(t, []byte(strings.Replace(string(html), "</head>", stacked+"</head>", 1)), Width, n*Height, dark)
+	var figures []Figure
+	for i := range n {
+		figures = append(figures, Figure{img, i * Height})
+	}
+	return figures
+}
+
+// Shot returns a page as a browser draws it in a window of so many pixels, on a screen that is dark or not. It skips the
+// test where there is no chromium.
+func Shot(t *testing.T, html []byte, width, height int, dark bool) image.Image {
+	t.Helper()
 	browser, err := exec.LookPath("chromium")
 	if err != nil {
 		t.Skip("no chromium: ", err)
 	}
 	dir := t.TempDir()
 	file, shot := filepath.Join(dir, "page.html"), filepath.Join(dir, "page.png")
-	if err := os.WriteFile(file, []byte(strings.Replace(string(html), "</head>", stacked+"</head>", 1)), 0o600); err != nil {
+	if err := os.WriteFile(file, html, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	scheme := 1
@@ -40,7 +52,7 @@ func Figures(t *testing.T, html []byte, n int, dark bool) []Figure {
 	}
 	cmd := exec.CommandContext(t.Context(), browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
 		"--disable-background-networking", "--force-device-scale-factor=1", "--user-data-dir="+filepath.Join(dir, "profile"),
-		fmt.Sprintf("--blink-settings=preferredColorScheme=%d", scheme), fmt.Sprintf("--window-size=%d,%d", Width, n*Height), "--screenshot="+shot, "file://"+file)
+		fmt.Sprintf("--blink-settings=preferredColorScheme=%d", scheme), fmt.Sprintf("--window-size=%d,%d", width, height), "--screenshot="+shot, "file://"+file)
 	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_CACHE_HOME="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("chromium: %v\n%s", err, out)
@@ -54,14 +66,16 @@ func Figures(t *testing.T, html []byte, n int, dark bool) []Figure {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b := img.Bounds(); b.Dx() < Width || b.Dy() < n*Height {
+	if b := img.Bounds(); b.Dx() < width || b.Dy() < height {
 		t.Fatalf("the picture has %v", b)
 	}
-	var figures []Figure
-	for i := range n {
-		figures = append(figures, Figure{img, i * Height})
-	}
-	return figures
+	return img
+}
+
+// Color is the color of a pixel as #rrggbb.
+func Color(img image.Image, x, y int) string {
+	c := color.NRGBAModel.Convert(img.At(x, y)).(color.NRGBA)
+	return fmt.Sprintf("#%02x%02x%02x", c.R, c.G, c.B)
 }
 
 // Figure is a picture of a figure.
@@ -72,8 +86,7 @@ type Figure struct {
 
 // At is the color of a pixel, counted from the figure's upper left corner, as #rrggbb.
 func (f Figure) At(x, y int) string {
-	c := color.NRGBAModel.Convert(f.page.At(x, f.top+y)).(color.NRGBA)
-	return fmt.Sprintf("#%02x%02x%02x", c.R, c.G, c.B)
+	return Color(f.page, x, f.top+y)
 }
 
 // Rows are the uppermost and the lowest row in which a column of pixels has a color exactly, -1 if none has.

@@ -1,0 +1,178 @@
+package command
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"txnode/cluster"
+	"txnode/memory"
+	"txnode/rdma/region"
+	"txnode/rdma/tcp"
+)
+
+// How often a daemon with --http looks at itself, and for how long it remembers.
+const (
+	watchEvery   = time.Second
+	watchCatalog = 5 // every so many looks, at the catalog, too
+	watchFor     = 60
+	rateOver     = 10 // looks that a rate is over
+)
+
+// look is what a daemon sees of itself at a moment.
+type look struct {
+	At, Began time.Time
+	Limit     int // of connections
+	Sockets   bool
+	Counted   bool // the daemon executes the verbs, and counts them
+	Net       tcp.Stats
+	Blades    []bladeLook
+
+	// Of the catalog, if the daemon has one. Database is nil if there is none in it.
+	Catalog   string
+	Database  *memory.Layout
+	Servers   []cluster.Server
+	Processes []processLook
+	Err       error // why the catalog could not be read
+}
+
+type bladeLook struct {
+	ID     string // for ever; "": none
+	Region region.Stats
+	Data   tcp.BladeStats
+}
+
+// processLook is a process that is registered in the catalog. Clocks of processes are not compared: a lease
+// lasts for its term by the clock of this process, from when it was last seen to change.
+type processLook struct {
+	ID     uint32
+	Closed bool // it has closed the database, and has left segments
+	Live   bool
+	Term   time.Duration
+	Since  time.Duration // the last change, as far as this process has seen it
+}
+
+// watch remembers what was seen for a minute, so that a page can tell rates.
+type watch struct {
+	d *daemon
+
+	mu     sync.Mutex
+	past   []look // without the catalog; the last are the newest, watchEvery apart
+	leases map[uint32]lease
+}
+
+type lease struct {
+	until   int64
+	changed time.Time
+}
+
+func newWatch(d *daemon) *watch { return &watch{d: d, leases: map[uint32]lease{}} }
+
+// run looks until ctx ends.
+func (w *watch) run(ctx context.Context) {
+	ticks := time.NewTicker(watchEvery)
+	defer ticks.Stop()
+	for n := 0; ; n++ {
+		now := time.Now()
+		s := w.d.look(now)
+		if n%watchCatalog == 0 {
+			l := s
+			w.catalog(&l)
+		}
+		w.keep(&s)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+	}
+}
+
+func (w *watch) keep(s *look) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.past) > watchFor {
+		w.past = append(w.past[:0], w.past[1:]...)
+	}
+	w.past = append(w.past, *s)
+}
+
+// look looks now, at the catalog, too.
+func (w *watch) look(now time.Time) look {
+	s := w.d.look(now)
+	w.catalog(&s)
+	return s
+}
+
+// before are the looks of the last minute, the oldest first.
+func (w *watch) before() []look {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]look(nil), w.past...)
+}
+
+// catalog adds what the catalog says.
+func (w *watch) catalog(s *look) {
+	c := w.d.catalog
+	if c == nil {
+		return
+	}
+	s.Catalog = w.d.o.catalogName()
+	if s.Database, s.Err = memory.LoadLayout(c); s.Err != nil || s.Database == nil {
+		return
+	}
+	s.Servers, _ = cluster.Servers(c) // a database without a cluster has none
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s.Processes = w.processes(s.Database.Processes, s.At)
+}
+
+// processes takes note of leases; w.mu is held.
+func (w *watch) processes(all []memory.ProcessEntry, now time.Time) (out []processLook) {
+	seen := map[uint32]lease{}
+	for _, p := range all {
+		l, known := w.leases[p.ID]
+		if !known || l.until != p.Until {
+			l = lease{p.Until, now}
+		}
+		seen[p.ID] = l
+		x := processLook{ID: p.ID, Closed: p.Resigned(), Term: time.Duration(p.Term), Since: now.Sub(l.changed)}
+		x.Live = !x.Closed && (p.Term == 0 || x.Since <= x.Term)
+		out = append(out, x)
+	}
+	w.leases = seen
+	return out
+}
+
+// regionStats are those of the blades, on sockets or mapped.
+func (d *daemon) regionStats() []region.Stats {
+	switch {
+	case d.shared != nil:
+		return d.shared.Set().Stats()
+	case d.set != nil:
+		return d.set.Stats()
+	}
+	return nil
+}
+
+// look is what the daemon sees of itself, but for the catalog.
+func (d *daemon) look(now time.Time) look {
+	s := look{At: now, Began: d.began, Limit: d.o.Connections, Sockets: d.server != nil, Counted: d.set != nil}
+	if d.server != nil {
+		s.Net = d.server.Stats()
+	}
+	if d.shared != nil {
+		s.Net.Connections += d.shared.Connections()
+	}
+	for i, r := range d.regionStats() {
+		b := bladeLook{Region: r}
+		if d.dir != nil {
+			b.ID = d.dir.ids[i]
+		}
+		if d.set != nil {
+			b.Data = s.Net.Blades[i]
+		}
+		s.Blades = append(s.Blades, b)
+	}
+	return s
+}
