@@ -35,8 +35,8 @@ type Host struct {
 }
 
 // Connect connects to the cluster whose catalog is at an address: "unix:PATH" or "tcp:HOST:PORT", also with two slashes
-// behind the colon, or several with commas between them, of which the first that answers is taken. All servers of
-// blades must answer. ctx bounds the connecting only. Close comes last, after the database's.
+// behind the colon, or several with commas between them, of which the first that answers is taken. A server of
+// blades on a socket that does not answer has blades that are down, until it does; one must answer, and of shared memory all. ctx bounds the connecting only. Close comes last, after the database's.
 //
 // Errors are one line and name the address: ErrOptions, ErrNone, ErrOtherBlades, ErrDamaged, remote.ErrAway for a
 // catalog that does not answer, rdma.ErrBladeDown for blades that do not, and those of packages tcp and shm.
@@ -230,14 +230,16 @@ func fabricOf(ctx context.Context, servers []Server, o Options) (rdma.Fabric, er
 
 // dialServers is fabricOf for servers that must have the blades that the catalog says.
 func dialServers(ctx context.Context, servers []Server, o Options) (rdma.Fabric, error) {
+	var want []uint64
+	for _, s := range servers {
+		want = append(want, s.Blades...)
+		o.TCP.Absent = append(o.TCP.Absent, s.Blades)
+	}
 	f, err := fabricOf(ctx, servers, o)
 	if err != nil {
 		return nil, err
 	}
-	var want []uint64
-	for _, s := range servers {
-		want = append(want, s.Blades...)
-	}
+	o.TCP.Absent = nil
 	if err = compare("together", want, f.Blades()); err == nil {
 		return f, nil
 	}

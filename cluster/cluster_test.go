@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -241,7 +242,6 @@ func TestConnectErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	stopB()
-	refused(t, "blades that are away", connect(b.address("c")), rdma.ErrBladeDown, b.address("b"))
 	stopA()
 	refused(t, "no blades", connect(b.address("c")), rdma.ErrBladeDown, b.address("b"))
 	st, err := cluster.Ask(ctx, b.address("c"), cluster.Options{})
@@ -273,6 +273,65 @@ func TestConnectErrors(t *testing.T) {
 	}
 	b.catalog(m, "d")
 	refused(t, "a damaged entry", connect(b.address("d")), cluster.ErrDamaged, b.address("d"))
+}
+
+// TestOpenWithoutABlade: a server of blades does not answer when the first process, and a further one, opens the database. Its blade is
+// down; when it serves again, blank, the blade gets its copies.
+func TestOpenWithoutABlade(t *testing.T) {
+	b := newBed(t)
+	ctx := t.Context()
+	c := b.catalog(&catalog.Mem{}, "c")
+	b.blades([]uint64{size}, "a")
+	stopB := b.blades([]uint64{size}, "b")
+	b.blades([]uint64{size}, "d")
+	if err := cluster.Init(ctx, c, b.list("a", "b", "d"), cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10}, cluster.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	open := func() (*txn.DB, *txn.Table[string, uint64]) {
+		db, err := cluster.Open(ctx, b.address("c"), txn.Options{IndexGroups: 64}, cluster.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		table, err := txn.CreateTable(db, "words", txn.String, txn.Plain[uint64]())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return db, table
+	}
+	put := func(db *txn.DB, table *txn.Table[string, uint64], v uint64) {
+		t.Helper()
+		if err := db.Update(ctx, func(tx *txn.Tx) error {
+			old, _, err := table.Lookup(tx, "hello")
+			if err == nil && old != v-1 {
+				err = fmt.Errorf("%d is there, before %d", old, v)
+			}
+			return errors.Join(err, table.Put(tx, "hello", v))
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db, table := open()
+	put(db, table, 1)
+	if err := db.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	stopB()
+	db, table = open()
+	put(db, table, 2)
+	if r := db.Redundancy(); !slices.Equal(r.Down, []rdma.BladeID{1}) {
+		t.Errorf("%+v", r)
+	}
+	other, theirs := open()
+	put(other, theirs, 3)
+	put(db, table, 4)
+	b.blades([]uint64{size}, "b")
+	for r := db.Redundancy(); len(r.Down) > 0 || r.Missing > 0; r = db.Redundancy() {
+		time.Sleep(time.Millisecond)
+	}
+	put(other, theirs, 5)
+	if err := errors.Join(db.Close(ctx), other.Close(ctx)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestInitErrors: what cannot be a cluster is refused, and nothing is written.

@@ -19,14 +19,14 @@ func (s *Space) attach(c *rdma.Coro, o *opening, fresh bool) error {
 	l := s.layout
 	infos := s.fabric.Blades()
 	stale := make([]bool, len(l.Blades)) // the header is to be written
-	var blank []rdma.BladeID             // that have restarted without what they had, and are not declared dead yet
+	var blank []rdma.BladeID             // that do not answer, or have restarted without what they had, and are not declared dead yet
 	var blanks error
 	for b := range l.Blades {
 		if l.Blades[b].State == BladeDown {
 			continue
 		}
 		id := rdma.BladeID(b)
-		if stale[b], err = s.inspect(c, id, infos[b].Key, buf, fresh); errors.Is(err, errBlank) && s.opts.Shared && restarted(&l.Blades[b], infos[b]) {
+		if stale[b], err = s.inspect(c, id, infos[b].Key, buf, fresh); s.opts.Shared && restarted(&l.Blades[b], infos[b]) && (errors.Is(err, errBlank) || err != nil && infos[b].Incarnation == 0) {
 			blank, blanks = append(blank, id), errors.Join(blanks, err)
 			continue
 		}
@@ -127,7 +127,7 @@ func (s *Space) beside(alive []uint32, known bool) error {
 	case !l.Formatted:
 		why = fmt.Sprintf("process %d creates it", alive[0])
 	case !known:
-		why = fmt.Sprintf("a blade has restarted, and processes %d have not declared it dead yet", alive)
+		why = fmt.Sprintf("a blade has restarted or does not answer, and processes %d have not declared it dead yet", alive)
 	default:
 		return nil
 	}

@@ -110,7 +110,8 @@ type Port interface {
 	// order within each blade. Completions call Batch.Complete, during Post,
 	// Poll or Wait, in posted order within each queue pair. The fabric may keep
 	// the batch until its last completion. More requests may be appended and
-	// posted before that, so it keeps indices, not pointers to requests.
+	// posted before that, so it keeps indices, not pointers to requests. Requests are on their way
+	// then, unless the port is a Pusher.
 	Post(b *Batch, first int)
 	// Poll reaps completions that are there, without waiting.
 	Poll()
@@ -125,6 +126,13 @@ type Port interface {
 	Reset(b BladeID) error
 	// Close releases the resources. Nothing may be outstanding.
 	Close() error
+}
+
+// Pusher is a [Port] that keeps requests until the thread waits, or polls again and again, so that those of several coroutines
+// leave together.
+type Pusher interface {
+	// Push has them leave now. It waits for no completion.
+	Push()
 }
 
 // QPPolicy is how queue pairs and doorbell registers are allocated to the

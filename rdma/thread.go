@@ -33,6 +33,7 @@ const DefaultArena = 16 << 20
 // method is safe for concurrent use.
 type Thread struct {
 	port   Port
+	pusher Pusher    // the port; nil: what is posted leaves at once
 	maps   []Mapping // of the blades, if they are memory of this process
 	fabric Fabric
 	caps   Caps
@@ -83,6 +84,7 @@ func NewThread(f Fabric, o ThreadOptions) (*Thread, error) {
 	if m, ok := p.(Mapped); ok {
 		t.maps = m.Mappings()
 	}
+	t.pusher, _ = p.(Pusher)
 	t.space.init(uint32(len(t.arena)))
 	t.rng = mix64(f.Seed() ^ mix64(uint64(o.Index)+0x9e3779b97f4a7c15))
 	t.throttle.init(o.Techniques.Throttle && !t.caps.Synchronous, t.caps.MaxBatch, o.Tuner)
@@ -95,6 +97,14 @@ func NewThread(f Fabric, o ThreadOptions) (*Thread, error) {
 	t.plain = &Coro{t: t}
 	t.plain.Count = &t.plain.counters
 	return t, nil
+}
+
+// Push has what was posted leave, where the fabric keeps it until the thread waits: for a caller that is about to do something
+// else. It waits for no completion.
+func (t *Thread) Push() {
+	if t.pusher != nil {
+		t.pusher.Push()
+	}
 }
 
 // Fabric returns the fabric that the thread is on.

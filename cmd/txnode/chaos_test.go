@@ -145,7 +145,7 @@ func (c *chaos) kill(p *exec.Cmd) {
 }
 
 func (c *chaos) serveBlade(i int) {
-	c.blades[i] = c.run(asProgram+"=1", "serve", "--listen", "unix:"+c.dir+"/b"+strconv.Itoa(i), "--memory", "64MiB")
+	c.blades[i] = c.run(asProgram+"=1", "serve", "--listen", "unix:"+c.dir+"/b"+strconv.Itoa(i), "--memory", "256MiB")
 }
 
 func (c *chaos) serveCatalog() {
@@ -285,6 +285,18 @@ var faults = []struct {
 		time.Sleep(time.Duration(c.rand.Int64N(int64(chaosLease))))
 		c.serveCatalog()
 	}},
+	{"lose a blade while there are no writers", func(c *chaos) {
+		i := c.rand.IntN(len(c.blades))
+		for _, p := range c.writers {
+			c.kill(p)
+		}
+		c.kill(c.blades[i])
+		for i := range c.writers {
+			c.startWriter(i)
+		}
+		c.goOn("without a blade")
+		c.serveBlade(i)
+	}},
 	{"kill all writers", func(c *chaos) {
 		for _, p := range c.writers {
 			c.kill(p)
@@ -323,7 +335,7 @@ func TestChaos(t *testing.T) {
 	}
 	c.serveCatalog()
 	c.await("the cluster cannot be created", func() bool {
-		args := []string{"cluster", "init", "--catalog", c.address, "--segment-size", "1MiB", "--log-area", "64KiB"}
+		args := []string{"cluster", "init", "--catalog", c.address, "--segment-size", "256KiB", "--log-area", "64KiB"}
 		for i := range c.blades {
 			args = append(args, "--blade", "unix:"+dir+"/b"+strconv.Itoa(i))
 		}

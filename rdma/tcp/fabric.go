@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,7 +58,7 @@ var _ rdma.Fabric = (*Fabric)(nil)
 
 // Dial connects to servers. The blades of the fabric are those of the first address, then those of
 // the second, and so on: every process must give the same addresses in the same order. All servers
-// must answer. Errors name the address; they match ErrOptions, ErrInsecure, ErrRefused, or
+// must answer, but for Options.Absent. Errors name the address; they match ErrOptions, ErrInsecure, ErrRefused, or
 // rdma.ErrBladeDown for a server that does not answer.
 func Dial(ctx context.Context, addresses []string, o Options) (*Fabric, error) {
 	d, err := newDialer(o)
@@ -79,6 +80,14 @@ func Dial(ctx context.Context, addresses []string, o Options) (*Fabric, error) {
 		f.servers = append(f.servers, &remote{target: t})
 	}
 	errs := f.each(func(r *remote) error { return f.meet(ctx, r) })
+	if slices.Contains(errs, nil) && len(o.Absent) == len(errs) {
+		for i, err := range errs {
+			if errors.Is(err, rdma.ErrBladeDown) && ctx.Err() == nil {
+				f.servers[i].absent(o.Absent[i])
+				errs[i] = nil
+			}
+		}
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -119,6 +128,14 @@ func (f *Fabric) meet(ctx context.Context, r *remote) error {
 	r.known = make([]rdma.BladeInfo, w.blades)
 	r.idle = append(r.idle, &callers{c, make([]byte, callSize+answerSize+maxText+int(w.blades)*bladeSize)})
 	return f.ask(r)
+}
+
+// absent takes a server to have blades of some sizes that does not answer.
+func (r *remote) absent(sizes []uint64) {
+	r.durable, r.depth, r.known = true, defaultDepth, make([]rdma.BladeInfo, len(sizes))
+	for i, n := range sizes {
+		r.known[i] = rdma.BladeInfo{Size: n}
+	}
 }
 
 // connect makes a connection to a server and greets it.

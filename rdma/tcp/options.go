@@ -23,6 +23,10 @@ type Options struct {
 	// and the authority of the servers' (RootCAs). TLS 1.3 is the oldest version. The name that
 	// a server's certificate must have is ServerName, by default the host of its address.
 	TLS *tls.Config
+	// Absent are the sizes of the blades of each server, in the order of the addresses, for servers that do not answer Dial:
+	// such a server is taken to have these blades, which are in incarnation 0 until it answers. One server must answer.
+	// nil: all must.
+	Absent [][]uint64
 	// Connect bounds how long a connection takes to come about; 0: 3 seconds.
 	Connect time.Duration
 	// Control bounds a call of the control path, and one of a service whose context has no deadline;

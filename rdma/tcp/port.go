@@ -46,6 +46,17 @@ func (p *port) Post(b *rdma.Batch, first int) {
 	}
 }
 
+// Push writes what has been posted: rdma.Pusher.
+func (p *port) Push() {
+	p.fresh = false
+	for i := range p.qps {
+		q := &p.qps[i]
+		for q.flush(); q.link != nil && q.blocked; q.flush() {
+			p.advance()
+		}
+	}
+}
+
 // Poll reaps what is there. After a Post it does nothing once: the thread's other coroutines
 // may have more to send.
 func (p *port) Poll() {
