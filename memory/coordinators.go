@@ -138,6 +138,9 @@ func (s *Space) NewCoordinatorUntil(until int64) (c Coordinator, err error) {
 		if s.Gated() {
 			return ErrGated
 		}
+		if err := s.enroll(); err != nil { // a process that was taken for dead, and is not
+			return err
+		}
 		l := s.layout
 		if l.NextCoordinator >= MaxCoordinators {
 			return fmt.Errorf("%w: of coordinators, of which each session is a new one: %s", ErrExhausted, anew)

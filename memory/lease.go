@@ -226,6 +226,14 @@ func (s *Space) Renew(until int64, ids ...uint32) error {
 				changes, at = append(changes, coordinatorEntry(c)), append(at, i)
 			}
 		}
+		if s.process != 0 {
+			if err := s.enroll(); err != nil { // it was taken for dead
+				return err
+			}
+			if err := s.giveBack(); err != nil {
+				return err
+			}
+		}
 		p, more := s.prolong(until, term)
 		if changes = append(changes, more...); len(changes) == 0 {
 			return nil

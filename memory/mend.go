@@ -158,12 +158,18 @@ func (s *Space) BeginAlone() error {
 	})
 }
 
-// EndAlone ends what BeginAlone, or Open, has begun.
+// EndAlone ends what BeginAlone, or Open, has begun. ErrShared: the process was not alone all the time, since others have taken it for
+// dead. After another error the right ends when the registration is renewed.
 func (s *Space) EndAlone() error {
 	if !s.opts.Shared {
 		return nil
 	}
-	return s.update(func() error {
+	lost := false
+	err := s.update(func() error {
+		if s.alones == 0 {
+			return nil
+		}
+		lost = s.layout.mender(MendAlone) != s.process
 		if s.alones > 1 {
 			s.alones--
 			return nil
@@ -174,4 +180,28 @@ func (s *Space) EndAlone() error {
 		s.alones = 0
 		return nil
 	})
+	if err != nil { // giveBack does it
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.alones = max(s.alones-1, 0)
+		return err
+	}
+	if lost {
+		return fmt.Errorf("%w: others have taken this process for dead meanwhile", ErrShared)
+	}
+	return nil
+}
+
+// giveBack gives back rights that this process has and does not use: the catalog could not be changed then. The caller holds the
+// lock, in a change.
+func (s *Space) giveBack() error {
+	for _, m := range slices.Clone(s.layout.Mends) {
+		if _, used := s.mending.Load(m.Of); m.Process != s.process || used || m.Of == MendAlone && s.alones > 0 {
+			continue
+		}
+		if err := s.giveMend(m.Of); err != nil {
+			return err
+		}
+	}
+	return nil
 }

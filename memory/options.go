@@ -46,6 +46,9 @@ type Options struct {
 	// Until, of a shared database, is until when the process is registered at first, in nanoseconds of the fabric's clock;
 	// then others may take over its segments, unless Space.Renew has made it longer. 0: for ever.
 	Until int64
+	// Anew, if not nil, is called when the process registers anew, which others have taken for dead: with the tables that there are.
+	// Another process may have been alone meanwhile. It must not call the Space.
+	Anew func(tables []Table)
 	// GiveUp opens a shared database although blades have restarted without what they had that have the last copies
 	// of some segments: these are lost then. Without it that is ErrForeign. Blades whose segments have other copies count as
 	// lost in any case.

@@ -156,6 +156,9 @@ func (s *Space) enroll() error {
 	if !s.opts.Shared || l.process(s.process) != nil {
 		return nil
 	}
+	if other := l.mender(MendAlone); other != 0 {
+		return fmt.Errorf("%w: process %d is alone with it, since this one was taken for dead: try again", ErrShared, other)
+	}
 	p, err := s.registration(l)
 	if err != nil {
 		return err
@@ -167,8 +170,12 @@ func (s *Space) enroll() error {
 	}
 	l.NextCoordinator++
 	s.raiseFrees()
+	was := s.process
 	l.Processes, s.process = append(l.Processes, p), p.ID
 	s.register()
+	if s.opts.Anew != nil && was != 0 {
+		s.opts.Anew(l.clone().Tables)
+	}
 	return nil
 }
 

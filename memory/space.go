@@ -117,6 +117,13 @@ func Open(c *rdma.Coro, f rdma.Fabric, cat Catalog, o Options) (*Space, error) {
 		switch {
 		case errors.Is(err, errAgain):
 			continue
+		case errors.Is(err, rdma.ErrStaleKey) && x.stale < maxStaleOpenings: // another process has begun an epoch
+			x.stale++
+			for _, b := range f.Blades() {
+				_ = c.Thread().Reconnect(b.ID) // the next attempt says why not
+			}
+			c.Sleep(openPollNs)
+			continue
 		case errors.Is(err, ErrShared) && x.waited <= x.limit:
 			c.Sleep(openPollNs)
 			x.waited += openPollNs
@@ -131,9 +138,12 @@ type opening struct {
 	waited int64 // nanoseconds, at least
 	limit  int64 // until when it waits
 	seen   map[uint32]seenLease
+	stale  int // attempts that have ended since another process had begun an epoch
 }
 
 const (
+	maxStaleOpenings = 20
+
 	openPollNs  = int64(10_000_000)
 	openLimitNs = int64(1_000_000_000)
 )
@@ -191,6 +201,9 @@ func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, x *opening, o Options) (s *S
 	}
 	opened := s
 	defer func() {
+		if !opened.opts.Shared && errors.Is(err, rdma.ErrStaleKey) {
+			x.stale = maxStaleOpenings // there is no other process
+		}
 		if err != nil {
 			_ = opened.update(opened.resign) // else its registration expires
 		}

@@ -113,7 +113,8 @@ func (s *Space) createTable(name string, options []byte, nodes Class, maxKey uin
 	return made, err
 }
 
-// SetTableRoot records where a table's index starts: an address in an extent, or, of an ordered table, of a block.
+// SetTableRoot records where a table's index starts: an address in an extent, or, of an ordered table, of a block. In a shared
+// database it is ErrTableExists unless the table has none, and this process the right to make its index (BeginMend).
 func (s *Space) SetTableRoot(id uint16, root Addr) error {
 	return s.update(func() error {
 		if err := s.writable(); err != nil {
@@ -124,6 +125,9 @@ func (s *Space) SetTableRoot(id uint16, root Addr) error {
 			return fmt.Errorf("%w: %d", ErrNoTable, id)
 		}
 		t := l.Tables[id-1]
+		if s.opts.Shared && (t.Root != 0 || t.State != TableLive || l.mender(uint32(id)) != s.process) {
+			return fmt.Errorf("%w: %q: another process has made it, or makes it", ErrTableExists, t.Name)
+		}
 		t.Root = root
 		if !l.validRoot(&t) {
 			return fmt.Errorf("memory: root %v of table %d is in no segment of its kind", root, id)
@@ -140,6 +144,7 @@ func (s *Space) SetTableRoot(id uint16, root Addr) error {
 type TableChange struct {
 	ID      uint16
 	Options []byte // the new ones; nil: they stay
+	Was     []byte // of these, those that they were made of; others are ErrRevision. nil: whatever they were
 	Drop    bool   // the table is being dropped from now on, and its name is free
 
 	forget bool // see ForgetTable
@@ -163,6 +168,9 @@ func (s *Space) ChangeTables(changes ...TableChange) error {
 				return fmt.Errorf("memory: the options of table %d have %d bytes: at most %d are possible", x.ID, len(x.Options), MaxTableOptions)
 			}
 			t := l.Tables[x.ID-1]
+			if x.Was != nil && !bytes.Equal(t.Options, x.Was) {
+				return fmt.Errorf("%w: the options of table %q", ErrRevision, t.Name)
+			}
 			if x.Options != nil {
 				t.Options = slices.Clone(x.Options)
 			}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,6 +55,9 @@ type DB struct {
 
 	names      tableNames
 	known      atomic.Pointer[tableIndexes] // nil: no table that was opened has any
+	knowMu     sync.Mutex                   // of changes of known
+	unrenew    func()                       // ends renewing; nil: it has not begun
+	renewed    atomic.Pointer[occ.Engine]   // whose sessions are renewed; nil: there are none yet
 	recoveries recoveryCounters
 
 	mu      sync.Mutex
@@ -102,6 +106,9 @@ func Open(ctx context.Context, o Options) (db *DB, err error) {
 	db.pool.init(o.Workers)
 	db.open.Store(true)
 	if err := db.start(); err != nil {
+		if db.unrenew != nil {
+			db.unrenew()
+		}
 		if db.owned == nil && db.space != nil && db.space.Shared() { // others need not wait until its registration expires
 			err = errors.Join(err, db.space.Close(db.ctl.Plain()))
 		}
@@ -151,13 +158,29 @@ func (db *DB) openSpace() error {
 		}
 		mo.ReadOnly = false // it registers, so that the others know of it, and its transactions write nothing
 		mo.Until = db.fabric.Now() + int64(o.LeaseTerm)
-		mo.GiveUp = o.ReplaceLost
+		mo.GiveUp, mo.Anew = o.ReplaceLost, db.anew
 	}
 	db.space, err = memory.Open(db.ctl.Plain(), db.fabric, o.Catalog, mo)
 	return err
 }
 
-// renewing renews the registration of the process until it is stopped: opening the database may take longer than a term.
+// anew takes over what another process may have done to the tables that was alone with the database while this one was taken for dead,
+// before any transaction begins again.
+func (db *DB) anew(ts []memory.Table) {
+	for _, t := range db.names.all() {
+		i := slices.IndexFunc(ts, func(x memory.Table) bool { return x.ID == t.ID })
+		if i < 0 || ts[i].State != memory.TableLive {
+			t.Drop()
+			continue
+		}
+		if o, err := decodeTableOptions(ts[i].Options); err == nil {
+			db.know(t.Name, o.Indexes)
+		}
+	}
+}
+
+// renewing renews the registration of the process, and the leases of its sessions, until it is stopped, whatever else waits: opening
+// the database may take longer than a term, and so may a recovery by another process.
 func (db *DB) renewing() (stop func()) {
 	if !db.space.Shared() || !db.fabric.Caps().RealTime {
 		return func() {}
@@ -172,7 +195,12 @@ func (db *DB) renewing() (stop func()) {
 			case <-ended:
 				return
 			case <-t.C:
-				_ = db.space.Renew(db.fabric.Now() + int64(db.opts.LeaseTerm)) // the next one may do it
+				now := db.fabric.Now()
+				if e := db.renewed.Load(); e != nil {
+					_ = e.RenewAll(now) // the next one may do it, and maintenance says what fails
+				} else {
+					_ = db.space.Renew(now + int64(db.opts.LeaseTerm)) // likewise
+				}
 			}
 		}
 	})
@@ -192,7 +220,7 @@ func (db *DB) start() error {
 			return err
 		}
 	}
-	defer db.renewing()()
+	db.unrenew = db.renewing()
 	flush := occ.FlushAuto
 	power := db.opts.Durability == DurabilityPower
 	if power {
@@ -218,6 +246,7 @@ func (db *DB) start() error {
 		LeaseTerm: int64(max(db.opts.LeaseTerm, 0)), ClockDrift: db.opts.ClockDrift, BladeDown: db.bladeDown,
 		ReclaimAfter: db.opts.ReclaimAfter, Damaged: db.sayDamage, Recovered: db.recovered, Still: db.owned != nil && db.opts.ReadOnly,
 	})
+	db.renewed.Store(db.engine)
 	if err := db.startFailover(); err != nil {
 		return err
 	}
@@ -385,7 +414,7 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 			ErrTableType, name, has.Key, has.Value, has.Index, want.Key, want.Value, want.Index)
 	}
 	db.know(name, has.Indexes)
-	if t := db.tables[name]; t != nil {
+	if t := db.tables[name]; t != nil && t.ID == meta.ID {
 		return t, nil
 	}
 	if meta.Ordered() {

@@ -426,6 +426,10 @@ func (d *dropper) forget() error {
 	db, c := d.w.db, d.w.coro
 	db.ctlMu.Lock() // no maintenance meanwhile
 	defer db.ctlMu.Unlock()
+	if !db.space.BeginMend(uint32(d.meta.ID)) {
+		return nil // another process sweeps the index: the next opening does the rest
+	}
+	defer db.space.EndMend(uint32(d.meta.ID))
 	if _, unswept := db.space.Unswept(); unswept {
 		return nil // a sweep may be at the index: the next opening does the rest
 	}

@@ -189,15 +189,16 @@ func TestDropBeside(t *testing.T) {
 			}
 			done := make(chan error, 1)
 			go func() { done <- db.DropTable(context.Background(), "t") }()
-			for {
-				_, err := db.TableInfo("t")
-				if errors.Is(err, txn.ErrNoTable) {
-					break
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
+			for err == nil { // until others are told
+				err = db.View(t.Context(), func(tx *txn.Tx) error {
+					_, err := tab.Get(tx, 1)
+					if errors.Is(err, txn.ErrNotFound) {
+						err = nil
+					}
+					return err
+				})
 			}
+			says(t, "a transaction that begins", err, txn.ErrDropped)
 			says(t, "another key", tab.Put(tx, 1001, nil), txn.ErrDropped)
 			if err := tx.Commit(); err != nil {
 				t.Errorf("commit of what was staged before: %v", err)

@@ -460,15 +460,21 @@ func (db *DB) startFailover() error {
 	return nil
 }
 
-// stopFailover ends the goroutine.
+// stopFailover waits until the goroutine has ended: see end.
 func (db *DB) stopFailover() error {
 	f := &db.failover
 	if f.stop == nil {
 		return nil
 	}
-	close(f.stop)
 	f.done.Wait()
 	return f.thread.Close()
+}
+
+// end has the goroutine end.
+func (f *failover) end() {
+	if f.stop != nil {
+		close(f.stop)
+	}
 }
 
 // ended reports whether the goroutine is to end: a large blade takes long to be cleared, and
@@ -491,6 +497,10 @@ func (db *DB) keep(c *rdma.Coro, x stint) (busy bool, err error) {
 		return false, nil
 	}
 	defer f.keeping.Store(false)
+	if f.copying && !db.space.HasMend(memory.MendCopies) { // others have taken this process for dead
+		db.space.EndMend(memory.MendCopies)
+		f.copying = false
+	}
 	looked := false
 	var full error // the disk of a blade that could have copies; nothing else is kept up by it
 	defer func() {
@@ -571,10 +581,6 @@ func (db *DB) keep(c *rdma.Coro, x stint) (busy bool, err error) {
 // copyHere gets this process the right to take in blades and to build copies, or notes that another one has it.
 func (db *DB) copyHere() error {
 	f := &db.failover
-	if f.copying && !db.space.HasMend(memory.MendCopies) {
-		db.space.EndMend(memory.MendCopies)
-		f.copying = false
-	}
 	if f.copying {
 		return nil
 	}

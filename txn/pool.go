@@ -254,8 +254,10 @@ func (db *DB) Close(ctx context.Context) error {
 		}
 	}
 	openDatabases.Add(-1)
+	db.failover.end() // what maintenance waits for, it waits for no more
 	db.stopMaintenance()
 	errs = append(errs, db.stopFailover())
+	db.unrenew()
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
 	errs = append(errs, db.engine.Answer())

@@ -13,6 +13,9 @@ import (
 	"txnode/rdma"
 )
 
+// buildRestNs bounds how long Build waits for workers of other processes.
+const buildRestNs = int64(10_000_000_000)
+
 // begin builds the index if the table has no record yet: of one that has, Build may take long.
 func (x *Index[K, V, I]) begin() error {
 	t, ctx := x.table, context.Background()
@@ -52,12 +55,21 @@ func (x *Index[K, V, I]) Build(ctx context.Context, progress func(records uint64
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
 	// Transactions that do not keep the index may be under way. None begins, since the catalog has it.
-	since := db.since(t.t.Name, x.name)
+	since, from := db.since(t.t.Name, x.name), w.thread.Now()
 	for rest := occ.NewRest(w.thread.Now(), since); since > 0 && !rest.Ended(w.session, w.coro); w.coro.Sleep(dropPauseNs) {
 		if ctx.Err() != nil {
 			return canceled(ctx)
 		}
 		db.askIdle()
+		if !db.space.Shared() {
+			continue
+		}
+		if err := db.learn(t.t.Name); err != nil || db.built(t.t.Name, x.name) {
+			return err
+		}
+		if w.thread.Now()-from > buildRestNs {
+			return fmt.Errorf("%w: index %q of table %q: workers of other processes have been at work since before it was defined: let the process build it that has defined it, or close that", memory.ErrShared, x.name, t.t.Name)
+		}
 	}
 	var keys []K
 	done := uint64(0)

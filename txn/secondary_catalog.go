@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"txnode/memory"
@@ -65,8 +66,10 @@ func (db *DB) lacking(t *occ.Table, names map[string]bool) error {
 	return nil
 }
 
-// know notes the indexes of a table. The caller holds ctlMu.
+// know notes the indexes of a table.
 func (db *DB) know(table string, list []indexOptions) {
+	db.knowMu.Lock()
+	defer db.knowMu.Unlock()
 	if len(list) == 0 && db.indexes(table) == nil {
 		return
 	}
@@ -81,6 +84,15 @@ func (db *DB) know(table string, list []indexOptions) {
 // changeIndexes changes what the catalog knows of the indexes of a table. The indexes that drop names are dropped
 // in the same step.
 func (db *DB) changeIndexes(table string, change func(ts []memory.Table, list []indexOptions) (now []indexOptions, drop []string, err error)) error {
+	for {
+		if err := db.tryIndexes(table, change); !errors.Is(err, memory.ErrRevision) {
+			return err
+		}
+	}
+}
+
+// tryIndexes is changeIndexes; memory.ErrRevision: another process has changed them meanwhile.
+func (db *DB) tryIndexes(table string, change func(ts []memory.Table, list []indexOptions) (now []indexOptions, drop []string, err error)) error {
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
 	ts, err := db.space.Tables()
@@ -105,7 +117,7 @@ func (db *DB) changeIndexes(table string, change func(ts []memory.Table, list []
 		if err != nil {
 			return err
 		}
-		if err := db.mark(ts, drop, memory.TableChange{ID: t.ID, Options: p}); err != nil {
+		if err := db.mark(ts, drop, memory.TableChange{ID: t.ID, Options: p, Was: t.Options}); err != nil {
 			return err
 		}
 	}
@@ -132,7 +144,7 @@ func (db *DB) noteIndexes(table string, all []indexOptions, create bool) (err er
 		}
 		defer func() { err = errors.Join(err, db.space.EndAlone()) }()
 	}
-	return db.changeIndexes(table, func(ts []memory.Table, list []indexOptions) ([]indexOptions, []string, error) {
+	err = db.changeIndexes(table, func(ts []memory.Table, list []indexOptions) ([]indexOptions, []string, error) {
 		for _, x := range all {
 			i := slices.IndexFunc(list, func(has indexOptions) bool { return has.Name == x.Name })
 			switch {
@@ -144,8 +156,21 @@ func (db *DB) noteIndexes(table string, all []indexOptions, create bool) (err er
 			case liveTable(ts, indexTable(table, x.Name)) != nil:
 				return nil, nil, notIndex(table, x.Name)
 			default:
-				x.Since = db.space.NextCoordinator()
+				x.Since = math.MaxUint32 // until it is known: all coordinators
 				list = append(list, x)
+			}
+		}
+		return list, nil, nil
+	})
+	if err != nil {
+		return err
+	}
+	// From now on no transaction begins in this process that does not know of them.
+	since := db.space.NextCoordinator()
+	return db.changeIndexes(table, func(_ []memory.Table, list []indexOptions) ([]indexOptions, []string, error) {
+		for i := range list {
+			if list[i].Since == math.MaxUint32 {
+				list[i].Since = since
 			}
 		}
 		return list, nil, nil

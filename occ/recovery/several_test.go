@@ -32,7 +32,7 @@ func processes(t testing.TB, s setting, o occ.Options, n int, size uint64, order
 	se, tx := w.session()
 	root, err := tx.NewOrdered(&occ.Table{ID: meta.ID, Name: meta.Name}, g.Class, tree.Empty)
 	must(t, err)
-	must(t, w.space.SetTableRoot(meta.ID, root))
+	w.setRoot(meta.ID, root)
 	must(t, se.Close())
 	must(t, w.space.Close(w.ctl.Plain()))
 	for i := range n {

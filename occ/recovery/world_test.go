@@ -200,9 +200,19 @@ func newWorldWith(t testing.TB, f rdmatest.Options, s setting, o occ.Options, mo
 	must(t, err)
 	root, ix, err := race.Create(w.ctl.Plain(), w.space, meta.ID, race.Options{Groups: 16})
 	must(t, err)
-	must(t, w.space.SetTableRoot(meta.ID, root))
+	w.setRoot(meta.ID, root)
 	w.table = &occ.Table{ID: meta.ID, Name: "t", Index: ix}
 	return w
+}
+
+// setRoot records where the index of a table starts, as the process that makes it.
+func (w *world) setRoot(table uint16, root memory.Addr) {
+	w.t.Helper()
+	if !w.space.BeginMend(uint32(table)) {
+		w.t.Fatal("another process makes the table")
+	}
+	must(w.t, w.space.SetTableRoot(table, root))
+	w.space.EndMend(uint32(table))
 }
 
 func must(t testing.TB, err error) {
