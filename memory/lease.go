@@ -97,10 +97,14 @@ func (r *registry) has(id uint32) bool {
 // its transactions are not all decided. A lock of one that is not registered
 // belongs to a transaction that has had no effect. A process that has joined has a number, too, under which it
 // recovers others. It takes no lock, unless another process may have
-// registered the coordinator since this one has looked at the catalog: then it follows.
+// registered the coordinator since this one has looked at the catalog: then it follows. If the catalog
+// cannot be asked, the coordinator counts as registered.
 func (s *Space) Registered(id uint32) bool {
 	r := s.regs.Load()
-	if id >= r.next && s.Follow() == nil {
+	if id >= r.next {
+		if s.Follow() != nil {
+			return true
+		}
 		r = s.regs.Load()
 	}
 	return r.has(id)
@@ -120,11 +124,16 @@ const (
 // Lease says how things stand with a coordinator at a time of the fabric's clock.
 // A claim that has expired is LeaseExpired. It takes no lock, unless another process may have
 // registered the coordinator, or renewed its lease, since this one has looked at the catalog: then it follows.
+// If the catalog cannot be asked, a coordinator that this process does not know counts as alive.
 func (s *Space) Lease(id uint32, now int64) LeaseState {
 	r := s.regs.Load()
 	state := r.lease(id, now)
-	if (state == LeaseExpired || id >= r.next) && s.Follow() == nil {
+	switch unheard := id >= r.next; {
+	case state != LeaseExpired && !unheard:
+	case s.Follow() == nil:
 		state = s.regs.Load().lease(id, now)
+	case unheard:
+		state = LeaseLive
 	}
 	return state
 }

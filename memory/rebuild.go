@@ -446,12 +446,15 @@ func (s *Space) addLogs(l *Layout, b rdma.BladeID) error {
 // Missing returns why a view does not have an address, if nothing is damaged by that:
 // a *LostError if every copy of its segment is gone; an error that matches
 // rdma.ErrVerb and rdma.ErrStaleKey if the segment is newer than the view, which is
-// that of a thread that was fenced: its verbs would fail. Else nil.
+// that of a thread that was fenced: its verbs would fail; the error of the catalog of a database that
+// other processes have open, too, if it cannot be asked for the segment. Else nil.
 func (s *Space) Missing(v *View, a Addr) error {
 	if err := s.LostError(a); err != nil {
 		return err
 	}
-	_ = s.Follow() // another process may have added the segment; if the catalog cannot be asked, nothing is known of one
+	if err := s.Follow(); err != nil && s.opts.Shared { // another process may have added the segment
+		return fmt.Errorf("memory: whether there is a segment %d by now is not known: %w", a.Segment(), err)
+	}
 	if now := s.Current(); now != v && now.Valid(a) && !v.Valid(a) {
 		return fmt.Errorf("memory: segment %d is newer than the map of epoch %d: %w: %w", a.Segment(), v.Epoch, rdma.ErrVerb, rdma.ErrStaleKey)
 	}

@@ -311,6 +311,66 @@ func TestMissingHere(t *testing.T) {
 	}
 }
 
+// deafCat is a catalog that one process cannot reach.
+type deafCat struct {
+	memory.Catalog
+	deaf bool
+}
+
+func (c *deafCat) Load() ([]memory.Entry, memory.Revision, error) {
+	if c.deaf {
+		return nil, 0, errStopped
+	}
+	return c.Catalog.Load()
+}
+
+// TestMissingUnheard: as long as a process cannot ask the catalog whether another one has added a segment, nothing is called
+// damaged.
+func TestMissingUnheard(t *testing.T) {
+	b := newSharedBed(t, 2, 20, 1)
+	first, c := b.open()
+	cat := &deafCat{Catalog: b.cat}
+	second := must(memory.Open(b.thread().Plain(), b.fabric, cat, b.opts))(t)
+	old := second.View()
+	x := must(first.AllocExtent(c, 64))(t)
+	cat.deaf = true
+	if err := second.Missing(old, x); !errors.Is(err, errStopped) {
+		t.Errorf("the catalog does not answer: %v", err)
+	}
+	cat.deaf = false
+	if err := second.Missing(old, x); !errors.Is(err, rdma.ErrStaleKey) || !second.View().Valid(x) {
+		t.Errorf("the catalog answers: %v", err)
+	}
+	if err := second.Missing(second.View(), memory.MakeAddr(1000, 0)); err != nil {
+		t.Errorf("an address in no segment: %v", err)
+	}
+}
+
+// TestUnheardCoordinator: while a process cannot ask the catalog, a coordinator that it does not know has its locks.
+func TestUnheardCoordinator(t *testing.T) {
+	b := newSharedBed(t, 2, 20, 1)
+	first, c := b.open()
+	cat := &deafCat{Catalog: b.cat}
+	second := must(memory.Open(b.thread().Plain(), b.fabric, cat, b.opts))(t)
+	gone := must(first.NewCoordinator())(t)
+	check(t, first.CloseCoordinatorOn(c, gone.ID))
+	x := must(first.NewCoordinator())(t)
+	cat.deaf = true
+	if s := second.Lease(x.ID, 0); !second.Registered(x.ID) || s != memory.LeaseLive {
+		t.Errorf("the catalog does not answer: registered %v, its lease is %v", second.Registered(x.ID), s)
+	}
+	cat.deaf = false
+	if s := second.Lease(x.ID, 0); !second.Registered(x.ID) || s != memory.LeaseLive {
+		t.Errorf("the catalog answers: registered %v, its lease is %v", second.Registered(x.ID), s)
+	}
+	if s := second.Lease(gone.ID, 0); second.Registered(gone.ID) || s != memory.LeaseGone {
+		t.Errorf("one that was closed: registered %v, its lease is %v", second.Registered(gone.ID), s)
+	}
+	if s := second.Lease(x.ID+1, 0); second.Registered(x.ID+1) || s != memory.LeaseGone {
+		t.Errorf("one that there is not: registered %v, its lease is %v", second.Registered(x.ID+1), s)
+	}
+}
+
 // TestSeveralAtRandom has three spaces change one catalog that fails, lies, is late and deaf. What they were told holds, no
 // number is given twice, and in the end all say what the catalog says.
 func TestSeveralAtRandom(t *testing.T) {

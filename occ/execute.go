@@ -7,6 +7,7 @@ import (
 
 	"txnode/memory"
 	"txnode/memory/record"
+	"txnode/rdma"
 )
 
 // Execute fetches every staged item: the blocks whose addresses are cached, and
@@ -240,7 +241,7 @@ func (tx *Tx) reaches(a memory.Addr) bool {
 	}
 	space := tx.s.eng.space
 	if !space.View().Valid(a) {
-		_ = space.Follow() // another process may have added the segment; if the catalog cannot be asked, nothing is known of one
+		_ = space.Follow() // another process may have added the segment; if the catalog cannot be asked, lost says so
 	}
 	if v := space.View(); v.Epoch == tx.view.Epoch {
 		tx.view = v
@@ -249,13 +250,16 @@ func (tx *Tx) reaches(a memory.Addr) bool {
 }
 
 // lost is the error of an index that points to no segment: it is damaged, or the
-// segment is one of a later epoch than that of the transaction.
+// segment is one of a later epoch than that of the transaction, or the catalog cannot be asked for it.
 func (tx *Tx) lost(it *item, a memory.Addr) error {
-	if tx.s.eng.space.View().Epoch != tx.view.Epoch {
-		return tx.conflict(AbortStale, it)
+	space := tx.s.eng.space
+	if space.View().Epoch == tx.view.Epoch {
+		if err := space.Missing(tx.view, a); err != nil && !errors.Is(err, rdma.ErrStaleKey) {
+			return fmt.Errorf("txn: table %q: %w", it.table.Name, err)
+		}
 	}
-	if err := tx.s.eng.space.LostError(a); err != nil {
-		return fmt.Errorf("txn: table %q: %w", it.table.Name, err)
+	if v := space.View(); v.Epoch != tx.view.Epoch || v.Valid(a) { // it has changed since
+		return tx.conflict(AbortStale, it)
 	}
 	return fmt.Errorf("%w: index of table %q points to %v", ErrCorrupt, it.table.Name, a)
 }
