@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
 
 	"txnode/memory"
@@ -37,11 +40,12 @@ type daemon struct {
 	began  time.Time
 	ending atomic.Bool // it waits for clients to take their replies
 
-	reporting sync.Mutex // connections report at the same time
+	log    *zap.Logger
+	notify notifier
 }
 
 func runServe(ctx context.Context, w *World, o *serveOptions) error {
-	d := &daemon{w: w, o: o, sizes: o.sizes(), began: time.Now()}
+	d := &daemon{w: w, o: o, sizes: o.sizes(), began: time.Now(), log: o.logger(w.Stderr), notify: newNotifier(w.Getenv)}
 	err := d.open()
 	if err == nil {
 		err = d.serve(ctx)
@@ -51,9 +55,26 @@ func runServe(ctx context.Context, w *World, o *serveOptions) error {
 
 // report tells of a connection that was refused or has failed.
 func (d *daemon) report(client string, err error) {
-	d.reporting.Lock()
-	defer d.reporting.Unlock()
-	fmt.Fprintf(d.w.Stderr, "%s: %s\n", client, oneLine(err))
+	d.log.Warn("a connection was refused, or has failed", zap.String("client", client), zap.String("error", oneLine(err)))
+}
+
+// told logs that systemd could not be told something.
+func (d *daemon) told(err error) {
+	if err != nil {
+		d.log.Warn("systemd does not listen", zap.Error(err))
+	}
+}
+
+// logger writes to standard error, in the format and from the level on that were asked for.
+func (o *serveOptions) logger(w io.Writer) *zap.Logger {
+	c := zap.NewProductionEncoderConfig()
+	c.EncodeTime = zapcore.ISO8601TimeEncoder
+	encoder := zapcore.NewConsoleEncoder(c)
+	if o.LogFormat == "json" {
+		encoder = zapcore.NewJSONEncoder(c)
+	}
+	level, _ := zapcore.ParseLevel(o.LogLevel) // Validate has
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level))
 }
 
 // open makes what is served. What there is after an error is given up by close.
@@ -151,6 +172,7 @@ func (d *daemon) serve(ctx context.Context) (err error) {
 	var status *httpServer
 	defer func() {
 		d.ending.Store(true)
+		d.told(d.notify.tell("STOPPING=1"))
 		if d.server != nil {
 			grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceTime)
 			defer cancel()
@@ -197,8 +219,14 @@ func (d *daemon) serve(ctx context.Context) (err error) {
 	if _, err := fmt.Fprintln(d.w.Stdout, what); err != nil {
 		return err
 	}
+	d.log.Info("serving", zap.String("what", what))
+	d.told(d.notify.tell("READY=1\nSTATUS=" + what))
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	serving.Go(func() { d.notify.watch(watching, func() { d.look(time.Now()) }) })
 	select {
 	case <-ctx.Done():
+		d.log.Info("ending: connections execute what they have received")
 		return nil
 	case err := <-failed:
 		return err

@@ -30,6 +30,9 @@ type serveOptions struct {
 	Connections int
 	TLS         tlsOptions
 	HTTP        string
+	LogFormat   string
+	LogLevel    string
+	Config      string
 
 	memoryGiven bool // and not the default
 }
@@ -84,6 +87,9 @@ func (o *serveOptions) AddFlags(cmd *cobra.Command) {
 	fs.IntVar(&o.Connections, "connections", 1024, "number of connections at a time, each with 512KiB of buffers")
 	o.TLS.addFlags(cmd, "clients")
 	fs.StringVar(&o.HTTP, "http", "", "`address` HOST:PORT of a status page, /metrics for Prometheus and /healthz; on loopback, or with TLS by HTTPS\nwith certificates of clients (default: none)")
+	fs.StringVar(&o.LogFormat, "log-format", "text", "`format` of the log on standard error: text or json")
+	fs.StringVar(&o.LogLevel, "log-level", "info", "`level` from which on the log has lines: debug, info, warn or error")
+	fs.StringVar(&o.Config, "config", "", "YAML `file` with lines of NAME: VALUE for flags that are not given (default: none)")
 }
 
 // Validate finds faults.
@@ -108,6 +114,12 @@ func (o *serveOptions) Validate() error {
 	faults = append(faults, o.TLS.faults()...)
 	if o.TLS.given() && !slices.ContainsFunc(o.Listen, func(a string) bool { network, _, err := tcp.ParseAddress(a); return err != nil || network == "tcp" }) && o.HTTP == "" {
 		faults = append(faults, "--tls-cert is for TCP, and no --listen is tcp:HOST:PORT")
+	}
+	if o.LogFormat != "text" && o.LogFormat != "json" {
+		faults = append(faults, fmt.Sprintf("--log-format is %q; it must be text or json", o.LogFormat))
+	}
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, o.LogLevel) {
+		faults = append(faults, fmt.Sprintf("--log-level is %q; it must be debug, info, warn or error", o.LogLevel))
 	}
 	if o.HTTP != "" {
 		if _, port, err := net.SplitHostPort(o.HTTP); err != nil || port == "" {
@@ -197,8 +209,14 @@ that authority, too. TLS 1.3 is the oldest version.
 With --http, a browser shows blades, rates and, with --catalog, where the copies of
 the database are; Prometheus reads /metrics. /healthz answers 200, or 503 and why.
 
-When all addresses are served a line says so. Clients that were refused, or that
-broke the protocol, are told of on standard error.`,
+Each flag can also come from the environment, --tls-cert from TXNODE_TLS_CERT and so
+on, or from a file (--config) with lines such as "memory: 4GiB"; what can be given
+several times is a list there, and has commas in the environment. Flags go before
+the environment, that before the file, and that before defaults.
+
+When all addresses are served a line says so, and systemd is told (Type=notify; a
+watchdog is answered). The log is on standard error: clients that were refused, or
+that broke the protocol.`,
 		Example: `  txnode serve --listen unix:/tmp/blade0 --memory 4GiB
   txnode serve --listen tcp:127.0.0.1:7000 --secret-file secret
   txnode serve --shm /dev/shm/txnode --name blade0 --memory 4GiB
@@ -207,6 +225,9 @@ broke the protocol, are told of on standard error.`,
   txnode serve --listen tcp:0.0.0.0:7000 --tls-cert server.crt --tls-key server.key --tls-ca ca.crt`,
 		Args: noArguments, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := applySettings(cmd, w.Getenv, o.Config); err != nil {
+				return err
+			}
 			o.memoryGiven = cmd.Flags().Changed("memory")
 			if err := o.Validate(); err != nil {
 				return err

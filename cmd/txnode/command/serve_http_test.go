@@ -258,7 +258,7 @@ func TestServeHTTPKinds(t *testing.T) {
 		}
 		tr.CloseIdleConnections()
 	}
-	if code, stderr := end(); code != 0 || !strings.Contains(stderr, "http: ") || strings.Count(stderr, "\n") != 1 {
+	if code, stderr := end(); code != 0 || !strings.Contains(stderr, `"client": "http"`) || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

@@ -38,10 +38,17 @@ func socketDir(t *testing.T) string {
 // standard error; line is what the command says when it serves.
 func startServe(t *testing.T, args ...string) (line string, end func() (int, string)) {
 	t.Helper()
+	return startServeIn(t, nil, append([]string{"--log-level", "warn"}, args...)...)
+}
+
+// startServeIn is startServe in an environment that has some variables more.
+func startServeIn(t *testing.T, env map[string]string, args ...string) (line string, end func() (int, string)) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	r, out := io.Pipe()
 	var stderr bytes.Buffer
 	w := command.System()
+	w.Getenv = func(name string) string { return env[name] }
 	w.Stdout, w.Stderr, w.StderrTerminal = out, &stderr, false
 	code := make(chan int, 1)
 	go func() {
