@@ -36,7 +36,8 @@ type Host struct {
 
 // Connect connects to the cluster whose catalog is at an address: "unix:PATH" or "tcp:HOST:PORT", also with two slashes
 // behind the colon, or several with commas between them, of which the first that answers is taken. A server of
-// blades on a socket that does not answer has blades that are down, until it does; one must answer, and of shared memory all. ctx bounds the connecting only. Close comes last, after the database's.
+// blades on a socket that does not answer has blades that are down, until it does; one must answer, and of
+// shared memory all. ctx bounds the connecting only. Close comes last, after the database's.
 //
 // Errors are one line and name the address: ErrOptions, ErrNone, ErrOtherBlades, ErrDamaged, remote.ErrAway for a
 // catalog that does not answer, rdma.ErrBladeDown for blades that do not, and those of packages tcp and shm.

@@ -120,7 +120,7 @@ var errBlank = fmt.Errorf("%w", ErrForeign)
 // beside is what attach does while other processes have the database open.
 func (s *Space) beside(alive []uint32, known bool) error {
 	l := s.layout
-	why := ""
+	var why string
 	switch {
 	case l.mender(MendAlone) != 0:
 		why = fmt.Sprintf("process %d is alone with it: it opens it, or drops a table, builds an index or makes a backup", l.mender(MendAlone))

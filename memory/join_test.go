@@ -25,7 +25,7 @@ func (b *bed) tryOpen(until int64) (*memory.Space, *rdma.Coro, error) {
 func TestShared(t *testing.T) {
 	b := newSharedBed(t, 2, 8, 1)
 	b.fabric.clock = new(int64)
-	s, c, err := b.tryOpen(0)
+	s, _, err := b.tryOpen(0)
 	check(t, err)
 	if !s.First() || !s.Shared() || s.Process() != 1 {
 		t.Fatalf("first %v, shared %v, process %d", s.First(), s.Shared(), s.Process())
@@ -51,7 +51,7 @@ func TestShared(t *testing.T) {
 	x := must(s2.AllocExtent(c2, 64))(t)
 	must(b.allocator(s2, c2).Alloc(c2, 4))(t)
 	b.dropThreads() // s2 does not close its allocator: its process is gone
-	c = b.thread().Plain()
+	c := b.thread().Plain()
 	check(t, s2.Close(b.thread().Plain()))
 	check(t, s.BeginAlone()) // its registration has ended, and its segments are there
 	check(t, s.BeginAlone())

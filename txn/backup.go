@@ -60,8 +60,8 @@ const settleNs = 10_000
 // A record that is damaged on one copy is read from another one, and mended. If every copy is damaged,
 // Backup fails with ErrCorrupt; BackupOptions.SkipDamaged has it leave the record out.
 //
-// One backup runs at a time. While other processes have the database open it is memory.ErrShared. After an error, such as the loss of a blade, what was written is not a
-// backup, and Restore refuses it.
+// One backup runs at a time. While other processes have the database open it is memory.ErrShared. After an
+// error, such as the loss of a blade, what was written is not a backup, and Restore refuses it.
 func (db *DB) Backup(ctx context.Context, w io.Writer, o BackupOptions) (snapshot.Info, error) {
 	info, err := db.backup(ctx, w, o)
 	if err != nil {

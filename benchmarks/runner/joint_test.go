@@ -100,7 +100,7 @@ func TestJoint(t *testing.T) {
 				}
 			}
 			if x.err != nil {
-				if err == nil || x.err != errAny && !errors.Is(err, x.err) {
+				if err == nil || !errors.Is(x.err, errAny) && !errors.Is(err, x.err) {
 					t.Errorf("%v, want %v", err, x.err)
 				}
 				return
