@@ -107,6 +107,7 @@ func runWriter(args string) error {
 			fmt.Fprintf(os.Stderr, "transaction %s: %v\n", key, err)
 			time.Sleep(20 * time.Millisecond)
 		}
+		time.Sleep(time.Millisecond) // hundreds of rounds are not to fill the blades
 	}
 }
 
@@ -145,7 +146,7 @@ func (c *chaos) kill(p *exec.Cmd) {
 }
 
 func (c *chaos) serveBlade(i int) {
-	c.blades[i] = c.run(asProgram+"=1", "serve", "--listen", "unix:"+c.dir+"/b"+strconv.Itoa(i), "--memory", "256MiB")
+	c.blades[i] = c.run(asProgram+"=1", "serve", "--listen", "unix:"+c.dir+"/b"+strconv.Itoa(i), "--memory", "1GiB")
 }
 
 func (c *chaos) serveCatalog() {
