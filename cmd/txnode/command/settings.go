@@ -147,30 +147,9 @@ func settingsOf(fs *pflag.FlagSet, file string, text []byte) (faults []string) {
 func nearestFlag(fs *pflag.FlagSet, name string) (best string) {
 	least := -1
 	fs.VisitAll(func(f *pflag.Flag) {
-		if d := differences(f.Name, name); isSetting(f) && (least < 0 || d < least) {
+		if d := distance(f.Name, name); isSetting(f) && (least < 0 || d < least) {
 			best, least = f.Name, d
 		}
 	})
 	return best
-}
-
-// differences is how many bytes must be inserted, removed or replaced to make one string of another: Levenshtein's distance.
-func differences(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			d := diagonal
-			if a[i] != b[j] {
-				d++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(d, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
