@@ -32,6 +32,7 @@ type window struct {
 	from, to int64
 	x        float64
 	thread   int // -1: all
+	compute  int // counted from 1; 0: all
 }
 
 func newBlade(f *Fabric, id rdma.BladeID, o BladeOptions) *blade {

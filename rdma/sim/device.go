@@ -5,6 +5,9 @@ type device struct {
 	f     *Fabric
 	ports []*port
 
+	pauses []window // of its threads
+	killed bool     // since the last port was opened
+
 	// RNIC. Times are when a pipeline is free, ps.
 	op, rx, tx  int64
 	out         int // requests between doorbell and completion

@@ -62,7 +62,8 @@ func (f *Fabric) drive(pr *proc) (over bool) {
 			case rdma.LoopPoll:
 				d.after = phasePoll
 				pr := d.port.enter()
-				if pr.clock += d.port.c.swtch; d.port.ahead(pr) && !pr.synced() {
+				held := d.port.held(pr)
+				if pr.clock += d.port.c.swtch; (held || d.port.ahead(pr)) && !pr.synced() {
 					returned = true
 					return false
 				}
@@ -97,6 +98,9 @@ func (f *Fabric) drive(pr *proc) (over bool) {
 // waits begins to wait as Wait does, and reports whether the loop must be suspended.
 func (p *port) waits() bool {
 	pr := p.enter()
+	if p.held(pr) {
+		return !pr.synced()
+	}
 	if p.cq.n > 0 {
 		return false
 	}

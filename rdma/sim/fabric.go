@@ -338,8 +338,8 @@ func (f *Fabric) Stats() Stats {
 }
 
 // Struck is how often faults of a kind have struck: threads or blades that have stopped,
-// verbs that were lost, delayed or divided by one, or were slow or cut off by one, calls of
-// CatalogDown that were told so.
+// verbs that were lost, delayed or divided by one, or were slow or cut off by one, compute blades that
+// have stopped, waits for the end of a pause, calls of CatalogDown that were told so.
 func (f *Fabric) Struck(k FaultKind) uint64 {
 	if k >= faultKinds {
 		return 0

@@ -24,10 +24,12 @@ const (
 	FaultPartition           // a blade is cut off, from one thread or from all
 	FaultRestart             // a blade stops, and is back after a time, with or without its memory, with another key
 	FaultCatalog             // what the fabric's users keep beside it does not answer: they ask Fabric.CatalogDown
+	FaultKill                // all threads of a compute blade stop
+	FaultPause               // the threads of a compute blade do nothing for a time, and then go on
 	faultKinds
 )
 
-var faultNames = [faultKinds]string{"none", "stop", "lose", "drop", "late", "delay", "tear", "slow", "partition", "restart", "catalog"}
+var faultNames = [faultKinds]string{"none", "stop", "lose", "drop", "late", "delay", "tear", "slow", "partition", "restart", "catalog", "kill", "pause"}
 
 // String returns the name used in expressions.
 func (k FaultKind) String() string {
@@ -47,20 +49,24 @@ func (k FaultKind) String() string {
 //	slow(blade=1,x=10,from=1ms,for=3ms)
 //	partition(blade=1,from=1ms,for=3ms)  partition(blade=1,thread=2,from=1ms)
 //	restart(blade=1,at=1ms,for=500us,memory=false)
-//	catalog(from=1ms,for=3ms)
+//	catalog(from=1ms,for=3ms)  catalog(compute=2,from=1ms,for=3ms)
+//	kill(compute=2,at=1ms)
+//	pause(compute=2,from=1ms,for=3ms)
 //
 // Verbs are counted from 1 over the work requests that the thread posts, times
-// from the injection of the fault. Without "for" it lasts for ever.
+// from the injection of the fault. Without "for" it lasts for ever. Compute blades are
+// counted from 1; a catalog without one does not answer any.
 type Fault struct {
-	Kind   FaultKind
-	Thread int // -1: all (partition)
-	Blade  int
-	Verb   uint64
-	X      float64
-	By     time.Duration
-	At     time.Duration // beginning: "at" or "from"
-	For    time.Duration // 0: for ever
-	Memory bool
+	Kind    FaultKind
+	Thread  int // -1: all (partition)
+	Blade   int
+	Compute int // from 1; 0: all (catalog)
+	Verb    uint64
+	X       float64
+	By      time.Duration
+	At      time.Duration // beginning: "at" or "from"
+	For     time.Duration // 0: for ever
+	Memory  bool
 }
 
 // faultParams: what an expression has; a "?" marks what may be missing.
@@ -74,7 +80,9 @@ var faultParams = [faultKinds]string{
 	FaultSlow:      "blade x from? for?",
 	FaultPartition: "blade thread? from? for?",
 	FaultRestart:   "blade at? for? memory?",
-	FaultCatalog:   "from? for?",
+	FaultCatalog:   "compute? from? for?",
+	FaultKill:      "compute at",
+	FaultPause:     "compute from? for",
 }
 
 // String prints the fault as an expression that ParseFault reads.
@@ -100,6 +108,8 @@ func (x *Fault) param(name string) (string, bool) {
 		return strconv.Itoa(x.Thread), x.Thread < 0
 	case "blade":
 		return strconv.Itoa(x.Blade), false
+	case "compute":
+		return strconv.Itoa(x.Compute), x.Compute == 0
 	case "verb":
 		return strconv.FormatUint(x.Verb, 10), x.Verb == 0
 	case "x":
@@ -121,6 +131,8 @@ func (x *Fault) setParam(name, v string) (err error) {
 		x.Thread, err = strconv.Atoi(v)
 	case "blade":
 		x.Blade, err = strconv.Atoi(v)
+	case "compute":
+		x.Compute, err = strconv.Atoi(v)
 	case "verb":
 		x.Verb, err = strconv.ParseUint(v, 10, 64)
 	case "x":
@@ -196,6 +208,9 @@ func ParseFaults(s string) ([]Fault, error) {
 	return out, nil
 }
 
+// maxComputes bounds the compute blades of faults.
+const maxComputes = 1 << 10
+
 // maxFaultTime keeps sums of times in picoseconds far from overflow.
 const maxFaultTime = 24 * time.Hour
 
@@ -213,6 +228,10 @@ func (x *Fault) validate(blades int) error {
 		return bad("thread is negative")
 	case has("blade") && (x.Blade < 0 || x.Blade >= blades):
 		return bad("no such blade")
+	case has("compute") && (x.Compute < 0 || x.Compute > maxComputes || x.Compute == 0 && x.Kind != FaultCatalog):
+		return bad("compute blades are counted from 1")
+	case x.Kind == FaultPause && x.For == 0:
+		return bad("it ends after a time")
 	case x.Kind == FaultStop && (x.Verb == 0) == (x.At == 0):
 		return bad("give either verb, from 1, or at")
 	case has("verb") && x.Kind != FaultStop && x.Verb == 0:

@@ -567,16 +567,99 @@ func TestCatalogDown(t *testing.T) {
 			down  bool
 		}{{50_000, false}, {150_000, true}, {299_000, true}, {301_000, false}, {999_000, false}, {1_001_000, true}, {90_000_000, true}} {
 			b.c.Sleep(x.until - b.t.Now())
-			if down := b.f.CatalogDown(); down != x.down {
+			if down := b.f.CatalogDown(1); down != x.down {
 				b.Errorf("at %d ns: %v", b.t.Now(), down)
 			}
 		}
 		b.f.Heal()
-		if b.f.CatalogDown() {
+		if b.f.CatalogDown(0) {
 			b.Error("it is down, and healed")
 		}
 		if n := b.f.Struck(sim.FaultCatalog); n != 4 {
 			b.Errorf("it has struck %d times", n)
 		}
 	}, func(*bench) {})
+}
+
+// TestComputeFaults: when a compute blade is killed its threads stop, and no others, and the catalog can be told so until a
+// thread connects there again. One that is paused does nothing until the pause ends, also where coroutines share threads; it
+// then goes on. A catalog is away for one compute blade alone.
+func TestComputeFaults(t *testing.T) {
+	for _, coroutines := range []int{1, 3} {
+		f := newFabric(t, 1, sim.Options{ThreadsPerBlade: 2})
+		var threads []*rdma.Thread
+		for i := range 6 {
+			threads = append(threads, newThread(t, f, rdma.ThreadOptions{Index: i, Arena: 1 << 16}))
+		}
+		faults, err := sim.ParseFaults("kill(compute=1,at=50us);pause(compute=2,from=60us,for=2ms);catalog(compute=3,from=70us,for=50us)")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Inject(faults...); err != nil {
+			t.Fatal(err)
+		}
+		const until = 3_000_000
+		var gap [6]int64 // the longest time without a verb
+		ended := [6]bool{}
+		deaf := 0
+		f.Run(6, func(i int) {
+			body := func(c *rdma.Coro) {
+				var b rdma.Batch
+				buf, err := c.Thread().Alloc(8)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for last := f.Now(); last < until; {
+					b.Reset()
+					b.Read(at(0, 64), buf, 8)
+					if err := c.Do(&b); err != nil {
+						t.Error(err)
+					}
+					c.Sleep(1000)
+					if i >= 4 && f.CatalogDown(i/2+1) {
+						deaf++
+					}
+					if i < 4 && f.CatalogDown(i/2+1) {
+						t.Errorf("the catalog does not answer compute blade %d", i/2+1)
+					}
+					now := f.Now()
+					gap[i] = max(gap[i], now-last)
+					last = now
+				}
+			}
+			if coroutines == 1 {
+				body(threads[i].Plain())
+			} else {
+				threads[i].Run(coroutines, body)
+			}
+			ended[i] = true
+		})
+		if want := [6]bool{2: true, true, true, true}; ended != want {
+			t.Errorf("threads that have ended: %v", ended)
+		}
+		for i, g := range gap {
+			if paused := i/2 == 1; paused && g < 1_900_000 || !paused && g > 500_000 {
+				t.Errorf("%d coroutines: thread %d did nothing for %d ns", coroutines, i, g)
+			}
+		}
+		if deaf == 0 || f.Struck(sim.FaultKill) != 1 || f.Struck(sim.FaultPause) < 2 {
+			t.Errorf("deaf %d times; struck: kill %d, pause %d", deaf, f.Struck(sim.FaultKill), f.Struck(sim.FaultPause))
+		}
+		if !f.Killed(1) || f.Killed(2) || f.Killed(0) || f.Killed(9) {
+			t.Error("which compute blade was killed")
+		}
+		again := newThread(t, f, rdma.ThreadOptions{Index: 0, Arena: 1 << 16})
+		if f.Killed(1) {
+			t.Error("a thread runs where all were killed")
+		}
+		for _, x := range append(threads, again) {
+			if err := x.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -25,6 +25,10 @@ var expressions = []string{
 	"partition(blade=1,thread=2,from=1ms)",
 	"restart(blade=1,at=1ms,for=500µs)",
 	"restart(blade=0,at=1ms,for=500µs,memory=true)",
+	"catalog(from=1ms)",
+	"catalog(compute=2,from=1ms,for=3ms)",
+	"kill(compute=1,at=2ms)",
+	"pause(compute=3,from=1ms,for=2ms)",
 }
 
 func TestFaultsPrintThemselves(t *testing.T) {
@@ -57,6 +61,8 @@ func TestBadFaults(t *testing.T) {
 		"stop(thread=1)":                  "either verb",
 		"stop(thread=1,verb=1,at=1ms)":    "either verb",
 		"stop(verb=1)":                    "thread is missing",
+		"kill(compute=0,at=1ms)":          "counted from 1",
+		"pause(compute=1,for=0s)":         "ends after a time",
 		"lose(thread=1,verb=0)":           "counted from 1",
 		"lose(thread=-1,verb=1)":          "negative",
 		"lose(thread=1,verb=x)":           "parameter verb",
@@ -97,8 +103,8 @@ func FuzzParseFault(f *testing.F) {
 }
 
 func TestDrawnFaultsAreValid(t *testing.T) {
-	plan := sim.FaultPlan{Threads: 5, Blades: 3, Verbs: 100, Span: time.Millisecond, N: 50}
-	for k := sim.FaultStop; k <= sim.FaultCatalog; k++ {
+	plan := sim.FaultPlan{Threads: 5, Blades: 3, Computes: 2, Verbs: 100, Span: time.Millisecond, N: 50}
+	for k := sim.FaultStop; k <= sim.FaultPause; k++ {
 		plan.Kinds = append(plan.Kinds, k)
 	}
 	seen := map[sim.FaultKind]bool{}

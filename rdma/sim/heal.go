@@ -11,6 +11,9 @@ func (f *Fabric) Heal() {
 		if c == nil {
 			continue
 		}
+		for i := range c.pauses {
+			c.pauses[i].to = min(c.pauses[i].to, now)
+		}
 		for _, p := range c.ports {
 			p.faults = nil
 			p.upcoming()

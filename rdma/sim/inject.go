@@ -24,8 +24,8 @@ func (f *Fabric) Inject(faults ...Fault) error {
 	now := f.proc().clock
 	for _, x := range faults {
 		switch x.Kind {
-		case FaultSlow, FaultPartition, FaultCatalog:
-			w := window{from: now + int64(x.At)*1000, to: forever, x: x.X, thread: x.Thread}
+		case FaultSlow, FaultPartition, FaultCatalog, FaultPause:
+			w := window{from: now + int64(x.At)*1000, to: forever, x: x.X, thread: x.Thread, compute: x.Compute}
 			if x.For > 0 {
 				w.to = w.from + int64(x.For)*1000
 			}
@@ -36,11 +36,14 @@ func (f *Fabric) Inject(faults ...Fault) error {
 			case FaultPartition:
 				b := f.blades[x.Blade]
 				b.parted = append(b.parted, w)
+			case FaultPause:
+				d := f.device(x.Compute - 1)
+				d.pauses = append(d.pauses, w)
 			default:
 				f.deaf = append(f.deaf, w)
 			}
 			continue
-		case FaultStop, FaultRestart:
+		case FaultStop, FaultRestart, FaultKill:
 			if x.Verb == 0 {
 				f.faults = append(f.faults, x)
 				f.push(now+int64(x.At)*1000, evFault, uint32(len(f.faults)-1), 0)
@@ -174,7 +177,53 @@ func (f *Fabric) strike(x *Fault) {
 		}
 	case FaultRestart:
 		f.restart(f.blades[x.Blade], x)
+	case FaultKill:
+		f.kill(x.Compute - 1)
 	}
+}
+
+// kill stops all threads of a compute blade.
+func (f *Fabric) kill(compute int) {
+	d := f.device(compute)
+	f.struck[FaultKill]++
+	f.trace.note(f.now, "kill", uint64(compute+1), 0)
+	d.killed = true
+	for _, p := range slices.Clone(d.ports) {
+		if p.dead {
+			continue
+		}
+		pr := p.proc
+		f.stopThread(p, pr)
+		if pr != nil && pr.yield != nil && pr.stop != nil {
+			pr.kill()
+		}
+	}
+}
+
+// Killed reports whether a compute blade was stopped by a fault and no thread has connected there
+// since. Compute blades are counted from 1.
+func (f *Fabric) Killed(compute int) bool {
+	return compute > 0 && compute <= len(f.cpus) && f.cpus[compute-1] != nil && f.cpus[compute-1].killed
+}
+
+// held moves the clock of a body to the end of a pause of its compute blade. It reports whether there is
+// one: then every event before must have happened until the body goes on.
+func (p *port) held(pr *proc) bool {
+	if p.d.pauses == nil || pr.yield == nil {
+		return false
+	}
+	was := pr.clock
+	for _, w := range p.d.pauses {
+		if w.from <= pr.clock && pr.clock < w.to {
+			pr.clock = w.to
+		}
+	}
+	if pr.clock == was {
+		return false
+	}
+	p.f.struck[FaultPause]++
+	p.f.trace.note(p.f.now, "pause", uint64(p.index), uint64(pr.clock))
+	return true
 }
 
 // restart stops a blade: connections are gone, WRITEs that are not placed too,
@@ -209,12 +258,13 @@ func (f *Fabric) restart(b *blade, x *Fault) {
 	f.trace.note(f.now, x.String(), uint64(b.id), uint64(b.keys.Oldest()))
 }
 
-// CatalogDown reports whether a FaultCatalog lasts at present. Whoever simulates a catalog, a
-// lock service or the like beside the fabric lets it fail then.
-func (f *Fabric) CatalogDown() bool {
+// CatalogDown reports whether a FaultCatalog lasts at present for a compute blade, counted from 1; 0:
+// the caller is on none. A catalog, a lock service or the like that is simulated beside the fabric is
+// to fail then.
+func (f *Fabric) CatalogDown(compute int) bool {
 	now := f.proc().clock
 	for _, w := range f.deaf {
-		if w.from <= now && now < w.to {
+		if w.from <= now && now < w.to && (w.compute == 0 || w.compute == compute) {
 			f.struck[FaultCatalog]++
 			return true
 		}

@@ -4,13 +4,14 @@ import "time"
 
 // FaultPlan draws faults from a seed.
 type FaultPlan struct {
-	Threads int           // stop, lose, drop, late, delay and tear hit threads 0 to Threads-1
-	Blades  int           // slow, partition and restart hit blades 0 to Blades-1
-	Verbs   uint64        // at a verb from 1 to Verbs
-	Span    time.Duration // or at a time from 0 to Span
-	N       int           // how many
-	// Kinds to draw from, with equal chances; nil: all but catalog, stop and restart, which
-	// end something for good.
+	Threads  int           // stop, lose, drop, late, delay and tear hit threads 0 to Threads-1
+	Blades   int           // slow, partition and restart hit blades 0 to Blades-1
+	Computes int           // kill and pause hit compute blades 1 to Computes
+	Verbs    uint64        // at a verb from 1 to Verbs
+	Span     time.Duration // or at a time from 0 to Span
+	N        int           // how many
+	// Kinds to draw from, with equal chances; nil: all but catalog and pause, and stop, kill and
+	// restart, which end something for good.
 	Kinds []FaultKind
 }
 
@@ -34,6 +35,10 @@ func (p FaultPlan) Draw(seed uint64) []Fault {
 			x.By = time.Duration(1 + below(uint64(p.Span)))
 		case FaultCatalog:
 			x.Thread, x.Verb, x.At, x.For = -1, 0, at, length
+		case FaultKill:
+			x.Thread, x.Verb, x.Compute, x.At = -1, 0, 1+int(below(uint64(p.Computes))), at+1
+		case FaultPause:
+			x.Thread, x.Verb, x.Compute, x.At, x.For = -1, 0, 1+int(below(uint64(p.Computes))), at, length
 		case FaultSlow, FaultPartition, FaultRestart:
 			x.Thread, x.Verb = -1, 0
 			x.Blade, x.At, x.For = int(below(uint64(p.Blades))), at, length

@@ -104,7 +104,7 @@ func (f *Fabric) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
 	f.ports[p] = struct{}{}
 	f.mu.Unlock()
 	p.d.ports = append(p.d.ports, p)
-	p.d.stale = true
+	p.d.stale, p.d.killed = true, false
 	f.arm(p)
 	return p, nil
 }
@@ -145,6 +145,9 @@ func (p *port) deliver(pr *proc, g *group) {
 // thread too far ahead of the events lets them catch up.
 func (p *port) Poll() {
 	pr := p.enter()
+	if p.held(pr) {
+		pr.sync()
+	}
 	if p.tasks != nil && pr.yield != nil {
 		p.turn(pr)
 		return
@@ -163,6 +166,9 @@ func (p *port) ahead(pr *proc) bool { return pr.clock-p.f.now > p.f.look }
 // Wait reaps, waiting if need be.
 func (p *port) Wait(until int64) {
 	pr := p.enter()
+	if p.held(pr) {
+		pr.sync()
+	}
 	end := picos(until)
 	if p.tasks != nil && pr.yield != nil {
 		p.waitTasks(pr, end)
@@ -206,7 +212,11 @@ func (p *port) Reset(b rdma.BladeID) error {
 	if int(b) >= len(p.qps) {
 		return &rdma.VerbError{Blade: b, Status: rdma.StatusNoBlade}
 	}
-	if p.enter(); p.dead {
+	pr := p.enter()
+	if p.held(pr) {
+		pr.sync()
+	}
+	if p.dead {
 		return &rdma.VerbError{Blade: b, Status: rdma.StatusNoBlade}
 	}
 	if _, err := p.f.reach(b); err != nil {

@@ -6,6 +6,9 @@ import "txnode/rdma"
 func (p *port) Post(b *rdma.Batch, first int) {
 	f := p.f
 	pr := p.enter()
+	if p.held(pr) {
+		pr.sync()
+	}
 	if !p.active && pr.yield != nil && !p.dead {
 		p.activate(pr)
 	}

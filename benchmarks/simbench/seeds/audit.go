@@ -91,15 +91,27 @@ func aboutExtent(l *memory.Layout, x *verify.Finding) bool {
 func (b *bench) close() error {
 	f := b.world.fabric
 	if b.survive {
+		space := b.db.Space()
+		if b.processes > 1 {
+			space = nil // it knows what others have freed when it looks for that
+		}
 		f.Settle()
-		if _, _, err := audit(f, b.world.catalog, b.db.Space(), true); err != nil {
+		if _, _, err := audit(f, &b.world.catalog, space, true); err != nil {
 			return fmt.Errorf("before the database was closed: %w", err)
 		}
 	}
-	if b.survive || b.faults != nil && b.seed%reopenEvery == 0 {
+	if b.processes > 1 {
+		if err := b.leave(); err != nil {
+			return err
+		}
+	}
+	if b.survive || b.processes > 1 || b.faults != nil && b.seed%reopenEvery == 0 {
 		f.StopAll()
 		if err := b.openDB(); err != nil {
 			return err
+		}
+		if !b.db.Space().First() {
+			return errors.New("the database was closed, and a process that opens it is not the first one")
 		}
 		if err := b.ledger.again(b.db); err != nil {
 			return err
@@ -110,11 +122,41 @@ func (b *bench) close() error {
 		return fmt.Errorf("closing: %w", err)
 	}
 	f.Settle()
-	l, sum, err := audit(f, b.world.catalog, space, false)
+	l, sum, err := audit(f, &b.world.catalog, space, false)
 	if err != nil {
 		return err
 	}
 	b.cover(l, &sum)
+	return nil
+}
+
+// leave has the last of several processes close the database. If there were faults, that process is killed before, and
+// another one opens the database beside it and recovers it.
+func (b *bench) leave() error {
+	f := b.world.fabric
+	if b.faults != nil {
+		f.StopAll()
+		if err := b.openDB(); err != nil {
+			return err
+		}
+		if err := b.converge(); err != nil {
+			return err
+		}
+		if err := b.ledger.again(b.db); err != nil {
+			return err
+		}
+	}
+	if err := b.db.Close(context.Background()); err != nil {
+		return fmt.Errorf("closing: %w", err)
+	}
+	f.Settle()
+	_, sum, err := audit(f, &b.world.catalog, nil, true) // extents that nothing leads to stay until it is opened
+	if err == nil && sum.Coordinators > 0 {
+		err = fmt.Errorf("%d coordinators are registered", sum.Coordinators)
+	}
+	if err != nil {
+		return fmt.Errorf("after the last process has closed the database: %w", err)
+	}
 	return nil
 }
 

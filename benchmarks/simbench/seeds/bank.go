@@ -13,8 +13,7 @@ func bank(b *bench) error {
 	if err := b.fill(accounts, val(start)); err != nil {
 		return err
 	}
-	sum := func(tx *txn.Tx) error {
-		t := b.t
+	sum := func(tx *txn.Tx, t *rows) error {
 		for k := range accounts {
 			if err := t.Stage(tx, k, txn.ForRead); err != nil {
 				return err
@@ -36,7 +35,7 @@ func bank(b *bench) error {
 	err := b.steps(b.txns, func(c *client, _ int) error {
 		x, y := c.rng.n(accounts), c.rng.n(accounts)
 		if x == y || c.rng.n(4) == 0 {
-			return c.view(sum)
+			return c.view(func(tx *txn.Tx) error { return sum(tx, c.t) })
 		}
 		t, staged, most := c.t, c.rng.n(2) == 0, c.rng.n(50)
 		return c.update(func(tx *txn.Tx) error {

@@ -40,6 +40,17 @@ type Coverage struct {
 	Gone         uint64 // runs that ended without a blade
 	Sieges       uint64 // runs with one loss of blades after the other
 	Losses       uint64 // of blades, in those
+
+	Several   uint64 // runs with several processes
+	Processes uint64 // in those
+	Killed    uint64 // processes that were killed
+	Joined    uint64 // that have opened the database while others were at work
+	Closed    uint64 // that have closed it then
+	Taken     uint64 // times that segments were taken over from processes
+	Rejoined  uint64 // workers that were fenced, or had met a fault, and went on
+	Foreign   uint64 // blades that a process found declared dead by another one
+	Succeeded uint64 // rounds in which another process has outlived the one that was there first
+	Extinct   uint64 // and in which none has
 }
 
 // Add adds what another run has come to.
@@ -77,6 +88,16 @@ func (c *Coverage) Add(d *Coverage) {
 	c.Gone += d.Gone
 	c.Sieges += d.Sieges
 	c.Losses += d.Losses
+	c.Several += d.Several
+	c.Processes += d.Processes
+	c.Killed += d.Killed
+	c.Joined += d.Joined
+	c.Closed += d.Closed
+	c.Taken += d.Taken
+	c.Rejoined += d.Rejoined
+	c.Foreign += d.Foreign
+	c.Succeeded += d.Succeeded
+	c.Extinct += d.Extinct
 }
 
 // String tells it in a few lines.
@@ -98,6 +119,11 @@ func (c *Coverage) String() string {
 		if c.Struck[k] > 0 {
 			faults += fmt.Sprintf(" %v %d", k, c.Struck[k])
 		}
+	}
+	if c.Several > 0 {
+		fmt.Fprintf(&b, "\nseveral processes: %d in %d runs; %d joined while others were at work, %d closed the database then, %d were killed; segments were taken over %d times, "+
+			"blades found declared dead by another: %d, workers rejoined: %d; the first process died, and others stayed: %d times, or none: %d times",
+			c.Processes, c.Several, c.Joined, c.Closed, c.Killed, c.Taken, c.Foreign, c.Rejoined, c.Succeeded, c.Extinct)
 	}
 	if faults == "" {
 		return b.String()
@@ -153,6 +179,9 @@ func (b *bench) cover(l *memory.Layout, sum *verify.Summary) {
 	if b.siege.span > 0 {
 		c.Sieges, c.Losses = 1, b.siege.lost[0]+b.siege.lost[1]
 		c.Kept, c.Erased = min(b.siege.lost[1], 1), min(b.siege.lost[0], 1)
+	}
+	if b.processes > 1 {
+		c.Several, c.Processes, c.Killed = 1, uint64(b.processes), b.world.fabric.Struck(sim.FaultKill)
 	}
 	c.Epochs, c.Coordinators = uint64(l.Epoch), uint64(len(l.Verdicts))
 	for i := range l.Verdicts {

@@ -3,7 +3,6 @@ package seeds
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"go.uber.org/zap/zapcore"
 
@@ -11,11 +10,11 @@ import (
 )
 
 // damageCore is a zapcore.Core that keeps the first error of a database's log which says that
-// something is damaged. Nothing is, in a simulation, and who takes it for that goes on without what
-// he could not read: a recovery, for one.
-type damageCore struct{ found *atomic.Pointer[error] }
+// something is damaged. Nothing is, in a simulation, and a recovery that takes something for that goes on
+// without what it could not read. It also counts what several processes do for each other.
+type damageCore struct{ b *bench }
 
-func (damageCore) Enabled(l zapcore.Level) bool        { return l >= zapcore.WarnLevel }
+func (damageCore) Enabled(l zapcore.Level) bool        { return l >= zapcore.InfoLevel }
 func (c damageCore) With([]zapcore.Field) zapcore.Core { return c }
 func (damageCore) Sync() error                         { return nil }
 func (c damageCore) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
@@ -29,8 +28,20 @@ func (c damageCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	for _, f := range fields {
 		if err, ok := f.Interface.(error); ok && errors.Is(err, memory.ErrCorrupt) {
 			err = fmt.Errorf("the database says that something is damaged: %s: %w", e.Message, err)
-			c.found.CompareAndSwap(nil, &err)
+			c.b.damage.CompareAndSwap(nil, &err)
 		}
+	}
+	switch e.Message {
+	case saysTakenOver:
+		c.b.cov.Taken++
+	case saysRejoined:
+		c.b.cov.Rejoined++
 	}
 	return nil
 }
+
+// Messages of package txn that are counted.
+const (
+	saysTakenOver = "segments of processes that have closed the database, or have died, were taken over"
+	saysRejoined  = "a worker has rejoined"
+)

@@ -3,7 +3,6 @@ package seeds
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 
 	"go.uber.org/zap"
@@ -13,8 +12,9 @@ import (
 
 // TestDamageCore: a warning that names damage is kept, the first one, and no other is.
 func TestDamageCore(t *testing.T) {
-	var found atomic.Pointer[error]
-	l := zap.New(damageCore{&found}).With(zap.Int("blade", 1))
+	b := &bench{}
+	found := &b.damage
+	l := zap.New(damageCore{b}).With(zap.Int("blade", 1))
 	l.Warn("slow", zap.Error(errors.New("no answer")))
 	l.Info("damaged", zap.Error(memory.ErrCorrupt))
 	if e := found.Load(); e != nil {

@@ -3,6 +3,7 @@ package seeds
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,8 +34,9 @@ type plan struct {
 	techniques          rdma.Techniques
 	qp                  rdma.QPPolicy
 	blades, backups     int
-	compute             int // compute blades
-	threads, coroutines int // threads of all compute blades
+	processes           int // that have the database open at once
+	compute             int // compute blades: with several processes, one for each
+	threads, coroutines int // threads of all compute blades, or of each process, if there are several
 	readBackups         bool
 	ordered             bool   // the workload's table is
 	entries             int    // of a node of its index: few, so that the tree is high; 0: as many as have room
@@ -77,12 +79,16 @@ func (p *plan) String() string {
 		return strings.Join(out, ",")
 	}
 	t := p.techniques
+	several := ""
+	if p.processes > 1 {
+		several = fmt.Sprintf(" processes=%d", p.processes)
+	}
 	return fmt.Sprintf("%s policy=%v f=%d blades=%d compute=%d threads=%d coroutines=%d txns=%d groups=%d log=%d reclaim=%d grow=%v read-backups=%v "+
 		"techniques=%s qp=%s machine=%s freedom=%v caps=%s",
 		p.work.name, p.policy, p.backups, p.blades, p.compute, p.threads, p.coroutines, p.txns, p.groups, p.logArea, p.reclaimAfter, p.grow, p.readBackups,
 		list(yes(t.Doorbells, "doorbells"), yes(t.Throttle, "throttle"), yes(t.Backoff, "backoff"), yes(t.DynLimit, "limit"), yes(t.CoroLimit, "coroutines")),
 		qpNames[p.qp], p.profile.Name, p.freedom,
-		list(yes(p.placed, "placed"), yes(!p.unordered, "ordered-line"), yes(!p.noMaskedCAS, "masked-cas"))) + yes(p.durable, " durability=power") +
+		list(yes(p.placed, "placed"), yes(!p.unordered, "ordered-line"), yes(!p.noMaskedCAS, "masked-cas"))) + several + yes(p.durable, " durability=power") +
 		yes(p.ordered, " ordered") + yes(p.ordered || p.work.order == indexes, fmt.Sprintf(" entries=%d", p.entries)) + p.faultText()
 }
 
@@ -158,7 +164,10 @@ func draw(seed uint64, o *Options) (*plan, error) {
 	default:
 		return nil, fmt.Errorf("%w: durability %q; there are %v and %v", ErrUnknown, o.Durability, txn.DurabilityProcess, txn.DurabilityPower)
 	}
-	p.txns = max(txnsPerSeed/(p.threads*p.coroutines), 8)
+	if err := p.drawProcesses(o); err != nil {
+		return nil, err
+	}
+	p.txns = max(txnsPerSeed/(p.processes*p.clients()), 8)
 	if o.Workload != "" {
 		w, err := lookup(o.Workload)
 		if err != nil {
@@ -173,8 +182,11 @@ func draw(seed uint64, o *Options) (*plan, error) {
 	case o.Only != nil:
 		p.faults = o.Only
 		for _, x := range p.faults {
-			if x.Blade >= p.blades || x.Thread > p.threads {
+			if x.Blade >= p.blades || x.Thread > p.port(p.processes*p.threads-1) {
 				return nil, fmt.Errorf("%w: %v: seed %d draws blades 0 to %d, and threads 1 to %d beside 0, which sets up", ErrUnknown, x, seed, p.blades-1, p.threads)
+			}
+			if slices.Contains(processKinds, x.Kind) && p.processes == 1 || x.Compute > p.processes {
+				return nil, fmt.Errorf("%w: %v: the run has %d processes: say how many there are", ErrUnknown, x, p.processes)
 			}
 		}
 	case o.Faults != nil:
@@ -199,7 +211,13 @@ func draw(seed uint64, o *Options) (*plan, error) {
 			}
 		}
 	}
+	if o.Only == nil && o.Faults != nil {
+		p.strikeProcesses(o.Faults)
+	}
 	p.siege.draw(p, o)
+	if o.Only == nil {
+		p.spare()
+	}
 	p.drawOrder(o.Workload == "")
 	return p, nil
 }

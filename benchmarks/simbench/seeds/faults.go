@@ -18,7 +18,7 @@ import (
 // faultKinds are the faults that can be drawn.
 var faultKinds = []sim.FaultKind{
 	sim.FaultStop, sim.FaultLose, sim.FaultDrop, sim.FaultLate, sim.FaultDelay, sim.FaultTear, sim.FaultSlow, sim.FaultPartition, sim.FaultRestart,
-	sim.FaultCatalog,
+	sim.FaultCatalog, sim.FaultKill, sim.FaultPause,
 }
 
 // FaultNames are the names of the faults that can be drawn.
@@ -76,11 +76,11 @@ func (p *plan) drawFaults(kinds []sim.FaultKind, seed uint64) []sim.Fault {
 	r := rng(seed*0x9e3779b97f4a7c15 + 0xfa17)
 	perThread := uint64(p.txns * p.coroutines)
 	d := sim.FaultPlan{
-		Threads: p.threads, Blades: p.blades, Verbs: perThread * verbsPerTxn, N: 1 + int(r.n(4)),
-		Kinds: slices.DeleteFunc(slices.Clone(kinds), func(k sim.FaultKind) bool { return k == sim.FaultCatalog }),
-		Span:  time.Duration(perThread) * 10 * time.Microsecond,
+		Threads: p.processes * p.threads, Blades: p.blades, Verbs: perThread * verbsPerTxn, N: 1 + int(r.n(4)),
+		Kinds: slices.DeleteFunc(slices.Clone(kinds), func(k sim.FaultKind) bool { return k == sim.FaultCatalog || slices.Contains(processKinds, k) }),
+		Span:  p.span(),
 	}
-	var list []sim.Fault
+	list := []sim.Fault{} // not nil: it is a run with faults
 	if len(d.Kinds) > 0 {
 		list = d.Draw(seed)
 	}
@@ -104,13 +104,13 @@ func (p *plan) drawFaults(kinds []sim.FaultKind, seed uint64) []sim.Fault {
 		case sim.FaultSlow:
 		case sim.FaultPartition:
 			if x.Thread >= 0 {
-				x.Thread++
+				x.Thread = p.port(x.Thread)
 			}
 		default:
-			x.Thread++
+			x.Thread = p.port(x.Thread)
 		}
 	}
-	if len(d.Kinds) < len(kinds) {
+	if slices.Contains(kinds, sim.FaultCatalog) {
 		list = append(list, outages(d, seed, len(d.Kinds) == 0)...)
 	}
 	return list
@@ -140,9 +140,9 @@ type pending struct {
 // run does the work, under the plan's faults. When there are any, they then end: either
 // somebody who is alive brings everything into order, or everybody is killed and the
 // database is opened again, which recovers it. Then every open question has its answer.
-func (b *bench) run(work, reopen func() error) error {
+func (b *bench) run(work, reopen func(q *process) error) error {
 	if b.faults == nil {
-		return work()
+		return b.toil(nil, work, reopen)
 	}
 	for round := 0; ; round++ {
 		faults := b.faults
@@ -165,12 +165,9 @@ func (b *bench) run(work, reopen func() error) error {
 }
 
 // strike does the work under some faults.
-func (b *bench) strike(faults []sim.Fault, work, reopen func() error) error {
+func (b *bench) strike(faults []sim.Fault, work, reopen func(q *process) error) error {
 	f := b.world.fabric
-	if err := f.Inject(faults...); err != nil {
-		return err
-	}
-	err := work()
+	err := b.toil(faults, work, reopen)
 	if err := b.forgive(err); err != nil && !b.forgiven(err) {
 		return err
 	}
@@ -181,14 +178,37 @@ func (b *bench) strike(faults []sim.Fault, work, reopen func() error) error {
 			return err
 		}
 	}
-	if b.survive {
+	if b.survive && !b.extinct {
 		return b.converge()
 	}
-	f.StopAll()
+	if !b.survive {
+		f.StopAll()
+	}
 	if err := b.openDB(); err != nil {
 		return err
 	}
-	return reopen()
+	if err := reopen(b.process); err != nil || !b.survive && b.processes == 1 {
+		return err
+	}
+	return b.converge()
+}
+
+// toil runs the clients of all processes, under some faults.
+func (b *bench) toil(faults []sim.Fault, work, reopen func(q *process) error) error {
+	var all []*member
+	if b.processes > 1 {
+		var err error
+		if all, err = b.muster(reopen); err != nil {
+			return err
+		}
+	}
+	if err := b.world.fabric.Inject(faults...); err != nil {
+		return err
+	}
+	if b.processes == 1 {
+		return work(b.process)
+	}
+	return b.everywhere(all, work, reopen)
 }
 
 // convergeNs is how long it may take, without faults, until nothing is left to do: a sweep has some
@@ -210,7 +230,7 @@ func (b *bench) converge() error {
 				return e
 			}
 			_, unswept := space.Unswept()
-			if red := b.db.Redundancy(); err == nil && !unswept && len(all) == 1 && red.Missing == 0 && len(red.Down) == b.away() {
+			if red := b.db.Redundancy(); err == nil && !unswept && len(all) == 1 && b.alone() && red.Missing == 0 && len(red.Down) == b.away() {
 				b.cov.Outages, b.cov.Built, b.cov.Promoted = uint64(len(red.Outages)), 0, 0 // of all rounds
 				for i := range red.Outages {
 					b.cov.Built += uint64(red.Outages[i].Built)
@@ -224,6 +244,11 @@ func (b *bench) converge() error {
 			}
 		}
 	})
+}
+
+// alone reports whether no other process is registered.
+func (b *bench) alone() bool {
+	return b.processes == 1 || len(b.db.Space().Layout().Processes) == 1
 }
 
 // away is how many blades never come back.

@@ -45,11 +45,13 @@ func (b *bench) drive(d workload.Driver) error {
 	if _, err := d.Load(ctx, narrow{b.store, b}, nil); err != nil {
 		return err
 	}
-	err := b.run(func() error {
-		return b.store.Run(ctx, b.threads, b.coroutines, func(ctx context.Context, id int, w workload.Worker) error {
+	err := b.run(func(q *process) error {
+		n := b.ownShare(q, b.txns)
+		return q.store.Run(ctx, b.threads, b.coroutines, func(ctx context.Context, id int, w workload.Worker) error {
+			id += q.slot * b.clients()
 			c := d.NewClient(id, b.seed^uint64(b.round)<<40, impatient{w, b})
 			chance := rng(b.seed ^ uint64(id+1)<<48)
-			for i := 0; b.another(i, b.txns); i++ {
+			for i := 0; b.another(i, n); i++ {
 				c.Next()
 				_, err := c.Run(ctx)
 				if b.stays(err) {
@@ -65,8 +67,8 @@ func (b *bench) drive(d workload.Driver) error {
 			}
 			return nil
 		})
-	}, func() error {
-		_, err := b.store.Tables(ctx, d.Schema())
+	}, func(q *process) error {
+		_, err := q.store.Tables(ctx, d.Schema())
 		return err
 	})
 	if err != nil {

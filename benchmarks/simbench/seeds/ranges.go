@@ -195,10 +195,10 @@ func rangeSum(b *bench) error {
 		return err
 	}
 	total := accounts * start
-	sum := func(tx *txn.Tx, pieces ...step) error {
+	sum := func(tx *txn.Tx, t *orderedRows, pieces ...step) error {
 		got := uint64(0)
 		for _, s := range pieces {
-			all, err := s.all(tx, b.o)
+			all, err := s.all(tx, t)
 			if err != nil {
 				return err
 			}
@@ -218,9 +218,9 @@ func rangeSum(b *bench) error {
 		balance := func(v uint64) []byte { return append(val(v), make([]byte, size)...) }
 		switch {
 		case what == 0:
-			return c.view(func(tx *txn.Tx) error { return sum(tx, between(&c.rng, 0, span)) })
+			return c.view(func(tx *txn.Tx) error { return sum(tx, c.o, between(&c.rng, 0, span)) })
 		case what <= 2:
-			return c.view(func(tx *txn.Tx) error { return sum(tx, low, high) })
+			return c.view(func(tx *txn.Tx) error { return sum(tx, c.o, low, high) })
 		}
 		return c.update(func(tx *txn.Tx) error {
 			// The account that is the next from x on, or, if there is none, the last one.
@@ -265,14 +265,14 @@ func rangeSum(b *bench) error {
 			if err := c.o.Put(tx, k, balance(from-amount)); err != nil || what != 7 {
 				return err
 			}
-			return sum(tx, low, high) // with what the transaction has changed itself
+			return sum(tx, c.o, low, high) // with what the transaction has changed itself
 		}, nil)
 	})
 	if err != nil {
 		return err
 	}
 	for _, down := range []bool{false, true} {
-		if err := b.quiet(func(tx *txn.Tx) error { return sum(tx, step{to: belowExtra(), hi: extraRows, down: down}) }); err != nil {
+		if err := b.quiet(func(tx *txn.Tx) error { return sum(tx, b.o, step{to: belowExtra(), hi: extraRows, down: down}) }); err != nil {
 			return fmt.Errorf("at the end: %w", err)
 		}
 	}
@@ -298,8 +298,8 @@ func rangeChurn(b *bench) error {
 	}); err != nil {
 		return err
 	}
-	look := func(tx *txn.Tx, s step, own map[uint64]bool) error {
-		got, err := s.all(tx, b.o)
+	look := func(tx *txn.Tx, t *orderedRows, s step, own map[uint64]bool) error {
+		got, err := s.all(tx, t)
 		if err != nil {
 			return err
 		}
@@ -333,7 +333,7 @@ func rangeChurn(b *bench) error {
 		}
 		what, size := c.rng.n(8), c.rng.n(200)
 		if what <= 1 {
-			return c.view(func(tx *txn.Tx) error { return look(tx, s, nil) })
+			return c.view(func(tx *txn.Tx) error { return look(tx, c.o, s, nil) })
 		}
 		var keys [3]uint64
 		for j := range keys {
@@ -367,7 +367,7 @@ func rangeChurn(b *bench) error {
 				}
 			}
 			if what <= 5 {
-				return look(tx, s, own)
+				return look(tx, c.o, s, own)
 			}
 			return nil
 		}, nil)
@@ -392,7 +392,7 @@ func rangeChurn(b *bench) error {
 				return fmt.Errorf("upwards the range has the keys %d, downwards %d", keys, here)
 			}
 			keys = here
-			return look(tx, step{to: belowExtra(), lo: 0, hi: span, down: down}, nil)
+			return look(tx, b.o, step{to: belowExtra(), lo: 0, hi: span, down: down}, nil)
 		}); err != nil {
 			return fmt.Errorf("at the end: %w", err)
 		}

@@ -15,6 +15,7 @@ import (
 	"txnode/benchmarks/engine"
 	"txnode/check"
 	"txnode/history"
+	"txnode/memory/catalog"
 	"txnode/rdma/sim"
 	"txnode/txn"
 )
@@ -31,6 +32,9 @@ type Options struct {
 	Durability string
 	// Siege has blades stop one after the other while the work goes on, also where the seed does not draw that.
 	Siege bool
+	// Processes that have the database open at once, up to 8, instead of what the seed draws, which is one unless all other
+	// options leave it what there is; 0: what it draws.
+	Processes int
 	// Trace gets a line for each effect and each completion; nil: none.
 	Trace io.Writer
 	// Record collects every verb, for a trace in Chrome's format; nil: none.
@@ -93,6 +97,9 @@ func (v *Violation) Replay() string {
 	if v.Options.Durability != "" {
 		w += " --durability " + v.Options.Durability
 	}
+	if v.Options.Processes > 1 {
+		w += fmt.Sprintf(" --processes %d", v.Options.Processes)
+	}
 	if v.Options.Siege {
 		w += " --siege"
 	}
@@ -128,7 +135,7 @@ func Run(seed uint64, o Options) (Result, error) {
 			return r, context.Canceled
 		}
 		v := &Violation{seed, o, r.Case, p.faults, err}
-		v.Options.Siege = p.siege.span > 0
+		v.Options.Siege, v.Options.Processes = p.siege.span > 0, p.processes
 		if p.later != nil {
 			v.Faults = nil
 		}
@@ -178,7 +185,8 @@ func (p *plan) run(r *Result, o *Options) (err error) {
 		r.Verbs, r.VirtualNs, r.TraceHash = s.Verbs, f.Now(), f.TraceHash()
 		err = errors.Join(err, f.Close())
 	}()
-	b := &bench{plan: p, rng: rng(p.seed), world: &world{fabric: f, catalog: &unreliable{f: f}, recorder: &history.Recorder{}}}
+	b := &bench{plan: p, rng: rng(p.seed), world: &world{fabric: f, recorder: &history.Recorder{}}}
+	b.world.plug(p.processes)
 	if err := b.openDB(); err != nil {
 		return err
 	}
@@ -215,14 +223,36 @@ func (p *plan) run(r *Result, o *Options) (err error) {
 // world is what outlives a database handle.
 type world struct {
 	fabric   *sim.Fabric
-	catalog  *unreliable
+	catalog  catalog.Mem
+	handles  []*unreliable // of the catalog, by slot of a process
 	recorder *history.Recorder
 }
 
-// openDB opens the database, or opens it again.
+// plug makes a handle of the catalog for each process.
+func (w *world) plug(processes int) {
+	for slot := range processes {
+		h := &unreliable{Mem: &w.catalog, f: w.fabric}
+		if processes > 1 {
+			h.compute = slot + 1
+		}
+		w.handles = append(w.handles, h)
+	}
+}
+
+// openDB opens the database, or opens it again. Of several processes it is another one each time.
 func (b *bench) openDB() error {
+	if b.process == nil || b.processes > 1 {
+		b.process = b.newProcess(b.opened % b.processes)
+		b.opened++
+		b.extinct = false
+	}
+	return b.openOn(b.process)
+}
+
+// openOn opens the database in a process.
+func (b *bench) openOn(q *process) error {
 	lease := time.Duration(-1) // nobody is declared dead but by whoever opens the database
-	if b.survive {
+	if b.survive || b.processes > 1 {
 		lease = b.lease
 	}
 	durability := txn.DurabilityProcess
@@ -230,17 +260,17 @@ func (b *bench) openDB() error {
 		durability = txn.DurabilityPower
 	}
 	store, err := engine.Open(context.Background(), txn.Options{
-		LeaseTerm: lease, Durability: durability,
-		Fabric: b.world.fabric, Catalog: b.world.catalog, Backups: &b.backups, Policy: b.policy, Techniques: &b.techniques, QPPolicy: b.qp,
+		LeaseTerm: lease, Durability: durability, Shared: b.processes > 1,
+		Fabric: q.fabric(b.world), Catalog: b.world.handles[q.slot], Backups: &b.backups, Policy: b.policy, Techniques: &b.techniques, QPPolicy: b.qp,
 		ReadBackups: b.readBackups, Workers: 1, Retries: math.MaxInt32, Arena: arena, CacheBytes: cacheBytes, LogArea: b.logArea, ReclaimAfter: b.reclaimAfter,
-		SegmentSize: segmentSize, IndexGroups: b.groups, NodeEntries: b.entries, Seed: b.seed, History: b.world.recorder, Logger: zap.New(damageCore{&b.damage}),
+		SegmentSize: segmentSize, IndexGroups: b.groups, NodeEntries: b.entries, Seed: b.seed, History: b.world.recorder, Logger: zap.New(damageCore{b}),
 	})
 	if err != nil {
 		return fmt.Errorf("opening: %w", err)
 	}
-	b.store, b.db = store, store.DB()
+	q.store, q.db = store, store.DB()
 	// Thread 0 is that of the pool, whatever the workload does: the others are 1 and up.
-	return b.db.View(context.Background(), func(*txn.Tx) error { return nil })
+	return q.db.View(context.Background(), func(*txn.Tx) error { return nil })
 }
 
 // abandon gives the database up after an error, and says what stands in the way of
@@ -252,7 +282,7 @@ func (b *bench) abandon(err error) error {
 		return nil
 	}
 	b.world.fabric.Settle()
-	_, _, found := audit(b.world.fabric, b.world.catalog, nil, true)
+	_, _, found := audit(b.world.fabric, &b.world.catalog, nil, true)
 	return found
 }
 
@@ -262,6 +292,9 @@ func (p *plan) fabric(o *Options) sim.Options {
 		Profile: p.profile, Seed: p.seed, Freedom: p.freedom, Placed: p.placed, UnorderedLines: p.unordered, Durable: p.durable,
 		ThreadsPerBlade: (p.threads + p.compute) / p.compute, // one more: who sets up
 		Trace:           o.Trace, Record: o.Record,
+	}
+	if p.processes > 1 {
+		so.ThreadsPerBlade = seatThreads
 	}
 	for range p.blades {
 		so.Blades = append(so.Blades, sim.BladeOptions{Size: bladeSize, Key: 1})

@@ -24,20 +24,20 @@ func groupOf(p []byte) uint64 { return num(p) }
 func codeOf(p []byte) uint64 { return num(p[8:]) }
 
 // indexes defines the indexes of the workload's table.
-func (b *bench) indexes() []txn.TableIndex[uint64, []byte] {
-	b.byGroup = txn.NewIndex("group", txn.Uint64, func(k uint64, p []byte) []uint64 {
+func (q *process) indexes() []txn.TableIndex[uint64, []byte] {
+	q.byGroup = txn.NewIndex("group", txn.Uint64, func(k uint64, p []byte) []uint64 {
 		if k >= extraRows {
 			return nil
 		}
 		return []uint64{groupOf(p)}
 	})
-	b.byCode = txn.NewUniqueIndex("code", txn.Uint64, func(k uint64, p []byte) []uint64 {
+	q.byCode = txn.NewUniqueIndex("code", txn.Uint64, func(k uint64, p []byte) []uint64 {
 		if k >= extraRows || codeOf(p) == 0 {
 			return nil
 		}
 		return []uint64{codeOf(p)}
 	})
-	return []txn.TableIndex[uint64, []byte]{b.byGroup, b.byCode}
+	return []txn.TableIndex[uint64, []byte]{q.byGroup, q.byCode}
 }
 
 // entries are those of an index in a range of its keys, as pairs of this key and that of the row.

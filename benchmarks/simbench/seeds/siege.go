@@ -54,7 +54,7 @@ func (s *siege) on() bool { return s.left > 0 || len(s.down) > 0 }
 // besiege takes the next step of the siege, if it is time.
 func (b *bench) besiege() {
 	s, f := &b.siege, b.world.fabric
-	if !s.on() || s.busy || b.db.Now() < s.at {
+	if !s.on() || s.busy || b.world.fabric.Now() < s.at {
 		return
 	}
 	s.busy = true
@@ -64,7 +64,7 @@ func (b *bench) besiege() {
 		up++
 	}
 	_ = f.RestartBlade(up, true) // which does nothing, but at its time: from here on nobody else runs
-	now := b.db.Redundancy()
+	now := b.witness().Redundancy()
 	switch {
 	case len(s.down) > 0:
 		for _, x := range s.down {
@@ -90,16 +90,16 @@ func (b *bench) besiege() {
 		}
 		s.left--
 	}
-	s.at = b.db.Now() + int64(s.rng.n(uint64(s.span)))
+	s.at = f.Now() + int64(s.rng.n(uint64(s.span)))
 }
 
 // errTired ends a transaction that has been tried for too long.
 var errTired = errors.New("a fault is in the way of a transaction for too long")
 
-// stays reports whether a client whose transaction has ended with an error goes on with the next: under siege,
-// unless its thread was cut off.
+// stays reports whether a client whose transaction has ended with an error goes on with the next: under siege, or of
+// several processes, unless its thread was cut off.
 func (b *bench) stays(err error) bool {
-	return b.siege.span > 0 && err != nil && !errors.Is(err, errEnded) && b.forgiven(err)
+	return (b.siege.span > 0 || b.processes > 1) && err != nil && !errors.Is(err, errEnded) && b.forgiven(err)
 }
 
 // maintainer is a worker as [txn.Worker.Maintain] needs it.

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"txnode/benchmarks/engine"
 	"txnode/check"
 	"txnode/txn"
 )
@@ -101,13 +100,11 @@ const batchOfRows = 4
 // so its variables need no locks.
 type bench struct {
 	*plan
-	store *engine.Store
-	db    *txn.DB
-	rng   rng
-	t     *rows
-	o     *orderedRows // t, if it is ordered
-
-	byGroup, byCode *byNumber // its indexes, if the workload has them
+	*process // that which sets up, and looks at what is left
+	rng      rng
+	members  []*member // of the round in progress
+	extinct  bool      // its process is dead, and no other one has the database open
+	opened   int       // processes that were opened, but for those of rounds
 
 	last   uint64          // key of the row that was added last beside the workload
 	added  map[uint64]bool // first keys of the rows that were
@@ -135,7 +132,7 @@ const extraRows = 1 << 40
 // fill makes the workload's table, with keys 0 to n-1.
 func (b *bench) fill(n uint64, value []byte) (err error) {
 	b.last, b.added = extraRows, map[uint64]bool{}
-	if err = b.table(); err != nil || n == 0 {
+	if err = b.table(b.process); err != nil || n == 0 {
 		return err
 	}
 	return b.db.Update(context.Background(), func(tx *txn.Tx) error {
@@ -151,6 +148,7 @@ func (b *bench) fill(n uint64, value []byte) (err error) {
 // client is one worker of a run.
 type client struct {
 	*bench
+	*process
 	w   *txn.Worker
 	id  int
 	rng rng
@@ -158,16 +156,19 @@ type client struct {
 
 // steps runs n steps in every worker, and then lets the faults end.
 func (b *bench) steps(n int, step func(c *client, i int) error) error {
-	return b.run(func() error {
-		return b.db.Run(context.Background(), b.threads, b.coroutines, func(_ context.Context, id int, w *txn.Worker) error {
-			c := &client{b, w, id, rng(b.seed ^ uint64(id+1)<<48 ^ uint64(b.round)<<40)}
+	all := n
+	return b.run(func(q *process) error {
+		n := b.ownShare(q, all)
+		return q.db.Run(context.Background(), b.threads, b.coroutines, func(_ context.Context, id int, w *txn.Worker) error {
+			id += q.slot * b.clients()
+			c := &client{b, q, w, id, rng(b.seed ^ uint64(id+1)<<48 ^ uint64(b.round)<<40)}
 			for i := 0; b.another(i, n); i++ {
 				if b.grow && c.rng.chance(30) {
 					if err := c.lasting(c.add()); err != nil {
 						return err
 					}
 				}
-				if err := c.lasting(step(c, b.round*n+i)); err != nil {
+				if err := c.lasting(step(c, b.round*all+i)); err != nil {
 					return err
 				}
 				if err := b.keep(&c.rng, c.w); err != nil {
@@ -179,22 +180,22 @@ func (b *bench) steps(n int, step func(c *client, i int) error) error {
 	}, b.table)
 }
 
-// table opens the workload's table, or makes it.
-func (b *bench) table() (err error) {
+// table opens the workload's table in a process, or makes it.
+func (p *plan) table(q *process) (err error) {
 	var all []txn.TableIndex[uint64, []byte]
-	if b.work.order == indexes {
-		all = b.indexes()
+	if p.work.order == indexes {
+		all = q.indexes()
 	}
-	if !b.ordered {
-		b.t, err = txn.CreateTable(b.db, b.work.name, txn.Uint64, txn.Bytes(), all...)
+	if !p.ordered {
+		q.t, err = txn.CreateTable(q.db, p.work.name, txn.Uint64, txn.Bytes(), all...)
 		return err
 	}
 	short := txn.Uint64
 	short.MaxBytes = 8
-	if b.o, err = txn.CreateOrderedTable(b.db, b.work.name, short, txn.Bytes(), all...); err != nil {
+	if q.o, err = txn.CreateOrderedTable(q.db, p.work.name, short, txn.Bytes(), all...); err != nil {
 		return err
 	}
-	b.t = b.o.Table
+	q.t = q.o.Table
 	return nil
 }
 

@@ -26,6 +26,7 @@ type seedsOptions struct {
 	only        string
 	durability  string
 	siege       bool
+	processes   int
 	trace       string
 	edn         string
 }
@@ -41,6 +42,7 @@ func (o *seedsOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	fs.StringVar(&o.only, "only", "", "`faults` to inject instead of what is drawn, as expressions separated by semicolons; by default none")
 	fs.StringVar(&o.durability, "durability", "", "process, or power, which has policy default, instead of what each seed draws, by default none")
 	fs.BoolVar(&o.siege, "siege", false, "blades stop one after the other while the work goes on, as often as all copies are there: in\nevery run, and not only where a seed with the fault restart draws it")
+	fs.IntVar(&o.processes, "processes", 0, "how many processes have the database open at once, from 1 to 8, instead of what each seed draws,\nby default drawn: some seeds have 2 to 4, if no other flag but --faults decides what a seed draws")
 	fs.StringVar(&o.trace, "trace", "", "`file` to write a trace of one seed to: every effect and completion, a line each, or,\nif its name ends in .json, every verb in the Chrome trace format; by default none")
 	fs.StringVar(&o.edn, "history", "", "`file` to write the history of one seed to, for Jepsen's checker Elle: EDN, of the workload list-append for\nits model list-append, of the others for rw-register; by default none")
 	completeWith(cmd, "workload", seeds.Workloads()...)
@@ -65,12 +67,14 @@ delayed or torn, blades are slow, cut off or restarted, and the catalog does not
 as each seed draws; then the faults end, the database is recovered, and all of this
 must hold, and every transaction whose client was not told have one answer. With --siege,
 which some seeds draw, blades stop whenever all copies are there, come back and are built
-anew, and clients who are told of a fault go on. Stops at the
-first violation (exit code 3) and prints the command that runs it again: a seed is the
+anew, and clients who are told of a fault go on. Several processes, with a compute blade
+each, may have the database open at once: with --faults they are killed, paused and cut
+off from the catalog, and they join and leave in the middle. Stops at the first violation (exit code 3) and prints the command that runs it again: a seed is the
 same run everywhere, down to the byte.`,
 		Example: `  txnode sim seeds --seeds 20000
   txnode sim seeds --seeds 20000 --faults all
   txnode sim seeds --seeds 2000 --faults all --siege
+  txnode sim seeds --seeds 2000 --faults all --processes 3
   txnode sim seeds --from 17 --seeds 1 --trace trace.txt
   txnode sim seeds --from 17 --seeds 1 --only 'stop(thread=2,verb=40)'
   txnode sim seeds --from 17 --seeds 1 --workload list-append --history lists.edn`,
@@ -89,7 +93,7 @@ func (o *seedsOptions) run(cmd *cobra.Command, w *World) error {
 		return err
 	}
 	ctx := cmd.Context()
-	options := seeds.Options{Workload: o.workload, Durability: o.durability, Siege: o.siege}
+	options := seeds.Options{Workload: o.workload, Durability: o.durability, Siege: o.siege, Processes: o.processes}
 	var err error
 	if options.Faults, err = seeds.ParseFaultKinds(o.faults); err != nil {
 		return usagef("--faults: %v", err)
