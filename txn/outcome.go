@@ -29,8 +29,9 @@ const (
 // others the error is ErrNoOutcome: they are running, or were answered.
 //
 // In two cases the error is ErrNoOutcome although the transaction was under way. First, a coroutine
-// of DB.Run had not come to its commit, or had nothing to commit, when its thread died, and had
-// begun before a neighbour's last commit. It has had no effect. Second, a thread died between its
+// of DB.Run had not come to its log, or had nothing to commit, when its thread died, and had
+// begun before a neighbour's last commit. It has had no effect. The same holds of one that returned
+// ErrOutcomeUnknown, if its process ends before its coordinator is recovered. Second, a thread died between its
 // commit and the answer while fewer than f+1 blades were up, and those with its log were lost
 // before its lease expired.
 //

@@ -26,6 +26,9 @@ func (c damageCore) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.Ch
 
 func (c damageCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	for _, f := range fields {
+		if e.Level < zapcore.WarnLevel {
+			break
+		}
 		if err, ok := f.Interface.(error); ok && errors.Is(err, memory.ErrCorrupt) {
 			err = fmt.Errorf("the database says that something is damaged: %s: %w", e.Message, err)
 			c.b.damage.CompareAndSwap(nil, &err)

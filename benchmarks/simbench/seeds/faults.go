@@ -167,6 +167,7 @@ func (b *bench) run(work, reopen func(q *process) error) error {
 // strike does the work under some faults.
 func (b *bench) strike(faults []sim.Fault, work, reopen func(q *process) error) error {
 	f := b.world.fabric
+	b.answers = false // until the round is over
 	err := b.toil(faults, work, reopen)
 	if err := b.forgive(err); err != nil && !b.forgiven(err) {
 		return err
@@ -231,6 +232,7 @@ func (b *bench) converge() error {
 			}
 			_, unswept := space.Unswept()
 			if red := b.db.Redundancy(); err == nil && !unswept && len(all) == 1 && b.alone() && red.Missing == 0 && len(red.Down) == b.away() {
+				b.answers = true
 				b.cov.Outages, b.cov.Built, b.cov.Promoted = uint64(len(red.Outages)), 0, 0 // of all rounds
 				for i := range red.Outages {
 					b.cov.Built += uint64(red.Outages[i].Built)

@@ -37,6 +37,8 @@ type process struct {
 	o     *orderedRows // t, if it is ordered
 
 	byGroup, byCode *byNumber // its indexes, if the workload has them
+
+	answers bool // it has been there until its outcomes that were unknown were answered: it closed the database, or is alone with it
 }
 
 // seatThreads is how many threads can connect from the compute blade of a process, those included that wait for a turn.
@@ -189,6 +191,7 @@ func (m *member) through(keeper *member, work, reopen func(q *process) error) er
 	err := m.db.Close(context.Background())
 	if err == nil {
 		b.cov.Closed++
+		m.answers = true
 		return nil
 	}
 	if b.faults != nil {

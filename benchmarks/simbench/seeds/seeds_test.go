@@ -117,6 +117,36 @@ func TestSieges(t *testing.T) {
 	}
 }
 
+// TestSeveralProcesses holds the engine against processes that have the database open at once, and leave it, die or are paused.
+func TestSeveralProcesses(t *testing.T) {
+	kinds, err := seeds.ParseFaultKinds("all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := max(*count/10, 20)
+	if testing.Short() {
+		n = min(n, 20)
+	}
+	for _, processes := range []int{2, 4} {
+		calm, err := seeds.RunMany(t.Context(), *first, n/2, runtime.GOMAXPROCS(0), seeds.Options{Processes: processes}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if calm.Several != n/2 || calm.Closed+n/2 != calm.Processes || calm.Joined < n/8 || calm.Killed > 0 {
+			t.Errorf("without faults, in %d runs: %s", n/2, &calm)
+		}
+		seen, err := seeds.RunMany(t.Context(), *first, n, runtime.GOMAXPROCS(0), seeds.Options{Processes: processes, Faults: kinds}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log(&seen)
+		if seen.Several != n || seen.Processes != n*uint64(processes) || seen.Joined < n/5 || seen.Closed < n/5 || seen.Killed < n/2 || seen.Taken < n || seen.Rejoined < n ||
+			seen.Extinct < n/10 || processes > 2 && seen.Succeeded < n/20 || seen.Struck[sim.FaultPause] < n/3 {
+			t.Errorf("in %d runs: %s", n, &seen)
+		}
+	}
+}
+
 // TestOnceFound runs again what has shown violations around the loss of a blade
 // (docs/violations.md). Schedules change with the engine, so it pins little; what pins
 // more is named there.
@@ -201,17 +231,20 @@ func TestFaultsStrike(t *testing.T) {
 		if err != nil || len(kinds) != 1 || kinds[0].String() != name {
 			t.Fatal(kinds, err)
 		}
-		changed, drawn := 0, 0
+		changed, drawn, processes := 0, 0, 0
+		if name == "kill" || name == "pause" {
+			processes = 2
+		}
 		for seed := range uint64(4) {
-			with, err := seeds.Run(seed, seeds.Options{Faults: kinds})
+			with, err := seeds.Run(seed, seeds.Options{Faults: kinds, Processes: processes})
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := seeds.Run(seed, seeds.Options{Faults: kinds})
+			again, err := seeds.Run(seed, seeds.Options{Faults: kinds, Processes: processes})
 			if err != nil {
 				t.Fatal(err)
 			}
-			without, err := seeds.Run(seed, seeds.Options{})
+			without, err := seeds.Run(seed, seeds.Options{Processes: processes})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -225,10 +258,10 @@ func TestFaultsStrike(t *testing.T) {
 				changed++
 			}
 		}
-		if drawn == 0 || drawn < 4 && name != "restart" { // no blade of the only copy stops
+		if drawn == 0 || drawn < 3 && name != "restart" { // no blade of the only copy stops
 			t.Errorf("%s: drawn by %d of 4 seeds", name, drawn)
 		}
-		if changed == 0 && (name == "stop" || name == "lose" || name == "drop") {
+		if changed == 0 && (name == "kill" || name == "stop" || name == "lose" || name == "drop") {
 			t.Errorf("%s changes nothing that is recorded", name)
 		}
 	}
@@ -253,7 +286,11 @@ func TestViolationTellsHowToRepeatIt(t *testing.T) {
 	if again := "txnode sim seeds --from 9 --seeds 1 --workload bank --siege --trace trace.txt"; v.Replay() != again {
 		t.Errorf("under siege: %s", v.Replay())
 	}
-	v.Options.Siege, v.Options.Durability = false, "power"
+	v.Options.Siege, v.Options.Processes = false, 3
+	if again := "txnode sim seeds --from 9 --seeds 1 --workload bank --processes 3 --trace trace.txt"; v.Replay() != again {
+		t.Errorf("with processes: %s", v.Replay())
+	}
+	v.Options.Processes, v.Options.Durability = 1, "power"
 	if again := "txnode sim seeds --from 9 --seeds 1 --workload bank --durability power --trace trace.txt"; v.Replay() != again {
 		t.Errorf("with durability: %s", v.Replay())
 	}
@@ -268,6 +305,9 @@ func trace(t *testing.T, seed uint64) (seeds.Result, []byte) {
 	t.Helper()
 	var out bytes.Buffer
 	o := seeds.Options{Trace: &out}
+	if seed%3 == 2 {
+		o.Processes = 2 + int(seed%2)
+	}
 	if seed%2 == 1 { // with faults: killed, or survived
 		o.Faults, _ = seeds.ParseFaultKinds("all")
 	}
@@ -343,6 +383,18 @@ func TestWorkloads(t *testing.T) {
 	}
 	if _, err := seeds.Run(1, seeds.Options{Workload: "chess"}); !errors.Is(err, seeds.ErrUnknown) {
 		t.Errorf("a workload that is unknown: %v", err)
+	}
+	for _, o := range []seeds.Options{{Processes: 9}, {Processes: -1}, {Processes: 2, Durability: "power"}} {
+		if _, err := seeds.Run(1, o); !errors.Is(err, seeds.ErrUnknown) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	only, err := sim.ParseFaults("kill(compute=1,at=1ms)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := seeds.Run(1, seeds.Options{Only: only}); !errors.Is(err, seeds.ErrUnknown) {
+		t.Errorf("a process is killed, and there is one: %v", err)
 	}
 	if _, err := seeds.Run(1, seeds.Options{Durability: "some"}); !errors.Is(err, seeds.ErrUnknown) {
 		t.Errorf("a durability that is unknown: %v", err)

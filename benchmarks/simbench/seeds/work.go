@@ -245,6 +245,7 @@ func (c *client) update(fn func(tx *txn.Tx) error, done func()) error {
 	switch {
 	case errors.Is(err, txn.ErrOutcomeUnknown) && c.faults != nil:
 		c.ledger.note(id, toldUnknown)
+		c.ledger.by[id] = c.process
 		c.open = append(c.open, pending{id, done})
 	case err != nil:
 		c.ledger.note(id, toldAborted)
