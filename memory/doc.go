@@ -18,6 +18,7 @@
 // # Regions
 //
 //	0        region header, twice, on pages of their own
+//	60 KiB   a page for tools that test a blade
 //	64 KiB   segments, all of one size, handed out in order; see rebuild.go for reuse
 //
 // A [Segment] has one purpose for ever: log areas of coordinators (one copy, one segment on every

@@ -26,6 +26,14 @@ const (
 	headerStride  = 4096
 )
 
+// The last page of the header area belongs to no structure: tools that test a blade READ, WRITE and swap words there, several at
+// once. Its bytes mean nothing. The area has memory behind it since the region was formatted.
+const (
+	ScratchOffset = HeaderArea - ScratchBytes
+	ScratchBytes  = 4 << 10
+	_             = uint(ScratchOffset - headerStride*headerCopies) // it is behind the headers
+)
+
 // RegionHeader is what a blade says of itself.
 type RegionHeader struct {
 	Blade       rdma.BladeID

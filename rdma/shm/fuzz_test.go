@@ -14,6 +14,7 @@ func FuzzMessages(f *testing.F) {
 		(&welcome{version: Version, refused: refusedBusy, blades: 1, life: 1}).bytes(),
 		(&call{action: actRevoke, blade: 1, key: 7}).bytes(),
 		(&call{action: actProvision, off: 1 << 20, n: 1 << 16}).bytes(),
+		(&call{action: actReport}).bytes(),
 		(&answer{file: true, readOnly: true, size: 1 << 20, key: 9}).bytes(),
 		(&answer{outcome: callNoMemory, text: "the disk is full"}).bytes(),
 	} {

@@ -22,6 +22,7 @@ const (
 	callSize    = 32
 	answerSize  = 32
 	maxText     = 480
+	maxReport   = 60 << 10
 )
 
 // hello is the first message of a client.
@@ -120,6 +121,7 @@ const (
 	actProvision
 	actGrant
 	actRevoke
+	actReport
 )
 
 // call is what a client asks for.
@@ -151,7 +153,7 @@ func (c *call) get(p []byte) error {
 	}
 	v := wire.Uint64(p)
 	*c = call{action: action(v), blade: uint16(v >> 16), key: rdma.Key(v >> 32), off: wire.Uint64(p[8:]), n: wire.Uint64(p[16:])}
-	if v>>8&0xff != 0 || c.action < actAttach || c.action > actRevoke || wire.Uint64(p[24:]) != 0 {
+	if v>>8&0xff != 0 || c.action < actAttach || c.action > actReport || wire.Uint64(p[24:]) != 0 {
 		return fmt.Errorf("%w: a call % x", ErrProtocol, p)
 	}
 	return nil
@@ -193,17 +195,26 @@ func outcomeOf(err error) outcome {
 //	 4  key     that was granted
 //	 8  size    of the blade
 //	16  -       16 bytes, zero
-//	32  text    of the error
+//	32  text    of the error, or the report that was asked for
 type answer struct {
 	outcome        outcome
 	readOnly, file bool
 	key            rdma.Key
 	size           uint64
 	text           string
+	report         bool // the text may have maxReport bytes
+}
+
+// most is how long the text may be.
+func (a *answer) most() int {
+	if a.report && a.outcome == callDone {
+		return maxReport
+	}
+	return maxText
 }
 
 func (a *answer) bytes() []byte {
-	text := a.text[:min(len(a.text), maxText)]
+	text := a.text[:min(len(a.text), a.most())]
 	p := make([]byte, answerSize, answerSize+len(text))
 	v := uint64(a.outcome) | uint64(len(text))<<16 | uint64(a.key)<<32
 	if a.readOnly {
@@ -222,9 +233,9 @@ func (a *answer) get(p []byte) error {
 		return fmt.Errorf("%w: an answer of %d bytes", ErrProtocol, len(p))
 	}
 	v := wire.Uint64(p)
-	*a = answer{outcome: outcome(v), readOnly: v>>8&1 != 0, file: v>>9&1 != 0, key: rdma.Key(v >> 32), size: wire.Uint64(p[8:])}
+	*a = answer{report: a.report, outcome: outcome(v), readOnly: v>>8&1 != 0, file: v>>9&1 != 0, key: rdma.Key(v >> 32), size: wire.Uint64(p[8:])}
 	text := p[answerSize:]
-	if v>>10&0x3f != 0 || a.outcome > callStaleKey || int(v>>16&0xffff) != len(text) || len(text) > maxText || [16]byte(p[16:]) != [16]byte{} {
+	if v>>10&0x3f != 0 || a.outcome > callStaleKey || int(v>>16&0xffff) != len(text) || len(text) > a.most() || [16]byte(p[16:]) != [16]byte{} {
 		return fmt.Errorf("%w: an answer % x", ErrProtocol, p)
 	}
 	a.text = string(text)

@@ -46,6 +46,9 @@ type ServerOptions struct {
 	// Timeout bounds how long a client may take for the beginning of a connection and to take
 	// answers; 0: 5 seconds.
 	Timeout time.Duration
+	// Describe returns what the program says of itself to those that ask with Ask: at most 60 KiB. nil: nothing. It may be
+	// called by several goroutines at once.
+	Describe func() []byte
 	// Report is told of each connection that was refused or has failed. It may be called by
 	// several goroutines at once. nil: nothing is.
 	Report func(err error)

@@ -32,6 +32,12 @@ func Dial(_ context.Context, dir string, o Options) (*Fabric, error) {
 	return nil, fmt.Errorf("%w: blades in shared memory are known on Linux only: use package tcp", ErrOptions)
 }
 
+// Ask returns an error that is ErrOptions.
+func Ask(ctx context.Context, dir, _ string, o Options) ([]byte, error) {
+	_, err := Dial(ctx, dir, o)
+	return nil, err
+}
+
 // Set is for Linux.
 func (*Server) Set() *region.Set { return nil }
 

@@ -124,7 +124,12 @@ func do(c *net.UnixConn, x *call, until time.Time) (a answer, f *os.File, err er
 	if _, err := c.Write(x.bytes()); err != nil {
 		return a, nil, err
 	}
-	buf := make([]byte, answerSize+maxText+1)
+	a.report = x.action == actReport
+	most := maxText
+	if a.report {
+		most = maxReport
+	}
+	buf := make([]byte, answerSize+most+1)
 	n, f, err := receive(c, buf)
 	if err == nil {
 		err = a.get(buf[:n])

@@ -262,6 +262,15 @@ func (s *Server) execute(x *call) (a answer, f *os.File) {
 	b := rdma.BladeID(x.blade)
 	var err error
 	switch {
+	case x.action == actReport:
+		a.report = true
+		var text []byte
+		if s.o.Describe != nil {
+			text = s.o.Describe()
+		}
+		if a.text = string(text); len(text) > maxReport {
+			err = fmt.Errorf("the report has %d bytes, more than %d", len(text), maxReport)
+		}
 	case int(x.blade) >= len(s.o.Blades):
 		err = fmt.Errorf("blade %d of %d: %w", b, len(s.o.Blades), rdma.ErrBladeDown)
 	case x.action == actAttach:

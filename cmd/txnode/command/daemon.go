@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
 
+	"txnode/cluster"
 	"txnode/memory"
 	"txnode/memory/catalog/remote"
 	"txnode/rdma/region"
@@ -89,11 +90,13 @@ func (d *daemon) open() (err error) {
 			return err
 		}
 	}
+	reporter := cluster.NewReporter(d.reportOf(o))
+	so.Services = map[string]tcp.Service{cluster.ReportService: reporter.Answer}
 	if o.Catalog != "" {
 		if d.catalog, err = openCatalog(o.Catalog); err != nil {
 			return failf("--catalog %s: %w", o.Catalog, err)
 		}
-		so.Services = map[string]tcp.Service{remote.ServiceName: remote.NewService(d.catalog)}
+		so.Services[remote.ServiceName] = remote.NewService(d.catalog)
 	}
 	regions, err := d.regions()
 	if err != nil {
@@ -102,9 +105,12 @@ func (d *daemon) open() (err error) {
 	switch {
 	case o.Shm != "":
 		if d.shared, err = shm.NewServer(o.Shm, shm.ServerOptions{
-			Name: o.Name, Blades: regions, Connections: o.Connections,
+			Name: o.Name, Blades: regions, Connections: o.Connections, Describe: reporter.Describe,
 			Report: func(err error) { d.report(o.Shm, err) },
 		}); err != nil {
+			if errors.Is(err, unix.ENOSPC) {
+				err = fmt.Errorf("%w; make room there, or mount -o remount,size=64M its file system", err)
+			}
 			return failf("--shm %s: %w", o.Shm, err)
 		}
 	case len(regions) > 0:

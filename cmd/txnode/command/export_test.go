@@ -62,3 +62,14 @@ func StatusPage(w io.Writer, provisioned, verbs []uint64, faults ...string) erro
 	last := len(all) - 1
 	return newStatusPage(&all[last], all[:last], faults).write(w)
 }
+
+// SetHost changes what txnode doctor finds out of the host until the function that it returns is called.
+func SetHost(change func(openFiles, memlock *uint64, pages *string, room *func(string) (size, free uint64, err error))) (restore func()) {
+	was := readHost
+	readHost = func() hostFacts {
+		h := was()
+		change(&h.OpenFiles, &h.Memlock, &h.Pages, &h.Room)
+		return h
+	}
+	return func() { readHost = was }
+}

@@ -151,6 +151,7 @@ Environment:
 		newRestore(w),
 		newServe(w),
 		newCluster(w),
+		newDoctor(w),
 		newVersion(w),
 	)
 	return root

@@ -87,7 +87,7 @@ func (o *tlsOptions) load() (cert tls.Certificate, pool *x509.CertPool, err erro
 	if cert, err = tls.X509KeyPair(pem[0], pem[1]); err != nil {
 		return cert, nil, failf("--tls-cert %s with --tls-key %s: %w", o.Cert, o.Key, err)
 	}
-	const day = "2006-01-02 15:04:05Z07:00"
+
 	switch now, c := time.Now(), cert.Leaf; {
 	case now.After(c.NotAfter):
 		return cert, nil, failf("--tls-cert %s: the certificate has expired on %s: issue a new one", o.Cert, c.NotAfter.Format(day))

@@ -1,0 +1,36 @@
+package shm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"txnode/rdma"
+)
+
+// Ask asks a server of a directory what its program says of itself: ServerOptions.Describe. It maps nothing, and waits for
+// Options.Connect and Options.Control. Errors match ErrOptions, ErrRefused, ErrProtocol, or rdma.ErrBladeDown for a server that
+// does not answer.
+func Ask(ctx context.Context, dir, name string, o Options) ([]byte, error) {
+	o.Servers = []string{name}
+	if err := o.complete(dir); err != nil {
+		return nil, err
+	}
+	p := &peer{f: &Fabric{o: o, dir: dir}, name: name, path: socketOf(dir, name)}
+	c, _, k, err := p.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a, _, err := do(c, &call{action: actReport}, time.Now().Add(o.Control))
+	switch {
+	case err == nil:
+		err = a.err(name)
+	case !errors.Is(err, ErrProtocol):
+		err = fmt.Errorf("shm: server %s: %w: %w", name, err, rdma.ErrBladeDown)
+	}
+	if err := errors.Join(err, k.Close(), c.Close()); err != nil {
+		return nil, err
+	}
+	return []byte(a.text), nil
+}
