@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"txnode/rdma"
 )
@@ -183,8 +184,10 @@ func (s *Space) commit(changes ...Entry) error {
 }
 
 // agree settles a change of the catalog that is in doubt: the caller that wanted it was told that it
-// has failed, so if it was made all the same, it is taken back. An epoch is not taken back, since other
-// processes may have begun it: errAgain. The caller holds the lock.
+// has failed, so if it was made all the same, it is taken back. What other processes may have gone on from
+// is not: an epoch, and in a shared database verdicts, tables, and whatever there is when they have changed the
+// catalog since. They may even have made the same change, such as a verdict on the same coordinators. Then it
+// is errAgain. The caller holds the lock.
 func (s *Space) agree() error {
 	d := s.doubt
 	if d == nil {
@@ -196,8 +199,8 @@ func (s *Space) agree() error {
 			return nil
 		}
 		if err == nil {
-			was := as(s.layout.entries(), d.changes)
-			if moves(was, d.changes) {
+			was, alone := as(s.layout.entries(), d.changes), rev == s.rev
+			if moves(was, d.changes) || s.opts.Shared && (!alone || builtOn(d.changes)) {
 				had := s.layout.Coordinators
 				if err := s.reload(); !errors.Is(err, errAgain) {
 					s.doubt = d
@@ -206,7 +209,6 @@ func (s *Space) agree() error {
 				s.forsakeUnknown(had)
 				return errAgain
 			}
-			alone := rev == s.rev
 			if rev, err = s.cat.Apply(rev, was); err == nil {
 				if alone {
 					s.rev = rev
@@ -289,6 +291,13 @@ func moves(was, changes []Entry) bool {
 		return 0
 	}
 	return epoch(was) != epoch(changes)
+}
+
+// builtOn reports whether other processes go on from what changes are about, and change nothing themselves.
+func builtOn(changes []Entry) bool {
+	return slices.ContainsFunc(changes, func(e Entry) bool {
+		return strings.HasPrefix(e.Key, prefixVerdict) || strings.HasPrefix(e.Key, prefixTable)
+	})
 }
 
 // as returns the entries that changes are about: as they are.

@@ -543,3 +543,63 @@ func TestRegisteredElsewhere(t *testing.T) {
 		t.Error("a coordinator that never was")
 	}
 }
+
+// TestOthersWentOn: a change of which a process was told that it has failed stays if another process has made the same, has gone on
+// from it, or may have. What no other one can have gone on from is taken back.
+func TestOthersWentOn(t *testing.T) {
+	b := newSharedBed(t, 2, 8, 1)
+	sound := b.cat
+	ill := &cat{Catalog: sound}
+	b.cat = ill
+	first, c := b.join(0)
+	b.cat = sound
+	second, _ := b.join(0)
+	fails := func(made bool, change func() error) {
+		t.Helper()
+		ill.fail, ill.lie, ill.deaf = true, made, true
+		if err := change(); !errors.Is(err, errStopped) {
+			t.Fatal(err)
+		}
+		ill.fail, ill.lie, ill.deaf = false, false, false
+	}
+
+	// Another process makes the same change.
+	x := must(first.NewCoordinatorUntil(10))(t)
+	verdict := memory.Verdict{Coordinator: x.ID, Last: 7, Committed: []uint64{7}}
+	was := must(first.Claim(memory.ClaimOptions{Now: 20, Until: 100}, x.ID))(t)
+	fails(false, func() error { return was.Decide([]memory.Verdict{verdict}) })
+	check(t, second.Follow())
+	is := must(second.Claim(memory.ClaimOptions{Now: 200, Until: 300}, x.ID))(t)
+	check(t, is.Decide([]memory.Verdict{verdict}))
+	check(t, is.Forget())
+	must(first.CreateTable("t", nil))(t)
+	if v, ok := first.Verdict(x.ID); !ok || !reflect.DeepEqual(v, verdict) {
+		t.Errorf("the verdict of another process is %+v, %v", v, ok)
+	}
+	agree(t, b, first, second)
+
+	// The catalog does not tell whether another process has gone on from it.
+	if !first.BeginMend(1) {
+		t.Fatal("no right to make the table")
+	}
+	root := must(first.AllocExtent(c, 256))(t)
+	fails(true, func() error { return first.SetTableRoot(1, root) })
+	check(t, second.Follow())
+	must(first.CreateTable("u", nil))(t)
+	if l := agree(t, b, first, second); l.Tables[0].Root != root {
+		t.Errorf("another process has found the table at %v, and it is at %v", root, l.Tables[0].Root)
+	}
+
+	// Another process has changed something since.
+	fails(true, func() error { _, err := first.NewCoordinatorUntil(500); return err })
+	must(second.CreateTable("v", nil))(t)
+	must(first.CreateTable("w", nil))(t)
+	n := len(agree(t, b, first, second).Coordinators)
+
+	// No other process has.
+	fails(true, func() error { _, err := first.NewCoordinatorUntil(500); return err })
+	must(first.CreateTable("x", nil))(t)
+	if l := agree(t, b, first, second); len(l.Coordinators) != n {
+		t.Errorf("%d coordinators instead of %d", len(l.Coordinators), n)
+	}
+}
