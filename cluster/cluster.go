@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"txnode/memory"
 	"txnode/memory/catalog/remote"
@@ -24,6 +25,9 @@ type Options struct {
 	TCP tcp.Options
 	// Shm is for blades of shared memory. Servers is set by this package.
 	Shm shm.Options
+	// Post is how often Open has the process tell a daemon of the cluster its metrics, for txnode top: the daemon of the catalog,
+	// or one of blades on sockets. It costs the reading of counters, a few KiB and one connection. 0: DefaultPost; negative: never.
+	Post time.Duration
 }
 
 // Host is a cluster that a process has connected to. Fabric and Catalog are for txn.Options. The fields must not be
@@ -32,6 +36,8 @@ type Host struct {
 	Fabric  rdma.Fabric
 	Catalog memory.Catalog
 	Servers []Server
+
+	publisher *publisher // nil: there is none
 }
 
 // Connect connects to the cluster whose catalog is at an address: "unix:PATH" or "tcp:HOST:PORT", also with two slashes
@@ -59,7 +65,10 @@ func Connect(ctx context.Context, address string, o Options) (*Host, error) {
 }
 
 // Close closes the connections. Threads of the fabric must be closed before.
-func (h *Host) Close() error { return errors.Join(h.Fabric.Close(), h.Catalog.Close()) }
+func (h *Host) Close() error {
+	h.publisher.stop()
+	return errors.Join(h.Fabric.Close(), h.Catalog.Close())
+}
 
 // Open opens the database of the cluster whose catalog is at an address, beside the processes that have it open, and creates
 // it if there is none. Fabric, Catalog, Shared and Closer of to are set by this function. DB.Close ends the connections. Errors are
@@ -74,7 +83,11 @@ func Open(ctx context.Context, address string, to txn.Options, o Options) (*txn.
 	}
 	to.Fabric, to.Catalog, to.Shared, to.Closer = h.Fabric, h.Catalog, true, h
 	db, err := txn.Open(ctx, to)
-	return db, oneLine(err)
+	if err != nil {
+		return nil, oneLine(err)
+	}
+	h.publish(db, o)
+	return db, nil
 }
 
 // Geometry is how a new database is laid out. It belongs to the database. The zero value has defaults.

@@ -30,6 +30,8 @@ type Report struct {
 	// Counted: the daemon executes the verbs on its blades, and counts them. Verbs on shared memory are executed by clients.
 	Counted bool          `json:"counted"`
 	Blades  []BladeReport `json:"blades"`
+	// Processes are those that have told this daemon of themselves in the last 15 seconds. A server of shared memory is told nothing.
+	Processes []ProcessReport `json:"processes,omitempty"`
 }
 
 // BladeReport is a blade of a daemon. All but Connections are totals since the daemon began.
@@ -49,9 +51,11 @@ type BladeReport struct {
 // Reporter answers for a daemon: its Answer is the tcp.Service named ReportService, and its Describe is for shm.ServerOptions. Its
 // methods are safe for concurrent use.
 //
-// A request without bytes is a question, and its reply is a Report as JSON.
+// A request without bytes is a question, and its reply is a Report as JSON. Another one is a ProcessReport as JSON, which the
+// reporter remembers; its reply has no bytes.
 type Reporter struct {
 	report func() Report
+	board  board
 }
 
 // NewReporter makes a reporter of a daemon, of which report says how it is. It may be called by several goroutines at once.
@@ -63,21 +67,21 @@ var errRequest = errors.New("the request is none that this release of txnode kno
 // Answer is a tcp.Service.
 func (r *Reporter) Answer(_ context.Context, request []byte) ([]byte, error) {
 	if len(request) > 0 {
-		return nil, errRequest
+		return nil, r.board.put(request, time.Now())
 	}
-	return json.Marshal(r.current())
+	x := r.report()
+	x.Processes = r.board.all(time.Now())
+	return json.Marshal(x)
 }
 
-// Describe is the report, for shm.ServerOptions.
+// Describe is the report without processes, for shm.ServerOptions.
 func (r *Reporter) Describe() []byte {
-	p, err := json.Marshal(r.current())
+	p, err := json.Marshal(r.report())
 	if err != nil {
 		panic(err) // strings and numbers
 	}
 	return p
 }
-
-func (r *Reporter) current() Report { return r.report() }
 
 // AskReport asks the daemon at an address of blades, or of a catalog, how it is. tcp.ErrRefused: it is a program that has no such service. Other
 // errors name the address and match those of Connect.

@@ -114,11 +114,12 @@ type Metrics struct {
 	Tables   []TableMetrics // every table that was opened or made since Open, by name
 }
 
-// WorkerMetrics are the figures of the workers that Update, View and Begin borrow.
+// WorkerMetrics are the figures of the workers that Update, View and Begin borrow, but for Own.
 type WorkerMetrics struct {
 	Limit  int // how many there can be
 	Open   int // how many there are
 	Idle   int // of these, not in use
+	Own    int // and how many of NewWorker there are
 	Waits  uint64
 	Waited time.Duration // by all calls that have waited for a worker, and do no more
 	// Waiting is how many calls wait now because all workers are in use.
@@ -205,6 +206,7 @@ func (db *DB) Metrics() Metrics {
 		w.mu.Unlock()
 	}
 	t.Workers = db.pool.metrics()
+	t.Workers.Own = max(len(db.workers)-t.Workers.Open, 0) // one that is being opened counts as open already
 	db.mu.Unlock()
 	t.Recovery = db.recoveries.metrics()
 	if db.space != nil { // else it is the zero value

@@ -152,6 +152,7 @@ Environment:
 		newServe(w),
 		newCluster(w),
 		newDoctor(w),
+		newTop(w),
 		newVersion(w),
 	)
 	return root

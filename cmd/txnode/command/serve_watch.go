@@ -58,15 +58,18 @@ type watch struct {
 
 	mu     sync.Mutex
 	past   []look // without the catalog; the last are the newest, watchEvery apart
-	leases map[uint32]lease
+	leases leases
 }
+
+// leases are those of processes, as they were seen to change last.
+type leases map[uint32]lease
 
 type lease struct {
 	until   int64
 	changed time.Time
 }
 
-func newWatch(d *daemon) *watch { return &watch{d: d, leases: map[uint32]lease{}} }
+func newWatch(d *daemon) *watch { return &watch{d: d} }
 
 // run looks until ctx ends.
 func (w *watch) run(ctx context.Context) {
@@ -124,14 +127,14 @@ func (w *watch) catalog(s *look) {
 	s.Servers, _ = cluster.Servers(c) // a database without a cluster has none
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s.Processes = w.processes(s.Database.Processes, s.At)
+	s.Processes = w.leases.look(s.Database.Processes, s.At)
 }
 
-// processes takes note of leases; w.mu is held.
-func (w *watch) processes(all []memory.ProcessEntry, now time.Time) (out []processLook) {
-	seen := map[uint32]lease{}
+// look takes note of leases.
+func (s *leases) look(all []memory.ProcessEntry, now time.Time) (out []processLook) {
+	seen := leases{}
 	for _, p := range all {
-		l, known := w.leases[p.ID]
+		l, known := (*s)[p.ID]
 		if !known || l.until != p.Until {
 			l = lease{p.Until, now}
 		}
@@ -140,7 +143,7 @@ func (w *watch) processes(all []memory.ProcessEntry, now time.Time) (out []proce
 		x.Live = !x.Closed && (p.Term == 0 || x.Since <= x.Term)
 		out = append(out, x)
 	}
-	w.leases = seen
+	*s = seen
 	return out
 }
 
