@@ -54,6 +54,9 @@ var (
 	// ErrRevision: the catalog was changed by another process since the revision that was given, or changes
 	// all the time, while it is asked what has become of a change.
 	ErrRevision = errors.New("memory: catalog was changed by another process")
+	// ErrAway: the catalog is elsewhere and does not answer. A change of it may have been made, or may be yet. What
+	// needs no change of the catalog goes on.
+	ErrAway = errors.New("memory: the catalog does not answer")
 	// ErrDown: the blade was declared dead already.
 	ErrDown = errors.New("memory: blade was declared dead before")
 	// ErrLost: every copy of a segment died with its blade; a *LostError says which.
@@ -72,6 +75,14 @@ func (c DamageError) Error() string { return string(c) }
 
 // Is matches ErrCorrupt.
 func (c DamageError) Is(target error) bool { return target == ErrCorrupt }
+
+// AwayError is a sentinel that says which kind of catalog does not answer. It is an ErrAway.
+type AwayError string
+
+func (e AwayError) Error() string { return string(e) }
+
+// Is matches ErrAway.
+func (e AwayError) Is(target error) bool { return target == ErrAway }
 
 // NoSpaceError says which blades lack room for a segment. It is an ErrNoSpace.
 type NoSpaceError struct {

@@ -13,8 +13,8 @@ import (
 )
 
 // ErrAway says that the process that has the catalog does not answer. An Apply may have been made, or may be
-// yet. Test with errors.Is.
-var ErrAway = errors.New("catalog: the process that serves it does not answer")
+// yet. It is a memory.ErrAway. Test with errors.Is.
+var ErrAway error = memory.AwayError("catalog: the process that serves it does not answer")
 
 // Client is a catalog that another process serves. It has two connections to it at most, which it makes anew when
 // they have broken. All methods are safe for concurrent use.
