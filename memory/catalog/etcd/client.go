@@ -132,8 +132,8 @@ func (c *Client) heard(before int64, h *etcdserverpb.ResponseHeader) error {
 	return nil
 }
 
-// found takes over a head that was read or written; nil: there is none.
-func (c *Client) found(kv *mvccpb.KeyValue) (place, error) {
+// found takes over a head that was read or written; nil: at revision store of etcd there was none.
+func (c *Client) found(kv *mvccpb.KeyValue, store int64) (place, error) {
 	var p place
 	if kv != nil {
 		h, err := decodeHead(kv.Value)
@@ -144,7 +144,7 @@ func (c *Client) found(kv *mvccpb.KeyValue) (place, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p.rev == 0 && c.known.rev != 0 {
+	if p.rev == 0 && c.known.rev != 0 && int64(c.known.rev) <= store { // and not an answer from before the first change
 		return p, fmt.Errorf("%w: catalog at %s: its head was deleted. Restore etcd from a backup, or the database as a new one", ErrDamaged, c.Name())
 	}
 	if p.rev > c.known.rev {
@@ -172,13 +172,13 @@ func (c *Client) ask(ctx context.Context) (p place, store int64, err error) {
 	if kvs := r.Get().Kvs; len(kvs) > 0 {
 		kv = kvs[0]
 	}
-	p, err = c.found(kv)
+	p, err = c.found(kv, store)
 	return p, store, err
 }
 
 // load reads the catalog.
 func (c *Client) load(ctx context.Context) ([]memory.Entry, place, error) {
-	r, _, err := c.do(ctx, clientv3.OpGet(c.o.Prefix+chunkName, clientv3.WithRange(c.o.Prefix+headName+"\x00")))
+	r, store, err := c.do(ctx, clientv3.OpGet(c.o.Prefix+chunkName, clientv3.WithRange(c.o.Prefix+headName+"\x00")))
 	if err != nil {
 		return nil, place{}, err
 	}
@@ -189,7 +189,7 @@ func (c *Client) load(ctx context.Context) ([]memory.Entry, place, error) {
 			top = kv
 		}
 	}
-	p, err := c.found(top)
+	p, err := c.found(top, store)
 	if err != nil || top == nil {
 		return nil, p, err
 	}
@@ -288,7 +288,7 @@ func (c *Client) write(p place, chunk []byte, base bool) (memory.Revision, error
 	if err != nil {
 		return 0, err
 	}
-	_, err = c.found(&mvccpb.KeyValue{Value: raw, ModRevision: rev})
+	_, err = c.found(&mvccpb.KeyValue{Value: raw, ModRevision: rev}, rev)
 	return memory.Revision(rev), err
 }
 

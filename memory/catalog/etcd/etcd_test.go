@@ -276,6 +276,31 @@ func TestOthersInEtcd(t *testing.T) {
 	mustApply(t, c, rev, entries(3, 10, 'b'))
 }
 
+// TestLateAnswer: a read that etcd has executed before the first change, and whose answer comes after it, is no loss of the catalog.
+func TestLateAnswer(t *testing.T) {
+	s := etcdtest.NewStandIn(t)
+	c := open(t, etcd.Options{Endpoints: []string{s.Endpoint}})
+	var rev memory.Revision
+	once := atomic.Bool{}
+	s.Hook(func(request any) etcdtest.Fate {
+		if _, ok := request.(*etcdserverpb.RangeRequest); !ok || once.Swap(true) {
+			return etcdtest.Fate{Made: true}
+		}
+		return etcdtest.Fate{Made: true, Late: func() {
+			var err error
+			if rev, err = c.Apply(0, entries(1, 1, 'a')); err != nil {
+				t.Error(err)
+			}
+		}}
+	})
+	if have, now := mustLoad(t, c); len(have) != 0 || now != 0 {
+		t.Errorf("%d entries at revision %d, before the change", len(have), now)
+	}
+	if have, now := mustLoad(t, c); !same(have, entries(1, 1, 'a')) || now != rev {
+		t.Errorf("%d entries at revision %d, after it: want 1 at %d", len(have), now, rev)
+	}
+}
+
 // etcds are a stand-in and a real one.
 func etcds(t *testing.T, f func(t *testing.T, endpoint string, kill func(), restart func())) {
 	t.Run("StandIn", func(t *testing.T) {

@@ -27,6 +27,8 @@ const (
 type Fate struct {
 	Made bool  // it is executed
 	Err  error // it is answered with this error; nil: with what it has come to
+	// Late is called between the execution of a read and its answer; nil: nothing.
+	Late func()
 }
 
 // StandIn is a stand-in for an etcd with one member: reads, transactions and watches of single keys, in memory, over gRPC on a unix
@@ -34,6 +36,8 @@ type Fate struct {
 type StandIn struct {
 	// Endpoint is where it serves clients.
 	Endpoint string
+	// Address is another such place: HOST:PORT.
+	Address string
 
 	path   string
 	mu     sync.Mutex
@@ -63,6 +67,7 @@ func NewStandIn(t *testing.T) *StandIn {
 	s := &StandIn{path: filepath.Join(tempDir(t), "s"), store: newStore(1)}
 	s.Endpoint = "unix://" + s.path
 	t.Cleanup(s.Stop)
+	s.Address = forward(t, s.path)
 	s.Restart(t)
 	return s
 }
@@ -291,6 +296,9 @@ func (k *kv) Range(_ context.Context, r *etcdserverpb.RangeRequest) (out *etcdse
 		k.s.mu.Lock()
 		out = k.s.get(r)
 		k.s.mu.Unlock()
+	}
+	if f.Late != nil {
+		f.Late()
 	}
 	return out, f.Err
 }
