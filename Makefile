@@ -98,6 +98,7 @@ test: ## gofmt, go vet, all packages with a first slice of seeds and schedules, 
 
 .PHONY: test-full
 test-full: ## the same in full length, all modules, and -race for all that has goroutines [TESTFLAGS= PKGS=./...]
+	@sh scripts/tool.sh etcd >/dev/null || echo "the tests with a real etcd: SKIPPED, see above"
 	@sh scripts/test.sh full $(TESTFLAGS)
 
 # simulate: how many seeds, the first of them, the faults that they draw (all, or stop, lose, ...), and more flags for txnode sim seeds.
@@ -145,6 +146,10 @@ crash: ## processes that write to a database are killed with SIGKILL, or lose po
 .PHONY: chaos
 chaos: ## a cluster of processes, of which writers, blades and the catalog are killed or stopped, and what is there afterwards [ROUNDS=20 SEED=1]
 	$(GO) test ./cmd/txnode -run 'TestChaos$$' -count=1 -v -timeout 0 -chaos.rounds $(ROUNDS) -chaos.seed $(SEED)
+
+.PHONY: etcd
+etcd: ## the path of an etcd for the tests that need a real one (make test-full, make chaos): that of PATH, or Debian's in ./bin
+	@sh scripts/tool.sh etcd
 
 .PHONY: fuzz
 fuzz: ## every fuzz test, one after the other [FUZZTIME=10s FUZZ=pattern]

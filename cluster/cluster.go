@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"txnode/memory"
-	"txnode/memory/catalog/remote"
 	"txnode/memory/embedded"
 	"txnode/rdma"
 	"txnode/rdma/shm"
@@ -21,7 +20,8 @@ import (
 
 // Options are those of the connections. The zero value is usable on one host.
 type Options struct {
-	// TCP is for the catalog, and for blades of sockets.
+	// TCP is for the catalog, and for blades of sockets. Of a catalog of another scheme, the package that registers the scheme
+	// says which of these options count.
 	TCP tcp.Options
 	// Shm is for blades of shared memory. Servers is set by this package.
 	Shm shm.Options
@@ -40,15 +40,14 @@ type Host struct {
 	publisher *publisher // nil: there is none
 }
 
-// Connect connects to the cluster whose catalog is at an address: "unix:PATH" or "tcp:HOST:PORT", also with two slashes
-// behind the colon, or several with commas between them, of which the first that answers is taken. A server of
+// Connect connects to the cluster whose catalog is at an address (see DialCatalog). A server of
 // blades on a socket that does not answer has blades that are down, until it does; one must answer, and of
 // shared memory all. ctx bounds the connecting only. Close comes last, after the database's.
 //
-// Errors are one line and name the address: ErrOptions, ErrNone, ErrOtherBlades, ErrDamaged, remote.ErrAway for a
+// Errors are one line and name the address: ErrOptions, ErrNone, ErrOtherBlades, ErrDamaged, memory.ErrAway for a
 // catalog that does not answer, rdma.ErrBladeDown for blades that do not, and those of packages tcp and shm.
 func Connect(ctx context.Context, address string, o Options) (*Host, error) {
-	cat, err := dialCatalog(ctx, address, o)
+	cat, err := DialCatalog(ctx, address, o)
 	if err != nil {
 		return nil, err
 	}
@@ -169,25 +168,6 @@ func create(f rdma.Fabric, cat memory.Catalog, m memory.Options) error {
 		err = s.Close(t.Plain())
 	}
 	return errors.Join(err, t.Close())
-}
-
-// dialCatalog connects to the first catalog that answers.
-func dialCatalog(ctx context.Context, list string, o Options) (*remote.Client, error) {
-	all := strings.Split(list, ",")
-	for _, a := range all {
-		if _, _, err := tcp.ParseAddress(a); err != nil {
-			return nil, fmt.Errorf("%w: the address of a catalog is %q; it must be unix:PATH or tcp:HOST:PORT", ErrOptions, a)
-		}
-	}
-	var silent []error
-	for _, a := range all {
-		c, err := remote.Dial(ctx, a, o.TCP)
-		if !errors.Is(err, remote.ErrAway) {
-			return c, err
-		}
-		silent = append(silent, err)
-	}
-	return nil, oneLine(silent...)
 }
 
 // lines is several errors in one line.

@@ -5,9 +5,20 @@
 //
 // Any number of processes do so at the same time, and see one database: what one commits the others read.
 //
-// A cluster is a catalog that one process serves (package memory/catalog/remote), and servers of blades (package rdma/tcp,
-// or rdma/shm). Where the servers are is in the catalog: [Init] writes it once, and creates the database; [Open] and [Connect] read it. So all processes
-// have the same blades with the same ids: those of the first server, then those of the second, and so on.
+// A cluster is a catalog that one process serves (package memory/catalog/remote) or that is in an etcd, and servers of
+// blades (package rdma/tcp, or rdma/shm). Where the servers are is in the catalog: [Init] writes it once, and creates the
+// database; [Open] and [Connect] read it. So all processes have the same blades with the same ids: those of the first
+// server, then those of the second, and so on.
+//
+// The address of a catalog is one of these:
+//
+//	unix:PATH           a process on this host serves it
+//	tcp:HOST:PORT       a process on another host, or this one
+//	A,B,C               several of these: the first that answers
+//	SCHEME://...        a catalog of a kind that a program has registered: RegisterCatalog
+//
+// Package cluster/etcd registers "etcd://HOST:PORT,HOST:PORT/PREFIX", a catalog in an etcd. Only programs that import that
+// package contain etcd's client.
 //
 // The catalog has one entry of this package, "cluster/servers": a line with a checksum, and JSON. Package memory ignores
 // entries under "cluster/".

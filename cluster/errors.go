@@ -6,7 +6,7 @@ import (
 	"txnode/memory"
 )
 
-// Errors of this package; test with errors.Is. A process that does not answer is remote.ErrAway if it has the catalog,
+// Errors of this package; test with errors.Is. A process that does not answer is memory.ErrAway if it has the catalog,
 // and rdma.ErrBladeDown if it has blades.
 var (
 	// ErrOptions is of addresses that cannot work.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"txnode/memory"
 	"txnode/rdma"
 	"txnode/rdma/shm"
 	"txnode/rdma/tcp"
@@ -121,13 +120,4 @@ func DialServer(ctx context.Context, address BladeAddress, o Options) (rdma.Fabr
 		return nil, err
 	}
 	return fabricOf(ctx, []Server{{Address: address}}, o)
-}
-
-// DialCatalog connects to the catalog at an address, as Connect does, and to nothing else. Errors are those of Connect.
-func DialCatalog(ctx context.Context, address string, o Options) (memory.Catalog, error) {
-	cat, err := dialCatalog(ctx, address, o)
-	if err != nil {
-		return nil, err
-	}
-	return cat, nil
 }

@@ -25,7 +25,7 @@ type ServerStatus struct {
 // Ask asks the catalog at an address, as Connect does, and then all servers of blades. Servers that do not answer are no error:
 // ServerStatus.Err. It changes nothing.
 func Ask(ctx context.Context, address string, o Options) (*Status, error) {
-	cat, err := dialCatalog(ctx, address, o)
+	cat, err := DialCatalog(ctx, address, o)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@
 # is missing there or was built at another version or by another Go release.
 #
 #   scripts/tool.sh golangci-lint
+#   scripts/tool.sh etcd           that of PATH, or else the program of Debian's etcd-server
 #
 # Nothing outside ./bin and Go's own caches is changed. Messages go to stderr.
 set -eu
@@ -14,8 +15,29 @@ golangci-lint)
 	package=github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	version=v2.15.0
 	;;
+etcd)
+	if command -v etcd; then
+		exit
+	fi
+	bin=$PWD/bin
+	if [ ! -x "$bin/etcd" ]; then
+		work=$(mktemp -d)
+		trap 'rm -rf "$work"' EXIT
+		cd "$work"
+		fetch() { apt-get -o Acquire::Retries=0 -o Acquire::http::Timeout=20 "$@" >&2; }
+		# The program alone: an installed package begins a service.
+		if ! { fetch download etcd-server || { fetch update && fetch download etcd-server; }; } || ! dpkg-deb -x etcd-server_*.deb . >&2; then
+			echo "could not download etcd: put one of version 3.4 or later into PATH" >&2
+			exit 1
+		fi
+		mkdir -p "$bin"
+		mv usr/bin/etcd "$bin/etcd"
+	fi
+	echo "$bin/etcd"
+	exit
+	;;
 *)
-	echo "usage: scripts/tool.sh golangci-lint" >&2
+	echo "usage: scripts/tool.sh golangci-lint|etcd" >&2
 	exit 2
 	;;
 esac

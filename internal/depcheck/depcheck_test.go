@@ -101,6 +101,17 @@ func TestLayering(t *testing.T) {
 			"check/a.go":      "package check\nimport _ \"example.org/m/txn\" // want a leaf imports no layer",
 			"internal/x/a.go": "package x\nimport _ \"example.org/m/rdma\" // want import none",
 		}},
+		{"what is large is imported by few", map[string]string{
+			"memory/catalog/etcd/a.go":          `package etcd; import _ "go.etcd.io/etcd/client/v3"`,
+			"memory/catalog/etcd/etcdtest/a.go": `package etcdtest; import _ "google.golang.org/grpc"`,
+			"cluster/etcd/a.go":                 `package etcd; import _ "example.org/m/memory/catalog/etcd"`,
+			"cmd/txnode/command/a.go":           `package command; import _ "example.org/m/cluster/etcd"`,
+			"memory/catalog/a.go":               "package catalog\nimport _ \"go.etcd.io/bbolt\"\nimport _ \"go.etcd.io/etcd/api/v3/mvccpb\" // want gRPC belong\n",
+			"cluster/a.go":                      "package cluster\nimport _ \"example.org/m/cluster/etcd\" // want only programs ask\n",
+			"txn/a.go":                          "package txn\nimport _ \"example.org/m/memory/catalog/etcd\" // want only programs ask\n",
+			"internal/x/a.go":                   "package x\nimport _ \"google.golang.org/grpc/codes\" // want gRPC belong\n",
+			"benchmarks/b/a.go":                 "package b\nimport _ \"example.org/m/cluster/etcd\" // want only programs ask\n",
+		}},
 		{"an unknown directory, and the root", map[string]string{
 			"a.go":       "package m // want package . belongs to no layer",
 			"extra/a.go": "package extra // want package extra belongs to no layer",
@@ -282,6 +293,13 @@ func TestTables(t *testing.T) {
 	}
 	for _, leaf := range Leaves {
 		claim(leaf, "leaves")
+	}
+	for _, r := range Restrictions {
+		for _, dir := range r.By {
+			if layerOf(dir) < 0 {
+				t.Errorf("%s, which may import %v, is in no layer", dir, r.Imports)
+			}
+		}
 	}
 	for _, dir := range seams {
 		if indexWithin(dir, dataPath) < 0 {

@@ -43,6 +43,41 @@ var Leaves = []string{"check", "history"}
 // alternatives, so none may depend on another.
 var Fabrics = []string{"rdma/inproc", "rdma/sim", "rdma/shm", "rdma/tcp", "rdma/ibverbs"}
 
+// A Restriction keeps what is large out of programs that have no use for it: a program contains what it imports, all the way down.
+type Restriction struct {
+	// Imports are packages of this module as directories, and paths of other modules; each with everything below it.
+	Imports []string
+	// By are the directories that may import them, each with everything below it.
+	By      []string
+	Instead string
+}
+
+// Restrictions are in force for all packages but those for tests.
+var Restrictions = []Restriction{
+	{
+		[]string{"go.etcd.io/etcd", "google.golang.org/grpc", "google.golang.org/protobuf"}, []string{"memory/catalog/etcd"},
+		"etcd's client and gRPC belong into memory/catalog/etcd alone, so that programs without an etcd do not contain them",
+	},
+	{
+		[]string{"memory/catalog/etcd", "cluster/etcd"}, []string{"cluster/etcd", "cmd/txnode/command"},
+		"only programs ask for a catalog in an etcd, so that the others do not contain its client; a package takes a memory.Catalog, or an address (cluster.DialCatalog)",
+	},
+}
+
+// restricted says why a package may not import a path of another module, or a directory of this one; it is empty when it
+// may.
+func restricted(p *Package, imported string) string {
+	if p.testOnly() {
+		return ""
+	}
+	for _, r := range Restrictions {
+		if indexWithin(imported, r.Imports) >= 0 && indexWithin(p.Dir, r.By) < 0 {
+			return r.Instead
+		}
+	}
+	return ""
+}
+
 // within says whether dir is root or lies below it.
 func within(dir, root string) bool {
 	return dir == root || strings.HasPrefix(dir, root+"/")
@@ -72,7 +107,7 @@ func layerOf(dir string) int {
 // the module; an internal directory inside a layer belongs to that layer.
 func isInternal(dir string) bool { return within(dir, "internal") }
 
-// Layering checks that imports go downwards only. Packages of other modules
+// Layering checks that imports go downwards only, and keep to [Restrictions]. Other packages of other modules
 // and of the standard library are of no concern to it.
 func Layering(module string, packages []Package) []Finding {
 	var findings []Finding
@@ -94,6 +129,9 @@ func Layering(module string, packages []Package) []Finding {
 					continue // the parser accepts string literals only
 				}
 				dir, ours := strings.CutPrefix(imported, module+"/")
+				if why := restricted(&p, dir); why != "" {
+					findings = append(findings, f.finding(spec.Pos(), ruleLayering, "%s imports %s: %s", p.Dir, dir, why))
+				}
 				if !ours {
 					continue
 				}

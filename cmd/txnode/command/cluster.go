@@ -10,15 +10,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"txnode/cluster"
+	_ "txnode/cluster/etcd" // addresses etcd://
 	"txnode/memory"
-	"txnode/memory/catalog/remote"
-	"txnode/rdma/tcp"
 )
 
 func newCluster(w *World) *cobra.Command {
 	return choose("cluster", "Say which servers have the blades of a database, and look at them",
-		`A cluster is a catalog that a process serves (txnode serve --catalog), and servers of
-blades. The catalog knows the servers. Programs connect to all of them by the address
+		`A cluster is a catalog that a process serves (txnode serve --catalog) or that is in an
+etcd, and servers of blades. The catalog knows the servers. Programs connect to all of them by the address
 of the catalog, with cluster.Connect of the package txnode/cluster.`,
 		newClusterInit(w), newClusterStatus(w))
 }
@@ -36,7 +35,7 @@ type clusterInitOptions struct {
 // AddFlags registers the flags.
 func (o *clusterInitOptions) AddFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&o.Catalog, "catalog", "", "`address` of the catalog: unix:PATH or tcp:HOST:PORT (default: none; it is needed)")
+	fs.StringVar(&o.Catalog, "catalog", "", "`address` of the catalog: unix:PATH, tcp:HOST:PORT or etcd://HOST:PORT,HOST:PORT/PREFIX\n(default: none; it is needed)")
 	fs.StringArrayVar(&o.Blades, "blade", nil, "`address` of a server of blades: unix:PATH, tcp:HOST:PORT or shm:DIRECTORY/NAME; several, in the order\nof the blades' ids (default: none; one is needed)")
 	fs.IntVar(&o.Replicas, "replicas", 1, "number of backups of each record: 0, 1 or 2; with one blade the default is 0")
 	fs.Var(&o.segment, "segment-size", "unit in which blades hand out memory, a power of two from 256KiB to 64MiB;\n0, the default: 64MiB, less if the blades are small")
@@ -81,8 +80,8 @@ func (o *clusterInitOptions) Validate() error {
 	var faults []string
 	if o.Catalog == "" {
 		faults = append(faults, "--catalog is missing: the address of the catalog, such as unix:/run/user/1000/catalog")
-	} else if _, _, err := tcp.ParseAddress(o.Catalog); err != nil {
-		faults = append(faults, fmt.Sprintf("--catalog is %q; it must be unix:PATH or tcp:HOST:PORT", o.Catalog))
+	} else if err := cluster.CheckCatalog(o.Catalog); err != nil {
+		faults = append(faults, "--catalog: "+err.Error())
 	}
 	if len(o.Blades) == 0 {
 		faults = append(faults, "--blade is missing: the address of a server of blades, such as unix:/run/user/1000/blade")
@@ -117,7 +116,8 @@ func newClusterInit(w *World) *cobra.Command {
 them, without tables. All servers must answer: they tell how many blades they have, and
 of which sizes. The catalog must be empty, so this is done once.`,
 		Example: "  txnode cluster init --catalog unix:/tmp/catalog --blade unix:/tmp/blade0 --blade unix:/tmp/blade1\n" +
-			"  txnode cluster init --catalog tcp:cat:7000 --blade tcp:b0:7000 --tls-cert c.crt --tls-key c.key --tls-ca ca.crt",
+			"  txnode cluster init --catalog tcp:cat:7000 --blade tcp:b0:7000 --tls-cert c.crt --tls-key c.key --tls-ca ca.crt\n" +
+			"  txnode cluster init --catalog etcd://e0:2379,e1:2379,e2:2379/bank --blade tcp:b0:7000 --blade tcp:b1:7000",
 		Args: noArguments, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
@@ -135,7 +135,7 @@ func runClusterInit(ctx context.Context, w *World, o *clusterInitOptions, g clus
 	if err != nil {
 		return err
 	}
-	cat, err := remote.Dial(ctx, o.Catalog, co.TCP)
+	cat, err := cluster.DialCatalog(ctx, o.Catalog, co)
 	if err != nil {
 		return clusterFailed(err)
 	}
@@ -170,7 +170,8 @@ func newClusterStatus(w *World) *cobra.Command {
 		Long: `Lists the blades of the cluster whose catalog is at an address, and whether their
 servers answer; and what the catalog says of the database: its epoch, the processes
 that have joined it, the workers that are registered, and tables with their indexes.
-Several addresses with commas between them are tried one after the other. Exit code 1
+Several addresses with commas between them are tried one after the other; a catalog in
+an etcd is at etcd://HOST:PORT,HOST:PORT/PREFIX, members of one etcd. Exit code 1
 if a server does not answer, or has other blades than the catalog says.`,
 		Example: "  txnode cluster status unix:/tmp/catalog",
 		Args:    exactly(1, "name the address of a catalog"), ValidArgsFunction: cobra.NoFileCompletions,

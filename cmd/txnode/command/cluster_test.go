@@ -111,7 +111,7 @@ func TestClusterErrors(t *testing.T) {
 	one(2, "init, status")
 	one(2, "--catalog is missing", "init")
 	one(2, "--blade is missing", "init")
-	one(2, "--catalog is \"here\"", "init", "--catalog", "here")
+	one(2, "--catalog: cluster: bad options: the address of a catalog is \"here\"", "init", "--catalog", "here")
 	one(2, "name the address of a catalog", "status")
 	one(2, "takes no argument", "init", "now")
 	one(2, "unix:PATH or tcp:HOST:PORT", "status", "here")

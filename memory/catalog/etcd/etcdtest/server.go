@@ -18,7 +18,10 @@ import (
 type Server struct {
 	// Endpoint is where it serves clients.
 	Endpoint string
+	// Address is another such place: HOST:PORT.
+	Address string
 
+	path string // of the program
 	dir  string
 	args []string
 	cmd  *exec.Cmd
@@ -31,14 +34,35 @@ func Start(t *testing.T, args ...string) *Server {
 	if testing.Short() {
 		t.Skip("a real etcd takes seconds: without -short")
 	}
-	if _, err := exec.LookPath("etcd"); err != nil {
-		t.Skip("there is no etcd: apt-get install -y etcd-server (make etcd)")
+	path := program()
+	if path == "" {
+		t.Skip("there is no etcd: make etcd, or apt-get install -y etcd-server")
 	}
-	s := &Server{dir: tempDir(t), args: args}
+	s := &Server{path: path, dir: tempDir(t), args: args}
 	s.Endpoint = "unix://" + filepath.Join(s.dir, socket)
 	t.Cleanup(s.Kill)
+	s.Address = forward(t, filepath.Join(s.dir, socket))
 	s.Restart(t)
 	return s
+}
+
+// program is the path of the program: that of PATH, or the one that make etcd has put into bin. "": there is none.
+func program() string {
+	if path, err := exec.LookPath("etcd"); err == nil {
+		return path
+	}
+	for dir, _ := os.Getwd(); ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "scripts", "tool.sh")); err == nil {
+			path, err := exec.LookPath(filepath.Join(dir, "bin", "etcd"))
+			if err != nil {
+				return ""
+			}
+			return path
+		}
+		if dir == filepath.Dir(dir) {
+			return ""
+		}
+	}
 }
 
 // tempDir is t.TempDir with a path that is short enough for a socket.
@@ -65,7 +89,7 @@ func (s *Server) Restart(t *testing.T) {
 		_ = os.Remove(filepath.Join(s.dir, name))
 	}
 	s.log.Reset()
-	s.cmd = exec.Command("etcd", append([]string{"--data-dir", "data", "--logger", "zap", "--log-level", "warn",
+	s.cmd = exec.Command(s.path, append([]string{"--data-dir", "data", "--logger", "zap", "--log-level", "warn",
 		"--listen-client-urls", "unix://" + socket, "--advertise-client-urls", "unix://" + socket,
 		"--listen-peer-urls", "unix://" + peers, "--initial-advertise-peer-urls", "unix://" + peers, "--initial-cluster", "default=unix://" + peers,
 	}, s.args...)...)
