@@ -288,6 +288,9 @@ const busyNs = 5_000_000_000
 // rejoinPollNs is how long a wait for others lasts at least.
 const rejoinPollNs = 5_000
 
+// claimedPollNs is how often a session asks the catalog at least what has become of its coordinator that another process recovers.
+const claimedPollNs = 1_000_000
+
 // active reports whether a transaction is open, or something else under way: one that
 // has been concluded may still wait for what it has posted.
 func (s *Session) active() bool {
@@ -376,6 +379,7 @@ func (s *Session) reconnect(c *rdma.Coro) error {
 // settleOld returns when the transactions of the old coordinator are decided.
 func (s *Session) settleOld(c *rdma.Coro, old uint32) error {
 	space := s.eng.space
+	pause := int64(rejoinPollNs)
 	for own := false; ; { // it has done it itself
 		switch space.Lease(old, c.Thread().Now()) {
 		case memory.LeaseGone:
@@ -387,8 +391,12 @@ func (s *Session) settleOld(c *rdma.Coro, old uint32) error {
 			}
 			return nil
 		case memory.LeaseClaimed:
-			if s.tried != old { // by somebody else
-				c.Sleep(rejoinPollNs)
+			if s.tried != old { // by another session, or another process
+				c.Sleep(pause)
+				if space.Shared() {
+					pause = min(2*pause, claimedPollNs)
+					_ = space.Follow() // else the claim counts as it is
+				}
 				continue
 			}
 		}

@@ -184,6 +184,27 @@ func TestOnceFound(t *testing.T) {
 	}
 }
 
+// TestProcessesOnceFound runs again what has shown violations of several processes.
+func TestProcessesOnceFound(t *testing.T) {
+	for _, x := range []struct {
+		seed      uint64
+		processes int
+		faults    string
+		why       string
+	}{
+		{2801, 2, "restart(blade=0,at=209.616µs);catalog(compute=1,from=491.89µs,for=5.307672ms)", "verdicts of another process are taken back"},
+		{3900, 2, "restart(blade=1,at=66.884µs,for=6.938µs,memory=true)", "a session waits for ever for one that another process has recovered"},
+	} {
+		only, err := sim.ParseFaults(x.faults)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := seeds.Run(x.seed, seeds.Options{Only: only, Processes: x.processes}); err != nil {
+			t.Errorf("%s: %v", x.why, err)
+		}
+	}
+}
+
 // TestRangesOnceFound runs again what has shown violations of ordered tables.
 func TestRangesOnceFound(t *testing.T) {
 	kinds, err := seeds.ParseFaultKinds("all")
