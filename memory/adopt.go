@@ -114,7 +114,7 @@ func (s *Space) nextScan(a *Allocator, class Class, want int, spread bool) (x *s
 	if len(p.free) >= want || s.writable() != nil || !s.serving(a) || s.yielding() {
 		return nil, false
 	}
-	if last := len(p.unseen) - 1; last >= 0 && (len(p.tails) == 0 || spread && len(p.tails) < s.bladesUp()) {
+	if last := len(p.unseen) - 1; last >= 0 && (len(p.tails) == 0 || spread && len(p.tails) < s.layout.stayingBlades()) {
 		x = p.unseen[last] // the youngest is the least used
 		p.unseen = p.unseen[:last]
 		return x, false

@@ -295,7 +295,7 @@ func (s *Space) move(l *Layout, granted *error, then func()) error {
 		return fmt.Errorf("%w: of epochs: %s", ErrExhausted, anew)
 	}
 	l.Epoch = old.Epoch + 1
-	bereft := lostBlade(old, l) && len(l.Coordinators) == 0
+	bereft := lostLocks(old, l) && len(l.Coordinators) == 0
 	l.Unswept, l.Hollow, l.Spared = l.Unswept || bereft, l.Hollow || bereft, l.Spared && !bereft
 	if l.Geometry != old.Geometry || l.Formatted != old.Formatted || l.NextCoordinator < old.NextCoordinator || len(l.Blades) != len(old.Blades) ||
 		len(l.Segments) < len(old.Segments) || len(l.Tables) != len(old.Tables) || len(l.Coordinators) != len(old.Coordinators) {
@@ -308,7 +308,7 @@ func (s *Space) move(l *Layout, granted *error, then func()) error {
 	if err := s.commit(difference(old.entries(), l.entries())...); err != nil {
 		return err
 	}
-	s.layout = l
+	s.layout, s.moved = l, l.Epoch
 	for i := range l.Segments {
 		p := &l.Segments[i].Placement
 		s.occupy(p.Replicas[:p.Written()])
@@ -328,10 +328,16 @@ func (s *Space) move(l *Layout, granted *error, then func()) error {
 	return nil
 }
 
-// lostBlade reports whether a change declares a blade dead.
-func lostBlade(old, l *Layout) bool {
+// lostLocks reports whether locks are lost with a change: it declares a blade dead, or a segment has another primary.
+func lostLocks(old, l *Layout) bool {
 	for b := range l.Blades {
 		if l.Blades[b].State == BladeDown && old.Blades[b].State == BladeUp {
+			return true
+		}
+	}
+	for id := range min(len(old.Segments), len(l.Segments)) {
+		p, q := &old.Segments[id].Placement, &l.Segments[id].Placement
+		if p.N > 0 && q.N > 0 && p.Replicas[0] != q.Replicas[0] {
 			return true
 		}
 	}

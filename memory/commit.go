@@ -399,7 +399,7 @@ func (s *Space) replace(l *Layout, rev Revision) {
 	s.countCompany(old, l)
 	s.raiseFrees()
 	gone, promoted := l.departed(old)
-	lost := lostBlade(old, l)
+	lost := lostLocks(old, l)
 	s.disinherit(old)
 	if gone || lost || l.Unswept && !old.Unswept {
 		s.sweeps++

@@ -153,7 +153,7 @@ func (s *Space) NewCoordinatorUntil(until int64) (c Coordinator, err error) {
 			}
 		}
 		e := CoordinatorEntry{ID: l.NextCoordinator, Slot: slot, Until: max(until, 0), Term: s.term(until), LogUsed: LogStep}
-		e.Thin = s.View().UpBlades() <= l.Backups
+		e.Thin = s.View().StayingBlades() <= l.Backups
 		if err := s.provideLogs(e); err != nil {
 			return err
 		}

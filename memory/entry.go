@@ -31,6 +31,9 @@ const (
 	// entryVersionKeys is the version of a blade of which key and incarnation are noted. A blade
 	// without them, of an earlier program, has no key: whoever opens the database grants one.
 	entryVersionKeys = 2
+	// entryVersionLeaving is the version of a blade with Blade.Leaving. A program that does not know of that would place
+	// segments on it, or take it in again.
+	entryVersionLeaving = 3
 	// entryVersionDrop is the version of a table that is being dropped, or was: it has Table.State. A
 	// program that does not know of that would use it.
 	entryVersionDrop = 2
@@ -136,7 +139,7 @@ func unseal(e Entry, kind entryKind) ([]byte, error) {
 	if mum.Sum(entrySeed(e.Key), body) != sum {
 		return nil, fmt.Errorf("%w: entry %q does not match its checksum", ErrDamaged, e.Key)
 	}
-	later := (v[1] == entryVersionParts || v[1] == entryVersionOwner) && kind == entrySegment || v[1] == entryVersionKeys && kind == entryBlade ||
+	later := (v[1] == entryVersionParts || v[1] == entryVersionOwner) && kind == entrySegment || (v[1] == entryVersionKeys || v[1] == entryVersionLeaving) && kind == entryBlade ||
 		(v[1] == entryVersionClaim || v[1] == entryVersionTerm) && kind == entryCoordinator || v[1] == entryVersionLasts && kind == entryProcess || (v[1] == entryVersionDrop || v[1] == entryVersionOrdered) && kind == entryTable
 	if v[1] != entryVersion && !later {
 		return nil, fmt.Errorf("%w: entry %q has format %d, this program knows %d", ErrFormat, e.Key, v[1], entryVersion)
@@ -248,12 +251,16 @@ func bladeEntry(id rdma.BladeID, b Blade) Entry {
 	p = append(p, byte(b.State))
 	p = binary.LittleEndian.AppendUint32(p, uint32(b.Key))
 	p = binary.LittleEndian.AppendUint64(p, b.Incarnation)
+	if b.Leaving {
+		return sealAs(entryVersionLeaving, keyOf(prefixBlade, uint32(id)), entryBlade, p)
+	}
 	return sealAs(entryVersionKeys, keyOf(prefixBlade, uint32(id)), entryBlade, p)
 }
 
 func decodeBlade(d *payload) Blade {
 	b := Blade{Size: d.u64(), Used: d.u32(), State: BladeState(d.u8())}
-	if d.version == entryVersionKeys {
+	b.Leaving = d.version == entryVersionLeaving
+	if d.version != entryVersion {
 		b.Key, b.Incarnation = rdma.Key(d.u32()), d.u64()
 	}
 	return b

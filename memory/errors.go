@@ -57,6 +57,8 @@ var (
 	// ErrAway: the catalog is elsewhere and does not answer. A change of it may have been made, or may be yet. What
 	// needs no change of the catalog goes on.
 	ErrAway = errors.New("memory: the catalog does not answer")
+	// ErrSettled: no copy is to be dropped, or the blade is none that can retire: another process was first.
+	ErrSettled = errors.New("memory: nothing is to be moved any more")
 	// ErrDown: the blade was declared dead already.
 	ErrDown = errors.New("memory: blade was declared dead before")
 	// ErrLost: every copy of a segment died with its blade; a *LostError says which.

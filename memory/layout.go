@@ -61,7 +61,7 @@ type BladeState uint8
 // States of a blade.
 const (
 	BladeUp   BladeState = iota
-	BladeDown            // declared dead: nothing is placed on it, and its key is not maintained
+	BladeDown            // declared dead, or empty: nothing is placed on it, and its key is not maintained
 	numBladeStates
 )
 
@@ -70,6 +70,9 @@ type Blade struct {
 	Size  uint64 // bytes of the region
 	Used  uint32 // places ever taken, the first ones; those of copies that are gone are used again
 	State BladeState
+	// Leaving: of a blade that is up, nothing more is placed on it, and what it has moves to others; of one that
+	// is down, its place is vacant: it is not taken in again. See move.go.
+	Leaving bool
 	// Key is the access key of the epoch, which the blade has granted for it; 0: there is none,
 	// since the blade is down, or did not answer when the epoch was changed.
 	Key rdma.Key
@@ -213,13 +216,19 @@ func (l *Layout) Finish(id SegmentID) {
 	p.N, p.Building = p.N+p.Building, 0
 }
 
-// Missing is how many copies of a segment there are too few.
+// Missing is how many copies of a segment there are too few on blades that stay, those being built included.
 func (l *Layout) Missing(id SegmentID) int {
 	s := &l.Segments[id]
 	if s.Kind == 0 || s.Kind == KindLog || s.Placement.N == 0 {
 		return 0
 	}
-	return max(l.Backups+1-s.Placement.Written(), 0)
+	n := l.Backups + 1
+	for _, r := range s.Placement.Replicas[:s.Placement.Written()] {
+		if !l.Blades[r.Blade].Leaving {
+			n--
+		}
+	}
+	return max(n, 0)
 }
 
 // upBlades is how many blades take part.
@@ -227,6 +236,20 @@ func (l *Layout) upBlades() int {
 	n := 0
 	for b := range l.Blades {
 		if l.Blades[b].State == BladeUp {
+			n++
+		}
+	}
+	return n
+}
+
+// stays reports whether a blade takes part, and is not leaving: segments can be placed on it.
+func (l *Layout) stays(b int) bool { return l.Blades[b].State == BladeUp && !l.Blades[b].Leaving }
+
+// stayingBlades is how many blades stay.
+func (l *Layout) stayingBlades() int {
+	n := 0
+	for b := range l.Blades {
+		if l.stays(b) {
 			n++
 		}
 	}

@@ -95,7 +95,7 @@ func (s *Space) takeNow(a *Allocator, class Class, want int, how refilling, adde
 	switch few := min(want, len(p.free)) <= want/4; {
 	case how == refillPresent:
 		err = fmt.Errorf("%w: there is no free block of %d bytes", ErrNoSpace, class.Size())
-	case few && len(p.open) < s.bladesUp() && !*added && s.spreads(class):
+	case few && len(p.open) < s.layout.stayingBlades() && !*added && s.spreads(class):
 		err = s.openSegment(class)
 		if *added = err == nil; *added {
 			s.lookAgain(class, rescanSegments)
@@ -156,7 +156,7 @@ const roomyPart = 4
 // roomy reports whether so little is taken on every blade. The caller holds the lock.
 func (s *Space) roomy() bool {
 	for b := range s.layout.Blades {
-		if x := &s.layout.Blades[b]; x.State == BladeUp && x.Used >= s.layout.slots(rdma.BladeID(b))/roomyPart {
+		if x := &s.layout.Blades[b]; s.layout.stays(b) && x.Used >= s.layout.slots(rdma.BladeID(b))/roomyPart {
 			return false
 		}
 	}
@@ -257,17 +257,6 @@ func (s *Space) openSegment(class Class) error {
 
 // blocksOf is what segments of a class are for.
 func blocksOf(class Class) string { return fmt.Sprintf("blocks of %d bytes", class.Size()) }
-
-// bladesUp is how many blades take part.
-func (s *Space) bladesUp() int {
-	n := 0
-	for b := range s.layout.Blades {
-		if s.layout.Blades[b].State == BladeUp {
-			n++
-		}
-	}
-	return n
-}
 
 // dropLost forgets free blocks of segments that have lost all copies, those that allocators have
 // included, from whom others may get them (spill, halve), and where

@@ -76,12 +76,12 @@ func (s *Space) CanBuild() int {
 	n := 0
 	l := s.layout
 	for id := 1; id < len(l.Segments); id++ {
-		if l.Missing(SegmentID(id)) == 0 {
+		if _, ok := l.buildable(SegmentID(id)); !ok {
 			continue
 		}
 		p := &l.Segments[id].Placement
 		for b := range l.Blades {
-			if l.Blades[b].State == BladeUp && s.vacant(l, b) && !p.on(rdma.BladeID(b)) {
+			if l.stays(b) && s.vacant(l, b) && !p.on(rdma.BladeID(b)) {
 				n++
 				break
 			}
@@ -95,62 +95,95 @@ func (p *Placement) on(b rdma.BladeID) bool {
 	return slices.ContainsFunc(p.Replicas[:p.Written()], func(r Replica) bool { return r.Blade == b })
 }
 
-// buildMissing adds copies to be built to a layout that is about to be the next: on
-// the blades with the fewest segments. full: a blade has no memory for what it has room for.
-// The caller holds the lock.
-func (s *Space) buildMissing(l *Layout) (begun int, full error) {
-	load := make([]int, len(l.Blades))
+// builder adds copies to be built to a layout that is about to be the next. It is for a change: the
+// caller holds the lock.
+type builder struct {
+	s     *Space
+	l     *Layout
+	load  []int      // by blade: segments
+	clean [][]uint64 // by blade: Space.clean without what is taken
+	begun int
+	full  error // a blade has no memory for what it has room for
+}
+
+func (s *Space) newBuilder(l *Layout) *builder {
+	x := &builder{s: s, l: l, load: make([]int, len(l.Blades)), clean: make([][]uint64, len(l.Blades))}
 	taken := map[Replica]bool{}
 	for i := range l.Segments {
 		p := &l.Segments[i].Placement
 		for _, r := range p.Replicas[:p.Written()] {
-			load[r.Blade]++
+			x.load[r.Blade]++
 			taken[r] = true
 		}
 	}
-	clean := make([][]uint64, len(l.Blades))
-	for b := range clean {
+	for b := range x.clean {
 		for _, base := range s.clean[rdma.BladeID(b)] {
 			if !taken[Replica{rdma.BladeID(b), base}] {
-				clean[b] = append(clean[b], base)
+				x.clean[b] = append(x.clean[b], base)
 			}
 		}
 	}
+	return x
+}
+
+// fits reports whether a copy of a segment can be on a blade.
+func (x *builder) fits(p *Placement, b int) bool {
+	return x.l.stays(b) && (len(x.clean[b]) > 0 || x.l.Blades[b].Used < x.l.slots(rdma.BladeID(b))) && !p.on(rdma.BladeID(b))
+}
+
+// begin begins a copy of a segment on a blade that it fits, in the place of one that is given up; -1: of none.
+func (x *builder) begin(id SegmentID, b, instead int) bool {
+	l, p := x.l, &x.l.Segments[id].Placement
+	r := Replica{Blade: rdma.BladeID(b), Base: l.base(l.Blades[b].Used)}
+	n := len(x.clean[b])
+	if n > 0 {
+		r.Base = x.clean[b][n-1]
+	}
+	if err := x.s.provision(r.Blade, r.Base, uint64(l.Backed(id))); err != nil {
+		if errors.Is(err, rdma.ErrNoMemory) {
+			x.full = &BladeError{Blade: r.Blade, Name: x.s.opts.bladeName(r.Blade), Err: err, What: "providing memory for a copy"}
+		}
+		x.load[b] = 1 << 30 // the disk is full, or it has died too: rather another one
+		return false
+	}
+	if n > 0 {
+		x.clean[b] = x.clean[b][:n-1]
+	} else {
+		l.Blades[b].Used++
+	}
+	if instead >= 0 {
+		p.remove(instead)
+	}
+	p.build(r)
+	x.load[b]++
+	x.begun++
+	return true
+}
+
+// buildMissing adds copies to be built to a layout that is about to be the next: on
+// the blades with the fewest segments. full: a blade has no memory for what it has room for.
+// The caller holds the lock.
+func (s *Space) buildMissing(l *Layout) (begun int, full error) {
+	x := s.newBuilder(l)
 	for id := 1; id < len(l.Segments); id++ {
 		p := &l.Segments[id].Placement
-		for range l.Missing(SegmentID(id)) {
+		for {
+			instead, ok := l.buildable(SegmentID(id))
+			if !ok {
+				break
+			}
 			best := -1
 			for b := range l.Blades {
-				room := len(clean[b]) > 0 || l.Blades[b].Used < l.slots(rdma.BladeID(b))
-				if l.Blades[b].State == BladeUp && room && !p.on(rdma.BladeID(b)) && (best < 0 || load[b] < load[best]) {
+				if x.fits(p, b) && (best < 0 || x.load[b] < x.load[best]) {
 					best = b
 				}
 			}
-			if best < 0 {
+			if best < 0 || !x.begin(SegmentID(id), best, instead) {
 				break
 			}
-			r := Replica{Blade: rdma.BladeID(best), Base: l.base(l.Blades[best].Used)}
-			if n := len(clean[best]); n > 0 {
-				r.Base = clean[best][n-1]
-			}
-			if err := s.provision(r.Blade, r.Base, uint64(l.Backed(SegmentID(id)))); err != nil {
-				if errors.Is(err, rdma.ErrNoMemory) {
-					full = &BladeError{Blade: r.Blade, Name: s.opts.bladeName(r.Blade), Err: err, What: "providing memory for a copy"}
-				}
-				load[best] = 1 << 30 // the disk is full, or it has died too: rather another one
-				break
-			}
-			if n := len(clean[best]); n > 0 {
-				clean[best] = clean[best][:n-1]
-			} else {
-				l.Blades[best].Used++
-			}
-			p.build(r)
-			load[best]++
-			begun++
 		}
 	}
-	return begun, full
+	return x.begun, x.full
 }
 
 // build adds a copy that is being built.
@@ -196,11 +229,15 @@ func (s *Space) finishIn(epoch Epoch, failures uint64, ids []SegmentID) (n int, 
 
 // Redundancy is how well the segments are copied.
 type Redundancy struct {
-	Segments int // that hold data: all but those of logs
-	Missing  int // copies that there are too few, those being built included
-	Building int // copies that are being built
-	Lost     int // segments without a copy
-	Down     []rdma.BladeID
+	Segments int            // that hold data: all but those of logs
+	Missing  int            // copies that there are too few, those being built included
+	Building int            // copies that are being built
+	Lost     int            // segments without a copy
+	Down     []rdma.BladeID // declared dead, and expected to come back
+	// Leaving are blades that are up and leave, Moving the copies on blades that leave, and those that there are too
+	// many: see move.go.
+	Leaving []rdma.BladeID
+	Moving  int
 	// Dirty is how many places of the blades that are down are still to be cleared before those are
 	// taken in again. Only a space knows, not a layout.
 	Dirty int
@@ -220,7 +257,10 @@ func (s *Space) Redundancy() Redundancy {
 // Redundancy counts copies.
 func (l *Layout) Redundancy() (r Redundancy) {
 	for b := range l.Blades {
-		if l.Blades[b].State == BladeDown {
+		switch x := &l.Blades[b]; {
+		case x.Leaving && x.State == BladeUp:
+			r.Leaving = append(r.Leaving, rdma.BladeID(b))
+		case !x.Leaving && x.State == BladeDown:
 			r.Down = append(r.Down, rdma.BladeID(b))
 		}
 	}
@@ -236,6 +276,7 @@ func (l *Layout) Redundancy() (r Redundancy) {
 		}
 		r.Building += int(s.Placement.Building)
 		r.Missing += max(l.Backups+1-int(s.Placement.N), 0)
+		r.Moving += l.moving(&s.Placement)
 	}
 	return r
 }
@@ -268,6 +309,11 @@ func (s *Space) dirty(b rdma.BladeID) []uint64 {
 // Scrub clears one place of a blade that a segment has had and lost, so that it can
 // be used again, and reports whether there may be more. key opens the blade.
 func (s *Space) Scrub(c *rdma.Coro, b rdma.BladeID, key rdma.Key) (more bool, err error) {
+	return s.scrub(c, b, key, func() bool { return true })
+}
+
+// scrub is Scrub, after which valid is asked, under the lock, whether the place is still the caller's.
+func (s *Space) scrub(c *rdma.Coro, b rdma.BladeID, key rdma.Key, valid func() bool) (more bool, err error) {
 	s.mu.Lock()
 	if err := s.writable(); err != nil {
 		s.mu.Unlock()
@@ -294,7 +340,7 @@ func (s *Space) Scrub(c *rdma.Coro, b rdma.BladeID, key rdma.Key) (more bool, er
 	if s.clean == nil {
 		s.clean = map[rdma.BladeID][]uint64{}
 	}
-	if slices.Contains(s.dirty(b), base) { // nobody else has been at it
+	if valid() && slices.Contains(s.dirty(b), base) { // nobody else has been at it
 		s.clean[b] = append(s.clean[b], base)
 		slices.SortFunc(s.clean[b], func(x, y uint64) int { return cmp.Compare(y, x) }) // the first place is taken first
 	}
@@ -304,7 +350,7 @@ func (s *Space) Scrub(c *rdma.Coro, b rdma.BladeID, key rdma.Key) (more bool, er
 // Admit takes a blade in again that was declared dead, in a new epoch. What its
 // memory holds, if it is this database's, is out of date and is cleared. Coordinators
 // that register from now on have log areas on it; copies begin to be built
-// there. A blade that is up is left alone; one that does not answer is
+// there. A blade that is up is left alone, and so is one whose place is vacant; one that does not answer is
 // rdma.ErrBladeDown, one of another database ErrForeign.
 //
 // To clear a large blade takes long. enough, unless it is nil, is asked now and then: if it is
@@ -315,7 +361,7 @@ func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error {
 	if err == nil && int(b) >= len(s.layout.Blades) {
 		err = fmt.Errorf("memory: blade %d of %d: %w", b, len(s.layout.Blades), rdma.ErrBladeDown)
 	}
-	up := err == nil && s.layout.Blades[b].State == BladeUp
+	up := err == nil && (s.layout.Blades[b].State == BladeUp || s.layout.Blades[b].Leaving)
 	s.mu.Unlock()
 	if err != nil || up {
 		return err
@@ -337,7 +383,7 @@ func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error {
 		return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: "clearing its memory"}
 	}
 	return s.AdvanceEpoch(func(l *Layout) error {
-		if l.Blades[b].State == BladeUp {
+		if l.Blades[b].State == BladeUp || l.Blades[b].Leaving {
 			return errUnchanged
 		}
 		l.Blades[b].State = BladeUp

@@ -14,8 +14,10 @@ import (
 // blade fixes the primary if it is not -1. The caller holds the lock.
 func (s *Space) place(kind SegmentKind, class Class, copies, blade int, what string) (Placement, error) {
 	l := s.layout
-	room := func(b int) bool { return l.Blades[b].State == BladeUp && s.vacant(l, b) }
-	copies = min(copies, max(l.upBlades(), 1)) // the others follow when there are blades for them: see rebuild.go
+	room := func(b int) bool {
+		return (l.stays(b) || kind == KindLog && l.Blades[b].State == BladeUp) && s.vacant(l, b)
+	}
+	copies = min(copies, max(l.stayingBlades(), 1)) // the others follow when there are blades for them: see rebuild.go
 	var free []int
 	for b := range l.Blades {
 		if room(b) {
@@ -55,7 +57,7 @@ func (s *Space) noSpace(what string, copies int, backing error) *NoSpaceError {
 	e := &NoSpaceError{What: what, Need: uint64(l.SegmentSize), Copies: copies, Backing: backing}
 	for b := range l.Blades {
 		var free, size uint64
-		if l.Blades[b].State == BladeUp {
+		if l.stays(b) {
 			free, size = s.free(rdma.BladeID(b)), l.Blades[b].Size
 		}
 		e.Free, e.Sizes = append(e.Free, free), append(e.Sizes, size)
@@ -73,8 +75,8 @@ func (s *Space) free(b rdma.BladeID) uint64 {
 type Room struct {
 	Blade rdma.BladeID
 	Size  uint64 // of the region
-	Free  uint64 // in places for segments that none has, and that can be handed out; 0 while the blade is down
-	Down  bool   // the blade was declared dead
+	Free  uint64 // in places for segments that none has, and that can be handed out; 0 while the blade is down, or leaving
+	Down  bool   // the blade was declared dead, or its place is vacant
 }
 
 // Room returns how much memory the blades have.
@@ -85,7 +87,7 @@ func (s *Space) Room() []Room {
 	for b := range rooms {
 		x := &s.layout.Blades[b]
 		rooms[b] = Room{Blade: rdma.BladeID(b), Size: x.Size, Down: x.State == BladeDown}
-		if !rooms[b].Down {
+		if l := s.layout; l.stays(b) {
 			rooms[b].Free = s.free(rdma.BladeID(b))
 		}
 	}

@@ -74,6 +74,9 @@ type Space struct {
 	// that have been cleared since: see rebuild.go.
 	clean map[rdma.BladeID][]uint64
 
+	// moved is the last epoch that this process has made.
+	moved Epoch
+
 	// first: see First. alones is how often the process has begun to be alone: see BeginAlone.
 	first  bool
 	alones int
@@ -396,8 +399,9 @@ func (s *Space) publish() {
 		v.segs[i].mine = s.mine(SegmentID(i))
 		v.segs[i].inherited = s.inherited[SegmentID(i)]
 	}
-	v.down = make([]bool, len(l.Blades))
+	v.down, v.leaving, v.staying = make([]bool, len(l.Blades)), make([]bool, len(l.Blades)), l.stayingBlades()
 	for b := range l.Blades {
+		v.leaving[b] = l.Blades[b].Leaving
 		if l.Blades[b].State == BladeDown {
 			v.down[b] = true
 			v.ups--

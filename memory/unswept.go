@@ -29,6 +29,10 @@ func (s *Space) Hollow() bool {
 	return s.hollow
 }
 
+// Single reports whether a block has never had another copy that was read: there are no backups, and no primary was
+// replaced by a copy that was built for it (Hollow).
+func (s *Space) Single() bool { return s.opts.Backups == 0 && !s.Hollow() }
+
 // Torn reports whether changes of indexes may be half-done whose clients are gone: a
 // coordinator was forgotten since the indexes were swept last, or may be declared dead
 // at the time given. It takes no lock.

@@ -61,7 +61,7 @@ func (l *Layout) validateSegments() (map[logPlace]SegmentID, error) {
 	nextRow := uint32(0) // rows are added one after the other
 	for i := 1; i < len(l.Segments); i++ {
 		s := &l.Segments[i]
-		most := l.Backups + 1
+		most := l.mostCopies()
 		if s.Kind == KindLog {
 			most = 1
 		}

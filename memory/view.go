@@ -40,6 +40,17 @@ func (p *Placement) dropped(i int) {
 	p.Replicas[MaxReplicas-1] = Replica{}
 }
 
+// remove takes a copy that is written out of the list: it is not needed any more.
+func (p *Placement) remove(i int) {
+	if i < int(p.N) {
+		p.N--
+	} else {
+		p.Building--
+	}
+	copy(p.Replicas[i:], p.Replicas[i+1:])
+	p.Replicas[MaxReplicas-1] = Replica{}
+}
+
 // View is the segment map of one epoch. It is immutable: a transaction takes one
 // view and uses it from begin to end.
 type View struct {
@@ -49,6 +60,9 @@ type View struct {
 	size  uint32 // of a segment, in bytes
 	down  []bool // by blade; nil: all are up
 	ups   int
+	// leaving is by blade; nil: none is. staying is how many blades are up and do not leave.
+	leaving []bool
+	staying int
 }
 
 // segment is a Placement as the data path wants it: with the access keys, in one
@@ -67,7 +81,7 @@ type segment struct {
 // NewView makes a view. segs is indexed by SegmentID and keys by BladeID; the
 // view keeps the latter. Its segments are of the largest size.
 func NewView(e Epoch, segs []Placement, keys []rdma.Key) *View {
-	v := &View{Epoch: e, segs: make([]segment, len(segs)), keys: keys, size: MaxSegmentSize, ups: len(keys)}
+	v := &View{Epoch: e, segs: make([]segment, len(segs)), keys: keys, size: MaxSegmentSize, ups: len(keys), staying: len(keys)}
 	for i := range segs {
 		p, s := &segs[i], &v.segs[i]
 		s.n, s.w = uint32(p.N), uint32(p.Written())
@@ -193,6 +207,15 @@ func (v *View) Up(b rdma.BladeID) bool { return int(b) >= len(v.down) || !v.down
 
 // UpBlades is how many blades take part.
 func (v *View) UpBlades() int { return v.ups }
+
+// Leaving reports whether a blade is leaving, or, if it is down, its place is vacant.
+func (v *View) Leaving(b rdma.BladeID) bool { return int(b) < len(v.leaving) && v.leaving[b] }
+
+// Stays reports whether a blade takes part, and is not leaving.
+func (v *View) Stays(b rdma.BladeID) bool { return v.Up(b) && !v.Leaving(b) }
+
+// StayingBlades is how many blades stay.
+func (v *View) StayingBlades() int { return v.staying }
 
 // Rekey tells a thread the keys of the view: see [rdma.Thread.Rekeyed].
 func (v *View) Rekey(t *rdma.Thread) {

@@ -21,13 +21,14 @@ func (tx *Tx) backups(it *item) int {
 }
 
 // logCopies is to how many blades the log record goes at least: f+1, as long as so many
-// are up.
+// stay.
 func (tx *Tx) logCopies(v *memory.View) int {
-	return min(tx.s.eng.space.Backups()+1, v.UpBlades())
+	return min(tx.s.eng.space.Backups()+1, v.StayingBlades())
 }
 
 // logBlades are those that the log record goes to: every blade that gets a backup image,
-// in front of it, and others until there are want copies.
+// in front of it, and others until there are want copies. One that is leaving is among them only if
+// it has what is written.
 func (tx *Tx) logBlades(v *memory.View, want int) bladeSet {
 	logs, homes := tx.behind, tx.homes
 	if all := logs | homes; all.len() == want {
@@ -37,7 +38,7 @@ func (tx *Tx) logBlades(v *memory.View, want int) bladeSet {
 		logs.add(homes.take())
 	}
 	for k := 0; logs.len() < want; k++ {
-		if x := rdma.BladeID((int(tx.s.coord.ID) + k) % v.Blades()); v.Up(x) {
+		if x := rdma.BladeID((int(tx.s.coord.ID) + k) % v.Blades()); v.Stays(x) {
 			logs.add(x)
 		}
 	}

@@ -92,7 +92,7 @@ func (tx *Tx) Contradicted(a memory.Addr) (bool, error) {
 	s.chores++
 	defer func() { s.chores-- }()
 	v := space.ViewOn(s.thread)
-	damaged := space.Backups() == 0
+	damaged := space.Single()
 	// A block is written before a slot leads to it. So one that looks unused was wiped.
 	unused := false
 	if img, err := tx.look(a, 0, record.LineSize); err != nil || img == nil {

@@ -35,6 +35,7 @@ type failover struct {
 	copying  bool                  // this process has the right to take in blades and to build copies
 	gated    memory.Epoch          // in which it was seen last that transactions wait to be decided
 	gatedAt  int64                 // since when
+	reclaim  bool                  // places that copies have left are to be cleared
 
 	mu      sync.Mutex
 	outages []Outage
@@ -187,12 +188,22 @@ func (db *DB) lookForGaps() {
 	if f.degraded.Load() {
 		return
 	}
-	if r := db.space.Redundancy(); len(r.Down) > 0 || r.Missing > 0 {
-		f.degraded.Store(true)
-		select {
-		case f.kick <- struct{}{}:
-		default:
-		}
+	if unfinished(db.space.Redundancy()) {
+		f.awaken()
+	}
+}
+
+// unfinished reports whether blades are missing, or copies, or some are to be moved.
+func unfinished(r memory.Redundancy) bool {
+	return len(r.Down) > 0 || r.Missing > 0 || r.Building > 0 || len(r.Leaving) > 0 || r.Moving > 0
+}
+
+// awaken has what can wait be done.
+func (f *failover) awaken() {
+	f.degraded.Store(true)
+	select {
+	case f.kick <- struct{}{}:
+	default:
 	}
 }
 
@@ -205,7 +216,7 @@ func (db *DB) outagesOfOthers() {
 	defer f.mu.Unlock()
 	for b := range v.Blades() {
 		was, is := f.down[b], !v.Up(rdma.BladeID(b))
-		if f.down[b] = is || was && f.declaring; is && !was {
+		if f.down[b] = is || was && f.declaring; is && !was && !v.Leaving(rdma.BladeID(b)) { // else it was drained
 			db.noteOutage(Outage{Blade: b, Noticed: now, Promoted: now, Cause: "it was found declared dead in the catalog"})
 		}
 	}
@@ -287,11 +298,7 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 	if err == nil {
 		db.decided(now, &rep)
 	}
-	f.degraded.Store(true)
-	select {
-	case f.kick <- struct{}{}:
-	default:
-	}
+	f.awaken()
 	r := db.space.Redundancy()
 	db.opts.Logger.Error("a blade does not answer and was declared dead; its backups have taken over", zap.Int("blade", x.Blade), zap.String("cause", x.Cause),
 		zap.Duration("after", time.Duration(now-x.Noticed)), zap.Int("promoted", x.Primary), zap.Int("copies missing", r.Missing),
@@ -411,7 +418,7 @@ func (db *DB) startFailover() error {
 	f.kick = make(chan struct{}, 1)
 	f.copier = db.space.NewCopier()
 	r := db.space.Redundancy()
-	f.degraded.Store(len(r.Down) > 0 || r.Missing > 0)
+	f.degraded.Store(unfinished(r))
 	for _, b := range r.Down {
 		f.down[b] = true
 	}
@@ -536,6 +543,9 @@ func (db *DB) keep(c *rdma.Coro, x stint) (busy bool, err error) {
 			}
 			err = errors.Join(err, e)
 		}
+		if err == nil && f.copying {
+			err = db.move(c)
+		}
 		if err != nil {
 			return false, err
 		}
@@ -651,7 +661,8 @@ func (db *DB) wholeAgain() {
 	if r.Missing > 0 {
 		return
 	}
-	p := db.failover.copier.Progress()
+	f := &db.failover
+	p := f.copier.Progress()
 	news := false
 	now := db.fabric.Now()
 	db.failover.note(func(x *Outage) {
@@ -666,14 +677,14 @@ func (db *DB) wholeAgain() {
 	if news {
 		db.opts.Logger.Info("every segment has all of its copies again", zap.Int("segments", r.Segments), zap.Int("built", p.Finished))
 	}
-	if _, unswept := db.space.Unswept(); len(r.Down) == 0 && !unswept && !db.space.Loose() {
+	if _, unswept := db.space.Unswept(); !unfinished(r) && !f.reclaim && !unswept && !db.space.Loose() {
 		db.failover.failure.Store(nil) // whatever it was, it is over
 		if db.failover.copying {
 			db.space.EndMend(memory.MendCopies)
 			db.failover.copying = false
 		}
 		db.failover.degraded.Store(false)
-		if r = db.space.Redundancy(); r.Missing > 0 || len(r.Down) > 0 { // another one has died meanwhile
+		if unfinished(db.space.Redundancy()) { // another one has died meanwhile
 			db.failover.degraded.Store(true)
 		}
 	}

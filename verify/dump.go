@@ -76,8 +76,13 @@ func (p *Dump) Region(b rdma.BladeID) error {
 	}
 	x := l.Blades[b]
 	state := "up"
-	if x.State == memory.BladeDown {
+	switch {
+	case p.d.l.Vacant(b):
+		state = "vacant"
+	case x.State == memory.BladeDown:
 		state = "down"
+	case x.Leaving:
+		state = "leaving"
 	}
 	p.printf("blade %d: %d bytes, %s, %d segments placed; catalog: epoch %d, database %v", b, x.Size, state, x.Used, l.Epoch, l.UUID)
 	for i := range memory.HeaderCopies {

@@ -21,7 +21,7 @@ func Vacant(s *memory.Space) func(c *rdma.Coro, blocks []memory.Addr) ([]bool, e
 		if s.Gated() {
 			return make([]bool, len(blocks)), nil
 		}
-		return vacant(c, v, s.Backups(), blocks, s.Registered)
+		return vacant(c, v, s.Single(), blocks, s.Registered)
 	}
 }
 
@@ -60,7 +60,7 @@ func Spoilt(s *memory.Space) func(c *rdma.Coro, a memory.Addr) (bool, error) {
 				return true, nil
 			}
 		}
-		return s.Backups() == 0, nil
+		return s.Single(), nil
 	}
 }
 
@@ -122,7 +122,7 @@ func PruneSlots(c *rdma.Coro, o Options, swept SweepReport) (int, error) {
 			continue
 		}
 		k, err := r.Prune(c, swept.taken.has, func(blocks []memory.Addr) ([]bool, error) {
-			return vacant(c, o.Space.View(), o.Space.Backups(), blocks, o.Space.Registered)
+			return vacant(c, o.Space.View(), o.Space.Single(), blocks, o.Space.Registered)
 		})
 		if n += k; err != nil && !errors.Is(err, memory.ErrLost) && !errors.Is(err, memory.ErrCorrupt) {
 			return n, fmt.Errorf("recovery: index of table %q: %w", t.Name, err)
@@ -136,10 +136,10 @@ func PruneSlots(c *rdma.Coro, o Options, swept SweepReport) (int, error) {
 // has met the block when he was looking for a key, and locked what he read. Nobody waits for
 // it to be resolved, since a sweep mends the indexes before it comes to locks. Without backups none is: a placeholder
 // is lost with its segment then, and what is free where a slot leads has had a record.
-func vacant(c *rdma.Coro, v *memory.View, backups int, blocks []memory.Addr, alive func(coordinator uint32) bool) ([]bool, error) {
+func vacant(c *rdma.Coro, v *memory.View, single bool, blocks []memory.Addr, alive func(coordinator uint32) bool) ([]bool, error) {
 	t := c.Thread()
 	size := len(blocks) * memory.MaxReplicas * record.LineSize
-	if size == 0 || backups == 0 {
+	if size == 0 || single {
 		return make([]bool, len(blocks)), nil
 	}
 	buf, err := t.Alloc(size)

@@ -486,7 +486,7 @@ func (r *run) index(table uint16) (index.Index, error) {
 // is alone then, decides: one that a log names may have lost its placeholder, and
 // will have an image before long.
 func (r *run) vacant(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
-	gone, err := vacant(c, r.v, r.o.Space.Backups(), blocks, func(id uint32) bool {
+	gone, err := vacant(c, r.v, r.o.Space.Single() && !r.claim.Promoted, blocks, func(id uint32) bool {
 		return r.o.Space.Registered(id) && !slices.ContainsFunc(r.claim.Coordinators, func(x memory.Coordinator) bool { return x.ID == id })
 	})
 	for _, x := range r.txs {

@@ -1,0 +1,389 @@
+package memory
+
+import (
+	"fmt"
+	"slices"
+
+	"txnode/rdma"
+)
+
+// Copies move between blades that are up, while transactions run, in steps of the catalog. Each is an epoch of its own:
+//
+//	Drain    a blade is marked: nothing is placed on it any more, but for logs. Stay takes the mark back.
+//	Build    a segment with a copy on a blade that leaves has one too few (Layout.Missing). It gets one more,
+//	         on another blade. Spread does the same for segments of blades that are fuller than others.
+//	Finish   the new copy is complete: see copier.go. The segment has a copy too many.
+//	Settle   the copy that is not needed is dropped.
+//	Retire   a blade that leaves has no copies any more, and is down. Its place is vacant (Layout.Vacant).
+//
+// The steps find their work in the catalog. Any process can make the next one, and one that stops in between loses
+// nothing but time. With two backups, which is as many copies as a segment can have, Build drops the copy on the blade that leaves
+// in the same step, and Settle does so with a primary: until Finish the segment has two copies.
+//
+// Why no transaction is lost, whatever it has done when a step is made: a step ends the keys of the epoch before,
+// so that its session finds its verbs failed, and has what it had begun decided in the new view.
+//
+//   - A backup is dropped. The log records of the transaction are where they were: the blade is up. It is committed if all copies
+//     of the new view have its images, and it was acknowledged only if all copies of the old view did. Else it is undone on
+//     all copies of the new view. What is on the dropped copy counts no more.
+//   - A primary is dropped. Locks are on the primary alone, and go with it. So this is done as for a blade that has died: by a claim
+//     of all coordinators ([ClaimOptions].Change), and no transaction begins before all are decided. A primary is
+//     never made a backup: it would keep locks there that are nobody's.
+//   - A blade retires. With the last copy on it gone, no log record is written there that has to be there: occ writes it to
+//     the blades of the copies, and to others that stay. Those of before have been decided by a claim of all
+//     coordinators, which the caller makes between the last Settle and Retire.
+//
+// A place that was given up on a blade that is up is cleared before it is used again: Reclaim. Between Settle and that, no other process
+// can take it, since places that are cleared are known to the process that has cleared them, and another one's change of
+// the epoch makes it forget them. A process that has lost the right to copy, and does not know, clears nothing: the
+// next one makes an epoch before it clears.
+
+// mostCopies is how many copies of a segment are written at most: one more than there are to be, while it moves.
+func (l *Layout) mostCopies() int { return min(l.Backups+2, MaxReplicas) }
+
+// buildable reports whether a copy of a segment is missing, and can be listed; instead is the one that it takes the place of, -1: of none.
+func (l *Layout) buildable(id SegmentID) (instead int, ok bool) {
+	p := &l.Segments[id].Placement
+	if l.Missing(id) == 0 {
+		return 0, false
+	}
+	if p.Written() < l.mostCopies() {
+		return -1, true
+	}
+	if l.Backups+1 < MaxReplicas {
+		return 0, false // one after the other
+	}
+	for k := p.Written() - 1; k > 0; k-- {
+		if l.Blades[p.Replicas[k].Blade].Leaving {
+			return k, true
+		}
+	}
+	return 0, false
+}
+
+// moving is how many copies of a segment are to go: those on blades that leave, or those that there are too many.
+func (l *Layout) moving(p *Placement) int {
+	n := 0
+	for _, r := range p.Replicas[:p.N] {
+		if l.Blades[r.Blade].Leaving {
+			n++
+		}
+	}
+	return max(n, int(p.N)-l.Backups-1)
+}
+
+// Vacant reports whether a place has no blade: it was drained, or never had one.
+func (l *Layout) Vacant(b rdma.BladeID) bool {
+	return l.Blades[b].Leaving && l.Blades[b].State == BladeDown
+}
+
+// Held is how many copies of segments other than logs a blade has, those being built included.
+func (l *Layout) Held(b rdma.BladeID) int {
+	n := 0
+	for id := range l.Segments {
+		if s := &l.Segments[id]; s.Kind != KindLog && s.Placement.on(b) {
+			n++
+		}
+	}
+	return n
+}
+
+// Drain marks a blade as leaving, in a new epoch, and begins copies of what it has on others. The place of one that is down is vacant
+// then. ErrLayout: fewer than f+1 blades would stay. ErrNoSpace: the others have no room for what it has. Nothing has changed
+// then. A blade that leaves already is left alone.
+func (s *Space) Drain(b rdma.BladeID) error {
+	return s.AdvanceEpoch(func(l *Layout) error {
+		if err := s.known(l, b); err != nil {
+			return err
+		}
+		x := &l.Blades[b]
+		if x.Leaving {
+			return errUnchanged
+		}
+		x.Leaving = true
+		if x.State == BladeDown {
+			return nil
+		}
+		if n := l.stayingBlades(); n <= l.Backups {
+			return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: ErrLayout,
+				What: fmt.Sprintf("draining it: %d blades would stay, and a segment has %d copies: add a blade before", n, l.Backups+1)}
+		}
+		for id := range l.Segments {
+			p := &l.Segments[id].Placement
+			for k := p.Written() - 1; k >= int(p.N); k-- {
+				if p.Replicas[k].Blade == b {
+					p.remove(k) // it never was a copy
+				}
+			}
+		}
+		free := 0
+		for o := range l.Blades {
+			if l.stays(o) {
+				free += int(l.slots(rdma.BladeID(o))-l.Blades[o].Used) + len(s.clean[rdma.BladeID(o)])
+			}
+		}
+		if need := l.Held(b); need > free {
+			return s.noSpace(fmt.Sprintf("the %d segments of blade %d", need, b), need, nil)
+		}
+		_, _ = s.buildMissing(l) // what cannot be begun now is tried again: Build
+		return nil
+	})
+}
+
+// Stay takes back that a blade leaves, in a new epoch. One whose place was vacant is taken in as one that has died, as soon as it
+// answers.
+func (s *Space) Stay(b rdma.BladeID) error {
+	return s.AdvanceEpoch(func(l *Layout) error {
+		if err := s.known(l, b); err != nil {
+			return err
+		}
+		if !l.Blades[b].Leaving {
+			return errUnchanged
+		}
+		l.Blades[b].Leaving = false
+		return nil
+	})
+}
+
+func (s *Space) known(l *Layout, b rdma.BladeID) error {
+	if int(b) >= len(l.Blades) {
+		return fmt.Errorf("memory: blade %d of %d: %w", b, len(l.Blades), rdma.ErrBladeDown)
+	}
+	return nil
+}
+
+// fuller reports whether blade a has so much more of its places taken than b that one of n on it had better be on b.
+func (l *Layout) fuller(n []int, a, b rdma.BladeID) bool {
+	return uint64(n[a])*uint64(l.slots(b)) > uint64(n[b]+1)*uint64(l.slots(a))
+}
+
+// held counts copies, and primaries, of segments other than logs, by blade.
+func (l *Layout) held() (copies, primaries []int) {
+	copies, primaries = make([]int, len(l.Blades)), make([]int, len(l.Blades))
+	for id := range l.Segments {
+		p := &l.Segments[id].Placement
+		if l.Segments[id].Kind == KindLog || p.N == 0 {
+			continue
+		}
+		primaries[p.Replicas[0].Blade]++
+		for _, r := range p.Replicas[:p.Written()] {
+			copies[r.Blade]++
+		}
+	}
+	return copies, primaries
+}
+
+// Spread begins copies, in a new epoch, of segments on blades of which a larger part is taken, on those of which less
+// is, so that all are about as full once Settle has dropped the others; and returns how many. Without any there is no new epoch.
+// With two backups only backups move. Segments that are moving, or whose copies are missing, are left alone.
+func (s *Space) Spread() (n int, err error) {
+	err = s.AdvanceEpoch(func(l *Layout) error {
+		x := s.newBuilder(l)
+		copies, primaries := l.held()
+		for _, first := range []bool{true, false} { // primaries first: what they do counts more
+			for id := 1; id < len(l.Segments); id++ {
+				s.spread(x, SegmentID(id), copies, primaries, first)
+			}
+		}
+		switch n = x.begun; {
+		case n > 0:
+			return nil
+		case x.full != nil:
+			return x.full
+		}
+		return errUnchanged
+	})
+	return n, err
+}
+
+// spread begins a copy of a segment, if it helps; first: only to have its primary move, if that helps, too.
+func (s *Space) spread(x *builder, id SegmentID, copies, primaries []int, first bool) {
+	l, seg := x.l, &x.l.Segments[id]
+	p := &seg.Placement
+	if seg.Kind == KindLog || int(p.N) != l.Backups+1 || p.Building > 0 || l.moving(p) > 0 {
+		return
+	}
+	full := l.Backups+1 == MaxReplicas
+	from := 0 // the copy on the fullest blade
+	for k := 1; k < int(p.N); k++ {
+		if a, b := p.Replicas[k].Blade, p.Replicas[from].Blade; from == 0 && full || uint64(copies[a])*uint64(l.slots(b)) > uint64(copies[b])*uint64(l.slots(a)) {
+			from = k
+		}
+	}
+	to := -1
+	for b := range l.Blades {
+		if x.fits(p, b) && (to < 0 || uint64(copies[b])*uint64(l.slots(rdma.BladeID(to))) < uint64(copies[to])*uint64(l.slots(rdma.BladeID(b)))) {
+			to = b
+		}
+	}
+	a := p.Replicas[from].Blade
+	if to < 0 || !l.fuller(copies, a, rdma.BladeID(to)) || first && from > 0 || first && !l.fuller(primaries, a, rdma.BladeID(to)) {
+		return
+	}
+	instead := -1
+	if full {
+		if instead = from; from == 0 {
+			return
+		}
+	}
+	if !x.begin(id, to, instead) {
+		return
+	}
+	copies[a]--
+	copies[to]++
+	if from == 0 {
+		primaries[a]--
+		primaries[to]++
+	}
+}
+
+// settle drops the copies that are not needed from a layout that is about to be the next, and returns how many; primaries:
+// there are some among them. The caller holds the lock.
+func (s *Space) settle(l *Layout) (dropped int, primaries bool) {
+	copies, firsts := l.held()
+	for id := 1; id < len(l.Segments); id++ {
+		p := &l.Segments[id].Placement
+		if l.Segments[id].Kind == KindLog || p.Building > 0 {
+			continue
+		}
+		for {
+			k := s.superfluous(l, p, copies)
+			if k < 0 {
+				break
+			}
+			copies[p.Replicas[k].Blade]--
+			if k == 0 {
+				primaries = true
+				firsts[p.Replicas[0].Blade]--
+			}
+			p.remove(k)
+			dropped++
+			if k > 0 {
+				continue
+			}
+			next := 0
+			for i := 1; i < int(p.N); i++ {
+				if x, y := p.Replicas[i].Blade, p.Replicas[next].Blade; l.stays(int(x)) && (!l.stays(int(y)) || firsts[x] < firsts[y]) {
+					next = i
+				}
+			}
+			p.Replicas[0], p.Replicas[next] = p.Replicas[next], p.Replicas[0] // both were backups, and are the same
+			firsts[p.Replicas[0].Blade]++
+		}
+	}
+	return dropped, primaries
+}
+
+// superfluous is the copy of a segment that can be dropped, or -1: one on a blade that leaves, or that on the fullest blade. The caller
+// holds the lock.
+func (s *Space) superfluous(l *Layout, p *Placement, copies []int) int {
+	if int(p.N) <= l.Backups+1 {
+		if p.N < MaxReplicas || !l.Blades[p.Replicas[0].Blade].Leaving {
+			return -1
+		}
+		for b := range l.Blades { // its place in the list is needed for another one
+			if l.stays(b) && s.vacant(l, b) && !p.on(rdma.BladeID(b)) {
+				return 0
+			}
+		}
+		return -1
+	}
+	for k := int(p.N) - 1; k >= 0; k-- {
+		if l.Blades[p.Replicas[k].Blade].Leaving {
+			return k
+		}
+	}
+	most := 1
+	for k := range int(p.N) {
+		a, b := p.Replicas[k].Blade, p.Replicas[most].Blade
+		if uint64(copies[a])*uint64(l.slots(b)) > uint64(copies[b])*uint64(l.slots(a)) {
+			most = k
+		}
+	}
+	return most
+}
+
+// Unsettled is how many copies Settle would drop; primaries: there are some among them, and the change is to be made by
+// a claim of all coordinators.
+func (s *Space) Unsettled() (copies int, primaries bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writable() != nil {
+		return 0, false
+	}
+	return s.settle(s.layout.clone())
+}
+
+// Settle is the change that drops the copies which are not needed. Without any it is ErrSettled, and nothing changes.
+// claimed: it is made by a claim of all coordinators, ClaimOptions.Change; else it
+// fails with ErrLayout if primaries are among the copies.
+func (s *Space) Settle(claimed bool) func(*Layout) error {
+	return func(l *Layout) error {
+		n, primaries := s.settle(l)
+		if n == 0 {
+			return ErrSettled
+		}
+		if primaries && !claimed {
+			return fmt.Errorf("%w: primaries are dropped by a claim", ErrLayout)
+		}
+		_, _ = s.buildMissing(l) // what cannot be begun now is tried again: Build
+		return nil
+	}
+}
+
+// Emptied lists the blades that leave and have no copies any more.
+func (s *Space) Emptied() (out []rdma.BladeID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for b := range s.layout.Blades {
+		if x := &s.layout.Blades[b]; x.Leaving && x.State == BladeUp && s.layout.Held(rdma.BladeID(b)) == 0 {
+			out = append(out, rdma.BladeID(b))
+		}
+	}
+	return out
+}
+
+// Retire is the change by which the place of a blade becomes vacant that leaves and has no copies: the blade is down. It
+// is made by a claim of all coordinators, after another one since its last copy was dropped. If it leaves no more, or
+// has copies, that is ErrSettled, and nothing changes.
+func (s *Space) Retire(b rdma.BladeID) func(*Layout) error {
+	return func(l *Layout) error {
+		if err := s.known(l, b); err != nil {
+			return err
+		}
+		if x := &l.Blades[b]; !x.Leaving || x.State == BladeDown || l.Held(b) > 0 {
+			return ErrSettled
+		}
+		l.TakeDown(b)
+		return nil
+	}
+}
+
+// Reclaim clears one place of a blade that is up which a segment has had and left, so that it can be used again, and
+// reports whether there may be more. In a shared database the caller has the right of MendCopies. It may make a new epoch before.
+func (s *Space) Reclaim(c *rdma.Coro) (more bool, err error) {
+	s.mu.Lock()
+	if err := s.writable(); err != nil {
+		s.mu.Unlock()
+		return false, err
+	}
+	at := slices.IndexFunc(s.layout.Blades, func(b Blade) bool { return b.State == BladeUp && !b.Leaving })
+	for ; at >= 0 && at < len(s.layout.Blades); at++ {
+		if s.layout.stays(at) && len(s.dirty(rdma.BladeID(at))) > 0 {
+			break
+		}
+	}
+	found := at >= 0 && at < len(s.layout.Blades)
+	mine := s.moved == s.layout.Epoch && !s.beginning()
+	v := s.View()
+	s.mu.Unlock()
+	switch {
+	case !found:
+		return false, nil
+	case !mine: // a process that had the right before may be clearing what another one has taken since
+		return true, s.AdvanceEpoch(nil)
+	}
+	b := rdma.BladeID(at)
+	_, err = s.scrub(c, b, v.Key(b), func() bool { return s.moved == s.layout.Epoch })
+	return err == nil, err
+}
