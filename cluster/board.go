@@ -64,8 +64,7 @@ func (b *board) put(p []byte, now time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.forget(now)
-	if x.report.Closed {
-		delete(b.posts, x.report.Life)
+	if was, ok := b.posts[x.report.Life]; ok && was.report.Closed { // it comes late
 		return nil
 	}
 	if b.posts == nil {
@@ -85,6 +84,9 @@ func (b *board) all(now time.Time) (out []ProcessReport) {
 	b.forget(now)
 	for _, p := range b.posts {
 		r := p.report
+		if r.Closed {
+			continue
+		}
 		r.Age = now.Sub(p.at)
 		out = append(out, r)
 	}

@@ -41,9 +41,11 @@ func TestBoard(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 	put(ProcessReport{Life: 1, Closed: true})
+	put(ProcessReport{Life: 1, Process: 7, At: 3}) // which comes late
 	if all := b.all(now); all != nil {
 		t.Errorf("%+v", all)
 	}
+	now = now.Add(postLasts + 1)
 	for i := range uint64(maxPosts) {
 		put(ProcessReport{Life: i + 1})
 	}

@@ -90,13 +90,13 @@ func (p *publisher) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// post sends a report to the daemon that has answered last, or to the next one.
-func (p *publisher) post(ctx context.Context) {
+// post sends a report to the daemon that has answered last, or to the next one, until the publisher is to end.
+func (p *publisher) post(life context.Context) {
 	if p.rest > 0 {
 		p.rest--
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, postWait)
+	ctx, cancel := context.WithTimeout(life, postWait)
 	defer cancel()
 	if p.daemon == nil {
 		c, err := tcp.DialService(ctx, p.addresses[p.at], ReportService, p.o.TCP)
@@ -108,11 +108,12 @@ func (p *publisher) post(ctx context.Context) {
 	}
 	p.said.Process, p.said.At, p.said.Metrics = p.db.Space().Process(), int64(time.Since(p.began)), p.db.Metrics()
 	p.said.Metrics.Tables = busiest(p.said.Metrics.Tables)
-	if p.send(ctx) != nil {
+	switch err := p.send(ctx); {
+	case err == nil:
+		p.failures = 0
+	case life.Err() == nil:
 		p.next()
-		return
 	}
-	p.failures = 0
 }
 
 func (p *publisher) send(ctx context.Context) error {
@@ -134,7 +135,7 @@ func (p *publisher) next() {
 	p.rest = p.failures / len(p.addresses)
 }
 
-// leave has the daemon forget the process.
+// leave has the daemon forget the process, to which a report may be on its way yet.
 func (p *publisher) leave() {
 	if p.daemon == nil {
 		return

@@ -253,7 +253,7 @@ func (e *exam) checkCopies(c *examined) {
 	case r.Lost > 0:
 		e.bad(healthFail, "start the servers again that had them, or txnode restore a backup", check, "", "%d of %d segments have none", r.Lost, r.Segments)
 	case r.Missing > 0:
-		e.bad(healthWarn, "start all servers of blades, and a program that opens the database; then wait", check, "", "%d of %d segments are missing, %d are being built", r.Missing, r.Segments, r.Building)
+		e.bad(healthWarn, "start all servers of blades, and a program that opens the database; then wait", check, "", "%d are missing of %d segments, and %d of these are being built", r.Missing, r.Segments, r.Building)
 	default:
 		e.ok(check, "", "none is missing of %d segments, epoch %d", r.Segments, c.layout.Epoch)
 	}

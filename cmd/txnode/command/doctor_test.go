@@ -20,6 +20,8 @@ import (
 	"txnode/cmd/txnode/command"
 	"txnode/memory/catalog"
 	"txnode/memory/catalog/remote"
+	"txnode/rdma"
+	"txnode/rdma/inproc"
 	"txnode/rdma/region"
 	"txnode/rdma/tcp"
 	"txnode/txn"
@@ -479,5 +481,39 @@ func TestServeTwice(t *testing.T) {
 				t.Errorf("exit code %d: %s", code, stderr)
 			}
 		})
+	}
+}
+
+// changing is a fabric whose keys end as soon as they are asked for, so many times.
+type changing struct {
+	rdma.Fabric
+	times int
+}
+
+func (c *changing) Blades() []rdma.BladeInfo {
+	all := c.Fabric.Blades()
+	if c.times > 0 {
+		c.times--
+		if k, err := c.Grant(0); err != nil || c.Revoke(0, k) != nil {
+			panic(err)
+		}
+	}
+	return all
+}
+
+// TestProofKeys: a key that ends while verbs are tested is asked for anew, and not for ever.
+func TestProofKeys(t *testing.T) {
+	for times, fine := range map[int]bool{0: true, 2: true, 100: false} {
+		f, err := inproc.New(inproc.Options{Blades: []inproc.BladeOptions{{Size: 1 << 20}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = command.Prove(&changing{f, times}, 0)
+		if fine && err != nil || !fine && !errors.Is(err, rdma.ErrStaleKey) {
+			t.Errorf("%d changes: %v", times, err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

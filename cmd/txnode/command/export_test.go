@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -72,4 +73,14 @@ func SetHost(change func(openFiles, memlock *uint64, pages *string, room *func(s
 		return h
 	}
 	return func() { readHost = was }
+}
+
+// Prove tests the verbs of a blade, as txnode doctor does.
+func Prove(f rdma.Fabric, b rdma.BladeID) (err error) {
+	t, err := rdma.NewThread(f, rdma.ThreadOptions{Arena: proofArena})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.Close()) }()
+	return (&proof{t: t, blade: b}).run()
 }

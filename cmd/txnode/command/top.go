@@ -151,6 +151,7 @@ type topBlade struct {
 	Connections int       `json:"connections"`
 	Rates       *topRates `json:"rates"` // null also if verbs are not counted
 	verbs       [rdma.NumOps]float64
+	away        bool
 }
 
 type topRates struct {
@@ -255,9 +256,9 @@ func (v *topView) print(w io.Writer) error {
 	if err := end(); err != nil {
 		return err
 	}
-	row("table", "reads/s", "updates/s", "inserts/s", "deletes/s", "conflicts/s")
+	row("table", "reads/s", "updates/s", "inserts/s", "deletes/s", "conflicts/s", "") // an empty cell behind has the last column aligned
 	for _, x := range v.Tables {
-		row(shown(x.Table), rateText(x.Reads), rateText(x.Updates), rateText(x.Inserts), rateText(x.Deletes), rateText(x.Conflicts))
+		row(shown(x.Table), rateText(x.Reads), rateText(x.Updates), rateText(x.Inserts), rateText(x.Deletes), rateText(x.Conflicts), "")
 	}
 	return t.Flush()
 }
@@ -277,7 +278,12 @@ func (v *topView) ops() (ops []rdma.Op) {
 }
 
 func (b *topBlade) cells(ops []rdma.Op) []string {
-	cells := []string{fmt.Sprint(b.Blade), b.State, bytesText(b.Size), bytesText(b.Provisioned), fmt.Sprint(b.Connections)}
+	cells := []string{fmt.Sprint(b.Blade), b.State, bytesText(b.Size)}
+	if b.away {
+		cells = append(cells, dashes(2)...)
+	} else {
+		cells = append(cells, bytesText(b.Provisioned), fmt.Sprint(b.Connections))
+	}
 	if r := b.Rates; r != nil {
 		cells = append(cells, bytesText(uint64(r.Read)), bytesText(uint64(r.Written)))
 		for _, op := range ops {

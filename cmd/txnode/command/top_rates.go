@@ -71,9 +71,9 @@ func (t *top) blades(v *topView, s *cluster.Sight) {
 			}
 			switch r := x.Report; {
 			case r == nil:
-				out.State, out.Error = "away", oneLine(explainTLS(x.Err))
+				out.State, out.Error, out.away = "away", oneLine(explainTLS(x.Err)), true
 			case b >= len(r.Blades):
-				out.State, out.Error = "away", "the server has other blades"
+				out.State, out.Error, out.away = "away", "the server has other blades", true
 			default:
 				out.report(r, was, b)
 			}

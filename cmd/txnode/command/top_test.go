@@ -134,7 +134,7 @@ func TestTop(t *testing.T) {
 				}
 			}
 			if code, out, stderr := inSystem(t, "top", catalog, "--once", "--interval", "200ms"); code != 0 || stderr != "" || strings.Contains(out, "\x1b") ||
-				!strings.Contains(out, "catalog "+catalog+"  epoch ") || !strings.Contains(out, "commits/s") || !strings.Contains(out, "words") || !strings.Contains(out, kind+":"+filepath.Join(dir, "b")) {
+				!strings.Contains(out, "catalog "+catalog+"  epoch ") || !strings.Contains(out, "commits/s") || !strings.Contains(out, "  conflicts/s\n") || !strings.Contains(out, "words") || !strings.Contains(out, kind+":"+filepath.Join(dir, "b")) {
 				t.Errorf("exit code %d: %s%s", code, out, stderr)
 			}
 			close(stop)
