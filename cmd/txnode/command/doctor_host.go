@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"txnode/cluster"
+	"txnode/memory"
 	"txnode/rdma"
 )
 
@@ -224,6 +225,9 @@ func remedyOf(err error, address string) string {
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	var unknown x509.UnknownAuthorityError
+	if strings.HasPrefix(address, "etcd://") && errors.Is(err, memory.ErrAway) {
+		return startOf(address)
+	}
 	text := err.Error()
 	has := func(s string) bool { return strings.Contains(text, s) }
 	switch {
@@ -269,6 +273,10 @@ func hostOf(address string) string {
 
 // startOf is the command that starts a daemon at an address.
 func startOf(address string) string {
+	if members, ok := strings.CutPrefix(address, "etcd://"); ok {
+		members, _, _ = strings.Cut(members, "/")
+		return "start the etcd, or correct its addresses: etcdctl --endpoints=" + members + " endpoint health"
+	}
 	if shm, ok := strings.CutPrefix(address, "shm:"); ok {
 		i := strings.LastIndex(shm, "/")
 		return fmt.Sprintf("start it on this host, with its --memory or --dir: txnode serve --shm %s --name %s", strings.TrimPrefix(shm[:max(i, 0)], "//"), shm[i+1:])

@@ -208,6 +208,8 @@ func (e *exam) checkBlade(c *examined, id int, name, address string, p *proof) {
 		e.bad(healthFail, "name the catalog of that database, or start the server with an empty --dir", check, name, "%s has a blade of another database, and the catalog has none", address)
 	case id >= len(l.Blades):
 		e.bad(healthWarn, "open the database with a program: it takes the blade in", check, name, "the database does not use it yet")
+	case l.Blades[id].State == memory.BladeDown && l.Blades[id].Leaving:
+		e.ok(check, name, "it is drained, and empty")
 	case l.Blades[id].State == memory.BladeDown:
 		e.bad(healthWarn, "open the database with a program, and wait until txnode cluster status has no copies missing", check, name, "it was declared lost, and is not taken in again yet")
 	case l.Blades[id].Incarnation != 0 && l.Blades[id].Incarnation != p.info.Incarnation:

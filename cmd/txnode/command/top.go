@@ -144,7 +144,7 @@ type topDatabase struct {
 type topBlade struct {
 	Blade       int       `json:"blade"`
 	Server      string    `json:"server"`
-	State       string    `json:"state"` // up, stopped by the daemon, lost: declared dead, or away
+	State       string    `json:"state"` // up, stopped by the daemon, lost: declared dead, leaving or empty: drained, or away
 	Error       string    `json:"error,omitempty"`
 	Size        uint64    `json:"bytes"`
 	Provisioned uint64    `json:"provisioned_bytes"`

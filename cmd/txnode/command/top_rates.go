@@ -66,8 +66,8 @@ func (t *top) blades(v *topView, s *cluster.Sight) {
 		was := before[x.Address]
 		for b, size := range x.Blades {
 			out := topBlade{Blade: len(v.Blades), Server: string(x.Address), Size: size, State: "up"}
-			if l := s.Layout; l != nil && out.Blade < len(l.Blades) && l.Blades[out.Blade].State == memory.BladeDown {
-				out.State = "lost"
+			if l := s.Layout; l != nil && out.Blade < len(l.Blades) {
+				out.State = stateOf(&l.Blades[out.Blade])
 			}
 			switch r := x.Report; {
 			case r == nil:
@@ -80,6 +80,19 @@ func (t *top) blades(v *topView, s *cluster.Sight) {
 			v.Blades = append(v.Blades, out)
 		}
 	}
+}
+
+// stateOf is what the catalog says of a blade.
+func stateOf(b *memory.Blade) string {
+	switch down := b.State == memory.BladeDown; {
+	case down && b.Leaving:
+		return "empty"
+	case down:
+		return "lost"
+	case b.Leaving:
+		return "leaving"
+	}
+	return "up"
 }
 
 // report takes over what the daemon says of its blade i, and has said before; was may be nil.
