@@ -166,6 +166,10 @@ func (s *Space) NewCoordinatorUntil(until int64) (c Coordinator, err error) {
 		s.raiseFrees()
 		l.Coordinators = append(l.Coordinators, e)
 		s.logs.used[slot] = true
+		if s.own == nil {
+			s.own = map[uint32]bool{}
+		}
+		s.own[e.ID] = true
 		s.register()
 		c = s.areas(e)
 		return nil

@@ -40,6 +40,11 @@ func (s *Space) register() {
 		r.ends = append(r.ends, r.end(s, old, p.ID, seenLease{until: p.Until}, p.Term))
 	}
 	s.regs.Store(r)
+	for id := range s.own {
+		if !r.has(id) {
+			delete(s.own, id)
+		}
+	}
 }
 
 // end is when a lease ends by the clock of this process, of which old is known.

@@ -129,7 +129,7 @@ func (s *Space) First() bool { return !s.opts.Shared || s.first }
 
 // BeginAlone has this process be alone with a shared database: it is the only one that has joined, and others wait in Open
 // until EndAlone. Calls nest. ErrShared: others have joined, or have died and their registrations have not
-// expired. In a database that is not shared it does nothing. Safe for concurrent use.
+// expired, or their sessions are not recovered. In a database that is not shared it does nothing. Safe for concurrent use.
 func (s *Space) BeginAlone() error {
 	if !s.opts.Shared {
 		return nil
@@ -150,12 +150,27 @@ func (s *Space) BeginAlone() error {
 		if len(others) > 0 {
 			return fmt.Errorf("%w: as processes %s: it needs to be alone with the database: close it there", ErrShared, strings.Join(others, ", "))
 		}
+		// A process that was taken for dead may be late, and its sessions run until they are recovered.
+		if ids := s.strangers(); len(ids) > 0 {
+			return fmt.Errorf("%w: coordinators %v of processes that are gone are not recovered yet: try again", ErrShared, ids)
+		}
 		if err := s.takeMend(MendAlone); err != nil {
 			return err
 		}
 		s.alones++
 		return nil
 	})
+}
+
+// strangers lists the open coordinators that are neither this process's nor were there when it opened the database as the only one. The
+// caller holds the lock.
+func (s *Space) strangers() (ids []uint32) {
+	for i := range s.layout.Coordinators {
+		if id := s.layout.Coordinators[i].ID; !s.own[id] && !(s.first && id < s.since) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // EndAlone ends what BeginAlone, or Open, has begun. ErrShared: the process was not alone all the time, since others have taken it for
@@ -168,6 +183,9 @@ func (s *Space) EndAlone() error {
 	err := s.update(func() error {
 		if s.alones == 0 {
 			return nil
+		}
+		if s.alones > 1 && s.behind() { // else the change itself finds out
+			return s.reload()
 		}
 		lost = s.layout.mender(MendAlone) != s.process
 		if s.alones > 1 {

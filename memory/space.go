@@ -82,6 +82,8 @@ type Space struct {
 	alones int
 	// company is how many other processes have been registered since this one was opened. Under mu.
 	company int
+	// own are the open coordinators that this process has registered. Under mu.
+	own map[uint32]bool
 	// lasts is for how long this process has registered itself last, in nanoseconds; 0: for ever, or not yet.
 	lasts int64
 	// inherited are segments of this process that were another one's before.
