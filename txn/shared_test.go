@@ -400,3 +400,86 @@ func TestProcessDies(t *testing.T) {
 		}
 	}
 }
+
+// TestLateBesideAlone: while a process is late, and taken for dead, another one drops a table of its, and gives another an index. The late
+// one begins no transaction before it has learnt that: it writes nothing to the first, and nothing past the index.
+func TestLateBesideAlone(t *testing.T) {
+	f := rdmatest.New(rdmatest.Options{Blades: 3, Size: 16 << 20, Caps: atOnce, Seed: 5})
+	o := onFabric(f, txn.PolicyDefault)
+	o.Shared, o.LeaseTerm, o.Retries = true, 100*time.Millisecond, 10
+	ctx := t.Context()
+	late := mustOpen(t, o)
+	words, err := txn.CreateOrderedTable(late, "words", txn.String, txn.Plain[uint64]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := txn.CreateTable(late, "old", txn.String, txn.Plain[uint64]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := newWorker(t, late)
+	put := func(table interface {
+		Put(tx *txn.Tx, key string, v uint64) error
+	}, v uint64) error {
+		return slow.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, "a", v) })
+	}
+	if err := errors.Join(put(words, 1), put(old, 1)); err != nil {
+		t.Fatal(err)
+	}
+	db := mustOpen(t, o)
+	w := newWorker(t, db)
+	byValue := txn.NewIndex("value", txn.Uint64, func(_ string, v uint64) []uint64 { return []uint64{v} })
+	index := func() error {
+		_, err := txn.CreateOrderedTable(db, "words", txn.String, txn.Plain[uint64](), byValue)
+		return err
+	}
+	says(t, "beside it", index(), memory.ErrShared, "processes 1")
+	for n := 0; ; n++ { // its lease ends, and it is recovered
+		err := index()
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, memory.ErrShared) || n == 100 {
+			t.Fatal(err)
+		}
+		w.Sleep(int64(10 * time.Millisecond))
+		if err := w.Maintain(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l := db.Space().Layout(); len(l.Processes) != 1 || slices.ContainsFunc(l.Coordinators, func(c memory.CoordinatorEntry) bool { return c.Recovering }) {
+		t.Errorf("registered are %+v, and %+v", l.Processes, l.Coordinators)
+	}
+	if err := errors.Join(w.Close(), db.DropTable(ctx, "old"), byValue.Build(ctx, nil)); err != nil {
+		t.Fatal(err)
+	}
+	w = newWorker(t, db)
+	if err := put(words, 2); !errors.Is(err, txn.ErrIndexes) {
+		t.Errorf("it writes past the index: %v", err)
+	}
+	if err := put(old, 2); !errors.Is(err, txn.ErrDropped) {
+		t.Errorf("it writes to a table that was dropped: %v", err)
+	}
+	again, err := txn.CreateOrderedTable(late, "words", txn.String, txn.Plain[uint64](), txn.NewIndex("value", txn.Uint64, func(_ string, v uint64) []uint64 { return []uint64{v} }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := put(again, 3); err != nil {
+		t.Errorf("with its index: %v", err)
+	}
+	if err := w.Update(ctx, func(tx *txn.Tx) error {
+		var has []uint64
+		for v := range byValue.Range(tx, txn.Bound[uint64]{}, txn.Bound[uint64]{}) {
+			has = append(has, v)
+		}
+		if !slices.Equal(has, []uint64{3}) {
+			t.Errorf("the index has %v", has)
+		}
+		return tx.Err()
+	}); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(w.Close(), slow.Close()); err != nil {
+		t.Error(err)
+	}
+}
