@@ -111,7 +111,7 @@ func (s *Space) nextScan(a *Allocator, class Class, want int, spread bool) (x *s
 	if len(p.unseen)+len(p.tails)+len(p.holes)+len(p.again) == 0 || s.withheld {
 		return nil, true
 	}
-	if len(p.free) >= want || s.writable() != nil || !s.serving(a) || s.yielding() {
+	if len(p.free) >= want || s.writable() != nil || !s.serving(a) {
 		return nil, false
 	}
 	if last := len(p.unseen) - 1; last >= 0 && (len(p.tails) == 0 || spread && len(p.tails) < s.layout.stayingBlades()) {

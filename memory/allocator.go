@@ -181,7 +181,7 @@ func (a *Allocator) Holds(addr Addr) bool {
 // out. If the block is not on its way (Holds), another allocator has it, and nothing happens. A block in a segment of
 // another process is left to that.
 func (a *Allocator) Free(addr Addr, class Class) {
-	if !a.space.view.Load().returns(addr) {
+	if !a.space.view.Load().mine(addr) {
 		a.Used(addr)
 		return
 	}
@@ -301,11 +301,17 @@ func (a *Allocator) refill(c *rdma.Coro, class Class, how refilling) error {
 			return err
 		}
 		n, err := s.take(a, class, chunk, how)
-		if errors.Is(err, ErrNoSpace) && how != refillAhead && !again {
-			again = true
-			s.mu.Lock()
-			more = s.lookAgain(class, math.MaxInt) || more
-			s.mu.Unlock()
+		if errors.Is(err, ErrNoSpace) && how != refillAhead {
+			adopted, e := s.adoptMore(class)
+			if e != nil {
+				return e
+			}
+			if more = more || adopted; !adopted && !again {
+				again = true
+				s.mu.Lock()
+				more = s.lookAgain(class, math.MaxInt) || more
+				s.mu.Unlock()
+			}
 		}
 		if n > 0 || err == nil || !more || how == refillAhead || !errors.Is(err, ErrNoSpace) {
 			if n > 0 {

@@ -18,7 +18,7 @@ import (
 func TestAloneBesideLate(t *testing.T) {
 	b := newSharedBed(t, 2, 10, 1)
 	b.fabric.clock = new(int64)
-	s, c := b.open()
+	s, _ := b.open()
 	var told [][]memory.Table
 	b.opts.Anew = func(ts []memory.Table) { told = append(told, ts) }
 	late, lc := b.join(10)
@@ -31,7 +31,7 @@ func TestAloneBesideLate(t *testing.T) {
 	if err := s.BeginAlone(); !errors.Is(err, memory.ErrShared) || !strings.Contains(err.Error(), "as processes 2") {
 		t.Errorf("beside a process that has joined: %v", err)
 	}
-	must(s.TakeOver(c, 50))(t)
+	must(s.TakeOver(50))(t)
 	if err := s.BeginAlone(); !errors.Is(err, memory.ErrShared) || !strings.Contains(err.Error(), "coordinators [3]") {
 		t.Errorf("beside a session that is not recovered: %v", err)
 	}

@@ -66,6 +66,7 @@ type extentSpace struct {
 	pending []Addr          // freed, with the word still on the blades
 	owners  map[Addr]uint64 // who has allocated an extent, since the database was opened
 	rotate  int             // blade whose turn it is
+	unread  []SegmentID     // adopted, and their tables are not read yet
 }
 
 func (s *Space) newExtentSegment(id SegmentID) *extentSegment {
@@ -158,11 +159,18 @@ func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
 	}
 	unit := granule(s.opts.SegmentSize)
 	n := granulesFor(size, unit)
-	a, dirty, err := s.reserveExtent(n, c.Thread().Owner())
-	if err != nil {
-		return 0, err
+	var a Addr
+	dirty := false
+	for adopted := true; adopted; {
+		err := s.readAdopted(c)
+		if err == nil {
+			a, dirty, adopted, err = s.reserveExtent(n, c.Thread().Owner())
+		}
+		if err != nil {
+			return 0, err
+		}
 	}
-	v := s.ViewOn(c.Thread())
+	v, err := s.ViewOn(c.Thread()), error(nil)
 	if dirty {
 		err = clearExtent(c, v, a, n*unit, s.durable())
 	}
@@ -212,8 +220,8 @@ func (s *Space) disown(c *rdma.Coro, addrs []Addr) {
 }
 
 // reserveExtent finds n granules for an owner and marks them. dirty: they may have
-// been used before.
-func (s *Space) reserveExtent(n uint32, owner uint64) (a Addr, dirty bool, err error) {
+// been used before. adopted: a segment was, instead: its table is to be read, and the caller tries again.
+func (s *Space) reserveExtent(n uint32, owner uint64) (a Addr, dirty, adopted bool, err error) {
 	err = s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -221,8 +229,10 @@ func (s *Space) reserveExtent(n uint32, owner uint64) (a Addr, dirty bool, err e
 		if err := s.enroll(); err != nil {
 			return err
 		}
-		x, at, err := s.extentRoom(n)
-		if err != nil {
+		var x *extentSegment
+		var at uint32
+		var err error
+		if x, at, adopted, err = s.extentRoom(n); err != nil || adopted {
 			return err
 		}
 		x.mark(at, n, true)
@@ -234,12 +244,13 @@ func (s *Space) reserveExtent(n uint32, owner uint64) (a Addr, dirty bool, err e
 		s.extents.owners[a] = owner
 		return nil
 	})
-	return a, dirty, err
+	return a, dirty, adopted, err
 }
 
 // extentRoom finds room on the blade whose turn it is, or next around the ring;
-// a blade that has none, but place for a segment, gets one. The caller holds the lock, in a change.
-func (s *Space) extentRoom(n uint32) (*extentSegment, uint32, error) {
+// on a blade that has none, a segment is adopted that is nobody's, or, if it has place for one, added. The caller holds the lock, in a
+// change.
+func (s *Space) extentRoom(n uint32) (found *extentSegment, at uint32, adopted bool, err error) {
 	const what = "an index"
 	l := s.layout
 	blades := len(l.Blades)
@@ -256,8 +267,11 @@ func (s *Space) extentRoom(n uint32) (*extentSegment, uint32, error) {
 				continue
 			}
 			if err := s.extend(what, x.id, (at+n)*granule(l.SegmentSize)); err == nil || errors.Is(err, errAgain) {
-				return x, at, err
+				return x, at, false, err
 			}
+		}
+		if id := s.nobodys(spread{kind: KindIndex}, int(b), false); id != 0 {
+			return nil, 0, true, s.adoptSegment(id)
 		}
 		p, err := s.place(KindIndex, 0, l.Backups+1, int(b), what)
 		if err == nil {
@@ -266,15 +280,15 @@ func (s *Space) extentRoom(n uint32) (*extentSegment, uint32, error) {
 				x := s.newExtentSegment(id)
 				s.addExtentSegment(x)
 				at, _ := x.find(n)
-				return x, at, nil
+				return x, at, false, nil
 			}
 		}
 		if errors.Is(err, errAgain) {
-			return nil, 0, err
+			return nil, 0, false, err
 		}
 		full = err
 	}
-	return nil, 0, full
+	return nil, 0, false, full
 }
 
 // FreeExtent gives back what AllocExtent(size) returned, when no reader can hold
@@ -451,6 +465,25 @@ func (s *Space) loadExtents(c *rdma.Coro, ids []SegmentID) error {
 		s.mu.Lock()
 		s.addExtentSegment(x)
 		s.mu.Unlock()
+	}
+	return nil
+}
+
+// readAdopted reads the tables of segments that were adopted. One of which all copies are damaged is not used.
+func (s *Space) readAdopted(c *rdma.Coro) error {
+	s.mu.Lock()
+	ids := s.extents.unread
+	s.extents.unread = nil
+	s.mu.Unlock()
+	for i, id := range ids {
+		if err := s.loadExtents(c, []SegmentID{id}); err != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.extents.unread = append(s.extents.unread, ids[i+1:]...); !errors.Is(err, ErrDamaged) {
+				s.extents.unread = append(s.extents.unread, id)
+			}
+			return err
+		}
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func TestShared(t *testing.T) {
 		t.Errorf("extents %v", all)
 	}
 	for _, g := range l.Segments {
-		if owns := g.Kind == memory.KindIndex || g.Kind == memory.KindBlocks; owns != (g.Owner == s.Process()) {
+		if owns := g.Kind == memory.KindIndex; owns != (g.Owner == s.Process()) {
 			t.Errorf("segment %+v of process %d", g, s.Process())
 		}
 	}

@@ -11,25 +11,29 @@ import (
 
 // A segment of blocks or of an index has an owner: the process whose allocators alone hand out what is
 // free in it. A database that is not shared (Options.Shared) has process 0. The processes of one that is register,
-// under a number that no coordinator and no other process ever has, and own the segments that they add. The first of
-// them to open the database, when no other one has it open, owns all segments.
+// under a number that no coordinator and no other process ever has, and own the segments that they add. A segment
+// whose owner is not registered any more is nobody's. A process that needs room adopts such segments, one at a time, before it adds
+// one: so what the dead had serves those that have use for it, and none has more than it needs. The first
+// process to open the database, when no other one has it open, owns all segments of indexes from the beginning.
 //
 //	a block that another process frees    stays free on the blades; the owner finds it by its header
 //	                                      when it looks through its segments again: see Space.rescan
 //	an extent that another process frees  its word is cleared on the blades; the owner takes it for
 //	                                      allocated until the segment has another owner
-//	a process that is gone                its registration expires, and another process takes over all
-//	                                      of its segments in one change of the catalog, in a new epoch
+//	a process that is gone                its registration expires, and another process ends it, in a new
+//	                                      epoch: see TakeOver. Its segments are nobody's
 //	a process that was only late          finds its registration gone when it follows, before it has
 //	                                      keys of the new epoch, and gives away nothing more of the
 //	                                      segments that were its own; it registers anew
+//	a segment that is adopted             what is free in it is found by the headers. What this process was just about
+//	                                      to free there is no exception: see adoptSegment
 //
 // Log segments have no owner: the catalog says which coordinator has which area.
 
 // ProcessEntry is what the catalog knows of a process that has joined a database.
 //
-// Invariants: 0 < ID < Layout.NextCoordinator; Segment.Owner is the ID of an entry, of segments of blocks and of
-// indexes of a shared database, else 0.
+// Invariants: 0 < ID < Layout.NextCoordinator; Segment.Owner is the ID of an entry, or of one that is gone, of segments of
+// blocks and of indexes of a shared database, else 0.
 type ProcessEntry struct {
 	ID          uint32
 	Until, Term int64 // when others may take over its segments: as those of CoordinatorEntry
@@ -68,12 +72,17 @@ func (l *Layout) process(id uint32) *ProcessEntry {
 	return &l.Processes[i]
 }
 
-// takeAll makes a process the only one, which owns all segments and is alone with the database.
+// owns reports whether a process hands out what is free in a segment.
+func (l *Layout) owns(process uint32, g *Segment) bool {
+	return g.Owner == process && (l.process(process) != nil || !l.Shared)
+}
+
+// takeAll makes a process the only one, which owns all segments of indexes and is alone with the database.
 func (l *Layout) takeAll(p ProcessEntry) {
 	l.Processes, l.Mends = []ProcessEntry{p}, []Mend{{MendAlone, p.ID}}
 	l.NextCoordinator = p.ID + 1
 	for i := range l.Segments {
-		if g := &l.Segments[i]; g.Kind == KindIndex || g.Kind == KindBlocks {
+		if g := &l.Segments[i]; g.Kind == KindIndex {
 			g.Owner = p.ID
 		}
 	}
@@ -91,8 +100,8 @@ func (l *Layout) validateOwners() error {
 	}
 	for i := range l.Segments {
 		s := &l.Segments[i]
-		if owned := l.Shared && (s.Kind == KindIndex || s.Kind == KindBlocks); owned != (s.Owner != 0) || owned && l.process(s.Owner) == nil {
-			return unsound("segment %d, of %v: its owner %d is not registered, or it has none", i, s.Kind, s.Owner)
+		if owned := l.Shared && (s.Kind == KindIndex || s.Kind == KindBlocks); owned != (s.Owner != 0) || s.Owner >= l.NextCoordinator {
+			return unsound("segment %d, of %v: its owner is %d, and the next number is %d", i, s.Kind, s.Owner, l.NextCoordinator)
 		}
 	}
 	for i, m := range l.Mends {
@@ -230,7 +239,7 @@ func (s *Space) Owns(a Addr) bool { return s.View().mine(a) }
 
 // mine reports whether this process owns a segment. The caller holds the lock.
 func (s *Space) mine(id SegmentID) bool {
-	return int(id) < len(s.layout.Segments) && s.layout.Segments[id].Owner == s.process && (s.process != 0 || !s.opts.Shared)
+	return int(id) < len(s.layout.Segments) && s.layout.owns(s.process, &s.layout.Segments[id])
 }
 
 // prolong is the change that makes the registration of this process good until a time, if there is one to
@@ -257,11 +266,11 @@ func (s *Space) Deserted(now int64) bool {
 	return false
 }
 
-// TakeOver takes over the segments of all processes whose registrations have expired at a time of the
-// fabric's clock, in one change of the catalog, which also begins an epoch: no verb of theirs takes effect any more.
-// It returns how many segments. What is free in them is found as it is needed. Without such a process
-// it costs nothing. The coordinators of these processes are to be recovered as all others.
-func (s *Space) TakeOver(c *rdma.Coro, now int64) (n int, err error) {
+// TakeOver ends all registrations that have expired at a time of the fabric's clock, in one change of the catalog, which also
+// begins an epoch: no verb of these processes takes effect any more, and their segments are nobody's.
+// It returns how many there were. Without such a process it costs nothing. The coordinators of these processes are to be recovered as all
+// others.
+func (s *Space) TakeOver(now int64) (n int, err error) {
 	expired := func(p ProcessEntry) bool { return p.ID != s.process && s.regs.Load().ended(p.ID, now) }
 	s.mu.Lock()
 	dead := s.writable() == nil && slices.ContainsFunc(s.layout.Processes, expired)
@@ -269,14 +278,15 @@ func (s *Space) TakeOver(c *rdma.Coro, now int64) (n int, err error) {
 	if !dead {
 		return 0, nil
 	}
-	var taken []SegmentID
 	_, err = s.advance(func(l *Layout) error {
-		taken = nil
+		n = 0
 		dead := map[uint32]bool{}
 		for _, p := range l.Processes {
-			dead[p.ID] = expired(p)
+			if dead[p.ID] = expired(p); dead[p.ID] {
+				n++
+			}
 		}
-		if s.opts.Shared && (l.process(s.process) == nil || dead[s.process]) || !slices.ContainsFunc(l.Processes, expired) {
+		if n == 0 || s.opts.Shared && (l.process(s.process) == nil || dead[s.process]) {
 			return errUnchanged // this process has to register itself before
 		}
 		if l.NextCoordinator >= MaxCoordinators {
@@ -286,43 +296,89 @@ func (s *Space) TakeOver(c *rdma.Coro, now int64) (n int, err error) {
 		l.Unswept, l.Spared = true, false // a sweep of theirs may not have come to its end
 		l.Mends = slices.DeleteFunc(l.Mends, func(m Mend) bool { return dead[m.Process] })
 		l.Processes = slices.DeleteFunc(l.Processes, expired)
-		for id := range l.Segments {
-			if g := &l.Segments[id]; dead[g.Owner] {
-				g.Owner, taken = s.process, append(taken, SegmentID(id))
-			}
-		}
 		return nil
 	}, func() {
 		s.raiseFrees()
 		s.sweeps++
 		s.torn.Store(true)
-		for _, id := range taken {
-			if s.inherited == nil {
-				s.inherited = map[SegmentID]bool{}
-			}
-			s.inherited[id] = true
-			if s.layout.Segments[id].Kind == KindBlocks {
-				s.lookThrough(id)
-				s.openRest(id)
-			}
-		}
 	})
-	if err != nil {
-		return len(taken), err
-	}
-	return len(taken), s.loadExtents(c, taken)
+	return n, err
 }
 
-// yielding reports whether a process whose segments were taken over may still write to them: the epoch that ends its keys has
-// not begun. The caller holds the lock.
-func (s *Space) yielding() bool { return len(s.inherited) > 0 && s.beginning() }
+// nobodys is a segment of a kind that is nobody's, the youngest, on a blade if that is not negative; rest: blocks of it have no memory
+// yet, and no session has had them. 0: there is none. The caller holds the lock.
+func (s *Space) nobodys(k spread, blade int, rest bool) SegmentID {
+	ids := s.ownerless[k]
+	for i := len(ids) - 1; i >= 0; i-- {
+		p := &s.layout.Segments[ids[i]].Placement
+		if (blade < 0 || p.Replicas[0].Blade == rdma.BladeID(blade)) && (!rest || s.layout.Backed(ids[i]) < s.opts.SegmentSize) {
+			return ids[i]
+		}
+	}
+	return 0
+}
+
+// adoptSegment makes a segment that is nobody's this process's. No verb of its owners before is on its way, since the epoch
+// has begun in which the last of them was ended. Sessions of this process may be about to free
+// blocks there, under FreedByOther: these are found by their headers, too. What the dead have left is
+// swept once more, since the sweep behind their end has passed over what was nobody's. The caller holds the lock, in a change, and the
+// process is registered.
+func (s *Space) adoptSegment(id SegmentID) error {
+	g := s.layout.Segments[id]
+	g.Owner = s.process
+	if err := s.commit(segmentEntry(id, g)); err != nil {
+		return err
+	}
+	s.layout.Segments[id].Owner = s.process
+	for _, a := range s.allocators {
+		a.mu.Lock()
+		for _, x := range slices.Clone(a.out.list) {
+			if x != 0 && x.Segment() == id {
+				a.out.remove(x)
+			}
+		}
+		a.mu.Unlock()
+	}
+	if g.Kind == KindBlocks {
+		s.lookThrough(id)
+		s.openRest(id)
+	} else {
+		s.extents.unread = append(s.extents.unread, id)
+	}
+	s.sweeps++
+	s.torn.Store(true)
+	s.publish()
+	return nil
+}
+
+// adoptMore adopts one segment of a class that is nobody's, if there is one.
+func (s *Space) adoptMore(class Class) (adopted bool, err error) {
+	err = s.update(func() error {
+		if err := s.writable(); err != nil {
+			return err
+		}
+		if err := s.enroll(); err != nil {
+			return err
+		}
+		id := s.nobodys(spread{KindBlocks, class}, -1, false)
+		if id == 0 {
+			return nil
+		}
+		if err := s.adoptSegment(id); err != nil {
+			return err
+		}
+		adopted = true
+		return nil
+	})
+	return adopted, err
+}
 
 // disinherit forgets what this process has of segments that were its own in an earlier layout, and are
 // another one's. The caller holds the lock.
 func (s *Space) disinherit(old *Layout) {
 	lost := map[SegmentID]bool{}
 	for id := range old.Segments {
-		if old.Segments[id].Owner == s.process && !s.mine(SegmentID(id)) && old.Segments[id].Kind != KindLog {
+		if g := &old.Segments[id]; g.Kind != KindLog && old.owns(s.process, g) && !s.mine(SegmentID(id)) {
 			lost[SegmentID(id)] = true
 		}
 	}
@@ -356,8 +412,8 @@ func (s *Space) disinherit(old *Layout) {
 	s.extents.segs = keep(s.extents.segs, func(x *extentSegment) bool { return !lost[x.id] })
 	for id := range lost {
 		delete(s.extents.byID, id)
-		delete(s.inherited, id)
 	}
+	s.extents.unread = keep(s.extents.unread, func(id SegmentID) bool { return !lost[id] })
 	s.strays = nil
 }
 

@@ -196,7 +196,7 @@ func TestClocksApart(t *testing.T) {
 			now int64
 		}{{first, c1, early}, {second, c2, late}} {
 			l := p.s.Layout()
-			if _, err := p.s.TakeOver(p.c, p.now); err != nil || len(p.s.Layout().Processes) != len(l.Processes) {
+			if _, err := p.s.TakeOver(p.now); err != nil || len(p.s.Layout().Processes) != len(l.Processes) {
 				t.Fatalf("at %d processes %+v: %v", p.now, p.s.Layout().Processes, err)
 			}
 		}
@@ -210,7 +210,7 @@ func TestClocksApart(t *testing.T) {
 	if ids := second.Expired(late); !slices.Equal(ids, []uint32{x.ID}) {
 		t.Errorf("expired: %v", ids)
 	}
-	if _, err := second.TakeOver(c2, late); err != nil || len(second.Layout().Processes) != 1 {
+	if _, err := second.TakeOver(late); err != nil || len(second.Layout().Processes) != 1 {
 		t.Errorf("processes %+v: %v", second.Layout().Processes, err)
 	}
 	claim := must(second.Claim(memory.ClaimOptions{By: second.Process(), Now: late, Until: late + 50}, x.ID))(t)
@@ -231,7 +231,7 @@ func TestClocksApart(t *testing.T) {
 func TestMendOfOthers(t *testing.T) {
 	b := newSharedBed(t, 2, 10, 1)
 	first, _ := b.join(10)
-	second, c2 := b.join(100)
+	second, _ := b.join(100)
 	if !first.BeginMend(7) || first.BeginMend(7) {
 		t.Fatal("the first process does not have the index, or twice")
 	}
@@ -258,7 +258,7 @@ func TestMendOfOthers(t *testing.T) {
 	if second.BeginMend(9) || !second.Registered(first.Process()) {
 		t.Fatal("the process is registered still")
 	}
-	must(second.TakeOver(c2, 11))(t)
+	must(second.TakeOver(11))(t)
 	if second.Registered(first.Process()) {
 		t.Error("the process is registered no more")
 	}
@@ -274,7 +274,7 @@ func TestMendOfOthers(t *testing.T) {
 func TestRightsOfProcess(t *testing.T) {
 	b := newSharedBed(t, 2, 10, 1)
 	p, pc := b.join(100)
-	q, qc := b.join(10_000)
+	q, _ := b.join(10_000)
 	block := must(b.allocator(p, pc).Alloc(pc, 4))(t)
 	right := p.BeginResolve(block, p.Process())
 	if right == nil || p.BeginResolve(block, p.Process()) != nil {
@@ -289,7 +289,7 @@ func TestRightsOfProcess(t *testing.T) {
 	// Its registration ends. It registers anew when it recovers others, for as long as before.
 	check(t, q.Follow())
 	*b.fabric.clock = 500
-	must(q.TakeOver(qc, 500))(t)
+	must(q.TakeOver(500))(t)
 	check(t, p.Follow())
 	was := p.Process()
 	if now := p.Recoverer(); now == was || !p.Registered(now) {
@@ -298,12 +298,12 @@ func TestRightsOfProcess(t *testing.T) {
 	must(p.Claim(memory.ClaimOptions{By: p.Process(), Now: 500, Until: 600}, y.ID))(t)
 	check(t, q.Follow())
 	*b.fabric.clock = 600
-	must(q.TakeOver(qc, 600))(t)
+	must(q.TakeOver(600))(t)
 	if !q.Registered(p.Process()) {
 		t.Error("it was taken over within its term")
 	}
 	*b.fabric.clock = 601
-	must(q.TakeOver(qc, 601))(t)
+	must(q.TakeOver(601))(t)
 	if q.Registered(p.Process()) {
 		t.Error("it is registered behind its term")
 	}
@@ -351,7 +351,7 @@ func TestTakeOverBegins(t *testing.T) {
 		write(t, s2, c2, held, image(held, record.MakeTxID(second.id, 1<<21), record.Live, k, 0))
 		return nil
 	}
-	must(s.TakeOver(c, 21))(t)
+	must(s.TakeOver(21))(t)
 	if all := <-got; slices.Contains(all, held) {
 		t.Errorf("the block %v is handed out, and in use", held)
 	} else if len(all) == 0 {
@@ -427,28 +427,28 @@ func TestTakeOver(t *testing.T) {
 		was := s2.Process()
 		check(t, s2.Renew(20))
 		check(t, s.Follow())
-		if n, err := s.TakeOver(c, 20); n != 0 || err != nil {
-			t.Fatalf("it took over %d segments of a process that lives: %v", n, err)
+		if n, err := s.TakeOver(20); n != 0 || err != nil {
+			t.Fatalf("it ended %d registrations of processes that live: %v", n, err)
 		}
 		old := s.View()
-		n, err := s.TakeOver(c, 21)
-		if err != nil || n < 2 {
-			t.Fatalf("it took over %d segments: %v", n, err)
+		n, err := s.TakeOver(21)
+		if err != nil || n != 1 {
+			t.Fatalf("it ended %d registrations: %v", n, err)
 		}
 		if s.View().Epoch == old.Epoch {
 			t.Error("the epoch has not moved")
 		}
 		l := s.Layout()
-		if len(l.Processes) != 1 || slices.ContainsFunc(l.Segments, func(g memory.Segment) bool { return g.Owner != 0 && g.Owner != s.Process() }) {
-			t.Errorf("processes %+v, segments %+v", l.Processes, l.Segments)
-		}
-		if all := s.Extents(); len(all) != 1 || all[0].Addr != extent {
-			t.Errorf("extents %v, and %v was allocated", all, extent)
+		if len(l.Processes) != 1 {
+			t.Errorf("processes %+v", l.Processes)
 		}
 		for range 5 {
 			if x := must(s.AllocExtent(c, 1000))(t); x == extent {
 				t.Errorf("the extent %v is given twice", x)
 			}
+		}
+		if all := s.Extents(); !slices.ContainsFunc(all, func(e memory.Extent) bool { return e.Addr == extent }) {
+			t.Errorf("extents %v, and %v was allocated, in a segment that is to be adopted before one is added", all, extent)
 		}
 		check(t, s.FreeExtent(extent, 1000))
 		if late {
@@ -482,6 +482,9 @@ func TestTakeOver(t *testing.T) {
 		if len(taken) != room {
 			t.Errorf("late %v: %d blocks are in use of %d", late, len(taken), room)
 		}
+		if g := s.Layout(); slices.ContainsFunc(g.Segments, func(g memory.Segment) bool { return g.Kind != 0 && g.Kind != memory.KindLog && !s.IsProcess(g.Owner) }) {
+			t.Errorf("late %v: blades are full, and a segment is nobody's: %+v", late, g.Segments)
+		}
 		b.dropThreads()
 	}
 }
@@ -491,7 +494,7 @@ func TestTakeOverAtEveryStep(t *testing.T) {
 	const k = 20
 	for at, done := 0, false; !done; at++ {
 		b := newSharedBed(t, 2, 10, 1)
-		s1, c1 := b.join(0)
+		s1, _ := b.join(0)
 		s2, c2 := b.join(10)
 		s3, c3 := b.join(0)
 		dead := newProcess(t, b, s2, c2, k)
@@ -501,22 +504,23 @@ func TestTakeOverAtEveryStep(t *testing.T) {
 		st := &stop{left: at}
 		check(t, s1.Follow())
 		b.fabric.stop, b.cat.stop = st, st
-		_, err := s1.TakeOver(c1, 11)
+		_, err := s1.TakeOver(11)
 		done = err == nil
 		b.fabric.stop, b.cat.stop = nil, nil
 		check(t, s3.Follow())
-		if _, err := s3.TakeOver(c3, 11); err != nil {
+		if _, err := s3.TakeOver(11); err != nil {
 			t.Fatalf("step %d: %v", at, err)
 		}
 		l := s3.Layout()
 		check(t, l.Validate())
-		for _, g := range l.Segments {
-			if g.Kind != 0 && g.Kind != memory.KindLog && g.Owner != s1.Process() && g.Owner != s3.Process() {
-				t.Errorf("step %d: segment %+v", at, g)
-			}
+		if s3.IsProcess(s2.Process()) {
+			t.Errorf("step %d: registered are %+v", at, l.Processes)
 		}
 		p := newProcess(t, b, s3, c3, k)
-		p.insert(t, k, 300, taken)
+		p.insert(t, k, 1<<20, taken)
+		if l = s3.Layout(); len(taken) != blockSegments(l)*int(testSegment/memory.Class(k).Size()) {
+			t.Errorf("step %d: %d blocks are in use of those in %d segments", at, len(taken), blockSegments(l))
+		}
 		b.dropThreads()
 	}
 }
@@ -627,8 +631,8 @@ func TestClosedProcess(t *testing.T) {
 	if l := s.Layout(); len(l.Processes) != 2 {
 		t.Errorf("registered: %+v", l.Processes)
 	}
-	if n := must(s.TakeOver(c, 2))(t); n == 0 {
-		t.Error("nothing was taken over")
+	if n := must(s.TakeOver(2))(t); n != 1 {
+		t.Errorf("%d registrations were ended", n)
 	}
 	first := newProcess(t, b, s, c, k)
 	first.insert(t, k, 1<<20, taken)

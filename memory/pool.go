@@ -22,6 +22,8 @@ type pool struct {
 	// the segment that was put there last: see owner.go.
 	again  []*scan
 	looked int
+	// adopted is how many segments have been adopted since one was added that can be full.
+	adopted int
 }
 
 // carve hands out the blocks of a segment one after the other.
@@ -95,11 +97,8 @@ func (s *Space) takeNow(a *Allocator, class Class, want int, how refilling, adde
 	switch few := min(want, len(p.free)) <= want/4; {
 	case how == refillPresent:
 		err = fmt.Errorf("%w: there is no free block of %d bytes", ErrNoSpace, class.Size())
-	case few && len(p.open) < s.layout.stayingBlades() && !*added && s.spreads(class):
-		err = s.openSegment(class)
-		if *added = err == nil; *added {
-			s.lookAgain(class, rescanSegments)
-		}
+	case few && len(p.open) < s.layout.stayingBlades() && !*added:
+		err = s.openMore(class, added)
 	}
 	if errors.Is(err, errAgain) {
 		return 0, err
@@ -129,6 +128,31 @@ func (s *Space) takeNow(a *Allocator, class Class, want int, how refilling, adde
 		err = nil
 	}
 	return n, err
+}
+
+// openMore opens a segment of a class more to take blocks from, if there is to be one: rather one that is nobody's, and has blocks that
+// no session has had, than a new one. For each new one some are adopted that may be full, too, and looked through first. added: one was
+// opened. The caller holds the lock, in a change.
+func (s *Space) openMore(class Class, added *bool) error {
+	p, k := &s.pools[class], spread{KindBlocks, class}
+	if id := s.nobodys(k, -1, true); id != 0 {
+		err := s.adoptSegment(id)
+		*added = err == nil
+		return err
+	}
+	if !s.spreads(class) {
+		return nil
+	}
+	if id := s.nobodys(k, -1, false); id != 0 && p.adopted < rescanSegments && len(p.again) == 0 {
+		p.adopted++
+		return s.adoptSegment(id)
+	}
+	if err := s.openSegment(class); err != nil {
+		return err
+	}
+	*added, p.adopted = true, 0
+	s.lookAgain(class, rescanSegments)
+	return nil
 }
 
 // halve takes half of what all other allocators have of a class. What the dead had is not taken: a sweep finds it.

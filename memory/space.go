@@ -86,8 +86,8 @@ type Space struct {
 	own map[uint32]bool
 	// lasts is for how long this process has registered itself last, in nanoseconds; 0: for ever, or not yet.
 	lasts int64
-	// inherited are segments of this process that were another one's before.
-	inherited map[SegmentID]bool
+	// ownerless are segments that are nobody's, and have a copy, by purpose.
+	ownerless map[spread][]SegmentID
 
 	threads sync.Map // *rdma.Thread to *joined: see Join
 	mending sync.Map // uint32: what a Mend is of that this process has
@@ -397,9 +397,17 @@ func (s *Space) publish() {
 	}
 	v := NewView(l.Epoch, segs, keys)
 	v.size = l.SegmentSize
+	clear(s.ownerless)
 	for i := range v.segs {
+		g := &l.Segments[i]
 		v.segs[i].mine = s.mine(SegmentID(i))
-		v.segs[i].inherited = s.inherited[SegmentID(i)]
+		if l.Shared && g.Placement.N > 0 && g.Kind != KindLog && l.process(g.Owner) == nil {
+			if s.ownerless == nil {
+				s.ownerless = map[spread][]SegmentID{}
+			}
+			k := spread{g.Kind, g.Class}
+			s.ownerless[k] = append(s.ownerless[k], SegmentID(i))
+		}
 	}
 	v.down, v.leaving, v.staying = make([]bool, len(l.Blades)), make([]bool, len(l.Blades)), l.stayingBlades()
 	for b := range l.Blades {

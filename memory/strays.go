@@ -97,10 +97,6 @@ func (s *Space) claimStrays(owned []Addr) (*Strays, []Addr) {
 	if s.writable() != nil {
 		return nil, nil
 	}
-	if s.yielding() {
-		s.sweeps++ // another sweep is due
-		return nil, nil
-	}
 	for i := range s.layout.Coordinators {
 		if s.layout.Coordinators[i].Recovering {
 			return nil, nil

@@ -73,9 +73,7 @@ type segment struct {
 	w      uint32                       // those that are written
 	bereft bool                         // see Bereft
 	mine   bool                         // this process hands out what is free in it
-	// inherited: it was another one's before. What is freed there may have a number from that time.
-	inherited bool
-	_         [6]byte // to 64 bytes
+	_      [6]byte                      // to 64 bytes
 }
 
 // NewView makes a view. segs is indexed by SegmentID and keys by BladeID; the
@@ -121,9 +119,6 @@ func (v *View) mine(a Addr) bool {
 	s := a.Segment()
 	return int(s) < len(v.segs) && v.segs[s].mine
 }
-
-// returns reports whether a block that is freed goes back to the allocators at once: else it is found by its header.
-func (v *View) returns(a Addr) bool { return v.mine(a) && !v.segs[a.Segment()].inherited }
 
 // follow notes which segments have another primary than in the view before, or had. skipped: there were views in
 // between, in which any of them may have had another one.

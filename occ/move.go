@@ -170,8 +170,8 @@ func (tx *Tx) vacateMoved() error {
 		// The guard of the image, which is in place by now.
 		tx.s.thread.PutWord(tx.logAt+uint32(it.w)+record.GuardOff, uint64(record.FreeAt(tx.id)))
 		wiped := it.buf
-		record.Image(tx.bytes(wiped, record.LineSize)).PutFree(it.from, tx.id, it.table.ID, it.fromClass, tx.s.eng.space.CountFree(it.from))
 		tx.s.alloc.Hold(it.from)
+		record.Image(tx.bytes(wiped, record.LineSize)).PutFree(it.from, tx.id, it.table.ID, it.fromClass, tx.s.eng.space.CountFree(it.from))
 		for k := range v.Written(it.from) {
 			record.AppendFree(b, v.At(it.from, k), wiped, tx.s.caps.OrderedLine || k > 0)
 		}

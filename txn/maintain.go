@@ -169,12 +169,12 @@ func (db *DB) maintainOn(c *rdma.Coro, o recovery.Options, sweeper **recovery.Sw
 		}
 	}()
 	if db.space.Deserted(c.Thread().Now()) {
-		n, err := db.space.TakeOver(c, c.Thread().Now())
+		n, err := db.space.TakeOver(c.Thread().Now())
 		if err != nil {
 			return false, err
 		}
 		if n > 0 {
-			db.opts.Logger.Info("segments of processes that have closed the database, or have died, were taken over", zap.Int("segments", n))
+			db.opts.Logger.Info("processes have closed the database, or have died, and what they had is nobody's", zap.Int("processes", n))
 		}
 	}
 	if err := db.recoverExpired(c, o); err != nil {

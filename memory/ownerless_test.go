@@ -1,0 +1,185 @@
+package memory_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"txnode/memory"
+	"txnode/memory/record"
+	"txnode/rdma"
+)
+
+// Segments that are nobody's: those that need room adopt them.
+
+// TestAdoptedInTurn: one process after the other fills a little of several segments and of an index, and dies. The next one goes on in the
+// segments of those before it: there are no more of them than two processes need.
+func TestAdoptedInTurn(t *testing.T) {
+	classes := []memory.Class{4, 20}
+	b := newSharedBed(t, 2, 24, 1)
+	s, _ := b.join(0) // lives, and needs nothing
+	b.fabric.clock = new(int64)
+	taken := map[memory.Addr]bool{}
+	extents := map[memory.Addr]bool{}
+	for n := range 12 {
+		x, c := b.join(*b.fabric.clock + 10)
+		for _, k := range classes {
+			p := newProcess(t, b, x, c, k)
+			p.insert(t, k, 30, taken)
+			check(t, x.CloseCoordinatorOn(c, p.id))
+		}
+		for range 3 {
+			a := must(x.AllocExtent(c, 500))(t)
+			if extents[a] {
+				t.Fatalf("the extent %v is given twice", a)
+			}
+			extents[a] = true
+		}
+		check(t, s.Follow())
+		l := s.Layout()
+		for _, k := range classes {
+			has := 0
+			for _, g := range l.Segments {
+				if g.Kind == memory.KindBlocks && g.Class == k {
+					has++
+				}
+			}
+			// What is in use, and as many to be filled as a process has open and looks through before it adds one.
+			if most := 30*(n+1)*int(k.Size())/testSegment + 1 + 2 + 1; has > most {
+				t.Fatalf("process %d: there are %d segments of blocks of %d bytes, and %d should do", n, has, k.Size(), most)
+			}
+		}
+		if n := len(s.Layout().Segments) - blockSegments(l); n > 1+2+2 {
+			t.Fatalf("process %d: %d segments of logs and indexes: %+v", n, n, l.Segments)
+		}
+		*b.fabric.clock += 11
+		if ended := must(s.TakeOver(*b.fabric.clock))(t); ended != 1 {
+			t.Fatalf("%d registrations were ended", ended)
+		}
+		if generation, due := s.Unswept(); due { // as maintenance does it
+			check(t, s.Swept(generation))
+		}
+	}
+}
+
+// TestFirstLeavesRoom: blades are full of segments when a database is opened by two processes. Both find what is free.
+func TestFirstLeavesRoom(t *testing.T) {
+	const k = 20
+	b := newSharedBed(t, 2, 6, 1)
+	s, c := b.open()
+	p := newProcess(t, b, s, c, k)
+	taken := map[memory.Addr]bool{}
+	p.insert(t, k, 1<<20, taken)
+	for _, a := range p.has {
+		if a.Offset()/memory.Class(k).Size()%2 == 0 {
+			delete(taken, a)
+			p.free(a)
+		}
+	}
+	room := len(p.has) - len(taken)
+	check(t, s.CloseCoordinatorOn(c, p.id))
+	check(t, p.a.Close(c))
+	check(t, s.Close(c))
+	s, c = b.open()
+	first := newProcess(t, b, s, c, k)
+	first.insert(t, k, 5, taken)
+	s, c = b.join(0)
+	second := newProcess(t, b, s, c, k)
+	second.insert(t, k, 1<<20, taken)
+	if len(second.has) == 0 {
+		t.Error("the second process has found nothing")
+	}
+	first.insert(t, k, 1<<20, taken)
+	if n := len(first.has) + len(second.has); n != room {
+		t.Errorf("%d blocks were found of %d", n, room)
+	}
+}
+
+// TestAdoptedWhileFreeing: a session is about to free a block in a segment that is nobody's, under the number of those that
+// do not own it, when another thread of its process adopts the segment. The block is found by its header, with a number of this process.
+func TestAdoptedWhileFreeing(t *testing.T) {
+	const k = 20
+	b := newSharedBed(t, 2, 4, 1)
+	b.fabric.clock = new(int64)
+	s, c := b.join(1000)
+	dead, dc := b.join(10)
+	taken := map[memory.Addr]bool{}
+	gone := newProcess(t, b, dead, dc, k)
+	gone.insert(t, k, 1<<20, taken) // all there is
+	check(t, s.Follow())
+	*b.fabric.clock = 11
+	if must(s.TakeOver(11))(t) != 1 {
+		t.Fatal("no registration has ended")
+	}
+
+	freeing, other := newProcess(t, b, s, c, k), newProcess(t, b, s, b.thread().Plain(), k)
+	a := gone.has[7]
+	freeing.a.Hold(a)
+	number := s.CountFree(a)
+	if number != memory.FreedByOther {
+		t.Fatalf("a block that is nobody's is freed under %#x", number)
+	}
+	other.insert(t, k, 1<<20, taken) // adopts all, and finds nothing
+	if len(other.has) > 0 || !s.Owns(a) {
+		t.Fatalf("%d blocks were found, and the segment is adopted: %v", len(other.has), s.Owns(a))
+	}
+	line := make(record.Image, record.LineSize)
+	line.PutFree(a, record.MakeTxID(freeing.id, 1), 1, k, number)
+	write(t, s, c, a, line)
+	delete(taken, a)
+	freeing.a.Free(a, k)
+	freeing.insert(t, k, 1<<20, taken) // which looks at the numbers
+	if !slices.Equal(freeing.has, []memory.Addr{a}) {
+		t.Errorf("found are %v, and %v is free", freeing.has, a)
+	}
+}
+
+// TestAdoptedTable: the table of an index segment that was adopted cannot be read. It is read the next time.
+func TestAdoptedTable(t *testing.T) {
+	b := newSharedBed(t, 2, 4, 1)
+	b.fabric.clock = new(int64)
+	s, c := b.join(1000)
+	dead, dc := b.join(10)
+	var had []memory.Addr
+	for {
+		a, err := dead.AllocExtent(dc, 60<<10)
+		if errors.Is(err, memory.ErrNoSpace) {
+			break
+		}
+		check(t, err)
+		had = append(had, a)
+	}
+	for _, a := range had {
+		check(t, dead.FreeExtent(a, 60<<10))
+	}
+	check(t, dead.SettleExtents(dc))
+	check(t, s.Follow())
+	*b.fabric.clock = 11
+	if must(s.TakeOver(11))(t) != 1 {
+		t.Fatal("no registration has ended")
+	}
+	connect := func() {
+		for _, b := range s.Fabric().Blades() {
+			check(t, c.Thread().Reconnect(b.ID))
+		}
+	}
+	connect()
+	b.fabric.stop = &stop{status: rdma.StatusFlushed}
+	if _, err := s.AllocExtent(c, 60<<10); !errors.Is(err, rdma.ErrVerb) {
+		t.Fatalf("no table can be read: %v", err)
+	}
+	b.fabric.stop = nil
+	connect()
+	var got []memory.Addr
+	for {
+		a, err := s.AllocExtent(c, 60<<10)
+		if errors.Is(err, memory.ErrNoSpace) {
+			break
+		}
+		check(t, err)
+		got = append(got, a)
+	}
+	if len(got) < len(had) {
+		t.Errorf("found are %d extents, and %d are free", len(got), len(had))
+	}
+}
