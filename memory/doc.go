@@ -40,8 +40,9 @@
 // alone until it has recovered what others have left ([Space.EndAlone]); later ones register beside those that live.
 //
 // Processes change one catalog: each change is read, compared and applied again (commit.go), and
-// [Space.Follow] takes over what others have changed. Segments have owners (owner.go), and keys are
-// those of the epoch that the catalog names, whichever process has made it (keys.go).
+// [Space.Follow] takes over what others have changed. Segments have owners, or are nobody's and adopted
+// when they are needed (owner.go), and keys are those of the epoch that the catalog names, whichever process
+// has made it (keys.go).
 //
 // Clocks of processes are not compared: a lease ends when it has not changed for its term by the clock
 // of the one that looks (lease.go). Blocks are freed and numbered for their owner alone (frees.go), which

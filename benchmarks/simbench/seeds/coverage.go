@@ -46,7 +46,7 @@ type Coverage struct {
 	Killed    uint64 // processes that were killed
 	Joined    uint64 // that have opened the database while others were at work
 	Closed    uint64 // that have closed it then
-	Taken     uint64 // times that segments were taken over from processes
+	Ended     uint64 // times that registrations of processes were ended
 	Rejoined  uint64 // workers that were fenced, or had met a fault, and went on
 	Foreign   uint64 // blades that a process found declared dead by another one
 	Succeeded uint64 // rounds in which another process has outlived the one that was there first
@@ -93,7 +93,7 @@ func (c *Coverage) Add(d *Coverage) {
 	c.Killed += d.Killed
 	c.Joined += d.Joined
 	c.Closed += d.Closed
-	c.Taken += d.Taken
+	c.Ended += d.Ended
 	c.Rejoined += d.Rejoined
 	c.Foreign += d.Foreign
 	c.Succeeded += d.Succeeded
@@ -121,9 +121,9 @@ func (c *Coverage) String() string {
 		}
 	}
 	if c.Several > 0 {
-		fmt.Fprintf(&b, "\nseveral processes: %d in %d runs; %d joined while others were at work, %d closed the database then, %d were killed; segments were taken over %d times, "+
+		fmt.Fprintf(&b, "\nseveral processes: %d in %d runs; %d joined while others were at work, %d closed the database then, %d were killed; their registrations were ended %d times, "+
 			"blades found declared dead by another: %d, workers rejoined: %d; the first process died, and others stayed: %d times, or none: %d times",
-			c.Processes, c.Several, c.Joined, c.Closed, c.Killed, c.Taken, c.Foreign, c.Rejoined, c.Succeeded, c.Extinct)
+			c.Processes, c.Several, c.Joined, c.Closed, c.Killed, c.Ended, c.Foreign, c.Rejoined, c.Succeeded, c.Extinct)
 	}
 	if faults == "" {
 		return b.String()

@@ -35,8 +35,8 @@ func (c damageCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		}
 	}
 	switch e.Message {
-	case saysTakenOver:
-		c.b.cov.Taken++
+	case saysEnded:
+		c.b.cov.Ended++
 	case saysRejoined:
 		c.b.cov.Rejoined++
 	}
@@ -45,6 +45,6 @@ func (c damageCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 
 // Messages of package txn that are counted.
 const (
-	saysTakenOver = "segments of processes that have closed the database, or have died, were taken over"
+	saysEnded = "processes have closed the database, or have died, and what they had is nobody's"
 	saysRejoined  = "a worker has rejoined"
 )
