@@ -26,6 +26,8 @@ type Report struct {
 	Began       time.Time `json:"began"`
 	Connections int       `json:"connections"`
 	Limit       int       `json:"limit"` // of connections
+	// OpenFiles is the limit of files that it can have open at a time; 0: not known.
+	OpenFiles uint64 `json:"open_files,omitempty"`
 	// Counted: the daemon executes the verbs on its blades, and counts them. Verbs on shared memory are executed by clients.
 	Counted bool          `json:"counted"`
 	Blades  []BladeReport `json:"blades"`
@@ -51,7 +53,8 @@ type BladeReport struct {
 // methods are safe for concurrent use.
 //
 // A request without bytes is a question, and its reply is a Report as JSON. Another one is a ProcessReport as JSON, which the
-// reporter remembers; its reply has no bytes.
+// reporter remembers; its reply has no bytes. Any client that may connect can say anything of itself, so what a reporter remembers
+// is bounded, and is for people to look at.
 type Reporter struct {
 	report func() Report
 	board  board

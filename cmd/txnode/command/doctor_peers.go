@@ -104,6 +104,10 @@ func (e *exam) checkReport(ctx context.Context, address string, o cluster.Option
 	if 10*r.Connections > 9*r.Limit {
 		e.bad(healthWarn, "start the daemon with a larger --connections", "connections", address, "%d of %d are taken", r.Connections, r.Limit)
 	}
+	if files := r.OpenFiles; files > 0 && files < uint64(max(r.Limit, 0)+filesOfProcess) {
+		e.bad(healthWarn, fmt.Sprintf("start the daemon with a smaller --connections, or: ulimit -n %d; of a systemd unit: LimitNOFILE=%d", r.Limit+filesOfProcess, r.Limit+filesOfProcess),
+			"open files", address, "the daemon can have %d at a time, and --connections is %d", files, r.Limit)
+	}
 	// The daemon has looked at its clock between before and after.
 	off := time.Duration(0)
 	if r.Time.After(after) {

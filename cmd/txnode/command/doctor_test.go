@@ -308,7 +308,9 @@ func TestDoctorClock(t *testing.T) {
 			address := "unix:" + filepath.Join(dir, name)
 			o := tcp.ServerOptions{Services: map[string]tcp.Service{}}
 			if name != "silent" {
-				r := cluster.NewReporter(func() cluster.Report { return cluster.Report{Version: "v9.9.9", Limit: 10, Time: time.Now().Add(off)} })
+				r := cluster.NewReporter(func() cluster.Report {
+					return cluster.Report{Version: "v9.9.9", Limit: 10, Connections: 10, OpenFiles: 20, Time: time.Now().Add(off)}
+				})
 				o.Services[cluster.ReportService] = r.Answer
 			}
 			serveTCP(t, set, &catalog.Mem{}, o, address)
@@ -319,6 +321,9 @@ func TestDoctorClock(t *testing.T) {
 			case "behind", "ahead":
 				if n := count(all, "fail", "clock"); n != 2 || !strings.Contains(text(all, "clock"), name) {
 					t.Errorf("%d clocks are wrong: %+v", n, all)
+				}
+				if count(all, "warn", "connections") != 2 || count(all, "warn", "open files") != 2 {
+					t.Errorf("a daemon with too many connections: %+v", all)
 				}
 				if n := count(all, "warn", "release"); n != 2 || !strings.Contains(text(all, "release"), "v9.9.9") {
 					t.Errorf("%d other releases: %+v", n, all)

@@ -4,6 +4,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"txnode/cluster"
 )
 
@@ -11,11 +13,12 @@ import (
 func (d *daemon) reportOf(o *serveOptions) func() cluster.Report {
 	e := d.w.Environment()
 	host, _ := os.Hostname() // "" then
+	files := limitOf(unix.RLIMIT_NOFILE)
 	return func() cluster.Report {
 		s := d.look(time.Now())
 		r := cluster.Report{
 			Version: e.Version, Revision: e.Revision, Host: host, PID: os.Getpid(), Time: s.At, Began: s.Began,
-			Connections: s.Net.Connections, Limit: o.Connections, Counted: s.Counted,
+			Connections: s.Net.Connections, Limit: o.Connections, OpenFiles: files, Counted: s.Counted,
 		}
 		for i := range s.Blades {
 			b := &s.Blades[i]

@@ -54,11 +54,14 @@ the other, with -o json a line each.`,
 	}
 	fs := cmd.Flags()
 	fs.DurationVar(&o.Interval, "interval", time.Second, "time from a view to the next one, which rates are over")
-	fs.BoolVar(&o.Once, "once", false, "print one view, after one interval, and end")
+	fs.BoolVar(&o.Once, "once", false, "print one view, after one interval or at most three, and end")
 	o.output.addFlag(cmd)
 	o.access.addFlags(cmd)
 	return cmd
 }
+
+// onceLooks bounds how many intervals --once waits for processes to tell their totals twice.
+const onceLooks = 3
 
 func runTop(ctx context.Context, w *World, address string, o *topOptions) (err error) {
 	co, err := o.access.options()
@@ -74,7 +77,7 @@ func runTop(ctx context.Context, w *World, address string, o *topOptions) (err e
 	t.take(m.Look(ctx))
 	ticks := time.NewTicker(o.Interval)
 	defer ticks.Stop()
-	for {
+	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done(): // which is how it is ended
 			return nil
@@ -84,7 +87,11 @@ func runTop(ctx context.Context, w *World, address string, o *topOptions) (err e
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err := w.show(t.take(s), o); err != nil || o.Once {
+		v := t.take(s)
+		if o.Once && n < onceLooks && !t.complete() {
+			continue
+		}
+		if err := w.show(v, o); err != nil || o.Once {
 			return err
 		}
 	}

@@ -139,6 +139,16 @@ func (t *top) count(reports []cluster.ProcessReport) {
 	t.work = work
 }
 
+// complete reports whether the rates of all processes that report are known.
+func (t *top) complete() bool {
+	for _, c := range t.work {
+		if c.seconds == 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // added is what was added to totals that are shown.
 func added(now, was *txn.Metrics) (d txn.Metrics) {
 	less := func(a, b uint64) uint64 { return a - min(a, b) }

@@ -5,6 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -222,5 +225,80 @@ func TestTopTerminal(t *testing.T) {
 	}
 	if code, _, stderr := inSystem(t, "top", catalog); code != 1 || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
+// asProgram has the test binary be the program, with the arguments of the command line.
+const asProgram = "TXNODE_TEST_AS_PROGRAM"
+
+func init() {
+	programs[asProgram] = func(string) int {
+		ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
+		defer cancel()
+		return command.Main(ctx, command.System(), os.Args[1:])
+	}
+}
+
+// TestTopBenchmark: the processes of a benchmark are seen, each with its commits.
+func TestTopBenchmark(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
+	dir := socketDir(t)
+	at := func(name string) string { return "unix:" + filepath.Join(dir, name) }
+	_, endCatalog := startServe(t, "--listen", at("c"), "--catalog", "memory", "--memory", "0")
+	_, endBlade := startServe(t, "--listen", at("b"), "--memory", "256MiB")
+	if code, _, stderr := inSystem(t, "cluster", "init", "--catalog", at("c"), "--blade", at("b")); code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out, errs bytes.Buffer
+	w := command.System()
+	w.Stdout, w.Stderr, w.StdoutTerminal, w.StderrTerminal = &out, &errs, false, false
+	w.Self = func(args ...string) *exec.Cmd {
+		path, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := exec.Command(path, args...)
+		c.Env = append(os.Environ(), asProgram+"=1")
+		return c
+	}
+	done := make(chan int, 1)
+	go func() {
+		done <- command.Main(ctx, w, []string{
+			"bench", "smallbank", "--cluster", at("c"), "--processes", "2", "--threads", "1", "--coroutines", "2", "--accounts", "500", "--hot-accounts", "20",
+			"--warmup", "0s", "--duration", "5m", "--no-save",
+		})
+	}()
+	for deadline := time.Now().Add(time.Minute); ; {
+		code, text, stderr := inSystem(t, "top", at("c"), "--once", "-o", "json")
+		var v topView
+		if err := json.Unmarshal([]byte(text), &v); code != 0 || err != nil {
+			t.Fatalf("exit code %d, %v: %s%s", code, err, text, stderr)
+		}
+		busy := map[int]bool{}
+		for _, p := range v.Processes {
+			if p.Rates != nil && p.Rates.Committed > 0 && p.Lease.State == "live" && p.Workers == 2 {
+				busy[p.PID] = true
+			}
+		}
+		if len(busy) >= 2 && len(v.Tables) == 2 && v.Blades[0].Rates != nil && v.Blades[0].Rates.Verbs["WRITE"] > 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("%+v", v)
+			break
+		}
+	}
+	cancel()
+	if code := <-done; code != command.ExitInterrupted {
+		t.Errorf("exit code %d: %s%s", code, out.String(), errs.String())
+	}
+	for _, end := range []func() (int, string){endBlade, endCatalog} {
+		if code, stderr := end(); code != 0 {
+			t.Errorf("exit code %d: %s", code, stderr)
+		}
 	}
 }
