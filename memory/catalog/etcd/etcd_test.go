@@ -443,7 +443,9 @@ func TestWatch(t *testing.T) {
 				}
 				return etcdtest.Fate{Made: true}
 			})
-			now, err := c.Await(t.Context(), rev)
+			bounded, cancel := context.WithTimeout(t.Context(), time.Minute) // rather than wait for ever
+			defer cancel()
+			now, err := c.Await(bounded, rev)
 			if want := <-next; now != want || err != nil {
 				t.Errorf("%d, %v, want %d", now, err, want)
 			}
