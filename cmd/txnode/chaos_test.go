@@ -276,6 +276,7 @@ var faults = []struct {
 		}
 	}},
 	{"kill a blade", func(c *chaos) {
+		c.whole("before a blade is killed") // a database with one backup survives one blade at a time
 		i := c.rand.IntN(len(c.blades))
 		c.kill(c.blades[i])
 		time.Sleep(time.Duration(c.rand.Int64N(int64(time.Second))))
@@ -287,6 +288,7 @@ var faults = []struct {
 		c.serveCatalog()
 	}},
 	{"lose a blade while there are no writers", func(c *chaos) {
+		c.whole("before a blade is lost")
 		i := c.rand.IntN(len(c.blades))
 		for _, p := range c.writers {
 			c.kill(p)
