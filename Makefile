@@ -143,9 +143,14 @@ SEED   ?= 1
 crash: ## processes that write to a database are killed with SIGKILL, or lose power, and what they leave is checked [KILLS=300 LOSSES=0 POWERS=300 SEED=1]
 	$(GO) test ./txn/crashtest -run 'TestKill|TestPower' -count=1 -v -timeout 0 -kills $(KILLS) -losses $(LOSSES) -powers $(POWERS) -seed $(SEED)
 
+# chaos: where the catalog is: in a process of txnode serve, or in an etcd.
+CATALOG ?= serve
+
 .PHONY: chaos
-chaos: ## a cluster of processes, of which writers, blades and the catalog are killed or stopped, and what is there afterwards [ROUNDS=20 SEED=1]
-	$(GO) test ./cmd/txnode -run 'TestChaos$$' -count=1 -v -timeout 0 -chaos.rounds $(ROUNDS) -chaos.seed $(SEED)
+chaos: ## a cluster of processes, of which writers, blades and the catalog are killed or stopped, and what is there afterwards [ROUNDS=20 SEED=1 CATALOG=etcd]
+	$(if $(filter-out serve etcd,$(CATALOG)),$(error CATALOG is $(CATALOG): serve or etcd))
+	$(if $(filter etcd,$(CATALOG)),@sh scripts/tool.sh etcd >/dev/null)
+	$(GO) test ./cmd/txnode -run 'TestChaos$$' -count=1 -v -timeout 0 -chaos.rounds $(ROUNDS) -chaos.seed $(SEED) $(if $(filter etcd,$(CATALOG)),-chaos.etcd)
 
 .PHONY: etcd
 etcd: ## the path of an etcd for the tests that need a real one (make test-full, make chaos): that of PATH, or Debian's in ./bin

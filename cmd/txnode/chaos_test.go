@@ -19,16 +19,19 @@ import (
 	"time"
 
 	"txnode/cluster"
+	"txnode/memory/catalog/etcd/etcdtest"
 	"txnode/rdma/tcp"
 	"txnode/txn"
 )
 
 // Chaos: four blades, a catalog and three writers are processes of their own. Each round something happens to some of them: a writer is
-// killed, or stopped past its lease and continued; a blade is killed and begins anew; the catalog is killed and begins again. Then the
-// money is the same, every transaction that a writer was told to have committed is there, and all writers go on.
+// killed, or stopped past its lease and continued; a blade is killed and begins anew; the catalog, which may be in an etcd, is killed
+// and begins again. Then the money is the same, every transaction that a writer was told to have committed is there, and all writers
+// go on.
 
 var (
 	chaosRounds = flag.Int("chaos.rounds", 0, "how many rounds of faults there are; 0: a few")
+	chaosEtcd   = flag.Bool("chaos.etcd", false, "the catalog is in an etcd, and not in a process of txnode serve")
 	chaosSeed   = flag.Uint64("chaos.seed", 1, "seed of the faults (not of when the system schedules what)")
 )
 
@@ -118,7 +121,8 @@ type chaos struct {
 	address string
 	rand    *rand.Rand
 	blades  []*exec.Cmd
-	catalog *exec.Cmd
+	catalog *exec.Cmd        // nil: it is in etcd
+	etcd    *etcdtest.Server // nil: txnode serve has it
 	writers []*exec.Cmd
 	journal []string // of all writers that there ever were
 	live    []int    // journals of those of now
@@ -149,7 +153,20 @@ func (c *chaos) serveBlade(i int) {
 	c.blades[i] = c.run(asProgram+"=1", "serve", "--listen", "unix:"+c.dir+"/b"+strconv.Itoa(i), "--memory", "1GiB")
 }
 
+func (c *chaos) killCatalog() {
+	if c.etcd != nil {
+		c.etcd.Kill()
+		return
+	}
+	c.kill(c.catalog)
+}
+
+// serveCatalog has the catalog served, again after killCatalog. An etcd that Start has started is served already.
 func (c *chaos) serveCatalog() {
+	if c.etcd != nil {
+		c.etcd.Restart(c.t)
+		return
+	}
 	c.catalog = c.run(asProgram+"=1", "serve", "--listen", c.address, "--catalog", c.dir+"/data", "--memory", "0")
 }
 
@@ -283,7 +300,7 @@ var faults = []struct {
 		c.serveBlade(i)
 	}},
 	{"kill the catalog", func(c *chaos) {
-		c.kill(c.catalog)
+		c.killCatalog()
 		time.Sleep(time.Duration(c.rand.Int64N(int64(chaosLease))))
 		c.serveCatalog()
 	}},
@@ -336,7 +353,12 @@ func TestChaos(t *testing.T) {
 	for i := range c.blades {
 		c.serveBlade(i)
 	}
-	c.serveCatalog()
+	if *chaosEtcd {
+		c.etcd = etcdtest.Start(t)
+		c.address = "etcd://" + c.etcd.Address
+	} else {
+		c.serveCatalog()
+	}
 	c.await("the cluster cannot be created", func() bool {
 		args := []string{"cluster", "init", "--catalog", c.address, "--segment-size", "256KiB", "--log-area", "64KiB"}
 		for i := range c.blades {
