@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -28,6 +29,7 @@ type Client struct {
 	end  context.CancelFunc
 
 	watchTime time.Duration
+	handshake atomic.Pointer[error] // why the last handshake of TLS has failed; nil: it has not
 
 	mu      sync.Mutex
 	closed  bool
@@ -71,15 +73,19 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 	c.life, c.end = context.WithCancel(context.Background())
 	connecting, cancel := context.WithTimeout(ctx, o.Control)
 	defer cancel()
+	dial := []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: lastPause},
+		MinConnectTimeout: o.Control,
+	})}
+	if o.TLS != nil && !strings.HasPrefix(o.Endpoints[0], "http://") {
+		dial = append(dial, grpc.WithTransportCredentials(newHandshakes(o.TLS, &c.handshake)))
+	}
 	var err error
 	c.etcd, err = clientv3.New(clientv3.Config{
 		Endpoints: o.Endpoints, TLS: o.TLS, Username: o.Username, Password: o.Password, Context: c.life,
 		DialTimeout: o.Control, DialKeepAliveTime: keepAliveTime, DialKeepAliveTimeout: keepAliveTimeout,
 		MaxUnaryRetries: 10, Logger: zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: lastPause},
-			MinConnectTimeout: o.Control,
-		})},
+		DialOptions: dial,
 	})
 	if err != nil {
 		err = c.failed(err)
@@ -88,6 +94,9 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 	}
 	if _, _, err := c.ask(connecting); err != nil {
 		_ = c.Close() // it was asked only
+		if o.TLS == nil && errors.Is(err, ErrAway) {
+			err = fmt.Errorf("%w; if it serves TLS, it does not answer without certificates", err)
+		}
 		return nil, err
 	}
 	return c, nil

@@ -63,6 +63,9 @@ func (c *Client) failed(err error) error {
 		return fmt.Errorf("catalog: etcd at %s refuses user %q: give a name and a password whose role may read and write keys that begin with %q: %w", where, c.o.Username, c.o.Prefix, err)
 	case code == codes.Unavailable, code == codes.DeadlineExceeded, code == codes.Canceled,
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		if h := c.handshake.Load(); h != nil {
+			return fmt.Errorf("%w at %s: a handshake of TLS has failed: %w", ErrAway, where, *h)
+		}
 		return fmt.Errorf("%w at %s: start it, or wait until it is back and has a leader: %w", ErrAway, where, err)
 	}
 	return fmt.Errorf("catalog: etcd at %s: %w", where, err)

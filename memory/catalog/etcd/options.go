@@ -15,7 +15,8 @@ type Options struct {
 	Endpoints []string
 	// Prefix begins the keys of the catalog. A slash is added unless it ends with one. "": DefaultPrefix.
 	Prefix string
-	// TLS is for endpoints that need it; nil: plain connections, and the system's authorities for https.
+	// TLS is for endpoints that need it; nil: plain connections, and the system's authorities for https. The name that a
+	// member's certificate must have is ServerName, by default the host of its endpoint.
 	TLS *tls.Config
 	// Username and Password are for an etcd with authentication.
 	Username, Password string

@@ -39,11 +39,12 @@ type StandIn struct {
 	// Address is another such place: HOST:PORT.
 	Address string
 
-	path   string
-	mu     sync.Mutex
-	server *grpc.Server
-	served chan struct{} // closed when the server has ended
-	hook   func(request any) Fate
+	path    string
+	options []grpc.ServerOption
+	mu      sync.Mutex
+	server  *grpc.Server
+	served  chan struct{} // closed when the server has ended
+	hook    func(request any) Fate
 	store
 }
 
@@ -61,10 +62,10 @@ func newStore(cluster uint64) store {
 	return store{cluster: cluster, rev: 1, keys: map[string]*mvccpb.KeyValue{}, moved: make(chan struct{})}
 }
 
-// NewStandIn starts a stand-in, which ends with the test.
-func NewStandIn(t *testing.T) *StandIn {
+// NewStandIn starts a stand-in, which ends with the test, with options of its gRPC, such as certificates.
+func NewStandIn(t *testing.T, options ...grpc.ServerOption) *StandIn {
 	t.Helper()
-	s := &StandIn{path: filepath.Join(tempDir(t), "s"), store: newStore(1)}
+	s := &StandIn{path: filepath.Join(tempDir(t), "s"), options: append(options, grpc.MaxRecvMsgSize(4<<20)), store: newStore(1)}
 	s.Endpoint = "unix://" + s.path
 	t.Cleanup(s.Stop)
 	s.Address = forward(t, s.path)
@@ -80,7 +81,7 @@ func (s *StandIn) Restart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, served := grpc.NewServer(grpc.MaxRecvMsgSize(4<<20)), make(chan struct{})
+	server, served := grpc.NewServer(s.options...), make(chan struct{})
 	etcdserverpb.RegisterKVServer(server, &kv{s: s})
 	etcdserverpb.RegisterWatchServer(server, watcher{s})
 	s.mu.Lock()
