@@ -24,12 +24,16 @@ type ProcessReport struct {
 	Program string `json:"program"`
 	// At is when it was so, in nanoseconds since the process has opened the database.
 	At int64 `json:"at"`
+	// Time is when the process told it, by the clock of its host.
+	Time time.Time `json:"time"`
 	// Metrics are totals, of at most ReportedTables tables.
 	Metrics txn.Metrics `json:"metrics"`
 	// Closed: the process is about to end, and is to be forgotten.
 	Closed bool `json:"closed,omitempty"`
 	// Age is for how long the daemon has had it, in nanoseconds.
 	Age time.Duration `json:"age"`
+	// Ahead is how far the clock of the process is ahead of the daemon's, less what the report took on its way, in nanoseconds.
+	Ahead time.Duration `json:"ahead"`
 }
 
 // ReportedTables is of how many tables ProcessReport.Metrics has figures at most: those with the most records read and written.
@@ -60,6 +64,10 @@ func (b *board) put(p []byte, now time.Time) error {
 	x := &post{at: now}
 	if err := json.Unmarshal(p, &x.report); err != nil {
 		return errRequest
+	}
+	x.report.Ahead = 0
+	if told := x.report.Time; !told.IsZero() {
+		x.report.Ahead = told.Sub(now)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -32,8 +32,8 @@ func TestBoard(t *testing.T) {
 	put(ProcessReport{Life: 1, Process: 7, At: 1})
 	put(ProcessReport{Life: 2, Process: 3, At: 1, Age: time.Hour})
 	now = now.Add(10 * time.Second)
-	put(ProcessReport{Life: 1, Process: 7, At: 2})
-	if all := b.all(now); len(all) != 2 || all[0].Process != 3 || all[0].Age != 10*time.Second || all[1].At != 2 || all[1].Age != 0 {
+	put(ProcessReport{Life: 1, Process: 7, At: 2, Time: now.Add(-time.Hour), Ahead: 5})
+	if all := b.all(now); len(all) != 2 || all[0].Ahead != 0 || all[1].Ahead != -time.Hour || all[0].Process != 3 || all[0].Age != 10*time.Second || all[1].At != 2 || all[1].Age != 0 {
 		t.Errorf("%+v", all)
 	}
 	now = now.Add(postLasts - 10*time.Second + 1)

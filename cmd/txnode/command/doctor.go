@@ -18,8 +18,9 @@ func newDoctor(w *World) *cobra.Command {
 		Use: "doctor address", Short: "Examine this host, and each process of a cluster, and say how to mend what is wrong",
 		Long: `Examines, for the cluster whose catalog is at an address: the limits and pages of this
 host, the TLS files, the catalog, and each server of blades: whether it answers, its
-release, its clock beside this host's, its certificate; and each blade: whether it is
-the one that the catalog says, and how long a READ, a WRITE and a compare-and-swap (CAS) take.
+release, its certificate, its clock and those of processes beside this host's; and each
+blade: whether it is the one that the catalog says, and how long a READ, a WRITE and a
+compare-and-swap (CAS) take.
 
 Each check is a line: ok, warn or fail. Below one that is not ok stands what mends it.
 Exit code 1 if a check fails. Verbs are tested in a page of each blade that holds no
@@ -71,6 +72,7 @@ type exam struct {
 	address string
 	found   []finding
 	options cluster.Options
+	told    map[uint64]bool // processes of which a daemon was told, by their lives
 }
 
 func (e *exam) ok(check, subject, format string, args ...any) {

@@ -115,22 +115,40 @@ func (e *exam) checkReport(ctx context.Context, address string, o cluster.Option
 	} else if r.Time.Before(before) {
 		off = r.Time.Sub(before)
 	}
-	state, mend := healthOK, ""
-	if off.Abs() > clockWarn {
-		state, mend = healthWarn, "set the clocks of both hosts: timedatectl set-ntp true; then timedatectl timesync-status, or chronyc tracking"
+	e.checkClock(address, off)
+	for i := range r.Processes {
+		p := &r.Processes[i]
+		if e.told[p.Life] {
+			continue
+		}
+		if e.told == nil {
+			e.told = map[uint64]bool{}
+		}
+		e.told[p.Life] = true
+		e.checkClock(fmt.Sprintf("process %d (%s, process %d of %s)", p.Process, p.Program, p.PID, p.Host), p.Ahead+off)
 	}
-	if off.Abs() > clockFail {
-		state = healthFail
-	}
+}
+
+// checkClock checks how far a clock is ahead of this host's.
+func (e *exam) checkClock(subject string, ahead time.Duration) {
+	const check = "clock"
 	how := "ahead of"
-	if off < 0 {
+	if ahead < 0 {
 		how = "behind"
 	}
-	if off.Abs() < time.Millisecond {
-		e.ok("clock", address, "that of this host")
-		return
+	switch off := ahead.Abs(); {
+	case off < 10*time.Millisecond:
+		e.ok(check, subject, "that of this host")
+	case off <= clockWarn:
+		e.ok(check, subject, "%v %s that of this host", off.Round(time.Millisecond), how)
+	default:
+		state := healthWarn
+		if off > clockFail {
+			state = healthFail
+		}
+		e.bad(state, "set the clocks of both hosts: timedatectl set-ntp true; then timedatectl timesync-status, or chronyc tracking", check, subject,
+			"%v %s that of this host", off.Round(time.Millisecond), how)
 	}
-	e.bad(state, mend, "clock", address, "%v %s that of this host", off.Abs().Round(time.Millisecond), how)
 }
 
 func releaseOf(version, revision string) string {

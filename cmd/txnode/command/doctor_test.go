@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -317,8 +318,15 @@ func TestDoctorClock(t *testing.T) {
 			if code, _, stderr := inSystem(t, "cluster", "init", "--catalog", address, "--blade", address); code != 0 {
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
+			if name == "behind" { // and so is a process, which is on the same host
+				post(t, address, cluster.ProcessReport{Life: 1, Process: 7, Program: "teller", Time: time.Now().Add(off)})
+			}
 			switch all := doctor(t, address); name {
 			case "behind", "ahead":
+				if name == "behind" {
+					finds(t, all, "fail", "clock", "process 7 (teller", "behind", "timedatectl")
+					all = slices.DeleteFunc(all, func(c check) bool { return strings.HasPrefix(c.Subject, "process 7") })
+				}
 				if n := count(all, "fail", "clock"); n != 2 || !strings.Contains(text(all, "clock"), name) {
 					t.Errorf("%d clocks are wrong: %+v", n, all)
 				}
@@ -338,6 +346,22 @@ func TestDoctorClock(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// post tells a daemon of a process.
+func post(t *testing.T, address string, r cluster.ProcessReport) {
+	t.Helper()
+	c, err := tcp.DialService(t.Context(), address, cluster.ReportService, tcp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(r)
+	if err == nil {
+		_, err = c.Call(t.Context(), text)
+	}
+	if err = errors.Join(err, c.Close()); err != nil {
+		t.Fatal(err)
 	}
 }
 
