@@ -345,7 +345,7 @@ func (r *run) holds(x *tx, e *entry, line []byte) (held, asks bool) {
 	case e.Kind == log.Update && len(line) == record.LineSize && record.Image(line).Version() == x.Tx:
 		return true, false
 	case e.Kind == log.Update && len(line) == record.LineSize && record.Image(line).Meta().State() == record.Free:
-		if r.freedSince(e, record.Image(line)) {
+		if r.freedSince(x, e, record.Image(line)) {
 			return false, false // somebody has deleted it since
 		}
 		return false, e.Prev == 0 || e.Image.Meta().State() == record.Absent
@@ -567,13 +567,20 @@ func (r *run) since(x *tx, e *entry, p []byte) bool {
 	if v := img.Version(); v == x.Tx || v == e.Prev {
 		return false
 	}
-	return img.Meta().State() != record.Free || r.freedSince(e, img)
+	return img.Meta().State() != record.Free || r.freedSince(x, e, img)
 }
 
 // freedSince reports whether a block that is free was freed since the log was written. What replaced a version was in use then.
-// With several processes its number is of another one's count, perhaps, than what the log says.
-func (r *run) freedSince(e *entry, free record.Image) bool {
-	return e.Prev != 0 && r.o.Space.Shared() || free.Freed() > e.Freed
+// With several processes its number is of another one's count, perhaps, than what the log says; but not if the
+// version is that of a placeholder, which may have been on a lost primary alone.
+func (r *run) freedSince(x *tx, e *entry, free record.Image) bool {
+	return free.Freed() > e.Freed || e.Prev != 0 && r.o.Space.Shared() && !x.planted(e)
+}
+
+// planted reports whether an entry is of an insert, and what it has replaced the placeholder: then its process owned the block. Of an
+// undo log the placeholder has a version, which the session has drawn in the middle of the transaction.
+func (x *tx) planted(e *entry) bool {
+	return x.Kind == log.Undo && e.Image.Meta().State() == record.Absent && e.Prev.Coordinator() == x.Tx.Coordinator() && e.Prev.Seq() > x.Tx.Seq()
 }
 
 // persist makes the verdicts durable, before anything is done about them.

@@ -189,3 +189,51 @@ func TestOldDeleteOfAnotherProcess(t *testing.T) {
 		}
 	}
 }
+
+// TestPlaceholderLost: one of several processes stops in the middle of inserts, and the blade is lost that alone had one of their
+// placeholders. All keys are there afterwards, or none.
+func TestPlaceholderLost(t *testing.T) {
+	keys, step := []string{"a", "b", "c", "d"}, 1
+	if testing.Short() {
+		step = 3
+	}
+	for _, policy := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
+		for k, hit := 0, true; hit; k += step {
+			hit = false
+			for b := range rdma.BladeID(3) {
+				all := processes(t, setting{policy, 1, strong}, occ.Options{ReclaimAfter: 1}, 2, 6<<20, false)
+				p, q := all[0], all[1]
+				_, last := q.session()
+				var ops []op
+				for _, key := range keys {
+					ops = append(ops, put(key, "x"))
+				}
+				q.arm(k)
+				told := q.do(last, ops...)
+				hit = q.disarm() || hit
+				must(t, q.f.StopBlade(b))
+				must(t, p.space.Follow())
+				_, err := recovery.FailOver(p.newThread().Plain(), p.eng.Recovery(), p.space.Demise(b))
+				must(t, err)
+				for _, w := range all {
+					must(t, w.space.Follow())
+					must(t, recovery.Reconnect(w.ctl.Plain(), w.space))
+				}
+				verdict, _ := p.space.Verdict(last.ID().Coordinator())
+				want := ""
+				if told == nil || verdict.Of(last.ID().Seq()) == memory.OutcomeCommitted {
+					want = "x"
+				}
+				what := fmt.Sprintf("policy %v, stopped after %d verbs (told %v), blade %d lost", policy, k, told, b)
+				se, tx := p.session()
+				for i, got := range p.values(se, tx, keys...) {
+					if got != want {
+						t.Fatalf("%s: %s is %q instead of %q, %v", what, keys[i], got, want, verdict)
+					}
+				}
+				must(t, se.Close())
+				whole(t, what, all)
+			}
+		}
+	}
+}

@@ -216,6 +216,9 @@ func (b *bench) toil(faults []sim.Fault, work, reopen func(q *process) error) er
 // hundreds of steps, one each time that a worker sees to maintenance.
 const convergeNs = 5_000_000_000
 
+// sweepNs is how much longer it may take for each segment: processes that take each other for dead leave many.
+const sweepNs = 50_000_000
+
 // converge has a worker do nothing but maintenance until all others are gone, and
 // swept up after.
 func (b *bench) converge() error {
@@ -240,7 +243,7 @@ func (b *bench) converge() error {
 				}
 				return nil
 			}
-			if w.Now()-start > convergeNs {
+			if w.Now()-start > convergeNs+sweepNs*int64(b.db.Redundancy().Segments) {
 				return fmt.Errorf("%d coordinators are left %v after the faults have ended, unswept: %v, copies: %+v: %w",
 					len(all), time.Duration(w.Now()-start), unswept, b.db.Redundancy(), errors.Join(errStuck, err))
 			}
