@@ -60,6 +60,9 @@ func Connect(ctx context.Context, address string, o Options) (*Host, error) {
 		_ = cat.Close() // it was asked only
 		return nil, err
 	}
+	if t, ok := f.(*tcp.Fabric); ok {
+		cat = &followed{Catalog: cat, fabric: t}
+	}
 	return &Host{Fabric: f, Catalog: cat, Servers: servers}, nil
 }
 
@@ -97,16 +100,21 @@ type Geometry struct {
 	// SegmentSize and LogArea, in bytes, are those of memory.Options; 0: SegmentSize is what package memory/embedded takes for
 	// blades of such sizes.
 	SegmentSize, LogArea uint32
+	// Places is how many blades there can be, at most memory.MaxBlades; 0, or less than there are: as many as there are. For the
+	// others AddBlade can be called later. With shared memory there are none.
+	Places int
 }
 
 // options are those of the memory of a database on such blades.
 func (g Geometry) options(blades []rdma.BladeInfo) memory.Options {
-	least := uint64(math.MaxUint64)
+	least, n := uint64(math.MaxUint64), 0
 	for _, b := range blades {
-		least = min(least, b.Size)
+		if b.Size > 0 {
+			least, n = min(least, b.Size), n+1
+		}
 	}
 	e := embedded.Options{BladeSize: least, SegmentSize: g.SegmentSize, LogArea: g.LogArea}.WithDefaults()
-	m := memory.Options{Backups: min(txn.DefaultBackups, len(blades)-1), SegmentSize: e.SegmentSize, LogArea: g.LogArea, Shared: true}
+	m := memory.Options{Backups: min(txn.DefaultBackups, n-1), SegmentSize: e.SegmentSize, LogArea: g.LogArea, Shared: true}
 	if g.Backups != nil {
 		m.Backups = *g.Backups
 	}
@@ -139,6 +147,12 @@ func Init(ctx context.Context, cat memory.Catalog, addresses []BladeAddress, g G
 			servers[i].Blades = append(servers[i].Blades, b.Size)
 		}
 		blades += len(p.blades)
+	}
+	if _, _, shm := addresses[0].shared(); shm && g.Places > blades {
+		return fmt.Errorf("%w: %d places: blades of shared memory are all there from the beginning", ErrOptions, g.Places)
+	}
+	for ; blades < g.Places; blades++ {
+		servers = append(servers, Server{Blades: []uint64{0}})
 	}
 	if blades > memory.MaxBlades {
 		return fmt.Errorf("%w: %d blades: at most %d are possible", ErrOptions, blades, memory.MaxBlades)
@@ -238,7 +252,7 @@ func dialServers(ctx context.Context, servers []Server, o Options) (rdma.Fabric,
 		return f, nil
 	}
 	for i, p := range probeAll(ctx, servers, o) { // which one is it?
-		if p.err == nil {
+		if p.err == nil && !servers[i].Vacant() {
 			p.err = compare(string(servers[i].Address), servers[i].Blades, p.blades)
 		}
 		if p.err != nil {
@@ -267,11 +281,14 @@ type probed struct {
 	err    error
 }
 
-// probeAll asks all servers at once for their blades.
+// probeAll asks all servers at once for their blades; those of a vacant place are none.
 func probeAll(ctx context.Context, servers []Server, o Options) []probed {
 	out := make([]probed, len(servers))
 	var wg sync.WaitGroup
 	for i := range servers {
+		if servers[i].Vacant() {
+			continue
+		}
 		wg.Go(func() {
 			f, err := fabricOf(ctx, servers[i:i+1], o)
 			if err != nil {

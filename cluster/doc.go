@@ -20,6 +20,9 @@
 // Package cluster/etcd registers "etcd://HOST:PORT,HOST:PORT/PREFIX", a catalog in an etcd. Only programs that import that
 // package contain etcd's client.
 //
+// A cluster can grow and shrink while programs use it ([AddBlade], [DrainBlade], [Rebalance]), within the number of places for
+// blades that Init was given. A place without a server has the address "" in the catalog.
+//
 // The catalog has one entry of this package, "cluster/servers": a line with a checksum, and JSON. Package memory ignores
 // entries under "cluster/".
 //

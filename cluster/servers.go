@@ -19,6 +19,9 @@ type Server struct {
 	Blades []uint64 `json:"blades"`
 }
 
+// Vacant reports whether it is a place for a server that has as many blades: it has no address, and its blades no bytes.
+func (s *Server) Vacant() bool { return s.Address == "" }
+
 // keyServers is the entry of the catalog.
 const keyServers = memory.PrefixCluster + "servers"
 
@@ -49,10 +52,13 @@ func decode(v []byte) ([]Server, error) {
 	if err := json.Unmarshal(body, &servers); err != nil {
 		return nil, fmt.Errorf("%w: the entry %s: %w", ErrDamaged, keyServers, err)
 	}
-	addresses := make([]BladeAddress, len(servers))
+	var addresses []BladeAddress
 	blades := 0
-	for i, s := range servers {
-		addresses[i] = s.Address
+	for i := range servers {
+		s := &servers[i]
+		if !s.Vacant() {
+			addresses = append(addresses, s.Address)
+		}
 		blades += len(s.Blades)
 		if len(s.Blades) == 0 {
 			return nil, fmt.Errorf("%w: the entry %s has no blades of %s", ErrDamaged, keyServers, s.Address)

@@ -18,7 +18,7 @@ type Status struct {
 // ServerStatus is a server of blades.
 type ServerStatus struct {
 	Server
-	// Err is why the server is of no use: it does not answer, or has other blades. nil: it answers.
+	// Err is why the server is of no use: it does not answer, or has other blades. nil: it answers, or its place is vacant.
 	Err error
 }
 
@@ -39,7 +39,7 @@ func Ask(ctx context.Context, address string, o Options) (*Status, error) {
 		return nil, err
 	}
 	for i, p := range probeAll(ctx, servers, o) {
-		if p.err == nil {
+		if p.err == nil && !servers[i].Vacant() {
 			p.err = compare(string(servers[i].Address), servers[i].Blades, p.blades)
 		}
 		st.Servers = append(st.Servers, ServerStatus{servers[i], p.err})

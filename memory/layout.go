@@ -182,6 +182,7 @@ func (l *Layout) clone() *Layout {
 // coordinators' logs are among them.
 func (l *Layout) TakeDown(b rdma.BladeID) {
 	l.Blades[b].State = BladeDown
+	l.vacate(b)
 	for i := range l.Segments {
 		p := &l.Segments[i].Placement
 		for k := 0; k < p.Written(); k++ {
@@ -196,6 +197,13 @@ func (l *Layout) TakeDown(b rdma.BladeID) {
 		if l.Segments[i].Kind == KindLog && p.N == 0 {
 			*p = Placement{}
 		}
+	}
+}
+
+// vacate forgets how large a blade was that is down and leaves: another one can come to its place.
+func (l *Layout) vacate(b rdma.BladeID) {
+	if x := &l.Blades[b]; x.Leaving {
+		*x = Blade{State: x.State, Leaving: true}
 	}
 }
 

@@ -102,6 +102,7 @@ func (s *Space) Drain(b rdma.BladeID) error {
 		}
 		x.Leaving = true
 		if x.State == BladeDown {
+			l.vacate(b)
 			return nil
 		}
 		if n := l.stayingBlades(); n <= l.Backups {
@@ -131,7 +132,7 @@ func (s *Space) Drain(b rdma.BladeID) error {
 }
 
 // Stay takes back that a blade leaves, in a new epoch. One whose place was vacant is taken in as one that has died, as soon as it
-// answers.
+// answers, whatever its size; what it has of this database is cleared.
 func (s *Space) Stay(b rdma.BladeID) error {
 	return s.AdvanceEpoch(func(l *Layout) error {
 		if err := s.known(l, b); err != nil {

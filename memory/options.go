@@ -108,19 +108,29 @@ func (o Options) Validate() error {
 // Fit returns why there can be no database with these options on some blades, an ErrGeometry, or nil.
 func (o Options) Fit(blades []rdma.BladeInfo) error {
 	o = o.withDefaults()
-	if len(blades) <= o.Backups {
-		return fmt.Errorf("%w: %d blades cannot hold %d backups of a segment on distinct blades: at least %d are needed", ErrGeometry, len(blades), o.Backups, o.Backups+1)
+	if n := len(blades) - vacancies(blades); n <= o.Backups {
+		return fmt.Errorf("%w: %d blades cannot hold %d backups of a segment on distinct blades: at least %d are needed", ErrGeometry, n, o.Backups, o.Backups+1)
 	}
 	if len(blades) > MaxBlades {
 		return fmt.Errorf("%w: %d blades; at most %d are possible", ErrGeometry, len(blades), MaxBlades)
 	}
 	for _, b := range blades {
-		if b.Size < HeaderArea+uint64(o.SegmentSize) {
+		if b.Size > 0 && b.Size < HeaderArea+uint64(o.SegmentSize) {
 			return fmt.Errorf("%w: %s has %d bytes: too small for one segment of %d beside its header, for which %d are needed: raise BladeSize, or choose a smaller SegmentSize",
 				ErrGeometry, o.bladeName(b.ID), b.Size, o.SegmentSize, HeaderArea+uint64(o.SegmentSize))
 		}
 	}
 	return nil
+}
+
+// vacancies is how many of the blades are places without one: they have no bytes.
+func vacancies(blades []rdma.BladeInfo) (n int) {
+	for _, b := range blades {
+		if b.Size == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // bladeName is how errors call a blade.

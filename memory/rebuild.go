@@ -325,15 +325,8 @@ func (s *Space) scrub(c *rdma.Coro, b rdma.BladeID, key rdma.Key, valid func() b
 		return false, nil
 	}
 	base := dirty[0]
-	// What is not zero has memory, but perhaps not all of its neighbours have.
-	provide := func(a rdma.RemoteAddr, n uint32) error { return s.fabric.Provision(b, a.Off, uint64(n)) }
-	v := &View{keys: make([]rdma.Key, b+1)}
-	v.keys[b] = key
-	area := LogArea{Addr: rdma.RemoteAddr{Blade: b, Off: base}, Size: s.opts.SegmentSize}
-	// The blade may have lost its memory, or it was cleared before, and the disk has failed then: what
-	// counts as cleared must be so when the power has gone.
-	if err := clearAreas(c, v, []LogArea{area}, s.durable(), provide); err != nil {
-		return false, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: fmt.Sprintf("clearing the place at offset %#x", base)}
+	if err := s.clear(c, b, key, base); err != nil {
+		return false, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -345,6 +338,21 @@ func (s *Space) scrub(c *rdma.Coro, b rdma.BladeID, key rdma.Key, valid func() b
 		slices.SortFunc(s.clean[b], func(x, y uint64) int { return cmp.Compare(y, x) }) // the first place is taken first
 	}
 	return len(dirty) > 1, nil
+}
+
+// clear clears the place at an offset of a blade that key opens.
+func (s *Space) clear(c *rdma.Coro, b rdma.BladeID, key rdma.Key, base uint64) error {
+	// What is not zero has memory, but perhaps not all of its neighbours have.
+	provide := func(a rdma.RemoteAddr, n uint32) error { return s.fabric.Provision(b, a.Off, uint64(n)) }
+	v := &View{keys: make([]rdma.Key, b+1)}
+	v.keys[b] = key
+	area := LogArea{Addr: rdma.RemoteAddr{Blade: b, Off: base}, Size: s.opts.SegmentSize}
+	// The blade may have lost its memory, or it was cleared before, and the disk has failed then: what
+	// counts as cleared must be so when the power has gone.
+	if err := clearAreas(c, v, []LogArea{area}, s.durable(), provide); err != nil {
+		return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: fmt.Sprintf("clearing the place at offset %#x", base)}
+	}
+	return nil
 }
 
 // Admit takes a blade in again that was declared dead, in a new epoch. What its
@@ -366,9 +374,21 @@ func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error {
 	if err != nil || up {
 		return err
 	}
-	info, err := s.greet(c, b)
+	info, blank, err := s.greet(c, b)
 	if err != nil {
 		return err
+	}
+	s.mu.Lock()
+	fresh := s.layout.Blades[b].Size == 0 // its place was vacant
+	was := &Layout{Geometry: s.layout.Geometry, Blades: []Blade{{Size: info.Size}}}
+	s.mu.Unlock()
+	for i := uint32(0); fresh && !blank && i < was.slots(0); i++ { // it was this database's before
+		if enough != nil && enough() {
+			return nil
+		}
+		if err := s.clear(c, b, info.Key, was.base(i)); err != nil {
+			return err
+		}
 	}
 	for more := true; more; {
 		if enough != nil && enough() {
@@ -388,6 +408,9 @@ func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error {
 		}
 		l.Blades[b].State = BladeUp
 		l.Blades[b].Incarnation = info.Incarnation // it gets a key if it is in that one still
+		if l.Blades[b].Size == 0 {
+			l.Blades[b].Size = info.Size
+		}
 		if err := s.addLogs(l, b); err != nil {
 			return err
 		}
@@ -396,10 +419,10 @@ func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error {
 	})
 }
 
-// greet connects to a blade that was down, looks whose it is, and writes its header.
-func (s *Space) greet(c *rdma.Coro, b rdma.BladeID) (info rdma.BladeInfo, err error) {
-	fail := func(err error, what string) (rdma.BladeInfo, error) {
-		return info, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: what}
+// greet connects to a blade that was down, looks whose it is, and writes its header. blank: it had none.
+func (s *Space) greet(c *rdma.Coro, b rdma.BladeID) (info rdma.BladeInfo, blank bool, err error) {
+	fail := func(err error, what string) (rdma.BladeInfo, bool, error) {
+		return info, false, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: what}
 	}
 	if err := c.Thread().Reconnect(b); err != nil {
 		return fail(err, "taking it in again")
@@ -408,6 +431,9 @@ func (s *Space) greet(c *rdma.Coro, b rdma.BladeID) (info rdma.BladeInfo, err er
 	l := s.Layout()
 	if had := l.Blades[b]; info.Size < had.Size {
 		return fail(ErrGeometry, fmt.Sprintf("taking it in again: it has %d bytes, it had %d and %d segments", info.Size, had.Size, had.Used))
+	}
+	if least := HeaderArea + uint64(l.SegmentSize); info.Size < least {
+		return fail(ErrGeometry, fmt.Sprintf("taking it in: it has %d bytes, and needs %d for one segment", info.Size, least))
 	}
 	buf, err := c.Thread().Alloc(regionHeader * headerCopies)
 	if err != nil {
@@ -421,8 +447,12 @@ func (s *Space) greet(c *rdma.Coro, b rdma.BladeID) (info rdma.BladeInfo, err er
 	if err := c.Do(&batch); err != nil {
 		return fail(err, "reading the region header")
 	}
+	blanks := 0
 	for i := range headerCopies {
 		h, blank, err := decodeHeader(c.Thread().Bytes(buf+uint32(i)*regionHeader, regionHeader), i)
+		if blank {
+			blanks++
+		}
 		if blank || errors.Is(err, ErrDamaged) { // it may have died while it was written
 			continue
 		}
@@ -437,7 +467,10 @@ func (s *Space) greet(c *rdma.Coro, b rdma.BladeID) (info rdma.BladeInfo, err er
 	s.mu.Lock()
 	h := s.layout.headerOf(b)
 	s.mu.Unlock()
-	return info, s.writeHeader(c, h, info.Key, buf)
+	if h.Size == 0 {
+		h.Size = info.Size
+	}
+	return info, blanks == headerCopies, s.writeHeader(c, h, info.Key, buf)
 }
 
 // addLogs gives a blade that comes up again a segment in every row of logs.

@@ -262,7 +262,11 @@ func newLayout(f rdma.Fabric, o *Options) (*Layout, error) {
 		return nil, err
 	}
 	for _, b := range infos {
-		l.Blades = append(l.Blades, Blade{Size: b.Size})
+		x := Blade{Size: b.Size}
+		if b.Size == 0 { // a place for one that is added later
+			x.State, x.Leaving = BladeDown, true
+		}
+		l.Blades = append(l.Blades, x)
 	}
 	return l, nil
 }
@@ -290,7 +294,7 @@ func (s *Space) compare() error {
 		return errors.Join(errs...)
 	}
 	for i := range infos {
-		if infos[i].Size < l.Blades[i].Size {
+		if infos[i].Size < l.Blades[i].Size && !l.Vacant(infos[i].ID) {
 			differ(fmt.Sprintf("BladeSize of %s", o.bladeName(infos[i].ID)), l.Blades[i].Size, infos[i].Size)
 		}
 	}

@@ -38,7 +38,8 @@ type Index struct {
 	spoilt func(c *rdma.Coro, a memory.Addr) (bool, error) // nil: see SetSpoilt
 
 	dir    atomic.Pointer[directory]
-	blades []uint64 // sizes of the regions
+	fabric rdma.Fabric
+	blades atomic.Pointer[[]uint64] // sizes of the regions: see fits
 	window int      // most work requests of a batch
 	both   bool     // lookups read both choices at once
 	ill    bool     // see Ill
@@ -85,9 +86,8 @@ func (ix *Index) put(s *scratch) {
 func newIndex(c *rdma.Coro, s Space, root memory.Addr, g Geometry) *Index {
 	t := c.Thread()
 	ix := &Index{geo: g, size: g.tableSize(), root: root, space: s, stall: defaultStall}
-	for _, b := range t.Fabric().Blades() {
-		ix.blades = append(ix.blades, b.Size)
-	}
+	ix.fabric = t.Fabric()
+	ix.measure()
 	ix.window = min(max(t.Caps().MaxBatch/2, 16), 1024)
 	ix.owner.Store(1)
 	return ix
@@ -142,14 +142,30 @@ func (ix *Index) newer(v *memory.View, a memory.Addr, n uint32) *memory.View {
 	return nil
 }
 
-// fits reports whether n bytes at a are in the regions of all copies.
+// measure asks for the sizes of the regions.
+func (ix *Index) measure() []uint64 {
+	var sizes []uint64
+	for _, b := range ix.fabric.Blades() {
+		sizes = append(sizes, b.Size)
+	}
+	ix.blades.Store(&sizes)
+	return sizes
+}
+
+// fits reports whether n bytes at a are in the regions of all copies. A blade that was added since it was asked last is
+// larger than the place was.
 func (ix *Index) fits(v *memory.View, a memory.Addr, n uint32) bool {
+	return ix.within(v, a, n, *ix.blades.Load()) || v.Contains(a, n) && ix.within(v, a, n, ix.measure())
+}
+
+// within is fits for regions of such sizes.
+func (ix *Index) within(v *memory.View, a memory.Addr, n uint32, blades []uint64) bool {
 	if !v.Valid(a) || a.Offset()+n > memory.MaxSegmentSize {
 		return false
 	}
 	for i := range v.Copies(a) {
 		r := v.At(a, i)
-		if int(r.Blade) < len(ix.blades) && (r.Off > ix.blades[r.Blade] || uint64(n) > ix.blades[r.Blade]-r.Off) {
+		if int(r.Blade) < len(blades) && (r.Off > blades[r.Blade] || uint64(n) > blades[r.Blade]-r.Off) {
 			return false
 		}
 	}

@@ -38,14 +38,30 @@ type place struct {
 
 // remote is a server.
 type remote struct {
-	target
 	first   int // the fabric's number of its first blade
 	durable bool
 	depth   int
 
 	mu    sync.Mutex
+	at    target           // without a name: there is none
 	idle  []*callers       // control connections that no call uses
+	links map[*link]bool   // data connections
 	known []rdma.BladeInfo // as it has told last, with the fabric's ids
+}
+
+// where is where the server is.
+func (r *remote) where() target {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.at
+}
+
+// name is what errors call the server.
+func (r *remote) name() string {
+	if t := r.where(); t.name != "" {
+		return t.name
+	}
+	return "(there is none yet)"
 }
 
 // callers is a control connection.
@@ -73,11 +89,14 @@ func Dial(ctx context.Context, addresses []string, o Options) (*Fabric, error) {
 		f.seed = uint64(f.start.UnixNano())
 	}
 	for _, a := range addresses {
-		t, err := parseTarget(a)
-		if err != nil {
-			return nil, err
+		var t target
+		if a != "" || len(o.Absent) != len(addresses) {
+			var err error
+			if t, err = parseTarget(a); err != nil {
+				return nil, err
+			}
 		}
-		f.servers = append(f.servers, &remote{target: t})
+		f.servers = append(f.servers, &remote{at: t})
 	}
 	errs := f.each(func(r *remote) error { return f.meet(ctx, r) })
 	if slices.Contains(errs, nil) && len(o.Absent) == len(errs) {
@@ -140,20 +159,26 @@ func (r *remote) absent(sizes []uint64) {
 
 // connect makes a connection to a server and greets it.
 func (f *Fabric) connect(ctx context.Context, r *remote, h hello) (net.Conn, *welcome, error) {
-	c, w, err := f.dial(ctx, &r.target, h)
+	t := r.where()
+	if t.name == "" {
+		return nil, nil, fmt.Errorf("tcp: there is no server for it yet: %w", rdma.ErrBladeDown)
+	}
+	c, w, err := f.dial(ctx, &t, h)
 	switch {
+	case err == nil && r.where() != t:
+		return nil, nil, errors.Join(fmt.Errorf("tcp: server %s: another one has taken its place: %w", t.name, rdma.ErrBladeDown), c.Close())
 	case err == nil:
 		return c, w, nil
 	case unwilling(err):
-		return nil, nil, fmt.Errorf("tcp: server %s: %w", r.name, err)
+		return nil, nil, fmt.Errorf("tcp: server %s: %w", t.name, err)
 	}
-	return nil, nil, fmt.Errorf("tcp: server %s: %w: %w", r.name, err, rdma.ErrBladeDown)
+	return nil, nil, fmt.Errorf("tcp: server %s: %w: %w", t.name, err, rdma.ErrBladeDown)
 }
 
 // call executes a call on a server and hands its body to took. A control connection that has
 // broken since the call before is replaced once.
 func (f *Fabric) call(r *remote, x call, took func(body []byte) error) error {
-	until := time.Now().Add(f.o.Control)
+	until, was := time.Now().Add(f.o.Control), r.where()
 	c, fresh, err := f.caller(r, until)
 	if err != nil {
 		return err
@@ -169,15 +194,18 @@ func (f *Fabric) call(r *remote, x call, took func(body []byte) error) error {
 	}
 	if err != nil {
 		_ = c.Close() // it is broken
-		return fmt.Errorf("tcp: server %s: %w: %w", r.name, err, rdma.ErrBladeDown)
+		return fmt.Errorf("tcp: server %s: %w: %w", r.name(), err, rdma.ErrBladeDown)
 	}
 	if o != callDone {
-		err = errorOf(o, "tcp: server "+r.name, string(body))
+		err = errorOf(o, "tcp: server "+r.name(), string(body))
 	} else if took != nil {
 		err = took(body)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.at != was {
+		return errors.Join(err, c.Close())
+	}
 	r.idle = append(r.idle, c)
 	return err
 }
@@ -200,7 +228,7 @@ func (f *Fabric) caller(r *remote, until time.Time) (c *callers, fresh bool, err
 		return nil, true, err
 	}
 	if int(w.blades) != blades {
-		return nil, true, errors.Join(fmt.Errorf("tcp: server %s: it had %d blades and has %d: %w", r.name, blades, w.blades, rdma.ErrBladeDown), conn.Close())
+		return nil, true, errors.Join(fmt.Errorf("tcp: server %s: it had %d blades and has %d: %w", r.name(), blades, w.blades, rdma.ErrBladeDown), conn.Close())
 	}
 	return &callers{conn, make([]byte, callSize+answerSize+maxText+blades*bladeSize)}, true, nil
 }
@@ -244,12 +272,12 @@ func (f *Fabric) ask(r *remote) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if len(body) != len(r.known)*bladeSize {
-			return fmt.Errorf("tcp: server %s: %w: %d bytes about %d blades", r.name, ErrProtocol, len(body), len(r.known))
+			return fmt.Errorf("tcp: server %s: %w: %d bytes about %d blades", r.at.name, ErrProtocol, len(body), len(r.known))
 		}
 		for i := range r.known {
 			b, err := getBlade(body[i*bladeSize:])
 			if err != nil {
-				return fmt.Errorf("tcp: server %s: %w", r.name, err)
+				return fmt.Errorf("tcp: server %s: %w", r.at.name, err)
 			}
 			b.ID = rdma.BladeID(r.first + i)
 			r.known[i] = b
@@ -416,12 +444,68 @@ func (f *Fabric) newPort(arena int) (*port, error) {
 // link connects to a blade.
 func (f *Fabric) link(ctx context.Context, b rdma.BladeID) (*link, error) {
 	at := f.places[b]
+	t := at.server.where()
 	c, w, err := f.connect(ctx, at.server, hello{purpose: forData, blade: at.index})
 	if err != nil {
 		return nil, err
 	}
 	if int(w.depth) < at.server.depth {
-		return nil, errors.Join(fmt.Errorf("tcp: server %s: its depth was %d and is %d: %w", at.server.name, at.server.depth, w.depth, rdma.ErrBladeDown), c.Close())
+		return nil, errors.Join(fmt.Errorf("tcp: server %s: its depth was %d and is %d: %w", at.server.name(), at.server.depth, w.depth, rdma.ErrBladeDown), c.Close())
 	}
-	return newLink(c)
+	l, err := newLink(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := at.server.keep(l, t); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// keep notes a data connection that was made to where the server was.
+func (r *remote) keep(l *link, was target) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.at != was {
+		return fmt.Errorf("tcp: server %s: another one has taken its place: %w", was.name, rdma.ErrBladeDown)
+	}
+	if r.links == nil {
+		r.links = map[*link]bool{}
+	}
+	r.links[l], l.on = true, r
+	return nil
+}
+
+// Locate tells where a server of Dial is by now, by its number in the addresses: "" means that there is none. If it was elsewhere, all connections to that one break,
+// as when it dies, and its blades are in incarnation 0 until the new one answers. Errors are ErrOptions.
+func (f *Fabric) Locate(server int, address string) error {
+	var t target
+	if address != "" {
+		var err error
+		if t, err = parseTarget(address); err != nil {
+			return err
+		}
+	}
+	if server < 0 || server >= len(f.servers) {
+		return fmt.Errorf("%w: server %d of %d", ErrOptions, server, len(f.servers))
+	}
+	r := f.servers[server]
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.at == t {
+		return nil
+	}
+	r.at = t
+	for _, c := range r.idle {
+		_ = c.Close() // nothing is under way there
+	}
+	r.idle = nil
+	for l := range r.links {
+		_ = unix.Shutdown(l.fd, unix.SHUT_RDWR) // its port finds it broken
+	}
+	for i := range r.known {
+		r.known[i] = rdma.BladeInfo{ID: r.known[i].ID, Size: r.known[i].Size}
+	}
+	return nil
 }

@@ -30,6 +30,7 @@ type link struct {
 	fd     int
 	tls    *tls.Conn // nil: none
 	cipher *cipher   // below tls
+	on     *remote   // nil: it is being made
 }
 
 // newLink takes over a connection that has been greeted.
@@ -116,7 +117,15 @@ func (l *link) flush() error {
 func (l *link) pending() bool { return l.cipher != nil && len(l.cipher.out) > 0 }
 
 func (l *link) close() {
-	if l != nil && l.fd >= 0 {
+	if l == nil {
+		return
+	}
+	if l.on != nil { // which may be about to break it
+		l.on.mu.Lock()
+		defer l.on.mu.Unlock()
+		delete(l.on.links, l)
+	}
+	if l.fd >= 0 {
 		_ = unix.Close(l.fd) // a socket's close has nothing to say that reads and writes have not
 		l.fd = -1
 	}

@@ -25,7 +25,7 @@ type Options struct {
 	TLS *tls.Config
 	// Absent are the sizes of the blades of each server, in the order of the addresses, for servers that do not answer Dial:
 	// such a server is taken to have these blades, which are in incarnation 0 until it answers. One server must answer.
-	// nil: all must.
+	// nil: all must. With Absent an address may be "": a place for a server that Fabric.Locate tells of later.
 	Absent [][]uint64
 	// Connect bounds how long a connection takes to come about; 0: 3 seconds.
 	Connect time.Duration

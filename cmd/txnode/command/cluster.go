@@ -12,14 +12,15 @@ import (
 	"txnode/cluster"
 	_ "txnode/cluster/etcd" // addresses etcd://
 	"txnode/memory"
+	"txnode/rdma"
 )
 
 func newCluster(w *World) *cobra.Command {
-	return choose("cluster", "Say which servers have the blades of a database, and look at them",
+	return choose("cluster", "Say which servers have the blades of a database, and change them",
 		`A cluster is a catalog that a process serves (txnode serve --catalog) or that is in an
 etcd, and servers of blades. The catalog knows the servers. Programs connect to all of them by the address
 of the catalog, with cluster.Connect of the package txnode/cluster.`,
-		newClusterInit(w), newClusterStatus(w))
+		newClusterInit(w), newClusterStatus(w), newClusterAddBlade(w), newClusterDrainBlade(w), newClusterRebalance(w))
 }
 
 // clusterInitOptions are the flags of txnode cluster init.
@@ -27,6 +28,7 @@ type clusterInitOptions struct {
 	Catalog  string
 	Blades   []string
 	Replicas int
+	Places   int
 	access   accessOptions
 
 	segment, log byteSize
@@ -38,6 +40,7 @@ func (o *clusterInitOptions) AddFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.Catalog, "catalog", "", "`address` of the catalog: unix:PATH, tcp:HOST:PORT or etcd://HOST:PORT,HOST:PORT/PREFIX\n(default: none; it is needed)")
 	fs.StringArrayVar(&o.Blades, "blade", nil, "`address` of a server of blades: unix:PATH, tcp:HOST:PORT or shm:DIRECTORY/NAME; several, in the order\nof the blades' ids (default: none; one is needed)")
 	fs.IntVar(&o.Replicas, "replicas", 1, "number of backups of each record: 0, 1 or 2; with one blade the default is 0")
+	fs.IntVar(&o.Places, "places", 0, "how many blades there can be, with those that are added later, at most 64; 0, the default: as many as there are")
 	fs.Var(&o.segment, "segment-size", "unit in which blades hand out memory, a power of two from 256KiB to 64MiB;\n0, the default: 64MiB, less if the blades are small")
 	fs.Var(&o.log, "log-area", "log space of a worker on each blade, a power of two of at least 4KiB, which bounds what a transaction\ncan write; 0, the default: 4MiB, or a segment if that is smaller")
 	o.access.addFlags(cmd)
@@ -45,7 +48,7 @@ func (o *clusterInitOptions) AddFlags(cmd *cobra.Command) {
 
 // geometry is how the database is laid out; replicas: their number was asked for.
 func (o *clusterInitOptions) geometry(replicas bool) cluster.Geometry {
-	g := cluster.Geometry{SegmentSize: uint32(o.segment), LogArea: uint32(o.log)}
+	g := cluster.Geometry{SegmentSize: uint32(o.segment), LogArea: uint32(o.log), Places: o.Places}
 	if replicas {
 		g.Backups = &o.Replicas
 	}
@@ -85,6 +88,9 @@ func (o *clusterInitOptions) Validate() error {
 	}
 	if len(o.Blades) == 0 {
 		faults = append(faults, "--blade is missing: the address of a server of blades, such as unix:/run/user/1000/blade")
+	}
+	if o.Places < 0 || o.Places > memory.MaxBlades {
+		faults = append(faults, fmt.Sprintf("--places is %d; 0 to %d are possible", o.Places, memory.MaxBlades))
 	}
 	for _, x := range []struct {
 		name string
@@ -152,13 +158,23 @@ func runClusterInit(ctx context.Context, w *World, o *clusterInitOptions, g clus
 		return err
 	}
 	blades, size := 0, byteSize(0)
-	for _, s := range servers {
+	vacant := 0
+	for i := range servers {
+		s := &servers[i]
+		if s.Vacant() {
+			vacant++
+			continue
+		}
 		blades += len(s.Blades)
 		for _, n := range s.Blades {
 			size += byteSize(n)
 		}
 	}
-	_, err = fmt.Fprintf(w.Stdout, "the cluster at %s has blades of %v: %d, of %d servers\n", o.Catalog, &size, blades, len(servers))
+	text := ""
+	if vacant > 0 {
+		text = fmt.Sprintf(", and vacant places: %d", vacant)
+	}
+	_, err = fmt.Fprintf(w.Stdout, "the cluster at %s has blades of %v: %d, of %d servers%s\n", o.Catalog, &size, blades, len(servers)-vacant, text)
 	return err
 }
 
@@ -201,6 +217,7 @@ type clusterLine struct {
 type serverLine struct {
 	Address string      `json:"address"`
 	Answers bool        `json:"answers"`
+	Vacant  bool        `json:"vacant,omitempty"` // there is no server: its place can be taken
 	Error   string      `json:"error,omitempty"`
 	Blades  []bladeLine `json:"blades"`
 }
@@ -208,6 +225,9 @@ type serverLine struct {
 type bladeLine struct {
 	ID    int    `json:"id"`
 	Bytes uint64 `json:"bytes"`
+	// State is "leaving" while the blade is being drained, and "drained" then; Left is how many copies it has still.
+	State string `json:"state,omitempty"`
+	Left  int    `json:"left,omitempty"`
 }
 
 type databaseLine struct {
@@ -222,12 +242,18 @@ func statusLine(st *cluster.Status) clusterLine {
 	l := clusterLine{Catalog: st.Catalog}
 	id := 0
 	for _, s := range st.Servers {
-		sl := serverLine{Address: string(s.Address), Answers: s.Err == nil}
+		sl := serverLine{Address: string(s.Address), Answers: s.Err == nil && !s.Vacant(), Vacant: s.Vacant()}
 		if s.Err != nil {
 			sl.Error = oneLine(explainTLS(s.Err))
 		}
 		for _, n := range s.Blades {
-			sl.Blades = append(sl.Blades, bladeLine{id, n})
+			b := bladeLine{ID: id, Bytes: n}
+			if db := st.Layout; db != nil && id < len(db.Blades) && db.Blades[id].Leaving && !s.Vacant() {
+				if b.State, b.Left = "leaving", db.Held(rdma.BladeID(id)); db.Vacant(rdma.BladeID(id)) {
+					b.State = "drained"
+				}
+			}
+			sl.Blades = append(sl.Blades, b)
 			id++
 		}
 		l.Servers = append(l.Servers, sl)
@@ -252,7 +278,7 @@ func printStatus(w *World, st *cluster.Status, asJSON bool) error {
 	l := statusLine(st)
 	silent := 0
 	for _, s := range l.Servers {
-		if !s.Answers {
+		if !s.Answers && !s.Vacant {
 			silent++
 		}
 	}
@@ -272,12 +298,23 @@ func printStatusText(w *World, l *clusterLine) error {
 	t := tabwriter.NewWriter(w.Stdout, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "blade\tsize\tserver\tstate") // Flush says what has failed
 	for _, s := range l.Servers {
-		state := "answers"
-		if !s.Answers {
-			state = s.Error
-		}
 		for _, b := range s.Blades {
 			size := byteSize(b.Bytes)
+			state := "answers"
+			switch {
+			case s.Vacant:
+				state = "vacant"
+			case !s.Answers:
+				state = s.Error
+			case b.State == "leaving":
+				state = fmt.Sprintf("answers, leaving: %d copies are left", b.Left)
+			case b.State != "":
+				state = "answers, " + b.State
+			}
+			if s.Vacant {
+				_, _ = fmt.Fprintf(t, "%d\t-\t-\t%s\n", b.ID, state)
+				continue
+			}
 			_, _ = fmt.Fprintf(t, "%d\t%v\t%s\t%s\n", b.ID, &size, shown(s.Address), state)
 		}
 	}

@@ -161,6 +161,9 @@ func releaseOf(version, revision string) string {
 // checkServer checks a server and its blades.
 func (e *exam) checkServer(ctx context.Context, c *examined, i int) {
 	s := &c.servers[i]
+	if s.Vacant() {
+		return
+	}
 	first := 0
 	for _, before := range c.servers[:i] {
 		first += len(before.Blades)

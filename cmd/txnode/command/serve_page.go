@@ -258,6 +258,9 @@ func (p *statusPage) database() {
 		if db.Blades[i].State == memory.BladeDown {
 			row.State, row.Used, row.Share = "down", "", 0
 		}
+		if db.Blades[i].Leaving {
+			row.State = map[string]string{"up": "leaving", "down": "vacant"}[row.State]
+		}
 		p.Nodes = append(p.Nodes, row)
 	}
 }

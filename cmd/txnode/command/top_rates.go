@@ -70,6 +70,8 @@ func (t *top) blades(v *topView, s *cluster.Sight) {
 				out.State = stateOf(&l.Blades[out.Blade])
 			}
 			switch r := x.Report; {
+			case x.Vacant():
+				out.State = "vacant"
 			case r == nil:
 				out.State, out.Error, out.away = "away", oneLine(explainTLS(x.Err)), true
 			case b >= len(r.Blades):

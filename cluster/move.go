@@ -1,0 +1,208 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"txnode/memory"
+	"txnode/rdma"
+	"txnode/rdma/tcp"
+	"txnode/txn"
+)
+
+// A cluster has a fixed number of places for blades (Geometry.Places). A server is added to a place that is vacant in two steps of the catalog:
+// its address is written, and the place is not vacant any more. All processes then take its blade in as one that
+// has died and is back. Draining goes the other way. Each command can be called again after an error, and goes on.
+
+// followed is a catalog that tells a fabric where servers are, whenever it is loaded. A process loads it when another one has changed it, before
+// it makes use of the change: so it knows the address of a blade before it learns that the blade takes part.
+type followed struct {
+	memory.Catalog
+	fabric *tcp.Fabric
+}
+
+// Load is that of the catalog.
+func (c *followed) Load() ([]memory.Entry, memory.Revision, error) {
+	entries, rev, err := c.Catalog.Load()
+	if err != nil {
+		return entries, rev, err
+	}
+	servers, err := find(c.Catalog, entries)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i, s := range servers {
+		if err := c.fabric.Locate(i, string(s.Address)); err != nil {
+			return nil, 0, err
+		}
+	}
+	return entries, rev, nil
+}
+
+// change changes the servers in a catalog. fn may be called several times; it returns false if nothing is to be changed.
+func change(cat memory.Catalog, fn func(all []Server) (bool, error)) error {
+	for {
+		entries, rev, err := cat.Load()
+		if err != nil {
+			return err
+		}
+		servers, err := find(cat, entries)
+		if err != nil {
+			return err
+		}
+		was := encode(servers)
+		changed, err := fn(servers)
+		if now := encode(servers); err != nil || !changed || bytes.Equal(was, now) {
+			return err
+		}
+		_, err = cat.Apply(rev, []memory.Entry{{Key: keyServers, Value: encode(servers)}})
+		if !errors.Is(err, memory.ErrRevision) {
+			return err
+		}
+	}
+}
+
+// first is the id of the first blade of a server.
+func first(servers []Server, i int) (b int) {
+	for _, s := range servers[:i] {
+		b += len(s.Blades)
+	}
+	return b
+}
+
+// AddBlade adds a server of blades to a cluster whose catalog is at an address, while transactions run: it takes a place that is vacant and has as many
+// blades, and its blades are taken in. A server that is there already has its blades taken in if they were drained. It
+// returns the ids of the blades, when they take part; Rebalance moves something there. ErrOptions: a server of shared memory, the address of
+// another cluster's, no place is vacant, or its blades are too small. Other errors are those of Open.
+func AddBlade(ctx context.Context, catalog string, a BladeAddress, o Options) (ids []int, err error) {
+	if err := check([]BladeAddress{a}); err != nil {
+		return nil, err
+	}
+	cat, err := DialCatalog(ctx, catalog, o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = cat.Close() }() // what was changed is there
+	servers, err := Servers(cat)
+	if err != nil {
+		return nil, err
+	}
+	if _, _, shm := a.shared(); shm && !slices.ContainsFunc(servers, func(s Server) bool { return s.Address == a }) {
+		return nil, fmt.Errorf("%w: %s: blades of shared memory are all there from the beginning", ErrOptions, a)
+	}
+	added := Server{Address: a}
+	p := probeAll(ctx, []Server{added}, o)[0]
+	if p.err != nil {
+		return nil, p.err
+	}
+	for _, b := range p.blades {
+		added.Blades = append(added.Blades, b.Size)
+	}
+	err = change(cat, func(all []Server) (bool, error) {
+		ids = nil
+		i := slices.IndexFunc(all, func(s Server) bool { return s.Address == a })
+		there := i >= 0
+		if !there {
+			i = slices.IndexFunc(all, func(s Server) bool { return s.Vacant() && len(s.Blades) == len(added.Blades) })
+		}
+		if i < 0 {
+			return false, fmt.Errorf("%w: the cluster at %s has no vacant place for a server of %d blades: drain one, or make a cluster with more places (txnode cluster init --places)",
+				ErrOptions, cat.Name(), len(added.Blades))
+		}
+		for k := range added.Blades {
+			ids = append(ids, first(all, i)+k)
+		}
+		l, err := memory.LoadLayout(cat)
+		if err != nil || there {
+			return false, err
+		}
+		for k, n := range added.Blades {
+			if least := memory.HeaderArea + uint64(l.SegmentSize); n < least {
+				return false, fmt.Errorf("%w: %s: its blade %d has %d bytes, and needs %d for one segment", ErrOptions, a, k, n, least)
+			}
+		}
+		all[i] = added
+		return true, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ids, with(ctx, catalog, o, func(db *txn.DB) error {
+		for _, b := range ids {
+			if err := db.Undrain(b); err != nil {
+				return err
+			}
+		}
+		for {
+			v := db.Space().View()
+			if !slices.ContainsFunc(ids, func(b int) bool { return !v.Up(rdma.BladeID(b)) }) {
+				return nil
+			}
+			select {
+			case <-ctx.Done():
+				return errors.Join(ctx.Err(), db.Redundancy().Failure)
+			case <-time.After(lookPause):
+			}
+		}
+	})
+}
+
+// lookPause is how often it is looked whether a blade takes part.
+const lookPause = 5 * time.Millisecond
+
+// with opens the database for fn.
+func with(ctx context.Context, catalog string, o Options, fn func(db *txn.DB) error) error {
+	o.Post = -1
+	db, err := Open(ctx, catalog, txn.Options{Workers: 1}, o)
+	if err != nil {
+		return err
+	}
+	return oneLine(fn(db), db.Close(context.WithoutCancel(ctx)))
+}
+
+// DrainBlade moves everything that a blade has to others, while transactions run (txn.DB.Drain), and then takes its server out of the catalog, if
+// all of its blades are drained: its place is vacant, and it can be stopped. With shared memory the server stays in the catalog, and has to
+// go on. Errors are those of Open and of txn.DB.Drain.
+func DrainBlade(ctx context.Context, catalog string, blade int, progress func(txn.Moving), o Options) error {
+	err := with(ctx, catalog, o, func(db *txn.DB) error { return db.Drain(ctx, blade, progress) })
+	if err != nil {
+		return err
+	}
+	cat, err := DialCatalog(ctx, catalog, o)
+	if err != nil {
+		return err
+	}
+	err = change(cat, func(all []Server) (bool, error) {
+		l, err := memory.LoadLayout(cat)
+		if err != nil {
+			return false, err
+		}
+		for i := range all {
+			b := first(all, i)
+			if _, _, shm := all[i].Address.shared(); shm || blade < b || blade >= b+len(all[i].Blades) {
+				continue
+			}
+			for k := range all[i].Blades {
+				if !l.Vacant(rdma.BladeID(b + k)) { //nolint:gosec // MaxBlades at most
+					return false, nil
+				}
+			}
+			all[i] = Server{Blades: make([]uint64, len(all[i].Blades))}
+		}
+		return true, nil
+	})
+	return oneLine(err, cat.Close())
+}
+
+// Rebalance spreads copies over all blades, while transactions run, and returns how many have moved: txn.DB.Rebalance.
+func Rebalance(ctx context.Context, catalog string, progress func(txn.Moving), o Options) (copies int, err error) {
+	err = with(ctx, catalog, o, func(db *txn.DB) (err error) {
+		copies, err = db.Rebalance(ctx, progress)
+		return err
+	})
+	return copies, err
+}
