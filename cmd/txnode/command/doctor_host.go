@@ -55,7 +55,7 @@ func limitOf(resource int) uint64 {
 	if unix.Getrlimit(resource, &l) != nil {
 		return math.MaxUint64
 	}
-	return l.Cur
+	return uint64(l.Cur) //nolint:unconvert // FreeBSD has an int64
 }
 
 // chosen is the word in brackets of a file of the system.
@@ -75,7 +75,7 @@ func roomOf(dir string) (size, free uint64, err error) {
 		return 0, 0, err
 	}
 	unit := uint64(st.Bsize)
-	return st.Blocks * unit, st.Bavail * unit, nil
+	return st.Blocks * unit, uint64(st.Bavail) * unit, nil //nolint:unconvert // FreeBSD has an int64
 }
 
 func limitText(n uint64) string {
