@@ -50,6 +50,7 @@ type scan struct {
 	at, end uint32 // numbers of blocks: the first that is left, and one past the last
 	probed  bool   // false: the whole segment, and where its never-used part begins is not known
 	again   bool   // it is looked through for what other processes have freed: see rescan
+	tries   int    // how often that was in vain
 }
 
 // adopt scans until it has found want free blocks, or after so many rounds, or

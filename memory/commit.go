@@ -401,6 +401,7 @@ func (s *Space) replace(l *Layout, rev Revision) {
 	gone, promoted := l.departed(old)
 	lost := lostLocks(old, l)
 	s.disinherit(old)
+	defer s.inherit(old)
 	if gone || lost || l.Unswept && !old.Unswept {
 		s.sweeps++
 		s.torn.Store(true)

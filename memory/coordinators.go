@@ -152,8 +152,8 @@ func (s *Space) NewCoordinatorUntil(until int64) (c Coordinator, err error) {
 				return err
 			}
 		}
-		e := CoordinatorEntry{ID: l.NextCoordinator, Slot: slot, Until: max(until, 0), Term: s.term(until), LogUsed: LogStep}
-		e.Thin = s.View().StayingBlades() <= l.Backups
+		e := CoordinatorEntry{ID: l.NextCoordinator, Slot: slot, Until: max(until, 0), Term: s.term(until), Process: s.process, LogUsed: LogStep}
+		e.Thin = s.View().UpBlades() <= l.Backups
 		if err := s.provideLogs(e); err != nil {
 			return err
 		}

@@ -43,6 +43,9 @@ const (
 	// entryVersionTerm is the version of a coordinator of a process that has joined: it has all fields, and
 	// CoordinatorEntry.Term. A program that does not know of that would compare the clocks of two processes.
 	entryVersionTerm = 3
+	// entryVersionProcess is the version of a coordinator that has CoordinatorEntry.Process, too. A program that does not
+	// know of that would adopt what its log tells of.
+	entryVersionProcess = 4
 	// entryVersionLasts is the version of a process whose registration ends for others when it has not changed for a time: it
 	// has ProcessEntry.Term. A program that does not know of that would compare the clocks of two processes.
 	entryVersionLasts = 2
@@ -140,7 +143,7 @@ func unseal(e Entry, kind entryKind) ([]byte, error) {
 		return nil, fmt.Errorf("%w: entry %q does not match its checksum", ErrDamaged, e.Key)
 	}
 	later := (v[1] == entryVersionParts || v[1] == entryVersionOwner) && kind == entrySegment || (v[1] == entryVersionKeys || v[1] == entryVersionLeaving) && kind == entryBlade ||
-		(v[1] == entryVersionClaim || v[1] == entryVersionTerm) && kind == entryCoordinator || v[1] == entryVersionLasts && kind == entryProcess || (v[1] == entryVersionDrop || v[1] == entryVersionOrdered) && kind == entryTable
+		(v[1] == entryVersionClaim || v[1] == entryVersionTerm || v[1] == entryVersionProcess) && kind == entryCoordinator || v[1] == entryVersionLasts && kind == entryProcess || (v[1] == entryVersionDrop || v[1] == entryVersionOrdered) && kind == entryTable
 	if v[1] != entryVersion && !later {
 		return nil, fmt.Errorf("%w: entry %q has format %d, this program knows %d", ErrFormat, e.Key, v[1], entryVersion)
 	}
@@ -349,7 +352,7 @@ func decodeTable(d *payload) Table {
 func coordinatorEntry(c CoordinatorEntry) Entry {
 	p := binary.LittleEndian.AppendUint32(nil, c.Slot)
 	version := uint8(entryVersion)
-	if c.Until != 0 || c.Recovering || c.Closing || c.Thin || c.LogUsed != 0 || c.Claim != 0 || c.Term != 0 {
+	if c.Until != 0 || c.Recovering || c.Closing || c.Thin || c.LogUsed != 0 || c.Claim != 0 || c.Term != 0 || c.Process != 0 {
 		p = binary.LittleEndian.AppendUint64(p, uint64(c.Until))
 		p = append(p, 0)
 		if c.Recovering {
@@ -365,14 +368,17 @@ func coordinatorEntry(c CoordinatorEntry) Entry {
 			p[len(p)-1] |= 8
 		}
 		p = binary.LittleEndian.AppendUint32(p, c.By)
-		if c.LogUsed != 0 || c.Claim != 0 || c.Term != 0 {
+		if c.LogUsed != 0 || c.Claim != 0 || c.Term != 0 || c.Process != 0 {
 			p = binary.LittleEndian.AppendUint32(p, c.LogUsed)
 		}
-		if c.Claim != 0 || c.Term != 0 {
+		if c.Claim != 0 || c.Term != 0 || c.Process != 0 {
 			version, p = entryVersionClaim, binary.LittleEndian.AppendUint32(p, c.Claim)
 		}
-		if c.Term != 0 {
+		if c.Term != 0 || c.Process != 0 {
 			version, p = entryVersionTerm, binary.LittleEndian.AppendUint64(p, uint64(c.Term))
+		}
+		if c.Process != 0 {
+			version, p = entryVersionProcess, binary.LittleEndian.AppendUint32(p, c.Process)
 		}
 	}
 	return sealAs(version, keyOf(prefixCoordinator, c.ID), entryCoordinator, p)
@@ -400,9 +406,13 @@ func decodeCoordinator(d *payload) CoordinatorEntry {
 		c.Claim = d.u32()
 		d.fail = d.fail || c.Claim == 0 && d.version == entryVersionClaim
 	}
-	if d.version == entryVersionTerm {
+	if d.version >= entryVersionTerm {
 		c.Term = int64(d.u64())
-		d.fail = d.fail || c.Term <= 0
+		d.fail = d.fail || c.Term < 0 || c.Term == 0 && d.version == entryVersionTerm
+	}
+	if d.version >= entryVersionProcess {
+		c.Process = d.u32()
+		d.fail = d.fail || c.Process == 0
 	}
 	return c
 }

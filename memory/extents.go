@@ -197,10 +197,10 @@ func (s *Space) unsettled(c *rdma.Coro, addrs ...Addr) {
 	defer s.mu.Unlock()
 	unit := granule(s.opts.SegmentSize)
 	for _, a := range addrs {
-		if x := s.extents.byID[a.Segment()]; x != nil {
+		if x := s.extents.byID[a.Segment()]; x != nil { // else it stays allocated: the word may be one of another extent by then
 			x.starts[a.Offset()/unit] |= freed
+			s.extents.pending = append(s.extents.pending, a)
 		}
-		s.extents.pending = append(s.extents.pending, a)
 	}
 }
 
@@ -369,7 +369,7 @@ func (s *Space) settleFrees(c *rdma.Coro) error {
 	unit := granule(s.opts.SegmentSize)
 	for _, a := range pending {
 		x, at := s.extents.byID[a.Segment()], a.Offset()/unit
-		if x == nil {
+		if x == nil || x.starts[at]&freed == 0 { // its table was read meanwhile
 			continue
 		}
 		x.mark(at, x.starts[at]&^freed, false)
@@ -452,6 +452,9 @@ func (s *Space) loadExtents(c *rdma.Coro, ids []SegmentID) error {
 			continue
 		}
 		x.fresh = uint32(len(x.starts))
+		if v.Copies(MakeAddr(x.id, 0)) == 0 && s.View().Copies(MakeAddr(x.id, 0)) > 0 { // the thread is behind
+			return fmt.Errorf("memory: reading the extents of segment %d: %w", x.id, rdma.ErrStaleKey)
+		}
 		var err error
 		for r := range v.Copies(MakeAddr(x.id, 0)) {
 			if err = s.loadTable(c, v, x, r); err == nil {
@@ -463,7 +466,9 @@ func (s *Space) loadExtents(c *rdma.Coro, ids []SegmentID) error {
 			return err
 		}
 		s.mu.Lock()
-		s.addExtentSegment(x)
+		if s.mine(id) && s.extents.byID[id] == nil {
+			s.addExtentSegment(x)
+		}
 		s.mu.Unlock()
 	}
 	return nil

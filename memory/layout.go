@@ -124,6 +124,8 @@ type CoordinatorEntry struct {
 	// Term, of a process that has joined: the lease, or the claim, ends for another process when Until has not
 	// changed for so many nanoseconds by its own clock. 0: all have the clock that Until is of.
 	Term int64
+	// Process is the process that has registered it; 0: the database is not shared.
+	Process uint32
 	// Recovering: it was declared dead, and the coordinator By decides its transactions. By is 0 if
 	// the claimant is no coordinator.
 	Recovering bool

@@ -305,13 +305,17 @@ func (s *Space) TakeOver(now int64) (n int, err error) {
 	return n, err
 }
 
-// nobodys is a segment of a kind that is nobody's, the youngest, on a blade if that is not negative; rest: blocks of it have no memory
-// yet, and no session has had them. 0: there is none. The caller holds the lock.
+// nobodys is a segment of a kind that can be adopted, the youngest, on a blade if that is not negative; rest: blocks of it have no memory
+// yet, and no session has had them. 0: there is none. A segment can be adopted when its owner is gone and so are all sessions of that:
+// the log of one that is not recovered may tell of a block to which nothing is written yet. The caller holds the lock.
 func (s *Space) nobodys(k spread, blade int, rest bool) SegmentID {
 	ids := s.ownerless[k]
 	for i := len(ids) - 1; i >= 0; i-- {
-		p := &s.layout.Segments[ids[i]].Placement
-		if (blade < 0 || p.Replicas[0].Blade == rdma.BladeID(blade)) && (!rest || s.layout.Backed(ids[i]) < s.opts.SegmentSize) {
+		g := &s.layout.Segments[ids[i]]
+		if blade >= 0 && g.Placement.Replicas[0].Blade != rdma.BladeID(blade) || rest && s.layout.Backed(ids[i]) >= s.opts.SegmentSize {
+			continue
+		}
+		if !slices.ContainsFunc(s.layout.Coordinators, func(c CoordinatorEntry) bool { return c.Process == g.Owner || c.Process == 0 }) {
 			return ids[i]
 		}
 	}
@@ -319,9 +323,7 @@ func (s *Space) nobodys(k spread, blade int, rest bool) SegmentID {
 }
 
 // adoptSegment makes a segment that is nobody's this process's. No verb of its owners before is on its way, since the epoch
-// has begun in which the last of them was ended. Sessions of this process may be about to free
-// blocks there, under FreedByOther: these are found by their headers, too. What the dead have left is
-// swept once more, since the sweep behind their end has passed over what was nobody's. The caller holds the lock, in a change, and the
+// has begun in which the last of them was ended, and their logs are decided. The caller holds the lock, in a change, and the
 // process is registered.
 func (s *Space) adoptSegment(id SegmentID) error {
 	g := s.layout.Segments[id]
@@ -330,6 +332,17 @@ func (s *Space) adoptSegment(id SegmentID) error {
 		return err
 	}
 	s.layout.Segments[id].Owner = s.process
+	s.takeIn(id)
+	return nil
+}
+
+// takeIn has what is free in a segment found that has become this process's. Sessions of this process may be about to free
+// blocks there under FreedByOther: those are found by their headers, too, and do not go back to their allocators. A
+// sweep is due, since those of others have passed over what was nobody's. The caller holds the lock.
+func (s *Space) takeIn(id SegmentID) {
+	if !s.beginning() {
+		s.publish() // from now on what is freed gets numbers of this process
+	}
 	for _, a := range s.allocators {
 		a.mu.Lock()
 		for _, x := range slices.Clone(a.out.list) {
@@ -339,16 +352,18 @@ func (s *Space) adoptSegment(id SegmentID) error {
 		}
 		a.mu.Unlock()
 	}
-	if g.Kind == KindBlocks {
+	for a, r := range s.orphans {
+		r.foreign = r.foreign || a.Segment() == id
+	}
+	if g := &s.layout.Segments[id]; g.Kind == KindBlocks {
 		s.lookThrough(id)
 		s.openRest(id)
 	} else {
 		s.extents.unread = append(s.extents.unread, id)
 	}
+	s.owing = true
 	s.sweeps++
 	s.torn.Store(true)
-	s.publish()
-	return nil
 }
 
 // adoptMore adopts one segment of a class that is nobody's, if there is one.
@@ -414,7 +429,22 @@ func (s *Space) disinherit(old *Layout) {
 		delete(s.extents.byID, id)
 	}
 	s.extents.unread = keep(s.extents.unread, func(id SegmentID) bool { return !lost[id] })
+	s.extents.pending = keep(s.extents.pending, kept) // a word that is cleared late may be another extent's
 	s.strays = nil
+}
+
+// inherit takes in segments that this process has come to own without knowing: of the change it was told that it had failed. The
+// caller holds the lock.
+func (s *Space) inherit(old *Layout) {
+	if !s.opts.Shared {
+		return
+	}
+	for i := range s.layout.Segments {
+		id, g := SegmentID(i), &s.layout.Segments[i]
+		if s.mine(id) && g.Kind != KindLog && g.Kind != 0 && !(i < len(old.Segments) && old.owns(s.process, &old.Segments[i])) {
+			s.takeIn(id)
+		}
+	}
 }
 
 // lookThrough has a segment of this process looked through for blocks that others have freed. The caller
@@ -449,6 +479,8 @@ const (
 	rescanSegments = 2
 	// rescanBlocks is how many blocks are looked at in one step of that.
 	rescanBlocks = 1 << 10
+	// rescanTries is how often a step is tried in vain.
+	rescanTries = 4
 )
 
 // rescan looks for free blocks in a segment of this process that no allocator has, though they were handed out
@@ -489,8 +521,22 @@ func (s *Space) rescan(c *rdma.Coro, a *Allocator, v *View, x *scan) (n int, err
 	if hollow { // no slot leads to one that another process has freed, since it was unlinked before, and is no placeholder's yet
 		found = slices.DeleteFunc(found, func(f FreeBlock) bool { _, ok := others[f.Addr]; return !ok })
 	}
+	if len(found) == 0 {
+		return 0, nil
+	}
+	again := func() (int, error) { // another claim came in between, or a coordinator is being recovered
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if x.tries++; x.tries < rescanTries && s.mine(x.seg) {
+			s.pools[x.class].again = append(s.pools[x.class].again, x)
+		}
+		return 0, nil
+	}
 	strays := s.ClaimStrays(found)
-	if strays == nil || len(strays.Blocks) == 0 {
+	if strays == nil {
+		return again()
+	}
+	if len(strays.Blocks) == 0 {
 		return 0, nil
 	}
 	idx = idx[:len(strays.Blocks)]
@@ -512,7 +558,10 @@ func (s *Space) rescan(c *rdma.Coro, a *Allocator, v *View, x *scan) (n int, err
 	if err := s.renumberStrays(c, a, v, strays, ok, others); err != nil {
 		return 0, err
 	}
-	n, _ = strays.Return(ok)
+	n, void := strays.Return(ok)
+	if void {
+		return again()
+	}
 	return n, nil
 }
 

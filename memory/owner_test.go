@@ -75,6 +75,12 @@ func newProcess(t *testing.T, b *bed, s *memory.Space, c *rdma.Coro, k memory.Cl
 	return p
 }
 
+// recover decides, for another process, what the process's coordinator has left.
+func (p *process) recover(t *testing.T, by *memory.Space) {
+	t.Helper()
+	check(t, must(by.Claim(memory.ClaimOptions{By: by.Process(), Now: 1, Until: 1 << 40}, p.id))(t).Forget())
+}
+
 // insert takes blocks and writes records there, until there is no room or there are n.
 func (p *process) insert(t *testing.T, k memory.Class, n int, taken map[memory.Addr]bool) {
 	t.Helper()
@@ -327,6 +333,7 @@ func TestTakeOverBegins(t *testing.T) {
 		second.free(a)
 	}
 	held := must(second.a.Alloc(c2, k))(t)
+	check(t, s2.CloseCoordinatorOn(c2, second.id)) // no session of its is to be recovered
 	check(t, s.Follow())
 	first.insert(t, k, 1<<20, taken) // all that it can have
 	got := make(chan []memory.Addr, 1)
@@ -409,7 +416,7 @@ func TestFreedAfterLoss(t *testing.T) {
 func TestTakeOver(t *testing.T) {
 	const k = 20
 	for _, late := range []bool{false, true} {
-		b := newSharedBed(t, 2, 10, 1)
+		b := newSharedBed(t, 2, 12, 1)
 		s, c := b.open()
 		first := newProcess(t, b, s, c, k)
 		s2, c2 := b.join(10)
@@ -442,8 +449,14 @@ func TestTakeOver(t *testing.T) {
 		if len(l.Processes) != 1 {
 			t.Errorf("processes %+v", l.Processes)
 		}
-		for range 5 {
-			if x := must(s.AllocExtent(c, 1000))(t); x == extent {
+		for range 3 {
+			if x := must(s.AllocExtent(c, 1000))(t); slices.ContainsFunc(s.Extents(), func(e memory.Extent) bool { return e.Addr == extent }) {
+				t.Errorf("the segment of the extent %v is adopted, for %v, and a session of its owner is not recovered", extent, x)
+			}
+		}
+		second.recover(t, s)
+		for n := 0; n < 40 && !s.Owns(extent); n++ {
+			if x := must(s.AllocExtent(c, 20_000))(t); x == extent {
 				t.Errorf("the extent %v is given twice", x)
 			}
 		}
@@ -464,6 +477,8 @@ func TestTakeOver(t *testing.T) {
 				t.Error("it still has a block on its way")
 			}
 			second.a.Free(held, k) // which has no effect any more
+			second.id = must(s2.NewCoordinator())(t).ID
+			second.a.Serve(second.id)
 			second.insert(t, k, 40, taken)
 			if s2.Process() == was || s2.Process() == 0 {
 				t.Errorf("it was process %d, and is %d", was, s2.Process())
@@ -516,6 +531,7 @@ func TestTakeOverAtEveryStep(t *testing.T) {
 		if s3.IsProcess(s2.Process()) {
 			t.Errorf("step %d: registered are %+v", at, l.Processes)
 		}
+		dead.recover(t, s3)
 		p := newProcess(t, b, s3, c3, k)
 		p.insert(t, k, 1<<20, taken)
 		if l = s3.Layout(); len(taken) != blockSegments(l)*int(testSegment/memory.Class(k).Size()) {

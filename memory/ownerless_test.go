@@ -112,6 +112,7 @@ func TestAdoptedWhileFreeing(t *testing.T) {
 		t.Fatal("no registration has ended")
 	}
 
+	gone.recover(t, s)
 	freeing, other := newProcess(t, b, s, c, k), newProcess(t, b, s, b.thread().Plain(), k)
 	a := gone.has[7]
 	freeing.a.Hold(a)

@@ -7,6 +7,8 @@ type Resolution struct {
 	space *Space
 	addr  Addr
 	by    uint32
+	// foreign: the segment was nobody's when it began, and was adopted since. What was freed has not got a number of this process.
+	foreign bool
 }
 
 // BeginResolve returns the right to resolve the lock of a block, for coordinator by, or 0; nil:
@@ -25,7 +27,7 @@ func (s *Space) resolve(a Addr, by uint32) *Resolution {
 	if s.orphans == nil {
 		s.orphans = map[Addr]*Resolution{}
 	}
-	r := &Resolution{s, a, by}
+	r := &Resolution{space: s, addr: a, by: by}
 	s.orphans[a] = r
 	return r
 }
@@ -51,6 +53,10 @@ func (r *Resolution) End(freed bool, coordinator uint32) {
 	}
 	class := s.layout.Segments[r.addr.Segment()].Class
 	p := &s.pools[class]
+	if r.foreign {
+		s.lookThrough(r.addr.Segment())
+		return
+	}
 	if s.mine(r.addr.Segment()) && r.addr.Offset()/class.Size() < s.part(r.addr.Segment()).next { // else it never was anybody's, or another process finds it
 		p.free = append(p.free, r.addr)
 	}

@@ -86,6 +86,8 @@ type Space struct {
 	own map[uint32]bool
 	// lasts is for how long this process has registered itself last, in nanoseconds; 0: for ever, or not yet.
 	lasts int64
+	// owing: segments were adopted, which the sweeps of others have passed over, so this process owes one. Under mu.
+	owing bool
 	// ownerless are segments that are nobody's, and have a copy, by purpose.
 	ownerless map[spread][]SegmentID
 

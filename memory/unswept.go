@@ -15,7 +15,7 @@ func (s *Space) bereft() {
 func (s *Space) Unswept() (generation uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sweeps, s.layout.Unswept
+	return s.sweeps, s.layout.Unswept || s.owing
 }
 
 // Hollow reports whether slots of an index may lead to free blocks. They do when a blade is lost: a
@@ -80,7 +80,10 @@ func (s *Space) Swept(generation uint64) error {
 		if err := s.writable(); err != nil {
 			return err
 		}
-		if !s.layout.Unswept || s.sweeps != generation {
+		if s.sweeps != generation {
+			return nil
+		}
+		if s.owing = false; !s.layout.Unswept {
 			return nil
 		}
 		if err := s.commit(Entry{Key: keySweep}); err != nil {
@@ -100,7 +103,10 @@ func (s *Space) SweptBeside(generation uint64) error {
 			return err
 		}
 		l := s.layout
-		if !l.Unswept || l.Spared || s.sweeps != generation {
+		if s.sweeps != generation {
+			return nil
+		}
+		if s.owing = false; !l.Unswept || l.Spared {
 			return nil
 		}
 		if err := s.commit(sweepEntry(l.Hollow, true)); err != nil {

@@ -21,14 +21,14 @@ func (tx *Tx) backups(it *item) int {
 }
 
 // logCopies is to how many blades the log record goes at least: f+1, as long as so many
-// stay.
+// are up.
 func (tx *Tx) logCopies(v *memory.View) int {
-	return min(tx.s.eng.space.Backups()+1, v.StayingBlades())
+	return min(tx.s.eng.space.Backups()+1, v.UpBlades())
 }
 
 // logBlades are those that the log record goes to: every blade that gets a backup image,
 // in front of it, and others until there are want copies. One that is leaving is among them only if
-// it has what is written.
+// it has what is written, or too few stay.
 func (tx *Tx) logBlades(v *memory.View, want int) bladeSet {
 	logs, homes := tx.behind, tx.homes
 	if all := logs | homes; all.len() == want {
@@ -38,7 +38,7 @@ func (tx *Tx) logBlades(v *memory.View, want int) bladeSet {
 		logs.add(homes.take())
 	}
 	for k := 0; logs.len() < want; k++ {
-		if x := rdma.BladeID((int(tx.s.coord.ID) + k) % v.Blades()); v.Stays(x) {
+		if x := rdma.BladeID((int(tx.s.coord.ID) + k) % v.Blades()); v.Stays(x) || k >= v.Blades() && v.Up(x) {
 			logs.add(x)
 		}
 	}
