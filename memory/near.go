@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"errors"
 	"fmt"
 
 	"txnode/rdma"
@@ -173,8 +174,15 @@ func (l *blockList) count() int {
 // takeOn is take of blocks that have their primaries on a blade, and are in the pool, or were never used; it
 // adds a segment only if take would, too. It looks at a part of a large pool. n is 0 if it finds none.
 func (s *Space) takeOn(a *Allocator, class Class, want int, blade rdma.BladeID) (n int, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	err = s.update(func() (err error) {
+		n, err = s.takeOnNow(a, class, want, blade)
+		return err
+	})
+	return n, err
+}
+
+// takeOnNow is takeOn; the caller holds the lock, in a change.
+func (s *Space) takeOnNow(a *Allocator, class Class, want int, blade rdma.BladeID) (n int, err error) {
 	if err := s.writable(); err != nil {
 		return 0, err
 	}
@@ -186,6 +194,20 @@ func (s *Space) takeOn(a *Allocator, class Class, want int, blade rdma.BladeID) 
 		p := v.Placement(seg)
 		return p.N > 0 && p.Replicas[0].Blade == blade
 	}
+	p := &s.pools[class]
+	if n = s.poolOn(a, class, want, on); n > 0 {
+		return n, nil
+	}
+	for i := range p.open {
+		if on(p.open[i].seg) {
+			return s.carveOn(a, class, want, i)
+		}
+	}
+	return 0, nil
+}
+
+// poolOn takes blocks of the pool from segments that on accepts. The caller holds the lock.
+func (s *Space) poolOn(a *Allocator, class Class, want int, on func(SegmentID) bool) (n int) {
 	p := &s.pools[class]
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -201,28 +223,27 @@ func (s *Space) takeOn(a *Allocator, class Class, want int, blade rdma.BladeID) 
 		}
 		kept = append(kept, addr)
 	}
-	if p.free = kept; n > 0 {
-		return n, nil
-	}
-	for i := range p.open {
-		if !on(p.open[i].seg) {
-			continue
-		}
-		return s.carveOn(l, class, want, i), nil
-	}
-	return 0, nil
+	p.free = kept
+	return n
 }
 
-// carveOn takes blocks of an open segment. The one to be allocated first comes last. The caller holds both locks.
-func (s *Space) carveOn(l *blockList, class Class, want, i int) (n int) {
+// carveOn takes blocks of an open segment. The one to be allocated first comes last. The caller holds the lock, in a change, and not that
+// of the allocator: the catalog may say that the segment is another process's, which empties lists.
+func (s *Space) carveOn(a *Allocator, class Class, want, i int) (n int, err error) {
 	p := &s.pools[class]
 	x := &p.open[i]
 	if end := min(x.next+uint32(want), s.blocks(class)); end > x.n {
-		if err := s.extend(blocksOf(class), x.seg, end*class.Size()); err != nil {
+		if err := s.extend(blocksOf(class), x.seg, end*class.Size()); errors.Is(err, errAgain) {
+			return 0, err
+		} else if err != nil {
 			want = min(want, int(x.n-x.next)) // what has memory
 		}
 		x.n = s.layout.Backed(x.seg) / class.Size()
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.room(class)
+	l := &a.lists[class]
 	n = min(want, int(x.n-x.next))
 	for k := n; k > 0; k-- {
 		l.free = append(l.free, MakeAddr(x.seg, (x.next+uint32(k)-1)*class.Size()))
@@ -230,5 +251,5 @@ func (s *Space) carveOn(l *blockList, class Class, want, i int) (n int) {
 	if x.next += uint32(n); x.next == s.blocks(class) {
 		p.open = append(p.open[:i], p.open[i+1:]...)
 	}
-	return n
+	return n, nil
 }

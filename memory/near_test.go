@@ -3,6 +3,7 @@ package memory_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"txnode/memory"
 	"txnode/rdma"
@@ -113,5 +114,40 @@ func BenchmarkAllocOn(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		x, _ := a.AllocOn(c, 2, rdma.BladeID(i%2))
 		a.Free(x, 2)
+	}
+}
+
+// TestAllocOnLate: the first that a process hears of having been taken for dead is when it wants memory for blocks on a certain blade.
+func TestAllocOnLate(t *testing.T) {
+	const k = 20
+	b := newSharedBed(t, 2, 12, 1)
+	b.fabric.clock = new(int64)
+	s, _ := b.join(1000)
+	late, c := b.join(10)
+	p := newProcess(t, b, late, c, k)
+	must(p.a.AllocOn(c, k, 0))(t)
+	check(t, s.Follow())
+	*b.fabric.clock = 11
+	must(s.TakeOver(11))(t)
+	done := make(chan error, 1)
+	go func() {
+		for range 100 {
+			if _, err := p.a.AllocOn(c, k, 0); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	select {
+	case err := <-done:
+		if err != nil && !errors.Is(err, rdma.ErrVerb) {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it waits for itself")
+	}
+	if late.Process() == 2 {
+		t.Error("it has not heard of it: this test tests nothing")
 	}
 }
