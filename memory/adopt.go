@@ -31,6 +31,8 @@ import (
 // to blocks that are free (Space.Hollow). Who opens the database sweeps it, before anybody
 // wants a block. If that does not come to its end, since an index is damaged, none of these blocks
 // is given away, and new segments are used.
+//
+// In a shared database no process owns segments of blocks when it opens it: what it adopts is looked through by rescan.
 
 const (
 	// scanBlocks is how many headers are read in one round trip.

@@ -40,11 +40,11 @@ type Options struct {
 	Durable bool
 	// Shared makes a new database one that several processes can have open at once: each registers, and leaves the
 	// segments of the others alone. It belongs to the database: one that is there stays as it was created. The first
-	// process, when no other one has it open, takes over whatever there is, and is alone until Space.EndAlone: others
-	// wait in Open.
+	// process, when no other one has it open, recovers what is left, and is alone until Space.EndAlone: others
+	// wait in Open. What the segments of those have that are gone is adopted by those that need it.
 	Shared bool
 	// Until, of a shared database, is until when the process is registered at first, in nanoseconds of the fabric's clock;
-	// then others may take over its segments, unless Space.Renew has made it longer. 0: for ever.
+	// then others may end that, and its segments are nobody's, unless Space.Renew has made it longer. 0: for ever.
 	Until int64
 	// Anew, if not nil, is called when the process registers anew, which others have taken for dead: with the tables that there are.
 	// Another process may have been alone meanwhile. It must not call the Space.

@@ -36,10 +36,10 @@ import (
 // blocks and of indexes of a shared database, else 0.
 type ProcessEntry struct {
 	ID          uint32
-	Until, Term int64 // when others may take over its segments: as those of CoordinatorEntry
+	Until, Term int64 // when others may end it: as those of CoordinatorEntry
 }
 
-// Resigned reports whether the process has closed the database, and has left segments that others take over.
+// Resigned reports whether the process has closed the database, and its registration is to be ended in a new epoch.
 func (p *ProcessEntry) Resigned() bool { return p.Until == resigned }
 
 // resigned is ProcessEntry.Until of a process that has closed the database.
@@ -204,7 +204,7 @@ func (s *Space) registration(l *Layout) (p ProcessEntry, err error) {
 }
 
 // resign ends the registration of this process, if it has one: without segments it is gone, else others
-// may take them over at once. The caller holds the lock, in a change.
+// may end it at once, in a new epoch. The caller holds the lock, in a change.
 func (s *Space) resign() error {
 	l := s.layout
 	p := l.process(s.process)

@@ -328,7 +328,7 @@ func (s *Space) Layout() *Layout {
 }
 
 // Close detaches. Allocators must be closed first; coordinators that are still
-// open stay registered, as after a crash. The segments of a process that has joined can be taken over
+// open stay registered, as after a crash. The registration of a process that has joined can be ended
 // from then on.
 func (s *Space) Close(c *rdma.Coro) error {
 	s.mu.Lock()
