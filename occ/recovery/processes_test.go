@@ -143,6 +143,7 @@ func TestOldDeleteOfAnotherProcess(t *testing.T) {
 				_, last := q.session()
 				other, a := p.session()
 				owner, c := q.session()
+				must(t, p.space.Follow()) // so that both count from the same number on
 				for i := range 8 {
 					p.sure(other, a, put(fmt.Sprint("own", i), "x"))
 					p.sure(other, a, del(fmt.Sprint("own", i)))
