@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/rdma"
 )
 
 // TestAdmitBesideChanges: a blade is taken in again while others change the layout: they add
@@ -43,5 +44,39 @@ func TestAdmitBesideChanges(t *testing.T) {
 	}
 	check(t, s.Admit(c, 1, nil))
 	copyAll(t, c, s)
+	alike(t, c, s)
+}
+
+// TestAdmitUsesPlacesAgain: blades are lost and taken in again, by one process and another, many times. What the copies need there stays
+// the same.
+func TestAdmitUsesPlacesAgain(t *testing.T) {
+	const k = 20
+	b := newSharedBed(t, 3, 20, 1)
+	s, c := b.join(0)
+	other, oc := b.join(0)
+	p := newProcess(t, b, s, c, k)
+	p.insert(t, k, 200, map[memory.Addr]bool{})
+	check(t, s.CloseCoordinatorOn(c, p.id))
+	most := uint32(0)
+	for n := range 9 {
+		blade := rdma.BladeID(n % 3)
+		check(t, other.Follow())
+		lose(t, b, s, blade)
+		check(t, b.inner.RestartBlade(blade, true))
+		check(t, other.Follow())
+		check(t, other.Admit(oc, blade, nil))
+		check(t, s.Follow())
+		check(t, s.AdvanceEpoch(nil)) // what one process knows of cleared places it forgets
+		check(t, other.Follow())
+		copyAll(t, oc, other)
+		check(t, s.Follow())
+		used := s.Layout().Blades[blade].Used
+		if n == 2 {
+			most = used
+		}
+		if n > 2 && used > most+2 {
+			t.Fatalf("blade %d has taken %d places when it was lost %d times, and %d before", blade, used, n/3+1, most)
+		}
+	}
 	alike(t, c, s)
 }

@@ -408,6 +408,10 @@ func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error {
 		}
 		l.Blades[b].State = BladeUp
 		l.Blades[b].Incarnation = info.Incarnation // it gets a key if it is in that one still
+		if !l.occupied(b) { // all places have been cleared: they count as never taken, for all processes
+			l.Blades[b].Used = 0
+			delete(s.clean, b)
+		}
 		if l.Blades[b].Size == 0 {
 			l.Blades[b].Size = info.Size
 		}
@@ -417,6 +421,11 @@ func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error {
 		_, _ = s.buildMissing(l) // what cannot be begun now is tried again: Build
 		return nil
 	})
+}
+
+// occupied reports whether a segment has a copy on a blade.
+func (l *Layout) occupied(b rdma.BladeID) bool {
+	return slices.ContainsFunc(l.Segments, func(g Segment) bool { return g.Placement.on(b) })
 }
 
 // greet connects to a blade that was down, looks whose it is, and writes its header. blank: it had none.
