@@ -408,7 +408,7 @@ func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error {
 		}
 		l.Blades[b].State = BladeUp
 		l.Blades[b].Incarnation = info.Incarnation // it gets a key if it is in that one still
-		if !l.occupied(b) { // all places have been cleared: they count as never taken, for all processes
+		if !l.occupied(b) {                        // all places have been cleared: they count as never taken, for all processes
 			l.Blades[b].Used = 0
 			delete(s.clean, b)
 		}

@@ -40,9 +40,9 @@ type Index struct {
 	dir    atomic.Pointer[directory]
 	fabric rdma.Fabric
 	blades atomic.Pointer[[]uint64] // sizes of the regions: see fits
-	window int      // most work requests of a batch
-	both   bool     // lookups read both choices at once
-	ill    bool     // see Ill
+	window int                      // most work requests of a batch
+	both   bool                     // lookups read both choices at once
+	ill    bool                     // see Ill
 	pool   sync.Pool
 
 	splits, doublings, moved, seconds atomic.Uint64
