@@ -151,9 +151,11 @@ func Init(ctx context.Context, cat memory.Catalog, addresses []BladeAddress, g G
 	if _, _, shm := addresses[0].shared(); shm && g.Places > blades {
 		return fmt.Errorf("%w: %d places: blades of shared memory are all there from the beginning", ErrOptions, g.Places)
 	}
+	var vacant []Server
 	for ; blades < g.Places; blades++ {
-		servers = append(servers, Server{Blades: []uint64{0}})
+		vacant = append(vacant, Server{Blades: []uint64{0}})
 	}
+	servers = slices.Concat(servers, vacant)
 	if blades > memory.MaxBlades {
 		return fmt.Errorf("%w: %d blades: at most %d are possible", ErrOptions, blades, memory.MaxBlades)
 	}

@@ -477,8 +477,9 @@ func (r *remote) keep(l *link, was target) error {
 	return nil
 }
 
-// Locate tells where a server of Dial is by now, by its number in the addresses: "" means that there is none. If it was elsewhere, all connections to that one break,
-// as when it dies, and its blades are in incarnation 0 until the new one answers. Errors are ErrOptions.
+// Locate tells where a server of Dial is by now, by its number in the addresses: "" means that there is none. If it was
+// elsewhere, all connections to that one break, as when it dies, and its blades are in incarnation 0 until the new one
+// answers. Errors are ErrOptions.
 func (f *Fabric) Locate(server int, address string) error {
 	var t target
 	if address != "" {
