@@ -114,8 +114,13 @@ func (s *Space) attach(c *rdma.Coro, o *opening, fresh bool) error {
 	return s.commit(l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)))
 }
 
-// errBlank is an ErrForeign: a region has nothing in it, and had.
-var errBlank = fmt.Errorf("%w", ErrForeign)
+var (
+	// errBlank is an ErrForeign: a region has nothing in it, and had.
+	errBlank = fmt.Errorf("%w", ErrForeign)
+	// errAhead is an ErrGeometry: a region is of a later epoch than the catalog, or than what was read of it just before another
+	// process has begun one.
+	errAhead = fmt.Errorf("%w", ErrGeometry)
+)
 
 // beside is what attach does while other processes have the database open.
 func (s *Space) beside(alive []uint32, known bool) error {
@@ -193,7 +198,7 @@ func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 		return fail(ErrGeometry, "its region has %d backups and segments of %d bytes, the catalog says %d and %d",
 			found.Backups, found.SegmentSize, want.Backups, want.SegmentSize)
 	case HeaderAhead:
-		return fail(ErrGeometry, "its region is of epoch %d and %d bytes, the catalog %s of %d and %d: the catalog is an old copy; bring the newest back",
+		return fail(errAhead, "its region is of epoch %d and %d bytes, the catalog %s of %d and %d: the catalog is an old copy; bring the newest back",
 			found.Epoch, found.Size, s.cat.Name(), want.Epoch, want.Size)
 	case HeaderBehind:
 		return fail(ErrGeometry, "its region is an old copy: it is of epoch %d, and all were written in epoch %d. Bring the newest back, or all files of the database as they were at one moment, or move it away and %s",

@@ -124,7 +124,7 @@ func Open(c *rdma.Coro, f rdma.Fabric, cat Catalog, o Options) (*Space, error) {
 		switch {
 		case errors.Is(err, errAgain):
 			continue
-		case errors.Is(err, rdma.ErrStaleKey) && x.stale < maxStaleOpenings: // another process has begun an epoch
+		case (errors.Is(err, rdma.ErrStaleKey) || errors.Is(err, errAhead)) && x.stale < maxStaleOpenings: // another process has begun an epoch
 			x.stale++
 			for _, b := range f.Blades() {
 				_ = c.Thread().Reconnect(b.ID) // the next attempt says why not
@@ -208,7 +208,7 @@ func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, x *opening, o Options) (s *S
 	}
 	opened := s
 	defer func() {
-		if !opened.opts.Shared && errors.Is(err, rdma.ErrStaleKey) {
+		if !opened.opts.Shared && (errors.Is(err, rdma.ErrStaleKey) || errors.Is(err, errAhead)) {
 			x.stale = maxStaleOpenings // there is no other process
 		}
 		if err != nil {

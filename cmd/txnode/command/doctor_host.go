@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"txnode/cluster"
+	"txnode/internal/eintr"
 	"txnode/memory"
 	"txnode/rdma"
 )
@@ -71,7 +72,7 @@ func chosen(path string) string {
 
 func roomOf(dir string) (size, free uint64, err error) {
 	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
+	if err := eintr.Repeat(func() error { return unix.Statfs(dir, &st) }); err != nil {
 		return 0, 0, err
 	}
 	unit := uint64(st.Bsize)
