@@ -40,7 +40,7 @@
 // alone until it has recovered what others have left ([Space.EndAlone]); later ones register beside those that live.
 //
 // Processes change one catalog: each change is read, compared and applied again (commit.go), and
-// [Space.Follow] takes over what others have changed. Segments have owners, or are nobody's and adopted
+// [Space.Follow] takes over what others have changed. Segments have owners, or none and are adopted
 // when they are needed (owner.go), and keys are those of the epoch that the catalog names, whichever process
 // has made it (keys.go).
 //

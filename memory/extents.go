@@ -248,7 +248,7 @@ func (s *Space) reserveExtent(n uint32, owner uint64) (a Addr, dirty, adopted bo
 }
 
 // extentRoom finds room on the blade whose turn it is, or next around the ring;
-// on a blade that has none, a segment is adopted that is nobody's, or, if it has place for one, added. The caller holds the lock, in a
+// on a blade that has none, a segment is adopted that has no owner, or, if it has place for one, added. The caller holds the lock, in a
 // change.
 func (s *Space) extentRoom(n uint32) (found *extentSegment, at uint32, adopted bool, err error) {
 	const what = "an index"
@@ -270,7 +270,7 @@ func (s *Space) extentRoom(n uint32) (found *extentSegment, at uint32, adopted b
 				return x, at, false, err
 			}
 		}
-		if id := s.nobodys(spread{kind: KindIndex}, int(b), false); id != 0 {
+		if id := s.adoptee(spread{kind: KindIndex}, int(b), false); id != 0 {
 			return nil, 0, true, s.adoptSegment(id)
 		}
 		p, err := s.place(KindIndex, 0, l.Backups+1, int(b), what)

@@ -28,7 +28,7 @@ import (
 //     all copies of the new view. What is on the dropped copy counts no more.
 //   - A primary is dropped. Locks are on the primary alone, and go with it. So this is done as for a blade that has died: by a claim
 //     of all coordinators ([ClaimOptions].Change), and no transaction begins before all are decided. A primary is
-//     never made a backup: it would keep locks there that are nobody's.
+//     never made a backup: it would keep locks there that no session holds.
 //   - A blade retires. With the last copy on it gone, no log record is written there that has to be there: occ writes it to
 //     the blades of the copies, and to others that stay. Those of before have been decided by a claim of all
 //     coordinators, which the caller makes between the last Settle and Retire.

@@ -44,7 +44,7 @@ type Options struct {
 	// wait in Open. What the segments of those have that are gone is adopted by those that need it.
 	Shared bool
 	// Until, of a shared database, is until when the process is registered at first, in nanoseconds of the fabric's clock;
-	// then others may end that, and its segments are nobody's, unless Space.Renew has made it longer. 0: for ever.
+	// then others may end that, and its segments have no owner, unless Space.Renew has made it longer. 0: for ever.
 	Until int64
 	// Anew, if not nil, is called when the process registers anew, which others have taken for dead: with the tables that there are.
 	// Another process may have been alone meanwhile. It must not call the Space.

@@ -12,7 +12,7 @@ import (
 // A segment of blocks or of an index has an owner: the process whose allocators alone hand out what is
 // free in it. A database that is not shared (Options.Shared) has process 0. The processes of one that is register,
 // under a number that no coordinator and no other process ever has, and own the segments that they add. A segment
-// whose owner is not registered any more is nobody's. A process that needs room adopts such segments, one at a time, before it adds
+// whose owner is not registered any more has none. A process that needs room adopts such segments, one at a time, before it adds
 // one: so what the dead had serves those that have use for it, and none has more than it needs. The first
 // process to open the database, when no other one has it open, owns all segments of indexes from the beginning.
 //
@@ -21,7 +21,7 @@ import (
 //	an extent that another process frees  its word is cleared on the blades; the owner takes it for
 //	                                      allocated until the segment has another owner
 //	a process that is gone                its registration expires, and another process ends it, in a new
-//	                                      epoch: see TakeOver. Its segments are nobody's
+//	                                      epoch: see TakeOver. Its segments have no owner
 //	a process that was only late          finds its registration gone when it follows, before it has
 //	                                      keys of the new epoch, and gives away nothing more of the
 //	                                      segments that were its own; it registers anew
@@ -267,7 +267,7 @@ func (s *Space) Deserted(now int64) bool {
 }
 
 // TakeOver ends all registrations that have expired at a time of the fabric's clock, in one change of the catalog, which also
-// begins an epoch: no verb of these processes takes effect any more, and their segments are nobody's.
+// begins an epoch: no verb of these processes takes effect any more, and their segments have no owner.
 // It returns how many there were. Without such a process it costs nothing. The coordinators of these processes are to be recovered as all
 // others.
 func (s *Space) TakeOver(now int64) (n int, err error) {
@@ -305,10 +305,10 @@ func (s *Space) TakeOver(now int64) (n int, err error) {
 	return n, err
 }
 
-// nobodys is a segment of a kind that can be adopted, the youngest, on a blade if that is not negative; rest: blocks of it have no memory
+// adoptee is a segment of a kind that can be adopted, the youngest, on a blade if that is not negative; rest: blocks of it have no memory
 // yet, and no session has had them. 0: there is none. A segment can be adopted when its owner is gone and so are all sessions of that:
 // the log of one that is not recovered may tell of a block to which nothing is written yet. The caller holds the lock.
-func (s *Space) nobodys(k spread, blade int, rest bool) SegmentID {
+func (s *Space) adoptee(k spread, blade int, rest bool) SegmentID {
 	ids := s.ownerless[k]
 	for i := len(ids) - 1; i >= 0; i-- {
 		g := &s.layout.Segments[ids[i]]
@@ -322,7 +322,7 @@ func (s *Space) nobodys(k spread, blade int, rest bool) SegmentID {
 	return 0
 }
 
-// adoptSegment makes a segment that is nobody's this process's. No verb of its owners before is on its way, since the epoch
+// adoptSegment makes a segment without owner this process's. No verb of its owners before is on its way, since the epoch
 // has begun in which the last of them was ended, and their logs are decided. The caller holds the lock, in a change, and the
 // process is registered.
 func (s *Space) adoptSegment(id SegmentID) error {
@@ -338,7 +338,7 @@ func (s *Space) adoptSegment(id SegmentID) error {
 
 // takeIn has what is free in a segment found that has become this process's. Sessions of this process may be about to free
 // blocks there under FreedByOther: those are found by their headers, too, and do not go back to their allocators. A
-// sweep is due, since those of others have passed over what was nobody's. The caller holds the lock.
+// sweep is due, since those of others have passed over what had no owner. The caller holds the lock.
 func (s *Space) takeIn(id SegmentID) {
 	if !s.beginning() {
 		s.publish() // from now on what is freed gets numbers of this process
@@ -366,7 +366,7 @@ func (s *Space) takeIn(id SegmentID) {
 	s.torn.Store(true)
 }
 
-// adoptMore adopts one segment of a class that is nobody's, if there is one.
+// adoptMore adopts one segment of a class that has no owner, if there is one.
 func (s *Space) adoptMore(class Class) (adopted bool, err error) {
 	err = s.update(func() error {
 		if err := s.writable(); err != nil {
@@ -375,7 +375,7 @@ func (s *Space) adoptMore(class Class) (adopted bool, err error) {
 		if err := s.enroll(); err != nil {
 			return err
 		}
-		id := s.nobodys(spread{KindBlocks, class}, -1, false)
+		id := s.adoptee(spread{KindBlocks, class}, -1, false)
 		if id == 0 {
 			return nil
 		}

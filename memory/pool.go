@@ -130,12 +130,12 @@ func (s *Space) takeNow(a *Allocator, class Class, want int, how refilling, adde
 	return n, err
 }
 
-// openMore opens a segment of a class more to take blocks from, if there is to be one: rather one that is nobody's, and has blocks that
+// openMore opens a segment of a class more to take blocks from, if there is to be one: rather one without owner that has blocks that
 // no session has had, than a new one. For each new one some are adopted that may be full, too, and looked through first. added: one was
 // opened. The caller holds the lock, in a change.
 func (s *Space) openMore(class Class, added *bool) error {
 	p, k := &s.pools[class], spread{KindBlocks, class}
-	if id := s.nobodys(k, -1, true); id != 0 {
+	if id := s.adoptee(k, -1, true); id != 0 {
 		err := s.adoptSegment(id)
 		*added = err == nil
 		return err
@@ -143,7 +143,7 @@ func (s *Space) openMore(class Class, added *bool) error {
 	if !s.spreads(class) {
 		return nil
 	}
-	if id := s.nobodys(k, -1, false); id != 0 && p.adopted < rescanSegments && len(p.again) == 0 {
+	if id := s.adoptee(k, -1, false); id != 0 && p.adopted < rescanSegments && len(p.again) == 0 {
 		p.adopted++
 		return s.adoptSegment(id)
 	}

@@ -7,7 +7,7 @@ type Resolution struct {
 	space *Space
 	addr  Addr
 	by    uint32
-	// foreign: the segment was nobody's when it began, and was adopted since. What was freed has not got a number of this process.
+	// foreign: the segment had no owner when it began, and was adopted since. What was freed has not got a number of this process.
 	foreign bool
 }
 

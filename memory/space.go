@@ -88,7 +88,7 @@ type Space struct {
 	lasts int64
 	// owing: segments were adopted, which the sweeps of others have passed over, so this process owes one. Under mu.
 	owing bool
-	// ownerless are segments that are nobody's, and have a copy, by purpose.
+	// ownerless are segments that have no owner, and have a copy, by purpose.
 	ownerless map[spread][]SegmentID
 
 	threads sync.Map // *rdma.Thread to *joined: see Join

@@ -174,7 +174,7 @@ func (db *DB) maintainOn(c *rdma.Coro, o recovery.Options, sweeper **recovery.Sw
 			return false, err
 		}
 		if n > 0 {
-			db.opts.Logger.Info("processes have closed the database, or have died, and what they had is nobody's", zap.Int("processes", n))
+			db.opts.Logger.Info("processes have closed the database, or have died, and what they had has no owner", zap.Int("processes", n))
 		}
 	}
 	if err := db.recoverExpired(c, o); err != nil {

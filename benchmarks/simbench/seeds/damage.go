@@ -45,6 +45,6 @@ func (c damageCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 
 // Messages of package txn that are counted.
 const (
-	saysEnded    = "processes have closed the database, or have died, and what they had is nobody's"
+	saysEnded    = "processes have closed the database, or have died, and what they had has no owner"
 	saysRejoined = "a worker has rejoined"
 )
