@@ -30,11 +30,29 @@ func (s *Session) Reply() {
 		return
 	}
 	for _, tx := range s.txs {
-		if tx.open() || s.broken != nil || tx.drain(tx.c) != nil {
+		if tx.open() {
 			return
 		}
 	}
-	s.reply()
+	if s.Rest() == nil {
+		s.reply()
+	}
+}
+
+// Rest waits, in a session without coroutines, until all verbs of transactions that have ended have completed, and
+// returns why the session is broken, nil if it is not. One of them that has failed breaks it: a lock that was to be
+// released may still be held, which [Session.Rejoin] sees to. It is for a session that may have nothing to do for long,
+// on a fabric whose verbs complete after they were posted. It counts no round trips.
+func (s *Session) Rest() error {
+	for _, tx := range s.txs {
+		if s.broken != nil {
+			break
+		}
+		if !tx.open() {
+			_ = tx.drain(tx.c) // a failure breaks the session
+		}
+	}
+	return s.broken
 }
 
 // reply answers, between two transactions of a coroutine, when what it was asked about is at rest.

@@ -35,6 +35,7 @@ type DB struct {
 	space   *memory.Space
 	engine  *occ.Engine
 	owned   io.Closer // fabric, catalog and space, when Open made them
+	rests   bool      // see Worker.rest
 	threads threadNumbers
 	tuner   *rdma.Tuner // of the workers' threads
 	open    atomic.Bool
@@ -103,6 +104,8 @@ func Open(ctx context.Context, o Options) (db *DB, err error) {
 				zap.Int("copies missing", r.Missing), zap.Int("segments lost", r.Lost))
 		}
 	}
+	caps := db.fabric.Caps()
+	db.rests = caps.RealTime && !caps.Synchronous
 	db.pool.init(o.Workers)
 	db.open.Store(true)
 	if err := db.start(); err != nil {

@@ -165,7 +165,7 @@ func (db *DB) makeWorker() (*Worker, error) {
 // replaced.
 func (db *DB) put(w *Worker) {
 	p := &db.pool
-	w.thread.Push()
+	w.rest()
 	_ = w.settle(nil)
 	if err := w.session.Broken(); err != nil {
 		db.opts.Logger.Error("a worker has failed", errField(err))

@@ -211,10 +211,22 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 	if t := w.o.Owing(); t != nil {
 		w.post(t)
 	}
+	if !w.pooled {
+		w.rest()
+	}
 	if w.session.Broken() != nil {
 		w.mend() // no commit logs any more, so the transaction is still in its log
 	}
 	return err
+}
+
+// rest waits until what the worker has posted has completed, where that is not the case anyway and no other coroutine of the
+// thread would notice a failure: the caller may have nothing more to do, and others would wait for a lock whose release the
+// change of an epoch has failed.
+func (w *Worker) rest() {
+	if w.owner && w.db.rests {
+		_ = w.session.Rest() // a failure breaks the session, which rejoins
+	}
 }
 
 // handles is how many handles are allocated together: a page of them.
