@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -79,6 +80,7 @@ func TestIdle(t *testing.T) {
 // TestIdleInNewEpoch: the same while the epoch changes, which fails what was posted in the one before: a release that
 // did not happen is made up for, though its worker has nothing more to do.
 func TestIdleInNewEpoch(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4)) // the processes that it stands for have processors of their own
 	b := newBed(t)
 	ctx := t.Context()
 	c := b.catalog(&catalog.Mem{}, "c")
