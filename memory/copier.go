@@ -123,6 +123,9 @@ func (k *Copier) Step(c *rdma.Coro) (idle bool, err error) {
 	if k.space.Gated() {
 		return true, nil
 	}
+	if err := k.space.endKeys(); err != nil { // sessions of before the epoch may write to a blade, and not to the copies
+		return false, err
+	}
 	if f := k.space.failures.Load(); v.Epoch != k.epoch || f != k.failures {
 		k.failures = f
 		k.restart(v)

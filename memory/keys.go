@@ -20,6 +20,7 @@ import (
 //	lost the race for the catalog         as if it had died before
 //	late, and revokes by an older epoch   changes nothing: the blade has keys in the order of epochs
 //	a blade has restarted in between      its incarnation says so: it is to be declared dead
+//	a blade does not grant or revoke      what has to come after late verbs waits: see endKeys
 //
 // See rdma.Fabric.Grant.
 
@@ -99,7 +100,7 @@ func (s *Space) begin(granted error) error {
 			err = errors.Join(granted, s.revoke(blades))
 		}
 		if !errors.Is(err, rdma.ErrStaleKey) || tries == maxBegins || epoch == maxEpoch {
-			if s.begun(epoch) {
+			if s.begun(epoch, err) {
 				return err
 			}
 			granted = nil
@@ -113,7 +114,7 @@ func (s *Space) begin(granted error) error {
 			return s.move(s.layout.clone(), &granted, nil)
 		})
 		if e != nil {
-			s.begun(epoch)
+			s.begun(epoch, err)
 			return errors.Join(err, e)
 		}
 	}
@@ -122,17 +123,63 @@ func (s *Space) begin(granted error) error {
 // maxBegins bounds how often in a row an epoch is changed again.
 const maxBegins = 3
 
-// begun publishes the view of an epoch, whose keys alone open the blades by now, unless the catalog has
-// a later one: false.
-func (s *Space) begun(epoch Epoch) bool {
+// begun publishes the view of an epoch, unless the catalog has a later one: false. The keys of the epoch alone open the blades by
+// now, unless err says that it could not be begun on one.
+func (s *Space) begun(epoch Epoch, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.layout.Epoch != epoch {
 		return false
 	}
+	s.unrevoked.Store(!s.opts.ReadOnly && (err != nil || s.layout.keyless()))
 	s.derive()
 	s.dropLost()
 	return true
+}
+
+// keyless reports whether a blade that is up has not granted a key for the epoch: those before open it.
+func (l *Layout) keyless() bool {
+	return slices.ContainsFunc(l.Blades, func(b Blade) bool { return b.State == BladeUp && b.Key == 0 })
+}
+
+// errUnrevoked: late verbs may take effect on a blade.
+var errUnrevoked = errors.New("memory: a blade has not ended the access keys of earlier epochs yet: try again")
+
+// endKeys repeats what a blade has refused when the epoch began in this process: it ends the keys before, or begins another epoch if the
+// blade has no key of this one. Until then a process that is late can change what is on that blade. So no segment of
+// another process is adopted, no right is taken that it may have had, no copies are built from what it may write to them or beside them, and no
+// place is cleared that it may write to. Without such a blade it costs nothing.
+func (s *Space) endKeys() error {
+	if !s.unrevoked.Load() {
+		return nil
+	}
+	s.mu.Lock()
+	err, blades := s.closed, slices.Clone(s.layout.Blades)
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	for i, info := range s.fabric.Blades() {
+		if b := &blades[i]; b.State == BladeDown || b.Key != 0 {
+			continue
+		} else if restarted(b, info) {
+			return s.keyError(info.ID, rdma.ErrBladeDown, "granting an access key: it has restarted")
+		}
+		if _, err := s.fabric.Grant(info.ID); err != nil { // an epoch that ends so, too, would be in vain
+			return s.keyError(info.ID, err, "granting an access key")
+		}
+	}
+	if _, err := s.advance(func(l *Layout) error {
+		if l.keyless() {
+			return nil
+		}
+		return errUnchanged
+	}, nil); err != nil || !s.unrevoked.Load() {
+		return err
+	}
+	s.epochs.Lock()
+	defer s.epochs.Unlock()
+	return s.begin(nil)
 }
 
 // revoke ends the keys of earlier epochs than that in which the blades have these.

@@ -52,6 +52,9 @@ func (s *Space) takeMend(of uint32) error {
 	if ok {
 		return errMending
 	}
+	if s.unrevoked.Load() {
+		return errUnrevoked
+	}
 	m := Mend{of, s.process}
 	if err := s.commit(mendEntry(m)); err != nil {
 		return err
@@ -90,7 +93,7 @@ func (s *Space) BeginMend(of uint32) bool {
 		}
 		return s.takeMend(of)
 	}
-	if s.opts.Shared && s.update(claim) != nil {
+	if s.opts.Shared && (s.endKeys() != nil || s.update(claim) != nil) {
 		s.mending.Delete(of)
 		return false
 	}
@@ -133,6 +136,9 @@ func (s *Space) First() bool { return !s.opts.Shared || s.first }
 func (s *Space) BeginAlone() error {
 	if !s.opts.Shared {
 		return nil
+	}
+	if err := s.endKeys(); err != nil {
+		return err
 	}
 	return s.update(func() error {
 		if err := s.writable(); err != nil {

@@ -254,9 +254,12 @@ func (s *Space) prolong(until, term int64) (p *ProcessEntry, change []Entry) {
 	return p, []Entry{processEntry(ProcessEntry{p.ID, until, term})}
 }
 
-// Deserted reports whether the registration of another process has expired at a time of the fabric's clock: see
-// TakeOver. It takes no lock, but for the number of this one.
+// Deserted reports whether the registration of another process has expired at a time of the fabric's clock, or a blade has not
+// ended the keys of those that were ended: see TakeOver. It takes no lock, but for the number of this one.
 func (s *Space) Deserted(now int64) bool {
+	if s.unrevoked.Load() {
+		return true
+	}
 	r := s.regs.Load()
 	for i, id := range r.processes {
 		if r.ends[i] != 0 && now > r.ends[i] && id != s.Process() {
@@ -269,8 +272,12 @@ func (s *Space) Deserted(now int64) bool {
 // TakeOver ends all registrations that have expired at a time of the fabric's clock, in one change of the catalog, which also
 // begins an epoch: no verb of these processes takes effect any more, and their segments have no owner.
 // It returns how many there were. Without such a process it costs nothing. The coordinators of these processes are to be recovered as all
-// others.
+// others. After an error of a blade, whose keys could not be ended, it is to be called again: Deserted says so, in every process
+// that has found the blade so.
 func (s *Space) TakeOver(now int64) (n int, err error) {
+	if err := s.endKeys(); err != nil {
+		return 0, err
+	}
 	expired := func(p ProcessEntry) bool { return p.ID != s.process && s.regs.Load().ended(p.ID, now) }
 	s.mu.Lock()
 	dead := s.writable() == nil && slices.ContainsFunc(s.layout.Processes, expired)
@@ -307,8 +314,12 @@ func (s *Space) TakeOver(now int64) (n int, err error) {
 
 // adoptee is a segment of a kind that can be adopted, the youngest, on a blade if that is not negative; rest: blocks of it have no memory
 // yet, and no session has had them. 0: there is none. A segment can be adopted when its owner is gone and so are all sessions of that:
-// the log of one that is not recovered may tell of a block to which nothing is written yet. The caller holds the lock.
+// the log of one that is not recovered may tell of a block to which nothing is written yet. And no verb of it takes effect any more. The
+// caller holds the lock.
 func (s *Space) adoptee(k spread, blade int, rest bool) SegmentID {
+	if s.unrevoked.Load() {
+		return 0
+	}
 	ids := s.ownerless[k]
 	for i := len(ids) - 1; i >= 0; i-- {
 		g := &s.layout.Segments[ids[i]]

@@ -76,6 +76,8 @@ type Space struct {
 
 	// moved is the last epoch that this process has made.
 	moved Epoch
+	// unrevoked: keys of epochs before that of the view may open a blade. See endKeys. It changes under mu, with the view.
+	unrevoked atomic.Bool
 
 	// first: see First. alones is how often the process has begun to be alone: see BeginAlone.
 	first  bool

@@ -1,0 +1,163 @@
+package memory_test
+
+import (
+	"errors"
+	"testing"
+
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// refuse is the answer of a blade that is away for a moment.
+func refuse(blade rdma.BladeID) func(rdma.BladeID) error {
+	return func(b rdma.BladeID) error {
+		if b == blade {
+			return rdma.ErrBladeDown
+		}
+		return nil
+	}
+}
+
+// TestKeysOfTheLate: a process is taken for dead, and a blade does not end its keys. What it has there is given to no other
+// process before that is repeated: by the process that has made the epoch, or by one that follows.
+func TestKeysOfTheLate(t *testing.T) {
+	const blade = 1
+	for _, maker := range []bool{true, false} {
+		b := newSharedBed(t, 2, 12, 1)
+		s, c := b.join(0)
+		s2, c2 := b.join(0)
+		late, c3 := b.join(10)
+		x := must(late.AllocExtent(c3, 1000))(t)
+		check(t, s.Follow())
+		check(t, s2.Follow())
+		if !late.BeginMend(7) {
+			t.Fatal("the right to recover an index is not free")
+		}
+		old := late.View().Key(blade)
+		b.fabric.revoking = refuse(blade)
+		if n, err := s.TakeOver(11); n != 1 || !errors.Is(err, rdma.ErrBladeDown) {
+			t.Fatalf("it ended %d registrations: %v", n, err)
+		}
+		if err := s2.Follow(); !errors.Is(err, rdma.ErrBladeDown) {
+			t.Errorf("the epoch that was not begun on a blade is followed: %v", err)
+		}
+		if !maker {
+			s, s2, c, c2 = s2, s, c2, c
+		}
+		epoch := s.View().Epoch
+		for range 3 {
+			if !b.opens(blade, old) {
+				t.Fatal("the key has ended without being told")
+			}
+			if !s.Deserted(11) || !s2.Deserted(11) {
+				t.Error("nothing is left to be taken over, and the key of a process that is gone opens a blade")
+			}
+			must(s.AllocExtent(c, 20_000))(t)
+			if s.Owns(x) {
+				t.Fatal("a segment is adopted, and the key of its owner before opens a blade")
+			}
+			if s.BeginMend(7) {
+				t.Fatal("a right of a process is taken, and its key opens a blade")
+			}
+			if err := s.BeginAlone(); !errors.Is(err, rdma.ErrBladeDown) {
+				t.Errorf("it begins to be alone: %v", err)
+			}
+			if n, err := s.TakeOver(11); n != 0 || !errors.Is(err, rdma.ErrBladeDown) {
+				t.Errorf("it ended %d registrations: %v", n, err)
+			}
+		}
+		b.fabric.revoking = nil
+		if n, err := s.TakeOver(11); n != 0 || err != nil {
+			t.Errorf("it ended %d registrations: %v", n, err)
+		}
+		if b.opens(blade, old) {
+			t.Error("the key of a process that is gone opens a blade")
+		}
+		if s.View().Epoch != epoch || s.Deserted(11) {
+			t.Errorf("epoch %d, and %d before; to be taken over: %v", s.View().Epoch, epoch, s.Deserted(11))
+		}
+		for range 40 {
+			must(s.AllocExtent(c, 20_000))(t)
+		}
+		if !s.Owns(x) || !s.BeginMend(7) {
+			t.Error("what the process had is not given away")
+		}
+		s.EndMend(7)
+		must(s2.TakeOver(11))(t)
+		if s2.Deserted(11) {
+			t.Error("the other process finds something to be taken over")
+		}
+		must(s2.AllocExtent(c2, 1000))(t)
+		agree(t, b, s, s2)
+	}
+}
+
+// TestBladeWithoutKey: a blade grants no key for an epoch, and those before open it. Another epoch is begun as soon as it
+// does, by any process, and none while it does not.
+func TestBladeWithoutKey(t *testing.T) {
+	const blade = 1
+	b := newSharedBed(t, 2, 12, 1)
+	s, _ := b.join(0)
+	s2, _ := b.join(0)
+	check(t, s.Follow())
+	old := s.View()
+	b.fabric.granting = refuse(blade)
+	if err := s.AdvanceEpoch(nil); !errors.Is(err, rdma.ErrBladeDown) {
+		t.Fatal(err)
+	}
+	check(t, s2.Follow())
+	for range 3 {
+		if _, err := s2.TakeOver(0); !errors.Is(err, rdma.ErrBladeDown) || !s2.Deserted(0) {
+			t.Errorf("to be taken over: %v; %v", s2.Deserted(0), err)
+		}
+	}
+	if e := s2.View().Epoch; e != old.Epoch+1 || !b.opens(blade, old.Key(blade)) {
+		t.Errorf("epoch %d after %d", e, old.Epoch)
+	}
+	b.fabric.granting = nil
+	must(s2.TakeOver(0))(t)
+	if e := s2.View().Epoch; e != old.Epoch+2 || b.opens(blade, old.Key(blade)) || !b.opens(blade, s2.View().Key(blade)) || s2.Deserted(0) {
+		t.Errorf("epoch %d after %d; the key of the first one opens the blade: %v", e, old.Epoch, b.opens(blade, old.Key(blade)))
+	}
+	must(s.TakeOver(0))(t)
+	agree(t, b, s, s2)
+}
+
+// TestCopiesBesideOldKeys: copies begin to be built, or are dropped, in an epoch that a blade does not begin. Nothing is copied from what
+// sessions of before may still write to, and no place is cleared that they may write to, before the blade has ended their keys.
+func TestCopiesBesideOldKeys(t *testing.T) {
+	b := newBed(t, 4, 20, 1)
+	s, c := b.open()
+	a := b.allocator(s, c)
+	all := storeSome(t, c, s, a, 4)
+	for _, x := range []struct {
+		change func() error
+		step   func(k *memory.Copier) error
+	}{
+		{func() error { return s.Drain(3) }, func(k *memory.Copier) error { _, err := k.Step(c); return err }},
+		{func() error { return s.AdvanceEpoch(nil) }, func(*memory.Copier) error { _, err := s.Reclaim(c); return err }},
+	} {
+		old := s.View().Key(0)
+		b.fabric.revoking = refuse(0)
+		if err := x.change(); !errors.Is(err, rdma.ErrBladeDown) {
+			t.Fatal(err)
+		}
+		k := s.NewCopier()
+		for range 3 {
+			if err := x.step(k); !errors.Is(err, rdma.ErrBladeDown) {
+				t.Errorf("keys of before open a blade: %v", err)
+			}
+		}
+		b.fabric.revoking = nil
+		check(t, x.step(k))
+		if b.opens(0, old) {
+			t.Error("a key of before opens a blade")
+		}
+		must(movers(c, s))(t)
+		if !s.View().Up(3) {
+			check(t, s.Stay(3))
+			check(t, s.Admit(c, 3, nil))
+		}
+	}
+	kept(t, c, s, all)
+}
