@@ -93,7 +93,11 @@ func (s *Space) BeginMend(of uint32) bool {
 		}
 		return s.takeMend(of)
 	}
-	if s.opts.Shared && (s.endKeys() != nil || s.update(claim) != nil) {
+	if s.opts.Shared && s.endKeys() != nil {
+		s.mending.Delete(of)
+		return false
+	}
+	if s.opts.Shared && s.update(claim) != nil {
 		s.mending.Delete(of)
 		return false
 	}
