@@ -31,6 +31,9 @@ type checkOptions struct {
 	// ReplaceLost gives up region files that are missing or blank.
 	ReplaceLost bool
 	Limit       int
+	// Of a cluster, whose processes may go on.
+	cluster bool
+	access  accessOptions
 }
 
 // AddFlags registers the flags.
@@ -39,6 +42,7 @@ func (o *checkOptions) AddFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.Repair, "repair", false, "write what intact replicas prove, and report it; the database must not be open elsewhere")
 	cmd.Flags().BoolVar(&o.ReplaceLost, "replace-lost", false, "give up region files that are missing or blank, and have their copies built anew\nfrom those of the other blades, before the check")
 	cmd.Flags().IntVarP(&o.Limit, "limit", "n", 0, "number of findings to print, all are counted; 0, the default: all")
+	o.access.addFlags(cmd)
 }
 
 // Validate finds faults.
@@ -65,7 +69,7 @@ func (e *findingsError) Is(target error) bool { return target == runner.ErrVerif
 func newCheck(w *World) *cobra.Command {
 	o := &checkOptions{}
 	cmd := &cobra.Command{
-		Use:   "check directory",
+		Use:   "check directory|address",
 		Short: "Walk a database and report everything that is wrong with it",
 		Long: `Reads the database in a directory, which no other process may have open for
 writing, and holds all of it against what must be true: headers of the blades,
@@ -97,11 +101,15 @@ can be looked at with txnode inspect.
 copies of what the other blades have. Copies that could not be made before, since the
 disk was full, are made now. It is not a part of --repair because a file may be
 missing for want of a disk that was not mounted: what is in a file that was given up is
-never asked for again, so make sure before that it cannot be brought back.`,
-		Example: "  txnode check data\n  txnode check data -o json | jq .kind\n  txnode check data --repair\n  txnode check data --replace-lost",
+never asked for again, so make sure before that it cannot be brought back.
+
+With the address of a catalog, as unix:PATH, the database of that cluster is checked, also while
+processes have it open. What changes meanwhile may look wrong once, so it is looked
+at again, up to six times: a finding is what is the same each time.`,
+		Example: "  txnode check data\n  txnode check data -o json | jq .kind\n  txnode check data --repair\n  txnode check data --replace-lost\n  txnode check unix:/tmp/catalog",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return errors.New("name one directory")
+				return errors.New("name one directory, or the address of the catalog of a cluster")
 			}
 			return nil
 		},
@@ -109,6 +117,9 @@ never asked for again, so make sure before that it cannot be brought back.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.Validate(); err != nil {
 				return err
+			}
+			if ofCluster(args[0]) {
+				return checkCluster(cmd.Context(), w, o, args[0])
 			}
 			return runCheck(cmd.Context(), w, o, args[0])
 		},
@@ -252,11 +263,22 @@ func runCheck(ctx context.Context, w *World, o *checkOptions, dir string) error 
 	for b, why := range db.host.LeftOut {
 		missing[b] = why.Error()
 	}
+	return o.report(w, dir, func(x verify.Options) (verify.Summary, error) {
+		x.Repair, x.Missing = o.Repair && len(missing) == 0, missing
+		sum, err := db.Check(ctx, x)
+		if e := db.Close(); err == nil || errors.Is(err, context.Canceled) {
+			err = errors.Join(err, e)
+		}
+		return sum, err
+	})
+}
+
+// report runs a check of what is at a place, and prints what it finds.
+func (o *checkOptions) report(w *World, at string, check func(x verify.Options) (verify.Summary, error)) error {
+	out := &findingWriter{w: w, o: o}
 	bar := newCheckProgress(w, "checking ")
 	printed := 0
-	sum, err := db.Check(ctx, verify.Options{
-		Repair:   o.Repair && len(missing) == 0,
-		Missing:  missing,
+	sum, err := check(verify.Options{
 		Progress: bar.callback(),
 		Report: func(f verify.Finding) error {
 			if printed++; o.Limit > 0 && printed > o.Limit {
@@ -269,20 +291,17 @@ func runCheck(ctx context.Context, w *World, o *checkOptions, dir string) error 
 		},
 	})
 	bar.close()
-	if closeErr := db.Close(); err == nil || errors.Is(err, context.Canceled) {
-		err = errors.Join(err, closeErr)
-	}
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
-	if e := out.summary(dir, &sum, err != nil); e != nil {
+	if e := out.summary(at, &sum, err != nil); e != nil {
 		return e
 	}
 	switch {
 	case err != nil:
 		return errInterrupted
 	case !sum.Clean():
-		return &findingsError{dir, sum.Findings - sum.Repaired - sum.Unfinished}
+		return &findingsError{at, sum.Findings - sum.Repaired - sum.Unfinished}
 	}
 	return nil
 }
@@ -350,14 +369,17 @@ func count(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// bladeFiles names the files of blades.
-func bladeFiles(blades []rdma.BladeID) string {
-	s := ""
+// blades names the files of blades, or blades of a cluster.
+func (p *findingWriter) blades(blades []rdma.BladeID) string {
+	form, s := "blade-%03d.region", ""
+	if p.o.cluster {
+		form = "blade %d"
+	}
 	for i, b := range blades {
 		if i > 0 {
 			s += " and "
 		}
-		s += fmt.Sprintf("blade-%03d.region", b)
+		s += fmt.Sprintf(form, b)
 	}
 	return s
 }
@@ -414,7 +436,7 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 		{s.Strange, "not this database, an old copy of it, or not of a format that this program reads"},
 	} {
 		if len(x.blades) > 0 { // their numbers are those of the files
-			where, aside = fmt.Sprintf("%s without %s (%s)", where, bladeFiles(x.blades), x.why), true
+			where, aside = fmt.Sprintf("%s without %s (%s)", where, p.blades(x.blades), x.why), true
 		}
 	}
 	aside = aside || s.Unrecovered || s.CatalogOld
@@ -429,12 +451,16 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 	}
 	fmt.Fprintf(t, "blocks: %d live, %d absent%s, %d free\n", s.Live, s.Absent, nodes, s.Free)
 	if s.Coordinators > 0 {
-		fmt.Fprintf(t, "coordinators that were not closed: %d, with %d records in their logs\n", s.Coordinators, s.LogRecords)
+		state := "were not closed"
+		if p.o.cluster {
+			state = "are open"
+		}
+		fmt.Fprintf(t, "coordinators that %s: %d, with %d records in their logs\n", state, s.Coordinators, s.LogRecords)
 	}
 	if n := s.CopiesMissing; n > 0 || len(s.BladesDown) > 0 {
 		why := "of a blade that was lost"
 		if len(s.BladesDown) > 0 {
-			why = fmt.Sprintf("%s counts as lost", bladeFiles(s.BladesDown))
+			why = fmt.Sprintf("%s counts as lost", p.blades(s.BladesDown))
 		}
 		fmt.Fprintf(t, "copies missing: %d (%s); they are built while the database is open\n", n, why)
 	}

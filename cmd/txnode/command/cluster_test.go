@@ -3,12 +3,15 @@ package command_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"txnode/cluster"
 	"txnode/txn"
@@ -93,6 +96,78 @@ func TestClusterCommands(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestClusterCheck: the database of a cluster is checked while a process has it open, and changes it; also without a blade.
+func TestClusterCheck(t *testing.T) {
+	ctx, dir := t.Context(), socketDir(t)
+	b := newBed(t)
+	catalog := "unix:" + filepath.Join(dir, "c")
+	startServe(t, "--listen", catalog, "--catalog", filepath.Join(dir, "data"), "--memory", "0")
+	init := []string{"cluster", "init", "--catalog", catalog}
+	var ends []func() (int, string)
+	for _, name := range []string{"x", "y", "z"} {
+		_, end := startServe(t, "--memory", "64MiB", "--listen", "unix:"+filepath.Join(dir, name))
+		ends, init = append(ends, end), append(init, "--blade", "unix:"+filepath.Join(dir, name))
+	}
+	if code, _, stderr := b.run("check", catalog); code != 1 || !strings.Contains(stderr, "txnode cluster init") {
+		t.Errorf("no cluster: exit code %d, %s", code, stderr)
+	}
+	if code, out, stderr := b.run(init...); code != 0 {
+		t.Fatalf("exit code %d, %s%s", code, out, stderr)
+	}
+	db, err := cluster.Open(ctx, catalog, txn.Options{IndexGroups: 64}, cluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	words, err := txn.CreateTable(db, "words", txn.Uint64, txn.Text())
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(k uint64) error {
+		return db.Update(ctx, func(tx *txn.Tx) error { return errors.Join(words.Put(tx, k, "word"), words.Put(tx, 0, fmt.Sprint(k))) })
+	}
+	for k := range uint64(100) {
+		if err := put(k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var end atomic.Bool
+	ended := make(chan error)
+	go func() {
+		var err error
+		for k := uint64(0); err == nil && !end.Load(); k++ {
+			err = put(100 + k%1000)
+		}
+		ended <- err
+	}()
+	checked := func(down bool) {
+		t.Helper()
+		code, out, stderr := b.run("check", catalog)
+		if code != 0 || stderr != "" || !strings.HasPrefix(out, "checked "+catalog+": 3 blades") || !strings.Contains(out, "no findings\n") || strings.Contains(out, "blade 1 counts as lost") != down ||
+			!strings.Contains(out, "coordinators that are open: ") {
+			t.Errorf("exit code %d, %s%s", code, out, stderr)
+		}
+	}
+	checked(false)
+	for _, flag := range []string{"--repair", "--replace-lost"} {
+		if code, _, stderr := b.run("check", catalog, flag); code != 2 || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: exit code %d, %s", flag, code, stderr)
+		}
+	}
+	ends[1]()
+	for len(db.Redundancy().Down) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	checked(true)
+	end.Store(true)
+	if err := errors.Join(<-ended, db.Close(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	ends[2]()
+	if code, _, stderr := b.run("check", catalog); code != 1 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, filepath.Join(dir, "z")) {
+		t.Errorf("a blade does not answer: exit code %d, %s", code, stderr)
 	}
 }
 
