@@ -64,6 +64,7 @@ func (s *Space) attach(c *rdma.Coro, o *opening, fresh bool) error {
 		}
 		l.takeAll(own)
 	}
+	l.endReserved()
 	if l.Formatted && s.opts.Openings || !fresh && (!known || others) {
 		l.Epoch = min(l.Epoch+1, maxEpoch)
 	}

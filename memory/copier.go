@@ -195,7 +195,11 @@ func (k *Copier) forward(c *rdma.Coro, v *View) error {
 	n := uint32(copyChunk)
 	var err error
 	if kind == KindIndex {
-		err = SyncWords(c, v, MakeAddr(id, k.off), n)
+		for _, r := range k.space.copied(id, k.off, n) {
+			if err = SyncWords(c, v, MakeAddr(id, r[0]), r[1]); err != nil {
+				break
+			}
+		}
 	} else {
 		block := class.Size()
 		n = max(copyChunk/block, 1) * block

@@ -68,6 +68,7 @@ const (
 	entryLoose
 	entryProcess
 	entryMend
+	entryReserved
 )
 
 // Keys. Numbers are fixed-width hexadecimal, so that the order of keys is theirs.
@@ -83,6 +84,7 @@ const (
 	prefixCoordinator = "coordinator/"
 	prefixMend        = "mend/"
 	prefixProcess     = "process/"
+	prefixReserved    = "reserved/"
 	prefixVerdict     = "verdict/"
 )
 
@@ -439,6 +441,7 @@ func (l *Layout) entries() []Entry {
 	for _, p := range l.Processes {
 		out = append(out, processEntry(p))
 	}
+	out = append(out, reservedEntries(l.Reserved)...)
 	for i, s := range l.Segments[1:] {
 		out = append(out, segmentEntry(SegmentID(i+1), s))
 	}
@@ -518,6 +521,8 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 				l.Unswept = true
 				l.Hollow, l.Spared = decodeSweep(d)
 			})
+		case strings.HasPrefix(e.Key, prefixReserved):
+			err = one(e, entryReserved, func(d *payload) { l.Reserved = append(l.Reserved, decodeReserved(d)) })
 		case numbered && prefix == prefixVerdict && id < MaxCoordinators:
 			err = one(e, entryVerdict, func(d *payload) { l.Verdicts = append(l.Verdicts, decodeVerdict(d, id)) })
 		case numbered && prefix == prefixMend && id <= MendCopies:

@@ -95,6 +95,15 @@ func randomLayout(r *rand.Rand) *Layout {
 		}
 		l.Tables = append(l.Tables, t)
 	}
+	for i := range r.IntN(4) {
+		x := Reservation{Name: strings.Repeat("r/", i+1), Text: []byte(strings.Repeat("x", i))}
+		for id, s := range l.Segments {
+			if s.Kind == KindIndex && r.IntN(2) > 0 {
+				x.Addr, x.Size = MakeAddr(SegmentID(id), 2*tableGranules(l.SegmentSize)*granule(l.SegmentSize)), 1+r.Uint32N(1000)
+			}
+		}
+		l.Reserved = append(l.Reserved, x)
+	}
 	return l
 }
 
@@ -107,6 +116,10 @@ func same(a, b *Layout) bool {
 		}
 		l.Tables = append([]Table{}, l.Tables...)
 		l.Coordinators = append([]CoordinatorEntry{}, l.Coordinators...)
+		for i := range l.Reserved {
+			l.Reserved[i].Text = append([]byte{}, l.Reserved[i].Text...)
+		}
+		l.Reserved = append([]Reservation{}, l.Reserved...)
 		return l
 	}
 	return reflect.DeepEqual(norm(a), norm(b))
@@ -184,7 +197,7 @@ func TestDamagedEntries(t *testing.T) {
 			e[i].Value = e[i].Value[:n]
 			damaged("a shortened", e[i].Key, e)
 		}
-		if k := entries[i].Key; k != keySweep && k != keyLoose && k != keyCheckpoint && !strings.HasPrefix(k, prefixMend) { // these may be there or not
+		if k := entries[i].Key; k != keySweep && k != keyLoose && k != keyCheckpoint && !strings.HasPrefix(k, prefixMend) && !strings.HasPrefix(k, prefixReserved) { // these may be there or not
 			damaged("without", k, slices.Delete(slices.Clone(entries), i, i+1))
 		}
 		e := slices.Clone(entries)
@@ -282,6 +295,7 @@ func TestValidateFindsFaults(t *testing.T) {
 			},
 			Tables:       []Table{{ID: 1, Name: "a", Root: MakeAddr(4, 64)}, {ID: 2, Name: "b"}},
 			Coordinators: []CoordinatorEntry{{ID: 1, Slot: 1}, {ID: 2, Slot: 0}},
+			Reserved:     []Reservation{{Name: "a", Addr: MakeAddr(4, 128<<10), Size: 1000}, {Name: "b"}},
 		}
 	}
 	share := func(l *Layout, ids ...uint32) *Layout {
@@ -341,20 +355,29 @@ func TestValidateFindsFaults(t *testing.T) {
 			l.Blades[0].Used++
 			l.Segments[2].Placement.Replicas[0] = Replica{0, HeaderArea + 3<<18}
 		},
-		"table dropped, root": func(l *Layout) { l.Tables[0].State = TableDropped },
-		"table state":         func(l *Layout) { l.Tables[1].State = TableDropped + 1 },
-		"table number":        func(l *Layout) { l.Tables[1].ID = 5 },
-		"table without name":  func(l *Layout) { l.Tables[1].Name = "" },
-		"table name twice":    func(l *Layout) { l.Tables[1].Name = "a" },
-		"root among blocks":   func(l *Layout) { l.Tables[1].Root = MakeAddr(5, 0) },
-		"root past the end":   func(l *Layout) { l.Tables[1].Root = MakeAddr(4, 256<<10) },
-		"root nowhere":        func(l *Layout) { l.Tables[1].Root = MakeAddr(9, 0) },
-		"root too long":       func(l *Layout) { l.Tables[1].Root = 1<<60 | MakeAddr(4, 0) },
-		"coordinator 0":       func(l *Layout) { l.Coordinators[0].ID = 0 },
-		"coordinator to come": func(l *Layout) { l.Coordinators[1].ID = 3 },
-		"coordinators order":  func(l *Layout) { l.Coordinators[1].ID = 1 },
-		"slot twice":          func(l *Layout) { l.Coordinators[1].Slot = 1 },
-		"slot without log":    func(l *Layout) { l.Coordinators[1].Slot = 4 },
+		"reserved without name":     func(l *Layout) { l.Reserved[0].Name = "" },
+		"reserved twice":            func(l *Layout) { l.Reserved[1].Name = "a" },
+		"reserved among blocks":     func(l *Layout) { l.Reserved[0].Addr = MakeAddr(5, 128<<10) },
+		"reserved nowhere":          func(l *Layout) { l.Reserved[0].Addr = MakeAddr(9, 128<<10) },
+		"reserved past the end":     func(l *Layout) { l.Reserved[0].Size = 128<<10 + 1 },
+		"reserved in the table":     func(l *Layout) { l.Reserved[0].Addr = MakeAddr(4, 0) },
+		"reserved between granules": func(l *Layout) { l.Reserved[0].Addr += 8 },
+		"reserved, no bytes":        func(l *Layout) { l.Reserved[0].Size = 0 },
+		"reserved, a long text":     func(l *Layout) { l.Reserved[0].Text = make([]byte, MaxReservationText+1) },
+		"table dropped, root":       func(l *Layout) { l.Tables[0].State = TableDropped },
+		"table state":               func(l *Layout) { l.Tables[1].State = TableDropped + 1 },
+		"table number":              func(l *Layout) { l.Tables[1].ID = 5 },
+		"table without name":        func(l *Layout) { l.Tables[1].Name = "" },
+		"table name twice":          func(l *Layout) { l.Tables[1].Name = "a" },
+		"root among blocks":         func(l *Layout) { l.Tables[1].Root = MakeAddr(5, 0) },
+		"root past the end":         func(l *Layout) { l.Tables[1].Root = MakeAddr(4, 256<<10) },
+		"root nowhere":              func(l *Layout) { l.Tables[1].Root = MakeAddr(9, 0) },
+		"root too long":             func(l *Layout) { l.Tables[1].Root = 1<<60 | MakeAddr(4, 0) },
+		"coordinator 0":             func(l *Layout) { l.Coordinators[0].ID = 0 },
+		"coordinator to come":       func(l *Layout) { l.Coordinators[1].ID = 3 },
+		"coordinators order":        func(l *Layout) { l.Coordinators[1].ID = 1 },
+		"slot twice":                func(l *Layout) { l.Coordinators[1].Slot = 1 },
+		"slot without log":          func(l *Layout) { l.Coordinators[1].Slot = 4 },
 	} {
 		l := base()
 		breakIt(l)

@@ -182,6 +182,10 @@ func (s *Space) endKeys() error {
 	return s.begin(nil)
 }
 
+// EndKeys makes sure that no verb with a key of an earlier epoch than that of the view takes effect any more: it repeats what a blade has
+// refused when the epoch began. Without such a blade it costs nothing.
+func (s *Space) EndKeys() error { return s.endKeys() }
+
 // revoke ends the keys of earlier epochs than that in which the blades have these.
 func (s *Space) revoke(blades []Blade) error {
 	var errs []error

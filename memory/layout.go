@@ -34,6 +34,7 @@ type Layout struct {
 	Processes       []ProcessEntry // by number: those that have joined
 	Mends           []Mend         // by what they are of: who of these has the right
 	Verdicts        []Verdict      // by coordinator: of those that were recovered
+	Reserved        []Reservation  // by name
 	// Unswept is true from the moment that a dead coordinator is forgotten until the
 	// blades have been swept for what its log did not tell of.
 	Unswept bool
@@ -175,6 +176,7 @@ func (l *Layout) clone() *Layout {
 	n.Processes = slices.Clone(l.Processes)
 	n.Mends = slices.Clone(l.Mends)
 	n.Verdicts = slices.Clone(l.Verdicts)
+	n.Reserved = slices.Clone(l.Reserved)
 	return &n
 }
 

@@ -36,6 +36,9 @@ func (l *Layout) Validate() error {
 		err = l.validateTables()
 	}
 	if err == nil {
+		err = l.validateReserved()
+	}
+	if err == nil {
 		err = l.validateCoordinators(rows)
 	}
 	return err

@@ -214,6 +214,14 @@ func (w *walker) unclaimed() {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
+	for _, r := range w.l.Reserved {
+		if r.Size == 0 || w.l.Segments[r.Addr.Segment()].Placement.N == 0 {
+			continue
+		}
+		if f := w.claim(r.Addr, r.Size); f != nil {
+			w.found(w.at(Finding{Kind: f.kind, What: fmt.Sprintf("reserved as %q: %s", r.Name, f.what)}, r.Addr, 0))
+		}
+	}
 	for _, id := range ids {
 		x := w.extents[id]
 		for g, n := range x.starts {

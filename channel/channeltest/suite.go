@@ -20,6 +20,8 @@ type World struct {
 	tb      testing.TB
 	Fabric  rdma.Fabric
 	Catalog *local.Catalog
+	// Place, if not nil, says on which fabric thread i is, and by which host it joins; else Fabric and Catalog.
+	Place func(i int) (rdma.Fabric, channel.Host)
 	// Identity that members join with.
 	Identity channel.Identity
 	Options  rdma.ThreadOptions
@@ -39,16 +41,31 @@ func NewWorld(tb testing.TB, f rdma.Fabric) *World {
 	}
 }
 
+// NewWorldOn makes a world whose members join by hosts of the caller's, and whose fabric the caller closes.
+func NewWorldOn(tb testing.TB, f rdma.Fabric, place func(i int) (rdma.Fabric, channel.Host)) *World {
+	return &World{
+		tb: tb, Fabric: f, Place: place,
+		Identity: channel.Identity{Name: "test", Term: 5_000_000_000, Slots: 8},
+		Options:  rdma.ThreadOptions{Arena: 1 << 18},
+	}
+}
+
 // Join makes thread i of the fabric a member.
 func (w *World) Join(i int) (*channel.Member, *rdma.Coro) {
 	o := w.Options
 	o.Index = i
-	t, err := rdma.NewThread(w.Fabric, o)
+	fabric, host := w.Fabric, channel.Host(nil)
+	if w.Place != nil {
+		fabric, host = w.Place(i)
+	} else {
+		host = w.Catalog.Host()
+	}
+	t, err := rdma.NewThread(fabric, o)
 	if err != nil {
 		w.tb.Error(err)
 		return nil, nil
 	}
-	m, err := channel.Join(context.Background(), t.Plain(), w.Catalog.Host(), w.Identity)
+	m, err := channel.Join(context.Background(), t.Plain(), host, w.Identity)
 	if err != nil {
 		w.tb.Errorf("thread %d: Join: %v", i, err)
 		t.Close()
@@ -79,6 +96,11 @@ func (w *World) Run(n int, fn func(i int, m *channel.Member, c *rdma.Coro) error
 
 // Run runs the suite on a fabric: every object, used by several members at once.
 func Run(t *testing.T, open Factory) {
+	RunOn(t, func(t *testing.T) *World { return NewWorld(t, open(t, 2, bladeSize)) })
+}
+
+// RunOn runs the suite on worlds, one for each test.
+func RunOn(t *testing.T, open func(t *testing.T) *World) {
 	for _, c := range []struct {
 		name string
 		fn   func(w *World)
@@ -93,7 +115,7 @@ func Run(t *testing.T, open Factory) {
 		{"queue", testQueue},
 		{"map", testKV},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.fn(NewWorld(t, open(t, 2, bladeSize))) })
+		t.Run(c.name, func(t *testing.T) { c.fn(open(t)) })
 	}
 }
 

@@ -49,7 +49,7 @@ func FreeDeadExtents(c *rdma.Coro, o Options) (int, error) {
 	return freeExtents(c, o, dead, used, generation, o.Space.FreeDead)
 }
 
-// reached returns the extents that the indexes consist of; nil: there is one which does
+// reached returns the extents that the indexes consist of, and those that are reserved; nil: there is one which does
 // not tell, because it is of another kind, or has lost every copy of a part of it.
 func reached(c *rdma.Coro, o Options) (map[memory.Addr]bool, error) {
 	tables, err := o.Space.Tables()
@@ -57,6 +57,9 @@ func reached(c *rdma.Coro, o Options) (map[memory.Addr]bool, error) {
 		return nil, err
 	}
 	used := map[memory.Addr]bool{}
+	for _, r := range o.Space.Layout().Reserved {
+		used[r.Addr] = true
+	}
 	for _, t := range tables {
 		if t.Root == 0 || t.Ordered() { // whose nodes are blocks
 			continue

@@ -60,3 +60,27 @@ func TestDeadExtentsTwice(t *testing.T) {
 		t.Error("nobody has made an extent in the place of the one that was lost")
 	}
 }
+
+// TestReservedExtents: an extent that is reserved is no loss of the coordinator that has allocated it.
+func TestReservedExtents(t *testing.T) {
+	w := newWorld(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{})
+	ours, tx := w.session()
+	w.sure(ours, tx, put("a", "1"))
+	victim, _ := w.session()
+	for _, name := range []string{"kept", ""} {
+		a, err := w.space.AllocExtent(victim.Thread().Plain(), 1000)
+		must(t, err)
+		if name != "" {
+			must(t, w.space.ChangeReserved(func(l *memory.Layout, _ uint32) error {
+				l.Reserve(memory.Reservation{Name: name, Addr: a, Size: 1000})
+				return nil
+			}))
+		}
+	}
+	w.decideUntil(victim.Coordinator(), -1)
+	w.sweep()
+	if n, err := recovery.FreeDeadExtents(w.ctl.Plain(), w.eng.Recovery()); n != 1 || err != nil {
+		t.Errorf("%d extents are given back, %v", n, err)
+	}
+	w.check("reserved") // it is known to checks, too
+}

@@ -1,0 +1,327 @@
+package channelhost_test
+
+import (
+	"errors"
+	"testing"
+
+	"txnode/channel"
+	"txnode/channel/channeltest"
+	"txnode/memory"
+	"txnode/memory/catalog"
+	"txnode/memory/channelhost"
+	"txnode/rdma"
+	"txnode/rdma/inproc"
+)
+
+const segment = 256 << 10
+
+// bed is a fabric with a database on it, which several processes have open.
+type bed struct {
+	t       *testing.T
+	fabric  *refusing
+	cat     catalog.Mem
+	spaces  []*memory.Space
+	threads []*rdma.Thread
+	coros   []*rdma.Coro
+}
+
+// refusing is a fabric whose blades end no keys for a while.
+type refusing struct {
+	rdma.Fabric
+	refuse bool
+}
+
+func (f *refusing) Revoke(b rdma.BladeID, k rdma.Key) error {
+	if f.refuse {
+		return rdma.ErrBladeDown
+	}
+	return f.Fabric.Revoke(b, k)
+}
+
+func newBed(t *testing.T, blades, backups, processes int) *bed {
+	t.Helper()
+	o := inproc.Options{Seed: 1}
+	for range blades {
+		o.Blades = append(o.Blades, inproc.BladeOptions{Size: memory.HeaderArea + 16*segment})
+	}
+	f, err := inproc.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{t: t, fabric: &refusing{Fabric: f}}
+	t.Cleanup(func() {
+		for _, th := range b.threads {
+			check(t, th.Close())
+		}
+		check(t, f.Close())
+	})
+	for range processes {
+		b.open(memory.Options{Backups: backups, SegmentSize: segment, LogArea: 64 << 10, Shared: true})
+	}
+	return b
+}
+
+// open has another process open the database.
+func (b *bed) open(o memory.Options) (*memory.Space, *rdma.Coro) {
+	b.t.Helper()
+	c := b.thread().Plain()
+	s, err := memory.Open(c, b.fabric, &b.cat, o)
+	if err == nil {
+		err = s.EndAlone()
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.spaces, b.coros = append(b.spaces, s), append(b.coros, c)
+	return s, c
+}
+
+func (b *bed) thread() *rdma.Thread {
+	b.t.Helper()
+	th, err := rdma.NewThread(b.fabric, rdma.ThreadOptions{Arena: 1 << 18, Index: len(b.threads)})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.threads = append(b.threads, th)
+	return th
+}
+
+// join makes a member of process i, whose heartbeat no other member misses for hours.
+func (b *bed) join(i int) (*channel.Member, *rdma.Coro) {
+	b.t.Helper()
+	c := b.thread().Plain()
+	m, err := channel.Join(b.t.Context(), c, channelhost.New(b.spaces[i]), identity)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return m, c
+}
+
+var identity = channel.Identity{Name: "test", Term: 3_600_000_000_000, Slots: 8}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// reserved are the names of the objects that the catalog has.
+func (b *bed) reserved() (names []string) {
+	b.t.Helper()
+	l, err := memory.LoadLayout(&b.cat)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, r := range l.Reserved {
+		if r.Size > 0 {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
+// TestSuite runs the suite of channels: members are in two processes.
+func TestSuite(t *testing.T) {
+	channeltest.RunOn(t, func(t *testing.T) *channeltest.World {
+		b := newBed(t, 2, 1, 2)
+		return channeltest.NewWorldOn(t, b.fabric, func(i int) (rdma.Fabric, channel.Host) {
+			return b.fabric, channelhost.New(b.spaces[i%2])
+		})
+	})
+}
+
+// TestFence: nothing that a fenced member posts takes effect, in whichever process it was fenced, and it learns of it. Fencing it again moves
+// nothing.
+func TestFence(t *testing.T) {
+	b := newBed(t, 2, 1, 3)
+	late, lc := b.join(0)
+	v, err := channel.OpenVar[uint64](t.Context(), lc, late.Scope("s"), "v")
+	check(t, err)
+	check(t, v.Store(lc, 1))
+	m, c := b.join(1)
+	same, err := channel.OpenVar[uint64](t.Context(), c, m.Scope("s"), "v")
+	check(t, err)
+	h := channelhost.New(b.spaces[1])
+	check(t, h.Fence(c, late.ID()))
+	epoch := b.spaces[1].View().Epoch
+	check(t, channelhost.New(b.spaces[2]).Fence(c, late.ID()))
+	check(t, h.Fence(c, late.ID()))
+	if now := b.spaces[2].View().Epoch; now != epoch {
+		t.Errorf("fencing again has moved the epoch from %d to %d", epoch, now)
+	}
+	check(t, b.spaces[0].Follow()) // the process has the keys of the new epoch
+	if err := v.Store(lc, 2); !errors.Is(err, channel.ErrFenced) {
+		t.Errorf("a fenced member stores: %v", err)
+	}
+	if got, err := same.Load(c); got != 1 || err != nil {
+		t.Errorf("%d, %v", got, err)
+	}
+	again, ac := b.join(0)
+	if again.ID() <= m.ID() {
+		t.Errorf("number %d after %d", again.ID(), m.ID())
+	}
+	w, err := channel.OpenVar[uint64](t.Context(), ac, again.Scope("s"), "v")
+	check(t, err)
+	check(t, w.Store(ac, 3))
+	if got, err := same.Load(c); got != 3 || err != nil {
+		t.Errorf("%d, %v", got, err)
+	}
+}
+
+// TestUnrevoked: Fence returns nil only when the blades have ended the keys that the fenced member has.
+func TestUnrevoked(t *testing.T) {
+	b := newBed(t, 2, 1, 2)
+	late, lc := b.join(0)
+	v, err := channel.OpenVar[uint64](t.Context(), lc, late.Scope("s"), "v")
+	check(t, err)
+	_, c := b.join(1)
+	h := channelhost.New(b.spaces[1])
+	b.fabric.refuse = true
+	for range 3 {
+		if err := h.Fence(c, late.ID()); err == nil {
+			t.Fatal("the keys of the member open the blades")
+		}
+	}
+	b.fabric.refuse = false
+	check(t, h.Fence(c, late.ID()))
+	if err := v.Store(lc, 2); !errors.Is(err, channel.ErrFenced) {
+		t.Errorf("a fenced member stores: %v", err)
+	}
+}
+
+// TestProcessGone: a member of a process that has closed the database is taken off the list without a new epoch, so another member's Fence moves
+// the epoch, once.
+func TestProcessGone(t *testing.T) {
+	b := newBed(t, 2, 1, 2)
+	gone, gc := b.join(1)
+	v, err := channel.OpenVar[uint64](t.Context(), gc, gone.Scope("s"), "v")
+	check(t, err)
+	check(t, v.Store(gc, 1))
+	check(t, b.spaces[1].Close(b.coros[1]))
+	m, c := b.join(0) // its number leaves the list
+	h := channelhost.New(b.spaces[0])
+	for i, moves := range []memory.Epoch{1, 0} {
+		before := b.spaces[0].View().Epoch
+		check(t, h.Fence(c, gone.ID()))
+		if now := b.spaces[0].View().Epoch; now != before+moves {
+			t.Errorf("fenced %d times: epoch %d after %d", i+1, now, before)
+		}
+	}
+	if err := v.Store(gc, 2); err == nil {
+		t.Error("a member of a process that has closed the database stores")
+	}
+	same, err := channel.OpenVar[uint64](t.Context(), c, m.Scope("s"), "v")
+	check(t, err)
+	if got, err := same.Load(c); got != 1 || err != nil {
+		t.Errorf("%d, %v", got, err)
+	}
+}
+
+// TestForget: an object that is forgotten is gone for all that have it open, and its memory comes back, blank.
+func TestForget(t *testing.T) {
+	b := newBed(t, 2, 1, 2)
+	hosts := []channel.Host{channelhost.New(b.spaces[0]), channelhost.New(b.spaces[1])}
+	c := b.coros[0]
+	for i, h := range hosts {
+		if _, err := h.Enroll(b.coros[i], ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spec := channel.Spec{Kind: channel.KindVar, Bytes: segment / 2}
+	want := len(b.spaces[0].Extents())
+	for round := range 2 * 16 { // more than the blades have room for
+		p, err := hosts[0].Declare(c, "v", spec)
+		if err != nil {
+			t.Fatal(round, err)
+		}
+		if q, err := hosts[1].Declare(b.coros[1], "v", spec); q != p || err != nil {
+			t.Fatalf("%v, and the other process has %v, %v", p, q, err)
+		}
+		other := spec
+		other.Size++
+		if _, err := hosts[1].Declare(b.coros[1], "v", other); !errors.Is(err, channel.ErrSpec) {
+			t.Fatal(err)
+		}
+		buf := 0
+		var batch rdma.Batch
+		th := c.Thread()
+		local, err := th.Alloc(64)
+		check(t, err)
+		at := rdma.RemoteAddr{Blade: p.Blade, Key: hosts[0].Key(p.Blade), Off: p.Off}
+		batch.Read(at, local, 64)
+		check(t, c.Do(&batch))
+		for _, x := range th.Bytes(local, 64) {
+			buf += int(x)
+		}
+		if buf != 0 {
+			t.Fatalf("round %d: the object is not blank", round)
+		}
+		th.PutWord(local, 7)
+		batch.Reset()
+		batch.Write(at, local, 8)
+		check(t, c.Do(&batch))
+		th.Free(local, 64)
+		check(t, hosts[1].Forget(b.coros[1], "v", p.Incarnation+1)) // there is none
+		if err := hosts[0].Valid("v", p); err != nil {
+			t.Fatal(err)
+		}
+		check(t, hosts[0].Forget(c, "v", p.Incarnation))
+		check(t, hosts[1].Refresh(b.coros[1]))
+		for i, h := range hosts {
+			if err := h.Valid("v", p); !errors.Is(err, channel.ErrIncarnation) {
+				t.Fatalf("process %d: %v", i, err)
+			}
+		}
+	}
+	if n := len(b.spaces[0].Extents()); n != want || len(b.reserved()) > 0 {
+		t.Errorf("%d extents, and there were %d; %q", n, want, b.reserved())
+	}
+	if _, err := hosts[0].Declare(c, "v", channel.Spec{Kind: channel.KindVar, Bytes: segment}); !errors.Is(err, channel.ErrTooLarge) {
+		t.Errorf("an object of %d bytes: %v", segment, err)
+	}
+}
+
+// TestBladeLost: an object is gone with the primary of its segment, for members that have it open, too; opened again it is blank, on another
+// blade.
+func TestBladeLost(t *testing.T) {
+	b := newBed(t, 2, 1, 2)
+	m, c := b.join(0)
+	v, err := channel.OpenVar[uint64](t.Context(), c, m.Scope("s"), "v")
+	check(t, err)
+	check(t, v.Store(c, 1))
+	lost := v.Place().Blade
+	check(t, b.spaces[1].AdvanceEpoch(func(l *memory.Layout) error { l.TakeDown(lost); return nil }))
+	check(t, b.spaces[0].Follow())
+	if err := v.Store(c, 2); !errors.Is(err, channel.ErrIncarnation) {
+		t.Errorf("the blade is gone: %v", err)
+	}
+	v.Close()
+	w, err := channel.OpenVar[uint64](t.Context(), c, m.Scope("s"), "v")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := w.Load(c); got != 0 || err != nil || w.Place().Blade == lost {
+		t.Errorf("%d, %v, on blade %d", got, err, w.Place().Blade)
+	}
+}
+
+// TestAlone: the first process that opens the database when all are gone finds no object, and numbers go on.
+func TestAlone(t *testing.T) {
+	b := newBed(t, 2, 1, 1)
+	m, c := b.join(0)
+	_, err := channel.OpenVar[uint64](t.Context(), c, m.Scope("s"), "v")
+	check(t, err)
+	if n := len(b.reserved()); n != 2 { // the table of members, too
+		t.Errorf("%q", b.reserved())
+	}
+	check(t, b.spaces[0].Close(b.coros[0]))
+	b.open(memory.Options{Attach: true})
+	if names := b.reserved(); names != nil {
+		t.Errorf("%q", names)
+	}
+	again, _ := b.join(1)
+	if again.ID() <= m.ID() {
+		t.Errorf("number %d after %d", again.ID(), m.ID())
+	}
+}

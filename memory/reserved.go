@@ -1,0 +1,162 @@
+package memory
+
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+)
+
+// Reservation is a name in the catalog, a text of its user, and perhaps an extent, which belongs to no index. Of the extent
+// the primary counts alone: no other copy is written, so it is lost when its segment has another primary. The next process that
+// opens the database as the only one ends all reservations with an extent: what must survive belongs into tables.
+//
+//	Space.ChangeReserved                     changes them in one step of the catalog
+//	Space.AdvanceEpoch                       the same, and moves the epoch in that step
+//	AllocExtent, then a reservation          a crash in between leaves an extent that nothing leads to
+//	no reservation any more, and FreeExtent  likewise: the next process that is alone gives such extents back
+type Reservation struct {
+	Name string
+	Addr Addr   // of the extent
+	Size uint32 // in bytes, as AllocExtent was asked; 0: there is no extent
+	Text []byte
+}
+
+// Limits of reservations.
+const (
+	MaxReservationName = 255
+	MaxReservationText = 1 << 16 // bytes
+)
+
+func reservedEntry(r Reservation) Entry {
+	p := binary.LittleEndian.AppendUint64(nil, uint64(r.Addr))
+	p = binary.LittleEndian.AppendUint32(p, r.Size)
+	p = binary.LittleEndian.AppendUint32(p, uint32(len(r.Text)))
+	return seal(prefixReserved+r.Name, entryReserved, append(p, r.Text...))
+}
+
+func decodeReserved(d *payload) Reservation {
+	r := Reservation{Name: strings.TrimPrefix(d.key, prefixReserved), Addr: Addr(d.u64()), Size: d.u32()}
+	r.Text = slices.Clone(d.take(int(d.u32())))
+	return r
+}
+
+// Reservation returns what is reserved under a name, or nil.
+func (l *Layout) Reservation(name string) *Reservation {
+	i, ok := l.reservation(name)
+	if !ok {
+		return nil
+	}
+	return &l.Reserved[i]
+}
+
+func (l *Layout) reservation(name string) (int, bool) {
+	return slices.BinarySearchFunc(l.Reserved, name, func(r Reservation, name string) int { return strings.Compare(r.Name, name) })
+}
+
+// Reserve notes a reservation, in place of the one of that name. It is a change for [Space.ChangeReserved], and for
+// [Space.AdvanceEpoch].
+func (l *Layout) Reserve(r Reservation) {
+	if i, ok := l.reservation(r.Name); ok {
+		l.Reserved[i] = r
+	} else {
+		l.Reserved = slices.Insert(l.Reserved, i, r)
+	}
+}
+
+// Release ends the reservation of a name. It is a change as Reserve is.
+func (l *Layout) Release(name string) {
+	if i, ok := l.reservation(name); ok {
+		l.Reserved = slices.Delete(l.Reserved, i, i+1)
+	}
+}
+
+// endReserved ends all reservations with an extent: this process is the only one.
+func (l *Layout) endReserved() {
+	l.Reserved = slices.DeleteFunc(l.Reserved, func(r Reservation) bool { return r.Size > 0 })
+}
+
+// Registered reports whether a process has joined, and has not closed the database. A database that is not shared has process
+// 0.
+func (l *Layout) Registered(process uint32) bool {
+	if !l.Shared {
+		return process == 0
+	}
+	p := l.process(process)
+	return p != nil && !p.Resigned()
+}
+
+func (l *Layout) validateReserved() error {
+	for i, r := range l.Reserved {
+		switch {
+		case r.Name == "" || len(r.Name) > MaxReservationName || len(r.Text) > MaxReservationText || i > 0 && r.Name <= l.Reserved[i-1].Name:
+			return unsound("reservation %q, with a text of %d bytes", r.Name, len(r.Text))
+		case r.Size == 0 && r.Addr == 0:
+		case r.Size == 0 || r.Addr>>AddrBits != 0 || int(r.Addr.Segment()) >= len(l.Segments) || l.Segments[r.Addr.Segment()].Kind != KindIndex ||
+			r.Addr.Offset() < tableGranules(l.SegmentSize)*granule(l.SegmentSize) || r.Addr.Offset()%granule(l.SegmentSize) != 0 ||
+			uint64(r.Addr.Offset())+uint64(r.Size) > uint64(l.SegmentSize):
+			return unsound("reservation %q: %d bytes at %v are in no segment of indexes", r.Name, r.Size, r.Addr)
+		}
+	}
+	return nil
+}
+
+// ChangeReserved lets change adapt the reservations of a copy of the layout, and nothing else, and records them in the catalog in one
+// step. process is the number of this process, as Process returns it; it is registered. An error of change, or of the catalog, means that nothing happened. change is called under the lock of the space, and
+// again if another process has changed the catalog meanwhile: it counts only the last time.
+func (s *Space) ChangeReserved(change func(l *Layout, process uint32) error) error {
+	return s.update(func() error {
+		if err := s.writable(); err != nil {
+			return err
+		}
+		if err := s.enroll(); err != nil {
+			return err
+		}
+		l := s.layout.clone()
+		if err := change(l, s.process); err != nil {
+			return err
+		}
+		if err := l.validateReserved(); err != nil {
+			return err
+		}
+		changes := difference(reservedEntries(s.layout.Reserved), reservedEntries(l.Reserved))
+		if len(changes) == 0 {
+			return nil
+		}
+		if err := s.commit(changes...); err != nil {
+			return err
+		}
+		s.layout.Reserved = l.Reserved
+		return nil
+	})
+}
+
+func reservedEntries(all []Reservation) []Entry {
+	out := make([]Entry, len(all))
+	for i, r := range all {
+		out[i] = reservedEntry(r)
+	}
+	return out
+}
+
+// copied returns which of n bytes at an offset of an index segment a copy needs, as offsets and lengths: all but reserved extents.
+func (s *Space) copied(id SegmentID, off, n uint32) [][2]uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out, end := [][2]uint32{{off, n}}, off+n
+	unit := granule(s.layout.SegmentSize)
+	for _, r := range s.layout.Reserved {
+		if r.Size == 0 || r.Addr.Segment() != id {
+			continue
+		}
+		from, to := max(off, r.Addr.Offset()), min(end, r.Addr.Offset()+granulesFor(r.Size, unit)*unit)
+		for i := range out {
+			x, y := out[i][0], out[i][0]+out[i][1]
+			if from >= to || from < x || to > y {
+				continue
+			}
+			out = slices.Replace(out, i, i+1, [2]uint32{x, from - x}, [2]uint32{to, y - to})
+			break
+		}
+	}
+	return out
+}
