@@ -1,5 +1,5 @@
 // Package verify walks a database and holds every byte that the engine relies on
-// against what must be true of it while no transaction runs. It is what the
+// against what must be true of it. It is what the
 // commands txnode check and txnode inspect are made of.
 //
 // A [Database] is attached to the blades and to what the catalog says of them,
@@ -23,6 +23,8 @@
 //
 // Each fault is a [Finding], given to Options.Report at once. One fault gives one
 // finding where possible: a damaged record is not a faulty slot as well.
+//
+// [CheckRunning] does the same while transactions run: what changes may look wrong once, so it is looked at again.
 //
 // # Memory and verbs
 //
