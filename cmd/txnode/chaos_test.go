@@ -259,6 +259,21 @@ func (c *chaos) audit(what string) {
 	}
 }
 
+// check has txnode check walk the whole database, beside the writers, until it finds no damage. What those that were killed have left
+// is no damage; what was made of it may be on its way.
+func (c *chaos) check(what string) {
+	c.t.Helper()
+	c.await(what+": txnode check finds damage", func() bool {
+		p := exec.Command(os.Args[0], "check", c.address)
+		p.Env = append(os.Environ(), asProgram+"=1")
+		out, err := p.CombinedOutput()
+		if err != nil {
+			fmt.Fprintf(c.log, "check: %v\n%s", err, out)
+		}
+		return err == nil
+	})
+}
+
 // whole waits until every segment has all of its copies.
 func (c *chaos) whole(what string) {
 	c.t.Helper()
@@ -407,6 +422,7 @@ func TestChaos(t *testing.T) {
 		c.goOn(what)
 		c.whole(what)
 		c.audit(what)
+		c.check(what)
 		if t.Failed() {
 			p, _ := os.ReadFile(log.Name())
 			t.Fatalf("the processes have said:\n%s", p[max(len(p)-8000, 0):])
