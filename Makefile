@@ -101,6 +101,14 @@ test-full: ## the same in full length, all modules, and -race for all that has g
 	@sh scripts/tool.sh etcd >/dev/null || echo "the tests with a real etcd: SKIPPED, see above"
 	@sh scripts/test.sh full $(TESTFLAGS)
 
+# test-cluster: what is there for several processes, and the engine's own tests of them, then chaos.
+CLUSTER = ./rdma/tcp/... ./rdma/shm/... ./memory/... ./channel/... ./cluster/... ./cmd/txnode
+
+.PHONY: test-cluster
+test-cluster: ## fabrics between processes, catalogs, clusters and commands in full length, then ROUNDS of make chaos [ROUNDS=20 SEED=1]
+	@$(MAKE) --no-print-directory test-full PKGS='$(CLUSTER)'
+	@$(MAKE) --no-print-directory chaos
+
 # simulate: how many seeds, the first of them, the faults that they draw (all, or stop, lose, ...), and more flags for txnode sim seeds.
 SEEDS          ?= 20000
 FROM           ?= 1
