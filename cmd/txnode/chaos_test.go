@@ -259,16 +259,15 @@ func (c *chaos) audit(what string) {
 	}
 }
 
-// check has txnode check walk the whole database, beside the writers, until it finds no damage. What those that were killed have left
-// is no damage; what was made of it may be on its way.
-func (c *chaos) check(what string) {
+// must runs a command that has to succeed, again if it does not at first: what comes before it may not be over.
+func (c *chaos) must(args ...string) {
 	c.t.Helper()
-	c.await(what+": txnode check finds damage", func() bool {
-		p := exec.Command(os.Args[0], "check", c.address)
+	c.await("txnode "+strings.Join(args, " ")+" fails", func() bool {
+		p := exec.Command(os.Args[0], args...)
 		p.Env = append(os.Environ(), asProgram+"=1")
 		out, err := p.CombinedOutput()
 		if err != nil {
-			fmt.Fprintf(c.log, "check: %v\n%s", err, out)
+			fmt.Fprintf(c.log, "%v: %v\n%s", args, err, out)
 		}
 		return err == nil
 	})
@@ -331,6 +330,15 @@ var faults = []struct {
 		}
 		c.goOn("without a blade")
 		c.serveBlade(i)
+	}},
+	{"drain a blade, stop it, and add it blank", func(c *chaos) {
+		c.whole("before a blade is drained")
+		i := c.rand.IntN(len(c.blades))
+		c.must("cluster", "drain-blade", c.address, strconv.Itoa(i))
+		c.kill(c.blades[i])
+		c.serveBlade(i)
+		c.must("cluster", "add-blade", c.address, "unix:"+c.dir+"/b"+strconv.Itoa(i)) // into its own place: no other is vacant
+		c.must("cluster", "rebalance", c.address)
 	}},
 	{"kill all writers", func(c *chaos) {
 		for _, p := range c.writers {
@@ -422,7 +430,7 @@ func TestChaos(t *testing.T) {
 		c.goOn(what)
 		c.whole(what)
 		c.audit(what)
-		c.check(what)
+		c.must("check", c.address) // the whole database, beside the writers
 		if t.Failed() {
 			p, _ := os.ReadFile(log.Name())
 			t.Fatalf("the processes have said:\n%s", p[max(len(p)-8000, 0):])
