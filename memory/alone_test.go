@@ -167,8 +167,15 @@ func TestRootOfOthers(t *testing.T) {
 	if !s.BeginMend(uint32(table.ID)) {
 		t.Fatal("there is no right")
 	}
+	unmade := memory.TableChange{ID: table.ID, Drop: true, Unmade: true}
+	if err := other.ChangeTables(unmade); !errors.Is(err, memory.ErrTableExists) {
+		t.Errorf("a table is dropped that another process makes: %v", err)
+	}
 	check(t, s.SetTableRoot(table.ID, x))
 	s.EndMend(uint32(table.ID))
+	if err := s.ChangeTables(unmade); !errors.Is(err, memory.ErrTableExists) {
+		t.Errorf("a table is dropped as one that was not made: %v", err)
+	}
 	if !other.BeginMend(uint32(table.ID)) {
 		t.Fatal("there is no right behind another process")
 	}

@@ -146,6 +146,9 @@ type TableChange struct {
 	Options []byte // the new ones; nil: they stay
 	Was     []byte // of these, those that they were made of; others are ErrRevision. nil: whatever they were
 	Drop    bool   // the table is being dropped from now on, and its name is free
+	// Unmade is of a table whose index could not be made: it is ErrTableExists if the table has a root all the same, which others may
+	// have found and use, or if another process makes the index.
+	Unmade bool
 
 	forget bool // see ForgetTable
 }
@@ -170,6 +173,9 @@ func (s *Space) ChangeTables(changes ...TableChange) error {
 			t := l.Tables[x.ID-1]
 			if x.Was != nil && !bytes.Equal(t.Options, x.Was) {
 				return fmt.Errorf("%w: the options of table %q", ErrRevision, t.Name)
+			}
+			if p := l.mender(uint32(x.ID)); x.Unmade && t.State == TableLive && (t.Root != 0 || p != 0 && p != s.process) {
+				return fmt.Errorf("%w: %q: it was made, or another process makes it", ErrTableExists, t.Name)
 			}
 			if x.Options != nil {
 				t.Options = slices.Clone(x.Options)

@@ -579,7 +579,10 @@ func (db *DB) orderedTable(w *Worker, meta memory.Table) (*occ.Table, error) {
 			err = db.space.SetTableRoot(meta.ID, root)
 		}
 		if err != nil && !errors.Is(err, ErrNoSpace) { // it may have been committed: the next opening frees it
-			err = errors.Join(err, db.space.ChangeTables(memory.TableChange{ID: meta.ID, Drop: true}))
+			e := db.space.ChangeTables(memory.TableChange{ID: meta.ID, Drop: true, Unmade: true})
+			if !errors.Is(e, memory.ErrTableExists) { // else it has a root, and other processes may have records in it
+				err = errors.Join(err, e)
+			}
 		}
 		if err != nil {
 			return nil, err
