@@ -211,9 +211,9 @@ func (f *failover) awaken() {
 // the catalog of its own that it was told had failed.
 func (db *DB) outagesOfOthers() {
 	f := &db.failover
-	v, now := db.space.View(), db.fabric.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	v, now := db.space.View(), db.fabric.Now() // under the lock: a view of before Undrain would undo what that has noted
 	for b := range v.Blades() {
 		was, is := f.down[b], !v.Up(rdma.BladeID(b))
 		if f.down[b] = is || was && f.declaring; is && !was && !v.Leaving(rdma.BladeID(b)) { // else it was drained
