@@ -399,7 +399,8 @@ func (s *Space) replace(l *Layout, rev Revision) {
 	s.countCompany(old, l)
 	s.raiseFrees()
 	gone, promoted := l.departed(old)
-	lost := lostLocks(old, l)
+	skipped := l.Epoch > old.Epoch+1
+	lost := lostLocks(old, l) || skipped && !l.outlived(old)
 	s.disinherit(old)
 	defer s.inherit(old)
 	if gone || lost || l.Unswept && !old.Unswept {
@@ -408,6 +409,7 @@ func (s *Space) replace(l *Layout, rev Revision) {
 	}
 	if promoted || lost {
 		s.losses++
+		s.hollow = true // another process may have come to the end of its sweep
 	}
 	s.hollow = s.hollow || l.Hollow
 	for id := range s.forsaken {
@@ -426,7 +428,7 @@ func (s *Space) replace(l *Layout, rev Revision) {
 		return
 	}
 	s.clean = nil // other processes may have used such places, and lost them again
-	s.skipped = s.skipped || l.Epoch > old.Epoch+1
+	s.skipped = s.skipped || skipped
 	s.register()
 }
 
@@ -442,6 +444,15 @@ func (l *Layout) departed(old *Layout) (gone, promoted bool) {
 		gone = l.coordinator(id) == nil
 	}
 	return gone, promoted
+}
+
+// outlived reports whether a coordinator is as it was in an earlier layout. Then no locks were lost in between: all coordinators that
+// are open are declared dead with a blade, and with a primary that is dropped. Else a blade may have been lost that is back.
+func (l *Layout) outlived(old *Layout) bool {
+	return slices.ContainsFunc(old.Coordinators, func(c CoordinatorEntry) bool {
+		now := l.coordinator(c.ID)
+		return now != nil && now.Promoted == c.Promoted && now.Claim == c.Claim
+	})
 }
 
 // coordinator is what is known of an open coordinator, or nil.
