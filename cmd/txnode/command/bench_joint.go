@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"slices"
@@ -24,12 +25,17 @@ import (
 // A benchmark of several processes: the command starts others of itself, members, with the same flags and --member. They
 // exchange lines of JSON by their standard input and output:
 //
-//	to a member     {"run":0}    begin run 0; the end of the input: there are no more
+//	to a member     {"run":0,"meeting":"bench-1","processes":3}    begin run 0; the end of the input: there are no more
 //	from a member   {"ready":true}   once, when it has loaded
 //	                {"part":{...}}   what it has measured of a run
+//
+// A run begins when all have met, the leader among them, and ends when all have met again: see meeting.
 
 type memberOrder struct {
 	Run int `json:"run"`
+	// Meeting is the name, and Processes how many meet.
+	Meeting   string `json:"meeting"`
+	Processes int    `json:"processes"`
 }
 
 type memberReport struct {
@@ -66,6 +72,7 @@ type member struct {
 	cmd    *exec.Cmd
 	orders io.WriteCloser
 	lines  *bufio.Scanner
+	of     *members
 }
 
 // receive returns the next report.
@@ -85,8 +92,13 @@ func (m *member) receive() (memberReport, error) {
 }
 
 // Run implements runner.Partner.
-func (m *member) Run(n int) (runner.Part, error) {
-	p, err := json.Marshal(memberOrder{n})
+func (m *member) Run(n int) (part runner.Part, err error) {
+	if m.number == 1 { // the leader meets them, too
+		met := make(chan error, 1)
+		go func() { met <- m.of.meet(n) }()
+		defer func() { err = errors.Join(err, <-met) }()
+	}
+	p, err := json.Marshal(memberOrder{n, m.of.name, len(m.of.all) + 1})
 	if err == nil {
 		_, err = m.orders.Write(append(p, '\n'))
 	}
@@ -109,6 +121,33 @@ type members struct {
 	args func(i int) []string
 	all  []*member
 	done []func() error
+
+	ctx     context.Context
+	name    string // of the meeting
+	meeting *meeting
+	cfg     runner.Config
+}
+
+// meet has the leader meet the members before run n and after it, and show how far all are. When one is missing, the others are to end
+// their run.
+func (ms *members) meet(n int) (err error) {
+	defer func() {
+		for _, m := range ms.all {
+			if err != nil {
+				_ = m.cmd.Process.Signal(os.Interrupt) // one that has ended needs none
+			}
+		}
+	}()
+	if err := ms.meeting.wait(ms.ctx); err != nil {
+		return err
+	}
+	p := runner.Progress{Stage: runner.Measuring, Run: n + 1, Runs: ms.cfg.Runs}
+	if ms.cfg.Duration > 0 {
+		p.Total = int64(ms.cfg.Warmup + ms.cfg.Duration)
+	}
+	stop := ms.meeting.watch(ms.cfg.Progress, p)
+	defer stop()
+	return ms.meeting.wait(ms.ctx)
 }
 
 // start starts members, and returns when all have loaded.
@@ -129,7 +168,7 @@ func (ms *members) start(ctx context.Context, n int) ([]runner.Partner, error) {
 		if err := c.Start(); err != nil {
 			return nil, fmt.Errorf("starting a process of the benchmark: %w", err)
 		}
-		m := &member{number: i + 1, cmd: c, orders: in, lines: bufio.NewScanner(out)}
+		m := &member{number: i + 1, cmd: c, orders: in, lines: bufio.NewScanner(out), of: ms}
 		m.lines.Buffer(nil, maxReport)
 		ms.all, partners[i] = append(ms.all, m), m
 		stop := context.AfterFunc(ctx, func() { _ = c.Process.Signal(os.Interrupt) }) // one that has ended needs none
@@ -164,15 +203,23 @@ func (ms *members) end() error {
 
 // lead is runner.Bench with members.
 func (b *benchmark) lead(ctx context.Context, store workload.Store, cfg runner.Config) (*runner.Result, error) {
-	ms := &members{w: b.w, args: b.memberArgs}
-	res, err := runner.Lead(ctx, store, b.driver.(workload.Bookkeeper), cfg, func() ([]runner.Partner, error) { return ms.start(ctx, cfg.Processes) })
-	return res, errors.Join(err, ms.end())
+	ms := &members{w: b.w, args: b.memberArgs, ctx: context.WithoutCancel(ctx), name: fmt.Sprint("bench-", rand.Uint64()), cfg: cfg}
+	res, err := runner.Lead(ctx, store, b.driver.(workload.Bookkeeper), cfg, func() ([]runner.Partner, error) {
+		partners, err := ms.start(ctx, cfg.Processes)
+		if err == nil {
+			ms.meeting, err = meet(ms.ctx, store, ms.name, 0, len(partners)+1)
+		}
+		return partners, err
+	})
+	return res, errors.Join(err, ms.end(), ms.meeting.close(true))
 }
 
 // follow makes this process a member.
 func (b *benchmark) follow(ctx context.Context, store workload.Store) error {
 	lines := bufio.NewScanner(b.w.Stdin)
 	ready := false
+	var m *meeting
+	apart := context.WithoutCancel(ctx) // a process that is interrupted ends its run, and meets the others
 	say := func(r memberReport) error { return line(b.w.Stdout, r) }
 	next := func() (int, bool, error) {
 		if !ready {
@@ -186,8 +233,25 @@ func (b *benchmark) follow(ctx context.Context, store workload.Store) error {
 		}
 		var o memberOrder
 		err := json.Unmarshal(lines.Bytes(), &o)
+		if err == nil && m == nil {
+			m, err = meet(apart, store, o.Meeting, b.o.Member, o.Processes)
+		}
+		if err == nil {
+			err = m.wait(apart)
+		}
 		return o.Run, err == nil, err
 	}
-	err := runner.Member(ctx, store, b.driver.(workload.Bookkeeper), b.o.Run, next, func(p runner.Part) error { return say(memberReport{Part: &p}) })
-	return errors.Join(err, store.Close(context.WithoutCancel(ctx)))
+	measured := func(p runner.Part) error {
+		if err := m.wait(apart); err != nil {
+			return err
+		}
+		return say(memberReport{Part: &p})
+	}
+	err := runner.Member(ctx, store, b.driver.(workload.Bookkeeper), b.o.Run, next, measured)
+	if err == nil {
+		err = m.close(false)
+	} else {
+		err = errors.Join(err, m.abandon())
+	}
+	return errors.Join(err, store.Close(apart))
 }
