@@ -23,7 +23,7 @@ type Reservation struct {
 
 // Limits of reservations.
 const (
-	MaxReservationName = 255
+	MaxReservationName = 263     // a name of 255 bytes, and what tells names of one user from those of another
 	MaxReservationText = 1 << 16 // bytes
 )
 

@@ -165,6 +165,12 @@ func (db *DB) makeWorker() (*Worker, error) {
 // replaced.
 func (db *DB) put(w *Worker) {
 	p := &db.pool
+	if p.waiting(db) && w.session.Broken() == nil {
+		w.thread.Push() // what has failed the borrower will meet
+		if p.hand(w) {
+			return
+		}
+	}
 	w.rest()
 	_ = w.settle(nil)
 	if err := w.session.Broken(); err != nil {

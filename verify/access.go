@@ -53,6 +53,7 @@ func (w *walker) copies(a memory.Addr, n uint32, local *[memory.MaxReplicas]uint
 // meanwhile, that is ErrFault, and what is elsewhere can be read afterwards.
 func (d *Database) do(b *rdma.Batch) error {
 	err := d.c.Do(b)
+	d.stale = d.stale || errors.Is(err, rdma.ErrStaleKey)
 	if v := (*rdma.VerbError)(nil); errors.As(err, &v) && v.Status == rdma.StatusIO {
 		err = nil
 		for i := range b.Len() {

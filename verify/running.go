@@ -14,7 +14,15 @@ import (
 const (
 	runningPasses = 6
 	runningPause  = 100 * time.Millisecond
+	// runningMoves is during how many passes in a row the epoch may move.
+	runningMoves = 20
 )
+
+// ErrMoving: the epoch has moved again and again while the database was checked, so that it could not be read to its end.
+var ErrMoving = errors.New("verify: the epoch has moved in each pass over the database: check it when no blade is lost and no copies move")
+
+// errMoved: the epoch has moved during this pass.
+var errMoved = errors.New("verify: the epoch has moved")
 
 // CheckRunning checks a database that processes have open, and change meanwhile. attach attaches to it as it is then, and
 // returns what undoes that; it is called before each pass over the database, of which there are several if the first one finds
@@ -22,6 +30,8 @@ const (
 // if every pass has found the same: the same kind at the same place, with the same words and numbers. A transaction that is
 // under way, an epoch that begins, a segment that moves, or a slot whose record was inserted later, is seen once. What no
 // transaction touches is the same each time, and damage is that.
+//
+// A pass in which the epoch moves does not count, and is made again; ErrMoving: it never comes to its end.
 //
 // Locks of coordinators that the catalog calls alive are in order, whatever Options.Alive says. Nothing is repaired: Options.Repair
 // must be false. The numbers of the summary are those of the last pass, and its findings those that count.
@@ -35,18 +45,26 @@ func CheckRunning(ctx context.Context, attach func(context.Context) (*Database, 
 	}
 	var found map[sameness]Finding
 	var order []sameness
-	for pass := range runningPasses {
-		if pass > 0 {
+	for pass, moves := 0, 0; pass < runningPasses; {
+		if pass+moves > 0 {
 			select {
 			case <-ctx.Done():
-				return sum, ctx.Err()
-			case <-time.After(runningPause << (pass - 1)):
+				return unconfirmed(sum), ctx.Err()
+			case <-time.After(runningPause << max(pass-1, 0)):
 			}
 		}
 		var now map[sameness]Finding
-		if sum, now, err = checkOnce(ctx, attach, o, &order, pass == 0); err != nil {
-			return sum, err
+		sum, now, err = checkOnce(ctx, attach, o, &order, pass == 0)
+		if errors.Is(err, errMoved) {
+			if moves++; moves == runningMoves {
+				return unconfirmed(sum), ErrMoving
+			}
+			continue
 		}
+		if err != nil {
+			return unconfirmed(sum), err
+		}
+		pass, moves = pass+1, 0
 		for p := range found {
 			if _, again := now[p]; !again {
 				delete(found, p)
@@ -59,7 +77,7 @@ func CheckRunning(ctx context.Context, attach func(context.Context) (*Database, 
 			break
 		}
 	}
-	sum.Findings, sum.Unfinished, sum.ByKind = 0, 0, map[Kind]uint64{}
+	sum = unconfirmed(sum)
 	for _, p := range order {
 		f, ok := found[p]
 		if !ok {
@@ -77,6 +95,12 @@ func CheckRunning(ctx context.Context, attach func(context.Context) (*Database, 
 		}
 	}
 	return sum, nil
+}
+
+// unconfirmed is a summary without the findings of one pass.
+func unconfirmed(sum Summary) Summary {
+	sum.Findings, sum.Unfinished, sum.ByKind = 0, 0, map[Kind]uint64{}
+	return sum
 }
 
 // sameness is what makes a finding the same as one of another pass. Segments may move to other blades in between.
@@ -111,8 +135,14 @@ func checkOnce(ctx context.Context, attach func(context.Context) (*Database, fun
 		}
 	}
 	found = map[sameness]Finding{}
+	if note {
+		*order = (*order)[:0] // those of a pass that did not count
+	}
 	o.Alive = func(coordinator uint32) bool { return alive[coordinator] }
 	o.Report = func(f Finding) error {
+		if d.stale {
+			return errMoved
+		}
 		p := sameOf(&f)
 		if _, twice := found[p]; !twice && note {
 			*order = append(*order, p)
@@ -120,6 +150,8 @@ func checkOnce(ctx context.Context, attach func(context.Context) (*Database, fun
 		found[p] = f
 		return nil
 	}
-	sum, err = d.Check(ctx, o)
+	if sum, err = d.Check(ctx, o); err == nil && d.stale {
+		err = errMoved
+	}
 	return sum, found, err
 }

@@ -88,6 +88,31 @@ func TestCheckRunning(t *testing.T) {
 	if err != nil || sum.Findings != 1 || len(found) != 1 || found[0].Kind != verify.KindReplica || found[0].Copy != 1 || found[0].Blade != at.Blade {
 		t.Errorf("%v, %+v, %v; a byte of the block at %v was flipped", found, sum, err, at)
 	}
+
+	// The epoch moves in the first passes, and then in each.
+	for _, moves := range []int{2, 1000} {
+		found = nil
+		left := moves
+		o := verify.Options{
+			Report: func(f verify.Finding) error { found = append(found, f); return nil },
+			Progress: func(p verify.Progress) {
+				if left > 0 && p.Stage == "logs" {
+					left--
+					if err := db.Space().AdvanceEpoch(nil); err != nil {
+						t.Error(err)
+					}
+				}
+			},
+		}
+		sum, err := verify.CheckRunning(ctx, attach, o)
+		if moves > 100 {
+			if !errors.Is(err, verify.ErrMoving) || len(found) > 0 || sum.Findings > 0 {
+				t.Errorf("%d epochs: %v, %+v, %v", moves, found, sum, err)
+			}
+		} else if err != nil || len(found) != 1 || sum.Findings != 1 || left > 0 {
+			t.Errorf("%d epochs, %d of them left: %v, %+v, %v", moves, left, found, sum, err)
+		}
+	}
 	if _, err := verify.CheckRunning(ctx, attach, verify.Options{Repair: true}); err == nil {
 		t.Error("repaired what is in use")
 	}

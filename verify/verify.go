@@ -18,6 +18,8 @@ type Database struct {
 	t *rdma.Thread
 	c *rdma.Coro
 	v *memory.View
+	// stale: the epoch has moved, and the keys open nothing any more.
+	stale bool
 }
 
 const (

@@ -86,7 +86,7 @@ func (x *list) alive(l *memory.Layout, id channel.MemberID) bool {
 	return i >= 0 && l.Registered(x.All[i].Process)
 }
 
-func (h *host) Enroll(_ *rdma.Coro, name string) (channel.MemberID, error) {
+func (h *host) Enroll(c *rdma.Coro, name string) (channel.MemberID, error) {
 	var id channel.MemberID
 	err := h.space.ChangeReserved(func(l *memory.Layout, process uint32) error {
 		x, err := listOf(l)
@@ -108,8 +108,7 @@ func (h *host) Enroll(_ *rdma.Coro, name string) (channel.MemberID, error) {
 		return 0, err
 	}
 	h.id = id
-	h.look()
-	return id, nil
+	return id, h.Refresh(c) // another process may have ended this one since
 }
 
 func (h *host) Declare(c *rdma.Coro, name string, spec channel.Spec) (channel.Place, error) {
@@ -128,7 +127,7 @@ func (h *host) Declare(c *rdma.Coro, name string, spec channel.Spec) (channel.Pl
 	}
 	var place channel.Place
 	var spare memory.Reservation // extent that is not needed, or not any more
-	err = h.space.ChangeReserved(func(l *memory.Layout, _ uint32) error {
+	change := func(l *memory.Layout) error {
 		place, spare = channel.Place{}, memory.Reservation{}
 		if r := l.Reservation(prefix + name); r != nil {
 			x, ok, err := found(l, r, name, spec)
@@ -155,10 +154,14 @@ func (h *host) Declare(c *rdma.Coro, name string, spec channel.Spec) (channel.Pl
 			return err
 		}
 		return reserve(l, memory.Reservation{Name: prefix + name, Addr: a, Size: spec.Bytes}, object{spec, place})
+	}
+	var refused error
+	err = h.space.ChangeReserved(func(l *memory.Layout, _ uint32) error {
+		refused = change(l)
+		return refused
 	})
 	if err != nil {
-		var differs *channel.SpecError
-		if errors.As(err, &differs) { // the catalog has no other answer on its way
+		if refused != nil { // the catalog has no other answer on its way
 			err = errors.Join(err, h.free(c, a, spec.Bytes))
 		}
 		return channel.Place{}, err

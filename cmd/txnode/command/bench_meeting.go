@@ -69,6 +69,9 @@ func meet(ctx context.Context, s workload.Store, name string, process, processes
 		err = m.totals.Store(c, m.own())
 	}
 	if err != nil {
+		if m.member != nil {
+			err = errors.Join(err, m.member.Leave(c))
+		}
 		return nil, errors.Join(err, m.thread.Close())
 	}
 	ctx, m.stop = context.WithCancel(context.WithoutCancel(ctx))
