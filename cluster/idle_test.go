@@ -120,7 +120,7 @@ func TestIdleInNewEpoch(t *testing.T) {
 		}
 		changed := make(chan error, 1)
 		go func() { changed <- other.Space().AdvanceEpoch(nil) }()
-		for range 10 { // the last one is the one that matters, and which that is is chance
+		for range 10 { // the last one matters, and chance says which one that is
 			if err := update(ctx, add(table)); err != nil {
 				t.Fatal(err)
 			}

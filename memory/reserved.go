@@ -101,8 +101,9 @@ func (l *Layout) validateReserved() error {
 }
 
 // ChangeReserved lets change adapt the reservations of a copy of the layout, and nothing else, and records them in the catalog in one
-// step. process is the number of this process, as Process returns it; it is registered. An error of change, or of the catalog, means that nothing happened. change is called under the lock of the space, and
-// again if another process has changed the catalog meanwhile: it counts only the last time.
+// step. process is the number of this process, as Process returns it; it is registered. An error of change, or of the catalog, means
+// that nothing happened. change is called under the lock of the space, and again if another process has changed the catalog
+// meanwhile: it counts only the last time.
 func (s *Space) ChangeReserved(change func(l *Layout, process uint32) error) error {
 	return s.update(func() error {
 		if err := s.writable(); err != nil {

@@ -54,7 +54,8 @@ func NewWorldOn(tb testing.TB, f rdma.Fabric, place func(i int) (rdma.Fabric, ch
 func (w *World) Join(i int) (*channel.Member, *rdma.Coro) {
 	o := w.Options
 	o.Index = i
-	fabric, host := w.Fabric, channel.Host(nil)
+	fabric := w.Fabric
+	var host channel.Host
 	if w.Place != nil {
 		fabric, host = w.Place(i)
 	} else {

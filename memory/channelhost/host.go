@@ -93,15 +93,16 @@ func (h *host) Enroll(c *rdma.Coro, name string) (channel.MemberID, error) {
 		if err != nil {
 			return err
 		}
-		all := slices.DeleteFunc(x.All, func(m member) bool { return !l.Registered(m.Process) })
-		if len(all) < len(x.All) {
+		had := len(x.All)
+		x.All = slices.DeleteFunc(x.All, func(m member) bool { return !l.Registered(m.Process) })
+		if len(x.All) < had {
 			x.Left = l.Epoch
 		}
 		x.Next++
 		if id = x.Next; id > channel.MaxMember {
 			return fmt.Errorf("%w: member number %d", channel.ErrTooLarge, id)
 		}
-		x.All = append(all, member{id, process, name})
+		x.All = append(x.All, member{id, process, name})
 		return reserve(l, memory.Reservation{Name: listName}, x)
 	})
 	if err != nil {

@@ -116,7 +116,7 @@ func (m *meeting) wait(ctx context.Context) error {
 	}
 	c := m.thread.Plain()
 	arrive := m.barrier.Wait
-	err := error(context.DeadlineExceeded)
+	err := context.DeadlineExceeded
 	for ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) { // totals are told meanwhile
 		part, cancel := context.WithTimeout(ctx, meetingTick/2)
 		m.mu.Lock()
