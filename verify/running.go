@@ -18,7 +18,7 @@ const (
 	runningMoves = 20
 )
 
-// ErrMoving: the epoch has moved again and again while the database was checked, so that it could not be read to its end.
+// ErrMoving says that the epoch has moved again and again while the database was checked, so that it could not be read to its end.
 var ErrMoving = errors.New("verify: the epoch has moved in each pass over the database: check it when no blade is lost and no copies move")
 
 // errMoved: the epoch has moved during this pass.
