@@ -25,9 +25,9 @@ import (
 )
 
 // Chaos: four blades, a catalog and three writers are processes of their own. Each round something happens to some of them: a writer is
-// killed, or stopped past its lease and continued; a blade is killed and begins anew; the catalog, which may be in an etcd, is killed
-// and begins again. Then the money is the same, every transaction that a writer was told to have committed is there, and all writers
-// go on.
+// killed, or stopped past its lease and continued; a blade is killed and begins anew, or is drained and added again; the catalog, which
+// may be in an etcd, is killed and begins again. Then the money is the same, every transaction that a writer was told to have committed is
+// there, txnode check finds nothing, and all writers go on.
 
 var (
 	chaosRounds = flag.Int("chaos.rounds", 0, "how many rounds of faults there are; 0: a few")
