@@ -37,8 +37,8 @@ var errMoved = errors.New("verify: the epoch has moved")
 // must be false. The numbers of the summary are those of the last pass, and its findings those that count.
 // Options.Progress and Options.Free are called in each pass.
 //
-// Limits: of a record that is changed all the time damage is mended or met by those who read it, and may not be found here. In
-// theory, a place that changes at the same rate as it is looked at is a finding.
+// Two limits: damage of a record that changes all the time may not be found here, but it is met, and mended, by the transactions that
+// read it; and a place that is seen in the same half of the same change in all passes is a finding.
 func CheckRunning(ctx context.Context, attach func(context.Context) (*Database, func() error, error), o Options) (sum Summary, err error) {
 	if o.Repair {
 		return sum, errors.New("verify: a database that processes have open cannot be repaired: o.Repair is set")

@@ -58,8 +58,8 @@ func meet(ctx context.Context, s workload.Store, name string, process, processes
 		return nil, err
 	}
 	c := m.thread.Plain()
-	who := channel.Identity{Name: fmt.Sprint("bench-", process), Term: int64(meetingTerm), Slots: maxProcesses + 1}
-	if m.member, err = channel.Join(ctx, c, m.host, who); err == nil {
+	identity := channel.Identity{Name: fmt.Sprint("bench-", process), Term: int64(meetingTerm), Slots: maxProcesses + 1}
+	if m.member, err = channel.Join(ctx, c, m.host, identity); err == nil {
 		scope := m.member.Scope(name)
 		if m.barrier, err = channel.OpenBarrier(ctx, c, scope, "barrier", processes); err == nil {
 			m.totals, err = channel.OpenSST(ctx, c, scope, "totals", channel.Plain[runTotals]("bench.totals"), processes)
