@@ -40,8 +40,8 @@ type failover struct {
 	mu      sync.Mutex
 	outages []Outage
 	down    [memory.MaxBlades]bool // it is known of a blade, or about to be: see outagesOfOthers
-	// declaring: a worker declares a blade dead, and notes the outage itself.
-	declaring bool
+	// expected counts the changes under way of which it is known that a blade may be down after them: see expecting.
+	expected int
 }
 
 // Outage is the story of a blade that was lost. Times are nanoseconds of the fabric's
@@ -216,8 +216,28 @@ func (db *DB) outagesOfOthers() {
 	v, now := db.space.View(), db.fabric.Now() // under the lock: a view of before Undrain would undo what that has noted
 	for b := range v.Blades() {
 		was, is := f.down[b], !v.Up(rdma.BladeID(b))
-		if f.down[b] = is || was && f.declaring; is && !was && !v.Leaving(rdma.BladeID(b)) { // else it was drained
+		if f.down[b] = is || was && f.expected > 0; is && !was && !v.Leaving(rdma.BladeID(b)) { // else it was drained
 			db.noteOutage(Outage{Blade: b, Noticed: now, Promoted: now, Cause: "it was found declared dead in the catalog"})
+		}
+	}
+}
+
+// expecting has a blade that is found down not noted as an outage until the function is called that it returns: the
+// caller notes it, or it is none.
+func (db *DB) expecting(b rdma.BladeID) (over func()) {
+	f := &db.failover
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.down[b] = true
+	f.expected++
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.expected--
+		v := db.space.View()
+		f.down[b] = true
+		for o := range f.down {
+			f.down[o] = f.down[o] && !v.Up(rdma.BladeID(o)) //nolint:gosec // there are MaxBlades
 		}
 	}
 }
@@ -259,14 +279,7 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 		}
 	}
 	f := &db.failover
-	f.mu.Lock()
-	f.down[b], f.declaring = true, true
-	f.mu.Unlock()
-	defer func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.down[b], f.declaring = !db.space.View().Up(b), false
-	}()
+	defer db.expecting(b)()
 	demise := db.space.Demise(b)
 	rep, err := recovery.FailOver(c, db.failOptions(), func(l *memory.Layout) error {
 		err := demise(l)

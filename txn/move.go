@@ -50,10 +50,8 @@ func (db *DB) Drain(ctx context.Context, blade int, progress func(Moving)) error
 func (db *DB) Undrain(blade int) error {
 	return db.moveBy(func() error {
 		b := rdma.BladeID(blade) //nolint:gosec // memory compares it
-		if f := &db.failover; blade >= 0 && blade < len(f.down) {
-			f.mu.Lock()
-			f.down[b] = f.down[b] || !db.space.View().Up(b) // no outage
-			f.mu.Unlock()
+		if blade >= 0 && blade < memory.MaxBlades {
+			defer db.expecting(b)() // its place may be vacant
 		}
 		return db.space.Stay(b)
 	})

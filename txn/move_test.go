@@ -11,7 +11,9 @@ import (
 
 	"txnode/internal/raced"
 	"txnode/memory"
+	"txnode/memory/catalog"
 	"txnode/rdma"
+	"txnode/rdma/inproc"
 	"txnode/txn"
 )
 
@@ -195,6 +197,50 @@ func TestDrain(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// slowRevoke is a fabric whose blades take a while to end keys: a change of the epoch is in the catalog long before it has begun.
+type slowRevoke struct{ rdma.Fabric }
+
+func (f slowRevoke) Revoke(b rdma.BladeID, before rdma.Key) error {
+	time.Sleep(10 * time.Millisecond)
+	return f.Fabric.Revoke(b, before)
+}
+
+// TestUndrainEarly: a blade is taken in again at once when the catalog has its place vacant, before the epoch in which it is so
+// has begun in this process. That is no outage.
+func TestUndrainEarly(t *testing.T) {
+	const blades = 3
+	o := inproc.Options{Seed: 1}
+	for range blades {
+		o.Blades = append(o.Blades, inproc.BladeOptions{Size: 16 << 20})
+	}
+	f, err := inproc.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	db := mustOpen(t, txn.Options{Fabric: slowRevoke{f}, Catalog: &catalog.Mem{}, Backups: txn.F(1), SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1})
+	for range 3 {
+		for b := range blades {
+			if err := errors.Join(db.Drain(t.Context(), b, nil), db.Undrain(b)); err != nil {
+				t.Fatal(err)
+			}
+			for !db.Space().Current().Up(rdma.BladeID(b)) {
+				time.Sleep(time.Millisecond)
+			}
+			if r := db.Redundancy(); len(r.Outages) > 0 {
+				t.Fatalf("blade %d was drained, and taken in again: %+v", b, r.Outages)
+			}
+		}
+	}
+	if err := db.Close(context.Background()); err != nil {
+		t.Fatal(err)
 	}
 }
 
