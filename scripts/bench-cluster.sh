@@ -6,36 +6,9 @@
 set -eu
 bin=$1
 dir=$(mktemp -d "${TMPDIR:-/tmp}/txnode.XXXXXX")
-shm=$(mktemp -d /dev/shm/txnode.XXXXXX 2>/dev/null) || shm=$dir/shm
-daemons=
-end() {
-	for p in $daemons; do kill "$p" 2>/dev/null || :; done
-	wait
-	rm -rf "$dir" "$shm"
-}
-trap end EXIT
+trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM
 export TXNODE_HISTORY="$dir/history.db"
-
-# serve ARGUMENTS: one more daemon.
-serve() {
-	"$bin" serve "$@" >>"$dir/log" &
-	daemons="$daemons $!"
-}
-
-# cluster NAME BLADE BLADE: waits until all serve, and creates the database.
-cluster() {
-	serve --listen "unix:$dir/$1.catalog" --catalog memory --memory 0
-	tries=0
-	until "$bin" cluster init --catalog "unix:$dir/$1.catalog" --blade "$2" --blade "$3" >>"$dir/log" 2>"$dir/err"; do
-		tries=$((tries + 1))
-		if [ $tries -gt 100 ]; then
-			cat "$dir/err" >&2
-			exit 1
-		fi
-		sleep 0.1
-	done
-}
 
 # bench NAME FLAGS: both benchmarks.
 bench() {
@@ -48,32 +21,9 @@ bench() {
 }
 
 bench in-process --threads 2
-
-for name in a b; do serve --shm "$shm" --name $name --memory 4GiB; done
-cluster shm "shm:$shm/a" "shm:$shm/b"
-bench shared-memory --threads 1 --processes 2 --cluster "unix:$dir/shm.catalog"
-for p in $daemons; do kill "$p"; done
-wait
-daemons=
-
-for name in a b; do serve --listen "unix:$dir/$name" --memory 4GiB; done
-cluster unix "unix:$dir/a" "unix:$dir/b"
-bench unix-sockets --threads 1 --processes 2 --cluster "unix:$dir/unix.catalog"
-for p in $daemons; do kill "$p"; done
-wait
-daemons=
-
-for name in a b; do serve --listen tcp:127.0.0.1:0 --memory 4GiB; done
-tries=0
-until [ "$(grep -c 'serves tcp:' "$dir/log")" -eq 2 ]; do
-	tries=$((tries + 1))
-	[ $tries -le 100 ] || { cat "$dir/log" >&2; exit 1; }
-	sleep 0.1
-done
-# shellcheck disable=SC2046
-cluster tcp $(sed -n 's/.*serves \(tcp:[0-9.:]*\).*/\1/p' "$dir/log")
-bench tcp-loopback --threads 1 --processes 2 --cluster "unix:$dir/tcp.catalog"
-
+bench shared-memory --threads 1 --processes 2 --fabric shm
+bench unix-sockets --threads 1 --processes 2 --fabric unix
+bench tcp-loopback --threads 1 --processes 2 --fabric tcp
 for w in smallbank tatp; do
 	"$bin" compare "in-process-$w" "shared-memory-$w" "unix-sockets-$w" "tcp-loopback-$w" ${COMPARE_FLAGS:-}
 done

@@ -292,9 +292,6 @@ func TestBenchProcesses(t *testing.T) {
 			t.Errorf("%v: %s", x, p.err.String())
 		}
 	}
-	if p := start(t, "bench", "smallbank", "--processes", "2", "--no-save"); p.end(t) != 2 || !strings.Contains(p.err.String(), "--cluster") {
-		t.Errorf("%s", p.err.String())
-	}
 	if p := start(t, "bench", "ycsb", "--cluster", address("c"), "--processes", "2", "--no-save"); p.end(t) != 2 || !strings.Contains(p.err.String(), "ycsb") {
 		t.Errorf("%s", p.err.String())
 	}

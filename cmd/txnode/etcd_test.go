@@ -74,7 +74,7 @@ func clusterOnEtcd(t *testing.T, catalog string, kill, restart func()) {
 		has(under, 0, "found in the database", "the books balance")
 		break
 	}
-	has(start(t, "explain", "smallbank", "--accounts", "300", "--txns", "50", "--warmup-txns", "200", "--cluster", catalog), 0, "2 blades of 256 MiB", "tcp")
+	has(start(t, "explain", "smallbank", "--accounts", "300", "--txns", "50", "--warmup-txns", "200", "--cluster", catalog), 0, "2 blades of 256 MiB", "sockets to the blades of")
 	has(start(t, "cluster", "status", catalog), 0, "processes 0", "tables 2")
 
 	has(start(t, "cluster", "status", "etcd://here"), 2, "etcd://HOST:PORT")

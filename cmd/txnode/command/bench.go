@@ -48,7 +48,8 @@ func (o *benchOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	fs.BoolVar(&c.Verify, "verify", false, "record the history of all transactions and check that it is strictly serializable;\nslower (the books are always checked)")
 	fs.Int64Var(&c.VerifyWindow, "verify-window", runner.DefaultVerifyWindow, "number of transactions whose history is checked at a time; they take about 1 KiB of memory each")
 	fs.StringVar(&o.EDN, "history", "", "`file` to write the history of all transactions to, with --verify, for Jepsen's checker Elle: EDN, for its model\nrw-register; each --verify-window is a file of its own (h.edn, h.2.edn, ...); by default none")
-	fs.IntVar(&c.Processes, "processes", 1, "number of processes that run the workload at the same time, with --cluster, each with --threads;\n1, the default: this one. They share --rate and --txns")
+	fs.IntVar(&c.Processes, "processes", 1, "number of processes that run the workload at the same time, each with --threads, on the blades of --cluster\nor of --fabric; 1, the default: this one. They share --rate and --txns")
+	fs.StringVar(&o.Store.Fabric, "fabric", "", "what reaches the blades that the benchmark makes: inproc (memory of this process), or shm, unix or tcp (blades in\nprocesses of their own that end with it); default: inproc, with --processes shm, or unix where that is missing")
 	fs.IntVar(&o.Member, "member", 0, "number of this process among --processes")
 	_ = fs.MarkHidden("member") // it is there
 	o.Kill.AddFlags(cmd)
@@ -60,6 +61,7 @@ func (o *benchOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	fs.StringVar(&o.Profile, "cpuprofile", "", "`file` to write a CPU profile of the whole benchmark to, for go tool pprof; by default none")
 	reportFlag(cmd, &o.Report)
 	completeFiles(cmd, "cpuprofile", false)
+	completeWith(cmd, "fabric", fabrics...)
 	completeFiles(cmd, "history", false)
 }
 
@@ -119,14 +121,13 @@ func (o *benchOptions) Validate(cmd *cobra.Command) error {
 	switch {
 	case o.Run.Processes < 1 || o.Run.Processes > maxProcesses:
 		faults = append(faults, fmt.Sprintf("--processes is %d; it must be from 1 to %d", o.Run.Processes, maxProcesses))
-	case o.Run.Processes > 1 && o.Store.Cluster == "":
-		faults = append(faults, "--processes needs --cluster: blades of this process are no other's")
 	case o.Run.Processes > 1 && o.Run.Verify:
 		faults = append(faults, "--verify records the history of one process: leave --processes out")
 	}
 	if o.Store.Cluster != "" && o.Run.Verify {
 		faults = append(faults, "--verify records what one process does, and others may use the data of --cluster")
 	}
+	faults = append(faults, o.fabricFaults(cmd)...)
 	add(o.Store.hasArenaFor(c.Coroutines))
 	faults = append(faults, o.Kill.faults(cmd, &o.Store, &o.Run)...)
 	if len(faults) > 0 {
@@ -160,18 +161,21 @@ Workers (threads × coroutines) run transactions in a closed loop, or at a given
 --rate in an open loop, where latency counts from when a transaction should have
 begun. After every run the books are checked; --verify also records what every
 transaction read and wrote and checks that the history is strictly serializable.
-With --dir the data stays, and the next run goes on with it.`,
+With --dir the data stays, and the next run goes on with it.
+With --fabric shm, unix or tcp, or several --processes, blades and their catalog are
+processes of their own (txnode serve), which end with the benchmark.`,
 		Example: fmt.Sprintf(`  txnode bench %[1]s --threads 2 --coroutines 8 --duration 10s --runs 5
   txnode bench %[1]s --policy ford --techniques none --save ford
   txnode bench %[1]s --rate 100000 --duration 1m -o json
   txnode bench %[1]s --verify --duration 10s
   txnode bench %[1]s --runs 3 --report %[1]s.html
+  txnode bench %[1]s --processes 4 --threads 1 --fabric unix
   txnode bench %[1]s --blades 4 --kill-blade 5s --restore-blade 8s --duration 12s`, workloads[i].name),
 	}
 	o.AddFlags(cmd, w.CPUs)
 	return ofWorkload(cmd, i, false, o.Validate, func(cmd *cobra.Command, driver workload.Driver, parameters []report.Parameter) error {
 		b := &benchmark{w: w, o: o, driver: driver, parameters: parameters, args: changedFlags(cmd), given: cmd.Flags().Changed, words: func(s string) string { return inFlags(cmd, s) }}
-		b.memberArgs = func(i int) []string { return memberArgs(cmd, i, &o.Run) }
+		b.memberArgs = func(i int) []string { return memberArgs(cmd, i, &o.Run, o.Store.Cluster) }
 		if _, ok := driver.(workload.Bookkeeper); !ok && o.Run.Processes > 1 {
 			return usagef("--processes: %s keeps no books that several processes can have", driver.Name())
 		}

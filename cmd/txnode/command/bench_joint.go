@@ -47,10 +47,13 @@ type memberReport struct {
 const maxReport = 64 << 20
 
 // leaderFlags are the flags that are the leader's alone.
-var leaderFlags = []string{"processes", "save", "no-save", "report", "cpuprofile", "output", "history-file", "seed", "rate", "txns"}
+var leaderFlags = []string{
+	"processes", "save", "no-save", "report", "cpuprofile", "output", "history-file", "seed", "rate", "txns", "cluster",
+	"fabric", "blades", "replicas", "blade-size", "segment-size", "huge-pages", // of blades that it has started
+}
 
-// memberArgs is the command line of member i, from 1, of a command.
-func memberArgs(cmd *cobra.Command, i int, c *runner.Config) []string {
+// memberArgs is the command line of member i, from 1, of a command on a cluster.
+func memberArgs(cmd *cobra.Command, i int, c *runner.Config, cluster string) []string {
 	args := strings.Fields(cmd.CommandPath())[1:]
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if !slices.Contains(leaderFlags, f.Name) {
@@ -62,7 +65,7 @@ func memberArgs(cmd *cobra.Command, i int, c *runner.Config) []string {
 	if int64(i) <= c.Txns%n || c.Txns > 0 && txns == 0 {
 		txns++
 	}
-	return append(args, "--no-save", fmt.Sprint("--member=", i), fmt.Sprint("--seed=", c.Seed+uint64(i)<<32),
+	return append(args, "--cluster="+cluster, "--no-save", fmt.Sprint("--member=", i), fmt.Sprint("--seed=", c.Seed+uint64(i)<<32),
 		fmt.Sprint("--rate=", c.Rate/float64(n)), fmt.Sprint("--txns=", txns))
 }
 

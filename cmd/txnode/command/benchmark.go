@@ -29,7 +29,7 @@ type benchmark struct {
 }
 
 // run opens the store, runs the benchmark, prints the result and keeps it.
-func (b *benchmark) run(ctx context.Context) error {
+func (b *benchmark) run(ctx context.Context) (err error) {
 	kept := ""
 	if h, err := b.w.history(b.o.History); err == nil { // else there is none to write over
 		kept = h.Path
@@ -39,6 +39,14 @@ func (b *benchmark) run(ctx context.Context) error {
 	}
 	if err := b.outputs(kept, b.o.EDN, b.o.Profile, b.o.Report); err != nil {
 		return err
+	}
+	if s := &b.o.Store; s.Cluster == "" && s.Fabric != fabricInproc {
+		own, e := startBlades(ctx, b.w, s)
+		if e != nil {
+			return interruptedOr(ctx, e)
+		}
+		defer func() { err = errors.Join(err, own.end()) }()
+		s.Cluster = own.catalog
 	}
 	store, err := b.w.Open(ctx, b.o.Store)
 	if err != nil {

@@ -46,6 +46,15 @@ type daemon struct {
 }
 
 func runServe(ctx context.Context, w *World, o *serveOptions) error {
+	if o.UntilInput {
+		until, stop := context.WithCancel(ctx)
+		defer stop()
+		go func() {
+			_, _ = io.Copy(io.Discard, w.Stdin) // an error is an end, too
+			stop()
+		}()
+		ctx = until
+	}
 	d := &daemon{w: w, o: o, sizes: o.sizes(), began: time.Now(), log: o.logger(w.Stderr), notify: newNotifier(w.Getenv)}
 	err := d.open()
 	if err == nil {

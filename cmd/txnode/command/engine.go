@@ -20,9 +20,6 @@ func openEngine(ctx context.Context, o StoreOptions) (workload.Store, error) {
 		Dir:         o.Dir,
 		Durability:  o.Durability,
 		ReadBackups: o.ReadBackups,
-		HugePages:   o.HugePages,
-		BladeSize:   uint64(o.BladeSize),
-		SegmentSize: uint32(o.SegmentSize),
 		Arena:       o.Arena,
 		Policy:      occ.PolicyDefault,
 		Techniques:  &o.Techniques,
@@ -30,9 +27,6 @@ func openEngine(ctx context.Context, o StoreOptions) (workload.Store, error) {
 		// A benchmark's worker tries until it commits: when a lock's holder is not
 		// running for a while, any number of attempts is too few.
 		Retries: math.MaxInt32,
-	}
-	if o.Geometry {
-		options.Blades, options.Backups = o.Blades, &o.Replicas
 	}
 	if o.Policy == "ford" {
 		options.Policy = occ.PolicyFORD
@@ -47,6 +41,10 @@ func openEngine(ctx context.Context, o StoreOptions) (workload.Store, error) {
 			return nil, clusterFailed(err)
 		}
 		return engine.New(db, options.Policy), nil
+	}
+	options.HugePages, options.BladeSize, options.SegmentSize = o.HugePages, uint64(o.BladeSize), uint32(o.SegmentSize)
+	if o.Geometry {
+		options.Blades, options.Backups = o.Blades, &o.Replicas
 	}
 	s, err := engine.Open(ctx, options)
 	if errors.Is(err, memory.ErrGeometry) && o.Dir != "" && o.sized {

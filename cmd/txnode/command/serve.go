@@ -33,6 +33,8 @@ type serveOptions struct {
 	LogFormat   string
 	LogLevel    string
 	Config      string
+	// UntilInput has it end when its standard input does: with a process that has started it, however that ends.
+	UntilInput bool
 
 	memoryGiven bool // and not the default
 }
@@ -90,7 +92,12 @@ func (o *serveOptions) AddFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.LogFormat, "log-format", "text", "`format` of the log on standard error: text or json")
 	fs.StringVar(&o.LogLevel, "log-level", "info", "`level` from which on the log has lines: debug, info, warn or error")
 	fs.StringVar(&o.Config, "config", "", "YAML `file` with lines of NAME: VALUE for flags that are not given (default: none)")
+	fs.BoolVar(&o.UntilInput, untilInput, false, "end when standard input ends")
+	_ = fs.MarkHidden(untilInput) // it is there
 }
+
+// untilInput is a flag that no setting gives.
+const untilInput = "until-input-ends"
 
 // Validate finds faults.
 func (o *serveOptions) Validate() error {

@@ -22,7 +22,9 @@ func settingVariable(flag string) string {
 }
 
 // isSetting reports whether a flag can come from elsewhere.
-func isSetting(f *pflag.Flag) bool { return f.Name != "help" && f.Name != "config" }
+func isSetting(f *pflag.Flag) bool {
+	return f.Name != "help" && f.Name != "config" && f.Name != untilInput
+}
 
 // several reports whether a flag can be given several times.
 func several(f *pflag.Flag) bool {

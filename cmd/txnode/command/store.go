@@ -27,6 +27,7 @@ type StoreOptions struct {
 	Arena       int   // bytes; 0: the engine's default
 	Dir         string
 	Cluster     string // address of its catalog
+	Fabric      string // of a benchmark: to blades that it makes; empty: inproc
 	Access      accessOptions
 	Durability  txn.Durability
 	ReadBackups bool // what is only read
@@ -149,7 +150,7 @@ func (o *StoreOptions) describe(s workload.Store, fabric string) report.Store {
 	if g, ok := geometryOf(s); ok {
 		d.Replicas, d.Blades, d.BladeBytes = g.backups, g.blades, g.bladeBytes
 		if o.Cluster != "" {
-			d.Fabric = g.fabric
+			d.Fabric = cmp.Or(fabricWords[o.Fabric], clusterWords[g.fabric], g.fabric)
 		}
 	}
 	return d
