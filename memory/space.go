@@ -395,34 +395,15 @@ func (s *Space) count(seg *Segment) {
 // publish makes the layout the current view.
 func (s *Space) publish() {
 	l := s.layout
-	segs := make([]Placement, len(l.Segments))
-	for i := range l.Segments {
-		segs[i] = l.Segments[i].Placement
-	}
-	keys := make([]rdma.Key, len(l.Blades))
-	for b := range l.Blades {
-		keys[b] = l.Blades[b].Key
-	}
-	v := NewView(l.Epoch, segs, keys)
-	v.size = l.SegmentSize
+	v := l.View(s.mine)
 	clear(s.ownerless)
-	for i := range v.segs {
-		g := &l.Segments[i]
-		v.segs[i].mine = s.mine(SegmentID(i))
-		if l.Shared && g.Placement.N > 0 && g.Kind != KindLog && l.process(g.Owner) == nil {
+	for i := range l.Segments {
+		if g := &l.Segments[i]; l.Shared && g.Placement.N > 0 && g.Kind != KindLog && l.process(g.Owner) == nil {
 			if s.ownerless == nil {
 				s.ownerless = map[spread][]SegmentID{}
 			}
 			k := spread{g.Kind, g.Class}
 			s.ownerless[k] = append(s.ownerless[k], SegmentID(i))
-		}
-	}
-	v.down, v.leaving, v.staying = make([]bool, len(l.Blades)), make([]bool, len(l.Blades)), l.stayingBlades()
-	for b := range l.Blades {
-		v.leaving[b] = l.Blades[b].Leaving
-		if l.Blades[b].State == BladeDown {
-			v.down[b] = true
-			v.ups--
 		}
 	}
 	if old := s.view.Load(); old != nil {

@@ -93,6 +93,32 @@ func NewView(e Epoch, segs []Placement, keys []rdma.Key) *View {
 	return v
 }
 
+// View is the view of a layout's epoch, for the process that hands out what is free in those segments for which mine is true.
+func (l *Layout) View(mine func(SegmentID) bool) *View {
+	segs := make([]Placement, len(l.Segments))
+	for i := range l.Segments {
+		segs[i] = l.Segments[i].Placement
+	}
+	keys := make([]rdma.Key, len(l.Blades))
+	for b := range l.Blades {
+		keys[b] = l.Blades[b].Key
+	}
+	v := NewView(l.Epoch, segs, keys)
+	v.size = l.SegmentSize
+	for i := range v.segs {
+		v.segs[i].mine = mine(SegmentID(i))
+	}
+	v.down, v.leaving, v.staying = make([]bool, len(l.Blades)), make([]bool, len(l.Blades)), l.stayingBlades()
+	for b := range l.Blades {
+		v.leaving[b] = l.Blades[b].Leaving
+		if l.Blades[b].State == BladeDown {
+			v.down[b] = true
+			v.ups--
+		}
+	}
+	return v
+}
+
 // Valid reports whether the address lies in a segment that exists. Addresses
 // read from remote memory must be checked with it before At.
 func (v *View) Valid(a Addr) bool {

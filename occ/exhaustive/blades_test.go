@@ -290,7 +290,7 @@ func TestBladeLost(t *testing.T) {
 // TestBladeLostInRecovery stops the coordinator of every canonical transaction, and loses
 // or restarts each blade in every state of the recovery from it.
 func TestBladeLostInRecovery(t *testing.T) {
-	states, cases := oneIn(503, 13, 1999), oneIn(11, 23, 11)
+	states, cases := oneIn(997, 13, 1999), oneIn(11, 23, 11)
 	eachCanonical(t, those(configs(), config.promised), (*stops).oneBlade, func(c config) func(s *stops) error {
 		states, cases := states.own(c), cases.own(c)
 		return func(s *stops) error { return s.bladesAgain(states, cases) }

@@ -11,7 +11,7 @@ import (
 // TestFailOverStops stops the coordinator of every canonical transaction, and whoever looks
 // after a blade that was lost then.
 func TestFailOverStops(t *testing.T) {
-	states, cases := oneIn(809, 5, 2999), oneIn(3, 1, 3)
+	states, cases := oneIn(1499, 5, 2999), oneIn(3, 1, 3)
 	eachCanonical(t, those(configs(), config.promised), (*stops).oneFailOver, func(c config) func(s *stops) error {
 		states, cases := states.own(c), cases.own(c)
 		return func(s *stops) error {
