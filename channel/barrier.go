@@ -227,7 +227,7 @@ func (b *Barrier) Reform(ctx context.Context, c *rdma.Coro) error {
 	if err := b.allTold(ctx, c); err != nil && !errors.Is(err, ErrIncarnation) {
 		return err
 	}
-	if err := m.host.Forget(c, name, b.place.Incarnation); err != nil {
+	if err := m.living(m.host.Forget(c, name, b.place.Incarnation)); err != nil {
 		return err
 	}
 	if err := m.refresh(c); err != nil {

@@ -67,6 +67,9 @@ type Host interface {
 	// Enroll makes this view that of a new member and returns the member's number, which no other
 	// member has had.
 	Enroll(c *rdma.Coro, name string) (MemberID, error)
+	// Leave ends this view's member, which has no verb under way. Then it is dead, and the host may forget
+	// it: Fence of its number moves the epoch once, at most.
+	Leave(c *rdma.Coro) error
 	// Declare returns the place of the object called name, and makes the object if there is none.
 	// Its memory is then spec.Bytes zero bytes on one blade. A *SpecError if the object exists with
 	// another specification. If the blade has begun anew since the object was made, Declare makes
@@ -74,12 +77,14 @@ type Host interface {
 	Declare(c *rdma.Coro, name string, spec Spec) (Place, error)
 	// Forget ends an incarnation of an object. Later calls of Declare make another one. It moves the
 	// epoch, so that members which have the object open learn of it. The memory may be used again
-	// when no member's view is older. Nothing is done if the object has another incarnation.
+	// when no member's view is older. Nothing is done if the object has another incarnation. ErrFenced,
+	// and nothing is done, if this member was declared dead.
 	Forget(c *rdma.Coro, name string, incarnation uint32) error
 	// Fence declares a member dead. When it has returned nil, none of that member's verbs takes
 	// effect any more, whenever it was posted. Fencing a dead member again does nothing. For member
 	// 0 Fence only moves the epoch: verbs of all members that were posted before, and have no outcome
-	// yet, take effect before Fence returns or not at all.
+	// yet, take effect before Fence returns or not at all. ErrFenced, and nothing is done, if this member
+	// was declared dead.
 	Fence(c *rdma.Coro, id MemberID) error
 	// Refresh brings this view to the present epoch. ErrFenced if this member was declared dead.
 	Refresh(c *rdma.Coro) error

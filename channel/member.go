@@ -36,6 +36,7 @@ type Member struct {
 	t    *rdma.Thread
 	term int64
 	dead error
+	left bool // by Leave
 
 	objects []*object
 	table   object // .members
@@ -129,17 +130,23 @@ func (m *Member) Beat(c *rdma.Coro) error {
 	return nil
 }
 
-// Leave gives the member's slot back. Close all handles before. Locks that are held stay held until
-// another member finds that this one is gone.
+// Leave gives the member's slot back, and its number. Close all handles before. Locks that are held
+// stay held until another member finds that this one is gone. If it fails, it can be called again.
 func (m *Member) Leave(c *rdma.Coro) error {
-	if m.slot < 0 {
+	if m.slot >= 0 {
+		if err := m.table.release(c, tableOff+8*uint32(m.slot)); err != nil {
+			return err
+		}
+		m.slot = -1
+		m.table.Close()
+	}
+	if m.left {
 		return nil
 	}
-	if err := m.table.release(c, tableOff+8*uint32(m.slot)); err != nil {
+	if err := m.host.Leave(c); err != nil {
 		return err
 	}
-	m.slot = -1
-	m.table.Close()
+	m.left, m.dead = true, fmt.Errorf("member %d: it has left: %w", m.id, ErrFenced)
 	return nil
 }
 
@@ -209,19 +216,27 @@ func (m *Member) suspect(c *rdma.Coro, id MemberID) (bool, error) {
 	if !m.expired(id) {
 		return false, nil
 	}
-	if err := m.host.Fence(c, id); err != nil {
+	if err := m.fenceOff(c, id); err != nil {
 		return false, err
 	}
 	return true, m.refresh(c)
 }
 
+// fenceOff fences a member, or moves the epoch, unless this one is dead.
+func (m *Member) fenceOff(c *rdma.Coro, id MemberID) error { return m.living(m.host.Fence(c, id)) }
+
+// living notes that this member was fenced, if err says so.
+func (m *Member) living(err error) error {
+	if errors.Is(err, ErrFenced) {
+		m.dead = fmt.Errorf("member %d: %w", m.id, err)
+		return m.dead
+	}
+	return err
+}
+
 // refresh brings the member's view to the present epoch.
 func (m *Member) refresh(c *rdma.Coro) error {
-	if err := m.host.Refresh(c); err != nil {
-		if errors.Is(err, ErrFenced) {
-			m.dead = fmt.Errorf("member %d: %w", m.id, err)
-			return m.dead
-		}
+	if err := m.living(m.host.Refresh(c)); err != nil {
 		return err
 	}
 	for _, o := range m.objects {
@@ -258,7 +273,7 @@ func (m *Member) redo(c *rdma.Coro, b *rdma.Batch) error {
 			return err
 		}
 		if uncertain {
-			if err := m.host.Fence(c, 0); err != nil {
+			if err := m.fenceOff(c, 0); err != nil {
 				return err
 			}
 		}

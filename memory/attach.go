@@ -307,6 +307,7 @@ func (s *Space) move(l *Layout, granted *error, then func()) error {
 		len(l.Segments) < len(old.Segments) || len(l.Tables) != len(old.Tables) || len(l.Coordinators) != len(old.Coordinators) {
 		return fmt.Errorf("%w: a new epoch may only move replicas and change the state of blades", ErrLayout)
 	}
+	l.loseReserved(old)
 	if err := l.Validate(); err != nil {
 		return err
 	}

@@ -96,9 +96,10 @@ func randomLayout(r *rand.Rand) *Layout {
 		l.Tables = append(l.Tables, t)
 	}
 	for i := range r.IntN(4) {
-		x := Reservation{Name: strings.Repeat("r/", i+1), Text: []byte(strings.Repeat("x", i))}
+		x := Reservation{Name: strings.Repeat("r/", i+1), Text: []byte(strings.Repeat("x", i)), Passing: r.IntN(2) > 0}
 		for id, s := range l.Segments {
 			if s.Kind == KindIndex && r.IntN(2) > 0 {
+				x.Lost, x.Passing = r.IntN(2) > 0, false
 				x.Addr, x.Size = MakeAddr(SegmentID(id), 2*tableGranules(l.SegmentSize)*granule(l.SegmentSize)), 1+r.Uint32N(1000)
 			}
 		}
@@ -362,6 +363,8 @@ func TestValidateFindsFaults(t *testing.T) {
 		"reserved past the end":     func(l *Layout) { l.Reserved[0].Size = 128<<10 + 1 },
 		"reserved in the table":     func(l *Layout) { l.Reserved[0].Addr = MakeAddr(4, 0) },
 		"reserved between granules": func(l *Layout) { l.Reserved[0].Addr += 8 },
+		"reserved, passing, bytes":  func(l *Layout) { l.Reserved[0].Passing = true },
+		"reserved, lost, no bytes":  func(l *Layout) { l.Reserved[1].Lost = true },
 		"reserved, no bytes":        func(l *Layout) { l.Reserved[0].Size = 0 },
 		"reserved, a long text":     func(l *Layout) { l.Reserved[0].Text = make([]byte, MaxReservationText+1) },
 		"table dropped, root":       func(l *Layout) { l.Tables[0].State = TableDropped },

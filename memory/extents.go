@@ -154,15 +154,15 @@ func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
 	if size > s.MaxExtent() {
 		return 0, fmt.Errorf("%w: an extent of %d bytes; at most %d are possible with segments of %d", ErrTooLarge, size, s.MaxExtent(), s.opts.SegmentSize)
 	}
-	if err := s.settleFrees(c); err != nil {
-		return 0, err
-	}
 	unit := granule(s.opts.SegmentSize)
 	n := granulesFor(size, unit)
 	var a Addr
 	dirty := false
 	for adopted := true; adopted; {
 		err := s.readAdopted(c)
+		if err == nil {
+			err = s.SettleExtents(c)
+		}
 		if err == nil {
 			a, dirty, adopted, err = s.reserveExtent(n, c.Thread().Owner())
 		}
@@ -582,9 +582,14 @@ func (s *Space) extentsOf(want func(owner uint64) (bool, uint64)) []Extent {
 	return out
 }
 
-// SettleExtents clears on the blades the words of extents that were freed, so that
-// their places can be used again. AllocExtent and Close do it, too.
-func (s *Space) SettleExtents(c *rdma.Coro) error { return s.settleFrees(c) }
+// SettleExtents clears on the blades the words of extents that were freed, or discarded with
+// their reservation, so that their places can be used again. AllocExtent does it, too.
+func (s *Space) SettleExtents(c *rdma.Coro) error {
+	if err := s.reclaim(); err != nil {
+		return err
+	}
+	return s.settleFrees(c)
+}
 
 // LevelExtents makes the copies of the tables of extents equal to their primaries, after a client
 // that was changing them has died. If the table of a primary was damaged when the space was opened,

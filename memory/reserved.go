@@ -2,24 +2,35 @@ package memory
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"strings"
 )
 
 // Reservation is a name in the catalog, a text of its user, and perhaps an extent, which belongs to no index. Of the extent
-// the primary counts alone: no other copy is written, so it is lost when its segment has another primary. The next process that
+// the primary counts alone: no other copy is written, so it is lost when its segment has another primary (Lost). The next process that
 // opens the database as the only one ends all reservations with an extent: what must survive belongs into tables.
 //
 //	Space.ChangeReserved                     changes them in one step of the catalog
 //	Space.AdvanceEpoch                       the same, and moves the epoch in that step
 //	AllocExtent, then a reservation          a crash in between leaves an extent that nothing leads to
-//	no reservation any more, and FreeExtent  likewise: the next process that is alone gives such extents back
+//	Layout.Discard                           the owner of the segment gives the extent back when it wants room, or in SettleExtents
 type Reservation struct {
 	Name string
 	Addr Addr   // of the extent
 	Size uint32 // in bytes, as AllocExtent was asked; 0: there is no extent
 	Text []byte
+	// Lost: the segment has had another primary since the reservation was made. It stays lost if the primary comes back.
+	Lost bool
+	// Passing: it has no extent, and ends all the same when no process has the database open.
+	Passing bool
 }
+
+// Reservation.Lost and Reservation.Passing, in the word of the address.
+const (
+	reservedLost    = 1 << 63
+	reservedPassing = 1 << 62
+)
 
 // Limits of reservations.
 const (
@@ -28,14 +39,23 @@ const (
 )
 
 func reservedEntry(r Reservation) Entry {
-	p := binary.LittleEndian.AppendUint64(nil, uint64(r.Addr))
+	addr := uint64(r.Addr)
+	if r.Lost {
+		addr |= reservedLost
+	}
+	if r.Passing {
+		addr |= reservedPassing
+	}
+	p := binary.LittleEndian.AppendUint64(nil, addr)
 	p = binary.LittleEndian.AppendUint32(p, r.Size)
 	p = binary.LittleEndian.AppendUint32(p, uint32(len(r.Text)))
 	return seal(prefixReserved+r.Name, entryReserved, append(p, r.Text...))
 }
 
 func decodeReserved(d *payload) Reservation {
-	r := Reservation{Name: strings.TrimPrefix(d.key, prefixReserved), Addr: Addr(d.u64()), Size: d.u32()}
+	addr := d.u64()
+	r := Reservation{Name: strings.TrimPrefix(d.key, prefixReserved), Addr: Addr(addr &^ (reservedLost | reservedPassing)), Size: d.u32()}
+	r.Lost, r.Passing = addr&reservedLost != 0, addr&reservedPassing != 0
 	r.Text = slices.Clone(d.take(int(d.u32())))
 	return r
 }
@@ -70,9 +90,90 @@ func (l *Layout) Release(name string) {
 	}
 }
 
-// endReserved ends all reservations with an extent: this process is the only one.
+// Discard ends the reservation of a name, and has the extent given back: by the process that owns its segment, this one or another
+// one, once no verb with a key of an earlier epoch takes effect. Then no view may lead to it. It is a change as Reserve is.
+func (l *Layout) Discard(name string) {
+	i, ok := l.reservation(name)
+	if !ok {
+		return
+	}
+	r := l.Reserved[i]
+	if l.Release(name); r.Size > 0 {
+		r.Name, r.Text = fmt.Sprintf("%s%012x", prefixDiscarded, uint64(r.Addr)), nil
+		l.Reserve(r)
+	}
+}
+
+// prefixDiscarded begins the names of reservations that were discarded.
+const prefixDiscarded = ".discarded/"
+
+// discarded are those whose extents this process gives back. The caller holds the lock.
+func (s *Space) discarded() (mine []Reservation) {
+	i, _ := s.layout.reservation(prefixDiscarded)
+	for ; i < len(s.layout.Reserved) && strings.HasPrefix(s.layout.Reserved[i].Name, prefixDiscarded); i++ {
+		if r := s.layout.Reserved[i]; s.mine(r.Addr.Segment()) && s.extents.byID[r.Addr.Segment()] != nil {
+			mine = append(mine, r)
+		}
+	}
+	return mine
+}
+
+// reclaim gives back the extents of this process that were discarded.
+func (s *Space) reclaim() error {
+	s.mu.Lock()
+	n := len(s.discarded())
+	s.mu.Unlock()
+	if n == 0 {
+		return nil
+	}
+	if err := s.endKeys(); err != nil {
+		return err
+	}
+	return s.update(func() error {
+		if err := s.writable(); err != nil {
+			return err
+		}
+		if s.layout.Epoch != s.view.Load().Epoch {
+			return nil // it has not begun yet: later
+		}
+		mine, l := s.discarded(), s.layout.clone()
+		for _, r := range mine {
+			l.Release(r.Name)
+		}
+		if err := s.commit(difference(reservedEntries(s.layout.Reserved), reservedEntries(l.Reserved))...); err != nil {
+			return err
+		}
+		s.layout.Reserved = l.Reserved
+		for _, r := range mine {
+			if err := s.freeExtent(r.Addr, r.Size); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// loseReserved marks the reservations whose segments have another primary than in an earlier layout.
+func (l *Layout) loseReserved(old *Layout) {
+	for i := range l.Reserved {
+		r := &l.Reserved[i]
+		if id := int(r.Addr.Segment()); r.Size > 0 && id < len(old.Segments) && primaryOf(old, id) != primaryOf(l, id) {
+			r.Lost = true
+		}
+	}
+}
+
+// primaryOf is where the primary copy of a segment lies; zero: it is lost.
+func primaryOf(l *Layout, id int) (r Replica) {
+	if p := &l.Segments[id].Placement; p.N > 0 {
+		r = p.Replicas[0]
+	}
+	return r
+}
+
+// endReserved ends all reservations with an extent, and those that pass: this process is the only one.
 func (l *Layout) endReserved() {
-	l.Reserved = slices.DeleteFunc(l.Reserved, func(r Reservation) bool { return r.Size > 0 })
+	l.Reserved = slices.DeleteFunc(l.Reserved, func(r Reservation) bool { return r.Size > 0 || r.Passing })
 }
 
 // Registered reports whether a process has joined, and has not closed the database. A database that is not shared has process
@@ -90,8 +191,8 @@ func (l *Layout) validateReserved() error {
 		switch {
 		case r.Name == "" || len(r.Name) > MaxReservationName || len(r.Text) > MaxReservationText || i > 0 && r.Name <= l.Reserved[i-1].Name:
 			return unsound("reservation %q, with a text of %d bytes", r.Name, len(r.Text))
-		case r.Size == 0 && r.Addr == 0:
-		case r.Size == 0 || r.Addr>>AddrBits != 0 || int(r.Addr.Segment()) >= len(l.Segments) || l.Segments[r.Addr.Segment()].Kind != KindIndex ||
+		case r.Size == 0 && r.Addr == 0 && !r.Lost:
+		case r.Size == 0 || r.Passing || r.Addr>>AddrBits != 0 || int(r.Addr.Segment()) >= len(l.Segments) || l.Segments[r.Addr.Segment()].Kind != KindIndex ||
 			r.Addr.Offset() < tableGranules(l.SegmentSize)*granule(l.SegmentSize) || r.Addr.Offset()%granule(l.SegmentSize) != 0 ||
 			uint64(r.Addr.Offset())+uint64(r.Size) > uint64(l.SegmentSize):
 			return unsound("reservation %q: %d bytes at %v are in no segment of indexes", r.Name, r.Size, r.Addr)

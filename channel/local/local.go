@@ -84,6 +84,19 @@ func (h *host) Enroll(*rdma.Coro, string) (channel.MemberID, error) {
 	return h.id, nil
 }
 
+// Leave is all but nothing: members are numbers here.
+func (h *host) Leave(*rdma.Coro) error { return h.living() }
+
+// living is ErrFenced if this member was declared dead.
+func (h *host) living() error {
+	h.k.mu.Lock()
+	defer h.k.mu.Unlock()
+	if _, over := h.k.over[h.id]; over {
+		return channel.ErrFenced
+	}
+	return nil
+}
+
 func (h *host) Declare(c *rdma.Coro, name string, spec channel.Spec) (channel.Place, error) {
 	if err := h.Refresh(c); err != nil {
 		return channel.Place{}, err
@@ -111,6 +124,9 @@ func (h *host) Declare(c *rdma.Coro, name string, spec channel.Spec) (channel.Pl
 }
 
 func (h *host) Forget(c *rdma.Coro, name string, incarnation uint32) error {
+	if err := h.living(); err != nil {
+		return err
+	}
 	k := h.k
 	k.mu.Lock()
 	e, ok := k.entries[name]
@@ -128,6 +144,9 @@ func (h *host) Fence(_ *rdma.Coro, id channel.MemberID) error {
 	k := h.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if _, over := k.over[h.id]; over {
+		return channel.ErrFenced
+	}
 	if id != 0 && k.over[id] {
 		return nil
 	}
@@ -153,12 +172,9 @@ func (h *host) Fence(_ *rdma.Coro, id channel.MemberID) error {
 func (h *host) Refresh(*rdma.Coro) error {
 	keys, lives := slices.Clone(h.keys), slices.Clone(h.lives)
 	h.view()
-	h.k.mu.Lock()
-	_, over := h.k.over[h.id]
-	h.k.mu.Unlock()
-	if over {
+	if err := h.living(); err != nil {
 		h.keys, h.lives = keys, lives
-		return channel.ErrFenced
+		return err
 	}
 	return nil
 }

@@ -50,6 +50,7 @@ func Example() {
 	// Output:
 	// 3 <nil>
 	// channel/.host
+	// channel/.host/00000001
 	// channel/.members
 	// channel/run-17/done
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"txnode/channel"
 	"txnode/memory"
@@ -12,22 +13,21 @@ import (
 )
 
 const (
-	prefix   = "channel/"
-	listName = prefix + ".host"
+	prefix       = "channel/"
+	hostName     = prefix + ".host"
+	prefixMember = hostName + "/"
 )
 
-// list is what the catalog knows of members: the text of a reservation, as JSON.
-type list struct {
-	Next    channel.MemberID // number of the next member
+// numbers is what the catalog counts: the text of a reservation, as JSON.
+type numbers struct {
+	Next    channel.MemberID // that were given to members
 	Objects uint32           // that were made
-	// Left is the last epoch in which a member was taken off the list: its verbs may take effect while this is the epoch.
+	// Left is the last epoch in which a member has left the catalog: its verbs may take effect while this is the epoch.
 	Left memory.Epoch
-	All  []member
 }
 
-// member is one that may be alive.
+// member is one that may be alive: the text of a reservation, as JSON.
 type member struct {
-	ID      channel.MemberID
 	Process uint32
 	Name    string
 }
@@ -59,8 +59,8 @@ func (h *host) look() {
 	h.layout = h.space.Layout()
 }
 
-func listOf(l *memory.Layout) (x list, err error) {
-	if r := l.Reservation(listName); r != nil {
+func numbersOf(l *memory.Layout) (x numbers, err error) {
+	if r := l.Reservation(hostName); r != nil {
 		err = decode(r, &x)
 	}
 	return x, err
@@ -80,36 +80,74 @@ func reserve(l *memory.Layout, r memory.Reservation, text any) (err error) {
 	return err
 }
 
-// alive reports whether a member is listed, and its process has the database open.
-func (x *list) alive(l *memory.Layout, id channel.MemberID) bool {
-	i := slices.IndexFunc(x.All, func(m member) bool { return m.ID == id })
-	return i >= 0 && l.Registered(x.All[i].Process)
+func nameOf(id channel.MemberID) string { return fmt.Sprintf("%s%08x", prefixMember, uint32(id)) }
+
+// alive reports whether the catalog has a member, and its process has the database open.
+func alive(l *memory.Layout, id channel.MemberID) bool {
+	r := l.Reservation(nameOf(id))
+	return r != nil && runs(l, r)
+}
+
+// runs reports whether the process of a member has the database open.
+func runs(l *memory.Layout, r *memory.Reservation) bool {
+	var m member
+	return decode(r, &m) == nil && l.Registered(m.Process)
+}
+
+// living ends a change by a member that was fenced.
+func (h *host) living(l *memory.Layout) error {
+	if !alive(l, h.id) {
+		return channel.ErrFenced
+	}
+	return nil
 }
 
 func (h *host) Enroll(c *rdma.Coro, name string) (channel.MemberID, error) {
 	var id channel.MemberID
 	err := h.space.ChangeReserved(func(l *memory.Layout, process uint32) error {
-		x, err := listOf(l)
+		x, err := numbersOf(l)
 		if err != nil {
 			return err
 		}
-		had := len(x.All)
-		x.All = slices.DeleteFunc(x.All, func(m member) bool { return !l.Registered(m.Process) })
-		if len(x.All) < had {
+		had := len(l.Reserved)
+		l.Reserved = slices.DeleteFunc(l.Reserved, func(r memory.Reservation) bool {
+			return strings.HasPrefix(r.Name, prefixMember) && !runs(l, &r)
+		})
+		if len(l.Reserved) < had {
 			x.Left = l.Epoch
 		}
 		x.Next++
 		if id = x.Next; id > channel.MaxMember {
 			return fmt.Errorf("%w: member number %d", channel.ErrTooLarge, id)
 		}
-		x.All = append(x.All, member{id, process, name})
-		return reserve(l, memory.Reservation{Name: listName}, x)
+		if err := reserve(l, memory.Reservation{Name: nameOf(id), Passing: true}, member{process, name}); err != nil {
+			return err
+		}
+		return reserve(l, memory.Reservation{Name: hostName}, x)
 	})
 	if err != nil {
 		return 0, err
 	}
 	h.id = id
 	return id, h.Refresh(c) // another process may have ended this one since
+}
+
+func (h *host) Leave(*rdma.Coro) error {
+	return h.space.ChangeReserved(func(l *memory.Layout, _ uint32) error { return leave(l, h.id) })
+}
+
+// leave takes a member off the catalog, if it is there.
+func leave(l *memory.Layout, id channel.MemberID) error {
+	if l.Reservation(nameOf(id)) == nil {
+		return nil
+	}
+	x, err := numbersOf(l)
+	if err != nil {
+		return err
+	}
+	l.Release(nameOf(id))
+	x.Left = l.Epoch
+	return reserve(l, memory.Reservation{Name: hostName}, x)
 }
 
 func (h *host) Declare(c *rdma.Coro, name string, spec channel.Spec) (channel.Place, error) {
@@ -127,21 +165,24 @@ func (h *host) Declare(c *rdma.Coro, name string, spec channel.Spec) (channel.Pl
 		return channel.Place{}, err
 	}
 	var place channel.Place
-	var spare memory.Reservation // extent that is not needed, or not any more
+	var taken bool // by another process: the extent is not needed
 	change := func(l *memory.Layout) error {
-		place, spare = channel.Place{}, memory.Reservation{}
+		place, taken = channel.Place{}, false
 		if r := l.Reservation(prefix + name); r != nil {
 			x, ok, err := found(l, r, name, spec)
 			if err != nil {
 				return err
 			}
 			if ok {
-				place, spare = x.Place, memory.Reservation{Addr: a, Size: spec.Bytes}
+				place, taken = x.Place, true
 				return nil
 			}
-			spare = *r
+			l.Discard(r.Name)
 		}
-		x, err := listOf(l)
+		if err := h.living(l); err != nil {
+			return err
+		}
+		x, err := numbersOf(l)
 		if err != nil {
 			return err
 		}
@@ -151,7 +192,7 @@ func (h *host) Declare(c *rdma.Coro, name string, spec channel.Spec) (channel.Pl
 			return err
 		}
 		place.Incarnation = x.Objects
-		if err := reserve(l, memory.Reservation{Name: listName}, x); err != nil {
+		if err := reserve(l, memory.Reservation{Name: hostName}, x); err != nil {
 			return err
 		}
 		return reserve(l, memory.Reservation{Name: prefix + name, Addr: a, Size: spec.Bytes}, object{spec, place})
@@ -167,8 +208,8 @@ func (h *host) Declare(c *rdma.Coro, name string, spec channel.Spec) (channel.Pl
 		}
 		return channel.Place{}, err
 	}
-	if spare.Size > 0 {
-		if err := h.free(c, spare.Addr, spare.Size); err != nil {
+	if taken {
+		if err := h.free(c, a, spec.Bytes); err != nil {
 			return channel.Place{}, err
 		}
 	}
@@ -183,9 +224,15 @@ func found(l *memory.Layout, r *memory.Reservation, name string, spec channel.Sp
 	if x.Spec != spec {
 		return x, false, &channel.SpecError{Name: name, Have: x.Spec, Want: spec}
 	}
+	ok = there(l, r, &x)
+	return x, ok, nil
+}
+
+// there reports whether an object is where it was when it was made, and has been since.
+func there(l *memory.Layout, r *memory.Reservation, x *object) bool {
 	now, err := placeOf(l, r.Addr)
 	now.Incarnation = x.Place.Incarnation
-	return x, err == nil && now == x.Place, nil
+	return err == nil && !r.Lost && now == x.Place
 }
 
 // placeOf is where an extent lies, without an incarnation of the object.
@@ -216,11 +263,16 @@ func (h *host) alloc(c *rdma.Coro, size uint32) (a memory.Addr, err error) {
 	return a, err
 }
 
-// free gives an extent back that no view leads to.
+// free gives an extent back that this process has allocated.
 func (h *host) free(c *rdma.Coro, a memory.Addr, size uint32) error {
 	if err := h.space.FreeExtent(a, size); err != nil {
 		return err
 	}
+	return h.settle(c)
+}
+
+// settle has extents that were given back used again, those that other processes have discarded, too.
+func (h *host) settle(c *rdma.Coro) error {
 	for range maxTries {
 		err := h.space.SettleExtents(c)
 		if !errors.Is(err, rdma.ErrStaleKey) {
@@ -248,8 +300,10 @@ func (h *host) rekey(c *rdma.Coro) error {
 }
 
 func (h *host) Forget(c *rdma.Coro, name string, incarnation uint32) error {
-	var was memory.Reservation
 	err := h.space.AdvanceEpoch(func(l *memory.Layout) error {
+		if err := h.living(l); err != nil {
+			return err
+		}
 		r := l.Reservation(prefix + name)
 		if r == nil {
 			return errDone
@@ -261,8 +315,7 @@ func (h *host) Forget(c *rdma.Coro, name string, incarnation uint32) error {
 		if x.Place.Incarnation != incarnation {
 			return errDone
 		}
-		was = *r
-		l.Release(r.Name)
+		l.Discard(r.Name)
 		return nil
 	})
 	if errors.Is(err, errDone) {
@@ -271,13 +324,13 @@ func (h *host) Forget(c *rdma.Coro, name string, incarnation uint32) error {
 	if err == nil {
 		err = h.space.EndKeys()
 	}
-	if err != nil { // if the name has ended, the next process that is alone gives the extent back
+	if err != nil {
 		return err
 	}
 	if err := h.rekey(c); err != nil {
 		return err
 	}
-	return h.free(c, was.Addr, was.Size)
+	return h.settle(c)
 }
 
 // errDone ends a change of the epoch that is not needed.
@@ -285,19 +338,17 @@ var errDone = errors.New("channelhost: nothing is to be done")
 
 func (h *host) Fence(_ *rdma.Coro, id channel.MemberID) error {
 	err := h.space.AdvanceEpoch(func(l *memory.Layout) error {
-		x, err := listOf(l)
-		if err != nil || id == 0 {
+		if err := h.living(l); err != nil || id == 0 {
 			return err
 		}
-		i := slices.IndexFunc(x.All, func(m member) bool { return m.ID == id })
-		if i < 0 {
-			if l.Epoch > x.Left {
-				return errDone
-			}
-			return nil
+		x, err := numbersOf(l)
+		if err != nil {
+			return err
 		}
-		x.All, x.Left = slices.Delete(x.All, i, i+1), l.Epoch
-		return reserve(l, memory.Reservation{Name: listName}, x)
+		if l.Reservation(nameOf(id)) == nil && l.Epoch > x.Left {
+			return errDone
+		}
+		return leave(l, id)
 	})
 	if errors.Is(err, errDone) {
 		err = h.space.Follow()
@@ -316,12 +367,8 @@ func (h *host) Refresh(*rdma.Coro) error {
 		return err
 	}
 	v, l := h.space.View(), h.space.Layout()
-	x, err := listOf(l)
-	if err != nil {
+	if err := h.living(l); err != nil {
 		return err
-	}
-	if !x.alive(l, h.id) {
-		return channel.ErrFenced
 	}
 	h.view, h.layout = v, l
 	return nil
@@ -345,7 +392,7 @@ func (h *host) Valid(name string, p channel.Place) error {
 	if err := decode(r, &x); err != nil {
 		return err
 	}
-	if now, err := placeOf(h.layout, r.Addr); err != nil || x.Place != p || now.Blade != p.Blade || now.Off != p.Off || now.Life != p.Life {
+	if x.Place != p || !there(h.layout, r, &x) {
 		return channel.ErrIncarnation
 	}
 	return nil

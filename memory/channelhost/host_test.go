@@ -2,6 +2,8 @@ package channelhost_test
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"txnode/channel"
@@ -97,6 +99,31 @@ func (b *bed) join(i int) (*channel.Member, *rdma.Coro) {
 	return m, c
 }
 
+// enroll makes a member of process i alone, without channels.
+func (b *bed) enroll(i int) channel.Host {
+	b.t.Helper()
+	h := channelhost.New(b.spaces[i])
+	if _, err := h.Enroll(b.coros[i], ""); err != nil {
+		b.t.Fatal(err)
+	}
+	return h
+}
+
+// members is how many members the catalog has.
+func (b *bed) members() (n int) {
+	b.t.Helper()
+	l, err := memory.LoadLayout(&b.cat)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, r := range l.Reserved {
+		if strings.HasPrefix(r.Name, "channel/.host/") {
+			n++
+		}
+	}
+	return n
+}
+
 var identity = channel.Identity{Name: "test", Term: 3_600_000_000_000, Slots: 8}
 
 func check(t testing.TB, err error) {
@@ -142,10 +169,10 @@ func TestFence(t *testing.T) {
 	m, c := b.join(1)
 	same, err := channel.OpenVar[uint64](t.Context(), c, m.Scope("s"), "v")
 	check(t, err)
-	h := channelhost.New(b.spaces[1])
+	h := b.enroll(1)
 	check(t, h.Fence(c, late.ID()))
 	epoch := b.spaces[1].View().Epoch
-	check(t, channelhost.New(b.spaces[2]).Fence(c, late.ID()))
+	check(t, b.enroll(2).Fence(c, late.ID()))
 	check(t, h.Fence(c, late.ID()))
 	if now := b.spaces[2].View().Epoch; now != epoch {
 		t.Errorf("fencing again has moved the epoch from %d to %d", epoch, now)
@@ -176,7 +203,7 @@ func TestUnrevoked(t *testing.T) {
 	v, err := channel.OpenVar[uint64](t.Context(), lc, late.Scope("s"), "v")
 	check(t, err)
 	_, c := b.join(1)
-	h := channelhost.New(b.spaces[1])
+	h := b.enroll(1)
 	b.fabric.refuse = true
 	for range 3 {
 		if err := h.Fence(c, late.ID()); err == nil {
@@ -200,7 +227,7 @@ func TestProcessGone(t *testing.T) {
 	check(t, v.Store(gc, 1))
 	check(t, b.spaces[1].Close(b.coros[1]))
 	m, c := b.join(0) // its number leaves the list
-	h := channelhost.New(b.spaces[0])
+	h := b.enroll(0)
 	for i, moves := range []memory.Epoch{1, 0} {
 		before := b.spaces[0].View().Epoch
 		check(t, h.Fence(c, gone.ID()))
@@ -218,16 +245,17 @@ func TestProcessGone(t *testing.T) {
 	}
 }
 
-// TestForget: an object that is forgotten is gone for all that have it open, and its memory comes back, blank.
+// TestForget: an object that is forgotten is gone for all that have it open, and its memory comes back, blank, whichever process has forgotten it.
 func TestForget(t *testing.T) {
-	b := newBed(t, 2, 1, 2)
-	hosts := []channel.Host{channelhost.New(b.spaces[0]), channelhost.New(b.spaces[1])}
-	c := b.coros[0]
-	for i, h := range hosts {
-		if _, err := h.Enroll(b.coros[i], ""); err != nil {
-			t.Fatal(err)
-		}
+	for by := range 2 {
+		t.Run(fmt.Sprintf("by %d", by), func(t *testing.T) { testForget(t, by) })
 	}
+}
+
+func testForget(t *testing.T, by int) {
+	b := newBed(t, 2, 1, 2)
+	hosts := []channel.Host{b.enroll(0), b.enroll(1)}
+	c := b.coros[0]
 	spec := channel.Spec{Kind: channel.KindVar, Bytes: segment / 2}
 	want := len(b.spaces[0].Extents())
 	for round := range 2 * 16 { // more than the blades have room for
@@ -266,14 +294,21 @@ func TestForget(t *testing.T) {
 		if err := hosts[0].Valid("v", p); err != nil {
 			t.Fatal(err)
 		}
-		check(t, hosts[0].Forget(c, "v", p.Incarnation))
-		check(t, hosts[1].Refresh(b.coros[1]))
+		check(t, hosts[by].Forget(b.coros[by], "v", p.Incarnation))
+		check(t, hosts[1-by].Refresh(b.coros[1-by]))
+		for i, s := range b.spaces { // the threads of the database
+			s.View().Rekey(b.coros[i].Thread())
+			for blade := range b.fabric.Blades() {
+				check(t, b.coros[i].Thread().Reconnect(rdma.BladeID(blade)))
+			}
+		}
 		for i, h := range hosts {
 			if err := h.Valid("v", p); !errors.Is(err, channel.ErrIncarnation) {
 				t.Fatalf("process %d: %v", i, err)
 			}
 		}
 	}
+	check(t, b.spaces[0].SettleExtents(c))
 	if n := len(b.spaces[0].Extents()); n != want || len(b.reserved()) > 0 {
 		t.Errorf("%d extents, and there were %d; %q", n, want, b.reserved())
 	}
@@ -306,6 +341,51 @@ func TestBladeLost(t *testing.T) {
 	}
 }
 
+// TestBack: an object whose blade was lost stays gone, though a copy of its segment comes back to the same place, and is the primary again.
+func TestBack(t *testing.T) {
+	b := newBed(t, 2, 1, 2)
+	m, c := b.join(0)
+	v, err := channel.OpenVar[uint64](t.Context(), c, m.Scope("s"), "v")
+	check(t, err)
+	check(t, v.Store(c, 1))
+	was, s, sc := v.Place(), b.spaces[1], b.coros[1]
+	renew := func() {
+		s.View().Rekey(sc.Thread())
+		for i := range b.fabric.Blades() {
+			check(t, sc.Thread().Reconnect(rdma.BladeID(i)))
+		}
+	}
+	for _, lost := range []rdma.BladeID{was.Blade, 1 - was.Blade} { // it is alive after all
+		check(t, s.AdvanceEpoch(func(l *memory.Layout) error { l.TakeDown(lost); return nil }))
+		renew()
+		check(t, s.Admit(sc, lost, nil))
+		k := s.NewCopier()
+		for idle := false; !idle; {
+			renew()
+			idle, err = k.Step(sc)
+			if check(t, err); err != nil {
+				t.FailNow()
+			}
+		}
+	}
+	check(t, b.spaces[0].Follow())
+	_, err = v.Load(c)
+	if err == nil { // no verb has failed yet
+		err = v.Store(c, 2)
+	}
+	if !errors.Is(err, channel.ErrIncarnation) {
+		t.Errorf("the blade was lost: %v", err)
+	}
+	v.Close()
+	w, err := channel.OpenVar[uint64](t.Context(), c, m.Scope("s"), "v")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := w.Load(c); got != 0 || err != nil || w.Incarnation() == was.Incarnation {
+		t.Errorf("%d, %v, in incarnation %d", got, err, w.Incarnation())
+	}
+}
+
 // TestAlone: the first process that opens the database when all are gone finds no object, and numbers go on.
 func TestAlone(t *testing.T) {
 	b := newBed(t, 2, 1, 1)
@@ -323,5 +403,93 @@ func TestAlone(t *testing.T) {
 	again, _ := b.join(1)
 	if again.ID() <= m.ID() {
 		t.Errorf("number %d after %d", again.ID(), m.ID())
+	}
+}
+
+// TestFencedHost: a member that was fenced fences none, moves no epoch, forgets and makes no object, though its process has not followed.
+func TestFencedHost(t *testing.T) {
+	b := newBed(t, 2, 1, 2)
+	late, lc := b.join(0)
+	m, c := b.join(1)
+	v, err := channel.OpenVar[uint64](t.Context(), c, m.Scope("s"), "v")
+	check(t, err)
+	h := b.enroll(0)
+	id, err := h.Enroll(b.coros[0], "")
+	check(t, err)
+	check(t, b.enroll(1).Fence(c, id))
+	epoch := b.spaces[1].View().Epoch
+	for what, err := range map[string]error{
+		"fences":          h.Fence(lc, m.ID()),
+		"moves the epoch": h.Fence(lc, 0),
+		"forgets":         h.Forget(lc, v.Name(), v.Incarnation()),
+		"refreshes":       h.Refresh(lc),
+	} {
+		if !errors.Is(err, channel.ErrFenced) {
+			t.Errorf("a fenced member %s: %v", what, err)
+		}
+	}
+	if _, err := h.Declare(lc, "new", channel.Spec{Kind: channel.KindVar, Bytes: 128}); !errors.Is(err, channel.ErrFenced) {
+		t.Errorf("a fenced member declares: %v", err)
+	}
+	check(t, b.spaces[1].Follow())
+	if now := b.spaces[1].View().Epoch; now != epoch {
+		t.Errorf("epoch %d after %d", now, epoch)
+	}
+	check(t, v.Store(c, 1)) // v is there
+	check(t, late.Beat(lc))
+}
+
+// TestMembersEnd: the catalog has members that may be alive, and no others: one that leaves is taken off, and so are all when no process is left,
+// whether the database is shared or not.
+func TestMembersEnd(t *testing.T) {
+	for _, shared := range []bool{true, false} {
+		t.Run(fmt.Sprintf("shared %v", shared), func(t *testing.T) {
+			b := newBed(t, 1, 0, 0)
+			o := memory.Options{SegmentSize: segment, LogArea: 64 << 10, Shared: shared}
+			_, c := b.open(o)
+			stays, sc := b.join(0)
+			v, err := channel.OpenVar[uint64](t.Context(), sc, stays.Scope("s"), "v")
+			check(t, err)
+			var last channel.MemberID
+			const joins = 3000 // their names are more than a text has room for
+			for range joins {
+				m, err := channel.Join(t.Context(), c, channelhost.New(b.spaces[0]), channel.Identity{Name: "a member with a name", Term: identity.Term, Slots: 8})
+				if err != nil {
+					t.Fatal(last, err)
+				}
+				last = m.ID()
+				check(t, m.Leave(c))
+				check(t, m.Leave(c))
+				if err := m.Beat(c); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := channel.OpenVar[uint64](t.Context(), c, m.Scope("s"), "w"); !errors.Is(err, channel.ErrFenced) {
+					t.Fatalf("a member that has left opens an object: %v", err)
+				}
+			}
+			if n := b.members(); n != 1 {
+				t.Errorf("%d members, and one has not left", n)
+			}
+			check(t, v.Store(sc, 1))
+			h, epoch := b.enroll(0), b.spaces[0].View().Epoch
+			for i, want := range []memory.Epoch{epoch + 1, epoch + 1} { // its verbs take effect before
+				check(t, h.Fence(c, last))
+				if now := b.spaces[0].View().Epoch; now != want {
+					t.Errorf("fenced %d times: epoch %d, want %d", i+1, now, want)
+				}
+			}
+			if n := b.members(); n != 2 {
+				t.Errorf("%d members, and two have not left", n)
+			}
+			check(t, b.spaces[0].Close(c))
+			o.Attach = true
+			b.open(o)
+			if n := b.members(); n != 0 {
+				t.Errorf("%d members of processes that are gone", n)
+			}
+			if again, _ := b.join(1); again.ID() != joins+3 {
+				t.Errorf("number %d behind %d", again.ID(), joins+2)
+			}
+		})
 	}
 }
