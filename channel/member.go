@@ -150,6 +150,12 @@ func (m *Member) Leave(c *rdma.Coro) error {
 	return nil
 }
 
+// Close gives back the buffers of a member that is dead, or that others are to find so. Close all handles before.
+func (m *Member) Close() {
+	m.slot = -1
+	m.table.Close()
+}
+
 // look reads the heartbeats of all members, if an eighth of the term has passed since they were read.
 // 1 READ then.
 func (m *Member) look(c *rdma.Coro) error {

@@ -30,6 +30,9 @@ func (s *Space) register() {
 	for i, c := range s.layout.Coordinators {
 		r.ids[i], r.dead[i] = c.ID, c.Recovering
 		r.until[i] = r.end(s, old, c.ID, seenLease{until: c.Until, claim: c.Claim}, c.Term)
+		if s.silenced(c) {
+			r.until[i] = longAgo
+		}
 		if from, ok := s.forsaken[c.ID]; ok {
 			r.until[i] = from
 		}
@@ -37,7 +40,11 @@ func (s *Space) register() {
 	}
 	for _, p := range s.layout.Processes {
 		r.processes = append(r.processes, p.ID)
-		r.ends = append(r.ends, r.end(s, old, p.ID, seenLease{until: p.Until}, p.Term))
+		ends := r.end(s, old, p.ID, seenLease{until: p.Until}, p.Term)
+		if ends != 0 && slices.Contains(s.silent, p.ID) {
+			ends = longAgo
+		}
+		r.ends = append(r.ends, ends)
 	}
 	s.regs.Store(r)
 	for id := range s.own {

@@ -70,6 +70,8 @@ type Space struct {
 	claimed map[uint32]int64
 	// forsaken are coordinators that nobody stands for, or recovers, from a time on: see forsake.
 	forsaken map[uint32]int64
+	// silent are processes that have shown no sign of life for a time: see Silence.
+	silent []uint32
 	// clean are places of blades that are up that a segment has had and lost, and
 	// that have been cleared since: see rebuild.go.
 	clean map[rdma.BladeID][]uint64

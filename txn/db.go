@@ -57,8 +57,9 @@ type DB struct {
 	names      tableNames
 	known      atomic.Pointer[tableIndexes] // nil: no table that was opened has any
 	knowMu     sync.Mutex                   // of changes of known
-	unrenew    func()                       // ends renewing; nil: it has not begun
-	renewed    atomic.Pointer[occ.Engine]   // whose sessions are renewed; nil: there are none yet
+	beating    beating
+	unrenew    func()                     // ends renewing; nil: it has not begun
+	renewed    atomic.Pointer[occ.Engine] // whose sessions are renewed; nil: there are none yet
 	recoveries recoveryCounters
 
 	mu      sync.Mutex
@@ -130,6 +131,9 @@ func Open(ctx context.Context, o Options) (db *DB, err error) {
 		if err := db.space.EndAlone(); err != nil {
 			return nil, errors.Join(err, db.Close(ctx))
 		}
+	}
+	if err := db.startHeartbeat(); err != nil {
+		return nil, errors.Join(err, db.Close(ctx))
 	}
 	return db, nil
 }

@@ -126,3 +126,9 @@ func (w *Worker) SpoilIndex(table string, root bool, hash uint64, off uint32, bi
 func (db *DB) TablesAt(draw func() uint64) (cut uint64, tables []memory.Table, err error) {
 	return tablesAt(draw, db.space.Tables)
 }
+
+// StallHeartbeat has the heartbeat of the process stand still until the function that it returns is called.
+func (db *DB) StallHeartbeat() (resume func()) {
+	db.beating.mu.Lock()
+	return db.beating.mu.Unlock
+}

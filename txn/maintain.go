@@ -25,6 +25,7 @@ import (
 // workers do it between their transactions, and DB.Maintain does.
 type maintainer struct {
 	stop    chan struct{} // nil: there is no goroutine; never changed after Open
+	hurry   chan struct{} // has its next round begin at once
 	done    sync.WaitGroup
 	unwatch context.CancelFunc // nil: nothing watches the catalog; never changed after Open
 	sweeper *recovery.Sweeper  // of the goroutine, under DB.ctlMu
@@ -93,7 +94,7 @@ func (db *DB) startMaintenance() {
 		return
 	}
 	m := &db.maintenance
-	m.stop = make(chan struct{})
+	m.stop, m.hurry = make(chan struct{}), make(chan struct{}, 1)
 	every := max(db.opts.LeaseTerm/3, minMaintenance)
 	m.done.Go(func() {
 		t := time.NewTimer(every)
@@ -102,6 +103,7 @@ func (db *DB) startMaintenance() {
 			select {
 			case <-m.stop:
 				return
+			case <-m.hurry:
 			case <-t.C:
 			}
 			more, err := db.maintainOnce()
@@ -115,6 +117,14 @@ func (db *DB) startMaintenance() {
 			}
 		}
 	})
+}
+
+// hurry has maintenance look at once for what has expired.
+func (db *DB) hurry() {
+	select {
+	case db.maintenance.hurry <- struct{}{}:
+	default: // it will, or workers do
+	}
 }
 
 // stopMaintenance ends the goroutines.

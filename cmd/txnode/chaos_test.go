@@ -32,11 +32,12 @@ import (
 var (
 	chaosRounds = flag.Int("chaos.rounds", 0, "how many rounds of faults there are; 0: a few")
 	chaosEtcd   = flag.Bool("chaos.etcd", false, "the catalog is in an etcd, and not in a process of txnode serve")
+	chaosBeat   = flag.Duration("chaos.heartbeat", 100*time.Millisecond, "heartbeat of the writers; 0: none")
 	chaosSeed   = flag.Uint64("chaos.seed", 1, "seed of the faults (not of when the system schedules what)")
 )
 
 const (
-	asWriter      = "TXNODE_TEST_AS_WRITER" // address, journal and seed, with spaces between them
+	asWriter      = "TXNODE_TEST_AS_WRITER" // address, journal, seed, heartbeat, lease and spinning goroutines, with spaces between them
 	chaosAccounts = 40
 	chaosMoney    = 1000 // of each account
 	chaosLease    = time.Second
@@ -51,8 +52,8 @@ type chaosTables struct {
 	done     *txn.OrderedTable[string, uint64] // transactions, by writer and number
 }
 
-func openChaos(ctx context.Context, address string) (x chaosTables, err error) {
-	x.db, err = cluster.Open(ctx, address, txn.Options{LeaseTerm: chaosLease, Workers: 4, IndexGroups: 16}, cluster.Options{TCP: tcp.Options{Verb: 5 * time.Second}})
+func openChaos(ctx context.Context, address string, beat, lease time.Duration) (x chaosTables, err error) {
+	x.db, err = cluster.Open(ctx, address, txn.Options{LeaseTerm: lease, Heartbeat: beat, Workers: 4, IndexGroups: 16}, cluster.Options{TCP: tcp.Options{Verb: 5 * time.Second}})
 	if err != nil {
 		return x, err
 	}
@@ -69,8 +70,17 @@ func openChaos(ctx context.Context, address string) (x chaosTables, err error) {
 func runWriter(args string) error {
 	f := strings.Fields(args)
 	seed, err := strconv.ParseUint(f[2], 10, 64)
-	if err != nil {
+	beat, err2 := time.ParseDuration(f[3])
+	lease, err3 := time.ParseDuration(f[4])
+	spin, err4 := strconv.Atoi(f[5])
+	if err := errors.Join(err, err2, err3, err4); err != nil {
 		return err
+	}
+	for range spin {
+		go func() {
+			for n := 0; ; n++ { // it keeps a processor busy
+			}
+		}()
 	}
 	journal, err := os.OpenFile(f[1], os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
@@ -79,7 +89,7 @@ func runWriter(args string) error {
 	ctx := context.Background()
 	var x chaosTables
 	for { // a blade may be down, or the catalog away
-		if x, err = openChaos(ctx, f[0]); err == nil {
+		if x, err = openChaos(ctx, f[0], beat, lease); err == nil {
 			break
 		}
 		fmt.Fprintf(os.Stderr, "opening: %v\n", err)
@@ -127,6 +137,9 @@ type chaos struct {
 	journal []string // of all writers that there ever were
 	live    []int    // journals of those of now
 	log     *os.File
+	beat    time.Duration // of the writers
+	lease   time.Duration
+	spin    int
 }
 
 // run starts a process whose output goes to the log.
@@ -174,7 +187,7 @@ func (c *chaos) startWriter(i int) {
 	j := filepath.Join(c.dir, "journal"+strconv.Itoa(len(c.journal)))
 	c.live[i] = len(c.journal)
 	c.journal = append(c.journal, j)
-	c.writers[i] = c.run(fmt.Sprintf("%s=%s %s %d", asWriter, c.address, j, len(c.journal)))
+	c.writers[i] = c.run(fmt.Sprintf("%s=%s %s %d %v %v %d", asWriter, c.address, j, len(c.journal), c.beat, c.lease, c.spin))
 }
 
 // keys are those of a journal: lines that are whole.
@@ -222,7 +235,7 @@ func (c *chaos) audit(what string) {
 	var x chaosTables
 	var err error
 	c.await(what+": the database cannot be opened", func() bool {
-		x, err = openChaos(c.t.Context(), c.address)
+		x, err = openChaos(c.t.Context(), c.address, c.beat, c.lease)
 		if err != nil {
 			fmt.Fprintf(c.log, "audit: %v\n", err)
 		}
@@ -350,16 +363,11 @@ var faults = []struct {
 	}},
 }
 
-// TestChaos: see above.
-func TestChaos(t *testing.T) {
-	rounds := *chaosRounds
-	if rounds == 0 {
-		rounds = 5
-		if testing.Short() {
-			rounds = 2
-		}
-	}
-	dir, err := os.MkdirTemp("", "chaos") //nolint:usetesting // t.TempDir is too long for a socket
+// begin starts blades and catalog, makes the database, and starts the writers.
+func (c *chaos) begin() {
+	t := c.t
+	t.Helper()
+	dir, err := os.MkdirTemp("", "chaos") // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,10 +377,8 @@ func TestChaos(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { log.Close() })
-	c := &chaos{
-		t: t, dir: dir, address: "unix:" + dir + "/c", rand: rand.New(rand.NewPCG(*chaosSeed, 7)),
-		blades: make([]*exec.Cmd, 4), writers: make([]*exec.Cmd, 3), live: make([]int, 3), log: log,
-	}
+	c.dir, c.address, c.log = dir, "unix:"+dir+"/c", log
+	c.rand, c.live = rand.New(rand.NewPCG(*chaosSeed, 7)), make([]int, len(c.writers))
 	for i := range c.blades {
 		c.serveBlade(i)
 	}
@@ -390,7 +396,7 @@ func TestChaos(t *testing.T) {
 		p := c.run(asProgram+"=1", args...)
 		return p.Wait() == nil
 	})
-	x, err := openChaos(t.Context(), c.address)
+	x, err := openChaos(t.Context(), c.address, c.beat, c.lease)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -411,6 +417,19 @@ func TestChaos(t *testing.T) {
 		c.startWriter(i)
 	}
 	c.goOn("at the start")
+}
+
+// TestChaos: see above.
+func TestChaos(t *testing.T) {
+	rounds := *chaosRounds
+	if rounds == 0 {
+		rounds = 5
+		if testing.Short() {
+			rounds = 2
+		}
+	}
+	c := &chaos{t: t, beat: *chaosBeat, lease: chaosLease, blades: make([]*exec.Cmd, 4), writers: make([]*exec.Cmd, 3)}
+	c.begin()
 	kinds := c.rand.Perm(len(faults))
 	for round := range rounds {
 		n := 1 + c.rand.IntN(2)
@@ -423,7 +442,7 @@ func TestChaos(t *testing.T) {
 			}
 		}
 		what := fmt.Sprintf("round %d: %s", round, strings.Join(names, ", and "))
-		fmt.Fprintln(log, what)
+		fmt.Fprintln(c.log, what)
 		for _, f := range now {
 			faults[f].do(c)
 		}
@@ -432,7 +451,7 @@ func TestChaos(t *testing.T) {
 		c.audit(what)
 		c.must("check", c.address) // the whole database, beside the writers
 		if t.Failed() {
-			p, _ := os.ReadFile(log.Name())
+			p, _ := os.ReadFile(c.log.Name())
 			t.Fatalf("the processes have said:\n%s", p[max(len(p)-8000, 0):])
 		}
 		if testing.Verbose() {
