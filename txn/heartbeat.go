@@ -21,7 +21,7 @@ type beating struct {
 }
 
 // heartbeatThread is the index of the thread that beats.
-const heartbeatThread = controlThread + 1
+const heartbeatThread = keeperThread + 1
 
 // startHeartbeat starts a goroutine that beats, and looks for processes that are silent. Without one leases count.
 func (db *DB) startHeartbeat() error {
