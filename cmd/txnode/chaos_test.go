@@ -32,7 +32,7 @@ import (
 var (
 	chaosRounds = flag.Int("chaos.rounds", 0, "how many rounds of faults there are; 0: a few")
 	chaosEtcd   = flag.Bool("chaos.etcd", false, "the catalog is in an etcd, and not in a process of txnode serve")
-	chaosBeat   = flag.Duration("chaos.heartbeat", 100*time.Millisecond, "heartbeat of the writers; 0: none")
+	chaosBeat   = flag.Duration("chaos.heartbeat", 0, "heartbeat of the writers; 0: none")
 	chaosSeed   = flag.Uint64("chaos.seed", 1, "seed of the faults (not of when the system schedules what)")
 )
 
