@@ -127,9 +127,10 @@ figures: ## the tables of docs/simulator-*.md, printed anew by the program; tens
 	$(GO) run ./benchmarks/figures -only '$(FIGURES)' docs/simulator-*.md
 
 .PHONY: exhaustive
-exhaustive: ## every schedule of small cases: stops at every verb, and of the recovery; pairs in every order [EXHAUSTIVE_FLAGS="-run TestStops"]
+exhaustive: ## every schedule of small cases: stops at every verb, and of the recovery; pairs, and two processes, in every order [EXHAUSTIVE_FLAGS="-run TestStops"]
 	cd occ/exhaustive && $(GO) test -count 1 -timeout 0 -full $(EXHAUSTIVE_FLAGS)
 	cd occ/recovery && $(GO) test -count 1 -timeout 0 -full $(EXHAUSTIVE_FLAGS)
+	cd txn/orders && $(GO) test -count 1 -timeout 0 -full $(EXHAUSTIVE_FLAGS)
 
 .PHONY: mutants
 mutants: ## wrong versions of the protocol, each of which a test has to catch [MUTANTS=pattern MUTANTS_FLAGS="-quick -show"]

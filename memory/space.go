@@ -220,6 +220,9 @@ func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, x *opening, o Options) (s *S
 		}
 	}()
 	if err := s.attach(c, x, fresh); err != nil {
+		if now, _ := cat.Await(ended, s.rev); fresh && o.Shared && now > s.rev { // another process has created it meanwhile
+			err = errors.Join(errAhead, err)
+		}
 		return nil, err
 	}
 	s.hollow, s.withheld = s.layout.Hollow, s.layout.Hollow

@@ -8,6 +8,7 @@ import (
 	"txnode/index"
 	"txnode/occ/recovery"
 	"txnode/rdma"
+	"txnode/rdma/steptest"
 )
 
 // What happens to a blade.
@@ -248,15 +249,15 @@ func (s *stops) bladesAgain(states, n *sample) error {
 // again is a case of bladesAgain.
 func (s *stops) again(at, again schedule, m mishap) error {
 	s.recoverBeside(at, ignored)
-	follow(s.f, again)
+	s.f.Follow(again)
 	return s.loseBladeAgain(m)
 }
 
 // theBlade is what the flags say of a blade that is lost.
 func theBlade() (at, again schedule, m mishap, err error) {
 	m = mishap{rdma.BladeID(*bladeFlag), *mishapFlag}
-	if at, err = parseSchedule(*stopAt); err == nil && *stopAgain != "-" {
-		again, err = parseSchedule(*stopAgain)
+	if at, err = steptest.ParseSchedule(*stopAt); err == nil && *stopAgain != "-" {
+		again, err = steptest.ParseSchedule(*stopAgain)
 	}
 	return at, again, m, err
 }

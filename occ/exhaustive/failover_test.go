@@ -85,6 +85,6 @@ func (s *stops) oneFailOver() error {
 		return err
 	}
 	s.failOverBeside(at, m)
-	follow(s.f, again)
+	s.f.Follow(again)
 	return s.stopFailOver(m)
 }

@@ -67,13 +67,13 @@ func pair(t *testing.T, w *world, cold bool, limit int, txns ...txn) {
 func (w *world) orders(t *testing.T, limit int, start func(), end func(schedule) error) {
 	t.Helper()
 	if *only != "" || *single {
-		s, err := parseSchedule(*only)
+		s, err := steptest.ParseSchedule(*only)
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.try(t, func() error {
 			start()
-			replay(w.f, s)
+			w.f.Replay(s)
 			return end(s)
 		})
 		return
@@ -87,9 +87,9 @@ func (w *world) orders(t *testing.T, limit int, start func(), end func(schedule)
 	}
 	w.try(t, func() error {
 		err := guarded(func() error {
-			_, all, err := interleave(w.f, limit/2, true, start, visit)
+			_, all, err := w.f.Interleave(limit/2, true, start, visit)
 			if err == nil && !all {
-				err = walks(w.f, limit/2, start, visit)
+				err = w.f.Walks(limit/2, start, visit)
 				done.more(t, orders)
 			}
 			return err
@@ -146,7 +146,7 @@ func TestReduction(t *testing.T) {
 				outcomes[i] = map[string]int{}
 				var clients []*client
 				var err error
-				runs[i], _, err = interleave(w.f, 6_000, i == 0,
+				runs[i], _, err = w.f.Interleave(6_000, i == 0,
 					func() { clients = w.startPair(false, named(p[0]), named(p[1])) },
 					func(schedule) error {
 						v := w.judge(pairKeys)

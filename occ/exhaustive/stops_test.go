@@ -91,7 +91,7 @@ func (s *stops) cuts(start func(), visit func(at schedule) error) error {
 		at := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		start()
-		follow(s.f, at)
+		s.f.Follow(at)
 		moves := s.f.Moves()
 		p := s.f.Progress()
 		if seen[p] {
@@ -115,7 +115,7 @@ func (s *stops) cuts(start func(), visit func(at schedule) error) error {
 // goTo is the state of a first stop.
 func (s *stops) goTo(at schedule) {
 	s.begin()
-	follow(s.f, at)
+	s.f.Follow(at)
 }
 
 // stopAt stops the victim in the state of a first stop. Whoever comes then is seen verb by
@@ -282,7 +282,7 @@ func (s *stops) lose() error {
 
 // one repeats one case.
 func (s *stops) one() error {
-	at, err := parseSchedule(*stopAt)
+	at, err := steptest.ParseSchedule(*stopAt)
 	if err != nil {
 		return err
 	}
@@ -294,12 +294,12 @@ func (s *stops) one() error {
 		s.goTo(at)
 		return s.pause()
 	}
-	again, err := parseSchedule(*stopAgain)
+	again, err := steptest.ParseSchedule(*stopAgain)
 	if err != nil {
 		return err
 	}
 	s.recoverBeside(at, fatal)
-	follow(s.f, again)
+	s.f.Follow(again)
 	return s.second()
 }
 

@@ -283,3 +283,6 @@ func (w *world) root() memory.Addr {
 	}
 	return ts[0].Root
 }
+
+// schedule is the moves of a run.
+type schedule = steptest.Schedule

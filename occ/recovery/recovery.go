@@ -189,7 +189,16 @@ func FailOver(c *rdma.Coro, o Options, change func(*memory.Layout) error) (Repor
 			if o.Change == nil {
 				return Report{}, nil
 			}
-			return Report{}, o.Space.AdvanceEpoch(o.Change)
+			err := o.Space.AdvanceEpoch(func(l *memory.Layout) error {
+				if len(l.Coordinators) > 0 { // another process has registered it meanwhile: it may have locks, which are to be decided
+					return errBegun
+				}
+				return o.Change(l)
+			})
+			if errors.Is(err, errBegun) {
+				continue
+			}
+			return Report{}, err
 		}
 		ids := make([]uint32, len(cs))
 		for i := range cs {
@@ -207,6 +216,9 @@ func FailOver(c *rdma.Coro, o Options, change func(*memory.Layout) error) (Repor
 		return rep, err
 	}
 }
+
+// errBegun: a coordinator was registered since FailOver has looked.
+var errBegun = errors.New("recovery: a coordinator has begun meanwhile")
 
 // Reconnect takes the queue pairs of a thread to all blades that are up out of the
 // error state. It waits, if need be, until what the thread's other coroutines have

@@ -17,8 +17,16 @@ type Client struct {
 	yield func(struct{}) bool
 	port  *port // that it waits on
 	until int64
+	step  *step // that it waits for; nil: none
+	steps int   // that it has made
+	wakes int   // out of sleep, as moves
+	awake int   // what Fabric.moved was then
 	ended bool
-	panic any
+	// stopping: it is being stopped, and makes no more steps
+	stopping bool
+	panic    any
+	// Process is the number of the process that the client belongs to, 0 if it is one of its own: see Fabric.Step.
+	Process int
 }
 
 // stopped unwinds a client that was stopped.
@@ -26,12 +34,15 @@ type stopped struct{}
 
 // Go starts a client: fn runs until it waits for the first time. A panic in it comes
 // out of the call that lets it run: Go, Do or Stop.
-func (f *Fabric) Go(fn func()) *Client {
-	c := &Client{f: f}
+func (f *Fabric) Go(fn func()) *Client { return f.GoIn(0, fn) }
+
+// GoIn is Go for a client of a process.
+func (f *Fabric) GoIn(process int, fn func()) *Client {
+	c := &Client{f: f, Process: process}
 	c.next, c.stop = iter.Pull(func(yield func(struct{}) bool) {
 		defer func() {
 			c.ended = true
-			if r := recover(); r != nil && r != (stopped{}) {
+			if r := recover(); r != nil && r != (stopped{}) && !c.stopping {
 				c.panic = r
 			}
 		}()
@@ -81,6 +92,11 @@ func (c *Client) Stop() {
 			q.place()
 		}
 	}
+	c.stopping = true
+	if c.step != nil && !c.step.rests {
+		c.step = nil
+		c.resume()
+	}
 	was := c.f.cur
 	c.f.cur = c
 	c.stop()
@@ -99,10 +115,13 @@ func (f *Fabric) LoseFrom(n int) { p := f.ports[len(f.ports)-1]; p.lose = p.ran 
 // Executed is how many requests of the port that was made n-th have been executed.
 func (f *Fabric) Executed(n int) int { return f.ports[n].ran }
 
-// Progress says how far the queue pairs of all ports have come: runs with the same
+// Progress says how far the queue pairs of all ports have come, and steps of clients: runs with the same
 // beginning that agree in it are in the same state.
 func (f *Fabric) Progress() string {
 	var b []byte
+	for _, c := range f.clients {
+		b = binary.AppendUvarint(b, uint64(c.steps))
+	}
 	for _, p := range f.ports {
 		for _, q := range p.qps {
 			b = binary.AppendUvarint(b, uint64(q.moved))
@@ -126,13 +145,17 @@ func (f *Fabric) End() {
 }
 
 // Move is something that may happen next: requests at the head of a queue pair are
-// executed, or its completed WRITEs become visible. Equal moves in runs with the same
+// executed, or its completed WRITEs become visible, or a client makes a step. Equal moves in runs with the same
 // decisions before them are the same.
 type Move struct {
-	Port  int
-	Blade rdma.BladeID // of the first request, with grain Batches
-	Step  int          // how many of the queue pair's came before
-	Place bool
+	// Client is the number of the client that makes a step, from 1 in the order in which they were started; 0: it is a
+	// move of a port.
+	Client int
+	Port   int
+	Blade  rdma.BladeID // of the first request, with grain Batches
+	Step   int          // how many of the queue pair's came before
+	Place  bool
+	Wake   bool // the client has slept for long enough
 	// Post is the number of the Post that the requests are of.
 	Post int
 }
@@ -141,7 +164,7 @@ type Move struct {
 // ended and nothing is left to be done.
 func (f *Fabric) Moves() []Move {
 	for {
-		var all []Move
+		all := f.stepMoves()
 		for _, p := range f.ports {
 			if p.dead {
 				continue
@@ -181,7 +204,7 @@ func (p *port) oldest() int {
 func (f *Fabric) pass() bool {
 	var first *Client
 	for _, c := range f.clients {
-		if !c.ended && (first == nil || c.until < first.until) {
+		if !c.ended && !c.rests() && (first == nil || c.until < first.until) {
 			first = c
 		}
 	}
@@ -199,8 +222,13 @@ func (f *Fabric) pass() bool {
 
 // Do makes a move happen, and lets the client go on whose it is.
 func (f *Fabric) Do(m Move) {
-	p := f.ports[m.Port]
 	f.now += 10
+	if m.Client > 0 {
+		f.doStep(f.clients[m.Client-1], m.Wake)
+		return
+	}
+	f.moved++
+	p := f.ports[m.Port]
 	q := p.qps[m.Blade]
 	switch {
 	case m.Place:
@@ -242,7 +270,7 @@ func (f *Fabric) settle() {
 			}
 		}
 		for _, c := range f.clients {
-			if !c.ended && c.port != nil && c.port.done.len() > 0 {
+			if !c.ended && c.port != nil && c.port.done.len() > 0 && !f.busy(c) {
 				c.resume()
 				again = true
 			}
@@ -250,8 +278,9 @@ func (f *Fabric) settle() {
 	}
 }
 
-// Access is a range of a blade's memory that a move reads or changes.
+// Access is a range of a blade's memory that a move reads or changes, or of something else.
 type Access struct {
+	What   Realm
 	Blade  rdma.BladeID
 	Off, N uint64
 	Writes bool
@@ -259,8 +288,17 @@ type Access struct {
 
 // Footprint appends what a move that is possible now will touch.
 func (f *Fabric) Footprint(m Move, to []Access) []Access {
+	if m.Wake {
+		return to
+	}
+	if m.Client > 0 {
+		return f.clients[m.Client-1].step.touches(to)
+	}
 	p := f.ports[m.Port]
 	add := func(q *queuePair, w *rdma.WR) {
+		if f.o.Control {
+			to = append(to, Access{Blade: q.blade, What: opens, N: 1})
+		}
 		a := Access{Blade: q.blade, Off: w.Off, N: uint64(w.Len), Writes: w.Op != rdma.OpRead && w.Op != rdma.OpFlush}
 		if w.Op == rdma.OpWrite && !f.o.Caps.Placed {
 			return // it is the placing that others can see
@@ -310,10 +348,26 @@ func (f *Fabric) Footprint(m Move, to []Access) []Access {
 func Overlap(a, b []Access) bool {
 	return slices.ContainsFunc(a, func(x Access) bool {
 		return slices.ContainsFunc(b, func(y Access) bool {
-			return x.Blade == y.Blade && (x.Writes || y.Writes) && x.Off < y.Off+y.N && y.Off < x.Off+x.N
+			return x.What == y.What && x.Blade == y.Blade && (x.Writes || y.Writes) && x.Off < y.Off+y.N && y.Off < x.Off+x.N
 		})
 	})
 }
 
 // Of is the client whose move it is; nil: of a port that no client has used.
-func (f *Fabric) Of(m Move) *Client { return f.ports[m.Port].client }
+func (f *Fabric) Of(m Move) *Client {
+	if m.Client > 0 {
+		return f.clients[m.Client-1]
+	}
+	return f.ports[m.Port].client
+}
+
+// Commute reports whether two moves, both possible now, with these footprints, lead to the same in either order.
+func (f *Fabric) Commute(a Move, fa []Access, b Move, fb []Access) bool {
+	if a.Client == 0 && b.Client == 0 && a.Port == b.Port && (a.Blade == b.Blade || a.Post != b.Post && !a.Place && !b.Place) {
+		return false
+	}
+	if x, y := f.Of(a), f.Of(b); a.Client+b.Client > 0 && x != nil && y != nil && x.Process > 0 && x.Process == y.Process {
+		return false // one of them may keep the other from going on
+	}
+	return !Overlap(fa, fb)
+}

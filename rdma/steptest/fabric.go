@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"hash/maphash"
+	"slices"
 
 	"txnode/rdma"
 )
@@ -29,6 +30,11 @@ type Options struct {
 	// EagerReads makes READs happen as soon as nothing of their queue pair is in
 	// front of them. No schedule is lost by it while there is one client.
 	EagerReads bool
+	// Control makes a step of each call to Blades, Grant and Revoke by a client: see Fabric.Step.
+	Control bool
+	// Wakes makes it a move that a client wakes up: once between two moves of other kinds. Else clients sleep as long as anything
+	// else can happen.
+	Wakes bool
 }
 
 const pageSize = 4096
@@ -42,11 +48,15 @@ type Fabric struct {
 	// lives are the incarnations of the blades.
 	lives []uint64
 	down  []bool // blades that are stopped
+	cut   map[cut]bool
+	// Done, if not nil, is told of each request that has been executed.
+	Done  func(c *Client, w *rdma.WR)
 	ports []*port
 	cur   *Client
 
 	clients []*Client
 	posts   int
+	moved   int      // moves but for wakes
 	spare   [][]byte // arenas of ports that are gone
 
 	saved      [][]byte
@@ -95,6 +105,12 @@ func (f *Fabric) Caps() rdma.Caps { return f.o.Caps }
 
 // Blades lists the blades.
 func (f *Fabric) Blades() []rdma.BladeInfo {
+	f.control("blades", func(to []Access) []Access {
+		for b := range f.keys {
+			to = append(to, Access{Blade: rdma.BladeID(b), What: oldest, N: 1})
+		}
+		return to
+	})
 	var all []rdma.BladeInfo
 	for i := range f.keys {
 		all = append(all, rdma.BladeInfo{ID: rdma.BladeID(i), Size: f.o.Size, Key: f.keys[i].Oldest(), Incarnation: f.lives[i]})
@@ -120,7 +136,7 @@ func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
 	if int(b) >= len(f.mem) {
 		return fmt.Errorf("steptest: blade %d: %w", b, rdma.ErrBladeDown)
 	}
-	if f.down[b] {
+	if f.down[b] || f.cutOff(f.cur, b) {
 		return stoppedBlade(b)
 	}
 	if off > f.o.Size || n > f.o.Size-off {
@@ -131,10 +147,17 @@ func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
 
 // Grant adds an access key to a blade: rdma.Fabric.
 func (f *Fabric) Grant(b rdma.BladeID) (rdma.Key, error) {
+	f.control("grant", func(to []Access) []Access {
+		to = append(to, Access{Blade: b, What: granted, N: 1, Writes: true})
+		if int(b) < len(f.keys) && len(slices.Collect(f.keys[b].All())) == rdma.MaxKeys { // one of them ends
+			to = append(to, Access{Blade: b, What: opens, N: 1, Writes: true})
+		}
+		return to
+	})
 	if int(b) >= len(f.mem) {
 		return 0, fmt.Errorf("steptest: blade %d: %w", b, rdma.ErrBladeDown)
 	}
-	if f.down[b] {
+	if f.down[b] || f.cutOff(f.cur, b) {
 		return 0, stoppedBlade(b)
 	}
 	return f.keys[b].Grant(), nil
@@ -143,10 +166,22 @@ func (f *Fabric) Grant(b rdma.BladeID) (rdma.Key, error) {
 // Revoke ends the access keys of a blade that are older than before: rdma.Fabric. WRITEs that
 // have completed are placed first.
 func (f *Fabric) Revoke(b rdma.BladeID, before rdma.Key) error {
+	f.control("revoke", func(to []Access) []Access {
+		idle := int(b) >= len(f.keys) || f.keys[b].Oldest() == before
+		for _, what := range []Realm{oldest, granted, opens} {
+			to = append(to, Access{Blade: b, What: what, N: 1, Writes: !idle})
+		}
+		for _, p := range f.ports {
+			for _, l := range p.qps[b].landing {
+				to = append(to, Access{Blade: b, Off: l.off, N: l.n, Writes: true})
+			}
+		}
+		return to
+	})
 	if int(b) >= len(f.mem) {
 		return fmt.Errorf("steptest: blade %d: %w", b, rdma.ErrBladeDown)
 	}
-	if f.down[b] {
+	if f.down[b] || f.cutOff(f.cur, b) {
 		return stoppedBlade(b)
 	}
 	if !f.keys[b].Opens(before) {
@@ -157,6 +192,25 @@ func (f *Fabric) Revoke(b rdma.BladeID, before rdma.Key) error {
 	}
 	f.keys[b].Revoke(before)
 	return nil
+}
+
+// cut is a blade that a process cannot reach.
+type cut struct {
+	process int
+	blade   rdma.BladeID
+}
+
+// Cut has the requests of a process to a blade fail until Restore, and its calls to the blade.
+func (f *Fabric) Cut(process int, b rdma.BladeID) {
+	if f.cut == nil {
+		f.cut = map[cut]bool{}
+	}
+	f.cut[cut{process, b}] = true
+}
+
+// cutOff reports whether a client cannot reach a blade.
+func (f *Fabric) cutOff(c *Client, b rdma.BladeID) bool {
+	return len(f.cut) > 0 && c != nil && f.cut[cut{c.Process, b}]
 }
 
 func stoppedBlade(b rdma.BladeID) error {
@@ -170,6 +224,14 @@ func (f *Fabric) StopBlade(b rdma.BladeID) {
 	for _, p := range f.ports {
 		p.qps[b].forget()
 	}
+}
+
+// All appends all that there is of a blade, as changed: what a step touches that stops it.
+func (f *Fabric) All(b rdma.BladeID, to []Access) []Access {
+	for what := range Outside {
+		to = append(to, Access{What: what, Blade: b, N: f.o.Size, Writes: true})
+	}
+	return to
 }
 
 // RestartBlade stops a blade and brings it back at once, with what its memory held, or
@@ -233,7 +295,8 @@ func (f *Fabric) Restore() {
 	copy(f.keys, f.savedKeys)
 	copy(f.lives, f.savedLives)
 	clear(f.down)
-	f.now, f.posts = f.savedNow, 0
+	clear(f.cut)
+	f.now, f.posts, f.moved = f.savedNow, 0, 0
 	for _, p := range f.ports {
 		f.spare = append(f.spare, p.arena)
 	}

@@ -142,6 +142,8 @@ func (q *queuePair) check(w *rdma.WR) rdma.Status {
 	switch {
 	case f.down[q.blade], q.gone:
 		return rdma.StatusNoBlade
+	case f.cutOff(q.p.client, q.blade):
+		return rdma.StatusTimeout
 	case local > uint64(len(q.p.arena)):
 		return rdma.StatusLocal
 	case !f.keys[q.blade].Opens(w.Key):
@@ -176,6 +178,9 @@ func (q *queuePair) step(g Grain) {
 			q.copy(w, true, false)
 		default:
 			c.result = q.execute(w)
+		}
+		if f := q.p.f; f.Done != nil {
+			f.Done(q.p.client, w)
 		}
 	}
 	if q.p.ran == q.p.lose {
@@ -322,7 +327,7 @@ func (p *port) Reset(b rdma.BladeID) error {
 	if p.qps[b].queue.len() > 0 {
 		return errors.New("steptest: Reset of a queue pair with outstanding requests")
 	}
-	if p.f.down[b] {
+	if p.f.down[b] || p.f.cutOff(p.f.cur, b) {
 		return stoppedBlade(b)
 	}
 	p.qps[b].broken, p.qps[b].gone = false, false

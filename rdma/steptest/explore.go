@@ -1,4 +1,4 @@
-package exhaustive
+package steptest
 
 import (
 	"fmt"
@@ -6,15 +6,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"txnode/rdma/steptest"
 )
 
-// schedule is the moves of a run: the number of each among those that were possible.
-type schedule []int
+// Schedule is the moves of a run: the number of each among those that were possible.
+type Schedule []int
 
 // String is one number after the other; a run of equal ones is written as number*count.
-func (s schedule) String() string {
+func (s Schedule) String() string {
 	var out []string
 	for i := 0; i < len(s); {
 		j := i
@@ -33,9 +31,9 @@ func (s schedule) String() string {
 	return strings.Join(out, ".")
 }
 
-// parseSchedule is the inverse of String.
-func parseSchedule(text string) (schedule, error) {
-	var s schedule
+// ParseSchedule is the inverse of String.
+func ParseSchedule(text string) (Schedule, error) {
+	var s Schedule
 	if text == "" {
 		return s, nil
 	}
@@ -57,33 +55,25 @@ func parseSchedule(text string) (schedule, error) {
 // asleep is a move that need not be tried, until something happens that it does not
 // commute with.
 type asleep struct {
-	m    steptest.Move
-	foot []steptest.Access
+	m    Move
+	foot []Access
 }
 
 // frame is a state on the present path.
 type frame struct {
-	moves []steptest.Move
-	feet  [][]steptest.Access
+	moves []Move
+	feet  [][]Access
 	sleep []asleep
 	next  int // the move that is to be tried next
 }
 
-// commute reports whether two moves, both possible now, lead to the same in either order.
-func commute(a steptest.Move, fa []steptest.Access, b steptest.Move, fb []steptest.Access) bool {
-	if a.Port == b.Port && (a.Blade == b.Blade || a.Post != b.Post && !a.Place && !b.Place) {
-		return false
-	}
-	return !steptest.Overlap(fa, fb)
-}
-
-// interleave runs every schedule, but for those that differ from one that is run
+// Interleave runs every schedule, but for those that differ from one that is run
 // only in the order of moves that commute (sleep sets, Godefroid 1996, chapter 5).
 // start begins a run; end is called when nothing is left to be done. At most limit
 // schedules are run (0: all), and with reduce false those that commute, too; it returns how many were, and whether those were all.
-func interleave(f *steptest.Fabric, limit int, reduce bool, start func(), end func(s schedule) error) (n int, all bool, err error) {
+func (f *Fabric) Interleave(limit int, reduce bool, start func(), end func(s Schedule) error) (n int, all bool, err error) {
 	var path []*frame
-	var taken schedule
+	var taken Schedule
 	open := func(sleep []asleep) *frame {
 		fr := &frame{moves: f.Moves(), sleep: sleep}
 		for _, m := range fr.moves {
@@ -110,7 +100,7 @@ func interleave(f *steptest.Fabric, limit int, reduce bool, start func(), end fu
 			fr.next++
 			var sleep []asleep
 			for _, s := range fr.sleep {
-				if reduce && commute(s.m, s.foot, fr.moves[i], fr.feet[i]) {
+				if reduce && f.Commute(s.m, s.foot, fr.moves[i], fr.feet[i]) {
 					sleep = append(sleep, s)
 				}
 			}
@@ -120,7 +110,7 @@ func interleave(f *steptest.Fabric, limit int, reduce bool, start func(), end fu
 			if len(taken) >= len(path) { // the run is elsewhere
 				taken = taken[:len(path)-1]
 				start()
-				follow(f, taken)
+				f.Follow(taken)
 			}
 			taken = append(taken, i)
 			f.Do(fr.moves[i])
@@ -139,13 +129,13 @@ func interleave(f *steptest.Fabric, limit int, reduce bool, start func(), end fu
 	}
 }
 
-// walks runs n schedules drawn at random, for which every possible move is as likely as the
-// others: what is left of so many schedules that interleave does not come to its end would
+// Walks runs n schedules drawn at random, for which every possible move is as likely as the
+// others: what is left of so many schedules that Interleave does not come to its end would
 // else never be seen, since those it begins with differ in their last moves only.
-func walks(f *steptest.Fabric, n int, start func(), end func(s schedule) error) error {
+func (f *Fabric) Walks(n int, start func(), end func(s Schedule) error) error {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range n {
-		var taken schedule
+		var taken Schedule
 		start()
 		for m := f.Moves(); len(m) > 0; m = f.Moves() {
 			i := rng.IntN(len(m))
@@ -159,17 +149,17 @@ func walks(f *steptest.Fabric, n int, start func(), end func(s schedule) error) 
 	return nil
 }
 
-// follow makes the moves of a schedule, all of which are possible, and lets time pass until
+// Follow makes the moves of a schedule, all of which are possible, and lets time pass until
 // there are others.
-func follow(f *steptest.Fabric, s schedule) {
+func (f *Fabric) Follow(s Schedule) {
 	for _, i := range s {
 		f.Do(f.Moves()[i])
 	}
 	f.Moves()
 }
 
-// replay runs one schedule; what it leaves open is decided by the first move.
-func replay(f *steptest.Fabric, s schedule) {
+// Replay runs one schedule; what it leaves open is decided by the first move.
+func (f *Fabric) Replay(s Schedule) {
 	for i := 0; ; i++ {
 		moves := f.Moves()
 		if len(moves) == 0 {
@@ -180,5 +170,67 @@ func replay(f *steptest.Fabric, s schedule) {
 			j = s[i]
 		}
 		f.Do(moves[j])
+	}
+}
+
+// Bounded runs every schedule in which clients are interrupted so many times at most while they could go on; of the moves of one client
+// the first one comes first. At most limit schedules are run (0: all); it returns how many were, and whether those were all.
+func (f *Fabric) Bounded(bound, limit int, start func(), end func(s Schedule) error) (n int, all bool, err error) {
+	type choice struct {
+		moves []int // that may be made, the first of which goes on
+		at    int
+	}
+	var path []*choice
+	var taken Schedule
+	for {
+		start()
+		var last *Client
+		interrupted := 0
+		taken = taken[:0]
+		for depth := 0; ; depth++ {
+			moves := f.Moves()
+			if len(moves) == 0 {
+				break
+			}
+			if depth == len(path) {
+				c := &choice{}
+				goesOn := slices.IndexFunc(moves, func(m Move) bool { return f.Of(m) == last })
+				if goesOn >= 0 {
+					c.moves = append(c.moves, goesOn)
+				}
+				if goesOn < 0 || interrupted < bound {
+					var seen []*Client
+					for i, m := range moves {
+						if x := f.Of(m); x != last && !slices.Contains(seen, x) {
+							c.moves, seen = append(c.moves, i), append(seen, x)
+						}
+					}
+				}
+				path = append(path, c)
+			}
+			c := path[depth]
+			i := c.moves[c.at]
+			x := f.Of(moves[i])
+			if x != last && slices.ContainsFunc(moves, func(m Move) bool { return f.Of(m) == last }) {
+				interrupted++
+			}
+			last = x
+			taken = append(taken, i)
+			f.Do(moves[i])
+		}
+		n++
+		if err := end(taken); err != nil {
+			return n, false, err
+		}
+		for len(path) > 0 && path[len(path)-1].at == len(path[len(path)-1].moves)-1 {
+			path = path[:len(path)-1]
+		}
+		if len(path) == 0 {
+			return n, true, nil
+		}
+		if limit > 0 && n >= limit {
+			return n, false, nil
+		}
+		path[len(path)-1].at++
 	}
 }
