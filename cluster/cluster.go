@@ -123,8 +123,8 @@ func (g Geometry) options(blades []rdma.BladeInfo) memory.Options {
 
 // Init writes into an empty catalog which servers have its blades, in the order of the blades' ids, and creates a database
 // on them, which has no tables. Each server must answer: it tells how many blades it has, and their sizes. ErrExists: the catalog
-// is not empty. It may be called again after an error, and ends what it had begun. Other errors are those of Connect,
-// of the catalog, and of memory.Open.
+// is not empty. After an error, or the end of the process, it may be called again with the same servers, and ends what it had begun. Other
+// errors are those of Connect, of the catalog, and of memory.Open.
 func Init(ctx context.Context, cat memory.Catalog, addresses []BladeAddress, g Geometry, o Options) error {
 	if err := check(addresses); err != nil {
 		return err
@@ -167,7 +167,9 @@ func Init(ctx context.Context, cat memory.Catalog, addresses []BladeAddress, g G
 	if err = errors.Join(m.Validate(), m.Fit(f.Blades())); err != nil {
 		err = fmt.Errorf("%w: %w", ErrOptions, err)
 	} else if err = write(cat, servers); err == nil {
-		err = create(f, cat, m)
+		if err = create(f, cat, m); err == nil {
+			err = written(cat)
+		}
 	}
 	return oneLine(err, f.Close())
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -409,6 +410,61 @@ func TestInitInDoubt(t *testing.T) {
 		t.Errorf("a catalog that fails: %v", err)
 	}
 	refused(t, "another process", cluster.Init(t.Context(), &failing{Catalog: &catalog.Mem{}, left: 1, other: true}, b.list("a"), cluster.Geometry{}, cluster.Options{}), cluster.ErrExists, "a cluster already")
+}
+
+// TestInitInterrupted: an Init that stops at any change of the catalog is finished by the next one, with the same servers only.
+func TestInitInterrupted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the term of a process that is gone is waited for")
+	}
+	b := newBed(t)
+	ctx := t.Context()
+	b.blades([]uint64{size}, "whole")
+	b.blades([]uint64{size}, "other")
+	g := cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10, Places: 2}
+	const many = 100
+	whole := &stopping{Catalog: &catalog.Mem{}, left: many}
+	if err := cluster.Init(ctx, whole, b.list("whole"), g, cluster.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	var waiting sync.WaitGroup // for the term of a process that has registered and is gone
+	for n := range many - whole.left {
+		servers := b.list(fmt.Sprint("s", n))
+		b.blades([]uint64{size}, fmt.Sprint("s", n))
+		waiting.Go(func() {
+			m := &catalog.Mem{}
+			init := func(cat memory.Catalog, servers []cluster.BladeAddress) error {
+				return cluster.Init(ctx, cat, servers, g, cluster.Options{})
+			}
+			if err := init(&stopping{Catalog: m, left: n}, servers); err == nil {
+				t.Errorf("stopped after %d changes: no error", n)
+			}
+			if n > 0 {
+				refused(t, fmt.Sprint("other servers, after ", n), init(m, b.list("other")), cluster.ErrExists, "txnode cluster init --blade "+string(servers[0])+" --places 2")
+			}
+			if err := init(m, servers); err != nil {
+				t.Errorf("stopped after %d changes: %v", n, err)
+			}
+			refused(t, fmt.Sprint("again, after ", n), init(m, servers), cluster.ErrExists, "a cluster already")
+			if l, err := memory.LoadLayout(m); err != nil || l == nil || l.SegmentSize != 1<<20 || len(l.Tables) > 0 {
+				t.Errorf("stopped after %d changes: %+v, %v", n, l, err)
+			}
+		})
+	}
+	waiting.Wait()
+}
+
+// stopping is the catalog of a process that ends after so many changes: it makes no more.
+type stopping struct {
+	memory.Catalog
+	left int
+}
+
+func (s *stopping) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+	if s.left--; s.left < 0 {
+		return 0, errors.New("the process has ended")
+	}
+	return s.Catalog.Apply(rev, changes)
 }
 
 // TestCatalogRestarts: a database goes on while the daemon of its catalog is away, cannot make a table then, and can when it is

@@ -95,16 +95,28 @@ func Servers(cat memory.Catalog) ([]Server, error) {
 	return find(cat, entries)
 }
 
-// write puts servers into a catalog that is empty, or has them already and nothing else.
+// keyInit is the entry of a cluster whose database Init is about to create. Init writes it with the servers, and deletes it at its end. So
+// a cluster that has it is one of an Init that was interrupted, or still runs.
+const keyInit = memory.PrefixCluster + "init"
+
+// write puts servers, and keyInit, into a catalog that is empty, or that an interrupted Init has left with them.
 func write(cat memory.Catalog, servers []Server) error {
-	want := memory.Entry{Key: keyServers, Value: encode(servers)}
+	want := []memory.Entry{{Key: keyServers, Value: encode(servers)}, {Key: keyInit, Value: []byte("interrupted, or still running")}}
 	var doubt error // of an attempt that may have been made
 	for {
 		entries, rev, err := cat.Load()
 		if err != nil {
 			return errors.Join(doubt, err)
 		}
-		if len(entries) == 1 && entries[0].Key == want.Key && bytes.Equal(entries[0].Value, want.Value) {
+		if has(entries, keyInit) {
+			if was, err := find(cat, entries); err != nil {
+				return err
+			} else if !bytes.Equal(encode(was), want[0].Value) {
+				return fmt.Errorf("%w: the catalog at %s has a cluster that was not finished, of other blades: finish it with %s, or use an empty catalog", ErrExists, cat.Name(), inFlags(was))
+			}
+			return nil
+		}
+		if len(entries) == 1 && entries[0].Key == keyServers && bytes.Equal(entries[0].Value, want[0].Value) { // of an earlier build
 			return nil
 		}
 		if len(entries) > 0 {
@@ -114,7 +126,7 @@ func write(cat memory.Catalog, servers []Server) error {
 			}
 			return fmt.Errorf("%w: the catalog at %s has %s already: use an empty one", ErrExists, cat.Name(), what)
 		}
-		if _, err = cat.Apply(rev, []memory.Entry{want}); err == nil {
+		if _, err = cat.Apply(rev, want); err == nil {
 			return nil
 		}
 		if !errors.Is(err, memory.ErrRevision) {
@@ -122,6 +134,38 @@ func write(cat memory.Catalog, servers []Server) error {
 				return err
 			}
 			doubt = err
+		}
+	}
+}
+
+func has(entries []memory.Entry, key string) bool {
+	return slices.ContainsFunc(entries, func(e memory.Entry) bool { return e.Key == key })
+}
+
+// inFlags is the command that makes a cluster of servers.
+func inFlags(servers []Server) string {
+	text, places := "txnode cluster init", 0
+	for i := range servers {
+		places += len(servers[i].Blades)
+		if !servers[i].Vacant() {
+			text += " --blade " + string(servers[i].Address)
+		}
+	}
+	if servers[len(servers)-1].Vacant() {
+		text += fmt.Sprint(" --places ", places)
+	}
+	return text
+}
+
+// written takes keyInit back.
+func written(cat memory.Catalog) error {
+	for {
+		entries, rev, err := cat.Load()
+		if err != nil || !has(entries, keyInit) {
+			return err
+		}
+		if _, err := cat.Apply(rev, []memory.Entry{{Key: keyInit}}); !errors.Is(err, memory.ErrRevision) {
+			return err
 		}
 	}
 }

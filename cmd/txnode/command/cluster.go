@@ -120,7 +120,8 @@ func newClusterInit(w *World) *cobra.Command {
 		Use: "init", Short: "Write into an empty catalog which servers have the blades, and create the database",
 		Long: `Writes into the catalog which servers have the blades of the database, and creates it on
 them, without tables. All servers must answer: they tell how many blades they have, and
-of which sizes. The catalog must be empty, so this is done once.`,
+of which sizes. The catalog must be empty, so this is done once. After an interruption,
+call it again with the same servers: it goes on, after some 20 s if a process has begun.`,
 		Example: "  txnode cluster init --catalog unix:/tmp/catalog --blade unix:/tmp/blade0 --blade unix:/tmp/blade1\n" +
 			"  txnode cluster init --catalog tcp:cat:7000 --blade tcp:b0:7000 --tls-cert c.crt --tls-key c.key --tls-ca ca.crt\n" +
 			"  txnode cluster init --catalog etcd://e0:2379,e1:2379,e2:2379/bank --blade tcp:b0:7000 --blade tcp:b1:7000",
