@@ -78,6 +78,10 @@ bench-peers: ## the engine beside other Go stores: SmallBank, TATP, TPC-C, range
 	cd benchmarks/peers && $(GO) run . --workload rows --stores txnode,badger,pebble,btree --threads 1,2 $(PEERS_FLAGS)
 	cd benchmarks/peers && $(GO) run . --workload rows --stores txnode --rows 100000,10000000 $(PEERS_FLAGS)
 
+.PHONY: bench-servers
+bench-servers: ## SmallBank of txnode on blades in processes of their own beside Redis and PostgreSQL, which it starts and ends [PEERS_FLAGS=]
+	cd benchmarks/peers && $(GO) run . --workload smallbank --stores txnode-unix,txnode-tcp,txnode-shm,redis,postgres $(PEERS_FLAGS)
+
 .PHONY: bench-pgo
 bench-pgo: ## the same ratios as compiled with a profile of the engine: what a program gains that does so [RATIOS_FLAGS=]
 	@profile=$$(mktemp) && trap 'rm -f "$$profile"' EXIT && \

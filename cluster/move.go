@@ -92,7 +92,8 @@ func AddBlade(ctx context.Context, catalog string, a BladeAddress, o Options) (i
 		return nil, err
 	}
 	if _, _, shm := a.shared(); shm && !slices.ContainsFunc(servers, func(s Server) bool { return s.Address == a }) {
-		return nil, fmt.Errorf("%w: %s: blades of shared memory are all there from the beginning", ErrOptions, a)
+		return nil, fmt.Errorf("%w: %s: blades of shared memory are all there from the beginning, because each process maps them when it opens the database: "+
+			"make a cluster with more of them, or of sockets (unix:PATH), to which blades can be added", ErrOptions, a)
 	}
 	added := Server{Address: a}
 	p := probeAll(ctx, []Server{added}, o)[0]

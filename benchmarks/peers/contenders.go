@@ -2,12 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
+	"os/exec"
 	"strings"
 
 	"txnode/benchmarks/engine"
 	"txnode/benchmarks/reference"
 	"txnode/benchmarks/workload"
+	"txnode/cluster"
+	"txnode/cmd/txnode/command"
+	"txnode/occ"
 	"txnode/txn"
 )
 
@@ -17,6 +23,10 @@ type contender struct {
 	open func(ctx context.Context, o *options) (workload.Store, error)
 	// coroutines is the number of workers per thread; 0 stands for the option.
 	coroutines int
+	// workers are numbers of workers per thread of which the best is taken, unless the option says one.
+	workers []int
+	// server: it is, or has, processes of its own, and takes part if it is asked for.
+	server bool
 }
 
 // contenders are all stores, in the order of reports. Ratios compare the first
@@ -29,6 +39,40 @@ var contenders = []contender{
 	{name: "pebble", open: openPebble, coroutines: 1},
 	{name: "btree", open: openTree, coroutines: 1},
 	{name: "sqlite", open: openSQLite, coroutines: 1},
+	{name: "txnode-unix", open: openBlades("unix"), workers: []int{8, 32, 64, 128}, server: true},
+	{name: "txnode-tcp", open: openBlades("tcp"), workers: []int{8, 32, 64, 128}, server: true},
+	{name: "txnode-shm", open: openBlades("shm"), workers: []int{2, 8}, server: true},
+	{name: "redis", open: openRedis, workers: []int{8, 32, 64, 128, 256}, server: true},
+	{name: "postgres", open: openPostgres, workers: []int{2, 4, 8, 16}, server: true},
+}
+
+// openBlades opens a database on two blades in processes of their own, with one backup of everything. They are this program, as txnode.
+func openBlades(fabric string) func(ctx context.Context, o *options) (workload.Store, error) {
+	return func(ctx context.Context, _ *options) (workload.Store, error) {
+		w := command.System()
+		self := w.Self
+		w.Self = func(args ...string) *exec.Cmd { return self(append([]string{asTxnode}, args...)...) }
+		catalog, end, err := command.StartBlades(ctx, w, fabric)
+		if err != nil {
+			return nil, err
+		}
+		db, err := cluster.Open(ctx, catalog, txn.Options{Retries: math.MaxInt32}, cluster.Options{})
+		if err != nil {
+			return nil, errors.Join(err, end())
+		}
+		return &bladesStore{engine.New(db, occ.PolicyDefault), end}, nil
+	}
+}
+
+// bladesStore is a database with its blades.
+type bladesStore struct {
+	*engine.Store
+	end func() error
+}
+
+// Close implements workload.Store.
+func (s *bladesStore) Close(ctx context.Context) error {
+	return errors.Join(s.Store.Close(ctx), s.end())
 }
 
 // openEngine opens the embedded default: two blades, one backup of everything.
@@ -59,6 +103,16 @@ func choose(all []contender, names string) ([]contender, error) {
 		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
+}
+
+// inProcess are the contenders that run in this process.
+func inProcess(all []contender) (some []contender) {
+	for _, c := range all {
+		if !c.server {
+			some = append(some, c)
+		}
+	}
+	return some
 }
 
 func nameList(cs []contender) string {

@@ -5,6 +5,7 @@
 //	go run . --workload tpcc --warehouses 2 --stores txnode,badger,sqlite
 //	go run . --workload rows --rows 1000000 --threads 1,2 --stores txnode,badger,pebble,btree
 //	go run . --workload rows --rows 100000,10000000 --stores txnode
+//	go run . --workload smallbank --stores txnode-unix,txnode-tcp,txnode-shm,redis,postgres
 //
 // It is a Go module of its own, so that a program that uses txnode does not download the
 // stores that it is compared with.
@@ -55,6 +56,19 @@
 // an iterator has passed, but no key that was inserted between those. TPC-C is serializable there all the same:
 // an update reads two kinds of ranges, the lines of an order, which never change, and the oldest new
 // order, in front of which none is inserted.
+//
+// # Servers
+//
+// Stores with processes of their own take part if --stores names them. Each starts its own in a temporary directory, and ends them. A server
+// that is not installed is left out, and a line says so. Processes and the workload share the processors. Before the rounds each store tries
+// some numbers of workers per thread, for the duration of a round, and keeps the best (unless --coroutines says one).
+//
+//	txnode-unix  two blades (txnode serve), one backup, a catalog; unix sockets
+//	txnode-tcp   the same over TCP on loopback
+//	txnode-shm   the same in shared memory
+//	redis        Redis of Debian: no files, unix socket, one script for a transaction of SmallBank; workers share pipelined connections
+//	postgres     PostgreSQL of Debian: unix socket, a connection for each worker, SERIALIZABLE, statements prepared and sent
+//	             together: a transaction begins and reads in one round trip, writes and commits in another; synchronous_commit=off, fsync=off
 //
 // To add a store, write a function that opens it and add a line to contenders.
 package main

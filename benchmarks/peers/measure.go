@@ -90,12 +90,24 @@ func compete(ctx context.Context, o *options, c *contest, stderr io.Writer) (_ [
 	for _, size := range c.sizes(o) {
 		for _, store := range o.stores {
 			e, err := enter(ctx, o, c, store, size, stderr)
+			if errors.Is(err, errNotInstalled) {
+				fmt.Fprintf(stderr, "%s: %s is left out: %v\n", c.name, store.name, err)
+				continue
+			}
 			if e != nil {
 				entrants = append(entrants, e)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", store.name, err)
 			}
+		}
+	}
+	if len(entrants) == 0 {
+		return nil, errors.New("there is no store left")
+	}
+	for _, e := range entrants {
+		if err := e.choose(ctx, o, c, stderr); err != nil {
+			return nil, fmt.Errorf("%s: %w", e.name, err)
 		}
 	}
 	stop, err := profile(o.profile)
@@ -154,6 +166,29 @@ func enter(ctx context.Context, o *options, c *contest, of contender, size int, 
 		fmt.Fprintf(stderr, "%s: %s: %s, loaded in %v\n", c.name, e.name, loaded.Summary, time.Since(start).Round(time.Millisecond))
 	}
 	return e, err
+}
+
+// choose takes the number of workers per thread with which the store is fastest, if it has several to choose from.
+func (e *entrant) choose(ctx context.Context, o *options, c *contest, stderr io.Writer) error {
+	if o.coroutines > 0 || e.workers == nil {
+		return nil
+	}
+	best := 0.0
+	chosen := e.coroutines
+	for _, e.coroutines = range e.workers {
+		h := c.heats(o, e.driver)[0]
+		runtime.GOMAXPROCS(h.threads)
+		r, err := e.measure(ctx, o, h, 0)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(stderr, "%s: %s: with %d workers a thread %.0f committed/s\n", c.name, e.name, e.coroutines, r.rate())
+		if r.rate() > best {
+			best, chosen = r.rate(), e.coroutines
+		}
+	}
+	e.coroutines = chosen
+	return nil
 }
 
 // measure runs one round.

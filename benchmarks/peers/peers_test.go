@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,12 +17,25 @@ import (
 	"txnode/benchmarks/workload/storetest"
 )
 
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == asTxnode { // the blades of a store
+		main()
+	}
+	os.Exit(m.Run())
+}
+
 // Every contender keeps the same promises.
 func TestContenders(t *testing.T) {
 	for _, c := range contenders {
 		t.Run(c.name, func(t *testing.T) {
+			if c.server && testing.Short() {
+				t.Skip("a server is started for each check")
+			}
 			storetest.Test(t, func(t *testing.T) workload.Store {
 				s, err := c.open(t.Context(), &options{coroutines: 2})
+				if errors.Is(err, errNotInstalled) {
+					t.Skip(err)
+				}
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -32,7 +47,53 @@ func TestContenders(t *testing.T) {
 
 var short = []string{"--rounds", "2", "--duration", "20ms", "--settle", "0", "--accounts", "200", "--subscribers", "200"}
 
+// TestServers: servers run SmallBank, each with the best of some numbers of workers, keep its books, and leave no directory. One that is
+// not installed is left out.
+func TestServers(t *testing.T) {
+	tmp, err := os.MkdirTemp("", "p") //nolint:usetesting // t.TempDir is too long for a socket, and closed to other users
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(tmp)
+	if err := os.Chmod(tmp, 0o755); err != nil { //nolint:gosec // PostgreSQL does not run as root
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", tmp)
+	var servers []contender
+	for _, c := range contenders {
+		if c.server {
+			servers = append(servers, c)
+		}
+	}
+	var out, progress bytes.Buffer
+	args := append([]string{"--workload", "smallbank", "--stores", nameList(servers)}, short...)
+	if code := run(t.Context(), args, contenders, &out, &progress); code != 0 {
+		t.Fatalf("exit code %d: %s", code, &progress)
+	}
+	for _, c := range servers {
+		said := progress.String()
+		if strings.Contains(said, c.name+" is left out: opening: not installed") {
+			continue
+		}
+		if n := strings.Count(out.String(), " "+c.name+" "); n != 1 || strings.Count(said, ": "+c.name+": with ") != len(c.workers) {
+			t.Errorf("%s: %d lines in\n%s%s", c.name, n, &out, said)
+		}
+	}
+	left, err := os.ReadDir(tmp)
+	if err != nil || len(left) > 0 {
+		t.Errorf("%v are left: %v", left, err)
+	}
+
+	t.Setenv("PATH", "")
+	progress.Reset()
+	args = append([]string{"--workload", "smallbank", "--stores", "sharded-map,redis"}, short...)
+	if code := run(t.Context(), args, contenders, &out, &progress); code != 0 || !strings.Contains(progress.String(), "smallbank: redis is left out: opening: not installed: there is no redis-server") {
+		t.Errorf("exit code %d: %s", code, &progress)
+	}
+}
+
 func TestTable(t *testing.T) {
+	contenders := inProcess(contenders)
 	var out, progress bytes.Buffer
 	if code := run(t.Context(), short, contenders, &out, &progress); code != 0 {
 		t.Fatalf("exit code %d: %s", code, &progress)

@@ -43,6 +43,8 @@ type client struct {
 	typ      int // of what is run next
 	a, b     uint64
 	expecter workload.Expecter // nil: the worker is none
+	teller   Teller            // likewise
+	amounts  Amounts           // for it
 	next     Transaction       // what comes after that, if it is known
 	known    bool
 
@@ -69,6 +71,9 @@ type row struct {
 func newClient(d *Driver, l *ledger, draws Draws, w workload.Worker) *client {
 	c := &client{worker: w, driver: d, ledger: l, draws: draws, value: d.newRecord(0)}
 	c.expecter, _ = w.(workload.Expecter)
+	if t, ok := w.(Teller); ok && d.options.RecordPadding == 0 {
+		c.teller, c.amounts = t, Amounts{d.amounts.deposit, d.amounts.payment, d.amounts.savings, d.amounts.check, d.amounts.penalty}
+	}
 	for typ, transaction := range [NumTypes]func(c *client, p *plan) func(workload.Tx) error{
 		Amalgamate:      (*client).amalgamate,
 		Balance:         (*client).balance,
@@ -135,9 +140,12 @@ func (c *client) Draw(typ int) { c.take(c.draws.Of(typ)) }
 func (c *client) Run(ctx context.Context) (workload.Outcome, error) {
 	var err error
 	c.flow = noFlow
-	if c.typ == Balance {
+	switch {
+	case c.teller != nil:
+		err = c.tell(ctx)
+	case c.typ == Balance:
 		err = c.worker.View(ctx, c.run[Balance])
-	} else {
+	default:
 		err = c.worker.Update(ctx, c.run[c.typ])
 	}
 	switch {
@@ -150,6 +158,33 @@ func (c *client) Run(ctx context.Context) (workload.Outcome, error) {
 		c.ledger.uncertain[c.flow]++
 	}
 	return 0, err
+}
+
+// Amounts is the money that transactions move: see Options.
+type Amounts struct{ Deposit, Payment, Savings, Check, Penalty Money }
+
+// Teller is a [workload.Worker] of a store that runs whole transactions, as procedures on a server.
+type Teller interface {
+	workload.Worker
+	// Transact runs a transaction on the records that Uses lists, which are balances of 8 bytes, little-endian. uncovered: it was a
+	// check that the customer's money did not cover. ErrInsufficientFunds: nothing has changed. Other errors are those of Worker.Update.
+	Transact(ctx context.Context, t Transaction, a *Amounts) (uncovered bool, err error)
+}
+
+// tell has the teller run what was drawn.
+func (c *client) tell(ctx context.Context) error {
+	uncovered, err := c.teller.Transact(ctx, Transaction{c.typ, c.a, c.b}, &c.amounts)
+	switch {
+	case c.typ == DepositChecking:
+		c.flow = deposited
+	case c.typ == TransactSaving:
+		c.flow = saved
+	case c.typ == WriteCheck && uncovered:
+		c.flow = overdrawn
+	case c.typ == WriteCheck:
+		c.flow = checked
+	}
+	return err
 }
 
 func (c *client) amalgamate(p *plan) func(tx workload.Tx) error {

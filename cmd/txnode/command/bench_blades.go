@@ -108,6 +108,16 @@ type ownServer struct {
 	says  string // its first line
 }
 
+// StartBlades starts two blades and a catalog, as processes that w.Self makes, and creates a database with one backup. The fabric is shm, unix
+// or tcp. It returns the address of the catalog. The processes end when end is called, or with this process. For benchmarks/peers.
+func StartBlades(ctx context.Context, w World, fabric string) (catalog string, end func() error, err error) {
+	b, err := startBlades(ctx, &w, &StoreOptions{Fabric: fabric, Blades: 2, Replicas: 1})
+	if err != nil {
+		return "", nil, err
+	}
+	return b.catalog, b.end, nil
+}
+
 // startBlades starts blades and their catalog, and creates a database. After an error there is nothing.
 func startBlades(ctx context.Context, w *World, o *StoreOptions) (b *ownBlades, err error) {
 	b = &ownBlades{}
