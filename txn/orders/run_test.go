@@ -48,7 +48,7 @@ func extentOf() extent {
 	return extent{150, 1, 250, 100}
 }
 
-// begins begins a run of a scenario.
+// begins has the processes begin a scenario.
 func (w *world) begins(x *scenario, g steptest.Grain) {
 	w.restart()
 	if x.before != nil {

@@ -41,9 +41,9 @@ var two = kind{blades: 2, open: true, make: withTable}
 var busy = []error{txn.ErrConflict}
 
 func scenarios() []scenario {
-	closed, blank := two, two
+	closed := two
 	closed.open = false
-	blank = kind{blades: 2, blank: true}
+	blank := kind{blades: 2, blank: true}
 	three := two
 	three.blades = 3
 	both := func(steps ...func(p *process) error) [2][]func(p *process) error {
@@ -256,7 +256,7 @@ func cutOff(b rdma.BladeID) func(p *process) error {
 	}
 }
 
-// stops stops a blade.
+// stops has a blade stop.
 func stops(b rdma.BladeID) func(w *world) error {
 	return func(w *world) error {
 		w.f.StopBlade(b)

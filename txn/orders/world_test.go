@@ -283,7 +283,7 @@ func closes(p *process) error {
 	return db.Close(context.Background())
 }
 
-// adds adds one to the key that the database has in its beginning.
+// adds counts one more in the key that the database has in its beginning.
 func adds(p *process) error {
 	t, err := txn.OpenTable(p.db, "t", txn.Uint64, txn.Plain[uint64]())
 	if err != nil {
