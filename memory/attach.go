@@ -129,7 +129,7 @@ func (s *Space) beside(alive []uint32, known bool) error {
 	var why string
 	switch {
 	case l.mender(MendAlone) != 0:
-		why = fmt.Sprintf("process %d is alone with it: it opens it, or drops a table, builds an index or makes a backup", l.mender(MendAlone))
+		why = fmt.Sprintf("process %d is alone with it: it opens it, or drops a table, builds an index or restores a backup", l.mender(MendAlone))
 	case !l.Formatted:
 		why = fmt.Sprintf("process %d creates it", alive[0])
 	case !known:

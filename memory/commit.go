@@ -296,7 +296,7 @@ func moves(was, changes []Entry) bool {
 // builtOn reports whether other processes go on from what changes are about, and change nothing themselves.
 func builtOn(changes []Entry) bool {
 	return slices.ContainsFunc(changes, func(e Entry) bool {
-		return strings.HasPrefix(e.Key, prefixVerdict) || strings.HasPrefix(e.Key, prefixTable) || strings.HasPrefix(e.Key, prefixReserved)
+		return strings.HasPrefix(e.Key, prefixVerdict) || strings.HasPrefix(e.Key, prefixTable) || strings.HasPrefix(e.Key, prefixReserved) || e.Key == keyOf(prefixMend, MendBackup)
 	})
 }
 

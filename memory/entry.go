@@ -525,8 +525,8 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 			err = one(e, entryReserved, func(d *payload) { l.Reserved = append(l.Reserved, decodeReserved(d)) })
 		case numbered && prefix == prefixVerdict && id < MaxCoordinators:
 			err = one(e, entryVerdict, func(d *payload) { l.Verdicts = append(l.Verdicts, decodeVerdict(d, id)) })
-		case numbered && prefix == prefixMend && id <= MendCopies:
-			err = one(e, entryMend, func(d *payload) { l.Mends = append(l.Mends, Mend{Of: id, Process: d.u32()}) })
+		case numbered && prefix == prefixMend && id <= MendBackup:
+			err = one(e, entryMend, func(d *payload) { l.Mends = append(l.Mends, decodeMend(d, id)) })
 		case numbered && prefix == prefixProcess && id < MaxCoordinators:
 			err = one(e, entryProcess, func(d *payload) {
 				p := decodeProcess(d)

@@ -105,6 +105,9 @@ func randomLayout(r *rand.Rand) *Layout {
 		}
 		l.Reserved = append(l.Reserved, x)
 	}
+	if n := len(l.Processes); n > 0 && r.IntN(2) > 0 {
+		l.Mends = append(l.Mends, Mend{Of: MendBackup, Process: l.Processes[r.IntN(n)].ID, Cut: 1 + uint32(r.IntN(int(l.NextCoordinator))), Fault: CutFault(r.IntN(int(cutFaults)))})
+	}
 	return l
 }
 
@@ -331,9 +334,14 @@ func TestValidateFindsFaults(t *testing.T) {
 		"no owner":                func(l *Layout) { l.Shared, l.Processes = true, []ProcessEntry{{ID: 2}} },
 		"owner of logs":           func(l *Layout) { share(l, 2); l.Segments[1].Owner = 2 },
 		"processes of one":        func(l *Layout) { l.Processes = []ProcessEntry{{ID: 2}} },
-		"mend of no process":      func(l *Layout) { share(l, 2); l.Mends = []Mend{{1, 3}} },
-		"mend of what":            func(l *Layout) { share(l, 2); l.Mends = []Mend{{MendCopies + 1, 2}} },
-		"mend twice":              func(l *Layout) { share(l, 2); l.Mends = []Mend{{1, 2}, {1, 2}} },
+		"mend of no process":      func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: 1, Process: 3}} },
+		"mend of what":            func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: MendBackup + 1, Process: 2}} },
+		"mend twice":              func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: 1, Process: 2}, {Of: 1, Process: 2}} },
+		"backup without cut":      func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: MendBackup, Process: 2}} },
+		"cut that is not yet":     func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: MendBackup, Process: 2, Cut: 99}} },
+		"cut of an index":         func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: 1, Process: 2, Cut: 1}} },
+		"fault of what":           func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: MendBackup, Process: 2, Cut: 1, Fault: cutFaults}} },
+		"fault of an index":       func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: 1, Process: 2, Fault: CutRoom}} },
 		"process":                 func(l *Layout) { share(l, 3) },
 		"process 0":               func(l *Layout) { share(l, 0) },
 		"processes":               func(l *Layout) { share(l, 2, 1) },

@@ -49,6 +49,8 @@ var (
 	ErrReadOnly = errors.New("memory: attached read-only")
 	// ErrShared: other processes have the database open, and what was asked for needs to be alone with it.
 	ErrShared = errors.New("memory: other processes have the database open")
+	// ErrCut: a backup beside other processes has failed: see Space.EndCut.
+	ErrCut = errors.New("memory: the backup has failed")
 	// ErrClosed: the space was closed.
 	ErrClosed = errors.New("memory: closed")
 	// ErrRevision: the catalog was changed by another process since the revision that was given, or changes

@@ -8,6 +8,7 @@ type registry struct {
 	until     []int64  // by the clock of this process
 	dead      []bool   // being recovered
 	gated     bool     // one of them was declared dead together with a blade
+	cut       uint32   // see CutNumber
 	next      uint32   // the number of the next coordinator: this process knows nothing of that one and later ones
 	processes []uint32 // those that have joined, in order
 	ends      []int64  // of their registrations, by the clock of this process
@@ -37,6 +38,9 @@ func (s *Space) register() {
 			r.until[i] = from
 		}
 		r.gated = r.gated || c.Promoted
+	}
+	if i, ok := s.layout.mend(MendBackup); ok && s.layout.Mends[i].Fault == 0 {
+		r.cut = s.layout.Mends[i].Cut
 	}
 	for _, p := range s.layout.Processes {
 		r.processes = append(r.processes, p.ID)

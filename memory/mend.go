@@ -10,9 +10,13 @@ import (
 
 // Mend is a right that one process at a time has among those that have joined: to recover the index of a table, or what the
 // constants below are of. That of a process that is gone ends with its registration, in a new epoch.
+//
+// Invariant: 0 < Cut <= Layout.NextCoordinator of MendBackup; Cut and Fault are 0 of all others.
 type Mend struct {
-	Of      uint32 // a table, MendAlone or MendCopies
+	Of      uint32 // a table, MendAlone, MendCopies or MendBackup
 	Process uint32
+	Cut     uint32   // see cut.go
+	Fault   CutFault // why the backup has failed; 0: it has not
 }
 
 // What a Mend is of, beside the indexes of tables.
@@ -21,10 +25,24 @@ const (
 	MendAlone = 0
 	// MendCopies is to take in blades that are back, and to build copies.
 	MendCopies = 1 << 16
+	// MendBackup is to make a backup: see cut.go.
+	MendBackup = MendCopies + 1
 )
 
 func mendEntry(m Mend) Entry {
-	return seal(keyOf(prefixMend, m.Of), entryMend, binary.LittleEndian.AppendUint32(nil, m.Process))
+	p := binary.LittleEndian.AppendUint32(nil, m.Process)
+	if m.Of == MendBackup {
+		p = append(binary.LittleEndian.AppendUint32(p, m.Cut), byte(m.Fault))
+	}
+	return seal(keyOf(prefixMend, m.Of), entryMend, p)
+}
+
+func decodeMend(d *payload, of uint32) Mend {
+	m := Mend{Of: of, Process: d.u32()}
+	if of == MendBackup {
+		m.Cut, m.Fault = d.u32(), CutFault(d.u8())
+	}
+	return m
 }
 
 // errMending: another process has the right.
@@ -55,7 +73,7 @@ func (s *Space) takeMend(of uint32) error {
 	if s.unrevoked.Load() {
 		return errUnrevoked
 	}
-	m := Mend{of, s.process}
+	m := Mend{Of: of, Process: s.process}
 	if err := s.commit(mendEntry(m)); err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ func (l *Layout) owns(process uint32, g *Segment) bool {
 
 // takeAll makes a process the only one, which owns all segments of indexes and is alone with the database.
 func (l *Layout) takeAll(p ProcessEntry) {
-	l.Processes, l.Mends = []ProcessEntry{p}, []Mend{{MendAlone, p.ID}}
+	l.Processes, l.Mends = []ProcessEntry{p}, []Mend{{Of: MendAlone, Process: p.ID}}
 	l.NextCoordinator = p.ID + 1
 	for i := range l.Segments {
 		if g := &l.Segments[i]; g.Kind == KindIndex {
@@ -105,8 +105,11 @@ func (l *Layout) validateOwners() error {
 		}
 	}
 	for i, m := range l.Mends {
-		if l.process(m.Process) == nil || m.Of > MendCopies || i > 0 && m.Of <= l.Mends[i-1].Of {
+		if l.process(m.Process) == nil || m.Of > MendBackup || i > 0 && m.Of <= l.Mends[i-1].Of {
 			return unsound("process %d has the right %d, and is not registered, or another one has it, too", m.Process, m.Of)
+		}
+		if (m.Of == MendBackup) != (m.Cut > 0) || m.Cut > l.NextCoordinator || m.Fault >= cutFaults || m.Cut == 0 && m.Fault > 0 {
+			return unsound("process %d has the right %d with cut %d and fault %d; the next number is %d", m.Process, m.Of, m.Cut, m.Fault, l.NextCoordinator)
 		}
 	}
 	return nil

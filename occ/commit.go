@@ -15,6 +15,9 @@ func (tx *Tx) Commit() error {
 	}
 	err := tx.commit()
 	tx.settle()
+	if err != nil && tx.keeps != 0 {
+		return tx.unkept(err)
+	}
 	return err
 }
 
@@ -47,6 +50,8 @@ func (tx *Tx) commit() error {
 		if err := tx.prepare(); err != nil {
 			return tx.abandon(err)
 		}
+	} else if err := tx.keep(); err != nil {
+		return tx.abandon(err)
 	}
 	if tx.edits {
 		// What is planned now is locked, so that it stays true until it is written.
@@ -91,7 +96,7 @@ func (tx *Tx) prepare() error {
 		}
 	}
 	if tx.writes == 0 || !tx.late && !tx.deletes {
-		return nil // everything written is locked
+		return tx.keep() // everything written is locked
 	}
 	if tx.outgrown {
 		if err := tx.replant(); err != nil {
@@ -145,6 +150,9 @@ func (tx *Tx) prepare() error {
 		if err := tx.placeholders(0); err != nil {
 			return err
 		}
+	}
+	if err := tx.keep(); err != nil { // before a record has another block
+		return err
 	}
 	if plants > 0 {
 		if err := tx.plant(); err != nil {

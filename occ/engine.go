@@ -79,6 +79,9 @@ type Options struct {
 	BladeDown func(c *rdma.Coro, err error) error
 	// Still says of a space that is attached read-only that nobody else writes either.
 	Still bool
+	// Kept is the table in which transactions keep what they replace while a backup is made beside several processes (see
+	// Tx.keep). It is called on the coroutine of a transaction. nil: no such backup is made.
+	Kept func(c *rdma.Coro) (*Table, error)
 	// OpenIndex is how recovery opens the index of a table; nil: as a RACE index.
 	OpenIndex recovery.OpenIndex
 }

@@ -134,6 +134,21 @@ func (s *Scan) Next() (key, value []byte, ok bool, err error) {
 	}
 }
 
+// Version is that of the record that Next has returned last, unless the transaction has written it.
+func (s *Scan) Version() record.TxID {
+	if s.took == 0 || s.took > len(s.rows) {
+		return s.tx.id
+	}
+	r := &s.rows[s.took-1]
+	if e := &s.found[r.found]; !e.own {
+		return e.guard.Version()
+	}
+	if i := s.tx.find(s.table, s.data[r.at:r.at+r.klen]); i >= 0 {
+		return s.tx.items[i].version
+	}
+	return s.tx.id // not reached: an item stands for what the transaction has locked
+}
+
 // Stop ends the walk early. The transaction then depends on the records that Next has returned, and on
 // no others.
 func (s *Scan) Stop() {

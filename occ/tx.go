@@ -100,6 +100,7 @@ type state struct {
 	edits   bool  // the commit changes nodes of ordered indexes
 	// concluded: it is committed, and what is left of it is in its log.
 	concluded bool
+	keeps     uint32 // the cut of a backup for which it keeps what it replaces; 0: none. See keep
 }
 
 // Tx is a transaction on a coroutine, reused for one after another. All byte
@@ -123,6 +124,7 @@ type Tx struct {
 	editors []tableEditor
 	posts   []tablePost
 	scratch []byte
+	kept    []byte          // what is replaced, as it is kept: see keep
 	checks  []block         // guards that scans of ordered tables depend on, perhaps while one of them reads blocks (see stand)
 	proofs  []tableEvidence // of the same numbers
 	order   []int32         // of checks that are read together, by address

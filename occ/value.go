@@ -26,6 +26,9 @@ func (tx *Tx) value(it *item) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(tx.base, it.val)), it.vlen)
 }
 
+// Version is that of the record of item i, which has been executed, as it was read.
+func (tx *Tx) Version(i int) record.TxID { return tx.items[i].version }
+
 // Get is Stage and Read of a key that has a value, when everything staged has been
 // executed; else ok is false.
 func (tx *Tx) Get(t *Table, key []byte) (value []byte, ok bool) {

@@ -60,8 +60,16 @@ const settleNs = 10_000
 // A record that is damaged on one copy is read from another one, and mended. If every copy is damaged,
 // Backup fails with ErrCorrupt; BackupOptions.SkipDamaged has it leave the record out.
 //
-// One backup runs at a time. While other processes have the database open it is memory.ErrShared. After an
-// error, such as the loss of a blade, what was written is not a backup, and Restore refuses it.
+// One backup runs at a time. After an error, such as the loss of a blade, what was written is not a backup, and Restore
+// refuses it.
+//
+// A database that several processes can have open (Options.Shared) is copied beside all of them, in another way: see
+// backupShared. The copy is then the state at one moment, soon after the call. All transactions that are under way at that moment
+// are decided before others go on, which takes milliseconds. Until the backup ends, the first change of each record, by any
+// process, keeps what it replaces on the blades. A slow w holds up no commit, but the longer the backup takes the more is
+// kept. Blades that are lost, and other processes that die, do not end such a backup. If the blades have no room for what is kept, or a
+// transaction has none in its log area, the transaction goes on, and the backup fails with memory.ErrCut. So it does
+// when others have taken this process for dead. While another process makes a backup it is memory.ErrShared.
 func (db *DB) Backup(ctx context.Context, w io.Writer, o BackupOptions) (snapshot.Info, error) {
 	info, err := db.backup(ctx, w, o)
 	if err != nil {
@@ -74,10 +82,6 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 	if db.isClosed() {
 		return info, ErrClosed
 	}
-	if err := db.space.BeginAlone(); err != nil {
-		return info, err
-	}
-	defer func() { err = errors.Join(err, db.space.EndAlone()) }()
 	worker, err := db.NewWorker()
 	if err != nil {
 		return info, err
@@ -90,17 +94,12 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 		worker.Sleep(dropPauseNs)
 	}
 	defer db.dropMu.RUnlock()
-	l := db.space.Layout()
-	h := snapshot.Header{
-		Created: time.Now().UTC(), Blades: len(l.Blades),
-		SegmentSize: l.SegmentSize, LogArea: l.LogArea, Backups: l.Backups,
-	}
-	for i := range l.Blades {
-		h.BladeSize = max(h.BladeSize, l.Blades[i].Size)
-	}
-	out, err := snapshot.NewWriter(w, h)
+	out, err := snapshot.NewWriter(w, db.header())
 	if err != nil {
 		return info, err
+	}
+	if db.space.Shared() {
+		return db.backupShared(ctx, worker, out, o)
 	}
 	var changes []snapshot.Change
 	pace := pace{out: out}
@@ -127,16 +126,8 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 	}
 	s := copier{ctx: ctx, w: worker, out: out, progress: o.Progress, skipDamaged: o.SkipDamaged}
 	defer func() { info.Skipped = s.skipped }()
-	for _, t := range tables {
-		if t.Root == 0 || t.State != memory.TableLive {
-			continue // nobody has used it yet, or uses it any more
-		}
-		if err := (&snapshot.Table{Name: t.Name}).Validate(); err != nil {
-			return info, err
-		}
-		if err := s.table(t); err != nil && !s.skip(Skipped{Table: t.Name, Rest: true, Err: err}) {
-			return info, fmt.Errorf("table %q: %w", t.Name, err)
-		}
+	if err := s.tables(tables); err != nil {
+		return info, err
 	}
 
 	cut, tables, err := tablesAt(tap.Cut, db.space.Tables)
@@ -160,13 +151,41 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 		worker.Sleep(settleNs)
 	}
 	db.engine.Detach(tap)
+	return out.Finish(cut, listed(tables))
+}
+
+// header describes the database.
+func (db *DB) header() snapshot.Header {
+	l := db.space.Layout()
+	h := snapshot.Header{
+		Created: time.Now().UTC(), Blades: len(l.Blades),
+		SegmentSize: l.SegmentSize, LogArea: l.LogArea, Backups: l.Backups,
+	}
+	for i := range l.Blades {
+		h.BladeSize = max(h.BladeSize, l.Blades[i].Size)
+	}
+	return h
+}
+
+// inBackup reports whether a backup has a table: its creation has come to its end, it is not being dropped, and it is not that
+// of backups themselves.
+func inBackup(t *memory.Table) bool {
+	if t.Root == 0 || t.State != memory.TableLive {
+		return false
+	}
+	o, err := decodeTableOptions(t.Options)
+	return err != nil || !o.Kept
+}
+
+// listed is the list of the tables of a backup.
+func listed(tables []memory.Table) []snapshot.Table {
 	list := make([]snapshot.Table, 0, len(tables))
-	for _, t := range tables {
-		if t.Root != 0 && t.State == memory.TableLive { // else its creation has not come to its end, and nothing is in it
+	for i := range tables {
+		if t := &tables[i]; inBackup(t) {
 			list = append(list, snapshot.Table{ID: t.ID, Name: t.Name, Options: json.RawMessage(t.Options)})
 		}
 	}
-	return out.Finish(cut, list)
+	return list
 }
 
 // tablesAt draws the number of a cut, and returns the tables as the catalog has them at the cut. What it says later is too much:

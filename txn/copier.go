@@ -34,6 +34,11 @@ type copier struct {
 	out      *snapshot.Writer
 	progress func(uint64)
 	records  uint64
+	// cut, of a backup beside several processes, is the number of its cut: records of versions that are not below are left out. Verbs
+	// that have failed are repeated then.
+	cut uint32
+	// each, if not nil, gets the records of a hash table instead of out.
+	each func(key, value []byte) error
 
 	skipDamaged func(Skipped) // nil: damage ends the copy
 	skipped     uint64
@@ -58,6 +63,23 @@ type slotBlock struct {
 	c  index.Candidate
 }
 
+// tables copies tables.
+func (s *copier) tables(tables []memory.Table) error {
+	for i := range tables {
+		t := &tables[i]
+		if !inBackup(t) {
+			continue
+		}
+		if err := (&snapshot.Table{Name: t.Name}).Validate(); err != nil {
+			return err
+		}
+		if err := s.table(*t); err != nil && !s.skip(Skipped{Table: t.Name, Rest: true, Err: err}) {
+			return fmt.Errorf("table %q: %w", t.Name, err)
+		}
+	}
+	return nil
+}
+
 func (s *copier) table(t memory.Table) error {
 	o, err := decodeTableOptions(t.Options)
 	if err != nil {
@@ -69,6 +91,11 @@ func (s *copier) table(t memory.Table) error {
 	if ix, ok := s.t.Index.(*tree.Tree); ok {
 		return s.ordered(ix)
 	}
+	return s.hashed()
+}
+
+// hashed copies the records of a table with a hash index.
+func (s *copier) hashed() (err error) {
 	ix, ok := s.t.Index.(index.Walker)
 	if !ok {
 		return fmt.Errorf("its index, a %T, can not be walked", s.t.Index)
@@ -80,7 +107,7 @@ func (s *copier) table(t memory.Table) error {
 	defer th.Free(s.buf, copyBatch*copyProbe)
 	// Where the index was mended from another copy the walk begins again. What was copied before is
 	// copied once more, as it is if a split carries it meanwhile.
-	for again := 0; ; again++ {
+	for again, failed := 0, 0; ; again++ {
 		s.todo = s.todo[:0]
 		err = ix.Walk(s.w.coro, func(at memory.Addr, c index.Candidate) error {
 			s.todo = append(s.todo, slotBlock{at, c})
@@ -89,6 +116,13 @@ func (s *copier) table(t memory.Table) error {
 			}
 			return s.flush()
 		})
+		if err == nil {
+			err = s.flush()
+		}
+		if s.goesOn(err) && failed < maxWalks {
+			failed++
+			continue
+		}
 		if c := (*race.CorruptError)(nil); !errors.As(err, &c) || again == maxWalks || !s.w.mendIndex(s.t, c.Addr) {
 			break
 		}
@@ -99,7 +133,29 @@ func (s *copier) table(t memory.Table) error {
 		}
 		return err
 	}
-	return s.flush()
+	return nil
+}
+
+// goesOn reports whether the copy can go on after an error, from the beginning of the walk: the epoch has moved, since a process or a blade has
+// died, or blades are changed. Records that come once more are the same then.
+func (s *copier) goesOn(err error) bool {
+	if s.cut == 0 || s.ctx.Err() != nil || !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) && !errors.Is(err, ErrBroken) {
+		return false
+	}
+	s.w.session.Break(err)
+	return s.w.settle(nil) == nil
+}
+
+// stands is an error if the cut is known not to hold any more.
+func (s *copier) stands() error {
+	if s.cut == 0 {
+		return nil
+	}
+	if s.w.db.space.CutNumber() != s.cut {
+		return memory.ErrCut
+	}
+	_ = s.w.session.Renew() // nothing else may do it on a fabric without goroutines; what fails comes up by itself
+	return nil
 }
 
 // skip reports whether what is damaged may be left out, and tells the caller of the backup.
@@ -151,6 +207,9 @@ func (s *copier) flush() error {
 	if s.ctx.Err() != nil {
 		return canceled(s.ctx)
 	}
+	if err := s.stands(); err != nil {
+		return err
+	}
 	th, b, v := s.w.thread, &s.batch, s.view()
 	b.Reset()
 	for i, e := range s.todo {
@@ -197,9 +256,20 @@ func (s *copier) take(img record.Image, a memory.Addr) (done bool, need int, err
 	case record.Absent:
 		return true, need, nil
 	case record.Live:
+		if s.later(img.Version()) {
+			return true, need, nil
+		}
+		if s.each != nil {
+			return true, need, s.each(img.Key(), img.Value())
+		}
 		return true, need, s.base(img.Key(), img.Value())
 	}
 	return false, need, nil // freed: the slot leads elsewhere by now, or nowhere
+}
+
+// later reports whether a record was written after the cut.
+func (s *copier) later(v record.TxID) bool {
+	return s.cut != 0 && s.each == nil && v.Coordinator() >= s.cut
 }
 
 // base writes a record.
@@ -207,11 +277,16 @@ func (s *copier) base(key, value []byte) error {
 	if err := s.out.Base(s.t.ID, key, value); err != nil {
 		return err
 	}
+	s.count()
+	return nil
+}
+
+// count counts a record, and tells the caller of the backup now and then.
+func (s *copier) count() {
 	s.records++
 	if s.progress != nil && s.records%reportStep == 0 {
 		s.progress(s.records)
 	}
-	return nil
 }
 
 // one copies what a slot leads to, and waits until it is not locked.

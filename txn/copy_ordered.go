@@ -7,6 +7,7 @@ import (
 
 	"txnode/index"
 	"txnode/index/tree"
+	"txnode/occ"
 	"txnode/rdma"
 )
 
@@ -27,26 +28,40 @@ type page struct {
 	more bool // there may be others behind the last one
 }
 
-// pageRow is a record: page.data[at:key] is the key, page.data[key:end] the value.
-type pageRow struct{ at, key, end int }
+// pageRow is a record: page.data[at:key] is the key, page.data[key:end] the value. later: it was written after the cut.
+type pageRow struct {
+	at, key, end int
+	later        bool
+}
 
 func (s *copier) ordered(ix *tree.Tree) error {
 	var p page
 	limit := pageRecords
+	failed := 0
 	for from := (index.Bound{}); ; {
-		err := s.readPage(&p, from, &limit)
+		err := s.stands()
+		if err == nil {
+			err = s.readPage(&p, from, &limit)
+		}
 		switch {
 		case errors.Is(err, ErrConflict) && s.ctx.Err() == nil:
 			s.w.coro.Sleep(patience * 1000)
 			continue
 		case s.skipDamaged != nil && errors.Is(err, ErrCorrupt) && !errors.Is(err, rdma.ErrVerb):
-			if p.more, err = s.beside(ix, &from, err); err != nil {
+			if p.more, err = s.beside(ix, &from, err); s.goesOn(err) && failed < maxWalks {
+				failed++
+				continue // the leaf comes once more
+			}
+			if err != nil {
 				return err
 			}
 		case err != nil:
 			return err
 		}
 		for _, r := range p.rows {
+			if r.later {
+				continue
+			}
 			if err := s.base(p.data[r.at:r.key], p.data[r.key:r.end]); err != nil {
 				return err
 			}
@@ -71,10 +86,17 @@ func (s *copier) readPage(p *page, from index.Bound, limit *int) error {
 		attempts++
 		*limit = min(2*n, pageRecords)
 		p.data, p.rows, p.more = p.data[:0], p.rows[:0], false
-		tx.walkRange(s.w.db, s.t, from, index.Bound{End: true}, rangeOptions{limit: n}, func(key, value []byte) (bool, error) {
+		var scan *occ.Scan
+		tx.walk(s.w.db, s.t, func() (_ *occ.Scan, err error) {
+			scan, err = tx.o.Range(s.t, from, index.Bound{End: true}, false, n)
+			return scan, err
+		}, func(key, value []byte) (bool, error) {
 			at := len(p.data)
-			p.data = append(append(p.data, key...), value...)
-			p.rows = append(p.rows, pageRow{at, at + len(key), len(p.data)})
+			later := s.later(scan.Version())
+			if p.data = append(p.data, key...); !later {
+				p.data = append(p.data, value...)
+			}
+			p.rows = append(p.rows, pageRow{at, at + len(key), len(p.data), later})
 			p.more = len(p.rows) == n || len(p.data) >= pageBytes
 			return !p.more, nil
 		})
@@ -129,13 +151,21 @@ func (s *copier) beside(ix *tree.Tree, from *index.Bound, damage error) (more bo
 func (s *copier) single(key []byte) error {
 	for {
 		var value []byte
+		later := false
 		err := s.w.View(s.ctx, func(tx *Tx) error {
-			v, err := tx.get(s.t, key, false)
-			value = append(value[:0], v...)
-			return err
+			i, err := tx.fetch(s.t, key, false)
+			if err != nil {
+				return err
+			}
+			v, ok := tx.o.Read(i)
+			if !ok {
+				return ErrNotFound
+			}
+			value, later = append(value[:0], v...), s.later(tx.o.Version(i))
+			return nil
 		})
 		switch {
-		case errors.Is(err, ErrNotFound):
+		case errors.Is(err, ErrNotFound) || err == nil && later:
 			return nil
 		case errors.Is(err, ErrConflict) && s.ctx.Err() == nil:
 			s.w.coro.Sleep(patience * 1000)

@@ -53,6 +53,7 @@ type DB struct {
 	pool        pool
 	maintenance maintainer
 	failover    failover
+	kept        atomic.Pointer[occ.Table] // see keptTable; nil: it was not needed yet
 
 	names      tableNames
 	known      atomic.Pointer[tableIndexes] // nil: no table that was opened has any
@@ -248,11 +249,15 @@ func (db *DB) start() error {
 	if err := db.promise(power); err != nil {
 		return err
 	}
-	db.engine = occ.NewEngine(db.space, occ.Options{
+	eo := occ.Options{
 		Policy: db.opts.Policy, LikeFORD: db.likeFORD(), ReadBackups: db.opts.ReadBackups, Flush: flush, CacheBytes: db.opts.CacheBytes,
 		LeaseTerm: int64(max(db.opts.LeaseTerm, 0)), ClockDrift: db.opts.ClockDrift, BladeDown: db.bladeDown,
 		ReclaimAfter: db.opts.ReclaimAfter, Damaged: db.sayDamage, Recovered: db.recovered, Still: db.owned != nil && db.opts.ReadOnly,
-	})
+	}
+	if db.space.Shared() {
+		eo.Kept = db.keptTable
+	}
+	db.engine = occ.NewEngine(db.space, eo)
 	db.renewed.Store(db.engine)
 	if err := db.startFailover(); err != nil {
 		return err
@@ -297,6 +302,8 @@ type tableOptions struct {
 	// Indexes are the table's secondary indexes. Of is the table that this one is an index of.
 	Indexes []indexOptions `json:"indexes,omitempty"`
 	Of      string         `json:"of,omitempty"`
+	// Kept says that it is the table of backups beside several processes: see keptTable.
+	Kept bool `json:"kept,omitempty"`
 }
 
 // Kinds of indexes, as TableInfo and the catalog name them.
@@ -352,6 +359,7 @@ func typedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], want 
 	if create {
 		faults.Check(name != "", "a table needs a name")
 		faults.Check(utf8.ValidString(name), "the name of table %.40q is not UTF-8", name)
+		faults.Check(name != keptName, "the name %q is that of a table of backups", name)
 		faults.Check(len(name) <= memory.MaxTableName, "table %.40q...: its name has %d bytes, and %d are possible", name, len(name), memory.MaxTableName)
 	}
 	if err := faults.Err(ErrOptions); err != nil {
@@ -361,7 +369,8 @@ func typedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], want 
 	return db.table(name, want, create, 0)
 }
 
-// Tables returns the names of all tables, but for those that are indexes of others.
+// Tables returns the names of all tables, but for those that are indexes of others, and that of backups beside
+// several processes.
 func (db *DB) Tables() ([]string, error) {
 	if db.isClosed() {
 		return nil, ErrClosed
@@ -375,7 +384,7 @@ func (db *DB) Tables() ([]string, error) {
 		if ts[i].Root == 0 || ts[i].State != memory.TableLive { // its creation was not finished, or it is dropped
 			continue
 		}
-		if o, err := decodeTableOptions(ts[i].Options); err != nil || o.Of == "" {
+		if o, err := decodeTableOptions(ts[i].Options); err != nil || o.Of == "" && !o.Kept {
 			names = append(names, ts[i].Name)
 		}
 	}

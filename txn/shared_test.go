@@ -1,10 +1,10 @@
 package txn_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -24,9 +24,15 @@ import (
 // sharedOn are options of a database that several processes have open, with time that is real.
 func sharedOn(t testing.TB, blades int) txn.Options {
 	t.Helper()
+	return sharedOf(t, blades, 64<<20)
+}
+
+// sharedOf is sharedOn with blades of a size.
+func sharedOf(t testing.TB, blades int, size uint64) txn.Options {
+	t.Helper()
 	var all []inproc.BladeOptions
 	for range blades {
-		all = append(all, inproc.BladeOptions{Size: 64 << 20})
+		all = append(all, inproc.BladeOptions{Size: size})
 	}
 	f, err := inproc.New(inproc.Options{Seed: 3, Blades: all})
 	if err != nil {
@@ -198,9 +204,13 @@ func TestNeedsToBeAlone(t *testing.T) {
 	byValue := func() *txn.Index[string, uint64, uint64] {
 		return txn.NewIndex("value", txn.Uint64, func(_ string, v uint64) []uint64 { return []uint64{v} })
 	}
+	var file bytes.Buffer
+	if _, err := a.Backup(ctx, &file, txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	attempts := map[string]func(db *txn.DB) error{
-		"backup": func(db *txn.DB) error {
-			_, err := db.Backup(ctx, io.Discard, txn.BackupOptions{})
+		"restore": func(db *txn.DB) error {
+			_, err := db.Restore(ctx, bytes.NewReader(file.Bytes()), txn.BackupOptions{})
 			return err
 		},
 		"an index more": func(db *txn.DB) error {
@@ -247,7 +257,7 @@ func TestNeedsToBeAlone(t *testing.T) {
 	if err := errors.Join(r.Close(ctx), b.Close(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"backup", "an index more", "drop"} {
+	for _, name := range []string{"an index more", "drop", "restore", "drop"} {
 		if err := attempts[name](a); err != nil {
 			t.Errorf("%s, alone: %v", name, err)
 		}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"txnode/benchmarks/runner"
+	"txnode/cluster"
 	"txnode/memory"
 	"txnode/memory/embedded"
 	"txnode/txn"
@@ -28,6 +29,7 @@ type backupOptions struct {
 	Output textOrJSON
 	Force  bool
 	Skip   bool
+	access accessOptions
 }
 
 // AddFlags registers the flags.
@@ -35,6 +37,7 @@ func (o *backupOptions) AddFlags(cmd *cobra.Command) {
 	o.Output.addFlag(cmd)
 	cmd.Flags().BoolVar(&o.Force, "force", false, "replace the file if it exists; default: it is left alone")
 	cmd.Flags().BoolVar(&o.Skip, "skip-damaged", false, "leave out what is damaged on every copy, and list it; default: the backup fails")
+	o.access.addFlags(cmd)
 }
 
 // skippedError says that a backup has left something out. It is a failed verification.
@@ -67,8 +70,8 @@ func listSkipped(w *World) func(txn.Skipped) {
 func newBackup(w *World) *cobra.Command {
 	o := &backupOptions{}
 	cmd := &cobra.Command{
-		Use:   "backup directory file",
-		Short: "Copy a database in a directory to one file",
+		Use:   "backup directory|address file",
+		Short: "Copy a database to one file",
 		Long: `Opens the database in a directory, which no other process may have open, and
 writes a consistent copy of all its tables to a file; "-" is standard output.
 What a dead process left half-done in the directory is decided first, as at
@@ -83,9 +86,14 @@ out, a line on standard error names its table and key, and the exit code is 3.
 The file appears, complete and flushed to disk, when the copy has succeeded.
 
 A program that has the database open copies it with DB.Backup of package txn,
-while its transactions run.`,
-		Example:           "  txnode backup data data.backup\n  txnode backup data - | zstd > data.backup.zst\n  txnode backup data data.backup --skip-damaged",
-		Args:              exactly(2, "name a directory and a file"),
+while its transactions run.
+
+With the address of a catalog, as unix:PATH, the database of that cluster is copied while
+processes have it open: the state at one moment, soon after the command has begun. Until
+it ends, the first change of each record keeps what it replaces on the blades. If they
+have no room for that, the backup fails, and the processes go on.`,
+		Example:           "  txnode backup data data.backup\n  txnode backup data - | zstd > data.backup.zst\n  txnode backup data data.backup --skip-damaged\n  txnode backup unix:/tmp/catalog data.backup",
+		Args:              exactly(2, "name a directory, or the address of the catalog of a cluster, and a file"),
 		ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runBackup(cmd.Context(), w, o, args[0], args[1])
@@ -109,16 +117,30 @@ func runBackup(ctx context.Context, w *World, o *backupOptions, dir, file string
 	if file == "-" && w.StdoutTerminal {
 		return usagef("a backup is not text, and standard output is a terminal: name a file, or send it on (txnode backup %s - | zstd > file)", dir)
 	}
-	if err := databaseIn(dir); err != nil {
-		return err
+	ofCluster := ofCluster(dir)
+	most := fs.FileMode(0o600) // what may connect to a cluster may be few
+	if !ofCluster {
+		if err := databaseIn(dir); err != nil {
+			return err
+		}
+		most = allowed(dir)
 	}
 	to := file
 	if file != "-" {
-		if to, err = destination(file, dir, o.Force); err != nil {
+		of := dir
+		if ofCluster {
+			of = ""
+		}
+		if to, err = destination(file, of, o.Force); err != nil {
 			return err
 		}
 	}
-	db, err := openToCopy(ctx, dir)
+	var db *txn.DB
+	if ofCluster {
+		db, err = openCluster(ctx, dir, &o.access)
+	} else {
+		db, err = openToCopy(ctx, dir)
+	}
 	if err != nil {
 		return err
 	}
@@ -137,7 +159,7 @@ func runBackup(ctx context.Context, w *World, o *backupOptions, dir, file string
 		}
 		return errors.Join(out.Flush(), skippedIn(dir, info))
 	}
-	info, err := backupFile(ctx, db, to, allowed(dir), bo)
+	info, err := backupFile(ctx, db, to, most, bo)
 	if err != nil {
 		return interruptedOr(ctx, err)
 	}
@@ -151,6 +173,30 @@ func skippedIn(dir string, info snapshot.Info) error {
 		return nil
 	}
 	return &skippedError{dir, info.Skipped}
+}
+
+// openCluster opens the database of a cluster, which must be there, beside the processes that have it open.
+func openCluster(ctx context.Context, address string, access *accessOptions) (*txn.DB, error) {
+	co, err := access.options()
+	if err != nil {
+		return nil, err
+	}
+	h, err := cluster.Connect(ctx, address, co)
+	if err != nil {
+		return nil, clusterFailed(err)
+	}
+	l, err := memory.LoadLayout(h.Catalog)
+	if err = errors.Join(err, h.Close()); err == nil && l == nil {
+		err = failf("no database in %s: create it with txnode cluster init", address)
+	}
+	if err != nil {
+		return nil, err
+	}
+	db, err := cluster.Open(ctx, address, txn.Options{}, co)
+	if err != nil {
+		return nil, clusterFailed(err)
+	}
+	return db, nil
 }
 
 // openDatabase is txn.Open, but in tests.
@@ -169,12 +215,12 @@ func openToCopy(ctx context.Context, dir string) (*txn.DB, error) {
 
 // destination is the file that a backup of the database in dir is to be, when there is
 // nothing else that it would take the place of: a file, if it may be replaced, but neither a
-// device nor what is copied. Of a link it is what that leads to.
+// device nor what is copied, which is a cluster if dir is empty. Of a link it is what that leads to.
 func destination(file, dir string, replace bool) (string, error) {
 	if file == "" {
 		return "", usagef("the name of the file is empty")
 	}
-	if filepath.Dir(place(file)) == place(dir) {
+	if dir != "" && filepath.Dir(place(file)) == place(dir) {
 		return "", failf("%s is in the directory that is copied: name another file", file)
 	}
 	if _, err := os.Lstat(file); err != nil {
@@ -192,6 +238,9 @@ func destination(file, dir string, replace bool) (string, error) {
 	}
 	if !replace {
 		return "", failf("%s exists: name another file, or replace it with --force", file)
+	}
+	if dir == "" {
+		return file, nil
 	}
 	in, err := os.Stat(filepath.Dir(file))
 	if err != nil {
@@ -244,6 +293,7 @@ type restoreOptions struct {
 	Blades   int
 	Replicas int
 	Size     byteSize
+	access   accessOptions
 }
 
 // AddFlags registers the flags.
@@ -252,6 +302,7 @@ func (o *restoreOptions) AddFlags(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&o.Blades, "blades", 0, "number of memory blades of the new database; 0, the default: as many as the copied one had")
 	cmd.Flags().IntVar(&o.Replicas, "replicas", -1, "number of backups of each record: 0, 1 or 2; -1, the default: as many as the copied one had")
 	cmd.Flags().Var(&o.Size, "blade-size", "size of each blade, such as 4GiB; 0, the default: what the copied one had,\nor more if there are fewer blades or more backups, or if it needs more")
+	o.access.addFlags(cmd)
 }
 
 // Validate finds faults.
@@ -272,14 +323,19 @@ func (o *restoreOptions) Validate() error {
 func newRestore(w *World) *cobra.Command {
 	o := &restoreOptions{}
 	cmd := &cobra.Command{
-		Use:   "restore file directory",
-		Short: "Make a database in a directory from a backup",
+		Use:   "restore file directory|address",
+		Short: "Make a database from a backup",
 		Long: `Verifies a file that txnode backup or DB.Backup has written, to its last byte,
 and makes a new database from it in a directory, which must not exist or be
 empty. The directory appears when everything is in it, and on disk; one that is
-there gets its files then.`,
-		Example: "  txnode restore data.backup data2\n  txnode restore data.backup data2 --blades 4 --replicas 2",
-		Args:    exactly(2, "name a file and a directory"),
+there gets its files then.
+
+With the address of a catalog, as unix:PATH, the backup is loaded into the database of
+that cluster, which must have no tables, and which no other process may have open: make
+one with txnode cluster init. The blades are those of the cluster. If it fails half-way, begin
+again with a new cluster.`,
+		Example: "  txnode restore data.backup data2\n  txnode restore data.backup data2 --blades 4 --replicas 2\n  txnode restore data.backup unix:/tmp/catalog",
+		Args:    exactly(2, "name a file, and a directory or the address of the catalog of a cluster"),
 
 		ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveDefault, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -304,6 +360,9 @@ func runRestore(ctx context.Context, w *World, o *restoreOptions, file, dir stri
 	defer f.Close()
 	count := newCounter(w, "loaded")
 	defer count.close()
+	if ofCluster(dir) {
+		return restoreCluster(ctx, w, o, f, file, dir, count)
+	}
 	to := txn.Options{Blades: o.Blades, BladeSize: uint64(o.Size)}
 	if o.Replicas >= 0 {
 		to.Backups = txn.F(o.Replicas)
@@ -317,6 +376,24 @@ func runRestore(ctx context.Context, w *World, o *restoreOptions, file, dir stri
 	}
 	count.close()
 	return o.Output.report(w, "restored "+file+" to "+dir, info)
+}
+
+// restoreCluster loads a backup into the database of a cluster.
+func restoreCluster(ctx context.Context, w *World, o *restoreOptions, f *os.File, file, address string, count *counter) (err error) {
+	if o.Blades != 0 || o.Replicas >= 0 || o.Size != 0 {
+		return usagef("--blades, --replicas and --blade-size are for a directory: a cluster has the blades and copies that txnode cluster init has given it")
+	}
+	db, err := openCluster(ctx, address, &o.access)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close(context.WithoutCancel(ctx))) }()
+	info, err := db.Restore(ctx, f, txn.BackupOptions{Progress: count.set})
+	if err != nil {
+		return interruptedOr(ctx, err)
+	}
+	count.close()
+	return o.Output.report(w, "restored "+file+" to "+address, info)
 }
 
 // openBackup opens a file that can be read twice. It does not wait for the writer of a pipe, and the writer does
