@@ -75,6 +75,11 @@ func (s *Space) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
 			return c, err
 		}
 	}
+	if o.Change == nil { // else it may be what sees to the blade
+		if err := s.EndKeys(); err != nil { // the epoch of the claim would be in vain
+			return nil, err
+		}
+	}
 	var at []int // of the coordinators in the layout
 	var numbers map[uint32]uint32
 	var made ClaimOptions

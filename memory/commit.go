@@ -52,9 +52,14 @@ func (s *Space) updateAs(u *update, fn func() error) error {
 			return err
 		}
 		err := s.try(u, fn)
-		if err != nil && !errors.Is(err, errAgain) && s.behind() { // it may be so no more
-			if err = s.reload(); !errors.Is(err, errAgain) {
-				return err
+		if err != nil && !errors.Is(err, errAgain) {
+			if rev := s.rev; s.behind() { // it may be so no more
+				if err = errAgain; s.rev == rev {
+					err = s.reload()
+				}
+				if !errors.Is(err, errAgain) {
+					return err
+				}
 			}
 		}
 		if !errors.Is(err, errAgain) || len(u.asks) == 0 && s.view.Load() == nil { // Open begins anew
@@ -70,13 +75,20 @@ func (s *Space) updateAs(u *update, fn func() error) error {
 }
 
 // behind reports whether another process has changed the catalog since this one has looked. The caller
-// holds the lock.
-func (s *Space) behind() bool {
+// holds the lock, which is not held while the catalog is asked.
+func (s *Space) behind() (is bool) {
 	if s.closed != nil || s.doubt != nil || s.view.Load() == nil {
 		return false
 	}
-	now, _ := s.cat.Await(ended, s.rev)
-	return now > s.rev
+	rev := s.rev
+	s.unlocked(func() { is = s.newer(rev) })
+	return is
+}
+
+// newer reports whether the catalog has a later revision. The caller does not hold the lock.
+func (s *Space) newer(rev Revision) bool {
+	now, _ := s.cat.Await(ended, rev)
+	return now > rev
 }
 
 // try calls fn as the change that is being made. The caller holds the lock.
@@ -351,9 +363,9 @@ var ended = func() context.Context {
 // catalog. Safe for concurrent use.
 func (s *Space) Follow() error {
 	s.mu.Lock()
-	err, upToDate := s.closed, s.doubt == nil && !s.behind() && !s.beginning()
+	err, rev, settled := s.closed, s.rev, s.doubt == nil && !s.beginning()
 	s.mu.Unlock()
-	if err != nil || upToDate {
+	if err != nil || settled && !s.newer(rev) {
 		return err
 	}
 	return s.update(func() error {

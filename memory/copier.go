@@ -103,6 +103,7 @@ func (k *Copier) Progress() CopyProgress { return k.p }
 
 const (
 	copyChunk   = 64 << 10 // bytes of a segment in a step
+	copyTries   = 16       // of a part of an index that changes all the time, before it is asked again whether an extent there is reserved
 	copyRetries = 256      // blocks looked at again in a step
 	copyWhole   = 256      // bytes of a block that is read as a whole for its guard, among its neighbours
 	// copyPatience is after how many steps in which all of them are locked still it is asked whose locks
@@ -123,7 +124,7 @@ func (k *Copier) Step(c *rdma.Coro) (idle bool, err error) {
 	if k.space.Gated() {
 		return true, nil
 	}
-	if err := k.space.endKeys(); err != nil { // sessions of before the epoch may write to a blade, and not to the copies
+	if err := k.space.EndKeys(); err != nil { // sessions of before the epoch may write to a blade, and not to the copies
 		return false, err
 	}
 	if f := k.space.failures.Load(); v.Epoch != k.epoch || f != k.failures {
@@ -196,8 +197,9 @@ func (k *Copier) forward(c *rdma.Coro, v *View) error {
 	var err error
 	if kind == KindIndex {
 		for _, r := range k.space.copied(id, k.off, n) {
-			if err = SyncWords(c, v, MakeAddr(id, r[0]), r[1]); err != nil {
-				break
+			done, err := syncWords(c, v, MakeAddr(id, r[0]), r[1], copyTries)
+			if !done || err != nil {
+				return err
 			}
 		}
 	} else {

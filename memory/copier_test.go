@@ -358,3 +358,40 @@ func TestCopierVerbs(t *testing.T) {
 		}
 	}
 }
+
+// TestCopierBesideReserved: a copy of an index segment is made. A word of it changes all the time, and then it turns out that its extent
+// is reserved: those are not copied, and the copier comes to its end.
+func TestCopierBesideReserved(t *testing.T) {
+	b := newBed(t, 3, 20, 1)
+	s, c := b.open()
+	a := must(s.AllocExtent(c, 1000))(t)
+	lose(t, b, s, s.View().At(a, 0).Blade)
+	k := s.NewCopier()
+	at := s.View().At(a, 0)
+	const most = 1000
+	reads := 0
+	b.fabric.before = func(w *rdma.WR) {
+		if w.Op != rdma.OpRead || w.Blade != at.Blade || w.Off > at.Off || w.Off+uint64(w.Len) <= at.Off || reads > most {
+			return
+		}
+		if reads++; reads == 5 {
+			check(t, s.ChangeReserved(func(l *memory.Layout, _ uint32) error {
+				l.Reserve(memory.Reservation{Name: "x", Addr: a, Size: 1000})
+				return nil
+			}))
+		}
+		b.poke(at.Blade, at.Off, []byte{byte(reads), byte(reads >> 8), 1})
+	}
+	for range 1000 {
+		if idle, err := k.Step(c); err != nil || idle {
+			check(t, err)
+			break
+		}
+	}
+	if reads < 5 || reads > most/2 {
+		t.Errorf("the word was read %d times", reads)
+	}
+	if r := s.Redundancy(); r.Building > 0 || r.Missing > 0 {
+		t.Errorf("the copies are not there: %+v", r)
+	}
+}

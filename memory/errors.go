@@ -61,6 +61,8 @@ var (
 	ErrAway = errors.New("memory: the catalog does not answer")
 	// ErrSettled: no copy is to be dropped, or the blade is none that can retire: another process was first.
 	ErrSettled = errors.New("memory: nothing is to be moved any more")
+	// ErrUnrevoked: late verbs may take effect on a blade, since it has not changed its access keys: try again.
+	ErrUnrevoked = errors.New("memory: a blade has not ended the access keys of earlier epochs yet")
 	// ErrDown: the blade was declared dead already.
 	ErrDown = errors.New("memory: blade was declared dead before")
 	// ErrLost: every copy of a segment died with its blade; a *LostError says which.

@@ -20,6 +20,15 @@ func (s *Space) SetNextCoordinator(n uint32) {
 	s.layout.NextCoordinator = n
 }
 
+// Locked reports whether a caller has the lock.
+func (s *Space) Locked() bool {
+	if s.mu.TryLock() {
+		s.mu.Unlock()
+		return false
+	}
+	return true
+}
+
 // Granule is the unit of extents in segments of a size.
 func Granule(segmentSize uint32) uint32 { return granule(segmentSize) }
 

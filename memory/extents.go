@@ -455,14 +455,7 @@ func (s *Space) loadExtents(c *rdma.Coro, ids []SegmentID) error {
 		if v.Copies(MakeAddr(x.id, 0)) == 0 && s.View().Copies(MakeAddr(x.id, 0)) > 0 { // the thread is behind
 			return fmt.Errorf("memory: reading the extents of segment %d: %w", x.id, rdma.ErrStaleKey)
 		}
-		var err error
-		for r := range v.Copies(MakeAddr(x.id, 0)) {
-			if err = s.loadTable(c, v, x, r); err == nil {
-				x.source = v.At(MakeAddr(x.id, 0), r).Blade
-				break
-			}
-		}
-		if err != nil {
+		if err := s.loadAnyTable(c, v, x); err != nil {
 			return err
 		}
 		s.mu.Lock()
@@ -474,19 +467,47 @@ func (s *Space) loadExtents(c *rdma.Coro, ids []SegmentID) error {
 	return nil
 }
 
-// readAdopted reads the tables of segments that were adopted. One of which all copies are damaged is not used.
+// loadAnyTable reads the table of an index segment from the first copy that is sound. ErrDamaged: none is, and the error is of all. That
+// one copy is damaged says nothing while another one cannot be read.
+func (s *Space) loadAnyTable(c *rdma.Coro, v *View, x *extentSegment) error {
+	var damaged, unread []error
+	for r := range v.Copies(MakeAddr(x.id, 0)) {
+		err := s.loadTable(c, v, x, r)
+		switch {
+		case err == nil:
+			x.source = v.At(MakeAddr(x.id, 0), r).Blade
+			return nil
+		case errors.Is(err, ErrDamaged):
+			damaged = append(damaged, err)
+		default:
+			unread = append(unread, err)
+		}
+	}
+	if len(unread) > 0 {
+		return errors.Join(unread...)
+	}
+	return errors.Join(damaged...)
+}
+
+// readAdopted reads the tables of segments that were adopted. One of which all copies are damaged is told of (Options.Damaged), and
+// nothing is allocated there: the extents that are in use stay so.
 func (s *Space) readAdopted(c *rdma.Coro) error {
 	s.mu.Lock()
 	ids := s.extents.unread
 	s.extents.unread = nil
 	s.mu.Unlock()
 	for i, id := range ids {
-		if err := s.loadExtents(c, []SegmentID{id}); err != nil {
+		err := s.loadExtents(c, []SegmentID{id})
+		if errors.Is(err, ErrDamaged) {
+			if s.opts.Damaged != nil {
+				s.opts.Damaged(fmt.Errorf("memory: segment %d had another owner, and nothing is allocated there any more: %w", id, err))
+			}
+			continue
+		}
+		if err != nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if s.extents.unread = append(s.extents.unread, ids[i+1:]...); !errors.Is(err, ErrDamaged) {
-				s.extents.unread = append(s.extents.unread, id)
-			}
+			s.extents.unread = append(s.extents.unread, ids[i:]...)
 			return err
 		}
 	}
@@ -618,7 +639,7 @@ func (s *Space) LevelExtents(c *rdma.Coro) error {
 		}
 		for k := range v.Copies(a) {
 			for o := uint32(0); o < size && k != from; o += syncChunk {
-				if err := syncRange(c, v, a+Addr(o), min(syncChunk, size-o), from, k, buf, &batch); err != nil {
+				if _, err := syncRange(c, v, a+Addr(o), min(syncChunk, size-o), from, k, forever, buf, &batch); err != nil {
 					return fmt.Errorf("memory: comparing the tables of extents: %w", err)
 				}
 			}

@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"math"
@@ -24,7 +25,8 @@ type fabric struct {
 	delayed bool
 	full    bool // nothing can be provisioned
 	backing *backing
-	before  func(w *rdma.WR) // if not nil, called for each verb that takes effect
+	before  func(w *rdma.WR)      // if not nil, called for each verb that takes effect
+	failing func(w *rdma.WR) bool // if not nil, says which verbs fail without effect
 	// granting and revoking, if not nil, are called before a blade does so; an error is its answer.
 	granting, revoking func(b rdma.BladeID) error
 	// restarts is how often the blades have begun anew, with what is in their files.
@@ -203,7 +205,9 @@ type completion struct {
 func (p *port) Post(b *rdma.Batch, first int) {
 	for i := first; i < b.Len(); i++ {
 		s := rdma.StatusNoBlade
-		if p.f.stop.step() {
+		if p.f.failing != nil && p.f.failing(b.WR(i)) {
+			s = rdma.StatusFlushed
+		} else if p.f.stop.step() {
 			s = p.one(b.WR(i))
 		} else if p.f.stop.status != rdma.StatusOK {
 			s = p.f.stop.status
@@ -266,6 +270,8 @@ func (p *port) Wait(until int64) {
 type cat struct {
 	memory.Catalog
 	stop *stop
+	// awaited, if not nil, is called when the catalog is asked for its revision.
+	awaited func()
 	// fail makes Apply fail; when also lie is set, after having made the change.
 	fail, lie bool
 	// deaf makes Load fail.
@@ -305,6 +311,13 @@ func (c *cat) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revisio
 		c.slow = &slowChange{rev, slices.Clone(changes)}
 	}
 	return 0, errStopped
+}
+
+func (c *cat) Await(ctx context.Context, rev memory.Revision) (memory.Revision, error) {
+	if c.awaited != nil {
+		c.awaited()
+	}
+	return c.Catalog.Await(ctx, rev)
 }
 
 func (c *cat) Load() ([]memory.Entry, memory.Revision, error) {

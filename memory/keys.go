@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"txnode/rdma"
 )
@@ -20,7 +21,8 @@ import (
 //	lost the race for the catalog         as if it had died before
 //	late, and revokes by an older epoch   changes nothing: the blade has keys in the order of epochs
 //	a blade has restarted in between      its incarnation says so: it is to be declared dead
-//	a blade does not grant or revoke      what has to come after late verbs waits: see endKeys
+//	a blade does not grant or revoke      what has to come after late verbs waits: see EndKeys. If that goes on
+//	                                      it counts as a blade that does not answer: see Refusal
 //
 // See rdma.Fabric.Grant.
 
@@ -42,6 +44,7 @@ func (s *Space) grant(blades []Blade) error {
 		k, err := s.fabric.Grant(info.ID)
 		if err != nil {
 			errs[i] = s.keyError(info.ID, err, "granting an access key")
+			s.answered(info.ID, errs[i])
 			continue
 		}
 		b.Key, b.Incarnation = k, info.Incarnation
@@ -88,18 +91,18 @@ func (s *Space) grantFor(l *Layout) error {
 // begin begins the epoch of the layout, which is that of the catalog, whichever process has made it:
 // it ends the keys of those before, and publishes the view. granted is what has gone wrong with its own
 // keys. If a blade does not know its key any more, and has not restarted, then the epoch is over, or the
-// blade was asked for more keys than it holds since: the epoch is changed again. The caller holds
+// blade was asked for more keys than it holds since: the epoch is changed again, unless that was in vain lately. The caller holds
 // Space.epochs, and not the lock.
 func (s *Space) begin(granted error) error {
 	for tries := 0; ; tries++ {
 		s.mu.Lock()
-		epoch, blades := s.layout.Epoch, slices.Clone(s.layout.Blades)
+		epoch, blades, pausing := s.layout.Epoch, slices.Clone(s.layout.Blades), s.pausing()
 		s.mu.Unlock()
 		err := granted
 		if !s.opts.ReadOnly {
 			err = errors.Join(granted, s.revoke(blades))
 		}
-		if !errors.Is(err, rdma.ErrStaleKey) || tries == maxBegins || epoch == maxEpoch {
+		if !errors.Is(err, rdma.ErrStaleKey) || tries == maxBegins || epoch == maxEpoch || pausing {
 			if s.begun(epoch, err) {
 				return err
 			}
@@ -131,7 +134,16 @@ func (s *Space) begun(epoch Epoch, err error) bool {
 	if s.layout.Epoch != epoch {
 		return false
 	}
-	s.unrevoked.Store(!s.opts.ReadOnly && (err != nil || s.layout.keyless()))
+	unrevoked := !s.opts.ReadOnly && (err != nil || s.layout.keyless())
+	s.unrevoked.Store(unrevoked)
+	if !unrevoked {
+		s.vain = vainEpochs{}
+	} else if s.moved == epoch && s.vain.last != epoch { // by this process, and one that it has not counted
+		s.vain.last = epoch
+		if s.vain.n++; s.vain.n > vainFree {
+			s.vain.until = s.fabric.Now() + vainPauseNs<<min(s.vain.n-vainFree, vainDoublings)
+		}
+	}
 	s.derive()
 	s.dropLost()
 	return true
@@ -142,19 +154,88 @@ func (l *Layout) keyless() bool {
 	return slices.ContainsFunc(l.Blades, func(b Blade) bool { return b.State == BladeUp && b.Key == 0 })
 }
 
-// errUnrevoked: late verbs may take effect on a blade.
-var errUnrevoked = errors.New("memory: a blade has not ended the access keys of earlier epochs yet: try again")
+// Unrevoked reports whether late verbs may take effect on a blade: see EndKeys. It takes no lock.
+func (s *Space) Unrevoked() bool { return s.unrevoked.Load() }
 
-// endKeys repeats what a blade has refused when the epoch began in this process: it ends the keys before, or begins another epoch if the
-// blade has no key of this one. Until then a process that is late can change what is on that blade. So no segment of
-// another process is adopted, no right is taken that it may have had, no copies are built from what it may write to them or beside them, and no
-// place is cleared that it may write to. Without such a blade it costs nothing.
-func (s *Space) endKeys() error {
+// vainEpochs are those in a row that this process has made and that a blade has not begun. After some, the next one that is made for
+// the sake of the keys alone comes after a pause, each time twice as long.
+type vainEpochs struct {
+	n     int
+	last  Epoch
+	until int64 // of the fabric's clock
+}
+
+const (
+	vainFree      = 4
+	vainPauseNs   = int64(1_000_000)
+	vainDoublings = 16 // a minute
+)
+
+// pausing reports whether no epoch is to be made just now for the sake of the keys alone. The caller holds the lock.
+func (s *Space) pausing() bool { return s.vain.until > s.fabric.Now() }
+
+// refusal is that a blade which takes part has not granted, or not ended, access keys since a time of the fabric's clock.
+type refusal struct {
+	err   error // the last one
+	since int64
+	times int
+}
+
+const (
+	refusalPatienceNs = int64(1_000_000_000)
+	refusalTimes      = 3
+)
+
+// answered notes what a blade has answered when it was to grant or to end keys. Only nil of the latter ends a refusal, since then
+// there is nothing left that it was asked for.
+func (s *Space) answered(b rdma.BladeID, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x, ok := s.refusals[b]
+	switch {
+	case err == nil:
+		delete(s.refusals, b)
+		return
+	case s.refusals == nil:
+		s.refusals = map[rdma.BladeID]refusal{}
+	}
+	if !ok {
+		x.since = s.fabric.Now()
+	}
+	x.err = err
+	x.times++
+	s.refusals[b] = x
+}
+
+// Refusal returns why a blade counts as one that does not answer at a time of the fabric's clock, although it may execute verbs: it takes
+// part, and for refusalPatienceNs it has not granted or not ended access keys, as often as it was asked. Without it, nothing that has to come after
+// late verbs would be done any more. It is nil for a blade that has the last copy of a segment: no backup could take over, and what
+// is there can be read as long as the blade executes verbs.
+func (s *Space) Refusal(b rdma.BladeID, now int64) error {
 	if !s.unrevoked.Load() {
 		return nil
 	}
 	s.mu.Lock()
-	err, blades := s.closed, slices.Clone(s.layout.Blades)
+	defer s.mu.Unlock()
+	x, ok := s.refusals[b]
+	if !ok || x.times < refusalTimes || now-x.since < refusalPatienceNs || s.layout.Blades[b].State != BladeUp ||
+		s.layout.Without(b).Redundancy().Lost > s.layout.Redundancy().Lost {
+		return nil
+	}
+	return fmt.Errorf("for %v it has not changed its access keys, %d times: %w", time.Duration(now-x.since), x.times, x.err)
+}
+
+// EndKeys makes sure that no verb with a key of an earlier epoch than that of the view takes effect any more. It repeats what a blade has
+// refused when the epoch began in this process: it ends the keys before, or begins another epoch if the
+// blade has no key of this one. Until then a process that is late can change what is on that blade. So no segment of
+// another process is adopted, no right is taken that it may have had, no copies are built from what it may write to them or beside them, and no
+// place is cleared that it may write to. Without such a blade it costs nothing. Epochs that are in vain become rare: see vainEpochs.
+func (s *Space) EndKeys() error {
+	if !s.unrevoked.Load() {
+		return nil
+	}
+	s.mu.Lock()
+	err, blades, pausing := s.closed, slices.Clone(s.layout.Blades), s.pausing()
 	s.mu.Unlock()
 	if err != nil {
 		return err
@@ -166,7 +247,12 @@ func (s *Space) endKeys() error {
 			return s.keyError(info.ID, rdma.ErrBladeDown, "granting an access key: it has restarted")
 		}
 		if _, err := s.fabric.Grant(info.ID); err != nil { // an epoch that ends so, too, would be in vain
-			return s.keyError(info.ID, err, "granting an access key")
+			err = s.keyError(info.ID, err, "granting an access key")
+			s.answered(info.ID, err)
+			return err
+		}
+		if pausing {
+			return ErrUnrevoked
 		}
 	}
 	if _, err := s.advance(func(l *Layout) error {
@@ -182,24 +268,28 @@ func (s *Space) endKeys() error {
 	return s.begin(nil)
 }
 
-// EndKeys makes sure that no verb with a key of an earlier epoch than that of the view takes effect any more: it repeats what a blade has
-// refused when the epoch began. Without such a blade it costs nothing.
-func (s *Space) EndKeys() error { return s.endKeys() }
-
 // revoke ends the keys of earlier epochs than that in which the blades have these.
 func (s *Space) revoke(blades []Blade) error {
 	var errs []error
 	for i := range blades {
 		b, id := &blades[i], rdma.BladeID(i)
-		if b.State == BladeDown || b.Key == 0 {
+		switch {
+		case b.State == BladeDown:
+			s.answered(id, nil) // it has to do it no more
+			continue
+		case b.Key == 0:
 			continue
 		}
-		switch err := s.fabric.Revoke(id, b.Key); {
-		case errors.Is(err, rdma.ErrStaleKey) && restarted(b, s.fabric.Blades()[i]):
+		err := s.fabric.Revoke(id, b.Key)
+		if errors.Is(err, rdma.ErrStaleKey) && restarted(b, s.fabric.Blades()[i]) {
 			errs = append(errs, s.keyError(id, rdma.ErrBladeDown, "ending the access keys of earlier epochs: it has restarted"))
-		case err != nil:
-			errs = append(errs, s.keyError(id, err, "ending the access keys of earlier epochs"))
+			continue
 		}
+		if err != nil {
+			err = s.keyError(id, err, "ending the access keys of earlier epochs")
+			errs = append(errs, err)
+		}
+		s.answered(id, err)
 	}
 	return errors.Join(errs...)
 }

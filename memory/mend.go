@@ -71,7 +71,7 @@ func (s *Space) takeMend(of uint32) error {
 		return errMending
 	}
 	if s.unrevoked.Load() {
-		return errUnrevoked
+		return ErrUnrevoked
 	}
 	m := Mend{Of: of, Process: s.process}
 	if err := s.commit(mendEntry(m)); err != nil {
@@ -111,7 +111,7 @@ func (s *Space) BeginMend(of uint32) bool {
 		}
 		return s.takeMend(of)
 	}
-	if s.opts.Shared && s.endKeys() != nil {
+	if s.opts.Shared && s.EndKeys() != nil {
 		s.mending.Delete(of)
 		return false
 	}
@@ -159,7 +159,7 @@ func (s *Space) BeginAlone() error {
 	if !s.opts.Shared {
 		return nil
 	}
-	if err := s.endKeys(); err != nil {
+	if err := s.EndKeys(); err != nil {
 		return err
 	}
 	return s.update(func() error {
@@ -207,13 +207,17 @@ func (s *Space) EndAlone() error {
 	if !s.opts.Shared {
 		return nil
 	}
+	s.mu.Lock()
+	nested := s.alones > 1
+	s.mu.Unlock()
+	var err error
+	if nested { // else the change itself finds out
+		err = s.Follow()
+	}
 	lost := false
-	err := s.update(func() error {
+	end := func() error {
 		if s.alones == 0 {
 			return nil
-		}
-		if s.alones > 1 && s.behind() { // else the change itself finds out
-			return s.reload()
 		}
 		lost = s.layout.mender(MendAlone) != s.process
 		if s.alones > 1 {
@@ -225,7 +229,10 @@ func (s *Space) EndAlone() error {
 		}
 		s.alones = 0
 		return nil
-	})
+	}
+	if err == nil {
+		err = s.update(end)
+	}
 	if err != nil { // giveBack does it
 		s.mu.Lock()
 		defer s.mu.Unlock()

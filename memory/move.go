@@ -363,7 +363,7 @@ func (s *Space) Retire(b rdma.BladeID) func(*Layout) error {
 // Reclaim clears one place of a blade that is up which a segment has had and left, so that it can be used again, and
 // reports whether there may be more. In a shared database the caller has the right of MendCopies. It may make a new epoch before.
 func (s *Space) Reclaim(c *rdma.Coro) (more bool, err error) {
-	if err := s.endKeys(); err != nil { // sessions of before the epoch may write to such places
+	if err := s.EndKeys(); err != nil { // sessions of before the epoch may write to such places
 		return false, err
 	}
 	s.mu.Lock()

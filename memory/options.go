@@ -49,6 +49,8 @@ type Options struct {
 	// Anew, if not nil, is called when the process registers anew, which others have taken for dead: with the tables that there are.
 	// Another process may have been alone meanwhile. It must not call the Space.
 	Anew func(tables []Table)
+	// Damaged, if not nil, is told of damage that the Space leaves alone and goes on beside.
+	Damaged func(err error)
 	// GiveUp opens a shared database although blades have restarted without what they had that have the last copies
 	// of some segments: these are lost then. Without it that is ErrForeign. Blades whose segments have other copies count as
 	// lost in any case.

@@ -278,7 +278,7 @@ func (s *Space) Deserted(now int64) bool {
 // others. After an error of a blade, whose keys could not be ended, it is to be called again: Deserted says so, in every process
 // that has found the blade so.
 func (s *Space) TakeOver(now int64) (n int, err error) {
-	if err := s.endKeys(); err != nil {
+	if err := s.EndKeys(); err != nil {
 		return 0, err
 	}
 	expired := func(p ProcessEntry) bool { return p.ID != s.process && s.regs.Load().ended(p.ID, now) }

@@ -2,7 +2,9 @@ package memory_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"txnode/memory"
@@ -182,5 +184,69 @@ func TestAdoptedTable(t *testing.T) {
 	}
 	if len(got) < len(had) {
 		t.Errorf("found are %d extents, and %d are free", len(got), len(had))
+	}
+}
+
+// TestAdoptedDamage: the table of an index segment of a process that is gone is damaged, on one copy or on all. The process that adopts
+// it is told, and goes on beside: the extent that is there is not given away. A copy that cannot be read now is none that is damaged.
+func TestAdoptedDamage(t *testing.T) {
+	for _, x := range []struct{ damaged, unread []int }{
+		{damaged: []int{0, 1}}, {damaged: []int{0}}, {damaged: []int{1}}, {damaged: []int{1}, unread: []int{0}}, {damaged: []int{0}, unread: []int{1}},
+	} {
+		b := newSharedBed(t, 2, 16, 1)
+		b.fabric.clock = new(int64)
+		var told []error
+		b.opts.Damaged = func(err error) { told = append(told, err) }
+		s, c := b.join(1000)
+		dead, dc := b.join(10)
+		a := must(dead.AllocExtent(dc, 1000))(t)
+		check(t, s.Follow())
+		must(s.TakeOver(11))(t)
+		word := memory.MakeAddr(a.Segment(), a.Offset()/memory.Granule(testSegment)*8)
+		for _, i := range x.damaged {
+			at := s.View().At(word, i)
+			b.poke(at.Blade, at.Off, []byte{1, 2, 3})
+		}
+		failed := 0
+		b.fabric.failing = func(w *rdma.WR) bool {
+			for _, i := range x.unread {
+				table := s.View().At(memory.MakeAddr(a.Segment(), 0), i)
+				if w.Op == rdma.OpRead && w.Blade == table.Blade && w.Off == table.Off && failed == 0 {
+					failed++
+					return true
+				}
+			}
+			return false
+		}
+		what := fmt.Sprintf("damaged are the copies %v, and unread %v", x.damaged, x.unread)
+		extents := map[memory.Addr]bool{a: true}
+		for range 60 {
+			e, err := s.AllocExtent(c, 20_000)
+			if errors.Is(err, rdma.ErrVerb) && failed == 1 {
+				failed++
+				for _, blade := range b.fabric.Blades() {
+					check(t, c.Thread().Reconnect(blade.ID))
+				}
+				continue
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			if extents[e] {
+				t.Fatalf("%s: the extent %v is given twice", what, e)
+			}
+			extents[e] = true
+		}
+		own := slices.ContainsFunc(s.Extents(), func(e memory.Extent) bool { return e.Addr == a })
+		all := len(x.damaged) == 2
+		if own == all || all != (len(told) == 1) || len(x.unread) > 0 && failed != 2 || !s.Owns(a) {
+			t.Errorf("%s: it is known: %v; told: %v; failed: %d", what, own, told, failed)
+		}
+		for _, err := range told {
+			var be *memory.BladeError
+			if !errors.Is(err, memory.ErrDamaged) || !errors.As(err, &be) || strings.Count(err.Error(), "the word") != 2 {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
 	}
 }

@@ -126,7 +126,7 @@ func (s *Space) reclaim() error {
 	if n == 0 {
 		return nil
 	}
-	if err := s.endKeys(); err != nil {
+	if err := s.EndKeys(); err != nil {
 		return err
 	}
 	return s.update(func() error {

@@ -603,3 +603,32 @@ func TestOthersWentOn(t *testing.T) {
 		t.Errorf("%d coordinators instead of %d", len(l.Coordinators), n)
 	}
 }
+
+// TestAskedWithoutLock: a catalog that is elsewhere is asked whether it has changed. Whoever needs the lock of the space does not wait for its
+// answer.
+func TestAskedWithoutLock(t *testing.T) {
+	b := newSharedBed(t, 2, 8, 1)
+	s, _ := b.open()
+	check(t, s.BeginAlone())
+	check(t, s.BeginAlone())
+	asked := 0
+	b.cat.awaited = func() {
+		asked++
+		if s.Locked() {
+			t.Error("the lock is held while the catalog is asked")
+		}
+	}
+	for what, fn := range map[string]func() error{
+		"following":       s.Follow,
+		"a change":        func() error { return s.CloseCoordinator(1 << 20) },
+		"alone no longer": s.EndAlone,
+	} {
+		before := asked
+		if err := fn(); err != nil && !errors.Is(err, memory.ErrNoCoordinator) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if asked == before {
+			t.Errorf("%s does not ask the catalog", what)
+		}
+	}
+}

@@ -78,8 +78,12 @@ type Space struct {
 
 	// moved is the last epoch that this process has made.
 	moved Epoch
-	// unrevoked: keys of epochs before that of the view may open a blade. See endKeys. It changes under mu, with the view.
+	// unrevoked: keys of epochs before that of the view may open a blade. See EndKeys. It changes under mu, with the view.
 	unrevoked atomic.Bool
+	// refusals are, by blade, those of blades to change keys. Under mu.
+	refusals map[rdma.BladeID]refusal
+	// vain: see vainEpochs. Under mu.
+	vain vainEpochs
 
 	// first: see First. alones is how often the process has begun to be alone: see BeginAlone.
 	first  bool

@@ -3,6 +3,7 @@ package memory
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 
 	"txnode/rdma"
 )
@@ -26,37 +27,46 @@ const syncChunk = 8 << 10
 //
 // Copies that are being built are never written to in another way. a and n are multiples of 8.
 func SyncWords(c *rdma.Coro, v *View, a Addr, n uint32) error {
+	_, err := syncWords(c, v, a, n, forever)
+	return err
+}
+
+// forever: until the words are equal.
+const forever = math.MaxInt
+
+// syncWords is SyncWords that gives up, false, when some of the words were not equal after so many tries.
+func syncWords(c *rdma.Coro, v *View, a Addr, n uint32, tries int) (done bool, err error) {
 	if v.Written(a) == v.Copies(a) || n == 0 {
-		return nil
+		return true, nil
 	}
 	t := c.Thread()
 	chunk := min(n, syncChunk)
 	buf, err := t.Alloc(int(2 * chunk))
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer t.Free(buf, int(2*chunk))
 	var batch rdma.Batch
 	for k := v.Copies(a); k < v.Written(a); k++ {
 		for o := uint32(0); o < n; o += chunk {
-			if err := syncRange(c, v, a+Addr(o), min(chunk, n-o), 0, k, buf, &batch); err != nil {
-				return err
+			if done, err := syncRange(c, v, a+Addr(o), min(chunk, n-o), 0, k, tries, buf, &batch); !done || err != nil {
+				return false, err
 			}
 		}
 	}
-	return nil
+	return true, nil
 }
 
-// syncRange is SyncWords for what fits the buffer and one copy; it takes what another copy has,
-// for SyncWords the primary.
-func syncRange(c *rdma.Coro, v *View, a Addr, n uint32, from, copyNo int, buf uint32, b *rdma.Batch) error {
+// syncRange is syncWords for what fits the buffer and one copy; it takes what another copy has,
+// for syncWords the primary.
+func syncRange(c *rdma.Coro, v *View, a Addr, n uint32, from, copyNo, most int, buf uint32, b *rdma.Batch) (done bool, err error) {
 	t := c.Thread()
-	for tries := 0; ; tries++ {
+	for tries := 0; tries < most; tries++ {
 		b.Reset()
 		b.Read(v.At(a, copyNo), buf, n)
 		b.Read(v.At(a, from), buf+n, n)
 		if err := c.Do(b); err != nil {
-			return err
+			return false, err
 		}
 		b.Reset()
 		has, want := t.Bytes(buf, n), t.Bytes(buf+n, n)
@@ -71,23 +81,24 @@ func syncRange(c *rdma.Coro, v *View, a Addr, n uint32, from, copyNo int, buf ui
 			b.CAS(w, x, y)
 			if b.Len() == syncBatch {
 				if err := c.Do(b); err != nil {
-					return err
+					return false, err
 				}
 				b.Reset()
 			}
 		}
 		if b.Len() == 0 && bytes.Equal(has, want) {
-			return nil
+			return true, nil
 		}
 		if b.Len() > 0 {
 			if err := c.Do(b); err != nil {
-				return err
+				return false, err
 			}
 		}
 		if tries > 4 { // somebody changes the same words all the time
 			c.Sleep(int64(t.Rand() % 10_000))
 		}
 	}
+	return false, nil
 }
 
 // syncBatch bounds the compare-and-swaps under way.

@@ -161,3 +161,95 @@ func TestCopiesBesideOldKeys(t *testing.T) {
 	}
 	kept(t, c, s, all)
 }
+
+// TestRefusal: a blade that executes verbs does not end keys. After a while it counts as one that does not answer, and what waits for
+// it goes on without it, unless it has the last copy of a segment.
+func TestRefusal(t *testing.T) {
+	const blade, second = 1, int64(1e9)
+	for _, last := range []bool{false, true} {
+		b := newSharedBed(t, 3, 12, 1)
+		s, c := b.join(0)
+		_, _ = b.join(10)
+		check(t, s.Follow())
+		must(s.AllocExtent(c, 1000))(t)
+		for range 3 {
+			must(s.AllocExtent(c, s.MaxExtent()))(t)
+		}
+		if last {
+			check(t, s.AdvanceEpoch(s.Demise(2)))
+		}
+		b.fabric.revoking = refuse(blade)
+		refused := func() error { return s.Refusal(blade, *b.fabric.clock) }
+		for *b.fabric.clock = 11; *b.fabric.clock < second; *b.fabric.clock += second / 8 {
+			if _, err := s.TakeOver(*b.fabric.clock); !errors.Is(err, rdma.ErrBladeDown) || refused() != nil {
+				t.Fatalf("after %d ns: %v, %v", *b.fabric.clock, err, refused())
+			}
+		}
+		*b.fabric.clock = 2 * second
+		if err := s.Refusal(0, 2*second); err != nil {
+			t.Errorf("another blade: %v", err)
+		}
+		if err := refused(); last != (err == nil) || err != nil && !errors.Is(err, rdma.ErrBladeDown) {
+			t.Errorf("the last copy is there: %v; %v", last, err)
+		}
+		if last {
+			b.fabric.revoking = nil // it has come to itself
+		} else {
+			check(t, s.AdvanceEpoch(s.Demise(blade)))
+		}
+		if n, err := s.TakeOver(2 * second); n != 0 || err != nil || s.Deserted(2*second) || len(s.Layout().Processes) != 1 {
+			t.Errorf("%d were ended: %v; registered are %+v", n, err, s.Layout().Processes)
+		}
+		if refused() != nil {
+			t.Errorf("it is over: %v", refused())
+		}
+	}
+}
+
+// TestEpochsInVain: a blade knows no key that it has granted. Two processes try to begin an epoch again and again, and make few.
+func TestEpochsInVain(t *testing.T) {
+	b := newSharedBed(t, 2, 12, 1)
+	s, _ := b.join(0)
+	s2, _ := b.join(0)
+	forgets := func(blade rdma.BladeID) error {
+		if blade == 1 {
+			return rdma.ErrStaleKey
+		}
+		return nil
+	}
+	for _, keyless := range []bool{false, true} {
+		b.fabric.revoking = forgets
+		if keyless {
+			grants := 0
+			b.fabric.granting = func(blade rdma.BladeID) error { // each second time
+				if blade == 1 {
+					if grants++; grants%2 == 0 {
+						return rdma.ErrBladeDown
+					}
+				}
+				return nil
+			}
+		}
+		_ = s.AdvanceEpoch(nil)
+		from := s.View().Epoch
+		for range 1000 {
+			*b.fabric.clock += 1_000_000
+			if err := s.EndKeys(); err == nil {
+				t.Fatal("the keys have ended")
+			}
+			_ = s2.Follow()
+			if err := s2.EndKeys(); err == nil {
+				t.Fatal("the keys have ended")
+			}
+		}
+		if n := s.View().Epoch - from; n > 100 {
+			t.Errorf("%d epochs have begun in a second, without a key: %v", n, keyless)
+		}
+		b.fabric.revoking, b.fabric.granting = nil, nil
+		*b.fabric.clock += 100e9
+		check(t, s.EndKeys())
+		check(t, s2.Follow())
+		check(t, s2.EndKeys())
+	}
+	agree(t, b, s, s2)
+}

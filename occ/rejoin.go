@@ -384,7 +384,7 @@ func (s *Session) settleOld(c *rdma.Coro, old uint32) error {
 		switch space.Lease(old, c.Thread().Now()) {
 		case memory.LeaseGone:
 			if !own && s.thread.Uncertain() {
-				if err := space.AdvanceEpoch(nil); err != nil {
+				if err := endEpoch(space); err != nil {
 					return err
 				}
 				s.thread.Certain()
@@ -471,4 +471,12 @@ func (s *Session) releaseOld(c *rdma.Coro) error {
 		tx.items = tx.items[:0]
 	}
 	return s.alloc.Abandon()
+}
+
+// endEpoch has no verb that was posted before take effect any more.
+func endEpoch(space *memory.Space) error {
+	if err := space.EndKeys(); err != nil { // another epoch would be in vain
+		return err
+	}
+	return space.AdvanceEpoch(nil)
 }

@@ -108,6 +108,7 @@ const (
 	probes         = 3
 	maxFailovers   = 100 // in a row
 	probePauseNs   = int64(20_000)
+	refusalPauseNs = int64(20_000_000) // at most, while a blade refuses to change its keys
 	awaitPauseNs   = int64(10_000)
 	gatePauseNs    = int64(500_000)       // between two looks whether another process has decided transactions
 	lookPauseNs    = int64(50_000_000)    // between two looks whether a blade is back
@@ -132,6 +133,7 @@ func (db *DB) bladeDown(c *rdma.Coro, _ error) error {
 	}
 	defer f.deciding.Store(false)
 	defer db.lookForGaps() // the session that declared a blade dead may have died then
+	pause := probePauseNs
 	for range maxFailovers {
 		dead, err := db.probe(c)
 		if err != nil {
@@ -144,7 +146,7 @@ func (db *DB) bladeDown(c *rdma.Coro, _ error) error {
 			x.Noticed = noticed
 			err = errors.Join(err, db.declareDead(c, x))
 		}
-		if len(dead) == 0 { // a session has stopped in the middle
+		if len(dead) == 0 { // a session has stopped in the middle, or another blade did not change its keys
 			var rep recovery.Report
 			if rep, err = recovery.FailOver(c, db.failOptions(), nil); err == nil {
 				db.decided(c.Thread().Now(), &rep)
@@ -154,7 +156,10 @@ func (db *DB) bladeDown(c *rdma.Coro, _ error) error {
 			if !again(err) {
 				return err
 			}
-			c.Sleep(probePauseNs)
+			c.Sleep(pause)
+			if db.space.Unrevoked() {
+				pause = min(2*pause, refusalPauseNs)
+			}
 		}
 		if errors.Is(err, memory.ErrClaimed) {
 			if err := db.decidedByOthers(c); err != nil {
@@ -254,7 +259,7 @@ func (db *DB) noteOutage(x Outage) {
 // again reports whether a failover that has failed is to be tried again: another blade
 // has died, or a coordinator was recovered or registered meanwhile.
 func again(err error) bool {
-	for _, e := range []error{rdma.ErrVerb, rdma.ErrBladeDown, memory.ErrNoCoordinator, memory.ErrClaimed, memory.ErrLayout, memory.ErrDown} {
+	for _, e := range []error{rdma.ErrVerb, rdma.ErrBladeDown, memory.ErrNoCoordinator, memory.ErrClaimed, memory.ErrLayout, memory.ErrDown, memory.ErrUnrevoked} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -395,7 +400,7 @@ var errRestarted = errors.New("the blade has restarted, and has not kept what it
 
 // silence asks a blade, several times if need be, and says why it is dead, nil if it answers. One
 // that has been restarted since it was last given a key has not kept what it was told: it counts
-// as dead.
+// as dead. So does one that executes verbs and has refused for long to change its keys.
 func (db *DB) silence(c *rdma.Coro, b rdma.BladeID) (silent, err error) {
 	t := c.Thread()
 	buf, err := t.Alloc(8)
@@ -415,6 +420,9 @@ func (db *DB) silence(c *rdma.Coro, b rdma.BladeID) (silent, err error) {
 		}
 		switch {
 		case err == nil, errors.Is(err, rdma.ErrStaleKey): // the epoch moves on: it is alive
+			if silent = db.space.Refusal(b, t.Now()); silent != nil {
+				return silent, nil
+			}
 			return nil, t.Reconnect(b)
 		case errors.Is(err, rdma.ErrBladeDown) && try >= probes:
 			return err, nil

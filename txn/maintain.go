@@ -173,7 +173,7 @@ func (x stint) goOn(c *rdma.Coro, i int) bool {
 // does some steps of a sweep if there is something to be swept.
 func (db *DB) maintainOn(c *rdma.Coro, o recovery.Options, sweeper **recovery.Sweeper, x stint) (more bool, err error) {
 	defer func() {
-		if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrBladeDown) {
+		if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrBladeDown) || errors.Is(err, memory.ErrUnrevoked) {
 			*sweeper = nil
 			err = errors.Join(err, db.reconnect(c))
 		}

@@ -81,6 +81,12 @@ func (db *DB) sayDamage(err error) {
 	db.opts.Logger.Error("an index is damaged, or lost: what a coordinator that has died was changing in its table is not finished", errField(err))
 }
 
+// leaveDamaged tells of damage of a segment that was adopted from a process that is gone.
+func (db *DB) leaveDamaged(err error) {
+	db.recoveries.damage.Add(1)
+	db.opts.Logger.Error("what a process has left that is gone is damaged, and is not used", errField(err))
+}
+
 // freeExtents frees the extents that no index reaches, unless an index is damaged.
 func (db *DB) freeExtents(c *rdma.Coro, o recovery.Options) (int, error) {
 	n, err := recovery.FreeExtents(c, o)

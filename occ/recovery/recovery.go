@@ -222,7 +222,8 @@ var errBegun = errors.New("recovery: a coordinator has begun meanwhile")
 
 // Reconnect takes the queue pairs of a thread to all blades that are up out of the
 // error state. It waits, if need be, until what the thread's other coroutines have
-// under way has failed.
+// under way has failed. rdma.ErrBladeDown: a blade does not answer, has restarted, or refuses to change its keys
+// (memory.Space.Refusal).
 func Reconnect(c *rdma.Coro, s *memory.Space) error {
 	const tries = 200
 	if err := s.Follow(); err != nil { // the keys may be stale because another process has changed the epoch
@@ -235,6 +236,9 @@ func Reconnect(c *rdma.Coro, s *memory.Space) error {
 		}
 		if s.Restarted(rdma.BladeID(b)) {
 			return fmt.Errorf("recovery: connecting again: blade %d has restarted: %w", b, rdma.ErrBladeDown)
+		}
+		if err := s.Refusal(rdma.BladeID(b), c.Thread().Now()); err != nil {
+			return fmt.Errorf("recovery: connecting again: %w: %w", rdma.ErrBladeDown, err)
 		}
 		for i := 0; ; i++ {
 			err := c.Thread().Reconnect(rdma.BladeID(b))
