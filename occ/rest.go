@@ -55,6 +55,19 @@ func (s *Session) Rest() error {
 	return s.broken
 }
 
+// RestFor waits for what [Session.Rest] waits for, for some nanoseconds at most, and reports whether Rest would not wait any more.
+func (s *Session) RestFor(ns int64) bool {
+	until := s.thread.Now() + ns
+	for _, tx := range s.txs {
+		for i := range tx.flights {
+			if f := &tx.flights[i]; s.broken == nil && !tx.open() && !f.bg.Done() && !tx.c.WaitFor(&f.bg, until-s.thread.Now()) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // reply answers, between two transactions of a coroutine, when what it was asked about is at rest.
 func (s *Session) reply() {
 	if s.broken != nil || s.alloc == nil || s.reclaim.busy || s.chores > 0 && s.queried.Load() == anyQuery {

@@ -259,6 +259,16 @@ func (c *Coro) Drain(b *Batch) error {
 	return c.drain(b)
 }
 
+// WaitFor waits for posted requests for d nanoseconds at most, on a coroutine that has its thread for itself, and reports whether all have
+// completed. It counts no round trip, and leaves the outcome for Wait or Drain.
+func (c *Coro) WaitFor(b *Batch, d int64) (done bool) {
+	t := c.t
+	for until := t.port.Now() + d; b.pending > 0 && t.port.Now() < until; {
+		t.wait(until)
+	}
+	return b.pending == 0
+}
+
 func (c *Coro) drain(b *Batch) error {
 	if b.pending > 0 {
 		c.await(b)

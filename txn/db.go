@@ -618,7 +618,7 @@ func (db *DB) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	if err != nil {
 		return err
 	}
-	defer db.put(w)
+	defer db.putIn(ctx, w)
 	return w.run(ctx, fn, false)
 }
 
@@ -628,7 +628,7 @@ func (db *DB) View(ctx context.Context, fn func(tx *Tx) error) error {
 	if err != nil {
 		return err
 	}
-	defer db.put(w)
+	defer db.putIn(ctx, w)
 	return w.run(ctx, fn, true)
 }
 

@@ -163,7 +163,10 @@ func (db *DB) makeWorker() (*Worker, error) {
 
 // put gives a worker back. One whose session is broken, and cannot rejoin, is
 // replaced.
-func (db *DB) put(w *Worker) {
+func (db *DB) put(w *Worker) { db.putIn(context.Background(), w) }
+
+// putIn is put for a caller that waits for what the worker has posted until ctx is done, and no longer.
+func (db *DB) putIn(ctx context.Context, w *Worker) {
 	p := &db.pool
 	if p.waiting(db) && w.session.Broken() == nil {
 		w.thread.Push() // what has failed the borrower will meet
@@ -171,7 +174,10 @@ func (db *DB) put(w *Worker) {
 			return
 		}
 	}
-	w.rest()
+	if !w.rest(ctx) {
+		go db.put(w) // Close waits for it
+		return
+	}
 	_ = w.settle(nil)
 	if err := w.session.Broken(); err != nil {
 		db.opts.Logger.Error("a worker has failed", errField(err))

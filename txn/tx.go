@@ -327,6 +327,7 @@ func (tx *Tx) release(err error) {
 	if t := w.o.Owing(); t != nil {
 		w.post(t)
 	}
+	ctx := tx.ctx
 	tx.end()
 	if w.began != untimed {
 		w.timed(tx.readOnly)
@@ -334,5 +335,5 @@ func (tx *Tx) release(err error) {
 	if w.ticks%maintainEvery == 0 || w.session.Due() {
 		w.maintain()
 	}
-	w.db.put(w)
+	w.db.putIn(ctx, w)
 }

@@ -3,6 +3,7 @@ package txn
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"sync"
 
@@ -211,8 +212,9 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 	if t := w.o.Owing(); t != nil {
 		w.post(t)
 	}
-	if !w.pooled {
-		w.rest()
+	if !w.pooled && !w.rest(ctx) {
+		w.session.Break(fmt.Errorf("a blade has not answered to what was committed before %w", canceled(ctx)))
+		return err // it rejoins before its next transaction, and its lease is not renewed until then
 	}
 	if w.session.Broken() != nil {
 		w.mend() // no commit logs any more, so the transaction is still in its log
@@ -222,12 +224,23 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 
 // rest waits until what the worker has posted has completed, where that is not the case anyway and no other coroutine of the
 // thread would notice a failure: the caller may have nothing more to do, and others would wait for a lock whose release the
-// change of an epoch has failed.
-func (w *Worker) rest() {
-	if w.owner && w.db.rests {
-		_ = w.session.Rest() // a failure breaks the session, which rejoins
+// change of an epoch has failed. When ctx ends before, as beside a blade that hangs, it is false, and the caller sees to it that
+// the worker does not stay so.
+func (w *Worker) rest(ctx context.Context) bool {
+	if !w.owner || !w.db.rests {
+		return true
 	}
+	for ctx.Done() != nil && !w.session.RestFor(restSliceNs) {
+		if ctx.Err() != nil {
+			return false
+		}
+	}
+	_ = w.session.Rest() // a failure breaks the session, which rejoins
+	return true
 }
+
+// restSliceNs is how often rest looks whether its context has ended.
+const restSliceNs = 1_000_000
 
 // handles is how many handles are allocated together: a page of them.
 const handles = 56
