@@ -437,8 +437,8 @@ func (s *Space) writeWords(c *rdma.Coro, v *View, addrs []Addr, words []uint64) 
 	return c.Fence(rdma.FenceThread, 0, &batch)
 }
 
-// loadExtents reads the tables of those of the segments that are of indexes.
-func (s *Space) loadExtents(c *rdma.Coro, ids []SegmentID) error {
+// loadExtents reads the tables of those of the segments that are of indexes. level: it makes their copies equal, too.
+func (s *Space) loadExtents(c *rdma.Coro, ids []SegmentID, level bool) error {
 	v := s.ViewOn(c.Thread())
 	for _, id := range ids {
 		s.mu.Lock()
@@ -455,7 +455,11 @@ func (s *Space) loadExtents(c *rdma.Coro, ids []SegmentID) error {
 		if v.Copies(MakeAddr(x.id, 0)) == 0 && s.View().Copies(MakeAddr(x.id, 0)) > 0 { // the thread is behind
 			return fmt.Errorf("memory: reading the extents of segment %d: %w", x.id, rdma.ErrStaleKey)
 		}
-		if err := s.loadAnyTable(c, v, x); err != nil {
+		err := s.loadAnyTable(c, v, x)
+		if err == nil && level {
+			err = s.levelTable(c, v, x)
+		}
+		if err != nil {
 			return err
 		}
 		s.mu.Lock()
@@ -489,15 +493,16 @@ func (s *Space) loadAnyTable(c *rdma.Coro, v *View, x *extentSegment) error {
 	return errors.Join(damaged...)
 }
 
-// readAdopted reads the tables of segments that were adopted. One of which all copies are damaged is told of (Options.Damaged), and
-// nothing is allocated there: the extents that are in use stay so.
+// readAdopted reads the tables of segments that were adopted, and makes their copies equal: the owner may have died between two WRITEs
+// of a word, and a copy that says otherwise would count after the loss of the primary. One of which all copies are damaged is told of
+// (Options.Damaged), and nothing is allocated there: the extents that are in use stay so.
 func (s *Space) readAdopted(c *rdma.Coro) error {
 	s.mu.Lock()
 	ids := s.extents.unread
 	s.extents.unread = nil
 	s.mu.Unlock()
 	for i, id := range ids {
-		err := s.loadExtents(c, []SegmentID{id})
+		err := s.loadExtents(c, []SegmentID{id}, true)
 		if errors.Is(err, ErrDamaged) {
 			if s.opts.Damaged != nil {
 				s.opts.Damaged(fmt.Errorf("memory: segment %d had another owner, and nothing is allocated there any more: %w", id, err))
@@ -618,30 +623,38 @@ func (s *Space) SettleExtents(c *rdma.Coro) error {
 // database.
 func (s *Space) LevelExtents(c *rdma.Coro) error {
 	v := s.View()
+	s.mu.Lock()
+	segs := slices.Clone(s.extents.segs)
+	s.mu.Unlock()
+	for _, x := range segs {
+		if err := s.levelTable(c, v, x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// levelTable makes the copies of the table of a segment equal to the one that was read.
+func (s *Space) levelTable(c *rdma.Coro, v *View, x *extentSegment) error {
 	t := c.Thread()
 	buf, err := t.Alloc(2 * syncChunk)
 	if err != nil {
 		return fmt.Errorf("memory: comparing the tables of extents: %w", err)
 	}
 	defer t.Free(buf, 2*syncChunk)
-	s.mu.Lock()
-	segs := slices.Clone(s.extents.segs)
-	s.mu.Unlock()
 	size := tableGranules(s.opts.SegmentSize) * granule(s.opts.SegmentSize)
 	var batch rdma.Batch
-	for _, x := range segs {
-		a := MakeAddr(x.id, 0)
-		from := 0
-		for k := range v.Copies(a) {
-			if v.At(a, k).Blade == x.source {
-				from = k
-			}
+	a := MakeAddr(x.id, 0)
+	from := 0
+	for k := range v.Copies(a) {
+		if v.At(a, k).Blade == x.source {
+			from = k
 		}
-		for k := range v.Copies(a) {
-			for o := uint32(0); o < size && k != from; o += syncChunk {
-				if _, err := syncRange(c, v, a+Addr(o), min(syncChunk, size-o), from, k, forever, buf, &batch); err != nil {
-					return fmt.Errorf("memory: comparing the tables of extents: %w", err)
-				}
+	}
+	for k := range v.Copies(a) {
+		for o := uint32(0); o < size && k != from; o += syncChunk {
+			if _, err := syncRange(c, v, a+Addr(o), min(syncChunk, size-o), from, k, forever, buf, &batch); err != nil {
+				return fmt.Errorf("memory: comparing the tables of extents: %w", err)
 			}
 		}
 	}

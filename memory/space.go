@@ -249,7 +249,7 @@ func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, x *opening, o Options) (s *S
 			mine = append(mine, SegmentID(id))
 		}
 	}
-	if err := s.loadExtents(c, mine); err != nil {
+	if err := s.loadExtents(c, mine, false); err != nil {
 		return nil, err
 	}
 	return s, nil
