@@ -61,7 +61,7 @@ func syncWords(c *rdma.Coro, v *View, a Addr, n uint32, tries int) (done bool, e
 // for syncWords the primary.
 func syncRange(c *rdma.Coro, v *View, a Addr, n uint32, from, copyNo, most int, buf uint32, b *rdma.Batch) (done bool, err error) {
 	t := c.Thread()
-	for tries := 0; tries < most; tries++ {
+	for tries := range most {
 		b.Reset()
 		b.Read(v.At(a, copyNo), buf, n)
 		b.Read(v.At(a, from), buf+n, n)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -196,7 +197,7 @@ func (s *copier) joined(key []byte, k *occ.Kept) (value []byte, err error) {
 		if err == nil && len(rest) != k.Rest {
 			err = fmt.Errorf("%w: a record of table %d that was kept for a backup lacks %d bytes", ErrCorrupt, table, k.Rest)
 		}
-		value = append(first[:len(first):len(first)], rest...)
+		value = slices.Concat(first, rest)
 		return err
 	})
 	return value, err

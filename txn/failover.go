@@ -420,8 +420,8 @@ func (db *DB) silence(c *rdma.Coro, b rdma.BladeID) (silent, err error) {
 		}
 		switch {
 		case err == nil, errors.Is(err, rdma.ErrStaleKey): // the epoch moves on: it is alive
-			if silent = db.space.Refusal(b, t.Now()); silent != nil {
-				return silent, nil
+			if refuses := db.space.Refusal(b, t.Now()); refuses != nil {
+				return refuses, nil
 			}
 			return nil, t.Reconnect(b)
 		case errors.Is(err, rdma.ErrBladeDown) && try >= probes:
