@@ -75,7 +75,7 @@ func TestServers(t *testing.T) {
 		if strings.Contains(said, c.name+" is left out: opening: not installed") {
 			continue
 		}
-		if n := strings.Count(out.String(), " "+c.name+" "); n != 1 || strings.Count(said, ": "+c.name+": with ") != len(c.workers) {
+		if n := strings.Count(out.String(), "  "+c.name+"  "); n != 1 || strings.Count(said, ": "+c.name+": with ") != len(c.workers) {
 			t.Errorf("%s: %d lines in\n%s%s", c.name, n, &out, said)
 		}
 	}
@@ -143,6 +143,7 @@ func TestJSON(t *testing.T) {
 
 // Each type of the rows workload is measured with each number of threads, on stores of each size.
 func TestRows(t *testing.T) {
+	contenders := inProcess(contenders)
 	for _, order := range []string{"--shuffle=false", "--shuffle"} {
 		var out, progress bytes.Buffer
 		args := append(slices.Clone(short), "--workload", "rows", "--rows", "1000,3000", "--threads", "2,1", "-o", "json", "--rounds", "1", "--duration", "2ms", order)

@@ -87,7 +87,7 @@ var (
 	redisCommit = rueidis.NewLuaScript(redisCompare + `
 for i, key in ipairs(KEYS) do
 	local v = ARGV[#KEYS + i]
-	if v == '-' then redis.call('DEL', key) elseif v ~= '' then redis.call('SET', key, string.sub(v, 2)) end
+	if v == '-' then redis.call('DEL', key) elseif v ~= '' then redis.call('SET', key, string.sub(v, 2)) end;
 end
 return 1`)
 )
@@ -96,7 +96,7 @@ const redisCompare = `
 for i, key in ipairs(KEYS) do
 	if not ARGV[i] then break end
 	local v = redis.call('GET', key)
-	if (v and '=' .. v or '-') ~= ARGV[i] then return false end
+	if (v and '=' .. v or '-') ~= ARGV[i] then return false end;
 end
 `
 
