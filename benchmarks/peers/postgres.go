@@ -29,7 +29,7 @@ type postgresStore struct {
 // postgresOptions are those of the server. Its data is in a temporary directory, and may be lost.
 var postgresOptions = []string{
 	"listen_addresses=", "unix_socket_directories=.", "synchronous_commit=off", "fsync=off", "full_page_writes=off",
-	"shared_buffers=512MB", "max_wal_size=4GB", "max_connections=300", "jit=off",
+	"shared_buffers=512MB", "max_wal_size=4GB", "max_connections=300", "jit=off", "deadlock_timeout=10ms",
 }
 
 func openPostgres(ctx context.Context, _ *options) (_ workload.Store, err error) {
