@@ -14,6 +14,9 @@ var (
 	ErrStaleKey = errors.New("rdma: stale access key")
 	// ErrBladeDown: the blade does not answer.
 	ErrBladeDown = errors.New("rdma: blade does not answer")
+	// ErrSilent is an ErrBladeDown of a blade of which nothing is heard, not even that it is gone: the blade or the way to it
+	// is down, and it may serve others.
+	ErrSilent = errors.New("rdma: nothing is heard of the blade")
 	// ErrArenaFull: a thread's arena of registered memory has no room; raise ThreadOptions.Arena.
 	ErrArenaFull = errors.New("rdma: arena of registered memory is full")
 	// ErrNoMemory: a blade's backing store has no room.
@@ -41,7 +44,7 @@ func (e *VerbError) Error() string {
 	return s
 }
 
-// Is matches ErrVerb, and ErrStaleKey or ErrBladeDown by status.
+// Is matches ErrVerb, and ErrStaleKey, ErrBladeDown or ErrSilent by status.
 func (e *VerbError) Is(target error) bool {
 	switch target {
 	case ErrVerb:
@@ -50,6 +53,8 @@ func (e *VerbError) Is(target error) bool {
 		return e.Status == StatusKey
 	case ErrBladeDown:
 		return e.Status == StatusNoBlade || e.Status == StatusTimeout
+	case ErrSilent:
+		return e.Status == StatusTimeout
 	}
 	return false
 }

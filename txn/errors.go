@@ -70,6 +70,9 @@ var (
 	// ErrLost: every copy of the data was on blades that are lost. errors.As with *memory.LostError
 	// names segment and blades. Everything else keeps working.
 	ErrLost = memory.ErrLost
+	// ErrCutOff: nothing is heard of blades that may serve other processes, or of so many that data would be lost without
+	// them. They were not declared dead. It comes with ErrBroken.
+	ErrCutOff = errors.New("txn: they may serve others, so they are not declared dead yet; look after the way to them, or the blades, and try again")
 	// ErrCorrupt: stored data is damaged: a record, an index, a blade's header, the catalog. The
 	// message says where. txnode check reports all damage, and repairs what another copy proves.
 	ErrCorrupt = memory.ErrCorrupt

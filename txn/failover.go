@@ -2,6 +2,7 @@ package txn
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -39,6 +40,7 @@ type failover struct {
 
 	mu      sync.Mutex
 	outages []Outage
+	silence [memory.MaxBlades]silence
 	down    [memory.MaxBlades]bool // it is known of a blade, or about to be: see outagesOfOthers
 	// expected counts the changes under way of which it is known that a blade may be down after them: see expecting.
 	expected int
@@ -62,7 +64,11 @@ type Outage struct {
 	Cause string
 
 	before memory.CopyProgress // what was built and copied for others
+	silent bool                // nothing is heard of the blade, not even that it is gone: rdma.ErrSilent
 }
+
+// silence is since when nothing is heard of a blade, and when it was declared dead for that. 0: it is heard of, or was not.
+type silence struct{ from, declared int64 }
 
 // Redundancy is how well the data is copied just now.
 type Redundancy struct {
@@ -106,6 +112,7 @@ func (db *DB) Redundancy() Redundancy {
 // Bounds on how patient failover is.
 const (
 	probes         = 3
+	silentTerms    = 10  // lease terms, before silent blades are declared dead although data is lost with them
 	maxFailovers   = 100 // in a row
 	probePauseNs   = int64(20_000)
 	refusalPauseNs = int64(20_000_000) // at most, while a blade refuses to change its keys
@@ -136,6 +143,9 @@ func (db *DB) bladeDown(c *rdma.Coro, _ error) error {
 	pause := probePauseNs
 	for range maxFailovers {
 		dead, err := db.probe(c)
+		if err == nil {
+			dead, err = db.doomed(c.Thread().Now(), dead)
+		}
 		if err != nil {
 			return err
 		}
@@ -358,16 +368,85 @@ func (db *DB) probe(c *rdma.Coro) ([]Outage, error) {
 			return nil, err
 		}
 		if silent != nil {
-			dead = append(dead, Outage{Blade: int(b), Cause: silent.Error()})
+			dead = append(dead, Outage{Blade: int(b), Cause: silent.Error(), silent: errors.Is(silent, rdma.ErrSilent)})
 		}
 	}
 	return dead, nil
+}
+
+// doomed are those of blades that do not answer which are to be declared dead. That a blade is gone or has restarted is
+// certain. That nothing is heard of it is what this process finds, and the way there may be down: it may serve others. So
+// silent blades are not declared dead if nothing is heard of any blade. Nor are they for silentTerms lease terms if the last
+// copy of a segment would be lost, or if one of them was declared dead for its silence and taken in again by another process,
+// which has heard of it. If no blade is doomed then, the error is ErrCutOff.
+func (db *DB) doomed(now int64, dead []Outage) ([]Outage, error) {
+	f := &db.failover
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	patience := int64(db.opts.LeaseTerm)
+	if patience <= 0 {
+		patience = int64(DefaultLeaseTerm)
+	}
+	patience *= silentTerms
+	l, up := db.space.Layout(), 0
+	for b := range l.Blades {
+		if l.Blades[b].State == memory.BladeUp {
+			up++
+		}
+	}
+	var gone []Outage
+	var silent []int
+	for _, x := range dead {
+		if x.silent {
+			silent = append(silent, x.Blade)
+			continue
+		}
+		gone, l = append(gone, x), l.Without(rdma.BladeID(x.Blade)) //nolint:gosec // there are MaxBlades
+	}
+	for b := range f.silence {
+		if !slices.Contains(silent, b) {
+			f.silence[b].from = 0
+		}
+	}
+	recent, serves, lost := false, false, l.Redundancy().Lost
+	for _, b := range silent {
+		s := &f.silence[b]
+		if s.from == 0 {
+			s.from = now
+		}
+		recent = recent || now-s.from < patience
+		serves = serves || s.declared != 0 && now-s.declared < patience
+		l = l.Without(rdma.BladeID(b)) //nolint:gosec // there are MaxBlades
+	}
+	switch {
+	case len(silent) < up && !serves && !(recent && l.Redundancy().Lost > lost):
+		for _, b := range silent {
+			f.silence[b].declared = now
+		}
+		return dead, nil
+	case len(gone) > 0:
+		return gone, nil
+	}
+	return nil, fmt.Errorf("nothing is heard of blades %v (%s): %w", silent, dead[len(dead)-1].Cause, ErrCutOff)
+}
+
+// reached notes that all blades that are up have been reached.
+func (db *DB) reached() {
+	f := &db.failover
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for b := range f.silence {
+		f.silence[b].from = 0
+	}
 }
 
 // reconnect takes the queue pairs of a thread out of the error state, and sees to
 // blades that do not answer.
 func (db *DB) reconnect(c *rdma.Coro) error {
 	err := recovery.Reconnect(c, db.space)
+	if err == nil {
+		db.reached()
+	}
 	if errors.Is(err, rdma.ErrBladeDown) {
 		err = db.bladeDown(c, err)
 	}

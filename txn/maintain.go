@@ -336,6 +336,7 @@ func (w *Worker) settle(err error) error {
 		return &unjoinedError{s.Broken(), e}
 	}
 	w.own.Rejoins++
+	w.db.reached()
 	w.db.opts.Logger.Warn("a worker has rejoined", zap.Uint32("coordinator", s.Coordinator()), errField(err))
 	var u *occ.UnknownError
 	switch {

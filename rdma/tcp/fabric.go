@@ -172,7 +172,7 @@ func (f *Fabric) connect(ctx context.Context, r *remote, h hello) (net.Conn, *we
 	case unwilling(err):
 		return nil, nil, fmt.Errorf("tcp: server %s: %w", t.name, err)
 	}
-	return nil, nil, fmt.Errorf("tcp: server %s: %w: %w", t.name, err, rdma.ErrBladeDown)
+	return nil, nil, down(t.name, err)
 }
 
 // call executes a call on a server and hands its body to took. A control connection that has
@@ -194,7 +194,7 @@ func (f *Fabric) call(r *remote, x call, took func(body []byte) error) error {
 	}
 	if err != nil {
 		_ = c.Close() // it is broken
-		return fmt.Errorf("tcp: server %s: %w: %w", r.name(), err, rdma.ErrBladeDown)
+		return down(r.name(), err)
 	}
 	if o != callDone {
 		err = errorOf(o, "tcp: server "+r.name(), string(body))

@@ -1,0 +1,198 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"txnode/cluster"
+	"txnode/rdma/tcp"
+	"txnode/txn"
+)
+
+// relay forwards connections to a server. While it is cut, what the server replies goes nowhere.
+type relay struct {
+	mu  sync.Mutex // held while it is cut
+	all sync.WaitGroup
+}
+
+// relay relays a socket to that of a server until the test ends.
+func (b *bed) relay(name, server string) *relay {
+	b.t.Helper()
+	l, err := net.Listen("unix", filepath.Join(b.dir, name))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r := &relay{}
+	var conns []net.Conn // of the goroutine that accepts them, until it has ended
+	accepting := make(chan struct{})
+	b.t.Cleanup(func() {
+		_ = l.Close()
+		<-accepting
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		r.all.Wait()
+	})
+	r.all.Go(func() {
+		defer close(accepting)
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("unix", filepath.Join(b.dir, server))
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			conns = append(conns, client, to)
+			r.all.Go(func() {
+				_, _ = io.Copy(to, client) // until one is closed
+				_, _ = client.Close(), to.Close()
+			})
+			r.all.Go(func() {
+				p := make([]byte, 1<<16)
+				for {
+					n, err := to.Read(p)
+					r.mu.Lock()
+					r.mu.Unlock() //nolint:staticcheck // it was waited for
+					if err == nil {
+						_, err = client.Write(p[:n])
+					}
+					if err != nil {
+						_, _ = client.Close(), to.Close()
+						return
+					}
+				}
+			})
+		}
+	})
+	return r
+}
+
+// TestCutOff: nothing comes to a process from all blades, or from so many that data would be lost without them. It declares none of
+// these dead. One alone it declares dead, but not again when another process has taken it in. The other process goes on, also with what
+// the first one has locked, and the first one goes on when it is reached again.
+func TestCutOff(t *testing.T) {
+	b := newBed(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	b.catalogFile("c")()
+	var addresses []string
+	var relays []*relay
+	names := []string{"b0", "b1", "b2"}
+	for _, name := range names {
+		b.blades([]uint64{size}, name)
+		relays = append(relays, b.relay("r"+name, name))
+		addresses = append(addresses, b.address("r"+name))
+	}
+	if err := cluster.Init(ctx, b.client("c"), b.list(names...), cluster.Geometry{SegmentSize: 256 << 10, LogArea: 64 << 10}, cluster.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	o := txn.Options{LeaseTerm: time.Second, Workers: 1, IndexGroups: 16}
+	near, err := cluster.Open(ctx, b.address("c"), o, cluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers, err := txn.CreateTable(near, "numbers", txn.Uint64, txn.Plain[uint64]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const patience = 100 * time.Millisecond
+	if o.Fabric, err = tcp.Dial(ctx, addresses, tcp.Options{Connect: patience, Control: patience, Verb: patience}); err != nil {
+		t.Fatal(err)
+	}
+	o.Catalog, o.Shared, o.LeaseTerm = b.client("c"), true, 5*time.Second
+	far, err := txn.Open(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	farNumbers, err := txn.OpenTable(far, "numbers", txn.Uint64, txn.Plain[uint64]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// add adds one to a number, again after errors: those of blades that do not answer, and locks of a process that is cut off.
+	add := func(db *txn.DB, table *txn.Table[uint64, uint64], key uint64) {
+		t.Helper()
+		for {
+			err := db.Update(ctx, func(tx *txn.Tx) error {
+				v, err := table.Get(tx, key)
+				if err != nil && !errors.Is(err, txn.ErrNotFound) {
+					return err
+				}
+				return table.Put(tx, key, v+1)
+			})
+			if err == nil {
+				return
+			}
+			if ctx.Err() != nil || errors.Is(err, txn.ErrLost) {
+				t.Fatalf("key %d: %v", key, err)
+			}
+		}
+	}
+	cuts := [][]*relay{relays, relays[:2], relays[:1], relays[1:2], relays[2:]}
+	if testing.Short() {
+		cuts = cuts[:1]
+	}
+	single := false // it was told so of one blade; of others it may need none
+	for _, cut := range cuts {
+		if single {
+			break
+		}
+		what := fmt.Sprintf("%d blades", len(cut))
+		for range 20 {
+			add(near, numbers, 1)
+			add(far, farNumbers, 1)
+		}
+		for _, r := range cut {
+			r.mu.Lock()
+		}
+		told := false
+		for done := 0; ctx.Err() == nil && !told && (len(cut) > 1 || done < 1000); done++ {
+			tried := make(chan error, 1)
+			go func() {
+				tried <- far.Update(ctx, func(tx *txn.Tx) error { return farNumbers.Put(tx, 2, 2) })
+			}()
+			select {
+			case err := <-tried:
+				told = errors.Is(err, txn.ErrCutOff)
+			case <-ctx.Done():
+				for _, r := range cut {
+					r.mu.Unlock()
+				}
+				r := near.Redundancy()
+				t.Fatalf("%s: the process that is cut off tries for ever; %d segments are lost, and blades %v are down", what, r.Lost, r.Down)
+			}
+		}
+		single = single || told && len(cut) == 1
+		if !told && len(cut) > 1 {
+			t.Errorf("%s: the process that is cut off was not told so", what)
+		}
+		if len(cut) == len(relays) {
+			add(near, numbers, 2)
+		} else {
+			add(near, numbers, 3)
+		}
+		if r := near.Redundancy(); r.Lost > 0 || len(cut) > 1 && len(r.Down) > 0 {
+			t.Errorf("%s: %d segments are lost, and blades %v are down", what, r.Lost, r.Down)
+		}
+		for _, r := range cut {
+			r.mu.Unlock()
+		}
+		add(far, farNumbers, 1)
+		add(near, numbers, 1)
+	}
+	if !single && !testing.Short() {
+		t.Error("the process that is cut off one blade has it declared dead again and again")
+	}
+	if err := errors.Join(far.Close(ctx), o.Catalog.Close(), o.Fabric.Close(), near.Close(ctx)); err != nil {
+		t.Error(err)
+	}
+}
