@@ -156,14 +156,16 @@ SEED   ?= 1
 crash: ## processes that write to a database are killed with SIGKILL, or lose power, and what they leave is checked [KILLS=300 LOSSES=0 POWERS=300 SEED=1]
 	$(GO) test ./txn/crashtest -run 'TestKill|TestPower' -count=1 -v -timeout 0 -kills $(KILLS) -losses $(LOSSES) -powers $(POWERS) -seed $(SEED)
 
-# chaos: where the catalog is: in a process of txnode serve, or in an etcd.
+# chaos: where the catalog is: in a process of txnode serve, or in an etcd. NET: whether each process is in a network namespace of its
+# own, where the host can do it; 0: all are on unix sockets.
 CATALOG ?= serve
+NET     ?= 1
 
 .PHONY: chaos
-chaos: ## a cluster of processes, of which writers, blades and the catalog are killed or stopped, and what is there afterwards [ROUNDS=20 SEED=1 CATALOG=etcd]
+chaos: ## a cluster of processes that are killed, stopped or cut off, with slow links and full disks, and what is there afterwards [ROUNDS=20 SEED=1 CATALOG=etcd NET=0]
 	$(if $(filter-out serve etcd,$(CATALOG)),$(error CATALOG is $(CATALOG): serve or etcd))
 	$(if $(filter etcd,$(CATALOG)),@sh scripts/tool.sh etcd >/dev/null)
-	$(GO) test ./cmd/txnode -run 'TestChaos$$' -count=1 -v -timeout 0 -chaos.rounds $(ROUNDS) -chaos.seed $(SEED) $(if $(filter etcd,$(CATALOG)),-chaos.etcd)
+	$(GO) test ./cmd/txnode -run 'TestChaos$$' -count=1 -v -timeout 0 -chaos.rounds $(ROUNDS) -chaos.seed $(SEED) -chaos.net=$(NET) $(if $(filter etcd,$(CATALOG)),-chaos.etcd)
 
 .PHONY: etcd
 etcd: ## the path of an etcd for the tests that need a real one (make test-full, make chaos): that of PATH, or Debian's in ./bin

@@ -17,6 +17,7 @@ import (
 const asProgram = "TXNODE_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
+	join()
 	if os.Getenv(asProgram) != "" {
 		main()
 		return
