@@ -132,3 +132,22 @@ func (db *DB) StallHeartbeat() (resume func()) {
 	db.beating.mu.Lock()
 	return db.beating.mu.Unlock
 }
+
+// Doomed are those of blades that do not answer which this process would declare dead at a time.
+func (db *DB) Doomed(now int64, gone, silent []int) (doomed []int, err error) {
+	var dead []Outage
+	for _, b := range gone {
+		dead = append(dead, Outage{Blade: b})
+	}
+	for _, b := range silent {
+		dead = append(dead, Outage{Blade: b, silent: true})
+	}
+	all, err := db.doomed(now, dead)
+	for _, x := range all {
+		doomed = append(doomed, x.Blade)
+	}
+	return doomed, err
+}
+
+// Heard notes that this process has heard of a blade, and taken it in.
+func (db *DB) Heard(b rdma.BladeID) { db.heard(b) }

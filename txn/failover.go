@@ -419,6 +419,8 @@ func (db *DB) doomed(now int64, dead []Outage) ([]Outage, error) {
 		l = l.Without(rdma.BladeID(b)) //nolint:gosec // there are MaxBlades
 	}
 	switch {
+	case len(silent) == 0:
+		return dead, nil
 	case len(silent) < up && !serves && !(recent && l.Redundancy().Lost > lost):
 		for _, b := range silent {
 			f.silence[b].declared = now
@@ -438,6 +440,14 @@ func (db *DB) reached() {
 	for b := range f.silence {
 		f.silence[b].from = 0
 	}
+}
+
+// heard notes that this process has heard of a blade itself, and taken it in: if it falls silent again, that is another silence.
+func (db *DB) heard(b rdma.BladeID) {
+	f := &db.failover
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.silence[b] = silence{}
 }
 
 // reconnect takes the queue pairs of a thread out of the error state, and sees to
@@ -745,6 +755,7 @@ func (db *DB) welcome(c *rdma.Coro) (err error) {
 		if !db.space.View().Up(b) { // the database is being closed
 			continue
 		}
+		db.heard(b)
 		db.failover.note(func(x *Outage) {
 			if x.Blade == int(b) && x.Back == 0 {
 				x.Back = c.Thread().Now()

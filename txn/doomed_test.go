@@ -1,0 +1,72 @@
+package txn_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"txnode/memory/catalog"
+	"txnode/rdma"
+	"txnode/rdma/rdmatest"
+	"txnode/txn"
+)
+
+// TestDoomed: which of blades that do not answer are declared dead. A blade that is gone is, at once. One of which nothing is heard
+// is unless it may serve others: nothing is heard of any, data would be lost, or it was declared dead for that before, and another
+// process has taken it in.
+func TestDoomed(t *testing.T) {
+	const term, patience = time.Second, int64(10 * time.Second)
+	f := rdmatest.New(rdmatest.Options{Blades: 3, Size: 4 << 20, Seed: 1, Caps: atOnce})
+	db := mustOpen(t, txn.Options{Fabric: f, Catalog: &catalog.Mem{}, Backups: txn.F(1), SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: term})
+	table, err := txn.CreateTable(db, "words", txn.Uint64, txn.Plain[int64]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorker(t, db)
+	for k := range uint64(3000) { // segments on all blades
+		if err := w.Update(t.Context(), func(tx *txn.Tx) error { return table.Put(tx, k, 1) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all := db.Space().Layout(); all.Without(0, 1).Redundancy().Lost == 0 {
+		t.Fatal("two blades have no segment in common")
+	}
+	blades := func(b ...int) []int { return b }
+	now := int64(1000)
+	for i, x := range []struct {
+		after               int64
+		gone, silent, heard []int
+		doomed              []int
+	}{
+		{},
+		{gone: blades(0), doomed: blades(0)},
+		{gone: blades(0, 1, 2), doomed: blades(0, 1, 2)},
+		{silent: blades(0, 1, 2)},
+		{after: 2 * patience, silent: blades(0, 1, 2)},
+		{}, // they are heard of
+		{silent: blades(0, 1)},
+		{after: patience - 1, silent: blades(0, 1)},
+		{after: 1, silent: blades(0, 1), doomed: blades(0, 1)},
+		{silent: blades(1)}, // another process has taken it in
+		{gone: blades(2), silent: blades(1), doomed: blades(2)},
+		{gone: blades(1), doomed: blades(1)},
+		{after: patience, silent: blades(1), doomed: blades(1)},
+		{silent: blades(1)},
+		{silent: blades(1), heard: blades(1), doomed: blades(1)}, // this process has taken it in
+		{silent: blades(2), gone: blades(0), doomed: blades(0)},  // without both data would be lost
+	} {
+		now += x.after
+		for _, b := range x.heard {
+			db.Heard(rdma.BladeID(b))
+		}
+		got, err := db.Doomed(now, x.gone, x.silent)
+		if none := len(x.doomed) == 0 && len(x.silent) > 0; !slices.Equal(got, x.doomed) || errors.Is(err, txn.ErrCutOff) != none || !none && err != nil {
+			t.Errorf("%d: %v are gone, nothing is heard of %v: %v, %v; want %v", i, x.gone, x.silent, got, err, x.doomed)
+		}
+	}
+	if err := errors.Join(w.Close(), db.Close(context.Background())); err != nil {
+		t.Fatal(err)
+	}
+}
