@@ -83,7 +83,7 @@ func (s *Space) BeginCut() (cut *Cut, change func(*Layout) error, err error) {
 		i, ok := l.mend(MendBackup)
 		switch {
 		case ok && l.Mends[i].Process != s.process:
-			return fmt.Errorf("%w: process %d makes a backup: wait until that has ended", ErrShared, l.Mends[i].Process)
+			return fmt.Errorf("%w: process %d makes a backup: wait until that has ended, or, if the process has died, until its lease has", ErrShared, l.Mends[i].Process)
 		case ok: // it could not be given back
 			l.Mends = slices.Delete(l.Mends, i, i+1)
 		}

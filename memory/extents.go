@@ -160,8 +160,11 @@ func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
 	dirty := false
 	for adopted := true; adopted; {
 		err := s.readAdopted(c)
+		if !s.unrevoked.Load() {
+			_ = s.reclaim() // else later: there may be room without
+		}
 		if err == nil {
-			err = s.SettleExtents(c)
+			err = s.settleFrees(c)
 		}
 		if err == nil {
 			a, dirty, adopted, err = s.reserveExtent(n, c.Thread().Owner())

@@ -174,11 +174,13 @@ const (
 // pausing reports whether no epoch is to be made just now for the sake of the keys alone. The caller holds the lock.
 func (s *Space) pausing() bool { return s.vain.until > s.fabric.Now() }
 
-// refusal is that a blade which takes part has not granted, or not ended, access keys since a time of the fabric's clock.
+// refusal is that a blade which takes part has not granted, or not ended, access keys. waited is for how long that has been seen: between
+// two refusals it may have done so, and this process may have stood still, so a part of the patience counts at most.
 type refusal struct {
-	err   error // the last one
-	since int64
-	times int
+	err    error // the last one
+	last   int64 // time of the fabric's clock
+	waited int64
+	times  int
 }
 
 const (
@@ -199,10 +201,11 @@ func (s *Space) answered(b rdma.BladeID, err error) {
 	case s.refusals == nil:
 		s.refusals = map[rdma.BladeID]refusal{}
 	}
-	if !ok {
-		x.since = s.fabric.Now()
+	now := s.fabric.Now()
+	if ok {
+		x.waited += min(now-x.last, refusalPatienceNs/refusalTimes)
 	}
-	x.err = err
+	x.err, x.last = err, now
 	x.times++
 	s.refusals[b] = x
 }
@@ -218,11 +221,11 @@ func (s *Space) Refusal(b rdma.BladeID, now int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x, ok := s.refusals[b]
-	if !ok || x.times < refusalTimes || now-x.since < refusalPatienceNs || s.layout.Blades[b].State != BladeUp ||
+	if !ok || x.waited+min(now-x.last, refusalPatienceNs/refusalTimes) < refusalPatienceNs || s.layout.Blades[b].State != BladeUp ||
 		s.layout.Without(b).Redundancy().Lost > s.layout.Redundancy().Lost {
 		return nil
 	}
-	return fmt.Errorf("for %v it has not changed its access keys, %d times: %w", time.Duration(now-x.since), x.times, x.err)
+	return fmt.Errorf("for %v it has not changed its access keys, %d times: %w", time.Duration(x.waited), x.times, x.err)
 }
 
 // EndKeys makes sure that no verb with a key of an earlier epoch than that of the view takes effect any more. It repeats what a blade has
@@ -251,6 +254,7 @@ func (s *Space) EndKeys() error {
 			s.answered(info.ID, err)
 			return err
 		}
+		s.answered(info.ID, nil) // it has no other key of this epoch to end
 		if pausing {
 			return ErrUnrevoked
 		}

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -133,10 +134,13 @@ func (s *Space) reclaim() error {
 		if err := s.writable(); err != nil {
 			return err
 		}
-		if s.layout.Epoch != s.view.Load().Epoch {
-			return nil // it has not begun yet: later
+		if s.unrevoked.Load() || s.layout.Epoch != s.view.Load().Epoch {
+			return nil // keys of before open blades, perhaps again, or the epoch has not begun yet: later
 		}
 		mine, l := s.discarded(), s.layout.clone()
+		if len(mine) == 0 {
+			return nil // another session was first
+		}
 		for _, r := range mine {
 			l.Release(r.Name)
 		}
@@ -144,12 +148,11 @@ func (s *Space) reclaim() error {
 			return err
 		}
 		s.layout.Reserved = l.Reserved
+		var errs []error
 		for _, r := range mine {
-			if err := s.freeExtent(r.Addr, r.Size); err != nil {
-				return err
-			}
+			errs = append(errs, s.freeExtent(r.Addr, r.Size))
 		}
-		return nil
+		return errors.Join(errs...)
 	})
 }
 

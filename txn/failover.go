@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -65,6 +66,7 @@ type Outage struct {
 
 	before memory.CopyProgress // what was built and copied for others
 	silent bool                // nothing is heard of the blade, not even that it is gone: rdma.ErrSilent
+	spare  bool                // it is not declared dead if the last copy of a segment would be lost with it
 }
 
 // silence is since when nothing is heard of a blade, and when it was declared dead for that. 0: it is heard of, or was not.
@@ -252,6 +254,9 @@ func (db *DB) expecting(b rdma.BladeID) (over func()) {
 		v := db.space.View()
 		f.down[b] = true
 		for o := range f.down {
+			if f.expected > 0 && o != int(b) {
+				continue // the end of the other change looks at it
+			}
 			f.down[o] = f.down[o] && !v.Up(rdma.BladeID(o)) //nolint:gosec // there are MaxBlades
 		}
 	}
@@ -297,7 +302,11 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 	defer db.expecting(b)()
 	demise := db.space.Demise(b)
 	rep, err := recovery.FailOver(c, db.failOptions(), func(l *memory.Layout) error {
+		lost := l.Redundancy().Lost
 		err := demise(l)
+		if err == nil && x.spare && l.Redundancy().Lost > lost {
+			err = errSpared
+		}
 		if err == nil {
 			x.Promoted = c.Thread().Now()
 		}
@@ -368,7 +377,7 @@ func (db *DB) probe(c *rdma.Coro) ([]Outage, error) {
 			return nil, err
 		}
 		if silent != nil {
-			dead = append(dead, Outage{Blade: int(b), Cause: silent.Error(), silent: errors.Is(silent, rdma.ErrSilent)})
+			dead = append(dead, Outage{Blade: int(b), Cause: silent.Error(), silent: errors.Is(silent, rdma.ErrSilent), spare: errors.Is(silent, errRefuses)})
 		}
 	}
 	return dead, nil
@@ -425,6 +434,10 @@ func (db *DB) doomed(now int64, dead []Outage) ([]Outage, error) {
 		for _, b := range silent {
 			f.silence[b].declared = now
 		}
+		for i := range dead {
+			dead[i].spare = dead[i].spare || dead[i].silent && recent // another process may have declared one dead meanwhile
+		}
+		slices.SortStableFunc(dead, func(a, b Outage) int { return cmp.Compare(order(a), order(b)) })
 		return dead, nil
 	case len(gone) > 0:
 		return gone, nil
@@ -440,6 +453,14 @@ func (db *DB) reached() {
 	for b := range f.silence {
 		f.silence[b].from = 0
 	}
+}
+
+// order is in which order blades are declared dead: those that are gone for certain first.
+func order(x Outage) int {
+	if x.spare {
+		return 1
+	}
+	return 0
 }
 
 // heard notes that this process has heard of a blade itself, and taken it in: if it falls silent again, that is another silence.
@@ -484,6 +505,12 @@ func (db *DB) withBlades(fn func(c *rdma.Coro) error) error {
 	}
 }
 
+// errRefuses is why a blade counts as dead that executes verbs.
+var errRefuses = errors.New("the blade does not change its access keys")
+
+// errSpared is why a blade is not declared dead: what is there can be read, or may be soon.
+var errSpared = fmt.Errorf("txn: the last copy of a segment would be lost with it: %w", memory.ErrLayout)
+
 // errRestarted is why a blade counts as dead that would answer.
 var errRestarted = errors.New("the blade has restarted, and has not kept what it was told")
 
@@ -510,7 +537,7 @@ func (db *DB) silence(c *rdma.Coro, b rdma.BladeID) (silent, err error) {
 		switch {
 		case err == nil, errors.Is(err, rdma.ErrStaleKey): // the epoch moves on: it is alive
 			if refuses := db.space.Refusal(b, t.Now()); refuses != nil {
-				return refuses, nil
+				return fmt.Errorf("%w: %w", errRefuses, refuses), nil
 			}
 			return nil, t.Reconnect(b)
 		case errors.Is(err, rdma.ErrBladeDown) && try >= probes:

@@ -15,15 +15,15 @@ import (
 	"txnode/txn"
 )
 
-// refusing is a fabric on which a blade executes verbs, and does not change its keys: its server is stopped.
+// refusing is a fabric on which blades execute verbs, and do not change their keys: their servers are stopped.
 type refusing struct {
 	*rdmatest.Fabric
-	blade atomic.Int32 // -1: none
-	calls atomic.Int32
+	blades atomic.Uint32 // a bit each
+	calls  atomic.Int32
 }
 
 func (f *refusing) refuses(b rdma.BladeID) error {
-	if int32(b) != f.blade.Load() {
+	if f.blades.Load()&(1<<b) == 0 {
 		return nil
 	}
 	f.calls.Add(1)
@@ -49,7 +49,6 @@ func (f *refusing) Revoke(b rdma.BladeID, before rdma.Key) error {
 func TestBladeRefuses(t *testing.T) {
 	for _, second := range []bool{false, true} {
 		f := &refusing{Fabric: rdmatest.New(rdmatest.Options{Blades: 4, Size: 16 << 20, Caps: atOnce, Seed: 5})}
-		f.blade.Store(-1)
 		o := onFabric(f, txn.PolicyDefault)
 		o.Shared, o.LeaseTerm, o.Retries = true, 100*time.Millisecond, 10
 		dead, err := txn.Open(t.Context(), o)
@@ -94,7 +93,7 @@ func TestBladeRefuses(t *testing.T) {
 		if err := db.Space().Follow(); err != nil {
 			t.Fatal(err)
 		}
-		f.blade.Store(1)
+		f.blades.Store(1 << 1)
 		from := db.Space().View().Epoch
 		if err := db.Space().AdvanceEpoch(nil); err == nil {
 			t.Fatal("it does not refuse")
@@ -129,7 +128,7 @@ func TestBladeRefuses(t *testing.T) {
 		}); err != nil {
 			t.Error(err)
 		}
-		f.blade.Store(-1) // it is taken in again
+		f.blades.Store(0) // it is taken in again
 		for i := 0; i < 200 && !db.Space().View().Up(1); i++ {
 			w.Sleep(int64(10 * time.Millisecond))
 			if err := w.Maintain(); err != nil {
@@ -145,5 +144,76 @@ func TestBladeRefuses(t *testing.T) {
 		if err := errors.Join(w.Close(), dying.Close(), dead.Close(context.Background())); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestBladesRefuseTogether: two blades do not change their keys from the same moment on. They have the only copies of some segments: one
+// is declared dead, not both, and when they have come to themselves all is there.
+func TestBladesRefuseTogether(t *testing.T) {
+	f := &refusing{Fabric: rdmatest.New(rdmatest.Options{Blades: 3, Size: 8 << 20, Caps: atOnce, Seed: 5})}
+	o := onFabric(f, txn.PolicyDefault)
+	o.Shared, o.LeaseTerm, o.Retries, o.SegmentSize = true, 100*time.Millisecond, 10, 256<<10
+	db := mustOpen(t, o)
+	words, err := txn.CreateTable(db, "words", txn.Uint64, txn.Plain[uint64]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const keys = 3000
+	w := newWorker(t, db)
+	for k := range uint64(keys) { // segments on all blades
+		if err := w.Update(t.Context(), func(tx *txn.Tx) error { return words.Put(tx, k, k) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if db.Space().Layout().Without(0, 1).Redundancy().Lost == 0 {
+		t.Fatal("two blades have no segment in common")
+	}
+	f.blades.Store(1<<0 | 1<<1)
+	if err := db.Space().AdvanceEpoch(nil); err == nil {
+		t.Fatal("they do not refuse")
+	}
+	down := func() (n int) {
+		for b := range rdma.BladeID(3) {
+			if !db.Space().View().Up(b) {
+				n++
+			}
+		}
+		return n
+	}
+	maintain := func() {
+		w.Sleep(int64(10 * time.Millisecond))
+		_ = w.Maintain()
+		if n := db.Redundancy().Lost; n > 0 {
+			t.Fatalf("%d segments are lost: %+v", n, db.Redundancy().Outages)
+		}
+	}
+	for i := 0; down() == 0; i++ {
+		if i == 2000 {
+			t.Fatalf("after %d refusals none is declared dead", f.calls.Load())
+		}
+		maintain()
+	}
+	for range 50 {
+		maintain()
+	}
+	f.blades.Store(0)
+	for i := 0; down() > 0 || db.Redundancy().Missing > 0; i++ {
+		if i == 2000 {
+			t.Fatalf("%d are down, %d copies are missing", down(), db.Redundancy().Missing)
+		}
+		maintain()
+	}
+	for k := range uint64(keys) {
+		if err := w.View(t.Context(), func(tx *txn.Tx) error {
+			if v, err := words.Get(tx, k); err != nil || v != k {
+				t.Errorf("%d has %d, %v", k, v, err)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
 	}
 }

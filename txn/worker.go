@@ -230,17 +230,27 @@ func (w *Worker) rest(ctx context.Context) bool {
 	if !w.owner || !w.db.rests {
 		return true
 	}
+	grace := restGrace
+	if w.pooled {
+		grace = 0 // another goroutine waits on
+	}
 	for ctx.Done() != nil && !w.session.RestFor(restSliceNs) {
 		if ctx.Err() != nil {
-			return false
+			if grace--; grace < 0 {
+				return false
+			}
 		}
 	}
 	_ = w.session.Rest() // a failure breaks the session, which rejoins
 	return true
 }
 
-// restSliceNs is how often rest looks whether its context has ended.
-const restSliceNs = 1_000_000
+// restSliceNs is how often rest looks whether its context has ended, and restGrace how often after that: to break a session costs all
+// an epoch when it rejoins.
+const (
+	restSliceNs = 1_000_000
+	restGrace   = 100
+)
 
 // handles is how many handles are allocated together: a page of them.
 const handles = 56

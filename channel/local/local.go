@@ -124,11 +124,12 @@ func (h *host) Declare(c *rdma.Coro, name string, spec channel.Spec) (channel.Pl
 }
 
 func (h *host) Forget(c *rdma.Coro, name string, incarnation uint32) error {
-	if err := h.living(); err != nil {
-		return err
-	}
 	k := h.k
 	k.mu.Lock()
+	if _, over := k.over[h.id]; over {
+		k.mu.Unlock()
+		return channel.ErrFenced
+	}
 	e, ok := k.entries[name]
 	if ok = ok && e.place.Incarnation == incarnation; ok {
 		delete(k.entries, name)

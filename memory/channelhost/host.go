@@ -337,6 +337,11 @@ func (h *host) Forget(c *rdma.Coro, name string, incarnation uint32) error {
 var errDone = errors.New("channelhost: nothing is to be done")
 
 func (h *host) Fence(_ *rdma.Coro, id channel.MemberID) error {
+	if id == 0 { // before another epoch, which would be in vain
+		if err := h.space.EndKeys(); err != nil {
+			return fmt.Errorf("channelhost: ending late verbs: %w", err)
+		}
+	}
 	err := h.space.AdvanceEpoch(func(l *memory.Layout) error {
 		if err := h.living(l); err != nil || id == 0 {
 			return err

@@ -84,7 +84,7 @@ func (m *member) receive() (memberReport, error) {
 	if !m.lines.Scan() {
 		err := m.lines.Err()
 		if err == nil {
-			err = errors.New("it has ended; what it said is on standard error")
+			err = errors.New("it has ended: it was killed, or what it said is on standard error")
 		}
 		return r, fmt.Errorf("process %d of the benchmark: %w", m.number, err)
 	}

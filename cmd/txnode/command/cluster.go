@@ -152,7 +152,7 @@ func runClusterInit(ctx context.Context, w *World, o *clusterInitOptions, g clus
 		addresses = append(addresses, cluster.BladeAddress(b))
 	}
 	if err := cluster.Init(ctx, cat, addresses, g, co); err != nil {
-		return clusterFailed(err)
+		return interruptedOr(ctx, clusterFailed(err))
 	}
 	servers, err := cluster.Servers(cat)
 	if err != nil {

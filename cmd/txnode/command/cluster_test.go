@@ -160,6 +160,9 @@ func TestClusterCheck(t *testing.T) {
 	for len(db.Redundancy().Down) == 0 {
 		time.Sleep(time.Millisecond)
 	}
+	if err := put(1); err != nil { // all is decided, and a coordinator is open
+		t.Fatal(err)
+	}
 	checked(true)
 	end.Store(true)
 	if err := errors.Join(<-ended, db.Close(ctx)); err != nil {
