@@ -105,6 +105,7 @@ type ownBlades struct {
 type ownServer struct {
 	cmd   *exec.Cmd
 	input io.Closer
+	what  string // of the benchmark
 	says  string // its first line
 }
 
@@ -140,7 +141,7 @@ func startBlades(ctx context.Context, w *World, o *StoreOptions) (b *ownBlades, 
 		b.dirs = append(b.dirs, shm)
 	}
 	b.catalog = "unix:" + filepath.Join(dir, "catalog")
-	if _, err := b.serve(ctx, w, "--listen="+b.catalog, "--catalog="+catalogInMemory, "--memory=0"); err != nil {
+	if _, err := b.serve(ctx, w, "the catalog", "--listen="+b.catalog, "--catalog="+catalogInMemory, "--memory=0"); err != nil {
 		return b, err
 	}
 	size := o.size
@@ -165,7 +166,7 @@ func startBlades(ctx context.Context, w *World, o *StoreOptions) (b *ownBlades, 
 		default:
 			args = append(args, "--listen=tcp:127.0.0.1:0")
 		}
-		s, err := b.serve(ctx, w, args...)
+		s, err := b.serve(ctx, w, fmt.Sprint("blade ", i), args...)
 		if err != nil {
 			return b, err
 		}
@@ -186,7 +187,7 @@ func startBlades(ctx context.Context, w *World, o *StoreOptions) (b *ownBlades, 
 }
 
 // serve starts a process of txnode serve, and waits until it serves.
-func (b *ownBlades) serve(ctx context.Context, w *World, args ...string) (*ownServer, error) {
+func (b *ownBlades) serve(ctx context.Context, w *World, what string, args ...string) (*ownServer, error) {
 	c := w.Self(append([]string{"serve", "--log-level=warn", "--until-input-ends"}, args...)...)
 	c.Env = serveEnvironment(w, c.Environ())
 	c.Stderr = w.Stderr
@@ -200,9 +201,9 @@ func (b *ownBlades) serve(ctx context.Context, w *World, args ...string) (*ownSe
 		return nil, err
 	}
 	if err := c.Start(); err != nil {
-		return nil, failf("starting a blade: %w", err)
+		return nil, failf("starting %s of the benchmark: %w", what, err)
 	}
-	s := &ownServer{cmd: c, input: in}
+	s := &ownServer{cmd: c, input: in, what: what}
 	b.servers = append(b.servers, s)
 	stop := context.AfterFunc(ctx, func() { _ = in.Close() }) // it ends, and so does its output
 	defer stop()
@@ -211,7 +212,7 @@ func (b *ownBlades) serve(ctx context.Context, w *World, args ...string) (*ownSe
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case err != nil:
-		return nil, failf("a blade of the benchmark does not serve: what it said is on standard error")
+		return nil, failf("%s of the benchmark does not serve: what it said is on standard error", what)
 	}
 	s.says = strings.TrimSpace(line)
 	return s, nil
@@ -235,7 +236,7 @@ func (b *ownBlades) end() error {
 			errs = append(errs, err)
 		}
 		if err := s.cmd.Wait(); err != nil {
-			errs = append(errs, failf("a blade of the benchmark has failed: %w", err))
+			errs = append(errs, failf("the process of %s has ended before the benchmark, which says what came of that: %w", s.what, err))
 		}
 	}
 	for _, d := range b.dirs {

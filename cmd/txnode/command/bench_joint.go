@@ -7,17 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"txnode/benchmarks/engine"
 	"txnode/benchmarks/runner"
 	"txnode/benchmarks/workload"
 )
@@ -25,23 +28,30 @@ import (
 // A benchmark of several processes: the command starts others of itself, members, with the same flags and --member. They
 // exchange lines of JSON by their standard input and output:
 //
-//	to a member     {"run":0,"meeting":"bench-1","processes":3}    begin run 0; the end of the input: there are no more
-//	from a member   {"ready":true}   once, when it has loaded
-//	                {"part":{...}}   what it has measured of a run
+//	to a member     {"run":0}          begin run 0; the end of the input: there are no more
+//	from a member   {"committed":12}   every memberTick, transactions since it has opened the database
+//	                {"ready":true}     once, when it has loaded
+//	                {"part":{...}}     what it has measured of a run
 //
-// A run begins when all have met, the leader among them, and ends when all have met again: see meeting.
+// All begin a run at the same moment: each waits for the order, and the leader sends the orders together, when all are ready or
+// have reported the run before. The run has ended when all have reported it. Nothing of this lies on the blades that are measured, so
+// a blade that is lost ends no benchmark whose database goes on without it.
 
 type memberOrder struct {
 	Run int `json:"run"`
-	// Meeting is the name, and Processes how many meet.
-	Meeting   string `json:"meeting"`
-	Processes int    `json:"processes"`
 }
 
 type memberReport struct {
-	Ready bool         `json:"ready,omitempty"`
-	Part  *runner.Part `json:"part,omitempty"`
+	Committed uint64       `json:"committed"`
+	Ready     bool         `json:"ready,omitempty"`
+	Part      *runner.Part `json:"part,omitempty"`
 }
+
+// memberTick is how often a member tells its total.
+const memberTick = 200 * time.Millisecond
+
+// memberTicks is how many ticks in a row a member may be silent.
+const memberTicks = 50
 
 // maxReport bounds a line of a member: histograms of some types.
 const maxReport = 64 << 20
@@ -74,43 +84,76 @@ type member struct {
 	number int
 	cmd    *exec.Cmd
 	orders io.WriteCloser
-	lines  *bufio.Scanner
 	of     *members
+
+	reports   chan memberReport // but those of totals; closed when there are no more
+	err       error             // why, once it is closed
+	committed atomic.Uint64
+	silent    atomic.Int64 // ticks
 }
 
-// receive returns the next report.
-func (m *member) receive() (memberReport, error) {
-	var r memberReport
-	if !m.lines.Scan() {
-		err := m.lines.Err()
-		if err == nil {
-			err = errors.New("it has ended: it was killed, or what it said is on standard error")
+// listen receives reports until there are no more.
+func (m *member) listen(lines *bufio.Scanner) {
+	defer close(m.reports)
+	for lines.Scan() {
+		var r memberReport
+		if m.err = json.Unmarshal(lines.Bytes(), &r); m.err != nil {
+			return
 		}
-		return r, fmt.Errorf("process %d of the benchmark: %w", m.number, err)
+		m.committed.Store(r.Committed)
+		m.silent.Store(0)
+		if r.Ready || r.Part != nil {
+			m.reports <- r
+		}
 	}
-	if err := json.Unmarshal(m.lines.Bytes(), &r); err != nil {
-		return r, fmt.Errorf("process %d of the benchmark: %w", m.number, err)
+	if m.err = lines.Err(); m.err == nil {
+		m.err = errors.New("it has ended: it was killed, or what it said is on standard error")
 	}
-	return r, nil
+}
+
+// receive returns the next report. A process that stands still is killed, and is an error.
+func (m *member) receive() (memberReport, error) {
+	tick := time.NewTicker(memberTick)
+	defer tick.Stop()
+	for {
+		select {
+		case r, ok := <-m.reports:
+			if !ok {
+				return r, m.failed(m.err)
+			}
+			return r, nil
+		case <-tick.C:
+			// Ticks are counted, and not time: the leader may have been stopped itself.
+			if m.silent.Add(1) > memberTicks {
+				_ = m.cmd.Process.Kill() // it has not ended, since its output has not
+				return memberReport{}, m.failed(fmt.Errorf("it has stood still for %v, and was killed", memberTicks*memberTick))
+			}
+		}
+	}
+}
+
+// failed is an error of this process. The others are to end their run.
+func (m *member) failed(err error) error {
+	for _, other := range m.of.all {
+		_ = other.cmd.Process.Signal(os.Interrupt) // one that has ended needs none
+	}
+	return fmt.Errorf("process %d of the benchmark: %w", m.number, err)
 }
 
 // Run implements runner.Partner.
 func (m *member) Run(n int) (part runner.Part, err error) {
-	if m.number == 1 { // the leader meets them, too
-		met := make(chan error, 1)
-		go func() { met <- m.of.meet(n) }()
-		defer func() { err = errors.Join(err, <-met) }()
+	if m.number == 1 {
+		defer m.of.watch(n)()
 	}
-	p, err := json.Marshal(memberOrder{n, m.of.name, len(m.of.all) + 1})
-	if err == nil {
-		_, err = m.orders.Write(append(p, '\n'))
-	}
-	if err != nil {
-		return runner.Part{}, fmt.Errorf("process %d of the benchmark: %w", m.number, err)
+	if err := line(m.orders, memberOrder{n}); err != nil {
+		if _, ended := m.receive(); ended != nil { // which says more
+			err = ended
+		}
+		return runner.Part{}, err
 	}
 	r, err := m.receive()
 	if err == nil && r.Part == nil {
-		err = fmt.Errorf("process %d of the benchmark has measured nothing", m.number)
+		err = m.failed(errors.New("it has measured nothing"))
 	}
 	if err != nil {
 		return runner.Part{}, err
@@ -124,36 +167,51 @@ type members struct {
 	args func(i int) []string
 	all  []*member
 	done []func() error
-
-	ctx     context.Context
-	name    string // of the meeting
-	meeting *meeting
-	cfg     runner.Config
+	cfg  runner.Config
 }
 
-// meet has the leader meet the members before run n and after it, and show how far all are. When one is missing, the others are to end
-// their run.
-func (ms *members) meet(n int) (err error) {
-	defer func() {
-		for _, m := range ms.all {
-			if err != nil {
-				_ = m.cmd.Process.Signal(os.Interrupt) // one that has ended needs none
-			}
-		}
-	}()
-	if err := ms.meeting.wait(ms.ctx); err != nil {
-		return err
+// committed is the sum of what all have told.
+func (ms *members) committed() (n uint64) {
+	for _, m := range ms.all {
+		n += m.committed.Load()
+	}
+	return n
+}
+
+// watch shows the rate of all processes together in run n until the function that it returns is called.
+func (ms *members) watch(n int) (stop func()) {
+	show := ms.cfg.Progress
+	if show == nil {
+		return func() {}
 	}
 	p := runner.Progress{Stage: runner.Measuring, Run: n + 1, Runs: ms.cfg.Runs}
 	if ms.cfg.Duration > 0 {
 		p.Total = int64(ms.cfg.Warmup + ms.cfg.Duration)
 	}
-	stop := ms.meeting.watch(ms.cfg.Progress, p)
-	defer stop()
-	return ms.meeting.wait(ms.ctx)
+	ended := make(chan struct{})
+	var done sync.WaitGroup
+	done.Go(func() {
+		tick := time.NewTicker(memberTick)
+		defer tick.Stop()
+		began := time.Now()
+		before := ms.committed()
+		for last := began; ; {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+			}
+			committed, now := ms.committed(), time.Now()
+			p.Done = min(int64(now.Sub(began)), p.Total)
+			p.PerSecond = float64(committed-before) / now.Sub(last).Seconds()
+			before, last = committed, now
+			show(p)
+		}
+	})
+	return func() { close(ended); done.Wait() }
 }
 
-// start starts members, and returns when all have loaded.
+// start starts members, and returns when all have loaded. The reports of each are read until end.
 func (ms *members) start(ctx context.Context, n int) ([]runner.Partner, error) {
 	partners := make([]runner.Partner, n)
 	for i := range n {
@@ -171,20 +229,24 @@ func (ms *members) start(ctx context.Context, n int) ([]runner.Partner, error) {
 		if err := c.Start(); err != nil {
 			return nil, fmt.Errorf("starting a process of the benchmark: %w", err)
 		}
-		m := &member{number: i + 1, cmd: c, orders: in, lines: bufio.NewScanner(out), of: ms}
-		m.lines.Buffer(nil, maxReport)
+		lines := bufio.NewScanner(out)
+		lines.Buffer(nil, maxReport)
+		m := &member{number: i + 1, cmd: c, orders: in, of: ms, reports: make(chan memberReport)}
 		ms.all, partners[i] = append(ms.all, m), m
 		stop := context.AfterFunc(ctx, func() { _ = c.Process.Signal(os.Interrupt) }) // one that has ended needs none
 		ms.done = append(ms.done, func() error {
 			stop()
 			err := in.Close()
-			_, _ = io.Copy(io.Discard, out) // it has nothing more to say
+			for range m.reports { // it has nothing more to say
+			}
+			_, _ = io.Copy(io.Discard, out)
 			var exit *exec.ExitError
 			if e := c.Wait(); !errors.As(e, &exit) { // its exit code: what has failed is known
 				err = errors.Join(err, e)
 			}
 			return err
 		})
+		go m.listen(lines)
 	}
 	var wg sync.WaitGroup
 	errs := make([]error, n)
@@ -206,28 +268,67 @@ func (ms *members) end() error {
 
 // lead is runner.Bench with members.
 func (b *benchmark) lead(ctx context.Context, store workload.Store, cfg runner.Config) (*runner.Result, error) {
-	ms := &members{w: b.w, args: b.memberArgs, ctx: context.WithoutCancel(ctx), name: fmt.Sprint("bench-", rand.Uint64()), cfg: cfg}
+	ms := &members{w: b.w, args: b.memberArgs, cfg: cfg}
 	res, err := runner.Lead(ctx, store, b.driver.(workload.Bookkeeper), cfg, func() ([]runner.Partner, error) {
-		partners, err := ms.start(ctx, cfg.Processes)
-		if err == nil {
-			ms.meeting, err = meet(ms.ctx, store, ms.name, 0, len(partners)+1)
-		}
-		return partners, err
+		return ms.start(ctx, cfg.Processes)
 	})
-	return res, errors.Join(err, ms.end(), ms.meeting.close(true))
+	return res, errors.Join(err, ms.end())
+}
+
+// errLeaderGone is of a member that cannot report.
+var errLeaderGone = errors.New("the process that has started this one is gone")
+
+// teller writes reports of a member, from one goroutine at a time.
+type teller struct {
+	mu    sync.Mutex
+	w     io.Writer
+	store workload.Store
+}
+
+func (t *teller) tell(r memberReport) error {
+	if s, ok := t.store.(*engine.Store); ok { // another has no total
+		r.Committed = s.DB().Metrics().Committed
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := line(t.w, r); err != nil {
+		return fmt.Errorf("%w: %w", errLeaderGone, err)
+	}
+	return nil
+}
+
+// totals tells the total every memberTick until the function that it returns is called. When that fails it calls failed.
+func (t *teller) totals(failed func()) (stop func()) {
+	ended := make(chan struct{})
+	var done sync.WaitGroup
+	done.Go(func() {
+		tick := time.NewTicker(memberTick)
+		defer tick.Stop()
+		for t.tell(memberReport{}) == nil {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+			}
+		}
+		failed()
+	})
+	return func() { close(ended); done.Wait() }
 }
 
 // follow makes this process a member.
 func (b *benchmark) follow(ctx context.Context, store workload.Store) error {
+	signal.Ignore(unix.SIGPIPE) // without the leader it ends in good order
+	measuring, cancel := context.WithCancel(ctx)
+	defer cancel()
 	lines := bufio.NewScanner(b.w.Stdin)
+	t := &teller{w: b.w.Stdout, store: store}
+	stop := t.totals(cancel)
 	ready := false
-	var m *meeting
-	apart := context.WithoutCancel(ctx) // a process that is interrupted ends its run, and meets the others
-	say := func(r memberReport) error { return line(b.w.Stdout, r) }
 	next := func() (int, bool, error) {
 		if !ready {
 			ready = true
-			if err := say(memberReport{Ready: true}); err != nil {
+			if err := t.tell(memberReport{Ready: true}); err != nil {
 				return 0, false, err
 			}
 		}
@@ -236,25 +337,9 @@ func (b *benchmark) follow(ctx context.Context, store workload.Store) error {
 		}
 		var o memberOrder
 		err := json.Unmarshal(lines.Bytes(), &o)
-		if err == nil && m == nil {
-			m, err = meet(apart, store, o.Meeting, b.o.Member, o.Processes)
-		}
-		if err == nil {
-			err = m.wait(apart)
-		}
 		return o.Run, err == nil, err
 	}
-	measured := func(p runner.Part) error {
-		if err := m.wait(apart); err != nil {
-			return err
-		}
-		return say(memberReport{Part: &p})
-	}
-	err := runner.Member(ctx, store, b.driver.(workload.Bookkeeper), b.o.Run, next, measured)
-	if err == nil {
-		err = m.close(false)
-	} else {
-		err = errors.Join(err, m.abandon())
-	}
-	return errors.Join(err, store.Close(apart))
+	err := runner.Member(measuring, store, b.driver.(workload.Bookkeeper), b.o.Run, next, func(p runner.Part) error { return t.tell(memberReport{Part: &p}) })
+	stop()
+	return errors.Join(err, store.Close(context.WithoutCancel(ctx)))
 }
