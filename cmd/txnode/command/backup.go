@@ -137,7 +137,7 @@ func runBackup(ctx context.Context, w *World, o *backupOptions, dir, file string
 	}
 	var db *txn.DB
 	if ofCluster {
-		db, err = openCluster(ctx, dir, &o.access)
+		db, err = openCluster(ctx, dir, &o.access, txn.Options{})
 	} else {
 		db, err = openToCopy(ctx, dir)
 	}
@@ -176,7 +176,7 @@ func skippedIn(dir string, info snapshot.Info) error {
 }
 
 // openCluster opens the database of a cluster, which must be there, beside the processes that have it open.
-func openCluster(ctx context.Context, address string, access *accessOptions) (*txn.DB, error) {
+func openCluster(ctx context.Context, address string, access *accessOptions, to txn.Options) (*txn.DB, error) {
 	co, err := access.options()
 	if err != nil {
 		return nil, err
@@ -192,7 +192,7 @@ func openCluster(ctx context.Context, address string, access *accessOptions) (*t
 	if err != nil {
 		return nil, err
 	}
-	db, err := cluster.Open(ctx, address, txn.Options{}, co)
+	db, err := cluster.Open(ctx, address, to, co)
 	if err != nil {
 		return nil, clusterFailed(err)
 	}
@@ -383,7 +383,7 @@ func restoreCluster(ctx context.Context, w *World, o *restoreOptions, f *os.File
 	if o.Blades != 0 || o.Replicas >= 0 || o.Size != 0 {
 		return usagef("--blades, --replicas and --blade-size are for a directory: a cluster has the blades and copies that txnode cluster init has given it")
 	}
-	db, err := openCluster(ctx, address, &o.access)
+	db, err := openCluster(ctx, address, &o.access, txn.Options{})
 	if err != nil {
 		return err
 	}

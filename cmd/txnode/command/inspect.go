@@ -168,6 +168,9 @@ func inspectCommand(w *World, name, args, short, example string, copies bool, mo
 }
 
 func runInspect(w *World, o *inspectOptions, dir, arg string, run func(*verify.Dump, *offline, *inspectOptions, string) error) error {
+	if ofCluster(dir) {
+		return usagef("%s is a cluster, and txnode inspect shows the bytes of a directory: use txnode check, scan or get, or restore a backup to a directory", dir)
+	}
 	db, err := attachOffline(dir, false)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"io"
 	"iter"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -23,24 +24,43 @@ import (
 	"txnode/txn"
 )
 
-// openToRead opens the database in a directory without changing it, for commands that list records.
-func openToRead(ctx context.Context, dir string) (*txn.DB, error) {
-	if err := databaseIn(dir); err != nil {
-		return nil, err
-	}
-	// A list counts each record against the arena, which takes no memory for that.
-	return openDatabase(ctx, txn.Options{Dir: dir, ReadOnly: true, Workers: 1, Arena: 1 << 30})
+// listOptions are the flags of all commands that list records.
+type listOptions struct {
+	access accessOptions
 }
 
-// reading runs fn on the database in a directory, with a buffered standard output.
-func reading(ctx context.Context, w *World, dir string, fn func(db *txn.DB, out *bufio.Writer) error) (err error) {
-	db, err := openToRead(ctx, dir)
+func (o *listOptions) addFlags(cmd *cobra.Command) { o.access.addFlags(cmd) }
+
+// listAttempts is how many attempts a transaction has that reads beside others. With more of them it would begin to lock what it reads.
+const listAttempts = 32
+
+// open opens the database in a directory, or of a cluster, without changing it.
+func (o *listOptions) open(ctx context.Context, from string) (*txn.DB, error) {
+	// A list counts each record against the arena, which takes no memory for that.
+	to := txn.Options{ReadOnly: true, Workers: 1, Arena: 1 << 30}
+	if ofCluster(from) {
+		to.Retries = listAttempts - 1
+		return openCluster(ctx, from, &o.access, to)
+	}
+	if err := databaseIn(from); err != nil {
+		return nil, err
+	}
+	to.Dir = from
+	return openDatabase(ctx, to)
+}
+
+// reading runs fn on the database in a directory, or of a cluster, with a buffered standard output.
+func (o *listOptions) reading(ctx context.Context, w *World, from string, fn func(db *txn.DB, out *bufio.Writer) error) (err error) {
+	db, err := o.open(ctx, from)
 	if err != nil {
-		return err
+		return interruptedOr(ctx, err)
 	}
 	defer func() { err = errors.Join(err, db.Close(context.WithoutCancel(ctx))) }()
 	out := bufio.NewWriter(w.Stdout)
 	err = fn(db, out)
+	if errors.Is(err, txn.ErrConflict) {
+		err = fmt.Errorf("others have written to what is read, in each of %d attempts: read less of it, or have the state at one moment from txnode backup %s FILE: %w", listAttempts, from, err)
+	}
 	if flushed := out.Flush(); !errors.Is(err, flushed) { // else it is what fn has met already
 		err = errors.Join(err, flushed)
 	}
@@ -48,6 +68,45 @@ func reading(ctx context.Context, w *World, dir string, fn func(db *txn.DB, out 
 		return interruptedOr(ctx, err)
 	}
 	return nil
+}
+
+// viewing runs fn in a transaction that reads. What fn writes comes out once, however many attempts there are: beside other processes
+// it is kept in a file until one of them counts.
+func viewing(ctx context.Context, db *txn.DB, out *bufio.Writer, fn func(tx *txn.Tx, out *bufio.Writer) error) (err error) {
+	if !db.Space().Shared() {
+		return db.View(ctx, func(tx *txn.Tx) error {
+			tx.ValidateAtEnd() // no other transaction is at work
+			return fn(tx, out)
+		})
+	}
+	f, err := os.CreateTemp("", "txnode")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := os.Remove(f.Name()); err != nil {
+		return err
+	}
+	err = db.View(ctx, func(tx *txn.Tx) error {
+		tx.ValidateAtEnd()
+		_, err := f.Seek(0, io.SeekStart)
+		if err = errors.Join(err, f.Truncate(0)); err != nil {
+			return err
+		}
+		kept := bufio.NewWriter(f)
+		if err := fn(tx, kept); err != nil {
+			return err
+		}
+		return kept.Flush()
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	_, err = io.Copy(out, f)
+	return err
 }
 
 // some returns the tables of these names, or all; one that is not there is an error that lists them.
@@ -75,24 +134,30 @@ func some(db *txn.DB, names []string) ([]txn.TableInfo, error) {
 }
 
 func newTables(w *World) *cobra.Command {
-	var o textOrJSON
+	var o struct {
+		listOptions
+		output textOrJSON
+	}
 	cmd := &cobra.Command{
-		Use: "tables directory", Short: "List the tables of a database, with the types of their keys and values",
+		Use: "tables directory|address", Short: "List the tables of a database, with the types of their keys and values",
 		Long: `Lists the tables of the database in a directory, with the names of the Key and the
 Codec that programs open them with, and their index: race of a hash table, blink of
 an ordered one. Behind that come its secondary indexes with their keys, and whether
-they are unique, or not built yet; txnode stats has their sizes. The directory stays as it is. No other process may have it open for
-writing.`,
-		Example: "  txnode tables data",
-		Args:    exactly(1, "name a directory"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
+they are unique, or not built yet; txnode stats has their sizes. The directory stays as
+it is. No other process may have it open for writing.
+
+With the address of a catalog, as unix:PATH, the tables are those of that cluster, which
+processes may have open.`,
+		Example: "  txnode tables data\n  txnode tables unix:/tmp/catalog",
+		Args:    exactly(1, "name a directory or the address of a catalog"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return reading(cmd.Context(), w, args[0], func(db *txn.DB, out *bufio.Writer) error {
+			return o.reading(cmd.Context(), w, args[0], func(db *txn.DB, out *bufio.Writer) error {
 				tables, err := some(db, nil)
 				if err != nil {
 					return err
 				}
 				t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-				if o == "text" {
+				if o.output == "text" {
 					head := "table\tkey\tvalue\tindex"
 					if slices.ContainsFunc(tables, func(i txn.TableInfo) bool { return i.Indexes != nil }) {
 						head += "\tsecondary indexes"
@@ -100,7 +165,7 @@ writing.`,
 					_, _ = fmt.Fprintln(t, head)
 				}
 				for _, i := range tables {
-					if o == "json" {
+					if o.output == "json" {
 						if err := line(out, lineOf(i)); err != nil {
 							return err
 						}
@@ -112,7 +177,8 @@ writing.`,
 			})
 		},
 	}
-	o.addFlag(cmd)
+	o.output.addFlag(cmd)
+	o.addFlags(cmd)
 	return cmd
 }
 
@@ -161,25 +227,32 @@ func secondary(list []txn.IndexInfo) string {
 }
 
 func newStats(w *World) *cobra.Command {
-	var o textOrJSON
+	var o struct {
+		listOptions
+		output textOrJSON
+	}
 	cmd := &cobra.Command{
-		Use: "stats directory [table ...]", Short: "Count the records of tables, their bytes, and the load of the index",
+		Use: "stats directory|address [table ...]", Short: "Count the records of tables, their bytes, and the load of the index",
 		Long: `Counts, for the tables that are named or for all of them: records, the bytes of their
 keys and values, of the largest record, of the blocks that the index leads to, and of
 the index. Of a hash table also the buckets of the index, of seven slots each, and as
 its load the part of the slots that is in use; of an ordered table the leaves of the
 index, its height in levels, and as its load the part of the leaves' bytes that is in
 use. Secondary indexes follow their table, as table.index: each is an ordered table, with
-a record for each of its entries. Bytes are those of one copy. The directory stays as it is.`,
+a record for each of its entries. Bytes are those of one copy. The directory stays as it is.
+
+With the address of a catalog, as unix:PATH, the tables are those of that cluster. While
+processes write to them, the figures are about right, and of no one moment.`,
 		Example: "  txnode stats data\n  txnode stats data accounts -o json",
-		Args:    atLeast(1, "name a directory"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
+		Args:    atLeast(1, "name a directory or the address of a catalog"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return reading(cmd.Context(), w, args[0], func(db *txn.DB, out *bufio.Writer) error {
-				return printStats(cmd.Context(), db, out, args[1:], o == "json")
+			return o.reading(cmd.Context(), w, args[0], func(db *txn.DB, out *bufio.Writer) error {
+				return printStats(cmd.Context(), db, out, args[1:], o.output == "json")
 			})
 		},
 	}
-	o.addFlag(cmd)
+	o.output.addFlag(cmd)
+	o.addFlags(cmd)
 	return cmd
 }
 
@@ -267,26 +340,30 @@ func orDash(n uint64) string {
 }
 
 func newGet(w *World) *cobra.Command {
-	var o textOrJSON
+	var o struct {
+		listOptions
+		output textOrJSON
+	}
 	cmd := &cobra.Command{
-		Use: "get directory table key", Short: "Print the value of a key",
+		Use: "get directory|address table key", Short: "Print the value of a key",
 		Long: `Prints the value of a key: text and JSON as they are, other values in hexadecimal.
 The key is a number, a text, a time as RFC 3339 has it, or for a tuple a JSON array
 of these, as the table's keys are; or 0x and the bytes of any key. The directory
-stays as it is.`,
+stays as it is. With the address of a catalog, as unix:PATH, it is read in that cluster.`,
 		Example: "  txnode get data accounts 42\n  txnode get data posts '[\"ann\", \"2026-01-02T03:04:05Z\"]'",
-		Args:    exactly(3, "name a directory, a table and a key"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
+		Args:    exactly(3, "name a directory or the address of a catalog, a table and a key"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return reading(cmd.Context(), w, args[0], func(db *txn.DB, out *bufio.Writer) error {
-				return printValue(cmd.Context(), db, out, args[1], args[2], o == "json")
+			return o.reading(cmd.Context(), w, args[0], func(db *txn.DB, out *bufio.Writer) error {
+				return printValue(cmd.Context(), db, out, args[1], args[2], o.output == "json")
 			})
 		},
 	}
-	o.addFlag(cmd)
+	o.output.addFlag(cmd)
+	o.addFlags(cmd)
 	return cmd
 }
 
-func printValue(ctx context.Context, db *txn.DB, out io.Writer, table, text string, asJSON bool) error {
+func printValue(ctx context.Context, db *txn.DB, out *bufio.Writer, table, text string, asJSON bool) error {
 	tables, err := some(db, []string{table})
 	if err != nil {
 		return err
@@ -300,7 +377,7 @@ func printValue(ctx context.Context, db *txn.DB, out io.Writer, table, text stri
 	if err != nil {
 		return err
 	}
-	return db.View(ctx, func(tx *txn.Tx) error {
+	return viewing(ctx, db, out, func(tx *txn.Tx, out *bufio.Writer) error {
 		v, err := r.Get(tx, key)
 		if errors.Is(err, txn.ErrNotFound) {
 			return failf("table %q has no key %s", table, text)
@@ -329,10 +406,12 @@ type scanOptions struct {
 	From, To string
 	Desc     bool
 
+	listOptions
 	cmd *cobra.Command
 }
 
 func (o *scanOptions) addFlags(cmd *cobra.Command, limit int, what string) {
+	o.listOptions.addFlags(cmd)
 	cmd.Flags().IntVarP(&o.Limit, "limit", "n", limit, what)
 	cmd.Flags().StringVar(&o.Prefix, "prefix", "", "only keys that begin so: a `text` for keys of text or bytes, or 0x and the first bytes of\nencoded keys; default: all keys")
 	cmd.Flags().StringVar(&o.From, "from", "", "of an ordered table, begin with this `key`, as for txnode get; default: the smallest")
@@ -409,8 +488,8 @@ func (o *scanOptions) prefix(i txn.TableInfo) ([]byte, error) {
 	return []byte(o.Prefix), nil
 }
 
-// each calls fn for the records of a table that are asked for, in the order in which they are found.
-func (o *scanOptions) each(ctx context.Context, db *txn.DB, i txn.TableInfo, fn func(key, value []byte) error) error {
+// each has fn write the records of a table that are asked for, in the order in which they are found.
+func (o *scanOptions) each(ctx context.Context, db *txn.DB, out *bufio.Writer, i txn.TableInfo, fn func(out *bufio.Writer, key, value []byte) error) error {
 	prefix, err := o.prefix(i)
 	if err != nil {
 		return err
@@ -419,8 +498,7 @@ func (o *scanOptions) each(ctx context.Context, db *txn.DB, i txn.TableInfo, fn 
 	if err != nil {
 		return err
 	}
-	return db.View(ctx, func(tx *txn.Tx) error {
-		tx.ValidateAtEnd() // nobody else is at work
+	return viewing(ctx, db, out, func(tx *txn.Tx, out *bufio.Writer) error {
 		n := 0
 		records, err := o.records(tx, r, i, prefix)
 		if err != nil {
@@ -430,7 +508,7 @@ func (o *scanOptions) each(ctx context.Context, db *txn.DB, i txn.TableInfo, fn 
 			if !bytes.HasPrefix(key, prefix) {
 				continue
 			}
-			if err := fn(key, value); err != nil {
+			if err := fn(out, key, value); err != nil {
 				return err
 			}
 			if n++; n == o.Limit {
@@ -444,26 +522,30 @@ func (o *scanOptions) each(ctx context.Context, db *txn.DB, i txn.TableInfo, fn 
 func newScan(w *World) *cobra.Command {
 	o := &scanOptions{}
 	cmd := &cobra.Command{
-		Use: "scan directory table", Short: "Print records of a table, a line each",
+		Use: "scan directory|address table", Short: "Print records of a table, a line each",
 		Long: `Prints records of a table, a line each: the key, a tab, the value. Numbers, times and
 tuples are written as they are read, text as it is or quoted, JSON on one line, and
 anything else in hexadecimal, of which the first 64 bytes are shown. Records of an
 ordered table come in the order of their keys, and no more of them are read than are
 asked for. Those of a hash table come in no order, and --prefix reads all of them. For
-programs there is txnode dump. The directory stays as it is.`,
+programs there is txnode dump. The directory stays as it is.
+
+With the address of a catalog, as unix:PATH, the table is that of a cluster. The records are
+those of one moment, and printed when all are read. If others write to them in each of 32
+attempts, the command fails: it takes no locks.`,
 		Example: "  txnode scan data accounts\n  txnode scan data users --prefix a --limit 0 --keys\n  txnode scan data orders --from 1000 --to 2000 --desc",
-		Args:    exactly(2, "name a directory and a table"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
+		Args:    exactly(2, "name a directory or the address of a catalog, and a table"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.Validate(); err != nil {
 				return err
 			}
-			return reading(cmd.Context(), w, args[0], func(db *txn.DB, out *bufio.Writer) error {
+			return o.reading(cmd.Context(), w, args[0], func(db *txn.DB, out *bufio.Writer) error {
 				tables, err := some(db, args[1:])
 				if err != nil {
 					return err
 				}
 				i := tables[0]
-				return o.each(cmd.Context(), db, i, func(key, value []byte) error {
+				return o.each(cmd.Context(), db, out, i, func(out *bufio.Writer, key, value []byte) error {
 					_, err := out.WriteString(shownKey(i.Key, key))
 					if err == nil && !o.Keys {
 						_, err = out.WriteString("\t" + shownValue(i.Value, value))
@@ -480,7 +562,7 @@ programs there is txnode dump. The directory stays as it is.`,
 func newDump(w *World) *cobra.Command {
 	o := &scanOptions{}
 	cmd := &cobra.Command{
-		Use: "dump directory [table ...]", Short: "Print all records of tables as lines of JSON",
+		Use: "dump directory|address [table ...]", Short: "Print all records of tables as lines of JSON",
 		Long: `Prints the records of the tables that are named, or of all of them, as lines of JSON:
 
   {"table":"accounts","key":42,"value":{"owner":"ann"}}
@@ -489,20 +571,25 @@ Keys are numbers, texts, times as RFC 3339 has them, or arrays of these for tupl
 values are texts or JSON, by the table's types. Bytes in a tuple are base64. What is
 neither, or is no UTF-8, comes as key_base64 or value_base64, encoded as it is stored.
 Records of an ordered table come in the order of their keys, those of a hash table in
-none. The directory stays as it is. A copy to restore from is made by txnode backup.`,
+none. The directory stays as it is. A copy to restore from is made by txnode backup.
+
+With the address of a catalog, as unix:PATH, the tables are those of a cluster. The records
+of each table are those of one moment, and printed when all are read, from a temporary file.
+If others write to them in each of 32 attempts, the command fails: it takes no locks. A
+backup has one moment for all tables, however much is written.`,
 		Example: "  txnode dump data > data.jsonl\n  txnode dump data accounts --limit 10",
-		Args:    atLeast(1, "name a directory"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
+		Args:    atLeast(1, "name a directory or the address of a catalog"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.Validate(); err != nil {
 				return err
 			}
-			return reading(cmd.Context(), w, args[0], func(db *txn.DB, out *bufio.Writer) error {
+			return o.reading(cmd.Context(), w, args[0], func(db *txn.DB, out *bufio.Writer) error {
 				tables, err := some(db, args[1:])
 				if err != nil {
 					return err
 				}
 				for _, i := range tables {
-					err := o.each(cmd.Context(), db, i, func(key, value []byte) error {
+					err := o.each(cmd.Context(), db, out, i, func(out *bufio.Writer, key, value []byte) error {
 						r := rowOf(i, key, value)
 						if o.Keys {
 							r.Value, r.ValueBase64 = nil, nil

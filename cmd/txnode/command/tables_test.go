@@ -179,7 +179,7 @@ users   string                    json           race
 		{[]string{"get", "$DIR/data", "counts", "bob"}, 2, "", `"bob" is no key of type uint64`},
 		{[]string{"get", "$DIR/data", "none", "1"}, 1, "", `there is no table "none"; there are ["counts" "posts" "raw" "users"]`},
 		{[]string{"get", "$DIR/none", "users", "1"}, 1, "", "no such directory"},
-		{[]string{"get", "$DIR/data", "users"}, 2, "", "name a directory, a table and a key"},
+		{[]string{"get", "$DIR/data", "users"}, 2, "", "name a directory or the address of a catalog, a table and a key"},
 		{[]string{"scan", "$DIR/data", "users"}, 0, `"b\tx"	{"n":1,"name":"b\tx"}
 ann	{"n":1,"name":"ann"}
 annabel	{"n":1,"name":"annabel"}
