@@ -2,7 +2,9 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"text/tabwriter"
 
@@ -15,23 +17,29 @@ func newDoctor(w *World) *cobra.Command {
 	var o textOrJSON
 	var access accessOptions
 	cmd := &cobra.Command{
-		Use: "doctor address", Short: "Examine this host, and each process of a cluster, and say how to mend what is wrong",
+		Use: "doctor [address]", Short: "Examine this host, and each process of a cluster, and say how to mend what is wrong",
 		Long: `Examines, for the cluster whose catalog is at an address: the limits and pages of this
 host, the TLS files, the catalog, and each server of blades: whether it answers, its
 release, its certificate, its clock and those of processes beside this host's; and each
 blade: whether it is the one that the catalog says, and how long a READ, a WRITE and a
 compare-and-swap (CAS) take.
 
+Without an address this host alone is examined, and no server is asked: limits, pages,
+the clock, room in /dev/shm for blades of shared memory, and TLS files if they are given.
+
 Each check is a line: ok, warn or fail. Below one that is not ok stands what mends it.
 Exit code 1 if a check fails. Verbs are tested in a page of each blade that holds no
 data, so the command can be run at any time.`,
-		Example: "  txnode doctor unix:/tmp/catalog\n  txnode doctor tcp:cat:7000 --tls-cert c.crt --tls-key c.key --tls-ca ca.crt -o json",
-		Args:    exactly(1, "name the address of a catalog"), ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  txnode doctor\n  txnode doctor unix:/tmp/catalog\n  txnode doctor tcp:cat:7000 --tls-cert c.crt --tls-key c.key --tls-ca ca.crt -o json",
+		Args:    atMostAddress, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if faults := access.TLS.faults(); faults != nil {
 				return usagef("%s", strings.Join(faults, "; "))
 			}
-			e := &exam{w: w, access: &access, address: args[0]}
+			e := &exam{w: w, access: &access}
+			if len(args) > 0 {
+				e.address = args[0]
+			}
 			if err := e.run(cmd.Context()); err != nil {
 				return err
 			}
@@ -41,6 +49,13 @@ data, so the command can be run at any time.`,
 	o.addFlag(cmd)
 	access.addFlags(cmd)
 	return cmd
+}
+
+func atMostAddress(_ *cobra.Command, args []string) error {
+	if len(args) > 1 || len(args) == 1 && args[0] == "" {
+		return errors.New("name the address of one catalog, or none to examine this host alone")
+	}
+	return nil
 }
 
 // health is how a check has ended.
@@ -69,7 +84,7 @@ type finding struct {
 type exam struct {
 	w       *World
 	access  *accessOptions
-	address string
+	address string // of the catalog; "": this host alone is examined
 	found   []finding
 	options cluster.Options
 	told    map[uint64]bool // processes of which a daemon was told, by their lives
@@ -93,7 +108,18 @@ func (e *exam) run(ctx context.Context) (err error) {
 	host := readHost()
 	e.checkLimits(&host)
 	e.checkPages(&host)
+	if e.address == "" {
+		e.checkFilesLimit(&host, &examined{blades: usualBlades})
+		e.checkClockKept(&host)
+		if runtime.GOOS == "linux" { // there are no blades of shared memory elsewhere
+			e.checkDirectory(&host, "/dev/shm")
+		}
+	}
 	if !e.checkFiles() {
+		return nil
+	}
+	if e.address == "" {
+		e.ok("servers", "", "none was asked: name the address of a catalog to have them examined")
 		return nil
 	}
 	if e.options, err = e.access.options(); err != nil { // the files are good, but for the secret
@@ -105,7 +131,9 @@ func (e *exam) run(ctx context.Context) (err error) {
 		return err
 	}
 	e.checkFilesLimit(&host, c)
-	e.checkDirectory(&host, c)
+	if dir := c.sharedDir(); dir != "" {
+		e.checkDirectory(&host, dir)
+	}
 	for i := range c.servers {
 		e.checkServer(ctx, c, i)
 	}

@@ -29,13 +29,15 @@ type hostFacts struct {
 	// Transparent huge pages of memory, and of shared memory: the word that is chosen, "" if that is not known.
 	Pages, SharedPages string
 	Reserved           int // explicit huge pages that are free; -1: not known
+	// Clock is whether something keeps the clock right, and whether the system tells that.
+	Clock func() (kept, known bool)
 	// Room is how many bytes a file system has, and how many are free, for files in a directory.
 	Room func(dir string) (size, free uint64, err error)
 }
 
 // readHost finds the facts; a test has others.
 var readHost = func() hostFacts {
-	h := hostFacts{CPUs: runtime.NumCPU(), OpenFiles: limitOf(unix.RLIMIT_NOFILE), Memlock: limitOf(unix.RLIMIT_MEMLOCK), Room: roomOf, Reserved: -1}
+	h := hostFacts{CPUs: runtime.NumCPU(), OpenFiles: limitOf(unix.RLIMIT_NOFILE), Memlock: limitOf(unix.RLIMIT_MEMLOCK), Room: roomOf, Clock: clockKept, Reserved: -1}
 	const pages = "/sys/kernel/mm/transparent_hugepage/"
 	h.Pages, h.SharedPages = chosen(pages+"enabled"), chosen(pages+"shmem_enabled")
 	if p, err := os.ReadFile("/proc/meminfo"); err == nil {
@@ -132,19 +134,33 @@ func (e *exam) checkPages(h *hostFacts) {
 	}
 }
 
+// usualBlades are as many as a database has by default.
+const usualBlades = 2
+
+func (e *exam) checkClockKept(h *hostFacts) {
+	switch kept, known := h.Clock(); {
+	case !known:
+		e.ok("clock", "", "this system does not tell whether it is kept right")
+	case !kept:
+		e.bad(healthWarn, "timedatectl set-ntp true; then timedatectl timesync-status, or chronyc tracking", "clock", "", "nothing keeps it right; certificates and logs are read by it")
+	default:
+		e.ok("clock", "", "it is kept right")
+	}
+}
+
 // sharedRoom is how many bytes a server of shared memory needs in its directory, for the lines of processes and keys. The blades'
 // memory is not there.
 const sharedRoom = 1 << 20
 
 // checkDirectory checks the directory of blades in shared memory.
-func (e *exam) checkDirectory(h *hostFacts, c *examined) {
-	dir := c.sharedDir()
-	if dir == "" {
-		return
-	}
+func (e *exam) checkDirectory(h *hostFacts, dir string) {
 	switch size, free, err := h.Room(dir); {
 	case err != nil:
-		e.bad(healthFail, "start the servers on this host: txnode serve --shm "+dir, "directory", dir, "%s", oneLine(err))
+		state, mend := healthFail, "start the servers on this host: txnode serve --shm "+dir
+		if e.address == "" { // blades of sockets need no such directory
+			state, mend = healthWarn, "mount -t tmpfs none "+dir
+		}
+		e.bad(state, mend, "directory", dir, "%s", oneLine(err))
 	case free < sharedRoom:
 		e.bad(healthFail, "remove files there, or mount -o remount,size=64M "+dir+"; of a container: --shm-size=64m", "directory", dir,
 			"%s are free of %s, and a server and its processes need %s", bytesText(free), bytesText(size), bytesText(sharedRoom))

@@ -93,6 +93,31 @@ func finds(t *testing.T, all []check, state, name string, words ...string) {
 	}
 }
 
+// TestDoctorAlone: without an address this host is examined, with the same exit codes, and it is said that no server was asked.
+func TestDoctorAlone(t *testing.T) {
+	all := doctor(t)
+	finds(t, all, "ok", "servers", "none was asked", "address of a catalog")
+	for _, name := range []string{"memlock", "open files", "clock"} {
+		if !slices.ContainsFunc(all, func(c check) bool { return c.Check == name }) {
+			t.Errorf("no %s in %+v", name, all)
+		}
+	}
+	defer command.SetHost(func(openFiles, _ *uint64, _ *string, room *func(string) (size, free uint64, err error)) {
+		*openFiles = 10
+		*room = func(string) (uint64, uint64, error) { return 64 << 10, 4 << 10, nil }
+	})()
+	all = doctor(t)
+	finds(t, all, "fail", "open files", "ulimit -n")
+	if runtime.GOOS == "linux" {
+		finds(t, all, "fail", "directory", "/dev/shm", "4 KiB are free")
+	}
+	for _, args := range [][]string{{"doctor", "a", "b"}, {"doctor", ""}} {
+		if code, _, stderr := inSystem(t, args...); code != 2 || !strings.Contains(stderr, "or none to examine this host alone") {
+			t.Errorf("%q: exit code %d, %s", args, code, stderr)
+		}
+	}
+}
+
 // TestDoctor: a cluster is healthy, its blades are left as they were, and what breaks is found.
 func TestDoctor(t *testing.T) {
 	for _, kind := range []string{"unix", "shm"} {
@@ -400,7 +425,7 @@ func TestDoctorHost(t *testing.T) {
 	finds(t, all, "fail", "open files", "60 at a time", "ulimit -n")
 	finds(t, all, "warn", "memlock", "64 KiB may be pinned", "ulimit -l unlimited")
 	finds(t, all, "warn", "huge pages", "transparent_hugepage/enabled")
-	for _, args := range [][]string{{"here"}, {}, {"tcp:127.0.0.1"}, {address, "--tls-cert", "x"}, {address, "--tls-name", "x"}} {
+	for _, args := range [][]string{{"here"}, {"tcp:127.0.0.1"}, {address, "--tls-cert", "x"}, {address, "--tls-name", "x"}} {
 		if code, out, stderr := inSystem(t, append([]string{"doctor"}, args...)...); code != 2 || out != "" || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%v: exit code %d, %s%s", args, code, out, stderr)
 		}

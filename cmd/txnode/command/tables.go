@@ -89,8 +89,10 @@ func viewing(ctx context.Context, db *txn.DB, out *bufio.Writer, fn func(tx *txn
 	}
 	err = db.View(ctx, func(tx *txn.Tx) error {
 		tx.ValidateAtEnd()
-		_, err := f.Seek(0, io.SeekStart)
-		if err = errors.Join(err, f.Truncate(0)); err != nil {
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		if err := f.Truncate(0); err != nil {
 			return err
 		}
 		kept := bufio.NewWriter(f)

@@ -91,7 +91,7 @@ func TestClusterTables(t *testing.T) {
 			}
 		}
 	})
-	run(0, "money uint64 json race names string string blink", "tables", catalog)
+	run(0, "money uint64 json race names", "tables", catalog)
 	run(0, "50 ", "stats", catalog, "money")
 	run(0, "text", "get", catalog, "names", "name07")
 	run(1, "has no key", "get", catalog, "names", "nobody")
