@@ -117,7 +117,7 @@ func (s *Space) nextScan(a *Allocator, class Class, want int, spread bool) (x *s
 	if len(p.free) >= want || s.writable() != nil || !s.serving(a) {
 		return nil, false
 	}
-	if last := len(p.unseen) - 1; last >= 0 && (len(p.tails) == 0 || spread && len(p.tails) < s.layout.stayingBlades()) {
+	if last := len(p.unseen) - 1; last >= 0 && (len(p.tails) == 0 || spread && len(p.tails) < s.layout.StayingBlades()) {
 		x = p.unseen[last] // the youngest is the least used
 		p.unseen = p.unseen[:last]
 		return x, false

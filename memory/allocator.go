@@ -181,7 +181,7 @@ func (a *Allocator) Holds(addr Addr) bool {
 // out. If the block is not on its way (Holds), another allocator has it, and nothing happens. A block in a segment of
 // another process is left to that.
 func (a *Allocator) Free(addr Addr, class Class) {
-	if !a.space.view.Load().mine(addr) {
+	if !a.space.view.Load().Mine(addr) {
 		a.Used(addr)
 		return
 	}

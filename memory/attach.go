@@ -5,17 +5,18 @@ import (
 	"fmt"
 	"slices"
 
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
 // attach compares the headers of all regions with the layout, and writes
 // catalog and headers until both say what the layout says.
 func (s *Space) attach(c *rdma.Coro, o *opening, fresh bool) error {
-	buf, err := c.Thread().Alloc(regionHeader * headerCopies)
+	buf, err := c.Thread().Alloc(RegionHeaderSize * HeaderCopies)
 	if err != nil {
 		return fmt.Errorf("memory: open: %w", err)
 	}
-	defer c.Thread().Free(buf, regionHeader*headerCopies)
+	defer c.Thread().Free(buf, RegionHeaderSize*HeaderCopies)
 	l := s.layout
 	infos := s.fabric.Blades()
 	stale := make([]bool, len(l.Blades)) // the header is to be written
@@ -40,11 +41,11 @@ func (s *Space) attach(c *rdma.Coro, o *opening, fresh bool) error {
 		}
 		return s.keysToRead(s.fabric.Blades())
 	}
-	was := l.entries()
+	was := l.Entries()
 	if fresh {
 		was = nil
 	}
-	known := l.known(infos)
+	known := l.Known(infos)
 	if alive := o.alive(l); len(alive) > 0 && !fresh {
 		return s.beside(alive, known)
 	}
@@ -52,7 +53,7 @@ func (s *Space) attach(c *rdma.Coro, o *opening, fresh bool) error {
 		if n := l.Without(blank...).Redundancy().Lost - l.Redundancy().Lost; n > 0 && !s.opts.GiveUp {
 			return blanks
 		}
-		if err := l.bury(blank); err != nil {
+		if err := l.Bury(blank); err != nil {
 			return err
 		}
 	}
@@ -62,11 +63,11 @@ func (s *Space) attach(c *rdma.Coro, o *opening, fresh bool) error {
 		if own, err = s.registration(l); err != nil {
 			return err
 		}
-		l.takeAll(own)
+		l.TakeAll(own)
 	}
-	l.endReserved()
+	l.EndReserved()
 	if l.Formatted && s.opts.Openings || !fresh && (!known || others) {
-		l.Epoch = min(l.Epoch+1, maxEpoch)
+		l.Epoch = min(l.Epoch+1, layout.MaxEpoch)
 	}
 	if s.opts.Openings { // headers say so before the catalog does that they do
 		for b := range stale {
@@ -80,12 +81,12 @@ func (s *Space) attach(c *rdma.Coro, o *opening, fresh bool) error {
 		}
 	}
 	if !known || s.opts.Openings || others {
-		l.meet(infos)
+		l.Meet(infos)
 		if err := s.grant(l.Blades); err != nil {
 			return err
 		}
 	}
-	if changes := difference(was, l.entries()); len(changes) > 0 {
+	if changes := layout.Difference(was, l.Entries()); len(changes) > 0 {
 		if err := s.commit(changes...); err != nil {
 			return err
 		}
@@ -95,7 +96,7 @@ func (s *Space) attach(c *rdma.Coro, o *opening, fresh bool) error {
 	}
 	for b := range l.Blades {
 		if stale[b] {
-			if err := s.writeHeader(c, s.layout.headerOf(rdma.BladeID(b)), infos[b].Key, buf); err != nil {
+			if err := s.writeHeader(c, s.layout.HeaderOf(rdma.BladeID(b)), infos[b].Key, buf); err != nil {
 				return err
 			}
 		}
@@ -112,7 +113,7 @@ func (s *Space) attach(c *rdma.Coro, o *opening, fresh bool) error {
 	if s.opts.Openings {
 		l.Opened = l.Epoch
 	}
-	return s.commit(l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)))
+	return s.commit(l.EntryOfState(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)))
 }
 
 var (
@@ -128,8 +129,8 @@ func (s *Space) beside(alive []uint32, known bool) error {
 	l := s.layout
 	var why string
 	switch {
-	case l.mender(MendAlone) != 0:
-		why = fmt.Sprintf("process %d is alone with it: it opens it, or drops a table, builds an index or restores a backup", l.mender(MendAlone))
+	case l.Mender(MendAlone) != 0:
+		why = fmt.Sprintf("process %d is alone with it: it opens it, or drops a table, builds an index or restores a backup", l.Mender(MendAlone))
 	case !l.Formatted:
 		why = fmt.Sprintf("process %d creates it", alive[0])
 	case !known:
@@ -151,19 +152,19 @@ func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 		}
 	}
 	var batch rdma.Batch
-	for i := range headerCopies {
-		batch.Read(rdma.RemoteAddr{Blade: b, Key: key, Off: headerOffset(i)}, buf+uint32(i)*regionHeader, regionHeader)
+	for i := range HeaderCopies {
+		batch.Read(rdma.RemoteAddr{Blade: b, Key: key, Off: HeaderOffset(i)}, buf+uint32(i)*RegionHeaderSize, RegionHeaderSize)
 	}
 	if err := c.Do(&batch); err != nil {
 		return fail(err, "reading the region header")
 	}
 	l := s.layout
-	want := l.headerOf(b)
+	want := l.HeaderOf(b)
 	var found *RegionHeader
 	var firstErr error
 	blanks := 0
-	for i := range headerCopies {
-		h, blank, err := decodeHeader(c.Thread().Bytes(buf+uint32(i)*regionHeader, regionHeader), i)
+	for i := range HeaderCopies {
+		h, blank, err := ParseHeaderCopy(c.Thread().Bytes(buf+uint32(i)*RegionHeaderSize, RegionHeaderSize), i)
 		switch {
 		case blank:
 			blanks++
@@ -181,9 +182,9 @@ func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 		stale = stale || err != nil || h != want
 	}
 	switch {
-	case blanks == headerCopies && l.Formatted:
+	case blanks == HeaderCopies && l.Formatted:
 		return fail(errBlank, "its region is blank: was its memory or file lost or replaced? Bring it back, or %s", l.Remedy(b))
-	case blanks == headerCopies:
+	case blanks == HeaderCopies:
 		return true, nil
 	case found == nil && !l.Formatted && !fresh:
 		return true, nil // a header that was being written; the catalog knows that nobody else's was there
@@ -213,12 +214,12 @@ func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 func (s *Space) writeHeader(c *rdma.Coro, h RegionHeader, key rdma.Key, buf uint32) error {
 	b := h.Blade
 	err := s.provisionHeader(b)
-	for i := 0; i < headerCopies && err == nil; i++ {
-		h.encode(c.Thread().Bytes(buf, regionHeader), i)
-		a := rdma.RemoteAddr{Blade: b, Key: key, Off: headerOffset(i)}
+	for i := 0; i < HeaderCopies && err == nil; i++ {
+		h.EncodeTo(c.Thread().Bytes(buf, RegionHeaderSize), i)
+		a := rdma.RemoteAddr{Blade: b, Key: key, Off: HeaderOffset(i)}
 		var batch rdma.Batch
-		batch.Write(a, buf, regionHeader)
-		batch.Flush(a, regionHeader)
+		batch.Write(a, buf, RegionHeaderSize)
+		batch.Flush(a, RegionHeaderSize)
 		err = c.Do(&batch)
 	}
 	if err != nil {
@@ -277,7 +278,7 @@ func (s *Space) advance(change func(*Layout) error, then func()) (moved bool, er
 		if err := s.writable(); err != nil {
 			return err
 		}
-		l := s.layout.clone()
+		l := s.layout.Clone()
 		if err := change(l); err != nil {
 			return err
 		}
@@ -297,8 +298,8 @@ func (s *Space) advance(change func(*Layout) error, then func()) (moved bool, er
 // the lock, in a change.
 func (s *Space) move(l *Layout, granted *error, then func()) error {
 	old := s.layout
-	if old.Epoch == maxEpoch {
-		return fmt.Errorf("%w: of epochs: %s", ErrExhausted, anew)
+	if old.Epoch == layout.MaxEpoch {
+		return fmt.Errorf("%w: of epochs: %s", ErrExhausted, layout.Anew)
 	}
 	l.Epoch = old.Epoch + 1
 	bereft := lostLocks(old, l) && len(l.Coordinators) == 0
@@ -307,12 +308,12 @@ func (s *Space) move(l *Layout, granted *error, then func()) error {
 		len(l.Segments) < len(old.Segments) || len(l.Tables) != len(old.Tables) || len(l.Coordinators) != len(old.Coordinators) {
 		return fmt.Errorf("%w: a new epoch may only move replicas and change the state of blades", ErrLayout)
 	}
-	l.loseReserved(old)
+	l.LoseReserved(old)
 	if err := l.Validate(); err != nil {
 		return err
 	}
 	*granted = s.grantFor(l)
-	if err := s.commit(difference(old.entries(), l.entries())...); err != nil {
+	if err := s.commit(layout.Difference(old.Entries(), l.Entries())...); err != nil {
 		return err
 	}
 	s.layout, s.moved = l, l.Epoch
@@ -349,25 +350,4 @@ func lostLocks(old, l *Layout) bool {
 		}
 	}
 	return false
-}
-
-// difference is what changes one layout's entries into another's; both are in the order of keys.
-func difference(from, to []Entry) []Entry {
-	have := make(map[string]string, len(from))
-	for _, e := range from {
-		have[e.Key] = string(e.Value)
-	}
-	var out []Entry
-	for _, e := range to {
-		if v, ok := have[e.Key]; !ok || v != string(e.Value) {
-			out = append(out, e)
-		}
-		delete(have, e.Key)
-	}
-	for _, e := range from {
-		if _, gone := have[e.Key]; gone {
-			out = append(out, Entry{Key: e.Key})
-		}
-	}
-	return out
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -106,7 +107,7 @@ func (s *Space) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
 // claimHere is Claim in the epoch that is, unless others are at it, whose verbs may be on their way.
 func (s *Space) claimHere(o ClaimOptions, ids []uint32) (c *Claim, others bool, err error) {
 	err = s.update(func() error {
-		l, made := s.layout.clone(), o
+		l, made := s.layout.Clone(), o
 		var at []int
 		var err error
 		if at, others, err = s.declareDead(l, &made, ids); err != nil || others {
@@ -114,7 +115,7 @@ func (s *Space) claimHere(o ClaimOptions, ids []uint32) (c *Claim, others bool, 
 		}
 		var changes []Entry
 		for _, i := range at {
-			changes = append(changes, coordinatorEntry(l.Coordinators[i]))
+			changes = append(changes, layout.EntryOfCoordinator(l.Coordinators[i]))
 		}
 		if err := s.commit(changes...); err != nil {
 			return err
@@ -187,7 +188,7 @@ func (s *Space) together(ids []uint32) []uint32 {
 func (s *Space) declareDead(l *Layout, o *ClaimOptions, asked []uint32) (at []int, others bool, err error) {
 	ids := s.together(asked)
 	if o.By != 0 && !slices.Contains(asked, o.By) {
-		if i, err := s.findCoordinator(o.By); l.process(o.By) == nil && (err != nil || l.Coordinators[i].Recovering) {
+		if i, err := s.findCoordinator(o.By); l.Process(o.By) == nil && (err != nil || l.Coordinators[i].Recovering) {
 			return nil, false, fmt.Errorf("%w: coordinator %d cannot recover others, it was declared dead itself", ErrClaimed, o.By)
 		}
 	}
@@ -199,8 +200,8 @@ func (s *Space) declareDead(l *Layout, o *ClaimOptions, asked []uint32) (at []in
 		e := &l.Coordinators[i]
 		again := o.Again != nil && o.Again.has(e)
 		until := s.regs.Load().untilOf(id)
-		steal := o.Steal && (o.Change != nil || e.By == s.process || l.process(e.By) == nil)
-		if e.Recovering && !again && !steal && (until == 0 || o.Now <= until) && !(e.By == o.By && o.By != 0 && l.process(o.By) == nil) {
+		steal := o.Steal && (o.Change != nil || e.By == s.process || l.Process(e.By) == nil)
+		if e.Recovering && !again && !steal && (until == 0 || o.Now <= until) && !(e.By == o.By && o.By != 0 && l.Process(o.By) == nil) {
 			return nil, false, fmt.Errorf("%w: %d, by %d", ErrClaimed, id, e.By)
 		}
 		at, others = append(at, i), others || e.Recovering && !again
@@ -307,7 +308,7 @@ func (c *Claim) Renew(until int64) error {
 			e := l.Coordinators[i]
 			e.Until = max(until, e.Until)
 			e.Term = s.term(e.Until)
-			changes[k], ends[k], terms[k] = coordinatorEntry(e), e.Until, e.Term
+			changes[k], ends[k], terms[k] = layout.EntryOfCoordinator(e), e.Until, e.Term
 		}
 		if err := s.commit(changes...); err != nil {
 			return err
@@ -331,14 +332,14 @@ func (c *Claim) Decide(verdicts []Verdict) error {
 		all := slices.Clone(s.layout.Verdicts)
 		var changes []Entry
 		for _, v := range verdicts {
-			i, ok := findVerdict(all, v.Coordinator)
+			i, ok := layout.FindVerdict(all, v.Coordinator)
 			if ok {
-				v = all[i].merge(v)
+				v = all[i].Merge(v)
 				all[i] = v
 			} else {
 				all = slices.Insert(all, i, v)
 			}
-			changes = append(changes, verdictEntry(&v))
+			changes = append(changes, layout.EntryOfVerdict(&v))
 		}
 		if len(changes) == 0 {
 			return nil
@@ -363,9 +364,9 @@ func (c *Claim) Forget() error {
 		}
 		l := s.layout
 		hollow := s.hollow || c.Promoted
-		changes := []Entry{l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-len(at)), sweepEntry(hollow, false), looseEntry()}
+		changes := []Entry{l.EntryOfState(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-len(at)), layout.EntryOfSweep(hollow, false), layout.EntryOfLoose()}
 		for _, i := range at {
-			changes = append(changes, Entry{Key: keyOf(prefixCoordinator, l.Coordinators[i].ID)})
+			changes = append(changes, Entry{Key: layout.KeyOf(layout.PrefixCoordinator, l.Coordinators[i].ID)})
 		}
 		if err := s.commit(changes...); err != nil {
 			return err

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -211,8 +211,8 @@ func (s *Space) agree() error {
 			return nil
 		}
 		if err == nil {
-			was, alone := as(s.layout.entries(), d.changes), rev == s.rev
-			if moves(was, d.changes) || s.opts.Shared && (!alone || builtOn(d.changes)) {
+			was, alone := as(s.layout.Entries(), d.changes), rev == s.rev
+			if moves(was, d.changes) || s.opts.Shared && (!alone || layout.BuiltOn(d.changes)) {
 				had := s.layout.Coordinators
 				if err := s.reload(); !errors.Is(err, errAgain) {
 					s.doubt = d
@@ -282,7 +282,7 @@ func (s *Space) ask() (made bool, rev Revision, err error) {
 // made: else another process has changed the catalog meanwhile.
 func (s *Space) ours(entries, changes []Entry, made bool) bool {
 	made = made || s.view.Load() == nil // while it is being opened, the layout comes before the catalog
-	for _, e := range difference(own(entries), s.layout.entries()) {
+	for _, e := range layout.Difference(layout.OwnEntries(entries), s.layout.Entries()) {
 		if !made || !slices.ContainsFunc(changes, func(c Entry) bool { return c.Key == e.Key }) {
 			return false
 		}
@@ -291,26 +291,7 @@ func (s *Space) ours(entries, changes []Entry, made bool) bool {
 }
 
 // moves reports whether changes begin another epoch than was.
-func moves(was, changes []Entry) bool {
-	epoch := func(entries []Entry) Epoch {
-		for _, e := range entries {
-			if p, err := unseal(e, entryState); e.Key == keyState && err == nil {
-				var l Layout
-				l.decodeState(&payload{key: e.Key, p: p})
-				return l.Epoch
-			}
-		}
-		return 0
-	}
-	return epoch(was) != epoch(changes)
-}
-
-// builtOn reports whether other processes go on from what changes are about, and change nothing themselves.
-func builtOn(changes []Entry) bool {
-	return slices.ContainsFunc(changes, func(e Entry) bool {
-		return strings.HasPrefix(e.Key, prefixVerdict) || strings.HasPrefix(e.Key, prefixTable) || strings.HasPrefix(e.Key, prefixReserved) || e.Key == keyOf(prefixMend, MendBackup)
-	})
-}
+func moves(was, changes []Entry) bool { return layout.EpochIn(was) != layout.EpochIn(changes) }
 
 // as returns the entries that changes are about: as they are.
 func as(entries, changes []Entry) []Entry {
@@ -390,7 +371,7 @@ func (s *Space) reload() error {
 	if s.view.Load() == nil {
 		return errAgain // Open begins anew
 	}
-	l, rev, err := loadLayout(s.cat)
+	l, rev, err := layout.Load(s.cat)
 	if err != nil {
 		return err
 	}
@@ -410,9 +391,9 @@ func (s *Space) replace(l *Layout, rev Revision) {
 	s.layout, s.rev = l, rev
 	s.countCompany(old, l)
 	s.raiseFrees()
-	gone, promoted := l.departed(old)
+	gone, promoted := l.Departed(old)
 	skipped := l.Epoch > old.Epoch+1
-	lost := lostLocks(old, l) || skipped && !l.outlived(old)
+	lost := lostLocks(old, l) || skipped && !l.Outlived(old)
 	s.disinherit(old)
 	defer s.inherit(old)
 	if gone || lost || l.Unswept && !old.Unswept {
@@ -425,13 +406,13 @@ func (s *Space) replace(l *Layout, rev Revision) {
 	}
 	s.hollow = s.hollow || l.Hollow
 	for id := range s.forsaken {
-		was, now := old.coordinator(id), l.coordinator(id)
+		was, now := old.Coordinator(id), l.Coordinator(id)
 		if was == nil || now == nil || *was != *now {
 			delete(s.forsaken, id) // another process has claimed it, or closed it
 		}
 	}
 	for id := range s.claimed {
-		if l.coordinator(id) == nil {
+		if l.Coordinator(id) == nil {
 			delete(s.claimed, id)
 		}
 	}
@@ -442,36 +423,4 @@ func (s *Space) replace(l *Layout, rev Revision) {
 	s.clean = nil // other processes may have used such places, and lost them again
 	s.skipped = s.skipped || skipped
 	s.register()
-}
-
-// departed reports whether coordinators of an earlier layout, or that were registered since, are gone;
-// and whether one of them had been declared dead together with a blade.
-func (l *Layout) departed(old *Layout) (gone, promoted bool) {
-	for i := range old.Coordinators {
-		if c := &old.Coordinators[i]; l.coordinator(c.ID) == nil {
-			gone, promoted = true, promoted || c.Promoted
-		}
-	}
-	for id := old.NextCoordinator; id < l.NextCoordinator && !gone; id++ {
-		gone = l.coordinator(id) == nil
-	}
-	return gone, promoted
-}
-
-// outlived reports whether a coordinator is as it was in an earlier layout. Then no locks were lost in between: all coordinators that
-// are open are declared dead with a blade, and with a primary that is dropped. Else a blade may have been lost that is back.
-func (l *Layout) outlived(old *Layout) bool {
-	return slices.ContainsFunc(old.Coordinators, func(c CoordinatorEntry) bool {
-		now := l.coordinator(c.ID)
-		return now != nil && now.Promoted == c.Promoted && now.Claim == c.Claim
-	})
-}
-
-// coordinator is what is known of an open coordinator, or nil.
-func (l *Layout) coordinator(id uint32) *CoordinatorEntry {
-	i, ok := slices.BinarySearchFunc(l.Coordinators, id, func(c CoordinatorEntry, id uint32) int { return int(c.ID) - int(id) })
-	if !ok {
-		return nil
-	}
-	return &l.Coordinators[i]
 }

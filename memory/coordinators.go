@@ -5,12 +5,9 @@ import (
 	"fmt"
 	"slices"
 
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
-
-// MaxCoordinators bounds the numbers of coordinators: a number fits the 24 bits
-// that transaction ids have for it, and is never used again.
-const MaxCoordinators = 1 << 24
 
 // Coordinator is an incarnation of a session that runs transactions.
 type Coordinator struct {
@@ -33,10 +30,6 @@ type LogArea struct {
 	Addr rdma.RemoteAddr // Key is that of the epoch in which it was asked for: take the view's
 	Size uint32          // bytes
 }
-
-// LogStep is how much of its log areas a coordinator uses at first, in bytes, or all of
-// them if they are smaller: room for what some hundred small transactions have in flight.
-const LogStep = 64 << 10
 
 // nowhere is an offset behind the end of every region, with room for an area.
 const nowhere = 1 << 62
@@ -109,8 +102,8 @@ func (s *Space) LogRuns(b rdma.BladeID) (runs [][2]uint64) {
 func (s *Space) areas(e CoordinatorEntry) Coordinator {
 	l := s.layout
 	c := Coordinator{ID: e.ID, Logs: make([]LogArea, len(l.Blades)), LogMax: l.LogArea, Closing: e.Closing, Thin: e.Thin}
-	row, i := e.Slot/l.logsPerSegment(), e.Slot%l.logsPerSegment()
-	used := l.logUsed(e)
+	row, i := e.Slot/l.LogsPerSegment(), e.Slot%l.LogsPerSegment()
+	used := l.LogUsed(e)
 	v := s.View()
 	for b := range l.Blades {
 		c.Logs[b].Addr = rdma.RemoteAddr{Blade: rdma.BladeID(b), Off: nowhere}
@@ -143,11 +136,11 @@ func (s *Space) NewCoordinatorUntil(until int64) (c Coordinator, err error) {
 		}
 		l := s.layout
 		if l.NextCoordinator >= MaxCoordinators {
-			return fmt.Errorf("%w: of coordinators, of which each session is a new one: %s", ErrExhausted, anew)
+			return fmt.Errorf("%w: of coordinators, of which each session is a new one: %s", ErrExhausted, layout.Anew)
 		}
-		slot, ok := s.logs.free(l.logsPerSegment())
+		slot, ok := s.logs.free(l.LogsPerSegment())
 		if !ok {
-			slot = uint32(len(s.logs.rows)) * l.logsPerSegment()
+			slot = uint32(len(s.logs.rows)) * l.LogsPerSegment()
 			if err := s.addLogRow(); err != nil {
 				return err
 			}
@@ -159,7 +152,7 @@ func (s *Space) NewCoordinatorUntil(until int64) (c Coordinator, err error) {
 		}
 		next := *l
 		next.NextCoordinator++
-		if err := s.commit(coordinatorEntry(e), next.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)+1)); err != nil {
+		if err := s.commit(layout.EntryOfCoordinator(e), next.EntryOfState(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)+1)); err != nil {
 			return err
 		}
 		l.NextCoordinator++
@@ -198,7 +191,7 @@ func (s *Space) GrowLogs(id uint32) (c Coordinator, err error) {
 		if err := s.provideLogs(e); err != nil {
 			return err
 		}
-		if err := s.commit(coordinatorEntry(e)); err != nil {
+		if err := s.commit(layout.EntryOfCoordinator(e)); err != nil {
 			return err
 		}
 		s.layout.Coordinators[i] = e
@@ -242,7 +235,7 @@ func (s *Space) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 		// Each recovery of it from now on knows that a log with holes says nothing.
 		if e := s.layout.Coordinators[i]; !e.Closing {
 			e.Closing = true
-			if err := s.commit(coordinatorEntry(e)); err != nil {
+			if err := s.commit(layout.EntryOfCoordinator(e)); err != nil {
 				return err
 			}
 			s.layout.Coordinators[i] = e
@@ -263,7 +256,7 @@ func (s *Space) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 		}
 		l := s.layout
 		gone := l.Coordinators[i]
-		if err := s.commit(Entry{Key: keyOf(prefixCoordinator, id)}, l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-1)); err != nil {
+		if err := s.commit(Entry{Key: layout.KeyOf(layout.PrefixCoordinator, id)}, l.EntryOfState(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-1)); err != nil {
 			return err
 		}
 		l.Coordinators = slices.Delete(l.Coordinators, i, i+1)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"txnode/memory/layout"
 )
 
 // A backup of a shared database is the state at one moment, its cut. The cut is a change of the catalog that also declares all
@@ -40,29 +42,18 @@ type Cut struct {
 	Tables []Table
 }
 
-// CutFault is why a transaction could not keep what it has replaced.
-type CutFault uint8
-
-// Faults.
-const (
-	CutRoom   CutFault = iota + 1 // the blades are full
-	CutLarge                      // with what it replaces the transaction would be too large
-	CutDamage                     // no copy of what it replaces is intact
-	CutTable                      // the table in which it would keep that cannot be used
-	cutFaults
-)
-
-// err says why a backup has failed.
-func (f CutFault) err() error {
-	if f == 0 || f >= cutFaults {
-		return nil
-	}
-	return fmt.Errorf("%w: %s", ErrCut, [...]string{
+// cutError says why a backup has failed; nil: it has not.
+func cutError(f CutFault) error {
+	texts := [...]string{
 		CutRoom:   "the blades have no room for what transactions replace meanwhile: add a blade, or make the backup when fewer transactions write",
 		CutLarge:  "a transaction has replaced so much that its log area has no room to keep that beside: make the backup when there are no such transactions, or take a larger LogArea",
 		CutDamage: "a transaction has replaced a record of which no copy is intact: try again",
 		CutTable:  "the table in which transactions keep what they replace meanwhile cannot be used: check the database",
-	}[f])
+	}
+	if f == 0 || int(f) >= len(texts) {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrCut, texts[f])
 }
 
 // BeginCut begins a backup in this process. change makes the cut, and fills it: the caller makes it by a claim of all coordinators,
@@ -77,17 +68,17 @@ func (s *Space) BeginCut() (cut *Cut, change func(*Layout) error, err error) {
 	}
 	cut = &Cut{}
 	return cut, func(l *Layout) error {
-		if l.process(s.process) == nil { // by a claim this process had to be registered
+		if l.Process(s.process) == nil { // by a claim this process had to be registered
 			return fmt.Errorf("%w: this process was taken for dead: try again", ErrShared)
 		}
-		i, ok := l.mend(MendBackup)
+		i, ok := l.FindMend(MendBackup)
 		switch {
 		case ok && l.Mends[i].Process != s.process:
 			return fmt.Errorf("%w: process %d makes a backup: wait until that has ended, or, if the process has died, until its lease has", ErrShared, l.Mends[i].Process)
 		case ok: // it could not be given back
 			l.Mends = slices.Delete(l.Mends, i, i+1)
 		}
-		cut.Number, cut.Tables = l.NextCoordinator, l.clone().Tables
+		cut.Number, cut.Tables = l.NextCoordinator, l.Clone().Tables
 		l.Mends = slices.Insert(l.Mends, i, Mend{Of: MendBackup, Process: s.process, Cut: cut.Number})
 		return nil
 	}, nil
@@ -99,12 +90,12 @@ func (s *Space) EndCut(cut *Cut) error {
 	defer s.mending.Delete(uint32(MendBackup))
 	var failed error
 	return errors.Join(s.update(func() error {
-		i, ok := s.layout.mend(MendBackup)
+		i, ok := s.layout.FindMend(MendBackup)
 		if !ok || s.layout.Mends[i].Process != s.process || s.layout.Mends[i].Cut != cut.Number {
 			failed = fmt.Errorf("%w: others have taken this process for dead meanwhile", ErrCut)
 			return nil
 		}
-		failed = s.layout.Mends[i].Fault.err()
+		failed = cutError(s.layout.Mends[i].Fault)
 		if err := s.giveMend(MendBackup); err != nil {
 			return err
 		}
@@ -117,7 +108,7 @@ func (s *Space) EndCut(cut *Cut) error {
 // returned nil: the backup of the cut has failed, or has ended.
 func (s *Space) BreakCut(number uint32, why CutFault) error {
 	return s.update(func() error {
-		i, ok := s.layout.mend(MendBackup)
+		i, ok := s.layout.FindMend(MendBackup)
 		if !ok || s.layout.Mends[i].Cut != number || s.layout.Mends[i].Fault != 0 {
 			return nil
 		}
@@ -126,7 +117,7 @@ func (s *Space) BreakCut(number uint32, why CutFault) error {
 		}
 		m := s.layout.Mends[i]
 		m.Fault = why
-		if err := s.commit(mendEntry(m)); err != nil {
+		if err := s.commit(layout.EntryOfMend(m)); err != nil {
 			return err
 		}
 		s.layout.Mends[i] = m

@@ -1,8 +1,7 @@
 package memory
 
 import (
-	"encoding/binary"
-
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -12,15 +11,6 @@ import (
 // those of this generation and later wrote may be durable, lost or torn, line by
 // line, and is in their log records. Zero: the database was closed, and all of it is
 // durable, or nobody has promised anything.
-
-const keyCheckpoint = "checkpoint"
-
-func checkpointEntry(generation uint32) Entry {
-	if generation == 0 {
-		return Entry{Key: keyCheckpoint}
-	}
-	return seal(keyCheckpoint, entryCheckpoint, binary.LittleEndian.AppendUint32(nil, generation))
-}
 
 // Checkpoint returns the generation of the last checkpoint, 0: none.
 func (s *Space) Checkpoint() uint32 {
@@ -43,7 +33,7 @@ func flushBuilding(c *rdma.Coro, v *View, ids []SegmentID) error {
 	for i, id := range ids {
 		p := v.Placement(id)
 		for _, r := range p.Replicas[p.N:p.Written()] {
-			b.Flush(rdma.RemoteAddr{Blade: r.Blade, Key: v.Key(r.Blade), Off: r.Base}, v.size)
+			b.Flush(rdma.RemoteAddr{Blade: r.Blade, Key: v.Key(r.Blade), Off: r.Base}, v.Size)
 		}
 		if b.Len() >= flushSegments || i == len(ids)-1 && b.Len() > 0 {
 			if err := c.Do(&b); err != nil {
@@ -63,7 +53,7 @@ func (s *Space) SetCheckpoint(generation uint32) error {
 		if err := s.writable(); err != nil {
 			return err
 		}
-		if err := s.commit(checkpointEntry(generation)); err != nil {
+		if err := s.commit(layout.EntryOfCheckpoint(generation)); err != nil {
 			return err
 		}
 		s.layout.Checkpoint = generation

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"txnode/rdma"
 )
 
 // Errors of this package; test with errors.Is.
@@ -28,23 +26,8 @@ var (
 	// ErrGated: a blade has died, and the transactions that were at work are not all
 	// decided yet: wait until they are.
 	ErrGated = errors.New("memory: a blade has died, and its transactions are being decided")
-	// ErrExhausted: numbers that are never reused (coordinators, tables,
-	// segments, epochs) are used up. A backup, restored as a new database, has those of
-	// coordinators and epochs anew.
-	ErrExhausted = errors.New("memory: numbers are used up")
-	// ErrCorrupt: stored data is damaged. All errors are that which say so of a part of
-	// the database, here and in the packages above.
-	ErrCorrupt = errors.New("stored data is damaged")
-	// ErrDamaged: the catalog or a structure on a blade has bytes that cannot be.
-	ErrDamaged error = DamageError("memory: damaged")
-	// ErrForeign: a blade belongs to another database, or to none that is known.
-	ErrForeign = errors.New("memory: foreign blade")
 	// ErrGeometry: the options contradict the database, or an old copy of a file the others.
 	ErrGeometry = errors.New("memory: geometry differs")
-	// ErrNotFormatted: there is no database, and options forbid to create one.
-	ErrNotFormatted = errors.New("memory: no database here")
-	// ErrFormat: the database was written by a version that this one cannot read.
-	ErrFormat = errors.New("memory: unknown format version")
 	// ErrReadOnly: the database was attached read-only.
 	ErrReadOnly = errors.New("memory: attached read-only")
 	// ErrShared: other processes have the database open, and what was asked for needs to be alone with it.
@@ -65,22 +48,9 @@ var (
 	ErrUnrevoked = errors.New("memory: a blade has not ended the access keys of earlier epochs yet")
 	// ErrDown: the blade was declared dead already.
 	ErrDown = errors.New("memory: blade was declared dead before")
-	// ErrLost: every copy of a segment died with its blade; a *LostError says which.
-	ErrLost = errors.New("memory: data is lost")
 	// ErrStuck: copies cannot be made, since a block stays locked.
 	ErrStuck = errors.New("memory: copies wait for a lock")
-	// ErrLayout: a change of the layout would break one of its invariants.
-	ErrLayout = errors.New("memory: impossible layout")
 )
-
-// DamageError is a sentinel that says which part of a database is damaged. It is an
-// ErrCorrupt.
-type DamageError string
-
-func (c DamageError) Error() string { return string(c) }
-
-// Is matches ErrCorrupt.
-func (c DamageError) Is(target error) bool { return target == ErrCorrupt }
 
 // AwayError is a sentinel that says which kind of catalog does not answer. It is an ErrAway.
 type AwayError string
@@ -156,20 +126,3 @@ func (e *LostError) Error() string {
 
 // Is matches ErrLost.
 func (e *LostError) Is(target error) bool { return target == ErrLost }
-
-// anew is what helps when coordinators or epochs are used up.
-const anew = "restore a backup of it as a new database, which begins with new ones"
-
-// BladeError says what is wrong with a blade, by the name that the options give it.
-type BladeError struct {
-	Blade rdma.BladeID
-	Name  string
-	Err   error // ErrForeign, ErrDamaged, ErrGeometry, ErrFormat or a verb's error
-	What  string
-}
-
-// Error returns "memory: blade 0 (file): what: kind".
-func (e *BladeError) Error() string { return fmt.Sprintf("memory: %s: %s: %v", e.Name, e.What, e.Err) }
-
-// Unwrap returns the kind of error.
-func (e *BladeError) Unwrap() error { return e.Err }

@@ -2,15 +2,10 @@ package memory
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
+	"txnode/memory/layout"
 	"txnode/rdma"
-)
-
-// What tests outside of the package see of its inside.
-const (
-	HeaderStride = headerStride
 )
 
 // SetNextCoordinator lets tests reach the end of the numbers.
@@ -30,10 +25,10 @@ func (s *Space) Locked() bool {
 }
 
 // Granule is the unit of extents in segments of a size.
-func Granule(segmentSize uint32) uint32 { return granule(segmentSize) }
+func Granule(segmentSize uint32) uint32 { return layout.Granule(segmentSize) }
 
 // TableGranules is how many granules of a segment the table of extents takes.
-func TableGranules(segmentSize uint32) uint32 { return tableGranules(segmentSize) }
+func TableGranules(segmentSize uint32) uint32 { return layout.TableGranules(segmentSize) }
 
 // ChunkBlocks is how many blocks an allocator takes at a time.
 func ChunkBlocks(class Class) int { return chunkBlocks(class) }
@@ -87,27 +82,3 @@ func (s *Space) FreeBlocks(class Class) (free, unscanned uint64) {
 	}
 	return free, unscanned
 }
-
-// Lost reports whether an address lies in a segment of which no copy is left.
-func (v *View) Lost(a Addr) bool {
-	s := a >> OffsetBits
-	return s > 0 && s < Addr(len(v.segs)) && v.segs[s].n == 0
-}
-
-// WithoutKeys are the entries as a program of before blades chose their keys has written them.
-func WithoutKeys(entries []Entry) []Entry {
-	out := slices.Clone(entries)
-	for i, e := range out {
-		if prefix, _, _ := splitKey(e.Key); prefix == prefixBlade {
-			p, err := unseal(e, entryBlade)
-			if err != nil {
-				panic(err)
-			}
-			out[i] = seal(e.Key, entryBlade, p[:13])
-		}
-	}
-	return out
-}
-
-// Entries are what a catalog says of the layout.
-func (l *Layout) Entries() []Entry { return l.entries() }

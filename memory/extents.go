@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"txnode/memory/internal/mum"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -23,24 +24,10 @@ import (
 // written before the extent is handed out, and cleared before its place is used
 // again: whenever the process stops, the table names every extent that an index
 // may use, and none that overlap.
-const (
-	maxGranules = 1 << 14
-	minGranule  = 256 // bytes
-
-	lengthBits = 24
-)
-
-// granule is the unit of extents in bytes.
-func granule(segmentSize uint32) uint32 { return max(segmentSize/maxGranules, minGranule) }
+const lengthBits = 24
 
 // granulesFor is how many granules hold size bytes, at least one.
 func granulesFor(size, unit uint32) uint32 { return (max(size, 1)-1)/unit + 1 }
-
-// tableGranules is how many granules the table takes.
-func tableGranules(segmentSize uint32) uint32 {
-	g := granule(segmentSize)
-	return (segmentSize/g*8 + g - 1) / g
-}
 
 // extentWord is the word for an extent of n granules at a.
 func extentWord(a Addr, n uint32) uint64 {
@@ -71,10 +58,10 @@ type extentSpace struct {
 
 func (s *Space) newExtentSegment(id SegmentID) *extentSegment {
 	size := s.layout.SegmentSize
-	n := size / granule(size)
+	n := size / layout.Granule(size)
 	x := &extentSegment{id: id, starts: make([]uint32, n), used: make([]uint64, (n+63)/64), free: n}
-	x.mark(0, tableGranules(size), true)
-	x.fresh, x.hint = tableGranules(size), tableGranules(size)
+	x.mark(0, layout.TableGranules(size), true)
+	x.fresh, x.hint = layout.TableGranules(size), layout.TableGranules(size)
 	if p := s.layout.Segments[id].Placement; p.N > 0 {
 		x.primary = p.Replicas[0].Blade
 		x.source = x.primary
@@ -138,7 +125,7 @@ func (x *extentSegment) find(n uint32) (at uint32, ok bool) {
 // MaxExtent is the size of the largest extent, in bytes.
 func (s *Space) MaxExtent() uint32 {
 	size := s.opts.SegmentSize
-	return size - tableGranules(size)*granule(size)
+	return size - layout.TableGranules(size)*layout.Granule(size)
 }
 
 // AllocExtent returns a contiguous area of at least size bytes, 256-byte
@@ -154,7 +141,7 @@ func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
 	if size > s.MaxExtent() {
 		return 0, fmt.Errorf("%w: an extent of %d bytes; at most %d are possible with segments of %d", ErrTooLarge, size, s.MaxExtent(), s.opts.SegmentSize)
 	}
-	unit := granule(s.opts.SegmentSize)
+	unit := layout.Granule(s.opts.SegmentSize)
 	n := granulesFor(size, unit)
 	var a Addr
 	dirty := false
@@ -198,7 +185,7 @@ func (s *Space) unsettled(c *rdma.Coro, addrs ...Addr) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	unit := granule(s.opts.SegmentSize)
+	unit := layout.Granule(s.opts.SegmentSize)
 	for _, a := range addrs {
 		if x := s.extents.byID[a.Segment()]; x != nil { // else it stays allocated: the word may be one of another extent by then
 			x.starts[a.Offset()/unit] |= freed
@@ -211,7 +198,7 @@ func (s *Space) unsettled(c *rdma.Coro, addrs ...Addr) {
 func (s *Space) disown(c *rdma.Coro, addrs []Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	unit := granule(s.opts.SegmentSize)
+	unit := layout.Granule(s.opts.SegmentSize)
 	for _, a := range addrs {
 		x := s.extents.byID[a.Segment()]
 		if x == nil {
@@ -243,7 +230,7 @@ func (s *Space) reserveExtent(n uint32, owner uint64) (a Addr, dirty, adopted bo
 		dirty = at < x.fresh
 		x.fresh = max(x.fresh, at+n)
 		s.extents.rotate = int(x.primary) + 1
-		a = MakeAddr(x.id, at*granule(s.opts.SegmentSize))
+		a = MakeAddr(x.id, at*layout.Granule(s.opts.SegmentSize))
 		s.extents.owners[a] = owner
 		return nil
 	})
@@ -258,7 +245,7 @@ func (s *Space) extentRoom(n uint32) (found *extentSegment, at uint32, adopted b
 	l := s.layout
 	blades := len(l.Blades)
 	var full error
-	first := (tableGranules(l.SegmentSize) + n) * granule(l.SegmentSize) // of a new segment
+	first := (layout.TableGranules(l.SegmentSize) + n) * layout.Granule(l.SegmentSize) // of a new segment
 	for i := range blades {
 		b := rdma.BladeID((s.extents.rotate + i) % blades)
 		for _, x := range s.extents.segs {
@@ -269,7 +256,7 @@ func (s *Space) extentRoom(n uint32) (found *extentSegment, at uint32, adopted b
 			if !ok {
 				continue
 			}
-			if err := s.extend(what, x.id, (at+n)*granule(l.SegmentSize)); err == nil || errors.Is(err, errAgain) {
+			if err := s.extend(what, x.id, (at+n)*layout.Granule(l.SegmentSize)); err == nil || errors.Is(err, errAgain) {
 				return x, at, false, err
 			}
 		}
@@ -311,7 +298,7 @@ func (s *Space) FreeDead(x Extent) (done bool, err error) {
 	if owner, ok := s.extents.owners[x.Addr]; !ok || owner != x.owner {
 		return false, nil
 	}
-	if g := s.extents.byID[x.Addr.Segment()]; g.starts[x.Addr.Offset()/granule(s.opts.SegmentSize)]&freed != 0 {
+	if g := s.extents.byID[x.Addr.Segment()]; g.starts[x.Addr.Offset()/layout.Granule(s.opts.SegmentSize)]&freed != 0 {
 		return false, nil
 	}
 	err = s.freeExtent(x.Addr, x.Size)
@@ -323,10 +310,10 @@ func (s *Space) freeExtent(a Addr, size uint32) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
-	unit := granule(s.opts.SegmentSize)
+	unit := layout.Granule(s.opts.SegmentSize)
 	x := s.extents.byID[a.Segment()]
 	if id := a.Segment(); a>>AddrBits == 0 && int(id) < len(s.layout.Segments) && s.layout.Segments[id].Kind == KindIndex && x == nil {
-		if a.Offset()%unit != 0 || a.Offset()/unit < tableGranules(s.opts.SegmentSize) || slices.Contains(s.extents.pending, a) {
+		if a.Offset()%unit != 0 || a.Offset()/unit < layout.TableGranules(s.opts.SegmentSize) || slices.Contains(s.extents.pending, a) {
 			return fmt.Errorf("memory: no extent of %d bytes starts at %v", size, a)
 		}
 		s.extents.pending = append(s.extents.pending, a) // the word is cleared, and the owner knows the rest
@@ -369,7 +356,7 @@ func (s *Space) settleFrees(c *rdma.Coro) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	unit := granule(s.opts.SegmentSize)
+	unit := layout.Granule(s.opts.SegmentSize)
 	for _, a := range pending {
 		x, at := s.extents.byID[a.Segment()], a.Offset()/unit
 		if x == nil || x.starts[at]&freed == 0 { // its table was read meanwhile
@@ -386,7 +373,7 @@ func (s *Space) settleFrees(c *rdma.Coro) error {
 // returns, they and all that the thread wrote before are placed.
 func (s *Space) writeWords(c *rdma.Coro, v *View, addrs []Addr, words []uint64) error {
 	t := c.Thread()
-	unit := granule(s.opts.SegmentSize)
+	unit := layout.Granule(s.opts.SegmentSize)
 	buf, err := t.Alloc(8 * zeroBatch)
 	if err != nil {
 		return err
@@ -525,7 +512,7 @@ func (s *Space) readAdopted(c *rdma.Coro) error {
 // loadTable reads the table of an index segment from one replica.
 func (s *Space) loadTable(c *rdma.Coro, v *View, x *extentSegment, replica int) error {
 	t := c.Thread()
-	unit := granule(s.opts.SegmentSize)
+	unit := layout.Granule(s.opts.SegmentSize)
 	size := uint32(len(x.starts)) * 8
 	chunk := min(size, zeroChunk)
 	buf, err := t.Alloc(int(chunk))
@@ -534,7 +521,7 @@ func (s *Space) loadTable(c *rdma.Coro, v *View, x *extentSegment, replica int) 
 	}
 	defer t.Free(buf, int(chunk))
 	starts := make([]uint32, len(x.starts))
-	end := tableGranules(s.opts.SegmentSize) // of the extent before
+	end := layout.TableGranules(s.opts.SegmentSize) // of the extent before
 	var batch rdma.Batch
 	for off := uint32(0); off < size; off += chunk {
 		batch.Reset()
@@ -595,7 +582,7 @@ func (s *Space) DeadExtents() []Extent {
 func (s *Space) extentsOf(want func(owner uint64) (bool, uint64)) []Extent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	unit := granule(s.opts.SegmentSize)
+	unit := layout.Granule(s.opts.SegmentSize)
 	var out []Extent
 	for _, x := range s.extents.segs {
 		for g, n := range x.starts {
@@ -645,7 +632,7 @@ func (s *Space) levelTable(c *rdma.Coro, v *View, x *extentSegment) error {
 		return fmt.Errorf("memory: comparing the tables of extents: %w", err)
 	}
 	defer t.Free(buf, 2*syncChunk)
-	size := tableGranules(s.opts.SegmentSize) * granule(s.opts.SegmentSize)
+	size := layout.TableGranules(s.opts.SegmentSize) * layout.Granule(s.opts.SegmentSize)
 	var batch rdma.Batch
 	a := MakeAddr(x.id, 0)
 	from := 0

@@ -31,7 +31,7 @@ const FreedByOther = math.MaxUint64
 // CountFree numbers the block at a, which the caller is about to free, before any verb that frees
 // it is posted. Safe for concurrent use; it takes no lock.
 func (s *Space) CountFree(a Addr) uint64 {
-	if !s.View().mine(a) {
+	if !s.View().Mine(a) {
 		return FreedByOther
 	}
 	return s.frees.Add(1)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -102,7 +103,7 @@ func (s *Space) begin(granted error) error {
 		if !s.opts.ReadOnly {
 			err = errors.Join(granted, s.revoke(blades))
 		}
-		if !errors.Is(err, rdma.ErrStaleKey) || tries == maxBegins || epoch == maxEpoch || pausing {
+		if !errors.Is(err, rdma.ErrStaleKey) || tries == maxBegins || epoch == layout.MaxEpoch || pausing {
 			if s.begun(epoch, err) {
 				return err
 			}
@@ -114,7 +115,7 @@ func (s *Space) begin(granted error) error {
 				granted = nil
 				return nil
 			}
-			return s.move(s.layout.clone(), &granted, nil)
+			return s.move(s.layout.Clone(), &granted, nil)
 		})
 		if e != nil {
 			s.begun(epoch, err)
@@ -134,7 +135,7 @@ func (s *Space) begun(epoch Epoch, err error) bool {
 	if s.layout.Epoch != epoch {
 		return false
 	}
-	unrevoked := !s.opts.ReadOnly && (err != nil || s.layout.keyless())
+	unrevoked := !s.opts.ReadOnly && (err != nil || s.layout.Keyless())
 	s.unrevoked.Store(unrevoked)
 	if !unrevoked {
 		s.vain = vainEpochs{}
@@ -147,11 +148,6 @@ func (s *Space) begun(epoch Epoch, err error) bool {
 	s.derive()
 	s.dropLost()
 	return true
-}
-
-// keyless reports whether a blade that is up has not granted a key for the epoch: those before open it.
-func (l *Layout) keyless() bool {
-	return slices.ContainsFunc(l.Blades, func(b Blade) bool { return b.State == BladeUp && b.Key == 0 })
 }
 
 // Unrevoked reports whether late verbs may take effect on a blade: see EndKeys. It takes no lock.
@@ -260,7 +256,7 @@ func (s *Space) EndKeys() error {
 		}
 	}
 	if _, err := s.advance(func(l *Layout) error {
-		if l.keyless() {
+		if l.Keyless() {
 			return nil
 		}
 		return errUnchanged
@@ -334,27 +330,6 @@ func (s *Space) Restarted(b rdma.BladeID) bool {
 	}
 }
 
-// known reports whether the layout has a key of every blade that takes part, and no blade has
-// begun anew since.
-func (l *Layout) known(infos []rdma.BladeInfo) bool {
-	for i := range l.Blades {
-		if b := &l.Blades[i]; b.State == BladeUp && (b.Key == 0 || b.Incarnation != infos[i].Incarnation) {
-			return false
-		}
-	}
-	return true
-}
-
-// meet takes blades as they are, whatever incarnation they were in before: no other process
-// has the database open.
-func (l *Layout) meet(infos []rdma.BladeInfo) {
-	for i := range l.Blades {
-		if b := &l.Blades[i]; b.State == BladeUp {
-			b.Incarnation = infos[i].Incarnation
-		}
-	}
-}
-
 // keysToRead finds the keys of a space that changes nothing. Beside others, those are the keys
 // of the catalog, provided that their epoch has begun and is not over: the oldest that open the
 // blades. With blades of its own, which have not been in use since they began anew, the space
@@ -366,7 +341,7 @@ func (s *Space) keysToRead(infos []rdma.BladeInfo) error {
 		beside = beside || l.Blades[i].State == BladeUp && l.Blades[i].Incarnation == infos[i].Incarnation
 	}
 	if !beside {
-		l.meet(infos)
+		l.Meet(infos)
 		return s.grant(l.Blades)
 	}
 	var errs []error

@@ -7,6 +7,7 @@ import (
 
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -230,7 +231,7 @@ func TestCatalogWithoutKeys(t *testing.T) {
 	entries, _, err := b.cat.Load()
 	check(t, err)
 	b.cat.Catalog = &catalog.Mem{}
-	must(b.cat.Apply(0, memory.WithoutKeys(entries)))(t)
+	must(b.cat.Apply(0, layout.WithoutKeys(entries)))(t)
 	b.opts.ReadOnly = true
 	r, c := b.open()
 	if v := r.View(); v.Epoch != 1 || !b.opens(0, v.Key(0)) || !b.opens(1, v.Key(1)) || v.Key(0) == b.key(0) {

@@ -1,269 +1,166 @@
 package memory
 
 import (
-	"slices"
-	"strconv"
-
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
-// MaxBlades is the largest number of blades of a database, whatever it runs on.
-const MaxBlades = 64
-
-// HeaderArea is the part of a blade's region that segments may not use, in
-// bytes, at its start. The header is in it.
-const HeaderArea = 64 << 10
-
-// Layout is everything that the catalog remembers.
-type Layout struct {
-	Geometry
-	// Formatted is false from the moment that the catalog exists until the
-	// headers of all regions have been written.
-	Formatted bool
-	Epoch     Epoch
-	// Opened is the epoch in which the database was opened for writing, and the headers of all
-	// regions that were up have been written; 0: that is not noted. See Options.Openings.
-	Opened Epoch
-	// NextCoordinator is the number of the next coordinator.
-	NextCoordinator uint32
-	Checkpoint      uint32    // generation of the last checkpoint; 0: none is needed
-	Blades          []Blade   // by id
-	Segments        []Segment // by id; the first is unused
-	Tables          []Table   // by id - 1
-	Coordinators    []CoordinatorEntry
-	Processes       []ProcessEntry // by number: those that have joined
-	Mends           []Mend         // by what they are of: who of these has the right
-	Verdicts        []Verdict      // by coordinator: of those that were recovered
-	Reserved        []Reservation  // by name
-	// Unswept is true from the moment that a dead coordinator is forgotten until the
-	// blades have been swept for what its log did not tell of.
-	Unswept bool
-	// Hollow, with Unswept: a blade was lost since, and slots may lead to blocks that are free.
-	Hollow bool
-	// Spared, with Unswept: a sweep has come to its end, but for what is damaged.
-	Spared bool
-	// Loose is true from the same moment until a process that is alone with the database has freed
-	// the extents that no index leads to.
-	Loose bool
-}
-
-// Geometry is what never changes.
-type Geometry struct {
-	UUID        UUID
-	Backups     int
-	SegmentSize uint32
-	LogArea     uint32
-	Shared      bool // several processes can have it open at once
-}
-
-// BladeState says whether a blade takes part.
-type BladeState uint8
-
-// States of a blade.
-const (
-	BladeUp   BladeState = iota
-	BladeDown            // declared dead, or empty: nothing is placed on it, and its key is not maintained
-	numBladeStates
+// What users of a Space name of package layout.
+type (
+	// Addr is layout.Addr.
+	Addr = layout.Addr
+	// Blade is layout.Blade.
+	Blade = layout.Blade
+	// BladeError is layout.BladeError.
+	BladeError = layout.BladeError
+	// BladeState is layout.BladeState.
+	BladeState = layout.BladeState
+	// Catalog is layout.Catalog.
+	Catalog = layout.Catalog
+	// Class is layout.Class.
+	Class = layout.Class
+	// CoordinatorEntry is layout.CoordinatorEntry.
+	CoordinatorEntry = layout.CoordinatorEntry
+	// CutFault is layout.CutFault.
+	CutFault = layout.CutFault
+	// DamageError is layout.DamageError.
+	DamageError = layout.DamageError
+	// Entry is layout.Entry.
+	Entry = layout.Entry
+	// Epoch is layout.Epoch.
+	Epoch = layout.Epoch
+	// Geometry is layout.Geometry.
+	Geometry = layout.Geometry
+	// HeaderFault is layout.HeaderFault.
+	HeaderFault = layout.HeaderFault
+	// Layout is layout.Layout.
+	Layout = layout.Layout
+	// Mend is layout.Mend.
+	Mend = layout.Mend
+	// Outcome is layout.Outcome.
+	Outcome = layout.Outcome
+	// Placement is layout.Placement.
+	Placement = layout.Placement
+	// ProcessEntry is layout.ProcessEntry.
+	ProcessEntry = layout.ProcessEntry
+	// Redundancy is layout.Redundancy.
+	Redundancy = layout.Redundancy
+	// RegionHeader is layout.RegionHeader.
+	RegionHeader = layout.RegionHeader
+	// Replica is layout.Replica.
+	Replica = layout.Replica
+	// Reservation is layout.Reservation.
+	Reservation = layout.Reservation
+	// Revision is layout.Revision.
+	Revision = layout.Revision
+	// Segment is layout.Segment.
+	Segment = layout.Segment
+	// SegmentID is layout.SegmentID.
+	SegmentID = layout.SegmentID
+	// SegmentKind is layout.SegmentKind.
+	SegmentKind = layout.SegmentKind
+	// Table is layout.Table.
+	Table = layout.Table
+	// TableState is layout.TableState.
+	TableState = layout.TableState
+	// UUID is layout.UUID.
+	UUID = layout.UUID
+	// Verdict is layout.Verdict.
+	Verdict = layout.Verdict
+	// View is layout.View.
+	View = layout.View
 )
 
-// Blade is what the catalog knows of a blade.
-type Blade struct {
-	Size  uint64 // bytes of the region
-	Used  uint32 // places ever taken, the first ones; those of copies that are gone are used again
-	State BladeState
-	// Leaving: of a blade that is up, nothing more is placed on it, and what it has moves to others; of one that
-	// is down, its place is vacant: it is not taken in again. See move.go.
-	Leaving bool
-	// Key is the access key of the epoch, which the blade has granted for it; 0: there is none,
-	// since the blade is down, or did not answer when the epoch was changed.
-	Key rdma.Key
-	// Incarnation is that in which the blade has granted its last key, or was taken in again; 0:
-	// it is not known. A blade that is up in another one has restarted.
-	Incarnation uint64
-}
-
-// SegmentKind is what a segment is for. It never changes.
-type SegmentKind uint8
-
-// Kinds of segments.
+// Those of package layout.
 const (
-	KindLog    SegmentKind = 1 + iota // log areas of coordinators; one copy
-	KindIndex                         // extents of index structures
-	KindBlocks                        // record blocks of one class
-	numKinds
+	AddrBits           = layout.AddrBits
+	BladeDown          = layout.BladeDown
+	BladeUp            = layout.BladeUp
+	BlockAlign         = layout.BlockAlign
+	CutDamage          = layout.CutDamage
+	CutLarge           = layout.CutLarge
+	CutRoom            = layout.CutRoom
+	CutTable           = layout.CutTable
+	HeaderAhead        = layout.HeaderAhead
+	HeaderArea         = layout.HeaderArea
+	HeaderBehind       = layout.HeaderBehind
+	HeaderCopies       = layout.HeaderCopies
+	HeaderForeign      = layout.HeaderForeign
+	HeaderGeometry     = layout.HeaderGeometry
+	HeaderMisplaced    = layout.HeaderMisplaced
+	HeaderSound        = layout.HeaderSound
+	HeaderStride       = layout.HeaderStride
+	KindBlocks         = layout.KindBlocks
+	KindIndex          = layout.KindIndex
+	KindLog            = layout.KindLog
+	LogStep            = layout.LogStep
+	MaxBlades          = layout.MaxBlades
+	MaxCoordinators    = layout.MaxCoordinators
+	MaxReplicas        = layout.MaxReplicas
+	MaxReservationName = layout.MaxReservationName
+	MaxReservationText = layout.MaxReservationText
+	MaxSegmentSize     = layout.MaxSegmentSize
+	MaxSegments        = layout.MaxSegments
+	MaxTableName       = layout.MaxTableName
+	MaxTableOptions    = layout.MaxTableOptions
+	MaxTables          = layout.MaxTables
+	MendAlone          = layout.MendAlone
+	MendBackup         = layout.MendBackup
+	MendCopies         = layout.MendCopies
+	MinLogArea         = layout.MinLogArea
+	MinSegmentSize     = layout.MinSegmentSize
+	NumClasses         = layout.NumClasses
+	OffsetBits         = layout.OffsetBits
+	OutcomeAborted     = layout.OutcomeAborted
+	OutcomeCommitted   = layout.OutcomeCommitted
+	OutcomeUnknown     = layout.OutcomeUnknown
+	PrefixCluster      = layout.PrefixCluster
+	RegionHeaderSize   = layout.RegionHeaderSize
+	ScratchBytes       = layout.ScratchBytes
+	ScratchOffset      = layout.ScratchOffset
+	SegmentBits        = layout.SegmentBits
+	TableDropped       = layout.TableDropped
+	TableDropping      = layout.TableDropping
+	TableLive          = layout.TableLive
 )
 
-// String names the kind.
-func (k SegmentKind) String() string {
-	if k > 0 && k < numKinds {
-		return [...]string{"", "log", "index", "blocks"}[k]
-	}
-	return "kind " + strconv.Itoa(int(k))
+// Errors about bytes and layouts: see package layout. Test with errors.Is.
+var (
+	ErrCorrupt      = layout.ErrCorrupt
+	ErrDamaged      = layout.ErrDamaged
+	ErrExhausted    = layout.ErrExhausted
+	ErrForeign      = layout.ErrForeign
+	ErrFormat       = layout.ErrFormat
+	ErrLayout       = layout.ErrLayout
+	ErrLost         = layout.ErrLost
+	ErrNotFormatted = layout.ErrNotFormatted
+)
+
+// MaxBlock is the size of the largest blocks, in bytes.
+var MaxBlock = layout.MaxBlock
+
+// MakeAddr is layout.MakeAddr.
+func MakeAddr(s SegmentID, off uint32) Addr { return layout.MakeAddr(s, off) }
+
+// ClassOf is layout.ClassOf.
+func ClassOf(n uint32) (c Class, ok bool) { return layout.ClassOf(n) }
+
+// NewView is layout.NewView.
+func NewView(e Epoch, segs []Placement, keys []rdma.Key) *View { return layout.NewView(e, segs, keys) }
+
+// LoadLayout is layout.LoadLayout.
+func LoadLayout(cat Catalog) (*Layout, error) { return layout.LoadLayout(cat) }
+
+// Bury is layout.Bury.
+func Bury(cat Catalog, blades ...rdma.BladeID) error { return layout.Bury(cat, blades...) }
+
+// HeaderOffset is layout.HeaderOffset.
+func HeaderOffset(i int) uint64 { return layout.HeaderOffset(i) }
+
+// ParseHeaderCopy is layout.ParseHeaderCopy.
+func ParseHeaderCopy(p []byte, i int) (h RegionHeader, blank bool, err error) {
+	return layout.ParseHeaderCopy(p, i)
 }
 
-// Segment is what the catalog knows of a segment.
-type Segment struct {
-	Kind  SegmentKind
-	Class Class  // of KindBlocks
-	Row   uint32 // of KindLog: each row has one segment on every blade
-	// Backed is how many bytes from the start have memory behind them, a multiple of 64 KiB; 0:
-	// all. See Layout.Backed; of KindLog, also CoordinatorEntry.LogUsed.
-	Backed uint32
-	// Owner is the process that hands out what is free in it: see ProcessEntry.
-	Owner     uint32
-	Placement Placement
-}
-
-// CoordinatorEntry is what the catalog knows of a coordinator that was not
-// closed. Slot is its place in the log segments of every blade.
-type CoordinatorEntry struct {
-	ID   uint32
-	Slot uint32
-	// Until is when its lease ends, or, while it is being recovered, when the claim on it ends: in
-	// nanoseconds of the fabric's clock, or of the clock of the process that wrote it (Term); 0: never.
-	Until int64
-	// Term, of a process that has joined: the lease, or the claim, ends for another process when Until has not
-	// changed for so many nanoseconds by its own clock. 0: all have the clock that Until is of.
-	Term int64
-	// Process is the process that has registered it; 0: the database is not shared.
-	Process uint32
-	// Recovering: it was declared dead, and the coordinator By decides its transactions. By is 0 if
-	// the claimant is no coordinator.
-	Recovering bool
-	By         uint32
-	// Claim is the number of the last claim on it, of any process, from 1: a claim stands as long as the number is its
-	// own. 0: there was none, or by an earlier program.
-	Claim uint32
-	// Promoted: it was declared dead together with a blade, with which locks and images may be
-	// lost. Until all such coordinators are recovered no transaction may begin.
-	Promoted bool
-	// Closing: all of its transactions were answered, and its log areas are being
-	// cleared, so that they say nothing any more.
-	Closing bool
-	// Thin: when it was registered fewer than f+1 blades were up, so that its log records may
-	// be on fewer than f+1.
-	Thin bool
-	// LogUsed is how many bytes of each of its log areas, from the first on, it may have
-	// written to: the rest is zero. It is a power of two of LogStep at least; 0: all.
-	LogUsed uint32
-}
-
-// slots is how many segments a region has room for.
-func (l *Layout) slots(b rdma.BladeID) uint32 {
-	size := l.Blades[b].Size
-	if size < HeaderArea {
-		return 0
-	}
-	return uint32(min((size-HeaderArea)/uint64(l.SegmentSize), MaxSegments))
-}
-
-// base is the offset in a region of the i-th place for a segment.
-func (l *Layout) base(i uint32) uint64 { return HeaderArea + uint64(i)*uint64(l.SegmentSize) }
-
-// logsPerSegment is how many log areas a segment is carved into.
-func (l *Layout) logsPerSegment() uint32 { return l.SegmentSize / l.LogArea }
-
-// clone is a deep copy.
-func (l *Layout) clone() *Layout {
-	n := *l
-	n.Blades = slices.Clone(l.Blades)
-	n.Segments = slices.Clone(l.Segments)
-	n.Tables = slices.Clone(l.Tables)
-	for i := range n.Tables {
-		n.Tables[i].Options = slices.Clone(n.Tables[i].Options)
-	}
-	n.Coordinators = slices.Clone(l.Coordinators)
-	n.Processes = slices.Clone(l.Processes)
-	n.Mends = slices.Clone(l.Mends)
-	n.Verdicts = slices.Clone(l.Verdicts)
-	n.Reserved = slices.Clone(l.Reserved)
-	return &n
-}
-
-// TakeDown declares a blade dead: it drops the blade's copies of all segments, so
-// that the next full copy in order becomes the primary. It is a change for
-// [Space.AdvanceEpoch]. Segments whose last copy was there are lost; those of
-// coordinators' logs are among them.
-func (l *Layout) TakeDown(b rdma.BladeID) {
-	l.Blades[b].State = BladeDown
-	l.vacate(b)
-	for i := range l.Segments {
-		p := &l.Segments[i].Placement
-		for k := 0; k < p.Written(); k++ {
-			if p.Replicas[k].Blade == b {
-				p.dropped(k)
-				k--
-			}
-		}
-		for p.N == 0 && p.Building > 0 { // what it was built from is gone
-			p.dropped(0)
-		}
-		if l.Segments[i].Kind == KindLog && p.N == 0 {
-			*p = Placement{}
-		}
-	}
-}
-
-// vacate forgets how large a blade was that is down and leaves: another one can come to its place.
-func (l *Layout) vacate(b rdma.BladeID) {
-	if x := &l.Blades[b]; x.Leaving {
-		*x = Blade{State: x.State, Leaving: true}
-	}
-}
-
-// Without is the layout as if the blades had been declared dead. It is for tools that look at a
-// database some of whose regions are missing.
-func (l *Layout) Without(blades ...rdma.BladeID) *Layout {
-	n := l.clone()
-	for _, b := range blades {
-		n.TakeDown(b)
-	}
-	return n
-}
-
-// Finish makes the copies of a segment that are being built full ones. It is a
-// change for [Space.AdvanceEpoch].
-func (l *Layout) Finish(id SegmentID) {
-	p := &l.Segments[id].Placement
-	p.N, p.Building = p.N+p.Building, 0
-}
-
-// Missing is how many copies of a segment there are too few on blades that stay, those being built included.
-func (l *Layout) Missing(id SegmentID) int {
-	s := &l.Segments[id]
-	if s.Kind == 0 || s.Kind == KindLog || s.Placement.N == 0 {
-		return 0
-	}
-	n := l.Backups + 1
-	for _, r := range s.Placement.Replicas[:s.Placement.Written()] {
-		if !l.Blades[r.Blade].Leaving {
-			n--
-		}
-	}
-	return max(n, 0)
-}
-
-// upBlades is how many blades take part.
-func (l *Layout) upBlades() int {
-	n := 0
-	for b := range l.Blades {
-		if l.Blades[b].State == BladeUp {
-			n++
-		}
-	}
-	return n
-}
-
-// stays reports whether a blade takes part, and is not leaving: segments can be placed on it.
-func (l *Layout) stays(b int) bool { return l.Blades[b].State == BladeUp && !l.Blades[b].Leaving }
-
-// stayingBlades is how many blades stay.
-func (l *Layout) stayingBlades() int {
-	n := 0
-	for b := range l.Blades {
-		if l.stays(b) {
-			n++
-		}
-	}
-	return n
-}
+// ParseRegionHeader is layout.ParseRegionHeader.
+func ParseRegionHeader(p []byte) (RegionHeader, error) { return layout.ParseRegionHeader(p) }

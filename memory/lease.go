@@ -1,6 +1,10 @@
 package memory
 
-import "slices"
+import (
+	"slices"
+
+	"txnode/memory/layout"
+)
 
 // registry is what is asked of the open coordinators without a lock.
 type registry struct {
@@ -39,7 +43,7 @@ func (s *Space) register() {
 		}
 		r.gated = r.gated || c.Promoted
 	}
-	if i, ok := s.layout.mend(MendBackup); ok && s.layout.Mends[i].Fault == 0 {
+	if i, ok := s.layout.FindMend(MendBackup); ok && s.layout.Mends[i].Fault == 0 {
 		r.cut = s.layout.Mends[i].Cut
 	}
 	for _, p := range s.layout.Processes {
@@ -213,7 +217,7 @@ func (s *Space) forsakeUnknown(was []CoordinatorEntry) {
 	old := Layout{Coordinators: was}
 	for i := range s.layout.Coordinators {
 		e := &s.layout.Coordinators[i]
-		if had := old.coordinator(e.ID); e.Recovering && (had == nil || *had != *e) {
+		if had := old.Coordinator(e.ID); e.Recovering && (had == nil || *had != *e) {
 			s.forsake(e.ID, 1)
 		}
 	}
@@ -248,7 +252,7 @@ func (s *Space) Renew(until int64, ids ...uint32) error {
 			if i, err := s.findCoordinator(id); err == nil && !l.Coordinators[i].Recovering && l.Coordinators[i].Until < until {
 				c := l.Coordinators[i]
 				c.Until, c.Term = until, term
-				changes, at = append(changes, coordinatorEntry(c)), append(at, i)
+				changes, at = append(changes, layout.EntryOfCoordinator(c)), append(at, i)
 			}
 		}
 		if s.process != 0 {

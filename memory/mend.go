@@ -1,69 +1,20 @@
 package memory
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"txnode/memory/layout"
 )
-
-// Mend is a right that one process at a time has among those that have joined: to recover the index of a table, or what the
-// constants below are of. That of a process that is gone ends with its registration, in a new epoch.
-//
-// Invariant: 0 < Cut <= Layout.NextCoordinator of MendBackup; Cut and Fault are 0 of all others.
-type Mend struct {
-	Of      uint32 // a table, MendAlone, MendCopies or MendBackup
-	Process uint32
-	Cut     uint32   // see cut.go
-	Fault   CutFault // why the backup has failed; 0: it has not
-}
-
-// What a Mend is of, beside the indexes of tables.
-const (
-	// MendAlone is to be alone with the database: while a process has it, none joins.
-	MendAlone = 0
-	// MendCopies is to take in blades that are back, and to build copies.
-	MendCopies = 1 << 16
-	// MendBackup is to make a backup: see cut.go.
-	MendBackup = MendCopies + 1
-)
-
-func mendEntry(m Mend) Entry {
-	p := binary.LittleEndian.AppendUint32(nil, m.Process)
-	if m.Of == MendBackup {
-		p = append(binary.LittleEndian.AppendUint32(p, m.Cut), byte(m.Fault))
-	}
-	return seal(keyOf(prefixMend, m.Of), entryMend, p)
-}
-
-func decodeMend(d *payload, of uint32) Mend {
-	m := Mend{Of: of, Process: d.u32()}
-	if of == MendBackup {
-		m.Cut, m.Fault = d.u32(), CutFault(d.u8())
-	}
-	return m
-}
 
 // errMending: another process has the right.
 var errMending = errors.New("memory: another process is at it")
 
-// mend is where a right is, or would be.
-func (l *Layout) mend(of uint32) (int, bool) {
-	return slices.BinarySearchFunc(l.Mends, of, func(m Mend, of uint32) int { return int(m.Of) - int(of) })
-}
-
-// mender is the process that has a right; 0: none.
-func (l *Layout) mender(of uint32) uint32 {
-	if i, ok := l.mend(of); ok {
-		return l.Mends[i].Process
-	}
-	return 0
-}
-
 // takeMend notes in the catalog that this process has a right. The caller holds the lock, in a change, and the process is registered.
 func (s *Space) takeMend(of uint32) error {
-	i, ok := s.layout.mend(of)
+	i, ok := s.layout.FindMend(of)
 	if ok && s.layout.Mends[i].Process == s.process { // it could not be given back
 		return nil
 	}
@@ -74,7 +25,7 @@ func (s *Space) takeMend(of uint32) error {
 		return ErrUnrevoked
 	}
 	m := Mend{Of: of, Process: s.process}
-	if err := s.commit(mendEntry(m)); err != nil {
+	if err := s.commit(layout.EntryOfMend(m)); err != nil {
 		return err
 	}
 	s.layout.Mends = slices.Insert(s.layout.Mends, i, m)
@@ -83,11 +34,11 @@ func (s *Space) takeMend(of uint32) error {
 
 // giveMend ends a right of this process, if it still has it. The caller holds the lock, in a change.
 func (s *Space) giveMend(of uint32) error {
-	i, ok := s.layout.mend(of)
+	i, ok := s.layout.FindMend(of)
 	if err := s.writable(); err != nil || !ok || s.layout.Mends[i].Process != s.process {
 		return err
 	}
-	if err := s.commit(Entry{Key: keyOf(prefixMend, of)}); err != nil {
+	if err := s.commit(Entry{Key: layout.KeyOf(layout.PrefixMend, of)}); err != nil {
 		return err
 	}
 	s.layout.Mends = slices.Delete(s.layout.Mends, i, i+1)
@@ -130,7 +81,7 @@ func (s *Space) HasMend(of uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, ok := s.mending.Load(of)
-	return ok && (!s.opts.Shared || s.process != 0 && s.layout.mender(of) == s.process)
+	return ok && (!s.opts.Shared || s.process != 0 && s.layout.Mender(of) == s.process)
 }
 
 // EndMend ends what BeginMend has begun. If the catalog cannot be changed, no other process has the right
@@ -219,7 +170,7 @@ func (s *Space) EndAlone() error {
 		if s.alones == 0 {
 			return nil
 		}
-		lost = s.layout.mender(MendAlone) != s.process
+		lost = s.layout.Mender(MendAlone) != s.process
 		if s.alones > 1 {
 			s.alones--
 			return nil

@@ -38,56 +38,6 @@ import (
 // the epoch makes it forget them. A process that has lost the right to copy, and does not know, clears nothing: the
 // next one makes an epoch before it clears.
 
-// mostCopies is how many copies of a segment are written at most: one more than there are to be, while it moves.
-func (l *Layout) mostCopies() int { return min(l.Backups+2, MaxReplicas) }
-
-// buildable reports whether a copy of a segment is missing, and can be listed; instead is the one that it takes the place of, -1: of none.
-func (l *Layout) buildable(id SegmentID) (instead int, ok bool) {
-	p := &l.Segments[id].Placement
-	if l.Missing(id) == 0 {
-		return 0, false
-	}
-	if p.Written() < l.mostCopies() {
-		return -1, true
-	}
-	if l.Backups+1 < MaxReplicas {
-		return 0, false // one after the other
-	}
-	for k := p.Written() - 1; k > 0; k-- {
-		if l.Blades[p.Replicas[k].Blade].Leaving {
-			return k, true
-		}
-	}
-	return 0, false
-}
-
-// moving is how many copies of a segment are to go: those on blades that leave, or those that there are too many.
-func (l *Layout) moving(p *Placement) int {
-	n := 0
-	for _, r := range p.Replicas[:p.N] {
-		if l.Blades[r.Blade].Leaving {
-			n++
-		}
-	}
-	return max(n, int(p.N)-l.Backups-1)
-}
-
-// Vacant reports whether a place has no blade: it was drained, or never had one.
-func (l *Layout) Vacant(b rdma.BladeID) bool {
-	return l.Blades[b].Leaving && l.Blades[b].State == BladeDown
-}
-
-// Held is how many copies of segments other than logs a blade has, those being built included.
-func (l *Layout) Held(b rdma.BladeID) int {
-	n := 0
-	for id := range l.Segments {
-		if s := &l.Segments[id]; s.Kind != KindLog && s.Placement.on(b) {
-			n++
-		}
-	}
-	return n
-}
-
 // Drain marks a blade as leaving, in a new epoch, and begins copies of what it has on others. The place of one that is down is vacant
 // then. ErrLayout: fewer than f+1 blades would stay. ErrNoSpace: the others have no room for what it has. Nothing has changed
 // then. A blade that leaves already is left alone.
@@ -102,10 +52,10 @@ func (s *Space) Drain(b rdma.BladeID) error {
 		}
 		x.Leaving = true
 		if x.State == BladeDown {
-			l.vacate(b)
+			l.Vacate(b)
 			return nil
 		}
-		if n := l.stayingBlades(); n <= l.Backups {
+		if n := l.StayingBlades(); n <= l.Backups {
 			return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: ErrLayout,
 				What: fmt.Sprintf("draining it: %d blades would stay, and a segment has %d copies: add a blade before", n, l.Backups+1)}
 		}
@@ -113,14 +63,14 @@ func (s *Space) Drain(b rdma.BladeID) error {
 			p := &l.Segments[id].Placement
 			for k := p.Written() - 1; k >= int(p.N); k-- {
 				if p.Replicas[k].Blade == b {
-					p.remove(k) // it never was a copy
+					p.Remove(k) // it never was a copy
 				}
 			}
 		}
 		free := 0
 		for o := range l.Blades {
-			if l.stays(o) {
-				free += int(l.slots(rdma.BladeID(o))-l.Blades[o].Used) + len(s.clean[rdma.BladeID(o)])
+			if l.Stays(o) {
+				free += int(l.Slots(rdma.BladeID(o))-l.Blades[o].Used) + len(s.clean[rdma.BladeID(o)])
 			}
 		}
 		if need := l.Held(b); need > free {
@@ -153,34 +103,13 @@ func (s *Space) known(l *Layout, b rdma.BladeID) error {
 	return nil
 }
 
-// fuller reports whether blade a has so much more of its places taken than b that one of n on it had better be on b.
-func (l *Layout) fuller(n []int, a, b rdma.BladeID) bool {
-	return uint64(n[a])*uint64(l.slots(b)) > uint64(n[b]+1)*uint64(l.slots(a))
-}
-
-// held counts copies, and primaries, of segments other than logs, by blade.
-func (l *Layout) held() (copies, primaries []int) {
-	copies, primaries = make([]int, len(l.Blades)), make([]int, len(l.Blades))
-	for id := range l.Segments {
-		p := &l.Segments[id].Placement
-		if l.Segments[id].Kind == KindLog || p.N == 0 {
-			continue
-		}
-		primaries[p.Replicas[0].Blade]++
-		for _, r := range p.Replicas[:p.Written()] {
-			copies[r.Blade]++
-		}
-	}
-	return copies, primaries
-}
-
 // Spread begins copies, in a new epoch, of segments on blades of which a larger part is taken, on those of which less
 // is, so that all are about as full once Settle has dropped the others; and returns how many. Without any there is no new epoch.
 // With two backups only backups move. Segments that are moving, or whose copies are missing, are left alone.
 func (s *Space) Spread() (n int, err error) {
 	err = s.AdvanceEpoch(func(l *Layout) error {
 		x := s.newBuilder(l)
-		copies, primaries := l.held()
+		copies, primaries := l.HeldBy()
 		for _, first := range []bool{true, false} { // primaries first: what they do counts more
 			for id := 1; id < len(l.Segments); id++ {
 				s.spread(x, SegmentID(id), copies, primaries, first)
@@ -201,24 +130,24 @@ func (s *Space) Spread() (n int, err error) {
 func (s *Space) spread(x *builder, id SegmentID, copies, primaries []int, first bool) {
 	l, seg := x.l, &x.l.Segments[id]
 	p := &seg.Placement
-	if seg.Kind == KindLog || int(p.N) != l.Backups+1 || p.Building > 0 || l.moving(p) > 0 {
+	if seg.Kind == KindLog || int(p.N) != l.Backups+1 || p.Building > 0 || l.Moving(p) > 0 {
 		return
 	}
 	full := l.Backups+1 == MaxReplicas
 	from := 0 // the copy on the fullest blade
 	for k := 1; k < int(p.N); k++ {
-		if a, b := p.Replicas[k].Blade, p.Replicas[from].Blade; from == 0 && full || uint64(copies[a])*uint64(l.slots(b)) > uint64(copies[b])*uint64(l.slots(a)) {
+		if a, b := p.Replicas[k].Blade, p.Replicas[from].Blade; from == 0 && full || uint64(copies[a])*uint64(l.Slots(b)) > uint64(copies[b])*uint64(l.Slots(a)) {
 			from = k
 		}
 	}
 	to := -1
 	for b := range l.Blades {
-		if x.fits(p, b) && (to < 0 || uint64(copies[b])*uint64(l.slots(rdma.BladeID(to))) < uint64(copies[to])*uint64(l.slots(rdma.BladeID(b)))) {
+		if x.fits(p, b) && (to < 0 || uint64(copies[b])*uint64(l.Slots(rdma.BladeID(to))) < uint64(copies[to])*uint64(l.Slots(rdma.BladeID(b)))) {
 			to = b
 		}
 	}
 	a := p.Replicas[from].Blade
-	if to < 0 || !l.fuller(copies, a, rdma.BladeID(to)) || first && from > 0 || first && !l.fuller(primaries, a, rdma.BladeID(to)) {
+	if to < 0 || !l.Fuller(copies, a, rdma.BladeID(to)) || first && from > 0 || first && !l.Fuller(primaries, a, rdma.BladeID(to)) {
 		return
 	}
 	instead := -1
@@ -241,7 +170,7 @@ func (s *Space) spread(x *builder, id SegmentID, copies, primaries []int, first 
 // settle drops the copies that are not needed from a layout that is about to be the next, and returns how many; primaries:
 // there are some among them. The caller holds the lock.
 func (s *Space) settle(l *Layout) (dropped int, primaries bool) {
-	copies, firsts := l.held()
+	copies, firsts := l.HeldBy()
 	for id := 1; id < len(l.Segments); id++ {
 		p := &l.Segments[id].Placement
 		if l.Segments[id].Kind == KindLog || p.Building > 0 {
@@ -257,14 +186,14 @@ func (s *Space) settle(l *Layout) (dropped int, primaries bool) {
 				primaries = true
 				firsts[p.Replicas[0].Blade]--
 			}
-			p.remove(k)
+			p.Remove(k)
 			dropped++
 			if k > 0 {
 				continue
 			}
 			next := 0
 			for i := 1; i < int(p.N); i++ {
-				if x, y := p.Replicas[i].Blade, p.Replicas[next].Blade; l.stays(int(x)) && (!l.stays(int(y)) || firsts[x] < firsts[y]) {
+				if x, y := p.Replicas[i].Blade, p.Replicas[next].Blade; l.Stays(int(x)) && (!l.Stays(int(y)) || firsts[x] < firsts[y]) {
 					next = i
 				}
 			}
@@ -283,7 +212,7 @@ func (s *Space) superfluous(l *Layout, p *Placement, copies []int) int {
 			return -1
 		}
 		for b := range l.Blades { // its place in the list is needed for another one
-			if l.stays(b) && s.vacant(l, b) && !p.on(rdma.BladeID(b)) {
+			if l.Stays(b) && s.vacant(l, b) && !p.On(rdma.BladeID(b)) {
 				return 0
 			}
 		}
@@ -297,7 +226,7 @@ func (s *Space) superfluous(l *Layout, p *Placement, copies []int) int {
 	most := 1
 	for k := range int(p.N) {
 		a, b := p.Replicas[k].Blade, p.Replicas[most].Blade
-		if uint64(copies[a])*uint64(l.slots(b)) > uint64(copies[b])*uint64(l.slots(a)) {
+		if uint64(copies[a])*uint64(l.Slots(b)) > uint64(copies[b])*uint64(l.Slots(a)) {
 			most = k
 		}
 	}
@@ -312,7 +241,7 @@ func (s *Space) Unsettled() (copies int, primaries bool) {
 	if s.writable() != nil {
 		return 0, false
 	}
-	return s.settle(s.layout.clone())
+	return s.settle(s.layout.Clone())
 }
 
 // Settle is the change that drops the copies which are not needed. Without any it is ErrSettled, and nothing changes.
@@ -373,7 +302,7 @@ func (s *Space) Reclaim(c *rdma.Coro) (more bool, err error) {
 	}
 	at := slices.IndexFunc(s.layout.Blades, func(b Blade) bool { return b.State == BladeUp && !b.Leaving })
 	for ; at >= 0 && at < len(s.layout.Blades); at++ {
-		if s.layout.stays(at) && len(s.dirty(rdma.BladeID(at))) > 0 {
+		if s.layout.Stays(at) && len(s.dirty(rdma.BladeID(at))) > 0 {
 			break
 		}
 	}

@@ -3,16 +3,13 @@ package memory
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 
 	"txnode/rdma"
 )
 
-// Limits and defaults of the geometry, in bytes.
+// Defaults of the geometry, in bytes.
 const (
-	MinSegmentSize     = 256 << 10
 	DefaultSegmentSize = MaxSegmentSize
-	MinLogArea         = 4 << 10
 	DefaultLogArea     = 4 << 20
 )
 
@@ -71,12 +68,6 @@ type Options struct {
 	BladeNames []string
 }
 
-// UUID identifies a database: its catalog and its regions carry the same.
-type UUID [16]byte
-
-// String returns 32 hexadecimal digits.
-func (u UUID) String() string { return fmt.Sprintf("%x", u[:]) }
-
 func (o Options) withDefaults() Options {
 	if o.SegmentSize == 0 {
 		o.SegmentSize = DefaultSegmentSize
@@ -89,17 +80,16 @@ func (o Options) withDefaults() Options {
 
 // Validate lists every fault of the options at once.
 func (o Options) Validate() error {
-	logs := o.LogArea != 0 // a default fits whatever segments are possible
-	o = o.withDefaults()
+	g := Geometry{Backups: o.Backups, SegmentSize: o.SegmentSize, LogArea: o.LogArea}
+	if g.SegmentSize == 0 {
+		g.SegmentSize = DefaultSegmentSize
+	}
+	if g.LogArea == 0 {
+		g.LogArea = MinLogArea // the default fits whatever segments are possible
+	}
 	var errs []error
-	if o.Backups < 0 || o.Backups >= MaxReplicas {
-		errs = append(errs, fmt.Errorf("memory: Backups is %d: 0, 1 and 2 are possible", o.Backups))
-	}
-	if bits.OnesCount32(o.SegmentSize) != 1 || o.SegmentSize < MinSegmentSize || o.SegmentSize > MaxSegmentSize {
-		errs = append(errs, fmt.Errorf("memory: SegmentSize is %d: a power of two from %d to %d is needed", o.SegmentSize, MinSegmentSize, MaxSegmentSize))
-	}
-	if logs && (bits.OnesCount32(o.LogArea) != 1 || o.LogArea < MinLogArea || o.LogArea > o.SegmentSize) {
-		errs = append(errs, fmt.Errorf("memory: LogArea is %d: a power of two from %d to SegmentSize (%d) is needed", o.LogArea, MinLogArea, o.SegmentSize))
+	if err := g.Validate(); err != nil {
+		errs = append(errs, err)
 	}
 	if o.Shared && o.Openings {
 		errs = append(errs, errors.New("memory: Shared does not go with Openings: an epoch that each opening begins would be one for the others, too"))

@@ -1,11 +1,11 @@
 package memory
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 
 	"txnode/memory/internal/blockline"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -29,91 +29,6 @@ import (
 //	                                      to free there is no exception: see adoptSegment
 //
 // Log segments have no owner: the catalog says which coordinator has which area.
-
-// ProcessEntry is what the catalog knows of a process that has joined a database.
-//
-// Invariants: 0 < ID < Layout.NextCoordinator; Segment.Owner is the ID of an entry, or of one that is gone, of segments of
-// blocks and of indexes of a shared database, else 0.
-type ProcessEntry struct {
-	ID          uint32
-	Until, Term int64 // when others may end it: as those of CoordinatorEntry
-}
-
-// Resigned reports whether the process has closed the database, and its registration is to be ended in a new epoch.
-func (p *ProcessEntry) Resigned() bool { return p.Until == resigned }
-
-// resigned is ProcessEntry.Until of a process that has closed the database.
-const resigned = 1
-
-func processEntry(p ProcessEntry) Entry {
-	v := binary.LittleEndian.AppendUint64(nil, uint64(p.Until))
-	if p.Term == 0 {
-		return seal(keyOf(prefixProcess, p.ID), entryProcess, v)
-	}
-	return sealAs(entryVersionLasts, keyOf(prefixProcess, p.ID), entryProcess, binary.LittleEndian.AppendUint64(v, uint64(p.Term)))
-}
-
-func decodeProcess(d *payload) (p ProcessEntry) {
-	p.Until = int64(d.u64())
-	if d.version == entryVersionLasts {
-		p.Term = int64(d.u64())
-		d.fail = d.fail || p.Term <= 0
-	}
-	d.fail = d.fail || p.Until < 0
-	return p
-}
-
-// process is what is known of a process that has joined, or nil.
-func (l *Layout) process(id uint32) *ProcessEntry {
-	i, ok := slices.BinarySearchFunc(l.Processes, id, func(p ProcessEntry, id uint32) int { return int(p.ID) - int(id) })
-	if !ok {
-		return nil
-	}
-	return &l.Processes[i]
-}
-
-// owns reports whether a process hands out what is free in a segment.
-func (l *Layout) owns(process uint32, g *Segment) bool {
-	return g.Owner == process && (l.process(process) != nil || !l.Shared)
-}
-
-// takeAll makes a process the only one, which owns all segments of indexes and is alone with the database.
-func (l *Layout) takeAll(p ProcessEntry) {
-	l.Processes, l.Mends = []ProcessEntry{p}, []Mend{{Of: MendAlone, Process: p.ID}}
-	l.NextCoordinator = p.ID + 1
-	for i := range l.Segments {
-		if g := &l.Segments[i]; g.Kind == KindIndex {
-			g.Owner = p.ID
-		}
-	}
-}
-
-// validateOwners checks the invariants of ProcessEntry.
-func (l *Layout) validateOwners() error {
-	if len(l.Processes) > 0 && !l.Shared {
-		return unsound("%d processes have joined, and it is not shared", len(l.Processes))
-	}
-	for i, p := range l.Processes {
-		if p.ID == 0 || p.ID >= l.NextCoordinator || i > 0 && p.ID <= l.Processes[i-1].ID || p.Until < 0 || p.Term < 0 {
-			return unsound("process %d, until %d; the next number is %d", p.ID, p.Until, l.NextCoordinator)
-		}
-	}
-	for i := range l.Segments {
-		s := &l.Segments[i]
-		if owned := l.Shared && (s.Kind == KindIndex || s.Kind == KindBlocks); owned != (s.Owner != 0) || s.Owner >= l.NextCoordinator {
-			return unsound("segment %d, of %v: its owner is %d, and the next number is %d", i, s.Kind, s.Owner, l.NextCoordinator)
-		}
-	}
-	for i, m := range l.Mends {
-		if l.process(m.Process) == nil || m.Of > MendBackup || i > 0 && m.Of <= l.Mends[i-1].Of {
-			return unsound("process %d has the right %d, and is not registered, or another one has it, too", m.Process, m.Of)
-		}
-		if (m.Of == MendBackup) != (m.Cut > 0) || m.Cut > l.NextCoordinator || m.Fault >= cutFaults || m.Cut == 0 && m.Fault > 0 {
-			return unsound("process %d has the right %d with cut %d and fault %d; the next number is %d", m.Process, m.Of, m.Cut, m.Fault, l.NextCoordinator)
-		}
-	}
-	return nil
-}
 
 // Process is the number under which this process has joined the database; 0: it is not shared.
 func (s *Space) Process() uint32 {
@@ -155,7 +70,7 @@ func (s *Space) Company() int {
 // countCompany counts the processes of l that an earlier layout does not have. The caller holds the lock, or is the only one.
 func (s *Space) countCompany(old, l *Layout) {
 	for _, p := range l.Processes {
-		if p.ID != s.process && !p.Resigned() && (old == nil || old.process(p.ID) == nil) {
+		if p.ID != s.process && !p.Resigned() && (old == nil || old.Process(p.ID) == nil) {
 			s.company++
 		}
 	}
@@ -165,10 +80,10 @@ func (s *Space) countCompany(old, l *Layout) {
 // lock, in a change.
 func (s *Space) enroll() error {
 	l := s.layout
-	if !s.opts.Shared || l.process(s.process) != nil {
+	if !s.opts.Shared || l.Process(s.process) != nil {
 		return nil
 	}
-	if other := l.mender(MendAlone); other != 0 {
+	if other := l.Mender(MendAlone); other != 0 {
 		return fmt.Errorf("%w: process %d is alone with it, since this one was taken for dead: try again", ErrShared, other)
 	}
 	p, err := s.registration(l)
@@ -177,7 +92,7 @@ func (s *Space) enroll() error {
 	}
 	next := *l
 	next.NextCoordinator++
-	if err := s.commit(processEntry(p), next.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators))); err != nil {
+	if err := s.commit(layout.EntryOfProcess(p), next.EntryOfState(len(l.Segments)-1, len(l.Tables), len(l.Coordinators))); err != nil {
 		return err
 	}
 	l.NextCoordinator++
@@ -186,7 +101,7 @@ func (s *Space) enroll() error {
 	l.Processes, s.process = append(l.Processes, p), p.ID
 	s.register()
 	if s.opts.Anew != nil && was != 0 {
-		s.opts.Anew(l.clone().Tables)
+		s.opts.Anew(l.Clone().Tables)
 	}
 	return nil
 }
@@ -194,7 +109,7 @@ func (s *Space) enroll() error {
 // registration is that of this process under the next number of l.
 func (s *Space) registration(l *Layout) (p ProcessEntry, err error) {
 	if l.NextCoordinator >= MaxCoordinators {
-		return p, fmt.Errorf("%w: of coordinators and processes: %s", ErrExhausted, anew)
+		return p, fmt.Errorf("%w: of coordinators and processes: %s", ErrExhausted, layout.Anew)
 	}
 	p.ID = l.NextCoordinator
 	if s.opts.Until > 0 {
@@ -210,12 +125,12 @@ func (s *Space) registration(l *Layout) (p ProcessEntry, err error) {
 // may end it at once, in a new epoch. The caller holds the lock, in a change.
 func (s *Space) resign() error {
 	l := s.layout
-	p := l.process(s.process)
+	p := l.Process(s.process)
 	if p == nil {
 		return nil
 	}
-	gone := ProcessEntry{ID: p.ID, Until: resigned}
-	change := []Entry{processEntry(gone)}
+	gone := ProcessEntry{ID: p.ID, Until: layout.Resigned}
+	change := []Entry{layout.EntryOfProcess(gone)}
 	owns := slices.ContainsFunc(l.Segments, func(g Segment) bool { return g.Owner == gone.ID })
 	if !owns {
 		change = []Entry{{Key: change[0].Key}}
@@ -223,7 +138,7 @@ func (s *Space) resign() error {
 	others := slices.DeleteFunc(slices.Clone(l.Mends), func(m Mend) bool { return m.Process == gone.ID })
 	for _, m := range l.Mends {
 		if m.Process == gone.ID {
-			change = append(change, Entry{Key: keyOf(prefixMend, m.Of)})
+			change = append(change, Entry{Key: layout.KeyOf(layout.PrefixMend, m.Of)})
 		}
 	}
 	if err := s.commit(change...); err != nil {
@@ -238,11 +153,11 @@ func (s *Space) resign() error {
 
 // Owns reports whether this process alone hands out what is free in the segment of an address, and numbers what is freed
 // there. It takes no lock.
-func (s *Space) Owns(a Addr) bool { return s.View().mine(a) }
+func (s *Space) Owns(a Addr) bool { return s.View().Mine(a) }
 
 // mine reports whether this process owns a segment. The caller holds the lock.
 func (s *Space) mine(id SegmentID) bool {
-	return int(id) < len(s.layout.Segments) && s.layout.owns(s.process, &s.layout.Segments[id])
+	return int(id) < len(s.layout.Segments) && s.layout.Owns(s.process, &s.layout.Segments[id])
 }
 
 // prolong is the change that makes the registration of this process good until a time, if there is one to
@@ -251,10 +166,10 @@ func (s *Space) prolong(until, term int64) (p *ProcessEntry, change []Entry) {
 	if term > 0 {
 		s.lasts = term
 	}
-	if p = s.layout.process(s.process); p == nil || p.Until == 0 || p.Until >= until {
+	if p = s.layout.Process(s.process); p == nil || p.Until == 0 || p.Until >= until {
 		return nil, nil
 	}
-	return p, []Entry{processEntry(ProcessEntry{p.ID, until, term})}
+	return p, []Entry{layout.EntryOfProcess(ProcessEntry{ID: p.ID, Until: until, Term: term})}
 }
 
 // Deserted reports whether the registration of another process has expired at a time of the fabric's clock, or a blade has not
@@ -296,11 +211,11 @@ func (s *Space) TakeOver(now int64) (n int, err error) {
 				n++
 			}
 		}
-		if n == 0 || s.opts.Shared && (l.process(s.process) == nil || dead[s.process]) {
+		if n == 0 || s.opts.Shared && (l.Process(s.process) == nil || dead[s.process]) {
 			return errUnchanged // this process has to register itself before
 		}
 		if l.NextCoordinator >= MaxCoordinators {
-			return fmt.Errorf("%w: of coordinators and processes: %s", ErrExhausted, anew)
+			return fmt.Errorf("%w: of coordinators and processes: %s", ErrExhausted, layout.Anew)
 		}
 		l.NextCoordinator++               // the numbers of what is freed from now on are larger than those of the processes before
 		l.Unswept, l.Spared = true, false // a sweep of theirs may not have come to its end
@@ -342,7 +257,7 @@ func (s *Space) adoptee(k spread, blade int, rest bool) SegmentID {
 func (s *Space) adoptSegment(id SegmentID) error {
 	g := s.layout.Segments[id]
 	g.Owner = s.process
-	if err := s.commit(segmentEntry(id, g)); err != nil {
+	if err := s.commit(layout.EntryOfSegment(id, g)); err != nil {
 		return err
 	}
 	s.layout.Segments[id].Owner = s.process
@@ -407,7 +322,7 @@ func (s *Space) adoptMore(class Class) (adopted bool, err error) {
 func (s *Space) disinherit(old *Layout) {
 	lost := map[SegmentID]bool{}
 	for id := range old.Segments {
-		if g := &old.Segments[id]; g.Kind != KindLog && old.owns(s.process, g) && !s.mine(SegmentID(id)) {
+		if g := &old.Segments[id]; g.Kind != KindLog && old.Owns(s.process, g) && !s.mine(SegmentID(id)) {
 			lost[SegmentID(id)] = true
 		}
 	}
@@ -455,7 +370,7 @@ func (s *Space) inherit(old *Layout) {
 	}
 	for i := range s.layout.Segments {
 		id, g := SegmentID(i), &s.layout.Segments[i]
-		if s.mine(id) && g.Kind != KindLog && g.Kind != 0 && !(i < len(old.Segments) && old.owns(s.process, &old.Segments[i])) {
+		if s.mine(id) && g.Kind != KindLog && g.Kind != 0 && !(i < len(old.Segments) && old.Owns(s.process, &old.Segments[i])) {
 			s.takeIn(id)
 		}
 	}

@@ -97,7 +97,7 @@ func (s *Space) takeNow(a *Allocator, class Class, want int, how refilling, adde
 	switch few := min(want, len(p.free)) <= want/4; {
 	case how == refillPresent:
 		err = fmt.Errorf("%w: there is no free block of %d bytes", ErrNoSpace, class.Size())
-	case few && len(p.open) < s.layout.stayingBlades() && !*added:
+	case few && len(p.open) < s.layout.StayingBlades() && !*added:
 		err = s.openMore(class, added)
 	}
 	if errors.Is(err, errAgain) {
@@ -180,7 +180,7 @@ const roomyPart = 4
 // roomy reports whether so little is taken on every blade. The caller holds the lock.
 func (s *Space) roomy() bool {
 	for b := range s.layout.Blades {
-		if x := &s.layout.Blades[b]; s.layout.stays(b) && x.Used >= s.layout.slots(rdma.BladeID(b))/roomyPart {
+		if x := &s.layout.Blades[b]; s.layout.Stays(b) && x.Used >= s.layout.Slots(rdma.BladeID(b))/roomyPart {
 			return false
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -38,7 +39,7 @@ func (s *Space) Demise(b rdma.BladeID) func(*Layout) error {
 			return fmt.Errorf("memory: blade %d of %d: %w", b, len(l.Blades), rdma.ErrBladeDown)
 		case l.Blades[b].State == BladeDown:
 			return ErrDown
-		case l.upBlades() == 1:
+		case l.UpBlades() == 1:
 			return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: ErrLost, What: "it was the last one, and no blade is left"}
 		}
 		l.TakeDown(b)
@@ -76,23 +77,18 @@ func (s *Space) CanBuild() int {
 	n := 0
 	l := s.layout
 	for id := 1; id < len(l.Segments); id++ {
-		if _, ok := l.buildable(SegmentID(id)); !ok {
+		if _, ok := l.Buildable(SegmentID(id)); !ok {
 			continue
 		}
 		p := &l.Segments[id].Placement
 		for b := range l.Blades {
-			if l.stays(b) && s.vacant(l, b) && !p.on(rdma.BladeID(b)) {
+			if l.Stays(b) && s.vacant(l, b) && !p.On(rdma.BladeID(b)) {
 				n++
 				break
 			}
 		}
 	}
 	return n
-}
-
-// on reports whether a written copy is on a blade.
-func (p *Placement) on(b rdma.BladeID) bool {
-	return slices.ContainsFunc(p.Replicas[:p.Written()], func(r Replica) bool { return r.Blade == b })
 }
 
 // builder adds copies to be built to a layout that is about to be the next. It is for a change: the
@@ -118,7 +114,7 @@ func (s *Space) newBuilder(l *Layout) *builder {
 	}
 	for b := range x.clean {
 		for _, base := range s.clean[rdma.BladeID(b)] {
-			if !taken[Replica{rdma.BladeID(b), base}] {
+			if !taken[Replica{Blade: rdma.BladeID(b), Base: base}] {
 				x.clean[b] = append(x.clean[b], base)
 			}
 		}
@@ -128,13 +124,13 @@ func (s *Space) newBuilder(l *Layout) *builder {
 
 // fits reports whether a copy of a segment can be on a blade.
 func (x *builder) fits(p *Placement, b int) bool {
-	return x.l.stays(b) && (len(x.clean[b]) > 0 || x.l.Blades[b].Used < x.l.slots(rdma.BladeID(b))) && !p.on(rdma.BladeID(b))
+	return x.l.Stays(b) && (len(x.clean[b]) > 0 || x.l.Blades[b].Used < x.l.Slots(rdma.BladeID(b))) && !p.On(rdma.BladeID(b))
 }
 
 // begin begins a copy of a segment on a blade that it fits, in the place of one that is given up; -1: of none.
 func (x *builder) begin(id SegmentID, b, instead int) bool {
 	l, p := x.l, &x.l.Segments[id].Placement
-	r := Replica{Blade: rdma.BladeID(b), Base: l.base(l.Blades[b].Used)}
+	r := Replica{Blade: rdma.BladeID(b), Base: l.Base(l.Blades[b].Used)}
 	n := len(x.clean[b])
 	if n > 0 {
 		r.Base = x.clean[b][n-1]
@@ -152,9 +148,9 @@ func (x *builder) begin(id SegmentID, b, instead int) bool {
 		l.Blades[b].Used++
 	}
 	if instead >= 0 {
-		p.remove(instead)
+		p.Remove(instead)
 	}
-	p.build(r)
+	p.Build(r)
 	x.load[b]++
 	x.begun++
 	return true
@@ -168,7 +164,7 @@ func (s *Space) buildMissing(l *Layout) (begun int, full error) {
 	for id := 1; id < len(l.Segments); id++ {
 		p := &l.Segments[id].Placement
 		for {
-			instead, ok := l.buildable(SegmentID(id))
+			instead, ok := l.Buildable(SegmentID(id))
 			if !ok {
 				break
 			}
@@ -184,16 +180,6 @@ func (s *Space) buildMissing(l *Layout) (begun int, full error) {
 		}
 	}
 	return x.begun, x.full
-}
-
-// build adds a copy that is being built.
-func (p *Placement) build(r Replica) {
-	w := p.Written()
-	copy(p.Replicas[w+1:], p.Replicas[w:]) // lost ones, of which the oldest may fall out
-	p.Replicas[w] = r
-	p.Building++
-	p.Lost = min(p.Lost, uint8(MaxReplicas-p.Written()))
-	clear(p.Replicas[p.Written()+int(p.Lost):])
 }
 
 // CompareAgain makes the copier compare all copies that are being built once more before one of
@@ -227,22 +213,6 @@ func (s *Space) finishIn(epoch Epoch, failures uint64, ids []SegmentID) (n int, 
 	return n, err
 }
 
-// Redundancy is how well the segments are copied.
-type Redundancy struct {
-	Segments int            // that hold data: all but those of logs
-	Missing  int            // copies that there are too few, those being built included
-	Building int            // copies that are being built
-	Lost     int            // segments without a copy
-	Down     []rdma.BladeID // declared dead, and expected to come back
-	// Leaving are blades that are up and leave, Moving the copies on blades that leave, and those that there are too
-	// many: see move.go.
-	Leaving []rdma.BladeID
-	Moving  int
-	// Dirty is how many places of the blades that are down are still to be cleared before those are
-	// taken in again. Only a space knows, not a layout.
-	Dirty int
-}
-
 // Redundancy counts copies.
 func (s *Space) Redundancy() Redundancy {
 	s.mu.Lock()
@@ -250,33 +220,6 @@ func (s *Space) Redundancy() Redundancy {
 	r := s.layout.Redundancy()
 	for _, b := range r.Down {
 		r.Dirty += len(s.dirty(b))
-	}
-	return r
-}
-
-// Redundancy counts copies.
-func (l *Layout) Redundancy() (r Redundancy) {
-	for b := range l.Blades {
-		switch x := &l.Blades[b]; {
-		case x.Leaving && x.State == BladeUp:
-			r.Leaving = append(r.Leaving, rdma.BladeID(b))
-		case !x.Leaving && x.State == BladeDown:
-			r.Down = append(r.Down, rdma.BladeID(b))
-		}
-	}
-	for id := 1; id < len(l.Segments); id++ {
-		s := &l.Segments[id]
-		if s.Kind == KindLog {
-			continue
-		}
-		r.Segments++
-		if s.Placement.N == 0 {
-			r.Lost++
-			continue
-		}
-		r.Building += int(s.Placement.Building)
-		r.Missing += max(l.Backups+1-int(s.Placement.N), 0)
-		r.Moving += l.moving(&s.Placement)
 	}
 	return r
 }
@@ -299,7 +242,7 @@ func (s *Space) dirty(b rdma.BladeID) []uint64 {
 	}
 	var out []uint64
 	for i := range l.Blades[b].Used {
-		if base := l.base(i); !taken[base] {
+		if base := l.Base(i); !taken[base] {
 			out = append(out, base)
 		}
 	}
@@ -344,8 +287,8 @@ func (s *Space) scrub(c *rdma.Coro, b rdma.BladeID, key rdma.Key, valid func() b
 func (s *Space) clear(c *rdma.Coro, b rdma.BladeID, key rdma.Key, base uint64) error {
 	// What is not zero has memory, but perhaps not all of its neighbours have.
 	provide := func(a rdma.RemoteAddr, n uint32) error { return s.fabric.Provision(b, a.Off, uint64(n)) }
-	v := &View{keys: make([]rdma.Key, b+1)}
-	v.keys[b] = key
+	v := &View{Keys: make([]rdma.Key, b+1)}
+	v.Keys[b] = key
 	area := LogArea{Addr: rdma.RemoteAddr{Blade: b, Off: base}, Size: s.opts.SegmentSize}
 	// The blade may have lost its memory, or it was cleared before, and the disk has failed then: what
 	// counts as cleared must be so when the power has gone.
@@ -382,11 +325,11 @@ func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error {
 	fresh := s.layout.Blades[b].Size == 0 // its place was vacant
 	was := &Layout{Geometry: s.layout.Geometry, Blades: []Blade{{Size: info.Size}}}
 	s.mu.Unlock()
-	for i := uint32(0); fresh && !blank && i < was.slots(0); i++ { // it was this database's before
+	for i := uint32(0); fresh && !blank && i < was.Slots(0); i++ { // it was this database's before
 		if enough != nil && enough() {
 			return nil
 		}
-		if err := s.clear(c, b, info.Key, was.base(i)); err != nil {
+		if err := s.clear(c, b, info.Key, was.Base(i)); err != nil {
 			return err
 		}
 	}
@@ -408,7 +351,7 @@ func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error {
 		}
 		l.Blades[b].State = BladeUp
 		l.Blades[b].Incarnation = info.Incarnation // it gets a key if it is in that one still
-		if !l.occupied(b) {                        // all places have been cleared: they count as never taken, for all processes
+		if !l.Occupied(b) {                        // all places have been cleared: they count as never taken, for all processes
 			l.Blades[b].Used = 0
 			delete(s.clean, b)
 		}
@@ -421,11 +364,6 @@ func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error {
 		_, _ = s.buildMissing(l) // what cannot be begun now is tried again: Build
 		return nil
 	})
-}
-
-// occupied reports whether a segment has a copy on a blade.
-func (l *Layout) occupied(b rdma.BladeID) bool {
-	return slices.ContainsFunc(l.Segments, func(g Segment) bool { return g.Placement.on(b) })
 }
 
 // greet connects to a blade that was down, looks whose it is, and writes its header. blank: it had none.
@@ -444,21 +382,21 @@ func (s *Space) greet(c *rdma.Coro, b rdma.BladeID) (info rdma.BladeInfo, blank 
 	if least := HeaderArea + uint64(l.SegmentSize); info.Size < least {
 		return fail(ErrGeometry, fmt.Sprintf("taking it in: it has %d bytes, and needs %d for one segment", info.Size, least))
 	}
-	buf, err := c.Thread().Alloc(regionHeader * headerCopies)
+	buf, err := c.Thread().Alloc(RegionHeaderSize * HeaderCopies)
 	if err != nil {
 		return fail(err, "taking it in again")
 	}
-	defer c.Thread().Free(buf, regionHeader*headerCopies)
+	defer c.Thread().Free(buf, RegionHeaderSize*HeaderCopies)
 	var batch rdma.Batch
-	for i := range headerCopies {
-		batch.Read(rdma.RemoteAddr{Blade: b, Key: info.Key, Off: headerOffset(i)}, buf+uint32(i)*regionHeader, regionHeader)
+	for i := range HeaderCopies {
+		batch.Read(rdma.RemoteAddr{Blade: b, Key: info.Key, Off: HeaderOffset(i)}, buf+uint32(i)*RegionHeaderSize, RegionHeaderSize)
 	}
 	if err := c.Do(&batch); err != nil {
 		return fail(err, "reading the region header")
 	}
 	blanks := 0
-	for i := range headerCopies {
-		h, blank, err := decodeHeader(c.Thread().Bytes(buf+uint32(i)*regionHeader, regionHeader), i)
+	for i := range HeaderCopies {
+		h, blank, err := ParseHeaderCopy(c.Thread().Bytes(buf+uint32(i)*RegionHeaderSize, RegionHeaderSize), i)
 		if blank {
 			blanks++
 		}
@@ -474,12 +412,12 @@ func (s *Space) greet(c *rdma.Coro, b rdma.BladeID) (info rdma.BladeInfo, blank 
 		}
 	}
 	s.mu.Lock()
-	h := s.layout.headerOf(b)
+	h := s.layout.HeaderOf(b)
 	s.mu.Unlock()
 	if h.Size == 0 {
 		h.Size = info.Size
 	}
-	return info, blanks == headerCopies, s.writeHeader(c, h, info.Key, buf)
+	return info, blanks == HeaderCopies, s.writeHeader(c, h, info.Key, buf)
 }
 
 // addLogs gives a blade that comes up again a segment in every row of logs.
@@ -497,14 +435,14 @@ func (s *Space) addLogs(l *Layout, b rdma.BladeID) error {
 		}
 	}
 	clean := slices.Clone(s.clean[b])
-	for row := range l.logRows() {
+	for row := range l.LogRows() {
 		if has[row] {
 			continue
 		}
-		r := Replica{Blade: b, Base: l.base(l.Blades[b].Used)}
+		r := Replica{Blade: b, Base: l.Base(l.Blades[b].Used)}
 		if n := len(clean); n > 0 {
 			r.Base, clean = clean[n-1], clean[:n-1]
-		} else if l.Blades[b].Used < l.slots(b) {
+		} else if l.Blades[b].Used < l.Slots(b) {
 			l.Blades[b].Used++
 		} else {
 			return s.noSpace(logsOf, 1, nil)
@@ -519,8 +457,8 @@ func (s *Space) addLogs(l *Layout, b rdma.BladeID) error {
 		l.Segments[id].Backed = 0
 		parts := [][2]uint64{{r.Base, uint64(l.SegmentSize)}}
 		if s.opts.Parts {
-			l.Segments[id].Backed = l.part(partUnit)
-			parts = append(l.logParts(row, r.Base), [2]uint64{r.Base, uint64(l.Backed(id))})
+			l.Segments[id].Backed = l.Part(layout.PartUnit)
+			parts = append(l.LogParts(row, r.Base), [2]uint64{r.Base, uint64(l.Backed(id))})
 		}
 		for _, part := range parts {
 			if err := s.provision(b, part[0], part[1]); err != nil {

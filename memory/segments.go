@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -15,9 +16,9 @@ import (
 func (s *Space) place(kind SegmentKind, class Class, copies, blade int, what string) (Placement, error) {
 	l := s.layout
 	room := func(b int) bool {
-		return (l.stays(b) || kind == KindLog && l.Blades[b].State == BladeUp) && s.vacant(l, b)
+		return (l.Stays(b) || kind == KindLog && l.Blades[b].State == BladeUp) && s.vacant(l, b)
 	}
-	copies = min(copies, max(l.stayingBlades(), 1)) // the others follow when there are blades for them: see rebuild.go
+	copies = min(copies, max(l.StayingBlades(), 1)) // the others follow when there are blades for them: see rebuild.go
 	var free []int
 	for b := range l.Blades {
 		if room(b) {
@@ -57,7 +58,7 @@ func (s *Space) noSpace(what string, copies int, backing error) *NoSpaceError {
 	e := &NoSpaceError{What: what, Need: uint64(l.SegmentSize), Copies: copies, Backing: backing}
 	for b := range l.Blades {
 		var free, size uint64
-		if l.stays(b) {
+		if l.Stays(b) {
 			free, size = s.free(rdma.BladeID(b)), l.Blades[b].Size
 		}
 		e.Free, e.Sizes = append(e.Free, free), append(e.Sizes, size)
@@ -68,7 +69,7 @@ func (s *Space) noSpace(what string, copies int, backing error) *NoSpaceError {
 // free is how many bytes a blade has in places for segments that none has. The caller holds the lock.
 func (s *Space) free(b rdma.BladeID) uint64 {
 	l := s.layout
-	return (uint64(l.slots(b)-l.Blades[b].Used) + uint64(len(s.clean[b]))) * uint64(l.SegmentSize)
+	return (uint64(l.Slots(b)-l.Blades[b].Used) + uint64(len(s.clean[b]))) * uint64(l.SegmentSize)
 }
 
 // Room is how much memory a blade has, in bytes.
@@ -87,7 +88,7 @@ func (s *Space) Room() []Room {
 	for b := range rooms {
 		x := &s.layout.Blades[b]
 		rooms[b] = Room{Blade: rdma.BladeID(b), Size: x.Size, Down: x.State == BladeDown}
-		if l := s.layout; l.stays(b) {
+		if l := s.layout; l.Stays(b) {
 			rooms[b].Free = s.free(rdma.BladeID(b))
 		}
 	}
@@ -96,7 +97,7 @@ func (s *Space) Room() []Room {
 
 // vacant reports whether a blade has a place for a segment.
 func (s *Space) vacant(l *Layout, b int) bool {
-	return len(s.clean[rdma.BladeID(b)]) > 0 || l.Blades[b].Used < l.slots(rdma.BladeID(b))
+	return len(s.clean[rdma.BladeID(b)]) > 0 || l.Blades[b].Used < l.Slots(rdma.BladeID(b))
 }
 
 // vacancy is where the next segment of a blade goes that has a place for it: one
@@ -105,7 +106,7 @@ func (s *Space) vacancy(l *Layout, b int) uint64 {
 	if c := s.clean[rdma.BladeID(b)]; len(c) > 0 {
 		return c[len(c)-1]
 	}
-	return l.base(l.Blades[b].Used)
+	return l.Base(l.Blades[b].Used)
 }
 
 // occupy notes that places are taken.
@@ -142,18 +143,18 @@ func (s *Space) addSegments(what string, segs ...Segment) (SegmentID, error) {
 			return 0, err
 		}
 		for _, r := range seg.Placement.Replicas[:seg.Placement.N] {
-			if r.Base == l.base(used[r.Blade].Used) {
+			if r.Base == l.Base(used[r.Blade].Used) {
 				used[r.Blade].Used++
 			}
 		}
-		changes = append(changes, segmentEntry(first+SegmentID(i), seg))
+		changes = append(changes, layout.EntryOfSegment(first+SegmentID(i), seg))
 	}
 	for b := range used {
 		if used[b] != l.Blades[b] {
-			changes = append(changes, bladeEntry(rdma.BladeID(b), used[b]))
+			changes = append(changes, layout.EntryOfBlade(rdma.BladeID(b), used[b]))
 		}
 	}
-	changes = append(changes, l.stateEntry(len(l.Segments)-1+len(segs), len(l.Tables), len(l.Coordinators)))
+	changes = append(changes, l.EntryOfState(len(l.Segments)-1+len(segs), len(l.Tables), len(l.Coordinators)))
 	if err := s.commit(changes...); err != nil {
 		return 0, err
 	}
@@ -182,7 +183,7 @@ func (s *Space) addLogRow() error {
 	var segs []Segment
 	backed := uint32(0)
 	if s.opts.Parts {
-		backed = l.part(partUnit)
+		backed = l.Part(layout.PartUnit)
 	}
 	for b := range l.Blades {
 		if l.Blades[b].State != BladeUp {

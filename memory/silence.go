@@ -18,8 +18,8 @@ func (s *Space) Silence(processes ...uint32) {
 	defer s.mu.Unlock()
 	silent := slices.DeleteFunc(slices.Clone(processes), func(id uint32) bool { return id == 0 || id == s.process })
 	for _, id := range s.silent {
-		left := func(c CoordinatorEntry) bool { return s.layout.holder(c) == id }
-		if !slices.Contains(silent, id) && s.layout.process(id) == nil && slices.ContainsFunc(s.layout.Coordinators, left) {
+		left := func(c CoordinatorEntry) bool { return s.layout.Holder(c) == id }
+		if !slices.Contains(silent, id) && s.layout.Process(id) == nil && slices.ContainsFunc(s.layout.Coordinators, left) {
 			silent = append(silent, id)
 		}
 	}
@@ -31,17 +31,5 @@ func (s *Space) Silence(processes ...uint32) {
 
 // silenced reports whether the process that a coordinator, or the claim on it, belongs to is silent. The caller holds the lock.
 func (s *Space) silenced(c CoordinatorEntry) bool {
-	return len(s.silent) > 0 && c.Until != 0 && slices.Contains(s.silent, s.layout.holder(c))
-}
-
-// holder is the process that a coordinator, or the claim on it, belongs to. A claim is in the name of a process, or of one of its
-// coordinators.
-func (l *Layout) holder(c CoordinatorEntry) uint32 {
-	if !c.Recovering {
-		return c.Process
-	}
-	if by := l.coordinator(c.By); by != nil {
-		return by.Process
-	}
-	return c.By
+	return len(s.silent) > 0 && c.Until != 0 && slices.Contains(s.silent, s.layout.Holder(c))
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"txnode/memory/internal/mum"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -185,7 +186,7 @@ func (o *opening) alive(l *Layout) (ids []uint32) {
 
 // open is Open; errAgain: another process has changed the catalog meanwhile.
 func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, x *opening, o Options) (s *Space, err error) {
-	l, rev, err := loadLayout(cat)
+	l, rev, err := layout.Load(cat)
 	if err != nil {
 		return nil, err
 	}
@@ -335,7 +336,7 @@ func (s *Space) SegmentSize() uint32 { return s.opts.SegmentSize }
 func (s *Space) Layout() *Layout {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.layout.clone()
+	return s.layout.Clone()
 }
 
 // Close detaches. Allocators must be closed first; coordinators that are still
@@ -407,7 +408,7 @@ func (s *Space) publish() {
 	v := l.View(s.mine)
 	clear(s.ownerless)
 	for i := range l.Segments {
-		if g := &l.Segments[i]; l.Shared && g.Placement.N > 0 && g.Kind != KindLog && l.process(g.Owner) == nil {
+		if g := &l.Segments[i]; l.Shared && g.Placement.N > 0 && g.Kind != KindLog && l.Process(g.Owner) == nil {
 			if s.ownerless == nil {
 				s.ownerless = map[spread][]SegmentID{}
 			}
@@ -416,7 +417,7 @@ func (s *Space) publish() {
 		}
 	}
 	if old := s.view.Load(); old != nil {
-		v.follow(old, s.skipped)
+		v.Follow(old, s.skipped)
 	}
 	s.skipped = false
 	s.view.Store(v)

@@ -182,7 +182,7 @@ func (s *Space) outlives(owner uint32) bool {
 		return true
 	}
 	_, err := s.findCoordinator(owner)
-	return err == nil || s.layout.process(owner) != nil
+	return err == nil || s.layout.Process(owner) != nil
 }
 
 // Sift returns those of the free blocks, which a walk has found, that are in segments of this process, and were

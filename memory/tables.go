@@ -8,39 +8,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
-)
 
-// Limits of tables.
-const (
-	MaxTables       = 1<<16 - 1
-	MaxTableName    = 255
-	MaxTableOptions = 1 << 16 // bytes
-)
-
-// Table is what the catalog knows of a table.
-type Table struct {
-	ID      uint16
-	Name    string
-	Root    Addr   // extent, or block, of the root of its index; 0 until set
-	Options []byte // opaque: the transaction layer's
-	State   TableState
-	// Nodes, of an ordered table, is the class of the blocks that the nodes of its index have, and MaxKey the length of its
-	// longest key in bytes; 0: the table has a hash index, which lies in extents.
-	Nodes  Class
-	MaxKey uint16
-}
-
-// Ordered reports whether the table has an ordered index, whose nodes are blocks.
-func (t *Table) Ordered() bool { return t.Nodes > 0 }
-
-// TableState is how far a table is in its life. Its number and its entry stay for ever.
-type TableState uint8
-
-// States of tables.
-const (
-	TableLive     TableState = iota
-	TableDropping            // it is not in use any more, and its records are being freed
-	TableDropped             // nothing is left of it
+	"txnode/memory/layout"
 )
 
 // CreateTable records a table. Its number is never reused. A table of that name without a root,
@@ -82,14 +51,14 @@ func (s *Space) createTable(name string, options []byte, nodes Class, maxKey uin
 			if t.Root != 0 {
 				return fmt.Errorf("%w: %q", ErrTableExists, name)
 			}
-			if p := l.mender(uint32(t.ID)); p != 0 && p != s.process { // it is being made
+			if p := l.Mender(uint32(t.ID)); p != 0 && p != s.process { // it is being made
 				t.Options = slices.Clone(t.Options)
 				made = t
 				return nil
 			}
 			t.Options, t.Nodes, t.MaxKey = slices.Clone(options), nodes, maxKey
 			if was := &l.Tables[i]; !bytes.Equal(t.Options, was.Options) || t.Nodes != was.Nodes || t.MaxKey != was.MaxKey {
-				if err := s.commit(tableEntry(t)); err != nil {
+				if err := s.commit(layout.EntryOfTable(t)); err != nil {
 					return err
 				}
 				l.Tables[i] = t
@@ -102,7 +71,7 @@ func (s *Space) createTable(name string, options []byte, nodes Class, maxKey uin
 			return fmt.Errorf("%w: of tables, of which a database has %d at most", ErrExhausted, MaxTables)
 		}
 		t := Table{ID: uint16(len(l.Tables) + 1), Name: strings.Clone(name), Options: slices.Clone(options), Nodes: nodes, MaxKey: maxKey}
-		if err := s.commit(tableEntry(t), l.stateEntry(len(l.Segments)-1, len(l.Tables)+1, len(l.Coordinators))); err != nil {
+		if err := s.commit(layout.EntryOfTable(t), l.EntryOfState(len(l.Segments)-1, len(l.Tables)+1, len(l.Coordinators))); err != nil {
 			return err
 		}
 		l.Tables = append(l.Tables, t)
@@ -125,14 +94,14 @@ func (s *Space) SetTableRoot(id uint16, root Addr) error {
 			return fmt.Errorf("%w: %d", ErrNoTable, id)
 		}
 		t := l.Tables[id-1]
-		if s.opts.Shared && (t.Root != 0 || t.State != TableLive || l.mender(uint32(id)) != s.process) {
+		if s.opts.Shared && (t.Root != 0 || t.State != TableLive || l.Mender(uint32(id)) != s.process) {
 			return fmt.Errorf("%w: %q: another process has made it, or makes it", ErrTableExists, t.Name)
 		}
 		t.Root = root
-		if !l.validRoot(&t) {
+		if !l.ValidRoot(&t) {
 			return fmt.Errorf("memory: root %v of table %d is in no segment of its kind", root, id)
 		}
-		if err := s.commit(tableEntry(t)); err != nil {
+		if err := s.commit(layout.EntryOfTable(t)); err != nil {
 			return err
 		}
 		l.Tables[id-1] = t
@@ -174,7 +143,7 @@ func (s *Space) ChangeTables(changes ...TableChange) error {
 			if x.Was != nil && !bytes.Equal(t.Options, x.Was) {
 				return fmt.Errorf("%w: the options of table %q", ErrRevision, t.Name)
 			}
-			if p := l.mender(uint32(x.ID)); x.Unmade && t.State == TableLive && (t.Root != 0 || p != 0 && p != s.process) {
+			if p := l.Mender(uint32(x.ID)); x.Unmade && t.State == TableLive && (t.Root != 0 || p != 0 && p != s.process) {
 				return fmt.Errorf("%w: %q: it was made, or another process makes it", ErrTableExists, t.Name)
 			}
 			if x.Options != nil {
@@ -186,7 +155,7 @@ func (s *Space) ChangeTables(changes ...TableChange) error {
 			if x.forget {
 				t.State, t.Root = TableDropped, 0
 			}
-			tables[i], entries[i] = t, tableEntry(t)
+			tables[i], entries[i] = t, layout.EntryOfTable(t)
 		}
 		if err := s.commit(entries...); err != nil {
 			return err
@@ -218,5 +187,5 @@ func (s *Space) Tables() ([]Table, error) {
 	if s.closed != nil {
 		return nil, s.closed
 	}
-	return s.layout.clone().Tables, nil
+	return s.layout.Clone().Tables, nil
 }

@@ -1,5 +1,7 @@
 package memory
 
+import "txnode/memory/layout"
+
 // bereft notes the loss of a blade with which nobody was declared dead, since no coordinator
 // was open: nobody is forgotten later. What dead ones have left, and no sweep has come to,
 // may have been on the blade all the same. The caller holds the lock.
@@ -65,7 +67,7 @@ func (s *Space) sweepAgain() error {
 		return err
 	}
 	if !s.layout.Unswept || s.layout.Spared {
-		if err := s.commit(sweepEntry(s.hollow, false)); err != nil {
+		if err := s.commit(layout.EntryOfSweep(s.hollow, false)); err != nil {
 			return err
 		}
 		s.layout.Unswept, s.layout.Hollow, s.layout.Spared = true, s.hollow, false
@@ -86,7 +88,7 @@ func (s *Space) Swept(generation uint64) error {
 		if s.owing = false; !s.layout.Unswept {
 			return nil
 		}
-		if err := s.commit(Entry{Key: keySweep}); err != nil {
+		if err := s.commit(Entry{Key: layout.KeySweep}); err != nil {
 			return err
 		}
 		s.layout.Unswept, s.layout.Hollow, s.layout.Spared = false, false, false
@@ -109,7 +111,7 @@ func (s *Space) SweptBeside(generation uint64) error {
 		if s.owing = false; !l.Unswept || l.Spared {
 			return nil
 		}
-		if err := s.commit(sweepEntry(l.Hollow, true)); err != nil {
+		if err := s.commit(layout.EntryOfSweep(l.Hollow, true)); err != nil {
 			return err
 		}
 		l.Spared = true
@@ -152,7 +154,7 @@ func (s *Space) Fastened(generation uint64) error {
 		if !s.layout.Loose || s.sweeps != generation {
 			return nil
 		}
-		if err := s.commit(Entry{Key: keyLoose}); err != nil {
+		if err := s.commit(Entry{Key: layout.KeyLoose}); err != nil {
 			return err
 		}
 		s.layout.Loose = false

@@ -1,4 +1,4 @@
-package memory
+package layout
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 // ErrLost: no blade would be left, and nothing has changed. ErrLayout: the database was not closed,
 // and has promised to survive a loss of power, which takes all of its blades.
 func Bury(cat Catalog, blades ...rdma.BladeID) error {
-	l, rev, err := loadLayout(cat)
+	l, rev, err := Load(cat)
 	if err != nil {
 		return err
 	}
@@ -25,12 +25,12 @@ func Bury(cat Catalog, blades ...rdma.BladeID) error {
 	if l.Checkpoint != 0 {
 		return fmt.Errorf("%w: catalog %s: %s", ErrLayout, cat.Name(), unburied)
 	}
-	old := l.entries()
-	if err := l.bury(blades); err != nil {
+	old := l.Entries()
+	if err := l.Bury(blades); err != nil {
 		return err
 	}
-	if l.Epoch == maxEpoch {
-		return fmt.Errorf("%w: of epochs: %s", ErrExhausted, anew)
+	if l.Epoch == MaxEpoch {
+		return fmt.Errorf("%w: of epochs: %s", ErrExhausted, Anew)
 	}
 	l.Epoch++
 	for b := range l.Blades {
@@ -39,21 +39,21 @@ func Bury(cat Catalog, blades ...rdma.BladeID) error {
 	if err := l.Validate(); err != nil {
 		return err
 	}
-	if _, err := cat.Apply(rev, difference(old, l.entries())); err != nil {
+	if _, err := cat.Apply(rev, Difference(old, l.Entries())); err != nil {
 		return fmt.Errorf("memory: catalog %s: %w", cat.Name(), err)
 	}
 	return nil
 }
 
-// bury declares blades lost that no process uses, and their transactions undecided.
-func (l *Layout) bury(blades []rdma.BladeID) error {
+// Bury declares blades lost that no process uses, and their transactions undecided.
+func (l *Layout) Bury(blades []rdma.BladeID) error {
 	for _, b := range blades {
 		switch {
 		case int(b) >= len(l.Blades):
 			return fmt.Errorf("memory: blade %d of %d: %w", b, len(l.Blades), rdma.ErrBladeDown)
 		case l.Blades[b].State == BladeDown:
 			continue
-		case l.upBlades() == 1:
+		case l.UpBlades() == 1:
 			return &BladeError{Blade: b, Name: fmt.Sprintf("blade %d", b), Err: ErrLost, What: "it is the last one, and no blade would be left"}
 		}
 		l.TakeDown(b)

@@ -1,4 +1,4 @@
-package memory
+package layout
 
 import (
 	"encoding/binary"
@@ -26,17 +26,17 @@ func TestHeaderDump(t *testing.T) {
 		var i int
 		d.ScanArgs(t, "copy", &i)
 		h := testHeader()
-		var p [regionHeader]byte
-		h.encode(p[:], i)
+		var p [RegionHeaderSize]byte
+		h.EncodeTo(p[:], i)
 		var b strings.Builder
-		for w := 0; w < regionHeader; w += 8 {
+		for w := 0; w < RegionHeaderSize; w += 8 {
 			text := strings.Map(func(r rune) rune {
 				if r < ' ' || r > '~' {
 					return '.'
 				}
 				return r
 			}, string(p[w:w+8]))
-			fmt.Fprintf(&b, "%04x  % x  |%s|  %016x  %s\n", headerOffset(i)+uint64(w), p[w:w+8], text, binary.LittleEndian.Uint64(p[w:]), notes[w/8])
+			fmt.Fprintf(&b, "%04x  % x  |%s|  %016x  %s\n", HeaderOffset(i)+uint64(w), p[w:w+8], text, binary.LittleEndian.Uint64(p[w:]), notes[w/8])
 		}
 		return strings.ReplaceAll(b.String(), " \n", "\n")
 	})
@@ -61,7 +61,7 @@ func TestJudge(t *testing.T) {
 		"later":              {func(h *RegionHeader) { h.Epoch++ }, HeaderAhead},
 		"larger":             {func(h *RegionHeader) { h.Size++ }, HeaderAhead},
 	} {
-		h := l.headerOf(1)
+		h := l.HeaderOf(1)
 		x.change(&h)
 		if got := l.Judge(1, &h); got != x.want {
 			t.Errorf("%s: %d, want %d", name, got, x.want)
@@ -70,41 +70,41 @@ func TestJudge(t *testing.T) {
 }
 
 func TestHeaderRoundTrip(t *testing.T) {
-	for i := range headerCopies {
+	for i := range HeaderCopies {
 		h := testHeader()
-		var p [regionHeader]byte
-		h.encode(p[:], i)
-		got, blank, err := decodeHeader(p[:], i)
+		var p [RegionHeaderSize]byte
+		h.EncodeTo(p[:], i)
+		got, blank, err := ParseHeaderCopy(p[:], i)
 		if got != h || blank || err != nil {
 			t.Errorf("copy %d: %+v, %v, %v", i, got, blank, err)
 		}
-		if _, _, err := decodeHeader(p[:], 1-i); !errors.Is(err, ErrDamaged) {
+		if _, _, err := ParseHeaderCopy(p[:], 1-i); !errors.Is(err, ErrDamaged) {
 			t.Errorf("copy %d in the place of the other: %v", i, err)
 		}
 	}
 }
 
 func TestHeaderFaults(t *testing.T) {
-	var p [regionHeader]byte
-	if _, blank, err := decodeHeader(p[:], 0); !blank || err != nil {
+	var p [RegionHeaderSize]byte
+	if _, blank, err := ParseHeaderCopy(p[:], 0); !blank || err != nil {
 		t.Errorf("zeroes: blank %v, %v", blank, err)
 	}
 	h := testHeader()
-	for bit := range regionHeader * 8 {
-		h.encode(p[:], 0)
+	for bit := range RegionHeaderSize * 8 {
+		h.EncodeTo(p[:], 0)
 		p[bit/8] ^= 1 << (bit % 8)
 		want := ErrDamaged
 		if bit < 64 {
 			want = ErrForeign
 		}
-		if _, blank, err := decodeHeader(p[:], 0); blank || !errors.Is(err, want) {
+		if _, blank, err := ParseHeaderCopy(p[:], 0); blank || !errors.Is(err, want) {
 			t.Errorf("bit %d flipped: blank %v, %v", bit, blank, err)
 		}
 	}
-	h.encode(p[:], 0)
+	h.EncodeTo(p[:], 0)
 	p[8]++
 	reseal(p[:], 0)
-	if _, _, err := decodeHeader(p[:], 0); !errors.Is(err, ErrFormat) {
+	if _, _, err := ParseHeaderCopy(p[:], 0); !errors.Is(err, ErrFormat) {
 		t.Errorf("a later version: %v", err)
 	}
 }
@@ -116,7 +116,7 @@ func TestParseRegionHeader(t *testing.T) {
 		p := make([]byte, 8192)
 		for i, h := range []*RegionHeader{a, b} {
 			if h != nil {
-				h.encode(p[headerOffset(i):], i)
+				h.EncodeTo(p[HeaderOffset(i):], i)
 			}
 		}
 		return p
@@ -152,28 +152,28 @@ func TestParseRegionHeader(t *testing.T) {
 
 func FuzzHeader(f *testing.F) {
 	h := testHeader()
-	var p [regionHeader]byte
-	h.encode(p[:], 1)
+	var p [RegionHeaderSize]byte
+	h.EncodeTo(p[:], 1)
 	f.Add(p[:], false)
 	f.Add(p[:], true)
-	f.Add(make([]byte, regionHeader), true)
+	f.Add(make([]byte, RegionHeaderSize), true)
 	f.Fuzz(func(t *testing.T, p []byte, fix bool) {
-		if len(p) < regionHeader {
+		if len(p) < RegionHeaderSize {
 			return
 		}
-		p = append([]byte(nil), p[:regionHeader]...)
+		p = append([]byte(nil), p[:RegionHeaderSize]...)
 		if fix {
 			binary.LittleEndian.PutUint64(p, regionMagic)
 			reseal(p, 1)
 		}
-		h, blank, err := decodeHeader(p, 1)
+		h, blank, err := ParseHeaderCopy(p, 1)
 		if err != nil || blank {
 			return
 		}
 		// What was accepted says everything that is in the bytes, but for those
 		// that are reserved.
-		var again [regionHeader]byte
-		h.encode(again[:], 1)
+		var again [RegionHeaderSize]byte
+		h.EncodeTo(again[:], 1)
 		p[15], p[48], p[49], p[50], p[51], p[52], p[53], p[54], p[55] = 0, 0, 0, 0, 0, 0, 0, 0, 0
 		reseal(p, 1)
 		if string(again[:]) != string(p) {
@@ -203,7 +203,7 @@ func TestCatalogDump(t *testing.T) {
 	}
 	datadriven.RunTest(t, "testdata/catalog", func(t *testing.T, d *datadriven.TestData) string {
 		var b strings.Builder
-		for _, e := range l.entries() {
+		for _, e := range l.Entries() {
 			fmt.Fprintf(&b, "%s\n", e.Key)
 			for at := 0; at < len(e.Value); at += 8 {
 				note := ""

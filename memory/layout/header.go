@@ -1,4 +1,4 @@
-package memory
+package layout
 
 import (
 	"encoding/binary"
@@ -19,11 +19,11 @@ import (
 //	48  0
 //	56  checksum of the words before it, seeded by the copy's offset
 const (
-	regionMagic   = 0x67726564_6f6e7874 // "txnoderg"
-	regionVersion = 3
-	regionHeader  = 64
-	headerCopies  = 2
-	headerStride  = 4096
+	regionMagic      = 0x67726564_6f6e7874 // "txnoderg"
+	regionVersion    = 3
+	RegionHeaderSize = 64
+	HeaderCopies     = 2
+	HeaderStride     = 4096
 )
 
 // The last page of the header area belongs to no structure: tools that test a blade READ, WRITE and swap words there, several at
@@ -31,7 +31,7 @@ const (
 const (
 	ScratchOffset = HeaderArea - ScratchBytes
 	ScratchBytes  = 4 << 10
-	_             = uint(ScratchOffset - headerStride*headerCopies) // it is behind the headers
+	_             = uint(ScratchOffset - HeaderStride*HeaderCopies) // it is behind the headers
 )
 
 // RegionHeader is what a blade says of itself.
@@ -45,24 +45,25 @@ type RegionHeader struct {
 	Size        uint64
 }
 
-// headerOffset is where copy i of the header is.
-func headerOffset(i int) uint64 { return uint64(i) * headerStride }
+// HeaderOffset is where copy i of the header is.
+func HeaderOffset(i int) uint64 { return uint64(i) * HeaderStride }
 
-// encode writes copy i of the header to p.
-func (h *RegionHeader) encode(p []byte, i int) {
-	clear(p[:regionHeader])
+// EncodeTo writes copy i of the header to p.
+func (h *RegionHeader) EncodeTo(p []byte, i int) {
+	clear(p[:RegionHeaderSize])
 	binary.LittleEndian.PutUint64(p, regionMagic)
 	binary.LittleEndian.PutUint64(p[8:], regionVersion|uint64(h.Blade)<<16|uint64(h.Blades)<<32|uint64(h.Backups)<<48)
 	binary.LittleEndian.PutUint64(p[16:], uint64(h.SegmentSize)|uint64(h.Epoch)<<32)
 	copy(p[24:40], h.UUID[:])
 	binary.LittleEndian.PutUint64(p[40:], h.Size)
-	binary.LittleEndian.PutUint64(p[56:], mum.Sum(headerOffset(i), p[:56]))
+	binary.LittleEndian.PutUint64(p[56:], mum.Sum(HeaderOffset(i), p[:56]))
 }
 
-// decodeHeader reads copy i of a header. blank means that all bytes are zero;
-// otherwise err is nil, ErrForeign (no header at all), ErrFormat or ErrDamaged.
-func decodeHeader(p []byte, i int) (h RegionHeader, blank bool, err error) {
-	p = p[:regionHeader]
+// ParseHeaderCopy reads copy i of a region's header from p, RegionHeaderSize bytes
+// at least. blank: all of them are zero. Otherwise err is nil, ErrForeign (no
+// header at all), ErrFormat or ErrDamaged.
+func ParseHeaderCopy(p []byte, i int) (h RegionHeader, blank bool, err error) {
+	p = p[:RegionHeaderSize]
 	blank = true
 	for _, b := range p {
 		blank = blank && b == 0
@@ -70,7 +71,7 @@ func decodeHeader(p []byte, i int) (h RegionHeader, blank bool, err error) {
 	if blank {
 		return h, true, nil
 	}
-	sum := mum.Sum(headerOffset(i), p[:56]) == binary.LittleEndian.Uint64(p[56:])
+	sum := mum.Sum(HeaderOffset(i), p[:56]) == binary.LittleEndian.Uint64(p[56:])
 	if binary.LittleEndian.Uint64(p) != regionMagic {
 		return h, false, fmt.Errorf("%w: it does not start with a region header", ErrForeign)
 	}
@@ -99,12 +100,12 @@ func ParseRegionHeader(p []byte) (RegionHeader, error) {
 	var best RegionHeader
 	var first error
 	found := false
-	for i := range headerCopies {
-		at := headerOffset(i)
-		if uint64(len(p)) < at+regionHeader {
+	for i := range HeaderCopies {
+		at := HeaderOffset(i)
+		if uint64(len(p)) < at+RegionHeaderSize {
 			return best, fmt.Errorf("%w: %d bytes are too few for a region header", ErrDamaged, len(p))
 		}
-		h, blank, err := decodeHeader(p[at:], i)
+		h, blank, err := ParseHeaderCopy(p[at:], i)
 		switch {
 		case blank:
 		case err == nil && (!found || h.Epoch > best.Epoch):
@@ -122,8 +123,8 @@ func ParseRegionHeader(p []byte) (RegionHeader, error) {
 	return best, first
 }
 
-// headerOf is the header that a blade should have.
-func (l *Layout) headerOf(b rdma.BladeID) RegionHeader {
+// HeaderOf is the header that a blade should have.
+func (l *Layout) HeaderOf(b rdma.BladeID) RegionHeader {
 	return RegionHeader{
 		Blade: b, Blades: len(l.Blades), Backups: l.Backups, SegmentSize: l.SegmentSize,
 		Epoch: l.Epoch, UUID: l.UUID, Size: l.Blades[b].Size,
@@ -145,7 +146,7 @@ const (
 
 // Judge compares what a blade says of itself with what the layout says of it.
 func (l *Layout) Judge(b rdma.BladeID, h *RegionHeader) HeaderFault {
-	want := l.headerOf(b)
+	want := l.HeaderOf(b)
 	switch {
 	case h.UUID != want.UUID:
 		return HeaderForeign
@@ -159,4 +160,11 @@ func (l *Layout) Judge(b rdma.BladeID, h *RegionHeader) HeaderFault {
 		return HeaderAhead
 	}
 	return HeaderSound
+}
+
+// Encode returns the bytes of copy i of the header.
+func (h RegionHeader) Encode(i int) []byte {
+	p := make([]byte, RegionHeaderSize)
+	h.EncodeTo(p, i)
+	return p
 }

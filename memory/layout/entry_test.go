@@ -1,4 +1,4 @@
-package memory
+package layout
 
 import (
 	"bytes"
@@ -36,9 +36,9 @@ func randomLayout(r *rand.Rand) *Layout {
 		l.Blades = append(l.Blades, Blade{Size: HeaderArea + 100<<18, State: BladeState(r.IntN(8) / 7), Key: rdma.Key(r.Uint32N(2) * r.Uint32()), Incarnation: r.Uint64()})
 	}
 	add := func(s Segment, blades ...int) {
-		s.Backed = uint32(r.IntN(4)) * partUnit
+		s.Backed = uint32(r.IntN(4)) * PartUnit
 		for _, b := range blades {
-			s.Placement.Replicas[s.Placement.N] = Replica{rdma.BladeID(b), l.base(l.Blades[b].Used)}
+			s.Placement.Replicas[s.Placement.N] = Replica{rdma.BladeID(b), l.Base(l.Blades[b].Used)}
 			s.Placement.N++
 			l.Blades[b].Used++
 		}
@@ -100,7 +100,7 @@ func randomLayout(r *rand.Rand) *Layout {
 		for id, s := range l.Segments {
 			if s.Kind == KindIndex && r.IntN(2) > 0 {
 				x.Lost, x.Passing = r.IntN(2) > 0, false
-				x.Addr, x.Size = MakeAddr(SegmentID(id), 2*tableGranules(l.SegmentSize)*granule(l.SegmentSize)), 1+r.Uint32N(1000)
+				x.Addr, x.Size = MakeAddr(SegmentID(id), 2*TableGranules(l.SegmentSize)*Granule(l.SegmentSize)), 1+r.Uint32N(1000)
 			}
 		}
 		l.Reserved = append(l.Reserved, x)
@@ -114,7 +114,7 @@ func randomLayout(r *rand.Rand) *Layout {
 // same compares layouts; nothing and an empty list are the same.
 func same(a, b *Layout) bool {
 	norm := func(l *Layout) *Layout {
-		l = l.clone()
+		l = l.Clone()
 		for i := range l.Tables {
 			l.Tables[i].Options = append([]byte{}, l.Tables[i].Options...)
 		}
@@ -135,7 +135,7 @@ func TestLayoutRoundTrip(t *testing.T) {
 		if err := l.Validate(); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		entries := l.entries()
+		entries := l.Entries()
 		if !slices.IsSortedFunc(entries, func(a, b Entry) int { return strings.Compare(a.Key, b.Key) }) {
 			t.Fatalf("seed %d: entries are out of order", seed)
 		}
@@ -154,7 +154,7 @@ func TestEntriesOfClusters(t *testing.T) {
 	}
 	for seed := range uint64(20) {
 		l := randomLayout(rand.New(rand.NewPCG(seed, 5)))
-		entries := append(l.entries(), servers...)
+		entries := append(l.Entries(), servers...)
 		slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Key, b.Key) })
 		was := slices.Clone(entries)
 		got, err := decodeLayout(entries)
@@ -164,7 +164,7 @@ func TestEntriesOfClusters(t *testing.T) {
 		if !reflect.DeepEqual(entries, was) {
 			t.Fatalf("seed %d: the caller's entries have changed", seed)
 		}
-		if changes := difference(own(entries), l.entries()); len(changes) > 0 {
+		if changes := Difference(OwnEntries(entries), l.Entries()); len(changes) > 0 {
 			t.Fatalf("seed %d: they are changes of the layout: %v", seed, changes)
 		}
 	}
@@ -181,7 +181,7 @@ func TestDamagedEntries(t *testing.T) {
 	for seed := uint64(0); l == nil || len(l.Tables) < 2 || len(l.Coordinators) < 2 || len(l.Segments) < 8; seed++ {
 		l = randomLayout(rand.New(rand.NewPCG(seed, 2)))
 	}
-	entries := l.entries()
+	entries := l.Entries()
 	damaged := func(what string, key string, e []Entry) {
 		t.Helper()
 		got, err := decodeLayout(e)
@@ -201,7 +201,7 @@ func TestDamagedEntries(t *testing.T) {
 			e[i].Value = e[i].Value[:n]
 			damaged("a shortened", e[i].Key, e)
 		}
-		if k := entries[i].Key; k != keySweep && k != keyLoose && k != keyCheckpoint && !strings.HasPrefix(k, prefixMend) && !strings.HasPrefix(k, prefixReserved) { // these may be there or not
+		if k := entries[i].Key; k != KeySweep && k != KeyLoose && k != keyCheckpoint && !strings.HasPrefix(k, PrefixMend) && !strings.HasPrefix(k, prefixReserved) { // these may be there or not
 			damaged("without", k, slices.Delete(slices.Clone(entries), i, i+1))
 		}
 		e := slices.Clone(entries)
@@ -224,7 +224,7 @@ func TestWrongPayloads(t *testing.T) {
 	for seed := uint64(0); l == nil || len(l.Tables) < 1 || len(l.Coordinators) < 1 || len(l.Segments) < 4; seed++ {
 		l = randomLayout(rand.New(rand.NewPCG(seed, 9)))
 	}
-	entries := l.entries()
+	entries := l.Entries()
 	for i, good := range entries {
 		kind := entryKind(good.Value[0])
 		p, err := unseal(good, kind)
@@ -241,7 +241,7 @@ func TestWrongPayloads(t *testing.T) {
 		}
 		for n := range p {
 			older := good.Key == keyState && l.Opened != 0 && n == len(p)-4 // of before that was noted
-			if good.Key != keySweep && !older {                             // that without payload says less
+			if good.Key != KeySweep && !older {                             // that without payload says less
 				try("cut short", sealAs(good.Value[1], good.Key, kind, p[:n]), ErrDamaged)
 			}
 		}
@@ -405,7 +405,7 @@ func TestDifference(t *testing.T) {
 		}
 		return out
 	}
-	got := difference(e("a1 b2 c3"), e("a1 b9 d4"))
+	got := Difference(e("a1 b2 c3"), e("a1 b9 d4"))
 	want := []Entry{{"b", []byte("9")}, {"d", []byte("4")}, {"c", nil}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
@@ -419,13 +419,13 @@ func FuzzCatalog(f *testing.F) {
 	raced.Skip(f)
 	for seed := range uint64(8) {
 		l := randomLayout(rand.New(rand.NewPCG(seed, 3)))
-		for i, e := range l.entries() {
+		for i, e := range l.Entries() {
 			f.Add(seed, i, e.Key, e.Value)
 		}
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, i int, key string, value []byte) {
 		l := randomLayout(rand.New(rand.NewPCG(seed, 3)))
-		entries := l.entries()
+		entries := l.Entries()
 		i = int(uint(i) % uint(len(entries)))
 		if n := len(value) &^ 7; n >= entryOverhead {
 			value = bytes.Clone(value[:n])
@@ -439,18 +439,9 @@ func FuzzCatalog(f *testing.F) {
 		if err := got.Validate(); err != nil {
 			t.Fatalf("accepted: %v", err)
 		}
-		again, err := decodeLayout(got.entries())
+		again, err := decodeLayout(got.Entries())
 		if err != nil || !same(again, got) {
 			t.Fatalf("%v\n%+v\n%+v", err, got, again)
 		}
 	})
-}
-
-// TestLostNamesBladesOnce: a blade that has died, come back, and died again with the next copy is one blade.
-func TestLostNamesBladesOnce(t *testing.T) {
-	p := Placement{Lost: 3, Replicas: [MaxReplicas]Replica{{Blade: 0}, {Blade: 1}, {Blade: 1, Base: HeaderArea}}}
-	s := &Space{layout: &Layout{Segments: []Segment{{}, {Kind: KindBlocks, Placement: p}}}}
-	if e := s.lostError(1); !slices.Equal(e.Blades, []string{"blade 0", "blade 1"}) {
-		t.Errorf("%v", e)
-	}
 }

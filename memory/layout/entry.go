@@ -1,4 +1,4 @@
-package memory
+package layout
 
 import (
 	"encoding/binary"
@@ -75,14 +75,14 @@ const (
 const (
 	keyGeometry = "geometry"
 	keyState    = "state"
-	keySweep    = "sweep"
-	keyLoose    = "loose"
+	KeySweep    = "sweep"
+	KeyLoose    = "loose"
 
 	prefixBlade       = "blade/"
 	prefixSegment     = "segment/"
 	prefixTable       = "table/"
-	prefixCoordinator = "coordinator/"
-	prefixMend        = "mend/"
+	PrefixCoordinator = "coordinator/"
+	PrefixMend        = "mend/"
 	prefixProcess     = "process/"
 	prefixReserved    = "reserved/"
 	prefixVerdict     = "verdict/"
@@ -91,8 +91,8 @@ const (
 // PrefixCluster begins the keys of package cluster, which say where blades are. They are no part of a layout.
 const PrefixCluster = "cluster/"
 
-// own returns the entries that are of this package.
-func own(entries []Entry) []Entry {
+// OwnEntries returns the entries that are of this package.
+func OwnEntries(entries []Entry) []Entry {
 	i := slices.IndexFunc(entries, func(e Entry) bool { return strings.HasPrefix(e.Key, PrefixCluster) })
 	if i < 0 {
 		return entries
@@ -106,7 +106,8 @@ func own(entries []Entry) []Entry {
 	return out
 }
 
-func keyOf(prefix string, n uint32) string { return fmt.Sprintf("%s%08x", prefix, n) }
+// KeyOf is the key of the entry with a number, of those with a prefix.
+func KeyOf(prefix string, n uint32) string { return fmt.Sprintf("%s%08x", prefix, n) }
 
 // entrySeed is the seed of the checksum of a key's value.
 func entrySeed(key string) uint64 {
@@ -211,8 +212,8 @@ func (l *Layout) decodeGeometry(d *payload) {
 	}
 }
 
-// stateEntry is of the layout, with so many segments, tables and coordinators.
-func (l *Layout) stateEntry(segments, tables, coordinators int) Entry {
+// EntryOfState is of the layout, with so many segments, tables and coordinators.
+func (l *Layout) EntryOfState(segments, tables, coordinators int) Entry {
 	var p []byte
 	if l.Formatted {
 		p = append(p, 1)
@@ -250,16 +251,17 @@ func (l *Layout) decodeState(d *payload) counts {
 	return n
 }
 
-func bladeEntry(id rdma.BladeID, b Blade) Entry {
+// EntryOfBlade is the entry of a blade.
+func EntryOfBlade(id rdma.BladeID, b Blade) Entry {
 	p := binary.LittleEndian.AppendUint64(nil, b.Size)
 	p = binary.LittleEndian.AppendUint32(p, b.Used)
 	p = append(p, byte(b.State))
 	p = binary.LittleEndian.AppendUint32(p, uint32(b.Key))
 	p = binary.LittleEndian.AppendUint64(p, b.Incarnation)
 	if b.Leaving {
-		return sealAs(entryVersionLeaving, keyOf(prefixBlade, uint32(id)), entryBlade, p)
+		return sealAs(entryVersionLeaving, KeyOf(prefixBlade, uint32(id)), entryBlade, p)
 	}
-	return sealAs(entryVersionKeys, keyOf(prefixBlade, uint32(id)), entryBlade, p)
+	return sealAs(entryVersionKeys, KeyOf(prefixBlade, uint32(id)), entryBlade, p)
 }
 
 func decodeBlade(d *payload) Blade {
@@ -271,7 +273,8 @@ func decodeBlade(d *payload) Blade {
 	return b
 }
 
-func segmentEntry(id SegmentID, s Segment) Entry {
+// EntryOfSegment is the entry of a segment.
+func EntryOfSegment(id SegmentID, s Segment) Entry {
 	p := []byte{byte(s.Kind), byte(s.Class)}
 	p = binary.LittleEndian.AppendUint32(p, s.Row)
 	n := s.Placement.Written() + int(s.Placement.Lost)
@@ -283,12 +286,12 @@ func segmentEntry(id SegmentID, s Segment) Entry {
 	if s.Owner != 0 {
 		p = binary.LittleEndian.AppendUint32(p, s.Backed)
 		p = binary.LittleEndian.AppendUint32(p, s.Owner)
-		return sealAs(entryVersionOwner, keyOf(prefixSegment, uint32(id)), entrySegment, p)
+		return sealAs(entryVersionOwner, KeyOf(prefixSegment, uint32(id)), entrySegment, p)
 	}
 	if s.Backed == 0 {
-		return seal(keyOf(prefixSegment, uint32(id)), entrySegment, p)
+		return seal(KeyOf(prefixSegment, uint32(id)), entrySegment, p)
 	}
-	return sealAs(entryVersionParts, keyOf(prefixSegment, uint32(id)), entrySegment, binary.LittleEndian.AppendUint32(p, s.Backed))
+	return sealAs(entryVersionParts, KeyOf(prefixSegment, uint32(id)), entrySegment, binary.LittleEndian.AppendUint32(p, s.Backed))
 }
 
 // The byte that tells how many copies a segment has: full ones, those being built,
@@ -320,7 +323,8 @@ func decodeSegment(d *payload) Segment {
 	return s
 }
 
-func tableEntry(t Table) Entry {
+// EntryOfTable is the entry of a table.
+func EntryOfTable(t Table) Entry {
 	p := binary.LittleEndian.AppendUint64(nil, uint64(t.Root))
 	p = binary.LittleEndian.AppendUint16(p, uint16(len(t.Name)))
 	p = append(p, t.Name...)
@@ -328,12 +332,12 @@ func tableEntry(t Table) Entry {
 	p = append(p, t.Options...)
 	if t.Ordered() {
 		p = append(p, byte(t.State), byte(t.Nodes))
-		return sealAs(entryVersionOrdered, keyOf(prefixTable, uint32(t.ID)), entryTable, binary.LittleEndian.AppendUint16(p, t.MaxKey))
+		return sealAs(entryVersionOrdered, KeyOf(prefixTable, uint32(t.ID)), entryTable, binary.LittleEndian.AppendUint16(p, t.MaxKey))
 	}
 	if t.State == TableLive {
-		return seal(keyOf(prefixTable, uint32(t.ID)), entryTable, p)
+		return seal(KeyOf(prefixTable, uint32(t.ID)), entryTable, p)
 	}
-	return sealAs(entryVersionDrop, keyOf(prefixTable, uint32(t.ID)), entryTable, append(p, byte(t.State)))
+	return sealAs(entryVersionDrop, KeyOf(prefixTable, uint32(t.ID)), entryTable, append(p, byte(t.State)))
 }
 
 func decodeTable(d *payload) Table {
@@ -351,7 +355,8 @@ func decodeTable(d *payload) Table {
 	return t
 }
 
-func coordinatorEntry(c CoordinatorEntry) Entry {
+// EntryOfCoordinator is the entry of a coordinator.
+func EntryOfCoordinator(c CoordinatorEntry) Entry {
 	p := binary.LittleEndian.AppendUint32(nil, c.Slot)
 	version := uint8(entryVersion)
 	if c.Until != 0 || c.Recovering || c.Closing || c.Thin || c.LogUsed != 0 || c.Claim != 0 || c.Term != 0 || c.Process != 0 {
@@ -383,7 +388,7 @@ func coordinatorEntry(c CoordinatorEntry) Entry {
 			version, p = entryVersionProcess, binary.LittleEndian.AppendUint32(p, c.Process)
 		}
 	}
-	return sealAs(version, keyOf(prefixCoordinator, c.ID), entryCoordinator, p)
+	return sealAs(version, KeyOf(PrefixCoordinator, c.ID), entryCoordinator, p)
 }
 
 // decodeCoordinator accepts entries without a lease, too, and without LogUsed: those that
@@ -419,41 +424,41 @@ func decodeCoordinator(d *payload) CoordinatorEntry {
 	return c
 }
 
-// entries is the whole layout, in the order of keys.
-func (l *Layout) entries() []Entry {
+// Entries is the whole layout, in the order of keys.
+func (l *Layout) Entries() []Entry {
 	var out []Entry
 	for i, b := range l.Blades {
-		out = append(out, bladeEntry(rdma.BladeID(i), b))
+		out = append(out, EntryOfBlade(rdma.BladeID(i), b))
 	}
 	if l.Checkpoint != 0 {
-		out = append(out, checkpointEntry(l.Checkpoint))
+		out = append(out, EntryOfCheckpoint(l.Checkpoint))
 	}
 	for _, c := range l.Coordinators {
-		out = append(out, coordinatorEntry(c))
+		out = append(out, EntryOfCoordinator(c))
 	}
 	out = append(out, l.geometryEntry())
 	if l.Loose {
-		out = append(out, looseEntry())
+		out = append(out, EntryOfLoose())
 	}
 	for _, m := range l.Mends {
-		out = append(out, mendEntry(m))
+		out = append(out, EntryOfMend(m))
 	}
 	for _, p := range l.Processes {
-		out = append(out, processEntry(p))
+		out = append(out, EntryOfProcess(p))
 	}
-	out = append(out, reservedEntries(l.Reserved)...)
+	out = append(out, EntriesOfReserved(l.Reserved)...)
 	for i, s := range l.Segments[1:] {
-		out = append(out, segmentEntry(SegmentID(i+1), s))
+		out = append(out, EntryOfSegment(SegmentID(i+1), s))
 	}
-	out = append(out, l.stateEntry(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)))
+	out = append(out, l.EntryOfState(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)))
 	if l.Unswept {
-		out = append(out, sweepEntry(l.Hollow, l.Spared))
+		out = append(out, EntryOfSweep(l.Hollow, l.Spared))
 	}
 	for _, t := range l.Tables {
-		out = append(out, tableEntry(t))
+		out = append(out, EntryOfTable(t))
 	}
 	for i := range l.Verdicts {
-		out = append(out, verdictEntry(&l.Verdicts[i]))
+		out = append(out, EntryOfVerdict(&l.Verdicts[i]))
 	}
 	return out
 }
@@ -462,7 +467,7 @@ func (l *Layout) entries() []Entry {
 // are none. It accepts any bytes: what is not a sound layout is an error,
 // ErrDamaged or ErrFormat.
 func decodeLayout(entries []Entry) (*Layout, error) {
-	entries = own(entries)
+	entries = OwnEntries(entries)
 	if len(entries) == 0 {
 		return nil, nil
 	}
@@ -514,9 +519,9 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 				t.ID = uint16(id)
 				l.Tables = append(l.Tables, t)
 			})
-		case e.Key == keyLoose:
+		case e.Key == KeyLoose:
 			err = one(e, entryLoose, func(*payload) { l.Loose = true })
-		case e.Key == keySweep:
+		case e.Key == KeySweep:
 			err = one(e, entrySweep, func(d *payload) {
 				l.Unswept = true
 				l.Hollow, l.Spared = decodeSweep(d)
@@ -525,7 +530,7 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 			err = one(e, entryReserved, func(d *payload) { l.Reserved = append(l.Reserved, decodeReserved(d)) })
 		case numbered && prefix == prefixVerdict && id < MaxCoordinators:
 			err = one(e, entryVerdict, func(d *payload) { l.Verdicts = append(l.Verdicts, decodeVerdict(d, id)) })
-		case numbered && prefix == prefixMend && id <= MendBackup:
+		case numbered && prefix == PrefixMend && id <= MendBackup:
 			err = one(e, entryMend, func(d *payload) { l.Mends = append(l.Mends, decodeMend(d, id)) })
 		case numbered && prefix == prefixProcess && id < MaxCoordinators:
 			err = one(e, entryProcess, func(d *payload) {
@@ -533,7 +538,7 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 				p.ID = id
 				l.Processes = append(l.Processes, p)
 			})
-		case numbered && prefix == prefixCoordinator && id < MaxCoordinators:
+		case numbered && prefix == PrefixCoordinator && id < MaxCoordinators:
 			err = one(e, entryCoordinator, func(d *payload) {
 				c := decodeCoordinator(d)
 				c.ID = id
@@ -578,11 +583,12 @@ func splitKey(key string) (prefix string, id uint32, ok bool) {
 // LoadLayout reads what a catalog says, without touching a blade: nil when it is
 // empty. Errors name the catalog.
 func LoadLayout(cat Catalog) (*Layout, error) {
-	l, _, err := loadLayout(cat)
+	l, _, err := Load(cat)
 	return l, err
 }
 
-func loadLayout(cat Catalog) (*Layout, Revision, error) {
+// Load is LoadLayout, and tells the revision.
+func Load(cat Catalog) (*Layout, Revision, error) {
 	entries, rev, err := cat.Load()
 	if err != nil {
 		return nil, 0, fmt.Errorf("memory: catalog %s: %w", cat.Name(), err)
@@ -592,4 +598,62 @@ func loadLayout(cat Catalog) (*Layout, Revision, error) {
 		return nil, 0, fmt.Errorf("memory: catalog %s: %w", cat.Name(), err)
 	}
 	return l, rev, nil
+}
+
+// EpochIn is the epoch that entries say, 0 if they say none.
+func EpochIn(entries []Entry) Epoch {
+	for _, e := range entries {
+		if p, err := unseal(e, entryState); e.Key == keyState && err == nil {
+			var l Layout
+			l.decodeState(&payload{key: e.Key, p: p})
+			return l.Epoch
+		}
+	}
+	return 0
+}
+
+// Difference is what changes one layout's entries into another's; both are in the order of keys.
+func Difference(from, to []Entry) []Entry {
+	have := make(map[string]string, len(from))
+	for _, e := range from {
+		have[e.Key] = string(e.Value)
+	}
+	var out []Entry
+	for _, e := range to {
+		if v, ok := have[e.Key]; !ok || v != string(e.Value) {
+			out = append(out, e)
+		}
+		delete(have, e.Key)
+	}
+	for _, e := range from {
+		if _, gone := have[e.Key]; gone {
+			out = append(out, Entry{Key: e.Key})
+		}
+	}
+	return out
+}
+
+const keyCheckpoint = "checkpoint"
+
+// EntryOfCheckpoint is the entry of a checkpoint; 0 deletes it.
+func EntryOfCheckpoint(generation uint32) Entry {
+	if generation == 0 {
+		return Entry{Key: keyCheckpoint}
+	}
+	return seal(keyCheckpoint, entryCheckpoint, binary.LittleEndian.AppendUint32(nil, generation))
+}
+
+// WithoutKeys are the entries as a program of before blades chose their keys has written them.
+func WithoutKeys(entries []Entry) []Entry {
+	out := slices.Clone(entries)
+	for i, e := range out {
+		if prefix, _, _ := splitKey(e.Key); prefix == prefixBlade {
+			p, err := unseal(e, entryBlade)
+			if err != nil {
+				panic(err)
+			}
+			out[i] = seal(e.Key, entryBlade, p[:13])
+		}
+	}
+	return out
 }

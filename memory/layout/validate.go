@@ -1,4 +1,4 @@
-package memory
+package layout
 
 import (
 	"fmt"
@@ -10,8 +10,7 @@ import (
 // segment on distinct blades, no two segments in one place, every log slot in
 // use backed by segments. Its errors are ErrLayout.
 func (l *Layout) Validate() error {
-	o := Options{Backups: l.Backups, SegmentSize: l.SegmentSize, LogArea: l.LogArea}
-	if err := o.Validate(); err != nil || l.SegmentSize == 0 || l.LogArea == 0 {
+	if err := l.Geometry.Validate(); err != nil {
 		return unsound("geometry: %v", err)
 	}
 	if len(l.Blades) <= l.Backups || len(l.Blades) > MaxBlades {
@@ -24,7 +23,7 @@ func (l *Layout) Validate() error {
 		return unsound("opened in epoch %d, and now is epoch %d", l.Opened, l.Epoch)
 	}
 	for i, b := range l.Blades {
-		if b.Used > l.slots(rdma.BladeID(i)) || b.State >= numBladeStates {
+		if b.Used > l.Slots(rdma.BladeID(i)) || b.State >= numBladeStates {
 			return unsound("blade %d of %d bytes: %d segments placed, state %d", i, b.Size, b.Used, b.State)
 		}
 	}
@@ -36,7 +35,7 @@ func (l *Layout) Validate() error {
 		err = l.validateTables()
 	}
 	if err == nil {
-		err = l.validateReserved()
+		err = l.ValidateReserved()
 	}
 	if err == nil {
 		err = l.validateCoordinators(rows)
@@ -73,7 +72,7 @@ func (l *Layout) validateSegments() (map[logPlace]SegmentID, error) {
 			return nil, unsound("segment %d: %v, class %d, row %d, copies: %d, %d being built, %d lost", i, s.Kind, s.Class, s.Row,
 				s.Placement.N, s.Placement.Building, s.Placement.Lost)
 		}
-		if s.Backed%partUnit != 0 || s.Backed >= l.SegmentSize {
+		if s.Backed%PartUnit != 0 || s.Backed >= l.SegmentSize {
 			return nil, unsound("segment %d: %d of %d bytes have memory", i, s.Backed, l.SegmentSize)
 		}
 		if s.Kind == KindLog && s.Row == nextRow {
@@ -109,14 +108,14 @@ func (l *Layout) validateReplica(r Replica) error {
 		return fmt.Errorf("on blade %d of %d", r.Blade, len(l.Blades))
 	}
 	used := l.Blades[r.Blade].Used
-	if r.Base < HeaderArea || (r.Base-HeaderArea)%uint64(l.SegmentSize) != 0 || r.Base >= l.base(used) {
+	if r.Base < HeaderArea || (r.Base-HeaderArea)%uint64(l.SegmentSize) != 0 || r.Base >= l.Base(used) {
 		return fmt.Errorf("at offset %#x of blade %d, which has handed out %d segments", r.Base, r.Blade, used)
 	}
 	return nil
 }
 
-// validRoot reports whether the root of a table may be where it is.
-func (l *Layout) validRoot(t *Table) bool {
+// ValidRoot reports whether the root of a table may be where it is.
+func (l *Layout) ValidRoot(t *Table) bool {
 	root, kind := t.Root, KindIndex
 	if t.Ordered() {
 		kind = KindBlocks
@@ -131,7 +130,7 @@ func (l *Layout) validateTables() error {
 		if int(t.ID) != i+1 || t.Name == "" || len(t.Name) > MaxTableName || t.State == TableLive && names[t.Name] {
 			return unsound("table %d: number %d, name %q", i+1, t.ID, t.Name)
 		}
-		if !l.validRoot(&t) {
+		if !l.ValidRoot(&t) {
 			return unsound("table %q: its root %v is in no segment of its kind", t.Name, t.Root)
 		}
 		if (t.Nodes > 0) != (t.MaxKey > 0) || t.Nodes >= NumClasses {
@@ -145,8 +144,8 @@ func (l *Layout) validateTables() error {
 	return nil
 }
 
-// logRows is the number of rows of log segments.
-func (l *Layout) logRows() uint32 {
+// LogRows is the number of rows of log segments.
+func (l *Layout) LogRows() uint32 {
 	n := uint32(0)
 	for i := range l.Segments {
 		if l.Segments[i].Kind == KindLog {
@@ -158,7 +157,7 @@ func (l *Layout) logRows() uint32 {
 
 func (l *Layout) validateCoordinators(rows map[logPlace]SegmentID) error {
 	inUse := map[uint32]uint32{}
-	last := l.logRows() * l.logsPerSegment()
+	last := l.LogRows() * l.LogsPerSegment()
 	for i, c := range l.Coordinators {
 		if c.ID == 0 || c.ID >= l.NextCoordinator || i > 0 && c.ID <= l.Coordinators[i-1].ID {
 			return unsound("coordinator %d, the next is %d", c.ID, l.NextCoordinator)
@@ -171,7 +170,7 @@ func (l *Layout) validateCoordinators(rows map[logPlace]SegmentID) error {
 			return unsound("coordinator %d: it has log slot %d of %d", c.ID, c.Slot, last)
 		}
 		for b := range l.Blades {
-			if _, ok := rows[logPlace{c.Slot / l.logsPerSegment(), rdma.BladeID(b)}]; !ok && l.Blades[b].State == BladeUp {
+			if _, ok := rows[logPlace{c.Slot / l.LogsPerSegment(), rdma.BladeID(b)}]; !ok && l.Blades[b].State == BladeUp {
 				return unsound("coordinator %d: its log slot %d has no segment on blade %d", c.ID, c.Slot, b)
 			}
 		}

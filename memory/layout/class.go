@@ -1,4 +1,4 @@
-package memory
+package layout
 
 import "math/bits"
 

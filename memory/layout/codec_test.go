@@ -1,4 +1,4 @@
-package memory
+package layout
 
 import (
 	"encoding/binary"
@@ -8,5 +8,5 @@ import (
 
 // reseal makes the checksum of copy i of a header right again.
 func reseal(p []byte, i int) {
-	binary.LittleEndian.PutUint64(p[56:], mum.Sum(headerOffset(i), p[:56]))
+	binary.LittleEndian.PutUint64(p[56:], mum.Sum(HeaderOffset(i), p[:56]))
 }

@@ -1,4 +1,4 @@
-package memory
+package layout
 
 import "fmt"
 
@@ -12,8 +12,8 @@ type SegmentID uint32
 // Epoch numbers the states of the segment map, from 1. It only grows.
 type Epoch uint32
 
-// maxEpoch is the last one: epochs are not used again.
-const maxEpoch Epoch = 1<<32 - 1
+// MaxEpoch is the last one: epochs are not used again.
+const MaxEpoch Epoch = 1<<32 - 1
 
 // Widths of an address.
 const (

@@ -1,4 +1,4 @@
-package memory
+package layout
 
 import "txnode/rdma"
 
@@ -40,8 +40,8 @@ func (p *Placement) dropped(i int) {
 	p.Replicas[MaxReplicas-1] = Replica{}
 }
 
-// remove takes a copy that is written out of the list: it is not needed any more.
-func (p *Placement) remove(i int) {
+// Remove takes a copy that is written out of the list: it is not needed any more.
+func (p *Placement) Remove(i int) {
 	if i < int(p.N) {
 		p.N--
 	} else {
@@ -56,8 +56,8 @@ func (p *Placement) remove(i int) {
 type View struct {
 	Epoch Epoch
 	segs  []segment
-	keys  []rdma.Key
-	size  uint32 // of a segment, in bytes
+	Keys  []rdma.Key
+	Size  uint32 // of a segment, in bytes
 	down  []bool // by blade; nil: all are up
 	ups   int
 	// leaving is by blade; nil: none is. staying is how many blades are up and do not leave.
@@ -79,7 +79,7 @@ type segment struct {
 // NewView makes a view. segs is indexed by SegmentID and keys by BladeID; the
 // view keeps the latter. Its segments are of the largest size.
 func NewView(e Epoch, segs []Placement, keys []rdma.Key) *View {
-	v := &View{Epoch: e, segs: make([]segment, len(segs)), keys: keys, size: MaxSegmentSize, ups: len(keys), staying: len(keys)}
+	v := &View{Epoch: e, segs: make([]segment, len(segs)), Keys: keys, Size: MaxSegmentSize, ups: len(keys), staying: len(keys)}
 	for i := range segs {
 		p, s := &segs[i], &v.segs[i]
 		s.n, s.w = uint32(p.N), uint32(p.Written())
@@ -104,11 +104,11 @@ func (l *Layout) View(mine func(SegmentID) bool) *View {
 		keys[b] = l.Blades[b].Key
 	}
 	v := NewView(l.Epoch, segs, keys)
-	v.size = l.SegmentSize
+	v.Size = l.SegmentSize
 	for i := range v.segs {
 		v.segs[i].mine = mine(SegmentID(i))
 	}
-	v.down, v.leaving, v.staying = make([]bool, len(l.Blades)), make([]bool, len(l.Blades)), l.stayingBlades()
+	v.down, v.leaving, v.staying = make([]bool, len(l.Blades)), make([]bool, len(l.Blades)), l.StayingBlades()
 	for b := range l.Blades {
 		v.leaving[b] = l.Blades[b].Leaving
 		if l.Blades[b].State == BladeDown {
@@ -123,13 +123,13 @@ func (l *Layout) View(mine func(SegmentID) bool) *View {
 // read from remote memory must be checked with it before At.
 func (v *View) Valid(a Addr) bool {
 	s := a >> OffsetBits // more than a segment number if bits above AddrBits are set
-	return s < Addr(len(v.segs)) && v.segs[s].n > 0 && a.Offset() < v.size
+	return s < Addr(len(v.segs)) && v.segs[s].n > 0 && a.Offset() < v.Size
 }
 
 // Contains reports whether [a, a+n) lies in one segment that exists: a READ of n
 // bytes at a is then within the blade's region.
 func (v *View) Contains(a Addr, n uint32) bool {
-	return v.Valid(a) && n <= v.size-a.Offset()
+	return v.Valid(a) && n <= v.Size-a.Offset()
 }
 
 // Bereft reports whether another copy of the address's segment was its primary when the database
@@ -140,15 +140,21 @@ func (v *View) Bereft(a Addr) bool {
 	return int(s) < len(v.segs) && v.segs[s].bereft
 }
 
-// mine reports whether this process hands out what is free in the segment of an address.
-func (v *View) mine(a Addr) bool {
+// Lost reports whether an address lies in a segment of which no copy is left.
+func (v *View) Lost(a Addr) bool {
+	s := a >> OffsetBits
+	return s > 0 && s < Addr(len(v.segs)) && v.segs[s].n == 0
+}
+
+// Mine reports whether this process hands out what is free in the segment of an address.
+func (v *View) Mine(a Addr) bool {
 	s := a.Segment()
 	return int(s) < len(v.segs) && v.segs[s].mine
 }
 
-// follow notes which segments have another primary than in the view before, or had. skipped: there were views in
+// Follow notes which segments have another primary than in the view before, or had. skipped: there were views in
 // between, in which any of them may have had another one.
-func (v *View) follow(old *View, skipped bool) {
+func (v *View) Follow(old *View, skipped bool) {
 	for i := range v.segs[:min(len(v.segs), len(old.segs))] {
 		s, was := &v.segs[i], &old.segs[i]
 		a, b := s.copies[0], was.copies[0]
@@ -186,7 +192,7 @@ func (v *View) At(a Addr, i int) rdma.RemoteAddr {
 // Primary returns where the primary copy of the address is; ok is false if the address
 // lies in no segment that exists.
 func (v *View) Primary(a Addr) (r rdma.RemoteAddr, ok bool) {
-	if s := a >> OffsetBits; s < Addr(len(v.segs)) && v.segs[s].n > 0 && a.Offset() < v.size {
+	if s := a >> OffsetBits; s < Addr(len(v.segs)) && v.segs[s].n > 0 && a.Offset() < v.Size {
 		r = v.segs[s].copies[0]
 		r.Off += uint64(a.Offset())
 		return r, true
@@ -218,10 +224,10 @@ func (v *View) Placement(s SegmentID) Placement {
 func (v *View) Segments() int { return len(v.segs) }
 
 // Key returns the access key of a blade's region in this epoch, 0 if there is none.
-func (v *View) Key(b rdma.BladeID) rdma.Key { return v.keys[b] }
+func (v *View) Key(b rdma.BladeID) rdma.Key { return v.Keys[b] }
 
 // Blades is the number of blades.
-func (v *View) Blades() int { return len(v.keys) }
+func (v *View) Blades() int { return len(v.Keys) }
 
 // Up reports whether a blade takes part.
 func (v *View) Up(b rdma.BladeID) bool { return int(b) >= len(v.down) || !v.down[b] }
