@@ -367,6 +367,46 @@ func TestInitErrors(t *testing.T) {
 	refused(t, "a catalog with a database", cluster.Init(ctx, m, b.list("a"), cluster.Geometry{}, cluster.Options{}), cluster.ErrExists, "a database already")
 }
 
+// TestInitAgain: a cluster that is there is compared with what is asked for, without its servers.
+func TestInitAgain(t *testing.T) {
+	b := newBed(t)
+	m := &catalog.Mem{}
+	b.blades([]uint64{16 << 20}, "a")
+	b.blades([]uint64{16 << 20}, "b")
+	g := func(change func(g *cluster.Geometry)) cluster.Geometry {
+		x := cluster.Geometry{Backups: txn.F(1), SegmentSize: 1 << 20, LogArea: 64 << 10, Places: 3}
+		change(&x)
+		return x
+	}
+	asked := func(g cluster.Geometry, names ...string) error {
+		return cluster.Init(t.Context(), m, b.list(names...), g, cluster.Options{TCP: tcp.Options{Connect: 200 * time.Millisecond}})
+	}
+	same := g(func(*cluster.Geometry) {})
+	if err := asked(same, "a", "b"); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "the same", asked(same, "a", "b"), cluster.ErrSame, "which is the same")
+	refused(t, "defaults", asked(g(func(g *cluster.Geometry) { g.Backups = nil }), "a", "b"), cluster.ErrSame, "which is the same")
+	for _, x := range []struct {
+		geometry cluster.Geometry
+		blades   []string
+		say      string
+	}{
+		{same, []string{"b", "a"}, "with blades of " + b.address("a") + ", " + b.address("b") + ", and not of " + b.address("b") + ", " + b.address("a")},
+		{same, []string{"a", "none"}, "and not of " + b.address("a") + ", " + b.address("none")},
+		{g(func(g *cluster.Geometry) { g.Backups = txn.F(0) }), []string{"a", "b"}, "1 backups, and not 0"},
+		{g(func(g *cluster.Geometry) { g.SegmentSize = 512 << 10 }), []string{"a", "b"}, "1048576 bytes a segment, and not 524288"},
+		{g(func(g *cluster.Geometry) { g.LogArea = 0 }), []string{"a", "b"}, "65536 bytes a log area, and not 1048576"},
+		{g(func(g *cluster.Geometry) { g.Places = 0 }), []string{"a", "b"}, "3 places of blades, and not 2"},
+	} {
+		err := asked(x.geometry, x.blades...)
+		refused(t, x.say, err, cluster.ErrExists, x.say)
+		if errors.Is(err, cluster.ErrSame) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
 // failing is a catalog whose first Apply returns an error, and may have made the change.
 type failing struct {
 	memory.Catalog
@@ -445,7 +485,7 @@ func TestInitInterrupted(t *testing.T) {
 			if err := init(m, servers); err != nil {
 				t.Errorf("stopped after %d changes: %v", n, err)
 			}
-			refused(t, fmt.Sprint("again, after ", n), init(m, servers), cluster.ErrExists, "a cluster already")
+			refused(t, fmt.Sprint("again, after ", n), init(m, servers), cluster.ErrSame, "a cluster already, which is the same")
 			if l, err := memory.LoadLayout(m); err != nil || l == nil || l.SegmentSize != 1<<20 || len(l.Tables) > 0 {
 				t.Errorf("stopped after %d changes: %+v, %v", n, l, err)
 			}

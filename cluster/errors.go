@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
 
 	"txnode/memory"
 )
@@ -15,6 +16,8 @@ var (
 	ErrNone = errors.New("cluster: none here")
 	// ErrExists is of a catalog that has a cluster, or a database, already.
 	ErrExists = errors.New("cluster: the catalog is not empty")
+	// ErrSame is an ErrExists of a cluster that has the same servers, in the same order, and the same geometry as Init was asked for.
+	ErrSame = fmt.Errorf("%w", ErrExists)
 	// ErrOtherBlades is of a server that has other blades than the catalog says.
 	ErrOtherBlades = errors.New("cluster: other blades")
 	// ErrDamaged is of an entry of the catalog that cannot be.

@@ -120,8 +120,10 @@ func newClusterInit(w *World) *cobra.Command {
 		Use: "init", Short: "Write into an empty catalog which servers have the blades, and create the database",
 		Long: `Writes into the catalog which servers have the blades of the database, and creates it on
 them, without tables. All servers must answer: they tell how many blades they have, and
-of which sizes. The catalog must be empty, so this is done once. After an interruption,
-call it again with the same servers: it goes on, after some 20 s if a process has begun.`,
+of which sizes. The catalog must be empty. After an interruption, call it again with the
+same servers: it goes on, after some 20 s if a process has begun. If the catalog has that
+cluster already, with the same servers in the same order and the same layout, the command
+says so, changes nothing, and succeeds; another cluster is an error with the difference.`,
 		Example: "  txnode cluster init --catalog unix:/tmp/catalog --blade unix:/tmp/blade0 --blade unix:/tmp/blade1\n" +
 			"  txnode cluster init --catalog tcp:cat:7000 --blade tcp:b0:7000 --tls-cert c.crt --tls-key c.key --tls-ca ca.crt\n" +
 			"  txnode cluster init --catalog etcd://e0:2379,e1:2379,e2:2379/bank --blade tcp:b0:7000 --blade tcp:b1:7000",
@@ -151,7 +153,11 @@ func runClusterInit(ctx context.Context, w *World, o *clusterInitOptions, g clus
 	for _, b := range o.Blades {
 		addresses = append(addresses, cluster.BladeAddress(b))
 	}
-	if err := cluster.Init(ctx, cat, addresses, g, co); err != nil {
+	has := "has"
+	switch err := cluster.Init(ctx, cat, addresses, g, co); {
+	case errors.Is(err, cluster.ErrSame):
+		has = "was there already, as it is asked for, and has"
+	case err != nil:
 		return interruptedOr(ctx, clusterFailed(err))
 	}
 	servers, err := cluster.Servers(cat)
@@ -175,7 +181,7 @@ func runClusterInit(ctx context.Context, w *World, o *clusterInitOptions, g clus
 	if vacant > 0 {
 		text = fmt.Sprintf(", and vacant places: %d", vacant)
 	}
-	_, err = fmt.Fprintf(w.Stdout, "the cluster at %s has blades of %v: %d, of %d servers%s\n", o.Catalog, &size, blades, len(servers)-vacant, text)
+	_, err = fmt.Fprintf(w.Stdout, "the cluster at %s %s blades of %v: %d, of %d servers%s\n", o.Catalog, has, &size, blades, len(servers)-vacant, text)
 	return err
 }
 

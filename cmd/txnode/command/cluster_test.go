@@ -43,8 +43,11 @@ func TestClusterCommands(t *testing.T) {
 			if code, out, stderr := b.run(init...); code != 0 || out != "the cluster at "+catalog+" has blades of 128MiB: 2, of 2 servers\n" || stderr != "" {
 				t.Fatalf("exit code %d, %s%s", code, out, stderr)
 			}
-			if code, _, stderr := b.run(init...); code != 1 || !strings.Contains(stderr, "a cluster already") || strings.Count(stderr, "\n") != 1 {
-				t.Errorf("again: exit code %d, %s", code, stderr)
+			if code, out, stderr := b.run(init...); code != 0 || out != "the cluster at "+catalog+" was there already, as it is asked for, and has blades of 128MiB: 2, of 2 servers\n" {
+				t.Errorf("again: exit code %d, %s%s", code, out, stderr)
+			}
+			if code, _, stderr := b.run(append(init, "--replicas", "0")...); code != 1 || !strings.Contains(stderr, "a cluster already, with 1 backups, and not 0: use an empty one") || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("another one: exit code %d, %s", code, stderr)
 			}
 			if code, out, stderr := b.run("cluster", "status", catalog); code != 0 || stderr != "" || !strings.Contains(out, "catalog "+catalog+": epoch 1, processes 0, workers 0, tables 0\n") ||
 				!strings.Contains(strings.Join(strings.Fields(out), " "), "0 64MiB "+addresses[0]+" answers 1 64MiB "+addresses[1]+" answers") {
