@@ -262,6 +262,7 @@ func (s *Space) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 		l.Coordinators = slices.Delete(l.Coordinators, i, i+1)
 		delete(s.logs.used, gone.Slot)
 		delete(s.forsaken, id)
+		delete(s.own, id) // it has left nothing
 		s.register()
 		return nil
 	})

@@ -51,10 +51,29 @@ type extentSpace struct {
 	segs    []*extentSegment
 	byID    map[SegmentID]*extentSegment
 	pending []Addr          // freed, with the word still on the blades
-	owners  map[Addr]uint64 // who has allocated an extent, since the database was opened
+	late    []lateExtent    // freed, and verbs to them may be on their way
+	owners  map[Addr]uint64 // who has allocated an extent, since the database was opened: see inherited
 	rotate  int             // blade whose turn it is
 	unread  []SegmentID     // adopted, and their tables are not read yet
+
+	// loose counts what has left extents to DeadExtents in this process; listed and fastened are what it was when these were listed, and
+	// when all of a list were seen to.
+	loose, listed, fastened uint64
 }
+
+// lateExtent is an extent that is free once no verb of an epoch takes effect any more.
+type lateExtent struct {
+	addr  Addr
+	epoch Epoch
+	since int64 // by the fabric's clock
+}
+
+// inherited is the owner of what was allocated in a segment before this process adopted it. The process that has allocated it is gone: if
+// no index and no reservation leads to it, none will.
+const inherited = 1 << 63
+
+// latePatienceNs is how long a late extent waits for an epoch before it is given one.
+const latePatienceNs = 1e9
 
 func (s *Space) newExtentSegment(id SegmentID) *extentSegment {
 	size := s.layout.SegmentSize
@@ -132,8 +151,8 @@ func (s *Space) MaxExtent() uint32 {
 // aligned, all zero, on every replica of an index segment. Successive extents
 // have their primaries on different blades. It costs a round trip, and a change
 // of the catalog when a new segment is needed. An extent of which a verb has failed that may
-// still arrive is not used again before the thread's coordinator is gone. One that is not yet
-// reachable from a table's root when the process dies stays allocated.
+// still arrive is not used again before the thread's coordinator is gone, or, without one, before the next epoch. One that is not
+// reachable from a table's root, nor reserved, when the process dies is given back by the process that adopts its segment: DeadExtents.
 //
 // When the epoch moves meanwhile it fails with rdma.ErrStaleKey, and may be called
 // again after [rdma.Thread.Reconnect]; nothing is lost.
@@ -168,7 +187,7 @@ func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
 		err = s.writeWords(c, v, []Addr{a}, []uint64{extentWord(a, n)})
 	}
 	if err != nil {
-		s.unsettled(c, a) // the word may be there
+		s.unsettled(c, v, a) // the word may be there
 		return 0, fmt.Errorf("memory: allocating an extent of %d bytes at %v: %w", size, a, err)
 	}
 	return a, nil
@@ -176,11 +195,11 @@ func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
 
 // unsettled notes that verbs to extents which are to be free have failed: that will be tried
 // again. As long as a verb may still arrive, the extents are nobody else's, but the
-// thread's, until its coordinator is gone (DeadExtents); who has none keeps them until the
-// database is opened again.
-func (s *Space) unsettled(c *rdma.Coro, addrs ...Addr) {
+// thread's, until its coordinator is gone (DeadExtents). Those of a thread without one are late, until the keys of the view have
+// ended with which the verbs were posted.
+func (s *Space) unsettled(c *rdma.Coro, v *View, addrs ...Addr) {
 	if c.Thread().Uncertain() {
-		s.disown(c, addrs)
+		s.disown(c, v, addrs)
 		return
 	}
 	s.mu.Lock()
@@ -194,19 +213,48 @@ func (s *Space) unsettled(c *rdma.Coro, addrs ...Addr) {
 	}
 }
 
-// disown leaves extents that are to be free to whoever looks after what the thread's coordinator has left.
-func (s *Space) disown(c *rdma.Coro, addrs []Addr) {
+// disown leaves extents that are to be free to the recovery of the thread's coordinator, or, without one, to a later epoch.
+func (s *Space) disown(c *rdma.Coro, v *View, addrs []Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	unit := layout.Granule(s.opts.SegmentSize)
 	for _, a := range addrs {
 		x := s.extents.byID[a.Segment()]
 		if x == nil {
-			continue // it stays allocated until its segment has another owner, or for ever
+			continue // its segment has another owner, or will have: see inherited
 		}
-		x.starts[a.Offset()/unit] &^= freed
-		s.extents.owners[a] = c.Thread().Owner()
+		if owner := c.Thread().Owner(); owner != 0 && owner < MaxCoordinators {
+			x.starts[a.Offset()/unit] &^= freed
+			s.extents.owners[a] = owner
+			continue
+		}
+		x.starts[a.Offset()/unit] |= freed
+		s.extents.late = append(s.extents.late, lateExtent{a, v.Epoch, c.Thread().Now()})
 	}
+}
+
+// ended reports whether no verb with a key of an epoch takes effect any more. The caller holds the lock.
+func (s *Space) ended(e Epoch) bool {
+	v := s.view.Load().Epoch
+	return e < v && s.layout.Epoch == v && !s.unrevoked.Load()
+}
+
+// ripen frees the late extents to which no verb is on its way any more. The caller holds the lock.
+func (s *Space) ripen() {
+	s.extents.late = slices.DeleteFunc(s.extents.late, func(x lateExtent) bool {
+		ripe := s.ended(x.epoch)
+		if ripe {
+			s.extents.pending = append(s.extents.pending, x.addr)
+		}
+		return ripe
+	})
+}
+
+// ExtentsDue reports whether SettleExtents would clear words on the blades at a time of the fabric's clock, or begin an epoch for them.
+func (s *Space) ExtentsDue(now int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.extents.pending) > 0 || slices.ContainsFunc(s.extents.late, func(x lateExtent) bool { return s.ended(x.epoch) || now-x.since > latePatienceNs })
 }
 
 // reserveExtent finds n granules for an owner and marks them. dirty: they may have
@@ -282,8 +330,9 @@ func (s *Space) extentRoom(n uint32) (found *extentSegment, at uint32, adopted b
 }
 
 // FreeExtent gives back what AllocExtent(size) returned, when no reader can hold
-// the address any more. The place is used again after a later AllocExtent or
-// Close has cleared the extent's word on the blades.
+// the address any more. The place is used again after a later AllocExtent, SettleExtents or
+// Close has cleared the extent's word on the blades. In a segment of another process it does nothing: the coordinator that has allocated
+// the extent is gone, and that process gives back what nothing leads to (DeadExtents).
 func (s *Space) FreeExtent(a Addr, size uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -313,11 +362,10 @@ func (s *Space) freeExtent(a Addr, size uint32) error {
 	unit := layout.Granule(s.opts.SegmentSize)
 	x := s.extents.byID[a.Segment()]
 	if id := a.Segment(); a>>AddrBits == 0 && int(id) < len(s.layout.Segments) && s.layout.Segments[id].Kind == KindIndex && x == nil {
-		if a.Offset()%unit != 0 || a.Offset()/unit < layout.TableGranules(s.opts.SegmentSize) || slices.Contains(s.extents.pending, a) {
+		if a.Offset()%unit != 0 || a.Offset()/unit < layout.TableGranules(s.opts.SegmentSize) {
 			return fmt.Errorf("memory: no extent of %d bytes starts at %v", size, a)
 		}
-		s.extents.pending = append(s.extents.pending, a) // the word is cleared, and the owner knows the rest
-		return nil
+		return nil // the owner finds that nothing leads to it, and may have used its place again: the word is that of another extent then
 	}
 	at, n := a.Offset()/unit, granulesFor(size, unit)
 	if a>>AddrBits != 0 || x == nil || a.Offset()%unit != 0 || int(at) >= len(x.starts) || x.starts[at] != n {
@@ -335,6 +383,7 @@ const freed = 1 << 31
 // their places be used again.
 func (s *Space) settleFrees(c *rdma.Coro) error {
 	s.mu.Lock()
+	s.ripen()
 	pending := s.extents.pending
 	s.extents.pending = nil
 	v := s.ViewOn(c.Thread())
@@ -345,13 +394,13 @@ func (s *Space) settleFrees(c *rdma.Coro) error {
 	ended := false
 	defer func() {
 		if !ended { // a panic unwinds the thread
-			s.disown(c, pending)
+			s.disown(c, v, pending)
 		}
 	}()
 	err := s.writeWords(c, v, pending, make([]uint64, len(pending)))
 	ended = true
 	if err != nil {
-		s.unsettled(c, pending...)
+		s.unsettled(c, v, pending...)
 		return fmt.Errorf("memory: freeing extents: %w", err)
 	}
 	s.mu.Lock()
@@ -427,8 +476,9 @@ func (s *Space) writeWords(c *rdma.Coro, v *View, addrs []Addr, words []uint64) 
 	return c.Fence(rdma.FenceThread, 0, &batch)
 }
 
-// loadExtents reads the tables of those of the segments that are of indexes. level: it makes their copies equal, too.
-func (s *Space) loadExtents(c *rdma.Coro, ids []SegmentID, level bool) error {
+// loadExtents reads the tables of those of the segments that are of indexes. adopted: they are, so it makes their copies equal, too, and
+// what is allocated there is inherited.
+func (s *Space) loadExtents(c *rdma.Coro, ids []SegmentID, adopted bool) error {
 	v := s.ViewOn(c.Thread())
 	for _, id := range ids {
 		s.mu.Lock()
@@ -446,7 +496,7 @@ func (s *Space) loadExtents(c *rdma.Coro, ids []SegmentID, level bool) error {
 			return fmt.Errorf("memory: reading the extents of segment %d: %w", x.id, rdma.ErrStaleKey)
 		}
 		err := s.loadAnyTable(c, v, x)
-		if err == nil && level {
+		if err == nil && adopted {
 			err = s.levelTable(c, v, x)
 		}
 		if err != nil {
@@ -455,10 +505,23 @@ func (s *Space) loadExtents(c *rdma.Coro, ids []SegmentID, level bool) error {
 		s.mu.Lock()
 		if s.mine(id) && s.extents.byID[id] == nil {
 			s.addExtentSegment(x)
+			if adopted {
+				s.inheritExtents(x)
+			}
 		}
 		s.mu.Unlock()
 	}
 	return nil
+}
+
+// inheritExtents leaves the extents of a segment that was adopted to DeadExtents. The caller holds the lock.
+func (s *Space) inheritExtents(x *extentSegment) {
+	s.extents.loose++
+	for g, n := range x.starts {
+		if n > 0 {
+			s.extents.owners[MakeAddr(x.id, uint32(g)*layout.Granule(s.opts.SegmentSize))] = inherited
+		}
+	}
 }
 
 // loadAnyTable reads the table of an index segment from the first copy that is sound. ErrDamaged: none is, and the error is of all. That
@@ -567,13 +630,16 @@ func (s *Space) Extents() []Extent {
 	return s.extentsOf(func(uint64) (bool, uint64) { return true, 0 })
 }
 
-// DeadExtents lists the extents that were allocated since the opening by coordinators that are not
-// registered any more (rdma.Thread.Owner). When the index changes of these coordinators are
-// finished or taken back, such extents that no index leads to are lost.
+// DeadExtents lists the extents in segments of this process that were allocated since the opening by coordinators that are not
+// registered any more (rdma.Thread.Owner), or by a process that had the segment before. When the index changes of these coordinators are
+// finished or taken back, such extents that no index leads to, and no reservation, are lost.
 func (s *Space) DeadExtents() []Extent {
+	s.mu.Lock()
+	s.extents.listed = s.extents.loose
+	s.mu.Unlock()
 	return s.extentsOf(func(owner uint64) (bool, uint64) {
-		_, ok := slices.BinarySearch(s.regs.Load().ids, uint32(owner)) // of this process
-		return owner != 0 && owner < MaxCoordinators && !ok, owner
+		_, ok := slices.BinarySearch(s.regs.Load().ids, uint32(owner))
+		return owner == inherited || owner != 0 && owner < MaxCoordinators && !ok, owner
 	})
 }
 
@@ -599,8 +665,19 @@ func (s *Space) extentsOf(want func(owner uint64) (bool, uint64)) []Extent {
 }
 
 // SettleExtents clears on the blades the words of extents that were freed, or discarded with
-// their reservation, so that their places can be used again. AllocExtent does it, too.
+// their reservation, so that their places can be used again. AllocExtent does it, too. For extents that verbs may still arrive at, and have
+// been waited for, it begins an epoch.
 func (s *Space) SettleExtents(c *rdma.Coro) error {
+	s.mu.Lock()
+	late := slices.ContainsFunc(s.extents.late, func(x lateExtent) bool {
+		return x.epoch == s.layout.Epoch && c.Thread().Now()-x.since > latePatienceNs
+	})
+	s.mu.Unlock()
+	if late {
+		if err := s.AdvanceEpoch(nil); err != nil {
+			return err
+		}
+	}
 	if err := s.reclaim(); err != nil {
 		return err
 	}

@@ -58,6 +58,7 @@ func (s *Space) register() {
 	for id := range s.own {
 		if !r.has(id) {
 			delete(s.own, id)
+			s.extents.loose++
 		}
 	}
 }

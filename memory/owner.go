@@ -359,6 +359,7 @@ func (s *Space) disinherit(old *Layout) {
 	}
 	s.extents.unread = keep(s.extents.unread, func(id SegmentID) bool { return !lost[id] })
 	s.extents.pending = keep(s.extents.pending, kept) // a word that is cleared late may be another extent's
+	s.extents.late = keep(s.extents.late, func(x lateExtent) bool { return kept(x.addr) })
 	s.strays = nil
 }
 

@@ -136,11 +136,12 @@ func (s *Space) Spared() bool {
 }
 
 // Loose reports whether extents may be allocated that nothing leads to: a coordinator
-// has died since Fastened was called last.
+// has died since Fastened was called last, in any process, or since it was in this one, which alone knows the extents of its own, or this
+// process has adopted a segment of extents.
 func (s *Space) Loose() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.layout.Loose
+	return s.layout.Loose || s.extents.loose != s.extents.fastened
 }
 
 // Fastened notes that nothing is left of the extents that Loose is about. generation is what
@@ -151,7 +152,10 @@ func (s *Space) Fastened(generation uint64) error {
 		if err := s.writable(); err != nil {
 			return err
 		}
-		if !s.layout.Loose || s.sweeps != generation {
+		if s.sweeps != generation {
+			return nil
+		}
+		if s.extents.fastened = s.extents.listed; !s.layout.Loose {
 			return nil
 		}
 		if err := s.commit(Entry{Key: layout.KeyLoose}); err != nil {

@@ -148,7 +148,7 @@ func (db *DB) maintainOnce() (more bool, err error) {
 		return false, err
 	}
 	if now := db.fabric.Now(); len(db.space.Expired(now)) == 0 && !db.space.Deserted(now) {
-		if _, ok := db.space.Unswept(); !ok && !db.space.Loose() {
+		if _, ok := db.space.Unswept(); !ok && !db.space.Loose() && !db.space.ExtentsDue(now) {
 			return false, nil
 		}
 	}

@@ -162,7 +162,8 @@ func faultf(kind Kind, format string, args ...any) *fault {
 
 // words judges every word of the primary, and compares the backups with it. A word
 // that is at fault is written from the first backup whose word is not; a backup
-// that differs from a word without fault is written from that.
+// that differs from a word without fault is written from that. Words of no table are
+// those of extents, whose copies may differ in a segment without owner.
 func (w *walker) words(a memory.Addr, table uint16, copies [][]byte, judge func(off uint32, word uint64) *fault) {
 	if copies[0] == nil {
 		return
@@ -179,7 +180,7 @@ func (w *walker) words(a memory.Addr, table uint16, copies [][]byte, judge func(
 				continue
 			}
 			if other := binary.LittleEndian.Uint64(copies[k][off:]); other != word {
-				f := Finding{Kind: KindReplica, Table: table, What: fmt.Sprintf("copy %d holds %#x, the primary %#x", k, other, word)}
+				f := Finding{Kind: KindReplica, Table: table, Unfinished: table == 0 && w.inherits(a.Segment()), What: fmt.Sprintf("copy %d holds %#x, the primary %#x", k, other, word)}
 				w.mend(w.at(f, at, k), "the primary's word is written to the copy", copies[0][off:off+8])
 			}
 		}

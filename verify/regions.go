@@ -111,6 +111,10 @@ func another(f memory.HeaderFault) bool {
 	return f == memory.HeaderForeign || f == memory.HeaderMisplaced || f == memory.HeaderBehind
 }
 
+// inherits reports whether a segment of indexes has no owner, in a database that processes share: its owner is gone, and the process that
+// adopts it makes the copies of its table equal, and gives back what nothing leads to.
+func (w *walker) inherits(id memory.SegmentID) bool { return !w.l.Registered(w.l.Segments[id].Owner) }
+
 // extentTable is what is known of the extents of a segment.
 type extentTable struct {
 	starts  []uint32 // by granule: length of the extent that starts here, in granules
@@ -235,7 +239,7 @@ func (w *walker) unclaimed() {
 				continue
 			}
 			if !x.claimed[g] && !w.anyUnwalked() {
-				f := Finding{Kind: KindOrphan, What: fmt.Sprintf("no index uses the extent of %d bytes at %v", n*unit, memory.MakeAddr(id, uint32(g)*unit))}
+				f := Finding{Kind: KindOrphan, Unfinished: w.inherits(id), What: fmt.Sprintf("no index uses the extent of %d bytes at %v", n*unit, memory.MakeAddr(id, uint32(g)*unit))}
 				w.found(w.at(f, at, 0))
 			}
 		}
@@ -253,7 +257,8 @@ func (w *walker) doubtfulExtent(at memory.Addr, k int, used bool) {
 		w.mend(w.at(f, at, 0), fmt.Sprintf("the word of copy %d is written to the primary", k), p)
 		return
 	}
-	f := Finding{Kind: KindReplica, What: fmt.Sprintf("copy %d has an extent, %#x, the primary none, and no index uses it", k, word(p, 0))}
+	f := Finding{Kind: KindReplica, Unfinished: w.inherits(at.Segment()),
+		What: fmt.Sprintf("copy %d has an extent, %#x, the primary none, and no index uses it", k, word(p, 0))}
 	w.mend(w.at(f, at, k), "the primary's word is written to the copy", make([]byte, 8))
 }
 

@@ -249,14 +249,10 @@ func placeOf(l *memory.Layout, a memory.Addr) (channel.Place, error) {
 const maxTries = 64
 
 func (h *host) alloc(c *rdma.Coro, size uint32) (a memory.Addr, err error) {
-	for range maxTries {
-		if a, err = h.space.AllocExtent(c, size); !errors.Is(err, rdma.ErrStaleKey) {
-			break
-		}
-		if err := h.rekey(c); err != nil {
-			return 0, err
-		}
-	}
+	err = h.repeat(c, func() (err error) {
+		a, err = h.space.AllocExtent(c, size)
+		return err
+	})
 	if errors.Is(err, memory.ErrTooLarge) {
 		err = fmt.Errorf("%w: %w", channel.ErrTooLarge, err)
 	}
@@ -273,16 +269,28 @@ func (h *host) free(c *rdma.Coro, a memory.Addr, size uint32) error {
 
 // settle has extents that were given back used again, those that other processes have discarded, too.
 func (h *host) settle(c *rdma.Coro) error {
+	err := h.repeat(c, func() error { return h.space.SettleExtents(c) })
+	if errors.Is(err, rdma.ErrStaleKey) {
+		return nil // the next AllocExtent does it
+	}
+	return err
+}
+
+// repeat calls fn until its verbs do not fail because the epoch has moved, maxTries times. After another failure of a verb it is for the
+// caller to try again: the queue pairs are connected for that.
+func (h *host) repeat(c *rdma.Coro, fn func() error) (err error) {
 	for range maxTries {
-		err := h.space.SettleExtents(c)
-		if !errors.Is(err, rdma.ErrStaleKey) {
+		if err = fn(); err == nil || !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrStaleKey) {
 			return err
 		}
 		if err := h.rekey(c); err != nil {
 			return err
 		}
+		if !errors.Is(err, rdma.ErrStaleKey) {
+			return err
+		}
 	}
-	return nil // the next AllocExtent does it
+	return err
 }
 
 // rekey brings the queue pairs of the thread into the present epoch.

@@ -13,6 +13,7 @@ import (
 	"txnode/memory/channelhost"
 	"txnode/rdma"
 	"txnode/rdma/inproc"
+	"txnode/rdma/rdmatest"
 )
 
 const segment = 256 << 10
@@ -403,6 +404,51 @@ func TestAlone(t *testing.T) {
 	again, _ := b.join(1)
 	if again.ID() <= m.ID() {
 		t.Errorf("number %d after %d", again.ID(), m.ID())
+	}
+}
+
+// TestDeclaredAgain: no answer comes to a verb with which an object is made. The next attempt makes it, and the extents of those that have
+// failed are used again in the next epoch.
+func TestDeclaredAgain(t *testing.T) {
+	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: memory.HeaderArea + 16*segment, Seed: 1})
+	b := &bed{t: t, fabric: &refusing{Fabric: f}}
+	t.Cleanup(func() {
+		for _, th := range b.threads {
+			check(t, th.Close())
+		}
+	})
+	b.open(memory.Options{Backups: 1, SegmentSize: segment, LogArea: 64 << 10, Shared: true})
+	_, c := b.join(0)
+	h := b.enroll(0)
+	spec := channel.Spec{Kind: channel.KindVar, Bytes: 128}
+	for n, attempt := 0, 0; attempt < 4; attempt++ { // one verb later each time
+		n = attempt
+		f.Fail(func(w *rdma.WR) rdma.Status {
+			if n--; n == -1 {
+				return rdma.StatusTimeout
+			}
+			return rdma.StatusOK
+		})
+		_, err := h.Declare(c, fmt.Sprint("object ", attempt), spec)
+		f.Fail(nil)
+		if failed := n < 0; failed != (err != nil) {
+			t.Fatalf("attempt %d: %v", attempt, err)
+		}
+		if err == nil {
+			break
+		}
+		if _, err := h.Declare(c, fmt.Sprint("object ", attempt), spec); err != nil {
+			t.Fatalf("attempt %d, again: %v", attempt, err)
+		}
+	}
+	check(t, b.spaces[0].AdvanceEpoch(nil))
+	for range 2 { // the first one finds keys of the epoch before
+		if _, err := h.Declare(c, "last", spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all := b.spaces[0].Extents(); b.spaces[0].ExtentsDue(0) || len(all) != len(b.reserved()) {
+		t.Errorf("extents %v, and the objects are %q", all, b.reserved())
 	}
 }
 

@@ -26,13 +26,16 @@ func FreeExtents(c *rdma.Coro, o Options) (int, error) {
 	})
 }
 
-// FreeDeadExtents is FreeExtents beside transactions: of what coordinators have
-// allocated that have died since the database was opened. Nobody will link that any
+// FreeDeadExtents is FreeExtents beside transactions, in segments of this process: of what coordinators have
+// allocated that have died since the database was opened, and of what was in a segment when it was adopted. No session links that any
 // more, once everything is swept; until then it does nothing. An extent of a live
 // coordinator is left alone, reached or not. Several may do it at the same time.
 func FreeDeadExtents(c *rdma.Coro, o Options) (int, error) {
 	generation, unswept := o.Space.Unswept()
 	if unswept || !o.Space.Loose() {
+		if o.Space.ExtentsDue(c.Thread().Now()) {
+			return 0, o.Space.SettleExtents(c)
+		}
 		return 0, nil
 	}
 	dead := o.Space.DeadExtents()

@@ -1,0 +1,125 @@
+package memory_test
+
+import (
+	"slices"
+	"testing"
+
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// TestLateExtents: an extent, of which a verb of a thread without a coordinator has failed that may still arrive, is used again in a later
+// epoch, and not before. It waits for one, and begins one if none comes.
+func TestLateExtents(t *testing.T) {
+	for _, free := range []bool{false, true} {
+		for _, waits := range []bool{false, true} {
+			b := newBed(t, 2, 6, 1)
+			b.fabric.clock = new(int64)
+			s, c := b.open()
+			th := b.thread()
+			for range 2 { // a segment for each blade
+				must(s.AllocExtent(c, 1000))(t)
+			}
+			var late memory.Addr
+			before := s.Extents()
+			if free {
+				late = must(s.AllocExtent(c, 1000))(t)
+				check(t, s.FreeExtent(late, 1000))
+			}
+			b.fabric.stop = &stop{status: rdma.StatusTimeout}
+			if free {
+				if err := s.SettleExtents(th.Plain()); err == nil {
+					t.Fatal("settled without verbs")
+				}
+			} else if _, err := s.AllocExtent(th.Plain(), 1000); err == nil {
+				t.Fatal("allocated without verbs")
+			}
+			b.fabric.stop = nil
+			if s.ExtentsDue(0) || !slices.Equal(before, s.Extents()) {
+				t.Fatalf("freed before %v: something is due at once, or allocated: %v", free, s.Extents())
+			}
+			all := map[memory.Addr]bool{}
+			for range 20 {
+				all[must(s.AllocExtent(c, 1000))(t)] = true
+			}
+			if all[late] {
+				t.Fatal("an extent is used to which a verb may be on its way")
+			}
+			epoch := s.Layout().Epoch
+			*b.fabric.clock = 2_000_000_000
+			if waits {
+				check(t, s.AdvanceEpoch(nil))
+			}
+			if !s.ExtentsDue(*b.fabric.clock) {
+				t.Fatal("nothing is due")
+			}
+			for _, x := range []*rdma.Thread{c.Thread(), th} {
+				s.View().Rekey(x)
+			}
+			for try := 0; s.ExtentsDue(*b.fabric.clock); try++ {
+				if err := s.SettleExtents(c); err != nil && try > 2 {
+					t.Fatal(err)
+				}
+				s.View().Rekey(c.Thread())
+				for _, x := range s.Fabric().Blades() {
+					check(t, c.Thread().Reconnect(x.ID))
+				}
+			}
+			if n := s.Layout().Epoch - epoch; n != 1 {
+				t.Errorf("waited %v: %d epochs", waits, n)
+			}
+			again := must(s.AllocExtent(c, 1000))(t)
+			if more := must(s.AllocExtent(c, 1000))(t); free && again != late && more != late {
+				t.Errorf("%v is lost, used are %v and %v", late, again, more)
+			}
+		}
+	}
+}
+
+// TestInheritedExtents: a process dies that has allocated extents. The one that adopts their segment has them listed as those that are lost
+// unless something leads to them, once, and has the others.
+func TestInheritedExtents(t *testing.T) {
+	b := newSharedBed(t, 2, 12, 1)
+	s, c := b.open()
+	s2, c2 := b.join(10)
+	used, lost := must(s2.AllocExtent(c2, 60_000))(t), must(s2.AllocExtent(c2, 1000))(t)
+	for used.Segment() != lost.Segment() {
+		lost = must(s2.AllocExtent(c2, 1000))(t)
+	}
+	check(t, s.Follow())
+	if n := must(s.TakeOver(21))(t); n != 1 {
+		t.Fatalf("%d processes were taken over", n)
+	}
+	for n := 0; n < 40 && !s.Owns(lost); n++ {
+		must(s.AllocExtent(c, 20_000))(t)
+	}
+	own := must(s.AllocExtent(c, 256))(t) // what is adopted is read
+	generation, _ := s.Unswept()
+	var freed bool
+	for _, x := range s.DeadExtents() {
+		switch x.Addr {
+		case lost:
+			freed = must(s.FreeDead(x))(t)
+		case own:
+			t.Errorf("an extent of a process that lives is listed: %v", x)
+		}
+	}
+	if !s.Loose() || !freed {
+		t.Fatalf("extents of a dead process: loose %v, freed %v of %v", s.Loose(), freed, s.DeadExtents())
+	}
+	check(t, s.SettleExtents(c))
+	check(t, s.Fastened(generation))
+	if s.Loose() {
+		t.Error("loose still")
+	}
+	again := false
+	for range 40 {
+		a := must(s.AllocExtent(c, 1000))(t)
+		if again = again || a == lost; a.Segment() == used.Segment() && a.Offset() >= used.Offset() && a.Offset() < used.Offset()+60_000 {
+			t.Fatalf("%v is in the extent at %v, which was not given back", a, used)
+		}
+	}
+	if !again {
+		t.Errorf("the extent at %v is lost", lost)
+	}
+}
