@@ -250,11 +250,12 @@ func (s *Space) ripen() {
 	})
 }
 
-// ExtentsDue reports whether SettleExtents would clear words on the blades at a time of the fabric's clock, or begin an epoch for them.
+// ExtentsDue reports whether SettleExtents would clear words on the blades at a time of the fabric's clock, or begin an epoch for them, or
+// read the tables of segments that were adopted.
 func (s *Space) ExtentsDue(now int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.extents.pending) > 0 || slices.ContainsFunc(s.extents.late, func(x lateExtent) bool { return s.ended(x.epoch) || now-x.since > latePatienceNs })
+	return len(s.extents.pending)+len(s.extents.unread) > 0 || slices.ContainsFunc(s.extents.late, func(x lateExtent) bool { return s.ended(x.epoch) || now-x.since > latePatienceNs })
 }
 
 // reserveExtent finds n granules for an owner and marks them. dirty: they may have
@@ -665,7 +666,8 @@ func (s *Space) extentsOf(want func(owner uint64) (bool, uint64)) []Extent {
 }
 
 // SettleExtents clears on the blades the words of extents that were freed, or discarded with
-// their reservation, so that their places can be used again. AllocExtent does it, too. For extents that verbs may still arrive at, and have
+// their reservation, so that their places can be used again. AllocExtent does it, too. Both read the tables of segments that were
+// adopted, before. For extents that verbs may still arrive at, and have
 // been waited for, it begins an epoch.
 func (s *Space) SettleExtents(c *rdma.Coro) error {
 	s.mu.Lock()
@@ -677,6 +679,9 @@ func (s *Space) SettleExtents(c *rdma.Coro) error {
 		if err := s.AdvanceEpoch(nil); err != nil {
 			return err
 		}
+	}
+	if err := s.readAdopted(c); err != nil {
+		return err
 	}
 	if err := s.reclaim(); err != nil {
 		return err

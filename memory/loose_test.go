@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -121,5 +122,45 @@ func TestInheritedExtents(t *testing.T) {
 	}
 	if !again {
 		t.Errorf("the extent at %v is lost", lost)
+	}
+}
+
+// TestAdoptedUnread: the table of a segment that was adopted cannot be read, and no other extent is asked for. It is read when extents are
+// settled, and what is in it is listed.
+func TestAdoptedUnread(t *testing.T) {
+	b := newSharedBed(t, 2, 4, 1)
+	b.fabric.clock = new(int64)
+	s, c := b.join(1000)
+	dead, dc := b.join(10)
+	for {
+		if _, err := dead.AllocExtent(dc, 60<<10); errors.Is(err, memory.ErrNoSpace) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(t, s.Follow())
+	*b.fabric.clock = 11
+	if must(s.TakeOver(11))(t) != 1 {
+		t.Fatal("no registration has ended")
+	}
+	connect := func() {
+		for _, b := range s.Fabric().Blades() {
+			check(t, c.Thread().Reconnect(b.ID))
+		}
+	}
+	connect()
+	b.fabric.stop = &stop{status: rdma.StatusFlushed}
+	if _, err := s.AllocExtent(c, 60<<10); !errors.Is(err, rdma.ErrVerb) {
+		t.Fatalf("no table can be read: %v", err)
+	}
+	b.fabric.stop = nil
+	connect()
+	if !s.ExtentsDue(11) || s.Loose() || len(s.DeadExtents()) > 0 {
+		t.Fatalf("a table is to be read: due %v, loose %v, and dead are %v", s.ExtentsDue(11), s.Loose(), s.DeadExtents())
+	}
+	check(t, s.SettleExtents(c))
+	if s.ExtentsDue(11) || !s.Loose() || len(s.DeadExtents()) == 0 {
+		t.Errorf("a table was read: due %v, loose %v, and dead are %v", s.ExtentsDue(11), s.Loose(), s.DeadExtents())
 	}
 }
