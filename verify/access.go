@@ -189,7 +189,7 @@ func (w *walker) words(a memory.Addr, table uint16, copies [][]byte, judge func(
 
 // faulty reports a word of the primary that is at fault.
 func (w *walker) faulty(at memory.Addr, table uint16, copies [][]byte, off uint32, x *fault, judge func(uint32, uint64) *fault) {
-	f := w.at(Finding{Kind: x.kind, Table: table, What: x.what, Unfinished: x.theirs && len(w.l.Coordinators) > 0}, at, 0)
+	f := w.at(Finding{Kind: x.kind, Table: table, What: x.what, Unfinished: x.theirs && (len(w.l.Coordinators) > 0 || w.unswept())}, at, 0)
 	for k := 1; k < len(copies) && !x.theirs; k++ {
 		if copies[k] == nil {
 			continue

@@ -127,6 +127,10 @@ func (w *walker) registered(id uint32) bool {
 	return slices.ContainsFunc(w.l.Coordinators, func(c memory.CoordinatorEntry) bool { return c.ID == id })
 }
 
+// unswept reports whether the next opening sweeps what coordinators have left that the catalog knows no more: locks of which no log
+// tells, and changes of indexes. When a sweep has come to its end but for what is damaged, what is left is damage.
+func (w *walker) unswept() bool { return w.l.Unswept && !w.l.Spared }
+
 // restoreMove reports that, and restores the primary.
 func (w *walker) restoreMove(b *block, x *fault, from, need int) {
 	good := b.copies[from]
@@ -260,7 +264,8 @@ func (w *walker) locked(b *block, owner txid) {
 	if !b.linked && img.Meta().State() != record.Free {
 		what += "; no slot points to the block"
 	}
-	w.found(w.at(Finding{Kind: KindLock, Table: img.Meta().Table(), What: what, Unfinished: w.registered(owner.Coordinator())}, b.addr, 0))
+	unfinished := w.registered(owner.Coordinator()) || w.unswept()
+	w.found(w.at(Finding{Kind: KindLock, Table: img.Meta().Table(), What: what, Unfinished: unfinished}, b.addr, 0))
 }
 
 // damaged reports a block whose primary is at fault, and restores it if the backups

@@ -62,8 +62,8 @@ type Finding struct {
 	Remedy string
 	// Repaired: the remedy has been applied.
 	Repaired bool
-	// Unfinished: it is work that a coordinator had under way, which the catalog knows and which
-	// was not closed. The next opening finishes or undoes it; it is no damage.
+	// Unfinished: it is work that a coordinator had under way which was not closed, or which was declared dead and of which
+	// the catalog says that a sweep for what it has left is due. The next opening finishes or undoes it; it is no damage.
 	Unfinished bool
 	// Failed is why the remedy could not be applied.
 	Failed error

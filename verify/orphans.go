@@ -92,8 +92,9 @@ func (w *walker) relink() {
 		var to home
 		var why string
 		switch {
-		case len(w.l.Coordinators) > 0 || w.l.Unswept && !w.l.Spared:
+		case len(w.l.Coordinators) > 0 || w.unswept():
 			why = "who opens the database looks after what the dead have left first"
+			f.Unfinished = o.idle
 		case o.idle:
 		case seen[name(o)] > 1:
 			why = "nor to another one with the same key"

@@ -239,12 +239,15 @@ func (w *walker) unclaimed() {
 				continue
 			}
 			if !x.claimed[g] && !w.anyUnwalked() {
-				f := Finding{Kind: KindOrphan, Unfinished: w.inherits(id), What: fmt.Sprintf("no index uses the extent of %d bytes at %v", n*unit, memory.MakeAddr(id, uint32(g)*unit))}
+				f := Finding{Kind: KindOrphan, Unfinished: w.inherits(id) || w.loose(), What: fmt.Sprintf("no index uses the extent of %d bytes at %v", n*unit, memory.MakeAddr(id, uint32(g)*unit))}
 				w.found(w.at(f, at, 0))
 			}
 		}
 	}
 }
+
+// loose reports whether extents may be allocated that nothing leads to, which the next opening frees: a coordinator has died.
+func (w *walker) loose() bool { return w.l.Loose || w.unswept() }
 
 // doubtfulExtent settles a word that copy k has and the primary has not.
 func (w *walker) doubtfulExtent(at memory.Addr, k int, used bool) {

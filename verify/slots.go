@@ -362,6 +362,7 @@ func (x *indexWalk) byWholeBlock(at memory.Addr, c *candidate, header race.Heade
 	}
 	if free {
 		c.fault = dangling(c.word)
+		c.fault.theirs = x.l.Hollow && x.unswept()
 	}
 }
 

@@ -497,7 +497,7 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 		case s.Unfinished == s.Findings:
 			which = "they are"
 		}
-		fmt.Fprintf(t, "the database was not closed: %s work of its last users, which the next opening finishes or undoes; no damage\n", which)
+		fmt.Fprintf(t, "the database was not closed, or not swept since a process died or a blade was lost: %s work that was left, which the next opening finishes or undoes; no damage\n", which)
 	}
 	return t.Flush()
 }
