@@ -366,8 +366,12 @@ func (p *pursuit) look() (seen, error) {
 		p.was, p.strange = slot, 0
 	}
 	p.c = index.Candidate{Addr: slot.Addr(), Class: slot.Class()}
-	p.known, p.key = v.Valid(p.c.Addr), nil
-	if !p.known {
+	if p.key = nil; !v.Valid(p.c.Addr) {
+		if err := p.newer(&v); err != nil {
+			return unclear, err
+		}
+	}
+	if p.known = v.Valid(p.c.Addr); !p.known {
 		return unclear, nil
 	}
 	room := int(p.c.Class.Size())
@@ -385,6 +389,19 @@ func (p *pursuit) look() (seen, error) {
 		p.strange = 0
 	}
 	return unclear, nil
+}
+
+// newer replaces a map that does not have the block's segment by one that has it, since another process may have added that.
+func (p *pursuit) newer(v **memory.View) error {
+	err := p.w.db.space.Missing(*v, p.c.Addr)
+	if err != nil && !errors.Is(err, rdma.ErrStaleKey) {
+		return err
+	}
+	if now := p.view(); now.Valid(p.c.Addr) {
+		*v = now
+		return nil
+	}
+	return err // the thread was fenced
 }
 
 // lasted is an error if what was seen has lasted longer than anybody's change does: it is
