@@ -98,6 +98,7 @@ func (o *benchOptions) fabricFaults(cmd *cobra.Command) (faults []string) {
 type ownBlades struct {
 	catalog string   // its address
 	dirs    []string // to be removed
+	unlock  []func() error
 	servers []*ownServer
 }
 
@@ -128,17 +129,15 @@ func startBlades(ctx context.Context, w *World, o *StoreOptions) (b *ownBlades, 
 			b = nil
 		}
 	}()
-	dir, err := os.MkdirTemp("", "txnode")
+	dir, err := b.makeDir("")
 	if err != nil {
 		return b, err
 	}
-	b.dirs = append(b.dirs, dir)
 	shm := dir
 	if st, e := os.Stat("/dev/shm"); o.Fabric == fabricShm && e == nil && st.IsDir() { // a tmpfs
-		if shm, err = os.MkdirTemp("/dev/shm", "txnode"); err != nil {
+		if shm, err = b.makeDir("/dev/shm"); err != nil {
 			return b, err
 		}
-		b.dirs = append(b.dirs, shm)
 	}
 	b.catalog = "unix:" + filepath.Join(dir, "catalog")
 	if _, err := b.serve(ctx, w, "the catalog", "--listen="+b.catalog, "--catalog="+catalogInMemory, "--memory=0"); err != nil {
@@ -184,6 +183,14 @@ func startBlades(ctx context.Context, w *World, o *StoreOptions) (b *ownBlades, 
 		return b, clusterFailed(err)
 	}
 	return b, nil
+}
+
+func (b *ownBlades) makeDir(in string) (string, error) {
+	dir, unlock, err := createDir(in)
+	if err == nil {
+		b.dirs, b.unlock = append(b.dirs, dir), append(b.unlock, unlock)
+	}
+	return dir, err
 }
 
 // serve starts a process of txnode serve, and waits until it serves.
@@ -241,6 +248,9 @@ func (b *ownBlades) end() error {
 	}
 	for _, d := range b.dirs {
 		errs = append(errs, os.RemoveAll(d))
+	}
+	for _, unlock := range b.unlock {
+		errs = append(errs, unlock())
 	}
 	return errors.Join(errs...)
 }

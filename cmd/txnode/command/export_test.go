@@ -84,3 +84,6 @@ func Prove(f rdma.Fabric, b rdma.BladeID) (err error) {
 	defer func() { err = errors.Join(err, t.Close()) }()
 	return (&proof{t: t, blade: b}).run()
 }
+
+// CreateDir makes a directory for blades of a benchmark.
+var CreateDir = createDir

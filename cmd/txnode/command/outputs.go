@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 
@@ -39,28 +38,21 @@ func writeFileAs(mode fs.FileMode, path string, write func(io.Writer) error) (er
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(write(f), f.Close()); err != nil {
-		if whole {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
+	if !whole {
+		err = errors.Join(write(f), f.Close())
+	} else if err = write(f); err == nil {
+		err = f.Sync() // closing comes last
+	}
+	if err != nil && whole {
+		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	if err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
 	if whole {
-		return os.Rename(f.Name(), to)
+		return errors.Join(os.Rename(f.Name(), to), f.Close())
 	}
 	return nil
-}
-
-// createPartial makes a file that gets another name when it is complete. Its name does not grow with that one, which may
-// be as long as the file system allows.
-func createPartial(dir string, mode fs.FileMode) (*os.File, error) {
-	for {
-		path := filepath.Join(dir, fmt.Sprintf("txnode-%08x.partial", rand.Uint32()))
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
-		if !errors.Is(err, fs.ErrExist) {
-			return f, err
-		}
-	}
 }
 
 // keeping writes until that fails, and keeps the error: who writes goes on, and what it has

@@ -1,0 +1,75 @@
+package command_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"txnode/cmd/txnode/command"
+)
+
+// TestLeftovers: files and directories of processes that are gone are removed by the next command, and not those that a process
+// has locked, nor others.
+func TestLeftovers(t *testing.T) {
+	b := newBed(t)
+	makeTables(t, b)
+	dir := filepath.Join(b.dir, "to")
+	tmp := socketDir(t)
+	for _, d := range []string{dir, filepath.Join(tmp, "txnode-b1", "in"), filepath.Join(tmp, "txnode-b2"), filepath.Join(tmp, "txnode-c"), filepath.Join(dir, "txnode-0000000d.partial")} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"txnode-0000000a.partial", "txnode-0000000b.partial", "txnode-c.partial"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o400); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("txnode-c.partial", filepath.Join(dir, "txnode-0000000e.partial")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(dir, "txnode-0000000b.partial"), filepath.Join(tmp, "txnode-b2")} {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, out, stderr := b.run("backup", "$DIR/data", filepath.Join(dir, "x.backup")); code != 0 {
+		t.Fatalf("exit code %d, %s%s", code, out, stderr)
+	}
+	made, unlock, err := command.CreateDir(tmp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(made), unlock()); err != nil {
+		t.Fatal(err)
+	}
+	for in, want := range map[string][]string{
+		dir: {"txnode-0000000b.partial", "txnode-0000000d.partial", "txnode-0000000e.partial", "txnode-c.partial", "x.backup"},
+		tmp: {"txnode-b2", "txnode-c"},
+	} {
+		all, err := os.ReadDir(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, e := range all {
+			names = append(names, e.Name())
+		}
+		if !slices.Equal(names, want) {
+			t.Errorf("%v, not %v", names, want)
+		}
+	}
+	if p, err := os.ReadFile(filepath.Join(dir, "x.backup")); err != nil || bytes.Equal(p, []byte("x")) {
+		t.Errorf("%d bytes, %v", len(p), err)
+	}
+}
