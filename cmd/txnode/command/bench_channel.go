@@ -46,7 +46,9 @@ func (o *channelOptions) run(cmd *cobra.Command, w *World) error {
 	if err := o.config.Validate(); err != nil {
 		return &usageError{cause: err}
 	}
+	all := 0
 	r, err := channelbench.RunObjects(cmd.Context(), o.config, func(p *channelbench.Point, done, total int) {
+		all = total
 		w.note("%d of %d operations: %s: %.0f k op/s", done, total, p.Variant, p.Kops)
 	})
 	w.note("")
@@ -55,7 +57,7 @@ func (o *channelOptions) run(cmd *cobra.Command, w *World) error {
 		if r == nil || len(r.Points) == 0 || !errors.Is(stopped, errInterrupted) {
 			return stopped
 		}
-		stopped = fmt.Errorf("%w: %d operations were measured", stopped, len(r.Points))
+		stopped = fmt.Errorf("%w: %d of %d operations were measured", stopped, len(r.Points), all)
 	}
 	write := r.WriteTable
 	switch o.output {

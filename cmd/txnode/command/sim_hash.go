@@ -218,8 +218,11 @@ func (o *hashOptions) run(cmd *cobra.Command, w *World) error {
 	w.note("")
 	stopped := interruptedOr(ctx, err)
 	if stopped != nil {
-		if n == 0 || !errors.Is(stopped, errInterrupted) {
+		if !errors.Is(stopped, errInterrupted) {
 			return stopped
+		}
+		if n == 0 {
+			return fmt.Errorf("%w: 0 of %d points were measured", stopped, total)
 		}
 		for i := range curves {
 			curves[i] = curves[i].Measured()

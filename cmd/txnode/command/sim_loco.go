@@ -56,7 +56,9 @@ func (o *locoOptions) run(cmd *cobra.Command, w *World) error {
 		return err
 	}
 	defer done()
+	all := 0
 	r, err := channelbench.Run(cmd.Context(), c, func(p *channelbench.Point, done, total int) {
+		all = total
 		w.note("%d of %d points: %s, %s, %v %s: %.1f k op/s", done, total, p.Experiment, p.Variant, p.X, p.XName, p.Kops)
 	})
 	w.note("")
@@ -65,7 +67,7 @@ func (o *locoOptions) run(cmd *cobra.Command, w *World) error {
 		if r == nil || len(r.Points) == 0 || !errors.Is(stopped, errInterrupted) {
 			return stopped
 		}
-		stopped = fmt.Errorf("%w: %d points were measured", stopped, len(r.Points))
+		stopped = fmt.Errorf("%w: %d of %d points were measured", stopped, len(r.Points), all)
 	}
 	var failed error // of a file: the figures are printed nevertheless
 	if o.report != "" {

@@ -384,7 +384,7 @@ present constants only.`,
 			case check:
 				return fmt.Errorf("%w: %d of %d points were measured", stopped, len(r.Residuals), len(calibrate.Points()))
 			}
-			return fmt.Errorf("%w: these are the constants that were found until then", stopped)
+			return fmt.Errorf("%w: these are the constants that were found until then, and the residuals of %d of %d points with them", stopped, len(r.Residuals), len(calibrate.Points()))
 		},
 	}
 	cmd.Flags().BoolVar(&check, "check", false, "do not fit")

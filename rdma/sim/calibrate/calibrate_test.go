@@ -6,6 +6,7 @@ import (
 	"flag"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -96,7 +97,7 @@ func TestSearch(t *testing.T) {
 	p.RoundTripNs *= 1.5
 	p.PostNs *= 0.7
 	o := Options{Requests: 1000}
-	before, err := costOf(t.Context(), p, points, &o)
+	before, _, err := costOf(t.Context(), p, points, &o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,12 +108,16 @@ func TestSearch(t *testing.T) {
 		}
 		rounds, last = p.Round+1, p.Cost
 	}
-	if err := search(t.Context(), &p, stageDevice, points, &o, "test"); err != nil {
-		t.Fatal(err)
-	}
-	after, err := costOf(t.Context(), p, points, &o)
+	found, err := search(t.Context(), &p, stageDevice, points, &o, "test")
 	if err != nil {
 		t.Fatal(err)
+	}
+	after, residuals, err := costOf(t.Context(), p, points, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(found, residuals) {
+		t.Errorf("the search has found %+v, and its constants have %+v", found, residuals)
 	}
 	if after > before/50 || rounds == 0 {
 		t.Errorf("the search went from cost %g to %g in %d rounds", before, after, rounds)

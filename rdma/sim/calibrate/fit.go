@@ -98,7 +98,7 @@ type Progress struct {
 // Fit searches for the constants, stage after stage, one constant after the
 // other: a step up or down by a fraction that halves when nothing helps any more.
 // It is deterministic. It returns the residuals of all points; when ctx is done before,
-// the constants found until then, without residuals, and the cause.
+// the constants found until then, the residuals of the points that were fitted, as they were measured then, and the cause.
 func Fit(ctx context.Context, o Options) (Report, error) {
 	p := o.Start
 	if p == (sim.Profile{}) {
@@ -108,6 +108,7 @@ func Fit(ctx context.Context, o Options) (Report, error) {
 		o.Requests = 12_000
 	}
 	names := [stages]string{"device", "doorbells", "shared queue pairs"}
+	var found []Residual
 	for stage := range stages {
 		var points []Point
 		for _, x := range Points() {
@@ -115,8 +116,10 @@ func Fit(ctx context.Context, o Options) (Report, error) {
 				points = append(points, x)
 			}
 		}
-		if err := search(ctx, &p, stage, points, &o, names[stage]); err != nil {
-			return Report{Profile: p}, err
+		best, err := search(ctx, &p, stage, points, &o, names[stage])
+		found = append(found, best...)
+		if err != nil {
+			return Report{Profile: p, Residuals: found}, err
 		}
 	}
 	return Evaluate(ctx, p, Points(), 4*o.Requests)
@@ -139,10 +142,11 @@ const (
 	lastStep  = 0.01
 )
 
-func search(ctx context.Context, p *sim.Profile, stage int, points []Point, o *Options, name string) error {
-	best, err := costOf(ctx, *p, points, o)
+// search fits the constants of a stage. It returns the residuals of its points with the best of them, also if ctx ends it.
+func search(ctx context.Context, p *sim.Profile, stage int, points []Point, o *Options, name string) ([]Residual, error) {
+	best, found, err := costOf(ctx, *p, points, o)
 	if err != nil {
-		return err
+		return found, err // those that were measured
 	}
 	round := 0
 	for step := firstStep; step >= lastStep; step /= 2 {
@@ -155,12 +159,12 @@ func search(ctx context.Context, p *sim.Profile, stage int, points []Point, o *O
 				for _, by := range []float64{1 + step, 1 / (1 + step)} {
 					try := *p
 					k.set(&try, tidy(k.get(p)*by))
-					c, err := costOf(ctx, try, points, o)
+					c, residuals, err := costOf(ctx, try, points, o)
 					if err != nil {
-						return err
+						return found, err
 					}
 					if c < best*0.9995 {
-						best, *p, improved = c, try, true
+						best, found, *p, improved = c, residuals, try, true
 						break
 					}
 				}
@@ -170,18 +174,18 @@ func search(ctx context.Context, p *sim.Profile, stage int, points []Point, o *O
 			}
 		}
 	}
-	return nil
+	return found, nil
 }
 
-func costOf(ctx context.Context, p sim.Profile, points []Point, o *Options) (float64, error) {
+func costOf(ctx context.Context, p sim.Profile, points []Point, o *Options) (float64, []Residual, error) {
 	if err := p.Validate(); err != nil {
-		return math.Inf(1), nil //nolint:nilerr // a step into nonsense is merely a bad step
+		return math.Inf(1), nil, nil //nolint:nilerr // a step into nonsense is merely a bad step
 	}
 	r, err := Evaluate(ctx, p, points, o.Requests)
 	if err != nil {
-		return 0, fmt.Errorf("calibrate: evaluating: %w", err)
+		return 0, r.Residuals, fmt.Errorf("calibrate: evaluating: %w", err)
 	}
-	return r.cost(), nil
+	return r.cost(), r.Residuals, nil
 }
 
 // tidy rounds to four digits, which is more than the measurements have.
