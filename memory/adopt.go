@@ -57,7 +57,7 @@ type scan struct {
 
 // adopt scans until it has found want free blocks, or after so many rounds, or
 // when nothing is left to scan (more is false). What it found is in the pool.
-func (s *Space) adopt(c *rdma.Coro, a *Allocator, class Class, rounds, want int) (more bool, err error) {
+func (s *allocation) adopt(c *rdma.Coro, a *Allocator, class Class, rounds, want int) (more bool, err error) {
 	for found, round := 0, 0; round < rounds && found < want; round++ {
 		x, done := s.nextScan(a, class, want, round == 0)
 		v := s.ViewOn(c.Thread())
@@ -89,7 +89,7 @@ func (s *Space) adopt(c *rdma.Coro, a *Allocator, class Class, rounds, want int)
 // scanned notes that an allocator has done with what nextScan had returned, and
 // reports whether it was its own still: who was declared dead meanwhile must leave what he
 // has found to others. The caller holds the lock.
-func (s *Space) scanned(a *Allocator, x *scan) bool {
+func (s *store) scanned(a *Allocator, x *scan) bool {
 	i := slices.Index(a.scans, x)
 	if i < 0 {
 		return false
@@ -102,7 +102,7 @@ func (s *Space) scanned(a *Allocator, x *scan) bool {
 // scanned: a segment to be probed, or a range of blocks. It is nil when the pool has want
 // blocks already, or (done) nothing is left to look at. spread: rather probe than scan
 // when fewer tails are known than there are blades.
-func (s *Space) nextScan(a *Allocator, class Class, want int, spread bool) (x *scan, done bool) {
+func (s *allocation) nextScan(a *Allocator, class Class, want int, spread bool) (x *scan, done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer func() {
@@ -147,7 +147,7 @@ func (s *Space) nextScan(a *Allocator, class Class, want int, spread bool) (x *s
 
 // scan reads the headers of a range and adds the free blocks to the pool. When
 // the verbs fail, the range is queued again.
-func (s *Space) scan(c *rdma.Coro, a *Allocator, v *View, x *scan) (int, error) {
+func (s *allocation) scan(c *rdma.Coro, a *Allocator, v *View, x *scan) (int, error) {
 	idx := make([]uint32, x.end-x.at)
 	for i := range idx {
 		idx[i] = x.at + uint32(i)
@@ -189,7 +189,7 @@ func (s *Space) scan(c *rdma.Coro, a *Allocator, v *View, x *scan) (int, error) 
 
 // renumbered gives numbers of this process to those of the free blocks that others have freed, and leaves out the ones
 // that a session has locked meanwhile.
-func (s *Space) renumbered(c *rdma.Coro, a *Allocator, v *View, free []Addr, others map[Addr]blockline.Line) ([]Addr, error) {
+func (s *allocation) renumbered(c *rdma.Coro, a *Allocator, v *View, free []Addr, others map[Addr]blockline.Line) ([]Addr, error) {
 	var blocks []freeLine
 	for _, x := range free {
 		if line, ok := others[x]; ok {
@@ -209,7 +209,7 @@ func (s *Space) renumbered(c *rdma.Coro, a *Allocator, v *View, free []Addr, oth
 // earlier session has written: what the primary has of them is damaged, as a disk leaves what it
 // has not written, and they are not given to others, who would write over the copy. While
 // something may be left of who has died, copies may differ; beside damage, that is for good.
-func (s *Space) confirmed(c *rdma.Coro, v *View, x *scan, free []Addr) ([]Addr, error) {
+func (s *membership) confirmed(c *rdma.Coro, v *View, x *scan, free []Addr) ([]Addr, error) {
 	if !s.Tidy() {
 		return free, nil
 	}
@@ -238,7 +238,7 @@ func (s *Space) confirmed(c *rdma.Coro, v *View, x *scan, free []Addr) ([]Addr, 
 // is just being freed by somebody who has it. One that has lengths of
 // a key and a value, or something behind the number of its freeing, is a record, whose state is damaged,
 // and that can be repaired from another copy.
-func (s *Space) adoptable(header []byte) bool {
+func (s *membership) adoptable(header []byte) bool {
 	free, version := freeBlock(header)
 	return free && version>>blockline.CoordinatorShift < uint64(s.since)
 }
@@ -262,7 +262,7 @@ func blank(header []byte) bool {
 // probe finds about where the never-used part of a segment begins, by looking
 // at evenly spaced blocks of an ever smaller range, and queues the scan. Chunks
 // make the border ragged; as every block is looked at anyway, that does not matter.
-func (s *Space) probe(c *rdma.Coro, a *Allocator, v *View, x *scan) error {
+func (s *allocation) probe(c *rdma.Coro, a *Allocator, v *View, x *scan) error {
 	lo, hi := x.at, x.end // the first blank block is in [lo, hi]
 	for lo < hi {
 		k := min(hi-lo, scanBlocks)

@@ -11,7 +11,7 @@ import (
 
 // attach compares the headers of all regions with the layout, and writes
 // catalog and headers until both say what the layout says.
-func (s *Space) attach(c *rdma.Coro, o *opening, fresh bool) error {
+func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
 	buf, err := c.Thread().Alloc(RegionHeaderSize * HeaderCopies)
 	if err != nil {
 		return fmt.Errorf("memory: open: %w", err)
@@ -125,7 +125,7 @@ var (
 )
 
 // beside is what attach does while other processes have the database open.
-func (s *Space) beside(alive []uint32, known bool) error {
+func (s *store) beside(alive []uint32, known bool) error {
 	l := s.layout
 	var why string
 	switch {
@@ -142,7 +142,7 @@ func (s *Space) beside(alive []uint32, known bool) error {
 }
 
 // inspect reads the header of a blade's region and says whether it has to be written.
-func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, fresh bool) (stale bool, err error) {
+func (s *store) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, fresh bool) (stale bool, err error) {
 	fail := func(kind error, format string, args ...any) (bool, error) {
 		return false, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: kind, What: fmt.Sprintf(format, args...)}
 	}
@@ -211,7 +211,7 @@ func (s *Space) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 
 // writeHeader writes both copies of a region's header, one after the other, so
 // that one is whole at any moment.
-func (s *Space) writeHeader(c *rdma.Coro, h RegionHeader, key rdma.Key, buf uint32) error {
+func (s *store) writeHeader(c *rdma.Coro, h RegionHeader, key rdma.Key, buf uint32) error {
 	b := h.Blade
 	err := s.provisionHeader(b)
 	for i := 0; i < HeaderCopies && err == nil; i++ {
@@ -229,7 +229,7 @@ func (s *Space) writeHeader(c *rdma.Coro, h RegionHeader, key rdma.Key, buf uint
 }
 
 // provisionHeader reserves what the header of a blade's region takes.
-func (s *Space) provisionHeader(b rdma.BladeID) error {
+func (s *store) provisionHeader(b rdma.BladeID) error {
 	err := s.fabric.Provision(b, 0, HeaderArea)
 	if errors.Is(err, rdma.ErrNoMemory) {
 		err = fmt.Errorf("%w: make room on the disk", err)
@@ -251,7 +251,7 @@ func (s *Space) provisionHeader(b rdma.BladeID) error {
 // or up; it must not touch numbers, geometry, tables or coordinators. It is called under
 // the lock of the space, and again if another process has changed the catalog meanwhile, or blades
 // had to be asked for memory: it counts only the last time.
-func (s *Space) AdvanceEpoch(change func(*Layout) error) error {
+func (s *replicas) AdvanceEpoch(change func(*Layout) error) error {
 	_, err := s.advance(func(l *Layout) error {
 		was, next := slices.Clone(l.Coordinators), l.NextCoordinator
 		if change != nil {
@@ -270,7 +270,7 @@ func (s *Space) AdvanceEpoch(change func(*Layout) error) error {
 // advance is AdvanceEpoch for a change that may also declare coordinators dead. then, if not nil, is
 // called under the lock as soon as the catalog has the change. moved: it has, and an error is of blades
 // whose keys could not be changed.
-func (s *Space) advance(change func(*Layout) error, then func()) (moved bool, err error) {
+func (s *replicas) advance(change func(*Layout) error, then func()) (moved bool, err error) {
 	s.epochs.Lock()
 	defer s.epochs.Unlock()
 	var granted error
@@ -290,13 +290,13 @@ func (s *Space) advance(change func(*Layout) error, then func()) (moved bool, er
 	if err != nil {
 		return false, err
 	}
-	return true, s.begin(granted)
+	return true, s.above.begin(granted)
 }
 
 // move makes l, which was made of the layout, the layout of the next epoch, in the catalog and here. The
 // epoch has not begun by that: see begin. granted is what has gone wrong with its keys. The caller holds
 // the lock, in a change.
-func (s *Space) move(l *Layout, granted *error, then func()) error {
+func (s *replicas) move(l *Layout, granted *error, then func()) error {
 	old := s.layout
 	if old.Epoch == layout.MaxEpoch {
 		return fmt.Errorf("%w: of epochs: %s", ErrExhausted, layout.Anew)

@@ -18,7 +18,7 @@ type Claim struct {
 	// Promoted: of one of them at least, locks and images may be lost with a blade.
 	Promoted bool
 
-	space  *Space
+	space  *allocation
 	number map[uint32]uint32 // of the claim, by coordinator: see CoordinatorEntry.Claim
 	view   atomic.Pointer[View]
 }
@@ -69,7 +69,7 @@ func (o *ClaimOptions) patience(term int64, others bool) {
 // ErrNoCoordinator: one of them is closed. ErrClaimed: one of them is being recovered under a claim
 // that has not expired. Or By was itself declared dead and is not among them: the locks that it
 // took in an index would be open to all. Then nothing has changed.
-func (s *Space) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
+func (s *allocation) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
 	if o.Stay && o.Change == nil {
 		c, others, err := s.claimHere(o, ids)
 		if err != nil || !others {
@@ -105,7 +105,7 @@ func (s *Space) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
 }
 
 // claimHere is Claim in the epoch that is, unless others are at it, whose verbs may be on their way.
-func (s *Space) claimHere(o ClaimOptions, ids []uint32) (c *Claim, others bool, err error) {
+func (s *allocation) claimHere(o ClaimOptions, ids []uint32) (c *Claim, others bool, err error) {
 	err = s.update(func() error {
 		l, made := s.layout.Clone(), o
 		var at []int
@@ -131,7 +131,7 @@ func (s *Space) claimHere(o ClaimOptions, ids []uint32) (c *Claim, others bool, 
 
 // claimedNow notes that the catalog has a claim of this process on the coordinators at these places, and
 // returns its numbers. The caller holds the lock.
-func (s *Space) claimedNow(o *ClaimOptions, at []int) map[uint32]uint32 {
+func (s *membership) claimedNow(o *ClaimOptions, at []int) map[uint32]uint32 {
 	if s.claimed == nil {
 		s.claimed = map[uint32]int64{}
 	}
@@ -147,7 +147,7 @@ func (s *Space) claimedNow(o *ClaimOptions, at []int) map[uint32]uint32 {
 
 // claimOf is the claim that the catalog has on coordinators, unless another claimant has taken one of them since:
 // ErrClaimed. The caller holds the lock.
-func (s *Space) claimOf(numbers map[uint32]uint32) (*Claim, error) {
+func (s *allocation) claimOf(numbers map[uint32]uint32) (*Claim, error) {
 	c := &Claim{space: s, number: numbers}
 	c.view.Store(s.View())
 	for i := range s.layout.Coordinators {
@@ -167,7 +167,7 @@ func (s *Space) claimOf(numbers map[uint32]uint32) (*Claim, error) {
 // together adds to the numbers of coordinators those that were declared dead with the same
 // blade, or another one, if any of them was: what has become of a lock that is lost, the
 // logs of all tell together. The caller holds the lock.
-func (s *Space) together(ids []uint32) []uint32 {
+func (s *store) together(ids []uint32) []uint32 {
 	out := slices.Clone(ids)
 	promoted := false
 	for i := range s.layout.Coordinators {
@@ -185,7 +185,7 @@ func (s *Space) together(ids []uint32) []uint32 {
 // declareDead notes a claim on the coordinators asked for, and those that belong with them, in l, a copy of the layout, and makes
 // o.Change there. It returns where they are in it, and whether somebody else was at it, whose
 // verbs may be on their way. The caller holds the lock.
-func (s *Space) declareDead(l *Layout, o *ClaimOptions, asked []uint32) (at []int, others bool, err error) {
+func (s *membership) declareDead(l *Layout, o *ClaimOptions, asked []uint32) (at []int, others bool, err error) {
 	ids := s.together(asked)
 	if o.By != 0 && !slices.Contains(asked, o.By) {
 		if i, err := s.findCoordinator(o.By); l.Process(o.By) == nil && (err != nil || l.Coordinators[i].Recovering) {
@@ -223,7 +223,7 @@ func (s *Space) declareDead(l *Layout, o *ClaimOptions, asked []uint32) (at []in
 }
 
 // claimTerm is for how long a claim is good for processes with clocks of their own; 0: they have none.
-func (s *Space) claimTerm(o *ClaimOptions) int64 {
+func (s *store) claimTerm(o *ClaimOptions) int64 {
 	if !s.opts.Shared || o.Until == 0 {
 		return 0
 	}

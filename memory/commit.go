@@ -42,9 +42,9 @@ type update struct {
 }
 
 // update makes a change of the catalog; see above.
-func (s *Space) update(fn func() error) error { return s.updateAs(&update{}, fn) }
+func (s *store) update(fn func() error) error { return s.updateAs(&update{}, fn) }
 
-func (s *Space) updateAs(u *update, fn func() error) error {
+func (s *store) updateAs(u *update, fn func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
@@ -76,7 +76,7 @@ func (s *Space) updateAs(u *update, fn func() error) error {
 
 // behind reports whether another process has changed the catalog since this one has looked. The caller
 // holds the lock, which is not held while the catalog is asked.
-func (s *Space) behind() (is bool) {
+func (s *store) behind() (is bool) {
 	if s.closed != nil || s.doubt != nil || s.view.Load() == nil {
 		return false
 	}
@@ -86,20 +86,20 @@ func (s *Space) behind() (is bool) {
 }
 
 // newer reports whether the catalog has a later revision. The caller does not hold the lock.
-func (s *Space) newer(rev Revision) bool {
+func (s *store) newer(rev Revision) bool {
 	now, _ := s.cat.Await(ended, rev)
 	return now > rev
 }
 
 // try calls fn as the change that is being made. The caller holds the lock.
-func (s *Space) try(u *update, fn func() error) error {
+func (s *store) try(u *update, fn func() error) error {
 	s.making = u
 	defer func() { s.making = nil }()
 	return fn()
 }
 
 // unlocked calls fn without the lock, which the caller holds.
-func (s *Space) unlocked(fn func()) {
+func (s *store) unlocked(fn func()) {
 	s.mu.Unlock()
 	defer s.mu.Lock()
 	fn()
@@ -107,14 +107,14 @@ func (s *Space) unlocked(fn func()) {
 
 // await returns when the epoch of the catalog has begun in this process, or why it could not be begun
 // on a blade. The caller holds the lock, which is not held meanwhile.
-func (s *Space) await(u *update) (err error) {
+func (s *store) await(u *update) (err error) {
 	for s.beginning() && !u.unwaiting && s.closed == nil && err == nil {
 		s.unlocked(func() {
 			if !u.epochs {
 				s.epochs.Lock()
 				defer s.epochs.Unlock()
 			}
-			err = s.begin(nil)
+			err = s.above.begin(nil)
 		})
 	}
 	return err
@@ -122,13 +122,13 @@ func (s *Space) await(u *update) (err error) {
 
 // beginning reports whether the epoch of the catalog has not begun in this process. The caller holds the
 // lock.
-func (s *Space) beginning() bool {
+func (s *store) beginning() bool {
 	v := s.view.Load()
 	return v != nil && v.Epoch != s.layout.Epoch
 }
 
 // settled calls fn under the lock, when the epoch of the catalog has begun in this process.
-func (s *Space) settled(fn func()) {
+func (s *store) settled(fn func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_ = s.await(&update{}) // the session that meets the blade is told by its verbs
@@ -138,7 +138,7 @@ func (s *Space) settled(fn func()) {
 // provision makes sure that a part of a blade's region has memory, as rdma.Fabric.Provision does. Within
 // a change it returns what the blade has answered, or nil, and has the blade asked before anything is
 // committed. The caller holds the lock, or is the only one.
-func (s *Space) provision(b rdma.BladeID, off, n uint64) error {
+func (s *store) provision(b rdma.BladeID, off, n uint64) error {
 	u := s.making
 	if u == nil {
 		return s.fabric.Provision(b, off, n)
@@ -167,7 +167,7 @@ type doubt struct {
 // accordingly when nil is returned. errAgain: nothing was changed, and the layout is another one, or
 // blades have to be asked before. If the catalog fails, it is asked what became of the changes, so that
 // memory and catalog agree; if it does not answer that either, before anything else is changed.
-func (s *Space) commit(changes ...Entry) error {
+func (s *store) commit(changes ...Entry) error {
 	if s.making != nil && len(s.making.asks) > 0 {
 		return errAgain
 	}
@@ -200,7 +200,7 @@ func (s *Space) commit(changes ...Entry) error {
 // is not: an epoch, and in a shared database verdicts, tables, and whatever there is when they have changed the
 // catalog since. They may even have made the same change, such as a verdict on the same coordinators. Then it
 // is errAgain. The caller holds the lock.
-func (s *Space) agree() error {
+func (s *store) agree() error {
 	d := s.doubt
 	if d == nil {
 		return nil
@@ -218,7 +218,7 @@ func (s *Space) agree() error {
 					s.doubt = d
 					return further(d.err, "and later", err)
 				}
-				s.forsakeUnknown(had)
+				s.above.forsakeUnknown(had)
 				return errAgain
 			}
 			if rev, err = s.cat.Apply(rev, was); err == nil {
@@ -253,7 +253,7 @@ func further(err error, when string, next error) error {
 // If other processes have changed the catalog meanwhile, Space.rev stays behind, and the next commit
 // loads what they have changed. A change of which they have changed a part since counts as not made: it
 // is there when the layout is loaded.
-func (s *Space) ask() (made bool, rev Revision, err error) {
+func (s *store) ask() (made bool, rev Revision, err error) {
 	d := s.doubt
 	for range maxAsks {
 		var entries []Entry
@@ -280,7 +280,7 @@ func (s *Space) ask() (made bool, rev Revision, err error) {
 
 // ours reports whether entries are what the layout says, or that with the changes if they were
 // made: else another process has changed the catalog meanwhile.
-func (s *Space) ours(entries, changes []Entry, made bool) bool {
+func (s *store) ours(entries, changes []Entry, made bool) bool {
 	made = made || s.view.Load() == nil // while it is being opened, the layout comes before the catalog
 	for _, e := range layout.Difference(layout.OwnEntries(entries), s.layout.Entries()) {
 		if !made || !slices.ContainsFunc(changes, func(c Entry) bool { return c.Key == e.Key }) {
@@ -321,7 +321,7 @@ func applied(entries, changes []Entry) bool {
 
 // Await waits until the catalog has another revision than this process knows, by a change of any process,
 // and follows. It returns the error of ctx when that ends before, and that of the catalog.
-func (s *Space) Await(ctx context.Context) error {
+func (s *store) Await(ctx context.Context) error {
 	s.mu.Lock()
 	rev := s.rev
 	s.mu.Unlock()
@@ -342,7 +342,7 @@ var ended = func() context.Context {
 // this process knows: coordinators, segments, blades. It begins an epoch that another process has made,
 // and publishes the view. It does not wait for a change. Without one it costs a question to the
 // catalog. Safe for concurrent use.
-func (s *Space) Follow() error {
+func (s *store) Follow() error {
 	s.mu.Lock()
 	err, rev, settled := s.closed, s.rev, s.doubt == nil && !s.beginning()
 	s.mu.Unlock()
@@ -367,7 +367,7 @@ func (s *Space) Follow() error {
 // reload loads the layout from the catalog, which other processes have changed. It returns errAgain
 // when it has done so: what the caller has found in the layout before counts no more. The caller holds
 // the lock.
-func (s *Space) reload() error {
+func (s *store) reload() error {
 	if s.view.Load() == nil {
 		return errAgain // Open begins anew
 	}
@@ -379,7 +379,7 @@ func (s *Space) reload() error {
 		s.closed = fmt.Errorf("%w: catalog %s was exchanged for that of another database, or for an old copy", ErrForeign, s.cat.Name())
 		return s.closed
 	}
-	s.replace(l, rev)
+	s.above.replace(l, rev)
 	return errAgain
 }
 

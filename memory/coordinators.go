@@ -76,7 +76,7 @@ func (g *logSpace) free(perSegment uint32) (slot uint32, ok bool) {
 
 // LogRuns lists the parts of a blade's region that have nothing in them but log areas, in
 // order, by their first offset and their end. Neighbours are one.
-func (s *Space) LogRuns(b rdma.BladeID) (runs [][2]uint64) {
+func (s *allocation) LogRuns(b rdma.BladeID) (runs [][2]uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, row := range s.logs.rows {
@@ -99,7 +99,7 @@ func (s *Space) LogRuns(b rdma.BladeID) (runs [][2]uint64) {
 }
 
 // areas is the coordinator with its log areas; the caller holds the lock.
-func (s *Space) areas(e CoordinatorEntry) Coordinator {
+func (s *allocation) areas(e CoordinatorEntry) Coordinator {
 	l := s.layout
 	c := Coordinator{ID: e.ID, Logs: make([]LogArea, len(l.Blades)), LogMax: l.LogArea, Closing: e.Closing, Thin: e.Thin}
 	row, i := e.Slot/l.LogsPerSegment(), e.Slot%l.LogsPerSegment()
@@ -120,10 +120,10 @@ func (s *Space) areas(e CoordinatorEntry) Coordinator {
 //
 // Areas are carved from whole segments, so most calls cost one change of the
 // catalog and no verb.
-func (s *Space) NewCoordinator() (Coordinator, error) { return s.NewCoordinatorUntil(0) }
+func (s *allocation) NewCoordinator() (Coordinator, error) { return s.NewCoordinatorUntil(0) }
 
 // NewCoordinatorUntil is NewCoordinator with a lease: see Renew.
-func (s *Space) NewCoordinatorUntil(until int64) (c Coordinator, err error) {
+func (s *allocation) NewCoordinatorUntil(until int64) (c Coordinator, err error) {
 	err = s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -174,7 +174,7 @@ func (s *Space) NewCoordinatorUntil(until int64) (c Coordinator, err error) {
 // returns it with these. It costs a change of the catalog and no verb. ErrNoCoordinator:
 // it was closed, or declared dead; ErrLayout: it uses all of them already; ErrNoSpace: a blade has
 // no memory for more (Options.Parts), and the coordinator goes on with what it has.
-func (s *Space) GrowLogs(id uint32) (c Coordinator, err error) {
+func (s *allocation) GrowLogs(id uint32) (c Coordinator, err error) {
 	err = s.update(func() error {
 		i, err := s.findCoordinator(id)
 		if err != nil {
@@ -203,7 +203,7 @@ func (s *Space) GrowLogs(id uint32) (c Coordinator, err error) {
 
 // CloseCoordinator is CloseCoordinatorOn for callers without a coroutine: it
 // makes a thread for the occasion.
-func (s *Space) CloseCoordinator(id uint32) error {
+func (s *allocation) CloseCoordinator(id uint32) error {
 	t, err := rdma.NewThread(s.fabric, rdma.ThreadOptions{Arena: 4 * zeroChunk})
 	if err != nil {
 		return fmt.Errorf("memory: closing coordinator %d: %w", id, err)
@@ -222,7 +222,7 @@ func (s *Space) CloseCoordinator(id uint32) error {
 // After an error it is still registered, unless that is ErrNoCoordinator and it was closed before.
 // A coordinator that was declared dead is not closed, which is ErrNoCoordinator, too: its recoverer
 // reads its logs and clears its areas.
-func (s *Space) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
+func (s *allocation) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 	var areas Coordinator
 	var v *View
 	err := s.update(func() error {
@@ -271,7 +271,7 @@ func (s *Space) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 // Coordinator returns an open coordinator with its present log areas, and the view whose blades
 // they are on. Areas on blades that came up since it was registered are included. ErrNoCoordinator:
 // it was closed, or declared dead.
-func (s *Space) Coordinator(id uint32) (c Coordinator, v *View, err error) {
+func (s *allocation) Coordinator(id uint32) (c Coordinator, v *View, err error) {
 	s.settled(func() {
 		var i int
 		if i, err = s.findLive(id); err == nil {
@@ -282,7 +282,7 @@ func (s *Space) Coordinator(id uint32) (c Coordinator, v *View, err error) {
 }
 
 // findLive is findCoordinator of one that was not declared dead.
-func (s *Space) findLive(id uint32) (int, error) {
+func (s *store) findLive(id uint32) (int, error) {
 	i, err := s.findCoordinator(id)
 	if err == nil && s.layout.Coordinators[i].Recovering {
 		return 0, fmt.Errorf("%w: %d was declared dead", ErrNoCoordinator, id)
@@ -290,7 +290,7 @@ func (s *Space) findLive(id uint32) (int, error) {
 	return i, err
 }
 
-func (s *Space) findCoordinator(id uint32) (int, error) {
+func (s *store) findCoordinator(id uint32) (int, error) {
 	if err := s.writable(); err != nil {
 		return 0, err
 	}
@@ -305,7 +305,7 @@ func (s *Space) findCoordinator(id uint32) (int, error) {
 
 // Coordinators lists the coordinators that were not closed, those that a crash
 // left behind included, by number.
-func (s *Space) Coordinators() (out []Coordinator, err error) {
+func (s *allocation) Coordinators() (out []Coordinator, err error) {
 	s.settled(func() {
 		if err = s.closed; err != nil {
 			return

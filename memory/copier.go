@@ -224,7 +224,7 @@ func (k *Copier) forward(c *rdma.Coro, v *View) error {
 
 // ClassAt is the class of the blocks of the segment in which an address is, whatever they say themselves: one
 // that was never used, or of which a half was written, says nothing. false: there is no such segment.
-func (s *Space) ClassAt(a Addr) (Class, bool) {
+func (s *store) ClassAt(a Addr) (Class, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if int(a.Segment()) >= len(s.layout.Segments) {
@@ -234,7 +234,7 @@ func (s *Space) ClassAt(a Addr) (Class, bool) {
 }
 
 // purpose is what a segment is for, and how many bytes of it may be used by now.
-func (s *Space) purpose(id SegmentID) (SegmentKind, Class, uint32) {
+func (s *store) purpose(id SegmentID) (SegmentKind, Class, uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.layout.Segments[id].Kind, s.layout.Segments[id].Class, s.layout.Backed(id)
@@ -364,7 +364,7 @@ func (k *Copier) nobodys(c *rdma.Coro, v *View, a Addr, block uint32) (done bool
 
 // neverUnlocked reports whether a lock of a coordinator's is nobody's, and no sweep will unlock it: it
 // never was, or is gone, and nothing is left to be swept but what is damaged.
-func (s *Space) neverUnlocked(owner uint32) bool {
+func (s *store) neverUnlocked(owner uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return owner == 0 || owner >= s.layout.NextCoordinator || s.tidy()

@@ -59,7 +59,7 @@ func cutError(f CutFault) error {
 // BeginCut begins a backup in this process. change makes the cut, and fills it: the caller makes it by a claim of all coordinators,
 // ClaimOptions.Change. The cut holds when that has returned, and all of them are forgotten. EndCut has to be called in every case.
 // ErrShared: another backup is being made.
-func (s *Space) BeginCut() (cut *Cut, change func(*Layout) error, err error) {
+func (s *membership) BeginCut() (cut *Cut, change func(*Layout) error, err error) {
 	if !s.opts.Shared {
 		return nil, nil, errors.New("memory: a database of one process needs no cut")
 	}
@@ -86,7 +86,7 @@ func (s *Space) BeginCut() (cut *Cut, change func(*Layout) error, err error) {
 
 // EndCut ends a backup, and says whether the cut has held until now: ErrCut, and why, if not. After another error it is not
 // known, and the entry ends with the next renewal of the registration.
-func (s *Space) EndCut(cut *Cut) error {
+func (s *membership) EndCut(cut *Cut) error {
 	defer s.mending.Delete(uint32(MendBackup))
 	var failed error
 	return errors.Join(s.update(func() error {
@@ -106,7 +106,7 @@ func (s *Space) EndCut(cut *Cut) error {
 
 // BreakCut notes that a transaction could not keep what it replaces, so that it may replace that all the same when BreakCut has
 // returned nil: the backup of the cut has failed, or has ended.
-func (s *Space) BreakCut(number uint32, why CutFault) error {
+func (s *membership) BreakCut(number uint32, why CutFault) error {
 	return s.update(func() error {
 		i, ok := s.layout.FindMend(MendBackup)
 		if !ok || s.layout.Mends[i].Cut != number || s.layout.Mends[i].Fault != 0 {
@@ -128,4 +128,4 @@ func (s *Space) BreakCut(number uint32, why CutFault) error {
 
 // CutNumber is Cut.Number of the backup that is being made, by any process, as far as this one has followed; 0: none, or it has failed.
 // A session whose coordinator is not below that number has followed as far as the cut. It takes no lock.
-func (s *Space) CutNumber() uint32 { return s.regs.Load().cut }
+func (s *membership) CutNumber() uint32 { return s.regs.Load().cut }

@@ -32,7 +32,8 @@
 // # Control path and data path
 //
 // A [Space] is the control path. It changes the catalog under a lock, and holds no lock while a
-// verb is under way. An [Allocator] is the data path of one thread. What executes no verb is in package layout.
+// verb is under way. It has four layers: store.go, membership.go, replicas.go, allocation.go. An [Allocator] is
+// the data path of one thread. What executes no verb is in package layout.
 //
 // # Several processes
 //

@@ -13,7 +13,7 @@ import (
 // durable, or nobody has promised anything.
 
 // Checkpoint returns the generation of the last checkpoint, 0: none.
-func (s *Space) Checkpoint() uint32 {
+func (s *store) Checkpoint() uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.layout.Checkpoint
@@ -22,7 +22,7 @@ func (s *Space) Checkpoint() uint32 {
 // durable reports whether what the control path writes to the blades has to survive a loss
 // of power: also while who has opened the database promises nothing, but what an earlier
 // one has promised is not fulfilled.
-func (s *Space) durable() bool {
+func (s *store) durable() bool {
 	return s.opts.Durable || s.Checkpoint() != 0
 }
 
@@ -48,7 +48,7 @@ func flushBuilding(c *rdma.Coro, v *View, ids []SegmentID) error {
 // SetCheckpoint records that everything that log records of generations below
 // this one have installed is durable; 0: that everything is. The caller has
 // flushed it: see FlushSegments.
-func (s *Space) SetCheckpoint(generation uint32) error {
+func (s *store) SetCheckpoint(generation uint32) error {
 	return s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -67,7 +67,7 @@ const flushSegments = 32
 // FlushSegments makes durable whatever has been placed in the segments of the given
 // kinds, on every replica, those that are being built included: they may be full ones
 // when what they have is asked for.
-func (s *Space) FlushSegments(c *rdma.Coro, kinds ...SegmentKind) error {
+func (s *store) FlushSegments(c *rdma.Coro, kinds ...SegmentKind) error {
 	l, v := s.Layout(), s.View()
 	var b rdma.Batch
 	for id := range l.Segments {

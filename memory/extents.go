@@ -55,10 +55,6 @@ type extentSpace struct {
 	owners  map[Addr]uint64 // who has allocated an extent, since the database was opened: see inherited
 	rotate  int             // blade whose turn it is
 	unread  []SegmentID     // adopted, and their tables are not read yet
-
-	// loose counts what has left extents to DeadExtents in this process; listed and fastened are what it was when these were listed, and
-	// when all of a list were seen to.
-	loose, listed, fastened uint64
 }
 
 // lateExtent is an extent that is free once no verb of an epoch takes effect any more.
@@ -75,7 +71,7 @@ const inherited = 1 << 63
 // latePatienceNs is how long a late extent waits for an epoch before it is given one.
 const latePatienceNs = 1e9
 
-func (s *Space) newExtentSegment(id SegmentID) *extentSegment {
+func (s *store) newExtentSegment(id SegmentID) *extentSegment {
 	size := s.layout.SegmentSize
 	n := size / layout.Granule(size)
 	x := &extentSegment{id: id, starts: make([]uint32, n), used: make([]uint64, (n+63)/64), free: n}
@@ -89,7 +85,7 @@ func (s *Space) newExtentSegment(id SegmentID) *extentSegment {
 }
 
 // addExtentSegment has extents allocated in a segment. The caller holds the lock.
-func (s *Space) addExtentSegment(x *extentSegment) {
+func (s *allocation) addExtentSegment(x *extentSegment) {
 	if s.extents.byID == nil {
 		s.extents.byID, s.extents.owners = map[SegmentID]*extentSegment{}, map[Addr]uint64{}
 	}
@@ -142,7 +138,7 @@ func (x *extentSegment) find(n uint32) (at uint32, ok bool) {
 }
 
 // MaxExtent is the size of the largest extent, in bytes.
-func (s *Space) MaxExtent() uint32 {
+func (s *store) MaxExtent() uint32 {
 	size := s.opts.SegmentSize
 	return size - layout.TableGranules(size)*layout.Granule(size)
 }
@@ -156,7 +152,7 @@ func (s *Space) MaxExtent() uint32 {
 //
 // When the epoch moves meanwhile it fails with rdma.ErrStaleKey, and may be called
 // again after [rdma.Thread.Reconnect]; nothing is lost.
-func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
+func (s *allocation) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
 	if size > s.MaxExtent() {
 		return 0, fmt.Errorf("%w: an extent of %d bytes; at most %d are possible with segments of %d", ErrTooLarge, size, s.MaxExtent(), s.opts.SegmentSize)
 	}
@@ -197,7 +193,7 @@ func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
 // again. As long as a verb may still arrive, the extents are nobody else's, but the
 // thread's, until its coordinator is gone (DeadExtents). Those of a thread without one are late, until the keys of the view have
 // ended with which the verbs were posted.
-func (s *Space) unsettled(c *rdma.Coro, v *View, addrs ...Addr) {
+func (s *allocation) unsettled(c *rdma.Coro, v *View, addrs ...Addr) {
 	if c.Thread().Uncertain() {
 		s.disown(c, v, addrs)
 		return
@@ -214,7 +210,7 @@ func (s *Space) unsettled(c *rdma.Coro, v *View, addrs ...Addr) {
 }
 
 // disown leaves extents that are to be free to the recovery of the thread's coordinator, or, without one, to a later epoch.
-func (s *Space) disown(c *rdma.Coro, v *View, addrs []Addr) {
+func (s *allocation) disown(c *rdma.Coro, v *View, addrs []Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	unit := layout.Granule(s.opts.SegmentSize)
@@ -234,13 +230,13 @@ func (s *Space) disown(c *rdma.Coro, v *View, addrs []Addr) {
 }
 
 // ended reports whether no verb with a key of an epoch takes effect any more. The caller holds the lock.
-func (s *Space) ended(e Epoch) bool {
+func (s *membership) ended(e Epoch) bool {
 	v := s.view.Load().Epoch
 	return e < v && s.layout.Epoch == v && !s.unrevoked.Load()
 }
 
 // ripen frees the late extents to which no verb is on its way any more. The caller holds the lock.
-func (s *Space) ripen() {
+func (s *allocation) ripen() {
 	s.extents.late = slices.DeleteFunc(s.extents.late, func(x lateExtent) bool {
 		ripe := s.ended(x.epoch)
 		if ripe {
@@ -252,7 +248,7 @@ func (s *Space) ripen() {
 
 // ExtentsDue reports whether SettleExtents would clear words on the blades at a time of the fabric's clock, or begin an epoch for them, or
 // read the tables of segments that were adopted.
-func (s *Space) ExtentsDue(now int64) bool {
+func (s *allocation) ExtentsDue(now int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.extents.pending)+len(s.extents.unread) > 0 || slices.ContainsFunc(s.extents.late, func(x lateExtent) bool { return s.ended(x.epoch) || now-x.since > latePatienceNs })
@@ -260,7 +256,7 @@ func (s *Space) ExtentsDue(now int64) bool {
 
 // reserveExtent finds n granules for an owner and marks them. dirty: they may have
 // been used before. adopted: a segment was, instead: its table is to be read, and the caller tries again.
-func (s *Space) reserveExtent(n uint32, owner uint64) (a Addr, dirty, adopted bool, err error) {
+func (s *allocation) reserveExtent(n uint32, owner uint64) (a Addr, dirty, adopted bool, err error) {
 	err = s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -289,7 +285,7 @@ func (s *Space) reserveExtent(n uint32, owner uint64) (a Addr, dirty, adopted bo
 // extentRoom finds room on the blade whose turn it is, or next around the ring;
 // on a blade that has none, a segment is adopted that has no owner, or, if it has place for one, added. The caller holds the lock, in a
 // change.
-func (s *Space) extentRoom(n uint32) (found *extentSegment, at uint32, adopted bool, err error) {
+func (s *allocation) extentRoom(n uint32) (found *extentSegment, at uint32, adopted bool, err error) {
 	const what = "an index"
 	l := s.layout
 	blades := len(l.Blades)
@@ -334,7 +330,7 @@ func (s *Space) extentRoom(n uint32) (found *extentSegment, at uint32, adopted b
 // the address any more. The place is used again after a later AllocExtent, SettleExtents or
 // Close has cleared the extent's word on the blades. In a segment of another process it does nothing: the coordinator that has allocated
 // the extent is gone, and that process gives back what nothing leads to (DeadExtents).
-func (s *Space) FreeExtent(a Addr, size uint32) error {
+func (s *allocation) FreeExtent(a Addr, size uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.freeExtent(a, size)
@@ -342,7 +338,7 @@ func (s *Space) FreeExtent(a Addr, size uint32) error {
 
 // FreeDead gives back an extent that DeadExtents has returned. If it was given back meanwhile,
 // nothing happens: its place may be another extent's by now.
-func (s *Space) FreeDead(x Extent) (done bool, err error) {
+func (s *allocation) FreeDead(x Extent) (done bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if owner, ok := s.extents.owners[x.Addr]; !ok || owner != x.owner {
@@ -356,7 +352,7 @@ func (s *Space) FreeDead(x Extent) (done bool, err error) {
 }
 
 // freeExtent is FreeExtent; the caller holds the lock.
-func (s *Space) freeExtent(a Addr, size uint32) error {
+func (s *allocation) freeExtent(a Addr, size uint32) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
@@ -382,7 +378,7 @@ const freed = 1 << 31
 
 // settleFrees clears the words of freed extents on the blades, and then lets
 // their places be used again.
-func (s *Space) settleFrees(c *rdma.Coro) error {
+func (s *allocation) settleFrees(c *rdma.Coro) error {
 	s.mu.Lock()
 	s.ripen()
 	pending := s.extents.pending
@@ -421,7 +417,7 @@ func (s *Space) settleFrees(c *rdma.Coro) error {
 
 // writeWords writes the words of the extents at addrs on all replicas. When it
 // returns, they and all that the thread wrote before are placed.
-func (s *Space) writeWords(c *rdma.Coro, v *View, addrs []Addr, words []uint64) error {
+func (s *store) writeWords(c *rdma.Coro, v *View, addrs []Addr, words []uint64) error {
 	t := c.Thread()
 	unit := layout.Granule(s.opts.SegmentSize)
 	buf, err := t.Alloc(8 * zeroBatch)
@@ -479,7 +475,7 @@ func (s *Space) writeWords(c *rdma.Coro, v *View, addrs []Addr, words []uint64) 
 
 // loadExtents reads the tables of those of the segments that are of indexes. adopted: they are, so it makes their copies equal, too, and
 // what is allocated there is inherited.
-func (s *Space) loadExtents(c *rdma.Coro, ids []SegmentID, adopted bool) error {
+func (s *allocation) loadExtents(c *rdma.Coro, ids []SegmentID, adopted bool) error {
 	v := s.ViewOn(c.Thread())
 	for _, id := range ids {
 		s.mu.Lock()
@@ -516,8 +512,8 @@ func (s *Space) loadExtents(c *rdma.Coro, ids []SegmentID, adopted bool) error {
 }
 
 // inheritExtents leaves the extents of a segment that was adopted to DeadExtents. The caller holds the lock.
-func (s *Space) inheritExtents(x *extentSegment) {
-	s.extents.loose++
+func (s *allocation) inheritExtents(x *extentSegment) {
+	s.loose++
 	for g, n := range x.starts {
 		if n > 0 {
 			s.extents.owners[MakeAddr(x.id, uint32(g)*layout.Granule(s.opts.SegmentSize))] = inherited
@@ -527,7 +523,7 @@ func (s *Space) inheritExtents(x *extentSegment) {
 
 // loadAnyTable reads the table of an index segment from the first copy that is sound. ErrDamaged: none is, and the error is of all. That
 // one copy is damaged says nothing while another one cannot be read.
-func (s *Space) loadAnyTable(c *rdma.Coro, v *View, x *extentSegment) error {
+func (s *store) loadAnyTable(c *rdma.Coro, v *View, x *extentSegment) error {
 	var damaged, unread []error
 	for r := range v.Copies(MakeAddr(x.id, 0)) {
 		err := s.loadTable(c, v, x, r)
@@ -550,7 +546,7 @@ func (s *Space) loadAnyTable(c *rdma.Coro, v *View, x *extentSegment) error {
 // readAdopted reads the tables of segments that were adopted, and makes their copies equal: the owner may have died between two WRITEs
 // of a word, and a copy that says otherwise would count after the loss of the primary. One of which all copies are damaged is told of
 // (Options.Damaged), and nothing is allocated there: the extents that are in use stay so.
-func (s *Space) readAdopted(c *rdma.Coro) error {
+func (s *allocation) readAdopted(c *rdma.Coro) error {
 	s.mu.Lock()
 	ids := s.extents.unread
 	s.extents.unread = nil
@@ -574,7 +570,7 @@ func (s *Space) readAdopted(c *rdma.Coro) error {
 }
 
 // loadTable reads the table of an index segment from one replica.
-func (s *Space) loadTable(c *rdma.Coro, v *View, x *extentSegment, replica int) error {
+func (s *store) loadTable(c *rdma.Coro, v *View, x *extentSegment, replica int) error {
 	t := c.Thread()
 	unit := layout.Granule(s.opts.SegmentSize)
 	size := uint32(len(x.starts)) * 8
@@ -627,16 +623,16 @@ type Extent struct {
 }
 
 // Extents lists the extents that are allocated, for checks.
-func (s *Space) Extents() []Extent {
+func (s *allocation) Extents() []Extent {
 	return s.extentsOf(func(uint64) (bool, uint64) { return true, 0 })
 }
 
 // DeadExtents lists the extents in segments of this process that were allocated since the opening by coordinators that are not
 // registered any more (rdma.Thread.Owner), or by a process that had the segment before. When the index changes of these coordinators are
 // finished or taken back, such extents that no index leads to, and no reservation, are lost.
-func (s *Space) DeadExtents() []Extent {
+func (s *allocation) DeadExtents() []Extent {
 	s.mu.Lock()
-	s.extents.listed = s.extents.loose
+	s.listed = s.loose
 	s.mu.Unlock()
 	return s.extentsOf(func(owner uint64) (bool, uint64) {
 		_, ok := slices.BinarySearch(s.regs.Load().ids, uint32(owner))
@@ -646,7 +642,7 @@ func (s *Space) DeadExtents() []Extent {
 
 // extentsOf lists the extents of owners that want accepts, under the lock, with the owners that it returns; 0: it is
 // not known.
-func (s *Space) extentsOf(want func(owner uint64) (bool, uint64)) []Extent {
+func (s *allocation) extentsOf(want func(owner uint64) (bool, uint64)) []Extent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	unit := layout.Granule(s.opts.SegmentSize)
@@ -669,7 +665,7 @@ func (s *Space) extentsOf(want func(owner uint64) (bool, uint64)) []Extent {
 // their reservation, so that their places can be used again. AllocExtent does it, too. Both read the tables of segments that were
 // adopted, before. For extents that verbs may still arrive at, and have
 // been waited for, it begins an epoch.
-func (s *Space) SettleExtents(c *rdma.Coro) error {
+func (s *allocation) SettleExtents(c *rdma.Coro) error {
 	s.mu.Lock()
 	late := slices.ContainsFunc(s.extents.late, func(x lateExtent) bool {
 		return x.epoch == s.layout.Epoch && c.Thread().Now()-x.since > latePatienceNs
@@ -693,7 +689,7 @@ func (s *Space) SettleExtents(c *rdma.Coro) error {
 // that was changing them has died. If the table of a primary was damaged when the space was opened,
 // all are made equal to the copy that was read instead. The caller is the only user of the
 // database.
-func (s *Space) LevelExtents(c *rdma.Coro) error {
+func (s *allocation) LevelExtents(c *rdma.Coro) error {
 	v := s.View()
 	s.mu.Lock()
 	segs := slices.Clone(s.extents.segs)
@@ -707,7 +703,7 @@ func (s *Space) LevelExtents(c *rdma.Coro) error {
 }
 
 // levelTable makes the copies of the table of a segment equal to the one that was read.
-func (s *Space) levelTable(c *rdma.Coro, v *View, x *extentSegment) error {
+func (s *store) levelTable(c *rdma.Coro, v *View, x *extentSegment) error {
 	t := c.Thread()
 	buf, err := t.Alloc(2 * syncChunk)
 	if err != nil {

@@ -30,7 +30,7 @@ const FreedByOther = math.MaxUint64
 
 // CountFree numbers the block at a, which the caller is about to free, before any verb that frees
 // it is posted. Safe for concurrent use; it takes no lock.
-func (s *Space) CountFree(a Addr) uint64 {
+func (s *allocation) CountFree(a Addr) uint64 {
 	if !s.View().Mine(a) {
 		return FreedByOther
 	}
@@ -38,12 +38,12 @@ func (s *Space) CountFree(a Addr) uint64 {
 }
 
 // Frees is the largest number that CountFree has returned. Safe for concurrent use; it takes no lock.
-func (s *Space) Frees() uint64 { return s.frees.Load() }
+func (s *allocation) Frees() uint64 { return s.frees.Load() }
 
 // raiseFrees makes the numbers larger than those of anybody who had the database open
 // before the last coordinator was registered. The caller holds the lock, or is the only
 // one.
-func (s *Space) raiseFrees() {
+func (s *allocation) raiseFrees() {
 	least := uint64(s.layout.NextCoordinator) << FreesShift
 	for n := s.frees.Load(); n < least && !s.frees.CompareAndSwap(n, least); n = s.frees.Load() {
 	}
@@ -64,7 +64,7 @@ func freedByOther(header []byte) bool {
 // recoverer of the coordinator given, since a line that is half written has no checksum: a session that meets such
 // a lock of one that is gone frees the block once more. A block whose guard has changed is left out. ok is in
 // the order of blocks.
-func (s *Space) renumber(c *rdma.Coro, v *View, coordinator uint32, blocks []freeLine) (ok []bool, err error) {
+func (s *allocation) renumber(c *rdma.Coro, v *View, coordinator uint32, blocks []freeLine) (ok []bool, err error) {
 	ok = make([]bool, len(blocks))
 	for at := 0; at < len(blocks) && err == nil; at += renumberBlocks {
 		n := min(len(blocks)-at, renumberBlocks)
@@ -76,7 +76,7 @@ func (s *Space) renumber(c *rdma.Coro, v *View, coordinator uint32, blocks []fre
 // renumberBlocks is how many blocks are renumbered at once.
 const renumberBlocks = 64
 
-func (s *Space) renumberSome(c *rdma.Coro, v *View, coordinator uint32, blocks []freeLine, ok []bool) error {
+func (s *allocation) renumberSome(c *rdma.Coro, v *View, coordinator uint32, blocks []freeLine, ok []bool) error {
 	t, size := c.Thread(), len(blocks)*blockline.LineSize
 	buf, err := t.Alloc(size)
 	if err != nil {

@@ -13,14 +13,14 @@ type joined struct {
 }
 
 // Join notes that a thread posts verbs for a coordinator that is open: see ViewOn.
-func (s *Space) Join(t *rdma.Thread, coordinator uint32) {
+func (s *membership) Join(t *rdma.Thread, coordinator uint32) {
 	j := &joined{coordinator: coordinator}
 	j.last.Store(s.View())
 	s.threads.Store(t, j)
 }
 
 // Leave undoes Join.
-func (s *Space) Leave(t *rdma.Thread) { s.threads.Delete(t) }
+func (s *membership) Leave(t *rdma.Thread) { s.threads.Delete(t) }
 
 // ViewOn is the view by which a thread may post verbs in the middle of something that it has begun
 // before. It is the current view, unless the thread's coordinator was declared dead since it
@@ -28,7 +28,7 @@ func (s *Space) Leave(t *rdma.Thread) { s.threads.Delete(t) }
 // session finishes fail.
 //
 // For a thread that has not joined it is View.
-func (s *Space) ViewOn(t *rdma.Thread) *View {
+func (s *membership) ViewOn(t *rdma.Thread) *View {
 	v := s.View() // before the question whether the coordinator lives: a claim is made known before its view
 	x, ok := s.threads.Load(t)
 	if !ok {

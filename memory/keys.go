@@ -30,7 +30,7 @@ import (
 // grant has the blades that take part grant keys for the next epoch, and notes them. A
 // blade that does not, or that has restarted since the incarnation that is known, has none. Such
 // blades are the error. No blade is asked twice, and none is waited for.
-func (s *Space) grant(blades []Blade) error {
+func (s *membership) grant(blades []Blade) error {
 	before := s.fabric.Blades()
 	errs := make([]error, len(blades))
 	for i, info := range before {
@@ -72,7 +72,7 @@ type grants struct {
 // grantFor notes keys for the epoch of l in it: those that the blades have granted since the change has
 // begun, or none, and then has the blades asked before the change is committed. They are asked once for
 // an epoch, if nothing else has become of them meanwhile. The caller holds the lock, in a change.
-func (s *Space) grantFor(l *Layout) error {
+func (s *membership) grantFor(l *Layout) error {
 	u := s.making
 	same := func(x, y Blade) bool { return x.State == y.State && x.Incarnation == y.Incarnation }
 	if g := u.keys; g != nil && g.epoch == l.Epoch && slices.EqualFunc(g.asked, l.Blades, same) {
@@ -129,7 +129,7 @@ const maxBegins = 3
 
 // begun publishes the view of an epoch, unless the catalog has a later one: false. The keys of the epoch alone open the blades by
 // now, unless err says that it could not be begun on one.
-func (s *Space) begun(epoch Epoch, err error) bool {
+func (s *allocation) begun(epoch Epoch, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.layout.Epoch != epoch {
@@ -145,13 +145,13 @@ func (s *Space) begun(epoch Epoch, err error) bool {
 			s.vain.until = s.fabric.Now() + vainPauseNs<<min(s.vain.n-vainFree, vainDoublings)
 		}
 	}
-	s.derive()
+	s.above.derive()
 	s.dropLost()
 	return true
 }
 
 // Unrevoked reports whether late verbs may take effect on a blade: see EndKeys. It takes no lock.
-func (s *Space) Unrevoked() bool { return s.unrevoked.Load() }
+func (s *membership) Unrevoked() bool { return s.unrevoked.Load() }
 
 // vainEpochs are those in a row that this process has made and that a blade has not begun. After some, the next one that is made for
 // the sake of the keys alone comes after a pause, each time twice as long.
@@ -168,7 +168,7 @@ const (
 )
 
 // pausing reports whether no epoch is to be made just now for the sake of the keys alone. The caller holds the lock.
-func (s *Space) pausing() bool { return s.vain.until > s.fabric.Now() }
+func (s *membership) pausing() bool { return s.vain.until > s.fabric.Now() }
 
 // refusal is that a blade which takes part has not granted, or not ended, access keys. waited is for how long that has been seen: between
 // two refusals it may have done so, and this process may have stood still, so a part of the patience counts at most.
@@ -186,7 +186,7 @@ const (
 
 // answered notes what a blade has answered when it was to grant or to end keys. Only nil of the latter ends a refusal, since then
 // there is nothing left that it was asked for.
-func (s *Space) answered(b rdma.BladeID, err error) {
+func (s *membership) answered(b rdma.BladeID, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x, ok := s.refusals[b]
@@ -210,7 +210,7 @@ func (s *Space) answered(b rdma.BladeID, err error) {
 // part, and for refusalPatienceNs it has not granted or not ended access keys, as often as it was asked. Without it, nothing that has to come after
 // late verbs would be done any more. It is nil for a blade that has the last copy of a segment: no backup could take over, and what
 // is there can be read as long as the blade executes verbs.
-func (s *Space) Refusal(b rdma.BladeID, now int64) error {
+func (s *membership) Refusal(b rdma.BladeID, now int64) error {
 	if !s.unrevoked.Load() {
 		return nil
 	}
@@ -229,7 +229,7 @@ func (s *Space) Refusal(b rdma.BladeID, now int64) error {
 // blade has no key of this one. Until then a process that is late can change what is on that blade. So no segment of
 // another process is adopted, no right is taken that it may have had, no copies are built from what it may write to them or beside them, and no
 // place is cleared that it may write to. Without such a blade it costs nothing. Epochs that are in vain become rare: see vainEpochs.
-func (s *Space) EndKeys() error {
+func (s *replicas) EndKeys() error {
 	if !s.unrevoked.Load() {
 		return nil
 	}
@@ -265,11 +265,11 @@ func (s *Space) EndKeys() error {
 	}
 	s.epochs.Lock()
 	defer s.epochs.Unlock()
-	return s.begin(nil)
+	return s.above.begin(nil)
 }
 
 // revoke ends the keys of earlier epochs than that in which the blades have these.
-func (s *Space) revoke(blades []Blade) error {
+func (s *membership) revoke(blades []Blade) error {
 	var errs []error
 	for i := range blades {
 		b, id := &blades[i], rdma.BladeID(i)
@@ -294,7 +294,7 @@ func (s *Space) revoke(blades []Blade) error {
 	return errors.Join(errs...)
 }
 
-func (s *Space) keyError(b rdma.BladeID, err error, what string) error {
+func (s *store) keyError(b rdma.BladeID, err error, what string) error {
 	return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: what}
 }
 
@@ -307,7 +307,7 @@ func restarted(b *Blade, info rdma.BladeInfo) bool {
 // has granted its key: what it had not placed is lost, or all that it had, so it has
 // to be declared dead, whether it answers or not. Before any use of it, its old key
 // opens nothing.
-func (s *Space) Restarted(b rdma.BladeID) bool {
+func (s *store) Restarted(b rdma.BladeID) bool {
 	known := func() (x Blade) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -334,7 +334,7 @@ func (s *Space) Restarted(b rdma.BladeID) bool {
 // of the catalog, provided that their epoch has begun and is not over: the oldest that open the
 // blades. With blades of its own, which have not been in use since they began anew, the space
 // has them grant keys that only this process knows.
-func (s *Space) keysToRead(infos []rdma.BladeInfo) error {
+func (s *membership) keysToRead(infos []rdma.BladeInfo) error {
 	l := s.layout
 	beside := false
 	for i := range l.Blades {

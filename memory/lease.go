@@ -28,7 +28,7 @@ type seenLease struct {
 }
 
 // register publishes the open coordinators; the caller holds the lock.
-func (s *Space) register() {
+func (s *membership) register() {
 	n := len(s.layout.Coordinators)
 	r := &registry{ids: make([]uint32, n), until: make([]int64, n), dead: make([]bool, n), next: s.layout.NextCoordinator}
 	old := s.regs.Load()
@@ -58,13 +58,13 @@ func (s *Space) register() {
 	for id := range s.own {
 		if !r.has(id) {
 			delete(s.own, id)
-			s.extents.loose++
+			s.loose++
 		}
 	}
 }
 
 // end is when a lease ends by the clock of this process, of which old is known.
-func (r *registry) end(s *Space, old *registry, id uint32, x seenLease, term int64) int64 {
+func (r *registry) end(s *membership, old *registry, id uint32, x seenLease, term int64) int64 {
 	if term == 0 || x.until == 0 {
 		return x.until
 	}
@@ -83,7 +83,7 @@ func (r *registry) end(s *Space, old *registry, id uint32, x seenLease, term int
 
 // term is for how long a lease is good that ends at a time of this process's clock, when other processes have clocks of their
 // own; 0: they have not.
-func (s *Space) term(until int64) int64 {
+func (s *store) term(until int64) int64 {
 	if !s.opts.Shared || until <= 0 {
 		return 0
 	}
@@ -120,7 +120,7 @@ func (r *registry) has(id uint32) bool {
 // recovers others. It takes no lock, unless another process may have
 // registered the coordinator since this one has looked at the catalog: then it follows. If the catalog
 // cannot be asked, the coordinator counts as registered.
-func (s *Space) Registered(id uint32) bool {
+func (s *membership) Registered(id uint32) bool {
 	r := s.regs.Load()
 	if id >= r.next {
 		if s.Follow() != nil {
@@ -146,7 +146,7 @@ const (
 // A claim that has expired is LeaseExpired. It takes no lock, unless another process may have
 // registered the coordinator, or renewed its lease, since this one has looked at the catalog: then it follows.
 // If the catalog cannot be asked, a coordinator that this process does not know counts as alive.
-func (s *Space) Lease(id uint32, now int64) LeaseState {
+func (s *membership) Lease(id uint32, now int64) LeaseState {
 	r := s.regs.Load()
 	state := r.lease(id, now)
 	switch unheard := id >= r.next; {
@@ -176,15 +176,15 @@ func (r *registry) lease(id uint32, now int64) LeaseState {
 
 // NextCoordinator is the number that the next coordinator, or process, gets: those that have smaller ones were there before, or are gone.
 // It takes no lock.
-func (s *Space) NextCoordinator() uint32 { return s.regs.Load().next }
+func (s *membership) NextCoordinator() uint32 { return s.regs.Load().next }
 
 // Gated reports whether coordinators that were declared dead together with a blade
 // are still to be recovered: until then there are no new ones. It takes no lock.
-func (s *Space) Gated() bool { return s.regs.Load().gated }
+func (s *membership) Gated() bool { return s.regs.Load().gated }
 
 // Expired lists the coordinators whose lease, or the claim on them, has expired. If there seem to be any
 // it follows, since another process may have renewed their leases.
-func (s *Space) Expired(now int64) []uint32 {
+func (s *membership) Expired(now int64) []uint32 {
 	out := s.regs.Load().expired(now)
 	if len(out) > 0 && s.Follow() == nil {
 		out = s.regs.Load().expired(now)
@@ -204,7 +204,7 @@ func (r *registry) expired(now int64) (out []uint32) {
 // Forsake notes that no session stands for a coordinator any more. Its lease counts as expired,
 // unless it is being recovered already. The process remembers this. The catalog does not: it may be
 // what has kept the coordinator from being closed.
-func (s *Space) Forsake(id uint32) {
+func (s *membership) Forsake(id uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, err := s.findLive(id); err == nil {
@@ -214,7 +214,7 @@ func (s *Space) Forsake(id uint32) {
 
 // forsakeUnknown forsakes coordinators that are being recovered under claims of this process of which
 // their claimants were told that they had failed. The caller holds the lock.
-func (s *Space) forsakeUnknown(was []CoordinatorEntry) {
+func (s *membership) forsakeUnknown(was []CoordinatorEntry) {
 	old := Layout{Coordinators: was}
 	for i := range s.layout.Coordinators {
 		e := &s.layout.Coordinators[i]
@@ -226,7 +226,7 @@ func (s *Space) forsakeUnknown(was []CoordinatorEntry) {
 
 // forsake makes the lease of a coordinator, or the claim on it, expire at a time of the fabric's clock,
 // unless somebody claims it. The caller holds the lock.
-func (s *Space) forsake(id uint32, from int64) {
+func (s *membership) forsake(id uint32, from int64) {
 	if s.forsaken == nil {
 		s.forsaken = map[uint32]int64{}
 	}
@@ -240,7 +240,7 @@ func (s *Space) forsake(id uint32, from int64) {
 //
 // The bound on the drift of clocks is in the caller's arithmetic: until lies behind the moment from
 // which others may declare the coordinator dead. Only liveness depends on it.
-func (s *Space) Renew(until int64, ids ...uint32) error {
+func (s *allocation) Renew(until int64, ids ...uint32) error {
 	return s.updateAs(&update{unwaiting: true}, func() error { // a blade that does not revoke ends no lease
 		if err := s.writable(); err != nil {
 			return err
@@ -284,7 +284,7 @@ func (s *Space) Renew(until int64, ids ...uint32) error {
 
 // Current is View, but waits for a change of the epoch that is under way: blades
 // have new keys before the view that has them is published.
-func (s *Space) Current() (v *View) {
+func (s *store) Current() (v *View) {
 	s.settled(func() { v = s.View() })
 	return v
 }

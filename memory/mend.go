@@ -13,7 +13,7 @@ import (
 var errMending = errors.New("memory: another process is at it")
 
 // takeMend notes in the catalog that this process has a right. The caller holds the lock, in a change, and the process is registered.
-func (s *Space) takeMend(of uint32) error {
+func (s *membership) takeMend(of uint32) error {
 	i, ok := s.layout.FindMend(of)
 	if ok && s.layout.Mends[i].Process == s.process { // it could not be given back
 		return nil
@@ -33,7 +33,7 @@ func (s *Space) takeMend(of uint32) error {
 }
 
 // giveMend ends a right of this process, if it still has it. The caller holds the lock, in a change.
-func (s *Space) giveMend(of uint32) error {
+func (s *membership) giveMend(of uint32) error {
 	i, ok := s.layout.FindMend(of)
 	if err := s.writable(); err != nil || !ok || s.layout.Mends[i].Process != s.process {
 		return err
@@ -49,7 +49,7 @@ func (s *Space) giveMend(of uint32) error {
 // it calls EndMend when it has done so: one at a time does, so that what a recoverer meets of
 // another one's is left over. In a shared database the catalog says which process has it: it is changed then. Safe
 // for concurrent use.
-func (s *Space) BeginMend(of uint32) bool {
+func (s *allocation) BeginMend(of uint32) bool {
 	if _, busy := s.mending.LoadOrStore(of, struct{}{}); busy {
 		return false
 	}
@@ -77,7 +77,7 @@ func (s *Space) BeginMend(of uint32) bool {
 }
 
 // HasMend reports whether this process has a right that BeginMend has given it: not if others have taken it for dead since.
-func (s *Space) HasMend(of uint32) bool {
+func (s *membership) HasMend(of uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, ok := s.mending.Load(of)
@@ -86,7 +86,7 @@ func (s *Space) HasMend(of uint32) bool {
 
 // EndMend ends what BeginMend has begun. If the catalog cannot be changed, no other process has the right
 // before this one has had it again, or is gone.
-func (s *Space) EndMend(of uint32) {
+func (s *membership) EndMend(of uint32) {
 	if s.opts.Shared {
 		_ = s.update(func() error { return s.giveMend(of) }) // see above
 	}
@@ -97,16 +97,16 @@ func (s *Space) EndMend(of uint32) {
 }
 
 // Mending reports whether this process recovers an index. It takes no lock.
-func (s *Space) Mending() bool { return s.menders.Load() > 0 }
+func (s *membership) Mending() bool { return s.menders.Load() > 0 }
 
 // First reports whether no other process had the database open when this one opened it. If it is shared, this process has
 // been alone since then, and is until EndAlone.
-func (s *Space) First() bool { return !s.opts.Shared || s.first }
+func (s *membership) First() bool { return !s.opts.Shared || s.first }
 
 // BeginAlone has this process be alone with a shared database: it is the only one that has joined, and others wait in Open
 // until EndAlone. Calls nest. ErrShared: others have joined, or have died and their registrations have not
 // expired, or their sessions are not recovered. In a database that is not shared it does nothing. Safe for concurrent use.
-func (s *Space) BeginAlone() error {
+func (s *allocation) BeginAlone() error {
 	if !s.opts.Shared {
 		return nil
 	}
@@ -143,7 +143,7 @@ func (s *Space) BeginAlone() error {
 
 // strangers lists the open coordinators that are neither this process's nor were there when it opened the database as the only one. The
 // caller holds the lock.
-func (s *Space) strangers() (ids []uint32) {
+func (s *membership) strangers() (ids []uint32) {
 	for i := range s.layout.Coordinators {
 		if id := s.layout.Coordinators[i].ID; !s.own[id] && !(s.first && id < s.since) {
 			ids = append(ids, id)
@@ -154,7 +154,7 @@ func (s *Space) strangers() (ids []uint32) {
 
 // EndAlone ends what BeginAlone, or Open, has begun. ErrShared: the process was not alone all the time, since others have taken it for
 // dead. After another error the right ends when the registration is renewed.
-func (s *Space) EndAlone() error {
+func (s *membership) EndAlone() error {
 	if !s.opts.Shared {
 		return nil
 	}
@@ -198,7 +198,7 @@ func (s *Space) EndAlone() error {
 
 // giveBack gives back rights that this process has and does not use: the catalog could not be changed then. The caller holds the
 // lock, in a change.
-func (s *Space) giveBack() error {
+func (s *membership) giveBack() error {
 	for _, m := range slices.Clone(s.layout.Mends) {
 		if _, used := s.mending.Load(m.Of); m.Process != s.process || used || m.Of == MendAlone && s.alones > 0 {
 			continue

@@ -41,7 +41,7 @@ import (
 // Drain marks a blade as leaving, in a new epoch, and begins copies of what it has on others. The place of one that is down is vacant
 // then. ErrLayout: fewer than f+1 blades would stay. ErrNoSpace: the others have no room for what it has. Nothing has changed
 // then. A blade that leaves already is left alone.
-func (s *Space) Drain(b rdma.BladeID) error {
+func (s *replicas) Drain(b rdma.BladeID) error {
 	return s.AdvanceEpoch(func(l *Layout) error {
 		if err := s.known(l, b); err != nil {
 			return err
@@ -83,7 +83,7 @@ func (s *Space) Drain(b rdma.BladeID) error {
 
 // Stay takes back that a blade leaves, in a new epoch. One whose place was vacant is taken in as one that has died, as soon as it
 // answers, whatever its size; what it has of this database is cleared.
-func (s *Space) Stay(b rdma.BladeID) error {
+func (s *replicas) Stay(b rdma.BladeID) error {
 	return s.AdvanceEpoch(func(l *Layout) error {
 		if err := s.known(l, b); err != nil {
 			return err
@@ -96,7 +96,7 @@ func (s *Space) Stay(b rdma.BladeID) error {
 	})
 }
 
-func (s *Space) known(l *Layout, b rdma.BladeID) error {
+func (s *store) known(l *Layout, b rdma.BladeID) error {
 	if int(b) >= len(l.Blades) {
 		return fmt.Errorf("memory: blade %d of %d: %w", b, len(l.Blades), rdma.ErrBladeDown)
 	}
@@ -106,7 +106,7 @@ func (s *Space) known(l *Layout, b rdma.BladeID) error {
 // Spread begins copies, in a new epoch, of segments on blades of which a larger part is taken, on those of which less
 // is, so that all are about as full once Settle has dropped the others; and returns how many. Without any there is no new epoch.
 // With two backups only backups move. Segments that are moving, or whose copies are missing, are left alone.
-func (s *Space) Spread() (n int, err error) {
+func (s *replicas) Spread() (n int, err error) {
 	err = s.AdvanceEpoch(func(l *Layout) error {
 		x := s.newBuilder(l)
 		copies, primaries := l.HeldBy()
@@ -127,7 +127,7 @@ func (s *Space) Spread() (n int, err error) {
 }
 
 // spread begins a copy of a segment, if it helps; first: only to have its primary move, if that helps, too.
-func (s *Space) spread(x *builder, id SegmentID, copies, primaries []int, first bool) {
+func (s *store) spread(x *builder, id SegmentID, copies, primaries []int, first bool) {
 	l, seg := x.l, &x.l.Segments[id]
 	p := &seg.Placement
 	if seg.Kind == KindLog || int(p.N) != l.Backups+1 || p.Building > 0 || l.Moving(p) > 0 {
@@ -169,7 +169,7 @@ func (s *Space) spread(x *builder, id SegmentID, copies, primaries []int, first 
 
 // settle drops the copies that are not needed from a layout that is about to be the next, and returns how many; primaries:
 // there are some among them. The caller holds the lock.
-func (s *Space) settle(l *Layout) (dropped int, primaries bool) {
+func (s *replicas) settle(l *Layout) (dropped int, primaries bool) {
 	copies, firsts := l.HeldBy()
 	for id := 1; id < len(l.Segments); id++ {
 		p := &l.Segments[id].Placement
@@ -206,7 +206,7 @@ func (s *Space) settle(l *Layout) (dropped int, primaries bool) {
 
 // superfluous is the copy of a segment that can be dropped, or -1: one on a blade that leaves, or that on the fullest blade. The caller
 // holds the lock.
-func (s *Space) superfluous(l *Layout, p *Placement, copies []int) int {
+func (s *replicas) superfluous(l *Layout, p *Placement, copies []int) int {
 	if int(p.N) <= l.Backups+1 {
 		if p.N < MaxReplicas || !l.Blades[p.Replicas[0].Blade].Leaving {
 			return -1
@@ -235,7 +235,7 @@ func (s *Space) superfluous(l *Layout, p *Placement, copies []int) int {
 
 // Unsettled is how many copies Settle would drop; primaries: there are some among them, and the change is to be made by
 // a claim of all coordinators.
-func (s *Space) Unsettled() (copies int, primaries bool) {
+func (s *replicas) Unsettled() (copies int, primaries bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.writable() != nil {
@@ -247,7 +247,7 @@ func (s *Space) Unsettled() (copies int, primaries bool) {
 // Settle is the change that drops the copies which are not needed. Without any it is ErrSettled, and nothing changes.
 // claimed: it is made by a claim of all coordinators, ClaimOptions.Change; else it
 // fails with ErrLayout if primaries are among the copies.
-func (s *Space) Settle(claimed bool) func(*Layout) error {
+func (s *replicas) Settle(claimed bool) func(*Layout) error {
 	return func(l *Layout) error {
 		n, primaries := s.settle(l)
 		if n == 0 {
@@ -262,7 +262,7 @@ func (s *Space) Settle(claimed bool) func(*Layout) error {
 }
 
 // Emptied lists the blades that leave and have no copies any more.
-func (s *Space) Emptied() (out []rdma.BladeID) {
+func (s *store) Emptied() (out []rdma.BladeID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for b := range s.layout.Blades {
@@ -276,7 +276,7 @@ func (s *Space) Emptied() (out []rdma.BladeID) {
 // Retire is the change by which the place of a blade becomes vacant that leaves and has no copies: the blade is down. It
 // is made by a claim of all coordinators, after another one since its last copy was dropped. If it leaves no more, or
 // has copies, that is ErrSettled, and nothing changes.
-func (s *Space) Retire(b rdma.BladeID) func(*Layout) error {
+func (s *store) Retire(b rdma.BladeID) func(*Layout) error {
 	return func(l *Layout) error {
 		if err := s.known(l, b); err != nil {
 			return err
@@ -291,7 +291,7 @@ func (s *Space) Retire(b rdma.BladeID) func(*Layout) error {
 
 // Reclaim clears one place of a blade that is up which a segment has had and left, so that it can be used again, and
 // reports whether there may be more. In a shared database the caller has the right of MendCopies. It may make a new epoch before.
-func (s *Space) Reclaim(c *rdma.Coro) (more bool, err error) {
+func (s *replicas) Reclaim(c *rdma.Coro) (more bool, err error) {
 	if err := s.EndKeys(); err != nil { // sessions of before the epoch may write to such places
 		return false, err
 	}

@@ -173,7 +173,7 @@ func (l *blockList) count() int {
 
 // takeOn is take of blocks that have their primaries on a blade, and are in the pool, or were never used; it
 // adds a segment only if take would, too. It looks at a part of a large pool. n is 0 if it finds none.
-func (s *Space) takeOn(a *Allocator, class Class, want int, blade rdma.BladeID) (n int, err error) {
+func (s *allocation) takeOn(a *Allocator, class Class, want int, blade rdma.BladeID) (n int, err error) {
 	err = s.update(func() (err error) {
 		n, err = s.takeOnNow(a, class, want, blade)
 		return err
@@ -182,7 +182,7 @@ func (s *Space) takeOn(a *Allocator, class Class, want int, blade rdma.BladeID) 
 }
 
 // takeOnNow is takeOn; the caller holds the lock, in a change.
-func (s *Space) takeOnNow(a *Allocator, class Class, want int, blade rdma.BladeID) (n int, err error) {
+func (s *allocation) takeOnNow(a *Allocator, class Class, want int, blade rdma.BladeID) (n int, err error) {
 	if err := s.writable(); err != nil {
 		return 0, err
 	}
@@ -207,7 +207,7 @@ func (s *Space) takeOnNow(a *Allocator, class Class, want int, blade rdma.BladeI
 }
 
 // poolOn takes blocks of the pool from segments that on accepts. The caller holds the lock.
-func (s *Space) poolOn(a *Allocator, class Class, want int, on func(SegmentID) bool) (n int) {
+func (s *allocation) poolOn(a *Allocator, class Class, want int, on func(SegmentID) bool) (n int) {
 	p := &s.pools[class]
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -229,7 +229,7 @@ func (s *Space) poolOn(a *Allocator, class Class, want int, on func(SegmentID) b
 
 // carveOn takes blocks of an open segment. The one to be allocated first comes last. The caller holds the lock, in a change, and not that
 // of the allocator: the catalog may say that the segment is another process's, which empties lists.
-func (s *Space) carveOn(a *Allocator, class Class, want, i int) (n int, err error) {
+func (s *allocation) carveOn(a *Allocator, class Class, want, i int) (n int, err error) {
 	p := &s.pools[class]
 	x := &p.open[i]
 	if end := min(x.next+uint32(want), s.blocks(class)); end > x.n {

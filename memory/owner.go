@@ -31,24 +31,24 @@ import (
 // Log segments have no owner: the catalog says which coordinator has which area.
 
 // Process is the number under which this process has joined the database; 0: it is not shared.
-func (s *Space) Process() uint32 {
+func (s *membership) Process() uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.process
 }
 
 // Shared reports whether several processes can have the database open.
-func (s *Space) Shared() bool { return s.opts.Shared }
+func (s *store) Shared() bool { return s.opts.Shared }
 
 // IsProcess reports whether a number is that of a process that has joined, and not of a coordinator. It takes no lock.
-func (s *Space) IsProcess(id uint32) bool {
+func (s *membership) IsProcess(id uint32) bool {
 	_, ok := slices.BinarySearch(s.regs.Load().processes, id)
 	return ok
 }
 
 // Recoverer is the number in whose name this process recovers others; 0: none. One whose registration has
 // ended registers anew, if the catalog can be changed.
-func (s *Space) Recoverer() uint32 {
+func (s *allocation) Recoverer() uint32 {
 	if s.opts.Shared && !s.regs.Load().has(s.Process()) {
 		_ = s.update(func() error { // without a registration it recovers nobody: Claim says so
 			if err := s.writable(); err != nil {
@@ -61,14 +61,14 @@ func (s *Space) Recoverer() uint32 {
 }
 
 // Company is how many other processes have had the database open since this one opened it, as far as it has noticed.
-func (s *Space) Company() int {
+func (s *membership) Company() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.company
 }
 
 // countCompany counts the processes of l that an earlier layout does not have. The caller holds the lock, or is the only one.
-func (s *Space) countCompany(old, l *Layout) {
+func (s *membership) countCompany(old, l *Layout) {
 	for _, p := range l.Processes {
 		if p.ID != s.process && !p.Resigned() && (old == nil || old.Process(p.ID) == nil) {
 			s.company++
@@ -78,7 +78,7 @@ func (s *Space) countCompany(old, l *Layout) {
 
 // enroll registers this process, if it is to join and is not registered, or no more. The caller holds the
 // lock, in a change.
-func (s *Space) enroll() error {
+func (s *allocation) enroll() error {
 	l := s.layout
 	if !s.opts.Shared || l.Process(s.process) != nil {
 		return nil
@@ -107,7 +107,7 @@ func (s *Space) enroll() error {
 }
 
 // registration is that of this process under the next number of l.
-func (s *Space) registration(l *Layout) (p ProcessEntry, err error) {
+func (s *membership) registration(l *Layout) (p ProcessEntry, err error) {
 	if l.NextCoordinator >= MaxCoordinators {
 		return p, fmt.Errorf("%w: of coordinators and processes: %s", ErrExhausted, layout.Anew)
 	}
@@ -123,7 +123,7 @@ func (s *Space) registration(l *Layout) (p ProcessEntry, err error) {
 
 // resign ends the registration of this process, if it has one: without segments it is gone, else others
 // may end it at once, in a new epoch. The caller holds the lock, in a change.
-func (s *Space) resign() error {
+func (s *membership) resign() error {
 	l := s.layout
 	p := l.Process(s.process)
 	if p == nil {
@@ -153,16 +153,16 @@ func (s *Space) resign() error {
 
 // Owns reports whether this process alone hands out what is free in the segment of an address, and numbers what is freed
 // there. It takes no lock.
-func (s *Space) Owns(a Addr) bool { return s.View().Mine(a) }
+func (s *store) Owns(a Addr) bool { return s.View().Mine(a) }
 
 // mine reports whether this process owns a segment. The caller holds the lock.
-func (s *Space) mine(id SegmentID) bool {
+func (s *membership) mine(id SegmentID) bool {
 	return int(id) < len(s.layout.Segments) && s.layout.Owns(s.process, &s.layout.Segments[id])
 }
 
 // prolong is the change that makes the registration of this process good until a time, if there is one to
 // be made. The caller holds the lock.
-func (s *Space) prolong(until, term int64) (p *ProcessEntry, change []Entry) {
+func (s *membership) prolong(until, term int64) (p *ProcessEntry, change []Entry) {
 	if term > 0 {
 		s.lasts = term
 	}
@@ -174,7 +174,7 @@ func (s *Space) prolong(until, term int64) (p *ProcessEntry, change []Entry) {
 
 // Deserted reports whether the registration of another process has expired at a time of the fabric's clock, or a blade has not
 // ended the keys of those that were ended: see TakeOver. It takes no lock, but for the number of this one.
-func (s *Space) Deserted(now int64) bool {
+func (s *membership) Deserted(now int64) bool {
 	if s.unrevoked.Load() {
 		return true
 	}
@@ -192,7 +192,7 @@ func (s *Space) Deserted(now int64) bool {
 // It returns how many there were. Without such a process it costs nothing. The coordinators of these processes are to be recovered as all
 // others. After an error of a blade, whose keys could not be ended, it is to be called again: Deserted says so, in every process
 // that has found the blade so.
-func (s *Space) TakeOver(now int64) (n int, err error) {
+func (s *allocation) TakeOver(now int64) (n int, err error) {
 	if err := s.EndKeys(); err != nil {
 		return 0, err
 	}
@@ -234,7 +234,7 @@ func (s *Space) TakeOver(now int64) (n int, err error) {
 // yet, and no session has had them. 0: there is none. A segment can be adopted when its owner is gone and so are all sessions of that:
 // the log of one that is not recovered may tell of a block to which nothing is written yet. And no verb of it takes effect any more. The
 // caller holds the lock.
-func (s *Space) adoptee(k spread, blade int, rest bool) SegmentID {
+func (s *allocation) adoptee(k spread, blade int, rest bool) SegmentID {
 	if s.unrevoked.Load() {
 		return 0
 	}
@@ -254,7 +254,7 @@ func (s *Space) adoptee(k spread, blade int, rest bool) SegmentID {
 // adoptSegment makes a segment without owner this process's. No verb of its owners before is on its way, since the epoch
 // has begun in which the last of them was ended, and their logs are decided. The caller holds the lock, in a change, and the
 // process is registered.
-func (s *Space) adoptSegment(id SegmentID) error {
+func (s *allocation) adoptSegment(id SegmentID) error {
 	g := s.layout.Segments[id]
 	g.Owner = s.process
 	if err := s.commit(layout.EntryOfSegment(id, g)); err != nil {
@@ -268,7 +268,7 @@ func (s *Space) adoptSegment(id SegmentID) error {
 // takeIn has what is free in a segment found that has become this process's. Sessions of this process may be about to free
 // blocks there under FreedByOther: those are found by their headers, too, and do not go back to their allocators. A
 // sweep is due, since those of others have passed over what had no owner. The caller holds the lock.
-func (s *Space) takeIn(id SegmentID) {
+func (s *allocation) takeIn(id SegmentID) {
 	if !s.beginning() {
 		s.publish() // from now on what is freed gets numbers of this process
 	}
@@ -296,7 +296,7 @@ func (s *Space) takeIn(id SegmentID) {
 }
 
 // adoptMore adopts one segment of a class that has no owner, if there is one.
-func (s *Space) adoptMore(class Class) (adopted bool, err error) {
+func (s *allocation) adoptMore(class Class) (adopted bool, err error) {
 	err = s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -319,7 +319,7 @@ func (s *Space) adoptMore(class Class) (adopted bool, err error) {
 
 // disinherit forgets what this process has of segments that were its own in an earlier layout, and are
 // another one's. The caller holds the lock.
-func (s *Space) disinherit(old *Layout) {
+func (s *allocation) disinherit(old *Layout) {
 	lost := map[SegmentID]bool{}
 	for id := range old.Segments {
 		if g := &old.Segments[id]; g.Kind != KindLog && old.Owns(s.process, g) && !s.mine(SegmentID(id)) {
@@ -365,7 +365,7 @@ func (s *Space) disinherit(old *Layout) {
 
 // inherit takes in segments that this process has come to own without knowing: of the change it was told that it had failed. The
 // caller holds the lock.
-func (s *Space) inherit(old *Layout) {
+func (s *allocation) inherit(old *Layout) {
 	if !s.opts.Shared {
 		return
 	}
@@ -379,7 +379,7 @@ func (s *Space) inherit(old *Layout) {
 
 // lookThrough has a segment of this process looked through for blocks that others have freed. The caller
 // holds the lock.
-func (s *Space) lookThrough(id SegmentID) {
+func (s *allocation) lookThrough(id SegmentID) {
 	g := &s.layout.Segments[id]
 	p := &s.pools[g.Class]
 	p.again = append(p.again, &scan{seg: id, class: g.Class, end: s.layout.Backed(id) / g.Class.Size(), probed: true, again: true})
@@ -387,7 +387,7 @@ func (s *Space) lookThrough(id SegmentID) {
 
 // lookAgain has some segments of a class looked through, in turn: most at most. It reports whether there
 // are any to be looked through. The caller holds the lock.
-func (s *Space) lookAgain(class Class, most int) bool {
+func (s *allocation) lookAgain(class Class, most int) bool {
 	p := &s.pools[class]
 	if len(s.layout.Processes) == 0 {
 		return false
@@ -416,7 +416,7 @@ const (
 // rescan looks for free blocks in a segment of this process that no allocator has, though they were handed out
 // once: other processes have freed them, or the segment was another one's. It is what a sweep does, for one
 // segment: see ClaimStrays. When another sweep comes in between, nothing is found.
-func (s *Space) rescan(c *rdma.Coro, a *Allocator, v *View, x *scan) (n int, err error) {
+func (s *allocation) rescan(c *rdma.Coro, a *Allocator, v *View, x *scan) (n int, err error) {
 	var found []FreeBlock
 	others := map[Addr]blockline.Line{} // of those that get a number of this process
 	read := func(idx []uint32, replica int, each func(i uint32, header []byte)) {
@@ -497,7 +497,7 @@ func (s *Space) rescan(c *rdma.Coro, a *Allocator, v *View, x *scan) (n int, err
 
 // renumberStrays gives numbers of this process to those of the strays that others have freed; ok says which of them
 // are free, and is false afterwards where that was not done.
-func (s *Space) renumberStrays(c *rdma.Coro, a *Allocator, v *View, strays *Strays, ok []bool, others map[Addr]blockline.Line) error {
+func (s *allocation) renumberStrays(c *rdma.Coro, a *Allocator, v *View, strays *Strays, ok []bool, others map[Addr]blockline.Line) error {
 	var blocks []freeLine
 	var at []int
 	for i, b := range strays.Blocks {

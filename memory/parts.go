@@ -22,7 +22,7 @@ import (
 // coordinators have memory as far as CoordinatorEntry.LogUsed says, and grow with it.
 
 // provide gives [from, to) of all copies of a segment memory. The caller holds the lock, in a change.
-func (s *Space) provide(what string, p Placement, from, to uint32) error {
+func (s *replicas) provide(what string, p Placement, from, to uint32) error {
 	for _, r := range p.Replicas[:p.Written()] {
 		err := s.provision(r.Blade, r.Base+uint64(from), uint64(to-from))
 		switch {
@@ -39,7 +39,7 @@ func (s *Space) provide(what string, p Placement, from, to uint32) error {
 
 // extend gives the first n bytes of a segment memory at least, on all copies: twice as much as
 // there was, or, where that is too much, as little as is needed. The caller holds the lock, in a change.
-func (s *Space) extend(what string, id SegmentID, n uint32) error {
+func (s *replicas) extend(what string, id SegmentID, n uint32) error {
 	l := s.layout
 	had := l.Backed(id)
 	if n <= had {
@@ -64,14 +64,14 @@ func (s *Space) extend(what string, id SegmentID, n uint32) error {
 }
 
 // wholes is n in whole parts, and no more than a segment.
-func (s *Space) wholes(n uint32) uint32 {
+func (s *store) wholes(n uint32) uint32 {
 	return min((n+layout.PartUnit-1)&^(layout.PartUnit-1), s.layout.SegmentSize)
 }
 
 // addInParts adds a segment with memory for need bytes at least, from its start: for as much as
 // the segments of its purpose have together, so that a database of many records grows in few
 // steps; or, where that is too much, for as little as is needed. The caller holds the lock.
-func (s *Space) addInParts(what string, seg Segment, need uint32) (SegmentID, error) {
+func (s *allocation) addInParts(what string, seg Segment, need uint32) (SegmentID, error) {
 	l := s.layout
 	if !s.opts.Parts {
 		return s.addSegments(what, seg)
@@ -93,7 +93,7 @@ func (s *Space) addInParts(what string, seg Segment, need uint32) (SegmentID, er
 }
 
 // provideLogs gives what a coordinator uses of its log areas memory. The caller holds the lock.
-func (s *Space) provideLogs(e CoordinatorEntry) error {
+func (s *allocation) provideLogs(e CoordinatorEntry) error {
 	l := s.layout
 	if !s.opts.Parts {
 		return nil

@@ -43,10 +43,10 @@ const (
 func chunkBlocks(class Class) int { return int(max(1, min(maxChunk, chunkBytes/class.Size()))) }
 
 // blocks is how many blocks of a class a segment holds.
-func (s *Space) blocks(class Class) uint32 { return s.opts.SegmentSize / class.Size() }
+func (s *store) blocks(class Class) uint32 { return s.opts.SegmentSize / class.Size() }
 
 // initPools notes the segments of earlier sessions.
-func (s *Space) initPools() {
+func (s *allocation) initPools() {
 	for i := range s.layout.Segments {
 		if seg := &s.layout.Segments[i]; seg.Kind == KindBlocks && s.mine(SegmentID(i)) {
 			p := &s.pools[seg.Class]
@@ -59,7 +59,7 @@ func (s *Space) initPools() {
 
 // openRest has the blocks of a segment handed out that have no memory yet: no session has had them. The
 // caller holds the lock, or is the only one.
-func (s *Space) openRest(id SegmentID) {
+func (s *allocation) openRest(id SegmentID) {
 	seg := &s.layout.Segments[id]
 	if used := s.layout.Backed(id) / seg.Class.Size(); used < s.blocks(seg.Class) && seg.Placement.N > 0 {
 		p := &s.pools[seg.Class]
@@ -73,7 +73,7 @@ func (s *Space) openRest(id SegmentID) {
 // most one segment, when there are fewer than that, and there is enough to be spread. When none may be added, or
 // there is no room, it takes what other allocators have in stock, unless it is to look ahead. err says why nothing
 // was found.
-func (s *Space) take(a *Allocator, class Class, want int, how refilling) (n int, err error) {
+func (s *allocation) take(a *Allocator, class Class, want int, how refilling) (n int, err error) {
 	added := false
 	err = s.update(func() (err error) {
 		n, err = s.takeNow(a, class, want, how, &added)
@@ -83,7 +83,7 @@ func (s *Space) take(a *Allocator, class Class, want int, how refilling) (n int,
 }
 
 // takeNow is take; the caller holds the lock, in a change. added: it has added a segment.
-func (s *Space) takeNow(a *Allocator, class Class, want int, how refilling, added *bool) (n int, err error) {
+func (s *allocation) takeNow(a *Allocator, class Class, want int, how refilling, added *bool) (n int, err error) {
 	if err := s.writable(); err != nil {
 		return 0, err
 	}
@@ -133,7 +133,7 @@ func (s *Space) takeNow(a *Allocator, class Class, want int, how refilling, adde
 // openMore opens a segment of a class more to take blocks from, if there is to be one: rather one without owner that has blocks that
 // no session has had, than a new one. For each new one some are adopted that may be full, too, and looked through first. added: one was
 // opened. The caller holds the lock, in a change.
-func (s *Space) openMore(class Class, added *bool) error {
+func (s *allocation) openMore(class Class, added *bool) error {
 	p, k := &s.pools[class], spread{KindBlocks, class}
 	if id := s.adoptee(k, -1, true); id != 0 {
 		err := s.adoptSegment(id)
@@ -157,7 +157,7 @@ func (s *Space) openMore(class Class, added *bool) error {
 
 // halve takes half of what all other allocators have of a class. What the dead had is not taken: a sweep finds it.
 // The caller holds the lock.
-func (s *Space) halve(a *Allocator, class Class) {
+func (s *allocation) halve(a *Allocator, class Class) {
 	p := &s.pools[class]
 	for _, b := range s.allocators {
 		if b == a || !s.serving(b) {
@@ -178,7 +178,7 @@ func (s *Space) halve(a *Allocator, class Class) {
 const roomyPart = 4
 
 // roomy reports whether so little is taken on every blade. The caller holds the lock.
-func (s *Space) roomy() bool {
+func (s *store) roomy() bool {
 	for b := range s.layout.Blades {
 		if x := &s.layout.Blades[b]; s.layout.Stays(b) && x.Used >= s.layout.Slots(rdma.BladeID(b))/roomyPart {
 			return false
@@ -198,7 +198,7 @@ const (
 
 // spreads reports whether a class is to have one more segment to take blocks from: there is plenty of room, or it has
 // none, or something of all that it has is in use.
-func (s *Space) spreads(class Class) bool {
+func (s *allocation) spreads(class Class) bool {
 	if s.roomy() {
 		return true
 	}
@@ -213,7 +213,7 @@ func (s *Space) spreads(class Class) bool {
 
 // serving reports whether an allocator may be given blocks: who stands for it was not
 // declared dead. The caller holds the lock.
-func (s *Space) serving(a *Allocator) bool {
+func (s *store) serving(a *Allocator) bool {
 	if a.owner == 0 {
 		return true
 	}
@@ -223,7 +223,7 @@ func (s *Space) serving(a *Allocator) bool {
 
 // stock gives open segments of a class memory until there are want blocks to be carved. An error
 // says why there is none. The caller holds the lock, in a change.
-func (s *Space) stock(class Class, want int) (err error) {
+func (s *allocation) stock(class Class, want int) (err error) {
 	p, have := &s.pools[class], 0
 	for i := 0; i < len(p.open) && have < want; i++ {
 		c := &p.open[i]
@@ -247,7 +247,7 @@ func (s *Space) stock(class Class, want int) (err error) {
 
 // carve takes blocks of one open segment, so that what is allocated together lies
 // together, and the next time of another. The one to be allocated first comes last.
-func (s *Space) carve(out []Addr, class Class, want int) []Addr {
+func (s *allocation) carve(out []Addr, class Class, want int) []Addr {
 	p, from, all := &s.pools[class], len(out), s.blocks(class)
 	for i := 0; want > 0 && i < len(p.open); {
 		c := &p.open[i]
@@ -269,7 +269,7 @@ func (s *Space) carve(out []Addr, class Class, want int) []Addr {
 }
 
 // openSegment adds a segment of the class.
-func (s *Space) openSegment(class Class) error {
+func (s *allocation) openSegment(class Class) error {
 	id, err := s.addSegment(KindBlocks, class, blocksOf(class), class.Size())
 	if err != nil {
 		return err
@@ -285,7 +285,7 @@ func blocksOf(class Class) string { return fmt.Sprintf("blocks of %d bytes", cla
 // dropLost forgets free blocks of segments that have lost all copies, those that allocators have
 // included, from whom others may get them (spill, halve), and where
 // the primaries of index segments were. The caller holds the lock.
-func (s *Space) dropLost() {
+func (s *allocation) dropLost() {
 	v := s.View()
 	lost := func(id SegmentID) bool { return v.Placement(id).N == 0 }
 	for class := range s.pools {
@@ -322,7 +322,7 @@ func keep[T any](list []T, ok func(T) bool) []T {
 
 // Spare lists the blocks that were given back, and that allocators may take: none twice,
 // and each is free on all copies. It is for checks.
-func (s *Space) Spare() (all []Addr) {
+func (s *allocation) Spare() (all []Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.pools {

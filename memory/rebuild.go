@@ -32,7 +32,7 @@ import (
 //
 // If the key of another blade could not be changed, the error says so after all of this is done:
 // that blade has to be declared dead, too.
-func (s *Space) Demise(b rdma.BladeID) func(*Layout) error {
+func (s *replicas) Demise(b rdma.BladeID) func(*Layout) error {
 	return func(l *Layout) error {
 		switch {
 		case int(b) >= len(l.Blades):
@@ -54,7 +54,7 @@ var errUnchanged = errors.New("memory: nothing to change")
 // Build begins copies, in a new epoch, of segments that have too few, where blades
 // have room for them. It returns how many; without any there is no new epoch. That a blade
 // has room and its disk is full is an error if nothing could be begun for it.
-func (s *Space) Build() (n int, err error) {
+func (s *replicas) Build() (n int, err error) {
 	err = s.AdvanceEpoch(func(l *Layout) (full error) {
 		switch n, full = s.buildMissing(l); {
 		case n > 0:
@@ -68,7 +68,7 @@ func (s *Space) Build() (n int, err error) {
 }
 
 // CanBuild is how many copies Build would begin.
-func (s *Space) CanBuild() int {
+func (s *replicas) CanBuild() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.writable() != nil {
@@ -94,7 +94,7 @@ func (s *Space) CanBuild() int {
 // builder adds copies to be built to a layout that is about to be the next. It is for a change: the
 // caller holds the lock.
 type builder struct {
-	s     *Space
+	s     *replicas
 	l     *Layout
 	load  []int      // by blade: segments
 	clean [][]uint64 // by blade: Space.clean without what is taken
@@ -102,7 +102,7 @@ type builder struct {
 	full  error // a blade has no memory for what it has room for
 }
 
-func (s *Space) newBuilder(l *Layout) *builder {
+func (s *replicas) newBuilder(l *Layout) *builder {
 	x := &builder{s: s, l: l, load: make([]int, len(l.Blades)), clean: make([][]uint64, len(l.Blades))}
 	taken := map[Replica]bool{}
 	for i := range l.Segments {
@@ -159,7 +159,7 @@ func (x *builder) begin(id SegmentID, b, instead int) bool {
 // buildMissing adds copies to be built to a layout that is about to be the next: on
 // the blades with the fewest segments. full: a blade has no memory for what it has room for.
 // The caller holds the lock.
-func (s *Space) buildMissing(l *Layout) (begun int, full error) {
+func (s *replicas) buildMissing(l *Layout) (begun int, full error) {
 	x := s.newBuilder(l)
 	for id := 1; id < len(l.Segments); id++ {
 		p := &l.Segments[id].Placement
@@ -186,7 +186,7 @@ func (s *Space) buildMissing(l *Layout) (begun int, full error) {
 // them counts: verbs of a session have failed, and the session goes on in the same epoch. The
 // copies may lack what it did on a primary, and what was finished or undone on the copies that
 // count.
-func (s *Space) CompareAgain() {
+func (s *membership) CompareAgain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failures.Add(1)
@@ -194,7 +194,7 @@ func (s *Space) CompareAgain() {
 
 // finishIn makes copies that have been built full ones, in a new epoch, and returns of
 // how many segments; of none, if the epoch is not the given one any more, or something is to be compared again.
-func (s *Space) finishIn(epoch Epoch, failures uint64, ids []SegmentID) (n int, err error) {
+func (s *replicas) finishIn(epoch Epoch, failures uint64, ids []SegmentID) (n int, err error) {
 	err = s.AdvanceEpoch(func(l *Layout) error {
 		if n = 0; l.Epoch != epoch || s.failures.Load() != failures {
 			return errUnchanged
@@ -214,7 +214,7 @@ func (s *Space) finishIn(epoch Epoch, failures uint64, ids []SegmentID) (n int, 
 }
 
 // Redundancy counts copies.
-func (s *Space) Redundancy() Redundancy {
+func (s *replicas) Redundancy() Redundancy {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.layout.Redundancy()
@@ -226,7 +226,7 @@ func (s *Space) Redundancy() Redundancy {
 
 // dirty lists the places of a blade that a segment has had and lost, and that have
 // not been cleared since. The caller holds the lock.
-func (s *Space) dirty(b rdma.BladeID) []uint64 {
+func (s *replicas) dirty(b rdma.BladeID) []uint64 {
 	l := s.layout
 	taken := map[uint64]bool{}
 	for i := range l.Segments {
@@ -251,12 +251,12 @@ func (s *Space) dirty(b rdma.BladeID) []uint64 {
 
 // Scrub clears one place of a blade that a segment has had and lost, so that it can
 // be used again, and reports whether there may be more. key opens the blade.
-func (s *Space) Scrub(c *rdma.Coro, b rdma.BladeID, key rdma.Key) (more bool, err error) {
+func (s *replicas) Scrub(c *rdma.Coro, b rdma.BladeID, key rdma.Key) (more bool, err error) {
 	return s.scrub(c, b, key, func() bool { return true })
 }
 
 // scrub is Scrub, after which valid is asked, under the lock, whether the place is still the caller's.
-func (s *Space) scrub(c *rdma.Coro, b rdma.BladeID, key rdma.Key, valid func() bool) (more bool, err error) {
+func (s *replicas) scrub(c *rdma.Coro, b rdma.BladeID, key rdma.Key, valid func() bool) (more bool, err error) {
 	s.mu.Lock()
 	if err := s.writable(); err != nil {
 		s.mu.Unlock()
@@ -284,7 +284,7 @@ func (s *Space) scrub(c *rdma.Coro, b rdma.BladeID, key rdma.Key, valid func() b
 }
 
 // clear clears the place at an offset of a blade that key opens.
-func (s *Space) clear(c *rdma.Coro, b rdma.BladeID, key rdma.Key, base uint64) error {
+func (s *store) clear(c *rdma.Coro, b rdma.BladeID, key rdma.Key, base uint64) error {
 	// What is not zero has memory, but perhaps not all of its neighbours have.
 	provide := func(a rdma.RemoteAddr, n uint32) error { return s.fabric.Provision(b, a.Off, uint64(n)) }
 	v := &View{Keys: make([]rdma.Key, b+1)}
@@ -306,7 +306,7 @@ func (s *Space) clear(c *rdma.Coro, b rdma.BladeID, key rdma.Key, base uint64) e
 //
 // To clear a large blade takes long. enough, unless it is nil, is asked now and then: if it is
 // true, the blade stays down, and what was cleared does not have to be cleared again.
-func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error {
+func (s *replicas) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error {
 	s.mu.Lock()
 	err := s.writable()
 	if err == nil && int(b) >= len(s.layout.Blades) {
@@ -367,7 +367,7 @@ func (s *Space) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error {
 }
 
 // greet connects to a blade that was down, looks whose it is, and writes its header. blank: it had none.
-func (s *Space) greet(c *rdma.Coro, b rdma.BladeID) (info rdma.BladeInfo, blank bool, err error) {
+func (s *store) greet(c *rdma.Coro, b rdma.BladeID) (info rdma.BladeInfo, blank bool, err error) {
 	fail := func(err error, what string) (rdma.BladeInfo, bool, error) {
 		return info, false, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: what}
 	}
@@ -421,7 +421,7 @@ func (s *Space) greet(c *rdma.Coro, b rdma.BladeID) (info rdma.BladeInfo, blank 
 }
 
 // addLogs gives a blade that comes up again a segment in every row of logs.
-func (s *Space) addLogs(l *Layout, b rdma.BladeID) error {
+func (s *replicas) addLogs(l *Layout, b rdma.BladeID) error {
 	has := map[uint32]bool{}
 	lost := map[uint32]SegmentID{} // that died with a blade: used again
 	for id := 1; id < len(l.Segments); id++ {
@@ -474,7 +474,7 @@ func (s *Space) addLogs(l *Layout, b rdma.BladeID) error {
 // rdma.ErrVerb and rdma.ErrStaleKey if the segment is newer than the view, which is
 // that of a thread that was fenced: its verbs would fail; the error of the catalog of a database that
 // other processes have open, too, if it cannot be asked for the segment. Else nil.
-func (s *Space) Missing(v *View, a Addr) error {
+func (s *store) Missing(v *View, a Addr) error {
 	if err := s.LostError(a); err != nil {
 		return err
 	}
@@ -489,7 +489,7 @@ func (s *Space) Missing(v *View, a Addr) error {
 
 // LostError returns why an address cannot be reached: a *LostError if every copy of
 // its segment is gone, else nil.
-func (s *Space) LostError(a Addr) error {
+func (s *store) LostError(a Addr) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := a.Segment()
@@ -500,7 +500,7 @@ func (s *Space) LostError(a Addr) error {
 }
 
 // lostError says where the copies of a segment were; the caller holds the lock.
-func (s *Space) lostError(id SegmentID) *LostError {
+func (s *store) lostError(id SegmentID) *LostError {
 	seg := &s.layout.Segments[id]
 	e := &LostError{Segment: id, Kind: seg.Kind}
 	for _, r := range seg.Placement.Replicas[:seg.Placement.Lost] {
@@ -513,7 +513,7 @@ func (s *Space) lostError(id SegmentID) *LostError {
 
 // LostBlocks returns a *LostError of a segment of records that has lost every copy, unless
 // what was in all of those was given up (ForgetLost); else nil.
-func (s *Space) LostBlocks() error {
+func (s *store) LostBlocks() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id := range s.layout.Segments {
@@ -526,7 +526,7 @@ func (s *Space) LostBlocks() error {
 
 // ForgetLost gives up segments of records that have lost every copy: errors no longer say where
 // their records were.
-func (s *Space) ForgetLost() error {
+func (s *replicas) ForgetLost() error {
 	return s.AdvanceEpoch(func(l *Layout) error {
 		n := 0
 		for id := range l.Segments {

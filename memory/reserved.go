@@ -9,7 +9,7 @@ import (
 )
 
 // discarded are those whose extents this process gives back. The caller holds the lock.
-func (s *Space) discarded() (mine []Reservation) {
+func (s *allocation) discarded() (mine []Reservation) {
 	i, _ := s.layout.FindReserved(layout.PrefixDiscarded)
 	for ; i < len(s.layout.Reserved) && strings.HasPrefix(s.layout.Reserved[i].Name, layout.PrefixDiscarded); i++ {
 		if r := s.layout.Reserved[i]; s.mine(r.Addr.Segment()) && s.extents.byID[r.Addr.Segment()] != nil {
@@ -20,7 +20,7 @@ func (s *Space) discarded() (mine []Reservation) {
 }
 
 // reclaim gives back the extents of this process that were discarded.
-func (s *Space) reclaim() error {
+func (s *allocation) reclaim() error {
 	s.mu.Lock()
 	n := len(s.discarded())
 	s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *Space) reclaim() error {
 // step. process is the number of this process, as Process returns it; it is registered. An error of change, or of the catalog, means
 // that nothing happened. change is called under the lock of the space, and again if another process has changed the catalog
 // meanwhile: it counts only the last time.
-func (s *Space) ChangeReserved(change func(l *Layout, process uint32) error) error {
+func (s *allocation) ChangeReserved(change func(l *Layout, process uint32) error) error {
 	return s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -88,7 +88,7 @@ func (s *Space) ChangeReserved(change func(l *Layout, process uint32) error) err
 }
 
 // copied returns which of n bytes at an offset of an index segment a copy needs, as offsets and lengths: all but reserved extents.
-func (s *Space) copied(id SegmentID, off, n uint32) [][2]uint32 {
+func (s *store) copied(id SegmentID, off, n uint32) [][2]uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out, end := [][2]uint32{{off, n}}, off+n

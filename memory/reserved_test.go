@@ -9,7 +9,7 @@ import (
 // TestCopied: a copy that is built needs all of an index segment but what is reserved.
 func TestCopied(t *testing.T) {
 	const size = 256 << 10
-	s := &Space{layout: &Layout{Geometry: Geometry{SegmentSize: size}}}
+	s := &store{layout: &Layout{Geometry: Geometry{SegmentSize: size}}}
 	for i, r := range [][2]uint32{{70000 / 256 * 256, 1000}, {80000 / 256 * 256, 1}, {200000 / 256 * 256, 30000}} {
 		s.layout.Reserve(Reservation{Name: fmt.Sprint(2 - i), Addr: MakeAddr(3, r[0]), Size: r[1]})
 	}

@@ -4,7 +4,7 @@ package memory
 // sessions that have met the lock could both free the block, and the second one could free what a
 // transaction has put there since.
 type Resolution struct {
-	space *Space
+	space *allocation
 	addr  Addr
 	by    uint32
 	// foreign: the segment had no owner when it began, and was adopted since. What was freed has not got a number of this process.
@@ -13,14 +13,14 @@ type Resolution struct {
 
 // BeginResolve returns the right to resolve the lock of a block, for coordinator by, or 0; nil:
 // another session has it. The holder calls End.
-func (s *Space) BeginResolve(a Addr, by uint32) *Resolution {
+func (s *allocation) BeginResolve(a Addr, by uint32) *Resolution {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.resolve(a, by)
 }
 
 // resolve is BeginResolve; the caller holds the lock.
-func (s *Space) resolve(a Addr, by uint32) *Resolution {
+func (s *allocation) resolve(a Addr, by uint32) *Resolution {
 	if r := s.orphans[a]; r != nil && s.outlives(r.by) {
 		return nil
 	}
@@ -64,7 +64,7 @@ func (r *Resolution) End(freed bool, coordinator uint32) {
 
 // Taken reports whether a coordinator that is alive has the block on its way: handed out and not known to be in use, or
 // held. What the given one has does not count.
-func (s *Space) Taken(a Addr, but uint32) bool {
+func (s *allocation) Taken(a Addr, but uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range s.allocators {

@@ -13,7 +13,7 @@ import (
 // purpose has the fewest primaries, backups where the fewest segments are; ties
 // go to the emptier blade, then around the ring of blades after the primary.
 // blade fixes the primary if it is not -1. The caller holds the lock.
-func (s *Space) place(kind SegmentKind, class Class, copies, blade int, what string) (Placement, error) {
+func (s *replicas) place(kind SegmentKind, class Class, copies, blade int, what string) (Placement, error) {
 	l := s.layout
 	room := func(b int) bool {
 		return (l.Stays(b) || kind == KindLog && l.Blades[b].State == BladeUp) && s.vacant(l, b)
@@ -53,7 +53,7 @@ func (s *Space) place(kind SegmentKind, class Class, copies, blade int, what str
 	return p, nil
 }
 
-func (s *Space) noSpace(what string, copies int, backing error) *NoSpaceError {
+func (s *replicas) noSpace(what string, copies int, backing error) *NoSpaceError {
 	l := s.layout
 	e := &NoSpaceError{What: what, Need: uint64(l.SegmentSize), Copies: copies, Backing: backing}
 	for b := range l.Blades {
@@ -67,7 +67,7 @@ func (s *Space) noSpace(what string, copies int, backing error) *NoSpaceError {
 }
 
 // free is how many bytes a blade has in places for segments that none has. The caller holds the lock.
-func (s *Space) free(b rdma.BladeID) uint64 {
+func (s *replicas) free(b rdma.BladeID) uint64 {
 	l := s.layout
 	return (uint64(l.Slots(b)-l.Blades[b].Used) + uint64(len(s.clean[b]))) * uint64(l.SegmentSize)
 }
@@ -81,7 +81,7 @@ type Room struct {
 }
 
 // Room returns how much memory the blades have.
-func (s *Space) Room() []Room {
+func (s *replicas) Room() []Room {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rooms := make([]Room, len(s.layout.Blades))
@@ -96,13 +96,13 @@ func (s *Space) Room() []Room {
 }
 
 // vacant reports whether a blade has a place for a segment.
-func (s *Space) vacant(l *Layout, b int) bool {
+func (s *replicas) vacant(l *Layout, b int) bool {
 	return len(s.clean[rdma.BladeID(b)]) > 0 || l.Blades[b].Used < l.Slots(rdma.BladeID(b))
 }
 
 // vacancy is where the next segment of a blade goes that has a place for it: one
 // that was used before and has been cleared, or the first that never was.
-func (s *Space) vacancy(l *Layout, b int) uint64 {
+func (s *replicas) vacancy(l *Layout, b int) uint64 {
 	if c := s.clean[rdma.BladeID(b)]; len(c) > 0 {
 		return c[len(c)-1]
 	}
@@ -110,7 +110,7 @@ func (s *Space) vacancy(l *Layout, b int) uint64 {
 }
 
 // occupy notes that places are taken.
-func (s *Space) occupy(places []Replica) {
+func (s *replicas) occupy(places []Replica) {
 	for _, r := range places {
 		c := s.clean[r.Blade]
 		if i := slices.Index(c, r.Base); i >= 0 {
@@ -123,7 +123,7 @@ func (s *Space) occupy(places []Replica) {
 // change, and publishes a view that has them. The memory comes first: a crash in
 // between leaves places that are provisioned, blank and still free. The caller
 // holds the lock; it gets the number of the first.
-func (s *Space) addSegments(what string, segs ...Segment) (SegmentID, error) {
+func (s *allocation) addSegments(what string, segs ...Segment) (SegmentID, error) {
 	l := s.layout
 	first := SegmentID(len(l.Segments))
 	if len(l.Segments)+len(segs) > MaxSegments {
@@ -169,7 +169,7 @@ func (s *Space) addSegments(what string, segs ...Segment) (SegmentID, error) {
 }
 
 // addSegment places and adds one segment, with memory for need bytes at least.
-func (s *Space) addSegment(kind SegmentKind, class Class, what string, need uint32) (SegmentID, error) {
+func (s *allocation) addSegment(kind SegmentKind, class Class, what string, need uint32) (SegmentID, error) {
 	p, err := s.place(kind, class, s.layout.Backups+1, -1, what)
 	if err != nil {
 		return 0, err
@@ -178,7 +178,7 @@ func (s *Space) addSegment(kind SegmentKind, class Class, what string, need uint
 }
 
 // addLogRow adds a log segment on every blade that is up.
-func (s *Space) addLogRow() error {
+func (s *allocation) addLogRow() error {
 	l := s.layout
 	var segs []Segment
 	backed := uint32(0)

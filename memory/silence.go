@@ -13,7 +13,7 @@ const longAgo = 1
 // It only says when others may declare a process dead, as the clock does with a lease. Whether it is dead is what the catalog says after
 // [Space.TakeOver] and [Space.Claim], and no verb of it takes effect after the epoch of these. A process that was taken for dead and is
 // alive registers anew, as after a lease that it has not renewed in time. Safe for concurrent use.
-func (s *Space) Silence(processes ...uint32) {
+func (s *membership) Silence(processes ...uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	silent := slices.DeleteFunc(slices.Clone(processes), func(id uint32) bool { return id == 0 || id == s.process })
@@ -30,6 +30,6 @@ func (s *Space) Silence(processes ...uint32) {
 }
 
 // silenced reports whether the process that a coordinator, or the claim on it, belongs to is silent. The caller holds the lock.
-func (s *Space) silenced(c CoordinatorEntry) bool {
+func (s *membership) silenced(c CoordinatorEntry) bool {
 	return len(s.silent) > 0 && c.Until != 0 && slices.Contains(s.silent, s.layout.Holder(c))
 }

@@ -3,8 +3,6 @@ package memory
 import (
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 
 	"txnode/memory/internal/mum"
 	"txnode/memory/layout"
@@ -21,94 +19,30 @@ import (
 // Several Spaces may change one catalog: each takes over what the others have changed when its own next
 // change finds another revision, and by Follow.
 //
-// Invariants, under mu:
+// It has four layers, each of which has the ones before it embedded and knows nothing of those behind it:
 //
-//	view.Epoch <= layout.Epoch   less only while the epoch of the catalog has not begun here
-//	rev <= revision of the catalog, and layout is what the catalog said at rev, while doubt == nil
+//	store        the entries of the catalog as this process knows them, and the map of addresses: changes, epochs, following
+//	membership   who takes part: processes, coordinators and their leases, rights, keys, and what is left to be swept
+//	replicas     where the copies of segments are: places, copies that are missing, blades that come and go
+//	allocation   what is free: blocks, extents, logs, and whose they are
+//
+// What the layout says changes in the store alone; the layers derive the rest from it.
 type Space struct {
-	fabric rdma.Fabric
-	cat    Catalog
-	opts   Options
-	view   atomic.Pointer[View]
-	regs   atomic.Pointer[registry]
-
-	// frees numbers the blocks that are freed: see CountFree.
-	frees atomic.Uint64
-
-	// since is the first coordinator number of this session: what carries a
-	// smaller one was written before the Space was opened.
-	since uint32
-	// process is the number under which the process has joined; 0: it is alone, or has not registered yet. Under mu.
-	process uint32
-	// earlier is the first segment of this session.
-	earlier SegmentID
-
-	epochs sync.Mutex // of a change of the epoch, while it is made or begun; before mu
-
-	mu        sync.Mutex
-	making    *update // under way just now; nil: none
-	skipped   bool    // this process has not seen all epochs between the view and the layout
-	closed    error   // ErrClosed, or why the catalog cannot be trusted any more
-	doubt     *doubt  // not nil: a change of the catalog of which it is not known whether it was made
-	rev       Revision
-	layout    *Layout
-	primaries map[spread][]uint32 // primaries by blade, of one purpose
-	pools     [NumClasses]pool
-	// allocators are those that have blocks, as far as they are not closed: see strays.go.
-	allocators []*Allocator
-	strays     *Strays // the last that were claimed
-	orphans    map[Addr]*Resolution
-	extents    extentSpace
-	logs       logSpace
-	sweeps     uint64        // grows when something is left to be swept
-	hollow     bool          // see Hollow
-	withheld   bool          // free blocks of earlier sessions are not given away: slots may lead to them
-	failures   atomic.Uint64 // how often CompareAgain was called
-	losses     uint64        // of blades, whose transactions are decided
-	torn       atomic.Bool   // see Torn
-	// claimed is, by coordinator, how long the last claim of this process was good, in nanoseconds from when it was
-	// made; 0: for ever.
-	claimed map[uint32]int64
-	// forsaken are coordinators that nobody stands for, or recovers, from a time on: see forsake.
-	forsaken map[uint32]int64
-	// silent are processes that have shown no sign of life for a time: see Silence.
-	silent []uint32
-	// clean are places of blades that are up that a segment has had and lost, and
-	// that have been cleared since: see rebuild.go.
-	clean map[rdma.BladeID][]uint64
-
-	// moved is the last epoch that this process has made.
-	moved Epoch
-	// unrevoked: keys of epochs before that of the view may open a blade. See EndKeys. It changes under mu, with the view.
-	unrevoked atomic.Bool
-	// refusals are, by blade, those of blades to change keys. Under mu.
-	refusals map[rdma.BladeID]refusal
-	// vain: see vainEpochs. Under mu.
-	vain vainEpochs
-
-	// first: see First. alones is how often the process has begun to be alone: see BeginAlone.
-	first  bool
-	alones int
-	// company is how many other processes have been registered since this one was opened. Under mu.
-	company int
-	// own are the open coordinators that this process has registered. Under mu.
-	own map[uint32]bool
-	// lasts is for how long this process has registered itself last, in nanoseconds; 0: for ever, or not yet.
-	lasts int64
-	// owing: segments were adopted, which the sweeps of others have passed over, so this process owes one. Under mu.
-	owing bool
-	// ownerless are segments that have no owner, and have a copy, by purpose.
-	ownerless map[spread][]SegmentID
-
-	threads sync.Map // *rdma.Thread to *joined: see Join
-	mending sync.Map // uint32: what a Mend is of that this process has
-	menders atomic.Int32
+	allocation
 }
 
-// spread is what primaries are spread evenly over the blades for.
-type spread struct {
-	kind  SegmentKind
-	class Class
+// above is what the store has the layers above it do.
+type above interface {
+	// replace takes over a layout that another process has made. The caller holds the lock.
+	replace(l *Layout, rev Revision)
+	// derive computes from the layout what the catalog does not say itself. The caller holds the lock.
+	derive()
+	// begin begins the epoch of the layout on the blades and in this process. granted is why a blade has no key for it.
+	// The caller holds epochs.
+	begin(granted error) error
+	// forsakeUnknown notes the coordinators of which it is not known who stands for them, after a change that is in doubt.
+	// The caller holds the lock.
+	forsakeUnknown(was []CoordinatorEntry)
 }
 
 // Open attaches to the database that the catalog describes, or creates one when
@@ -203,7 +137,8 @@ func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, x *opening, o Options) (s *S
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s = &Space{fabric: f, cat: cat, opts: o, rev: rev, layout: l}
+	s = &Space{}
+	s.store = store{fabric: f, cat: cat, opts: o, above: s, rev: rev, layout: l}
 	fresh := l == nil
 	if fresh {
 		if o.Attach || o.ReadOnly {
@@ -287,7 +222,7 @@ func newLayout(f rdma.Fabric, o *Options) (*Layout, error) {
 
 // compare checks fabric and options against the catalog, and notes blades that
 // have grown.
-func (s *Space) compare() error {
+func (s *store) compare() error {
 	l, o := s.layout, &s.opts
 	var errs []error
 	differ := func(what string, have, want any) {
@@ -318,22 +253,22 @@ func (s *Space) compare() error {
 // View returns the current segment map. A segment may be younger than a view
 // that a caller holds: an address that is not valid in it is looked up again in
 // a new view before it is called damaged.
-func (s *Space) View() *View { return s.view.Load() }
+func (s *store) View() *View { return s.view.Load() }
 
 // Fabric returns the fabric.
-func (s *Space) Fabric() rdma.Fabric { return s.fabric }
+func (s *store) Fabric() rdma.Fabric { return s.fabric }
 
 // ReadOnly reports whether the database was attached read-only.
-func (s *Space) ReadOnly() bool { return s.opts.ReadOnly }
+func (s *store) ReadOnly() bool { return s.opts.ReadOnly }
 
 // Backups is f.
-func (s *Space) Backups() int { return s.opts.Backups }
+func (s *store) Backups() int { return s.opts.Backups }
 
 // SegmentSize is the size of a segment in bytes.
-func (s *Space) SegmentSize() uint32 { return s.opts.SegmentSize }
+func (s *store) SegmentSize() uint32 { return s.opts.SegmentSize }
 
 // Layout returns a copy of everything that the catalog says.
-func (s *Space) Layout() *Layout {
+func (s *store) Layout() *Layout {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.layout.Clone()
@@ -342,7 +277,7 @@ func (s *Space) Layout() *Layout {
 // Close detaches. Allocators must be closed first; coordinators that are still
 // open stay registered, as after a crash. The registration of a process that has joined can be ended
 // from then on.
-func (s *Space) Close(c *rdma.Coro) error {
+func (s *allocation) Close(c *rdma.Coro) error {
 	s.mu.Lock()
 	err := s.closed
 	s.mu.Unlock()
@@ -370,7 +305,7 @@ func (s *Space) Close(c *rdma.Coro) error {
 }
 
 // writable says why the layout cannot change; the caller holds the lock.
-func (s *Space) writable() error {
+func (s *store) writable() error {
 	if s.opts.ReadOnly {
 		return ErrReadOnly
 	}
@@ -391,7 +326,7 @@ func (s *Space) derive() {
 }
 
 // count notes where a segment's primary is.
-func (s *Space) count(seg *Segment) {
+func (s *replicas) count(seg *Segment) {
 	if seg.Placement.N == 0 {
 		return
 	}
@@ -403,7 +338,7 @@ func (s *Space) count(seg *Segment) {
 }
 
 // publish makes the layout the current view.
-func (s *Space) publish() {
+func (s *allocation) publish() {
 	l := s.layout
 	v := l.View(s.mine)
 	clear(s.ownerless)

@@ -44,7 +44,7 @@ type Strays struct {
 	// lock of one of their copies. They may be strays that another sweep has to find.
 	Resolving bool
 
-	space     *Space
+	space     *allocation
 	losses    uint64 // of blades, whose transactions were decided before
 	resolving int    // how many locks were
 }
@@ -56,7 +56,7 @@ type Strays struct {
 //
 // It keeps the lock of the space for as long as it takes to copy the lists: 0.2 ms for ten thousand
 // free blocks, 5 ms for a million (BenchmarkClaimStrays).
-func (s *Space) ClaimStrays(found []FreeBlock) *Strays {
+func (s *allocation) ClaimStrays(found []FreeBlock) *Strays {
 	// What was handed out stays so, and what has been looked for does not come to be due.
 	var sifted []FreeBlock
 	for part := range slices.Chunk(found, siftPart) {
@@ -77,7 +77,7 @@ func (s *Space) ClaimStrays(found []FreeBlock) *Strays {
 const siftPart = 4096
 
 // room makes room for all that somebody has, and a little more.
-func (s *Space) room() []Addr {
+func (s *allocation) room() []Addr {
 	s.mu.Lock()
 	n := 1024
 	for class := range s.pools {
@@ -91,7 +91,7 @@ func (s *Space) room() []Addr {
 }
 
 // claimStrays is the moment of ClaimStrays: it notes what somebody has.
-func (s *Space) claimStrays(owned []Addr) (*Strays, []Addr) {
+func (s *allocation) claimStrays(owned []Addr) (*Strays, []Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.writable() != nil {
@@ -145,7 +145,7 @@ func (x *Strays) Resolve(a Addr, by uint32) *Resolution {
 
 // bereave takes everything from allocators whose coordinators are gone. What they were
 // looking through is looked through by others. The caller holds the lock.
-func (s *Space) bereave() {
+func (s *allocation) bereave() {
 	kept := s.allocators[:0]
 	for _, a := range s.allocators {
 		if s.outlives(a.owner) {
@@ -177,7 +177,7 @@ func (s *Space) bereave() {
 
 // outlives reports whether a coordinator, or a process, is registered, or is none. The caller holds
 // the lock.
-func (s *Space) outlives(owner uint32) bool {
+func (s *store) outlives(owner uint32) bool {
 	if owner == 0 {
 		return true
 	}
@@ -188,14 +188,14 @@ func (s *Space) outlives(owner uint32) bool {
 // Sift returns those of the free blocks, which a walk has found, that are in segments of this process, and were
 // handed out or found by a search for free blocks of earlier sessions. The others can be very many, and need not be asked
 // for.
-func (s *Space) Sift(found []FreeBlock) []FreeBlock {
+func (s *allocation) Sift(found []FreeBlock) []FreeBlock {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sift(found)
 }
 
 // sift is Sift; the caller holds the lock.
-func (s *Space) sift(found []FreeBlock) []FreeBlock {
+func (s *allocation) sift(found []FreeBlock) []FreeBlock {
 	out := found[:0:0]
 	var x part
 	for _, f := range found {
@@ -229,7 +229,7 @@ type part struct {
 	unscanned []*scan
 }
 
-func (s *Space) part(seg SegmentID) part {
+func (s *allocation) part(seg SegmentID) part {
 	x := part{seg: seg, class: s.layout.Segments[seg].Class, next: math.MaxUint32}
 	p := &s.pools[x.class]
 	for i := range p.open {
@@ -255,11 +255,13 @@ func (s *Space) part(seg SegmentID) part {
 
 // unowned returns those of the blocks that neither a pool has nor an allocator, nor
 // who resolves a lock. The caller holds the lock.
-func (s *Space) unowned(found []FreeBlock) []FreeBlock { return without(s.sift(found), s.owned(nil)) }
+func (s *allocation) unowned(found []FreeBlock) []FreeBlock {
+	return without(s.sift(found), s.owned(nil))
+}
 
 // owned appends what a pool has, or an allocator, or, as the last ones, who resolves a lock. The caller holds
 // the lock.
-func (s *Space) owned(out []Addr) []Addr {
+func (s *allocation) owned(out []Addr) []Addr {
 	for class := range s.pools {
 		out = append(out, s.pools[class].free...)
 	}
@@ -328,7 +330,7 @@ func without(found []FreeBlock, others []Addr) []FreeBlock {
 // Unowned lists blocks that are not where they should be, for checks when no session is at work.
 // The blocks are all free and unlocked. Listed are those that no live coordinator and no pool has,
 // and those that are in pools or with coordinators more than once.
-func (s *Space) Unowned(found []FreeBlock) (nobodys []FreeBlock, twice []Addr) {
+func (s *allocation) Unowned(found []FreeBlock) (nobodys []FreeBlock, twice []Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seen := map[Addr]bool{}

@@ -15,19 +15,19 @@ import (
 // CreateTable records a table. Its number is never reused. A table of that name without a root,
 // whose creation was not finished, gets the options, unless another process has the right to make its index (BeginMend): then it
 // is returned as that process has it. Another one is ErrTableExists.
-func (s *Space) CreateTable(name string, options []byte) (Table, error) {
+func (s *membership) CreateTable(name string, options []byte) (Table, error) {
 	return s.createTable(name, options, 0, 0)
 }
 
 // CreateOrderedTable is CreateTable of a table whose index is ordered, with nodes in blocks of a class, which is not 0.
-func (s *Space) CreateOrderedTable(name string, options []byte, nodes Class, maxKey int) (Table, error) {
+func (s *membership) CreateOrderedTable(name string, options []byte, nodes Class, maxKey int) (Table, error) {
 	if nodes == 0 || nodes >= NumClasses || maxKey < 1 || maxKey > math.MaxUint16 {
 		return Table{}, fmt.Errorf("memory: an ordered table with nodes of class %d and keys of %d bytes", nodes, maxKey)
 	}
 	return s.createTable(name, options, nodes, uint16(maxKey))
 }
 
-func (s *Space) createTable(name string, options []byte, nodes Class, maxKey uint16) (made Table, err error) {
+func (s *membership) createTable(name string, options []byte, nodes Class, maxKey uint16) (made Table, err error) {
 	err = s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -84,7 +84,7 @@ func (s *Space) createTable(name string, options []byte, nodes Class, maxKey uin
 
 // SetTableRoot records where a table's index starts: an address in an extent, or, of an ordered table, of a block. In a shared
 // database it is ErrTableExists unless the table has none, and this process the right to make its index (BeginMend).
-func (s *Space) SetTableRoot(id uint16, root Addr) error {
+func (s *membership) SetTableRoot(id uint16, root Addr) error {
 	return s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -125,7 +125,7 @@ type TableChange struct {
 // ChangeTables changes tables, each of them once, in one step of the catalog: all or none. Of a table that is being
 // dropped the caller frees what it consists of, and calls ForgetTable. A table that is being dropped already stays so.
 // One that is dropped, or was never there, is ErrNoTable.
-func (s *Space) ChangeTables(changes ...TableChange) error {
+func (s *membership) ChangeTables(changes ...TableChange) error {
 	return s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -169,19 +169,19 @@ func (s *Space) ChangeTables(changes ...TableChange) error {
 
 // ForgetTable records that a table is dropped, of which only the extents of the index are left. The
 // caller frees them. If it dies before that, the next opening does, as nothing leads to them.
-func (s *Space) ForgetTable(id uint16) error {
+func (s *membership) ForgetTable(id uint16) error {
 	return s.ChangeTables(TableChange{ID: id, forget: true})
 }
 
 // OrderedTable reports whether table id is ordered.
-func (s *Space) OrderedTable(id uint16) bool {
+func (s *store) OrderedTable(id uint16) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return id > 0 && int(id) <= len(s.layout.Tables) && s.layout.Tables[id-1].Ordered()
 }
 
 // Tables lists the tables by number.
-func (s *Space) Tables() ([]Table, error) {
+func (s *store) Tables() ([]Table, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed != nil {

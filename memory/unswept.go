@@ -5,7 +5,7 @@ import "txnode/memory/layout"
 // bereft notes the loss of a blade with which nobody was declared dead, since no coordinator
 // was open: nobody is forgotten later. What dead ones have left, and no sweep has come to,
 // may have been on the blade all the same. The caller holds the lock.
-func (s *Space) bereft() {
+func (s *membership) bereft() {
 	s.hollow = true
 	s.losses++
 	s.sweeps++
@@ -14,7 +14,7 @@ func (s *Space) bereft() {
 
 // Unswept reports whether something of dead coordinators may be left on the blades,
 // and a number for Swept: which sweep would find it.
-func (s *Space) Unswept() (generation uint64, ok bool) {
+func (s *membership) Unswept() (generation uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sweeps, s.layout.Unswept || s.owing
@@ -25,7 +25,7 @@ func (s *Space) Unswept() (generation uint64, ok bool) {
 // stays. Hollow is true from the loss of a blade on, and from Open if one was lost before and no sweep has
 // come to its end since. It stays true then until the database is closed, though a sweep ends: sessions of
 // that time may leave such slots behind later.
-func (s *Space) Hollow() bool {
+func (s *membership) Hollow() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.hollow
@@ -33,12 +33,12 @@ func (s *Space) Hollow() bool {
 
 // Single reports whether a block has never had another copy that was read: there are no backups, and no primary was
 // replaced by a copy that was built for it (Hollow).
-func (s *Space) Single() bool { return s.opts.Backups == 0 && !s.Hollow() }
+func (s *membership) Single() bool { return s.opts.Backups == 0 && !s.Hollow() }
 
 // Torn reports whether changes of indexes may be half-done whose clients are gone: a
 // coordinator was forgotten since the indexes were swept last, or may be declared dead
 // at the time given. It takes no lock.
-func (s *Space) Torn(now int64) bool {
+func (s *membership) Torn(now int64) bool {
 	if s.torn.Load() {
 		return true
 	}
@@ -53,7 +53,7 @@ func (s *Space) Torn(now int64) bool {
 
 // SweptIndexes notes that the indexes were swept for what coordinators have left that
 // were gone when Unswept returned the number.
-func (s *Space) SweptIndexes(generation uint64) {
+func (s *membership) SweptIndexes(generation uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sweeps == generation {
@@ -62,7 +62,7 @@ func (s *Space) SweptIndexes(generation uint64) {
 }
 
 // sweepAgain makes a sweep due; the caller holds the lock, in a change.
-func (s *Space) sweepAgain() error {
+func (s *membership) sweepAgain() error {
 	if err := s.writable(); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (s *Space) sweepAgain() error {
 }
 
 // Swept notes that a sweep is over which began when Unswept returned the number.
-func (s *Space) Swept(generation uint64) error {
+func (s *membership) Swept(generation uint64) error {
 	return s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -99,7 +99,7 @@ func (s *Space) Swept(generation uint64) error {
 
 // SweptBeside notes that a sweep which began when Unswept returned the number has left nothing but
 // what is damaged. Another one is due.
-func (s *Space) SweptBeside(generation uint64) error {
+func (s *membership) SweptBeside(generation uint64) error {
 	return s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -120,16 +120,16 @@ func (s *Space) SweptBeside(generation uint64) error {
 }
 
 // Tidy reports whether nothing is left to be swept of dead coordinators, but what is damaged.
-func (s *Space) Tidy() bool {
+func (s *store) Tidy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.tidy()
 }
 
-func (s *Space) tidy() bool { return !s.layout.Unswept || s.layout.Spared }
+func (s *store) tidy() bool { return !s.layout.Unswept || s.layout.Spared }
 
 // Spared reports whether all that is to be swept is what is damaged.
-func (s *Space) Spared() bool {
+func (s *store) Spared() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.layout.Spared
@@ -138,16 +138,16 @@ func (s *Space) Spared() bool {
 // Loose reports whether extents may be allocated that nothing leads to: a coordinator
 // has died since Fastened was called last, in any process, or since it was in this one, which alone knows the extents of its own, or this
 // process has adopted a segment of extents.
-func (s *Space) Loose() bool {
+func (s *membership) Loose() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.layout.Loose || s.extents.loose != s.extents.fastened
+	return s.layout.Loose || s.loose != s.fastened
 }
 
 // Fastened notes that nothing is left of the extents that Loose is about. generation is what
 // Unswept returned before the extents were looked for. If coordinators have died since, nothing
 // changes.
-func (s *Space) Fastened(generation uint64) error {
+func (s *membership) Fastened(generation uint64) error {
 	return s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -155,7 +155,7 @@ func (s *Space) Fastened(generation uint64) error {
 		if s.sweeps != generation {
 			return nil
 		}
-		if s.extents.fastened = s.extents.listed; !s.layout.Loose {
+		if s.fastened = s.listed; !s.layout.Loose {
 			return nil
 		}
 		if err := s.commit(Entry{Key: layout.KeyLoose}); err != nil {

@@ -10,7 +10,7 @@ import (
 // clients were told that the outcome is unknown. If these had come to their logs, the verdict would
 // list them: log space is not used again before a transaction has been acknowledged. So those that
 // it does not list were aborted. A coordinator without a verdict is passed over.
-func (s *Space) Answer(asked []uint64, coordinator uint32) error {
+func (s *store) Answer(asked []uint64, coordinator uint32) error {
 	return s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -35,7 +35,7 @@ func (s *Space) Answer(asked []uint64, coordinator uint32) error {
 
 // Verdict returns the verdict on a coordinator that was recovered; ok is false for
 // one that was not: it is open, was closed by itself, or never was.
-func (s *Space) Verdict(coordinator uint32) (v Verdict, ok bool) {
+func (s *store) Verdict(coordinator uint32) (v Verdict, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i, ok := layout.FindVerdict(s.layout.Verdicts, coordinator)

@@ -1,0 +1,28 @@
+package memory
+
+import "sync/atomic"
+
+// allocation is what is free on the blades, and whose it is: blocks, extents, logs. A process allocates in segments of its own.
+//
+// Invariants, under mu:
+//
+//	earlier <= len(layout.Segments)
+//	a block is in a pool, with an allocator, a stray, or an orphan: in one of them at most
+//	the pools and extents are of segments that this process owns
+type allocation struct {
+	replicas
+
+	// frees numbers the blocks that are freed: see CountFree.
+	frees atomic.Uint64
+	// earlier is the first segment of this session.
+	earlier SegmentID
+	pools   [NumClasses]pool
+	// allocators are those that have blocks, as far as they are not closed: see strays.go.
+	allocators []*Allocator
+	strays     *Strays // the last that were claimed
+	orphans    map[Addr]*Resolution
+	extents    extentSpace
+	logs       logSpace
+	// ownerless are segments that have no owner, and have a copy, by purpose.
+	ownerless map[spread][]SegmentID
+}

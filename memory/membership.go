@@ -1,0 +1,68 @@
+package memory
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"txnode/rdma"
+)
+
+// membership is who takes part in the database: this process and the others, coordinators and until when each is alive, rights, the
+// keys that open blades, and which of the dead have left something to be swept.
+//
+// Invariants, under mu:
+//
+//	since <= layout.NextCoordinator
+//	process < layout.NextCoordinator           0: it has not registered
+//	id in own => id in layout.Coordinators     as far as the registry has been made since
+//	claimed[id] >= 0, and own and claimed are of this process alone
+//	!unrevoked => no key of an epoch before view.Epoch opens a blade
+type membership struct {
+	store
+
+	// regs is what is asked without the lock: see register.
+	regs atomic.Pointer[registry]
+	// since is the first coordinator number of this session: what carries a
+	// smaller one was written before the Space was opened.
+	since uint32
+	// process is the number under which the process has joined; 0: it is alone, or has not registered yet. Under mu.
+	process uint32
+	// first: see First. alones is how often the process has begun to be alone: see BeginAlone.
+	first  bool
+	alones int
+	// company is how many other processes have been registered since this one was opened. Under mu.
+	company int
+	// own are the open coordinators that this process has registered. Under mu.
+	own map[uint32]bool
+	// lasts is for how long this process has registered itself last, in nanoseconds; 0: for ever, or not yet.
+	lasts int64
+	// claimed is, by coordinator, how long the last claim of this process was good, in nanoseconds from when it was
+	// made; 0: for ever.
+	claimed map[uint32]int64
+	// forsaken are coordinators that no process stands for, or recovers, from a time on: see forsake.
+	forsaken map[uint32]int64
+	// silent are processes that have shown no sign of life for a time: see Silence.
+	silent  []uint32
+	threads sync.Map // *rdma.Thread to *joined: see Join
+	mending sync.Map // uint32: what a Mend is of that this process has
+	menders atomic.Int32
+
+	// unrevoked: keys of epochs before that of the view may open a blade. See EndKeys. It changes under mu, with the view.
+	unrevoked atomic.Bool
+	// refusals are, by blade, those of blades to change keys. Under mu.
+	refusals map[rdma.BladeID]refusal
+	// vain: see vainEpochs. Under mu.
+	vain vainEpochs
+
+	sweeps   uint64        // grows when something is left to be swept
+	hollow   bool          // see Hollow
+	withheld bool          // free blocks of earlier sessions are not given away: slots may lead to them
+	failures atomic.Uint64 // how often CompareAgain was called
+	losses   uint64        // of blades, whose transactions are decided
+	torn     atomic.Bool   // see Torn
+	owing    bool          // segments were adopted, which the sweeps of others have passed over, so this process owes one. Under mu
+
+	// loose counts what has left extents to DeadExtents in this process; listed and fastened are what it was when these were listed, and
+	// when all of a list were seen to.
+	loose, listed, fastened uint64
+}

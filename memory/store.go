@@ -1,0 +1,37 @@
+package memory
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"txnode/rdma"
+)
+
+// store is the entries of the catalog as this process knows them, and the map of addresses that follows from them. All changes of the
+// catalog are made by it: update, and commit within it.
+//
+// Invariants, under mu:
+//
+//	view.Epoch <= layout.Epoch                 less only while the epoch of the catalog has not begun here
+//	rev <= revision of the catalog             and layout is what the catalog said at rev, while doubt == nil
+//	moved <= layout.Epoch
+//
+// epochs is locked before mu, and mu never while a blade or the catalog is asked, except for Catalog.Apply and Catalog.Load.
+type store struct {
+	fabric rdma.Fabric
+	cat    Catalog
+	opts   Options
+	above  above
+	view   atomic.Pointer[View]
+
+	epochs sync.Mutex // of a change of the epoch, while it is made or begun; before mu
+
+	mu      sync.Mutex
+	making  *update // under way just now; nil: none
+	skipped bool    // this process has not seen all epochs between the view and the layout
+	closed  error   // ErrClosed, or why the catalog cannot be trusted any more
+	doubt   *doubt  // not nil: a change of the catalog of which it is not known whether it was made
+	rev     Revision
+	layout  *Layout
+	moved   Epoch // the last that this process has made
+}
