@@ -28,7 +28,8 @@ const (
 )
 
 // Member is one participant: a thread that has joined a host. It belongs to that thread, like all
-// handles that were opened through it. A thread that stops beating is declared dead by the members
+// handles that were opened through it. Coroutines of the thread may share the member, and the handles of
+// locks; any other handle is for one coroutine at a time. A thread that stops beating is declared dead by the members
 // that wait for it.
 type Member struct {
 	host Host
@@ -49,6 +50,9 @@ type Member struct {
 	absent  []sighting
 	again   rdma.Batch // see redo
 	at      []int      // of its requests in the batch that failed
+	redoing bool       // a coroutine uses them
+	busy    bool       // a coroutine uses the batch of the table
+	staged  []*turn    // locks that are given back when a batch is posted
 }
 
 // sighting is when a heartbeat was seen to have moved, by this member's clock.
@@ -111,13 +115,15 @@ func (m *Member) Thread() *rdma.Thread { return m.t }
 // for longer calls Beat.
 func (m *Member) Beat(c *rdma.Coro) error {
 	now := m.t.Now()
-	if m.slot < 0 || now-m.beaten < m.term/4 {
+	if m.slot < 0 || now-m.beaten < m.term/4 || m.busy {
 		return nil
 	}
 	o := &m.table
 	if err := o.ready(); err != nil {
 		return err
 	}
+	m.busy = true
+	defer m.idle()
 	m.beats++
 	local := o.buf + 16*m.slots
 	m.t.PutWord(local, uint64(m.id)<<(64-memberBits)|m.beats)
@@ -129,6 +135,8 @@ func (m *Member) Beat(c *rdma.Coro) error {
 	m.beaten = now
 	return nil
 }
+
+func (m *Member) idle() { m.busy = false }
 
 // Leave gives the member's slot back, and its number. Close all handles before. Locks that are held
 // stay held until another member finds that this one is gone. If it fails, it can be called again.
@@ -167,6 +175,11 @@ func (m *Member) look(c *rdma.Coro) error {
 	if err := o.ready(); err != nil {
 		return err
 	}
+	if m.busy {
+		return nil // what is known is not up to date: later
+	}
+	m.busy = true
+	defer m.idle()
 	o.b.Reset()
 	o.b.Read(o.addr(tableOff), o.buf, 16*m.slots)
 	if err := m.Do(c, &o.b); err != nil {
@@ -266,13 +279,23 @@ func (m *Member) refresh(c *rdma.Coro) error {
 //
 // ErrIncarnation: a request was for an object that is gone. ErrFenced: this member is dead.
 func (m *Member) Do(c *rdma.Coro, b *rdma.Batch) error {
-	if c.Do(b) == nil {
-		return nil
+	if c.Do(b) != nil {
+		if err := m.redo(c, b); err != nil {
+			return err
+		}
 	}
-	return m.redo(c, b)
+	if len(m.staged) > 0 {
+		m.posted(b)
+	}
+	return nil
 }
 
 func (m *Member) redo(c *rdma.Coro, b *rdma.Batch) error {
+	for m.redoing {
+		c.Sleep(minPause)
+	}
+	m.redoing = true
+	defer func() { m.redoing = false }()
 	for range 64 {
 		uncertain, unsure, err := m.failures(b)
 		if err != nil {
@@ -388,16 +411,20 @@ func (w *wait) next(c *rdma.Coro) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
 	}
-	m := w.m
-	if err := m.Beat(c); err != nil {
+	if err := w.m.Beat(c); err != nil {
 		return err
 	}
+	w.sleep(c)
+	return nil
+}
+
+func (w *wait) sleep(c *rdma.Coro) {
+	m := w.m
 	if w.pause == 0 {
 		w.pause = minPause
 	}
 	c.Sleep(w.pause + int64(m.t.Rand()%uint64(w.pause)))
 	w.pause = max(minPause, min(2*w.pause, maxPause, m.term/16))
-	return nil
 }
 
 func word(b []byte, off uint32) uint64 { return binary.LittleEndian.Uint64(b[off:]) }

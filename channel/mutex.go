@@ -2,6 +2,7 @@ package channel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"txnode/rdma"
@@ -25,15 +26,18 @@ type Held struct {
 //	Lock, free, without MaskedCAS    CAS           1 / 1, and 2 / 2 if another member has held it since
 //	Lock, held                       + a CAS for each attempt
 //	Unlock                           CAS           1 / 1, and a thread fence before it
+//	  handed over                    to a coroutine of the member   0 / 0
 //	StageUnlock                      CAS           1 / 0
 //
 // Layout: the header; at 64 an A word {member 24, abandoned 1, token 39}, member 0 if free. Unlock adds
 // 1 to the token, and so does taking over, which also sets abandoned. Unlock clears it.
 //
-// The handle is one holder: coroutines of one thread that share it exclude each other by themselves.
+// Coroutines of the member's thread that share the handle exclude each other, too, and get the lock in
+// their order: Unlock hands it over to the next one without a verb, up to seven times in a row.
 type Mutex struct {
 	object
 	lock guard
+	turn turn
 }
 
 const mutexWord = headerBytes
@@ -52,72 +56,83 @@ func OpenMutex(_ context.Context, c *rdma.Coro, s Scope, name string) (*Mutex, e
 	return l, nil
 }
 
-// free is nil if this handle does not hold the lock.
-func (l *Mutex) free() error {
-	if l.lock.held {
-		return fmt.Errorf("%w: this handle of %q holds the lock", ErrOwned, l.name)
-	}
-	return nil
-}
-
-// mine is nil if this handle holds the lock.
-func (l *Mutex) mine() error {
-	if !l.lock.held {
-		return fmt.Errorf("%w: %q is not locked by this handle", ErrNotOwner, l.name)
-	}
-	return nil
-}
-
-// TryLock takes the lock if it is free. ok is false if another member holds it, alive or dead.
+// TryLock takes the lock if it is free. ok is false if another member or coroutine holds it, alive or
+// dead.
 func (l *Mutex) TryLock(c *rdma.Coro) (h Held, ok bool, err error) {
-	if err := l.free(); err != nil {
+	if ok, err = l.turn.try(c, &l.object); !ok || err != nil {
 		return Held{}, false, err
 	}
-	return l.lock.tryTake(c)
+	if h, ok, err = l.lock.tryTake(c); !ok || err != nil {
+		l.turn.leave(l.m)
+		return Held{}, false, err
+	}
+	return l.turn.got(h), true, nil
 }
 
 // Lock takes the lock, and waits for it until ctx ends. If its holder is dead, that member is fenced,
 // and the lock taken over: Held says so.
 func (l *Mutex) Lock(ctx context.Context, c *rdma.Coro) (Held, error) {
-	if err := l.free(); err != nil {
+	handed, err := l.turn.enter(ctx, c, &l.object)
+	if err != nil {
 		return Held{}, err
 	}
-	return l.lock.take(ctx, c)
+	if handed {
+		return l.turn.holds(), nil
+	}
+	h, err := l.lock.take(ctx, c)
+	if err != nil {
+		l.turn.leave(l.m)
+		return Held{}, err
+	}
+	return l.turn.got(h), nil
 }
 
-// Unlock gives the lock back. What this thread has written before, on any blade, is visible to the next
-// holder. ErrNotOwner: the lock is not held.
+// Unlock gives the lock back, or hands it over. What this thread has written before, on any blade, is
+// visible to the next holder. ErrNotOwner: the lock is not held.
 func (l *Mutex) Unlock(c *rdma.Coro) error {
-	if err := l.mine(); err != nil {
+	if err := errors.Join(l.turn.mine(c, &l.object), l.ready()); err != nil {
 		return err
+	}
+	if l.turn.pass() {
+		return nil
 	}
 	if err := l.m.fence(c, &l.b); err != nil {
 		return err
 	}
+	defer l.turn.leave(l.m)
 	l.lock.held = false
-	return l.Settle(c)
+	return l.lock.release(c)
 }
 
-func (l *Mutex) giveBack(c *rdma.Coro) error { return l.lock.giveBack(c) }
+func (l *Mutex) giveBack(c *rdma.Coro) error {
+	defer l.turn.leave(l.m)
+	return l.lock.giveBack(c)
+}
 
 // StageUnlock appends an Unlock to b, for data on the lock's blade that were appended before, or are
 // visible already: they are visible to the next holder. The lock counts as given back at once. If b
-// ends with ErrUncertain, Settle tells whether the lock was given back, and does it otherwise.
+// ends with ErrUncertain, Settle tells whether the lock was given back, and does it otherwise. A coroutine
+// that waits for the lock gets it when Member.Do has posted b, or Settle was called.
 func (l *Mutex) StageUnlock(b *rdma.Batch) error {
 	if err := l.ready(); err != nil {
 		return err
 	}
-	if err := l.mine(); err != nil {
-		return err
+	if !l.lock.held || l.turn.staged != nil {
+		return fmt.Errorf("%w: %q is not locked by this handle", ErrNotOwner, l.name)
 	}
 	l.lock.stageRelease(b)
+	l.turn.stage(l.m, b)
 	return nil
 }
 
 // Settle gives back the lock if an Unlock that was staged has not.
 func (l *Mutex) Settle(c *rdma.Coro) error {
-	if l.lock.held {
+	if l.turn.staged == nil {
 		return nil
 	}
-	return l.lock.release(c)
+	if err := l.lock.release(c); err != nil {
+		return err
+	}
+	l.turn.leave(l.m)
+	return nil
 }

@@ -17,7 +17,11 @@ import (
 //	Lock, free     FAA and READ, then CAS                        3 / 2
 //	Lock, queued   + a READ for each look                        + k / k
 //	Unlock         CAS and CAS                                   2 / 1, and a thread fence before it
+//	  handed over  to a coroutine of the member                  0 / 0
 //	StageUnlock    CAS and CAS                                   2 / 0
+//
+// Coroutines of the member's thread that share the handle exclude each other, too, and get the lock in
+// their order: Unlock hands it over to the next one without a verb, up to seven times in a row.
 //
 // # States
 //
@@ -52,6 +56,7 @@ type TicketLock struct {
 	ticket   uint64
 	mark     uint64 // of serving, when held
 	patience int64
+	turn     turn
 }
 
 const (
@@ -85,9 +90,23 @@ func servingWord(ticket, mark uint64) uint64 { return ticket<<1 | mark }
 // Lock takes a number, waits until it is served, and holds the lock then. If ctx ends before, the number
 // is given up. A dead member in front is fenced and passed over: Held says so.
 func (l *TicketLock) Lock(ctx context.Context, c *rdma.Coro) (Held, error) {
-	if l.held {
-		return Held{}, fmt.Errorf("%w: this handle of %q holds the lock", ErrOwned, l.name)
+	handed, err := l.turn.enter(ctx, c, &l.object)
+	if err != nil {
+		return Held{}, err
 	}
+	if handed {
+		return l.turn.holds(), nil
+	}
+	h, err := l.lock(ctx, c)
+	if err != nil {
+		l.turn.leave(l.m)
+		return Held{}, err
+	}
+	return l.turn.got(h), nil
+}
+
+// lock is Lock, of the coroutine whose turn it is.
+func (l *TicketLock) lock(ctx context.Context, c *rdma.Coro) (Held, error) {
 	for {
 		serving, err := l.draw(c)
 		if err != nil {
@@ -265,28 +284,38 @@ func (l *TicketLock) giveUp(c *rdma.Coro) error {
 }
 
 func (l *TicketLock) giveBack(c *rdma.Coro) error {
+	defer l.turn.leave(l.m)
 	l.held = false
 	return l.giveUp(c)
 }
 
-// Unlock gives the lock back. What this thread has written before, on any blade, is visible to the next
-// holder. ErrNotOwner: the lock is not held.
+// Unlock gives the lock back, or hands it over. What this thread has written before, on any blade, is
+// visible to the next holder. ErrNotOwner: the lock is not held.
 func (l *TicketLock) Unlock(c *rdma.Coro) error {
-	if !l.held {
-		return fmt.Errorf("%w: %q is not locked by this handle", ErrNotOwner, l.name)
+	if err := errors.Join(l.turn.mine(c, &l.object), l.ready()); err != nil {
+		return err
+	}
+	if l.turn.pass() {
+		return nil
 	}
 	if err := l.m.fence(c, &l.b); err != nil {
 		return err
 	}
+	defer l.turn.leave(l.m)
 	l.b.Reset()
-	if err := l.StageUnlock(&l.b); err != nil {
-		return err
-	}
+	l.stage(&l.b)
 	err := l.m.Do(c, &l.b)
 	if errors.Is(err, ErrUncertain) {
-		return l.Settle(c)
+		return l.settle(c)
 	}
 	return err
+}
+
+// stage appends giving back.
+func (l *TicketLock) stage(b *rdma.Batch) {
+	l.held = false
+	b.CAS(l.addr(slotOf(l.ticket)), l.mine(), over(l.ticket))
+	b.CAS(l.addr(ticketServing), servingWord(l.ticket, l.mark), servingWord(l.ticket+1, 0))
 }
 
 // StageUnlock appends an Unlock to b: see Mutex.StageUnlock.
@@ -294,20 +323,28 @@ func (l *TicketLock) StageUnlock(b *rdma.Batch) error {
 	if err := l.ready(); err != nil {
 		return err
 	}
-	if !l.held {
+	if !l.held || l.turn.staged != nil {
 		return fmt.Errorf("%w: %q is not locked by this handle", ErrNotOwner, l.name)
 	}
-	l.held = false
-	b.CAS(l.addr(slotOf(l.ticket)), l.mine(), over(l.ticket))
-	b.CAS(l.addr(ticketServing), servingWord(l.ticket, l.mark), servingWord(l.ticket+1, 0))
+	l.stage(b)
+	l.turn.stage(l.m, b)
 	return nil
 }
 
 // Settle gives back the lock if an Unlock that was staged has not.
 func (l *TicketLock) Settle(c *rdma.Coro) error {
-	if l.held {
+	if l.turn.staged == nil {
 		return nil
 	}
+	if err := l.settle(c); err != nil {
+		return err
+	}
+	l.turn.leave(l.m)
+	return nil
+}
+
+// settle gives back the lock if that has not happened.
+func (l *TicketLock) settle(c *rdma.Coro) error {
 	if _, _, err := l.swap(c, slotOf(l.ticket), l.mine(), over(l.ticket)); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"math/bits"
 	"runtime/debug"
+	"slices"
 )
 
 // Coro is one line of control on a thread: a transaction in progress. Its
@@ -319,6 +320,15 @@ func (c *Coro) Sleep(d int64) {
 	c.park()
 }
 
+// Wake ends the Sleep of c, which is another coroutine of the thread that calls it. If c does not sleep,
+// nothing happens.
+func (c *Coro) Wake() {
+	if i := slices.Index(c.t.sleepers, c); i >= 0 {
+		c.wake = c.t.port.Now()
+		c.t.sleepers.up(i)
+	}
+}
+
 // MaskedCAS executes a masked compare-and-swap of the word at a and returns the
 // prior value; it took effect if prior&cmpMask == compare&cmpMask. On a fabric
 // that lacks the verb it is emulated by READ and CAS, which is linearizable but
@@ -400,8 +410,12 @@ func (h sleepHeap) less(i, j int) bool {
 
 func (h *sleepHeap) push(c *Coro) {
 	*h = append(*h, c)
-	s := *h
-	for i := len(s) - 1; i > 0; {
+	h.up(len(*h) - 1)
+}
+
+// up puts the coroutine at i, which wakes earlier than its place says, into its place.
+func (h sleepHeap) up(i int) {
+	for s := h; i > 0; {
 		p := (i - 1) / 2
 		if !s.less(i, p) {
 			break

@@ -73,6 +73,41 @@ func TestSleepOrder(t *testing.T) {
 	}
 }
 
+// TestWake: a coroutine that is woken goes on at once, whatever else sleeps; one that does not sleep is left alone.
+func TestWake(t *testing.T) {
+	th := newThread(t, rig{})
+	const n = 20
+	var all [n]*rdma.Coro
+	start := th.Now()
+	var order []int
+	th.Run(n, func(c *rdma.Coro) {
+		all[c.ID()] = c
+		if c.ID() > 0 {
+			c.Sleep(1_000_000 * int64(n-c.ID()))
+			order = append(order, c.ID())
+			return
+		}
+		c.Sleep(10)
+		c.Wake()
+		for _, i := range []int{1, 7, 1} {
+			all[i].Wake()
+			c.Sleep(10)
+		}
+		if took := th.Now() - start; !slices.Equal(order, []int{1, 7}) || took > 100_000 {
+			t.Errorf("%v were woken after %d ns", order, took)
+		}
+	})
+	want := []int{1, 7}
+	for i := n - 1; i > 0; i-- {
+		if i != 1 && i != 7 {
+			want = append(want, i)
+		}
+	}
+	if !slices.Equal(order, want) {
+		t.Errorf("they woke in the order %v; want %v", order, want)
+	}
+}
+
 // TestWaitLetsOthersRun: while one coroutine waits for its completions, the
 // others run, and it goes on when its own have come.
 func TestWaitLetsOthersRun(t *testing.T) {

@@ -13,6 +13,7 @@ func (r *Report) judged(total int) *Report {
 	}
 	r.judgeBarrier()
 	r.judgeLock()
+	r.judgeHandOver()
 	r.judgeTransfer()
 	r.judgeMap()
 	r.judgeFence()
@@ -67,6 +68,17 @@ func (r *Report) judgeLock() {
 	m := last(r.curve("lock", "", lockMutex), to.X)
 	r.claim("lock", fmt.Sprintf("%v nodes: first come, first served lets no member starve", to.X), "-", to.Least >= 0.5 && m.Least < 0.5,
 		"the member that is served least has %.2f of the mean with TicketLock, %.2f with Mutex", to.Least, m.Least)
+}
+
+func (r *Report) judgeHandOver() {
+	handed, ticket, loco := r.curve("handover", "", lockHanded), r.curve("handover", "", lockTicket), r.curve("handover", "", lockLOCO)
+	if len(handed) == 0 {
+		return
+	}
+	x, y, z := handed[len(handed)-1], ticket[len(ticket)-1], loco[len(loco)-1]
+	r.claim("handover", fmt.Sprintf("%v coroutines a node: handing over within a node pays", x.X), "-", x.Kops > y.Kops && x.Least >= 0.5,
+		"x %.2f with %.1f verbs instead of %.1f; LOCO's tickets, not handed over: x %.2f. Least of a coroutine, by the mean: %.2f",
+		x.Kops/y.Kops, x.VerbsOp, y.VerbsOp, z.Kops/y.Kops, x.Least)
 }
 
 func (r *Report) judgeTransfer() {

@@ -67,7 +67,7 @@ type setup struct {
 }
 
 var experiments = []experiment{
-	{"barrier", barriers}, {"lock", locks}, {"transfer", transfers}, {"kv", maps}, {"fence", fences}, {"converter", converters}, {"failure", failures},
+	{"barrier", barriers}, {"lock", locks}, {"handover", handOvers}, {"transfer", transfers}, {"kv", maps}, {"fence", fences}, {"converter", converters}, {"failure", failures},
 }
 
 // Names lists the experiments.

@@ -6,6 +6,7 @@
 //
 //	barrier      members wait for each other, round by round
 //	lock         one lock, a thread a node; a read-modify-write under it
+//	handover     one lock of 4 nodes, whose coroutines share a handle or have a ticket each
 //	transfer     two of 341 locks, an amount moved between two accounts
 //	kv           a map: three mixes, uniform and Zipf 0.99, three operations under way a thread
 //	fence        what the fence between WRITE and unlocking costs an update

@@ -14,6 +14,7 @@ const (
 	lockMutex  = "ours, Mutex"
 	lockLOCO   = "LOCO's ticket lock"
 	lockSet    = "test and set"
+	lockHanded = "ours, handed over"
 )
 
 const (
@@ -138,10 +139,13 @@ func (w *world) openLock(variant string, s *seat, i int, off uint64) (critical, 
 	blades := int(w.blades())
 	name := fmt.Sprintf("l%04d", i)
 	switch variant {
-	case lockTicket:
+	case lockTicket, lockHanded:
 		l, err := channel.OpenTicketLock(s.ctx(), s.c, s.m.Scope("locks"), name)
 		if err != nil {
 			return nil, 0, err
+		}
+		if variant == lockHanded {
+			return passed{held{l}}, int(l.Place().Blade), nil
 		}
 		return held{l}, int(l.Place().Blade), nil
 	case lockMutex:
@@ -156,14 +160,51 @@ func (w *world) openLock(variant string, s *seat, i int, off uint64) (critical, 
 	return &set{at: w.raw(i%blades, off+uint64(16*(i/blades)))}, i % blades, nil
 }
 
-// oneLock counts in a word under one lock, a thread a node.
+// handOvers are points of a few nodes, with more and more coroutines on each.
+func handOvers(*Config) (all []setup) {
+	for n := 1; n <= 8; n *= 2 {
+		for _, v := range []string{lockHanded, lockTicket, lockLOCO} {
+			all = append(all, setup{Point{Variant: v, X: float64(n), XName: "coroutines"}, handOver})
+		}
+	}
+	return all
+}
+
+// passed is a lock whose handle the coroutines of a node share. Its holder waits for its WRITE.
+type passed struct{ held }
+
+func (h passed) write(s *seat, to rdma.RemoteAddr, local uint32) error {
+	s.b.Reset()
+	s.b.Write(to, local, 8)
+	if err := s.m.Do(s.c, &s.b); err != nil {
+		return err
+	}
+	return h.l.Unlock(s.c)
+}
+
+const handOverNodes = 4
+
+// handOver counts in a word under one lock, a thread a node.
+func handOver(ctx context.Context, c *Config, p *Point) error {
+	return countUnder(ctx, c, p, shape{nodes: handOverNodes, threads: 1, window: int(p.X), blades: 2, raw: 4096})
+}
+
+// oneLock does, with a coroutine a thread.
 func oneLock(ctx context.Context, c *Config, p *Point) error {
-	w, err := c.simulated(shape{nodes: int(p.X), threads: 1, window: 1, blades: 2, raw: 4096})
+	return countUnder(ctx, c, p, shape{nodes: int(p.X), threads: 1, window: 1, blades: 2, raw: 4096})
+}
+
+func countUnder(ctx context.Context, c *Config, p *Point, x shape) error {
+	w, err := c.simulated(x)
 	if err != nil {
 		return err
 	}
 	all, at := make([]critical, len(w.seats)), 0
 	for i, s := range w.seats {
+		if first := i - i%x.window; p.Variant == lockHanded && i != first {
+			s.m, all[i] = w.seats[first].m, all[first]
+			continue
+		}
 		if all[i], at, err = w.openLock(p.Variant, s, 0, 64); err != nil {
 			return w.uncounted(err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"txnode/channel"
 	"txnode/internal/validate"
+	"txnode/rdma"
 	"txnode/rdma/inproc"
 )
 
@@ -47,6 +48,7 @@ var operations = []operation{
 	{"ticket-lock", false, openCounted(func(s *seat) (channel.Lock, error) {
 		return channel.OpenTicketLock(s.ctx(), s.c, s.m.Scope("o"), "ticket")
 	})},
+	{"ticket-lock-handed", false, openHanded},
 	{"barrier", true, openRounds},
 	{"ring", false, openRing},
 	{"queue", false, openQueue},
@@ -201,6 +203,32 @@ func openCounted(open func(s *seat) (channel.Lock, error)) opener {
 			return l.Unlock(s.c)
 		}, nil
 	}
+}
+
+// openHanded has four coroutines, which share a handle, lock and unlock in turn, and finds out that no other one is in the lock.
+func openHanded(_ *world, s *seat, inside *atomic.Int64) (func(ctx context.Context) error, error) {
+	l, err := channel.OpenTicketLock(s.ctx(), s.c, s.m.Scope("o"), "handed")
+	if err != nil {
+		return nil, err
+	}
+	const coroutines = 4
+	var errs [coroutines]error
+	fn := func(ctx context.Context, c *rdma.Coro) error {
+		if _, err := l.Lock(ctx, c); err != nil {
+			return err
+		}
+		n := inside.Add(1)
+		c.Yield()
+		inside.Add(-1)
+		if n != 1 {
+			return fmt.Errorf("%w: %d members are in a lock", errWrong, n)
+		}
+		return l.Unlock(c)
+	}
+	return func(ctx context.Context) error {
+		s.c.Each(coroutines, func(c *rdma.Coro, i int) { errs[i] = fn(ctx, c) })
+		return errors.Join(errs[:]...)
+	}, nil
 }
 
 // openRounds waits in a barrier, and finds out that all have come.

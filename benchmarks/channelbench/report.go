@@ -37,7 +37,7 @@ type Claim struct {
 // titles of experiments.
 var titles = map[string]string{
 	"barrier": "A round of a barrier, a thread a node", "lock": "One lock, a read-modify-write under it, a thread a node",
-	"transfer": "Two of 341 locks, a transfer between two accounts", "kv": "The map", "fence": "Updates of the map, and the fence",
+	"handover": "One lock of 4 nodes, with more coroutines on each", "transfer": "Two of 341 locks, a transfer between two accounts", "kv": "The map", "fence": "Updates of the map, and the fence",
 	"converter": "A controller and 20 converters, by the controller's period", "failure": "A member dies: until the other one goes on",
 	"objects": "Operations of objects, on memory of this process",
 }

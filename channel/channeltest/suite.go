@@ -112,6 +112,8 @@ func RunOn(t *testing.T, open func(t *testing.T) *World) {
 		{"barrier", testBarrier},
 		{"mutex", testMutex},
 		{"ticket lock", testTicketLock},
+		{"mutex handed over", testMutexHandOver},
+		{"ticket lock handed over", testTicketHandOver},
 		{"ring", testRing},
 		{"queue", testQueue},
 		{"map", testKV},
