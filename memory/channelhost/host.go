@@ -307,7 +307,28 @@ func (h *host) rekey(c *rdma.Coro) error {
 	return nil
 }
 
+// How long a blade that does not answer is waited for, and between two looks.
+const (
+	patienceNs = int64(1e9)
+	pauseNs    = int64(5e6)
+)
+
+// patient calls fn until it does not fail because a blade does not answer, for patienceNs: those who use the database declare that blade dead
+// meanwhile.
+func patient(c *rdma.Coro, fn func() error) error {
+	for began := c.Thread().Now(); ; c.Sleep(pauseNs) {
+		err := fn()
+		if !errors.Is(err, rdma.ErrBladeDown) || c.Thread().Now()-began > patienceNs {
+			return err
+		}
+	}
+}
+
 func (h *host) Forget(c *rdma.Coro, name string, incarnation uint32) error {
+	return patient(c, func() error { return h.forget(c, name, incarnation) })
+}
+
+func (h *host) forget(c *rdma.Coro, name string, incarnation uint32) error {
 	err := h.space.AdvanceEpoch(func(l *memory.Layout) error {
 		if err := h.living(l); err != nil {
 			return err
@@ -344,7 +365,11 @@ func (h *host) Forget(c *rdma.Coro, name string, incarnation uint32) error {
 // errDone ends a change of the epoch that is not needed.
 var errDone = errors.New("channelhost: nothing is to be done")
 
-func (h *host) Fence(_ *rdma.Coro, id channel.MemberID) error {
+func (h *host) Fence(c *rdma.Coro, id channel.MemberID) error {
+	return patient(c, func() error { return h.fence(id) })
+}
+
+func (h *host) fence(id channel.MemberID) error {
 	if id == 0 { // before another epoch, which would be in vain
 		if err := h.space.EndKeys(); err != nil {
 			return fmt.Errorf("channelhost: ending late verbs: %w", err)

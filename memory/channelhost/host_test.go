@@ -32,10 +32,11 @@ type bed struct {
 type refusing struct {
 	rdma.Fabric
 	refuse bool
+	times  int // or so often
 }
 
 func (f *refusing) Revoke(b rdma.BladeID, k rdma.Key) error {
-	if f.refuse {
+	if f.times--; f.refuse || f.times >= 0 {
 		return rdma.ErrBladeDown
 	}
 	return f.Fabric.Revoke(b, k)
@@ -483,6 +484,29 @@ func TestFencedHost(t *testing.T) {
 	}
 	check(t, v.Store(c, 1)) // v is there
 	check(t, late.Beat(lc))
+}
+
+// TestFenceBesideLoss: a blade does not answer while a member is fenced and an object forgotten. Once it has been declared dead, or has come to
+// itself, that is done.
+func TestFenceBesideLoss(t *testing.T) {
+	b := newBed(t, 2, 1, 2)
+	m, c := b.join(1)
+	v, err := channel.OpenVar[uint64](t.Context(), c, m.Scope("s"), "v")
+	check(t, err)
+	id, err := b.enroll(0).Enroll(b.coros[0], "")
+	check(t, err)
+	n := b.members()
+	h := b.enroll(1)
+	b.fabric.times = 3
+	check(t, h.Fence(c, id))
+	if b.fabric.times >= 0 || b.members() != n {
+		t.Errorf("%d refusals are left, and %d members of %d and 1", b.fabric.times, b.members(), n)
+	}
+	b.fabric.times = 3
+	check(t, h.Forget(c, v.Name(), v.Incarnation()))
+	if _, err := v.Load(c); !errors.Is(err, channel.ErrIncarnation) {
+		t.Errorf("a forgotten object: %v", err)
+	}
 }
 
 // TestMembersEnd: the catalog has members that may be alive, and no others: one that leaves is taken off, and so are all when no process is left,
