@@ -17,8 +17,8 @@ import (
 // verdict in a word. Reform begins anew.
 //
 //	operation                  verbs / round trips
-//	Wait, the last to arrive   thread fence, WRITE and READ of all words   2 / 1, and the fence's
-//	Wait, the others           a READ more for each look                   + k / k
+//	Wait, the last to arrive   thread fence, WRITE and READ of the counts   2 / 1, and the fence's
+//	Wait, the others           a READ more for each look                    + k / k
 //
 // Layout: the header; at 64 the verdict, an A word {round 40, row+1 24}; at 128 the owners of rows, an
 // A word each; then the counts, an S word {member 24, told 1, count 39} each. 64 parties are 1 KiB.
@@ -112,9 +112,15 @@ func (b *Barrier) Resume(ctx context.Context, c *rdma.Coro) error {
 	return b.poll(ctx, c)
 }
 
-// poll posts what is in b.b with a READ of all words, and looks again until the round is over.
+// poll posts what is in b.b with a READ of the counts, and looks again until the round is over: at once for as long as the others may be on
+// their way, then with pauses, at owners and verdict, too.
 func (b *Barrier) poll(ctx context.Context, c *rdma.Coro) error {
 	w := wait{ctx: ctx, m: b.m}
+	for range quickLooks {
+		if over, err := b.glance(c); over || err != nil {
+			return err
+		}
+	}
 	for {
 		over, verdict, err := b.look(c)
 		switch {
@@ -142,6 +148,32 @@ func (b *Barrier) poll(ctx context.Context, c *rdma.Coro) error {
 	}
 }
 
+// quickLooks is how often a member looks without a pause.
+const quickLooks = 4
+
+// glance posts what is in b.b with a READ of the counts alone. over: all have arrived in this member's round.
+func (b *Barrier) glance(c *rdma.Coro) (over bool, err error) {
+	if err := b.ready(); err != nil {
+		return false, err
+	}
+	counts := 8 * b.parties
+	b.b.Read(b.addr(barrierOwners+counts), b.buf+128+counts, counts)
+	if err := b.m.Do(c, &b.b); err != nil {
+		return false, err
+	}
+	b.b.Reset()
+	return b.over(), nil
+}
+
+func (b *Barrier) over() bool {
+	for i := range int(b.parties) {
+		if b.countOf(i) < b.count {
+			return false
+		}
+	}
+	return true
+}
+
 // look reads all words. over: all have arrived in this member's round.
 func (b *Barrier) look(c *rdma.Coro) (over bool, verdict uint64, err error) {
 	if err := b.ready(); err != nil {
@@ -153,11 +185,7 @@ func (b *Barrier) look(c *rdma.Coro) (over bool, verdict uint64, err error) {
 		return false, 0, err
 	}
 	b.b.Reset()
-	over = true
-	for i := range int(b.parties) {
-		over = over && b.countOf(i) >= b.count
-	}
-	return over, b.m.t.Word(local), nil
+	return b.over(), b.m.t.Word(local), nil
 }
 
 func (b *Barrier) ownerOf(row int) MemberID {
