@@ -51,7 +51,8 @@ func (c config) String() string {
 var strong, weak = rdma.Caps{Placed: true, OrderedLine: true, MaskedCAS: true}, rdma.Caps{}
 
 // configs are both policies with one and two backups, on a fabric that promises
-// much, and on one that promises nothing; with -short two of these.
+// much, and on one that promises nothing: with -full. Else five of these eight, in which
+// each two of a policy, a number of backups and a fabric are together once at least; with -short two.
 func configs() []config {
 	if testing.Short() && !*full {
 		return []config{
@@ -67,7 +68,12 @@ func configs() []config {
 			}
 		}
 	}
-	return all
+	return usually(all, func(c config) bool {
+		if c.oneBackup() {
+			return c.byDefault() || c.promised()
+		}
+		return c.byDefault() == c.promised()
+	})
 }
 
 // What a kind of database may be chosen by.

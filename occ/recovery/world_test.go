@@ -52,8 +52,8 @@ func byRun(usually, withFull, withShort int) int {
 	return usually
 }
 
-// settings are both policies with every number of backups, on both fabrics. With -short they are two
-// of these: the usual one, and one that the name of the test draws, so that the tests together have all.
+// settings are both policies with every number of backups, on both fabrics: with -full. Else they are five
+// of these, and with -short two: the usual one, and those that the name of the test draws, so that the tests together have all.
 func settings(t testing.TB) []setting {
 	var out []setting
 	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
@@ -62,13 +62,15 @@ func settings(t testing.TB) []setting {
 		}
 		out = append(out, setting{p, 1, weak})
 	}
-	if testing.Short() {
-		usual := setting{occ.PolicyDefault, 1, strong}
-		out = slices.DeleteFunc(out, func(s setting) bool { return s == usual })
-		drawn := crc32.ChecksumIEEE([]byte(t.Name())) % uint32(len(out))
-		return []setting{usual, out[drawn]}
+	usual := setting{occ.PolicyDefault, 1, strong}
+	some := []setting{usual}
+	out = slices.DeleteFunc(out, func(s setting) bool { return s == usual })
+	draw := crc32.ChecksumIEEE([]byte(t.Name()))
+	for range byRun(4, len(out), 1) {
+		i := draw % uint32(len(out))
+		some, out = append(some, out[i]), slices.Delete(out, int(i), int(i)+1)
 	}
-	return out
+	return some
 }
 
 // replicated are those with backups: without, a blade is not lost with a placeholder and without its slot.
