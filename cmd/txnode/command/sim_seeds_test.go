@@ -144,7 +144,7 @@ func TestSimInterrupted(t *testing.T) {
 		{"0 of 6 points", "", "interrupted: 0 of 6 points were measured",
 			[]string{"sim", "hash", "--keys", "500", "--threads", "4", "--coroutines", "2", "--window", "10ms", "--limit", "30ms", "--sweep", "zipf"}},
 		{"1 of 8 points", "ours, TicketLock", "1 of 8 points were measured", []string{"sim", "loco", "--experiment", "lock", "--nodes", "2", "--duration", "100us"}},
-		{"1 of 14 operations", "var-add", "1 of 14 operations were measured", []string{"bench", "channel", "--duration", "1ms"}},
+		{"1 of 15 operations", "var-add", "1 of 15 operations were measured", []string{"bench", "channel", "--duration", "1ms"}},
 		{"1 of 48 points", "doorbell per thread", " of 48 points were measured", []string{"sim", "verbs", "--figure", "4a", "--requests", "50"}},
 		{"1 of 113 points", "shared QP", " of 113 points were measured", []string{"sim", "calibrate", "--check", "--requests", "50"}},
 		{"device, round 0", "doorbell per thread", "the residuals of 61 of 113 points", []string{"sim", "calibrate", "--requests", "50"}},
