@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -20,7 +21,6 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"txnode/benchmarks/engine"
 	"txnode/benchmarks/runner"
 	"txnode/benchmarks/workload"
 )
@@ -28,26 +28,28 @@ import (
 // A benchmark of several processes: the command starts others of itself, members, with the same flags and --member. They
 // exchange lines of JSON by their standard input and output:
 //
-//	to a member     {"run":0}          begin run 0; the end of the input: there are no more
-//	from a member   {"committed":12}   every memberTick, transactions since it has opened the database
+//	to a member     {"run":0,"meeting":"bench-1","processes":3}   begin run 0; the end of the input: there are no more
+//	from a member   {}                 every memberTick: it is there
 //	                {"ready":true}     once, when it has loaded
 //	                {"part":{...}}     what it has measured of a run
 //
-// All begin a run at the same moment: each waits for the order, and the leader sends the orders together, when all are ready or
-// have reported the run before. The run has ended when all have reported it. Nothing of this lies on the blades that are measured, so
-// a blade that is lost ends no benchmark whose database goes on without it.
+// The leader sends the orders of a run together, when all are ready or have reported the run before. A run begins when all have met, and
+// ends when all have met again: see meeting. That lies on the blades that are measured, and may be lost with one. The pipes do
+// not, so such a benchmark goes on if its database does.
 
 type memberOrder struct {
 	Run int `json:"run"`
+	// Meeting is the name, and Processes how many meet.
+	Meeting   string `json:"meeting"`
+	Processes int    `json:"processes"`
 }
 
 type memberReport struct {
-	Committed uint64       `json:"committed"`
-	Ready     bool         `json:"ready,omitempty"`
-	Part      *runner.Part `json:"part,omitempty"`
+	Ready bool         `json:"ready,omitempty"`
+	Part  *runner.Part `json:"part,omitempty"`
 }
 
-// memberTick is how often a member tells its total.
+// memberTick is how often a member says that it is there, and tells its total.
 const memberTick = 200 * time.Millisecond
 
 // memberTicks is how many ticks in a row a member may be silent.
@@ -86,10 +88,9 @@ type member struct {
 	orders io.WriteCloser
 	of     *members
 
-	reports   chan memberReport // but those of totals; closed when there are no more
-	err       error             // why, once it is closed
-	committed atomic.Uint64
-	silent    atomic.Int64 // ticks
+	reports chan memberReport // but those that say nothing; closed when there are no more
+	err     error             // why, once it is closed
+	silent  atomic.Int64      // ticks
 }
 
 // listen receives reports until there are no more.
@@ -100,7 +101,6 @@ func (m *member) listen(lines *bufio.Scanner) {
 		if m.err = json.Unmarshal(lines.Bytes(), &r); m.err != nil {
 			return
 		}
-		m.committed.Store(r.Committed)
 		m.silent.Store(0)
 		if r.Ready || r.Part != nil {
 			m.reports <- r
@@ -134,6 +134,7 @@ func (m *member) receive() (memberReport, error) {
 
 // failed is an error of this process. The others are to end their run.
 func (m *member) failed(err error) error {
+	m.of.stop()
 	for _, other := range m.of.all {
 		_ = other.cmd.Process.Signal(os.Interrupt) // one that has ended needs none
 	}
@@ -145,7 +146,7 @@ func (m *member) Run(n int) (part runner.Part, err error) {
 	if m.number == 1 {
 		defer m.of.watch(n)()
 	}
-	if err := line(m.orders, memberOrder{n}); err != nil {
+	if err := line(m.orders, memberOrder{n, m.of.name, len(m.of.all) + 1}); err != nil {
 		if _, ended := m.receive(); ended != nil { // which says more
 			err = ended
 		}
@@ -168,22 +169,15 @@ type members struct {
 	all  []*member
 	done []func() error
 	cfg  runner.Config
+
+	name    string // of the meeting
+	meeting *meeting
+	ctx     context.Context // until stop
+	stop    context.CancelFunc
 }
 
-// committed is the sum of what all have told.
-func (ms *members) committed() (n uint64) {
-	for _, m := range ms.all {
-		n += m.committed.Load()
-	}
-	return n
-}
-
-// watch shows the rate of all processes together in run n until the function that it returns is called.
+// watch meets the members before run n and after it, and shows the rate of all processes together until the function that it returns is called.
 func (ms *members) watch(n int) (stop func()) {
-	show := ms.cfg.Progress
-	if show == nil {
-		return func() {}
-	}
 	p := runner.Progress{Stage: runner.Measuring, Run: n + 1, Runs: ms.cfg.Runs}
 	if ms.cfg.Duration > 0 {
 		p.Total = int64(ms.cfg.Warmup + ms.cfg.Duration)
@@ -191,21 +185,29 @@ func (ms *members) watch(n int) (stop func()) {
 	ended := make(chan struct{})
 	var done sync.WaitGroup
 	done.Go(func() {
+		ms.meeting.wait(ms.ctx)
+		done.Go(func() { ms.meeting.wait(ms.ctx) })
+		if ms.cfg.Progress == nil {
+			return
+		}
 		tick := time.NewTicker(memberTick)
 		defer tick.Stop()
 		began := time.Now()
-		before := ms.committed()
+		before, told := ms.meeting.committed()
 		for last := began; ; {
 			select {
 			case <-ended:
 				return
 			case <-tick.C:
 			}
-			committed, now := ms.committed(), time.Now()
+			committed, ok := ms.meeting.committed()
+			now := time.Now()
 			p.Done = min(int64(now.Sub(began)), p.Total)
-			p.PerSecond = float64(committed-before) / now.Sub(last).Seconds()
-			before, last = committed, now
-			show(p)
+			if p.PerSecond = 0; ok && told {
+				p.PerSecond = float64(committed-min(before, committed)) / now.Sub(last).Seconds()
+			}
+			before, told, last = committed, ok, now
+			ms.cfg.Progress(p)
 		}
 	})
 	return func() { close(ended); done.Wait() }
@@ -268,11 +270,17 @@ func (ms *members) end() error {
 
 // lead is runner.Bench with members.
 func (b *benchmark) lead(ctx context.Context, store workload.Store, cfg runner.Config) (*runner.Result, error) {
-	ms := &members{w: b.w, args: b.memberArgs, cfg: cfg}
+	ms := &members{w: b.w, args: b.memberArgs, cfg: cfg, name: fmt.Sprint("bench-", rand.Uint64())}
+	ms.ctx, ms.stop = context.WithCancel(ctx)
+	defer ms.stop()
 	res, err := runner.Lead(ctx, store, b.driver.(workload.Bookkeeper), cfg, func() ([]runner.Partner, error) {
-		return ms.start(ctx, cfg.Processes)
+		partners, err := ms.start(ctx, cfg.Processes)
+		if err == nil {
+			ms.meeting, err = meet(ctx, store, ms.name, len(partners)+1)
+		}
+		return partners, err
 	})
-	return res, errors.Join(err, ms.end())
+	return res, errors.Join(err, ms.end(), ms.meeting.close(true))
 }
 
 // errLeaderGone is of a member that cannot report.
@@ -280,15 +288,11 @@ var errLeaderGone = errors.New("the process that has started this one is gone")
 
 // teller writes reports of a member, from one goroutine at a time.
 type teller struct {
-	mu    sync.Mutex
-	w     io.Writer
-	store workload.Store
+	mu sync.Mutex
+	w  io.Writer
 }
 
 func (t *teller) tell(r memberReport) error {
-	if s, ok := t.store.(*engine.Store); ok { // another has no total
-		r.Committed = s.DB().Metrics().Committed
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := line(t.w, r); err != nil {
@@ -297,8 +301,8 @@ func (t *teller) tell(r memberReport) error {
 	return nil
 }
 
-// totals tells the total every memberTick until the function that it returns is called. When that fails it calls failed.
-func (t *teller) totals(failed func()) (stop func()) {
+// alive says every memberTick that the process is there until the function that it returns is called. When that fails it calls failed.
+func (t *teller) alive(failed func()) (stop func()) {
 	ended := make(chan struct{})
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -322,9 +326,10 @@ func (b *benchmark) follow(ctx context.Context, store workload.Store) error {
 	measuring, cancel := context.WithCancel(ctx)
 	defer cancel()
 	lines := bufio.NewScanner(b.w.Stdin)
-	t := &teller{w: b.w.Stdout, store: store}
-	stop := t.totals(cancel)
+	t := &teller{w: b.w.Stdout}
+	stop := t.alive(cancel)
 	ready := false
+	var m *meeting
 	next := func() (int, bool, error) {
 		if !ready {
 			ready = true
@@ -337,9 +342,18 @@ func (b *benchmark) follow(ctx context.Context, store workload.Store) error {
 		}
 		var o memberOrder
 		err := json.Unmarshal(lines.Bytes(), &o)
+		if err == nil && m == nil {
+			m, err = meet(measuring, store, o.Meeting, o.Processes)
+		}
+		if err == nil {
+			m.wait(measuring)
+		}
 		return o.Run, err == nil, err
 	}
-	err := runner.Member(measuring, store, b.driver.(workload.Bookkeeper), b.o.Run, next, func(p runner.Part) error { return t.tell(memberReport{Part: &p}) })
+	err := runner.Member(measuring, store, b.driver.(workload.Bookkeeper), b.o.Run, next, func(p runner.Part) error {
+		m.wait(measuring)
+		return t.tell(memberReport{Part: &p})
+	})
 	stop()
-	return errors.Join(err, store.Close(context.WithoutCancel(ctx)))
+	return errors.Join(err, m.close(false), store.Close(context.WithoutCancel(ctx)))
 }

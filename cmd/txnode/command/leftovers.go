@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 
 	"golang.org/x/sys/unix"
 
@@ -20,7 +21,7 @@ import (
 // createPartial makes a file that gets another name when it is complete. Its name does not grow with that one, which may
 // be as long as the file system allows. The file must be renamed before it is closed, which unlocks it.
 func createPartial(dir string, mode fs.FileMode) (*os.File, error) {
-	removeLeft(dir, "txnode-????????.partial", false)
+	removeLeft(dir, partials, false)
 	for {
 		path := filepath.Join(dir, fmt.Sprintf("txnode-%08x.partial", rand.Uint32()))
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
@@ -36,12 +37,18 @@ func createPartial(dir string, mode fs.FileMode) (*os.File, error) {
 	}
 }
 
-// bladesPrefix begins the names of directories that a benchmark makes for its blades.
-const bladesPrefix = "txnode-b"
+// bladesPrefix begins the names of directories that a benchmark makes for its blades. A number follows.
+const bladesPrefix = "txnode-bench-blades-"
+
+// The names of what is removed: a directory or a file of the user's with a name of its own is none.
+var (
+	partials = regexp.MustCompile(`^txnode-[0-9a-f]{8}\.partial$`)
+	blades   = regexp.MustCompile(`^` + bladesPrefix + `[0-9]+$`)
+)
 
 // createDir makes a directory for blades in another one, and locks it until unlock.
 func createDir(in string) (path string, unlock func() error, err error) {
-	removeLeft(in, bladesPrefix+"*", true)
+	removeLeft(in, blades, true)
 	for {
 		if path, err = os.MkdirTemp(in, bladesPrefix); err != nil {
 			return "", nil, err
@@ -84,13 +91,13 @@ func inPlace(f *os.File) bool {
 }
 
 // removeLeft removes what processes of this user have left that are gone. What cannot be removed stays.
-func removeLeft(in, pattern string, dirs bool) {
+func removeLeft(in string, names *regexp.Regexp, dirs bool) {
 	if in == "" {
 		in = os.TempDir()
 	}
 	all, _ := os.ReadDir(in) // a directory that cannot be read has nothing to remove
 	for _, e := range all {
-		if ours, _ := filepath.Match(pattern, e.Name()); !ours || e.IsDir() != dirs || !dirs && !e.Type().IsRegular() {
+		if !names.MatchString(e.Name()) || e.IsDir() != dirs || !dirs && !e.Type().IsRegular() {
 			continue
 		}
 		f, err := os.OpenFile(filepath.Join(in, e.Name()), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)

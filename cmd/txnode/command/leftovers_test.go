@@ -20,7 +20,7 @@ func TestLeftovers(t *testing.T) {
 	makeTables(t, b)
 	dir := filepath.Join(b.dir, "to")
 	tmp := socketDir(t)
-	for _, d := range []string{dir, filepath.Join(tmp, "txnode-b1", "in"), filepath.Join(tmp, "txnode-b2"), filepath.Join(tmp, "txnode-c"), filepath.Join(dir, "txnode-0000000d.partial")} {
+	for _, d := range []string{dir, filepath.Join(tmp, "txnode-bench-blades-1", "in"), filepath.Join(tmp, "txnode-bench-blades-2"), filepath.Join(tmp, "txnode-bench-blades-of-mine"), filepath.Join(tmp, "txnode-bank"), filepath.Join(dir, "txnode-0000000d.partial")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +33,7 @@ func TestLeftovers(t *testing.T) {
 	if err := os.Symlink("txnode-c.partial", filepath.Join(dir, "txnode-0000000e.partial")); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{filepath.Join(dir, "txnode-0000000b.partial"), filepath.Join(tmp, "txnode-b2")} {
+	for _, path := range []string{filepath.Join(dir, "txnode-0000000b.partial"), filepath.Join(tmp, "txnode-bench-blades-2")} {
 		f, err := os.Open(path)
 		if err != nil {
 			t.Fatal(err)
@@ -55,7 +55,7 @@ func TestLeftovers(t *testing.T) {
 	}
 	for in, want := range map[string][]string{
 		dir: {"txnode-0000000b.partial", "txnode-0000000d.partial", "txnode-0000000e.partial", "txnode-c.partial", "x.backup"},
-		tmp: {"txnode-b2", "txnode-c"},
+		tmp: {"txnode-bank", "txnode-bench-blades-2", "txnode-bench-blades-of-mine"},
 	} {
 		all, err := os.ReadDir(in)
 		if err != nil {
