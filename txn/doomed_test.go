@@ -3,10 +3,13 @@ package txn_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
@@ -68,5 +71,74 @@ func TestDoomed(t *testing.T) {
 	}
 	if err := errors.Join(w.Close(), db.Close(context.Background())); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// hushed is a fabric on which nothing is heard of a blade.
+type hushed struct {
+	*rdmatest.Fabric
+	blade atomic.Int32 // -1: none
+}
+
+type hushedPort struct {
+	rdma.Port
+	f *hushed
+}
+
+func (f *hushed) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
+	p, err := f.Fabric.NewPort(cfg)
+	return &hushedPort{p, f}, err
+}
+
+func (p *hushedPort) Reset(b rdma.BladeID) error {
+	if int32(b) == p.f.blade.Load() {
+		return fmt.Errorf("%w: %w", rdma.ErrBladeDown, rdma.ErrSilent)
+	}
+	return p.Port.Reset(b)
+}
+
+// TestDeclaredInVain: the catalog is away when a silent blade is to be declared dead. That the blade was not is no sign that another process
+// has heard of it: the next attempt declares it dead.
+func TestDeclaredInVain(t *testing.T) {
+	f := &hushed{Fabric: rdmatest.New(rdmatest.Options{Blades: 3, Size: 8 << 20, Caps: atOnce, Seed: 5})}
+	f.blade.Store(-1)
+	f.Fail(func(w *rdma.WR) rdma.Status {
+		if int32(w.Blade) == f.blade.Load() {
+			return rdma.StatusTimeout
+		}
+		return rdma.StatusOK
+	})
+	o := onFabric(f, txn.PolicyDefault)
+	cat := &away{Catalog: o.Catalog}
+	o.Catalog, o.SegmentSize = cat, 256<<10
+	db := mustOpen(t, o)
+	words, err := txn.CreateTable(db, "words", txn.Uint64, txn.Plain[uint64]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorker(t, db)
+	put := func() (err error) {
+		for k := uint64(0); k < 3000 && err == nil; k++ { // segments on all blades
+			err = w.Update(t.Context(), func(tx *txn.Tx) error { return words.Put(tx, k, k) })
+		}
+		return err
+	}
+	if err := put(); err != nil {
+		t.Fatal(err)
+	}
+	f.blade.Store(1)
+	cat.out.Store(true)
+	if err := put(); !errors.Is(err, memory.ErrAway) || !db.Space().View().Up(1) {
+		t.Fatalf("without the catalog: %v", err)
+	}
+	cat.out.Store(false)
+	for range 3 { // the first attempts may be in doubt
+		err = put()
+	}
+	if err != nil || db.Space().View().Up(1) {
+		t.Errorf("the silent blade takes part: %v, %v", db.Space().View().Up(1), err)
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -133,7 +133,7 @@ func (db *DB) StallHeartbeat() (resume func()) {
 	return db.beating.mu.Unlock
 }
 
-// Doomed are those of blades that do not answer which this process would declare dead at a time.
+// Doomed are those of blades that do not answer which this process would declare dead at a time. They count as declared dead then.
 func (db *DB) Doomed(now int64, gone, silent []int) (doomed []int, err error) {
 	var dead []Outage
 	for _, b := range gone {
@@ -143,8 +143,11 @@ func (db *DB) Doomed(now int64, gone, silent []int) (doomed []int, err error) {
 		dead = append(dead, Outage{Blade: b, silent: true})
 	}
 	all, err := db.doomed(now, dead)
+	db.failover.mu.Lock()
+	defer db.failover.mu.Unlock()
 	for _, x := range all {
-		doomed = append(doomed, x.Blade)
+		doomed, x.Promoted = append(doomed, x.Blade), now
+		db.failover.declared(x)
 	}
 	return doomed, err
 }

@@ -316,6 +316,7 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 		x.Promoted = c.Thread().Now()
 		f.mu.Lock()
 		defer f.mu.Unlock()
+		f.declared(x)
 		db.noteOutage(x)
 		return nil
 	}
@@ -330,6 +331,7 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 	if db.space.View().Up(b) { // it was taken in again since, when there was no outage to note it at
 		x.Back = now
 	}
+	f.declared(x)
 	db.noteOutage(x)
 	f.mu.Unlock()
 	if err == nil {
@@ -431,9 +433,6 @@ func (db *DB) doomed(now int64, dead []Outage) ([]Outage, error) {
 	case len(silent) == 0:
 		return dead, nil
 	case len(silent) < up && !serves && !(recent && l.Redundancy().Lost > lost):
-		for _, b := range silent {
-			f.silence[b].declared = now
-		}
 		for i := range dead {
 			dead[i].spare = dead[i].spare || dead[i].silent && recent // another process may have declared one dead meanwhile
 		}
@@ -461,6 +460,14 @@ func order(x Outage) int {
 		return 1
 	}
 	return 0
+}
+
+// declared notes that a blade was declared dead, perhaps for its silence. An attempt to declare it dead that has failed does not count: the
+// next one would find that the blade serves others. The caller holds failover.mu.
+func (f *failover) declared(x Outage) {
+	if x.silent {
+		f.silence[x.Blade].declared = x.Promoted
+	}
 }
 
 // heard notes that this process has heard of a blade itself, and taken it in: if it falls silent again, that is another silence.
