@@ -91,8 +91,12 @@ func (b *Barrier) WaitAll(ctx context.Context, c *rdma.Coro, threads ...*rdma.Th
 	return b.Wait(ctx, c)
 }
 
-// arrive writes this member's count, and waits for the others.
+// arrive writes this member's count, and waits for the others. It beats before, because a member that is the last one to arrive, or the last
+// one but for a quick look, does not wait.
 func (b *Barrier) arrive(ctx context.Context, c *rdma.Coro) error {
+	if err := b.m.Beat(c); err != nil {
+		return err
+	}
 	if err := b.ready(); err != nil {
 		return err
 	}

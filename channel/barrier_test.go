@@ -288,3 +288,20 @@ func wideImage(version uint64, owner channel.MemberID, v channeltest.Wide) []byt
 	codec.Put(payload, v)
 	return channel.Image(version, owner, payload)
 }
+
+// TestBarrierLast: a member that is always the last one to arrive does not wait, and passes rounds for several terms. The other one, which does
+// wait, does not take it for dead.
+func TestBarrierLast(t *testing.T) {
+	w := channeltest.NewWorld(t, disorderly(1))
+	w.Identity = channel.Identity{Name: "test", Term: 400_000, Slots: 4}
+	w.Run(2, func(i int, m *channel.Member, c *rdma.Coro) error {
+		b, err := channel.OpenBarrier(context.Background(), c, m.Scope("s"), "b", 2)
+		for n := 0; n < 60 && err == nil; n++ {
+			if i == 0 {
+				c.Sleep(40_000)
+			}
+			err = b.Wait(context.Background(), c)
+		}
+		return err
+	})
+}

@@ -285,7 +285,7 @@ func (m *Member) Do(c *rdma.Coro, b *rdma.Batch) error {
 		}
 	}
 	if len(m.staged) > 0 {
-		m.posted(b)
+		return m.posted(c, b)
 	}
 	return nil
 }

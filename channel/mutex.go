@@ -28,6 +28,7 @@ type Held struct {
 //	Unlock                           CAS           1 / 1, and a thread fence before it
 //	  handed over                    to a coroutine of the member   0 / 0
 //	StageUnlock                      CAS           1 / 0
+//	  handed over before             CAS           1 / 1 of Member.Do, and a thread fence before it
 //
 // Layout: the header; at 64 an A word {member 24, abandoned 1, token 39}, member 0 if free. Unlock adds
 // 1 to the token, and so does taking over, which also sets abandoned. Unlock clears it.
@@ -53,6 +54,7 @@ func OpenMutex(_ context.Context, c *rdma.Coro, s Scope, name string) (*Mutex, e
 		return nil, err
 	}
 	l.lock = guard{o: &l.object, off: mutexWord, local: l.buf, tokens: true}
+	l.turn.settle = l.settle
 	return l, nil
 }
 
@@ -105,6 +107,9 @@ func (l *Mutex) Unlock(c *rdma.Coro) error {
 }
 
 func (l *Mutex) giveBack(c *rdma.Coro) error {
+	if err := l.turn.fence(c, &l.object); err != nil {
+		return err
+	}
 	defer l.turn.leave(l.m)
 	return l.lock.giveBack(c)
 }
@@ -112,7 +117,8 @@ func (l *Mutex) giveBack(c *rdma.Coro) error {
 // StageUnlock appends an Unlock to b, for data on the lock's blade that were appended before, or are
 // visible already: they are visible to the next holder. The lock counts as given back at once. If b
 // ends with ErrUncertain, Settle tells whether the lock was given back, and does it otherwise. A coroutine
-// that waits for the lock gets it when Member.Do has posted b, or Settle was called.
+// that waits for the lock gets it when Member.Do has posted b, or Settle was called. A lock that was handed over by another coroutine
+// is given back by Member.Do behind b and a fence, since that coroutine may have written on any blade.
 func (l *Mutex) StageUnlock(b *rdma.Batch) error {
 	if err := l.ready(); err != nil {
 		return err
@@ -120,7 +126,11 @@ func (l *Mutex) StageUnlock(b *rdma.Batch) error {
 	if !l.lock.held || l.turn.staged != nil {
 		return fmt.Errorf("%w: %q is not locked by this handle", ErrNotOwner, l.name)
 	}
-	l.lock.stageRelease(b)
+	if l.turn.owes {
+		l.lock.held = false
+	} else {
+		l.lock.stageRelease(b)
+	}
 	l.turn.stage(l.m, b)
 	return nil
 }
@@ -130,9 +140,17 @@ func (l *Mutex) Settle(c *rdma.Coro) error {
 	if l.turn.staged == nil {
 		return nil
 	}
-	if err := l.lock.release(c); err != nil {
+	if err := l.settle(c); err != nil {
 		return err
 	}
 	l.turn.leave(l.m)
 	return nil
+}
+
+// settle gives back the lock if that has not happened.
+func (l *Mutex) settle(c *rdma.Coro) error {
+	if err := l.turn.fence(c, &l.object); err != nil {
+		return err
+	}
+	return l.lock.release(c)
 }

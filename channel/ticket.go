@@ -19,6 +19,7 @@ import (
 //	Unlock         CAS and CAS                                   2 / 1, and a thread fence before it
 //	  handed over  to a coroutine of the member                  0 / 0
 //	StageUnlock    CAS and CAS                                   2 / 0
+//	  handed over  CAS, then CAS, by Member.Do                   2 / 2, and a thread fence before them
 //
 // Coroutines of the member's thread that share the handle exclude each other, too, and get the lock in
 // their order: Unlock hands it over to the next one without a verb, up to seven times in a row.
@@ -77,6 +78,7 @@ func OpenTicketLock(_ context.Context, c *rdma.Coro, s Scope, name string) (*Tic
 		return nil, err
 	}
 	l.patience = max(s.m.term/16, 8*minPause)
+	l.turn.settle = l.settle
 	return l, nil
 }
 
@@ -284,6 +286,9 @@ func (l *TicketLock) giveUp(c *rdma.Coro) error {
 }
 
 func (l *TicketLock) giveBack(c *rdma.Coro) error {
+	if err := l.turn.fence(c, &l.object); err != nil {
+		return err
+	}
 	defer l.turn.leave(l.m)
 	l.held = false
 	return l.giveUp(c)
@@ -326,7 +331,11 @@ func (l *TicketLock) StageUnlock(b *rdma.Batch) error {
 	if !l.held || l.turn.staged != nil {
 		return fmt.Errorf("%w: %q is not locked by this handle", ErrNotOwner, l.name)
 	}
-	l.stage(b)
+	if l.turn.owes {
+		l.held = false
+	} else {
+		l.stage(b)
+	}
 	l.turn.stage(l.m, b)
 	return nil
 }
@@ -345,6 +354,9 @@ func (l *TicketLock) Settle(c *rdma.Coro) error {
 
 // settle gives back the lock if that has not happened.
 func (l *TicketLock) settle(c *rdma.Coro) error {
+	if err := l.turn.fence(c, &l.object); err != nil {
+		return err
+	}
 	if _, _, err := l.swap(c, slotOf(l.ticket), l.mine(), over(l.ticket)); err != nil {
 		return err
 	}

@@ -12,7 +12,8 @@ import (
 // turn is the queue of a member's own coroutines in front of a lock that they share a handle of. They get the lock in
 // the order in which they ask. A coroutine that unlocks hands the lock over to the next one without a verb: to other
 // members it is the same holder, so if the member dies, it is taken over from all of them. The coroutines have the queue
-// pairs in common, so what one has written the next one reads, and the fence of the last one's Unlock is for all.
+// pairs in common, so what one has written the next one reads, and the fence of the last one's Unlock is for all. If the last one gives
+// the lock back otherwise, it owes that fence.
 //
 // A lock is handed over maxPasses times in a row, while other members wait, and then given back. One that was abandoned
 // is not: it is given back by the coroutine that has repaired its state.
@@ -23,6 +24,9 @@ type turn struct {
 	passes  int          // since the lock was taken from the blades
 	held    Held         // as it was taken
 	staged  *rdma.Batch  // by has appended giving back to it
+	owes    bool         // what holders before have written may not be visible on other blades yet: the lock is given back behind a fence
+
+	settle func(c *rdma.Coro) error // of the lock: gives it back if that has not happened
 }
 
 const (
@@ -114,7 +118,7 @@ func (t *turn) pass() bool {
 	}
 	t.passes++
 	t.next()
-	t.handed = true
+	t.handed, t.owes = true, true
 	return true
 }
 
@@ -126,23 +130,43 @@ func (t *turn) leave(m *Member) {
 			m.staged = slices.Delete(m.staged, i, i+1)
 		}
 	}
-	t.by, t.handed = nil, false
+	t.by, t.handed, t.owes = nil, false, false
 	if len(t.waiting) > 0 {
 		t.next()
 	}
 }
 
-// stage notes that giving back was appended to a batch: the turn ends when Member.Do has posted it.
+// fence makes visible what holders before have written.
+func (t *turn) fence(c *rdma.Coro, o *object) error {
+	if !t.owes {
+		return nil
+	}
+	if err := o.m.fence(c, &o.b); err != nil {
+		return err
+	}
+	t.owes = false
+	return nil
+}
+
+// stage notes that giving back was appended to a batch, or is owed: the turn ends when Member.Do has posted it.
 func (t *turn) stage(m *Member, b *rdma.Batch) {
 	t.staged = b
 	m.staged = append(m.staged, t)
 }
 
-// posted ends the turns whose locks were given back with a batch.
-func (m *Member) posted(b *rdma.Batch) {
-	for i := len(m.staged) - 1; i >= 0; i-- {
-		if t := m.staged[i]; t.staged == b {
-			t.leave(m)
+// posted ends the turns whose locks were given back with a batch, and gives those back that owe a fence.
+func (m *Member) posted(c *rdma.Coro, b *rdma.Batch) error {
+	for {
+		i := slices.IndexFunc(m.staged, func(t *turn) bool { return t.staged == b })
+		if i < 0 {
+			return nil
 		}
+		t := m.staged[i]
+		if t.owes {
+			if err := t.settle(c); err != nil {
+				return err
+			}
+		}
+		t.leave(m)
 	}
 }

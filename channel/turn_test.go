@@ -225,3 +225,76 @@ func TestHandOverFenced(t *testing.T) {
 		})
 	}
 }
+
+// TestHandOverFence: a coroutine writes on another blade and hands the lock over. The next one gives it back without a fence of its own: with
+// a batch, or because LockAll does not get another lock. What was written is visible then.
+func TestHandOverFence(t *testing.T) {
+	for name, open := range kinds {
+		for _, staged := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, staged=%v", name, staged), func(t *testing.T) {
+				f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 1 << 20, SpreadNs: 1_000_000, Seed: 5})
+				w := channeltest.NewWorld(t, f)
+				m, c := w.Join(0)
+				defer m.Thread().Close()
+				l, err := open(c, m.Scope("s"), "l")
+				check(t, err)
+				z, err := open(c, m.Scope("s"), "z")
+				if err != nil {
+					t.Fatal(err)
+				}
+				other := 1 - l.(interface{ Place() channel.Place }).Place().Blade
+				handed, over := false, false
+				m.Thread().Run(2, func(c *rdma.Coro) {
+					if c.ID() == 0 {
+						_, err := l.Lock(t.Context(), c)
+						check(t, err)
+						if !staged { // what the other one does not get
+							_, err := z.Lock(t.Context(), c)
+							check(t, err)
+						}
+						c.Sleep(20_000) // the other one waits
+						check(t, w.Put(m, c, other, 0, 1))
+						handed = true
+						check(t, l.Unlock(c))
+						for !over {
+							c.Sleep(500)
+						}
+						if !staged {
+							check(t, z.Unlock(c))
+						}
+						return
+					}
+					c.Sleep(10_000)
+					if staged {
+						_, err := l.Lock(t.Context(), c)
+						var b rdma.Batch
+						check(t, errors.Join(err, l.StageUnlock(&b), m.Do(c, &b)))
+					} else if _, err := channel.LockAll(ended{t.Context(), &handed}, c, l, z); !errors.Is(err, context.Canceled) {
+						t.Errorf("both locks: %v", err)
+					}
+					if x := f.Memory(other)[w.Raw(other, 0).Off]; x != 1 {
+						t.Errorf("the lock is given back, and the word is %d", x)
+					}
+					if _, err := l.Lock(t.Context(), c); err != nil { // it was given back
+						t.Error(err)
+					}
+					check(t, l.Unlock(c))
+					over = true
+				})
+			})
+		}
+	}
+}
+
+// ended is a context that ends when a variable is set.
+type ended struct {
+	context.Context
+	over *bool
+}
+
+func (e ended) Err() error {
+	if *e.over {
+		return context.Canceled
+	}
+	return nil
+}
