@@ -23,6 +23,53 @@ var kinds = map[string]opener{
 	},
 }
 
+// critical is what holders of a lock have done to two words of another blade, while one member stops.
+type critical struct {
+	w           *channeltest.World
+	token       uint64 // of the last holder
+	inside, had int    // holders, and those of them that the member which stops has been
+}
+
+// enter locks, changes the words, and unlocks.
+func (k *critical) enter(m *channel.Member, c *rdma.Coro, l channel.Lock, victim bool) error {
+	h, err := l.Lock(context.Background(), c)
+	if err != nil {
+		return err
+	}
+	if k.inside++; k.inside != 1 {
+		if k.inside--; victim || k.inside != k.had || !h.Abandoned {
+			return fmt.Errorf("%d are in the lock: %+v", k.inside, h)
+		}
+		k.inside, k.had = 1, 0
+	}
+	if victim {
+		k.had = 1
+	}
+	if h.Token <= k.token {
+		return fmt.Errorf("token %d after %d", h.Token, k.token)
+	}
+	k.token = h.Token
+	x, err := k.w.Get(m, c, 1, 0)
+	if err != nil {
+		return err
+	}
+	y, err := k.w.Get(m, c, 1, 1)
+	if err != nil {
+		return err
+	}
+	if x != y && !h.Abandoned {
+		return fmt.Errorf("the words are %d and %d, and %+v", x, y, h)
+	}
+	if err := errors.Join(k.w.Put(m, c, 1, 0, x+1), k.w.Put(m, c, 1, 1, x+1)); err != nil {
+		return err
+	}
+	if victim {
+		k.had = 0
+	}
+	k.inside--
+	return l.Unlock(c)
+}
+
 // TestLockStop: a member stops after every half verb of locking, changing two words of another blade,
 // and unlocking. Others get the lock, one at a time, with growing tokens. If they find the two words
 // different, or the member had the lock, the lock says that it was abandoned.
@@ -31,57 +78,20 @@ func TestLockStop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			stopsBeside(t, func(t *testing.T, caps rdma.Caps, beside bool) {
 				stopEverywhere(t, caps, beside, func(w *channeltest.World) (body, []body) {
-					token, inside, had := uint64(0), 0, 0
-					use := func(times int, survives bool) body {
+					k := &critical{w: w}
+					use := func(victim bool) body {
 						return func(m *channel.Member, c *rdma.Coro) error {
 							l, err := open(c, m.Scope("s"), "l")
 							if err != nil {
 								return err
 							}
-							for range times {
-								h, err := l.Lock(context.Background(), c)
-								if err != nil {
-									return err
-								}
-								if inside++; survives && inside != 1 {
-									if inside--; inside != had || !h.Abandoned {
-										return fmt.Errorf("%d members are in the lock: %+v", inside, h)
-									}
-									inside, had = 1, 0
-								}
-								if !survives {
-									had = 1
-								}
-								if h.Token <= token {
-									return fmt.Errorf("token %d after %d", h.Token, token)
-								}
-								token = h.Token
-								x, err := w.Get(m, c, 1, 0)
-								if err != nil {
-									return err
-								}
-								y, err := w.Get(m, c, 1, 1)
-								if err != nil {
-									return err
-								}
-								if x != y && !h.Abandoned {
-									return fmt.Errorf("the words are %d and %d, and %+v", x, y, h)
-								}
-								if err := errors.Join(w.Put(m, c, 1, 0, x+1), w.Put(m, c, 1, 1, x+1)); err != nil {
-									return err
-								}
-								if !survives {
-									had = 0
-								}
-								inside--
-								if err := l.Unlock(c); err != nil {
-									return err
-								}
+							if err := k.enter(m, c, l, victim); err != nil {
+								return err
 							}
-							return nil
+							return k.enter(m, c, l, victim)
 						}
 					}
-					return use(2, false), []body{use(2, true), use(2, true)}
+					return use(true), []body{use(false), use(false)}
 				})
 			})
 		})

@@ -24,11 +24,11 @@ func TestHandOver(t *testing.T) {
 				var order, want []int
 				var token uint64
 				held := false
-				enter := func(who int, h channel.Held) {
+				enter := func(n int, h channel.Held) {
 					if h.Token <= token || h.Abandoned {
-						t.Errorf("holder %d: %+v after token %d", who, h, token)
+						t.Errorf("holder %d: %+v after token %d", n, h, token)
 					}
-					token, order = h.Token, append(order, who)
+					token, order = h.Token, append(order, n)
 				}
 				w.Fabric.Run(2, func(i int) {
 					m, c := w.Join(i)
@@ -80,7 +80,7 @@ func TestHandOver(t *testing.T) {
 					want = append(want, n)
 				}
 				if name != "ticket lock" { // which of the two gets it is open
-					order = slices.DeleteFunc(order, func(who int) bool { return who < 0 })
+					order = slices.DeleteFunc(order, func(n int) bool { return n < 0 })
 				}
 				if !slices.Equal(order, want) {
 					t.Errorf("holders %v, want %v", order, want)
@@ -117,46 +117,9 @@ func TestHandOverStop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			stopsBeside(t, func(t *testing.T, caps rdma.Caps, beside bool) {
 				stopEverywhere(t, caps, beside, func(w *channeltest.World) (body, []body) {
-					token, inside, had := uint64(0), 0, 0
+					k := &critical{w: w}
 					use := func(victim bool) func(m *channel.Member, c *rdma.Coro, l channel.Lock) error {
-						return func(m *channel.Member, c *rdma.Coro, l channel.Lock) error {
-							h, err := l.Lock(context.Background(), c)
-							if err != nil {
-								return err
-							}
-							if inside++; inside != 1 {
-								if inside--; victim || inside != had || !h.Abandoned {
-									return fmt.Errorf("%d are in the lock: %+v", inside, h)
-								}
-								inside, had = 1, 0
-							}
-							if victim {
-								had = 1
-							}
-							if h.Token <= token {
-								return fmt.Errorf("token %d after %d", h.Token, token)
-							}
-							token = h.Token
-							x, err := w.Get(m, c, 1, 0)
-							if err != nil {
-								return err
-							}
-							y, err := w.Get(m, c, 1, 1)
-							if err != nil {
-								return err
-							}
-							if x != y && !h.Abandoned {
-								return fmt.Errorf("the words are %d and %d, and %+v", x, y, h)
-							}
-							if err := errors.Join(w.Put(m, c, 1, 0, x+1), w.Put(m, c, 1, 1, x+1)); err != nil {
-								return err
-							}
-							if victim {
-								had = 0
-							}
-							inside--
-							return l.Unlock(c)
-						}
+						return func(m *channel.Member, c *rdma.Coro, l channel.Lock) error { return k.enter(m, c, l, victim) }
 					}
 					return shared(open, 3, use(true)), []body{shared(open, 2, use(false)), shared(open, 1, use(false))}
 				})

@@ -52,7 +52,7 @@ type extentSpace struct {
 	byID    map[SegmentID]*extentSegment
 	pending []Addr          // freed, with the word still on the blades
 	late    []lateExtent    // freed, and verbs to them may be on their way
-	owners  map[Addr]uint64 // who has allocated an extent, since the database was opened: see inherited
+	owners  map[Addr]uint64 // the coordinator that has allocated an extent, since the database was opened: see inherited
 	rotate  int             // blade whose turn it is
 	unread  []SegmentID     // adopted, and their tables are not read yet
 }

@@ -7,7 +7,7 @@ import (
 	"txnode/rdma"
 )
 
-// membership is who takes part in the database: this process and the others, coordinators and until when each is alive, rights, the
+// membership is what takes part in the database: this process and the others, coordinators and until when each is alive, rights, the
 // keys that open blades, and which of the dead have left something to be swept.
 //
 // Invariants, under mu:

@@ -22,7 +22,7 @@ import (
 // It has four layers, each of which has the ones before it embedded and knows nothing of those behind it:
 //
 //	store        the entries of the catalog as this process knows them, and the map of addresses: changes, epochs, following
-//	membership   who takes part: processes, coordinators and their leases, rights, keys, and what is left to be swept
+//	membership   what takes part: processes, coordinators and their leases, rights, keys, and what is left to be swept
 //	replicas     where the copies of segments are: places, copies that are missing, blades that come and go
 //	allocation   what is free: blocks, extents, logs, and whose they are
 //
@@ -40,7 +40,7 @@ type above interface {
 	// begin begins the epoch of the layout on the blades and in this process. granted is why a blade has no key for it.
 	// The caller holds epochs.
 	begin(granted error) error
-	// forsakeUnknown notes the coordinators of which it is not known who stands for them, after a change that is in doubt.
+	// forsakeUnknown notes the coordinators of which it is not known which process stands for them, after a change that is in doubt.
 	// The caller holds the lock.
 	forsakeUnknown(was []CoordinatorEntry)
 }

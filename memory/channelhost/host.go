@@ -313,8 +313,8 @@ const (
 	pauseNs    = int64(5e6)
 )
 
-// patient calls fn until it does not fail because a blade does not answer, for patienceNs: those who use the database declare that blade dead
-// meanwhile.
+// patient calls fn until it does not fail because a blade does not answer, for patienceNs: a process that uses the database declares that blade
+// dead meanwhile.
 func patient(c *rdma.Coro, fn func() error) error {
 	for began := c.Thread().Now(); ; c.Sleep(pauseNs) {
 		err := fn()

@@ -36,7 +36,7 @@ type Layout struct {
 	Tables          []Table   // by id - 1
 	Coordinators    []CoordinatorEntry
 	Processes       []ProcessEntry // by number: those that have joined
-	Mends           []Mend         // by what they are of: who of these has the right
+	Mends           []Mend         // by what they are of: which of the processes has the right
 	Verdicts        []Verdict      // by coordinator: of those that were recovered
 	Reserved        []Reservation  // by name
 	// Unswept is true from the moment that a dead coordinator is forgotten until the
