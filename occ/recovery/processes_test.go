@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"txnode/index"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ"
@@ -127,6 +128,34 @@ func TestFailingMender(t *testing.T) {
 	}
 	if cases == 0 {
 		t.Error("no lock of an index was taken over")
+	}
+}
+
+// TestMendOfDead: a process dies with the right to recover an index. A recoverer that has waited for it ends its registration
+// and recovers the index, but not while the registration is good.
+func TestMendOfDead(t *testing.T) {
+	w := processes(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{}, 1, 6<<20, false)[0]
+	c, l := w.newThread().Plain(), w.space.Layout()
+	until := w.f.Now() + 1_000_000_000
+	dead, err := memory.Open(w.newThread().Plain(), w.f, w.cat, memory.Options{Backups: l.Backups, SegmentSize: l.SegmentSize, LogArea: l.LogArea, Until: until})
+	must(t, err)
+	must(t, dead.EndAlone())
+	if !dead.BeginMend(uint32(w.table.ID)) {
+		t.Fatal("no right")
+	}
+	if err := recovery.SweepIndexes(c, w.eng.Recovery()); !errors.Is(err, index.ErrBusy) {
+		t.Errorf("the process that recovers the index is registered, and another one gets: %v", err)
+	}
+	must(t, dead.Follow())
+	if !dead.HasMend(uint32(w.table.ID)) {
+		t.Error("a process that is registered has lost its right")
+	}
+	c.Sleep(until + 1 - w.f.Now())
+	if err := recovery.SweepIndexes(c, w.eng.Recovery()); err != nil {
+		t.Errorf("the index of a dead recoverer cannot be recovered: %v", err)
+	}
+	if w.space.IsProcess(dead.Process()) {
+		t.Error("the dead process is still registered")
 	}
 }
 

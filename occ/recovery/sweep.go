@@ -384,12 +384,18 @@ func (s *Sweeper) index(c *rdma.Coro, table uint16) error {
 }
 
 // alone runs fn, which changes what others have left in the index of a table, when
-// nobody else does the like.
+// nobody else does the like. A process that dies with that right keeps it until another process ends its
+// registration. Maintenance does that; but where workers do the maintenance, all of them may be waiting like this one.
 func (o *Options) alone(c *rdma.Coro, table uint16, ix any, fn func() error) error {
 	for since := c.Thread().Now(); !o.Space.BeginMend(uint32(table)); c.Sleep(mendPoll) {
-		if c.Thread().Now()-since > stallNs {
-			return fmt.Errorf("somebody else recovers it: %w", index.ErrBusy)
+		now := c.Thread().Now()
+		if now-since <= stallNs {
+			continue
 		}
+		if n, err := o.Space.TakeOver(now); n == 0 || err != nil {
+			return fmt.Errorf("somebody else recovers it: %w", errors.Join(index.ErrBusy, err))
+		}
+		since = now
 	}
 	defer o.Space.EndMend(uint32(table))
 	if r, ok := ix.(*race.Index); ok && o.By == 0 {

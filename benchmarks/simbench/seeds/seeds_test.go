@@ -194,6 +194,7 @@ func TestProcessesOnceFound(t *testing.T) {
 	}{
 		{2801, 2, "restart(blade=0,at=209.616µs);catalog(compute=1,from=491.89µs,for=5.307672ms)", "verdicts of another process are taken back"},
 		{3900, 2, "restart(blade=1,at=66.884µs,for=6.938µs,memory=true)", "a session waits for ever for one that another process has recovered"},
+		{605299, 3, "kill(compute=2,at=685.035µs)", "a session waits for ever for the right of a dead process to recover an index"},
 	} {
 		only, err := sim.ParseFaults(x.faults)
 		if err != nil {
