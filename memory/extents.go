@@ -65,7 +65,7 @@ type lateExtent struct {
 }
 
 // inherited is the owner of what was allocated in a segment before this process adopted it. The process that has allocated it is gone: if
-// no index and no reservation leads to it, none will.
+// no index and no reservation leads to it, none will. The bits below tell one adoption from the next one.
 const inherited = 1 << 63
 
 // latePatienceNs is how long a late extent waits for an epoch before it is given one.
@@ -516,7 +516,7 @@ func (s *allocation) inheritExtents(x *extentSegment) {
 	s.loose++
 	for g, n := range x.starts {
 		if n > 0 {
-			s.extents.owners[MakeAddr(x.id, uint32(g)*layout.Granule(s.opts.SegmentSize))] = inherited
+			s.extents.owners[MakeAddr(x.id, uint32(g)*layout.Granule(s.opts.SegmentSize))] = inherited | s.loose
 		}
 	}
 }
@@ -636,7 +636,7 @@ func (s *allocation) DeadExtents() []Extent {
 	s.mu.Unlock()
 	return s.extentsOf(func(owner uint64) (bool, uint64) {
 		_, ok := slices.BinarySearch(s.regs.Load().ids, uint32(owner))
-		return owner == inherited || owner != 0 && owner < MaxCoordinators && !ok, owner
+		return owner&inherited != 0 || owner != 0 && owner < MaxCoordinators && !ok, owner
 	})
 }
 

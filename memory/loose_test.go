@@ -164,3 +164,61 @@ func TestAdoptedUnread(t *testing.T) {
 		t.Errorf("a table was read: due %v, loose %v, and dead are %v", s.ExtentsDue(11), s.Loose(), s.DeadExtents())
 	}
 }
+
+// TestListedAndLost: a process has listed the extents of a dead one, and is itself declared dead before it frees them. They are another
+// process's then, and when that has died, too, other extents may be there.
+func TestListedAndLost(t *testing.T) {
+	b := newSharedBed(t, 2, 12, 1)
+	other, oc := b.join(1000)
+	s, c := b.join(20)
+	dead, dc := b.join(10)
+	lost := must(dead.AllocExtent(dc, 1000))(t)
+	check(t, s.Follow())
+	if n := must(s.TakeOver(11))(t); n != 1 {
+		t.Fatalf("%d processes were taken over", n)
+	}
+	adopt := func(s *memory.Space, c *rdma.Coro) {
+		t.Helper()
+		for n := 0; n < 60 && !s.Owns(lost); n++ {
+			must(s.AllocExtent(c, 20_000))(t)
+		}
+		must(s.AllocExtent(c, 256))(t) // what is adopted is read
+		if !s.Owns(lost) {
+			t.Helper()
+			t.Fatalf("process %d has not adopted the segment of %v: %+v %+v", s.Process(), lost, s.Layout().Segments, s.Layout().Processes)
+		}
+	}
+	adopt(s, c)
+	listed := s.DeadExtents()
+	if len(listed) == 0 {
+		t.Fatal("none is listed")
+	}
+	check(t, other.Follow())
+	if n := must(other.TakeOver(21))(t); n != 1 {
+		t.Fatalf("%d processes were taken over", n)
+	}
+	check(t, s.Follow())
+	free := func(when string) {
+		for _, x := range listed {
+			if done, err := s.FreeDead(x); done || err != nil {
+				t.Errorf("%s %v was freed: %v, %v", when, x, done, err)
+			}
+		}
+	}
+	free("without the segment")
+	if len(s.DeadExtents()) > 0 {
+		t.Errorf("listed are %v", s.DeadExtents())
+	}
+	adopt(other, oc) // it may use the places
+	check(t, s.Follow())
+	must(s.AllocExtent(c, 256))(t) // it registers anew
+	s.Silence(other.Process())
+	if n := must(s.TakeOver(12))(t); n != 1 {
+		t.Fatalf("%d processes were taken over", n)
+	}
+	adopt(s, c)
+	if len(s.DeadExtents()) == 0 {
+		t.Error("none is listed again")
+	}
+	free("after another process had the segment")
+}
