@@ -243,13 +243,16 @@ func (c *Claim) View() *View {
 // Follow is Space.Follow.
 func (c *Claim) Follow() error { return c.space.Follow() }
 
-// AllocExtent is Space.AllocExtent: an index can be opened over a claim.
-func (c *Claim) AllocExtent(co *rdma.Coro, size uint32) (Addr, error) {
-	return c.space.AllocExtent(co, size)
+// NewExtent is Space.NewExtent: an index can be opened over a claim.
+func (c *Claim) NewExtent(co *rdma.Coro, size uint32) (Extent, error) {
+	return c.space.NewExtent(co, size)
 }
 
 // FreeExtent is Space.FreeExtent.
-func (c *Claim) FreeExtent(a Addr, size uint32) error { return c.space.FreeExtent(a, size) }
+func (c *Claim) FreeExtent(x Extent) (bool, error) { return c.space.FreeExtent(x) }
+
+// ExtentAt is Space.ExtentAt.
+func (c *Claim) ExtentAt(a Addr) Extent { return c.space.ExtentAt(a) }
 
 // has reports whether the claim on a coordinator is this one still; the caller holds the lock of
 // the space.

@@ -165,7 +165,7 @@ func (x *session) freeExtent() error {
 		}
 		delete(x.extents, a)
 		x.unsure[a] = true
-		return x.s.FreeExtent(a, size)
+		return x.s.FreeAt(a, size)
 	}
 	return nil
 }

@@ -53,6 +53,6 @@
 // # Crashes
 //
 // The catalog changes in atomic steps. Each step leaves a database that opens, whatever happened to
-// the verbs around it. [Open], [Space.AllocExtent], [Space.CloseCoordinatorOn] and
+// the verbs around it. [Open], [Space.NewExtent], [Space.CloseCoordinatorOn] and
 // [Space.AdvanceEpoch] say in which order.
 package memory

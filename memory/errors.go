@@ -48,6 +48,8 @@ var (
 	ErrUnrevoked = errors.New("memory: a blade has not ended the access keys of earlier epochs yet")
 	// ErrDown: the blade was declared dead already.
 	ErrDown = errors.New("memory: blade was declared dead before")
+	// ErrExtentGone: an extent that was to be reserved is not the caller's any more: allocate another one.
+	ErrExtentGone = errors.New("memory: the extent was given back, or another process has discarded it")
 	// ErrStuck: copies cannot be made, since a block stays locked.
 	ErrStuck = errors.New("memory: copies wait for a lock")
 )

@@ -24,6 +24,22 @@ func (s *Space) Locked() bool {
 	return true
 }
 
+// AllocExtent is NewExtent for tests that need the address alone.
+func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
+	x, err := s.NewExtent(c, size)
+	return x.Addr, err
+}
+
+// FreeAt frees the extent of a size at an address, and fails if there is none in the segments of this process.
+func (s *Space) FreeAt(a Addr, size uint32) error {
+	x, unit := s.ExtentAt(a), layout.Granule(s.opts.SegmentSize)
+	if x.Size != granulesFor(size, unit)*unit {
+		return fmt.Errorf("memory: no extent of %d bytes starts at %v", size, a)
+	}
+	_, err := s.FreeExtent(x)
+	return err
+}
+
 // Granule is the unit of extents in segments of a size.
 func Granule(segmentSize uint32) uint32 { return layout.Granule(segmentSize) }
 

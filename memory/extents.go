@@ -52,7 +52,9 @@ type extentSpace struct {
 	byID    map[SegmentID]*extentSegment
 	pending []Addr          // freed, with the word still on the blades
 	late    []lateExtent    // freed, and verbs to them may be on their way
-	owners  map[Addr]uint64 // the coordinator that has allocated an extent, since the database was opened: see inherited
+	owners  map[Addr]origin // of an extent that was allocated since the database was opened, or inherited
+	serial  uint64          // of the last one
+	offered []Extent        // their reservations are in doubt: see ReserveExtent
 	rotate  int             // blade whose turn it is
 	unread  []SegmentID     // adopted, and their tables are not read yet
 }
@@ -64,8 +66,14 @@ type lateExtent struct {
 	since int64 // by the fabric's clock
 }
 
+// origin tells one allocation of a place from the next one.
+type origin struct {
+	owner  uint64 // the coordinator that has allocated the extent: see inherited
+	serial uint64 // 0: it was allocated before the database was opened
+}
+
 // inherited is the owner of what was allocated in a segment before this process adopted it. The process that has allocated it is gone: if
-// no index and no reservation leads to it, none will. The bits below tell one adoption from the next one.
+// no index and no reservation leads to it, none will.
 const inherited = 1 << 63
 
 // latePatienceNs is how long a late extent waits for an epoch before it is given one.
@@ -87,7 +95,7 @@ func (s *store) newExtentSegment(id SegmentID) *extentSegment {
 // addExtentSegment has extents allocated in a segment. The caller holds the lock.
 func (s *allocation) addExtentSegment(x *extentSegment) {
 	if s.extents.byID == nil {
-		s.extents.byID, s.extents.owners = map[SegmentID]*extentSegment{}, map[Addr]uint64{}
+		s.extents.byID, s.extents.owners = map[SegmentID]*extentSegment{}, map[Addr]origin{}
 	}
 	s.extents.segs = append(s.extents.segs, x)
 	s.extents.byID[x.id] = x
@@ -143,7 +151,7 @@ func (s *store) MaxExtent() uint32 {
 	return size - layout.TableGranules(size)*layout.Granule(size)
 }
 
-// AllocExtent returns a contiguous area of at least size bytes, 256-byte
+// NewExtent returns a contiguous area of at least size bytes, 256-byte
 // aligned, all zero, on every replica of an index segment. Successive extents
 // have their primaries on different blades. It costs a round trip, and a change
 // of the catalog when a new segment is needed. An extent of which a verb has failed that may
@@ -152,30 +160,30 @@ func (s *store) MaxExtent() uint32 {
 //
 // When the epoch moves meanwhile it fails with rdma.ErrStaleKey, and may be called
 // again after [rdma.Thread.Reconnect]; nothing is lost.
-func (s *allocation) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
+func (s *allocation) NewExtent(c *rdma.Coro, size uint32) (Extent, error) {
 	if size > s.MaxExtent() {
-		return 0, fmt.Errorf("%w: an extent of %d bytes; at most %d are possible with segments of %d", ErrTooLarge, size, s.MaxExtent(), s.opts.SegmentSize)
+		return Extent{}, fmt.Errorf("%w: an extent of %d bytes; at most %d are possible with segments of %d", ErrTooLarge, size, s.MaxExtent(), s.opts.SegmentSize)
 	}
 	unit := layout.Granule(s.opts.SegmentSize)
 	n := granulesFor(size, unit)
-	var a Addr
+	var x Extent
 	dirty := false
 	for adopted := true; adopted; {
 		err := s.readAdopted(c)
 		if !s.unrevoked.Load() {
-			_ = s.reclaim() // else later: there may be room without
+			_ = errors.Join(s.settleOffered(), s.reclaim()) // else later: there may be room without
 		}
 		if err == nil {
 			err = s.settleFrees(c)
 		}
 		if err == nil {
-			a, dirty, adopted, err = s.reserveExtent(n, c.Thread().Owner())
+			x, dirty, adopted, err = s.reserveExtent(n, c.Thread().Owner())
 		}
 		if err != nil {
-			return 0, err
+			return Extent{}, err
 		}
 	}
-	v, err := s.ViewOn(c.Thread()), error(nil)
+	v, a, err := s.ViewOn(c.Thread()), x.Addr, error(nil)
 	if dirty {
 		err = clearExtent(c, v, a, n*unit, s.durable())
 	}
@@ -184,9 +192,9 @@ func (s *allocation) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
 	}
 	if err != nil {
 		s.unsettled(c, v, a) // the word may be there
-		return 0, fmt.Errorf("memory: allocating an extent of %d bytes at %v: %w", size, a, err)
+		return Extent{}, fmt.Errorf("memory: allocating an extent of %d bytes at %v: %w", size, a, err)
 	}
-	return a, nil
+	return x, nil
 }
 
 // unsettled notes that verbs to extents which are to be free have failed: that will be tried
@@ -221,7 +229,7 @@ func (s *allocation) disown(c *rdma.Coro, v *View, addrs []Addr) {
 		}
 		if owner := c.Thread().Owner(); owner != 0 && owner < MaxCoordinators {
 			x.starts[a.Offset()/unit] &^= freed
-			s.extents.owners[a] = owner
+			s.extents.owners[a] = s.origin(owner)
 			continue
 		}
 		x.starts[a.Offset()/unit] |= freed
@@ -247,16 +255,16 @@ func (s *allocation) ripen() {
 }
 
 // ExtentsDue reports whether SettleExtents would clear words on the blades at a time of the fabric's clock, or begin an epoch for them, or
-// read the tables of segments that were adopted.
+// read the tables of segments that were adopted, or ask the catalog about a reservation.
 func (s *allocation) ExtentsDue(now int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.extents.pending)+len(s.extents.unread) > 0 || slices.ContainsFunc(s.extents.late, func(x lateExtent) bool { return s.ended(x.epoch) || now-x.since > latePatienceNs })
+	return len(s.extents.pending)+len(s.extents.unread)+len(s.extents.offered) > 0 || slices.ContainsFunc(s.extents.late, func(x lateExtent) bool { return s.ended(x.epoch) || now-x.since > latePatienceNs })
 }
 
 // reserveExtent finds n granules for an owner and marks them. dirty: they may have
 // been used before. adopted: a segment was, instead: its table is to be read, and the caller tries again.
-func (s *allocation) reserveExtent(n uint32, owner uint64) (a Addr, dirty, adopted bool, err error) {
+func (s *allocation) reserveExtent(n uint32, owner uint64) (e Extent, dirty, adopted bool, err error) {
 	err = s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -275,11 +283,18 @@ func (s *allocation) reserveExtent(n uint32, owner uint64) (a Addr, dirty, adopt
 		dirty = at < x.fresh
 		x.fresh = max(x.fresh, at+n)
 		s.extents.rotate = int(x.primary) + 1
-		a = MakeAddr(x.id, at*layout.Granule(s.opts.SegmentSize))
-		s.extents.owners[a] = owner
+		unit := layout.Granule(s.opts.SegmentSize)
+		e = Extent{MakeAddr(x.id, at*unit), n * unit, s.origin(owner)}
+		s.extents.owners[e.Addr] = e.origin
 		return nil
 	})
-	return a, dirty, adopted, err
+	return e, dirty, adopted, err
+}
+
+// origin is that of an extent which is allocated now. The caller holds the lock.
+func (s *allocation) origin(owner uint64) origin {
+	s.extents.serial++
+	return origin{owner, s.extents.serial}
 }
 
 // extentRoom finds room on the blade whose turn it is, or next around the ring;
@@ -326,52 +341,56 @@ func (s *allocation) extentRoom(n uint32) (found *extentSegment, at uint32, adop
 	return nil, 0, false, full
 }
 
-// FreeExtent gives back what AllocExtent(size) returned, when no reader can hold
-// the address any more. The place is used again after a later AllocExtent, SettleExtents or
-// Close has cleared the extent's word on the blades. In a segment of another process it does nothing: the coordinator that has allocated
-// the extent is gone, and that process gives back what nothing leads to (DeadExtents).
-func (s *allocation) FreeExtent(a Addr, size uint32) error {
+// FreeExtent gives an extent back when no reader can hold the address any more. The place is used again after a later NewExtent,
+// SettleExtents or Close has cleared the extent's word on the blades.
+//
+// Nothing happens (done is false) if this process does not have that extent any more: it was given back before, or the segment has been
+// another process's since, even if it is this one's again. Then the process that adopted the segment gives back what nothing leads to
+// (DeadExtents), and the place may be another extent's.
+func (s *allocation) FreeExtent(x Extent) (done bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.freeExtent(a, size)
-}
-
-// FreeDead gives back an extent that DeadExtents has returned. If it was given back meanwhile,
-// nothing happens: its place may be another extent's by now.
-func (s *allocation) FreeDead(x Extent) (done bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if owner, ok := s.extents.owners[x.Addr]; !ok || owner != x.owner {
-		return false, nil
-	}
-	if g := s.extents.byID[x.Addr.Segment()]; g.starts[x.Addr.Offset()/layout.Granule(s.opts.SegmentSize)]&freed != 0 {
-		return false, nil
-	}
-	err = s.freeExtent(x.Addr, x.Size)
-	return err == nil, err
+	return s.freeExtent(x)
 }
 
 // freeExtent is FreeExtent; the caller holds the lock.
-func (s *allocation) freeExtent(a Addr, size uint32) error {
+func (s *allocation) freeExtent(x Extent) (done bool, err error) {
 	if err := s.writable(); err != nil {
-		return err
+		return false, err
 	}
-	unit := layout.Granule(s.opts.SegmentSize)
-	x := s.extents.byID[a.Segment()]
-	if id := a.Segment(); a>>AddrBits == 0 && int(id) < len(s.layout.Segments) && s.layout.Segments[id].Kind == KindIndex && x == nil {
-		if a.Offset()%unit != 0 || a.Offset()/unit < layout.TableGranules(s.opts.SegmentSize) {
-			return fmt.Errorf("memory: no extent of %d bytes starts at %v", size, a)
-		}
-		return nil // the owner finds that nothing leads to it, and may have used its place again: the word is that of another extent then
+	if !s.holds(x) {
+		return false, nil
 	}
-	at, n := a.Offset()/unit, granulesFor(size, unit)
-	if a>>AddrBits != 0 || x == nil || a.Offset()%unit != 0 || int(at) >= len(x.starts) || x.starts[at] != n {
-		return fmt.Errorf("memory: no extent of %d bytes starts at %v", size, a)
-	}
-	x.starts[at] |= freed // a second FreeExtent finds nothing
-	s.extents.pending = append(s.extents.pending, a)
-	return nil
+	s.extents.byID[x.Addr.Segment()].starts[s.granule(x.Addr)] |= freed // a second FreeExtent finds nothing
+	s.extents.pending = append(s.extents.pending, x.Addr)
+	return true, nil
 }
+
+// holds reports whether an extent is allocated, and in a segment of this process ever since. The caller holds the lock.
+func (s *allocation) holds(x Extent) bool {
+	now := s.extentAt(x.Addr)
+	return now.Size > 0 && now == x
+}
+
+// ExtentAt is the extent that starts at an address, or, with a size of 0, there is none in the segments of this process.
+func (s *allocation) ExtentAt(a Addr) Extent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.extentAt(a)
+}
+
+// extentAt is ExtentAt; the caller holds the lock.
+func (s *allocation) extentAt(a Addr) (x Extent) {
+	unit := layout.Granule(s.opts.SegmentSize)
+	g, at := s.extents.byID[a.Segment()], s.granule(a)
+	if a>>AddrBits != 0 || g == nil || a.Offset()%unit != 0 || int(at) >= len(g.starts) || g.starts[at]&freed != 0 || g.starts[at] == 0 {
+		return x
+	}
+	return Extent{a, g.starts[at] * unit, s.extents.owners[a]}
+}
+
+// granule is the number of the granule of an address in its segment.
+func (s *store) granule(a Addr) uint32 { return a.Offset() / layout.Granule(s.opts.SegmentSize) }
 
 // freed marks the start of an extent whose word is to be cleared.
 const freed = 1 << 31
@@ -516,7 +535,7 @@ func (s *allocation) inheritExtents(x *extentSegment) {
 	s.loose++
 	for g, n := range x.starts {
 		if n > 0 {
-			s.extents.owners[MakeAddr(x.id, uint32(g)*layout.Granule(s.opts.SegmentSize))] = inherited | s.loose
+			s.extents.owners[MakeAddr(x.id, uint32(g)*layout.Granule(s.opts.SegmentSize))] = s.origin(inherited)
 		}
 	}
 }
@@ -619,12 +638,12 @@ type Extent struct {
 	Addr Addr
 	Size uint32 // bytes, rounded up to granules
 
-	owner uint64 // of those that DeadExtents returns
+	origin origin
 }
 
 // Extents lists the extents that are allocated, for checks.
 func (s *allocation) Extents() []Extent {
-	return s.extentsOf(func(uint64) (bool, uint64) { return true, 0 })
+	return s.extentsOf(func(uint64) bool { return true })
 }
 
 // DeadExtents lists the extents in segments of this process that were allocated since the opening by coordinators that are not
@@ -634,27 +653,22 @@ func (s *allocation) DeadExtents() []Extent {
 	s.mu.Lock()
 	s.listed = s.loose
 	s.mu.Unlock()
-	return s.extentsOf(func(owner uint64) (bool, uint64) {
+	return s.extentsOf(func(owner uint64) bool {
 		_, ok := slices.BinarySearch(s.regs.Load().ids, uint32(owner))
-		return owner&inherited != 0 || owner != 0 && owner < MaxCoordinators && !ok, owner
+		return owner == inherited || owner != 0 && owner < MaxCoordinators && !ok
 	})
 }
 
-// extentsOf lists the extents of owners that want accepts, under the lock, with the owners that it returns; 0: it is
-// not known.
-func (s *allocation) extentsOf(want func(owner uint64) (bool, uint64)) []Extent {
+// extentsOf lists the extents of owners that want accepts; it is called under the lock.
+func (s *allocation) extentsOf(want func(owner uint64) bool) []Extent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	unit := layout.Granule(s.opts.SegmentSize)
 	var out []Extent
 	for _, x := range s.extents.segs {
-		for g, n := range x.starts {
-			if n == 0 || n&freed != 0 {
-				continue
-			}
-			a := MakeAddr(x.id, uint32(g)*unit)
-			if is, owner := want(s.extents.owners[a]); is {
-				out = append(out, Extent{a, n * unit, owner})
+		for g := range x.starts {
+			if e := s.extentAt(MakeAddr(x.id, uint32(g)*unit)); e.Size > 0 && want(e.origin.owner) {
+				out = append(out, e)
 			}
 		}
 	}
@@ -662,8 +676,8 @@ func (s *allocation) extentsOf(want func(owner uint64) (bool, uint64)) []Extent 
 }
 
 // SettleExtents clears on the blades the words of extents that were freed, or discarded with
-// their reservation, so that their places can be used again. AllocExtent does it, too. Both read the tables of segments that were
-// adopted, before. For extents that verbs may still arrive at, and have
+// their reservation, so that their places can be used again. NewExtent does it, too. Both read the tables of segments that were
+// adopted, before, and find out what became of reservations in doubt (ReserveExtent). For extents that verbs may still arrive at, and have
 // been waited for, it begins an epoch.
 func (s *allocation) SettleExtents(c *rdma.Coro) error {
 	s.mu.Lock()
@@ -679,7 +693,7 @@ func (s *allocation) SettleExtents(c *rdma.Coro) error {
 	if err := s.readAdopted(c); err != nil {
 		return err
 	}
-	if err := s.reclaim(); err != nil {
+	if err := errors.Join(s.settleOffered(), s.reclaim()); err != nil {
 		return err
 	}
 	return s.settleFrees(c)

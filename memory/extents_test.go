@@ -59,8 +59,8 @@ func TestExtentsAgainstMap(t *testing.T) {
 					live[a] = size
 				case 0, 1, 2, 3, 4, 5, 6:
 					for a, size := range live {
-						check(t, s.FreeExtent(a, size))
-						if err := s.FreeExtent(a, size); err == nil {
+						check(t, s.FreeAt(a, size))
+						if err := s.FreeAt(a, size); err == nil {
 							t.Fatalf("%v is freed twice", a)
 						}
 						delete(live, a)
@@ -103,12 +103,12 @@ func TestExtentLimits(t *testing.T) {
 	}{
 		{a, 1}, {a + 256, s.MaxExtent()}, {a + 1, s.MaxExtent()}, {0, 1}, {1 << 60, 1}, {memory.MakeAddr(77, 0), 1}, {memory.MakeAddr(1, 0), 1}, {z, 1000}, {z, 1<<32 - 1},
 	} {
-		if err := s.FreeExtent(x.a, x.n); err == nil {
+		if err := s.FreeAt(x.a, x.n); err == nil {
 			t.Errorf("%d bytes at %v are freed", x.n, x.a)
 		}
 	}
-	check(t, s.FreeExtent(a, s.MaxExtent()))
-	check(t, s.FreeExtent(z, 0))
+	check(t, s.FreeAt(a, s.MaxExtent()))
+	check(t, s.FreeAt(z, 0))
 	var b2 memory.Addr
 	if b2 = must(s.AllocExtent(c, s.MaxExtent()))(t); b2.Offset() != a.Offset() {
 		t.Errorf("the freed extent is not used again: %v", b2)
@@ -198,7 +198,7 @@ func TestExtentVerbFails(t *testing.T) {
 	if _, err := s.AllocExtent(c, 1000); err == nil {
 		t.Fatal("allocated without verbs")
 	}
-	check(t, s.FreeExtent(first, 1000))
+	check(t, s.FreeAt(first, 1000))
 	if _, err := s.AllocExtent(c, 1000); err == nil {
 		t.Fatal("allocated without verbs")
 	}
@@ -219,7 +219,7 @@ func TestFreesUnwound(t *testing.T) {
 		th := b.thread()
 		th.SetOwner(uint64(mine.ID))
 		a := must(s.AllocExtent(c, 1000))(t)
-		check(t, s.FreeExtent(a, 1000))
+		check(t, s.FreeAt(a, 1000))
 		n := 0
 		b.fabric.before = func(*rdma.WR) {
 			if n++; n == k+1 {
@@ -233,7 +233,7 @@ func TestFreesUnwound(t *testing.T) {
 		b.fabric.before = nil
 		check(t, must(s.Claim(memory.ClaimOptions{}, mine.ID))(t).Forget())
 		for _, x := range s.DeadExtents() {
-			must(s.FreeDead(x))(t)
+			must(s.FreeExtent(x))(t)
 		}
 		check(t, s.SettleExtents(c))
 		again := false
@@ -265,7 +265,7 @@ func TestExtentVerbUncertain(t *testing.T) {
 	for _, free := range []bool{false, true} {
 		if free {
 			a := must(s.AllocExtent(c, 1000))(t)
-			check(t, s.FreeExtent(a, 1000))
+			check(t, s.FreeAt(a, 1000))
 			used[a] = true
 		}
 		before := s.Extents()
@@ -294,7 +294,7 @@ func TestExtentVerbUncertain(t *testing.T) {
 		if !used[x.Addr] {
 			t.Errorf("%v is that of a dead coordinator", x)
 		}
-		check(t, s.FreeExtent(x.Addr, x.Size))
+		check(t, s.FreeAt(x.Addr, x.Size))
 	}
 	for range used {
 		if !again(c) || len(dead) != 2 {
@@ -331,7 +331,7 @@ func TestConcurrentExtents(t *testing.T) {
 					if k%3 > 0 {
 						mu.Lock()
 						delete(live, a)
-						err := s.FreeExtent(a, 3000)
+						err := s.FreeAt(a, 3000)
 						mu.Unlock()
 						if err != nil {
 							t.Error(err)

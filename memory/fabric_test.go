@@ -276,6 +276,8 @@ type cat struct {
 	fail, lie bool
 	// deaf makes Load fail.
 	deaf bool
+	// failed, if not nil, is called after an Apply that has failed so.
+	failed func()
 	// A change that is not made while late is set is made before so many more are asked for.
 	late   bool
 	slow   *slowChange
@@ -309,6 +311,9 @@ func (c *cat) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revisio
 		}
 	} else if c.late && c.slow == nil {
 		c.slow = &slowChange{rev, slices.Clone(changes)}
+	}
+	if c.failed != nil {
+		c.failed()
 	}
 	return 0, errStopped
 }

@@ -106,7 +106,7 @@ func (x *transcript) command(t *testing.T, d *datadriven.TestData, out *strings.
 			fmt.Fprintf(out, "%v\n", a)
 		}
 	case "free":
-		return x.s.FreeExtent(memory.MakeAddr(memory.SegmentID(num(arg(0))), num(arg(1))), num(arg(2)))
+		return x.s.FreeAt(memory.MakeAddr(memory.SegmentID(num(arg(0))), num(arg(1))), num(arg(2)))
 	case "blocks":
 		var size, n int
 		d.ScanArgs(t, "size", &size)

@@ -25,7 +25,7 @@ func TestLateExtents(t *testing.T) {
 			before := s.Extents()
 			if free {
 				late = must(s.AllocExtent(c, 1000))(t)
-				check(t, s.FreeExtent(late, 1000))
+				check(t, s.FreeAt(late, 1000))
 			}
 			b.fabric.stop = &stop{status: rdma.StatusTimeout}
 			if free {
@@ -100,7 +100,7 @@ func TestInheritedExtents(t *testing.T) {
 	for _, x := range s.DeadExtents() {
 		switch x.Addr {
 		case lost:
-			freed = must(s.FreeDead(x))(t)
+			freed = must(s.FreeExtent(x))(t)
 		case own:
 			t.Errorf("an extent of a process that lives is listed: %v", x)
 		}
@@ -200,7 +200,7 @@ func TestListedAndLost(t *testing.T) {
 	check(t, s.Follow())
 	free := func(when string) {
 		for _, x := range listed {
-			if done, err := s.FreeDead(x); done || err != nil {
+			if done, err := s.FreeExtent(x); done || err != nil {
 				t.Errorf("%s %v was freed: %v, %v", when, x, done, err)
 			}
 		}

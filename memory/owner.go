@@ -358,7 +358,7 @@ func (s *allocation) disinherit(old *Layout) {
 	for id := range lost {
 		delete(s.extents.byID, id)
 	}
-	maps.DeleteFunc(s.extents.owners, func(a Addr, _ uint64) bool { return !kept(a) })
+	maps.DeleteFunc(s.extents.owners, func(a Addr, _ origin) bool { return !kept(a) })
 	s.extents.unread = keep(s.extents.unread, func(id SegmentID) bool { return !lost[id] })
 	s.extents.pending = keep(s.extents.pending, kept) // a word that is cleared late may be another extent's
 	s.extents.late = keep(s.extents.late, func(x lateExtent) bool { return kept(x.addr) })

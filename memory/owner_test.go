@@ -463,7 +463,7 @@ func TestTakeOver(t *testing.T) {
 		if all := s.Extents(); !slices.ContainsFunc(all, func(e memory.Extent) bool { return e.Addr == extent }) {
 			t.Errorf("extents %v, and %v was allocated, in a segment that is to be adopted before one is added", all, extent)
 		}
-		check(t, s.FreeExtent(extent, 1000))
+		check(t, s.FreeAt(extent, 1000))
 		if late {
 			var batch rdma.Batch
 			buf := must(c2.Thread().Alloc(64))(t)
@@ -556,10 +556,9 @@ func TestForeignExtents(t *testing.T) {
 	check(t, must(other.Claim(memory.ClaimOptions{}, mine.ID))(t).Forget())
 	generation, _ := other.Unswept()
 	check(t, other.Fastened(generation)) // of what it has itself
-	if err := other.FreeExtent(x+64, 3000); err == nil {
-		t.Error("no extent starts there")
+	if done, err := other.FreeExtent(s.ExtentAt(x)); done || err != nil || other.ExtentAt(x).Size > 0 {
+		t.Errorf("a process has freed an extent in the segment of another one: %v, %v", done, err)
 	}
-	check(t, other.FreeExtent(x, 3000))
 	check(t, s.Follow())
 	if !s.Loose() {
 		t.Error("the owner does not look for what its dead coordinator has allocated")
@@ -568,7 +567,7 @@ func TestForeignExtents(t *testing.T) {
 	if len(dead) != 1 || dead[0].Addr != x {
 		t.Fatalf("%v has died with its coordinator, listed are %v", x, dead)
 	}
-	must(s.FreeDead(dead[0]))(t)
+	must(s.FreeExtent(dead[0]))(t)
 	for _, x := range []*rdma.Coro{c, oc} {
 		s.View().Rekey(x.Thread())
 		for _, b := range s.Fabric().Blades() {

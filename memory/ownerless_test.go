@@ -153,7 +153,7 @@ func TestAdoptedTable(t *testing.T) {
 		had = append(had, a)
 	}
 	for _, a := range had {
-		check(t, dead.FreeExtent(a, 60<<10))
+		check(t, dead.FreeAt(a, 60<<10))
 	}
 	check(t, dead.SettleExtents(dc))
 	check(t, s.Follow())

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -50,7 +51,11 @@ func (s *allocation) reclaim() error {
 		s.layout.Reserved = l.Reserved
 		var errs []error
 		for _, r := range mine {
-			errs = append(errs, s.freeExtent(r.Addr, r.Size))
+			if x := s.extentAt(r.Addr); x.Size != granulesFor(r.Size, layout.Granule(s.opts.SegmentSize))*layout.Granule(s.opts.SegmentSize) {
+				errs = append(errs, fmt.Errorf("memory: no extent of %d bytes starts at %v, which was reserved", r.Size, r.Addr))
+			} else if _, err := s.freeExtent(x); err != nil {
+				errs = append(errs, err)
+			}
 		}
 		return errors.Join(errs...)
 	})
@@ -61,6 +66,82 @@ func (s *allocation) reclaim() error {
 // that nothing happened. change is called under the lock of the space, and again if another process has changed the catalog
 // meanwhile: it counts only the last time.
 func (s *allocation) ChangeReserved(change func(l *Layout, process uint32) error) error {
+	return s.changeReserved(Extent{}, change)
+}
+
+// ReserveExtent is ChangeReserved for a change that reserves an extent of NewExtent. From then on the extent is not the caller's: it
+// belongs to the reservation that the catalog has of it, also if the catalog has made the change and its answer was lost. If the catalog has
+// none, the extent is given back. ErrExtentGone: another process has taken this one for dead, and had the segment since; or it has
+// discarded the reservation that an attempt of this call had made. As long as the catalog cannot be asked, the extent stays, until a later call of this
+// method, NewExtent, SettleExtents or Close.
+func (s *allocation) ReserveExtent(x Extent, change func(l *Layout, process uint32) error) error {
+	err := s.changeReserved(x, change)
+	s.mu.Lock()
+	if err == nil { // the layout says what the catalog does
+		defer s.mu.Unlock()
+		return s.freeOffered(x)
+	}
+	s.extents.offered = append(s.extents.offered, x)
+	s.mu.Unlock()
+	if later := s.settleOffered(); later != nil && !errors.Is(err, later) {
+		return fmt.Errorf("%w; the extent at %v stays until the catalog says whether it is reserved: %w", err, x.Addr, later)
+	}
+	return err
+}
+
+// settleOffered asks the catalog which extents are reserved whose reservations are in doubt, and gives back the others.
+func (s *allocation) settleOffered() error {
+	s.mu.Lock()
+	n := len(s.extents.offered)
+	s.mu.Unlock()
+	if n == 0 {
+		return nil
+	}
+	var asked []Extent // whose changes are not on their way any more: the layout was loaded since
+	return s.update(func() error {
+		if err := s.writable(); err != nil {
+			return err
+		}
+		if asked == nil || s.doubt != nil {
+			asked = slices.Clone(s.extents.offered)
+			if err := s.agree(); err != nil {
+				return err
+			}
+			return s.reload()
+		}
+		if err := s.freeOffered(asked...); err != nil {
+			return err
+		}
+		s.extents.offered = slices.DeleteFunc(s.extents.offered, func(x Extent) bool { return slices.Contains(asked, x) })
+		return nil
+	})
+}
+
+// freeOffered gives back those of the extents of which the layout has no reservation. The caller holds the lock.
+func (s *allocation) freeOffered(offered ...Extent) error {
+	for _, x := range offered {
+		if references(s.layout, x) > 0 {
+			continue
+		}
+		if _, err := s.freeExtent(x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// references is how many reservations have an extent, those that were discarded, too.
+func references(l *Layout, x Extent) (n int) {
+	for i := range l.Reserved {
+		if r := &l.Reserved[i]; r.Size > 0 && r.Addr == x.Addr {
+			n++
+		}
+	}
+	return n
+}
+
+// changeReserved is ChangeReserved for a change that may reserve an extent.
+func (s *allocation) changeReserved(x Extent, change func(l *Layout, process uint32) error) error {
 	return s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -71,6 +152,9 @@ func (s *allocation) ChangeReserved(change func(l *Layout, process uint32) error
 		l := s.layout.Clone()
 		if err := change(l, s.process); err != nil {
 			return err
+		}
+		if n := references(l, x); n > 1 || n > references(s.layout, x) && !s.holds(x) {
+			return fmt.Errorf("%w: that at %v", ErrExtentGone, x.Addr)
 		}
 		if err := l.ValidateReserved(); err != nil {
 			return err

@@ -285,7 +285,7 @@ func (s *allocation) Close(c *rdma.Coro) error {
 		return err
 	}
 	if !s.opts.ReadOnly {
-		if err := s.settleFrees(c); err != nil {
+		if err := errors.Join(s.settleOffered(), s.settleFrees(c)); err != nil {
 			return err
 		}
 	}

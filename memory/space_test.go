@@ -56,7 +56,7 @@ func TestCreateAndReopen(t *testing.T) {
 				"CloseCoordinator": s.CloseCoordinator(1),
 				"Coordinators":     errOf(s.Coordinators()),
 				"AllocExtent":      errOf(s.AllocExtent(c, 1)),
-				"FreeExtent":       s.FreeExtent(root, 1000),
+				"FreeExtent":       s.FreeAt(root, 1000),
 				"NewAllocator":     errOf(s.NewAllocator(c.Thread())),
 				"AdvanceEpoch":     s.AdvanceEpoch(nil),
 				"Close":            s.Close(c),
@@ -222,7 +222,7 @@ func TestReadOnly(t *testing.T) {
 		"NewCoordinator":   errOf(s.NewCoordinator()),
 		"CloseCoordinator": s.CloseCoordinator(id),
 		"AllocExtent":      errOf(s.AllocExtent(c, 1)),
-		"FreeExtent":       s.FreeExtent(x, 100),
+		"FreeExtent":       s.FreeAt(x, 100),
 		"NewAllocator":     errOf(s.NewAllocator(c.Thread())),
 		"AdvanceEpoch":     s.AdvanceEpoch(nil),
 	} {

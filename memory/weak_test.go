@@ -119,7 +119,7 @@ func weakWorker(t *testing.T, s *memory.Space, c *rdma.Coro, a *memory.Allocator
 			}
 			if round%2 == 0 {
 				put(x, false)
-				check(t, s.FreeExtent(x, 2000))
+				check(t, s.FreeAt(x, 2000))
 			}
 		}
 		for range 20 {

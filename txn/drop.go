@@ -448,7 +448,7 @@ func (d *dropper) forget() error {
 	}
 	for _, x := range db.space.Extents() {
 		if mine[x.Addr] {
-			if err := db.space.FreeExtent(x.Addr, x.Size); err != nil {
+			if _, err := db.space.FreeExtent(x); err != nil {
 				return err
 			}
 		}

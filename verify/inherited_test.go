@@ -38,11 +38,11 @@ func TestInheritedExtents(t *testing.T) {
 	dead, c := open(1)
 	var words []uint64 // where they are
 	for k := range 2 { // one has lost its word on the primary, the other one on the copy
-		x, err := dead.AllocExtent(c, 1000)
+		x, err := dead.NewExtent(c, 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := dead.View().At(memory.MakeAddr(x.Segment(), x.Offset()/memory.ExtentUnit(segment)*8), k)
+		at := dead.View().At(memory.MakeAddr(x.Addr.Segment(), x.Addr.Offset()/memory.ExtentUnit(segment)*8), k)
 		clear(fabric.Memory(at.Blade)[at.Off:][:8])
 		words = append(words, at.Off)
 	}

@@ -45,7 +45,10 @@ type frozen struct{ v *memory.View }
 
 var errFrozen = errors.New("verify: an index that is being verified does not grow")
 
-func (f frozen) View() *memory.View                                  { return f.v }
-func (f frozen) ViewOn(*rdma.Thread) *memory.View                    { return f.v }
-func (f frozen) AllocExtent(*rdma.Coro, uint32) (memory.Addr, error) { return 0, errFrozen }
-func (f frozen) FreeExtent(memory.Addr, uint32) error                { return errFrozen }
+func (f frozen) View() *memory.View               { return f.v }
+func (f frozen) ViewOn(*rdma.Thread) *memory.View { return f.v }
+func (f frozen) NewExtent(*rdma.Coro, uint32) (memory.Extent, error) {
+	return memory.Extent{}, errFrozen
+}
+func (f frozen) FreeExtent(memory.Extent) (bool, error)    { return false, errFrozen }
+func (f frozen) ExtentAt(memory.Addr) (none memory.Extent) { return none }

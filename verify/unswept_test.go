@@ -28,7 +28,7 @@ func TestUnswept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = db.Space().AllocExtent(th.Plain(), 256) // which no index uses
+	_, err = db.Space().NewExtent(th.Plain(), 256) // which no index uses
 	if err := errors.Join(err, th.Close(), db.Close()); err != nil {
 		t.Fatal(err)
 	}

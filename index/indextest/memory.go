@@ -44,6 +44,7 @@ type Memory struct {
 	threads atomic.Int32
 	clients atomic.Uint32
 	freed   atomic.Int64
+	extents sync.Map // by address
 }
 
 // NewMemory makes a memory that is closed when the test ends.
@@ -96,15 +97,28 @@ func (m *Memory) View() *memory.View { return m.view.Load() }
 // ViewOn is View: nobody is fenced.
 func (m *Memory) ViewOn(*rdma.Thread) *memory.View { return m.view.Load() }
 
-// AllocExtent returns a zeroed extent, or memory.ErrNoSpace.
-func (m *Memory) AllocExtent(_ *rdma.Coro, size uint32) (memory.Addr, error) {
-	return m.Alloc(size)
+// NewExtent returns a zeroed extent, or memory.ErrNoSpace.
+func (m *Memory) NewExtent(_ *rdma.Coro, size uint32) (memory.Extent, error) {
+	a, err := m.Alloc(size)
+	if err != nil {
+		return memory.Extent{}, err
+	}
+	x := memory.Extent{Addr: a, Size: size}
+	m.extents.Store(a, x)
+	return x, nil
 }
 
 // FreeExtent counts what is given back.
-func (m *Memory) FreeExtent(_ memory.Addr, size uint32) error {
-	m.freed.Add(int64(size))
-	return nil
+func (m *Memory) FreeExtent(x memory.Extent) (bool, error) {
+	m.freed.Add(int64(x.Size))
+	return true, nil
+}
+
+// ExtentAt is the extent at an address.
+func (m *Memory) ExtentAt(a memory.Addr) memory.Extent {
+	x, _ := m.extents.Load(a)
+	e, _ := x.(memory.Extent)
+	return e
 }
 
 // Freed is how many bytes of extents were given back.

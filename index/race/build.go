@@ -39,32 +39,25 @@ func Build(c *rdma.Coro, s Space, table uint16, o Options, blocks []Linked, same
 		return 0, nil, err
 	}
 	g := Geometry{Groups: o.Groups, MaxDepth: o.MaxDepth, Table: table}
-	root, err := s.AllocExtent(c, rootSize)
+	root, err := s.NewExtent(c, rootSize)
 	if err != nil {
 		return 0, nil, noExtent("the root of an index", table, err)
 	}
-	ix := newIndex(c, s, root, g)
-	b := &builder{ix: ix, c: c, s: ix.get(), planned: o.initialDepth(), same: same}
+	ix := newIndex(c, s, root.Addr, g)
+	b := &builder{ix: ix, c: c, s: ix.get(), planned: o.initialDepth(), same: same, extents: []memory.Extent{root}}
 	defer ix.put(b.s)
 	var d *directory
 	if err = b.part(blocks, 0, 0); err == nil {
 		d = b.directory()
-		if err = ix.writeDirectory(c, b.s, d); err == nil {
+		if err = b.writeDirectory(d); err == nil {
 			ix.dir.Store(d)
-			return root, ix, nil
+			return root.Addr, ix, nil
 		}
 	}
-	if d != nil {
-		for k, a := range d.parts {
-			if a != 0 {
-				err = firstOf(err, ix.giveBack(c, a, partSize(uint8(k))))
-			}
-		}
+	for _, x := range b.extents {
+		err = firstOf(err, ix.giveBack(c, x))
 	}
-	for _, m := range b.made {
-		err = firstOf(err, ix.giveBack(c, m.at, ix.size))
-	}
-	return 0, nil, firstOf(err, ix.giveBack(c, root, rootSize))
+	return 0, nil, err
 }
 
 // builder is a Build that is under way.
@@ -75,6 +68,7 @@ type builder struct {
 	planned uint8 // the least depth of a sub-table
 	same    func(a, b memory.Addr) (bool, error)
 	made    []made
+	extents []memory.Extent // that were allocated
 
 	image  []byte   // of a sub-table
 	hashes []uint64 // of the keys in it, by line and slot; of use where the slot is not empty
@@ -275,11 +269,12 @@ func (b *builder) differ(x, y memory.Addr) error {
 // write writes the image to a new sub-table, or makes an empty one; it is placed when write returns.
 func (b *builder) write(empty bool, suffix uint32, depth uint8) error {
 	ix, c := b.ix, b.c
-	at, err := ix.space.AllocExtent(c, ix.size)
+	x, err := ix.space.NewExtent(c, ix.size)
 	if err != nil {
 		return noExtent(fmt.Sprintf("sub-table %d", len(b.made)+1), ix.geo.Table, err)
 	}
-	b.made = append(b.made, made{at, suffix, depth})
+	at := x.Addr
+	b.made, b.extents = append(b.made, made{at, suffix, depth}), append(b.extents, x)
 	if empty {
 		return ix.format(c, b.s, b.birth(suffix, depth), at, 0)
 	}

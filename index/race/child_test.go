@@ -32,19 +32,20 @@ func (r *rig) withExtents(t *testing.T) *extents {
 	return m
 }
 
-func (m *extents) AllocExtent(c *rdma.Coro, size uint32) (memory.Addr, error) {
+func (m *extents) NewExtent(c *rdma.Coro, size uint32) (memory.Extent, error) {
 	var a memory.Addr
 	if n := len(m.free); n > 0 {
 		a, m.free = m.free[n-1], m.free[:n-1]
 		m.write(c, a, make([]byte, size))
 	} else {
-		var err error
-		if a, err = m.Memory.AllocExtent(c, size); err != nil {
-			return 0, err
+		x, err := m.Memory.NewExtent(c, size)
+		if err != nil {
+			return memory.Extent{}, err
 		}
+		a = x.Addr
 	}
 	m.used[a] = true
-	return a, nil
+	return memory.Extent{Addr: a, Size: size}, nil
 }
 
 // write writes all copies.
@@ -65,15 +66,16 @@ func (m *extents) write(c *rdma.Coro, a memory.Addr, p []byte) {
 	}
 }
 
-func (m *extents) FreeExtent(a memory.Addr, _ uint32) error {
+func (m *extents) FreeExtent(x memory.Extent) (bool, error) {
 	m.t.Helper()
+	a := x.Addr
 	if !m.used[a] {
 		m.t.Errorf("extent %v is given back by somebody who does not have it", a)
-		return errors.New("nobody has that extent")
+		return false, errors.New("nobody has that extent")
 	}
 	delete(m.used, a)
 	m.free = append(m.free, a)
-	return nil
+	return true, nil
 }
 
 // childBack is a rig of two sub-tables, of which the first names a child that was taken back: client
@@ -197,7 +199,7 @@ func TestChildBack(t *testing.T) {
 				var kept []byte
 				switch mode {
 				case "used":
-					if a, err := m.AllocExtent(c, ix.size); a != to || err != nil {
+					if a, err := m.NewExtent(c, ix.size); a.Addr != to || err != nil {
 						t.Fatal(a, err)
 					}
 					kept = slices.Repeat([]byte{0xa5}, int(ix.size))
@@ -243,7 +245,7 @@ func TestChildBack(t *testing.T) {
 // kept, and who recovers it, some time, has it go on.
 func TestChildBackBusy(t *testing.T) {
 	r, m, to, last := childBack(t, false, new(int))
-	if a, err := m.AllocExtent(r.k[1].C, r.ix[1].size); err != nil || a != to { // else the next split would have it, and find it named
+	if a, err := m.NewExtent(r.k[1].C, r.ix[1].size); err != nil || a.Addr != to { // else the next split would have it, and find it named
 		t.Fatal(a, err)
 	}
 	had := len(m.used)

@@ -16,11 +16,13 @@ type Space interface {
 	// what it has begun: the same, unless the thread is fenced.
 	View() *memory.View
 	ViewOn(t *rdma.Thread) *memory.View
-	// AllocExtent returns a contiguous, zeroed, replicated extent, 64-byte
+	// NewExtent returns a contiguous, zeroed, replicated extent, 64-byte
 	// aligned, of at most a segment's size.
-	AllocExtent(c *rdma.Coro, size uint32) (memory.Addr, error)
-	// FreeExtent gives an extent back that nobody has seen.
-	FreeExtent(a memory.Addr, size uint32) error
+	NewExtent(c *rdma.Coro, size uint32) (memory.Extent, error)
+	// FreeExtent gives an extent back that no client has seen; done is false if it was given back before.
+	FreeExtent(x memory.Extent) (done bool, err error)
+	// ExtentAt is the extent that is allocated at an address now.
+	ExtentAt(a memory.Addr) memory.Extent
 }
 
 // Index is a handle on a RACE index. All threads of a process share one: it

@@ -15,14 +15,15 @@ func Create(c *rdma.Coro, s Space, table uint16, o Options) (memory.Addr, *Index
 
 // writeDirectory writes the root and the directory of a new index, on all copies. It allocates the
 // parts, and notes in d where they are.
-func (ix *Index) writeDirectory(c *rdma.Coro, sc *scratch, d *directory) error {
+func (b *builder) writeDirectory(d *directory) error {
+	ix, c, sc := b.ix, b.c, b.s
 	for k := uint8(rootBits); k < d.depth; k++ {
-		a, err := ix.space.AllocExtent(c, partSize(k))
+		x, err := ix.space.NewExtent(c, partSize(k))
 		if err != nil {
 			return noExtent("a part of the directory", ix.geo.Table, err)
 		}
-		d.parts[k] = a
-		if err := ix.writePart(c, sc, a, k, d.entries[1<<k:2<<k]); err != nil {
+		d.parts[k], b.extents = x.Addr, append(b.extents, x)
+		if err := ix.writePart(c, sc, x.Addr, k, d.entries[1<<k:2<<k]); err != nil {
 			return err
 		}
 	}

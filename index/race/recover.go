@@ -479,6 +479,7 @@ func (r *recovery) disown(lock memory.Addr) error {
 
 func (r *recovery) finish(sp *split) error {
 	ix, c := r.ix, r.c
+	made := ix.space.ExtentAt(sp.to) // before the verbs that say whether it is in use still
 	if err := sp.lockDirectory(); err != nil {
 		return err
 	}
@@ -502,7 +503,8 @@ func (r *recovery) finish(sp *split) error {
 		if err := r.disown(sp.to + tableLockOff); err != nil {
 			return err
 		}
-		if err := firstOf(ix.space.FreeExtent(sp.to, ix.size), r.unmark(sp.from)); err != nil {
+		_, err := ix.space.FreeExtent(made)
+		if err := firstOf(err, r.unmark(sp.from)); err != nil {
 			return err
 		}
 		return sp.unlock(sp.from + tableLockOff)

@@ -85,9 +85,9 @@ type split struct {
 	// dead tells whose inserts are undone; nil: it is not known of anybody.
 	dead func(owner uint64) bool
 	// doubles: the directory has to be doubled, into a part that there is not yet. The part is an
-	// extent for it, 0: none.
+	// extent for it, at address 0: none.
 	doubles bool
-	part    memory.Addr
+	part    memory.Extent
 }
 
 // bit is what the hashes of the keys that move have and the others have not.
@@ -125,19 +125,20 @@ func (p *split) prepare() (named bool, err error) {
 	if p.depth >= ix.geo.MaxDepth {
 		return false, ix.deepest()
 	}
-	to, err := ix.space.AllocExtent(p.c, ix.size)
+	made, err := ix.space.NewExtent(p.c, ix.size)
 	if err != nil {
 		return false, noExtent("a sub-table", ix.geo.Table, err)
 	}
+	to := made.Addr
 	p.to = to
 	if p.doubles { // before anybody has seen anything of the split
-		if p.part, err = ix.space.AllocExtent(p.c, partSize(p.depth)); err != nil {
-			return false, firstOf(noExtent("a part of the directory", ix.geo.Table, err), ix.giveBack(p.c, to, ix.size))
+		if p.part, err = ix.space.NewExtent(p.c, partSize(p.depth)); err != nil {
+			return false, firstOf(noExtent("a part of the directory", ix.geo.Table, err), ix.giveBack(p.c, made))
 		}
 	}
 	err = ix.format(p.c, p.s, Birth{Geometry: ix.geo, Suffix: p.suffix | p.bit(), Depth: p.depth + 1, Parent: p.from, Root: ix.root}, to, ix.lockWord(p.c))
 	if err != nil {
-		return false, firstOf(err, ix.giveBack(p.c, to, ix.size))
+		return false, firstOf(err, ix.giveBack(p.c, made))
 	}
 	p.held = append(p.held, to+tableLockOff)
 	if named, err := p.name(to); err != nil {
@@ -145,14 +146,14 @@ func (p *split) prepare() (named bool, err error) {
 			return true, err
 		}
 		p.released(to + tableLockOff)
-		return false, firstOf(err, ix.giveBack(p.c, to, ix.size))
+		return false, firstOf(err, ix.giveBack(p.c, made))
 	}
 	if err := p.lockDirectory(); err != nil {
 		// Unlocked, it is nobody's child, whoever should still name it: see recovery.begun.
 		if p.unname(to) != nil || p.unlock(to+tableLockOff) != nil {
 			return true, err
 		}
-		return false, firstOf(err, ix.giveBack(p.c, to, ix.size))
+		return false, firstOf(err, ix.giveBack(p.c, made))
 	}
 	return false, nil
 }
@@ -178,20 +179,21 @@ func (ix *Index) deepest() error {
 // giveBack frees an extent that nobody has come to see, unless a verb of the thread has failed
 // that may still arrive there: then its coordinator is as good as dead, and whoever looks
 // after what that has left frees it.
-func (ix *Index) giveBack(c *rdma.Coro, a memory.Addr, size uint32) error {
+func (ix *Index) giveBack(c *rdma.Coro, x memory.Extent) error {
 	if c.Thread().Uncertain() {
 		return nil
 	}
-	return ix.space.FreeExtent(a, size)
+	_, err := ix.space.FreeExtent(x)
+	return err
 }
 
 // giveBackPart frees the extent for a part of the directory that was not used.
 func (p *split) giveBackPart() error {
-	a := p.part
-	if p.part = 0; a == 0 {
+	x := p.part
+	if p.part = (memory.Extent{}); x.Addr == 0 {
 		return nil
 	}
-	return p.ix.giveBack(p.c, a, partSize(p.depth))
+	return p.ix.giveBack(p.c, x)
 }
 
 // unname takes back what name has noted.
@@ -431,7 +433,7 @@ func (p *split) placePart(v *memory.View, d *directory, entries []Entry) error {
 	k := d.depth - 1
 	at := d.parts[k]
 	if at == 0 {
-		at = p.part
+		at = p.part.Addr
 	}
 	if at == 0 {
 		return p.ix.corrupt(p.ix.root+partWord(k), "part %d of the directory was there, and is not any more", k)
@@ -439,7 +441,7 @@ func (p *split) placePart(v *memory.View, d *directory, entries []Entry) error {
 	if err := p.ix.writePart(p.c, p.s, at, k, entries); err != nil || d.parts[k] != 0 {
 		return err
 	}
-	p.part = 0 // from now on the root may name it
+	p.part = memory.Extent{} // from now on the root may name it
 	ok, err := p.ix.one(p.c, p.s, v, p.ix.root+partWord(k), 0, uint64(at))
 	if err == nil && !ok {
 		err = p.ix.corrupt(p.ix.root+partWord(k), "%#x is part %d of the directory, which has no such part under its lock", p.s.steps[0].prior, k)

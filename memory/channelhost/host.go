@@ -160,21 +160,39 @@ func (h *host) Declare(c *rdma.Coro, name string, spec channel.Spec) (channel.Pl
 			return x.Place, err
 		}
 	}
-	a, err := h.alloc(c, spec.Bytes)
+	var place channel.Place
+	var err error
+	for tries := 0; ; tries++ {
+		place, err = h.make(c, name, spec)
+		if !errors.Is(err, memory.ErrExtentGone) || tries == maxTries {
+			break
+		}
+	}
+	if h.space.ExtentsDue(c.Thread().Now()) { // the extent was not needed
+		if later := h.settle(c); err == nil {
+			err = later // else the next NewExtent does it
+		}
+	}
 	if err != nil {
 		return channel.Place{}, err
 	}
-	var place channel.Place
-	var taken bool // by another process: the extent is not needed
-	change := func(l *memory.Layout) error {
-		place, taken = channel.Place{}, false
+	return place, h.Refresh(c)
+}
+
+// make makes an object that the catalog does not have, unless another process was first.
+func (h *host) make(c *rdma.Coro, name string, spec channel.Spec) (place channel.Place, err error) {
+	extent, err := h.alloc(c, spec.Bytes)
+	if err != nil {
+		return place, err
+	}
+	err = h.space.ReserveExtent(extent, func(l *memory.Layout, _ uint32) error {
 		if r := l.Reservation(prefix + name); r != nil {
 			x, ok, err := found(l, r, name, spec)
 			if err != nil {
 				return err
 			}
-			if ok {
-				place, taken = x.Place, true
+			if ok { // another process was first; or the answer to the attempt before was lost
+				place = x.Place
 				return nil
 			}
 			l.Discard(r.Name)
@@ -187,7 +205,7 @@ func (h *host) Declare(c *rdma.Coro, name string, spec channel.Spec) (channel.Pl
 			return err
 		}
 		x.Objects++
-		place, err = placeOf(l, a)
+		place, err = placeOf(l, extent.Addr)
 		if err != nil {
 			return err
 		}
@@ -195,25 +213,9 @@ func (h *host) Declare(c *rdma.Coro, name string, spec channel.Spec) (channel.Pl
 		if err := reserve(l, memory.Reservation{Name: hostName}, x); err != nil {
 			return err
 		}
-		return reserve(l, memory.Reservation{Name: prefix + name, Addr: a, Size: spec.Bytes}, object{spec, place})
-	}
-	var refused error
-	err = h.space.ChangeReserved(func(l *memory.Layout, _ uint32) error {
-		refused = change(l)
-		return refused
+		return reserve(l, memory.Reservation{Name: prefix + name, Addr: extent.Addr, Size: spec.Bytes}, object{spec, place})
 	})
-	if err != nil {
-		if refused != nil { // the catalog has no other answer on its way
-			err = errors.Join(err, h.free(c, a, spec.Bytes))
-		}
-		return channel.Place{}, err
-	}
-	if taken {
-		if err := h.free(c, a, spec.Bytes); err != nil {
-			return channel.Place{}, err
-		}
-	}
-	return place, h.Refresh(c)
+	return place, err
 }
 
 // found is the object that the catalog has; ok: it is where it was when it was made. A *channel.SpecError: it is another one.
@@ -245,33 +247,25 @@ func placeOf(l *memory.Layout, a memory.Addr) (channel.Place, error) {
 	return channel.Place{Blade: r.Blade, Off: r.Base + uint64(a.Offset()), Life: l.Blades[r.Blade].Incarnation}, nil
 }
 
-// maxTries bounds how often an extent is asked for while the epoch moves.
+// maxTries bounds how often an extent is asked for while the epoch moves, or others forget what has just been made.
 const maxTries = 64
 
-func (h *host) alloc(c *rdma.Coro, size uint32) (a memory.Addr, err error) {
+func (h *host) alloc(c *rdma.Coro, size uint32) (x memory.Extent, err error) {
 	err = h.repeat(c, func() (err error) {
-		a, err = h.space.AllocExtent(c, size)
+		x, err = h.space.NewExtent(c, size)
 		return err
 	})
 	if errors.Is(err, memory.ErrTooLarge) {
 		err = fmt.Errorf("%w: %w", channel.ErrTooLarge, err)
 	}
-	return a, err
-}
-
-// free gives an extent back that this process has allocated.
-func (h *host) free(c *rdma.Coro, a memory.Addr, size uint32) error {
-	if err := h.space.FreeExtent(a, size); err != nil {
-		return err
-	}
-	return h.settle(c)
+	return x, err
 }
 
 // settle has extents that were given back used again, those that other processes have discarded, too.
 func (h *host) settle(c *rdma.Coro) error {
 	err := h.repeat(c, func() error { return h.space.SettleExtents(c) })
 	if errors.Is(err, rdma.ErrStaleKey) {
-		return nil // the next AllocExtent does it
+		return nil // the next NewExtent does it
 	}
 	return err
 }

@@ -341,11 +341,11 @@ func TestNoSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if _, err = d.Space().AllocExtent(thread.Plain(), d.Space().MaxExtent()); err != nil {
+		if _, err = d.Space().NewExtent(thread.Plain(), d.Space().MaxExtent()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err = d.Space().AllocExtent(thread.Plain(), 1); !errors.Is(err, memory.ErrNoSpace) || !strings.Contains(err.Error(), "raise BladeSize") {
+	if _, err = d.Space().NewExtent(thread.Plain(), 1); !errors.Is(err, memory.ErrNoSpace) || !strings.Contains(err.Error(), "raise BladeSize") {
 		t.Errorf("%v", err)
 	}
 	if _, err := d.Space().CreateTable("t", nil); err != nil {
@@ -361,7 +361,7 @@ func TestNoSpace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = d.Space().AllocExtent(thread.Plain(), 1); err != nil {
+	if _, err = d.Space().NewExtent(thread.Plain(), 1); err != nil {
 		t.Error(err)
 	}
 	if err := thread.Close(); err != nil {
@@ -402,11 +402,11 @@ func TestCloseReleases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := s.AllocExtent(thread.Plain(), 1<<12)
+	x, err := s.NewExtent(thread.Plain(), 1<<12)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.FreeExtent(a, 1<<12); err != nil {
+	if _, err := s.FreeExtent(x); err != nil {
 		t.Fatal(err)
 	}
 	if err := thread.Close(); err != nil {

@@ -43,12 +43,13 @@ func victim(dir string) {
 		die(s.AdvanceEpoch(nil))
 		fmt.Println("epoch", s.View().Epoch)
 		if i < 20 {
-			a, err := s.AllocExtent(c, 10_000)
+			x, err := s.NewExtent(c, 10_000)
 			die(err)
-			fmt.Println("extent", uint64(a))
+			fmt.Println("extent", uint64(x.Addr))
 			if i%2 == 0 {
-				fmt.Println("freeing", uint64(a))
-				die(s.FreeExtent(a, 10_000))
+				fmt.Println("freeing", uint64(x.Addr))
+				_, err = s.FreeExtent(x)
+				die(err)
 			}
 		}
 		x, err := s.NewCoordinator()
@@ -162,7 +163,7 @@ func TestKill(t *testing.T) {
 		}
 		clear(coordinators)
 		for _, e := range d.Space().Extents() {
-			if err := d.Space().FreeExtent(e.Addr, e.Size); err != nil {
+			if _, err := d.Space().FreeExtent(e); err != nil {
 				t.Error(err)
 			}
 		}

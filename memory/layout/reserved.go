@@ -13,12 +13,12 @@ import (
 //
 //	Space.ChangeReserved                     changes them in one step of the catalog
 //	Space.AdvanceEpoch                       the same, and moves the epoch in that step
-//	AllocExtent, then a reservation          a crash in between leaves an extent that nothing leads to
+//	NewExtent, then Space.ReserveExtent      a crash in between leaves an extent that nothing leads to
 //	Layout.Discard                           the owner of the segment gives the extent back when it wants room, or in SettleExtents
 type Reservation struct {
 	Name string
 	Addr Addr   // of the extent
-	Size uint32 // in bytes, as AllocExtent was asked; 0: there is no extent
+	Size uint32 // in bytes, as NewExtent was asked; 0: there is no extent
 	Text []byte
 	// Lost: the segment has had another primary since the reservation was made. It stays lost if the primary comes back.
 	Lost bool

@@ -265,7 +265,7 @@ func splitting(t *testing.T, c config) *stops {
 		return nil
 	})
 	keys = append(keys, k(numbered(n)))
-	// Memory of a sub-table that nobody has come to see stays allocated (see memory.AllocExtent),
+	// Memory of a sub-table that nobody has come to see stays allocated (see memory.NewExtent),
 	// and its word need not be on all copies.
 	w.pardon = func(f verify.Finding) bool {
 		words := f.Kind == verify.KindReplica && w.space.Layout().Segments[f.Addr.Segment()].Kind == memory.KindIndex &&

@@ -66,9 +66,9 @@ func newWorld(t testing.TB, c config, load func(s *client) error) *world {
 	w.open()
 	w.createTable()
 	for range c.ahead {
-		a, err := w.space.AllocExtent(w.ctl.Plain(), 1)
+		x, err := w.space.NewExtent(w.ctl.Plain(), 1)
 		if err == nil {
-			err = w.space.FreeExtent(a, 1)
+			_, err = w.space.FreeExtent(x)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -21,9 +21,7 @@ func FreeExtents(c *rdma.Coro, o Options) (int, error) {
 	if err := o.Space.LevelExtents(c); err != nil {
 		return 0, err
 	}
-	return freeExtents(c, o, o.Space.Extents(), used, generation, func(x memory.Extent) (bool, error) {
-		return true, o.Space.FreeExtent(x.Addr, x.Size)
-	})
+	return freeExtents(c, o, o.Space.Extents(), used, generation)
 }
 
 // FreeDeadExtents is FreeExtents beside transactions, in segments of this process: of what coordinators have
@@ -49,7 +47,7 @@ func FreeDeadExtents(c *rdma.Coro, o Options) (int, error) {
 			return 0, nil // somebody else has died: what he has left in an index comes first
 		}
 	}
-	return freeExtents(c, o, dead, used, generation, o.Space.FreeDead)
+	return freeExtents(c, o, dead, used, generation)
 }
 
 // reached returns the extents that the indexes consist of, and those that are reserved; nil: there is one which does
@@ -93,13 +91,13 @@ func reached(c *rdma.Coro, o Options) (map[memory.Addr]bool, error) {
 }
 
 // freeExtents frees those of a list that are not used.
-func freeExtents(c *rdma.Coro, o Options, list []memory.Extent, used map[memory.Addr]bool, generation uint64, free func(memory.Extent) (bool, error)) (int, error) {
+func freeExtents(c *rdma.Coro, o Options, list []memory.Extent, used map[memory.Addr]bool, generation uint64) (int, error) {
 	n := 0
 	for _, x := range list {
 		if used[x.Addr] {
 			continue
 		}
-		switch done, err := free(x); {
+		switch done, err := o.Space.FreeExtent(x); {
 		case err != nil:
 			return n, fmt.Errorf("recovery: %w", err)
 		case done:

@@ -21,19 +21,19 @@ func TestDeadExtentsTwice(t *testing.T) {
 			ours, tx := w.session()
 			w.sure(ours, tx, put("a", "1"))
 			victim, _ := w.session()
-			lost, err := w.space.AllocExtent(victim.Thread().Plain(), size)
+			lost, err := w.space.NewExtent(victim.Thread().Plain(), size)
 			must(t, err)
 			w.decideUntil(victim.Coordinator(), -1)
 			w.sweep()
 			n, freed := 0, 0
-			var mine memory.Addr
+			var mine memory.Extent
 			w.stop = stop{left: -1, at: func() {
 				if n++; n == k+1 {
 					w.stop.at = nil
 					freed, err = recovery.FreeDeadExtents(tx.Coro(), ours.Recovery())
 					must(t, err)
-					for i := 0; taken && mine != lost && i < 6; i++ { // on one blade after the other
-						mine, err = w.space.AllocExtent(ours.Thread().Plain(), size)
+					for i := 0; taken && mine.Addr != lost.Addr && i < 6; i++ { // on one blade after the other
+						mine, err = w.space.NewExtent(ours.Thread().Plain(), size)
 						must(t, err)
 					}
 				}
@@ -47,11 +47,11 @@ func TestDeadExtentsTwice(t *testing.T) {
 			if freed+again != 1 {
 				t.Errorf("before verb %d: one has freed %d extents, the other %d", k, freed, again)
 			}
-			if mine == lost {
+			if mine.Addr == lost.Addr {
 				inPlace++
 			}
-			is := slices.ContainsFunc(w.space.Extents(), func(x memory.Extent) bool { return x.Addr == lost })
-			if is != (mine == lost) {
+			is := slices.ContainsFunc(w.space.Extents(), func(x memory.Extent) bool { return x.Addr == lost.Addr })
+			if is != (mine.Addr == lost.Addr) {
 				t.Errorf("before verb %d: the extent at %v is allocated: %v, and somebody has made one at %v", k, lost, is, mine)
 			}
 		}
@@ -68,11 +68,11 @@ func TestReservedExtents(t *testing.T) {
 	w.sure(ours, tx, put("a", "1"))
 	victim, _ := w.session()
 	for _, name := range []string{"kept", ""} {
-		a, err := w.space.AllocExtent(victim.Thread().Plain(), 1000)
+		x, err := w.space.NewExtent(victim.Thread().Plain(), 1000)
 		must(t, err)
 		if name != "" {
 			must(t, w.space.ChangeReserved(func(l *memory.Layout, _ uint32) error {
-				l.Reserve(memory.Reservation{Name: name, Addr: a, Size: 1000})
+				l.Reserve(memory.Reservation{Name: name, Addr: x.Addr, Size: 1000})
 				return nil
 			}))
 		}

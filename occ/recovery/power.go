@@ -182,7 +182,7 @@ func (p *power) rebuild(c *rdma.Coro) error {
 		}
 	}
 	for _, x := range s.Extents() {
-		if err := s.FreeExtent(x.Addr, x.Size); err != nil {
+		if _, err := s.FreeExtent(x); err != nil {
 			return fmt.Errorf("recovery: %w", err)
 		}
 	}
