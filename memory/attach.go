@@ -317,13 +317,9 @@ func (s *replicas) move(l *Layout, granted *error, then func()) error {
 		return err
 	}
 	s.layout, s.moved = l, l.Epoch
-	for i := range l.Segments {
-		p := &l.Segments[i].Placement
-		s.occupy(p.Replicas[:p.Written()])
-	}
-	for b := range l.Blades {
-		if l.Blades[b].State == BladeDown {
-			delete(s.clean, rdma.BladeID(b)) // who knows what is there when it comes back
+	for b := range s.scrubbed {
+		if l.Blades[b].State == BladeUp {
+			delete(s.scrubbed, b)
 		}
 	}
 	if bereft {

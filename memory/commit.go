@@ -420,7 +420,11 @@ func (s *Space) replace(l *Layout, rev Revision) {
 		s.derive()
 		return
 	}
-	s.clean = nil // other processes may have used such places, and lost them again
+	for b := range s.scrubbed {
+		if skipped || l.Blades[b].State == BladeUp { // another process may have had it up meanwhile
+			delete(s.scrubbed, b)
+		}
+	}
 	s.skipped = s.skipped || skipped
 	s.register()
 }

@@ -272,6 +272,8 @@ type cat struct {
 	stop *stop
 	// awaited, if not nil, is called when the catalog is asked for its revision.
 	awaited func()
+	// applying, if not nil, is called before a change.
+	applying func()
 	// fail makes Apply fail; when also lie is set, after having made the change.
 	fail, lie bool
 	// deaf makes Load fail.
@@ -300,6 +302,9 @@ func (c *cat) arrive() {
 func (c *cat) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
 	if !c.stop.step() {
 		return 0, errStopped
+	}
+	if c.applying != nil {
+		c.applying()
 	}
 	c.arrive()
 	if !c.fail {

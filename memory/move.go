@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -33,10 +34,8 @@ import (
 //     the blades of the copies, and to others that stay. Those of before have been decided by a claim of all
 //     coordinators, which the caller makes between the last Settle and Retire.
 //
-// A place that was given up on a blade that is up is cleared before it is used again: Reclaim. Between Settle and that, no other process
-// can take it, since places that are cleared are known to the process that has cleared them, and another one's change of
-// the epoch makes it forget them. A process that has lost the right to copy, and does not know, clears nothing: the
-// next one makes an epoch before it clears.
+// A place that was given up on a blade that is up is dirty. It is cleared before it is used again, by the process that has the right to
+// copy: Reclaim. The catalog says which places are clean.
 
 // Drain marks a blade as leaving, in a new epoch, and begins copies of what it has on others. The place of one that is down is vacant
 // then. ErrLayout: fewer than f+1 blades would stay. ErrNoSpace: the others have no room for what it has. Nothing has changed
@@ -70,7 +69,7 @@ func (s *replicas) Drain(b rdma.BladeID) error {
 		free := 0
 		for o := range l.Blades {
 			if l.Stays(o) {
-				free += int(l.Slots(rdma.BladeID(o))-l.Blades[o].Used) + len(s.clean[rdma.BladeID(o)])
+				free += l.Vacancies(rdma.BladeID(o))
 			}
 		}
 		if need := l.Held(b); need > free {
@@ -212,7 +211,7 @@ func (s *replicas) superfluous(l *Layout, p *Placement, copies []int) int {
 			return -1
 		}
 		for b := range l.Blades { // its place in the list is needed for another one
-			if l.Stays(b) && s.vacant(l, b) && !p.On(rdma.BladeID(b)) {
+			if l.Stays(b) && l.Vacancies(rdma.BladeID(b)) > 0 && !p.On(rdma.BladeID(b)) {
 				return 0
 			}
 		}
@@ -289,8 +288,15 @@ func (s *store) Retire(b rdma.BladeID) func(*Layout) error {
 	}
 }
 
-// Reclaim clears one place of a blade that is up which a segment has had and left, so that it can be used again, and
-// reports whether there may be more. In a shared database the caller has the right of MendCopies. It may make a new epoch before.
+// Reclaim clears one place of a blade that is up which is dirty, notes in the catalog that it is clean, so that any process can use
+// it, and reports whether there may be more. In a shared database the caller has the right of MendCopies. It may make a new epoch before.
+//
+// The place is cleared with a key of an epoch that this process has made, and counts as clean only if that is the epoch still:
+//
+//	sessions that wrote to the copy       their keys have ended with the epoch in which the copy was dropped, or a later one
+//	a process that had the right before   had keys of an epoch before this one
+//	this process loses the right          by a new epoch: it can clear nothing more
+//	the WRITE of a zero is late           it has failed, so the next attempt makes an epoch before
 func (s *replicas) Reclaim(c *rdma.Coro) (more bool, err error) {
 	if err := s.EndKeys(); err != nil { // sessions of before the epoch may write to such places
 		return false, err
@@ -300,23 +306,52 @@ func (s *replicas) Reclaim(c *rdma.Coro) (more bool, err error) {
 		s.mu.Unlock()
 		return false, err
 	}
-	at := slices.IndexFunc(s.layout.Blades, func(b Blade) bool { return b.State == BladeUp && !b.Leaving })
-	for ; at >= 0 && at < len(s.layout.Blades); at++ {
-		if s.layout.Stays(at) && len(s.dirty(rdma.BladeID(at))) > 0 {
-			break
-		}
-	}
-	found := at >= 0 && at < len(s.layout.Blades)
-	mine := s.moved == s.layout.Epoch && !s.beginning() && !s.unrevoked.Load()
+	b, base, found := s.dirtyPlace()
+	mine := s.moved == s.layout.Epoch && s.unsure != s.layout.Epoch && !s.beginning() && !s.unrevoked.Load()
 	v := s.View()
 	s.mu.Unlock()
 	switch {
 	case !found:
 		return false, nil
-	case !mine: // a process that had the right before may be clearing what another one has taken since
+	case !mine:
 		return true, s.AdvanceEpoch(nil)
 	}
-	b := rdma.BladeID(at)
-	_, err = s.scrub(c, b, v.Key(b), func() bool { return s.moved == s.layout.Epoch })
-	return err == nil, err
+	if err := s.clear(c, b, v.Key(b), base); err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.unsure = v.Epoch
+		return false, err
+	}
+	var batch rdma.Batch
+	if err := c.Fence(rdma.FenceThread, 0, &batch); err != nil {
+		return false, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: "clearing a place"}
+	}
+	return true, s.update(func() error {
+		if err := s.writable(); err != nil {
+			return err
+		}
+		if s.layout.Epoch != v.Epoch || !slices.Contains(s.layout.Dirty(b), base) {
+			return nil
+		}
+		x := s.layout.Blades[b]
+		x.Clean = x.Clean.With(s.layout.Place(base))
+		if err := s.commit(layout.EntryOfBlade(b, x)); err != nil {
+			return err
+		}
+		s.layout.Blades[b] = x
+		return nil
+	})
+}
+
+// dirtyPlace finds a place that is dirty, on a blade that stays. The caller holds the lock.
+func (s *replicas) dirtyPlace() (b rdma.BladeID, base uint64, found bool) {
+	for i := range s.layout.Blades {
+		if !s.layout.Stays(i) {
+			continue
+		}
+		if dirty := s.dirty(rdma.BladeID(i)); len(dirty) > 0 {
+			return rdma.BladeID(i), dirty[0], true
+		}
+	}
+	return 0, 0, false
 }

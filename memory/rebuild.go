@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -82,7 +81,7 @@ func (s *replicas) CanBuild() int {
 		}
 		p := &l.Segments[id].Placement
 		for b := range l.Blades {
-			if l.Stays(b) && s.vacant(l, b) && !p.On(rdma.BladeID(b)) {
+			if l.Stays(b) && l.Vacancies(rdma.BladeID(b)) > 0 && !p.On(rdma.BladeID(b)) {
 				n++
 				break
 			}
@@ -96,27 +95,17 @@ func (s *replicas) CanBuild() int {
 type builder struct {
 	s     *replicas
 	l     *Layout
-	load  []int      // by blade: segments
-	clean [][]uint64 // by blade: Space.clean without what is taken
+	load  []int // by blade: segments
 	begun int
 	full  error // a blade has no memory for what it has room for
 }
 
 func (s *replicas) newBuilder(l *Layout) *builder {
-	x := &builder{s: s, l: l, load: make([]int, len(l.Blades)), clean: make([][]uint64, len(l.Blades))}
-	taken := map[Replica]bool{}
+	x := &builder{s: s, l: l, load: make([]int, len(l.Blades))}
 	for i := range l.Segments {
 		p := &l.Segments[i].Placement
 		for _, r := range p.Replicas[:p.Written()] {
 			x.load[r.Blade]++
-			taken[r] = true
-		}
-	}
-	for b := range x.clean {
-		for _, base := range s.clean[rdma.BladeID(b)] {
-			if !taken[Replica{Blade: rdma.BladeID(b), Base: base}] {
-				x.clean[b] = append(x.clean[b], base)
-			}
 		}
 	}
 	return x
@@ -124,17 +113,14 @@ func (s *replicas) newBuilder(l *Layout) *builder {
 
 // fits reports whether a copy of a segment can be on a blade.
 func (x *builder) fits(p *Placement, b int) bool {
-	return x.l.Stays(b) && (len(x.clean[b]) > 0 || x.l.Blades[b].Used < x.l.Slots(rdma.BladeID(b))) && !p.On(rdma.BladeID(b))
+	return x.l.Stays(b) && x.l.Vacancies(rdma.BladeID(b)) > 0 && !p.On(rdma.BladeID(b))
 }
 
 // begin begins a copy of a segment on a blade that it fits, in the place of one that is given up; -1: of none.
 func (x *builder) begin(id SegmentID, b, instead int) bool {
 	l, p := x.l, &x.l.Segments[id].Placement
-	r := Replica{Blade: rdma.BladeID(b), Base: l.Base(l.Blades[b].Used)}
-	n := len(x.clean[b])
-	if n > 0 {
-		r.Base = x.clean[b][n-1]
-	}
+	base, _ := l.Vacancy(rdma.BladeID(b))
+	r := Replica{Blade: rdma.BladeID(b), Base: base}
 	if err := x.s.provision(r.Blade, r.Base, uint64(l.Backed(id))); err != nil {
 		if errors.Is(err, rdma.ErrNoMemory) {
 			x.full = &BladeError{Blade: r.Blade, Name: x.s.opts.bladeName(r.Blade), Err: err, What: "providing memory for a copy"}
@@ -142,11 +128,7 @@ func (x *builder) begin(id SegmentID, b, instead int) bool {
 		x.load[b] = 1 << 30 // the disk is full, or it has died too: rather another one
 		return false
 	}
-	if n > 0 {
-		x.clean[b] = x.clean[b][:n-1]
-	} else {
-		l.Blades[b].Used++
-	}
+	l.Take(r)
 	if instead >= 0 {
 		p.Remove(instead)
 	}
@@ -213,72 +195,47 @@ func (s *replicas) finishIn(epoch Epoch, failures uint64, ids []SegmentID) (n in
 	return n, err
 }
 
-// Redundancy counts copies.
+// Redundancy counts copies, and places that are dirty.
 func (s *replicas) Redundancy() Redundancy {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.layout.Redundancy()
-	for _, b := range r.Down {
-		r.Dirty += len(s.dirty(b))
+	for b := range s.layout.Blades {
+		if !s.layout.Blades[b].Leaving {
+			r.Dirty += len(s.dirty(rdma.BladeID(b)))
+		}
 	}
 	return r
 }
 
-// dirty lists the places of a blade that a segment has had and lost, and that have
-// not been cleared since. The caller holds the lock.
+// dirty lists the places of a blade that are still to be cleared. The caller holds the lock.
 func (s *replicas) dirty(b rdma.BladeID) []uint64 {
-	l := s.layout
-	taken := map[uint64]bool{}
-	for i := range l.Segments {
-		p := &l.Segments[i].Placement
-		for _, r := range p.Replicas[:p.Written()] {
-			if r.Blade == b {
-				taken[r.Base] = true
-			}
-		}
-	}
-	for _, base := range s.clean[b] {
-		taken[base] = true
-	}
-	var out []uint64
-	for i := range l.Blades[b].Used {
-		if base := l.Base(i); !taken[base] {
-			out = append(out, base)
-		}
-	}
-	return out
+	x, ok := s.scrubbed[b]
+	return slices.DeleteFunc(s.layout.Dirty(b), func(base uint64) bool { return ok && x.places.Has(s.layout.Place(base)) })
 }
 
-// Scrub clears one place of a blade that a segment has had and lost, so that it can
-// be used again, and reports whether there may be more. key opens the blade.
-func (s *replicas) Scrub(c *rdma.Coro, b rdma.BladeID, key rdma.Key) (more bool, err error) {
-	return s.scrub(c, b, key, func() bool { return true })
-}
-
-// scrub is Scrub, after which valid is asked, under the lock, whether the place is still the caller's.
-func (s *replicas) scrub(c *rdma.Coro, b rdma.BladeID, key rdma.Key, valid func() bool) (more bool, err error) {
+// scrub clears one place of a blade that is down, and reports whether there may be more. key, which no other process has, opens the
+// blade in its incarnation.
+func (s *replicas) scrub(c *rdma.Coro, b rdma.BladeID, incarnation uint64, key rdma.Key) (more bool, err error) {
 	s.mu.Lock()
-	if err := s.writable(); err != nil {
-		s.mu.Unlock()
+	if s.scrubbed[b].incarnation != incarnation { // anything may be there by now
+		delete(s.scrubbed, b)
+	}
+	err, dirty := s.writable(), s.dirty(b)
+	s.mu.Unlock()
+	if err != nil || len(dirty) == 0 {
 		return false, err
 	}
-	dirty := s.dirty(b)
-	s.mu.Unlock()
-	if len(dirty) == 0 {
-		return false, nil
-	}
-	base := dirty[0]
-	if err := s.clear(c, b, key, base); err != nil {
+	if err := s.clear(c, b, key, dirty[0]); err != nil {
 		return false, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.clean == nil {
-		s.clean = map[rdma.BladeID][]uint64{}
+	if s.scrubbed == nil {
+		s.scrubbed = map[rdma.BladeID]scrubbed{}
 	}
-	if valid() && slices.Contains(s.dirty(b), base) { // nobody else has been at it
-		s.clean[b] = append(s.clean[b], base)
-		slices.SortFunc(s.clean[b], func(x, y uint64) int { return cmp.Compare(y, x) }) // the first place is taken first
+	if s.layout.Blades[b].State == BladeDown {
+		s.scrubbed[b] = scrubbed{incarnation, s.scrubbed[b].places.With(s.layout.Place(dirty[0]))}
 	}
 	return len(dirty) > 1, nil
 }
@@ -321,6 +278,10 @@ func (s *replicas) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error
 	if err != nil {
 		return err
 	}
+	key, err := s.ownKey(b)
+	if err != nil || key == 0 {
+		return err
+	}
 	s.mu.Lock()
 	fresh := s.layout.Blades[b].Size == 0 // its place was vacant
 	was := &Layout{Geometry: s.layout.Geometry, Blades: []Blade{{Size: info.Size}}}
@@ -329,7 +290,7 @@ func (s *replicas) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error
 		if enough != nil && enough() {
 			return nil
 		}
-		if err := s.clear(c, b, info.Key, was.Base(i)); err != nil {
+		if err := s.clear(c, b, key, was.Base(i)); err != nil {
 			return err
 		}
 	}
@@ -337,7 +298,7 @@ func (s *replicas) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error
 		if enough != nil && enough() {
 			return nil
 		}
-		if more, err = s.Scrub(c, b, info.Key); err != nil {
+		if more, err = s.scrub(c, b, info.Incarnation, key); err != nil {
 			return err
 		}
 	}
@@ -346,15 +307,12 @@ func (s *replicas) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error
 		return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: "clearing its memory"}
 	}
 	return s.AdvanceEpoch(func(l *Layout) error {
-		if l.Blades[b].State == BladeUp || l.Blades[b].Leaving {
-			return errUnchanged
+		if l.Blades[b].State == BladeUp || l.Blades[b].Leaving || len(s.dirty(b)) > 0 {
+			return errUnchanged // another process has taken it in, and perhaps lost it again
 		}
 		l.Blades[b].State = BladeUp
 		l.Blades[b].Incarnation = info.Incarnation // it gets a key if it is in that one still
-		if !l.Occupied(b) {                        // all places have been cleared: they count as never taken, for all processes
-			l.Blades[b].Used = 0
-			delete(s.clean, b)
-		}
+		l.Blades[b].Used = 0                       // all places have been cleared: they count as never taken
 		if l.Blades[b].Size == 0 {
 			l.Blades[b].Size = info.Size
 		}
@@ -364,6 +322,30 @@ func (s *replicas) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error
 		_, _ = s.buildMissing(l) // what cannot be begun now is tried again: Build
 		return nil
 	})
+}
+
+// ownKey has a blade that is down open by a key alone that no other process has, and returns it; 0: the blade is up by now. What was down
+// is cleared with that. Sessions that have not learnt yet that the blade was lost may write to it with older keys. And if another process
+// takes the blade in, it ends this one before the blade is used: it has been granted a later key, or this process finds the
+// blade up, since it looks after it was granted its own.
+func (s *store) ownKey(b rdma.BladeID) (rdma.Key, error) {
+	key, err := s.fabric.Grant(b)
+	if err != nil {
+		return 0, s.keyError(b, err, "granting an access key, to clear its memory")
+	}
+	if err := s.Follow(); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	down := s.layout.Blades[b].State == BladeDown
+	s.mu.Unlock()
+	if !down {
+		return 0, nil
+	}
+	if err := s.fabric.Revoke(b, key); err != nil {
+		return 0, s.keyError(b, err, "ending the access keys of before, to clear its memory")
+	}
+	return key, nil
 }
 
 // greet connects to a blade that was down, looks whose it is, and writes its header. blank: it had none.
@@ -434,19 +416,16 @@ func (s *replicas) addLogs(l *Layout, b rdma.BladeID) error {
 			has[seg.Row] = true
 		}
 	}
-	clean := slices.Clone(s.clean[b])
 	for row := range l.LogRows() {
 		if has[row] {
 			continue
 		}
-		r := Replica{Blade: b, Base: l.Base(l.Blades[b].Used)}
-		if n := len(clean); n > 0 {
-			r.Base, clean = clean[n-1], clean[:n-1]
-		} else if l.Blades[b].Used < l.Slots(b) {
-			l.Blades[b].Used++
-		} else {
+		base, ok := l.Vacancy(b)
+		if !ok {
 			return s.noSpace(logsOf, 1, nil)
 		}
+		r := Replica{Blade: b, Base: base}
+		l.Take(r)
 		p := Placement{N: 1, Replicas: [MaxReplicas]Replica{r}}
 		id, again := lost[row]
 		if !again {

@@ -16,7 +16,11 @@ import (
 func (s *replicas) place(kind SegmentKind, class Class, copies, blade int, what string) (Placement, error) {
 	l := s.layout
 	room := func(b int) bool {
-		return (l.Stays(b) || kind == KindLog && l.Blades[b].State == BladeUp) && s.vacant(l, b)
+		return (l.Stays(b) || kind == KindLog && l.Blades[b].State == BladeUp) && l.Vacancies(rdma.BladeID(b)) > 0
+	}
+	vacancy := func(b int) Replica {
+		base, _ := l.Vacancy(rdma.BladeID(b))
+		return Replica{Blade: rdma.BladeID(b), Base: base}
 	}
 	copies = min(copies, max(l.StayingBlades(), 1)) // the others follow when there are blades for them: see rebuild.go
 	var free []int
@@ -38,7 +42,7 @@ func (s *replicas) place(kind SegmentKind, class Class, copies, blade int, what 
 		})
 	}
 	p := Placement{N: uint8(copies)}
-	p.Replicas[0] = Replica{Blade: rdma.BladeID(blade), Base: s.vacancy(l, blade)}
+	p.Replicas[0] = vacancy(blade)
 	ring := func(b int) int { return (b - blade + len(l.Blades)) % len(l.Blades) }
 	slices.SortFunc(free, func(a, b int) int {
 		return cmp.Or(cmp.Compare(l.Blades[a].Used, l.Blades[b].Used), cmp.Compare(ring(a), ring(b)))
@@ -46,7 +50,7 @@ func (s *replicas) place(kind SegmentKind, class Class, copies, blade int, what 
 	i := 1
 	for _, b := range free {
 		if b != blade && i < copies {
-			p.Replicas[i] = Replica{Blade: rdma.BladeID(b), Base: s.vacancy(l, b)}
+			p.Replicas[i] = vacancy(b)
 			i++
 		}
 	}
@@ -69,7 +73,7 @@ func (s *replicas) noSpace(what string, copies int, backing error) *NoSpaceError
 // free is how many bytes a blade has in places for segments that none has. The caller holds the lock.
 func (s *replicas) free(b rdma.BladeID) uint64 {
 	l := s.layout
-	return (uint64(l.Slots(b)-l.Blades[b].Used) + uint64(len(s.clean[b]))) * uint64(l.SegmentSize)
+	return uint64(l.Vacancies(b)) * uint64(l.SegmentSize) //nolint:gosec // it is a number of places
 }
 
 // Room is how much memory a blade has, in bytes.
@@ -95,30 +99,6 @@ func (s *replicas) Room() []Room {
 	return rooms
 }
 
-// vacant reports whether a blade has a place for a segment.
-func (s *replicas) vacant(l *Layout, b int) bool {
-	return len(s.clean[rdma.BladeID(b)]) > 0 || l.Blades[b].Used < l.Slots(rdma.BladeID(b))
-}
-
-// vacancy is where the next segment of a blade goes that has a place for it: one
-// that was used before and has been cleared, or the first that never was.
-func (s *replicas) vacancy(l *Layout, b int) uint64 {
-	if c := s.clean[rdma.BladeID(b)]; len(c) > 0 {
-		return c[len(c)-1]
-	}
-	return l.Base(l.Blades[b].Used)
-}
-
-// occupy notes that places are taken.
-func (s *replicas) occupy(places []Replica) {
-	for _, r := range places {
-		c := s.clean[r.Blade]
-		if i := slices.Index(c, r.Base); i >= 0 {
-			s.clean[r.Blade] = slices.Delete(c, i, i+1)
-		}
-	}
-}
-
 // addSegments gives new segments memory, records them in the catalog in one
 // change, and publishes a view that has them. The memory comes first: a crash in
 // between leaves places that are provisioned, blank and still free. The caller
@@ -129,7 +109,8 @@ func (s *allocation) addSegments(what string, segs ...Segment) (SegmentID, error
 	if len(l.Segments)+len(segs) > MaxSegments {
 		return 0, fmt.Errorf("%w: of segments, of which a database has %d at most", ErrExhausted, MaxSegments)
 	}
-	used := slices.Clone(l.Blades)
+	next := *l
+	next.Blades = slices.Clone(l.Blades)
 	var changes []Entry
 	for i := range segs {
 		if segs[i].Kind != KindLog {
@@ -143,26 +124,23 @@ func (s *allocation) addSegments(what string, segs ...Segment) (SegmentID, error
 			return 0, err
 		}
 		for _, r := range seg.Placement.Replicas[:seg.Placement.N] {
-			if r.Base == l.Base(used[r.Blade].Used) {
-				used[r.Blade].Used++
-			}
+			next.Take(r)
 		}
 		changes = append(changes, layout.EntryOfSegment(first+SegmentID(i), seg))
 	}
-	for b := range used {
-		if used[b] != l.Blades[b] {
-			changes = append(changes, layout.EntryOfBlade(rdma.BladeID(b), used[b]))
+	for b := range next.Blades {
+		if next.Blades[b] != l.Blades[b] {
+			changes = append(changes, layout.EntryOfBlade(rdma.BladeID(b), next.Blades[b]))
 		}
 	}
 	changes = append(changes, l.EntryOfState(len(l.Segments)-1+len(segs), len(l.Tables), len(l.Coordinators)))
 	if err := s.commit(changes...); err != nil {
 		return 0, err
 	}
-	l.Blades = used
+	l.Blades = next.Blades
 	l.Segments = append(l.Segments, segs...)
 	for i := range segs {
 		s.count(&segs[i])
-		s.occupy(segs[i].Placement.Replicas[:segs[i].Placement.N])
 	}
 	s.publish()
 	return first, nil

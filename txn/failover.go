@@ -36,7 +36,6 @@ type failover struct {
 	copying  bool                  // this process has the right to take in blades and to build copies
 	gated    memory.Epoch          // in which it was seen last that transactions wait to be decided
 	gatedAt  int64                 // since when
-	reclaim  bool                  // places that copies have left are to be cleared
 
 	mu      sync.Mutex
 	outages []Outage
@@ -206,9 +205,9 @@ func (db *DB) lookForGaps() {
 	}
 }
 
-// unfinished reports whether blades are missing, or copies, or some are to be moved.
+// unfinished reports whether blades are missing, or copies, or some are to be moved, or places are to be cleared.
 func unfinished(r memory.Redundancy) bool {
-	return len(r.Down) > 0 || r.Missing > 0 || r.Building > 0 || len(r.Leaving) > 0 || r.Moving > 0
+	return r.Dirty > 0 || len(r.Down) > 0 || r.Missing > 0 || r.Building > 0 || len(r.Leaving) > 0 || r.Moving > 0
 }
 
 // awaken has what can wait be done.

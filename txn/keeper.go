@@ -276,7 +276,7 @@ func (db *DB) wholeAgain() {
 	if news {
 		db.opts.Logger.Info("every segment has all of its copies again", zap.Int("segments", r.Segments), zap.Int("built", p.Finished))
 	}
-	if _, unswept := db.space.Unswept(); !unfinished(r) && !f.reclaim && !unswept && !db.space.Loose() {
+	if _, unswept := db.space.Unswept(); !unfinished(r) && !unswept && !db.space.Loose() {
 		db.failover.failure.Store(nil) // whatever it was, it is over
 		if db.failover.copying {
 			db.space.EndMend(memory.MendCopies)

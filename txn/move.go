@@ -166,10 +166,8 @@ func (db *DB) move(c *rdma.Coro) error {
 	n, primaries := s.Unsettled()
 	switch {
 	case n > 0 && !primaries:
-		f.reclaim = true
 		return settled(s.AdvanceEpoch(s.Settle(false)))
 	case n > 0:
-		f.reclaim = true
 		if err := db.interrupt(c, s.Settle(true)); err != nil {
 			return err
 		}
@@ -184,12 +182,11 @@ func (db *DB) move(c *rdma.Coro) error {
 			db.opts.Logger.Info("a blade was drained and takes part no more", zap.Int("blade", int(b)))
 		}
 	}
-	for f.reclaim && !f.ended() {
-		more, err := s.Reclaim(c)
-		if err != nil {
+	for more := true; more && !f.ended(); {
+		var err error
+		if more, err = s.Reclaim(c); err != nil {
 			return err
 		}
-		f.reclaim = more
 		if c.Thread().Now() >= f.lookAt { // transactions wait for the worker where there is no goroutine
 			break
 		}

@@ -103,8 +103,8 @@ type Redundancy struct {
 	// many: see move.go.
 	Leaving []rdma.BladeID
 	Moving  int
-	// Dirty is how many places of the blades that are down are still to be cleared before those are
-	// taken in again. Only a space knows, not a layout.
+	// Dirty is how many places are still to be cleared: on blades that are down, before those are taken in again, and on the others,
+	// before a copy can be there. Only a space knows, not a layout.
 	Dirty int
 }
 

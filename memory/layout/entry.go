@@ -34,6 +34,9 @@ const (
 	// entryVersionLeaving is the version of a blade with Blade.Leaving. A program that does not know of that would place
 	// segments on it, or take it in again.
 	entryVersionLeaving = 3
+	// entryVersionClean is the version of a blade with Blade.Clean: it has a byte for Blade.Leaving, and the set. A program that
+	// does not know of that would take a place and leave it in the set.
+	entryVersionClean = 4
 	// entryVersionDrop is the version of a table that is being dropped, or was: it has Table.State. A
 	// program that does not know of that would use it.
 	entryVersionDrop = 2
@@ -145,7 +148,7 @@ func unseal(e Entry, kind entryKind) ([]byte, error) {
 	if mum.Sum(entrySeed(e.Key), body) != sum {
 		return nil, fmt.Errorf("%w: entry %q does not match its checksum", ErrDamaged, e.Key)
 	}
-	later := (v[1] == entryVersionParts || v[1] == entryVersionOwner) && kind == entrySegment || (v[1] == entryVersionKeys || v[1] == entryVersionLeaving) && kind == entryBlade ||
+	later := (v[1] == entryVersionParts || v[1] == entryVersionOwner) && kind == entrySegment || (v[1] == entryVersionKeys || v[1] == entryVersionLeaving || v[1] == entryVersionClean) && kind == entryBlade ||
 		(v[1] == entryVersionClaim || v[1] == entryVersionTerm || v[1] == entryVersionProcess) && kind == entryCoordinator || v[1] == entryVersionLasts && kind == entryProcess || (v[1] == entryVersionDrop || v[1] == entryVersionOrdered) && kind == entryTable
 	if v[1] != entryVersion && !later {
 		return nil, fmt.Errorf("%w: entry %q has format %d, this program knows %d", ErrFormat, e.Key, v[1], entryVersion)
@@ -258,6 +261,14 @@ func EntryOfBlade(id rdma.BladeID, b Blade) Entry {
 	p = append(p, byte(b.State))
 	p = binary.LittleEndian.AppendUint32(p, uint32(b.Key))
 	p = binary.LittleEndian.AppendUint64(p, b.Incarnation)
+	if b.Clean != "" {
+		p = append(p, 0)
+		if b.Leaving {
+			p[len(p)-1] = 1
+		}
+		p = binary.LittleEndian.AppendUint32(p, uint32(len(b.Clean)))
+		return sealAs(entryVersionClean, KeyOf(prefixBlade, uint32(id)), entryBlade, append(p, b.Clean...))
+	}
 	if b.Leaving {
 		return sealAs(entryVersionLeaving, KeyOf(prefixBlade, uint32(id)), entryBlade, p)
 	}
@@ -269,6 +280,13 @@ func decodeBlade(d *payload) Blade {
 	b.Leaving = d.version == entryVersionLeaving
 	if d.version != entryVersion {
 		b.Key, b.Incarnation = rdma.Key(d.u32()), d.u64()
+	}
+	if d.version == entryVersionClean {
+		leaving := d.u8()
+		b.Leaving = leaving == 1
+		b.Clean = Places(d.take(int(d.u32())))
+		n := len(b.Clean)
+		d.fail = d.fail || leaving > 1 || n == 0 || b.Clean[n-1] == 0
 	}
 	return b
 }

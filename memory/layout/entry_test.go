@@ -35,12 +35,21 @@ func randomLayout(r *rand.Rand) *Layout {
 	for range l.Backups + 1 + r.IntN(3) {
 		l.Blades = append(l.Blades, Blade{Size: HeaderArea + 100<<18, State: BladeState(r.IntN(8) / 7), Key: rdma.Key(r.Uint32N(2) * r.Uint32()), Incarnation: r.Uint64()})
 	}
+	clean := func(b int) { // a place that a segment has left
+		x := &l.Blades[b]
+		if x.State == BladeUp && r.IntN(3) == 0 {
+			x.Clean = x.Clean.With(x.Used)
+			x.Used++
+		}
+		x.Leaving = r.IntN(9) == 0
+	}
 	add := func(s Segment, blades ...int) {
 		s.Backed = uint32(r.IntN(4)) * PartUnit
 		for _, b := range blades {
 			s.Placement.Replicas[s.Placement.N] = Replica{rdma.BladeID(b), l.Base(l.Blades[b].Used)}
 			s.Placement.N++
 			l.Blades[b].Used++
+			clean(b)
 		}
 		l.Segments = append(l.Segments, s)
 	}
@@ -325,37 +334,42 @@ func TestValidateFindsFaults(t *testing.T) {
 		"next coordinator, large": func(l *Layout) { l.NextCoordinator = MaxCoordinators + 1 },
 		"blade overfull":          func(l *Layout) { l.Blades[0].Used = 9 },
 		"blade tiny":              func(l *Layout) { l.Blades[0].Size = 1 },
-		"blade state":             func(l *Layout) { l.Blades[0].State = 7 },
-		"no segment 0":            func(l *Layout) { l.Segments = nil },
-		"segment 0 in use":        func(l *Layout) { l.Segments[0].Kind = KindLog },
-		"kind":                    func(l *Layout) { l.Segments[5].Kind = 9 },
-		"owner":                   func(l *Layout) { l.Segments[5].Owner = 2 },
-		"owner without registry":  func(l *Layout) { l.Shared = true },
-		"no owner":                func(l *Layout) { l.Shared, l.Processes = true, []ProcessEntry{{ID: 2}} },
-		"owner of logs":           func(l *Layout) { share(l, 2); l.Segments[1].Owner = 2 },
-		"processes of one":        func(l *Layout) { l.Processes = []ProcessEntry{{ID: 2}} },
-		"mend of no process":      func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: 1, Process: 3}} },
-		"mend of what":            func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: MendBackup + 1, Process: 2}} },
-		"mend twice":              func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: 1, Process: 2}, {Of: 1, Process: 2}} },
-		"backup without cut":      func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: MendBackup, Process: 2}} },
-		"cut that is not yet":     func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: MendBackup, Process: 2, Cut: 99}} },
-		"cut of an index":         func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: 1, Process: 2, Cut: 1}} },
-		"fault of what":           func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: MendBackup, Process: 2, Cut: 1, Fault: cutFaults}} },
-		"fault of an index":       func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: 1, Process: 2, Fault: CutRoom}} },
-		"process":                 func(l *Layout) { share(l, 3) },
-		"process 0":               func(l *Layout) { share(l, 0) },
-		"processes":               func(l *Layout) { share(l, 2, 1) },
-		"no kind":                 func(l *Layout) { l.Segments[5].Kind = 0 },
-		"class":                   func(l *Layout) { l.Segments[5].Class = NumClasses },
-		"class too large":         func(l *Layout) { l.Segments[5].Class = 60 },
-		"row":                     func(l *Layout) { l.Segments[1].Row = MaxSegments },
-		"log with backup":         func(l *Layout) { l.Segments[1].Placement.N = 2 },
-		"too many copies":         func(l *Layout) { l.Segments[5].Placement.N = 3 },
-		"unknown blade":           func(l *Layout) { l.Segments[5].Placement.Replicas[1].Blade = 3 },
-		"in the header":           func(l *Layout) { l.Segments[5].Placement.Replicas[1].Base = 0 },
-		"between places":          func(l *Layout) { l.Segments[5].Placement.Replicas[1].Base++ },
-		"not handed out":          func(l *Layout) { l.Segments[5].Placement.Replicas[1].Base += 1 << 18 },
-		"same place":              func(l *Layout) { l.Segments[5].Placement.Replicas[1].Base -= 1 << 18 },
+		"clean, and in use":       func(l *Layout) { l.Blades[0].Clean = Places("").With(1) },
+		"clean, never used":       func(l *Layout) { l.Blades[0].Clean = Places("").With(3) },
+		"clean, and down": func(l *Layout) {
+			l.Blades[2].Used, l.Blades[2].State, l.Blades[2].Clean = 2, BladeDown, Places("").With(1)
+		},
+		"blade state":            func(l *Layout) { l.Blades[0].State = 7 },
+		"no segment 0":           func(l *Layout) { l.Segments = nil },
+		"segment 0 in use":       func(l *Layout) { l.Segments[0].Kind = KindLog },
+		"kind":                   func(l *Layout) { l.Segments[5].Kind = 9 },
+		"owner":                  func(l *Layout) { l.Segments[5].Owner = 2 },
+		"owner without registry": func(l *Layout) { l.Shared = true },
+		"no owner":               func(l *Layout) { l.Shared, l.Processes = true, []ProcessEntry{{ID: 2}} },
+		"owner of logs":          func(l *Layout) { share(l, 2); l.Segments[1].Owner = 2 },
+		"processes of one":       func(l *Layout) { l.Processes = []ProcessEntry{{ID: 2}} },
+		"mend of no process":     func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: 1, Process: 3}} },
+		"mend of what":           func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: MendBackup + 1, Process: 2}} },
+		"mend twice":             func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: 1, Process: 2}, {Of: 1, Process: 2}} },
+		"backup without cut":     func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: MendBackup, Process: 2}} },
+		"cut that is not yet":    func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: MendBackup, Process: 2, Cut: 99}} },
+		"cut of an index":        func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: 1, Process: 2, Cut: 1}} },
+		"fault of what":          func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: MendBackup, Process: 2, Cut: 1, Fault: cutFaults}} },
+		"fault of an index":      func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: 1, Process: 2, Fault: CutRoom}} },
+		"process":                func(l *Layout) { share(l, 3) },
+		"process 0":              func(l *Layout) { share(l, 0) },
+		"processes":              func(l *Layout) { share(l, 2, 1) },
+		"no kind":                func(l *Layout) { l.Segments[5].Kind = 0 },
+		"class":                  func(l *Layout) { l.Segments[5].Class = NumClasses },
+		"class too large":        func(l *Layout) { l.Segments[5].Class = 60 },
+		"row":                    func(l *Layout) { l.Segments[1].Row = MaxSegments },
+		"log with backup":        func(l *Layout) { l.Segments[1].Placement.N = 2 },
+		"too many copies":        func(l *Layout) { l.Segments[5].Placement.N = 3 },
+		"unknown blade":          func(l *Layout) { l.Segments[5].Placement.Replicas[1].Blade = 3 },
+		"in the header":          func(l *Layout) { l.Segments[5].Placement.Replicas[1].Base = 0 },
+		"between places":         func(l *Layout) { l.Segments[5].Placement.Replicas[1].Base++ },
+		"not handed out":         func(l *Layout) { l.Segments[5].Placement.Replicas[1].Base += 1 << 18 },
+		"same place":             func(l *Layout) { l.Segments[5].Placement.Replicas[1].Base -= 1 << 18 },
 		"same blade": func(l *Layout) {
 			l.Blades[1].Used++
 			l.Segments[5].Placement.Replicas[1] = Replica{1, HeaderArea + 3<<18}

@@ -95,6 +95,7 @@ const (
 type Blade struct {
 	Size  uint64 // bytes of the region
 	Used  uint32 // places ever taken, the first ones; those of copies that are gone are used again
+	Clean Places // of those, the ones that have been cleared since a copy was there, and can be taken: see places.go
 	State BladeState
 	// Leaving: of a blade that is up, nothing more is placed on it, and what it has moves to others; of one that
 	// is down, its place is vacant: it is not taken in again. See move.go.
@@ -211,6 +212,7 @@ func (l *Layout) Clone() *Layout {
 // coordinators' logs are among them.
 func (l *Layout) TakeDown(b rdma.BladeID) {
 	l.Blades[b].State = BladeDown
+	l.Blades[b].Clean = "" // it may come back with anything there
 	l.Vacate(b)
 	for i := range l.Segments {
 		p := &l.Segments[i].Placement

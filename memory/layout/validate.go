@@ -100,7 +100,7 @@ func (l *Layout) validateSegments() (map[logPlace]SegmentID, error) {
 			}
 		}
 	}
-	return rows, nil
+	return rows, l.validatePlaces(taken)
 }
 
 func (l *Layout) validateReplica(r Replica) error {

@@ -1,0 +1,69 @@
+package layout
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"txnode/rdma"
+)
+
+// TestPlaces compares a set of places with a map.
+func TestPlaces(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var p Places
+	have := map[uint32]bool{}
+	for range 2000 {
+		i := r.Uint32N(200)
+		if was := p; r.IntN(2) == 0 {
+			p, have[i] = p.With(i), true
+			if was.Has(i) != (was == p) {
+				t.Fatalf("%d was there: %v, and now it is another set: %v", i, was.Has(i), was != p)
+			}
+		} else {
+			p = p.Without(i)
+			delete(have, i)
+		}
+		var want []uint32
+		for i := range uint32(300) {
+			if have[i] {
+				want = append(want, i)
+			}
+			if p.Has(i) != have[i] {
+				t.Fatalf("has %d: %v", i, p.Has(i))
+			}
+		}
+		if got := slices.Collect(p.All()); !slices.Equal(got, want) || p.Len() != len(want) {
+			t.Fatalf("%v, of %d; want %v", got, p.Len(), want)
+		}
+		if n := len(p); n > 0 && p[n-1] == 0 {
+			t.Fatalf("%q ends with 0", p)
+		}
+	}
+	for range p.All() {
+		break
+	}
+}
+
+// TestVacancies: a place is in use, clean or dirty; those that are clean are taken first, and none twice.
+func TestVacancies(t *testing.T) {
+	l := &Layout{Geometry: Geometry{SegmentSize: MinSegmentSize}, Blades: []Blade{{Size: HeaderArea + 6*MinSegmentSize, Used: 5}}}
+	l.Segments = []Segment{{}, {Placement: Placement{N: 1, Building: 1, Lost: 1, Replicas: [3]Replica{{0, l.Base(1)}, {0, l.Base(3)}, {0, l.Base(0)}}}}}
+	if got := l.Dirty(0); !slices.Equal(got, []uint64{l.Base(0), l.Base(2), l.Base(4)}) {
+		t.Errorf("dirty: %x", got)
+	}
+	l.Blades[0].Clean = l.Blades[0].Clean.With(2).With(0)
+	if got := l.Dirty(0); !slices.Equal(got, []uint64{l.Base(4)}) || l.Vacancies(0) != 3 {
+		t.Errorf("dirty: %x, and %d can be taken", got, l.Vacancies(0))
+	}
+	for _, want := range []uint64{l.Base(0), l.Base(2), l.Base(5)} {
+		base, ok := l.Vacancy(0)
+		if !ok || base != want {
+			t.Fatalf("%x, %v; want %x", base, ok, want)
+		}
+		l.Take(Replica{Blade: rdma.BladeID(0), Base: base})
+	}
+	if _, ok := l.Vacancy(0); ok || l.Vacancies(0) != 0 || l.Blades[0].Used != 6 || l.Blades[0].Clean != "" {
+		t.Errorf("%+v", l.Blades[0])
+	}
+}
