@@ -67,7 +67,7 @@ type sighting struct {
 const tableOff = headerBytes
 
 // Join makes the thread of c a member of the host. It waits for a free slot until ctx ends, or until
-// all slots are known to belong to members that are alive: ErrFull.
+// all slots are known to belong to members that are alive: ErrFull. After an error there is no member: it has left, or others find it gone.
 func Join(ctx context.Context, c *rdma.Coro, host Host, who Identity) (*Member, error) {
 	if who.Term == 0 {
 		who.Term = defaultTerm
@@ -89,19 +89,28 @@ func Join(ctx context.Context, c *rdma.Coro, host Host, who Identity) (*Member, 
 	m.seen = make([]sighting, who.Slots)
 	bytes := tableOff + 16*m.slots
 	if err := m.table.open(c, m, ".members", Spec{Kind: KindMembers, Rows: m.slots, Bytes: bytes}, 16*m.slots+64); err != nil {
-		return nil, err
+		return nil, m.giveUp(c, err)
 	}
 	slot, err := m.table.claim(ctx, c, tableOff, m.slots, nil)
 	if err != nil {
 		m.table.Close()
-		return nil, err
+		return nil, m.giveUp(c, err)
 	}
 	m.slot = slot
 	m.beaten = m.t.Now() - m.term
 	if err := m.Beat(c); err != nil {
-		return m, err
+		return nil, m.giveUp(c, err)
 	}
 	return m, nil
+}
+
+// giveUp leaves after an error of Join, as far as that is possible, and returns the error.
+func (m *Member) giveUp(c *rdma.Coro, err error) error {
+	if m.Leave(c) != nil && m.slot >= 0 {
+		m.Close()
+		_ = m.host.Leave(c) // the slot is that of a member that is gone
+	}
+	return err
 }
 
 // ID is the member's number.

@@ -31,7 +31,9 @@ func (s *allocation) reclaim() error {
 	if err := s.EndKeys(); err != nil {
 		return err
 	}
-	return s.update(func() error {
+	var given []Extent
+	err := s.update(func() error {
+		given = nil
 		if err := s.writable(); err != nil {
 			return err
 		}
@@ -42,23 +44,28 @@ func (s *allocation) reclaim() error {
 		if len(mine) == 0 {
 			return nil // another session was first
 		}
+		var errs []error
 		for _, r := range mine {
 			l.Release(r.Name)
+			x := s.extentAt(r.Addr)
+			if x.Size != granulesFor(r.Size, layout.Granule(s.opts.SegmentSize))*layout.Granule(s.opts.SegmentSize) {
+				errs = append(errs, fmt.Errorf("memory: no extent of %d bytes starts at %v, which was reserved", r.Size, r.Addr))
+				continue
+			}
+			given = append(given, x)
 		}
 		if err := s.commit(layout.Difference(layout.EntriesOfReserved(s.layout.Reserved), layout.EntriesOfReserved(l.Reserved))...); err != nil {
 			return err
 		}
 		s.layout.Reserved = l.Reserved
-		var errs []error
-		for _, r := range mine {
-			if x := s.extentAt(r.Addr); x.Size != granulesFor(r.Size, layout.Granule(s.opts.SegmentSize))*layout.Granule(s.opts.SegmentSize) {
-				errs = append(errs, fmt.Errorf("memory: no extent of %d bytes starts at %v, which was reserved", r.Size, r.Addr))
-			} else if _, err := s.freeExtent(x); err != nil {
-				errs = append(errs, err)
-			}
-		}
-		return errors.Join(errs...)
+		return errors.Join(append(errs, s.freeOffered(given...))...)
 	})
+	if err != nil { // of an answer that was lost
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.extents.offered = append(s.extents.offered, given...)
+	}
+	return err
 }
 
 // ChangeReserved lets change adapt the reservations of a copy of the layout, and nothing else, and records them in the catalog in one

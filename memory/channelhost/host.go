@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"txnode/channel"
 	"txnode/memory"
@@ -30,7 +32,15 @@ type numbers struct {
 type member struct {
 	Process uint32
 	Name    string
+	// Attempt tells the call of Enroll from all others of its process.
+	Attempt uint64
 }
+
+// attempts counts the calls of Enroll in this program. enrolled has those whose members may be alive: their hosts.
+var (
+	attempts atomic.Uint64
+	enrolled sync.Map
+)
 
 // object is what the catalog knows of an object, beside its extent: the text of a reservation, as JSON.
 type object struct {
@@ -40,10 +50,11 @@ type object struct {
 
 // host is the view of a member.
 type host struct {
-	space  *memory.Space
-	id     channel.MemberID
-	view   *memory.View
-	layout *memory.Layout
+	space   *memory.Space
+	id      channel.MemberID
+	attempt uint64 // of Enroll
+	view    *memory.View
+	layout  *memory.Layout
 }
 
 // New makes a view for one member. The space stays open as long as the member uses it.
@@ -94,6 +105,16 @@ func runs(l *memory.Layout, r *memory.Reservation) bool {
 	return decode(r, &m) == nil && l.Registered(m.Process)
 }
 
+// abandoned reports whether a member of a process is one of which Enroll or Leave has failed, because the answer of the catalog was lost.
+func abandoned(r *memory.Reservation, process uint32) bool {
+	var m member
+	if decode(r, &m) != nil || m.Process != process {
+		return false
+	}
+	_, is := enrolled.Load(m.Attempt)
+	return !is
+}
+
 // living ends a change by a member that was fenced.
 func (h *host) living(l *memory.Layout) error {
 	if !alive(l, h.id) {
@@ -104,35 +125,63 @@ func (h *host) living(l *memory.Layout) error {
 
 func (h *host) Enroll(c *rdma.Coro, name string) (channel.MemberID, error) {
 	var id channel.MemberID
+	enrolled.Delete(h.attempt)
+	h.attempt = attempts.Add(1)
+	enrolled.Store(h.attempt, nil)
 	err := h.space.ChangeReserved(func(l *memory.Layout, process uint32) error {
 		x, err := numbersOf(l)
 		if err != nil {
 			return err
 		}
-		had := len(l.Reserved)
-		l.Reserved = slices.DeleteFunc(l.Reserved, func(r memory.Reservation) bool {
-			return strings.HasPrefix(r.Name, prefixMember) && !runs(l, &r)
-		})
-		if len(l.Reserved) < had {
+		if drop(l, func(r *memory.Reservation) bool { return !runs(l, r) || abandoned(r, process) }) {
 			x.Left = l.Epoch
 		}
 		x.Next++
 		if id = x.Next; id > channel.MaxMember {
 			return fmt.Errorf("%w: member number %d", channel.ErrTooLarge, id)
 		}
-		if err := reserve(l, memory.Reservation{Name: nameOf(id), Passing: true}, member{process, name}); err != nil {
+		if err := reserve(l, memory.Reservation{Name: nameOf(id), Passing: true}, member{process, name, h.attempt}); err != nil {
 			return err
 		}
 		return reserve(l, memory.Reservation{Name: hostName}, x)
 	})
+	if err == nil {
+		h.id = id
+		err = h.Refresh(c) // another process may have ended this one since
+	}
 	if err != nil {
+		h.abandon()
 		return 0, err
 	}
-	h.id = id
-	return id, h.Refresh(c) // another process may have ended this one since
+	return id, nil
 }
 
+// drop takes members off the catalog, and reports whether there was one.
+func drop(l *memory.Layout, which func(r *memory.Reservation) bool) bool {
+	had := len(l.Reserved)
+	l.Reserved = slices.DeleteFunc(l.Reserved, func(r memory.Reservation) bool { return strings.HasPrefix(r.Name, prefixMember) && which(&r) })
+	return len(l.Reserved) < had
+}
+
+// abandon takes the member off the catalog of which Enroll has failed, or has the next call of Enroll in this process do it.
+func (h *host) abandon() {
+	enrolled.Delete(h.attempt)
+	if h.space.Follow() != nil { // settles what is in doubt
+		return
+	}
+	_ = h.space.ChangeReserved(func(l *memory.Layout, process uint32) error {
+		x, err := numbersOf(l)
+		if err != nil || !drop(l, func(r *memory.Reservation) bool { return abandoned(r, process) }) {
+			return err
+		}
+		x.Left = l.Epoch
+		return reserve(l, memory.Reservation{Name: hostName}, x)
+	})
+}
+
+// Leave: after an error it can be called again, and else the next call of Enroll in this process does it.
 func (h *host) Leave(*rdma.Coro) error {
+	enrolled.Delete(h.attempt)
 	return h.space.ChangeReserved(func(l *memory.Layout, _ uint32) error { return leave(l, h.id) })
 }
 

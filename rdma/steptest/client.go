@@ -24,6 +24,7 @@ type Client struct {
 	ended bool
 	// stopping: it is being stopped, and makes no more steps
 	stopping bool
+	paused   bool
 	panic    any
 	// Process is the number of the process that the client belongs to, 0 if it is one of its own: see Fabric.Step.
 	Process int
@@ -108,6 +109,13 @@ func (c *Client) Stop() {
 	}
 }
 
+// Pause has no more moves of the client happen, until Resume: what it has posted comes late, and time passes for the others. Its process
+// holds the locks that the client holds.
+func (c *Client) Pause() { c.paused = true }
+
+// Resume undoes Pause.
+func (c *Client) Resume() { c.paused = false }
+
 // LoseFrom makes the n-th request from now on, from 0, of the port that was made last take
 // effect and complete with rdma.StatusTimeout.
 func (f *Fabric) LoseFrom(n int) { p := f.ports[len(f.ports)-1]; p.lose = p.ran + n }
@@ -166,7 +174,7 @@ func (f *Fabric) Moves() []Move {
 	for {
 		all := f.stepMoves()
 		for _, p := range f.ports {
-			if p.dead {
+			if p.dead || p.client != nil && p.client.paused {
 				continue
 			}
 			first := true
@@ -204,7 +212,7 @@ func (p *port) oldest() int {
 func (f *Fabric) pass() bool {
 	var first *Client
 	for _, c := range f.clients {
-		if !c.ended && !c.rests() && (first == nil || c.until < first.until) {
+		if !c.ended && !c.paused && !c.rests() && (first == nil || c.until < first.until) {
 			first = c
 		}
 	}

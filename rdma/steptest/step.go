@@ -103,6 +103,9 @@ func (f *Fabric) busy(c *Client) bool {
 // stepMoves lists the steps that may be made now.
 func (f *Fabric) stepMoves() (all []Move) {
 	for i, c := range f.clients {
+		if c.paused {
+			continue
+		}
 		if x := c.step; !c.ended && x != nil && (x.may == nil || x.may()) && !f.busy(c) {
 			all = append(all, Move{Client: 1 + i, Port: -1, Step: c.steps})
 		}
