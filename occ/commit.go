@@ -63,7 +63,7 @@ func (tx *Tx) commit() error {
 		}
 	}
 	if tx.writes == 0 {
-		if err := tx.validateReads(); err != nil {
+		if err := tx.Certify(); err != nil {
 			return tx.abandon(err)
 		}
 		tx.releaseLocks() // of what was staged for update and not written

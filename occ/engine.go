@@ -77,6 +77,8 @@ type Options struct {
 	// who does, and returns nil when it is worth trying again. nil: nobody sees to it,
 	// and the session stays broken.
 	BladeDown func(c *rdma.Coro, err error) error
+	// Settle: see recovery.Options.
+	Settle func(c *rdma.Coro, claim *memory.Claim, renew func() error) error
 	// Still says of a space that is attached read-only that nobody else writes either.
 	Still bool
 	// Kept is the table in which transactions keep what they replace while a backup is made beside several processes (see

@@ -173,7 +173,7 @@ func (e *Engine) recoveryBy(s *Session) recovery.Options {
 	if by == 0 {
 		by = e.space.Recoverer()
 	}
-	o := recovery.Options{Space: e.space, By: by, Open: e.opts.OpenIndex, Term: e.opts.LeaseTerm, Damaged: e.opts.Damaged, Recovered: e.opts.Recovered}
+	o := recovery.Options{Space: e.space, By: by, Open: e.opts.OpenIndex, Term: e.opts.LeaseTerm, Damaged: e.opts.Damaged, Recovered: e.opts.Recovered, Settle: e.opts.Settle}
 	if e.asking.Load() != 0 {
 		e.mu.Lock()
 		o.Asked = slices.Clone(e.asked)

@@ -72,7 +72,30 @@ func (tx *Tx) Certify() error {
 	if !tx.active {
 		return nil
 	}
-	return tx.validateReads()
+	if err := tx.validateReads(); err != nil {
+		return err
+	}
+	return tx.fresh()
+}
+
+// fresh makes sure that no other process has gone on meanwhile from a later epoch than that by which the transaction has read: a
+// blade that was declared dead may still answer. See memory.Space.Fresh.
+func (tx *Tx) fresh() error {
+	space := tx.s.eng.space
+	if space.Fresh(tx.view, tx.s.thread) {
+		return nil
+	}
+	if space.View().Epoch == tx.view.Epoch && !space.ReadOnly() { // the catalog says whether the epoch was still this one
+		if err := space.Renew(tx.s.eng.leaseEnd(tx.s.thread.Now())); err != nil {
+			return tx.s.failed(err)
+		}
+		if space.Fresh(tx.view, tx.s.thread) {
+			return nil
+		}
+	}
+	space.Current()
+	tx.aborts[AbortStale]++
+	return conflictErrors[AbortStale]
 }
 
 func (tx *Tx) validateReads() error {

@@ -252,7 +252,7 @@ func (db *DB) start() error {
 	eo := occ.Options{
 		Policy: db.opts.Policy, LikeFORD: db.likeFORD(), ReadBackups: db.opts.ReadBackups, Flush: flush, CacheBytes: db.opts.CacheBytes,
 		LeaseTerm: int64(max(db.opts.LeaseTerm, 0)), ClockDrift: db.opts.ClockDrift, BladeDown: db.bladeDown,
-		ReclaimAfter: db.opts.ReclaimAfter, Damaged: db.sayDamage, Recovered: db.recovered, Still: db.owned != nil && db.opts.ReadOnly,
+		ReclaimAfter: db.opts.ReclaimAfter, Damaged: db.sayDamage, Recovered: db.recovered, Settle: db.settle, Still: db.owned != nil && db.opts.ReadOnly,
 	}
 	if db.space.Shared() {
 		eo.Kept = db.keptTable

@@ -11,6 +11,7 @@ import (
 
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/occ/recovery"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
 	"txnode/txn"
@@ -78,6 +79,7 @@ func TestDoomed(t *testing.T) {
 type hushed struct {
 	*rdmatest.Fabric
 	blade atomic.Int32 // -1: none
+	asked atomic.Int32 // how often it was asked for, each time for as long as the fabric waits
 }
 
 type hushedPort struct {
@@ -92,6 +94,7 @@ func (f *hushed) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
 
 func (p *hushedPort) Reset(b rdma.BladeID) error {
 	if int32(b) == p.f.blade.Load() {
+		p.f.asked.Add(1)
 		return fmt.Errorf("%w: %w", rdma.ErrBladeDown, rdma.ErrSilent)
 	}
 	return p.Port.Reset(b)
@@ -139,6 +142,23 @@ func TestDeclaredInVain(t *testing.T) {
 		t.Errorf("the silent blade takes part: %v, %v", db.Space().View().Up(1), err)
 	}
 	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSilentOnce: a thread that connects again asks a blade of which nothing is heard once: that has taken as long as the fabric waits.
+func TestSilentOnce(t *testing.T) {
+	f := &hushed{Fabric: rdmatest.New(rdmatest.Options{Blades: 3, Size: 8 << 20, Caps: atOnce, Seed: 5})}
+	f.blade.Store(1)
+	db := mustOpen(t, onFabric(f, txn.PolicyDefault))
+	th, err := rdma.NewThread(f, rdma.ThreadOptions{Index: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := recovery.Reconnect(th.Plain(), db.Space()); !errors.Is(err, rdma.ErrSilent) || f.asked.Load() != 1 {
+		t.Errorf("asked %d times: %v", f.asked.Load(), err)
+	}
+	if err := th.Close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -36,6 +36,8 @@ type failover struct {
 	copying  bool                  // this process has the right to take in blades and to build copies
 	gated    memory.Epoch          // in which it was seen last that transactions wait to be decided
 	gatedAt  int64                 // since when
+	// acknowledged is the last epoch that other processes were told of that this one knows: see acknowledge.
+	acknowledged atomic.Uint32
 
 	mu      sync.Mutex
 	outages []Outage
@@ -184,8 +186,44 @@ func (db *DB) decidedByOthers(c *rdma.Coro) error {
 		if err := db.space.Follow(); err != nil && !errors.Is(err, rdma.ErrBladeDown) {
 			return err
 		}
+		db.acknowledge()
 	}
 	return nil
+}
+
+// settle returns when no other process reads by an epoch from before, which it may from a blade that was declared dead because
+// nothing is heard of it here: see memory.Claim.Outlasts.
+func (db *DB) settle(c *rdma.Coro, claim *memory.Claim, renew func() error) error {
+	term := int64(db.opts.LeaseTerm)
+	for renewAt := int64(0); ; {
+		now := c.Thread().Now()
+		if ok, err := claim.Outlasts(now); ok || err != nil {
+			return err
+		}
+		if err := renew(); err != nil {
+			return err
+		}
+		if !db.fabric.Caps().RealTime && now >= renewAt { // nothing else renews the registration of this process meanwhile
+			renewAt = now + term/3
+			if err := db.space.Renew(now + term); err != nil {
+				return err
+			}
+		}
+		if db.failover.ended() {
+			return ErrClosed
+		}
+		c.Sleep(gatePauseNs)
+	}
+}
+
+// acknowledge tells a process that waits in settle for this one that it knows the epoch.
+func (db *DB) acknowledge() {
+	if !db.space.Shared() || !db.space.Gated() {
+		return
+	}
+	if e := uint32(db.space.View().Epoch); db.failover.acknowledged.Swap(e) != e {
+		_ = db.space.Acknowledge() // what fails is done when the leases are renewed
+	}
 }
 
 // lookForGaps sees to it that missing copies and blades are replaced, also of a blade
@@ -296,7 +334,11 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 	f := &db.failover
 	defer db.expecting(b)()
 	demise := db.space.Demise(b)
-	rep, err := recovery.FailOver(c, db.failOptions(), func(l *memory.Layout) error {
+	o := db.failOptions()
+	if !x.silent && !x.spare { // it is gone, for all processes
+		o.Settle = nil
+	}
+	rep, err := recovery.FailOver(c, o, func(l *memory.Layout) error {
 		lost := l.Redundancy().Lost
 		err := demise(l)
 		if err == nil && x.spare && l.Redundancy().Lost > lost {

@@ -73,6 +73,7 @@ func (db *DB) startWatching() {
 			}
 			if err == nil {
 				failed = false
+				db.acknowledge()
 				db.lookForGaps()
 				continue
 			}
@@ -284,6 +285,7 @@ func (w *Worker) maintainAll(most int64) error {
 		if err := w.db.space.Follow(); err != nil {
 			return err
 		}
+		w.db.acknowledge()
 	}
 	if err := errors.Join(w.session.Renew(), w.db.engine.Answer()); err != nil {
 		return err

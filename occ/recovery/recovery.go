@@ -51,6 +51,9 @@ type Options struct {
 	// Dead() []uint32, whom it would have to wait for, and who have died, or wait for this recovery
 	// themselves, as By may: they are recovered with them.
 	Checkpoint func(c *rdma.Coro, ids []uint32) error
+	// Settle, if not nil, is called after the loss of a blade, when everything is decided and before new coordinators may be
+	// registered: it returns when no other process can be reading from that blade any more, and calls renew meanwhile.
+	Settle func(c *rdma.Coro, claim *memory.Claim, renew func() error) error
 	// Damaged, if not nil, is told of a recovery's Report.Damage as soon as that is met: not all
 	// who recover others look at the report. A sweep only reports it.
 	Damaged func(err error)
@@ -245,7 +248,7 @@ func Reconnect(c *rdma.Coro, s *memory.Space) error {
 			if err == nil {
 				break
 			}
-			if i == tries {
+			if i == tries || errors.Is(err, rdma.ErrSilent) { // which has taken as long as the fabric waits for a blade
 				return fmt.Errorf("recovery: connecting again: %w", err)
 			}
 			c.Sleep(10_000)
@@ -282,6 +285,11 @@ func Run(c *rdma.Coro, o Options, claim *memory.Claim, rep *Report) error {
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
+		}
+	}
+	if claim.Promoted && o.Settle != nil {
+		if err := o.Settle(c, claim, r.renew); err != nil {
+			return fmt.Errorf("recovery: %w", err)
 		}
 	}
 	if err := claim.Forget(); err != nil {

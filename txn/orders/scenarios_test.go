@@ -45,7 +45,7 @@ func scenarios() []scenario {
 	closed.open = false
 	blank := kind{blades: 2, blank: true}
 	three := two
-	three.blades = 3
+	three.blades, three.acknowledges = 3, true
 	both := func(steps ...func(p *process) error) [2][]func(p *process) error {
 		return [2][]func(p *process) error{steps, steps}
 	}

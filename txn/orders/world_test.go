@@ -34,6 +34,8 @@ type kind struct {
 	open   bool // both processes have it open
 	blank  bool // there is none yet
 	make   func(w *world, db *txn.DB) error
+	// acknowledges: a process tells the other one that it knows the epoch in which a blade was declared dead, also when it has ended
+	acknowledges bool
 }
 
 // world is a database that can be put back to its beginning, and two processes.
@@ -164,6 +166,20 @@ func (p *process) start(watches int, steps ...func(p *process) error) {
 			}, readsCatalog)
 			rev = revision(w.cat)
 			_ = p.db.Space().Follow() // the next one says it
+		}
+	})
+	if !w.kind.acknowledges {
+		return
+	}
+	w.f.GoIn(p.n, func() {
+		for epoch := memory.Epoch(0); ; { // until the run ends
+			w.f.Rest("acknowledge", func() bool {
+				is, err := memory.LoadLayout(w.cat)
+				return err == nil && p.db != nil && is.Epoch > epoch && slices.ContainsFunc(is.Coordinators, func(c memory.CoordinatorEntry) bool { return c.Promoted })
+			}, readsCatalog)
+			if err := p.db.Space().Follow(); err == nil && p.db.Space().Acknowledge() == nil {
+				epoch = p.db.Space().Layout().Epoch
+			}
 		}
 	})
 }
