@@ -285,7 +285,13 @@ func (s *stage) survive(dies bool) {
 				s.t.Errorf("the victim was at %q, and the lock is %+v", was, h)
 			}
 		}); err == nil {
-			err = s.collect(space, c)
+			err = collect(space, c)
+		}
+		for n := 0; err == nil && n < 3; n++ {
+			var x memory.Extent
+			if x, err = space.NewExtent(c, 1000); err == nil {
+				s.fresh = append(s.fresh, x)
+			}
 		}
 	})
 	s.end(run)
@@ -295,17 +301,19 @@ func (s *stage) survive(dies bool) {
 }
 
 // collect gives back what is left of processes that are gone, as the maintenance of a database does.
-func (s *stage) collect(space *memory.Space, c *rdma.Coro) error {
+func collect(space *memory.Space, c *rdma.Coro) error {
 	renew := func() {
 		space.View().Rekey(c.Thread())
-		for _, b := range s.f.Blades() {
+		for _, b := range space.Fabric().Blades() {
 			_ = c.Thread().Reconnect(b.ID)
 		}
 	}
 	var mine []memory.Extent
 	for n := 0; ; n++ {
 		l := space.Layout()
-		if !slices.ContainsFunc(l.Segments, func(g memory.Segment) bool { return g.Kind == memory.KindIndex && !l.Registered(g.Owner) }) {
+		if !slices.ContainsFunc(l.Segments, func(g memory.Segment) bool {
+			return g.Kind == memory.KindIndex && g.Placement.N > 0 && !l.Registered(g.Owner)
+		}) {
 			break
 		}
 		renew()
@@ -332,14 +340,40 @@ func (s *stage) collect(space *memory.Space, c *rdma.Coro) error {
 	if err := space.SettleExtents(c); err != nil {
 		return fmt.Errorf("settling: %w", err)
 	}
-	for range 3 {
-		x, err := space.NewExtent(c, 1000)
-		if err != nil {
+	return nil
+}
+
+// settled has a process do all that is due with its extents.
+func settled(space *memory.Space, c *rdma.Coro) error {
+	for n := 0; ; n++ {
+		err := space.Follow()
+		space.View().Rekey(c.Thread())
+		for _, b := range space.Fabric().Blades() {
+			if space.View().Up(b.ID) {
+				err = errors.Join(err, c.Thread().Reconnect(b.ID))
+			}
+		}
+		c.Sleep(2e9) // late extents wait for a second
+		if err = errors.Join(err, space.SettleExtents(c)); err == nil && !space.ExtentsDue(c.Thread().Now()) || n == 4 {
 			return err
 		}
-		s.fresh = append(s.fresh, x)
 	}
-	return nil
+}
+
+// sound reports what check finds.
+func sound(t *testing.T, f rdma.Fabric, l *memory.Layout) {
+	t.Helper()
+	d, err := verify.Attach(f, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := d.Check(context.Background(), verify.Options{Report: func(f verify.Finding) error {
+		t.Errorf("check: %v", f)
+		return nil
+	}})
+	if err = errors.Join(err, d.Close()); err != nil || sum.Findings > 0 || sum.Unfinished > 0 {
+		t.Errorf("check: %+v, %v", sum, err)
+	}
 }
 
 // over looks at what is left when all have come to their ends: members and objects in the catalog, extents, what check finds, and whether a
@@ -352,21 +386,8 @@ func (s *stage) over(alive ...int) {
 	th := s.thread()
 	c := th.Plain()
 	for _, i := range alive {
-		space := s.spaces[i]
-		for n := 0; ; n++ {
-			err := space.Follow()
-			space.View().Rekey(th)
-			for _, b := range s.f.Blades() {
-				err = errors.Join(err, th.Reconnect(b.ID))
-			}
-			c.Sleep(2e9) // late extents wait for a second
-			if err = errors.Join(err, space.SettleExtents(c)); err == nil && !space.ExtentsDue(th.Now()) {
-				break
-			}
-			if n == 4 {
-				s.t.Errorf("process %d: extents are not settled: %v", i, err)
-				break
-			}
+		if err := settled(s.spaces[i], c); err != nil {
+			s.t.Errorf("process %d: extents are not settled: %v", i, err)
 		}
 	}
 	h := channelhost.New(s.spaces[alive[0]])
@@ -419,17 +440,7 @@ func (s *stage) over(alive ...int) {
 	if err := s.spaces[1].SettleExtents(c); err != nil {
 		s.t.Error(err)
 	}
-	d, err := verify.Attach(s.f, l)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	sum, err := d.Check(context.Background(), verify.Options{Report: func(f verify.Finding) error {
-		s.t.Errorf("check: %v", f)
-		return nil
-	}})
-	if err = errors.Join(err, d.Close()); err != nil || sum.Findings > 0 || sum.Unfinished > 0 {
-		s.t.Errorf("check: %+v, %v", sum, err)
-	}
+	sound(s.t, s.f, l)
 }
 
 // typed reports whether the error of the victim is one that says how to go on.
