@@ -282,6 +282,7 @@ func (s *replicas) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error
 	if err != nil || key == 0 {
 		return err
 	}
+	c.Thread().Rekeyed(b, key) // the header was flushed under another one
 	s.mu.Lock()
 	fresh := s.layout.Blades[b].Size == 0 // its place was vacant
 	was := &Layout{Geometry: s.layout.Geometry, Blades: []Blade{{Size: info.Size}}}

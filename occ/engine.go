@@ -378,6 +378,9 @@ func (s *Session) end(c *rdma.Coro) error {
 			break
 		}
 	}
+	if s.broken != nil { // the transaction of a merge is undecided: it is in the log
+		return s.broken
+	}
 	if s.commits != nil { // its log area is cleared now
 		if err := s.lastCheckpoint(c); err != nil {
 			return err

@@ -195,6 +195,9 @@ func TestProcessesOnceFound(t *testing.T) {
 		{2801, 2, "restart(blade=0,at=209.616µs);catalog(compute=1,from=491.89µs,for=5.307672ms)", "verdicts of another process are taken back"},
 		{3900, 2, "restart(blade=1,at=66.884µs,for=6.938µs,memory=true)", "a session waits for ever for one that another process has recovered"},
 		{605299, 3, "kill(compute=2,at=685.035µs)", "a session waits for ever for the right of a dead process to recover an index"},
+		{601298, 3, "restart(blade=0,at=362.702µs,for=803.435µs)", "a blade is cleared by a key that a fence does not know"},
+		{602968, 3, "late(thread=129,verb=1848,by=393.924µs);tear(thread=129,verb=1010,by=16.982µs);slow(blade=2,x=7,from=80.609µs,for=5.567µs);" +
+			"late(thread=1,verb=1417,by=140.423µs);pause(compute=1,from=3.306µs,for=3.937974ms)", "a session closes that has left a merge undecided"},
 	} {
 		only, err := sim.ParseFaults(x.faults)
 		if err != nil {
