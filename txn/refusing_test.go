@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
@@ -47,6 +48,7 @@ func (f *refusing) Revoke(b rdma.BladeID, before rdma.Key) error {
 // TestBladeRefuses: a process dies, and a blade executes verbs and does not change its keys from then on, when another blade
 // may have died before. It is declared dead after a while: the dead are recovered, after few epochs.
 func TestBladeRefuses(t *testing.T) {
+	raced.Skip(t)
 	for _, second := range []bool{false, true} {
 		f := &refusing{Fabric: rdmatest.New(rdmatest.Options{Blades: 4, Size: 16 << 20, Caps: atOnce, Seed: 5})}
 		o := onFabric(f, txn.PolicyDefault)
@@ -150,6 +152,7 @@ func TestBladeRefuses(t *testing.T) {
 // TestBladesRefuseTogether: two blades do not change their keys from the same moment on. They have the only copies of some segments: one
 // is declared dead, not both, and when they have come to themselves all is there.
 func TestBladesRefuseTogether(t *testing.T) {
+	raced.Skip(t)
 	f := &refusing{Fabric: rdmatest.New(rdmatest.Options{Blades: 3, Size: 8 << 20, Caps: atOnce, Seed: 5})}
 	o := onFabric(f, txn.PolicyDefault)
 	o.Shared, o.LeaseTerm, o.Retries, o.SegmentSize = true, 100*time.Millisecond, 10, 256<<10

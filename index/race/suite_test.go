@@ -29,7 +29,7 @@ func TestSuite(t *testing.T) { indextest.Run(t, subject) }
 var from = flag.Int("from", 0, "first seed of the disorderly runs")
 
 func TestChaos(t *testing.T) {
-	n := 300
+	n := 150
 	if testing.Short() {
 		n = 30
 	}
@@ -43,7 +43,7 @@ func TestChaos(t *testing.T) {
 // blocks. There are none, but blocks are freed and used again all the time, for the same
 // keys and in the same slots.
 func TestChaosBesideScouring(t *testing.T) {
-	n := 150
+	n := 75
 	if testing.Short() {
 		n = 20
 	}

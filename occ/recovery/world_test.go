@@ -52,7 +52,7 @@ func byRun(usually, withFull, withShort int) int {
 	return usually
 }
 
-// settings are both policies with every number of backups, on both fabrics: with -full. Else they are five
+// settings are both policies with every number of backups, on both fabrics: with -full. Else they are three
 // of these, and with -short two: the usual one, and those that the name of the test draws, so that the tests together have all.
 func settings(t testing.TB) []setting {
 	var out []setting
@@ -66,7 +66,7 @@ func settings(t testing.TB) []setting {
 	some := []setting{usual}
 	out = slices.DeleteFunc(out, func(s setting) bool { return s == usual })
 	draw := crc32.ChecksumIEEE([]byte(t.Name()))
-	for range byRun(4, len(out), 1) {
+	for range byRun(2, len(out), 1) {
 		i := draw % uint32(len(out))
 		some, out = append(some, out[i]), slices.Delete(out, int(i), int(i)+1)
 	}

@@ -16,7 +16,7 @@ import (
 // of what was dropped or not made to its end.
 func TestPowerWhileIndexing(t *testing.T) {
 	raced.Skip(t)
-	seeds, step := uint64(4), 6
+	seeds, step := uint64(2), 5
 	if testing.Short() {
 		seeds, step = 1, 1
 	}
