@@ -2,6 +2,8 @@ package channel_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 
 	"txnode/channel"
@@ -135,6 +137,9 @@ func TestCosts(t *testing.T) {
 				k.want("Send", cost{1 + p, 1}, func() error { return from.Send(ctx, c, 2) })
 				k.want("Receive", cost{1, 1}, func() error { _, err := to.Receive(ctx, c); return err })
 				k.want("Receive the next", cost{0, 0}, func() error { _, err := to.Receive(ctx, c); return err })
+				if err := lappedCosts(ctx, k, s, c, p); err != nil {
+					return err
+				}
 				u, err := channel.OpenQueue(ctx, c, s, "u", channel.Plain[uint64]("word"), 16, 4)
 				if err != nil {
 					return err
@@ -326,4 +331,32 @@ func TestAllocations(t *testing.T) {
 		none("Barrier.Wait", func() error { return a.Wait(ctx, c) })
 		return nil
 	})
+}
+
+// lappedCosts are those of a ring without rows.
+func lappedCosts(ctx context.Context, k costs, s channel.Scope, c *rdma.Coro, p uint64) error {
+	r, err := channel.OpenRing(ctx, c, s, "lapping", channel.Plain[uint64]("word"), 4, 0)
+	if err != nil {
+		return err
+	}
+	from, err := r.Sender(ctx, c)
+	if err != nil {
+		return err
+	}
+	var to *channel.Receiver[uint64]
+	k.want("Ring.Receiver, without rows", cost{1, 1}, func() error { to, err = r.Receiver(ctx, c); return err })
+	for n := range uint64(9) {
+		k.want("Send, without rows", cost{1 + p, 1}, func() error { return from.Send(ctx, c, n) })
+	}
+	k.want("Receive, lapped", cost{3, 3}, func() error {
+		var lapped *channel.LappedError
+		if _, err := to.Receive(ctx, c); !errors.As(err, &lapped) || lapped.Missed != 5 {
+			return fmt.Errorf("lapped: %w", err)
+		}
+		return nil
+	})
+	for _, verbs := range []uint64{1, 0, 0, 1} { // messages 6 to 8 lie in a row
+		k.want("Receive, without rows", cost{verbs, verbs}, func() error { _, err := to.Receive(ctx, c); return err })
+	}
+	return nil
 }

@@ -8,7 +8,7 @@
 //	Barrier      members wait for each other, and do not wait for the dead
 //	Mutex        a lock that costs one round trip when it is free
 //	TicketLock   a lock that is given to waiting members in the order of their asking
-//	Ring         messages from one sender to many receivers
+//	Ring         messages from one sender to many receivers, which it waits for, or not
 //	Queue        items from many members to many, each handled at least once
 //	KV           a map, which readers look into without a lock
 //

@@ -32,6 +32,8 @@ var (
 	// ErrUncertain: an atomic may or may not have taken effect, once, and will not take effect later.
 	// Load the object to see what it holds.
 	ErrUncertain = errors.New("channel: outcome of an atomic is unknown")
+	// ErrLapped: a receiver of a ring without rows was so slow that messages were overwritten; a *LappedError says how many. Receive again.
+	ErrLapped = errors.New("channel: messages were overwritten before they were received")
 	// ErrTorn: an image was overwritten in each of many READs. Try again, more slowly.
 	ErrTorn = errors.New("channel: image changes faster than it can be read")
 	// ErrTooLarge: the object would be larger than 2^31 bytes, or have too many rows.
@@ -79,3 +81,16 @@ func (e *MissingError) Error() string {
 
 // Is matches ErrMissing.
 func (e *MissingError) Is(target error) bool { return target == ErrMissing }
+
+// LappedError says how many messages a receiver has missed. It is an ErrLapped.
+type LappedError struct {
+	Object string
+	Missed uint64
+}
+
+func (e *LappedError) Error() string {
+	return fmt.Sprintf("channel: ring %q: %d messages were overwritten before they were received: receive again, from the oldest one left", e.Object, e.Missed)
+}
+
+// Is matches ErrLapped.
+func (e *LappedError) Is(target error) bool { return target == ErrLapped }

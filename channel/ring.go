@@ -2,6 +2,7 @@ package channel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 
@@ -10,13 +11,14 @@ import (
 
 // Ring carries messages from one sender at a time to many receivers, each of which gets all messages
 // that were sent after it had joined, once and in order. A receiver that is slow holds the sender up; a
-// dead one is dropped.
+// dead one is dropped. With no rows for receivers the sender waits for none: see Lapped receivers.
 //
 //	operation     verbs / round trips
 //	Send          WRITE           1 +p / 1; StageSend: those of the batch
-//	              READ of all acknowledgements when the room known of is used up: + 1 / 1
+//	              READ of all acknowledgements when the room known of is used up: + 1 / 1; without rows: never
 //	Receive       READ of up to 1 KiB of messages: 1 / 1, and none for the next ones of it
-//	              WRITE of an acknowledgement, once a quarter of the ring: + 1 +p / 1
+//	              WRITE of an acknowledgement, once a quarter of the ring: + 1 +p / 1; without rows: never
+//	              lapped: READs of the ring, + 2 / 2
 //
 // Layout: the header; at 64 the sender, an A word; at 128 the owners of the receivers' rows, an A word
 // each, then their acknowledgements, an S word {member 24, position 40} each; from the next line on the
@@ -28,6 +30,14 @@ import (
 // is not of its owner belongs to a receiver that is joining: the sender waits for it, or finds it dead.
 // So between the moment a receiver has a row and its first acknowledgement, the sender passes at most
 // what was sent before by one length of the ring.
+//
+// # Lapped receivers
+//
+// A ring without rows has any number of receivers, which its sender knows nothing of. A receiver that is more than the length of the ring
+// behind gets a *LappedError, which says how many messages it has missed, and goes on at the oldest one left. It reads the
+// ring twice: what is whole the first time was placed before the second READ began, and so were all messages before, so those that the
+// second READ does not find have been overwritten. A message that is torn is on its way, or is being written over by one that will tell, unless the
+// sender is dead: then a whole one behind it tells.
 //
 // # A dead sender
 //
@@ -54,7 +64,8 @@ const (
 	posMask    = 1<<posBits - 1
 )
 
-// OpenRing opens the ring called name in s, with that many slots for messages and rows for receivers.
+// OpenRing opens the ring called name in s, with that many slots for messages and rows for receivers. 0 receivers: any number can join, and the
+// sender waits for none of them.
 func OpenRing[T any](_ context.Context, c *rdma.Coro, s Scope, name string, codec Codec[T], slots, receivers int) (*Ring[T], error) {
 	full, err := s.name(name)
 	if err != nil {
@@ -64,8 +75,8 @@ func OpenRing[T any](_ context.Context, c *rdma.Coro, s Scope, name string, code
 		return nil, err
 	}
 	size := uint32(codec.Size)
-	if slots < 1 || receivers < 1 || receivers > maxSlots || slots > 1<<26/int(slotBytes(size)) {
-		return nil, fmt.Errorf("%w: %q with %d slots of %d bytes and %d receivers: 1 to %d receivers, and 64 MiB, are possible", ErrTooLarge, full, slots, size, receivers, maxSlots)
+	if slots < 1 || receivers < 0 || receivers > maxSlots || slots > 1<<26/int(slotBytes(size)) {
+		return nil, fmt.Errorf("%w: %q with %d slots of %d bytes and %d receivers: up to %d receivers, and 64 MiB, are possible", ErrTooLarge, full, slots, size, receivers, maxSlots)
 	}
 	r := &Ring[T]{codec: codec, rows: uint32(receivers), slots: uint32(slots), images: images{size: size}}
 	r.data = ringRows + align(16*r.rows, rdma.LineSize)
@@ -84,6 +95,7 @@ func (r *Ring[T]) slot(p uint64) uint32 {
 // Close gives back the buffers of the handle, and those of its sender and receiver.
 func (r *Ring[T]) Close() {
 	r.sender.free()
+	r.receiver.free()
 	r.object.Close()
 }
 
@@ -136,6 +148,9 @@ func (r *Ring[T]) Sender(ctx context.Context, c *rdma.Coro) (*Sender[T], error) 
 		return nil, err
 	}
 	s.next, s.limit = newest+1, newest
+	if r.rows == 0 {
+		s.clear()
+	}
 	return s, nil
 }
 
@@ -145,6 +160,9 @@ func (s *Sender[T]) free() {
 		*s = Sender[T]{}
 	}
 }
+
+// clear makes room for a length of the ring, on one without rows: its buffer is not in use.
+func (s *Sender[T]) clear() { s.limit = s.next - 1 + uint64(s.r.slots) }
 
 // Sent is the position of the last message that was staged or sent, by all senders so far.
 func (s *Sender[T]) Sent() uint64 { return s.next - 1 }
@@ -209,9 +227,14 @@ func (s *Sender[T]) StageSend(b *rdma.Batch, v T) error {
 	return nil
 }
 
-// Room looks for room for messages: 1 READ. Receivers that are in the way and dead are dropped.
+// Room looks for room for messages: 1 READ. Receivers that are in the way and dead are dropped. On a ring without rows there is always room,
+// and no verb: batches with messages that were staged must be done.
 func (s *Sender[T]) Room(c *rdma.Coro) error {
 	r := s.r
+	if r.rows == 0 {
+		s.clear()
+		return r.ready()
+	}
 	for {
 		if err := r.ready(); err != nil {
 			return err
@@ -254,12 +277,19 @@ type Receiver[T any] struct {
 	acked uint64
 	have  uint32 // messages in the buffer behind pos
 	at    uint32 // the first of them, in slots of the buffer
+	ring  uint32 // without rows, a buffer for all slots
 }
 
 // Receiver makes this member a receiver of what is sent from now on. It waits for a row as Join does.
 func (r *Ring[T]) Receiver(ctx context.Context, c *rdma.Coro) (*Receiver[T], error) {
 	v := &r.receiver
 	if v.r != nil {
+		return v, nil
+	}
+	if r.rows == 0 {
+		if err := v.follow(c, r); err != nil {
+			return nil, err
+		}
 		return v, nil
 	}
 	row, err := r.claim(ctx, c, ringRows, r.rows, nil)
@@ -292,9 +322,34 @@ func (r *Ring[T]) Receiver(ctx context.Context, c *rdma.Coro) (*Receiver[T], err
 	}
 }
 
+// follow makes v a receiver of a ring without rows.
+func (v *Receiver[T]) follow(c *rdma.Coro, r *Ring[T]) error {
+	ring, err := r.m.t.Alloc(int(r.slots * slotBytes(r.images.size)))
+	if err != nil {
+		return err
+	}
+	*v = Receiver[T]{r: r, row: -1, ring: ring}
+	if v.pos, err = r.last(c, ring); err != nil {
+		v.free()
+	}
+	return err
+}
+
+// free ends a receiver without a row.
+func (v *Receiver[T]) free() {
+	if v.r != nil && v.row < 0 {
+		v.r.m.t.Free(v.ring, int(v.r.slots*slotBytes(v.r.images.size)))
+		*v = Receiver[T]{}
+	}
+}
+
 // Leave gives the row back.
 func (v *Receiver[T]) Leave(c *rdma.Coro) error {
 	if v.r == nil {
+		return nil
+	}
+	if v.row < 0 {
+		v.free()
 		return nil
 	}
 	if err := v.r.release(c, ringRows+8*uint32(v.row)); err != nil {
@@ -334,6 +389,9 @@ func (v *Receiver[T]) fetch(c *rdma.Coro) error {
 		x, ok := r.images.get(r.m.t.Bytes(local+i*n, n))
 		want := v.pos + 1 + uint64(i)
 		if ok && x.version > want && i == 0 {
+			if r.rows == 0 {
+				return v.lapped(c)
+			}
 			return fmt.Errorf("%w: %q: message %d has been overwritten: this member's row was given away", ErrNotOwner, r.name, want)
 		}
 		if !ok || x.version != want {
@@ -344,7 +402,43 @@ func (v *Receiver[T]) fetch(c *rdma.Coro) error {
 	return nil
 }
 
-// Receive returns the next message, and waits for it until ctx ends. If the sender is dead, and what it
+// lapped looks whether the next message of a ring without rows was overwritten. Then it goes on at the oldest one left, and returns a
+// *LappedError.
+func (v *Receiver[T]) lapped(c *rdma.Coro) error {
+	r, n := v.r, slotBytes(v.r.images.size)
+	placed, err := r.last(c, v.ring)
+	for range maxLooks {
+		if err != nil || placed <= v.pos { // the next one is on its way
+			return err
+		}
+		newest, err := r.last(c, v.ring)
+		if err != nil {
+			return err
+		}
+		oldest := max(newest, placed) + 1
+		for i := range r.slots {
+			if x, ok := r.images.get(r.m.t.Bytes(v.ring+i*n, n)); ok && x.version > v.pos {
+				oldest = min(oldest, x.version)
+			}
+		}
+		if oldest == v.pos+1 {
+			return nil
+		}
+		if oldest <= placed+1 {
+			missed := oldest - 1 - v.pos
+			v.pos = oldest - 1
+			return &LappedError{Object: r.name, Missed: missed}
+		}
+		placed = max(placed, newest) // what is in between may be on its way
+	}
+	return fmt.Errorf("%w: ring %q", ErrTorn, r.name)
+}
+
+// maxLooks bounds how often a receiver reads a ring that is overwritten meanwhile.
+const maxLooks = 64
+
+// Receive returns the next message, and waits for it until ctx ends. If a ring has no rows and the message was overwritten, the error is a
+// *LappedError, and the next call goes on at the oldest message left. If the sender is dead, and what it
 // has sent was received, the error is a *MissingError, until there is another sender.
 func (v *Receiver[T]) Receive(ctx context.Context, c *rdma.Coro) (msg T, err error) {
 	r := v.r
@@ -367,6 +461,11 @@ func (v *Receiver[T]) Receive(ctx context.Context, c *rdma.Coro) (msg T, err err
 			return msg, err
 		}
 		if dead != 0 {
+			if r.rows == 0 {
+				if err := v.lapped(c); err != nil {
+					return msg, err
+				}
+			}
 			if err := v.fetch(c); err != nil || v.have > 0 {
 				if err != nil {
 					return msg, err
@@ -383,7 +482,7 @@ func (v *Receiver[T]) Receive(ctx context.Context, c *rdma.Coro) (msg T, err err
 	x, _ := r.images.get(r.m.t.Bytes(r.buf+64+align(16*r.rows, 64)+v.at*n, n))
 	msg = r.codec.Get(x.payload)
 	v.pos, v.at, v.have = v.pos+1, v.at+1, v.have-1
-	if v.pos-v.acked >= max(1, uint64(r.slots)/4) {
+	if v.row >= 0 && v.pos-v.acked >= max(1, uint64(r.slots)/4) {
 		err = v.acknowledge(c)
 	}
 	return msg, err
@@ -412,12 +511,12 @@ func (v *Receiver[T]) senderDead(c *rdma.Coro) (MemberID, error) {
 	return sender, err
 }
 
-// All receives messages until ctx ends, or there is another error, which is the last pair.
+// All receives messages until ctx ends, or there is an error other than that messages were missed, which is the last pair.
 func (v *Receiver[T]) All(ctx context.Context, c *rdma.Coro) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for {
 			msg, err := v.Receive(ctx, c)
-			if !yield(msg, err) || err != nil {
+			if !yield(msg, err) || err != nil && !errors.Is(err, ErrLapped) {
 				return
 			}
 		}

@@ -2,6 +2,7 @@ package channeltest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -65,6 +66,69 @@ func testRing(w *World) {
 					return v.Leave(c)
 				}
 				next++
+			}
+			return nil
+		})
+	}
+}
+
+// testLapped: receivers of a ring whose sender does not wait get messages in order, and are told how many they have missed, up to the last
+// message. One that is faster than the sender misses none.
+func testLapped(w *World) {
+	for _, slots := range []int{1, 3, 16} {
+		const messages = 80
+		var joined, got atomic.Int64
+		w.Run(3, func(i int, m *channel.Member, c *rdma.Coro) error {
+			ctx := context.Background()
+			r, err := channel.OpenRing(ctx, c, m.Scope("s"), fmt.Sprint("l", slots), channel.Plain[Wide]("wide"), slots, 0)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			if i == 0 {
+				s, err := r.Sender(ctx, c)
+				if err != nil {
+					return err
+				}
+				for joined.Load() < 2 {
+					c.Sleep(10_000)
+				}
+				for k := range uint64(messages) {
+					if err := s.Send(ctx, c, WideOf(k+1)); err != nil {
+						return err
+					}
+					for k < messages/2 && got.Load() <= int64(k) { // the first half is received by member 1
+						c.Sleep(1000)
+					}
+				}
+				return s.Leave(c)
+			}
+			v, err := r.Receiver(ctx, c)
+			if err != nil {
+				return err
+			}
+			joined.Add(1)
+			next := uint64(1)
+			for msg, err := range v.All(ctx, c) {
+				var lapped *channel.LappedError
+				switch {
+				case errors.As(err, &lapped):
+					if next += lapped.Missed; lapped.Missed == 0 || i == 1 && next <= messages/2 || next > messages {
+						return fmt.Errorf("message %d is the next one: %w", next, err)
+					}
+					continue
+				case err != nil:
+					return err
+				case msg.Torn() || msg[0] != next:
+					return fmt.Errorf("message %d is %v", next, msg)
+				case next == messages:
+					return v.Leave(c)
+				}
+				if next++; i == 1 {
+					got.Add(1)
+				} else if next%8 == 0 {
+					c.Sleep(30_000)
+				}
 			}
 			return nil
 		})

@@ -115,6 +115,7 @@ func RunOn(t *testing.T, open func(t *testing.T) *World) {
 		{"mutex handed over", testMutexHandOver},
 		{"ticket lock handed over", testTicketHandOver},
 		{"ring", testRing},
+		{"ring without rows", testLapped},
 		{"queue", testQueue},
 		{"map", testKV},
 	} {
