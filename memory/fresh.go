@@ -38,11 +38,12 @@ func (s *membership) good() int64 {
 	case p.Until == 0:
 		return math.MaxInt64
 	}
-	return p.Until - p.Term/driftShare
+	d := s.opts.ClockDrift
+	return p.Until - int64(float64(p.Term)*max(d/(1+d), leastDrift))
 }
 
-// driftShare is which part of a registration's term is left out because clocks run at different rates.
-const driftShare = 8
+// leastDrift is which part of a registration's term is left out at least because clocks run at different rates.
+const leastDrift = 1. / 8
 
 // others are the registrations of other processes, as they were when a claim was made, and when they end by the clock of this
 // one. Those that never end are left out. The caller holds the lock.

@@ -241,7 +241,7 @@ func (s *membership) forsake(id uint32, from int64) {
 // passed over. The registration of a process that has joined is extended, too (Options.Until).
 //
 // The bound on the drift of clocks is in the caller's arithmetic: until lies behind the moment from
-// which others may declare the coordinator dead. Only liveness depends on it.
+// which others may declare the coordinator dead. Liveness depends on it, and in a shared database Fresh.
 func (s *allocation) Renew(until int64, ids ...uint32) error {
 	return s.updateAs(&update{unwaiting: true}, func() error { // a blade that does not revoke ends no lease
 		if err := s.writable(); err != nil {

@@ -43,6 +43,8 @@ type Options struct {
 	// Until, of a shared database, is until when the process is registered at first, in nanoseconds of the fabric's clock;
 	// then others may end that, and its segments have no owner, unless Space.Renew has made it longer. 0: for ever.
 	Until int64
+	// ClockDrift bounds how much faster another process's clock may run, as a part of the term of a registration: see Fresh.
+	ClockDrift float64
 	// Anew, if not nil, is called when the process registers anew, which others have taken for dead: with the tables that there are.
 	// Another process may have been alone meanwhile. It must not call the Space.
 	Anew func(tables []Table)

@@ -70,7 +70,8 @@ type Options struct {
 	// Engine.RenewAll. 0: for ever.
 	LeaseTerm int64
 	// ClockDrift bounds how much faster another's clock may run, as a part of
-	// LeaseTerm. Leases make sure that things go on; nothing else depends on them.
+	// LeaseTerm. Leases make sure that things go on. Nothing else depends on them but that no
+	// process of a shared database reads from a blade which is lost to another one: see memory.Space.Fresh.
 	ClockDrift float64
 	// BladeDown is called, on the session's coroutine, when a session that rejoins has
 	// met err, a blade that does not answer: it declares the blade dead, or waits for

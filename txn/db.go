@@ -165,7 +165,7 @@ func (db *DB) openSpace() error {
 			return err
 		}
 		mo.ReadOnly = false // it registers, so that the others know of it, and its transactions write nothing
-		mo.Until = db.fabric.Now() + int64(o.LeaseTerm)
+		mo.Until, mo.ClockDrift = db.fabric.Now()+int64(o.LeaseTerm), o.ClockDrift
 		mo.GiveUp, mo.Anew, mo.Damaged = o.ReplaceLost, db.anew, db.leaveDamaged
 	}
 	db.space, err = memory.Open(db.ctl.Plain(), db.fabric, o.Catalog, mo)

@@ -89,10 +89,12 @@ type Options struct {
 
 	// LeaseTerm is how long other workers wait for a worker that has stopped before they decide its
 	// transactions; 0: 10 seconds; negative: for ever, or until the next opening. Safety depends
-	// neither on it nor on clocks; only the time until a dead worker's locks are gone does.
+	// neither on it nor on clocks; only the time until a dead worker's locks are gone does. There is one exception, in a
+	// shared database: if a process hears nothing of a blade that another one reaches, see ClockDrift.
 	LeaseTerm time.Duration
 	// ClockDrift bounds how much faster another's clock may run, as a part of
-	// LeaseTerm; 0: 0.1.
+	// LeaseTerm; 0: 0.1. If it is more, live workers are taken for dead, which loses nothing; and a process of a shared database
+	// that has lost the catalog may read old data, for as long, from a blade that was declared dead for its silence.
 	ClockDrift float64
 	// Heartbeat is how long the process may stand still until the others that have a shared database open take over from it, which have this
 	// option, too; 0: LeaseTerm. A counter on a blade says that it is alive, with 1 WRITE and 1 READ of 8 KiB
