@@ -88,6 +88,27 @@ func TestCosts(t *testing.T) {
 	}
 }
 
+// TestWindow: a thread has as many operations under way as LOCO's window of 128 has, and more of them are done than with 3.
+func TestWindow(t *testing.T) {
+	c := small
+	c.Experiments, c.Nodes, c.Threads, c.Keys = []string{"fence"}, 2, 1, 4000
+	rates := map[int]float64{}
+	for _, c.Window = range []int{3, 128} {
+		r, err := channelbench.Run(context.Background(), c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range r.Points {
+			if p.Variant == "ours, KV" && p.X == 2 {
+				rates[c.Window] = p.Kops
+			}
+		}
+	}
+	if rates[128] < 2*rates[3] || rates[3] == 0 {
+		t.Errorf("thousands of updates a second, by window: %v", rates)
+	}
+}
+
 // TestConfig: faults are listed, all of them, and a run that is interrupted has the points before.
 func TestConfig(t *testing.T) {
 	err := channelbench.Config{Experiments: []string{"chess"}, Nodes: 65, Threads: 1000, Keys: -1, Duration: -1}.Validate()

@@ -22,6 +22,7 @@ const (
 	leafBytes = 1024
 	leafKeys  = leafBytes / 16
 	zipfTheta = 0.99
+	kvArena   = 12 << 10 // of a member's handle of one shard
 )
 
 // kvMix is a share of updates.
@@ -76,7 +77,7 @@ func kv(ctx context.Context, c *Config, p *Point, updates uint64, theta float64)
 	blades := max(2, int(p.X)) // as LOCO's, whose data is shared out over the nodes
 	perBlade := uint64((c.Keys + blades - 1) / blades)
 	raw := 64*perBlade + 16*kvLocks
-	w, err := c.simulated(shape{nodes: int(p.X), threads: c.Threads, window: c.Window, blades: blades, raw: raw, arena: 1 << 20})
+	w, err := c.simulated(shape{nodes: int(p.X), threads: c.Threads, window: c.Window, blades: blades, raw: raw, arena: 1<<20 + c.Window*blades*kvArena})
 	if err != nil {
 		return err
 	}

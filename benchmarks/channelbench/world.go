@@ -104,6 +104,7 @@ func newWorld(f rdma.Fabric, s shape) (*world, error) {
 	if arena == 0 {
 		arena = 256 << 10
 	}
+	arena += s.window * 16 * who.Slots // each member reads the table of all
 	for i := range s.nodes * s.threads {
 		t, err := rdma.NewThread(f, rdma.ThreadOptions{Index: i, Techniques: rdma.Techniques{Doorbells: true}, Policy: rdma.PerThreadDoorbell, Arena: arena})
 		if err != nil {
