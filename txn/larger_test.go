@@ -67,3 +67,20 @@ func TestLargerBlockIsRead(t *testing.T) {
 		}
 	}
 }
+
+// TestNodesAreNotLarger: the index says of which class the blocks of its nodes are. When only larger ones are free, there is no room for a
+// node.
+func TestNodesAreNotLarger(t *testing.T) {
+	raced.Skip(t)
+	o := tiny()
+	o.BladeSize, o.Workers = 4<<20, 1
+	db, _ := outgrownBlocks(t, o, 12_000, 60)
+	tab, err := txn.CreateOrderedTable(db, "o", txn.Uint64, txn.Bytes())
+	for k := uint64(0); err == nil; k++ {
+		err = db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Insert(tx, k, make([]byte, 8)) })
+	}
+	if !errors.Is(err, txn.ErrNoSpace) {
+		t.Fatal(err)
+	}
+	audit(t, db)
+}
