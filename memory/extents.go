@@ -336,7 +336,9 @@ func (s *allocation) extentRoom(n uint32) (found *extentSegment, at uint32, adop
 		if errors.Is(err, errAgain) {
 			return nil, 0, false, err
 		}
-		full = err
+		if full == nil || errors.Is(full, ErrNoSpace) { // that a blade does not answer says more: with another one there may be room
+			full = err
+		}
 	}
 	return nil, 0, false, full
 }

@@ -189,21 +189,23 @@ func TestProcessesOnceFound(t *testing.T) {
 	for _, x := range []struct {
 		seed      uint64
 		processes int
+		siege     bool
 		faults    string
 		why       string
 	}{
-		{2801, 2, "restart(blade=0,at=209.616µs);catalog(compute=1,from=491.89µs,for=5.307672ms)", "verdicts of another process are taken back"},
-		{3900, 2, "restart(blade=1,at=66.884µs,for=6.938µs,memory=true)", "a session waits for ever for one that another process has recovered"},
-		{605299, 3, "kill(compute=2,at=685.035µs)", "a session waits for ever for the right of a dead process to recover an index"},
-		{601298, 3, "restart(blade=0,at=362.702µs,for=803.435µs)", "a blade is cleared by a key that a fence does not know"},
-		{602968, 3, "late(thread=129,verb=1848,by=393.924µs);tear(thread=129,verb=1010,by=16.982µs);slow(blade=2,x=7,from=80.609µs,for=5.567µs);" +
+		{2801, 2, false, "restart(blade=0,at=209.616µs);catalog(compute=1,from=491.89µs,for=5.307672ms)", "verdicts of another process are taken back"},
+		{3900, 2, false, "restart(blade=1,at=66.884µs,for=6.938µs,memory=true)", "a session waits for ever for one that another process has recovered"},
+		{605299, 3, false, "kill(compute=2,at=685.035µs)", "a session waits for ever for the right of a dead process to recover an index"},
+		{601298, 3, false, "restart(blade=0,at=362.702µs,for=803.435µs)", "a blade is cleared by a key that a fence does not know"},
+		{602968, 3, false, "late(thread=129,verb=1848,by=393.924µs);tear(thread=129,verb=1010,by=16.982µs);slow(blade=2,x=7,from=80.609µs,for=5.567µs);" +
 			"late(thread=1,verb=1417,by=140.423µs);pause(compute=1,from=3.306µs,for=3.937974ms)", "a session closes that has left a merge undecided"},
+		{608975, 3, true, "tear(thread=130,verb=576,by=2.448µs);catalog(compute=2,from=385.181µs,for=3.387954ms)", "blades are called full of which one has just been lost"},
 	} {
 		only, err := sim.ParseFaults(x.faults)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := seeds.Run(x.seed, seeds.Options{Only: only, Processes: x.processes}); err != nil {
+		if _, err := seeds.Run(x.seed, seeds.Options{Only: only, Processes: x.processes, Siege: x.siege}); err != nil {
 			t.Errorf("%s: %v", x.why, err)
 		}
 	}
