@@ -3,6 +3,7 @@ package occ
 import (
 	"errors"
 
+	"txnode/memory"
 	"txnode/memory/record"
 )
 
@@ -86,7 +87,8 @@ func (tx *Tx) fresh() error {
 		return nil
 	}
 	if space.View().Epoch == tx.view.Epoch && !space.ReadOnly() { // the catalog says whether the epoch was still this one
-		if err := space.Renew(tx.s.eng.leaseEnd(tx.s.thread.Now())); err != nil {
+		err := space.Renew(tx.s.eng.leaseEnd(tx.s.thread.Now()))
+		if err != nil && !errors.Is(err, memory.ErrShared) { // another process is alone: this one was taken for dead, and has to rejoin
 			return tx.s.failed(err)
 		}
 		if space.Fresh(tx.view, tx.s.thread) {

@@ -200,6 +200,7 @@ func TestProcessesOnceFound(t *testing.T) {
 		{602968, 3, false, "late(thread=129,verb=1848,by=393.924µs);tear(thread=129,verb=1010,by=16.982µs);slow(blade=2,x=7,from=80.609µs,for=5.567µs);" +
 			"late(thread=1,verb=1417,by=140.423µs);pause(compute=1,from=3.306µs,for=3.937974ms)", "a session closes that has left a merge undecided"},
 		{608975, 3, true, "tear(thread=130,verb=576,by=2.448µs);catalog(compute=2,from=385.181µs,for=3.387954ms)", "blades are called full of which one has just been lost"},
+		{615851, 3, false, "restart(blade=1,at=45.588µs,for=21.406µs);pause(compute=1,from=43.964µs,for=10.821115ms)", "a reader is told that another process is alone, and not to rejoin"},
 	} {
 		only, err := sim.ParseFaults(x.faults)
 		if err != nil {
