@@ -11,11 +11,13 @@ import (
 // A blade of which a process hears nothing may serve another one, and its keys cannot be ended. When it is declared dead, that other
 // process may go on reading from it until it learns of the epoch, although newer images are elsewhere. So
 //
-//	who has only read     asks, behind its last READ, whether the epoch has moved and the registration has lasted: Fresh
-//	who declares it dead  lets no new transaction begin until each other process has changed the catalog since, for which it has had
-//	                      to learn of the epoch, or its registration has ended: Claim.Outlasts
+//	a transaction that has only read       asks, behind its last READ, whether the epoch has moved and whether the
+//	                                       registration of its process has lasted: Fresh
+//	the process that declares it dead      lets no new transaction begin until each other process has changed the catalog
+//	                                       since, for which it had to learn of the epoch, or is not registered any more:
+//	                                       Claim.Outlasts
 //
-// Who has written needs neither: a commit writes to blades whose keys have been ended.
+// A transaction that writes needs neither: its commit goes to blades whose keys have been ended.
 
 // Fresh reports whether what a thread has read by a view, up to now, could be read by the newest view as well: the catalog
 // had no later epoch then, as far as other processes have gone on from it. It takes no lock.

@@ -41,7 +41,7 @@ const (
 	AbortReadLocked                    // a record to be read was locked by a writer
 	AbortValidation                    // a record that was read has changed
 	AbortPhantom                       // a key that was absent has been inserted
-	AbortStale                         // the index changed under the lookup too often, or somebody's change of it was in the way of an insert for too long; or the epoch has moved
+	AbortStale                         // the index changed under the lookup too often, or another change of it was in the way of an insert for too long; or the epoch has moved
 	NumAbortReasons
 )
 

@@ -71,7 +71,7 @@ func (m *extents) FreeExtent(x memory.Extent) (bool, error) {
 	a := x.Addr
 	if !m.used[a] {
 		m.t.Errorf("extent %v is given back by somebody who does not have it", a)
-		return false, errors.New("nobody has that extent")
+		return false, errors.New("there is no such extent")
 	}
 	delete(m.used, a)
 	m.free = append(m.free, a)
