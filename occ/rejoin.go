@@ -160,6 +160,22 @@ func (e *Engine) Answer() error {
 	return nil
 }
 
+// Unanswered lists the coordinators of which Answer does not know the verdict yet.
+func (e *Engine) Unanswered() []uint32 {
+	if e.asking.Load() == 0 {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var ids []uint32
+	for _, t := range e.asked {
+		if id := t.Coordinator(); e.space.Registered(id) && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 // Recovery returns how the session recovers what others have left behind.
 func (s *Session) Recovery() recovery.Options {
 	return s.eng.recoveryBy(s)

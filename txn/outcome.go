@@ -31,7 +31,8 @@ const (
 // In two cases the error is ErrNoOutcome although the transaction was under way. First, a coroutine
 // of DB.Run had not come to its log, or had nothing to commit, when its thread died, and had
 // begun before a neighbour's last commit. It has had no effect. The same holds of one that returned
-// ErrOutcomeUnknown, if its process ends before its coordinator is recovered. Second, a thread died between its
+// ErrOutcomeUnknown, if its process dies before its coordinator is recovered: Close sees to that, or says in
+// its error that it could not. Second, a thread died between its
 // commit and the answer while fewer than f+1 blades were up, and those with its log were lost
 // before its lease expired.
 //
@@ -95,4 +96,34 @@ func (db *DB) recoverFor(id uint32) error {
 		return nil
 	}
 	return err
+}
+
+// A recovery that is under way in another process as this one closes is asked for every answerPollNs,
+// and for twice answerPatienceNs at least.
+const (
+	answerPollNs     = 100_000
+	answerPatienceNs = 100_000_000
+)
+
+// answer makes good, before the process goes, that Outcome knows the transactions that have ended in
+// ErrOutcomeUnknown: another process that recovered their coordinators later would not know that
+// they were asked for. A recovery that is under way elsewhere is waited for until its claim has
+// lapsed. The caller holds ctlMu.
+func (db *DB) answer(ctx context.Context) error {
+	c := db.ctl.Plain()
+	patience := db.fabric.Now() + 2*max(int64(db.opts.LeaseTerm), answerPatienceNs)
+	for {
+		ids := db.engine.Unanswered()
+		if len(ids) == 0 {
+			return db.engine.Answer()
+		}
+		_, err := recovery.Recover(c, db.engine.Recovery(), ids...)
+		switch {
+		case err == nil:
+		case errors.Is(err, memory.ErrClaimed) && db.fabric.Now() < patience && ctx.Err() == nil:
+			c.Sleep(answerPollNs)
+		default:
+			return fmt.Errorf("txn: close: transactions of coordinators %d returned ErrOutcomeUnknown, and Outcome may not know them: %w", ids, err)
+		}
+	}
 }

@@ -244,7 +244,7 @@ func TestDeclaredDeadWithoutCatalog(t *testing.T) {
 // transaction, and its worker cannot rejoin, and is closed. Whoever recovers it may not know who
 // asks; the answer comes all the same.
 func TestOutcomeOfWhoCouldNotRejoin(t *testing.T) {
-	for _, by := range []string{"this process", "another one"} {
+	for _, by := range []string{"this process", "another one", "this process as it closes"} {
 		t.Run(by, func(t *testing.T) {
 			cat, armed := &deaf{}, false
 			o := onFabric(rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: atOnce, Seed: 1, Fail: func(w *rdma.WR) rdma.Status {
@@ -273,14 +273,20 @@ func TestOutcomeOfWhoCouldNotRejoin(t *testing.T) {
 				t.Error("it was closed, and its coordinator, while the catalog was down")
 			}
 			cat.down.Store(false)
-			if by == "this process" {
+			switch by {
+			case "this process as it closes":
+				if err := db.Close(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				db = mustOpen(t, o)
+			case "this process":
 				if _, err := db.Recover(t.Context(), id.Coordinator()); err != nil {
 					t.Fatal(err)
 				}
 				if v, _ := db.Space().Verdict(id.Coordinator()); !slices.Contains(v.Aborted, id.Seq()) {
 					t.Errorf("the verdict of who knew that somebody asks: %+v", v)
 				}
-			} else {
+			default:
 				c, err := db.Space().Claim(memory.ClaimOptions{Steal: true}, id.Coordinator())
 				if err == nil {
 					err = c.Decide([]memory.Verdict{{Coordinator: id.Coordinator(), Last: id.Seq()}})
@@ -292,7 +298,7 @@ func TestOutcomeOfWhoCouldNotRejoin(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if by != "this process" { // what is known is told without the catalog
+			if by == "another one" { // what is known is told without the catalog
 				cat.down.Store(true)
 				if o, err := db.Outcome(t.Context(), uint64(record.MakeTxID(id.Coordinator(), id.Seq()+1))); err != nil || o != txn.Aborted {
 					t.Errorf("one that was never logged: %v, %v", o, err)

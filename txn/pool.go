@@ -273,7 +273,7 @@ func (db *DB) Close(ctx context.Context) error {
 	db.unrenew()
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
-	errs = append(errs, db.engine.Answer())
+	errs = append(errs, db.answer(ctx))
 	if errors.Join(errs...) == nil {
 		errs = append(errs, db.fulfil())
 	}

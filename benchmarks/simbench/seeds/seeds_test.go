@@ -201,6 +201,8 @@ func TestProcessesOnceFound(t *testing.T) {
 			"late(thread=1,verb=1417,by=140.423µs);pause(compute=1,from=3.306µs,for=3.937974ms)", "a session closes that has left a merge undecided"},
 		{608975, 3, true, "tear(thread=130,verb=576,by=2.448µs);catalog(compute=2,from=385.181µs,for=3.387954ms)", "blades are called full of which one has just been lost"},
 		{615851, 3, false, "restart(blade=1,at=45.588µs,for=21.406µs);pause(compute=1,from=43.964µs,for=10.821115ms)", "a reader is told that another process is alone, and not to rejoin"},
+		{618968, 3, false, "catalog(from=651.701µs,for=206.781µs);pause(compute=1,from=430.138µs,for=551.716µs);catalog(compute=3,from=131.432µs,for=78.193µs)",
+			"a process closes whose recoveries come later, and its unknown outcomes are kept by no process"},
 	} {
 		only, err := sim.ParseFaults(x.faults)
 		if err != nil {
