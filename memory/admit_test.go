@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 
@@ -79,4 +80,29 @@ func TestAdmitUsesPlacesAgain(t *testing.T) {
 		}
 	}
 	alike(t, c, s)
+}
+
+// TestDemiseLate: a process finds a blade dead and is paused; another one declares the blade dead meanwhile, and takes
+// it in again. What the first has found counts no more: the blade may have the last copy of a segment by now.
+func TestDemiseLate(t *testing.T) {
+	b := newSharedBed(t, 3, 20, 1)
+	s, c := b.join(0)
+	other, oc := b.join(0)
+	p := newProcess(t, b, s, c, 20)
+	p.insert(t, 20, 200, map[memory.Addr]bool{})
+	check(t, other.Follow())
+	late := s.Demise(1)
+	lose(t, b, other, 1)
+	check(t, b.inner.RestartBlade(1, true))
+	check(t, other.Admit(oc, 1, nil))
+	copyAll(t, oc, other)
+	check(t, s.Follow())
+	_, err := s.Claim(memory.ClaimOptions{Steal: true, Change: late}, slices.Collect(ids(s))...)
+	if !errors.Is(err, memory.ErrLayout) || !s.View().Up(1) {
+		t.Errorf("%v, and it is up: %v", err, s.View().Up(1))
+	}
+	lose(t, b, s, 1)
+	if s.View().Up(1) {
+		t.Error("what is found of it now does not count either")
+	}
 }

@@ -27,17 +27,22 @@ import (
 //
 // The locks on the blade are lost, and so is what only its logs knew. So the change is to be made
 // by a claim of all coordinators, ClaimOptions.Change. Until that claim is forgotten, no session
-// may touch a record. A blade that is down already is ErrDown.
+// may touch a record. A blade that is down already is ErrDown. One that was declared dead by another process
+// since Demise was called, and taken in again, is another one by now, which may have the last copy of a segment: ErrLayout.
+// So call Demise before the blade is asked whether it lives.
 //
 // If the key of another blade could not be changed, the error says so after all of this is done:
 // that blade has to be declared dead, too.
 func (s *replicas) Demise(b rdma.BladeID) func(*Layout) error {
+	found := s.incarnation(b)
 	return func(l *Layout) error {
 		switch {
 		case int(b) >= len(l.Blades):
 			return fmt.Errorf("memory: blade %d of %d: %w", b, len(l.Blades), rdma.ErrBladeDown)
 		case l.Blades[b].State == BladeDown:
 			return ErrDown
+		case l.Blades[b].Incarnation != found:
+			return fmt.Errorf("memory: blade %d has been taken in again since it was found dead: %w", b, ErrLayout)
 		case l.UpBlades() == 1:
 			return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: ErrLost, What: "it was the last one, and no blade is left"}
 		}
@@ -45,6 +50,16 @@ func (s *replicas) Demise(b rdma.BladeID) func(*Layout) error {
 		_, _ = s.buildMissing(l) // what cannot be begun now is tried again: Build
 		return nil
 	}
+}
+
+// incarnation is that of a blade as the layout has it.
+func (s *store) incarnation(b rdma.BladeID) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if int(b) >= len(s.layout.Blades) {
+		return 0
+	}
+	return s.layout.Blades[b].Incarnation
 }
 
 // errUnchanged makes AdvanceEpoch stop without an epoch and without an error.

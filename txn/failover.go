@@ -67,6 +67,8 @@ type Outage struct {
 	before memory.CopyProgress // what was built and copied for others
 	silent bool                // nothing is heard of the blade, not even that it is gone: rdma.ErrSilent
 	spare  bool                // it is not declared dead if the last copy of a segment would be lost with it
+	found  memory.Epoch        // it was asked whether it lives in this epoch, or a later one
+	demise func(*memory.Layout) error
 }
 
 // Redundancy is how well the data is copied just now.
@@ -299,6 +301,7 @@ func (db *DB) expecting(b rdma.BladeID) (over func()) {
 func (db *DB) noteOutage(x Outage) {
 	f := &db.failover
 	db.recoveries.outages.Add(1)
+	x.demise = nil
 	if f.outages = append(f.outages, x); len(f.outages) > maxOutages {
 		f.outages = f.outages[1:]
 	}
@@ -333,15 +336,15 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 	}
 	f := &db.failover
 	defer db.expecting(b)()
-	demise := db.space.Demise(b)
 	o := db.failOptions()
 	if !x.silent && !x.spare { // it is gone, for all processes
 		o.Settle = nil
 	}
 	rep, err := recovery.FailOver(c, o, func(l *memory.Layout) error {
 		lost := l.Redundancy().Lost
-		err := demise(l)
-		if err == nil && x.spare && l.Redundancy().Lost > lost {
+		err := x.demise(l)
+		spare := x.spare || x.silent && l.Epoch != x.found // another process may have taken it in
+		if err == nil && spare && l.Redundancy().Lost > lost {
 			err = errSpared
 		}
 		if err == nil {

@@ -25,12 +25,14 @@ func (db *DB) probe(c *rdma.Coro) ([]Outage, error) {
 		if !v.Up(b) {
 			continue
 		}
+		x := Outage{Blade: int(b), found: db.space.View().Epoch, demise: db.space.Demise(b)} // this process may be paused from here on
 		silent, err := db.silence(c, b)
 		if err != nil {
 			return nil, err
 		}
 		if silent != nil {
-			dead = append(dead, Outage{Blade: int(b), Cause: silent.Error(), silent: errors.Is(silent, rdma.ErrSilent), spare: errors.Is(silent, errRefuses)})
+			x.Cause, x.silent, x.spare = silent.Error(), errors.Is(silent, rdma.ErrSilent), errors.Is(silent, errRefuses)
+			dead = append(dead, x)
 		}
 	}
 	return dead, nil

@@ -203,6 +203,8 @@ func TestProcessesOnceFound(t *testing.T) {
 		{615851, 3, false, "restart(blade=1,at=45.588µs,for=21.406µs);pause(compute=1,from=43.964µs,for=10.821115ms)", "a reader is told that another process is alone, and not to rejoin"},
 		{618968, 3, false, "catalog(from=651.701µs,for=206.781µs);pause(compute=1,from=430.138µs,for=551.716µs);catalog(compute=3,from=131.432µs,for=78.193µs)",
 			"a process closes whose recoveries come later, and its unknown outcomes are kept by no process"},
+		{619134, 3, true, "drop(thread=1,verb=1886);pause(compute=2,from=178.979µs,for=9.689504ms);pause(compute=3,from=600.428µs,for=14.715489ms)",
+			"a process wakes up and declares a blade dead that another one has taken in again: the last copy of a segment is lost"},
 	} {
 		only, err := sim.ParseFaults(x.faults)
 		if err != nil {
