@@ -159,7 +159,7 @@ type worker struct {
 // tells. Where threads hardly ever run at the same time, as on a busy machine,
 // they give up after many more rounds.
 func (w *worker) racing(round, rounds, met int) bool {
-	if !w.enough && round >= rounds && (met >= w.rounds(1000) || round >= 20*rounds) {
+	if !w.enough && round >= rounds && (met >= w.rounds(1000) || round >= 5*rounds) {
 		w.enough = true
 		w.content.Add(1)
 	}
