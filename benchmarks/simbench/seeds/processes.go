@@ -295,16 +295,6 @@ func (b *bench) everywhere(all []*member, work, reopen func(q *process) error) e
 	return err
 }
 
-// witness is a process that can tell how things are.
-func (b *bench) witness() *txn.DB {
-	for _, m := range b.members {
-		if m.db != nil && !m.over && !m.gone() {
-			return m.db
-		}
-	}
-	return b.db
-}
-
 // ownShare is how many of n transactions the clients of a process run.
 func (b *bench) ownShare(q *process, n int) int {
 	if q.seat == nil || q.seat.in == nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/sim"
 )
@@ -63,8 +64,12 @@ func (b *bench) besiege() {
 	for slices.Contains(s.down, up) {
 		up++
 	}
-	_ = f.RestartBlade(up, true) // which does nothing, but at its time: from here on nobody else runs
-	now := b.witness().Redundancy()
+	_ = f.RestartBlade(up, true)               // which does nothing, but at its time: from here on nobody else runs
+	l, _, err := layout.Load(&b.world.catalog) // a process may be behind it
+	if err != nil || l == nil {
+		return
+	}
+	now := l.Redundancy()
 	switch {
 	case len(s.down) > 0:
 		for _, x := range s.down {
