@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -143,7 +144,7 @@ func TestMaintain(t *testing.T) {
 	if after, _ := s.FreeBlocks(0); a.Low(0) || after >= free {
 		t.Errorf("Maintain has not refilled: low %v, %d free blocks, then %d", a.Low(0), free, after)
 	}
-	for range 2000 {
+	for range 6 {
 		blocks = append(blocks, must(a.Alloc(c, 0))(t))
 	}
 	for _, x := range blocks {
@@ -473,5 +474,56 @@ func TestSpreadWhileRoomy(t *testing.T) {
 		if len(on) != want {
 			t.Errorf("room for %d segments: blocks have their primaries on %v", segments, on)
 		}
+	}
+}
+
+// TestFullDisks: the disks of some blades are full, also behind segments that are open. What is allocated goes to the others
+// until those are full as well.
+func TestFullDisks(t *testing.T) {
+	for _, x := range []struct {
+		blades, f int
+		size      uint32 // of segments
+		full      []rdma.BladeID
+	}{
+		{4, 1, testSegment, []rdma.BladeID{0, 1}},
+		{4, 2, testSegment, []rdma.BladeID{0}},
+		{6, 2, 32 * testSegment, []rdma.BladeID{1, 3, 4}}, // as many segments as there are blades are open, and have memory in part
+	} {
+		t.Run(fmt.Sprintf("%d blades, f=%d, full: %d", x.blades, x.f, x.full), func(t *testing.T) {
+			b := newBed(t, x.blades, 8*int(x.size/testSegment), x.f)
+			b.opts.SegmentSize = x.size
+			s, c := b.open()
+			a := b.allocator(s, c)
+			for range 800 {
+				must(a.Alloc(c, 9))(t)
+			}
+			must(s.AllocExtent(c, 100))(t)
+			b.fabric.fullOn = x.full
+			before := s.Room()
+			for range 10 {
+				must(s.AllocExtent(c, 1000))(t)
+			}
+			must(a.Alloc(c, 3))(t)
+			n := len(drain(t, a, c, 9))
+			room := 0 // blades that have places left
+			for i, r := range s.Room() {
+				full := slices.Contains(x.full, rdma.BladeID(i))
+				if full && r.Free != before[i].Free || !full && r.Free > uint64(x.size) {
+					t.Errorf("blade %d has %d bytes left of %d, after %d blocks", i, r.Free, before[i].Free, n)
+				}
+				if r.Free > 0 {
+					room++
+				}
+			}
+			_, err := a.Alloc(c, 9)
+			var none *memory.NoSpaceError
+			if !errors.As(err, &none) || room > x.f && (!slices.Contains(x.full, none.Blade) || !errors.Is(err, rdma.ErrNoMemory)) {
+				t.Errorf("when all is full: %v", err)
+			}
+			b.fabric.fullOn = nil
+			if room > x.f { // again
+				must(a.Alloc(c, 9))(t)
+			}
+		})
 	}
 }

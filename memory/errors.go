@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"txnode/rdma"
 )
 
 // Errors of this package; test with errors.Is.
@@ -64,12 +66,13 @@ func (e AwayError) Is(target error) bool { return target == ErrAway }
 
 // NoSpaceError says which blades lack room for a segment. It is an ErrNoSpace.
 type NoSpaceError struct {
-	What    string   // what the segment was for
-	Need    uint64   // bytes of one copy of the segment, or of the part of it that has no memory
-	Copies  int      // how many blades must have room
-	Free    []uint64 // bytes left, by blade
-	Sizes   []uint64 // bytes of the region, by blade; 0: the blade is down
-	Backing error    // why a blade could not provision, if that was it
+	What    string       // what the segment was for
+	Need    uint64       // bytes of one copy of the segment, or of the part of it that has no memory
+	Copies  int          // how many blades must have room
+	Free    []uint64     // bytes left, by blade
+	Sizes   []uint64     // bytes of the region, by blade; 0: the blade is down
+	Backing error        // why a blade could not provision, if that was it
+	Blade   rdma.BladeID // which one that was
 }
 
 // Error says what the blades' memory comes from lacks, if that was it; else it names the bytes

@@ -323,15 +323,12 @@ func (s *allocation) extentRoom(n uint32) (found *extentSegment, at uint32, adop
 		if id := s.adoptee(spread{kind: KindIndex}, int(b), false); id != 0 {
 			return nil, 0, true, s.adoptSegment(id)
 		}
-		p, err := s.place(KindIndex, 0, l.Backups+1, int(b), what)
+		id, err := s.addSegment(KindIndex, 0, int(b), what, first)
 		if err == nil {
-			var id SegmentID
-			if id, err = s.addInParts(what, Segment{Kind: KindIndex, Placement: p}, first); err == nil {
-				x := s.newExtentSegment(id)
-				s.addExtentSegment(x)
-				at, _ := x.find(n)
-				return x, at, false, nil
-			}
+			x := s.newExtentSegment(id)
+			s.addExtentSegment(x)
+			at, _ := x.find(n)
+			return x, at, false, nil
 		}
 		if errors.Is(err, errAgain) {
 			return nil, 0, false, err

@@ -23,7 +23,8 @@ type fabric struct {
 	rdma.Fabric
 	stop    *stop
 	delayed bool
-	full    bool // nothing can be provisioned
+	full    bool           // nothing can be provisioned
+	fullOn  []rdma.BladeID // nor on these
 	backing *backing
 	before  func(w *rdma.WR)      // if not nil, called for each verb that takes effect
 	failing func(w *rdma.WR) bool // if not nil, says which verbs fail without effect
@@ -83,7 +84,7 @@ func (f *fabric) Provision(b rdma.BladeID, off, n uint64) error {
 	if !f.stop.step() {
 		return errStopped
 	}
-	if f.full {
+	if f.full || slices.Contains(f.fullOn, b) {
 		return rdma.ErrNoMemory
 	}
 	if !f.backing.add(b, off, n) {

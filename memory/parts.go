@@ -28,7 +28,7 @@ func (s *replicas) provide(what string, p Placement, from, to uint32) error {
 		switch {
 		case errors.Is(err, rdma.ErrNoMemory):
 			e := s.noSpace(what, p.Written(), err)
-			e.Need = uint64(to - from)
+			e.Need, e.Blade = uint64(to-from), r.Blade
 			return e
 		case err != nil:
 			return &BladeError{Blade: r.Blade, Name: s.opts.bladeName(r.Blade), Err: err, What: "providing memory for " + what}

@@ -105,6 +105,11 @@ func (s *allocation) takeNow(a *Allocator, class Class, want int, how refilling,
 	}
 	if n = min(want, len(p.free)); n <= want/4 && len(p.open) > 0 {
 		err = s.stock(class, want-n)
+		if errors.Is(err, ErrNoSpace) && !*added { // the disks are full that the open segments are on, and others may not be
+			if err = s.openSegment(class); err == nil {
+				*added = true
+			}
+		}
 	}
 	if errors.Is(err, errAgain) {
 		return 0, err
@@ -270,7 +275,7 @@ func (s *allocation) carve(out []Addr, class Class, want int) []Addr {
 
 // openSegment adds a segment of the class.
 func (s *allocation) openSegment(class Class) error {
-	id, err := s.addSegment(KindBlocks, class, blocksOf(class), class.Size())
+	id, err := s.addSegment(KindBlocks, class, -1, blocksOf(class), class.Size())
 	if err != nil {
 		return err
 	}

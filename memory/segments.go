@@ -2,6 +2,7 @@ package memory
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -12,11 +13,11 @@ import (
 // place chooses blades for the copies of a segment: the primary where its
 // purpose has the fewest primaries, backups where the fewest segments are; ties
 // go to the emptier blade, then around the ring of blades after the primary.
-// blade fixes the primary if it is not -1. The caller holds the lock.
-func (s *replicas) place(kind SegmentKind, class Class, copies, blade int, what string) (Placement, error) {
+// blade fixes the primary if it is not -1. Blades in full are passed over. The caller holds the lock.
+func (s *replicas) place(kind SegmentKind, class Class, copies, blade int, what string, full []rdma.BladeID) (Placement, error) {
 	l := s.layout
 	room := func(b int) bool {
-		return (l.Stays(b) || kind == KindLog && l.Blades[b].State == BladeUp) && l.Vacancies(rdma.BladeID(b)) > 0
+		return (l.Stays(b) || kind == KindLog && l.Blades[b].State == BladeUp) && l.Vacancies(rdma.BladeID(b)) > 0 && !slices.Contains(full, rdma.BladeID(b))
 	}
 	vacancy := func(b int) Replica {
 		base, _ := l.Vacancy(rdma.BladeID(b))
@@ -146,13 +147,29 @@ func (s *allocation) addSegments(what string, segs ...Segment) (SegmentID, error
 	return first, nil
 }
 
-// addSegment places and adds one segment, with memory for need bytes at least.
-func (s *allocation) addSegment(kind SegmentKind, class Class, what string, need uint32) (SegmentID, error) {
-	p, err := s.place(kind, class, s.layout.Backups+1, -1, what)
-	if err != nil {
-		return 0, err
+// addSegment places and adds one segment, with memory for need bytes at least; blade fixes the primary if it is not -1. A blade that
+// has a place and no memory for it, since its disk is full, is passed over; if no place is left, the error tells of the first such.
+// The caller holds the lock, in a change.
+func (s *allocation) addSegment(kind SegmentKind, class Class, blade int, what string, need uint32) (SegmentID, error) {
+	var full []rdma.BladeID
+	var first error
+	for {
+		p, err := s.place(kind, class, s.layout.Backups+1, blade, what, full)
+		if err != nil {
+			if first != nil {
+				err = first
+			}
+			return 0, err
+		}
+		id, err := s.addInParts(what, Segment{Kind: kind, Class: class, Placement: p}, need)
+		var none *NoSpaceError
+		if !errors.As(err, &none) || none.Backing == nil {
+			return id, err
+		}
+		if full = append(full, none.Blade); first == nil {
+			first = err
+		}
 	}
-	return s.addInParts(what, Segment{Kind: kind, Class: class, Placement: p}, need)
 }
 
 // addLogRow adds a log segment on every blade that is up.
@@ -167,7 +184,7 @@ func (s *allocation) addLogRow() error {
 		if l.Blades[b].State != BladeUp {
 			continue
 		}
-		p, err := s.place(KindLog, 0, 1, b, logsOf)
+		p, err := s.place(KindLog, 0, 1, b, logsOf, nil)
 		if err != nil {
 			return err
 		}

@@ -656,7 +656,7 @@ func (c *chaos) begin() {
 		c.makeTLS()
 		for n := range nodes {
 			if d := c.disk(n); d != "" {
-				if err := c.net.disk(d, 64); err != nil {
+				if err := c.net.disk(d, 64+2**chaosRounds); err != nil { // the data grows with each round
 					t.Fatal(err)
 				}
 			}
