@@ -291,10 +291,15 @@ const (
 	refillPresent                   // that, and add no segment
 )
 
+// vainRest is for how many times as long as a look at all segments has taken none is begun after it, if it was in vain: when the
+// blades are full, each block that is asked for would begin one.
+const vainRest = 4
+
 // refill adds about a chunk of blocks to the list of a class.
 func (a *Allocator) refill(c *rdma.Coro, class Class, how refilling) error {
 	s := a.space
 	chunk := chunkBlocks(class)
+	p, begun := &s.pools[class], int64(0) // begun: when a look at all segments was
 	for rounds, again := scanRounds, false; ; rounds = math.MaxInt {
 		more, err := s.adopt(c, a, class, rounds, chunk)
 		if err != nil {
@@ -307,9 +312,15 @@ func (a *Allocator) refill(c *rdma.Coro, class Class, how refilling) error {
 				return e
 			}
 			if more = more || adopted; !adopted && !again {
-				again = true
 				s.mu.Lock()
-				more = s.lookAgain(class, math.MaxInt) || more
+				if begun = s.fabric.Now(); begun >= p.vain {
+					again, more = true, s.lookAgain(class, math.MaxInt) || more
+				}
+				s.mu.Unlock()
+			} else if again && !more {
+				s.mu.Lock()
+				now := s.fabric.Now()
+				p.vain = now + vainRest*(now-begun)
 				s.mu.Unlock()
 			}
 		}

@@ -594,6 +594,7 @@ func TestForeignExtents(t *testing.T) {
 func TestRescanConfirms(t *testing.T) {
 	const k = 20
 	b := newSharedBed(t, 2, 4, 1)
+	b.fabric.clock = new(int64) // what is in vain takes no time
 	s, c := b.open()
 	s2, c2 := b.join(0)
 	first, second := newProcess(t, b, s, c, k), newProcess(t, b, s2, c2, k)
@@ -687,4 +688,44 @@ func blockSegments(l *memory.Layout) (n int) {
 		}
 	}
 	return n
+}
+
+// TestRescanInVainRests: when the blades are full, and other processes have freed nothing, the segments are not looked through for each
+// block that is asked for. They are when time has passed.
+func TestRescanInVainRests(t *testing.T) {
+	const k = 20
+	b := newSharedBed(t, 2, 4, 1)
+	now := int64(0)
+	b.fabric.clock = &now
+	s, c := b.open()
+	p := newProcess(t, b, s, c, k)
+	p.insert(t, k, 1<<20, map[memory.Addr]bool{})
+	reads := 0
+	b.fabric.before = func(w *rdma.WR) {
+		if w.Op == rdma.OpRead {
+			reads++
+			now += 1000 // what it takes
+		}
+	}
+	look := func() int {
+		t.Helper()
+		reads = 0
+		if _, err := p.a.Alloc(c, k); !errors.Is(err, memory.ErrNoSpace) {
+			t.Errorf("there is no room: %v", err)
+		}
+		return reads
+	}
+	all := look()
+	if all == 0 {
+		t.Fatal("nothing is looked through")
+	}
+	for range 3 {
+		if n := look(); n != 0 {
+			t.Errorf("%d headers are looked at again at once", n)
+		}
+	}
+	now += 1000 * int64(all) * 5
+	if n := look(); n != all {
+		t.Errorf("%d headers are looked at after a while, and not %d", n, all)
+	}
 }

@@ -22,6 +22,8 @@ type pool struct {
 	// the segment that was put there last: see owner.go.
 	again  []*scan
 	looked int
+	// vain is until when, on the fabric's clock, they are not all looked through once more, since nothing was found.
+	vain int64
 	// adopted is how many segments have been adopted since one was added that can be full.
 	adopted int
 }
