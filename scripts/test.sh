@@ -12,7 +12,8 @@
 # race: the race detector's part alone, in full length.
 #
 # No step has a limit in minutes: internal/testrun ends what makes no progress. Environment:
-# PKGS (packages of the root module, default ./...), SILENCE (how long no test may end, default 10m).
+# PKGS (packages of the root module, default ./...), SILENCE (how long no test may end, default 10m),
+# VETTED (set: the linter has run, which does what go vet does).
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -81,9 +82,11 @@ if [ "$mode" != race ]; then
 		sed 's/^/  /' "$work/gofmt"
 		unhappy="$unhappy gofmt"
 	fi
-	echo "go vet ..."
-	# shellcheck disable=SC2086
-	go vet $pkgs || unhappy="$unhappy go-vet"
+	if [ -z "${VETTED-}" ]; then
+		echo "go vet ..."
+		# shellcheck disable=SC2086
+		go vet $pkgs || unhappy="$unhappy go-vet"
+	fi
 fi
 
 # The commands of the run, each behind a "::" (internal/testrun).
