@@ -312,6 +312,9 @@ func Decode(p []byte) (Record, error) {
 		return Record{}, fmt.Errorf("%w: kind %d, of %d bytes", ErrTorn, r.Kind, n)
 	}
 	at := HeaderSize
+	if count := int(h >> 48); count > 0 {
+		r.Entries = make([]Entry, 0, min(count, (n-HeaderSize)/EntryHeaderSize))
+	}
 	for i := range int(h >> 48) {
 		if n-at < EntryHeaderSize {
 			return Record{}, fmt.Errorf("%w: entry %d is cut off", ErrTorn, i)

@@ -78,6 +78,7 @@ func (r *run) scan() error {
 	for _, co := range r.claim.Coordinators {
 		var areas [][]byte
 		var list []*fetch
+		at := map[uint32]*tx{} // of this coordinator, by where their records are
 		for b := range co.Logs {
 			l := &co.Logs[b]
 			l.Addr.Key = r.v.Key(rdma.BladeID(b))
@@ -104,28 +105,30 @@ func (r *run) scan() error {
 			if l := &co.Logs[b]; r.o.Durable && l.Size > 0 {
 				r.batch.Flush(l.Addr, l.Size)
 			}
-			records(areas[b], co.ID, func(off uint32, raw []byte) {
-				rec, err := log.Decode(raw)
-				if err != nil {
-					return // it was decoded a moment ago
+			again := func(off uint32) int { // the same record on another blade is known to be intact
+				x := at[off]
+				if x == nil || !bytes.HasPrefix(areas[b][off:], x.raw) {
+					return 0
 				}
+				x.on = append(x.on, rdma.BladeID(b))
+				return len(x.raw)
+			}
+			records(areas[b], co.ID, again, func(off uint32, rec *log.Record) {
 				if rec.Kind == log.Mark {
 					r.marks[co.ID] = max(r.marks[co.ID], rec.Tx.Seq())
 					return
 				}
-				x := found[rec.Tx]
-				if x == nil {
-					raw = bytes.Clone(raw)
-					if rec, err = log.Decode(raw); err != nil {
-						return
-					}
-					x = &tx{Record: rec, raw: raw, off: off, areas: co.Logs}
-					found[rec.Tx] = x
-					r.txs = append(r.txs, x)
+				if found[rec.Tx] != nil { // it is not the same
+					return
 				}
-				if x.off == off && bytes.Equal(x.raw, raw) {
-					x.on = append(x.on, rdma.BladeID(b))
+				raw := bytes.Clone(areas[b][off:][:rec.Length])
+				own, err := log.Decode(raw)
+				if err != nil {
+					return // it was decoded a moment ago
 				}
+				x := &tx{Record: own, raw: raw, off: off, areas: co.Logs, on: []rdma.BladeID{rdma.BladeID(b)}}
+				found[rec.Tx], at[off] = x, x
+				r.txs = append(r.txs, x)
 			})
 		}
 		if err := r.do(); err != nil {
@@ -146,15 +149,18 @@ func maxSize(logs []memory.LogArea) uint32 {
 
 // records calls fn for every intact record of a coordinator in a log area. Records
 // start on lines. One that is intact has not been overwritten anywhere, so what
-// looks like a record inside of it is a part of an image.
-func records(area []byte, coordinator uint32, fn func(off uint32, raw []byte)) {
+// looks like a record inside of it is a part of an image. known returns the length of a record at an
+// offset that is known to be intact, and is passed over, or 0.
+func records(area []byte, coordinator uint32, known func(off uint32) int, fn func(off uint32, rec *log.Record)) {
 	for off := 0; off+log.HeaderSize <= len(area); {
-		next := off + record.LineSize
-		if rec, err := log.Decode(area[off:]); err == nil && rec.Tx.Coordinator() == coordinator {
-			fn(uint32(off), area[off:off+rec.Length])
-			next = off + (rec.Length+record.LineSize-1)&^(record.LineSize-1)
+		n := known(uint32(off))
+		if n == 0 {
+			if rec, err := log.Decode(area[off:]); err == nil && rec.Tx.Coordinator() == coordinator {
+				fn(uint32(off), &rec)
+				n = rec.Length
+			}
 		}
-		off = next
+		off += max((n+record.LineSize-1)&^(record.LineSize-1), record.LineSize)
 	}
 }
 
