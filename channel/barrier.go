@@ -57,7 +57,7 @@ func OpenBarrier(ctx context.Context, c *rdma.Coro, s Scope, name string, partie
 func (b *Barrier) join(ctx context.Context, c *rdma.Coro, m *Member, name string) error {
 	n := 16 * b.parties
 	spec := Spec{Kind: KindBarrier, Rows: b.parties, Bytes: barrierOwners + n}
-	if err := b.open(c, m, name, spec, 64+64+n); err != nil {
+	if err := b.open(ctx, c, m, name, spec, 64+64+n); err != nil {
 		return err
 	}
 	row, err := b.claim(ctx, c, barrierOwners, b.parties, func(int) bool { return false })

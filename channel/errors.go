@@ -36,6 +36,9 @@ var (
 	ErrLapped = errors.New("channel: messages were overwritten before they were received")
 	// ErrTorn: an image was overwritten in each of many READs. Try again, more slowly.
 	ErrTorn = errors.New("channel: image changes faster than it can be read")
+	// ErrUnsettled: a blade was lost, and another process may not know that yet, and use what was there. It is for hosts: members
+	// wait.
+	ErrUnsettled = errors.New("channel: another process may use what a lost blade had")
 	// ErrTooLarge: the object would be larger than 2^31 bytes, or have too many rows.
 	ErrTooLarge = errors.New("channel: object is too large")
 )

@@ -73,7 +73,8 @@ type Host interface {
 	// Declare returns the place of the object called name, and makes the object if there is none.
 	// Its memory is then spec.Bytes zero bytes on one blade. A *SpecError if the object exists with
 	// another specification. If the blade has begun anew since the object was made, Declare makes
-	// another incarnation.
+	// another incarnation. ErrUnsettled, and nothing is done, while a member may use an earlier incarnation of an object that it would find gone if
+	// it called Refresh: it may be on a blade that was declared dead and is alive. Later the call succeeds.
 	Declare(c *rdma.Coro, name string, spec Spec) (Place, error)
 	// Forget ends an incarnation of an object. Later calls of Declare make another one. It moves the
 	// epoch, so that members which have the object open learn of it. The memory may be used again
@@ -88,6 +89,10 @@ type Host interface {
 	Fence(c *rdma.Coro, id MemberID) error
 	// Refresh brings this view to the present epoch. ErrFenced if this member was declared dead.
 	Refresh(c *rdma.Coro) error
+	// Confirm is asked behind each batch. false: all objects that exist in this view have existed up to now, so what the thread's verbs have
+	// done to them counts. Else it does what Refresh does, and Valid says which of them exist. ErrFenced, and this member is dead, if that
+	// cannot be found out.
+	Confirm(c *rdma.Coro) (changed bool, err error)
 	// Key is the access key of a blade in this view.
 	Key(b rdma.BladeID) rdma.Key
 	// Valid is nil if this incarnation of the object exists in this view, otherwise ErrIncarnation.

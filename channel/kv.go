@@ -174,7 +174,7 @@ func putHalf(b []byte, off, v uint32) {
 
 // OpenKV opens the map called name in s. Two keys are one if their codec encodes them alike. ErrTooLarge:
 // an option that cannot be, or more than 1 GiB.
-func OpenKV[K, V any](_ context.Context, c *rdma.Coro, s Scope, name string, keys Codec[K], values Codec[V], opts KVOptions) (*KV[K, V], error) {
+func OpenKV[K, V any](ctx context.Context, c *rdma.Coro, s Scope, name string, keys Codec[K], values Codec[V], opts KVOptions) (*KV[K, V], error) {
 	full, err := s.name(name)
 	if err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func OpenKV[K, V any](_ context.Context, c *rdma.Coro, s Scope, name string, key
 		Size:  uint32(values.Size), Slots: v.buckets * v.entries,
 		Bytes: v.nodes + 2*v.slot*(v.buckets+v.blocks),
 	}
-	if err := v.open(c, s.m, full, spec, v.locals); err != nil {
+	if err := v.open(ctx, c, s.m, full, spec, v.locals); err != nil {
 		return nil, err
 	}
 	v.blank = make([]byte, v.payload)

@@ -88,7 +88,7 @@ func Join(ctx context.Context, c *rdma.Coro, host Host, who Identity) (*Member, 
 	}
 	m.seen = make([]sighting, who.Slots)
 	bytes := tableOff + 16*m.slots
-	if err := m.table.open(c, m, ".members", Spec{Kind: KindMembers, Rows: m.slots, Bytes: bytes}, 16*m.slots+64); err != nil {
+	if err := m.table.open(ctx, c, m, ".members", Spec{Kind: KindMembers, Rows: m.slots, Bytes: bytes}, 16*m.slots+64); err != nil {
 		return nil, m.giveUp(c, err)
 	}
 	slot, err := m.table.claim(ctx, c, tableOff, m.slots, nil)
@@ -267,6 +267,12 @@ func (m *Member) refresh(c *rdma.Coro) error {
 	if err := m.living(m.host.Refresh(c)); err != nil {
 		return err
 	}
+	m.viewed()
+	return nil
+}
+
+// viewed notes what a new view says of keys and objects.
+func (m *Member) viewed() {
 	for _, o := range m.objects {
 		m.t.Rekeyed(o.place.Blade, m.host.Key(o.place.Blade))
 		if o.gone == nil {
@@ -275,7 +281,6 @@ func (m *Member) refresh(c *rdma.Coro) error {
 			}
 		}
 	}
-	return nil
 }
 
 // Do posts what was appended to b and waits: one doorbell per blade, one round trip. It is what the
@@ -290,6 +295,11 @@ func (m *Member) refresh(c *rdma.Coro) error {
 func (m *Member) Do(c *rdma.Coro, b *rdma.Batch) error {
 	if c.Do(b) != nil {
 		if err := m.redo(c, b); err != nil {
+			return err
+		}
+	}
+	if changed, err := m.host.Confirm(c); changed || err != nil {
+		if err := m.counts(b, err); err != nil {
 			return err
 		}
 	}
@@ -389,6 +399,20 @@ func (m *Member) reconnect(c *rdma.Coro, b *rdma.Batch) error {
 			return err
 		}
 		done |= rdma.BladeBit(w.Blade)
+	}
+	return nil
+}
+
+// counts returns why what a batch has done does not count, behind Host.Confirm and its error: a blade that was declared dead may execute requests.
+func (m *Member) counts(b *rdma.Batch, err error) error {
+	if err := m.living(err); err != nil {
+		return err
+	}
+	m.viewed()
+	for i := range b.Len() {
+		if err := m.within(b.WR(i)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

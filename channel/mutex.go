@@ -44,13 +44,13 @@ type Mutex struct {
 const mutexWord = headerBytes
 
 // OpenMutex opens the mutex called name in s.
-func OpenMutex(_ context.Context, c *rdma.Coro, s Scope, name string) (*Mutex, error) {
+func OpenMutex(ctx context.Context, c *rdma.Coro, s Scope, name string) (*Mutex, error) {
 	full, err := s.name(name)
 	if err != nil {
 		return nil, err
 	}
 	l := new(Mutex)
-	if err := l.open(c, s.m, full, Spec{Kind: KindMutex, Bytes: headerBytes + 64}, guardBytes); err != nil {
+	if err := l.open(ctx, c, s.m, full, Spec{Kind: KindMutex, Bytes: headerBytes + 64}, guardBytes); err != nil {
 		return nil, err
 	}
 	l.lock = guard{o: &l.object, off: mutexWord, local: l.buf, tokens: true}

@@ -35,7 +35,7 @@ type object struct {
 }
 
 // open declares the object, and writes or compares its header. The handle gets n bytes of arena.
-func (o *object) open(c *rdma.Coro, m *Member, name string, spec Spec, n uint32) error {
+func (o *object) open(ctx context.Context, c *rdma.Coro, m *Member, name string, spec Spec, n uint32) error {
 	if c.Thread() != m.t {
 		return fmt.Errorf("%w: %q was opened on a thread that is not the member's", ErrNotOwner, name)
 	}
@@ -46,6 +46,11 @@ func (o *object) open(c *rdma.Coro, m *Member, name string, spec Spec, n uint32)
 		return fmt.Errorf("%w: %q", ErrOpen, name)
 	}
 	place, err := m.host.Declare(c, name, spec)
+	for w := (wait{ctx: ctx, m: m}); errors.Is(err, ErrUnsettled); place, err = m.host.Declare(c, name, spec) {
+		if err := w.next(c); err != nil {
+			return err
+		}
+	}
 	if err != nil {
 		return err
 	}

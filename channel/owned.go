@@ -39,7 +39,7 @@ const (
 const torn = 256
 
 // OpenOwned opens the owned variable called name in s.
-func OpenOwned[T any](_ context.Context, c *rdma.Coro, s Scope, name string, codec Codec[T]) (*Owned[T], error) {
+func OpenOwned[T any](ctx context.Context, c *rdma.Coro, s Scope, name string, codec Codec[T]) (*Owned[T], error) {
 	full, err := s.name(name)
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func OpenOwned[T any](_ context.Context, c *rdma.Coro, s Scope, name string, cod
 	n := imageBytes(size)
 	spec := Spec{Kind: KindOwned, Codec: codec.Name, Size: size, Bytes: ownedImage + n}
 	// The buffer: one slot to write from, the owner's line with both images, and those of the READ before.
-	return opened(o, o.open(c, s.m, full, spec, slotBytes(size)+64+2*n))
+	return opened(o, o.open(ctx, c, s.m, full, spec, slotBytes(size)+64+2*n))
 }
 
 // Own makes this member the owner. It waits while another member that is alive is the owner, until

@@ -99,7 +99,7 @@ func OpenQueue[T any](ctx context.Context, c *rdma.Coro, s Scope, name string, c
 		Kind: KindQueue, Codec: codec.Name, Size: uint32(codec.Size), Rows: q.rows, Slots: uint32(slots),
 		Bytes: q.blocks + 2*q.rows*uint32(slots)*block,
 	}
-	if err := q.open(c, s.m, full, spec, 64+block+words); err != nil {
+	if err := q.open(ctx, c, s.m, full, spec, 64+block+words); err != nil {
 		return nil, err
 	}
 	row, err := q.claim(ctx, c, queueRows, q.rows, nil)

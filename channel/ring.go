@@ -66,7 +66,7 @@ const (
 
 // OpenRing opens the ring called name in s, with that many slots for messages and rows for receivers. 0 receivers: any number can join, and the
 // sender waits for none of them.
-func OpenRing[T any](_ context.Context, c *rdma.Coro, s Scope, name string, codec Codec[T], slots, receivers int) (*Ring[T], error) {
+func OpenRing[T any](ctx context.Context, c *rdma.Coro, s Scope, name string, codec Codec[T], slots, receivers int) (*Ring[T], error) {
 	full, err := s.name(name)
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func OpenRing[T any](_ context.Context, c *rdma.Coro, s Scope, name string, code
 	r := &Ring[T]{codec: codec, rows: uint32(receivers), slots: uint32(slots), images: images{size: size}}
 	r.data = ringRows + align(16*r.rows, rdma.LineSize)
 	spec := Spec{Kind: KindRing, Codec: codec.Name, Size: size, Rows: r.rows, Slots: r.slots, Bytes: r.data + r.slots*slotBytes(size)}
-	return opened(r, r.open(c, s.m, full, spec, 64+align(16*r.rows, 64)+r.span()*slotBytes(size)))
+	return opened(r, r.open(ctx, c, s.m, full, spec, 64+align(16*r.rows, 64)+r.span()*slotBytes(size)))
 }
 
 // span is how many messages a receiver reads at once.

@@ -59,7 +59,7 @@ func OpenSST[T any](ctx context.Context, c *rdma.Coro, s Scope, name string, cod
 	t.images = images{headerBytes + align(8*t.rows, rdma.LineSize), size}
 	spec := Spec{Kind: KindSST, Codec: codec.Name, Size: size, Rows: t.rows, Bytes: t.images.off + t.rows*imageBytes(size)}
 	all := spec.Bytes - headerBytes
-	if err := t.open(c, s.m, full, spec, slotBytes(size)+2*all); err != nil {
+	if err := t.open(ctx, c, s.m, full, spec, slotBytes(size)+2*all); err != nil {
 		return nil, err
 	}
 	t.bufs = [2]uint32{t.buf + slotBytes(size), t.buf + slotBytes(size) + all}

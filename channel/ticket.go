@@ -68,13 +68,13 @@ const (
 )
 
 // OpenTicketLock opens the ticket lock called name in s.
-func OpenTicketLock(_ context.Context, c *rdma.Coro, s Scope, name string) (*TicketLock, error) {
+func OpenTicketLock(ctx context.Context, c *rdma.Coro, s Scope, name string) (*TicketLock, error) {
 	full, err := s.name(name)
 	if err != nil {
 		return nil, err
 	}
 	l := new(TicketLock)
-	if err := l.open(c, s.m, full, Spec{Kind: KindTicketLock, Slots: tickets, Bytes: ticketSlots + 8*tickets}, 64); err != nil {
+	if err := l.open(ctx, c, s.m, full, Spec{Kind: KindTicketLock, Slots: tickets, Bytes: ticketSlots + 8*tickets}, 64); err != nil {
 		return nil, err
 	}
 	l.patience = max(s.m.term/16, 8*minPause)

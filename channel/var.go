@@ -23,13 +23,13 @@ type Var[T Word] struct{ object }
 const varWord = headerBytes
 
 // OpenVar opens the variable called name in s, which is 0 at first.
-func OpenVar[T Word](_ context.Context, c *rdma.Coro, s Scope, name string) (*Var[T], error) {
+func OpenVar[T Word](ctx context.Context, c *rdma.Coro, s Scope, name string) (*Var[T], error) {
 	full, err := s.name(name)
 	if err != nil {
 		return nil, err
 	}
 	v := new(Var[T])
-	return opened(v, v.open(c, s.m, full, Spec{Kind: KindVar, Size: 8, Bytes: headerBytes + 64}, 64))
+	return opened(v, v.open(ctx, c, s.m, full, Spec{Kind: KindVar, Size: 8, Bytes: headerBytes + 64}, 64))
 }
 
 // opened is h, or nil with an error.

@@ -364,6 +364,26 @@ func (s *store) Follow() error {
 	})
 }
 
+// FollowNow is Follow, and fails if the catalog does not answer: ErrAway. Safe for concurrent use.
+func (s *store) FollowNow() error {
+	s.mu.Lock()
+	rev := s.rev
+	s.mu.Unlock()
+	now, err := s.cat.Await(ended, rev)
+	if now == 0 {
+		return fmt.Errorf("memory: asking the catalog %s: %w", s.cat.Name(), errors.Join(ErrAway, err))
+	}
+	if err := s.Follow(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rev < now {
+		return fmt.Errorf("%w: it was at revision %d, and %d is known", ErrAway, now, s.rev)
+	}
+	return nil
+}
+
 // reload loads the layout from the catalog, which other processes have changed. It returns errAgain
 // when it has done so: what the caller has found in the layout before counts no more. The caller holds
 // the lock.

@@ -18,12 +18,22 @@ import (
 //	                                       Claim.Outlasts
 //
 // A transaction that writes needs neither: its commit goes to blades whose keys have been ended.
+//
+// What lies on one blade alone, without logs, is made anew elsewhere when that blade is lost: objects of channels. It has no claim that could
+// wait. So a new one is made when every other process has changed the catalog since this one has seen the loss: LossKnown. A process
+// tells so at once: AcknowledgeLoss. What it does to the old one counts if it is Fresh behind that.
 
 // Fresh reports whether what a thread has read by a view, up to now, could be read by the newest view as well: the catalog
 // had no later epoch then, as far as other processes have gone on from it. It takes no lock.
 func (s *membership) Fresh(v *View, t *rdma.Thread) bool {
 	r := s.regs.Load()
 	return r.epoch == v.Epoch && (r.good == math.MaxInt64 || t.Now() <= r.good)
+}
+
+// Lapsed reports whether other processes may go on as if this one were gone, as far as it knows, by the clock of a thread. It takes no lock.
+func (s *membership) Lapsed(t *rdma.Thread) bool {
+	r := s.regs.Load()
+	return r.good != math.MaxInt64 && t.Now() > r.good
 }
 
 // good is until when no other process goes on as if this one were gone: its registration, but for what clocks may drift apart
@@ -95,5 +105,48 @@ func (s *allocation) Acknowledge() error {
 	if lasts == 0 {
 		return nil
 	}
-	return s.Renew(s.fabric.Now() + lasts)
+	epoch := s.regs.Load().epoch
+	err := s.Renew(s.fabric.Now() + lasts)
+	if err == nil {
+		s.acknowledged.Store(uint32(epoch))
+	}
+	return err
+}
+
+// lossOf notes in r, of a layout, which blades are down, and the last epoch in which this process has seen that one had been lost. Behind several
+// epochs that it sees at once one may have been taken in and lost again.
+func (r *registry) lossOf(l *Layout, old *registry) {
+	for b := range l.Blades {
+		if l.Blades[b].State == BladeDown {
+			r.down |= 1 << b
+		}
+	}
+	switch {
+	case old != nil && (r.down&^old.down == 0 && r.epoch <= old.epoch+1 || r.down == 0):
+		r.loss = old.loss
+	case r.down != 0:
+		r.loss = r.epoch
+	}
+}
+
+// LossKnown reports whether every other process knows the last epoch in which a blade was lost, as far as this process, of a number, has seen one,
+// or does not go on as if it were registered. Processes whose registrations never end are left out. It takes no lock.
+func (s *membership) LossKnown(process uint32) bool {
+	r := s.regs.Load()
+	if !s.opts.Shared || r.loss == 0 {
+		return true
+	}
+	for i, id := range r.processes {
+		if id != process && r.ends[i] != 0 && s.fabric.Now() <= r.ends[i] && r.seen[id].knows < r.loss {
+			return false
+		}
+	}
+	return true
+}
+
+// AcknowledgeLoss is Acknowledge when a blade was lost since the last one. An error is left to the next call, or to Renew.
+func (s *allocation) AcknowledgeLoss() {
+	if r := s.regs.Load(); s.opts.Shared && !s.opts.ReadOnly && r.loss > Epoch(s.acknowledged.Load()) {
+		_ = s.Acknowledge()
+	}
 }

@@ -20,6 +20,8 @@ type registry struct {
 	good      int64    // until when no other process takes this one for gone, by the clock of this one: see Fresh
 	// seen are, by number, the leases that end when they have not changed for a time.
 	seen map[uint32]seenLease
+	down uint64 // a bit for each blade that is down
+	loss Epoch  // see lossOf
 }
 
 // seenLease is a lease by another process's clock, which is not compared with that of this one.
@@ -27,6 +29,9 @@ type seenLease struct {
 	until int64 // as the catalog has it
 	claim uint32
 	ends  int64 // by the clock of this process: a term after it saw that
+	// knows is an epoch that the owner of the lease knew when it changed the lease: the change is behind what this process
+	// had seen of the catalog by then.
+	knows Epoch
 }
 
 // register publishes the open coordinators; the caller holds the lock.
@@ -34,6 +39,7 @@ func (s *membership) register() {
 	n := len(s.layout.Coordinators)
 	r := &registry{ids: make([]uint32, n), until: make([]int64, n), dead: make([]bool, n), next: s.layout.NextCoordinator, epoch: s.layout.Epoch, good: s.good()}
 	old := s.regs.Load()
+	r.lossOf(s.layout, old)
 	for i, c := range s.layout.Coordinators {
 		r.ids[i], r.dead[i] = c.ID, c.Recovering
 		r.until[i] = r.end(s, old, c.ID, seenLease{until: c.Until, claim: c.Claim}, c.Term)
@@ -75,8 +81,9 @@ func (r *registry) end(s *membership, old *registry, id uint32, x seenLease, ter
 	}
 	x.ends = s.fabric.Now() + term
 	if old != nil {
+		x.knows = old.epoch
 		if y, ok := old.seen[id]; ok && y.until == x.until && y.claim == x.claim {
-			x.ends = y.ends
+			x.ends, x.knows = y.ends, y.knows
 		}
 	}
 	r.seen[id] = x

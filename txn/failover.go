@@ -218,9 +218,13 @@ func (db *DB) settle(c *rdma.Coro, claim *memory.Claim, renew func() error) erro
 	}
 }
 
-// acknowledge tells a process that waits in settle for this one that it knows the epoch.
+// acknowledge tells a process that waits in settle for this one that it knows the epoch, or one that makes anew what a lost blade had.
 func (db *DB) acknowledge() {
-	if !db.space.Shared() || !db.space.Gated() {
+	if !db.space.Shared() {
+		return
+	}
+	defer db.space.AcknowledgeLoss() // if that is not done
+	if !db.space.Gated() {
 		return
 	}
 	if e := uint32(db.space.View().Epoch); db.failover.acknowledged.Swap(e) != e {

@@ -55,6 +55,7 @@ type host struct {
 	attempt uint64 // of Enroll
 	view    *memory.View
 	layout  *memory.Layout
+	hasty   bool // see Hasty
 }
 
 // New makes a view for one member. The space stays open as long as the member uses it.
@@ -63,6 +64,17 @@ func New(s *memory.Space) channel.Host {
 	h.look()
 	return h
 }
+
+// Hasty is New, for objects that only give hints: one that is lost with its blade is made anew at once, while another process, which has not
+// heard of the loss, may go on with the old one.
+func Hasty(s *memory.Space) channel.Host {
+	h := &host{space: s, hasty: true}
+	h.look()
+	return h
+}
+
+// settled reports whether an object can be made: no other process can be using what a lost blade had. process is the number of this one.
+func (h *host) settled(process uint32) bool { return h.hasty || h.space.LossKnown(process) }
 
 // look takes over keys, and then what the catalog says: not the other way round, see the package.
 func (h *host) look() {
@@ -209,6 +221,9 @@ func (h *host) Declare(c *rdma.Coro, name string, spec channel.Spec) (channel.Pl
 			return x.Place, err
 		}
 	}
+	if !h.settled(h.space.Process()) { // before memory is taken for it
+		return channel.Place{}, channel.ErrUnsettled
+	}
 	var place channel.Place
 	var err error
 	for tries := 0; ; tries++ {
@@ -234,7 +249,7 @@ func (h *host) make(c *rdma.Coro, name string, spec channel.Spec) (place channel
 	if err != nil {
 		return place, err
 	}
-	err = h.space.ReserveExtent(extent, func(l *memory.Layout, _ uint32) error {
+	err = h.space.ReserveExtent(extent, func(l *memory.Layout, process uint32) error {
 		if r := l.Reservation(prefix + name); r != nil {
 			x, ok, err := found(l, r, name, spec)
 			if err != nil {
@@ -248,6 +263,9 @@ func (h *host) make(c *rdma.Coro, name string, spec channel.Spec) (place channel
 		}
 		if err := h.living(l); err != nil {
 			return err
+		}
+		if !h.settled(process) {
+			return channel.ErrUnsettled
 		}
 		x, err := numbersOf(l)
 		if err != nil {
@@ -452,7 +470,22 @@ func (h *host) Refresh(*rdma.Coro) error {
 		return err
 	}
 	h.view, h.layout = v, l
+	h.space.AcknowledgeLoss()
 	return nil
+}
+
+// Confirm: while the registration of this process lasts, others wait until it has told that it knows of the loss of a blade, and then the view is
+// not the newest. Behind that the catalog alone says what exists, and a member that cannot ask it stops.
+func (h *host) Confirm(c *rdma.Coro) (changed bool, err error) {
+	if h.hasty || h.space.Fresh(h.view, c.Thread()) {
+		return false, nil
+	}
+	if h.space.Lapsed(c.Thread()) {
+		if err := h.space.FollowNow(); err != nil {
+			return false, fmt.Errorf("%w, as far as its process can tell, whose registration is over: %w", channel.ErrFenced, err)
+		}
+	}
+	return true, h.Refresh(c)
 }
 
 // Key is 0 for a blade that was declared dead since: it may have kept the key, if it is alive after all, and what lies on it is not

@@ -68,8 +68,14 @@ func newBed(t *testing.T, blades, backups, processes int) *bed {
 // open has another process open the database.
 func (b *bed) open(o memory.Options) (*memory.Space, *rdma.Coro) {
 	b.t.Helper()
+	return b.openOn(&b.cat, o)
+}
+
+// openOn is open with a catalog of its own.
+func (b *bed) openOn(cat memory.Catalog, o memory.Options) (*memory.Space, *rdma.Coro) {
+	b.t.Helper()
 	c := b.thread().Plain()
-	s, err := memory.Open(c, b.fabric, &b.cat, o)
+	s, err := memory.Open(c, b.fabric, cat, o)
 	if err == nil {
 		err = s.EndAlone()
 	}

@@ -79,7 +79,7 @@ const (
 // New makes the monitor of a process that has joined a shared database. It does nothing before the first Turn.
 func New(s *memory.Space, o Options) *Monitor {
 	o.Longest = max(o.Longest, o.Term)
-	return &Monitor{space: s, opts: o, host: &host{Host: channelhost.New(s)}, seen: map[uint32]sighting{}, stats: Stats{Term: o.Term}}
+	return &Monitor{space: s, opts: o, host: &host{Host: channelhost.Hasty(s)}, seen: map[uint32]sighting{}, stats: Stats{Term: o.Term}}
 }
 
 // Every is how long to wait between two turns.
