@@ -74,3 +74,45 @@ func TestHeartbeatOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestHeartbeatLapsed: a process that has not been able to beat for as long as others watch it may be taken for gone by them, and what it
+// reads may be old. The catalog says whether it is; if that does not answer, a read fails.
+func TestHeartbeatLapsed(t *testing.T) {
+	cat := &deaf{}
+	o := sharedOn(t, 2)
+	o.Catalog, o.LeaseTerm = cat, time.Hour
+	db := mustOpen(t, o)
+	tab := table(t, db, "t")
+	fill(t, db, tab, 1, val(7))
+	read := func() (v uint64, err error) {
+		err = db.View(t.Context(), func(tx *txn.Tx) error {
+			p, err := tab.Get(tx, 0)
+			if err == nil {
+				v = num(p)
+			}
+			return err
+		})
+		return v, err
+	}
+	for _, lapsed := range []bool{false, true} {
+		if lapsed {
+			db.Space().Beat(1, 1)
+		}
+		if v, err := read(); v != 7 || err != nil {
+			t.Errorf("lapsed %v: %d, %v", lapsed, v, err)
+		}
+	}
+	cat.down.Store(true)
+	if _, err := read(); err == nil {
+		t.Error("it has read though it may be gone, and nothing is heard of the catalog")
+	}
+	db.Space().Beat(0, 0)
+	if v, err := read(); v != 7 || err != nil {
+		t.Errorf("without heartbeats: %d, %v", v, err)
+	}
+	db.Space().Beat(1, 1)
+	cat.down.Store(false)
+	if v, err := read(); v != 7 || err != nil {
+		t.Errorf("when the catalog is heard of again: %d, %v", v, err)
+	}
+}

@@ -135,13 +135,21 @@ func (m *Monitor) Turn(ctx context.Context, c *rdma.Coro) (changed bool, err err
 			m.stats.Term = min(2*m.stats.Term, m.opts.Longest)
 		}
 		m.process = p
+		m.space.Beat(0, 0) // it has not been seen
 	}
 	m.count++
+	began, silence := c.Thread().Now(), watched(m.stats.Term)
+	if !m.space.Beats() {
+		m.space.Beat(began, silence) // if this is seen at all
+	}
 	err = m.member.Beat(c)
 	if err == nil {
 		err = m.table.Store(c, row{uint64(m.process), m.count, m.stats.Term})
 	}
-	began := c.Thread().Now()
+	if err == nil {
+		m.space.Beat(began, silence)
+	}
+	began = c.Thread().Now()
 	if err == nil {
 		err = m.table.Look(c)
 	}
@@ -171,7 +179,7 @@ func (m *Monitor) note(began int64) {
 	for _, r := range m.table.Rows() {
 		id := uint32(r.Value.Process)
 		x, known := m.seen[id]
-		x.term = min(max(r.Value.Term, m.opts.Term), m.opts.Longest)
+		x.term = max(r.Value.Term, m.opts.Term)
 		if known && x.count == r.Value.Count {
 			x.silent += gap
 		} else {
@@ -181,6 +189,9 @@ func (m *Monitor) note(began int64) {
 		m.seen[id] = x
 	}
 }
+
+// watched is for how long a process is watched silent that may be silent for a term.
+func watched(term int64) int64 { return term + term/8 }
 
 // judge tells the space which processes are silent, if the table can be read, else that none is.
 func (m *Monitor) judge(read bool) (changed bool) {
@@ -192,7 +203,8 @@ func (m *Monitor) judge(read bool) (changed bool) {
 		case !read:
 			x.silent = 0
 			m.seen[id] = x
-		case id != m.process && x.moved && x.silent > x.term+x.term/8:
+		case x.term > m.opts.Longest: // its lease counts
+		case id != m.process && x.moved && x.silent > watched(x.term):
 			silent = append(silent, id)
 		}
 	}
@@ -253,6 +265,9 @@ func (m *Monitor) Leave(c *rdma.Coro) error {
 	}
 	if m.member != nil && err == nil {
 		err = m.member.Leave(c)
+	}
+	if err == nil {
+		m.space.Beat(0, 0)
 	}
 	m.drop()
 	m.judge(false)

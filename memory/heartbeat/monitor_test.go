@@ -184,6 +184,45 @@ func TestHostStalls(t *testing.T) {
 	}
 }
 
+// TestLapsesBefore: a process that stands still knows that it may be taken for gone before others do so, though its lease goes on. Until then
+// its reads need no catalog, and from then on it asks.
+func TestLapsesBefore(t *testing.T) {
+	b, ps := newBed(t, 2)
+	late, id := ps[1], ps[1].space.Process()
+	lapsed := func() bool { return late.space.Lapsed(late.c.Thread()) }
+	if b.beat(0, ps...); lapsed() {
+		t.Error("it is taken for gone before others can see it")
+	}
+	b.beat(5*term, ps...)
+	for steps := 0; slices.Contains(b.registered(), id); steps++ {
+		fresh := late.space.Fresh(late.space.View(), late.c.Thread())
+		if fresh == lapsed() {
+			t.Fatalf("lapsed %v, fresh %v", lapsed(), fresh)
+		}
+		now, err := late.space.FreshNow(late.space.View())
+		check(t, err)
+		if !now || steps < 2 && !fresh || steps > 100 {
+			t.Fatalf("after %d halves of a term its reads count: %v, and by the catalog: %v", steps, fresh, now)
+		}
+		b.clock.Sleep(term / 4)
+		was := lapsed()
+		b.beat(1, ps[0])
+		if !slices.Contains(b.registered(), id) && !was {
+			t.Error("it was taken for gone, and did not know")
+		}
+	}
+	check(t, late.space.Renew(b.fabric.Now()+lease)) // as a new one, which has not been seen
+	_, err := late.m.Turn(t.Context(), late.c)
+	check(t, err)
+	if lapsed() {
+		t.Error("it counts itself as gone though it beats")
+	}
+	check(t, late.m.Leave(late.c))
+	if b.clock.Sleep(2 * term); lapsed() {
+		t.Error("it counts itself as gone though it has no heartbeat")
+	}
+}
+
 // TestNeverSeen: a process that has not been seen to move is not judged by its heartbeat: it has none, or none since it was watched.
 func TestNeverSeen(t *testing.T) {
 	b, ps := newBed(t, 3)
