@@ -42,10 +42,13 @@ func (s *membership) FreshNow(v *View) (bool, error) {
 
 // Lapsed reports whether other processes may go on as if this one were gone, as far as it knows, by the clock of a thread. It takes no lock.
 func (s *membership) Lapsed(t *rdma.Thread) bool {
+	beats := s.beats.Load()
+	return s.LeaseLapsed(t) || beats != 0 && t.Now() > beats
+}
+
+// LeaseLapsed is Lapsed but for the heartbeat: the registration of this process is over, unless the catalog says otherwise. It takes no lock.
+func (s *membership) LeaseLapsed(t *rdma.Thread) bool {
 	good := s.regs.Load().good
-	if beats := s.beats.Load(); beats != 0 {
-		good = min(good, beats)
-	}
 	return good != math.MaxInt64 && t.Now() > good
 }
 

@@ -474,6 +474,9 @@ func (h *host) Refresh(*rdma.Coro) error {
 	return nil
 }
 
+// confirmPauseNs is between two questions to a catalog that does not answer.
+const confirmPauseNs = 1_000_000
+
 // Confirm: while the registration of this process lasts, others wait until it has told that it knows of the loss of a blade, and then the view is
 // not the newest. Behind that the catalog alone says what exists, and a member that cannot ask it stops.
 func (h *host) Confirm(c *rdma.Coro) (changed bool, err error) {
@@ -481,7 +484,12 @@ func (h *host) Confirm(c *rdma.Coro) (changed bool, err error) {
 		return false, nil
 	}
 	if h.space.Lapsed(c.Thread()) {
-		if err := h.space.FollowNow(); err != nil {
+		err := h.space.FollowNow()
+		for err != nil && !h.space.LeaseLapsed(c.Thread()) { // its heartbeat alone has failed, and its members need not die of that
+			c.Sleep(confirmPauseNs)
+			err = h.space.FollowNow()
+		}
+		if err != nil {
 			return false, fmt.Errorf("%w, as far as its process can tell, whose registration is over: %w", channel.ErrFenced, err)
 		}
 	}

@@ -159,3 +159,26 @@ func TestSilentBlade(t *testing.T) {
 		}
 	}
 }
+
+// TestUnheardHeartbeat: the heartbeat of a process has failed, and nothing is heard of the catalog for a while. What a member does waits for that:
+// the registration of its process lasts.
+func TestUnheardHeartbeat(t *testing.T) {
+	b := newBed(t, 2, 1, 0)
+	cat := &unheard{Mem: &b.cat}
+	s, _ := b.openOn(cat, memory.Options{Backups: 1, SegmentSize: segment, LogArea: 64 << 10, Shared: true, Until: b.fabric.Now() + int64(time.Hour)})
+	m, c := b.join(0)
+	v, err := channel.OpenVar[uint64](t.Context(), c, m.Scope("s"), "o")
+	check(t, err)
+	check(t, v.Store(c, 7))
+	s.Beat(1, 1)
+	cat.is.Store(true)
+	var again atomic.Bool
+	go func() {
+		time.Sleep(20 * time.Millisecond)
+		again.Store(true)
+		cat.is.Store(false)
+	}()
+	if x, err := v.Load(c); x != 7 || err != nil || !again.Load() {
+		t.Errorf("%d, %v, and the catalog is heard of: %v", x, err, again.Load())
+	}
+}
