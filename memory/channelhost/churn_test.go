@@ -471,7 +471,7 @@ func (s *churn) space(i int) {
 	th := s.thread(i)
 	defer th.Close()
 	var err error
-	s.spaces[i], err = memory.Open(th.Plain(), s.f, &s.cat, memory.Options{Backups: 1, SegmentSize: segment, LogArea: 64 << 10, Shared: true, Until: 1 << 60})
+	s.spaces[i], err = memory.Open(th.Plain(), s.f, &s.cat, memory.Options{Backups: 1, SegmentSize: segment, LogArea: 64 << 10, Shared: true, Until: s.f.Now() + 50*churnIdentity.Term})
 	if err == nil {
 		err = s.spaces[i].EndAlone()
 	}
@@ -479,6 +479,25 @@ func (s *churn) space(i int) {
 		s.t.Fatal(err)
 	}
 	s.killed[i] = false
+}
+
+// watch has the processes that live follow the catalog, and renew their registrations now and then, as long as members run.
+func (s *churn) watch(running *int) {
+	th := s.thread(9)
+	defer th.Close()
+	c := th.Plain()
+	for n := 1; *running > 0; n++ {
+		for i, space := range s.spaces {
+			switch {
+			case s.killed[i] || space.Follow() != nil:
+			case n%16 == 0:
+				_ = space.Acknowledge()
+			default:
+				space.AcknowledgeLoss()
+			}
+		}
+		c.Sleep(churnIdentity.Term / 4)
+	}
 }
 
 // bury has a process that is dead found so, if that has not happened.
@@ -537,7 +556,13 @@ func testChurn(t *testing.T, seed uint64, count map[string]int) {
 	for phase := range churnPhases {
 		s.meets[phase] = newMeeting(t.Context())
 		s.inside = 0
-		s.f.Run(churnMembers, func(i int) {
+		running := churnMembers
+		s.f.Run(churnMembers+1, func(i int) {
+			if i == churnMembers {
+				s.watch(&running)
+				return
+			}
+			defer func() { running-- }()
 			x := &churner{churn: s, i: i, process: i % churnProcesses, c: s.thread(10 + i).Plain()}
 			defer x.c.Thread().Close()
 			if err := x.run(phase); err != nil {
