@@ -5,46 +5,15 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"txnode/cluster"
 	"txnode/memory"
+	"txnode/memory/catalog/catalogtest"
 	"txnode/rdma/tcp"
 	"txnode/txn"
 )
-
-// unheard is a catalog that one process hears nothing of.
-type unheard struct {
-	memory.Catalog
-	is atomic.Bool
-}
-
-func (c *unheard) Load() ([]memory.Entry, memory.Revision, error) {
-	if c.is.Load() {
-		return nil, 0, memory.ErrAway
-	}
-	return c.Catalog.Load()
-}
-
-func (c *unheard) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
-	if c.is.Load() {
-		return 0, memory.ErrAway
-	}
-	return c.Catalog.Apply(rev, changes)
-}
-
-func (c *unheard) Await(ctx context.Context, rev memory.Revision) (memory.Revision, error) {
-	if c.is.Load() {
-		return rev, memory.ErrAway
-	}
-	now, err := c.Catalog.Await(ctx, rev)
-	if c.is.Load() {
-		return rev, memory.ErrAway
-	}
-	return now, err
-}
 
 // TestLateReads: one process hears nothing of a blade and declares it dead, while another one reads from it and hears nothing of the
 // catalog. What the first one commits then, the other one reads, or it fails: it reads nothing that is older. If it hears of the
@@ -91,7 +60,7 @@ func lateReads(t *testing.T, hears bool) {
 	if !hears {
 		term = 3 * time.Second
 	}
-	cat := &unheard{Catalog: b.client("c")}
+	cat := &catalogtest.Unheard{Catalog: b.client("c")}
 	near, nearDone := open(cat, term, direct, tcp.Options{})
 	numbers, err := txn.CreateTable(near, "numbers", txn.Uint64, txn.Plain[uint64]())
 	if err != nil {
@@ -123,7 +92,7 @@ func lateReads(t *testing.T, hears bool) {
 	}
 	segments := near.Space().Layout().Segments
 	blade := segments[slices.IndexFunc(segments, func(g memory.Segment) bool { return g.Kind == memory.KindBlocks })].Placement.Replicas[0].Blade
-	cat.is.Store(!hears)
+	cat.Away.Store(!hears)
 	relays[blade].mu.Lock()
 	reach := sync.OnceFunc(relays[blade].mu.Unlock)
 	defer reach()
@@ -153,7 +122,7 @@ func lateReads(t *testing.T, hears bool) {
 	if len(far.Redundancy().Outages) == 0 {
 		t.Error("the silent blade was not declared dead: the test shows nothing")
 	}
-	cat.is.Store(false)
+	cat.Away.Store(false)
 	reach()
 	for k := range uint64(keys) {
 		want := uint64(1)

@@ -64,11 +64,11 @@ type Outage struct {
 	// Cause is what was heard last from the blade, or of it.
 	Cause string
 
-	before memory.CopyProgress // what was built and copied for others
-	silent bool                // nothing is heard of the blade, not even that it is gone: rdma.ErrSilent
-	spare  bool                // it is not declared dead if the last copy of a segment would be lost with it
-	found  memory.Epoch        // it was asked whether it lives in this epoch, or a later one
-	demise func(*memory.Layout) error
+	before memory.CopyProgress        // what was built and copied for others
+	silent bool                       // nothing is heard of the blade, not even that it is gone: rdma.ErrSilent
+	spare  bool                       // it is not declared dead if the last copy of a segment would be lost with it
+	found  memory.Epoch               // it was asked whether it lives in this epoch, or a later one
+	demise func(*memory.Layout) error // memory.Space.Demise of before it was asked
 }
 
 // Redundancy is how well the data is copied just now.

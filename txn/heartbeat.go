@@ -64,7 +64,7 @@ func (db *DB) beat(ctx context.Context, m *heartbeat.Monitor, c *rdma.Coro) {
 			db.opts.Logger.Warn("others have taken this process for dead", zap.Duration("heartbeat", time.Duration(stats.Term)))
 		}
 		if err != nil && !failed {
-			db.opts.Logger.Warn("the heartbeat of this process has failed, and will be tried again; until then its lease counts alone", errField(err))
+			db.opts.Logger.Warn("the heartbeat of this process has failed, and will be tried again; until then its lease counts alone, and reads ask the catalog", errField(err))
 		}
 		failed = err != nil
 		if changed {

@@ -118,6 +118,9 @@ func (db *DB) answer(ctx context.Context) error {
 			return db.engine.Answer()
 		}
 		_, err := recovery.Recover(c, db.engine.Recovery(), ids...)
+		if err == nil && len(db.engine.Unanswered()) == len(ids) {
+			err = errors.New("they are registered still")
+		}
 		switch {
 		case err == nil:
 		case errors.Is(err, memory.ErrClaimed) && db.fabric.Now() < patience && ctx.Err() == nil:

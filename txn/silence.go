@@ -25,7 +25,7 @@ func (db *DB) probe(c *rdma.Coro) ([]Outage, error) {
 		if !v.Up(b) {
 			continue
 		}
-		x := Outage{Blade: int(b), found: db.space.View().Epoch, demise: db.space.Demise(b)} // this process may be paused from here on
+		x := Outage{Blade: int(b), found: db.space.Layout().Epoch, demise: db.space.Demise(b)} // this process may be paused from here on
 		silent, err := db.silence(c, b)
 		if err != nil {
 			return nil, err

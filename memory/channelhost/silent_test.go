@@ -1,7 +1,6 @@
 package channelhost_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -10,36 +9,9 @@ import (
 
 	"txnode/channel"
 	"txnode/memory"
-	"txnode/memory/catalog"
+	"txnode/memory/catalog/catalogtest"
 	"txnode/rdma"
 )
-
-// unheard is a catalog that one process hears nothing of.
-type unheard struct {
-	*catalog.Mem
-	is atomic.Bool
-}
-
-func (c *unheard) Load() ([]memory.Entry, memory.Revision, error) {
-	if c.is.Load() {
-		return nil, 0, memory.ErrAway
-	}
-	return c.Mem.Load()
-}
-
-func (c *unheard) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
-	if c.is.Load() {
-		return 0, memory.ErrAway
-	}
-	return c.Mem.Apply(rev, changes)
-}
-
-func (c *unheard) Await(ctx context.Context, rev memory.Revision) (memory.Revision, error) {
-	if c.is.Load() {
-		return 0, memory.ErrAway
-	}
-	return c.Mem.Await(ctx, rev)
-}
 
 // placed is an object of a channel.
 type placed interface {
@@ -92,7 +64,7 @@ func TestSilentBlade(t *testing.T) {
 				o := memory.Options{Backups: 1, SegmentSize: segment, LogArea: 64 << 10, Shared: true, ClockDrift: 0.1, Until: now + int64(time.Hour)}
 				one, _ := b.open(o)
 				o.Until = now + term
-				cat := &unheard{Mem: &b.cat}
+				cat := &catalogtest.Unheard{Catalog: &b.cat}
 				two, _ := b.openOn(cat, o)
 				m, c := b.join(0)
 				late, lc := b.join(1)
@@ -102,7 +74,7 @@ func TestSilentBlade(t *testing.T) {
 				check(t, err)
 				check(t, errors.Join(use(), lateUse()))
 				blade := object.Place().Blade
-				cat.is.Store(!hears)
+				cat.Away.Store(!hears)
 				check(t, one.AdvanceEpoch(one.Demise(blade)))
 				object.Close()
 
@@ -143,7 +115,7 @@ func TestSilentBlade(t *testing.T) {
 				if used == 0 {
 					t.Error("the other process does not use the object: this tests nothing")
 				}
-				cat.is.Store(false)
+				cat.Away.Store(false)
 				if err := lateUse(); !errors.Is(err, channel.ErrFenced) && !errors.Is(err, channel.ErrIncarnation) {
 					t.Errorf("the old object is used: %v", err)
 				}
@@ -164,19 +136,19 @@ func TestSilentBlade(t *testing.T) {
 // the registration of its process lasts.
 func TestUnheardHeartbeat(t *testing.T) {
 	b := newBed(t, 2, 1, 0)
-	cat := &unheard{Mem: &b.cat}
+	cat := &catalogtest.Unheard{Catalog: &b.cat}
 	s, _ := b.openOn(cat, memory.Options{Backups: 1, SegmentSize: segment, LogArea: 64 << 10, Shared: true, Until: b.fabric.Now() + int64(time.Hour)})
 	m, c := b.join(0)
 	v, err := channel.OpenVar[uint64](t.Context(), c, m.Scope("s"), "o")
 	check(t, err)
 	check(t, v.Store(c, 7))
 	s.Beat(1, 1)
-	cat.is.Store(true)
+	cat.Away.Store(true)
 	var again atomic.Bool
 	go func() {
 		time.Sleep(20 * time.Millisecond)
 		again.Store(true)
-		cat.is.Store(false)
+		cat.Away.Store(false)
 	}()
 	if x, err := v.Load(c); x != 7 || err != nil || !again.Load() {
 		t.Errorf("%d, %v, and the catalog is heard of: %v", x, err, again.Load())

@@ -64,8 +64,9 @@ func (b *bench) besiege() {
 	for slices.Contains(s.down, up) {
 		up++
 	}
-	_ = f.RestartBlade(up, true)               // which does nothing, but at its time: from here on nobody else runs
-	l, _, err := layout.Load(&b.world.catalog) // a process may be behind it
+	_ = f.RestartBlade(up, true) // which does nothing, but at its time: from here on no other thread runs
+	// A process may be behind the catalog.
+	l, _, err := layout.Load(&b.world.catalog)
 	if err != nil || l == nil {
 		return
 	}

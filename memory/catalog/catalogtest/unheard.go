@@ -1,0 +1,43 @@
+package catalogtest
+
+import (
+	"context"
+	"sync/atomic"
+
+	"txnode/memory"
+)
+
+// Unheard is a catalog of which a process hears nothing while Away is set: what it asks for fails with memory.ErrAway, and changes nothing.
+// Safe for concurrent use.
+type Unheard struct {
+	memory.Catalog
+	Away atomic.Bool
+}
+
+// Load is that of the catalog.
+func (c *Unheard) Load() ([]memory.Entry, memory.Revision, error) {
+	if c.Away.Load() {
+		return nil, 0, memory.ErrAway
+	}
+	return c.Catalog.Load()
+}
+
+// Apply is that of the catalog.
+func (c *Unheard) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+	if c.Away.Load() {
+		return 0, memory.ErrAway
+	}
+	return c.Catalog.Apply(rev, changes)
+}
+
+// Await is that of the catalog. What it has heard of does not arrive if nothing is heard of it by then.
+func (c *Unheard) Await(ctx context.Context, rev memory.Revision) (memory.Revision, error) {
+	if c.Away.Load() {
+		return 0, memory.ErrAway
+	}
+	now, err := c.Catalog.Await(ctx, rev)
+	if c.Away.Load() {
+		return 0, memory.ErrAway
+	}
+	return now, err
+}
