@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,7 +22,6 @@ import (
 	"txnode/cluster"
 	"txnode/history"
 	"txnode/memory/catalog/etcd/etcdtest"
-	"txnode/rdma/tcp"
 	"txnode/txn"
 )
 
@@ -89,105 +87,6 @@ type network interface {
 	disk(dir string, mib int) error
 	// fill has a file take all that is left of such a file system.
 	fill(dir string) (heal func() error, err error)
-}
-
-// chaosTables are what writers use.
-type chaosTables struct {
-	db       *txn.DB
-	accounts *txn.Table[uint64, account]
-	done     *txn.OrderedTable[string, uint64] // transactions, by writer and number
-}
-
-// account is what an account has, and which attempt of a transaction has written it: see attempt.
-type account struct {
-	Money   int64
-	Version uint64
-}
-
-// openChaos opens the database as a writer does. tlsDir has files of TLS; "-": there is none.
-func openChaos(ctx context.Context, address, tlsDir string, beat, lease time.Duration) (x chaosTables, err error) {
-	o := cluster.Options{TCP: tcp.Options{Verb: 5 * time.Second}}
-	if tlsDir != "-" {
-		if o.TCP.TLS, err = chaosTLS(tlsDir); err != nil {
-			return x, err
-		}
-		o.TCP.Connect, o.TCP.Control, o.TCP.Verb = time.Second, 2*time.Second, 2*time.Second
-	}
-	x.db, err = cluster.Open(ctx, address, txn.Options{LeaseTerm: lease, Heartbeat: beat, Workers: 4, IndexGroups: 16}, o)
-	if err != nil {
-		return x, err
-	}
-	if x.accounts, err = txn.CreateTable(x.db, "accounts", txn.Uint64, txn.Plain[account]("account")); err == nil {
-		x.done, err = txn.CreateOrderedTable(x.db, "done", txn.String, txn.Plain[uint64]())
-	}
-	if err != nil {
-		err = errors.Join(err, x.db.Close(ctx))
-	}
-	return x, err
-}
-
-// runWriter moves money between accounts until it is killed, and notes in its journal what it attempts and what it was told is committed.
-func runWriter(args string) error {
-	f := strings.Fields(args)
-	seed, err := strconv.ParseUint(f[2], 10, 64)
-	beat, err2 := time.ParseDuration(f[4])
-	lease, err3 := time.ParseDuration(f[5])
-	spin, err4 := strconv.Atoi(f[6])
-	if err := errors.Join(err, err2, err3, err4); err != nil {
-		return err
-	}
-	for range spin {
-		go func() {
-			for n := 0; ; n++ { // it keeps a processor busy
-			}
-		}()
-	}
-	journal, err := os.OpenFile(f[1], os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	ctx := context.Background()
-	var x chaosTables
-	for { // a blade may be down, or the catalog away
-		if x, err = openChaos(ctx, f[0], f[3], beat, lease); err == nil {
-			break
-		}
-		fmt.Fprintf(os.Stderr, "opening: %v\n", err)
-		time.Sleep(100 * time.Millisecond)
-	}
-	r := rand.New(rand.NewPCG(seed, 1))
-	for n := uint64(1); ; n++ {
-		from, to, amount := r.Uint64N(chaosAccounts), r.Uint64N(chaosAccounts), r.Int64N(10)
-		a := attempt{writer: seed, n: n, from: from, to: to, start: clock()}
-		err := x.db.Update(ctx, func(tx *txn.Tx) error {
-			a.try++
-			was, err := x.accounts.Get(tx, from)
-			if err != nil {
-				return err
-			}
-			a.was = was.Version
-			if err := x.accounts.Put(tx, from, account{was.Money - amount, a.version()}); err != nil {
-				return err
-			}
-			if was, err = x.accounts.Get(tx, to); err != nil {
-				return err
-			}
-			a.toWas = was.Version
-			if err := errors.Join(x.accounts.Put(tx, to, account{was.Money + amount, a.version()}), x.done.Insert(tx, a.key(), uint64(amount))); err != nil {
-				return err
-			}
-			_, err = fmt.Fprintln(journal, a.line())
-			return err
-		})
-		if err == nil {
-			_, err = fmt.Fprintln(journal, committedLine(n, clock()))
-		}
-		if err != nil { // an outcome that is unknown, or no worker yet: it was promised nothing
-			fmt.Fprintf(os.Stderr, "transaction %s: %v\n", a.key(), err)
-			time.Sleep(20 * time.Millisecond)
-		}
-		time.Sleep(time.Millisecond) // hundreds of rounds are not to fill the blades
-	}
 }
 
 // chaos is what runs.
@@ -437,200 +336,12 @@ func (c *chaos) ready(what string) {
 	c.whole(what)
 }
 
-// upTo draws a duration.
-func (c *chaos) upTo(d time.Duration) time.Duration { return time.Duration(c.rand.Int64N(int64(d))) }
-
-// long draws how long a fault lasts: less than all deadlines of clients together, or long enough for a blade to be declared dead.
-func (c *chaos) long() time.Duration {
-	if c.rand.IntN(2) == 0 {
-		return chaosLease/4 + c.upTo(2*chaosLease)
-	}
-	return 2*chaosLease + c.upTo(7*chaosLease)
-}
-
 // say writes to the log, and to that of the test if it is verbose.
 func (c *chaos) say(format string, args ...any) {
 	fmt.Fprintf(c.log, format+"\n", args...)
 	if testing.Verbose() {
 		c.t.Logf(format, args...)
 	}
-}
-
-// last has a fault last for a while, beside what is done meanwhile. of is the node concerned.
-func (c *chaos) last(d time.Duration, of node, what string, begin func() (heal func() error, err error)) {
-	c.t.Helper()
-	c.say("  %s for %v", what, d.Round(time.Millisecond))
-	heal, err := begin()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	over := func() {}
-	if of < catalogNode {
-		c.blade.Add(1)
-		over = c.blade.Done
-	}
-	c.healing.Go(func() {
-		defer over()
-		time.Sleep(d)
-		if err := heal(); err != nil {
-			c.unhealed.Store(&err)
-		}
-	})
-}
-
-// cut cuts a node off others, in both directions or in one, for a while. of is the node concerned.
-func (c *chaos) cut(of, n node, others ...node) {
-	c.t.Helper()
-	way := c.rand.IntN(3)
-	var pairs [][2]node
-	for _, o := range others {
-		if way != 1 {
-			pairs = append(pairs, [2]node{n, o})
-		}
-		if way != 2 {
-			pairs = append(pairs, [2]node{o, n})
-		}
-	}
-	what := fmt.Sprintf("nothing comes from %v to %v%s", n, others, map[bool]string{true: ", nor back"}[way == 0])
-	if way == 1 {
-		what = fmt.Sprintf("nothing comes to %v from %v", n, others)
-	}
-	c.last(c.long(), of, what, func() (func() error, error) { return c.net.cut(pairs) })
-}
-
-func (c *chaos) anyBlade() node  { return node(c.rand.IntN(chaosBlades)) }
-func (c *chaos) anyWriter() node { return firstWriter + node(c.rand.IntN(chaosWriters)) }
-
-// between are nodes from one to before another.
-func between(from, to node) (all []node) {
-	for n := from; n < to; n++ {
-		all = append(all, n)
-	}
-	return all
-}
-
-// faults are what happens in a round. Each returns when the processes run again, though they may not have found that out; what happens
-// to the network and to disks may go on beside the next one.
-var faults = []struct {
-	name string
-	net  bool // it takes a network
-	do   func(c *chaos)
-}{
-	{"kill a writer", false, func(c *chaos) {
-		i := c.rand.IntN(len(c.writers))
-		c.kill(c.writers[i])
-		c.startWriter(i)
-	}},
-	{"stop a writer past its lease", false, func(c *chaos) {
-		p := c.writers[c.rand.IntN(len(c.writers))].Process
-		if err := p.Signal(syscall.SIGSTOP); err != nil {
-			c.t.Fatal(err)
-		}
-		time.Sleep(chaosLease + c.upTo(chaosLease))
-		if err := p.Signal(syscall.SIGCONT); err != nil {
-			c.t.Fatal(err)
-		}
-	}},
-	{"kill a blade", false, func(c *chaos) {
-		c.ready("before a blade is killed")
-		i := c.rand.IntN(len(c.blades))
-		c.kill(c.blades[i])
-		time.Sleep(c.upTo(time.Second))
-		c.serveBlade(i)
-	}},
-	{"kill the catalog", false, func(c *chaos) {
-		c.killCatalog()
-		time.Sleep(c.upTo(chaosLease))
-		c.serveCatalog()
-	}},
-	{"lose a blade while there are no writers", false, func(c *chaos) {
-		c.ready("before a blade is lost")
-		i := c.rand.IntN(len(c.blades))
-		for _, p := range c.writers {
-			c.kill(p)
-		}
-		c.kill(c.blades[i])
-		for i := range c.writers {
-			c.startWriter(i)
-		}
-		c.goOn("without a blade")
-		c.serveBlade(i)
-	}},
-	{"drain a blade, stop it, and add it blank", false, func(c *chaos) {
-		c.ready("before a blade is drained")
-		i := c.rand.IntN(len(c.blades))
-		c.must("cluster", "drain-blade", c.address, strconv.Itoa(i))
-		c.kill(c.blades[i])
-		if d := c.disk(node(i)); d != "" {
-			if err := os.RemoveAll(d + "/blade"); err != nil {
-				c.t.Fatal(err)
-			}
-		}
-		c.serveBlade(i)
-		c.must("cluster", "add-blade", c.address, c.at(node(i))) // into its own place: no other is vacant
-		c.must("cluster", "rebalance", c.address)
-	}},
-	{"kill all writers", false, func(c *chaos) {
-		for _, p := range c.writers {
-			c.kill(p)
-		}
-		for i := range c.writers {
-			c.startWriter(i)
-		}
-	}},
-	{"cut a writer off the catalog", true, func(c *chaos) {
-		w := c.anyWriter()
-		c.cut(w, w, catalogNode)
-	}},
-	{"cut a writer off all", true, func(c *chaos) {
-		w := c.anyWriter()
-		c.cut(w, w, between(0, firstWriter)...)
-	}},
-	{"cut the catalog off all writers", true, func(c *chaos) {
-		c.cut(catalogNode, catalogNode, between(firstWriter, nodes)...)
-	}},
-	{"cut a writer off a blade", true, func(c *chaos) {
-		c.ready("before a writer is cut off a blade")
-		b := c.anyBlade()
-		c.cut(b, c.anyWriter(), b)
-	}},
-	{"cut a writer off all blades", true, func(c *chaos) {
-		c.ready("before a writer is cut off all blades")
-		c.cut(0, c.anyWriter(), between(0, catalogNode)...)
-	}},
-	{"cut a writer off two blades", true, func(c *chaos) {
-		c.ready("before a writer is cut off two blades")
-		b := c.rand.Perm(chaosBlades)
-		c.cut(0, c.anyWriter(), node(b[0]), node(b[1]))
-	}},
-	{"cut a blade off all writers", true, func(c *chaos) {
-		c.ready("before a blade is cut off")
-		b := c.anyBlade()
-		c.cut(b, b, between(firstWriter, nodes)...)
-	}},
-	{"a slow link", true, func(c *chaos) {
-		n := node(c.rand.IntN(int(nodes)))
-		if n < catalogNode {
-			c.ready("before a blade is slow")
-		}
-		kbit := 100 << c.rand.IntN(6)
-		c.last(c.long(), n, fmt.Sprintf("%d kbit/s from and to %v", kbit, n), func() (func() error, error) { return c.net.slow(n, kbit) })
-	}},
-	{"a full disk of a blade", true, func(c *chaos) {
-		c.ready("before the disk of a blade is full")
-		n := node(c.rand.IntN(chaosDisks))
-		c.last(c.long(), n, fmt.Sprintf("the disk of %v is full", n), func() (func() error, error) { return c.net.fill(c.disk(n)) })
-		if c.rand.IntN(2) == 0 { // another one has to be replaced: copies are built where there is room
-			c.say("  blade %d is killed", chaosDisks)
-			c.kill(c.blades[chaosDisks])
-			c.serveBlade(chaosDisks)
-		}
-	}},
-	{"a full disk of the catalog", true, func(c *chaos) {
-		if c.etcd == nil { // an etcd ends itself then
-			c.last(c.long(), catalogNode, "the disk of the catalog is full", func() (func() error, error) { return c.net.fill(c.disk(catalogNode)) })
-		}
-	}},
 }
 
 // begin starts blades and catalog, makes the database, and starts the writers.
