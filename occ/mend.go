@@ -192,6 +192,9 @@ func (e *Engine) calm(x *calm) bool {
 	}
 	later := func(id uint32) bool { return x.below != 0 && id >= x.below }
 	all = slices.DeleteFunc(all, func(c memory.Coordinator) bool { return later(c.ID) })
+	registered := func(id uint32) bool {
+		return slices.ContainsFunc(all, func(c memory.Coordinator) bool { return c.ID == id })
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	known, ended := 0, true
@@ -199,8 +202,8 @@ func (e *Engine) calm(x *calm) bool {
 		if id == 0 {
 			return false // it rejoins first, and is recovered
 		}
-		if later(id) {
-			continue
+		if later(id) || !registered(id) {
+			continue // of one that was declared dead everything is decided, though its session may not know yet
 		}
 		known++
 		r := s.rest.Load()

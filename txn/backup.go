@@ -94,6 +94,10 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 		worker.Sleep(dropPauseNs)
 	}
 	defer db.dropMu.RUnlock()
+	// An epoch may have begun before that, by which the worker was declared dead: it rejoins.
+	if err := worker.View(context.Background(), func(*Tx) error { return nil }); err != nil {
+		return info, err
+	}
 	out, err := snapshot.NewWriter(w, db.header())
 	if err != nil {
 		return info, err

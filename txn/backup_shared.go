@@ -71,7 +71,7 @@ func (db *DB) backupShared(ctx context.Context, w *Worker, out *snapshot.Writer,
 		if ctx.Err() != nil {
 			return // the caller does not want to wait
 		}
-		if e := db.clearKept(ctx, w); e != nil {
+		if e := w.insist(ctx, func() error { return db.clearKept(ctx, w) }); e != nil {
 			db.opts.Logger.Warn("what transactions have kept for a backup is not deleted, which the next one does", errField(e))
 		}
 	}()
@@ -165,7 +165,10 @@ func (db *DB) keptTable(c *rdma.Coro) (*occ.Table, error) {
 
 // kept copies the records that transactions have replaced since the cut. What an earlier backup has left there is not of this cut.
 func (s *copier) kept() (err error) {
-	if s.t, err = s.w.db.keptTable(s.w.coro); err != nil {
+	if err := s.w.insist(s.ctx, func() (err error) {
+		s.t, err = s.w.db.keptTable(s.w.coro)
+		return err
+	}); err != nil {
 		return err
 	}
 	s.skipDamaged = nil // what is damaged here was not damaged in its table

@@ -587,7 +587,11 @@ func (db *DB) orderedTable(w *Worker, meta memory.Table) (*occ.Table, error) {
 		if w == nil {
 			return nil, ErrReadOnly
 		}
-		root, err := w.o.NewOrdered(t, meta.Nodes, tree.Empty)
+		var root memory.Addr
+		err := w.insist(context.Background(), func() (err error) {
+			root, err = w.o.NewOrdered(t, meta.Nodes, tree.Empty)
+			return err
+		})
 		if err == nil {
 			err = db.space.SetTableRoot(meta.ID, root)
 		}

@@ -166,7 +166,7 @@ func (db *DB) finishDrops(ctx context.Context, w *Worker, below uint32, which fu
 			continue
 		}
 		d := dropper{ctx: ctx, w: w, below: below, meta: ts[i]}
-		if err := d.drop(); err != nil {
+		if err := w.insist(ctx, d.drop); err != nil {
 			return err
 		}
 	}
@@ -237,10 +237,20 @@ type dropper struct {
 	keys [][]byte // of records to be deleted
 
 	rows, nodes []occ.Remnant
+
+	rest      *occ.Rest // of the transactions that may have used it; nil: that was not asked yet
+	since     int64     // when it was
+	rested    bool      // they have ended
+	forgotten bool      // by the catalog, and its extents are free: see forget
 }
 
+// drop does what is left to be done. It may be called again: see Worker.insist.
 func (d *dropper) drop() error {
 	db, w := d.w.db, d.w
+	if d.forgotten {
+		return db.space.SettleExtents(w.coro)
+	}
+	d.todo, d.keys = nil, nil
 	d.t = &occ.Table{ID: d.meta.ID, Name: d.meta.Name}
 	defer d.t.Drop()
 	if d.meta.Root != 0 && !d.meta.Ordered() {
@@ -254,15 +264,22 @@ func (d *dropper) drop() error {
 			return err
 		}
 	}
-	rest := occ.NewRest(w.thread.Now(), d.below)
-	for since := w.thread.Now(); ; w.coro.Sleep(dropPauseNs) {
-		if rest.Ended(w.session, w.coro) {
-			break
+	if d.rest == nil {
+		d.since = w.thread.Now()
+		d.rest = occ.NewRest(d.since, d.below)
+	}
+	for ; ; w.coro.Sleep(dropPauseNs) {
+		if d.rested = d.rested || d.rest.Ended(w.session, w.coro); d.rested {
+			if _, unswept := db.space.Unswept(); !unswept || db.space.Spared() {
+				break
+			}
+			db.hurry() // a sweep may be at the index, and an ordered one may lead to what it unlocks
+			w.maintain()
 		}
 		if d.ctx.Err() != nil {
 			return canceled(d.ctx)
 		}
-		if w.thread.Now()-since > dropRestNs {
+		if w.thread.Now()-d.since > dropRestNs {
 			return nil // the next opening does the rest
 		}
 		db.askIdle()
@@ -446,6 +463,7 @@ func (d *dropper) forget() error {
 	if err := db.space.ForgetTable(d.meta.ID); err != nil {
 		return err
 	}
+	d.forgotten = true
 	for _, x := range db.space.Extents() {
 		if mine[x.Addr] {
 			if _, err := db.space.FreeExtent(x); err != nil {

@@ -1,7 +1,12 @@
 package txn
 
 import (
+	"errors"
+	"math/rand/v2"
 	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"txnode/index/race"
@@ -154,3 +159,41 @@ func (db *DB) Doomed(now int64, gone, silent []int) (doomed []int, err error) {
 
 // Heard notes that this process has heard of a blade, and taken it in.
 func (db *DB) Heard(b rdma.BladeID) { db.heard(b) }
+
+// InterruptOnce has all transactions decided in a new epoch, as it is done when copies have moved.
+func (db *DB) InterruptOnce() error {
+	db.ctlMu.Lock()
+	defer db.ctlMu.Unlock()
+	return db.interrupt(db.ctl.Plain(), func(*memory.Layout) error { return nil })
+}
+
+// Interrupt does that again and again, with pauses of at most so many nanoseconds, until the function is called that it returns. That
+// returns how often it was.
+func (db *DB) Interrupt(most *atomic.Int64) (end func() (int, error)) {
+	t, err := rdma.NewThread(db.fabric, rdma.ThreadOptions{Index: keeperThread + 1, Techniques: *db.opts.Techniques, Arena: 4 << 20})
+	if err != nil {
+		return func() (int, error) { return 0, err }
+	}
+	stop, n := make(chan struct{}), 0
+	var done sync.WaitGroup
+	done.Go(func() {
+		r := rand.New(rand.NewPCG(1, 2))
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Duration(r.Int64N(max(most.Load(), 1)))):
+			}
+			if e := db.besideBackups(func() error { return db.interrupt(t.Plain(), func(*memory.Layout) error { return nil }) }); e == nil {
+				n++
+			} else if e = db.reconnect(t.Plain()); e != nil {
+				err = errors.Join(err, e)
+			}
+		}
+	})
+	return func() (int, error) {
+		close(stop)
+		done.Wait()
+		return n, errors.Join(err, t.Close())
+	}
+}

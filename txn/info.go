@@ -105,12 +105,15 @@ func (r *RawTable) Stats(ctx context.Context) (st TableStats, err error) {
 		return st, err
 	}
 	defer r.db.put(w)
-	err = w.session.WithSpare(func() error {
-		if err := st.ofIndex(w.coro, r.t.Index); err != nil {
-			return err
-		}
-		h := heads{ctx: ctx, w: w, id: r.t.ID, st: &st}
-		return h.walk(r.t.Index)
+	err = w.insist(ctx, func() error {
+		st = TableStats{}
+		return w.session.WithSpare(func() error {
+			if err := st.ofIndex(w.coro, r.t.Index); err != nil {
+				return err
+			}
+			h := heads{ctx: ctx, w: w, id: r.t.ID, st: &st}
+			return h.walk(r.t.Index)
+		})
 	})
 	if err != nil {
 		return st, fmt.Errorf("txn: table %q: %w", r.t.Name, err)

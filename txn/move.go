@@ -29,7 +29,8 @@ type Moving struct {
 // Drain moves everything that a blade has to others, while transactions run, and makes its place vacant: the blade is down then, and can be
 // switched off. It waits until that is so, and calls progress now and then, unless that is nil. If ctx ends before, the blade
 // goes on being drained, also by other processes and after the database was opened again; to call Drain again waits on. Undrain
-// takes it back. A blade that is down already has nothing: its place becomes vacant at once.
+// takes it back. A blade that is down already has nothing: its place becomes vacant at once. Of a database that is not
+// shared, copies are given up when no backup is made.
 //
 // ErrLayout: fewer than f+1 blades would stay. ErrNoSpace: the others have no room. Nothing has changed then.
 func (db *DB) Drain(ctx context.Context, blade int, progress func(Moving)) error {
@@ -163,35 +164,53 @@ func (db *DB) move(c *rdma.Coro) error {
 	if r.Building > 0 || s.Gated() {
 		return nil
 	}
-	n, primaries := s.Unsettled()
-	switch {
-	case n > 0 && !primaries:
-		return settled(s.AdvanceEpoch(s.Settle(false)))
-	case n > 0:
-		if err := db.interrupt(c, s.Settle(true)); err != nil {
-			return err
-		}
-		db.opts.Logger.Info("copies have moved to other blades", zap.Int("dropped", n))
-		return nil
+	if n, primaries := s.Unsettled(); n > 0 {
+		return db.besideBackups(func() error {
+			if !primaries {
+				return settled(s.AdvanceEpoch(s.Settle(false)))
+			}
+			if err := db.interrupt(c, s.Settle(true)); err != nil {
+				return err
+			}
+			db.opts.Logger.Info("copies have moved to other blades", zap.Int("dropped", n))
+			return nil
+		})
 	}
 	for _, b := range s.Emptied() {
-		if err := db.interrupt(c, nil, s.Retire(b)); err != nil { // decided before: log records are on it
+		if err := db.besideBackups(func() error { return db.interrupt(c, nil, s.Retire(b)) }); err != nil { // decided before: log records are on it
 			return err
 		}
 		if !s.View().Up(b) {
 			db.opts.Logger.Info("a blade was drained and takes part no more", zap.Int("blade", int(b)))
 		}
 	}
-	for more := true; more && !f.ended(); {
-		var err error
-		if more, err = s.Reclaim(c); err != nil {
-			return err
-		}
-		if c.Thread().Now() >= f.lookAt { // transactions wait for the worker where there is no goroutine
-			break
-		}
+	if r.Dirty == 0 {
+		return nil
 	}
-	return nil
+	return db.besideBackups(func() error {
+		for more := true; more && !f.ended(); {
+			var err error
+			if more, err = s.Reclaim(c); err != nil {
+				return err
+			}
+			if c.Thread().Now() >= f.lookAt { // transactions wait for the worker where there is no goroutine
+				break
+			}
+		}
+		return nil
+	})
+}
+
+// besideBackups calls fn, which begins an epoch that can wait, unless a backup is made that would have to begin anew by that: one of this
+// process alone. Then it is nil, and fn is called later.
+func (db *DB) besideBackups(fn func() error) error {
+	if !db.space.Shared() {
+		if !db.dropMu.TryLock() {
+			return nil
+		}
+		defer db.dropMu.Unlock()
+	}
+	return fn()
 }
 
 // interrupt has all transactions decided, and makes a change of the catalog with that; nil: none. Then the next.

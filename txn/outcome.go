@@ -9,6 +9,7 @@ import (
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/occ/recovery"
+	"txnode/rdma"
 )
 
 // Outcome is how a transaction ended.
@@ -91,7 +92,10 @@ func (db *DB) recoverFor(id uint32) error {
 	if db.isClosed() {
 		return ErrClosed
 	}
-	_, err := recovery.Recover(db.ctl.Plain(), db.engine.Recovery(), id)
+	err := db.withBlades(func(c *rdma.Coro) error {
+		_, err := recovery.Recover(c, db.engine.Recovery(), id)
+		return err
+	})
 	if errors.Is(err, memory.ErrClaimed) {
 		return nil
 	}
@@ -117,7 +121,10 @@ func (db *DB) answer(ctx context.Context) error {
 		if len(ids) == 0 {
 			return db.engine.Answer()
 		}
-		_, err := recovery.Recover(c, db.engine.Recovery(), ids...)
+		err := db.withBlades(func(c *rdma.Coro) error {
+			_, err := recovery.Recover(c, db.engine.Recovery(), ids...)
+			return err
+		})
 		if err == nil && len(db.engine.Unanswered()) == len(ids) {
 			err = errors.New("they are registered still")
 		}

@@ -278,7 +278,7 @@ func (db *DB) Close(ctx context.Context) error {
 		errs = append(errs, db.fulfil())
 	}
 	if db.owned == nil {
-		errs = append(errs, db.space.Close(db.ctl.Plain()))
+		errs = append(errs, db.withBlades(db.space.Close)) // others may begin an epoch
 	}
 	errs = append(errs, db.ctl.Close())
 	if db.owned != nil {

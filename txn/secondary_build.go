@@ -104,7 +104,7 @@ func (x *Index[K, V, I]) Build(ctx context.Context, progress func(records uint64
 		return fmt.Errorf("%w: table %q", occ.ErrNoScan, t.t.Name)
 	}
 	heads := keyReader{w: w, table: t.t}
-	err = walker.Walk(w.coro, func(_ memory.Addr, c index.Candidate) error {
+	walk := func(_ memory.Addr, c index.Candidate) error {
 		p, err := heads.key(c)
 		if err != nil || p == nil {
 			return err
@@ -117,6 +117,10 @@ func (x *Index[K, V, I]) Build(ctx context.Context, progress func(records uint64
 			return nil
 		}
 		return flush()
+	}
+	err = w.insist(ctx, func() error {
+		keys = keys[:0]
+		return walker.Walk(w.coro, walk)
 	})
 	if err == nil {
 		err = flush()

@@ -382,6 +382,17 @@ func (w *Worker) beginAgain(err error) error {
 	}
 }
 
+// insist calls fn, which posts verbs outside of transactions, or by one attempt of a transaction, and may be called again from its
+// beginning: that is done when the epoch has moved meanwhile, or a blade was lost.
+func (w *Worker) insist(ctx context.Context, fn func() error) error {
+	for tries := 0; ; tries++ {
+		err := w.settle(fn())
+		if !errors.Is(err, ErrFenced) || isSpent(err) || ctx.Err() != nil || tries == maxRejoins {
+			return err
+		}
+	}
+}
+
 // maxRejoins is how often in a row a worker rejoins before it gives up.
 const maxRejoins = 100
 
