@@ -36,6 +36,14 @@ if [ "$pkgs" = ./... ]; then
 	ordered="./txn ./occ/recovery ./occ/exhaustive ./txn/crashtest ./index/race ./rdma/tcp ./cmd/txnode/command ./..."
 fi
 
+# The packages whose tests are shorter with -short. Those of the others are run once by make test and make test-full
+# together, since Go keeps the results of the first.
+shortened() {
+	go list -f '{{.ImportPath}} {{.Dir}}' $ordered | while read -r pkg dir; do
+		if grep -qE 'testing[.]Short|(fabric|index|etcd)test"' "$dir"/*_test.go 2>/dev/null; then echo "$pkg"; fi
+	done
+}
+
 # Nested modules, such as benchmarks/peers, which is one so that nobody else
 # downloads its dependencies.
 nested() {
@@ -45,11 +53,13 @@ nested() {
 # What is worth the race detector's price. Quick: where goroutines meet on shared memory. Else all
 # but the command line, the tools that read source code, and the packages in whose tests one
 # goroutine runs their schedules step by step, or the whole of a simulation. Single tests of
-# this kind leave themselves out (internal/raced).
+# this kind leave themselves out (internal/raced). Full, which has 20 minutes, leaves out what is of benchmarks
+# alone, but their runner and the engine that they run, and the simulator; make race does not.
 race_pkgs() {
 	# shellcheck disable=SC2086 # a list of patterns
 	case $1 in
 	quick) go list $ordered | grep -E '/(rdma|rdma/region|rdma/inproc|memory|memory/embedded|history|index/addrcache|txn)$' ;;
+	full) race_pkgs race | grep -v -E '/benchmarks/(channelbench|figures|re(port|ference).*|shapes|smallbank|tatp|tpcc|workload.*|ycsb)$|/rdma/sim$' ;;
 	*) go list $ordered | grep -v -e '/cmd/' -e '/internal/depcheck$' -e '/internal/docscheck$' -e '/internal/mutant' -e '/internal/eintr$' -e '/occ/exhaustive$' -e '/occ/recovery$' \
 		-e '/benchmarks/simbench' -e '/benchmarks/hashbench$' -e '/benchmarks/orderedspike$' -e '/benchmarks/instructions$' -e '/rdma/sim/verbs$' \
 		-e '/rdma/sim/calibrate$' -e '/check$' -e '/verify$' -e '/index/race$' -e '/txn/orders$' ;;
@@ -95,7 +105,15 @@ short=-short
 [ "$mode" = quick ] || short=
 steps=
 if [ "$mode" != race ]; then
-	steps=":: go test -json $flags $short $* $ordered"
+	steps=":: go test -json $flags $* $ordered"
+	if [ "$mode" = quick ]; then
+		shortened >"$work/short"
+		# shellcheck disable=SC2046,SC2086 # lists of packages
+		rest=$(echo $(go list $ordered | grep -vxFf "$work/short" || true))
+		steps=
+		[ ! -s "$work/short" ] || steps=":: go test -json $flags -short $* $(echo $(cat "$work/short"))"
+		[ -z "$rest" ] || steps="$steps :: go test -json $flags $* $rest"
+	fi
 	if [ "$mode" = full ] && [ "$pkgs" = ./... ]; then
 		for module in $(nested); do
 			steps="$steps :: dir=$module go test -json $flags $* ./..."

@@ -96,6 +96,7 @@ type chaos struct {
 	address string
 	rand    *rand.Rand
 	blades  []*exec.Cmd
+	copies  string           // what the catalog has said of them last
 	catalog *exec.Cmd        // nil: it is in etcd
 	etcd    *etcdtest.Server // nil: txnode serve has it
 	writers []*exec.Cmd
@@ -221,7 +222,7 @@ func (c *chaos) await(what string, fn func() bool) {
 	for since := time.Now(); !fn(); time.Sleep(20 * time.Millisecond) {
 		if time.Since(since) > chaosPatience {
 			p, _ := os.ReadFile(c.log.Name())
-			c.t.Fatalf("%s; the processes have said:\n%s", what, p[max(len(p)-8000, 0):])
+			c.t.Fatalf("%s; copies: %s; the processes have said:\n%s", what, c.copies, p[max(len(p)-8000, 0):])
 		}
 	}
 }
@@ -321,9 +322,11 @@ func (c *chaos) whole(what string) {
 	c.await(what+": copies are missing", func() bool {
 		st, err := cluster.Ask(c.t.Context(), c.address, o)
 		if err != nil || st.Layout == nil {
+			c.copies = fmt.Sprintf("the catalog does not say: %v", err)
 			return false
 		}
 		r := st.Layout.Redundancy()
+		c.copies = fmt.Sprintf("epoch %d, %+v; rights %+v, processes %+v", st.Layout.Epoch, r, st.Layout.Mends, st.Layout.Processes)
 		return len(r.Down) == 0 && r.Missing == 0 && r.Lost == 0
 	})
 }

@@ -45,7 +45,7 @@ func extentOf() extent {
 	case testing.Short():
 		return extent{25, 1, 60, 15}
 	}
-	return extent{150, 1, 250, 100}
+	return extent{75, 1, 120, 50}
 }
 
 // begins has the processes begin a scenario.

@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	count = flag.Uint64("seeds", 150, "how many seeds TestSeeds and TestSeedsWithFaults run")
+	count = flag.Uint64("seeds", 100, "how many seeds TestSeeds and TestSeedsWithFaults run")
 	first = flag.Uint64("from", 1, "the first of them")
 )
 
