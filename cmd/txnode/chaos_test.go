@@ -97,6 +97,7 @@ type chaos struct {
 	rand    *rand.Rand
 	blades  []*exec.Cmd
 	copies  string           // what the catalog has said of them last
+	missing int              // of which so many
 	catalog *exec.Cmd        // nil: it is in etcd
 	etcd    *etcdtest.Server // nil: txnode serve has it
 	writers []*exec.Cmd
@@ -216,10 +217,15 @@ func (c *chaos) startWriter(i int) {
 	c.writers[i] = c.run(firstWriter+node(i), fmt.Sprintf("%s=%s %s %d %s %v %v %d", asWriter, c.address, j, writerOf(n), c.tls, c.beat, c.lease, c.spin))
 }
 
-// await fails when something does not come to be.
+// await fails when something does not come to be, and no copy was finished for long.
 func (c *chaos) await(what string, fn func() bool) {
 	c.t.Helper()
+	missing := c.missing
 	for since := time.Now(); !fn(); time.Sleep(20 * time.Millisecond) {
+		if c.missing < missing { // there may be hundreds to be built
+			since = time.Now()
+		}
+		missing = c.missing
 		if time.Since(since) > chaosPatience {
 			p, _ := os.ReadFile(c.log.Name())
 			c.t.Fatalf("%s; copies: %s; the processes have said:\n%s", what, c.copies, p[max(len(p)-8000, 0):])
@@ -326,6 +332,7 @@ func (c *chaos) whole(what string) {
 			return false
 		}
 		r := st.Layout.Redundancy()
+		c.missing = r.Missing
 		c.copies = fmt.Sprintf("epoch %d, %+v; rights %+v, processes %+v", st.Layout.Epoch, r, st.Layout.Mends, st.Layout.Processes)
 		return len(r.Down) == 0 && r.Missing == 0 && r.Lost == 0
 	})
