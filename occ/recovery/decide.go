@@ -29,6 +29,7 @@ func (r *run) inspect() error {
 		return err
 	}
 	for _, x := range r.txs {
+		x.entries = make([]entry, 0, len(x.Record.Entries))
 		for _, e := range x.Record.Entries {
 			m := e.Image.Meta()
 			n := entry{Entry: e, class: m.Class(), table: m.Table()}

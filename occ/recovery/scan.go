@@ -75,14 +75,17 @@ const clearUnit = 16 << 10
 func (r *run) scan() error {
 	found := map[record.TxID]*tx{}
 	r.marks = map[uint32]uint64{}
+	var areas [][]byte // by blade; of one coordinator after the other, in the same memory
 	for _, co := range r.claim.Coordinators {
-		var areas [][]byte
 		var list []*fetch
 		at := map[uint32]*tx{} // of this coordinator, by where their records are
 		for b := range co.Logs {
 			l := &co.Logs[b]
 			l.Addr.Key = r.v.Key(rdma.BladeID(b))
-			areas = append(areas, make([]byte, l.Size))
+			if b == len(areas) {
+				areas = append(areas, nil)
+			}
+			areas[b] = slices.Grow(areas[b][:0], int(l.Size))[:l.Size]
 		}
 		// The same part of all areas in one round trip.
 		part := r.size / uint32(max(len(co.Logs), 1)) &^ (clearUnit - 1)
@@ -153,11 +156,13 @@ func maxSize(logs []memory.LogArea) uint32 {
 // offset that is known to be intact, and is passed over, or 0.
 func records(area []byte, coordinator uint32, known func(off uint32) int, fn func(off uint32, rec *log.Record)) {
 	for off := 0; off+log.HeaderSize <= len(area); {
-		n := known(uint32(off))
-		if n == 0 {
-			if rec, err := log.Decode(area[off:]); err == nil && rec.Tx.Coordinator() == coordinator {
-				fn(uint32(off), &rec)
-				n = rec.Length
+		n := 0
+		if _, err := log.Peek(area[off:]); err == nil { // few lines go on
+			if n = known(uint32(off)); n == 0 {
+				if rec, err := log.Decode(area[off:]); err == nil && rec.Tx.Coordinator() == coordinator {
+					fn(uint32(off), &rec)
+					n = rec.Length
+				}
 			}
 		}
 		off += max((n+record.LineSize-1)&^(record.LineSize-1), record.LineSize)
