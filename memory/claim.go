@@ -374,7 +374,8 @@ func (c *Claim) Forget() error {
 		}
 		l := s.layout
 		hollow := s.hollow || c.Promoted
-		changes := []Entry{l.EntryOfState(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-len(at)), layout.EntryOfSweep(hollow, false), layout.EntryOfLoose()}
+		next := l.Clone()
+		changes := append(s.mendsSweep(next), l.EntryOfState(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-len(at)), layout.EntryOfSweep(hollow, false), layout.EntryOfLoose())
 		for _, i := range at {
 			changes = append(changes, Entry{Key: layout.KeyOf(layout.PrefixCoordinator, l.Coordinators[i].ID)})
 		}
@@ -389,12 +390,13 @@ func (c *Claim) Forget() error {
 			delete(s.logs.used, l.Coordinators[i].Slot)
 		}
 		l.Coordinators = slices.DeleteFunc(slices.Clone(l.Coordinators), func(e CoordinatorEntry) bool { return gone[e.ID] })
-		l.Unswept, l.Hollow, l.Spared, l.Loose = true, hollow, false, true
+		l.Unswept, l.Hollow, l.Spared, l.Loose, l.Mends = true, hollow, false, true, next.Mends
 		s.hollow = hollow
 		if c.Promoted {
 			s.losses++
 		}
 		s.sweeps++
+		s.owing = s.opts.Shared // what it has freed for them, and what was theirs, if they were its own
 		s.torn.Store(true)
 		s.register()
 		return nil

@@ -420,6 +420,11 @@ func (s *Space) replace(l *Layout, rev Revision) {
 		s.sweeps++
 		s.torn.Store(true)
 	}
+	s.owing = s.owing || lost || promoted || s.orphaned(old)
+	if !l.Unswept { // another process has come to the end of its sweep, of all that are gone
+		s.torn.Store(lost)
+		s.withheld, s.waits.mender = false, 0
+	}
 	if promoted || lost {
 		s.losses++
 		s.hollow = true // another process may have come to the end of its sweep

@@ -106,6 +106,7 @@ const (
 	MaxTables          = layout.MaxTables
 	MendAlone          = layout.MendAlone
 	MendBackup         = layout.MendBackup
+	MendSweep          = layout.MendSweep
 	MendCopies         = layout.MendCopies
 	MinLogArea         = layout.MinLogArea
 	MinSegmentSize     = layout.MinSegmentSize

@@ -64,7 +64,14 @@ type membership struct {
 	failures atomic.Uint64 // how often CompareAgain was called
 	losses   uint64        // of blades, whose transactions are decided
 	torn     atomic.Bool   // see Torn
-	owing    bool          // segments were adopted, which the sweeps of others have passed over, so this process owes one. Under mu
+	owing    bool          // see OweSweep. Under mu
+	failing  bool          // see OweSweep. Under mu
+	// waits says since when, by the fabric's clock, a process has had the right of MendSweep that has not come to the end of the sweep.
+	// Under mu.
+	waits struct {
+		mender uint32
+		since  int64
+	}
 
 	// loose counts what has left extents to DeadExtents in this process; listed and fastened are what it was when these were listed, and
 	// when all of a list were seen to.

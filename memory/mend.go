@@ -200,7 +200,7 @@ func (s *membership) EndAlone() error {
 // lock, in a change.
 func (s *membership) giveBack() error {
 	for _, m := range slices.Clone(s.layout.Mends) {
-		if _, used := s.mending.Load(m.Of); m.Process != s.process || used || m.Of == MendAlone && s.alones > 0 {
+		if _, used := s.mending.Load(m.Of); m.Process != s.process || used || m.Of == MendAlone && s.alones > 0 || m.Of == MendSweep && s.layout.Unswept {
 			continue
 		}
 		if err := s.giveMend(m.Of); err != nil {

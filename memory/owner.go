@@ -222,6 +222,7 @@ func (s *allocation) TakeOver(now int64) (n int, err error) {
 		l.Unswept, l.Spared = true, false // a sweep of theirs may not have come to its end
 		l.Mends = slices.DeleteFunc(l.Mends, func(m Mend) bool { return dead[m.Process] })
 		l.Processes = slices.DeleteFunc(l.Processes, expired)
+		s.mendsSweep(l)
 		return nil
 	}, func() {
 		s.raiseFrees()
@@ -293,7 +294,6 @@ func (s *allocation) takeIn(id SegmentID) {
 	}
 	s.owing = true
 	s.sweeps++
-	s.torn.Store(true)
 }
 
 // adoptMore adopts one segment of a class that has no owner, if there is one.

@@ -1,6 +1,10 @@
 package memory
 
-import "txnode/memory/layout"
+import (
+	"slices"
+
+	"txnode/memory/layout"
+)
 
 // bereft notes the loss of a blade with which nobody was declared dead, since no coordinator
 // was open: nobody is forgotten later. What dead ones have left, and no sweep has come to,
@@ -9,7 +13,144 @@ func (s *membership) bereft() {
 	s.hollow = true
 	s.losses++
 	s.sweeps++
+	s.owing = true
 	s.torn.Store(true)
+}
+
+// What is to be swept is swept by one of the processes that have joined. The other ones wait:
+//
+//	locks, deleted records and half-done     are on the blades, and any process can see to them. The process that has the right of
+//	changes that dead coordinators left      MendSweep does. It gets the right with the change of the catalog that makes the sweep
+//	                                         due, and loses it with the one that ends the sweep, or its registration
+//	strays                                   are in segments of a process, which alone can tell that no allocator has them. It sweeps
+//	                                         these itself, when the other sweep is over. It owes that when a coordinator of its own is
+//	                                         gone, or one is that it has recovered, or tried to, since recovery frees blocks; and when it
+//	                                         has adopted a segment, or a blade was lost. Of no other death it has strays: only its own
+//	                                         allocators hand out its blocks, and those that another process frees are found in another
+//	                                         way (rescan)
+//	locks in the name of a process           that failed while it recovered or swept are known to be left over to that process alone.
+//	                                         So it sweeps all, whoever has the right
+//
+// The right only saves work. Two processes that sweep do each other no harm, so one that has waited for long takes the right over, and the
+// one that had it may come to its end all the same.
+
+// Sweeping is what a process is to sweep.
+type Sweeping uint8
+
+// What there is to sweep.
+const (
+	SweepNothing Sweeping = iota // or another process is at it
+	SweepOwn                     // strays in segments of this process
+	SweepAll
+)
+
+// SweepPatience is for how long a process lets another one sweep for all whose registration lasts, as a multiple of the term of its
+// own, in nanoseconds; and sweepPatienceNs is so if registrations last for ever.
+const (
+	sweepPatience   = 8
+	sweepPatienceNs = int64(80_000_000_000)
+)
+
+// BeginSweep says what this process is to sweep at a time of the fabric's clock. It may take the right of MendSweep, which is a change
+// of the catalog. If the catalog cannot be changed, nothing is to be swept now. Safe for concurrent use.
+func (s *allocation) BeginSweep(now int64) Sweeping {
+	s.mu.Lock()
+	due, take := s.sweepDue(now)
+	s.mu.Unlock()
+	if !take {
+		return due
+	}
+	if s.update(func() error {
+		if err := s.writable(); err != nil {
+			return err
+		}
+		if err := s.enroll(); err != nil {
+			return err
+		}
+		if due, take = s.sweepDue(now); !take {
+			return nil
+		}
+		m := Mend{Of: MendSweep, Process: s.process}
+		if err := s.commit(layout.EntryOfMend(m)); err != nil {
+			return err
+		}
+		s.layout.SetMend(m)
+		return nil
+	}) != nil {
+		return SweepNothing
+	}
+	return due
+}
+
+// sweepDue is what is to be swept at a time; take: the right to do so is to be taken before. The caller holds the lock.
+func (s *membership) sweepDue(now int64) (due Sweeping, take bool) {
+	l := s.layout
+	mender := l.Mender(MendSweep)
+	switch {
+	case !l.Unswept && !s.owing && !s.failing:
+		return SweepNothing, false
+	case !s.opts.Shared || s.failing || l.Unswept && l.Process(s.process) != nil && mender == s.process:
+		return SweepAll, false
+	case !l.Unswept:
+		for i := range l.Coordinators {
+			if l.Coordinators[i].Recovering {
+				return SweepNothing, false // what is a stray cannot be told: see ClaimStrays
+			}
+		}
+		return SweepOwn, false
+	case mender == 0:
+		return SweepAll, true
+	case s.waits.mender != mender:
+		s.waits.mender, s.waits.since = mender, now
+	case now-s.waits.since > s.sweepPatience():
+		return SweepAll, true
+	}
+	if s.owing && l.Spared { // the other sweep is over, but for what is damaged
+		return SweepAll, false
+	}
+	return SweepNothing, false
+}
+
+func (s *membership) sweepPatience() int64 {
+	if s.lasts > 0 {
+		return sweepPatience * s.lasts
+	}
+	return sweepPatienceNs
+}
+
+// mendsSweep has this process have the right of MendSweep in l, whose coordinators it has recovered, or processes ended, unless another process
+// has it. It returns the entry for the catalog, if there is one. The caller holds the lock.
+func (s *membership) mendsSweep(l *Layout) []Entry {
+	if !s.opts.Shared || l.Process(s.process) == nil || l.Mender(MendSweep) != 0 {
+		return nil
+	}
+	m := Mend{Of: MendSweep, Process: s.process}
+	l.SetMend(m)
+	return []Entry{layout.EntryOfMend(m)}
+}
+
+// OweSweep says that there may be strays in segments of this process: it sweeps these when no other sweep is due. all: it has failed while
+// it resolved locks under its own number, and sweeps everything.
+func (s *membership) OweSweep(all bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owing, s.failing = true, s.failing || all
+}
+
+// OwesSweep reports whether this process has to sweep segments of its own, and no other sweep is due.
+func (s *membership) OwesSweep() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.layout.Unswept && (s.owing || s.failing)
+}
+
+// SweptOwn notes that a sweep of the segments of this process is over which began when Unswept returned the number.
+func (s *membership) SweptOwn(generation uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sweeps == generation {
+		s.owing = false
+	}
 }
 
 // Unswept reports whether something of dead coordinators may be left on the blades,
@@ -17,7 +158,7 @@ func (s *membership) bereft() {
 func (s *membership) Unswept() (generation uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sweeps, s.layout.Unswept || s.owing
+	return s.sweeps, s.layout.Unswept || s.owing || s.failing
 }
 
 // Hollow reports whether slots of an index may lead to free blocks. They do when a blade is lost: a
@@ -67,12 +208,15 @@ func (s *membership) sweepAgain() error {
 		return err
 	}
 	if !s.layout.Unswept || s.layout.Spared {
-		if err := s.commit(layout.EntryOfSweep(s.hollow, false)); err != nil {
+		l := s.layout.Clone()
+		l.Unswept, l.Hollow, l.Spared = true, s.hollow, false
+		if err := s.commit(append(s.mendsSweep(l), layout.EntryOfSweep(s.hollow, false))...); err != nil {
 			return err
 		}
-		s.layout.Unswept, s.layout.Hollow, s.layout.Spared = true, s.hollow, false
+		s.layout = l
 	}
 	s.sweeps++
+	s.owing = true
 	return nil
 }
 
@@ -85,12 +229,17 @@ func (s *membership) Swept(generation uint64) error {
 		if s.sweeps != generation {
 			return nil
 		}
-		if s.owing = false; !s.layout.Unswept {
+		if s.owing, s.failing = false, false; !s.layout.Unswept {
 			return nil
 		}
-		if err := s.commit(Entry{Key: layout.KeySweep}); err != nil {
+		changes := []Entry{{Key: layout.KeySweep}}
+		if s.layout.Mender(MendSweep) != 0 {
+			changes = append(changes, Entry{Key: layout.KeyOf(layout.PrefixMend, MendSweep)})
+		}
+		if err := s.commit(changes...); err != nil {
 			return err
 		}
+		s.layout.DropMend(MendSweep)
 		s.layout.Unswept, s.layout.Hollow, s.layout.Spared = false, false, false
 		s.withheld = false
 		return nil
@@ -108,7 +257,7 @@ func (s *membership) SweptBeside(generation uint64) error {
 		if s.sweeps != generation {
 			return nil
 		}
-		if s.owing = false; !l.Unswept || l.Spared {
+		if s.owing, s.failing = false, false; !l.Unswept || l.Spared {
 			return nil
 		}
 		if err := s.commit(layout.EntryOfSweep(l.Hollow, true)); err != nil {
@@ -163,5 +312,14 @@ func (s *membership) Fastened(generation uint64) error {
 		}
 		s.layout.Loose = false
 		return nil
+	})
+}
+
+// orphaned reports whether coordinators are gone, since an earlier layout, that were this process's, or that it has recovered, or tried to. The
+// caller holds the lock.
+func (s *membership) orphaned(old *Layout) bool {
+	return slices.ContainsFunc(old.Coordinators, func(c CoordinatorEntry) bool {
+		_, claimed := s.claimed[c.ID]
+		return (c.Process == s.process || claimed) && s.layout.Coordinator(c.ID) == nil
 	})
 }

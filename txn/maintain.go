@@ -75,6 +75,9 @@ func (db *DB) startWatching() {
 				failed = false
 				db.acknowledge()
 				db.lookForGaps()
+				if db.space.OwesSweep() { // the process that sweeps for all has come to the end
+					db.hurry()
+				}
 				continue
 			}
 			if !failed {
@@ -204,7 +207,9 @@ func (db *DB) maintainOn(c *rdma.Coro, o recovery.Options, sweeper **recovery.Sw
 		if x := db.maintenance.damaged.Load(); x != nil && x.generation == generation && c.Thread().Now() < x.until {
 			return false, nil
 		}
-		*sweeper = recovery.NewSweeper(o)
+		if *sweeper = recovery.DueSweep(c, o); *sweeper == nil {
+			return false, nil
+		}
 	}
 	for i := 0; x.goOn(c, i); i++ {
 		s := *sweeper

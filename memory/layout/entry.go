@@ -548,7 +548,7 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 			err = one(e, entryReserved, func(d *payload) { l.Reserved = append(l.Reserved, decodeReserved(d)) })
 		case numbered && prefix == prefixVerdict && id < MaxCoordinators:
 			err = one(e, entryVerdict, func(d *payload) { l.Verdicts = append(l.Verdicts, decodeVerdict(d, id)) })
-		case numbered && prefix == PrefixMend && id <= MendBackup:
+		case numbered && prefix == PrefixMend && id <= MendSweep:
 			err = one(e, entryMend, func(d *payload) { l.Mends = append(l.Mends, decodeMend(d, id)) })
 		case numbered && prefix == prefixProcess && id < MaxCoordinators:
 			err = one(e, entryProcess, func(d *payload) {

@@ -10,7 +10,7 @@ import (
 //
 // Invariant: 0 < Cut <= Layout.NextCoordinator of MendBackup; Cut and Fault are 0 of all others.
 type Mend struct {
-	Of      uint32 // a table, MendAlone, MendCopies or MendBackup
+	Of      uint32 // a table, MendAlone, MendCopies, MendBackup or MendSweep
 	Process uint32
 	Cut     uint32   // see cut.go
 	Fault   CutFault // why the backup has failed; 0: it has not
@@ -24,6 +24,8 @@ const (
 	MendCopies = 1 << 16
 	// MendBackup is to make a backup: see cut.go.
 	MendBackup = MendCopies + 1
+	// MendSweep is to sweep for all processes: see Layout.Unswept. Two that sweep do each other no harm.
+	MendSweep = MendBackup + 1
 )
 
 // EntryOfMend is the entry of a right.
@@ -54,4 +56,18 @@ func (l *Layout) Mender(of uint32) uint32 {
 		return l.Mends[i].Process
 	}
 	return 0
+}
+
+// SetMend gives a right to a process, whichever has had it.
+func (l *Layout) SetMend(m Mend) {
+	l.DropMend(m.Of)
+	i, _ := l.FindMend(m.Of)
+	l.Mends = slices.Insert(l.Mends, i, m)
+}
+
+// DropMend ends a right.
+func (l *Layout) DropMend(of uint32) {
+	if i, ok := l.FindMend(of); ok {
+		l.Mends = slices.Delete(l.Mends, i, i+1)
+	}
 }

@@ -95,6 +95,7 @@ const maxAttempts = 16
 // declared dead together with a blade, all of those are recovered, and with any of them whom
 // Options.Checkpoint names. It fails with memory.ErrClaimed while somebody else is at it.
 func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
+	defer o.owe(c, &err)
 	var claim *memory.Claim
 	all := ids // that are to be recovered: with whom they wait for
 	defer func() {
@@ -585,6 +586,14 @@ func (o *Options) deadOwner(owner uint64) bool {
 		return true
 	}
 	return owner != uint64(o.By) && !o.Space.Registered(uint32(owner))
+}
+
+// owe has this process sweep everything when it has failed under its own number: it may have left locks in that name, of which it alone
+// knows that they are left over.
+func (o *Options) owe(c *rdma.Coro, err *error) {
+	if (c.Unwinding() || *err != nil && !errors.Is(*err, memory.ErrClaimed)) && o.By != 0 && o.Space.IsProcess(o.By) {
+		o.Space.OweSweep(true)
+	}
 }
 
 // left reports whether the lock of a block is what this process has left that failed while it resolved the block. The

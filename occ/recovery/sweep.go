@@ -115,6 +115,7 @@ type Sweeper struct {
 
 	o          Options
 	begun      bool
+	own        bool // strays in segments of this process, and what is in their way
 	generation uint64
 	tables     []memory.Table
 	indexes    map[uint16]index.Index
@@ -126,6 +127,7 @@ type Sweeper struct {
 	free       []memory.FreeBlock   // of the blocks looked at
 	found      []memory.FreeBlock   // room for those of one step
 	claimed    bool                 // what of these nobody has
+	unclaimed  bool                 // it could not be told, since a coordinator is being recovered
 	strays     *memory.Strays       // that is it; nil: it cannot be told
 	sound      []bool               // of strays, which are free still, as far as they were read again
 	linked     map[memory.Addr]bool // free blocks to which slots lead that could not be emptied
@@ -135,7 +137,19 @@ type Sweeper struct {
 	scourer    *race.Scourer
 }
 
-// NewSweeper begins a sweep.
+// DueSweep begins the sweep that this process is to do now, as far as another process does not do it for all: see Space.BeginSweep. It is nil if
+// there is none.
+func DueSweep(c *rdma.Coro, o Options) *Sweeper {
+	due := o.Space.BeginSweep(c.Thread().Now())
+	if due == memory.SweepNothing {
+		return nil
+	}
+	s := NewSweeper(o)
+	s.own = due == memory.SweepOwn
+	return s
+}
+
+// NewSweeper begins a sweep of everything.
 func NewSweeper(o Options) *Sweeper {
 	return &Sweeper{o: o, indexes: map[uint16]index.Index{}, seg: 1, linked: map[memory.Addr]bool{}, damaged: map[uint16]bool{}}
 }
@@ -144,6 +158,7 @@ func NewSweeper(o Options) *Sweeper {
 // was all. After an error it may be tried again; when a change of an index was in the way,
 // from the beginning.
 func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
+	defer s.o.owe(c, &err)
 	if !s.begun {
 		s.generation, _ = s.o.Space.Unswept()
 		if s.tables, err = s.o.Space.Tables(); err != nil {
@@ -153,7 +168,7 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 			s.o.Space.SweptIndexes(s.generation)
 		}
 	}
-	if s.table < len(s.tables) {
+	if s.table < len(s.tables) && !s.own {
 		if err := s.spare(s.tables[s.table].ID, s.index(c, s.tables[s.table].ID)); err != nil {
 			return false, err
 		}
@@ -196,10 +211,20 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 	switch {
 	case s.left:
 		return true, nil
+	case s.own:
+		if !s.unclaimed {
+			s.o.Space.SweptOwn(s.generation)
+		}
+		return true, nil
 	case s.Report.Damage != nil:
-		return true, s.o.Space.SweptBeside(s.generation)
+		err = s.o.Space.SweptBeside(s.generation)
+	default:
+		err = s.o.Space.Swept(s.generation)
 	}
-	return true, s.o.Space.Swept(s.generation)
+	if s.unclaimed {
+		s.o.Space.OweSweep(false)
+	}
+	return true, err
 }
 
 // Generation is what Space.Unswept said when the sweep began: it is about those who were gone
@@ -231,6 +256,7 @@ func (s *Sweeper) claim() {
 		return
 	}
 	s.claimed, s.strays = true, s.o.Space.ClaimStrays(s.free)
+	s.unclaimed = s.strays == nil && s.o.Space.Shared()
 	s.left = s.left || s.strays != nil && s.strays.Resolving
 	s.free = nil
 }
@@ -317,9 +343,9 @@ const strayBlocks = 64
 // restart begins the sweep anew: indexes first, without what dead coordinators have left
 // behind in them since.
 func (s *Sweeper) restart() {
-	done, damaged := s.Report, s.damaged
+	done, damaged, own := s.Report, s.damaged, s.own
 	*s = *NewSweeper(s.o)
-	s.Report, s.damaged = done, damaged
+	s.Report, s.damaged, s.own = done, damaged, own
 }
 
 // slots looks at the next slots. more: there are others.
@@ -436,7 +462,8 @@ func (s *Sweeper) blocks(c *rdma.Coro) (more bool, err error) {
 	l := s.o.Space.Layout()
 	for int(s.seg) < len(l.Segments) {
 		g := &l.Segments[s.seg]
-		if g.Kind == memory.KindBlocks && g.Placement.N > 0 && s.block < l.Backed(s.seg)/g.Class.Size() {
+		skip := s.own && !s.o.Space.Owns(memory.MakeAddr(s.seg, 0))
+		if g.Kind == memory.KindBlocks && g.Placement.N > 0 && !skip && s.block < l.Backed(s.seg)/g.Class.Size() {
 			break
 		}
 		s.seg, s.block = s.seg+1, 0

@@ -92,6 +92,7 @@ type world struct {
 	spoilt bool // an index is, or was, damaged
 	arrive func(wr *rdma.WR, data []byte)
 	others *[]*world // processes on the same fabric
+	until  int64     // when registrations of processes that join end; 0: never
 }
 
 // damaged is told what a recovery could not finish since an index is damaged.

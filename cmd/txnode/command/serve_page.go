@@ -272,6 +272,8 @@ func rightText(db *memory.Layout, of uint32) string {
 		return "is alone with the database"
 	case memory.MendCopies:
 		return "builds copies"
+	case memory.MendSweep:
+		return "sweeps up what dead workers have left"
 	}
 	if i := int(of) - 1; i >= 0 && i < len(db.Tables) {
 		return "mends the index of " + db.Tables[i].Name
