@@ -241,6 +241,7 @@ type dropper struct {
 	rest      *occ.Rest // of the transactions that may have used it; nil: that was not asked yet
 	since     int64     // when it was
 	rested    bool      // they have ended
+	sweeps    bool      // this process sweeps, whichever has the right to
 	forgotten bool      // by the catalog, and its extents are free: see forget
 }
 
@@ -272,6 +273,10 @@ func (d *dropper) drop() error {
 		if d.rested = d.rested || d.rest.Ended(w.session, w.coro); d.rested {
 			if _, unswept := db.space.Unswept(); !unswept || db.space.Spared() {
 				break
+			}
+			if !d.sweeps && w.thread.Now()-d.since > dropRestNs/2 { // the process may be dead that sweeps for all
+				d.sweeps = true
+				db.space.OweSweep(true)
 			}
 			db.hurry() // a sweep may be at the index, and an ordered one may lead to what it unlocks
 			w.maintain()
