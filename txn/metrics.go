@@ -326,7 +326,6 @@ func (db *DB) recovered(r *recovery.Report) {
 	c.coordinators.Add(uint64(len(r.Coordinators)))
 	c.finished.Add(uint64(r.Finished))
 	c.undone.Add(uint64(len(r.Aborted)))
-	db.hurry() // no other process may sweep what is left
 }
 
 // metrics reads the counters.
