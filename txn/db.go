@@ -589,7 +589,9 @@ func (db *DB) orderedTable(w *Worker, meta memory.Table) (*occ.Table, error) {
 		}
 		var root memory.Addr
 		err := w.insist(context.Background(), func() (err error) {
-			root, err = w.o.NewOrdered(t, meta.Nodes, tree.Empty)
+			if root, err = w.o.NewOrdered(t, meta.Nodes, tree.Empty); errors.Is(err, ErrConflict) {
+				err = ErrFenced // only the epoch is in its way
+			}
 			return err
 		})
 		if err == nil {

@@ -44,6 +44,9 @@ func TestInterruptedCalls(t *testing.T) {
 			}
 			for i := range rounds {
 				most.Store(int64(3 * time.Millisecond))
+				if raced.Enabled { // all takes longer
+					most.Store(int64(50 * time.Millisecond))
+				}
 				interruptedRound(t, o, db, i, rows)
 				most.Store(int64(400 * time.Millisecond)) // what was left by each is swept meanwhile
 				for _, err := range []error{db.DropIndex(ctx, "people", fmt.Sprint("i", i)), db.DropTable(ctx, "h"), db.DropTable(ctx, "o")} {
