@@ -38,14 +38,14 @@ func TestInterruptedCalls(t *testing.T) {
 			}
 			var most atomic.Int64
 			end := db.Interrupt(&most)
-			rounds := 20
+			rounds := 8
 			if testing.Short() || raced.Enabled {
 				rounds = 4
 			}
 			for i := range rounds {
 				most.Store(int64(3 * time.Millisecond))
 				if raced.Enabled { // all takes longer
-					most.Store(int64(50 * time.Millisecond))
+					most.Store(int64(500 * time.Millisecond))
 				}
 				interruptedRound(t, o, db, i, rows)
 				most.Store(int64(400 * time.Millisecond)) // what was left by each is swept meanwhile
