@@ -422,7 +422,7 @@ func (s *Space) replace(l *Layout, rev Revision) {
 	}
 	s.owing = s.owing || lost || promoted || s.orphaned(old)
 	if !l.Unswept { // another process has come to the end of its sweep, of all that are gone
-		s.torn.Store(lost)
+		s.torn.Store(lost || s.failing)
 		s.withheld, s.waits.mender = false, 0
 	}
 	if promoted || lost {

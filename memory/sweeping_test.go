@@ -74,6 +74,21 @@ func TestBeginSweep(t *testing.T) {
 	swept(q)
 	is("and swept", nil, nothing, nothing)
 
+	q.OweSweep(true)
+	die(t, p, must(p.NewCoordinator())(t).ID)
+	is("it has failed before the other one sweeps", p, everything, everything)
+	swept(p)
+	is("that one has come to its end", nil, nothing, everything)
+	if !q.Torn(*clock) {
+		t.Error("what it has left in indexes is taken for done, as the other sweep is over")
+	}
+	generation, _ = q.Unswept()
+	q.SweptIndexes(generation)
+	swept(q)
+	if is("it has swept, too", nil, nothing, nothing); q.Torn(*clock) {
+		t.Error("indexes are taken to be half-changed")
+	}
+
 	// The mender does not come to an end, though it lives.
 	die(t, p, must(p.NewCoordinator())(t).ID)
 	*clock += 10
@@ -113,7 +128,7 @@ func TestBeginSweep(t *testing.T) {
 	generation, _ = p.Unswept()
 	p.SweptOwn(generation)
 
-	// The mender closes the database, and nobody has the right.
+	// The mender closes the database, and no process has the right.
 	die(t, p, must(p.NewCoordinator())(t).ID)
 	check(t, q.Follow())
 	check(t, p.Close(b.thread().Plain()))

@@ -19,7 +19,7 @@ func (s *membership) bereft() {
 
 // What is to be swept is swept by one of the processes that have joined. The other ones wait:
 //
-//	locks, deleted records and half-done     are on the blades, and any process can see to them. The process that has the right of
+//	locks, deleted records and half-done     are on the blades, and any process can finish them or take them back. The one that has the right of
 //	changes that dead coordinators left      MendSweep does. It gets the right with the change of the catalog that makes the sweep
 //	                                         due, and loses it with the one that ends the sweep, or its registration
 //	strays                                   are in segments of a process, which alone can tell that no allocator has them. It sweeps
@@ -29,7 +29,7 @@ func (s *membership) bereft() {
 //	                                         allocators hand out its blocks, and those that another process frees are found in another
 //	                                         way (rescan)
 //	locks in the name of a process           that failed while it recovered or swept are known to be left over to that process alone.
-//	                                         So it sweeps all, whoever has the right
+//	                                         So it sweeps all, also while another process has the right
 //
 // The right only saves work. Two processes that sweep do each other no harm, so one that has waited for long takes the right over, and the
 // one that had it may come to its end all the same.
@@ -44,8 +44,8 @@ const (
 	SweepAll
 )
 
-// SweepPatience is for how long a process lets another one sweep for all whose registration lasts, as a multiple of the term of its
-// own, in nanoseconds; and sweepPatienceNs is so if registrations last for ever.
+// A process lets another one sweep for all for sweepPatience times the term of its own registration, as long as that of the other one lasts; and
+// for sweepPatienceNs if registrations last for ever.
 const (
 	sweepPatience   = 8
 	sweepPatienceNs = int64(80_000_000_000)
@@ -135,6 +135,9 @@ func (s *membership) OweSweep(all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.owing, s.failing = true, s.failing || all
+	if all {
+		s.torn.Store(true)
+	}
 }
 
 // OwesSweep reports whether this process has to sweep segments of its own, and no other sweep is due.

@@ -97,11 +97,7 @@ func TestTwoMenders(t *testing.T) {
 				w.sure(again, tx, put(fmt.Sprint("more", i), "x"))
 			}
 			must(t, again.Close())
-			ix, ok := w.table.Index.(*race.Index)
-			if !ok {
-				t.Fatal("no hash index")
-			}
-			must(t, ix.Verify(w.newThread().Plain()))
+			verified(t, w)
 		}
 	}
 	if verbs[1] == 0 || verbs[2] != verbs[1] {
@@ -262,11 +258,7 @@ func TestMenderGoes(t *testing.T) {
 				}
 				must(t, se.Close())
 			}
-			ix, ok := q.table.Index.(*race.Index)
-			if !ok {
-				t.Fatal("no hash index")
-			}
-			must(t, ix.Verify(q.newThread().Plain()))
+			verified(t, q)
 			if t.Failed() {
 				return
 			}
@@ -310,4 +302,14 @@ func TestFailingBesideMender(t *testing.T) {
 	if cases == 0 {
 		t.Error("no sweep has taken a lock over")
 	}
+}
+
+// verified demands that the index of a world's table, a hash index, is sound.
+func verified(t *testing.T, w *world) {
+	t.Helper()
+	ix, ok := w.table.Index.(*race.Index)
+	if !ok {
+		t.Fatal("no hash index")
+	}
+	must(t, ix.Verify(w.newThread().Plain()))
 }
