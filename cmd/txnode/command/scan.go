@@ -195,6 +195,25 @@ func (o *scanOptions) each(ctx context.Context, db *txn.DB, out *bufio.Writer, i
 	})
 }
 
+// print calls fn for the records of tables: of those that args name behind a directory or an address, or of all.
+func (o *scanOptions) print(ctx context.Context, w *World, args []string, fn func(out *bufio.Writer, i txn.TableInfo, key, value []byte) error) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	return o.reading(ctx, w, args[0], func(db *txn.DB, out *bufio.Writer) error {
+		tables, err := some(db, args[1:])
+		if err != nil {
+			return err
+		}
+		for _, i := range tables {
+			if err := o.each(ctx, db, out, i, func(out *bufio.Writer, key, value []byte) error { return fn(out, i, key, value) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 func newScan(w *World) *cobra.Command {
 	o := &scanOptions{}
 	cmd := &cobra.Command{
@@ -212,22 +231,12 @@ attempts, the command fails: it takes no locks.`,
 		Example: "  txnode scan data accounts\n  txnode scan data users --prefix a --limit 0 --keys\n  txnode scan data orders --from 1000 --to 2000 --desc",
 		Args:    exactly(2, "name a directory or the address of a catalog, and a table"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			return o.reading(cmd.Context(), w, args[0], func(db *txn.DB, out *bufio.Writer) error {
-				tables, err := some(db, args[1:])
-				if err != nil {
-					return err
+			return o.print(cmd.Context(), w, args, func(out *bufio.Writer, i txn.TableInfo, key, value []byte) error {
+				_, err := out.WriteString(shownKey(i.Key, key))
+				if err == nil && !o.Keys {
+					_, err = out.WriteString("\t" + shownValue(i.Value, value))
 				}
-				i := tables[0]
-				return o.each(cmd.Context(), db, out, i, func(out *bufio.Writer, key, value []byte) error {
-					_, err := out.WriteString(shownKey(i.Key, key))
-					if err == nil && !o.Keys {
-						_, err = out.WriteString("\t" + shownValue(i.Value, value))
-					}
-					return errors.Join(err, out.WriteByte('\n'))
-				})
+				return errors.Join(err, out.WriteByte('\n'))
 			})
 		},
 	}
@@ -256,27 +265,12 @@ backup has one moment for all tables, however much is written.`,
 		Example: "  txnode dump data > data.jsonl\n  txnode dump data accounts --limit 10",
 		Args:    atLeast(1, "name a directory or the address of a catalog"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			return o.reading(cmd.Context(), w, args[0], func(db *txn.DB, out *bufio.Writer) error {
-				tables, err := some(db, args[1:])
-				if err != nil {
-					return err
+			return o.print(cmd.Context(), w, args, func(out *bufio.Writer, i txn.TableInfo, key, value []byte) error {
+				r := rowOf(i, key, value)
+				if o.Keys {
+					r.Value, r.ValueBase64 = nil, nil
 				}
-				for _, i := range tables {
-					err := o.each(cmd.Context(), db, out, i, func(out *bufio.Writer, key, value []byte) error {
-						r := rowOf(i, key, value)
-						if o.Keys {
-							r.Value, r.ValueBase64 = nil, nil
-						}
-						return line(out, r)
-					})
-					if err != nil {
-						return err
-					}
-				}
-				return nil
+				return line(out, r)
 			})
 		},
 	}
